@@ -13,19 +13,22 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// FreeVerdict says why the driver refused to free something.
+// FreeVerdict is the reason why the driver refused to free something.
 type FreeVerdict uint8
 
 const (
-	FreeRefused   FreeVerdict = iota // the call was right: the driver refused for another reason
-	DoubleFree                       // it was freed before, and not allocated again since
-	InsideBlock                      // the address lies inside a live block
-	WrongFunction                    // the memory is live, and another function frees it
-	ContextEnded                     // it ended with its context
+	FreeRefused   FreeVerdict = iota // the call was correct, and the driver refused it for another reason
+	DoubleFree                       // an earlier call freed the memory, and it was not allocated again
+	InsideBlock                      // the address is inside a live block, not at its start
+	WrongFunction                    // the memory is live, but another function must free it
+	ContextEnded                     // the memory ended with its context
+	// UnknownPointer: no recorded allocation returned the address.
 	UnknownPointer
+	// NumFreeVerdicts is the number of verdicts.
 	NumFreeVerdicts
 )
 
+// String returns the verdict in words.
 func (v FreeVerdict) String() string {
 	return [...]string{
 		"refused", "double free", "inside a block", "wrong function",
@@ -33,50 +36,53 @@ func (v FreeVerdict) String() string {
 	}[v]
 }
 
-// FreedMemory is what a failed free is about.
+// FreedMemory explains one failed free.
 type FreedMemory struct {
 	Verdict FreeVerdict
-	// The memory, and whether its allocation is in the recording. Of an address range, bytes is 0.
+	// Block is the memory, and Allocated reports whether its allocation was recorded. For reserved
+	// addresses Block.Bytes is 0.
 	Block     livemem.Block
 	Allocated bool
-	// DoubleFree: the origin and entry of the call that freed it first. ContextEnded: origin.None and
-	// the end of the context.
+	// By and AtNs are the origin and start (Unix ns) of the call that freed the memory first
+	// (DoubleFree). For ContextEnded they are origin.None and the end of the context.
 	By   int32
 	AtNs int64
-	// WrongFunction: the right one.
+	// Right is the function that must free the memory (WrongFunction).
 	Right string
-	// InsideBlock: bytes from the block's start.
+	// Offset is the distance from the start of the block in bytes (InsideBlock).
 	Offset int64
 }
 
-// freeName names what a process can free.
+// freeName identifies a resource that a process can free.
 type freeName struct {
 	ptr    int64
 	pid    int32
 	target freeTarget
 }
 
-// freeScan replays memory to classify failed frees. It follows only the addresses that they name,
-// so that its memory is bounded by MaxFailedFrees however long the recording is.
+// freeScan replays memory calls to classify failed frees. It tracks only the addresses in failed
+// frees, so its memory is bounded by MaxFailedFrees, not by the length of the recording.
 type freeScan struct {
 	t    *timeline.Timeline
 	r    livemem.Replay
-	list []FailedFree // in order of their ends, without those that are classified
-	next int          // index of list[0] in found
-	// found is parallel to the list.
+	list []FailedFree // not classified yet, in order of their return
+	next int          // index in found of list[0]
+	// found has one result for each failed free.
 	found []FreedMemory
 
-	wanted    map[freeName]bool // target is 0
-	addresses map[int32][]int64 // of wanted, in order, by process
-	// ended is how wanted things ended last, reserved are live reservations of them.
+	wanted    map[freeName]bool // addresses in failed frees; target is 0
+	addresses map[int32][]int64 // the addresses of wanted by process, sorted
+	// ended says how each wanted resource ended last. reserved has the live address reservations
+	// among them.
 	ended    map[freeName]FreedMemory
 	reserved map[freeName]livemem.Block
-	// around are the live blocks that hold a wanted address behind their start, by process.
+	// around has the live blocks that contain a wanted address after their start, by process.
 	around map[int32]*livemem.Mappings
-	last   map[origin.Thread]FailedFree // the last failed free of a thread
+	last   map[origin.Thread]FailedFree // the previous failed free of each thread
 }
 
-// ClassifyFrees sorts failed frees by the time of their return, and says of each why it failed.
+// ClassifyFrees sorts the failed frees by the time of their return, and returns the reason for each
+// in the same order. It returns errors of reading the recording.
 func ClassifyFrees(t *timeline.Timeline, list []FailedFree) ([]FreedMemory, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -111,8 +117,8 @@ func ClassifyFrees(t *timeline.Timeline, list []FailedFree) ([]FreedMemory, erro
 	return s.found, t.Wrap(err)
 }
 
-// classifyBefore classifies the frees that returned before a moment. A call that succeeded while
-// a free failed took effect before the failure was known, so a failure counts from its return.
+// classifyBefore classifies the frees that returned before ns. A failed free is classified at its
+// return: a call that succeeded meanwhile took effect before the failure.
 func (s *freeScan) classifyBefore(ns int64) {
 	for len(s.list) > 0 && s.list[0].endNs < ns {
 		f := &s.list[0]
@@ -122,7 +128,8 @@ func (s *freeScan) classifyBefore(ns int64) {
 	}
 }
 
-// call applies a call, and notes what it frees or reserves if a failed free names it.
+// call applies a memory call. It records what the call freed or reserved if a failed free has the
+// same address.
 func (s *freeScan) call(m *livemem.Call) {
 	o := &s.t.Origins.List[m.Origin]
 	name := freeName{ptr: m.Ptr, pid: o.Pid}
@@ -141,7 +148,7 @@ func (s *freeScan) call(m *livemem.Call) {
 	end.Block, end.Allocated = b, ok && b.Origin != origin.None
 	nested := s.r.Live.Counts.Nested
 	s.r.Call(m)
-	if s.r.Live.Counts.Nested == nested { // else the call around this one ended it
+	if s.r.Live.Counts.Nested == nested { // otherwise the enclosing call already ended the memory
 		s.ended[name] = end
 		delete(s.reserved, name)
 	}
@@ -166,7 +173,8 @@ func targetOfCall(m *livemem.Call) freeTarget {
 	return freesPointer
 }
 
-// consume follows blocks that hold wanted addresses, and notes what ends with a context.
+// consume tracks blocks that contain wanted addresses, and records which wanted blocks end with a
+// context.
 func (s *freeScan) consume(_ *livemem.Set, c *livemem.Change) {
 	if c.Kind == livemem.AllocFailed {
 		return
@@ -185,7 +193,7 @@ func (s *freeScan) consume(_ *livemem.Set, c *livemem.Change) {
 		return
 	}
 	end := units.EndOf(c.Ptr, c.Block.Bytes)
-	// The first wanted address behind the block's start.
+	// Find the first wanted address after the start of the block.
 	if i, _ := slices.BinarySearch(addresses, c.Ptr+1); i == len(addresses) || addresses[i] >= end {
 		return
 	}
@@ -196,13 +204,13 @@ func (s *freeScan) consume(_ *livemem.Set, c *livemem.Change) {
 	}
 }
 
-// targetOfBlock returns the target of calls that free a block of the replay.
+// targetOfBlock returns the target of the calls that can free a block.
 func (s *freeScan) targetOfBlock(b *livemem.Block) freeTarget {
 	target, _ := targetOf(format.KindFree, s.t.Origins.Memory(b.Origin))
 	return target
 }
 
-// exit forgets a process: another one may get its number.
+// exit forgets a process, because the kernel may reuse its pid.
 func (s *freeScan) exit(pid int32, _ int64) {
 	for name := range s.ended {
 		if name.pid == pid {
@@ -219,8 +227,9 @@ func (s *freeScan) exit(pid int32, _ int64) {
 	}
 }
 
-// holdingsOf returns what a process has, nil if no memory call of it is recorded.
-func (s *freeScan) holdingsOf(pid int32) *livemem.ProcessMemory {
+// memoryOf returns the live memory of a process, or nil if no memory call of the process was
+// recorded.
+func (s *freeScan) memoryOf(pid int32) *livemem.ProcessMemory {
 	number, ok := s.t.Origins.Pids[pid]
 	if !ok {
 		return nil
@@ -228,9 +237,9 @@ func (s *freeScan) holdingsOf(pid int32) *livemem.ProcessMemory {
 	return s.r.Live.OfProcess(number)
 }
 
-// live returns what a call with that target and number would free now.
+// live returns the block that a call with this target and address would free now.
 func (s *freeScan) live(name freeName) (livemem.Block, bool) {
-	h := s.holdingsOf(name.pid)
+	h := s.memoryOf(name.pid)
 	if h == nil {
 		return livemem.Block{}, false
 	}
@@ -260,9 +269,10 @@ func (s *freeScan) live(name freeName) (livemem.Block, bool) {
 	return livemem.Block{}, false
 }
 
-// blockAround returns the live block that has an address behind its start.
+// blockAround returns the live block that contains the failed free's address after its start, and
+// the block's start.
 func (s *freeScan) blockAround(f *FailedFree) (b livemem.Block, start int64, ok bool) {
-	h := s.holdingsOf(f.Pid)
+	h := s.memoryOf(f.Pid)
 	if h == nil || f.target > freesMapping {
 		return b, 0, false
 	}
@@ -273,21 +283,21 @@ func (s *freeScan) blockAround(f *FailedFree) (b livemem.Block, start int64, ok 
 	return b, start, ok && f.Ptr > start
 }
 
-// classify says why a free failed. In this order:
+// classify returns the reason why a free failed. It checks in this order:
 //
-//	refused         memory that is live, and the right function for it
-//	wrong function  memory that is live at that address, and another function frees it
-//	double free     freed before by a call, or ended with its context
-//	wrong function  addresses or a handle that are live, and another function frees them
-//	double free     freed before by another function
-//	inside a block  behind the start of a live block
-//	unknown pointer the rest
+//	refused         the memory is live, and the function is the right one
+//	wrong function  memory is live at the address, and another function must free it
+//	double free     an earlier call freed the memory, or its context ended
+//	wrong function  live addresses or a live handle, which another function must free
+//	double free     another function freed the resource before
+//	inside a block  the address is after the start of a live block
+//	unknown pointer everything else
 func (s *freeScan) classify(f *FailedFree) FreedMemory {
 	th := origin.Thread{Pid: f.Pid, Tid: f.Tid}
 	inner := s.last[th]
 	s.last[th] = *f
 	if inner.Ptr == f.Ptr && f.StartNs <= inner.StartNs && inner.endNs <= f.endNs {
-		return FreedMemory{} // the call inside this one failed, and says the same
+		return FreedMemory{} // the nested call failed too, and is classified on its own
 	}
 	found := s.lookUp(f)
 	if blamesContext(f.Result) && found.Verdict != ContextEnded {
@@ -299,7 +309,7 @@ func (s *freeScan) classify(f *FailedFree) FreedMemory {
 func (s *freeScan) lookUp(f *FailedFree) FreedMemory {
 	own := freeName{f.Ptr, f.Pid, f.target}
 	ended, wasFreed := s.ended[own]
-	// The driver can hand the address out while the failed call returns.
+	// The driver can return the address to another thread before the failed call returns.
 	if b, ok := s.live(own); ok && !(wasFreed && b.SinceNs > f.StartNs) {
 		if f.target == freesPointer && !freesKind(f.memory, s.t.Origins.Memory(b.Origin)) {
 			return s.belongsTo(freesPointer, b)
@@ -326,16 +336,17 @@ func (s *freeScan) lookUp(f *FailedFree) FreedMemory {
 			By: origin.None, Offset: f.Ptr - start,
 		}
 	}
-	if h := s.holdingsOf(f.Pid); h != nil && h.Foreign[f.Ptr] != 0 {
-		return FreedMemory{} // a graph's memory, or another API's: its lifetime is not known
+	if h := s.memoryOf(f.Pid); h != nil && h.Foreign[f.Ptr] != 0 {
+		return FreedMemory{} // memory of a graph or of another API: its lifetime is unknown
 	}
 	return FreedMemory{Verdict: UnknownPointer, By: origin.None}
 }
 
-// liveElsewhere looks for something live that calls with another target than a free's own end.
+// liveElsewhere returns the first of targets under which the failed free's address is live. It
+// skips the target of the failed free itself.
 func (s *freeScan) liveElsewhere(f *FailedFree, targets ...freeTarget) (FreedMemory, bool) {
 	if f.target == freesAddresses {
-		return FreedMemory{}, false // memory may be mapped at addresses that are reserved
+		return FreedMemory{}, false // reserved addresses may also have memory mapped to them
 	}
 	for _, target := range targets {
 		if target == f.target {
@@ -348,7 +359,7 @@ func (s *freeScan) liveElsewhere(f *FailedFree, targets ...freeTarget) (FreedMem
 	return FreedMemory{}, false
 }
 
-// belongsTo returns the verdict wrong function for live memory.
+// belongsTo returns the verdict WrongFunction for live memory, with the right function.
 func (s *freeScan) belongsTo(target freeTarget, b livemem.Block) FreedMemory {
 	found := FreedMemory{
 		Verdict: WrongFunction, Block: b, Allocated: b.Origin != origin.None,
@@ -363,7 +374,8 @@ func (s *freeScan) belongsTo(target freeTarget, b livemem.Block) FreedMemory {
 	return found
 }
 
-// functionsByTarget are the functions that free something, functionsByMemory those for pointers.
+// functionsByTarget are the functions that free each target. functionsByMemory are those that free
+// a pointer, by memory kind.
 var (
 	functionsByTarget = [numFreeTargets]string{
 		freesMapping: "cuMemUnmap and cuMemRelease", freesAddresses: "cuMemAddressFree",
@@ -377,8 +389,8 @@ var (
 	}
 )
 
-// freesKind reports whether calls that free pointers of one kind of memory free those of another:
-// cuMemFree takes memory of pools, and cuMemFreeAsync that of cuMemAlloc.
+// freesKind reports whether a function for one memory kind can free another kind: cuMemFree also
+// frees memory of pools, and cuMemFreeAsync memory of cuMemAlloc.
 func freesKind(call, memory string) bool {
 	switch call {
 	case format.MemoryDevice:

@@ -2,20 +2,20 @@ package livemem
 
 import "github.com/gpurec/gpurec/analyze/units"
 
-// Handle is physical memory: it lives as long as the program holds a reference to it
-// or has it mapped. Its number is given out again only after that.
+// Handle is physical memory of cuMemCreate. It lives as long as the program holds a reference or
+// has it mapped. The driver reuses the handle's number only after that.
 type Handle struct {
-	Block Block
-	Refs  int64
-	maps  int64
-	// Borrows is how often it was imported; of memory of this process it is 0.
+	Block Block // size, age and origin of the memory
+	Refs  int64 // references that the program holds
+	maps  int64 // mappings of this memory
+	// Borrows counts the imports of this memory. It is 0 for memory that the process created.
 	Borrows int64
-	// gone: the number was given to other memory, so the end of this was not seen.
-	// What is mapped of it stays in the table until its addresses are used anew.
+	// gone is set if the driver returned the same number for other memory, so the end of this
+	// memory was not recorded. Its mappings stay until their addresses are mapped again.
 	gone bool
 }
 
-// create begins memory of a new handle.
+// create adds the memory of a new handle.
 func (s *Set) create(h *ProcessMemory, m *Call, consume func(*Set, *Change)) {
 	if old := h.Handles[m.Ptr]; old != nil {
 		s.Counts.LostFrees++
@@ -27,7 +27,7 @@ func (s *Set) create(h *ProcessMemory, m *Call, consume func(*Set, *Change)) {
 	h.Handles[m.Ptr] = &Handle{Block: b, Refs: 1}
 }
 
-// lose ends a handle whose number turned up again.
+// lose ends the memory of a handle whose number the driver returned again.
 func (s *Set) lose(h *ProcessMemory, m *Call, old *Handle, consume func(*Set, *Change)) {
 	if old.Borrows == 0 {
 		s.emit(consume, FreeLost, m.AtNs, m.Ptr, old.Block, m.Origin)
@@ -36,7 +36,7 @@ func (s *Set) lose(h *ProcessMemory, m *Call, old *Handle, consume func(*Set, *C
 	delete(h.Handles, m.Ptr)
 }
 
-// release gives one reference back.
+// release drops one reference to a handle.
 func (s *Set) release(h *ProcessMemory, m *Call, consume func(*Set, *Change)) {
 	mem := h.Handles[m.Ptr]
 	if mem == nil || mem.Refs == 0 {
@@ -47,7 +47,7 @@ func (s *Set) release(h *ProcessMemory, m *Call, consume func(*Set, *Change)) {
 	s.settle(h, m, m.Ptr, mem, Freed, consume)
 }
 
-// settle ends the memory of a handle that is neither referred to nor mapped.
+// settle ends the memory of a handle that has neither references nor mappings.
 func (s *Set) settle(
 	h *ProcessMemory,
 	m *Call,
@@ -70,8 +70,8 @@ func (s *Set) settle(
 	delete(h.Handles, number)
 }
 
-// mapMemory makes a handle's memory appear at an address. Memory that still is there
-// was unmapped by a call that was lost.
+// mapMemory maps a handle's memory to an address range. A mapping that is still there was unmapped
+// by a call that was not recorded.
 func (s *Set) mapMemory(h *ProcessMemory, m *Call, consume func(*Set, *Change)) {
 	end := units.EndOf(m.Ptr, m.Bytes)
 	if end <= m.Ptr {

@@ -10,7 +10,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// MappedAt returns the physical memory that is mapped around an address.
+// MappedAt returns the physical memory that is mapped at an address. The second result is false if
+// nothing is mapped there.
 func (h *ProcessMemory) MappedAt(ptr int64) (b Block, ok bool) {
 	b.Origin = originpkg.None
 	h.Mappings.Overlapping(ptr, units.EndOf(ptr, 1), func(m Mapping) {
@@ -22,92 +23,97 @@ func (h *ProcessMemory) MappedAt(ptr int64) (b Block, ok bool) {
 	return b, ok
 }
 
-// Block is a piece of live memory.
+// Block is one piece of live memory: an allocation of the driver, or the memory of a physical
+// handle.
 type Block struct {
-	Bytes   int64
-	SinceNs int64
-	Origin  int32 // of the call that allocated it
-	Number  int32 // how many were allocated before it, if it is the driver's: its name in all replays
+	Bytes   int64 // size
+	SinceNs int64 // when the allocation returned, Unix ns
+	Origin  int32 // number of the allocating call's origin, or origin.None
+	Number  int32 // sequence number of the allocation, the same in every replay of a recording
 }
 
-// ChangeKind says what a change did to the ledger.
+// ChangeKind tells apart the steps of a replay: an allocation, a failed allocation, or one of the
+// ways in which memory ends.
 type ChangeKind uint8
 
 const (
-	Allocated    ChangeKind = iota
-	Freed                   // by a call
-	FreeLost                // ended unseen: its pointer was handed out again
-	FreedWithCtx            // its context ended, and the process went on allocating
-	FreedByExit             // its process, or the last context of that, ended
-	AllocFailed             // nothing became live
+	Allocated    ChangeKind = iota // an allocation succeeded
+	Freed                          // a call freed the block
+	FreeLost                       // the free was not recorded: the driver returned the same address or handle again
+	FreedWithCtx                   // the block's context was destroyed, and the process allocated more afterwards
+	FreedByExit                    // the process ended, or destroyed its last context
+	AllocFailed                    // an allocation failed, and no memory became live
 )
 
-// Change is one step of the replay. A consumer gets it before the ledger changes, and
-// must not keep the pointer;
-// what the end of a process or context frees comes in no order.
+// Change is one step of the replay. The consumer gets it before the Set is updated, and must not
+// keep the pointer. Blocks that end with a process or a context come in the order of their
+// allocation.
 type Change struct {
 	Kind  ChangeKind
-	AtNs  int64
-	Ptr   int64 // of AllocFailed: the result
-	Block Block // the memory that begins or ends; of AllocFailed, what was asked for
-	By    int32 // origin of the call; of FreedWithCtx and FreedByExit, the block's
+	AtNs  int64 // when the change takes effect, Unix ns
+	Ptr   int64 // address or handle; for AllocFailed the CUDA result
+	Block Block // the block that begins or ends; for AllocFailed the requested size
+	By    int32 // origin of the call; for FreedWithCtx and FreedByExit the origin of the block
 }
 
-// Counts are what the replay could not account for, and how often.
+// Counts are totals of a replay: allocations, frees, and events that the replay could not match.
 type Counts struct {
-	// UnmatchedFrees ended memory that was allocated before the recording began,
-	// or whose allocation was lost.
+	// UnmatchedFrees counts frees of memory that was allocated before the recording, or whose
+	// allocation record was lost.
 	UnmatchedFrees int64
-	LostFrees      int64
-	UnknownAllocs  int64
-	// Nested calls did again what a call inside or around them did.
+	LostFrees      int64 // frees that must have happened, but were not recorded
+	UnknownAllocs  int64 // allocations whose address is unknown
+	// Nested counts calls that repeat a call inside them or around them, as cudaMalloc inside a
+	// wrapper.
 	Nested int64
-	Allocs int64
-	Frees  int64
-	Failed int64
-	// Memory that nodes of graphs allocate when the graph runs.
+	Allocs int64 // successful allocations
+	Frees  int64 // successful frees
+	Failed int64 // failed allocations
+	// GraphAllocs and GraphBytes count the memory that nodes of CUDA graphs allocate when the graph
+	// runs.
 	GraphAllocs, GraphBytes int64
 }
 
-// Ledger is the live memory at a moment of the replay, by process.
+// Set holds the live driver memory of all processes at one point of a replay. It is not safe for
+// concurrent use.
 type Set struct {
 	origins   *originpkg.Table
-	endedWith func(origin int32, e *Event) bool // whether memory goes with a context that ends
-	Processes []ProcessMemory                   // by origin.Table.Pids
-	Counts    Counts
-	borrowed  map[string]*BorrowCount // by kind of memory
-	lastFree  []freeCall              // by origin.Table.threads
-	change    Change                  // the one that is handed out
+	endedWith func(origin int32, e *Event) bool // reports whether the context's end frees the block
+	Processes []ProcessMemory                   // by process number, as in origin.Table.Pids
+	Counts    Counts                            // totals of the replay so far
+	borrowed  map[string]*BorrowCount           // by memory kind
+	lastFree  []freeCall                        // by thread number, as in origin.Table
+	change    Change                            // reused for every step, to save an allocation per call
 }
 
-// New returns an empty ledger of the processes that origins name. endedWith reports
-// whether an origin's memory goes with a context that ends.
+// New returns an empty Set for the processes in origins. endedWith reports whether the end of a
+// context frees the memory of an origin.
 func New(origins *originpkg.Table, endedWith func(origin int32, e *Event) bool) *Set {
 	return &Set{origins: origins, endedWith: endedWith}
 }
 
-// ProcessMemory is what one process has.
+// ProcessMemory is the live memory of one process.
 type ProcessMemory struct {
-	Pointers addrmap.Map[Block] // device and host share it: CUDA gives both out of one address space
-	Arrays   addrmap.Map[Block]
-	Handles  map[int64]*Handle
-	Mappings Mappings
-	Borrowed map[BorrowedName]int64
-	// Foreign are pointers that cuMemFree takes although no allocation returned them.
+	Pointers addrmap.Map[Block]     // device and host memory: CUDA uses one address space for both
+	Arrays   addrmap.Map[Block]     // CUDA arrays, by handle
+	Handles  map[int64]*Handle      // physical memory of cuMemCreate, by handle
+	Mappings Mappings               // address ranges with physical memory behind them
+	Borrowed map[BorrowedName]int64 // how often each imported piece of memory is open
+	// Foreign holds pointers that cuMemFree accepts although no allocation returned them.
 	Foreign map[int64]ForeignKind
 }
 
-// freeCall is a free of which the thread may not have returned yet.
+// freeCall is the latest free of a thread. A nested free of the same pointer ends before endNs.
 type freeCall struct{ ptr, endNs int64 }
 
-// Each calls yield for every live block, in no order.
+// Each calls yield for every live block of all processes, in no order.
 func (s *Set) Each(yield func(ptr int64, b Block)) {
 	for i := range s.Processes {
 		s.Processes[i].Each(yield)
 	}
 }
 
-// Each calls yield for every live block, in no order.
+// Each calls yield for every live block of the process, in no order. Imported memory is left out.
 func (h *ProcessMemory) Each(yield func(ptr int64, b Block)) {
 	h.Pointers.Each(yield)
 	h.Arrays.Each(yield)
@@ -118,28 +124,28 @@ func (h *ProcessMemory) Each(yield func(ptr int64, b Block)) {
 	}
 }
 
-// Replay runs memory calls, and what else changes memory in between.
+// Replay applies memory calls and the events between them to a Set, in order of time.
 type Replay struct {
-	Live    *Set
-	Events  []Event // that are still to come
-	Consume func(*Set, *Change)
-	Exit    func(pid int32, atNs int64) // told when a process has ended; may be nil
+	Live    *Set                        // the live memory
+	Events  []Event                     // events that are not applied yet, in order of time
+	Consume func(*Set, *Change)         // gets every change
+	Exit    func(pid int32, atNs int64) // called after a process has ended; may be nil
 }
 
-// Call applies a call and the events before it.
+// Call applies all events before the call, then the call.
 func (r *Replay) Call(m *Call) {
 	r.EventsBefore(m.AtNs)
 	r.Live.apply(m, r.Consume)
 }
 
-// EventsBefore applies the events before a moment.
+// EventsBefore applies the events before a time (Unix ns).
 func (r *Replay) EventsBefore(ns int64) {
 	for len(r.Events) > 0 && r.Events[0].AtNs < ns {
 		r.event()
 	}
 }
 
-// Finish applies the events that are left.
+// Finish applies all remaining events.
 func (r *Replay) Finish() {
 	for len(r.Events) > 0 {
 		r.event()
@@ -155,12 +161,12 @@ func (r *Replay) event() {
 	r.Events = r.Events[1:]
 }
 
-// holdings returns what the process has that an origin belongs to.
+// processMemory returns the memory of the process that an origin belongs to.
 func (s *Set) processMemory(origin int32) *ProcessMemory {
 	return s.OfProcess(s.origins.Process[origin])
 }
 
-// OfProcess returns the memory of a process by its number in origin.Table.Pids.
+// OfProcess returns the memory of the process with this number in origin.Table.Pids.
 func (s *Set) OfProcess(number int32) *ProcessMemory {
 	for len(s.Processes) <= int(number) {
 		s.Processes = append(s.Processes, newProcessMemory())
@@ -174,7 +180,7 @@ func newProcessMemory() ProcessMemory {
 	}
 }
 
-// emit hands a change out; one is enough, and saves an allocation per call.
+// emit passes a change to consume. All changes share one value, which saves an allocation per call.
 func (s *Set) emit(consume func(*Set, *Change), kind ChangeKind, atNs, ptr int64, b Block, by int32) {
 	s.change = Change{kind, atNs, ptr, b, by}
 	consume(s, &s.change)
@@ -234,7 +240,7 @@ func (s *Set) alloc(blocks *addrmap.Map[Block], m *Call, consume func(*Set, *Cha
 	if old, ok := blocks.Get(m.Ptr); ok {
 		threads := s.origins.Thread
 		if old.SinceNs >= m.startNs() && threads[old.Origin] == threads[m.Origin] {
-			s.Counts.Nested++ // the call inside this one allocated it
+			s.Counts.Nested++ // a call inside this one allocated the block, and was recorded too
 			return
 		}
 		s.Counts.LostFrees++
@@ -255,7 +261,7 @@ func (s *Set) free(h *ProcessMemory, blocks *addrmap.Map[Block], m *Call, consum
 	b, ok := blocks.Get(m.Ptr)
 	if !ok {
 		if last := &s.lastFree[th]; last.ptr == m.Ptr && m.AtNs <= last.endNs {
-			s.Counts.Nested++ // the call around this one freed it
+			s.Counts.Nested++ // a call around this one freed the block, and was recorded too
 			return
 		}
 		if !h.freeForeign(m.Space, m.Ptr) && !s.freeImported(h, m) {
@@ -269,17 +275,17 @@ func (s *Set) free(h *ProcessMemory, blocks *addrmap.Map[Block], m *Call, consum
 	s.lastFree[th] = freeCall{m.Ptr, units.EndOf(m.AtNs, m.DurNs)}
 }
 
-// ForeignKind says where a pointer comes from that no allocation returned.
+// ForeignKind tells where a pointer comes from that no recorded allocation returned.
 type ForeignKind uint8
 
 const (
-	fromGraph         ForeignKind = iota + 1 // comes back whenever the graph runs
-	fromExternal                             // a buffer of another API
-	fromExternalArray                        // an array of another API
+	fromGraph         ForeignKind = iota + 1 // memory of a graph: allocated again at each launch
+	fromExternal                             // a buffer imported from another API
+	fromExternalArray                        // an array imported from another API
 )
 
-// freeForeign reports whether the pointer is no memory of this ledger, and forgets it
-// if it is freed for good.
+// freeForeign reports whether the pointer is memory that this Set does not track. It forgets the
+// pointer unless a graph allocates it again.
 func (h *ProcessMemory) freeForeign(space Space, ptr int64) bool {
 	kind, ok := h.Foreign[ptr]
 	if !ok || (kind == fromExternalArray) != (space == SpaceArray) {
@@ -291,8 +297,8 @@ func (h *ProcessMemory) freeForeign(space Space, ptr int64) bool {
 	return true
 }
 
-// graphAlloc notes memory that a graph allocates when it runs: how often that is, and
-// when it is free again, is not recorded.
+// graphAlloc counts memory that a graph allocates when it runs. How often the graph allocates and
+// frees it is not recorded.
 func (s *Set) graphAlloc(h *ProcessMemory, ptr, bytes int64) {
 	s.Counts.GraphAllocs++
 	s.Counts.GraphBytes += min(max(0, bytes), AddressSpace)
@@ -301,7 +307,7 @@ func (s *Set) graphAlloc(h *ProcessMemory, ptr, bytes int64) {
 	}
 }
 
-// event applies what is told by other rows than those of memory calls.
+// event applies an event that is not a memory call, such as the end of a context.
 func (s *Set) event(e *Event, consume func(*Set, *Change)) {
 	h := s.OfProcess(originpkg.Numbered(s.origins.Pids, e.Pid))
 	switch e.Kind {
@@ -323,13 +329,13 @@ func (s *Set) event(e *Event, consume func(*Set, *Change)) {
 	}
 }
 
-// ending is a block that a process or a context takes with it when it ends.
+// ending is a block that ends with its process or context.
 type ending struct {
 	ptr   int64
 	block Block
 }
 
-// endProcess ends all that a process has.
+// endProcess ends all live memory of a process.
 func (s *Set) endProcess(h *ProcessMemory, e *Event, consume func(*Set, *Change)) {
 	var ended []ending
 	h.Each(func(ptr int64, b Block) { ended = append(ended, ending{ptr, b}) })
@@ -337,7 +343,7 @@ func (s *Set) endProcess(h *ProcessMemory, e *Event, consume func(*Set, *Change)
 	*h = newProcessMemory()
 }
 
-// endContext ends what was allocated in a context.
+// endContext ends the blocks that were allocated in a context.
 func (s *Set) endContext(blocks *addrmap.Map[Block], e *Event, kind ChangeKind, consume func(*Set, *Change)) {
 	var ended []ending
 	blocks.Each(func(ptr int64, b Block) {
@@ -351,8 +357,8 @@ func (s *Set) endContext(blocks *addrmap.Map[Block], e *Event, kind ChangeKind, 
 	}
 }
 
-// end emits the changes of blocks that end at the same moment, in the order in which they were allocated:
-// charts leave out some changes of a moment, and must leave out the same ones every time.
+// end emits the changes of blocks that end at the same time, in the order of their allocation.
+// Charts drop some changes of one point in time, and must drop the same ones in every replay.
 func (s *Set) end(ended []ending, kind ChangeKind, atNs int64, consume func(*Set, *Change)) {
 	slices.SortFunc(ended, func(a, b ending) int {
 		return cmp.Or(cmp.Compare(a.block.Number, b.block.Number), cmp.Compare(a.ptr, b.ptr))
@@ -362,7 +368,7 @@ func (s *Set) end(ended []ending, kind ChangeKind, atNs int64, consume func(*Set
 	}
 }
 
-// IsHost reports whether memory of the kind is the host's.
+// IsHost reports whether a memory kind is host memory: pinned or registered.
 func IsHost(kind string) bool {
 	return kind == format.MemoryHost || kind == format.MemoryRegistered
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/origin"
 )
 
-// TestBlocksEndInTheOrderOfTheirAllocation lets a process and a context end that hold blocks at
-// random addresses. Maps give them in an order of chance; changes must not come in it.
+// TestBlocksEndInTheOrderOfTheirAllocation ends a process and a context that hold blocks at random
+// addresses. Go maps iterate in random order; the changes must come in the order of allocation.
 func TestBlocksEndInTheOrderOfTheirAllocation(t *testing.T) {
 	for name, end := range map[string]Event{
 		"process": {Kind: EventExit, Pid: 7, AtNs: 1000},
@@ -29,7 +29,7 @@ func TestBlocksEndInTheOrderOfTheirAllocation(t *testing.T) {
 			var ended []int64
 			l.event(&end, func(_ *Set, c *Change) { ended = append(ended, c.Ptr) })
 			if !slices.Equal(ended, allocated) {
-				t.Errorf("blocks end in the order %v, allocated were %v", ended, allocated)
+				t.Errorf("order of the ended blocks: %v; order of allocation: %v", ended, allocated)
 			}
 		})
 	}

@@ -22,7 +22,7 @@ type Scan struct {
 	levels    map[libraryPlace]*Level
 	ofOrigin  []*Level // the level of each origin
 
-	courses map[*Level]*metric.Course
+	courses map[*Level]*metric.History
 
 	total, peak        int64     // live bytes on devices, now and at most
 	changes, peakAfter int64     // changes of device memory so far, and until the peak
@@ -42,7 +42,7 @@ type libraryPlace struct {
 func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	s := &Scan{
 		t: t, opt: opt, window: opt.Window(t.Recording()), use: NewLevelScan(t, &opt.Filter), seen: query.NewCallers(),
-		levels: make(map[libraryPlace]*Level), courses: make(map[*Level]*metric.Course),
+		levels: make(map[libraryPlace]*Level), courses: make(map[*Level]*metric.History),
 	}
 	s.atNs = s.window.ToNs
 	if opt.At == query.AtTime {
@@ -85,7 +85,7 @@ func (s *Scan) follow(l *Level, atNs int64) {
 	}
 	c := s.courses[l]
 	if c == nil {
-		c = &metric.Course{Window: s.window}
+		c = &metric.History{Window: s.window}
 		s.courses[l] = c
 	}
 	c.Set(atNs, l.Live)

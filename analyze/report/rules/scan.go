@@ -207,7 +207,7 @@ func (s *Survey) scan(sp timeline.Span) *format.Group {
 
 // ordered takes the next call in order of time.
 func (s *Survey) ordered(c *calls.Call) error {
-	switch s.waits.Of[c.Kind] {
+	switch s.waits.Kinds[c.Kind] {
 	case format.KindLaunch:
 		return s.gaps.Add(c)
 	case format.KindMemcpy:

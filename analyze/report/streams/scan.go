@@ -54,7 +54,7 @@ func newScan(r *calls.Reader) *scan {
 // add counts a call. Calls that failed gave the stream no work. Of the waits, only those for a
 // stream count: queries do not wait, and events and contexts are no streams.
 func (sc *scan) add(c *calls.Call) error {
-	kind := sc.Of[c.Kind]
+	kind := sc.Kinds[c.Kind]
 	if c.Failed() || kind == format.KindSync && catalog.BaseName(sc.Names.List[c.Name]) != "cuStreamSynchronize" {
 		return nil
 	}
