@@ -213,7 +213,7 @@ func (s *Snapshot) sumUp() {
 			g := &d.segments[i]
 			shown.Reserved += g.bytes()
 			for _, p := range g.pieces {
-				if p.State != caching.IsGap {
+				if p.State != caching.IsHole {
 					s.Blocks++
 				}
 				if p.State == caching.IsBlock {
@@ -316,7 +316,7 @@ func (w *snapshotWriter) segment(device int64, g *snapshotSegment) {
 		large = g.bytes()%caching.LargeSegment == 0
 	}
 	for _, p := range g.pieces {
-		if p.State == caching.IsGap {
+		if p.State == caching.IsHole {
 			continue
 		}
 		large = p.Size > caching.SmallRequest
@@ -351,7 +351,7 @@ func (w *snapshotWriter) segment(device int64, g *snapshotSegment) {
 }
 
 var blockStates = map[caching.PieceState]string{
-	caching.IsGap:      "inactive",
+	caching.IsHole:     "inactive",
 	caching.IsBlock:    "active_allocated",
 	caching.IsAwaiting: "active_pending_free",
 }
@@ -383,7 +383,7 @@ func (w *snapshotWriter) stack(id int32) {
 		return
 	}
 	w.list(func(item func()) {
-		for _, frame := range w.s.t.Stacks.Kept(id, w.s.opt.Hide) {
+		for _, frame := range w.s.t.Stacks.Visible(id, w.s.opt.Hide) {
 			item()
 			w.frame(frame)
 		}

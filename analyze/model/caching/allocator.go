@@ -20,7 +20,7 @@ import (
 type PieceState uint8
 
 const (
-	IsGap      PieceState = iota
+	IsHole     PieceState = iota
 	IsBlock               // the program has it
 	IsAwaiting            // the program gave it back, but a stream still uses it
 )
@@ -112,9 +112,9 @@ type Allocator struct {
 	Began    map[int64]int32 // beginning of a segment, or of a mapped stretch → number of segment
 	ends     map[int64]int32 // end of a mapped stretch → its last piece
 	change   Change          // the one that is handed out
-	// gaps of expandable segments by address, if gapsSorted.
-	gaps       []gap
-	gapsSorted bool
+	// gaps of expandable segments by address, if holesSorted.
+	holes       []hole
+	holesSorted bool
 }
 
 // Counts are what happened to an allocator, and what could not be accounted for.
@@ -141,7 +141,7 @@ func (a *Allocator) Totals() Totals { return a.Seen.Plus(a.Before) }
 // Blocks that were there before the recording are known only after their free.
 func (a *Allocator) Each(yield func(p *Piece)) {
 	for i := range a.Pieces {
-		if a.Pieces[i].State != IsGap {
+		if a.Pieces[i].State != IsHole {
 			yield(&a.Pieces[i])
 		}
 	}
@@ -158,21 +158,21 @@ func (a *Allocator) newPiece(p Piece) int32 {
 		i = int32(len(a.Pieces))
 		a.Pieces = append(a.Pieces, p)
 	}
-	a.put(i)
+	a.index(i)
 	return i
 }
 
 // put makes a piece found at its address, unless there is a block already: only after
 // events were lost, and the block is what its free will ask for.
-func (a *Allocator) put(i int32) {
+func (a *Allocator) index(i int32) {
 	ptr := a.Pieces[i].Ptr
-	if old, ok := a.at.Get(ptr); !ok || a.Pieces[old].State == IsGap {
+	if old, ok := a.at.Get(ptr); !ok || a.Pieces[old].State == IsHole {
 		a.at.Set(ptr, i)
 	}
 }
 
 // unput undoes put.
-func (a *Allocator) unput(i int32) {
+func (a *Allocator) unindex(i int32) {
 	ptr := a.Pieces[i].Ptr
 	if n, ok := a.at.Get(ptr); ok && n == i {
 		a.at.Delete(ptr)
@@ -181,13 +181,13 @@ func (a *Allocator) unput(i int32) {
 
 // drop forgets a piece that others do not refer to any more.
 func (a *Allocator) drop(i int32) {
-	a.unput(i)
+	a.unindex(i)
 	a.Pieces[i] = Piece{prev: None, next: None}
 	a.spare = append(a.spare, i)
 }
 
 // found returns the piece that begins at an address, or none.
-func (a *Allocator) found(ptr int64) int32 {
+func (a *Allocator) pieceAt(ptr int64) int32 {
 	if i, ok := a.at.Get(ptr); ok {
 		return i
 	}
@@ -210,7 +210,7 @@ func (a *Allocator) sizeOf(e *Event, i int32) int64 {
 // room returns the bytes up to the next block: of the piece and of a gap behind it.
 func (a *Allocator) room(i int32) int64 {
 	p := &a.Pieces[i]
-	if p.next != None && a.Pieces[p.next].State == IsGap {
+	if p.next != None && a.Pieces[p.next].State == IsHole {
 		return p.Size + a.Pieces[p.next].Size
 	}
 	return p.Size
@@ -233,7 +233,7 @@ func (a *Allocator) take(e *Event, i int32, size, stream int64) int32 {
 	if i == None {
 		i = a.newPiece(Piece{Ptr: e.Ptr, Size: size, Segment: StraySegment, prev: None, next: None})
 	}
-	a.gapsSorted = false
+	a.holesSorted = false
 	p := &a.Pieces[i]
 	p.State, p.Requested, p.SinceNs, p.Origin, p.Pool, p.Stream = IsBlock, e.Bytes, e.AtNs, e.Origin, e.Pool, stream
 	p.agreed = false
@@ -264,12 +264,12 @@ func (a *Allocator) resize(i int32, size int64) {
 	a.use(i, more)
 	p := &a.Pieces[i]
 	next, end := p.next, p.Ptr+size
-	if next != None && a.Pieces[next].State == IsGap {
+	if next != None && a.Pieces[next].State == IsHole {
 		g := &a.Pieces[next]
 		if g.Size > more {
-			a.unput(next)
+			a.unindex(next)
 			g.Ptr, g.Size = end, g.Size-more
-			a.put(next)
+			a.index(next)
 			return
 		}
 		a.unlink(next)
@@ -314,19 +314,19 @@ func (a *Allocator) release(i int32) {
 		a.drop(i)
 		return
 	}
-	a.gapsSorted = false
+	a.holesSorted = false
 	a.use(i, -p.Size)
-	p.State, p.Requested, p.SinceNs, p.Origin = IsGap, 0, 0, origin.None
+	p.State, p.Requested, p.SinceNs, p.Origin = IsHole, 0, 0, origin.None
 	a.join(i)
 }
 
 // join makes one gap of a gap and its neighbours.
 func (a *Allocator) join(i int32) {
-	if next := a.Pieces[i].next; next != None && a.Pieces[next].State == IsGap {
+	if next := a.Pieces[i].next; next != None && a.Pieces[next].State == IsHole {
 		a.Pieces[i].Size += a.Pieces[next].Size
 		a.unlink(next)
 	}
-	if prev := a.Pieces[i].prev; prev != None && a.Pieces[prev].State == IsGap {
+	if prev := a.Pieces[i].prev; prev != None && a.Pieces[prev].State == IsHole {
 		a.Pieces[prev].Size += a.Pieces[i].Size
 		a.unlink(i)
 	}

@@ -35,7 +35,7 @@ func (a *Allocator) compareAllocated(e *Event, freed int32) (size int64, correct
 	pending := c.pending
 	c.pending = None
 	guess, learnt := a.Rules.Round(e.Bytes), false
-	if e.Allocated < 0 || e.Op == LookedAt {
+	if e.Allocated < 0 || e.Op == SnapshotTaken {
 		return guess, None
 	}
 	model := a.Seen.Allocated + a.Before.Allocated
@@ -102,7 +102,7 @@ func (a *Allocator) correct(i int32, diff int64) bool {
 // compareReserved checks the reserved bytes at an event.
 func (a *Allocator) compareReserved(e *Event) {
 	c := &a.Check
-	if e.Reserved < 0 || e.Op == LookedAt {
+	if e.Reserved < 0 || e.Op == SnapshotTaken {
 		return
 	}
 	model := a.Seen.Reserved + a.Before.Reserved

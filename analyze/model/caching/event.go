@@ -33,7 +33,7 @@ const (
 	SegmentMapped   // expandable segments grow by pieces
 	SegmentUnmapped // and shrink
 	OutOfMemory
-	LookedAt      // somebody took a snapshot
+	SnapshotTaken // somebody took a snapshot
 	ReportedAlloc // what reports tell, see reported.go: handed out as BlockAllocated
 	ReportedFree  // and as BlockFreeRequested
 
@@ -52,7 +52,7 @@ var OpsByName = map[string]Op{
 	format.AllocatorSegmentMap:    SegmentMapped,
 	format.AllocatorSegmentUnmap:  SegmentUnmapped,
 	format.AllocatorOOM:           OutOfMemory,
-	format.AllocatorSnapshot:      LookedAt,
+	format.AllocatorSnapshot:      SnapshotTaken,
 	format.AllocatorReportedAlloc: ReportedAlloc,
 	format.AllocatorReportedFree:  ReportedFree,
 }
@@ -117,7 +117,7 @@ var ActionsByOp = map[Op]string{
 	SegmentMapped:      "segment_map",
 	SegmentUnmapped:    "segment_unmap",
 	OutOfMemory:        "oom",
-	LookedAt:           "snapshot",
+	SnapshotTaken:      "snapshot",
 	ReportedAlloc:      "alloc",
 	ReportedFree:       "free_completed",
 }

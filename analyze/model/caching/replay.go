@@ -132,7 +132,7 @@ func (s *Set) Apply(e *Event, consume Consumer) {
 		a.reportedAlloc(e, consume)
 	case ReportedFree:
 		a.reportedFree(e, consume)
-	case LookedAt: // torch tells it of device 0 whichever it is about
+	case SnapshotTaken: // torch tells it of device 0 whichever it is about
 	default:
 		a.segmentChange(e, e.Stream, consume)
 	}
@@ -178,8 +178,8 @@ func (a *Allocator) emit(consume Consumer, e *Event, b *Piece) {
 
 func (a *Allocator) alloc(e *Event, stream int64, consume Consumer) {
 	a.compare(e, None, consume)
-	gap := a.gapFor(e, consume)
-	size := a.sizeOf(e, gap)
+	at := a.holeFor(e, consume)
+	size := a.sizeOf(e, at)
 	b := Piece{
 		Ptr:       e.Ptr,
 		Size:      size,
@@ -199,20 +199,20 @@ func (a *Allocator) alloc(e *Event, stream int64, consume Consumer) {
 	a.Seen.Active += size
 	a.Seen.Requested += e.Bytes
 	a.Seen.Allocations++
-	a.Check.pending = a.take(e, gap, size, stream)
+	a.Check.pending = a.take(e, at, size, stream)
 }
 
-// gapFor returns the gap in which a new block begins, or none if nothing is known there. A
+// holeFor returns the gap in which a new block begins, or none if nothing is known there. A
 // block there has ended unseen. A gap of an expandable segment that is too small for the
 // block is forgotten: what was mapped before the recording goes on behind it.
-func (a *Allocator) gapFor(e *Event, consume Consumer) int32 {
+func (a *Allocator) holeFor(e *Event, consume Consumer) int32 {
 	i, ok := a.at.Get(e.Ptr)
 	if !ok {
 		return None
 	}
-	if a.Pieces[i].State != IsGap {
+	if a.Pieces[i].State != IsHole {
 		a.lose(&a.Pieces[i], e.AtNs, consume)
-		a.Pieces[i].State = IsGap // not joined: the new block begins where it did
+		a.Pieces[i].State = IsHole // not joined: the new block begins where it did
 		a.use(i, -a.Pieces[i].Size)
 		if a.Pieces[i].Segment == StraySegment {
 			a.drop(i)
@@ -221,7 +221,7 @@ func (a *Allocator) gapFor(e *Event, consume Consumer) int32 {
 	}
 	if a.Pieces[i].Segment == expandableSegment && a.room(i) < a.Rules.Round(e.Bytes) {
 		a.cut(i, e.Ptr, e.Ptr+a.Pieces[i].Size)
-		return a.found(e.Ptr)
+		return a.pieceAt(e.Ptr)
 	}
 	return i
 }
@@ -257,7 +257,7 @@ func (a *Allocator) freeRequested(e *Event, consume Consumer) {
 	size := a.compare(e, i, consume)
 	if i == None {
 		a.Counts.UnmatchedFrees++
-		i = a.older(e, size)
+		i = a.addOlderBlock(e, size)
 		a.Before.Allocations++
 		if !a.Check.Known[AllocatedTotal] {
 			a.Before.Allocated += size
@@ -273,7 +273,7 @@ func (a *Allocator) freeRequested(e *Event, consume Consumer) {
 }
 
 // older adds a block from before the recording, so that the end of its freeing finds it.
-func (a *Allocator) older(e *Event, size int64) int32 {
+func (a *Allocator) addOlderBlock(e *Event, size int64) int32 {
 	a.Before.Requested += e.Bytes
 	return a.newPiece(
 		Piece{
@@ -295,8 +295,8 @@ func (a *Allocator) freeCompleted(e *Event, consume Consumer) {
 	a.compare(e, None, consume)
 	i, ok := a.at.Get(e.Ptr)
 	switch {
-	case !ok || a.Pieces[i].State == IsGap: // given back before the recording
-		i = a.older(e, a.Rules.Round(e.Bytes))
+	case !ok || a.Pieces[i].State == IsHole: // given back before the recording
+		i = a.addOlderBlock(e, a.Rules.Round(e.Bytes))
 		a.Before.Active += a.Pieces[i].Size
 	case a.Pieces[i].State == IsBlock: // the request was lost
 		a.Counts.LostFrees++
@@ -317,7 +317,7 @@ func (a *Allocator) segmentChange(e *Event, stream int64, consume Consumer) {
 	known = known && !a.Segments[n].IsStretch()
 	if known && (e.Op == SegmentAllocated || e.Op == SegmentFreed) {
 		for _, p := range a.Within(&a.Segments[n]) {
-			if p.State != IsGap {
+			if p.State != IsHole {
 				a.lose(p, e.AtNs, consume)
 			}
 		}

@@ -57,8 +57,8 @@ func (a *Allocator) reportedBlock(e *Event, origin int32) Piece {
 	}
 }
 
-func (a *Allocator) emitReported(what Op, b *Piece, atNs int64, consume Consumer) {
-	a.change = Change{Op: what, AtNs: atNs, Block: *b, Origin: originpkg.None}
+func (a *Allocator) emitReported(op Op, b *Piece, atNs int64, consume Consumer) {
+	a.change = Change{Op: op, AtNs: atNs, Block: *b, Origin: originpkg.None}
 	consume(a, &a.change)
 }
 

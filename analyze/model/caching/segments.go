@@ -69,7 +69,7 @@ func (a *Allocator) removeSegment(n int32) {
 // addMapping adds addresses to an expandable segment: a gap that joins what is mapped
 // before and behind it.
 func (a *Allocator) addMapping(e *Event, stream int64) {
-	a.gapsSorted = false
+	a.holesSorted = false
 	if _, ok := a.at.Get(e.Ptr); ok || e.Bytes == 0 {
 		return // its unmapping was lost
 	}
@@ -119,7 +119,7 @@ func (a *Allocator) removeMapping(e *Event) bool {
 	if e.Bytes == 0 {
 		return false
 	}
-	i := a.GapAt(e.Ptr)
+	i := a.HoleAt(e.Ptr)
 	if i == None || a.Pieces[i].Ptr+a.Pieces[i].Size < end {
 		a.removeParts(e.Ptr, end) // mapped before the recording, or events were lost
 		return false
@@ -130,14 +130,14 @@ func (a *Allocator) removeMapping(e *Event) bool {
 
 // removeParts takes away as much of these addresses as was seen to come.
 func (a *Allocator) removeParts(from, to int64) {
-	a.sortGaps()
+	a.sortHoles()
 	var parts []int32
-	for _, g := range a.gaps {
+	for _, g := range a.holes {
 		if p := &a.Pieces[g.piece]; p.Ptr < to && p.Ptr+p.Size > from {
 			parts = append(parts, g.piece)
 		}
 	}
-	a.gapsSorted = false
+	a.holesSorted = false
 	for _, i := range parts {
 		p := &a.Pieces[i]
 		if _, taken := a.at.Get(to); taken && p.Ptr+p.Size > to {
@@ -212,47 +212,47 @@ func (s Segment) from(ptr, pool int64) Segment {
 	return s
 }
 
-// GapAt returns the gap of an expandable segment that holds an address, or none. An
+// HoleAt returns the gap of an expandable segment that holds an address, or none. An
 // allocator that gives memory back does so for all gaps one after the other, so that
 // sorting them once serves many calls.
-func (a *Allocator) GapAt(ptr int64) int32 {
+func (a *Allocator) HoleAt(ptr int64) int32 {
 	if i, ok := a.at.Get(ptr); ok {
-		if p := &a.Pieces[i]; p.State != IsGap || p.Segment != expandableSegment {
+		if p := &a.Pieces[i]; p.State != IsHole || p.Segment != expandableSegment {
 			return None
 		}
 		return i
 	}
-	if !a.gapsSorted {
-		a.sortGaps()
+	if !a.holesSorted {
+		a.sortHoles()
 	}
-	n, found := slices.BinarySearchFunc(a.gaps, ptr, func(g gap, ptr int64) int { return cmp.Compare(g.ptr, ptr) })
+	n, found := slices.BinarySearchFunc(a.holes, ptr, func(g hole, ptr int64) int { return cmp.Compare(g.ptr, ptr) })
 	if !found {
 		n--
 	}
 	if n < 0 {
 		return None
 	}
-	if i, ok := a.at.Get(a.gaps[n].ptr); !ok || i != a.gaps[n].piece {
+	if i, ok := a.at.Get(a.holes[n].ptr); !ok || i != a.holes[n].piece {
 		return None
 	}
-	return a.gaps[n].piece
+	return a.holes[n].piece
 }
 
 // gap is a gap of an expandable segment.
-type gap struct {
+type hole struct {
 	ptr   int64
 	piece int32
 }
 
-func (a *Allocator) sortGaps() {
-	a.gaps = a.gaps[:0]
+func (a *Allocator) sortHoles() {
+	a.holes = a.holes[:0]
 	for i := range a.Pieces {
-		if p := &a.Pieces[i]; p.State == IsGap && p.Segment == expandableSegment {
-			a.gaps = append(a.gaps, gap{p.Ptr, int32(i)})
+		if p := &a.Pieces[i]; p.State == IsHole && p.Segment == expandableSegment {
+			a.holes = append(a.holes, hole{p.Ptr, int32(i)})
 		}
 	}
-	slices.SortFunc(a.gaps, func(a, b gap) int { return cmp.Compare(a.ptr, b.ptr) })
-	a.gapsSorted = true
+	slices.SortFunc(a.holes, func(a, b hole) int { return cmp.Compare(a.ptr, b.ptr) })
+	a.holesSorted = true
 }
 
 // Ranges returns the segments, and the stretches of expandable segments, by address.

@@ -27,33 +27,33 @@ type Space struct {
 	Pool int64
 
 	Reserved, Active, Requested int64
-	Unused, Largest             int64 // bytes of gaps, and of the largest
-	Kept                        int64 // bytes of gaps that blocks keep from going back to the driver
+	Unused, Largest             int64 // bytes of holes, and of the largest
+	Stranded                    int64 // bytes of holes that blocks keep from going back to the driver
 	Split                       int64 // as AllocatorTotals.InactiveSplit
 	// Of kept, whole pages: no more than that could go back if segments were expandable;
 	// and what is whole in the steps of 20 MiB in which PyTorch maps for large blocks.
 	Saved, SavedLeast int64
 	Extents, Blocks   int64
 	Strays            int64 // of blocks, those in segments from before the recording
-	Gaps              []SpaceGap
+	Holes             []SpaceHole
 }
 
-// SpaceGap is a gap, and whether it lies where only small blocks, or only others, go.
-type SpaceGap struct {
+// SpaceHole is a gap, and whether it lies where only small blocks, or only others, go.
+type SpaceHole struct {
 	bytes int64
-	class GapClass
+	class HoleClass
 }
 
-type GapClass uint8
+type HoleClass uint8
 
 const (
-	AnyBlocks GapClass = iota
+	AnyBlocks HoleClass = iota
 	SmallBlocks
 	LargeBlocks
 )
 
 // takes reports whether a request can be served from the gap.
-func (g SpaceGap) takes(request int64) bool {
+func (g SpaceHole) takes(request int64) bool {
 	if g.bytes < request || g.class == SmallBlocks && request > SmallRequest {
 		return false
 	}
@@ -74,10 +74,10 @@ func (s *Space) BlowUp() (float64, bool) {
 	return float64(s.Reserved) / float64(max(1, s.Active)), s.Active > 0
 }
 
-// Unusable is the share of free bytes in gaps that do not take a request.
+// Unusable is the share of free bytes in holes that do not take a request.
 func (s *Space) Unusable(request int64) float64 {
 	var fits int64
-	for _, g := range s.Gaps {
+	for _, g := range s.Holes {
 		if g.takes(request) {
 			fits += g.bytes
 		}
@@ -85,10 +85,10 @@ func (s *Space) Unusable(request int64) float64 {
 	return 1 - float64(fits)/float64(max(1, s.Unused))
 }
 
-func (s *Space) AddGap(bytes int64, class GapClass) {
+func (s *Space) AddHole(bytes int64, class HoleClass) {
 	s.Unused += bytes
 	s.Largest = max(s.Largest, bytes)
-	s.Gaps = append(s.Gaps, SpaceGap{bytes, class})
+	s.Holes = append(s.Holes, SpaceHole{bytes, class})
 }
 
 // WholeSteps returns how many bytes from an address on are whole steps, counted from base.
@@ -103,7 +103,7 @@ func WholeSteps(base, ptr, bytes, step int64) int64 {
 func (a *Allocator) Step(seg *Segment) int64 {
 	var bytes int64
 	for _, p := range a.Within(seg) {
-		if p.State != IsGap {
+		if p.State != IsHole {
 			if p.Size <= SmallRequest {
 				return SmallSegment
 			}
@@ -117,19 +117,19 @@ func (a *Allocator) Step(seg *Segment) int64 {
 	return SmallSegment
 }
 
-// Pinned is what a walk through an allocator tells of a gap that cannot go back whole:
+// StrandedHole is what a walk through an allocator tells of a gap that cannot go back whole:
 // its bytes that stay, and the blocks that keep them there.
-type Pinned struct {
+type StrandedHole struct {
 	Segment int64 // address of the segment or stretch
-	Kept    int64
+	Bytes   int64
 	Blocks  []int32 // pieces; of an expandable segment the neighbours of the gap
 }
 
 // Survey measures an allocator as it is now: its spaces in order of kind and pool. Of
 // blocks in segments from before the recording only they themselves are known: they are
-// in active, what lies around them is in nothing. pin, if it is set, is told of all gaps
+// in active, what lies around them is in nothing. pin, if it is set, is told of all holes
 // that blocks keep; it must not keep the slice.
-func (a *Allocator) Survey(pin func(Pinned)) []*Space {
+func (a *Allocator) Survey(pin func(StrandedHole)) []*Space {
 	found := make(map[[2]int64]*Space)
 	at := func(kind SpaceKind, pool int64) *Space {
 		key := [2]int64{int64(kind), pool}
@@ -151,7 +151,7 @@ func (a *Allocator) Survey(pin func(Pinned)) []*Space {
 		kind = InStretches
 	}
 	for i := range a.Pieces {
-		if p := &a.Pieces[i]; p.Segment == StraySegment && p.State != IsGap {
+		if p := &a.Pieces[i]; p.Segment == StraySegment && p.State != IsHole {
 			s := at(kind, p.Pool)
 			s.addBlock(p)
 			s.Strays++
@@ -169,18 +169,18 @@ func (s *Space) addBlock(p *Piece) {
 }
 
 // surveySegment adds a segment. It goes back whole or not at all.
-func (a *Allocator) surveySegment(seg *Segment, s *Space, blocks []int32, pin func(Pinned)) []int32 {
+func (a *Allocator) surveySegment(seg *Segment, s *Space, blocks []int32, pin func(StrandedHole)) []int32 {
 	class := LargeBlocks
 	if seg.Size == SmallSegment {
 		class = SmallBlocks
 	}
 	s.Extents++
 	s.Reserved += seg.Size
-	var gaps, whole, least int64
+	var holes, whole, least int64
 	for i, p := range a.Within(seg) {
-		if p.State == IsGap {
-			s.AddGap(p.Size, class)
-			gaps += p.Size
+		if p.State == IsHole {
+			s.AddHole(p.Size, class)
+			holes += p.Size
 			whole += WholeSteps(0, p.Ptr, p.Size, PageBytes)
 			least += WholeSteps(seg.Ptr, p.Ptr, p.Size, LargeSegment)
 			continue
@@ -188,48 +188,48 @@ func (a *Allocator) surveySegment(seg *Segment, s *Space, blocks []int32, pin fu
 		s.addBlock(p)
 		blocks = append(blocks, i)
 	}
-	if len(blocks) == 0 || gaps == 0 {
+	if len(blocks) == 0 || holes == 0 {
 		return blocks
 	}
-	s.Kept += gaps
-	s.Split += gaps
+	s.Stranded += holes
+	s.Split += holes
 	s.Saved += whole
 	s.SavedLeast += least
 	if pin != nil {
-		pin(Pinned{seg.Ptr, gaps, blocks})
+		pin(StrandedHole{seg.Ptr, holes, blocks})
 	}
 	return blocks
 }
 
-// surveyStretch adds a stretch of an expandable segment. Of its gaps whole steps can go
+// surveyStretch adds a stretch of an expandable segment. Of its holes whole steps can go
 // back.
-func (a *Allocator) surveyStretch(seg *Segment, s *Space, pin func(Pinned)) {
+func (a *Allocator) surveyStretch(seg *Segment, s *Space, pin func(StrandedHole)) {
 	s.Extents++
 	step := a.Step(seg)
 	for _, p := range a.Within(seg) {
 		s.Reserved += p.Size
-		if p.State != IsGap {
+		if p.State != IsHole {
 			s.addBlock(p)
 			continue
 		}
-		s.AddGap(p.Size, AnyBlocks)
+		s.AddHole(p.Size, AnyBlocks)
 		kept := p.Size - WholeSteps(seg.Ptr, p.Ptr, p.Size, step)
 		if kept == 0 {
 			continue
 		}
-		s.Kept += kept
+		s.Stranded += kept
 		if pin == nil {
 			continue
 		}
 		var around [2]int32
 		n := 0
 		for _, i := range []int32{p.prev, p.next} {
-			if i != None && a.Pieces[i].State != IsGap {
+			if i != None && a.Pieces[i].State != IsHole {
 				around[n] = i
 				n++
 			}
 		}
-		pin(Pinned{seg.Ptr, kept, around[:n]})
+		pin(StrandedHole{seg.Ptr, kept, around[:n]})
 	}
 }
 

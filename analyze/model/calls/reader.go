@@ -174,7 +174,7 @@ func (s *SiteReader) Read(g *format.Group) {
 	s.ids = s.ids[:0]
 	for _, site := range s.site.Dict {
 		id := int32(-1)
-		if site != "" && s.T.Stacks.Placed == nil {
+		if site != "" && s.T.Stacks.Sites == nil {
 			id = s.Names.ID(site)
 		}
 		s.ids = append(s.ids, id)

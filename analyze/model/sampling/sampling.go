@@ -19,9 +19,9 @@ import (
 
 // Switches is when launches were not recorded, and when their stacks were not, in order and apart from each other.
 type Switches struct {
-	switches               []samplingSwitch
-	NoLaunches, NoStacks   []query.Window // the first ns without, the first ns with
-	MaxOverheadPct, SawPct float64
+	switches                    []samplingSwitch
+	NoLaunches, NoStacks        []query.Window // the first ns without, the first ns with
+	MaxOverheadPct, MeasuredPct float64
 }
 
 type samplingSwitch struct {
@@ -34,7 +34,7 @@ func (s *Switches) Add(r *format.Row) {
 	n := samplingSwitch{atNs: r.StartNs}
 	if json.Unmarshal([]byte(r.Message), &n.Sampling) == nil && n.Class == format.SampledLaunch {
 		s.switches = append(s.switches, n)
-		s.MaxOverheadPct, s.SawPct = n.MaxOverheadPct, max(s.SawPct, n.OverheadPct)
+		s.MaxOverheadPct, s.MeasuredPct = n.MaxOverheadPct, max(s.MeasuredPct, n.OverheadPct)
 	}
 }
 
@@ -124,24 +124,24 @@ type Weights struct {
 // Gap is a time without launches, and the times beside it whose launches are taken to be like those that it had.
 type Gap struct {
 	query.Window
-	Left, Right       query.Window
-	Others, LikeOther int64 // other calls in it, and in left and right
+	Left, Right           query.Window
+	Others, NeighborCalls int64 // other calls in it, and in left and right
 }
 
-// BesideRatio bounds how much longer the time on one side of a blind one is than that on the other:
+// NeighborRatio bounds how much longer the time on one side of a blind one is than that on the other:
 // what a program did long ago, such as loading its data, says little.
-const BesideRatio = 2
+const NeighborRatio = 2
 
-// fewOthers is how many other calls there must be beside a blind time for these to be a measure.
-const fewOthers = 30
+// minNeighborCalls is how many other calls there must be beside a blind time for these to be a measure.
+const minNeighborCalls = 30
 
 // more is for how many launches of a blind time one beside it stands, in thousandths: as many as
 // there were other calls in it for one beside it, since a program that records less runs faster;
 // with few other calls, as much as it is longer.
 func (b *Gap) more() int64 {
 	inside, beside := float64(b.DurNs()), float64(b.Left.DurNs()+b.Right.DurNs())
-	if b.LikeOther >= fewOthers {
-		inside, beside = float64(b.Others), float64(b.LikeOther)
+	if b.NeighborCalls >= minNeighborCalls {
+		inside, beside = float64(b.Others), float64(b.NeighborCalls)
 	}
 	if beside == 0 {
 		return 0

@@ -25,7 +25,7 @@ type SourceReader struct {
 	Stacks *Table
 	Finder *symbolize.Finder
 	// Instead is the frames, innermost first, that take the place of one.
-	Instead map[int32][]int32
+	Replacements map[int32][]int32
 }
 
 // Module looks up frames of one module. It reports whether the line of any of them was found.
@@ -86,7 +86,7 @@ func (r *SourceReader) places(source *symbolize.Source, ids []int32) (found bool
 			}
 		}
 		if len(at) > 0 {
-			r.Instead[id] = r.Stacks.expand(r.Stacks.Frames[id], at)
+			r.Replacements[id] = r.Stacks.expand(r.Stacks.Frames[id], at)
 			found = found || slices.ContainsFunc(at, func(s symbolize.SourceFrame) bool { return s.File != "" })
 		}
 	}

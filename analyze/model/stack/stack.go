@@ -17,7 +17,7 @@ type Table struct {
 	// What AddSource adds: frames that are inlined into the next one, and what stacks'
 	// places in the program are called.
 	inlined map[int32]bool
-	Placed  map[int32]string
+	Sites   map[int32]string
 	// unnamed counts stored frames that have no function name, of all stored.
 	unnamed, stored int64
 }

@@ -85,7 +85,7 @@ func (t *Timeline) OriginLabel(id int32, by string) string {
 
 // SiteLabel is the place in the program that made the calls.
 func (t *Timeline) SiteLabel(id int32) string {
-	if place, ok := t.Stacks.Placed[t.Origins.List[id].Stack]; ok {
+	if place, ok := t.Stacks.Sites[t.Origins.List[id].Stack]; ok {
 		return place
 	}
 	if site := t.Origins.Site(id); site != "" {
@@ -96,7 +96,7 @@ func (t *Timeline) SiteLabel(id int32) string {
 
 // SiteOf is the place in the program that a stack stands for.
 func (t *Timeline) SiteOf(stack int32) string {
-	if place, ok := t.Stacks.Placed[stack]; ok {
+	if place, ok := t.Stacks.Sites[stack]; ok {
 		return place
 	}
 	if site := t.Stacks.About[stack].Site; site != "" {
@@ -122,7 +122,7 @@ func (t *Timeline) DeviceLabel(device int32) string {
 // SiteOfCall is the place in the program that made a call: from its stack's source lines, from the
 // call itself, or chosen from its stack.
 func (t *Timeline) SiteOfCall(stack int32, site string) string {
-	if place, ok := t.Stacks.Placed[stack]; ok {
+	if place, ok := t.Stacks.Sites[stack]; ok {
 		return place
 	}
 	return cmp.Or(site, t.SiteOf(stack))

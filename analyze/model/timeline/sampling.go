@@ -21,7 +21,7 @@ func (t *Timeline) Coverage() sampling.Coverage {
 		Sampled:     len(s.NoLaunches)+len(s.NoStacks) > 0,
 		OfNs:        w.DurNs(),
 		MaxPct:      s.MaxOverheadPct,
-		OverheadPct: s.SawPct,
+		OverheadPct: s.MeasuredPct,
 	}
 	l.LaunchesNs, l.StacksNs = l.OfNs-sampling.LengthIn(s.NoLaunches, w), l.OfNs-sampling.LengthIn(s.NoStacks, w)
 	return l
@@ -48,7 +48,7 @@ func (t *Timeline) blinds(w query.Window) (list []sampling.Gap) {
 		}
 		left, right := min(b.FromNs-fromNs, b.DurNs()), min(toNs-b.ToNs, b.DurNs())
 		if left > 0 && right > 0 {
-			left, right = min(left, sampling.BesideRatio*right), min(right, sampling.BesideRatio*left)
+			left, right = min(left, sampling.NeighborRatio*right), min(right, sampling.NeighborRatio*left)
 		}
 		b.Left, b.Right = query.Window{
 			FromNs: b.FromNs - left,
@@ -102,7 +102,7 @@ func (t *Timeline) countOthers(list []sampling.Gap) {
 	in := func(w query.Window) int64 { return before(w.ToNs) - before(w.FromNs) }
 	for i := range list {
 		b := &list[i]
-		b.Others, b.LikeOther = in(b.Window), in(b.Left)+in(b.Right)
+		b.Others, b.NeighborCalls = in(b.Window), in(b.Left)+in(b.Right)
 	}
 }
 

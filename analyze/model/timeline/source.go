@@ -35,7 +35,7 @@ func (t *Timeline) AddSource(finder *symbolize.Finder) stackpkg.SourceSummary {
 		)
 	})
 	summary := stackpkg.SourceSummary{Modules: len(keys)}
-	r := stackpkg.SourceReader{Stacks: &t.Stacks, Finder: finder, Instead: make(map[int32][]int32)}
+	r := stackpkg.SourceReader{Stacks: &t.Stacks, Finder: finder, Replacements: make(map[int32][]int32)}
 	var errs []error
 	for _, key := range keys {
 		found, err := r.Module(key, modules[key])
@@ -47,7 +47,7 @@ func (t *Timeline) AddSource(finder *symbolize.Finder) stackpkg.SourceSummary {
 		}
 	}
 	summary.Err = errors.Join(errs...)
-	t.Stacks.Replace(r.Instead)
+	t.Stacks.Replace(r.Replacements)
 	t.placeStacks()
 	return summary
 }
@@ -55,10 +55,10 @@ func (t *Timeline) AddSource(finder *symbolize.Finder) stackpkg.SourceSummary {
 // placeStacks notes for every stack whose place in the program has a line now what reports call
 // that place, instead of what was recorded.
 func (t *Timeline) placeStacks() {
-	t.Stacks.Placed = make(map[int32]string)
+	t.Stacks.Sites = make(map[int32]string)
 	for stack := range t.Stacks.Stacks {
 		if f, ok := t.Stacks.UserFrame(stack); ok && f.Type == "native" && f.File != "" {
-			t.Stacks.Placed[stack] = symbolize.PlaceName(query.FrameName(f), f.File, f.Line)
+			t.Stacks.Sites[stack] = symbolize.PlaceName(query.FrameName(f), f.File, f.Line)
 		}
 	}
 }

@@ -76,7 +76,7 @@ func (f *spaceFinding) judge(request int64) {
 	switch {
 	case f.Kind == caching.InReservation:
 		f.verdict = verdictAddresses
-	case fragmentedBy(f.Kept, f.Reserved):
+	case fragmentedBy(f.Stranded, f.Reserved):
 		f.verdict = verdictFragmented
 	}
 	if request > 0 {
@@ -153,8 +153,8 @@ func (f *spaceFinding) inWords() string {
 		"%s of %s are unused in %s, %s of it kept by %s",
 		units.Bytes(f.Unused),
 		units.Bytes(f.Reserved),
-		units.Plural(int64(len(f.Gaps)), "gap"),
-		units.Bytes(f.Kept),
+		units.Plural(int64(len(f.Holes)), "gap"),
+		units.Bytes(f.Stranded),
 		units.Plural(f.Blocks, "block"),
 	)
 	if pct, ok := f.unusable.(float64); ok {

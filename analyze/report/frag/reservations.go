@@ -29,12 +29,12 @@ func (r *reservation) survey(s *caching.Space) {
 		s.Active += m.End - m.Start
 		s.Blocks++
 		if m.Start > at {
-			s.AddGap(m.Start-at, caching.AnyBlocks)
+			s.AddHole(m.Start-at, caching.AnyBlocks)
 		}
 		at = m.End
 	})
 	if at < r.end {
-		s.AddGap(r.end-at, caching.AnyBlocks)
+		s.AddHole(r.end-at, caching.AnyBlocks)
 	}
 }
 

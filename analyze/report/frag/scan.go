@@ -235,7 +235,7 @@ func (s *Scan) until(o *owner, a *caching.Allocator, ns int64) {
 		s.detail(o, a, s.moments[moment], spaces)
 		for seg := range a.Ranges() {
 			for _, p := range a.Within(seg) {
-				o.picture.add(moment, p.Ptr, p.Size, p.State != caching.IsGap)
+				o.picture.add(moment, p.Ptr, p.Size, p.State != caching.IsHole)
 			}
 		}
 	}
@@ -247,7 +247,7 @@ func levelOf(spaces []*caching.Space) (l usage) {
 		l.reserved += s.Reserved
 		l.active += s.Active
 		l.unused += s.Unused
-		l.kept += s.Kept
+		l.kept += s.Stranded
 		l.largest = max(l.largest, s.Largest)
 	}
 	return l
@@ -284,7 +284,7 @@ func (s *Scan) pinsOf(a *caching.Allocator) []*pin {
 	met := make(map[int32]bool) // blocks
 	var gaps int64
 	var here []*pin
-	a.Survey(func(g caching.Pinned) {
+	a.Survey(func(g caching.StrandedHole) {
 		gaps++
 		here = here[:0]
 		for _, i := range g.Blocks {
@@ -302,12 +302,12 @@ func (s *Scan) pinsOf(a *caching.Allocator) []*pin {
 			}
 			if one.counted != gaps {
 				one.counted = gaps
-				one.kept += g.Kept
+				one.kept += g.Bytes
 				here = append(here, one)
 			}
 		}
 		if len(here) == 1 {
-			here[0].alone += g.Kept
+			here[0].alone += g.Bytes
 		}
 	})
 	return slices.SortedFunc(maps.Values(found), func(a, b *pin) int {
