@@ -17,8 +17,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// allocatorRecording writes n events of a training loop: activations that come and go,
-// some 2,000 blocks live, at 200 places.
+// allocatorRecording writes n events of a simulated training loop: activations that come and go,
+// about 2,000 live blocks, from 200 call sites.
 func allocatorRecording(t testing.TB, n int) *format.Recording {
 	path := filepath.Join(t.TempDir(), "torch.parquet")
 	w, err := format.Create(path, format.Options{Force: true})
@@ -79,8 +79,8 @@ func BenchmarkLeaksOfTensors(b *testing.B) {
 	)
 }
 
-// TestAllocatorsAreReplayedInBoundedMemory counts what is allocated per event: columns of
-// row groups, but nothing for each.
+// TestAllocatorsAreReplayedInBoundedMemory counts allocations of Go memory per event. Columns of
+// row groups may be allocated, but nothing for single events.
 func TestAllocatorsAreReplayedInBoundedMemory(t *testing.T) {
 	var perEvent [2]float64
 	for i, n := range []int{20_000, 60_000} {
@@ -97,7 +97,7 @@ func TestAllocatorsAreReplayedInBoundedMemory(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		perEvent[i] = float64(after.Mallocs-before.Mallocs) / float64(n)
 		if pieces := len(s.List[0].Pieces); pieces > 20_000 {
-			t.Errorf("%d pieces for some 2,000 blocks", pieces)
+			t.Errorf("%d pieces for about 2,000 blocks", pieces)
 		}
 	}
 	if perEvent[1] > 0.05 || perEvent[1] > perEvent[0] {

@@ -10,22 +10,22 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Borrowed memory belongs to another process or another API and is only seen here:
-// it is in no number of live bytes, and nobody leaks it here.
+// Borrowed memory belongs to another process or another API, and this process only opened it. It
+// does not count as live bytes, and cannot leak here.
 
-// BorrowedName names borrowed memory that is no physical handle.
+// BorrowedName identifies borrowed memory that is not a physical handle.
 type BorrowedName struct {
 	Space Space
 	Ptr   int64
 }
 
-// BorrowCount counts what was borrowed of one kind of memory.
+// BorrowCount counts the borrowed memory of one memory kind.
 type BorrowCount struct {
-	Opened, Returned int64
-	Bytes            int64 // of opened, as far as the call says how much
+	Opened, Returned int64 // calls that opened memory, and calls that closed it
+	Bytes            int64 // opened bytes, if the call has the size
 }
 
-// borrows returns the books of the kind of memory that an origin names.
+// borrows returns the counts for the memory kind of an origin.
 func (s *Set) borrows(origin int32) *BorrowCount {
 	kind := s.origins.Memory(origin)
 	if s.borrowed[kind] == nil {
@@ -47,7 +47,7 @@ func (s *Set) borrow(h *ProcessMemory, m *Call) {
 				Refs:    1,
 				Borrows: 1,
 			}
-		case mem.Borrows == 0: // the process's own memory came back to it
+		case mem.Borrows == 0: // the process imported its own memory
 			mem.Refs++
 			return
 		default:
@@ -62,12 +62,12 @@ func (s *Set) borrow(h *ProcessMemory, m *Call) {
 	count.Bytes += min(m.Bytes, AddressSpace)
 }
 
-// giveBack ends borrowed memory that was opened as often as it was closed.
+// giveBack closes borrowed memory. The memory ends with as many closes as opens.
 func (s *Set) giveBack(h *ProcessMemory, m *Call) {
 	name := BorrowedName{m.Space, m.Ptr}
 	times := h.Borrowed[name]
 	if times == 0 {
-		return // borrowed before the recording
+		return // opened before the recording
 	}
 	s.borrows(m.Origin).Returned++
 	if h.Borrowed[name] = times - 1; times == 1 {
@@ -75,22 +75,22 @@ func (s *Set) giveBack(h *ProcessMemory, m *Call) {
 	}
 }
 
-// freeImported reports whether a free ends memory that cuMemPoolImportPointer borrowed. One
-// free ends it, however often it was imported.
+// freeImported reports whether a free ends memory that cuMemPoolImportPointer imported. One free
+// ends it, no matter how often it was imported.
 func (s *Set) freeImported(h *ProcessMemory, m *Call) bool {
 	name := BorrowedName{SpacePointer, m.Ptr}
 	times := h.Borrowed[name]
 	if m.Space != SpacePointer || times == 0 {
 		return false
 	}
-	if count := s.borrowed[format.MemoryAsync]; count != nil { // nil in a damaged file only
+	if count := s.borrowed[format.MemoryAsync]; count != nil { // nil only for a damaged file
 		count.Returned += times
 	}
 	delete(h.Borrowed, name)
 	return true
 }
 
-// BorrowedText says what was borrowed, "" for nothing.
+// BorrowedText lists the borrowed memory by kind. It returns "" if there is none.
 func (s *Set) BorrowedText() string {
 	var parts []string
 	for _, kind := range slices.Sorted(maps.Keys(s.borrowed)) {
@@ -107,7 +107,7 @@ func (s *Set) BorrowedText() string {
 	return strings.Join(parts, "; ")
 }
 
-// BorrowTotals sums all kinds up.
+// BorrowTotals returns the sum over all memory kinds.
 func (s *Set) BorrowTotals() (sum BorrowCount) {
 	for _, c := range s.borrowed {
 		sum.Opened += c.Opened

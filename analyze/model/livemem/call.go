@@ -2,77 +2,80 @@ package livemem
 
 import "github.com/gpurec/gpurec/format"
 
-// Call is a call that changes what memory there is, small because a window of
-// them is held and sorted.
+// Call is a call that allocates, frees, maps or imports memory. It is small, because a window of
+// calls is held in memory and sorted.
 //
-// What the driver hands out counts from the end of the call, what it takes back from
-// the start: only then is the order right when another thread gets a pointer or a
-// handle again while the call that freed it has not returned yet. Mapping and
-// retaining count from the start: the program names a handle that it has already, and
-// another thread may release that meanwhile.
+// An allocation takes effect when the call returns, a free when the call starts. This keeps the
+// order right if another thread gets the same address while the call that freed it has not
+// returned. Mapping and retaining take effect at the start of the call: another thread may release
+// the handle before the call returns.
 type Call struct {
-	AtNs   int64 // when it takes effect
-	DurNs  int64
-	Ptr    int64 // pointer or handle, by space
-	Bytes  int64
-	Handle int64 // of OpMap: what appears at ptr; of OpAllocFailed: the result
-	Origin int32
+	AtNs   int64 // when the call takes effect, Unix ns
+	DurNs  int64 // duration of the call
+	Ptr    int64 // address or handle, see Space
+	Bytes  int64 // size
+	Handle int64 // OpMap: the handle mapped at Ptr; OpAllocFailed: the CUDA result
+	Origin int32 // number in origin.Table
 	Op     Op
 	Space  Space
 }
 
-// Op says what a call does. Ops from OpFree to OpUnreserve take back, and their order counts.
+// Op is the effect of a call on memory. The ops up to OpUnreserve end memory, and their order
+// matters for sorting.
 type Op uint8
 
 const (
-	OpFree Op = iota
-	OpUnmap
-	OpReturn // borrowed memory is given back
-	OpUnreserve
-	OpAlloc
-	OpAllocFailed
-	OpAllocUnknown // open, abandoned or unreadable: what it allocated is not known
-	OpGraphAlloc   // put into a graph by stream capture
-	OpReserve      // addresses, no memory
-	OpBorrow
-	OpRetain
-	OpMap
+	OpFree         Op = iota // frees an allocation, or drops a reference to a handle
+	OpUnmap                  // unmaps physical memory from addresses
+	OpReturn                 // closes borrowed memory
+	OpUnreserve              // frees reserved addresses
+	OpAlloc                  // allocates memory, or creates a handle
+	OpAllocFailed            // an allocation that failed
+	OpAllocUnknown           // open, abandoned or unreadable, so the address is unknown
+	OpGraphAlloc             // captured into a graph by stream capture
+	OpReserve                // reserves addresses without memory
+	OpBorrow                 // opens memory of another process or API
+	OpRetain                 // adds a reference to a handle
+	OpMap                    // maps physical memory to addresses
 )
 
-// Space says what a number names: pointers, and handles of several sorts,
-// which may be equal and yet are different things.
+// Space is the number space of Call.Ptr: addresses, or one of several kinds of handles. Equal
+// numbers in different spaces are different objects.
 type Space uint8
 
 const (
-	SpacePointer Space = iota // of the device, of the host: one address space
-	SpaceArray
-	SpacePhysical
-	SpaceIPC
-	SpaceExternal
+	SpacePointer  Space = iota // device and host addresses, which share one address space
+	SpaceArray                 // handles of CUDA arrays
+	SpacePhysical              // handles of physical memory
+	SpaceIPC                   // pointers imported from another process
+	SpaceExternal              // handles of memory imported from another API
 )
 
-// OpsByKind are the meanings of the column kind, but for alloc and free those of
-// calls that succeeded.
+// OpsByKind maps the column kind to the op of a call. For alloc and free it is the op of a
+// successful call.
 var OpsByKind = map[string]Op{
 	format.KindAlloc: OpAlloc, format.KindFree: OpFree, format.KindMap: OpMap, format.KindUnmap: OpUnmap,
 	format.KindRetain: OpRetain, format.KindBorrow: OpBorrow, format.KindReturn: OpReturn,
 	format.KindReserve: OpReserve, format.KindUnreserve: OpUnreserve,
 }
 
+// SpacesByMemory maps the column memory_kind to the number space of its handles. Other kinds use
+// SpacePointer.
 var SpacesByMemory = map[string]Space{
 	format.MemoryArray: SpaceArray, format.MemoryPhysical: SpacePhysical,
 	format.MemoryIPC: SpaceIPC, format.MemoryExternal: SpaceExternal,
 }
 
-// AddressSpace is more than any allocation that succeeds: a larger one stands in a
-// damaged file, and sums of such would leave the range of numbers.
+// AddressSpace is larger than any successful allocation, in bytes. A larger size comes from a
+// damaged file; the bound keeps sums from overflowing.
 const AddressSpace = 1 << 47
 
-// FromStart reports whether such calls take effect when they are entered.
+// FromStart reports whether calls with this op take effect when they start. Other calls take effect
+// when they return.
 func (w Op) FromStart() bool { return w <= OpUnreserve || w >= OpRetain }
 
-// rank orders calls that take effect at one moment: what ends, what begins, what
-// refers to that.
+// rank orders ops that take effect at the same time: first frees, then allocations, then ops that
+// refer to existing memory.
 func (w Op) rank() int {
 	switch {
 	case w <= OpUnreserve:
@@ -83,7 +86,7 @@ func (w Op) rank() int {
 	return 2
 }
 
-// startNs returns when the call was entered.
+// startNs returns the start of the call, Unix ns.
 func (m *Call) startNs() int64 {
 	if m.Op.FromStart() {
 		return m.AtNs
@@ -91,6 +94,7 @@ func (m *Call) startNs() int64 {
 	return m.AtNs - m.DurNs
 }
 
+// Before reports whether the call must be applied before o.
 func (m *Call) Before(o *Call) bool {
 	if m.AtNs != o.AtNs {
 		return m.AtNs < o.AtNs
@@ -98,5 +102,5 @@ func (m *Call) Before(o *Call) bool {
 	return m.Op.rank() < o.Op.rank()
 }
 
-// MaxDevices is more than a machine has; a larger number is none of a device.
+// MaxDevices is larger than the number of GPUs in any machine. A larger device number is invalid.
 const MaxDevices = 1 << 10

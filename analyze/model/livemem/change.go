@@ -1,6 +1,7 @@
 package livemem
 
-// SignedBytes is by how many bytes a change moves what is live.
+// SignedBytes returns the change of live bytes: positive for an allocation, negative for the end of
+// a block.
 func SignedBytes(c *Change) int64 {
 	if c.Kind == Allocated {
 		return c.Block.Bytes

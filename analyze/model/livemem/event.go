@@ -1,26 +1,27 @@
 package livemem
 
-// Event changes memory and is told by another row than that of a memory call.
+// Event is a change of live memory that does not come from a memory call.
 type Event struct {
 	AtNs       int64
 	Pid        int32
 	Kind       EventKind
 	Ptr, Bytes int64
-	// Of a context that ends: its handle, or 0 for all contexts on the device that
-	// the program did not make itself.
+	// Context is the handle of a context that ends. 0 means all contexts on the device that the
+	// program did not create itself.
 	Context int64
 	Device  int32
-	// last: the process allocates nothing afterwards. Nobody meant to go on without
-	// that memory, so it is what the program did not free.
+	// Last is set if the process allocates nothing afterwards. The program did not intend to
+	// continue without the memory, so the memory counts as not freed.
 	Last bool
 }
 
+// EventKind tells apart the events of a replay.
 type EventKind uint8
 
 const (
-	EventGraphAlloc EventKind = iota
-	EventMappedBuffer
-	EventMappedArray
-	EventContextEnd
-	EventExit
+	EventGraphAlloc   EventKind = iota // a graph has a node that allocates memory
+	EventMappedBuffer                  // a buffer of another API was mapped
+	EventMappedArray                   // an array of another API was mapped
+	EventContextEnd                    // a context ended
+	EventExit                          // a process ended
 )

@@ -22,7 +22,7 @@ type Numbers struct {
 	recent [1 << 14]int32
 }
 
-// Origin is what calls of one thread from one call site have in common. Name, Site and Memory index
+// Origin is the set of columns that all calls of a thread from one call site share. Name, Site and Memory index
 // Table.Strings.
 type Origin struct {
 	Stream     int64 // handle; 0 is the default stream

@@ -2,7 +2,8 @@ package stack
 
 import "github.com/gpurec/gpurec/analyze/query"
 
-// Kept returns the frames of a stack that rules do not hide, or its first one.
+// Visible returns the frames of a stack that the rules do not hide. If they hide all frames, it
+// returns the first one.
 func (s *Table) Visible(stack int32, rules *query.FrameRules) []int32 {
 	var list []int32
 	ids := s.Stacks[stack]
