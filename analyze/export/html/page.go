@@ -163,7 +163,7 @@ type htmlBuilder struct {
 // read makes the reports, in one replay what can be had of one.
 func (b *htmlBuilder) read() error {
 	b.calls = newCallsOverTime(b.t, &b.opt.Filter)
-	if err := timeline.Both(b.replay, b.calls.scan); err != nil {
+	if err := timeline.RunParallel(b.replay, b.calls.scan); err != nil {
 		return err
 	}
 	for _, s := range pageSections {

@@ -11,7 +11,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// readEvents collects the events of a recording in order of time.
+// readEvents collects the events of a replay in order of time: ends of processes and contexts, and
+// memory of graphs and other APIs.
 func (t *Timeline) readEvents() error {
 	for _, e := range t.Facts.Exits {
 		t.Events = append(t.Events, livemem.Event{AtNs: e.AtNs, Pid: e.Pid, Kind: livemem.EventExit})
@@ -47,28 +48,28 @@ func (t *Timeline) readEvents() error {
 	return nil
 }
 
-// primaryKey names the primary context of a device in a process.
+// primaryKey identifies the primary context of a device in a process.
 type primaryKey struct{ pid, device int32 }
 
-// primary is what was seen of a primary context.
+// primary is the recorded history of a primary context.
 type primary struct {
-	context int64 // its handle, always the same; 0: never retained here
-	refs    int64
-	resets  []int64
-	// ends are the releases that would be the last one if every retain was seen.
+	context int64   // handle, which never changes; 0: no retain was recorded
+	refs    int64   // retains minus releases
+	resets  []int64 // times of resets, Unix ns
+	// ends are the releases that drop the last recorded reference.
 	ends []livemem.Event
-	// idle is when the context cannot be in use if that is so: before the first
-	// retain, and from each of ends to the next retain.
+	// idle are the times at which the context cannot be in use if every retain was recorded: before
+	// the first retain, and from each of ends to the next retain.
 	idle []query.Window
 }
 
-// contextEnds returns when contexts ended. The last release of a primary context ends
-// it, too, but a process that is recorded while it runs has retained it before: then
-// it is used at times when it should not be.
+// contextEnds returns when contexts ended. The last release of a primary context also ends it. But
+// a process that started before the recording may have retained it then; this shows as calls in the
+// context after its presumed end.
 func (t *Timeline) contextEnds() ([]livemem.Event, error) {
 	var ends []livemem.Event
 	primaries := make(map[primaryKey]*primary)
-	attached := make(map[contextKey]int) // by cuCtxAttach; the last cuCtxDetach destroys the context
+	attached := make(map[contextKey]int) // references by cuCtxAttach; the last cuCtxDetach destroys the context
 	of := func(c *APICall) *primary {
 		key := primaryKey{c.Pid, c.Device}
 		if primaries[key] == nil {
@@ -80,7 +81,7 @@ func (t *Timeline) contextEnds() ([]livemem.Event, error) {
 		c := &t.API.Calls[i]
 		switch c.Kind {
 		case APICreateContext:
-			t.madeHere[contextKey{c.Pid, c.ptr}] = true
+			t.createdContexts[contextKey{c.Pid, c.ptr}] = true
 		case APIAttachContext:
 			attached[contextKey{c.Pid, c.ptr}]++
 		case APIDetachContext:
@@ -158,8 +159,8 @@ func (p *primary) release(c *APICall) {
 	}
 }
 
-// lastReleases returns the ends of those primary contexts that were idle when they
-// should be.
+// lastReleases returns the ends of those primary contexts that no call used while they were
+// presumed to be released.
 func (t *Timeline) lastReleases(primaries map[primaryKey]*primary) ([]livemem.Event, error) {
 	candidates := make(map[contextKey]*primary)
 	for key, p := range primaries {
@@ -184,7 +185,7 @@ func (t *Timeline) lastReleases(primaries map[primaryKey]*primary) ([]livemem.Ev
 	return ends, err
 }
 
-// uses yields all calls that need a living context and succeeded.
+// uses calls yield for all successful calls that need a live context.
 func (t *Timeline) uses(yield func(key contextKey, startNs int64)) error {
 	s := &t.API
 	var kind, memory format.Strings
@@ -222,12 +223,12 @@ func (t *Timeline) uses(yield func(key contextKey, startNs int64)) error {
 	return nil
 }
 
-// markLast marks the ends of contexts after which their process allocates nothing.
+// markLast sets Last on the ends of contexts after which the process allocates nothing.
 func (t *Timeline) markLast(ends []livemem.Event) error {
 	if len(ends) == 0 {
 		return nil
 	}
-	last := make(map[int32]int64) // pid → when its last allocation took effect
+	last := make(map[int32]int64) // by pid: when the last allocation took effect, Unix ns
 	s := &t.API
 	var kind format.Strings
 	for _, sp := range t.Memory {
@@ -251,12 +252,12 @@ func (t *Timeline) markLast(ends []livemem.Event) error {
 	return nil
 }
 
-// EndedWith reports whether memory goes with a context that ends. Memory of which the
-// context is not known stays.
+// EndedWith reports whether the end of a context frees the memory of an origin. Memory in an
+// unknown context is not freed.
 func (t *Timeline) EndedWith(id int32, e *livemem.Event) bool {
 	o := &t.Origins.List[id]
 	if e.Context != 0 || o.Context == 0 {
 		return o.Context != 0 && o.Context == e.Context
 	}
-	return o.Device == e.Device && !t.madeHere[contextKey{o.Pid, o.Context}]
+	return o.Device == e.Device && !t.createdContexts[contextKey{o.Pid, o.Context}]
 }

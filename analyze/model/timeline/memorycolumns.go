@@ -7,7 +7,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// memoryColumns are the columns of one row group; the slices are used again.
+// memoryColumns holds the columns of one row group of memory calls. The slices are reused for the
+// next group.
 type memoryColumns struct {
 	start, dur, ptr, bytes, stream  []int64
 	context, src                    []int64
@@ -15,13 +16,13 @@ type memoryColumns struct {
 	stack                           []int32
 	value                           []float64
 	kind, name, site, memory        format.Strings
-	names, sites, memories          []int32         // dictionary → origin.Table.Strings
-	whats                           []livemem.Op    // dictionary of kinds
-	known                           []bool          // dictionary of kinds: it means something
-	spaces                          []livemem.Space // dictionary of memory kinds
+	names, sites, memories          []int32         // dictionary → index in origin.Table.Strings
+	ops                             []livemem.Op    // dictionary of kinds → op
+	known                           []bool          // dictionary of kinds: whether the kind has an op
+	spaces                          []livemem.Space // dictionary of memory kinds → number space
 }
 
-// StreamMemory says how InOrder reads memory calls.
+// StreamMemory returns the Stream with which InOrder reads memory calls.
 func (t *Timeline) StreamMemory() Stream[livemem.Call] {
 	var c memoryColumns
 	l := newLoader[livemem.Call](t)
@@ -30,7 +31,7 @@ func (t *Timeline) StreamMemory() Stream[livemem.Call] {
 			rows, err := t.loadMemory(s.Group, &c, l)
 			return rows, l.begin(func() {
 				for i := range rows {
-					rows[i].Origin = l.adopted[rows[i].Origin]
+					rows[i].Origin = l.timelineOrigins[rows[i].Origin]
 				}
 			}), err
 		},
@@ -47,7 +48,7 @@ func (t *Timeline) loadMemory(g *format.Group, c *memoryColumns, l *loader[livem
 	}
 	rows := l.rows(len(c.start))
 	for i := range c.start {
-		what, ok := c.what(i)
+		op, ok := c.op(i)
 		if !ok {
 			continue
 		}
@@ -55,20 +56,20 @@ func (t *Timeline) loadMemory(g *format.Group, c *memoryColumns, l *loader[livem
 			DurNs: max(0, c.dur[i]),
 			Ptr:   c.ptr[i],
 			Bytes: max(0, c.bytes[i]),
-			Op:    what,
+			Op:    op,
 			Space: c.spaces[c.memory.Index[i]],
 		}
-		if what == livemem.OpAlloc {
+		if op == livemem.OpAlloc {
 			m.Bytes = min(m.Bytes, livemem.AddressSpace)
 		}
-		switch what {
+		switch op {
 		case livemem.OpMap:
 			m.Handle = c.src[i]
 		case livemem.OpAllocFailed:
 			m.Handle = int64(c.result[i])
 		}
 		m.AtNs = c.start[i]
-		if !what.FromStart() {
+		if !op.FromStart() {
 			m.AtNs = units.EndOf(c.start[i], c.dur[i])
 			m.DurNs = m.AtNs - c.start[i]
 		}
@@ -89,10 +90,10 @@ func (t *Timeline) loadMemory(g *format.Group, c *memoryColumns, l *loader[livem
 	return rows, nil
 }
 
-// deviceOfMemory returns the device that row i is about. cuMemCreate names it: the
-// thread may have another one current, or none.
+// deviceOfMemory returns the device of the memory in row i. cuMemCreate has the device as an
+// argument, which may differ from the thread's current device.
 func (t *Timeline) deviceOfMemory(c *memoryColumns, i int, space livemem.Space) int32 {
-	if space == livemem.SpacePhysical && c.whats[c.kind.Index[i]] == livemem.OpAlloc &&
+	if space == livemem.SpacePhysical && c.ops[c.kind.Index[i]] == livemem.OpAlloc &&
 		c.flags[i]&format.FlagUnreadable == 0 {
 		if v := c.value[i]; v >= 0 && v < livemem.MaxDevices {
 			return int32(v)
@@ -101,25 +102,25 @@ func (t *Timeline) deviceOfMemory(c *memoryColumns, i int, space livemem.Space) 
 	return t.DeviceOf(c.pid[i], c.context[i], c.device[i])
 }
 
-// what tells what row i did to memory. Failed calls, and frees that had not
-// returned, changed nothing that is known.
-func (c *memoryColumns) what(i int) (livemem.Op, bool) {
+// op returns the effect of row i on memory. It returns false for failed calls, and for frees that
+// had not returned, because their effect is unknown.
+func (c *memoryColumns) op(i int) (livemem.Op, bool) {
 	kind := c.kind.Index[i]
 	unfinished := c.flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0
 	captured := c.flags[i]&format.FlagCaptured != 0
-	what := c.whats[kind]
+	op := c.ops[kind]
 	switch {
 	case !c.known[kind]:
 		return 0, false
-	case what != livemem.OpAlloc:
-		// Null is a pointer that may be freed, and no memory.
-		return what, !unfinished && !captured && c.result[i] == 0 && (c.ptr[i] != 0 || what != livemem.OpFree)
+	case op != livemem.OpAlloc:
+		// Freeing a null pointer is valid and has no effect.
+		return op, !unfinished && !captured && c.result[i] == 0 && (c.ptr[i] != 0 || op != livemem.OpFree)
 	case unfinished:
 		return livemem.OpAllocUnknown, true
 	case c.result[i] != 0:
 		return livemem.OpAllocFailed, true
 	case c.ptr[i] == 0:
-		// cudaMalloc(0) succeeds with a null pointer: nothing was allocated.
+		// cudaMalloc(0) succeeds with a null pointer and allocates nothing.
 		return livemem.OpAllocUnknown, c.bytes[i] != 0 || c.flags[i]&format.FlagUnreadable != 0
 	case captured:
 		return livemem.OpGraphAlloc, true
@@ -145,19 +146,19 @@ func (c *memoryColumns) read(g *format.Group, strings *origin.Names) {
 		c.memory,
 	)
 	c.names, c.sites, c.memories = strings.All(c.name.Dict), strings.All(c.site.Dict), strings.All(c.memory.Dict)
-	c.whats, c.known, c.spaces = c.whats[:0], c.known[:0], c.spaces[:0]
+	c.ops, c.known, c.spaces = c.ops[:0], c.known[:0], c.spaces[:0]
 	maps, physical := false, false
 	for _, k := range c.kind.Dict {
-		what, known := livemem.OpsByKind[k]
-		c.whats, c.known = append(c.whats, what), append(c.known, known)
-		maps = maps || known && what == livemem.OpMap
+		op, known := livemem.OpsByKind[k]
+		c.ops, c.known = append(c.ops, op), append(c.known, known)
+		maps = maps || known && op == livemem.OpMap
 	}
 	for _, m := range c.memory.Dict {
 		space := livemem.SpacesByMemory[m]
 		c.spaces = append(c.spaces, space)
 		physical = physical || space == livemem.SpacePhysical
 	}
-	// Most recordings have none of these.
+	// Most recordings need neither column.
 	if maps {
 		c.src = g.Int64("src_ptr", c.src)
 	}

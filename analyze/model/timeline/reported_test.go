@@ -92,7 +92,7 @@ func TestReportsWithoutALeak(t *testing.T) {
 
 // Blocks are found in the driver's memory by their addresses, whatever stacks say.
 func TestDriversMemoryAroundAnAddress(t *testing.T) {
-	var l timeline.Addressed
+	var l timeline.SegmentCandidates
 	number := int32(0)
 	add := func(ptr, bytes int64) {
 		l.Note(&livemem.Change{Kind: livemem.Allocated, Ptr: ptr, Block: livemem.Block{Bytes: bytes, Number: number}})

@@ -14,10 +14,10 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// AddSource gives native frames file and line from debug information, makes calls that were inlined
-// frames of their own, and names frames that the recorder could not name. Files are used only if
-// they have the build id that was recorded. Frames that have a line, as those of Python do, stay as
-// they are. It is called before reports are made; the recording is not changed.
+// AddSource adds file and line from debug information to native frames. It adds frames for inlined
+// calls, and names frames without a function name. A file is used only if its build ID matches the
+// recorded one. Frames with a line, such as Python frames, do not change. Call it before making
+// reports; it does not change the recording.
 func (t *Timeline) AddSource(finder *symbolize.Finder) stackpkg.SourceSummary {
 	modules := make(map[stackpkg.ModuleKey][]int32)
 	for id := range t.Stacks.Frames {
@@ -52,8 +52,8 @@ func (t *Timeline) AddSource(finder *symbolize.Finder) stackpkg.SourceSummary {
 	return summary
 }
 
-// placeStacks notes for every stack whose place in the program has a line now what reports call
-// that place, instead of what was recorded.
+// placeStacks sets the call site of every stack whose call site now has a source line. Reports show
+// it instead of the recorded site.
 func (t *Timeline) placeStacks() {
 	t.Stacks.Sites = make(map[int32]string)
 	for stack := range t.Stacks.Stacks {

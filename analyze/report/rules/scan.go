@@ -122,10 +122,10 @@ func (s *Survey) Run(use func(*livemem.Change), watch caching.Consumer) error {
 	var err error
 	if len(s.t.Allocations) > 0 {
 		search := func() error { return s.t.FindSegments(func(c *livemem.Change) { s.host.Note(s.t, c) }) }
-		if err = timeline.Both(search, s.scanMemory); err == nil {
-			err = timeline.Both(replay, s.scanCalls)
+		if err = timeline.RunParallel(search, s.scanMemory); err == nil {
+			err = timeline.RunParallel(replay, s.scanCalls)
 		}
-	} else if err = timeline.Both(replay, func() error { return inTurn(s.scanCalls, s.scanMemory) }); err == nil {
+	} else if err = timeline.RunParallel(replay, func() error { return inTurn(s.scanCalls, s.scanMemory) }); err == nil {
 		err = s.copies.Each(s.copies.Add)
 	}
 	if err != nil {
