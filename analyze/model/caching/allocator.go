@@ -75,7 +75,8 @@ func (s *Segment) IsStretch() bool { return s.Size == 0 }
 // names its key in torch.cuda.memory_stats().
 type Totals struct {
 	Allocated int64 // bytes of blocks in use by the program: allocated_bytes.all.current
-	Requested int64 // requested bytes of blocks in use by the program or a stream: requested_bytes.all.current
+	// requested bytes of blocks in use by the program or a stream: requested_bytes.all.current
+	Requested int64
 	Reserved  int64 // bytes from the driver: reserved_bytes.all.current
 	Active    int64 // bytes of blocks in use by the program or a stream: active_bytes.all.current
 	// InactiveSplit is the bytes of holes in segments that also have blocks, without expandable

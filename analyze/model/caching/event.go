@@ -34,8 +34,9 @@ const (
 	SegmentUnmapped              // an expandable segment shrank
 	OutOfMemory                  // an allocation failed
 	SnapshotTaken                // the program took a snapshot of the allocator
-	ReportedAlloc                // from reported statistics, see reported.go; emitted as BlockAllocated
-	ReportedFree                 // from reported statistics; emitted as BlockFreeRequested
+	// from reported statistics, see reported.go; emitted as BlockAllocated
+	ReportedAlloc
+	ReportedFree // from reported statistics; emitted as BlockFreeRequested
 
 	// The model emits these operations; no event has them.
 	BlockResized // the size of a block was corrected

@@ -212,7 +212,8 @@ func (a *Allocator) holeFor(e *Event, consume Consumer) int32 {
 	}
 	if a.Pieces[i].State != IsHole {
 		a.lose(&a.Pieces[i], e.AtNs, consume)
-		a.Pieces[i].State = IsHole // not joined with its neighbors, because the new block starts at the same address
+		// not joined with its neighbors, because the new block starts at the same address
+		a.Pieces[i].State = IsHole
 		a.use(i, -a.Pieces[i].Size)
 		if a.Pieces[i].Segment == StraySegment {
 			a.drop(i)
@@ -247,7 +248,8 @@ func (a *Allocator) lose(p *Piece, atNs int64, consume Consumer) {
 
 func (a *Allocator) freeRequested(e *Event, consume Consumer) {
 	i, ok := a.at.Get(e.Ptr)
-	if ok && a.Pieces[i].State == IsAwaiting { // the free was completed unseen, and the address was used again
+	// the free was completed unseen, and the address was used again
+	if ok && a.Pieces[i].State == IsAwaiting {
 		a.lose(&a.Pieces[i], e.AtNs, consume)
 		a.release(i)
 	}

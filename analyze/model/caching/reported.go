@@ -25,7 +25,8 @@ func (a *Allocator) reportedAlloc(e *Event, consume Consumer) {
 func (a *Allocator) reportedFree(e *Event, consume Consumer) {
 	a.compareReported(e, -e.Bytes)
 	i, ok := a.at.Get(e.Ptr)
-	if ok && a.Pieces[i].Size != e.Bytes { // its free was not recorded, and the address was used again
+	// its free was not recorded, and the address was used again
+	if ok && a.Pieces[i].Size != e.Bytes {
 		a.lose(&a.Pieces[i], e.AtNs, consume)
 		a.drop(i)
 		ok = false

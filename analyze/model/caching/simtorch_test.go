@@ -119,7 +119,8 @@ func TestReportsModelEqualsSimtorch(t *testing.T) {
 		tp.Rows,
 		func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < cut },
 	)
-	points = slices.DeleteFunc(points, func(p simtorchPoint) bool { // totals are known from the first report on
+	// totals are known from the first report on
+	points = slices.DeleteFunc(points, func(p simtorchPoint) bool {
 		return !slices.ContainsFunc(
 			reports,
 			func(r *format.Row) bool { return r.Device == p.device && r.StartNs >= cut && r.StartNs < p.atNs },
@@ -138,7 +139,8 @@ func TestReportsModelEqualsSimtorch(t *testing.T) {
 		return r.Kind == format.KindAllocator && lost%50 == 25
 	})
 	points = points[len(points)-2:]
-	for i, s := range totalsAt(t, tp, points) { // after lost events the model takes the reported totals
+	// after lost events the model takes the reported totals
+	for i, s := range totalsAt(t, tp, points) {
 		if want := lastReport(
 			tp.Rows,
 			points[i],

@@ -15,9 +15,10 @@ const PageBytes = 2 << 20
 type SpaceKind uint8
 
 const (
-	InSegments    SpaceKind = iota // segments of a caching allocator
-	InStretches                    // expandable segments, whose pages can return to the driver
-	InReservation                  // addresses of cuMemAddressReserve with memory mapped to parts of them
+	InSegments  SpaceKind = iota // segments of a caching allocator
+	InStretches                  // expandable segments, whose pages can return to the driver
+	// addresses of cuMemAddressReserve with memory mapped to parts of them
+	InReservation
 )
 
 // Space is the memory of one kind and pool that an allocator divides into blocks, at one point in
@@ -28,8 +29,9 @@ type Space struct {
 
 	Reserved, Active, Requested int64
 	Unused, Largest             int64 // bytes of all holes, and of the largest hole
-	Stranded                    int64 // bytes of holes that blocks keep from returning to the driver
-	Split                       int64 // as Totals.InactiveSplit
+	// bytes of holes that blocks keep from returning to the driver
+	Stranded int64
+	Split    int64 // as Totals.InactiveSplit
 	// Saved is the bytes of Stranded in whole pages: the most that expandable segments could
 	// return. SavedLeast counts only whole steps of 20 MiB, in which PyTorch maps memory for large
 	// blocks.

@@ -29,7 +29,8 @@ type Stats struct {
 	Captured            int64 // launches captured into a graph, not run
 	Timed               int64 // calls whose duration is known
 	HostNs, MaxNs       int64 // sum and maximum of the durations of timed calls
-	Scaled              int64 // calls in thousandths, including an estimate of launches that were not recorded
+	// calls in thousandths, including an estimate of launches that were not recorded
+	Scaled int64
 }
 
 func (s *Stats) add(o *Stats) {

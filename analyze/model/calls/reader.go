@@ -186,7 +186,8 @@ func (s *SiteReader) At(i int) int32 {
 	if id := s.ids[s.site.Index[i]]; id >= 0 {
 		return id
 	}
-	if site := s.site.At(i); site != "" { // some stacks have sites from source lines, others keep the recorded site
+	// some stacks have sites from source lines, others keep the recorded site
+	if site := s.site.At(i); site != "" {
 		return s.Names.ID(s.T.SiteOfCall(s.Stack[i], site))
 	}
 	id, ok := s.byStack[s.Stack[i]]

@@ -52,7 +52,8 @@ func (f *Facts) ProcessesAt(device int32, atNs int64) []ProcessSample {
 	})
 }
 
-// DistinguishesProcesses reports whether the recording can name processes by identity, container or cgroup.
+// DistinguishesProcesses reports whether the recording can name processes by identity, container or
+// cgroup.
 func (f *Facts) DistinguishesProcesses() bool {
 	cgroups := make(map[string]bool)
 	for _, p := range f.Processes {

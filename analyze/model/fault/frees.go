@@ -17,11 +17,13 @@ import (
 type FreeVerdict uint8
 
 const (
-	FreeRefused   FreeVerdict = iota // the call was correct, and the driver refused it for another reason
-	DoubleFree                       // an earlier call freed the memory, and it was not allocated again
-	InsideBlock                      // the address is inside a live block, not at its start
-	WrongFunction                    // the memory is live, but another function must free it
-	ContextEnded                     // the memory ended with its context
+	// the call was correct, and the driver refused it for another reason
+	FreeRefused FreeVerdict = iota
+	// an earlier call freed the memory, and it was not allocated again
+	DoubleFree
+	InsideBlock   // the address is inside a live block, not at its start
+	WrongFunction // the memory is live, but another function must free it
+	ContextEnded  // the memory ended with its context
 	// UnknownPointer: no recorded allocation returned the address.
 	UnknownPointer
 	// NumFreeVerdicts is the number of verdicts.

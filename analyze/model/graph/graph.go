@@ -282,7 +282,8 @@ func typedLabel(node, kernel string) string {
 	switch node {
 	case "kernel":
 		if isTypedNode(kernel) {
-			return catalog.UnknownKernel // the row has no kernel, so its label is the name of the function
+			// the row has no kernel, so its label is the name of the function
+			return catalog.UnknownKernel
 		}
 		return kernel
 	case "memcpy":

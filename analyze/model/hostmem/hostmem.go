@@ -110,7 +110,8 @@ func (h *Blocks) advance(atNs int64) {
 		return cmp.Or(cmp.Compare(h.list[a].toNs, h.list[b].toNs), cmp.Compare(a, b)) < 0
 	}
 	for ; h.next < len(h.list) && h.list[h.next].fromNs <= atNs; h.next++ {
-		h.end(h.list[h.next].fromNs, sooner) // the address may belong to a block that ended just before
+		// the address may belong to a block that ended just before
+		h.end(h.list[h.next].fromNs, sooner)
 		b := &h.list[h.next]
 		live := h.live[b.pid]
 		i := sort.Search(len(live), func(i int) bool { return h.list[live[i]].ptr >= b.ptr })

@@ -37,12 +37,14 @@ type Block struct {
 type ChangeKind uint8
 
 const (
-	Allocated    ChangeKind = iota // an allocation succeeded
-	Freed                          // a call freed the block
-	FreeLost                       // the free was not recorded: the driver returned the same address or handle again
-	FreedWithCtx                   // the block's context was destroyed, and the process allocated more afterwards
-	FreedByExit                    // the process ended, or destroyed its last context
-	AllocFailed                    // an allocation failed, and no memory became live
+	Allocated ChangeKind = iota // an allocation succeeded
+	Freed                       // a call freed the block
+	// the free was not recorded: the driver returned the same address or handle again
+	FreeLost
+	// the block's context was destroyed, and the process allocated more afterwards
+	FreedWithCtx
+	FreedByExit // the process ended, or destroyed its last context
+	AllocFailed // an allocation failed, and no memory became live
 )
 
 // Change is one step of the replay. The consumer gets it before the Set is updated, and must not
@@ -83,7 +85,8 @@ type Set struct {
 	Counts    Counts                            // totals of the replay so far
 	borrowed  map[string]*BorrowCount           // by memory kind
 	lastFree  []freeCall                        // by thread number, as in origin.Table
-	change    Change                            // reused for every step, to save an allocation per call
+	// reused for every step, to save an allocation per call
+	change Change
 }
 
 // New returns an empty Set for the processes in origins. endedWith reports whether the end of a

@@ -22,8 +22,8 @@ type Numbers struct {
 	recent [1 << 14]int32
 }
 
-// Origin is the set of columns that all calls of a thread from one call site share. Name, Site and Memory index
-// Table.Strings.
+// Origin is the set of columns that all calls of a thread from one call site share. Name, Site and
+// Memory index Table.Strings.
 type Origin struct {
 	Stream     int64 // handle; 0 is the default stream
 	Context    int64

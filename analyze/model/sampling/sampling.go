@@ -20,9 +20,10 @@ import (
 // Switches lists the times in which launches, or their stacks, were not recorded. Windows are in
 // order of time and do not overlap.
 type Switches struct {
-	switches                    []samplingSwitch
-	NoLaunches, NoStacks        []query.Window // windows in Unix ns; ToNs is the first ns with data again
-	MaxOverheadPct, MeasuredPct float64        // the limit, and the highest measured overhead
+	switches []samplingSwitch
+	// windows in Unix ns; ToNs is the first ns with data again
+	NoLaunches, NoStacks        []query.Window
+	MaxOverheadPct, MeasuredPct float64 // the limit, and the highest measured overhead
 }
 
 type samplingSwitch struct {

@@ -55,8 +55,9 @@ type MemoryTotal struct {
 	LiveBytes, LiveBlocks int64
 	PeakBytes             int64 // maximum of LiveBytes
 	Allocs, AllocBytes    int64 // successful allocations
-	Frees, FreedBytes     int64 // all blocks that ended, including those that ended with their context or process
-	FailedAllocs          int64
+	// all blocks that ended, including those that ended with their context or process
+	Frees, FreedBytes int64
+	FailedAllocs      int64
 }
 
 // ReadMemory replays the recording up to untilNs (Unix ns, inclusive; 0: to its end), and returns

@@ -18,9 +18,11 @@ type allocatorColumns struct {
 	pid, tid, device, stack                  []int32
 	value                                    []float64
 	name, site, memory                       format.Strings
-	names, sites, memories                   []int32      // dictionary → index in origin.Table.Strings
-	ops                                      []caching.Op // dictionary of names → operation
-	known                                    []bool       // dictionary of names: whether to read the event
+	// dictionary → index in origin.Table.Strings
+	names, sites, memories []int32
+	ops                    []caching.Op // dictionary of names → operation
+	// dictionary of names: whether to read the event
+	known []bool
 }
 
 // scanAllocators records the position of a row group of allocator events, and counts its events.

@@ -155,7 +155,8 @@ func (s *APIScan) add(g *format.Group) {
 func (s *APIScan) refine(kind APIKind, i int) APIKind {
 	const device = 1 // CU_MEM_LOCATION_TYPE_DEVICE
 	switch {
-	case kind == APIGraphNode && s.memoryKind.At(i) == format.MemoryGraph && s.bytes[i] > 0: // a node that frees memory has no size
+	// a node that frees memory has no size
+	case kind == APIGraphNode && s.memoryKind.At(i) == format.MemoryGraph && s.bytes[i] > 0:
 		return APIGraphAlloc
 	case kind == APIPoolOfLocation && s.src[i] == device:
 		return APIPoolOfDevice

@@ -28,15 +28,15 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 		tape func(*analyzetest.Tape)
 		want analyzetest.Outcome
 	}{
-		"physical memory is live from its creation": {
+		"physical memory is live from its creation on": {
 			func(tp *analyzetest.Tape) { tp.Create(1, h, page) },
 			analyzetest.Outcome{Live: live("physical 1010", page), Peak: page, Allocs: 1},
 		},
-		"released while mapped it lives until unmapped": {
+		"memory released while mapped is live until it is unmapped": {
 			func(tp *analyzetest.Tape) { tp.Create(1, h, page); tp.MapAt(5, va, page, h); tp.Release(9, h) },
 			analyzetest.Outcome{Live: live("physical 1010", page), Peak: page, Allocs: 1},
 		},
-		"then the unmap ends it": {
+		"after the release, the last unmap ends physical memory": {
 			func(tp *analyzetest.Tape) {
 				tp.Create(1, h, page)
 				tp.MapAt(5, va, page, h)
@@ -45,7 +45,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Peak: page, Allocs: 1, Frees: 1},
 		},
-		"unmapped it lives until released": {
+		"memory unmapped before its release is live until the release": {
 			func(tp *analyzetest.Tape) {
 				tp.Create(1, h, page)
 				tp.MapAt(5, va, page, h)
@@ -55,7 +55,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Live: live("physical 1011", page), Peak: 2 * page, Allocs: 2, Frees: 1},
 		},
-		"a handle mapped twice is still mapped once": {
+		"a handle mapped twice and unmapped once is still mapped": {
 			func(tp *analyzetest.Tape) {
 				tp.Create(1, h, page)
 				tp.MapAt(5, va, page, h)
@@ -84,7 +84,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Live: live("physical 1010", page), Peak: page, Allocs: 1},
 		},
-		"retained by its address after its release": {
+		"memory retained by its address after its release": {
 			func(tp *analyzetest.Tape) {
 				tp.Create(1, h, page)
 				tp.MapAt(5, va, page, h)
@@ -96,11 +96,11 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Live: live("physical 1011", page), Peak: 2 * page, Allocs: 2, Frees: 1},
 		},
-		"a number is used again": {
+		"the driver reuses the number of a handle": {
 			func(tp *analyzetest.Tape) { tp.Create(1, h, page); tp.Release(5, h); tp.Create(9, h, 3*page) },
 			analyzetest.Outcome{Live: live("physical 1010", 3*page), Peak: 3 * page, Allocs: 2, Frees: 1},
 		},
-		"a number used again while the release is returning": {
+		"the driver reuses a handle's number before the release returns": {
 			func(tp *analyzetest.Tape) {
 				tp.Create(1, h, page)
 				tp.Release(5, h).DurNs = 50
@@ -108,12 +108,12 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Live: live("physical 1010", 3*page), Peak: 3 * page, Allocs: 2, Frees: 1},
 		},
-		"a number that comes again proves a lost release": {
+		"a new handle with the number of a live one proves a lost release": {
 			func(tp *analyzetest.Tape) {
 				tp.Create(1, h, page)
 				tp.MapAt(5, va, page, h)
 				tp.Create(9, h, 3*page)
-				tp.Unmap(15, va, page) // of the old memory
+				tp.Unmap(15, va, page) // of the old memory, whose release was lost
 			},
 			analyzetest.Outcome{Live: live("physical 1010", 3*page), Peak: page * 3, LostFrees: 1, Allocs: 2},
 		},
@@ -127,17 +127,17 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Live: live("physical 1011", page), Peak: 2 * page, LostFrees: 1, Allocs: 2},
 		},
-		"what is not known is from before": {
+		"unknown handles and mappings are from before the recording": {
 			func(tp *analyzetest.Tape) {
 				tp.Release(1, h)
 				tp.Unmap(5, va, page)
 				tp.Memory(format.KindRetain, format.MemoryPhysical, 9, h, 0)
 				tp.MapAt(15, va, page, h)
-				tp.Unmap(20, va, page) // this mapping is known
+				tp.Unmap(20, va, page) // this mapping was recorded
 			},
 			analyzetest.Outcome{Unmatched: 2},
 		},
-		"addresses are no memory": {
+		"reserved addresses are not memory": {
 			func(tp *analyzetest.Tape) {
 				tp.Memory(format.KindReserve, "", 1, va, 1<<30)
 				tp.Memory(format.KindUnreserve, "", 5, va, 1<<30)
@@ -157,7 +157,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Borrowed: 3, Returned: 2},
 		},
-		"the own memory imported is one more reference": {
+		"importing the process's own memory adds a reference": {
 			func(tp *analyzetest.Tape) {
 				tp.Create(1, h, page)
 				tp.Memory(format.KindBorrow, format.MemoryPhysical, 5, h, 0)
@@ -165,7 +165,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Live: live("physical 1010", page), Peak: page, Allocs: 1},
 		},
-		"equal numbers of different things": {
+		"equal numbers of different objects": {
 			func(tp *analyzetest.Tape) {
 				tp.Create(1, h, 1)
 				tp.Memory(format.KindAlloc, format.MemoryArray, 5, h, 2)
@@ -174,7 +174,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Live: live("physical 1010", 1, "device 1010", 4), Peak: 7, Allocs: 3, Frees: 1},
 		},
-		"a context takes its memory with it, but not physical memory": {
+		"the end of a context frees its memory, but not physical memory": {
 			func(tp *analyzetest.Tape) {
 				for i, kind := range []string{
 					format.MemoryDevice,
@@ -188,19 +188,19 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 					analyzetest.In(tp.Memory(format.KindAlloc, kind, int64(10*i), int64(0x9000+i), 1), 0xc1, 0)
 				}
 				analyzetest.In(tp.Alloc(80, 1, 0xa000, 1), 0xc2, 0)
-				analyzetest.In(tp.Alloc(84, 1, 0xa001, 1), 0, 0) // it is not known in which context
+				analyzetest.In(tp.Alloc(84, 1, 0xa001, 1), 0, 0) // its context is unknown
 				tp.API("cuCtxDestroy_v2", 90, 0xc1, -1)
 			},
 			analyzetest.Outcome{Live: live("physical 9006", 1, "device a000", 1, "device a001", 1), Left: 6, Peak: 9, Allocs: 9},
 		},
-		"a context that could not be destroyed": {
+		"a failed cuCtxDestroy frees nothing": {
 			func(tp *analyzetest.Tape) {
 				analyzetest.In(tp.Alloc(1, 1, h, 1), 0xc1, 0)
 				tp.API("cuCtxDestroy_v2", 9, 0xc1, -1).Result = 201
 			},
 			analyzetest.Outcome{Live: live("device 1010", 1), Peak: 1, Allocs: 1},
 		},
-		"who goes on allocating has freed by destroying": {
+		"memory counts as freed if the process allocates after destroying the context": {
 			func(tp *analyzetest.Tape) {
 				analyzetest.In(tp.Alloc(1, 1, h, 1), 0xc1, 0)
 				tp.API("cuCtxDestroy_v2", 9, 0xc1, -1)
@@ -266,7 +266,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Live: live("device 1010", 1), Peak: 1, Allocs: 1},
 		},
-		"what is captured is not done": {
+		"captured calls have no effect": {
 			func(tp *analyzetest.Tape) {
 				tp.Memory(format.KindAlloc, format.MemoryAsync, 1, h, 1).Flags = format.FlagCaptured
 				tp.Memory(format.KindAlloc, format.MemoryAsync, 5, h+1, 1)
@@ -279,7 +279,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 				tp.API("cuGraphAddMemAllocNode", 10, h, 0).MemoryKind = format.MemoryGraph
 				tp.API("cuExternalMemoryGetMappedBuffer", 15, h+1, 0)
 				for i := range int64(2) {
-					tp.Free(20+10*i, 1, h) // whenever the graph ran
+					tp.Free(20+10*i, 1, h) // once for each launch of the graph
 					tp.Free(25+10*i, 1, h+1)
 				}
 			},
@@ -299,7 +299,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 				node := tp.API("cuGraphAddNode_v2", 10, h, 0)
 				node.MemoryKind, node.Message, node.Bytes = format.MemoryGraph, "mem_alloc", 64
 				tp.API("cuGraphAddNode", 15, h+1, 0).Message = "kernel"
-				tp.API("cuGraphAddNode", 18, h+2, 0).MemoryKind = format.MemoryGraph // frees
+				tp.API("cuGraphAddNode", 18, h+2, 0).MemoryKind = format.MemoryGraph // a node that frees memory
 				for i := range int64(3) {
 					tp.Free(20+10*i, 1, h+i)
 				}
@@ -352,7 +352,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 				tp.Rows,
 			); fmt.Sprint(got) != fmt.Sprint(c.want) &&
 				!strings.Contains(name, "other APIs") {
-				t.Errorf("the oracle says %+v\nwant %+v", got, c.want)
+				t.Errorf("the oracle returns %+v\nwant %+v", got, c.want)
 			}
 		})
 	}
@@ -386,12 +386,13 @@ func TestMappingsAreARangeMap(t *testing.T) {
 	}
 	for _, p := range m.Pieces {
 		if len(p) == 0 || len(p) > livemem.MaxPiece {
-			t.Errorf("a piece of %d", len(p))
+			t.Errorf("a piece of %d mappings", len(p))
 		}
 	}
 }
 
-// Every memory call that gpurec records must mean something to the replay.
+// TestTheReplayKnowsEveryMemoryCall checks that every memory call that gpurec records has a meaning
+// for the replay.
 func TestTheReplayKnowsEveryMemoryCall(t *testing.T) {
 	for i := range bpf.Calls {
 		c := &bpf.Calls[i]
@@ -435,7 +436,7 @@ func TestDeviceOfAContext(t *testing.T) {
 	for i, context := range []int64{0xc1, 0xc2, 0xc3, 0} {
 		analyzetest.In(tp.Alloc(int64(20+10*i), 1, int64(0x9000+i), 1), context, -1)
 	}
-	analyzetest.In(tp.Alloc(70, 1, 0x9010, 1), 0xc2, -1).Pid = 77 // another process's context
+	analyzetest.In(tp.Alloc(70, 1, 0x9010, 1), 0xc2, -1).Pid = 77 // in another process's context
 	tp.Create(80, 0x1010, 1).Value = 1
 	s, err := state.ReadMemory(tp.Timeline(), 0)
 	if err != nil {

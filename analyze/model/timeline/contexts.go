@@ -69,7 +69,8 @@ type primary struct {
 func (t *Timeline) contextEnds() ([]livemem.Event, error) {
 	var ends []livemem.Event
 	primaries := make(map[primaryKey]*primary)
-	attached := make(map[contextKey]int) // references by cuCtxAttach; the last cuCtxDetach destroys the context
+	// references by cuCtxAttach; the last cuCtxDetach destroys the context
+	attached := make(map[contextKey]int)
 	of := func(c *APICall) *primary {
 		key := primaryKey{c.Pid, c.Device}
 		if primaries[key] == nil {

@@ -16,10 +16,11 @@ type memoryColumns struct {
 	stack                           []int32
 	value                           []float64
 	kind, name, site, memory        format.Strings
-	names, sites, memories          []int32         // dictionary → index in origin.Table.Strings
-	ops                             []livemem.Op    // dictionary of kinds → op
-	known                           []bool          // dictionary of kinds: whether the kind has an op
-	spaces                          []livemem.Space // dictionary of memory kinds → number space
+	names, sites, memories          []int32      // dictionary → index in origin.Table.Strings
+	ops                             []livemem.Op // dictionary of kinds → op
+	// dictionary of kinds: whether the kind has an op
+	known  []bool
+	spaces []livemem.Space // dictionary of memory kinds → number space
 }
 
 // StreamMemory returns the Stream with which InOrder reads memory calls.

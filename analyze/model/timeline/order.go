@@ -168,7 +168,8 @@ func (o *ordered[R]) settle() {
 // least one.
 func (o *ordered[R]) until(rows []R) int {
 	var rival *R
-	for _, other := range o.active[1:min(3, len(o.active))] { // the second element in order is a child of the heap's root
+	// the second element in order is a child of the heap's root
+	for _, other := range o.active[1:min(3, len(o.active))] {
 		if rival == nil || o.Less(other.head(), rival) {
 			rival = other.head()
 		}

@@ -21,9 +21,10 @@ type Program struct {
 	T          *Timeline
 	Driver     *livemem.Set
 	Allocators *caching.Set
-	segments   livemem.BlockSet // Block.Number of the driver memory that is a segment of an allocator
-	consume    func(*Program, *livemem.Change)
-	change     livemem.Change // reused for every step, to save an allocation
+	// Block.Number of the driver memory that is a segment of an allocator
+	segments livemem.BlockSet
+	consume  func(*Program, *livemem.Change)
+	change   livemem.Change // reused for every step, to save an allocation
 }
 
 // ReplayProgram replays the recording as a Program. A block ends when the program frees it,
@@ -93,10 +94,11 @@ func (t *Timeline) FindSegments(onDriver func(*livemem.Change)) error {
 type segmentSearch struct {
 	t        *Timeline
 	driver   *livemem.Set
-	reported livemem.BlockSet           // memory at the address of an allocator's event
-	inner    livemem.BlockSet           // memory that code of an allocator allocated
-	inside   map[int32]bool             // by stack: whether it passes through an allocator
-	tries    map[*caching.Allocator]int // how often findOlder was tried for an allocator; maxTries: done
+	reported livemem.BlockSet // memory at the address of an allocator's event
+	inner    livemem.BlockSet // memory that code of an allocator allocated
+	inside   map[int32]bool   // by stack: whether it passes through an allocator
+	// how often findOlder was tried for an allocator; maxTries: done
+	tries map[*caching.Allocator]int
 	// candidates has the driver memory of each process, if allocators are known only from reported
 	// statistics.
 	candidates map[int32]*SegmentCandidates

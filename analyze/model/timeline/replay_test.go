@@ -122,24 +122,24 @@ func TestReplayEqualsTheOracleOnRandomPrograms(t *testing.T) {
 		for i := range seed % 3 {
 			tp.Add(format.Row{Kind: format.KindDevice, Device: int32(i)})
 		}
-		// What a driver does has one right answer; what is recorded of it has the
-		// oracle's.
+		// The outcome of a simulated driver is unique. The outcome of an incomplete recording is
+		// defined by the oracle.
 		whole := oracleOutcome(tp.Rows)
 		if truth := w.live(); fmt.Sprint(whole.Live) != fmt.Sprint(truth) || whole.LostFrees != 0 {
-			t.Fatalf("seed %d: the oracle is wrong: %d lost frees, live\n%v\nin "+
+			t.Fatalf("seed %d: the oracle differs from the driver: %d lost frees, live\n%v\nin "+
 				"truth\n%v", seed, whole.LostFrees, whole.Live, truth)
 		}
-		if seed%4 == 1 { // and with calls lost
+		if seed%4 == 1 { // also with lost calls
 			tp.Rows = slices.DeleteFunc(tp.Rows, func(*format.Row) bool { return r.IntN(10) == 0 })
 		}
-		if seed%4 == 3 { // and with the recorder started late, or at times deaf for references
+		if seed%4 == 3 { // also with a late start, or with lost retains and releases
 			from := analyzetest.Epoch + r.Int64N(30000)
 			tp.Rows = slices.DeleteFunc(tp.Rows, func(row *format.Row) bool {
 				return row.StartNs < from && row.Kind != format.KindProcess ||
 					row.Name == "cuDevicePrimaryCtxRetain" && seed%8 == 3
 			})
 		}
-		if seed%4 >= 2 { // and with contexts that are not known
+		if seed%4 >= 2 { // also with unknown contexts
 			for _, row := range tp.Rows {
 				if row.Kind != format.KindAPI && row.Kind != format.KindDevice && r.IntN(2) == 0 {
 					row.Device = -1
@@ -160,7 +160,7 @@ func TestReplayEqualsTheOracleOnRandomPrograms(t *testing.T) {
 	}
 }
 
-// shuffle puts rows in the order in which calls return, roughly, as they are written.
+// shuffle puts the rows roughly in the order in which calls return, as a recorder writes them.
 func shuffle(tp *analyzetest.Tape, r *rand.Rand) {
 	slices.SortStableFunc(tp.Rows, func(a, b *format.Row) int {
 		return int(a.StartNs + a.DurNs - b.StartNs - b.DurNs)
@@ -171,8 +171,7 @@ func shuffle(tp *analyzetest.Tape, r *rand.Rand) {
 	}
 }
 
-// checkMemoryState compares the exported state with the oracle, at the end and on the
-// way there.
+// checkMemoryState compares state.ReadMemory with the oracle, at the end and at earlier times.
 func checkMemoryState(t *testing.T, tl *timeline.Timeline, rows []*format.Row, want *analyzetest.Outcome) {
 	t.Helper()
 	for _, until := range []int64{0, analyzetest.Epoch + 5000, analyzetest.Epoch + 20000} {
@@ -206,7 +205,7 @@ func checkMemoryState(t *testing.T, tl *timeline.Timeline, rows []*format.Row, w
 				total.PeakBytes < total.LiveBytes ||
 				total.Allocs-total.Frees != total.LiveBlocks ||
 				total.AllocBytes-total.FreedBytes != total.LiveBytes {
-				t.Errorf("until %d: total %+v, the allocations sum up to %+v", until, total, sum)
+				t.Errorf("until %d: total %+v, but the sum of all allocations is %+v", until, total, sum)
 			}
 			if total.Pid == 0 && !livemem.IsHost(total.Kind) {
 				device.LiveBytes += total.LiveBytes
@@ -214,7 +213,7 @@ func checkMemoryState(t *testing.T, tl *timeline.Timeline, rows []*format.Row, w
 			}
 		}
 		if all := s.Total(0, state.MemoryAll); all.LiveBytes != device.LiveBytes || all.Allocs != device.Allocs {
-			t.Errorf("until %d: on devices %+v, the kinds sum up to %+v", until, all, device)
+			t.Errorf("until %d: device total %+v, but the sum of all kinds is %+v", until, all, device)
 		}
 	}
 }
@@ -271,7 +270,7 @@ func TestCallsOfUnknownDeviceBelongToTheOnlyOne(t *testing.T) {
 		tl := tp.Timeline()
 		analyzetest.Replayed(t, tl)
 		if got := tl.Origins.List[0].Device; got != want {
-			t.Errorf("of %d devices: %d, want %d", devices, got, want)
+			t.Errorf("%d devices: %d, want %d", devices, got, want)
 		}
 	}
 }
