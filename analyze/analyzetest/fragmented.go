@@ -7,8 +7,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// FragTape fragments step by step, fails, and has a pool, reserved addresses and plain
-// allocations with holes besides.
+// FragTape returns a recording in which an allocator fragments step by step and then fails to
+// allocate. It also has a memory pool, reserved addresses, and plain allocations with holes between
+// them.
 func FragTape(t testing.TB) *Tape {
 	s := NewTorchScript(t)
 	for i := range int64(30) {

@@ -8,12 +8,12 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// NVML adds one sample of a device.
+// NVML adds one NVML sample of a device.
 func (tp *Tape) NVML(device int32, at int64, metric string, value float64) *format.Row {
 	return tp.Add(format.Row{Kind: format.KindNVML, Name: metric, StartNs: Epoch + at, Device: device, Value: value})
 }
 
-// Gpus adds two GPUs and a process that has the second one as its first.
+// Gpus adds two GPUs, and a process whose ordinal 0 is the second GPU.
 func (tp *Tape) Gpus() {
 	for i, uuid := range []string{"GPU-aaaa", "GPU-bbbb"} {
 		fact, err := json.Marshal(
@@ -59,21 +59,21 @@ func (tp *Tape) Xid(at int64, device, pid int32, code float64, fact format.XidFa
 	)
 }
 
-// Launched adds a launch in context 0xc1.
+// AddLaunch adds a kernel launch in context 0xc1.
 func (tp *Tape) Launched(at, dur int64, kernel string, stream int64, stack int32) *format.Row {
 	r := tp.Call(format.KindLaunch, "cuLaunchKernel", at, dur)
 	r.Kernel, r.Stream, r.Context, r.StackID, r.StackStatus = kernel, stream, 0xc1, stack, format.StackComplete
 	return r
 }
 
-// Synced adds a synchronization in context 0xc1.
+// AddSync adds a synchronization in context 0xc1.
 func (tp *Tape) Synced(name string, at, dur, stream int64, result int32) *format.Row {
 	r := tp.Call(format.KindSync, name, at, dur)
 	r.Stream, r.Context, r.Result = stream, 0xc1, result
 	return r
 }
 
-// Crashing is a recording of a program that writes to an illegal address.
+// Crashing returns a recording of a program that writes to an illegal address.
 func Crashing(t testing.TB) *Tape {
 	tp := NewTape(t)
 	tp.Gpus()

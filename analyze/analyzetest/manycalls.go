@@ -10,13 +10,13 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// BenchRecording returns a recording of n calls: half of them allocs and frees of
-// eight threads at 500 places, half launches. It is kept in build/bench, so that only
-// the first run has the cost and the memory of writing it.
+// BenchRecording returns the path of a recording of n calls. Half of them are allocs and frees of
+// eight threads at 500 call sites, half are launches. The file is kept in build/bench, so that only
+// the first run writes it.
 func BenchRecording(b testing.TB, n int) string {
 	b.Helper()
 	if n > 1_000_000 && os.Getenv("GPUREC_BENCH_LARGE") == "" {
-		b.Skip("set GPUREC_BENCH_LARGE=1; it writes a file of 100 MB first")
+		b.Skip("set GPUREC_BENCH_LARGE=1 to run; it writes a file of 100 MB first")
 	}
 	path := filepath.Join("..", "build", "bench", fmt.Sprintf("calls-%d.parquet", n))
 	if _, err := os.Stat(path); err == nil {

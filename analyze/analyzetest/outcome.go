@@ -13,11 +13,11 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Outcome is what a replay leaves behind.
+// Outcome is the result of a replay: its live memory and counts.
 type Outcome struct {
 	Live      map[string]int64 // "pid kind ptr" → bytes
-	Left      int64            // ended with the process or its last context
-	Peak      int64            // of all memory
+	Left      int64 // allocations that ended with their process or its last context
+	Peak      int64 // maximum of the live bytes of all memory
 	Unmatched int64
 	LostFrees int64
 	Unknown   int64
@@ -29,6 +29,8 @@ type Outcome struct {
 	Returned  int64
 }
 
+// ReplayOutcome replays a recording and returns the outcome. It checks that changes come in order
+// of time.
 func Replayed(t *testing.T, tl *timeline.Timeline) Outcome {
 	t.Helper()
 	o := Outcome{Live: make(map[string]int64)}
@@ -71,20 +73,20 @@ func Replayed(t *testing.T, tl *timeline.Timeline) Outcome {
 	return o
 }
 
-// RandomProgram simulates threads of several processes on one allocator that hands
-// pointers out again as soon as they are free inside the driver: during the call
-// that frees them. It returns the rows in the order a recorder writes them.
+// RandomProgram simulates threads of several processes on one allocator. The allocator reuses a
+// pointer as soon as it is free inside the driver, which is during the call that frees it. It adds
+// rows in the order of calls.
 func RandomProgram(tp *Tape, r *rand.Rand, calls int) {
 	type pointer struct{ pid, ptr int64 }
-	returned := make(map[pointer]int64) // live pointer → when its alloc has returned
-	released := make(map[pointer]int64) // freed pointer → when the driver had it back
+	returned := make(map[pointer]int64) // live pointer → return of its allocation
+	released := make(map[pointer]int64) // freed pointer → time at which the driver freed it
 	threads := []origin.Thread{{Pid: 42, Tid: 42}, {Pid: 42, Tid: 43}, {Pid: 42, Tid: 44}, {Pid: 77, Tid: 77}}
 	clocks := make(map[origin.Thread]int64)
 	for _, th := range threads {
 		clocks[th] = r.Int64N(1000)
 	}
 	for range calls {
-		th := threads[0] // the thread that is behind the others goes on
+		th := threads[0] // the thread with the earliest clock makes the next call
 		for _, o := range threads {
 			if clocks[o] < clocks[th] {
 				th = o
@@ -125,6 +127,7 @@ func RandomProgram(tp *Tape, r *rand.Rand, calls int) {
 	}
 }
 
+// LiveKey returns the key of a block in Outcome.Live.
 func LiveKey(pid int32, kind string, ptr int64) string {
 	return fmt.Sprintf("%d %s %x", pid, kind, ptr)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Working adds a thread that makes a call of a function every 100 ms.
+// AddWorkingThread adds a thread that calls a function every 100 ms.
 func (tp *Tape) Working(pid, tid int32, from, to int64, kind, name string) {
 	for at := from; at < to; at += 100 * Ms {
 		r := tp.Call(kind, name, at, Us)
@@ -18,13 +18,15 @@ func (tp *Tape) Working(pid, tid int32, from, to int64, kind, name string) {
 	}
 }
 
-// Opened adds a call of a thread that has not returned at the end.
+// AddOpenCall adds a call that has not returned at the end of the recording.
 func (tp *Tape) Opened(pid, tid int32, at int64, kind, name string) *format.Row {
 	r := tp.Call(kind, name, at, 60*Second-at)
 	r.Pid, r.Tid, r.Stream, r.Context, r.Flags = pid, tid, 7, 0xc1, format.FlagOpen
 	return r
 }
 
+// AddCount adds a row that counts calls of cuEventQuery, which were counted but not recorded one by
+// one.
 func (tp *Tape) Counted(at, dur int64, value float64) {
 	tp.Add(
 		format.Row{
@@ -38,7 +40,8 @@ func (tp *Tape) Counted(at, dur int64, value float64) {
 	)
 }
 
-// Ranks is a training of four, one of which goes to another place and never comes to the collective.
+// Ranks returns a recording of a training with four ranks. One rank takes another path and never
+// reaches the collective.
 func Ranks(t testing.TB) *Tape {
 	tp := NewTape(t)
 	tp.Add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})

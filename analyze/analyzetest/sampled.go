@@ -6,7 +6,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Switched adds the note of a switch.
+// AddSamplingSwitch adds the note that the recording of launches or stacks was switched on or off.
 func (tp *Tape) Switched(at int64, what string, recorded bool) {
 	text, err := json.Marshal(
 		format.Sampling{
@@ -31,10 +31,11 @@ func (tp *Tape) Switched(at int64, what string, recorded bool) {
 	)
 }
 
-// Left is a time from the beginning of a recording in which launches are left out.
+// SamplingGap is a time in which launches were not recorded. To is 0 for a gap that lasts to the
+// end.
 type Left struct{ From, To int64 }
 
-// LeftOut adds the notes of such times.
+// AddSamplingGaps adds the notes of sampling gaps.
 func (tp *Tape) LeftOut(times ...Left) {
 	for _, w := range times {
 		tp.Switched(w.From, format.SampledStacks, false)

@@ -8,7 +8,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Surface is a recording of a program that uses everything but cuMemAlloc.
+// Surface returns a recording of a program that uses all kinds of memory except cuMemAlloc.
 func Surface(t *testing.T) *Tape {
 	const va, page = int64(0x300000000), int64(2) << 20
 	tp := NewTape(t)

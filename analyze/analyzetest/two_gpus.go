@@ -7,7 +7,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// LibraryStack adds a stack through a runtime and a library.
+// LibraryStack adds a stack that calls CUDA through the runtime and a function of a library.
 func (tp *Tape) LibraryStack(id int32, module, function string) {
 	r := tp.Add(format.Row{Kind: format.KindStack, StackID: id, StackStatus: format.StackComplete, Device: -1, Pid: 42})
 	r.Frames = []format.Frame{
@@ -19,8 +19,8 @@ func (tp *Tape) LibraryStack(id int32, module, function string) {
 	}
 }
 
-// Machine is a recording of two GPUs, of which the second is used by a program that was started in
-// it, and by another one.
+// Machine returns a recording of two GPUs. The recorded program and a program that is not recorded
+// use the second GPU.
 func Machine(t testing.TB) *Tape {
 	const mibF = float64(Mib)
 	tp := NewTape(t)
@@ -79,7 +79,7 @@ func Machine(t testing.TB) *Tape {
 			context = 520
 		}
 		if i >= 13 {
-			context += 30 // a module
+			context += 30 // memory of a loaded module
 		}
 		if i >= 2 {
 			used := tp.NVML(1, now, catalog.MetricOfProcess, (context+live)*mibF)
