@@ -48,14 +48,14 @@ func working(t testing.TB) *analyzetest.Tape {
 	tp.Stack(1, "launch_all", "train_step", "main", "_start")
 	tp.Stack(2, "wait_for_loss", "train_step", "main", "_start")
 	tp.Stack(3, "upload", "load_batch", "main", "_start")
-	tp.Pinned(0, 0x500000, 2*analyzetest.Mib)
+	tp.AddPinned(0, 0x500000, 2*analyzetest.Mib)
 	for step := range int64(16) {
 		begin := step * 500 * analyzetest.Ms
 		if step >= 8 {
 			begin += analyzetest.Second // from 4 s to 5 s nothing is launched: data is loaded
 		}
 		analyzetest.At(
-			tp.Copied(
+			tp.AddCopy(
 				"cuMemcpyHtoDAsync_v2",
 				"HtoD",
 				begin+analyzetest.Ms,
@@ -68,7 +68,7 @@ func working(t testing.TB) *analyzetest.Tape {
 			"upload (train.cc:10)",
 		)
 		analyzetest.At(
-			tp.Copied(
+			tp.AddCopy(
 				"cuMemcpyHtoD_v2",
 				"HtoD",
 				begin+2*analyzetest.Ms,
@@ -81,7 +81,7 @@ func working(t testing.TB) *analyzetest.Tape {
 			"upload (train.cc:10)",
 		)
 		for k := range int64(4) {
-			l := tp.Launched(
+			l := tp.AddLaunch(
 				begin+10*analyzetest.Ms+k*100*analyzetest.Us,
 				10*analyzetest.Us,
 				[]string{"gemm<float>(int)", "add"}[k%2],
@@ -103,14 +103,14 @@ func working(t testing.TB) *analyzetest.Tape {
 		g := tp.Call(format.KindLaunch, "cuGraphLaunch", begin+11*analyzetest.Ms, 30*analyzetest.Us)
 		g.Ptr, g.Value, g.Stream = 0x6000, 3, 9
 		analyzetest.At(
-			tp.Synced("cuStreamSynchronize", begin+12*analyzetest.Ms, 400*analyzetest.Ms, 7, 0),
+			tp.AddSync("cuStreamSynchronize", begin+12*analyzetest.Ms, 400*analyzetest.Ms, 7, 0),
 			2,
 			"wait_for_loss (train.cc:10)",
 		)
 	}
 	for i := range int64(60) { // small copies, 100 us apart: 6 ms
 		analyzetest.At(
-			tp.Copied(
+			tp.AddCopy(
 				"cuMemcpyDtoH_v2",
 				"DtoH",
 				9500*analyzetest.Ms+i*100*analyzetest.Us,
@@ -124,11 +124,11 @@ func working(t testing.TB) *analyzetest.Tape {
 		)
 	}
 	for i := range int64(30) { // waits, 10 ms apart
-		tp.Synced("cuEventSynchronize", 9600*analyzetest.Ms+i*10*analyzetest.Ms, 5*analyzetest.Ms, 0, 0).Ptr = 0xe0
+		tp.AddSync("cuEventSynchronize", 9600*analyzetest.Ms+i*10*analyzetest.Ms, 5*analyzetest.Ms, 0, 0).Ptr = 0xe0
 	}
-	tp.Synced("cuEventQuery", 9590*analyzetest.Ms, analyzetest.Us, 0, calls.ResultNotReady)
+	tp.AddSync("cuEventQuery", 9590*analyzetest.Ms, analyzetest.Us, 0, calls.ResultNotReady)
 	tp.Call(format.KindLaunch, "cuLaunchKernel", 9599*analyzetest.Ms, 5*analyzetest.Us).Result = 1
-	open := tp.Synced("cuCtxSynchronize", 9950*analyzetest.Ms, 50*analyzetest.Ms, 0, 0)
+	open := tp.AddSync("cuCtxSynchronize", 9950*analyzetest.Ms, 50*analyzetest.Ms, 0, 0)
 	open.Flags = format.FlagOpen
 	for i := range int64(20) { // the second GPU of the machine, the first of the process
 		value := 80.0
@@ -289,14 +289,14 @@ func TestCrowd(t *testing.T) {
 
 func TestHostMemoryOfCopies(t *testing.T) {
 	tp := analyzetest.NewTape(t)
-	tp.Pinned(10*analyzetest.Ms, 0x1000, 0x1000)
+	tp.AddPinned(10*analyzetest.Ms, 0x1000, 0x1000)
 	tp.Memory(format.KindAlloc, format.MemoryManaged, 10*analyzetest.Ms, 0x8000, 0x1000)
 	free := tp.Free(20*analyzetest.Ms, analyzetest.Us, 0x1000)
 	free.Name, free.MemoryKind = "cuMemFreeHost", format.MemoryHost
-	tp.Pinned(30*analyzetest.Ms, 0x1800, 0x100)
+	tp.AddPinned(30*analyzetest.Ms, 0x1800, 0x100)
 	var want []string
 	copied := func(at, ptr int64, host string) {
-		tp.Copied(
+		tp.AddCopy(
 			"cuMemcpyHtoD_v2",
 			"HtoD",
 			at,
@@ -337,7 +337,7 @@ func TestCallReportsAreSafeTheSameAndExplained(t *testing.T) {
 	hostiles := analyzetest.HostileTape(t)
 	analyzetest.At(hostiles.Call(format.KindSync, analyzetest.Hostile, 4*analyzetest.Second, 1), 1, analyzetest.Hostile)
 	analyzetest.At(
-		hostiles.Copied(analyzetest.Hostile, analyzetest.Hostile, 5*analyzetest.Second, 1, 1, 1, 1<<62),
+		hostiles.AddCopy(analyzetest.Hostile, analyzetest.Hostile, 5*analyzetest.Second, 1, 1, 1, 1<<62),
 		1,
 		analyzetest.Hostile,
 	)

@@ -363,6 +363,6 @@ func TestRowsOfAnyValue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		analyzetest.Replayed(t, tl)
+		analyzetest.ReplayOutcome(t, tl)
 	}
 }

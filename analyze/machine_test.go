@@ -37,72 +37,72 @@ func TestReportsOfACrash(t *testing.T) {
 
 func TestSuspectsAreWhatMayStillHaveBeenRunning(t *testing.T) {
 	fails := func(tp *analyzetest.Tape) {
-		tp.Synced("cuCtxSynchronize", 10*analyzetest.Second, analyzetest.Ms, 0, 719)
+		tp.AddSync("cuCtxSynchronize", 10*analyzetest.Second, analyzetest.Ms, 0, 719)
 	}
 	for name, c := range map[string]struct {
 		tape func(*analyzetest.Tape)
 		want string
 	}{
 		"the last one first": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			tp.Launched(2*analyzetest.Second, analyzetest.Us, "b", 7, 0)
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			tp.AddLaunch(2*analyzetest.Second, analyzetest.Us, "b", 7, 0)
 		}, "b a"},
 		"no more than five": {func(tp *analyzetest.Tape) {
 			for i, k := range strings.Split("abcdefgh", "") {
-				tp.Launched(int64(i+1)*analyzetest.Second, analyzetest.Us, k, 7, 0)
+				tp.AddLaunch(int64(i+1)*analyzetest.Second, analyzetest.Us, k, 7, 0)
 			}
 		}, "h g f e d"},
 		"out of order in the file": {func(tp *analyzetest.Tape) {
 			for _, i := range []int64{8, 3, 1, 7, 2, 6, 4, 5} {
-				tp.Launched(i*analyzetest.Second, analyzetest.Us, string(rune('a'+i-1)), 7, 0)
+				tp.AddLaunch(i*analyzetest.Second, analyzetest.Us, string(rune('a'+i-1)), 7, 0)
 			}
 		}, "h g f e d"},
 		"a stream that was waited for is done": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			tp.Launched(analyzetest.Second, analyzetest.Us, "b", 9, 0)
-			tp.Synced("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0)
-			tp.Launched(3*analyzetest.Second, analyzetest.Us, "c", 7, 0)
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "b", 9, 0)
+			tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0)
+			tp.AddLaunch(3*analyzetest.Second, analyzetest.Us, "c", 7, 0)
 		}, "c b"},
 		"a wait that failed proves nothing": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			tp.Synced("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 1)
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 1)
 		}, "a"},
 		"a context that was waited for is done": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			tp.Launched(analyzetest.Second, analyzetest.Us, "b", 9, 0)
-			tp.Synced("cuCtxSynchronize", 2*analyzetest.Second, analyzetest.Us, 0, 0)
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "b", 9, 0)
+			tp.AddSync("cuCtxSynchronize", 2*analyzetest.Second, analyzetest.Us, 0, 0)
 		}, ""},
 		"or by name": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			other := tp.Synced("cuCtxSynchronize_v2", 2*analyzetest.Second, analyzetest.Us, 0, 0)
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			other := tp.AddSync("cuCtxSynchronize_v2", 2*analyzetest.Second, analyzetest.Us, 0, 0)
 			other.Context, other.Ptr = 0xc2, 0xc1
 		}, ""},
 		"another one is another": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			tp.Synced("cuCtxSynchronize_v2", 2*analyzetest.Second, analyzetest.Us, 0, 0).Ptr = 0xc2
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			tp.AddSync("cuCtxSynchronize_v2", 2*analyzetest.Second, analyzetest.Us, 0, 0).Ptr = 0xc2
 		}, "a"},
 		"launched while another thread waits": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			tp.Synced("cuStreamSynchronize", analyzetest.Second-analyzetest.Ms, analyzetest.Second, 7, 0).Tid = 43
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			tp.AddSync("cuStreamSynchronize", analyzetest.Second-analyzetest.Ms, analyzetest.Second, 7, 0).Tid = 43
 		}, "a"},
 		"a launch of another context is none": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0).Context = 0xc2
-			tp.Launched(2*analyzetest.Second, analyzetest.Us, "b", 7, 0).Context = 0
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0).Context = 0xc2
+			tp.AddLaunch(2*analyzetest.Second, analyzetest.Us, "b", 7, 0).Context = 0
 		}, "b"},
 		"nor one of another process, one that failed, one that was captured, one after it": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0).Pid = 43
-			tp.Launched(analyzetest.Second, analyzetest.Us, "b", 7, 0).Result = 1
-			tp.Launched(analyzetest.Second, analyzetest.Us, "c", 7, 0).Flags = format.FlagCaptured
-			tp.Launched(11*analyzetest.Second, analyzetest.Us, "d", 7, 0)
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0).Pid = 43
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "b", 7, 0).Result = 1
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "c", 7, 0).Flags = format.FlagCaptured
+			tp.AddLaunch(11*analyzetest.Second, analyzetest.Us, "d", 7, 0)
 		}, ""},
 		"one whose result is not known is": {func(tp *analyzetest.Tape) {
-			r := tp.Launched(analyzetest.Second, 0, "a", 7, 0)
+			r := tp.AddLaunch(analyzetest.Second, 0, "a", 7, 0)
 			r.Flags, r.Result = format.FlagNoReturn, 0
-			tp.Synced("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0).Tid = 43
+			tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0).Tid = 43
 		}, "a"},
 		"until its own thread waited": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, 0, "a", 7, 0).Flags = format.FlagNoReturn
-			tp.Synced("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0)
+			tp.AddLaunch(analyzetest.Second, 0, "a", 7, 0).Flags = format.FlagNoReturn
+			tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0)
 		}, ""},
 	} {
 		tp := analyzetest.NewTape(t)
@@ -120,12 +120,12 @@ func TestSuspectsAreWhatMayStillHaveBeenRunning(t *testing.T) {
 
 func TestSeveralFaultsHaveTheirOwnSuspects(t *testing.T) {
 	tp := analyzetest.NewTape(t)
-	tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-	tp.Synced("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 700)
-	tp.Synced("cuStreamSynchronize", 3*analyzetest.Second, analyzetest.Us, 7, 700)
+	tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+	tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 700)
+	tp.AddSync("cuStreamSynchronize", 3*analyzetest.Second, analyzetest.Us, 7, 700)
 	tp.API("cuDevicePrimaryCtxReset_v2", 4*analyzetest.Second, 0, 0)
-	tp.Launched(5*analyzetest.Second, analyzetest.Us, "b", 7, 0)
-	tp.Synced("cuStreamSynchronize", 6*analyzetest.Second, analyzetest.Us, 7, 719)
+	tp.AddLaunch(5*analyzetest.Second, analyzetest.Us, "b", 7, 0)
+	tp.AddSync("cuStreamSynchronize", 6*analyzetest.Second, analyzetest.Us, 7, 719)
 	r, err := cudaerrors.Run(tp.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)

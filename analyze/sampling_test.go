@@ -30,22 +30,22 @@ func sampled(t testing.TB) *analyzetest.Tape {
 		if at60 < 6*analyzetest.Second || at60/analyzetest.Second%10 == 5 {
 			for k, kernel := range []string{"gemm<float>(int)", "add"} {
 				l := analyzetest.At(
-					tp.Launched(at60+int64(k)*analyzetest.Ms, 10*analyzetest.Us, kernel, 7, 1),
+					tp.AddLaunch(at60+int64(k)*analyzetest.Ms, 10*analyzetest.Us, kernel, 7, 1),
 					1,
 					"launch_all (train.cc:10)",
 				)
 				l.GridX, l.GridY, l.GridZ, l.BlockX, l.BlockY, l.BlockZ = 128, 2, 1, 256, 1, 1
 			}
 		}
-		tp.Synced("cuStreamSynchronize", at60+50*analyzetest.Ms, 40*analyzetest.Ms, 7, 0)
+		tp.AddSync("cuStreamSynchronize", at60+50*analyzetest.Ms, 40*analyzetest.Ms, 7, 0)
 	}
-	tp.LeftOut(
-		analyzetest.Left{From: 6 * analyzetest.Second, To: 15 * analyzetest.Second},
-		analyzetest.Left{From: 16 * analyzetest.Second, To: 25 * analyzetest.Second},
-		analyzetest.Left{From: 26 * analyzetest.Second, To: 35 * analyzetest.Second},
-		analyzetest.Left{From: 36 * analyzetest.Second, To: 45 * analyzetest.Second},
-		analyzetest.Left{From: 46 * analyzetest.Second, To: 55 * analyzetest.Second},
-		analyzetest.Left{From: 56 * analyzetest.Second, To: 0},
+	tp.AddSamplingGaps(
+		analyzetest.SamplingGap{From: 6 * analyzetest.Second, To: 15 * analyzetest.Second},
+		analyzetest.SamplingGap{From: 16 * analyzetest.Second, To: 25 * analyzetest.Second},
+		analyzetest.SamplingGap{From: 26 * analyzetest.Second, To: 35 * analyzetest.Second},
+		analyzetest.SamplingGap{From: 36 * analyzetest.Second, To: 45 * analyzetest.Second},
+		analyzetest.SamplingGap{From: 46 * analyzetest.Second, To: 55 * analyzetest.Second},
+		analyzetest.SamplingGap{From: 56 * analyzetest.Second, To: 0},
 	)
 	return tp
 }
@@ -109,20 +109,20 @@ func TestNothingIsEstimatedWhereNothingWasSampled(t *testing.T) {
 
 func TestWeightsOfLaunches(t *testing.T) {
 	for name, c := range map[string]struct {
-		times  []analyzetest.Left
-		window analyzetest.Left
+		times  []analyzetest.SamplingGap
+		window analyzetest.SamplingGap
 		want   string // weights in the middle of every 10 s
 	}{
-		"in the middle":    {[]analyzetest.Left{{From: 20 * analyzetest.Second, To: 30 * analyzetest.Second}}, analyzetest.Left{From: 0, To: 60 * analyzetest.Second}, "1 1.5 - 1.5 1 1"},
-		"at the beginning": {[]analyzetest.Left{{From: 0, To: 10 * analyzetest.Second}}, analyzetest.Left{From: 0, To: 60 * analyzetest.Second}, "- 2 1 1 1 1"},
-		"at the end":       {[]analyzetest.Left{{From: 40 * analyzetest.Second, To: 0}}, analyzetest.Left{From: 0, To: 60 * analyzetest.Second}, "1 1 2 2 - -"},
-		"two":              {[]analyzetest.Left{{From: 10 * analyzetest.Second, To: 20 * analyzetest.Second}, {From: 30 * analyzetest.Second, To: 50 * analyzetest.Second}}, analyzetest.Left{From: 0, To: 60 * analyzetest.Second}, "1.5 - 2.5 - - 2"},
-		"of a window":      {[]analyzetest.Left{{From: 10 * analyzetest.Second, To: 50 * analyzetest.Second}}, analyzetest.Left{From: 20 * analyzetest.Second, To: 60 * analyzetest.Second}, "1 - - - - 4"},
-		"outside of it":    {[]analyzetest.Left{{From: 50 * analyzetest.Second, To: 60 * analyzetest.Second}}, analyzetest.Left{From: 0, To: 50 * analyzetest.Second}, "nothing"},
-		"all of it":        {[]analyzetest.Left{{From: 0, To: 0}}, analyzetest.Left{From: 0, To: 60 * analyzetest.Second}, "1 1 1 1 1 1"},
+		"in the middle":    {[]analyzetest.SamplingGap{{From: 20 * analyzetest.Second, To: 30 * analyzetest.Second}}, analyzetest.SamplingGap{From: 0, To: 60 * analyzetest.Second}, "1 1.5 - 1.5 1 1"},
+		"at the beginning": {[]analyzetest.SamplingGap{{From: 0, To: 10 * analyzetest.Second}}, analyzetest.SamplingGap{From: 0, To: 60 * analyzetest.Second}, "- 2 1 1 1 1"},
+		"at the end":       {[]analyzetest.SamplingGap{{From: 40 * analyzetest.Second, To: 0}}, analyzetest.SamplingGap{From: 0, To: 60 * analyzetest.Second}, "1 1 2 2 - -"},
+		"two":              {[]analyzetest.SamplingGap{{From: 10 * analyzetest.Second, To: 20 * analyzetest.Second}, {From: 30 * analyzetest.Second, To: 50 * analyzetest.Second}}, analyzetest.SamplingGap{From: 0, To: 60 * analyzetest.Second}, "1.5 - 2.5 - - 2"},
+		"of a window":      {[]analyzetest.SamplingGap{{From: 10 * analyzetest.Second, To: 50 * analyzetest.Second}}, analyzetest.SamplingGap{From: 20 * analyzetest.Second, To: 60 * analyzetest.Second}, "1 - - - - 4"},
+		"outside of it":    {[]analyzetest.SamplingGap{{From: 50 * analyzetest.Second, To: 60 * analyzetest.Second}}, analyzetest.SamplingGap{From: 0, To: 50 * analyzetest.Second}, "nothing"},
+		"all of it":        {[]analyzetest.SamplingGap{{From: 0, To: 0}}, analyzetest.SamplingGap{From: 0, To: 60 * analyzetest.Second}, "1 1 1 1 1 1"},
 	} {
 		tp := analyzetest.NewTape(t)
-		tp.LeftOut(c.times...)
+		tp.AddSamplingGaps(c.times...)
 		tl := tp.Timeline()
 		w := tl.LaunchWeights(
 			query.Window{FromNs: analyzetest.Epoch + c.window.From, ToNs: analyzetest.Epoch + c.window.To},
@@ -151,16 +151,16 @@ func TestEstimatesFollowOtherCalls(t *testing.T) {
 	for ns := int64(0); ns < 60*analyzetest.Second; ns += 20 * analyzetest.Ms {
 		if blind := ns >= 10*analyzetest.Second && ns < 19*analyzetest.Second; !blind {
 			for k := range int64(4) {
-				tp.Launched(ns+k*analyzetest.Ms, analyzetest.Us, "gemm", 7, 1)
+				tp.AddLaunch(ns+k*analyzetest.Ms, analyzetest.Us, "gemm", 7, 1)
 			}
-			tp.Synced("cuStreamSynchronize", ns+10*analyzetest.Ms, analyzetest.Us, 7, 0)
+			tp.AddSync("cuStreamSynchronize", ns+10*analyzetest.Ms, analyzetest.Us, 7, 0)
 		} else {
-			tp.Synced("cuStreamSynchronize", ns+5*analyzetest.Ms, analyzetest.Us, 7, 0)
-			tp.Synced("cuStreamSynchronize", ns+10*analyzetest.Ms, analyzetest.Us, 7, 0)
-			tp.Synced("cuStreamSynchronize", ns+15*analyzetest.Ms, analyzetest.Us, 7, 0)
+			tp.AddSync("cuStreamSynchronize", ns+5*analyzetest.Ms, analyzetest.Us, 7, 0)
+			tp.AddSync("cuStreamSynchronize", ns+10*analyzetest.Ms, analyzetest.Us, 7, 0)
+			tp.AddSync("cuStreamSynchronize", ns+15*analyzetest.Ms, analyzetest.Us, 7, 0)
 		}
 	}
-	tp.LeftOut(analyzetest.Left{From: 10 * analyzetest.Second, To: 19 * analyzetest.Second})
+	tp.AddSamplingGaps(analyzetest.SamplingGap{From: 10 * analyzetest.Second, To: 19 * analyzetest.Second})
 	r, err := kernels.Run(tp.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -171,11 +171,11 @@ func TestEstimatesFollowOtherCalls(t *testing.T) {
 // Whatever a file claims, nothing panics and no number is absurd.
 func TestSwitchesOfADamagedFile(t *testing.T) {
 	tp := sampled(t)
-	tp.Switched(-analyzetest.Epoch, format.SampledCalls, false)
-	tp.Switched(math.MaxInt64-analyzetest.Epoch, format.SampledCalls, true)
-	tp.Switched(30*analyzetest.Second, format.SampledCalls, false)
-	tp.Switched(30*analyzetest.Second, format.SampledCalls, true)
-	tp.Switched(30*analyzetest.Second, "colours", false)
+	tp.AddSamplingSwitch(-analyzetest.Epoch, format.SampledCalls, false)
+	tp.AddSamplingSwitch(math.MaxInt64-analyzetest.Epoch, format.SampledCalls, true)
+	tp.AddSamplingSwitch(30*analyzetest.Second, format.SampledCalls, false)
+	tp.AddSamplingSwitch(30*analyzetest.Second, format.SampledCalls, true)
+	tp.AddSamplingSwitch(30*analyzetest.Second, "colours", false)
 	for _, text := range []string{"", "{", `{"class":"copy","what":"calls"}`, `{"class":7}`} {
 		tp.Add(
 			format.Row{
@@ -203,10 +203,10 @@ func TestSwitchesOfADamagedFile(t *testing.T) {
 func TestNoGapsWhereLaunchesWereNotRecorded(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	for _, ns := range []int64{0, 1, 2, 12, 13, 15, 16, 17} {
-		tp.Launched(ns*analyzetest.Second, 10*analyzetest.Us, "gemm", 7, 1)
+		tp.AddLaunch(ns*analyzetest.Second, 10*analyzetest.Us, "gemm", 7, 1)
 	}
-	tp.LeftOut(
-		analyzetest.Left{
+	tp.AddSamplingGaps(
+		analyzetest.SamplingGap{
 			From: 2*analyzetest.Second + 500*analyzetest.Ms,
 			To:   11*analyzetest.Second + 500*analyzetest.Ms,
 		},
@@ -230,27 +230,27 @@ func TestHangWhereLaunchesWereNotRecorded(t *testing.T) {
 		want string
 	}{
 		"silent since launches are not recorded": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 51*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.LeftOut(analyzetest.Left{From: 51 * analyzetest.Second, To: 0})
+			tp.AddWorkingThread(42, 42, 0, 51*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
 		}, "alive low"},
 		"silent before that": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.LeftOut(analyzetest.Left{From: 51 * analyzetest.Second, To: 0})
+			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
 		}, "idle medium"},
 		"silent in between": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 10*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.Working(42, 42, 19*analyzetest.Second, 20*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.Working(42, 42, 29*analyzetest.Second, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.LeftOut(analyzetest.Left{From: 10 * analyzetest.Second, To: 19 * analyzetest.Second}, analyzetest.Left{From: 20 * analyzetest.Second, To: 29 * analyzetest.Second}, analyzetest.Left{From: 30 * analyzetest.Second, To: 39 * analyzetest.Second})
+			tp.AddWorkingThread(42, 42, 0, 10*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddWorkingThread(42, 42, 19*analyzetest.Second, 20*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddWorkingThread(42, 42, 29*analyzetest.Second, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 10 * analyzetest.Second, To: 19 * analyzetest.Second}, analyzetest.SamplingGap{From: 20 * analyzetest.Second, To: 29 * analyzetest.Second}, analyzetest.SamplingGap{From: 30 * analyzetest.Second, To: 39 * analyzetest.Second})
 		}, "idle medium"},
 		"no launches are made": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 51*analyzetest.Second, sync, "cuStreamSynchronize")
-			tp.LeftOut(analyzetest.Left{From: 51 * analyzetest.Second, To: 0})
+			tp.AddWorkingThread(42, 42, 0, 51*analyzetest.Second, sync, "cuStreamSynchronize")
+			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
 		}, "idle high"},
 		"in a call": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 50*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.Opened(42, 42, 50*analyzetest.Second, sync, "cuStreamSynchronize")
-			tp.LeftOut(analyzetest.Left{From: 51 * analyzetest.Second, To: 0})
+			tp.AddWorkingThread(42, 42, 0, 50*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddOpenCall(42, 42, 50*analyzetest.Second, sync, "cuStreamSynchronize")
+			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
 		}, "hanging high"},
 	} {
 		tp := analyzetest.NewTape(t)

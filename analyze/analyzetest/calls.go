@@ -40,7 +40,7 @@ func (tp *Tape) API(name string, at, ptr int64, device int32) *format.Row {
 }
 
 // InContext sets the context and the device of a call.
-func In(r *format.Row, context int64, device int32) *format.Row {
+func InContext(r *format.Row, context int64, device int32) *format.Row {
 	r.Context, r.Device = context, device
 	return r
 }

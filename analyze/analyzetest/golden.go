@@ -107,14 +107,14 @@ func Safe(t *testing.T, r *report.Report) {
 }
 
 // AddCopy adds a copy on stream 7. kind is the copy kind, e.g. "HtoD".
-func (tp *Tape) Copied(name, kind string, at, dur, dst, src, bytes int64) *format.Row {
+func (tp *Tape) AddCopy(name, kind string, at, dur, dst, src, bytes int64) *format.Row {
 	r := tp.Call(format.KindMemcpy, name, at, dur)
 	r.CopyKind, r.Ptr, r.SrcPtr, r.Bytes, r.Stream = kind, dst, src, bytes, 7
 	return r
 }
 
 // AddPinned adds an allocation of pinned host memory that takes no time.
-func (tp *Tape) Pinned(at, ptr, bytes int64) *format.Row {
+func (tp *Tape) AddPinned(at, ptr, bytes int64) *format.Row {
 	r := tp.Memory(format.KindAlloc, format.MemoryHost, at, ptr, bytes)
 	r.Name, r.DurNs = "cuMemHostAlloc", 0
 	return r
@@ -131,7 +131,7 @@ func Numbers(t *testing.T, r *report.Report, want map[string]float64) {
 }
 
 // ParseSuppressions parses the text of a suppressions file.
-func ParsedSuppressions(t testing.TB, text string) *query.Suppressions {
+func ParseSuppressions(t testing.TB, text string) *query.Suppressions {
 	t.Helper()
 	s, err := query.ParseSuppressions("known.supp", strings.NewReader(text))
 	if err != nil {

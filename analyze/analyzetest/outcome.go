@@ -16,8 +16,8 @@ import (
 // Outcome is the result of a replay: its live memory and counts.
 type Outcome struct {
 	Live      map[string]int64 // "pid kind ptr" → bytes
-	Left      int64 // allocations that ended with their process or its last context
-	Peak      int64 // maximum of the live bytes of all memory
+	Left      int64            // allocations that ended with their process or its last context
+	Peak      int64            // maximum of the live bytes of all memory
 	Unmatched int64
 	LostFrees int64
 	Unknown   int64
@@ -31,7 +31,7 @@ type Outcome struct {
 
 // ReplayOutcome replays a recording and returns the outcome. It checks that changes come in order
 // of time.
-func Replayed(t *testing.T, tl *timeline.Timeline) Outcome {
+func ReplayOutcome(t *testing.T, tl *timeline.Timeline) Outcome {
 	t.Helper()
 	o := Outcome{Live: make(map[string]int64)}
 	var live int64

@@ -27,7 +27,7 @@ func (tp *Tape) StackRow(id int32, status, reason, site string, frames []format.
 }
 
 // WithStack sets the stack of a call.
-func From(r *format.Row, stack int32, status string) *format.Row {
+func WithStack(r *format.Row, stack int32, status string) *format.Row {
 	r.StackID, r.StackStatus = stack, status
 	return r
 }
@@ -61,12 +61,16 @@ func Pytorch(t testing.TB) *Tape {
 			Message: `{"class":"copy","key":"call","inferred":6,"checked":60,"wrong":0}`,
 		},
 	)
-	add, mul := Forward(LaunchLeaf, Addition), Backward()
-	numba := Mixed("libcuda.so.1 cuLaunchKernel", "/tmp/numba.so launch", "[jit] ")
-	late := Mixed("libcuda.so.1 cuMemcpyHtoDAsync_v2", "libcudart.so.12 cudaMemcpyAsync", "/x/libdali.so dali::Copy")
+	add, mul := ForwardStack(LaunchLeaf, Addition), BackwardStack()
+	numba := MixedStack("libcuda.so.1 cuLaunchKernel", "/tmp/numba.so launch", "[jit] ")
+	late := MixedStack(
+		"libcuda.so.1 cuMemcpyHtoDAsync_v2",
+		"libcudart.so.12 cudaMemcpyAsync",
+		"/x/libdali.so dali::Copy",
+	)
 	tp.StackRow(1, format.StackComplete, "", "Block.forward (model.py:12)", add)
 	tp.StackRow(2, format.StackComplete, "", "", mul)
-	tp.StackRow(3, format.StackComplete, "", "Block.forward (model.py:12)", Forward(AllocatorFrames, nil))
+	tp.StackRow(3, format.StackComplete, "", "Block.forward (model.py:12)", ForwardStack(AllocatorFrames, nil))
 	tp.StackRow(4, format.StackTruncated, format.WhyCode, "launch", numba)
 	tp.StackRow(5, format.StackTruncated, format.WhyMapping, "dali::Copy", late)
 	tp.StackRow(6, format.StackTruncated, format.WhyMapping, "dali::Copy", late[:2])
@@ -75,11 +79,11 @@ func Pytorch(t testing.TB) *Tape {
 		format.StackTruncated,
 		"",
 		"step (deep.py:5)",
-		Mixed("libcuda.so.1 cuLaunchKernel", "/app/deep.py:5 step"),
+		MixedStack("libcuda.so.1 cuLaunchKernel", "/app/deep.py:5 step"),
 	)
-	tp.StackRow(8, format.StackFramePointer, "", "load", Mixed("libcuda.so.1 cuMemAlloc_v2", "/app/load load"))
+	tp.StackRow(8, format.StackFramePointer, "", "load", MixedStack("libcuda.so.1 cuMemAlloc_v2", "/app/load load"))
 	for i := range int64(1000) {
-		l := From(
+		l := WithStack(
 			tp.Call(format.KindLaunch, "cuLaunchKernel", Second+i*20*Ms, 5*Us),
 			1+int32(i%2),
 			format.StackInferred,
@@ -90,14 +94,15 @@ func Pytorch(t testing.TB) *Tape {
 		}
 	}
 	for i := range int64(20) {
-		From(tp.Alloc(2*Second+i*Ms, Us, 0x7f0000000000+i*Mib, Mib), 3, format.StackComplete)
-		From(tp.Call(format.KindAPI, "cuCtxGetCurrent", 2*Second+i*Ms, 1), 3, format.StackParent)
-		From(tp.Call(format.KindLaunch, "cuLaunchKernel", 3*Second+i*Ms, Us), 4, format.StackTruncated)
-		From(tp.Call(format.KindMemcpy, "cuMemcpyHtoDAsync_v2", 4*Second+i*Ms, Us), 5+int32(i%3), format.StackTruncated).Tid = 43
+		WithStack(tp.Alloc(2*Second+i*Ms, Us, 0x7f0000000000+i*Mib, Mib), 3, format.StackComplete)
+		WithStack(tp.Call(format.KindAPI, "cuCtxGetCurrent", 2*Second+i*Ms, 1), 3, format.StackParent)
+		WithStack(tp.Call(format.KindLaunch, "cuLaunchKernel", 3*Second+i*Ms, Us), 4, format.StackTruncated)
+		WithStack(tp.Call(format.KindMemcpy, "cuMemcpyHtoDAsync_v2", 4*Second+i*Ms, Us), 5+int32(i%3), format.StackTruncated).Tid = 43
 	}
-	From(tp.Alloc(9*Second, Us, 0x7e0000000000, Mib), 8, format.StackFramePointer)
+	WithStack(tp.Alloc(9*Second, Us, 0x7e0000000000, Mib), 8, format.StackFramePointer)
 	tp.Call(format.KindSync, "cuCtxSynchronize", 10*Second, Us)
-	From(tp.Call(format.KindSync, "cuCtxSynchronize", 11*Second, Us), 99, format.StackComplete) // the row of this stack was lost
+	// the row of this stack was lost
+	WithStack(tp.Call(format.KindSync, "cuCtxSynchronize", 11*Second, Us), 99, format.StackComplete)
 	return tp
 }
 
@@ -116,7 +121,7 @@ var pythonLine = regexp.MustCompile(`^(\S+\.py|<frozen \w+>|<string>|<shim>):(\d
 // MixedStack returns the frames that lines describe, innermost first: "FILE.py:LINE FUNCTION" for
 // Python, "MODULE FUNCTION" for native code, "[jit] FUNCTION" for code without a file. A frame
 // without a function has no name.
-func Mixed(lines ...string) []format.Frame {
+func MixedStack(lines ...string) []format.Frame {
 	var frames []format.Frame
 	for i, line := range lines {
 		if m := pythonLine.FindStringSubmatch(line); m != nil {
@@ -201,13 +206,13 @@ var (
 )
 
 // ForwardStack returns the stack of a model's layer that a script calls.
-func Forward(leaf, operation []string) []format.Frame {
-	return Mixed(slices.Concat(leaf, operation, calling, []string{"/app/model.py:12 Block.forward"}, module,
+func ForwardStack(leaf, operation []string) []format.Frame {
+	return MixedStack(slices.Concat(leaf, operation, calling, []string{"/app/model.py:12 Block.forward"}, module,
 		[]string{TorchDir + "nn/modules/container.py:219 Sequential.forward"}, module, script, start)...)
 }
 
 // BackwardStack returns the stack of an operation in PyTorch's autograd engine.
-func Backward() []format.Frame {
-	return Mixed(slices.Concat(LaunchLeaf, Addition[:7], []string{"libtorch_cpu.so " +
+func BackwardStack() []format.Frame {
+	return MixedStack(slices.Concat(LaunchLeaf, Addition[:7], []string{"libtorch_cpu.so " +
 		"torch::autograd::generated::AddBackward0::apply"}, engine)...)
 }

@@ -20,7 +20,7 @@ func Steady(t testing.TB) *Tape {
 	tp.Stack(1, "train_step", "main", "_start")
 	tp.Stack(2, "load_weights", "main", "_start")
 	tp.Call(format.KindAPI, "cuInit", 0, Ms)
-	tp.Pinned(Ms, 0x500000, 64*Mib)
+	tp.AddPinned(Ms, 0x500000, 64*Mib)
 	for i := range int64(60) { // warm-up: load the model and its kernels
 		At(tp.Alloc(10*Ms+i*10*Ms, 100*Us, 0x7f0000000000+i*64*Mib, 64*Mib), 2, "load_weights (train.cc:10)")
 		At(tp.Call(format.KindAPI, "cuLibraryLoadData", 15*Ms+i*10*Ms, Ms), 2, "load_weights (train.cc:10)")
@@ -30,18 +30,18 @@ func Steady(t testing.TB) *Tape {
 		block := tp.Alloc(begin, Us, 0x7e0000000000+step%4*Mib, Mib)
 		block.Name, block.MemoryKind = "cuMemAllocAsync", format.MemoryAsync
 		At(
-			tp.Copied("cuMemcpyHtoDAsync_v2", "HtoD", begin+Us, 8*Us, 0x7f0000000000, 0x500000, 16*Mib),
+			tp.AddCopy("cuMemcpyHtoDAsync_v2", "HtoD", begin+Us, 8*Us, 0x7f0000000000, 0x500000, 16*Mib),
 			1,
 			"train_step (train.cc:10)",
 		)
 		for k := range int64(10) {
-			At(tp.Big(begin+Ms+k*9*Ms, "gemm<float>(int)"), 1, "train_step (train.cc:10)")
+			At(tp.AddFullLaunch(begin+Ms+k*9*Ms, "gemm<float>(int)"), 1, "train_step (train.cc:10)")
 		}
-		At(tp.Synced("cuStreamSynchronize", begin+93*Ms, 6*Ms, 7, 0), 1, "train_step (train.cc:10)")
+		At(tp.AddSync("cuStreamSynchronize", begin+93*Ms, 6*Ms, 7, 0), 1, "train_step (train.cc:10)")
 		free := tp.Free(begin+99*Ms+500*Us, Us, 0x7e0000000000+step%4*Mib)
 		free.Name, free.MemoryKind = "cuMemFreeAsync", format.MemoryAsync
 	}
-	tp.sampled(map[string]float64{
+	tp.addSamples(map[string]float64{
 		catalog.MetricSMActive:    92,
 		catalog.MetricOccupancy:   40,
 		catalog.MetricTensor:      35,
@@ -55,14 +55,14 @@ func Steady(t testing.TB) *Tape {
 }
 
 // AddFullLaunch adds a launch whose grid fills a GPU.
-func (tp *Tape) Big(at int64, kernel string) *format.Row {
-	l := tp.Launched(at, 6*Us, kernel, 7, 1)
+func (tp *Tape) AddFullLaunch(at int64, kernel string) *format.Row {
+	l := tp.AddLaunch(at, 6*Us, kernel, 7, 1)
 	l.GridX, l.GridY, l.GridZ, l.BlockX, l.BlockY, l.BlockZ = 528, 1, 1, 256, 1, 1
 	return l
 }
 
 // addSamples adds samples of the process's GPU, twice a second from the first second on.
-func (tp *Tape) sampled(metrics map[string]float64) {
+func (tp *Tape) addSamples(metrics map[string]float64) {
 	for at := Second; at <= 60*Second; at += Second / 2 {
 		for _, name := range slices.Sorted(maps.Keys(metrics)) {
 			tp.NVML(1, at, name, metrics[name])
@@ -115,12 +115,13 @@ func RuleCases() map[string]RuleCase {
 		},
 		"broken-context": {
 			Fires: func(tp *Tape) {
-				At(tp.Synced("cuStreamSynchronize", 59_950*Ms, Ms, 7, 0), 1, site).Result = 700
+				At(tp.AddSync("cuStreamSynchronize", 59_950*Ms, Ms, 7, 0), 1, site).Result = 700
 				At(tp.Free(59_960*Ms, Us, 0x1000), 2, "load_weights (train.cc:10)").Result = 700
 			},
-			Misses: func(tp *Tape) { // an error of the call itself, "not ready", and "shutting down"
+			// an error of the call itself, "not ready", and "shutting down"
+			Misses: func(tp *Tape) {
 				for i, result := range []int32{1, 600, 4} {
-					At(tp.Synced("cuStreamSynchronize", 59_950*Ms+int64(i)*Ms, Us, 7, 0), 1, site).Result = result
+					At(tp.AddSync("cuStreamSynchronize", 59_950*Ms+int64(i)*Ms, Us, 7, 0), 1, site).Result = result
 				}
 			},
 			Where: site, Severity: "problem",
@@ -158,12 +159,12 @@ func RuleCases() map[string]RuleCase {
 		},
 		"hang": {
 			Fires: func(tp *Tape) {
-				open := At(tp.Synced("cuCtxSynchronize", 60*Second, 20*Second, 7, 0), 1, site)
+				open := At(tp.AddSync("cuCtxSynchronize", 60*Second, 20*Second, 7, 0), 1, site)
 				open.Flags = format.FlagOpen
 				tp.Meta.EndNs = Epoch + 80*Second
 			},
 			Misses: func(tp *Tape) { // the synchronization has just started
-				open := At(tp.Synced("cuStreamSynchronize", 60*Second, 500*Ms, 7, 0), 1, site)
+				open := At(tp.AddSync("cuStreamSynchronize", 60*Second, 500*Ms, 7, 0), 1, site)
 				open.Flags = format.FlagOpen
 				tp.Meta.EndNs = Epoch + 60*Second + 500*Ms
 			},
@@ -175,11 +176,12 @@ func RuleCases() map[string]RuleCase {
 				At(tp.Alloc(59_993*Ms, Us, 0, 100<<30), 1, site).Result = calls.ResultOutOfMemory
 				tp.Exit(42, 59_999*Ms)
 			},
-			Misses: func(tp *Tape) { At(tp.Alloc(59_990*Ms, Us, 0, 100<<30), 1, site).Result = 1 }, // an error other than out of memory
+			// an error other than out of memory
+			Misses: func(tp *Tape) { At(tp.Alloc(59_990*Ms, Us, 0, 100<<30), 1, site).Result = 1 },
 			Where:  site, Severity: "problem",
 		},
 		"oom-fragmentation": {
-			Fires: Fragmented,
+			Fires: AddFragmentedAllocator,
 			// The device lacks memory in total.
 			Misses:   func(tp *Tape) { At(tp.Alloc(59_990*Ms, Us, 0, 100<<30), 1, site).Result = calls.ResultOutOfMemory },
 			Where:    "forward (model.py:12)",
@@ -206,19 +208,20 @@ func RuleCases() map[string]RuleCase {
 		"unchecked-error": {
 			Fires: func(tp *Tape) {
 				every(tp, 5, Second, func(_, ns int64) *format.Row {
-					r := tp.Big(ns+50*Ms, "wide")
+					r := tp.AddFullLaunch(ns+50*Ms, "wide")
 					r.Result = 701
 					return r
 				})
 			},
-			Misses: func(tp *Tape) { // a query, two errors only, and errors without launches after them
+			// a query, two errors only, and errors without launches after them
+			Misses: func(tp *Tape) {
 				every(tp, 500, 100*Ms, func(_, ns int64) *format.Row {
 					r := tp.Call(format.KindAPI, "cuPointerGetAttribute", ns, Us)
 					r.Result = 1
 					return r
 				})
 				every(tp, 2, Second, func(_, ns int64) *format.Row {
-					r := tp.Big(ns+50*Ms, "wide")
+					r := tp.AddFullLaunch(ns+50*Ms, "wide")
 					r.Result = 701
 					return r
 				})
@@ -300,12 +303,12 @@ func RuleCases() map[string]RuleCase {
 		},
 		"launch-bound": {
 			Fires: func(tp *Tape) {
-				every(tp, 45_000, 90*Us, func(_, ns int64) *format.Row { return tp.Big(ns, "small_step") })
+				every(tp, 45_000, 90*Us, func(_, ns int64) *format.Row { return tp.AddFullLaunch(ns, "small_step") })
 				tp.shorten(6500 * Ms)
 				tp.Resample(catalog.MetricSMActive, always(30))
 			},
 			Misses: func(tp *Tape) { // many launches, but the GPU is busy
-				every(tp, 30_000, 90*Us, func(_, ns int64) *format.Row { return tp.Big(ns, "small_step") })
+				every(tp, 30_000, 90*Us, func(_, ns int64) *format.Row { return tp.AddFullLaunch(ns, "small_step") })
 				tp.shorten(6 * Second)
 			},
 			Where: site, Severity: "notice", Also: "low-sm-activity",
@@ -338,12 +341,12 @@ func RuleCases() map[string]RuleCase {
 					tp,
 					12_000,
 					400*Us,
-					func(_, ns int64) *format.Row { r := tp.Big(ns, "add_scalar"); r.GridX = 1; return r },
+					func(_, ns int64) *format.Row { r := tp.AddFullLaunch(ns, "add_scalar"); r.GridX = 1; return r },
 				)
 				tp.shorten(7 * Second)
 			},
 			Misses: func(tp *Tape) { // as many launches of a large kernel
-				every(tp, 12_000, 400*Us, func(_, ns int64) *format.Row { return tp.Big(ns, "add_scalar") })
+				every(tp, 12_000, 400*Us, func(_, ns int64) *format.Row { return tp.AddFullLaunch(ns, "add_scalar") })
 				tp.shorten(7 * Second)
 			},
 			Where: site, Severity: "notice",
@@ -354,7 +357,7 @@ func RuleCases() map[string]RuleCase {
 					tp,
 					10_000,
 					Ms,
-					func(_, ns int64) *format.Row { return tp.Synced("cuCtxSynchronize", ns, 20*Us, 0, 0) },
+					func(_, ns int64) *format.Row { return tp.AddSync("cuCtxSynchronize", ns, 20*Us, 0, 0) },
 				)
 				tp.shorten(12 * Second)
 			},
@@ -363,13 +366,13 @@ func RuleCases() map[string]RuleCase {
 					tp,
 					5000,
 					10*Ms,
-					func(_, ns int64) *format.Row { return tp.Synced("cuCtxSynchronize", ns, 20*Us, 0, 0) },
+					func(_, ns int64) *format.Row { return tp.AddSync("cuCtxSynchronize", ns, 20*Us, 0, 0) },
 				)
 				every(
 					tp,
 					1000,
 					Us,
-					func(_, ns int64) *format.Row { return tp.Synced("cuEventSynchronize", ns, Us, 0, 0) },
+					func(_, ns int64) *format.Row { return tp.AddSync("cuEventSynchronize", ns, Us, 0, 0) },
 				)
 			},
 			Where: site, Severity: "notice",
@@ -398,7 +401,7 @@ func RuleCases() map[string]RuleCase {
 		"memcpy-async-pageable": {
 			Fires: func(tp *Tape) {
 				every(tp, 50, Second, func(_, ns int64) *format.Row {
-					return tp.Copied(
+					return tp.AddCopy(
 						"cuMemcpyHtoDAsync_v2",
 						"HtoD",
 						ns+50*Ms,
@@ -414,7 +417,7 @@ func RuleCases() map[string]RuleCase {
 			Misses: func(tp *Tape) {
 				tp.Without(func(r *format.Row) bool { return r.Name == "cuInit" })
 				every(tp, 50, Second, func(_, ns int64) *format.Row {
-					return tp.Copied(
+					return tp.AddCopy(
 						"cuMemcpyHtoDAsync_v2",
 						"HtoD",
 						ns+50*Ms,
@@ -430,15 +433,15 @@ func RuleCases() map[string]RuleCase {
 		"small-copies": {
 			Fires: func(tp *Tape) {
 				every(tp, 600, 50*Us, func(_, ns int64) *format.Row {
-					return tp.Copied("cuMemcpyDtoH_v2", "DtoH", ns, 10*Us, 0x600000000000, 0x7f0000000000, 4)
+					return tp.AddCopy("cuMemcpyDtoH_v2", "DtoH", ns, 10*Us, 0x600000000000, 0x7f0000000000, 4)
 				})
 			},
 			Misses: func(tp *Tape) { // as many with longer distances, and one burst
 				every(tp, 600, 5*Ms, func(_, ns int64) *format.Row {
-					return tp.Copied("cuMemcpyDtoH_v2", "DtoH", ns, 10*Us, 0x600000000000, 0x7f0000000000, 4)
+					return tp.AddCopy("cuMemcpyDtoH_v2", "DtoH", ns, 10*Us, 0x600000000000, 0x7f0000000000, 4)
 				})
 				every(tp, 60, 50*Us, func(_, ns int64) *format.Row {
-					return tp.Copied("cuMemcpyDtoH_v2", "DtoH", ns+10*Second, 10*Us, 0x600000000000, 0x7f0000000000, 4)
+					return tp.AddCopy("cuMemcpyDtoH_v2", "DtoH", ns+10*Second, 10*Us, 0x600000000000, 0x7f0000000000, 4)
 				})
 			},
 			Where: site, Severity: "notice",
@@ -473,7 +476,7 @@ func (tp *Tape) shorten(to int64) {
 
 // AddFragmentedAllocator adds events of PyTorch's allocator: a request fails although enough memory
 // is free in pieces.
-func Fragmented(tp *Tape) {
+func AddFragmentedAllocator(tp *Tape) {
 	const segment = int64(0x7b0000000000)
 	tp.Stack(9, "forward", "main")
 	event := func(at int64, name string, ptr, bytes, allocated, reserved int64) *format.Row {

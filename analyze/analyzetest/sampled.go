@@ -7,7 +7,7 @@ import (
 )
 
 // AddSamplingSwitch adds the note that the recording of launches or stacks was switched on or off.
-func (tp *Tape) Switched(at int64, what string, recorded bool) {
+func (tp *Tape) AddSamplingSwitch(at int64, what string, recorded bool) {
 	text, err := json.Marshal(
 		format.Sampling{
 			Class:          format.SampledLaunch,
@@ -33,16 +33,16 @@ func (tp *Tape) Switched(at int64, what string, recorded bool) {
 
 // SamplingGap is a time in which launches were not recorded. To is 0 for a gap that lasts to the
 // end.
-type Left struct{ From, To int64 }
+type SamplingGap struct{ From, To int64 }
 
 // AddSamplingGaps adds the notes of sampling gaps.
-func (tp *Tape) LeftOut(times ...Left) {
+func (tp *Tape) AddSamplingGaps(times ...SamplingGap) {
 	for _, w := range times {
-		tp.Switched(w.From, format.SampledStacks, false)
-		tp.Switched(w.From, format.SampledCalls, false)
+		tp.AddSamplingSwitch(w.From, format.SampledStacks, false)
+		tp.AddSamplingSwitch(w.From, format.SampledCalls, false)
 		if w.To > 0 {
-			tp.Switched(w.To, format.SampledStacks, true)
-			tp.Switched(w.To, format.SampledCalls, true)
+			tp.AddSamplingSwitch(w.To, format.SampledStacks, true)
+			tp.AddSamplingSwitch(w.To, format.SampledCalls, true)
 		}
 	}
 }

@@ -200,7 +200,8 @@ func Training(t testing.TB) *Tape {
 		if step < 100 {
 			At(tp.Alloc(begin+75*Ms, 100*Us, ptr(8*Mib), 8*Mib), 3, "Cache::fill(int) (train.cc:10)")
 		}
-		At(tp.Alloc(begin+80*Ms, 50*Us, ptr(4*Mib), 4*Mib), 4, "log_metrics (train.cc:10)") // never freed: the leak
+		// never freed: the leak
+		At(tp.Alloc(begin+80*Ms, 50*Us, ptr(4*Mib), 4*Mib), 4, "log_metrics (train.cc:10)")
 	}
 	tp.Free(2*Second, 10*Us, 0x6f00_0000_0000) // from before the recording
 	failed := tp.Alloc(30*Second, 20*Us, 0, 200<<30)

@@ -66,7 +66,7 @@ func (s *TorchScript) Free(ptr, bytes int64) {
 }
 
 // FailedDriverAlloc adds a driver allocation that fails with out of memory.
-func (s *TorchScript) Refused(bytes int64) *format.Row {
+func (s *TorchScript) FailedDriverAlloc(bytes int64) *format.Row {
 	s.Now += Ms
 	r := At(s.Tp.Alloc(s.Now, Us, 0, bytes), 2, "forward (model.py:12)")
 	r.Result = calls.ResultOutOfMemory
@@ -88,7 +88,7 @@ func (s *TorchScript) Sparse(n, size, block int64) {
 }
 
 // SparseElsewhere works like Sparse at other addresses and another call site.
-func (s *TorchScript) Sparse2(n, size, block int64) {
+func (s *TorchScript) SparseElsewhere(n, size, block int64) {
 	for i := range n {
 		ptr := 0x7d0000000000 + i*0x10000000
 		s.Segment(ptr, size)
@@ -108,13 +108,13 @@ func NewTorchScript(t testing.TB) *TorchScript {
 }
 
 // AddProcessMemory adds an NVML sample of the memory that a process uses.
-func (s *TorchScript) Used(pid int32, name string, bytes int64) {
+func (s *TorchScript) AddProcessMemory(pid int32, name string, bytes int64) {
 	r := s.Tp.NVML(0, s.Now, catalog.MetricOfProcess, float64(bytes))
 	r.Pid, r.Message = pid, name
 }
 
 // AddMemGetInfo adds a cuMemGetInfo that returns the free memory in bytes.
-func (s *TorchScript) Asked(free int64) {
+func (s *TorchScript) AddMemGetInfo(free int64) {
 	r := s.Tp.API("cuMemGetInfo_v2", s.Now, 0, 0)
 	r.Bytes, r.Value = free, float64(1000*Mib)
 }
@@ -128,24 +128,24 @@ func (s *TorchScript) Launch() {
 // OomTape returns a recording with several kinds of failed allocations.
 func OomTape(t testing.TB) *Tape {
 	s := NewTorchScript(t)
-	s.Used(42, "train", 300*Mib)
+	s.AddProcessMemory(42, "train", 300*Mib)
 	s.Sparse(40, 20*Mib, 6*Mib)
-	s.Refused(300 * Mib)
-	s.Refused(300 * Mib)
+	s.FailedDriverAlloc(300 * Mib)
+	s.FailedDriverAlloc(300 * Mib)
 	s.Oom(300*Mib, 200*Mib)
 	for i := range int64(40) {
 		s.Free(0x7f0000000000+i*0x10000000, 6*Mib)
 	}
 	s.Now += Second
-	s.Asked(200 * Mib)
-	s.Refused(300 * Mib)
+	s.AddMemGetInfo(200 * Mib)
+	s.FailedDriverAlloc(300 * Mib)
 	for i := range int64(40) {
 		s.GiveBack(0x7f0000000000+i*0x10000000, 20*Mib)
 	}
 	s.Segment(0x7e0000000000, 300*Mib)
 	s.Block(0x7e0000000000, 300*Mib, "forward (model.py:12)")
 	s.Now += Second
-	host := s.Refused(64 * Mib)
+	host := s.FailedDriverAlloc(64 * Mib)
 	host.Name, host.MemoryKind = "cuMemHostAlloc", format.MemoryHost
 	s.Launch()
 	return s.Tp

@@ -20,8 +20,8 @@ type TorchWorld struct {
 	Now         int64 // current time, ns from the start of the recording
 	Conf        TorchConf
 	Capacity    int64 // bytes that the driver can provide
-	Driver      bool // the recording has its driver calls
-	Silent      bool // its events do not have its totals
+	Driver      bool  // the recording has its driver calls
+	Silent      bool  // its events do not have its totals
 	// Patient programs do not free a block directly after its allocation. If they do, the recording
 	// shows the block's size only through the allocator's rules.
 	Patient bool
@@ -31,7 +31,7 @@ type TorchWorld struct {
 	nextVA   int64
 	Samples  []TorchSample
 	Last     *format.Row // row of the latest event
-	Peak     int64 // maximum of the requested bytes, if the test updates it
+	Peak     int64       // maximum of the requested bytes, if the test updates it
 	// The allocator's own totals.
 	allocated, requested, active, allocations, reserved, cudaMallocs int64
 }
@@ -96,7 +96,7 @@ type TorchSample struct {
 	AtNs   int64
 	Totals caching.Totals
 	Blocks map[int64]state.Block // live blocks by address; nil in most samples
-	After  string // name of the latest event
+	After  string                // name of the latest event
 }
 
 // NewTorchWorld returns an allocator without memory. Its driver has 400 MiB.

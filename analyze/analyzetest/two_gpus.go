@@ -29,16 +29,16 @@ func Machine(t testing.TB) *Tape {
 	tp.LibraryStack(2, "/opt/nvidia/libcublas.so.13", "cublasCreate_v2")
 	tp.API("cuDevicePrimaryCtxRetain", 1500*Ms, 0xc1, 0).DurNs = 200 * Ms
 	for i := range int64(8) {
-		a := In(
+		a := InContext(
 			At(tp.Alloc(2500*Ms+i*Second, 100*Us, 0x7f0000000000+i<<30, 512*Mib), 1, "forward (model.py:12)"),
 			0xc1,
 			0,
 		)
 		_ = a
 	}
-	In(At(tp.Alloc(2600*Ms, 100*Us, 0x7e0000000000, 32*Mib), 2, "forward (model.py:12)"), 0xc1, 0)
-	In(tp.Free(20*Second, Us, 0x7f0000000000), 0xc1, 0)
-	h := In(At(tp.Alloc(3*Second, Us, 0x7d0000000000, 64*Mib), 1, "forward (model.py:12)"), 0xc1, 0)
+	InContext(At(tp.Alloc(2600*Ms, 100*Us, 0x7e0000000000, 32*Mib), 2, "forward (model.py:12)"), 0xc1, 0)
+	InContext(tp.Free(20*Second, Us, 0x7f0000000000), 0xc1, 0)
+	h := InContext(At(tp.Alloc(3*Second, Us, 0x7d0000000000, 64*Mib), 1, "forward (model.py:12)"), 0xc1, 0)
 	h.Name, h.MemoryKind = "cuMemHostAlloc", format.MemoryHost
 	tp.API("cuModuleGetFunction", 12200*Ms, 0, 0).Context = 0xc1
 	for i := range int64(31) {

@@ -185,26 +185,26 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 					format.MemoryArray,
 					format.MemoryPhysical,
 				} {
-					analyzetest.In(tp.Memory(format.KindAlloc, kind, int64(10*i), int64(0x9000+i), 1), 0xc1, 0)
+					analyzetest.InContext(tp.Memory(format.KindAlloc, kind, int64(10*i), int64(0x9000+i), 1), 0xc1, 0)
 				}
-				analyzetest.In(tp.Alloc(80, 1, 0xa000, 1), 0xc2, 0)
-				analyzetest.In(tp.Alloc(84, 1, 0xa001, 1), 0, 0) // its context is unknown
+				analyzetest.InContext(tp.Alloc(80, 1, 0xa000, 1), 0xc2, 0)
+				analyzetest.InContext(tp.Alloc(84, 1, 0xa001, 1), 0, 0) // its context is unknown
 				tp.API("cuCtxDestroy_v2", 90, 0xc1, -1)
 			},
 			analyzetest.Outcome{Live: live("physical 9006", 1, "device a000", 1, "device a001", 1), Left: 6, Peak: 9, Allocs: 9},
 		},
 		"a failed cuCtxDestroy frees nothing": {
 			func(tp *analyzetest.Tape) {
-				analyzetest.In(tp.Alloc(1, 1, h, 1), 0xc1, 0)
+				analyzetest.InContext(tp.Alloc(1, 1, h, 1), 0xc1, 0)
 				tp.API("cuCtxDestroy_v2", 9, 0xc1, -1).Result = 201
 			},
 			analyzetest.Outcome{Live: live("device 1010", 1), Peak: 1, Allocs: 1},
 		},
 		"memory counts as freed if the process allocates after destroying the context": {
 			func(tp *analyzetest.Tape) {
-				analyzetest.In(tp.Alloc(1, 1, h, 1), 0xc1, 0)
+				analyzetest.InContext(tp.Alloc(1, 1, h, 1), 0xc1, 0)
 				tp.API("cuCtxDestroy_v2", 9, 0xc1, -1)
-				analyzetest.In(tp.Alloc(20, 1, h, 5), 0xc1, 0)
+				analyzetest.InContext(tp.Alloc(20, 1, h, 5), 0xc1, 0)
 			},
 			analyzetest.Outcome{Live: live("device 1010", 5), Peak: 5, Allocs: 2},
 		},
@@ -212,9 +212,9 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			func(tp *analyzetest.Tape) {
 				tp.API("cuDevicePrimaryCtxRetain", 1, 0xd0, 0)
 				tp.API("cuDevicePrimaryCtxRetain", 5, 0xd1, 1)
-				analyzetest.In(tp.Alloc(10, 1, 0x9000, 1), 0xd0, 0)
-				analyzetest.In(tp.Alloc(15, 1, 0x9001, 1), 0xd1, 1)
-				analyzetest.In(tp.Alloc(20, 1, 0x9002, 1), 0xc1, 1)
+				analyzetest.InContext(tp.Alloc(10, 1, 0x9000, 1), 0xd0, 0)
+				analyzetest.InContext(tp.Alloc(15, 1, 0x9001, 1), 0xd1, 1)
+				analyzetest.InContext(tp.Alloc(20, 1, 0x9002, 1), 0xc1, 1)
 				tp.API("cuDevicePrimaryCtxReset_v2", 25, 0, 1)
 			},
 			analyzetest.Outcome{Live: live("device 9000", 1, "device 9002", 1), Left: 1, Peak: 3, Allocs: 3},
@@ -222,10 +222,10 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 		"a reset of a context that was retained before the recording": {
 			func(tp *analyzetest.Tape) {
 				tp.API("cuCtxCreate_v4", 1, 0xc1, 1)
-				analyzetest.In(tp.Alloc(10, 1, 0x9000, 1), 0xd0, 0)
-				analyzetest.In(tp.Alloc(15, 1, 0x9001, 1), 0xd1, 1)
-				analyzetest.In(tp.Alloc(20, 1, 0x9002, 1), 0xc1, 1)
-				analyzetest.In(tp.Alloc(22, 1, 0x9003, 1), 0, 1)
+				analyzetest.InContext(tp.Alloc(10, 1, 0x9000, 1), 0xd0, 0)
+				analyzetest.InContext(tp.Alloc(15, 1, 0x9001, 1), 0xd1, 1)
+				analyzetest.InContext(tp.Alloc(20, 1, 0x9002, 1), 0xc1, 1)
+				analyzetest.InContext(tp.Alloc(22, 1, 0x9003, 1), 0, 1)
 				tp.API("cuDevicePrimaryCtxReset_v2", 25, 0, 1)
 			},
 			analyzetest.Outcome{Live: live("device 9000", 1, "device 9002", 1, "device 9003", 1), Left: 1, Peak: 4, Allocs: 4},
@@ -234,16 +234,16 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			func(tp *analyzetest.Tape) {
 				tp.API("cuDevicePrimaryCtxRetain", 1, 0xd0, 0)
 				tp.API("cuDevicePrimaryCtxRetain", 5, 0xd0, 0)
-				analyzetest.In(tp.Alloc(10, 1, h, 1), 0xd0, 0)
+				analyzetest.InContext(tp.Alloc(10, 1, h, 1), 0xd0, 0)
 				tp.API("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
-				analyzetest.In(tp.Alloc(20, 1, h+1, 1), 0xd0, 0)
+				analyzetest.InContext(tp.Alloc(20, 1, h+1, 1), 0xd0, 0)
 				tp.API("cuDevicePrimaryCtxRelease_v2", 25, 0, 0)
 			},
 			analyzetest.Outcome{Left: 2, Peak: 2, Allocs: 2},
 		},
 		"a release is not the last if the context was in use before": {
 			func(tp *analyzetest.Tape) {
-				analyzetest.In(tp.Alloc(1, 1, h, 1), 0xd0, 0)
+				analyzetest.InContext(tp.Alloc(1, 1, h, 1), 0xd0, 0)
 				tp.API("cuDevicePrimaryCtxRetain", 5, 0xd0, 0)
 				tp.API("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
 			},
@@ -252,16 +252,16 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 		"a release is not the last if the context is used afterwards": {
 			func(tp *analyzetest.Tape) {
 				tp.API("cuDevicePrimaryCtxRetain", 1, 0xd0, 0)
-				analyzetest.In(tp.Alloc(5, 1, h, 1), 0xd0, 0)
+				analyzetest.InContext(tp.Alloc(5, 1, h, 1), 0xd0, 0)
 				tp.API("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
-				analyzetest.In(tp.Call(format.KindMemset, "cuMemsetD8_v2", 20, 1), 0xd0, 0)
+				analyzetest.InContext(tp.Call(format.KindMemset, "cuMemsetD8_v2", 20, 1), 0xd0, 0)
 				tp.API("cuDevicePrimaryCtxRelease_v2", 25, 0, 0)
 			},
 			analyzetest.Outcome{Live: live("device 1010", 1), Peak: 1, Allocs: 1},
 		},
 		"a release without retain is one of those before the recording": {
 			func(tp *analyzetest.Tape) {
-				analyzetest.In(tp.Alloc(5, 1, h, 1), 0xd0, 0)
+				analyzetest.InContext(tp.Alloc(5, 1, h, 1), 0xd0, 0)
 				tp.API("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
 			},
 			analyzetest.Outcome{Live: live("device 1010", 1), Peak: 1, Allocs: 1},
@@ -318,13 +318,13 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 		"the last detach ends a context that was attached to, though not for all other APIs": {
 			func(tp *analyzetest.Tape) {
 				tp.API("cuCtxCreate", 1, 0xc1, 0)
-				analyzetest.In(tp.Alloc(5, 1, h, 1), 0xc1, 0)
+				analyzetest.InContext(tp.Alloc(5, 1, h, 1), 0xc1, 0)
 				tp.API("cuCtxAttach", 8, 0xc1, 0)
 				tp.API("cuCtxDetach", 10, 0xc1, 0)
 				tp.Free(15, 1, h)
-				analyzetest.In(tp.Alloc(20, 1, h, 1), 0xc1, 0)
+				analyzetest.InContext(tp.Alloc(20, 1, h, 1), 0xc1, 0)
 				tp.API("cuCtxDetach", 30, 0xc1, 0)
-				analyzetest.In(tp.Alloc(40, 1, h+1, 1), 0xc2, 0)
+				analyzetest.InContext(tp.Alloc(40, 1, h+1, 1), 0xc2, 0)
 			},
 			analyzetest.Outcome{Live: live("device 1011", 1), Peak: 1, Allocs: 3, Frees: 1},
 		},
@@ -345,7 +345,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			if c.want.Live == nil {
 				c.want.Live = map[string]int64{}
 			}
-			if got := analyzetest.Replayed(t, tp.Timeline()); fmt.Sprint(got) != fmt.Sprint(c.want) {
+			if got := analyzetest.ReplayOutcome(t, tp.Timeline()); fmt.Sprint(got) != fmt.Sprint(c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
 			}
 			if got := oracleOutcome(
@@ -430,13 +430,13 @@ func TestDeviceOfAContext(t *testing.T) {
 	tp.Add(format.Row{Kind: format.KindDevice, Device: 0})
 	tp.Add(format.Row{Kind: format.KindDevice, Device: 1})
 	tp.API("cuCtxCreate_v4", 1, 0xc1, 1)
-	analyzetest.In(tp.Call(format.KindLaunch, "cuLaunchKernel", 5, 1), 0xc2, 0)
-	analyzetest.In(tp.Call(format.KindLaunch, "cuLaunchKernel", 9, 1), 0xc3, 0)
-	analyzetest.In(tp.Call(format.KindLaunch, "cuLaunchKernel", 12, 1), 0xc3, 1)
+	analyzetest.InContext(tp.Call(format.KindLaunch, "cuLaunchKernel", 5, 1), 0xc2, 0)
+	analyzetest.InContext(tp.Call(format.KindLaunch, "cuLaunchKernel", 9, 1), 0xc3, 0)
+	analyzetest.InContext(tp.Call(format.KindLaunch, "cuLaunchKernel", 12, 1), 0xc3, 1)
 	for i, context := range []int64{0xc1, 0xc2, 0xc3, 0} {
-		analyzetest.In(tp.Alloc(int64(20+10*i), 1, int64(0x9000+i), 1), context, -1)
+		analyzetest.InContext(tp.Alloc(int64(20+10*i), 1, int64(0x9000+i), 1), context, -1)
 	}
-	analyzetest.In(tp.Alloc(70, 1, 0x9010, 1), 0xc2, -1).Pid = 77 // in another process's context
+	analyzetest.InContext(tp.Alloc(70, 1, 0x9010, 1), 0xc2, -1).Pid = 77 // in another process's context
 	tp.Create(80, 0x1010, 1).Value = 1
 	s, err := state.ReadMemory(tp.Timeline(), 0)
 	if err != nil {

@@ -104,7 +104,7 @@ func TestReplay(t *testing.T) {
 			if c.want.Live == nil {
 				c.want.Live = map[string]int64{}
 			}
-			if got := analyzetest.Replayed(t, tp.Timeline()); fmt.Sprint(got) != fmt.Sprint(c.want) {
+			if got := analyzetest.ReplayOutcome(t, tp.Timeline()); fmt.Sprint(got) != fmt.Sprint(c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
 			}
 		})
@@ -152,7 +152,7 @@ func TestReplayEqualsTheOracleOnRandomPrograms(t *testing.T) {
 		shuffle(tp, r)
 		want := oracleOutcome(tp.Rows)
 		tl := tp.Timeline()
-		got := analyzetest.Replayed(t, tl)
+		got := analyzetest.ReplayOutcome(t, tl)
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("seed %d:\ngot  %+v\nwant %+v", seed, got, want)
 		}
@@ -268,7 +268,7 @@ func TestCallsOfUnknownDeviceBelongToTheOnlyOne(t *testing.T) {
 		}
 		tp.Alloc(1, 1, 0x1000, 64).Device = -1
 		tl := tp.Timeline()
-		analyzetest.Replayed(t, tl)
+		analyzetest.ReplayOutcome(t, tl)
 		if got := tl.Origins.List[0].Device; got != want {
 			t.Errorf("%d devices: %d, want %d", devices, got, want)
 		}

@@ -37,7 +37,7 @@ func TestRulesNameBothSidesOfALimit(t *testing.T) {
 		"the driver's limit": {
 			func(s *analyzetest.TorchScript) {
 				s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
-				s.Refused(300 * analyzetest.Mib)
+				s.FailedDriverAlloc(300 * analyzetest.Mib)
 				s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
 			},
 			"(limit and fragmentation 1)", "300.0 MiB could not be had", "or raise the limit (a MIG slice, a cgroup " +
