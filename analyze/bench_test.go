@@ -23,8 +23,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// peakRSS returns the largest resident set of this process so far, in MiB; 0 where
-// that is not known.
+// peakRSS returns the largest resident set of this process so far, in MiB, or 0 if it is unknown.
 func peakRSS() float64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -39,8 +38,8 @@ func peakRSS() float64 {
 	return kib / 1024
 }
 
-// benchSize is the number of events of a benchmark; with -short, which only asks whether
-// benchmarks run, a small part of it.
+// benchSize returns the number of events of a benchmark. With -short, which only checks that
+// benchmarks run, it is a small part of it.
 func benchSize(n int) int {
 	if testing.Short() {
 		return n / 25
@@ -83,8 +82,8 @@ func BenchmarkReplay(b *testing.B) {
 	})
 }
 
-// BenchmarkReplayPhysical is a program that maps and unmaps 2 MiB steps: 1 M calls,
-// 70,000 mappings at most.
+// BenchmarkReplayPhysical replays a program that maps and unmaps memory in steps of 2 MiB: 1
+// million calls, at most 70,000 mappings.
 func BenchmarkReplayPhysical(b *testing.B) {
 	allocs := benchSize(250_000)
 	path := filepath.Join("..", "build", "bench", fmt.Sprintf("physical-%d.parquet", allocs))

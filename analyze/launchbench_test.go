@@ -16,8 +16,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// launchRecording returns a recording of a million launches as a training makes them: 300 kernels
-// of several shapes at 500 places, eight streams of two threads. It is kept in build/bench.
+// launchRecording returns the path of a recording of a million launches: 300 kernels of several
+// shapes at 500 call sites, on eight streams of two threads. The file is kept in build/bench.
 func launchRecording(b *testing.B) string {
 	b.Helper()
 	launches := benchSize(1_000_000)
@@ -32,7 +32,7 @@ func launchRecording(b *testing.B) string {
 	return path
 }
 
-// writeLaunches writes a recording of launches.
+// writeLaunches writes a recording with a number of launches.
 func writeLaunches(b testing.TB, path string, launches int) {
 	b.Helper()
 	w, err := format.Create(path, format.Options{Force: true})
@@ -102,7 +102,8 @@ func writeLaunches(b testing.TB, path string, launches int) {
 	}
 }
 
-// A launch costs at most 120 bytes of a trace, and Perfetto's engine finds each with its flow and stack.
+// TestTraceOfManyLaunchesIsSmall checks that a launch takes at most 120 bytes of a trace.
+// Perfetto's trace processor must find each launch with its flow and stack.
 func TestTraceOfManyLaunchesIsSmall(t *testing.T) {
 	const launches = 100_000
 	path := filepath.Join(t.TempDir(), "launches.parquet")
@@ -146,7 +147,7 @@ func TestTraceOfManyLaunchesIsSmall(t *testing.T) {
 	}
 }
 
-// countingWriter counts bytes.
+// countingWriter counts the bytes written to it.
 type countingWriter int64
 
 func (c *countingWriter) Write(p []byte) (int, error) {
@@ -172,8 +173,8 @@ func benchManyLaunches(b *testing.B, run func(*timeline.Timeline) error) {
 	}
 }
 
-// BenchmarkPerfettoLaunches measures the trace of a million launches, reading the recording
-// included: a slice and an instant each.
+// BenchmarkPerfettoLaunches measures writing the trace of a million launches, including reading the
+// recording. Each launch is a slice and an instant.
 func BenchmarkPerfettoLaunches(b *testing.B) {
 	var written countingWriter
 	var slices int64
@@ -189,7 +190,7 @@ func BenchmarkPerfettoLaunches(b *testing.B) {
 	b.ReportMetric(float64(slices)*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mslices/s")
 }
 
-// BenchmarkProfileLaunches measures the profile of a million launches.
+// BenchmarkProfileLaunches measures writing the profile of a million launches.
 func BenchmarkProfileLaunches(b *testing.B) {
 	benchManyLaunches(b, func(tl *timeline.Timeline) error {
 		p, _, _, err := pprof.Build(tl, pprof.Options{Type: "launches"})
