@@ -49,9 +49,9 @@ func TestSuppressionLines(t *testing.T) {
 		t.Errorf("%+v", s.Patterns)
 	}
 	for text, want := range map[string]string{
-		"leak:a\nCache::fill\n":            `known.supp:2: "Cache::fill": "Cache" is no kind of suppression; there is leak`,
+		"leak:a\nCache::fill\n":            `known.supp:2: "Cache::fill": "Cache" is not a known suppression type; use leak:PATTERN`,
 		"fill":                             `known.supp:1: "fill": write it as leak:PATTERN`,
-		"#\n\nrace:f":                      `known.supp:3: "race:f": "race" is no kind of suppression; there is leak`,
+		"#\n\nrace:f":                      `known.supp:3: "race:f": "race" is not a known suppression type; use leak:PATTERN`,
 		"leak:":                            "matches everything",
 		"leak:*":                           "matches everything",
 		"leak:^*$":                         "matches everything",
