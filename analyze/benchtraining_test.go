@@ -20,10 +20,10 @@ import (
 )
 
 // Reports are measured on the recording of a training job. Every 30 ms it has a step like the mean
-// of gpt_train and mlp_small (BENCHMARKS.md): 3,520 rows, of which 60 % are events of PyTorch's
-// allocator and 31 % launches. It has 2,000 stacks of 40 frames, and segments of 3 s. Returns of
-// launches are recorded for one second in ten, as the recorder does at that rate. One step in ten
-// leaks, and NVML is sampled at 10 Hz.
+// of gpt_train and mlp_small (BENCHMARKS.md). A step has 3,520 rows: 60 % are events of PyTorch's
+// allocator, and 31 % are launches. The job has 2,000 stacks of 40 frames, and segments of 3 s.
+// Returns of launches are recorded for one second in ten, as the recorder does at that rate. One
+// step in ten leaks, and NVML is sampled at 10 Hz.
 const (
 	benchStep     = 30 * analyzetest.Ms
 	benchAllocs   = 700 // blocks per step; each has three events
@@ -359,7 +359,7 @@ func (tw *trainingWriter) calls() {
 
 func trainingClass(r *format.Row) int { return int(format.ClassOf(r.Kind) - format.ClassMemory) }
 
-// repeat writes step number i.
+// repeat writes the rows of the training step number i.
 func (tw *trainingWriter) repeat(i int64) {
 	begin := analyzetest.Epoch + 100*analyzetest.Ms + i*benchStep
 	timed := i*benchStep/analyzetest.Second%10 == 0

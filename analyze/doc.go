@@ -3,8 +3,8 @@
 //
 // A new report is a folder in report, a line in Reports, and a file in cmd/gpurec.
 //
-// All reports share one model, timeline.Timeline: the recording's facts and stacks, and the replay
-// of its memory calls in the order in which they took effect. Each report is a package report/NAME
+// All reports share one model, timeline.Timeline. It has the recording's facts and stacks, and
+// replays memory calls in the order in which they took effect. Each report is a package report/NAME
 // and returns values (report.Report). Package render formats them as text, JSON, CSV or Markdown.
 // The packages in export convert a recording to the format of another program.
 //

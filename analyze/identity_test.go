@@ -125,7 +125,7 @@ func TestProcessesAreChosenByIdentity(t *testing.T) {
 	for name, c := range map[string]struct {
 		filter query.Filter
 		by     timeline.ProcessFilter
-		want   string // live bytes of the processes
+		want   string // sum of the live bytes of the selected processes
 	}{
 		"all":    {by: timeline.ProcessFilter{}, want: "110 <nil>"},
 		"a rank": {by: timeline.ProcessFilter{Ranks: []int32{1}}, want: "2 <nil>"},

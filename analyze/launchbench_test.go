@@ -16,8 +16,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// launchRecording returns the path of a recording of a million launches: 300 kernels of several
-// shapes at 500 call sites, on eight streams of two threads. The file is kept in build/bench.
+// launchRecording returns the path of a recording of a million launches. They are launches of 300
+// kernels in several shapes, at 500 call sites, on eight streams of two threads. The file is kept
+// in build/bench.
 func launchRecording(b *testing.B) string {
 	b.Helper()
 	launches := benchSize(1_000_000)

@@ -40,7 +40,7 @@ func (tp *Tape) Gpus() {
 	tp.Add(format.Row{Kind: format.KindThread, Name: "main", Pid: 42, Tid: 42, StartNs: Epoch, Device: -1})
 }
 
-// Xid adds an error of the driver.
+// Xid adds an Xid, an error that the NVIDIA driver logged, for a device and process.
 func (tp *Tape) Xid(at int64, device, pid int32, code float64, fact format.XidFact) *format.Row {
 	text, err := json.Marshal(fact)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 // Outcome is the result of a replay: its live memory and counts.
 type Outcome struct {
-	Live      map[string]int64 // "pid kind ptr" → bytes
+	Live      map[string]int64 // live bytes by "pid kind address"
 	Left      int64            // allocations that ended with their process or its last context
 	Peak      int64            // maximum of the live bytes of all memory
 	Unmatched int64

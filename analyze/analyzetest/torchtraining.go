@@ -9,10 +9,10 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// TorchTraining returns a recording of 60 s of a training loop on PyTorch's allocator: weights,
-// activations that come and go, and a cache that fills in the first seconds. With leak > 0, a list
-// keeps that many bytes in each step of 100 ms. The driver's calls are recorded too; one of them is
-// not the allocator's.
+// TorchTraining returns a recording of 60 s of a training loop on PyTorch's allocator. It has
+// weights, activations that come and go, and a cache that fills in the first seconds. With leak >
+// 0, a list keeps that many bytes in each step of 100 ms. The driver's calls are recorded too; one
+// of them is not the allocator's.
 func TorchTraining(t testing.TB, conf TorchConf, leak int64) (*Tape, *TorchWorld) {
 	tp := NewTape(t)
 	tp.Add(

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// The meanings of Xids and SXids, in our own words. Codes, names, causes and actions follow
-// NVIDIA's "XID Errors" (the table of causes and the Xid catalog for driver 580), and for SXids the
-// tables of the "Fabric Manager User Guide".
+// The meanings of Xids and SXids, in our own words. Codes, names, causes and actions of Xids follow
+// NVIDIA's "XID Errors", edition of driver 580. Those of SXids follow the tables of the "Fabric
+// Manager User Guide".
 
 // XidCause is the set of possible causes of an Xid.
 type XidCause uint8

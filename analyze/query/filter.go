@@ -184,7 +184,7 @@ func StreamName(stream int64) string {
 	return fmt.Sprintf("0x%x", uint64(stream))
 }
 
-// ParseTime parses a point in time: an offset from the recording's start (12s, 1m30s), a time in
+// ParseTime parses an offset from the recording's start (12s, 1m30s), a time in
 // RFC 3339, or Unix ns with at least 16 digits. It returns Unix ns.
 func ParseTime(text string, recording Window) (int64, error) {
 	if ns, err := strconv.ParseInt(text, 10, 64); err == nil && ns >= 1e15 {

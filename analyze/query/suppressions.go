@@ -24,7 +24,7 @@ type Suppressions struct {
 
 // Suppression is s line. Its parts occur in a matching name in this order, without overlap.
 type Suppression struct { // the pattern as written after "leak:"
-	Text       string // as it was written, after leak:
+	Text       string // the pattern as written after "leak:"
 	parts      []string
 	begin, end bool // the pattern starts with ^, ends with $
 }
@@ -144,8 +144,8 @@ func (s *Suppression) Matches(name string) bool {
 	return true
 }
 
-// MatchesFrame reports whether the pattern matches a frame: its function, demangled or as in the
-// ELF file, its source file, or the path of its module.
+// MatchesFrame reports whether the pattern matches a frame. It compares the function, demangled and
+// as in the ELF file, the source file, and the path of the module.
 func (s *Suppression) MatchesFrame(f *format.Frame) bool {
 	for _, name := range [...]string{f.Func, f.SystemName, f.File, f.Module} {
 		if name != "" && s.Matches(name) {

@@ -15,8 +15,8 @@ type Forecast struct {
 	// Next is the forecast value HeldBack steps after the end.
 	Next     int64
 	HeldBack int // number of values that the fit did not use
-	// lineError and SteadyError are mean absolute errors over the last quarter of the series: of
-	// the fitted line, and of the assumption that the value does not change.
+	// lineError is the mean absolute error of the fitted line over the last quarter of the series.
+	// SteadyError is that of the assumption that the value does not change.
 	lineError, SteadyError float64
 }
 

@@ -9,8 +9,8 @@ import (
 
 // Sketch is a histogram of non-negative values with buckets that grow with the value. Values up to
 // 127 have one bucket each; above, each power of two has 64 buckets. A quantile is off by less than
-// 1/128 of its value. The size depends on the range of the values, not on their number: 512 bytes
-// for each power of two in use, at most 29 KiB. Sketches can be merged.
+// 1/128 of its value. The size depends on the range of the values, not on their number. It is 512
+// bytes for each power of two in use, at most 29 KiB. Sketches can be merged.
 type Sketch struct {
 	rows  [64 - sketchBits]*[sketchSlots]int64
 	Count int64 // number of values

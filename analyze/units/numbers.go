@@ -14,7 +14,7 @@ func Percent(part, whole int64) float64 {
 }
 
 // EndOf returns startNs+durNs. It treats a negative duration as 0 and saturates at the largest
-// int64, because damaged files can contain such values.
+// int64, because damaged files can contain invalid times.
 func EndOf(startNs, durNs int64) int64 {
 	if durNs <= 0 {
 		return startNs

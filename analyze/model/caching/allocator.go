@@ -5,8 +5,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/origin"
 )
 
-// This is the second level of the memory model: the memory that a framework's caching allocator
-// gets from the driver, and the blocks that it makes of it. A segment is memory from the driver. A
+// This file models a framework's caching allocator. The allocator gets segments of memory from the
+// driver, and divides them into blocks for the program. A segment is memory from the driver. A
 // piece is a range of a segment: a block, which the program or a stream uses, or a hole between
 // blocks. The pieces of a segment are linked in order of address and cover it. Every block starts
 // at the address where a hole started, so a map from start addresses finds every piece.
@@ -77,7 +77,7 @@ type Totals struct {
 	Allocated int64 // bytes of blocks in use by the program: allocated_bytes.all.current
 	// requested bytes of blocks in use by the program or a stream: requested_bytes.all.current
 	Requested int64
-	Reserved  int64 // bytes from the driver: reserved_bytes.all.current
+	Reserved  int64 // bytes of segments from the driver: reserved_bytes.all.current
 	Active    int64 // bytes of blocks in use by the program or a stream: active_bytes.all.current
 	// InactiveSplit is the bytes of holes in segments that also have blocks, without expandable
 	// segments: inactive_split_bytes.all.current.

@@ -91,8 +91,8 @@ func (s *Set) All(yield func(*Allocator)) {
 //
 // A free of an unknown pointer ends a block from before the recording. Its size follows from the
 // allocator's totals; it is counted, and no total becomes negative. An alloc at the address of a
-// live block proves that a free was lost, and so does the end of a segment with live blocks. Where
-// the model differs from the allocator's totals, the model takes the totals.
+// live block proves that a free was lost. The end of a segment with live blocks proves the same.
+// Where the model differs from the allocator's totals, the model takes the totals.
 func (s *Set) Apply(e *Event, consume Consumer) {
 	a := s.of(e.Allocator)
 	a.Counts.Events++

@@ -129,9 +129,10 @@ type StrandedHole struct {
 	Blocks  []int32 // piece numbers; for an expandable segment the neighbors of the hole
 }
 
-// Survey measures the allocator's current state: its spaces in order of kind and pool. Of segments
-// from before the recording only the blocks are known: they count as active, and the memory around
-// them is left out. pin, if not nil, is called for every stranded hole; it must not keep the slice.
+// Survey measures the allocator's current state: its spaces in order of kind and pool. In segments
+// from before the recording, only the blocks are known. They count as active, and the memory around
+// them is left out. The callback pin, if not nil, is called for every stranded hole; it must not
+// keep the slice.
 func (a *Allocator) Survey(pin func(StrandedHole)) []*Space {
 	found := make(map[[2]int64]*Space)
 	at := func(kind SpaceKind, pool int64) *Space {

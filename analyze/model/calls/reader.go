@@ -233,8 +233,8 @@ type BurstDetector struct {
 	inside bool    // the latest event was part of a burst
 }
 
-// Add records an event at atNs. joined is the number of events newly counted as part of a burst.
-// began is true if this event starts a burst.
+// Add records an event at atNs. It returns how many events it newly counts as part of a burst, and
+// whether this event starts a burst.
 func (c *BurstDetector) Add(atNs int64, most int, withinNs int64) (joined int64, began bool) {
 	c.fresh++
 	if len(c.starts) < most {

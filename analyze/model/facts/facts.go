@@ -34,7 +34,7 @@ type Facts struct {
 	Xids           []Xid
 	// Allocators are the caching allocators found in processes, in the order of their notes.
 	Allocators     []AllocatorFact
-	AllocatorRules map[int32]caching.Rules // by process
+	AllocatorRules map[int32]caching.Rules // configuration of the caching allocator by pid
 
 	// HasRanks is set if the rank of any process is known. SeveralJobs is set if the processes
 	// belong to different jobs.

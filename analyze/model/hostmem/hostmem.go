@@ -24,7 +24,7 @@ type hostBlock struct {
 // Blocks answers which kind of host memory a pointer refers to. Queries must come in order of time.
 // It is not safe for concurrent use.
 type Blocks struct { // in order of fromNs after the replay
-	list   []hostBlock // in order of fromNs once all are known
+	list   []hostBlock // all host blocks, in order of allocation time
 	open   map[hostPointer]int32
 	next   int               // index in list of the first block that is not live yet
 	ending []int32           // heap of the live blocks, by toNs

@@ -15,7 +15,7 @@ type Event struct {
 	Last bool
 }
 
-// EventKind tells apart the events of a replay.
+// EventKind is the kind of an Event, such as the end of a context.
 type EventKind uint8
 
 const (

@@ -22,7 +22,7 @@ type Mapping struct {
 }
 
 // Mappings are the mappings of one process, in order of address and without overlaps. They are kept
-// in pieces of bounded length, so that insertion and removal move few entries: an allocator that
+// in pieces of bounded length, so that insertion and removal move few entries. An allocator that
 // grows in steps of 2 MiB has 70,000 mappings.
 type Mappings struct{ Pieces [][]Mapping }
 

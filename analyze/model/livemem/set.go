@@ -32,8 +32,8 @@ type Block struct {
 	Number  int32 // sequence number of the allocation, the same in every replay of a recording
 }
 
-// ChangeKind tells apart the steps of a replay: an allocation, a failed allocation, or one of the
-// ways in which memory ends.
+// ChangeKind is the kind of a replay step: an allocation, a failed allocation, or a way in which
+// memory ends.
 type ChangeKind uint8
 
 const (
@@ -278,7 +278,7 @@ func (s *Set) free(h *ProcessMemory, blocks *addrmap.Map[Block], m *Call, consum
 	s.lastFree[th] = freeCall{m.Ptr, units.EndOf(m.AtNs, m.DurNs)}
 }
 
-// ForeignKind tells where a pointer comes from that no recorded allocation returned.
+// ForeignKind is the source of a pointer that no recorded allocation returned, such as a graph.
 type ForeignKind uint8
 
 const (

@@ -13,7 +13,7 @@ import (
 
 // AlmostIdlePct is the percentage below which a GPU counts as idle: reports print such values as
 // 0.0 %.
-const AlmostIdlePct = 0.05 // GPM measures fractions: what is shown as 0.0 % is idle
+const AlmostIdlePct = 0.05 // GPM reports fractions of a percent
 
 // Devices holds the NVML samples of each device in the window.
 type Devices struct {

@@ -159,7 +159,7 @@ func stackText(tl *timeline.Timeline) []string {
 func TestSourceAddsLinesAndInlinedCalls(t *testing.T) {
 	for _, c := range []struct {
 		source, call string
-		functions    []string // innermost first
+		functions    []string // functions inlined at the call, innermost first
 	}{
 		{"inlined.c", "chain", []string{"innermost", "middle", "outer"}},
 		{"inlined.c", "elsewhere", []string{"elsewhere"}},

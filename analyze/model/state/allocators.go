@@ -111,7 +111,7 @@ func sortAllocators(list []Allocator) {
 }
 
 // AtMoments calls visit for every allocator at each of the times. At the end of the recording it
-// calls settle for each visit, in the same order: only then is the memory from before the recording
+// calls settle for each visit, in the same order. Only then is the memory from before the recording
 // known.
 func AtMoments(
 	t *timeline.Timeline,

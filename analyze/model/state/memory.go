@@ -35,7 +35,7 @@ type Memory struct {
 // Allocation is one live allocation.
 type Allocation struct {
 	Pid     int32
-	Kind    string // memory_kind of the call that allocated it
+	Kind    string // memory kind, as in the column memory_kind
 	Ptr     int64  // address, or handle of an array or of physical memory
 	Bytes   int64
 	Device  int32
@@ -50,7 +50,7 @@ const MemoryAll = AllMemory
 
 // MemoryTotal sums up the memory of one process and kind.
 type MemoryTotal struct {
-	Pid                   int32 // 0: all processes
+	Pid                   int32 // process id; 0: the sum of all processes
 	Kind                  string
 	LiveBytes, LiveBlocks int64
 	PeakBytes             int64 // maximum of LiveBytes

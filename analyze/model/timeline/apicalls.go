@@ -12,11 +12,12 @@ import (
 // Some calls outside the memory class matter for memory. The scan finds them among millions of
 // launches by the dictionary of function names.
 
-// APIKind is the kind of such a call.
+// APIKind is the kind of a CUDA API call that matters for memory without being a memory call, such
+// as cuCtxDestroy.
 type APIKind uint8
 
 const (
-	APINone           APIKind = iota // not such a call
+	APINone           APIKind = iota // a call without meaning for memory
 	APICreateContext                 // creates a context
 	APIDestroyContext                // destroys a context
 	APIRetainPrimary                 // retains a device's primary context
@@ -57,7 +58,7 @@ var APINames = map[string]APIKind{
 	"cuDeviceGetUuid":                         APIDeviceUUID, "cuDeviceGetUuid_v2": APIDeviceUUID,
 }
 
-// APICall is a successful call of one of these kinds. Times are Unix ns.
+// APICall is a successful call of an APIKind. Times are Unix ns.
 type APICall struct {
 	StartNs, EndNs int64
 	context        int64 // current context of the thread
@@ -198,8 +199,8 @@ func (d contextDevices) learn(key contextKey, device int32) {
 	d[key] = device
 }
 
-// learnContexts finds the device of each context: from the calls that create contexts, and if some
-// calls lack a device, from all other calls in the same context.
+// learnContexts finds the device of each context from the calls that create contexts. If some calls
+// lack a device, it also uses all other calls in the same context.
 func (t *Timeline) learnContexts() error {
 	t.contexts = make(contextDevices)
 	for i := range t.API.Calls {

@@ -58,8 +58,8 @@ type primary struct {
 	resets  []int64 // times of resets, Unix ns
 	// ends are the releases that drop the last recorded reference.
 	ends []livemem.Event
-	// idle are the times at which the context cannot be in use if every retain was recorded: before
-	// the first retain, and from each of ends to the next retain.
+	// idle are the times at which the context is not retained, if every retain was recorded. These
+	// are the time before the first retain, and from each of ends to the next retain.
 	idle []query.Window
 }
 
@@ -143,7 +143,7 @@ func (p *primary) retain(c *APICall) {
 
 func (p *primary) release(c *APICall) {
 	if p.refs == 0 {
-		return // retained before the recording
+		return // the process retained the context before the recording
 	}
 	if p.refs--; p.refs == 0 {
 		p.ends = append(

@@ -27,9 +27,9 @@ type Program struct {
 	change   livemem.Change // reused for every step, to save an allocation
 }
 
-// ReplayProgram replays the recording as a Program. A block ends when the program frees it,
-// even if a stream still uses it, and has the requested size. onDriver and onAllocator, if not nil,
-// get all changes of driver memory and of caching allocators.
+// ReplayProgram replays the recording as a Program. A block ends when the program frees it, even if
+// a stream still uses it, and has the requested size. The callbacks onDriver and onAllocator, if
+// not nil, get all changes of driver memory and of caching allocators.
 func (t *Timeline) ReplayProgram(
 	consume func(*Program, *livemem.Change),
 	onDriver func(*livemem.Change),
@@ -65,10 +65,10 @@ func (t *Timeline) ReplayProgram(
 	return p, err
 }
 
-// FindSegments finds the driver memory that caching allocators use for segments: memory at the
-// address of a segment event, memory around a reported block, memory allocated by code of the
-// allocator, and memory that the allocator had before its events were recorded. onDriver, if not
-// nil, gets all changes of driver memory.
+// FindSegments finds the driver memory that caching allocators use for segments. It searches memory
+// at the address of a segment event, around a reported block, and allocated by code of the
+// allocator. It also searches memory that the allocator had before its events were recorded. The
+// callback onDriver, if not nil, gets all changes of driver memory.
 func (t *Timeline) FindSegments(onDriver func(*livemem.Change)) error {
 	s := segmentSearch{
 		t:          t,

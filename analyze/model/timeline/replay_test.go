@@ -26,8 +26,8 @@ func TestReplay(t *testing.T) {
 		"another thread gets the pointer while the free is still returning": {
 			func(tp *analyzetest.Tape) {
 				tp.Alloc(1, 10, p, 100)
-				tp.Alloc(25, 10, p, 300).Tid = 43 // ends at 35
-				tp.Free(20, 50, p)                // 20 to 70
+				tp.Alloc(25, 10, p, 300).Tid = 43 // the allocation returns at 35
+				tp.Free(20, 50, p)                // the free lasts from 20 to 70
 			},
 			analyzetest.Outcome{Live: map[string]int64{"42 device 7f0000000000": 300}, Peak: 300, Allocs: 2, Frees: 1},
 		},
@@ -75,7 +75,7 @@ func TestReplay(t *testing.T) {
 				tp.Alloc(1, 1, p, 100)
 				tp.Alloc(5, 1, p, 60).Pid = 77
 				tp.Exit(42, 50)
-				tp.Alloc(60, 1, q, 10) // the number is used again
+				tp.Alloc(60, 1, q, 10) // pid 42 is used again
 			},
 			analyzetest.Outcome{Live: map[string]int64{"77 device 7f0000000000": 60, "42 device 7f0000100000": 10}, Left: 1, Peak: 160, Allocs: 3},
 		},
