@@ -125,7 +125,7 @@ func callsTape(t testing.TB) *analyzetest.Tape {
 			"upload (train.cc:10)",
 		)
 	}
-	for i := range int64(30) { // synchronizations, 10 ms apart
+	for i := range int64(30) { // a loop of synchronizations, 10 ms apart
 		tp.AddSync("cuEventSynchronize", 9600*analyzetest.Ms+i*10*analyzetest.Ms, 5*analyzetest.Ms, 0, 0).Ptr = 0xe0
 	}
 	tp.AddSync("cuEventQuery", 9590*analyzetest.Ms, analyzetest.Us, 0, calls.ResultNotReady)
@@ -240,7 +240,7 @@ func TestBusyInAGap(t *testing.T) {
 		{500, 1500, gapspkg.Busy{MinPct: 25, MaxPct: 25, Ok: true}, gapspkg.GPUPartly},
 		// 250 ms of busy time can be inside or outside the interval.
 		{1100, 1300, gapspkg.Busy{MinPct: 0, MaxPct: 100, Ok: true}, gapspkg.GPUUnsure},
-		{2100, 2200, gapspkg.Busy{}, ""}, // no sample covers the interval
+		{2100, 2200, gapspkg.Busy{}, ""}, // no NVML sample covers the interval
 		{1900, 2200, gapspkg.Busy{}, ""}, // samples cover a third of the interval
 	} {
 		if got := gapspkg.BusyByAverages(

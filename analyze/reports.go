@@ -29,7 +29,7 @@ import (
 // Report describes a report: its name, what --explain prints, and how to run it.
 type Report struct {
 	Name     string           // name on the command line: gpurec analyze NAME
-	Sections []report.Section // tables and columns, for --explain
+	Sections []report.Section // tables and columns that --explain prints
 	Page     report.Page      // the report's section of the HTML page
 	Needs    []string         // classes of calls that the report needs, see gpurec record --record
 	// Run computes the report with the options common to all reports.

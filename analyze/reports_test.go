@@ -95,7 +95,7 @@ func TestReportsShareATimeline(t *testing.T) {
 				want[of] = written(t, write)
 			}
 			var running sync.WaitGroup
-			for of, write := range writers(tp.Timeline()) { // a new Timeline, without origins
+			for of, write := range writers(tp.Timeline()) { // each run gets a new Timeline, without origins
 				for range 2 {
 					running.Go(func() {
 						if got := written(t, write); !bytes.Equal(got, want[of]) {

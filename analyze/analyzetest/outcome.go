@@ -107,7 +107,8 @@ func RandomProgram(tp *Tape, r *rand.Rand, calls int) {
 			row = tp.Alloc(start, dur, 0, 1<<40)
 			row.Result = 2
 		case k == 1:
-			row = tp.Free(start, dur, 0x1000+r.Int64N(1<<20)*16) // from before the recording
+			// a free of memory allocated before the recording
+			row = tp.Free(start, dur, 0x1000+r.Int64N(1<<20)*16)
 		case k < 11 || len(mine) == 0:
 			p := pointer{int64(th.Pid), 0x7f0000000000}
 			for ; ; p.ptr += 512 {

@@ -93,7 +93,7 @@ func (tp *Tape) Without(is func(*format.Row) bool) {
 type RuleCase struct {
 	Fires, Misses func(*Tape)
 	Where         string // prefix of the location that the finding names
-	Severity      string // severity of the finding
+	Severity      string // expected severity of the finding: problem, notice or info
 	Also          string
 }
 
@@ -136,7 +136,7 @@ func RuleCases() map[string]RuleCase {
 				)
 				tp.Exit(42, 59_999*Ms)
 			},
-			Misses: func(tp *Tape) { // the process does not end
+			Misses: func(tp *Tape) { // memory grows, but the process does not end
 				every(
 					tp,
 					20,
@@ -163,7 +163,7 @@ func RuleCases() map[string]RuleCase {
 				open.Flags = format.FlagOpen
 				tp.Meta.EndNs = Epoch + 80*Second
 			},
-			Misses: func(tp *Tape) { // the synchronization has just started
+			Misses: func(tp *Tape) { // a synchronization that started only 0.5 s before the end
 				open := At(tp.AddSync("cuStreamSynchronize", 60*Second, 500*Ms, 7, 0), 1, site)
 				open.Flags = format.FlagOpen
 				tp.Meta.EndNs = Epoch + 60*Second + 500*Ms
@@ -332,7 +332,7 @@ func RuleCases() map[string]RuleCase {
 			Misses: func(tp *Tape) {
 				tp.Resample(catalog.MetricTensor, always(0.2))
 				tp.Resample("gpm_fp32_active_percent", always(5))
-			}, // the kernels wait for memory
+			}, // FP32 units are idle too: the kernels wait for memory
 			Where: "GPU 1 NVIDIA H200", Severity: "info",
 		},
 		"tiny-kernels": {
@@ -455,7 +455,7 @@ func RuleCases() map[string]RuleCase {
 					func(_, ns int64) *format.Row { return tp.Call(format.KindAPI, "cuModuleLoadData", ns, Ms) },
 				)
 			},
-			Misses: func(tp *Tape) { // only during a long warm-up
+			Misses: func(tp *Tape) { // modules are loaded only during a long warm-up
 				every(
 					tp,
 					500,

@@ -27,7 +27,7 @@ const (
 // can change it. Times are ns from the start of the recording.
 type Tape struct {
 	t    testing.TB
-	Meta format.Meta // metadata of the recording
+	Meta format.Meta // metadata that Record writes to the file
 	Rows []*format.Row
 	Path string // path of the file that Record writes
 }
@@ -203,7 +203,7 @@ func Training(t testing.TB) *Tape {
 		// never freed: the leak
 		At(tp.Alloc(begin+80*Ms, 50*Us, ptr(4*Mib), 4*Mib), 4, "log_metrics (train.cc:10)")
 	}
-	tp.Free(2*Second, 10*Us, 0x6f00_0000_0000) // from before the recording
+	tp.Free(2*Second, 10*Us, 0x6f00_0000_0000) // a free of memory allocated before the recording
 	failed := tp.Alloc(30*Second, 20*Us, 0, 200<<30)
 	failed.Result = calls.ResultOutOfMemory
 	h := tp.Alloc(700*Ms, 500*Us, 0x5555_0000_0000, 16*Mib)

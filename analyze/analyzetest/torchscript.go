@@ -13,7 +13,7 @@ type TorchScript struct {
 	Tp                  *Tape // time of the next event, ns from the start of the recording
 	Now                 int64
 	Pool, Stream        int64 // private pool and stream of the next events
-	Allocated, reserved int64 // current totals, bytes
+	Allocated, reserved int64 // the simulated allocator's totals in bytes
 }
 
 // Row adds an event with the current totals, 1 ms after the previous event.

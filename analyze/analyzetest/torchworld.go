@@ -30,7 +30,7 @@ type TorchWorld struct {
 	Held     []*TorchBlock // blocks in use by the program
 	nextVA   int64
 	Samples  []TorchSample
-	Last     *format.Row // row of the latest event
+	Last     *format.Row // row of the latest allocator event
 	Peak     int64       // maximum of the requested bytes, if the test updates it
 	// The allocator's own totals.
 	allocated, requested, active, allocations, reserved, cudaMallocs int64
@@ -84,7 +84,7 @@ type TorchBlock struct {
 	requested       int64
 	InUse, Awaiting bool
 	Unmapped        bool
-	streams         bool // used on another stream too
+	streams         bool // the program used the block on another stream too
 	Row             *format.Row
 }
 
@@ -96,7 +96,7 @@ type TorchSample struct {
 	AtNs   int64
 	Totals caching.Totals
 	Blocks map[int64]state.Block // live blocks by address; nil in most samples
-	After  string                // name of the latest event
+	After  string                // name of the latest allocator event before the sample
 }
 
 // NewTorchWorld returns an allocator without memory. Its driver has 400 MiB.
@@ -177,9 +177,9 @@ func (w *TorchWorld) Step() {
 		if w.Device != 0 {
 			r.AllocatedBytes, r.ReservedBytes = 1, 2 // the snapshot may be of another device
 		}
-	default: // bound the number of blocks
+	default: // free blocks, to bound the number of live blocks
 		for len(w.Held) > 20 {
-			w.Free(w.Held[0]) // never frees the newest block
+			w.Free(w.Held[0]) // frees the oldest block, never the newest
 		}
 	}
 	sample := TorchSample{AtNs: w.Now, Totals: w.Totals(), After: w.Last.Name}

@@ -79,7 +79,7 @@ func Machine(t testing.TB) *Tape {
 			context = 520
 		}
 		if i >= 13 {
-			context += 30 // memory of a loaded module
+			context += 30 // MiB that a module loaded later needs
 		}
 		if i >= 2 {
 			used := tp.NVML(1, now, catalog.MetricOfProcess, (context+live)*mibF)

@@ -14,11 +14,11 @@ import (
 type XidCause uint8
 
 const (
-	ByApplication XidCause = 1 << iota // the program
-	ByDriver                           // the driver or the firmware
-	ByHardware                         // the GPU or the NVSwitch
-	BySystem                           // the host: PCIe, power, cooling, memory
-	ByAnother                          // another Xid, or an action of a user
+	ByApplication XidCause = 1 << iota // a bug in the program can cause the Xid
+	ByDriver                           // the NVIDIA driver or firmware can cause the Xid
+	ByHardware                         // a defect of the GPU or the NVSwitch can cause the Xid
+	BySystem                           // the host can cause the Xid: PCIe, power, cooling, memory
+	ByAnother                          // another Xid, or an action of a user, can cause the Xid
 )
 
 var causeNames = []string{"application", "driver", "hardware", "host", "another error or action"}

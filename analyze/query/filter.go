@@ -17,8 +17,8 @@ import (
 type Filter struct {
 	// FromNs and ToNs bound the time, Unix ns. 0 means the bound of the recording.
 	FromNs, ToNs int64
-	Pids, Tids   []int32 // processes and threads
-	Devices      []int32 // device ordinals
+	Pids, Tids   []int32 // process ids and thread ids
+	Devices      []int32 // CUDA device ordinals
 	Streams      []int64 // stream handles; 0 is the default stream
 	// MinBytes excludes allocations and copies smaller than this.
 	MinBytes int64

@@ -6,8 +6,8 @@ type Moment int
 // Values of Moment.
 const (
 	AtPeak Moment = iota // when device memory that passes the filter had its maximum
-	AtEnd                // the end of the window
-	AtTime               // a time that the user gave
+	AtEnd                // state at the end of the window
+	AtTime               // state at a time that the user gave
 )
 
 // Options are the options of a report. The zero value is the whole recording grouped by call site,

@@ -13,7 +13,7 @@ import (
 // bytes for each power of two in use, at most 29 KiB. Sketches can be merged.
 type Sketch struct {
 	rows  [64 - sketchBits]*[sketchSlots]int64
-	Count int64 // number of values
+	Count int64 // number of values in the sketch
 }
 
 const (

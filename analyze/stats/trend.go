@@ -20,7 +20,7 @@ type Trend struct {
 	rises int
 	// early and late are the slopes of the two halves of the series.
 	early, late float64
-	Steps       int // length of the series
+	Steps       int // number of values in the series
 }
 
 // NewTrend computes the trend of a series. A series of fewer than two values has no trend.

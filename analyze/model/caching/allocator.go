@@ -18,15 +18,15 @@ import (
 type PieceState uint8
 
 const (
-	IsHole     PieceState = iota // free space
-	IsBlock                      // in use by the program
-	IsAwaiting                   // freed by the program, but still in use by a stream
+	IsHole     PieceState = iota // the piece is free space in its segment
+	IsBlock                      // the program uses the piece
+	IsAwaiting                   // the program freed the piece, but a stream still uses it
 )
 
 // Piece is a block or a hole of a segment.
 type Piece struct {
 	Ptr, Size int64 // Size is in bytes; for a block it is the requested size, rounded up
-	Requested int64 // requested size in bytes
+	Requested int64 // size that the program requested, bytes
 	SinceNs   int64 // when the block was allocated, Unix ns; 0: before the recording
 	Pool      int64 // number of the private pool; 0: none
 	Stream    int64
@@ -53,7 +53,7 @@ const None = -1
 // range of mapped addresses; its Size and Used stay 0.
 type Segment struct {
 	Ptr, Size int64
-	Used      int64 // bytes in blocks
+	Used      int64 // bytes of the segment's blocks
 	Pool      int64
 	Origin    int32
 	SinceNs   int64
@@ -109,10 +109,10 @@ type Allocator struct {
 	Counts       Counts
 
 	Pieces   []Piece
-	spare    []int32            // unused entries of Pieces
+	spare    []int32            // indexes of unused entries of Pieces
 	at       addrmap.Map[int32] // start address of a piece → its number
 	Segments []Segment
-	idle     []int32         // unused entries of Segments
+	idle     []int32         // indexes of unused entries of Segments
 	Began    map[int64]int32 // start address of a segment, or of a mapped range → its number
 	ends     map[int64]int32 // end address of a mapped range → number of its last piece
 	change   Change          // reused for every step, to save an allocation

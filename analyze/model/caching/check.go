@@ -12,9 +12,9 @@ type Check struct {
 	pending int32 // the block whose size the next event determines, or None
 	// Known says which totals were reported so far; index with AllocatedTotal or ReservedTotal.
 	Known      [2]bool
-	Compared   int64 // events that have totals
+	Compared   int64 // allocator events whose totals were compared with the model
 	Disagreed  int64 // of Compared, events whose totals differ from the model
-	WorstBytes int64 // largest difference, bytes
+	WorstBytes int64 // largest difference between model and allocator, bytes
 	Resized    int64 // blocks whose size differs from the allocator's rules
 }
 

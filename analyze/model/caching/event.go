@@ -9,14 +9,14 @@ import (
 // held in memory and sorted. An allocator holds a lock while it works, so its events are in order
 // of time.
 type Event struct {
-	AtNs      int64 // Unix ns
+	AtNs      int64 // time of the event, Unix ns
 	Ptr       int64 // address; for OutOfMemory the free bytes of the device
 	Bytes     int64 // size; for blocks the requested size
 	Pool      int64 // number of the private pool; 0: none
 	Stream    int64
 	Allocated int64 // allocated bytes that the allocator reports at this event; negative: unknown
 	Reserved  int64 // reserved bytes that the allocator reports at this event; negative: unknown
-	Allocator int32 // number in Numbers
+	Allocator int32 // number of the allocator in Numbers
 	Origin    int32 // origin of the call, if the event has a stack; otherwise origin.None
 	Op        Op
 }
@@ -25,14 +25,14 @@ type Event struct {
 type Op uint8
 
 const (
-	BlockAllocated     Op = iota // a block was allocated
+	BlockAllocated     Op = iota // the allocator gave a block to the program
 	BlockFreeRequested           // the program freed a block
 	BlockFreeCompleted           // no stream uses the freed block any more
 	SegmentAllocated             // a segment was allocated from the driver
 	SegmentFreed                 // a segment was returned to the driver
-	SegmentMapped                // an expandable segment grew
-	SegmentUnmapped              // an expandable segment shrank
-	OutOfMemory                  // an allocation failed
+	SegmentMapped                // an expandable segment grew by mapped memory
+	SegmentUnmapped              // an expandable segment unmapped memory
+	OutOfMemory                  // the allocator could not allocate a block
 	SnapshotTaken                // the program took a snapshot of the allocator
 	// from reported statistics, see reported.go; emitted as BlockAllocated
 	ReportedAlloc
@@ -89,7 +89,7 @@ type Key struct{ Pid, Device int32 }
 type Numbers struct {
 	Keys []Key
 	ids  map[Key]int32
-	last int32 // the latest result of ID
+	last int32 // cache: the latest result of ID
 }
 
 // NewNumbers returns an empty Numbers.

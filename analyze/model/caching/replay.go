@@ -39,7 +39,7 @@ type Consumer func(a *Allocator, c *Change)
 // Set holds the allocators of a recording.
 type Set struct {
 	numbers *Numbers
-	rules   map[int32]Rules // by pid
+	rules   map[int32]Rules // allocator configurations by pid
 	List    []*Allocator    // by number in Numbers; nil if an allocator has no event yet
 	// Ended are the allocators whose process ended. The kernel may reuse the pid.
 	Ended []*Allocator
@@ -297,10 +297,10 @@ func (a *Allocator) freeCompleted(e *Event, consume Consumer) {
 	a.compare(e, None, consume)
 	i, ok := a.at.Get(e.Ptr)
 	switch {
-	case !ok || a.Pieces[i].State == IsHole: // freed before the recording
+	case !ok || a.Pieces[i].State == IsHole: // the block was freed before the recording
 		i = a.addOlderBlock(e, a.Rules.Round(e.Bytes))
 		a.Before.Active += a.Pieces[i].Size
-	case a.Pieces[i].State == IsBlock: // the free_requested event was lost
+	case a.Pieces[i].State == IsBlock: // the block's free_requested event was lost
 		a.Counts.LostFrees++
 		a.Seen.Allocations--
 		if !a.Check.Known[AllocatedTotal] {

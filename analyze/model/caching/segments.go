@@ -141,7 +141,7 @@ func (a *Allocator) removeParts(from, to int64) {
 	for _, i := range parts {
 		p := &a.Pieces[i]
 		if _, taken := a.at.Get(to); taken && p.Ptr+p.Size > to {
-			continue // the events contradict each other
+			continue // allocator events contradict each other: skip this hole
 		}
 		a.cut(i, max(from, p.Ptr), min(to, p.Ptr+p.Size))
 	}

@@ -15,7 +15,7 @@ const PageBytes = 2 << 20
 type SpaceKind uint8
 
 const (
-	InSegments  SpaceKind = iota // segments of a caching allocator
+	InSegments  SpaceKind = iota // segments of a caching allocator that do not grow
 	InStretches                  // expandable segments, whose pages can return to the driver
 	// addresses of cuMemAddressReserve with memory mapped to parts of them
 	InReservation
@@ -31,7 +31,7 @@ type Space struct {
 	Unused, Largest             int64 // bytes of all holes, and of the largest hole
 	// bytes of holes that blocks keep from returning to the driver
 	Stranded int64
-	Split    int64 // as Totals.InactiveSplit
+	Split    int64 // bytes of holes in segments with blocks, as Totals.InactiveSplit
 	// Saved is the bytes of Stranded in whole pages: the most that expandable segments could
 	// return. SavedLeast counts only whole steps of 20 MiB, in which PyTorch maps memory for large
 	// blocks.
@@ -51,9 +51,9 @@ type SpaceHole struct {
 type HoleClass uint8
 
 const (
-	AnyBlocks   HoleClass = iota // blocks of all sizes
-	SmallBlocks                  // blocks of at most SmallRequest bytes
-	LargeBlocks                  // blocks of more than SmallRequest bytes
+	AnyBlocks   HoleClass = iota // the hole takes blocks of all sizes
+	SmallBlocks                  // the hole takes blocks of at most SmallRequest bytes
+	LargeBlocks                  // the hole takes blocks of more than SmallRequest bytes
 )
 
 // takes reports whether a request of the given bytes fits into the hole.
@@ -125,7 +125,7 @@ func (a *Allocator) Step(seg *Segment) int64 {
 // StrandedHole is a hole that cannot fully return to the driver, and the blocks that prevent it.
 type StrandedHole struct {
 	Segment int64   // address of the segment or mapped range
-	Bytes   int64   // bytes that stay
+	Bytes   int64   // bytes of the hole that cannot return to the driver
 	Blocks  []int32 // piece numbers; for an expandable segment the neighbors of the hole
 }
 

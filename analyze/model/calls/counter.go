@@ -27,7 +27,7 @@ func IsError(result int32) bool {
 type Stats struct {
 	Calls, Errors, Open int64 // all calls, failed calls, and calls that had not returned
 	Captured            int64 // launches captured into a graph, not run
-	Timed               int64 // calls whose duration is known
+	Timed               int64 // calls with a known duration
 	HostNs, MaxNs       int64 // sum and maximum of the durations of timed calls
 	// calls in thousandths, including an estimate of launches that were not recorded
 	Scaled int64

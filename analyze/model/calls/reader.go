@@ -20,8 +20,8 @@ type Call struct {
 	Stack, Result, Flags    int32
 	Name, Site, Kernel      int32
 	CopyKind                int32
-	Kind                    int8 // index into Reader.Kinds
-	Nested                  bool // made inside another recorded call
+	Kind                    int8 // kind of the call, as an index into Reader.Kinds
+	Nested                  bool // the call was made inside another recorded call
 }
 
 // Timed reports whether the call's duration is known. The duration of an open call is unknown: it
@@ -48,7 +48,7 @@ type Reader struct {
 	*Counter
 	Kinds []string     // the kinds of calls to read, as in the column kind
 	Names origin.Names // names, sites and kernels that Call refers to
-	Sites SiteReader   // call sites
+	Sites SiteReader   // resolves the call sites
 
 	ptrs, srcs, Parent []int64
 	copies             format.Strings

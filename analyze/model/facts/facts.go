@@ -16,11 +16,11 @@ import (
 // pid or the NVML index of a device.
 type Facts struct {
 	Processes map[int32]Process
-	Threads   map[origin.Thread]string // thread names
+	Threads   map[origin.Thread]string // names of threads, by pid and tid
 	Devices   map[int32]Device
 	// OnlyDevice is the NVML index of the GPU on a machine with one GPU, otherwise -1.
 	OnlyDevice int32
-	Exits      []Exit // in order of time
+	Exits      []Exit // ends of processes, in order of time
 	Lost       []Loss
 	Notes      []string
 	Inferences []format.StackInference

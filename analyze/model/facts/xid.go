@@ -14,12 +14,12 @@ type Xid struct {
 	AtNs        int64
 	Device, Pid int32 // NVML index; 0 if the pid is unknown
 	Code        int64
-	Sxid        bool // reported by an NVSwitch
+	Sxid        bool // an SXid: the error of an NVSwitch
 	Pci         string
 	Process     string
 	Text        string
 	Sources     []string
-	Before      bool // logged before the recording started
+	Before      bool // the driver logged the Xid before the recording started
 }
 
 func newXid(atNs int64, device, pid int32, name string, code float64, message string) Xid {

@@ -10,13 +10,13 @@ import (
 type freeTarget uint8
 
 const (
-	freesPointer   freeTarget = iota // device or host memory, by address
-	freesMapping                     // the mapping at an address
-	freesAddresses                   // reserved addresses
-	freesIPC                         // memory imported from another process
+	freesPointer   freeTarget = iota // frees device or host memory, by address
+	freesMapping                     // unmaps memory at an address
+	freesAddresses                   // frees reserved addresses
+	freesIPC                         // closes memory imported from another process
 	freesArray
-	freesPhysical // physical memory, by handle
-	freesExternal // memory imported from another API
+	freesPhysical // releases physical memory, by handle
+	freesExternal // destroys memory imported from another API
 	numFreeTargets
 )
 
@@ -47,7 +47,7 @@ type FailedFree struct {
 	Ptr            int64
 	Pid, Tid       int32
 	Stack, Result  int32
-	Name, Site     int32 // index the Names of cudaerrors.Scan
+	Name, Site     int32 // indexes into the Names of cudaerrors.Scan
 	target         freeTarget
 	memory         string // memory kind that the called function frees
 }
@@ -60,7 +60,7 @@ const MaxFailedFrees = 1 << 16
 // group.
 type FailedFrees struct {
 	List     []FailedFree
-	LeftOut  int64         // failed frees beyond MaxFailedFrees
+	LeftOut  int64         // number of failed frees that were not kept, beyond MaxFailedFrees
 	group    *format.Group // the row group that the columns were read from
 	ptr, dur []int64
 	memory   format.Strings

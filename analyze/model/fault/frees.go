@@ -68,7 +68,7 @@ type freeScan struct {
 	t    *timeline.Timeline
 	r    livemem.Replay
 	list []FailedFree // not classified yet, in order of their return
-	next int          // index in found of list[0]
+	next int          // index in found of the result for list[0]
 	// found has one result for each failed free.
 	found []FreedMemory
 

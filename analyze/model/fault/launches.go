@@ -66,7 +66,7 @@ type synced struct {
 // launchScan searches for the launches before given moments.
 type launchScan struct {
 	filter  *query.Filter
-	watches map[int32][]*launchWatch // moments of interest by pid
+	watches map[int32][]*launchWatch // moments whose launches are searched, by pid
 	untilNs int64
 
 	start, dur, context, stream     []int64

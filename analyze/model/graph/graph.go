@@ -30,7 +30,7 @@ type Contents map[Handle][]*Version
 type Version struct {
 	fromNs int64
 	nodes  graphNodes
-	Text   string // list of the graph's nodes
+	Text   string // nodes of the graph as text
 }
 
 // graphNodes counts the nodes of a graph by label. Labels are in the order in which they were first

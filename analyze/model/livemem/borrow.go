@@ -67,7 +67,7 @@ func (s *Set) giveBack(h *ProcessMemory, m *Call) {
 	name := BorrowedName{m.Space, m.Ptr}
 	times := h.Borrowed[name]
 	if times == 0 {
-		return // opened before the recording
+		return // the process opened this memory before the recording
 	}
 	s.borrows(m.Origin).Returned++
 	if h.Borrowed[name] = times - 1; times == 1 {

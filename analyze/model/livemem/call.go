@@ -11,11 +11,11 @@ import "github.com/gpurec/gpurec/format"
 // the handle before the call returns.
 type Call struct {
 	AtNs   int64 // when the call takes effect, Unix ns
-	DurNs  int64 // duration of the call
-	Ptr    int64 // address or handle, see Space
-	Bytes  int64 // size
+	DurNs  int64 // duration of the call, ns
+	Ptr    int64 // address or handle of the memory, see Space
+	Bytes  int64 // size of the memory
 	Handle int64 // OpMap: the handle mapped at Ptr; OpAllocFailed: the CUDA result
-	Origin int32 // number in origin.Table
+	Origin int32 // origin of the call, a number in origin.Table
 	Op     Op
 	Space  Space
 }
@@ -27,10 +27,10 @@ type Op uint8
 const (
 	OpFree         Op = iota // frees an allocation, or drops a reference to a handle
 	OpUnmap                  // unmaps physical memory from addresses
-	OpReturn                 // closes borrowed memory
+	OpReturn                 // closes memory opened by OpBorrow
 	OpUnreserve              // frees reserved addresses
 	OpAlloc                  // allocates memory, or creates a handle
-	OpAllocFailed            // an allocation that failed
+	OpAllocFailed            // an allocation that returned an error
 	OpAllocUnknown           // open, abandoned or unreadable, so the address is unknown
 	OpGraphAlloc             // captured into a graph by stream capture
 	OpReserve                // reserves addresses without memory
@@ -45,10 +45,10 @@ type Space uint8
 
 const (
 	SpacePointer  Space = iota // device and host addresses, which share one address space
-	SpaceArray                 // handles of CUDA arrays
-	SpacePhysical              // handles of physical memory
-	SpaceIPC                   // pointers imported from another process
-	SpaceExternal              // handles of memory imported from another API
+	SpaceArray                 // Ptr is the handle of a CUDA array
+	SpacePhysical              // Ptr is the handle of physical memory (cuMemCreate)
+	SpaceIPC                   // Ptr is an address imported from another process
+	SpaceExternal              // Ptr is the handle of memory imported from another API
 )
 
 // OpsByKind maps the column kind to the op of a call. For alloc and free it is the op of a

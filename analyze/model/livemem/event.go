@@ -22,6 +22,6 @@ const (
 	EventGraphAlloc   EventKind = iota // a graph has a node that allocates memory
 	EventMappedBuffer                  // a buffer of another API was mapped
 	EventMappedArray                   // an array of another API was mapped
-	EventContextEnd                    // a context ended
+	EventContextEnd                    // a CUDA context was destroyed
 	EventExit                          // a process ended
 )

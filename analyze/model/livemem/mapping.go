@@ -18,7 +18,7 @@ func (r *Mappings) Each(yield func(Mapping)) {
 type Mapping struct {
 	Start, End int64   // End is the first address after the range
 	Handle     *Handle // nil: the handle was created before the recording
-	Number     int64   // value of the handle
+	Number     int64   // number of the handle, as in ProcessMemory.Handles
 }
 
 // Mappings are the mappings of one process, in order of address and without overlaps. They are kept

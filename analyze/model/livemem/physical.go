@@ -6,8 +6,8 @@ import "github.com/gpurec/gpurec/analyze/units"
 // has it mapped. The driver reuses the handle's number only after that.
 type Handle struct {
 	Block Block // size, age and origin of the memory
-	Refs  int64 // references that the program holds
-	maps  int64 // mappings of this memory
+	Refs  int64 // references by cuMemCreate, imports and retains, minus releases
+	maps  int64 // number of mappings of this physical memory
 	// Borrows counts the imports of this memory. It is 0 for memory that the process created.
 	Borrows int64
 	// gone is set if the driver returned the same number for other memory, so the end of this

@@ -26,7 +26,7 @@ func (h *ProcessMemory) MappedAt(ptr int64) (b Block, ok bool) {
 // Block is one piece of live memory: an allocation of the driver, or the memory of a physical
 // handle.
 type Block struct {
-	Bytes   int64 // size
+	Bytes   int64 // size of the block
 	SinceNs int64 // when the allocation returned, Unix ns
 	Origin  int32 // number of the allocating call's origin, or origin.None
 	Number  int32 // sequence number of the allocation, the same in every replay of a recording
@@ -38,7 +38,7 @@ type ChangeKind uint8
 
 const (
 	Allocated ChangeKind = iota // an allocation succeeded
-	Freed                       // a call freed the block
+	Freed                       // a call freed the memory
 	// the free was not recorded: the driver returned the same address or handle again
 	FreeLost
 	// the block's context was destroyed, and the process allocated more afterwards
@@ -83,8 +83,9 @@ type Set struct {
 	endedWith func(origin int32, e *Event) bool // reports whether the context's end frees the block
 	Processes []ProcessMemory                   // by process number, as in origin.Table.Pids
 	Counts    Counts                            // totals of the replay so far
-	borrowed  map[string]*BorrowCount           // by memory kind
-	lastFree  []freeCall                        // by thread number, as in origin.Table
+	borrowed  map[string]*BorrowCount           // borrowed memory by memory kind
+	// latest free of each thread, by thread number as in origin.Table
+	lastFree []freeCall
 	// reused for every step, to save an allocation per call
 	change Change
 }
@@ -98,7 +99,7 @@ func New(origins *originpkg.Table, endedWith func(origin int32, e *Event) bool) 
 // ProcessMemory is the live memory of one process.
 type ProcessMemory struct {
 	Pointers addrmap.Map[Block]     // device and host memory: CUDA uses one address space for both
-	Arrays   addrmap.Map[Block]     // CUDA arrays, by handle
+	Arrays   addrmap.Map[Block]     // memory of CUDA arrays, by handle
 	Handles  map[int64]*Handle      // physical memory of cuMemCreate, by handle
 	Mappings Mappings               // address ranges with physical memory behind them
 	Borrowed map[BorrowedName]int64 // how often each imported piece of memory is open
@@ -129,9 +130,9 @@ func (h *ProcessMemory) Each(yield func(ptr int64, b Block)) {
 
 // Replay applies memory calls and the events between them to a Set, in order of time.
 type Replay struct {
-	Live    *Set                        // the live memory
+	Live    *Set                        // live memory that the replay updates
 	Events  []Event                     // events that are not applied yet, in order of time
-	Consume func(*Set, *Change)         // gets every change
+	Consume func(*Set, *Change)         // called with every change, before it is applied
 	Exit    func(pid int32, atNs int64) // called after a process has ended; may be nil
 }
 

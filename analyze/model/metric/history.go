@@ -9,7 +9,7 @@ const HistorySteps = 20
 type History struct {
 	Window query.Window
 	most   []int64 // maximum of each step so far
-	now    int64   // latest value
+	now    int64   // value after the latest Set
 }
 
 // Set records that the value is `value` from atNs (Unix ns) on. Times must not decrease.

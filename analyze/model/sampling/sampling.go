@@ -78,7 +78,7 @@ func LengthIn(times []query.Window, w query.Window) (ns int64) {
 // Coverage is the time for which launches, and their stacks, were recorded.
 type Coverage struct {
 	Sampled              bool
-	LaunchesNs, StacksNs int64   // recorded time, ns
+	LaunchesNs, StacksNs int64   // time in which launches, and their stacks, were recorded, ns
 	OfNs                 int64   // length of the whole window, ns
 	MaxPct, OverheadPct  float64 // limit and measured overhead of the busiest thread
 }

@@ -36,7 +36,7 @@ func command(t testing.TB, name string, args ...string) string {
 // of here().
 type sourceProgram struct {
 	source, path string
-	calls        map[string]int64 // addresses of the marked calls
+	calls        map[string]int64 // addresses of the calls marked in the source, by marker
 	main         int64
 }
 

@@ -13,7 +13,7 @@ import (
 type Table struct {
 	Frames []format.Frame
 	Stacks map[int32][]int32 // stack id → indexes into Frames, innermost first
-	About  map[int32]About   // by stack id
+	About  map[int32]About   // the other columns of a stack's row, by stack id
 	// AddSource sets inlined and Sites: the frames that are inlined into the next frame, and the
 	// call site of each stack by source line.
 	inlined map[int32]bool
@@ -27,7 +27,7 @@ type About struct {
 	Pid    int32
 	Status string
 	Reason string // why the stack is truncated; "" if it is complete
-	Site   string // the recorded call site
+	Site   string // call site that the recorder chose
 }
 
 // truncatedBy returns the reason why a stack is truncated, or "" for a complete stack.

@@ -46,7 +46,7 @@ type Allocator struct {
 type Block struct {
 	Ptr       int64
 	Bytes     int64 // size of the block, rounded up
-	Requested int64 // requested size in bytes
+	Requested int64 // size that the program requested, bytes
 	SinceNs   int64 // when the block was allocated, Unix ns
 	Awaiting  bool  // freed by the program, but still in use by a stream
 	Stream    int64
@@ -120,7 +120,7 @@ func AtMoments(
 	settle func(i int, a *caching.Allocator),
 ) error {
 	var seen []*caching.Allocator
-	next := make(map[*caching.Allocator]int) // index in times
+	next := make(map[*caching.Allocator]int) // index in times of the next visit
 	// An allocator is visited at its own next event, because that event may correct the size of its
 	// newest block.
 	until := func(a *caching.Allocator, ns int64, ended bool) {

@@ -53,8 +53,8 @@ type MemoryTotal struct {
 	Pid                   int32 // process id; 0: the sum of all processes
 	Kind                  string
 	LiveBytes, LiveBlocks int64
-	PeakBytes             int64 // maximum of LiveBytes
-	Allocs, AllocBytes    int64 // successful allocations
+	PeakBytes             int64 // maximum of LiveBytes over time
+	Allocs, AllocBytes    int64 // number and bytes of successful allocations
 	// all blocks that ended, including those that ended with their context or process
 	Frees, FreedBytes int64
 	FailedAllocs      int64

@@ -20,7 +20,7 @@ type allocatorColumns struct {
 	name, site, memory                       format.Strings
 	// dictionary → index in origin.Table.Strings
 	names, sites, memories []int32
-	ops                    []caching.Op // dictionary of names → operation
+	ops                    []caching.Op // operation of each event name in the dictionary
 	// dictionary of names: whether to read the event
 	known []bool
 }

@@ -61,7 +61,7 @@ var APINames = map[string]APIKind{
 // APICall is a successful call of an APIKind. Times are Unix ns.
 type APICall struct {
 	StartNs, EndNs int64
-	context        int64 // current context of the thread
+	context        int64 // handle of the thread's current context
 	ptr, bytes     int64
 	value          float64
 	Pid, Device    int32
@@ -80,12 +80,12 @@ func (u deviceUUID) compare(o deviceUUID) int {
 
 // APIScan collects the APICalls of a recording. The column slices are reused.
 type APIScan struct {
-	Calls          []APICall // in order of their start, after the scan
-	lastMemGetInfo APICall   // the latest cuMemGetInfo
+	Calls          []APICall // collected calls, in order of their start after the scan
+	lastMemGetInfo APICall   // the latest cuMemGetInfo call
 	uuids          map[deviceUUID]bool
 
 	name, memoryKind, message            format.Strings
-	kinds                                []APIKind // dictionary of names → kind
+	kinds                                []APIKind // kind of each function name in the dictionary
 	Start, Dur, Context, ptr, bytes, src []int64
 	Pid, Device, result, flags           []int32
 	value                                []float64
@@ -144,7 +144,8 @@ func (s *APIScan) add(g *format.Group) {
 		}
 		if kind == APIMemGetInfo {
 			if s.lastMemGetInfo.sameAnswer(&c) {
-				continue // some programs call cuMemGetInfo constantly
+				// the program got the same values before: some call cuMemGetInfo constantly
+				continue
 			}
 			s.lastMemGetInfo = c
 		}

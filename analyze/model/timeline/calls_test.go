@@ -133,7 +133,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 				tp.Unmap(5, va, page)
 				tp.Memory(format.KindRetain, format.MemoryPhysical, 9, h, 0)
 				tp.MapAt(15, va, page, h)
-				tp.Unmap(20, va, page) // this mapping was recorded
+				tp.Unmap(20, va, page) // the mapping at va was recorded, so this unmap matches
 			},
 			analyzetest.Outcome{Unmatched: 2},
 		},
@@ -188,7 +188,8 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 					analyzetest.InContext(tp.Memory(format.KindAlloc, kind, int64(10*i), int64(0x9000+i), 1), 0xc1, 0)
 				}
 				analyzetest.InContext(tp.Alloc(80, 1, 0xa000, 1), 0xc2, 0)
-				analyzetest.InContext(tp.Alloc(84, 1, 0xa001, 1), 0, 0) // its context is unknown
+				// memory allocated in an unknown context
+				analyzetest.InContext(tp.Alloc(84, 1, 0xa001, 1), 0, 0)
 				tp.API("cuCtxDestroy_v2", 90, 0xc1, -1)
 			},
 			analyzetest.Outcome{Live: live("physical 9006", 1, "device a000", 1, "device a001", 1), Left: 6, Peak: 9, Allocs: 9},
@@ -299,7 +300,8 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 				node := tp.API("cuGraphAddNode_v2", 10, h, 0)
 				node.MemoryKind, node.Message, node.Bytes = format.MemoryGraph, "mem_alloc", 64
 				tp.API("cuGraphAddNode", 15, h+1, 0).Message = "kernel"
-				tp.API("cuGraphAddNode", 18, h+2, 0).MemoryKind = format.MemoryGraph // a node that frees memory
+				// a node that frees memory
+				tp.API("cuGraphAddNode", 18, h+2, 0).MemoryKind = format.MemoryGraph
 				for i := range int64(3) {
 					tp.Free(20+10*i, 1, h+i)
 				}
@@ -436,7 +438,8 @@ func TestDeviceOfAContext(t *testing.T) {
 	for i, context := range []int64{0xc1, 0xc2, 0xc3, 0} {
 		analyzetest.InContext(tp.Alloc(int64(20+10*i), 1, int64(0x9000+i), 1), context, -1)
 	}
-	analyzetest.InContext(tp.Alloc(70, 1, 0x9010, 1), 0xc2, -1).Pid = 77 // in another process's context
+	// in another process's context
+	analyzetest.InContext(tp.Alloc(70, 1, 0x9010, 1), 0xc2, -1).Pid = 77
 	tp.Create(80, 0x1010, 1).Value = 1
 	s, err := state.ReadMemory(tp.Timeline(), 0)
 	if err != nil {

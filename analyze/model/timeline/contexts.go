@@ -54,8 +54,8 @@ type primaryKey struct{ pid, device int32 }
 // primary is the recorded history of a primary context.
 type primary struct {
 	context int64   // handle, which never changes; 0: no retain was recorded
-	refs    int64   // retains minus releases
-	resets  []int64 // times of resets, Unix ns
+	refs    int64   // recorded retains minus recorded releases of the context
+	resets  []int64 // times of cuDevicePrimaryCtxReset, Unix ns
 	// ends are the releases that drop the last recorded reference.
 	ends []livemem.Event
 	// idle are the times at which the context is not retained, if every retain was recorded. These

@@ -15,7 +15,7 @@ import (
 // ProcessFilter selects processes by identity. The zero value selects all. A non-empty list must
 // contain the process's value.
 type ProcessFilter struct {
-	Ranks []int32 // ranks in the job
+	Ranks []int32 // ranks in the distributed job
 	// Jobs are job names, Slurm job ids, or Slurm array job ids.
 	Jobs []string
 	// Containers are prefixes of container ids.
@@ -109,7 +109,8 @@ func (c *processChoice) noMatch(pids map[int32]bool) *query.NoMatch {
 				values = append(values, v)
 			}
 		}
-		slices.SortFunc(values, func(a, b string) int { // numbers in numeric order
+		// shorter texts first, so that numbers are in numeric order
+		slices.SortFunc(values, func(a, b string) int {
 			return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 		})
 		return &query.NoMatch{Filter: condition.name, Wanted: condition.wanted, Has: query.AtMostNamed(values)}

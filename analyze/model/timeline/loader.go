@@ -13,7 +13,7 @@ type loader[R any] struct {
 	origins    origin.Numbers
 	allocators caching.Numbers
 	announced  loaderCounts // numbers that begin has passed on
-	spare      chan []R     // row slices to reuse
+	spare      chan []R     // slices of rows for reuse
 
 	// Maps from the loader's numbers to the Timeline's. Only the replay's goroutine uses them.
 	timelineStrings, timelineOrigins, timelineAllocators []int32
@@ -47,7 +47,7 @@ func (l *loader[R]) rows(n int) []R {
 func (l *loader[R]) release(_ Span, rows []R) {
 	select {
 	case l.spare <- rows:
-	default: // enough slices are kept
+	default: // the channel has enough slices for reuse
 	}
 }
 

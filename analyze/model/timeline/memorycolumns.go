@@ -16,8 +16,9 @@ type memoryColumns struct {
 	stack                           []int32
 	value                           []float64
 	kind, name, site, memory        format.Strings
-	names, sites, memories          []int32      // dictionary → index in origin.Table.Strings
-	ops                             []livemem.Op // dictionary of kinds → op
+	// number in origin.Table.Strings of each dictionary entry
+	names, sites, memories []int32
+	ops                    []livemem.Op // op of each kind in the dictionary
 	// dictionary of kinds: whether the kind has an op
 	known  []bool
 	spaces []livemem.Space // dictionary of memory kinds → number space

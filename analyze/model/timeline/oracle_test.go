@@ -32,7 +32,7 @@ type oracleBlock struct {
 
 type oracleMap struct {
 	row   *format.Row
-	block *oracleBlock // nil: unknown
+	block *oracleBlock // nil if the mapped memory is unknown
 }
 
 type oracleLoan struct {

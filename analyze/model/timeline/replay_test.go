@@ -75,7 +75,7 @@ func TestReplay(t *testing.T) {
 				tp.Alloc(1, 1, p, 100)
 				tp.Alloc(5, 1, p, 60).Pid = 77
 				tp.Exit(42, 50)
-				tp.Alloc(60, 1, q, 10) // pid 42 is used again
+				tp.Alloc(60, 1, q, 10) // the kernel gives pid 42 to another process
 			},
 			analyzetest.Outcome{Live: map[string]int64{"77 device 7f0000000000": 60, "42 device 7f0000100000": 10}, Left: 1, Peak: 160, Allocs: 3},
 		},
@@ -129,7 +129,7 @@ func TestReplayEqualsTheOracleOnRandomPrograms(t *testing.T) {
 			t.Fatalf("seed %d: the oracle differs from the driver: %d lost frees, live\n%v\nin "+
 				"truth\n%v", seed, whole.LostFrees, whole.Live, truth)
 		}
-		if seed%4 == 1 { // also with lost calls
+		if seed%4 == 1 { // replay the rows with lost calls
 			tp.Rows = slices.DeleteFunc(tp.Rows, func(*format.Row) bool { return r.IntN(10) == 0 })
 		}
 		if seed%4 == 3 { // also with a late start, or with lost retains and releases
@@ -139,7 +139,7 @@ func TestReplayEqualsTheOracleOnRandomPrograms(t *testing.T) {
 					row.Name == "cuDevicePrimaryCtxRetain" && seed%8 == 3
 			})
 		}
-		if seed%4 >= 2 { // also with unknown contexts
+		if seed%4 >= 2 { // replay the rows with unknown contexts
 			for _, row := range tp.Rows {
 				if row.Kind != format.KindAPI && row.Kind != format.KindDevice && r.IntN(2) == 0 {
 					row.Device = -1

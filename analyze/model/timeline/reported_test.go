@@ -101,7 +101,7 @@ func TestDriversMemoryAroundAnAddress(t *testing.T) {
 	}
 	add(64*analyzetest.Mib, 20*analyzetest.Mib)
 	add(10*analyzetest.Mib, 2*analyzetest.Mib)
-	add(30*analyzetest.Mib, analyzetest.Mib) // too small for a segment
+	add(30*analyzetest.Mib, analyzetest.Mib) // a block that is too small for an allocator's segment
 	add(12*analyzetest.Mib, 4*analyzetest.Mib)
 	for ptr, want := range map[int64]int32{
 		64 * analyzetest.Mib:   0,

@@ -73,7 +73,7 @@ func (t *Timeline) countOtherCalls(list []sampling.Gap) {
 	}
 	slices.Sort(bounds)
 	bounds = slices.Compact(bounds)
-	counts := make([]int64, len(bounds)+1) // calls before the bound
+	counts := make([]int64, len(bounds)+1) // calls between the previous bound and each bound
 	var start []int64
 	var kind, name format.Strings
 	for _, spans := range [][]Span{t.Memory, t.Calls, t.Allocations} {

@@ -30,11 +30,11 @@ type Timeline struct {
 	Scan    CallScan
 	API     APIScan
 
-	weights         map[query.Window]*sampling.Weights // cache, by window
+	weights         map[query.Window]*sampling.Weights // cache of launch weights by window
 	contexts        contextDevices
 	createdContexts map[contextKey]bool // contexts that the program created with cuCtxCreate
-	Events          []livemem.Event     // in order of time
-	Free            []FreeSample        // in order of time
+	Events          []livemem.Event     // ends of processes and contexts, in order of time
+	Free            []FreeSample        // results of cuMemGetInfo, in order of time
 	Counts          *livemem.Counts     // counts of a replay, set by calls.CountsWhile
 
 	Memory []Span // row groups of memory calls
@@ -63,7 +63,7 @@ func Open(rec *format.Recording) (*Timeline, error) {
 		return nil, err
 	}
 	t.Facts = *f
-	if err := RunParallel(t.scanCalls, t.readStacks); err != nil { // they share no data
+	if err := RunParallel(t.scanCalls, t.readStacks); err != nil { // calls and stacks share no data
 		return nil, err
 	}
 	if err := t.learnContexts(); err != nil {
@@ -144,7 +144,7 @@ type CallScan struct {
 	unreadable      int64
 	firstNs, LastNs int64
 	Stacks          map[string]int64 // number of calls, by stack status
-	unknownDevice   bool             // some call lacks its device
+	unknownDevice   bool             // some recorded call lacks its device
 
 	start         []int64
 	flags, device []int32

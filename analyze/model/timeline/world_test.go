@@ -21,7 +21,7 @@ type world struct {
 	procs   map[int32]*worldProcess
 
 	thread     origin.Thread // the thread that makes the current call
-	start, end int64         // of the current call
+	start, end int64         // start and end of the current call, ns
 	ctx        *worldContext
 }
 
@@ -48,7 +48,7 @@ type worldName struct {
 type worldContext struct {
 	handle  int64
 	device  int32
-	refs    int64 // references to a primary context
+	refs    int64 // references by cuDevicePrimaryCtxRetain
 	alive   bool
 	usedNs  int64 // end of the last call that used it
 	endedNs int64 // when its end was visible to the program
@@ -202,8 +202,9 @@ func (w *world) alloc() bool {
 	b := &worldBlock{kind: c.kind, bytes: 1 + w.r.Int64N(1<<20), ctx: w.ctx, returned: w.end}
 	switch c.kind {
 	case format.MemoryArray:
-		b.name = w.name("array", 0x7f0000000000, 512) // numbers that are also pointers
-	case format.MemoryRegistered: // the address comes from the program, so it must be free before the call
+		b.name = w.name("array", 0x7f0000000000, 512) // handles with numbers that are also pointers
+	// the address comes from the program, so it must be free before the call
+	case format.MemoryRegistered:
 		p := w.proc()
 		b.name = worldName{"pointer", 0x550000000000}
 		for p.taken[b.name] || p.released[b.name] >= w.start {
