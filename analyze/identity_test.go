@@ -95,10 +95,10 @@ func TestReportsByIdentity(t *testing.T) {
 		}
 		got := analyzetest.Cells(t, api, "api", by)
 		slices.Sort(got)
-		also := analyzetest.Cells(t, leaks, "leaks", by)
-		slices.Sort(also)
-		if got = slices.Compact(got); !slices.Equal(got, also) {
-			t.Errorf("api --group-by %s: got %v, want %v", by, got, also)
+		values := analyzetest.Cells(t, leaks, "leaks", by)
+		slices.Sort(values)
+		if got = slices.Compact(got); !slices.Equal(got, values) {
+			t.Errorf("api --group-by %s: got %v, want %v", by, got, values)
 		}
 	}
 }
@@ -164,16 +164,16 @@ func TestProcessesAreChosenByIdentity(t *testing.T) {
 }
 
 func TestRestrictReplacesTheEarlierRestriction(t *testing.T) {
-	one, other := analyzetest.Ranks(t), analyzetest.Ranks(t)
-	one.Identify(42, analyzetest.RankOf(1, 2, "a"), nil)
-	other.Identify(45, analyzetest.RankOf(1, 2, "b"), nil)
+	first, second := analyzetest.Ranks(t), analyzetest.Ranks(t)
+	first.Identify(42, analyzetest.RankOf(1, 2, "a"), nil)
+	second.Identify(45, analyzetest.RankOf(1, 2, "b"), nil)
 	f := query.Filter{Pids: []int32{42, 45}}
-	for tp, want := range map[*analyzetest.Tape]int32{one: 42, other: 45} {
+	for tp, want := range map[*analyzetest.Tape]int32{first: 42, second: 45} {
 		if tp.Timeline().Restrict(&f, timeline.ProcessFilter{Ranks: []int32{1}}); !slices.Equal(f.Pids, []int32{want}) {
 			t.Errorf("got %v, want %d", f.Pids, want)
 		}
 	}
-	if one.Timeline().
+	if first.Timeline().
 		Restrict(&f, timeline.ProcessFilter{}); !slices.Equal(f.Pids, []int32{42, 45}) ||
 		f.Choice != nil {
 		t.Errorf("got %v", f.Pids)

@@ -63,7 +63,7 @@ func writeLaunches(b testing.TB, path string, launches int) {
 	at := analyzetest.Epoch
 	rows := make([]format.Row, 0, 1000)
 	for range launches {
-		place := r.Int32N(500)
+		site := r.Int32N(500)
 		at += 4000 + r.Int64N(4000)
 		rows = append(rows, format.Row{
 			Kind:        format.KindLaunch,
@@ -71,25 +71,25 @@ func writeLaunches(b testing.TB, path string, launches int) {
 			StartNs:     at,
 			DurNs:       2500 + r.Int64N(1500),
 			Pid:         4242,
-			Tid:         4242 + place%2,
-			StackID:     place + 1,
-			StackStatus: []string{format.StackInferred, format.StackComplete}[min(1, place%20/19)],
-			Site:        fmt.Sprintf("function_%d (train.py:%d)", place%50, place),
+			Tid:         4242 + site%2,
+			StackID:     site + 1,
+			StackStatus: []string{format.StackInferred, format.StackComplete}[min(1, site%20/19)],
+			Site:        fmt.Sprintf("function_%d (train.py:%d)", site%50, site),
 			Stream: 0x55d0c0de0000 + int64(
-				place%8,
+				site%8,
 			)*0x130,
-			Kernel: fmt.Sprintf("void at::native::kernel_%d<float>(int, float*)", place%300),
+			Kernel: fmt.Sprintf("void at::native::kernel_%d<float>(int, float*)", site%300),
 			GridX: 1 + r.Int32N(
 				4,
 			)*int32(
-				1+place%64,
+				1+site%64,
 			),
 			GridY:       1,
 			GridZ:       1,
-			BlockX:      128 << (place % 3),
+			BlockX:      128 << (site % 3),
 			BlockY:      1,
 			BlockZ:      1,
-			SharedBytes: place % 2 * 4096,
+			SharedBytes: site % 2 * 4096,
 		})
 		if len(rows) == cap(rows) {
 			if err := w.Write(format.ClassCall, rows); err != nil {

@@ -235,9 +235,9 @@ func TestXidCatalogue(t *testing.T) {
 			t.Errorf("Xid %d is not in the catalog", code)
 		}
 	}
-	check := func(what string, code int64, e catalog.XidEntry) {
+	check := func(kind string, code int64, e catalog.XidEntry) {
 		if e.Name == "" || e.Meaning == "" || e.Action == "" || len(e.Causes.Names()) == 0 {
-			t.Errorf("%s %d is incomplete: %+v", what, code, e)
+			t.Errorf("%s %d is incomplete: %+v", kind, code, e)
 		}
 	}
 	for code := range int64(200) {

@@ -152,7 +152,7 @@ func TestWeightsOfLaunches(t *testing.T) {
 func TestEstimatesFollowOtherCalls(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	for ns := int64(0); ns < 60*analyzetest.Second; ns += 20 * analyzetest.Ms {
-		if blind := ns >= 10*analyzetest.Second && ns < 19*analyzetest.Second; !blind {
+		if inGap := ns >= 10*analyzetest.Second && ns < 19*analyzetest.Second; !inGap {
 			for k := range int64(4) {
 				tp.AddLaunch(ns+k*analyzetest.Ms, analyzetest.Us, "gemm", 7, 1)
 			}

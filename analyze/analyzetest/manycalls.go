@@ -61,7 +61,7 @@ func BenchRecording(b testing.TB, n int) string {
 	}
 	next := int64(0x7f0000000000)
 	for i := range n {
-		place := r.Int32N(500)
+		site := r.Int32N(500)
 		row := format.Row{
 			StartNs: Epoch + int64(
 				i,
@@ -72,15 +72,15 @@ func BenchRecording(b testing.TB, n int) string {
 			Pid:         42,
 			Tid:         42 + r.Int32N(8),
 			CPU:         r.Int32N(16),
-			StackID:     place + 1,
+			StackID:     site + 1,
 			StackStatus: format.StackComplete,
-			Site:        fmt.Sprintf("function_%d (train.py:%d)", place%50, place),
+			Site:        fmt.Sprintf("function_%d (train.py:%d)", site%50, site),
 		}
 		switch {
 		case i%2 == 0:
 			row.Kind, row.Name, row.Kernel, row.GridX, row.BlockX = format.KindLaunch, "cuLaunchKernel", fmt.Sprint(
 				"kernel",
-				place%100,
+				site%100,
 			), 128, 256
 			calls = append(calls, row)
 		case len(live) > 100_000 || len(live) > 0 && r.IntN(100) < 49:

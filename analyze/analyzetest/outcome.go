@@ -94,13 +94,13 @@ func RandomProgram(tp *Tape, r *rand.Rand, calls int) {
 		}
 		start, dur := clocks[th]+1+r.Int64N(50), 2+r.Int64N(200)
 		clocks[th] = start + dur
-		var mine []pointer
+		var usable []pointer
 		for p, ns := range returned {
 			if p.pid == int64(th.Pid) && ns < start {
-				mine = append(mine, p)
+				usable = append(usable, p)
 			}
 		}
-		slices.SortFunc(mine, func(a, b pointer) int { return int(a.ptr - b.ptr) })
+		slices.SortFunc(usable, func(a, b pointer) int { return int(a.ptr - b.ptr) })
 		var row *format.Row
 		switch k := r.IntN(20); {
 		case k == 0:
@@ -109,7 +109,7 @@ func RandomProgram(tp *Tape, r *rand.Rand, calls int) {
 		case k == 1:
 			// a free of memory allocated before the recording
 			row = tp.Free(start, dur, 0x1000+r.Int64N(1<<20)*16)
-		case k < 11 || len(mine) == 0:
+		case k < 11 || len(usable) == 0:
 			p := pointer{int64(th.Pid), 0x7f0000000000}
 			for ; ; p.ptr += 512 {
 				if _, live := returned[p]; !live && released[p] < start+dur {
@@ -119,7 +119,7 @@ func RandomProgram(tp *Tape, r *rand.Rand, calls int) {
 			returned[p] = start + dur
 			row = tp.Alloc(start, dur, p.ptr, 1+r.Int64N(1<<20))
 		default:
-			p := mine[r.IntN(len(mine))]
+			p := usable[r.IntN(len(usable))]
 			delete(returned, p)
 			released[p] = start + 1 + r.Int64N(dur-1)
 			row = tp.Free(start, dur, p.ptr)

@@ -7,11 +7,11 @@ import (
 )
 
 // AddSamplingSwitch adds the note that the recording of launches or stacks was switched on or off.
-func (tp *Tape) AddSamplingSwitch(at int64, what string, recorded bool) {
+func (tp *Tape) AddSamplingSwitch(at int64, subject string, recorded bool) {
 	text, err := json.Marshal(
 		format.Sampling{
 			Class:          format.SampledLaunch,
-			What:           what,
+			What:           subject,
 			Recorded:       recorded,
 			OverheadPct:    12.5,
 			MaxOverheadPct: 5,

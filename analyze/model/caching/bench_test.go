@@ -30,8 +30,8 @@ func allocatorRecording(t testing.TB, n int) *format.Recording {
 	world.Capacity = 1 << 40
 	for written := 0; written < n; {
 		b := world.Alloc(512<<world.R.IntN(14), analyzetest.TorchSegment{})
-		place := world.R.Int32N(200)
-		analyzetest.At(b.Row, place+1, fmt.Sprintf("forward (model.py:%d)", place))
+		site := world.R.Int32N(200)
+		analyzetest.At(b.Row, site+1, fmt.Sprintf("forward (model.py:%d)", site))
 		if len(world.Held) > 2000 {
 			world.Free(world.Held[world.R.IntN(len(world.Held))])
 		}

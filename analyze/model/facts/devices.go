@@ -95,10 +95,10 @@ func (f *Facts) OrdinalOf(pid, index int32) (int32, bool) {
 // LearnUUID stores the UUID that the driver returned to a process for an ordinal. It overrides the
 // recorder's own match. cuDeviceGetUuid_v2 returns the UUID of the MIG device, cuDeviceGetUuid that
 // of the parent GPU. The recording has both with the prefix "GPU-".
-func (f *Facts) LearnUUID(pid, ordinal int32, told string) {
-	part, isWhole := f.withUUID(told)
+func (f *Facts) LearnUUID(pid, ordinal int32, uuid string) {
+	part, isWhole := f.withUUID(uuid)
 	if !isWhole {
-		number, isGPU := strings.CutPrefix(told, "GPU-")
+		number, isGPU := strings.CutPrefix(uuid, "GPU-")
 		if !isGPU {
 			return
 		}
@@ -106,7 +106,7 @@ func (f *Facts) LearnUUID(pid, ordinal int32, told string) {
 		if !ok {
 			return
 		}
-		part, told = mig, mig.mig
+		part, uuid = mig, mig.mig
 	}
 	p := f.Processes[pid]
 	at := slices.IndexFunc(p.Devices, func(d DeviceOrdinal) bool { return d.Ordinal == ordinal })
@@ -116,9 +116,9 @@ func (f *Facts) LearnUUID(pid, ordinal int32, told string) {
 	}
 	devices := slices.Clone(p.Devices)
 	if at < 0 {
-		devices = append(devices, DeviceOrdinal{ordinal, told})
+		devices = append(devices, DeviceOrdinal{ordinal, uuid})
 	} else {
-		devices[at].UUID = told
+		devices[at].UUID = uuid
 	}
 	p.Devices = devices
 	f.Processes[pid] = p

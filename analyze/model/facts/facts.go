@@ -205,22 +205,22 @@ func (f *Facts) addProcess(r *format.Row) {
 	if r.Name != "" {
 		p.Name = r.Name
 	}
-	var said Process
-	if r.Message != "" && json.Unmarshal([]byte(r.Message), &said) == nil {
-		if said.Exe != "" {
-			p.Exe, p.Identity = said.Exe, format.Identity{}
+	var parsed Process
+	if r.Message != "" && json.Unmarshal([]byte(r.Message), &parsed) == nil {
+		if parsed.Exe != "" {
+			p.Exe, p.Identity = parsed.Exe, format.Identity{}
 		}
 		if id := readIdentity(r.Message); id.Known() {
 			p.Identity = id
 		}
-		p.ContainerID = cmp.Or(said.ContainerID, p.ContainerID)
-		p.Cgroup = cmp.Or(said.Cgroup, p.Cgroup)
-		if len(said.Devices) > 0 {
-			p.Devices = said.Devices
+		p.ContainerID = cmp.Or(parsed.ContainerID, p.ContainerID)
+		p.Cgroup = cmp.Or(parsed.Cgroup, p.Cgroup)
+		if len(parsed.Devices) > 0 {
+			p.Devices = parsed.Devices
 		}
-		if said.ExitNs > 0 && said.ExitNs != p.ExitNs {
-			p.ExitNs = said.ExitNs
-			f.Exits = append(f.Exits, Exit{said.ExitNs, r.Pid})
+		if parsed.ExitNs > 0 && parsed.ExitNs != p.ExitNs {
+			p.ExitNs = parsed.ExitNs
+			f.Exits = append(f.Exits, Exit{parsed.ExitNs, r.Pid})
 		}
 	}
 	f.Processes[r.Pid] = p
@@ -229,16 +229,16 @@ func (f *Facts) addProcess(r *format.Row) {
 // readIdentity reads the identity from a process's message. An identity that cannot be parsed is
 // unknown.
 func readIdentity(message string) format.Identity {
-	var said struct {
+	var parsed struct {
 		Identity format.Identity `json:"identity"`
 	}
-	if json.Unmarshal([]byte(message), &said) != nil {
+	if json.Unmarshal([]byte(message), &parsed) != nil {
 		return format.Identity{}
 	}
-	if rank := said.Identity.Rank; rank != nil && (*rank < 0 || *rank > math.MaxInt32) {
+	if rank := parsed.Identity.Rank; rank != nil && (*rank < 0 || *rank > math.MaxInt32) {
 		return format.Identity{} // only a damaged recording has such a rank
 	}
-	return said.Identity
+	return parsed.Identity
 }
 
 // LostCalls returns the number of lost calls of a class, or of all classes if class is "".

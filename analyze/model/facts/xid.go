@@ -31,9 +31,9 @@ func newXid(atNs int64, device, pid int32, name string, code float64, message st
 		Sxid:   name == format.NameSXid,
 		Text:   message,
 	}
-	var said format.XidFact
-	if strings.HasPrefix(message, "{") && json.Unmarshal([]byte(message), &said) == nil {
-		x.Pci, x.Process, x.Text, x.Sources, x.Before = said.PCI, said.Process, said.Text, said.Sources, said.Before
+	var parsed format.XidFact
+	if strings.HasPrefix(message, "{") && json.Unmarshal([]byte(message), &parsed) == nil {
+		x.Pci, x.Process, x.Text, x.Sources, x.Before = parsed.PCI, parsed.Process, parsed.Text, parsed.Sources, parsed.Before
 	}
 	return x
 }

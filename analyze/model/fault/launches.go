@@ -135,9 +135,9 @@ func (s *launchScan) group(g *format.Group) {
 			continue
 		}
 		for _, w := range watches {
-			if here := w.context == 0 || s.context[i] == 0 || w.context == s.context[i]; s.isSync[kind] {
-				s.sync(w, i, here)
-			} else if here {
+			if inContext := w.context == 0 || s.context[i] == 0 || w.context == s.context[i]; s.isSync[kind] {
+				s.sync(w, i, inContext)
+			} else if inContext {
 				s.launch(w, i)
 			}
 		}
@@ -208,11 +208,11 @@ func (s *launchScan) passes(i int) bool {
 
 // sync records row i, a successful synchronization, in the interval in which it returned. It
 // ignores per-thread default streams and events, because their work is unknown.
-func (s *launchScan) sync(w *launchWatch, i int, here bool) {
+func (s *launchScan) sync(w *launchWatch, i int, inContext bool) {
 	name := s.name.Index[i]
 	// cuCtxSynchronize_v2 has the context as an argument
 	all := s.isContextSync[name] && w.context != 0 && cmp.Or(s.ptr[i], s.context[i]) == w.context
-	ofStream := here && catalog.BaseName(s.name.Dict[name]) == "cuStreamSynchronize" &&
+	ofStream := inContext && catalog.BaseName(s.name.Dict[name]) == "cuStreamSynchronize" &&
 		s.flags[i]&format.FlagPerThreadStream == 0
 	if s.result[i] != 0 || s.flags[i]&timeline.NoResult != 0 || !all && !ofStream {
 		return

@@ -196,21 +196,21 @@ type graphReader struct {
 func (r *graphReader) read(g *format.Group) (launched bool) {
 	r.name, r.flags = g.StringsInto("name", r.name), g.Int32("flags", r.flags)
 	known := make([]bool, len(r.name.Dict))
-	some, typed := false, false
+	hasGraphCalls, hasTypedNodes := false, false
 	for i, name := range r.name.Dict {
 		known[i] = graphCalls[catalog.BaseName(name)]
-		some = some || known[i]
-		typed = typed || isTypedNode(catalog.BaseName(name))
+		hasGraphCalls = hasGraphCalls || known[i]
+		hasTypedNodes = hasTypedNodes || isTypedNode(catalog.BaseName(name))
 		launched = launched || catalog.BaseName(name) == "cuGraphLaunch"
 	}
-	if !some && !slices.ContainsFunc(r.flags, func(f int32) bool { return f&format.FlagCaptured != 0 }) {
+	if !hasGraphCalls && !slices.ContainsFunc(r.flags, func(f int32) bool { return f&format.FlagCaptured != 0 }) {
 		return launched
 	}
 	r.start, r.dur, r.stream = g.Int64("start_ns", r.start), g.Int64("dur_ns", r.dur), g.Int64("stream", r.stream)
 	r.ptr, r.src = g.Int64("ptr", r.ptr), g.Int64("src_ptr", r.src)
 	r.pid, r.result, r.value = g.Int32("pid", r.pid), g.Int32("result", r.result), g.Float64("value", r.value)
 	r.kernel, r.copyKind = g.StringsInto("kernel", r.kernel), g.StringsInto("copy_kind", r.copyKind)
-	if typed {
+	if hasTypedNodes {
 		r.message = g.StringsInto("message", r.message)
 	}
 	for i, flags := range r.flags {

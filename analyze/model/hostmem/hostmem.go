@@ -124,10 +124,10 @@ func (h *Blocks) advance(atNs int64) {
 // end removes the blocks that ended at or before atNs.
 func (h *Blocks) end(atNs int64, sooner func(a, b int32) bool) {
 	for len(h.ending) > 0 && h.list[h.ending[0]].toNs <= atNs {
-		gone := h.ending[0]
+		ended := h.ending[0]
 		h.ending = stats.HeapPop(h.ending, sooner)
-		pid := h.list[gone].pid
-		if i := slices.Index(h.live[pid], gone); i >= 0 {
+		pid := h.list[ended].pid
+		if i := slices.Index(h.live[pid], ended); i >= 0 {
 			h.live[pid] = slices.Delete(h.live[pid], i, i+1)
 		}
 	}

@@ -10,9 +10,9 @@ type Handle struct {
 	maps  int64 // number of mappings of this physical memory
 	// Borrows counts the imports of this memory. It is 0 for memory that the process created.
 	Borrows int64
-	// gone is set if the driver returned the same number for other memory, so the end of this
+	// replaced is set if the driver returned the same number for other memory, so the end of this
 	// memory was not recorded. Its mappings stay until their addresses are mapped again.
-	gone bool
+	replaced bool
 }
 
 // create adds the memory of a new handle.
@@ -32,7 +32,7 @@ func (s *Set) lose(h *ProcessMemory, m *Call, old *Handle, consume func(*Set, *C
 	if old.Borrows == 0 {
 		s.emit(consume, FreeLost, m.AtNs, m.Ptr, old.Block, m.Origin)
 	}
-	old.gone = true
+	old.replaced = true
 	delete(h.Handles, m.Ptr)
 }
 
@@ -56,7 +56,7 @@ func (s *Set) settle(
 	kind ChangeKind,
 	consume func(*Set, *Change),
 ) {
-	if mem.gone || mem.Refs > 0 || mem.maps > 0 {
+	if mem.replaced || mem.Refs > 0 || mem.maps > 0 {
 		return
 	}
 	if mem.Borrows > 0 {

@@ -119,14 +119,14 @@ func AtMoments(
 	visit func(moment int, a *caching.Allocator, ended bool),
 	settle func(i int, a *caching.Allocator),
 ) error {
-	var seen []*caching.Allocator
+	var visited []*caching.Allocator
 	next := make(map[*caching.Allocator]int) // index in times of the next visit
 	// An allocator is visited at its own next event, because that event may correct the size of its
 	// newest block.
 	until := func(a *caching.Allocator, ns int64, ended bool) {
 		for ; next[a] < len(times) && times[next[a]] < ns; next[a]++ {
 			visit(next[a], a, ended)
-			seen = append(seen, a)
+			visited = append(visited, a)
 		}
 	}
 	_, s, err := t.ReplayAll(func(*livemem.Set, *livemem.Change) {}, func(a *caching.Allocator, c *caching.Change) {
@@ -135,7 +135,7 @@ func AtMoments(
 		}
 	})
 	s.All(func(a *caching.Allocator) { until(a, math.MaxInt64, slices.Contains(s.Ended, a)) })
-	for i, a := range seen {
+	for i, a := range visited {
 		settle(i, a)
 	}
 	return err

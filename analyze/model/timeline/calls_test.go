@@ -65,7 +65,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Live: live("physical 1010", page), Peak: page, Allocs: 1},
 		},
-		"one unmap ends several mappings": {
+		"mapping unmap ends several mappings": {
 			func(tp *analyzetest.Tape) {
 				for i := range int64(3) {
 					tp.Create(1+10*i, h+i, page)
@@ -108,7 +108,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Live: live("physical 1010", 3*page), Peak: 3 * page, Allocs: 2, Frees: 1},
 		},
-		"a new handle with the number of a live one proves a lost release": {
+		"a new handle with the number of a live mapping proves a lost release": {
 			func(tp *analyzetest.Tape) {
 				tp.Create(1, h, page)
 				tp.MapAt(5, va, page, h)
@@ -260,7 +260,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Live: live("device 1010", 1), Peak: 1, Allocs: 1},
 		},
-		"a release without retain is one of those before the recording": {
+		"a release without retain is mapping of those before the recording": {
 			func(tp *analyzetest.Tape) {
 				analyzetest.InContext(tp.Alloc(5, 1, h, 1), 0xd0, 0)
 				tp.API("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
@@ -295,7 +295,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Unmatched: 2},
 		},
-		"nodes of any type: one of them allocates, like memory of other APIs": {
+		"nodes of any type: mapping of them allocates, like memory of other APIs": {
 			func(tp *analyzetest.Tape) {
 				node := tp.API("cuGraphAddNode_v2", 10, h, 0)
 				node.MemoryKind, node.Message, node.Bytes = format.MemoryGraph, "mem_alloc", 64
@@ -308,7 +308,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Unmatched: 2},
 		},
-		"memory imported from a pool ends with one free, like that of other APIs": {
+		"memory imported from a pool ends with mapping free, like that of other APIs": {
 			func(tp *analyzetest.Tape) {
 				tp.Memory(format.KindBorrow, format.MemoryAsync, 1, h, 0)
 				tp.Memory(format.KindBorrow, format.MemoryAsync, 5, h, 0)
@@ -381,9 +381,9 @@ func TestMappingsAreARangeMap(t *testing.T) {
 			t.Fatalf("round %d: cut %d to %d: %v, want %v", round, from, to, got, want)
 		}
 		if r.IntN(8) > 0 || round < 10_000 {
-			one := livemem.Mapping{Start: from, End: to, Number: int64(round)}
-			naive = append(naive, one)
-			m.Insert(one)
+			mapping := livemem.Mapping{Start: from, End: to, Number: int64(round)}
+			naive = append(naive, mapping)
+			m.Insert(mapping)
 		}
 	}
 	for _, p := range m.Pieces {

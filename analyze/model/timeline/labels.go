@@ -86,8 +86,8 @@ func (t *Timeline) OriginLabel(id int32, by string) string {
 
 // SiteLabel returns the call site of an origin.
 func (t *Timeline) SiteLabel(id int32) string {
-	if place, ok := t.Stacks.Sites[t.Origins.List[id].Stack]; ok {
-		return place
+	if site, ok := t.Stacks.Sites[t.Origins.List[id].Stack]; ok {
+		return site
 	}
 	if site := t.Origins.Site(id); site != "" {
 		return site
@@ -97,8 +97,8 @@ func (t *Timeline) SiteLabel(id int32) string {
 
 // SiteOf returns the call site of a stack.
 func (t *Timeline) SiteOf(stack int32) string {
-	if place, ok := t.Stacks.Sites[stack]; ok {
-		return place
+	if site, ok := t.Stacks.Sites[stack]; ok {
+		return site
 	}
 	if site := t.Stacks.About[stack].Site; site != "" {
 		return site
@@ -124,8 +124,8 @@ func (t *Timeline) DeviceLabel(device int32) string {
 // SiteOfCall returns the call site of a call: from the stack's source lines, else the recorded
 // site, else the site that its stack gives.
 func (t *Timeline) SiteOfCall(stack int32, site string) string {
-	if place, ok := t.Stacks.Sites[stack]; ok {
-		return place
+	if named, ok := t.Stacks.Sites[stack]; ok {
+		return named
 	}
 	return cmp.Or(site, t.SiteOf(stack))
 }
