@@ -360,7 +360,7 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 	}
 }
 
-func TestIdentityIsThatOfTheLastExec(t *testing.T) {
+func TestTheLastExecSetsTheIdentity(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	add := func(name, message string) {
 		tp.Add(

@@ -14,7 +14,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/summary"
 )
 
-func TestReportsOfTheWholeSurface(t *testing.T) {
+func TestReportsOfAllKindsOfMemory(t *testing.T) {
 	tl := analyzetest.Surface(t).Timeline()
 	for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leaks.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summary.Run(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})

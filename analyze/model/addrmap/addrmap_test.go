@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestPtrMapIsAMap applies the same random operations to a Map and to a Go map. Some of the
+// TestMapEqualsGoMap applies the same random operations to a Map and to a Go map. Some of the
 // addresses collide.
-func TestPtrMapIsAMap(t *testing.T) {
+func TestMapEqualsGoMap(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		var m Map[int32]
@@ -39,8 +39,8 @@ func TestPtrMapIsAMap(t *testing.T) {
 	}
 }
 
-// TestPtrMapDoesNotDegrade checks that equidistant addresses are spread over the slots.
-func TestPtrMapDoesNotDegrade(t *testing.T) {
+// TestMapSpreadsEquidistantAddresses checks that equidistant addresses are spread over the slots.
+func TestMapSpreadsEquidistantAddresses(t *testing.T) {
 	for shift := range 40 {
 		var m Map[int32]
 		for i := range int64(10_000) {

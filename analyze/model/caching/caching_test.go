@@ -220,9 +220,9 @@ func compareDifferences(t *testing.T, tl *timeline.Timeline, w *analyzetest.Torc
 	}
 }
 
-// TestAllocatorModelTakesAnything applies random events that no allocator emits. The model must not
+// TestAllocatorModelSurvivesRandomEvents applies random events that no allocator emits. The model must not
 // panic, must end, and must forget the memory that has ended.
-func TestAllocatorModelTakesAnything(t *testing.T) {
+func TestAllocatorModelSurvivesRandomEvents(t *testing.T) {
 	names := slices.Sorted(maps.Keys(caching.OpsByName))
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 3))

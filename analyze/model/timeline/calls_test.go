@@ -15,7 +15,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-func TestReplayOfTheWholeSurface(t *testing.T) {
+func TestReplayOfAllMemoryCalls(t *testing.T) {
 	const h, va, page = 0x1010, 0x300000000, 2 << 20
 	live := func(keysAndBytes ...any) map[string]int64 {
 		m := make(map[string]int64)
@@ -360,7 +360,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 	}
 }
 
-func TestMappingsAreARangeMap(t *testing.T) {
+func TestMappingsEqualAReference(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	var m livemem.Mappings
 	var naive []livemem.Mapping
@@ -393,9 +393,9 @@ func TestMappingsAreARangeMap(t *testing.T) {
 	}
 }
 
-// TestTheReplayKnowsEveryMemoryCall checks that every memory call that gpurec records has a meaning
+// TestReplayHasAnOpForEveryMemoryCall checks that every memory call that gpurec records has a meaning
 // for the replay.
-func TestTheReplayKnowsEveryMemoryCall(t *testing.T) {
+func TestReplayHasAnOpForEveryMemoryCall(t *testing.T) {
 	for i := range bpf.Calls {
 		c := &bpf.Calls[i]
 		if format.ClassOf(c.Kind) != format.ClassMemory || c.Kind == format.KindReserve ||

@@ -218,7 +218,7 @@ func checkMemoryState(t *testing.T, tl *timeline.Timeline, rows []*format.Row, w
 	}
 }
 
-func TestInOrderIsASort(t *testing.T) {
+func TestInOrderSorts(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	for round := range 50 {
 		var spans []timeline.Span
@@ -260,7 +260,7 @@ func TestInOrderIsASort(t *testing.T) {
 	}
 }
 
-func TestCallsOfUnknownDeviceBelongToTheOnlyOne(t *testing.T) {
+func TestCallsOfUnknownDeviceBelongToTheOnlyDevice(t *testing.T) {
 	for devices, want := range map[int]int32{0: -1, 1: 3, 2: -1} {
 		tp := analyzetest.NewTape(t)
 		for i := range devices {
