@@ -33,7 +33,8 @@ func newXid(atNs int64, device, pid int32, name string, code float64, message st
 	}
 	var parsed format.XidFact
 	if strings.HasPrefix(message, "{") && json.Unmarshal([]byte(message), &parsed) == nil {
-		x.Pci, x.Process, x.Text, x.Sources, x.Before = parsed.PCI, parsed.Process, parsed.Text, parsed.Sources, parsed.Before
+		x.Pci, x.Process, x.Text = parsed.PCI, parsed.Process, parsed.Text
+		x.Sources, x.Before = parsed.Sources, parsed.Before
 	}
 	return x
 }

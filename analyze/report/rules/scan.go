@@ -125,8 +125,11 @@ func (s *Survey) Run(use func(*livemem.Change), watch caching.Consumer) error {
 		if err = timeline.RunParallel(search, s.scanMemory); err == nil {
 			err = timeline.RunParallel(replay, s.scanCalls)
 		}
-	} else if err = timeline.RunParallel(replay, func() error { return inTurn(s.scanCalls, s.scanMemory) }); err == nil {
-		err = s.copies.Each(s.copies.Add)
+	} else {
+		scans := func() error { return inTurn(s.scanCalls, s.scanMemory) }
+		if err = timeline.RunParallel(replay, scans); err == nil {
+			err = s.copies.Each(s.copies.Add)
+		}
 	}
 	if err != nil {
 		return err
