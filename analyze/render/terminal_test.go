@@ -92,7 +92,7 @@ func TestASCIIKeepsWidths(t *testing.T) {
 }
 
 func TestCourses(t *testing.T) {
-	c := &metric.Course{Window: query.Window{FromNs: 1000, ToNs: 3000}}
+	c := &metric.History{Window: query.Window{FromNs: 1000, ToNs: 3000}}
 	for _, v := range [][2]int64{{10, 5}, {1000, 7}, {1050, 1}, {1350, 9}, {1360, 2}, {2999, 4}, {3000, 8}} {
 		c.Set(v[0], v[1])
 	}
@@ -108,9 +108,9 @@ func TestCourses(t *testing.T) {
 			t.Errorf("%v: %q, want %q", values, got, want)
 		}
 	}
-	instant := &metric.Course{Window: query.Window{FromNs: 5, ToNs: 5}}
+	instant := &metric.History{Window: query.Window{FromNs: 5, ToNs: 5}}
 	instant.Set(5, 3)
-	if got := instant.Values(); len(got) != metric.CourseSteps || got[0] != 3 || got[metric.CourseSteps-1] != 3 {
+	if got := instant.Values(); len(got) != metric.HistorySteps || got[0] != 3 || got[metric.HistorySteps-1] != 3 {
 		t.Errorf("a window without duration: %v", got)
 	}
 }

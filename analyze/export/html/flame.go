@@ -7,7 +7,7 @@ import (
 	"path"
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -70,16 +70,16 @@ func newFlameScan(t *timeline.Timeline, f *query.Filter) *flameScan {
 }
 
 // consume follows one change of the program's memory.
-func (s *flameScan) consume(_ *timeline.Program, c *ledger.Change) {
+func (s *flameScan) consume(_ *timeline.Program, c *livemem.Change) {
 	o := &s.t.Origins.List[c.Block.Origin]
-	if c.Kind == ledger.AllocFailed || c.AtNs > s.window.ToNs || c.Block.Bytes < s.filter.MinBytes ||
+	if c.Kind == livemem.AllocFailed || c.AtNs > s.window.ToNs || c.Block.Bytes < s.filter.MinBytes ||
 		!s.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 		return
 	}
 	id := c.Block.Origin
 	s.now, s.allocated = units.Grow(s.now, id), units.Grow(s.allocated, id)
 	s.peak.markChanged(id)
-	if c.Kind != ledger.Allocated {
+	if c.Kind != livemem.Allocated {
 		s.now[id].bytes -= c.Block.Bytes
 		s.now[id].blocks--
 		s.total -= c.Block.Bytes

@@ -278,7 +278,7 @@ func TestHTMLIsDeterministic(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	for id := range int32(20) {
 		tp.Stack(id+1, fmt.Sprintf("calls_%d", id), "main")
-		tp.Launched(int64(id+1)*analyzetest.Ms, analyzetest.Us, "kernel", 0, id+1)
+		tp.AddLaunch(int64(id+1)*analyzetest.Ms, analyzetest.Us, "kernel", 0, id+1)
 	}
 	want := pageText(t, tp.Timeline(), Options{Name: "run.parquet"})
 	for range 5 {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 )
@@ -56,9 +56,9 @@ func newMemoryLines(t *timeline.Timeline, f *query.Filter) *memoryLines {
 }
 
 // driver follows one change of driver memory.
-func (l *memoryLines) driver(c *ledger.Change) {
+func (l *memoryLines) driver(c *livemem.Change) {
 	o := &l.t.Origins.List[c.Block.Origin]
-	if c.Kind == ledger.AllocFailed || c.Block.Bytes < l.filter.MinBytes ||
+	if c.Kind == livemem.AllocFailed || c.Block.Bytes < l.filter.MinBytes ||
 		!l.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) ||
 		l.t.OnHost(c.Block.Origin) {
 		return
@@ -70,7 +70,7 @@ func (l *memoryLines) driver(c *ledger.Change) {
 		line.add(l.window.FromNs, 0)
 		l.drivers[device] = line
 	}
-	line.bytes += ledger.Signed(c)
+	line.bytes += livemem.SignedBytes(c)
 	line.add(c.AtNs, float64(line.bytes))
 }
 

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -263,10 +263,10 @@ func newMomentScan(t *timeline.Timeline, f *query.Filter) *momentScan {
 }
 
 // consume follows one change of the program's memory.
-func (s *momentScan) consume(_ *timeline.Program, c *ledger.Change) {
+func (s *momentScan) consume(_ *timeline.Program, c *livemem.Change) {
 	id := c.Block.Origin
 	o := &s.t.Origins.List[id]
-	if c.Kind == ledger.AllocFailed || c.Block.Bytes < s.filter.MinBytes ||
+	if c.Kind == livemem.AllocFailed || c.Block.Bytes < s.filter.MinBytes ||
 		!s.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 		return
 	}
@@ -279,7 +279,7 @@ func (s *momentScan) consume(_ *timeline.Program, c *ledger.Change) {
 		series = newMomentSeries(s.window)
 		s.devices[device] = series
 	}
-	if c.Kind == ledger.Allocated {
+	if c.Kind == livemem.Allocated {
 		series.change(c.AtNs, group, c.Block.Bytes, 1)
 	} else {
 		series.change(c.AtNs, group, -c.Block.Bytes, -1)

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
@@ -166,7 +166,7 @@ type pageBuilder struct {
 // are collected in parallel to it.
 func (b *pageBuilder) read() error {
 	b.calls = newCallsOverTime(b.t, &b.opt.Filter)
-	if err := timeline.Both(b.replay, b.calls.scan); err != nil {
+	if err := timeline.RunParallel(b.replay, b.calls.scan); err != nil {
 		return err
 	}
 	for _, s := range pageSections {
@@ -210,14 +210,14 @@ func (b *pageBuilder) replay() error {
 			return err
 		}
 	}
-	s.Consumer = func(p *timeline.Program, c *ledger.Change) {
+	s.Consumer = func(p *timeline.Program, c *livemem.Change) {
 		b.memory.consume(p, c)
 		b.flame.consume(p, c)
-		if c.Kind == ledger.AllocFailed {
+		if c.Kind == livemem.AllocFailed {
 			b.addFailure(c.AtNs)
 		}
 	}
-	err = s.Run(func(c *ledger.Change) {
+	err = s.Run(func(c *livemem.Change) {
 		b.holders.Consume(nil, c)
 		b.lines.driver(c)
 		if b.frag != nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/facts"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -28,7 +28,7 @@ type memoryStep struct {
 // replayResult is the result of a replay of memory. It is set when the iterator of memorySteps
 // ends.
 type replayResult struct {
-	counts ledger.Counts
+	counts livemem.Counts
 	err    error
 }
 
@@ -53,7 +53,7 @@ func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *
 			clear(exits)
 		}
 		levels := newAllocatorLevels(t, f, send)
-		l, _, err := t.ReplayAll(func(_ *ledger.Ledger, c *ledger.Change) {
+		l, _, err := t.ReplayAll(func(_ *livemem.Set, c *livemem.Change) {
 			kind, total := driver.Consume(c)
 			if kind == nil {
 				return
@@ -66,10 +66,10 @@ func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *
 				all.live = total.Live
 			}
 			switch c.Kind {
-			case ledger.AllocFailed:
+			case livemem.AllocFailed:
 				s.failed, s.bytes = true, c.Block.Bytes
 				send(s)
-			case ledger.FreedByExit, ledger.FreedWithCtx:
+			case livemem.FreedByExit, livemem.FreedWithCtx:
 				if c.AtNs != exitNs {
 					flush()
 				}

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/memory"
@@ -265,7 +265,7 @@ func TestTraceHoldsEveryCall(t *testing.T) {
 		t.Errorf("stats %+v", stats)
 	}
 	levels := memory.NewLevelScan(tl, &query.Filter{})
-	if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { levels.Consume(c) }); err != nil {
+	if _, err := tl.Replay(func(_ *livemem.Set, c *livemem.Change) { levels.Consume(c) }); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := slices.Max(d.counters["GPU 0 NVIDIA H200 / live memory"]), levels.Total[0].Peak; got != want {
@@ -324,7 +324,7 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 			t.Errorf("seed %d: %d instants for %d calls with an unknown duration", seed, n, unknown)
 		}
 		levels := memory.NewLevelScan(tl, &query.Filter{})
-		if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { levels.Consume(c) }); err != nil {
+		if _, err := tl.Replay(func(_ *livemem.Set, c *livemem.Change) { levels.Consume(c) }); err != nil {
 			t.Fatal(err)
 		}
 		for device, total := range levels.Total {

@@ -11,7 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/analyze/export/pprof"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/memory"
@@ -87,7 +87,7 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 		t.Errorf("no slices of %v", want)
 	}
 	levels := memory.NewLevelScan(tl, &query.Filter{})
-	if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { levels.Consume(c) }); err != nil {
+	if _, err := tl.Replay(func(_ *livemem.Set, c *livemem.Change) { levels.Consume(c) }); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range map[int]string{

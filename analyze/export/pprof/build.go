@@ -173,7 +173,7 @@ func (b *profileBuilder) mapping(key stack.ModuleKey) *profile.Mapping {
 func (b *profileBuilder) stack(stack int32) []*profile.Location {
 	list, ok := b.stacks[stack]
 	if !ok {
-		for ids := b.t.Stacks.Kept(stack, b.hide); len(ids) > 0; {
+		for ids := b.t.Stacks.Visible(stack, b.hide); len(ids) > 0; {
 			n := b.t.Stacks.SameCode(ids)
 			list = append(list, b.code(ids[:n]))
 			ids = ids[n:]

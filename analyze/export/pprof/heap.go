@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -73,7 +73,7 @@ func addHeap(
 	consume := h.atEnd
 	switch opt.At {
 	case query.AtTime:
-		consume = func(_ *timeline.Program, c *ledger.Change) {
+		consume = func(_ *timeline.Program, c *livemem.Change) {
 			if c.AtNs <= opt.AtNs {
 				h.atMoment(c)
 			}
@@ -104,8 +104,8 @@ func addHeap(
 }
 
 // passes reports whether a change of memory passes the filter and is not a failed allocation.
-func (h *heap) passes(c *ledger.Change) bool {
-	if c.AtNs > h.window.ToNs || c.Kind == ledger.AllocFailed {
+func (h *heap) passes(c *livemem.Change) bool {
+	if c.AtNs > h.window.ToNs || c.Kind == livemem.AllocFailed {
 		return false
 	}
 	_, ok := h.grouping.Of(c.Block.Origin, c.Block.Bytes)
@@ -114,8 +114,8 @@ func (h *heap) passes(c *ledger.Change) bool {
 
 // atEnd counts a change for a profile at the end of the window: allocations of the window that the
 // program did not free itself.
-func (h *heap) atEnd(_ *timeline.Program, c *ledger.Change) {
-	if c.Block.SinceNs < h.window.FromNs || c.Kind == ledger.FreedByExit || !h.passes(c) {
+func (h *heap) atEnd(_ *timeline.Program, c *livemem.Change) {
+	if c.Block.SinceNs < h.window.FromNs || c.Kind == livemem.FreedByExit || !h.passes(c) {
 		return
 	}
 	h.count(c)
@@ -123,16 +123,16 @@ func (h *heap) atEnd(_ *timeline.Program, c *ledger.Change) {
 
 // atMoment counts a change for a profile at a moment: all live allocations, also those from before
 // the window.
-func (h *heap) atMoment(c *ledger.Change) {
+func (h *heap) atMoment(c *livemem.Change) {
 	if h.passes(c) {
 		h.count(c)
 	}
 }
 
 // count adds a change to the values of its sample.
-func (h *heap) count(c *ledger.Change) {
+func (h *heap) count(c *livemem.Change) {
 	v := h.sample(heapKey{c.Block.Origin, c.Block.Bytes})
-	if c.Kind != ledger.Allocated {
+	if c.Kind != livemem.Allocated {
 		v.live--
 		v.liveBytes -= c.Block.Bytes
 		return
@@ -146,11 +146,11 @@ func (h *heap) count(c *ledger.Change) {
 }
 
 // findPeak finds the change after which most device memory was live.
-func (h *heap) findPeak(_ *timeline.Program, c *ledger.Change) {
+func (h *heap) findPeak(_ *timeline.Program, c *livemem.Change) {
 	if h.t.OnHost(c.Block.Origin) || !h.passes(c) {
 		return
 	}
-	h.live += ledger.Signed(c)
+	h.live += livemem.SignedBytes(c)
 	h.changes++
 	if h.live > h.peak || c.AtNs <= h.window.FromNs {
 		h.peak, h.peakAfter, h.peakNs = h.live, h.changes, max(c.AtNs, h.window.FromNs)
@@ -158,7 +158,7 @@ func (h *heap) findPeak(_ *timeline.Program, c *ledger.Change) {
 }
 
 // untilPeak counts the changes up to the peak. findPeak must have seen all changes before.
-func (h *heap) untilPeak(_ *timeline.Program, c *ledger.Change) {
+func (h *heap) untilPeak(_ *timeline.Program, c *livemem.Change) {
 	if h.peakAfter == 0 {
 		return
 	}

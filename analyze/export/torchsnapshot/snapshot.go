@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -113,7 +113,7 @@ func New(t *timeline.Timeline, opt Options) (*Snapshot, error) {
 		}
 	}
 	scan := snapshotScan{s: s, devices: make(map[*caching.Allocator]*snapshotDevice)}
-	l, all, err := t.ReplayAll(func(*ledger.Ledger, *ledger.Change) {}, scan.step)
+	l, all, err := t.ReplayAll(func(*livemem.Set, *livemem.Change) {}, scan.step)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (s *Snapshot) findPeak() error {
 		}
 	}
 	_, all, err := s.t.ReplayAll(
-		func(*ledger.Ledger, *ledger.Change) {},
+		func(*livemem.Set, *livemem.Change) {},
 		func(a *caching.Allocator, c *caching.Change) {
 			if !s.wants(a.Pid, a.Device) || c.Op == caching.BlockResized {
 				return
@@ -218,7 +218,7 @@ func (s *Snapshot) fillSummary() {
 			g := &d.segments[i]
 			shown.Reserved += g.bytes()
 			for _, p := range g.pieces {
-				if p.State != caching.IsGap {
+				if p.State != caching.IsHole {
 					s.Blocks++
 				}
 				if p.State == caching.IsBlock {
@@ -324,7 +324,7 @@ func (w *snapshotWriter) segment(device int64, g *snapshotSegment) {
 		large = g.bytes()%caching.LargeSegment == 0
 	}
 	for _, p := range g.pieces {
-		if p.State == caching.IsGap {
+		if p.State == caching.IsHole {
 			continue
 		}
 		large = p.Size > caching.SmallRequest
@@ -360,7 +360,7 @@ func (w *snapshotWriter) segment(device int64, g *snapshotSegment) {
 
 // blockStates are PyTorch's names of the states of a block.
 var blockStates = map[caching.PieceState]string{
-	caching.IsGap:      "inactive",
+	caching.IsHole:     "inactive",
 	caching.IsBlock:    "active_allocated",
 	caching.IsAwaiting: "active_pending_free",
 }
@@ -393,7 +393,7 @@ func (w *snapshotWriter) stack(id int32) {
 		return
 	}
 	w.list(func(item func()) {
-		for _, frame := range w.s.t.Stacks.Kept(id, w.s.opt.Hide) {
+		for _, frame := range w.s.t.Stacks.Visible(id, w.s.opt.Hide) {
 			item()
 			w.frame(frame)
 		}

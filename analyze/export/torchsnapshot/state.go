@@ -233,7 +233,7 @@ func isKnown(a *caching.Allocator, c *caching.Change) bool {
 		n, ok := a.Began[c.Ptr]
 		return ok && !a.Segments[n].IsStretch()
 	}
-	i := a.GapAt(c.Ptr)
+	i := a.HoleAt(c.Ptr)
 	return i != caching.None && a.Pieces[i].Ptr+a.Pieces[i].Size >= c.Ptr+c.Bytes
 }
 
@@ -316,7 +316,7 @@ func (d *snapshotDevice) fillGaps() {
 	for i := range d.segments {
 		var list []caching.Piece
 		for _, p := range d.segments[i].pieces {
-			if p.State == caching.IsGap {
+			if p.State == caching.IsHole {
 				list = append(list, d.piecesOf(stretch{from: p.Ptr, to: p.Ptr + p.Size})...)
 			} else {
 				list = append(list, p)

@@ -2,7 +2,7 @@ package allocator
 
 import (
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -35,7 +35,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.View()
 	s := NewScan(t, &opt)
-	l, all, err := t.ReplayAll(func(*ledger.Ledger, *ledger.Change) {}, s.Step)
+	l, all, err := t.ReplayAll(func(*livemem.Set, *livemem.Change) {}, s.Step)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 
 // Report returns the report after a replay. all are the allocators of the replay, counts its
 // counters. Report returns a *report.SortError for an unknown Options.Sort.
-func (s *Scan) Report(all *caching.Set, counts *ledger.Counts) (*report.Report, error) {
+func (s *Scan) Report(all *caching.Set, counts *livemem.Counts) (*report.Report, error) {
 	t, opt := s.t, s.opt
 	s.finish(all)
 	r := &report.Report{

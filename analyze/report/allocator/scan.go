@@ -34,7 +34,7 @@ type allocatorStats struct {
 	end     caching.Totals // at the end of the window
 	hasEnd  bool           // end and pools are set
 	peaks   [2]peak        // of allocated and of reserved bytes
-	actions [caching.LookedAt + 1]actionCount
+	actions [caching.SnapshotTaken + 1]actionCount
 	pools   map[torchPool]*poolTotals // at the end of the window
 }
 
@@ -97,7 +97,7 @@ func (s *Scan) Step(a *caching.Allocator, c *caching.Change) {
 	case c.Op == caching.AllocatorEnd:
 		b.endNs = c.AtNs
 		s.recordTotals(b, math.MaxInt64)
-	case c.Op <= caching.LookedAt && c.AtNs >= s.window.FromNs && c.AtNs <= s.window.ToNs:
+	case c.Op <= caching.SnapshotTaken && c.AtNs >= s.window.FromNs && c.AtNs <= s.window.ToNs:
 		n := &b.actions[c.Op]
 		n.events++
 		if c.Op.IsSegment() {

@@ -6,7 +6,7 @@ import (
 	"sort"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -17,7 +17,7 @@ import (
 type reservation struct {
 	ptr, end int64
 	device   int32
-	mapped   ledger.Mappings
+	mapped   livemem.Mappings
 }
 
 // survey adds the mapped and unmapped parts of the reservation to a space.
@@ -25,16 +25,16 @@ func (r *reservation) survey(s *caching.Space) {
 	s.Extents++
 	s.Reserved += r.end - r.ptr
 	at := r.ptr
-	r.mapped.Each(func(m ledger.Mapping) {
+	r.mapped.Each(func(m livemem.Mapping) {
 		s.Active += m.End - m.Start
 		s.Blocks++
 		if m.Start > at {
-			s.AddGap(m.Start-at, caching.AnyBlocks)
+			s.AddHole(m.Start-at, caching.AnyBlocks)
 		}
 		at = m.End
 	})
 	if at < r.end {
-		s.AddGap(r.end-at, caching.AnyBlocks)
+		s.AddHole(r.end-at, caching.AnyBlocks)
 	}
 }
 
@@ -136,7 +136,7 @@ func loadAddressCalls(t *timeline.Timeline, g *format.Group) ([]addressCall, err
 		op, ok := addressOps[kind.At(i)]
 		if !ok || result[i] != 0 || flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0 || ptr[i] <= 0 ||
 			bytes[i] <= 0 ||
-			bytes[i] > ledger.AddressSpace {
+			bytes[i] > livemem.AddressSpace {
 			continue
 		}
 		c := addressCall{start[i], ptr[i], bytes[i], pid[i], t.DeviceOf(pid[i], context[i], device[i]), op}
@@ -178,12 +178,12 @@ func (r reservations) apply(c *addressCall) {
 		}
 	case addressMap:
 		if inside {
-			list[at].mapped.Cut(c.ptr, end, func(ledger.Mapping) {})
-			list[at].mapped.Insert(ledger.Mapping{Start: c.ptr, End: end})
+			list[at].mapped.Cut(c.ptr, end, func(livemem.Mapping) {})
+			list[at].mapped.Insert(livemem.Mapping{Start: c.ptr, End: end})
 		}
 	case addressUnmap:
 		if inside {
-			list[at].mapped.Cut(c.ptr, end, func(ledger.Mapping) {})
+			list[at].mapped.Cut(c.ptr, end, func(livemem.Mapping) {})
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -105,7 +105,7 @@ func (s *Scan) run() (*timeline.Program, error) {
 	if err := s.FindRanges(); err != nil {
 		return nil, err
 	}
-	l, all, err := s.t.ReplayAll(func(_ *ledger.Ledger, c *ledger.Change) { s.Driver(c) }, s.Watch)
+	l, all, err := s.t.ReplayAll(func(_ *livemem.Set, c *livemem.Change) { s.Driver(c) }, s.Watch)
 	if err != nil {
 		return nil, err
 	}
@@ -188,8 +188,8 @@ func (s *Scan) ownerOf(a *caching.Allocator) *owner {
 }
 
 // Driver processes the next change of driver memory.
-func (s *Scan) Driver(c *ledger.Change) {
-	if c.Kind == ledger.Allocated && s.t.Origins.Memory(c.Block.Origin) == format.MemoryAsync {
+func (s *Scan) Driver(c *livemem.Change) {
+	if c.Kind == livemem.Allocated && s.t.Origins.Memory(c.Block.Origin) == format.MemoryAsync {
 		s.hasPools = true
 	}
 }
@@ -237,7 +237,7 @@ func (s *Scan) surveyBefore(o *owner, a *caching.Allocator, ns int64) {
 		s.takeSnapshot(o, a, s.moments[moment], spaces)
 		for seg := range a.Ranges() {
 			for _, p := range a.Within(seg) {
-				o.addressMap.add(moment, p.Ptr, p.Size, p.State != caching.IsGap)
+				o.addressMap.add(moment, p.Ptr, p.Size, p.State != caching.IsHole)
 			}
 		}
 	}
@@ -249,7 +249,7 @@ func levelOf(spaces []*caching.Space) (l usage) {
 		l.reserved += s.Reserved
 		l.active += s.Active
 		l.unused += s.Unused
-		l.stranded += s.Kept
+		l.stranded += s.Stranded
 		l.largestHole = max(l.largestHole, s.Largest)
 	}
 	return l
@@ -289,7 +289,7 @@ func (s *Scan) findPins(a *caching.Allocator) []*pin {
 	counted := make(map[int32]bool) // counted blocks
 	var holes int64
 	var holePins []*pin
-	a.Survey(func(g caching.Pinned) {
+	a.Survey(func(g caching.StrandedHole) {
 		holes++
 		holePins = holePins[:0]
 		for _, i := range g.Blocks {
@@ -307,12 +307,12 @@ func (s *Scan) findPins(a *caching.Allocator) []*pin {
 			}
 			if pin.counted != holes {
 				pin.counted = holes
-				pin.stranded += g.Kept
+				pin.stranded += g.Bytes
 				holePins = append(holePins, pin)
 			}
 		}
 		if len(holePins) == 1 {
-			holePins[0].strandedAlone += g.Kept
+			holePins[0].strandedAlone += g.Bytes
 		}
 	})
 	return slices.SortedFunc(maps.Values(found), func(a, b *pin) int {
@@ -394,7 +394,7 @@ func (s *Scan) surveyReservations(now reservations, moment int) {
 			}
 			r.survey(spaces[key])
 			o.addressMap.add(moment, r.ptr, r.end-r.ptr, false)
-			r.mapped.Each(func(m ledger.Mapping) { o.addressMap.use(moment, m.Start, m.End-m.Start) })
+			r.mapped.Each(func(m livemem.Mapping) { o.addressMap.use(moment, m.Start, m.End-m.Start) })
 		}
 	}
 	for key, o := range s.owners {

@@ -77,7 +77,7 @@ func (f *spaceFinding) classify(request int64) {
 	switch {
 	case f.Kind == caching.InReservation:
 		f.verdict = verdictAddresses
-	case fragmentedBy(f.Kept, f.Reserved):
+	case fragmentedBy(f.Stranded, f.Reserved):
 		f.verdict = verdictFragmented
 	}
 	if request > 0 {
@@ -154,8 +154,8 @@ func (f *spaceFinding) sizesText() string {
 		"%s of %s are unused in %s, %s of it stranded by %s",
 		units.Bytes(f.Unused),
 		units.Bytes(f.Reserved),
-		units.Plural(int64(len(f.Gaps)), "hole"),
-		units.Bytes(f.Kept),
+		units.Plural(int64(len(f.Holes)), "hole"),
+		units.Bytes(f.Stranded),
 		units.Plural(f.Blocks, "block"),
 	)
 	if pct, ok := f.unusable.(float64); ok {

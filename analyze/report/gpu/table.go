@@ -381,7 +381,7 @@ func metricValues(s *metricpkg.Series, name string, window query.Window) report.
 		values["min"], values["avg"] = value(least), value(s.Mean())
 		values["p95"], values["max"] = value(s.Quantile(0.95)), value(most)
 		if least != most {
-			values["course"] = s.Course(window)
+			values["course"] = s.History(window)
 		}
 	}
 	return values

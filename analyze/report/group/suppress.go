@@ -3,7 +3,7 @@ package group
 import (
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -74,7 +74,7 @@ func (s *Suppressor) ofSite(site string) (int, bool) {
 }
 
 // Count adds a live block to the memory that suppression which matches.
-func (s *Suppressor) Count(which int, b *ledger.Block) {
+func (s *Suppressor) Count(which int, b *livemem.Block) {
 	s.hidden[which].Count++
 	s.hidden[which].Bytes += b.Bytes
 }

@@ -28,59 +28,65 @@ func TestHangVerdicts(t *testing.T) {
 		tape func(*analyzetest.Tape)
 		want string // verdict and confidence of each thread
 	}{
-		"works to the end": {func(tp *analyzetest.Tape) { tp.Working(42, 42, 0, 60*analyzetest.Second, launch, "cuLaunchKernel") }, "alive high"},
+		"works to the end": {func(tp *analyzetest.Tape) {
+			tp.AddWorkingThread(42, 42, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
+		}, "alive high"},
 		"a call that does not end": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
+			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
 		}, "hanging high"},
 		"a call that just began": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.Opened(42, 42, 59900*analyzetest.Ms, sync, "cuStreamSynchronize")
+			tp.AddWorkingThread(42, 42, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddOpenCall(42, 42, 59900*analyzetest.Ms, sync, "cuStreamSynchronize")
 		}, "alive high"},
 		"such calls take long": {func(tp *analyzetest.Tape) {
 			tp.Call(sync, "cuStreamSynchronize", analyzetest.Second, 20*analyzetest.Second)
-			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
+			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
 		}, "waiting high"},
 		"three times as long": {func(tp *analyzetest.Tape) {
 			tp.Call(sync, "cuStreamSynchronize", analyzetest.Second, 10*analyzetest.Second)
-			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
+			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
 		}, "hanging high"},
 		"another thread makes progress": {func(tp *analyzetest.Tape) {
-			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
-			tp.Working(42, 43, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
+			tp.AddWorkingThread(42, 43, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
 		}, "waiting high, alive high"},
-		"calls end": {func(tp *analyzetest.Tape) { tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel") }, "idle high"},
+		"calls end": {func(tp *analyzetest.Tape) {
+			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+		}, "idle high"},
 		"pauses are usual": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, analyzetest.Second, launch, "cuLaunchKernel")
-			tp.Working(42, 42, 20*analyzetest.Second, 50*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddWorkingThread(42, 42, 0, analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddWorkingThread(42, 42, 20*analyzetest.Second, 50*analyzetest.Second, launch, "cuLaunchKernel")
 		}, "alive high"},
-		"hardly ever did a thing": {func(tp *analyzetest.Tape) { tp.Working(42, 42, 0, 300*analyzetest.Ms, launch, "cuLaunchKernel") }, "idle medium"},
+		"hardly ever did a thing": {func(tp *analyzetest.Tape) {
+			tp.AddWorkingThread(42, 42, 0, 300*analyzetest.Ms, launch, "cuLaunchKernel")
+		}, "idle medium"},
 		"the process has ended": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 300*analyzetest.Ms, launch, "cuLaunchKernel")
+			tp.AddWorkingThread(42, 42, 0, 300*analyzetest.Ms, launch, "cuLaunchKernel")
 			tp.Exit(42, analyzetest.Second)
 		}, "ended high"},
 		"asks in a loop": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.Counted(30*analyzetest.Second, 30*analyzetest.Second, 30e6)
+			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddCount(30*analyzetest.Second, 30*analyzetest.Second, 30e6)
 		}, "polling high"},
 		"a watchdog asks": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.Counted(30*analyzetest.Second, 30*analyzetest.Second, 300)
+			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddCount(30*analyzetest.Second, 30*analyzetest.Second, 300)
 		}, "idle high"},
 		"asked while it was busy": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.Counted(0, 30*analyzetest.Second, 30e6)
+			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddCount(0, 30*analyzetest.Second, 30e6)
 		}, "idle high"},
 		"calls were lost meanwhile": {func(tp *analyzetest.Tape) {
-			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuCtxSynchronize")
+			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuCtxSynchronize")
 			tp.Add(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + 40*analyzetest.Second, DurNs: analyzetest.Second, Value: 7})
 		}, "hanging low"},
 		"calls were lost before": {func(tp *analyzetest.Tape) {
-			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuCtxSynchronize")
+			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuCtxSynchronize")
 			tp.Add(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch, DurNs: analyzetest.Second, Value: 7})
 		}, "hanging high"},
 		"may be inside of a launch": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
 			r := tp.Call(launch, "cuLaunchKernel", 31*analyzetest.Second, 0)
 			r.Flags = format.FlagNoReturn
 		}, "idle medium"},
@@ -142,8 +148,8 @@ func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
 		"two": {func(tp *analyzetest.Tape) {
 			tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 43, StartNs: analyzetest.Epoch, Device: -1})
 		}, "silent: 2 processes, such as 42 train, made no CUDA call"},
-		"asks in a loop":  {func(tp *analyzetest.Tape) { tp.Counted(0, 60*analyzetest.Second, 60e6) }, "polling: process 42 train made no CUDA call except 1,000,000 queries"},
-		"a watchdog asks": {func(tp *analyzetest.Tape) { tp.Counted(0, 60*analyzetest.Second, 600) }, "silent: "},
+		"asks in a loop":  {func(tp *analyzetest.Tape) { tp.AddCount(0, 60*analyzetest.Second, 60e6) }, "polling: process 42 train made no CUDA call except 1,000,000 queries"},
+		"a watchdog asks": {func(tp *analyzetest.Tape) { tp.AddCount(0, 60*analyzetest.Second, 600) }, "silent: "},
 		"has ended": {func(tp *analyzetest.Tape) { tp.Exit(42, analyzetest.Second) }, "no call was recorded, " +
 			"and all recorded processes ended"},
 		"calls were lost": {func(tp *analyzetest.Tape) {
@@ -171,7 +177,7 @@ func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
 func TestHangOfOneSilentProcess(t *testing.T) {
 	tp := silentTape(t)
 	tp.Add(format.Row{Kind: format.KindProcess, Name: "eval", Pid: 43, StartNs: analyzetest.Epoch, Device: -1})
-	tp.Working(44, 44, 0, 60*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
+	tp.AddWorkingThread(44, 44, 0, 60*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
 	r := hang(t, tp, hangpkg.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{43}}}})
 	if result := fmt.Sprint(r.Facts[0].Value); r.NoMatch != nil || !strings.HasPrefix(result, "silent: process 43 "+
 		"eval made no CUDA call") {
@@ -188,9 +194,9 @@ func TestHangOfOneSilentProcess(t *testing.T) {
 
 func TestHangLooksAtAnyMoment(t *testing.T) {
 	tp := analyzetest.NewTape(t)
-	tp.Working(42, 42, 0, 10*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
+	tp.AddWorkingThread(42, 42, 0, 10*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
 	tp.Call(format.KindSync, "cuStreamSynchronize", 10*analyzetest.Second, 20*analyzetest.Second)
-	tp.Working(42, 42, 30*analyzetest.Second, 60*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
+	tp.AddWorkingThread(42, 42, 30*analyzetest.Second, 60*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
 	for to, want := range map[int64]string{
 		5 * analyzetest.Second:  "alive",
 		25 * analyzetest.Second: "hanging",

@@ -302,7 +302,7 @@ func TestFilters(t *testing.T) {
 	for want, f := range map[string]query.Filter{
 		"no row matches --pid 7; the recording has pids 42, 43":              {Pids: []int32{7}},
 		"no row matches --stream 0x64; the recording has streams 0, 1, 2, 3": {Streams: []int64{100}},
-		"no row matches all filters together":                                {Pids: []int32{42}, Tids: []int32{107}},
+		"no row matches all filters; use fewer filters":                      {Pids: []int32{42}, Tids: []int32{107}},
 	} {
 		for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leakspkg.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summarypkg.Run(tl, p0) }} {
 			r, err := make(query.Options{Filter: f})

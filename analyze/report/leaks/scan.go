@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/group"
@@ -105,7 +105,7 @@ const (
 )
 
 // Consume processes the next change of a replay.
-func (s *Scan) Consume(p *timeline.Program, c *ledger.Change) {
+func (s *Scan) Consume(p *timeline.Program, c *livemem.Change) {
 	if s.done {
 		return
 	}
@@ -123,7 +123,7 @@ func (s *Scan) Consume(p *timeline.Program, c *ledger.Change) {
 	if !ok {
 		if s.Grouping.Suppressed(c.Block.Origin, c.Block.Bytes) {
 			s.matched = true
-			if c.Kind == ledger.FreedByExit {
+			if c.Kind == livemem.FreedByExit {
 				s.suppress(&c.Block)
 			}
 		}
@@ -137,11 +137,11 @@ func (s *Scan) Consume(p *timeline.Program, c *ledger.Change) {
 }
 
 // count adds a change of one of the group's blocks to the counters.
-func (s *Scan) count(g *groupStats, c *ledger.Change) {
+func (s *Scan) count(g *groupStats, c *livemem.Change) {
 	o := &s.t.Origins.List[c.Block.Origin]
 	in := g.tracker(o.Pid)
 	switch c.Kind {
-	case ledger.Allocated:
+	case livemem.Allocated:
 		if g.allocs == 0 {
 			g.firstStack, g.memory = o.Stack, o.Memory
 		} else if g.memory != o.Memory {
@@ -157,7 +157,7 @@ func (s *Scan) count(g *groupStats, c *ledger.Change) {
 		if s.live > s.peak {
 			s.peak, s.peakNs = s.live, c.AtNs
 		}
-	case ledger.Freed, ledger.FreeLost, ledger.FreedWithCtx:
+	case livemem.Freed, livemem.FreeLost, livemem.FreedWithCtx:
 		g.frees++
 		s.Frees++
 		g.LiveCount--
@@ -166,14 +166,14 @@ func (s *Scan) count(g *groupStats, c *ledger.Change) {
 		in.liveBytes -= c.Block.Bytes
 		in.floor = min(in.floor, in.liveBytes)
 		s.live -= c.Block.Bytes
-	case ledger.FreedByExit:
+	case livemem.FreedByExit:
 		// The end of the process freed the block, not the program. It stays live in this report.
 		g.exited++
 		in.exited++
 		in.exitNs = max(in.exitNs, c.AtNs)
 		s.live -= c.Block.Bytes
 		s.addUnfreed(g, &c.Block, c.AtNs)
-	case ledger.AllocFailed:
+	case livemem.AllocFailed:
 		s.failed++
 	}
 }
@@ -209,7 +209,7 @@ func (c *floorTracker) checkpoint(step int) {
 }
 
 // addUnfreed adds a block that the program had not freed at atNs, Unix ns.
-func (s *Scan) addUnfreed(g *groupStats, b *ledger.Block, atNs int64) {
+func (s *Scan) addUnfreed(g *groupStats, b *livemem.Block, atNs int64) {
 	o := &s.t.Origins.List[b.Origin]
 	g.ages = append(g.ages, max(0, atNs-b.SinceNs))
 	if b.SinceNs <= s.warmNs {
@@ -228,7 +228,7 @@ func (s *Scan) addUnfreed(g *groupStats, b *ledger.Block, atNs int64) {
 }
 
 // suppress counts an unfreed block that matches a suppression.
-func (s *Scan) suppress(b *ledger.Block) {
+func (s *Scan) suppress(b *livemem.Block) {
 	which, _ := s.Grouping.Suppress.Of(b.Origin)
 	s.Grouping.Suppress.Count(which, b)
 }
@@ -242,7 +242,7 @@ func (s *Scan) Finish(p *timeline.Program) {
 	for s.step < Checkpoints {
 		s.checkpoint()
 	}
-	p.Each(func(_ int64, b ledger.Block) {
+	p.Each(func(_ int64, b livemem.Block) {
 		if b.SinceNs < s.Window.FromNs {
 			return
 		}

@@ -29,7 +29,7 @@ func TestSuppressionPatterns(t *testing.T) {
 		"libtorch*.so$": {"/venv/libtorch_cuda.so", "/venv/libtorch_cuda.so.1"},
 		"train.py":      {"/app/train.py", "/app/trainXpy"}, // no regular expression
 	} {
-		one := analyzetest.ParsedSuppressions(t, "leak:"+pattern).Patterns[0]
+		one := analyzetest.ParseSuppressions(t, "leak:"+pattern).Patterns[0]
 		for _, name := range strings.Fields(c.matches) {
 			if !one.Matches(name) {
 				t.Errorf("%s does not match %s", pattern, name)
@@ -44,14 +44,14 @@ func TestSuppressionPatterns(t *testing.T) {
 }
 
 func TestSuppressionLines(t *testing.T) {
-	s := analyzetest.ParsedSuppressions(t, "# what stays\n\n  leak:Cache::fill \r\nleak:^/opt/lib:x\n")
+	s := analyzetest.ParseSuppressions(t, "# what stays\n\n  leak:Cache::fill \r\nleak:^/opt/lib:x\n")
 	if len(s.Patterns) != 2 || s.Patterns[0].Text != "Cache::fill" || s.Patterns[1].Text != "^/opt/lib:x" {
 		t.Errorf("%+v", s.Patterns)
 	}
 	for text, want := range map[string]string{
-		"leak:a\nCache::fill\n":            `known.supp:2: "Cache::fill": "Cache" is no kind of suppression; there is leak`,
+		"leak:a\nCache::fill\n":            `known.supp:2: "Cache::fill": "Cache" is not a known suppression type; use leak:PATTERN`,
 		"fill":                             `known.supp:1: "fill": write it as leak:PATTERN`,
-		"#\n\nrace:f":                      `known.supp:3: "race:f": "race" is no kind of suppression; there is leak`,
+		"#\n\nrace:f":                      `known.supp:3: "race:f": "race" is not a known suppression type; use leak:PATTERN`,
 		"leak:":                            "matches everything",
 		"leak:*":                           "matches everything",
 		"leak:^*$":                         "matches everything",
@@ -85,7 +85,7 @@ func TestSuppressedMemoryIsInNoNumber(t *testing.T) {
 		"what was freed is not listed": {"leak:^load_weights$\nleak:evaluate", "8 4294967296 ^load_weights$", 1},
 	} {
 		tl := analyzetest.Training(t).Timeline()
-		r, err := leaks.Run(tl, query.Options{Suppressions: analyzetest.ParsedSuppressions(t, c.lines)})
+		r, err := leaks.Run(tl, query.Options{Suppressions: analyzetest.ParseSuppressions(t, c.lines)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +147,7 @@ func TestSuppressionsOfEndedProcesses(t *testing.T) {
 	}
 	tp.Exit(42, 20*analyzetest.Second)
 	tl := tp.Timeline()
-	r, err := leaks.Run(tl, query.Options{Suppressions: analyzetest.ParsedSuppressions(t, "leak:^fill$\nleak:b.py")})
+	r, err := leaks.Run(tl, query.Options{Suppressions: analyzetest.ParseSuppressions(t, "leak:^fill$\nleak:b.py")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -45,7 +45,7 @@ func NewLevelScan(t *timeline.Timeline, f *query.Filter) *LevelScan {
 // Consume processes the next change of a replay. It returns the two levels that the change
 // modified. kind is that of the block's device and kind. total is that of all memory on the device,
 // and nil for host memory. Both are nil if the change does not pass the filter.
-func (m *LevelScan) Consume(c *ledger.Change) (kind, total *Level) {
+func (m *LevelScan) Consume(c *livemem.Change) (kind, total *Level) {
 	o := &m.t.Origins.List[c.Block.Origin]
 	if c.AtNs > m.window.ToNs || !m.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) ||
 		c.Block.Bytes < m.filter.MinBytes {
@@ -57,7 +57,7 @@ func (m *LevelScan) Consume(c *ledger.Change) (kind, total *Level) {
 		m.kinds[place] = kind
 	}
 	kind.apply(c, m.window.FromNs)
-	if ledger.IsHost(place.Memory) {
+	if livemem.IsHost(place.Memory) {
 		return kind, nil
 	}
 	if total = m.Total[o.Device]; total == nil {
@@ -69,16 +69,16 @@ func (m *LevelScan) Consume(c *ledger.Change) (kind, total *Level) {
 }
 
 // apply applies a change to the level. fromNs is the start of the window, Unix ns.
-func (l *Level) apply(c *ledger.Change, fromNs int64) {
+func (l *Level) apply(c *livemem.Change, fromNs int64) {
 	inside := int64(0)
 	if c.AtNs >= fromNs {
 		inside = 1
 	}
 	switch c.Kind {
-	case ledger.Allocated:
+	case livemem.Allocated:
 		l.Live += c.Block.Bytes
 		l.allocs += inside
-	case ledger.AllocFailed:
+	case livemem.AllocFailed:
 		l.failed += inside
 		return
 	default:
@@ -133,7 +133,7 @@ func (m *LevelScan) deviceKinds() []DeviceKind {
 	perDevice := make(map[int32]int)
 	for p := range m.kinds {
 		places = append(places, p)
-		if !ledger.IsHost(p.Memory) {
+		if !livemem.IsHost(p.Memory) {
 			perDevice[p.Device]++
 		}
 	}

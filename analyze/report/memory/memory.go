@@ -1,7 +1,7 @@
 package memory
 
 import (
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -48,7 +48,7 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 
 // Report returns the report after a replay. counts are the counters of the replay. Report returns a
 // *report.SortError for an unknown Options.Sort.
-func (s *Scan) Report(counts *ledger.Counts) (*report.Report, error) {
+func (s *Scan) Report(counts *livemem.Counts) (*report.Report, error) {
 	t, opt := s.t, s.opt
 	r := &report.Report{
 		Command: "memory",

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/facts"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -185,20 +185,20 @@ func (c *reconciliation) findLoads() error {
 }
 
 // consume processes the next change of a replay.
-func (c *reconciliation) consume(_ *ledger.Ledger, ch *ledger.Change) {
+func (c *reconciliation) consume(_ *livemem.Set, ch *livemem.Change) {
 	o := &c.t.Origins.List[ch.Block.Origin]
 	memory := c.t.Origins.Memory(ch.Block.Origin)
 	a := c.byPair[timeline.PidOnDevice{Device: o.Device, Pid: o.Pid}]
-	if a == nil || ch.Kind == ledger.AllocFailed || ledger.IsHost(memory) {
+	if a == nil || ch.Kind == livemem.AllocFailed || livemem.IsHost(memory) {
 		return
 	}
 	a.storeSamplesBefore(ch.AtNs)
-	a.live += ledger.Signed(ch)
+	a.live += livemem.SignedBytes(ch)
 	if memory == format.MemoryAsync {
 		a.pool++
 	}
 	if a.next <= a.nearest {
-		a.byLibrary[libraryKind{o.Device, memory, c.t.Stacks.LibraryOf(o.Stack)}] += ledger.Signed(ch)
+		a.byLibrary[libraryKind{o.Device, memory, c.t.Stacks.LibraryOf(o.Stack)}] += livemem.SignedBytes(ch)
 	}
 }
 

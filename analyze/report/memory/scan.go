@@ -1,7 +1,7 @@
 package memory
 
 import (
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -23,7 +23,7 @@ type Scan struct {
 	levels        map[libraryKind]*Level
 	levelByOrigin []*Level // level of each origin
 
-	series map[*Level]*metric.Course
+	series map[*Level]*metric.History
 
 	total, peak        int64     // live bytes on devices: current and highest
 	changes, peakAfter int64     // number of changes of device memory: so far, and until the peak
@@ -44,7 +44,7 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	s := &Scan{
 		t: t, opt: opt, window: opt.Window(t.Recording()),
 		levelScan: NewLevelScan(t, &opt.Filter), callers: query.NewCallers(),
-		levels: make(map[libraryKind]*Level), series: make(map[*Level]*metric.Course),
+		levels: make(map[libraryKind]*Level), series: make(map[*Level]*metric.History),
 	}
 	s.atNs = s.window.ToNs
 	if opt.At == query.AtTime {
@@ -54,12 +54,12 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 }
 
 // Consume processes the next change of a replay.
-func (s *Scan) Consume(_ *ledger.Ledger, c *ledger.Change) {
+func (s *Scan) Consume(_ *livemem.Set, c *livemem.Change) {
 	id := c.Block.Origin
 	o := &s.t.Origins.List[id]
 	s.callers.Add(o.Pid, o.Tid, o.Device, o.Stream)
 	kind, onDevice := s.levelScan.Consume(c)
-	if kind == nil || c.Kind == ledger.AllocFailed {
+	if kind == nil || c.Kind == livemem.AllocFailed {
 		return
 	}
 	s.matched = true
@@ -70,7 +70,7 @@ func (s *Scan) Consume(_ *ledger.Ledger, c *ledger.Change) {
 	if onDevice == nil {
 		return
 	}
-	s.total += ledger.Signed(c)
+	s.total += livemem.SignedBytes(c)
 	s.changes++
 	if s.total > s.peak || c.AtNs <= s.window.FromNs {
 		s.peak, s.peakAfter = s.total, s.changes
@@ -87,21 +87,21 @@ func (s *Scan) extendSeries(l *Level, atNs int64) {
 	}
 	c := s.series[l]
 	if c == nil {
-		c = &metric.Course{Window: s.window}
+		c = &metric.History{Window: s.window}
 		s.series[l] = c
 	}
 	c.Set(atNs, l.Live)
 }
 
 // updateHoldings applies a change to the holdings, if it is not after the reported time.
-func (s *Scan) updateHoldings(c *ledger.Change) {
+func (s *Scan) updateHoldings(c *livemem.Change) {
 	if s.opt.At != query.AtPeak && c.AtNs > s.atNs {
 		return
 	}
 	s.holdings = units.Grow(s.holdings, c.Block.Origin)
 	h := &s.holdings[c.Block.Origin]
-	h.Bytes += ledger.Signed(c)
-	if c.Kind == ledger.Allocated {
+	h.Bytes += livemem.SignedBytes(c)
+	if c.Kind == livemem.Allocated {
 		h.Blocks++
 	} else {
 		h.Blocks--
@@ -113,12 +113,12 @@ func (s *Scan) replayToPeak() error {
 	s.holdings = s.holdings[:0]
 	use := NewLevelScan(s.t, &s.opt.Filter)
 	var changes int64
-	_, err := s.t.Replay(func(_ *ledger.Ledger, c *ledger.Change) {
+	_, err := s.t.Replay(func(_ *livemem.Set, c *livemem.Change) {
 		if changes == s.peakAfter {
 			return
 		}
 		kind, onDevice := use.Consume(c)
-		if kind == nil || c.Kind == ledger.AllocFailed {
+		if kind == nil || c.Kind == livemem.AllocFailed {
 			return
 		}
 		s.updateHoldings(c)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/processes"
@@ -233,7 +233,7 @@ func (s *Scan) holderTable() report.Table {
 	all := s.heldBytes()
 	for key, h := range found {
 		var share any
-		if !ledger.IsHost(key.memory) {
+		if !livemem.IsHost(key.memory) {
 			share = units.Percent(h.Bytes, all)
 		}
 		row := table.Add(report.Values{

@@ -107,7 +107,7 @@ func (s *contextScan) classifySegment(
 		return
 	}
 	for _, p := range a.Within(seg) {
-		if p.State != caching.IsGap {
+		if p.State != caching.IsHole {
 			for _, part := range parts {
 				part.holders[p.Origin] += gaps
 			}

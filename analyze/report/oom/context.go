@@ -7,7 +7,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/calls"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/report/memory"
@@ -82,8 +82,8 @@ func Contexts(t *timeline.Timeline, list []*Failure) ([]*Context, error) {
 }
 
 // onDriverChange processes the next change of driver memory.
-func (s *contextScan) onDriverChange(c *ledger.Change) {
-	if c.Kind == ledger.AllocFailed && c.Ptr == calls.ResultOutOfMemory {
+func (s *contextScan) onDriverChange(c *livemem.Change) {
+	if c.Kind == livemem.AllocFailed && c.Ptr == calls.ResultOutOfMemory {
 		s.examineNext()
 	}
 }
@@ -103,15 +103,15 @@ func (s *contextScan) onAllocatorChange(a *caching.Allocator, c *caching.Change)
 
 // onProgramChange processes the next change of the program's memory. The replay calls it before
 // onDriverChange for the same change.
-func (s *contextScan) onProgramChange(p *timeline.Program, c *ledger.Change) {
+func (s *contextScan) onProgramChange(p *timeline.Program, c *livemem.Change) {
 	s.p = p
-	if c.Kind != ledger.Freed && c.Kind != ledger.FreedWithCtx || len(s.recent) == 0 {
+	if c.Kind != livemem.Freed && c.Kind != livemem.FreedWithCtx || len(s.recent) == 0 {
 		return
 	}
 	s.recent = slices.DeleteFunc(s.recent, func(sc *Context) bool { return c.AtNs > sc.AtNs+freedAfterNs })
 	o := &s.t.Origins.List[c.Block.Origin]
 	for _, sc := range s.recent {
-		if o.Pid == sc.pid && o.Device == sc.device && s.t.OnHost(c.Block.Origin) == ledger.IsHost(sc.memory) {
+		if o.Pid == sc.pid && o.Device == sc.device && s.t.OnHost(c.Block.Origin) == livemem.IsHost(sc.memory) {
 			sc.freedAfter += c.Block.Bytes
 		}
 	}
@@ -134,7 +134,7 @@ func (s *contextScan) examineNext() {
 // findHolders sets the holders of memory on the device of a failure, or of host memory.
 func (s *contextScan) findHolders(sc *Context) {
 	var holdings []memory.Holding // by origin
-	s.p.Each(func(_ int64, b ledger.Block) {
+	s.p.Each(func(_ int64, b livemem.Block) {
 		holdings = units.Grow(holdings, b.Origin)
 		holdings[b.Origin].Bytes += b.Bytes
 		holdings[b.Origin].Blocks++
@@ -145,10 +145,10 @@ func (s *contextScan) findHolders(sc *Context) {
 	for id, h := range holdings {
 		origin := int32(id)
 		o := &s.t.Origins.List[origin]
-		if h.Blocks == 0 || s.t.OnHost(origin) != ledger.IsHost(sc.memory) {
+		if h.Blocks == 0 || s.t.OnHost(origin) != livemem.IsHost(sc.memory) {
 			continue
 		}
-		if o.Pid != sc.pid || o.Device != sc.device && !ledger.IsHost(sc.memory) {
+		if o.Pid != sc.pid || o.Device != sc.device && !livemem.IsHost(sc.memory) {
 			if other, ok := s.t.Facts.GPUOf(o.Pid, o.Device); paired && ok && other == gpu {
 				sc.tracked += h.Bytes
 			}
@@ -177,7 +177,7 @@ func (s *contextScan) findHolders(sc *Context) {
 
 // examineAllocator sets the state of the allocator of the process and device.
 func (s *contextScan) examineAllocator(sc *Context) {
-	if s.p.Allocators == nil || ledger.IsHost(sc.memory) {
+	if s.p.Allocators == nil || livemem.IsHost(sc.memory) {
 		return
 	}
 	for _, a := range s.p.Allocators.List {
@@ -216,5 +216,5 @@ func (sc *Context) HitOwnLimit() bool { return sc.byAllocator && sc.abandoned &&
 
 // onDevice reports whether the request was for device memory.
 func (sc *Context) onDevice() bool {
-	return !ledger.IsHost(sc.memory) && sc.memory != format.MemoryManaged
+	return !livemem.IsHost(sc.memory) && sc.memory != format.MemoryManaged
 }

@@ -27,21 +27,21 @@ type oomCase struct {
 var oomCases = map[string]oomCase{
 	"more than there is": {func(s *analyzetest.TorchScript) {
 		s.Sparse(9, 100*analyzetest.Mib, 100*analyzetest.Mib)
-		s.Refused(300 * analyzetest.Mib)
-		s.Refused(300 * analyzetest.Mib)
+		s.FailedDriverAlloc(300 * analyzetest.Mib)
+		s.FailedDriverAlloc(300 * analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 100*analyzetest.Mib)
 	}, oom.Capacity, oom.Inactive, "no", 2, "100.0 MiB were free, and 0 B unused in the allocator's segments; the driver " +
 		"refused 2 times"},
 	"gaps of 14 MiB": {func(s *analyzetest.TorchScript) {
 		s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
-		s.Refused(300 * analyzetest.Mib)
-		s.Refused(300 * analyzetest.Mib)
+		s.FailedDriverAlloc(300 * analyzetest.Mib)
+		s.FailedDriverAlloc(300 * analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 200*analyzetest.Mib)
 		s.Launch()
 	}, oom.Fragmentation, oom.Continued, "perhaps", 2, "560.0 MiB unused in segments, but the largest piece is 14.0 MiB"},
 	"gaps of 90 MiB": {func(s *analyzetest.TorchScript) {
 		s.Sparse(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
-		s.Refused(300 * analyzetest.Mib)
+		s.FailedDriverAlloc(300 * analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 100*analyzetest.Mib)
 		s.Tp.Exit(42, 30*analyzetest.Second)
 	}, oom.Fragmentation, oom.Ended, "yes", 1, "with expandable segments the request would have succeeded"},
@@ -49,7 +49,7 @@ var oomCases = map[string]oomCase{
 		s.Stream = 0x77
 		s.Sparse(4, 200*analyzetest.Mib, 10*analyzetest.Mib)
 		s.Stream = 0
-		s.Refused(150 * analyzetest.Mib)
+		s.FailedDriverAlloc(150 * analyzetest.Mib)
 		s.Oom(150*analyzetest.Mib, 100*analyzetest.Mib)
 		s.Segment(0x7e0000000000, 150*analyzetest.Mib)
 		s.Block(0x7e0000000000, 150*analyzetest.Mib, "forward (model.py:12)")
@@ -83,7 +83,7 @@ var oomCases = map[string]oomCase{
 		s.Stream = 0x77
 		s.Sparse(1, 400*analyzetest.Mib, 10*analyzetest.Mib)
 		s.Stream = 0
-		s.Sparse2(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.SparseElsewhere(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 400*analyzetest.Mib)
 	}, oom.Limit, oom.Inactive, "yes", 0, "an unused piece of 390.0 MiB does not help: it is for another " +
 		"stream, pool or size class"},
@@ -91,11 +91,11 @@ var oomCases = map[string]oomCase{
 		s.Stream = 0x77
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Stream = 0
-		s.Sparse2(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.SparseElsewhere(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(200*analyzetest.Mib, 400*analyzetest.Mib)
 	}, oom.Limit, oom.Inactive, "perhaps", 0, "would have succeeded if 280.0 MiB of unused memory were in one piece"},
 	"a fraction that was lowered": {func(s *analyzetest.TorchScript) {
-		s.Sparse2(1, 900*analyzetest.Mib, analyzetest.Mib)
+		s.SparseElsewhere(1, 900*analyzetest.Mib, analyzetest.Mib)
 		s.Free(0x7d0000000000, analyzetest.Mib)
 		s.GiveBack(0x7d0000000000, 900*analyzetest.Mib)
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
@@ -103,20 +103,20 @@ var oomCases = map[string]oomCase{
 	}, oom.Limit, oom.Inactive, "perhaps", 0, "or without the limit of less than 300.0 MiB"},
 	"the driver's limit, and gaps that are enough": {func(s *analyzetest.TorchScript) {
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
-		s.Refused(100 * analyzetest.Mib)
+		s.FailedDriverAlloc(100 * analyzetest.Mib)
 		s.Oom(100*analyzetest.Mib, 700*analyzetest.Mib)
 	}, oom.Limit, oom.Inactive, "yes", 1, "would have succeeded if 140.0 MiB of unused memory were in one piece, or " +
 		"without the limit; with"},
 	"gaps that are enough, and NCCL below a quota": {func(s *analyzetest.TorchScript) {
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
-		s.Asked(700 * analyzetest.Mib)
-		analyzetest.At(s.Refused(100*analyzetest.Mib), 3, "init (train.py:1)")
+		s.AddMemGetInfo(700 * analyzetest.Mib)
+		analyzetest.At(s.FailedDriverAlloc(100*analyzetest.Mib), 3, "init (train.py:1)")
 	}, oom.Limit, oom.Inactive, "", 1, "the driver refused: a limit of a MIG slice"},
 	"another process": {func(s *analyzetest.TorchScript) {
 		s.Sparse(2, 100*analyzetest.Mib, 100*analyzetest.Mib)
-		s.Used(42, "train", 200*analyzetest.Mib)
-		s.Used(99, "notebook", 700*analyzetest.Mib)
-		s.Refused(300 * analyzetest.Mib)
+		s.AddProcessMemory(42, "train", 200*analyzetest.Mib)
+		s.AddProcessMemory(99, "notebook", 700*analyzetest.Mib)
+		s.FailedDriverAlloc(300 * analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 100*analyzetest.Mib)
 	}, oom.OtherProcess, oom.Inactive, "no", 1, "other processes used 700.0 MiB (99 notebook 700.0 MiB)"},
 	"cached by PyTorch, wanted by NCCL": {func(s *analyzetest.TorchScript) {
@@ -124,8 +124,8 @@ var oomCases = map[string]oomCase{
 		for i := range int64(9) {
 			s.Free(0x7f0000000000+i*0x10000000, 10*analyzetest.Mib)
 		}
-		s.Asked(100 * analyzetest.Mib)
-		analyzetest.At(s.Refused(200*analyzetest.Mib), 3, "init (train.py:1)")
+		s.AddMemGetInfo(100 * analyzetest.Mib)
+		analyzetest.At(s.FailedDriverAlloc(200*analyzetest.Mib), 3, "init (train.py:1)")
 		s.Launch()
 	}, oom.Cached, oom.Continued, "", 1, "900.0 MiB more in whole segments of PyTorch's cache"},
 	"tried again by PyTorch": {func(s *analyzetest.TorchScript) {
@@ -133,8 +133,8 @@ var oomCases = map[string]oomCase{
 		for i := range int64(9) {
 			s.Free(0x7f0000000000+i*0x10000000, 10*analyzetest.Mib)
 		}
-		s.Asked(100 * analyzetest.Mib)
-		s.Refused(300 * analyzetest.Mib)
+		s.AddMemGetInfo(100 * analyzetest.Mib)
+		s.FailedDriverAlloc(300 * analyzetest.Mib)
 		for i := range int64(3) {
 			s.GiveBack(0x7f0000000000+i*0x10000000, 100*analyzetest.Mib)
 		}
@@ -145,8 +145,8 @@ var oomCases = map[string]oomCase{
 	"a plain program": {func(s *analyzetest.TorchScript) {
 		s.Tp.Alloc(analyzetest.Second, analyzetest.Us, 0x7f0000000000, 900*analyzetest.Mib)
 		s.Now += analyzetest.Second
-		s.Asked(100 * analyzetest.Mib)
-		s.Refused(200 * analyzetest.Mib)
+		s.AddMemGetInfo(100 * analyzetest.Mib)
+		s.FailedDriverAlloc(200 * analyzetest.Mib)
 		s.Tp.Free(s.Now+500*analyzetest.Ms, analyzetest.Us, 0x7f0000000000)
 		s.Tp.Alloc(s.Now+12*analyzetest.Second, analyzetest.Us, 0x7f0000000000, 400*analyzetest.Mib)
 	}, oom.Capacity, oom.Recovered, "", 1, "900.0 MiB were freed within the next second"},
@@ -154,19 +154,19 @@ var oomCases = map[string]oomCase{
 		s.Tp.NVML(0, s.Now, catalog.MetricMemoryFree, float64(990*analyzetest.Mib))
 		s.Tp.Alloc(s.Now+analyzetest.Ms, analyzetest.Us, 0x7f0000000000, 900*analyzetest.Mib)
 		s.Now += 2 * analyzetest.Ms
-		s.Refused(200 * analyzetest.Mib)
+		s.FailedDriverAlloc(200 * analyzetest.Mib)
 	}, oom.Capacity, oom.Inactive, "", 1, "at most 100.0 MiB were free"},
 	"a pool with a maximum": {func(s *analyzetest.TorchScript) {
-		s.Asked(800 * analyzetest.Mib)
-		r := s.Refused(200 * analyzetest.Mib)
+		s.AddMemGetInfo(800 * analyzetest.Mib)
+		r := s.FailedDriverAlloc(200 * analyzetest.Mib)
 		r.Name, r.MemoryKind = "cuMemAllocAsync", format.MemoryAsync
 	}, oom.Limit, oom.Inactive, "", 1, "the pool may have a maximum"},
 	"memory of the host": {func(s *analyzetest.TorchScript) {
-		r := s.Refused(200 * analyzetest.Mib)
+		r := s.FailedDriverAlloc(200 * analyzetest.Mib)
 		r.Name, r.MemoryKind = "cuMemHostAlloc", format.MemoryHost
 	}, oom.Limit, oom.Inactive, "", 1, "is host memory"},
 	"no sample of the free memory": {func(s *analyzetest.TorchScript) {
-		s.Refused(200 * analyzetest.Mib)
+		s.FailedDriverAlloc(200 * analyzetest.Mib)
 	}, oom.Unknown, oom.Inactive, "", 1, "but there is no sample of the free memory"},
 }
 
@@ -261,7 +261,7 @@ func TestOOMTellsWhyCachedMemoryWasOfNoUse(t *testing.T) {
 	s.Sparse(3, 20*analyzetest.Mib, 6*analyzetest.Mib)
 	s.Row(format.AllocatorFreeRequested, 0x7f0000000000, 6*analyzetest.Mib).AllocatedBytes -= 6 * analyzetest.Mib
 	s.Allocated -= 6 * analyzetest.Mib
-	s.Refused(100 * analyzetest.Mib)
+	s.FailedDriverAlloc(100 * analyzetest.Mib)
 	s.Oom(100*analyzetest.Mib, 40*analyzetest.Mib)
 	r, err := oom.Run(s.Tp.Timeline(), query.Options{})
 	if err != nil {
@@ -380,12 +380,12 @@ func TestOOMFollowsTheFilter(t *testing.T) {
 func TestManyFailuresAreBounded(t *testing.T) {
 	s := analyzetest.NewTorchScript(t)
 	for range 3 * oom.MaxContexts {
-		s.Refused(200 * analyzetest.Mib)
+		s.FailedDriverAlloc(200 * analyzetest.Mib)
 		s.Tp.Alloc(s.Now+analyzetest.Us*10, analyzetest.Us, 0x7f0000000000, 200*analyzetest.Mib)
 		s.Tp.Free(s.Now+analyzetest.Us*20, analyzetest.Us, 0x7f0000000000)
 	}
 	s.Now += analyzetest.Second
-	s.Refused(300 * analyzetest.Mib)
+	s.FailedDriverAlloc(300 * analyzetest.Mib)
 	r, err := oom.Run(s.Tp.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)

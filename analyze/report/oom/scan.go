@@ -5,7 +5,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/calls"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -77,9 +77,9 @@ func (s *FailureScan) thread(origin int32) *failingThread {
 }
 
 // Driver processes the next change of driver memory.
-func (s *FailureScan) Driver(c *ledger.Change) {
+func (s *FailureScan) Driver(c *livemem.Change) {
 	switch {
-	case c.Kind == ledger.AllocFailed && c.Ptr == calls.ResultOutOfMemory:
+	case c.Kind == livemem.AllocFailed && c.Ptr == calls.ResultOutOfMemory:
 		th := s.thread(c.By)
 		i := int32(len(s.list))
 		s.list = append(s.list, Failure{
@@ -87,8 +87,8 @@ func (s *FailureScan) Driver(c *ledger.Change) {
 			AtNs:        c.AtNs,
 			firstNs:     c.AtNs,
 			Origin:      c.By,
-			Requested:   min(c.Block.Bytes, ledger.AddressSpace),
-			driverBytes: min(c.Block.Bytes, ledger.AddressSpace),
+			Requested:   min(c.Block.Bytes, livemem.AddressSpace),
+			driverBytes: min(c.Block.Bytes, livemem.AddressSpace),
 			driverCalls: 1,
 			deviceFree:  -1,
 			stream:      s.T.Origins.List[c.By].Stream,
@@ -96,7 +96,7 @@ func (s *FailureScan) Driver(c *ledger.Change) {
 		})
 		s.number++
 		th.pending, th.open = append(th.pending, i), append(th.open, i)
-	case c.Kind == ledger.Allocated && len(s.list) > 0:
+	case c.Kind == livemem.Allocated && len(s.list) > 0:
 		s.onAllocated(c.By, c.Block.Bytes, c.AtNs, s.T.OnHost(c.By))
 	}
 }
@@ -234,7 +234,7 @@ func (s *FailureScan) belongsTo(f *Failure, a *caching.Allocator, atNs, exact in
 // failures replays the recording and returns its failures in order of time, and the final memory.
 func failures(t *timeline.Timeline) ([]Failure, *timeline.Program, error) {
 	s := &FailureScan{T: t}
-	l, all, err := t.ReplayAll(func(_ *ledger.Ledger, c *ledger.Change) { s.Driver(c) }, s.Allocator)
+	l, all, err := t.ReplayAll(func(_ *livemem.Set, c *livemem.Change) { s.Driver(c) }, s.Allocator)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -53,7 +53,7 @@ func NewTable(t *timeline.Timeline, f *query.Filter) report.Table {
 		Name: "processes", Title: "processes", Columns: slices.Clone(Columns),
 		Secondary: true, Keys: []string{}, HideFirst: []string{"cgroup", "node", "local_rank", "attempt", "pid"},
 	}
-	if !t.Facts.TellsProcesses() {
+	if !t.Facts.DistinguishesProcesses() {
 		return table
 	}
 	pids := slices.SortedFunc(maps.Keys(t.Facts.Processes), func(a, b int32) int {

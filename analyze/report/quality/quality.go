@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -14,7 +14,7 @@ import (
 
 // OfRecording returns the quality of a recording. counts are the counters of a replay of its driver
 // memory.
-func OfRecording(t *timeline.Timeline, counts *ledger.Counts) report.Quality {
+func OfRecording(t *timeline.Timeline, counts *livemem.Counts) report.Quality {
 	total := t.Rec.Meta.Totals()
 	inferred := t.Facts.Inferred()
 	q := report.Quality{

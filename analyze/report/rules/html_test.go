@@ -41,7 +41,7 @@ func TestHTMLHitsMatchRules(t *testing.T) {
 		"hostile":  analyzetest.HostilePage(t),
 		"steady":   analyzetest.Steady(t),
 	} {
-		for _, opt := range []query.Options{{}, {Suppressions: analyzetest.ParsedSuppressions(t, "leak:train_step")}} {
+		for _, opt := range []query.Options{{}, {Suppressions: analyzetest.ParseSuppressions(t, "leak:train_step")}} {
 			page := pageOfRules(t, tp, opt)
 			r := checked(t, tp, rules.Options{Options: opt})
 			var want, got []string
@@ -70,7 +70,7 @@ func TestHTMLHitsMatchRules(t *testing.T) {
 // call, and an Xid from before the recording.
 func TestHTMLListsFindingsWithoutRule(t *testing.T) {
 	tp := analyzetest.Steady(t)
-	analyzetest.Fragmented(tp)
+	analyzetest.AddFragmentedAllocator(tp)
 	tp.Call(format.KindAPI, "cuModuleLoadData", 59*analyzetest.Second, analyzetest.Us).Result = 209
 	tp.Xid(-90*analyzetest.Second, 1, 42, 31, format.XidFact{Text: "MMU Fault", Before: true})
 	page := pageOfRules(t, tp, query.Options{})

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/calls"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -55,9 +55,9 @@ func (l *allocLoops) isSlowMemory(t *timeline.Timeline, id int32) bool {
 
 // Consume counts a short-lived allocation when it is freed. The program's memory does not include
 // the segments of caching allocators.
-func (l *allocLoops) Consume(p *timeline.Program, c *ledger.Change) {
+func (l *allocLoops) Consume(p *timeline.Program, c *livemem.Change) {
 	b := &c.Block
-	if c.Kind != ledger.Freed || c.AtNs-b.SinceNs > maxTemporaryNs {
+	if c.Kind != livemem.Freed || c.AtNs-b.SinceNs > maxTemporaryNs {
 		return
 	}
 	if !l.isSlowMemory(p.T, b.Origin) {

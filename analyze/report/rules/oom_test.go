@@ -38,7 +38,7 @@ func TestOOMAdviceUnderALimit(t *testing.T) {
 		"the driver's limit": {
 			func(s *analyzetest.TorchScript) {
 				s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
-				s.Refused(300 * analyzetest.Mib)
+				s.FailedDriverAlloc(300 * analyzetest.Mib)
 				s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
 			},
 			"(limit and fragmentation 1)", "a request for 300.0 MiB failed", "or raise the limit (a MIG slice, a cgroup " +

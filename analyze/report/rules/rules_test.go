@@ -195,7 +195,7 @@ func TestSeverityOfRules(t *testing.T) {
 	}{
 		"work in a broken context": {func(tp *analyzetest.Tape) {
 			for i := range int64(5) {
-				tp.Big(59_950*analyzetest.Ms+i*analyzetest.Us, "after").Result = 700
+				tp.AddFullLaunch(59_950*analyzetest.Ms+i*analyzetest.Us, "after").Result = 700
 			}
 		}, "problem broken-context, problem unchecked-error"},
 		"frees in a broken context": {func(tp *analyzetest.Tape) {
@@ -221,7 +221,7 @@ func TestSeverityOfRules(t *testing.T) {
 		}, "notice out-of-memory"},
 		"polling": {func(tp *analyzetest.Tape) {
 			tp.Meta.EndNs = analyzetest.Epoch + 120*analyzetest.Second
-			tp.Counted(10*analyzetest.Second, 110*analyzetest.Second, 110_000)
+			tp.AddCount(10*analyzetest.Second, 110*analyzetest.Second, 110_000)
 		}, "notice hang"},
 	} {
 		tp := analyzetest.Steady(t)
@@ -243,9 +243,9 @@ func TestIdleWithoutSamples(t *testing.T) {
 	for name, waits := range map[string]bool{"the thread waits for the GPU": true, "the thread loads data": false} {
 		tp := analyzetest.NewTape(t)
 		for i := range int64(200) {
-			tp.Big(i*200*analyzetest.Ms, "gemm")
+			tp.AddFullLaunch(i*200*analyzetest.Ms, "gemm")
 			if waits {
-				tp.Synced("cuStreamSynchronize", i*200*analyzetest.Ms+analyzetest.Ms, 190*analyzetest.Ms, 7, 0)
+				tp.AddSync("cuStreamSynchronize", i*200*analyzetest.Ms+analyzetest.Ms, 190*analyzetest.Ms, 7, 0)
 			}
 		}
 		names := analyzetest.Cells(t, checked(t, tp, rules.Options{}), "hits", "rule")
@@ -263,7 +263,7 @@ func TestLaunchBoundNeedsNoWaits(t *testing.T) {
 		analyzetest.RuleCases()["launch-bound"].Fires(tp)
 		if waits {
 			for i := range int64(40) {
-				tp.Synced("cuStreamSynchronize", 2*analyzetest.Second+i*100*analyzetest.Ms, 50*analyzetest.Ms, 7, 0)
+				tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second+i*100*analyzetest.Ms, 50*analyzetest.Ms, 7, 0)
 			}
 		}
 		names := analyzetest.Cells(t, checked(t, tp, rules.Options{}), "hits", "rule")
@@ -292,7 +292,7 @@ func TestRuleFilter(t *testing.T) {
 	r = checked(
 		t,
 		analyzetest.Training(t),
-		rules.Options{Options: query.Options{Suppressions: analyzetest.ParsedSuppressions(t, "leak:log_metrics")}},
+		rules.Options{Options: query.Options{Suppressions: analyzetest.ParseSuppressions(t, "leak:log_metrics")}},
 	)
 	analyzetest.Numbers(t, r, map[string]float64{"growing_site": 0})
 	if got := analyzetest.Cells(t, r, "suppressions_used", "template"); fmt.Sprint(got) != "[log_metrics]" {
@@ -328,7 +328,7 @@ func TestSuppressionsHideExitLeaks(t *testing.T) {
 		r := checked(
 			t,
 			tp,
-			rules.Options{Options: query.Options{Suppressions: analyzetest.ParsedSuppressions(t, "leak:"+name)}},
+			rules.Options{Options: query.Options{Suppressions: analyzetest.ParseSuppressions(t, "leak:"+name)}},
 		)
 		analyzetest.Numbers(t, r, map[string]float64{"exit_leak": want})
 	}

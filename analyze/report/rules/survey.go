@@ -8,7 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/hostmem"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -39,7 +39,7 @@ type Survey struct {
 	Quality report.Quality
 	// Consumer, if set, receives every change of the program's memory during the replay, in order
 	// of time. Set it before Run.
-	Consumer func(*timeline.Program, *ledger.Change)
+	Consumer func(*timeline.Program, *livemem.Change)
 
 	// Results of the replay of memory.
 
@@ -125,16 +125,16 @@ func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 // Run reads the recording. onDriverChange receives every change of driver memory, onAllocatorChange
 // every change of a caching allocator; both may be nil. Run calls them from one goroutine at a
 // time.
-func (s *Survey) Run(onDriverChange func(*ledger.Change), onAllocatorChange caching.Consumer) error {
+func (s *Survey) Run(onDriverChange func(*livemem.Change), onAllocatorChange caching.Consumer) error {
 	// Functions that run in parallel share no mutable state.
 	replay := func() error { return s.replay(onDriverChange, onAllocatorChange) }
 	var err error
 	if len(s.t.Allocations) > 0 {
-		search := func() error { return s.t.FindSegments(func(c *ledger.Change) { s.hostBlocks.Note(s.t, c) }) }
-		if err = timeline.Both(search, s.scanMemory); err == nil {
-			err = timeline.Both(replay, s.scanCalls)
+		search := func() error { return s.t.FindSegments(func(c *livemem.Change) { s.hostBlocks.Note(s.t, c) }) }
+		if err = timeline.RunParallel(search, s.scanMemory); err == nil {
+			err = timeline.RunParallel(replay, s.scanCalls)
 		}
-	} else if err = timeline.Both(replay, func() error { return firstError(s.scanCalls, s.scanMemory) }); err == nil {
+	} else if err = timeline.RunParallel(replay, func() error { return firstError(s.scanCalls, s.scanMemory) }); err == nil {
 		err = s.copies.Each(s.copies.Add)
 	}
 	if err != nil {
@@ -157,16 +157,16 @@ func firstError(list ...func() error) error {
 
 // replay replays memory and passes each change to the scans and to the consumers of Run.
 func (s *Survey) replay(
-	onDriverChange func(*ledger.Change),
+	onDriverChange func(*livemem.Change),
 	onAllocatorChange caching.Consumer,
 ) (err error) {
-	s.Program, err = s.t.ReplayProgram(func(p *timeline.Program, c *ledger.Change) {
+	s.Program, err = s.t.ReplayProgram(func(p *timeline.Program, c *livemem.Change) {
 		s.Leaks.Consume(p, c)
 		s.allocLoops.Consume(p, c)
 		if s.Consumer != nil {
 			s.Consumer(p, c)
 		}
-	}, func(c *ledger.Change) {
+	}, func(c *livemem.Change) {
 		if len(s.t.Allocations) == 0 {
 			s.hostBlocks.Note(s.t, c)
 		}
@@ -219,7 +219,7 @@ func (s *Survey) scan(sp timeline.Span) *format.Group {
 
 // addInOrder passes a launch, wait or copy to its scan. Calls arrive in order of time.
 func (s *Survey) addInOrder(c *calls.Call) error {
-	switch s.waits.Of[c.Kind] {
+	switch s.waits.Kinds[c.Kind] {
 	case format.KindLaunch:
 		return s.gaps.Add(c)
 	case format.KindMemcpy:

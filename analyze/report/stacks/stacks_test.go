@@ -144,7 +144,7 @@ func TestInferenceThatWasNotMeasured(t *testing.T) {
 		"estimate too big":    {[]string{`{"inferred":10,"checked":5,"wrong":1,"wrong_estimated":9223372036854775807}`}, "inferred stacks not checked"},
 	} {
 		tp := analyzetest.NewTape(t)
-		analyzetest.From(tp.Call(format.KindLaunch, "cuLaunchKernel", 1, 1), 1, format.StackInferred)
+		analyzetest.WithStack(tp.Call(format.KindLaunch, "cuLaunchKernel", 1, 1), 1, format.StackInferred)
 		for _, text := range c.notes {
 			tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: text})
 		}
@@ -164,10 +164,10 @@ func TestInferenceThatWasNotMeasured(t *testing.T) {
 func TestStacksOfADamagedRecording(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	tp.StackRow(1, format.StackTruncated, "of a later version", analyzetest.Hostile, nil)
-	analyzetest.From(tp.Call(format.KindLaunch, "cuLaunchKernel", 1, 1), 1, format.StackTruncated)
-	analyzetest.From(tp.Call(format.KindLaunch, "cuLaunchKernel", 2, 1), 1, "of a later version")
-	analyzetest.From(tp.Call(format.KindLaunch, "cuLaunchKernel", 3, 1), -5, "")
-	analyzetest.From(tp.Call(format.KindLaunch, "cuLaunchKernel", 4, 1), 0, format.StackTruncated)
+	analyzetest.WithStack(tp.Call(format.KindLaunch, "cuLaunchKernel", 1, 1), 1, format.StackTruncated)
+	analyzetest.WithStack(tp.Call(format.KindLaunch, "cuLaunchKernel", 2, 1), 1, "of a later version")
+	analyzetest.WithStack(tp.Call(format.KindLaunch, "cuLaunchKernel", 3, 1), -5, "")
+	analyzetest.WithStack(tp.Call(format.KindLaunch, "cuLaunchKernel", 4, 1), 0, format.StackTruncated)
 	r, err := stacks.Run(tp.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func newScan(r *calls.Reader) *scan {
 // add adds a call. It skips failed calls, because they add no work to the stream. Of the
 // synchronization calls it counts only cuStreamSynchronize. It always returns nil.
 func (sc *scan) add(c *calls.Call) error {
-	kind := sc.Of[c.Kind]
+	kind := sc.Kinds[c.Kind]
 	if c.Failed() || kind == format.KindSync && catalog.BaseName(sc.Names.List[c.Name]) != "cuStreamSynchronize" {
 		return nil
 	}

@@ -3,7 +3,7 @@ package summary
 import (
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -24,7 +24,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	}
 	levels := memory.NewLevelScan(t, &opt.Filter)
 	allocators := allocator.NewTotalsScan(t, &opt.Filter, s.Leaks.Window)
-	if err := s.Run(func(c *ledger.Change) { levels.Consume(c) }, allocators.Watch); err != nil {
+	if err := s.Run(func(c *livemem.Change) { levels.Consume(c) }, allocators.Watch); err != nil {
 		return nil, err
 	}
 	checked := rules.Checkable(t, rules.All())

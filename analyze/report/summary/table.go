@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze/model/calls"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -105,7 +105,7 @@ var factColumns = []report.Column{
 func facts(
 	t *timeline.Timeline,
 	calls *calls.Counter,
-	l *ledger.Ledger,
+	l *livemem.Set,
 	rulesChecked int,
 	hits []rules.Hit,
 ) []report.Fact {
@@ -169,7 +169,7 @@ func facts(
 }
 
 // graphText describes the memory that CUDA graphs allocate. It returns "" if no graph allocates.
-func graphText(c *ledger.Counts) string {
+func graphText(c *livemem.Counts) string {
 	if c.GraphAllocs == 0 {
 		return ""
 	}

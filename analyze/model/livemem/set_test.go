@@ -1,4 +1,4 @@
-package ledger
+package livemem
 
 import (
 	"math/rand/v2"
@@ -8,8 +8,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/origin"
 )
 
-// TestBlocksEndInTheOrderOfTheirAllocation lets a process and a context end that hold blocks at
-// random addresses. Maps give them in an order of chance; changes must not come in it.
+// TestBlocksEndInTheOrderOfTheirAllocation ends a process and a context that hold blocks at random
+// addresses. Go maps iterate in random order; the changes must come in the order of allocation.
 func TestBlocksEndInTheOrderOfTheirAllocation(t *testing.T) {
 	for name, end := range map[string]Event{
 		"process": {Kind: EventExit, Pid: 7, AtNs: 1000},
@@ -19,7 +19,7 @@ func TestBlocksEndInTheOrderOfTheirAllocation(t *testing.T) {
 			origins := origin.NewTable()
 			by := origins.ID(origin.Origin{Pid: 7})
 			l := New(&origins, func(int32, *Event) bool { return true })
-			ignore := func(*Ledger, *Change) {}
+			ignore := func(*Set, *Change) {}
 			var allocated []int64
 			for i := range 200 {
 				ptr := rand.Int64N(1<<40) + 1
@@ -27,9 +27,9 @@ func TestBlocksEndInTheOrderOfTheirAllocation(t *testing.T) {
 				allocated = append(allocated, ptr)
 			}
 			var ended []int64
-			l.event(&end, func(_ *Ledger, c *Change) { ended = append(ended, c.Ptr) })
+			l.event(&end, func(_ *Set, c *Change) { ended = append(ended, c.Ptr) })
 			if !slices.Equal(ended, allocated) {
-				t.Errorf("blocks end in the order %v, allocated were %v", ended, allocated)
+				t.Errorf("order of the ended blocks: %v; order of allocation: %v", ended, allocated)
 			}
 		})
 	}

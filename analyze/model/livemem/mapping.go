@@ -1,11 +1,11 @@
-package ledger
+package livemem
 
 import (
 	"slices"
 	"sort"
 )
 
-// Each calls yield for all mappings in order.
+// Each calls yield for all mappings, in order of address.
 func (r *Mappings) Each(yield func(Mapping)) {
 	for _, piece := range r.Pieces {
 		for _, m := range piece {
@@ -14,23 +14,22 @@ func (r *Mappings) Each(yield func(Mapping)) {
 	}
 }
 
-// Mapping is a stretch of addresses behind which memory is.
+// Mapping is an address range that has physical memory mapped to it.
 type Mapping struct {
-	Start, End int64   // end is the first address behind it
-	Handle     *Handle // nil: memory from before the recording
-	Number     int64   // of the handle
+	Start, End int64   // End is the first address after the range
+	Handle     *Handle // nil: the handle was created before the recording
+	Number     int64   // number of the handle, as in ProcessMemory.Handles
 }
 
-// Mappings are the mappings of a process: in order, none over another. They are kept
-// in pieces, so that one comes and goes in the time of a piece: allocators that grow
-// in steps of 2 MiB have 70,000 of them.
+// Mappings are the mappings of one process, in order of address and without overlaps. They are kept
+// in pieces of bounded length, so that insertion and removal move few entries. An allocator that
+// grows in steps of 2 MiB has 70,000 mappings.
 type Mappings struct{ Pieces [][]Mapping }
 
-// MaxPiece is the length at which a piece is cut in two.
+// MaxPiece is the number of mappings above which a piece is split in two.
 const MaxPiece = 512
 
-// Cut takes out all mappings that lie in [from, to), wholly or in part, and hands
-// them to yield.
+// Cut removes all mappings that overlap [from, to), and calls yield for each.
 func (r *Mappings) Cut(from, to int64, yield func(Mapping)) {
 	p := sort.Search(len(r.Pieces), func(i int) bool { return r.Pieces[i][len(r.Pieces[i])-1].End > from })
 	for p < len(r.Pieces) {
@@ -54,7 +53,7 @@ func (r *Mappings) Cut(from, to int64, yield func(Mapping)) {
 	}
 }
 
-// Overlapping hands all mappings to yield that lie in [from, to), wholly or in part.
+// Overlapping calls yield for all mappings that overlap [from, to).
 func (r *Mappings) Overlapping(from, to int64, yield func(Mapping)) {
 	p := sort.Search(len(r.Pieces), func(i int) bool { return r.Pieces[i][len(r.Pieces[i])-1].End > from })
 	for ; p < len(r.Pieces); p++ {
@@ -69,7 +68,7 @@ func (r *Mappings) Overlapping(from, to int64, yield func(Mapping)) {
 	}
 }
 
-// Insert adds a mapping; its addresses must be free.
+// Insert adds a mapping. No other mapping may overlap its addresses.
 func (r *Mappings) Insert(m Mapping) {
 	if len(r.Pieces) == 0 {
 		r.Pieces = append(r.Pieces, []Mapping{m})

@@ -1,8 +1,9 @@
-package ledger
+package livemem
 
-// BlockSet is a set of small numbers.
+// BlockSet is a set of block numbers, see Block.Number. The zero value is empty.
 type BlockSet []uint64
 
+// Add adds a number.
 func (s *BlockSet) Add(n int32) {
 	for int(n)/64 >= len(*s) {
 		*s = append(*s, 0)
@@ -10,6 +11,7 @@ func (s *BlockSet) Add(n int32) {
 	(*s)[n/64] |= 1 << (n % 64)
 }
 
+// Union adds all numbers of another set.
 func (s *BlockSet) Union(o BlockSet) {
 	for i, bits := range o {
 		for len(*s) <= i {
@@ -19,4 +21,5 @@ func (s *BlockSet) Union(o BlockSet) {
 	}
 }
 
+// Has reports whether the set contains a number.
 func (s BlockSet) Has(n int32) bool { return int(n)/64 < len(s) && s[n/64]&(1<<(n%64)) != 0 }
