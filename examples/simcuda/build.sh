@@ -1,7 +1,8 @@
 #!/bin/sh
-# Builds the simulated CUDA and the programs that run on it:
+# Builds the simulated CUDA libraries and the programs that run on them:
 #   build.sh [OUTDIR]        default: build/simcuda in the repository
-# Only what is older than its sources is built. $CC is the compiler, $SIMCUDA_CFLAGS goes to it last (sanitizers, for example).
+# Rebuilds only files that are older than their sources. $CC is the compiler. $SIMCUDA_CFLAGS is
+# appended to the compiler's flags, for example to turn on a sanitizer.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -12,17 +13,20 @@ cd "$here"
 cc=${CC:-cc}
 
 warnings="-std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -g"
-# Exported functions begin with push %rbp, as in the real driver: that is an instruction a probe is cheap on. endbr64 in front of it
-# and setting up the frame late, only on the path that needs it, would spoil that. Sibling calls would take exported functions out of
-# the stack, and folding equal functions would give two names one address.
+# Exported functions must begin with push %rbp, as in the real driver, because a uprobe on that
+# instruction is cheap. So the build turns off endbr64 and late frame set-up (shrink wrapping). It
+# turns off sibling calls, which would remove exported functions from stacks. It turns off the
+# folding of equal functions, which would give two names one address.
 library="-O2 -fPIC -shared -fvisibility=hidden -fno-omit-frame-pointer -fcf-protection=none -fno-shrink-wrap
 	-fno-optimize-sibling-calls -fno-ipa-icf"
-# -Bsymbolic: the library's own calls never go through a symbol that somebody might have put a probe on or in front of.
-# The old kind of rpath: it goes before LD_LIBRARY_PATH, so on a machine with a GPU nothing here finds the real libraries instead.
+# -Bsymbolic binds calls inside the library directly, so no interposed symbol intercepts them.
+# --disable-new-dtags writes DT_RPATH, which the loader searches before LD_LIBRARY_PATH. So on a
+# machine with a GPU the programs do not load the real libraries.
 rpath="-Wl,--disable-new-dtags -Wl,-rpath,\$ORIGIN"
 link="-Wl,-Bsymbolic -Wl,-z,defs $rpath"
 
-# build OUTPUT HEADERS SOURCES FLAGS…: compiles beside the output and renames, so that a process that has the old file mapped keeps it.
+# build OUTPUT HEADERS SOURCES FLAGS…: compiles to a temporary file, then renames it to OUTPUT.
+# Processes that have the old OUTPUT mapped keep the old file.
 build() {
 	output=$out/$1 headers=$2 sources=$3
 	shift 3
@@ -48,7 +52,7 @@ build libcudart.so.13 "cudart_sim.h cudart_driver.h identity.h $api" \
 	"cudart.c cudart_driver.c cudart_kernels.c cudart_graph.c" $library $link -Wl,-soname,libcudart.so.13
 
 program="-O1 -fno-omit-frame-pointer -rdynamic"
-# No rpath: the leak finds whichever libcuda.so.1 the system or LD_LIBRARY_PATH gives it.
+# leak and verdicts get no rpath, so they load libcuda.so.1 from the system or LD_LIBRARY_PATH.
 build leak "$api" ../leak/leak.c $program -I.
 build verdicts "../verdicts/verdicts.h $api" \
 	"../verdicts/verdicts.c ../verdicts/leaks.c ../verdicts/caches.c ../verdicts/kinds.c ../verdicts/processes.c ../verdicts/faults.c" \

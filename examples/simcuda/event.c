@@ -1,4 +1,5 @@
-/* Events: the moment at which a stream will have finished what it had when the event was recorded. */
+/* Events. A recorded event stores the time at which the work submitted to its stream so far will
+ * end. */
 #include "graph.h"
 
 #include "memory.h"
@@ -88,7 +89,8 @@ EVENT_RECORD(cuEventRecord_ptsz, PER_THREAD)
 EVENT_RECORD_WITH_FLAGS(cuEventRecordWithFlags, LEGACY)
 EVENT_RECORD_WITH_FLAGS(cuEventRecordWithFlags_ptsz, PER_THREAD)
 
-/* An event that was never recorded counts as done. */
+/* Returns CUDA_SUCCESS if the event has completed. An event that was never recorded counts as
+ * completed. */
 static CUresult event_query(CUevent event)
 {
 	struct object *o = object_of(event, EVENT);
@@ -139,7 +141,7 @@ static CUresult elapsed(struct call *call, float *out, CUevent start, CUevent en
 	if (from > now || to > now)
 		return CUDA_ERROR_NOT_READY;
 	*out = (float)((double)(int64_t)(to - from) / 1e6);
-	/* From the float, as a recorder that reads it sees it. */
+	/* Computed from the rounded float, because a recorder reads that float. */
 	double ns = (double)*out * 1e6;
 	call->value = (int64_t)(ns < 0 ? ns - 0.5 : ns + 0.5);
 	return CUDA_SUCCESS;
@@ -155,7 +157,7 @@ static CUresult elapsed(struct call *call, float *out, CUevent start, CUevent en
 EVENT_ELAPSED_TIME(cuEventElapsedTime)
 EVENT_ELAPSED_TIME(cuEventElapsedTime_v2)
 
-/* ---- events of all work of a context, and events of other processes ---- */
+/* ---- events of all work of a context, and IPC events ---- */
 
 static CUresult context_event(struct object *context, CUevent event, bool record)
 {
@@ -208,7 +210,7 @@ EXPORT CUresult cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event)
 	return END();
 }
 
-/* An event that is over: processes do not see each other's streams. */
+/* Returns a completed event: simulated processes do not see each other's streams. */
 EXPORT CUresult cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
 {
 	BEGIN(cuIpcOpenEventHandle, NEEDS_CONTEXT);

@@ -1,7 +1,6 @@
-/*
- * The other process, for memory that is shared: started before CUDA is, it gets a handle to open and gives one. Both write the same
- * ledger.
- */
+/* The child process of every, for memory shared between processes. The parent starts it before
+ * initialising CUDA. Both processes share one allocation with the other and write the same
+ * ledger. */
 #include "every.h"
 
 #include <fcntl.h>
@@ -10,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int link_fd = -1; /* to the other process; in the child it is stdin */
+static int link_fd = -1; /* socket to the other process; in the child it is stdin */
 static pid_t child = -1;
 
 void every_start_child(void)
@@ -29,11 +28,11 @@ void every_start_child(void)
 	link_fd = ends[0];
 }
 
-/* What one process gives the other. */
+/* The message with which a process shares its memory: IPC handle, pool and pool pointer. */
 struct gift {
 	CUipcMemHandle memory;
 	CUmemPoolPtrExportData pooled;
-	int pool_fd; /* of the giver */
+	int pool_fd; /* file descriptor, valid in the sending process */
 };
 
 static bool send_gift(const struct gift *gift)
@@ -46,7 +45,7 @@ static bool receive_gift(struct gift *gift)
 	return recv(link_fd, gift, sizeof(*gift), MSG_WAITALL) == sizeof(*gift);
 }
 
-/* A pool that other processes may import, with an allocation of it. */
+/* Creates a pool that other processes may import, with one allocation from it. */
 static CUdeviceptr share_pool(struct gift *gift, CUmemoryPool *pool)
 {
 	const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -60,7 +59,7 @@ static CUdeviceptr share_pool(struct gift *gift, CUmemoryPool *pool)
 	return p;
 }
 
-/* Opens the other's pool; a free ends what was imported twice. */
+/* Imports the other process's pool and its allocation twice. One free ends both imports. */
 static void import_pool(struct gift *from, CUstream stream)
 {
 	CUmemoryPool pool = NULL;
@@ -95,7 +94,7 @@ int every_be_child(void)
 	char byte;
 	link_fd = STDIN_FILENO;
 	if (!receive_gift(&theirs))
-		return 0; /* the parent did not come so far */
+		return 0; /* the parent failed earlier */
 	OK(cuInit, 0);
 	OK(cuDeviceGet, &device, 0);
 	OK(cuDevicePrimaryCtxRetain, &context, device);
@@ -106,7 +105,7 @@ int every_be_child(void)
 	OK(cuIpcOpenMemHandle_v2, &opened, theirs.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	OK(cuMemsetD8_v2, opened, 1, 100);
 	OK(cuIpcCloseMemHandle, opened);
-	/* Until the parent has opened and closed it, the memory has to be there. */
+	/* Keep the memory until the parent has opened and closed it. */
 	if (!send_gift(&mine) || read(link_fd, &byte, 1) != 1)
 		return 1;
 	OK(cuMemFreeAsync, pooled, NULL);

@@ -1,4 +1,4 @@
-/* Copies and sets, of every shape and in every variant. */
+/* Copies and memory sets in every shape and variant. */
 #include "every.h"
 
 #define HOST(offset) (every.host + (offset))
@@ -105,7 +105,7 @@ static void shapes(void)
 	SHAPED(_ptds, cuMemcpy3DPeer, deep);
 	SHAPED_ASYNC(_ptsz, cuMemcpy3DPeerAsync, deep, s[1], NULL);
 
-	/* Each kind of memory at each end. */
+	/* Every memory type as source and destination. */
 	CUDA_MEMCPY2D c = flat();
 	c.dstMemoryType = CU_MEMORYTYPE_ARRAY;
 	c.dstArray = every.array;
@@ -166,7 +166,8 @@ static CUmemcpy3DOperand at(CUdeviceptr address)
 
 static void batches_3d(void)
 {
-	enum { MOST = 384 }; /* what the recorder adds up */
+	/* the recorder sums the bytes of at most this many copies of a batch */
+	enum { MOST = 384 };
 	static CUDA_MEMCPY3D_BATCH_OP list[MOST];
 	CUstream *s = every.streams;
 	size_t fail = 0;

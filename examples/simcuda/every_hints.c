@@ -1,4 +1,4 @@
-/* Batches of ranges, decompression, semaphores of other APIs, checkpoints. */
+/* Batched prefetches and discards, decompression, external semaphores and checkpoints. */
 #include "every.h"
 
 #include <sys/mman.h>

@@ -1,4 +1,5 @@
-/* Memory: every way to get some and give it back, and asking for too much in every one of them. */
+/* Every way to allocate and free memory. Each allocation function is also called with a size
+ * that is too large. */
 #include "every.h"
 
 #include <fcntl.h>
@@ -164,7 +165,7 @@ void every_virtual_memory(void)
 	      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 
-/* Memory of another API: any file will do. */
+/* Imports external memory. simcuda accepts any file as the other API's memory. */
 static void external(void)
 {
 	CUDA_EXTERNAL_MEMORY_HANDLE_DESC desc = {.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD, .size = 123 << 10};

@@ -1,4 +1,4 @@
-/* Devices, contexts, modules: what has to be there first, what goes last, and the questions that can be asked. */
+/* Devices, contexts and modules: set-up, tear-down and queries. */
 #include "every.h"
 
 #include <stdio.h>
@@ -138,7 +138,7 @@ void every_set_up(void)
 	every.host = host;
 }
 
-/* A file with the text, for the calls that load files. */
+/* Writes the PTX text to a temporary file, for the calls that load files. */
 static bool write_file(char *path)
 {
 	int fd = mkstemp(path);

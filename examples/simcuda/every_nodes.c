@@ -1,4 +1,4 @@
-/* Nodes of graphs of every type, first versions of graph functions, and changes of nodes. */
+/* Graph nodes of every type, first versions of graph functions, and updates of nodes. */
 #include "every.h"
 
 static void nothing(void *unused)
@@ -18,7 +18,7 @@ static CUDA_KERNEL_NODE_PARAMS_v1 old_kernel(void)
 					    .blockDimX = 64, .blockDimY = 1, .blockDimZ = 2, .sharedMemBytes = some_number()};
 }
 
-/* Without memory, so that it can be a child and nodes can go. */
+/* Returns a graph without memory nodes: it can be a child graph, and its nodes can be removed. */
 static CUgraph plain_graph(CUgraphNode *kernel, CUgraphNode *spare)
 {
 	CUgraph graph = NULL;
@@ -41,7 +41,7 @@ static CUgraph plain_graph(CUgraphNode *kernel, CUgraphNode *spare)
 	return graph;
 }
 
-/* A node of every type that cuGraphAddNode knows. */
+/* Returns a graph with one node of every type that cuGraphAddNode accepts. */
 static CUgraph typed_graph(CUgraph child)
 {
 	CUgraph graph = NULL;

@@ -1,4 +1,4 @@
-/* Streams, events, launches, graphs and captures. */
+/* Streams, events, launches, graphs and stream capture. */
 #include "every.h"
 
 void every_stream(void)
@@ -193,7 +193,7 @@ void every_graph(void)
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphDestroy, graph);
 }
 
-/* What captures forbid; every mistake spoils one. */
+/* Makes calls that stream capture forbids. Each of them invalidates one capture. */
 static void spoil(void)
 {
 	CUstream a = every.streams[0], b = every.streams[1];
