@@ -420,7 +420,7 @@ static CUresult info(struct call *call, struct lane *lane, CUstreamCaptureStatus
 		call->ptr = H(*graph);
 	}
 	if (active && after)
-		/* the node array is valid until the stream's next call */
+		/* The node array is valid until the stream's next call. */
 		*after = (const CUgraphNode *)lane->queue->tail.nodes;
 	if (active && n)
 		*n = lane->queue->tail.len;
@@ -463,7 +463,7 @@ STREAM_GET_CAPTURE_INFO(cuStreamGetCaptureInfo_v2_ptsz, PER_THREAD)
 		DO(lane_of_capture(&call, hStream, zero, &lane));                                                              \
 		DO(info(&call, &lane, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out));           \
 		if (!call.result && edgeData_out)                                                                              \
-			*edgeData_out = NULL; /* simcuda's edges have no data */                                                   \
+			*edgeData_out = NULL; /* simcuda's edges have no data */                                               \
 		return END();                                                                                                  \
 	}
 STREAM_GET_CAPTURE_INFO_V3(cuStreamGetCaptureInfo_v3, LEGACY)

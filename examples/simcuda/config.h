@@ -18,7 +18,7 @@ struct mig_device {
 struct config {
 	int devices;           /* SIMCUDA_DEVICES: number of devices */
 	uint64_t memory;       /* SIMCUDA_MEMORY: bytes per device */
-	/* set in the environment; otherwise NVML uses the values in the state file */
+	/* Set in the environment; otherwise NVML uses the values in the state file. */
 	bool devices_given;
 	bool memory_given;
 	bool instant;          /* SIMCUDA_TIME=off: all work takes 0 ns */

@@ -340,7 +340,7 @@ typedef struct {
 	void *userData;
 } CUDA_HOST_NODE_PARAMS;
 
-/* Parameters of batch memory operation and conditional nodes, which simcuda does not read. */
+/* Parameters of batch memory operation and external semaphore nodes. simcuda does not read them. */
 typedef struct { CUcontext ctx; unsigned int count; void *paramArray; unsigned int flags; } CUDA_BATCH_MEM_OP_NODE_PARAMS;
 typedef struct { void *extSemArray; const void *paramsArray; unsigned int numExtSems; } CUDA_EXT_SEM_NODE_PARAMS;
 

@@ -166,7 +166,7 @@ static CUmemcpy3DOperand at(CUdeviceptr address)
 
 static void batches_3d(void)
 {
-	/* the recorder sums the bytes of at most this many copies of a batch */
+	/* The recorder sums the bytes of at most this many copies of a batch. */
 	enum { MOST = 384 };
 	static CUDA_MEMCPY3D_BATCH_OP list[MOST];
 	CUstream *s = every.streams;

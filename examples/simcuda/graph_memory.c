@@ -1,4 +1,4 @@
-/* Memory that graphs allocate and free: a struct graph_memory for each node that allocates. */
+/* Memory that graphs allocate and free. Each allocation node has a struct graph_memory. */
 #include "memory.h"
 
 #include "space.h"
@@ -41,7 +41,8 @@ void graph_memory_retain(struct graph_memory *m)
 	pthread_mutex_unlock(&m->device->lock);
 }
 
-/* What a launch allocated and nobody freed stays, even when all graphs that know it are gone. */
+/* Unlocks the device. Frees m if no node refers to it and no launch left it allocated. An
+ * allocation that no node or call freed outlives its graphs. */
 static void unlock_and_end(struct graph_memory *m)
 {
 	bool over = !m->refs && !m->live;

@@ -1,7 +1,6 @@
-/*
- * Memory of graphics APIs. There is none: any number is a buffer of 64 KiB or an image of 16 KiB, which has an address or an array
- * while it is mapped.
- */
+/* Graphics interoperability without a graphics API. Any non-zero number is the name of a buffer
+ * of 64 KiB or an image of 16 KiB. A buffer has an address, and an image an array, while it is
+ * mapped. */
 #include "memory.h"
 
 enum { BUFFER_BYTES = 64 << 10, ROW_BYTES = 256, ROWS = 64 };
@@ -128,7 +127,7 @@ EXPORT CUresult cuGraphicsSubResourceGetMappedArray(CUarray *pArray, CUgraphicsR
 	return END();
 }
 
-/* The array itself: it has one level. */
+/* Returns the resource's array: it has one mipmap level only. */
 EXPORT CUresult cuGraphicsResourceGetMappedMipmappedArray(CUmipmappedArray *pMipmappedArray, CUgraphicsResource resource)
 {
 	BEGIN(cuGraphicsResourceGetMappedMipmappedArray, NEEDS_CONTEXT, .src_ptr = H(resource));

@@ -1,12 +1,12 @@
-/*
- * Values that streams write to memory and wait for. There is no data on the device that could be waited for, and nobody looks at
- * memory of the host's all the time, so waits are over at once.
- */
+/* Stream memory operations: streams write values to memory, or wait for values in memory. Waits
+ * end at once: simulated device memory holds no values, and polling host memory would cost too
+ * much. */
 #include "graph.h"
 
 #include "memory.h"
 
-enum { WAIT_FLAGS = 0x40000007 /* GEQ, EQ, AND, NOR and FLUSH */, WRITE_FLAGS = 1 /* no memory barrier */ };
+/* Allowed flags of waits (GEQ, EQ, AND, NOR, FLUSH) and of writes (NO_MEMORY_BARRIER). */
+enum { WAIT_FLAGS = 0x40000007, WRITE_FLAGS = 1 };
 
 static CUresult check(uint64_t address, uint32_t width, unsigned int flags, unsigned int allowed)
 {

@@ -1,11 +1,11 @@
-/* Building graphs by hand: cuGraphAdd…Node. */
+/* Explicit graph construction: cuGraphAdd…Node. */
 #include "nodes.h"
 
 #include "memory.h"
 
 #include <stdlib.h>
 
-/* Adds op as a node behind others of the same graph. */
+/* Adds op as a node that depends on nodes of the same graph. */
 static CUresult add_locked(struct object *graph, const CUgraphNode *after, size_t n, const struct op *op, CUgraphNode *out)
 {
 	struct node_set set = {0};
@@ -62,7 +62,7 @@ void take_kernel(struct call *call, const CUDA_KERNEL_NODE_PARAMS *p)
 	call->shared_bytes = p->sharedMemBytes;
 }
 
-/* The first version of the structure ends before the CUkernel. */
+/* Converts the first version of the structure, which ends before the CUkernel. */
 void take_kernel_v1(struct call *call, const CUDA_KERNEL_NODE_PARAMS_v1 *p)
 {
 	const CUDA_KERNEL_NODE_PARAMS wide = {p->func, p->gridDimX, p->gridDimY, p->gridDimZ, p->blockDimX, p->blockDimY,
@@ -119,7 +119,7 @@ EXPORT CUresult cuGraphAddMemsetNode(NODE_ARGUMENTS, const CUDA_MEMSET_NODE_PARA
 	return END();
 }
 
-/* The child is copied: what becomes of the given graph later does not matter. */
+/* Adds a child graph node. The node owns a copy, so later changes of the child do not affect it. */
 CUresult add_child(struct call *call, NODE_ARGUMENTS, CUgraph child)
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
@@ -151,7 +151,8 @@ EXPORT CUresult cuGraphAddChildGraphNode(NODE_ARGUMENTS, CUgraph childGraph)
 	return END();
 }
 
-/* The ledger's ptr is the memory here, not the node. */
+/* Adds a memory allocation node. The ledger's ptr column has the address of the memory, not the
+ * node. */
 CUresult add_alloc(struct call *call, NODE_ARGUMENTS, CUDA_MEM_ALLOC_NODE_PARAMS *p)
 {
 	if (!p || !p->bytesize || p->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||

@@ -1,4 +1,4 @@
-/* What the files that add nodes to graphs share. */
+/* Functions shared by the files that add nodes to graphs. */
 #ifndef SIMCUDA_NODES_H
 #define SIMCUDA_NODES_H
 

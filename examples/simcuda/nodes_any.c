@@ -1,10 +1,11 @@
-/* Nodes whose type is an argument, nodes of events, semaphores and values, and changes of nodes. */
+/* cuGraphAddNode, whose node type is an argument; nodes for events, semaphores and memory
+ * operations; and updates of nodes. */
 #include "graph.h"
 
 #include "memory.h"
 #include "nodes.h"
 
-/* A batch of values is one node without an effect. */
+/* Semaphore and batch memory operation nodes have no effect. */
 #define EMPTY_NODE(fn, type)                                                        \
 	EXPORT CUresult fn(NODE_ARGUMENTS, const type *nodeParams)                  \
 	{                                                                           \
@@ -41,7 +42,7 @@ EXPORT CUresult cuGraphAddHostNode(NODE_ARGUMENTS, const CUDA_HOST_NODE_PARAMS *
 	return END();
 }
 
-/* ---- the type is an argument ---- */
+/* ---- cuGraphAddNode ---- */
 
 static void take(struct call *call, const CUgraphNodeParams *p)
 {
@@ -99,9 +100,9 @@ EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, cons
 	return END();
 }
 
-/* ---- changes ---- */
+/* ---- updates of nodes ---- */
 
-/* All kernels take the same time, so that a changed one needs nothing but a check. */
+/* Checks new kernel parameters. Nothing else changes, because all kernels take the same time. */
 static CUresult change_kernel(struct call *call, struct object *node)
 {
 	CUresult result = node && node->node.op->kind == OP_KERNEL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -161,7 +162,7 @@ EXPORT CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNo
 	return END();
 }
 
-/* A disabled node still takes its time. */
+/* Checks a node and its new state. A disabled node still takes its time in simcuda. */
 EXPORT CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled)
 {
 	BEGIN(cuGraphNodeSetEnabled, NEEDS_CONTEXT, .ptr = H(hGraphExec), .src_ptr = H(hNode), .value = isEnabled);

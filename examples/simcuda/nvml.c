@@ -1,4 +1,4 @@
-/* libnvidia-ml.so.1: answers that follow the simulated work. */
+/* libnvidia-ml.so.1: the simulated NVML, whose values follow the simulated work. */
 #include "nvml_device.h"
 
 #include "identity.h"
@@ -12,7 +12,7 @@
 static struct nvmlDevice_st devices[MAX_DEVICES];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int users; /* calls of nvmlInit without nvmlShutdown yet */
+static int users; /* calls of nvmlInit not yet matched by nvmlShutdown */
 
 static nvmlReturn_t init(void)
 {
@@ -96,7 +96,7 @@ EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
 	return result ? result : copy_text(version, length, "13." DRIVER_VERSION);
 }
 
-/* Works without nvmlInit in the real library too. */
+/* Works without nvmlInit, as in the real library. */
 EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *cudaDriverVersion)
 {
 	if (!cudaDriverVersion)
@@ -157,7 +157,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *de
 	return NVML_ERROR_NOT_FOUND;
 }
 
-/* What every question about a device begins with. */
+/* Checks the library, the device handle and the output pointer. Returns an error that
+ * SIMCUDA_NVML sets for the function. */
 nvmlReturn_t asked_for(const char *function, nvmlDevice_t device, const void *out)
 {
 	nvmlReturn_t result = ready(out);
@@ -173,7 +174,7 @@ nvmlReturn_t look_for(const char *function, nvmlDevice_t device, const void *out
 	if (result)
 		return result;
 	pthread_mutex_lock(&lock);
-	watch_open(); /* the first CUDA process may have started only now */
+	watch_open(); /* the first CUDA process may have started since the last query */
 	watch_device(device->ordinal, use, list, max);
 	pthread_mutex_unlock(&lock);
 	return NVML_SUCCESS;
@@ -227,7 +228,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *
 		return result;
 	memset(pci, 0, sizeof(*pci));
 	pci->bus = identity_pci_bus(device->ordinal);
-	pci->pciDeviceId = 0x233510de; /* an H200's; tools look the vendor up in the low half */
+	/* PCI ID of an H200. Tools read the vendor from the low half. */
+	pci->pciDeviceId = 0x233510de;
 	snprintf(pci->busIdLegacy, sizeof(pci->busIdLegacy), "0000:%02X:00.0", pci->bus & 0xff);
 	snprintf(pci->busId, sizeof(pci->busId), "00000000:%02X:00.0", pci->bus & 0xff);
 	return NVML_SUCCESS;

@@ -1,4 +1,4 @@
-/* Answers that a test gives NVML, read from the file that SIMCUDA_NVML names. */
+/* Overrides of NVML values, read from the file that SIMCUDA_NVML names. */
 #include "nvml_device.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ static nvmlReturn_t parse(char *text, double *values, int n)
 	return NVML_SUCCESS;
 }
 
-/* What follows the key in a line about it, NULL if it is about something else. */
+/* Returns the text after the key if the line is for this device and key, else NULL. */
 static char *about(char *line, int device, const char *key)
 {
 	char *slash = strchr(line, '/');

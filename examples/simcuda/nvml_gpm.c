@@ -1,4 +1,4 @@
-/* NVML: performance monitoring, which compares two samples, and events. */
+/* NVML: GPU performance monitoring (GPM), which compares two samples, and events. */
 #include "nvml_device.h"
 
 #include "config.h"
@@ -50,7 +50,8 @@ EXPORT nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t sample
 	return result;
 }
 
-/* While a simulated kernel runs, half of the SMs are busy with FP32 and a quarter of the bandwidth is used; links are idle. */
+/* Returns the default value of a metric, or -1 if it is not supported. While a kernel runs, half
+ * of the SMs run FP32 and a quarter of the memory bandwidth is used. Links are idle. */
 static double usual(unsigned int metric, double busy)
 {
 	switch (metric) {
@@ -106,7 +107,7 @@ EXPORT nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long 
 	return result;
 }
 
-/* An event is that the answer "xid" of a device has become another. */
+/* Waits for an Xid event. An event occurs when the value "xid" in the SIMCUDA_NVML file changes. */
 EXPORT nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeoutms)
 {
 	nvmlReturn_t result = ready(data);

@@ -1,10 +1,10 @@
-/* NVML: what does not follow the simulated work: links, limits, modes, health. A healthy server card without NVLink and fan,
- * unless SIMCUDA_NVML says otherwise. */
+/* NVML: values that do not depend on the simulated work: links, limits, modes and health. The
+ * defaults describe a healthy server card without NVLink and fan. SIMCUDA_NVML overrides them. */
 #include "nvml_device.h"
 
 #include <stddef.h>
 
-/* A function of a device and one place for a number. */
+/* Defines a function with a device and one output number. */
 #define NUMBER(function, type, usually) \
 	EXPORT nvmlReturn_t function(nvmlDevice_t device, type *out) \
 	{ \
@@ -15,7 +15,8 @@
 		return answered(device, out); \
 	}
 
-/* The same of a device and one argument. A number below 0: not supported, unless a test gives one. */
+/* Defines a function with a device, one argument and one output number. A negative default means
+ * "not supported", unless SIMCUDA_NVML sets a value. */
 #define NUMBER_OF(function, argument_type, type, usually) \
 	EXPORT nvmlReturn_t function(nvmlDevice_t device, argument_type argument, type *out) \
 	{ \
@@ -75,7 +76,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Mem
 	return result;
 }
 
-/* Utilization of an engine that the simulated work does not use. */
+/* Defines a utilization query for an engine that simulated work does not use. */
 #define ENGINE(function) \
 	EXPORT nvmlReturn_t function(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs) \
 	{ \
@@ -92,7 +93,7 @@ ENGINE(nvmlDeviceGetDecoderUtilization)
 ENGINE(nvmlDeviceGetJpgUtilization)
 ENGINE(nvmlDeviceGetOfaUtilization)
 
-/* Fills n places in order. */
+/* Overrides n values, then stores each in its output variable. */
 static nvmlReturn_t numbers(nvmlDevice_t device, const char *function, double *values, unsigned int **out, int n)
 {
 	nvmlReturn_t result = answer(device->ordinal, function, values, n);
@@ -145,7 +146,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t 
 	return answered(device, current);
 }
 
-/* All devices hang on one PCIe host bridge. */
+/* All devices share one PCIe host bridge. */
 EXPORT nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device1, nvmlDevice_t device2, int *level)
 {
 	nvmlReturn_t result = asked(device1, level);
@@ -156,21 +157,23 @@ EXPORT nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device1, nv
 	return result;
 }
 
-/* The key has both arguments in one number: nvmlDeviceGetTotalEccErrors:11 is uncorrected (1) and aggregate (1). */
+/* The key encodes both arguments in one number. nvmlDeviceGetTotalEccErrors:11 is uncorrected
+ * (1) and aggregate (1). */
 EXPORT nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, int errorType, int counterType, unsigned long long *count)
 {
 	nvmlReturn_t result = asked(device, count);
 	return result ? result : number_of(device, __func__, errorType * 10 + counterType, 0, count, sizeof(*count));
 }
 
-/* Here too: 10 times the link, and the counter. */
+/* The key encodes both arguments as 10 × link + counter. */
 EXPORT nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned int link, int counter, unsigned long long *value)
 {
 	nvmlReturn_t result = asked(device, value);
 	return result ? result : number_of(device, __func__, (long)link * 10 + counter, -1, value, sizeof(*value));
 }
 
-/* Cards that remap rows retire no pages; the value is how many there are. */
+/* Cards that remap rows retire no pages, so the default is "not supported". A value sets the
+ * number of retired pages. */
 EXPORT nvmlReturn_t nvmlDeviceGetRetiredPages(nvmlDevice_t device, int cause, unsigned int *count, unsigned long long *addresses)
 {
 	unsigned int pages;

@@ -1,4 +1,4 @@
-/* NVML: devices that SIMCUDA_MIG divides. The simulated driver does not know of them. */
+/* NVML: MIG devices from SIMCUDA_MIG. The simulated driver ignores MIG. */
 #include "nvml_device.h"
 
 #include "config.h"
@@ -9,14 +9,15 @@
 static struct nvmlDevice_st parts[MAX_DEVICES][MAX_MIG];
 static struct config config;
 
-enum { FIRST_INSTANCE = 7 }; /* of small profiles; the real driver's numbers do not begin at 0 either */
+/* First GPU instance ID of small profiles. IDs do not start at 0 in the real driver either. */
+enum { FIRST_INSTANCE = 7 };
 
 void mig_init(void)
 {
 	for (int d = 0; d < MAX_DEVICES; d++)
 		for (int p = 0; p < MAX_MIG; p++)
 			parts[d][p] = (struct nvmlDevice_st){d, p};
-	config = (struct config){0}; /* the next to open may find another environment */
+	config = (struct config){0}; /* the next nvmlInit may read a different environment */
 	config_read(&config);
 }
 
@@ -94,6 +95,6 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned
 	nvmlReturn_t result = ready(id);
 	if (result || !is_mig(device))
 		return result ? result : NVML_ERROR_INVALID_ARGUMENT;
-	*id = 0; /* one in each */
+	*id = 0; /* each GPU instance has one compute instance */
 	return NVML_SUCCESS;
 }

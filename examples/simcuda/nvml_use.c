@@ -1,4 +1,5 @@
-/* NVML: what follows the simulated work: memory, utilization, power, temperature, clocks, processes. */
+/* NVML: values that follow the simulated work: memory, utilization, power, temperature, clocks
+ * and processes. */
 #include "nvml_device.h"
 
 #include <string.h>
@@ -17,7 +18,7 @@ static unsigned int between(unsigned int idle, unsigned int busy, double share)
 
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
-	if (is_mig(device) && memory) { /* which part the work is in is not simulated */
+	if (is_mig(device) && memory) { /* simcuda does not assign work to MIG devices */
 		*memory = (nvmlMemory_t){mig_memory(device), mig_memory(device), 0};
 		return NVML_SUCCESS;
 	}
@@ -54,7 +55,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
 	nvmlReturn_t result = look(device, utilization, &use);
 	if (result)
 		return result;
-	/* What share of its busy time a kernel uses memory is not simulated: half. */
+	/* The simulation has no memory traffic: memory utilization is half of the GPU
+	 * utilization. */
 	double values[] = {between(0, 100, use.busy), between(0, 50, use.busy)};
 	result = answer(device->ordinal, __func__, values, 2);
 	*utilization = (nvmlUtilization_t){(unsigned)values[0], (unsigned)values[1]};
@@ -71,7 +73,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *p
 	return answered(device, power);
 }
 
-/* Millijoules since boot: idle power all the time, the rest while work ran. */
+/* Returns millijoules since boot: idle power all the time, plus active power while work ran. */
 EXPORT nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *energy)
 {
 	struct device_use use;
@@ -136,12 +138,12 @@ static nvmlReturn_t processes(const char *function, nvmlDevice_t device, unsigne
 	*count = n;
 	if (n > room || (n > 0 && !infos))
 		return NVML_ERROR_INSUFFICIENT_SIZE;
-	for (unsigned int i = 0; i < n; i++) /* 0xffffffff: not a MIG device */
+	for (unsigned int i = 0; i < n; i++) /* 0xffffffff: no MIG instance */
 		infos[i] = (nvmlProcessInfo_t){list[i].pid, list[i].bytes, 0xffffffffu, 0xffffffffu};
 	return NVML_SUCCESS;
 }
 
-/* One sample per process, taken now; the real driver has a buffer of them. */
+/* Returns one sample per process, taken now. The real driver returns a buffer of samples. */
 EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *utilization,
 						    unsigned int *count, unsigned long long lastSeenTimeStamp)
 {
@@ -151,7 +153,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlPro
 	nvmlReturn_t result = look_for(__func__, device, count, &use, list, MAX_PROCESSES);
 	if (result)
 		return result;
-	(void)lastSeenTimeStamp; /* now is later */
+	(void)lastSeenTimeStamp; /* the sample is always newer */
 	unsigned int n = (unsigned)(use.processes < MAX_PROCESSES ? use.processes : MAX_PROCESSES), room = *count;
 	*count = n;
 	if (n == 0)

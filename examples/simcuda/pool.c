@@ -1,14 +1,13 @@
-/*
- * Memory pools and stream-ordered memory. What is freed in stream order stays in its pool; a synchronisation gives back what the
- * pool holds beyond its release threshold, which is 0 unless somebody sets it.
- */
+/* Memory pools and stream-ordered allocation. Memory freed in stream order stays in its pool. A
+ * synchronising call releases the pool's idle memory beyond the release threshold, which is 0 by
+ * default. */
 #include "graph.h"
 
 #include "memory.h"
 #include "space.h"
 #include "state.h"
 
-/* ---- the bytes ---- */
+/* ---- accounting of bytes ---- */
 
 static uint64_t reserved(const struct object *pool)
 {
@@ -46,7 +45,7 @@ void pools_release_locked(struct device *d, bool all)
 
 void pools_trim(struct device *d)
 {
-	/* Nearly always there is nothing to do, and synchronising threads should not queue for that. */
+	/* Skip the lock in the usual case of nothing to release. */
 	if (!__atomic_load_n(&d->excess, __ATOMIC_RELAXED))
 		return;
 	pthread_mutex_lock(&d->lock);
@@ -54,7 +53,7 @@ void pools_trim(struct device *d)
 	pthread_mutex_unlock(&d->lock);
 }
 
-/* A destroyed pool ends with its last allocation. */
+/* Frees a destroyed pool after its last allocation. */
 static void end_if_empty(struct object *pool)
 {
 	struct device *d = pool->pool.device;
@@ -81,7 +80,8 @@ static bool charge(struct device *d, struct object *pool, uint64_t size)
 	uint64_t reused = size < pool->pool.idle ? size : pool->pool.idle;
 	if (pool->pool.max_size && (size > pool->pool.max_size || pool->pool.used > pool->pool.max_size - size))
 		return false;
-	pool->pool.idle -= reused; /* or making room below could give it to the device */
+	/* Reserve the idle bytes first: the charge below may release the pool's idle memory. */
+	pool->pool.idle -= reused;
 	if (!memory_charge_locked(d, size - reused)) {
 		pool->pool.idle += reused;
 		pools_recount_locked(d);
@@ -96,7 +96,8 @@ static bool charge(struct device *d, struct object *pool, uint64_t size)
 	return true;
 }
 
-/* From the device's current pool if none is given; 0 bytes are fine and give 0. */
+/* Allocates from the given pool, or from the device's current pool if pool is NULL. A request of
+ * 0 bytes succeeds and gives address 0. */
 CUresult pool_take(struct object *owner, struct object *pool, size_t bytes, CUdeviceptr *out)
 {
 	if (!out)
@@ -128,7 +129,8 @@ CUresult pool_take(struct object *owner, struct object *pool, size_t bytes, CUde
 	return b ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Takes plain allocations too, as the real driver does: their bytes come back at the next synchronisation all the same. */
+/* Frees memory in stream order. Accepts plain allocations too, as the real driver does. Their
+ * bytes also stay reserved until the next synchronisation. */
 CUresult pool_free(CUdeviceptr address)
 {
 	if (!address)
@@ -160,7 +162,7 @@ CUresult pool_free(CUdeviceptr address)
 	return ok ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* ---- stream order; a capturing stream gets nodes instead ---- */
+/* ---- stream-ordered calls; on a capturing stream they add graph nodes ---- */
 
 static CUresult capture_take(struct lane *lane, size_t bytes, CUdeviceptr *out)
 {
@@ -202,7 +204,7 @@ static struct object *pool_of(CUmemoryPool pool)
 	return o && !o->pool.dying ? o : NULL;
 }
 
-/* Only the exporter of a pool allocates from it. */
+/* Returns false for an imported pool: only its exporter may allocate from it. */
 static bool can_allocate(const struct object *pool)
 {
 	return pool && !pool->pool.imported;
@@ -245,7 +247,7 @@ MEM_ALLOC_FROM_POOL_ASYNC(cuMemAllocFromPoolAsync_ptsz, PER_THREAD)
 MEM_FREE_ASYNC(cuMemFreeAsync, LEGACY)
 MEM_FREE_ASYNC(cuMemFreeAsync_ptsz, PER_THREAD)
 
-/* ---- pools ---- */
+/* ---- pool objects ---- */
 
 struct object *pool_new(struct device *d, uint64_t max_size)
 {
@@ -338,7 +340,8 @@ EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 	return END();
 }
 
-/* The first three attributes are ints, the others 64 bit; of the statistics, only high water marks can be set, and only to 0. */
+/* Sets an attribute. The first three attributes are ints, the others are 64-bit. Of the
+ * statistics, only high-water marks can be set, and only to 0. */
 static CUresult set_attribute(struct object *pool, CUmemPool_attribute which, const void *value, uint64_t wide)
 {
 	CUresult result = CUDA_SUCCESS;

@@ -1,7 +1,6 @@
-/*
- * Pools of other processes. A pool travels as a file descriptor, an allocation of it as 64 bytes with its number in the shared state.
- * As with driver 580, importing an allocation again gives the same address, and cuMemFree ends it, however often it was imported.
- */
+/* Pools of other processes. A pool is passed as a file descriptor. An allocation is passed as 64
+ * bytes, which contain its export number in the shared state. Importing an allocation twice
+ * gives the same address, and one cuMemFree ends both imports, as in driver 580. */
 #include "memory.h"
 
 #include "space.h"
@@ -141,7 +140,7 @@ EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map
 	return END();
 }
 
-/* ---- pools by location, from CUDA 13.0 on ---- */
+/* ---- pools by location (since CUDA 13.0) ---- */
 
 static struct device *located(const CUmemLocation *location, CUmemAllocationType type)
 {
@@ -193,6 +192,7 @@ EXPORT CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType typ
 EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
 	BEGIN(cuDeviceGraphMemTrim, NEEDS_INIT, .value = device);
-	DO(device_of(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE); /* graphs keep nothing here */
+	/* simcuda's graphs keep no free memory */
+	DO(device_of(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE);
 	return END();
 }

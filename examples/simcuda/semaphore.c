@@ -1,4 +1,5 @@
-/* Semaphores of other APIs, checkpoints of other processes, and waiting for writes of network cards: nothing is behind them here. */
+/* External semaphores, checkpoints of processes, and flushes of GPUDirect RDMA writes. simcuda
+ * checks the arguments and does nothing. */
 #include "graph.h"
 
 #include <fcntl.h>
@@ -14,7 +15,7 @@ static CUresult import(struct call *call, CUexternalSemaphore *out, const CUDA_E
 	struct object *o = object_new(SEMAPHORE, NULL);
 	if (!o)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	o->semaphore.fd = desc->handle.fd; /* from now on it belongs to the driver */
+	o->semaphore.fd = desc->handle.fd; /* the driver owns the descriptor from now on */
 	*out = (CUexternalSemaphore)o;
 	call->ptr = H(o);
 	return CUDA_SUCCESS;
@@ -43,7 +44,7 @@ EXPORT CUresult cuDestroyExternalSemaphore(CUexternalSemaphore extSem)
 	return END();
 }
 
-/* Waits are over at once, as those for values in memory are. */
+/* Signals or waits for external semaphores. Waits end at once, like cuStreamWaitValue. */
 static CUresult pass(struct lane *lane, const CUexternalSemaphore *list, const void *params, unsigned int n)
 {
 	struct op op = {.kind = OP_EMPTY};

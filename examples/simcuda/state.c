@@ -1,4 +1,4 @@
-/* The driver's half of the shared state: one slot per process. */
+/* The driver's side of the shared state: one slot per process. */
 #include "state.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 
 static struct state *shared;
 static struct state_slot *mine;
-/* Work must be booked somewhere when the file cannot be had; then NVML does not see this process. */
+/* Counters of a process that cannot use the state file. NVML does not see such a process. */
 static struct state_slot unseen;
 
 struct state *state_shared(void)
@@ -64,7 +64,8 @@ static struct state_slot *claim(void)
 
 static struct state *map(const char *path)
 {
-	/* Without O_CREAT first: opening another user's file in a sticky folder with O_CREAT is forbidden (fs.protected_regular). */
+	/* First open without O_CREAT: in a sticky directory, O_CREAT fails for another user's
+	 * file (fs.protected_regular). */
 	int fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -110,13 +111,14 @@ void state_leave(void)
 	if (!shared || mine == &unseen)
 		return;
 	struct state_slot *slot = mine;
-	mine = &unseen; /* threads that outlive the exit handlers go on booking, unseen */
+	/* Threads that outlive the exit handlers update counters that NVML does not see. */
+	mine = &unseen;
 	atomic_store(&slot->pid, SLOT_CHANGING);
 	retire(slot);
 	atomic_store(&slot->pid, SLOT_FREE);
 }
 
-/* The slot belongs to the parent. */
+/* The parent still uses the shared slot. */
 void state_after_fork(void)
 {
 	shared = NULL;
@@ -135,14 +137,15 @@ static void book(struct state_device *d, uint64_t start, uint64_t end)
 		do {
 			uint64_t old_epoch = old >> BUCKET_BUSY_BITS;
 			if (old_epoch > epoch)
-				break; /* already used for later work */
+				break; /* the bucket already has later work */
 			new = old_epoch == epoch ? old + part : (epoch << BUCKET_BUSY_BITS) | part;
 		} while (!atomic_compare_exchange_weak(bucket, &old, new));
 		start += part;
 	}
 }
 
-/* Streams overlap, a device is busy only once: only time that no earlier work has claimed counts. */
+/* Adds busy time of a device. Work on parallel streams counts once: only time after the end of
+ * earlier work is added. */
 void state_busy(int device, uint64_t start, uint64_t end)
 {
 	struct state_device *d = &mine->devices[device];

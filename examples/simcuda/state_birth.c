@@ -18,7 +18,8 @@ uint64_t state_birth(pid_t pid)
 	if (n <= 0)
 		return 0;
 	text[n] = 0;
-	char *field = strrchr(text, ')'); /* a command may contain spaces and parentheses; it is field 2 */
+	/* The command name is field 2. It may contain spaces and parentheses. */
+	char *field = strrchr(text, ')');
 	if (!field || field[1] == 0 || field[2] == 'Z')
 		return 0;
 	for (int i = 2; field && i < 22; i++)

@@ -1,4 +1,5 @@
-/* Memory that processes share by number: the driver's IPC handles and shareable handles carry one. */
+/* Exports: memory that processes share by number. IPC handles and shareable handles contain the
+ * number. */
 #include "state.h"
 
 #include <unistd.h>

@@ -1,7 +1,6 @@
-/*
- * storm: a given number of random calls over everything simcuda has, from several threads; most are valid, some fail on purpose.
- * Tests compare what a recorder saw with the ledger, and measure how much it costs.
- */
+/* storm: makes a given number of random calls to nearly all simulated functions, from several
+ * threads. Most calls are valid, some fail on purpose. Tests compare a recording with the
+ * ledger; benchmarks measure the recorder's overhead. */
 #include "storm.h"
 
 #include <dlfcn.h>
@@ -17,10 +16,11 @@ enum { THREADS_MAX = 256, DEVICES_MAX = 8 };
 
 struct api api;
 
-static pthread_barrier_t barrier; /* passed twice: everybody is set up; go */
+/* Passed twice: after the set-up of all threads, and at the start of the calls. */
+static pthread_barrier_t barrier;
 static CUcontext contexts[DEVICES_MAX];
 static int devices;
-static double ns_per_call; /* of one thread; 0 = as fast as it goes */
+static double ns_per_call; /* per thread; 0 = no rate limit */
 
 static void usage(void)
 {
@@ -52,7 +52,8 @@ static double now_ns(void)
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* Sleeping for less than a millisecond is mostly overhead, so a thread runs ahead by that much and then rests. */
+/* Limits the rate of calls. Short sleeps are inaccurate, so a thread sleeps only when it is 1 ms
+ * or more ahead. */
 static void keep_pace(const struct worker *w, double start)
 {
 	double ahead = start + (double)w->made * ns_per_call - now_ns();
@@ -78,7 +79,7 @@ static void *run(void *argument)
 	return NULL;
 }
 
-/* Until somebody writes a byte or closes our stdin. */
+/* Waits until stdin has a byte or is closed. */
 static void wait_for_stdin(void)
 {
 	char byte;
@@ -141,7 +142,10 @@ int main(int argc, char **argv)
 	pthread_barrier_init(&barrier, NULL, (unsigned)n + 1);
 	for (long i = 0; i < n; i++) {
 		struct worker *w = &workers[i];
-		/* An odd multiplier keeps the streams of neighbouring seeds and threads apart, and the state never 0. */
+		/*
+		 * An odd multiplier makes neighbouring seeds and threads differ; `
+		 * 1` keeps the random state non-zero.
+		 */
 		w->random = ((uint64_t)seed * 1000003 + (uint64_t)i + 1) * 0x9e3779b97f4a7c15ull | 1;
 		w->left = calls / n + (i < calls % n);
 		w->device = (CUdevice)(i % devices);

@@ -1,10 +1,11 @@
-/* The random calls. What is called depends on the seed alone, never on a result that another thread or the clock could change. */
+/* The random calls of storm. The choice of calls depends only on the seed, not on results that
+ * vary with other threads or the clock. */
 #include "storm.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Named frames for the stacks that recorders take. */
+/* Functions that recorders see as named stack frames. */
 #define STACK_FRAME __attribute__((noinline))
 
 const char storm_ptx[] =
@@ -29,7 +30,7 @@ enum { UNKNOWN_POINTER = 0xdead000 };
 #define HUGE_BYTES ((size_t)1 << 50)
 #define UNKNOWN_HANDLE 0xbad0
 
-/* Whether work is over already is a matter of time. */
+/* Accepts CUDA_SUCCESS and CUDA_ERROR_NOT_READY: completion depends on time. */
 #define EXPECT_DONE_OR_NOT(fn, ...)                                                             \
 	do {                                                                                    \
 		CUresult got = CALL(fn, __VA_ARGS__);                                           \
@@ -153,7 +154,7 @@ STACK_FRAME static void give(struct worker *w)
 	w->live[i] = w->live[--w->live_len];
 	if (by == FREE_HOST)
 		EXPECT(CUDA_SUCCESS, cuMemFreeHost, (void *)(uintptr_t)address);
-	else if (by == FREE || which == 0) /* the plain free takes the pool's pointers too */
+	else if (by == FREE || which == 0) /* cuMemFree accepts pool memory too */
 		EXPECT(CUDA_SUCCESS, cuMemFree_v2, address);
 	else if (which < 3)
 		EXPECT(CUDA_SUCCESS, cuMemFreeAsync, address, any_stream(w));
@@ -228,7 +229,8 @@ STACK_FRAME static void change_context(struct worker *w)
 		return;
 	case 2: EXPECT(CUDA_SUCCESS, cuCtxSetCurrent, w->context); return;
 	}
-	/* The handle of a destroyed context is never used again, so a storm of these would use the simulator's handles up. */
+	/* Rarely create contexts: simcuda never reuses a context handle, so many contexts would
+	 * exhaust the slab. */
 	if (below(w, 64)) {
 		EXPECT(CUDA_SUCCESS, cuCtxGetCurrent, &c);
 		return;
@@ -289,7 +291,7 @@ void worker_act(struct worker *w)
 		return;
 	}
 	uint32_t which = below(w, 100);
-	/* Near the end only what is one call long and takes nothing. */
+	/* Near the end, make only single calls that allocate nothing. */
 	if (w->left <= w->live_len + STORY_MAX || which < 51)
 		launch(w);
 	else if (which < 61)
@@ -339,7 +341,7 @@ void worker_set_up(struct worker *w, CUdevice device, CUcontext context)
 			continue;
 		}
 		MUST(cuLibraryGetKernel, &kernel, library, storm_kernels[i]);
-		if (i % 4) /* a kernel handle can be launched as it is */
+		if (i % 4) /* the other kernels stay kernel handles, which can be launched too */
 			w->functions[i] = (CUfunction)kernel;
 		else
 			MUST(cuKernelGetFunction, &w->functions[i], kernel);

@@ -1,7 +1,8 @@
-/* The longer stories that storm tells: each leaves nothing behind, and none is longer than STORY_MAX calls. */
+/* Sequences of calls for storm. Each sequence frees all that it allocates, and makes at most
+ * STORY_MAX calls. */
 #include "storm.h"
 
-/* Named frames for the stacks that recorders take. */
+/* Functions that recorders see as named stack frames. */
 #define STACK_FRAME __attribute__((noinline))
 
 enum { GRANULE = 2 << 20, PITCH = 512, ROWS = 8 };
@@ -127,7 +128,8 @@ STACK_FRAME static void set_shapes(struct worker *w)
 	}
 }
 
-/* In a context of the thread's own: other threads synchronise with the common one, which would spoil a capture in it. */
+/* Captures in a context of the thread's own. Other threads synchronise with the common context,
+ * which would invalidate the capture. */
 STACK_FRAME static void capture_and_replay(struct worker *w)
 {
 	CUstream a = w->capturing[0], b = w->capturing[1];
@@ -279,7 +281,7 @@ void worker_tell_story(struct worker *w)
 {
 	static void (*const stories[])(struct worker *) = {
 		use_pool, grow_segment, use_array, capture_and_replay, build_graph, use_host_memory, link_and_list,
-		/* These are one call: more often. */
+		/* The functions below make one call each, so they are listed more often. */
 		copy_shapes, copy_shapes, copy_shapes, set_shapes, set_shapes, set_shapes, order_host_and_memory, order_host_and_memory,
 		order_host_and_memory, launch_together, launch_together,
 	};

@@ -1,4 +1,4 @@
-/* Streams. */
+/* Streams: creation, destruction, queries and synchronisation. */
 #include "graph.h"
 
 #include "memory.h"
@@ -26,12 +26,12 @@ EXPORT CUresult cuStreamCreate(CUstream *phStream, unsigned int Flags)
 EXPORT CUresult cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
 {
 	BEGIN(cuStreamCreateWithPriority, NEEDS_CONTEXT, .value = flags);
-	(void)priority; /* streams do not compete here */
+	(void)priority; /* streams have no priorities in simcuda */
 	DO(stream_create(&call, phStream, flags));
 	return END();
 }
 
-/* Returns at once: what was submitted still runs to its end on the device. */
+/* Destroys a stream without waiting: submitted work still completes. */
 static CUresult stream_destroy(CUstream stream)
 {
 	struct object *o = object_of(stream, STREAM);
@@ -55,7 +55,7 @@ STREAM_DESTROY(cuStreamDestroy_v2)
 static CUresult green_stream(struct call *call, CUstream *out, CUgreenCtx green, unsigned int flags)
 {
 	struct object *o = object_of(green, GREEN_CONTEXT);
-	/* The real driver wants streams that do not block, too. */
+	/* Only non-blocking streams are allowed, as in the real driver. */
 	if (!o || !o->green.made || flags != CU_STREAM_NON_BLOCKING)
 		return o ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_CONTEXT;
 	CUresult result = stream_create(call, out, flags);
