@@ -15,7 +15,7 @@ static const char *text(const char *name)
 
 static void refuse(const char *name, const char *value)
 {
-	fprintf(stderr, "simcuda: error: %s=%s: not a value for it\n", name, value);
+	fprintf(stderr, "simcuda: error: invalid value %s=%s\n", name, value);
 	_exit(1);
 }
 

@@ -66,7 +66,7 @@ void every_check(bool ok, const char *what)
 {
 	if (ok)
 		return;
-	fprintf(stderr, "every: not so: %s\n", what);
+	fprintf(stderr, "every: check failed: %s\n", what);
 	wrong++;
 }
 

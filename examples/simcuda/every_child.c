@@ -70,7 +70,7 @@ static void import_pool(struct gift *from, CUstream stream)
 	OK(cuMemPoolImportFromShareableHandle, &pool, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 	OK(cuMemPoolImportPointer, &p, pool, &from->pooled);
 	OK(cuMemPoolImportPointer, &again, pool, &from->pooled);
-	every_check(p == again, "imported again, memory has the same address");
+	every_check(p == again, "a second import of the allocation gives the same address");
 	OK(cuMemcpyDtoD_v2, p, every.here, 333);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcCloseMemHandle, p);
 	OK(cuMemFreeAsync, p, stream);
@@ -131,7 +131,7 @@ void every_shared(void)
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcOpenMemHandle_v2, &opened, nonsense, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcCloseMemHandle, p);
 	if (!send_gift(&mine) || !receive_gift(&theirs)) {
-		fprintf(stderr, "every: the other process is gone\n");
+		fprintf(stderr, "every: the child process ended before it shared its memory\n");
 		exit(1);
 	}
 	OK(cuIpcOpenMemHandle_v2, &opened, theirs.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
@@ -141,7 +141,7 @@ void every_shared(void)
 	OK(cuIpcCloseMemHandle, again);
 	import_pool(&theirs, every.streams[0]);
 	if (write(link_fd, "", 1) != 1)
-		perror("every: the other process");
+		perror("every: write to the child process");
 	OK(cuMemFreeAsync, pooled, NULL);
 	OK(cuMemPoolDestroy, pool);
 	OK(cuMemFree_v2, p);
@@ -153,6 +153,6 @@ void every_end_child(void)
 	close(link_fd);
 	if (waitpid(child, &status, 0) == child && status == 0)
 		return;
-	fprintf(stderr, "every: the other process failed (status 0x%x)\n", status);
+	fprintf(stderr, "every: the child process failed (status 0x%x)\n", status);
 	exit(1);
 }

@@ -126,7 +126,7 @@ void every_launch(void)
 	OK_AS(cuStreamAddCallback_ptsz, cuStreamAddCallback, s[2], callback, &ran, 0);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuLaunchHostFunc, s[3], NULL, &ran);
 	OK(cuCtxSynchronize);
-	every_check(ran == 4, "host functions have run");
+	every_check(ran == 4, "four host functions ran");
 }
 
 void every_graph(void)

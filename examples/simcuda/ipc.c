@@ -14,7 +14,7 @@
 struct handle {
 	uint64_t magic, id;
 };
-_Static_assert(sizeof(struct handle) <= sizeof(CUipcMemHandle), "a handle carries the number");
+_Static_assert(sizeof(struct handle) <= sizeof(CUipcMemHandle), "the simulated IPC handle fits into CUipcMemHandle");
 
 struct opened {
 	uint64_t id, address;

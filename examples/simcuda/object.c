@@ -11,7 +11,7 @@ union cell {
 	struct object object;
 	char bytes[OBJECT_BYTES];
 };
-_Static_assert(sizeof(union cell) == OBJECT_BYTES, "a cell holds any object");
+_Static_assert(sizeof(union cell) == OBJECT_BYTES, "a cell has OBJECT_BYTES");
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* Address space for all cells. Pages get memory when they are first used. */

@@ -17,7 +17,7 @@ struct ticket {
 	uint64_t magic, id;
 	int64_t device;
 };
-_Static_assert(sizeof(struct ticket) <= sizeof(CUmemPoolPtrExportData), "the data of a pointer carry it");
+_Static_assert(sizeof(struct ticket) <= sizeof(CUmemPoolPtrExportData), "the ticket fits into CUmemPoolPtrExportData");
 
 static CUresult export_pool(void *out, struct object *pool, CUmemAllocationHandleType type, unsigned long long flags)
 {

@@ -137,7 +137,7 @@ const struct line *ledger_last(const char *name)
 		free(lines);
 		return &found;
 	}
-	fprintf(stderr, "selftest: no %s in the ledger\n", name);
+	fprintf(stderr, "selftest: the ledger has no line of %s\n", name);
 	exit(1);
 }
 
@@ -236,7 +236,7 @@ int main(int argc, char **argv)
 	}
 	snprintf(command, sizeof(command), "rm -rf %s", folder);
 	if (system(command))
-		fprintf(stderr, "selftest: %s left behind\n", folder);
+		fprintf(stderr, "selftest: cannot delete the folder %s\n", folder);
 	if (failed) {
 		printf("simcuda selftest: %d of %d scenarios failed\n", failed, (int)SCENARIOS);
 		return 1;

@@ -211,7 +211,7 @@ struct object {
 		} green;
 	};
 };
-_Static_assert(offsetof(struct object, name) == 8, "recorders read the kernel name at handle+8");
+_Static_assert(offsetof(struct object, name) == 8, "recorders read the kernel name at offset 8 of a handle");
 
 bool objects_init(void);
 struct object *object_new(enum kind kind, struct object *context);

@@ -173,7 +173,7 @@ int main(int argc, char **argv)
 	if (wait)
 		wait_for_stdin();
 	if (unexpected && !getenv("SIMCUDA_FAIL")) {
-		fprintf(stderr, "storm: error: %ld calls returned what they should not\n", unexpected);
+		fprintf(stderr, "storm: error: %ld calls returned an unexpected result\n", unexpected);
 		return 1;
 	}
 	return 0;

@@ -1,4 +1,5 @@
-/* From a pointer to its device and block; and the C interface. */
+/* The allocator of all devices, which finds the device and the block of a pointer; and the C
+ * interface of simtorch.h. */
 #include "allocator.h"
 #include "simtorch.h"
 
@@ -25,7 +26,7 @@ private:
 	std::pair<DeviceCachingAllocator *, Block *> get_allocated_block(void *ptr, bool remove);
 };
 
-/* Never destroyed: programs free tensors until the very end. */
+/* Never destroyed: programs free tensors until the end of the process. */
 static NativeCachingAllocator &allocator = *new NativeCachingAllocator;
 
 void NativeCachingAllocator::init()
@@ -69,7 +70,7 @@ void NativeCachingAllocator::recordStream(void *ptr, CUstream stream)
 	owner->recordStream(block, stream);
 }
 
-/* What PyTorch's tensors have as their deleter. */
+/* The deleter of PyTorch's tensors. */
 FRAME static void local_raw_delete(void *ptr)
 {
 	allocator.free(ptr);
@@ -79,7 +80,8 @@ namespace {
 
 thread_local DeviceIndex current_device;
 
-/* A stream that is being captured, or was. It lives on, since blocks of its pool are known by it. */
+/* A stream that is or was captured. It is never destroyed, because blocks of its pool refer to
+ * it. */
 struct Graph {
 	DeviceCachingAllocator *owner;
 	CUstream stream;
@@ -95,7 +97,8 @@ DeviceCachingAllocator &here()
 	return *allocator.device_allocator.at((size_t)current_device);
 }
 
-/* Nothing that a C program could do about it. */
+/* Runs work. Prints an exception and exits the process, because C callers cannot handle
+ * exceptions. */
 template <typename Work> auto or_exit(Work work)
 {
 	try {
@@ -191,7 +194,7 @@ EXPORT void simtorch_snapshot(void)
 	});
 }
 
-/* ---- private pools, in the order in which torch.cuda.MemPool and CUDAGraph do it ---- */
+/* ---- private pools, with the call sequences of torch.cuda.MemPool and CUDAGraph ---- */
 
 EXPORT uint64_t simtorch_pool_create(void)
 {
@@ -274,7 +277,7 @@ EXPORT void simtorch_graph_destroy(uint64_t id)
 	});
 }
 
-/* What PyTorch's CPU allocator reports while a profiler wants to know of memory. */
+/* Reports CPU memory, as PyTorch's CPU allocator does while a profiler records memory. */
 static void report_host(void *ptr, int64_t bytes, size_t total)
 {
 	uint64_t start_ns = ledger::now();
@@ -291,7 +294,7 @@ EXPORT void simtorch_host_tensor(size_t bytes)
 	free(ptr);
 }
 
-/* ---- for tests ---- */
+/* ---- functions for tests ---- */
 
 EXPORT void simtorch_checkpoint(void)
 {
