@@ -37,7 +37,7 @@ build() {
 	mv "$output.new" "$output"
 }
 
-common="config.c identity.c state_birth.c"
+common="config.c identity.c process_start.c"
 libraries="-lpthread -ldl"
 api="cuda_sim.h cuda_sim_structs.h"
 build libcuda.so.1 "sim.h state.h space.h config.h identity.h memory.h graph.h nodes.h copy.h image.h $api" \
@@ -47,7 +47,7 @@ build libcuda.so.1 "sim.h state.h space.h config.h identity.h memory.h graph.h n
 	image.c module.c library.c link.c launch.c proc.c error.c" $library $link -Wl,-soname,libcuda.so.1
 ln -sf libcuda.so.1 "$out/libcuda.so"
 build libnvidia-ml.so.1 "nvml_sim.h nvml_device.h watch.h state.h config.h identity.h" \
-	"$common nvml.c nvml_use.c nvml_hardware.c nvml_mig.c nvml_gpm.c nvml_answers.c watch.c" $library $link -Wl,-soname,libnvidia-ml.so.1
+	"$common nvml.c nvml_use.c nvml_hardware.c nvml_mig.c nvml_gpm.c nvml_overrides.c watch.c" $library $link -Wl,-soname,libnvidia-ml.so.1
 build libcudart.so.13 "cudart_sim.h cudart_driver.h identity.h $api" \
 	"cudart.c cudart_driver.c cudart_kernels.c cudart_graph.c" $library $link -Wl,-soname,libcudart.so.13
 
@@ -57,7 +57,7 @@ build leak "$api" ../leak/leak.c $program -I.
 build verdicts "../verdicts/verdicts.h $api" \
 	"../verdicts/verdicts.c ../verdicts/leaks.c ../verdicts/caches.c ../verdicts/kinds.c ../verdicts/processes.c ../verdicts/faults.c" \
 	$program -I. -I../verdicts
-build storm "storm.h $api" "storm.c storm_calls.c storm_more.c" $program $rpath
+build storm "storm.h $api" "storm.c storm_calls.c storm_sequences.c" $program $rpath
 build torchrun "$api" torchrun.c $program $rpath
 build every "every.h $api" "every.c every_memory.c every_child.c every_copy.c every_hints.c every_work.c every_nodes.c every_module.c" $program $rpath
 build selftest "selftest.h cudart_sim.h nvml_sim.h $api" \

@@ -326,7 +326,7 @@ STREAM_BEGIN_CAPTURE_TO_GRAPH(cuStreamBeginCaptureToGraph_ptsz, PER_THREAD)
 
 /* Returns true if the origin stream has waited for every stream that joined the capture. Marks
  * all nodes that the origin's tail depends on; a joined stream's tail must be marked. */
-static bool joined(struct object *capture)
+static bool all_streams_joined(struct object *capture)
 {
 	struct node_set reached = {0};
 	uint32_t mark = ++last_mark;
@@ -361,7 +361,7 @@ static CUresult end_locked(struct call *call, struct queue *queue, CUgraph *out)
 	if (c->capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED && c->capture.thread != call->thread)
 		return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 	CUresult result = c->capture.invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
-			  : !joined(c)       ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+			  : !all_streams_joined(c)       ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
 					     : CUDA_SUCCESS;
 	*out = result ? NULL : (CUgraph)c->capture.graph;
 	call->ptr = H(*out);

@@ -366,7 +366,7 @@ static CUresult synchronize(struct object *context)
 	if (result)
 		return result;
 	wait_until(context->ctx.until);
-	host_wait(context->ctx.hosted);
+	host_wait(context->ctx.host_ticket);
 	pools_trim(context->ctx.device);
 	return CUDA_SUCCESS;
 }

@@ -61,7 +61,7 @@ static CUresult event_record(CUevent event, struct lane *lane, unsigned int flag
 	capture_forget_event(o);
 	uint64_t now = now_ns(), until = lane->queue->until;
 	o->event.done_at = until > now ? until : now;
-	o->event.hosted = lane->queue->hosted;
+	o->event.host_ticket = lane->queue->host_ticket;
 	return CUDA_SUCCESS;
 }
 
@@ -98,7 +98,7 @@ static CUresult event_query(CUevent event)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (o->event.captured)
 		return CUDA_ERROR_CAPTURED_EVENT;
-	return o->event.done_at > now_ns() || !host_done(o->event.hosted) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+	return o->event.done_at > now_ns() || !host_done(o->event.host_ticket) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuEventQuery(CUevent hEvent)
@@ -116,7 +116,7 @@ static CUresult event_synchronize(CUevent event)
 	if (o->event.captured)
 		return CUDA_ERROR_CAPTURED_EVENT;
 	wait_until(o->event.done_at);
-	host_wait(o->event.hosted);
+	host_wait(o->event.host_ticket);
 	pools_trim(o->context->ctx.device);
 	return CUDA_SUCCESS;
 }
@@ -167,7 +167,7 @@ static CUresult context_event(struct object *context, CUevent event, bool record
 	if (record) {
 		uint64_t now = now_ns(), until = context->ctx.until;
 		o->event.done_at = until > now ? until : now;
-		o->event.hosted = context->ctx.hosted;
+		o->event.host_ticket = context->ctx.host_ticket;
 	} else if (!config.instant) {
 		timeline_raise(&context->ctx.legacy.until, o->event.done_at);
 	}
@@ -177,7 +177,7 @@ static CUresult context_event(struct object *context, CUevent event, bool record
 static struct object *made_of(CUgreenCtx green)
 {
 	struct object *o = object_of(green, GREEN_CONTEXT);
-	return o ? o->green.made : NULL;
+	return o ? o->green.context : NULL;
 }
 
 #define CONTEXT_EVENT(fn, type, context_of, record)                                          \

@@ -70,18 +70,18 @@ void every_check(bool ok, const char *what)
 	wrong++;
 }
 
-unsigned int some_number(void)
+unsigned int unique_number(void)
 {
 	static unsigned int last = 1;
 	return ++last;
 }
 
-size_t some_bytes(void)
+size_t unique_bytes(void)
 {
-	return 1000 + 4 * (size_t)some_number();
+	return 1000 + 4 * (size_t)unique_number();
 }
 
-size_t some_big_bytes(void)
+size_t unique_big_bytes(void)
 {
 	static size_t last;
 	return ++last << 21;
@@ -206,7 +206,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	if (child)
-		return every_be_child() || wrong;
+		return every_run_child() || wrong;
 	if (wait) {
 		printf("ready %d\n", (int)getpid());
 		wait_for_stdin();

@@ -21,9 +21,9 @@ void every_note(const char *name, CUresult got, CUresult want, const char *file,
 void every_check(bool ok, const char *what);
 
 /* Numbers that no other call uses. A recording that mixes up two calls shows a wrong number. */
-size_t some_bytes(void);            /* small, a multiple of 4 */
-size_t some_big_bytes(void);        /* a multiple of 2 MiB */
-unsigned int some_number(void);
+size_t unique_bytes(void);          /* small, a multiple of 4 */
+size_t unique_big_bytes(void);      /* a multiple of 2 MiB */
+unsigned int unique_number(void);
 
 enum { STREAMS = 4, BUFFER = 1 << 20 };
 #define HUGE_BYTES ((size_t)1 << 50)
@@ -37,7 +37,7 @@ struct every {
 	CUlibrary library;
 	CUstream streams[STREAMS];        /* non-blocking streams */
 	CUevent event, join;
-	CUdeviceptr here, there;          /* device buffers for copies, BUFFER bytes each */
+	CUdeviceptr buffer_a, buffer_b;   /* device buffers for copies, BUFFER bytes each */
 	char *host;                       /* pinned memory, BUFFER bytes */
 	CUarray array;
 };
@@ -67,7 +67,7 @@ void every_tear_down(void);
 /* The child process of every: it opens memory that the parent shares, and shares memory with the
  * parent. */
 void every_start_child(void);
-int every_be_child(void);
+int every_run_child(void);
 void every_end_child(void);
 
 #endif

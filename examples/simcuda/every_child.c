@@ -29,38 +29,38 @@ void every_start_child(void)
 }
 
 /* The message with which a process shares its memory: IPC handle, pool and pool pointer. */
-struct gift {
+struct share_message {
 	CUipcMemHandle memory;
 	CUmemPoolPtrExportData pooled;
 	int pool_fd; /* file descriptor, valid in the sending process */
 };
 
-static bool send_gift(const struct gift *gift)
+static bool send_message(const struct share_message *share_message)
 {
-	return write(link_fd, gift, sizeof(*gift)) == sizeof(*gift);
+	return write(link_fd, share_message, sizeof(*share_message)) == sizeof(*share_message);
 }
 
-static bool receive_gift(struct gift *gift)
+static bool receive_message(struct share_message *share_message)
 {
-	return recv(link_fd, gift, sizeof(*gift), MSG_WAITALL) == sizeof(*gift);
+	return recv(link_fd, share_message, sizeof(*share_message), MSG_WAITALL) == sizeof(*share_message);
 }
 
 /* Creates a pool that other processes may import, with one allocation from it. */
-static CUdeviceptr share_pool(struct gift *gift, CUmemoryPool *pool)
+static CUdeviceptr share_pool(struct share_message *share_message, CUmemoryPool *pool)
 {
 	const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 				      .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 				      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUdeviceptr p = 0;
 	OK(cuMemPoolCreate, pool, &props);
-	OK(cuMemPoolExportToShareableHandle, &gift->pool_fd, *pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	OK(cuMemPoolExportToShareableHandle, &share_message->pool_fd, *pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 	OK(cuMemAllocFromPoolAsync, &p, 76543, *pool, NULL);
-	OK(cuMemPoolExportPointer, &gift->pooled, p);
+	OK(cuMemPoolExportPointer, &share_message->pooled, p);
 	return p;
 }
 
 /* Imports the other process's pool and its allocation twice. One free ends both imports. */
-static void import_pool(struct gift *from, CUstream stream)
+static void import_pool(struct share_message *from, CUstream stream)
 {
 	CUmemoryPool pool = NULL;
 	CUdeviceptr p = 0, again = 0;
@@ -71,7 +71,7 @@ static void import_pool(struct gift *from, CUstream stream)
 	OK(cuMemPoolImportPointer, &p, pool, &from->pooled);
 	OK(cuMemPoolImportPointer, &again, pool, &from->pooled);
 	every_check(p == again, "a second import of the allocation gives the same address");
-	OK(cuMemcpyDtoD_v2, p, every.here, 333);
+	OK(cuMemcpyDtoD_v2, p, every.buffer_a, 333);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcCloseMemHandle, p);
 	OK(cuMemFreeAsync, p, stream);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2, p);
@@ -84,16 +84,16 @@ static void import_pool(struct gift *from, CUstream stream)
 	close(fd);
 }
 
-int every_be_child(void)
+int every_run_child(void)
 {
-	struct gift mine, theirs;
+	struct share_message mine, theirs;
 	CUmemoryPool pool = NULL;
 	CUdeviceptr p = 0, opened = 0, pooled = 0;
 	CUcontext context = NULL;
 	CUdevice device;
 	char byte;
 	link_fd = STDIN_FILENO;
-	if (!receive_gift(&theirs))
+	if (!receive_message(&theirs))
 		return 0; /* the parent failed earlier */
 	OK(cuInit, 0);
 	OK(cuDeviceGet, &device, 0);
@@ -106,7 +106,7 @@ int every_be_child(void)
 	OK(cuMemsetD8_v2, opened, 1, 100);
 	OK(cuIpcCloseMemHandle, opened);
 	/* Keep the memory until the parent has opened and closed it. */
-	if (!send_gift(&mine) || read(link_fd, &byte, 1) != 1)
+	if (!send_message(&mine) || read(link_fd, &byte, 1) != 1)
 		return 1;
 	OK(cuMemFreeAsync, pooled, NULL);
 	OK(cuMemPoolDestroy, pool);
@@ -117,7 +117,7 @@ int every_be_child(void)
 
 void every_shared(void)
 {
-	struct gift mine, theirs;
+	struct share_message mine, theirs;
 	CUipcMemHandle nonsense = {{0}};
 	CUmemoryPool pool = NULL;
 	CUdeviceptr p = 0, pooled = 0, opened = 0, again = 0;
@@ -130,13 +130,13 @@ void every_shared(void)
 	FAILS(CUDA_ERROR_INVALID_CONTEXT, cuIpcOpenMemHandle_v2, &opened, mine.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcOpenMemHandle_v2, &opened, nonsense, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcCloseMemHandle, p);
-	if (!send_gift(&mine) || !receive_gift(&theirs)) {
+	if (!send_message(&mine) || !receive_message(&theirs)) {
 		fprintf(stderr, "every: the child process ended before it shared its memory\n");
 		exit(1);
 	}
 	OK(cuIpcOpenMemHandle_v2, &opened, theirs.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	OK(cuIpcOpenMemHandle, &again, theirs.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-	OK(cuMemcpyDtoD_v2, opened, every.here, 222);
+	OK(cuMemcpyDtoD_v2, opened, every.buffer_a, 222);
 	OK(cuIpcCloseMemHandle, opened);
 	OK(cuIpcCloseMemHandle, again);
 	import_pool(&theirs, every.streams[0]);

@@ -45,7 +45,7 @@ static void steps_free(struct steps *s)
 /* Appends the graph's nodes to the list of steps. A node depends only on earlier nodes, so the
  * order of creation is a valid order of execution. Stores the end of the last node in *end.
  * Returns false if out of memory. */
-static bool write_out(struct steps *s, const struct object *graph, uint64_t start, uint64_t *end)
+static bool append_steps(struct steps *s, const struct object *graph, uint64_t start, uint64_t *end)
 {
 	uint64_t *ends = calloc(graph->graph.len + 1, sizeof(*ends));
 	bool ok = ends != NULL;
@@ -68,7 +68,7 @@ static bool write_out(struct steps *s, const struct object *graph, uint64_t star
 			graph_memory_retain(step->op.memory);
 		if (step->op.kind == OP_GRAPH)
 			/* The recursive call may move the list, so step is invalid afterwards. */
-			ok = write_out(s, step->op.child, from, over);
+			ok = append_steps(s, step->op.child, from, over);
 		*end = *over > *end ? *over : *end;
 	}
 	free(ends);
@@ -81,7 +81,7 @@ static CUresult steps_of(CUgraph graph, struct steps **out)
 	if (!o || o->graph.capturing)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct steps *s = calloc(1, sizeof(*s));
-	if (!s || !write_out(s, o, 0, &s->ns)) {
+	if (!s || !append_steps(s, o, 0, &s->ns)) {
 		steps_free(s);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -226,8 +226,8 @@ EXPORT CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
 static void run_host(struct lane *lane, const struct op *op, uint64_t when)
 {
 	uint64_t ticket = host_enqueue(when, op->host.run, op->host.data);
-	timeline_raise(&lane->queue->hosted, ticket);
-	timeline_raise(&lane->context->ctx.hosted, ticket);
+	timeline_raise(&lane->queue->host_ticket, ticket);
+	timeline_raise(&lane->context->ctx.host_ticket, ticket);
 }
 
 static void run_step(struct lane *lane, const struct step *step, uint64_t launched)

@@ -60,8 +60,8 @@ static CUresult host_submit(struct lane *lane, const struct op *op)
 	uint64_t ticket = host_enqueue(lane_enqueue(lane, 0), op->host.run, op->host.data);
 	if (!ticket)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	timeline_raise(&lane->queue->hosted, ticket);
-	timeline_raise(&lane->context->ctx.hosted, ticket);
+	timeline_raise(&lane->queue->host_ticket, ticket);
+	timeline_raise(&lane->context->ctx.host_ticket, ticket);
 	return CUDA_SUCCESS;
 }
 

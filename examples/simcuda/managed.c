@@ -89,7 +89,7 @@ STREAM_ATTACH_MEM_ASYNC(cuStreamAttachMemAsync_ptsz, PER_THREAD)
 
 /* ---- batches of ranges ---- */
 
-static void take_ranges(struct call *call, const CUdeviceptr *ptrs, const size_t *sizes, size_t count)
+static void set_range_columns(struct call *call, const CUdeviceptr *ptrs, const size_t *sizes, size_t count)
 {
 	call->value = (int64_t)count;
 	if (ptrs && count)
@@ -120,7 +120,7 @@ static CUresult ranges(struct lane *lane, const CUdeviceptr *ptrs, const size_t 
 		BEGIN(fn, NEEDS_CONTEXT, .stream = H(hStream));                                                             \
 		(void)prefetchLocIdxs, (void)flags;                                                                         \
 		struct lane lane;                                                                                           \
-		take_ranges(&call, dptrs, sizes, count);                                                                    \
+		set_range_columns(&call, dptrs, sizes, count);                                                                    \
 		DO(lane_of_running(&call, hStream, zero, &lane));                                                           \
 		DO(ranges(&lane, dptrs, sizes, count, numPrefetchLocs ? prefetchLocs : NULL, true));                        \
 		return END();                                                                                               \
@@ -136,7 +136,7 @@ MEM_PREFETCH_BATCH(cuMemDiscardAndPrefetchBatchAsync_ptsz, PER_THREAD)
 		BEGIN(fn, NEEDS_CONTEXT, .stream = H(hStream));                                                            \
 		(void)flags;                                                                                               \
 		struct lane lane;                                                                                          \
-		take_ranges(&call, dptrs, sizes, count);                                                                   \
+		set_range_columns(&call, dptrs, sizes, count);                                                                   \
 		DO(lane_of_running(&call, hStream, zero, &lane));                                                          \
 		DO(ranges(&lane, dptrs, sizes, count, NULL, false));                                                       \
 		return END();                                                                                              \

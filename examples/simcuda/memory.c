@@ -110,13 +110,13 @@ CUresult memory_take(struct object *owner, uint64_t bytes, CUdeviceptr *out)
 	return b ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-uint64_t memory_place(struct device *d, uint64_t bytes, enum use use, void *of, struct object *owner)
+uint64_t memory_place(struct device *d, uint64_t bytes, enum block_use use, void *backing, struct object *owner)
 {
 	pthread_mutex_lock(&d->lock);
 	struct block *b = space_take(d->space, bytes);
 	if (b) {
 		b->use = (int)use;
-		b->of = of;
+		b->backing = backing;
 		b->owner = owner;
 	}
 	pthread_mutex_unlock(&d->lock);
@@ -136,7 +136,7 @@ void memory_unplace(struct device *d, uint64_t address)
 static void device_give(struct device *d, struct block *b)
 {
 	if (b->use == POOL_MEMORY)
-		pool_forget_locked(b->of, b->size);
+		pool_forget_locked(b->backing, b->size);
 	if (b->use == DEVICE_MEMORY || b->use == POOL_MEMORY)
 		d->used -= b->size;
 	if (b->exported)
@@ -197,7 +197,7 @@ CUresult memory_free(struct call *call, CUdeviceptr address)
 	wait_until(call->current->ctx.until);
 	pthread_mutex_lock(&d->lock);
 	struct block *b = space_find(d->space, address);
-	struct graph_memory *of_graph = b && b->use == GRAPH_MEMORY ? b->of : NULL;
+	struct graph_memory *of_graph = b && b->use == GRAPH_MEMORY ? b->backing : NULL;
 	bool ok = b && (b->use == DEVICE_MEMORY || b->use == POOL_MEMORY || b->use == EXTERNAL_MEMORY ||
 			 b->use == IMPORTED_MEMORY);
 	if (ok)

@@ -6,17 +6,17 @@
 
 /* How a block of device address space is used. A new block of the first two uses is charged to
  * the device. */
-enum use {
+enum block_use {
 	DEVICE_MEMORY,
-	POOL_MEMORY,     /* block->of is the pool */
-	/* block->of is a struct graph_memory, charged from a graph launch to the free */
+	POOL_MEMORY,     /* block->backing is the pool */
+	/* block->backing is a struct graph_memory, charged from a graph launch to the free */
 	GRAPH_MEMORY,
-	/* block->of is a struct opened: memory of another process, see ipc.c */
+	/* block->backing is a struct opened: memory of another process, see ipc.c */
 	OPENED_MEMORY,
 	EXTERNAL_MEMORY, /* memory of another API */
 	GLOBAL_MEMORY,   /* a variable of a module */
-	/* Memory of another process's pool; block->of is the number of the export in the shared
-	 * state. */
+	/* Memory of another process's pool; block->backing is the number of the export in the
+	 * shared state. */
 	IMPORTED_MEMORY,
 };
 
@@ -38,7 +38,7 @@ void memory_discharge_locked(struct device *device, uint64_t bytes);
 void memory_discharge(struct device *device, uint64_t bytes);
 /* Returns addresses without charging bytes: for memory that is free or charged elsewhere.
  * Returns 0 if no addresses are left. */
-uint64_t memory_place(struct device *device, uint64_t bytes, enum use use, void *of, struct object *owner);
+uint64_t memory_place(struct device *device, uint64_t bytes, enum block_use use, void *backing, struct object *owner);
 CUresult memory_take(struct object *owner, uint64_t bytes, CUdeviceptr *out);
 void memory_unplace(struct device *device, uint64_t address);
 
@@ -83,7 +83,7 @@ struct graph_memory *graph_memory_new(struct device *device, uint64_t bytes);
 struct graph_memory *graph_memory_at(uint64_t address); /* adds a reference */
 void graph_memory_retain(struct graph_memory *memory);
 void graph_memory_release(struct graph_memory *memory);
-CUresult graph_memory_begin(struct graph_memory *memory, bool again_is_fine);
+CUresult graph_memory_begin(struct graph_memory *memory, bool allow_live);
 bool graph_memory_end(struct graph_memory *memory); /* false if it was not allocated */
 
 #endif

@@ -48,7 +48,7 @@ EXPORT CUresult cuGraphAddEmptyNode(NODE_ARGUMENTS)
 	return END();
 }
 
-void take_kernel(struct call *call, const CUDA_KERNEL_NODE_PARAMS *p)
+void set_kernel_columns(struct call *call, const CUDA_KERNEL_NODE_PARAMS *p)
 {
 	const void *handle = p->func ? (const void *)p->func : (const void *)p->kern;
 	call->function = H(handle);
@@ -63,11 +63,11 @@ void take_kernel(struct call *call, const CUDA_KERNEL_NODE_PARAMS *p)
 }
 
 /* Converts the first version of the structure, which ends before the CUkernel. */
-void take_kernel_v1(struct call *call, const CUDA_KERNEL_NODE_PARAMS_v1 *p)
+void set_kernel_columns_v1(struct call *call, const CUDA_KERNEL_NODE_PARAMS_v1 *p)
 {
 	const CUDA_KERNEL_NODE_PARAMS wide = {p->func, p->gridDimX, p->gridDimY, p->gridDimZ, p->blockDimX, p->blockDimY,
 					      p->blockDimZ, p->sharedMemBytes, p->kernelParams, p->extra, NULL, NULL};
-	take_kernel(call, &wide);
+	set_kernel_columns(call, &wide);
 }
 
 EXPORT CUresult cuGraphAddKernelNode(NODE_ARGUMENTS, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
@@ -75,7 +75,7 @@ EXPORT CUresult cuGraphAddKernelNode(NODE_ARGUMENTS, const CUDA_KERNEL_NODE_PARA
 	BEGIN(cuGraphAddKernelNode, NEEDS_CONTEXT, .src_ptr = H(hGraph));
 	struct op op = {.kind = OP_KERNEL, .ns = config.kernel_ns};
 	if (nodeParams)
-		take_kernel_v1(&call, nodeParams);
+		set_kernel_columns_v1(&call, nodeParams);
 	DO(nodeParams ? launch_check(&call) : CUDA_ERROR_INVALID_VALUE);
 	DO(ADD(&op));
 	return END();
@@ -86,7 +86,7 @@ EXPORT CUresult cuGraphAddKernelNode_v2(NODE_ARGUMENTS, const CUDA_KERNEL_NODE_P
 	BEGIN(cuGraphAddKernelNode_v2, NEEDS_CONTEXT, .src_ptr = H(hGraph));
 	struct op op = {.kind = OP_KERNEL, .ns = config.kernel_ns};
 	if (nodeParams)
-		take_kernel(&call, nodeParams);
+		set_kernel_columns(&call, nodeParams);
 	DO(nodeParams ? launch_check(&call) : CUDA_ERROR_INVALID_VALUE);
 	DO(ADD(&op));
 	return END();

@@ -24,15 +24,15 @@ uint64_t mig_memory(nvmlDevice_t device);
 
 /* Checks the start of a query: the library is initialised, the arguments are valid, and
  * SIMCUDA_NVML sets no error for the function. */
-nvmlReturn_t asked_for(const char *function, nvmlDevice_t device, const void *out);
-#define asked(device, out) asked_for(__func__, device, out)
+nvmlReturn_t begin_query_of(const char *function, nvmlDevice_t device, const void *out);
+#define begin_query(device, out) begin_query_of(__func__, device, out)
 
-/* Like asked_for, and reads the device's current use from the shared state. */
-nvmlReturn_t look_for(const char *function, nvmlDevice_t device, const void *out, struct device_use *use, struct process_use *list,
+/* Like begin_query_of, and reads the device's current use from the shared state. */
+nvmlReturn_t read_use_of(const char *function, nvmlDevice_t device, const void *out, struct device_use *use, struct process_use *list,
 		      int max);
-#define look(device, out, use) look_for(__func__, device, out, use, NULL, 0)
+#define read_use(device, out, use) read_use_of(__func__, device, out, use, NULL, 0)
 
-nvmlReturn_t ready(const void *out);
+nvmlReturn_t check_ready(const void *out);
 nvmlReturn_t copy_text(char *out, unsigned int length, const char *text);
 
 /*
@@ -43,20 +43,20 @@ nvmlReturn_t copy_text(char *out, unsigned int length, const char *text);
  *
  * answer replaces up to n values by the values of the file, and returns the error of the file.
  */
-nvmlReturn_t answer(int device, const char *key, double *values, int n);
+nvmlReturn_t override_values(int device, const char *key, double *values, int n);
 
 /* Overrides one output value of the calling function. Without an override the value is
- * unchanged. answered_with also has the function's argument in the key. */
-#define answered(device, out) ({ \
+ * unchanged. override_value_of_argument also has the function's argument in the key. */
+#define override_value(device, out) ({ \
 	double value_ = (double)*(out); \
-	nvmlReturn_t result_ = answer((device)->ordinal, __func__, &value_, 1); \
+	nvmlReturn_t result_ = override_values((device)->ordinal, __func__, &value_, 1); \
 	*(out) = (__typeof__(*(out)))value_; \
 	result_; })
-#define answered_with(device, argument, out) ({ \
+#define override_value_of_argument(device, argument, out) ({ \
 	double value_ = (double)*(out); \
-	nvmlReturn_t result_ = answer_argument((device)->ordinal, __func__, (long)(argument), &value_, 1); \
+	nvmlReturn_t result_ = override_values_of_argument((device)->ordinal, __func__, (long)(argument), &value_, 1); \
 	*(out) = (__typeof__(*(out)))value_; \
 	result_; })
-nvmlReturn_t answer_argument(int device, const char *function, long argument, double *values, int n);
+nvmlReturn_t override_values_of_argument(int device, const char *function, long argument, double *values, int n);
 
 #endif

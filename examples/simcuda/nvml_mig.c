@@ -45,7 +45,7 @@ uint64_t mig_memory(nvmlDevice_t device)
 
 EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
 {
-	nvmlReturn_t result = asked(device, current);
+	nvmlReturn_t result = begin_query(device, current);
 	if (result || !pending)
 		return result ? result : NVML_ERROR_INVALID_ARGUMENT;
 	*current = *pending = config.mig[device->ordinal];
@@ -54,7 +54,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *curr
 
 EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count)
 {
-	nvmlReturn_t result = asked(device, count);
+	nvmlReturn_t result = begin_query(device, count);
 	if (!result)
 		*count = config.mig[device->ordinal] ? MAX_MIG : 0;
 	return result;
@@ -62,7 +62,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned
 
 EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *mig)
 {
-	nvmlReturn_t result = asked(device, mig);
+	nvmlReturn_t result = begin_query(device, mig);
 	if (result)
 		return result;
 	if (!config.mig[device->ordinal])
@@ -75,7 +75,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, uns
 
 EXPORT nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t mig, nvmlDevice_t *device)
 {
-	nvmlReturn_t result = ready(device);
+	nvmlReturn_t result = check_ready(device);
 	if (result || !is_mig(mig))
 		return result ? result : NVML_ERROR_INVALID_ARGUMENT;
 	return nvmlDeviceGetHandleByIndex_v2((unsigned)mig->ordinal, device);
@@ -83,7 +83,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t mi
 
 EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned int *id)
 {
-	nvmlReturn_t result = ready(id);
+	nvmlReturn_t result = check_ready(id);
 	if (result || !is_mig(device))
 		return result ? result : NVML_ERROR_INVALID_ARGUMENT;
 	*id = (unsigned)(FIRST_INSTANCE + device->part);
@@ -92,7 +92,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned int
 
 EXPORT nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned int *id)
 {
-	nvmlReturn_t result = ready(id);
+	nvmlReturn_t result = check_ready(id);
 	if (result || !is_mig(device))
 		return result ? result : NVML_ERROR_INVALID_ARGUMENT;
 	*id = 0; /* each GPU instance has one compute instance */

@@ -102,8 +102,8 @@ static CUresult destroy(struct object *o)
 {
 	if (!o)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	if (o->green.made)
-		context_end_green(o->green.made);
+	if (o->green.context)
+		context_end_green(o->green.context);
 	object_free(o);
 	return CUDA_SUCCESS;
 }
@@ -119,9 +119,9 @@ static CUresult to_context(struct call *call, CUcontext *out, struct object *o)
 {
 	if (!out || !o)
 		return out ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
-	if (!o->green.made)
-		o->green.made = context_new_green(o->green.device);
-	*out = (CUcontext)o->green.made;
+	if (!o->green.context)
+		o->green.context = context_new_green(o->green.device);
+	*out = (CUcontext)o->green.context;
 	call->ptr = H(*out);
 	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

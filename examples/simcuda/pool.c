@@ -57,7 +57,7 @@ void pools_trim(struct device *d)
 static void end_if_empty(struct object *pool)
 {
 	struct device *d = pool->pool.device;
-	if (!pool->pool.dying || pool->pool.used)
+	if (!pool->pool.destroyed || pool->pool.used)
 		return;
 	release(d, pool, 0);
 	struct object **link = &d->pools;
@@ -122,7 +122,7 @@ CUresult pool_take(struct object *owner, struct object *pool, size_t bytes, CUde
 	if (b) {
 		b->owner = owner;
 		b->use = POOL_MEMORY;
-		b->of = pool;
+		b->backing = pool;
 		*out = b->address;
 	}
 	pthread_mutex_unlock(&d->lock);
@@ -140,13 +140,13 @@ CUresult pool_free(CUdeviceptr address)
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&d->lock);
 	struct block *b = space_find(d->space, address);
-	struct graph_memory *of_graph = b && b->use == GRAPH_MEMORY ? b->of : NULL;
+	struct graph_memory *of_graph = b && b->use == GRAPH_MEMORY ? b->backing : NULL;
 	bool ok = b && (b->use == DEVICE_MEMORY || b->use == POOL_MEMORY);
 	if (b && b->use == IMPORTED_MEMORY) {
 		space_give(d->space, b);
 		ok = true;
 	} else if (ok) {
-		struct object *pool = b->use == POOL_MEMORY ? b->of : d->default_pool;
+		struct object *pool = b->use == POOL_MEMORY ? b->backing : d->default_pool;
 		if (b->use == POOL_MEMORY)
 			pool->pool.used -= b->size;
 		pool->pool.idle += b->size;
@@ -201,7 +201,7 @@ static CUresult take(struct call *call, struct lane *lane, struct object *pool, 
 static struct object *pool_of(CUmemoryPool pool)
 {
 	struct object *o = object_of(pool, POOL);
-	return o && !o->pool.dying ? o : NULL;
+	return o && !o->pool.destroyed ? o : NULL;
 }
 
 /* Returns false for an imported pool: only its exporter may allocate from it. */
@@ -302,7 +302,7 @@ static CUresult destroy(struct object *pool)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct device *d = pool->pool.device;
 	pthread_mutex_lock(&d->lock);
-	pool->pool.dying = true;
+	pool->pool.destroyed = true;
 	if (d->current_pool == pool)
 		d->current_pool = d->default_pool;
 	release(d, pool, 0);

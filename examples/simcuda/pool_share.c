@@ -100,7 +100,7 @@ static uint64_t imported_at(struct device *d, uint64_t id)
 	uint64_t address = 0;
 	pthread_mutex_lock(&d->lock);
 	for (struct block *b = d->space->lowest; b && !address; b = b->above)
-		if (b->taken && b->use == IMPORTED_MEMORY && b->of == (void *)(uintptr_t)id)
+		if (b->taken && b->use == IMPORTED_MEMORY && b->backing == (void *)(uintptr_t)id)
 			address = b->address;
 	pthread_mutex_unlock(&d->lock);
 	return address;

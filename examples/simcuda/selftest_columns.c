@@ -168,7 +168,7 @@ void test_ledger_new_columns(void)
 
 /* Runs a program from this program's directory. Returns the number that it prints after "done",
  * or -1 if there is none. */
-static int run_beside(const char *arguments)
+static int run_program(const char *arguments)
 {
 	char path[512], command[640], line[256];
 	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
@@ -187,7 +187,7 @@ static int run_beside(const char *arguments)
 
 void test_every(void)
 {
-	int done = run_beside("every"), n, of_parent = 0;
+	int done = run_program("every"), n, of_parent = 0;
 	struct line *lines = ledger_lines(&n);
 	const char *child = lines[0].field[PID];
 	/* The child ends first, so its lines come first. Count the lines of the parent's thread. */
@@ -202,7 +202,7 @@ void test_every(void)
 void test_torchrun(void)
 {
 	int n, of_first = 0;
-	CHECK(run_beside("torchrun --calls 300") == -1);
+	CHECK(run_program("torchrun --calls 300") == -1);
 	struct line *lines = ledger_lines(&n);
 	CHECK(n == 4 * 300);
 	for (int i = 0; i < n; i++) {

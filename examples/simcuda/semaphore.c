@@ -45,7 +45,7 @@ EXPORT CUresult cuDestroyExternalSemaphore(CUexternalSemaphore extSem)
 }
 
 /* Signals or waits for external semaphores. Waits end at once, like cuStreamWaitValue. */
-static CUresult pass(struct lane *lane, const CUexternalSemaphore *list, const void *params, unsigned int n)
+static CUresult signal_or_wait(struct lane *lane, const CUexternalSemaphore *list, const void *params, unsigned int n)
 {
 	struct op op = {.kind = OP_EMPTY};
 	uint64_t over;
@@ -62,7 +62,7 @@ static CUresult pass(struct lane *lane, const CUexternalSemaphore *list, const v
 		      .value = numExtSems);                                                                                     \
 		struct lane lane;                                                                                               \
 		DO(lane_of(&call, stream, zero, &lane));                                                                        \
-		DO(pass(&lane, extSemArray, paramsArray, numExtSems));                                                          \
+		DO(signal_or_wait(&lane, extSemArray, paramsArray, numExtSems));                                                          \
 		return END();                                                                                                   \
 	}
 ON_SEMAPHORES(cuSignalExternalSemaphoresAsync, LEGACY, CUDA_EXTERNAL_SEMAPHORE_PARAMS)

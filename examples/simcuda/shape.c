@@ -97,7 +97,7 @@ static CUresult copy_2d(struct lane *lane, const CUDA_MEMCPY2D *c, uint64_t *ove
 }
 
 /* Returns the ledger's value for one side of a copy, which depends on the memory type. */
-static uint64_t named(CUmemorytype type, uint64_t host, uint64_t device, uint64_t array)
+static uint64_t ledger_address(CUmemorytype type, uint64_t host, uint64_t device, uint64_t array)
 {
 	switch (type) {
 	case CU_MEMORYTYPE_HOST: return host;
@@ -109,8 +109,8 @@ static uint64_t named(CUmemorytype type, uint64_t host, uint64_t device, uint64_
 
 #define TAKE_ENDS(call, c)                                                                           \
 	do {                                                                                         \
-		(call)->ptr = named(c->dstMemoryType, H(c->dstHost), c->dstDevice, H(c->dstArray));  \
-		(call)->src_ptr = named(c->srcMemoryType, H(c->srcHost), c->srcDevice, H(c->srcArray)); \
+		(call)->ptr = ledger_address(c->dstMemoryType, H(c->dstHost), c->dstDevice, H(c->dstArray));  \
+		(call)->src_ptr = ledger_address(c->srcMemoryType, H(c->srcHost), c->srcDevice, H(c->srcArray)); \
 	} while (0)
 
 static void take_2d(struct call *call, const CUDA_MEMCPY2D *c)
@@ -262,7 +262,7 @@ static CUDA_MEMCPY3D_PEER from_batch(const CUDA_MEMCPY3D_BATCH_OP *op)
 
 /* Sets the ledger columns of a 3D batch. Array copies have extents in elements, so the column
  * bytes is 0 if the batch has one. */
-static void take_batch(struct call *call, const CUDA_MEMCPY3D_BATCH_OP *list, size_t n)
+static void set_batch_columns(struct call *call, const CUDA_MEMCPY3D_BATCH_OP *list, size_t n)
 {
 	bool arrays = false;
 	call->value = (int64_t)n;
@@ -294,7 +294,7 @@ static CUresult copy_batch(struct lane *lane, const CUDA_MEMCPY3D_BATCH_OP *list
 	{                                                                                                   \
 		BEGIN(fn, NEEDS_CONTEXT, .stream = H(hStream));                                             \
 		struct lane lane;                                                                           \
-		take_batch(&call, opList, numOps);                                                          \
+		set_batch_columns(&call, opList, numOps);                                                          \
 		DO(flags ? CUDA_ERROR_INVALID_VALUE : lane_of_running(&call, hStream, zero, &lane));        \
 		DO(copy_batch(&lane, opList, numOps));                                                      \
 		return END();                                                                               \

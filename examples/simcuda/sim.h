@@ -78,7 +78,7 @@ struct node_set {
 /* State of a stream. Default streams have one too. */
 struct queue {
 	timeline until;
-	_Atomic uint64_t hosted;           /* ticket of the last host function, see host.c */
+	_Atomic uint64_t host_ticket;      /* ticket of the last host function, see host.c */
 	/* The capture whose graph receives submitted work; NULL: work runs. See capture.c for
 	 * the fields below. */
 	_Atomic(struct object *) capture;
@@ -105,7 +105,7 @@ struct object {
 		struct {
 			struct device *device;
 			timeline until;          /* of all streams of the context */
-			_Atomic uint64_t hosted;
+			_Atomic uint64_t host_ticket;
 			struct queue legacy;
 			/* Active captures on streams that the legacy stream synchronises with. */
 			atomic_uint captures;
@@ -117,7 +117,7 @@ struct object {
 		struct queue queue;              /* a STREAM's state */
 		struct {
 			_Atomic uint64_t done_at; /* completion time; 0 = never recorded */
-			_Atomic uint64_t hosted;
+			_Atomic uint64_t host_ticket;
 			bool untimed;
 			/* Last recorded in a capture, after the nodes below. */
 			atomic_bool captured;
@@ -143,7 +143,7 @@ struct object {
 			uint64_t used, used_high, idle, reserved_high;
 			int reuse[3];
 			bool is_default;
-			bool dying;              /* destroyed, but some of its memory is in use */
+			bool destroyed;              /* destroyed, but some of its memory is in use */
 			bool imported;           /* a pool of another process */
 		} pool;
 		struct {
@@ -207,7 +207,7 @@ struct object {
 		} link;
 		struct {
 			struct device *device;
-			struct object *made;     /* its context, or NULL before cuCtxFromGreenCtx */
+			struct object *context;     /* its context, or NULL before cuCtxFromGreenCtx */
 		} green;
 	};
 };

@@ -140,7 +140,7 @@ struct block *space_take(struct space *s, uint64_t size)
 	}
 	chain_push(s, b);
 	s->taken_len++;
-	b->of = NULL;
+	b->backing = NULL;
 	b->exported = 0;
 	b->use = 0;
 	return b;

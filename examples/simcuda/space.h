@@ -10,9 +10,9 @@ struct object;
 struct block {
 	uint64_t address, size;
 	struct object *owner;      /* owning context, while the block is taken */
-	/* Depends on the use, see enum use in memory.h. NULL in a new block, like exported and
+	/* Depends on the use, see enum block_use in memory.h. NULL in a new block, like exported and
 	 * use. */
-	void *of;
+	void *backing;
 	uint64_t exported;         /* number of the export in the shared state, 0 = none */
 	int use;
 	struct block *below, *above;      /* neighbours by address, free or taken */

@@ -43,7 +43,7 @@ struct state_device {
 
 struct state_slot {
 	_Atomic int32_t pid;          /* SLOT_FREE, SLOT_CHANGING or the owner's pid */
-	_Atomic uint64_t born;        /* the owner's start time, because pids are reused */
+	_Atomic uint64_t start_ticks; /* the owner's start time, because pids are reused */
 	struct state_device devices[MAX_DEVICES];
 };
 
@@ -52,7 +52,7 @@ struct state_export {
 	_Atomic uint64_t id;          /* 0 = free; ids are never reused */
 	_Atomic int32_t pid;
 	_Atomic uint32_t device;
-	_Atomic uint64_t born, size;
+	_Atomic uint64_t start_ticks, size;
 };
 
 struct state {
@@ -71,7 +71,7 @@ struct state {
 };
 
 /* Returns the start time of a running process in clock ticks since boot, or 0 if there is none. */
-uint64_t state_birth(pid_t pid);
+uint64_t process_start_ticks(pid_t pid);
 bool state_slot_alive(const struct state_slot *slot);
 
 /* Returns the busy time up to now. busy_ns also counts queued work, which is subtracted here. */

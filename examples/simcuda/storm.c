@@ -54,9 +54,9 @@ static double now_ns(void)
 
 /* Limits the rate of calls. Short sleeps are inaccurate, so a thread sleeps only when it is 1 ms
  * or more ahead. */
-static void keep_pace(const struct worker *w, double start)
+static void limit_rate(const struct worker *w, double start)
 {
-	double ahead = start + (double)w->made * ns_per_call - now_ns();
+	double ahead = start + (double)w->calls_made * ns_per_call - now_ns();
 	if (ahead < 1e6)
 		return;
 	struct timespec t = {.tv_sec = (time_t)(ahead / 1e9)};
@@ -74,7 +74,7 @@ static void *run(void *argument)
 	while (w->left > 0) {
 		worker_act(w);
 		if (ns_per_call > 0)
-			keep_pace(w, start);
+			limit_rate(w, start);
 	}
 	return NULL;
 }
@@ -163,7 +163,7 @@ int main(int argc, char **argv)
 	pthread_barrier_wait(&barrier);
 	for (long i = 0; i < n; i++) {
 		pthread_join(threads[i], NULL);
-		made += workers[i].made;
+		made += workers[i].calls_made;
 		unexpected += workers[i].unexpected;
 	}
 	double seconds = (now_ns() - start) / 1e9;

@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* Additional driver functions that the call sequences in storm_more.c use. */
-#define STORM_STORIES(X)                                                                                                \
+/* Additional driver functions that the call sequences in storm_sequences.c use. */
+#define STORM_SEQUENCE_FUNCTIONS(X)                                                                             \
 	X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync) X(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync)    \
 	X(cuMemPoolCreate, cuMemPoolCreate) X(cuMemPoolGetAttribute, cuMemPoolGetAttribute)                             \
 	X(cuMemPoolSetAttribute, cuMemPoolSetAttribute) X(cuMemPoolTrimTo, cuMemPoolTrimTo)                             \
@@ -96,7 +96,7 @@
 	X(cuKernelGetFunction, cuKernelGetFunction) X(cuFuncGetName, cuFuncGetName)                                              \
 	X(cuLaunchKernel, cuLaunchKernel) X(cuLaunchKernel_ptsz, cuLaunchKernel)                                                 \
 	X(cuLaunchKernelEx, cuLaunchKernelEx) X(cuLaunchKernelEx_ptsz, cuLaunchKernelEx)                                         \
-	STORM_STORIES(X)
+	STORM_SEQUENCE_FUNCTIONS(X)
 
 struct api {
 #define X(name, type) __typeof__(type) *name;
@@ -112,7 +112,7 @@ enum {
 	/* 24 × 256 KiB × threads is far below any capacity, so only intended failures occur. */
 	LIVE_BYTES_MAX = 256 << 10,
 	BUFFER_BYTES = 64 << 10,
-	STORY_MAX = 24, /* most calls in one sequence */
+	SEQUENCE_CALLS_MAX = 24, /* most calls in one sequence */
 };
 
 extern const char storm_ptx[];
@@ -124,7 +124,7 @@ enum freed_by { FREE, FREE_ASYNC, FREE_HOST };
 struct worker {
 	uint64_t random;
 	long left;                   /* remaining calls */
-	long made;
+	long calls_made;
 	long unexpected;             /* unexpected results */
 	CUdevice device;
 	CUcontext context;
@@ -132,7 +132,7 @@ struct worker {
 	CUfunction functions[KERNELS];
 	CUstream streams[STREAMS + 1]; /* the last one is 0, the default stream */
 	CUevent events[EVENTS];
-	CUdeviceptr here, there;     /* device buffers for copies, BUFFER_BYTES each */
+	CUdeviceptr buffer_a, buffer_b; /* device buffers for copies, BUFFER_BYTES each */
 	char *host;
 	CUmemoryPool pool;
 	CUcontext capture_context;   /* the thread's own, with the streams and events below */
@@ -149,7 +149,7 @@ struct worker {
 };
 
 /* CALL makes a driver call and counts it. EXPECT also counts an unexpected result. */
-#define CALL(fn, ...) (w->made++, w->left--, api.fn(__VA_ARGS__))
+#define CALL(fn, ...) (w->calls_made++, w->left--, api.fn(__VA_ARGS__))
 #define EXPECT(want, fn, ...) (w->unexpected += CALL(fn, __VA_ARGS__) != (want))
 
 uint32_t below(struct worker *worker, uint32_t n);
@@ -159,7 +159,7 @@ void worker_set_up(struct worker *worker, CUdevice device, CUcontext context);
 /* Makes one random operation of one or more calls, at most worker->left. Near the end, frees all
  * live allocations. */
 void worker_act(struct worker *worker);
-/* Runs a random sequence of at most STORY_MAX calls. */
-void worker_tell_story(struct worker *worker);
+/* Runs a random sequence of at most SEQUENCE_CALLS_MAX calls. */
+void worker_run_sequence(struct worker *worker);
 
 #endif

@@ -48,7 +48,7 @@ if [ ! "$out/stripped/libc10_cuda.so" -nt "$out/libc10_cuda.so" ]; then
 fi
 
 build renamed/libc10_cuda.so "$allocator" -Drecord_trace=keep_history $library -Wl,-z,defs -Wl,-soname,libc10_cuda.so -L"$out" -lc10 $cuda
-silent="-Drecord_trace=keep_history -DreportMemoryUsageToProfiler=tellNobody"
+silent="-Drecord_trace=keep_history -DreportMemoryUsageToProfiler=reportToProfiler"
 build silent/libc10.so c10.cpp $silent $library -Wl,-soname,libc10.so
 build silent/libc10_cuda.so "$allocator" $silent $library -Wl,-z,defs -Wl,-soname,libc10_cuda.so -L"$out/silent" -lc10 $cuda
 

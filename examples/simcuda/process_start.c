@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-uint64_t state_birth(pid_t pid)
+uint64_t process_start_ticks(pid_t pid)
 {
 	char path[32], text[1024];
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
@@ -30,5 +30,5 @@ uint64_t state_birth(pid_t pid)
 bool state_slot_alive(const struct state_slot *slot)
 {
 	int32_t pid = atomic_load(&slot->pid);
-	return pid > 0 && state_birth(pid) == atomic_load(&slot->born);
+	return pid > 0 && process_start_ticks(pid) == atomic_load(&slot->start_ticks);
 }
