@@ -15,7 +15,7 @@
 
 atomic_uint captures_active;
 
-/* graph_lock guards the list of captures and both counters. */
+/* The list of active captures and two counters, guarded by graph_lock. */
 static struct object *captures;
 static uint64_t last_id;
 static uint32_t last_mark;

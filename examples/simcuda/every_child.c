@@ -105,7 +105,7 @@ int every_run_child(void)
 	OK(cuIpcOpenMemHandle_v2, &opened, theirs.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	OK(cuMemsetD8_v2, opened, 1, 100);
 	OK(cuIpcCloseMemHandle, opened);
-	/* Keep the memory until the parent has opened and closed it. */
+	/* Keep the shared memory until the parent has opened and closed it. */
 	if (!send_message(&mine) || read(link_fd, &byte, 1) != 1)
 		return 1;
 	OK(cuMemFreeAsync, pooled, NULL);

@@ -56,7 +56,7 @@ VALUE(cuStreamWriteValue64_ptsz, PER_THREAD, cuuint64_t, write_value)
 VALUE(cuStreamWriteValue64_v2, LEGACY, cuuint64_t, write_value)
 VALUE(cuStreamWriteValue64_v2_ptsz, PER_THREAD, cuuint64_t, write_value)
 
-static CUresult one(struct lane *lane, const CUstreamBatchMemOpParams *p)
+static CUresult memory_op(struct lane *lane, const CUstreamBatchMemOpParams *p)
 {
 	switch (p->operation) {
 	case CU_STREAM_MEM_OP_WAIT_VALUE_32: return wait_value(lane, p->value.address, p->value.value, 4, p->value.flags);
@@ -73,7 +73,7 @@ static CUresult batch(struct lane *lane, const CUstreamBatchMemOpParams *list, u
 	enum { COUNT_MAX = 256 };
 	CUresult result = list && count > 0 && count <= COUNT_MAX && !flags ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	for (unsigned int i = 0; i < count && !result; i++)
-		result = one(lane, &list[i]);
+		result = memory_op(lane, &list[i]);
 	return result;
 }
 

@@ -145,10 +145,8 @@ static void device_give(struct device *d, struct block *b)
 	state_used(d->ordinal, d->used);
 }
 
-/*
- * Gives managed or pinned memory its pages (PROT_READ
- * PROT_WRITE), or removes them (PROT_NONE). Free memory is reserved address space only.
- */
+/* Sets the protection of managed or pinned memory. PROT_READ and PROT_WRITE give fresh pages,
+ * PROT_NONE removes them. Free memory is reserved address space only. */
 static bool populate(struct block *b, int protection)
 {
 	return mmap((void *)(uintptr_t)b->address, b->size, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,

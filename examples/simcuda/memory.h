@@ -58,7 +58,7 @@ CUresult pool_free(CUdeviceptr address);
 bool vmm_covers(uint64_t address);   /* true for every VMM address */
 bool vmm_is_usable(uint64_t address); /* mapped and accessible */
 struct object *vmm_memory_at(uint64_t address); /* memory mapped at the address */
-void physical_drop(struct object *physical);    /* frees it after the last reference */
+void physical_drop(struct object *physical);    /* frees physical memory after the last reference */
 struct object *physical_of(CUmemGenericAllocationHandle handle);
 enum { VMM_GRANULE = 2 << 20 };
 

@@ -372,14 +372,14 @@ static bool is_wide(CUmemPool_attribute attribute)
 	return attribute >= CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
 }
 
-static uint64_t given(CUmemPool_attribute attribute, const void *value)
+static uint64_t attribute_value(CUmemPool_attribute attribute, const void *value)
 {
 	return !value ? 0 : is_wide(attribute) ? *(const uint64_t *)value : *(const unsigned int *)value;
 }
 
 EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
-	BEGIN(cuMemPoolSetAttribute, NEEDS_INIT, .ptr = H(pool), .value = attr, .bytes = given(attr, value));
+	BEGIN(cuMemPoolSetAttribute, NEEDS_INIT, .ptr = H(pool), .value = attr, .bytes = attribute_value(attr, value));
 	DO(set_attribute(pool_of(pool), attr, value, call.bytes));
 	return END();
 }
@@ -405,7 +405,7 @@ EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute att
 	BEGIN(cuMemPoolGetAttribute, NEEDS_INIT, .ptr = H(pool), .value = attr);
 	DO(get_attribute(pool_of(pool), attr, value));
 	if (!call.result)
-		call.bytes = given(attr, value);
+		call.bytes = attribute_value(attr, value);
 	return END();
 }
 

@@ -142,10 +142,8 @@ int main(int argc, char **argv)
 	pthread_barrier_init(&barrier, NULL, (unsigned)n + 1);
 	for (long i = 0; i < n; i++) {
 		struct worker *w = &workers[i];
-		/*
-		 * An odd multiplier makes neighbouring seeds and threads differ; `
-		 * 1` keeps the random state non-zero.
-		 */
+		/* An odd multiplier makes neighbouring seeds and threads differ. The lowest bit is
+		 * set, because the random state must not be 0. */
 		w->random = ((uint64_t)seed * 1000003 + (uint64_t)i + 1) * 0x9e3779b97f4a7c15ull | 1;
 		w->left = calls / n + (i < calls % n);
 		w->device = (CUdevice)(i % devices);

@@ -341,7 +341,7 @@ void worker_set_up(struct worker *w, CUdevice device, CUcontext context)
 			continue;
 		}
 		MUST(cuLibraryGetKernel, &kernel, library, storm_kernels[i]);
-		if (i % 4) /* the other kernels stay kernel handles, which can be launched too */
+		if (i % 4) /* a launch accepts a kernel handle too */
 			w->functions[i] = (CUfunction)kernel;
 		else
 			MUST(cuKernelGetFunction, &w->functions[i], kernel);

@@ -92,14 +92,14 @@ std::mutex graphs_lock;
 std::map<uint64_t, Graph> graphs;
 std::map<uint64_t, DeviceCachingAllocator *> pools;
 
-DeviceCachingAllocator &here()
+DeviceCachingAllocator &current_allocator()
 {
 	return *allocator.device_allocator.at((size_t)current_device);
 }
 
 /* Runs work. Prints an exception and exits the process, because C callers cannot handle
  * exceptions. */
-template <typename Work> auto or_exit(Work work)
+template <typename Work> auto exit_on_error(Work work)
 {
 	try {
 		return work();
@@ -117,7 +117,7 @@ using c10::MempoolId_t;
 
 EXPORT int simtorch_init(void)
 {
-	return or_exit([] {
+	return exit_on_error([] {
 		allocator.init();
 		return (int)allocator.device_allocator.size();
 	});
@@ -130,17 +130,17 @@ EXPORT void simtorch_set_device(int device)
 
 EXPORT size_t simtorch_memory(void)
 {
-	return or_exit([] { return driver_memory(current_device); });
+	return exit_on_error([] { return driver_memory(current_device); });
 }
 
 EXPORT void simtorch_set_memory_fraction(double fraction)
 {
-	or_exit([=] { here().setMemoryFraction(fraction); });
+	exit_on_error([=] { current_allocator().setMemoryFraction(fraction); });
 }
 
 EXPORT void *simtorch_stream(void)
 {
-	return or_exit([] {
+	return exit_on_error([] {
 		CUstream stream;
 		driver_use(current_device);
 		CU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
@@ -150,7 +150,7 @@ EXPORT void *simtorch_stream(void)
 
 EXPORT void simtorch_work(void *ptr, size_t bytes, void *stream)
 {
-	or_exit([=] {
+	exit_on_error([=] {
 		driver_use(current_device);
 		CU(cuMemsetD8Async, (CUdeviceptr)ptr, 0, bytes, (CUstream)stream);
 	});
@@ -158,7 +158,7 @@ EXPORT void simtorch_work(void *ptr, size_t bytes, void *stream)
 
 EXPORT void *simtorch_alloc(size_t bytes, void *stream)
 {
-	return or_exit([=]() -> void * {
+	return exit_on_error([=]() -> void * {
 		void *ptr = nullptr;
 		try {
 			allocator.malloc(&ptr, current_device, bytes, (CUstream)stream);
@@ -170,17 +170,17 @@ EXPORT void *simtorch_alloc(size_t bytes, void *stream)
 
 EXPORT void simtorch_free(void *ptr)
 {
-	or_exit([=] { local_raw_delete(ptr); });
+	exit_on_error([=] { local_raw_delete(ptr); });
 }
 
 EXPORT void simtorch_record_stream(void *ptr, void *stream)
 {
-	or_exit([=] { allocator.recordStream(ptr, (CUstream)stream); });
+	exit_on_error([=] { allocator.recordStream(ptr, (CUstream)stream); });
 }
 
 EXPORT void simtorch_empty_cache(void)
 {
-	or_exit([] {
+	exit_on_error([] {
 		for (auto &device : allocator.device_allocator)
 			device->emptyCache({0, 0});
 	});
@@ -188,7 +188,7 @@ EXPORT void simtorch_empty_cache(void)
 
 EXPORT void simtorch_snapshot(void)
 {
-	or_exit([] {
+	exit_on_error([] {
 		for (auto &device : allocator.device_allocator)
 			device->snapshot();
 	});
@@ -198,12 +198,12 @@ EXPORT void simtorch_snapshot(void)
 
 EXPORT uint64_t simtorch_pool_create(void)
 {
-	return or_exit([] {
+	return exit_on_error([] {
 		static std::atomic<uint64_t> last;
 		uint64_t id = ++last;
-		here().createOrIncrefPool({0, id});
+		current_allocator().createOrIncrefPool({0, id});
 		std::lock_guard<std::mutex> lock(graphs_lock);
-		pools[id] = &here();
+		pools[id] = &current_allocator();
 		return id;
 	});
 }
@@ -216,7 +216,7 @@ static DeviceCachingAllocator *owner_of(uint64_t pool)
 
 EXPORT void simtorch_pool_begin(uint64_t pool)
 {
-	or_exit([=] {
+	exit_on_error([=] {
 		auto filter = [thread = pthread_self()](CUstream) { return pthread_equal(thread, pthread_self()) != 0; };
 		owner_of(pool)->beginAllocateToPool({0, pool}, filter);
 	});
@@ -224,7 +224,7 @@ EXPORT void simtorch_pool_begin(uint64_t pool)
 
 EXPORT void simtorch_pool_end(uint64_t pool)
 {
-	or_exit([=] {
+	exit_on_error([=] {
 		owner_of(pool)->endAllocateToPool({0, pool});
 		owner_of(pool)->releasePool({0, pool});
 	});
@@ -232,7 +232,7 @@ EXPORT void simtorch_pool_end(uint64_t pool)
 
 EXPORT void simtorch_pool_destroy(uint64_t pool)
 {
-	or_exit([=] {
+	exit_on_error([=] {
 		DeviceCachingAllocator *owner = owner_of(pool);
 		owner->releasePool({0, pool});
 		owner->emptyCache({0, pool});
@@ -241,14 +241,14 @@ EXPORT void simtorch_pool_destroy(uint64_t pool)
 
 EXPORT uint64_t simtorch_graph_begin(void **stream)
 {
-	return or_exit([=] {
+	return exit_on_error([=] {
 		static std::atomic<uint64_t> last;
 		uint64_t id = ++last;
 		CUstream captured = (CUstream)simtorch_stream();
-		here().beginAllocateToPool({id, 0}, [captured](CUstream s) { return s == captured; });
+		current_allocator().beginAllocateToPool({id, 0}, [captured](CUstream s) { return s == captured; });
 		CU(cuStreamBeginCapture_v2, captured, CU_STREAM_CAPTURE_MODE_RELAXED);
 		std::lock_guard<std::mutex> lock(graphs_lock);
-		graphs[id] = {&here(), captured, nullptr};
+		graphs[id] = {&current_allocator(), captured, nullptr};
 		*stream = captured;
 		return id;
 	});
@@ -256,7 +256,7 @@ EXPORT uint64_t simtorch_graph_begin(void **stream)
 
 EXPORT void simtorch_graph_end(uint64_t id)
 {
-	or_exit([=] {
+	exit_on_error([=] {
 		std::lock_guard<std::mutex> lock(graphs_lock);
 		Graph &graph = graphs.at(id);
 		driver_use(graph.owner->device());
@@ -267,7 +267,7 @@ EXPORT void simtorch_graph_end(uint64_t id)
 
 EXPORT void simtorch_graph_destroy(uint64_t id)
 {
-	or_exit([=] {
+	exit_on_error([=] {
 		std::lock_guard<std::mutex> lock(graphs_lock);
 		Graph graph = graphs.at(id);
 		graphs.erase(id);
@@ -305,7 +305,7 @@ EXPORT void simtorch_checkpoint(void)
 
 EXPORT int64_t simtorch_stat(const char *name)
 {
-	return here().stat(name);
+	return current_allocator().stat(name);
 }
 
 EXPORT uint64_t simtorch_events(void)
@@ -315,7 +315,7 @@ EXPORT uint64_t simtorch_events(void)
 
 EXPORT void simtorch_verify(void)
 {
-	or_exit([] {
+	exit_on_error([] {
 		for (auto &device : allocator.device_allocator)
 			device->verify();
 	});

@@ -40,10 +40,8 @@ inline void announce_ready()
 struct Random {
 	uint64_t state;
 
-	/*
-	 * An odd multiplier makes neighbouring seeds and threads differ; `
-	 * 1` keeps the state non-zero.
-	 */
+	/* An odd multiplier makes neighbouring seeds and threads differ. The lowest bit is set,
+	 * because the state must not be 0. */
 	Random(uint64_t seed, uint64_t thread) : state((seed * 1000003 + thread + 1) * 0x9e3779b97f4a7c15ull | 1) {}
 
 	uint64_t below(uint64_t n)
