@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-uint64_t state_birth(pid_t pid)
+uint64_t process_start_ticks(pid_t pid)
 {
 	char path[32], text[1024];
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
@@ -18,7 +18,8 @@ uint64_t state_birth(pid_t pid)
 	if (n <= 0)
 		return 0;
 	text[n] = 0;
-	char *field = strrchr(text, ')'); /* a command may contain spaces and parentheses; it is field 2 */
+	/* The command name is field 2. It may contain spaces and parentheses. */
+	char *field = strrchr(text, ')');
 	if (!field || field[1] == 0 || field[2] == 'Z')
 		return 0;
 	for (int i = 2; field && i < 22; i++)
@@ -29,5 +30,5 @@ uint64_t state_birth(pid_t pid)
 bool state_slot_alive(const struct state_slot *slot)
 {
 	int32_t pid = atomic_load(&slot->pid);
-	return pid > 0 && state_birth(pid) == atomic_load(&slot->born);
+	return pid > 0 && process_start_ticks(pid) == atomic_load(&slot->start_ticks);
 }

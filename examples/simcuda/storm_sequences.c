@@ -1,7 +1,8 @@
-/* The longer stories that storm tells: each leaves nothing behind, and none is longer than STORY_MAX calls. */
+/* Sequences of calls for storm. Each sequence frees all that it allocates, and makes at most
+ * SEQUENCE_CALLS_MAX calls. */
 #include "storm.h"
 
-/* Named frames for the stacks that recorders take. */
+/* Functions that recorders see as named stack frames. */
 #define STACK_FRAME __attribute__((noinline))
 
 enum { GRANULE = 2 << 20, PITCH = 512, ROWS = 8 };
@@ -66,8 +67,8 @@ STACK_FRAME static void use_array(struct worker *w)
 		break;
 	case 1:
 		EXPECT(CUDA_SUCCESS, cuArray3DCreate_v2, &a, &deep);
-		EXPECT(CUDA_SUCCESS, cuMemcpyDtoA_v2, a, 0, w->here, n);
-		EXPECT(CUDA_SUCCESS, cuMemcpyAtoD_v2_ptds, w->there, a, 0, n);
+		EXPECT(CUDA_SUCCESS, cuMemcpyDtoA_v2, a, 0, w->buffer_a, n);
+		EXPECT(CUDA_SUCCESS, cuMemcpyAtoD_v2_ptds, w->buffer_b, a, 0, n);
 		EXPECT(CUDA_SUCCESS, cuMemcpyHtoAAsync_v2_ptsz, a, 0, w->host, n, s);
 		EXPECT(CUDA_SUCCESS, cuArrayDestroy, a);
 		break;
@@ -81,13 +82,13 @@ STACK_FRAME static void use_array(struct worker *w)
 STACK_FRAME static void copy_shapes(struct worker *w)
 {
 	CUDA_MEMCPY2D flat = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = w->host, .srcPitch = PITCH,
-			      .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = w->here, .dstPitch = PITCH,
+			      .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = w->buffer_a, .dstPitch = PITCH,
 			      .WidthInBytes = 1 + below(w, PITCH), .Height = 1 + below(w, ROWS)};
-	CUDA_MEMCPY3D deep = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = w->here, .srcPitch = PITCH, .srcHeight = ROWS,
+	CUDA_MEMCPY3D deep = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = w->buffer_a, .srcPitch = PITCH, .srcHeight = ROWS,
 			      .srcContext = w->context, .dstContext = w->context,
-			      .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = w->there, .dstPitch = PITCH, .dstHeight = ROWS,
+			      .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = w->buffer_b, .dstPitch = PITCH, .dstHeight = ROWS,
 			      .WidthInBytes = 1 + below(w, PITCH), .Height = 1 + below(w, ROWS), .Depth = 1 + below(w, 4)};
-	CUdeviceptr dsts[3] = {w->there, w->there + 4096, w->there + 8192}, srcs[3] = {w->here, w->here + 4096, w->here + 8192};
+	CUdeviceptr dsts[3] = {w->buffer_b, w->buffer_b + 4096, w->buffer_b + 8192}, srcs[3] = {w->buffer_a, w->buffer_a + 4096, w->buffer_a + 8192};
 	size_t sizes[3] = {1 + below(w, 1000), 1 + below(w, 1000), 1 + below(w, 1000)}, index = 0, fail;
 	CUmemcpyAttributes attributes = {.srcAccessOrder = 1};
 	CUstream s = any_stream(w);
@@ -101,8 +102,8 @@ STACK_FRAME static void copy_shapes(struct worker *w)
 	case 6: EXPECT(CUDA_SUCCESS, cuMemcpy3DAsync_v2, &deep, s); break;
 	case 7: EXPECT(CUDA_SUCCESS, cuMemcpy3DPeer, &deep); break;
 	case 8: EXPECT(CUDA_SUCCESS, cuMemcpy3DPeerAsync_ptsz, &deep, s); break;
-	case 9: EXPECT(CUDA_SUCCESS, cuMemcpyPeer, w->there, w->context, w->here, w->context, sizes[0]); break;
-	case 10: EXPECT(CUDA_SUCCESS, cuMemcpyPeerAsync, w->there, w->context, w->here, w->context, sizes[1], s); break;
+	case 9: EXPECT(CUDA_SUCCESS, cuMemcpyPeer, w->buffer_b, w->context, w->buffer_a, w->context, sizes[0]); break;
+	case 10: EXPECT(CUDA_SUCCESS, cuMemcpyPeerAsync, w->buffer_b, w->context, w->buffer_a, w->context, sizes[1], s); break;
 	case 11:
 		EXPECT(CUDA_SUCCESS, cuMemcpyBatchAsync, dsts, srcs, sizes, 3, &attributes, &index, 1, &fail, w->streams[0]);
 		break;
@@ -116,18 +117,19 @@ STACK_FRAME static void set_shapes(struct worker *w)
 	size_t width = 1 + below(w, PITCH / 4), height = 1 + below(w, ROWS);
 	CUstream s = any_stream(w);
 	switch (below(w, 8)) {
-	case 0: EXPECT(CUDA_SUCCESS, cuMemsetD16_v2, w->here, 11, width); break;
-	case 1: EXPECT(CUDA_SUCCESS, cuMemsetD16Async, w->here, 12, width, s); break;
-	case 2: EXPECT(CUDA_SUCCESS, cuMemsetD2D8_v2, w->here, PITCH, 13, width, height); break;
-	case 3: EXPECT(CUDA_SUCCESS, cuMemsetD2D16_v2, w->here, PITCH, 14, width, height); break;
-	case 4: EXPECT(CUDA_SUCCESS, cuMemsetD2D32_v2_ptds, w->here, PITCH, 15, width, height); break;
-	case 5: EXPECT(CUDA_SUCCESS, cuMemsetD2D8Async, w->here, PITCH, 16, width, height, s); break;
-	case 6: EXPECT(CUDA_SUCCESS, cuMemsetD2D16Async_ptsz, w->here, PITCH, 17, width, height, s); break;
-	case 7: EXPECT(CUDA_SUCCESS, cuMemsetD2D32Async, w->here, PITCH, 18, width, height, s); break;
+	case 0: EXPECT(CUDA_SUCCESS, cuMemsetD16_v2, w->buffer_a, 11, width); break;
+	case 1: EXPECT(CUDA_SUCCESS, cuMemsetD16Async, w->buffer_a, 12, width, s); break;
+	case 2: EXPECT(CUDA_SUCCESS, cuMemsetD2D8_v2, w->buffer_a, PITCH, 13, width, height); break;
+	case 3: EXPECT(CUDA_SUCCESS, cuMemsetD2D16_v2, w->buffer_a, PITCH, 14, width, height); break;
+	case 4: EXPECT(CUDA_SUCCESS, cuMemsetD2D32_v2_ptds, w->buffer_a, PITCH, 15, width, height); break;
+	case 5: EXPECT(CUDA_SUCCESS, cuMemsetD2D8Async, w->buffer_a, PITCH, 16, width, height, s); break;
+	case 6: EXPECT(CUDA_SUCCESS, cuMemsetD2D16Async_ptsz, w->buffer_a, PITCH, 17, width, height, s); break;
+	case 7: EXPECT(CUDA_SUCCESS, cuMemsetD2D32Async, w->buffer_a, PITCH, 18, width, height, s); break;
 	}
 }
 
-/* In a context of the thread's own: other threads synchronise with the common one, which would spoil a capture in it. */
+/* Captures in a context of the thread's own. Other threads synchronise with the common context,
+ * which would invalidate the capture. */
 STACK_FRAME static void capture_and_replay(struct worker *w)
 {
 	CUstream a = w->capturing[0], b = w->capturing[1];
@@ -143,14 +145,14 @@ STACK_FRAME static void capture_and_replay(struct worker *w)
 	EXPECT(CUDA_SUCCESS, cuLaunchKernel, f, 1 + below(w, 64), 1, 1, 64, 1, 1, 0, a, NULL, NULL);
 	EXPECT(CUDA_SUCCESS, cuEventRecord, w->fork, a);
 	EXPECT(CUDA_SUCCESS, cuStreamWaitEvent, b, w->fork, 0);
-	EXPECT(CUDA_SUCCESS, cuMemcpyDtoDAsync_v2, w->there, w->here, 256 + below(w, 256), b);
+	EXPECT(CUDA_SUCCESS, cuMemcpyDtoDAsync_v2, w->buffer_b, w->buffer_a, 256 + below(w, 256), b);
 	EXPECT(CUDA_SUCCESS, cuEventRecord, w->join, b);
 	EXPECT(CUDA_SUCCESS, cuStreamWaitEvent, a, w->join, 0);
 	if (below(w, 2)) {
 		EXPECT(CUDA_SUCCESS, cuMemAllocAsync, &p, 1 + below(w, 4096), a);
 		EXPECT(CUDA_SUCCESS, cuMemFreeAsync, p, a);
 	} else {
-		EXPECT(CUDA_SUCCESS, cuMemsetD32Async, w->here, 19, 64, a);
+		EXPECT(CUDA_SUCCESS, cuMemsetD32Async, w->buffer_a, 19, 64, a);
 		EXPECT(CUDA_SUCCESS, cuStreamIsCapturing, b, &status);
 	}
 	EXPECT(CUDA_SUCCESS, cuStreamEndCapture, a, &graph);
@@ -172,7 +174,7 @@ STACK_FRAME static void build_graph(struct worker *w)
 {
 	CUDA_KERNEL_NODE_PARAMS kernel = {.func = w->functions[below(w, KERNELS)], .gridDimX = 1 + below(w, 64), .gridDimY = 2,
 					  .gridDimZ = 1, .blockDimX = 32, .blockDimY = 2, .blockDimZ = 1, .sharedMemBytes = 64};
-	CUDA_MEMSET_NODE_PARAMS set = {.dst = w->here, .value = 20, .elementSize = 4, .width = 1 + below(w, 64), .height = 1};
+	CUDA_MEMSET_NODE_PARAMS set = {.dst = w->buffer_a, .value = 20, .elementSize = 4, .width = 1 + below(w, 64), .height = 1};
 	CUDA_MEM_ALLOC_NODE_PARAMS memory = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 							   .location = {CU_MEM_LOCATION_TYPE_DEVICE, w->device}},
 					     .bytesize = 1 + below(w, LIVE_BYTES_MAX)};
@@ -203,18 +205,18 @@ static void count_up(void *number)
 STACK_FRAME static void order_host_and_memory(struct worker *w)
 {
 	CUstreamBatchMemOpParams operations[2] = {
-		{.value = {CU_STREAM_MEM_OP_WRITE_VALUE_32, w->here, 5, 0, 0}},
-		{.value = {CU_STREAM_MEM_OP_WAIT_VALUE_64, w->here + 8, 6, 0, 0}},
+		{.value = {CU_STREAM_MEM_OP_WRITE_VALUE_32, w->buffer_a, 5, 0, 0}},
+		{.value = {CU_STREAM_MEM_OP_WAIT_VALUE_64, w->buffer_a + 8, 6, 0, 0}},
 	};
 	CUstream s = any_stream(w);
 	uint32_t value = below(w, 1000);
 	switch (below(w, 8)) {
 	case 0: EXPECT(CUDA_SUCCESS, cuLaunchHostFunc, s, count_up, &w->counted); break;
 	case 1: EXPECT(CUDA_SUCCESS, cuLaunchHostFunc_ptsz, s, count_up, &w->counted); break;
-	case 2: EXPECT(CUDA_SUCCESS, cuStreamWriteValue32_v2, s, w->here + 4, value, 0); break;
-	case 3: EXPECT(CUDA_SUCCESS, cuStreamWriteValue64_v2, s, w->here + 16, value, 0); break;
-	case 4: EXPECT(CUDA_SUCCESS, cuStreamWaitValue32_v2, s, w->here + 4, value, 0); break;
-	case 5: EXPECT(CUDA_SUCCESS, cuStreamWaitValue64_v2_ptsz, s, w->here + 16, value, 0); break;
+	case 2: EXPECT(CUDA_SUCCESS, cuStreamWriteValue32_v2, s, w->buffer_a + 4, value, 0); break;
+	case 3: EXPECT(CUDA_SUCCESS, cuStreamWriteValue64_v2, s, w->buffer_a + 16, value, 0); break;
+	case 4: EXPECT(CUDA_SUCCESS, cuStreamWaitValue32_v2, s, w->buffer_a + 4, value, 0); break;
+	case 5: EXPECT(CUDA_SUCCESS, cuStreamWaitValue64_v2_ptsz, s, w->buffer_a + 16, value, 0); break;
 	case 6: EXPECT(CUDA_SUCCESS, cuStreamBatchMemOp_v2, s, 2, operations, 0); break;
 	case 7: EXPECT(CUDA_SUCCESS, cuEventRecordWithFlags, w->events[0], w->streams[0], 0); break;
 	}
@@ -241,7 +243,7 @@ STACK_FRAME static void use_host_memory(struct worker *w)
 		EXPECT(CUDA_SUCCESS, cuMemPrefetchAsync_v2_ptsz, p, n, device, 0, s);
 		EXPECT(CUDA_SUCCESS, cuMemFree_v2, p);
 		break;
-	case 2: EXPECT(CUDA_SUCCESS, cuIpcGetMemHandle, &handle, w->here); break;
+	case 2: EXPECT(CUDA_SUCCESS, cuIpcGetMemHandle, &handle, w->buffer_a); break;
 	}
 }
 
@@ -275,11 +277,11 @@ STACK_FRAME static void launch_together(struct worker *w)
 		EXPECT(CUDA_SUCCESS, cuLaunchCooperativeKernel_ptsz, f, 1, 1 + below(w, 64), 1, 64, 2, 1, 0, s, NULL);
 }
 
-void worker_tell_story(struct worker *w)
+void worker_run_sequence(struct worker *w)
 {
 	static void (*const stories[])(struct worker *) = {
 		use_pool, grow_segment, use_array, capture_and_replay, build_graph, use_host_memory, link_and_list,
-		/* These are one call: more often. */
+		/* The functions below make one call each, so they are listed more often. */
 		copy_shapes, copy_shapes, copy_shapes, set_shapes, set_shapes, set_shapes, order_host_and_memory, order_host_and_memory,
 		order_host_and_memory, launch_together, launch_together,
 	};

@@ -1,4 +1,4 @@
-/* Answers that a test gives NVML, read from the file that SIMCUDA_NVML names. */
+/* Overrides of NVML values, read from the file that SIMCUDA_NVML names. */
 #include "nvml_device.h"
 
 #include <stdio.h>
@@ -21,8 +21,8 @@ static nvmlReturn_t parse(char *text, double *values, int n)
 	return NVML_SUCCESS;
 }
 
-/* What follows the key in a line about it, NULL if it is about something else. */
-static char *about(char *line, int device, const char *key)
+/* Returns the text after the key if the line is for this device and key, else NULL. */
+static char *value_text(char *line, int device, const char *key)
 {
 	char *slash = strchr(line, '/');
 	if (slash && strtol(line, NULL, 10) != device)
@@ -32,7 +32,7 @@ static char *about(char *line, int device, const char *key)
 	return !strncmp(name, key, length) && name[length] == ' ' ? name + length : NULL;
 }
 
-nvmlReturn_t answer(int device, const char *key, double *values, int n)
+nvmlReturn_t override_values(int device, const char *key, double *values, int n)
 {
 	const char *path = getenv("SIMCUDA_NVML");
 	FILE *file = path && *path ? fopen(path, "re") : NULL;
@@ -41,7 +41,7 @@ nvmlReturn_t answer(int device, const char *key, double *values, int n)
 	char line[256];
 	nvmlReturn_t result = NVML_SUCCESS;
 	while (fgets(line, sizeof(line), file)) {
-		char *text = about(line, device, key);
+		char *text = value_text(line, device, key);
 		if (text)
 			result = parse(text, values, n);
 	}
@@ -49,9 +49,9 @@ nvmlReturn_t answer(int device, const char *key, double *values, int n)
 	return result;
 }
 
-nvmlReturn_t answer_argument(int device, const char *function, long argument, double *values, int n)
+nvmlReturn_t override_values_of_argument(int device, const char *function, long argument, double *values, int n)
 {
 	char key[128];
 	snprintf(key, sizeof(key), "%s:%ld", function, argument);
-	return answer(device, key, values, n);
+	return override_values(device, key, values, n);
 }
