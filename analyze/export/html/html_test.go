@@ -218,7 +218,7 @@ func TestHTMLForbidsTheNetwork(t *testing.T) {
 	}
 	for _, want := range []string{
 		"<strong>growing-site</strong> memory grows by",
-		"No copies in the window.",
+		"The recording has no copies in the window.",
 		"No loss lowers it.",
 	} {
 		if !strings.Contains(page, want) {

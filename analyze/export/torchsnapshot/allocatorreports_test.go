@@ -42,7 +42,7 @@ func TestReportsWithoutAllocatorEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lacks, _ := fragReport.Facts[0].Value.(string); !strings.Contains(lacks, "are not in this recording") ||
+	if lacks, _ := fragReport.Facts[0].Value.(string); !strings.Contains(lacks, "the recording has no segments") ||
 		!strings.Contains(lacks, "--allocator=auto") ||
 		len(pictures) != 0 ||
 		len(fragReport.Tables[0].Rows) != 0 {

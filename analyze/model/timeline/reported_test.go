@@ -68,8 +68,7 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 				t.Errorf("quality %s", q.String())
 			}
 			if !slices.ContainsFunc(r.Notes, func(n string) bool {
-				return strings.Contains(n, "what was asked for "+
-					"rounded up")
+				return strings.Contains(n, "requested sizes rounded up")
 			}) {
 				t.Errorf("notes %q", r.Notes)
 			}

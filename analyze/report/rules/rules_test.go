@@ -313,7 +313,7 @@ func TestRuleFilter(t *testing.T) {
 func TestHangNamesTheMissingRank(t *testing.T) {
 	r := checked(t, analyzetest.Ranks(t), rules.Options{Rules: []string{"hang"}})
 	if what := analyzetest.Cells(t, r, "hits", "what")[0]; what != "hanging: 3 processes, for up to 20.00s; check "+
-		"process 44 train: it launched its last kernel 2.10s before the first of the 3 others did" {
+		"process 44 train: its last kernel launch was 2.10s before that of the first of the 3 others" {
 		t.Error(what)
 	}
 	if where := analyzetest.Cells(t, r, "evidence", "where"); len(where) != 4 || where[3] != "process 44 train" {
