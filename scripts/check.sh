@@ -20,6 +20,9 @@ else
 	echo "(no clang-14 or libbpf-dev: the BPF objects are not checked)"
 fi
 
+step "texts"
+wrong=$(sh scripts/prose.sh) || fail "texts need other words; CONTRIBUTING.md has the rules: $wrong"
+
 step "the page's bundle"
 before=$(sha256sum <analyze/export/html/web/bundle.js)
 sh scripts/bundle_page.sh

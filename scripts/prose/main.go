@@ -103,8 +103,8 @@ func reportMean(kind string, l lengths) int {
 // trackedFiles returns the files that git knows under the given paths, without those that other
 // projects wrote or a program made.
 func trackedFiles(paths []string) ([]string, error) {
-	out, err := exec.Command("git", append([]string{"ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"}, paths...)...).
-		Output()
+	args := append([]string{"ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"}, paths...)
+	out, err := exec.Command("git", args...).Output()
 	if err != nil {
 		return nil, fmt.Errorf("git ls-files: %w", err)
 	}
@@ -117,8 +117,11 @@ func trackedFiles(paths []string) ([]string, error) {
 	}), nil
 }
 
-// isForeign reports whether the file is a library of another project, or generated.
+// isForeign reports whether the file is a library of another project, generated, or an output that
+// tests compare.
 func isForeign(file string) bool {
 	base := path.Base(file)
-	return strings.Contains(file, "/web/lib/") || base == "bundle.js" || strings.Contains(base, "_bpfel")
+	return strings.Contains(file, "/web/lib/") || strings.Contains(file, "/testdata/") && path.Ext(file) != ".go" ||
+		base == "bundle.js" ||
+		strings.Contains(base, "_bpfel")
 }

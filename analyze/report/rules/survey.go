@@ -134,8 +134,11 @@ func (s *Survey) Run(onDriverChange func(*livemem.Change), onAllocatorChange cac
 		if err = timeline.RunParallel(search, s.scanMemory); err == nil {
 			err = timeline.RunParallel(replay, s.scanCalls)
 		}
-	} else if err = timeline.RunParallel(replay, func() error { return firstError(s.scanCalls, s.scanMemory) }); err == nil {
-		err = s.copies.Each(s.copies.Add)
+	} else {
+		scan := func() error { return firstError(s.scanCalls, s.scanMemory) }
+		if err = timeline.RunParallel(replay, scan); err == nil {
+			err = s.copies.Each(s.copies.Add)
+		}
 	}
 	if err != nil {
 		return err
