@@ -144,6 +144,11 @@ type Cost struct {
 	// counts samples and facts that found the writer too busy. Since 1.1.
 	Sampling    []SamplingCost `json:"sampling,omitempty"`
 	RowsDropped int64          `json:"rows_dropped,omitempty"`
+	// Holds counts how often threads of a started program were held until what they had loaded
+	// was covered, HeldNs sums up how long. Unheld counts those that ran before that.
+	Holds  int64 `json:"holds,omitempty"`
+	HeldNs int64 `json:"held_ns,omitempty"`
+	Unheld int64 `json:"unheld,omitempty"`
 }
 
 // Machine is the host of a recording.

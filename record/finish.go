@@ -31,6 +31,7 @@ type Result struct {
 func (s *Session) Finish() (Result, error) {
 	close(s.stop)
 	begin := time.Now()
+	s.holds.close()
 	s.targets.CloseSearches()
 	endErr := s.probes.WaitForOpenCalls(probe.DetachGrace)
 	s.endNs = clock.Ns(unix.CLOCK_MONOTONIC)
@@ -82,6 +83,7 @@ func (s *Session) Close() error {
 		s.targets.Close()
 	}
 	s.machine.close()
+	s.holds.close()
 	if s.unwinder != nil {
 		s.unwinder.Close()
 		s.unwinder = nil
@@ -102,6 +104,7 @@ func (s *Session) finalMeta(detachNs int64) format.Meta {
 	cost := overhead.OwnCost()
 	meta.Cost.CPUNs, meta.Cost.RSSBytes = cost.CPUNs-s.costBase.CPUNs, cost.RSSBytes
 	meta.Cost.DetachNs = detachNs
+	meta.Cost.Holds, meta.Cost.HeldNs, meta.Cost.Unheld = s.holds.stats.Holds, s.holds.stats.HeldNs, s.holds.stats.Unreleased
 	meta.Cost.BPFRunNs, meta.Cost.BPFRuns = s.probes.RunTimes()
 	return meta
 }

@@ -24,6 +24,9 @@ type Options struct {
 	Pids []int
 	// Command is a held program to record as well; it may be nil.
 	Command *Command
+	// HoldMax is the longest time for which a thread of Command or of its children is held, while
+	// what it has loaded is not covered yet; 0: none is held.
+	HoldMax time.Duration
 	// Duration ends the recording; 0: it ends with the context or the processes.
 	Duration time.Duration
 	// Output is the file to write; "" makes a name from process and time in Folder.
@@ -91,6 +94,7 @@ func DefaultOptions() Options {
 		BufferBytes:     32 << 20,
 		Stacks:          probe.StacksAuto,
 		Attach:          privilege.AttachAuto,
+		HoldMax:         20 * time.Second,
 		Children:        true,
 		Allocator:       library.AllocatorAuto,
 		NVMLInterval:    100 * time.Millisecond,

@@ -42,7 +42,7 @@ func TestNumbersAreUsedAgain(t *testing.T) {
 				code = append(code, unwind.Mapping{Start: m.Start, End: m.End})
 			}
 		}
-		return u.Sync(pid, code, 30*time.Second) // tables are read in some ms, emulated in seconds
+		return u.Sync(pid, code, 30*time.Second, nil) // tables are read in some ms, emulated in seconds
 	}
 	if missing := know(); missing != 0 {
 		t.Fatalf("%d mappings of the first process are not known", missing)

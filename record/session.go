@@ -35,6 +35,7 @@ type Session struct {
 	pipeline  *pipeline // nil until the recording begins
 	sampler   sampling.Sampler
 	machine   machine
+	holds     holds
 	output    string
 	clock     clock.Clock
 	startNs   int64 // Unix ns
@@ -119,7 +120,11 @@ func (s *Session) attach(how privilege.Attach, libraries []target.Library) error
 		return err
 	}
 	s.probes = probes
-	return s.targets.Attach(probes, s.unwinder, libraries)
+	if err := s.targets.Attach(probes, s.unwinder, libraries); err != nil {
+		return err
+	}
+	s.startHolder()
+	return nil
 }
 
 // loadProbes loads the programs. If stacks cannot be unwound, they are loaded again for

@@ -108,7 +108,7 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 		s.addUnwinding(known)
 		s.forgetAllocator(pid)
 		s.send([]format.Row{known.Row(known.ReadFacts(s.gpus), s.clock.UnixNs(e.StartNs))})
-		s.attachLibraries(known)
+		s.attachLibraries(known, false)
 		return
 	}
 	p, err := process.Open(pid)
@@ -134,7 +134,7 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 			s.noteLate(lib, p)
 		}
 	}
-	s.attachLibraries(p)
+	s.attachLibraries(p, false)
 }
 
 // OnLateProcessEvent notes a process that was born before the recording ended and was never added.

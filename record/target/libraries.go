@@ -107,13 +107,13 @@ func (s *Set) isMappedByOthers(id process.FileID) bool {
 
 // attachLibraries probes what the process has mapped by now. What cannot be probed is noted: it may
 // be made so that it cannot, and must not end the recording of others.
-func (s *Set) attachLibraries(p *process.Process) {
+func (s *Set) attachLibraries(p *process.Process, isHeld bool) {
 	libs, err := s.cache.Mapped(p)
 	failed := []error{err}
 	s.renewAllocator(libs, p.Pid)
 	for _, lib := range s.opt.Allocator.Wanted(libs) {
 		s.probes.SetAllocatorSource(lib, p.Pid)
-		failed = append(failed, s.attachLate(lib, p))
+		failed = append(failed, s.attachLate(lib, p, isHeld))
 	}
 	s.noteAllocator(libs, p)
 	if errors.Join(failed...) != nil && p.Alive() {
@@ -123,7 +123,7 @@ func (s *Set) attachLibraries(p *process.Process) {
 
 // attachLate attaches to a library that the process has mapped already, and notes that calls made in
 // between are missing.
-func (s *Set) attachLate(lib *library.Library, p *process.Process) error {
+func (s *Set) attachLate(lib *library.Library, p *process.Process, isHeld bool) error {
 	before := s.probes.Placed()
 	if err := s.place(lib, p.Pid); err != nil {
 		if !p.Alive() {
@@ -135,7 +135,7 @@ func (s *Set) attachLate(lib *library.Library, p *process.Process) error {
 		if !slices.Contains(s.libraries, lib) {
 			s.libraries = append(s.libraries, lib)
 		}
-		if lib.Kind == library.Driver { // an allocator's totals show whether something was missed
+		if lib.Kind == library.Driver && !isHeld { // an allocator's totals show whether something was missed
 			s.noteLate(lib, p)
 		}
 	}
@@ -156,7 +156,7 @@ func (s *Set) Scan() time.Duration {
 		if !p.Alive() {
 			continue
 		}
-		s.attachLibraries(p)
+		s.attachLibraries(p, false)
 	}
 	return next
 }

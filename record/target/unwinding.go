@@ -10,6 +10,7 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/record/unwind"
+	"github.com/gpurec/gpurec/symbolize"
 )
 
 // Mapped notes that a process has new executable mappings. Safe for concurrent use.
@@ -28,7 +29,7 @@ func (s *Set) OnMapped() {
 		if maps, err := p.Maps(); err == nil { // or it has ended
 			s.probes.MapCode(pid, maps)
 		}
-		s.attachLibraries(p)
+		s.attachLibraries(p, false)
 	}
 }
 
@@ -50,14 +51,36 @@ func (s *Set) AwaitUnwinding(probes *probe.Probes, unwinder *unwind.Unwinder) {
 			continue // it has ended
 		}
 		probes.MapCode(p.Pid, maps)
-		var code []unwind.Mapping
-		for _, m := range maps {
-			if m.Executable() && m.Inode != 0 && isELF(p.MapFile(m)) {
-				code = append(code, unwind.Mapping{Start: m.Start, End: m.End})
-			}
-		}
-		unwinder.Sync(p.Pid, code, time.Until(end))
+		unwinder.Sync(p.Pid, codeOf(p, maps), time.Until(end), nil)
 	}
+}
+
+// codeOf returns the mappings that unwind tables are needed for.
+func codeOf(p *process.Process, maps []symbolize.Mapping) []unwind.Mapping {
+	var code []unwind.Mapping
+	for _, m := range maps {
+		if m.Executable() && m.Inode != 0 && isELF(p.MapFile(m)) {
+			code = append(code, unwind.Mapping{Start: m.Start, End: m.End})
+		}
+	}
+	return code
+}
+
+// Cover probes the libraries that a held process has mapped. It returns the code that must have
+// unwind tables before the process may run on: none if stacks are not unwound.
+func (s *Set) Cover(pid int) []unwind.Mapping {
+	p := s.Get(pid)
+	if p == nil {
+		return nil // it ended
+	}
+	s.attachLibraries(p, true)
+	maps, err := p.Maps()
+	if err != nil || s.unwinder == nil {
+		return nil
+	}
+	s.probes.MapCode(pid, maps)
+	s.unwinder.Refresh(pid)
+	return codeOf(p, maps)
 }
 
 // isELF reports whether a file begins as ELF files do. Others may be mapped too, such as code that a

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/gpurec/gpurec/record/clock"
 )
 
 // Mapping is a range of executable, file-backed memory of a process.
@@ -57,10 +59,10 @@ const tableTime = 300 * time.Millisecond
 
 // Sync waits until the profiler can unwind through all mappings of a process that was
 // added, and returns how many it does not know when the time is over: files that are no
-// ELF, for example.
-func (u *Unwinder) Sync(pid int, mappings []Mapping, timeout time.Duration) (missing int) {
+// ELF, for example. It returns early when stop is closed, which may be nil.
+func (u *Unwinder) Sync(pid int, mappings []Mapping, timeout time.Duration, stop <-chan struct{}) (missing int) {
 	var mapped time.Time // when the last of the mappings was known
-	for end := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(timeout); ; {
 		missing = 0
 		files := make(map[uint64]bool)
 		for _, m := range mappings {
@@ -76,7 +78,7 @@ func (u *Unwinder) Sync(pid int, mappings []Mapping, timeout time.Duration) (mis
 			mapped = now
 		}
 		hasAll := missing == 0 && (now.Sub(mapped) > tableTime || u.haveTables(files))
-		if hasAll || now.After(end) {
+		if hasAll || now.After(end) || clock.Sleep(stop, 5*time.Millisecond) {
 			return missing
 		}
 	}
