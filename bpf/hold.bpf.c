@@ -42,7 +42,7 @@ struct {
 /* What is known of the libraries of a process. */
 struct loaded {
 	__u64 last;       /* the last entry of its list of libraries, a struct link_map */
-	__u32 is_covered; /* it has a library that is probed: from then on every library matters */
+	__u32 has_driver; /* it has libcuda: from then on, all code that it loads can be in a stack */
 	__u32 unused;
 };
 
@@ -91,19 +91,27 @@ enum list_state {
 	LIBRARIES_GO,         /* RT_DELETE: it is about to remove some */
 };
 
-/* is_probed reports whether gpurec probes libraries of this name: libcuda.so* and libc10*. */
-static __always_inline int is_probed(const char *n)
+enum library {
+	LIBRARY_OTHER,
+	LIBRARY_ALLOCATOR, /* libc10*: PyTorch's caching allocator and its reports */
+	LIBRARY_DRIVER,    /* libcuda.so* */
+};
+
+/* library_of returns which library a file name belongs to. */
+static __always_inline enum library library_of(const char *n)
 {
 	if (n[0] != 'l' || n[1] != 'i' || n[2] != 'b' || n[3] != 'c')
-		return 0;
-	if (n[4] == '1')
-		return n[5] == '0';
-	return n[4] == 'u' && n[5] == 'd' && n[6] == 'a' && n[7] == '.' && n[8] == 's';
+		return LIBRARY_OTHER;
+	if (n[4] == '1' && n[5] == '0')
+		return LIBRARY_ALLOCATOR;
+	if (n[4] == 'u' && n[5] == 'd' && n[6] == 'a' && n[7] == '.' && n[8] == 's')
+		return LIBRARY_DRIVER;
+	return LIBRARY_OTHER;
 }
 
 struct walk {
 	__u64 next, last;
-	int is_new, is_covered;
+	int is_new, has_driver, has_new_allocator;
 };
 
 /* The longest path whose name is found, and the longest name. */
@@ -123,17 +131,26 @@ static long walk_step(__u32 i, struct walk *w)
 	w->last = w->next;
 	w->next = map.next;
 	w->is_new = 1;
-	if (w->is_covered)
-		return 0;
 	size = bpf_probe_read_user_str(path, sizeof(path), (void *)map.name);
 	if (size < 0)
 		return 0;
 	if (size > MAX_NAME)
 		map.name += size - MAX_NAME;
 	bpf_probe_read_user_str(name, MAX_NAME, (void *)map.name);
-	for (k = 0; k < MAX_NAME - 10; k++)
-		if (name[k] == '/' && is_probed(name + k + 1))
-			w->is_covered = 1;
+	for (k = 0; k < MAX_NAME - 10; k++) {
+		if (name[k] != '/')
+			continue;
+		switch (library_of(name + k + 1)) {
+		case LIBRARY_DRIVER:
+			w->has_driver = 1;
+			break;
+		case LIBRARY_ALLOCATOR:
+			w->has_new_allocator = 1;
+			break;
+		default:
+			break;
+		}
+	}
 	return 0;
 }
 
@@ -172,14 +189,14 @@ static long wait_step(__u32 i, struct wait *w)
 }
 
 /*
- * needs_hold reports whether the process has libraries that it had not before, and one that is
- * probed among all of them. at is the address of the loader's struct r_debug.
+ * needs_hold reports whether the process has new libraries that user space must cover first: ones
+ * to be probed, and, where it has libcuda, all others, which need unwind tables. at is the address of the loader's struct r_debug.
  */
 static __always_inline int needs_hold(__u32 pid, __u64 at)
 {
 	struct loaded first = {}, *known = bpf_map_lookup_elem(&processes, &pid);
 	struct r_debug list;
-	struct walk w = {.is_covered = known && known->is_covered};
+	struct walk w = {.has_driver = known && known->has_driver};
 
 	if (bpf_probe_read_user(&list, sizeof(list), (void *)at))
 		return 0;
@@ -198,9 +215,9 @@ static __always_inline int needs_hold(__u32 pid, __u64 at)
 	}
 	bpf_loop(4096, walk_step, &w, 0);
 	first.last = w.last;
-	first.is_covered = w.is_covered;
+	first.has_driver = w.has_driver;
 	bpf_map_update_elem(&processes, &pid, &first, BPF_ANY);
-	return w.is_new && w.is_covered;
+	return w.is_new && w.has_driver || w.has_new_allocator;
 }
 
 /*

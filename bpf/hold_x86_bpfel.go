@@ -30,7 +30,7 @@ const (
 type HoldLoaded struct {
 	_         structs.HostLayout
 	Last      uint64
-	IsCovered uint32
+	HasDriver uint32
 	Unused    uint32
 }
 

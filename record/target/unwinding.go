@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/record/unwind"
@@ -67,16 +68,20 @@ func codeOf(p *process.Process, maps []symbolize.Mapping) []unwind.Mapping {
 }
 
 // Cover probes the libraries that a held process has mapped. It returns the code that must have
-// unwind tables before the process may run on: none if stacks are not unwound.
+// unwind tables before the process may run on: none if stacks are not unwound, or before libcuda
+// is mapped.
 func (s *Set) Cover(pid int) []unwind.Mapping {
 	p := s.Get(pid)
 	if p == nil {
 		return nil // it ended
 	}
 	s.attachLibraries(p, true)
-	maps, err := p.Maps()
-	if err != nil || s.unwinder == nil {
+	if hasDriver, err := library.MapsDriver(p); err != nil || !hasDriver || s.unwinder == nil {
 		return nil
+	}
+	maps, err := p.Maps()
+	if err != nil {
+		return nil // as above
 	}
 	s.probes.MapCode(pid, maps)
 	s.unwinder.Refresh(pid)

@@ -61,7 +61,6 @@ const tableTime = 300 * time.Millisecond
 // added, and returns how many it does not know when the time is over: files that are no
 // ELF, for example. It returns early when stop is closed, which may be nil.
 func (u *Unwinder) Sync(pid int, mappings []Mapping, timeout time.Duration, stop <-chan struct{}) (missing int) {
-	var mapped time.Time // when the last of the mappings was known
 	for end := time.Now().Add(timeout); ; {
 		missing = 0
 		files := make(map[uint64]bool)
@@ -74,22 +73,27 @@ func (u *Unwinder) Sync(pid int, mappings []Mapping, timeout time.Duration, stop
 			files[first] = true
 		}
 		now := time.Now()
-		if mapped.IsZero() && missing == 0 {
-			mapped = now
-		}
-		hasAll := missing == 0 && (now.Sub(mapped) > tableTime || u.haveTables(files))
+		hasAll := missing == 0 && u.haveTables(files, now)
 		if hasAll || now.After(end) || clock.Sleep(stop, 5*time.Millisecond) {
 			return missing
 		}
 	}
 }
 
-// haveTables reports whether the unwind tables of all files are in place.
-func (u *Unwinder) haveTables(files map[uint64]bool) bool {
+// haveTables reports whether the unwind tables of all files are in place. A file that is known for
+// tableTime and has none has no unwind information.
+func (u *Unwinder) haveTables(files map[uint64]bool, now time.Time) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	for file := range files {
-		if !u.hasTable(file) {
-			return false
+		since, waits := u.waiting[file]
+		if waits && now.Sub(since) > tableTime || u.hasTable(file) {
+			continue
 		}
+		if !waits {
+			u.waiting[file] = now
+		}
+		return false
 	}
 	return true
 }

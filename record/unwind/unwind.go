@@ -47,6 +47,8 @@ type Unwinder struct {
 
 	mu        sync.Mutex
 	processes map[int]bool // to be unwound
+	// waiting has the files without an unwind table, and since when they are known.
+	waiting map[uint64]time.Time
 }
 
 // Layout is what the programs that begin and end unwinding must know of the profiler's
@@ -83,7 +85,7 @@ func Start(opt Options) (*Unwinder, error) {
 func start(opt Options, often intervals) (_ *Unwinder, err error) {
 	otellog.SetLogger(*slog.New(slog.NewTextHandler(io.Discard, nil)))
 	ctx, cancel := context.WithCancel(context.Background())
-	u := &Unwinder{opt: opt, cancel: cancel, processes: make(map[int]bool)}
+	u := &Unwinder{opt: opt, cancel: cancel, processes: make(map[int]bool), waiting: make(map[uint64]time.Time)}
 	defer func() {
 		if err != nil {
 			u.Close()
