@@ -22,6 +22,7 @@ char _license[] SEC("license") = "GPL";
 /* Keeps the types in BTF, from which bpf2go makes Go's. */
 const struct hold_request *type_of_request __attribute__((unused));
 const enum hold_state *type_of_hold __attribute__((unused));
+const enum hold_reason *type_of_reason __attribute__((unused));
 
 #define NS_PER_MS 1000000ULL
 
@@ -42,7 +43,7 @@ struct {
 /* What is known of the libraries of a process. */
 struct loaded {
 	__u64 last;       /* the last entry of its list of libraries, a struct link_map */
-	__u32 has_driver; /* it has libcuda: from then on, all code that it loads can be in a stack */
+	__u32 calls_cuda; /* it has called libcuda: from then on, all code that it loads can be in a stack */
 	__u32 unused;
 };
 
@@ -91,27 +92,19 @@ enum list_state {
 	LIBRARIES_GO,         /* RT_DELETE: it is about to remove some */
 };
 
-enum library {
-	LIBRARY_OTHER,
-	LIBRARY_ALLOCATOR, /* libc10*: PyTorch's caching allocator and its reports */
-	LIBRARY_DRIVER,    /* libcuda.so* */
-};
-
-/* library_of returns which library a file name belongs to. */
-static __always_inline enum library library_of(const char *n)
+/* is_probed reports whether gpurec probes libraries of this file name: libcuda.so* and libc10*. */
+static __always_inline int is_probed(const char *n)
 {
 	if (n[0] != 'l' || n[1] != 'i' || n[2] != 'b' || n[3] != 'c')
-		return LIBRARY_OTHER;
-	if (n[4] == '1' && n[5] == '0')
-		return LIBRARY_ALLOCATOR;
-	if (n[4] == 'u' && n[5] == 'd' && n[6] == 'a' && n[7] == '.' && n[8] == 's')
-		return LIBRARY_DRIVER;
-	return LIBRARY_OTHER;
+		return 0;
+	if (n[4] == '1')
+		return n[5] == '0';
+	return n[4] == 'u' && n[5] == 'd' && n[6] == 'a' && n[7] == '.' && n[8] == 's';
 }
 
 struct walk {
 	__u64 next, last;
-	int is_new, has_driver, has_new_allocator;
+	int is_new, is_probed;
 };
 
 /* The longest path whose name is found, and the longest name. */
@@ -137,20 +130,9 @@ static long walk_step(__u32 i, struct walk *w)
 	if (size > MAX_NAME)
 		map.name += size - MAX_NAME;
 	bpf_probe_read_user_str(name, MAX_NAME, (void *)map.name);
-	for (k = 0; k < MAX_NAME - 10; k++) {
-		if (name[k] != '/')
-			continue;
-		switch (library_of(name + k + 1)) {
-		case LIBRARY_DRIVER:
-			w->has_driver = 1;
-			break;
-		case LIBRARY_ALLOCATOR:
-			w->has_new_allocator = 1;
-			break;
-		default:
-			break;
-		}
-	}
+	for (k = 0; k < MAX_NAME - 10; k++)
+		if (name[k] == '/' && is_probed(name + k + 1))
+			w->is_probed = 1;
 	return 0;
 }
 
@@ -189,14 +171,15 @@ static long wait_step(__u32 i, struct wait *w)
 }
 
 /*
- * needs_hold reports whether the process has new libraries that user space must cover first: ones
- * to be probed, and, where it has libcuda, all others, which need unwind tables. at is the address of the loader's struct r_debug.
+ * reason_to_hold returns why a process must not run on, 0 if it may: it has new libraries, and one
+ * of them is to be probed, or it calls CUDA and any of them can be in a stack. at is the address
+ * of the loader's struct r_debug.
  */
-static __always_inline int needs_hold(__u32 pid, __u64 at)
+static __always_inline enum hold_reason reason_to_hold(__u32 pid, __u64 at)
 {
-	struct loaded first = {}, *known = bpf_map_lookup_elem(&processes, &pid);
+	struct loaded now = {}, *known = bpf_map_lookup_elem(&processes, &pid);
 	struct r_debug list;
-	struct walk w = {.has_driver = known && known->has_driver};
+	struct walk w = {};
 
 	if (bpf_probe_read_user(&list, sizeof(list), (void *)at))
 		return 0;
@@ -214,29 +197,25 @@ static __always_inline int needs_hold(__u32 pid, __u64 at)
 		}
 	}
 	bpf_loop(4096, walk_step, &w, 0);
-	first.last = w.last;
-	first.has_driver = w.has_driver;
-	bpf_map_update_elem(&processes, &pid, &first, BPF_ANY);
-	return w.is_new && w.has_driver || w.has_new_allocator;
+	now.last = w.last;
+	now.calls_cuda = known && known->calls_cuda;
+	bpf_map_update_elem(&processes, &pid, &now, BPF_ANY);
+	if (w.is_new && now.calls_cuda)
+		return HOLD_FOR_TABLES;
+	return w.is_probed ? HOLD_FOR_PROBES : 0;
 }
 
-/*
- * _dl_debug_state of the dynamic loader: libraries come (the list is not consistent), or have come.
- * The cookie is the distance from the function to the loader's struct r_debug.
- */
-SEC("uprobe.s")
-int hold_thread(struct pt_regs *ctx)
+/* hold waits until user space releases the thread. */
+static __always_inline int hold(enum hold_reason reason)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
-	struct hold_request r = {.pid = pid_tgid >> 32, .tid = (__u32)pid_tgid, .start_ns = bpf_ktime_get_ns()};
+	struct hold_request r = {.pid = pid_tgid >> 32, .tid = (__u32)pid_tgid, .start_ns = bpf_ktime_get_ns(), .reason = reason};
 	struct wait w = {.tid = r.tid, .until_ns = r.start_ns + max_hold_ns};
-	__u32 hold = HOLD_ASKED;
+	__u32 state = HOLD_ASKED;
 
-	if (!bpf_map_lookup_elem(&targets, &r.pid) || r.start_ns > alive_ns + patience_ns)
-		return 0;
-	if (!needs_hold(r.pid, bpf_get_func_ip(ctx) + bpf_get_attach_cookie(ctx)))
-		return 0;
-	if (bpf_map_update_elem(&holds, &w.tid, &hold, BPF_ANY) || bpf_ringbuf_output(&hold_requests, &r, sizeof(r), BPF_RB_FORCE_WAKEUP)) {
+	if (r.start_ns > alive_ns + patience_ns ||
+	    bpf_map_update_elem(&holds, &w.tid, &state, BPF_ANY) ||
+	    bpf_ringbuf_output(&hold_requests, &r, sizeof(r), BPF_RB_FORCE_WAKEUP)) {
 		__sync_fetch_and_add(&unreleased, 1);
 		return 0;
 	}
@@ -245,4 +224,36 @@ int hold_thread(struct pt_regs *ctx)
 		__sync_fetch_and_add(&unreleased, 1);
 	bpf_map_delete_elem(&holds, &w.tid);
 	return 0;
+}
+
+/*
+ * _dl_debug_state of the dynamic loader: libraries come (the list is not consistent), or have come.
+ * The cookie is the distance from the function to the loader's struct r_debug.
+ */
+SEC("uprobe.s")
+int libraries_changed(struct pt_regs *ctx)
+{
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+	enum hold_reason reason;
+
+	if (!bpf_map_lookup_elem(&targets, &pid))
+		return 0;
+	reason = reason_to_hold(pid, bpf_get_func_ip(ctx) + bpf_get_attach_cookie(ctx));
+	return reason ? hold(reason) : 0;
+}
+
+/* A function of libcuda that programs call first. */
+SEC("uprobe.s")
+int cuda_called(struct pt_regs *ctx)
+{
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+	struct loaded first = {.calls_cuda = 1}, *known = bpf_map_lookup_elem(&processes, &pid);
+
+	if (known && known->calls_cuda || !bpf_map_lookup_elem(&targets, &pid))
+		return 0;
+	if (known)
+		known->calls_cuda = 1;
+	else
+		bpf_map_update_elem(&processes, &pid, &first, BPF_ANY);
+	return hold(HOLD_FOR_TABLES);
 }

@@ -13,11 +13,20 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type HoldHoldReason uint32
+
+const (
+	HoldHoldReasonHOLD_FOR_PROBES HoldHoldReason = 1
+	HoldHoldReasonHOLD_FOR_TABLES HoldHoldReason = 2
+)
+
 type HoldHoldRequest struct {
 	_       structs.HostLayout
 	Pid     uint32
 	Tid     uint32
 	StartNs uint64
+	Reason  uint32
+	Unused  uint32
 }
 
 type HoldHoldState uint32
@@ -30,7 +39,7 @@ const (
 type HoldLoaded struct {
 	_         structs.HostLayout
 	Last      uint64
-	HasDriver uint32
+	CallsCuda uint32
 	Unused    uint32
 }
 
@@ -38,18 +47,20 @@ type HoldLoaded struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	HoldMapHoldRequests     = "hold_requests"
-	HoldMapHolds            = "holds"
-	HoldMapProcesses        = "processes"
-	HoldMapTargets          = "targets"
-	HoldProgForgetLibraries = "forget_libraries"
-	HoldProgHoldThread      = "hold_thread"
-	HoldVarAliveNs          = "alive_ns"
-	HoldVarMaxHoldNs        = "max_hold_ns"
-	HoldVarPatienceNs       = "patience_ns"
-	HoldVarTypeOfHold       = "type_of_hold"
-	HoldVarTypeOfRequest    = "type_of_request"
-	HoldVarUnreleased       = "unreleased"
+	HoldMapHoldRequests      = "hold_requests"
+	HoldMapHolds             = "holds"
+	HoldMapProcesses         = "processes"
+	HoldMapTargets           = "targets"
+	HoldProgCudaCalled       = "cuda_called"
+	HoldProgForgetLibraries  = "forget_libraries"
+	HoldProgLibrariesChanged = "libraries_changed"
+	HoldVarAliveNs           = "alive_ns"
+	HoldVarMaxHoldNs         = "max_hold_ns"
+	HoldVarPatienceNs        = "patience_ns"
+	HoldVarTypeOfHold        = "type_of_hold"
+	HoldVarTypeOfReason      = "type_of_reason"
+	HoldVarTypeOfRequest     = "type_of_request"
+	HoldVarUnreleased        = "unreleased"
 )
 
 // LoadHold returns the embedded CollectionSpec for Hold.
@@ -94,8 +105,9 @@ type HoldSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type HoldProgramSpecs struct {
-	ForgetLibraries *ebpf.ProgramSpec `ebpf:"forget_libraries"`
-	HoldThread      *ebpf.ProgramSpec `ebpf:"hold_thread"`
+	CudaCalled       *ebpf.ProgramSpec `ebpf:"cuda_called"`
+	ForgetLibraries  *ebpf.ProgramSpec `ebpf:"forget_libraries"`
+	LibrariesChanged *ebpf.ProgramSpec `ebpf:"libraries_changed"`
 }
 
 // HoldMapSpecs contains maps before they are loaded into the kernel.
@@ -116,6 +128,7 @@ type HoldVariableSpecs struct {
 	MaxHoldNs     *ebpf.VariableSpec `ebpf:"max_hold_ns"`
 	PatienceNs    *ebpf.VariableSpec `ebpf:"patience_ns"`
 	TypeOfHold    *ebpf.VariableSpec `ebpf:"type_of_hold"`
+	TypeOfReason  *ebpf.VariableSpec `ebpf:"type_of_reason"`
 	TypeOfRequest *ebpf.VariableSpec `ebpf:"type_of_request"`
 	Unreleased    *ebpf.VariableSpec `ebpf:"unreleased"`
 }
@@ -163,6 +176,7 @@ type HoldVariables struct {
 	MaxHoldNs     *ebpf.Variable `ebpf:"max_hold_ns"`
 	PatienceNs    *ebpf.Variable `ebpf:"patience_ns"`
 	TypeOfHold    *ebpf.Variable `ebpf:"type_of_hold"`
+	TypeOfReason  *ebpf.Variable `ebpf:"type_of_reason"`
 	TypeOfRequest *ebpf.Variable `ebpf:"type_of_request"`
 	Unreleased    *ebpf.Variable `ebpf:"unreleased"`
 }
@@ -171,14 +185,16 @@ type HoldVariables struct {
 //
 // It can be passed to LoadHoldObjects or ebpf.CollectionSpec.LoadAndAssign.
 type HoldPrograms struct {
-	ForgetLibraries *ebpf.Program `ebpf:"forget_libraries"`
-	HoldThread      *ebpf.Program `ebpf:"hold_thread"`
+	CudaCalled       *ebpf.Program `ebpf:"cuda_called"`
+	ForgetLibraries  *ebpf.Program `ebpf:"forget_libraries"`
+	LibrariesChanged *ebpf.Program `ebpf:"libraries_changed"`
 }
 
 func (p *HoldPrograms) Close() error {
 	return _HoldClose(
+		p.CudaCalled,
 		p.ForgetLibraries,
-		p.HoldThread,
+		p.LibrariesChanged,
 	)
 }
 

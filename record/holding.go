@@ -34,6 +34,16 @@ func (s *Session) startHolder() {
 	}
 	s.holds.holder = holder
 	s.probeLoader(pid)
+	s.probeDrivers()
+}
+
+// probeDrivers has the first calls of all libcudas wait that are probed by now.
+func (s *Session) probeDrivers() {
+	for _, lib := range s.targets.Drivers() {
+		if err := s.holds.holder.ProbeDriver(lib); err != nil {
+			s.warn("first calls are not held: " + err.Error())
+		}
+	}
 }
 
 // probeLoader probes the dynamic loader of the program that a process runs.
@@ -67,8 +77,9 @@ func (h *holds) requests() <-chan hold.Request {
 func (s *Session) cover(r hold.Request) {
 	s.addHeld(r.Pid)
 	code := s.targets.Cover(r.Pid)
+	s.probeDrivers()
 	holder, unwinder := s.holds.holder, s.unwinder
-	if len(code) == 0 {
+	if len(code) == 0 || !r.ForTables {
 		holder.Release(r)
 		return
 	}

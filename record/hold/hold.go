@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/process"
 )
 
@@ -32,6 +34,9 @@ type Options struct {
 type Request struct {
 	Pid, Tid int
 	SinceNs  int64 // CLOCK_MONOTONIC
+	// ForTables says that the thread is about to call CUDA: its stacks need unwind tables. Otherwise
+	// probes are enough.
+	ForTables bool
 }
 
 // Stats counts holds.
@@ -53,9 +58,9 @@ type Holder struct {
 	stop     chan struct{}
 	running  sync.WaitGroup
 
-	mu      sync.Mutex
-	links   []link.Link
-	loaders map[process.FileID]bool
+	mu     sync.Mutex
+	links  []link.Link
+	probed map[process.FileID]bool // loaders and libraries of the driver
 
 	holds, heldNs, late atomic.Int64
 }
@@ -73,7 +78,7 @@ const (
 func Start(opt Options) (*Holder, error) {
 	h := &Holder{
 		opt: opt, requests: make(chan Request, 64), asked: make(chan Request), released: make(chan Request),
-		stop: make(chan struct{}), loaders: make(map[process.FileID]bool),
+		stop: make(chan struct{}), probed: make(map[process.FileID]bool),
 	}
 	spec, err := bpf.LoadHold()
 	if err != nil {
@@ -119,21 +124,51 @@ func (h *Holder) start() error {
 func (h *Holder) Probe(l *Loader) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.loaders[l.ID] {
+	if h.probed[l.ID] {
 		return nil
 	}
 	executable, err := link.OpenExecutable(l.executable())
 	if err != nil {
 		return fmt.Errorf("probe the loader: %w", err)
 	}
-	probe, err := executable.Uprobe(functionSymbol, h.objects.HoldThread, &link.UprobeOptions{
+	probe, err := executable.Uprobe(functionSymbol, h.objects.LibrariesChanged, &link.UprobeOptions{
 		Address: l.function, Cookie: l.toList,
 	})
 	if err != nil {
 		return fmt.Errorf("probe the loader: %w", err)
 	}
-	h.loaders[l.ID] = true
+	h.probed[l.ID] = true
 	h.links = append(h.links, probe)
+	return nil
+}
+
+// firstFunctions are those that programs and the CUDA runtime call before all others.
+var firstFunctions = []string{
+	"cuInit", "cuDriverGetVersion", "cuGetProcAddress", "cuGetProcAddress_v2", "cuGetExportTable",
+}
+
+// ProbeDriver probes a libcuda for all processes, once: a target's first call waits from then on.
+func (h *Holder) ProbeDriver(lib *library.Library) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.probed[lib.ID] {
+		return nil
+	}
+	executable, err := link.OpenExecutable(lib.Executable())
+	if err != nil {
+		return fmt.Errorf("probe first calls: %w", err)
+	}
+	for _, at := range lib.Probes {
+		if !slices.Contains(firstFunctions, at.Symbol) {
+			continue
+		}
+		probe, err := executable.Uprobe(at.Symbol, h.objects.CudaCalled, &link.UprobeOptions{Address: at.FileOffset})
+		if err != nil {
+			return fmt.Errorf("probe first calls: %w", err)
+		}
+		h.links = append(h.links, probe)
+	}
+	h.probed[lib.ID] = true
 	return nil
 }
 
@@ -168,17 +203,21 @@ func (h *Holder) Close() error {
 	return h.objects.Close()
 }
 
+// requestBytes is the size of struct hold_request.
+const requestBytes = 24
+
 // read passes requests from the ring buffer on to the tracer.
 func (h *Holder) read(reader *ringbuf.Reader) {
 	for {
 		record, err := reader.Read()
-		if err != nil || len(record.RawSample) < 16 {
+		if err != nil || len(record.RawSample) < requestBytes {
 			return // closed
 		}
 		raw := record.RawSample
 		r := Request{
 			Pid: int(binary.LittleEndian.Uint32(raw)), Tid: int(binary.LittleEndian.Uint32(raw[4:])),
-			SinceNs: int64(binary.LittleEndian.Uint64(raw[8:])),
+			SinceNs:   int64(binary.LittleEndian.Uint64(raw[8:])),
+			ForTables: bpf.HoldHoldReason(binary.LittleEndian.Uint32(raw[16:])) == bpf.HoldHoldReasonHOLD_FOR_TABLES,
 		}
 		select {
 		case h.asked <- r:

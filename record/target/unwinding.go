@@ -68,24 +68,31 @@ func codeOf(p *process.Process, maps []symbolize.Mapping) []unwind.Mapping {
 }
 
 // Cover probes the libraries that a held process has mapped. It returns the code that must have
-// unwind tables before the process may run on: none if stacks are not unwound, or before libcuda
-// is mapped.
+// unwind tables before the process calls CUDA: none if stacks are not unwound.
 func (s *Set) Cover(pid int) []unwind.Mapping {
 	p := s.Get(pid)
 	if p == nil {
 		return nil // it ended
 	}
 	s.attachLibraries(p, true)
-	if hasDriver, err := library.MapsDriver(p); err != nil || !hasDriver || s.unwinder == nil {
-		return nil
-	}
 	maps, err := p.Maps()
-	if err != nil {
-		return nil // as above
+	if err != nil || s.unwinder == nil {
+		return nil
 	}
 	s.probes.MapCode(pid, maps)
 	s.unwinder.Refresh(pid)
 	return codeOf(p, maps)
+}
+
+// Drivers returns the libcudas that are probed.
+func (s *Set) Drivers() []*library.Library {
+	var drivers []*library.Library
+	for _, lib := range s.libraries {
+		if lib.Kind == library.Driver {
+			drivers = append(drivers, lib)
+		}
+	}
+	return drivers
 }
 
 // isELF reports whether a file begins as ELF files do. Others may be mapped too, such as code that a
