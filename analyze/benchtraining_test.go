@@ -19,12 +19,11 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// The recording that reports are measured on is that of a training job: every 30 ms a
-// step with the mixture of gpt_train and mlp_small (BENCHMARKS.md) between them, 3,520
-// rows of which 60 % are events of PyTorch's allocator and 31 % launches, from 2,000
-// stacks of 40 frames, in segments of 3 s; returns of launches are recorded for one
-// second in ten, as at that rate they are. Once in ten steps something leaks, and NVML
-// is sampled at 10 Hz.
+// The benchmark recording is that of a training job. Each step of 30 ms has 3,520 rows from 2,000
+// stacks of 40 frames: 60 % events of PyTorch's allocator and 31 % launches, between gpt_train and
+// mlp_small of docs/benchmarks/overhead.md. Segments have 3 s. Returns of launches are recorded for
+// 1 second in 10, as at that rate in a real recording. One step in ten leaks. NVML is sampled at
+// 10 Hz.
 const (
 	benchStep     = 30 * analyzetest.Ms
 	benchAllocs   = 700 // each makes three events

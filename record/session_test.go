@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	}
 	// The profiler that unwinds leaves its maps to the garbage collector, and its
 	// goroutines take a moment to end.
-	for end := time.Now().Add(5 * time.Second); openDescriptors() > before+2 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); openDescriptors() > before+2 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		runtime.GC()
 	}
 	// Benchmarks may use a real NVML, which keeps some; the runtime keeps its poller and a pidfd probe.
