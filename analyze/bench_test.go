@@ -14,7 +14,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/export/html"
 	"github.com/gpurec/gpurec/analyze/export/perfetto"
 	"github.com/gpurec/gpurec/analyze/export/pprof"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
@@ -23,8 +23,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// peakRSS returns the largest resident set of this process so far, in MiB; 0 where
-// that is not known.
+// peakRSS returns the largest resident set of this process so far, in MiB, or 0 if it is unknown.
 func peakRSS() float64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -39,8 +38,8 @@ func peakRSS() float64 {
 	return kib / 1024
 }
 
-// benchSize is the number of events of a benchmark; with -short, which only asks whether
-// benchmarks run, a small part of it.
+// benchSize returns the number of events of a benchmark. With -short, which only checks that
+// benchmarks run, it is a small part of it.
 func benchSize(n int) int {
 	if testing.Short() {
 		return n / 25
@@ -78,13 +77,13 @@ func benchReport(b *testing.B, run func(*timeline.Timeline) error) {
 
 func BenchmarkReplay(b *testing.B) {
 	benchReport(b, func(tl *timeline.Timeline) error {
-		_, err := tl.Replay(func(*ledger.Ledger, *ledger.Change) {})
+		_, err := tl.Replay(func(*livemem.Set, *livemem.Change) {})
 		return err
 	})
 }
 
-// BenchmarkReplayPhysical is a program that maps and unmaps 2 MiB steps: 1 M calls,
-// 70,000 mappings at most.
+// BenchmarkReplayPhysical replays a program that maps and unmaps memory in steps of 2 MiB: 1
+// million calls, at most 70,000 mappings.
 func BenchmarkReplayPhysical(b *testing.B) {
 	allocs := benchSize(250_000)
 	path := filepath.Join("..", "build", "bench", fmt.Sprintf("physical-%d.parquet", allocs))
@@ -100,7 +99,7 @@ func BenchmarkReplayPhysical(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		l, err := tl.Replay(func(*ledger.Ledger, *ledger.Change) {})
+		l, err := tl.Replay(func(*livemem.Set, *livemem.Change) {})
 		rec.Close()
 		if err != nil || l.Counts.Allocs != int64(allocs) || l.Counts.UnmatchedFrees+l.Counts.LostFrees > 0 {
 			b.Fatalf("%v, %+v", err, l.Counts)

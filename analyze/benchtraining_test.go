@@ -26,20 +26,20 @@ import (
 // 10 Hz.
 const (
 	benchStep     = 30 * analyzetest.Ms
-	benchAllocs   = 700 // each makes three events
+	benchAllocs   = 700 // blocks per step; each has three events
 	benchLaunches = 1090
 	benchCopies   = 60
 	benchMemsets  = 20
 	benchSyncs    = 10
 	benchOthers   = 40
-	benchDriver   = 100 // pairs of alloc and free of a library that asks the driver itself
+	benchDriver   = 100 // allocs and frees per step of a library that calls the driver directly
 	benchStacks   = 2000
 	benchRows     = 3*benchAllocs + benchLaunches + benchCopies + benchMemsets + benchSyncs + benchOthers + 2*benchDriver
 )
 
-// benchTraining returns the recording of a training job of at least n events. It is kept in
-// build/bench, and written by a process of its own, so that neither its time nor its
-// memory count.
+// benchTraining returns the path of a recording of a training job with at least n events. The file
+// is kept in build/bench. A process of its own writes it, so that writing does not count in the
+// measured time and memory.
 func benchTraining(b testing.TB, n int) string {
 	b.Helper()
 	path := filepath.Join("..", "build", "bench", fmt.Sprintf("training-%d.parquet", n))
@@ -54,11 +54,12 @@ func benchTraining(b testing.TB, n int) string {
 	return path
 }
 
-// TestWriteBenchTraining is how benchTraining has the recording written.
+// TestWriteBenchTraining writes the recording of benchTraining in its own process.
 func TestWriteBenchTraining(t *testing.T) {
 	path := os.Getenv("GPUREC_BENCH_WRITE")
 	if path == "" {
-		path = filepath.Join(t.TempDir(), "training.parquet") // what it writes is a recording
+		// a small file checks that the writer works
+		path = filepath.Join(t.TempDir(), "training.parquet")
 	}
 	n, err := strconv.Atoi(cmp.Or(os.Getenv("GPUREC_BENCH_EVENTS"), "20000"))
 	if err != nil {
@@ -80,17 +81,19 @@ func TestWriteBenchTraining(t *testing.T) {
 	}
 	states, err := state.ReadAllocators(tl, 0)
 	if err != nil || len(states) != 1 || states[0].Disagreed > 0 || states[0].LostFrees+states[0].UnmatchedFrees > 0 {
-		t.Errorf("%v, %d allocators of which the books are not right", err, len(states))
+		t.Errorf("%v, %d allocators whose totals do not match the model", err, len(states))
 	}
 }
 
-// trainingWriter repeats a step.
+// trainingWriter writes the same step again and again, with new times and addresses.
 type trainingWriter struct {
-	t    testing.TB
-	w    *format.Writer
-	r    *rand.Rand
-	step []format.Row // of classes memory, call and allocator, each in order of return; times from the step's beginning
-	// The leak: a block of 2 MiB in segments of ten.
+	t testing.TB
+	w *format.Writer
+	r *rand.Rand
+	// step has the rows of one step in the classes memory, call and allocator, each in order of
+	// return. Times count from the start of the step.
+	step []format.Row
+	// The leak is a block of 2 MiB, in segments of ten blocks.
 	leaked, leakedReserved int64
 	rows                   [3][]format.Row
 }
@@ -230,8 +233,8 @@ func (tw *trainingWriter) facts(seconds int64) {
 	tw.write(format.ClassSample, samples)
 }
 
-// prepare records the program's start and makes the step: the second of two equal ones, for
-// which PyTorch's allocator has all memory that it needs.
+// prepare adds the program's start and creates the step. It takes the second of two equal steps,
+// for which PyTorch's allocator already has all its memory.
 func (tw *trainingWriter) prepare() {
 	tp := analyzetest.NewTape(tw.t)
 	world := analyzetest.NewTorchWorld(tp, rand.New(rand.NewPCG(1, 1)), 42, 0, analyzetest.TorchConf{})
@@ -256,14 +259,14 @@ func (tw *trainingWriter) prepare() {
 	for i, row := range tp.Rows[started:] {
 		row.StartNs, row.Tid = int64(i)*(benchStep-2*analyzetest.Ms)/(3*benchAllocs), 42+row.StackID%2
 		if row.Kind != format.KindAllocator || row.Name == format.AllocatorSegmentAlloc {
-			tw.t.Fatalf("the second step asks the driver: %+v", *row)
+			tw.t.Fatalf("the second step calls the driver: %+v", *row)
 		}
 		tw.step = append(tw.step, *row)
 	}
 	tw.calls()
 }
 
-// trainingAllocs makes the blocks of one step: most live shortly, some to its end.
+// trainingAllocs allocates and frees the blocks of one step: most live shortly, some to its end.
 func trainingAllocs(world *analyzetest.TorchWorld, r *rand.Rand) {
 	first := len(world.Held)
 	for range benchAllocs {
@@ -282,7 +285,7 @@ func trainingAllocs(world *analyzetest.TorchWorld, r *rand.Rand) {
 	}
 }
 
-// calls adds the step's calls of the driver.
+// calls adds the driver calls of one step.
 func (tw *trainingWriter) calls() {
 	r := rand.New(rand.NewPCG(4, 4))
 	var calls []format.Row
@@ -356,7 +359,7 @@ func (tw *trainingWriter) calls() {
 
 func trainingClass(r *format.Row) int { return int(format.ClassOf(r.Kind) - format.ClassMemory) }
 
-// repeat writes step number i.
+// repeat writes the rows of the training step number i.
 func (tw *trainingWriter) repeat(i int64) {
 	begin := analyzetest.Epoch + 100*analyzetest.Ms + i*benchStep
 	timed := i*benchStep/analyzetest.Second%10 == 0
@@ -384,7 +387,7 @@ func (tw *trainingWriter) repeat(i int64) {
 	tw.flush()
 }
 
-// flush writes rows in the order in which calls returned.
+// flush writes the collected rows in the order in which calls returned.
 func (tw *trainingWriter) flush() {
 	for c := range tw.rows {
 		slices.SortStableFunc(
@@ -396,11 +399,11 @@ func (tw *trainingWriter) flush() {
 	}
 }
 
-// leak keeps a block for ever.
+// leak adds a block that is never freed.
 func (tw *trainingWriter) leak(atNs, step int64) {
 	const block, segment = 2 << 20, 20 << 20
 	ptr := 0x7c0000000000 + step/10*block
-	row := tw.step[0] // the totals before the step
+	row := tw.step[0] // row with the allocator's totals before the step
 	row.StartNs, row.Ptr, row.Bytes, row.Tid, row.StackID, row.Site, row.StackStatus = atNs, ptr, block, 42, 2000, benchSite(
 		2000,
 	), format.StackComplete

@@ -25,7 +25,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// callReports are the reports on calls.
+// callReports returns the reports about calls, with their main groupings.
 func callReports(tl *timeline.Timeline) map[string]func(query.Options) (*report.Report, error) {
 	return map[string]func(query.Options) (*report.Report, error){
 		"api":        func(p0 query.Options) (*report.Report, error) { return api.Run(tl, p0) },
@@ -40,22 +40,24 @@ func callReports(tl *timeline.Timeline) map[string]func(query.Options) (*report.
 	}
 }
 
-// working is a recording of 10 s with steps of 500 ms: a copy, launches, a wait, and once a second of data loading.
-func working(t testing.TB) *analyzetest.Tape {
+// callsTape returns a recording of 10 s with steps of 500 ms: a copy, launches and a
+// synchronization. From 4 s to 5 s the program loads data.
+func callsTape(t testing.TB) *analyzetest.Tape {
 	tp := analyzetest.NewTape(t)
 	tp.Meta.EndNs = analyzetest.Epoch + 10*analyzetest.Second
 	tp.Gpus()
 	tp.Stack(1, "launch_all", "train_step", "main", "_start")
 	tp.Stack(2, "wait_for_loss", "train_step", "main", "_start")
 	tp.Stack(3, "upload", "load_batch", "main", "_start")
-	tp.Pinned(0, 0x500000, 2*analyzetest.Mib)
+	tp.AddPinned(0, 0x500000, 2*analyzetest.Mib)
 	for step := range int64(16) {
 		begin := step * 500 * analyzetest.Ms
 		if step >= 8 {
-			begin += analyzetest.Second // from 4 s to 5 s nothing is launched: data is loaded
+			// from 4 s to 5 s the program loads data and launches nothing
+			begin += analyzetest.Second
 		}
 		analyzetest.At(
-			tp.Copied(
+			tp.AddCopy(
 				"cuMemcpyHtoDAsync_v2",
 				"HtoD",
 				begin+analyzetest.Ms,
@@ -68,7 +70,7 @@ func working(t testing.TB) *analyzetest.Tape {
 			"upload (train.cc:10)",
 		)
 		analyzetest.At(
-			tp.Copied(
+			tp.AddCopy(
 				"cuMemcpyHtoD_v2",
 				"HtoD",
 				begin+2*analyzetest.Ms,
@@ -81,7 +83,7 @@ func working(t testing.TB) *analyzetest.Tape {
 			"upload (train.cc:10)",
 		)
 		for k := range int64(4) {
-			l := tp.Launched(
+			l := tp.AddLaunch(
 				begin+10*analyzetest.Ms+k*100*analyzetest.Us,
 				10*analyzetest.Us,
 				[]string{"gemm<float>(int)", "add"}[k%2],
@@ -103,14 +105,14 @@ func working(t testing.TB) *analyzetest.Tape {
 		g := tp.Call(format.KindLaunch, "cuGraphLaunch", begin+11*analyzetest.Ms, 30*analyzetest.Us)
 		g.Ptr, g.Value, g.Stream = 0x6000, 3, 9
 		analyzetest.At(
-			tp.Synced("cuStreamSynchronize", begin+12*analyzetest.Ms, 400*analyzetest.Ms, 7, 0),
+			tp.AddSync("cuStreamSynchronize", begin+12*analyzetest.Ms, 400*analyzetest.Ms, 7, 0),
 			2,
 			"wait_for_loss (train.cc:10)",
 		)
 	}
-	for i := range int64(60) { // small copies, 100 us apart: 6 ms
+	for i := range int64(60) { // a burst of small copies: 60 copies, 100 us apart
 		analyzetest.At(
-			tp.Copied(
+			tp.AddCopy(
 				"cuMemcpyDtoH_v2",
 				"DtoH",
 				9500*analyzetest.Ms+i*100*analyzetest.Us,
@@ -123,16 +125,16 @@ func working(t testing.TB) *analyzetest.Tape {
 			"upload (train.cc:10)",
 		)
 	}
-	for i := range int64(30) { // waits, 10 ms apart
-		tp.Synced("cuEventSynchronize", 9600*analyzetest.Ms+i*10*analyzetest.Ms, 5*analyzetest.Ms, 0, 0).Ptr = 0xe0
+	for i := range int64(30) { // a loop of synchronizations, 10 ms apart
+		tp.AddSync("cuEventSynchronize", 9600*analyzetest.Ms+i*10*analyzetest.Ms, 5*analyzetest.Ms, 0, 0).Ptr = 0xe0
 	}
-	tp.Synced("cuEventQuery", 9590*analyzetest.Ms, analyzetest.Us, 0, calls.ResultNotReady)
+	tp.AddSync("cuEventQuery", 9590*analyzetest.Ms, analyzetest.Us, 0, calls.ResultNotReady)
 	tp.Call(format.KindLaunch, "cuLaunchKernel", 9599*analyzetest.Ms, 5*analyzetest.Us).Result = 1
-	open := tp.Synced("cuCtxSynchronize", 9950*analyzetest.Ms, 50*analyzetest.Ms, 0, 0)
+	open := tp.AddSync("cuCtxSynchronize", 9950*analyzetest.Ms, 50*analyzetest.Ms, 0, 0)
 	open.Flags = format.FlagOpen
-	for i := range int64(20) { // the second GPU of the machine, the first of the process
+	for i := range int64(20) { // samples of NVML index 1, which is ordinal 0 of the process
 		value := 80.0
-		if i == 9 || i == 10 { // of 4 s to 5 s
+		if i == 9 || i == 10 { // samples of the time from 4 s to 5 s
 			value = 0
 		}
 		tp.NVML(1, i*500*analyzetest.Ms, catalog.MetricSMActive, value)
@@ -141,7 +143,7 @@ func working(t testing.TB) *analyzetest.Tape {
 }
 
 func TestReportsOfCalls(t *testing.T) {
-	tl := working(t).Timeline()
+	tl := callsTape(t).Timeline()
 	for name, make := range callReports(tl) {
 		r, err := make(query.Options{Top: 8, MaxFrames: 12})
 		if err != nil {
@@ -152,12 +154,13 @@ func TestReportsOfCalls(t *testing.T) {
 }
 
 func TestNumbersOfCallsByHand(t *testing.T) {
-	tl := working(t).Timeline()
+	tl := callsTape(t).Timeline()
 	for name, want := range map[string]map[string]float64{
-		// 16 steps of 2 copies, 4 launches, a graph and a wait; 60 copies, 30 waits, a query, a
-		// failed launch, an open wait, cuMemHostAlloc.
+		// 16 steps have 2 copies, 4 launches, a graph launch and a synchronization. There are also
+		// 60 small copies, 30 synchronizations, a query, a failed launch, an open synchronization
+		// and a cuMemHostAlloc.
 		"api": {"calls": 16*8 + 60 + 30 + 1 + 1 + 1 + 1, "timed_calls": 222 - 7 - 1, "errors": 1, "open_calls": 1},
-		// Of 64 launches 4 are captured; half of the others have 4 x 64 threads.
+		// 4 of the 64 launches are captured. Half of the others have 4 blocks of 64 threads.
 		"kernels": {
 			"launches":            60,
 			"captured_launches":   4,
@@ -179,7 +182,8 @@ func TestNumbersOfCallsByHand(t *testing.T) {
 			"host_sum_ns":           float64(16*(20*analyzetest.Us+analyzetest.Ms) + 60*10*analyzetest.Us),
 		},
 		"sync": {"waits": 16 + 30 + 1, "wait_sum_ns": float64(16*400*analyzetest.Ms + 30*5*analyzetest.Ms), "loops": 1, "loop_waits": 30, "open_waits": 1, "open_ns": float64(50 * analyzetest.Ms)},
-		// Each graph is followed by a gap, but for the last; in the captured step the graph is all there is.
+		// A gap follows each graph launch but the last. In the captured step, the graph launch is
+		// the only work.
 		"gaps": {"gaps": 15, "gap_max_ns": float64(1500*analyzetest.Ms - 1000*analyzetest.Us - 30*analyzetest.Us), "launches": 60 + 16, "idle_gaps": 0},
 	} {
 		r, err := callReports(tl)[name](query.Options{})
@@ -192,7 +196,7 @@ func TestNumbersOfCallsByHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 10 MiB in 1 ms; small copies and async ones have none.
+	// The bandwidth of 10 MiB in 1 ms. Small and asynchronous copies have none.
 	if got := strings.Join(
 		analyzetest.Cells(t, copies, "copies", "bandwidth_bytes_per_second"),
 		" ",
@@ -216,7 +220,7 @@ func TestNumbersOfCallsByHand(t *testing.T) {
 		"device":     "0 NVIDIA H200",
 	} {
 		if got := strings.Join(analyzetest.Cells(t, gaps, "gaps", key), " "); got != want {
-			t.Errorf("%s of the longest gap: %q, want %q", key, got, want)
+			t.Errorf("column %s of the longest gap: %q, want %q", key, got, want)
 		}
 	}
 }
@@ -234,21 +238,21 @@ func TestBusyInAGap(t *testing.T) {
 		{500, 1000, gapspkg.Busy{MinPct: 0, MaxPct: 0, Ok: true}, gapspkg.GPUIdle},
 		{0, 500, gapspkg.Busy{MinPct: 100, MaxPct: 100, Ok: true}, gapspkg.GPUBusy},
 		{500, 1500, gapspkg.Busy{MinPct: 25, MaxPct: 25, Ok: true}, gapspkg.GPUPartly},
-		// 250 ms of busy may be inside or outside of it
+		// 250 ms of busy time can be inside or outside the interval.
 		{1100, 1300, gapspkg.Busy{MinPct: 0, MaxPct: 100, Ok: true}, gapspkg.GPUUnsure},
-		{2100, 2200, gapspkg.Busy{}, ""}, // nobody looked
-		{1900, 2200, gapspkg.Busy{}, ""}, // a third is covered
+		{2100, 2200, gapspkg.Busy{}, ""}, // no NVML sample covers the interval
+		{1900, 2200, gapspkg.Busy{}, ""}, // samples cover a third of the interval
 	} {
 		if got := gapspkg.BusyByAverages(
 			s,
 			c.fromMs*analyzetest.Ms,
 			c.toMs*analyzetest.Ms,
 		); got != c.want ||
-			got.Word() != c.word {
-			t.Errorf("%d to %d ms: %+v %s, want %+v %s", c.fromMs, c.toMs, got, got.Word(), c.want, c.word)
+			got.State() != c.word {
+			t.Errorf("%d to %d ms: %+v %s, want %+v %s", c.fromMs, c.toMs, got, got.State(), c.want, c.word)
 		}
 	}
-	// the seconds before 1.0 and 1.5 s
+	// The utilization samples at 1.0 s and 1.5 s each cover the second before.
 	if got := gapspkg.BusyInside(s, 0, 1500*analyzetest.Ms); got != (gapspkg.Busy{MinPct: 25, MaxPct: 25, Ok: true}) {
 		t.Errorf("by utilization %+v", got)
 	}
@@ -257,18 +261,18 @@ func TestBusyInAGap(t *testing.T) {
 	}
 }
 
-func TestCrowd(t *testing.T) {
+func TestBurstDetector(t *testing.T) {
 	for name, c := range map[string]struct {
 		at            string
 		joined, began int64
 	}{
-		"too few":              {"0 1", 0, 0},
-		"just enough":          {"0 5 10", 3, 1},
-		"too slow":             {"0 5 11", 0, 0},
-		"it goes on":           {"0 5 10 12 14", 5, 1},
-		"two":                  {"0 1 2 50 51 52", 6, 2},
-		"never counted twice":  {"0 5 10 16 20 21", 6, 2},
-		"slow ones in between": {"0 1 2 40 80 81 82", 6, 2},
+		"too few":                {"0 1", 0, 0},
+		"just enough":            {"0 5 10", 3, 1},
+		"too slow":               {"0 5 11", 0, 0},
+		"longer burst":           {"0 5 10 12 14", 5, 1},
+		"two bursts":             {"0 1 2 50 51 52", 6, 2},
+		"overlapping bursts":     {"0 5 10 16 20 21", 6, 2},
+		"slow events in between": {"0 1 2 40 80 81 82", 6, 2},
 	} {
 		var crowd calls.BurstDetector
 		var joined, began int64
@@ -289,14 +293,14 @@ func TestCrowd(t *testing.T) {
 
 func TestHostMemoryOfCopies(t *testing.T) {
 	tp := analyzetest.NewTape(t)
-	tp.Pinned(10*analyzetest.Ms, 0x1000, 0x1000)
+	tp.AddPinned(10*analyzetest.Ms, 0x1000, 0x1000)
 	tp.Memory(format.KindAlloc, format.MemoryManaged, 10*analyzetest.Ms, 0x8000, 0x1000)
 	free := tp.Free(20*analyzetest.Ms, analyzetest.Us, 0x1000)
 	free.Name, free.MemoryKind = "cuMemFreeHost", format.MemoryHost
-	tp.Pinned(30*analyzetest.Ms, 0x1800, 0x100)
+	tp.AddPinned(30*analyzetest.Ms, 0x1800, 0x100)
 	var want []string
 	copied := func(at, ptr int64, host string) {
-		tp.Copied(
+		tp.AddCopy(
 			"cuMemcpyHtoD_v2",
 			"HtoD",
 			at,
@@ -329,15 +333,15 @@ func TestHostMemoryOfCopies(t *testing.T) {
 		}
 	}
 	if got := host.At(analyzetest.Epoch+40*analyzetest.Ms, 43, 0x1800); got != hostmem.HostUnknown {
-		t.Errorf("of another process: %s", got)
+		t.Errorf("pointer of another process: %s", got)
 	}
 }
 
-func TestCallReportsAreSafeTheSameAndExplained(t *testing.T) {
+func TestCallReportsAreSafeRepeatableAndExplained(t *testing.T) {
 	hostiles := analyzetest.HostileTape(t)
 	analyzetest.At(hostiles.Call(format.KindSync, analyzetest.Hostile, 4*analyzetest.Second, 1), 1, analyzetest.Hostile)
 	analyzetest.At(
-		hostiles.Copied(analyzetest.Hostile, analyzetest.Hostile, 5*analyzetest.Second, 1, 1, 1, 1<<62),
+		hostiles.AddCopy(analyzetest.Hostile, analyzetest.Hostile, 5*analyzetest.Second, 1, 1, 1, 1<<62),
 		1,
 		analyzetest.Hostile,
 	)
@@ -348,12 +352,12 @@ func TestCallReportsAreSafeTheSameAndExplained(t *testing.T) {
 	)
 	launch.Kernel, launch.GridX, launch.GridY, launch.GridZ, launch.BlockX = analyzetest.Hostile, 1<<31-1, 1<<31-1, 1<<31-1, 1<<31-1
 	for tape, tp := range map[string]*analyzetest.Tape{
-		"hostile":  hostiles,
-		"working":  working(t),
-		"training": analyzetest.Training(t),
-		"surface":  analyzetest.Surface(t),
-		"crash":    analyzetest.Crashing(t),
-		"empty":    analyzetest.NewTape(t),
+		"hostile":   hostiles,
+		"callsTape": callsTape(t),
+		"training":  analyzetest.Training(t),
+		"surface":   analyzetest.Surface(t),
+		"crash":     analyzetest.Crashing(t),
+		"empty":     analyzetest.NewTape(t),
 	} {
 		rec := tp.Record()
 		before := make(map[string]string)
@@ -369,7 +373,7 @@ func TestCallReportsAreSafeTheSameAndExplained(t *testing.T) {
 				}
 				now := string(analyzetest.Rendered(t, r, render.Options{Format: "json"}))
 				if old, ok := before[name]; ok && old != now {
-					t.Errorf("%s of %s differs:\n%s\n%s", name, tape, old, now)
+					t.Errorf("report %s of tape %s differs in the second run:\n%s\n%s", name, tape, old, now)
 				}
 				before[name] = now
 				checkReport(t, tape+" "+name, r)
@@ -378,7 +382,8 @@ func TestCallReportsAreSafeTheSameAndExplained(t *testing.T) {
 	}
 }
 
-// checkReport checks that a report can be shown anywhere and says how each value is computed.
+// checkReport checks that a report fits every width, has no control characters, and explains how
+// each value is computed.
 func checkReport(t *testing.T, name string, r *report.Report) {
 	t.Helper()
 	if !json.Valid(analyzetest.Rendered(t, r, render.Options{Format: "json"})) {
@@ -389,7 +394,7 @@ func checkReport(t *testing.T, name string, r *report.Report) {
 			for line := range strings.Lines(string(analyzetest.Rendered(t, r, render.Options{Format: f, Width: width}))) {
 				line = strings.TrimSuffix(line, "\n")
 				if n := utf8.RuneCountInString(line); f == "table" && n > width {
-					t.Errorf("%s at %d: a line of %d: %s", name, width, n, line)
+					t.Errorf("%s at %d: a line of %d characters: %s", name, width, n, line)
 				}
 				if strings.ContainsFunc(
 					line,

@@ -20,8 +20,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// randomCalls is a recording of calls of all kinds by two processes of two threads each; calls of a
-// thread follow each other.
+// randomCalls returns a recording of random calls of all kinds by two processes with two threads
+// each. Calls of one thread do not overlap.
 func randomCalls(t testing.TB, seed uint64) *analyzetest.Tape {
 	tp := analyzetest.NewTape(t)
 	tp.Meta.EndNs = analyzetest.Epoch + 20*analyzetest.Second
@@ -41,7 +41,8 @@ func randomCalls(t testing.TB, seed uint64) *analyzetest.Tape {
 	for th := range int32(4) {
 		for now := r.Int64N(analyzetest.Ms); now < 2*analyzetest.Second; {
 			c := calls[r.IntN(len(calls))]
-			dur := int64(math.Exp(r.NormFloat64()*2 + 11)) // 60 us, from 100 ns to a second
+			// median 60 us, between 100 ns and a second
+			dur := int64(math.Exp(r.NormFloat64()*2 + 11))
 			row := tp.Call(c.kind, c.name, now, dur)
 			row.Pid, row.Tid = 42+th/2, 100+th
 			row.Stream, row.Site, row.Device = r.Int64N(3), fmt.Sprint("site ", r.IntN(5)), r.Int32N(2)
@@ -77,17 +78,18 @@ func randomCalls(t testing.TB, seed uint64) *analyzetest.Tape {
 	return tp
 }
 
-// exactQuantile is what a sketch estimates.
+// exactQuantile returns the exact value of the quantile that a sketch estimates.
 func exactQuantile(sorted []int64, q float64) int64 {
 	return sorted[max(1, int(math.Ceil(q*float64(len(sorted)))))-1]
 }
 
-// near reports whether a quantile is as exact as promised.
+// near reports whether an estimated quantile is within the documented error.
 func near(got any, sorted []int64, q float64) bool {
 	want := exactQuantile(sorted, q)
 	return math.Abs(float64(got.(int64)-want)) <= stats.SketchErrorPct/100*float64(want)
 }
 
+// hasReturn reports whether the call's result was recorded.
 func hasReturn(r *format.Row) bool { return r.Flags&timeline.NoResult == 0 }
 
 func TestAPIEqualsAnOracle(t *testing.T) {
@@ -162,7 +164,7 @@ func TestAPIEqualsAnOracle(t *testing.T) {
 				}
 				o := want[key]
 				if o == nil {
-					t.Fatalf("seed %d: no calls %q", seed, key)
+					t.Fatalf("seed %d: unexpected row %q", seed, key)
 				}
 				slices.Sort(o.took)
 				var sum, squares float64
@@ -291,7 +293,7 @@ func TestGapsEqualAnOracle(t *testing.T) {
 		slices.Sort(want)
 		slices.Sort(got)
 		if len(want) > gaps.DefaultTop {
-			t.Fatalf("%d gaps: not all are told", len(want))
+			t.Fatalf("%d gaps: more than a report lists", len(want))
 		}
 		if !slices.Equal(want, got) {
 			t.Errorf("seed %d: %d gaps, want %d\n%.300q\n%.300q", seed, len(got), len(want), got, want)
@@ -299,7 +301,7 @@ func TestGapsEqualAnOracle(t *testing.T) {
 	}
 }
 
-// inCUDA is how long a thread was in calls between two times.
+// inCUDA returns how long a thread was in CUDA calls between two times, in ns.
 func inCUDA(tp *analyzetest.Tape, tid int32, fromNs, toNs int64) (ns int64) {
 	for _, r := range tp.Rows {
 		if r.Tid == tid && r.Flags&(format.FlagAbandoned|format.FlagNoReturn) == 0 {

@@ -21,10 +21,10 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Reports on calls, said once more in SQL: of the table with that name in the report, rows are
-// found by the columns in keys, and all other columns of the query must be equal to those of
-// their name. FROM stands for the recording, TIMED for calls whose duration and result are
-// known, ERROR for results that are one, P50, P95 and P99 for exact quantiles of TIMED calls.
+// sqlReport computes the table of a report in SQL. Rows are matched by the columns in keys; all
+// other columns of the query must equal the report's columns of the same name. In the query, FROM
+// is the recording, TIMED selects calls whose duration and result are known, and ERROR selects
+// failed calls. P50, P95 and P99 are exact quantiles of TIMED calls.
 type sqlReport struct {
 	name, table, keys, query string
 }
@@ -104,8 +104,8 @@ var sqlReports = []sqlReport{
 	},
 }
 
-// gapsBySQL are the intervals from the latest return of a launch so far to the next launch, of
-// each device and of all devices of a process.
+// gapsBySQL selects the intervals from the latest return of a launch to the next launch, for each
+// device and for all devices of a process.
 const gapsBySQL = `with launch as (select pid, start_ns, unnest([cast(device as varchar), 'all']) as device, if(flags & 32 <> 0, start_ns, start_ns + dur_ns) as end_ns
 	FROM where kind = 'launch' and flags & 18 = 0 and (flags & 35 <> 0 or result = 0)),
 	gap as (select pid, device, start_ns - max(end_ns) over (partition by pid, device order by start_ns rows between unbounded preceding and 1 preceding) as gap from launch)`
@@ -147,7 +147,7 @@ func TestReportsEqualDuckDB(t *testing.T) {
 	}
 }
 
-// equalsSQL compares a table of a report with what DuckDB answered, both ways.
+// equalsSQL compares a table of a report with DuckDB's answer: the number of rows, and each row.
 func equalsSQL(t *testing.T, r *report.Report, table string, keys []string, answer string) {
 	t.Helper()
 	var want []map[string]any
@@ -174,7 +174,7 @@ func equalsSQL(t *testing.T, r *report.Report, table string, keys []string, answ
 	}
 }
 
-// reportRows are the rows of a table by the keys of their columns, or the totals as one row.
+// reportRows returns the rows of a table as maps by column key, or the totals as one row.
 func reportRows(r *report.Report, table string) (rows []map[string]any) {
 	if table == "totals" {
 		row := make(map[string]any)
@@ -202,7 +202,7 @@ func rowKey(row map[string]any, keys []string) string {
 	var parts []string
 	for _, key := range keys {
 		text := fmt.Sprint(row[key])
-		if key == "device" { // the name of the GPU follows
+		if key == "device" { // the cell also has the name of the GPU
 			text, _, _ = strings.Cut(text, " ")
 		}
 		parts = append(parts, text)
@@ -210,8 +210,8 @@ func rowKey(row map[string]any, keys []string) string {
 	return strings.Join(parts, "|")
 }
 
-// sameNumber compares a value with DuckDB's, of which large numbers are text and sums of
-// nothing NULL. Quantiles may be off by what reports say of them.
+// sameNumber compares a value with DuckDB's. DuckDB writes large numbers as text, and sums without
+// values as NULL. Quantiles may differ by the documented error.
 func sameNumber(name string, got, want any) bool {
 	if want == nil {
 		return got == nil || got == int64(0)
@@ -229,8 +229,8 @@ func sameNumber(name string, got, want any) bool {
 	return isNumber && err == nil && isQuantile && math.Abs(float64(n)-exact) <= stats.SketchErrorPct/100*exact
 }
 
-// TestAllocatorEqualsDuckDB has DuckDB find what tensors are live, by place, and what the
-// allocator said last of its own books.
+// TestAllocatorEqualsDuckDB compares the live tensors by call site with a query in DuckDB, and the
+// totals with the allocator's last event.
 func TestAllocatorEqualsDuckDB(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	world := analyzetest.NewTorchWorld(tp, rand.New(rand.NewPCG(9, 9)), 42, 0, analyzetest.TorchConf{})
@@ -271,7 +271,8 @@ func TestAllocatorEqualsDuckDB(t *testing.T) {
 	equalsSQL(t, book, "totals", nil, answers[1])
 }
 
-// TestLiveMemoryByPlaceEqualsDuckDB is the same for the driver's memory.
+// TestLiveMemoryByPlaceEqualsDuckDB compares the live driver memory by call site with a query in
+// DuckDB.
 func TestLiveMemoryByPlaceEqualsDuckDB(t *testing.T) {
 	tp := analyzetest.Training(t)
 	leaks, err := leakspkg.Run(tp.Timeline(), querypkg.Options{})

@@ -14,8 +14,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// liveBySQL replays memory as a query: the events of a pointer in order of effect,
-// and of each pointer the last one.
+// liveBySQL selects the live memory: it orders the events of each pointer by effect and takes the
+// last event.
 const liveBySQL = `
 with events as (
 	select pid, ptr, bytes, kind, case kind when 'alloc' then start_ns + dur_ns else start_ns end as effect

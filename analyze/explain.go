@@ -11,13 +11,14 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/processes"
 )
 
-// commonSections are those that all reports and exports have.
+// commonSections are the parts of --explain that all reports and exports have.
 var commonSections = []report.Section{
 	{Title: "quality", Columns: slices.Concat(report.QualityColumns, report.SamplingColumns)},
 	{Title: "where launches were sampled", Columns: []report.Column{report.EstimatedLaunches, report.EstimatedCalls}},
 }
 
-// Explain writes how each value of a report or an export is computed; it needs no recording.
+// Explain writes to out how each value in the sections is computed. It needs no recording. It
+// returns errors of writing.
 func Explain(out io.Writer, sections []report.Section) error {
 	w := bufio.NewWriter(out)
 	for _, s := range slices.Concat(sections, commonSections) {
@@ -28,7 +29,7 @@ func Explain(out io.Writer, sections []report.Section) error {
 				name += " (" + c.Title + ")"
 			}
 			explain(w, name, c.About)
-			// Processes have their rank beside their number.
+			// Rows about a process have its rank next to the pid.
 			if c.Key == "pid" &&
 				!slices.ContainsFunc(
 					s.Columns,

@@ -32,7 +32,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// everyReport runs all reports; it returns the first error.
+// everyReport runs all reports on a recording. It returns the first error.
 func everyReport(rec *format.Recording) error {
 	tl, err := timeline.Open(rec)
 	if err != nil {
@@ -112,8 +112,8 @@ func everyReport(rec *format.Recording) error {
 	return err
 }
 
-// FuzzAnalyze feeds damaged recordings to all reports: they give an error or a
-// result, and do not panic.
+// FuzzAnalyze runs all reports on damaged recordings. They must return an error or a result, and
+// must not panic.
 func FuzzAnalyze(f *testing.F) {
 	tp := analyzetest.NewTape(f)
 	tp.Stack(1, "f", "main")
@@ -162,8 +162,8 @@ func FuzzAnalyze(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	// The input is what is done to a good recording: small inputs keep go test from
-	// spending its time on making them smaller.
+	// The fuzz input is a list of changes to a valid recording. Small inputs save go test the time
+	// of minimizing them.
 	f.Add(uint32(0), []byte("PAR2"), uint32(0))
 	f.Add(uint32(len(data)/2), []byte{0xff}, uint32(0))
 	f.Add(uint32(0), []byte{}, uint32(len(data)/2))
@@ -180,11 +180,11 @@ func FuzzAnalyze(f *testing.F) {
 			return
 		}
 		defer rec.Close()
-		_ = everyReport(rec) // an error is as good as a result
+		_ = everyReport(rec) // an error is a valid outcome
 	})
 }
 
-// FuzzNotes gives facts any text: most are JSON, and much is made of it.
+// FuzzNotes sets the text of facts, which is mostly JSON, to any bytes.
 func FuzzNotes(f *testing.F) {
 	kinds := []string{
 		format.KindNote,
@@ -236,7 +236,7 @@ func FuzzNotes(f *testing.F) {
 	})
 }
 
-// FuzzExpressions parses what is typed on command lines.
+// FuzzExpressions parses any text as the values of command line flags.
 func FuzzExpressions(f *testing.F) {
 	for _, text := range []string{
 		"12s",
@@ -256,14 +256,14 @@ func FuzzExpressions(f *testing.F) {
 			query.Offset(ns, window)
 		}
 		if _, err := query.ParseStream(text); err == nil && text == "" {
-			t.Error("no text is a stream")
+			t.Error("an empty text is parsed as a stream")
 		}
-		_, _ = diff.ParsePer(text) // it is enough that these return
+		_, _ = diff.ParsePer(text) // any result is valid if the parser returns
 		_, _ = query.ParseFrameRules([]string{text})
 	})
 }
 
-// A file can be a proper recording and hold any numbers whatsoever.
+// TestRowsOfAnyValue checks that reports do not panic on valid files with arbitrary numbers.
 func TestRowsOfAnyValue(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 9))
@@ -363,6 +363,6 @@ func TestRowsOfAnyValue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		analyzetest.Replayed(t, tl)
+		analyzetest.ReplayOutcome(t, tl)
 	}
 }

@@ -26,7 +26,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// cluster is a training of four ranks in pods of two jobs, and a process that is in none.
+// cluster returns a recording of a training with four ranks in two pods of one job, and a process
+// outside of any job.
 func cluster(t testing.TB) *analyzetest.Tape {
 	tp := analyzetest.Ranks(t)
 	for pid := int32(42); pid < 46; pid++ {
@@ -86,7 +87,7 @@ func TestReportsByIdentity(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(analyzetest.Cells(t, leaks, "leaks", by)); !strings.HasPrefix(got, want) {
-			t.Errorf("leaks by %s: got %s, want %s", by, got, want)
+			t.Errorf("leaks --group-by %s: got %s, want %s", by, got, want)
 		}
 		api, err := apipkg.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
@@ -94,15 +95,15 @@ func TestReportsByIdentity(t *testing.T) {
 		}
 		got := analyzetest.Cells(t, api, "api", by)
 		slices.Sort(got)
-		also := analyzetest.Cells(t, leaks, "leaks", by)
-		slices.Sort(also)
-		if got = slices.Compact(got); !slices.Equal(got, also) {
-			t.Errorf("api by %s: got %v, want %v", by, got, also)
+		values := analyzetest.Cells(t, leaks, "leaks", by)
+		slices.Sort(values)
+		if got = slices.Compact(got); !slices.Equal(got, values) {
+			t.Errorf("api --group-by %s: got %v, want %v", by, got, values)
 		}
 	}
 }
 
-func TestRanksOfSeveralJobsAreApart(t *testing.T) {
+func TestRanksOfSeveralJobsHaveTheirJob(t *testing.T) {
 	tp := analyzetest.Ranks(t)
 	tp.Identify(42, analyzetest.RankOf(0, 2, "a"), nil)
 	tp.Identify(43, analyzetest.RankOf(0, 2, "b"), nil)
@@ -124,29 +125,29 @@ func TestProcessesAreChosenByIdentity(t *testing.T) {
 	for name, c := range map[string]struct {
 		filter query.Filter
 		by     timeline.ProcessFilter
-		want   string // live bytes of the processes
+		want   string // sum of the live bytes of the selected processes
 	}{
 		"all":    {by: timeline.ProcessFilter{}, want: "110 <nil>"},
 		"a rank": {by: timeline.ProcessFilter{Ranks: []int32{1}}, want: "2 <nil>"},
 		"ranks":  {by: timeline.ProcessFilter{Ranks: []int32{0, 3, 9}}, want: "5 <nil>"},
 		"another rank": {by: timeline.ProcessFilter{Ranks: []int32{9, 8}}, want: "0 no row matches --rank 9,8; " +
 			"the recording has ranks 0, 1, 2, 3"},
-		"a job":          {by: timeline.ProcessFilter{Jobs: []string{"demo"}}, want: "10 <nil>"},
-		"a job of Slurm": {by: timeline.ProcessFilter{Jobs: []string{"77"}}, want: "10 <nil>"},
+		"job":       {by: timeline.ProcessFilter{Jobs: []string{"demo"}}, want: "10 <nil>"},
+		"Slurm job": {by: timeline.ProcessFilter{Jobs: []string{"77"}}, want: "10 <nil>"},
 		"another job": {by: timeline.ProcessFilter{Jobs: []string{"dem", ""}}, want: "0 no row matches --job " +
 			"dem,; the recording has jobs demo"},
-		"a container":  {by: timeline.ProcessFilter{Containers: []string{container[:12]}}, want: "3 <nil>"},
-		"its whole id": {by: timeline.ProcessFilter{Containers: []string{strings.ToUpper(container)}}, want: "3 <nil>"},
-		"no container": {by: timeline.ProcessFilter{Containers: []string{"", "ff"}}, want: "0 no row matches " +
+		"container prefix":   {by: timeline.ProcessFilter{Containers: []string{container[:12]}}, want: "3 <nil>"},
+		"whole container id": {by: timeline.ProcessFilter{Containers: []string{strings.ToUpper(container)}}, want: "3 <nil>"},
+		"unknown container": {by: timeline.ProcessFilter{Containers: []string{"", "ff"}}, want: "0 no row matches " +
 			"--container ,ff; the recording has containers 0123456789ab, 1123456789ab"},
 		"rank and pid":    {query.Filter{Pids: []int32{42, 43}}, timeline.ProcessFilter{Ranks: []int32{1, 2}}, "2 <nil>"},
-		"rank, other pid": {query.Filter{Pids: []int32{42}}, timeline.ProcessFilter{Ranks: []int32{1}}, "0 no row matches all filters together"},
+		"rank, other pid": {query.Filter{Pids: []int32{42}}, timeline.ProcessFilter{Ranks: []int32{1}}, "0 no row matches all filters; use fewer filters"},
 		"rank, no pid":    {query.Filter{Pids: []int32{7}}, timeline.ProcessFilter{Ranks: []int32{1}}, "0 no row matches --pid 7; the recording has pids 42, 43, 44, 45, 50"},
 		"rank and job":    {by: timeline.ProcessFilter{Ranks: []int32{1}, Jobs: []string{"other"}}, want: "0 no row matches --job other; the recording has jobs demo"},
 	} {
 		opt := query.Options{Filter: c.filter}
 		tl.Restrict(&opt.Filter, c.by)
-		tl.Restrict(&opt.Filter, c.by) // changes nothing
+		tl.Restrict(&opt.Filter, c.by) // restricting twice has no effect
 		r, err := leakspkg.Run(tl, opt)
 		if err != nil {
 			t.Fatal(err)
@@ -162,24 +163,24 @@ func TestProcessesAreChosenByIdentity(t *testing.T) {
 	}
 }
 
-func TestAFilterIsRestrictedAnewForEachRecording(t *testing.T) {
-	one, other := analyzetest.Ranks(t), analyzetest.Ranks(t)
-	one.Identify(42, analyzetest.RankOf(1, 2, "a"), nil)
-	other.Identify(45, analyzetest.RankOf(1, 2, "b"), nil)
+func TestRestrictReplacesTheEarlierRestriction(t *testing.T) {
+	first, second := analyzetest.Ranks(t), analyzetest.Ranks(t)
+	first.Identify(42, analyzetest.RankOf(1, 2, "a"), nil)
+	second.Identify(45, analyzetest.RankOf(1, 2, "b"), nil)
 	f := query.Filter{Pids: []int32{42, 45}}
-	for tp, want := range map[*analyzetest.Tape]int32{one: 42, other: 45} {
+	for tp, want := range map[*analyzetest.Tape]int32{first: 42, second: 45} {
 		if tp.Timeline().Restrict(&f, timeline.ProcessFilter{Ranks: []int32{1}}); !slices.Equal(f.Pids, []int32{want}) {
 			t.Errorf("got %v, want %d", f.Pids, want)
 		}
 	}
-	if one.Timeline().
+	if first.Timeline().
 		Restrict(&f, timeline.ProcessFilter{}); !slices.Equal(f.Pids, []int32{42, 45}) ||
 		f.Choice != nil {
 		t.Errorf("got %v", f.Pids)
 	}
 }
 
-// allReports are the reports of a recording by name.
+// allReports returns the reports of a recording by name.
 func allReports(tl *timeline.Timeline) map[string]func(query.Options) (*report.Report, error) {
 	reports := make(map[string]func(query.Options) (*report.Report, error))
 	for _, r := range analyze.Reports {
@@ -188,8 +189,8 @@ func allReports(tl *timeline.Timeline) map[string]func(query.Options) (*report.R
 	return reports
 }
 
-// TestTablesWithProcessesHaveTheirRank compares reports on recordings with and without ranks: the
-// column is all that differs.
+// TestTablesWithProcessesHaveTheirRank compares reports on recordings with and without ranks. Only
+// the column of the ranks may differ.
 func TestTablesWithProcessesHaveTheirRank(t *testing.T) {
 	tables := make(map[string]bool)
 	for name, make := range recordings {
@@ -252,7 +253,7 @@ func reportJSON(t *testing.T, make func(query.Options) (*report.Report, error)) 
 	return o
 }
 
-// takeRanks deletes the ranks of rows that have a pid, and reports whether there are any.
+// takeRanks deletes the ranks from rows that have a pid. It reports whether there were any.
 func takeRanks(t *testing.T, where string, rows any) (found bool) {
 	list, _ := rows.([]any)
 	for _, row := range list {
@@ -271,7 +272,7 @@ func takeRanks(t *testing.T, where string, rows any) (found bool) {
 	return found
 }
 
-// withoutRanks takes the ranks out of labels of processes.
+// withoutRanks removes the ranks from labels of processes.
 func withoutRanks(text string) string {
 	for {
 		before, after, ok := strings.Cut(text, " rank 90")
@@ -359,7 +360,7 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 	}
 }
 
-func TestIdentityIsThatOfTheLastExec(t *testing.T) {
+func TestTheLastExecSetsTheIdentity(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	add := func(name, message string) {
 		tp.Add(
@@ -418,8 +419,8 @@ func TestProcessesAreListedWhereTheyDiffer(t *testing.T) {
 		messages []string
 		want     int
 	}{
-		"one":                  {[]string{`{"cgroup":"0::/a"}`}, 0},
-		"two alike":            {[]string{`{"cgroup":"0::/a"}`, `{"cgroup":"0::/a"}`}, 0},
+		"one process":          {[]string{`{"cgroup":"0::/a"}`}, 0},
+		"two in one cgroup":    {[]string{`{"cgroup":"0::/a"}`, `{"cgroup":"0::/a"}`}, 0},
 		"in different cgroups": {[]string{`{"cgroup":"0::/a"}`, `{"cgroup":"0::/b"}`}, 2},
 		"in a container":       {[]string{`{"container_id":"0123"}`}, 1},
 		"with an identity":     {[]string{`{"identity":{"job":"x","sources":{"job":"cgroup"}}}`, `{}`}, 2},

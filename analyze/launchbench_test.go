@@ -16,8 +16,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// launchRecording returns a recording of a million launches as a training makes them: 300 kernels
-// of several shapes at 500 places, eight streams of two threads. It is kept in build/bench.
+// launchRecording returns the path of a recording of a million launches. They are launches of 300
+// kernels in several shapes, at 500 call sites, on eight streams of two threads. The file is kept
+// in build/bench.
 func launchRecording(b *testing.B) string {
 	b.Helper()
 	launches := benchSize(1_000_000)
@@ -32,7 +33,7 @@ func launchRecording(b *testing.B) string {
 	return path
 }
 
-// writeLaunches writes a recording of launches.
+// writeLaunches writes a recording with a number of launches.
 func writeLaunches(b testing.TB, path string, launches int) {
 	b.Helper()
 	w, err := format.Create(path, format.Options{Force: true})
@@ -62,7 +63,7 @@ func writeLaunches(b testing.TB, path string, launches int) {
 	at := analyzetest.Epoch
 	rows := make([]format.Row, 0, 1000)
 	for range launches {
-		place := r.Int32N(500)
+		site := r.Int32N(500)
 		at += 4000 + r.Int64N(4000)
 		rows = append(rows, format.Row{
 			Kind:        format.KindLaunch,
@@ -70,25 +71,25 @@ func writeLaunches(b testing.TB, path string, launches int) {
 			StartNs:     at,
 			DurNs:       2500 + r.Int64N(1500),
 			Pid:         4242,
-			Tid:         4242 + place%2,
-			StackID:     place + 1,
-			StackStatus: []string{format.StackInferred, format.StackComplete}[min(1, place%20/19)],
-			Site:        fmt.Sprintf("function_%d (train.py:%d)", place%50, place),
+			Tid:         4242 + site%2,
+			StackID:     site + 1,
+			StackStatus: []string{format.StackInferred, format.StackComplete}[min(1, site%20/19)],
+			Site:        fmt.Sprintf("function_%d (train.py:%d)", site%50, site),
 			Stream: 0x55d0c0de0000 + int64(
-				place%8,
+				site%8,
 			)*0x130,
-			Kernel: fmt.Sprintf("void at::native::kernel_%d<float>(int, float*)", place%300),
+			Kernel: fmt.Sprintf("void at::native::kernel_%d<float>(int, float*)", site%300),
 			GridX: 1 + r.Int32N(
 				4,
 			)*int32(
-				1+place%64,
+				1+site%64,
 			),
 			GridY:       1,
 			GridZ:       1,
-			BlockX:      128 << (place % 3),
+			BlockX:      128 << (site % 3),
 			BlockY:      1,
 			BlockZ:      1,
-			SharedBytes: place % 2 * 4096,
+			SharedBytes: site % 2 * 4096,
 		})
 		if len(rows) == cap(rows) {
 			if err := w.Write(format.ClassCall, rows); err != nil {
@@ -102,7 +103,8 @@ func writeLaunches(b testing.TB, path string, launches int) {
 	}
 }
 
-// A launch costs at most 120 bytes of a trace, and Perfetto's engine finds each with its flow and stack.
+// TestTraceOfManyLaunchesIsSmall checks that a launch takes at most 120 bytes of a trace.
+// Perfetto's trace processor must find each launch with its flow and stack.
 func TestTraceOfManyLaunchesIsSmall(t *testing.T) {
 	const launches = 100_000
 	path := filepath.Join(t.TempDir(), "launches.parquet")
@@ -146,7 +148,7 @@ func TestTraceOfManyLaunchesIsSmall(t *testing.T) {
 	}
 }
 
-// countingWriter counts bytes.
+// countingWriter counts the bytes written to it.
 type countingWriter int64
 
 func (c *countingWriter) Write(p []byte) (int, error) {
@@ -172,8 +174,8 @@ func benchManyLaunches(b *testing.B, run func(*timeline.Timeline) error) {
 	}
 }
 
-// BenchmarkPerfettoLaunches measures the trace of a million launches, reading the recording
-// included: a slice and an instant each.
+// BenchmarkPerfettoLaunches measures writing the trace of a million launches, including reading the
+// recording. Each launch is a slice and an instant.
 func BenchmarkPerfettoLaunches(b *testing.B) {
 	var written countingWriter
 	var slices int64
@@ -189,7 +191,7 @@ func BenchmarkPerfettoLaunches(b *testing.B) {
 	b.ReportMetric(float64(slices)*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mslices/s")
 }
 
-// BenchmarkProfileLaunches measures the profile of a million launches.
+// BenchmarkProfileLaunches measures writing the profile of a million launches.
 func BenchmarkProfileLaunches(b *testing.B) {
 	benchManyLaunches(b, func(tl *timeline.Timeline) error {
 		p, _, _, err := pprof.Build(tl, pprof.Options{Type: "launches"})

@@ -35,74 +35,74 @@ func TestReportsOfACrash(t *testing.T) {
 	}
 }
 
-func TestSuspectsAreWhatMayStillHaveBeenRunning(t *testing.T) {
+func TestSuspectsMayStillHaveBeenRunning(t *testing.T) {
 	fails := func(tp *analyzetest.Tape) {
-		tp.Synced("cuCtxSynchronize", 10*analyzetest.Second, analyzetest.Ms, 0, 719)
+		tp.AddSync("cuCtxSynchronize", 10*analyzetest.Second, analyzetest.Ms, 0, 719)
 	}
 	for name, c := range map[string]struct {
 		tape func(*analyzetest.Tape)
 		want string
 	}{
-		"the last one first": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			tp.Launched(2*analyzetest.Second, analyzetest.Us, "b", 7, 0)
+		"newest launch first": {func(tp *analyzetest.Tape) {
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			tp.AddLaunch(2*analyzetest.Second, analyzetest.Us, "b", 7, 0)
 		}, "b a"},
-		"no more than five": {func(tp *analyzetest.Tape) {
+		"at most five launches": {func(tp *analyzetest.Tape) {
 			for i, k := range strings.Split("abcdefgh", "") {
-				tp.Launched(int64(i+1)*analyzetest.Second, analyzetest.Us, k, 7, 0)
+				tp.AddLaunch(int64(i+1)*analyzetest.Second, analyzetest.Us, k, 7, 0)
 			}
 		}, "h g f e d"},
-		"out of order in the file": {func(tp *analyzetest.Tape) {
+		"launches out of order in the file": {func(tp *analyzetest.Tape) {
 			for _, i := range []int64{8, 3, 1, 7, 2, 6, 4, 5} {
-				tp.Launched(i*analyzetest.Second, analyzetest.Us, string(rune('a'+i-1)), 7, 0)
+				tp.AddLaunch(i*analyzetest.Second, analyzetest.Us, string(rune('a'+i-1)), 7, 0)
 			}
 		}, "h g f e d"},
-		"a stream that was waited for is done": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			tp.Launched(analyzetest.Second, analyzetest.Us, "b", 9, 0)
-			tp.Synced("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0)
-			tp.Launched(3*analyzetest.Second, analyzetest.Us, "c", 7, 0)
+		"launches before a stream synchronization": {func(tp *analyzetest.Tape) {
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "b", 9, 0)
+			tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0)
+			tp.AddLaunch(3*analyzetest.Second, analyzetest.Us, "c", 7, 0)
 		}, "c b"},
-		"a wait that failed proves nothing": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			tp.Synced("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 1)
+		"launches before a failed synchronization": {func(tp *analyzetest.Tape) {
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 1)
 		}, "a"},
-		"a context that was waited for is done": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			tp.Launched(analyzetest.Second, analyzetest.Us, "b", 9, 0)
-			tp.Synced("cuCtxSynchronize", 2*analyzetest.Second, analyzetest.Us, 0, 0)
+		"launches before a context synchronization": {func(tp *analyzetest.Tape) {
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "b", 9, 0)
+			tp.AddSync("cuCtxSynchronize", 2*analyzetest.Second, analyzetest.Us, 0, 0)
 		}, ""},
-		"or by name": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			other := tp.Synced("cuCtxSynchronize_v2", 2*analyzetest.Second, analyzetest.Us, 0, 0)
+		"synchronization of a context by handle": {func(tp *analyzetest.Tape) {
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			other := tp.AddSync("cuCtxSynchronize_v2", 2*analyzetest.Second, analyzetest.Us, 0, 0)
 			other.Context, other.Ptr = 0xc2, 0xc1
 		}, ""},
-		"another one is another": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			tp.Synced("cuCtxSynchronize_v2", 2*analyzetest.Second, analyzetest.Us, 0, 0).Ptr = 0xc2
+		"synchronization of another context": {func(tp *analyzetest.Tape) {
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			tp.AddSync("cuCtxSynchronize_v2", 2*analyzetest.Second, analyzetest.Us, 0, 0).Ptr = 0xc2
 		}, "a"},
-		"launched while another thread waits": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			tp.Synced("cuStreamSynchronize", analyzetest.Second-analyzetest.Ms, analyzetest.Second, 7, 0).Tid = 43
+		"launch while another thread synchronizes": {func(tp *analyzetest.Tape) {
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			tp.AddSync("cuStreamSynchronize", analyzetest.Second-analyzetest.Ms, analyzetest.Second, 7, 0).Tid = 43
 		}, "a"},
-		"a launch of another context is none": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0).Context = 0xc2
-			tp.Launched(2*analyzetest.Second, analyzetest.Us, "b", 7, 0).Context = 0
+		"launch in another context": {func(tp *analyzetest.Tape) {
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0).Context = 0xc2
+			tp.AddLaunch(2*analyzetest.Second, analyzetest.Us, "b", 7, 0).Context = 0
 		}, "b"},
-		"nor one of another process, one that failed, one that was captured, one after it": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0).Pid = 43
-			tp.Launched(analyzetest.Second, analyzetest.Us, "b", 7, 0).Result = 1
-			tp.Launched(analyzetest.Second, analyzetest.Us, "c", 7, 0).Flags = format.FlagCaptured
-			tp.Launched(11*analyzetest.Second, analyzetest.Us, "d", 7, 0)
+		"launches of another process, failed, captured or later launches": {func(tp *analyzetest.Tape) {
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0).Pid = 43
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "b", 7, 0).Result = 1
+			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "c", 7, 0).Flags = format.FlagCaptured
+			tp.AddLaunch(11*analyzetest.Second, analyzetest.Us, "d", 7, 0)
 		}, ""},
-		"one whose result is not known is": {func(tp *analyzetest.Tape) {
-			r := tp.Launched(analyzetest.Second, 0, "a", 7, 0)
+		"launch with unknown result": {func(tp *analyzetest.Tape) {
+			r := tp.AddLaunch(analyzetest.Second, 0, "a", 7, 0)
 			r.Flags, r.Result = format.FlagNoReturn, 0
-			tp.Synced("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0).Tid = 43
+			tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0).Tid = 43
 		}, "a"},
-		"until its own thread waited": {func(tp *analyzetest.Tape) {
-			tp.Launched(analyzetest.Second, 0, "a", 7, 0).Flags = format.FlagNoReturn
-			tp.Synced("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0)
+		"launch with unknown result, before a synchronization of its thread": {func(tp *analyzetest.Tape) {
+			tp.AddLaunch(analyzetest.Second, 0, "a", 7, 0).Flags = format.FlagNoReturn
+			tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0)
 		}, ""},
 	} {
 		tp := analyzetest.NewTape(t)
@@ -120,18 +120,18 @@ func TestSuspectsAreWhatMayStillHaveBeenRunning(t *testing.T) {
 
 func TestSeveralFaultsHaveTheirOwnSuspects(t *testing.T) {
 	tp := analyzetest.NewTape(t)
-	tp.Launched(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-	tp.Synced("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 700)
-	tp.Synced("cuStreamSynchronize", 3*analyzetest.Second, analyzetest.Us, 7, 700)
+	tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+	tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 700)
+	tp.AddSync("cuStreamSynchronize", 3*analyzetest.Second, analyzetest.Us, 7, 700)
 	tp.API("cuDevicePrimaryCtxReset_v2", 4*analyzetest.Second, 0, 0)
-	tp.Launched(5*analyzetest.Second, analyzetest.Us, "b", 7, 0)
-	tp.Synced("cuStreamSynchronize", 6*analyzetest.Second, analyzetest.Us, 7, 719)
+	tp.AddLaunch(5*analyzetest.Second, analyzetest.Us, "b", 7, 0)
+	tp.AddSync("cuStreamSynchronize", 6*analyzetest.Second, analyzetest.Us, 7, 719)
 	r, err := cudaerrors.Run(tp.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(analyzetest.Cells(t, r, "asynchronous", "result"), " "); got != "700 719" {
-		t.Errorf("faults %s: a context breaks once, until it is reset", got)
+		t.Errorf("faults %s: want one for each context until its reset", got)
 	}
 	if got := strings.Join(analyzetest.Cells(t, r, "suspects", "kernel"), " "); got != "a b a" {
 		t.Errorf("suspects %s", got)
@@ -170,7 +170,7 @@ func TestErrorClasses(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, _, _ := r.Number("failed_calls"); n != 0 || r.NoMatch == nil {
-			t.Errorf("%v failed calls of nobody, %v", n, r.NoMatch)
+			t.Errorf("%v failed calls of an unknown process, %v", n, r.NoMatch)
 		}
 	}
 }
@@ -232,19 +232,19 @@ func TestXidCatalogue(t *testing.T) {
 	}
 	for _, code := range codes {
 		if _, known := catalog.DescribeXid(code); !known {
-			t.Errorf("Xid %d is not in the catalogue", code)
+			t.Errorf("Xid %d is not in the catalog", code)
 		}
 	}
-	check := func(what string, code int64, e catalog.XidEntry) {
+	check := func(kind string, code int64, e catalog.XidEntry) {
 		if e.Name == "" || e.Meaning == "" || e.Action == "" || len(e.Causes.Names()) == 0 {
-			t.Errorf("%s %d is incomplete: %+v", what, code, e)
+			t.Errorf("%s %d is incomplete: %+v", kind, code, e)
 		}
 	}
 	for code := range int64(200) {
 		if e, known := catalog.DescribeXid(code); known {
 			check("Xid", code, e)
 		} else if !strings.Contains(e.Meaning, "does not know") {
-			t.Errorf("Xid %d is not known, and %s", code, e.Meaning)
+			t.Errorf("Xid %d is unknown, but has the meaning %s", code, e.Meaning)
 		}
 	}
 	for _, codes := range [][]int64{
@@ -256,13 +256,13 @@ func TestXidCatalogue(t *testing.T) {
 		for _, code := range codes {
 			e, known := catalog.DescribeSXid(code)
 			if !known {
-				t.Errorf("SXid %d is not known", code)
+				t.Errorf("SXid %d is not in the catalog", code)
 			}
 			check("SXid", code, e)
 		}
 	}
 	if e, known := catalog.DescribeSXid(11099); known || e.Action == "" {
-		t.Error("any SXid of a unit is known")
+		t.Error("an unlisted SXid of a unit is known")
 	}
 	if e, _ := catalog.DescribeXid(41); e.Name != "copy engine 2 exception" {
 		t.Errorf("Xid 41: %s", e.Name)
@@ -274,12 +274,12 @@ func TestXidsPassTheFilter(t *testing.T) {
 		filter query.Filter
 		want   string
 	}{
-		"all":         {query.Filter{}, "63 31 20034 9999"},
-		"a process":   {query.Filter{Pids: []int32{42}}, "31"},
-		"a device":    {query.Filter{Devices: []int32{0}}, "63 9999"},
-		"from a time": {query.Filter{FromNs: analyzetest.Epoch + 1}, "31 20034 9999"},
-		"to a time":   {query.Filter{ToNs: analyzetest.Epoch + 4*analyzetest.Second}, "63 31 20034"},
-		"nobody":      {query.Filter{Pids: []int32{1}}, ""},
+		"all":             {query.Filter{}, "63 31 20034 9999"},
+		"a process":       {query.Filter{Pids: []int32{42}}, "31"},
+		"a device":        {query.Filter{Devices: []int32{0}}, "63 9999"},
+		"from a time":     {query.Filter{FromNs: analyzetest.Epoch + 1}, "31 20034 9999"},
+		"to a time":       {query.Filter{ToNs: analyzetest.Epoch + 4*analyzetest.Second}, "63 31 20034"},
+		"another process": {query.Filter{Pids: []int32{1}}, ""},
 	} {
 		r, err := xid.Run(analyzetest.Crashing(t).Timeline(), query.Options{Filter: c.filter})
 		if err != nil {
@@ -294,7 +294,7 @@ func TestXidsPassTheFilter(t *testing.T) {
 	}
 }
 
-// reports are those of this file.
+// machineReports returns the reports about GPUs and errors.
 func machineReports(tl *timeline.Timeline) map[string]func(query.Options) (*reportpkg.Report, error) {
 	return map[string]func(query.Options) (*reportpkg.Report, error){
 		"xid":    func(p0 query.Options) (*reportpkg.Report, error) { return xid.Run(tl, p0) },
@@ -369,7 +369,7 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 			}
 		}
 		if md := string(analyzetest.Rendered(t, r, render.Options{Format: "md"})); strings.Contains(md, "<script>") {
-			t.Errorf("%s: HTML reaches the Markdown", name)
+			t.Errorf("%s: the Markdown has unescaped HTML", name)
 		}
 		if !json.Valid(analyzetest.Rendered(t, r, render.Options{Format: "json"})) {
 			t.Errorf("%s: not JSON", name)
@@ -393,7 +393,7 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 			for _, width := range []int{80, 100, 132} {
 				for line := range strings.Lines(string(analyzetest.Rendered(t, r, render.Options{Width: width}))) {
 					if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
-						t.Errorf("%s of %s at %d: a line of %d: %s", name, tape, width, n, line)
+						t.Errorf("%s of %s at %d: a line of %d characters: %s", name, tape, width, n, line)
 					}
 				}
 			}

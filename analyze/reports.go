@@ -26,17 +26,17 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/xid"
 )
 
-// Report is a question that a recording can be asked.
+// Report describes a report: its name, what --explain prints, and how to run it.
 type Report struct {
-	Name     string           // as typed: gpurec analyze NAME
-	Sections []report.Section // what --explain prints
-	Page     report.Page      // its section of the HTML page
-	Needs    []string         // classes of calls that it cannot do without, see gpurec record --record
-	// Run answers the question with the options that all reports have.
+	Name     string           // name on the command line: gpurec analyze NAME
+	Sections []report.Section // tables and columns that --explain prints
+	Page     report.Page      // the report's section of the HTML page
+	Needs    []string         // classes of calls that the report needs, see gpurec record --record
+	// Run computes the report with the options common to all reports.
 	Run func(*timeline.Timeline, query.Options) (*report.Report, error)
 }
 
-// Reports are all reports, those with a section of the HTML page in the order of the page.
+// Reports are all reports. Those with a section of the HTML page are in the order of the page.
 var Reports = []Report{
 	{"summary", summary.Sections, report.Page{}, nil, summary.Run},
 	{"rules", rules.Sections, report.Page{}, nil, rules.Run},
@@ -58,7 +58,7 @@ var Reports = []Report{
 	{"stacks", stacks.Sections, report.Page{}, nil, stacks.Run},
 }
 
-// Named returns the report of a name, or nil if there is none.
+// Named returns the report with a name, or nil if there is none.
 func Named(name string) *Report {
 	if i := slices.IndexFunc(Reports, func(r Report) bool { return r.Name == name }); i >= 0 {
 		return &Reports[i]

@@ -19,7 +19,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// recordings are of many kinds, so that together they fill every table of every report.
+// recordings are the recordings of several tests. Together they fill every table of every report.
 var recordings = map[string]func(testing.TB) *analyzetest.Tape{
 	"training": analyzetest.Training,
 	"crashing": analyzetest.Crashing,
@@ -31,8 +31,8 @@ var recordings = map[string]func(testing.TB) *analyzetest.Tape{
 	"pytorch":  analyzetest.Pytorch,
 	"troubled": analyzetest.Troubled,
 	"ranks":    analyzetest.Ranks,
-	"sampled":  sampled,
-	"working":  working,
+	"sampled":  sampledTape,
+	"working":  callsTape,
 }
 
 func TestEveryReportIsExplained(t *testing.T) {
@@ -44,18 +44,18 @@ func TestEveryReportIsExplained(t *testing.T) {
 				t.Fatalf("%s of %s: %v", of.Name, name, err)
 			}
 			if r.Command != of.Name {
-				t.Errorf("%s calls itself %s", of.Name, r.Command)
+				t.Errorf("report %s has the command %s", of.Name, r.Command)
 			}
 			checkExplained(t, of, r)
 		}
 	}
 }
 
-// named are the columns whose name says all: the place of a row, and the lines of a summary that
-// stand for a whole report.
-var named = []string{"site", "finding", "next"}
+// selfExplanatory are columns that need no explanation: the call site of a row, and the rows of a
+// summary that represent a whole report.
+var selfExplanatory = []string{"site", "finding", "next"}
 
-// checkExplained compares what a report holds with what --explain says of it.
+// checkExplained compares the tables and columns of a report with the text of --explain.
 func checkExplained(t *testing.T, of analyze.Report, r *report.Report) {
 	t.Helper()
 	var text bytes.Buffer
@@ -75,7 +75,7 @@ func checkExplained(t *testing.T, of analyze.Report, r *report.Report) {
 		columns = append(columns, f.Column)
 	}
 	for _, c := range columns {
-		if slices.Contains(named, c.Key) {
+		if slices.Contains(selfExplanatory, c.Key) {
 			continue
 		}
 		if c.About == "" || !strings.Contains(text.String(), "\n  "+c.Key) {
@@ -84,8 +84,8 @@ func checkExplained(t *testing.T, of analyze.Report, r *report.Report) {
 	}
 }
 
-// TestReportsShareATimeline runs all reports and exports at once on one Timeline. Under the race
-// detector it shows that they share only what none of them changes.
+// TestReportsShareATimeline runs all reports and exports concurrently on one Timeline. The race
+// detector checks that they share only data that none of them changes.
 func TestReportsShareATimeline(t *testing.T) {
 	for name, tape := range recordings {
 		t.Run(name, func(t *testing.T) {
@@ -95,11 +95,11 @@ func TestReportsShareATimeline(t *testing.T) {
 				want[of] = written(t, write)
 			}
 			var running sync.WaitGroup
-			for of, write := range writers(tp.Timeline()) { // a new one, which knows no origin yet
+			for of, write := range writers(tp.Timeline()) { // each run gets a new Timeline, without origins
 				for range 2 {
 					running.Go(func() {
 						if got := written(t, write); !bytes.Equal(got, want[of]) {
-							t.Errorf("%s differs beside others", of)
+							t.Errorf("%s differs when others run at the same time", of)
 						}
 					})
 				}
@@ -109,7 +109,7 @@ func TestReportsShareATimeline(t *testing.T) {
 	}
 }
 
-// writers write all reports and exports of a recording.
+// writers returns functions that write all reports and exports of a recording.
 func writers(tl *timeline.Timeline) map[string]func(io.Writer) error {
 	list := map[string]func(io.Writer) error{
 		"page": func(w io.Writer) error {

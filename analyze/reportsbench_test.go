@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// benchReports are the reports as they are asked for on the command line, with everything
-// that is measured: FILE is the recording.
+// benchReports are the arguments of the measured reports. FILE is the recording, OUTPUT a path to
+// write to.
 var benchReports = []string{
 	"summary", "rules", "leaks", "memory", "frag", "oom", "stacks", "errors", "hang", "gpu", "xid", "allocator",
 	"api", "api --group-by site", "kernels", "copies", "sync", "gaps", "diff FILE",
@@ -22,7 +22,7 @@ var benchReports = []string{
 		"--force",
 }
 
-// gpurecBinary builds the program once per run.
+// gpurecBinary builds gpurec once and returns the path of the program.
 var gpurecBinary = sync.OnceValues(func() (string, error) {
 	path, err := filepath.Abs(filepath.Join("..", "build", "bench", "gpurec"))
 	if err != nil {
@@ -34,7 +34,8 @@ var gpurecBinary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// benchEvents are the sizes to measure: those that GPUREC_BENCH_EVENTS lists, else small ones.
+// benchEvents returns the sizes of recordings to measure, in events: those in GPUREC_BENCH_EVENTS,
+// by default small ones.
 func benchEvents(b *testing.B) []int {
 	list := os.Getenv("GPUREC_BENCH_EVENTS")
 	if list == "" {
@@ -42,7 +43,7 @@ func benchEvents(b *testing.B) []int {
 	}
 	var events []int
 	for _, text := range strings.Split(list, ",") {
-		n, err := strconv.ParseFloat(text, 64) // 1e7 is easier to read than its zeros
+		n, err := strconv.ParseFloat(text, 64) // accept 1e7 as well as 10000000
 		if err != nil {
 			b.Fatalf("GPUREC_BENCH_EVENTS: %v", err)
 		}
@@ -51,8 +52,8 @@ func benchEvents(b *testing.B) []int {
 	return events
 }
 
-// BenchmarkReports runs `gpurec analyze` on the recording of a training job: the time on the
-// clock, of all CPUs, and the largest resident set, each of a whole process.
+// BenchmarkReports runs `gpurec analyze` on the recording of a training job. It measures wall time,
+// CPU time and the largest resident set of each process.
 func BenchmarkReports(b *testing.B) {
 	gpurec, err := gpurecBinary()
 	if err != nil {
@@ -97,7 +98,7 @@ func BenchmarkReports(b *testing.B) {
 	}
 }
 
-// byName tells a report that is measured twice apart.
+// byName returns a benchmark name that is unique for reports measured with several options.
 func byName(report string) string {
 	if _, by, ok := strings.Cut(report, "--group-by "); ok {
 		return "-" + by
@@ -105,9 +106,9 @@ func byName(report string) string {
 	return ""
 }
 
-// peakMiB is the largest resident set of a process that ended. Linux counts that of its
-// parent in, as they share memory until it becomes another program: what is not more than
-// this process had itself, after other benchmarks for example, says nothing.
+// peakMiB returns the largest resident set of a process that ended, in MiB. Linux includes the
+// memory of the parent before exec. A value not above that of this process, for example after other
+// benchmarks, is meaningless.
 func peakMiB(p *os.ProcessState) float64 {
 	usage, ok := p.SysUsage().(*syscall.Rusage)
 	if !ok {

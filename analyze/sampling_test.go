@@ -19,9 +19,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// sampled is a training of 60 s that launches two kernels every 100 ms and waits; from 6 s on
-// launches are recorded for 1 s in 10.
-func sampled(t testing.TB) *analyzetest.Tape {
+// sampledTape returns a recording of a training of 60 s. It launches two kernels every 100 ms and
+// synchronizes. From 6 s on, launches are recorded for 1 s in 10.
+func sampledTape(t testing.TB) *analyzetest.Tape {
 	tp := analyzetest.NewTape(t)
 	tp.Gpus()
 	tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
@@ -30,30 +30,31 @@ func sampled(t testing.TB) *analyzetest.Tape {
 		if at60 < 6*analyzetest.Second || at60/analyzetest.Second%10 == 5 {
 			for k, kernel := range []string{"gemm<float>(int)", "add"} {
 				l := analyzetest.At(
-					tp.Launched(at60+int64(k)*analyzetest.Ms, 10*analyzetest.Us, kernel, 7, 1),
+					tp.AddLaunch(at60+int64(k)*analyzetest.Ms, 10*analyzetest.Us, kernel, 7, 1),
 					1,
 					"launch_all (train.cc:10)",
 				)
 				l.GridX, l.GridY, l.GridZ, l.BlockX, l.BlockY, l.BlockZ = 128, 2, 1, 256, 1, 1
 			}
 		}
-		tp.Synced("cuStreamSynchronize", at60+50*analyzetest.Ms, 40*analyzetest.Ms, 7, 0)
+		tp.AddSync("cuStreamSynchronize", at60+50*analyzetest.Ms, 40*analyzetest.Ms, 7, 0)
 	}
-	tp.LeftOut(
-		analyzetest.Left{From: 6 * analyzetest.Second, To: 15 * analyzetest.Second},
-		analyzetest.Left{From: 16 * analyzetest.Second, To: 25 * analyzetest.Second},
-		analyzetest.Left{From: 26 * analyzetest.Second, To: 35 * analyzetest.Second},
-		analyzetest.Left{From: 36 * analyzetest.Second, To: 45 * analyzetest.Second},
-		analyzetest.Left{From: 46 * analyzetest.Second, To: 55 * analyzetest.Second},
-		analyzetest.Left{From: 56 * analyzetest.Second, To: 0},
+	tp.AddSamplingGaps(
+		analyzetest.SamplingGap{From: 6 * analyzetest.Second, To: 15 * analyzetest.Second},
+		analyzetest.SamplingGap{From: 16 * analyzetest.Second, To: 25 * analyzetest.Second},
+		analyzetest.SamplingGap{From: 26 * analyzetest.Second, To: 35 * analyzetest.Second},
+		analyzetest.SamplingGap{From: 36 * analyzetest.Second, To: 45 * analyzetest.Second},
+		analyzetest.SamplingGap{From: 46 * analyzetest.Second, To: 55 * analyzetest.Second},
+		analyzetest.SamplingGap{From: 56 * analyzetest.Second, To: 0},
 	)
 	return tp
 }
 
 func TestSampledLaunchesAreEstimated(t *testing.T) {
-	tl := sampled(t).Timeline()
+	tl := sampledTape(t).Timeline()
 	for name, want := range map[string]map[string]float64{
-		// 6 + 5 of 60 s, 20 launches a second and 10 waits.
+		// Launches are recorded for 6 + 5 s of 60 s. There are 20 launches and 10 synchronizations
+		// per second.
 		"kernels": {"launches": 220, "estimated_launches": 1200, "launches_per_second": 20, "launches_recorded_ns": 11e9, "max_overhead_pct": 5, "overhead_seen_pct": 12.5},
 		"api":     {"calls": 220 + 600, "estimated_calls": 1200 + 600, "estimated_total_ns": 1200*10e3 + 600*40e6},
 		"gaps":    {"launches": 220},
@@ -66,7 +67,7 @@ func TestSampledLaunchesAreEstimated(t *testing.T) {
 		checkReport(t, name, r)
 		if text := string(analyzetest.Rendered(t, r, render.Options{})); !strings.Contains(text, "launches recorded "+
 			"11.0 of 60.0 s (--max-overhead)") {
-			t.Errorf("%s does not say it:\n%s", name, text)
+			t.Errorf("%s does not mention --max-overhead:\n%s", name, text)
 		}
 		if !strings.Contains(strings.Join(r.Notes, "\n"), "launches recorded 11.0 of 60.0 s") {
 			t.Errorf("%s has notes %q", name, r.Notes)
@@ -89,13 +90,14 @@ func TestSampledLaunchesAreEstimated(t *testing.T) {
 		perfetto.Options{},
 	); err != nil ||
 		!bytes.Contains(trace.Bytes(), []byte("launches not recorded (--max-overhead)")) {
-		t.Errorf("the trace does not say it, %v", err)
+		t.Errorf("the trace does not mark the gaps, error %v", err)
 	}
 }
 
-// Where everything is recorded, reports are as they were.
+// TestNothingIsEstimatedWhereNothingWasSampled checks that reports on complete recordings have no
+// estimates.
 func TestNothingIsEstimatedWhereNothingWasSampled(t *testing.T) {
-	r, err := kernels.Run(working(t).Timeline(), query.Options{})
+	r, err := kernels.Run(callsTape(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,20 +111,20 @@ func TestNothingIsEstimatedWhereNothingWasSampled(t *testing.T) {
 
 func TestWeightsOfLaunches(t *testing.T) {
 	for name, c := range map[string]struct {
-		times  []analyzetest.Left
-		window analyzetest.Left
-		want   string // weights in the middle of every 10 s
+		times  []analyzetest.SamplingGap
+		window analyzetest.SamplingGap
+		want   string // weights in the middle of each 10 s; "-" in a gap
 	}{
-		"in the middle":    {[]analyzetest.Left{{From: 20 * analyzetest.Second, To: 30 * analyzetest.Second}}, analyzetest.Left{From: 0, To: 60 * analyzetest.Second}, "1 1.5 - 1.5 1 1"},
-		"at the beginning": {[]analyzetest.Left{{From: 0, To: 10 * analyzetest.Second}}, analyzetest.Left{From: 0, To: 60 * analyzetest.Second}, "- 2 1 1 1 1"},
-		"at the end":       {[]analyzetest.Left{{From: 40 * analyzetest.Second, To: 0}}, analyzetest.Left{From: 0, To: 60 * analyzetest.Second}, "1 1 2 2 - -"},
-		"two":              {[]analyzetest.Left{{From: 10 * analyzetest.Second, To: 20 * analyzetest.Second}, {From: 30 * analyzetest.Second, To: 50 * analyzetest.Second}}, analyzetest.Left{From: 0, To: 60 * analyzetest.Second}, "1.5 - 2.5 - - 2"},
-		"of a window":      {[]analyzetest.Left{{From: 10 * analyzetest.Second, To: 50 * analyzetest.Second}}, analyzetest.Left{From: 20 * analyzetest.Second, To: 60 * analyzetest.Second}, "1 - - - - 4"},
-		"outside of it":    {[]analyzetest.Left{{From: 50 * analyzetest.Second, To: 60 * analyzetest.Second}}, analyzetest.Left{From: 0, To: 50 * analyzetest.Second}, "nothing"},
-		"all of it":        {[]analyzetest.Left{{From: 0, To: 0}}, analyzetest.Left{From: 0, To: 60 * analyzetest.Second}, "1 1 1 1 1 1"},
+		"in the middle":    {[]analyzetest.SamplingGap{{From: 20 * analyzetest.Second, To: 30 * analyzetest.Second}}, analyzetest.SamplingGap{From: 0, To: 60 * analyzetest.Second}, "1 1.5 - 1.5 1 1"},
+		"at the beginning": {[]analyzetest.SamplingGap{{From: 0, To: 10 * analyzetest.Second}}, analyzetest.SamplingGap{From: 0, To: 60 * analyzetest.Second}, "- 2 1 1 1 1"},
+		"at the end":       {[]analyzetest.SamplingGap{{From: 40 * analyzetest.Second, To: 0}}, analyzetest.SamplingGap{From: 0, To: 60 * analyzetest.Second}, "1 1 2 2 - -"},
+		"two":              {[]analyzetest.SamplingGap{{From: 10 * analyzetest.Second, To: 20 * analyzetest.Second}, {From: 30 * analyzetest.Second, To: 50 * analyzetest.Second}}, analyzetest.SamplingGap{From: 0, To: 60 * analyzetest.Second}, "1.5 - 2.5 - - 2"},
+		"of a window":      {[]analyzetest.SamplingGap{{From: 10 * analyzetest.Second, To: 50 * analyzetest.Second}}, analyzetest.SamplingGap{From: 20 * analyzetest.Second, To: 60 * analyzetest.Second}, "1 - - - - 4"},
+		"outside of it":    {[]analyzetest.SamplingGap{{From: 50 * analyzetest.Second, To: 60 * analyzetest.Second}}, analyzetest.SamplingGap{From: 0, To: 50 * analyzetest.Second}, "nothing"},
+		"all of it":        {[]analyzetest.SamplingGap{{From: 0, To: 0}}, analyzetest.SamplingGap{From: 0, To: 60 * analyzetest.Second}, "1 1 1 1 1 1"},
 	} {
 		tp := analyzetest.NewTape(t)
-		tp.LeftOut(c.times...)
+		tp.AddSamplingGaps(c.times...)
 		tl := tp.Timeline()
 		w := tl.LaunchWeights(
 			query.Window{FromNs: analyzetest.Epoch + c.window.From, ToNs: analyzetest.Epoch + c.window.To},
@@ -145,22 +147,23 @@ func TestWeightsOfLaunches(t *testing.T) {
 	}
 }
 
-// A program runs faster while its launches are not recorded: the other calls tell how much.
+// A program runs faster while its launches are not recorded. The number of other calls shows by how
+// much.
 func TestEstimatesFollowOtherCalls(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	for ns := int64(0); ns < 60*analyzetest.Second; ns += 20 * analyzetest.Ms {
-		if blind := ns >= 10*analyzetest.Second && ns < 19*analyzetest.Second; !blind {
+		if inGap := ns >= 10*analyzetest.Second && ns < 19*analyzetest.Second; !inGap {
 			for k := range int64(4) {
-				tp.Launched(ns+k*analyzetest.Ms, analyzetest.Us, "gemm", 7, 1)
+				tp.AddLaunch(ns+k*analyzetest.Ms, analyzetest.Us, "gemm", 7, 1)
 			}
-			tp.Synced("cuStreamSynchronize", ns+10*analyzetest.Ms, analyzetest.Us, 7, 0)
+			tp.AddSync("cuStreamSynchronize", ns+10*analyzetest.Ms, analyzetest.Us, 7, 0)
 		} else {
-			tp.Synced("cuStreamSynchronize", ns+5*analyzetest.Ms, analyzetest.Us, 7, 0)
-			tp.Synced("cuStreamSynchronize", ns+10*analyzetest.Ms, analyzetest.Us, 7, 0)
-			tp.Synced("cuStreamSynchronize", ns+15*analyzetest.Ms, analyzetest.Us, 7, 0)
+			tp.AddSync("cuStreamSynchronize", ns+5*analyzetest.Ms, analyzetest.Us, 7, 0)
+			tp.AddSync("cuStreamSynchronize", ns+10*analyzetest.Ms, analyzetest.Us, 7, 0)
+			tp.AddSync("cuStreamSynchronize", ns+15*analyzetest.Ms, analyzetest.Us, 7, 0)
 		}
 	}
-	tp.LeftOut(analyzetest.Left{From: 10 * analyzetest.Second, To: 19 * analyzetest.Second})
+	tp.AddSamplingGaps(analyzetest.SamplingGap{From: 10 * analyzetest.Second, To: 19 * analyzetest.Second})
 	r, err := kernels.Run(tp.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -168,14 +171,15 @@ func TestEstimatesFollowOtherCalls(t *testing.T) {
 	analyzetest.Numbers(t, r, map[string]float64{"launches": 51 * 50 * 4, "estimated_launches": 51*50*4 + 9*50*3*4})
 }
 
-// Whatever a file claims, nothing panics and no number is absurd.
+// TestSwitchesOfADamagedFile checks that impossible sampling notes cause no panic and no impossible
+// numbers.
 func TestSwitchesOfADamagedFile(t *testing.T) {
-	tp := sampled(t)
-	tp.Switched(-analyzetest.Epoch, format.SampledCalls, false)
-	tp.Switched(math.MaxInt64-analyzetest.Epoch, format.SampledCalls, true)
-	tp.Switched(30*analyzetest.Second, format.SampledCalls, false)
-	tp.Switched(30*analyzetest.Second, format.SampledCalls, true)
-	tp.Switched(30*analyzetest.Second, "colours", false)
+	tp := sampledTape(t)
+	tp.AddSamplingSwitch(-analyzetest.Epoch, format.SampledCalls, false)
+	tp.AddSamplingSwitch(math.MaxInt64-analyzetest.Epoch, format.SampledCalls, true)
+	tp.AddSamplingSwitch(30*analyzetest.Second, format.SampledCalls, false)
+	tp.AddSamplingSwitch(30*analyzetest.Second, format.SampledCalls, true)
+	tp.AddSamplingSwitch(30*analyzetest.Second, "colours", false)
 	for _, text := range []string{"", "{", `{"class":"copy","what":"calls"}`, `{"class":7}`} {
 		tp.Add(
 			format.Row{
@@ -199,14 +203,14 @@ func TestSwitchesOfADamagedFile(t *testing.T) {
 	}
 }
 
-// An interval of which launches were not recorded is no gap; one that was seen is.
+// A sampling gap is not an idle gap; a recorded time without launches is.
 func TestNoGapsWhereLaunchesWereNotRecorded(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	for _, ns := range []int64{0, 1, 2, 12, 13, 15, 16, 17} {
-		tp.Launched(ns*analyzetest.Second, 10*analyzetest.Us, "gemm", 7, 1)
+		tp.AddLaunch(ns*analyzetest.Second, 10*analyzetest.Us, "gemm", 7, 1)
 	}
-	tp.LeftOut(
-		analyzetest.Left{
+	tp.AddSamplingGaps(
+		analyzetest.SamplingGap{
 			From: 2*analyzetest.Second + 500*analyzetest.Ms,
 			To:   11*analyzetest.Second + 500*analyzetest.Ms,
 		},
@@ -215,7 +219,8 @@ func TestNoGapsWhereLaunchesWereNotRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// From 13 to 15 s; from 2 to 12 s nothing is known. 17 s less the 9 that were not recorded.
+	// The idle gap lasts from 13 s to 15 s. From 2 s to 12 s launches were not recorded. 17 s minus
+	// 9 s without recording remain.
 	analyzetest.Numbers(
 		t,
 		r,
@@ -229,28 +234,28 @@ func TestHangWhereLaunchesWereNotRecorded(t *testing.T) {
 		tape func(*analyzetest.Tape)
 		want string
 	}{
-		"silent since launches are not recorded": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 51*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.LeftOut(analyzetest.Left{From: 51 * analyzetest.Second, To: 0})
+		"silent since the start of a sampling gap": {func(tp *analyzetest.Tape) {
+			tp.AddWorkingThread(42, 42, 0, 51*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
 		}, "alive low"},
-		"silent before that": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.LeftOut(analyzetest.Left{From: 51 * analyzetest.Second, To: 0})
+		"silent before a sampling gap": {func(tp *analyzetest.Tape) {
+			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
 		}, "idle medium"},
-		"silent in between": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 10*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.Working(42, 42, 19*analyzetest.Second, 20*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.Working(42, 42, 29*analyzetest.Second, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.LeftOut(analyzetest.Left{From: 10 * analyzetest.Second, To: 19 * analyzetest.Second}, analyzetest.Left{From: 20 * analyzetest.Second, To: 29 * analyzetest.Second}, analyzetest.Left{From: 30 * analyzetest.Second, To: 39 * analyzetest.Second})
+		"silent in a sampling gap": {func(tp *analyzetest.Tape) {
+			tp.AddWorkingThread(42, 42, 0, 10*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddWorkingThread(42, 42, 19*analyzetest.Second, 20*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddWorkingThread(42, 42, 29*analyzetest.Second, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 10 * analyzetest.Second, To: 19 * analyzetest.Second}, analyzetest.SamplingGap{From: 20 * analyzetest.Second, To: 29 * analyzetest.Second}, analyzetest.SamplingGap{From: 30 * analyzetest.Second, To: 39 * analyzetest.Second})
 		}, "idle medium"},
-		"no launches are made": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 51*analyzetest.Second, sync, "cuStreamSynchronize")
-			tp.LeftOut(analyzetest.Left{From: 51 * analyzetest.Second, To: 0})
+		"the program makes no launches": {func(tp *analyzetest.Tape) {
+			tp.AddWorkingThread(42, 42, 0, 51*analyzetest.Second, sync, "cuStreamSynchronize")
+			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
 		}, "idle high"},
-		"in a call": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 50*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.Opened(42, 42, 50*analyzetest.Second, sync, "cuStreamSynchronize")
-			tp.LeftOut(analyzetest.Left{From: 51 * analyzetest.Second, To: 0})
+		"the thread is in a call": {func(tp *analyzetest.Tape) {
+			tp.AddWorkingThread(42, 42, 0, 50*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddOpenCall(42, 42, 50*analyzetest.Second, sync, "cuStreamSynchronize")
+			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
 		}, "hanging high"},
 	} {
 		tp := analyzetest.NewTape(t)

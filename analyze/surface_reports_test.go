@@ -14,7 +14,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/summary"
 )
 
-func TestReportsOfTheWholeSurface(t *testing.T) {
+func TestReportsOfAllKindsOfMemory(t *testing.T) {
 	tl := analyzetest.Surface(t).Timeline()
 	for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leaks.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summary.Run(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
@@ -36,12 +36,12 @@ func TestReportsOfTheWholeSurface(t *testing.T) {
 			}
 		}
 		if oom, ok, _ := r.Number("oom_in_ns"); !ok || oom <= 0 {
-			t.Errorf("%s: out of memory in %v, though cuMemGetInfo tells what is free", command, oom)
+			t.Errorf("%s: out of memory in %v, although cuMemGetInfo returned free memory", command, oom)
 		}
 	}
 }
 
-func TestStacksOfRowsThatAreNoLeakAreForThoseWhoAsk(t *testing.T) {
+func TestStacksOfOtherRowsNeedAllStacks(t *testing.T) {
 	tl := analyzetest.Training(t).Timeline()
 	show := func(opt query.Options) string {
 		r, err := leaks.Run(tl, opt)
@@ -60,7 +60,7 @@ func TestStacksOfRowsThatAreNoLeakAreForThoseWhoAsk(t *testing.T) {
 	} {
 		_, evidence, _ := strings.Cut(text, "\n\n")
 		if got := strings.Contains(evidence, "churn: train_step"); got != (name != "by default") {
-			t.Errorf("%s: a churn row with stack: %v", name, got)
+			t.Errorf("%s: stack of a churn row shown: %v", name, got)
 		}
 		if !strings.Contains(evidence, "growing: log_metrics") || !strings.Contains(evidence, "retained: Cache::fill") {
 			t.Errorf("%s: leaks without stack", name)

@@ -1,7 +1,7 @@
 package bpf
 
-// Allocators are the functions by which caching allocators tell what they do. record_trace is
-// no exported name: package record finds it by what it takes.
+// Allocators has a row for each probed function of a PyTorch caching allocator. record_trace is
+// not exported: package library finds its address by its signature.
 var Allocators = []Call{
 	// c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::record_trace(Action,
 	// address, bytes, stream, device, pool, context), PyTorch 2.8 to 2.11.
@@ -13,7 +13,8 @@ var Allocators = []Call{
 		Meaning: AllocatorEvent,
 		Decode:  CudaCallDecodeDECODE_ALLOCATOR_POOL,
 	},
-	// The same without pool, PyTorch 2.2 to 2.7. Before, it was called only if its history was on.
+	// record_trace without pool, PyTorch 2.2 to 2.7. Older versions call it only while their memory
+	// history is recorded.
 	{
 		Name:    "record_trace",
 		Kind:    "allocator",
@@ -23,7 +24,7 @@ var Allocators = []Call{
 		Decode:  CudaCallDecodeDECODE_ALLOCATOR,
 	},
 	// c10::reportMemoryUsageToProfiler(address, bytes, allocated, reserved, device), PyTorch 1.12
-	// and newer. It is told of all kinds of devices; only reports about CUDA's are recorded.
+	// and newer. It reports memory of all devices; the BPF program records only CUDA memory.
 	{
 		Name:    "reportMemoryUsageToProfiler",
 		Kind:    "allocator",
@@ -34,8 +35,8 @@ var Allocators = []Call{
 	},
 }
 
-// ReportRow is the row of Allocators for c10::reportMemoryUsageToProfiler.
+// ReportRow is the index in Allocators of c10::reportMemoryUsageToProfiler.
 const ReportRow = 2
 
-// AllocatorCookie returns the cookie of a row of Allocators.
+// AllocatorCookie returns the attach cookie of row index row of Allocators.
 func AllocatorCookie(row int) uint16 { return uint16(NumCookies() + row) }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Which context, and with it which device, is current in a thread.
+ * Tracks the current CUDA context of each thread, and its device.
  */
 #ifndef GPUREC_CONTEXT_H
 #define GPUREC_CONTEXT_H
 
 #include "state.h"
 
-/* The thread's current context and its device; 0 and -1 until they are known. */
+/* Sets the event's context and device to the thread's current ones; unknown: 0 and -1. */
 static __always_inline void read_context(struct thread *t, struct event *e)
 {
 	struct context_key key = {.pid = e->pid};
@@ -30,6 +30,7 @@ static __always_inline void read_context(struct thread *t, struct event *e)
 	t->device_context = *current;
 }
 
+/* Stores the device ordinal of a context. */
 static __always_inline void set_device(struct event *e, __u64 context, __s32 device)
 {
 	struct context_key key = {.context = context, .pid = e->pid};
@@ -37,11 +38,12 @@ static __always_inline void set_device(struct event *e, __u64 context, __s32 dev
 	bpf_map_update_elem(&contexts, &key, &device, BPF_ANY);
 }
 
+/* Pushes a context on the thread's stack of contexts. */
 static __always_inline void push_context(struct thread *t, __u64 context)
 {
 	__u64 *slot;
 
-	if (t->contexts >= MAX_CONTEXTS) { /* the oldest is forgotten, the current one stays right */
+	if (t->contexts >= MAX_CONTEXTS) { /* drop the oldest entry: the current context stays right */
 		for (int i = 1; i < MAX_CONTEXTS; i++)
 			t->context[i - 1] = t->context[i];
 		t->contexts = MAX_CONTEXTS - 1;
@@ -53,6 +55,7 @@ static __always_inline void push_context(struct thread *t, __u64 context)
 	t->contexts++;
 }
 
+/* Replaces the thread's current context. */
 static __always_inline void set_context(struct thread *t, __u64 context)
 {
 	__u64 *current = context_slot(t, t->contexts - 1);

@@ -2,21 +2,21 @@
 
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Probes on the CUDA driver API and on PyTorch's allocator. A function has a program at its
- * entry and call_exit at its return; the attach cookie is an index into the table of calls,
- * which says where arguments are and what they mean.
+ * Probes on the CUDA driver API and on PyTorch's allocator. Each probed function has a program
+ * at its entry, and most have call_exit at their return. The attach cookie is an index into the
+ * call table, which describes the arguments.
  *
- * Three programs, made of the same code, serve entries: launch_enter and allocator_enter
- * those that come 100,000 times a second, call_enter all others. What runs between two hits
- * throws most of them out of the processor's caches, so that a hit costs as much as the
- * code and the data that it needs: the two have none but their own.
+ * Three entry programs share one source: launch_enter and allocator_enter serve functions that
+ * are called 100,000 times a second, call_enter serves all others. The target evicts the probe's
+ * code and data from the processor's caches between two hits. Cache misses dominate the cost of
+ * a hit, so each frequent entry program contains only the code that it needs.
  *
- * Life of an event: the program at the entry fills it in the state of its thread, in order of the
- * nesting; call_exit adds duration, result and out pointers and copies it to the
- * ring buffer. What cannot be stored is counted, per class and reason. A call still
- * open when recording ends is read from the thread's state by user space.
+ * Life of an event: the entry program stores it in the state of its thread, on a stack of open
+ * calls. call_exit adds duration, result and out parameters and copies the event to the ring
+ * buffer. A loss is counted by class and reason. User space reads the calls that are still open
+ * when recording ends from the thread states.
  *
- * Needs Linux 5.15 (bpf_get_attach_cookie), with uprobe_multi links 6.6.
+ * Needs Linux 5.15 (bpf_get_attach_cookie); uprobe_multi links need 6.6.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -31,7 +31,7 @@
 
 char _license[] SEC("license") = "GPL";
 
-/* Puts the types that user space shares into BTF for bpf2go. */
+/* Keeps the types that user space shares in BTF, from which bpf2go generates Go types. */
 const struct event *unused_event __attribute__((unused));
 const struct stack_event *unused_stack __attribute__((unused));
 const struct name_event *unused_name __attribute__((unused));
@@ -48,14 +48,15 @@ const enum name_source *unused_source __attribute__((unused));
 const enum name_check *unused_check __attribute__((unused));
 const enum loss_reason *unused_reason __attribute__((unused));
 const enum stack_mode *unused_mode __attribute__((unused));
-const enum no_return *unused_no_return __attribute__((unused));
+const enum return_probe *unused_return_probe __attribute__((unused));
 const enum allocator_action *unused_action __attribute__((unused));
-const enum allocator_source *unused_source_of __attribute__((unused));
+const enum allocator_source *unused_allocator_source __attribute__((unused));
 const struct unwound_event *unused_unwound __attribute__((unused));
 const enum fingerprint_level *unused_level __attribute__((unused));
 const enum unwinder_slot *unused_slot __attribute__((unused));
 
-static __always_inline void take_effect(struct thread *t, const struct call_spec *spec, struct open_call *c)
+/* Applies the effect of a successful call to the state of its thread and process. */
+static __always_inline void apply_effect(struct thread *t, const struct call_spec *spec, struct open_call *c)
 {
 	struct event *e = &c->event;
 	__u64 *current = context_slot(t, t->contexts - 1);
@@ -70,10 +71,10 @@ static __always_inline void take_effect(struct thread *t, const struct call_spec
 	case EFFECT_LAUNCH:
 	case EFFECT_RARE_LAUNCH:
 		if (!c->name_known)
-			know_kernel(t, e, e->src);
+			ensure_kernel_name(t, e, e->src);
 		break;
 	case EFFECT_UNLOAD:
-		new_epoch(e);
+		start_epoch(e);
 		break;
 	case EFFECT_CONTEXT_SET:
 	case EFFECT_CONTEXT_GET:
@@ -105,8 +106,8 @@ static __always_inline void take_effect(struct thread *t, const struct call_spec
 }
 
 /*
- * Emits an open call that will never return: the thread is past it. One that was to be sent at its
- * entry is here because its stack could not be unwound to the end.
+ * Emits an open call that will not return. A call that is sent at its entry can be here, too:
+ * its stack could not be unwound completely.
  */
 static __attribute__((noinline)) void abandon(struct event *e)
 {
@@ -121,11 +122,11 @@ static __attribute__((noinline)) void abandon(struct event *e)
 }
 
 /*
- * Drops open calls that the stack pointer shows to be gone (an exception or longjmp
- * passed them). At an equal stack pointer the open call is gone, too, unless it jumped
- * here (a tail call): then the return address is the kernel's trampoline.
+ * Emits and removes open calls that the thread has left: an exception or longjmp unwound the
+ * stack past them. An open call with an equal stack pointer has been left, too, unless it made
+ * a tail call to this function. Then the return address is the kernel's trampoline.
  */
-static __always_inline void drop_gone(struct thread *t, __u64 sp, __u64 caller_pc)
+static __always_inline void abandon_left_calls(struct thread *t, __u64 sp, __u64 caller_pc)
 {
 	for (int i = 0; i < MAX_OPEN; i++) {
 		struct open_call *c = open_call(t, t->open - 1);
@@ -137,8 +138,8 @@ static __always_inline void drop_gone(struct thread *t, __u64 sp, __u64 caller_p
 	}
 }
 
-/* Whether a process that nobody named is one of those to record. */
-static __always_inline int is_wanted(void)
+/* Returns 1 if record_all is set and the current process passes the name and cgroup filters. */
+static __always_inline int passes_filters(void)
 {
 	char comm[16] = {};
 
@@ -155,31 +156,31 @@ static __always_inline int is_wanted(void)
 	return 1;
 }
 
-/* Recording everything: a process that calls for the first time becomes a target. */
-static __attribute__((noinline)) int admit(__u32 tgid)
+/* With record_all, makes a process a target at its first call. Returns 1 if it is one. */
+static __attribute__((noinline)) int add_target(__u32 tgid)
 {
 	struct process_event p = {.kind = RECORD_PROCESS, .change = PROCESS_FIRST, .pid = tgid};
 	__u32 epoch = 1;
 
-	if (!is_wanted())
+	if (!passes_filters())
 		return 0;
 	if (bpf_map_update_elem(&targets, &tgid, &epoch, BPF_NOEXIST))
-		return 1; /* another thread was faster */
+		return 1; /* another thread inserted the process first */
 	p.start_ns = bpf_ktime_get_ns();
 	bpf_ringbuf_output(&events, &p, sizeof(p), BPF_RB_FORCE_WAKEUP);
 	return 1;
 }
 
-/* Whether this is a time in which launches are left out. */
-static __always_inline int is_left_out(__u64 now)
+/* Returns 1 if a launch at this time is outside the recorded window. */
+static __always_inline int is_outside_launch_window(__u64 now)
 {
 	return now < launches_from_ns || now >= launches_until_ns;
 }
 
-/* Whether the stack of a call is of interest. Memory is freed by whoever drops the last reference. */
-static __always_inline int has_stack(const struct call_spec *spec, const struct event *e)
+/* Returns 1 if a call needs a stack. Frees need none: the last user of a block frees it. */
+static __always_inline int needs_stack(const struct call_spec *spec, const struct event *e)
 {
-	if (spec->count_only || (spec->no_return == RETURN_SOMETIMES && skip_stacks))
+	if (spec->count_only || (spec->return_probe == RETURN_SAMPLED && skip_stacks))
 		return 0;
 	if (spec->class != CLASS_ALLOCATOR)
 		return 1;
@@ -188,23 +189,23 @@ static __always_inline int has_stack(const struct call_spec *spec, const struct 
 	return e->grid[0] != ACTION_FREE_REQUESTED && e->grid[0] != ACTION_FREE_COMPLETED && e->grid[0] != ACTION_SNAPSHOT;
 }
 
-/* Makes the name of a launched kernel known before its stack is taken, or instead. */
-static __always_inline void know_launched(struct thread *t, struct open_call *c)
+/* Sends the kernel's name if necessary: a call sent at its entry has no later chance. */
+static __always_inline void ensure_launch_name(struct thread *t, struct open_call *c)
 {
 	if (!c->name_known)
-		know_kernel(t, &c->event, c->event.src);
+		ensure_kernel_name(t, &c->event, c->event.src);
 	c->name_known = 1;
 }
 
-/* Which calls a program at the entry serves. */
-enum entry {
-	ENTRY_OF_ANY,
-	ENTRY_OF_LAUNCH,    /* rows with EFFECT_LAUNCH */
-	ENTRY_OF_ALLOCATOR, /* rows of CLASS_ALLOCATOR */
+/* Selects the calls that an entry program serves. */
+enum entry_kind {
+	ENTRY_CALL,      /* all other rows of the call table */
+	ENTRY_LAUNCH,    /* rows of the call table with EFFECT_LAUNCH */
+	ENTRY_ALLOCATOR, /* rows of the call table with CLASS_ALLOCATOR */
 };
 
-/* Counts a call that is only counted, or a getter. Returns whether it is of interest besides. */
-static __always_inline int count(const struct call_spec *spec, __u32 call)
+/* Counts a call of a counted function. Returns 1 if the call must be processed further. */
+static __always_inline int count_call(const struct call_spec *spec, __u32 call)
 {
 	__u64 *n;
 
@@ -216,8 +217,8 @@ static __always_inline int count(const struct call_spec *spec, __u32 call)
 	return !spec->count_only || spec->effect != EFFECT_NONE;
 }
 
-/* What happens at the entry of a call. */
-static __always_inline int enter(struct pt_regs *ctx, const enum entry kind)
+/* The body of all entry programs; the compiler removes the code that kind does not need. */
+static __always_inline int enter(struct pt_regs *ctx, const enum entry_kind kind)
 {
 	__u64 id = bpf_get_current_pid_tgid();
 	__u32 tgid = id >> 32;
@@ -235,17 +236,17 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry kind)
 	if (paused)
 		return 0;
 	spec = bpf_map_lookup_elem(&calls, &call);
-	if (!spec || (kind == ENTRY_OF_ALLOCATOR && is_of_other_device(ctx, spec)))
+	if (!spec || (kind == ENTRY_ALLOCATOR && is_other_device(ctx, spec)))
 		return 0;
 	epoch = bpf_map_lookup_elem(&targets, &tgid);
-	if (!epoch && !admit(tgid))
+	if (!epoch && !add_target(tgid))
 		return 0;
-	if (kind == ENTRY_OF_ALLOCATOR && !is_of_source(spec, tgid, &allocator))
+	if (kind == ENTRY_ALLOCATOR && !matches_source(spec, tgid, &allocator))
 		return 0;
-	if (kind == ENTRY_OF_ANY && !count(spec, call))
+	if (kind == ENTRY_CALL && !count_call(spec, call))
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (kind == ENTRY_OF_LAUNCH && is_left_out(now))
+	if (kind == ENTRY_LAUNCH && is_outside_launch_window(now))
 		return 0;
 	s = stats_of(spec->class);
 	if (!s)
@@ -254,13 +255,13 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry kind)
 		s->seen++;
 	t = thread_state(id);
 	if (!t)
-		return spec->count_only ? 0 : lost(s, LOSS_THREADS);
+		return spec->count_only ? 0 : count_loss(s, LOSS_THREADS);
 	t->epoch = epoch ? *epoch : 0;
 	read_stack_top(ctx, &top);
-	drop_gone(t, REG_SP(ctx), top.caller_pc);
+	abandon_left_calls(t, REG_SP(ctx), top.caller_pc);
 	c = open_call(t, t->open);
 	if (!c)
-		return spec->count_only ? 0 : lost(s, LOSS_DEPTH);
+		return spec->count_only ? 0 : count_loss(s, LOSS_DEPTH);
 	__builtin_memset(c, 0, sizeof(*c));
 	c->sp = REG_SP(ctx);
 	c->event.kind = RECORD_CALL;
@@ -269,13 +270,13 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry kind)
 	c->event.tid = id;
 	c->event.start_ns = now;
 	read_context(t, &c->event);
-	if (kind == ENTRY_OF_LAUNCH)
+	if (kind == ENTRY_LAUNCH)
 		read_launch(ctx, t, spec, &top, &c->event);
-	else if (kind == ENTRY_OF_ALLOCATOR)
+	else if (kind == ENTRY_ALLOCATOR)
 		read_allocator(ctx, t, spec, allocator, &top, &c->event);
 	else
 		read_args(ctx, t, spec, &c->event);
-	at_entry = spec->no_return == RETURN_NEVER || (kind == ENTRY_OF_LAUNCH && skip_returns);
+	at_entry = spec->return_probe == RETURN_NEVER || (kind == ENTRY_LAUNCH && skip_returns);
 	if (at_entry) {
 		c->event.flags |= EVENT_NO_RETURN;
 		c->event.cpu = bpf_get_smp_processor_id();
@@ -283,21 +284,21 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry kind)
 	outer = open_call(t, t->open - 1);
 	t->open++;
 	/*
-	 * Only the outermost call has a stack that can be unwound: while a function's return
-	 * is probed, its return address is the kernel's trampoline.
+	 * Only the outermost call can be unwound: the return address of an open call with a
+	 * return probe is the kernel's trampoline.
 	 */
 	if (outer) {
 		c->event.parent_ns = outer->event.start_ns;
 		c->event.stack_id = outer->event.stack_id;
 		c->event.stack = outer->event.stack_id ? STACK_PARENT : STACK_NONE;
-	} else if (has_stack(spec, &c->event) && !infer_stack(ctx, t, spec, s, c, top.caller_pc)) {
-		if (at_entry && kind == ENTRY_OF_LAUNCH)
-			know_launched(t, c);
-		take_stack(ctx, t, s, c, top.caller_pc);
+	} else if (needs_stack(spec, &c->event) && !infer_stack(ctx, t, spec, s, c, top.caller_pc)) {
+		if (at_entry && kind == ENTRY_LAUNCH)
+			ensure_launch_name(t, c);
+		capture_stack(ctx, t, s, c, top.caller_pc);
 	}
 	if (at_entry) {
-		if (kind == ENTRY_OF_LAUNCH)
-			know_launched(t, c);
+		if (kind == ENTRY_LAUNCH)
+			ensure_launch_name(t, c);
 		t->open--;
 		emit(s, &c->event);
 	}
@@ -307,29 +308,29 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry kind)
 SEC("uprobe.multi/call_enter")
 int call_enter(struct pt_regs *ctx)
 {
-	return enter(ctx, ENTRY_OF_ANY);
+	return enter(ctx, ENTRY_CALL);
 }
 
 SEC("uprobe.multi/launch_enter")
 int launch_enter(struct pt_regs *ctx)
 {
-	return enter(ctx, ENTRY_OF_LAUNCH);
+	return enter(ctx, ENTRY_LAUNCH);
 }
 
 SEC("uprobe.multi/allocator_enter")
 int allocator_enter(struct pt_regs *ctx)
 {
-	return enter(ctx, ENTRY_OF_ALLOCATOR);
+	return enter(ctx, ENTRY_ALLOCATOR);
 }
 
-/* Finds the open call that returns here, dropping what it had called and left open. */
-static __always_inline struct open_call *returning(struct thread *t, __u32 call, __u64 sp)
+/* Removes and returns the open call that returns here; abandons open calls inside it. */
+static __always_inline struct open_call *pop_returning_call(struct thread *t, __u32 call, __u64 sp)
 {
 	for (int i = 0; i < MAX_OPEN; i++) {
 		struct open_call *c = open_call(t, t->open - 1);
 
 		if (!c || SP_AT_RETURN(c->sp) > sp)
-			return 0; /* the return of a call that began before we attached */
+			return 0; /* this call began before its probes were attached */
 		t->open--;
 		if (SP_AT_RETURN(c->sp) == sp && c->event.call == call)
 			return c;
@@ -338,6 +339,7 @@ static __always_inline struct open_call *returning(struct thread *t, __u32 call,
 	return 0;
 }
 
+/* Completes the event of a call at its return and sends it. */
 SEC("uretprobe.multi/call_exit")
 int call_exit(struct pt_regs *ctx)
 {
@@ -350,10 +352,10 @@ int call_exit(struct pt_regs *ctx)
 	struct open_call *c;
 	struct event *e;
 
-	if (!t || ended)
+	if (!t || recording_ended)
 		return 0;
 	spec = bpf_map_lookup_elem(&calls, &call);
-	c = returning(t, call, REG_SP(ctx));
+	c = pop_returning_call(t, call, REG_SP(ctx));
 	if (!spec || !c)
 		return 0;
 	s = stats_of(spec->class);
@@ -369,13 +371,16 @@ int call_exit(struct pt_regs *ctx)
 	if (spec->decode == DECODE_UUID)
 		read_uuid(e);
 	e->bytes = arg_at_return(e, &spec->bytes, e->bytes);
-	take_effect(t, spec, c);
+	apply_effect(t, spec, c);
 	if (!spec->count_only)
 		emit(s, e);
 	return 0;
 }
 
-/* c10::reportMemoryUsageToProfiler(address, change, allocated bytes, reserved bytes, device). */
+/*
+ * Finds the offset of an allocator object's statistics, see search_piece. Probe on
+ * c10::reportMemoryUsageToProfiler(address, change, allocated bytes, reserved bytes, device).
+ */
 SEC("uprobe.multi/allocator_report")
 int allocator_report(struct pt_regs *ctx)
 {
@@ -385,7 +390,7 @@ int allocator_report(struct pt_regs *ctx)
 	__u32 tgid = id >> 32;
 	struct thread *t = bpf_map_lookup_elem(&threads, &id);
 
-	if (!t || !t->allocator || !allocated || !reserved || (__u8)call_arg(ctx, 4) != DEVICE_TYPE_CUDA)
+	if (!t || !t->last_allocator || !allocated || !reserved || (__u8)call_arg(ctx, 4) != DEVICE_TYPE_CUDA)
 		return 0;
 	s = bpf_map_lookup_elem(&allocator_searches, &tgid);
 	if (!s) {
@@ -394,11 +399,11 @@ int allocator_report(struct pt_regs *ctx)
 		bpf_map_update_elem(&allocator_searches, &tgid, &all, BPF_NOEXIST);
 		s = bpf_map_lookup_elem(&allocator_searches, &tgid);
 	}
-	if (!s || s->last == allocated)
+	if (!s || s->last_allocated == allocated)
 		return 0;
 	for (__u32 piece = 0; piece < SEARCH_PIECES; piece++)
 		search_piece(t, s, piece, allocated, reserved);
-	s->last = allocated;
-	s->looks++;
+	s->last_allocated = allocated;
+	s->comparisons++;
 	return 0;
 }

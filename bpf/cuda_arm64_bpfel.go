@@ -28,11 +28,11 @@ const (
 )
 
 type CudaAllocatorSearch struct {
-	_         structs.HostLayout
-	Allocated [4]uint64
-	Reserved  [4]uint64
-	Last      uint64
-	Looks     uint64
+	_             structs.HostLayout
+	Allocated     [4]uint64
+	Reserved      [4]uint64
+	LastAllocated uint64
+	Comparisons   uint64
 }
 
 type CudaAllocatorSource uint32
@@ -58,6 +58,35 @@ type CudaArgSpec struct {
 	Size   uint8
 	Pad    uint8
 	Offset uint16
+}
+
+type CudaCacheSet struct {
+	_    structs.HostLayout
+	Ways [5]struct {
+		_       structs.HostLayout
+		Check   uint64
+		StackId uint64
+		Epoch   uint32
+		_       [2]byte /* unsupported bitfield */
+		Span    uint16
+	}
+	Pad uint64
+}
+
+type CudaCachedPath struct {
+	_     structs.HostLayout
+	Stack struct {
+		_       structs.HostLayout
+		Check   uint64
+		StackId uint64
+		Epoch   uint32
+		_       [2]byte /* unsupported bitfield */
+		Span    uint16
+	}
+	Count   uint32
+	Scanned uint32
+	At      [128]uint16
+	Value   [128]uint64
 }
 
 type CudaCallClass uint32
@@ -115,21 +144,21 @@ const (
 )
 
 type CudaCallSpec struct {
-	_         structs.HostLayout
-	Class     uint8
-	Decode    uint8
-	Effect    uint8
-	CountOnly uint8
-	Scale     uint8
-	IsGetter  uint8
-	NoReturn  uint8
-	_         [1]byte
-	Ptr       CudaArgSpec
-	Bytes     CudaArgSpec
-	Times     CudaArgSpec
-	Stream    CudaArgSpec
-	Src       CudaArgSpec
-	Value     CudaArgSpec
+	_           structs.HostLayout
+	Class       uint8
+	Decode      uint8
+	Effect      uint8
+	CountOnly   uint8
+	Scale       uint8
+	IsGetter    uint8
+	ReturnProbe uint8
+	_           [1]byte
+	Ptr         CudaArgSpec
+	Bytes       CudaArgSpec
+	Times       CudaArgSpec
+	Stream      CudaArgSpec
+	Src         CudaArgSpec
+	Value       CudaArgSpec
 }
 
 type CudaClassStats struct {
@@ -221,35 +250,6 @@ type CudaInferenceStats struct {
 	Busy        uint64
 }
 
-type CudaKnownPath struct {
-	_     structs.HostLayout
-	Known struct {
-		_       structs.HostLayout
-		Check   uint64
-		StackId uint64
-		Epoch   uint32
-		_       [2]byte /* unsupported bitfield */
-		Span    uint16
-	}
-	Count   uint32
-	Scanned uint32
-	At      [128]uint16
-	Value   [128]uint64
-}
-
-type CudaKnownSet struct {
-	_    structs.HostLayout
-	Ways [5]struct {
-		_       structs.HostLayout
-		Check   uint64
-		StackId uint64
-		Epoch   uint32
-		_       [2]byte /* unsupported bitfield */
-		Span    uint16
-	}
-	Pad uint64
-}
-
 type CudaLossReason uint32
 
 const (
@@ -285,17 +285,9 @@ const (
 	CudaNameSourceNAME_FROM_HANDLE CudaNameSource = 1
 )
 
-type CudaNoReturn uint32
-
-const (
-	CudaNoReturnRETURN_ALWAYS    CudaNoReturn = 0
-	CudaNoReturnRETURN_SOMETIMES CudaNoReturn = 1
-	CudaNoReturnRETURN_NEVER     CudaNoReturn = 2
-)
-
 type CudaProcessAllocator struct {
 	_           structs.HostLayout
-	AllocatedAt uint64
+	StatsOffset uint64
 	Source      uint32
 	Pad         uint32
 }
@@ -353,6 +345,14 @@ const (
 	CudaRecordKindRECORD_UNWOUND CudaRecordKind = 5
 )
 
+type CudaReturnProbe uint32
+
+const (
+	CudaReturnProbeRETURN_ALWAYS  CudaReturnProbe = 0
+	CudaReturnProbeRETURN_SAMPLED CudaReturnProbe = 1
+	CudaReturnProbeRETURN_NEVER   CudaReturnProbe = 2
+)
+
 type CudaStackEvent struct {
 	_        structs.HostLayout
 	Kind     uint16
@@ -403,15 +403,15 @@ type CudaThread struct {
 		NameKnown uint64
 		Event     CudaEvent
 	}
-	Fingerprint uint64
-	Expected    uint64
-	Path        uint64
-	Previous    uint64
-	Repeats     uint64
-	Level       uint32
-	Weight      uint32
-	Allocator   uint64
-	Scratch     struct {
+	Fingerprint   uint64
+	ExpectedStack uint64
+	PathKey       uint64
+	PreviousStack uint64
+	Repeats       uint64
+	Level         uint32
+	CheckWeight   uint32
+	LastAllocator uint64
+	Scratch       struct {
 		_     structs.HostLayout
 		Stack CudaStackEvent
 		_     [1792]byte
@@ -447,68 +447,68 @@ type CudaUnwoundEvent struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	CudaMapAllocatorSearches = "allocator_searches"
-	CudaMapAllocators        = "allocators"
-	CudaMapCalls             = "calls"
-	CudaMapCodeMaps          = "code_maps"
-	CudaMapContexts          = "contexts"
-	CudaMapCounts            = "counts"
-	CudaMapEvents            = "events"
-	CudaMapFrameWindows      = "frame_windows"
-	CudaMapHandles           = "handles"
-	CudaMapKnownPaths        = "known_paths"
-	CudaMapKnownStacks       = "known_stacks"
-	CudaMapNameChecks        = "name_checks"
-	CudaMapPythonProcesses   = "python_processes"
-	CudaMapStackPieces       = "stack_pieces"
-	CudaMapStacksSent        = "stacks_sent"
-	CudaMapStats             = "stats"
-	CudaMapTargets           = "targets"
-	CudaMapThreads           = "threads"
-	CudaMapUnwinders         = "unwinders"
-	CudaMapUnwinding         = "unwinding"
-	CudaProgAllocatorEnter   = "allocator_enter"
-	CudaProgAllocatorReport  = "allocator_report"
-	CudaProgCallEnter        = "call_enter"
-	CudaProgCallExit         = "call_exit"
-	CudaProgLaunchEnter      = "launch_enter"
-	CudaVarCheckEvery        = "check_every"
-	CudaVarEnded             = "ended"
-	CudaVarKnownLast         = "known_last"
-	CudaVarLaunchesFromNs    = "launches_from_ns"
-	CudaVarLaunchesUntilNs   = "launches_until_ns"
-	CudaVarOnlyCgroup        = "only_cgroup"
-	CudaVarOnlyCgroupLevel   = "only_cgroup_level"
-	CudaVarOnlyComm          = "only_comm"
-	CudaVarPaused            = "paused"
-	CudaVarRecordAll         = "record_all"
-	CudaVarSkipReturns       = "skip_returns"
-	CudaVarSkipStacks        = "skip_stacks"
-	CudaVarTakeStacks        = "take_stacks"
-	CudaVarTaskThreadPointer = "task_thread_pointer"
-	CudaVarUnusedAction      = "unused_action"
-	CudaVarUnusedChange      = "unused_change"
-	CudaVarUnusedCheck       = "unused_check"
-	CudaVarUnusedClass       = "unused_class"
-	CudaVarUnusedDecode      = "unused_decode"
-	CudaVarUnusedEffect      = "unused_effect"
-	CudaVarUnusedEvent       = "unused_event"
-	CudaVarUnusedFlags       = "unused_flags"
-	CudaVarUnusedFrom        = "unused_from"
-	CudaVarUnusedKind        = "unused_kind"
-	CudaVarUnusedLevel       = "unused_level"
-	CudaVarUnusedMode        = "unused_mode"
-	CudaVarUnusedName        = "unused_name"
-	CudaVarUnusedNoReturn    = "unused_no_return"
-	CudaVarUnusedProcess     = "unused_process"
-	CudaVarUnusedReason      = "unused_reason"
-	CudaVarUnusedSlot        = "unused_slot"
-	CudaVarUnusedSource      = "unused_source"
-	CudaVarUnusedSourceOf    = "unused_source_of"
-	CudaVarUnusedStack       = "unused_stack"
-	CudaVarUnusedState       = "unused_state"
-	CudaVarUnusedUnwound     = "unused_unwound"
-	CudaVarWakeupBytes       = "wakeup_bytes"
+	CudaMapAllocatorSearches     = "allocator_searches"
+	CudaMapAllocators            = "allocators"
+	CudaMapCalls                 = "calls"
+	CudaMapCodeMaps              = "code_maps"
+	CudaMapContexts              = "contexts"
+	CudaMapCounts                = "counts"
+	CudaMapEvents                = "events"
+	CudaMapFrameWindows          = "frame_windows"
+	CudaMapHandles               = "handles"
+	CudaMapNameChecks            = "name_checks"
+	CudaMapPathCache             = "path_cache"
+	CudaMapPythonProcesses       = "python_processes"
+	CudaMapStackCache            = "stack_cache"
+	CudaMapStackPieces           = "stack_pieces"
+	CudaMapStacksSent            = "stacks_sent"
+	CudaMapStats                 = "stats"
+	CudaMapTargets               = "targets"
+	CudaMapThreads               = "threads"
+	CudaMapUnwinders             = "unwinders"
+	CudaMapUnwinding             = "unwinding"
+	CudaProgAllocatorEnter       = "allocator_enter"
+	CudaProgAllocatorReport      = "allocator_report"
+	CudaProgCallEnter            = "call_enter"
+	CudaProgCallExit             = "call_exit"
+	CudaProgLaunchEnter          = "launch_enter"
+	CudaVarCheckEvery            = "check_every"
+	CudaVarLastCacheSet          = "last_cache_set"
+	CudaVarLaunchesFromNs        = "launches_from_ns"
+	CudaVarLaunchesUntilNs       = "launches_until_ns"
+	CudaVarOnlyCgroup            = "only_cgroup"
+	CudaVarOnlyCgroupLevel       = "only_cgroup_level"
+	CudaVarOnlyComm              = "only_comm"
+	CudaVarPaused                = "paused"
+	CudaVarRecordAll             = "record_all"
+	CudaVarRecordingEnded        = "recording_ended"
+	CudaVarSkipReturns           = "skip_returns"
+	CudaVarSkipStacks            = "skip_stacks"
+	CudaVarStackCapture          = "stack_capture"
+	CudaVarTaskThreadPointer     = "task_thread_pointer"
+	CudaVarUnusedAction          = "unused_action"
+	CudaVarUnusedAllocatorSource = "unused_allocator_source"
+	CudaVarUnusedChange          = "unused_change"
+	CudaVarUnusedCheck           = "unused_check"
+	CudaVarUnusedClass           = "unused_class"
+	CudaVarUnusedDecode          = "unused_decode"
+	CudaVarUnusedEffect          = "unused_effect"
+	CudaVarUnusedEvent           = "unused_event"
+	CudaVarUnusedFlags           = "unused_flags"
+	CudaVarUnusedFrom            = "unused_from"
+	CudaVarUnusedKind            = "unused_kind"
+	CudaVarUnusedLevel           = "unused_level"
+	CudaVarUnusedMode            = "unused_mode"
+	CudaVarUnusedName            = "unused_name"
+	CudaVarUnusedProcess         = "unused_process"
+	CudaVarUnusedReason          = "unused_reason"
+	CudaVarUnusedReturnProbe     = "unused_return_probe"
+	CudaVarUnusedSlot            = "unused_slot"
+	CudaVarUnusedSource          = "unused_source"
+	CudaVarUnusedStack           = "unused_stack"
+	CudaVarUnusedState           = "unused_state"
+	CudaVarUnusedUnwound         = "unused_unwound"
+	CudaVarWakeupBytes           = "wakeup_bytes"
 )
 
 // LoadCuda returns the embedded CollectionSpec for Cuda.
@@ -573,10 +573,10 @@ type CudaMapSpecs struct {
 	Events            *ebpf.MapSpec `ebpf:"events"`
 	FrameWindows      *ebpf.MapSpec `ebpf:"frame_windows"`
 	Handles           *ebpf.MapSpec `ebpf:"handles"`
-	KnownPaths        *ebpf.MapSpec `ebpf:"known_paths"`
-	KnownStacks       *ebpf.MapSpec `ebpf:"known_stacks"`
 	NameChecks        *ebpf.MapSpec `ebpf:"name_checks"`
+	PathCache         *ebpf.MapSpec `ebpf:"path_cache"`
 	PythonProcesses   *ebpf.MapSpec `ebpf:"python_processes"`
+	StackCache        *ebpf.MapSpec `ebpf:"stack_cache"`
 	StackPieces       *ebpf.MapSpec `ebpf:"stack_pieces"`
 	StacksSent        *ebpf.MapSpec `ebpf:"stacks_sent"`
 	Stats             *ebpf.MapSpec `ebpf:"stats"`
@@ -590,43 +590,43 @@ type CudaMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CudaVariableSpecs struct {
-	CheckEvery        *ebpf.VariableSpec `ebpf:"check_every"`
-	Ended             *ebpf.VariableSpec `ebpf:"ended"`
-	KnownLast         *ebpf.VariableSpec `ebpf:"known_last"`
-	LaunchesFromNs    *ebpf.VariableSpec `ebpf:"launches_from_ns"`
-	LaunchesUntilNs   *ebpf.VariableSpec `ebpf:"launches_until_ns"`
-	OnlyCgroup        *ebpf.VariableSpec `ebpf:"only_cgroup"`
-	OnlyCgroupLevel   *ebpf.VariableSpec `ebpf:"only_cgroup_level"`
-	OnlyComm          *ebpf.VariableSpec `ebpf:"only_comm"`
-	Paused            *ebpf.VariableSpec `ebpf:"paused"`
-	RecordAll         *ebpf.VariableSpec `ebpf:"record_all"`
-	SkipReturns       *ebpf.VariableSpec `ebpf:"skip_returns"`
-	SkipStacks        *ebpf.VariableSpec `ebpf:"skip_stacks"`
-	TakeStacks        *ebpf.VariableSpec `ebpf:"take_stacks"`
-	TaskThreadPointer *ebpf.VariableSpec `ebpf:"task_thread_pointer"`
-	UnusedAction      *ebpf.VariableSpec `ebpf:"unused_action"`
-	UnusedChange      *ebpf.VariableSpec `ebpf:"unused_change"`
-	UnusedCheck       *ebpf.VariableSpec `ebpf:"unused_check"`
-	UnusedClass       *ebpf.VariableSpec `ebpf:"unused_class"`
-	UnusedDecode      *ebpf.VariableSpec `ebpf:"unused_decode"`
-	UnusedEffect      *ebpf.VariableSpec `ebpf:"unused_effect"`
-	UnusedEvent       *ebpf.VariableSpec `ebpf:"unused_event"`
-	UnusedFlags       *ebpf.VariableSpec `ebpf:"unused_flags"`
-	UnusedFrom        *ebpf.VariableSpec `ebpf:"unused_from"`
-	UnusedKind        *ebpf.VariableSpec `ebpf:"unused_kind"`
-	UnusedLevel       *ebpf.VariableSpec `ebpf:"unused_level"`
-	UnusedMode        *ebpf.VariableSpec `ebpf:"unused_mode"`
-	UnusedName        *ebpf.VariableSpec `ebpf:"unused_name"`
-	UnusedNoReturn    *ebpf.VariableSpec `ebpf:"unused_no_return"`
-	UnusedProcess     *ebpf.VariableSpec `ebpf:"unused_process"`
-	UnusedReason      *ebpf.VariableSpec `ebpf:"unused_reason"`
-	UnusedSlot        *ebpf.VariableSpec `ebpf:"unused_slot"`
-	UnusedSource      *ebpf.VariableSpec `ebpf:"unused_source"`
-	UnusedSourceOf    *ebpf.VariableSpec `ebpf:"unused_source_of"`
-	UnusedStack       *ebpf.VariableSpec `ebpf:"unused_stack"`
-	UnusedState       *ebpf.VariableSpec `ebpf:"unused_state"`
-	UnusedUnwound     *ebpf.VariableSpec `ebpf:"unused_unwound"`
-	WakeupBytes       *ebpf.VariableSpec `ebpf:"wakeup_bytes"`
+	CheckEvery            *ebpf.VariableSpec `ebpf:"check_every"`
+	LastCacheSet          *ebpf.VariableSpec `ebpf:"last_cache_set"`
+	LaunchesFromNs        *ebpf.VariableSpec `ebpf:"launches_from_ns"`
+	LaunchesUntilNs       *ebpf.VariableSpec `ebpf:"launches_until_ns"`
+	OnlyCgroup            *ebpf.VariableSpec `ebpf:"only_cgroup"`
+	OnlyCgroupLevel       *ebpf.VariableSpec `ebpf:"only_cgroup_level"`
+	OnlyComm              *ebpf.VariableSpec `ebpf:"only_comm"`
+	Paused                *ebpf.VariableSpec `ebpf:"paused"`
+	RecordAll             *ebpf.VariableSpec `ebpf:"record_all"`
+	RecordingEnded        *ebpf.VariableSpec `ebpf:"recording_ended"`
+	SkipReturns           *ebpf.VariableSpec `ebpf:"skip_returns"`
+	SkipStacks            *ebpf.VariableSpec `ebpf:"skip_stacks"`
+	StackCapture          *ebpf.VariableSpec `ebpf:"stack_capture"`
+	TaskThreadPointer     *ebpf.VariableSpec `ebpf:"task_thread_pointer"`
+	UnusedAction          *ebpf.VariableSpec `ebpf:"unused_action"`
+	UnusedAllocatorSource *ebpf.VariableSpec `ebpf:"unused_allocator_source"`
+	UnusedChange          *ebpf.VariableSpec `ebpf:"unused_change"`
+	UnusedCheck           *ebpf.VariableSpec `ebpf:"unused_check"`
+	UnusedClass           *ebpf.VariableSpec `ebpf:"unused_class"`
+	UnusedDecode          *ebpf.VariableSpec `ebpf:"unused_decode"`
+	UnusedEffect          *ebpf.VariableSpec `ebpf:"unused_effect"`
+	UnusedEvent           *ebpf.VariableSpec `ebpf:"unused_event"`
+	UnusedFlags           *ebpf.VariableSpec `ebpf:"unused_flags"`
+	UnusedFrom            *ebpf.VariableSpec `ebpf:"unused_from"`
+	UnusedKind            *ebpf.VariableSpec `ebpf:"unused_kind"`
+	UnusedLevel           *ebpf.VariableSpec `ebpf:"unused_level"`
+	UnusedMode            *ebpf.VariableSpec `ebpf:"unused_mode"`
+	UnusedName            *ebpf.VariableSpec `ebpf:"unused_name"`
+	UnusedProcess         *ebpf.VariableSpec `ebpf:"unused_process"`
+	UnusedReason          *ebpf.VariableSpec `ebpf:"unused_reason"`
+	UnusedReturnProbe     *ebpf.VariableSpec `ebpf:"unused_return_probe"`
+	UnusedSlot            *ebpf.VariableSpec `ebpf:"unused_slot"`
+	UnusedSource          *ebpf.VariableSpec `ebpf:"unused_source"`
+	UnusedStack           *ebpf.VariableSpec `ebpf:"unused_stack"`
+	UnusedState           *ebpf.VariableSpec `ebpf:"unused_state"`
+	UnusedUnwound         *ebpf.VariableSpec `ebpf:"unused_unwound"`
+	WakeupBytes           *ebpf.VariableSpec `ebpf:"wakeup_bytes"`
 }
 
 // CudaObjects contains all objects after they have been loaded into the kernel.
@@ -658,10 +658,10 @@ type CudaMaps struct {
 	Events            *ebpf.Map `ebpf:"events"`
 	FrameWindows      *ebpf.Map `ebpf:"frame_windows"`
 	Handles           *ebpf.Map `ebpf:"handles"`
-	KnownPaths        *ebpf.Map `ebpf:"known_paths"`
-	KnownStacks       *ebpf.Map `ebpf:"known_stacks"`
 	NameChecks        *ebpf.Map `ebpf:"name_checks"`
+	PathCache         *ebpf.Map `ebpf:"path_cache"`
 	PythonProcesses   *ebpf.Map `ebpf:"python_processes"`
+	StackCache        *ebpf.Map `ebpf:"stack_cache"`
 	StackPieces       *ebpf.Map `ebpf:"stack_pieces"`
 	StacksSent        *ebpf.Map `ebpf:"stacks_sent"`
 	Stats             *ebpf.Map `ebpf:"stats"`
@@ -682,10 +682,10 @@ func (m *CudaMaps) Close() error {
 		m.Events,
 		m.FrameWindows,
 		m.Handles,
-		m.KnownPaths,
-		m.KnownStacks,
 		m.NameChecks,
+		m.PathCache,
 		m.PythonProcesses,
+		m.StackCache,
 		m.StackPieces,
 		m.StacksSent,
 		m.Stats,
@@ -700,43 +700,43 @@ func (m *CudaMaps) Close() error {
 //
 // It can be passed to LoadCudaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CudaVariables struct {
-	CheckEvery        *ebpf.Variable `ebpf:"check_every"`
-	Ended             *ebpf.Variable `ebpf:"ended"`
-	KnownLast         *ebpf.Variable `ebpf:"known_last"`
-	LaunchesFromNs    *ebpf.Variable `ebpf:"launches_from_ns"`
-	LaunchesUntilNs   *ebpf.Variable `ebpf:"launches_until_ns"`
-	OnlyCgroup        *ebpf.Variable `ebpf:"only_cgroup"`
-	OnlyCgroupLevel   *ebpf.Variable `ebpf:"only_cgroup_level"`
-	OnlyComm          *ebpf.Variable `ebpf:"only_comm"`
-	Paused            *ebpf.Variable `ebpf:"paused"`
-	RecordAll         *ebpf.Variable `ebpf:"record_all"`
-	SkipReturns       *ebpf.Variable `ebpf:"skip_returns"`
-	SkipStacks        *ebpf.Variable `ebpf:"skip_stacks"`
-	TakeStacks        *ebpf.Variable `ebpf:"take_stacks"`
-	TaskThreadPointer *ebpf.Variable `ebpf:"task_thread_pointer"`
-	UnusedAction      *ebpf.Variable `ebpf:"unused_action"`
-	UnusedChange      *ebpf.Variable `ebpf:"unused_change"`
-	UnusedCheck       *ebpf.Variable `ebpf:"unused_check"`
-	UnusedClass       *ebpf.Variable `ebpf:"unused_class"`
-	UnusedDecode      *ebpf.Variable `ebpf:"unused_decode"`
-	UnusedEffect      *ebpf.Variable `ebpf:"unused_effect"`
-	UnusedEvent       *ebpf.Variable `ebpf:"unused_event"`
-	UnusedFlags       *ebpf.Variable `ebpf:"unused_flags"`
-	UnusedFrom        *ebpf.Variable `ebpf:"unused_from"`
-	UnusedKind        *ebpf.Variable `ebpf:"unused_kind"`
-	UnusedLevel       *ebpf.Variable `ebpf:"unused_level"`
-	UnusedMode        *ebpf.Variable `ebpf:"unused_mode"`
-	UnusedName        *ebpf.Variable `ebpf:"unused_name"`
-	UnusedNoReturn    *ebpf.Variable `ebpf:"unused_no_return"`
-	UnusedProcess     *ebpf.Variable `ebpf:"unused_process"`
-	UnusedReason      *ebpf.Variable `ebpf:"unused_reason"`
-	UnusedSlot        *ebpf.Variable `ebpf:"unused_slot"`
-	UnusedSource      *ebpf.Variable `ebpf:"unused_source"`
-	UnusedSourceOf    *ebpf.Variable `ebpf:"unused_source_of"`
-	UnusedStack       *ebpf.Variable `ebpf:"unused_stack"`
-	UnusedState       *ebpf.Variable `ebpf:"unused_state"`
-	UnusedUnwound     *ebpf.Variable `ebpf:"unused_unwound"`
-	WakeupBytes       *ebpf.Variable `ebpf:"wakeup_bytes"`
+	CheckEvery            *ebpf.Variable `ebpf:"check_every"`
+	LastCacheSet          *ebpf.Variable `ebpf:"last_cache_set"`
+	LaunchesFromNs        *ebpf.Variable `ebpf:"launches_from_ns"`
+	LaunchesUntilNs       *ebpf.Variable `ebpf:"launches_until_ns"`
+	OnlyCgroup            *ebpf.Variable `ebpf:"only_cgroup"`
+	OnlyCgroupLevel       *ebpf.Variable `ebpf:"only_cgroup_level"`
+	OnlyComm              *ebpf.Variable `ebpf:"only_comm"`
+	Paused                *ebpf.Variable `ebpf:"paused"`
+	RecordAll             *ebpf.Variable `ebpf:"record_all"`
+	RecordingEnded        *ebpf.Variable `ebpf:"recording_ended"`
+	SkipReturns           *ebpf.Variable `ebpf:"skip_returns"`
+	SkipStacks            *ebpf.Variable `ebpf:"skip_stacks"`
+	StackCapture          *ebpf.Variable `ebpf:"stack_capture"`
+	TaskThreadPointer     *ebpf.Variable `ebpf:"task_thread_pointer"`
+	UnusedAction          *ebpf.Variable `ebpf:"unused_action"`
+	UnusedAllocatorSource *ebpf.Variable `ebpf:"unused_allocator_source"`
+	UnusedChange          *ebpf.Variable `ebpf:"unused_change"`
+	UnusedCheck           *ebpf.Variable `ebpf:"unused_check"`
+	UnusedClass           *ebpf.Variable `ebpf:"unused_class"`
+	UnusedDecode          *ebpf.Variable `ebpf:"unused_decode"`
+	UnusedEffect          *ebpf.Variable `ebpf:"unused_effect"`
+	UnusedEvent           *ebpf.Variable `ebpf:"unused_event"`
+	UnusedFlags           *ebpf.Variable `ebpf:"unused_flags"`
+	UnusedFrom            *ebpf.Variable `ebpf:"unused_from"`
+	UnusedKind            *ebpf.Variable `ebpf:"unused_kind"`
+	UnusedLevel           *ebpf.Variable `ebpf:"unused_level"`
+	UnusedMode            *ebpf.Variable `ebpf:"unused_mode"`
+	UnusedName            *ebpf.Variable `ebpf:"unused_name"`
+	UnusedProcess         *ebpf.Variable `ebpf:"unused_process"`
+	UnusedReason          *ebpf.Variable `ebpf:"unused_reason"`
+	UnusedReturnProbe     *ebpf.Variable `ebpf:"unused_return_probe"`
+	UnusedSlot            *ebpf.Variable `ebpf:"unused_slot"`
+	UnusedSource          *ebpf.Variable `ebpf:"unused_source"`
+	UnusedStack           *ebpf.Variable `ebpf:"unused_stack"`
+	UnusedState           *ebpf.Variable `ebpf:"unused_state"`
+	UnusedUnwound         *ebpf.Variable `ebpf:"unused_unwound"`
+	WakeupBytes           *ebpf.Variable `ebpf:"wakeup_bytes"`
 }
 
 // CudaPrograms contains all programs after they have been loaded into the kernel.

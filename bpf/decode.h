@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * From the arguments of a call to the members of its event, as its row of the table
- * says.
+ * Decodes a call's arguments into the members of its event, as the row of the call table
+ * specifies.
  */
 #ifndef GPUREC_DECODE_H
 #define GPUREC_DECODE_H
@@ -9,6 +9,7 @@
 #include "state.h"
 #include "regs.h"
 
+/* Reads 4 or 8 bytes of user memory. Returns 0 and marks the event if they are unreadable. */
 static __always_inline __u64 read_user(struct event *e, __u64 addr, __u8 size)
 {
 	__u64 v = 0;
@@ -26,7 +27,7 @@ static __always_inline __u64 read_user(struct event *e, __u64 addr, __u8 size)
 	return v;
 }
 
-/* The value at entry; for an out pointer the pointer itself, see arg_at_return. */
+/* Returns a member's value at entry; for an out pointer, the pointer itself (arg_at_return). */
 static __always_inline __u64 arg_at_entry(struct pt_regs *ctx, struct event *e, const struct arg_spec *a)
 {
 	__u64 v;
@@ -41,6 +42,7 @@ static __always_inline __u64 arg_at_entry(struct pt_regs *ctx, struct event *e, 
 	return a->size == 4 ? (__u32)v : v;
 }
 
+/* Returns a member's value at return; v is the value of arg_at_entry. */
 static __always_inline __u64 arg_at_return(struct event *e, const struct arg_spec *a, __u64 v)
 {
 	if (a->from != ARG_OUT)
@@ -48,18 +50,20 @@ static __always_inline __u64 arg_at_return(struct event *e, const struct arg_spe
 	return e->result == 0 && v ? read_user(e, v + a->offset, a->size) : 0;
 }
 
+/* Stores the call's value in the grid. */
 static __always_inline void set_value(struct event *e, __u64 v)
 {
 	e->grid[0] = v;
 	e->grid[1] = v >> 32;
 }
 
+/* Returns the call's value, which set_value has stored. */
 static __always_inline __u64 value_of(const struct event *e)
 {
 	return e->grid[0] | (__u64)e->grid[1] << 32;
 }
 
-/* Copies a structure of the caller into the thread's scratch; 0 if it cannot be read. */
+/* Copies a structure from user memory to the thread's scratch; 0 if it is unreadable. */
 static __always_inline __u64 *read_structure(struct thread *t, struct event *e, __u64 from, __u32 size)
 {
 	if (bpf_probe_read_user(t->scratch.words, size, (void *)from)) {
@@ -69,29 +73,29 @@ static __always_inline __u64 *read_structure(struct thread *t, struct event *e, 
 	return t->scratch.words;
 }
 
-/* Of host, device and array (words 0, 1, 2) the address that a CUmemorytype names. */
-static __always_inline __u64 by_memory_type(__u32 type, const __u64 *where)
+/* Selects one of three addresses (host, device, array) by a CUmemorytype. */
+static __always_inline __u64 address_by_memory_type(__u32 type, const __u64 *where)
 {
 	if (type == 1) /* CU_MEMORYTYPE_HOST */
 		return where[0];
 	return type == 3 ? where[2] : where[1]; /* ARRAY; DEVICE and UNIFIED */
 }
 
-/* The part of a copy structure that 2D and 3D share: w[0] memory type, w[1..3] where. */
-static __always_inline void copy_ends(struct event *e, const __u64 *source, const __u64 *target)
+/* Reads source and target of a 2D or 3D copy: word 0 is the memory type, 1 to 3 addresses. */
+static __always_inline void read_copy_endpoints(struct event *e, const __u64 *source, const __u64 *target)
 {
 	e->grid[2] = source[0];
 	e->block[0] = target[0];
-	e->src = by_memory_type(source[0], source + 1);
-	e->ptr = by_memory_type(target[0], target + 1);
+	e->src = address_by_memory_type(source[0], source + 1);
+	e->ptr = address_by_memory_type(target[0], target + 1);
 }
 
 #define BATCH_PIECES 16
-#define BATCH_PIECE 64 /* sizes read at a time */
+#define BATCH_PIECE 64 /* sizes read at once */
 #define COPY_3D_WORDS 14 /* sizeof(CUDA_MEMCPY3D_BATCH_OP) == 112 */
-#define COPY_3D_PIECE 24 /* structures read at a time */
+#define COPY_3D_PIECE 24 /* structures read at once */
 
-/* Limits a count to a piece of a batch, so that the verifier knows the limit; 0 if there is nothing left. */
+/* Returns the number of elements from index at, at most piece. The asm shows that to the verifier. */
 static __always_inline __u64 piece_of(__u64 count, __u64 at, __u64 piece)
 {
 	__u64 n = count - at;
@@ -104,7 +108,7 @@ static __always_inline __u64 piece_of(__u64 count, __u64 at, __u64 piece)
 	return n > piece ? 0 : n;
 }
 
-/* Adds up the first 1,024 sizes of a batch. */
+/* Adds up the first 1,024 sizes of a batch. A longer batch is marked EVENT_UNREADABLE. */
 static __always_inline void batch_bytes(struct thread *t, struct event *e, __u64 sizes, __u64 count)
 {
 	for (__u32 piece = 0; piece < BATCH_PIECES; piece++) {
@@ -125,10 +129,10 @@ static __always_inline void batch_bytes(struct thread *t, struct event *e, __u64
 }
 
 /*
- * Adds up the bytes of the first 384 copies of a batch of 3D copies. CUDA_MEMCPY3D_BATCH_OP (cuda.h
- * 12.8 to 13.0, checked with driver 580.159): source CUmemcpy3DOperand @0, target @40, width,
- * height, depth @80 .. @96. An operand: type u32 @0 (1 pointer, 2 array), pointer or array @8.
- * With an array the extent counts elements, whose size only the array knows: then the sum is 0.
+ * Adds up the bytes of the first 384 copies of a batch of 3D copies. CUDA_MEMCPY3D_BATCH_OP
+ * (cuda.h 12.8 to 13.0, checked with driver 580.159): source CUmemcpy3DOperand @0, target @40,
+ * width, height, depth @80 .. @96. An operand: type u32 @0 (1 pointer, 2 array), address @8.
+ * A copy with an array counts elements of unknown size. The sum of such a batch is 0.
  */
 static __always_inline void batch_3d_bytes(struct thread *t, struct event *e, __u64 ops, __u64 count)
 {
@@ -162,10 +166,10 @@ static __always_inline void batch_3d_bytes(struct thread *t, struct event *e, __
 }
 
 /*
- * A kernel, its grid and block: func @0, grid u32[3] @8, block u32[3] @20, shared u32 @32 of
- * CUDA_KERNEL_NODE_PARAMS and CUDA_LAUNCH_PARAMS.
+ * Reads function, grid and block of CUDA_KERNEL_NODE_PARAMS or CUDA_LAUNCH_PARAMS: func @0,
+ * grid u32[3] @8, block u32[3] @20, shared u32 @32. The function goes to bytes.
  */
-static __always_inline void take_grid(struct event *e, const __u64 *w)
+static __always_inline void read_grid(struct event *e, const __u64 *w)
 {
 	e->bytes = w[0];
 	__builtin_memcpy(e->grid, w + 1, 24);
@@ -178,10 +182,10 @@ static __always_inline void take_grid(struct event *e, const __u64 *w)
 #define NODE_MEM_FREE 11
 
 /*
- * CUgraphNodeParams (cuda.h 12.2 to 13.0, checked with driver 580.159): type u32 @0, then @16 by
- * type: CUDA_KERNEL_NODE_PARAMS_v3, as v2; the child graph; CUDA_MEM_ALLOC_NODE_PARAMS_v2 with
- * bytesize @104 and, at return, dptr @112; the address to free. Kernels: bytes = function, grid,
- * block; child graphs: value; memory: ptr, if the node is new, and bytes.
+ * Decodes CUgraphNodeParams (cuda.h 12.2 to 13.0, checked with driver 580.159): type u32 @0 and
+ * a union @16. Kernel: CUDA_KERNEL_NODE_PARAMS_v3, laid out as v2; bytes = function, grid, block.
+ * Child graph: value = the graph. Allocation: CUDA_MEM_ALLOC_NODE_PARAMS_v2, bytesize @104 and,
+ * at return, dptr @112. Free: the address. A new memory node sets ptr.
  */
 static __always_inline void read_graph_node(struct thread *t, const struct call_spec *spec, struct event *e, __u64 from)
 {
@@ -193,7 +197,7 @@ static __always_inline void read_graph_node(struct thread *t, const struct call_
 	e->node_type = (__u32)w[0] + 1;
 	switch ((__u32)w[0]) {
 	case NODE_KERNEL:
-		take_grid(e, w + 2);
+		read_grid(e, w + 2);
 		if (!e->bytes)
 			e->bytes = w[9]; /* kern */
 		break;
@@ -212,7 +216,7 @@ static __always_inline void read_graph_node(struct thread *t, const struct call_
 	}
 }
 
-/* Decodes structures and arrays whose address the row puts into bytes. */
+/* Decodes a structure or array whose address the arg_specs put into bytes. */
 static __always_inline void decode_at(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct event *e)
 {
 	__u64 from = e->bytes, *w;
@@ -224,7 +228,7 @@ static __always_inline void decode_at(struct pt_regs *ctx, struct thread *t, con
 		w = read_structure(t, e, from, spec->decode == DECODE_KERNEL_NODE ? 64 : 40);
 		if (!w)
 			return;
-		take_grid(e, w);
+		read_grid(e, w);
 		if (!e->bytes && spec->decode == DECODE_KERNEL_NODE)
 			e->bytes = w[7]; /* kern @56 */
 		break;
@@ -234,7 +238,7 @@ static __always_inline void decode_at(struct pt_regs *ctx, struct thread *t, con
 	case DECODE_LAUNCH_LIST: /* CUDA_LAUNCH_PARAMS: func @0 .. shared @32, stream @40 */
 		w = read_structure(t, e, from, 48);
 		if (w) {
-			take_grid(e, w);
+			read_grid(e, w);
 			e->src = e->bytes;
 			e->stream = w[5];
 		}
@@ -249,6 +253,7 @@ static __always_inline void decode_at(struct pt_regs *ctx, struct thread *t, con
 	}
 }
 
+/* Decodes a structure or arguments at positions that the decode kind fixes. */
 static __always_inline void decode_structure(struct pt_regs *ctx, struct thread *t, __u8 decode, struct event *e)
 {
 	__u64 *w;
@@ -285,22 +290,23 @@ static __always_inline void decode_structure(struct pt_regs *ctx, struct thread 
 		w = read_structure(t, e, call_arg(ctx, 0), 128);
 		if (!w)
 			return;
-		copy_ends(e, w + 2, w + 9);
+		read_copy_endpoints(e, w + 2, w + 9);
 		e->bytes = w[14] * w[15];
 		break;
 	case DECODE_COPY_3D: /* source @32 .. @56, target @120 .. @144, width @176, height @184, depth @192 */
 		w = read_structure(t, e, call_arg(ctx, 0), 200);
 		if (!w)
 			return;
-		copy_ends(e, w + 4, w + 15);
+		read_copy_endpoints(e, w + 4, w + 15);
 		e->bytes = w[22] * w[23] * w[24];
 		break;
-	case DECODE_UUID: /* the pointer, until the call has filled it */
+	case DECODE_UUID: /* keep the address until the call has stored the UUID */
 		set_value(e, call_arg(ctx, 0));
 		break;
 	}
 }
 
+/* Decodes the arguments of all functions except kernel launches and allocator events. */
 static __always_inline void read_args(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct event *e)
 {
 	e->ptr = arg_at_entry(ctx, e, &spec->ptr);
@@ -319,7 +325,7 @@ static __always_inline void read_args(struct pt_regs *ctx, struct thread *t, con
 		decode_structure(ctx, t, spec->decode, e);
 }
 
-/* The arguments of a launch of a kernel. */
+/* Decodes the arguments of cuLaunchKernel, cuLaunchCooperativeKernel or cuLaunchKernelEx. */
 static __always_inline void read_launch(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, const struct stack_top *top, struct event *e)
 {
 	__u64 *w;
@@ -346,6 +352,7 @@ static __always_inline void read_launch(struct pt_regs *ctx, struct thread *t, c
 	e->stream = w[4];
 }
 
+/* Reads the UUID that a successful call has stored. */
 static __always_inline void read_uuid(struct event *e)
 {
 	__u64 from = value_of(e), uuid[2] = {};

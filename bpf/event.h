@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Records that cross from the kernel to user space, and the table that user space
- * gives to the kernel. The layout is written only here; bpf2go makes the Go types.
+ * Records that the BPF programs send to user space, and the call table that user space fills
+ * for the BPF programs. bpf2go generates the Go types from these definitions.
  *
- * The records share the ring buffer and are told apart by their first member, kind. All times are CLOCK_MONOTONIC nanoseconds.
+ * All records share one ring buffer. Their first member, kind, selects the structure.
+ * All times are CLOCK_MONOTONIC nanoseconds.
  */
 #ifndef GPUREC_EVENT_H
 #define GPUREC_EVENT_H
 
 enum record_kind {
 	RECORD_CALL = 1,  /* struct event: one call */
-	RECORD_STACK = 2, /* struct stack_event: a stack walked by frame pointers, seen for the first time */
-	RECORD_NAME = 3,  /* struct name_event: the name behind a kernel handle */
-	RECORD_PROCESS = 4, /* struct process_event: a process began or became another */
-	RECORD_UNWOUND = 5, /* struct unwound_event: an unwound stack seen for the first time */
+	RECORD_STACK = 2, /* struct stack_event: a new stack, walked by frame pointers */
+	RECORD_NAME = 3,  /* struct name_event: the name of a kernel handle */
+	RECORD_PROCESS = 4, /* struct process_event: a target process forked, called exec or was added */
+	RECORD_UNWOUND = 5, /* struct unwound_event: a new stack, unwound by the OpenTelemetry profiler */
 };
 
-/* Classes in which calls are counted and their losses accounted for. */
+/* Classes of calls. Seen, sent and lost calls are counted per class. */
 enum call_class {
 	CLASS_MEMORY,
 	CLASS_LAUNCH,
@@ -27,59 +28,59 @@ enum call_class {
 	CLASS_COUNT,
 };
 
-/* Why a call, a stack or a name did not reach the ring buffer. */
+/* Reasons why a call, a stack or a name did not reach the ring buffer. */
 enum loss_reason {
 	LOSS_RING_FULL, /* no room in the ring buffer */
-	LOSS_THREADS,   /* no room for the state of one more thread */
-	LOSS_DEPTH,     /* more calls nested in one thread than its state holds */
+	LOSS_THREADS,   /* the map of thread states is full */
+	LOSS_DEPTH,     /* more than MAX_OPEN nested calls in one thread */
 	LOSS_REASONS,
 };
 
 enum event_flags {
-	EVENT_OPEN = 1,       /* set by user space: not returned yet */
-	EVENT_ABANDONED = 2,  /* the thread went on without the call's return */
+	EVENT_OPEN = 1,       /* set by user space: the call has not returned */
+	EVENT_ABANDONED = 2,  /* the function was left without a return (exception, longjmp) */
 	EVENT_UNREADABLE = 8, /* an argument in user memory could not be read */
-	EVENT_NO_RETURN = 16, /* sent at its entry: duration and result are not known */
+	EVENT_NO_RETURN = 16, /* sent at the entry probe: duration and result are unknown */
 };
 
 enum stack_state {
-	STACK_NONE,
-	STACK_FRAME_POINTER, /* stack_id names a stack walked by frame pointers */
-	STACK_PARENT,        /* nested: stack_id is that of the enclosing call */
-	STACK_UNWOUND,       /* stack_id names an unwound stack */
-	STACK_INFERRED,      /* stack_id is that of an earlier call with the same fingerprint */
+	STACK_NONE,          /* the call has no stack */
+	STACK_FRAME_POINTER, /* stack_id identifies a stack walked by frame pointers */
+	STACK_PARENT,        /* nested call: stack_id is copied from the enclosing call */
+	STACK_UNWOUND,       /* stack_id identifies an unwound stack */
+	STACK_INFERRED,      /* stack_id is copied from an earlier call with the same fingerprint */
 };
 
-/* How stacks are taken. */
+/* How call stacks are captured. */
 enum stack_mode {
-	STACKS_OFF,
-	STACKS_FRAME_POINTERS,
-	STACKS_AUTO, /* unwound, or inferred for classes of calls that come in masses */
-	STACKS_FULL, /* unwound, every one */
+	STACKS_OFF,            /* no stacks */
+	STACKS_FRAME_POINTERS, /* stacks are walked by frame pointers */
+	STACKS_AUTO, /* frequent classes of calls infer their stacks; other calls are unwound */
+	STACKS_FULL, /* every call is unwound */
 };
 
 /*
- * One call. While it runs the record lives in its thread's state; members that are
- * read through an out pointer hold that pointer until the call returns.
+ * One call. Until the call returns, its event is stored in the state of the calling thread.
+ * Members that are read through an out pointer hold that pointer until then.
  */
 struct event {
 	__u16 kind; /* RECORD_CALL */
-	__u16 call; /* index into the table of calls */
+	__u16 call; /* index into the call table */
 	__u8 flags; /* enum event_flags */
 	__u8 stack; /* enum stack_state */
 	__s16 device;
 	__u64 start_ns;
 	__u64 dur_ns;
-	__u64 parent_ns; /* start_ns of the enclosing call of this thread, 0: none */
+	__u64 parent_ns; /* start_ns of the enclosing call of this thread, 0: not nested */
 	__u64 stack_id;
 	__u64 ptr;
 	__u64 bytes;
 	__u64 stream;
 	__u64 context;
-	__u64 src; /* source of a copy, function of a launch, second handle otherwise */
+	__u64 src; /* source of a copy, function of a launch, otherwise a second handle */
 	/*
-	 * Launches: as named. Other calls: grid[0] and [1] are the low and high half of
-	 * the row's value; for the rest see enum call_decode.
+	 * Launches: grid, block and dynamic shared memory. Other calls: grid[0] and grid[1] are the
+	 * low and high half of the call's value; enum call_decode defines the other words.
 	 */
 	__u32 grid[3];
 	__u32 block[3];
@@ -92,7 +93,7 @@ struct event {
 };
 _Static_assert(sizeof(struct event) == 128, "two cache lines; 32 MiB hold 245k of them");
 
-/* 127 frames is what perf keeps at most (PERF_MAX_STACK_DEPTH). */
+/* The kernel's default limit of frames in a stack (PERF_MAX_STACK_DEPTH). */
 #define MAX_FRAMES 127
 
 struct stack_event {
@@ -105,48 +106,48 @@ struct stack_event {
 };
 
 /*
- * A stack that the unwinder took, followed by its frames as that wrote them: words of 8
- * bytes, of which the first kernel_words are not frames of the process.
+ * Header of an unwound stack. The frames follow as the OpenTelemetry profiler encodes them, in
+ * 8-byte words. The first kernel_words words are not frames of the process.
  */
 struct unwound_event {
 	__u16 kind; /* RECORD_UNWOUND */
 	__u16 words;
 	__u32 pid;
 	__u64 stack_id;
-	__u64 stop_pc; /* where unwinding ended */
-	__u32 error;   /* the unwinder's ErrorCode, 0: the stack is complete */
+	__u64 stop_pc; /* program counter at which unwinding ended */
+	__u32 error;   /* ErrorCode of the OpenTelemetry profiler, 0: the stack is complete */
 	__u16 kernel_words;
 	__u16 _pad;
 };
 _Static_assert(sizeof(struct unwound_event) == 32, "goes in front of the frames");
 
-/* What 3,072 words take, the room that the unwinder has for one stack. */
+/* Capacity of the unwinder's record, in 8-byte words. */
 #define MAX_FRAME_WORDS 3072
 
-/* Mangled names of template kernels reach some 2,000 characters. */
+/* Bytes kept of a kernel's name. Mangled names of template kernels reach about 2,000. */
 #define MAX_NAME 2800
 
 enum process_change {
-	PROCESS_FORK,  /* a child of a recorded process, recorded from here on */
-	PROCESS_EXEC,  /* a recorded process runs another program */
-	PROCESS_FIRST, /* recording everything: the first call of a process */
+	PROCESS_FORK,  /* a target process forked a child, which is a target from now on */
+	PROCESS_EXEC,  /* a target process called exec */
+	PROCESS_FIRST, /* record_all: a process made its first call and is a target from now on */
 };
 
 struct process_event {
 	__u16 kind;   /* RECORD_PROCESS */
 	__u16 change; /* enum process_change */
 	__u32 pid;
-	__u32 parent_pid; /* PROCESS_FORK */
+	__u32 parent_pid; /* PROCESS_FORK only */
 	__u32 _pad;
 	__u64 start_ns;
 };
 
 enum name_source {
-	NAME_FROM_CALL,   /* the call that returned the handle */
-	NAME_FROM_HANDLE, /* read behind a handle that is older than the recording */
+	NAME_FROM_CALL,   /* argument of the call that returned the handle */
+	NAME_FROM_HANDLE, /* read through a handle that was created before the recording */
 };
 
-/* Indexes of the map name_checks. */
+/* Indexes of the name_checks map. */
 enum name_check {
 	NAME_CONFIRMED,
 	NAME_CONTRADICTED,
@@ -154,61 +155,61 @@ enum name_check {
 
 struct name_event {
 	__u16 kind;   /* RECORD_NAME */
-	__u16 length; /* with the final 0; MAX_NAME: the name was cut */
+	__u16 length; /* bytes including the final 0; MAX_NAME: the name was cut */
 	__u32 pid;
 	__u64 handle;
-	__u64 start_ns; /* from when on the name holds: handles are used again */
+	__u64 start_ns; /* the name is valid from this time: the driver reuses handles */
 	__u32 source;   /* enum name_source */
 	__u32 _pad;
 	char name[MAX_NAME];
 };
 
-/* Where the value of one member of an event comes from. */
+/* How one member of an event is read from a function's arguments. */
 enum arg_from {
 	ARG_NONE,
-	ARG_VALUE,    /* integer argument number index, counted from 0 */
-	ARG_POINTEE,  /* read at entry: *(argument + offset) */
-	ARG_OUT,      /* read at return if the call succeeded: *(argument + offset) */
+	ARG_VALUE,    /* the integer argument at index, counted from 0 */
+	ARG_POINTEE,  /* *(argument + offset), read at entry */
+	ARG_OUT,      /* *(argument + offset), read at return if the call succeeded */
 };
 
 struct arg_spec {
 	__u8 from; /* enum arg_from */
 	__u8 index;
-	__u8 size; /* bytes: 4 or 8 */
+	__u8 size; /* 4 or 8 bytes */
 	__u8 _pad;
 	__u16 offset;
 };
 
 /*
- * How the arguments are read beyond the arg_specs. Structures and their offsets are
- * those of the public cuda.h, the same from CUDA 11.4 or their first version to 13.0.
+ * How a call's arguments are read beyond its arg_specs. Structures and offsets are those of the
+ * public cuda.h. They are stable from CUDA 11.4, or their first version, to 13.0.
  */
 enum call_decode {
-	DECODE_ARGS,        /* members from the arg_specs alone */
-	DECODE_LAUNCH,      /* (f, grid x y z, block x y z, shared bytes, stream, ...) */
-	DECODE_LAUNCH_EX,   /* (const CUlaunchConfig *, f, ...) */
-	DECODE_LAUNCH_GRID, /* (f, grid x, grid y, ...): the block is not known */
-	DECODE_LAUNCH_BLOCK, /* (f): one block, whose size is not known */
-	/* From here to DECODE_BATCH_3D the row puts the address of a structure or array into bytes. */
+	DECODE_ARGS,        /* only the arg_specs */
+	DECODE_LAUNCH,      /* arguments (f, grid x y z, block x y z, shared bytes, stream, ...) */
+	DECODE_LAUNCH_EX,   /* arguments (const CUlaunchConfig *, f, ...) */
+	DECODE_LAUNCH_GRID, /* arguments (f, grid x, grid y, ...): the block size is unknown */
+	DECODE_LAUNCH_BLOCK, /* argument (f): one block of unknown size */
+	/* DECODE_KERNEL_NODE to DECODE_BATCH_3D: bytes holds the address of a structure or array. */
 	DECODE_KERNEL_NODE,    /* CUDA_KERNEL_NODE_PARAMS_v2: bytes = function */
-	DECODE_KERNEL_NODE_V1, /* CUDA_KERNEL_NODE_PARAMS_v1, which has no CUkernel */
+	DECODE_KERNEL_NODE_V1, /* CUDA_KERNEL_NODE_PARAMS_v1: the same without the CUkernel member */
 	DECODE_GRAPH_NODE,     /* CUgraphNodeParams, see read_graph_node */
-	DECODE_LAUNCH_LIST,    /* CUDA_LAUNCH_PARAMS[argument 1]: the first; bytes = argument 1 */
-	DECODE_BATCH,          /* size_t[value]: bytes = sum of sizes */
-	DECODE_BATCH_3D,       /* CUDA_MEMCPY3D_BATCH_OP[value]: bytes = sum; ptr, src of the first */
+	DECODE_LAUNCH_LIST,    /* CUDA_LAUNCH_PARAMS[argument 1]: the first entry; bytes = argument 1 */
+	DECODE_BATCH,          /* size_t[value]: bytes = the sum of the sizes */
+	DECODE_BATCH_3D,       /* CUDA_MEMCPY3D_BATCH_OP[value]: bytes = the sum; ptr and src of the first */
 	DECODE_ARRAY,       /* argument 1: CUDA_ARRAY_DESCRIPTOR */
 	DECODE_ARRAY_3D,    /* argument 1: CUDA_ARRAY3D_DESCRIPTOR */
-	/* Arrays: bytes = width, grid = height, depth, format, block[0] = channels. */
+	/* Both array descriptors: bytes = width, grid = height, depth, format, block[0] = channels. */
 	DECODE_COPY_2D, /* argument 0: CUDA_MEMCPY2D */
 	DECODE_COPY_3D, /* argument 0: CUDA_MEMCPY3D or CUDA_MEMCPY3D_PEER */
-	/* Copies: ptr, src and bytes; grid[2] and block[0] = memory type of source, target. */
-	DECODE_UUID,  /* at return, the 16 bytes at argument 0: grid[0..2], block[0] */
-	DECODE_ALLOCATOR, /* see read_trace */
-	DECODE_ALLOCATOR_POOL,
-	DECODE_REPORT, /* see read_report */
+	/* Both copies set ptr, src, bytes, grid[2] = source memory type, block[0] = target's. */
+	DECODE_UUID,  /* at return: the 16 bytes at argument 0, in grid[0..2] and block[0] */
+	DECODE_ALLOCATOR,      /* record_trace without a pool argument, see read_trace */
+	DECODE_ALLOCATOR_POOL, /* record_trace with a pool argument, see read_trace */
+	DECODE_REPORT,         /* reportMemoryUsageToProfiler, see read_report */
 };
 
-/* What a caching allocator does: c10::CachingDeviceAllocator::TraceEntry::Action. */
+/* Actions of a PyTorch allocator: c10::CachingDeviceAllocator::TraceEntry::Action. */
 enum allocator_action {
 	ACTION_ALLOC,
 	ACTION_FREE_REQUESTED,
@@ -221,114 +222,115 @@ enum allocator_action {
 	ACTION_OOM,
 };
 
-/* Which function tells of a process's caching allocator. */
+/* The probed function from which the allocator events of a process are recorded. */
 enum allocator_source {
 	SOURCE_TRACE = 1, /* DeviceCachingAllocator::record_trace */
 	SOURCE_REPORTS,   /* c10::reportMemoryUsageToProfiler */
 };
 
-/* What is known of the caching allocators of a process. */
+/* The state of the caching allocators of one process. */
 struct process_allocator {
-	__u64 allocated_at; /* where in an object its array of allocated bytes is, NOT_FOUND: not known yet */
+	__u64 stats_offset; /* bytes from an allocator object to its statistics, or OFFSET_UNKNOWN */
 	__u32 source;       /* enum allocator_source */
 	__u32 _pad;
 };
-#define NOT_FOUND (~0ULL)
+#define OFFSET_UNKNOWN (~0ULL)
 
-/* What a call changes beyond its own record. */
+/* The effect of a call on the state in BPF maps: names of handles, epochs and contexts. */
 enum call_effect {
 	EFFECT_NONE,
-	EFFECT_NAME,           /* ptr is the new handle of the kernel called *src */
-	EFFECT_LAUNCH,         /* src is a kernel handle whose name is wanted */
-	EFFECT_RARE_LAUNCH,    /* the same, served by call_enter: launch_enter stays small */
-	EFFECT_UNLOAD,         /* kernel handles may be used again */
+	EFFECT_NAME,           /* ptr is the new handle of the kernel named *src */
+	EFFECT_LAUNCH,         /* src is a kernel handle: send its name if it is new */
+	EFFECT_RARE_LAUNCH,    /* EFFECT_LAUNCH for functions with call_enter: launch_enter stays small */
+	EFFECT_UNLOAD,         /* a module was unloaded: the driver may reuse kernel handles */
 	EFFECT_CONTEXT_SET,    /* ptr becomes the thread's current context */
 	EFFECT_CONTEXT_PUSH,
 	EFFECT_CONTEXT_POP,
-	EFFECT_CONTEXT_CREATE, /* ptr is a new context on device bytes, now current */
+	EFFECT_CONTEXT_CREATE, /* ptr is a new context on device ordinal bytes, now current */
 	EFFECT_CONTEXT_DESTROY,
-	EFFECT_CONTEXT_RETAIN, /* ptr is the primary context of device bytes */
-	EFFECT_CONTEXT_GET,    /* ptr turned out to be current */
-	EFFECT_DEVICE_GET,     /* the current context turned out to be on device bytes */
+	EFFECT_CONTEXT_RETAIN, /* ptr is the primary context of device ordinal bytes */
+	EFFECT_CONTEXT_GET,    /* ptr is the current context */
+	EFFECT_DEVICE_GET,     /* bytes is the device ordinal of the current context */
 };
 
-/* Whether a call is sent at its entry, its return not being probed. */
-enum no_return {
-	RETURN_ALWAYS,
-	RETURN_SOMETIMES, /* sent at its entry while skip_returns is set */
-	RETURN_NEVER,
+/* When the return of a call is probed. A call without a return probe is sent at its entry. */
+enum return_probe {
+	RETURN_ALWAYS,  /* every return is probed */
+	RETURN_SAMPLED, /* returns are probed while skip_returns is 0 */
+	RETURN_NEVER,   /* no return is probed */
 };
 
-/* One row of the table of calls, as the kernel needs it. */
+/* One row of the call table, as the BPF programs read it. */
 struct call_spec {
 	__u8 class;      /* enum call_class */
 	__u8 decode;     /* enum call_decode */
 	__u8 effect;     /* enum call_effect */
-	__u8 count_only; /* only counted, no event */
-	__u8 scale;      /* bytes are multiplied by this, 0: by 1 */
-	__u8 is_getter;  /* counted too: user space drops the probe when it comes too often */
-	__u8 no_return;  /* sent at its entry, enum no_return */
-	struct arg_spec ptr, bytes, times, stream, src, value; /* bytes *= times */
+	__u8 count_only; /* calls are counted and send no event */
+	__u8 scale;      /* multiplies bytes, 0: no scaling */
+	__u8 is_getter;  /* also counted: user space removes the probe if calls are too frequent */
+	__u8 return_probe;  /* enum return_probe */
+	struct arg_spec ptr, bytes, times, stream, src, value; /* times multiplies bytes */
 };
 
-/* What a fingerprint is made of. */
+/* The evidence in a fingerprint, from the cheapest level to the most exact. */
 enum fingerprint_level {
-	LEVEL_CALL,     /* the call itself */
-	LEVEL_SEQUENCE, /* and the innermost Python frame, and the stack of the thread's call before it */
-	LEVEL_PYTHON,   /* instead of these all Python frames */
-	LEVEL_PATH,     /* and return addresses on the stack */
+	LEVEL_CALL,     /* thread, stack pointer, return address, function and discriminator */
+	LEVEL_SEQUENCE, /* LEVEL_CALL plus innermost Python frame and the thread's previous stack */
+	LEVEL_PYTHON,   /* LEVEL_CALL plus all Python frames */
+	LEVEL_PATH,     /* LEVEL_PYTHON plus the return addresses on the native stack */
 	LEVELS,
 };
 
-/* How right inferred stacks are. */
+/* Counts of inferred stacks, and of the random checks that measure their error rate. */
 struct inference_stats {
 	__u64 inferred[LEVELS];
-	__u64 checked; /* could have been inferred and were unwound instead, chosen at random */
-	__u64 wrong;   /* of the checked: the fingerprint said another stack */
-	__u64 wrong_weight; /* inferred calls for which the wrong ones stand */
-	__u64 busy;    /* not unwound, or not to the end: another thread was at it on this CPU */
+	__u64 checked; /* an inferred stack was known, and the call was unwound as a check */
+	__u64 wrong;   /* checks that unwound another stack than the inferred one */
+	__u64 wrong_weight; /* inferred calls that the wrong checks represent */
+	__u64 busy;    /* not unwound completely: another thread used the unwinder on this CPU */
 };
 
-/* Accounting per class; per CPU, summed by user space. seen = emitted + lost + open. */
+/* Counters of a class of calls, per CPU. User space sums them. seen = emitted + lost + open. */
 struct class_stats {
 	__u64 seen;
 	__u64 emitted;
-	__u64 abandoned; /* of the emitted */
+	__u64 abandoned; /* emitted calls with EVENT_ABANDONED */
 	__u64 lost[LOSS_REASONS];
-	struct inference_stats inference; /* here, because a map of its own is one more cold page a hit */
+	/* Not in a map of its own: that would cost one more cache miss per call. */
+	struct inference_stats inference;
 };
 
 /* A call that has not returned. */
 struct open_call {
-	__u64 sp; /* stack pointer at entry: orders the calls of a thread */
-	__u64 name_known; /* a launch: user space has been told the kernel's name */
+	__u64 sp; /* stack pointer at entry: orders the open calls of a thread */
+	__u64 name_known; /* launches: user space already has the kernel's name */
 	struct event event;
 };
 
-#define MAX_OPEN 6     /* nested calls: runtime, driver, allocator and then some */
-#define MAX_CONTEXTS 8 /* cuCtxPushCurrent nesting; deeper pushes lose the oldest */
+#define MAX_OPEN 6     /* maximum nesting of calls: runtime, driver, allocator and a reserve */
+#define MAX_CONTEXTS 8 /* maximum nesting of cuCtxPushCurrent; a deeper push drops the oldest */
 
-/* State of one thread that has called CUDA; touched by that thread alone. */
+/* State of one thread that has called CUDA. Only that thread writes it. */
 struct thread {
-	__u32 open;     /* calls[0 .. open) have not returned */
+	__u32 open;     /* number of calls that have not returned: calls[0 .. open) */
 	__u32 contexts; /* depth of the context stack */
 	__u64 context[MAX_CONTEXTS];
-	__u64 device_context; /* the context that device is of, as far as known */
+	__u64 device_context; /* the context for which device was looked up */
 	__s32 device;
-	__u32 epoch; /* of kernel handles, at the call under way */
+	__u32 epoch; /* epoch of the process's kernel handles at the current call */
 	struct open_call calls[MAX_OPEN];
-	__u64 fingerprint; /* of the stack being unwound, 0: it is not to be remembered */
-	__u64 expected;    /* the stack as it would have been inferred, 0: it would not have been */
-	__u64 path;        /* key of the path on which it would have been */
-	__u64 previous;    /* stack of the last call that has one, 0: none yet */
-	__u64 repeats;     /* how often it came in a row before that, at most MAX_REPEATS */
+	__u64 fingerprint; /* key under which the unwound stack is cached, 0: do not cache it */
+	__u64 expected_stack; /* in a check: the stack that would have been inferred, otherwise 0 */
+	__u64 path_key;       /* key of the path that matched, for LEVEL_PATH */
+	__u64 previous_stack; /* stack of the thread's previous call, 0: none yet */
+	__u64 repeats;     /* how often previous_stack repeated in a row, at most MAX_REPEATS */
 	__u32 level;       /* enum fingerprint_level */
-	__u32 weight;      /* of how many calls such as this one is unwound */
-	__u64 allocator;   /* the caching allocator that was last at work, 0: none */
+	__u32 check_weight;  /* calls that one check represents, see check_period */
+	__u64 last_allocator; /* address of the last caching allocator object that was called, 0: none */
 	union {
 		struct stack_event stack;
 		struct name_event name;
-		__u64 words[336]; /* a structure or a piece of an array of the caller */
+		__u64 words[336]; /* a structure or a part of an array, copied from user memory */
 	} scratch;
 };
 _Static_assert(sizeof(struct thread) <= 4096 - 64, "one element of a run-time allocated hash");

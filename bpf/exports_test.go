@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// exports returns the functions of a real driver.
+// exports returns the exported functions of driver 580.159.04.
 func exports(t *testing.T) []string {
 	t.Helper()
 	var names []string
@@ -23,7 +23,7 @@ func exports(t *testing.T) []string {
 	return names
 }
 
-// unprobed returns the functions that are deliberately not probed, with the reasons.
+// unprobed returns the functions that are deliberately not probed, and the reason for each.
 func unprobed(t *testing.T) map[string]string {
 	t.Helper()
 	reasons := make(map[string]string)
@@ -53,8 +53,8 @@ func lines(t *testing.T, name string) []string {
 	return slices.DeleteFunc(all, func(line string) bool { return line == "" })
 }
 
-// TestEveryExportIsProbedOrHasAReason fails for a function of the driver that is neither in
-// the table nor in testdata/unprobed.txt, that is in both, or that the driver does not have.
+// TestEveryExportIsProbedOrHasAReason fails for an exported function that is neither in the call
+// table nor in testdata/unprobed.txt, or in both, and for a listed function that is not exported.
 func TestEveryExportIsProbedOrHasAReason(t *testing.T) {
 	exported, probed := exports(t), make(map[string]bool)
 	for _, s := range Symbols() {

@@ -1,11 +1,11 @@
-// Package bpf is the kernel half of gpurec: the BPF programs, the records they send
-// and the table of CUDA calls they are attached to. The generated Go files and
-// objects are committed; only `make generate` needs clang.
+// Package bpf contains the BPF programs of gpurec, the records that they send, and the table of
+// probed CUDA functions. The generated Go files and objects are committed; only `make generate`
+// needs clang.
 package bpf
 
-// Debian 12's clang 14 and libbpf-dev 1.1.2 make the committed objects; another
-// version makes other bytes.
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target amd64,arm64 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -type event -type stack_event -type name_event -type call_spec -type arg_spec -type class_stats -type thread -type record_kind -type call_class -type loss_reason -type event_flags -type stack_state -type arg_from -type call_decode -type call_effect -type name_source -type name_check -type process_event -type process_change -type stack_mode -type unwound_event -type unwinder_slot -type inference_stats -type fingerprint_level -type code_map -type no_return -type allocator_action -type allocator_source -type process_allocator -type allocator_search Cuda cuda.bpf.c
+// The committed objects are built with clang 14 and libbpf-dev 1.1.2 of Debian 12. Other versions
+// generate different bytes.
+//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target amd64,arm64 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -type event -type stack_event -type name_event -type call_spec -type arg_spec -type class_stats -type thread -type record_kind -type call_class -type loss_reason -type event_flags -type stack_state -type arg_from -type call_decode -type call_effect -type name_source -type name_check -type process_event -type process_change -type stack_mode -type unwound_event -type unwinder_slot -type inference_stats -type fingerprint_level -type code_map -type return_probe -type allocator_action -type allocator_source -type process_allocator -type allocator_search Cuda cuda.bpf.c
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target amd64,arm64 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" Process process.bpf.c
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target amd64,arm64 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" Unwind unwind.bpf.c
 //go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -target amd64,arm64 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -type hold_request -type hold_state -type hold_reason Hold hold.bpf.c

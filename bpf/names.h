@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The names of kernels: from the calls that return handles, and from behind handles
- * that are older than the recording.
+ * Names of kernels. They come from the calls that return kernel handles, or are read through
+ * handles that were created before the recording.
  */
 #ifndef GPUREC_NAMES_H
 #define GPUREC_NAMES_H
 
 #include "state.h"
 
-/* Sends the name that is at addr in user memory for a kernel handle. */
+/* Sends the name of a kernel handle; the name is at addr in user memory. */
 static __attribute__((noinline)) void send_name(struct thread *t, struct event *e, __u64 handle, __u64 addr, __u32 source)
 {
 	struct name_event *n = &t->scratch.name;
@@ -25,7 +25,7 @@ static __attribute__((noinline)) void send_name(struct thread *t, struct event *
 	length += sizeof(*n) - sizeof(n->name);
 	if (length > sizeof(*n))
 		return;
-	/* A name that finds no room is sent again with the next launch. */
+	/* A name that did not fit is sent again with the next launch. */
 	if (!bpf_ringbuf_output(&events, n, length, wakeup())) {
 		struct handle_key key = {.handle = handle, .pid = e->pid};
 		__u32 tgid = e->pid, *epoch = bpf_map_lookup_elem(&targets, &tgid);
@@ -36,11 +36,11 @@ static __attribute__((noinline)) void send_name(struct thread *t, struct event *
 }
 
 /*
- * The driver keeps a pointer to the mangled name in the second word of what a kernel
- * handle points to (undocumented; seen in 580). User space takes such names only if
- * they look like names and name_checks do not speak against them.
+ * Returns the address of the kernel's mangled name. The driver keeps it in the second word of
+ * the object behind a kernel handle (undocumented; seen in driver 580). User space accepts the
+ * string only if it looks like a name and name_checks do not contradict it.
  */
-static __always_inline __u64 name_behind(__u64 handle)
+static __always_inline __u64 driver_name_address(__u64 handle)
 {
 	__u64 addr = 0;
 
@@ -48,8 +48,8 @@ static __always_inline __u64 name_behind(__u64 handle)
 	return addr;
 }
 
-/* Makes sure that user space knows the name of a kernel that is launched. */
-static __always_inline void know_kernel(struct thread *t, struct event *e, __u64 handle)
+/* Sends the name of a launched kernel unless user space has it already. */
+static __always_inline void ensure_kernel_name(struct thread *t, struct event *e, __u64 handle)
 {
 	struct handle_key key = {.handle = handle, .pid = e->pid};
 	__u32 *known = bpf_map_lookup_elem(&handles, &key);
@@ -57,10 +57,10 @@ static __always_inline void know_kernel(struct thread *t, struct event *e, __u64
 
 	if (!epoch || (known && *known == *epoch))
 		return;
-	send_name(t, e, handle, name_behind(handle), NAME_FROM_HANDLE);
+	send_name(t, e, handle, driver_name_address(handle), NAME_FROM_HANDLE);
 }
 
-/* Compares what stands behind a handle with the name by which it was asked for. */
+/* Compares the name in a cuModuleGetFunction call with the name behind the returned handle. */
 static __always_inline void check_name(struct event *e)
 {
 	char asked[32] = {}, behind[32] = {};
@@ -69,7 +69,7 @@ static __always_inline void check_name(struct event *e)
 
 	if (bpf_probe_read_user_str(asked, sizeof(asked), (void *)e->src) <= 0)
 		return;
-	bpf_probe_read_user_str(behind, sizeof(behind), (void *)name_behind(e->ptr));
+	bpf_probe_read_user_str(behind, sizeof(behind), (void *)driver_name_address(e->ptr));
 	for (int i = 0; i < sizeof(asked); i++)
 		if (asked[i] != behind[i])
 			which = NAME_CONTRADICTED;
@@ -78,8 +78,8 @@ static __always_inline void check_name(struct event *e)
 		(*count)++;
 }
 
-/* A module is gone: handles may from now on stand for other kernels. */
-static __always_inline void new_epoch(struct event *e)
+/* Starts a new epoch of kernel handles: after an unload the driver may reuse them. */
+static __always_inline void start_epoch(struct event *e)
 {
 	__u32 tgid = e->pid, *epoch = bpf_map_lookup_elem(&targets, &tgid);
 

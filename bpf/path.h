@@ -1,36 +1,37 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The native path of a thread without unwinding it: the words on its stack that point
- * behind a call in code, and stay the same while the unwound stack does. Those of the live
- * frames are the return addresses; others are left over from calls that are gone and drop
- * out as soon as they change. Pointers to functions and what lies beside code look
- * alike until one looks at the code: they would fill a path before it reaches the frame
- * that tells two stacks apart.
+ * The native path of a thread: a cheap substitute for its unwound stack. A path consists of
+ * the words on the stack that point behind a call instruction and do not change while the
+ * unwound stack stays the same. They include the return addresses of all live frames. Stale
+ * return addresses of earlier calls drop out of the path when they change.
  *
- * Learning is slow, but happens a few times per stack; comparing costs a copy of the
- * stack, up to the outermost word, and some 50 comparisons.
+ * Reading the instruction before an address rules out function pointers and data near code.
+ * These would fill the path before it reaches the frame in which two stacks differ.
+ *
+ * Learning a path is slow, but happens a few times per stack. Comparing a path costs a copy of
+ * the stack up to the path's outermost word, and about 50 comparisons.
  */
 #ifndef GPUREC_PATH_H
 #define GPUREC_PATH_H
 
 #include "state.h"
 #include "stack.h"
-#include "known.h"
+#include "stackcache.h"
 
-/* How much of the stack is looked at: 16 KiB. */
+/* How much of the native stack is searched: 16 KiB. */
 #define PIECE_WORDS 2048
 
 #define CODE_UNIT_BITS 21 /* 2 MiB */
-#define CODE_UNITS 32768  /* 64 GiB: libraries lie close together */
+#define CODE_UNITS 32768  /* 64 GiB: the dynamic linker maps libraries close together */
 
-/* Where code of a process lies; made by user space from its mappings. */
+/* A bitmap of the address ranges that hold code of a process, made from its mappings. */
 struct code_map {
-	__u64 program_start, program_end; /* of the code outside: the program itself */
+	__u64 program_start, program_end; /* code of the main program, outside the bitmap */
 	__u64 base; /* address of the first unit */
 	__u64 units[CODE_UNITS / 64];
 };
 
-/* pid -> its code. */
+/* pid -> address ranges of the process's code. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -39,9 +40,9 @@ struct {
 	__type(value, struct code_map);
 } code_maps SEC(".maps");
 
-/* A copy of the stack from its top on. */
+/* A copy of the thread's native stack, from the stack pointer up. */
 struct stack_piece {
-	__u32 count; /* of words */
+	__u32 count; /* valid words */
 	__u32 _pad;
 	__u64 words[PIECE_WORDS];
 };
@@ -55,30 +56,30 @@ struct {
 
 #define PATH_WORDS 128
 
-/* One native path of a fingerprint, and its stack. */
-struct known_path {
-	struct known_stack known;
+/* One entry of the path cache: a native path and the stack that it belongs to. */
+struct cached_path {
+	struct cached_stack stack;
 	__u32 count;
-	__u32 scanned; /* words of the stack that were looked at */
-	__u16 at[PATH_WORDS]; /* places on the stack, in words, from the inside out */
+	__u32 scanned; /* words of the stack that were searched */
+	__u16 at[PATH_WORDS]; /* offset of each path word from the stack pointer, in words, ascending */
 	__u64 value[PATH_WORDS];
 };
 
-/* How many stacks with the same calls and the same Python frames can be told apart. */
+/* Maximum number of stacks that share a LEVEL_PYTHON fingerprint. */
 #define MAX_PATHS 16
 
-/* Fingerprint + number of the path -> path. */
+/* fingerprint + number of the path -> path. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
 	__type(key, __u64);
-	__type(value, struct known_path);
-} known_paths SEC(".maps");
+	__type(value, struct cached_path);
+} path_cache SEC(".maps");
 
-/* What a path starts as: too big for the BPF stack. */
-static const struct known_path new_path;
+/* Initial value of a path: too large for the 512-byte BPF stack. */
+static const struct cached_path new_path;
 
-/* Copies so many words of the stack from sp on. */
+/* Copies count words of the stack from address sp. Returns 0 if they are unreadable. */
 static __always_inline struct stack_piece *copy_stack(__u64 sp, __u64 count)
 {
 	__u32 zero = 0;
@@ -93,7 +94,7 @@ static __always_inline struct stack_piece *copy_stack(__u64 sp, __u64 count)
 
 #define STEP_WORDS 64
 
-/* Copies as much of the stack from sp on as there is and as fits, in steps. */
+/* Copies the readable part of the stack from address sp, at most PIECE_WORDS, in steps. */
 static __always_inline struct stack_piece *copy_whole_stack(__u64 sp)
 {
 	__u32 zero = 0;
@@ -110,22 +111,24 @@ static __always_inline struct stack_piece *copy_whole_stack(__u64 sp)
 	return piece;
 }
 
+/* Returns word i of the copied stack, 0 if it was not copied. */
 static __always_inline __u64 piece_word(struct stack_piece *piece, __u32 i)
 {
 	asm volatile("" : "+r"(i));
 	return i < PIECE_WORDS && i < piece->count ? piece->words[i] : 0;
 }
 
+/* State of the bpf_loop callbacks that learn a path. */
 struct path_search {
 	struct stack_piece *piece;
 	struct code_map *code;
-	struct known_path *path;
+	struct cached_path *path;
 	__u32 kept;
 	__u32 from;
 };
 
-/* Whether all words of a path are what they were. */
-SEPARATE int is_on(struct stack_piece *piece, struct known_path *p)
+/* Returns 1 if every word of the path is unchanged in the copy of the stack. */
+GLOBAL_FUNC int matches_path(struct stack_piece *piece, struct cached_path *p)
 {
 	__u32 count, copied;
 
@@ -146,8 +149,8 @@ SEPARATE int is_on(struct stack_piece *piece, struct known_path *p)
 	return 1;
 }
 
-/* The path of the fingerprint that the thread is on, 0: none that is known. */
-static __always_inline struct known_path *find_path(struct thread *t, __u64 h, __u64 sp, __u64 span)
+/* Returns the cached path of fingerprint h that matches the thread's stack, or 0. */
+static __always_inline struct cached_path *find_path(struct thread *t, __u64 h, __u64 sp, __u64 span)
 {
 	struct stack_piece *piece = copy_stack(sp, span);
 
@@ -155,18 +158,19 @@ static __always_inline struct known_path *find_path(struct thread *t, __u64 h, _
 		return 0;
 	for (int i = 0; i < MAX_PATHS; i++) {
 		__u64 key = h + i;
-		struct known_path *p = bpf_map_lookup_elem(&known_paths, &key);
+		struct cached_path *p = bpf_map_lookup_elem(&path_cache, &key);
 
 		if (!p)
 			return 0;
-		if (is_on(piece, p)) {
-			t->path = key;
+		if (matches_path(piece, p)) {
+			t->path_key = key;
 			return p;
 		}
 	}
 	return 0;
 }
 
+/* Returns 1 if an address is in code of the process. */
 static __always_inline int is_code(struct code_map *code, __u64 word)
 {
 	__u64 unit = (word - code->base) >> CODE_UNIT_BITS;
@@ -176,7 +180,7 @@ static __always_inline int is_code(struct code_map *code, __u64 word)
 	return word >= code->program_start && word < code->program_end;
 }
 
-/* Adds a word to the path, if it looks like a return address, until that is full. */
+/* bpf_loop callback: adds word i to the path if it looks like a return address. */
 static long add_if_return(__u32 i, struct path_search *c)
 {
 	__u32 at = c->from + i, n = c->path->count;
@@ -194,7 +198,7 @@ static long add_if_return(__u32 i, struct path_search *c)
 	return 0;
 }
 
-/* Keeps a word of a path if it is what it was; c->kept words before it have been kept. */
+/* bpf_loop callback: keeps word i of the path if it is unchanged, after c->kept others. */
 static long keep_if_same(__u32 i, struct path_search *c)
 {
 	__u32 kept = c->kept;
@@ -211,7 +215,7 @@ static long keep_if_same(__u32 i, struct path_search *c)
 	return 0;
 }
 
-/* Drops the words of a path that are not what they were. */
+/* Removes the words of a path that have changed on the stack. */
 static __always_inline void prune(struct path_search *c)
 {
 	c->kept = 0;
@@ -219,21 +223,21 @@ static __always_inline void prune(struct path_search *c)
 	c->path->count = c->kept;
 }
 
-/* The place for a stack among the paths of its fingerprint: where it is, or a free one, or any. */
-static __always_inline __u64 place_of(__u64 h, __u64 stack_id)
+/* Returns the path cache key for a stack: its present key, a free one or a random one. */
+static __always_inline __u64 choose_path_key(__u64 h, __u64 stack_id)
 {
 	for (int i = 0; i < MAX_PATHS; i++) {
 		__u64 key = h + i;
-		struct known_path *p = bpf_map_lookup_elem(&known_paths, &key);
+		struct cached_path *p = bpf_map_lookup_elem(&path_cache, &key);
 
-		if (!p || p->known.stack_id == stack_id)
+		if (!p || p->stack.stack_id == stack_id)
 			return key;
 	}
 	return h + bpf_get_prandom_u32() % MAX_PATHS;
 }
 
-/* Where the outermost word of a path is. */
-static __always_inline __u64 last_word(struct known_path *p)
+/* Returns the offset of the outermost word of a path, in words. */
+static __always_inline __u64 outermost_word(struct cached_path *p)
 {
 	__u32 last = p->count - 1;
 
@@ -242,36 +246,36 @@ static __always_inline __u64 last_word(struct known_path *p)
 }
 
 /*
- * Learns the path of an unwound stack, or more about it: words that have changed go, and
- * in their place come words further out. Returns how much of the stack it needs.
+ * Learns the path of an unwound stack, or refines it: words that changed are removed and words
+ * further out are added. Returns how many words of the stack the path covers.
  */
 static __always_inline __u64 learn_path(struct pt_regs *ctx, struct thread *t, __u64 h, __u32 pid, __u64 stack_id, int is_wrong)
 {
 	struct path_search c = {.piece = copy_whole_stack(REG_SP(ctx)), .code = bpf_map_lookup_elem(&code_maps, &pid)};
-	__u64 key = place_of(h, stack_id);
+	__u64 key = choose_path_key(h, stack_id);
 
 	if (!c.piece || !c.code)
 		return 0;
-	if (is_wrong) { /* the path that looked like this one does not tell enough */
-		c.path = bpf_map_lookup_elem(&known_paths, &t->path);
+	if (is_wrong) { /* the path that matched by mistake has too few words */
+		c.path = bpf_map_lookup_elem(&path_cache, &t->path_key);
 		if (c.path) {
-			c.path->known.hits = 0;
-			c.path->known.ambiguous++;
+			c.path->stack.hits = 0;
+			c.path->stack.ambiguous++;
 		}
 	}
-	c.path = bpf_map_lookup_elem(&known_paths, &key);
-	if (c.path && c.path->known.stack_id == stack_id) {
+	c.path = bpf_map_lookup_elem(&path_cache, &key);
+	if (c.path && c.path->stack.stack_id == stack_id) {
 		prune(&c);
 	} else {
-		bpf_map_update_elem(&known_paths, &key, &new_path, BPF_ANY);
-		c.path = bpf_map_lookup_elem(&known_paths, &key);
+		bpf_map_update_elem(&path_cache, &key, &new_path, BPF_ANY);
+		c.path = bpf_map_lookup_elem(&path_cache, &key);
 		if (!c.path)
 			return 0;
-		c.path->known.stack_id = stack_id;
+		c.path->stack.stack_id = stack_id;
 	}
 	c.from = c.path->scanned;
 	bpf_loop(PIECE_WORDS, add_if_return, &c, 0);
-	return last_word(c.path) + 1;
+	return outermost_word(c.path) + 1;
 }
 
 #endif

@@ -2,12 +2,11 @@
 
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Follows the children of recorded processes: a child is a target before it runs its
- * first instruction, because the fork tracepoint is hit in its parent. User space
- * learns of it by a record in the ring buffer.
+ * Follows the children of target processes. The fork tracepoint fires in the parent, so a
+ * child is a target before its first instruction. User space receives a process_event.
  *
- * Needs kernel BTF (CONFIG_DEBUG_INFO_BTF, Linux 5.5); without it children are not
- * followed and everything else works.
+ * Needs kernel BTF (CONFIG_DEBUG_INFO_BTF, Linux 5.5). Without BTF, children are not followed;
+ * all else works.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -15,13 +14,13 @@
 
 char _license[] SEC("license") = "GPL";
 
-/* Only what is read; the offsets come from the running kernel's BTF. */
+/* The members that are read. The running kernel's BTF supplies their offsets. */
 struct task_struct {
 	int pid;
 	int tgid;
 } __attribute__((preserve_access_index));
 
-/* The maps of cuda.bpf.c; user space puts them in place of these. */
+/* Declarations of cuda.bpf.c's maps, which user space substitutes at load. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 64 << 20);
@@ -34,7 +33,7 @@ struct {
 	__type(value, __u32);
 } targets SEC(".maps");
 
-/* What a process's allocator is known to be, is not true of the next program of its number. */
+/* The allocator state of a process is deleted at exec and when its pid is reused. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -42,17 +41,18 @@ struct {
 	__type(value, struct process_allocator);
 } allocators SEC(".maps");
 
-/* Changes that found no room in the ring buffer: user space does not know of them. */
-__u64 lost_changes;
+/* Process events that did not fit into the ring buffer. */
+__u64 lost_process_events;
 
-static __always_inline void tell(enum process_change change, __u32 pid, __u32 parent_pid)
+/* Sends a process_event to user space, and counts it as lost if it does not fit. */
+static __always_inline void emit_process_event(enum process_change change, __u32 pid, __u32 parent_pid)
 {
 	struct process_event p = {
 		.kind = RECORD_PROCESS, .change = change, .pid = pid, .parent_pid = parent_pid, .start_ns = bpf_ktime_get_ns(),
 	};
 
 	if (bpf_ringbuf_output(&events, &p, sizeof(p), BPF_RB_FORCE_WAKEUP))
-		__sync_fetch_and_add(&lost_changes, 1);
+		__sync_fetch_and_add(&lost_process_events, 1);
 }
 
 /* TP_PROTO(struct task_struct *parent, struct task_struct *child) */
@@ -62,15 +62,15 @@ int process_fork(__u64 *ctx)
 	struct task_struct *parent = (void *)ctx[0], *child = (void *)ctx[1];
 	__u32 from = parent->tgid, to = child->tgid, epoch = 1;
 
-	if (from == to) /* a thread */
+	if (from == to) /* a new thread, not a process */
 		return 0;
 	if (!bpf_map_lookup_elem(&targets, &from)) {
-		bpf_map_delete_elem(&targets, &to); /* a number used again is not our process */
+		bpf_map_delete_elem(&targets, &to); /* a reused pid: the earlier target has exited */
 		return 0;
 	}
 	bpf_map_delete_elem(&allocators, &to);
 	if (!bpf_map_update_elem(&targets, &to, &epoch, BPF_ANY))
-		tell(PROCESS_FORK, to, from);
+		emit_process_event(PROCESS_FORK, to, from);
 	return 0;
 }
 
@@ -84,6 +84,6 @@ int process_exec(__u64 *ctx)
 	if (!bpf_map_lookup_elem(&targets, &tgid))
 		return 0;
 	bpf_map_delete_elem(&allocators, &tgid);
-	tell(PROCESS_EXEC, tgid, 0);
+	emit_process_event(PROCESS_EXEC, tgid, 0);
 	return 0;
 }

@@ -15,7 +15,7 @@ import (
 
 type ProcessProcessAllocator struct {
 	_           structs.HostLayout
-	AllocatedAt uint64
+	StatsOffset uint64
 	Source      uint32
 	Pad         uint32
 }
@@ -24,12 +24,12 @@ type ProcessProcessAllocator struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	ProcessMapAllocators   = "allocators"
-	ProcessMapEvents       = "events"
-	ProcessMapTargets      = "targets"
-	ProcessProgProcessExec = "process_exec"
-	ProcessProgProcessFork = "process_fork"
-	ProcessVarLostChanges  = "lost_changes"
+	ProcessMapAllocators        = "allocators"
+	ProcessMapEvents            = "events"
+	ProcessMapTargets           = "targets"
+	ProcessProgProcessExec      = "process_exec"
+	ProcessProgProcessFork      = "process_fork"
+	ProcessVarLostProcessEvents = "lost_process_events"
 )
 
 // LoadProcess returns the embedded CollectionSpec for Process.
@@ -91,7 +91,7 @@ type ProcessMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ProcessVariableSpecs struct {
-	LostChanges *ebpf.VariableSpec `ebpf:"lost_changes"`
+	LostProcessEvents *ebpf.VariableSpec `ebpf:"lost_process_events"`
 }
 
 // ProcessObjects contains all objects after they have been loaded into the kernel.
@@ -131,7 +131,7 @@ func (m *ProcessMaps) Close() error {
 //
 // It can be passed to LoadProcessObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ProcessVariables struct {
-	LostChanges *ebpf.Variable `ebpf:"lost_changes"`
+	LostProcessEvents *ebpf.Variable `ebpf:"lost_process_events"`
 }
 
 // ProcessPrograms contains all programs after they have been loaded into the kernel.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The chain of a thread's Python frames, read as CPython 3.11 and later keep it. Where
- * its parts lie, the unwinder has found out.
+ * Reads the Python frames of a thread, in the layout of CPython 3.11 and later. The
+ * OpenTelemetry profiler provides the offsets for each process.
  */
 #ifndef GPUREC_PYTHON_H
 #define GPUREC_PYTHON_H
@@ -12,12 +12,12 @@
 /* Offset of the thread pointer (fs base, tpidr) in the kernel's task_struct. */
 const volatile __u32 task_thread_pointer = 0;
 
-/* The unwinder's PyProcInfo: where things are in this process's interpreter. */
+/* PyProcInfo of the OpenTelemetry profiler: offsets in a process's interpreter. */
 struct python_process {
 	__u64 tls_key_address; /* of the int autoTLSkey, before CPython 3.13 */
 	__u64 none_address;
 	__u16 version;
-	__s16 tls_offset; /* of the thread state from the thread pointer, since CPython 3.13; 0: by key */
+	__s16 tls_offset; /* thread state from the thread pointer, CPython 3.13+; 0: use autoTLSkey */
 	struct {
 		__s16 offset;
 		__u8 multiplier;
@@ -34,7 +34,7 @@ struct python_process {
 };
 _Static_assert(sizeof(struct python_process) == 40, "the layout of the unwinder's PyProcInfo");
 
-/* pid -> its interpreter. User space puts the unwinder's map in place of this one. */
+/* pid -> its interpreter. User space substitutes the OpenTelemetry profiler's map at load. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -43,9 +43,10 @@ struct {
 } python_processes SEC(".maps");
 
 #define MAX_PYTHON_FRAMES 96
-/* An interpreter frame, of which what matters lies in the first 80 bytes. */
+/* Words read of an interpreter frame: all members that are needed are in its first 80 bytes. */
 #define PYTHON_FRAME_WORDS 10
 
+/* Reads 8 bytes of user memory; 0 if they are unreadable. */
 static __always_inline __u64 read_word(__u64 address)
 {
 	__u64 v = 0;
@@ -54,7 +55,7 @@ static __always_inline __u64 read_word(__u64 address)
 	return v;
 }
 
-/* The thread's innermost frame, 0: it runs no Python. */
+/* Returns the address of the thread's innermost Python frame, 0: the thread runs no Python. */
 static __always_inline __u64 python_frame(const struct python_process *p)
 {
 	__u64 task = bpf_get_current_task(), thread_pointer = 0, state, frame;
@@ -77,6 +78,7 @@ static __always_inline __u64 python_frame(const struct python_process *p)
 	return frame && p->frame_is_cframe ? read_word(frame + p->cframe_current) : frame;
 }
 
+/* Returns the word at a byte offset of a copied Python frame. */
 static __always_inline __u64 frame_word(const __u64 *frame, __u8 offset)
 {
 	__u32 i = offset / 8;
@@ -85,17 +87,17 @@ static __always_inline __u64 frame_word(const __u64 *frame, __u8 offset)
 	return i < PYTHON_FRAME_WORDS ? frame[i] : 0;
 }
 
-/* Frames that lie below the innermost one by at most this much are read at once. */
+/* Frames at most this many bytes below the innermost frame are read at once. */
 #define FRAME_WINDOW 4096
 #define FRAME_WINDOW_WORDS (FRAME_WINDOW / 8)
 
 /*
- * CPython keeps the frames of a thread one after the other, the innermost at the highest
- * address, in pieces of 16 KiB: one read of what lies below that one brings some 20 of
- * them, at the price of two or three read alone.
+ * A copy of the memory below the innermost frame. CPython keeps the frames of a thread in
+ * chunks of 16 KiB, the innermost at the highest address. One read of 4 KiB copies about 20
+ * frames, for the cost of reading two or three alone.
  */
 struct frame_window {
-	__u64 start; /* in the process, 0: nothing was read */
+	__u64 start; /* address in the process, 0: unreadable */
 	__u64 words[FRAME_WINDOW_WORDS];
 };
 
@@ -106,6 +108,7 @@ struct {
 	__type(value, struct frame_window);
 } frame_windows SEC(".maps");
 
+/* Copies the memory that ends behind a Python frame into the window. */
 static __always_inline void read_window(struct frame_window *w, __u64 frame)
 {
 	w->start = frame + 8 * PYTHON_FRAME_WORDS - FRAME_WINDOW;
@@ -113,7 +116,7 @@ static __always_inline void read_window(struct frame_window *w, __u64 frame)
 		w->start = 0;
 }
 
-/* The first words of a frame, 0: unreadable. */
+/* Returns the first words of a frame, from the window if possible; 0 if unreadable. */
 static __always_inline const __u64 *frame_words(struct thread *t, const struct frame_window *w, __u64 frame)
 {
 	__u64 at = (frame - w->start) / 8;
@@ -126,7 +129,7 @@ static __always_inline const __u64 *frame_words(struct thread *t, const struct f
 	return t->scratch.words;
 }
 
-/* Mixes code and instruction of the innermost Python frame of the thread into h. */
+/* Mixes code object and instruction of the thread's innermost Python frame into h. */
 static __always_inline __u64 python_line(struct thread *t, __u32 pid, __u64 h)
 {
 	const struct python_process *p = bpf_map_lookup_elem(&python_processes, &pid);
@@ -138,8 +141,8 @@ static __always_inline __u64 python_line(struct thread *t, __u32 pid, __u64 h)
 	return mix(h ^ frame_word(words, p->frame_code), frame_word(words, p->frame_instruction));
 }
 
-/* Mixes code and instruction of every Python frame of the thread into h. */
-SEPARATE __u64 python_chain(struct thread *t, __u32 pid, __u64 h)
+/* Mixes code object and instruction of every Python frame of the thread into h. */
+GLOBAL_FUNC __u64 python_chain(struct thread *t, __u32 pid, __u64 h)
 {
 	const struct python_process *p = bpf_map_lookup_elem(&python_processes, &pid);
 	__u32 zero = 0;

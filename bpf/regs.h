@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * User registers at a probe, per architecture. Only these are read: no kernel
- * types, so no vmlinux.h and no relocation.
+ * User registers at a probe, per architecture. The programs read no other kernel types, so
+ * they need no vmlinux.h and no relocations.
  */
 #ifndef GPUREC_REGS_H
 #define GPUREC_REGS_H
 
 /*
- * In assembly, because clang 14 else merges the loads of a switch into one at a
- * computed address, and the verifier refuses a modified context pointer (all kernels).
+ * Reads a register of ctx. Without assembly, clang 14 merges the loads of a switch into one
+ * load at a computed address. The verifier of every kernel rejects a modified context pointer.
  */
 #define READ_REG(ctx, reg) ({                                                      \
 	__u64 value;                                                               \
@@ -28,9 +28,9 @@ struct pt_regs {
 #define REG_ARGS 6
 #define REG_SP(ctx) ((ctx)->sp)
 #define REG_RESULT(ctx) ((ctx)->ax)
-/* The call instruction left 8 bytes on the stack that the return took off. */
+/* Stack pointer after the return: the call instruction pushed 8 bytes, the return popped them. */
 #define SP_AT_RETURN(entry_sp) ((entry_sp) + 8)
-/* First argument on the stack, above the return address. */
+/* Address of the first argument on the stack, above the return address. */
 #define STACK_ARGS(ctx) ((ctx)->sp + 8)
 
 static __always_inline __u64 reg_arg(struct pt_regs *ctx, __u32 i)
@@ -46,9 +46,9 @@ static __always_inline __u64 reg_arg(struct pt_regs *ctx, __u32 i)
 }
 
 /*
- * Where a function whose return is probed goes back to: a trampoline of the kernel,
- * an int3, on newer x86-64 kernels push %rax; push %rcx; push %r11 for a
- * system call. No ordinary code returns to either.
+ * Returns 1 if pc is the trampoline to which a function with a return probe returns. It is an
+ * int3, or on newer x86-64 kernels a system call after push %rax; push %rcx; push %r11.
+ * No ordinary code returns to either.
  */
 static __always_inline int is_trampoline(__u64 pc)
 {
@@ -66,10 +66,10 @@ static __always_inline __u64 return_address(struct pt_regs *ctx)
 	return pc;
 }
 
-/* Whether byte i begins an indirect call, opcode FF /2. */
+/* Returns 1 if an indirect call, opcode FF /2, begins at byte i of code. */
 #define IS_INDIRECT(code, i) (((code) >> 8 * (i) & 0xff) == 0xff && ((code) >> 8 * ((i) + 1) & 0x38) == 0x10)
 
-/* Whether a call instruction ends at an address of code: e8 and 4 bytes, or an indirect one of 2 to 7. */
+/* Returns 1 if a call ends at pc: e8 with 4 bytes, or an indirect call of 2 to 7 bytes. */
 static __always_inline int is_after_call(__u64 pc)
 {
 	__u64 code = 0;
@@ -105,7 +105,7 @@ static __always_inline __u64 reg_arg(struct pt_regs *ctx, __u32 i)
 	}
 }
 
-/* A function whose return is probed goes back to a BRK with the number of uprobes, 5. */
+/* Returns 1 if pc is the kernel's return trampoline, a BRK with the immediate of uprobes, 5. */
 static __always_inline int is_trampoline(__u64 pc)
 {
 	__u32 code = 0;
@@ -119,7 +119,7 @@ static __always_inline __u64 return_address(struct pt_regs *ctx)
 	return ctx->regs[30];
 }
 
-/* Whether a call instruction, BL or BLR, ends at an address of code. */
+/* Returns 1 if a call instruction, BL or BLR, ends at pc. */
 static __always_inline int is_after_call(__u64 pc)
 {
 	__u32 code = 0;
@@ -132,13 +132,13 @@ static __always_inline int is_after_call(__u64 pc)
 #error "no register layout for this architecture"
 #endif
 
-/* What a function finds at its entry besides registers. */
+/* The part of the stack that a function's entry probe reads. */
 struct stack_top {
-	__u64 caller_pc; /* 0: unreadable */
-	__u64 args[3]; /* the first on the stack */
+	__u64 caller_pc; /* return address, 0: unreadable */
+	__u64 args[3]; /* the first arguments on the stack */
 };
 
-/* Reads it all at once: a read of user memory costs more than what it reads. */
+/* Reads return address and stack arguments at once: each read of user memory has a fixed cost. */
 static __always_inline void read_stack_top(struct pt_regs *ctx, struct stack_top *top)
 {
 #if REG_ARGS == 6
@@ -150,10 +150,10 @@ static __always_inline void read_stack_top(struct pt_regs *ctx, struct stack_top
 	top->caller_pc = return_address(ctx);
 }
 
-/* Integer argument i, a constant below REG_ARGS + 3. */
+/* Integer argument i, counted from 0; i is a constant below REG_ARGS + 3. */
 #define ARG(ctx, top, i) ((i) < REG_ARGS ? reg_arg(ctx, i) : (top)->args[(i) < REG_ARGS ? 0 : (i) - REG_ARGS])
 
-/* call_arg returns integer argument i, counted from 0; 0 if it cannot be read. */
+/* Returns integer argument i, counted from 0; 0 if it is unreadable. */
 static __always_inline __u64 call_arg(struct pt_regs *ctx, __u32 i)
 {
 	__u64 v = 0;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Stacks by frame pointers, sent to user space once each: what is left where the
- * unwinder (unwind.h) is not at hand.
+ * Stacks walked by frame pointers: the fallback where the unwinder (unwind.h) is unavailable.
+ * Each distinct stack is sent to user space once.
  */
 #ifndef GPUREC_STACK_H
 #define GPUREC_STACK_H
 
 #include "state.h"
 
+/* Mixes a word into hash h. */
 static __always_inline __u64 mix(__u64 h, __u64 word)
 {
 	h = (h ^ word) * 0x9e3779b97f4a7c15ULL; /* 2^64 / golden ratio */
@@ -15,8 +16,8 @@ static __always_inline __u64 mix(__u64 h, __u64 word)
 }
 
 /*
- * Walks the user stack by frame pointers and names it by a hash of its addresses,
- * so that equal stacks are one; a stack not sent before goes to user space first.
+ * Walks the user stack by frame pointers, sets the event's stack_id to a hash of its addresses,
+ * and sends the stack if it is new.
  */
 static __attribute__((noinline)) void walk_stack(struct pt_regs *ctx, struct thread *t, struct event *e, __u64 caller_pc)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the programs keep: settings, maps, the state of threads, and the books of what
- * was seen, sent and lost.
+ * State that the BPF programs share: settings, maps, the state of each thread, and the
+ * counters of seen, sent and lost calls.
  */
 #ifndef GPUREC_STATE_H
 #define GPUREC_STATE_H
@@ -9,52 +9,49 @@
 #include "event.h"
 
 /*
- * A function that the verifier looks at once, for any arguments, and not again for each of the
- * states in which it is called; its pointers may be 0. What is seldom needed is kept out of
- * the way of the rest, too.
+ * A BPF-to-BPF global function: the verifier checks it once, for any arguments, and not again
+ * at each call site. Its pointer arguments may be null. Also keeps rare code out of line.
  */
-#define SEPARATE __attribute__((noinline))
+#define GLOBAL_FUNC __attribute__((noinline))
 
-/* Set before load. */
-const volatile __u8 take_stacks = STACKS_FRAME_POINTERS; /* enum stack_mode */
-const volatile __u8 record_all = 0; /* every process, not only targets ... */
-const volatile char only_comm[16] = {}; /* ... but of this name; empty: any */
-const volatile __u64 only_cgroup = 0; /* ... but below this cgroup v2; 0: any */
+/* Settings that user space writes before it loads the programs. */
+const volatile __u8 stack_capture = STACKS_FRAME_POINTERS; /* enum stack_mode */
+const volatile __u8 record_all = 0; /* 1: record every process that passes the filters */
+const volatile char only_comm[16] = {}; /* record_all: only processes with this name; empty: any */
+const volatile __u64 only_cgroup = 0; /* record_all: only processes below this cgroup v2; 0: any */
 const volatile __u32 only_cgroup_level = 0;
-const volatile __u64 wakeup_bytes = 16 << 20; /* wake user space above this much data */
+const volatile __u64 wakeup_bytes = 16 << 20; /* wake up user space when the ring buffer holds more */
 
 /*
- * Set while probes are placed and taken away: no call is seen. Perf uprobes come and go one by
- * one, for seconds, and a recording that has the allocations but not the frees would lie.
+ * Set while probes are attached or detached: entry probes record no calls. Perf uprobes attach
+ * one by one, for seconds. A recording of allocations without their frees would show leaks.
  */
 volatile __u8 paused = 0;
 /*
- * Set when the recording is over and probes are still there: no call is seen to return either,
- * so that the calls that are open stay what user space reads of them.
+ * Set when recording has ended and probes are still attached. Return probes then do nothing, so
+ * that the open calls stay in the thread states until user space has read them.
  */
-volatile __u8 ended = 0;
-/* Set while recording: calls that come too often are sent at their entry. */
+volatile __u8 recording_ended = 0;
+/* Set during recording: launches have no return probes now and are sent at their entry. */
 volatile __u8 skip_returns = 0;
-/* Set while recording: launches of kernels have no stack of their own. */
+/* Set during recording: kernel launches get no stack. */
 volatile __u8 skip_stacks = 0;
 /*
- * Set while recording: launches of kernels that begin before or after this time are not
- * seen, as if they were not probed. So it is known to the nanosecond of which time all
- * launches are recorded, although links take milliseconds to come and go.
+ * Kernel launches outside this time window are ignored. User space detaches the launch probes
+ * between windows, which takes milliseconds. The window bounds are exact to the nanosecond.
  */
 volatile __u64 launches_from_ns = 0;
 volatile __u64 launches_until_ns = ~0ULL;
 
-/* Everything that goes to user space. Full: the record is counted as lost. */
+/* Carries all records to user space. A record that does not fit is counted as lost. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 32 << 20);
 } events SEC(".maps");
 
 /*
- * tgid -> epoch of its kernel handles, for processes being recorded. Unloading a
- * module begins a new epoch: a handle may then stand for another kernel. User space
- * inserts and deletes.
+ * tgid of each target process -> epoch of its kernel handles. Unloading a module increments the
+ * epoch, because the driver may reuse handles. User space and process.bpf.c add and delete.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -63,7 +60,7 @@ struct {
 	__type(value, __u32);
 } targets SEC(".maps");
 
-/* The table of calls: attach cookie -> row. Filled before attaching. */
+/* The call table: attach cookie -> row. User space fills it before it attaches probes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 4096);
@@ -72,9 +69,9 @@ struct {
 } calls SEC(".maps");
 
 /*
- * tgid<<32|tid -> state of the thread. Allocated at a thread's first call (a probe
- * runs in the task's own context, where that is safe); user space deletes entries
- * of threads that are gone. Full: the thread's calls are lost with LOSS_THREADS.
+ * tgid<<32|tid -> state of the thread. An entry is allocated at the thread's first call: an
+ * uprobe runs in task context, where allocation is safe. User space deletes the entries of
+ * exited threads. If the map is full, the thread's calls count as LOSS_THREADS.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -89,7 +86,7 @@ struct context_key {
 	__u64 pid;
 };
 
-/* Context of a process -> device ordinal. LRU: contexts of dead processes fall out. */
+/* Context and process -> device ordinal. LRU: entries of exited processes expire. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -103,8 +100,8 @@ struct handle_key {
 };
 
 /*
- * Kernel handle of a process -> epoch in which user space was told its name. LRU: one
- * that falls out is looked up again.
+ * Kernel handle and process -> epoch in which the kernel's name was sent to user space.
+ * LRU: the name of an evicted handle is sent again.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -114,8 +111,8 @@ struct {
 } handles SEC(".maps");
 
 /*
- * How often the name behind a handle was as the call that returned the handle had it
- * (NAME_CONFIRMED), and how often not (NAME_CONTRADICTED).
+ * How often the name read through a handle matched the name in the call that returned the
+ * handle (NAME_CONFIRMED), and how often it differed (NAME_CONTRADICTED).
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -125,8 +122,8 @@ struct {
 } name_checks SEC(".maps");
 
 /*
- * Stacks that user space has been sent -> when that was. LRU: one that falls out is sent
- * again, and so are broken ones now and then.
+ * Hash of a stack -> time at which the stack was sent to user space. LRU: an evicted stack is
+ * sent again. Incomplete stacks are sent again after RESEND_NS.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -135,7 +132,7 @@ struct {
 	__type(value, __u64);
 } stacks_sent SEC(".maps");
 
-/* Accounting per class of call. */
+/* Counters per class of calls. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, CLASS_COUNT);
@@ -143,7 +140,7 @@ struct {
 	__type(value, struct class_stats);
 } stats SEC(".maps");
 
-/* Calls that are only counted: attach cookie -> number. */
+/* Attach cookie -> number of calls, for calls that are only counted and for getters. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 4096);
@@ -151,16 +148,17 @@ struct {
 	__type(value, __u64);
 } counts SEC(".maps");
 
-/* What a new thread starts as: 4 KiB do not fit on the 512 byte BPF stack. */
+/* Initial value of a thread's state: 4 KiB do not fit on the 512-byte BPF stack. */
 static const struct thread new_thread;
 
+/* Returns the counters of a class of calls. */
 static __always_inline struct class_stats *stats_of(__u32 class)
 {
 	return bpf_map_lookup_elem(&stats, &class);
 }
 
-/* Whatever loses a call returns through here. When it was, user space sees by polling. */
-static __always_inline int lost(struct class_stats *s, enum loss_reason why)
+/* Counts a lost call and returns 0. User space finds the time of a loss by polling. */
+static __always_inline int count_loss(struct class_stats *s, enum loss_reason why)
 {
 	if (s && why < LOSS_REASONS)
 		s->lost[why]++;
@@ -168,18 +166,19 @@ static __always_inline int lost(struct class_stats *s, enum loss_reason why)
 }
 
 /*
- * A wake-up costs more than a probe (1,450 against 730 ns), so user space polls and
- * is woken only when the buffer fills faster than it polls.
+ * Returns the wake-up flag of a ring buffer write. A wake-up costs more than a probe hit (1,450
+ * against 730 ns). So user space polls, and is woken only if the buffer fills between polls.
  */
 static __always_inline __u64 wakeup(void)
 {
 	return bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) > wakeup_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
 }
 
+/* Sends an event to user space and counts it as emitted or lost. */
 static __always_inline void emit(struct class_stats *s, struct event *e)
 {
 	if (bpf_ringbuf_output(&events, e, sizeof(*e), wakeup())) {
-		lost(s, LOSS_RING_FULL);
+		count_loss(s, LOSS_RING_FULL);
 		return;
 	}
 	if (!s)
@@ -189,6 +188,7 @@ static __always_inline void emit(struct class_stats *s, struct event *e)
 		s->abandoned++;
 }
 
+/* Returns the state of a thread, which it inserts at the thread's first call; 0: the map is full. */
 static __always_inline struct thread *thread_state(__u64 id)
 {
 	struct thread *t = bpf_map_lookup_elem(&threads, &id);
@@ -200,9 +200,9 @@ static __always_inline struct thread *thread_state(__u64 id)
 }
 
 /*
- * The i-th open call, 0 if i is out of range. The empty asm ties the test to the
- * register that is used as index: clang 14 else tests a copy, and the verifier sees
- * an unbounded access (all kernels).
+ * Returns the i-th open call, or 0 if i is out of range. The empty asm keeps the range check and
+ * the index in one register. Otherwise clang 14 checks a copy, and the verifier of every kernel
+ * rejects the access as unbounded.
  */
 static __always_inline struct open_call *open_call(struct thread *t, __u32 i)
 {
@@ -212,6 +212,7 @@ static __always_inline struct open_call *open_call(struct thread *t, __u32 i)
 	return &t->calls[i];
 }
 
+/* Returns the i-th entry of the thread's stack of contexts, or 0 if i is out of range. */
 static __always_inline __u64 *context_slot(struct thread *t, __u32 i)
 {
 	asm volatile("" : "+r"(i));

@@ -1,6 +1,6 @@
 package bpf
 
-// Short names for the table.
+// Short names for the classes in the call table.
 const (
 	memory = CudaCallClassCLASS_MEMORY
 	launch = CudaCallClassCLASS_LAUNCH
@@ -9,7 +9,7 @@ const (
 	other  = CudaCallClassCLASS_API
 )
 
-// Calls is the table. Argument positions: the public cuda.h, CUDA 11.4 to 13.0.
+// Calls is the call table. Argument positions are those of the public cuda.h, CUDA 11.4 to 13.0.
 var Calls = []Call{
 	// Device, managed, host and stream-ordered memory.
 	{Name: "cuMemAlloc_v2", Kind: "alloc", Memory: "device", Class: memory, Ptr: out(0), Bytes: arg(1)},
@@ -83,7 +83,7 @@ var Calls = []Call{
 	{Name: "cuArrayDestroy", Kind: "free", Memory: "array", Class: memory, Ptr: arg(0)},
 	{Name: "cuMipmappedArrayDestroy", Kind: "free", Memory: "array", Class: memory, Ptr: arg(0)},
 
-	// Virtual memory management: handles are memory, addresses are not.
+	// Virtual memory management: a handle is an allocation, an address range is not.
 	{
 		Name:   "cuMemCreate",
 		Kind:   "alloc",
@@ -103,7 +103,7 @@ var Calls = []Call{
 	{Name: "cuMemMap", Kind: "map", Class: memory, Ptr: arg(0), Bytes: arg(1), Src: arg(3), Value: arg(2)},
 	{Name: "cuMemUnmap", Kind: "unmap", Class: memory, Ptr: arg(0), Bytes: arg(1)},
 	{Name: "cuMemSetAccess", Kind: "api", Class: other, Ptr: arg(0), Bytes: arg(1)},
-	// The first CUarrayMapInfo: the array @8, the memory @64.
+	// The first CUarrayMapInfo: the array at offset 8, the memory handle at offset 64.
 	{
 		Name:   "cuMemMapArrayAsync",
 		Kind:   "api",
@@ -119,12 +119,13 @@ var Calls = []Call{
 	{Name: "cuMulticastBindAddr", Kind: "api", Class: other, Ptr: arg(0), Bytes: arg(3), Src: arg(2)},
 	{Name: "cuMulticastUnbind", Kind: "api", Class: other, Ptr: arg(0), Bytes: arg(3)},
 
-	// Memory of others.
+	// Memory of other processes and APIs.
 	{Name: "cuIpcOpenMemHandle_v2", Kind: "borrow", Memory: "ipc", Class: memory, Ptr: out(0)},
 	{Name: "cuIpcOpenMemHandle", Kind: "borrow", Memory: "ipc", Class: memory, Ptr: out(0)},
 	{Name: "cuIpcCloseMemHandle", Kind: "return", Memory: "ipc", Class: memory, Ptr: arg(0)},
 	{Name: "cuIpcGetMemHandle", Kind: "api", Class: other, Src: arg(1)},
-	// The free functions end what was imported from a pool, however often (driver 580.159).
+	// A free function releases a pointer imported from a pool, also if it was imported more than
+	// once (driver 580.159).
 	{Name: "cuMemPoolImportPointer", Kind: "borrow", Memory: "async", Class: memory, Ptr: out(0), Src: arg(1)},
 	{Name: "cuMemPoolExportPointer", Kind: "api", Class: other, Src: arg(1)},
 	{Name: "cuMemPoolImportFromShareableHandle", Kind: "api", Class: other, Ptr: out(0)},
@@ -212,7 +213,8 @@ var Calls = []Call{
 		Stream: arg(0),
 		Value:  arg32(3),
 	},
-	// The first CUmemDecompressParams: source @24, target @32. How much comes out is known when it is over.
+	// The first CUmemDecompressParams: source at offset 24, target at offset 32. The decompressed
+	// size is unknown until the GPU has finished.
 	{
 		Name:   "cuMemBatchDecompressAsync",
 		Kind:   "api",
@@ -222,7 +224,8 @@ var Calls = []Call{
 		Src:    in(0, 24),
 		Value:  arg(1),
 	},
-	// Another process's memory moves to the host and back: value is its pid.
+	// Checkpointing moves the device memory of another process to the host and back: value is its
+	// pid.
 	{Name: "cuCheckpointProcessLock", Kind: "api", Class: other, Value: arg32(0)},
 	{Name: "cuCheckpointProcessCheckpoint", Kind: "api", Class: other, Value: arg32(0)},
 	{Name: "cuCheckpointProcessRestore", Kind: "api", Class: other, Value: arg32(0)},
@@ -606,7 +609,7 @@ var Calls = []Call{
 		Stream: arg(5),
 	},
 
-	// The CPU waits.
+	// Synchronization: the calling thread waits for the GPU.
 	{Name: "cuStreamSynchronize", Kind: "sync", Class: wait, Stream: arg(0)},
 	{Name: "cuCtxSynchronize", Kind: "sync", Class: wait},
 	{Name: "cuCtxSynchronize_v2", Kind: "sync", Class: wait, Ptr: arg(0)},
@@ -731,7 +734,7 @@ var Calls = []Call{
 	{Name: "cuLinkComplete", Kind: "api", Class: other, Ptr: arg(0)},
 	{Name: "cuLinkDestroy", Kind: "api", Class: other, Ptr: arg(0)},
 
-	// Contexts and devices. The hot ones only keep the thread's current context.
+	// Contexts and devices. Frequent functions send no event and only update the current context.
 	{Name: "cuInit", Kind: "api", Class: other},
 	{
 		Name:    "cuCtxCreate_v2",
@@ -807,8 +810,8 @@ var Calls = []Call{
 	},
 	{Name: "cuCtxDestroy_v2", Kind: "api", Class: other, Effect: CudaCallEffectEFFECT_CONTEXT_DESTROY, Ptr: arg(0)},
 	{Name: "cuCtxDestroy", Kind: "api", Class: other, Effect: CudaCallEffectEFFECT_CONTEXT_DESTROY, Ptr: arg(0)},
-	// Counts the users of the current context; the last detach destroys it. On the stack of
-	// contexts a user more is an entry more.
+	// cuCtxAttach adds a reference to the current context; the last cuCtxDetach destroys it. Each
+	// reference is one more entry on the thread's stack of contexts.
 	{Name: "cuCtxAttach", Kind: "api", Class: other, Effect: CudaCallEffectEFFECT_CONTEXT_PUSH, Ptr: out(0)},
 	{Name: "cuCtxDetach", Kind: "api", Class: other, Effect: CudaCallEffectEFFECT_CONTEXT_DESTROY, Ptr: arg(0)},
 	{

@@ -2,12 +2,11 @@
 
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The end of unwinding. The programs of the OpenTelemetry profiler, begun by call_enter
- * (unwind.h), come here with a complete or a broken stack in a record per CPU.
- * unwind_stop names the stack by a hash of its frames, puts the name into the call's
- * event and sends a stack that is new.
+ * The end of unwinding. call_enter starts the OpenTelemetry profiler's programs (unwind.h).
+ * They tail-call unwind_stop with a complete or broken stack in a per-CPU record. unwind_stop
+ * hashes the frames, sets the event's stack_id to the hash, and sends a new stack.
  *
- * Needs Linux 5.17 (bpf_loop); without it stacks are walked by frame pointers.
+ * Needs Linux 5.17 (bpf_loop). Older kernels walk stacks by frame pointers.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -17,14 +16,14 @@
 
 char _license[] SEC("license") = "GPL";
 
-/* Offsets in the unwinder's record. */
-const volatile __u32 record_error = 0;        /* s32: its ErrorCode */
-const volatile __u32 record_pc = 0;           /* u64: where it is */
-const volatile __u32 record_words = 0;        /* u16: of frames */
-const volatile __u32 record_kernel_words = 0; /* u16 */
+/* Offsets in the OpenTelemetry profiler's per-CPU record; user space sets them before load. */
+const volatile __u32 record_error = 0;        /* s32: ErrorCode of the OpenTelemetry profiler */
+const volatile __u32 record_pc = 0;           /* u64: program counter at which unwinding ended */
+const volatile __u32 record_words = 0;        /* u16: words of all frames */
+const volatile __u32 record_kernel_words = 0; /* u16: words of kernel frames */
 const volatile __u32 record_data = 0;         /* u64[MAX_FRAME_WORDS]: the frames */
 
-/* Their record. User space puts theirs in place of this one. */
+/* The profiler's per-CPU record. User space substitutes the profiler's map at load. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -32,10 +31,10 @@ struct {
 	__uint(value_size, 8);
 } unwind_record SEC(".maps");
 
-/* A broken stack is sent again after this time: what broke it may have changed. */
+/* A broken stack is sent again after 50 ms: the process may be readable by then. */
 #define RESEND_NS 50000000
 
-/* Mixes the words of a stack into h. A call of its own, so that it is verified once. */
+/* Mixes the words of a stack into h. Not inlined, so that it is verified once. */
 static __attribute__((noinline)) __u64 hash_words(__u8 *record, __u32 words, __u64 h)
 {
 	if (!record)
@@ -49,8 +48,8 @@ static __attribute__((noinline)) __u64 hash_words(__u8 *record, __u32 words, __u
 }
 
 /*
- * Sends the stack, with our header in front of its frames, over what the unwinder needs no
- * more. Returns whether there was room.
+ * Sends the stack. The header overwrites a part of the profiler's record that is no longer
+ * needed, directly before the frames. Returns 1 if the stack fit into the ring buffer.
  */
 static __always_inline int send_unwound(__u8 *record, __u64 stack_id, __u32 pid, __u32 error, __u32 words)
 {
@@ -74,7 +73,7 @@ static __always_inline int send_unwound(__u8 *record, __u64 stack_id, __u32 pid,
 	return 1;
 }
 
-/* Whether user space has the stack; a broken one it should see again at times. */
+/* Returns 1 if user space has the stack. A broken stack counts as new again after RESEND_NS. */
 static __always_inline int was_sent(__u64 stack_id, __u32 error)
 {
 	__u64 *sent = bpf_map_lookup_elem(&stacks_sent, &stack_id);
@@ -82,6 +81,7 @@ static __always_inline int was_sent(__u64 stack_id, __u32 error)
 	return sent && (!error || bpf_ktime_get_ns() - *sent < RESEND_NS);
 }
 
+/* Counts a call whose stack was not unwound because the record was in use. */
 static __always_inline void count_busy(struct event *e)
 {
 	__u32 call = e->call;
@@ -92,8 +92,8 @@ static __always_inline void count_busy(struct event *e)
 		s->inference.busy++;
 }
 
-/* A call whose return is not probed ends here. */
-static __always_inline void finish(struct thread *t, struct open_call *c)
+/* Emits a call whose return is not probed. */
+static __always_inline void finish_without_return(struct thread *t, struct open_call *c)
 {
 	__u32 call = c->event.call;
 	struct call_spec *spec = bpf_map_lookup_elem(&calls, &call);
@@ -104,7 +104,7 @@ static __always_inline void finish(struct thread *t, struct open_call *c)
 	emit(stats_of(spec->class), &c->event);
 }
 
-/* Where the unwinder ends. The call is the innermost open one of this thread. */
+/* Tail-called when unwinding ends. The unwound call is the thread's innermost open call. */
 SEC("uprobe.multi/unwind_stop")
 int unwind_stop(struct pt_regs *ctx)
 {
@@ -121,22 +121,22 @@ int unwind_stop(struct pt_regs *ctx)
 	c = open_call(t, t->open - 1);
 	if (!c)
 		return 0;
-	if (u->id != id) { /* another thread has taken the record meanwhile */
+	if (u->id != id) { /* another thread on this CPU overwrote the record */
 		count_busy(&c->event);
-		finish(t, c);
+		finish_without_return(t, c);
 		return 0;
 	}
 	u->id = 0;
 	words = *(__u16 *)(record + record_words);
 	error = *(__u32 *)(record + record_error);
 	h = hash_words(record, words, mix(id >> 32, error));
-	h &= 0x7fffffffffffffffULL; /* fits a signed column; 0 means none */
+	h &= 0x7fffffffffffffffULL; /* fits a signed column; 0 means no stack */
 	c->event.stack = STACK_UNWOUND;
 	c->event.stack_id = h;
-	precede(t, h);
-	/* A stack that found no room must not be inferred: user space would not know it. */
+	set_previous_stack(t, h);
+	/* Do not cache a stack that did not fit: user space could not resolve it. */
 	if (was_sent(h, error) || send_unwound(record, h, id >> 32, error, words))
-		remember(ctx, t, &c->event, h, error);
-	finish(t, c);
+		cache_unwound(ctx, t, &c->event, h, error);
+	finish_without_return(t, c);
 	return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Complete stacks: the programs of the OpenTelemetry profiler unwind, through .eh_frame
- * and Python interpreters, between two programs of ours. call_enter makes a tail call
- * into them; they end in unwind_stop (unwind.bpf.c).
+ * Complete stacks. The OpenTelemetry profiler's programs unwind them with .eh_frame data and
+ * Python interpreter state. The entry programs tail-call the profiler's first program, and its
+ * last program tail-calls unwind_stop (unwind.bpf.c).
  */
 #ifndef GPUREC_UNWIND_H
 #define GPUREC_UNWIND_H
@@ -11,13 +11,13 @@
 #include "stack.h"
 #include "fingerprint.h"
 
-/* Slots of the unwinder's program array. */
+/* Slots of the unwinders program array. */
 enum unwinder_slot {
-	UNWINDER_STOP = 0,   /* ours */
-	UNWINDER_ENTRY = 24, /* not one of theirs, which are numbered from 0 */
+	UNWINDER_STOP = 0,   /* unwind_stop */
+	UNWINDER_ENTRY = 24, /* the profiler's entry program; its own slots are below this one */
 };
 
-/* Their programs, and unwind_stop. Empty: there is no unwinder. */
+/* The profiler's programs, and unwind_stop. Empty if there is no unwinder. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 32);
@@ -26,11 +26,11 @@ struct {
 } unwinders SEC(".maps");
 
 /*
- * Who is unwinding on this CPU. Where the kernel preempts tasks in a probe, another
- * thread may come here while the record is in use.
+ * The thread that uses the profiler's record on this CPU. Where the kernel preempts tasks in a
+ * probe, another thread may enter while the record is in use.
  */
 struct unwinding {
-	__u64 id; /* of the thread, 0: nobody */
+	__u64 id; /* tgid<<32|tid of the thread, 0: the record is free */
 	__u64 since_ns;
 };
 
@@ -41,9 +41,10 @@ struct {
 	__type(value, struct unwinding);
 } unwinding SEC(".maps");
 
-/* An unwinding takes 10 to 100 µs; one that never came to its end must not block others for long. */
+/* Unwinding takes 10 to 100 µs. After 1 ms, an unfinished one no longer blocks others. */
 #define UNWIND_TIMEOUT_NS 1000000
 
+/* Returns the entry of this CPU in the unwinding map. */
 static __always_inline struct unwinding *unwinding_here(void)
 {
 	__u32 zero = 0;
@@ -51,7 +52,7 @@ static __always_inline struct unwinding *unwinding_here(void)
 	return bpf_map_lookup_elem(&unwinding, &zero);
 }
 
-/* Whether this thread may use the CPU's record; if so, it has it. */
+/* Claims the profiler's record of this CPU for a thread. Returns 0 if another thread uses it. */
 static __always_inline int claim_record(__u64 id, __u64 now)
 {
 	struct unwinding *u = unwinding_here();
@@ -63,25 +64,25 @@ static __always_inline int claim_record(__u64 id, __u64 now)
 	return 1;
 }
 
-/* Whether the stack of an outermost call is known without a look at it. */
+/* Returns 1 if an outermost call needs no unwinding: its stack was inferred or is not wanted. */
 static __always_inline int infer_stack(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct class_stats *s, struct open_call *c, __u64 caller_pc)
 {
-	t->fingerprint = t->expected = 0;
-	if (take_stacks != STACKS_AUTO)
-		return take_stacks == STACKS_OFF;
+	t->fingerprint = t->expected_stack = 0;
+	if (stack_capture != STACKS_AUTO)
+		return stack_capture == STACKS_OFF;
 	if (!infer(ctx, t, spec, s, c, caller_pc))
 		return 0;
-	precede(t, c->event.stack_id);
+	set_previous_stack(t, c->event.stack_id);
 	return 1;
 }
 
-/* Unwinds the stack of an outermost call (then this function does not return) or walks it by frame pointers. */
-static __always_inline void take_stack(struct pt_regs *ctx, struct thread *t, struct class_stats *s, struct open_call *c, __u64 caller_pc)
+/* Captures the stack of an outermost call: unwinds it (then does not return) or walks it. */
+static __always_inline void capture_stack(struct pt_regs *ctx, struct thread *t, struct class_stats *s, struct open_call *c, __u64 caller_pc)
 {
 	struct event *e = &c->event;
 	__u64 id = (__u64)e->pid << 32 | e->tid;
 
-	if (take_stacks >= STACKS_AUTO) {
+	if (stack_capture >= STACKS_AUTO) {
 		if (claim_record(id, e->start_ns))
 			bpf_tail_call(ctx, &unwinders, UNWINDER_ENTRY);
 		else

@@ -13,17 +13,46 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type UnwindCacheSet struct {
+	_    structs.HostLayout
+	Ways [5]struct {
+		_       structs.HostLayout
+		Check   uint64
+		StackId uint64
+		Epoch   uint32
+		_       [2]byte /* unsupported bitfield */
+		Span    uint16
+	}
+	Pad uint64
+}
+
+type UnwindCachedPath struct {
+	_     structs.HostLayout
+	Stack struct {
+		_       structs.HostLayout
+		Check   uint64
+		StackId uint64
+		Epoch   uint32
+		_       [2]byte /* unsupported bitfield */
+		Span    uint16
+	}
+	Count   uint32
+	Scanned uint32
+	At      [128]uint16
+	Value   [128]uint64
+}
+
 type UnwindCallSpec struct {
-	_         structs.HostLayout
-	Class     uint8
-	Decode    uint8
-	Effect    uint8
-	CountOnly uint8
-	Scale     uint8
-	IsGetter  uint8
-	NoReturn  uint8
-	_         [1]byte
-	Ptr       struct {
+	_           structs.HostLayout
+	Class       uint8
+	Decode      uint8
+	Effect      uint8
+	CountOnly   uint8
+	Scale       uint8
+	IsGetter    uint8
+	ReturnProbe uint8
+	_           [1]byte
+	Ptr         struct {
 		_      structs.HostLayout
 		From   uint8
 		Index  uint8
@@ -115,35 +144,6 @@ type UnwindHandleKey struct {
 	Pid    uint64
 }
 
-type UnwindKnownPath struct {
-	_     structs.HostLayout
-	Known struct {
-		_       structs.HostLayout
-		Check   uint64
-		StackId uint64
-		Epoch   uint32
-		_       [2]byte /* unsupported bitfield */
-		Span    uint16
-	}
-	Count   uint32
-	Scanned uint32
-	At      [128]uint16
-	Value   [128]uint64
-}
-
-type UnwindKnownSet struct {
-	_    structs.HostLayout
-	Ways [5]struct {
-		_       structs.HostLayout
-		Check   uint64
-		StackId uint64
-		Epoch   uint32
-		_       [2]byte /* unsupported bitfield */
-		Span    uint16
-	}
-	Pad uint64
-}
-
 type UnwindPythonProcess struct {
 	_             structs.HostLayout
 	TlsKeyAddress uint64
@@ -214,15 +214,15 @@ type UnwindThread struct {
 			NodeType    uint32
 		}
 	}
-	Fingerprint uint64
-	Expected    uint64
-	Path        uint64
-	Previous    uint64
-	Repeats     uint64
-	Level       uint32
-	Weight      uint32
-	Allocator   uint64
-	Scratch     struct {
+	Fingerprint   uint64
+	ExpectedStack uint64
+	PathKey       uint64
+	PreviousStack uint64
+	Repeats       uint64
+	Level         uint32
+	CheckWeight   uint32
+	LastAllocator uint64
+	Scratch       struct {
 		_     structs.HostLayout
 		Stack struct {
 			_        structs.HostLayout
@@ -254,10 +254,10 @@ const (
 	UnwindMapEvents            = "events"
 	UnwindMapFrameWindows      = "frame_windows"
 	UnwindMapHandles           = "handles"
-	UnwindMapKnownPaths        = "known_paths"
-	UnwindMapKnownStacks       = "known_stacks"
 	UnwindMapNameChecks        = "name_checks"
+	UnwindMapPathCache         = "path_cache"
 	UnwindMapPythonProcesses   = "python_processes"
+	UnwindMapStackCache        = "stack_cache"
 	UnwindMapStackPieces       = "stack_pieces"
 	UnwindMapStacksSent        = "stacks_sent"
 	UnwindMapStats             = "stats"
@@ -268,8 +268,7 @@ const (
 	UnwindMapUnwinding         = "unwinding"
 	UnwindProgUnwindStop       = "unwind_stop"
 	UnwindVarCheckEvery        = "check_every"
-	UnwindVarEnded             = "ended"
-	UnwindVarKnownLast         = "known_last"
+	UnwindVarLastCacheSet      = "last_cache_set"
 	UnwindVarLaunchesFromNs    = "launches_from_ns"
 	UnwindVarLaunchesUntilNs   = "launches_until_ns"
 	UnwindVarOnlyCgroup        = "only_cgroup"
@@ -282,9 +281,10 @@ const (
 	UnwindVarRecordKernelWords = "record_kernel_words"
 	UnwindVarRecordPc          = "record_pc"
 	UnwindVarRecordWords       = "record_words"
+	UnwindVarRecordingEnded    = "recording_ended"
 	UnwindVarSkipReturns       = "skip_returns"
 	UnwindVarSkipStacks        = "skip_stacks"
-	UnwindVarTakeStacks        = "take_stacks"
+	UnwindVarStackCapture      = "stack_capture"
 	UnwindVarTaskThreadPointer = "task_thread_pointer"
 	UnwindVarWakeupBytes       = "wakeup_bytes"
 )
@@ -345,10 +345,10 @@ type UnwindMapSpecs struct {
 	Events          *ebpf.MapSpec `ebpf:"events"`
 	FrameWindows    *ebpf.MapSpec `ebpf:"frame_windows"`
 	Handles         *ebpf.MapSpec `ebpf:"handles"`
-	KnownPaths      *ebpf.MapSpec `ebpf:"known_paths"`
-	KnownStacks     *ebpf.MapSpec `ebpf:"known_stacks"`
 	NameChecks      *ebpf.MapSpec `ebpf:"name_checks"`
+	PathCache       *ebpf.MapSpec `ebpf:"path_cache"`
 	PythonProcesses *ebpf.MapSpec `ebpf:"python_processes"`
+	StackCache      *ebpf.MapSpec `ebpf:"stack_cache"`
 	StackPieces     *ebpf.MapSpec `ebpf:"stack_pieces"`
 	StacksSent      *ebpf.MapSpec `ebpf:"stacks_sent"`
 	Stats           *ebpf.MapSpec `ebpf:"stats"`
@@ -364,8 +364,7 @@ type UnwindMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type UnwindVariableSpecs struct {
 	CheckEvery        *ebpf.VariableSpec `ebpf:"check_every"`
-	Ended             *ebpf.VariableSpec `ebpf:"ended"`
-	KnownLast         *ebpf.VariableSpec `ebpf:"known_last"`
+	LastCacheSet      *ebpf.VariableSpec `ebpf:"last_cache_set"`
 	LaunchesFromNs    *ebpf.VariableSpec `ebpf:"launches_from_ns"`
 	LaunchesUntilNs   *ebpf.VariableSpec `ebpf:"launches_until_ns"`
 	OnlyCgroup        *ebpf.VariableSpec `ebpf:"only_cgroup"`
@@ -378,9 +377,10 @@ type UnwindVariableSpecs struct {
 	RecordKernelWords *ebpf.VariableSpec `ebpf:"record_kernel_words"`
 	RecordPc          *ebpf.VariableSpec `ebpf:"record_pc"`
 	RecordWords       *ebpf.VariableSpec `ebpf:"record_words"`
+	RecordingEnded    *ebpf.VariableSpec `ebpf:"recording_ended"`
 	SkipReturns       *ebpf.VariableSpec `ebpf:"skip_returns"`
 	SkipStacks        *ebpf.VariableSpec `ebpf:"skip_stacks"`
-	TakeStacks        *ebpf.VariableSpec `ebpf:"take_stacks"`
+	StackCapture      *ebpf.VariableSpec `ebpf:"stack_capture"`
 	TaskThreadPointer *ebpf.VariableSpec `ebpf:"task_thread_pointer"`
 	WakeupBytes       *ebpf.VariableSpec `ebpf:"wakeup_bytes"`
 }
@@ -412,10 +412,10 @@ type UnwindMaps struct {
 	Events          *ebpf.Map `ebpf:"events"`
 	FrameWindows    *ebpf.Map `ebpf:"frame_windows"`
 	Handles         *ebpf.Map `ebpf:"handles"`
-	KnownPaths      *ebpf.Map `ebpf:"known_paths"`
-	KnownStacks     *ebpf.Map `ebpf:"known_stacks"`
 	NameChecks      *ebpf.Map `ebpf:"name_checks"`
+	PathCache       *ebpf.Map `ebpf:"path_cache"`
 	PythonProcesses *ebpf.Map `ebpf:"python_processes"`
+	StackCache      *ebpf.Map `ebpf:"stack_cache"`
 	StackPieces     *ebpf.Map `ebpf:"stack_pieces"`
 	StacksSent      *ebpf.Map `ebpf:"stacks_sent"`
 	Stats           *ebpf.Map `ebpf:"stats"`
@@ -435,10 +435,10 @@ func (m *UnwindMaps) Close() error {
 		m.Events,
 		m.FrameWindows,
 		m.Handles,
-		m.KnownPaths,
-		m.KnownStacks,
 		m.NameChecks,
+		m.PathCache,
 		m.PythonProcesses,
+		m.StackCache,
 		m.StackPieces,
 		m.StacksSent,
 		m.Stats,
@@ -455,8 +455,7 @@ func (m *UnwindMaps) Close() error {
 // It can be passed to LoadUnwindObjects or ebpf.CollectionSpec.LoadAndAssign.
 type UnwindVariables struct {
 	CheckEvery        *ebpf.Variable `ebpf:"check_every"`
-	Ended             *ebpf.Variable `ebpf:"ended"`
-	KnownLast         *ebpf.Variable `ebpf:"known_last"`
+	LastCacheSet      *ebpf.Variable `ebpf:"last_cache_set"`
 	LaunchesFromNs    *ebpf.Variable `ebpf:"launches_from_ns"`
 	LaunchesUntilNs   *ebpf.Variable `ebpf:"launches_until_ns"`
 	OnlyCgroup        *ebpf.Variable `ebpf:"only_cgroup"`
@@ -469,9 +468,10 @@ type UnwindVariables struct {
 	RecordKernelWords *ebpf.Variable `ebpf:"record_kernel_words"`
 	RecordPc          *ebpf.Variable `ebpf:"record_pc"`
 	RecordWords       *ebpf.Variable `ebpf:"record_words"`
+	RecordingEnded    *ebpf.Variable `ebpf:"recording_ended"`
 	SkipReturns       *ebpf.Variable `ebpf:"skip_returns"`
 	SkipStacks        *ebpf.Variable `ebpf:"skip_stacks"`
-	TakeStacks        *ebpf.Variable `ebpf:"take_stacks"`
+	StackCapture      *ebpf.Variable `ebpf:"stack_capture"`
 	TaskThreadPointer *ebpf.Variable `ebpf:"task_thread_pointer"`
 	WakeupBytes       *ebpf.Variable `ebpf:"wakeup_bytes"`
 }

@@ -5,20 +5,21 @@ import (
 	parquetzstd "github.com/parquet-go/parquet-go/compress/zstd"
 )
 
-// Pages of files and of segments with few rows, in bytes before compression.
+// Sizes of Parquet pages in bytes before compression: in recordings and segments with many rows,
+// and in segments with few rows.
 const (
 	pageBytes      = 256 << 10
 	smallPageBytes = 32 << 10
 )
 
-// pageCodec is the Parquet library's Zstandard with a window no larger than pages
-// need: the library's keeps 16 MiB for each encoder.
+// pageCodec is the Zstandard codec of parquet-go with a window of two pages. The library's own
+// codec keeps a window of 16 MiB for each encoder.
 type pageCodec struct {
 	parquetzstd.Codec
 	encoder *zstd.Encoder
 }
 
-// compression is used by all writers, which may run at the same time.
+// compression is the codec of all writers. It is safe for concurrent use.
 var compression = newPageCodec()
 
 func newPageCodec() *pageCodec {
@@ -30,7 +31,7 @@ func newPageCodec() *pageCodec {
 	return &pageCodec{encoder: encoder}
 }
 
-// Encode appends nothing: like the library's it replaces what dst holds.
+// Encode compresses src and returns the result in the memory of dst, whose content it overwrites.
 func (c *pageCodec) Encode(dst, src []byte) ([]byte, error) {
 	return c.encoder.EncodeAll(src, dst[:0]), nil
 }

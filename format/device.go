@@ -1,29 +1,31 @@
 package format
 
-// DeviceFact is the message of a row of kind device, as JSON: what does not change while a GPU is
-// recorded, as far as its driver tells it. Times, clocks and limits have their unit in their name.
+// DeviceFact describes a GPU by values that do not change while it is recorded. It is the message,
+// as JSON, of a row of kind device. Values that the driver does not report are absent. Field names
+// of times, clocks and limits end in their unit.
+// UUID is the GPU's UUID as NVML reports it: GPU-, then 36 characters.
 type DeviceFact struct {
 	UUID string `json:"uuid"`
-	// PCI is domain:bus:device.function.
+	// PCI is the GPU's PCI address: domain:bus:device.function.
 	PCI               string `json:"pci,omitempty"`
 	Serial            string `json:"serial,omitempty"`
 	VBIOS             string `json:"vbios,omitempty"`
-	ComputeCapability string `json:"compute_capability,omitempty"` // 9.0
-	Cores             int64  `json:"cores,omitempty"`              // CUDA cores
+	ComputeCapability string `json:"compute_capability,omitempty"` // as major.minor: 9.0
+	Cores             int64  `json:"cores,omitempty"`              // number of CUDA cores
 	MemoryBusBits     int64  `json:"memory_bus_bits,omitempty"`
 	BAR1Bytes         int64  `json:"bar1_bytes,omitempty"`
 	// ComputeMode is default, exclusive_process or prohibited.
 	ComputeMode     string `json:"compute_mode,omitempty"`
 	PersistenceMode *bool  `json:"persistence_mode,omitempty"`
 	ECC             *bool  `json:"ecc,omitempty"`
-	// MIG says whether the device is divided, MIGDevices into what.
+	// MIG reports whether Multi-Instance GPU mode is on. MIGDevices are the parts of the GPU then.
 	MIG        *bool       `json:"mig,omitempty"`
 	MIGDevices []MIGDevice `json:"mig_devices,omitempty"`
 
 	PowerLimitDefaultMilliwatts int64 `json:"power_limit_default_milliwatts,omitempty"`
 	PowerLimitMinMilliwatts     int64 `json:"power_limit_min_milliwatts,omitempty"`
 	PowerLimitMaxMilliwatts     int64 `json:"power_limit_max_milliwatts,omitempty"`
-	SlowdownCelsius             int64 `json:"slowdown_celsius,omitempty"` // clocks are held down from here on
+	SlowdownCelsius             int64 `json:"slowdown_celsius,omitempty"` // the GPU lowers its clocks at this temperature
 	ShutdownCelsius             int64 `json:"shutdown_celsius,omitempty"`
 
 	MaxGraphicsClockMHz int64 `json:"max_graphics_clock_mhz,omitempty"`
@@ -34,12 +36,12 @@ type DeviceFact struct {
 	PCIeGenerationMax int64 `json:"pcie_generation_max,omitempty"`
 	PCIeWidthMax      int64 `json:"pcie_width_max_lanes,omitempty"`
 
-	// NVLinks are the device's links, Topology its nearness to the other GPUs.
+	// NVLinks are the GPU's NVLinks. Topology has the PCIe path to every other GPU of the host.
 	NVLinks  []NVLink   `json:"nvlinks,omitempty"`
-	Topology []Nearness `json:"topology,omitempty"`
+	Topology []PCIePath `json:"topology,omitempty"`
 }
 
-// MIGDevice is one part of a divided GPU.
+// MIGDevice is one partition of a GPU in Multi-Instance GPU mode.
 type MIGDevice struct {
 	UUID            string `json:"uuid"`
 	GPUInstance     int64  `json:"gpu_instance"`
@@ -48,35 +50,35 @@ type MIGDevice struct {
 	Name            string `json:"name,omitempty"`
 }
 
-// NVLink is one link of a GPU; Remote is the PCI address of what it leads to, a GPU or a switch.
+// NVLink is one NVLink of a GPU. Remote is the PCI address of the GPU or NVSwitch at its other end.
 type NVLink struct {
 	Link   int    `json:"link"`
 	Active bool   `json:"active"`
 	Remote string `json:"remote,omitempty"`
 }
 
-// Nearness is the way over PCIe between two GPUs, by what lies in between: board, switch, switches,
-// host_bridge, numa_node or system.
-type Nearness struct {
-	Device  int    `json:"device"` // NVML index of the other
+// PCIePath describes the path over PCIe between two GPUs. Between is the most distant component on
+// the path: board, switch (one PCIe switch), switches, host_bridge, numa_node or system.
+type PCIePath struct {
+	Device  int    `json:"device"` // NVML index of the other GPU
 	Between string `json:"between"`
 }
 
-// SamplingCost is what it took to sample one GPU.
+// SamplingCost is the time that the recorder spent on querying NVML about one GPU.
 type SamplingCost struct {
-	Device  int   `json:"device"`  // NVML index
-	Samples int64 `json:"samples"` // times that metrics were asked for
-	// CPUNs is the CPU time of the thread that samples, WallNs what NVML's calls took; they mostly
-	// wait.
+	Device  int   `json:"device"`  // NVML index of the GPU
+	Samples int64 `json:"samples"` // number of queries, of one group of metrics each
+	// CPUNs is the CPU time of the sampling thread in ns. WallNs is the duration of the NVML calls
+	// in ns. WallNs is larger, because NVML calls mostly wait.
 	CPUNs  int64 `json:"cpu_ns"`
 	WallNs int64 `json:"wall_ns"`
-	// Questions is the same by what was asked.
-	Questions []QuestionCost `json:"questions,omitempty"`
+	// Queries has the same times by group of metrics.
+	Queries []QueryCost `json:"questions,omitempty"`
 }
 
-// QuestionCost is what asking for one group of metrics took.
-type QuestionCost struct {
-	Name   string `json:"name"` // of the first metric
+// QueryCost is the time spent on querying NVML for one group of metrics.
+type QueryCost struct {
+	Name   string `json:"name"` // name of the first metric in the group
 	Calls  int64  `json:"calls"`
 	CPUNs  int64  `json:"cpu_ns"`
 	WallNs int64  `json:"wall_ns"`

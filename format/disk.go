@@ -8,44 +8,46 @@ import (
 	"sync"
 )
 
-// maxPendingBytes bounds what waits for the disk.
+// maxPendingBytes bounds the data in memory that waits to be written to disk.
 const maxPendingBytes = 32 << 20
 
-// disk does what is to be done in the folder of segments, in the order in which it was asked
-// for, in a goroutine of its own: a disk that others keep busy, with a checkpoint of the recorded
-// program for example, takes seconds for what usually takes milliseconds, and events keep coming.
+// disk changes files in the segment folder. Its goroutine runs jobs in the order of enqueue. A disk
+// that other programs keep busy, with a checkpoint for example, needs seconds for a write that
+// usually takes milliseconds. The goroutine lets the recorder read events meanwhile.
 type disk struct {
-	root *os.Root
-	own  func(*os.File) error // gives a file to its owner
+	// root is the open segment folder.
+	root  *os.Root
+	chown func(*os.File) error // gives a new file to the recording's owner
 
 	mu      sync.Mutex
-	changed sync.Cond // a job is done
+	changed sync.Cond // signals that a job has ended
 	jobs    []diskJob
-	running bool // its goroutine, which ends when there is nothing to do
-	pending int  // bytes that jobs hold
+	running bool // whether the goroutine runs; it ends when jobs is empty
+	pending int  // bytes of data that jobs hold
 	failed  []diskFailure
 }
 
-// diskJob is something to do; bytes are held for it until then.
+// diskJob is one change to the segment folder. bytes is the size of the data that do writes.
 type diskJob struct {
 	do    func()
 	bytes int
 }
 
-// diskFailure is something that was not done; file is nil if it was nothing to a segment.
+// diskFailure is the error of one job. file is nil if the job was not about a segment file.
 type diskFailure struct {
-	file *laterFile
+	file *asyncFile
 	err  error
 }
 
-func newDisk(root *os.Root, own func(*os.File) error) *disk {
-	d := &disk{root: root, own: own}
+func newDisk(root *os.Root, chown func(*os.File) error) *disk {
+	d := &disk{root: root, chown: chown}
 	d.changed.L = &d.mu
 	return d
 }
 
-// later has something done after all that was asked for before. It waits while too much is.
-func (d *disk) later(bytes int, do func()) {
+// enqueue runs do in the disk's goroutine after all earlier jobs. It blocks while more than
+// maxPendingBytes are queued.
+func (d *disk) enqueue(bytes int, do func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for d.pending > 0 && d.pending+bytes > maxPendingBytes {
@@ -59,6 +61,7 @@ func (d *disk) later(bytes int, do func()) {
 	}
 }
 
+// run runs jobs until none is left.
 func (d *disk) run() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -75,7 +78,7 @@ func (d *disk) run() {
 	d.changed.Broadcast()
 }
 
-// wait returns when everything is done.
+// wait blocks until all jobs have ended.
 func (d *disk) wait() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -84,14 +87,14 @@ func (d *disk) wait() {
 	}
 }
 
-// fail notes what was not done.
-func (d *disk) fail(f *laterFile, err error) {
+// fail stores the error of a job for the next call of failures.
+func (d *disk) fail(f *asyncFile, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failed = append(d.failed, diskFailure{f, err})
 }
 
-// failures returns what was not done since the last time that it was asked.
+// failures returns the errors since the last call, and forgets them.
 func (d *disk) failures() []diskFailure {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,49 +103,51 @@ func (d *disk) failures() []diskFailure {
 	return failed
 }
 
-// remove deletes a file of the folder, in the disk's goroutine.
+// remove deletes a file of the segment folder. Only the disk's goroutine may call it.
 func (d *disk) remove(path string) {
 	if err := d.root.Remove(filepath.Base(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		d.fail(nil, err)
 	}
 }
 
-// laterFile is a new file of the folder, which is written when the disk comes to it. Until it
-// is finished it has a name that readers pass over.
-type laterFile struct {
+// asyncFile is a new file in the segment folder that the disk's goroutine writes. Its name ends in
+// unfinishedSuffix until it is complete. Readers ignore files with that suffix.
+type asyncFile struct {
 	disk  *disk
-	name  string // in the folder
-	bytes int64  // written so far
-	next  []byte // of those, what the disk does not have yet
+	name  string // final name in the segment folder
+	bytes int64  // size of the file: the sum of all calls of Write
+	next  []byte // the part of the file that is not queued for writing yet
 
-	// Of the disk's goroutine.
+	// Only the disk's goroutine uses file and err.
 	file *os.File
 	err  error
 
-	done bool // under its name on disk; guarded by disk.mu
+	onDisk bool // whether the complete file is on disk under its final name; guarded by disk.mu
 }
 
+// unfinishedSuffix ends the names of files that are being written.
 const unfinishedSuffix = ".tmp"
 
-func (d *disk) create(name string) *laterFile { return &laterFile{disk: d, name: name} }
+// create returns a new file of the segment folder. The file appears on disk with the first write.
+func (d *disk) create(name string) *asyncFile { return &asyncFile{disk: d, name: name} }
 
-// Write takes b; that it was not written is told by disk.failures.
-func (f *laterFile) Write(b []byte) (int, error) {
+// Write appends b to the file. It returns no error: disk.failures reports errors of writing.
+func (f *asyncFile) Write(b []byte) (int, error) {
 	f.next = append(f.next, b...)
 	f.bytes += int64(len(b))
 	if len(f.next) >= pageBytes {
-		f.hand(f.write)
+		f.submit(f.write)
 	}
 	return len(b), nil
 }
 
-// hand has something done with what was written since the last time.
-func (f *laterFile) hand(do func([]byte) error) {
+// submit queues a job that gets the data written since the last job. A failed job deletes the file.
+func (f *asyncFile) submit(do func([]byte) error) {
 	b := f.next
 	f.next = nil
-	f.disk.later(len(b), func() {
+	f.disk.enqueue(len(b), func() {
 		if f.err != nil {
-			return // it is told already
+			return // already reported
 		}
 		if f.err = do(b); f.err != nil {
 			f.disk.fail(f, f.err)
@@ -151,7 +156,8 @@ func (f *laterFile) hand(do func([]byte) error) {
 	})
 }
 
-func (f *laterFile) write(b []byte) (err error) {
+// write writes b to the temporary file, and creates the file first if necessary.
+func (f *asyncFile) write(b []byte) (err error) {
 	if f.file == nil {
 		if f.file, err = f.disk.root.OpenFile(
 			f.name+unfinishedSuffix,
@@ -160,7 +166,7 @@ func (f *laterFile) write(b []byte) (err error) {
 		); err != nil {
 			return err
 		}
-		if err := f.disk.own(f.file); err != nil {
+		if err := f.disk.chown(f.file); err != nil {
 			return err
 		}
 	}
@@ -168,9 +174,9 @@ func (f *laterFile) write(b []byte) (err error) {
 	return err
 }
 
-// finish has the file brought to disk and given its name.
-func (f *laterFile) finish() {
-	f.hand(func(b []byte) error {
+// finish queues a job that syncs the file to disk and gives it its final name.
+func (f *asyncFile) finish() {
+	f.submit(func(b []byte) error {
 		if err := f.write(b); err != nil {
 			return err
 		}
@@ -183,22 +189,23 @@ func (f *laterFile) finish() {
 			return err
 		}
 		f.disk.mu.Lock()
-		f.done = true
+		f.onDisk = true
 		f.disk.mu.Unlock()
 		return nil
 	})
 }
 
-// drop has the file deleted that is not finished.
-func (f *laterFile) drop() {
-	f.hand(func([]byte) error {
+// drop queues a job that deletes the unfinished file.
+func (f *asyncFile) drop() {
+	f.submit(func([]byte) error {
 		f.remove()
 		return nil
 	})
 }
 
-// remove deletes what there is of the unfinished file; a rest is passed over by readers.
-func (f *laterFile) remove() {
+// remove closes and deletes the unfinished file. Errors do not matter: readers ignore unfinished
+// files.
+func (f *asyncFile) remove() {
 	if f.file != nil {
 		f.file.Close()
 		f.file = nil
@@ -206,9 +213,9 @@ func (f *laterFile) remove() {
 	_ = f.disk.root.Remove(f.name + unfinishedSuffix)
 }
 
-// isDone reports whether the file is on disk under its name.
-func (f *laterFile) isDone() bool {
+// isOnDisk reports whether the complete file is on disk under its final name.
+func (f *asyncFile) isOnDisk() bool {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
-	return f.done
+	return f.onDisk
 }

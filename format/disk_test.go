@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// stopped has the disk of a writer stand still until the function is called that it returns.
-func stopped(w *Writer) (goOn func()) {
+// blockDisk blocks the disk goroutine of a writer until resume is called.
+func blockDisk(w *Writer) (resume func()) {
 	gate := make(chan struct{})
-	w.disk.later(0, func() { <-gate })
+	w.disk.enqueue(0, func() { <-gate })
 	return func() { close(gate) }
 }
 
-// TestWriterDoesNotWaitForTheDisk writes and rotates while the disk stands still.
+// TestWriterDoesNotWaitForTheDisk writes and rotates while the disk goroutine is blocked.
 func TestWriterDoesNotWaitForTheDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, err := Create(path, Options{})
@@ -23,25 +23,25 @@ func TestWriterDoesNotWaitForTheDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	goOn := stopped(w)
+	resume := blockDisk(w)
 	for i := range 10 {
 		if err := errors.Join(
 			w.Write(ClassCall, testRows(ClassCall, 1000)),
-			w.Write(ClassFact, oneRow()),
+			w.Write(ClassFact, noteRows()),
 			w.Rotate(Meta{EndNs: int64(i)}),
 		); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if entries, err := os.ReadDir(w.Dir()); err != nil || len(entries) != 0 || w.OnDisk() != 0 {
-		t.Errorf("%d files, %d turns on a disk that stands still, %v", len(entries), w.OnDisk(), err)
+	if entries, err := os.ReadDir(w.Dir()); err != nil || len(entries) != 0 || w.FirstPendingRotation() != 0 {
+		t.Errorf("%d files, %d rotations while the disk is blocked, %v", len(entries), w.FirstPendingRotation(), err)
 	}
-	goOn()
+	resume()
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if entries, err := os.ReadDir(w.Dir()); err != nil || len(entries) != 20 || w.OnDisk() != 10 {
-		t.Errorf("%d files, %d turns, %v", len(entries), w.OnDisk(), err)
+	if entries, err := os.ReadDir(w.Dir()); err != nil || len(entries) != 20 || w.FirstPendingRotation() != 10 {
+		t.Errorf("%d files, %d rotations, %v", len(entries), w.FirstPendingRotation(), err)
 	}
 	if err := w.Finish(Meta{}); err != nil {
 		t.Fatal(err)
@@ -51,13 +51,13 @@ func TestWriterDoesNotWaitForTheDisk(t *testing.T) {
 	}
 }
 
-func TestWhatWaitsForTheDiskIsBounded(t *testing.T) {
+func TestPendingBytesAreBounded(t *testing.T) {
 	w, err := Create(filepath.Join(t.TempDir(), "r.parquet"), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = w.Abort() }()
-	goOn := stopped(w)
+	resume := blockDisk(w)
 	file := w.disk.create("large")
 	done := make(chan struct{})
 	go func() {
@@ -74,7 +74,7 @@ func TestWhatWaitsForTheDiskIsBounded(t *testing.T) {
 		}
 		w.disk.mu.Unlock()
 	}
-	goOn()
+	resume()
 	<-done
 	w.disk.wait()
 	if info, err := os.Stat(filepath.Join(w.Dir(), "large")); err != nil || info.Size() != 2*maxPendingBytes {
@@ -82,8 +82,9 @@ func TestWhatWaitsForTheDiskIsBounded(t *testing.T) {
 	}
 }
 
-// TestDiskRefusesASegment: what is lost is named by turn and class, everything else stays.
-func TestDiskRefusesASegment(t *testing.T) {
+// A disk error loses only the segments in the error, by rotation and class. All other segments
+// remain.
+func TestDiskErrorLosesOnlyItsSegments(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, err := Create(path, Options{Limits: Limits{Ring: true}})
 	if err != nil {
@@ -92,23 +93,23 @@ func TestDiskRefusesASegment(t *testing.T) {
 	defer w.Close()
 	full := errors.New("the disk is full")
 	files := 0
-	w.disk.own = func(*os.File) error {
+	w.disk.chown = func(*os.File) error {
 		if files++; files == 4 || files == 5 {
 			return full
 		}
 		return nil
 	}
-	goOn := stopped(w)
+	resume := blockDisk(w)
 	for range 3 {
 		if err := errors.Join(
-			w.Write(ClassFact, oneRow()),
+			w.Write(ClassFact, noteRows()),
 			w.Write(ClassCall, testRows(ClassCall, 100)),
 			w.Rotate(Meta{}),
 		); err != nil {
 			t.Fatal(err)
 		}
 	}
-	goOn()
+	resume()
 	w.disk.wait()
 	var failed *SegmentError
 	if err := w.Write(ClassCall, testRows(ClassCall, 7)); !errors.As(err, &failed) || !errors.Is(err, full) {
@@ -125,14 +126,14 @@ func TestDiskRefusesASegment(t *testing.T) {
 	}
 }
 
-// TestDroppedFilesStayUntilThatIsToldOnDisk: metadata never tells of more than there is.
-func TestDroppedFilesStayUntilThatIsToldOnDisk(t *testing.T) {
-	w := ringOf(t, Limits{Ring: true, KeepNs: 3e9}, 10, 100)
+// Files of dropped rotations remain until metadata without their rows is on disk.
+func TestDroppedFilesStayUntilMetadataIsOnDisk(t *testing.T) {
+	w := newRing(t, Limits{Ring: true, KeepNs: 3e9}, 10, 100)
 	if dropped := w.Drop(9_900_000_000); len(dropped) != 7 {
 		t.Fatal(dropped)
 	}
-	w.disk.own = func(*os.File) error { return errors.New("the disk is full") }
-	err := errors.Join(w.Write(ClassFact, oneRow()), w.Rotate(Meta{}), w.Flush())
+	w.disk.chown = func(*os.File) error { return errors.New("the disk is full") }
+	err := errors.Join(w.Write(ClassFact, noteRows()), w.Rotate(Meta{}), w.Flush())
 	if failed := (*SegmentError)(nil); !errors.As(err, &failed) {
 		t.Fatal(err)
 	}
@@ -141,10 +142,10 @@ func TestDroppedFilesStayUntilThatIsToldOnDisk(t *testing.T) {
 	}
 }
 
-// TestRecoverCountsWhatNeverCameToDisk: the metadata of one segment counts calls of others, and
-// calls that were on their way from the kernel: 7 of class sync. More may be lost than were seen
-// when seen calls were counted last: 1 of class api.
-func TestRecoverCountsWhatNeverCameToDisk(t *testing.T) {
+// The metadata on disk counts calls that no segment has: calls of segments that were never written,
+// and 7 calls of class sync that were still in the ring buffer. Calls of class api have more losses
+// than seen calls, because seen calls are counted first.
+func TestRecoverCountsMissingRowsAsLost(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, err := Create(path, Options{})
 	if err != nil {
@@ -159,14 +160,14 @@ func TestRecoverCountsWhatNeverCameToDisk(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	books := map[string]CallCount{
+	calls := map[string]CallCount{
 		"memory": {Seen: 55, Recorded: 50, Lost: 5},
 		"copy":   {Seen: 10, Recorded: 10},
 		"launch": {Seen: 130, Recorded: 130, Open: 2},
 		"sync":   {Seen: 9, Lost: 2},
 		"api":    {Seen: 3, Lost: 4},
 	}
-	if err := errors.Join(w.Write(ClassFact, oneRow()), w.Rotate(Meta{Calls: books}), w.Flush()); err != nil {
+	if err := errors.Join(w.Write(ClassFact, noteRows()), w.Rotate(Meta{Calls: calls}), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Recover(w.Dir(), path, Options{}); err != nil {
@@ -174,7 +175,7 @@ func TestRecoverCountsWhatNeverCameToDisk(t *testing.T) {
 	}
 	rec, _ := readAll(t, path)
 	got := rec.Meta.Totals()
-	if got.Recorded != 150 || got.Lost != 58 || got.Seen != 208 || rec.Meta.Calls["memory"] != books["memory"] {
+	if got.Recorded != 150 || got.Lost != 58 || got.Seen != 208 || rec.Meta.Calls["memory"] != calls["memory"] {
 		t.Errorf("%+v", rec.Meta.Calls)
 	}
 }

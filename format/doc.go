@@ -1,9 +1,9 @@
 // Package format writes and reads recordings. FORMAT.md describes every column.
 //
-// A recording is one Parquet file with one wide schema; the column "kind" tells the kinds of rows
-// apart. Until it is finished, a recording is a folder of finished segment files, so that a crash
-// loses at most the open segments. Open opens both. A Writer creates recordings, Recover finishes
-// one that was cut off, and Recording.WriteText prints one as text.
+// A recording is one Parquet file with one wide schema. The column "kind" distinguishes the kinds
+// of rows. An unfinished recording is a folder of finished segment files, so a crash loses at most
+// the open segments. Open reads both forms. A Writer creates recordings, Recover finishes a
+// recording that was cut off, and Recording.WriteText prints a recording as text.
 //
-// The package knows Parquet, but nothing about CUDA, BPF or processes.
+// The package depends on Parquet. It does not depend on CUDA, BPF or processes.
 package format

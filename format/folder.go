@@ -1,6 +1,6 @@
 package format
 
-// The folder of segments, which a recording is until it is finished.
+// Segment folder: the form of a recording until Finish or Recover merges the segments into a file.
 
 import (
 	"errors"
@@ -26,10 +26,10 @@ func openRecording(path string, opt Options) (*output.Destination, error) {
 	return out, nil
 }
 
-// makeFolder makes the folder of segments, in place of an old one, and opens it. From then on
-// its owner can replace it and all that is in it, so that whoever writes with root's rights must
-// not go by names: what is written goes to this very folder, and files change hands when they
-// are open.
+// makeFolder creates the segment folder and opens it. With Options.Force it first deletes an old
+// segment folder. The recording's owner can rename or replace the folder at any time, so a recorder
+// with root's rights must not use paths: it creates files relative to the open folder, and changes
+// the owner of open files only.
 func (w *Writer) makeFolder() (err error) {
 	parent, name := w.out.Folder(), w.out.Name()+SegmentSuffix
 	if w.opt.Force {
@@ -44,17 +44,18 @@ func (w *Writer) makeFolder() (err error) {
 		_ = parent.Remove(name) // the error that matters is already there
 		return output.WithPath(err, w.dir)
 	}
-	if err := w.takeFolder(); err != nil {
+	if err := w.chownFolder(); err != nil {
 		w.root.Close()
 		_ = parent.Remove(name)
 		return output.WithPath(err, w.dir)
 	}
-	w.disk = newDisk(w.root, w.own)
+	w.disk = newDisk(w.root, w.chown)
 	return nil
 }
 
-// takeFolder gives the new folder to its owner: one that holds something is not the new one.
-func (w *Writer) takeFolder() error {
+// chownFolder gives the new folder to the recording's owner. It returns an error if the folder is
+// not empty: then it is not the folder that makeFolder created.
+func (w *Writer) chownFolder() error {
 	entries, err := fs.ReadDir(w.root.FS(), ".")
 	if err == nil && len(entries) > 0 {
 		err = errors.New("was replaced by another folder")
@@ -65,8 +66,8 @@ func (w *Writer) takeFolder() error {
 	return w.root.Chown(".", w.opt.Owner.UID, w.opt.Owner.GID)
 }
 
-// removeSegments deletes a folder of segments and nothing else: only files with names that a
-// Writer makes, then the folder if that left it empty.
+// removeSegments deletes the segment files of a folder, then the folder if it is empty. It deletes
+// no other files. A folder that does not exist is no error.
 func removeSegments(parent *os.Root, name string) error {
 	root, err := output.OpenFolder(parent, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -90,17 +91,18 @@ func removeSegments(parent *os.Root, name string) error {
 	return parent.Remove(name)
 }
 
-// isSegment reports whether a Writer could have made an entry of a folder.
+// isSegment reports whether a folder entry is a regular file with the name of a segment.
 func isSegment(e fs.DirEntry) bool { return e.Type().IsRegular() && isSegmentName(e.Name()) }
 
-// isSegmentName reports whether a Writer could have made a file of this name:
-// 000001-call.parquet, or with .tmp behind while it was open.
+// isSegmentName reports whether a file name is that of a segment: 000001-call.parquet, or
+// 000001-call.parquet.tmp while it is being written.
 func isSegmentName(name string) bool {
 	_, ok := parseSegmentName(strings.TrimSuffix(name, ".tmp"))
 	return ok
 }
 
-// segmentFiles lists the finished segments of a folder in the order they were made.
+// segmentFiles returns the paths of the finished segments in a folder, in the order of their
+// creation.
 func segmentFiles(root *os.Root, dir string) ([]string, error) {
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {

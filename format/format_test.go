@@ -62,8 +62,8 @@ func testRows(c Class, n int) []Row {
 	return rows
 }
 
-// oneRow is something to write.
-func oneRow() []Row { return []Row{{Kind: KindNote, Name: "n", Device: -1}} }
+// noteRows returns one note.
+func noteRows() []Row { return []Row{{Kind: KindNote, Name: "n", Device: -1}} }
 
 func record(t *testing.T, path string, segments int, perSegment int) (*Writer, map[Class][]Row) {
 	t.Helper()
@@ -106,7 +106,7 @@ func readAll(t *testing.T, path string) (*Recording, map[Class][]Row) {
 	return rec, got
 }
 
-func TestRowsSurviveTheFile(t *testing.T) {
+func TestRowsAreReadAsWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, want := record(t, path, 3, 1000)
 	for _, p := range []string{path + SegmentSuffix, path} { // the folder, then the file
@@ -203,7 +203,7 @@ func TestColumnsEqualRows(t *testing.T) {
 	}
 }
 
-func TestOpenSaysWhatIsWrong(t *testing.T) {
+func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	good := filepath.Join(dir, "good.parquet")
 	w, _ := record(t, good, 1, 10)
@@ -308,7 +308,7 @@ func TestNothingIsOverwrittenWithoutForce(t *testing.T) {
 	}
 }
 
-func TestNothingIsARecordingToo(t *testing.T) {
+func TestEmptyRecording(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, err := Create(path, Options{})
 	if err != nil {
@@ -322,7 +322,7 @@ func TestNothingIsARecordingToo(t *testing.T) {
 	}
 }
 
-func TestTextShowsEveryRowAndHidesEscapes(t *testing.T) {
+func TestTextHasEveryRowAndNoEscapes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, want := record(t, path, 1, 20)
 	evil := "\x1b[2J\u009b2J\u202e\r"
@@ -356,7 +356,7 @@ func TestTextShowsEveryRowAndHidesEscapes(t *testing.T) {
 	}
 }
 
-// testdata/v1.0.parquet was written by the last version before the columns and kinds of 1.1.
+// testdata/v1.0.parquet is a recording of schema 1.0, without the columns and kinds of 1.1.
 func TestOlderVersionIsRead(t *testing.T) {
 	rec, rows := readAll(t, filepath.Join("testdata", "v1.0.parquet"))
 	if len(rows[ClassMemory]) != 2 || rows[ClassMemory][0].Bytes != 512 || rows[ClassMemory][1].Ptr != 0x1000 {
@@ -373,7 +373,7 @@ func TestOlderVersionIsRead(t *testing.T) {
 	}
 }
 
-// Segments that an older version left are finished by a newer one.
+// Recover finishes segments of an older version.
 func TestOlderSegmentsAreRecovered(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "r.parquet.d")
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzOpen reads any file as a recording: there is an error or a recording, of which every
-// row can be printed or not, and no panic.
+// FuzzOpen opens any bytes as a recording. Open must return an error or a recording whose rows can
+// be read, and must not panic.
 func FuzzOpen(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "r.parquet")
 	w, err := Create(path, Options{})
@@ -40,7 +40,7 @@ func FuzzOpen(f *testing.F) {
 			t.Fatalf("recording %v, error %v", rec, err)
 		}
 		if err == nil {
-			_ = rec.WriteText(io.Discard) // an error is as good as a result
+			_ = rec.WriteText(io.Discard) // errors are allowed, panics are not
 			rec.Close()
 		}
 	})

@@ -10,24 +10,24 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// Group is one row group of a recording: rows of one class, read column by column.
-// The first error is kept and returned by Err; column methods then return zeros, so
-// that a loop over rows needs one check at its end. Safe for concurrent use, as long as
-// the slices that columns are read into are not shared.
+// Group is one row group of a recording: rows of one class, which are read column by column. Err
+// returns the first error of its methods. After an error, column methods return zeros, so a loop
+// over rows needs only one check at its end. A Group is safe for concurrent use if each goroutine
+// passes its own slices.
 type Group struct {
 	rows    parquet.RowGroup
 	columns map[string]int
 	path    string
 	index   int
-	kept    *Columns // nil: columns are decoded whenever they are asked for
+	cache   *ColumnCache // nil if columns are decoded at every call
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards kinds and err
 	kinds []string
 	err   error
 }
 
-// Strings is a column of strings: Dict[Index[i]] is the value of row i. Dict has no
-// order and may hold values that no row uses.
+// Strings is a column of strings: the value of row i is Dict[Index[i]]. Dict is not sorted and may
+// hold values that no row has.
 type Strings struct {
 	Index []int32
 	Dict  []string
@@ -36,10 +36,12 @@ type Strings struct {
 // At returns the value of row i.
 func (s Strings) At(i int) string { return s.Dict[s.Index[i]] }
 
+// columnIndex returns the position of each column in the schema by name, without columns within
+// lists.
 func columnIndex(schema *parquet.Schema) map[string]int {
 	columns := make(map[string]int)
 	for i, path := range schema.Columns() {
-		if len(path) == 1 { // columns inside of lists are read by whole rows
+		if len(path) == 1 { // eachRow reads columns within lists
 			columns[path[0]] = i
 		}
 	}
@@ -56,6 +58,7 @@ func (g *Group) Err() error {
 	return g.err
 }
 
+// fail stores the first error for Err.
 func (g *Group) fail(err error) {
 	if err == nil {
 		return
@@ -67,7 +70,7 @@ func (g *Group) fail(err error) {
 	}
 }
 
-// Class returns the class of the group's rows. It reads one page, once.
+// Class returns the class of the group's rows. The first call reads one page of the file.
 func (g *Group) Class() Class {
 	kinds := g.Kinds()
 	if len(kinds) == 0 {
@@ -76,7 +79,7 @@ func (g *Group) Class() Class {
 	return ClassOf(kinds[0])
 }
 
-// Kinds returns the kinds that the group's dictionary names.
+// Kinds returns the distinct kinds of the group's rows.
 func (g *Group) Kinds() []string {
 	g.mu.Lock()
 	kinds := g.kinds
@@ -90,8 +93,8 @@ func (g *Group) Kinds() []string {
 	return kinds
 }
 
-// Dictionary returns the dictionary of a string column by reading its first page: values
-// that pages behind it have besides, because it was full, are not in it.
+// Dictionary returns the dictionary of a string column by reading its first page. The dictionary
+// lacks values of later pages that were written after the dictionary was full.
 func (g *Group) Dictionary(column string) (dict []string) {
 	g.pages(column, func(p parquet.Page) error {
 		if d := p.Dictionary(); d != nil {
@@ -110,8 +113,8 @@ func dictStrings(d parquet.Dictionary) []string {
 	return dict
 }
 
-// pages calls yield for the pages of a column until it returns an error; io.EOF
-// ends the walk without one.
+// pages calls yield for each page of a column until yield returns an error. The error io.EOF ends
+// the loop without failing the group.
 func (g *Group) pages(column string, yield func(parquet.Page) error) {
 	if g.Err() != nil {
 		return
@@ -124,7 +127,7 @@ func (g *Group) pages(column string, yield func(parquet.Page) error) {
 }
 
 func walkPages(chunk parquet.ColumnChunk, yield func(parquet.Page) error) (err error) {
-	defer recovered(&err)
+	defer recoverPanic(&err)
 	pages := chunk.Pages()
 	defer pages.Close()
 	for {
@@ -142,45 +145,46 @@ func walkPages(chunk parquet.ColumnChunk, yield func(parquet.Page) error) (err e
 	}
 }
 
-// number is what columns of numbers are stored as.
+// number is the set of Go types of numeric columns.
 type number interface{ int32 | int64 | float64 }
 
-// Int64 reads a 64-bit integer column into dst, which is grown as needed, and
-// returns it with one value per row.
+// Int64 reads a 64-bit integer column into dst and returns it with one value per row. It grows dst
+// as needed. A column that an older version did not write has zeros.
 func (g *Group) Int64(column string, dst []int64) []int64 {
 	read := func(dst []int64) []int64 {
-		return numbers(g, column, dst, func(p parquet.Page) []int64 { d := p.Data(); return d.Int64() })
+		return readNumbers(g, column, dst, func(p parquet.Page) []int64 { d := p.Data(); return d.Int64() })
 	}
-	if g.kept != nil {
-		return g.kept.int64s.get(column, read)
+	if g.cache != nil {
+		return g.cache.int64s.get(column, read)
 	}
 	return read(dst)
 }
 
-// Int32 reads a 32-bit integer column; see Int64.
+// Int32 reads a 32-bit integer column. It works like Int64.
 func (g *Group) Int32(column string, dst []int32) []int32 {
 	read := func(dst []int32) []int32 {
-		return numbers(g, column, dst, func(p parquet.Page) []int32 { d := p.Data(); return d.Int32() })
+		return readNumbers(g, column, dst, func(p parquet.Page) []int32 { d := p.Data(); return d.Int32() })
 	}
-	if g.kept != nil {
-		return g.kept.int32s.get(column, read)
+	if g.cache != nil {
+		return g.cache.int32s.get(column, read)
 	}
 	return read(dst)
 }
 
-// Float64 reads a column of floating point numbers; see Int64.
+// Float64 reads a column of floating point numbers. It works like Int64.
 func (g *Group) Float64(column string, dst []float64) []float64 {
 	read := func(dst []float64) []float64 {
-		return numbers(g, column, dst, func(p parquet.Page) []float64 { d := p.Data(); return d.Double() })
+		return readNumbers(g, column, dst, func(p parquet.Page) []float64 { d := p.Data(); return d.Double() })
 	}
-	if g.kept != nil {
-		return g.kept.float64s.get(column, read)
+	if g.cache != nil {
+		return g.cache.float64s.get(column, read)
 	}
 	return read(dst)
 }
 
-// numbers reads a column; values are those of a page of numbers, as a dictionary has one.
-func numbers[T number](g *Group, column string, dst []T, values func(parquet.Page) []T) []T {
+// readNumbers reads a numeric column into dst. values returns the numbers of a data page without
+// dictionary or of a dictionary page.
+func readNumbers[T number](g *Group, column string, dst []T, values func(parquet.Page) []T) []T {
 	dst = slices.Grow(dst[:0], g.NumRows())
 	var dict []T
 	g.pages(column, func(p parquet.Page) error {
@@ -197,8 +201,8 @@ func numbers[T number](g *Group, column string, dst []T, values func(parquet.Pag
 		first := len(dst)
 		dst = slices.Grow(dst, len(index))[:first+len(index)]
 		added := dst[first:]
-		if len(dict) == 1 && allZero(index) { // as in many columns: one process, one device, no flags
-			fill(added, dict[0])
+		if len(dict) == 1 && allZero(index) { // common: one process, one device, no flags
+			setAll(added, dict[0])
 			return nil
 		}
 		for k, i := range index {
@@ -206,7 +210,7 @@ func numbers[T number](g *Group, column string, dst []T, values func(parquet.Pag
 		}
 		return nil
 	})
-	return fit(g, column, dst)
+	return fitToRows(g, column, dst)
 }
 
 func allZero(index []int32) bool {
@@ -217,8 +221,8 @@ func allZero(index []int32) bool {
 	return bits == 0
 }
 
-// fill sets all values, in ever longer copies.
-func fill[T number](values []T, v T) {
+// setAll sets all values to v by copying ranges of doubling length.
+func setAll[T number](values []T, v T) {
 	if len(values) == 0 {
 		return
 	}
@@ -228,21 +232,20 @@ func fill[T number](values []T, v T) {
 	}
 }
 
-// Strings reads a string column.
+// Strings reads a string column. Each call returns new memory.
 func (g *Group) Strings(column string) Strings { return g.StringsInto(column, Strings{}) }
 
-// StringsInto is Strings with the memory of a column that was read before and is not
-// needed any more.
+// StringsInto reads a string column like Strings, and reuses the memory of s.Index.
 func (g *Group) StringsInto(column string, s Strings) Strings {
-	if g.kept != nil {
-		return g.kept.strings.get(column, func(s Strings) Strings { return readStrings(g, column, s) })
+	if g.cache != nil {
+		return g.cache.strings.get(column, func(s Strings) Strings { return readStrings(g, column, s) })
 	}
 	return readStrings(g, column, s)
 }
 
 func readStrings(g *Group, column string, s Strings) Strings {
-	s.Index, s.Dict = s.Index[:0], nil // strings of a dictionary may be in use
-	plain := make(map[string]int32)    // values of pages written after the dictionary was full
+	s.Index, s.Dict = s.Index[:0], nil // callers may still use strings of the old Dict
+	plain := make(map[string]int32)    // indexes of values on pages without a dictionary
 	g.pages(column, func(p parquet.Page) error {
 		if d := p.Dictionary(); d != nil {
 			if s.Dict == nil {
@@ -283,13 +286,13 @@ func readStrings(g *Group, column string, s Strings) Strings {
 			break
 		}
 	}
-	s.Index = fit(g, column, s.Index)
+	s.Index = fitToRows(g, column, s.Index)
 	return s
 }
 
-// fit makes a column exactly as long as the group: zeros for a column that is not
-// in the file or could not be read, an error for one of another length.
-func fit[T any](g *Group, column string, values []T) []T {
+// fitToRows returns values with exactly one value per row of the group. For a column that is missing or
+// could not be read it returns zeros. For a column of any other length it also fails the group.
+func fitToRows[T any](g *Group, column string, values []T) []T {
 	n := g.NumRows()
 	if len(values) == n {
 		return values

@@ -1,23 +1,23 @@
 package format
 
-// Identity says which part of which job a process is. It is part of the message of a process
-// row, under the key "identity". A nil number and an empty text are unknown.
+// Identity describes the role of a process in its job: rank, node, scheduler, pod. It is part of
+// the message of a process row, under the key "identity". A nil number or an empty text is unknown.
 type Identity struct {
-	// Rank counts the job's processes from 0 to WorldSize-1, LocalRank those of one node from 0
-	// to LocalWorldSize-1.
+	// Rank counts the job's processes from 0 to WorldSize-1. LocalRank counts the processes of one
+	// node from 0 to LocalWorldSize-1.
 	Rank           *int `json:"rank,omitempty"`
 	WorldSize      *int `json:"world_size,omitempty"`
 	LocalRank      *int `json:"local_rank,omitempty"`
 	LocalWorldSize *int `json:"local_world_size,omitempty"`
-	// NodeRank counts the job's nodes from 0; Node is the scheduler's name of this one.
+	// NodeRank counts the job's nodes from 0. Node is the scheduler's name of the process's node.
 	NodeRank *int   `json:"node_rank,omitempty"`
 	Node     string `json:"node,omitempty"`
-	// Job names the job for its scheduler or launcher; Attempt counts its restarts from 0.
+	// Job is the job's name or number in its scheduler or launcher. Attempt counts restarts from 0.
 	Job     string `json:"job,omitempty"`
 	Attempt *int   `json:"attempt,omitempty"`
-	// SlurmJob is the number of the Slurm job, also where Job is a launcher's name. SlurmStep is
-	// the step in it: a number, "batch", "extern" or "interactive". SlurmTask counts the step's
-	// tasks on the node from 0. SlurmArray is the job's name in an array: JOB_INDEX.
+	// SlurmJob is the Slurm job number, also if Job is a launcher's name. SlurmStep is the job
+	// step: a number, "batch", "extern" or "interactive". SlurmTask counts the step's tasks on the
+	// node from 0. SlurmArray is the array job as JOB_INDEX.
 	SlurmJob   string `json:"slurm_job,omitempty"`
 	SlurmStep  string `json:"slurm_step,omitempty"`
 	SlurmTask  *int   `json:"slurm_task,omitempty"`
@@ -28,7 +28,7 @@ type Identity struct {
 	Pod       string `json:"pod,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	PodUID    string `json:"pod_uid,omitempty"`
-	// Sources has for every key above where its value is from: "env RANK", "cgroup".
+	// Sources has the origin of each known value by JSON key: "env RANK", "cgroup".
 	Sources map[string]string `json:"sources,omitempty"`
 }
 

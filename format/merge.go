@@ -13,15 +13,14 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// ErrNoSegments says that a segment folder holds no finished segment.
+// ErrNoSegments is the error for a segment folder without a finished segment.
 var ErrNoSegments = errors.New("holds no finished segment")
 
-// Recover finishes a recording that was cut off: it merges the finished segments of
-// the folder dir into path and removes the folder. It returns one error per segment
-// that could not be read and was left out; the folder then stays. Calls that the metadata
-// holds as recorded and no segment has are lost. Existing files are replaced only if
-// opt.Force is set. An *output.Error says that path may not be written to; then nothing
-// was changed.
+// Recover finishes a recording that was cut off: it merges the finished segments of the folder dir
+// into the file path and removes the folder. It leaves out segments that it cannot read, returns
+// one error for each, and then keeps the folder. Calls that the metadata counts as recorded but no
+// segment holds become lost calls. Recover replaces an existing file only if opt.Force is set. It
+// returns an *output.Error, and changes nothing, if gpurec may not write to path.
 func Recover(dir, path string, opt Options) (damaged []error, err error) {
 	out, err := output.Open(path, opt.output())
 	if err != nil {
@@ -33,7 +32,7 @@ func Recover(dir, path string, opt Options) (damaged []error, err error) {
 		return nil, err
 	}
 	defer parent.Close()
-	root, err := output.OpenFolder(parent, filepath.Base(dir)) // a link's target is not removed
+	root, err := output.OpenFolder(parent, filepath.Base(dir)) // OpenFolder follows no link
 	if err != nil {
 		return nil, output.WithPath(err, dir)
 	}
@@ -44,19 +43,19 @@ func Recover(dir, path string, opt Options) (damaged []error, err error) {
 	}
 	meta := rec.Meta
 	meta.Complete = CompleteRecovered
-	meta.admitMissing(rec)
+	meta.countMissingAsLost(rec)
 	damaged, err = merge(rec, out, &meta)
-	rec.Close() // Windows deletes no open file
+	rec.Close() // Windows cannot delete open files
 	if err != nil || len(damaged) > 0 {
 		return damaged, err
 	}
 	return nil, removeSegments(parent, filepath.Base(dir))
 }
 
-// admitMissing counts as lost every call that was seen and that no segment holds: the last
-// metadata on disk may count calls of segments that never came there, and calls that were still
-// on their way from the kernel.
-func (m *Meta) admitMissing(rec *Recording) {
+// countMissingAsLost corrects the call counts of an unfinished recording: every call that was seen
+// and that no segment holds becomes lost. The newest metadata on disk may count calls of segments
+// that were never written, and calls that were still in the ring buffer.
+func (m *Meta) countMissingAsLost(rec *Recording) {
 	var missing [numClasses]int64
 	for name, c := range m.Calls {
 		missing[classOfCalls(name)] += c.Recorded
@@ -65,7 +64,7 @@ func (m *Meta) admitMissing(rec *Recording) {
 		missing[g.Class()] -= int64(g.NumRows())
 	}
 	m.Calls = maps.Clone(m.Calls)
-	for _, name := range slices.Sorted(maps.Keys(m.Calls)) { // which calls of a class they were is not known
+	for _, name := range slices.Sorted(maps.Keys(m.Calls)) { // the rows do not tell which calls of a class are missing
 		c, of := m.Calls[name], &missing[classOfCalls(name)]
 		n := max(0, min(*of, c.Recorded))
 		c.Recorded -= n
@@ -73,12 +72,12 @@ func (m *Meta) admitMissing(rec *Recording) {
 		c.Open, c.Abandoned = min(c.Open, c.Recorded), min(c.Abandoned, c.Recorded)
 		*of -= n
 		c.Lost = max(c.Lost, c.Seen-c.Recorded-c.Dropped)
-		c.Seen = c.Recorded + c.Lost + c.Dropped // counted before the others
+		c.Seen = c.Recorded + c.Lost + c.Dropped // the recorder counts seen calls before the others
 		m.Calls[name] = c
 	}
 }
 
-// classOfCalls returns in which rows the calls are that Meta.Calls has by this name.
+// classOfCalls returns the class of the rows that hold the calls of a class in Meta.Calls.
 func classOfCalls(name string) Class {
 	switch name {
 	case ClassMemory.String():
@@ -89,10 +88,11 @@ func classOfCalls(name string) Class {
 	return ClassCall
 }
 
-// merge writes all readable segments into a new file: the row groups of calls byte
-// for byte, the small ones (facts, stacks, samples) joined into as few as possible.
+// merge writes all readable segments into a new file. It copies row groups of calls and events byte
+// for byte. It joins row groups of facts, stacks and samples into as few as possible.
 func merge(rec *Recording, to *output.Destination, meta *Meta) (damaged []error, err error) {
-	// In the folder of the final name: the segments may lie on a disk that is full.
+	// The temporary file is in the folder of the final name: the disk of the segment folder may be
+	// full.
 	file, err := to.Create()
 	if err != nil {
 		return nil, fmt.Errorf("merge segments: %w", err)
@@ -115,6 +115,7 @@ func merge(rec *Recording, to *output.Destination, meta *Meta) (damaged []error,
 	return rec.Damaged, nil
 }
 
+// mergeClass copies all rows of a class to the merged file.
 func mergeClass(out *parquet.GenericWriter[Row], rec *Recording, class Class) error {
 	rows := make([]Row, 256)
 	for _, g := range rec.Groups() {
@@ -126,7 +127,7 @@ func mergeClass(out *parquet.GenericWriter[Row], rec *Recording, class Class) er
 			if err == nil {
 				continue
 			}
-			if !errors.Is(err, parquet.ErrRowGroupSchemaMismatch) { // an older version's segment is written anew
+			if !errors.Is(err, parquet.ErrRowGroupSchemaMismatch) { // an older version's segment: encode it again
 				return err
 			}
 		}
@@ -137,6 +138,7 @@ func mergeClass(out *parquet.GenericWriter[Row], rec *Recording, class Class) er
 	return out.Flush()
 }
 
+// copyRows decodes the rows of a group and encodes them again, with rows as buffer.
 func copyRows(out *parquet.GenericWriter[Row], g *Group, rows []Row) error {
 	in := parquet.NewGenericRowGroupReader[Row](g.rows)
 	defer in.Close()

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// The schema version this package writes. A reader refuses a newer major version
-// and reads all older ones; a newer minor version only adds columns or kinds.
+// Schema version that this package writes. Readers refuse a newer major version and accept all
+// older versions. A newer minor version only adds columns or kinds of rows.
 const (
 	SchemaMajor = 1
 	SchemaMinor = 1
@@ -22,14 +22,14 @@ const (
 	keyComplete = "gpurec.complete"
 )
 
-// How a recording came to its end: the values of Meta.Complete.
+// Values of Meta.Complete: how a recording ended.
 const (
 	CompleteYes       = "true"      // the recorder finished it
-	CompleteRecovered = "recovered" // put together by gpurec recover after a crash
-	CompleteNo        = "false"     // a segment of a recording that is, or was, under way
+	CompleteRecovered = "recovered" // gpurec recover merged its segments after a crash
+	CompleteNo        = "false"     // a segment of an unfinished recording
 )
 
-// Classes of calls that a recording can be restricted to: the values of Meta.Classes. Calls about
+// Values of Meta.Classes: classes of calls that gpurec record --record selects. Calls about
 // contexts and devices are always recorded.
 const (
 	RecordMemory    = "memory"    // allocations, frees, mappings, pools, memory of other processes
@@ -42,7 +42,7 @@ const (
 	RecordAllocator = "allocator" // events of PyTorch's caching allocator
 )
 
-// RecordClasses lists all classes.
+// RecordClasses lists all values of Meta.Classes.
 var RecordClasses = []string{
 	RecordMemory,
 	RecordLaunch,
@@ -54,94 +54,105 @@ var RecordClasses = []string{
 	RecordAllocator,
 }
 
-// Meta holds the facts about a recording as a whole, stored as JSON in the Parquet
-// footer of the file and of every segment (there as known at that moment).
+// Meta describes a recording as a whole. The Parquet footer stores it as JSON, in the file and in
+// every segment. In a segment, its values are those at the time of writing.
 type Meta struct {
-	// GpurecVersion is the version of the recorder.
+	// GpurecVersion is the version of the recorder, as gpurec version prints it.
 	GpurecVersion string `json:"gpurec_version"`
-	// Command is the recorder's command line.
+	// Command is the recorder's command line, one element per argument.
 	Command []string `json:"command"`
-	Host    string   `json:"host"`
-	BootID  string   `json:"boot_id"`
-	// OSRelease is the kernel release as uname(2) gives it; Arch as Go names it.
+	// Host is the host name, BootID the kernel's random ID of the current boot.
+	Host   string `json:"host"`
+	BootID string `json:"boot_id"`
+	// OSRelease is the kernel release as uname(2) returns it. Arch is the CPU architecture in Go's
+	// notation.
 	OSRelease string `json:"os_release"`
 	Arch      string `json:"arch"`
-	// StartNs and EndNs bound the recording, Unix ns: from all probes in place until no
-	// more calls were seen (in a segment: the time it was written). Of a ring that has dropped
-	// rows, StartNs is the time from which on it has them all.
+	// StartNs and EndNs bound the recording, Unix ns: from the time all probes were attached until
+	// no more calls were recorded. In a segment, EndNs is the time of writing. In a ring that has
+	// dropped rows, all events since StartNs are present.
 	StartNs int64 `json:"start_ns"`
 	EndNs   int64 `json:"end_ns"`
-	// ClockOffsetNs was added to CLOCK_MONOTONIC to get every time in the file.
+	// ClockOffsetNs is added to CLOCK_MONOTONIC to get the times in the file, in ns.
 	ClockOffsetNs int64 `json:"clock_offset_ns"`
-	// ClockStepNs is how far CLOCK_REALTIME had moved against that clock by the end.
+	// ClockStepNs is how far CLOCK_REALTIME had moved relative to the file's clock by the end, in
+	// ns.
 	ClockStepNs   int64  `json:"clock_step_ns"`
 	DriverVersion string `json:"driver_version,omitempty"`
 	CUDAVersion   string `json:"cuda_version,omitempty"`
-	// Stacks is the stack mode: fp or off.
+	// Stacks is the stack mode: fp (recorded) or off.
 	Stacks string `json:"stacks"`
-	// Attach says how the probes were attached: uprobe_multi or perf.
+	// Attach is the kernel interface of the probes: uprobe_multi or perf.
+	// Probes is the number of attached probes.
 	Attach string `json:"attach"`
 	Probes int    `json:"probes"`
-	// Classes are the classes of calls that were recorded, some of RecordClasses; none: all. Since
-	// 1.1.
+	// Classes are the recorded classes of calls, from RecordClasses. An empty list means all
+	// classes. Since 1.1.
 	Classes []string `json:"classes,omitempty"`
-	// Calls counts what happened per class of call, by the class's name.
+	// Calls counts calls by class: seen, recorded, lost and so on.
 	Calls map[string]CallCount `json:"calls"`
-	// Cost is what the recording itself cost.
+	// Cost is the recorder's own use of CPU, memory and disk.
 	Cost Cost `json:"cost"`
-	// Machine is the host, Clocks the kernel's clocks at start and end. Since 1.1.
+	// Machine describes the host. Clocks are the kernel's clocks at start and end. Since 1.1.
 	Machine Machine         `json:"machine"`
 	Clocks  []ClockSnapshot `json:"clocks,omitempty"`
-	// Ring is set if only the last part was kept. Since 1.1.
+	// Ring is set if the recording kept only its last part. Since 1.1.
 	Ring *Ring `json:"ring,omitempty"`
-	// MaxBytes is the bound that ended the recording, 0: none did. Since 1.1.
+	// MaxBytes is the size limit in bytes that ended the recording. 0 means that no limit ended it.
+	// Since 1.1.
 	MaxBytes int64 `json:"max_bytes,omitempty"`
-	// Complete is one of the Complete constants.
+	// Complete is one of CompleteYes, CompleteRecovered and CompleteNo.
 	Complete string `json:"-"`
 }
 
-// Ring says how much of a recording that drops its oldest rows was to be kept, and what was
-// dropped: all events that ended before Meta.StartNs, and a few that ended then.
+// Ring describes the limits of a ring recording, and the rows that it dropped: all events that
+// ended before Meta.StartNs, and a few that ended at that time.
 type Ring struct {
-	KeepNs   int64 `json:"keep_ns,omitempty"`   // 0: no bound
-	MaxBytes int64 `json:"max_bytes,omitempty"` // on disk, segments and finished file together; 0: no bound
-	// AttachedNs is when the recording began, Unix ns.
+	KeepNs   int64 `json:"keep_ns,omitempty"`   // age limit of events in ns; 0: no limit
+	MaxBytes int64 `json:"max_bytes,omitempty"` // limit of segments and finished file together; 0: no limit
+	// AttachedNs is the start of the recording, Unix ns.
 	AttachedNs int64 `json:"attached_ns"`
-	// DroppedRows are rows by class of row groups: sample, memory, call, allocator.
+	// DroppedRows counts dropped rows by class of row groups: sample, memory, call, allocator.
 	DroppedRows map[string]int64 `json:"dropped_rows,omitempty"`
 }
 
-// CallCount accounts for every call of one class whose entry was seen:
-// Seen = Recorded + Lost + Dropped.
+// CallCount counts the calls of one class. Every call whose entry was seen is in one of three
+// counters: Seen = Recorded + Lost + Dropped.
 type CallCount struct {
 	Seen     int64 `json:"seen"`
 	Recorded int64 `json:"recorded"`
-	// Open is how many of the Recorded had not returned at the end.
+	// Open counts those of Recorded that had not returned at the end of the recording.
 	Open int64 `json:"open,omitempty"`
-	// Abandoned is how many of the Recorded never returned although the thread went on.
+	// Abandoned counts those of Recorded that never returned although their thread made later
+	// calls.
 	Abandoned int64 `json:"abandoned,omitempty"`
-	Lost      int64 `json:"lost,omitempty"`
-	// Dropped calls were recorded and taken out again to keep a ring in its bounds. Since 1.1.
+	// Lost counts calls that were seen but could not be written.
+	Lost int64 `json:"lost,omitempty"`
+	// Dropped counts calls that were recorded and then dropped to keep a ring within its limits.
+	// Since 1.1.
 	Dropped int64 `json:"dropped,omitempty"`
-	// Counted is how many hot calls were only counted; they are not in Seen.
+	// Counted counts calls of frequent functions that are only counted. They are not in Seen.
 	Counted int64 `json:"counted,omitempty"`
 }
 
-// Cost is the recorder's own use of the machine.
+// Cost is the recorder's own use of CPU, memory and disk.
 type Cost struct {
-	// CPUNs is user + system time of the recorder from attached to finished.
+	// CPUNs is the user and system time of the recorder in ns, from attaching to the finished file.
 	CPUNs    int64 `json:"cpu_ns"`
-	RSSBytes int64 `json:"rss_bytes"` // peak resident set
+	RSSBytes int64 `json:"rss_bytes"` // peak resident set size
+	// AttachNs is the time that attaching the probes took, in ns.
 	AttachNs int64 `json:"attach_ns"`
-	// DetachNs is 0 for perf uprobes: they are removed when the file is finished.
+	// DetachNs is the time that detaching the probes took, in ns. It is 0 for perf uprobes, which
+	// are removed while the file is finished.
 	DetachNs int64 `json:"detach_ns"`
-	// BPFRunNs and BPFRuns are time and number of BPF program runs, from the
-	// kernel's own statistics; 0 when those could not be switched on.
-	BPFRunNs  int64 `json:"bpf_run_ns"`
-	BPFRuns   int64 `json:"bpf_runs"`
+	// BPFRunNs and BPFRuns are the run time and the number of runs of BPF programs, from the
+	// kernel's statistics. They are 0 if those statistics could not be enabled.
+	BPFRunNs int64 `json:"bpf_run_ns"`
+	BPFRuns  int64 `json:"bpf_runs"`
+	// FileBytes is the size of the recording in bytes.
 	FileBytes int64 `json:"file_bytes"`
-	// Sampling is what asking NVML took, per GPU; its CPU time is in CPUNs. RowsDropped
-	// counts samples and facts that found the writer too busy. Since 1.1.
+	// Sampling is the time spent on querying NVML, by GPU. CPUNs includes its CPU time. RowsDropped
+	// counts samples and facts that were dropped because the writer's queue was full. Since 1.1.
 	Sampling    []SamplingCost `json:"sampling,omitempty"`
 	RowsDropped int64          `json:"rows_dropped,omitempty"`
 	// Holds counts how often threads of a started program were held until what they had loaded
@@ -151,14 +162,15 @@ type Cost struct {
 	Unheld int64 `json:"unheld,omitempty"`
 }
 
-// Machine is the host of a recording.
+// Machine describes the host of a recording.
 type Machine struct {
-	CPU         string `json:"cpu,omitempty"` // model, as the kernel names it
-	CPUs        int    `json:"cpus"`          // online
+	CPU         string `json:"cpu,omitempty"` // CPU model, as the kernel names it
+	CPUs        int    `json:"cpus"`          // number of online CPUs
 	MemoryBytes int64  `json:"memory_bytes"`
 }
 
-// ClockSnapshot is the kernel's clocks read at one moment, to within UncertainNs.
+// ClockSnapshot has the kernel's clocks read at the same time, with an error of at most
+// UncertainNs.
 type ClockSnapshot struct {
 	MonotonicNs int64 `json:"monotonic_ns"`
 	RealtimeNs  int64 `json:"realtime_ns"`
@@ -166,7 +178,7 @@ type ClockSnapshot struct {
 	UncertainNs int64 `json:"uncertain_ns"`
 }
 
-// Totals sums the call counts over all classes.
+// Totals returns the sum of the call counts of all classes.
 func (m *Meta) Totals() CallCount {
 	var t CallCount
 	for _, c := range m.Calls {
@@ -181,13 +193,13 @@ func (m *Meta) Totals() CallCount {
 	return t
 }
 
-// Has reports whether calls of a class were recorded.
+// Has reports whether the recording includes calls of a class.
 func (m *Meta) Has(class string) bool {
 	return len(m.Classes) == 0 || slices.Contains(m.Classes, class)
 }
 
-// VersionError says that a recording was written by a newer major version of the
-// schema than this package reads.
+// VersionError is the error for a recording whose major schema version is newer than the one this
+// package reads.
 type VersionError struct{ Got, Max int }
 
 func (e *VersionError) Error() string {
@@ -221,7 +233,7 @@ func parseMeta(lookup func(string) (string, bool)) (*Meta, error) {
 	return meta, nil
 }
 
-// pairs returns the metadata as Parquet key-value pairs.
+// pairs returns the metadata as key-value pairs for the Parquet footer.
 func (m *Meta) pairs() ([][2]string, error) {
 	text, err := json.Marshal(m)
 	if err != nil {

@@ -27,12 +27,12 @@ func TestFilesBelongToTheirOwner(t *testing.T) {
 		t.Skip("only root can give files away")
 	}
 	path := filepath.Join(t.TempDir(), "r.parquet")
-	defer syscall.Umask(syscall.Umask(0)) // what the mode is must not depend on it
+	defer syscall.Umask(syscall.Umask(0)) // the mode of new files must not depend on the umask
 	w, err := Create(path, Options{Owner: Owner{UID: 65534, GID: 65534, Set: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.Write(ClassFact, oneRow()), w.Rotate(Meta{}), w.Flush()); err != nil {
+	if err := errors.Join(w.Write(ClassFact, noteRows()), w.Rotate(Meta{}), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	segments, err := filepath.Glob(filepath.Join(w.Dir(), "*"))
@@ -52,20 +52,20 @@ func TestFilesBelongToTheirOwner(t *testing.T) {
 	}
 }
 
-// The owner of the folder puts another in its place, or a link: nothing is written there,
-// nothing there changes hands, and nothing there is deleted.
-func TestFolderThatIsReplaced(t *testing.T) {
+// The segment folder's owner replaces it by another folder or a link. The recorder must not write,
+// chown or delete anything there.
+func TestReplacedSegmentFolder(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "r.parquet")
 	w, err := Create(path, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.Write(ClassFact, oneRow()), w.Rotate(Meta{}), w.Flush()); err != nil {
+	if err := errors.Join(w.Write(ClassFact, noteRows()), w.Rotate(Meta{}), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	other := filepath.Join(dir, "other")
-	precious := filepath.Join(other, "000001-fact.parquet") // as a segment is called
+	precious := filepath.Join(other, "000001-fact.parquet") // the name of a segment
 	if err := errors.Join(
 		os.Rename(w.Dir(), filepath.Join(dir, "moved")),
 		os.Mkdir(other, 0o755),
@@ -74,7 +74,7 @@ func TestFolderThatIsReplaced(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(w.Write(ClassFact, oneRow()), w.Rotate(Meta{}), w.Flush()); err != nil {
+	if err := errors.Join(w.Write(ClassFact, noteRows()), w.Rotate(Meta{}), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Finish(Meta{}); err == nil {
@@ -102,7 +102,7 @@ func TestFolderThatIsReplaced(t *testing.T) {
 	}
 }
 
-// A link in place of the recording is neither followed nor replaced.
+// A link at the recording's path is neither followed nor replaced.
 func TestForceRefusesALink(t *testing.T) {
 	dir := t.TempDir()
 	path, precious := filepath.Join(dir, "r.parquet"), filepath.Join(dir, "precious")
@@ -127,8 +127,8 @@ func TestForceRefusesALink(t *testing.T) {
 	}
 }
 
-// The name is taken while the recording is made: what took it stays, and so do the segments.
-func TestNameTakenMeanwhile(t *testing.T) {
+// Another file takes the recording's name during the recording. That file and the segments remain.
+func TestNameTakenDuringRecording(t *testing.T) {
 	for name, take := range map[string]struct {
 		do    func(path string) error
 		force bool
@@ -146,7 +146,7 @@ func TestNameTakenMeanwhile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(w.Write(ClassFact, oneRow()), take.do(path)); err != nil {
+			if err := errors.Join(w.Write(ClassFact, noteRows()), take.do(path)); err != nil {
 				t.Fatal(err)
 			}
 			before, err := os.Lstat(path)
@@ -173,9 +173,9 @@ func TestNameTakenMeanwhile(t *testing.T) {
 	}
 }
 
-// The folder of the output is moved and a link put in its place: the file goes to the folder that
-// was checked.
-func TestOutputFolderThatIsReplaced(t *testing.T) {
+// The output folder is renamed and replaced by a link. The recording is written to the original
+// folder.
+func TestReplacedOutputFolder(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
 	if err := errors.Join(os.Mkdir(in("out"), 0o755), os.Mkdir(in("other"), 0o755)); err != nil {
@@ -186,7 +186,7 @@ func TestOutputFolderThatIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := errors.Join(
-		w.Write(ClassFact, oneRow()),
+		w.Write(ClassFact, noteRows()),
 		os.Rename(in("out"), in("moved")),
 		os.Symlink("other", in("out")),
 		w.Finish(Meta{}),

@@ -10,30 +10,31 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// Errors that say in one word what is wrong with a file that is no recording.
+// Errors of Open for files that are not recordings.
 var (
-	// ErrEmpty: the file has no bytes.
+	// ErrEmpty is the error for a file without bytes.
 	ErrEmpty = errors.New("is empty")
-	// ErrNotParquet: the file does not begin as a Parquet file does.
+	// ErrNotParquet is the error for a file without the magic number of Parquet at its start.
 	ErrNotParquet = errors.New("is not a Parquet file")
-	// ErrTruncated: the file begins as a Parquet file but its end is missing.
+	// ErrTruncated is the error for a Parquet file whose end is missing.
 	ErrTruncated = errors.New("is cut off: the end of the Parquet file is missing")
-	// ErrNotRecording: a Parquet file that gpurec did not write.
+	// ErrNotRecording is the error for a Parquet file that gpurec did not write.
 	ErrNotRecording = errors.New("is a Parquet file but not a gpurec recording")
 )
 
-// maxReadRows bounds what a damaged or crafted file can make a reader allocate for
-// one column: 16 Mi rows x 8 bytes = 128 MiB, 64 times what a Writer makes.
+// maxReadRows is the largest accepted number of rows in a row group. It bounds the memory that a
+// damaged or hostile file can make a reader allocate for one column: 16 Mi rows x 8 bytes = 128
+// MiB.
 const maxReadRows = 16 << 20
 
-// Recording is an opened recording: a finished file or a folder of segments. Its
-// methods, and those of its Groups, may be used by several goroutines.
+// Recording is an open recording: a finished file or a segment folder. Its methods and those of its
+// Groups are safe for concurrent use.
 type Recording struct {
-	// Path is what Open was given.
+	// Path is the argument of Open.
 	Path string
-	// Meta is the recording's metadata; of a folder, that of its newest segment.
+	// Meta is the recording's metadata. For a folder it is the metadata of the newest segment.
 	Meta Meta
-	// Damaged has one error per segment that could not be read and is left out.
+	// Damaged has one error for each segment that was left out because it could not be read.
 	Damaged []error
 
 	files  []*os.File
@@ -41,9 +42,9 @@ type Recording struct {
 	size   int64
 }
 
-// Open opens a recording for reading. Errors name the path and match ErrEmpty,
-// ErrNotParquet, ErrTruncated, ErrNotRecording, ErrNoSegments, *VersionError or an
-// error of package os.
+// Open opens a recording for reading. Its errors contain the path. They match ErrEmpty,
+// ErrNotParquet, ErrTruncated, ErrNotRecording, ErrNoSegments, *VersionError or an error of package
+// os. Call Close to release the files.
 func Open(path string) (*Recording, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -65,7 +66,7 @@ func Open(path string) (*Recording, error) {
 	return rec, nil
 }
 
-// openSegments opens the segments in a folder that is called path.
+// openSegments opens the segments in the folder root. Errors name the folder path.
 func openSegments(root *os.Root, path string) (*Recording, error) {
 	files, err := segmentFiles(root, path)
 	if err != nil {
@@ -73,7 +74,7 @@ func openSegments(root *os.Root, path string) (*Recording, error) {
 	}
 	rec := &Recording{Path: path}
 	for _, f := range files {
-		// a ring that is being recorded deletes some
+		// A ring that is being recorded deletes segments at any time.
 		if err := rec.add(root.Open, filepath.Base(f), f); err != nil && !errors.Is(err, os.ErrNotExist) {
 			rec.Damaged = append(rec.Damaged, err)
 		}
@@ -88,7 +89,7 @@ func openSegments(root *os.Root, path string) (*Recording, error) {
 	return rec, nil
 }
 
-// add opens one Parquet file and appends its row groups.
+// add opens one Parquet file and appends its row groups to the recording.
 func (r *Recording) add(open func(string) (*os.File, error), name, path string) error {
 	file, err := open(name)
 	if err != nil {
@@ -114,10 +115,10 @@ func (r *Recording) add(open func(string) (*os.File, error), name, path string) 
 	return nil
 }
 
-// openParquet opens the file and reads its metadata. Crafted files can make the
-// Parquet library panic; that becomes an error here.
+// openParquet opens a file and reads its metadata. It returns an error if the Parquet library
+// panics on a crafted file.
 func openParquet(file *os.File) (pf *parquet.File, meta *Meta, err error) {
-	defer recovered(&err)
+	defer recoverPanic(&err)
 	info, err := file.Stat()
 	if err != nil {
 		return nil, nil, err
@@ -133,10 +134,10 @@ func openParquet(file *os.File) (pf *parquet.File, meta *Meta, err error) {
 	return pf, meta, err
 }
 
-// magic is how a Parquet file begins and ends.
+// magic is the magic number at the start and the end of a Parquet file.
 const magic = "PAR1"
 
-// checkMagic tells the ways in which a file is no whole Parquet file apart.
+// checkMagic returns the error for a file that is empty, not Parquet, or truncated.
 func checkMagic(r io.ReaderAt, size int64) error {
 	if size == 0 {
 		return ErrEmpty
@@ -157,16 +158,15 @@ func checkMagic(r io.ReaderAt, size int64) error {
 	return nil
 }
 
-// recovered turns a panic of the Parquet library into an error.
-func recovered(err *error) {
+// recoverPanic converts a panic of the Parquet library to an error. Callers defer it.
+func recoverPanic(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("damaged: %v", p)
 	}
 }
 
-// Groups returns the recording's row groups. In a finished file facts come first,
-// then stacks, samples, memory calls and other calls; in a folder they are in the
-// order they were written.
+// Groups returns the recording's row groups. A finished file has them by class, in the order of the
+// Class constants. A folder has them in the order of writing.
 func (r *Recording) Groups() []*Group { return r.groups }
 
 // Size returns the recording's size on disk in bytes.
@@ -191,10 +191,9 @@ func (r *Recording) Close() error {
 	return err
 }
 
-// Rows calls yield for every row of the classes, whole rows in file order. It is
-// for the few rows of facts, stacks and samples; calls are read by column, which is
-// a hundred times faster. The row is used again after yield returns, but not what
-// its strings and frames point to.
+// Rows calls yield for every row of the classes, in file order, until yield returns an error. Use
+// it for facts, stacks and samples. Reading calls by column is a hundred times faster. The Row is
+// reused after yield returns, but its strings and frames are not.
 func (r *Recording) Rows(yield func(*Row) error, classes ...Class) error {
 	for _, g := range r.groups {
 		for _, c := range classes {
@@ -209,7 +208,7 @@ func (r *Recording) Rows(yield func(*Row) error, classes ...Class) error {
 }
 
 func (g *Group) eachRow(yield func(*Row) error) (err error) {
-	defer recovered(&err)
+	defer recoverPanic(&err)
 	in := parquet.NewGenericRowGroupReader[Row](g.rows)
 	defer in.Close()
 	rows := make([]Row, 64)

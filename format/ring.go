@@ -10,33 +10,35 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// Limits bound what a recording takes on disk. The zero value bounds nothing.
+// Limits bound the size of a recording on disk. The zero value sets no limit.
 type Limits struct {
-	// MaxBytes is what segments and finished file together never exceed, 0: no bound. Both
-	// are there while the file is made, so it comes to somewhat less than half.
+	// MaxBytes is the largest size of segments and finished file together, in bytes. 0 means no
+	// limit. Both exist while Finish merges the segments, so a finished file is smaller than half
+	// of MaxBytes.
 	MaxBytes int64
-	// Ring makes room by dropping the oldest events: those of more than KeepNs ago (0: of
-	// any age), and as many as MaxBytes asks for. Without it, Full says when MaxBytes is
-	// reached.
+	// Ring drops the oldest events to stay within the limits: events older than KeepNs (0: no age
+	// limit), and more if MaxBytes requires it. Without Ring, Writer.Full reports that the
+	// recording has reached MaxBytes.
 	Ring   bool
 	KeepNs int64
 }
 
-// MinMaxBytes is the least that Limits.MaxBytes may be: a batch of rows must be small
-// against it.
+// MinMaxBytes is the smallest allowed Limits.MaxBytes above 0: a batch of rows must be small
+// compared with it.
 const MinMaxBytes = 16 << 20
 
 const (
-	// turnsPerBudget is in how many parts the room for segments is filled and dropped.
-	turnsPerBudget = 8
-	// segmentOverhead is what a segment takes beside its rows: footer and metadata.
+	// rotationsPerBudget is the number of rotations that fill the space for segments.
+	rotationsPerBudget = 8
+	// segmentOverhead is the size of a segment's footer and metadata in bytes.
 	segmentOverhead = 16 << 10
-	// maxKeptSegments is how many segments of facts or of stacks a ring lets gather before
-	// it makes one of them.
-	maxKeptSegments = 32
+	// maxRetainedSegments is the number of fact or stack segments at which a ring compacts them
+	// into one segment.
+	maxRetainedSegments = 32
 )
 
-// firstRowBytes is what a row is thought to take until a segment tells: more than any does.
+// firstRowBytes is the assumed size of a row in bytes, until a finished segment gives a measured
+// value. It is above the size of real rows.
 var firstRowBytes = [numClasses]float64{
 	ClassFact:      512,
 	ClassStack:     2048,
@@ -46,49 +48,51 @@ var firstRowBytes = [numClasses]float64{
 	ClassAllocator: 100,
 }
 
-// isEvent reports whether a ring drops rows of the class when they are old. Facts and
-// stacks stay: younger rows refer to them.
+// isEvent reports whether a ring drops old rows of the class. A ring keeps facts and stacks,
+// because newer rows refer to them.
 func (c Class) isEvent() bool { return c >= ClassSample }
 
-// turn is what one Rotate finished: the unit in which a ring drops events.
-type turn struct {
+// rotation describes the events that one call of Rotate finished. A ring drops events by whole
+// rotations.
+type rotation struct {
 	number int
-	events []string // files
-	bytes  int64    // of those
+	events []string // paths of the segment files
+	bytes  int64    // size of the segment files
 	rows   [numClasses]int64
-	lastNs int64 // when the last of the events ended
-	callNs int64 // when the last of the calls did, which are written later than samples
+	lastNs int64 // time of the end of the last event, Unix ns
+	callNs int64 // the same without samples, which are written earlier than calls
 }
 
-// kept is a finished segment of facts or stacks.
-type kept struct {
-	file        *laterFile
+// retainedSegment is a finished segment of facts or stacks.
+type retainedSegment struct {
+	file        *asyncFile
 	path        string
 	bytes       int64
-	first, last int // numbers of the segments whose rows it holds
+	first, last int // numbers of the oldest and newest segment that it replaces
 }
 
-// DroppedTurn is what a ring drops at once: all events that one Rotate had finished.
-type DroppedTurn struct {
-	// Number is what Turn returned when these rows were written.
+// DroppedRotation describes the rows that a ring drops together: all events that one call of Rotate
+// finished.
+type DroppedRotation struct {
+	// Number is the result of Writer.Rotation when the rows were written.
 	Number int
-	// LastNs is when the last dropped call or event of an allocator ended, if there were none the
-	// last sample: of those that ended later, none is dropped with it.
+	// LastNs is the end of the last dropped call or allocator event, Unix ns. If there was none,
+	// LastNs is the time of the last sample. Rows of this rotation never end later than LastNs.
 	LastNs int64
-	// Rows are the dropped rows by the name of their class.
+	// Rows counts the dropped rows by the name of their class.
 	Rows map[string]int64
 }
 
-// Turn numbers what the next Rotate will finish.
-func (w *Writer) Turn() int { return w.turn }
+// Rotation returns the number of the next Rotate. Rows of Write belong to this rotation.
+func (w *Writer) Rotation() int { return w.rotation }
 
-// budget is what segments may take: as much again is needed to merge them, and a part of
-// it is for what comes after the last look.
+// budget returns the bytes that segments may use. Merging needs as much space again. One part in
+// rotationsPerBudget is reserved for data that arrives between two checks of the limits.
 func (w *Writer) budget() int64 {
-	return w.opt.Limits.MaxBytes / 2 * (turnsPerBudget - 1) / turnsPerBudget
+	return w.opt.Limits.MaxBytes / 2 * (rotationsPerBudget - 1) / rotationsPerBudget
 }
 
-// openBytes estimates what the open segments will come to.
+// openBytes estimates the final size of the open segments in bytes.
 func (w *Writer) openBytes() int64 {
 	var sum int64
 	for c, s := range w.open {
@@ -99,35 +103,36 @@ func (w *Writer) openBytes() int64 {
 	return sum
 }
 
-// WantsRotate reports whether the open segments are as large as they should get within
-// Limits.MaxBytes.
-func (w *Writer) WantsRotate() bool {
-	return w.opt.Limits.MaxBytes > 0 && w.openBytes() > w.budget()/turnsPerBudget
+// ShouldRotate reports whether the open segments have reached the largest size that Limits.MaxBytes
+// allows one rotation. The caller should call Rotate then.
+func (w *Writer) ShouldRotate() bool {
+	return w.opt.Limits.MaxBytes > 0 && w.openBytes() > w.budget()/rotationsPerBudget
 }
 
-// Full reports whether a recording that is no ring, or a ring of nothing but facts, has
-// reached Limits.MaxBytes: it should be finished.
+// Full reports whether the recording has reached Limits.MaxBytes and nothing can be dropped: it is
+// not a ring, or the ring holds only facts and stacks. The caller should call Finish then.
 func (w *Writer) Full() bool {
-	if w.opt.Limits.MaxBytes == 0 || w.opt.Limits.Ring && len(w.turns) > 0 {
+	if w.opt.Limits.MaxBytes == 0 || w.opt.Limits.Ring && len(w.rotations) > 0 {
 		return false
 	}
-	return w.written+w.openBytes() > w.budget()*(turnsPerBudget-1)/turnsPerBudget
+	return w.written+w.openBytes() > w.budget()*(rotationsPerBudget-1)/rotationsPerBudget
 }
 
-// Drop takes the oldest events out of a ring, as far as its limits ask for at the time
-// nowNs, and returns what goes. The files go at the end of the next Rotate or Finish, so
-// that metadata never tells of more than there is.
-func (w *Writer) Drop(nowNs int64) []DroppedTurn {
+// Drop removes the oldest events of a ring until it is within its limits at the time nowNs (Unix
+// ns), and returns the dropped rotations. The next Rotate or Finish deletes their files. Until
+// then, metadata on disk still counts them.
+func (w *Writer) Drop(nowNs int64) []DroppedRotation {
 	l := w.opt.Limits
 	if !l.Ring {
 		return nil
 	}
-	var dropped []DroppedTurn
-	for len(w.turns) > 0 {
-		oldest := &w.turns[0]
-		// What came after the last one is not on disk yet: without it a crash would leave nothing.
-		tooOld := l.KeepNs > 0 && len(w.turns) > 1 && oldest.lastNs < nowNs-l.KeepNs
-		tooMuch := l.MaxBytes > 0 && w.written-w.doomedBytes+w.openBytes() > w.budget()
+	var dropped []DroppedRotation
+	for len(w.rotations) > 0 {
+		oldest := &w.rotations[0]
+		// Keep the newest rotation: later events are not on disk yet, and a crash would leave no
+		// events.
+		tooOld := l.KeepNs > 0 && len(w.rotations) > 1 && oldest.lastNs < nowNs-l.KeepNs
+		tooMuch := l.MaxBytes > 0 && w.written-w.pendingDeleteBytes+w.openBytes() > w.budget()
 		if !tooOld && !tooMuch {
 			break
 		}
@@ -137,88 +142,93 @@ func (w *Writer) Drop(nowNs int64) []DroppedTurn {
 				rows[Class(c).String()] = n
 			}
 		}
-		dropped = append(dropped, DroppedTurn{oldest.number, cmp.Or(oldest.callNs, oldest.lastNs), rows})
-		w.doomed = append(w.doomed, oldest.events...)
-		w.doomedBytes += oldest.bytes
-		w.turns = w.turns[1:]
+		dropped = append(dropped, DroppedRotation{oldest.number, cmp.Or(oldest.callNs, oldest.lastNs), rows})
+		w.pendingDeletes = append(w.pendingDeletes, oldest.events...)
+		w.pendingDeleteBytes += oldest.bytes
+		w.rotations = w.rotations[1:]
 	}
 	return dropped
 }
 
-// removeDoomed has deleted what Drop took out, once one of these files tells so on disk, or none.
-func (w *Writer) removeDoomed(tell []*laterFile) {
-	doomed := w.doomed
-	w.disk.later(0, func() {
-		if len(tell) > 0 && !slices.ContainsFunc(tell, (*laterFile).isDone) {
+// deletePending deletes the files of dropped rotations as soon as one file of updated is on disk:
+// its metadata no longer counts the dropped rows. An empty list means that no file needs to be
+// waited for.
+func (w *Writer) deletePending(updated []*asyncFile) {
+	paths := w.pendingDeletes
+	w.disk.enqueue(0, func() {
+		if len(updated) > 0 && !slices.ContainsFunc(updated, (*asyncFile).isOnDisk) {
 			return
 		}
-		for _, path := range doomed {
+		for _, path := range paths {
 			w.disk.remove(path)
 		}
 	})
-	w.written -= w.doomedBytes
-	w.doomed, w.doomedBytes = nil, 0
+	w.written -= w.pendingDeleteBytes
+	w.pendingDeletes, w.pendingDeleteBytes = nil, 0
 }
 
-// account takes a finished segment into the books.
-func (w *Writer) account(s *segment, t *turn) {
+// count adds a finished segment to the sizes and row counts of the Writer and of its rotation.
+func (w *Writer) count(s *segment, r *rotation) {
 	c, size := s.class, s.file.bytes
 	w.written += size
 	if s.count > 1000 {
 		w.rowBytes[c] = float64(size) / float64(s.count) * 1.25
 	}
 	if !c.isEvent() {
-		w.kept[c] = append(w.kept[c], kept{s.file, s.path, size, s.number, s.number})
+		w.retained[c] = append(w.retained[c], retainedSegment{s.file, s.path, size, s.number, s.number})
 		return
 	}
-	t.events = append(t.events, s.path)
-	t.bytes += size
-	t.rows[c] += s.count
-	t.lastNs = max(t.lastNs, s.lastNs)
+	r.events = append(r.events, s.path)
+	r.bytes += size
+	r.rows[c] += s.count
+	r.lastNs = max(r.lastNs, s.lastNs)
 	if c != ClassSample {
-		t.callNs = max(t.callNs, s.lastNs)
+		r.callNs = max(r.callNs, s.lastNs)
 	}
 }
 
-// unaccount takes a segment out of the books that did not come to disk.
-func (w *Writer) unaccount(s *segment) {
+// uncount subtracts a segment that could not be written to disk.
+func (w *Writer) uncount(s *segment) {
 	w.written -= s.file.bytes
-	w.kept[s.class] = slices.DeleteFunc(w.kept[s.class], func(k kept) bool { return k.file == s.file })
-	for i := range w.turns {
-		if t := &w.turns[i]; t.number == s.turn {
-			t.events = slices.DeleteFunc(t.events, func(path string) bool { return path == s.path })
-			t.bytes -= s.file.bytes
-			t.rows[s.class] = 0
+	isLost := func(k retainedSegment) bool { return k.file == s.file }
+	w.retained[s.class] = slices.DeleteFunc(w.retained[s.class], isLost)
+	for i := range w.rotations {
+		if r := &w.rotations[i]; r.number == s.rotation {
+			r.events = slices.DeleteFunc(r.events, func(path string) bool { return path == s.path })
+			r.bytes -= s.file.bytes
+			r.rows[s.class] = 0
 		}
 	}
 }
 
-// WantsCompact reports whether so many segments of facts or stacks have gathered that
-// Compact is worth its while.
-func (w *Writer) WantsCompact() bool {
-	return w.opt.Limits.Ring && max(len(w.onDisk(ClassFact)), len(w.onDisk(ClassStack))) >= maxKeptSegments
+// ShouldCompact reports whether a ring has so many segments of facts or stacks that the caller
+// should call Compact.
+func (w *Writer) ShouldCompact() bool {
+	most := max(len(w.retainedOnDisk(ClassFact)), len(w.retainedOnDisk(ClassStack)))
+	return w.opt.Limits.Ring && most >= maxRetainedSegments
 }
 
-// onDisk returns the oldest segments of facts or of stacks, up to the first that is on its way.
-func (w *Writer) onDisk(c Class) []kept {
-	all := w.kept[c]
-	if i := slices.IndexFunc(all, func(k kept) bool { return !k.file.isDone() }); i >= 0 {
+// retainedOnDisk returns the oldest segments of facts or stacks, up to the first segment that is
+// not on disk yet.
+func (w *Writer) retainedOnDisk(c Class) []retainedSegment {
+	all := w.retained[c]
+	if i := slices.IndexFunc(all, func(k retainedSegment) bool { return !k.file.isOnDisk() }); i >= 0 {
 		return all[:i]
 	}
 	return all
 }
 
-// Compact makes one segment each of all segments of facts and of stacks that are on disk and
-// leaves out the rows that forget is true for. meta is stored in them. It does not wait for
-// the disk either.
-func (w *Writer) Compact(meta Meta, forget func(*Row) bool) error {
+// Compact joins all fact segments on disk into one segment, and all stack segments into another. It
+// leaves out rows for which isObsolete returns true. It stores meta in the new segments. It does
+// not wait for the disk.
+func (w *Writer) Compact(meta Meta, isObsolete func(*Row) bool) error {
 	meta.Complete = CompleteNo
 	for _, c := range []Class{ClassFact, ClassStack} {
-		parts := w.onDisk(c)
+		parts := w.retainedOnDisk(c)
 		if len(parts) < 2 {
 			continue
 		}
-		one, err := w.compactClass(c, parts, &meta, forget)
+		joined, err := w.compactClass(c, parts, &meta, isObsolete)
 		if err != nil {
 			return fmt.Errorf("join segments of class %s: %w", c, err)
 		}
@@ -227,50 +237,55 @@ func (w *Writer) Compact(meta Meta, forget func(*Row) bool) error {
 			replaced = append(replaced, k.path)
 			w.written -= k.bytes
 		}
-		w.disk.later(0, func() {
+		w.disk.enqueue(0, func() {
 			for _, path := range replaced {
-				if one.file.isDone() && path != one.path {
+				if joined.file.isOnDisk() && path != joined.path {
 					w.disk.remove(path)
 				}
 			}
 		})
-		w.written += one.bytes
-		w.kept[c] = slices.Replace(w.kept[c], 0, len(parts), one)
+		w.written += joined.bytes
+		w.retained[c] = slices.Replace(w.retained[c], 0, len(parts), joined)
 	}
 	return nil
 }
 
-// compactClass writes the joined segment. Its name tells which ones it replaces: until
-// those are deleted, readers pass them over.
-func (w *Writer) compactClass(c Class, parts []kept, meta *Meta, forget func(*Row) bool) (one kept, err error) {
-	one.first, one.last = parts[0].first, parts[len(parts)-1].last
-	name := fmt.Sprintf("%06d-%06d-%s.parquet", one.first, one.last, c)
-	one.path, one.file = filepath.Join(w.dir, name), w.disk.create(name)
-	out := parquet.NewGenericWriter[Row](one.file, writerOptions()...)
+// compactClass writes the joined segment. Its name has the numbers of the first and the last
+// segment that it replaces. Readers ignore replaced segments that are not deleted yet.
+func (w *Writer) compactClass(
+	c Class,
+	parts []retainedSegment,
+	meta *Meta,
+	isObsolete func(*Row) bool,
+) (joined retainedSegment, err error) {
+	joined.first, joined.last = parts[0].first, parts[len(parts)-1].last
+	name := fmt.Sprintf("%06d-%06d-%s.parquet", joined.first, joined.last, c)
+	joined.path, joined.file = filepath.Join(w.dir, name), w.disk.create(name)
+	out := parquet.NewGenericWriter[Row](joined.file, writerOptions()...)
 	for _, k := range parts {
-		if err := w.copyRows(out, k.path, c, forget); err != nil {
-			one.file.drop()
-			return one, err
+		if err := w.copyRows(out, k.path, c, isObsolete); err != nil {
+			joined.file.drop()
+			return joined, err
 		}
 	}
 	if err := closeParquet(out, meta); err != nil {
-		one.file.drop()
-		return one, err
+		joined.file.drop()
+		return joined, err
 	}
-	one.file.finish()
-	one.bytes = one.file.bytes
-	return one, nil
+	joined.file.finish()
+	joined.bytes = joined.file.bytes
+	return joined, nil
 }
 
-// copyRows copies the rows of a segment but for those that forget is true for.
-func (w *Writer) copyRows(out *parquet.GenericWriter[Row], path string, c Class, forget func(*Row) bool) error {
+// copyRows copies the rows of a segment except those for which isObsolete returns true.
+func (w *Writer) copyRows(out *parquet.GenericWriter[Row], path string, c Class, isObsolete func(*Row) bool) error {
 	rec := &Recording{Path: path}
 	if err := rec.add(w.root.Open, filepath.Base(path), path); err != nil {
 		rec.Close()
 		return err
 	}
 	err := rec.Rows(func(r *Row) error {
-		if forget(r) {
+		if isObsolete(r) {
 			return nil
 		}
 		_, err := out.Write([]Row{*r})
@@ -279,15 +294,15 @@ func (w *Writer) copyRows(out *parquet.GenericWriter[Row], path string, c Class,
 	return errors.Join(err, rec.Close())
 }
 
-// segmentName is what the name of a segment's file tells.
+// segmentName is the parsed file name of a segment.
 type segmentName struct {
 	path        string
 	class       Class
 	first, last int
 }
 
-// parseSegmentName reads a name that a Writer makes: 000001-call.parquet, or, of joined
-// segments, 000001-000032-fact.parquet.
+// parseSegmentName parses the file name of a finished segment: 000001-call.parquet, or
+// 000001-000032-fact.parquet for joined segments.
 func parseSegmentName(name string) (s segmentName, ok bool) {
 	for c := range numClasses {
 		end := "-" + c.String() + ".parquet"
@@ -307,13 +322,13 @@ func parseSegmentName(name string) (s segmentName, ok bool) {
 	return s, false
 }
 
-// withoutReplaced sorts segments as they were made and leaves out those whose rows a joined one
-// holds: the recorder was killed before it had deleted them.
+// withoutReplaced sorts segments by number and leaves out those that a joined segment replaces.
+// Replaced segments still exist if the recorder was killed before it deleted them.
 func withoutReplaced(all []segmentName) []segmentName {
 	slices.SortFunc(all, func(a, b segmentName) int {
 		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(b.last, a.last))
 	})
-	var ends [numClasses]int // the number after the last segment that is there
+	var ends [numClasses]int // 1 + the number of the last segment of each class so far
 	return slices.DeleteFunc(all, func(s segmentName) bool {
 		if s.last < ends[s.class] {
 			return true

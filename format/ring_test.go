@@ -32,20 +32,21 @@ func TestSegmentNames(t *testing.T) {
 	}
 }
 
-// ringOf writes turns of one fact, one stack and n calls each, a second apart.
-func ringOf(t *testing.T, limits Limits, turns, n int) *Writer {
+// newRing writes rotations with one fact, one stack, one sample and n calls each. Rotations are one
+// second apart.
+func newRing(t *testing.T, limits Limits, rotations, n int) *Writer {
 	t.Helper()
 	w, err := Create(filepath.Join(t.TempDir(), "r.parquet"), Options{Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range turns {
-		writeTurn(t, w, i, n)
+	for i := range rotations {
+		writeRotation(t, w, i, n)
 	}
 	return w
 }
 
-func writeTurn(t *testing.T, w *Writer, i, n int) {
+func writeRotation(t *testing.T, w *Writer, i, n int) {
 	t.Helper()
 	at := int64(i) * 1e9
 	rows := make([]Row, n)
@@ -72,7 +73,7 @@ func writeTurn(t *testing.T, w *Writer, i, n int) {
 	}
 }
 
-// names returns the threads that a recording names, in order, and its number of calls.
+// names returns the thread names in a recording, in file order, and its number of calls.
 func names(t *testing.T, path string) (threads []string, calls int) {
 	t.Helper()
 	rec, err := Open(path)
@@ -95,9 +96,9 @@ func names(t *testing.T, path string) (threads []string, calls int) {
 	return threads, calls
 }
 
-func TestRingDropsTheOldestTurns(t *testing.T) {
-	w := ringOf(t, Limits{Ring: true, KeepNs: 3e9}, 10, 100)
-	dropped := w.Drop(9_900_000_000) // what ended before 6.9 s goes: seven turns
+func TestRingDropsTheOldestRotations(t *testing.T) {
+	w := newRing(t, Limits{Ring: true, KeepNs: 3e9}, 10, 100)
+	dropped := w.Drop(9_900_000_000) // rows that ended before 6.9 s: seven rotations
 	if len(dropped) != 7 || dropped[0].Number != 0 || dropped[6].LastNs != 6_000_000_109 ||
 		dropped[6].Rows["call"] != 100 ||
 		dropped[6].Rows["sample"] != 1 {
@@ -112,7 +113,7 @@ func TestRingDropsTheOldestTurns(t *testing.T) {
 	if _, calls := names(t, w.Dir()); calls != 1000 {
 		t.Errorf("%d calls: dropped, and no segment was written whose metadata would say so", calls)
 	}
-	writeTurn(t, w, 10, 100)
+	writeRotation(t, w, 10, 100)
 	if threads, calls := names(t, w.Dir()); calls != 400 || len(threads) != 11 {
 		t.Errorf("%d calls, facts of %v", calls, threads)
 	}
@@ -124,36 +125,36 @@ func TestRingDropsTheOldestTurns(t *testing.T) {
 	}
 }
 
-func TestRingKeepsToItsSize(t *testing.T) {
-	w := ringOf(t, Limits{Ring: true, MaxBytes: 4 << 20}, 0, 0)
+func TestRingStaysBelowMaxBytes(t *testing.T) {
+	w := newRing(t, Limits{Ring: true, MaxBytes: 4 << 20}, 0, 0)
 	for i := range 40 {
 		w.Drop(0)
-		writeTurn(t, w, i, 4000)
-		if w.WantsCompact() {
+		writeRotation(t, w, i, 4000)
+		if w.ShouldCompact() {
 			if err := w.Compact(Meta{}, func(*Row) bool { return false }); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if w.Bytes() > 4<<20/2 || w.Full() {
-			t.Fatalf("turn %d: %d bytes of %d, full: %v", i, w.Bytes(), w.budget(), w.Full())
+			t.Fatalf("rotation %d: %d bytes of %d, full: %v", i, w.Bytes(), w.budget(), w.Full())
 		}
 	}
-	if len(w.turns) < 3 || len(w.turns) > 55 {
-		t.Errorf("%d turns are kept", len(w.turns))
+	if len(w.rotations) < 3 || len(w.rotations) > 55 {
+		t.Errorf("%d rotations remain", len(w.rotations))
 	}
-	if _, calls := names(t, w.Dir()); calls != 4000*len(w.turns) {
-		t.Errorf("%d calls in %d turns", calls, len(w.turns))
+	if _, calls := names(t, w.Dir()); calls != 4000*len(w.rotations) {
+		t.Errorf("%d calls in %d rotations", calls, len(w.rotations))
 	}
 }
 
 func TestFullWithoutARing(t *testing.T) {
-	w := ringOf(t, Limits{MaxBytes: 4 << 20}, 0, 0)
+	w := newRing(t, Limits{MaxBytes: 4 << 20}, 0, 0)
 	i := 0
 	for ; !w.Full(); i++ {
 		if w.Drop(1e18) != nil || i > 1000 {
 			t.Fatal("not a ring, and never full")
 		}
-		writeTurn(t, w, i, 4000)
+		writeRotation(t, w, i, 4000)
 	}
 	if err := w.Finish(Meta{}); err != nil {
 		t.Fatal(err)
@@ -164,15 +165,15 @@ func TestFullWithoutARing(t *testing.T) {
 	}
 }
 
-// TestJoinedSegmentsSurviveACrash kills, so to say, the recorder between writing a joined
-// segment and deleting those that it replaces.
-func TestJoinedSegmentsSurviveACrash(t *testing.T) {
-	w := ringOf(t, Limits{Ring: true}, maxKeptSegments, 1)
-	if !w.WantsCompact() {
-		t.Fatal("nothing is to be joined")
+// Compact writes a joined segment, then the recorder crashes before it deletes the segments that
+// the joined one replaces.
+func TestCrashBetweenJoinAndDelete(t *testing.T) {
+	w := newRing(t, Limits{Ring: true}, maxRetainedSegments, 1)
+	if !w.ShouldCompact() {
+		t.Fatal("ShouldCompact is false")
 	}
 	old := make(map[string][]byte)
-	for _, k := range w.kept[ClassFact] {
+	for _, k := range w.retained[ClassFact] {
 		data, err := os.ReadFile(k.path)
 		if err != nil {
 			t.Fatal(err)
@@ -184,18 +185,18 @@ func TestJoinedSegmentsSurviveACrash(t *testing.T) {
 	if err := errors.Join(w.Compact(Meta{EndNs: 1e12}, forget), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
-	if len(w.kept[ClassFact]) != 1 || w.Bytes() >= before || w.WantsCompact() {
-		t.Errorf("%d segments of facts, %d bytes of %d", len(w.kept[ClassFact]), w.Bytes(), before)
+	if len(w.retained[ClassFact]) != 1 || w.Bytes() >= before || w.ShouldCompact() {
+		t.Errorf("%d segments of facts, %d bytes of %d", len(w.retained[ClassFact]), w.Bytes(), before)
 	}
-	writeTurn(t, w, 1000, 1)
+	writeRotation(t, w, 1000, 1)
 	want := []string{}
-	for i := 0; i < maxKeptSegments; i += 2 {
+	for i := 0; i < maxRetainedSegments; i += 2 {
 		want = append(want, fmt.Sprint("thread ", i))
 	}
 	want = append(want, "thread 1000")
 	check := func(path string) {
 		t.Helper()
-		if threads, calls := names(t, path); !slices.Equal(threads, want) || calls != maxKeptSegments+1 {
+		if threads, calls := names(t, path); !slices.Equal(threads, want) || calls != maxRetainedSegments+1 {
 			t.Errorf("%d calls, threads %v, want %v", calls, threads, want)
 		}
 	}

@@ -1,9 +1,8 @@
 package format
 
-// Row is one row of a recording: a CUDA call, a stack, a sample or a fact. Which
-// columns carry meaning depends on Kind; the others are zero or empty. There are no
-// NULLs. All times are Unix nanoseconds (UTC) on the clock of Meta.ClockOffsetNs.
-// Field by field: FORMAT.md.
+// Row is one row of a recording: a CUDA call, a stack, a sample or a fact. Kind determines which
+// columns have a meaning; the others are zero or empty. There are no NULLs. All times are Unix
+// nanoseconds (UTC) on the clock of Meta.ClockOffsetNs. FORMAT.md describes every column.
 type Row struct {
 	Kind          string  `parquet:"kind,dict"`
 	StartNs       int64   `parquet:"start_ns,delta"`
@@ -39,277 +38,275 @@ type Row struct {
 	Message       string  `parquet:"message,dict"`
 	Stack         string  `parquet:"stack"`
 	Frames        []Frame `parquet:"frames,list"`
-	// Since 1.1.
+	// Columns since version 1.1.
 	AllocatedBytes int64 `parquet:"allocated_bytes,dict"`
 	ReservedBytes  int64 `parquet:"reserved_bytes,dict"`
 }
 
-// Frame is one frame of a stack, as stored in the list column "frames" of rows of
-// kind "stack". Frames are ordered leaf first: Frames[0] is the probed function.
+// Frame is one frame of a stack, stored in the list column "frames" of rows of kind "stack". Frames
+// are ordered leaf first: Frames[0] is the probed function.
 type Frame struct {
-	// Func is the demangled function name, or "" when no symbol covers Addr.
+	// Func is the demangled function name. It is empty if no symbol covers Addr.
 	Func string `parquet:"func"`
-	// SystemName is the symbol as the ELF file has it; equal to Func when that was
-	// not mangled.
+	// SystemName is the symbol in the ELF file. It equals Func if the symbol is not mangled.
 	SystemName string `parquet:"system_name"`
-	// File and Line are the source position; "" and 0 when unknown.
+	// File and Line are the source position. They are "" and 0 if unknown.
 	File string `parquet:"file"`
 	Line int32  `parquet:"line"`
-	// Module is the path of the mapped file as the target saw it.
+	// Module is the path of the mapped ELF file, as the target process sees it.
 	Module string `parquet:"module"`
-	// BuildID is the hex GNU build id of Module, "" when it has none.
+	// BuildID is the GNU build id of Module in hexadecimal, "" if Module has none.
 	BuildID string `parquet:"build_id"`
-	// Addr is the ELF virtual address of the call in Module; for frames outside of
-	// any file (JIT) the address in the process.
+	// Addr is the ELF virtual address of the call in Module. For code outside of files (JIT), it is
+	// the address in the process.
 	Addr int64 `parquet:"addr"`
 	// Type is native, python or jit.
 	Type string `parquet:"type"`
 }
 
-// Kinds of rows. The first group are CUDA calls, one row per call.
+// Kinds of rows: values of Row.Kind. The first group are CUDA calls, with one row for each call.
 const (
-	KindAlloc = "alloc" // memory becomes live at Ptr when Result is 0
-	KindFree  = "free"  // memory at Ptr ends when Result is 0
+	KindAlloc = "alloc" // allocates memory at Ptr if Result is 0
+	KindFree  = "free"  // frees the memory at Ptr if Result is 0
 
-	// Virtual memory management and memory of others, like alloc and free in row groups
-	// of memory calls.
-	KindReserve   = "reserve"   // addresses, not memory
-	KindUnreserve = "unreserve" // addresses are given back
-	KindMap       = "map"       // memory handle SrcPtr, from byte Value on, appears at Ptr
-	KindUnmap     = "unmap"     // Bytes from Ptr on lose their memory
-	KindRetain    = "retain"    // one more reference to memory handle Ptr
-	KindBorrow    = "borrow"    // Ptr is memory of another process or API
-	KindReturn    = "return"    // borrowed memory is given back
+	// Calls about virtual memory and memory of other processes. Their class is ClassMemory.
+	KindReserve   = "reserve"   // reserves an address range without memory
+	KindUnreserve = "unreserve" // releases an address range
+	KindMap       = "map"       // maps memory of handle SrcPtr, from offset Value on, at Ptr
+	KindUnmap     = "unmap"     // unmaps Bytes bytes at Ptr
+	KindRetain    = "retain"    // adds a reference to memory handle Ptr
+	KindBorrow    = "borrow"    // maps memory of another process or API at Ptr
+	KindReturn    = "return"    // unmaps borrowed memory
 
 	KindLaunch = "launch" // a kernel or graph launch
 	KindMemcpy = "memcpy"
 	KindMemset = "memset"
-	KindSync   = "sync" // the CPU waits for the GPU
-	KindAPI    = "api"  // every other recorded call
+	KindSync   = "sync" // makes the CPU wait for the GPU
+	KindAPI    = "api"  // any other recorded call
 
-	// KindAllocator is one event of a framework's caching allocator, Name one of the
-	// Allocator constants. Since 1.1.
+	// KindAllocator is one event of a framework's caching allocator. Name is one of the Allocator
+	// constants. Since 1.1.
 	KindAllocator = "allocator"
 
 	KindStack   = "stack"   // one distinct stack
-	KindNVML    = "nvml"    // one sample: Name is the metric, Value its value
-	KindXid     = "xid"     // one Xid error
+	KindNVML    = "nvml"    // one NVML sample: Name is the metric, Value its value
+	KindXid     = "xid"     // one Xid error of a GPU
 	KindProcess = "process" // a recorded process
-	KindThread  = "thread"  // a thread that made calls
-	KindModule  = "module"  // an ELF file mapped by a recorded process
+	KindThread  = "thread"  // a thread that made recorded calls
+	KindModule  = "module"  // an ELF file that a recorded process has mapped
 	KindDevice  = "device"  // a GPU
-	KindKernel  = "kernel"  // a kernel handle and its names
-	KindCount   = "count"   // hot calls that are only counted: Value calls since the last such row
+	KindKernel  = "kernel"  // a kernel handle with the kernel's name
+	KindCount   = "count"   // Value calls of a frequent function that is only counted, since the last row of this kind
 	KindLost    = "lost"    // Value calls of class Name were lost in this interval
-	KindNote    = "note"    // something the recorder wants the reader to know
+	KindNote    = "note"    // a remark of the recorder about the recording
 )
 
-// Flags of a call row.
+// Bits of Row.Flags in rows of calls.
 const (
-	// FlagOpen marks a call that had not returned when it was written; DurNs is the
-	// time it had been open until then, Result means nothing.
+	// FlagOpen marks a call that had not returned when the row was written. DurNs is the time from
+	// its entry to then. Result has no meaning.
 	FlagOpen = 1 << iota
-	// FlagAbandoned marks a call whose return was never seen although the thread
-	// went on (an exception or longjmp passed it); DurNs and Result mean nothing.
+	// FlagAbandoned marks a call that never returned although its thread made later calls: an
+	// exception or longjmp left it. DurNs and Result have no meaning.
 	FlagAbandoned
-	// FlagPerThreadStream marks a call through a _ptds or _ptsz entry point, where
-	// stream 0 is the calling thread's own stream.
+	// FlagPerThreadStream marks a call of a _ptds or _ptsz entry point. Stream 0 is the calling
+	// thread's own stream then.
 	FlagPerThreadStream
-	// FlagUnreadable marks a call of which some argument in user memory could not
-	// be read when it was needed; the columns concerned are 0.
+	// FlagUnreadable marks a call with an argument in user memory that could not be read. The
+	// columns of that argument are 0.
 	FlagUnreadable
-	// FlagCaptured marks work put into a graph by stream capture: recorded, not run.
+	// FlagCaptured marks work that stream capture added to a graph instead of running it.
 	FlagCaptured
-	// FlagNoReturn marks a call that was written at its entry, because calls of its kind
-	// came too often to probe their returns as well: DurNs and Result are not known. Since
-	// 1.1.
+	// FlagNoReturn marks a call that was recorded at its entry only, because probing returns of
+	// such frequent calls costs too much. DurNs and Result are unknown. Since 1.1.
 	FlagNoReturn
 )
 
-// States of a call's stack, column stack_status.
+// Values of Row.StackStatus.
 const (
-	StackComplete     = "complete"      // unwound to the thread's start
-	StackFramePointer = "frame_pointer" // walked by frame pointers: frames may be missing
-	StackTruncated    = "truncated"
-	StackInferred     = "inferred" // re-used from an equal-looking call
-	StackParent       = "parent"   // a nested call: the stack of the enclosing call
-	StackNone         = "none"
+	StackComplete     = "complete"      // unwound to the first function of the thread
+	StackFramePointer = "frame_pointer" // unwound by frame pointers: frames may be missing
+	StackTruncated    = "truncated"     // ends before the first function of the thread
+	StackInferred     = "inferred"      // copied from an earlier call with the same fingerprint
+	StackParent       = "parent"        // in a nested call: the stack of the enclosing call
+	StackNone         = "none"          // no stack was recorded
 )
 
-// Reasons for which a stack is truncated, column message of its row. Readers take words
-// that they do not know as WhyOther.
+// Reasons why a stack is truncated: values of Row.Message in stack rows. Readers treat unknown
+// values as TruncationOther.
 const (
-	WhyDepth   = "depth"   // more frames than the kernel may walk
-	WhyMapping = "mapping" // a library that the unwinder did not know yet
-	WhyCode    = "code"    // machine code without unwind information, such as a JIT's
-	WhyPython  = "python"  // a Python frame could not be read
-	WhyProbe   = "probe"   // a return address that another tool's return probe has replaced
-	WhyOther   = "other"
+	TruncationDepth   = "depth"   // more frames than the kernel's limit
+	TruncationMapping = "mapping" // a library that the unwinder did not know yet
+	TruncationCode    = "code"    // machine code without unwind information, such as JIT code
+	TruncationPython  = "python"  // a Python frame could not be read
+	TruncationProbe   = "probe"   // a return address that another tool's return probe has replaced
+	TruncationOther   = "other"   // any other reason
 )
 
-// NoteStackInference is the name of notes whose message is a StackInference, as JSON. A
-// later note for the same class replaces an earlier one.
+// NoteStackInference is the name of notes whose message is a StackInference as JSON. A later note
+// for a class replaces an earlier one.
 const NoteStackInference = "stack_inference"
 
-// StackInference is how the stacks of a class of calls were inferred, and how often that
-// was wrong.
+// StackInference counts the inferred stacks of a class of calls, and how many of them were wrong.
+// An inferred stack is a copy of an earlier call's stack.
 type StackInference struct {
 	Class string `json:"class"` // memory, launch, copy, sync, api or allocator
-	Key   string `json:"key"`   // what calls with the same stack have in common, in words
-	// Inferred calls have the stack of an earlier one; of these BySequence could be told
-	// from others by the stack of the call before and the innermost Python frame, ByPython
-	// and ByPath only by all their Python frames or the return addresses on the stack.
+	Key   string `json:"key"`   // in words: the fingerprint of calls that share a stack
+	// Inferred counts calls with the stack of an earlier call. BySequence of them needed the stack
+	// of the preceding call and the innermost Python frame to identify the stack. ByPython needed
+	// all Python frames, ByPath the return addresses on the stack.
 	Inferred   int64 `json:"inferred"`
 	BySequence int64 `json:"by_sequence,omitempty"`
 	ByPython   int64 `json:"by_python,omitempty"`
 	ByPath     int64 `json:"by_path,omitempty"`
-	// Checked calls could have had, were chosen at random and unwound instead; of these
-	// Wrong had another stack. Young fingerprints are checked more often than old ones, so
-	// the share of inferred calls that are wrong is not Wrong / Checked but
-	// WrongEstimated / Inferred: each wrong one counted for as many inferred calls as one
-	// was checked of (the Horvitz-Thompson estimator).
+	// Checked counts calls that were unwound at random although an inferred stack existed. Wrong of
+	// them had another stack. New fingerprints are checked more often than old ones. So the share
+	// of wrong inferred stacks is WrongEstimated / Inferred, not Wrong / Checked. WrongEstimated
+	// weights each wrong call by the sampling rate of its check (Horvitz-Thompson estimator).
 	Checked        int64 `json:"checked"`
 	Wrong          int64 `json:"wrong"`
 	WrongEstimated int64 `json:"wrong_estimated"`
-	// Busy calls met another thread at the CPU's unwinder and have a stack by frame
-	// pointers, or none.
+	// Busy counts calls that found the CPU's unwinder in use by another thread. They have a stack
+	// by frame pointers, or none.
 	Busy int64 `json:"busy,omitempty"`
 }
 
-// NoteSampling is the name of notes whose message is a Sampling, as JSON: one per switch. It
-// holds from the row's start_ns until that of the next one about the same. Since 1.1.
+// NoteSampling is the name of notes whose message is a Sampling as JSON. A note holds from its
+// start_ns until the next note about the same class and part. Since 1.1.
 const NoteSampling = "sampling"
 
-// Classes of calls that can be sampled, and what of them.
+// Values of Sampling.Class and Sampling.What.
 const (
-	SampledLaunch = "launch" // of kernels; launches of graphs are always recorded
+	SampledLaunch = "launch" // class: kernel launches; graph launches are always recorded
 
-	SampledCalls  = "calls"  // the calls themselves
-	SampledStacks = "stacks" // their stacks: calls have stack status none meanwhile
+	SampledCalls  = "calls"  // part: the calls themselves
+	SampledStacks = "stacks" // part: stacks of calls, whose stack status is none without them
 )
 
-// Sampling says whether calls of a class are recorded from now on (--max-overhead). Of calls,
-// the times are exact: all that began while they were recorded are there, and no others.
+// Sampling reports that recording a class of calls starts or stops at this time (--max-overhead).
+// For SampledCalls, the times are exact: all calls that began between start and stop are recorded,
+// and no others.
 type Sampling struct {
 	Class    string `json:"class"`
 	What     string `json:"what"`
 	Recorded bool   `json:"recorded"`
-	// OverheadPct is how much of its time probes cost the busiest thread before the switch,
-	// MaxOverheadPct the limit, both in percent.
+	// OverheadPct is the probe overhead of the busiest thread before the switch, in percent of its
+	// time. MaxOverheadPct is the limit in percent.
 	OverheadPct    float64 `json:"overhead_pct"`
 	MaxOverheadPct float64 `json:"max_overhead_pct"`
 }
 
-// NoteAllocator is the name of notes whose message is an AllocatorFact, as JSON: one per process
-// that has a caching allocator gpurec knows. Since 1.1.
+// NoteAllocator is the name of notes whose message is an AllocatorFact as JSON. There is one for
+// each process with a caching allocator that gpurec supports. Since 1.1.
 const NoteAllocator = "allocator"
 
-// AllocatorFact says which caching allocator a process has, and whether its events are recorded.
+// AllocatorFact describes the caching allocator of a process, and whether its events are recorded.
 type AllocatorFact struct {
-	Allocator string `json:"allocator"` // a memory_kind: torch
-	Library   string `json:"library"`   // path, as the process has it mapped
+	Allocator string `json:"allocator"` // value of memory_kind: torch
+	Library   string `json:"library"`   // path of the allocator's library in the process
 	BuildID   string `json:"build_id,omitempty"`
-	Version   string `json:"version,omitempty"` // of the framework, if it tells: 2.11.0+cu130
-	// Conf is the allocator's configuration as the process was started with
-	// (PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF).
+	Version   string `json:"version,omitempty"` // version of the framework if known: 2.11.0+cu130
+	// Conf is the allocator's configuration in the process's environment: PYTORCH_CUDA_ALLOC_CONF
+	// or PYTORCH_ALLOC_CONF.
 	Conf string `json:"conf,omitempty"`
-	// Missing says in words why events are not recorded, or not completely; empty if they are.
+	// Missing explains why events are not recorded, or not all. It is empty if all events are
+	// recorded.
 	Missing string `json:"missing,omitempty"`
-	// Source is the function whose calls are recorded, one of the Source constants; empty: none
-	// is, or, if Missing is empty too, SourceTrace.
+	// Source is the PyTorch function whose calls are recorded: SourceTrace or SourceReports. If it
+	// is empty, no events are recorded. Exception: with an empty Missing it means SourceTrace.
 	Source string `json:"source,omitempty"`
-	// Limits says in words why that is SourceReports, and what it does not tell.
+	// Limits explains why Source is SourceReports, and which data that source lacks.
 	Limits string `json:"limits,omitempty"`
 }
 
-// Names of rows of kind xid. Value is the code, Pid the process (0: not told), Device the NVML
-// index (-1: none), Message an XidFact as JSON.
+// Names of rows of kind xid. Value is the error code, Pid the process (0: unknown), Device the NVML
+// index (-1: none). Message is an XidFact as JSON.
 const (
 	NameXid  = "xid"  // an error of a GPU
-	NameSXid = "sxid" // of an NVSwitch
+	NameSXid = "sxid" // an error of an NVSwitch
 )
 
-// XidFact is what was said about an Xid beside its code. Since 1.1.
+// XidFact describes an Xid error. Since 1.1.
 type XidFact struct {
 	PCI     string `json:"pci"`               // domain:bus:device.function, as the driver wrote it
-	Process string `json:"process,omitempty"` // name of the process
-	Text    string `json:"text"`              // the driver's words after the code
-	// Sources saw it: tracepoint, kmsg, nvml. One Xid seen by several is one row.
+	Process string `json:"process,omitempty"` // name of the process that the driver reported
+	Text    string `json:"text"`              // text that the driver printed after the code
+	// Sources have reported the error: tracepoint, kmsg, nvml. One error from several sources has
+	// one row.
 	Sources []string `json:"sources"`
-	// Before is set if it happened before the recording began.
+	// Before is true if the error occurred before the recording began.
 	Before bool `json:"before,omitempty"`
 }
 
-// Kinds of memory, column memory_kind of alloc and free rows. A free row may be
-// less exact than the alloc it ends (cuMemFree_v2 frees managed memory too); the
-// pair is found by Ptr.
+// Kinds of memory: values of Row.MemoryKind in alloc and free rows. A free row may have a less
+// exact kind than its alloc row (cuMemFree_v2 frees managed memory too). Match the rows by Ptr.
 const (
 	MemoryDevice  = "device"
-	MemoryAsync   = "async" // stream-ordered, from a pool
+	MemoryAsync   = "async" // stream-ordered memory from a pool
 	MemoryManaged = "managed"
 	MemoryHost    = "host" // pinned host memory
 
-	MemoryRegistered = "registered" // host memory of the program, pinned
+	MemoryRegistered = "registered" // host memory of the program that CUDA has pinned
 	MemoryArray      = "array"      // a CUDA array; Ptr is its handle
-	MemoryPhysical   = "physical"   // a handle of cuMemCreate; Ptr is the handle
-	MemoryGraph      = "graph"      // allocated by a node of a graph
-	MemoryIPC        = "ipc"        // borrowed from another process
-	MemoryExternal   = "external"   // borrowed from another API
+	MemoryPhysical   = "physical"   // physical memory of cuMemCreate; Ptr is the handle
+	MemoryGraph      = "graph"      // allocated by a memory node of a graph
+	MemoryIPC        = "ipc"        // memory of another process
+	MemoryExternal   = "external"   // memory of another API
 )
 
-// Events of a caching allocator, column name of rows of kind allocator: the actions of
-// PyTorch's c10::CachingDeviceAllocator::TraceEntry. A block is what a tensor gets; it lies in
-// a segment, which is what the allocator has from the driver.
+// Events of a caching allocator: values of Row.Name in rows of kind allocator. They equal the
+// actions in PyTorch's c10::CachingDeviceAllocator::TraceEntry. A block is the memory of one
+// tensor. Blocks are parts of segments, which the allocator allocates from the driver.
 const (
-	AllocatorAlloc         = "alloc"          // a block of Bytes (as asked for) is handed out
-	AllocatorFreeRequested = "free_requested" // its owner needs it no more
-	AllocatorFreeCompleted = "free_completed" // and no stream does: it can be handed out again
-	AllocatorSegmentAlloc  = "segment_alloc"
-	AllocatorSegmentFree   = "segment_free"
-	AllocatorSegmentMap    = "segment_map"   // expandable segments: Bytes at Ptr become usable
-	AllocatorSegmentUnmap  = "segment_unmap" // and go back to the driver
-	AllocatorSnapshot      = "snapshot"      // somebody looked
-	AllocatorOOM           = "oom"           // Bytes could not be had; Value is what the device had free
+	AllocatorAlloc         = "alloc"          // allocates a block; Bytes is the requested size
+	AllocatorFreeRequested = "free_requested" // the program frees the block
+	AllocatorFreeCompleted = "free_completed" // all streams have finished with the block: it can be reused
+	AllocatorSegmentAlloc  = "segment_alloc"  // allocates a segment from the driver
+	AllocatorSegmentFree   = "segment_free"   // returns a segment to the driver
+	AllocatorSegmentMap    = "segment_map"    // maps Bytes at Ptr in an expandable segment
+	AllocatorSegmentUnmap  = "segment_unmap"  // unmaps Bytes at Ptr in an expandable segment
+	AllocatorSnapshot      = "snapshot"       // the program took a memory snapshot
+	AllocatorOOM           = "oom"            // Bytes could not be allocated; Value is the free device memory in bytes
 
-	// What reports tell, see AllocatorFact.Source. Bytes are those of the block, and
-	// AllocatedBytes and ReservedBytes are after the event.
-	AllocatorReportedAlloc = "reported_alloc"
-	AllocatorReportedFree  = "reported_free" // its owner needs it no more
+	// Events of SourceReports. Bytes is the size of the block. AllocatedBytes and ReservedBytes are
+	// the totals after the event.
+	AllocatorReportedAlloc = "reported_alloc" // allocates a block
+	AllocatorReportedFree  = "reported_free"  // the program frees the block
 )
 
-// Values of AllocatorFact.Source: functions of PyTorch.
+// Values of AllocatorFact.Source: PyTorch functions whose calls gpurec records.
 const (
-	// SourceTrace tells everything: the events from AllocatorAlloc to AllocatorOOM.
+	// SourceTrace reports all events from AllocatorAlloc to AllocatorOOM.
 	SourceTrace = "record_trace"
-	// SourceReports tells of AllocatorReportedAlloc and AllocatorReportedFree.
+	// SourceReports reports only AllocatorReportedAlloc and AllocatorReportedFree.
 	SourceReports = "reportMemoryUsageToProfiler"
 )
 
-// MemoryTorch is the memory_kind of rows of PyTorch's allocator.
+// MemoryTorch is the memory_kind of rows of PyTorch's caching allocator.
 const MemoryTorch = "torch"
 
-// Class says in which row groups a kind of row is stored. A row group holds rows of
-// one class only, so that a reader skips what it does not need.
+// Class groups kinds of rows for storage. A row group holds rows of one class, so readers skip row
+// groups of other classes.
 type Class int
 
-// Classes in the order in which their row groups stand in a finished file.
+// Classes in the order of their row groups in a finished file.
 const (
 	ClassFact      Class = iota // processes, threads, modules, devices, kernels, losses, notes
 	ClassStack                  // distinct stacks
 	ClassSample                 // NVML samples, counts and Xids
-	ClassMemory                 // calls of kind alloc and free
+	ClassMemory                 // calls that allocate, free or map memory
 	ClassCall                   // all other calls
 	ClassAllocator              // events of caching allocators
 	numClasses
 )
 
-// String returns the class's name as it appears in segment file names.
+// String returns the class's name: fact, stack, sample, memory, call or allocator.
 func (c Class) String() string {
 	return [...]string{"fact", "stack", "sample", "memory", "call", "allocator"}[c]
 }
 
-// ClassOf returns the class that rows of the kind belong to; unknown kinds (written
-// by a newer minor version) count as facts.
+// ClassOf returns the class of rows of a kind. Unknown kinds, which a newer minor version wrote,
+// are facts.
 func ClassOf(kind string) Class {
 	switch kind {
 	case KindAlloc, KindFree, KindReserve, KindUnreserve, KindMap, KindUnmap, KindRetain, KindBorrow, KindReturn:

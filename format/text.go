@@ -11,10 +11,9 @@ import (
 	"unicode/utf16"
 )
 
-// WriteText writes the recording's readable twin: its metadata, then a line per row
-// with every column that is not zero as name=value, in the order of the file. Strings
-// are quoted as in Go where they hold anything but printable characters without
-// spaces, so that names from a hostile process cannot steer a terminal.
+// WriteText writes the recording as text: the metadata, then one line per row, in file order. A
+// line has every nonzero column as name=value. Strings with spaces or unprintable characters are
+// quoted as in Go, so names from a hostile process cannot control the terminal.
 func (r *Recording) WriteText(out io.Writer) error {
 	w := bufio.NewWriter(out)
 	meta, err := json.MarshalIndent(r.Meta, "# ", "  ")
@@ -42,8 +41,8 @@ func (r *Recording) WriteText(out io.Writer) error {
 	return w.Flush()
 }
 
-// escapedJSON escapes what JSON may hold as it is and a terminal might obey, such as U+009B,
-// which begins an escape sequence.
+// escapedJSON escapes unprintable characters that JSON allows in strings and that a terminal would
+// obey. An example is U+009B, which starts an escape sequence.
 func escapedJSON(text []byte) string {
 	var b strings.Builder
 	for _, c := range string(text) {
@@ -58,7 +57,7 @@ func escapedJSON(text []byte) string {
 	return b.String()
 }
 
-// rowText writes rows as text; it holds the column names in schema order.
+// rowText formats rows as text. names are the column names in schema order.
 type rowText struct {
 	names []string
 	buf   []byte
@@ -74,10 +73,11 @@ func newRowText() *rowText {
 	return text
 }
 
+// write writes one row as a line, followed by one line for each frame.
 func (t *rowText) write(w io.Writer, row *Row) error {
 	b := appendQuoted(t.buf[:0], row.Kind)
 	v := reflect.ValueOf(row).Elem()
-	for i := 1; i < v.NumField(); i++ { // field 0 is the kind, already there
+	for i := 1; i < v.NumField(); i++ { // field 0 is the kind, which is already written
 		f := v.Field(i)
 		if f.IsZero() || t.names[i] == "frames" {
 			continue
@@ -118,6 +118,7 @@ func (f *Frame) appendText(b []byte, depth int) []byte {
 	return append(appendQuoted(b, f.Type), '\n')
 }
 
+// isAddress reports whether a column holds addresses or handles, which are printed in hexadecimal.
 func isAddress(column string) bool {
 	switch column {
 	case "ptr", "src_ptr", "function", "context", "stream":
@@ -126,6 +127,8 @@ func isAddress(column string) bool {
 	return false
 }
 
+// appendQuoted appends s, quoted as in Go if it is empty or has spaces, quotes or unprintable
+// characters.
 func appendQuoted(b []byte, s string) []byte {
 	for _, c := range s {
 		if c <= ' ' || c == '"' || c == '\\' || c == '\ufffd' || !strconv.IsPrint(c) {

@@ -12,70 +12,71 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// maxGroupRows bounds a row group, and by it what a reader holds of one column:
-// 128 Ki rows x 8 bytes = 1 MiB. A class of rows that fills one holds 20 MiB of the recorder.
+// maxGroupRows is the largest number of rows in a row group. It bounds the memory of readers to 1
+// MiB for each 64-bit column. A full row group takes 20 MiB in the recorder.
 const maxGroupRows = 128 << 10
 
-// SegmentSuffix is what a recording that is not finished has after its name: the
-// folder of segments.
+// SegmentSuffix is the suffix of the segment folder: an unfinished recording PATH is the folder
+// PATH.d.
 const SegmentSuffix = ".d"
 
-// Owner is the user that the files of a recording belong to.
+// Owner is the user and group that own the files of a recording.
 type Owner = output.Owner
 
-// Options are the choices that Create has to make.
+// Options are the options of Create and Recover.
 type Options struct {
-	// Force replaces an existing recording, and an unfinished one, of this name.
+	// Force replaces an existing recording, or an unfinished one, of the same name.
+	// Owner owns the new files. The zero value means the user of the process.
 	Force bool
 	Owner Owner
-	// Limits bound the recording's size.
+	// Limits bound the size of the recording on disk.
 	Limits Limits
 }
 
 func (o Options) output() output.Options { return output.Options{Force: o.Force, Owner: o.Owner} }
 
-// ErrExists says that the output, or an unfinished recording of its name, is there.
+// ErrExists is the error for a recording, or an unfinished recording, that already exists.
 var ErrExists = output.ErrExists
 
-// Writer makes a recording. Rows go to segment files in the folder PATH.d; Rotate
-// finishes them, so that a crash costs only what came after the last Rotate; Finish
-// merges them into PATH and removes the folder. Segments are brought to disk beside: that
-// one was not is told by a later call. A Writer is not safe for concurrent use.
+// Writer creates a recording. Write appends rows to segment files in the folder PATH.d. Rotate
+// finishes the open segments, so a crash loses only rows after the last Rotate. Finish merges the
+// segments into PATH and removes the folder. Segments are written asynchronously; a later call
+// reports write errors. A Writer is not safe for concurrent use.
 type Writer struct {
 	out     *output.Destination
 	path    string
 	dir     string
-	root    *os.Root // dir, wherever somebody moves it
-	disk    *disk    // does what changes root
+	root    *os.Root // dir, opened once, so that renaming dir has no effect
+	disk    *disk    // changes files in root
 	opt     Options
 	seq     int
 	open    [numClasses]*segment
-	columns [numClasses]*columnwriter.Writer[Row] // used again for every segment
-	written int64                                 // bytes in finished segments, also those on their way to disk
-	waiting []*segment                            // finished and perhaps not on disk yet, the oldest first
+	columns [numClasses]*columnwriter.Writer[Row] // one for each class, reused for every segment
+	written int64                                 // bytes of finished segments, on disk or not yet
+	waiting []*segment                            // finished segments that may not be on disk yet, oldest first
 
-	turn        int    // number of the next Rotate
-	turns       []turn // events that are finished, the oldest first; of a ring only
-	doomed      []string
-	doomedBytes int64
-	kept        [numClasses][]kept  // facts and stacks that are finished
-	rowBytes    [numClasses]float64 // what a row takes, as far as is known
+	rotation           int        // number of the next Rotate
+	rotations          []rotation // finished events that a ring has not dropped, oldest first
+	pendingDeletes     []string
+	pendingDeleteBytes int64
+	retained           [numClasses][]retainedSegment // finished segments of facts and of stacks
+	rowBytes           [numClasses]float64           // estimated size of a row in bytes, by class
 }
 
-// segment is one segment file; it holds rows of one class.
+// segment is one segment file. All its rows have the same class.
 type segment struct {
-	class  Class
-	turn   int // number of the Rotate that finishes it
-	number int
-	file   *laterFile
-	path   string
-	rows   rowWriter
-	count  int64 // rows
-	lastNs int64 // end of the row that ended last
+	class    Class
+	rotation int // number of the Rotate that finishes it
+	number   int
+	file     *asyncFile
+	path     string
+	rows     rowWriter
+	count    int64 // rows
+	lastNs   int64 // latest end of a row, Unix ns
 }
 
-// writerOptions must be the same for segments and merged files: only then are
-// column chunks copied instead of encoded again.
+// writerOptions returns the options for segments and merged files. They must be equal: otherwise
+// merge cannot copy column chunks and has to encode them again.
 func writerOptions() []parquet.WriterOption {
 	return []parquet.WriterOption{
 		parquet.Compression(compression),
@@ -85,10 +86,9 @@ func writerOptions() []parquet.WriterOption {
 	}
 }
 
-// Create starts the recording that will be path. It makes the folder for the
-// segments and returns an error matching ErrExists if path or the folder exists
-// and opt.Force is not set, and *output.Error if either may not be written to. Then
-// nothing was changed.
+// Create starts a recording and creates its segment folder path + SegmentSuffix. It returns an
+// error matching ErrExists if path or the folder exists and opt.Force is not set. It returns an
+// *output.Error if gpurec may not write to either. On error, nothing was changed.
 func Create(path string, opt Options) (*Writer, error) {
 	out, err := openRecording(path, opt)
 	if err != nil {
@@ -102,8 +102,8 @@ func Create(path string, opt Options) (*Writer, error) {
 	return w, nil
 }
 
-// CheckOutput returns the error that Create would return for what is at path, and for its
-// folder, and changes nothing.
+// CheckOutput returns the error that Create would return for the same arguments. It changes
+// nothing.
 func CheckOutput(path string, opt Options) error {
 	out, err := openRecording(path, opt)
 	if err != nil {
@@ -112,40 +112,39 @@ func CheckOutput(path string, opt Options) error {
 	return out.Close()
 }
 
-// Dir returns the folder that holds the segments until Finish.
+// Dir returns the path of the segment folder, which exists until Finish.
 func (w *Writer) Dir() string { return w.dir }
 
-// Bytes returns how much the finished segments take on disk.
+// Bytes returns the size of the finished segments on disk in bytes.
 func (w *Writer) Bytes() int64 { return w.written }
 
-// own gives an open file to the recording's owner.
-func (w *Writer) own(file *os.File) error {
+// chown changes the owner of an open file to the recording's owner.
+func (w *Writer) chown(file *os.File) error {
 	if !w.opt.Owner.Set {
 		return nil
 	}
 	return file.Chown(w.opt.Owner.UID, w.opt.Owner.GID)
 }
 
-// SegmentError says that segments could not be written or finished, a full disk for
-// example: all their rows are lost.
+// SegmentError is the error of segments that could not be written or finished, because of a full
+// disk for example. All rows of these segments are lost.
 type SegmentError struct {
 	Segments []LostSegment
 	Err      error
 }
 
-// LostSegment names the segment of a class that the Rotate of a number was to finish; Turn
-// returned this number when its rows were written.
+// LostSegment identifies a lost segment by its class and rotation. Rotation is the number that
+// Writer.Rotation returned when the rows were written.
 type LostSegment struct {
-	Turn  int
-	Class Class
+	Rotation int
+	Class    Class
 }
 
 func (e *SegmentError) Error() string { return "write segment: " + e.Err.Error() }
 func (e *SegmentError) Unwrap() error { return e.Err }
 
-// Write appends rows, all of class c, to the open segment of that class. The rows
-// are copied; the caller may use the slice again. An error is a *SegmentError; the
-// segments that it names are dropped and the next Write begins another.
+// Write appends rows, all of class c, to the open segment of that class. It copies the rows. An
+// error is a *SegmentError: the segments in it are lost, and the next Write starts a new segment.
 func (w *Writer) Write(c Class, rows []Row) error {
 	if len(rows) == 0 {
 		return nil
@@ -153,14 +152,14 @@ func (w *Writer) Write(c Class, rows []Row) error {
 	if w.open[c] == nil {
 		s, err := w.openSegment(c)
 		if err != nil {
-			return &SegmentError{Segments: []LostSegment{{w.turn, c}}, Err: err}
+			return &SegmentError{Segments: []LostSegment{{w.rotation, c}}, Err: err}
 		}
 		w.open[c] = s
 	}
 	s := w.open[c]
 	if _, err := s.rows.Write(rows); err != nil {
 		w.drop(c)
-		return &SegmentError{Segments: []LostSegment{{w.turn, c}}, Err: err}
+		return &SegmentError{Segments: []LostSegment{{w.rotation, c}}, Err: err}
 	}
 	s.count += int64(len(rows))
 	for i := range rows {
@@ -169,7 +168,7 @@ func (w *Writer) Write(c Class, rows []Row) error {
 	return w.failure()
 }
 
-// drop gives the open segment of a class up.
+// drop abandons the open segment of a class and deletes its file.
 func (w *Writer) drop(c Class) {
 	if s := w.open[c]; s != nil {
 		s.file.drop()
@@ -177,12 +176,19 @@ func (w *Writer) drop(c Class) {
 	}
 }
 
+// openSegment starts a new segment of a class.
 func (w *Writer) openSegment(c Class) (*segment, error) {
 	w.seq++
 	name := fmt.Sprintf("%06d-%s.parquet", w.seq, c)
-	s := &segment{class: c, turn: w.turn, number: w.seq, file: w.disk.create(name), path: filepath.Join(w.dir, name)}
+	s := &segment{
+		class:    c,
+		rotation: w.rotation,
+		number:   w.seq,
+		file:     w.disk.create(name),
+		path:     filepath.Join(w.dir, name),
+	}
 	if c < ClassMemory {
-		options := append(writerOptions(), parquet.PageBufferSize(smallPageBytes)) // a buffer for each of 61 columns
+		options := append(writerOptions(), parquet.PageBufferSize(smallPageBytes)) // one buffer for each of 61 columns
 		s.rows = parquet.NewGenericWriter[Row](s.file, options...)
 		return s, nil
 	}
@@ -197,46 +203,46 @@ func (w *Writer) openSegment(c Class) (*segment, error) {
 	return s, nil
 }
 
-// rowWriter writes a Parquet file of rows: a parquet.GenericWriter or, for rows without frames, a
-// columnwriter.Writer.
+// rowWriter writes a Parquet file of rows. It is a parquet.GenericWriter, or a columnwriter.Writer
+// for rows without frames.
 type rowWriter interface {
 	Write(rows []Row) (int, error)
 	SetKeyValueMetadata(key, value string)
 	Close() error
 }
 
-// Rotate finishes the open segments: their rows survive a crash once they are on disk, for
-// which it does not wait (Flush does). meta is stored in each of them. What Drop took out is
-// deleted. An error is a *SegmentError: the segments it names are dropped, all others stay as
-// they are.
+// Rotate finishes the open segments and stores meta in each of them. Their rows survive a crash as
+// soon as they are on disk. Rotate does not wait for the disk; Flush does. Rotate deletes the files
+// of rotations that Drop returned. An error is a *SegmentError: the segments in it are lost, all
+// others are unaffected.
 func (w *Writer) Rotate(meta Meta) error {
 	var failed SegmentError
 	meta.Complete = CompleteNo
-	t := turn{number: w.turn}
-	w.turn++
-	var finished []*laterFile
+	r := rotation{number: w.rotation}
+	w.rotation++
+	var finished []*asyncFile
 	for c := range numClasses {
 		s := w.open[c]
 		if s == nil {
 			continue
 		}
 		if err := closeParquet(s.rows, &meta); err != nil {
-			failed.Segments = append(failed.Segments, LostSegment{t.number, c})
+			failed.Segments = append(failed.Segments, LostSegment{r.number, c})
 			failed.Err = errors.Join(failed.Err, err)
 			w.drop(c)
 			continue
 		}
 		s.file.finish()
-		w.account(s, &t)
+		w.count(s, &r)
 		w.waiting = append(w.waiting, s)
 		w.open[c] = nil
 		finished = append(finished, s.file)
 	}
-	if w.opt.Limits.Ring && len(t.events) > 0 {
-		w.turns = append(w.turns, t)
+	if w.opt.Limits.Ring && len(r.events) > 0 {
+		w.rotations = append(w.rotations, r)
 	}
-	if len(finished) > 0 { // else what is on disk does not say yet that they go
-		w.removeDoomed(finished)
+	if len(finished) > 0 { // without a new segment, metadata on disk still counts the dropped rows
+		w.deletePending(finished)
 	}
 	if failed.Err != nil {
 		return &failed
@@ -244,7 +250,7 @@ func (w *Writer) Rotate(meta Meta) error {
 	return w.failure()
 }
 
-// closeParquet writes metadata and footer.
+// closeParquet stores the metadata and writes the footer.
 func closeParquet(rows rowWriter, meta *Meta) error {
 	pairs, err := meta.pairs()
 	if err != nil {
@@ -256,8 +262,8 @@ func closeParquet(rows rowWriter, meta *Meta) error {
 	return rows.Close()
 }
 
-// failure returns a *SegmentError if the disk refused something, and takes the rows out of
-// the books that are lost by it.
+// failure returns a *SegmentError if the disk reported errors, and subtracts the lost segments from
+// the sizes and row counts.
 func (w *Writer) failure() error {
 	failures := w.disk.failures()
 	if len(failures) == 0 {
@@ -268,7 +274,7 @@ func (w *Writer) failure() error {
 		failed.Err = errors.Join(failed.Err, f.err)
 		for c, s := range w.open {
 			if s != nil && s.file == f.file {
-				failed.Segments = append(failed.Segments, LostSegment{s.turn, Class(c)})
+				failed.Segments = append(failed.Segments, LostSegment{s.rotation, Class(c)})
 				w.open[c] = nil
 			}
 		}
@@ -276,34 +282,34 @@ func (w *Writer) failure() error {
 			if s.file != f.file {
 				return false
 			}
-			failed.Segments = append(failed.Segments, LostSegment{s.turn, s.class})
-			w.unaccount(s)
+			failed.Segments = append(failed.Segments, LostSegment{s.rotation, s.class})
+			w.uncount(s)
 			return true
 		})
 	}
 	return &failed
 }
 
-// OnDisk returns the number of the first Rotate of which segments may not be on disk yet;
-// those of all before are, if no error was returned.
-func (w *Writer) OnDisk() int {
-	w.waiting = slices.DeleteFunc(w.waiting, func(s *segment) bool { return s.file.isDone() })
+// FirstPendingRotation returns the number of the first rotation whose segments may not be on disk
+// yet. All earlier rotations are on disk, except for segments in a returned *SegmentError.
+func (w *Writer) FirstPendingRotation() int {
+	w.waiting = slices.DeleteFunc(w.waiting, func(s *segment) bool { return s.file.isOnDisk() })
 	if len(w.waiting) > 0 {
-		return w.waiting[0].turn
+		return w.waiting[0].rotation
 	}
-	return w.turn
+	return w.rotation
 }
 
-// Flush waits until everything that was rotated is on disk. An error is a *SegmentError.
+// Flush waits until all finished segments are on disk. An error is a *SegmentError.
 func (w *Writer) Flush() error {
 	w.disk.wait()
 	return w.failure()
 }
 
-// Finish ends the recording: it rotates, merges the segments into the file and
-// removes the folder. If it fails, the folder stays and Recover can try again.
+// Finish ends the recording: it rotates, merges the segments into the file and removes the folder.
+// On error, the folder remains and Recover can try again.
 func (w *Writer) Finish(meta Meta) error {
-	if w.seq == 0 { // a recording of nothing is a recording
+	if w.seq == 0 { // a recording without events is still a valid file
 		if err := w.Write(
 			ClassFact,
 			[]Row{{Kind: KindNote, StartNs: meta.EndNs, Device: -1, Name: "empty", Message: "nothing happened"}},
@@ -314,7 +320,7 @@ func (w *Writer) Finish(meta Meta) error {
 	if err := w.Rotate(meta); err != nil {
 		return err
 	}
-	w.removeDoomed(nil)
+	w.deletePending(nil)
 	if err := w.Flush(); err != nil {
 		return err
 	}
@@ -334,21 +340,21 @@ func (w *Writer) Finish(meta Meta) error {
 	return w.removeFolder()
 }
 
-// Close lets go of the folder of segments, which stays if neither Finish nor Abort has deleted
-// it, with everything that was rotated.
+// Close waits for the disk and closes the segment folder. If neither Finish nor Abort was called,
+// the folder remains with all finished segments.
 func (w *Writer) Close() error {
 	w.disk.wait()
 	return errors.Join(w.root.Close(), w.out.Close())
 }
 
-// removeFolder deletes the folder if it is still there under its name.
+// removeFolder deletes the segment folder, unless it was renamed.
 func (w *Writer) removeFolder() error {
 	w.disk.wait()
 	_ = w.root.Close() // removeSegments opens it again
 	return errors.Join(removeSegments(w.out.Folder(), w.out.Name()+SegmentSuffix), w.out.Close())
 }
 
-// Abort drops the recording: the folder and all that is in it.
+// Abort deletes the segment folder and everything in it. No file remains.
 func (w *Writer) Abort() error {
 	for c := range numClasses {
 		w.drop(c)

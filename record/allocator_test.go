@@ -18,10 +18,10 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 )
 
-// simtorchDir holds what `make simtorch` builds: PyTorch's allocator without PyTorch.
+// simtorchDir is the output folder of `make simtorch`: PyTorch's allocator code without PyTorch.
 const simtorchDir = "../build/simtorch"
 
-// simtorch returns the absolute path of a program that runs on simtorch.
+// simtorch returns the absolute path of a test program that is linked with simtorch.
 func simtorch(t *testing.T, name string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(simtorchDir, name))
@@ -34,7 +34,7 @@ func simtorch(t *testing.T, name string) string {
 	return path
 }
 
-// allocatorEvent is one line of simtorch's ledger, as the row has it.
+// allocatorEvent is an allocator event in simtorch's ledger, in the units of a recording.
 type allocatorEvent struct {
 	startNs, endNs      int64
 	action              string
@@ -44,7 +44,8 @@ type allocatorEvent struct {
 	allocated, reserved int64
 }
 
-// readAllocatorLedger returns the events of a ledger by thread, in order.
+// readAllocatorLedger returns the allocator events of a ledger since a time, by thread and in
+// order.
 func readAllocatorLedger(t *testing.T, path string, since int64) map[int32][]allocatorEvent {
 	t.Helper()
 	file, err := os.Open(path)
@@ -61,7 +62,7 @@ func readAllocatorLedger(t *testing.T, path string, since int64) map[int32][]all
 		}
 		n := make([]int64, len(f))
 		for i := range f {
-			n[i], _ = strconv.ParseInt(f[i], 0, 64) // the one word among them is told apart below
+			n[i], _ = strconv.ParseInt(f[i], 0, 64) // the action is a word, not a number
 		}
 		e := allocatorEvent{
 			startNs:   n[1],
@@ -87,7 +88,7 @@ func readAllocatorLedger(t *testing.T, path string, since int64) map[int32][]all
 	return events
 }
 
-// allocatorRows returns the recorded events by thread, in order.
+// allocatorRows returns the recorded allocator events, by thread and in order.
 func allocatorRows(t *testing.T, path string) map[int32][]format.Row {
 	t.Helper()
 	rec, err := format.Open(path)
@@ -108,10 +109,10 @@ func allocatorRows(t *testing.T, path string) map[int32][]format.Row {
 	return rows
 }
 
-// allocatorCount is what a comparison came to.
+// allocatorCount counts the results of compareAllocator.
 type allocatorCount struct{ events, totals int }
 
-// compareAllocator checks that a recording has exactly the events of the ledger.
+// compareAllocator checks that a recording has exactly the allocator events of the ledger.
 func compareAllocator(t *testing.T, path string, ledger map[int32][]allocatorEvent, hasPool bool) (n allocatorCount) {
 	t.Helper()
 	offset, wrong := metaOf(t, path).ClockOffsetNs, 0
@@ -119,7 +120,7 @@ func compareAllocator(t *testing.T, path string, ledger map[int32][]allocatorEve
 	for tid, events := range ledger {
 		rows := recorded[tid]
 		if len(rows) != len(events) {
-			t.Errorf("thread %d: %d events recorded, %d happened", tid, len(rows), len(events))
+			t.Errorf("thread %d: %d events recorded, %d in the ledger", tid, len(rows), len(events))
 			continue
 		}
 		for i, e := range events {
@@ -139,7 +140,7 @@ func compareAllocator(t *testing.T, path string, ledger map[int32][]allocatorEve
 			if r.Name == format.AllocatorOOM {
 				got.ptr = int64(r.Value)
 			}
-			if r.AllocatedBytes == -1 && r.ReservedBytes == -1 { // not found yet
+			if r.AllocatedBytes == -1 && r.ReservedBytes == -1 { // before the offset of the statistics was found
 				got.allocated, got.reserved = e.allocated, e.reserved
 			} else {
 				n.totals++
@@ -178,7 +179,7 @@ func compareAllocator(t *testing.T, path string, ledger map[int32][]allocatorEve
 	return n
 }
 
-// recordTensors records a program on simtorch from before its first event.
+// recordTensors records a simtorch program from before its first allocator event.
 func recordTensors(
 	t *testing.T,
 	opt Options,
@@ -204,7 +205,7 @@ func recordTensors(
 
 func TestAllocatorEventsEqualTheLedger(t *testing.T) {
 	needKernel(t)
-	events := atLength(75_000, 150_000)
+	events := faultScale(75_000, 150_000)
 	for _, test := range []struct{ name, conf, stacks string }{
 		{"default", "", probe.StacksFP}, {"default/auto", "", probe.StacksAuto}, {"expandable", "expandable_segments:True", probe.StacksFP},
 	} {
@@ -230,10 +231,10 @@ func TestAllocatorEventsEqualTheLedger(t *testing.T) {
 				fmt.Sprint(events*2/5),
 			)
 			n := compareAllocator(t, result.Output, ledger, true)
-			if books := result.Meta.Calls["allocator"]; books.Lost != 0 || books.Seen != books.Recorded ||
-				int64(n.events) != books.Recorded ||
+			if counts := result.Meta.Calls["allocator"]; counts.Lost != 0 || counts.Seen != counts.Recorded ||
+				int64(n.events) != counts.Recorded ||
 				n.events < events {
-				t.Errorf("%d events compared, books %+v", n.events, books)
+				t.Errorf("%d events compared, counts %+v", n.events, counts)
 			}
 			if n.totals < n.events/2 {
 				t.Errorf("the allocator's totals are known in %d of %d events", n.totals, n.events)
@@ -248,8 +249,8 @@ func TestAllocatorEventsEqualTheLedger(t *testing.T) {
 	}
 }
 
-// PyTorch 2.3 names no pool.
-func TestOlderAllocatorIsUnderstood(t *testing.T) {
+// TestRecordTraceOfPyTorch23 records a record_trace without a pool argument, as in PyTorch 2.3.
+func TestRecordTraceOfPyTorch23(t *testing.T) {
 	needKernel(t)
 	result, ledger := recordTensors(
 		t,
@@ -270,7 +271,7 @@ func TestOlderAllocatorIsUnderstood(t *testing.T) {
 	}
 }
 
-func TestAllocatorIsLeftOutIfAsked(t *testing.T) {
+func TestAllocatorOffRecordsNoEvents(t *testing.T) {
 	needKernel(t)
 	opt := testOptions(t)
 	opt.Allocator = library.AllocatorOff
@@ -280,17 +281,17 @@ func TestAllocatorIsLeftOutIfAsked(t *testing.T) {
 	}
 }
 
-// allocatorFact returns the one note of what allocator the process has.
+// allocatorFact returns the allocator note of a recording with one such note.
 func allocatorFact(t *testing.T, path string) (fact format.AllocatorFact) {
 	t.Helper()
 	facts := allocatorFacts(t, path)
 	if len(facts) != 1 {
-		t.Fatalf("%d notes of allocators", len(facts))
+		t.Fatalf("%d allocator notes", len(facts))
 	}
 	return facts[0]
 }
 
-// allocatorFacts returns the notes of what allocators there are.
+// allocatorFacts returns the allocator notes of a recording.
 func allocatorFacts(t *testing.T, path string) (facts []format.AllocatorFact) {
 	t.Helper()
 	for _, note := range factRows(t, path, format.KindNote) {

@@ -17,7 +17,8 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 )
 
-// report is one line of simtorch's ledger about reportMemoryUsageToProfiler, as the row has it.
+// report is a call of reportMemoryUsageToProfiler in simtorch's ledger, in the units of a
+// recording.
 type report struct {
 	startNs, endNs                int64
 	name                          string
@@ -26,8 +27,8 @@ type report struct {
 	allocatedTotal, reservedTotal int64
 }
 
-// readReports returns the reports of a ledger by thread, in order, and how many there are of
-// memory of the CPU.
+// readReports returns the reports about CUDA memory in a ledger, by thread and in order, and the
+// number of reports about CPU memory.
 func readReports(t *testing.T, path string, since int64) (reports map[int32][]report, ofCPU int) {
 	t.Helper()
 	file, err := os.Open(path)
@@ -75,8 +76,8 @@ func readReports(t *testing.T, path string, since int64) (reports map[int32][]re
 	return reports, ofCPU
 }
 
-// compareReports checks that a recording has exactly these reports of these threads, and,
-// from before since, what it likes. It returns how many they are, and how many are older.
+// compareReports checks that a recording has exactly these reports of these threads since a time.
+// Older reports may be missing. It returns the number of compared reports, and of older ones.
 func compareReports(t *testing.T, path string, reports map[int32][]report, since int64) (n, older int) {
 	t.Helper()
 	offset, wrong := metaOf(t, path).ClockOffsetNs, 0
@@ -87,7 +88,7 @@ func compareReports(t *testing.T, path string, reports map[int32][]report, since
 			rows, older = rows[1:], older+1
 		}
 		if len(rows) != len(list) {
-			t.Errorf("thread %d: %d reports recorded, %d happened", tid, len(rows), len(list))
+			t.Errorf("thread %d: %d reports recorded, %d in the ledger", tid, len(rows), len(list))
 			continue
 		}
 		for i, e := range list {
@@ -121,7 +122,7 @@ func compareReports(t *testing.T, path string, reports map[int32][]report, since
 	return n, older
 }
 
-// tensorsRun is a program on simtorch with its ledger.
+// tensorsRun is a running simtorch program with its ledger.
 type tensorsRun struct {
 	*simProgram
 	ledger string
@@ -137,7 +138,7 @@ func startTensors(t *testing.T, name string, args ...string) tensorsRun {
 
 func TestReportsEqualTheLedger(t *testing.T) {
 	needKernel(t)
-	events := atLength(20_000, 100_000)
+	events := faultScale(20_000, 100_000)
 	for _, test := range []struct {
 		name, variant string
 		mode          library.AllocatorMode
@@ -184,15 +185,15 @@ func TestReportsEqualTheLedger(t *testing.T) {
 			p.finish()
 			reports, ofCPU := readReports(t, p.ledger, since)
 			n, _ := compareReports(t, result.Output, reports, 0)
-			if books := result.Meta.Calls["allocator"]; books.Lost != 0 || books.Seen != books.Recorded ||
-				int64(n) != books.Recorded ||
+			if counts := result.Meta.Calls["allocator"]; counts.Lost != 0 || counts.Seen != counts.Recorded ||
+				int64(n) != counts.Recorded ||
 				n < events/2 ||
 				ofCPU == 0 {
-				t.Errorf("%d reports compared, %d of the CPU, books %+v", n, ofCPU, books)
+				t.Errorf("%d reports compared, %d of the CPU, counts %+v", n, ofCPU, counts)
 			}
 			fact := allocatorFact(t, result.Output)
 			if fact.Missing != "" || fact.Source != format.SourceReports ||
-				!strings.Contains(fact.Limits, "bytes asked for") ||
+				!strings.Contains(fact.Limits, "requested sizes") ||
 				fact.BuildID == "" {
 				t.Errorf("fact %+v", fact)
 			}
@@ -205,7 +206,7 @@ func TestReportsEqualTheLedger(t *testing.T) {
 	}
 }
 
-// From the moment at which it is attached every report is recorded, until it is detached.
+// TestReportsOfARunningProgram checks that every report between attach and detach is recorded.
 func TestReportsOfARunningProgram(t *testing.T) {
 	needKernel(t)
 	p := startTensors(
@@ -240,7 +241,7 @@ func TestReportsOfARunningProgram(t *testing.T) {
 			i = len(list)
 		}
 		after, rest = after+i, rest+len(list)-i
-		// What happened while it was detached may or may not be there.
+		// Reports during the detach may or may not be recorded.
 		for _, r := range allocatorRows(t, result.Output)[tid] {
 			if at := r.StartNs - result.Meta.ClockOffsetNs; at > until && i < len(list) && at >= list[i].startNs {
 				i++
@@ -250,13 +251,14 @@ func TestReportsOfARunningProgram(t *testing.T) {
 	}
 	n, older := compareReports(t, result.Output, reports, since)
 	if n < 1000 || n < after || rest == 0 {
-		t.Errorf("%d reports compared, %d happened while it was recorded, %d later", n, after, rest)
+		t.Errorf("%d reports compared; the ledger has %d during the recording, %d later", n, after, rest)
 	}
 	t.Logf("%d reports equal, %d of before attaching was over, %d after", n, older, rest)
 }
 
-// An allocator that nothing tells of is said to be missing, and CUDA's calls are recorded.
-func TestSilentAllocatorIsMissing(t *testing.T) {
+// TestAllocatorWithoutSourceIsReported records a program whose allocator functions cannot be
+// probed: a warning reports the missing allocator, and CUDA calls are recorded.
+func TestAllocatorWithoutSourceIsReported(t *testing.T) {
 	needKernel(t)
 	for mode, why := range map[library.AllocatorMode]string{
 		library.AllocatorAuto: "it has no function record_trace that could be probed: its symbols are stripped, or " +
@@ -282,8 +284,8 @@ func TestSilentAllocatorIsMissing(t *testing.T) {
 	}
 }
 
-// Two processes with one file of libc10.so, of which one has record_trace: it is not recorded
-// by its reports as well, although these are probed for the other.
+// TestNoAllocatorIsRecordedTwice records two processes with the same libc10.so. One of them has
+// record_trace. Its reports must not be recorded, although they are probed for the other process.
 func TestNoAllocatorIsRecordedTwice(t *testing.T) {
 	needKernel(t)
 	plain, renamed := t.TempDir(), t.TempDir()
@@ -330,14 +332,14 @@ func TestNoAllocatorIsRecordedTwice(t *testing.T) {
 			)
 		}
 	}
-	if books := result.Meta.Calls["allocator"]; books.Lost != 0 || books.Seen != int64(rows) || rows < 15_000 ||
+	if counts := result.Meta.Calls["allocator"]; counts.Lost != 0 || counts.Seen != int64(rows) || rows < 15_000 ||
 		rows != happened {
-		t.Errorf("%d rows, %d happened, books %+v", rows, happened, books)
+		t.Errorf("%d rows, %d events in the ledger, counts %+v", rows, happened, counts)
 	}
 }
 
-// Children that load the libraries themselves, and one that becomes a program with others: of
-// what they load second, everything is there.
+// TestReportsOfChildren records children that load the libraries themselves, and a child that calls
+// exec. All events of the libraries that they load later must be recorded.
 func TestReportsOfChildren(t *testing.T) {
 	needKernel(t)
 	dir := t.TempDir()
@@ -376,7 +378,7 @@ func TestReportsOfChildren(t *testing.T) {
 		rows := recorded[tid]
 		list = slices.DeleteFunc(list, func(r report) bool { return isBeforeProbes(rows, offset, r.endNs) })
 		if n := len(rows); n != len(list) || n < 1000 || rows[0].Name != format.AllocatorReportedAlloc {
-			t.Errorf("%d reports recorded, %d happened since the first of them", n, len(list))
+			t.Errorf("%d reports recorded, %d in the ledger since the first of them", n, len(list))
 		}
 	}
 	for tid, list := range events {
@@ -384,22 +386,22 @@ func TestReportsOfChildren(t *testing.T) {
 		rows := recorded[tid]
 		list = slices.DeleteFunc(list, func(e allocatorEvent) bool { return isBeforeProbes(rows, offset, e.endNs) })
 		if n := len(rows); n != len(list) || n < 2000 || strings.HasPrefix(rows[0].Name, "reported_") {
-			t.Errorf("%d events recorded, %d happened since the first of them", n, len(list))
+			t.Errorf("%d events recorded, %d in the ledger since the first of them", n, len(list))
 		}
 	}
 	sources := make(map[string]int)
 	for _, fact := range allocatorFacts(t, result.Output) {
 		sources[fact.Source]++
 	}
-	// it may be noted before the exec is, and after it
+	// the note may come before or after the exec
 	if found != 2 || sources[format.SourceReports] < 2 || sources[format.SourceTrace] < 2 {
 		t.Errorf("%d threads compared, facts %v", found, sources)
 	}
 }
 
-// isBeforeProbes reports whether something that ended at endNs, on CLOCK_MONOTONIC, is older than
-// all rows. The probes of a child are placed while it runs, so on a busy machine its first events
-// are missing: 2,857 of 3,000 were recorded once. From the first row on, nothing may be missing.
+// isBeforeProbes reports whether an event that ended at endNs, on CLOCK_MONOTONIC, is older than
+// all rows. A child's probes are attached while the child runs, so its first events may be missing
+// on a busy machine. No event after the first row may be missing.
 func isBeforeProbes(rows []format.Row, offset, endNs int64) bool {
 	return len(rows) > 0 && endNs < rows[0].StartNs-offset
 }

@@ -16,20 +16,20 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// testBytes is half of what the command line takes: reached sooner, and harder to keep to.
+// testBytes is half of the smallest size limit of the command line: it is reached sooner.
 const testBytes = format.MinMaxBytes / 2
 
-// diskUse watches how much the files in a folder take together, until peak is called.
+// diskUse measures the maximum total size of the files in a folder, until peak is called.
 func diskUse(dir string) (peak func() int64) {
 	stop, done := make(chan struct{}), make(chan int64)
 	go func() {
 		var most int64
 		for !clock.Sleep(stop, 3*time.Millisecond) {
 			var sum int64
-			seen := make(map[uint64]bool) // a file has two names for a moment when it is finished
+			seen := make(map[uint64]bool) // a finished file has two names for a moment
 			_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 				if err != nil || d.IsDir() {
-					return nil // deleted meanwhile
+					return nil // the file has been deleted
 				}
 				if info, err := d.Info(); err == nil && !seen[info.Sys().(*syscall.Stat_t).Ino] {
 					seen[info.Sys().(*syscall.Stat_t).Ino] = true
@@ -44,8 +44,8 @@ func diskUse(dir string) (peak func() int64) {
 	return func() int64 { close(stop); return <-done }
 }
 
-// compareEnd checks that a recording has every call of the ledger that ended after the
-// recording's start, column by column, and before these at most a few that ended just then.
+// compareEnd checks that a recording has every call of the ledger that ended after the recording's
+// start, column by column. A few calls that ended just before the start are allowed.
 func compareEnd(t *testing.T, result Result, ledger map[int32][]ledgerCall) {
 	t.Helper()
 	counted, offset := countedCalls(), result.Meta.ClockOffsetNs
@@ -59,7 +59,7 @@ func compareEnd(t *testing.T, result Result, ledger map[int32][]ledgerCall) {
 		have := recorded[tid]
 		rows += len(have)
 		if len(have) > len(calls) {
-			t.Fatalf("thread %d: %d calls recorded, %d happened", tid, len(have), len(calls))
+			t.Fatalf("thread %d: %d calls recorded, %d in the ledger", tid, len(have), len(calls))
 		}
 		cut := len(calls) - len(have)
 		for _, c := range calls[:cut] {
@@ -69,7 +69,7 @@ func compareEnd(t *testing.T, result Result, ledger map[int32][]ledgerCall) {
 			}
 		}
 		for i, c := range calls[cut:] {
-			have[i].Context = 0 // of a thread that made its context current before
+			have[i].Context = 0 // the thread made its context current before the start
 			if diff := difference(&have[i], &c, offset); diff != "" && !strings.HasPrefix(diff, "kernel ") {
 				t.Fatalf("thread %d call %d %s: %s", tid, i, c.name, diff)
 			}
@@ -81,7 +81,7 @@ func compareEnd(t *testing.T, result Result, ledger map[int32][]ledgerCall) {
 	total := result.Meta.Totals()
 	if total.Seen != total.Recorded+total.Lost+total.Dropped || total.Lost != 0 || int64(rows) != total.Recorded ||
 		total.Dropped == 0 {
-		t.Errorf("books: %+v, %d rows", total, rows)
+		t.Errorf("counts %+v, %d rows", total, rows)
 	}
 	if early > rows/20 {
 		t.Errorf("%d of %d calls ended before the recording's start", early, rows)
@@ -108,7 +108,7 @@ func TestRingOfASizeKeepsTheLastCalls(t *testing.T) {
 	p.finish()
 	compareEnd(t, result, readLedger(t, p.ledger, since))
 	if used > opt.MaxBytes || used < opt.MaxBytes/3 {
-		t.Errorf("%d bytes were on disk at most, the bound is %d", used, opt.MaxBytes)
+		t.Errorf("the recording took up to %d bytes on disk, the limit is %d", used, opt.MaxBytes)
 	}
 	if ring := result.Meta.Ring; ring == nil || ring.MaxBytes != opt.MaxBytes ||
 		ring.AttachedNs >= result.Meta.StartNs ||
@@ -116,7 +116,7 @@ func TestRingOfASizeKeepsTheLastCalls(t *testing.T) {
 		ring.DroppedRows["call"] == 0 {
 		t.Errorf("metadata: %+v", ring)
 	}
-	t.Logf("%d bytes on disk at most, file of %d", used, result.Meta.Cost.FileBytes)
+	t.Logf("up to %d bytes on disk, final file %d bytes", used, result.Meta.Cost.FileBytes)
 }
 
 func TestRingOfATimeKeepsTheLastCalls(t *testing.T) {
@@ -138,7 +138,7 @@ func TestRingOfATimeKeepsTheLastCalls(t *testing.T) {
 		result.Meta.EndNs - result.Meta.StartNs,
 	); kept < time.Second ||
 		kept > 1600*time.Millisecond {
-		t.Errorf("%v were kept", kept)
+		t.Errorf("the ring has events of %v", kept)
 	}
 }
 
@@ -161,14 +161,14 @@ func TestRecordingEndsAtItsSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	if used := peak(); used > opt.MaxBytes || used < opt.MaxBytes/2 {
-		t.Errorf("%d bytes were on disk at most, the bound is %d", used, opt.MaxBytes)
+		t.Errorf("the recording took up to %d bytes on disk, the limit is %d", used, opt.MaxBytes)
 	}
 	p.expect("done")
 	p.finish()
 	total := result.Meta.Totals()
 	if total.Seen != total.Recorded || total.Lost != 0 || total.Recorded < 80_000 ||
 		result.Meta.MaxBytes != opt.MaxBytes {
-		t.Errorf("books: %+v", total)
+		t.Errorf("counts %+v", total)
 	}
 	counted, offset := countedCalls(), result.Meta.ClockOffsetNs
 	recorded := recordedCalls(t, result.Output)
@@ -200,7 +200,7 @@ func TestRecordingEndsAtItsSize(t *testing.T) {
 		}
 	}
 	if int64(rows) != total.Recorded || int64(open) != total.Open {
-		t.Errorf("%d rows, %d open, books %+v", rows, open, total)
+		t.Errorf("%d rows, %d open, counts %+v", rows, open, total)
 	}
 	notes := factRows(t, result.Output, format.KindNote)
 	if !slices.ContainsFunc(notes, func(r format.Row) bool { return r.Name == "max_size" }) {

@@ -18,47 +18,47 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// The programs of testdata/chains write down from where they call the driver; here a
-// recording is compared with that, frame by frame.
+// The programs of testdata/chains write the stacks from which they call the driver. The tests
+// compare the stacks of a recording with these expected stacks, frame by frame.
 
-// frameWant is one frame that a stack must have: of Python if it has a file, else a
-// native function of the program.
+// frameWant is an expected frame: a Python frame if it has a file, otherwise a native function of
+// the program.
 type frameWant struct {
 	Func string
 	File string
 	Line int32
-	// NativeLine is compared where the recording knows lines of native code.
+	// NativeLine is compared if the recording has lines of native code.
 	NativeLine int32 `json:"native_line"`
 }
 
-// chainWant is a place of a program that calls the driver.
+// chainWant is the expected stack of a call site that calls the driver.
 type chainWant struct {
 	Name string
-	// Bytes or GridX is what only calls from this place have.
+	// Bytes or GridX identifies the calls of this call site.
 	Bytes int64
 	GridX int32 `json:"grid_x"`
-	// Times is how often the place allocates, 0 if that is not known.
+	// Times is the number of allocations of the call site; 0: unknown.
 	Times int
-	// Python is true if Python has the thread's outermost known frames.
+	// Python is true if the outermost expected frames are Python frames.
 	Python bool
-	// Truncated chains are deeper than the unwinder goes.
+	// Truncated is true if the stack is deeper than the unwinder's limit.
 	Truncated bool
-	// New code was mapped just before, ShortLived code is gone soon after. Their stacks may
-	// lack something but must not be wrong.
+	// New is true for code that was mapped just before the call, ShortLived for code that is
+	// unmapped soon after. Such stacks may be incomplete but must not be wrong.
 	New        bool
 	ShortLived bool `json:"short_lived"`
-	// Direct places free on another line.
+	// Direct is true if the call site frees on another line than it allocates.
 	Direct bool
-	Frames []frameWant // innermost first, without the driver's own
+	Frames []frameWant // innermost first, without frames of the driver
 }
 
-// leastTruncated is how many frames of the program a truncated stack has at least.
+// leastTruncated is the minimum number of program frames in a truncated stack.
 const leastTruncated = 100
 
-// quiet is added to the bytes by chain.py when it does not look at its own stack.
+// quiet is added to the size of allocations for which chain.py does not check its own stack.
 const quiet = 1 << 20
 
-// readChains reads what a program has written down.
+// readChains reads the expected stacks that a program has written.
 func readChains(t *testing.T, path string) []chainWant {
 	t.Helper()
 	file, err := os.Open(path)
@@ -82,8 +82,8 @@ func readChains(t *testing.T, path string) []chainWant {
 	return chains
 }
 
-// ownCode names the functions of the programs' own modules from symbol tables, those
-// of stripped ones from NAME.debug. So addresses are checked too, not only names.
+// ownCode resolves addresses of the test programs with their symbol tables; stripped programs have
+// theirs in NAME.debug. So the tests check addresses and not only names.
 type ownCode map[string][]elf.Symbol
 
 func readOwnCode(t *testing.T, dir string) ownCode {
@@ -108,8 +108,8 @@ func readOwnCode(t *testing.T, dir string) ownCode {
 	return own
 }
 
-// function is the name of the function at an address of one of the programs' modules,
-// "?" where there is none; ok is false for all other modules.
+// function returns the function name at an address of a test program's module, "?" if no symbol
+// contains the address. ok is false for other modules.
 func (own ownCode) function(f *format.Frame) (name string, ok bool) {
 	symbols, ok := own[filepath.Base(f.Module)]
 	for _, s := range symbols {
@@ -120,13 +120,13 @@ func (own ownCode) function(f *format.Frame) (name string, ok bool) {
 	return "?", ok
 }
 
-// plain is a function's name without what a compiler appends to parts of it: ".cold".
+// plain removes compiler suffixes such as ".cold" from a function name.
 func plain(name string) string {
 	name, _, _ = strings.Cut(name, ".")
 	return name
 }
 
-// sourceFile is a file's last name. The unwinder names those of frozen modules after the
+// sourceFile returns the base name of a file. The unwinder names files of frozen modules after the
 // module: _bootstrap.py for <frozen importlib._bootstrap>.
 func sourceFile(path string) string {
 	if frozen, ok := strings.CutPrefix(path, "<frozen "); ok {
@@ -135,22 +135,22 @@ func sourceFile(path string) string {
 	return filepath.Base(path)
 }
 
-// beside are functions in the programs that nobody wrote down: of the C++ library, or
-// the start of a process.
-func beside(name string) bool {
+// isUnlisted reports whether a function of a test program is not in the expected stacks: functions
+// of the C++ library and of the process's start.
+func isUnlisted(name string) bool {
 	return name == "_start" || name == "execute_native_thread_routine" ||
 		strings.Contains(name, "std::") || strings.Contains(name, "{lambda")
 }
 
-// pythonShim is code of CPython 3.12 and newer between a native and a Python frame. It
-// is in no source file.
+// pythonShim is a code object of CPython 3.12 and newer between a native and a Python frame. It has
+// no source file.
 const pythonShim = "<interpreter trampoline>"
 
-// difference says in what a stack differs from a chain, "" if in nothing. The chain's
-// frames must be there in order, and no others of Python or of the program's own
-// modules; those of the interpreter, of libffi and of libc may be in between.
+// difference describes the difference between a stack and its expected frames, "" if there is none.
+// The expected frames must be there in order, without other Python frames or frames of the test
+// program's modules. Frames of the interpreter, libffi and libc may be in between.
 func (own ownCode) difference(frames []format.Frame, status string, want *chainWant) string {
-	got, first := own.known(frames)
+	got, first := own.comparable(frames)
 	if first != "" {
 		return first
 	}
@@ -184,9 +184,9 @@ func (own ownCode) difference(frames []format.Frame, status string, want *chainW
 	return atStart(frames[len(frames)-1])
 }
 
-// known are the frames of a stack that a chain can have: Python's, and those of the
-// program's own modules.
-func (own ownCode) known(frames []format.Frame) (known []frameWant, wrong string) {
+// comparable returns the frames of a stack that are compared: Python frames, and frames of the test
+// program's modules.
+func (own ownCode) comparable(frames []format.Frame) (known []frameWant, wrong string) {
 	if len(frames) == 0 {
 		return nil, "no frames"
 	}
@@ -202,7 +202,7 @@ func (own ownCode) known(frames []format.Frame) (known []frameWant, wrong string
 		}
 		name, ok := own.function(&f)
 		switch {
-		case !ok || beside(name):
+		case !ok || isUnlisted(name):
 		case f.Func != "" && plain(f.Func) != name:
 			return nil, fmt.Sprintf("%s at %#x was named %s", name, f.Addr, f.Func)
 		default:
@@ -216,11 +216,12 @@ func (own ownCode) known(frames []format.Frame) (known []frameWant, wrong string
 	return known, ""
 }
 
+// frameDifference describes the difference between two frames, "" if there is none.
 func frameDifference(got, want *frameWant, shortLived bool) string {
-	python := got.File != "" || got.Line != 0 // native frames have neither
+	python := got.File != "" || got.Line != 0 // native frames have neither file nor line
 	switch {
 	case shortLived && want.File != "" && (got.Func == want.Func || got.Func == ""):
-		return "" // the table of lines, or even the name, was gone when it was asked for
+		return "" // the code was unmapped before its name or lines were read
 	case got.Func != want.Func || python != (want.File != "") || sourceFile(got.File) != sourceFile(want.File) || got.Line != want.Line,
 		got.NativeLine != 0 && want.NativeLine != 0 && got.NativeLine != want.NativeLine:
 		return fmt.Sprintf("%+v, should be %+v", *got, *want)
@@ -228,7 +229,7 @@ func frameDifference(got, want *frameWant, shortLived bool) string {
 	return ""
 }
 
-// atStart says that a frame is not where a thread starts: _start, or clone in libc.
+// atStart describes an outermost frame that is not _start, or clone in libc; "" if it is.
 func atStart(last format.Frame) string {
 	base := filepath.Base(last.Module)
 	starts := []string{"", "_start", "clone", "__clone", "clone3", "__clone3", "start_thread"}
@@ -239,7 +240,7 @@ func atStart(last format.Frame) string {
 	return ""
 }
 
-// expectChain fails the test where a stack, called complete, is not the chain.
+// expectChain checks that a complete stack has the expected frames and fails the test if not.
 func (own ownCode) expectChain(t *testing.T, frames []format.Frame, want []frameWant) {
 	t.Helper()
 	if diff := own.difference(frames, format.StackComplete, &chainWant{Frames: want}); diff != "" {
@@ -247,12 +248,12 @@ func (own ownCode) expectChain(t *testing.T, frames []format.Frame, want []frame
 	}
 }
 
-// chainCount is what became of the stacks of a recording.
+// chainCount counts the results of stack comparisons.
 type chainCount struct {
 	calls, wrong int
 	status       map[string]int
 	wrongStatus  map[string]int
-	places       map[string]string // that are wrong, and in what
+	places       map[string]string // call sites with a wrong stack -> the difference
 }
 
 func (c *chainCount) add(status, place, diff string) {
@@ -274,8 +275,8 @@ func (c *chainCount) String() string {
 	return fmt.Sprintf("%d calls, stacks %v; %d wrong %v", c.calls, c.status, c.wrong, c.wrongStatus)
 }
 
-// report says what was compared and fails the test for the places that are wrong, or if there
-// were none.
+// report logs the counts. It fails the test if a call site has wrong stacks, or if no stack was
+// compared.
 func (c *chainCount) report(t *testing.T) {
 	t.Helper()
 	t.Log(c)
@@ -289,11 +290,11 @@ func (c *chainCount) report(t *testing.T) {
 		}
 	}
 	if n > 10 {
-		t.Errorf("and %d more places", n-10)
+		t.Errorf("and %d more call sites", n-10)
 	}
 }
 
-// recordedStacks are the stacks of a recording by their numbers.
+// recordedStacks returns the stacks of a recording, by stack id.
 func recordedStacks(t *testing.T, path string) map[int32][]format.Frame {
 	t.Helper()
 	stacks := make(map[int32][]format.Frame)
@@ -303,7 +304,7 @@ func recordedStacks(t *testing.T, path string) map[int32][]format.Frame {
 	return stacks
 }
 
-// callsOf are the recorded calls of a process by thread, in order.
+// callsOf returns the recorded calls of a process, by thread and in order.
 func callsOf(t *testing.T, path string, pid int32) map[int32][]format.Row {
 	t.Helper()
 	calls := recordedCalls(t, path)
@@ -311,8 +312,8 @@ func callsOf(t *testing.T, path string, pid int32) map[int32][]format.Row {
 	return calls
 }
 
-// compareChains compares the stack of every allocation and free of a recorded program with
-// the chain of its place, and every place's number of allocations.
+// compareChains compares the stack of every allocation and free of a test program with the expected
+// stack of its call site, and each call site's number of allocations.
 func (own ownCode) compareChains(t *testing.T, path string, program *chainProgram) *chainCount {
 	t.Helper()
 	chains := program.chains
@@ -322,13 +323,13 @@ func (own ownCode) compareChains(t *testing.T, path string, program *chainProgra
 	}
 	count := new(chainCount)
 	for _, rows := range callsOf(t, path, program.pid) {
-		places := make(map[int64]*chainWant) // by the pointer that is to be freed
+		places := make(map[int64]*chainWant) // by the allocated pointer
 		for _, r := range rows {
 			switch r.Name {
 			case "cuMemAlloc_v2":
 				want := byBytes[r.Bytes&(quiet-1)]
 				if want == nil {
-					t.Fatalf("an allocation of %d bytes, which no place makes", r.Bytes)
+					t.Fatalf("an allocation of %d bytes, which no call site makes", r.Bytes)
 				}
 				times[want.Bytes]++
 				places[r.Ptr] = want
@@ -352,7 +353,7 @@ func (own ownCode) compareChains(t *testing.T, path string, program *chainProgra
 	return count
 }
 
-// compareLaunches compares the stack of every launch of a program with what its grid says.
+// compareLaunches compares the stack of every launch with the expected stack of its grid size.
 func (own ownCode) compareLaunches(t *testing.T, path string, program *chainProgram) *chainCount {
 	t.Helper()
 	stacks, byGrid := recordedStacks(t, path), make(map[int32]*chainWant)
@@ -363,7 +364,7 @@ func (own ownCode) compareLaunches(t *testing.T, path string, program *chainProg
 		stack, grid int32
 		status      string
 	}
-	known := make(map[pair]string) // differences, for there are many launches
+	known := make(map[pair]string) // cache of differences: the same stack has many launches
 	count := new(chainCount)
 	for _, rows := range callsOf(t, path, program.pid) {
 		for _, r := range rows {
@@ -372,7 +373,7 @@ func (own ownCode) compareLaunches(t *testing.T, path string, program *chainProg
 			}
 			want := byGrid[r.GridX]
 			if want == nil {
-				t.Fatalf("a launch with grid %d, which no place makes", r.GridX)
+				t.Fatalf("a launch with grid %d, which no call site makes", r.GridX)
 			}
 			key := pair{r.StackID, r.GridX, r.StackStatus}
 			diff, ok := known[key]

@@ -17,11 +17,11 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 )
 
-// pythonsDir holds what scripts/pythons.sh gathers.
+// pythonsDir is the output folder of scripts/pythons.sh: Python interpreters of several versions.
 const pythonsDir = "../build/python"
 
-// chainPrograms compiles testdata/chains: programs that know from where they call. Compiling
-// takes seconds, so all tests have the same ones, which TestMain removes.
+// chainPrograms compiles testdata/chains once for all tests, because compiling takes seconds.
+// TestMain removes the programs.
 var chainPrograms = sync.OnceValues(func() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "chains"); err != nil {
 		return "", err
@@ -33,10 +33,10 @@ var chainPrograms = sync.OnceValues(func() (dir string, err error) {
 	return dir, nil
 })
 
-// chainsDir is where they are, "" if no test has asked for them.
+// chainsDir is the folder of the compiled programs, "" until buildChains.
 var chainsDir string
 
-// buildChains returns where the programs of testdata/chains are, and their functions.
+// buildChains returns the folder of the compiled programs of testdata/chains, and their functions.
 func buildChains(t *testing.T) (string, ownCode) {
 	t.Helper()
 	for _, compiler := range []string{"cc", "c++"} {
@@ -51,7 +51,7 @@ func buildChains(t *testing.T) (string, ownCode) {
 	return dir, readOwnCode(t, dir)
 }
 
-// pythons are the interpreters there are, by name, the same one once.
+// pythons returns the available Python interpreters by name, each only once.
 func pythons(t *testing.T) map[string]string {
 	t.Helper()
 	found, seen := make(map[string]string), make(map[string]bool)
@@ -74,21 +74,21 @@ func pythons(t *testing.T) map[string]string {
 		}
 	}
 	if len(found) == 0 {
-		skip(t, "no Python is there: scripts/pythons.sh")
+		skip(t, "no Python is available: scripts/pythons.sh")
 	}
 	return found
 }
 
-// chainProgram is a program of testdata/chains, and what it wrote down.
+// chainProgram is a program of testdata/chains, with the expected stacks that it wrote.
 type chainProgram struct {
 	name   string
-	args   []string // the program and its arguments; EXPECTED is where to write
+	args   []string // program and arguments; EXPECTED is replaced by the file for expected stacks
 	pid    int32
 	chains []chainWant
 }
 
-// recordPrograms records programs from "ready" to "done", all in one recording: what unwinds
-// stacks takes seconds to start.
+// recordPrograms records all programs in one recording, from "ready" to "done" of each: the
+// unwinder takes seconds to start.
 func recordPrograms(t *testing.T, stacks string, programs []*chainProgram) Result {
 	t.Helper()
 	var running []*simProgram
@@ -121,12 +121,12 @@ func recordPrograms(t *testing.T, stacks string, programs []*chainProgram) Resul
 		programs[i].chains = readChains(t, expected[i])
 	}
 	if total := result.Meta.Totals(); total.Lost != 0 || total.Seen != total.Recorded {
-		t.Errorf("books: %+v", total)
+		t.Errorf("counts %+v", total)
 	}
 	return result
 }
 
-// script is the path of a Python program of testdata/chains.
+// script returns the path of a Python program of testdata/chains.
 func script(t *testing.T, name string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("testdata/chains", name))
@@ -174,14 +174,14 @@ func TestStacksOfPythonAreComplete(t *testing.T) {
 	}
 }
 
-// TestStacksOfTrainingAreRight compares the stack of every launch of a training loop's
-// look-alikes: all of them in full, and how many of the inferred ones are wrong.
+// TestStacksOfTrainingAreRight compares the stack of every launch of a simulated training loop: all
+// stacks if every call is unwound, and the error rate of inferred stacks.
 func TestStacksOfTrainingAreRight(t *testing.T) {
 	needKernel(t)
 	dir, own := buildChains(t)
 	found := pythons(t)
 	names := slices.Sorted(maps.Keys(found))
-	if os.Getenv("GPUREC_ALL_PYTHONS") != "1" { // minutes
+	if os.Getenv("GPUREC_ALL_PYTHONS") != "1" { // all versions take minutes
 		names = names[len(names)-1:]
 		if _, ok := found["3.13"]; ok {
 			names[0] = "3.13"
@@ -212,7 +212,7 @@ func TestStacksOfTrainingAreRight(t *testing.T) {
 	}
 }
 
-// TestChainsAreCompared proves the comparison itself on stacks made up for it.
+// TestChainsAreCompared checks the comparison with correct and wrong stacks.
 func TestChainsAreCompared(t *testing.T) {
 	dir, own := buildChains(t)
 	addr := func(name string) int64 {
@@ -273,7 +273,7 @@ func TestChainsAreCompared(t *testing.T) {
 	}
 	for _, c := range []chainWant{{New: true, Frames: wants}, {ShortLived: true, Frames: wants}} {
 		if diff := own.difference([]format.Frame{driver, alloc, inner}, format.StackTruncated, &c); diff != "" {
-			t.Errorf("new or short-lived code that is cut: %s", diff)
+			t.Errorf("incomplete stacks of new or short-lived code: %s", diff)
 		}
 	}
 }

@@ -20,34 +20,36 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// Finding is one thing that Check looked at.
+// Finding is a result of Check: whether one requirement of a recording is met.
 type Finding struct {
+	// What names the requirement, such as "kernel" or "privileges".
 	What string
-	// Needed is whether recording fails without it; else Without says what is lost.
+	// Needed is true if recording fails with Err. Otherwise Without describes the consequence of
+	// Err.
 	Needed  bool
 	Without string
-	// Text says what was found when Err is nil.
+	// Text describes the result if Err is nil, such as "Linux 6.12.0".
 	Text string
 	Err  error
 }
 
-// Check tells what recording in this way would find here, and about process pid if
-// that is not 0. It attaches to nothing.
+// Check checks whether recording with the attach method how works on this machine, and in process
+// pid if pid is not 0. It attaches to no other process.
 func Check(pid int, how privilege.Attach) []Finding {
 	how = how.OnThisKernel()
 	findings := []Finding{
 		{What: "kernel", Needed: true, Text: "Linux " + host.Release(), Err: host.CheckKernel()},
 		checkAttach(how),
-		{What: "privileges", Needed: true, Text: "enough for " + string(how), Err: privilege.Check(how)},
+		{What: "privileges", Needed: true, Text: "sufficient for " + string(how), Err: privilege.Check(how)},
 		checkPrograms(how),
 		checkFollow(how),
 		checkStacks(how),
 		checkNVML(),
 		{
 			What:    "kernel log",
-			Text:    "/dev/kmsg can be read",
+			Text:    "/dev/kmsg is readable",
 			Err:     checkReadable("/dev/kmsg"),
-			Without: "no Xid errors from the kernel log",
+			Without: "Xid errors of the kernel log are not recorded",
 		},
 	}
 	if pid != 0 {
@@ -57,11 +59,12 @@ func Check(pid int, how privilege.Attach) []Finding {
 	return findings
 }
 
-// checkAllocators tells of the caching allocator of a process whether it can be recorded.
+// checkAllocators checks whether the caching allocator of a process can be recorded. It returns no
+// finding for a process without a PyTorch allocator.
 func checkAllocators(pid int) []Finding {
 	p, err := process.Open(pid)
 	if err != nil {
-		return nil // checkProcess says so
+		return nil // checkProcess reports the error
 	}
 	defer p.Close()
 	cache := library.NewCache()
@@ -76,8 +79,8 @@ func checkAllocators(pid int) []Finding {
 	}
 	version := library.TorchVersion(p, lib.Path)
 	f := Finding{What: "PyTorch", Text: strings.TrimSpace(version + " every tensor is recorded")}
-	switch teller, why := library.AllocatorAuto.ChooseSource(lib, library.First(libs, library.Reports)); {
-	case teller == nil:
+	switch source, why := library.AllocatorAuto.ChooseSource(lib, library.First(libs, library.Reports)); {
+	case source == nil:
 		f.Err = errors.New(library.MissingText(lib.Path, version, why))
 	case why != "":
 		f.Text += "; " + library.LimitsText(lib.Path, version, why)
@@ -85,16 +88,17 @@ func checkAllocators(pid int) []Finding {
 	return []Finding{f}
 }
 
+// checkAttach checks whether the kernel supports uprobe_multi.
 func checkAttach(how privilege.Attach) Finding {
-	f := Finding{What: "uprobe_multi", Text: "one link for all functions", Without: "perf uprobes are used: " +
-		"removing them takes 0.05 to 0.3 s each"}
+	f := Finding{What: "uprobe_multi", Text: "one link probes all functions", Without: "perf uprobes are used: " +
+		"removing each one takes 0.05 to 0.3 s"}
 	if how != privilege.AttachMulti {
-		f.Err = errors.New("not used: the kernel has it from Linux 6.6 on")
+		f.Err = errors.New("not used: uprobe_multi needs Linux 6.6")
 	}
 	return f
 }
 
-// checkPrograms loads the BPF programs and drops them again.
+// checkPrograms loads the BPF programs and unloads them.
 func checkPrograms(how privilege.Attach) Finding {
 	f := Finding{What: "BPF programs", Needed: true, Text: "the kernel accepts them"}
 	p, err := probe.Load(probe.Options{How: how, BufferBytes: 1 << 16, Stacks: probe.StacksFP})
@@ -106,11 +110,11 @@ func checkPrograms(how privilege.Attach) Finding {
 	return f
 }
 
-// checkStacks starts the unwinder and has it prove itself.
+// checkStacks starts the unwinder and runs its self-test.
 func checkStacks(how privilege.Attach) Finding {
-	f := Finding{What: "stacks", Text: "complete, Python and C++", Without: "stacks are walked by frame pointers: " +
-		"most frames of Python and PyTorch are missing"}
-	u, err := startUnwinding(unwindOptions(how))
+	f := Finding{What: "stacks", Text: "complete, with Python and C++ frames", Without: "stacks are walked by frame " +
+		"pointers: most frames of Python and PyTorch are missing"}
+	u, err := newUnwinder(unwindOptions(how))
 	if err != nil {
 		f.Err = err
 		return f
@@ -123,26 +127,27 @@ func checkStacks(how privilege.Attach) Finding {
 	}
 	f.Err = errors.Join(probe.SelfTest(p, u), p.Close())
 	if f.Err == nil && !unwind.Patched() {
-		f.Err, f.Without = ErrUnpatched, "native frames are complete"
+		f.Err, f.Without = ErrUnpatched, "native frames are complete, Python frames are missing"
 	}
 	return f
 }
 
-// checkFollow tries whether children of recorded processes can be followed.
+// checkFollow checks whether children of target processes can be followed.
 func checkFollow(how privilege.Attach) Finding {
-	f := Finding{What: "children", Text: "are followed from their first call", Without: "child processes are not " +
+	f := Finding{What: "children", Text: "recorded from their first call", Without: "child processes are not " +
 		"recorded"}
 	p, err := probe.Load(probe.Options{How: how, BufferBytes: 1 << 16})
 	if err != nil {
 		f.Err = err
 		return f
 	}
-	f.Err = errors.Join(p.Follow(), p.Close())
+	f.Err = errors.Join(p.FollowChildren(), p.Close())
 	return f
 }
 
+// checkNVML checks whether the GPUs can be sampled.
 func checkNVML() Finding {
-	f := Finding{What: "NVML", Without: "no GPU utilisation, memory or power in recordings"}
+	f := Finding{What: "NVML", Without: "GPU utilization, memory and power are not recorded"}
 	t, err := nvml.Open()
 	if err != nil {
 		f.Err = err
@@ -161,6 +166,7 @@ func checkReadable(path string) error {
 	return file.Close()
 }
 
+// checkProcess checks whether a process can be recorded.
 func checkProcess(pid int) Finding {
 	f := Finding{What: fmt.Sprintf("process %d", pid), Needed: true}
 	tables, err := Calls(pid)
@@ -182,15 +188,15 @@ func checkProcess(pid int) Finding {
 	return f
 }
 
-// CallTable says what would be probed in one library.
+// CallTable lists the probes for one library.
 type CallTable struct {
 	Path    string
 	Probes  []library.Probe
-	Missing []string // functions of the table that the library does not export
+	Missing []string // functions of the call table that the library does not export
 }
 
-// Calls returns, for every libcuda and caching allocator that the process has mapped, what
-// would be probed in it. Errors are those of Start about processes.
+// Calls returns the probes for each libcuda and caching allocator that a process has mapped. It
+// returns the same errors about processes as Start.
 func Calls(pid int) ([]CallTable, error) {
 	p, err := process.Open(pid)
 	if err != nil {
@@ -216,6 +222,7 @@ func Calls(pid int) ([]CallTable, error) {
 	return tables, nil
 }
 
+// tableOf returns the probes for a library, and the functions of the call table that it lacks.
 func tableOf(l *library.Library) CallTable {
 	t := CallTable{Path: l.Path, Probes: l.Probes}
 	if l.Kind != library.Driver {

@@ -10,7 +10,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// classNote says what a restricted recording leaves out.
+// classNote returns a sentence about the classes of calls that a recording with --record leaves
+// out.
 func classNote(classes []string) string {
 	var absent []string
 	for _, c := range format.RecordClasses {
@@ -21,8 +22,8 @@ func classNote(classes []string) string {
 	note := fmt.Sprintf("only calls of class %s were recorded (--record); calls of class %s are missing",
 		strings.Join(classes, ", "), strings.Join(absent, ", "))
 	if slices.Contains(classes, format.RecordMemory) && !slices.Contains(classes, format.RecordAllocator) {
-		note += "; of PyTorch this shows the segments that its allocator requests, not tensors: add class allocator " +
-			"for those"
+		note += "; the recording has the segments of PyTorch's allocator, not its tensors: add class allocator to " +
+			"record tensors"
 	}
 	return note
 }

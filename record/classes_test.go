@@ -13,8 +13,8 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 )
 
-// TestClassesEqualTheLedger records the same program with some classes of calls, and compares
-// with those calls of the ledger that such a recording has.
+// TestClassesEqualTheLedger records one program with several --record classes, and compares each
+// recording with the calls of the ledger that belong to the classes.
 func TestClassesEqualTheLedger(t *testing.T) {
 	needMulti(t)
 	for _, classes := range [][]string{
@@ -60,7 +60,7 @@ func TestClassesEqualTheLedger(t *testing.T) {
 	}
 }
 
-// isNamedIn reports whether a recording of these classes has the call of an exported name.
+// isNamedIn reports whether a recording of these classes contains calls of an exported function.
 func isNamedIn(classes []string, name string) bool {
 	for cookie := range bpf.NumCookies() {
 		if call, exported, _, _ := bpf.ByCookie(uint16(cookie)); exported == name {

@@ -18,18 +18,18 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Command is a program started to be recorded. It is held before its first
-// instruction until the probes are in place, and then runs as if started by a shell:
-// with our standard streams and as the user behind sudo.
+// Command is a program that gpurec starts to record it. It is stopped before its first instruction
+// until Run. It has gpurec's standard streams, and runs as the user who called sudo.
 type Command struct {
 	cmd     *exec.Cmd
-	ready   chan error    // the program stands at its first instruction
-	release chan struct{} // closed: let it run
-	done    chan struct{}
+	ready   chan error    // receives nil when the program is stopped at its first instruction
+	release chan struct{} // Run closes it: the program continues
+	done    chan struct{} // closed when the program has exited
 	err     error
 }
 
-// StartCommand starts args and holds it. Run it through Options.Command.
+// StartCommand starts a program, which remains stopped before its first instruction. Pass the
+// Command to Options.Command, and call Run after Start. owner is the user to run as.
 func StartCommand(args []string, owner format.Owner) (*Command, error) {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
@@ -58,8 +58,8 @@ func StartCommand(args []string, owner format.Owner) (*Command, error) {
 	return c, nil
 }
 
-// run starts the program traced, which stops it right after execve, and detaches
-// when it is released. Only the thread that traces may do so, hence the lock.
+// run starts the program with ptrace, which stops it after execve, and detaches when Run is called.
+// Only the thread that started the program may detach, so run locks its thread.
 func (c *Command) run() {
 	defer close(c.done)
 	runtime.LockOSThread()
@@ -77,7 +77,7 @@ func (c *Command) run() {
 	c.ready <- nil
 	<-c.release
 	if err := syscall.PtraceDetach(c.Pid()); err != nil {
-		c.err = fmt.Errorf("let the program run: %w", err)
+		c.err = fmt.Errorf("continue the command: %w", err)
 		_ = c.cmd.Process.Kill()
 	}
 	awaitExit(c.Pid())
@@ -88,8 +88,8 @@ func (c *Command) run() {
 	}
 }
 
-// awaitExit waits for the end of a child of gpurec. While the child is held, it is traced, and a wait
-// for its end also returns for stops.
+// awaitExit waits until a child of gpurec exits. While the child is held, it is traced, and waitid
+// also returns when it stops.
 func awaitExit(pid int) {
 	for {
 		var info unix.Siginfo
@@ -104,24 +104,24 @@ func awaitExit(pid int) {
 	}
 }
 
-// Codes of siginfo_t for the end of a child (siginfo(7)).
+// Codes of siginfo_t for the exit of a child (siginfo(7)).
 const (
 	codeExited = 1
 	codeKilled = 2
 	codeDumped = 3
 )
 
-// stoppedInterval is how often awaitExit looks at a child that is stopped.
+// stoppedInterval is the time after which awaitExit checks a stopped child again.
 const stoppedInterval = 5 * time.Millisecond
 
-// Pid returns the program's process number.
+// Pid returns the process number of the program.
 func (c *Command) Pid() int { return c.cmd.Process.Pid }
 
-// Run lets the program run; it is called once.
+// Run lets the program continue. It must be called at most once.
 func (c *Command) Run() { close(c.release) }
 
-// Wait waits for the program to end, or ctx, and returns its exit status as a shell
-// has it: 128 + the signal's number if one killed it.
+// Wait waits until the program exits or ctx is done. It returns the exit status as a shell does:
+// 128 plus the signal's number if a signal killed the program.
 func (c *Command) Wait(ctx context.Context) (int, error) {
 	select {
 	case <-c.done:
@@ -138,12 +138,13 @@ func (c *Command) Wait(ctx context.Context) (int, error) {
 	return c.cmd.ProcessState.ExitCode(), nil
 }
 
-// Signal passes a signal on to the program.
+// Signal sends a signal to the program.
 func (c *Command) Signal(s os.Signal) { _ = c.cmd.Process.Signal(s) }
 
-// Kill ends a program that never ran.
+// Kill kills the program, for example after an error before Run.
 func (c *Command) Kill() { _ = c.cmd.Process.Kill() }
 
+// groupsOf returns the supplementary groups of a user.
 func groupsOf(owner format.Owner) ([]uint32, error) {
 	out, err := exec.Command("id", "-G", fmt.Sprint(owner.UID)).Output()
 	if err != nil {

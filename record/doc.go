@@ -1,40 +1,42 @@
-// Package record attaches to CUDA processes, drains what the probes send and writes
-// a recording. It writes down facts; conclusions are drawn by package analyze.
+// Package record attaches to CUDA processes, receives the events of their CUDA calls and writes a
+// recording. It records facts; package analyze draws conclusions.
 //
-// It needs Linux and the privileges that privilege.Check names, and changes nothing
-// in the processes it records: probes are placed by the kernel and go with the
-// recorder, however it ends.
+// Package record needs Linux and the privileges that privilege.Check names. It changes nothing in
+// the recorded processes: the kernel attaches the probes, and removes them when the recorder exits.
 //
-// Options, Session and Command are the interface for programs, with the errors and constants of
-// the folders that they name. Other names in the folders of record may change.
+// Options, Session and Command are the interface for programs, together with the errors and
+// constants of the packages that their documentation names. All other names in the packages below
+// record may change.
 //
 // # Goroutines
 //
-// A Session starts these goroutines. All helpers end when Session.stop is closed; Finish waits for
-// them before it empties the pipeline, so that no rows come after the channel of rows is closed.
+// A Session starts these goroutines. The helpers are all except supervisor, drain, row writer,
+// unwinder and command. They end when Session.stop is closed. Finish waits for the helpers before
+// it empties the pipeline, so that no rows are sent after the channel of rows is closed.
 //
 //	goroutine     started by        owns                     sends to
-//	supervisor    the caller of     target.Set, and which    rows (may wait)
-//	              Start and Run     probes are placed
-//	drain         pipeline.run      the ring buffer          chunks, processEvents (may wait)
+//	supervisor    the caller of     target.Set, and which    rows (may block)
+//	              Start and Run     libraries are probed
+//	drain         pipeline.run      the ring buffer          chunks, processEvents (may block)
 //	row writer    pipeline.run      Writer, format.Writer    failures and full, one value each
-//	overhead      startHelpers      governor, launch probes  rows (may wait), asks of the row writer
-//	getters       startHelpers      probes of getters        rows (may wait)
-//	returns       startHelpers      probes of returns        rows (may wait)
+//	overhead      startHelpers      governor, launch probes  rows (may block), requests of rates
+//	getters       startHelpers      probes of getters        rows (may block)
+//	returns       startHelpers      return probes            rows (may block)
 //	run times     startHelpers      BPF statistics           nothing
-//	threads       startHelpers      state of dead threads    orphans of the row writer (may wait)
-//	GPUs          watchMachine      NVML: one more per GPU   rows, dropped where it would wait
-//	Xids          watchMachine      feeds; NVML's events     rows, dropped where it would wait
-//	modules       watchMachine      which files were noted   rows, dropped where it would wait
-//	unwinder      unwind.Start      the unwinding tables     target.Set.Mapped, which does not wait
+//	threads       startHelpers      exited threads' state    open calls (may block)
+//	GPUs          watchMachine      NVML: one more per GPU   rows (dropped if it would block)
+//	Xids          watchMachine      feeds; NVML's events     rows (dropped if it would block)
+//	modules       watchMachine      files already written    rows (dropped if it would block)
+//	unwinder      unwind.Start      the unwind tables        target.Set.NoteMapped (never blocks)
 //	command       StartCommand      the traced child         nothing
 //
 //	channel        closed by                      after
 //	stop           Finish                         Run has returned
-//	chunks         drain                          Finish asked it to end and the ring buffer is empty
-//	rows           rowwriter.Writer.Wait          the helpers, the supervisor's last rows and the drain
-//	processEvents  nobody; emptied by Finish      the drain has ended
+//	chunks         drain                          Finish has emptied the ring buffer
+//	rows           rowwriter.Writer.Wait          the last rows of helpers, supervisor and drain
+//	processEvents  never; Finish empties it       the drain has ended
 //
-// The supervisor is the goroutine that calls Start, Run, Finish and Close, one after the other. A
-// Probes has a lock of its own, held while probes are placed and removed; the row writer never takes it.
+// The supervisor is the goroutine that calls Start, Run, Finish and Close, in this order. A
+// probe.Probes has a lock, which is held while probes are attached and removed. The row writer
+// never takes this lock.
 package record

@@ -15,10 +15,9 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// TestEveryFunctionOfTheTable records a program that calls every function of simcuda
-// with arguments of its own. What is recorded must equal the ledger column by column,
-// and every row of the table must have been called: a new row needs a function in
-// simcuda and a call in every.c, or this fails.
+// TestEveryFunctionOfTheTable records a program that calls every function of simcuda with distinct
+// arguments, and compares the recording with the ledger, column by column. It fails if a row of the
+// call table was not called: a new row needs a function in simcuda and a call in every.c.
 func TestEveryFunctionOfTheTable(t *testing.T) {
 	needKernel(t)
 	p := startSim(t, nil, "every", "--wait")
@@ -51,7 +50,7 @@ func TestEveryFunctionOfTheTable(t *testing.T) {
 			if name == call.Name {
 				t.Errorf("%s is in the table but not in simcuda", name)
 			}
-			continue // a per-thread-stream variant that does not exist
+			continue // this function has no such per-thread-stream variant
 		}
 		if called[name] == 0 {
 			t.Errorf("%s is in the table but not called by every.c", name)
@@ -62,20 +61,20 @@ func TestEveryFunctionOfTheTable(t *testing.T) {
 	t.Logf("%d calls of %d functions equal the ledger", n, len(called))
 }
 
-// checkCaptures checks that launches into a captured stream are marked, and that
-// launches of the graph say how many kernels it holds.
+// checkCaptures checks that launches on a capturing stream are marked, and that launches of the
+// graph have its number of kernels.
 func checkCaptures(t *testing.T, path string) {
 	t.Helper()
 	captured, graphs := 0, 0
 	for _, rows := range recordedCalls(t, path) {
-		capturing, forked := make(map[int64]bool), make(map[int64]bool) // streams, events
+		capturing, forked := make(map[int64]bool), make(map[int64]bool) // handles of streams, of events
 		for _, r := range rows {
 			switch {
 			case r.Result != 0:
 			case strings.HasPrefix(r.Name, "cuStreamBeginCapture"):
 				capturing[r.Stream] = true
 			case strings.HasPrefix(r.Name, "cuStreamEndCapture"):
-				clear(capturing) // every.c has one capture at a time
+				clear(capturing) // every.c captures one graph at a time
 				clear(forked)
 			case strings.HasPrefix(r.Name, "cuEventRecord"):
 				forked[r.Ptr] = capturing[r.Stream]
@@ -97,15 +96,15 @@ func checkCaptures(t *testing.T, path string) {
 	}
 }
 
-// checkNodes checks what the ledger does not say of nodes and lists of launches: types of
-// nodes, kinds of memory, how many kernels the launches of their graphs stand for.
+// checkNodes checks values that are not in the ledger: node types, memory kinds, and the number of
+// kernels in launches of graphs and launch lists.
 func checkNodes(t *testing.T, path string) {
 	t.Helper()
 	types := make(map[string]int)
 	var typed, plain []float64
 	var list float64
 	for _, rows := range recordedCalls(t, path) {
-		graphOf := make(map[int64]int64) // executable graph -> graph
+		graphOf := make(map[int64]int64) // instantiated graph -> graph
 		var ofNodes int64                // the graph that cuGraphAddNode built
 		for _, r := range rows {
 			switch name := strings.TrimSuffix(r.Name, "_v2"); {
@@ -120,7 +119,7 @@ func checkNodes(t *testing.T, path string) {
 					t.Error("a kernel node without the kernel's name")
 				}
 			case strings.HasPrefix(name, "cuStreamBeginCapture"):
-				ofNodes = 0 // what follows is not of every_nodes.c
+				ofNodes = 0 // the following calls are not from every_nodes.c
 			case strings.HasPrefix(name, "cuGraphInstantiate"):
 				graphOf[r.Ptr] = r.SrcPtr
 			case name == "cuGraphLaunch" && ofNodes != 0 && graphOf[r.Ptr] == ofNodes:
@@ -145,13 +144,13 @@ func checkNodes(t *testing.T, path string) {
 	if !maps.Equal(types, want) {
 		t.Errorf("nodes by type %v, want %v", types, want)
 	}
-	// Two kernels and a child graph with one; a node that is disabled leaves the number unknown.
+	// Two kernels, and a child graph with one kernel. A disabled node makes the number unknown.
 	if !slices.Equal(typed, []float64{3}) || !slices.Equal(plain, []float64{1, 0}) || list != 2 {
-		t.Errorf("launches of graphs of nodes stand for %v and %v kernels, a list for %v", typed, plain, list)
+		t.Errorf("kernels by launch: graphs of nodes %v and %v, launch list %v", typed, plain, list)
 	}
 }
 
-// exportedFunctions are the functions of simcuda's libcuda.
+// exportedFunctions returns the exported functions of simcuda's libcuda.
 func exportedFunctions(t *testing.T) map[string]bool {
 	t.Helper()
 	path := filepath.Join(simcudaDir, "libcuda.so.1")
@@ -169,11 +168,11 @@ func exportedFunctions(t *testing.T) map[string]bool {
 	return names
 }
 
-// TestWorkersAreCompleteFromTheirFirstCall records a launcher that starts its workers
-// after the recorder, as torchrun does.
+// TestWorkersAreCompleteFromTheirFirstCall records a launcher that starts workers during the
+// recording, as torchrun does.
 func TestWorkersAreCompleteFromTheirFirstCall(t *testing.T) {
 	needKernel(t)
-	dir := ownSimcuda(t)
+	dir := copySimcuda(t)
 	p := startSim(t, []string{"LD_LIBRARY_PATH=" + dir}, filepath.Join(dir, "torchrun"), "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())

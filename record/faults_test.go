@@ -20,11 +20,11 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// faultTimes is how often a fault is tried: quick here, often where scripts/faults.sh asks
-// for it with GPUREC_FAULTS, the share of often in percent.
+// faultTimes returns the number of repetitions of a fault: quick by default, or the percentage
+// GPUREC_FAULTS of often, which scripts/faults.sh sets.
 func faultTimes(t *testing.T, quick, often int) int {
 	t.Helper()
-	n := atLength(quick, often)
+	n := faultScale(quick, often)
 	t.Cleanup(func() {
 		if !t.Failed() && !t.Skipped() {
 			t.Logf("fault\t%s\t%d times\tas it should be", strings.TrimPrefix(t.Name(), "TestFault"), n)
@@ -33,8 +33,8 @@ func faultTimes(t *testing.T, quick, often int) int {
 	return n
 }
 
-// atLength is long where scripts/faults.sh runs the test, or its share of it, else quick.
-func atLength(quick, long int) int {
+// faultScale returns quick by default, or the percentage GPUREC_FAULTS of long.
+func faultScale(quick, long int) int {
 	share, err := strconv.Atoi(os.Getenv("GPUREC_FAULTS"))
 	if err != nil {
 		return quick
@@ -42,8 +42,8 @@ func atLength(quick, long int) int {
 	return max(quick, long*share/100)
 }
 
-// TestFaultAttachedAgainAndAgain attaches to a running program and detaches, and compares
-// what its calls returned with a run that nobody looked at.
+// TestFaultAttachedAgainAndAgain attaches to a running program and detaches, repeatedly, and
+// compares the results of the program's calls with those of a run without recordings.
 func TestFaultAttachedAgainAndAgain(t *testing.T) {
 	needKernel(t)
 	n := faultTimes(t, 3, 1000)
@@ -71,7 +71,7 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 		result := runWhile(t, s, func() { awaitCalls(t, s, 20) })
 		total := result.Meta.Totals()
 		if total.Seen != total.Recorded || total.Abandoned != 0 {
-			t.Fatalf("books: %+v", total)
+			t.Fatalf("counts %+v", total)
 		}
 		calls += total.Recorded
 		os.Remove(result.Output)
@@ -79,7 +79,7 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 	seen := monotonic()
 	awaitLedger(t, p.ledger, 1000)
 	if err := p.cmd.Process.Signal(syscall.Signal(0)); err != nil {
-		t.Fatalf("the program is gone: %v", err)
+		t.Fatalf("the program has exited: %v", err)
 	}
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
@@ -88,7 +88,7 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	recorded := onlyThread(t, p.ledger)
+	recorded := workerCalls(t, p.ledger)
 	if last := recorded[len(recorded)-1]; last.startNs < seen || calls == 0 {
 		t.Fatalf("the program's last call was %d ns before it was left alone; %d calls "+
 			"recorded", seen-last.startNs, calls)
@@ -96,14 +96,14 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 	alone := startSim(t, nil, "storm", "--calls", fmt.Sprint(len(recorded)+1000), "--threads", "1", "--seed", "11")
 	alone.expect("done")
 	alone.finish()
-	wanted := onlyThread(t, alone.ledger)
+	wanted := workerCalls(t, alone.ledger)
 	for i, want := range wanted {
 		if i >= len(recorded) {
 			break
 		}
 		got := recorded[i]
 		if strings.HasPrefix(got.name, "cuStreamQuery") || strings.HasPrefix(got.name, "cuEventQuery") {
-			got.result = want.result // ready or not: also without a recorder that differs with the pace
+			got.result = want.result // the result of a query depends on timing
 		}
 		if got.name != want.name || got.result != want.result || got.bytes != want.bytes {
 			for k := max(0, i-3); k < min(i+4, len(recorded), len(wanted)); k++ {
@@ -121,17 +121,17 @@ func TestFaultAttachedAgainAndAgain(t *testing.T) {
 			)
 		}
 	}
-	t.Logf("%d calls returned what they do without a recorder; %d of them recorded", len(recorded), calls)
+	t.Logf("%d calls returned the same as without a recorder; %d of them recorded", len(recorded), calls)
 }
 
-// onlyThread returns the calls of the thread that made most of them: the program's worker.
-func onlyThread(t *testing.T, ledger string) (calls []ledgerCall) {
+// workerCalls returns the calls of the worker thread: the thread with most calls.
+func workerCalls(t *testing.T, ledger string) (calls []ledgerCall) {
 	t.Helper()
 	data, err := os.ReadFile(ledger)
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole := filepath.Join(t.TempDir(), "whole.tsv") // a killed program's last line may be cut
+	whole := filepath.Join(t.TempDir(), "whole.tsv") // the last line of a killed program may be incomplete
 	if err := os.WriteFile(whole, data[:strings.LastIndexByte(string(data), '\n')+1], 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -143,11 +143,11 @@ func onlyThread(t *testing.T, ledger string) (calls []ledgerCall) {
 	return calls
 }
 
-// TestFaultManyChildrenAtOnce starts children faster than they can be looked at.
+// TestFaultManyChildrenAtOnce starts children faster than the recorder can open them.
 func TestFaultManyChildrenAtOnce(t *testing.T) {
 	needKernel(t)
 	n := faultTimes(t, 40, 500)
-	cmd, begin, ledger := simShell(t, ownSimcuda(t), fmt.Sprintf(
+	cmd, begin, ledger := simShell(t, copySimcuda(t), fmt.Sprintf(
 		`for seed in $(seq %d); do $SIM/storm --calls 60 --threads 1 --seed $seed >/dev/null 2>&1 || exit 1 & done; wait`,
 		n,
 	))
@@ -168,12 +168,12 @@ func TestFaultManyChildrenAtOnce(t *testing.T) {
 	t.Logf("%d calls of %d threads compared, %d lost", compare(t, result.Output, calls), len(calls), total.Lost)
 }
 
-// TestFaultChildrenBornWhileAttaching attaches to a program that starts children all the
-// time, long-lived ones and such as end before they are looked at.
-func TestFaultChildrenBornWhileAttaching(t *testing.T) {
+// TestFaultChildrenForkedWhileAttaching attaches to a program that starts children all the time:
+// some live long, others exit before the recorder can open them.
+func TestFaultChildrenForkedWhileAttaching(t *testing.T) {
 	needKernel(t)
 	for range faultTimes(t, 1, 20) {
-		cmd, begin, ledger := simShell(t, ownSimcuda(t), `
+		cmd, begin, ledger := simShell(t, copySimcuda(t), `
 			for i in $(seq 25); do $SIM/storm --calls 4000 --threads 1 --seed $i --rate 1000 >/dev/null & $SIM/storm --calls 10 --threads 1 >/dev/null & sleep 0.02; done; wait`)
 		begin()
 		eventually(t, "there are children", func() bool { return len(process.Descendants([]int{cmd.Process.Pid})) > 4 })
@@ -190,7 +190,7 @@ func TestFaultChildrenBornWhileAttaching(t *testing.T) {
 		children, missing := 0, 0
 		for tid, calls := range readLedger(t, ledger, 0) {
 			if last := calls[len(calls)-1].startNs; last < ready+int64(time.Second) || len(calls) < 1000 {
-				continue // it had ended when there was something to see
+				continue // the child exited before its first call
 			}
 			children++
 			if len(recorded[tid]) == 0 {
@@ -198,17 +198,17 @@ func TestFaultChildrenBornWhileAttaching(t *testing.T) {
 			}
 		}
 		if missing > 0 || children < 5 {
-			t.Errorf("of %d children %d were not recorded at all", children, missing)
+			t.Errorf("%d children made calls, %d of them were not recorded", children, missing)
 		}
 		t.Logf("%d children recorded", children)
 	}
 }
 
-// TestFaultProgramBecomesAnother has a program that has loaded libcuda become another one.
-func TestFaultProgramBecomesAnother(t *testing.T) {
+// TestFaultProgramCallsExec records a program that calls exec after it has loaded libcuda.
+func TestFaultProgramCallsExec(t *testing.T) {
 	needKernel(t)
 	for range faultTimes(t, 1, 20) {
-		dir := ownSimcuda(t)
+		dir := copySimcuda(t)
 		cmd, ledger := simCommand(t, []string{"LD_LIBRARY_PATH=" + dir, "LD_PRELOAD=" + dir + "/libcuda.so.1"}, "storm")
 		cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "read line; exec " + dir + "/storm --calls 3000 " +
 			"--threads 2 --seed 3 >/dev/null"}
@@ -237,7 +237,7 @@ func TestFaultProgramBecomesAnother(t *testing.T) {
 	}
 }
 
-// TestFaultProgramDiesWhileAttaching kills programs at random moments of being attached to.
+// TestFaultProgramDiesWhileAttaching kills programs at random times during Start.
 func TestFaultProgramDiesWhileAttaching(t *testing.T) {
 	needKernel(t)
 	before := openDescriptors()
@@ -273,29 +273,29 @@ func TestFaultProgramDiesWhileAttaching(t *testing.T) {
 			}
 			continue
 		}
-		go func() { _ = p.cmd.Wait() }() // a zombie's end is seen too, but its files stay
+		go func() { _ = p.cmd.Wait() }() // reap the process: /proc files of a zombie remain
 		started++
 		if end, err := s.Run(t.Context()); end != EndProcesses || err != nil {
 			t.Errorf("ended because %q, %v", end, err)
 		}
 		result, err := s.Finish()
-		_ = s.Close() // a probe may have gone with its process
+		_ = s.Close() // the kernel may have removed a probe with its process
 		if total := result.Meta.Totals(); err != nil || total.Seen != total.Recorded+total.Lost {
-			t.Errorf("%v, books: %+v", err, total)
+			t.Errorf("%v, counts %+v", err, total)
 		}
 	}
 	for end := time.Now().Add(2 * time.Second); openDescriptors() > before+n && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 	}
-	t.Logf("%d of %d lived long enough to be recorded", started, n)
+	t.Logf("%d of %d programs lived long enough to be recorded", started, n)
 }
 
-// TestFaultLibraryIsReplaced puts another file in the library's place: what has the old
-// one goes on being recorded, and is recorded if it is attached to afterwards; what loads
-// the new one is recorded too.
+// TestFaultLibraryIsReplaced replaces the file of the library by another one. Processes with the
+// old file must be recorded, also if the recording starts afterwards. Processes that load the new
+// file must be recorded, too.
 func TestFaultLibraryIsReplaced(t *testing.T) {
 	needKernel(t)
 	for range faultTimes(t, 1, 20) {
-		dir := ownSimcuda(t)
+		dir := copySimcuda(t)
 		library := filepath.Join(dir, "libcuda.so.1")
 		p := startSim(
 			t,
@@ -324,7 +324,7 @@ func TestFaultLibraryIsReplaced(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		replace() // before
+		replace() // before the recording
 		later, begin, laterLedger := simShell(
 			t,
 			dir,
@@ -338,7 +338,7 @@ func TestFaultLibraryIsReplaced(t *testing.T) {
 			since = monotonic()
 			p.step()
 			awaitCalls(t, s, 1000)
-			replace() // meanwhile
+			replace() // during the recording
 			begin()
 			p.expect("done")
 			if err := later.Wait(); err != nil {
@@ -355,14 +355,15 @@ func TestFaultLibraryIsReplaced(t *testing.T) {
 			func(r format.Row) bool { return r.Name == "late_attach" && r.Pid == int32(later.Process.Pid) },
 		)
 		if late < 0 {
-			t.Fatalf("no note says that the new library was attached to late: %+v", notes)
+			t.Fatalf("no note late_attach for the new library: %+v", notes)
 		}
-		// From the note on, all calls are recorded.
+		// After the late_attach note, all calls are recorded.
 		compareFrom(t, result, readLedger(t, laterLedger, 0), notes[late].StartNs)
 	}
 }
 
-// compareFrom checks that a recording has every call of the ledger that began after fromNs, Unix ns.
+// compareFrom checks that a recording has every call of the ledger that began after fromNs (Unix
+// ns).
 func compareFrom(t *testing.T, result Result, ledger map[int32][]ledgerCall, fromNs int64) {
 	t.Helper()
 	recorded, offset := recordedCalls(t, result.Output), result.Meta.ClockOffsetNs
@@ -377,8 +378,8 @@ func compareFrom(t *testing.T, result Result, ledger map[int32][]ledgerCall, fro
 	}
 }
 
-// TestFaultClockIsSet sets the wall clock by an hour while recording; or rather, the
-// recording begins as if it had been an hour ago, since other programs need the clock.
+// TestFaultClockIsSet simulates that the wall clock is set by an hour during the recording. The
+// recording starts with a shifted clock instead, because other programs use the wall clock.
 func TestFaultClockIsSet(t *testing.T) {
 	needKernel(t)
 	faultTimes(t, 1, 1)
@@ -398,11 +399,11 @@ func TestFaultClockIsSet(t *testing.T) {
 		t.Errorf("only %d calls", n)
 	}
 	if off := time.Duration(result.Meta.ClockStepNs) - time.Hour; off.Abs() > time.Second {
-		t.Errorf("the clock is said to have been set by %v", time.Duration(result.Meta.ClockStepNs))
+		t.Errorf("the metadata has a clock step of %v", time.Duration(result.Meta.ClockStepNs))
 	}
 }
 
-// TestFaultTwoRecordersOnOneProcess has two recordings of the same calls.
+// TestFaultTwoRecordersOnOneProcess makes two recordings of the same calls.
 func TestFaultTwoRecordersOnOneProcess(t *testing.T) {
 	needKernel(t)
 	for range faultTimes(t, 1, 20) {
@@ -418,14 +419,14 @@ func TestFaultTwoRecordersOnOneProcess(t *testing.T) {
 		ledger := readLedger(t, p.ledger, since)
 		for i, r := range results {
 			if n := compare(t, r.Output, ledger); n < 25000 || int64(n) != r.Meta.Totals().Seen {
-				t.Errorf("recorder %d: %d calls, books %+v", i, n, r.Meta.Totals())
+				t.Errorf("recorder %d: %d calls, counts %+v", i, n, r.Meta.Totals())
 			}
 		}
 	}
 }
 
-// TestStateOfDeadThreadsIsTakenAway looks at what the kernel keeps of threads.
-func TestStateOfDeadThreadsIsTakenAway(t *testing.T) {
+// TestStateOfExitedThreadsIsDeleted checks the kernel's map of thread states.
+func TestStateOfExitedThreadsIsDeleted(t *testing.T) {
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "4000", "--threads", "8", "--seed", "13", "--rate", "8000", "--wait")
 	p.expect("ready")
@@ -434,12 +435,12 @@ func TestStateOfDeadThreadsIsTakenAway(t *testing.T) {
 	result := runWhile(t, s, func() {
 		p.step()
 		eventually(t, "the kernel keeps state of the threads", func() bool { return len(s.probes.ThreadIDs()) >= 8 })
-		if open := s.probes.Reap(); len(open) != 0 || len(s.probes.ThreadIDs()) < 8 {
-			t.Error("state of threads that live was taken away")
+		if open := s.probes.ReapThreads(); len(open) != 0 || len(s.probes.ThreadIDs()) < 8 {
+			t.Error("the state of running threads was deleted")
 		}
 		p.expect("done")
 		p.finish()
-		if open := s.probes.Reap(); len(open) != 0 || len(s.probes.ThreadIDs()) != 0 {
+		if open := s.probes.ReapThreads(); len(open) != 0 || len(s.probes.ThreadIDs()) != 0 {
 			t.Errorf("%d open calls, %d threads left", len(open), len(s.probes.ThreadIDs()))
 		}
 	})

@@ -16,18 +16,20 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 )
 
-// Result is what a recording came to.
+// Result describes a finished recording.
 type Result struct {
+	// Output is the path of the recording.
 	Output string
-	// Unfinished is the folder of segments if the file could not be made.
+	// Unfinished is the folder of segments if Finish could not write Output, otherwise "".
 	Unfinished string
 	Meta       format.Meta
-	Elapsed    time.Duration
+	// Elapsed is the duration of the recording.
+	Elapsed time.Duration
 }
 
-// Finish ends the recording, writes what is left and makes the file. The Result is valid
-// also with an error: then Unfinished says where the finished segments are. Perf uprobes are
-// still there afterwards, and see nothing; Close must be called in every case.
+// Finish ends the recording and writes the file. The Result is valid also with an error:
+// Unfinished is then the folder of the segments. Perf uprobes are still attached, without effect,
+// until Close. Close must be called in every case.
 func (s *Session) Finish() (Result, error) {
 	close(s.stop)
 	begin := time.Now()
@@ -40,17 +42,18 @@ func (s *Session) Finish() (Result, error) {
 	endErr = errors.Join(endErr, s.probes.StopEvents())
 	detachNs := time.Since(begin).Nanoseconds()
 	if s.probes.How == privilege.AttachPerf {
-		detachNs = 0 // not known yet: Close detaches
+		detachNs = 0 // Close detaches perf uprobes
 	}
 	s.helpers.Wait()
 	s.endMachine()
 	if rows := s.lastRows(); len(rows) > 0 {
 		writer.Send(rows)
 	}
-	err := errors.Join(endErr, s.pipeline.empty(s.targets.OnLateProcessEvent))
-	open, openErr := s.probes.OpenCalls() // their state stayed in the kernel when the probes went, or were silenced
+	err := errors.Join(endErr, s.pipeline.drainAll(s.targets.OnLateProcessEvent))
+	// The map of thread states outlives the probes.
+	open, openErr := s.probes.OpenCalls()
 	probe.MarkOpen(open, s.endNs)
-	writer.Settle(open)
+	writer.WriteOpenCalls(open)
 	meta := s.finalMeta(detachNs)
 	result := Result{Output: s.output, Meta: meta, Elapsed: time.Duration(meta.EndNs - s.startNs)}
 	if err = writer.Finish(meta, errors.Join(err, openErr)); err != nil {
@@ -64,17 +67,17 @@ func (s *Session) Finish() (Result, error) {
 	return result, nil
 }
 
-// lastRows says what became of the processes, and how often inferred stacks were wrong.
+// lastRows returns the exits of processes, and the statistics of inferred stacks.
 func (s *Session) lastRows() []format.Row {
 	now := s.clock.NowNs()
 	return append(s.inferenceNotes(now), s.targets.LastRows(now)...)
 }
 
-// Finished reports whether the file is complete; safe for concurrent use.
+// Finished reports whether the file is complete. Safe for concurrent use.
 func (s *Session) Finished() bool { return s.finished.Load() }
 
-// Close removes the probes that are still there, perf uprobes one after the other, and frees
-// what the session holds.
+// Close removes the remaining probes and releases all resources. Removing perf uprobes takes 0.05
+// to 0.3 s each.
 func (s *Session) Close() error {
 	if s.pipeline != nil {
 		s.pipeline.close()
@@ -96,10 +99,10 @@ func (s *Session) Close() error {
 	return err
 }
 
-// finalMeta closes the books.
+// finalMeta returns the metadata of the finished recording.
 func (s *Session) finalMeta(detachNs int64) format.Meta {
 	meta := s.pipeline.writer.MetaNow()
-	meta.EndNs = s.pipeline.writer.EndedNs()
+	meta.EndNs = s.pipeline.writer.EndNs()
 	meta.ClockStepNs = s.clock.StepNs()
 	cost := overhead.OwnCost()
 	meta.Cost.CPUNs, meta.Cost.RSSBytes = cost.CPUNs-s.costBase.CPUNs, cost.RSSBytes

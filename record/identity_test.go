@@ -18,8 +18,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// ranksOfDemo starts two ranks of a job. Their environment has secrets that no recording may have.
-func ranksOfDemo(t *testing.T) (ranks [2]*simProgram) {
+// startRanks starts two ranks of a job. Their environment has secrets, which must not be recorded.
+func startRanks(t *testing.T) (ranks [2]*simProgram) {
 	t.Helper()
 	for rank := range ranks {
 		ranks[rank] = startSim(t, []string{
@@ -46,7 +46,7 @@ func ranksOfDemo(t *testing.T) (ranks [2]*simProgram) {
 
 func TestRanksAreRecorded(t *testing.T) {
 	needKernel(t)
-	ranks := ranksOfDemo(t)
+	ranks := startRanks(t)
 	result := runWhile(t, start(t, testOptions(t, ranks[0].pid(), ranks[1].pid())), func() {
 		for _, p := range ranks {
 			p.step()
@@ -103,7 +103,7 @@ func TestRanksAreRecorded(t *testing.T) {
 	}
 }
 
-// checkIdentities checks what process rows have under "identity".
+// checkIdentities checks the "identity" member in the rows of processes.
 func checkIdentities(t *testing.T, path string, ranks [2]*simProgram) {
 	t.Helper()
 	found := make(map[int32]int)
@@ -134,7 +134,7 @@ func checkIdentities(t *testing.T, path string, ranks [2]*simProgram) {
 	}
 }
 
-// checkSecrets checks that nothing of the environment beyond the allow-list is in any column.
+// checkSecrets checks that no column contains environment variables outside the allow-list.
 func checkSecrets(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.ReadFile(path)
@@ -161,7 +161,7 @@ func checkSecrets(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	if rows < 9000 || !strings.Contains(all.String(), `"job":"demo"`) {
-		t.Fatalf("only %d rows were looked through", rows)
+		t.Fatalf("only %d rows were searched", rows)
 	}
 	for _, secret := range []string{
 		"wJalrXUtnFEMI",
@@ -182,7 +182,7 @@ func TestIdentityIsReadAgainAfterAnExec(t *testing.T) {
 	needKernel(t)
 	cmd, step, _ := simShell(
 		t,
-		ownSimcuda(t),
+		copySimcuda(t),
 		`RANK=5 WORLD_SIZE=8 exec $SIM/storm --calls 2000 --threads 1 --seed 1 --wait >/dev/null`,
 	)
 	opt := testOptions(t, cmd.Process.Pid)

@@ -14,9 +14,9 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// TestCodeMadeAtRunTimeIsNamed records a call from code that only the program's perf map
-// names, here and in a pid namespace, where the map has another number than the process.
-func TestCodeMadeAtRunTimeIsNamed(t *testing.T) {
+// TestJITCodeIsNamed records a call from JIT code, which only the program's perf map
+// names. In a pid namespace, the file name of the perf map has another pid than the host's.
+func TestJITCodeIsNamed(t *testing.T) {
 	needKernel(t)
 	unshare, err := exec.LookPath("unshare")
 	if _, cerr := exec.LookPath("cc"); err != nil || cerr != nil {

@@ -16,15 +16,15 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// launcher is a shell without libcuda and, two generations below it, two programs that use CUDA.
+// launcher is a shell without libcuda, with two grandchildren that use CUDA.
 type launcher struct {
 	cmd     *exec.Cmd
 	workers []int
 	ledger  string
-	inputs  []*os.File // of the workers
+	inputs  []*os.File // standard inputs of the two programs
 }
 
-// startLauncher starts a launcher whose workers are set up and wait.
+// startLauncher starts a launcher, whose programs wait for step.
 func startLauncher(t *testing.T, dir string) *launcher {
 	t.Helper()
 	work := t.TempDir()
@@ -34,7 +34,7 @@ func startLauncher(t *testing.T, dir string) *launcher {
 		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		input, err := os.OpenFile(fifo, os.O_RDWR, 0) // waits for no reader
+		input, err := os.OpenFile(fifo, os.O_RDWR, 0) // O_RDWR: does not block without a reader
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func startLauncher(t *testing.T, dir string) *launcher {
 	return l
 }
 
-// step lets the workers go on.
+// step lets the programs make their next calls.
 func (l *launcher) step(t *testing.T) {
 	t.Helper()
 	for _, input := range l.inputs {
@@ -70,16 +70,16 @@ func (l *launcher) step(t *testing.T) {
 	}
 }
 
-// TestLauncherIsRecordedWithItsRunningChildren attaches to a launcher that does not use CUDA: from
-// then on all calls of the processes below it are recorded, of all generations.
+// TestLauncherIsRecordedWithItsRunningChildren attaches to a launcher that does not use CUDA. All
+// calls of its running descendants must be recorded from then on.
 func TestLauncherIsRecordedWithItsRunningChildren(t *testing.T) {
 	needKernel(t)
 	for _, c := range []struct {
 		name      string
-		neighbour bool // another process uses the library: probes are placed process by process
-	}{{"alone", false}, {"beside a neighbour", true}} {
+		neighbour bool // another process has mapped the library: no probes in every process
+	}{{"alone", false}, {"with another user of the library", true}} {
 		t.Run(c.name, func(t *testing.T) {
-			dir := ownSimcuda(t)
+			dir := copySimcuda(t)
 			if c.neighbour {
 				startLauncher(t, dir)
 			}
@@ -88,14 +88,14 @@ func TestLauncherIsRecordedWithItsRunningChildren(t *testing.T) {
 			processes := s.Processes()
 			for _, pid := range append(l.workers, l.cmd.Process.Pid) {
 				if processes[pid] == "" {
-					t.Errorf("process %d is not recorded: %v", pid, processes)
+					t.Errorf("process %d is not in the recording: %v", pid, processes)
 				}
 			}
 			var since int64
 			result := runWhile(t, s, func() {
 				since = monotonic()
-				l.step(t) // calls
-				l.step(t) // the end
+				l.step(t) // the programs make their calls
+				l.step(t) // the programs exit
 				if err := l.cmd.Wait(); err != nil {
 					t.Errorf("the launcher failed: %v", err)
 				}
@@ -107,10 +107,10 @@ func TestLauncherIsRecordedWithItsRunningChildren(t *testing.T) {
 	}
 }
 
-// TestLauncherWithoutItsChildrenIsRefused names the processes that could be recorded instead.
+// TestLauncherWithoutItsChildrenIsRefused checks that the error names the children that use CUDA.
 func TestLauncherWithoutItsChildrenIsRefused(t *testing.T) {
 	needKernel(t)
-	l := startLauncher(t, ownSimcuda(t))
+	l := startLauncher(t, copySimcuda(t))
 	opt := testOptions(t, l.cmd.Process.Pid)
 	opt.Children = false
 	_, err := Start(opt)
@@ -121,10 +121,11 @@ func TestLauncherWithoutItsChildrenIsRefused(t *testing.T) {
 	}
 }
 
-// TestLongNamesAreCompared records a process by a name that the kernel has cut.
-func TestLongNamesAreCompared(t *testing.T) {
+// TestProcessIsSelectedByLongName selects a process by a name that is longer than the kernel's 15
+// bytes.
+func TestProcessIsSelectedByLongName(t *testing.T) {
 	needKernel(t)
-	dir := ownSimcuda(t)
+	dir := copySimcuda(t)
 	const name = "storm-of-a-long-name"
 	path := filepath.Join(dir, name)
 	if err := os.Rename(filepath.Join(dir, "storm"), path); err != nil {

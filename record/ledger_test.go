@@ -17,8 +17,8 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// notProbed are calls of simcuda that the table does not have: they touch neither
-// memory nor work on the GPU.
+// notProbed are functions of simcuda that the call table does not contain. They neither manage
+// memory nor submit work to the GPU.
 var notProbed = []string{
 	"cuDriverGetVersion",
 	"cuGetProcAddress",
@@ -41,7 +41,7 @@ var notProbed = []string{
 	"cuStreamGetCaptureInfo_v3_ptsz",
 }
 
-// countedCalls are calls of the table that are only counted.
+// countedCalls returns the functions of the call table that are only counted.
 func countedCalls() map[string]bool {
 	counted := make(map[string]bool)
 	for cookie := range bpf.NumCookies() {
@@ -51,9 +51,8 @@ func countedCalls() map[string]bool {
 	return counted
 }
 
-// compare checks that a recording has exactly the calls of the ledger, column by
-// column, and that the counted ones were counted. It returns the number of calls
-// recorded.
+// compare checks that a recording has exactly the calls of the ledger, column by column, and the
+// right numbers of counted calls. It returns the number of recorded calls.
 func compare(t *testing.T, path string, ledger map[int32][]ledgerCall) int {
 	t.Helper()
 	recorded := recordedCalls(t, path)
@@ -68,22 +67,22 @@ func compare(t *testing.T, path string, ledger map[int32][]ledgerCall) int {
 	}
 	for name, left := range counts {
 		if left != 0 {
-			t.Errorf("%s: %d more in the ledger than counted", name, left)
+			t.Errorf("%s: the ledger has %d calls more than were counted", name, left)
 		}
 	}
 	return n
 }
 
-// compareAmongOthers is compare for recordings that hold other processes too: of
-// tests that run beside this one.
+// compareAmongOthers compares like compare, for recordings that also contain processes of tests
+// that run in parallel.
 func compareAmongOthers(t *testing.T, path string, ledger map[int32][]ledgerCall) int {
 	t.Helper()
 	n, _ := compareThreads(t, recordedCalls(t, path), ledger, metaOf(t, path).ClockOffsetNs)
 	return n
 }
 
-// compareThreads compares the threads of a ledger. It returns the number of calls
-// recorded, and how often each call that is only counted was made.
+// compareThreads compares the threads of a ledger. It returns the number of recorded calls, and the
+// number of calls of each function that is only counted.
 func compareThreads(
 	t *testing.T,
 	recorded map[int32][]format.Row,
@@ -114,17 +113,17 @@ func compareThreads(
 			i++
 		}
 		if i < len(rows) {
-			t.Errorf("thread %d: %d calls recorded that never happened, first %s", tid, len(rows)-i, rows[i].Name)
+			t.Errorf("thread %d: %d recorded calls are not in the ledger, first %s", tid, len(rows)-i, rows[i].Name)
 		}
 		n += i
 	}
 	return n, counts
 }
 
-// difference says in what a row and what happened differ, "" if in nothing.
+// difference describes the difference between a row and a call of the ledger, "" if there is none.
 func difference(r *format.Row, c *ledgerCall, clockOffset int64) string {
 	if c.name == "cuDevicePrimaryCtxRelease_v2" {
-		c.ptr = 0 // simcuda knows which context that was, its caller does not
+		c.ptr = 0 // the caller of simcuda does not know the current context
 	}
 	failed := c.result != 0
 	if r.Flags&format.FlagNoReturn != 0 {
@@ -141,7 +140,7 @@ func difference(r *format.Row, c *ledgerCall, clockOffset int64) string {
 		r.Ptr != c.ptr,
 		r.Bytes != c.bytes,
 		r.Stream != c.stream,
-		r.SrcPtr != c.src && !isLoad(c.name):
+		r.SrcPtr != c.src && !hasImagePointer(c.name):
 		return fmt.Sprintf("recorded pid %d result %d ptr %#x bytes %d stream %#x src %#x, happened %d %d %#x %d "+
 			"%#x %#x",
 			r.Pid, r.Result, r.Ptr, r.Bytes, r.Stream, r.SrcPtr, c.pid, c.result, c.ptr, c.bytes, c.stream, c.src)
@@ -150,7 +149,7 @@ func difference(r *format.Row, c *ledgerCall, clockOffset int64) string {
 		[3]int32{r.GridX, r.GridY, r.GridZ} != c.grid,
 		[3]int32{r.BlockX, r.BlockY, r.BlockZ} != c.block:
 		return fmt.Sprintf(
-			"recorded function %#x grid %d %d %d block %d %d %d shared %d, happened %#x %v %v %d",
+			"recorded function %#x grid %d %d %d block %d %d %d shared %d, ledger %#x %v %v %d",
 			r.Function,
 			r.GridX,
 			r.GridY,
@@ -166,7 +165,7 @@ func difference(r *format.Row, c *ledgerCall, clockOffset int64) string {
 		)
 	case r.StartNs-clockOffset > c.startNs || r.StartNs+r.DurNs-clockOffset < c.endNs:
 		return fmt.Sprintf(
-			"recorded from %d for %d, happened from %d to %d",
+			"recorded: start %d, duration %d; ledger: start %d, end %d",
 			r.StartNs-clockOffset,
 			r.DurNs,
 			c.startNs,
@@ -177,7 +176,7 @@ func difference(r *format.Row, c *ledgerCall, clockOffset int64) string {
 	case r.Context != 0 && (r.Context != c.context || r.Device != -1 && r.Device != c.device && !namesDevice(c.name)):
 		return fmt.Sprintf("recorded context %#x device %d, was %#x %d", r.Context, r.Device, c.context, c.device)
 	case r.Flags&format.FlagUnreadable != 0 && r.Result != 0:
-		// A null pointer, say: neither the driver nor we could read it.
+		// For example a null pointer: neither the driver nor the probe can read it.
 	case strings.HasPrefix(r.Name, "cuMemcpy3DBatchAsync") && r.Bytes == 0 && r.Flags == format.FlagUnreadable:
 		// Copies of arrays: only the array knows the size of its elements.
 	case r.Flags&(format.FlagOpen|format.FlagAbandoned|format.FlagUnreadable) != 0:
@@ -190,7 +189,7 @@ func difference(r *format.Row, c *ledgerCall, clockOffset int64) string {
 	return ""
 }
 
-// directionOf is the direction of a copy whose name says it, "" of others.
+// directionOf returns the direction of a copy function from its name, "" if the name has none.
 func directionOf(name string) string {
 	for _, d := range []string{"HtoD", "DtoH", "DtoD", "HtoA", "AtoH", "DtoA", "AtoD", "AtoA"} {
 		if strings.HasPrefix(name, "cuMemcpy"+d) {
@@ -200,8 +199,8 @@ func directionOf(name string) string {
 	return ""
 }
 
-// namesDevice is true for calls about a device: that is their device, not the one of
-// the thread's context.
+// namesDevice reports whether a function has a device argument. The device of its row is that
+// argument, not the device of the thread's context.
 func namesDevice(name string) bool {
 	for cookie := range bpf.NumCookies() {
 		if call, n, _, _ := bpf.ByCookie(uint16(cookie)); n == name {
@@ -211,12 +210,14 @@ func namesDevice(name string) bool {
 	return false
 }
 
-// isLoad is true for calls whose image pointer the ledger notes and we do not.
-func isLoad(name string) bool {
+// hasImagePointer reports whether the ledger has the image pointer of a function, which is not
+// recorded.
+func hasImagePointer(name string) bool {
 	return name == "cuModuleLoadData" || name == "cuLibraryLoadData"
 }
 
-// valueOf is a row's value in the ledger's unit: nanoseconds, not milliseconds.
+// valueOf returns the value of a row in the unit of the ledger: nanoseconds instead of
+// milliseconds.
 func valueOf(r *format.Row) float64 {
 	if r.Name == "cuEventElapsedTime" || r.Name == "cuEventElapsedTime_v2" {
 		return r.Value * 1e6
@@ -236,7 +237,7 @@ func metaOf(t *testing.T, path string) format.Meta {
 
 func TestEveryCallEqualsTheLedger(t *testing.T) {
 	needMulti(t)
-	calls := atLength(200_000, 1_000_000)
+	calls := faultScale(200_000, 1_000_000)
 	p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "4", "--seed", "7", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
@@ -253,7 +254,7 @@ func TestEveryCallEqualsTheLedger(t *testing.T) {
 	p.finish()
 	total := result.Meta.Totals()
 	if total.Lost != 0 || total.Seen != total.Recorded || total.Open != 0 || total.Abandoned != 0 {
-		t.Errorf("books: %+v", total)
+		t.Errorf("counts %+v", total)
 	}
 	n := compare(t, result.Output, readLedger(t, p.ledger, since))
 	if int64(n) != total.Recorded {
@@ -262,8 +263,8 @@ func TestEveryCallEqualsTheLedger(t *testing.T) {
 	t.Logf("%d calls equal, %d only counted; %+v", n, total.Counted, result.Meta.Cost)
 }
 
-// TestPerfUprobesRecordTheSame uses the interface of kernels before 6.6. Detaching
-// takes 0.05 to 0.3 s a probe there, so only some functions are probed.
+// TestPerfUprobesRecordTheSame uses perf uprobes, as on kernels before 6.6. It probes only some
+// functions, because removing a perf uprobe takes 0.05 to 0.3 s.
 func TestPerfUprobesRecordTheSame(t *testing.T) {
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "50000", "--threads", "2", "--seed", "7", "--wait")
@@ -288,7 +289,7 @@ func TestPerfUprobesRecordTheSame(t *testing.T) {
 	}
 }
 
-// probedByPerf are functions enough to compare.
+// probedByPerf are the functions to probe with perf uprobes.
 var probedByPerf = []string{
 	"cuMemAlloc_v2",
 	"cuMemAllocPitch_v2",
@@ -300,7 +301,7 @@ var probedByPerf = []string{
 	"cuLaunchKernelEx",
 }
 
-// comparePerf compares the calls of probedByPerf and returns how many there are.
+// comparePerf compares the calls of probedByPerf and returns their number.
 func comparePerf(t *testing.T, result Result, ledger map[int32][]ledgerCall) int {
 	t.Helper()
 	for tid := range ledger {
@@ -310,7 +311,7 @@ func comparePerf(t *testing.T, result Result, ledger map[int32][]ledgerCall) int
 		)
 	}
 	recorded := recordedCalls(t, result.Output)
-	for _, rows := range recorded { // contexts are not followed without their calls
+	for _, rows := range recorded { // the functions that set contexts are not probed
 		for i := range rows {
 			rows[i].Context = 0
 		}
@@ -319,9 +320,9 @@ func comparePerf(t *testing.T, result Result, ledger map[int32][]ledgerCall) int
 	return n
 }
 
-// TestPerfUprobesBeginAndEndAtOnce records a part of a program's run. Perf uprobes come and go
-// one after the other, for seconds, but a recording begins and ends for all functions at one
-// time: else there would be allocations whose frees are missing.
+// TestPerfUprobesBeginAndEndAtOnce records a part of a program's run. Perf uprobes are attached and
+// removed one by one, for seconds. The recording must begin and end at one time for all functions:
+// otherwise it would have allocations without their frees.
 func TestPerfUprobesBeginAndEndAtOnce(t *testing.T) {
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "100000000", "--threads", "2", "--seed", "7", "--rate", "4000", "--wait")
@@ -345,7 +346,7 @@ func TestPerfUprobesBeginAndEndAtOnce(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	t.Logf("the file was finished %v before the probes were gone", time.Since(begin))
+	t.Logf("the file was finished %v before the probes were removed", time.Since(begin))
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
 	ledger := readLedger(t, p.ledger, 0)
@@ -363,12 +364,12 @@ func TestPerfUprobesBeginAndEndAtOnce(t *testing.T) {
 	}
 }
 
-// TestPerfUprobesSeeNothingAfterTheEnd has a call return when the file is finished and its
-// probe is still there. It must stay the open call that it was when open calls were read: one
-// that returned just before would be in neither.
-func TestPerfUprobesSeeNothingAfterTheEnd(t *testing.T) {
+// TestPerfUprobesRecordNothingAfterTheEnd makes a call return after the end of the recording, while
+// its probe is still attached. The call must be recorded as open. A call that returned just before
+// the open calls were read would otherwise be missing.
+func TestPerfUprobesRecordNothingAfterTheEnd(t *testing.T) {
 	needKernel(t)
-	// The second synchronize waits for eight launches, 1.6 s of simulated time.
+	// The second synchronize waits for eight launches: 1.6 s of simulated time.
 	command := startSimCommand(
 		t,
 		[]string{"SIMCUDA_TIME=on", "SIMCUDA_KERNEL_US=200000", "SIMCUDA_LEDGER_SYNC=1"},
@@ -397,6 +398,6 @@ func TestPerfUprobesSeeNothingAfterTheEnd(t *testing.T) {
 		t.Errorf("%d calls are open, %v", len(open), err)
 	}
 	if total := result.Meta.Totals(); total.Open != 1 || total.Recorded != 10 || total.Seen != total.Recorded {
-		t.Errorf("books: %+v", total)
+		t.Errorf("counts %+v", total)
 	}
 }

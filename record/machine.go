@@ -14,17 +14,17 @@ import (
 	"github.com/gpurec/gpurec/record/xid"
 )
 
-// machine follows the GPUs and their errors beside the calls.
+// machine samples the GPUs and follows their errors (Xids) during the recording.
 type machine struct {
 	nvml *nvml.Sampler // nil: GPUs are not sampled
-	// nvmlErr says why GPUs are not sampled; nil if nobody asked for it.
+	// nvmlErr is the reason for which GPUs are not sampled; nil if sampling is off or works.
 	nvmlErr error
 	gpus    []host.GPU
 	rows    *rows.Sender
 }
 
-// openMachine looks for GPUs. It comes before attaching, because nothing drains the
-// ring buffer meanwhile.
+// openMachine opens NVML. It must be called before probes are attached: it can take seconds, and
+// nothing reads the ring buffer meanwhile.
 func (s *Session) openMachine() {
 	if s.opt.NVMLInterval <= 0 {
 		return
@@ -36,7 +36,7 @@ func (s *Session) openMachine() {
 	}
 }
 
-// facts are the rows of the GPUs, or a note why there are none.
+// facts returns the rows of the GPUs, or a note with the reason for which there are none.
 func (m *machine) facts(startNs int64) []format.Row {
 	switch {
 	case m.nvml != nil:
@@ -49,7 +49,7 @@ func (m *machine) facts(startNs int64) []format.Row {
 	return nil
 }
 
-// watchMachine starts the goroutines that sample GPUs, follow Xids and note mapped libraries.
+// watchMachine starts the goroutines that sample GPUs, follow Xids and record mapped libraries.
 func (s *Session) watchMachine() {
 	m := &s.machine
 	m.rows = s.pipeline.writer.Sender()
@@ -60,7 +60,7 @@ func (s *Session) watchMachine() {
 	s.helpers.Go(func() { s.noteModules(s.clock, s.stop) })
 }
 
-// endMachine adds to the metadata what that took, when the helpers have ended.
+// endMachine adds the cost of sampling to the metadata. The helpers must have ended.
 func (s *Session) endMachine() {
 	dropped := s.machine.rows.Close()
 	s.metaMu.Lock()
@@ -72,7 +72,7 @@ func (s *Session) endMachine() {
 	s.meta.Clocks = append(s.meta.Clocks, host.ReadClocks())
 }
 
-// watchXids follows every source of Xids that there is, and notes what is missing.
+// watchXids follows all available sources of Xids, and writes a note about unavailable ones.
 func (s *Session) watchXids() {
 	c, m, paths := s.clock, &s.machine, xid.SystemPaths
 	if s.opt.xids != nil {
@@ -93,7 +93,7 @@ func (s *Session) watchXids() {
 				StartNs: c.NowNs(),
 				Device:  -1,
 				Message: fmt.Sprintf(
-					"Xids are recorded without some sources: %s",
+					"some sources of Xids are not available: %s",
 					strings.ReplaceAll(strings.Join(missing, "; "), "\n", "; "),
 				),
 			},
@@ -102,13 +102,13 @@ func (s *Session) watchXids() {
 	s.helpers.Go(func() { xid.Follow(c, feeds, merger, m.rows, s.stop) })
 }
 
-// hasDriver reports whether this host has NVIDIA's driver, and so can have Xids.
+// hasDriver reports whether this host has NVIDIA's driver. Without the driver there are no Xids.
 func (m *machine) hasDriver() bool {
 	_, err := os.Stat("/proc/driver/nvidia")
 	return err == nil || len(m.gpus) > 0
 }
 
-// close closes NVML.
+// close closes NVML if it was opened.
 func (m *machine) close() {
 	if m.nvml != nil {
 		m.nvml.Close()

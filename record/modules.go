@@ -14,20 +14,20 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// moduleInterval is how often new libraries are looked for: reading the mappings of a
-// PyTorch process takes one to two milliseconds.
+// moduleInterval is the interval of searches for new libraries. Reading the mappings of a PyTorch
+// process takes one to two milliseconds.
 const moduleInterval = 10 * time.Second
 
-// noteModules writes down which ELF files the processes have mapped, until stop is
-// closed, and once more then. Stacks name only those that calls come through; with
-// these the program can be told apart from another build of it.
+// noteModules writes rows of the ELF files that the targets have mapped, until stop is closed, and
+// once more then. Stacks name only the files of their frames. All files together identify a
+// build of the program.
 func (s *Session) noteModules(c clock.Clock, stop <-chan struct{}) {
 	noted := make(map[process.FileID]bool)
 	for ended := false; ; ended = clock.Sleep(stop, moduleInterval) {
 		for _, p := range s.targets.All() {
 			maps, err := p.Maps()
 			if err != nil {
-				continue // it has ended
+				continue // the process has exited
 			}
 			var rows []format.Row
 			for _, m := range maps {
@@ -44,7 +44,7 @@ func (s *Session) noteModules(c clock.Clock, stop <-chan struct{}) {
 	}
 }
 
-// moduleRow describes a mapped ELF file that was not noted yet.
+// moduleRow returns the row of a mapped ELF file; ok is false if noted has the file already.
 func moduleRow(p *process.Process, m symbolize.Mapping, noted map[process.FileID]bool) (row format.Row, ok bool) {
 	if !m.Executable() || m.Inode == 0 {
 		return row, false
@@ -72,13 +72,13 @@ func moduleRow(p *process.Process, m symbolize.Mapping, noted map[process.FileID
 	defer file.Close()
 	build, err := symbolize.ReadBuildID(file, st.Size)
 	if err != nil {
-		return row, false // mapped, but no ELF file
+		return row, false // the mapped file is no ELF file
 	}
 	message, err := json.Marshal(struct {
 		BuildID string `json:"build_id,omitempty"`
 	}{build})
 	if err != nil {
-		message = nil // a string always encodes
+		message = nil // cannot happen: strings always encode
 	}
 	return format.Row{
 		Kind:    format.KindModule,

@@ -12,7 +12,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// buildNested compiles testdata/nested.c: a driver whose functions call each other.
+// buildNested compiles testdata/nested.c: a simulated driver whose functions call each other.
 func buildNested(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("cc"); err != nil {
@@ -31,8 +31,8 @@ func buildNested(t *testing.T) string {
 	return dir
 }
 
-// TestNestedCallsHaveParents records calls inside of calls, a jump from one function
-// into another, and calls that are left by longjmp.
+// TestNestedCallsHaveParents records nested calls, a tail call from one driver function to another,
+// and calls that longjmp leaves.
 func TestNestedCallsHaveParents(t *testing.T) {
 	needKernel(t)
 	dir := buildNested(t)
@@ -110,6 +110,6 @@ func TestNestedCallsHaveParents(t *testing.T) {
 	}
 	total := result.Meta.Totals()
 	if total.Seen != total.Recorded || total.Lost != 0 || total.Open != 0 || total.Abandoned != 3 {
-		t.Errorf("books: %+v", total)
+		t.Errorf("counts %+v", total)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/gpurec/gpurec/record/xid"
 )
 
-func TestXidsComeFromNVMLIfTheKernelMayNotBeAsked(t *testing.T) {
+func TestXidsComeFromNVMLWithoutKernelLog(t *testing.T) {
 	needKernel(t)
 	answers := simtest.NVML(t, simcudaDir)
 	simtest.Say(t, answers)
@@ -68,7 +68,7 @@ func TestProcessesAndFactsAreRecorded(t *testing.T) {
 		"nvmlDeviceGetNvLinkState:1 0",
 	)
 	t.Setenv("SIMCUDA_DEVICES", "2")
-	// The processes share their state with NVML.
+	// The recorder and the program share the state of the simulated NVML.
 	state := "SIMCUDA_STATE=" + os.Getenv("SIMCUDA_STATE")
 	other := startSim(t, []string{state}, "storm", "--calls", "10", "--threads", "1", "--seed", "1", "--wait")
 	other.expect("ready")
@@ -103,7 +103,7 @@ func TestProcessesAndFactsAreRecorded(t *testing.T) {
 	for _, pid := range []int{p.pid(), other.pid()} {
 		metrics := seen[int32(pid)]
 		used := metrics["process_used_memory_bytes"]
-		if len(used) < 2 || used[0].Message != "storm" { // first and last at least
+		if len(used) < 2 || used[0].Message != "storm" { // at least the first and the last sample
 			t.Errorf("memory of process %d: %+v", pid, used)
 		}
 		for name, want := range map[string]float64{
@@ -141,14 +141,14 @@ func TestProcessesAndFactsAreRecorded(t *testing.T) {
 		!fact.NVLinks[0].Active ||
 		fact.NVLinks[1].Active ||
 		len(fact.Topology) != 1 ||
-		fact.Topology[0] != (format.Nearness{Device: 1, Between: "host_bridge"}) {
+		fact.Topology[0] != (format.PCIePath{Device: 1, Between: "host_bridge"}) {
 		t.Errorf("device: %s", devices[0].Message)
 	}
 
 	meta := result.Meta
 	if len(meta.Cost.Sampling) != 2 || meta.Cost.Sampling[0].Samples < int64(samples) ||
 		meta.Cost.Sampling[0].CPUNs <= 0 ||
-		len(meta.Cost.Sampling[0].Questions) < 20 ||
+		len(meta.Cost.Sampling[0].Queries) < 20 ||
 		meta.Cost.RowsDropped != 0 {
 		t.Errorf("cost: %+v", meta.Cost)
 	}

@@ -17,78 +17,82 @@ import (
 	"github.com/gpurec/gpurec/record/xid"
 )
 
-// Options say what to record and how. Zero values are not defaults: DefaultOptions
-// has those.
+// Options select the processes and events to record, and how. Their zero values are no defaults:
+// start from DefaultOptions.
 type Options struct {
 	// Pids are the processes to record.
 	Pids []int
-	// Command is a held program to record as well; it may be nil.
+	// Command is a program from StartCommand to record as well, or nil.
 	Command *Command
-	// HoldMax is the longest time for which a thread of Command or of its children is held, while
-	// what it has loaded is not covered yet; 0: none is held.
+	// HoldMax is the longest time for which a thread of Command or of its children is held until the
+	// code that it has loaded is covered. 0: no thread is held.
 	HoldMax time.Duration
-	// Duration ends the recording; 0: it ends with the context or the processes.
+	// Duration ends the recording; 0: until the context is done or all processes have exited.
 	Duration time.Duration
-	// Output is the file to write; "" makes a name from process and time in Folder.
+	// Output is the path of the file. "": a name from process and time, in Folder.
 	Output string
 	Folder string
-	Force  bool
-	Owner  format.Owner
-	// BufferBytes is the size of the ring buffer, a power of two from 64 KiB.
+	// Force overwrites an existing file.
+	Force bool
+	// Owner is the user and group of the file.
+	Owner format.Owner
+	// BufferBytes is the size of the ring buffer: a power of two, at least 64 KiB.
 	BufferBytes int
-	// Stacks is how stacks are taken: StacksAuto, StacksFull, StacksFP or StacksOff.
+	// Stacks selects how stacks are captured: probe.StacksAuto, StacksFull, StacksFP or StacksOff.
 	Stacks string
 	Attach privilege.Attach
-	// NVMLInterval is the time between GPU samples, 0: none.
+	// NVMLInterval is the interval of GPU samples; 0: no samples.
 	NVMLInterval time.Duration
-	// MaxBytes bounds what the recording takes on disk, segments and finished file together;
-	// then it ends. 0: no bound, else at least format.MinMaxBytes.
+	// MaxBytes limits the size on disk of segments and finished file together. The recording ends
+	// when it reaches the limit. 0: no limit; otherwise at least format.MinMaxBytes.
 	MaxBytes int64
-	// Ring keeps only the last RingFor (0: of any age), within MaxBytes.
+	// Ring keeps only the latest events: those within MaxBytes, and of the last RingFor (0: any
+	// age).
 	Ring    bool
 	RingFor time.Duration
-	// SegmentInterval is what a crash costs at most.
+	// SegmentInterval is the time between rotations: a crash loses at most this much.
 	SegmentInterval time.Duration
-	// WaitForLibrary waits for processes that have not loaded libcuda yet.
+	// WaitForLibrary accepts processes that have not mapped libcuda yet.
 	WaitForLibrary bool
-	// Children records the processes' children, those of now and those to come.
+	// Children also records present and future children of the processes.
 	Children bool
 	// All records every process on the machine that uses CUDA; Pids is then empty.
 	All bool
-	// KeepGetters goes on probing getters however often they are called.
+	// KeepGetters keeps the probes of frequent functions without side effects (bpf.Call.Getter).
 	KeepGetters bool
-	// KeepReturns goes on probing the returns of launches however many there are.
+	// KeepReturns keeps the return probes of kernel launches at any launch rate.
 	KeepReturns bool
-	// MaxOverheadPct is how much of its time, in percent, probes may cost the thread that
-	// they cost most: above it, launches of kernels are recorded for part of the time. 0:
-	// no limit.
+	// MaxOverheadPct limits the time that probes cost the busiest thread, in percent of the
+	// thread's time. Above the limit, kernel launches are recorded for a share of the time only.
+	// 0: no limit.
 	MaxOverheadPct float64
-	// Allocator is how PyTorch's caching allocator is recorded.
+	// Allocator selects the source of PyTorch allocator events.
 	Allocator library.AllocatorMode
-	// Classes are the classes of calls to record, some of format.RecordClasses; none: all.
-	// Without RecordAllocator among them, Allocator must be AllocatorOff.
+	// Classes are the classes of calls to record, of format.RecordClasses; empty: all. Without
+	// RecordAllocator in Classes, Allocator must be AllocatorOff.
 	Classes []string
-	// Warn is told in a sentence what will be missing from the recording, while it runs, by
-	// any goroutine; it may be nil.
+	// Warn receives a sentence about data that will be missing. Any goroutine may call it during
+	// the recording. It may be nil.
 	Warn func(text string)
-	// Comm and Cgroup narrow All: processes of this name (15 characters, as in
-	// /proc/PID/comm), processes in this cgroup v2 or below it.
+	// Comm and Cgroup restrict All to processes with this name (15 characters, as in
+	// /proc/PID/comm), and to processes in this cgroup v2 or below it. "": no restriction.
 	Comm, Cgroup string
-	Version      string
-	CommandLine  []string
+	// Version and CommandLine are written to the metadata.
+	Version     string
+	CommandLine []string
 
-	// Only probes these functions alone, if there are any. For tests, as what is below.
+	// Only probes only these functions; empty: all. For tests, like the members below.
 	Only []string
 
-	returns   sampling.Returns // of launches
-	governor  overhead.Policy
-	knownSets int        // probe.Options.KnownSets
-	xids      *xid.Paths // tests: where Xids come from; nil: the system's
-	// clockShift is added to the wall clock as it was when the recording began.
+	returns        sampling.Returns // policy for return probes of launches
+	governor       overhead.Policy
+	stackCacheSets int        // limit of the stack cache, as probe.Options.StackCacheSets
+	xids           *xid.Paths // sources of Xids; nil: those of the system
+	// clockShift is added to the wall clock as read at the start of the recording.
 	clockShift time.Duration
 }
 
-// DefaultOptions returns the options that the command line starts from.
+// DefaultOptions returns the defaults of the command line. The caller sets Pids, Command or All.
 func DefaultOptions() Options {
 	return Options{
 		BufferBytes:     32 << 20,
@@ -104,12 +108,12 @@ func DefaultOptions() Options {
 	}
 }
 
-// limits are the bounds of the recording that the options ask for.
+// limits returns the size and age limits of the recording.
 func (o *Options) limits() format.Limits {
 	return format.Limits{MaxBytes: o.MaxBytes, Ring: o.Ring, KeepNs: int64(o.RingFor / time.Nanosecond)}
 }
 
-// getters is the policy for getters: with launches they may be called more often.
+// getters returns the policy for getters: without launches, a lower call rate is tolerated.
 func (o *Options) getters() sampling.Getters {
 	if len(o.Classes) > 0 && !slices.Contains(o.Classes, format.RecordLaunch) {
 		return sampling.GettersAlone
@@ -117,7 +121,7 @@ func (o *Options) getters() sampling.Getters {
 	return sampling.DefaultGetters
 }
 
-// targets are the options of the set of processes.
+// targets returns the options of the set of target processes.
 func (o *Options) targets(warn func(text string)) target.Options {
 	t := target.Options{
 		Pids: o.Pids, Children: o.Children, All: o.All, Comm: process.KernelComm(o.Comm), Cgroup: o.Cgroup,

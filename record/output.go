@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// defaultOutput is where a recording goes unless told: gpurec-COMM-PID-TIME.parquet.
+// defaultOutput returns the default file name, gpurec-COMM-PID-TIME.parquet. It replaces spaces,
+// path separators and characters outside ASCII by _.
 func defaultOutput(comm string, pid int, at string) string {
 	clean := strings.Map(func(r rune) rune {
 		if r == filepath.Separator || r <= ' ' || r > '~' {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// FuzzOutputName names a recording after a process, which chooses its name.
+// FuzzOutputName makes file names from process names, which a program can choose freely.
 func FuzzOutputName(f *testing.F) {
 	f.Add("a) b")
 	f.Add("\x1b]0;) (")

@@ -13,9 +13,9 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 )
 
-// TestNativePathsAreToldApart records calls whose stacks differ only far up: every one
-// must have its own, also those that were inferred.
-func TestNativePathsAreToldApart(t *testing.T) {
+// TestNativePathsDistinguishStacks records calls whose stacks differ only in outer frames. Every
+// call must have the right stack, also if the stack was inferred.
+func TestNativePathsDistinguishStacks(t *testing.T) {
 	needKernel(t)
 	if _, err := exec.LookPath("cc"); err != nil {
 		skip(t, "no C compiler: "+err.Error())
@@ -57,7 +57,7 @@ func TestNativePathsAreToldApart(t *testing.T) {
 		}
 	}
 	t.Logf("%d calls, %d inferred, %d wrong", calls, inferred, wrong)
-	// Until a second way is met, a fingerprint stands for the first one.
+	// Until a second stack is seen, all calls with a fingerprint get the first stack.
 	if wrong > 0 || inferred < calls*8/10 {
 		t.Errorf("of %d calls %d have an inferred stack and %d a wrong one", calls, inferred, wrong)
 	}

@@ -11,19 +11,19 @@ import (
 	"github.com/gpurec/gpurec/record/rowwriter"
 )
 
-// pipeline takes what the BPF programs send to the file: the drain copies records out of the ring
-// buffer, the row writer decodes and writes them. Both have a goroutine each.
+// pipeline moves records from the BPF programs to the file. The drain copies records out of the
+// ring buffer; the row writer decodes and writes them. Each has its own goroutine.
 type pipeline struct {
 	drain  *ring.Drain
 	writer *rowwriter.Writer
-	// processEvents are forks, execs and first calls, which cannot wait for the row writer.
+	// processEvents are forks, execs and first calls. They bypass the row writer, which may be
+	// slow.
 	processEvents chan bpf.CudaProcessEvent
-	failures      chan error    // has the error when the disk refuses
-	full          chan struct{} // has an element when the recording has reached its size
+	failures      chan error    // receives the first write error
+	full          chan struct{} // receives an element when the recording reaches its size limit
 }
 
-// newPipeline makes a pipeline that does not run yet. It fills in the pool and the callbacks of the
-// options.
+// newPipeline makes a pipeline; run starts it. newPipeline sets the pool and the callbacks in opt.
 func newPipeline(opt rowwriter.Options) (*pipeline, error) {
 	p := &pipeline{
 		processEvents: make(chan bpf.CudaProcessEvent, 4096),
@@ -40,21 +40,21 @@ func newPipeline(opt rowwriter.Options) (*pipeline, error) {
 	p.writer = rowwriter.New(opt)
 	p.drain, err = ring.NewDrain(opt.Probes.Objects.Events, p.writer.Chunks, pool, p.processEvents)
 	if err != nil {
-		_ = pool.Close() // the error that matters is already there
+		_ = pool.Close() // newPipeline returns the earlier error
 		return nil, err
 	}
 	return p, nil
 }
 
-// run starts the goroutines.
+// run starts the goroutines of drain and row writer.
 func (p *pipeline) run(rotateEvery time.Duration) {
 	go p.writer.Run(rotateEvery)
 	go p.drain.Run()
 }
 
-// empty drains what is left in the ring buffer, with late for events of processes, and waits for
-// both goroutines. No rows may be sent any more when late was called last.
-func (p *pipeline) empty(late func(e bpf.CudaProcessEvent)) error {
+// drainAll drains the ring buffer and waits for both goroutines. It calls late for the remaining
+// process events. After the last call of late, no rows may be sent to the row writer.
+func (p *pipeline) drainAll(late func(e bpf.CudaProcessEvent)) error {
 	done := make(chan error, 1)
 	go func() { done <- p.drain.Finish() }()
 	for {
@@ -67,5 +67,5 @@ func (p *pipeline) empty(late func(e bpf.CudaProcessEvent)) error {
 	}
 }
 
-// close frees what the pipeline holds.
+// close releases the resources of the pipeline.
 func (p *pipeline) close() { p.writer.Close() }

@@ -22,10 +22,10 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// What probes cost, the kernel's part and ours: scripts/bench-probes.sh runs all of it, here or on
-// a machine with a GPU.
+// Benchmarks of the cost of probes: the kernel's part and the BPF program's part.
+// scripts/bench-probes.sh runs all of them, here or on a machine with a GPU.
 
-// worker is a program that does something as often as it is told to.
+// worker is a program that repeats an operation as often as do requests.
 type worker struct {
 	cmd    *exec.Cmd
 	stdin  io.Writer
@@ -65,7 +65,7 @@ func startWorker(b *testing.B, source string, env []string, args ...string) *wor
 	return w
 }
 
-// do has the program do its thing n times.
+// do makes the program repeat its operation n times.
 func (w *worker) do(b *testing.B, n int) {
 	b.Helper()
 	fmt.Fprintln(w.stdin, n)
@@ -76,7 +76,7 @@ func (w *worker) do(b *testing.B, n int) {
 
 func (w *worker) bench(b *testing.B) { w.do(b, b.N) }
 
-// noProgram is a program that does nothing.
+// noProgram loads a BPF program that returns at once.
 func noProgram(b *testing.B, attach ebpf.AttachType) *ebpf.Program {
 	b.Helper()
 	p, err := ebpf.NewProgram(
@@ -94,7 +94,7 @@ func noProgram(b *testing.B, attach ebpf.AttachType) *ebpf.Program {
 	return p
 }
 
-// functionsOf returns where the functions whose names begin so are in a file.
+// functionsOf returns the file offsets of the functions of a file whose names have a prefix.
 func functionsOf(b *testing.B, path, prefix string, n int) (offsets []uint64) {
 	b.Helper()
 	file, err := os.Open(path)
@@ -125,8 +125,8 @@ func functionsOf(b *testing.B, path, prefix string, n int) (offsets []uint64) {
 	return offsets
 }
 
-// BenchmarkProbe is a call of a function that does nothing, by its first instruction: bare, with a probe whose
-// program does nothing, and with one at its return as well.
+// BenchmarkProbe calls an empty function, by the kind of its first instruction: without a probe,
+// with a probe whose BPF program returns at once, and with an additional return probe.
 func BenchmarkProbe(b *testing.B) {
 	for _, instruction := range []string{"push", "nop5", "nop", "endbr64", "sub", "mov", "jump", "call"} {
 		b.Run(instruction, func(b *testing.B) {
@@ -157,7 +157,7 @@ func BenchmarkProbe(b *testing.B) {
 	}
 }
 
-// BenchmarkAttach places probes on functions of a running program and takes them away.
+// BenchmarkAttach attaches probes to functions of a running program and removes them.
 func BenchmarkAttach(b *testing.B) {
 	counts := []int{100, 300, 600}
 	if testing.Short() {
@@ -218,10 +218,11 @@ func benchmarkAttach(b *testing.B, executable *link.Executable, how privilege.At
 	b.ReportMetric(float64(detach.Milliseconds())/float64(b.N), "detach-ms")
 }
 
-// BenchmarkLaunch is a launch of an empty kernel, with a wait after each 200: bare and recorded.
+// BenchmarkLaunch launches an empty kernel, and synchronizes every 200 launches: without and with a
+// recording.
 func BenchmarkLaunch(b *testing.B) {
 	var env []string
-	if _, err := os.Stat(filepath.Join(simcudaDir, "libcuda.so.1")); err == nil { // else there should be a GPU
+	if _, err := os.Stat(filepath.Join(simcudaDir, "libcuda.so.1")); err == nil {
 		dir, err := filepath.Abs(simcudaDir)
 		if err != nil {
 			b.Fatal(err)
@@ -247,7 +248,7 @@ func BenchmarkLaunch(b *testing.B) {
 		opt.Pids, opt.Output = []int{w.cmd.Process.Pid}, filepath.Join(b.TempDir(), "r.parquet")
 		opt.Stacks, opt.KeepReturns = m.stacks, m.returns
 		recorded(b, opt, func() {
-			// fingerprints are learnt, and returns spared
+			// Warm up: the stack cache fills, and return probes of launches are removed.
 			for begin := time.Now(); !testing.Short() && time.Since(begin) < 4*time.Second; {
 				w.do(b, 2000)
 			}
@@ -257,7 +258,7 @@ func BenchmarkLaunch(b *testing.B) {
 	}
 }
 
-// recorded does something during a recording.
+// recorded runs do during a recording.
 func recorded(b *testing.B, opt Options, do func()) {
 	b.Helper()
 	s, err := Start(opt)

@@ -11,9 +11,9 @@ import (
 	"github.com/gpurec/gpurec/record/simtest"
 )
 
-// TestListHasWhatNVMLSays lists a program that computes on a GPU, and one that has the driver's
-// library mapped and uses no GPU.
-func TestListHasWhatNVMLSays(t *testing.T) {
+// TestListHasWhatNVMLReports lists a program that computes on a GPU, and a program that has mapped
+// the driver's library and uses no GPU.
+func TestListHasWhatNVMLReports(t *testing.T) {
 	answers := simtest.NVML(t, simcudaDir)
 	t.Setenv("SIMCUDA_DEVICES", "2")
 	p := startSim(t, []string{"SIMCUDA_STATE=" + os.Getenv("SIMCUDA_STATE")}, "storm", "--calls", "100", "--wait")
@@ -22,11 +22,11 @@ func TestListHasWhatNVMLSays(t *testing.T) {
 	idle.expect("ready")
 	simtest.Say(t, answers, "nvmlDeviceGetProcessUtilization 71 33 0 0")
 	list := ps.List(true)
-	got, without := listed(list, p.pid()), listed(list, idle.pid())
+	got, without := listedProcess(list, p.pid()), listedProcess(list, idle.pid())
 	if list.NVMLErr != nil || got == nil || without == nil {
 		t.Fatalf("%+v", list)
 	}
-	if len(got.GPUs) != 2 { // storm uses both
+	if len(got.GPUs) != 2 { // storm uses both GPUs
 		t.Fatalf("%+v", got.GPUs)
 	}
 	for i, use := range got.GPUs {
@@ -38,13 +38,13 @@ func TestListHasWhatNVMLSays(t *testing.T) {
 		}
 	}
 	if without.GPUs == nil || len(without.GPUs) != 0 {
-		t.Errorf("a process without memory is on %v", without.GPUs)
+		t.Errorf("a process without GPU memory is listed on GPUs %v", without.GPUs)
 	}
 
-	// What the driver does not support is absent, not 0.
+	// Values that the driver does not support are absent, not 0.
 	simtest.Say(t, answers, "nvmlDeviceGetProcessUtilization not_supported")
 	list = ps.List(true)
-	if use := listed(list, p.pid()).GPUs[0]; use.SMPercent != nil || use.MemoryBytes == nil {
+	if use := listedProcess(list, p.pid()).GPUs[0]; use.SMPercent != nil || use.MemoryBytes == nil {
 		t.Errorf("%+v", use)
 	}
 	simtest.Say(
@@ -54,8 +54,8 @@ func TestListHasWhatNVMLSays(t *testing.T) {
 		"nvmlDeviceGetComputeRunningProcesses_v2 lost",
 	)
 	list = ps.List(true)
-	if list.NVMLErr == nil || listed(list, p.pid()).GPUs != nil {
-		t.Errorf("%v: %+v", list.NVMLErr, listed(list, p.pid()))
+	if list.NVMLErr == nil || listedProcess(list, p.pid()).GPUs != nil {
+		t.Errorf("%v: %+v", list.NVMLErr, listedProcess(list, p.pid()))
 	}
 	for _, says := range []string{"GPU 0", "GPU 1"} {
 		if !strings.Contains(list.NVMLErr.Error(), says) {

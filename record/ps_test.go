@@ -17,8 +17,8 @@ import (
 	"github.com/gpurec/gpurec/record/ps"
 )
 
-// listed returns the entry of a process, nil if the list has none.
-func listed(list ps.Listing, pid int) *ps.Process {
+// listedProcess returns the entry of a process in a listing, or nil.
+func listedProcess(list ps.Listing, pid int) *ps.Process {
 	for i := range list.Processes {
 		if list.Processes[i].Pid == pid {
 			return &list.Processes[i]
@@ -27,7 +27,7 @@ func listed(list ps.Listing, pid int) *ps.Process {
 	return nil
 }
 
-// needSimcuda skips tests that run programs on simcuda where it is not built.
+// needSimcuda skips a test if simcuda is not built, see package simtest.
 func needSimcuda(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(simcudaDir, "libcuda.so.1")); err != nil {
@@ -40,17 +40,17 @@ func TestListDescribesProcesses(t *testing.T) {
 	before := time.Now()
 	p := startSim(t, []string{"RANK=3", "WORLD_SIZE=8", "LOCAL_RANK=1"}, "storm", "--calls", "100", "--wait")
 	p.expect("ready")
-	other := exec.Command("sleep", "600") // does not use CUDA
+	other := exec.Command("sleep", "600") // a process that does not use CUDA
 	if err := other.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
 	list := ps.List(false)
-	got := listed(list, p.pid())
+	got := listedProcess(list, p.pid())
 	if got == nil {
 		t.Fatalf("process %d is not listed: %+v", p.pid(), list)
 	}
-	if listed(list, other.Process.Pid) != nil || listed(list, os.Getpid()) != nil {
+	if listedProcess(list, other.Process.Pid) != nil || listedProcess(list, os.Getpid()) != nil {
 		t.Error("processes that do not use CUDA are listed")
 	}
 	path := p.cmd.Path
@@ -66,7 +66,7 @@ func TestListDescribesProcesses(t *testing.T) {
 		t.Errorf("started at %v, not after %v", started, before)
 	}
 	if got.GPUs != nil || list.NVMLErr != nil {
-		t.Errorf("NVML was asked: %v, %v", got.GPUs, list.NVMLErr)
+		t.Errorf("the listing has GPUs although NVML is off: %v, %v", got.GPUs, list.NVMLErr)
 	}
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.pid()))
 	if err != nil {

@@ -14,32 +14,32 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// handle is a CUDA handle of a process.
+// handle identifies a CUDA object by its process and handle.
 type handle struct {
 	pid uint32
 	h   int64
 }
 
-// book is the memory of processes as the ledger has it: replayed call by call, with
-// plain maps, and with the ledger's own times.
-type book struct {
-	live map[bookKey]ledgerCall
-	refs map[bookKey]int // physical handles: references and mappings
-	maps map[bookKey]ledgerCall
-	// Streams and events in capture, with the stream that it began on: what is done
-	// there goes into a graph.
+// ledgerMemory is the memory of all processes according to the ledger. It is replayed call by call,
+// with plain maps and the ledger's times.
+type ledgerMemory struct {
+	live map[memoryKey]ledgerCall
+	refs map[memoryKey]int // references and mappings of physical memory handles
+	maps map[memoryKey]ledgerCall
+	// Capturing streams and captured events, with the stream on which the capture began. Work
+	// of a capture goes into a graph.
 	captured map[handle]int64
-	totals   map[string]*state.MemoryTotal // by "pid kind"
+	totals   map[string]*state.MemoryTotal // by pid and memory kind, "pid kind"
 }
 
-type bookKey struct {
+type memoryKey struct {
 	pid  int32
 	kind string
 	ptr  int64
 }
 
-// family of kinds that one free call ends: device, managed and async pointers come
-// from one address space.
+// spaceOf returns the address space of a memory kind. Kinds of one address space have the same free
+// function: device, managed and async memory.
 func spaceOf(kind string) string {
 	switch kind {
 	case format.MemoryDevice, format.MemoryManaged, format.MemoryAsync:
@@ -48,7 +48,7 @@ func spaceOf(kind string) string {
 	return kind
 }
 
-func (b *book) total(pid int32, kind string) *state.MemoryTotal {
+func (b *ledgerMemory) total(pid int32, kind string) *state.MemoryTotal {
 	key := fmt.Sprint(pid, " ", kind)
 	if b.totals[key] == nil {
 		b.totals[key] = &state.MemoryTotal{Pid: pid, Kind: kind}
@@ -56,11 +56,11 @@ func (b *book) total(pid int32, kind string) *state.MemoryTotal {
 	return b.totals[key]
 }
 
-// replayLedger replays all threads in the order in which calls took effect: frees when
-// they began, everything else when it ended.
-func replayLedger(ledger map[int32][]ledgerCall) *book {
-	b := &book{
-		live: make(map[bookKey]ledgerCall), refs: make(map[bookKey]int), maps: make(map[bookKey]ledgerCall),
+// replayLedger replays the calls of all threads in the order in which they took effect: frees at
+// their begin, all other calls at their end.
+func replayLedger(ledger map[int32][]ledgerCall) *ledgerMemory {
+	b := &ledgerMemory{
+		live: make(map[memoryKey]ledgerCall), refs: make(map[memoryKey]int), maps: make(map[memoryKey]ledgerCall),
 		totals: make(map[string]*state.MemoryTotal), captured: make(map[handle]int64),
 	}
 	table := make(map[string]bpf.Call)
@@ -86,8 +86,8 @@ func replayLedger(ledger map[int32][]ledgerCall) *book {
 	return b
 }
 
-// capture follows stream capture and reports whether a call went into a graph.
-func (b *book) capture(c ledgerCall, call bpf.Call) bool {
+// capture follows stream capture and reports whether a call's work went into a graph.
+func (b *ledgerMemory) capture(c ledgerCall, call bpf.Call) bool {
 	pid := uint32(c.pid)
 	stream, event := handle{pid, c.stream}, handle{pid, c.ptr}
 	if c.result != 0 {
@@ -116,17 +116,17 @@ func (b *book) capture(c ledgerCall, call bpf.Call) bool {
 	return captured && call.Memory == format.MemoryAsync
 }
 
-func (b *book) apply(c ledgerCall, call bpf.Call) {
+func (b *ledgerMemory) apply(c ledgerCall, call bpf.Call) {
 	if b.capture(c, call) {
 		return
 	}
-	key := bookKey{c.pid, spaceOf(call.Memory), c.ptr}
+	key := memoryKey{c.pid, spaceOf(call.Memory), c.ptr}
 	switch {
 	case call.Kind == format.KindAlloc && c.result != 0:
 		b.total(c.pid, call.Memory).FailedAllocs++
 	case c.result != 0 || c.ptr == 0:
 	case call.Kind == format.KindAlloc:
-		c.kernel = call.Memory // the column is free: the kind is kept there
+		c.kernel = call.Memory // the ledger leaves kernel empty here: reuse it for the memory kind
 		b.live[key] = c
 		b.refs[key] = 1
 		t := b.total(c.pid, call.Memory)
@@ -140,19 +140,19 @@ func (b *book) apply(c ledgerCall, call bpf.Call) {
 	case call.Kind == format.KindRetain:
 		b.refs[key]++
 	case call.Kind == format.KindMap:
-		b.refs[bookKey{c.pid, format.MemoryPhysical, c.src}]++
+		b.refs[memoryKey{c.pid, format.MemoryPhysical, c.src}]++
 		b.maps[key] = c
 	case call.Kind == format.KindUnmap:
 		for m, mapped := range b.maps {
 			if m.pid == c.pid && m.ptr >= c.ptr && m.ptr < c.ptr+c.bytes {
 				delete(b.maps, m)
-				b.unref(bookKey{c.pid, format.MemoryPhysical, mapped.src})
+				b.unref(memoryKey{c.pid, format.MemoryPhysical, mapped.src})
 			}
 		}
 	}
 }
 
-func (b *book) unref(key bookKey) {
+func (b *ledgerMemory) unref(key memoryKey) {
 	c, ok := b.live[key]
 	if !ok {
 		return
@@ -168,14 +168,13 @@ func (b *book) unref(key bookKey) {
 	t.LiveBytes -= c.bytes
 }
 
-// TestReplayEqualsTheLedger records random programs (100,000 calls over all kinds:
-// several threads and contexts, children, failures) and compares what the analyzer
-// makes of the recording with the books of the ledger: what is live when each process
-// ends, and totals by kind. Peaks are compared where one thread makes them: calls of
-// several threads that overlap have no order that both sides could know.
+// TestReplayEqualsTheLedger records random programs: 100,000 calls of all kinds, with several
+// threads, contexts, children and failures. It compares the analyzer's results with the ledger:
+// live memory at each process's exit, and totals by kind. Peaks are compared for programs with one
+// thread: the order of overlapping calls of several threads is undefined.
 func TestReplayEqualsTheLedger(t *testing.T) {
 	needKernel(t)
-	dir := ownSimcuda(t)
+	dir := copySimcuda(t)
 	cmd, begin, path := simShell(t, dir, `
 		SIMCUDA_FAIL=cuMemAlloc_v2:2@100,cuMemAlloc_v2:2@1000,cuMemAllocAsync:2@50,cuMemCreate:2@3,cuLaunchKernel:700@77 $SIM/storm --calls 30000 --threads 3 --seed 11 >/dev/null 2>&1 &
 		$SIM/storm --calls 30000 --threads 2 --seed 12 >/dev/null &
@@ -186,7 +185,7 @@ func TestReplayEqualsTheLedger(t *testing.T) {
 	s := start(t, opt)
 	result := runWhile(t, s, func() {
 		begin()
-		_ = cmd.Wait() // storm says by its status that a call failed
+		_ = cmd.Wait() // storm's exit status is not 0 if a call failed
 	})
 	ledger := readLedger(t, path, 0)
 	want := replayLedger(ledger)
@@ -225,7 +224,7 @@ func TestReplayEqualsTheLedger(t *testing.T) {
 	}
 	for _, total := range want.totals {
 		have := got.Total(total.Pid, total.Kind)
-		// What ends with its process is freed to the analyzer, and left over in the ledger.
+		// The analyzer frees memory at its process's exit; the ledger has it as live.
 		left := int64(0)
 		for key, c := range want.live {
 			if key.pid == total.Pid && c.kernel == total.Kind {

@@ -13,9 +13,10 @@ import (
 	"github.com/gpurec/gpurec/record/sampling"
 )
 
-// At high rates returns of launches are probed for a share of the time, and the recording
-// is as complete as with them: every launch once, those without return marked.
-func TestReturnsOfLaunchesAreSpared(t *testing.T) {
+// TestReturnsOfLaunchesAreSampled records a high launch rate, at which return probes of launches
+// are removed for a share of the time. Every launch must be recorded once; those without a return
+// are marked.
+func TestReturnsOfLaunchesAreSampled(t *testing.T) {
 	needMulti(t)
 	for _, stacks := range []string{probe.StacksFP, probe.StacksAuto} {
 		t.Run(stacks, func(t *testing.T) {
@@ -51,17 +52,18 @@ func TestReturnsOfLaunchesAreSpared(t *testing.T) {
 			p.finish()
 			total := result.Meta.Totals()
 			if total.Lost != 0 || total.Seen != total.Recorded || total.Open != 0 || total.Abandoned != 0 {
-				t.Errorf("books: %+v", total)
+				t.Errorf("counts %+v", total)
 			}
 			if n := compare(t, result.Output, readLedger(t, p.ledger, since)); int64(n) != total.Recorded {
 				t.Errorf("%d calls compared, %d recorded", n, total.Recorded)
 			}
-			checkSpared(t, result.Output)
+			checkUnreturned(t, result.Output)
 		})
 	}
 }
 
-func checkSpared(t *testing.T, path string) {
+// checkUnreturned checks the rows of launches whose return was not probed.
+func checkUnreturned(t *testing.T, path string) {
 	t.Helper()
 	with, without, bare := 0, 0, 0
 	for _, rows := range recordedCalls(t, path) {
@@ -92,7 +94,7 @@ func checkSpared(t *testing.T, path string) {
 		}
 	}
 	if notes != 1 {
-		t.Errorf("%d notes of it", notes)
+		t.Errorf("%d notes, want 1", notes)
 	}
 	t.Logf("%d launches with, %d without return", with, without)
 }

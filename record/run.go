@@ -14,28 +14,28 @@ import (
 )
 
 const (
-	// aliveInterval is how often Run looks for processes that have ended.
+	// aliveInterval is the interval at which Run checks for exited processes.
 	aliveInterval = 100 * time.Millisecond
-	// mappedDelay lets a program map what belongs together before it is looked at.
+	// mappedDelay is the delay before new mappings are read: programs map libraries in groups.
 	mappedDelay = 5 * time.Millisecond
 )
 
-// End says why Run returned.
+// End is the reason why Run returned.
 type End string
 
 // Reasons for the end of a recording.
 const (
-	EndDuration  End = "the time is over"
+	EndDuration  End = "the duration is over"
 	EndProcesses End = "the process has ended"
-	EndContext   End = "it was stopped"
-	EndSize      End = "the recording has reached its greatest size"
+	EndContext   End = "the recording was stopped"
+	EndSize      End = "the recording has reached its maximum size"
 )
 
 var errDuration = errors.New("duration over")
 
-// Run records until ctx is done, the duration is over or all processes have ended.
-// An error means that the recording cannot go on, a full disk for example; what was
-// written before is kept. Finish must be called in every case.
+// Run records until ctx is done, the duration is over or all processes have exited. An error means
+// that recording cannot continue, for example because the disk is full. Rows written before are
+// kept. Finish must be called in every case.
 func (s *Session) Run(ctx context.Context) (End, error) {
 	if s.opt.Duration > 0 {
 		timeout, cancel := context.WithTimeoutCause(ctx, s.opt.Duration, errDuration)
@@ -59,10 +59,10 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 			return "", err
 		case <-s.pipeline.full:
 			return EndSize, nil
-		case <-s.targets.News():
+		case <-s.targets.MappedSignal():
 			mapped.Reset(mappedDelay)
 		case <-mapped.C:
-			s.targets.OnMapped()
+			s.targets.AttachMapped()
 		case <-alive.C:
 			s.targets.FinishSearches()
 			if left := s.targets.ReapExited(); !left && !s.opt.All {
@@ -78,13 +78,13 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 	}
 }
 
-// reapThreads deletes the state of threads that are gone, until stop is closed. The calls
-// that they were in are handed to the row writer, as open.
+// reapThreads deletes the kernel state of exited threads, until stop is closed. It writes their
+// unfinished calls as open calls.
 func (s *Session) reapThreads(stop <-chan struct{}) {
 	for !clock.Sleep(stop, probe.ReapInterval) {
-		if open := s.probes.Reap(); len(open) > 0 {
+		if open := s.probes.ReapThreads(); len(open) > 0 {
 			probe.MarkOpen(open, clock.Ns(unix.CLOCK_MONOTONIC))
-			s.pipeline.writer.AddOpen(open)
+			s.pipeline.writer.SendOpenCalls(open)
 		}
 	}
 }

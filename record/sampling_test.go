@@ -19,23 +19,23 @@ import (
 	"github.com/gpurec/gpurec/record/sampling"
 )
 
-// isSampled tells the launches that may be left out.
+// isSampled returns the functions whose calls may be missing when launches are sampled.
 func isSampled() map[string]bool {
 	sampled := make(map[string]bool)
 	for cookie := range bpf.NumCookies() {
 		call, name, _, _ := bpf.ByCookie(uint16(cookie))
-		sampled[name] = call.ReturnSpared()
+		sampled[name] = call.SamplesReturns()
 	}
 	return sampled
 }
 
-// stretch is a time in Unix ns, its end not included.
-type stretch struct{ fromNs, toNs int64 }
+// period is a time from begin to end in Unix ns, the end excluded.
+type period struct{ fromNs, toNs int64 }
 
-// recordedStretches reads from the notes of a recording when launches were recorded.
-func recordedStretches(t *testing.T, path string) []stretch {
+// recordedPeriods returns the periods in which launches were recorded, from a recording's notes.
+func recordedPeriods(t *testing.T, path string) []period {
 	t.Helper()
-	list := []stretch{{0, math.MaxInt64}}
+	list := []period{{0, math.MaxInt64}}
 	for _, note := range factRows(t, path, format.KindNote) {
 		if note.Name != format.NoteSampling {
 			continue
@@ -50,28 +50,27 @@ func recordedStretches(t *testing.T, path string) []stretch {
 		switch last := &list[len(list)-1]; {
 		case s.What != format.SampledCalls:
 		case s.Recorded && last.toNs < note.StartNs:
-			list = append(list, stretch{note.StartNs, math.MaxInt64})
+			list = append(list, period{note.StartNs, math.MaxInt64})
 		case !s.Recorded && last.toNs == math.MaxInt64 && last.fromNs < note.StartNs:
 			last.toNs = note.StartNs
 		default:
-			t.Fatalf("notes do not alternate: %s", note.Message)
+			t.Fatalf("the notes of the governor do not alternate: %s", note.Message)
 		}
 	}
 	return list
 }
 
-func within(list []stretch, ns int64) bool {
-	return slices.ContainsFunc(list, func(s stretch) bool { return s.fromNs <= ns && ns < s.toNs })
+func within(list []period, ns int64) bool {
+	return slices.ContainsFunc(list, func(s period) bool { return s.fromNs <= ns && ns < s.toNs })
 }
 
-// withoutMissing drops those launches of a ledger that the recording says it does not have.
-// The ledger's time of a call is later than the probe's, which is after the end of the call
-// before: of the launches between which a switch lies it is the row, if there is one, that
-// tells.
+// withoutMissing removes the launches from a ledger that a recording does not have according to its
+// notes. The ledger's time of a call is slightly later than the probe's. Near a switch of the
+// governor, the recorded rows decide which launches are removed.
 func withoutMissing(
 	ledger map[int32][]ledgerCall,
 	rows map[int32][]format.Row,
-	recorded []stretch,
+	recorded []period,
 	clockOffset int64,
 ) (dropped, unsure int) {
 	sampled := isSampled()
@@ -102,8 +101,9 @@ func withoutMissing(
 	return dropped, unsure
 }
 
-// Across switches of the governor, a recording has all launches of the times of which it
-// says so, once, and no others; all other calls are there.
+// TestSampledLaunchesEqualTheLedger checks a recording in which the governor switches launches off
+// and on: it has all launches of the recorded periods, once, no other launches, and all other
+// calls.
 func TestSampledLaunchesEqualTheLedger(t *testing.T) {
 	needMulti(t)
 	for _, stacks := range []string{probe.StacksFP, probe.StacksAuto} {
@@ -128,12 +128,12 @@ func TestSampledLaunchesEqualTheLedger(t *testing.T) {
 			opt.Attach, opt.Stacks, opt.KeepReturns, opt.MaxOverheadPct = privilege.AttachMulti, stacks, false, 0.1
 			opt.returns = sampling.Returns{On: 100 * time.Millisecond, Period: 300 * time.Millisecond, MaxRate: 100}
 			opt.governor = overhead.Policy{
-				Look:     100 * time.Millisecond,
-				Whole:    1,
-				Spare:    2,
-				Patience: 2,
-				Calm:     2,
-				Back:     0.7,
+				Interval:         100 * time.Millisecond,
+				FullIntervals:    1,
+				SampledIntervals: 2,
+				TightenAfter:     2,
+				RelaxAfter:       2,
+				RelaxBelow:       0.7,
 			}
 			s := start(t, opt)
 			if err := s.StacksError(); err != nil {
@@ -148,15 +148,15 @@ func TestSampledLaunchesEqualTheLedger(t *testing.T) {
 			p.finish()
 			total := result.Meta.Totals()
 			if total.Lost != 0 || total.Seen != total.Recorded || total.Open != 0 || total.Abandoned != 0 {
-				t.Errorf("books: %+v", total)
+				t.Errorf("counts %+v", total)
 			}
-			recorded, rows := recordedStretches(t, result.Output), recordedCalls(t, result.Output)
+			recorded, rows := recordedPeriods(t, result.Output), recordedCalls(t, result.Output)
 			ledger := readLedger(t, p.ledger, since)
 			dropped, unsure := withoutMissing(ledger, rows, recorded, result.Meta.ClockOffsetNs)
 			if n := compare(t, result.Output, ledger); int64(n) != total.Recorded {
 				t.Errorf("%d calls compared, %d recorded", n, total.Recorded)
 			}
-			launches, bare := checkStretches(t, rows, recorded)
+			launches, bare := checkPeriods(t, rows, recorded)
 			if len(recorded) < 3 || dropped < 500 || launches < 500 || bare < 50 || bare == launches ||
 				unsure > 2*3*len(recorded) {
 				t.Errorf("%d times with launches, %d launches left out, %d recorded, of which %d without stack; %d "+
@@ -168,8 +168,8 @@ func TestSampledLaunchesEqualTheLedger(t *testing.T) {
 	}
 }
 
-// checkStretches checks that no launch is outside of the times that are said to be recorded.
-func checkStretches(t *testing.T, rows map[int32][]format.Row, recorded []stretch) (launches, bare int) {
+// checkPeriods checks that no launch is outside the periods in which launches were recorded.
+func checkPeriods(t *testing.T, rows map[int32][]format.Row, recorded []period) (launches, bare int) {
 	t.Helper()
 	sampled, outside := isSampled(), 0
 	for _, thread := range rows {
@@ -188,12 +188,13 @@ func checkStretches(t *testing.T, rows map[int32][]format.Row, recorded []stretc
 		}
 	}
 	if outside > 0 {
-		t.Errorf("%d launches of times that are said not to be recorded", outside)
+		t.Errorf("%d launches in periods that the notes exclude", outside)
 	}
 	return launches, bare
 }
 
-// With perf uprobes only stacks are sampled, and the recording says so.
+// TestPerfUprobesSampleStacksOnly checks that with perf uprobes the governor switches only the
+// stacks of launches, and that a note says so.
 func TestPerfUprobesSampleStacksOnly(t *testing.T) {
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", endless, "--threads", "2", "--seed", "5", "--rate", "40000", "--wait")
@@ -204,7 +205,14 @@ func TestPerfUprobesSampleStacksOnly(t *testing.T) {
 		"cuMemFree_v2",
 		"cuLaunchKernel",
 	}
-	opt.governor = overhead.Policy{Look: 100 * time.Millisecond, Whole: 1, Spare: 2, Patience: 2, Calm: 2, Back: 0.7}
+	opt.governor = overhead.Policy{
+		Interval:         100 * time.Millisecond,
+		FullIntervals:    1,
+		SampledIntervals: 2,
+		TightenAfter:     2,
+		RelaxAfter:       2,
+		RelaxBelow:       0.7,
+	}
 	var warnings []string
 	opt.Warn = func(text string) { warnings = append(warnings, text) }
 	s := start(t, opt)
@@ -221,18 +229,18 @@ func TestPerfUprobesSampleStacksOnly(t *testing.T) {
 		"; ",
 	); !strings.Contains(text, "cannot be sampled with --attach perf") ||
 		!strings.Contains(text, "stacks of kernel launches are taken for 100ms in 300ms only") {
-		t.Errorf("warned of %s", text)
+		t.Errorf("unexpected warning: %s", text)
 	}
-	if recorded := recordedStretches(t, result.Output); len(recorded) != 1 || recorded[0].toNs != math.MaxInt64 {
+	if recorded := recordedPeriods(t, result.Output); len(recorded) != 1 || recorded[0].toNs != math.MaxInt64 {
 		t.Errorf("launches recorded in %v", recorded)
 	}
-	launches, bare := checkStretches(t, recordedCalls(t, result.Output), recordedStretches(t, result.Output))
+	launches, bare := checkPeriods(t, recordedCalls(t, result.Output), recordedPeriods(t, result.Output))
 	if bare < 100 || bare == launches {
 		t.Errorf("%d launches, %d without stack", launches, bare)
 	}
 }
 
-// skipsStacks reports whether the programs leave out the stacks of launches.
+// skipsStacks reports whether the BPF programs record launches without stacks now.
 func skipsStacks(t *testing.T, s *Session) bool {
 	t.Helper()
 	var skips uint8
@@ -242,7 +250,7 @@ func skipsStacks(t *testing.T, s *Session) bool {
 	return skips == 1
 }
 
-// What a probe costs is measured: more than nothing, and not absurdly much.
+// TestCostOfAnException checks that the measured cost of a probe hit is plausible.
 func TestCostOfAnException(t *testing.T) {
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "10", "--wait")
@@ -262,9 +270,9 @@ func TestCostOfAnException(t *testing.T) {
 	p.finish()
 }
 
-// A process that ends while launches are left out does not keep those of others from being
-// recorded again. The third process has probes placed by process.
-func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
+// TestSamplingContinuesWhenAProcessExits checks that launches are recorded again after a process
+// has exited in a period without launches. The third process has probes of its own.
+func TestSamplingContinuesWhenAProcessExits(t *testing.T) {
 	needMulti(t)
 	storm := func(calls string) *simProgram {
 		p := startSim(t, nil, "storm", "--calls", calls, "--threads", "1", "--seed", "5", "--rate", "20000", "--wait")
@@ -275,18 +283,25 @@ func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
 	opt := testOptions(t, long.pid(), short.pid())
 	opt.Attach, opt.MaxOverheadPct, opt.KeepReturns = privilege.AttachMulti, 0.1, false
 	opt.returns = sampling.Returns{On: 100 * time.Millisecond, Period: 300 * time.Millisecond, MaxRate: 100}
-	opt.governor = overhead.Policy{Look: 100 * time.Millisecond, Whole: 1, Spare: 2, Patience: 2, Calm: 2, Back: 0.7}
+	opt.governor = overhead.Policy{
+		Interval:         100 * time.Millisecond,
+		FullIntervals:    1,
+		SampledIntervals: 2,
+		TightenAfter:     2,
+		RelaxAfter:       2,
+		RelaxBelow:       0.7,
+	}
 	s := start(t, opt)
 	var endNs int64
 	result := runWhile(t, s, func() {
 		long.step()
 		short.step()
-		eventually(t, "launches are left out", func() bool { return leavesLaunchesOut(s) })
+		eventually(t, "launches are left out", func() bool { return ignoresLaunches(s) })
 		short.kill()
 		endNs = monotonic()
 		eventually(t, "the recorder notices the end", func() bool { return s.targets.Get(short.pid()) == nil })
-		eventually(t, "launches are left out again", func() bool { return leavesLaunchesOut(s) })
-		eventually(t, "launches are recorded again", func() bool { return !leavesLaunchesOut(s) })
+		eventually(t, "launches are left out again", func() bool { return ignoresLaunches(s) })
+		eventually(t, "launches are recorded again", func() bool { return !ignoresLaunches(s) })
 	})
 	long.kill()
 	for _, note := range factRows(t, result.Output, format.KindNote) {
@@ -296,19 +311,19 @@ func TestSamplingGoesOnWhenAProcessEnds(t *testing.T) {
 		}
 	}
 	after := 0
-	for _, r := range recordedStretches(t, result.Output) {
+	for _, r := range recordedPeriods(t, result.Output) {
 		if r.fromNs > endNs+result.Meta.ClockOffsetNs {
 			after++
 		}
 	}
 	total := result.Meta.Totals()
 	if after < 1 || total.Lost != 0 || total.Seen != total.Recorded || total.Abandoned != 0 {
-		t.Errorf("%d times with launches after the end of a process; books %+v", after, total)
+		t.Errorf("%d periods with launches after the exit of a process; counts %+v", after, total)
 	}
 }
 
-// leavesLaunchesOut reports whether launches are not recorded now.
-func leavesLaunchesOut(s *Session) bool {
+// ignoresLaunches reports whether launches are not recorded now.
+func ignoresLaunches(s *Session) bool {
 	now := monotonic()
-	return s.probes.Missing.Meets(now, now+1)
+	return s.probes.Missing.Overlaps(now, now+1)
 }

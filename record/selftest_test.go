@@ -13,9 +13,9 @@ import (
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
-// TestUnwinderProvesItself runs the self-test with an unwinder that works, and with one
-// that is never entered.
-func TestUnwinderProvesItself(t *testing.T) {
+// TestSelfTestDetectsABrokenUnwinder runs the self-test with a working unwinder, and with an
+// unwinder that is never called.
+func TestSelfTestDetectsABrokenUnwinder(t *testing.T) {
 	needKernel(t)
 	u, err := unwind.Start(unwindOptions(privilege.AttachAuto.OnThisKernel()))
 	if err != nil {

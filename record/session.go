@@ -22,14 +22,13 @@ import (
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
-// Session is a recording under way. Start begins it, Run goes on until it should
-// end, Finish ends it and makes the file, Close releases the rest. It starts the parts of the
-// recorder and ends them in order; doc.go lists their goroutines.
+// Session is a running recording. Start begins it, Run continues until it should end, Finish ends
+// it and writes the file, Close releases all resources. doc.go lists its goroutines.
 type Session struct {
 	opt      Options
 	targets  *target.Set
 	unwinder *unwind.Unwinder // nil: stacks are not unwound
-	// stacksErr says why stacks are not as complete as was asked for.
+	// stacksErr is the reason why stacks are less complete than requested.
 	stacksErr error
 	probes    *probe.Probes
 	pipeline  *pipeline // nil until the recording begins
@@ -38,26 +37,26 @@ type Session struct {
 	holds     holds
 	output    string
 	clock     clock.Clock
-	startNs   int64 // Unix ns
-	endNs     int64 // on CLOCK_MONOTONIC: from when on no calls are recorded
+	startNs   int64 // start of the recording in Unix ns
+	endNs     int64 // CLOCK_MONOTONIC: no calls are recorded after this time
 	finished  atomic.Bool
 	costBase  format.Cost
 
-	stop    chan struct{}  // closed to end the helpers
-	helpers sync.WaitGroup // goroutines besides the pipeline's
+	stop    chan struct{}  // closed to end the helper goroutines
+	helpers sync.WaitGroup // all goroutines except the pipeline's
 
 	metaMu sync.Mutex
 	meta   format.Meta
 }
 
 // Start attaches to the processes and begins to record. It returns *process.Error,
-// *process.CgroupError, *privilege.Error, *host.KernelError, an error that matches
-// format.ErrExists, or one of package os about the output. On an error everything is released.
+// *process.CgroupError, *privilege.Error, *host.KernelError, an error that matches format.ErrExists,
+// or an error of package os about the output. On an error it releases all resources.
 func Start(opt Options) (_ *Session, err error) {
 	s := &Session{opt: opt, stop: make(chan struct{})}
 	defer func() {
 		if err != nil {
-			_ = s.Close() // the error that matters is already there
+			_ = s.Close() // Start returns err
 		}
 	}()
 	if err := host.CheckKernel(); err != nil {
@@ -84,7 +83,7 @@ func Start(opt Options) (_ *Session, err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = writer.Abort() // as above
+			_ = writer.Abort() // Start returns err
 		}
 	}()
 	s.openMachine()
@@ -97,7 +96,7 @@ func Start(opt Options) (_ *Session, err error) {
 	return s, s.begin(writer)
 }
 
-// defaultOutput names the recording after the first process.
+// defaultOutput returns the default file name, with the name of the oldest target process.
 func (s *Session) defaultOutput(now time.Time) string {
 	comm, pid := "all", os.Getpid()
 	if p := s.targets.Oldest(); p != nil {
@@ -106,7 +105,7 @@ func (s *Session) defaultOutput(now time.Time) string {
 	return defaultOutput(comm, pid, now.Format("20060102-150405"))
 }
 
-// attach loads the programs and places the probes.
+// attach loads the BPF programs and attaches the probes.
 func (s *Session) attach(how privilege.Attach, libraries []target.Library) error {
 	only := process.Cgroup{}
 	if s.opt.Cgroup != "" {
@@ -127,14 +126,14 @@ func (s *Session) attach(how privilege.Attach, libraries []target.Library) error
 	return nil
 }
 
-// loadProbes loads the programs. If stacks cannot be unwound, they are loaded again for
-// stacks by frame pointers.
+// loadProbes loads the BPF programs. If stacks cannot be unwound, it loads the programs again for
+// stacks walked by frame pointers.
 func (s *Session) loadProbes(how privilege.Attach, only process.Cgroup) (*probe.Probes, error) {
 	load := func() (*probe.Probes, error) {
 		return probe.Load(probe.Options{
 			How: how, BufferBytes: s.opt.BufferBytes, Stacks: s.opt.Stacks, Unwinder: s.unwinder,
 			All: s.opt.All, Comm: process.KernelComm(s.opt.Comm), Cgroup: only,
-			Functions: s.opt.Only, Classes: s.opt.Classes, KnownSets: s.opt.knownSets,
+			Functions: s.opt.Only, Classes: s.opt.Classes, StackCacheSets: s.opt.stackCacheSets,
 		})
 	}
 	p, err := load()
@@ -146,14 +145,14 @@ func (s *Session) loadProbes(how privilege.Attach, only process.Cgroup) (*probe.
 		if err = probe.SelfTest(p, s.unwinder); err == nil {
 			return p, nil
 		}
-		_ = p.Close() // nothing is attached
+		_ = p.Close() // no probe is attached yet, so Close cannot fail
 	}
 	s.unwinder.Close()
 	s.unwinder, s.stacksErr, s.opt.Stacks = nil, err, probe.StacksFP
 	return load()
 }
 
-// begin starts the goroutines of the recording.
+// begin starts the goroutines of the recording, and writes its first rows.
 func (s *Session) begin(writer *format.Writer) error {
 	s.clock = clock.New()
 	s.clock.OffsetNs += int64(s.opt.clockShift)
@@ -175,11 +174,11 @@ func (s *Session) begin(writer *format.Writer) error {
 		s.pipeline.writer.Send(rows)
 	}
 	s.startHelpers()
-	s.costBase = overhead.OwnCost() // what attaching took is told apart
+	s.costBase = overhead.OwnCost() // the cost of attaching is counted separately
 	return nil
 }
 
-// firstRows are the facts and notes that a recording begins with.
+// firstRows returns the facts and notes at the start of a recording.
 func (s *Session) firstRows() []format.Row {
 	rows := append(
 		s.machine.facts(s.startNs),
@@ -199,12 +198,12 @@ func (s *Session) firstRows() []format.Row {
 	return rows
 }
 
-// startHelpers starts the goroutines besides the pipeline's. They end when s.stop is closed.
+// startHelpers starts all goroutines except the pipeline's. They end when s.stop is closed.
 func (s *Session) startHelpers() {
 	s.sampler = sampling.Sampler{Probes: s.probes, Recorder: s.pipeline.writer, Clock: s.clock, Warn: s.warn}
-	statsOn, statsEvery := probe.StatsOn, probe.StatsEvery
+	statsOn, statsEvery := probe.RunTimeSample, probe.RunTimePeriod
 	if s.opt.MaxOverheadPct > 0 {
-		statsOn, statsEvery = probe.StatsOnGoverned, probe.StatsEveryGoverned
+		statsOn, statsEvery = probe.RunTimeSampleGoverned, probe.RunTimePeriodGoverned
 		s.helpers.Go(func() { s.sampler.LimitOverhead(s.opt.governor, s.opt.MaxOverheadPct, s.stop) })
 	}
 	s.helpers.Go(func() { probe.SampleRunTimes(s.stop, statsOn, statsEvery) })
@@ -218,41 +217,41 @@ func (s *Session) startHelpers() {
 	s.watchMachine()
 }
 
-// metaNow returns the metadata as of now, without what the row writer counts.
+// metaNow returns the current metadata without the row writer's counts.
 func (s *Session) metaNow() format.Meta {
 	s.metaMu.Lock()
 	defer s.metaMu.Unlock()
 	meta := s.meta
-	meta.Probes = s.probes.Placed()
+	meta.Probes = s.probes.ProbeCount()
 	return meta
 }
 
-// warn tells the user what will be missing.
+// warn passes a sentence about missing data to Options.Warn.
 func (s *Session) warn(text string) {
 	if s.opt.Warn != nil {
 		s.opt.Warn(text)
 	}
 }
 
-// Output returns the file that the recording will be.
+// Output returns the path of the recording's file.
 func (s *Session) Output() string { return s.output }
 
-// Probes returns how many places are probed, and by which kernel interface.
-func (s *Session) Probes() (int, privilege.Attach) { return s.probes.Placed(), s.probes.How }
+// Probes returns the number of probed addresses, and the attach method.
+func (s *Session) Probes() (int, privilege.Attach) { return s.probes.ProbeCount(), s.probes.How }
 
-// HasNVML reports whether the GPUs are sampled.
+// HasNVML reports whether the GPUs are sampled with NVML.
 func (s *Session) HasNVML() bool { return s.machine.nvml != nil }
 
-// StacksError says why stacks are not as complete as was asked for, nil if they are.
+// StacksError returns the reason why stacks are less complete than requested, or nil.
 func (s *Session) StacksError() error { return s.stacksErr }
 
-// Progress is what a recording has come to so far.
+// Progress counts the calls recorded so far.
 type Progress = rowwriter.Progress
 
-// Progress returns how far the recording is; safe for concurrent use.
+// Progress returns the progress of the recording. Safe for concurrent use.
 func (s *Session) Progress() Progress { return s.pipeline.writer.Progress() }
 
-// Processes returns number and name of every recorded process.
+// Processes returns the names of all target processes, by pid. Safe for concurrent use.
 func (s *Session) Processes() map[int]string {
 	names := make(map[int]string)
 	for _, p := range s.targets.All() {

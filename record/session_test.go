@@ -17,19 +17,20 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// TestMain fails the package if its tests leave file descriptors open, and removes what they share.
+// TestMain runs the tests and fails if they leave file descriptors open. It removes shared
+// programs.
 func TestMain(m *testing.M) {
 	before := openDescriptors()
 	code := m.Run()
 	if chainsDir != "" {
-		_ = os.RemoveAll(chainsDir) // temporary anyway
+		_ = os.RemoveAll(chainsDir) // the folder is temporary anyway
 	}
-	// The profiler that unwinds leaves its maps to the garbage collector, and its
-	// goroutines take a moment to end.
+	// The OpenTelemetry profiler leaves its maps to the garbage collector, and its goroutines
+	// take some time to end.
 	for end := time.Now().Add(time.Minute); openDescriptors() > before+2 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		runtime.GC()
 	}
-	// Benchmarks may use a real NVML, which keeps some; the runtime keeps its poller and a pidfd probe.
+	// A real NVML, the Go poller and the pidfd check of package os keep descriptors open.
 	benchmarks := slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.bench") })
 	if after := openDescriptors(); code == 0 && !benchmarks && after > before+2 {
 		fmt.Fprintf(os.Stderr, "%d file descriptors were left open\n", after-before)
@@ -46,13 +47,13 @@ func openDescriptors() int {
 	return len(entries)
 }
 
-func TestRecordedPlusLostIsWhatHappened(t *testing.T) {
+func TestRecordedPlusLostEqualsTheLedger(t *testing.T) {
 	needKernel(t)
-	calls := atLength(150_000, 400_000)
+	calls := faultScale(150_000, 400_000)
 	p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "4", "--seed", "3", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
-	opt.BufferBytes = 64 << 10 // made too small on purpose: 480 calls
+	opt.BufferBytes = 64 << 10 // too small on purpose: room for 480 calls
 	s := start(t, opt)
 	var since int64
 	result := runWhile(t, s, func() {
@@ -84,7 +85,7 @@ func TestRecordedPlusLostIsWhatHappened(t *testing.T) {
 	lost := 0.0
 	for _, r := range factRows(t, result.Output, format.KindLost) {
 		if r.StartNs < result.Meta.StartNs || r.StartNs+r.DurNs > result.Meta.EndNs || r.Message != "ring buffer full" {
-			t.Errorf("loss outside of the recording or for no reason: %+v", r)
+			t.Errorf("a row of kind lost without a reason, or outside the recording: %+v", r)
 		}
 		lost += r.Value
 	}
@@ -118,7 +119,7 @@ func TestKilledTargetLosesNothing(t *testing.T) {
 		if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		_ = p.cmd.Wait() // "signal: killed" it was
+		_ = p.cmd.Wait() // the error "signal: killed" is expected
 		eventually(t, "the recorder notices the end", func() bool { return len(s.targets.All()) == 0 })
 	})
 	recorded := recordedCalls(t, result.Output)
@@ -131,10 +132,10 @@ func TestKilledTargetLosesNothing(t *testing.T) {
 				continue
 			}
 			if len(rows) == 0 {
-				t.Fatalf("thread %d: %s happened before the kill and is missing", tid, c.name)
+				t.Fatalf("thread %d: %s before the kill is missing", tid, c.name)
 			}
 			if rows[0].Flags&format.FlagOpen != 0 {
-				open++ // killed between the ledger's line and the return
+				open++ // killed after the ledger's line and before the return
 			} else if diff := difference(&rows[0], &c, result.Meta.ClockOffsetNs); diff != "" {
 				t.Errorf("%s: %s", c.name, diff)
 			}
@@ -153,14 +154,14 @@ func TestKilledTargetLosesNothing(t *testing.T) {
 		exits += strings.Count(r.Message, `"exit_ns"`)
 	}
 	if exits != 1 {
-		t.Errorf("the end of the process is noted %d times", exits)
+		t.Errorf("%d rows for the exit of the process", exits)
 	}
 	t.Logf("%d calls before the kill recorded, %d open", n, open)
 }
 
 func TestCallThatBlocksIsRecordedAsOpen(t *testing.T) {
 	needKernel(t)
-	// Every launch takes a minute of simulated time: the first synchronize blocks.
+	// Every launch takes a minute of simulated time, so the first synchronize blocks.
 	command := startSimCommand(t, []string{"SIMCUDA_TIME=on", "SIMCUDA_KERNEL_US=60000000"}, "leak", "--steps", "1")
 	defer command.Kill()
 	opt := testOptions(t)
@@ -179,7 +180,7 @@ func TestCallThatBlocksIsRecordedAsOpen(t *testing.T) {
 		t.Errorf("last call: %+v", last)
 	}
 	if total := result.Meta.Totals(); total.Open != 1 || total.Seen != total.Recorded {
-		t.Errorf("books: %+v", total)
+		t.Errorf("counts %+v", total)
 	}
 }
 
@@ -207,7 +208,7 @@ func TestCommandIsRecordedFromItsFirstCall(t *testing.T) {
 	if n < 19000 {
 		t.Errorf("only %d calls", n)
 	}
-	// Seen from the start, every context is known, and with it the device.
+	// In a recording from the program's start, every context is known, and so is the device.
 	unknown := 0
 	for _, rows := range recordedCalls(t, result.Output) {
 		for _, r := range rows {
@@ -216,12 +217,12 @@ func TestCommandIsRecordedFromItsFirstCall(t *testing.T) {
 			}
 		}
 	}
-	if unknown > 50 { // the set-up before the first context
+	if unknown > 50 { // calls before the first context
 		t.Errorf("%d calls without a context", unknown)
 	}
 }
 
-func TestCommandStatusIsPassedOn(t *testing.T) {
+func TestCommandExitStatusIsReturned(t *testing.T) {
 	needKernel(t)
 	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -TERM $$": 128 + 15} {
 		command, err := StartCommand([]string{"sh", "-c", script}, format.Owner{})
@@ -234,16 +235,16 @@ func TestCommandStatusIsPassedOn(t *testing.T) {
 		}
 	}
 	if _, err := StartCommand([]string{"/does/not/exist"}, format.Owner{}); err == nil {
-		t.Error("a command that does not exist was started")
+		t.Error("a missing command was started without an error")
 	}
 }
 
-func TestWaitsForTheLibrary(t *testing.T) {
+func TestWaitForLibrary(t *testing.T) {
 	needKernel(t)
-	// A shell that becomes storm later: the same process, without libcuda at first.
+	// A shell calls exec to become storm: the same process, without libcuda at first.
 	cmd, begin, ledger := simShell(
 		t,
-		ownSimcuda(t),
+		copySimcuda(t),
 		`exec $SIM/storm --calls 500 --threads 1 --seed 1 --rate 2000 >/dev/null`,
 	)
 	opt := testOptions(t, cmd.Process.Pid)
@@ -263,7 +264,7 @@ func TestWaitsForTheLibrary(t *testing.T) {
 	}
 }
 
-func TestStartSaysWhatIsWrong(t *testing.T) {
+func TestStartReturnsTypedErrors(t *testing.T) {
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "10", "--threads", "1", "--seed", "1", "--wait")
 	p.expect("ready")
@@ -320,7 +321,7 @@ func TestFullDiskKeepsWhatWasWritten(t *testing.T) {
 	}
 	total := result.Meta.Totals()
 	if total.Recorded+total.Lost != total.Seen || total.Lost == 0 {
-		t.Errorf("books: %+v", total)
+		t.Errorf("counts %+v", total)
 	}
 	saved := t.TempDir() + "/saved.parquet"
 	if _, err := format.Recover(result.Unfinished, saved, format.Options{}); err != nil {
@@ -331,16 +332,16 @@ func TestFullDiskKeepsWhatWasWritten(t *testing.T) {
 		rows += len(thread)
 	}
 	if int64(rows) != total.Recorded || rows == 0 {
-		t.Errorf("%d rows saved, books say %d", rows, total.Recorded)
+		t.Errorf("%d rows saved, the metadata has %d", rows, total.Recorded)
 	}
 	rec, err := format.Open(saved)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer rec.Close()
-	// There may have been no room for the last word.
+	// The full disk may have had no room for the note "unfinished".
 	if on := rec.Meta.Totals(); on.Recorded != int64(rows) || on.Recorded+on.Lost != on.Seen {
-		t.Errorf("what is on disk says %+v, the recorder %+v", on, total)
+		t.Errorf("counts in the segments %+v, counts of the recorder %+v", on, total)
 	}
 	t.Logf("saved %d of %d calls", rows, total.Seen)
 }

@@ -26,13 +26,13 @@ import (
 	"github.com/gpurec/gpurec/record/simtest"
 )
 
-// simcudaDir holds what `make simcuda` builds.
+// simcudaDir is the output folder of `make simcuda`, a simulated libcuda.
 const simcudaDir = "../build/simcuda"
 
-// skip skips a test, or fails it where everything has to run.
+// skip skips a test, or fails it if skips are not allowed.
 var skip = simtest.Skip
 
-// needKernel skips tests that attach to processes where that cannot be done.
+// needKernel skips a test if the machine cannot attach probes to processes.
 func needKernel(t *testing.T) {
 	t.Helper()
 	if err := privilege.Check(privilege.AttachAuto); err != nil {
@@ -43,7 +43,7 @@ func needKernel(t *testing.T) {
 	}
 }
 
-// needMulti skips tests of what only uprobe_multi links can do, on kernels without them.
+// needMulti skips a test if the kernel has no uprobe_multi links.
 func needMulti(t *testing.T) {
 	t.Helper()
 	needKernel(t)
@@ -52,7 +52,7 @@ func needMulti(t *testing.T) {
 	}
 }
 
-// simProgram is a running program on simcuda.
+// simProgram is a running program that uses simcuda.
 type simProgram struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -61,7 +61,7 @@ type simProgram struct {
 	ledger string
 }
 
-// simCommand makes a command that runs on simcuda with a ledger.
+// simCommand returns a command that uses simcuda, and the path of its ledger.
 func simCommand(t *testing.T, env []string, name string, args ...string) (*exec.Cmd, string) {
 	t.Helper()
 	ledger := filepath.Join(t.TempDir(), "ledger.tsv")
@@ -69,7 +69,7 @@ func simCommand(t *testing.T, env []string, name string, args ...string) (*exec.
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := name // of a copy, if it is absolute
+	path := name // an absolute path names a copy
 	if !filepath.IsAbs(name) {
 		path = filepath.Join(dir, name)
 	}
@@ -81,7 +81,7 @@ func simCommand(t *testing.T, env []string, name string, args ...string) (*exec.
 	return cmd, ledger
 }
 
-// startSim starts a program that waits (--wait) until it is let go.
+// startSim starts a program that waits (--wait) until step.
 func startSim(t *testing.T, env []string, name string, args ...string) *simProgram {
 	t.Helper()
 	p := &simProgram{t: t}
@@ -106,8 +106,8 @@ func startSim(t *testing.T, env []string, name string, args ...string) *simProgr
 	return p
 }
 
-// startSimCommand holds a program of simcuda as record -- COMMAND does. Its
-// environment is this process's, so that is set for the test.
+// startSimCommand starts a simcuda program with StartCommand, as record -- COMMAND does. It sets
+// the program's environment in this process for the duration of the test.
 func startSimCommand(t *testing.T, env []string, name string, args ...string) *Command {
 	t.Helper()
 	cmd, _ := simCommand(t, env, name, args...)
@@ -125,7 +125,7 @@ func startSimCommand(t *testing.T, env []string, name string, args ...string) *C
 
 func (p *simProgram) pid() int { return p.cmd.Process.Pid }
 
-// expect waits for a line that begins with prefix and returns the rest.
+// expect waits for an output line that begins with prefix, and returns the rest of the line.
 func (p *simProgram) expect(prefix string) string {
 	p.t.Helper()
 	for {
@@ -139,7 +139,7 @@ func (p *simProgram) expect(prefix string) string {
 	}
 }
 
-// step lets the program go on.
+// step lets the program continue.
 func (p *simProgram) step() {
 	p.t.Helper()
 	if _, err := p.stdin.Write([]byte("x")); err != nil {
@@ -147,7 +147,7 @@ func (p *simProgram) step() {
 	}
 }
 
-// finish lets the program end.
+// finish lets the program continue to its end, and waits for its exit.
 func (p *simProgram) finish() {
 	p.t.Helper()
 	p.stdin.Close()
@@ -156,10 +156,10 @@ func (p *simProgram) finish() {
 	}
 }
 
-// testOptions returns options for a recording in a folder of the test's own.
+// testOptions returns options for a recording in a temporary folder of the test.
 func testOptions(t *testing.T, pids ...int) Options {
 	opt := DefaultOptions()
-	// Complete stacks take seconds to start; tests of them ask for them.
+	// Complete stacks take seconds to start, so only tests that need them enable them.
 	opt.Stacks, opt.KeepGetters, opt.KeepReturns = probe.StacksFP, true, true
 	opt.Pids, opt.Output, opt.NVMLInterval = pids, filepath.Join(t.TempDir(), "r.parquet"), 0
 	return opt
@@ -174,7 +174,7 @@ func start(t *testing.T, opt Options) *Session {
 	return s
 }
 
-// runWhile runs a session while do runs, and ends it.
+// runWhile runs a session while do runs, and closes the session.
 func runWhile(t *testing.T, s *Session, do func()) Result {
 	t.Helper()
 	defer func() {
@@ -185,7 +185,7 @@ func runWhile(t *testing.T, s *Session, do func()) Result {
 	return finishAfter(t, s, do)
 }
 
-// finishAfter runs a session while do runs, and makes the file.
+// finishAfter runs a session while do runs, and finishes the file.
 func finishAfter(t *testing.T, s *Session, do func()) Result {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -206,19 +206,19 @@ func finishAfter(t *testing.T, s *Session, do func()) Result {
 	return result
 }
 
-// endless is a number of calls that no storm reaches: its test kills it.
+// endless is a number of calls that storm never reaches: the test kills the program.
 const endless = "100000000000"
 
-// kill ends the program while it runs.
+// kill kills the running program.
 func (p *simProgram) kill() {
 	p.t.Helper()
 	if err := p.cmd.Process.Kill(); err != nil {
 		p.t.Fatal(err)
 	}
-	_ = p.cmd.Wait() // "signal: killed" it was
+	_ = p.cmd.Wait() // the error "signal: killed" is expected
 }
 
-// ledgerCall is one line of simcuda's ledger: what really happened.
+// ledgerCall is one call in simcuda's ledger, which the recording must match.
 type ledgerCall struct {
 	startNs, endNs int64
 	pid, tid       int32
@@ -235,8 +235,8 @@ type ledgerCall struct {
 	kernel         string
 }
 
-// readLedger returns the calls of a ledger that began at or after a CLOCK_MONOTONIC
-// time, by thread, in order.
+// readLedger returns the calls of a ledger that began at or after sinceNs (CLOCK_MONOTONIC), by
+// thread and in order.
 func readLedger(t *testing.T, path string, sinceNs int64) map[int32][]ledgerCall {
 	t.Helper()
 	file, err := os.Open(path)
@@ -318,10 +318,10 @@ func base(s string) int {
 	return 10
 }
 
-// monotonic is the present on the ledger's clock.
+// monotonic returns the current time of CLOCK_MONOTONIC, which the ledger uses.
 func monotonic() int64 { return clock.Ns(unix.CLOCK_MONOTONIC) }
 
-// recordedCalls reads the calls of a recording by thread, in order of their starts.
+// recordedCalls returns the calls of a recording, by thread and in order of their starts.
 func recordedCalls(t *testing.T, path string) map[int32][]format.Row {
 	t.Helper()
 	rec, err := format.Open(path)
@@ -343,7 +343,7 @@ func recordedCalls(t *testing.T, path string) map[int32][]format.Row {
 	return calls
 }
 
-// stackFunctions are the functions of the stacks of a recording, by stack.
+// stackFunctions returns the function names of each stack in a recording, by stack id.
 func stackFunctions(t *testing.T, path string) map[int32][]string {
 	t.Helper()
 	functions := make(map[int32][]string)
@@ -355,7 +355,7 @@ func stackFunctions(t *testing.T, path string) map[int32][]string {
 	return functions
 }
 
-// factRows reads the rows of facts, stacks and samples of one kind.
+// factRows returns the rows of one kind, of the classes facts, stacks and samples.
 func factRows(t *testing.T, path, kind string) []format.Row {
 	t.Helper()
 	rec, err := format.Open(path)
@@ -376,10 +376,10 @@ func factRows(t *testing.T, path, kind string) []format.Row {
 	return rows
 }
 
-// eventuallyLimit is long enough for a machine whose processors are all busy with other work.
+// eventuallyLimit is long enough for a machine whose CPUs are busy with other work.
 const eventuallyLimit = 5 * time.Minute
 
-// eventually polls until ok, for what another process does in its own time.
+// eventually polls until ok returns true, for effects of another process.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(eventuallyLimit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -390,7 +390,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Fatalf("timed out: %s", what)
 }
 
-// awaitCalls waits until the BPF programs have seen n calls.
+// awaitCalls waits until the BPF programs have counted n calls.
 func awaitCalls(t *testing.T, s *Session, n uint64) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d calls are seen", n), func() bool {
@@ -408,7 +408,7 @@ func awaitCalls(t *testing.T, s *Session, n uint64) {
 	})
 }
 
-// awaitOpenCall waits until a call of this name has been open for a time.
+// awaitOpenCall waits until a call of this function has been open for a duration.
 func awaitOpenCall(t *testing.T, s *Session, name string, since time.Duration) {
 	t.Helper()
 	eventually(t, name+" is open", func() bool {
@@ -423,13 +423,13 @@ func awaitOpenCall(t *testing.T, s *Session, name string, since time.Duration) {
 	})
 }
 
-// awaitLedger waits until a program has written n bytes more into its ledger.
+// awaitLedger waits until a program has written n more bytes to its ledger.
 func awaitLedger(t *testing.T, path string, n int64) {
 	t.Helper()
 	size := func() int64 {
 		info, err := os.Stat(path)
 		if err != nil {
-			return 0 // not there yet
+			return 0 // the file does not exist yet
 		}
 		return info.Size()
 	}

@@ -15,21 +15,21 @@ import (
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
-// ErrUnpatched is the StacksError of a build in which stacks have no Python frames.
+// ErrUnpatched is the StacksError of a gpurec build whose unwinder finds no Python frames.
 var ErrUnpatched = unwind.ErrUnpatched
 
-// startUnwinder starts what complete stacks need. Where it cannot, stacks are walked by
-// frame pointers and stacksErr says why.
+// startUnwinder starts the unwinder for complete stacks. If it cannot, stacks are walked by frame
+// pointers, and stacksErr is the reason.
 func (s *Session) startUnwinder(how privilege.Attach) {
 	if s.opt.Stacks != probe.StacksAuto && s.opt.Stacks != probe.StacksFull {
 		return
 	}
 	opt := unwindOptions(how)
-	opt.Mapped = s.targets.Mapped
+	opt.Mapped = s.targets.NoteMapped
 	for _, p := range s.targets.All() {
 		opt.Pids = append(opt.Pids, p.Pid)
 	}
-	s.unwinder, s.stacksErr = startUnwinding(opt)
+	s.unwinder, s.stacksErr = newUnwinder(opt)
 	if s.stacksErr != nil {
 		s.opt.Stacks = probe.StacksFP
 	} else if !unwind.Patched() {
@@ -37,16 +37,16 @@ func (s *Session) startUnwinder(how privilege.Attach) {
 	}
 }
 
-// startUnwinding starts the profiler if we may.
-func startUnwinding(opt unwind.Options) (*unwind.Unwinder, error) {
+// newUnwinder starts the OpenTelemetry profiler, if the privileges suffice.
+func newUnwinder(opt unwind.Options) (*unwind.Unwinder, error) {
 	if err := privilege.CheckUnwinding(); err != nil {
 		return nil, err
 	}
 	return unwind.Start(opt)
 }
 
-// unwindOptions are those that the BPF programs need, with this process to unwind: that is
-// the self-test.
+// unwindOptions returns the options of the unwinder. Pids contains gpurec itself, which the
+// self-test unwinds.
 func unwindOptions(how privilege.Attach) unwind.Options {
 	opt := unwind.Options{
 		AttachType: ebpf.AttachTraceUprobeMulti,
@@ -59,10 +59,10 @@ func unwindOptions(how privilege.Attach) unwind.Options {
 	return opt
 }
 
-// inferenceNotes say how often inferred stacks were wrong, a row per class of calls.
+// inferenceNotes returns a note per class of calls with the error rate of inferred stacks.
 func (s *Session) inferenceNotes(now int64) []format.Row {
 	var rows []format.Row
-	for class, sum := range s.probes.Inferences() {
+	for class, sum := range s.probes.InferenceStats() {
 		var inferred int64
 		for _, n := range sum.Inferred {
 			inferred += int64(n)
@@ -72,7 +72,7 @@ func (s *Session) inferenceNotes(now int64) []format.Row {
 		}
 		text, err := json.Marshal(format.StackInference{
 			Class:      rowwriter.ClassNames[class],
-			Key:        "call, then what came before, or Python frames, then native path",
+			Key:        "call, then previous stack and Python line, then Python frames, then native path",
 			Inferred:   inferred,
 			BySequence: int64(sum.Inferred[bpf.CudaFingerprintLevelLEVEL_SEQUENCE]),
 			ByPython: int64(
@@ -87,7 +87,7 @@ func (s *Session) inferenceNotes(now int64) []format.Row {
 			Busy:           int64(sum.Busy),
 		})
 		if err != nil {
-			continue // strings and numbers always encode
+			continue // cannot happen: strings and numbers always encode
 		}
 		rows = append(
 			rows,

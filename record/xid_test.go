@@ -15,13 +15,13 @@ import (
 	"github.com/gpurec/gpurec/record/xid"
 )
 
-// TestXidProgramIsAccepted loads the program for the tracepoint, which exists only where
-// the driver is.
+// TestXidProgramIsAccepted loads the BPF program for the Xid tracepoint. The tracepoint exists only
+// with NVIDIA's driver.
 func TestXidProgramIsAccepted(t *testing.T) {
 	needKernel(t)
 	err := xid.CheckProgram()
 	switch {
-	case err == nil, errors.Is(err, os.ErrNotExist): // of the tracepoint, after the program was accepted
+	case err == nil, errors.Is(err, os.ErrNotExist): // no tracepoint: the verifier has accepted the program
 	case strings.Contains(err.Error(), "pci_dev"):
 		skip(t, "this kernel has no PCI: "+err.Error())
 	default:
@@ -40,7 +40,7 @@ func TestXidsAreRecorded(t *testing.T) {
 	opt.xids = &xid.Paths{Kmsg: f.LogPath, Tracefs: f.TracefsPaths}
 	s := start(t, opt)
 	result := runWhile(t, s, func() {
-		simtest.AwaitRead(t, f.TraceFile) // the log is read first: what was there before is read, too
+		simtest.AwaitRead(t, f.TraceFile) // wait until the existing text of the log has been read
 		f.Trace(`dev=0000:00:06.0 error_code=31 msg="channel 0x0a, MMU Fault"`)
 		f.Log("NVRM: Xid (PCI:0000:00:06): 31, pid=462, name=illegal, channel 0x0a, MMU Fault", 0)
 		p.step()

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# What a probe costs by the instruction it is placed on, with and without one at the return; what a recorded launch costs with each kind of
-# stack; how long it takes to place 100 to 600 probes and to take them away. All of it ROUNDS times in turn; prints medians, lowest and highest.
-# As root. With build/simcuda launches go there, else to the GPU's driver. Without Go: RECORD_TEST names a compiled test of ./record, and
-# its testdata lies in the current folder.
+# Measures the cost of probes: by the probed instruction, with and without a return probe; of a
+# recorded kernel launch with each stack mode; and the time to attach and remove 100 to 600 probes.
+# Runs ROUNDS rounds and prints median, minimum and maximum. Needs root. Launches use build/simcuda
+# if it exists, else the GPU. On a machine without Go, set RECORD_TEST to a compiled test binary of
+# ./record, and run the script in a folder with the testdata of record.
 #
 # usage: scripts/bench-probes.sh [ROUNDS, 3] [BENCHMARKS, a regular expression]
 set -euo pipefail
 
 rounds=${1:-3}
 which=${2:-^Benchmark(Probe|Attach|Launch)$}
-[ "$(id -u)" = 0 ] || { echo "bench-probes: placing probes needs root" >&2; exit 1; }
+[ "$(id -u)" = 0 ] || { echo "bench-probes: attaching probes needs root" >&2; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if [ -z "${RECORD_TEST:-}" ]; then
@@ -23,7 +24,7 @@ for round in $(seq "$rounds"); do
 	echo "round $round of $rounds" >&2
 	"$RECORD_TEST" -test.run '^$' -test.bench "$which" -test.benchtime 0.5s -test.timeout 20m >"$work/$round" 2>"$work/err" || { cat "$work/$round" "$work/err" >&2; exit 1; }
 done
-# A line of a benchmark: its name, how often it ran, then pairs of a number and its unit.
+# A benchmark line has a name, the number of runs, then pairs of a number and a unit.
 cat "$work"/[0-9]* | awk '
 	/^Benchmark/ {
 		name = $1
@@ -40,7 +41,7 @@ cat "$work"/[0-9]* | awk '
 		for (k = 1; k <= keys; k++) {
 			key = order[k]
 			split(key, part, "\t")
-			for (i = 1; i <= n[key]; i++) { # insertion sort: there are few
+			for (i = 1; i <= n[key]; i++) { # insertion sort
 				v = values[key, i]
 				for (j = i - 1; j > 0 && sorted[j] + 0 > v + 0; j--) sorted[j + 1] = sorted[j]
 				sorted[j + 1] = v

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Sustained load: simcuda's storm calls CUDA from two threads at each of the RATES for SECONDS, recorded with default
-# settings. Prints a row per rate: what was called, recorded, only counted and lost, and what the recorder took. Fails if
-# seen is not recorded + lost. As root, after make build simcuda, with jq; storm and recorder share the machine's cores.
+# Measures gpurec under sustained load. simcuda's storm makes CUDA calls from two threads at each of
+# RATES for SECONDS, recorded with default settings. Prints a row per rate: calls made, recorded,
+# only counted and lost, and the cost of the recorder. Fails if seen differs from recorded + lost.
+# Run as root, with jq, after make build simcuda. storm and gpurec share the cores.
 #
-# usage: scripts/bench-rate.sh [SECONDS, 60] [RATES, "50000 100000 200000 300000 0"; 0: as fast as they can]
+# usage: scripts/bench-rate.sh [SECONDS, 60] [RATES, "50000 100000 200000 300000 0"]
+# A rate of 0 means as fast as possible.
 set -euo pipefail
 
 seconds=${1:-60}
@@ -11,7 +13,7 @@ rates=${2:-50000 100000 200000 300000 0}
 gpurec=${GPUREC:-build/bin/gpurec}
 simcuda=$PWD/build/simcuda
 [ "$(id -u)" = 0 ] || { echo "bench-rate: recording needs root" >&2; exit 1; }
-[ -x "$gpurec" ] && [ -x "$simcuda/storm" ] || { echo "bench-rate: make build simcuda first" >&2; exit 1; }
+[ -x "$gpurec" ] && [ -x "$simcuda/storm" ] || { echo "bench-rate: run make build simcuda first" >&2; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export LD_LIBRARY_PATH=$simcuda SIMCUDA_STATE=$work/state SIMCUDA_TIME=off
@@ -39,7 +41,7 @@ for rate in $rates; do
 		| ($err | capture("(?<calls>[0-9]+) calls in (?<s>[0-9.]+) s, (?<rate>[0-9]+)")) as $made
 		| [$wanted, $made.rate, $made.calls, $recorded, $counted, $lost, ($log | capture(", (?<p>[0-9.]+) % of a core") | .p), ($log | capture("(?<m>[0-9.]+) MiB memory") | .m),
 			(($bytes | tonumber) / $recorded * 10 | round / 10), ($seen - $recorded - $lost)] | @tsv' "$work/meta" >"$work/row"
-	awk -F'\t' '{ printf "%9s %9s %12s %12s %11s %6s %9s %7s %10s\n", $1, $2, $3, $4, $5, $6, $7, $8, $9; if ($10 != 0) { printf "bench-rate: seen is not recorded + lost: %d differ\n", $10; exit 1 } }' "$work/row" || failed=1
+	awk -F'\t' '{ printf "%9s %9s %12s %12s %11s %6s %9s %7s %10s\n", $1, $2, $3, $4, $5, $6, $7, $8, $9; if ($10 != 0) { printf "bench-rate: seen differs from recorded + lost by %d calls\n", $10; exit 1 } }' "$work/row" || failed=1
 	rm -f "$work/go" "$work/attached"
 done
 exit $failed

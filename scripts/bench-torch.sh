@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What recorders cost PyTorch training, in steps a second: gpurec in each of its stack
-# modes, Nsight Systems and torch.profiler against bare windows around them. About nine
-# minutes. Needs root, a GPU, python3 with PyTorch and transformers, and for nsys its libraries on
-# LD_LIBRARY_PATH.
+# Measures the overhead of recorders for PyTorch training, in steps a second. It compares gpurec
+# with each stack mode, Nsight Systems and torch.profiler with the training without a recorder.
+# Takes nine minutes. Needs root, a GPU, python3 with PyTorch and transformers, and nsys with its
+# libraries on LD_LIBRARY_PATH.
 #
 #     scripts/bench-torch.sh -o results [--modes auto,off] [--workloads gpt_train] …
-#     scripts/bench-torch.sh --cpu-fake --workloads mlp_small    # tries it out on simcuda (make simcuda)
+#     scripts/bench-torch.sh --cpu-fake --workloads mlp_small    # test the script on simcuda (make simcuda)
 #
-# GPUREC names the binary (build/bin/gpurec). --help tells the rest.
+# GPUREC is the path of gpurec (build/bin/gpurec). --help lists all options.
 set -euo pipefail
 exec python3 "$(dirname "$0")/bench_torch.py" "$@"

@@ -1,17 +1,19 @@
-"""Measures what recorders cost PyTorch training, in steps a second.
+"""Measures the overhead of recorders for PyTorch training, in steps a second.
 
     bench_torch.py [-o FOLDER] [--modes auto,memory,light,cuda,limit,full,fp,off,nsys,torchprof] [--workloads mlp_small,gpt_train]
 
-Machines drift, so everything is compared with what stands beside it. One process
-trains all the time; windows bare, mode A, bare, mode B, … alternate, the order of
-the modes turning from round to round, and a window's ratio is to the mean of the
-bare windows before and after it. The window of a gpurec mode lies between "attached"
-and the end of that recording. nsys has to start the process and torch.profiler leaves CUPTI
-switched on behind it, so these two have processes of their own: a process with a bare
-window and then one under torch.profiler; a process under nsys; and so on in turn.
+The speed of a machine varies, so each window is compared with the bare windows before and after it.
+A bare window has no recorder. One process trains all the time, with windows in the order bare,
+mode A, bare, mode B, …. Each round has another order of the modes. The ratio of a window is its
+rate divided by the mean rate of its two bare neighbours. The window of a gpurec mode lies between
+the message "attached" and the end of the recording.
 
-Prints a table in Markdown; with -o also results.json, windows.csv and the logs. Needs
-root, and PyTorch and a GPU unless --cpu-fake is given.
+nsys must start the process, and torch.profiler leaves CUPTI enabled. These two modes therefore use
+separate processes in turn: one with a bare window and a window under torch.profiler, and one under
+nsys.
+
+Prints a Markdown table; with -o also writes results.json, windows.csv and the logs. Needs root,
+PyTorch and a GPU. With --cpu-fake it needs neither PyTorch nor a GPU.
 """
 import argparse
 import csv
@@ -34,9 +36,10 @@ WORKLOADS = os.path.join(ROOT, "examples", "workloads")
 sys.path.insert(0, WORKLOADS)
 import progress as p
 
-SETTLE = 0.3  # seconds left out after something was switched on or off; --settle
-# Flags of gpurec record; "cuda" is auto without the events of PyTorch's allocator, "memory" with
-# memory calls alone, "light" with its reports only, "limit" lets launches be sampled.
+SETTLE = 0.3  # seconds between turning a recorder on or off and the next window; --settle
+# The modes of gpurec and their flags. "cuda" omits the events of PyTorch's allocator, "memory"
+# records only memory calls, "light" records allocator block sizes and totals, "limit" samples
+# kernel launches.
 GPUREC_FLAGS = {"auto": ["--stacks=auto"], "memory": ["--record=memory"], "light": ["--stacks=auto", "--allocator=light"], "cuda": ["--stacks=auto", "--allocator=off"],
                 "limit": ["--max-overhead=3%"], "limitcuda": ["--max-overhead=3%", "--allocator=off"], "full": ["--stacks=full"],
                 "fp": ["--stacks=fp"], "off": ["--stacks=off"]}
@@ -47,7 +50,7 @@ TITLES = {"bare": "bare", "nsys": "nsys `-t cuda`", "torchprof": "torch.profiler
 
 
 class Failed(Exception):
-    """A window could not be measured; the text is the reason."""
+    """A window could not be measured; the message is the reason."""
 
 
 def say(text):
@@ -55,7 +58,7 @@ def say(text):
 
 
 def last_words(path):
-    """The last line of a log that says something, an error by preference."""
+    """Returns the last error in a log, else its last non-empty line."""
     with open(path, errors="replace") as f:
         lines = [re.sub(r"^ *[\d.]+ (?=gpurec: )", "", line.strip()) for line in f if line.strip()]
     errors = [line for line in lines if "error" in line.lower()]
@@ -63,7 +66,7 @@ def last_words(path):
 
 
 def start(command, **how):
-    """Starts a command in a process group of its own, so that all of it can be ended."""
+    """Starts a command in a new process group, so that its children can be killed with it."""
     try:
         return subprocess.Popen(command, start_new_session=True, **how)
     except OSError as problem:
@@ -71,7 +74,7 @@ def start(command, **how):
 
 
 class Worker:
-    """One process that trains, under prefix if there is one."""
+    """A training process. prefix is a command that starts it, such as nsys profile."""
 
     def __init__(self, bench, workload, label, prefix=()):
         self.log = os.path.join(bench.logs, f"{workload}-{label}.log")
@@ -108,7 +111,7 @@ class Worker:
         self.wait_for(state, timeout)
 
     def window(self, seconds):
-        """Steps a second in a window that begins when things have settled."""
+        """Waits SETTLE seconds, measures a window, and returns the steps a second."""
         time.sleep(SETTLE)
         begin = time.monotonic_ns()
         time.sleep(seconds)
@@ -119,19 +122,19 @@ class Worker:
         return rate
 
     def quit(self, timeout):
-        """Lets it end by itself, as nsys needs to write its report."""
+        """Asks the process to exit and waits, so that nsys can write its report."""
         self.progress.words[p.COMMAND] = p.QUIT
         try:
             self.process.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise Failed(f"it did not end within {timeout:.0f} s: {last_words(self.log)}") from None
+            raise Failed(f"the process did not exit within {timeout:.0f} s: {last_words(self.log)}") from None
         finally:
             self.end()
         if self.process.returncode != 0:
-            raise Failed(f"it ended with {self.process.returncode}: {last_words(self.log)}")
+            raise Failed(f"the process exited with status {self.process.returncode}: {last_words(self.log)}")
 
     def end(self):
-        """Ends the process and those it started."""
+        """Kills the process and its children."""
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -139,7 +142,8 @@ class Worker:
         self.process.wait()
 
 
-# What gpurec says at its end; what a version does not say stays out of the results.
+# Patterns of the values that gpurec record prints at its end. Values that a version does not print
+# are omitted.
 FACTS = {
     "attach_inner_s": r"own cost: attach ([\d.]+(?:µs|ms|s|m[\d.]+s))",
     "detach_s": r"detach ([\d.]+(?:µs|ms|s|m[\d.]+s))",
@@ -153,7 +157,7 @@ FACTS = {
 
 
 def seconds_of(text):
-    """A duration as Go prints it, in seconds."""
+    """Returns the seconds of a duration in Go's format, such as 1m2.5s."""
     units = {"µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60}
     return sum(float(n) * units[u] for n, u in re.findall(r"([\d.]+)(µs|ms|s|m)", text))
 
@@ -180,7 +184,7 @@ def facts_of(log):
 
 
 class Recording:
-    """One gpurec that records a process for some seconds."""
+    """A gpurec process that records a training process for some seconds."""
 
     def __init__(self, bench, mode, pid, seconds, recording, log):
         self.attached = threading.Event()
@@ -243,7 +247,7 @@ class Bench:
             self.env["LD_LIBRARY_PATH"] = os.path.join(ROOT, "build", "simcuda")
         self.windows = []  # every window: workload, mode, round, rate, ratio, facts
         self.failures = {}  # (workload, mode) → reasons
-        self.warnings = {}  # what gpurec warned of → in which modes: it may have measured something else
+        self.warnings = {}  # warning of gpurec → modes with it, whose results may be wrong
         self.recordings = {}  # (workload, mode) → the last recording
 
     def close(self):
@@ -254,7 +258,7 @@ class Bench:
         say(f"{workload} {mode}: failed: {problem}")
 
     def note(self, workload, mode, turn, rate, before=None, after=None, facts=None):
-        """Writes down a window; before and after are the rates of its bare neighbours."""
+        """Stores the rate of a window; before and after are the rates of its bare neighbours."""
         bare = [b for b in (before, after) if b]
         ratio = rate / statistics.mean(bare) if bare else None
         self.windows.append({"workload": workload, "mode": mode, "round": turn, "rate": rate,
@@ -274,8 +278,8 @@ class Bench:
             self.fail(workload, "bare", problem)
 
     def processes(self, workload, deadline):
-        """The modes that need processes of their own, in turn with bare ones. Returns an nsys window
-        that still waits for its second neighbour."""
+        """Measures nsys and torch.profiler in separate processes, in turn with bare windows.
+        Returns the last nsys window if its second bare neighbour is still missing."""
         modes, seconds = self.options.modes, self.options.window
         waiting = None
         if not {"nsys", "torchprof"} & set(modes):
@@ -300,7 +304,7 @@ class Bench:
         return waiting
 
     def bare_process(self, workload, turn):
-        """A process of its own: a bare window, then one under torch.profiler."""
+        """Measures a bare window, then a window under torch.profiler. Returns the bare rate."""
         worker = Worker(self, workload, f"process-{turn}")
         try:
             bare = worker.window(self.options.window)
@@ -309,18 +313,19 @@ class Bench:
                 try:
                     worker.command(p.PROFILE, p.PROFILED)
                     rate = worker.window(self.options.window)
-                    # Only the window before counts: CUPTI stays on, so there is none behind.
+                    # Compare only with the bare window before: CUPTI stays enabled after the
+                    # profiler.
                     self.note(workload, "torchprof", turn, rate, bare)
                 except Failed as problem:
                     self.fail(workload, "torchprof", problem)
             return bare
         finally:
-            worker.end()  # killed: the profiler would spend seconds on a trace that nobody reads
+            worker.end()  # kill the process: the profiler would spend seconds on writing an unused trace
 
     def under_nsys(self, workload, turn):
         nsys = self.options.nsys
         if nsys is None:
-            raise Failed("no nsys on the PATH; say where with --nsys PATH")
+            raise Failed("nsys is not on the PATH; set it with --nsys PATH")
         report = os.path.join(self.work, f"{workload}-{turn}")
         prefix = [nsys, "profile", "-t", "cuda", "--sample=none", "--cpuctxsw=none", "-f", "true", "-o", report]
         worker = Worker(self, workload, f"nsys-{turn}", prefix)
@@ -332,7 +337,7 @@ class Bench:
             worker.end()
 
     def attaching(self, workload, deadline, waiting):
-        """The modes that attach, in turn with bare windows of one process."""
+        """Measures the gpurec modes in one process, in turn with bare windows."""
         modes = [m for m in self.options.modes if m in GPUREC_MODES]
         if not modes:
             return
@@ -357,7 +362,7 @@ class Bench:
             worker.end()
 
     def attached_window(self, worker, workload, mode, turn, before):
-        """A recorded window and the bare one after it, whose rate it returns."""
+        """Measures a recorded window and the bare window after it. Returns the bare rate."""
         seconds = self.options.window
         recording = os.path.join(self.work, f"{workload}-{mode}-{turn}.parquet")
         log = os.path.join(self.logs, f"{workload}-{mode}-{turn}.gpurec.log")
@@ -389,7 +394,7 @@ class Bench:
         return after
 
     def summaries(self):
-        """gpurec analyze of the last recording of every mode; measures nothing."""
+        """Returns the output of gpurec analyze summary for the last recording of every mode."""
         results = {}
         for (workload, mode), recording in self.recordings.items():
             done = subprocess.run([self.options.gpurec, "analyze", "summary", "--format", "json", recording],
@@ -401,7 +406,7 @@ class Bench:
         return results
 
     def rows(self, workload, summaries):
-        """One row of the table per mode, "bare" first."""
+        """Yields one table row per mode, "bare" first."""
         for mode in ["bare", *self.options.modes]:
             windows = [w for w in self.windows if (w["workload"], w["mode"]) == (workload, mode)]
             row = {"workload": workload, "mode": mode, "windows": len(windows),
@@ -428,13 +433,13 @@ class Bench:
 
 
 def bare_ratios(windows):
-    """Bare windows against the bare ones before and after them: how much the machine itself varies."""
+    """Returns the ratio of each bare window to its bare neighbours: the variation of the machine."""
     rates = [w["rate"] for w in windows if w["process"] == "attached"]
     return [rates[i] / statistics.mean([rates[i - 1], rates[i + 1]]) for i in range(1, len(rates) - 1)]
 
 
 def table(rows):
-    """The rows as a Markdown table."""
+    """Returns the rows as a Markdown table."""
     titles = ["workload", "mode", "it/s", "of bare, median", "min … max", "windows", "attach s", "calls", "lost",
               "CPU % of a core", "RSS MiB", "BPF ns a hit", "stacks, %"]
     lines = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
@@ -457,7 +462,7 @@ def table(rows):
 
 
 def machine():
-    """Facts about where this was measured."""
+    """Returns facts about the machine and its software."""
     facts = {"time": time.strftime("%Y-%m-%d %H:%M:%S %z"), "kernel": platform.release(), "cores": os.cpu_count(),
              "python": platform.python_version()}
     if shutil.which("nvidia-smi"):
@@ -482,7 +487,7 @@ def find_nsys(text):
 
 
 def estimate(options):
-    """Seconds that the whole run may take; starting and attaching are guesses from an H200."""
+    """Returns the estimated seconds of the whole run, with start and attach times of an H200."""
     start = 1 if options.cpu_fake else 14
     start += options.warm_up
     window = SETTLE + options.window
@@ -507,29 +512,29 @@ def main():
     parser.add_argument("-o", "--output", help="folder for results.json, windows.csv and logs")
     parser.add_argument("--modes", type=listed, default=[*GPUREC_MODES, *OTHER_MODES])
     parser.add_argument("--workloads", type=listed, default=["mlp_small", "gpt_train"])
-    parser.add_argument("--rounds", type=int, default=5, help="rounds over the gpurec modes, at most")
-    parser.add_argument("--process-rounds", type=int, default=2, help="rounds of nsys and torch.profiler, at most")
-    parser.add_argument("--window", type=float, default=2.5, help="seconds of a window")
-    parser.add_argument("--settle", type=float, default=SETTLE, help="seconds left out after something was switched on or off")
+    parser.add_argument("--rounds", type=int, default=5, help="maximum number of rounds over the gpurec modes")
+    parser.add_argument("--process-rounds", type=int, default=2, help="maximum number of rounds of nsys and torch.profiler")
+    parser.add_argument("--window", type=float, default=2.5, help="length of a window in seconds")
+    parser.add_argument("--settle", type=float, default=SETTLE, help="seconds between turning a recorder on or off and the next window")
     parser.add_argument("--warm-up", type=float, default=3, help="seconds of steps before the first window of a process")
-    parser.add_argument("--budget", type=float, default=530, help="seconds for everything; rounds are left out to keep it")
+    parser.add_argument("--budget", type=float, default=530, help="maximum seconds of the whole run; later rounds are skipped")
     parser.add_argument("--start-timeout", type=float, default=120)
     parser.add_argument("--gpurec", default=os.environ.get("GPUREC", os.path.join(ROOT, "build", "bin", "gpurec")))
     parser.add_argument("--nsys", default="auto", help="path of nsys, auto or none")
-    parser.add_argument("--cpu-fake", action="store_true", help="a loop on simcuda instead of PyTorch")
+    parser.add_argument("--cpu-fake", action="store_true", help="run a loop on simcuda instead of PyTorch")
     options = parser.parse_args()
     SETTLE = options.settle
     unknown = [m for m in options.modes if m not in TITLES or m == "bare"]
     if unknown:
-        parser.error(f"--modes: {', '.join(unknown)}: there are {', '.join([*GPUREC_MODES, *OTHER_MODES])}")
+        parser.error(f"--modes: {', '.join(unknown)}: unknown; the modes are {', '.join([*GPUREC_MODES, *OTHER_MODES])}")
     if options.nsys == "none":
         options.modes = [m for m in options.modes if m != "nsys"]
     options.nsys = find_nsys(options.nsys) if "nsys" in options.modes else None
     if options.output:
         os.makedirs(options.output, exist_ok=True)
-    say(f"up to {estimate(options):.0f} s if attaching takes 3 s; rounds are left out beyond {options.budget:.0f} s")
+    say(f"up to {estimate(options):.0f} s if attaching takes 3 s; rounds beyond {options.budget:.0f} s are skipped")
 
-    # Ended from outside (a time limit), it still prints what it has.
+    # On SIGTERM (a time limit) the script still prints the results so far.
     signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
     bench = Bench(options)
     summaries = {}
@@ -543,8 +548,8 @@ def main():
             say("ended early")
         rows = [row for workload in options.workloads for row in bench.rows(workload, summaries)]
         print(table(rows))
-        print(f"\nMedians; window {options.window:g} s; calls and lost are sums. The spread of \"bare\" is that of bare "
-              "windows against their bare neighbours.")
+        print(f"\nMedians; window {options.window:g} s; calls and lost are sums. The row \"bare\" compares bare windows "
+              "with their bare neighbours.")
         for warning, modes in bench.warnings.items():
             print(f"\ngpurec warned in {', '.join(sorted(modes))}: {warning}")
         if options.output:

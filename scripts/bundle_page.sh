@@ -1,7 +1,8 @@
 #!/bin/sh
-# Bundles the modules of the HTML report, analyze/export/html/web/src, into analyze/export/html/web/bundle.js, the one
-# script that gpurec embeds: browsers load no modules from a file. The result is committed; esbuild,
-# at the version of scripts/tools.mod, always writes the same bytes.
+# Bundles the JavaScript modules in analyze/export/html/web/src into
+# analyze/export/html/web/bundle.js, which gpurec embeds in the HTML report. Browsers do not load
+# modules from local files. The bundle is committed. esbuild, at the version of scripts/tools.mod,
+# always writes the same bytes.
 set -eu
 
 cd "$(dirname "$0")/.."

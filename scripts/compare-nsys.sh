@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Compares a recording with Nsight Systems on the same run of a program: launches by
-# kernel, copies and bytes by direction. Needs root, nsys on the PATH, python3 with
-# pyarrow, and a GPU.
+# Compares a recording with Nsight Systems for the same run of a program: kernel launches by kernel,
+# copies and bytes by direction. Needs root, nsys on the PATH, python3 with pyarrow, and a GPU.
 #
 #     scripts/compare-nsys.sh python3 examples/workloads/train.py --steps 20
 #
-# GPUREC names the binary (build/bin/gpurec).
+# GPUREC is the path of gpurec (build/bin/gpurec).
 set -euo pipefail
-[ $# -gt 0 ] || { echo "compare-nsys: say what to run, for example: $0 python3 examples/workloads/train.py --steps 20" >&2; exit 2; }
+[ $# -gt 0 ] || { echo "compare-nsys: no command to run; for example: $0 python3 examples/workloads/train.py --steps 20" >&2; exit 2; }
 gpurec=${GPUREC:-$PWD/build/bin/gpurec}
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)

@@ -1,4 +1,4 @@
-"""Compares NVML samples of a recording with what nvidia-smi said; see compare-nvml.sh."""
+"""Compares the NVML samples of a recording with the output of nvidia-smi; see compare-nvml.sh."""
 import bisect
 import json
 import re
@@ -7,9 +7,9 @@ import sys
 
 MIB = 1 << 20
 
-# nvidia-smi's field, gpurec's metric, factor from the field's unit to the metric's, and
-# what they may differ by (in the metric's unit) beyond what the metric itself moved in
-# the time that nvidia-smi took.
+# (nvidia-smi field, gpurec metric, factor from the unit of the field to that of the metric, tolerance
+# in the unit of the metric). The tolerance applies in addition to changes during the nvidia-smi
+# call.
 FIELDS = [
     ("utilization.gpu", "gpu_utilization_percent", 1, 5),
     ("utilization.memory", "memory_utilization_percent", 1, 5),
@@ -48,19 +48,19 @@ FIELDS = [
     ("encoder.stats.averageFps", "encoder_frames_per_second", 1, 0),
     ("encoder.stats.averageLatency", "encoder_latency_microseconds", 1, 0),
 ]
-SLACK_NS = 1_200_000_000  # slow metrics are asked for every second
+SLACK_NS = 1_200_000_000  # gpurec samples slow metrics once a second
 FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 
 
 def known():
-    """The FIELDS that this nvidia-smi has: one that it has not makes it answer none."""
-    told = subprocess.run(["nvidia-smi", "--help-query-gpu"], check=True, capture_output=True, text=True).stdout
-    names = set(re.findall(r'"([\w.]+)"', told))
+    """Returns the FIELDS that this nvidia-smi supports. A query with an unsupported field fails."""
+    help_text = subprocess.run(["nvidia-smi", "--help-query-gpu"], check=True, capture_output=True, text=True).stdout
+    names = set(re.findall(r'"([\w.]+)"', help_text))
     return [f for f in FIELDS if f[0] in names]
 
 
 def number(text):
-    """What nvidia-smi printed as a number; None if the device does not support it."""
+    """Returns a value of nvidia-smi as a number, or None if the device does not support it."""
     text = text.strip()
     if re.fullmatch(r"P\d+", text):
         return float(text[1:])
@@ -73,7 +73,7 @@ def number(text):
 
 
 def recorded(path):
-    """Samples by (uuid, metric, pid), in order of time."""
+    """Returns the recorded samples by (GPU uuid, metric, pid), in order of time."""
     uuids, samples = {}, {}
     with open(path) as lines:
         for line in lines:
@@ -94,16 +94,16 @@ def recorded(path):
 def compare(smi, dump):
     samples = recorded(dump)
     fields = known()
-    seen = {}  # metric -> [answers, compared, largest difference, differences, an example]
+    seen = {}  # metric -> [values of nvidia-smi, compared values, largest difference, number of differences, an example]
     with open(smi) as lines:
         for line in lines:
             what, before, after, *rest = [cell.strip() for cell in line.split(",")]
             if what == "process":
                 if len(rest) == 3:
-                    judge(seen, samples, (rest[0], "process_used_memory_bytes", int(rest[1])), number(rest[2]), MIB, MIB, before, after)
+                    compare_value(seen, samples, (rest[0], "process_used_memory_bytes", int(rest[1])), number(rest[2]), MIB, MIB, before, after)
                 continue
             for (_, metric, factor, tolerance), text in zip(fields, rest[1:]):
-                judge(seen, samples, (rest[0], metric, 0), number(text), factor, tolerance, before, after)
+                compare_value(seen, samples, (rest[0], metric, 0), number(text), factor, tolerance, before, after)
     bad = 0
     print(f"{'metric':36} answers compared largest difference")
     for metric, (answers, compared, largest, differ, example) in sorted(seen.items()):
@@ -112,16 +112,16 @@ def compare(smi, dump):
             bad += 1
             note = f"  {differ} DIFFER, {example}"
         elif not compared and answers:
-            note = "  not recorded while nvidia-smi asked"
+            note = "  no sample at the time of nvidia-smi"
         print(f"{metric:36} {answers:7} {compared:8} {largest:g}{note}")
     print(f"compare-nvml: {len(seen)} metrics, {bad} differ")
     return 1 if bad or not seen else 0
 
 
-def judge(seen, samples, key, answer, factor, tolerance, before, after):
+def compare_value(seen, samples, key, answer, factor, tolerance, before, after):
     entry = seen.setdefault(key[1], [0, 0, 0.0, 0, ""])
     values = samples.get(key, [])
-    if answer is None:  # not supported: nothing may have been recorded
+    if answer is None:  # not supported: the recording must have no sample
         if values and key[1] != "process_used_memory_bytes":
             entry[3] += 1
             entry[4] = f"nvidia-smi has no value, recorded {values[0][1]:g}"
@@ -129,12 +129,12 @@ def judge(seen, samples, key, answer, factor, tolerance, before, after):
     entry[0] += 1
     if not values:
         entry[3] += 1
-        entry[4] = "never recorded"
+        entry[4] = "no sample recorded"
         return
     first = bisect.bisect_right(values, (int(before) - SLACK_NS, float("inf"))) - 1
     last = bisect.bisect_left(values, (int(after) + SLACK_NS, 0))
     if first < 0 or last == len(values):
-        return  # the recording had not begun, or was over
+        return  # the recording had not started, or had ended
     near = [v for _, v in values[first : last + 1]]
     entry[1] += 1
     want = answer * factor

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# On a machine with an NVIDIA GPU: records a process and asks nvidia-smi at the same
-# time, then compares the two, metric by metric. Needs root, nvidia-smi and python3.
+# Compares the NVML samples of a recording with nvidia-smi, metric by metric. It runs both at the
+# same time on a machine with an NVIDIA GPU. Needs root, nvidia-smi and python3.
 #
-#   compare-nvml.sh SECONDS -- COMMAND…    records the command (it should use the GPU)
-#   compare-nvml.sh SECONDS -p PID         records a process that runs
+#   compare-nvml.sh SECONDS -- COMMAND…    records a command, which should use the GPU
+#   compare-nvml.sh SECONDS -p PID         records a running process
 #
-# GPUREC names the binary (build/bin/gpurec). Exit status 1: something differs.
+# GPUREC is the path of gpurec (build/bin/gpurec). Exit status 1: a metric differs.
 set -euo pipefail
 gpurec=${GPUREC:-$PWD/build/bin/gpurec}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -19,7 +19,8 @@ recorder=$!
 fields=$(python3 "$here/compare-nvml.py" fields)
 for ((i = 0; i < seconds; i++)); do
 	kill -0 $recorder 2>/dev/null || break
-	# The time of asking is the middle of the call: nvidia-smi takes half a second.
+	# nvidia-smi takes half a second, so its sample lies between the times before and after the
+	# call.
 	before=$(date +%s%N)
 	nvidia-smi --query-gpu="$fields" --format=csv,noheader,nounits >"$work/answer" || break
 	after=$(date +%s%N)

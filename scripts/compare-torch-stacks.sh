@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Are the Python lines that gpurec puts on top of launches those that torch.profiler
-# names? Trains under gpurec, attached while it runs, and traces some of the steps with
-# torch.profiler(with_stack=True). Needs root, a GPU, and python3 with PyTorch,
-# transformers and pyarrow.
+# Compares the Python lines of kernel launches in a recording with those of torch.profiler. gpurec
+# attaches to a running training, and torch.profiler(with_stack=True) traces some steps. Needs root,
+# a GPU, and python3 with PyTorch, transformers and pyarrow.
 #
 #     scripts/compare-torch-stacks.sh [mlp_small] [gpt_train]
 #
-# GPUREC names the binary (build/bin/gpurec), STACKS the mode (auto), STEPS how many
-# steps are traced (10), KEEP a folder where recordings and traces stay.
+# Variables: GPUREC is the path of gpurec (build/bin/gpurec), STACKS the value of --stacks (auto),
+# STEPS the number of traced steps (10), KEEP a folder to save recordings and traces.
 set -euo pipefail
 gpurec=${GPUREC:-$PWD/build/bin/gpurec}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -18,14 +17,14 @@ trap end EXIT
 [ $# -gt 0 ] || set -- mlp_small gpt_train
 failed=0
 
-# wait_for TEXT FILE SECONDS: until FILE has TEXT in a line of its own.
+# wait_for TEXT FILE SECONDS: waits until a line of FILE equals TEXT; fails after SECONDS.
 wait_for() {
 	for _ in $(seq $(($3 * 10))); do
 		grep -qx "$1" "$2" 2>/dev/null && return
 		kill -0 $trainer $recorder 2>/dev/null || break
 		sleep 0.1
 	done
-	echo "compare-torch-stacks: the workload did not say \"$1\":" >&2
+	echo "compare-torch-stacks: the workload did not print \"$1\":" >&2
 	tail -n 5 "$2" >&2
 	return 1
 }

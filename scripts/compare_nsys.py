@@ -1,9 +1,9 @@
-"""Compares a gpurec recording with nsys stats in CSV of the same run.
+"""Compares a gpurec recording with the CSV output of nsys stats for the same run.
 
     compare_nsys.py RECORDING FOLDER_OF_NSYS_CSV
 
-Kernels are compared by mangled name, launches captured into graphs left out (nsys
-reports a graph as a whole); copies and fills by direction, in number and bytes.
+The script compares kernel launches by mangled kernel name, without launches captured into CUDA
+graphs: nsys reports a graph as a whole. It compares copies and fills by direction: number and bytes.
 """
 import collections
 import csv
@@ -23,7 +23,7 @@ mangled = {(r["pid"], r["function"]): r["name"] for r in kernel_rows}
 
 
 def done(kind):
-    """Successful calls of a kind that ran instead of being captured."""
+    """Returns the successful calls of a kind that were not captured into a CUDA graph."""
     keep = pc.and_(pc.equal(rows["kind"], kind), pc.equal(rows["result"], 0))
     return [r for r in rows.filter(keep).to_pylist() if not r["flags"] & CAPTURED]
 
@@ -37,7 +37,7 @@ def read(report):
 
 
 def column(row, *starts):
-    """The value of the column whose title begins in one of these ways."""
+    """Returns the value of the first column whose title starts with one of starts."""
     for title, value in row.items():
         if title.startswith(starts):
             return value
@@ -77,7 +77,7 @@ for r in read("cuda_gpu_mem_size_sum"):
     operation = column(r, "Operation")
     kind = next((v for k, v in names.items() if k in operation), operation)
     theirs[kind] = int(column(r, "Count")), round(float(column(r, "Total")) * 1e6)
-# nsys rounds its totals to thousandths of a megabyte.
+# nsys rounds its totals to 1,000 bytes.
 for k in set(ours) & set(theirs):
     if ours[k][0] == theirs[k][0] and abs(ours[k][1] - theirs[k][1]) <= 1000:
         theirs[k] = ours[k]

@@ -1,16 +1,16 @@
-"""Compares the books of a recording with what PyTorch's allocator says of itself.
+"""Compares the allocator statistics of a recording with those of PyTorch's allocator.
 
     compare_torch_allocator.py RECORDING CHECKPOINTS [--gpurec PATH] [--pid PID] [--device N]
     compare_torch_allocator.py --self-test
 
-CHECKPOINTS has lines "UNIX_NS key=value …" with current values of torch.cuda.memory_stats()
-(examples/workloads/allocator.py writes them), or is a ledger of simtorch. The values are
-taken while no other thread allocates, and compared with `gpurec analyze allocator --at`
-to the byte. If the recording was attached later, changes since its first checkpoint are
-compared, and inactive_split_bytes is left out: what was cached before, nobody tells.
-Where only reports were recorded (--allocator=light) bytes and number of blocks are
-compared: the rest is not known, and reserved bytes as of the last report.
-Exit status 1 if anything differs.
+CHECKPOINTS has lines "UNIX_NS key=value …" with values of torch.cuda.memory_stats(), written by
+examples/workloads/allocator.py, or is a simtorch ledger. No thread allocates at a checkpoint. The
+values must equal those of `gpurec analyze allocator --at` byte by byte.
+
+If gpurec attached to a running program, the script compares changes since the first checkpoint,
+without inactive_split_bytes: the blocks cached before are unknown. For a light recording
+(--allocator=light) it compares only allocated bytes and the number of blocks.
+Exit status 1: a difference.
 """
 import argparse
 import itertools
@@ -23,8 +23,8 @@ KEYS = {
     "allocated_bytes": "allocated_bytes", "reserved_bytes": "reserved_bytes", "requested_bytes": "requested_bytes", "active_bytes": "active_bytes",
     "inactive_split_bytes": "inactive_split_bytes", "segment": "segments", "allocation": "allocations",
 }
-REPORTED = ("allocated_bytes", "allocation")  # what reports tell of
-CHUNK = 2000  # times in one command line
+REPORTED = ("allocated_bytes", "allocation")  # the keys in a light recording
+CHUNK = 2000  # maximum number of times in one command line
 
 
 def read_checkpoints(lines):
@@ -37,7 +37,10 @@ def read_checkpoints(lines):
 
 
 def read_ledger(lines, offset, device):
-    """Returns the checkpoints of a device in a ledger of simtorch, whose clock is offset ns behind."""
+    """Returns the checkpoints of a device in a simtorch ledger.
+
+    offset is Unix time minus ledger time in ns.
+    """
     names, checkpoints = {}, []
     for line in lines:
         columns = line.rstrip("\n").split("\t")
@@ -54,7 +57,7 @@ def run(command):
 
 
 def metadata(options):
-    """Returns the recording's metadata: dump begins with it."""
+    """Returns the recording's metadata, which is the start of the output of gpurec dump."""
     with subprocess.Popen([options.gpurec, "dump", options.recording], stdout=subprocess.PIPE, text=True) as dump:
         head = "".join(line[2:] for line in itertools.takewhile(lambda line: line.startswith("#"), dump.stdout))
         dump.kill()
@@ -62,7 +65,8 @@ def metadata(options):
 
 
 def ask(options, times):
-    """Returns the books at each time, whether they are seen from the start, and the recording's window."""
+    """Returns the allocator statistics at each time, and the time window of the recording. The second
+    result is true if the recording has the allocator events from the start of the program."""
     moments, allocators, window = {}, [], {}
     for i in range(0, max(1, len(times)), CHUNK):
         command = [options.gpurec, "analyze", "allocator", "--format", "json", "--device", str(options.device)]
@@ -75,12 +79,12 @@ def ask(options, times):
         moments.update((row["at_ns"], row) for row in report["moments"])
     pids = sorted({row["pid"] for row in allocators})
     if len(pids) != 1:
-        sys.exit(f"allocators of the processes {pids} pass; name one with --pid")
+        sys.exit(f"the recording has allocators of processes {pids}: select one with --pid")
     return moments, all(row["from_start"] for row in allocators), window
 
 
 def compare(checkpoints, moments, from_start):
-    """Returns {key: (equal, compared, largest difference)}, and prints what differs."""
+    """Returns {key: (equal, compared, largest difference)}, and prints the differences."""
     keys = [key for key in KEYS if from_start or key != "inactive_split_bytes"]
     if any(row["segments"] is None for row in moments.values()):
         keys = REPORTED
@@ -90,12 +94,12 @@ def compare(checkpoints, moments, from_start):
         for n, (at, want) in enumerate(checkpoints):
             diff = moments[at][KEYS[key]] - want[key]
             if n == 0 and not from_start:
-                base = diff  # what was there before and did not show
+                base = diff  # memory from before the recording
             diff -= base
             equal += diff == 0
             if abs(diff) > worst:
                 worst = abs(diff)
-                print(f"checkpoint {n} at {at}: {key} {moments[at][KEYS[key]] - base}, PyTorch says {want[key]}")
+                print(f"checkpoint {n} at {at}: {key} {moments[at][KEYS[key]] - base}, PyTorch {want[key]}")
         result[key] = equal, len(checkpoints), worst
     return result
 
@@ -141,7 +145,7 @@ def main():
     if options.self_test:
         return self_test()
     if not options.checkpoints:
-        parser.error("RECORDING and CHECKPOINTS are needed")
+        parser.error("RECORDING and CHECKPOINTS are required")
     meta = metadata(options)
     with open(options.checkpoints) as file:
         lines = file.readlines()
@@ -152,7 +156,7 @@ def main():
     _, from_start, window = ask(options, [])
     if not from_start:
         checkpoints = [c for c in checkpoints if c[0] >= window["from_ns"]]
-    # While the probes are taken away, one after the other, something may be missing.
+    # gpurec removes probes one by one: checkpoints during the removal are not compared.
     checkpoints = [c for c in checkpoints if c[0] <= window["to_ns"] - meta["cost"]["detach_ns"]]
     moments, from_start, _ = ask(options, [at for at, _ in checkpoints])
     print("recorded from the start" if from_start else "attached later: changes since the first checkpoint are compared")

@@ -1,13 +1,12 @@
-"""Compares the memory of a recording with what PyTorch says of itself.
+"""Compares the device memory in a recording with the reserved memory of PyTorch.
 
     compare_torch_memory.py RECORDING CHECKPOINTS [--pool]
 
-CHECKPOINTS has lines "UNIX_NS allocated reserved" (examples/workloads/train.py). At
-each, the device memory that PyTorch's allocator holds from the driver must be within
-1 % of reserved; what libraries such as cuBLAS took for themselves, which PyTorch does
-not count, is told apart by the stacks and printed. With --pool
-(backend:cudaMallocAsync) the driver's pool holds the memory: then the last value that
-the program read from cuMemPoolGetAttribute is compared.
+CHECKPOINTS has lines "UNIX_NS allocated reserved" (examples/workloads/train.py). At each
+checkpoint, the live driver memory of PyTorch's allocator must be within 1 % of reserved. The
+script identifies memory of other libraries such as cuBLAS by their stacks and prints it. With
+--pool (backend:cudaMallocAsync) a driver pool holds the memory. The script then compares the last
+value that the program read with cuMemPoolGetAttribute.
 """
 import collections
 import re
@@ -93,6 +92,6 @@ for line in open(checkpoints):
         print(f"checkpoint {n}: recording {live}, reserved {reserved}")
     worst, n = max(worst, off), n + 1
 for library, taken in others.most_common():
-    print(f"besides PyTorch's allocator: {taken} bytes asked for by {library}")
+    print(f"not from PyTorch's allocator: {taken} bytes requested by {library}")
 print(f"{n} checkpoints, largest difference {100 * worst:.4f} %")
 sys.exit(0 if n and worst <= 0.01 else 1)

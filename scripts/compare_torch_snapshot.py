@@ -1,11 +1,11 @@
-"""Compares a snapshot of gpurec with PyTorch's own of the same moment.
+"""Compares a memory snapshot of gpurec with PyTorch's snapshot of the same time.
 
     compare_torch_snapshot.py OURS.pickle PYTORCHS.pickle
     compare_torch_snapshot.py --self-test
 
-Segments must be the same, with their blocks, sizes, states, streams and pools; of the traces, the
-newest events that both have. Stacks are not compared: PyTorch sees others. Exit status 1 if
-anything differs.
+The segments must be equal: their blocks, sizes, states, streams and pools. The newest trace events
+that both snapshots have must be equal. Stacks are not compared because PyTorch collects different
+frames. Exit status 1: a difference.
 """
 import copy
 import pickle
@@ -24,7 +24,7 @@ def describe(segment):
 
 
 def compare(ours, theirs):
-    """Returns sentences about what differs."""
+    """Returns the differences as a list of sentences."""
     a, b = ({s["address"]: describe(s) for s in snapshot["segments"]} for snapshot in (ours, theirs))
     wrong = [f"segment {address:#x}: {a.get(address)}, PyTorch has {b.get(address)}" for address in sorted(a.keys() | b.keys()) if a.get(address) != b.get(address)]
     compared = 0

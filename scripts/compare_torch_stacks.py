@@ -3,18 +3,18 @@
     compare_torch_stacks.py RECORDING TRACE
     compare_torch_stacks.py --self-test
 
-TRACE is what examples/workloads/traced.py wrote while gpurec recorded it. The launches of
-both are paired one by one: those of a thread between the trace's two times, in
-order, by kernel. A pair agrees if the innermost Python frame is the same function of the
-same file, on the same line. The profiler knows the current line where the function
-was calling into C as Python's profiling hook sees it; elsewhere, as in operators, it
-knows only where the function begins, and then gpurec's line must lie within the function.
-Threads of autograd's own have no Python frames; where neither tool names one, there
-is nothing to compare. A frame that only the profiler has is a difference; one that
-only gpurec has is told, but not judged.
+examples/workloads/traced.py writes TRACE while gpurec records it. The script pairs the launches of
+both tools by thread, order and kernel, between the two times in the trace. A pair agrees if the
+innermost Python frames have the same file, function and line.
 
-Exit status 1: under 99 % of the compared launches agree, more than 1 % of the traced ones
-are not in the recording, or none could be compared.
+The profiler knows the current line only if Python's profiling hook saw the call into C. Otherwise,
+as in operators, it knows only the first line of the function. The line of gpurec must then be in
+that function. Autograd threads have no Python frames: a pair without any Python frame is not
+compared. A frame that only the profiler has is a difference. A frame that only gpurec has is
+counted separately.
+
+Exit status 1: less than 99 % of the compared launches agree, more than 1 % of the traced launches
+are missing in the recording, or no launch could be compared.
 """
 import ast
 import collections
@@ -55,27 +55,27 @@ def demangler():
 
 @functools.cache
 def kernel_name(name):
-    """A kernel's name as both write it: the profiler demangles all but very long names."""
+    """Returns the demangled kernel name without spaces. The profiler demangles most names."""
     if name.startswith("_Z"):
         name = demangler()(name)
     return re.sub(r"\s+", "", name)
 
 
 def same_file(a, b):
-    """Is it the same file? Either may be relative to a folder that the other names."""
+    """Reports whether one path is a suffix of the other: either may be relative."""
     a, b = (os.path.normpath(f).split(os.sep) for f in (a, b))
     n = min(len(a), len(b))
     return a[-n:] == b[-n:]
 
 
 def same_function(ours, theirs):
-    """The profiler has plain names (forward), gpurec may have qualified ones (Linear.forward)."""
+    """Compares functions: the profiler has plain names (forward), gpurec may have Linear.forward."""
     return ours.function.rsplit(".", 1)[-1] == theirs.function and same_file(ours.file, theirs.file)
 
 
 @functools.cache
 def functions_of(file):
-    """(name, first line, last line) of every function in a source file, None without the source."""
+    """Returns (name, first line, last line) of every function in a file, None without the file."""
     try:
         with open(file, encoding="utf-8") as f:
             tree = ast.parse(f.read())
@@ -92,7 +92,7 @@ def functions_of(file):
 
 
 def within(ours, theirs):
-    """Does our line lie in the function that the profiler's entry line is in? None: cannot be told."""
+    """Reports whether the line of gpurec is in the profiler's function; None without the source."""
     for path in (ours.file, theirs.file):
         functions = functions_of(path)
         if functions is not None:
@@ -107,11 +107,11 @@ def within(ours, theirs):
     return first <= ours.line <= last
 
 
-# The profiler's side
+# Reading the trace of torch.profiler
 
 
 def python_frames(events):
-    """From a Chrome trace, a function (tid, time) → the Python frames then, innermost first."""
+    """Returns a function that looks up the Python frames of a thread at a time, innermost first."""
     threads = collections.defaultdict(list)
     for e in events:
         if e.get("ph") == "X" and e.get("cat") == "python_function":
@@ -135,8 +135,9 @@ def python_frames(events):
 
 
 def launches_of_trace(trace):
-    """The profiler's launches between the trace's two times. A kernel and the call that launched it
-    share a correlation id; the call and the operation around it an external id."""
+    """Returns the profiler's launches between the two times of the trace, and the number of kernels
+    without a launch. A kernel and its launch share a correlation ID. A launch and its operation
+    share an external ID."""
     events = trace["chrome"]["traceEvents"]
     base = int(trace["chrome"].get("baseTimeNanoseconds", 0))
     kernels, operations = {}, {}
@@ -167,11 +168,11 @@ def launches_of_trace(trace):
     return launches, len(without)
 
 
-# gpurec's side
+# Reading the recording of gpurec
 
 
 def read_recording(path, begin, end):
-    """The rows that are needed, as dicts: launches between the times, stacks, kernels."""
+    """Returns rows of the recording: calls between the two times, all stacks, all kernels."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -206,13 +207,13 @@ def launches_of_recording(rows):
     return launches
 
 
-# Both
+# Comparing
 
 
 def pair(ours, theirs):
-    """Launches of both that are the same launch: thread by thread, in order, of the same kernel."""
+    """Yields pairs of the same launch in both lists, matched by thread, order and kernel."""
     if {l.tid for l in theirs} - {l.tid for l in ours}:
-        groups = [(ours, theirs)]  # the two number the threads differently
+        groups = [(ours, theirs)]  # the tools use different thread IDs
     else:
         groups = [([l for l in ours if l.tid == t], [l for l in theirs if l.tid == t]) for t in {l.tid for l in ours}]
     for a, b in groups:
@@ -224,8 +225,11 @@ def pair(ours, theirs):
             yield from zip(a[i:i + n], b[j:j + n])
 
 
-def judge(ours, theirs):
-    """What the innermost Python frames of one launch say: (verdict, does it agree?); None: not judged."""
+def compare_frames(ours, theirs):
+    """Compares the innermost Python frames of a launch. Returns (verdict, agrees).
+
+    agrees is None if the frames cannot be compared.
+    """
     if not ours and not theirs:
         return "no Python frame in either", None
     if not theirs:
@@ -244,7 +248,7 @@ def judge(ours, theirs):
 
 
 def same_stack(ours, theirs):
-    """Do whole Python stacks agree, on lines too where the profiler has them?"""
+    """Reports whether whole Python stacks agree, with lines where the profiler has lines."""
     return len(ours) == len(theirs) and all(
         same_function(a, b) and (not b.line or a.line == b.line) for a, b in zip(ours, theirs))
 
@@ -257,15 +261,16 @@ def show(frames):
 
 
 def compare(ours, theirs, out=print):
-    """Prints how far two lists of launches agree. Returns the share of the compared that does, None if
-    there are none, and how many of theirs have no partner."""
+    """Compares two lists of launches and prints the result. Returns the share of compared launches
+    that agree, and the number of the profiler's launches without a partner. The share is None if
+    no launch could be compared."""
     pairs = list(pair(ours, theirs))
     alone = len(theirs) - len(pairs)
     verdicts, differences, statuses = collections.Counter(), collections.Counter(), collections.Counter()
     kernels, whole, with_both = {}, 0, 0
     agreed = compared = 0
     for a, b in pairs:
-        verdict, agrees = judge(a.frames, b.frames)
+        verdict, agrees = compare_frames(a.frames, b.frames)
         verdicts[verdict] += 1
         statuses[a.status or "?"] += 1
         if a.frames and b.frames:
@@ -309,9 +314,9 @@ def main():
     theirs, lost = launches_of_trace(trace)
     ours = launches_of_recording(read_recording(sys.argv[1], trace["begin_ns"], trace["end_ns"]))
     if lost:
-        print(f"{lost} kernels in the trace have no call that launched them")
+        print(f"{lost} kernels in the trace have no launch")
     share, alone = compare(ours, theirs)
-    # Both saw the same steps, so launches without a partner count too.
+    # Both tools recorded the same steps, so a launch without a partner is a difference.
     return 0 if share is not None and share >= NEEDED and alone <= (1 - NEEDED) * len(theirs) else 1
 
 
@@ -319,34 +324,34 @@ def main():
 
 
 def self_test():
-    """The logic on made-up input: a trace of four launches, and recordings of them."""
+    """Tests the comparison with a made-up trace of four launches and made-up recordings."""
     here = os.path.abspath(__file__)
-    judge_line = next(first for name, first, _ in functions_of(here) if name == "judge")
+    first_line = next(first for name, first, _ in functions_of(here) if name == "compare_frames")
     x = lambda cat, name, tid, ts, dur, **args: {"ph": "X", "cat": cat, "name": name, "tid": tid, "ts": ts, "dur": dur, "args": args}
     launch = lambda n, tid, ts, operation: [
         x("cuda_runtime", "cudaLaunchKernel", tid, ts, 1, correlation=n, **({"External id": operation} if operation else {})),
         x("kernel", f"void k{n}<float>(float*)", 7, ts + 5, 1, correlation=n)]
     trace = {"begin_ns": 1_000_000, "end_ns": 2_000_000, "operations": {"11": 0}, "chrome": {
         "baseTimeNanoseconds": 500_000, "traceEvents": [
-            *launch(1, 40, 600, 11),  # current line from the event tree
-            *launch(2, 40, 620, 12),  # by the Python function around the operation
+            *launch(1, 40, 600, 11),  # the event tree has the current line
+            *launch(2, 40, 620, 12),  # frame from the Python function around the operation
             *launch(3, 41, 640, 13),  # a thread without Python frames
-            *launch(4, 40, 660, None),  # by the Python function around the launch
-            *launch(9, 40, 100, 11),  # before the window
+            *launch(4, 40, 660, None),  # frame from the Python function around the launch
+            *launch(9, 40, 100, 11),  # before the two times of the trace
             x("cpu_op", "aten::mul", 40, 619, 3, **{"External id": 12}),
             x("cpu_op", "MulBackward0", 41, 639, 3, **{"External id": 13}),
-            x("python_function", f"scripts/compare_torch_stacks.py({judge_line}): judge", 40, 550, 200),
+            x("python_function", f"scripts/compare_torch_stacks.py({first_line}): compare_frames", 40, 550, 200),
             x("python_function", "<built-in function mul>", 40, 618, 10),
             x("python_function", "torch/nn/functional.py(10): linear", 40, 570, 20)]},
-        "stacks": [[["torch/nn/modules/linear.py", "forward", 120, 125], [here, "judge", judge_line, judge_line + 2]]]}
+        "stacks": [[["torch/nn/modules/linear.py", "forward", 120, 125], [here, "compare_frames", first_line, first_line + 2]]]}
     frame = lambda file, function, line, kind="python": {"file": file, "func": function, "line": line, "type": kind}
     row = lambda **values: {"kind": "launch", "name": "cuLaunchKernel", "pid": 1, "tid": 40, "start_ns": 0, "parent_start_ns": 0,
                             "result": 0, "function": 0, "kernel": "", "stack_id": 0, "stack_status": "complete", "frames": [], **values}
-    inside = frame(here, "judge", judge_line + 5)
+    inside = frame(here, "compare_frames", first_line + 5)
 
     def recording(first, second):
         native = frame("", "cuLaunchKernel", 0, "native")
-        frames = [[native, first, frame(here, "judge", judge_line + 2)], [native, second], [native]]
+        frames = [[native, first, frame(here, "compare_frames", first_line + 2)], [native, second], [native]]
         return [*(row(kind="stack", stack_id=i + 1, frames=f) for i, f in enumerate(frames)),
                 *(row(kind="kernel", function=n, name=f"_Z2k{n}IfEvPT_") for n in (1, 2, 3, 4)),
                 row(function=1, start_ns=1_100_000, stack_id=1), row(function=2, start_ns=1_120_000, stack_id=2),

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Formats Go files: gofumpt, and lines of at most 120 columns (a tab counts as 4) by golines. With
-# --check it changes nothing, names the files that it would change and the lines that are still too
-# long, and fails if there are any. A string that is too long for a line is split by hand, with +.
-# Lines with a raw string (a regular expression, JSON), of go:generate and in tests may be longer:
-# a table of cases reads best with one case a line.
+# Formats Go files with gofumpt, and with golines for lines of at most 120 columns (a tab counts as
+# 4). With --check it changes no file. It prints the files to format and the lines that are too
+# long, and fails if there are any. Split long strings by hand, with +. Lines with raw strings,
+# go:generate lines and tests may be longer.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -13,7 +12,7 @@ GOWORK=off GOBIN=$tools $go install -modfile=scripts/tools.mod mvdan.cc/gofumpt 
 mapfile -t files < <(git ls-files '*.go' | grep -v _bpfel)
 golines=("$tools/golines" -m 120 --no-reformat-tags --base-formatter="$tools/gofumpt")
 if [ "${1:-}" != --check ]; then
-	for _ in 1 2 3 4 5; do # breaking one line can make another one worth breaking
+	for _ in 1 2 3 4 5; do # a new line break may cause another one
 		"${golines[@]}" -w "${files[@]}"
 		[ -n "$("${golines[@]}" -l "${files[@]}")" ] || exit 0
 	done

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# make kernels-arm64: gpurec, its tests and simcuda, built for arm64, on Debian's arm64 kernels in an emulated machine. The guest
-# has nothing but these, the C library of the cross compiler and busybox. Kernels are unpacked, not installed.
+# make kernels-arm64: tests gpurec on Debian's arm64 kernels in an emulated machine. It builds
+# gpurec, its tests and simcuda for arm64. The guest has only these, the C library of the cross
+# compiler, and busybox. Kernel packages are unpacked, not installed.
 #
-# usage: scripts/kernels-arm64.sh [VERSION…]   as root, after make workspace
-# Tests at a tight pace, of NVML (it needs cgo), of Python and of compilers are left out. VERSION is 6.1 (the default, with 6.12), …; TESTS (a regular expression) and TIMEOUT (seconds, 3600) may be set. Results stay in
-# build/kernels/arm64/VERSION. Needs qemu-system-arm, busybox-static (its cpio) and g++-aarch64-linux-gnu with libc6-dev-arm64-cross.
+# usage: scripts/kernels-arm64.sh [VERSION…]   as root, after make workspace VERSION is a kernel
+# version such as 6.1 (default: 6.1 and 6.12). Variables: TESTS (a regular expression) and TIMEOUT
+# (seconds, 3600). The default TESTS exclude tests with tight timing, NVML (it needs cgo), Python
+# and compilers. Results are in build/kernels/arm64/VERSION. Needs qemu-system-arm, busybox-static
+# and g++-aarch64-linux-gnu with libc6-dev-arm64-cross.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -19,7 +22,8 @@ command -v qemu-system-aarch64 aarch64-linux-gnu-gcc busybox >/dev/null && [ -e 
 mkdir -p "$dir"/apt/{lists/partial,cache/archives/partial}
 : >"$dir/apt/status"
 
-# arm apt-get-or-cache ARGUMENTS…: apt for arm64, from the mirrors that this machine uses anyway, with lists of its own.
+# arm APT_TOOL ARGUMENTS…: runs apt-get or apt-cache for arm64 with this machine's mirrors and
+# separate package lists.
 arm() {
 	local tool=$1
 	shift
@@ -28,11 +32,12 @@ arm() {
 		-o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Sandbox::User=root "$@"
 }
 
-# initramfs VERSION: unpacks the newest kernel of that version, and packs what the guest needs.
+# initramfs VERSION: unpacks the newest kernel package of that version and packs the guest's files
+# into an initramfs.
 initramfs() {
 	local at=$dir/$1 tree=$dir/$1/tree package
 	package=$(arm apt-cache search --names-only "^linux-image-${1//./\\.}\\..*-cloud-arm64\$" | cut -d ' ' -f 1 | sort -V | tail -1)
-	[ -n "$package" ] || die "apt knows no cloud kernel $1 for arm64"
+	[ -n "$package" ] || die "apt has no cloud kernel package $1 for arm64"
 	rm -rf "$at"
 	mkdir -p "$at/kernel" "$tree"/{bin,proc,sys,dev,run,tmp,lib,repository/record,repository/build/bin}
 	(cd "$at/kernel" && arm apt-get download "$package" busybox-static && for deb in *.deb; do dpkg-deb -x "$deb" .; done && rm ./*.deb)
@@ -49,7 +54,7 @@ initramfs() {
 		export PATH=/bin TMPDIR=/tmp NO_COLOR=1 SIMCUDA_TIME=off SIMCUDA_STATE=/tmp/state
 		mount -t proc none /proc; mount -t sysfs none /sys; mount -t devtmpfs none /dev
 		mount -t tracefs none /sys/kernel/tracing; mount -t cgroup2 none /sys/fs/cgroup; ip link set lo up
-		chown 0:0 /tmp # the builder's, and root writes to no folder of another user
+		chown 0:0 /tmp # /tmp belongs to the user of the build: gpurec refuses folders of other users
 		{
 			uname -srm
 			cd /repository/record

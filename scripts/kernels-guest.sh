@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# What scripts/kernels.sh runs in a guest: kernels-guest.sh REPOSITORY FOLDER. Lines that begin with "= " are for its table.
+# Runs the stages of scripts/kernels.sh in a qemu guest: kernels-guest.sh REPOSITORY FOLDER.
+# scripts/kernels.sh prints the lines that start with "= " in its table.
 root=$1
-folder=$2 # of settings, tests and results
+folder=$2 # folder of the settings, tests and results
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/run TMPDIR=/run/tmp LANG=C.UTF-8 NO_COLOR=1
 mkdir -p $TMPDIR
 chmod 1777 $TMPDIR
 cd "$root" || exit
 # shellcheck source=/dev/null
-. "$folder/settings" # COMMAND, STAGES, TESTS, SKIP
+. "$folder/settings" # sets COMMAND, STAGES, TESTS and SKIP
 if [ -n "$COMMAND" ]; then
 	export folder
 	bash -c "$COMMAND"
@@ -16,18 +17,20 @@ fi
 
 gpurec=$root/build/bin/gpurec
 export LD_LIBRARY_PATH=$root/build/simcuda SIMCUDA_TIME=off SIMCUDA_STATE=$TMPDIR/state
-calm() { tr '\r' '\n' | grep -v ' calls  .*/s  '; }
+# drop_status removes the status lines of gpurec record from its output.
+drop_status() { tr '\r' '\n' | grep -v ' calls  .*/s  '; }
 
 echo "= kernel $(uname -r)"
 $gpurec check
 $gpurec check 2>/dev/null | grep -q '^BPF programs *ok' && echo "= programs accepted"
 
-# recording NAME FLAGS…: records a program, and compares how often it made each call with its ledger.
+# recording NAME FLAGS…: records a program and compares the number of calls of each function with
+# simcuda's ledger.
 recording() {
 	local name=$1 out=$TMPDIR/$1.parquet ledger=$TMPDIR/$1.ledger
 	shift
 	echo "-- recording $name: $*"
-	SIMCUDA_LEDGER=$ledger $gpurec record "$@" -o "$out" -- build/simcuda/leak --steps 100 2>&1 | calm | tee "$TMPDIR/said"
+	SIMCUDA_LEDGER=$ledger $gpurec record "$@" -o "$out" -- build/simcuda/leak --steps 100 2>&1 | drop_status | tee "$TMPDIR/messages"
 	$gpurec analyze leaks "$out"
 	local stacks probes cost differs
 	$gpurec analyze api --format json "$out" | python3 -c '
@@ -40,18 +43,19 @@ print("differ from the ledger: %s" % (differ or need) if differ or need else "%d
 ' "$ledger" >"$TMPDIR/compared" 2>&1 || true
 	cat "$TMPDIR/compared"
 	stacks=$($gpurec analyze stacks "$out" 2>/dev/null | sed -n 's/.*, stacks \([^,]*\),.*/\1/p; s/^quality:.*stacks \([^,]*\)$/\1/p' | head -1)
-	probes=$(sed -n 's/.*: \([0-9]* probes by [a-z_]*\);.*/\1/p' "$TMPDIR/said")
-	cost=$(sed -n 's/.*own cost: \(attach [^,]*\(, detach [^,]*\)\{0,1\}\),.*/\1/p; s/.* perf uprobes taken away in \(.*\)/detach \1/p' "$TMPDIR/said" | paste -sd, | sed 's/,d/, d/')
+	probes=$(sed -n 's/.*: \([0-9]* probes by [a-z_]*\);.*/\1/p' "$TMPDIR/messages")
+	cost=$(sed -n 's/.*own cost: \(attach [^,]*\(, detach [^,]*\)\{0,1\}\),.*/\1/p; s/.* perf uprobes removed in \(.*\)/detach \1/p' "$TMPDIR/messages" | paste -sd, | sed 's/,d/, d/')
 	if grep -q 'all of the ledger' "$TMPDIR/compared"; then differs=ok; else differs=FAIL; fi
 	echo "= recording $differs $name: $probes, $cost; $(tail -1 "$TMPDIR/compared"); stacks $stacks"
 }
 recordings() {
 	recording fp --stacks fp
 	recording auto --stacks auto
-	if grep -q uprobe_multi "$TMPDIR/said"; then recording perf --stacks fp --attach perf; fi
+	if grep -q uprobe_multi "$TMPDIR/messages"; then recording perf --stacks fp --attach perf; fi
 }
 
-# as CAPABILITIES COMMAND…: becomes COMMAND as nobody, with these capabilities and no others.
+# as CAPABILITIES COMMAND…: replaces the shell by COMMAND as an unprivileged user with only these
+# capabilities.
 as() {
 	local caps=-all
 	[ -z "$1" ] || caps=-all,+${1//,/,+}
@@ -59,28 +63,28 @@ as() {
 	exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps="$caps" --ambient-caps="$caps" "$@"
 }
 
-# privileges: what gpurec says to users that lack some, and whether it is true.
+# privileges: prints the messages of gpurec for users with different sets of capabilities.
 privileges() {
 	as "" build/simcuda/leak --steps 0 --step-ms 20 >/dev/null 2>&1 &
-	local nobodys=$! roots capabilities said
+	local user_pid=$! root_pid capabilities messages
 	build/simcuda/leak --steps 0 --step-ms 20 >/dev/null 2>&1 &
-	roots=$!
+	root_pid=$!
 	sleep 2
 	echo "-- perf_event_paranoid $(cat /proc/sys/kernel/perf_event_paranoid), unprivileged_bpf_disabled $(cat /proc/sys/kernel/unprivileged_bpf_disabled)"
 	for capabilities in "" bpf,perfmon bpf,perfmon,syslog,checkpoint_restore sys_admin sys_admin,syslog,sys_ptrace,dac_read_search; do
-		for pid in $nobodys $roots; do
-			said=$(as "$capabilities" $gpurec record -p "$pid" -d 1s --force -o "$TMPDIR/caps.parquet" 2>&1 | calm)
-			if [ "$pid" = "$roots" ]; then whose="root's"; else whose="the user's own"; fi
-			echo "= with [$capabilities], $whose process: $(grep -E 'error:|warning: stacks| lost ->' <<<"$said" | sed 's/^gpurec: //; s/; next:.*//' | paste -sd '|')"
+		for pid in $user_pid $root_pid; do
+			messages=$(as "$capabilities" $gpurec record -p "$pid" -d 1s --force -o "$TMPDIR/caps.parquet" 2>&1 | drop_status)
+			if [ "$pid" = "$root_pid" ]; then whose="root's"; else whose="the user's own"; fi
+			echo "= with [$capabilities], $whose process: $(grep -E 'error:|warning: stacks| lost ->' <<<"$messages" | sed 's/^gpurec: //; s/; next:.*//' | paste -sd '|')"
 		done
 	done
 	echo "-- check without capabilities"
 	(as "" $gpurec check 2>&1)
-	kill $nobodys $roots
+	kill $user_pid $root_pid
 }
 
 tests() {
-	# Each runs in the folder of its package: record, or one in it.
+	# Each test binary runs in the folder of its package: record, or a folder below it.
 	local binary package status=0
 	for binary in "$folder"/tests/*.test; do
 		package=$(basename "$binary" .test)

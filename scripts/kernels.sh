@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# make kernels: runs the tests of record, recordings by the program itself and checks of privileges on Debian's kernels, in
-# qemu, and prints a table. Kernels are unpacked from their packages, not installed. The guest's root is the host's, read-only
-# by virtiofs, so that every program, library and Python is there under its own path; what it writes goes to tmpfs.
+# make kernels: tests gpurec on Debian's kernels in qemu and prints a table. It runs the tests of
+# package record, recordings with the gpurec binary, and checks of privileges. Kernel packages are
+# unpacked, not installed. The guest mounts the host's root file system read-only with virtiofs, so
+# programs, libraries and Pythons have the same paths. The guest writes to tmpfs.
 #
 # usage: scripts/kernels.sh [VERSION…] [-- COMMAND…]   as root, after make build simcuda simtorch
-#   VERSION   6.1 (the default, with 6.12), 6.12, …: the newest cloud kernel of that version that apt knows
-#   COMMAND   is run in the guest instead, by bash
-# TESTS and SKIP (regular expressions) choose tests, STAGES of "recordings privileges tests" what is done; MEMORY (4G), TIMEOUT (seconds, 5400) and ACCEL (kvm where the processor has it, else tcg)
-# may be set. Results stay in build/kernels/VERSION. Needs qemu-system-x86 (with virtiofsd) and busybox-static.
+#   VERSION   kernel version such as 6.1 (default: 6.1 and 6.12): the newest cloud kernel package in apt
+#   COMMAND   bash command to run in the guest instead of the tests
+# Variables: TESTS and SKIP (regular expressions) select tests; STAGES selects from "recordings
+# privileges tests"; MEMORY (4G); TIMEOUT (seconds, 5400); ACCEL (kvm if available, else tcg).
+# Results are in build/kernels/VERSION. Needs qemu-system-x86 with virtiofsd, and busybox-static.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -31,16 +33,18 @@ if [ -z "${ACCEL:-}" ]; then
 	ACCEL=tcg
 	if [ -w /dev/kvm ] && grep -qwE 'vmx|svm' /proc/cpuinfo; then ACCEL=kvm; fi
 fi
-# Emulated, a probe takes 0.1 ms and attaching half a minute: tests of many calls or at a rate are left out, tests of every mechanism stay.
+# In emulation a probe hit takes 0.1 ms and attaching 30 s. These tests cover every mechanism but no
+# high call rates.
 emulated='Xids|PerfUprobes|CommandIsRecorded|CommandStatus|StartSays|KilledTarget|WaitsFor|ChildrenAreRecorded|ProcessInItsOwn|UnwinderProves|StacksOfANew|StacksOfNative|StacksOfPython/system|NumbersAreUsed|StateOfDead|FaultProgramBecomes|XidProgram|OldKernels|NativePaths|Nested|EveryFunction'
 SKIP=${SKIP:-}
 if [ $ACCEL = kvm ]; then TESTS=${TESTS:-.}; else TESTS=${TESTS:-$emulated}; fi
 
-# fetch VERSION: unpacks the newest kernel of that version into $dir/VERSION/kernel.
+# fetch VERSION: downloads and unpacks the newest kernel package of that version into
+# $dir/VERSION/kernel.
 fetch() {
 	local package to=$dir/$1/kernel
 	package=$(apt-cache search --names-only "^linux-image-${1//./\\.}\\..*-cloud-amd64\$" | cut -d " " -f 1 | sort -V | tail -1)
-	[ -n "$package" ] || die "apt knows no cloud kernel $1: apt-get update, or another version"
+	[ -n "$package" ] || die "apt has no cloud kernel package $1: run apt-get update, or choose another version"
 	if [ "$(cat "$to/package" 2>/dev/null)" = "$package" ]; then return; fi
 	rm -rf "$to"
 	mkdir -p "$to"
@@ -48,7 +52,8 @@ fetch() {
 	echo "$package" >"$to/package"
 }
 
-# initramfs KERNEL FOLDER: what mounts the host's root and starts the guest's script.
+# initramfs KERNEL FOLDER: builds the initramfs, which mounts the host's root and runs
+# kernels-guest.sh FOLDER.
 initramfs() {
 	local tree=$1/initramfs module found
 	rm -rf "$tree"
@@ -56,7 +61,7 @@ initramfs() {
 	cp "$(command -v busybox)" "$tree/bin/busybox"
 	for module in virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci fuse virtiofs; do
 		found=$(find "$1" -path "$tree" -prune -o \( -name "$module.ko" -o -name "$module.ko.xz" \) -print -quit)
-		case $found in # else it is built in
+		case $found in # not found: the module is built into the kernel
 		*.xz) xz -dc "$found" >"$tree/modules/$module.ko" ;;
 		*.ko) cp "$found" "$tree/modules/" ;;
 		esac
@@ -67,7 +72,7 @@ initramfs() {
 		b=/bin/busybox
 		[ -f /modules/order ] && while read -r m; do \$b insmod /modules/\$m.ko; done </modules/order
 		\$b mount -t virtiofs -o ro host /host || \$b poweroff -f
-		\$b mkdir /repository # which may be below /tmp
+		\$b mkdir /repository # the repository may be below /tmp, where tmpfs is mounted next
 		\$b mount -o bind /host$root /repository
 		\$b mount -t tmpfs none /host/tmp
 		\$b mkdir -p /host$root
@@ -89,7 +94,7 @@ initramfs() {
 	(cd "$tree" && find . | busybox cpio -o -H newc 2>/dev/null) >"$1/initramfs.cpio"
 }
 
-# boot VERSION: what the guest's script prints goes to $dir/VERSION/results.
+# boot VERSION: boots the guest; the output of kernels-guest.sh goes to $dir/VERSION/results.
 boot() {
 	local at=$dir/$1 socket daemon
 	socket=$(mktemp -u /tmp/virtiofsd.XXXXXX)
@@ -112,7 +117,7 @@ boot() {
 	[ $status = 0 ] || die "Linux $1: qemu ended with status $status, see $at/console and $at/results"
 }
 
-# table VERSION: what the results come to; it fails if something failed.
+# table VERSION: prints a summary of the results; fails if a recording or test failed.
 table() {
 	local results=$dir/$1/results passed failed skipped
 	passed=$(grep -c '^--- PASS' "$results" || true)

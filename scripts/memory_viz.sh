@@ -1,9 +1,8 @@
 #!/bin/sh
-# Puts PyTorch's torch/cuda/_memory_viz.py, which reads memory snapshots and needs no
-# PyTorch itself, into build/tools/memory_viz: from the PyTorch of PYTHON (python3), or
-# with --download out of PyTorch's wheel, which pip gets from the index that it is set to
-# (PIP_INDEX_URL; the CPU wheel is 190 MB). It is a tool of the tests and no
-# part of gpurec; without it TestSnapshotReadByPyTorch is skipped.
+# Installs PyTorch's torch/cuda/_memory_viz.py into build/tools/memory_viz. This script reads memory
+# snapshots without PyTorch. It is copied from the PyTorch of PYTHON (python3). With --download, pip
+# downloads PyTorch's wheel instead (the CPU wheel is 190 MB). Only tests use it: without it
+# TestSnapshotReadByPyTorch skips.
 set -eu
 
 torch=2.11.0
@@ -23,6 +22,6 @@ elif [ "${1:-}" = --download ]; then
 	"$python" -m zipfile -e "$work"/torch-*.whl "$work/torch"
 	cp "$work/torch/torch/cuda/_memory_viz.py" "$tool/_memory_viz.py"
 elif [ ! -e "$tool/_memory_viz.py" ]; then
-	echo "memory_viz.sh: $python has no PyTorch; with --download its wheel is fetched" >&2
+	echo "memory_viz.sh: $python has no PyTorch; run sh scripts/memory_viz.sh --download" >&2
 	exit 1
 fi

@@ -1,11 +1,12 @@
-// Opens a trace in Perfetto's own UI in headless Chromium and tells what it shows.
+// Opens a trace in Perfetto's UI in headless Chromium and prints the displayed tracks.
 //
 //	node perfetto_ui.mjs UI_DIR PUPPETEER_DIR CHROMIUM TRACE [SHOT.png]
 //
-// UI_DIR is where scripts/viewers.sh has put the UI (v20.1, as a package: a fork that leaves the column of track
-// names out, so that names are read from the UI's state and not from the picture). It is served on a free port of
-// this machine, and may ask nobody else. Prints one JSON object: names of tracks and groups, how many colours are
-// drawn, errors that the UI counts in the trace, and problems, a list of sentences.
+// UI_DIR is the folder in which scripts/viewers.sh installed the UI: v20.1, a packaged fork without
+// the column of track names. The script reads the names from the UI's state. It serves the UI on a
+// free port of this machine and blocks all other requests. It prints one JSON object: names of
+// tracks and groups, the number of drawn colours, the errors that the UI found in the trace, and
+// problems as a list of sentences.
 import { createReadStream, existsSync, statSync } from "node:fs";
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
@@ -24,7 +25,7 @@ const server = createServer((request, response) => {
 	const file = path === "/trace" ? trace : join(ui, path.startsWith("/assets/") ? "assets" : "", basename(path));
 	if (!existsSync(file)) return response.writeHead(404).end();
 	response.setHeader("content-type", types[extname(file)] ?? "application/octet-stream");
-	response.setHeader("content-length", statSync(file).size); // the UI wants to know it
+	response.setHeader("content-length", statSync(file).size); // the UI needs the size of the trace
 	createReadStream(file).pipe(response);
 }).listen(0, "127.0.0.1");
 await new Promise((done) => server.once("listening", done));
@@ -38,8 +39,8 @@ page.on("pageerror", (e) => seen.problems.push("script error: " + e.message));
 await page.setRequestInterception(true);
 page.on("request", (r) => {
 	const inside = r.url().startsWith(origin) || /^(data|blob):/.test(r.url());
-	// It asks for a trace_processor on this machine first.
-	if (!inside && !r.url().startsWith("http://127.0.0.1:9001/")) seen.problems.push("asked for " + r.url());
+	// The UI first tries to connect to a trace_processor on this machine.
+	if (!inside && !r.url().startsWith("http://127.0.0.1:9001/")) seen.problems.push("network request to " + r.url());
 	return inside ? r.continue() : r.abort();
 });
 const began = Date.now();
@@ -47,7 +48,7 @@ try {
 	await page.goto(origin, { waitUntil: "load" });
 	const ready = () => window.globals && Object.values(globals.state.engines ?? {}).some((e) => e.ready) && Object.keys(globals.state.tracks ?? {}).length > 0;
 	await page.waitForFunction(ready, { timeout: 60000, polling: 100 });
-	// colours counts those of all canvases; a timeline without data has a handful, of grid and text.
+	// colours counts the colours of all canvases. A timeline without data has only a few, of the grid and the text.
 	await page.evaluate(() => {
 		window.colours = () => [...document.querySelectorAll("canvas")].reduce((sum, c) => {
 			if (!c.width || !c.height) return sum;
@@ -56,7 +57,7 @@ try {
 			return sum + found.size;
 		}, 0);
 	});
-	await page.waitForFunction(() => window.colours() > 20, { timeout: 30000, polling: 200 }).catch(() => seen.problems.push("nothing is drawn"));
+	await page.waitForFunction(() => window.colours() > 20, { timeout: 30000, polling: 200 }).catch(() => seen.problems.push("the timeline is empty"));
 	Object.assign(seen, await page.evaluate(() => ({
 		tracks: Object.values(globals.state.tracks).map((t) => t.name),
 		groups: Object.values(globals.state.trackGroups).map((g) => g.name),

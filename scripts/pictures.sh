@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes pictures of what gpurec shows of a recording, for README and pages of examples: the report in
-# light and dark, its flame graph, and what leaks prints in a terminal. Needs scripts/viewers.sh.
-# FROM=TO replaces a text in all of them, such as a path that is nobody's business.
+# Makes pictures of a recording for README and the examples: the HTML report in light and dark, its
+# flame graph, and the terminal output of gpurec analyze leaks. Needs the tools of
+# scripts/viewers.sh. FROM=TO replaces a text in all pictures, such as a private path.
 #
 #	scripts/pictures.sh RECORDING FOLDER [FROM=TO]
 set -euo pipefail
@@ -15,7 +15,7 @@ from=${rename%%=*} to=${rename#*=}
 cd "$(dirname "$0")/.."
 gpurec=${GPUREC:-$PWD/build/bin/gpurec}
 browser=${CHROMIUM:-$(command -v chromium || command -v chromium-browser || command -v google-chrome)}
-[ -n "$browser" ] && [ -d build/tools/puppeteer ] || { echo "pictures.sh: no Chromium or puppeteer: sh scripts/viewers.sh" >&2; exit 1; }
+[ -n "$browser" ] && [ -d build/tools/puppeteer ] || { echo "pictures.sh: no Chromium or puppeteer: run sh scripts/viewers.sh" >&2; exit 1; }
 
 renamed() {
 	local text
@@ -30,7 +30,7 @@ shot "$out/report.html" --shot "$out/report-dark.png" --dark
 shot "$out/report.html" --shot "$out/report-flame.png" --at '#flame' --height 700
 shot "$out/report.html" --shot "$out/report-narrow.png" --width 420
 
-# A terminal is text in a dark box: the same browser draws it.
+# The browser also draws the terminal picture: text on a dark background.
 escape() { sed -e 's/&/\&amp;/g' -e 's/</\&lt;/g' -e 's/>/\&gt;/g'; }
 {
 	echo '<!DOCTYPE html><html data-ready="1"><meta charset="utf-8"><link rel="icon" href="data:,"><style>body{margin:0;background:#14171b}pre{margin:0;padding:20px 24px;white-space:pre-wrap;color:#e4e7eb;font:14px/1.45 "DejaVu Sans Mono",monospace}b{color:#7db4ee}</style>'

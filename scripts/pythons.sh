@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Gathers the CPythons whose stacks the tests compare, as build/python/NAME/bin/python3:
-#   3.11, 3.13, 3.14          Debian's: one executable with the interpreter in it, stripped
-#   3.11-pyenv, 3.12-pyenv …  those that pyenv has on this machine: with libpython and debug information; nothing is installed
-# Debian's newer versions come from its newer suites, together with the C library that they need, and stay in their folder:
-# the system's own packages are not touched. What is there already is kept. Debian has no 3.12, so without pyenv there is none.
+# Collects the CPythons for the stack tests as build/python/NAME/bin/python3:
+#   3.11, 3.13, 3.14          Debian packages: one stripped executable with a built-in interpreter
+#   3.11-pyenv, 3.12-pyenv …  links to installed pyenv versions, with libpython and debug information
+# The newer Debian versions come from newer suites with their C library. They are unpacked into
+# their folder and do not change the system. Existing interpreters are kept. Debian has no 3.12, so
+# 3.12 needs pyenv.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -11,20 +12,22 @@ pythons=$PWD/build/python
 apt=$PWD/build/apt
 mkdir -p "$pythons"
 
-# runs NAME VERSION: is this interpreter there, and can it do what the programs need?
+# runs NAME VERSION: succeeds if the interpreter exists and has the modules that the test programs
+# need.
 runs() {
 	[ -x "$pythons/$1/bin/python3" ] &&
 		[ "$("$pythons/$1/bin/python3" -c 'import ctypes, sys, threading; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = "$2" ]
 }
 
-# link NAME INTERPRETER
+# link NAME INTERPRETER: links build/python/NAME/bin/python3 to an interpreter.
 link() {
 	rm -rf "${pythons:?}/$1"
 	mkdir -p "$pythons/$1/bin"
 	ln -s "$2" "$pythons/$1/bin/python3"
 }
 
-# suite SUITE apt-get-or-cache ARGUMENTS…: apt with nothing but one suite, from the mirror that this machine uses anyway.
+# suite SUITE APT_TOOL ARGUMENTS…: runs apt-get or apt-cache for one Debian suite with this
+# machine's mirror.
 suite() {
 	local dir=$apt/$1 tool=$2
 	shift 2
@@ -32,12 +35,13 @@ suite() {
 		-o Dir::Cache="$dir/cache" -o Dir::State::status="$dir/status" -o APT::Sandbox::User=root "$@"
 }
 
-# from_suite VERSION SUITE: unpacks an interpreter and its libraries, and makes it use them.
+# from_suite VERSION SUITE: unpacks an interpreter and its libraries from a suite, and sets its
+# library path to them.
 from_suite() {
 	local version=$1 suite=$2 dir=$apt/$2 root=$pythons/$1/files
 	mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial"
 	: >"$dir/status"
-	# Debian 12's own stanza, said of another suite.
+	# Copy the apt source of Debian 12 and replace its suite.
 	awk -v suite="$suite" 'BEGIN { RS = ""; ORS = "\n\n" }
 		!done && /(^|\n)Suites: [^\n]*bookworm( |\n)/ { sub(/(^|\n)Suites: [^\n]*/, "\nSuites: " suite); sub(/^\n/, ""); print; done = 1 }' \
 		/etc/apt/sources.list.d/*.sources >"$dir/debian.sources"
@@ -53,7 +57,7 @@ from_suite() {
 	local libraries loader
 	libraries=$(dirname "$(find "$root" -name libc.so.6 -print -quit)")
 	loader=$(find "$libraries" -name 'ld-linux-*.so.*' -print -quit)
-	# The old kind of rpath: it is searched for the libraries of libraries too.
+	# Use DT_RPATH: unlike DT_RUNPATH it also applies to the dependencies of libraries.
 	patchelf --force-rpath --set-rpath "$libraries" --set-interpreter "$loader" "$root/usr/bin/python$version"
 	ln -s "../files/usr/bin/python$version" "$pythons/$version/bin/python3"
 }
@@ -81,7 +85,7 @@ for source in 3.13=trixie 3.14=forky; do
 	runs "$version" "$version" || from_suite "$version" "${source#*=}" || rm -rf "${pythons:?}/$version"
 done
 
-# A version that could not be had is said, and is no error: the tests run with those that are there.
+# A missing version is not an error: the tests run with the versions found.
 found=()
 for version in 3.11 3.12 3.13 3.14; do
 	names=()
@@ -89,7 +93,7 @@ for version in 3.11 3.12 3.13 3.14; do
 		if runs "$name" "$version"; then names+=("$name"); fi
 	done
 	if [ ${#names[@]} = 0 ]; then
-		echo "pythons.sh: no CPython $version is to be had here" >&2
+		echo "pythons.sh: CPython $version is not available" >&2
 	fi
 	found+=("${names[@]}")
 done

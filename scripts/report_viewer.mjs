@@ -1,12 +1,12 @@
-// Opens reports of gpurec in one headless Chromium and tries everything in them: whether charts are drawn,
-// flame graph, tables, theme and keyboard work, whether they stay quiet and ask no network.
+// Tests HTML reports of gpurec in a headless Chromium: charts, flame graph, tables, theme, keyboard control,
+// console errors and network requests.
 //
 //	node report_viewer.mjs PUPPETEER_DIR CHROMIUM REPORT.html … [--look REPORT.html …]
 //	node report_viewer.mjs PUPPETEER_DIR CHROMIUM REPORT.html --shot FILE.png [--width N] [--height N] [--dark] [--at SELECTOR | --only SELECTOR | --full]
 //
-// The first form prints a JSON object per page: what was seen, and problems, a list of sentences. What is the
-// same in all pages, such as theme, keyboard and print, is tried in the first one only; pages after --look are
-// opened and looked at, but nobody clicks through them.
+// The first form prints one JSON object for each page, with counts and a list of problems. The first page also
+// gets the tests of theme, keyboard and print. Pages after --look are only checked for drawn charts.
+// The second form writes a screenshot.
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 import { resolve, join } from "node:path";
@@ -15,7 +15,7 @@ const [tools, chromium, ...rest] = process.argv.slice(2);
 const puppeteer = createRequire(join(resolve(tools), "x.js"))("puppeteer-core");
 const option = (name) => { const i = rest.indexOf(name); return i < 0 ? undefined : rest[i + 1] ?? true; };
 
-let url, seen, page; // of the page that is tried
+let url, seen, page; // URL, result and browser tab of the page under test
 const problem = (...words) => seen.problems.push(words.join(" "));
 const check = (ok, ...words) => { if (!ok) problem(...words); return ok; };
 
@@ -28,13 +28,13 @@ async function open(width, { scripts = true, height = 900 } = {}) {
 	page.on("console", (m) => { if (m.type() === "error" || m.type() === "warn") problem("console:", m.text()); });
 	page.on("pageerror", (e) => problem("script error:", e.message));
 	page.on("dialog", (d) => { problem("a dialog opened:", d.message()); d.dismiss(); });
-	page.on("request", (r) => { if (r.url() !== url && !r.url().startsWith("data:")) problem("asked for", r.url()); });
+	page.on("request", (r) => { if (r.url() !== url && !r.url().startsWith("data:")) problem("network request:", r.url()); });
 	await page.goto(url, { waitUntil: "load" });
 	if (scripts) await page.waitForFunction(() => document.documentElement.dataset.ready, { timeout: 20000 });
 	return page;
 }
 
-// until waits for something to become true, for as long as animations may take.
+// until waits up to 5 s for a condition in the page, and returns whether it became true.
 async function until(is, ...args) {
 	return page.waitForFunction(is, { timeout: 5000, polling: 20 }, ...args).then(() => true, () => false);
 }
@@ -45,8 +45,8 @@ if (option("--shot")) {
 	const page = await open(Number(option("--width") ?? 1280), { height: Number(option("--height") ?? 900) });
 	if (rest.includes("--dark")) await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "dark" }]);
 	if (option("--at")) await page.$eval(option("--at"), (e) => e.scrollIntoView());
-	await page.waitForFunction(() => ![...document.querySelectorAll(".flame *")].some((e) => e.__transition)); // d3 draws in later frames
-	// Without captureBeyondViewport: false the page is narrow for a moment, and draws itself again.
+	await page.waitForFunction(() => ![...document.querySelectorAll(".flame *")].some((e) => e.__transition)); // wait for the transitions of d3
+	// captureBeyondViewport: false keeps the width of the page. Without it, the charts are drawn again.
 	const fullPage = rest.includes("--full") ? { fullPage: true, captureBeyondViewport: false } : {};
 	await (option("--only") ? await page.$(option("--only")) : page).screenshot({ path: option("--shot"), ...fullPage });
 	await browser.close();
@@ -75,9 +75,9 @@ async function tryPage(file, parts) {
 	await page.close();
 }
 
-// charts looks at every canvas: is there anything on it?
+// charts checks that every panel has content, and that every canvas has more than two colours.
 async function charts() {
-	await until(() => [...document.querySelectorAll("[data-chart]")].every((box) => box.querySelector("canvas, svg g"))); // d3 draws in the next frame
+	await until(() => [...document.querySelectorAll("[data-chart]")].every((box) => box.querySelector("canvas, svg g"))); // d3 draws in a later animation frame
 	seen.panels = await page.$$eval("[data-chart]", (boxes) => Object.fromEntries(boxes.map((box) => [box.dataset.chart, box.querySelectorAll("canvas").length + box.querySelectorAll("svg g").length])));
 	for (const [name, n] of Object.entries(seen.panels)) check(n > 0, "panel", name, "is empty");
 	seen.canvases = await page.$$eval("canvas", (list) => list.map((c) => {
@@ -90,21 +90,21 @@ async function charts() {
 	seen.maps = (await page.$$("figure.map svg")).length;
 }
 
-// memory clicks into the chart, and asks for the peak.
+// memory clicks into the memory chart, returns to the peak, and hides a series.
 async function memory() {
 	const over = await page.$("[data-chart=memory] .u-over");
 	if (!over) return;
 	const title = () => page.$eval("[data-chart=memory] .detail h3", (e) => e.textContent);
 	seen.peak = await title();
-	check(/peak/.test(seen.peak), "the peak is not told of at first:", seen.peak);
+	check(/peak/.test(seen.peak), "the memory panel does not start at the peak:", seen.peak);
 	await over.evaluate((e) => e.scrollIntoView({ block: "center" }));
 	const box = await over.boundingBox();
 	await page.mouse.click(box.x + box.width / 3, box.y + box.height / 2);
 	seen.clicked = await title();
-	check(seen.clicked !== seen.peak, "a click into the chart tells of the peak still");
-	check(/: 0 B/.test(seen.clicked) || (await page.$$("[data-chart=memory] .detail tbody tr")).length > 0, "nobody holds memory where the chart was clicked");
+	check(seen.clicked !== seen.peak, "after a click into the chart the memory panel still shows the peak");
+	check(/: 0 B/.test(seen.clicked) || (await page.$$("[data-chart=memory] .detail tbody tr")).length > 0, "the memory panel lists no holders for the clicked time");
 	await page.click("[data-chart=memory] .tools button");
-	check((await title()) === seen.peak, "the button does not go back to the peak");
+	check((await title()) === seen.peak, "the button does not return to the peak");
 	const pressed = await page.$eval("[data-chart=memory] .legend button", (e) => { e.click(); const is = e.getAttribute("aria-pressed"); e.click(); return is; });
 	check(pressed === "false", "a series cannot be hidden");
 }
@@ -114,7 +114,7 @@ async function flameIsThere() {
 	if (await page.$("[data-chart=flame]")) check(seen.frames > 1, "the flame graph has", seen.frames, "frames");
 }
 
-// flame zooms in and out again, searches, and draws every metric.
+// flame zooms into a frame and out again, searches for a frame, and selects every metric.
 async function flame() {
 	await flameIsThere();
 	if (!(await page.$("[data-chart=flame]"))) return;
@@ -129,7 +129,7 @@ async function flame() {
 	await page.type("#flame-search", part.name.slice(0, 12));
 	check(await until((name) => window.frameNamed(name)?.querySelector("rect").getAttribute("fill") === "var(--flame-hit)", part.name), "the search does not mark", part.name);
 	seen.search = await page.$eval("#flame-status", (e) => e.textContent);
-	check(/match/.test(seen.search), "the search does not say what it found:", seen.search);
+	check(/match/.test(seen.search), "the search does not show the number of matches:", seen.search);
 	await page.$eval("#flame-reset", (e) => e.click());
 	const options = await page.$$eval("#flame-metric option", (list) => list.map((o) => o.value));
 	for (const value of [...options.slice(1), options[0]]) {
@@ -138,7 +138,7 @@ async function flame() {
 	}
 }
 
-// tables sorts and filters all of them.
+// tables sorts every table by every column, and filters the tables that have a filter.
 async function tables() {
 	const columns = await page.$$eval("table th", (list) => list.filter((th) => th.scope !== "col").length);
 	check(columns === 0, columns, "headings have no scope");
@@ -152,9 +152,9 @@ async function tables() {
 				if (th.getAttribute("aria-sort") !== want) wrong.push(`${id}: ${th.textContent} is not sorted ${want}`);
 				if (!th.classList.contains("n")) continue;
 				const v = values(i), sign = want === "ascending" ? 1 : -1;
-				if (v.some((x, k) => k > 0 && (x - v[k - 1]) * sign < 0)) wrong.push(`${id}: ${th.textContent} is in no ${want} order`);
+				if (v.some((x, k) => k > 0 && (x - v[k - 1]) * sign < 0)) wrong.push(`${id}: ${th.textContent} is not in ${want} order`);
 			}
-			if (heads.filter((h) => h.hasAttribute("aria-sort")).length !== 1) wrong.push(`${id}: two columns say that they are sorted`);
+			if (heads.filter((h) => h.hasAttribute("aria-sort")).length !== 1) wrong.push(`${id}: not exactly one column is marked as sorted`);
 		});
 		return wrong;
 	})));
@@ -167,14 +167,15 @@ async function tables() {
 		const fill = (text) => input.evaluate((e, text) => { e.value = text; e.dispatchEvent(new Event("input")); }, text);
 		const before = await rows();
 		const word = await page.$eval(`[id="${id}"] tbody tr:last-child td:last-child`, (e) => e.textContent.trim().split(/\s+/)[0].toLowerCase());
-		await (input === filters[0] ? input.type(word) : fill(word)); // once as a person does it
+		await (input === filters[0] ? input.type(word) : fill(word)); // the first filter gets real key presses
 		const after = await rows();
 		check(after.length > 0 && after.every((text) => text.includes(word)), "the filter of", id, "shows other rows than those with", word);
 		await fill("");
-		check((await rows()).length === before.length, "the filter of", id, "does not let go");
+		check((await rows()).length === before.length, "the filter of", id, "keeps rows hidden after it is cleared");
 	}
 }
 
+// theme clicks through the themes, and changes the theme of the system.
 async function theme() {
 	const state = () => page.evaluate(() => [document.getElementById("theme").textContent, getComputedStyle(document.body).backgroundColor]);
 	const states = [await state()];
@@ -182,18 +183,19 @@ async function theme() {
 		await page.$eval("#theme", (e) => e.click());
 		states.push(await state());
 	}
-	check(states[3].join() === states[0].join(), "three clicks do not come back to the theme of the system");
+	check(states[3].join() === states[0].join(), "three clicks do not return to the theme of the system");
 	check(new Set(states.map((s) => s[1])).size === 2, "dark and light look the same");
 	await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "dark" }]);
-	check(await until((light) => getComputedStyle(document.body).backgroundColor !== light, states[0][1]), "a system that is dark is not followed");
+	check(await until((light) => getComputedStyle(document.body).backgroundColor !== light, states[0][1]), "the page does not follow a dark system theme");
 	await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "light" }]);
-	check(await until((light) => getComputedStyle(document.body).backgroundColor === light, states[0][1]), "a system that is light again is not followed");
+	check(await until((light) => getComputedStyle(document.body).backgroundColor === light, states[0][1]), "the page does not follow the change back to a light system theme");
 }
 
-// keyboard walks through the page by Tab: everything has a name, and the order is that of the page.
+// keyboard moves through the page with Tab: every stop must have a name, a visible focus, and its place in
+// the order of the page. It also tests the keys of the memory chart and of the flame graph.
 async function keyboard() {
 	await page.close();
-	page = await open(1280); // nothing has the focus yet
+	page = await open(1280); // a new tab, in which no element has the focus
 	const stops = [];
 	for (let i = 0; i < 60; i++) {
 		await page.keyboard.press("Tab");
@@ -211,8 +213,8 @@ async function keyboard() {
 	check(stops[1].what === "button#theme", "the second stop is", stops[1].what);
 	for (const s of stops.filter((s) => s.what !== "body")) {
 		check(s.name, s.what, "has no name");
-		check(s.forward, s.what, s.name, "comes out of order");
-		check(s.outline !== "none" || s.what === "g", s.what, s.name, "does not show that it has the focus");
+		check(s.forward, s.what, s.name, "is not in the order of the page");
+		check(s.outline !== "none" || s.what === "g", s.what, s.name, "has no visible focus");
 	}
 	if (await page.$("[data-chart=memory] .plot")) {
 		await page.focus("[data-chart=memory] .plot");
@@ -233,7 +235,7 @@ async function keyboard() {
 	}
 }
 
-// elsewhere opens the page on a telephone, on paper and without scripts.
+// elsewhere tests the page on a narrow screen, in print and without scripts.
 async function elsewhere() {
 	const narrow = await open(390);
 	const [width, inner] = await narrow.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
@@ -245,7 +247,7 @@ async function elsewhere() {
 	check(paper.length > 20000, "the print has", paper.length, "bytes");
 	const plain = await open(1280, { scripts: false });
 	const text = await plain.evaluate(() => document.body.innerText);
-	check(/Scripts are off/.test(text), "without scripts the page does not say so");
+	check(/Scripts are off/.test(text), "without scripts the page lacks the banner about scripts");
 	check(text.includes("Verdicts") && text.includes("Quality"), "without scripts there are no verdicts");
 	seen.plain_rows = (await plain.$$("table tbody tr")).length;
 	check(seen.plain_rows > 0, "without scripts there are no tables");

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# make soak: records programs that come and go for MINUTES (default 60) with --ring, on
-# simcuda, and fails if the recorder's memory grows or the files exceed their bound.
+# make soak: records a program and its many short-lived children on simcuda with --ring, for MINUTES
+# (default 60). Fails if the recorder's memory grows or the files exceed --max-size.
 #
 # usage: scripts/soak.sh [MINUTES] [FOLDER], as root, after make build simcuda.
-# CALLS (calls a second, 20000), SIZE (64MiB) and KEEP (1m) may be set. With NEIGHBOUR=1 another
-# process uses the library too: then every child is probed, and forgotten, on its own.
+# Variables: CALLS (calls a second, 20000), SIZE (of --max-size, 64MiB), KEEP (of --ring, 1m). With
+# NEIGHBOUR=1 another process uses the same library: gpurec then attaches to every child separately.
 set -euo pipefail
 
 minutes=${1:-60}
@@ -13,17 +13,17 @@ calls=${CALLS:-20000} size=${SIZE:-64MiB} keep=${KEEP:-1m}
 gpurec=build/bin/gpurec
 built=$PWD/build/simcuda
 [ "$(id -u)" = 0 ] || { echo "soak: recording needs root" >&2; exit 1; }
-[ -x "$gpurec" ] && [ -x "$built/storm" ] || { echo "soak: make build simcuda first" >&2; exit 1; }
+[ -x "$gpurec" ] && [ -x "$built/storm" ] || { echo "soak: run make build simcuda first" >&2; exit 1; }
 rm -rf "$folder"
 mkdir -p "$folder"
-simcuda=$(realpath "$folder")/simcuda # a copy, which nobody else uses
+simcuda=$(realpath "$folder")/simcuda # a private copy, which no other process uses
 cp -R "$built" "$simcuda"
 cp "$gpurec" "$folder/gpurec"
 gpurec=$folder/gpurec
 bound=$(numfmt --from=iec-i "${size%B}")
 seconds=$((minutes * 60))
 
-# The program: two threads that call all the time, and children of a quarter of a second.
+# The recorded program: two threads that make calls all the time, and children that run for 0.25 s.
 export LD_LIBRARY_PATH=$simcuda SIMCUDA_STATE=$folder/state SIMCUDA_TIME=off
 cat >"$folder/program.sh" <<SH
 $simcuda/storm --calls 2000000000 --threads 2 --rate $calls >/dev/null 2>&1 &
@@ -71,13 +71,13 @@ while kill -0 $recorder 2>/dev/null; do
 done
 wait $recorder || { cat "$folder/record.log" >&2; exit 1; }
 cat "$folder/record.log"
-# What was lost shows until the ring drops it: every rise of the number counts.
+# The number of lost calls falls when the ring discards calls. Each increase counts as a loss.
 awk '{ for (i = 2; i <= NF; i++) if ($i == "lost") { n = $(i - 1); gsub(",", "", n); if (n > last) sum += n - last; last = n } }
-	END { printf "soak: %d calls were lost in all\n", sum }' "$folder/record.log"
+	END { printf "soak: %d calls lost in total\n", sum }' "$folder/record.log"
 touch "$folder/stop"
 "$gpurec" analyze "$folder/soak.parquet" 2>/dev/null | grep '^quality'
 
-# Memory must be flat: the median of the last quarter against that of the second one.
+# Memory must be flat: the median of the last quarter must not exceed that of the second quarter.
 awk -v most="$most" -v bound="$bound" '
 	function median(from, to,   i, j, n, v, x) {
 		n = 0
@@ -87,12 +87,12 @@ awk -v most="$most" -v bound="$bound" '
 	NR > 1 { rss[++rows] = $2; fds[rows] = $5; children = $6 }
 	END {
 		q = int(rows / 4)
-		if (q < 3) { print "soak: too short to tell"; exit 1 }
+		if (q < 3) { print "soak: too short to compare memory; use more MINUTES"; exit 1 }
 		early = median(q + 1, 2 * q); late = median(rows - q + 1, rows)
-		printf "soak: %d children; memory %.1f MiB in the second quarter, %.1f MiB in the last; %d descriptors then, %d at the end; %.1f MiB on disk at most, bound %.1f MiB\n",
+		printf "soak: %d children; memory %.1f MiB in the second quarter, %.1f MiB in the last; %d open files in the second quarter, %d at the end; at most %.1f MiB on disk, limit %.1f MiB\n",
 			children, early / 1024, late / 1024, fds[2 * q], fds[rows], most / 1048576, bound / 1048576
 		if (late > early * 1.1 + 4096) { print "soak: FAILED, memory grows"; exit 1 }
-		if (fds[rows] > fds[2 * q] + 20) { print "soak: FAILED, descriptors are left open"; exit 1 }
-		if (most > bound) { print "soak: FAILED, the files exceeded their bound"; exit 1 }
+		if (fds[rows] > fds[2 * q] + 20) { print "soak: FAILED, open files increase"; exit 1 }
+		if (most > bound) { print "soak: FAILED, the files exceed the limit"; exit 1 }
 		print "soak: passed"
 	}' "$folder/soak.tsv"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# make test-gpu, on a machine with a GPU and nvcc: records examples/counts from its
-# first call, with the CUDA runtime linked statically and shared, and compares the
-# recording with what the program says that it did. Needs root. GPUREC names the
-# binary (build/bin/gpurec), so that it need not be built there.
+# make test-gpu, on a machine with a GPU and nvcc. Records examples/counts from its first call, with
+# the CUDA runtime linked statically and dynamically. Compares the recordings with the number of
+# calls that the program prints. Needs root. GPUREC is the path of gpurec (default:
+# build/bin/gpurec).
 set -euo pipefail
 gpurec=${GPUREC:-$PWD/build/bin/gpurec}
 launches=${LAUNCHES:-100000}
@@ -22,7 +22,7 @@ for cudart in static shared; do
 			passed=$((passed + 1))
 		else
 			failed=$((failed + 1))
-			echo "$cudart cudart: $kind with result $result: $want happened, ${have:-0} recorded"
+			echo "$cudart cudart: $kind with result $result: $want calls made, ${have:-0} recorded"
 		fi
 	done <"$work/expected"
 done

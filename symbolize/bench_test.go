@@ -14,7 +14,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
-// functionCount is a million; with -short, which only asks whether benchmarks run, less.
+// functionCount is one million, or less with -short, which only checks that benchmarks run.
 func functionCount() int {
 	if testing.Short() {
 		return 50_000
@@ -22,8 +22,8 @@ func functionCount() int {
 	return 1_000_000
 }
 
-// millionFunctions is a file with functionCount functions of 16 bytes and names of 60, as C++ has
-// them, in no order.
+// millionFunctions returns a file with functionCount functions of 16 bytes in random order. Names
+// have 60 bytes, as in C++.
 func millionFunctions() []byte {
 	count := functionCount()
 	s := elftest.Image{TextBytes: uint64(count) * 16}
@@ -47,8 +47,8 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkOpenMillionFunctions reports what an object keeps per function, and all that opening it
-// allocates, which is more than it ever holds at a time.
+// BenchmarkOpenMillionFunctions reports the memory of an open object per function, and the
+// allocations of opening it.
 func BenchmarkOpenMillionFunctions(b *testing.B) {
 	raw := millionFunctions()
 	var o *Object
@@ -89,8 +89,8 @@ func BenchmarkFindMillionFunctions(b *testing.B) {
 	b.ReportMetric(float64(kept)/float64(o.Len()), "B-index/function")
 }
 
-// largeLibrary is the largest shared library found where large ones use to lie;
-// GPUREC_BENCH_LIBRARY names another.
+// largeLibrary returns the largest shared library in the usual folders, or the file in
+// GPUREC_BENCH_LIBRARY.
 func largeLibrary(b *testing.B) string {
 	if path := os.Getenv("GPUREC_BENCH_LIBRARY"); path != "" {
 		return path

@@ -13,33 +13,32 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elffile"
 )
 
-// Finder finds the files that have symbols or debug information of a module: the module itself and
-// separate debug files, as distributions and build systems put them down. The zero value looks on
-// this machine only. It may be used by several goroutines at once.
+// Finder finds files with symbols or debug information of a module: the module itself and separate
+// debug files of distributions and build systems. The zero value searches this machine only. A
+// Finder is safe for concurrent use.
 type Finder struct {
-	// Dirs are further folders: each is searched for .build-id/xx/yyy.debug and for files with the
-	// module's file name, with and without ".debug" behind it.
+	// Dirs are additional folders to search. In each, Finder tries .build-id/xx/yyy.debug and the
+	// module's file name, with and without ".debug" appended.
 	Dirs []string
-	// Debuginfod is asked last, for what is not found on this machine; nil is nobody.
+	// Debuginfod downloads files that are not on this machine. nil disables downloads.
 	Debuginfod *Debuginfod
 
-	root string // in front of all paths, for tests
+	root string // prefix of all paths, for tests
 }
 
-// Files yields the paths of files that belong to the module with that path and GNU build id
-// (hexadecimal digits, see Object.BuildID), the module itself first, if it is still there. All have
-// been checked to have this very build id, so without one there are none. Files are looked for one
-// by one: who stops early asks no server. At the end comes an error, without a path, if a server
-// failed.
+// Files yields the paths of files for the module with a path and a GNU build id (hexadecimal, see
+// Object.BuildID). The module itself comes first if it still exists. All files have this build id.
+// Without a build id, Files yields nothing. It searches one file at a time: a loop that ends early
+// causes no download. If a download fails, the last pair has an empty path and the error.
 func (f *Finder) Files(module, buildID string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		raw, err := hex.DecodeString(buildID)
 		if err != nil || len(raw) < 2 || len(raw) > 64 {
-			return // it may come from a foreign recording: it must not lead elsewhere
+			return // a recording of another user must not lead to other paths
 		}
 		buildID = strings.ToLower(buildID)
 		seen := make(map[string]bool)
-		for path := range f.places(module, buildID) {
+		for path := range f.candidatePaths(module, buildID) {
 			if path = filepath.Clean(path); seen[path] {
 				continue
 			}
@@ -61,8 +60,8 @@ func (f *Finder) Files(module, buildID string) iter.Seq2[string, error] {
 	}
 }
 
-// places yields all paths on this machine where files of a module may lie.
-func (f *Finder) places(module, buildID string) iter.Seq[string] {
+// candidatePaths yields the paths on this machine where files of a module may be.
+func (f *Finder) candidatePaths(module, buildID string) iter.Seq[string] {
 	const system = "/usr/lib/debug"
 	byID := filepath.Join(".build-id", buildID[:2], buildID[2:]+".debug")
 	base := ModuleName(module)
@@ -89,8 +88,8 @@ func (f *Finder) places(module, buildID string) iter.Seq[string] {
 	}
 }
 
-// ReadBuildID returns the GNU build id of an ELF file in hexadecimal digits, "" if it has none. It
-// does not read the file's symbols.
+// ReadBuildID returns the GNU build id of an ELF file in hexadecimal digits, or "" if it has none.
+// It does not read symbols.
 func ReadBuildID(r io.ReaderAt, size int64) (string, error) {
 	f, err := elffile.New(r, size)
 	if err != nil {
@@ -99,7 +98,8 @@ func ReadBuildID(r io.ReaderAt, size int64) (string, error) {
 	return f.BuildID(), nil
 }
 
-// fileBuildID returns the build id of the file at path, "" if that is no ELF file or has none.
+// fileBuildID returns the build id of the file at path. It returns "" for other files and files
+// without a build id.
 func fileBuildID(path string) string {
 	file, size, err := openRegular(path)
 	if err != nil {
@@ -113,8 +113,8 @@ func fileBuildID(path string) string {
 	return f.BuildID()
 }
 
-// debugLink returns the file name that a stripped file gives for its separate debug file, "" where
-// there is none.
+// debugLink returns the file name in .gnu_debuglink, the separate debug file of a stripped file. It
+// returns "" if there is none.
 func debugLink(path string) string {
 	file, size, err := openRegular(path)
 	if err != nil {
@@ -137,5 +137,5 @@ func debugLink(path string) string {
 	if link := string(name); link != ".." && filepath.Base(link) == link {
 		return link
 	}
-	return "" // it must not lead elsewhere
+	return "" // a path must not lead to other folders
 }

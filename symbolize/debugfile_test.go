@@ -15,8 +15,8 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
-// found lists what a finder yields.
-func found(t testing.TB, f *Finder, module, buildID string) []string {
+// foundFiles returns the files that a finder yields.
+func foundFiles(t testing.TB, f *Finder, module, buildID string) []string {
 	t.Helper()
 	var paths []string
 	for path, err := range f.Files(module, buildID) {
@@ -40,8 +40,8 @@ func splitProgram(t testing.TB) (stripped, debug, other, buildID string) {
 	return stripped, debug, other, fileBuildID(stripped)
 }
 
-// put copies a file.
-func put(t testing.TB, from string, to ...string) string {
+// copyFile copies a file.
+func copyFile(t testing.TB, from string, to ...string) string {
 	t.Helper()
 	path := filepath.Join(to...)
 	raw, err := os.ReadFile(from)
@@ -57,20 +57,20 @@ func put(t testing.TB, from string, to ...string) string {
 	return path
 }
 
-func TestFinderKnowsWhereDebugFilesLie(t *testing.T) {
+func TestFinderFindsDebugFiles(t *testing.T) {
 	stripped, debug, other, id := splitProgram(t)
 	byID := filepath.Join(".build-id", id[:2], id[2:]+".debug")
 	for name, test := range map[string]struct {
 		from string
-		at   string // below the root, or below the extra folder if it begins with +
+		at   string // path below Finder.root; with a leading + below the additional folder
 		want bool
 	}{
 		"the module itself":              {stripped, "app/program", true},
 		"another module at its path":     {other, "app/program", false},
 		"by build id":                    {debug, "usr/lib/debug/" + byID, true},
 		"by build id, another file":      {other, "usr/lib/debug/" + byID, false},
-		"beside it":                      {debug, "app/program.debug", true},
-		"beside it, another file":        {other, "app/program.debug", false},
+		"next to it":                     {debug, "app/program.debug", true},
+		"next to it, another file":       {other, "app/program.debug", false},
 		"in .debug":                      {debug, "app/.debug/program.debug", true},
 		"under /usr/lib/debug":           {debug, "usr/lib/debug/app/program.debug", true},
 		"in an extra folder by build id": {debug, "+" + byID, true},
@@ -83,32 +83,32 @@ func TestFinderKnowsWhereDebugFilesLie(t *testing.T) {
 			f := &Finder{root: t.TempDir(), Dirs: []string{t.TempDir()}}
 			var want []string
 			if strings.HasPrefix(test.at, "app/") || strings.HasPrefix(test.at, "usr/lib/debug/app") {
-				want = append(want, put(t, stripped, f.root, "app/program"))
+				want = append(want, copyFile(t, stripped, f.root, "app/program"))
 			}
 			path := filepath.Join(f.root, test.at)
 			if below, ok := strings.CutPrefix(test.at, "+"); ok {
 				path = filepath.Join(f.Dirs[0], below)
 			}
-			if path = put(t, test.from, path); test.want && !slices.Contains(want, path) {
+			if path = copyFile(t, test.from, path); test.want && !slices.Contains(want, path) {
 				want = append(want, path)
 			} else if !test.want && slices.Contains(want, path) {
 				want = nil
 			}
-			if got := found(t, f, "/app/program", id); !slices.Equal(got, want) {
+			if got := foundFiles(t, f, "/app/program", id); !slices.Equal(got, want) {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		})
 	}
 }
 
-func TestFinderFollowsNoCraftedNames(t *testing.T) {
+func TestFinderIgnoresHostileNames(t *testing.T) {
 	for _, id := range []string{"", "a", "ab", "../../etc/passwd", "ab/../../x", "zz00", strings.Repeat("ab", 65)} {
-		if got := found(t, &Finder{Dirs: []string{t.TempDir()}}, "/bin/sh", id); got != nil {
+		if got := foundFiles(t, &Finder{Dirs: []string{t.TempDir()}}, "/bin/sh", id); got != nil {
 			t.Errorf("Files of build id %q = %q", id, got)
 		}
 	}
 	for _, module := range []string{"", "[vdso]", "..", "/dev/stdin", "/proc/self/mem", "../../bin/sh", `C:\app.exe`} {
-		if got := found(t, &Finder{Dirs: []string{t.TempDir()}}, module, "abcdef"); got != nil {
+		if got := foundFiles(t, &Finder{Dirs: []string{t.TempDir()}}, module, "abcdef"); got != nil {
 			t.Errorf("Files of %q = %q", module, got)
 		}
 	}
@@ -134,7 +134,7 @@ func newDebuginfod(t *testing.T, urls ...string) *Debuginfod {
 	return d
 }
 
-func TestDebuginfodKeepsWhatItGets(t *testing.T) {
+func TestDebuginfodCachesFiles(t *testing.T) {
 	_, debug, _, id := splitProgram(t)
 	var requests []string
 	empty := httptest.NewServer(http.NotFoundHandler())
@@ -142,7 +142,7 @@ func TestDebuginfodKeepsWhatItGets(t *testing.T) {
 	d := newDebuginfod(t, empty.URL, debuginfodServer(t, debug, &requests).URL+"/")
 	want := filepath.Join(d.cache, id, "debuginfo")
 	for range 2 { // the second time from the cache
-		if got := found(t, &Finder{Debuginfod: d}, "/nowhere/program", id); !slices.Equal(got, []string{want}) {
+		if got := foundFiles(t, &Finder{Debuginfod: d}, "/nowhere/program", id); !slices.Equal(got, []string{want}) {
 			t.Errorf("Files = %q, want %q", got, want)
 		}
 	}
@@ -154,7 +154,7 @@ func TestDebuginfodKeepsWhatItGets(t *testing.T) {
 	}
 }
 
-func TestDebuginfodRefusesWhatIsWrong(t *testing.T) {
+func TestDebuginfodRefusesWrongFiles(t *testing.T) {
 	_, debug, other, id := splitProgram(t)
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
@@ -169,13 +169,13 @@ func TestDebuginfodRefusesWhatIsWrong(t *testing.T) {
 	for name, test := range map[string]struct {
 		handler http.HandlerFunc
 		limit   int64
-		says    string
+		want    string
 	}{
 		"another file":   {send(other, 0), maxDownload, "build id"},
 		"cut off":        {send(debug, 100), maxDownload, "unexpected EOF"},
-		"too long":       {send(debug, 0), 1000, "more than the limit of 1000"},
-		"endless":        {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) }, 1000, "more than the limit of 1000"},
-		"server error":   {status(500), maxDownload, "answers 500 Internal Server Error"},
+		"too long":       {send(debug, 0), 1000, "exceeds the limit of 1000"},
+		"endless":        {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) }, 1000, "exceeds the limit of 1000"},
+		"server error":   {status(500), maxDownload, "500 Internal Server Error"},
 		"not there":      {status(404), maxDownload, "does not exist"},
 		"nothing at all": {status(200), maxDownload, "build id"},
 	} {
@@ -185,23 +185,23 @@ func TestDebuginfodRefusesWhatIsWrong(t *testing.T) {
 			d := newDebuginfod(t, server.URL)
 			d.limit = test.limit
 			path, err := d.Fetch(id)
-			if err == nil || path != "" || !strings.Contains(err.Error(), test.says) ||
+			if err == nil || path != "" || !strings.Contains(err.Error(), test.want) ||
 				strings.Contains(err.Error(), "\n") {
-				t.Errorf("Fetch = %q, %v; want an error that says %q", path, err, test.says)
+				t.Errorf("Fetch = %q, %v; want an error with %q", path, err, test.want)
 			}
 			if errors.Is(err, fs.ErrNotExist) != (name == "not there") {
 				t.Errorf("fs.ErrNotExist: %v", err)
 			}
 			if left, _ := filepath.Glob(filepath.Join(d.cache, "*", "*")); len(left) > 0 {
-				t.Errorf("left behind: %q", left)
+				t.Errorf("files remain: %q", left)
 			}
 		})
 	}
 }
 
-func TestDebuginfodDoesNotInsist(t *testing.T) {
+func TestDebuginfodSkipsFailedServers(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
-	server.Close() // nobody answers
+	server.Close() // no server listens at this URL
 	d := newDebuginfod(t, server.URL)
 	if _, err := d.Fetch("abcdef"); err == nil || errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the first time: %v", err)

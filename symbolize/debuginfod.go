@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// maxDownload bounds one debug file. That of a browser has 2 GB.
+	// maxDownload bounds the size of a debug file in bytes. The debug file of a browser has 2 GB.
 	maxDownload = 4 << 30
-	// downloadTime bounds the whole of one download, answerTime the wait for its first byte.
+	// downloadTime bounds the duration of a download, answerTime the wait for the response headers.
 	downloadTime = 10 * time.Minute
 	answerTime   = 30 * time.Second
 )
 
-// Debuginfod gets debug files by build id from debuginfod servers
-// (https://sourceware.org/elfutils/Debuginfod.html), and keeps them where the clients of elfutils
-// and GDB keep theirs. It may be used by several goroutines at once.
+// Debuginfod downloads debug files by build id from debuginfod servers
+// (https://sourceware.org/elfutils/Debuginfod.html). It shares the cache folder of elfutils and
+// GDB. It is safe for concurrent use.
 type Debuginfod struct {
 	urls   []string
 	cache  string
@@ -32,20 +32,21 @@ type Debuginfod struct {
 	client http.Client
 
 	mu   sync.Mutex
-	down map[string]bool // servers that failed: asking them for each module again would take minutes
+	down map[string]bool // failed servers: further requests could take minutes
 }
 
-// NewDebuginfod returns a client that asks the servers in turn. It fails for URLs that are not of
-// http or https and where no folder can be found to keep files in: $DEBUGINFOD_CACHE_PATH,
-// $XDG_CACHE_HOME/debuginfod_client or ~/.cache/debuginfod_client. Nothing is sent before Fetch.
+// NewDebuginfod returns a client that queries the servers in order. It returns an error for a URL
+// that is not http or https, and if there is no cache folder: $DEBUGINFOD_CACHE_PATH,
+// $XDG_CACHE_HOME/debuginfod_client or ~/.cache/debuginfod_client. It sends no requests before
+// Fetch.
 func NewDebuginfod(urls []string) (*Debuginfod, error) {
 	for _, text := range urls {
 		if u, err := url.Parse(text); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return nil, fmt.Errorf("%q is no http or https URL", text)
+			return nil, fmt.Errorf("%q is not an http or https URL", text)
 		}
 	}
 	if len(urls) == 0 {
-		return nil, errors.New("no debuginfod server is named")
+		return nil, errors.New("no debuginfod server is given")
 	}
 	cache, err := debuginfodCache()
 	if err != nil {
@@ -59,7 +60,8 @@ func NewDebuginfod(urls []string) (*Debuginfod, error) {
 	}, nil
 }
 
-// debuginfodCache is the folder that elfutils' client uses, see debuginfod_find_debuginfo(3).
+// debuginfodCache returns the cache folder of the elfutils client: see
+// debuginfod_find_debuginfo(3).
 func debuginfodCache() (string, error) {
 	if dir := os.Getenv("DEBUGINFOD_CACHE_PATH"); dir != "" {
 		return dir, nil
@@ -74,9 +76,9 @@ func debuginfodCache() (string, error) {
 	return filepath.Join(home, ".cache", "debuginfod_client"), nil
 }
 
-// Fetch returns the path of the debug file with that build id (hexadecimal digits), from the cache
-// or else from the first server that has it. The error wraps fs.ErrNotExist if all servers answered
-// and none has it. A server that fails is not asked again.
+// Fetch returns the path of the debug file with a build id (hexadecimal), from the cache or from
+// the first server that has it. The error wraps fs.ErrNotExist if all servers responded and none
+// has the file. A failed server gets no further requests.
 func (d *Debuginfod) Fetch(buildID string) (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,32 +107,32 @@ func (d *Debuginfod) Fetch(buildID string) (string, error) {
 	return "", failed
 }
 
-// download gets a file from one server and puts it, when it is whole and the right one, at path.
+// download stores a file from one server at path, after it has checked the size and the build id.
 func (d *Debuginfod) download(server, buildID, path string) (err error) {
 	answer, err := d.client.Get(strings.TrimRight(server, "/") + "/buildid/" + buildID + "/debuginfo")
 	if err != nil {
-		return fmt.Errorf("ask debuginfod: %w", err)
+		return fmt.Errorf("query debuginfod: %w", err)
 	}
 	defer answer.Body.Close()
 	switch {
 	case answer.StatusCode == http.StatusNotFound:
 		return fs.ErrNotExist
 	case answer.StatusCode != http.StatusOK:
-		return fmt.Errorf("ask debuginfod: %s answers %s", server, answer.Status)
+		return fmt.Errorf("query debuginfod server %s: %s", server, answer.Status)
 	case answer.ContentLength > d.limit:
 		return fmt.Errorf(
-			"ask debuginfod: %s sends %d bytes, more than the limit of %d",
+			"query debuginfod server %s: file of %d bytes exceeds the limit of %d",
 			server,
 			answer.ContentLength,
 			d.limit,
 		)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("keep debug file: %w", err)
+		return fmt.Errorf("store debug file: %w", err)
 	}
 	file, err := os.CreateTemp(filepath.Dir(path), "debuginfo.*.part")
 	if err != nil {
-		return fmt.Errorf("keep debug file: %w", err)
+		return fmt.Errorf("store debug file: %w", err)
 	}
 	defer func() {
 		if err != nil {
@@ -139,14 +141,14 @@ func (d *Debuginfod) download(server, buildID, path string) (err error) {
 	}()
 	n, err := io.Copy(file, io.LimitReader(answer.Body, d.limit+1))
 	if err = errors.Join(err, file.Close()); err != nil {
-		return fmt.Errorf("get debug file from %s: %w", server, err)
+		return fmt.Errorf("download debug file from %s: %w", server, err)
 	}
 	if n > d.limit {
-		return fmt.Errorf("get debug file from %s: more than the limit of %d bytes", server, d.limit)
+		return fmt.Errorf("download debug file from %s: exceeds the limit of %d bytes", server, d.limit)
 	}
 	if got := fileBuildID(file.Name()); got != buildID {
 		return fmt.Errorf(
-			"get debug file from %s: sent one with build id %q instead of %q: %w",
+			"download debug file from %s: build id is %q, not %q: %w",
 			server,
 			got,
 			buildID,
@@ -154,7 +156,7 @@ func (d *Debuginfod) download(server, buildID, path string) (err error) {
 		)
 	}
 	if err := os.Rename(file.Name(), path); err != nil {
-		return fmt.Errorf("keep debug file: %w", err)
+		return fmt.Errorf("store debug file: %w", err)
 	}
 	return nil
 }

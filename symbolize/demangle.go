@@ -9,44 +9,44 @@ import (
 )
 
 const (
-	// maxShown is the longest name, in bytes, that is given in full.
+	// maxShown is the longest name, in bytes, that Demangle returns in full.
 	maxShown = elffile.MaxTextBytes
-	// maxMangled is the longest name, in bytes, that is demangled. The library needs time in the
-	// square of how deep types nest: a crafted name of this length takes 0.2 s, one of 64 KiB 3 s.
-	// No one reads what a longer one says.
+	// maxMangled is the longest name, in bytes, that Demangle demangles. The library's time is
+	// quadratic in the nesting of types: a hostile name of this length takes 0.2 s, one of 64 KiB 3
+	// s.
 	maxMangled = 16 << 10
-	// maxDemangledPower bounds the demangled name, as a power of 2: a short mangled name can repeat
-	// a part of itself exponentially often.
+	// maxDemangledPower bounds the length of the demangled name as a power of 2. A short mangled
+	// name can repeat parts exponentially often.
 	maxDemangledPower = 16
 )
 
-// Demangle returns a C++ (Itanium) or Rust name in readable form, short for display: without return
-// type, parameters and compiler suffixes such as ".cold", with template arguments. A name that is
-// not mangled comes back as it is. Names over 16 KiB stay mangled; over 64 KiB, before or after,
-// they are cut with a note at the end.
+// Demangle returns the readable form of a C++ (Itanium) or Rust name. It keeps template arguments
+// and leaves out return type, parameters and compiler suffixes such as ".cold". It returns names
+// that are not mangled unchanged. Names over 16 KiB stay mangled. Names over 64 KiB, mangled or
+// not, are cut and end in a note.
 func Demangle(mangled string) string {
-	name, _ := demangled(mangled, demangle.NoParams, demangle.NoEnclosingParams)
+	name, _ := demangleName(mangled, demangle.NoParams, demangle.NoEnclosingParams)
 	return name
 }
 
-// DemangleFull is Demangle with everything that the name holds: return type, parameters, compiler
-// suffix, symbol version.
+// DemangleFull returns the complete readable form: with return type, parameters, compiler suffix
+// and symbol version. It has the limits of Demangle.
 func DemangleFull(mangled string) string {
-	name, version := demangled(mangled)
+	name, version := demangleName(mangled)
 	return name + version
 }
 
-// demangled returns the readable form of a name, apart from it the "@VERSION" that linkers append
-// in .symtab.
-func demangled(mangled string, options ...demangle.Option) (name, version string) {
+// demangleName returns the readable form of a name and, separately, the symbol version "@VERSION" that
+// linkers append in .symtab.
+func demangleName(mangled string, options ...demangle.Option) (name, version string) {
 	switch {
 	case len(mangled) > maxShown:
 		return fmt.Sprintf("%s… (cut, %d bytes)", mangled[:maxShown], len(mangled)), ""
 	case len(mangled) > maxMangled:
 		return mangled, ""
 	}
-	// The library recovers from its own errors only; a crafted name that crashes it is shown as it
-	// is.
+	// The demangler recovers only from its own panics. A hostile name that crashes it is returned
+	// unchanged.
 	defer func() {
 		if recover() != nil {
 			name, version = mangled, ""
@@ -61,7 +61,7 @@ func demangled(mangled string, options ...demangle.Option) (name, version string
 		return mangled, ""
 	}
 	if len(name) >= 1<<maxDemangledPower {
-		name += "… (cut)" // the library stops at the limit
+		name += "… (cut)" // the demangler stops at the limit
 	}
 	return name, version
 }

@@ -36,7 +36,7 @@ func TestDemangle(t *testing.T) {
 				"1ul> >" +
 				"(int, at::native::FillFunctor<float>, std::array<char*, 1ul>)",
 		},
-		// Rust, old and new.
+		// Rust symbols, legacy and v0 mangling.
 		{"_ZN4core3fmt9Formatter3pad17h0123456789abcdefE", "core::fmt::Formatter::pad", "core::fmt::Formatter::pad"},
 		{"_RNvC6_123foo3bar", "123foo::bar", "123foo::bar"},
 		{"_RNvMs_NtCs1234_5crate3modNtB4_4Type4func", "<crate::mod::Type>::func", "<crate::mod::Type>::func"},
@@ -51,7 +51,7 @@ func TestDemangle(t *testing.T) {
 	}
 }
 
-// Names made to nest deeply or to repeat themselves exponentially.
+// Hostile names with deep nesting or exponential repetition must not take long.
 func TestDemangleIsBounded(t *testing.T) {
 	doubling := "_Z1fI" // each template doubles the one before: 2^40 names
 	for i := range 40 {

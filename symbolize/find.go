@@ -6,19 +6,20 @@ import (
 	"slices"
 )
 
-// nameIndex finds functions by name: hashes in order, 8 bytes per function. Names themselves are
-// compared in the file.
+// nameIndex finds functions by name. It holds sorted hashes of the names, 8 bytes per function. A
+// lookup compares the names themselves in the file.
 type nameIndex struct {
 	seed  maphash.Seed
 	slots []nameSlot
 }
 
-// nameSlot says that the symbol of that number, counted over all tables, has a name of that hash.
+// nameSlot is the hash of a name and the number of its symbol, counted over all tables of the
+// object.
 type nameSlot struct{ hash, symbol uint32 }
 
-// newNameIndex reads the names of all functions. It goes by symbols and not by entries, because
-// those leave out functions that another table has under another name. A table that cannot be read
-// is not found in.
+// newNameIndex reads the names of all functions. It reads the symbol tables again instead of using
+// entries, because entries leave out second names of a function. It ignores tables that cannot be
+// read.
 func newNameIndex(ts tables) *nameIndex {
 	count := 0
 	for _, t := range ts {
@@ -42,10 +43,10 @@ func newNameIndex(ts tables) *nameIndex {
 
 func (x *nameIndex) hash(name string) uint32 { return uint32(maphash.String(x.seed, name)) }
 
-// find returns the function of that name: of several a global one, then the one at the lowest
+// find returns the function with a name. It prefers global functions to local ones, then the lowest
 // address.
 func (x *nameIndex) find(ts tables, name string) (Symbol, bool) {
-	// Static functions of one name are hundreds at most; more would be a file made to cost time.
+	// Static functions with the same name number some hundreds. A limit stops hostile files.
 	const maxNamesakes = 4096
 	hash := x.hash(name)
 	first, _ := slices.BinarySearchFunc(x.slots, hash, func(s nameSlot, h uint32) int { return cmp.Compare(s.hash, h) })
@@ -70,7 +71,8 @@ func (x *nameIndex) find(ts tables, name string) (Symbol, bool) {
 	return symbol(&best, name, ts.next(best.start)), true
 }
 
-// symbol returns the table that has a symbol, and the symbol's number there.
+// symbol returns the table of a symbol and the symbol's number in that table. number counts over
+// all tables.
 func (ts tables) symbol(number uint64) (*table, uint64) {
 	for _, t := range ts {
 		if number < t.count() {
@@ -78,5 +80,5 @@ func (ts tables) symbol(number uint64) (*table, uint64) {
 		}
 		number -= t.count()
 	}
-	return ts[len(ts)-1], 0 // an index has no such number
+	return ts[len(ts)-1], 0 // cannot happen: the index has no such number
 }

@@ -24,8 +24,8 @@ func compile(t testing.TB, source, output string, flags ...string) string {
 	return elftest.Compile(t, filepath.Join("testdata", source), output, flags...)
 }
 
-// isFast reports whether f takes less than limit, which is more than ten times what it should take,
-// in one of three tries: another process may use the CPU during one.
+// isFast reports whether f takes less than limit in one of three tries. The limit is more than ten
+// times the expected time, because other processes use the CPU too.
 func isFast(limit time.Duration, f func()) bool {
 	for range 3 {
 		start := time.Now()

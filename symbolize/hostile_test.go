@@ -31,7 +31,7 @@ func compressXZ(t testing.TB, raw []byte) []byte {
 	return out.Bytes()
 }
 
-// example is a small file with everything we read in it, as a base to damage.
+// example returns a small file with everything that the package reads. Tests damage copies of it.
 func example(t testing.TB) []byte {
 	var inner, outer elftest.Image
 	inner.Add("inner_local", 0x1200, 32, elf.STB_LOCAL)
@@ -48,7 +48,7 @@ func TestExampleIsWhole(t *testing.T) {
 	}
 }
 
-// exercise calls everything on an object; it is enough that it returns.
+// exercise calls all methods of an object. The test only needs it to return.
 func exercise(o *Object) {
 	for s := range o.Symbols() {
 		o.Lookup(s.Start)
@@ -68,7 +68,7 @@ func TestEveryTruncationIsSurvived(t *testing.T) {
 		if o, err := NewObject(bytes.NewReader(raw[:n]), int64(n)); err == nil {
 			exercise(o)
 		}
-		// A file that shrinks while it is read.
+		// The file shrinks while it is read.
 		if o, err := NewObject(bytes.NewReader(raw[:n]), int64(len(raw))); err == nil {
 			exercise(o)
 		}
@@ -168,7 +168,7 @@ func TestBrokenMiniDebugInfoKeepsOtherSymbols(t *testing.T) {
 	}
 }
 
-func TestUnpackingStopsBehindTheLimit(t *testing.T) {
+func TestUnpackingStopsAtTheLimit(t *testing.T) {
 	const limit = 1 << 20
 	if got, err := decompressXZ(compressXZ(t, make([]byte, limit)), limit); err != nil || len(got) != limit {
 		t.Errorf("at the limit: %d bytes, %v", len(got), err)
@@ -178,14 +178,14 @@ func TestUnpackingStopsBehindTheLimit(t *testing.T) {
 	}
 }
 
-// hugeDictionary is an xz stream of empty blocks that ask for 4 GiB of dictionary each.
+// hugeDictionary returns an xz stream of empty blocks, each with a dictionary of 4 GiB.
 func hugeDictionary(blocks int) []byte {
 	out := append([]byte("\xfd7zXZ\x00\x00\x00"), 0, 0, 0, 0)
 	binary.LittleEndian.PutUint32(out[8:], crc32.ChecksumIEEE(out[6:8]))
 	header := []byte{2, 0, 0x21, 1, 40, 0, 0, 0}
 	header = binary.LittleEndian.AppendUint32(header, crc32.ChecksumIEEE(header))
 	for range blocks {
-		out = append(append(out, header...), 0, 0, 0, 0) // the end of the LZMA2 data, and padding
+		out = append(append(out, header...), 0, 0, 0, 0) // end of the LZMA2 data, and padding
 	}
 	return append(out, 0)
 }
@@ -204,7 +204,7 @@ func TestHugeDictionariesAreRefused(t *testing.T) {
 func TestOverlappingNamesCostNothing(t *testing.T) {
 	var s elftest.Image
 	s.Names = append(bytes.Repeat([]byte{'x'}, 1<<20), 0)
-	for i := range 10_000 { // suffixes of one name of 1 MiB
+	for i := range 10_000 { // the names are suffixes of one name of 1 MiB
 		s.Symbols = append(
 			s.Symbols,
 			elf.Sym64{Name: uint32(i), Info: byte(elf.STT_FUNC), Shndx: 1, Value: 0x1000 + uint64(i), Size: 1},
@@ -223,7 +223,7 @@ func TestOverlappingNamesCostNothing(t *testing.T) {
 	}
 }
 
-func TestNamesThatCannotBeReadAnyMore(t *testing.T) {
+func TestNamesOfATruncatedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lib.so")
 	if err := os.WriteFile(path, example(t), 0o600); err != nil {
 		t.Fatal(err)
@@ -258,8 +258,8 @@ func TestLookupInThousandsOfAliasesIsFast(t *testing.T) {
 	}
 }
 
-// lookupTime returns the time of one lookup: that of the fastest of several hundred, which does not
-// depend on what else the machine does.
+// lookupTime returns the time of the fastest of several hundred lookups, which is independent of
+// the load of the machine.
 func lookupTime(o *Object, addr uint64) time.Duration {
 	fastest := time.Hour
 	for range 500 {
@@ -292,7 +292,7 @@ func FuzzObject(f *testing.F) {
 	})
 }
 
-// FuzzMiniDebugInfo damages what the checksums of xz would hide from FuzzObject.
+// FuzzMiniDebugInfo damages decompressed data, which the xz checksums would hide from FuzzObject.
 func FuzzMiniDebugInfo(f *testing.F) {
 	var s elftest.Image
 	s.Add("f", 0x1000, 8, elf.STB_GLOBAL)

@@ -5,17 +5,18 @@ import (
 )
 
 const (
-	// maxFoldDepth is how deep template arguments are looked into for functors.
+	// maxFoldDepth is the depth of nested template arguments up to which shortPath looks for
+	// functors.
 	maxFoldDepth = 5
-	// foldedLength is the longest list of nested arguments that stays as it is: "<float>" says more
-	// than "<...>".
+	// foldedLength is the length up to which a list of nested arguments is kept: "<float>" has more
+	// information than "<...>".
 	foldedLength = 8
 )
 
 // ShortKernel returns a short form of a kernel's demangled name for tables. Arguments of the
-// kernel's template lose their namespaces, and their own arguments are folded to "..." but for
-// short ones and for functors and lambdas, by which kernels of one template differ. Different
-// kernels can have the same short form. A name that is not understood comes back as it is.
+// kernel's template lose their namespaces. Their own arguments become "...", except for short ones,
+// functors and lambdas, which distinguish kernels of one template. Different kernels can have the
+// same short form. ShortKernel returns names that it cannot parse unchanged.
 func ShortKernel(full string) string {
 	if !strings.ContainsAny(full, "<(") {
 		return full
@@ -28,8 +29,8 @@ func ShortKernel(full string) string {
 	return short
 }
 
-// shortPath shortens a qualified name, at level 0 the kernel's own, at level n an argument of
-// nested templates.
+// shortPath shortens a qualified name. level is 0 for the kernel's own name and n for an argument
+// of nested templates.
 func shortPath(name string, level int) (string, bool) {
 	if level > maxFoldDepth {
 		return "...", true
@@ -41,8 +42,8 @@ func shortPath(name string, level int) (string, bool) {
 	var b strings.Builder
 	for i, part := range parts {
 		last := i == len(parts)-1
-		// The call operator between a lambda and what is defined in it, and namespaces of
-		// arguments, say nothing.
+		// A lambda's call operator before another name, and namespaces of arguments, carry no
+		// information.
 		if !last && (strings.HasPrefix(part, "operator()") || level > 0 && isIdentifier(part)) {
 			continue
 		}
@@ -58,7 +59,7 @@ func shortPath(name string, level int) (string, bool) {
 	return b.String(), true
 }
 
-// shortPart shortens what stands between two "::": a name with template arguments and parameters,
+// shortPart shortens one part of a qualified name: a name with template arguments and parameters,
 // or a lambda.
 func shortPart(part string, level int, last bool) (string, bool) {
 	var b strings.Builder
@@ -84,14 +85,14 @@ func shortPart(part string, level int, last bool) (string, bool) {
 		}
 		i += n
 		if c == '(' && !last && i >= len(strings.TrimSuffix(part, " const")) {
-			break // parameters of a function in which something else is defined
+			break // parameters of an enclosing function
 		}
 		b.WriteString(group)
 	}
 	return strings.TrimSpace(b.String()), true
 }
 
-// shortGroup shortens what brackets enclose.
+// shortGroup shortens the text within brackets. open is the opening bracket.
 func shortGroup(open byte, inside string, level int) (string, bool) {
 	switch open {
 	case '{':
@@ -113,7 +114,8 @@ func shortGroup(open byte, inside string, level int) (string, bool) {
 	return "<" + list + ">", ok
 }
 
-// shortList shortens the members of a list; fold leaves out those that do not matter.
+// shortList shortens the members of a list. If fold is true, it replaces unimportant members by
+// "...".
 func shortList(list string, level int, fold bool) (string, bool) {
 	members, ok := split(list, ",")
 	if !ok {
@@ -126,7 +128,7 @@ func shortList(list string, level int, fold bool) (string, bool) {
 		if !ok {
 			return "", false
 		}
-		if fold && !says(m, text, len(members) == 1) {
+		if fold && !isDistinctive(m, text, len(members) == 1) {
 			text = "..."
 		}
 		if text != "..." || len(short) == 0 || short[len(short)-1] != "..." {
@@ -136,17 +138,16 @@ func shortList(list string, level int, fold bool) (string, bool) {
 	return strings.Join(short, ", "), true
 }
 
-// says reports whether an argument of an argument tells what the kernel computes: a functor or a
-// lambda does, and what stands alone, if it is short or a template that wraps another.
-func says(argument, short string, alone bool) bool {
+// isDistinctive reports whether a nested argument identifies the computation of the kernel. Functors and
+// lambdas do. A single argument does if it is short or a template.
+func isDistinctive(argument, short string, alone bool) bool {
 	if strings.Contains(argument, "{lambda") || strings.Contains(argument, "unctor") {
 		return true
 	}
 	return alone && (len(short) <= foldedLength || strings.Contains(argument, "<"))
 }
 
-// split cuts a text at a separator that stands outside of brackets. It returns false if brackets do
-// not match.
+// split splits a text at separators outside of brackets. It returns false if brackets do not match.
 func split(s, separator string) (parts []string, ok bool) {
 	start := 0
 	for i := 0; i < len(s); {
@@ -174,7 +175,8 @@ func split(s, separator string) (parts []string, ok bool) {
 	return append(parts, s[start:]), true
 }
 
-// groupLength returns the length of the bracketed text that s begins with, 0 if it does not end.
+// groupLength returns the length of the bracketed text at the start of s. It returns 0 if the
+// closing bracket is missing.
 func groupLength(s string) int {
 	var open []byte
 	for i := 0; i < len(s); {
@@ -202,10 +204,10 @@ func groupLength(s string) int {
 	return 0
 }
 
-// operators have brackets in their names; longer ones stand before those they begin with.
+// operators are C++ operators with brackets in their names. An operator precedes its prefixes.
 var operators = []string{"<=>", "<<=", ">>=", "->*", "<<", ">>", "<=", ">=", "->", "<", ">", "()"}
 
-// operatorLength returns the length of the name of such an operator that s begins with, else 0.
+// operatorLength returns the length of an operator name at the start of s, or 0.
 func operatorLength(s string) int {
 	rest, ok := strings.CutPrefix(s, "operator")
 	if !ok {
@@ -219,6 +221,7 @@ func operatorLength(s string) int {
 	return 0
 }
 
+// isIdentifier reports whether s consists of letters, digits and underscores.
 func isIdentifier(s string) bool {
 	for i := range len(s) {
 		if !isWordByte(s[i]) {
@@ -228,6 +231,7 @@ func isIdentifier(s string) bool {
 	return s != ""
 }
 
+// isWordByte reports whether c is a letter, a digit or an underscore.
 func isWordByte(c byte) bool {
 	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Names as PyTorch 2, CUTLASS, CUB and cuDNN have them.
+// Kernel names of PyTorch 2, CUTLASS, CUB and cuDNN.
 func TestShortKernel(t *testing.T) {
 	for full, want := range map[string]string{
 		"gemm":   "gemm",

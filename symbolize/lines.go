@@ -5,19 +5,20 @@ import (
 	"io"
 )
 
-// lineReader reads lines of bounded length, unlike bufio.Scanner keeping a "\r" before the end and
-// going on behind a line that is too long.
+// lineReader reads lines of bounded length. Unlike bufio.Scanner, it keeps a "\r" at the end of a
+// line and continues after a line that is too long.
 type lineReader struct {
 	r *bufio.Reader
 }
 
+// newLineReader returns a reader of lines up to maxLine bytes.
 func newLineReader(r io.Reader, maxLine int) *lineReader {
 	return &lineReader{bufio.NewReaderSize(r, maxLine+1)}
 }
 
-// next returns the next line without its "\n", valid until the next call. whole is false for a line
-// that is too long, which is not returned, or that the end of the input cut off. The error is
-// io.EOF behind the last line.
+// next returns the next line without its newline, valid until the next call. whole is false for an
+// incomplete last line, and for a line that is too long, which is not returned. After the last
+// line, the error is io.EOF.
 func (l *lineReader) next() (line []byte, whole bool, err error) {
 	line, err = l.r.ReadSlice('\n')
 	switch {

@@ -11,42 +11,42 @@ import (
 	"strings"
 )
 
-// Mapping is one line of /proc/PID/maps: a range of a process's memory and what is mapped there.
+// Mapping is one line of /proc/PID/maps: an address range of a process and the mapped file.
 type Mapping struct {
-	// Start and End are addresses of the process; End is the first byte behind the mapping.
+	// Start and End are addresses of the process. End is the first byte after the mapping.
 	Start, End uint64
-	// Offset is where Start lies in the file, in bytes; 0 without a file.
+	// Offset is the offset of Start in the file in bytes. It is 0 without a file.
 	Offset uint64
-	// Perms is the four letters of the kernel, such as "r-xp": read, write, execute, private or
-	// shared.
+	// Perms has the four permission letters of the kernel, such as "r-xp": read, write, execute,
+	// private or shared.
 	Perms string
-	// Dev is the device in hexadecimal, "major:minor", and Inode the file on it; "00:00" and 0
-	// without a file.
+	// Dev is the device in hexadecimal, "major:minor". Inode is the file's inode on it. Without a
+	// file they are "00:00" and 0.
 	Dev   string
 	Inode uint64
-	// Path is the file as the process sees it (in a container: not as we do), a name of the kernel
-	// such as "[heap]", or empty for anonymous memory.
+	// Path is the file's path in the mount namespace of the process. It is a kernel name such as
+	// "[heap]" for special mappings, and empty for anonymous memory.
 	Path string
-	// Deleted says that the file is no longer there under this path, which may name another file by
-	// now. The mapped one is still reachable as /proc/PID/map_files/START-END.
+	// Deleted reports that the file was deleted. Path may name another file now. The mapped file is
+	// still readable as /proc/PID/map_files/START-END.
 	Deleted bool
 }
 
-// Executable says whether code may run from the mapping.
+// Executable reports whether the mapping may hold code.
 func (m Mapping) Executable() bool { return strings.IndexByte(m.Perms, 'x') >= 0 }
 
-// Limits of ReadMaps: a path is at most 4095 bytes, of which each may be escaped to 4; the kernel
-// allows 65530 mappings unless told otherwise, databases raise that to some 260 thousand.
+// Limits of ReadMaps. A path has at most 4095 bytes, each of which may be escaped to 4. The kernel
+// allows 65530 mappings by default; databases raise that limit to about 260,000.
 const (
 	maxMapsLine = 32 << 10
 	maxMappings = 1 << 21
-	maxMapsText = 64 << 20 // of paths: a program can map a file under a name of 4 KiB as often as it may map
+	maxMapsText = 64 << 20 // bytes of all paths: a program can map a file with a 4 KiB path many times
 )
 
-// ReadMaps parses what /proc/PID/maps holds, ordered by address. It fails at the first line that
-// the kernel cannot have written, and beyond 2 million mappings or 64 MiB of paths. Two things the
-// kernel itself does not keep apart are read in the usual sense: a file whose name ends in "
-// (deleted)" looks deleted, and a backslash followed by 012 in a name becomes a newline.
+// ReadMaps parses the text of /proc/PID/maps and returns the mappings by address. It returns an
+// error for the first line that the kernel cannot have written, for more than 2 million mappings,
+// and for more than 64 MiB of paths. The kernel's escaping is ambiguous. A file name that ends in "
+// (deleted)" counts as deleted, and a backslash before 012 becomes a newline.
 func ReadMaps(r io.Reader) ([]Mapping, error) {
 	lines := newLineReader(r, maxMapsLine)
 	var maps []Mapping
@@ -69,7 +69,7 @@ func ReadMaps(r io.Reader) ([]Mapping, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read maps: line %d: %w", number, err)
 		}
-		// A library has four or five mappings in a row: they share one path.
+		// A library has four or five consecutive mappings, which share one path string.
 		if n := len(maps); n > 0 && maps[n-1].Path == m.Path {
 			m.Path = maps[n-1].Path
 		} else {
@@ -87,8 +87,8 @@ func ReadMaps(r io.Reader) ([]Mapping, error) {
 	return maps, nil
 }
 
-// parseMapping parses "START-END PERMS OFFSET DEV INODE   PATH", the path and the spaces before it
-// being optional.
+// parseMapping parses "START-END PERMS OFFSET DEV INODE   PATH". The path and the spaces before it
+// are optional.
 func parseMapping(line string) (Mapping, error) {
 	var m Mapping
 	var fields [5]string
@@ -112,14 +112,14 @@ func parseMapping(line string) (Mapping, error) {
 		return Mapping{}, errors.New("permissions or device missing")
 	}
 	m.Perms, m.Dev = strings.Clone(fields[1]), strings.Clone(fields[3])
-	// Paths never begin with a space, but may end in one.
+	// Paths never start with a space, but may end in one.
 	path := strings.TrimLeft(rest, " ")
 	path, m.Deleted = strings.CutSuffix(path, " (deleted)")
 	m.Path = strings.ReplaceAll(path, `\012`, "\n")
 	return m, nil
 }
 
-// FindMapping returns the mapping around an address of the process, by binary search in maps as
+// FindMapping returns the mapping that contains an address of the process. maps must be sorted as
 // ReadMaps returns them.
 func FindMapping(maps []Mapping, addr uint64) (Mapping, bool) {
 	i := sort.Search(len(maps), func(i int) bool { return maps[i].Start > addr }) - 1

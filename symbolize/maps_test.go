@@ -58,7 +58,7 @@ func TestReadMaps(t *testing.T) {
 	}
 }
 
-func TestReadMapsRefusesWhatNoKernelWrites(t *testing.T) {
+func TestReadMapsRefusesMalformedLines(t *testing.T) {
 	lines := []string{
 		"",
 		" ",
@@ -159,7 +159,7 @@ func FuzzReadMaps(f *testing.F) {
 	})
 }
 
-// TestReadMapsBoundsPaths reads what a program can make: one long name after the other.
+// A program can map files with long names: ReadMaps bounds the total length of paths.
 func TestReadMapsBoundsPaths(t *testing.T) {
 	text := func(mappings int) io.Reader {
 		var lines []io.Reader

@@ -13,23 +13,24 @@ import (
 	"github.com/ulikunitz/xz/lzma"
 )
 
-// maxMiniDebugInfo bounds .gnu_debugdata, both compressed and not. It is a part of .symtab and
-// .strtab, which are 24 MB in libLLVM.
+// maxMiniDebugInfo bounds the size of .gnu_debugdata in bytes, compressed and decompressed. For
+// comparison: .symtab and .strtab of libLLVM have 24 MB.
 const maxMiniDebugInfo = 64 << 20
 
+// errXZ is the error for data that is not an xz stream.
 var errXZ = errors.New("not an xz stream")
 
-// xzCheckSize is the length of the check behind each block by the check id of the stream (xz file
-// format 1.1, 2.1.1.2).
+// xzCheckSize is the length of a block's checksum in bytes, by check ID (xz file format 1.1,
+// section 2.1.1.2).
 var xzCheckSize = [16]int{0, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64, 64}
 
-// decompressXZ unpacks one xz stream of at most limit bytes. It reads the container itself and
-// leaves only the LZMA2 data to the library: the library's xz reader allocates whatever dictionary
-// a block asks for, up to 4 GiB each, before it unpacks a byte. What stands behind the blocks
-// (index, footer, padding) adds nothing and is not read.
+// decompressXZ decompresses one xz stream to at most limit bytes. It parses the container itself,
+// because the library's xz reader allocates the dictionary that a block header claims, up to 4 GiB
+// each. The library decodes only the LZMA2 data. decompressXZ ignores the index and the footer
+// after the blocks.
 func decompressXZ(packed []byte, limit int) (raw []byte, err error) {
-	// The library indexes its buffers by what it decodes; no crash of it is known, but none is
-	// worth a recorder's life.
+	// The LZMA2 library indexes buffers by decoded values. No panic is known, but a panic must not end
+	// the recorder.
 	defer func() {
 		if r := recover(); r != nil {
 			raw, err = nil, fmt.Errorf("unpack LZMA2: %v", r)
@@ -44,8 +45,8 @@ func decompressXZ(packed []byte, limit int) (raw []byte, err error) {
 		if len(x.rest) == 0 {
 			return nil, io.ErrUnexpectedEOF
 		}
-		if x.rest[0] == 0 { // the index follows, not a block
-			return bytes.Clone(x.raw.Bytes()), nil // without what the buffer has to spare
+		if x.rest[0] == 0 { // the index starts here
+			return bytes.Clone(x.raw.Bytes()), nil // without the buffer's spare capacity
 		}
 		if err := x.block(); err != nil {
 			return nil, err
@@ -53,17 +54,19 @@ func decompressXZ(packed []byte, limit int) (raw []byte, err error) {
 	}
 }
 
+// xzStream is the state of decompressing an xz stream.
 type xzStream struct {
-	rest  []byte // what is not read yet, from the start of a block
-	check byte
+	rest  []byte // input from the start of the next block
+	check byte   // check ID
 	raw   bytes.Buffer
-	limit int // of raw, in bytes
-	// dictionaries is how many bytes of dictionary further blocks may ask for in sum. 64 MiB in
-	// blocks as small as xz makes them need less than 128 MiB; without a bound, empty blocks would
-	// have us clear gigabytes.
+	limit int // largest length of raw in bytes
+	// dictionaries is the remaining budget for dictionaries of all blocks, in bytes. 64 MiB of data
+	// in blocks of the smallest size that xz creates need less than 128 MiB. Without a budget,
+	// empty blocks would make the decoder clear gigabytes.
 	dictionaries int64
 }
 
+// block decompresses the next block and verifies its checksum.
 func (x *xzStream) block() error {
 	dictionary, headerLen, err := x.blockHeader()
 	if err != nil {
@@ -98,7 +101,8 @@ func (x *xzStream) block() error {
 	return x.verify(x.raw.Bytes()[start:], sum)
 }
 
-// blockHeader returns the dictionary size that the block asks for and the length of its header.
+// blockHeader returns the dictionary size in the block header and the length of the header, in
+// bytes.
 func (x *xzStream) blockHeader() (dictionary int64, length int, err error) {
 	length = (int(x.rest[0]) + 1) * 4
 	if length > len(x.rest) {
@@ -110,7 +114,7 @@ func (x *xzStream) blockHeader() (dictionary int64, length int, err error) {
 	}
 	flags, fields := header[1], header[2:]
 	unpacked := int64(-1)
-	for _, present := range []bool{flags&0x40 != 0, flags&0x80 != 0} { // the compressed, then the uncompressed size
+	for _, present := range []bool{flags&0x40 != 0, flags&0x80 != 0} { // compressed size, then uncompressed size
 		if !present {
 			unpacked = -1
 			continue
@@ -121,7 +125,7 @@ func (x *xzStream) blockHeader() (dictionary int64, length int, err error) {
 		}
 		fields, unpacked = fields[n:], int64(value)
 	}
-	// One filter, LZMA2 (id 0x21), with one byte of settings: the only kind that distributions use.
+	// Distributions use only one filter: LZMA2 (ID 0x21), with one byte of properties.
 	if flags&0x3f != 0 || len(fields) < 3 || fields[0] != 0x21 || fields[1] != 1 {
 		return 0, 0, errors.New("compressed by another method than LZMA2")
 	}
@@ -134,8 +138,8 @@ func (x *xzStream) blockHeader() (dictionary int64, length int, err error) {
 	return dictionary, length, nil
 }
 
-// verify compares a block with its check. Kinds of check that xz does not make by itself are taken
-// on trust.
+// verify compares a block with its checksum. It accepts kinds of checksums that xz does not create
+// by default.
 func (x *xzStream) verify(raw, sum []byte) error {
 	var h hash.Hash
 	switch x.check {

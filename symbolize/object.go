@@ -13,28 +13,27 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elffile"
 )
 
-// ErrBuildID is what Object.AddDebug returns, wrapped, for a debug file that does not belong to the
-// object.
+// ErrBuildID is the error of Object.AddDebug for a debug file of another object.
 var ErrBuildID = errors.New("build ids differ")
 
-// Object is the functions of one ELF file (64-bit, little-endian, an executable or a shared
-// library). It costs 16 bytes per function, and 8 more once Find is used; names stay in the file,
-// which is read at each lookup and must therefore stay open and as it is. All methods but AddDebug
-// and Close may be called from several goroutines at once.
+// Object holds the functions of one ELF file: a 64-bit little-endian executable or shared library.
+// It uses 16 bytes per function, and 8 more after the first Find. Names remain in the file, which
+// lookups read. So the file must stay open and unchanged. All methods except AddDebug and Close are
+// safe for concurrent use.
 type Object struct {
 	buildID string
 	loads   []elf.Prog64 // executable segments
 	tables  tables
 	skipped []error
-	files   []*os.File // that Close closes
+	files   []*os.File // files that Close closes
 
 	indexOnce *sync.Once
 	index     *nameIndex
 }
 
-// OpenObject reads the functions of the file at path, which must be a regular file or a link to
-// one, and keeps the file open until Close. It reads the symbol tables only, so a library of 450 MB
-// is no burden. For errors see NewObject.
+// OpenObject reads the functions of the file at path and keeps the file open until Close. path must
+// be a regular file or a link to one. OpenObject reads only symbol tables, so a library of 450 MB
+// opens fast. Errors are those of NewObject.
 func OpenObject(path string) (*Object, error) {
 	file, size, err := openRegular(path)
 	if err != nil {
@@ -49,8 +48,8 @@ func OpenObject(path string) (*Object, error) {
 	return o, nil
 }
 
-// openRegular opens a regular file for reading. It looks before it opens, since opening a pipe
-// would wait for a writer.
+// openRegular opens a regular file for reading. It checks the type first, because opening a FIFO
+// blocks until there is a writer.
 func openRegular(path string) (*os.File, int64, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -66,10 +65,10 @@ func openRegular(path string) (*os.File, int64, error) {
 	return file, info.Size(), nil
 }
 
-// NewObject reads the functions of the ELF file in r, which is size bytes long and is read from for
-// as long as the object is used; the caller closes it. It fails if the file header or the program
-// headers are broken or of another kind of file. A broken section or symbol table does not make it
-// fail: see Skipped.
+// NewObject reads the functions of the ELF file in r, which has size bytes. r must stay readable
+// while the object is used; the caller closes it. NewObject returns an error for broken file or
+// program headers and for other kinds of files. Broken sections and symbol tables are not errors:
+// Skipped lists them.
 func NewObject(r io.ReaderAt, size int64) (*Object, error) {
 	f, err := elffile.New(r, size)
 	if err != nil {
@@ -85,7 +84,7 @@ func NewObject(r io.ReaderAt, size int64) (*Object, error) {
 	return o, nil
 }
 
-// read adds all functions of a file that are not there yet.
+// read adds the functions of a file that the object does not have yet.
 func (o *Object) read(f *elffile.File) {
 	if f.SectionsErr != nil {
 		o.skipped = append(o.skipped, f.SectionsErr)
@@ -95,7 +94,7 @@ func (o *Object) read(f *elffile.File) {
 	o.add(readMiniDebugInfo(f, o.tables))
 }
 
-// add takes the outcome of reading one symbol table.
+// add adds a symbol table, or the error of reading one.
 func (o *Object) add(t *table, err error) {
 	switch {
 	case err != nil:
@@ -105,10 +104,10 @@ func (o *Object) add(t *table, err error) {
 	}
 }
 
-// AddDebug adds the functions of a separate debug file (see Finder), so that a stripped object gets
-// its local functions back, and keeps that file open until Close. The error wraps ErrBuildID unless
-// both files have a build id and it is the same; then, as after every error, the object is what it
-// was. It must not be called at the same time as other methods.
+// AddDebug adds the functions of a separate debug file (see Finder) and keeps the file open until
+// Close. A stripped object gets its local functions back in this way. Both files must have the same
+// build id; otherwise the error wraps ErrBuildID. On error, the object is unchanged. AddDebug must
+// not run concurrently with other methods.
 func (o *Object) AddDebug(path string) error {
 	file, size, err := openRegular(path)
 	if err != nil {
@@ -129,7 +128,8 @@ func (o *Object) AddDebug(path string) error {
 	return nil
 }
 
-// Close closes the files that OpenObject and AddDebug opened. An object is of no use afterwards.
+// Close closes the files that OpenObject and AddDebug opened. The object must not be used
+// afterwards.
 func (o *Object) Close() error {
 	var errs []error
 	for _, f := range o.files {
@@ -142,12 +142,11 @@ func (o *Object) Close() error {
 // BuildID returns the GNU build id in hexadecimal digits, "" if the file has none.
 func (o *Object) BuildID() string { return o.buildID }
 
-// Skipped says which tables of the file (sections, symbols) could not be read, and why; lookups
-// work with the others.
+// Skipped returns one error for each section or symbol table that could not be read. Lookups use
+// the others.
 func (o *Object) Skipped() []error { return o.skipped }
 
-// Len returns the number of functions, counting those of several names at one address once for
-// each.
+// Len returns the number of functions. A function with several names counts once for each name.
 func (o *Object) Len() int {
 	n := 0
 	for _, t := range o.tables {
@@ -156,15 +155,15 @@ func (o *Object) Len() int {
 	return n
 }
 
-// Symbols yields every function in the order of addresses; at one address the name that Lookup
-// prefers comes first. Of the names at one address it yields the first 64 of each symbol table.
+// Symbols yields the functions in the order of their addresses. At one address, the name that
+// Lookup prefers comes first. It yields at most 64 names per address and symbol table.
 func (o *Object) Symbols() iter.Seq[Symbol] { return o.tables.all() }
 
-// Lookup returns the function at an ELF virtual address (not an address of a process: see VAddr)
-// and how many bytes vaddr lies behind its start; ok is false where no function is known or its
-// name cannot be read. Where functions nest the inner one is meant. Of several names of a function
-// a global one is preferred to a local one, one with a size to one without, then the shortest, then
-// the first in the alphabet. Names over 64 KiB are cut to one byte more.
+// Lookup returns the function at an ELF virtual address, and the offset of vaddr from its start.
+// VAddr converts other addresses. ok is false if no function is known or its name cannot be read.
+// For nested functions Lookup returns the inner one. Of several names it prefers global to local
+// ones, names with a size, the shortest, then the alphabetically first. Names over 64 KiB are cut
+// to 64 KiB + 1 byte.
 func (o *Object) Lookup(vaddr uint64) (s Symbol, offset uint64, ok bool) {
 	s, ok = o.tables.lookup(vaddr)
 	if !ok {
@@ -173,18 +172,18 @@ func (o *Object) Lookup(vaddr uint64) (s Symbol, offset uint64, ok bool) {
 	return s, vaddr - s.Start, true
 }
 
-// Find returns the function of that name, exactly as it stands in the file, if the file defines it;
-// a function that it only imports is not found. Of several (static functions, versions of one
-// symbol) it takes a global one, then the one at the lowest address. The first call reads all
-// names, about a second for a million, and builds an index.
+// Find returns the function that has exactly this name in the file. It finds only functions that
+// the file defines, not imported ones. Of several functions (static functions, symbol versions) it
+// prefers global ones, then the lowest address. The first call reads all names and builds an index,
+// in about a second for a million names.
 func (o *Object) Find(name string) (Symbol, bool) {
 	o.indexOnce.Do(func() { o.index = newNameIndex(o.tables) })
 	return o.index.find(o.tables, name)
 }
 
-// VAddr converts an offset in the file to the ELF virtual address that its executable segments give
-// it; false for an offset outside of them. For an address of a process, the offset is address -
-// Mapping.Start + Mapping.Offset.
+// VAddr converts a file offset to an ELF virtual address. It returns false for an offset outside of
+// the executable segments. The file offset of a process address is address - Mapping.Start +
+// Mapping.Offset.
 func (o *Object) VAddr(fileOffset uint64) (uint64, bool) {
 	for i := range o.loads {
 		if p := &o.loads[i]; fileOffset-p.Off < p.Filesz {
@@ -194,8 +193,8 @@ func (o *Object) VAddr(fileOffset uint64) (uint64, bool) {
 	return 0, false
 }
 
-// FileOffset converts an ELF virtual address to the offset in the file, where a uprobe is placed;
-// false for an address that no executable segment takes from the file.
+// FileOffset converts an ELF virtual address to a file offset, which uprobes use. It returns false
+// for an address that no executable segment loads from the file.
 func (o *Object) FileOffset(vaddr uint64) (uint64, bool) {
 	for i := range o.loads {
 		if p := &o.loads[i]; vaddr-p.Vaddr < p.Filesz {
@@ -205,8 +204,9 @@ func (o *Object) FileOffset(vaddr uint64) (uint64, bool) {
 	return 0, false
 }
 
-// readMiniDebugInfo reads the compressed symbol table that Fedora and related distributions put
-// into stripped files. The decompressed table stays in memory, since names are read from it.
+// readMiniDebugInfo reads the compressed symbol table (MiniDebugInfo) of stripped files, which
+// Fedora and related distributions ship. The decompressed table stays in memory, because lookups
+// read names from it.
 func readMiniDebugInfo(f *elffile.File, known tables) (*table, error) {
 	section := f.SectionByName(".gnu_debugdata")
 	if section == nil {

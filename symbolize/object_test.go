@@ -17,13 +17,13 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
-// nmFunction is one function as nm sees it.
+// nmFunction is one function in the output of nm.
 type nmFunction struct {
 	name        string
 	start, size uint64
 }
 
-// nmFunctions lists the defined functions of a file with nm, the judge that shares no code with us.
+// nmFunctions returns the functions that nm lists, as an independent reference.
 func nmFunctions(t *testing.T, path string, flags ...string) []nmFunction {
 	t.Helper()
 	var all []nmFunction
@@ -57,7 +57,7 @@ func nmFunctions(t *testing.T, path string, flags ...string) []nmFunction {
 	return all
 }
 
-// compareWithNM looks up the first, a middle and the last byte of every function and finds every
+// compareWithNM looks up the first, a middle and the last byte of each function, and finds each
 // name.
 func compareWithNM(t *testing.T, o *Object, want []nmFunction) {
 	t.Helper()
@@ -175,8 +175,8 @@ func TestStrippedProgramHasNoFunctions(t *testing.T) {
 	}
 }
 
-// miniDebugInfo does to a file what Fedora's find-debuginfo does: strips it and packs the symbols
-// of the functions that .dynsym lacks into .gnu_debugdata.
+// miniDebugInfo strips a file like Fedora's find-debuginfo. It compresses the symbols that .dynsym
+// lacks into .gnu_debugdata.
 func miniDebugInfo(t *testing.T, path string) {
 	t.Helper()
 	elftest.NeedTools(t, "xz")
@@ -235,7 +235,7 @@ func TestDebugFileRestoresLocalFunctions(t *testing.T) {
 	if _, ok := o.Find("local_function"); ok {
 		t.Fatal("local_function survived stripping")
 	}
-	if got := found(t, &Finder{root: root}, path, strings.ToUpper(id)); !slices.Equal(got, []string{debug}) {
+	if got := foundFiles(t, &Finder{root: root}, path, strings.ToUpper(id)); !slices.Equal(got, []string{debug}) {
 		t.Fatalf("Files = %q, want %q", got, debug)
 	}
 	if err := o.AddDebug(debug); err != nil {
@@ -265,7 +265,7 @@ func TestBuildIDIsFoundWithoutSectionHeaders(t *testing.T) {
 	if got := open(t, raw).BuildID(); got != want || want == "" {
 		t.Errorf("BuildID() = %q, want %q", got, want)
 	}
-	binary.LittleEndian.PutUint64(raw[0x28:], 1<<40) // a table of sections that is not there
+	binary.LittleEndian.PutUint64(raw[0x28:], 1<<40) // an offset without section headers
 	o := open(t, raw)
 	if got := o.BuildID(); got != want || len(o.Skipped()) == 0 {
 		t.Errorf("BuildID() = %q, Skipped() = %v", got, o.Skipped())
@@ -285,7 +285,7 @@ func TestFileOffsetsAndAddressesAreInverse(t *testing.T) {
 					t.Errorf("VAddr(FileOffset(%#x)) = %#x, %v", s.Start, back, ok)
 				}
 			}
-			if _, ok := o.VAddr(0); ok && v.name != "C static" { // the headers are in a segment that is not executable
+			if _, ok := o.VAddr(0); ok && v.name != "C static" { // the segment of the headers is not executable
 				t.Error("VAddr(0) found an executable segment")
 			}
 			if _, ok := o.FileOffset(1 << 60); ok {
@@ -370,7 +370,7 @@ func TestPreferredName(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var s elftest.Image
 			test.add(&s)
-			for range 2 { // in both orders of symbols
+			for range 2 { // both orders of the symbols
 				got, _, _ := open(t, s.Bytes()).Lookup(0x1108)
 				if got.Name != test.want {
 					t.Errorf("Lookup = %q, want %q", got.Name, test.want)

@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// Limits of ReadPerfMap: a process that reaches them has made a function a second for twelve days.
+// Limits of ReadPerfMap. A process that reaches them has compiled one function per second for
+// twelve days.
 const (
 	maxPerfMapEntries = 1 << 20
 	maxPerfMapLine    = 4 << 10
 	maxPerfMapBytes   = 256 << 20
 )
 
-// PerfMap is the functions that a process with a JIT (Node.js, Java, Python with perf support) says
-// it made, as in /tmp/perf-PID.map. It never changes: its methods may be called from several
-// goroutines at once.
+// PerfMap holds the functions that a JIT compiler (Node.js, Java, Python) has written into
+// /tmp/perf-PID.map. It is immutable, so its methods are safe for concurrent use.
 type PerfMap struct {
 	entries   []perfEntry
 	names     string
@@ -30,23 +30,23 @@ type PerfMap struct {
 	truncated bool
 }
 
-// perfEntry is one line; its name is length bytes of PerfMap.names from name.
+// perfEntry is one line of a perf map. Its name is PerfMap.names[name:name+length].
 type perfEntry struct {
 	start, size  uint64
 	name, length uint32
 }
 
-// span says that addresses from start to the next span belong to an entry, or to none if it is
-// negative.
+// span assigns the addresses from start to the next span to an entry. A negative entry means no
+// function.
 type span struct {
 	start uint64
 	entry int32
 }
 
-// ReadPerfMap parses lines "START SIZE NAME", both numbers in hexadecimal. Where functions overlap,
-// the one further down wins, since a JIT uses the memory of dropped code again. Lines of another
-// form, over 4 KiB, or beyond 1 million (1<<20) are skipped and counted; so is a last line without
-// a newline, which the process may still be writing. It fails only if r does.
+// ReadPerfMap parses lines "START SIZE NAME" with hexadecimal numbers. If functions overlap, the
+// later line wins, because a JIT compiler reuses memory of discarded functions. ReadPerfMap skips
+// and counts malformed lines, lines over 4 KiB and lines after the first 1<<20. It also skips a
+// last line without newline, which the process may still be writing. It returns only errors of r.
 func ReadPerfMap(r io.Reader) (*PerfMap, error) {
 	limited := &io.LimitedReader{R: r, N: maxPerfMapBytes}
 	lines := newLineReader(limited, maxPerfMapLine)
@@ -76,6 +76,7 @@ func ReadPerfMap(r io.Reader) (*PerfMap, error) {
 	return p, nil
 }
 
+// parsePerfLine parses one line. It returns false for a malformed line.
 func parsePerfLine(line []byte) (e perfEntry, name []byte, ok bool) {
 	startText, rest, _ := bytes.Cut(line, []byte(" "))
 	sizeText, name, _ := bytes.Cut(rest, []byte(" "))
@@ -87,14 +88,14 @@ func parsePerfLine(line []byte) (e perfEntry, name []byte, ok bool) {
 	return perfEntry{start: start, size: size}, name, true
 }
 
-// parseHex parses a number with or without "0x": the format has none, some writers do.
+// parseHex parses a hexadecimal number. Some writers add a "0x" prefix, against the format.
 func parseHex(text []byte) (uint64, error) {
 	return strconv.ParseUint(strings.TrimPrefix(string(text), "0x"), 16, 64)
 }
 
-// overlay cuts overlapping entries into spans of which each belongs to the last entry that covers
-// it. It walks over all ends of entries in order and keeps the entries open there in a heap, the
-// last on top.
+// overlay cuts overlapping entries into spans. Each span belongs to the last entry that covers it.
+// overlay walks over the sorted bounds of all entries and keeps the entries that cover the current
+// address in a heap.
 func overlay(entries []perfEntry) []span {
 	order := make([]int32, len(entries))
 	edges := make([]uint64, 0, 2*len(entries))
@@ -130,7 +131,7 @@ func overlay(entries []perfEntry) []span {
 	return spans
 }
 
-// lastFirst is a heap of entry numbers with the greatest on top.
+// lastFirst is a heap of entry numbers with the largest number on top.
 type lastFirst []int32
 
 func (h lastFirst) Len() int           { return len(h) }
@@ -143,8 +144,8 @@ func (h *lastFirst) Pop() any {
 	return last
 }
 
-// Lookup returns the function at an address of the process and how many bytes addr lies behind its
-// start. Symbol.Start and Size are as written, even if a later function covers a part of it.
+// Lookup returns the function at an address of the process, and the offset of addr from its start.
+// Start and Size are as in the perf map, even if a later function overlaps.
 func (p *PerfMap) Lookup(addr uint64) (s Symbol, offset uint64, ok bool) {
 	i := sort.Search(len(p.spans), func(i int) bool { return p.spans[i].start > addr }) - 1
 	if i < 0 || p.spans[i].entry < 0 {
@@ -155,12 +156,11 @@ func (p *PerfMap) Lookup(addr uint64) (s Symbol, offset uint64, ok bool) {
 	return Symbol{Name: name, Start: e.start, Size: e.size}, addr - e.start, true
 }
 
-// Len returns the number of functions, those that later ones cover included.
+// Len returns the number of functions, including those that later functions cover.
 func (p *PerfMap) Len() int { return len(p.entries) }
 
-// Skipped returns the number of lines that were not used.
+// Skipped returns the number of skipped lines.
 func (p *PerfMap) Skipped() int { return p.skipped }
 
-// Truncated says that the input was longer than ReadPerfMap reads: over 1 million functions or 256
-// MiB.
+// Truncated reports whether the input exceeded a limit of ReadPerfMap: 1<<20 functions or 256 MiB.
 func (p *PerfMap) Truncated() bool { return p.truncated }

@@ -74,7 +74,8 @@ func TestPerfMapIsBounded(t *testing.T) {
 	}
 }
 
-// The last line that covers an address wins: compared with painting every address in turn.
+// The last line that covers an address wins. The test compares with a simple implementation that
+// marks each address.
 func TestPerfMapLaterLinesWin(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {

@@ -7,79 +7,84 @@ import (
 	"strings"
 )
 
-// Caller is what SiteFrame wants to know of a frame.
-type Caller struct {
+// SiteCandidate is one frame of a stack, as SiteFrame needs it to choose the call site.
+// Module is the path of the frame's ELF file. Function is its demangled name. Both may be empty.
+type SiteCandidate struct {
 	Module, Function string
-	// File is the source file of Python code; of machine code it is not looked at.
-	File   string
+	// File is the source file of a Python frame. SiteFrame ignores it for machine code.
+	File string
+	// Python reports whether the frame is Python code.
 	Python bool
 }
 
 var (
-	// plumbing are the libraries that stand between a program and the GPU, and the interpreter that
-	// runs it.
-	plumbing = regexp.MustCompile(
+	// runtimeLibraries matches file names of libraries between a program and the GPU, of C
+	// libraries, and of the Python interpreter.
+	runtimeLibraries = regexp.MustCompile(
 		`^(libcuda|libnvidia|libnvrtc|libnvJitLink|libcublas|libcudnn|libcufft|libcurand|libcusolver|libcusparse|libcutensor|libnccl` +
 			`|libc10|libtorch|libtriton|libpython|ld-linux|_ctypes|libffi|libgomp|libomp|libiomp|cuda_utils|__triton_launcher)[-.\w]*\.so` +
 			`|^(libc|libstdc\+\+|libc\+\+|libgcc_s|libpthread)(-[\d.]+)?\.so|^python[23]?[\d.]*[a-z]?$`,
 	)
-	// frameworks are Python packages through which calls only pass, and the Python code that they
-	// write. What they have of machine code is plumbing, too.
+	// frameworks matches paths of Python frameworks and of the Python code that they generate.
+	// Machine code under these paths counts as a runtime library.
 	frameworks = regexp.MustCompile(
 		`(^|/)(site|dist)-packages/(torch|torchvision|torchaudio|torchgen|functorch|triton|numpy|cupy|cupyx|cupy_backends|numba|numba_cuda` +
 			`|llvmlite|jax|jaxlib|tensorflow|keras|tensorrt|onnxruntime|nvidia|cuda|pycuda|rmm)/|/torchinductor_[^/]+/|^<(eval_with_key|__array_function__)`,
 	)
-	// stdlib is Python's own library. The unwinder names modules that the interpreter has built in
-	// after the module alone.
+	// stdlib matches Python's standard library. Modules that are built into the interpreter have a
+	// file name without a path.
 	stdlib = regexp.MustCompile(
 		`(^|/)lib(64)?/python[23][.\d]*t?/|^<(frozen |shim>)|^(_bootstrap|_bootstrap_external|runpy|zipimport|os|site|codecs|abc|_collections_abc)\.py$`,
 	)
 	packages = regexp.MustCompile(`/(site|dist)-packages/`)
-	// plumbingFunctions are those of a CUDA runtime that is linked into the program itself, and
-	// what starts it.
-	plumbingFunctions = regexp.MustCompile(
+	// runtimeFunctions matches functions of a statically linked CUDA runtime, and functions that
+	// start programs and threads.
+	runtimeFunctions = regexp.MustCompile(
 		`^(libcudart_static_\w+|__cudart\w*|__cuda[A-Z]\w*|cuda[A-Z]\w*|_start|__libc_start_\w+|execute_native_thread_routine)$`,
 	)
-	// templates are functions of libraries that a compiler put into the program.
+	// templates matches template functions of libraries, which the compiler puts into the program.
 	templates = regexp.MustCompile(`^(std|__gnu_cxx|thrust|cub|cuda|c10|at|torch|pybind11|nanobind)::`)
-	// starters run what a thread is there for, in the libraries or by these functions.
-	starters = regexp.MustCompile(
+	// threadStarters matches functions that start a thread's work.
+	threadStarters = regexp.MustCompile(
 		`^((non-)?virtual thunk to )?(torch::autograd::((Engine|GraphTask|Node|python)::|call_function$)|std::)|^(start_thread|thread_start|(__)?clone3?|_start|__libc_start_\w+|execute_native_thread_routine)$`,
 	)
-	startedIn = regexp.MustCompile(`^(libc|libpthread|libstdc\+\+|libc\+\+|ld-linux|libpython|python)[-+.\w]*$`)
+	// startLibraries matches libraries in which all functions without a better rank start threads
+	// or programs.
+	startLibraries = regexp.MustCompile(`^(libc|libpthread|libstdc\+\+|libc\+\+|ld-linux|libpython|python)[-+.\w]*$`)
 )
 
-// IsPlumbing reports whether a file, given by its path, is a library that calls only pass through
-// on their way to the GPU.
-func IsPlumbing(module string) bool {
-	return plumbing.MatchString(ModuleName(module)) || frameworks.MatchString(module) ||
+// IsRuntimeLibrary reports whether the file at a path is a library between a program and the GPU:
+// CUDA, a framework, a C library or the Python interpreter.
+func IsRuntimeLibrary(module string) bool {
+	return runtimeLibraries.MatchString(ModuleName(module)) || frameworks.MatchString(module) ||
 		strings.Contains(module, "/lib-dynload/")
 }
 
-// ModuleName is the file name of a module's path; that may come from any system, so both separators
-// count.
+// ModuleName returns the file name of a module's path. It accepts slashes and backslashes, because
+// recordings may come from any system.
 func ModuleName(module string) string { return path.Base(strings.ReplaceAll(module, `\`, "/")) }
 
-// Ranks of frames as the place in the program that made a call, the best first. Of each the
-// innermost frame counts, but of frameworks and libraries the outermost: that is what the program
-// asked for.
+// Ranks of frames as the call site, best first. SiteFrame takes the innermost frame of the best
+// rank. For frameworks and libraries it takes the outermost frame: the function that the program
+// called.
 const (
-	rankScript   = iota // Python code that belongs to no framework
+	rankScript   = iota // Python code outside of frameworks
 	rankOwn             // machine code of the program
-	rankTemplate        // a library's template, compiled into the program
+	rankTemplate        // a library's template that is compiled into the program
 	rankPackage         // Python code of a framework
-	rankPlumbing        // machine code of a library
-	rankStart           // what runs threads, programs and the interpreter
-	rankNone            // no name
+	rankLibrary         // machine code of a library
+	rankStart           // code that starts threads, programs or the interpreter
+	rankNone            // no known function
 )
 
-func rank(c Caller) int {
+// rank returns the rank of a frame.
+func rank(c SiteCandidate) int {
 	if c.Python {
 		return pythonRank(c)
 	}
-	own := !IsPlumbing(c.Module) && !plumbingFunctions.MatchString(c.Function)
+	own := !IsRuntimeLibrary(c.Module) && !runtimeFunctions.MatchString(c.Function)
 	switch {
-	case IsStray(c.Module, c.Function):
+	case IsUnknownCode(c.Module, c.Function):
 		return rankNone
 	case own && templates.MatchString(c.Function):
 		return rankTemplate
@@ -87,15 +92,16 @@ func rank(c Caller) int {
 		return rankOwn
 	case c.Function == "":
 		return rankNone
-	case starters.MatchString(c.Function) || startedIn.MatchString(ModuleName(c.Module)):
+	case threadStarters.MatchString(c.Function) || startLibraries.MatchString(ModuleName(c.Module)):
 		return rankStart
 	}
-	return rankPlumbing
+	return rankLibrary
 }
 
-func pythonRank(c Caller) int {
+// pythonRank returns the rank of a Python frame.
+func pythonRank(c SiteCandidate) int {
 	switch {
-	case c.Function == "" && c.File == "": // it could not be read
+	case c.Function == "" && c.File == "": // the frame could not be read
 		return rankNone
 	case stdlib.MatchString(c.File) && !packages.MatchString(c.File):
 		return rankStart
@@ -105,29 +111,30 @@ func pythonRank(c Caller) int {
 	return rankScript
 }
 
-// SiteFrame chooses the frame of a stack that stands for the place in the program that made the
-// call. frame returns frame i, leaf first; frame 0 is the called function itself. It is the
-// innermost line of Python that belongs to no framework, or without such the innermost frame of the
-// program's own machine code. Where only frameworks and libraries are known it is the outermost
-// frame that says what they were asked for, not what starts threads and programs; or else the
-// caller: frame 1. For a stack of one frame it is 0, for none -1.
-func SiteFrame(frames int, frame func(i int) Caller) int {
+// SiteFrame returns the index of the frame that is the call site: the frame of the program itself
+// that made the call. frame(i) returns frame i, leaf first; frame 0 is the called function. The
+// call site is the innermost Python frame outside of frameworks. Without such a frame, it is the
+// innermost machine code frame of the program. If all known frames are in frameworks and libraries,
+// it is the outermost of them that does not start threads or programs. Otherwise it is frame 1, the
+// direct caller. SiteFrame returns 0 for a stack of one frame and -1 for an empty stack.
+func SiteFrame(frames int, frame func(i int) SiteCandidate) int {
 	best, found := min(1, frames-1), rankNone
 	for i := 1; i < frames && found > rankScript; i++ {
-		if r := rank(frame(i)); r < found || r == found && (r == rankPackage || r == rankPlumbing) {
+		if r := rank(frame(i)); r < found || r == found && (r == rankPackage || r == rankLibrary) {
 			best, found = i, r
 		}
 	}
 	return best
 }
 
-// IsStray reports whether a frame is an address that lies in no file and has no name: what a walk
-// by frame pointers finds when it went astray, or code made at run time of which nothing is known.
-func IsStray(module, function string) bool {
+// IsUnknownCode reports whether a frame has neither a function name nor a file. Causes are a wrong
+// frame pointer, or generated code without symbols.
+func IsUnknownCode(module, function string) bool {
 	return function == "" && !strings.ContainsAny(module, `/\`)
 }
 
-// FrameName is a frame's function, or where it lies when that has no name.
+// FrameName returns the function name of a frame. Without a name it returns "MODULE+0xADDR", or
+// "0xADDR".
 func FrameName(function, module string, addr int64) string {
 	switch {
 	case function != "":
@@ -138,9 +145,9 @@ func FrameName(function, module string, addr int64) string {
 	return fmt.Sprintf("0x%x", addr)
 }
 
-// PlaceName is the name of a frame with the line that it stands at: "step (train.py:12)"; only the
-// name where no file is known.
-func PlaceName(name, file string, line int32) string {
+// NameWithLine returns the name of a frame with its source line: "step (train.py:12)". Without a
+// file it returns only the name.
+func NameWithLine(name, file string, line int32) string {
 	switch {
 	case file == "":
 		return name

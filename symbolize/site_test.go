@@ -2,10 +2,10 @@ package symbolize
 
 import "testing"
 
-// mean is a stack as a PyTorch program has it on a real GPU, the interpreter in a stripped program.
-func mean() []Caller {
+// meanStack returns the stack of a PyTorch program on a real GPU with a stripped interpreter.
+func meanStack() []SiteCandidate {
 	const torch, python = "/venv/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so", "/usr/bin/python3.12"
-	stack := []Caller{
+	stack := []SiteCandidate{
 		{Module: "/usr/lib/libcuda.so.1", Function: "cuLaunchKernel"},
 		{Module: "/venv/lib/libcudart.so.13"},
 		{Module: "/venv/lib/libcudart.so.13", Function: "cudaLaunchKernel"},
@@ -26,18 +26,18 @@ func mean() []Caller {
 		"at::_ops::mean::call",
 		"torch::autograd::THPVariable_mean",
 	} {
-		stack = append(stack, Caller{Module: torch, Function: function})
+		stack = append(stack, SiteCandidate{Module: torch, Function: function})
 	}
 	stack = append(
 		stack,
-		Caller{Module: python},
-		Caller{Module: python},
-		Caller{Module: python, Function: "PyObject_Vectorcall"},
+		SiteCandidate{Module: python},
+		SiteCandidate{Module: python},
+		SiteCandidate{Module: python, Function: "PyObject_Vectorcall"},
 	)
 	for _, function := range []string{"step", "run", "<module>"} {
-		stack = append(stack, Caller{File: "/app/workloads.py", Function: function, Python: true})
+		stack = append(stack, SiteCandidate{File: "/app/workloads.py", Function: function, Python: true})
 	}
-	stack = append(stack, Caller{File: "<shim>", Function: "<interpreter trampoline>", Python: true})
+	stack = append(stack, SiteCandidate{File: "<shim>", Function: "<interpreter trampoline>", Python: true})
 	for _, function := range []string{
 		"_PyEval_EvalFrameDefault",
 		"PyEval_EvalCode",
@@ -47,19 +47,19 @@ func mean() []Caller {
 		"Py_RunMain",
 		"Py_BytesMain",
 	} {
-		stack = append(stack, Caller{Module: python, Function: function})
+		stack = append(stack, SiteCandidate{Module: python, Function: function})
 	}
 	return append(
 		stack,
-		Caller{Module: "/usr/lib/libc.so.6"},
-		Caller{Module: "/usr/lib/libc.so.6", Function: "__libc_start_main"},
-		Caller{Module: python, Function: "_start"},
+		SiteCandidate{Module: "/usr/lib/libc.so.6"},
+		SiteCandidate{Module: "/usr/lib/libc.so.6", Function: "__libc_start_main"},
+		SiteCandidate{Module: python, Function: "_start"},
 	)
 }
 
-// engine is a stack of the thread that works backward.
-func engine() []Caller {
-	stack := []Caller{
+// engineStack returns the stack of an autograd engine thread.
+func engineStack() []SiteCandidate {
+	stack := []SiteCandidate{
 		{Module: "/usr/lib/libcuda.so.1", Function: "cuLaunchKernel"},
 		{Module: "/venv/lib/libcudart.so.13"},
 	}
@@ -72,18 +72,18 @@ func engine() []Caller {
 		"torch::autograd::Engine::thread_main",
 		"torch::autograd::python::PythonEngine::thread_init",
 	} {
-		stack = append(stack, Caller{Module: "/venv/torch/lib/libtorch_cuda.so", Function: function})
+		stack = append(stack, SiteCandidate{Module: "/venv/torch/lib/libtorch_cuda.so", Function: function})
 	}
 	return append(
 		stack,
-		Caller{Module: "/usr/lib/libstdc++.so.6", Function: "execute_native_thread_routine"},
-		Caller{Module: "/usr/lib/libc.so.6", Function: "start_thread"},
-		Caller{Module: "/usr/lib/libc.so.6", Function: "clone3"},
+		SiteCandidate{Module: "/usr/lib/libstdc++.so.6", Function: "execute_native_thread_routine"},
+		SiteCandidate{Module: "/usr/lib/libc.so.6", Function: "start_thread"},
+		SiteCandidate{Module: "/usr/lib/libc.so.6", Function: "clone3"},
 	)
 }
 
 func TestSiteFrame(t *testing.T) {
-	type f = Caller
+	type f = SiteCandidate
 	const libcuda, torch, app = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.159.04", "/venv/torch/lib/libtorch_cuda.so", "/app/train"
 	const site = "/venv/lib/python3.12/site-packages/"
 	n := func(module, function string) f { return f{Module: module, Function: function} }
@@ -112,25 +112,25 @@ func TestSiteFrame(t *testing.T) {
 		frames []f
 		want   int
 	}{
-		// as until now
+		// stacks without Python
 		"no stack":                               {nil, -1},
 		"only the call":                          {[]f{leaf}, 0},
 		"the program calls the driver":           {[]f{leaf, n(app, "step"), n(app, "main")}, 1},
-		"libraries are passed over":              {[]f{leaf, n("/x/libcudart.so.12", "cudaMalloc"), n(torch, "at::empty"), n(app, "step"), n(app, "main")}, 3},
-		"a static runtime is passed over":        {[]f{leaf, n(app, "libcudart_static_5382377d"), n(app, "__cudart516"), n(app, "cudaMalloc"), n(app, "step")}, 4},
+		"libraries are skipped":                  {[]f{leaf, n("/x/libcudart.so.12", "cudaMalloc"), n(torch, "at::empty"), n(app, "step"), n(app, "main")}, 3},
+		"a static runtime is skipped":            {[]f{leaf, n(app, "libcudart_static_5382377d"), n(app, "__cudart516"), n(app, "cudaMalloc"), n(app, "step")}, 4},
 		"a function without name counts":         {[]f{leaf, n(app, ""), n(app, "main")}, 1},
 		"addresses in no file do not":            {[]f{leaf, n("", ""), n("[stack]", ""), n(app, "main")}, 3},
 		"code made at run time does":             {[]f{leaf, n(torch, "f"), n("", "py::step:/app/train.py"), n(app, "main")}, 2},
-		"only plumbing: the outermost name":      {[]f{leaf, n(torch, "f"), n(torch, "g"), n(torch, "")}, 2},
-		"only plumbing without names":            {[]f{leaf, n(torch, ""), n(torch, "")}, 1},
+		"only libraries: the outermost name":     {[]f{leaf, n(torch, "f"), n(torch, "g"), n(torch, "")}, 2},
+		"only libraries without names":           {[]f{leaf, n(torch, ""), n(torch, "")}, 1},
 		"a library of the program is its own":    {[]f{leaf, n("/app/libstep.so", "step")}, 1},
 		"libraries that begin alike are own":     {[]f{leaf, n("/app/libctrain.so", "step"), n(app, "main")}, 1},
 		"functions that begin alike are own":     {[]f{leaf, n(app, "cudaMalloc_wrapper(int)")}, 1},
 		"Windows paths":                          {[]f{leaf, n(`C:\cuda\libcudart.so.12`, "f"), n(`C:\app\train.exe`, "")}, 2},
-		"garbage only: the caller":               {[]f{leaf, n("", ""), n("[stack]", "")}, 1},
-		"garbage behind a name: the named one":   {[]f{leaf, n(torch, "f"), n("", "")}, 1},
+		"unknown code only: the caller":          {[]f{leaf, n("", ""), n("[stack]", "")}, 1},
+		"unknown code after a name: the name":    {[]f{leaf, n(torch, "f"), n("", "")}, 1},
 		"__cudaRegisterFatBinary is the runtime": {[]f{leaf, n(app, "__cudaRegisterFatBinary"), n(app, "main")}, 2},
-		// mixed
+		// stacks with Python
 		"a model's layer":                         {append([]f{leaf, n(torch, "at::native::mm"), eval, linear, call, py("/app/model.py", "Block.forward"), call, py("/app/train.py", "main")}, start...), 5},
 		"a line of the script, not its extension": {append([]f{leaf, n("/app/ext.so", "my_kernel"), n("/app/ext.so", "pybind11::cpp_function::dispatcher"), eval, py("/app/model.py", "forward")}, start...), 4},
 		"a package that is no framework":          {append([]f{leaf, linear, call, py(site+"vllm/worker.py", "execute"), py("/usr/bin/vllm", "<module>")}, start...), 3},
@@ -145,9 +145,9 @@ func TestSiteFrame(t *testing.T) {
 		"a static interpreter":                    {[]f{leaf, n("/usr/bin/python3.12", "_PyEval_EvalFrameDefault"), n("/usr/bin/python3.12", "main"), n("/usr/bin/python3.12", "_start")}, 1},
 		"ctypes":                                  {append([]f{leaf, n("/usr/lib/libffi.so.8", "ffi_call"), n("/usr/lib/python3.12/lib-dynload/_ctypes.cpython-312-x86_64-linux-gnu.so", ""), eval, py("/app/t.py", "step")}, start...), 4},
 		"a C++ program ends in libc":              {[]f{leaf, n(app, "main"), n("/usr/lib/libc.so.6", "__libc_start_call_main"), n(app, "_start")}, 1},
-		"PyTorch of a stripped python3.12":        {mean(), 20},
+		"PyTorch of a stripped python3.12":        {meanStack(), 20},
 		"an extension without symbols":            {append([]f{leaf, n("/app/ext.so", ""), eval, py("/app/model.py", "forward")}, start...), 3},
-		"the autograd engine":                     {engine(), 4},
+		"the autograd engine":                     {engineStack(), 4},
 		"the autograd engine, by thunks":          {[]f{leaf, n(torch, "torch::autograd::AccumulateGrad::apply"), n(torch, "non-virtual thunk to torch::autograd::python::PythonEngine::thread_init"), n(torch, "execute_native_thread_routine")}, 1},
 		"templates in a thread":                   {[]f{leaf, n(app, "thrust::malloc"), n(app, "execute_native_thread_routine"), n("/usr/lib/libc.so.6", "start_thread")}, 1},
 		"the interpreter's own frame":             {append([]f{leaf, linear, shim, eval}, start...), 1},
@@ -157,7 +157,7 @@ func TestSiteFrame(t *testing.T) {
 		"a loop of OpenMP":                        {[]f{leaf, n(torch, "at::parallel"), n("/usr/lib/libgomp.so.1", "GOMP_parallel"), n(torch, "at::native::copy")}, 3},
 		"truncated before the script":             {[]f{leaf, n(torch, "at::native::mm"), n(torch, "at::_ops::mm::call"), eval}, 2},
 	} {
-		got := SiteFrame(len(c.frames), func(i int) Caller { return c.frames[i] })
+		got := SiteFrame(len(c.frames), func(i int) SiteCandidate { return c.frames[i] })
 		if got != c.want {
 			t.Errorf("%s: frame %d, want %d", name, got, c.want)
 		}
@@ -177,12 +177,12 @@ func TestFrameName(t *testing.T) {
 	}
 }
 
-func TestPlaceName(t *testing.T) {
+func TestNameWithLine(t *testing.T) {
 	for want, got := range map[string]string{
-		"step (train.py:12)": PlaceName("step", "/app/train.py", 12),
-		"step (<string>:1)":  PlaceName("step", "<string>", 1),
-		"step (train.py)":    PlaceName("step", "train.py", 0),
-		"step":               PlaceName("step", "", 12),
+		"step (train.py:12)": NameWithLine("step", "/app/train.py", 12),
+		"step (<string>:1)":  NameWithLine("step", "<string>", 1),
+		"step (train.py)":    NameWithLine("step", "train.py", 0),
+		"step":               NameWithLine("step", "", 12),
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

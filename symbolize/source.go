@@ -9,24 +9,24 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elffile"
 )
 
-// ErrNoDebugInfo is what OpenSource returns, wrapped, for a file without DWARF.
+// ErrNoDebugInfo is the error of OpenSource and NewSource for a file without DWARF.
 var ErrNoDebugInfo = dwarf.ErrNone
 
 // SourceFrame is one function at an address, with its source line.
 type SourceFrame = dwarf.Frame
 
-// Source finds the source lines and inlined calls of an ELF file's code in its DWARF 2 to 5,
-// compressed or not, but not in the parts that -gsplit-dwarf and dwz keep in other files. It reads
-// the file at each lookup. It keeps 24 bytes for each address range in memory, and up to 64 MiB of
-// the units used last. A Source must not be used by several goroutines at once.
+// Source finds the source lines and inlined calls of an ELF file's code in DWARF 2 to 5, compressed
+// or not. It does not read the separate files of -gsplit-dwarf and dwz. Lookups read the file. A
+// Source uses 24 bytes of memory for each address range, and up to 64 MiB to cache units. It is not
+// safe for concurrent use.
 type Source struct {
 	data    *dwarf.Data
 	buildID string
 	file    *os.File // nil if it is the caller's
 }
 
-// OpenSource opens the file at path, an executable, a shared library or a separate debug file, and
-// keeps it open until Close. For errors see NewSource.
+// OpenSource opens an executable, a shared library or a separate debug file, and keeps it open
+// until Close. Errors are those of NewSource.
 func OpenSource(path string) (*Source, error) {
 	file, size, err := openRegular(path)
 	if err != nil {
@@ -41,8 +41,8 @@ func OpenSource(path string) (*Source, error) {
 	return s, nil
 }
 
-// NewSource reads the headers of the ELF file in r, which is size bytes long and must stay readable
-// while the Source is used. It returns ErrNoDebugInfo, wrapped, if the file has no DWARF.
+// NewSource reads the headers of the ELF file in r, which has size bytes. r must stay readable
+// while the Source is used. The error wraps ErrNoDebugInfo if the file has no DWARF.
 func NewSource(r io.ReaderAt, size int64) (*Source, error) {
 	f, err := elffile.New(r, size)
 	if err != nil {

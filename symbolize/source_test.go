@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestSourceAgreesWithObject looks up the functions that the symbol table has.
+// Source finds the same functions as the symbol table.
 func TestSourceAgreesWithObject(t *testing.T) {
 	path := compile(t, "functions.c", "program", "-g", "-Wl,--build-id=sha1")
 	o := openObject(t, path)

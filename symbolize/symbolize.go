@@ -2,30 +2,31 @@
 // Rust names.
 //
 // An Object finds functions in the symbol tables of an ELF file. A Source finds source lines and
-// inlined calls in its debug information. A Finder finds the files for both. A PerfMap has the
-// functions that a JIT compiler wrote into a perf map. ReadMaps reads which files a process has
-// mapped at which addresses.
+// inlined calls in debug information. A Finder finds the files for both. A PerfMap has the
+// functions that a JIT compiler wrote into a perf map. ReadMaps parses /proc/PID/maps.
 //
-// The package only reads files: it needs no privileges and builds on every system. It uses the
+// The package only reads files. It needs no privileges and builds on every system. It uses the
 // network only if the caller creates a Debuginfod.
 //
 // Every input may be hostile, because a recorder that runs as root reads files of other users. Each
-// function returns a value or an error within bounded memory and never panics. Names are returned
-// as they are in the file and may contain any byte: escape control characters before you print them
-// to a terminal.
+// function returns a value or an error within bounded memory, and never panics. Names are returned
+// as in the file and may contain any byte. Escape control characters before you print names to a
+// terminal.
 package symbolize
 
 // Symbol is one function of an ELF file or of a perf map.
 type Symbol struct {
-	// Name is as in the file: mangled, and in some files with a version behind an "@".
+	// Name is the symbol as in the file. It may be mangled, and may end in "@" and a symbol
+	// version.
 	Name string
-	// Start is the first address: an ELF virtual address for an Object, a process address for a
-	// PerfMap.
+	// Start is the first address of the function. For an Object it is an ELF virtual address, for a
+	// PerfMap an address of the process.
 	Start uint64
-	// Size is in bytes and never 0. Sizes of 512 MiB and more in an ELF file are cut to one byte
-	// less.
+	// Size is in bytes and never 0. In an ELF file, sizes of 512 MiB and more are cut to 512 MiB -
+	// 1.
 	Size uint64
-	// Guessed says that the file gives no size and that Size reaches to the next function or to the
-	// end of the section. Where a file is stripped the true function may be much shorter.
+	// Guessed reports that the file has no size for the function. Size then extends to the next
+	// function or to the end of the section. In a stripped file the real function may be much
+	// shorter.
 	Guessed bool
 }

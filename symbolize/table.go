@@ -13,12 +13,12 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elffile"
 )
 
-// maxSymbols bounds the symbols of one section. libLLVM 22 has 260 thousand.
+// maxSymbols bounds the symbols of one section. For comparison: libLLVM 22 has 260,000.
 const maxSymbols = 1 << 24
 
-// table is the functions of one symbol section, sorted by address, in 16 bytes each. Names stay in
-// the file and are read when someone asks for one: those of a C++ library are ten times as long as
-// what is kept here, and hardly any is ever asked for.
+// table holds the functions of one symbol section, sorted by address, in 16 bytes each. Names
+// remain in the file, and lookups read them. Names of a C++ library are ten times as large as the
+// table, and lookups need few of them.
 type table struct {
 	file    *elffile.File
 	symbols *elf.Section64
@@ -26,40 +26,43 @@ type table struct {
 	entries []entry
 }
 
-// entry is one function. Functions at one address stand in order of preference as far as that needs
-// no name.
+// entry is one function. Entries with the same address are in order of preference, except for the
+// name.
 type entry struct {
 	start uint64
 	name  uint32 // offset in the string table
-	size  uint32 // size in the low bits, then the two flags
+	size  uint32 // size in the low bits, then flagGuessed and flagLocal
 }
 
-// Flags are ordered so that a smaller masked value is the better name.
+// Bits of entry.size. A smaller value of both flags means a better name.
 const (
 	flagLocal   = 1 << 31
 	flagGuessed = 1 << 30
 	sizeMask    = 1<<29 - 1
 )
 
+// length returns the size of the function in bytes.
 func (e *entry) length() uint64 { return uint64(e.size & sizeMask) }
 
+// flags returns the flags of the function.
 func (e *entry) flags() uint32 { return e.size & (flagLocal | flagGuessed) }
 
-// compareEntries orders functions by address; at one address global before local, with a size
-// before without, long before short, since the long ones cover more. Weak counts as global: libc
-// calls the names that people know weak ("write") and its own ones global ("__write").
+// compareEntries orders functions by address. At one address, global functions precede local ones,
+// functions with a size precede those without, and long ones precede short ones. Weak functions
+// count as global: in libc the usual names ("write") are weak, and the internal names ("__write")
+// are global.
 func compareEntries(a, b entry) int {
 	return cmp.Or(compareExtents(a, b), cmp.Compare(a.name, b.name))
 }
 
-// compareExtents is compareEntries but for the names.
+// compareExtents compares like compareEntries, but ignores names.
 func compareExtents(a, b entry) int {
 	return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.flags(), b.flags()), cmp.Compare(b.length(), a.length()))
 }
 
-// readTable reads the functions of the symbol section of type t that are not in the known tables
-// yet; nil without an error if the file has no such section. What counts is the extent: .dynsym
-// repeats functions of .symtab, now and then with a version behind the name or without.
+// readTable reads the functions of the symbol section of type typ that known does not have yet. It
+// returns nil, and no error, if the file has no such section. It compares functions by address and
+// size, because .dynsym repeats functions of .symtab with other symbol versions in the name.
 func readTable(f *elffile.File, typ elf.SectionType, known tables) (*table, error) {
 	section := f.SectionByType(typ)
 	if section == nil {
@@ -81,10 +84,10 @@ func readTable(f *elffile.File, typ elf.SectionType, known tables) (*table, erro
 			return nil, errors.New("symbols or their names reach past the end of the file")
 		}
 	}
-	// Counting first costs a second reading and saves the garbage of a slice that grows.
+	// Counting first reads the section twice, but avoids the garbage of a growing slice.
 	found := 0
 	err := t.eachFunction(func(_ uint64, e entry) {
-		if !known.have(e) {
+		if !known.contains(e) {
 			found++
 		}
 	})
@@ -93,7 +96,7 @@ func readTable(f *elffile.File, typ elf.SectionType, known tables) (*table, erro
 	}
 	t.entries = make([]entry, 0, found)
 	err = t.eachFunction(func(_ uint64, e entry) {
-		if !known.have(e) {
+		if !known.contains(e) {
 			t.entries = append(t.entries, e)
 		}
 	})
@@ -104,11 +107,11 @@ func readTable(f *elffile.File, typ elf.SectionType, known tables) (*table, erro
 	return t, nil
 }
 
-// count returns the number of symbols, functions or not.
+// count returns the number of symbols of all types.
 func (t *table) count() uint64 { return t.symbols.Size / elf.Sym64Size }
 
-// eachFunction reads the symbols piece by piece and calls use for every function that this file
-// defines, with the number of its symbol.
+// eachFunction reads the symbols in pieces and calls use for each function that the file defines,
+// with its symbol number.
 func (t *table) eachFunction(use func(number uint64, e entry)) error {
 	const piece = 4096
 	raw := make([]byte, min(t.count(), piece)*elf.Sym64Size)
@@ -126,7 +129,7 @@ func (t *table) eachFunction(use func(number uint64, e entry)) error {
 	return nil
 }
 
-// function reads the symbol of that number once more.
+// function reads the symbol with a number from the file.
 func (t *table) function(number uint64) (entry, bool) {
 	raw := make([]byte, elf.Sym64Size)
 	if err := t.file.ReadInto(raw, t.symbols.Off+number*elf.Sym64Size); err != nil {
@@ -135,7 +138,8 @@ func (t *table) function(number uint64) (entry, bool) {
 	return t.decode(raw)
 }
 
-// decode says whether a symbol is a function that this file defines, with a name and an extent.
+// decode decodes a symbol. It returns false unless the symbol is a function that the file defines,
+// with a name and a size.
 func (t *table) decode(raw []byte) (entry, bool) {
 	name := binary.LittleEndian.Uint32(raw)
 	info := raw[4]
@@ -145,7 +149,7 @@ func (t *table) decode(raw []byte) (entry, bool) {
 	if typ := elf.ST_TYPE(info); typ != elf.STT_FUNC && typ != elf.STT_GNU_IFUNC {
 		return entry{}, false
 	}
-	// Reserved indexes but this one are symbols without a place in the file (absolute, common).
+	// Symbols with other reserved indexes (absolute, common) have no position in the file.
 	if index == elf.SHN_UNDEF || (index >= elf.SHN_LORESERVE && index != elf.SHN_XINDEX) {
 		return entry{}, false
 	}
@@ -167,29 +171,28 @@ func (t *table) decode(raw []byte) (entry, bool) {
 	return entry{start, name, uint32(min(size, sizeMask)) | flags}, true
 }
 
-// name reads the name of an entry; "" where it is empty or the file can no longer be read.
+// name reads the name of an entry. It returns "" if the file can no longer be read.
 func (t *table) name(e *entry) string {
 	return t.file.Text(t.names.Off+uint64(e.name), t.names.Off+t.names.Size)
 }
 
-// after returns the index of the first entry that starts behind vaddr.
-func (t *table) after(vaddr uint64) int {
+// firstAfter returns the index of the first entry that starts after vaddr.
+func (t *table) firstAfter(vaddr uint64) int {
 	return sort.Search(len(t.entries), func(i int) bool { return t.entries[i].start > vaddr })
 }
 
-// from returns the index of the first entry that starts at or behind vaddr.
-func (t *table) from(vaddr uint64) int {
+// firstAt returns the index of the first entry that starts at or after vaddr.
+func (t *table) firstAt(vaddr uint64) int {
 	return sort.Search(len(t.entries), func(i int) bool { return t.entries[i].start >= vaddr })
 }
 
-// covering returns the start of the entry around vaddr that starts last. nearest is the last start
-// of any function before.
+// covering returns the start of the innermost entry that contains vaddr. nearest is the start of
+// the closest function at or before vaddr in all tables.
 func (t *table) covering(vaddr, nearest uint64) (start uint64, ok bool) {
-	// Functions inside functions (labels in assembly) are few and shallow; the bound keeps a
-	// crafted file, or an address behind the last of a thousand small functions, from costing a
-	// walk over all.
+	// Functions within functions (labels in assembly) are few. The limit bounds the time for
+	// hostile files and for addresses after thousands of small functions.
 	const maxWalk = 256
-	next := t.after(vaddr)
+	next := t.firstAfter(vaddr)
 	for i := next - 1; i >= max(0, next-maxWalk); i-- {
 		e := &t.entries[i]
 		if vaddr-e.start >= e.length() {
@@ -203,12 +206,12 @@ func (t *table) covering(vaddr, nearest uint64) (start uint64, ok bool) {
 	return 0, false
 }
 
-// tables are all symbol tables of an object. A function stands in one of them only, unless its
-// names differ in kind.
+// tables are all symbol tables of an object. A function is in one of them, unless its names differ
+// in binding.
 type tables []*table
 
-// have reports whether a table has a function of the same extent and kind.
-func (ts tables) have(e entry) bool {
+// contains reports whether a table has a function with the same address, size and flags.
+func (ts tables) contains(e entry) bool {
 	for _, t := range ts {
 		if _, ok := slices.BinarySearchFunc(t.entries, e, compareExtents); ok {
 			return true
@@ -217,12 +220,12 @@ func (ts tables) have(e entry) bool {
 	return false
 }
 
-// lookup returns the best function around vaddr: of those that cover it the ones that start last,
-// of these the preferred one.
+// lookup returns the best function at vaddr: the innermost one and, of several names, the preferred
+// name.
 func (ts tables) lookup(vaddr uint64) (Symbol, bool) {
 	var nearest, start uint64
 	for _, t := range ts {
-		if i := t.after(vaddr); i > 0 {
+		if i := t.firstAfter(vaddr); i > 0 {
 			nearest = max(nearest, t.entries[i-1].start)
 		}
 	}
@@ -241,9 +244,9 @@ func (ts tables) lookup(vaddr uint64) (Symbol, bool) {
 	return Symbol{}, false
 }
 
-// named returns the functions at a start address that match, in order of preference. Identical
-// functions folded by the linker stand there in thousands, so of each table it looks at the first
-// few only.
+// named returns the functions with a start address for which match is true, in order of preference.
+// It reads at most maxAliases entries of each table, because a linker can fold thousands of
+// identical functions into one.
 func (ts tables) named(start uint64, match func(*entry) bool) []Symbol {
 	const maxAliases = 64
 	type alias struct {
@@ -253,7 +256,7 @@ func (ts tables) named(start uint64, match func(*entry) bool) []Symbol {
 	var found []alias
 	end := ts.next(start)
 	for _, t := range ts {
-		first := t.from(start)
+		first := t.firstAt(start)
 		for i := first; i < len(t.entries) && i < first+maxAliases && t.entries[i].start == start; i++ {
 			e := &t.entries[i]
 			if !match(e) {
@@ -274,18 +277,18 @@ func (ts tables) named(start uint64, match func(*entry) bool) []Symbol {
 	return list
 }
 
-// next returns the first start of a function behind start.
+// next returns the start of the first function after start, or the largest address.
 func (ts tables) next(start uint64) uint64 {
 	next := ^uint64(0)
 	for _, t := range ts {
-		if i := t.after(start); i < len(t.entries) {
+		if i := t.firstAfter(start); i < len(t.entries) {
 			next = min(next, t.entries[i].start)
 		}
 	}
 	return next
 }
 
-// symbol makes the public form of an entry; next is where the next function starts.
+// symbol converts an entry to a Symbol. next is the start of the following function.
 func symbol(e *entry, name string, next uint64) Symbol {
 	s := Symbol{Name: name, Start: e.start, Size: e.length(), Guessed: e.size&flagGuessed != 0}
 	if s.Guessed {
@@ -294,7 +297,7 @@ func symbol(e *entry, name string, next uint64) Symbol {
 	return s
 }
 
-// all yields every function in the order of addresses, then of preference.
+// all yields the functions in the order of addresses, then of preference.
 func (ts tables) all() iter.Seq[Symbol] {
 	return func(yield func(Symbol) bool) {
 		at := make([]int, len(ts))
@@ -314,7 +317,7 @@ func (ts tables) all() iter.Seq[Symbol] {
 				}
 			}
 			for k, t := range ts {
-				at[k] = t.after(start)
+				at[k] = t.firstAfter(start)
 			}
 		}
 	}

@@ -7,9 +7,10 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
+// NumberOf returns a pointer to n, for the optional fields of format.Identity.
 func NumberOf(n int) *int { return &n }
 
-// Identify adds an identity to what the recording has of a process.
+// Identify adds an identity, and other facts, to the message of a process's row.
 func (tp *Tape) Identify(pid int32, id format.Identity, more map[string]any) {
 	tp.t.Helper()
 	for _, r := range tp.Rows {
@@ -32,7 +33,7 @@ func (tp *Tape) Identify(pid int32, id format.Identity, more map[string]any) {
 	}
 }
 
-// RankOf is the identity of a rank.
+// RankOf returns the identity of a rank in a job with `of` ranks, two on each node.
 func RankOf(rank, of int, job string) format.Identity {
 	return format.Identity{
 		Rank:      NumberOf(rank),

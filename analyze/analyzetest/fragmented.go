@@ -7,8 +7,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// FragTape fragments step by step, fails, and has a pool, reserved addresses and plain
-// allocations with holes besides.
+// FragTape returns a recording in which an allocator fragments step by step and then fails to
+// allocate. It also has a memory pool, reserved addresses, and plain allocations with holes between
+// them.
 func FragTape(t testing.TB) *Tape {
 	s := NewTorchScript(t)
 	for i := range int64(30) {
@@ -22,7 +23,7 @@ func FragTape(t testing.TB) *Tape {
 	s.Segment(0x7d0000000000, 100*Mib)
 	s.Block(0x7d0000000000, 60*Mib, "weights (model.py:2)")
 	s.Now = 40 * Second
-	s.Refused(500 * Mib)
+	s.FailedDriverAlloc(500 * Mib)
 	s.Oom(500*Mib, 300*Mib)
 	s.Now = 42 * Second
 	for i := range int64(4) {

@@ -19,10 +19,10 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// update has the golden files of testdata written anew.
+// update is set if the tests rewrite the golden files.
 var update = os.Getenv("GPUREC_UPDATE") == "1"
 
-// Golden compares text with a file in testdata of the package that is tested.
+// Golden compares got with a file in testdata of the tested package.
 func Golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -34,14 +34,14 @@ func Golden(t *testing.T, name string, got []byte) {
 	}
 	want, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatalf("%v; GPUREC_UPDATE=1 go test ./analyze/... writes it", err)
+		t.Fatalf("%v; run GPUREC_UPDATE=1 go test ./analyze/... to write it", err)
 	}
 	if string(want) != string(got) {
 		t.Errorf("%s differs; got:\n%s\nwant:\n%s", path, got, want)
 	}
 }
 
-// Skip skips a test that lacks a tool, or fails it where everything must run.
+// Skip skips a test that lacks a tool. With GPUREC_MUST_RUN=1 it fails the test.
 func Skip(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("GPUREC_MUST_RUN") == "1" {
@@ -50,7 +50,7 @@ func Skip(t testing.TB, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// Goldens compares a report with its files.
+// Goldens compares a report with its golden files as a table of the given width, JSON and CSV.
 func Goldens(t *testing.T, r *report.Report, name string, width int) {
 	t.Helper()
 	Golden(t, name+".table", Rendered(t, r, render.Options{Width: width}))
@@ -58,7 +58,7 @@ func Goldens(t *testing.T, r *report.Report, name string, width int) {
 	Golden(t, name+".csv", Rendered(t, r, render.Options{Format: "csv"}))
 }
 
-// Cells returns the values of a column of a table.
+// Cells returns the values of a column in all rows of a table.
 func Cells(t *testing.T, r *report.Report, table, key string) []string {
 	t.Helper()
 	for i := range r.Tables {
@@ -76,6 +76,7 @@ func Cells(t *testing.T, r *report.Report, table, key string) []string {
 	return nil
 }
 
+// Rendered returns a report in the format of the options.
 func Rendered(t *testing.T, r *report.Report, opt render.Options) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -85,7 +86,8 @@ func Rendered(t *testing.T, r *report.Report, opt render.Options) []byte {
 	return b.Bytes()
 }
 
-// Safe checks that nothing in a report steers a terminal and that programs can read it.
+// Safe checks that a report has no control characters for terminals, and that its JSON and CSV are
+// valid.
 func Safe(t *testing.T, r *report.Report) {
 	t.Helper()
 	for _, f := range []string{"table", "md"} {
@@ -104,21 +106,21 @@ func Safe(t *testing.T, r *report.Report) {
 	}
 }
 
-// Copied adds a copy.
-func (tp *Tape) Copied(name, kind string, at, dur, dst, src, bytes int64) *format.Row {
+// AddCopy adds a copy on stream 7. kind is the copy kind, e.g. "HtoD".
+func (tp *Tape) AddCopy(name, kind string, at, dur, dst, src, bytes int64) *format.Row {
 	r := tp.Call(format.KindMemcpy, name, at, dur)
 	r.CopyKind, r.Ptr, r.SrcPtr, r.Bytes, r.Stream = kind, dst, src, bytes, 7
 	return r
 }
 
-// Pinned adds an allocation of pinned memory that takes no time.
-func (tp *Tape) Pinned(at, ptr, bytes int64) *format.Row {
+// AddPinned adds an allocation of pinned host memory that takes no time.
+func (tp *Tape) AddPinned(at, ptr, bytes int64) *format.Row {
 	r := tp.Memory(format.KindAlloc, format.MemoryHost, at, ptr, bytes)
 	r.Name, r.DurNs = "cuMemHostAlloc", 0
 	return r
 }
 
-// Numbers compares values of a report for --fail-on with those computed by hand.
+// Numbers compares values that --fail-on can test with those computed by hand.
 func Numbers(t *testing.T, r *report.Report, want map[string]float64) {
 	t.Helper()
 	for name, v := range want {
@@ -128,7 +130,8 @@ func Numbers(t *testing.T, r *report.Report, want map[string]float64) {
 	}
 }
 
-func ParsedSuppressions(t testing.TB, text string) *query.Suppressions {
+// ParseSuppressions parses the text of a suppressions file.
+func ParseSuppressions(t testing.TB, text string) *query.Suppressions {
 	t.Helper()
 	s, err := query.ParseSuppressions("known.supp", strings.NewReader(text))
 	if err != nil {
@@ -137,7 +140,7 @@ func ParsedSuppressions(t testing.TB, text string) *query.Suppressions {
 	return s
 }
 
-// Root returns the folder of the repository.
+// Root returns the root folder of the repository.
 func Root(t testing.TB) string {
 	t.Helper()
 	folder, err := os.Getwd()
@@ -153,7 +156,7 @@ func Root(t testing.TB) string {
 	return ""
 }
 
-// InRoot returns the path of a file of the repository, or of one that make writes there.
+// InRoot returns the path of a file below the root folder of the repository.
 func InRoot(t testing.TB, elements ...string) string {
 	t.Helper()
 	return filepath.Join(append([]string{Root(t)}, elements...)...)

@@ -6,9 +6,11 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Hostile is what a program could call itself and its functions.
+// Hostile is a name with terminal escapes, invalid UTF-8 and markup, as a program can give itself
+// and its functions.
 const Hostile = "evil\x1b[2J\x07\nname\u202egnp.exe\u2028|<script>`*\xff\x9b5m\ttab"
 
+// HostileTape returns a recording in which every name is Hostile.
 func HostileTape(t *testing.T) *Tape {
 	tp := NewTape(t)
 	tp.Meta.Host, tp.Meta.Command = Hostile, []string{Hostile}
@@ -25,7 +27,8 @@ func HostileTape(t *testing.T) *Tape {
 	return tp
 }
 
-// HostileNames are names that would end the script, the attribute or the page that they stand in.
+// HostileNames are names that break out of a script, an attribute or a page if they are not
+// escaped.
 var HostileNames = []string{
 	`</script><script>alert(1)</script>`,
 	`"><img src=x onerror=alert(1)>`,
@@ -41,6 +44,7 @@ var HostileNames = []string{
 	"`${alert(1)}`",
 }
 
+// HostilePage returns a recording with HostileNames for the HTML page.
 func HostilePage(t *testing.T) *Tape {
 	tp := NewTape(t)
 	tp.Meta.Host, tp.Meta.DriverVersion, tp.Meta.GpurecVersion = HostileNames[0], HostileNames[1], HostileNames[0]

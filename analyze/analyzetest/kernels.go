@@ -6,14 +6,15 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Two instances of one template, which pprof puts together where it takes their names for mangled ones.
+// Two instances of one template. pprof merges them if it takes their names for mangled ones.
 const (
+	// AddKernel is the full name of a kernel that adds.
 	AddKernel = "void at::native::vec_kernel<4, at::native::Add<float>>(int, at::native::Add<float>)"
 	mulKernel = "void at::native::vec_kernel<8, at::native::Mul<float>>(int, at::native::Mul<float>)"
 )
 
-// Workload is a program that calls CUDA from Python through C++, with calls of every fate:
-// captured, failed, nested, open, abandoned, without a recorded return.
+// Workload returns a recording of a program that calls CUDA from Python through C++. It has calls
+// of every outcome: captured, failed, nested, open, abandoned, without a recorded return.
 func Workload(t testing.TB) *Tape {
 	tp := NewTape(t)
 	for _, pid := range []int32{42, 77} {

@@ -8,12 +8,12 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// NVML adds one sample of a device.
+// NVML adds one NVML sample of a device.
 func (tp *Tape) NVML(device int32, at int64, metric string, value float64) *format.Row {
 	return tp.Add(format.Row{Kind: format.KindNVML, Name: metric, StartNs: Epoch + at, Device: device, Value: value})
 }
 
-// Gpus adds two GPUs and a process that has the second one as its first.
+// Gpus adds two GPUs, and a process whose ordinal 0 is the second GPU.
 func (tp *Tape) Gpus() {
 	for i, uuid := range []string{"GPU-aaaa", "GPU-bbbb"} {
 		fact, err := json.Marshal(
@@ -40,7 +40,7 @@ func (tp *Tape) Gpus() {
 	tp.Add(format.Row{Kind: format.KindThread, Name: "main", Pid: 42, Tid: 42, StartNs: Epoch, Device: -1})
 }
 
-// Xid adds an error of the driver.
+// Xid adds an Xid, an error that the NVIDIA driver logged, for a device and process.
 func (tp *Tape) Xid(at int64, device, pid int32, code float64, fact format.XidFact) *format.Row {
 	text, err := json.Marshal(fact)
 	if err != nil {
@@ -59,21 +59,21 @@ func (tp *Tape) Xid(at int64, device, pid int32, code float64, fact format.XidFa
 	)
 }
 
-// Launched adds a launch in context 0xc1.
-func (tp *Tape) Launched(at, dur int64, kernel string, stream int64, stack int32) *format.Row {
+// AddLaunch adds a kernel launch in context 0xc1.
+func (tp *Tape) AddLaunch(at, dur int64, kernel string, stream int64, stack int32) *format.Row {
 	r := tp.Call(format.KindLaunch, "cuLaunchKernel", at, dur)
 	r.Kernel, r.Stream, r.Context, r.StackID, r.StackStatus = kernel, stream, 0xc1, stack, format.StackComplete
 	return r
 }
 
-// Synced adds a synchronization in context 0xc1.
-func (tp *Tape) Synced(name string, at, dur, stream int64, result int32) *format.Row {
+// AddSync adds a synchronization in context 0xc1.
+func (tp *Tape) AddSync(name string, at, dur, stream int64, result int32) *format.Row {
 	r := tp.Call(format.KindSync, name, at, dur)
 	r.Stream, r.Context, r.Result = stream, 0xc1, result
 	return r
 }
 
-// Crashing is a recording of a program that writes to an illegal address.
+// Crashing returns a recording of a program that writes to an illegal address.
 func Crashing(t testing.TB) *Tape {
 	tp := NewTape(t)
 	tp.Gpus()
@@ -82,15 +82,15 @@ func Crashing(t testing.TB) *Tape {
 	tp.Xid(-90*Second, 0, 7, 63, format.XidFact{PCI: "0000:3b:00.0", Process: "old", Text: "Row Remapper: New row " +
 		"marked for remapping", Sources: []string{"kmsg"}, Before: true})
 	for i := range int64(20) {
-		tp.Launched(Second+i*Ms, 8*Us, "gemm<float>(int)", 7, 1)
+		tp.AddLaunch(Second+i*Ms, 8*Us, "gemm<float>(int)", 7, 1)
 	}
-	tp.Synced("cuStreamSynchronize", 2*Second, Ms, 7, 0)
-	tp.Launched(3*Second, 8*Us, "gemm<float>(int)", 7, 1)
-	tp.Launched(3*Second+Ms, 8*Us, "scatter<float>(float*, int)", 9, 1)
-	tp.Launched(3*Second+2*Ms, 8*Us, "copy(float*)", 7, 1).Flags = format.FlagCaptured
+	tp.AddSync("cuStreamSynchronize", 2*Second, Ms, 7, 0)
+	tp.AddLaunch(3*Second, 8*Us, "gemm<float>(int)", 7, 1)
+	tp.AddLaunch(3*Second+Ms, 8*Us, "scatter<float>(float*, int)", 9, 1)
+	tp.AddLaunch(3*Second+2*Ms, 8*Us, "copy(float*)", 7, 1).Flags = format.FlagCaptured
 	tp.Xid(3*Second+5*Ms, 1, 42, 31, format.XidFact{PCI: "0000:5e:00.0", Process: "train", Text: "Ch 0000000a, MMU " +
 		"Fault: ENGINE GRAPHICS GPC0", Sources: []string{"tracepoint", "kmsg"}})
-	At(tp.Synced("cuStreamSynchronize", 3*Second+4*Ms, 3*Ms, 7, 700), 2, "wait_for_gpu (train.cc:10)")
+	At(tp.AddSync("cuStreamSynchronize", 3*Second+4*Ms, 3*Ms, 7, 700), 2, "wait_for_gpu (train.cc:10)")
 	for i := range int64(3) {
 		free := tp.Free(3*Second+10*Ms+i*Ms, Us, 0x1000)
 		free.Result, free.Context = 700, 0xc1
@@ -102,7 +102,7 @@ func Crashing(t testing.TB) *Tape {
 	}
 	oom := At(tp.Alloc(1500*Ms, 20*Us, 0, 200<<30), 1, "scatter_add (train.cc:10)")
 	oom.Result = calls.ResultOutOfMemory
-	unknown := tp.Launched(1600*Ms, 0, "gemm<float>(int)", 7, 1)
+	unknown := tp.AddLaunch(1600*Ms, 0, "gemm<float>(int)", 7, 1)
 	unknown.Flags, unknown.Result = format.FlagNoReturn, 1
 	tp.Xid(4*Second, -1, 0, 20034, format.XidFact{PCI: "0000:c1:00.0", Text: "Fatal, Link 12 LTSSM Fault Up", Sources: []string{"kmsg"}}).Name = format.NameSXid
 	tp.Xid(5*Second, 0, 0, 9999, format.XidFact{PCI: "0000:3b:00.0", Text: "new trouble", Sources: []string{"nvml"}})

@@ -10,13 +10,13 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// BenchRecording returns a recording of n calls: half of them allocs and frees of
-// eight threads at 500 places, half launches. It is kept in build/bench, so that only
-// the first run has the cost and the memory of writing it.
+// BenchRecording returns the path of a recording of n calls. Half of them are allocs and frees of
+// eight threads at 500 call sites, half are launches. The file is kept in build/bench, so that only
+// the first run writes it.
 func BenchRecording(b testing.TB, n int) string {
 	b.Helper()
 	if n > 1_000_000 && os.Getenv("GPUREC_BENCH_LARGE") == "" {
-		b.Skip("set GPUREC_BENCH_LARGE=1; it writes a file of 100 MB first")
+		b.Skip("set GPUREC_BENCH_LARGE=1 to run; it writes a file of 100 MB first")
 	}
 	path := filepath.Join("..", "build", "bench", fmt.Sprintf("calls-%d.parquet", n))
 	if _, err := os.Stat(path); err == nil {
@@ -61,7 +61,7 @@ func BenchRecording(b testing.TB, n int) string {
 	}
 	next := int64(0x7f0000000000)
 	for i := range n {
-		place := r.Int32N(500)
+		site := r.Int32N(500)
 		row := format.Row{
 			StartNs: Epoch + int64(
 				i,
@@ -72,15 +72,15 @@ func BenchRecording(b testing.TB, n int) string {
 			Pid:         42,
 			Tid:         42 + r.Int32N(8),
 			CPU:         r.Int32N(16),
-			StackID:     place + 1,
+			StackID:     site + 1,
 			StackStatus: format.StackComplete,
-			Site:        fmt.Sprintf("function_%d (train.py:%d)", place%50, place),
+			Site:        fmt.Sprintf("function_%d (train.py:%d)", site%50, site),
 		}
 		switch {
 		case i%2 == 0:
 			row.Kind, row.Name, row.Kernel, row.GridX, row.BlockX = format.KindLaunch, "cuLaunchKernel", fmt.Sprint(
 				"kernel",
-				place%100,
+				site%100,
 			), 128, 256
 			calls = append(calls, row)
 		case len(live) > 100_000 || len(live) > 0 && r.IntN(100) < 49:

@@ -7,17 +7,17 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
 )
 
-// Outcome is what a replay leaves behind.
+// Outcome is the result of a replay: its live memory and counts.
 type Outcome struct {
-	Live      map[string]int64 // "pid kind ptr" → bytes
-	Left      int64            // ended with the process or its last context
-	Peak      int64            // of all memory
+	Live      map[string]int64 // live bytes by "pid kind address"
+	Left      int64            // allocations that ended with their process or its last context
+	Peak      int64            // maximum of the live bytes of all memory
 	Unmatched int64
 	LostFrees int64
 	Unknown   int64
@@ -29,23 +29,25 @@ type Outcome struct {
 	Returned  int64
 }
 
-func Replayed(t *testing.T, tl *timeline.Timeline) Outcome {
+// ReplayOutcome replays a recording and returns the outcome. It checks that changes come in order
+// of time.
+func ReplayOutcome(t *testing.T, tl *timeline.Timeline) Outcome {
 	t.Helper()
 	o := Outcome{Live: make(map[string]int64)}
 	var live int64
 	last := int64(math.MinInt64)
-	l, err := tl.Replay(func(l *ledger.Ledger, c *ledger.Change) {
+	l, err := tl.Replay(func(l *livemem.Set, c *livemem.Change) {
 		if c.AtNs < last {
 			t.Fatalf("change at %d after one at %d", c.AtNs, last)
 		}
 		last = c.AtNs
 		switch c.Kind {
-		case ledger.Allocated:
+		case livemem.Allocated:
 			live += c.Block.Bytes
-		case ledger.Freed, ledger.FreeLost, ledger.FreedWithCtx, ledger.FreedByExit:
+		case livemem.Freed, livemem.FreeLost, livemem.FreedWithCtx, livemem.FreedByExit:
 			live -= c.Block.Bytes
 		}
-		if c.Kind == ledger.FreedByExit {
+		if c.Kind == livemem.FreedByExit {
 			o.Left++
 		}
 		if live < 0 {
@@ -58,7 +60,7 @@ func Replayed(t *testing.T, tl *timeline.Timeline) Outcome {
 	}
 	for pid, i := range tl.Origins.Pids {
 		if int(i) < len(l.Processes) {
-			l.Processes[i].Each(func(ptr int64, b ledger.Block) {
+			l.Processes[i].Each(func(ptr int64, b livemem.Block) {
 				o.Live[LiveKey(pid, tl.Origins.Memory(b.Origin), ptr)] = b.Bytes
 			})
 		}
@@ -71,20 +73,20 @@ func Replayed(t *testing.T, tl *timeline.Timeline) Outcome {
 	return o
 }
 
-// RandomProgram simulates threads of several processes on one allocator that hands
-// pointers out again as soon as they are free inside the driver: during the call
-// that frees them. It returns the rows in the order a recorder writes them.
+// RandomProgram simulates threads of several processes on one allocator. The allocator reuses a
+// pointer as soon as it is free inside the driver, which is during the call that frees it. It adds
+// rows in the order of calls.
 func RandomProgram(tp *Tape, r *rand.Rand, calls int) {
 	type pointer struct{ pid, ptr int64 }
-	returned := make(map[pointer]int64) // live pointer → when its alloc has returned
-	released := make(map[pointer]int64) // freed pointer → when the driver had it back
+	returned := make(map[pointer]int64) // live pointer → return of its allocation
+	released := make(map[pointer]int64) // freed pointer → time at which the driver freed it
 	threads := []origin.Thread{{Pid: 42, Tid: 42}, {Pid: 42, Tid: 43}, {Pid: 42, Tid: 44}, {Pid: 77, Tid: 77}}
 	clocks := make(map[origin.Thread]int64)
 	for _, th := range threads {
 		clocks[th] = r.Int64N(1000)
 	}
 	for range calls {
-		th := threads[0] // the thread that is behind the others goes on
+		th := threads[0] // the thread with the earliest clock makes the next call
 		for _, o := range threads {
 			if clocks[o] < clocks[th] {
 				th = o
@@ -92,21 +94,22 @@ func RandomProgram(tp *Tape, r *rand.Rand, calls int) {
 		}
 		start, dur := clocks[th]+1+r.Int64N(50), 2+r.Int64N(200)
 		clocks[th] = start + dur
-		var mine []pointer
+		var usable []pointer
 		for p, ns := range returned {
 			if p.pid == int64(th.Pid) && ns < start {
-				mine = append(mine, p)
+				usable = append(usable, p)
 			}
 		}
-		slices.SortFunc(mine, func(a, b pointer) int { return int(a.ptr - b.ptr) })
+		slices.SortFunc(usable, func(a, b pointer) int { return int(a.ptr - b.ptr) })
 		var row *format.Row
 		switch k := r.IntN(20); {
 		case k == 0:
 			row = tp.Alloc(start, dur, 0, 1<<40)
 			row.Result = 2
 		case k == 1:
-			row = tp.Free(start, dur, 0x1000+r.Int64N(1<<20)*16) // from before the recording
-		case k < 11 || len(mine) == 0:
+			// a free of memory allocated before the recording
+			row = tp.Free(start, dur, 0x1000+r.Int64N(1<<20)*16)
+		case k < 11 || len(usable) == 0:
 			p := pointer{int64(th.Pid), 0x7f0000000000}
 			for ; ; p.ptr += 512 {
 				if _, live := returned[p]; !live && released[p] < start+dur {
@@ -116,7 +119,7 @@ func RandomProgram(tp *Tape, r *rand.Rand, calls int) {
 			returned[p] = start + dur
 			row = tp.Alloc(start, dur, p.ptr, 1+r.Int64N(1<<20))
 		default:
-			p := mine[r.IntN(len(mine))]
+			p := usable[r.IntN(len(usable))]
 			delete(returned, p)
 			released[p] = start + 1 + r.Int64N(dur-1)
 			row = tp.Free(start, dur, p.ptr)
@@ -125,6 +128,7 @@ func RandomProgram(tp *Tape, r *rand.Rand, calls int) {
 	}
 }
 
+// LiveKey returns the key of a block in Outcome.Live.
 func LiveKey(pid int32, kind string, ptr int64) string {
 	return fmt.Sprintf("%d %s %x", pid, kind, ptr)
 }

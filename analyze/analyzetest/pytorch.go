@@ -10,7 +10,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// StackRow adds a stack with frames of its own.
+// StackRow adds a stack with the given frames.
 func (tp *Tape) StackRow(id int32, status, reason, site string, frames []format.Frame) {
 	tp.Add(
 		format.Row{
@@ -26,13 +26,13 @@ func (tp *Tape) StackRow(id int32, status, reason, site string, frames []format.
 	)
 }
 
-// From gives a call its stack.
-func From(r *format.Row, stack int32, status string) *format.Row {
+// WithStack sets the stack of a call.
+func WithStack(r *format.Row, stack int32, status string) *format.Row {
 	r.StackID, r.StackStatus = stack, status
 	return r
 }
 
-// Pytorch is a recording with stacks in every state.
+// Pytorch returns a recording with stacks in every state.
 func Pytorch(t testing.TB) *Tape {
 	tp := NewTape(t)
 	tp.Add(format.Row{Kind: format.KindProcess, Name: "python3", Pid: 42, StartNs: Epoch, Device: -1})
@@ -61,25 +61,29 @@ func Pytorch(t testing.TB) *Tape {
 			Message: `{"class":"copy","key":"call","inferred":6,"checked":60,"wrong":0}`,
 		},
 	)
-	add, mul := Forward(LaunchLeaf, Addition), Backward()
-	numba := Mixed("libcuda.so.1 cuLaunchKernel", "/tmp/numba.so launch", "[jit] ")
-	late := Mixed("libcuda.so.1 cuMemcpyHtoDAsync_v2", "libcudart.so.12 cudaMemcpyAsync", "/x/libdali.so dali::Copy")
+	add, mul := ForwardStack(LaunchLeaf, Addition), BackwardStack()
+	numba := MixedStack("libcuda.so.1 cuLaunchKernel", "/tmp/numba.so launch", "[jit] ")
+	late := MixedStack(
+		"libcuda.so.1 cuMemcpyHtoDAsync_v2",
+		"libcudart.so.12 cudaMemcpyAsync",
+		"/x/libdali.so dali::Copy",
+	)
 	tp.StackRow(1, format.StackComplete, "", "Block.forward (model.py:12)", add)
 	tp.StackRow(2, format.StackComplete, "", "", mul)
-	tp.StackRow(3, format.StackComplete, "", "Block.forward (model.py:12)", Forward(AllocatorFrames, nil))
-	tp.StackRow(4, format.StackTruncated, format.WhyCode, "launch", numba)
-	tp.StackRow(5, format.StackTruncated, format.WhyMapping, "dali::Copy", late)
-	tp.StackRow(6, format.StackTruncated, format.WhyMapping, "dali::Copy", late[:2])
+	tp.StackRow(3, format.StackComplete, "", "Block.forward (model.py:12)", ForwardStack(AllocatorFrames, nil))
+	tp.StackRow(4, format.StackTruncated, format.TruncationCode, "launch", numba)
+	tp.StackRow(5, format.StackTruncated, format.TruncationMapping, "dali::Copy", late)
+	tp.StackRow(6, format.StackTruncated, format.TruncationMapping, "dali::Copy", late[:2])
 	tp.StackRow(
 		7,
 		format.StackTruncated,
 		"",
 		"step (deep.py:5)",
-		Mixed("libcuda.so.1 cuLaunchKernel", "/app/deep.py:5 step"),
+		MixedStack("libcuda.so.1 cuLaunchKernel", "/app/deep.py:5 step"),
 	)
-	tp.StackRow(8, format.StackFramePointer, "", "load", Mixed("libcuda.so.1 cuMemAlloc_v2", "/app/load load"))
+	tp.StackRow(8, format.StackFramePointer, "", "load", MixedStack("libcuda.so.1 cuMemAlloc_v2", "/app/load load"))
 	for i := range int64(1000) {
-		l := From(
+		l := WithStack(
 			tp.Call(format.KindLaunch, "cuLaunchKernel", Second+i*20*Ms, 5*Us),
 			1+int32(i%2),
 			format.StackInferred,
@@ -90,21 +94,22 @@ func Pytorch(t testing.TB) *Tape {
 		}
 	}
 	for i := range int64(20) {
-		From(tp.Alloc(2*Second+i*Ms, Us, 0x7f0000000000+i*Mib, Mib), 3, format.StackComplete)
-		From(tp.Call(format.KindAPI, "cuCtxGetCurrent", 2*Second+i*Ms, 1), 3, format.StackParent)
-		From(tp.Call(format.KindLaunch, "cuLaunchKernel", 3*Second+i*Ms, Us), 4, format.StackTruncated)
-		From(tp.Call(format.KindMemcpy, "cuMemcpyHtoDAsync_v2", 4*Second+i*Ms, Us), 5+int32(i%3), format.StackTruncated).Tid = 43
+		WithStack(tp.Alloc(2*Second+i*Ms, Us, 0x7f0000000000+i*Mib, Mib), 3, format.StackComplete)
+		WithStack(tp.Call(format.KindAPI, "cuCtxGetCurrent", 2*Second+i*Ms, 1), 3, format.StackParent)
+		WithStack(tp.Call(format.KindLaunch, "cuLaunchKernel", 3*Second+i*Ms, Us), 4, format.StackTruncated)
+		WithStack(tp.Call(format.KindMemcpy, "cuMemcpyHtoDAsync_v2", 4*Second+i*Ms, Us), 5+int32(i%3), format.StackTruncated).Tid = 43
 	}
-	From(tp.Alloc(9*Second, Us, 0x7e0000000000, Mib), 8, format.StackFramePointer)
+	WithStack(tp.Alloc(9*Second, Us, 0x7e0000000000, Mib), 8, format.StackFramePointer)
 	tp.Call(format.KindSync, "cuCtxSynchronize", 10*Second, Us)
-	From(tp.Call(format.KindSync, "cuCtxSynchronize", 11*Second, Us), 99, format.StackComplete) // the stack was lost
+	// the row of this stack was lost
+	WithStack(tp.Call(format.KindSync, "cuCtxSynchronize", 11*Second, Us), 99, format.StackComplete)
 	return tp
 }
 
-// TorchDir is where PyTorch is installed.
+// TorchDir is PyTorch's folder in simulated stacks.
 const TorchDir = "/venv/lib/python3.12/site-packages/torch/"
 
-// libraries are the folders that libraries of mixed stacks lie in.
+// libraries maps prefixes of libraries in simulated stacks to their folders.
 var libraries = map[string]string{
 	"libcuda": "/usr/lib/x86_64-linux-gnu/", "libcudart": "/venv/lib/python3.12/site-packages/nvidia/cuda_runtime/lib/",
 	"libtorch": TorchDir + "lib/", "libc10": TorchDir + "lib/", "libpython": "/usr/lib/",
@@ -113,10 +118,10 @@ var libraries = map[string]string{
 
 var pythonLine = regexp.MustCompile(`^(\S+\.py|<frozen \w+>|<string>|<shim>):(\d+) (.+)$`)
 
-// Mixed makes frames of lines, leaf first: "FILE.py:LINE FUNCTION" of Python, "MODULE
-// FUNCTION" of machine code, "[jit] FUNCTION" of code in no file. Without a function a
-// frame has no name.
-func Mixed(lines ...string) []format.Frame {
+// MixedStack returns the frames that lines describe, innermost first: "FILE.py:LINE FUNCTION" for
+// Python, "MODULE FUNCTION" for native code, "[jit] FUNCTION" for code without a file. A frame
+// without a function has no name.
+func MixedStack(lines ...string) []format.Frame {
 	var frames []format.Frame
 	for i, line := range lines {
 		if m := pythonLine.FindStringSubmatch(line); m != nil {
@@ -135,7 +140,7 @@ func Mixed(lines ...string) []format.Frame {
 		if module == "[jit]" {
 			f.Module, f.Type = "", "jit"
 		}
-		longest := "" // libcudart begins as libcuda does
+		longest := "" // libcuda is also a prefix of libcudart
 		for prefix, dir := range libraries {
 			if strings.HasPrefix(module, prefix) && len(prefix) > len(longest) {
 				longest, f.Module = prefix, dir+module
@@ -146,10 +151,11 @@ func Mixed(lines ...string) []format.Frame {
 	return frames
 }
 
-// Parts of stacks as CPython 3.12 and PyTorch 2.x make them, leaf first.
+// Parts of stacks of CPython 3.12 and PyTorch 2.x, innermost first.
 var (
+	// LaunchLeaf is the innermost part of a stack of a kernel launch.
 	LaunchLeaf = []string{"libcuda.so.580.95.05 cuLaunchKernel", "libcudart.so.12 cudaLaunchKernel"}
-	// Addition is what an operation on tensors passes through, from the kernel's launch to its Python binding.
+	// Addition is the part of a stack from the addition of two tensors to its Python binding.
 	Addition = []string{
 		"libtorch_cuda.so at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float>>",
 		"libtorch_cuda.so at::native::add_kernel",
@@ -161,6 +167,8 @@ var (
 		"libtorch_cpu.so at::_ops::add_Tensor::call",
 		"libtorch_python.so torch::autograd::THPVariable_add",
 	}
+	// AllocatorFrames is the part of a stack from a driver allocation through PyTorch's caching
+	// allocator.
 	AllocatorFrames = []string{
 		"libcuda.so.580.95.05 cuMemAlloc_v2", "libcudart.so.12 ", "libcudart.so.12 cudaMalloc",
 		"libc10_cuda.so c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::alloc_block",
@@ -172,7 +180,7 @@ var (
 		"libtorch_cpu.so at::_ops::empty_strided::redispatch",
 		"libtorch_python.so torch::autograd::THPVariable_to",
 	}
-	// calling is one function of Python calling another through C.
+	// calling is the part between a Python function and a Python function that it calls through C.
 	calling = []string{"libpython3.12.so.1.0 method_vectorcall_VARARGS_KEYWORDS", "libpython3.12.so.1.0 " +
 		"_PyEval_EvalFrameDefault"}
 	module = []string{
@@ -197,13 +205,14 @@ var (
 	}
 )
 
-// Forward is a model's layer called by its script.
-func Forward(leaf, operation []string) []format.Frame {
-	return Mixed(slices.Concat(leaf, operation, calling, []string{"/app/model.py:12 Block.forward"}, module,
+// ForwardStack returns the stack of a model's layer that a script calls.
+func ForwardStack(leaf, operation []string) []format.Frame {
+	return MixedStack(slices.Concat(leaf, operation, calling, []string{"/app/model.py:12 Block.forward"}, module,
 		[]string{TorchDir + "nn/modules/container.py:219 Sequential.forward"}, module, script, start)...)
 }
 
-func Backward() []format.Frame {
-	return Mixed(slices.Concat(LaunchLeaf, Addition[:7], []string{"libtorch_cpu.so " +
+// BackwardStack returns the stack of an operation in PyTorch's autograd engine.
+func BackwardStack() []format.Frame {
+	return MixedStack(slices.Concat(LaunchLeaf, Addition[:7], []string{"libtorch_cpu.so " +
 		"torch::autograd::generated::AddBackward0::apply"}, engine)...)
 }

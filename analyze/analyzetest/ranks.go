@@ -7,8 +7,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Working adds a thread that makes a call of a function every 100 ms.
-func (tp *Tape) Working(pid, tid int32, from, to int64, kind, name string) {
+// AddWorkingThread adds a thread that calls a function every 100 ms.
+func (tp *Tape) AddWorkingThread(pid, tid int32, from, to int64, kind, name string) {
 	for at := from; at < to; at += 100 * Ms {
 		r := tp.Call(kind, name, at, Us)
 		r.Pid, r.Tid, r.Stream, r.Context = pid, tid, 7, 0xc1
@@ -18,14 +18,16 @@ func (tp *Tape) Working(pid, tid int32, from, to int64, kind, name string) {
 	}
 }
 
-// Opened adds a call of a thread that has not returned at the end.
-func (tp *Tape) Opened(pid, tid int32, at int64, kind, name string) *format.Row {
+// AddOpenCall adds a call that has not returned at the end of the recording.
+func (tp *Tape) AddOpenCall(pid, tid int32, at int64, kind, name string) *format.Row {
 	r := tp.Call(kind, name, at, 60*Second-at)
 	r.Pid, r.Tid, r.Stream, r.Context, r.Flags = pid, tid, 7, 0xc1, format.FlagOpen
 	return r
 }
 
-func (tp *Tape) Counted(at, dur int64, value float64) {
+// AddCount adds a row that counts calls of cuEventQuery, which were counted but not recorded one by
+// one.
+func (tp *Tape) AddCount(at, dur int64, value float64) {
 	tp.Add(
 		format.Row{
 			Kind:    format.KindCount,
@@ -38,7 +40,8 @@ func (tp *Tape) Counted(at, dur int64, value float64) {
 	)
 }
 
-// Ranks is a training of four, one of which goes to another place and never comes to the collective.
+// Ranks returns a recording of a training with four ranks. One rank takes another path and never
+// reaches the collective.
 func Ranks(t testing.TB) *Tape {
 	tp := NewTape(t)
 	tp.Add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
@@ -59,7 +62,7 @@ func Ranks(t testing.TB) *Tape {
 		if pid == 44 {
 			end = 38 * Second
 		}
-		tp.Working(pid, pid, int64(pid-42)*Ms, end, format.KindLaunch, "cuLaunchKernel")
+		tp.AddWorkingThread(pid, pid, int64(pid-42)*Ms, end, format.KindLaunch, "cuLaunchKernel")
 		if pid == 44 {
 			continue
 		}
@@ -67,7 +70,11 @@ func Ranks(t testing.TB) *Tape {
 		l.Pid, l.Tid, l.Stream, l.Context, l.Kernel = pid, pid, 9, 0xc1, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 		e := tp.Call(format.KindAPI, "cuEventRecord", end+Ms, Us)
 		e.Pid, e.Tid, e.Stream, e.Context, e.Ptr = pid, pid, 9, 0xc1, 0xe1
-		w := At(tp.Opened(pid, pid, end+2*Ms, format.KindSync, "cuEventSynchronize"), 1, "all_reduce (train.cc:10)")
+		w := At(
+			tp.AddOpenCall(pid, pid, end+2*Ms, format.KindSync, "cuEventSynchronize"),
+			1,
+			"all_reduce (train.cc:10)",
+		)
 		w.Ptr, w.Stream = 0xe1, 0
 	}
 	tp.Call(format.KindSync, "cuStreamSynchronize", 5*Second, 2*Second)
@@ -76,6 +83,6 @@ func Ranks(t testing.TB) *Tape {
 		tp.NVML(0, i*Second, catalog.MetricSMActive, 3)
 	}
 	tp.Xid(37*Second, 0, 44, 31, format.XidFact{Process: "train", Text: "MMU Fault", Sources: []string{"kmsg"}})
-	tp.Counted(0, 60*Second, 600)
+	tp.AddCount(0, 60*Second, 600)
 	return tp
 }

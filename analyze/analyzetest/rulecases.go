@@ -11,17 +11,17 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Steady is a minute of a training as it should be, recorded from its first call: steps of 100 ms
-// with ten launches, a copy of a batch from pinned memory and one wait, on a GPU that is busy.
-// Memory comes from a pool.
+// Steady returns a recording of one minute of a training without problems, from its first call. A
+// step takes 100 ms: ten launches, a copy of a batch from pinned memory, and one synchronization,
+// on a busy GPU. Memory comes from a pool.
 func Steady(t testing.TB) *Tape {
 	tp := NewTape(t)
 	tp.Gpus()
 	tp.Stack(1, "train_step", "main", "_start")
 	tp.Stack(2, "load_weights", "main", "_start")
 	tp.Call(format.KindAPI, "cuInit", 0, Ms)
-	tp.Pinned(Ms, 0x500000, 64*Mib)
-	for i := range int64(60) { // warm-up: the model and its kernels
+	tp.AddPinned(Ms, 0x500000, 64*Mib)
+	for i := range int64(60) { // warm-up: load the model and its kernels
 		At(tp.Alloc(10*Ms+i*10*Ms, 100*Us, 0x7f0000000000+i*64*Mib, 64*Mib), 2, "load_weights (train.cc:10)")
 		At(tp.Call(format.KindAPI, "cuLibraryLoadData", 15*Ms+i*10*Ms, Ms), 2, "load_weights (train.cc:10)")
 	}
@@ -30,18 +30,18 @@ func Steady(t testing.TB) *Tape {
 		block := tp.Alloc(begin, Us, 0x7e0000000000+step%4*Mib, Mib)
 		block.Name, block.MemoryKind = "cuMemAllocAsync", format.MemoryAsync
 		At(
-			tp.Copied("cuMemcpyHtoDAsync_v2", "HtoD", begin+Us, 8*Us, 0x7f0000000000, 0x500000, 16*Mib),
+			tp.AddCopy("cuMemcpyHtoDAsync_v2", "HtoD", begin+Us, 8*Us, 0x7f0000000000, 0x500000, 16*Mib),
 			1,
 			"train_step (train.cc:10)",
 		)
 		for k := range int64(10) {
-			At(tp.Big(begin+Ms+k*9*Ms, "gemm<float>(int)"), 1, "train_step (train.cc:10)")
+			At(tp.AddFullLaunch(begin+Ms+k*9*Ms, "gemm<float>(int)"), 1, "train_step (train.cc:10)")
 		}
-		At(tp.Synced("cuStreamSynchronize", begin+93*Ms, 6*Ms, 7, 0), 1, "train_step (train.cc:10)")
+		At(tp.AddSync("cuStreamSynchronize", begin+93*Ms, 6*Ms, 7, 0), 1, "train_step (train.cc:10)")
 		free := tp.Free(begin+99*Ms+500*Us, Us, 0x7e0000000000+step%4*Mib)
 		free.Name, free.MemoryKind = "cuMemFreeAsync", format.MemoryAsync
 	}
-	tp.sampled(map[string]float64{
+	tp.addSamples(map[string]float64{
 		catalog.MetricSMActive:    92,
 		catalog.MetricOccupancy:   40,
 		catalog.MetricTensor:      35,
@@ -54,15 +54,15 @@ func Steady(t testing.TB) *Tape {
 	return tp
 }
 
-// Big adds a launch that fills a GPU.
-func (tp *Tape) Big(at int64, kernel string) *format.Row {
-	l := tp.Launched(at, 6*Us, kernel, 7, 1)
+// AddFullLaunch adds a launch whose grid fills a GPU.
+func (tp *Tape) AddFullLaunch(at int64, kernel string) *format.Row {
+	l := tp.AddLaunch(at, 6*Us, kernel, 7, 1)
 	l.GridX, l.GridY, l.GridZ, l.BlockX, l.BlockY, l.BlockZ = 528, 1, 1, 256, 1, 1
 	return l
 }
 
-// sampled adds samples of the GPU of the process, twice a second from the first second on.
-func (tp *Tape) sampled(metrics map[string]float64) {
+// addSamples adds samples of the process's GPU, twice a second from the first second on.
+func (tp *Tape) addSamples(metrics map[string]float64) {
 	for at := Second; at <= 60*Second; at += Second / 2 {
 		for _, name := range slices.Sorted(maps.Keys(metrics)) {
 			tp.NVML(1, at, name, metrics[name])
@@ -70,7 +70,7 @@ func (tp *Tape) sampled(metrics map[string]float64) {
 	}
 }
 
-// Resample changes what samples of a metric say.
+// Resample changes the values of a metric's samples. value gets the index of the sample.
 func (tp *Tape) Resample(metric string, value func(i int) float64) {
 	i := 0
 	for _, r := range tp.Rows {
@@ -83,23 +83,24 @@ func (tp *Tape) Resample(metric string, value func(i int) float64) {
 
 func always(v float64) func(int) float64 { return func(int) float64 { return v } }
 
-// Without takes rows out of a recording.
+// Without removes the rows for which `is` returns true.
 func (tp *Tape) Without(is func(*format.Row) bool) {
 	tp.Rows = slices.DeleteFunc(tp.Rows, is)
 }
 
-// RuleCase changes a steady training: fires has what the rule is about, misses only nearly. Other
-// rules may fire too where also names them: they are about the same trouble.
+// RuleCase is a test case of a rule. Fires changes a steady training so that the rule fires, Misses
+// so that it just does not. Also names another rule that may fire because of the same problem.
 type RuleCase struct {
 	Fires, Misses func(*Tape)
-	Where         string // begins the place that is blamed
-	Severity      string
+	Where         string // prefix of the location that the finding names
+	Severity      string // expected severity of the finding: problem, notice or info
 	Also          string
 }
 
+// RuleCases returns a test case for each rule, by rule id.
 func RuleCases() map[string]RuleCase {
 	const site = "train_step (train.cc:10)"
-	// every does something n times, so many ns apart, from two seconds on.
+	// every adds n calls, apart ns from each other, from two seconds on.
 	every := func(tp *Tape, n int, apart int64, do func(i, ns int64) *format.Row) {
 		for i := range int64(n) {
 			At(do(i, 2*Second+i*apart), 1, site)
@@ -114,12 +115,13 @@ func RuleCases() map[string]RuleCase {
 		},
 		"broken-context": {
 			Fires: func(tp *Tape) {
-				At(tp.Synced("cuStreamSynchronize", 59_950*Ms, Ms, 7, 0), 1, site).Result = 700
+				At(tp.AddSync("cuStreamSynchronize", 59_950*Ms, Ms, 7, 0), 1, site).Result = 700
 				At(tp.Free(59_960*Ms, Us, 0x1000), 2, "load_weights (train.cc:10)").Result = 700
 			},
-			Misses: func(tp *Tape) { // an error of the call itself; not ready, and shutting down
+			// an error of the call itself, "not ready", and "shutting down"
+			Misses: func(tp *Tape) {
 				for i, result := range []int32{1, 600, 4} {
-					At(tp.Synced("cuStreamSynchronize", 59_950*Ms+int64(i)*Ms, Us, 7, 0), 1, site).Result = result
+					At(tp.AddSync("cuStreamSynchronize", 59_950*Ms+int64(i)*Ms, Us, 7, 0), 1, site).Result = result
 				}
 			},
 			Where: site, Severity: "problem",
@@ -134,7 +136,7 @@ func RuleCases() map[string]RuleCase {
 				)
 				tp.Exit(42, 59_999*Ms)
 			},
-			Misses: func(tp *Tape) { // the process goes on
+			Misses: func(tp *Tape) { // memory grows, but the process does not end
 				every(
 					tp,
 					20,
@@ -146,7 +148,7 @@ func RuleCases() map[string]RuleCase {
 		},
 		"gpu-health": {
 			Fires: func(tp *Tape) { tp.NVML(1, 30*Second, "remapped_rows_pending", 1) },
-			Misses: func(tp *Tape) { // what was put right, and what a GPU that nobody used cannot do
+			Misses: func(tp *Tape) { // corrected errors, and errors on a GPU that no process used
 				tp.NVML(1, 30*Second, "remapped_rows_pending", 0)
 				tp.NVML(1, 30*Second, "remapped_rows_uncorrectable", 1)
 				tp.NVML(1, 30*Second, "ecc_corrected_volatile_errors", 5)
@@ -157,12 +159,12 @@ func RuleCases() map[string]RuleCase {
 		},
 		"hang": {
 			Fires: func(tp *Tape) {
-				open := At(tp.Synced("cuCtxSynchronize", 60*Second, 20*Second, 7, 0), 1, site)
+				open := At(tp.AddSync("cuCtxSynchronize", 60*Second, 20*Second, 7, 0), 1, site)
 				open.Flags = format.FlagOpen
 				tp.Meta.EndNs = Epoch + 80*Second
 			},
-			Misses: func(tp *Tape) { // it has just begun
-				open := At(tp.Synced("cuStreamSynchronize", 60*Second, 500*Ms, 7, 0), 1, site)
+			Misses: func(tp *Tape) { // a synchronization that started only 0.5 s before the end
+				open := At(tp.AddSync("cuStreamSynchronize", 60*Second, 500*Ms, 7, 0), 1, site)
 				open.Flags = format.FlagOpen
 				tp.Meta.EndNs = Epoch + 60*Second + 500*Ms
 			},
@@ -174,12 +176,13 @@ func RuleCases() map[string]RuleCase {
 				At(tp.Alloc(59_993*Ms, Us, 0, 100<<30), 1, site).Result = calls.ResultOutOfMemory
 				tp.Exit(42, 59_999*Ms)
 			},
-			Misses: func(tp *Tape) { At(tp.Alloc(59_990*Ms, Us, 0, 100<<30), 1, site).Result = 1 }, // another error
+			// an error other than out of memory
+			Misses: func(tp *Tape) { At(tp.Alloc(59_990*Ms, Us, 0, 100<<30), 1, site).Result = 1 },
 			Where:  site, Severity: "problem",
 		},
 		"oom-fragmentation": {
-			Fires: Fragmented,
-			// too little in total
+			Fires: AddFragmentedAllocator,
+			// The device lacks memory in total.
 			Misses:   func(tp *Tape) { At(tp.Alloc(59_990*Ms, Us, 0, 100<<30), 1, site).Result = calls.ResultOutOfMemory },
 			Where:    "forward (model.py:12)",
 			Severity: "notice",
@@ -193,7 +196,7 @@ func RuleCases() map[string]RuleCase {
 					return r
 				})
 			},
-			Misses: func(tp *Tape) { // smaller each time
+			Misses: func(tp *Tape) { // each request is smaller than the one before
 				every(tp, 5, 100*Ms, func(i, ns int64) *format.Row {
 					r := tp.Alloc(ns, Us, 0, 100<<30-i<<30)
 					r.Result = calls.ResultOutOfMemory
@@ -205,19 +208,20 @@ func RuleCases() map[string]RuleCase {
 		"unchecked-error": {
 			Fires: func(tp *Tape) {
 				every(tp, 5, Second, func(_, ns int64) *format.Row {
-					r := tp.Big(ns+50*Ms, "wide")
+					r := tp.AddFullLaunch(ns+50*Ms, "wide")
 					r.Result = 701
 					return r
 				})
 			},
-			Misses: func(tp *Tape) { // a question, twice an error, and one after which nothing is launched
+			// a query, two errors only, and errors without launches after them
+			Misses: func(tp *Tape) {
 				every(tp, 500, 100*Ms, func(_, ns int64) *format.Row {
 					r := tp.Call(format.KindAPI, "cuPointerGetAttribute", ns, Us)
 					r.Result = 1
 					return r
 				})
 				every(tp, 2, Second, func(_, ns int64) *format.Row {
-					r := tp.Big(ns+50*Ms, "wide")
+					r := tp.AddFullLaunch(ns+50*Ms, "wide")
 					r.Result = 701
 					return r
 				})
@@ -237,7 +241,8 @@ func RuleCases() map[string]RuleCase {
 					return r
 				})
 			},
-			// null; memory from before the recording; live memory, and again with success; an ended driver
+			// A null pointer; memory from before the recording; live memory that is then freed
+			// successfully; a driver that is shutting down.
 			Misses: func(tp *Tape) {
 				every(tp, 20, Second, func(i, ns int64) *format.Row {
 					tp.Free(ns, Us, 0x7d0000000000+i*Mib)
@@ -261,7 +266,7 @@ func RuleCases() map[string]RuleCase {
 					func(i, ns int64) *format.Row { return tp.Alloc(ns, Us, 0x7d0000000000+i*Mib, Mib) },
 				)
 			},
-			Misses: func(tp *Tape) { // a cache that fills in half of the time
+			Misses: func(tp *Tape) { // a cache that is full after half of the time
 				every(
 					tp,
 					250,
@@ -284,7 +289,7 @@ func RuleCases() map[string]RuleCase {
 			},
 			Misses: func(tp *Tape) {
 				tp.Resample(catalog.MetricReasons, func(i int) float64 { return float64(4*(i/110)) + 1 })
-			}, // the power cap, for 5 s; idle clocks
+			}, // the power cap for 5 s, otherwise idle clocks
 			Where: "GPU 1 NVIDIA H200", Severity: "problem",
 		},
 		"gpu-idle": {
@@ -298,12 +303,12 @@ func RuleCases() map[string]RuleCase {
 		},
 		"launch-bound": {
 			Fires: func(tp *Tape) {
-				every(tp, 45_000, 90*Us, func(_, ns int64) *format.Row { return tp.Big(ns, "small_step") })
+				every(tp, 45_000, 90*Us, func(_, ns int64) *format.Row { return tp.AddFullLaunch(ns, "small_step") })
 				tp.shorten(6500 * Ms)
 				tp.Resample(catalog.MetricSMActive, always(30))
 			},
-			Misses: func(tp *Tape) { // as many launches, and the GPU is busy
-				every(tp, 30_000, 90*Us, func(_, ns int64) *format.Row { return tp.Big(ns, "small_step") })
+			Misses: func(tp *Tape) { // many launches, but the GPU is busy
+				every(tp, 30_000, 90*Us, func(_, ns int64) *format.Row { return tp.AddFullLaunch(ns, "small_step") })
 				tp.shorten(6 * Second)
 			},
 			Where: site, Severity: "notice", Also: "low-sm-activity",
@@ -318,7 +323,7 @@ func RuleCases() map[string]RuleCase {
 				tp.Resample(catalog.MetricOccupancy, always(15))
 				tp.Resample(catalog.MetricTensor, always(5))
 			},
-			// with tensor cores at work it need not be more
+			// Low occupancy is enough while the tensor cores work.
 			Misses: func(tp *Tape) { tp.Resample(catalog.MetricOccupancy, always(15)) },
 			Where:  "GPU 1 NVIDIA H200", Severity: "notice",
 		},
@@ -327,7 +332,7 @@ func RuleCases() map[string]RuleCase {
 			Misses: func(tp *Tape) {
 				tp.Resample(catalog.MetricTensor, always(0.2))
 				tp.Resample("gpm_fp32_active_percent", always(5))
-			}, // it waits for memory
+			}, // FP32 units are idle too: the kernels wait for memory
 			Where: "GPU 1 NVIDIA H200", Severity: "info",
 		},
 		"tiny-kernels": {
@@ -336,12 +341,12 @@ func RuleCases() map[string]RuleCase {
 					tp,
 					12_000,
 					400*Us,
-					func(_, ns int64) *format.Row { r := tp.Big(ns, "add_scalar"); r.GridX = 1; return r },
+					func(_, ns int64) *format.Row { r := tp.AddFullLaunch(ns, "add_scalar"); r.GridX = 1; return r },
 				)
 				tp.shorten(7 * Second)
 			},
-			Misses: func(tp *Tape) { // as many that are large
-				every(tp, 12_000, 400*Us, func(_, ns int64) *format.Row { return tp.Big(ns, "add_scalar") })
+			Misses: func(tp *Tape) { // as many launches of a large kernel
+				every(tp, 12_000, 400*Us, func(_, ns int64) *format.Row { return tp.AddFullLaunch(ns, "add_scalar") })
 				tp.shorten(7 * Second)
 			},
 			Where: site, Severity: "notice",
@@ -352,22 +357,22 @@ func RuleCases() map[string]RuleCase {
 					tp,
 					10_000,
 					Ms,
-					func(_, ns int64) *format.Row { return tp.Synced("cuCtxSynchronize", ns, 20*Us, 0, 0) },
+					func(_, ns int64) *format.Row { return tp.AddSync("cuCtxSynchronize", ns, 20*Us, 0, 0) },
 				)
 				tp.shorten(12 * Second)
 			},
-			Misses: func(tp *Tape) { // 100 times a second, and a short storm
+			Misses: func(tp *Tape) { // 100 times a second, and one short burst
 				every(
 					tp,
 					5000,
 					10*Ms,
-					func(_, ns int64) *format.Row { return tp.Synced("cuCtxSynchronize", ns, 20*Us, 0, 0) },
+					func(_, ns int64) *format.Row { return tp.AddSync("cuCtxSynchronize", ns, 20*Us, 0, 0) },
 				)
 				every(
 					tp,
 					1000,
 					Us,
-					func(_, ns int64) *format.Row { return tp.Synced("cuEventSynchronize", ns, Us, 0, 0) },
+					func(_, ns int64) *format.Row { return tp.AddSync("cuEventSynchronize", ns, Us, 0, 0) },
 				)
 			},
 			Where: site, Severity: "notice",
@@ -379,7 +384,7 @@ func RuleCases() map[string]RuleCase {
 					return tp.Alloc(ns, 50*Us, 0x7d0000000000, Mib)
 				})
 			},
-			Misses: func(tp *Tape) { // ten times a second; blocks that live long; a pool
+			Misses: func(tp *Tape) { // ten times a second, and a memory pool
 				every(tp, 500, 100*Ms, func(_, ns int64) *format.Row {
 					tp.Free(ns+5*Ms, 50*Us, 0x7d0000000000)
 					return tp.Alloc(ns, 50*Us, 0x7d0000000000, Mib)
@@ -396,7 +401,7 @@ func RuleCases() map[string]RuleCase {
 		"memcpy-async-pageable": {
 			Fires: func(tp *Tape) {
 				every(tp, 50, Second, func(_, ns int64) *format.Row {
-					return tp.Copied(
+					return tp.AddCopy(
 						"cuMemcpyHtoDAsync_v2",
 						"HtoD",
 						ns+50*Ms,
@@ -407,11 +412,12 @@ func RuleCases() map[string]RuleCase {
 					)
 				})
 			},
-			// recorded late; they return before the data can be there, so that the memory must be pinned
+			// The recording started late, and the copies return before the data can be copied. So
+			// the host memory must be pinned.
 			Misses: func(tp *Tape) {
 				tp.Without(func(r *format.Row) bool { return r.Name == "cuInit" })
 				every(tp, 50, Second, func(_, ns int64) *format.Row {
-					return tp.Copied(
+					return tp.AddCopy(
 						"cuMemcpyHtoDAsync_v2",
 						"HtoD",
 						ns+50*Ms,
@@ -427,15 +433,15 @@ func RuleCases() map[string]RuleCase {
 		"small-copies": {
 			Fires: func(tp *Tape) {
 				every(tp, 600, 50*Us, func(_, ns int64) *format.Row {
-					return tp.Copied("cuMemcpyDtoH_v2", "DtoH", ns, 10*Us, 0x600000000000, 0x7f0000000000, 4)
+					return tp.AddCopy("cuMemcpyDtoH_v2", "DtoH", ns, 10*Us, 0x600000000000, 0x7f0000000000, 4)
 				})
 			},
-			Misses: func(tp *Tape) { // as many, not so close together, and one burst
+			Misses: func(tp *Tape) { // as many with longer distances, and one burst
 				every(tp, 600, 5*Ms, func(_, ns int64) *format.Row {
-					return tp.Copied("cuMemcpyDtoH_v2", "DtoH", ns, 10*Us, 0x600000000000, 0x7f0000000000, 4)
+					return tp.AddCopy("cuMemcpyDtoH_v2", "DtoH", ns, 10*Us, 0x600000000000, 0x7f0000000000, 4)
 				})
 				every(tp, 60, 50*Us, func(_, ns int64) *format.Row {
-					return tp.Copied("cuMemcpyDtoH_v2", "DtoH", ns+10*Second, 10*Us, 0x600000000000, 0x7f0000000000, 4)
+					return tp.AddCopy("cuMemcpyDtoH_v2", "DtoH", ns+10*Second, 10*Us, 0x600000000000, 0x7f0000000000, 4)
 				})
 			},
 			Where: site, Severity: "notice",
@@ -449,7 +455,7 @@ func RuleCases() map[string]RuleCase {
 					func(_, ns int64) *format.Row { return tp.Call(format.KindAPI, "cuModuleLoadData", ns, Ms) },
 				)
 			},
-			Misses: func(tp *Tape) { // a long warm-up
+			Misses: func(tp *Tape) { // modules are loaded only during a long warm-up
 				every(
 					tp,
 					500,
@@ -462,14 +468,15 @@ func RuleCases() map[string]RuleCase {
 	}
 }
 
-// shorten ends a recording, and what is in it, at a time.
+// shorten ends a recording at a time, and removes the rows near its end.
 func (tp *Tape) shorten(to int64) {
 	tp.Meta.EndNs = Epoch + to
 	tp.Without(func(r *format.Row) bool { return r.StartNs > Epoch+to-Second/10 })
 }
 
-// Fragmented adds PyTorch's allocator with a request that finds enough memory in pieces.
-func Fragmented(tp *Tape) {
+// AddFragmentedAllocator adds events of PyTorch's allocator: a request fails although enough memory
+// is free in pieces.
+func AddFragmentedAllocator(tp *Tape) {
 	const segment = int64(0x7b0000000000)
 	tp.Stack(9, "forward", "main")
 	event := func(at int64, name string, ptr, bytes, allocated, reserved int64) *format.Row {
@@ -497,5 +504,5 @@ func Fragmented(tp *Tape) {
 		total += 200 * Mib
 	}
 	event(51*Second, format.AllocatorOOM, 0, 1024*Mib, total, 4000*Mib).Value = float64(100 * Mib)
-	// The program catches it and goes on.
+	// The program handles the error and continues.
 }

@@ -6,12 +6,12 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Switched adds the note of a switch.
-func (tp *Tape) Switched(at int64, what string, recorded bool) {
+// AddSamplingSwitch adds the note that the recording of launches or stacks was switched on or off.
+func (tp *Tape) AddSamplingSwitch(at int64, subject string, recorded bool) {
 	text, err := json.Marshal(
 		format.Sampling{
 			Class:          format.SampledLaunch,
-			What:           what,
+			What:           subject,
 			Recorded:       recorded,
 			OverheadPct:    12.5,
 			MaxOverheadPct: 5,
@@ -31,17 +31,18 @@ func (tp *Tape) Switched(at int64, what string, recorded bool) {
 	)
 }
 
-// Left is a time from the beginning of a recording in which launches are left out.
-type Left struct{ From, To int64 }
+// SamplingGap is a time in which launches were not recorded. To is 0 for a gap that lasts to the
+// end.
+type SamplingGap struct{ From, To int64 }
 
-// LeftOut adds the notes of such times.
-func (tp *Tape) LeftOut(times ...Left) {
+// AddSamplingGaps adds the notes of sampling gaps.
+func (tp *Tape) AddSamplingGaps(times ...SamplingGap) {
 	for _, w := range times {
-		tp.Switched(w.From, format.SampledStacks, false)
-		tp.Switched(w.From, format.SampledCalls, false)
+		tp.AddSamplingSwitch(w.From, format.SampledStacks, false)
+		tp.AddSamplingSwitch(w.From, format.SampledCalls, false)
 		if w.To > 0 {
-			tp.Switched(w.To, format.SampledStacks, true)
-			tp.Switched(w.To, format.SampledCalls, true)
+			tp.AddSamplingSwitch(w.To, format.SampledStacks, true)
+			tp.AddSamplingSwitch(w.To, format.SampledCalls, true)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Surface is a recording of a program that uses everything but cuMemAlloc.
+// Surface returns a recording of a program that uses all kinds of memory except cuMemAlloc.
 func Surface(t *testing.T) *Tape {
 	const va, page = int64(0x300000000), int64(2) << 20
 	tp := NewTape(t)
@@ -29,28 +29,28 @@ func Surface(t *testing.T) *Tape {
 	tp.API("cuDeviceGetDefaultMemPool", 2*Ms, 0xf00, 0)
 	for i := range int64(100) {
 		begin := Second + i*500*Ms
-		In(At(tp.Create(begin, 0x1010+i, page), 1, "Arena::grow (arena.cc:20)"), 0xd0, 0)
+		InContext(At(tp.Create(begin, 0x1010+i, page), 1, "Arena::grow (arena.cc:20)"), 0xd0, 0)
 		tp.MapAt(begin+Ms, va+i*page, page, 0x1010+i)
 		tp.Release(begin+2*Ms, 0x1010+i)
-		a := In(tp.Memory(format.KindAlloc, format.MemoryAsync, begin+3*Ms, 0x7f0000000000, 3*page), 0xd0, 0)
+		a := InContext(tp.Memory(format.KindAlloc, format.MemoryAsync, begin+3*Ms, 0x7f0000000000, 3*page), 0xd0, 0)
 		a.Name, a.Stream = "cuMemAllocAsync", 7
 		tp.Memory(format.KindFree, format.MemoryAsync, begin+4*Ms, 0x7f0000000000, 0).Stream = 7
 		for k := range int64(4) {
-			l := In(tp.Call(format.KindLaunch, "cuLaunchKernel", begin+5*Ms+k*Us, 500), 0xd0, 0)
+			l := InContext(tp.Call(format.KindLaunch, "cuLaunchKernel", begin+5*Ms+k*Us, 500), 0xd0, 0)
 			l.Kernel = fmt.Sprintf("at::native::vectorized_elementwise_kernel<4, "+
 				"at::native::AddFunctor<c10::complex<%s> >, std::array<char*, 3ul> >", []string{"float", "double"}[k%2])
 			if i == 0 {
 				l.Flags = format.FlagCaptured
 			}
 		}
-		g := In(tp.Call(format.KindLaunch, "cuGraphLaunch_ptsz", begin+6*Ms, 900), 0xd0, 0)
+		g := InContext(tp.Call(format.KindLaunch, "cuGraphLaunch_ptsz", begin+6*Ms, 900), 0xd0, 0)
 		g.Ptr, g.Value = 0x6000, 4
-		info := In(tp.API("cuMemGetInfo_v2", begin+7*Ms, 0, 0), 0xd0, 0)
+		info := InContext(tp.API("cuMemGetInfo_v2", begin+7*Ms, 0, 0), 0xd0, 0)
 		info.Bytes, info.Value = 100<<30-i*page, float64(140<<30)
-		pool := In(tp.API("cuMemPoolGetAttribute", begin+8*Ms, 0xf00, 0), 0xd0, 0)
+		pool := InContext(tp.API("cuMemPoolGetAttribute", begin+8*Ms, 0xf00, 0), 0xd0, 0)
 		pool.Bytes, pool.Value = 64*Mib, timeline.PoolReservedCurrent
 	}
-	In(
+	InContext(
 		At(
 			tp.Memory(format.KindAlloc, format.MemoryRegistered, 30*Second, 0x550000000000, 32*Mib),
 			2,
@@ -59,8 +59,12 @@ func Surface(t *testing.T) *Tape {
 		0xd0,
 		0,
 	)
-	In(At(tp.Memory(format.KindAlloc, format.MemoryArray, 31*Second, 0x551000000000, 4*Mib), 2, "Staging::Staging "+
-		"(staging.cc:5)"), 0xd0, 0)
+	InContext(
+		At(tp.Memory(format.KindAlloc, format.MemoryArray, 31*Second, 0x551000000000, 4*Mib), 2, "Staging::Staging "+
+			"(staging.cc:5)"),
+		0xd0,
+		0,
+	)
 	tp.Memory(format.KindBorrow, format.MemoryIPC, 32*Second, 0x7e0000000000, 0)
 	tp.Memory(format.KindBorrow, format.MemoryExternal, 33*Second, 0x8000, 16*Mib)
 	tp.Memory(format.KindReturn, format.MemoryExternal, 34*Second, 0x8000, 0)

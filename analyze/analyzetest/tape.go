@@ -12,9 +12,10 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Epoch is when test recordings begin.
+// Epoch is the start of test recordings, Unix ns.
 const Epoch = int64(1_790_000_000_000_000_000)
 
+// Units of times in ns and sizes in bytes.
 const (
 	Second = int64(time.Second)
 	Ms     = int64(time.Millisecond)
@@ -22,15 +23,16 @@ const (
 	Mib    = int64(1) << 20
 )
 
-// Tape collects rows of a made-up recording. Its methods return the row, so that a
-// test can change what is special about it.
+// Tape collects the rows of a simulated recording. Its methods return the added row, so that a test
+// can change it. Times are ns from the start of the recording.
 type Tape struct {
 	t    testing.TB
-	Meta format.Meta
+	Meta format.Meta // metadata that Record writes to the file
 	Rows []*format.Row
-	Path string
+	Path string // path of the file that Record writes
 }
 
+// NewTape returns an empty recording of 60 s.
 func NewTape(t testing.TB) *Tape {
 	return &Tape{t: t, Path: filepath.Join(t.TempDir(), "run.parquet"), Meta: format.Meta{
 		GpurecVersion: "v0.0.0-test",
@@ -44,12 +46,13 @@ func NewTape(t testing.TB) *Tape {
 	}}
 }
 
+// Add adds a row.
 func (tp *Tape) Add(r format.Row) *format.Row {
 	tp.Rows = append(tp.Rows, &r)
 	return &r
 }
 
-// Call adds a call that starts at (from the beginning of the recording).
+// Call adds a call of thread 42 in process 42 that starts at `at` and takes dur.
 func (tp *Tape) Call(kind, name string, at, dur int64) *format.Row {
 	return tp.Add(
 		format.Row{
@@ -64,19 +67,21 @@ func (tp *Tape) Call(kind, name string, at, dur int64) *format.Row {
 	)
 }
 
+// Alloc adds a successful cuMemAlloc.
 func (tp *Tape) Alloc(at, dur, ptr, bytes int64) *format.Row {
 	r := tp.Call(format.KindAlloc, "cuMemAlloc_v2", at, dur)
 	r.Ptr, r.Bytes, r.MemoryKind = ptr, bytes, format.MemoryDevice
 	return r
 }
 
+// Free adds a cuMemFree.
 func (tp *Tape) Free(at, dur, ptr int64) *format.Row {
 	r := tp.Call(format.KindFree, "cuMemFree_v2", at, dur)
 	r.Ptr, r.MemoryKind = ptr, format.MemoryDevice
 	return r
 }
 
-// Stack adds a stack whose frames are given leaf first, above a frame of libcuda.
+// Stack adds a stack: a frame of libcuda, then the given functions, innermost first.
 func (tp *Tape) Stack(id int32, functions ...string) {
 	r := tp.Add(format.Row{Kind: format.KindStack, StackID: id, StackStatus: format.StackComplete, Device: -1})
 	r.Frames = []format.Frame{
@@ -106,13 +111,13 @@ func (tp *Tape) Stack(id int32, functions ...string) {
 	}
 }
 
-// At gives a call its place.
+// At sets the stack and the call site of a call.
 func At(r *format.Row, stack int32, site string) *format.Row {
 	r.StackID, r.Site, r.StackStatus = stack, site, format.StackComplete
 	return r
 }
 
-// Record writes the recording and returns it opened.
+// Record writes the recording to a file and opens it.
 func (tp *Tape) Record() *format.Recording {
 	tp.t.Helper()
 	w, err := format.Create(tp.Path, format.Options{Force: true})
@@ -134,6 +139,7 @@ func (tp *Tape) Record() *format.Recording {
 	return OpenRecording(tp.t, tp.Path)
 }
 
+// OpenRecording opens a recording. It is closed when the test ends.
 func OpenRecording(t testing.TB, path string) *format.Recording {
 	t.Helper()
 	rec, err := format.Open(path)
@@ -144,6 +150,7 @@ func OpenRecording(t testing.TB, path string) *format.Recording {
 	return rec
 }
 
+// Timeline writes the recording and opens it as a Timeline.
 func (tp *Tape) Timeline() *timelinepkg.Timeline {
 	tp.t.Helper()
 	tl, err := timelinepkg.Open(tp.Record())
@@ -153,7 +160,8 @@ func (tp *Tape) Timeline() *timelinepkg.Timeline {
 	return tl
 }
 
-// Training is a recording with everything in it: 60 s of steps of 100 ms.
+// Training returns a recording of a training with a leak, a cache, a failed allocation, NVML
+// samples and an Xid. It has 60 s of steps of 100 ms.
 func Training(t testing.TB) *Tape {
 	tp := NewTape(t)
 	tp.Meta.Calls = map[string]format.CallCount{"memory": {Seen: 1, Recorded: 1}}
@@ -192,9 +200,10 @@ func Training(t testing.TB) *Tape {
 		if step < 100 {
 			At(tp.Alloc(begin+75*Ms, 100*Us, ptr(8*Mib), 8*Mib), 3, "Cache::fill(int) (train.cc:10)")
 		}
-		At(tp.Alloc(begin+80*Ms, 50*Us, ptr(4*Mib), 4*Mib), 4, "log_metrics (train.cc:10)") // leaks
+		// never freed: the leak
+		At(tp.Alloc(begin+80*Ms, 50*Us, ptr(4*Mib), 4*Mib), 4, "log_metrics (train.cc:10)")
 	}
-	tp.Free(2*Second, 10*Us, 0x6f00_0000_0000) // from before the recording
+	tp.Free(2*Second, 10*Us, 0x6f00_0000_0000) // a free of memory allocated before the recording
 	failed := tp.Alloc(30*Second, 20*Us, 0, 200<<30)
 	failed.Result = calls.ResultOutOfMemory
 	h := tp.Alloc(700*Ms, 500*Us, 0x5555_0000_0000, 16*Mib)
@@ -214,6 +223,7 @@ func Training(t testing.TB) *Tape {
 	return tp
 }
 
+// Exit adds the end of a process.
 func (tp *Tape) Exit(pid int32, at int64) {
 	tp.Add(
 		format.Row{

@@ -10,8 +10,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// TorchTape runs allocators of several processes and devices and writes what they do
-// to one recording, in an order that is only nearly that of time.
+// TorchTape simulates allocators of several processes and devices for a number of steps each, and
+// adds their events to one recording. The rows are only roughly in order of time. change can modify
+// each allocator before it starts.
 func TorchTape(t testing.TB, seed uint64, steps int, change func(*TorchWorld)) (*Tape, []*TorchWorld) {
 	r := rand.New(rand.NewPCG(seed, seed))
 	tp := NewTape(t)
@@ -40,6 +41,7 @@ func TorchTape(t testing.TB, seed uint64, steps int, change func(*TorchWorld)) (
 	return tp, worlds
 }
 
+// StateOf returns the state of a simulated allocator from a list, or the zero value.
 func StateOf(list []state.Allocator, w *TorchWorld) state.Allocator {
 	i := slices.IndexFunc(list, func(s state.Allocator) bool { return s.Pid == w.Pid && s.Device == w.Device })
 	if i < 0 {

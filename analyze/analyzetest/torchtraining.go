@@ -9,10 +9,10 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// TorchTraining is 60 s of a training loop on PyTorch's allocator: weights, activations
-// that come and go, a cache that fills in the first seconds, and, if asked for, a list
-// that keeps 3 MB of every step of 100 ms. The driver's calls are recorded, too, one
-// of which is not the allocator's.
+// TorchTraining returns a recording of 60 s of a training loop on PyTorch's allocator. It has
+// weights, activations that come and go, and a cache that fills in the first seconds. With leak >
+// 0, a list keeps that many bytes in each step of 100 ms. The driver's calls are recorded too; one
+// of them is not the allocator's.
 func TorchTraining(t testing.TB, conf TorchConf, leak int64) (*Tape, *TorchWorld) {
 	tp := NewTape(t)
 	tp.Add(
@@ -71,7 +71,7 @@ func TorchTraining(t testing.TB, conf TorchConf, leak int64) (*Tape, *TorchWorld
 	return tp, w
 }
 
-// Cell returns a value of a report's first table.
+// Cell returns a value in a report's first table.
 func Cell(t testing.TB, r *report.Report, row int, key string) any {
 	t.Helper()
 	i := slices.IndexFunc(r.Tables[0].Columns, func(c report.Column) bool { return c.Key == key })
@@ -81,7 +81,8 @@ func Cell(t testing.TB, r *report.Report, row int, key string) any {
 	return r.Tables[0].Rows[row].Cells[i]
 }
 
-// ReportsTraining is TorchTraining of which the recording has the allocator's reports only.
+// ReportsTraining is a TorchTraining in which the recording has only the allocator's reported
+// statistics.
 func ReportsTraining(t *testing.T, conf TorchConf, leak int64) (*Tape, *TorchWorld) {
 	conf.Reports = true
 	return TorchTraining(t, conf, leak)

@@ -10,40 +10,41 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// TorchWorld is a caching allocator of one process and device that works as PyTorch's
-// does, written with nothing but lists, and writes down its events as a recorder sees
-// them. Every operation is followed by a sample of its books.
+// TorchWorld simulates PyTorch's caching allocator for one process and device. It uses simple lists
+// and is independent of package caching. It adds its events as a recorder sees them, and takes a
+// sample of its totals after each operation.
 type TorchWorld struct {
 	tp          *Tape
 	R           *rand.Rand
 	Pid, Device int32
-	Now         int64 // from the beginning of the recording
+	Now         int64 // current time, ns from the start of the recording
 	Conf        TorchConf
-	Capacity    int64
-	Driver      bool // its calls of the driver are recorded
-	Silent      bool // its own totals are not known to the recorder
-	// Patient programs do not free a block right after its allocation, in which case
-	// nothing but the rules tells its size.
+	Capacity    int64 // bytes that the driver can provide
+	Driver      bool  // the recording has its driver calls
+	Silent      bool  // its events do not have its totals
+	// Patient programs do not free a block directly after its allocation. If they do, the recording
+	// shows the block's size only through the allocator's rules.
 	Patient bool
 
 	Segments []*TorchSegment
-	Held     []*TorchBlock // that the program has
+	Held     []*TorchBlock // blocks in use by the program
 	nextVA   int64
 	Samples  []TorchSample
-	Last     *format.Row
-	Peak     int64 // most bytes requested, where a test keeps that up
-	// As the allocator counts them itself.
+	Last     *format.Row // row of the latest allocator event
+	Peak     int64       // maximum of the requested bytes, if the test updates it
+	// The allocator's own totals.
 	allocated, requested, active, allocations, reserved, cudaMallocs int64
 }
 
+// TorchConf is the configuration of a TorchWorld.
 type TorchConf struct {
 	Expandable bool
 	maxSplit   int64
 	Divisions  int64
-	Reports    bool // the allocator is known by its reports
+	Reports    bool // the recorder knows the allocator only from its reported statistics
 }
 
-// Source is what a note about the allocator says of that.
+// Source returns the part of the allocator's note that names the source of its events.
 func (c TorchConf) Source() string {
 	if !c.Reports {
 		return ""
@@ -51,6 +52,7 @@ func (c TorchConf) Source() string {
 	return `,"source":"` + format.SourceReports + `","limits":"PyTorch's allocations are recorded without bytes asked for"`
 }
 
+// String returns the configuration as PYTORCH_CUDA_ALLOC_CONF.
 func (c TorchConf) String() string {
 	text := fmt.Sprintf(
 		"garbage_collection_threshold:0.8,expandable_segments:%s",
@@ -65,36 +67,39 @@ func (c TorchConf) String() string {
 	return text
 }
 
-// TorchSegment is memory of cudaMalloc, or the addresses of an expandable segment.
+// TorchSegment is memory of cudaMalloc, or the address range of an expandable segment.
 type TorchSegment struct {
 	Ptr        int64
 	Stream     int64
 	Pool       int64
 	Small      bool
 	Expandable bool
-	Blocks     []*TorchBlock // by address, no holes
+	Blocks     []*TorchBlock // blocks and free ranges in order of address; they cover the segment
 }
 
+// TorchBlock is a block or a free range of a segment.
 type TorchBlock struct {
 	segment         *TorchSegment
 	Ptr, Size       int64
 	requested       int64
 	InUse, Awaiting bool
 	Unmapped        bool
-	streams         bool // used on another stream
+	streams         bool // the program used the block on another stream too
 	Row             *format.Row
 }
 
+// Free reports whether the range can be allocated.
 func (b *TorchBlock) Free() bool { return !b.InUse && !b.Awaiting && !b.Unmapped }
 
-// TorchSample is the truth after an operation.
+// TorchSample is the state of the allocator after an operation.
 type TorchSample struct {
 	AtNs   int64
 	Totals caching.Totals
-	Blocks map[int64]state.Block
-	After  string // the newest event
+	Blocks map[int64]state.Block // live blocks by address; nil in most samples
+	After  string                // name of the latest allocator event before the sample
 }
 
+// NewTorchWorld returns an allocator without memory. Its driver has 400 MiB.
 func NewTorchWorld(tp *Tape, r *rand.Rand, pid, device int32, conf TorchConf) *TorchWorld {
 	return &TorchWorld{
 		tp:       tp,
@@ -108,7 +113,7 @@ func NewTorchWorld(tp *Tape, r *rand.Rand, pid, device int32, conf TorchConf) *T
 	}
 }
 
-// Row writes an event with the books as they are now.
+// Row adds an event with the current totals.
 func (w *TorchWorld) Row(name string, ptr, bytes int64, s *TorchSegment) *format.Row {
 	w.Now += 1 + w.R.Int64N(40)
 	if w.Conf.Reports {
@@ -149,7 +154,7 @@ func (w *TorchWorld) round(size int64) int64 {
 	return max(512, (size+511)/512*512)
 }
 
-// Step makes one operation.
+// Step makes one random operation.
 func (w *TorchWorld) Step() {
 	switch n := w.R.IntN(100); {
 	case n < 48 || w.Last == nil || len(w.Held) == 0:
@@ -170,11 +175,11 @@ func (w *TorchWorld) Step() {
 		w.Last = last
 		r.Device = 0
 		if w.Device != 0 {
-			r.AllocatedBytes, r.ReservedBytes = 1, 2 // of another device, for all that a reader knows
+			r.AllocatedBytes, r.ReservedBytes = 1, 2 // the snapshot may be of another device
 		}
-	default: // keep it from growing for ever
+	default: // free blocks, to bound the number of live blocks
 		for len(w.Held) > 20 {
-			w.Free(w.Held[0]) // not the newest one
+			w.Free(w.Held[0]) // frees the oldest block, never the newest
 		}
 	}
 	sample := TorchSample{AtNs: w.Now, Totals: w.Totals(), After: w.Last.Name}
@@ -184,8 +189,9 @@ func (w *TorchWorld) Step() {
 	w.Samples = append(w.Samples, sample)
 }
 
-// report writes what an allocator known by its reports tells, if it does; bytes, and the books
-// after an alloc, are set by the caller.
+// report adds a row of an allocator that is known only from its reported statistics. It returns an
+// unused row for events that are not reported. The caller sets the bytes, and the totals after an
+// alloc.
 func (w *TorchWorld) report(name string, ptr int64) *format.Row {
 	name, ok := map[string]string{format.AllocatorAlloc: format.AllocatorReportedAlloc, format.AllocatorFreeRequested: format.AllocatorReportedFree}[name]
 	if !ok {
@@ -219,7 +225,8 @@ func (w *TorchWorld) malloc() {
 	}
 }
 
-// Alloc hands out a block on the stream and of the pool of a key, or nothing.
+// Alloc allocates a block on the stream and in the pool of key. It returns nil if there is no
+// memory.
 func (w *TorchWorld) Alloc(want int64, key TorchSegment) *TorchBlock {
 	size := w.round(want)
 	key.Small = size <= Mib
@@ -240,7 +247,7 @@ func (w *TorchWorld) Alloc(want int64, key TorchSegment) *TorchBlock {
 		split = remaining >= 512
 	}
 	if remaining > 0 && !w.Conf.Expandable && w.R.IntN(20) == 0 && w.Patient && !w.Silent {
-		split = true // as when a graph's pool is brought back to an earlier state
+		split = true // as after restoring a graph's pool to a checkpoint
 	}
 	if split {
 		w.insert(b, &TorchBlock{segment: b.segment, Ptr: b.Ptr + size, Size: remaining})
@@ -259,7 +266,7 @@ func (w *TorchWorld) Alloc(want int64, key TorchSegment) *TorchBlock {
 	return b
 }
 
-// bestFit returns the smallest free block that is large enough.
+// bestFit returns the smallest free block that is large enough, or nil.
 func (w *TorchWorld) bestFit(key *TorchSegment, size int64) (best *TorchBlock) {
 	for _, s := range w.Segments {
 		if s.Stream != key.Stream || s.Pool != key.Pool || s.Small != key.Small || s.Expandable != w.Conf.Expandable {
@@ -294,7 +301,7 @@ func (w *TorchWorld) grow(key *TorchSegment, size int64) *TorchBlock {
 	}
 	s := *key
 	s.Ptr = w.nextVA
-	w.nextVA += bytes + w.R.Int64N(2)*2*Mib // next to each other, or not
+	w.nextVA += bytes + w.R.Int64N(2)*2*Mib // adjacent to the next segment, or not
 	s.Blocks = []*TorchBlock{{segment: &s, Ptr: s.Ptr, Size: bytes}}
 	w.Segments = append(w.Segments, &s)
 	w.reserved += bytes
@@ -304,7 +311,7 @@ func (w *TorchWorld) grow(key *TorchSegment, size int64) *TorchBlock {
 	return s.Blocks[0]
 }
 
-// expand maps memory at the lowest address where there is room.
+// expand maps memory at the lowest address with enough room.
 func (w *TorchWorld) expand(key *TorchSegment, size int64) *TorchBlock {
 	var s *TorchSegment
 	for _, o := range w.Segments {
@@ -370,7 +377,7 @@ func (w *TorchWorld) expand(key *TorchSegment, size int64) *TorchBlock {
 	return nil
 }
 
-// mapPages makes memory appear, page by page.
+// mapPages adds the driver calls that create and map memory, page by page.
 func (w *TorchWorld) mapPages(from, bytes, page int64) {
 	for va := from; va < from+bytes; va += page {
 		w.calls(func(ns int64) { w.call(w.tp.Create(ns, va>>20, page)) })
@@ -380,7 +387,7 @@ func (w *TorchWorld) mapPages(from, bytes, page int64) {
 	}
 }
 
-// calls makes a call of the driver, if those are recorded.
+// calls makes a driver call if driver calls are recorded.
 func (w *TorchWorld) calls(make func(ns int64)) {
 	if w.Driver {
 		w.Now += 10
@@ -388,7 +395,7 @@ func (w *TorchWorld) calls(make func(ns int64)) {
 	}
 }
 
-// call says who makes a call.
+// call sets the process, device and call site of a driver call.
 func (w *TorchWorld) call(r *format.Row) {
 	At(r, 4, "segment")
 	r.Pid, r.Tid, r.Device = w.Pid, w.Pid, w.Device
@@ -399,6 +406,7 @@ func (w *TorchWorld) insert(after, b *TorchBlock) {
 	s.Blocks = slices.Insert(s.Blocks, slices.Index(s.Blocks, after)+1, b)
 }
 
+// Free frees a block.
 func (w *TorchWorld) Free(b *TorchBlock) {
 	w.Held = slices.DeleteFunc(w.Held, func(o *TorchBlock) bool { return o == b })
 	b.InUse = false
@@ -414,7 +422,7 @@ func (w *TorchWorld) Free(b *TorchBlock) {
 	w.recycle(b)
 }
 
-// recycle makes a free block of one that nobody uses.
+// recycle turns an unused block into free memory.
 func (w *TorchWorld) recycle(b *TorchBlock) {
 	w.Row(format.AllocatorFreeCompleted, b.Ptr, b.requested, b.segment)
 	b.Awaiting = false
@@ -429,7 +437,7 @@ func (w *TorchWorld) recycle(b *TorchBlock) {
 	}
 }
 
-// complete ends the waiting of blocks whose streams are done.
+// complete frees the awaiting blocks for which done returns true.
 func (w *TorchWorld) complete(done func(*TorchBlock) bool) {
 	for _, s := range w.Segments {
 		for _, b := range slices.Clone(s.Blocks) {
@@ -495,7 +503,8 @@ func (w *TorchWorld) unmap(s *TorchSegment) {
 	}
 }
 
-// Totals are the books, counted anew where that can be done.
+// Totals returns the totals, computed from the blocks where possible. It checks that they equal the
+// running totals.
 func (w *TorchWorld) Totals() caching.Totals {
 	t := caching.Totals{Reserved: w.reserved, Segments: w.cudaMallocs}
 	for _, s := range w.Segments {
@@ -516,7 +525,7 @@ func (w *TorchWorld) Totals() caching.Totals {
 	if t.Allocated != w.allocated || t.Active != w.active || t.Requested != w.requested ||
 		t.Allocations != w.allocations {
 		w.tp.t.Fatalf(
-			"the test's allocator is wrong: %+v, counted %d %d %d %d",
+			"the simulated allocator is inconsistent: %+v, running totals %d %d %d %d",
 			t,
 			w.allocated,
 			w.active,
@@ -527,6 +536,7 @@ func (w *TorchWorld) Totals() caching.Totals {
 	return t
 }
 
+// Blocks returns the live blocks by address.
 func (w *TorchWorld) Blocks() map[int64]state.Block {
 	blocks := make(map[int64]state.Block)
 	for _, s := range w.Segments {

@@ -6,8 +6,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Trainer is a small recording of a caching allocator: two segments, a private pool, a
-// block that waits for a stream, an out-of-memory.
+// Trainer returns a small recording of a caching allocator: two segments, a private pool, a block
+// that waits for a stream, and an out-of-memory event.
 func Trainer(t testing.TB) *Tape {
 	tp := NewTape(t)
 	tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: Epoch, Device: -1})

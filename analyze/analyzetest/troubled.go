@@ -6,7 +6,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/catalog"
 )
 
-// Troubled is a training with several kinds of trouble.
+// Troubled returns a training for which several rules fire.
 func Troubled(t testing.TB) *Tape {
 	tp := Steady(t)
 	for _, name := range []string{"growing-site", "unchecked-error", "small-copies", "xid"} {

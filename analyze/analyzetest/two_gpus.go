@@ -7,7 +7,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// LibraryStack adds a stack through a runtime and a library.
+// LibraryStack adds a stack that calls CUDA through the runtime and a function of a library.
 func (tp *Tape) LibraryStack(id int32, module, function string) {
 	r := tp.Add(format.Row{Kind: format.KindStack, StackID: id, StackStatus: format.StackComplete, Device: -1, Pid: 42})
 	r.Frames = []format.Frame{
@@ -19,8 +19,8 @@ func (tp *Tape) LibraryStack(id int32, module, function string) {
 	}
 }
 
-// Machine is a recording of two GPUs, of which the second is used by a program that was started in
-// it, and by another one.
+// Machine returns a recording of two GPUs. The recorded program and a program that is not recorded
+// use the second GPU.
 func Machine(t testing.TB) *Tape {
 	const mibF = float64(Mib)
 	tp := NewTape(t)
@@ -29,16 +29,16 @@ func Machine(t testing.TB) *Tape {
 	tp.LibraryStack(2, "/opt/nvidia/libcublas.so.13", "cublasCreate_v2")
 	tp.API("cuDevicePrimaryCtxRetain", 1500*Ms, 0xc1, 0).DurNs = 200 * Ms
 	for i := range int64(8) {
-		a := In(
+		a := InContext(
 			At(tp.Alloc(2500*Ms+i*Second, 100*Us, 0x7f0000000000+i<<30, 512*Mib), 1, "forward (model.py:12)"),
 			0xc1,
 			0,
 		)
 		_ = a
 	}
-	In(At(tp.Alloc(2600*Ms, 100*Us, 0x7e0000000000, 32*Mib), 2, "forward (model.py:12)"), 0xc1, 0)
-	In(tp.Free(20*Second, Us, 0x7f0000000000), 0xc1, 0)
-	h := In(At(tp.Alloc(3*Second, Us, 0x7d0000000000, 64*Mib), 1, "forward (model.py:12)"), 0xc1, 0)
+	InContext(At(tp.Alloc(2600*Ms, 100*Us, 0x7e0000000000, 32*Mib), 2, "forward (model.py:12)"), 0xc1, 0)
+	InContext(tp.Free(20*Second, Us, 0x7f0000000000), 0xc1, 0)
+	h := InContext(At(tp.Alloc(3*Second, Us, 0x7d0000000000, 64*Mib), 1, "forward (model.py:12)"), 0xc1, 0)
 	h.Name, h.MemoryKind = "cuMemHostAlloc", format.MemoryHost
 	tp.API("cuModuleGetFunction", 12200*Ms, 0, 0).Context = 0xc1
 	for i := range int64(31) {
@@ -79,7 +79,7 @@ func Machine(t testing.TB) *Tape {
 			context = 520
 		}
 		if i >= 13 {
-			context += 30 // a module
+			context += 30 // MiB that a module loaded later needs
 		}
 		if i >= 2 {
 			used := tp.NVML(1, now, catalog.MetricOfProcess, (context+live)*mibF)

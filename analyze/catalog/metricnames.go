@@ -1,12 +1,13 @@
 package catalog
 
-// Names of the NVML samples that reports use.
+// Memory metrics of a device, sampled with NVML.
 const (
 	MetricMemoryUsed  = "memory_used_bytes"
 	MetricMemoryTotal = "memory_total_bytes"
 )
 
-// Metrics of NVML that reports know by name; FORMAT.md says what they are.
+// NVML metrics that reports know by name. FORMAT.md describes them. The metrics at the end of the
+// list belong to one process.
 const (
 	MetricGPUBusy   = "gpu_utilization_percent"
 	MetricSMActive  = "gpm_sm_active_percent"
@@ -24,12 +25,14 @@ const (
 	MetricDecoderOf = "process_decoder_utilization_percent"
 )
 
-// MetricMemoryFree is what NVML says is free of a device.
+// MetricMemoryFree is the free memory of a device as NVML reports it.
 const MetricMemoryFree = "memory_free_bytes"
 
-// Metrics of GPM that rules look at.
+// MetricOccupancy is the GPM metric for the occupancy of the SMs.
 const MetricOccupancy = "gpm_sm_occupancy_percent"
 
+// MetricTensor is the GPM metric for the activity of the tensor cores.
 const MetricTensor = "gpm_tensor_active_percent"
 
+// MetricDRAM is the GPM metric for the use of the memory bandwidth.
 const MetricDRAM = "gpm_dram_bandwidth_percent"

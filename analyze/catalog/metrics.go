@@ -8,13 +8,14 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Measured is a number whose unit depends on the row: text shows the unit, JSON and CSV have the bare number.
+// Measured is a number whose unit depends on the row. Text output shows the unit; JSON and CSV have
+// the bare number.
 type Measured struct {
 	Value float64
 	Unit  MetricUnit
 }
 
-// MarshalJSON writes the number. JSON has none for what is no number.
+// MarshalJSON writes the number, or null for NaN and infinite values.
 func (m Measured) MarshalJSON() ([]byte, error) {
 	if math.IsNaN(m.Value) || math.IsInf(m.Value, 0) {
 		return []byte("null"), nil
@@ -22,17 +23,17 @@ func (m Measured) MarshalJSON() ([]byte, error) {
 	return []byte(m.String()), nil
 }
 
-// String is the bare number.
+// String returns the number without a unit.
 func (m Measured) String() string { return strconv.FormatFloat(m.Value, 'f', -1, 64) }
 
-// MetricUnit is how values of a metric are shown: a factor to what people read, and its name.
+// MetricUnit is the display unit of a metric: its name, and the factor from the stored value.
 type MetricUnit struct {
 	Name     string
 	Factor   float64
 	decimals int
 }
 
-// metricUnits are the units that names of metrics end in. The longest fitting one counts.
+// metricUnits maps suffixes of metric names to units. The longest matching suffix applies.
 var metricUnits = map[string]MetricUnit{
 	"_percent": {
 		"%",
@@ -73,7 +74,8 @@ var metricUnits = map[string]MetricUnit{
 	"_frames_per_second": {"frames/s", 1, 0},
 }
 
-// UnitOf is the unit of a metric; of one that this version does not know, the one that its name ends in.
+// UnitOf returns the display unit of a metric, by the suffix of its name. This also covers metrics
+// that this version does not know.
 func UnitOf(metric string) MetricUnit {
 	best, unit := 0, MetricUnit{"", 1, 2}
 	for suffix, u := range metricUnits {
@@ -84,7 +86,7 @@ func UnitOf(metric string) MetricUnit {
 	return unit
 }
 
-// Text is the value for people.
+// Text formats the value with its unit.
 func (m Measured) Text() string {
 	v := m.Value * m.Unit.Factor
 	switch {
@@ -106,7 +108,8 @@ func (m Measured) Text() string {
 	return strings.TrimSpace(text + " " + m.Unit.Name)
 }
 
-// IsCounter reports whether a metric only counts up, so that its rise says more than its values.
+// IsCounter reports whether a metric only increases, so that its increase matters rather than its
+// value.
 func IsCounter(metric string) bool {
 	switch metric {
 	case "energy_millijoules", "pcie_replays", "nvlink_tx_kibibytes", "nvlink_rx_kibibytes":

@@ -2,10 +2,11 @@ package catalog
 
 import "strings"
 
-// BaseName is the name of a call without the suffix of its per-thread-stream variant.
+// BaseName returns the name of a CUDA function without the suffix of its per-thread default stream
+// variant.
 func BaseName(name string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(name, "_ptsz"), "_ptds")
 }
 
-// UnknownKernel stands for kernels whose name was not found out.
+// UnknownKernel is the name of kernels whose name is unknown.
 const UnknownKernel = "(unknown)"

@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// What Xids and SXids mean, in our own words. Codes, names, causes and what to do follow NVIDIA's
-// "XID Errors" (the table of causes and the Xid catalogue, edition of driver 580) and, for SXids,
-// the tables of the "Fabric Manager User Guide".
+// The meanings of Xids and SXids, in our own words. Codes, names, causes and actions of Xids follow
+// NVIDIA's "XID Errors", edition of driver 580. Those of SXids follow the tables of the "Fabric
+// Manager User Guide".
 
-// XidCause is a set of parties that an Xid may be the fault of.
+// XidCause is the set of possible causes of an Xid.
 type XidCause uint8
 
 const (
-	ByApplication XidCause = 1 << iota
-	ByDriver               // or firmware
-	ByHardware             // of the GPU or the NVSwitch
-	BySystem               // the host around it: PCIe, power, cooling, memory
-	ByAnother              // a consequence of another Xid, or of somebody's action
+	ByApplication XidCause = 1 << iota // a bug in the program can cause the Xid
+	ByDriver                           // the NVIDIA driver or firmware can cause the Xid
+	ByHardware                         // a defect of the GPU or the NVSwitch can cause the Xid
+	BySystem                           // the host can cause the Xid: PCIe, power, cooling, memory
+	ByAnother                          // another Xid, or an action of a user, can cause the Xid
 )
 
 var causeNames = []string{"application", "driver", "hardware", "host", "another error or action"}
 
-// Names lists the parties, the likeliest ones as the catalogue has them in no order.
+// Names lists the causes in a fixed order, which is not their likelihood.
 func (c XidCause) Names() []string {
 	var list []string
 	for i, name := range causeNames {
@@ -34,25 +34,26 @@ func (c XidCause) Names() []string {
 	return list
 }
 
-// XidEntry is what is known of a code.
+// XidEntry explains an error code: its name and meaning, possible causes, and the recommended
+// action.
 type XidEntry struct {
 	Name, Meaning string
 	Causes        XidCause
 	Action        string
 }
 
-// What to do, where it is the same for several codes.
+// Actions that apply to several codes.
 const (
-	actDebugKernel = "look at the launches below; run the program under compute-sanitizer, or with " +
-		"CUDA_DEVICE_WAITS_ON_EXCEPTION=1 and cuda-gdb; " +
-		"suspect driver and hardware only if both find nothing and other programs fail too"
-	actRestart = "restart the program; if it comes back with other programs too, report it to NVIDIA"
-	actReset   = "end all programs on the GPU and reset it (nvidia-smi -r), or reboot; if it comes back, have " +
-		"the hardware checked"
-	actResetReport = "reset the GPU (nvidia-smi -r), or reboot; if it comes back, update the driver and report it " +
-		"with nvidia-bug-report.sh"
-	actNothing = "nothing now; watch whether it comes back"
-	actNVLink5 = "look at the Xid 154 that comes with it: it says what is needed; the text has the unit, link " +
+	actDebugKernel = "check the launches below; run the program under compute-sanitizer, or with " +
+		"CUDA_DEVICE_WAITS_ON_EXCEPTION=1 under cuda-gdb; if both find nothing, suspect the driver " +
+		"or the hardware"
+	actRestart = "restart the program; if the error also occurs with other programs, report it to NVIDIA"
+	actReset   = "end all programs on the GPU and reset it (nvidia-smi -r), or reboot; if the error " +
+		"returns, have the hardware checked"
+	actResetReport = "reset the GPU (nvidia-smi -r), or reboot; if the error returns, update the driver " +
+		"and report it with nvidia-bug-report.sh"
+	actNothing = "no action now; watch for more of them"
+	actNVLink5 = "check the accompanying Xid 154 for the recovery action; the text has the unit, link " +
 		"and error bits for NVIDIA's decoding table"
 )
 
@@ -70,11 +71,11 @@ var xidCatalogue = map[int64]XidEntry{
 		actRestart,
 	},
 	13: {
-		"graphics engine exception", "a kernel did something illegal: mostly an access beyond an array, also an " +
-			"illegal instruction or register",
+		"graphics engine exception", "a kernel did something illegal: mostly an out-of-bounds access, " +
+			"also an illegal instruction or register",
 		ByApplication | ByDriver | ByHardware, actDebugKernel,
 	},
-	14: {"injected error", "somebody injected an error to test with", ByAnother, actNothing},
+	14: {"injected error", "an error was injected for a test", ByAnother, actNothing},
 	25: {
 		"illegal push buffer",
 		"commands for the GPU were not valid",
@@ -82,99 +83,101 @@ var xidCatalogue = map[int64]XidEntry{
 		actRestart,
 	},
 	31: {
-		"GPU memory page fault", "a kernel or copy used an address that is not mapped: freed memory, a bad " +
+		"GPU memory page fault", "a kernel or copy used an unmapped address: freed memory, a bad " +
 			"pointer, an index out of bounds",
 		ByApplication | ByDriver | ByHardware, actDebugKernel,
 	},
 	32: {
-		"invalid push buffer stream", "the unit that fetches commands over PCIe got broken ones; mostly the " +
-			"quality of the PCIe link, hardly ever the program",
-		ByDriver | ByHardware | BySystem, "restart the program; look for PCIe errors in the kernel log and at the " +
-			"replay counter, check seating, riser and cable",
+		"invalid push buffer stream", "the unit that fetches commands over PCIe received corrupted " +
+			"data; the cause is mostly the quality of the PCIe link, rarely the program",
+		ByDriver | ByHardware | BySystem, "restart the program; look for PCIe errors in the kernel log " +
+			"and at the replay counter, check seating, riser and cable",
 	},
-	37: {"driver firmware error", "the graphics firmware got a command it does not know", ByDriver, actNothing},
-	38: {"driver firmware error", "the graphics firmware hung until its watchdog", ByDriver, "nothing if it stays " +
-		"alone; if it comes back, update the driver and report it"},
-	42: {"video engine error", "the video image compositor reported an error", ByDriver | ByHardware, actRestart},
+	37: {"driver firmware error", "the graphics firmware received an unknown command", ByDriver, actNothing},
+	38: {"driver firmware error", "the graphics firmware hung until its watchdog fired", ByDriver, "no " +
+		"action for a single error; if it returns, update the driver and report it"},
+	42: {"video engine error", "the video image compositor " +
+		"reported an error", ByDriver | ByHardware, actRestart},
 	43: {
-		"GPU stopped processing", "the program hit a fault of its own and was stopped on the GPU; the GPU itself " +
-			"is healthy", ByApplication | ByDriver,
+		"GPU stopped processing", "the program caused a fault and was stopped on the GPU; the GPU " +
+			"itself is healthy", ByApplication | ByDriver,
 		"fix the program: its first CUDA error and the launches before it are below",
 	},
 	44: {
 		"fault during context switch",
-		"the graphics engine faulted while it changed programs",
+		"the graphics engine faulted during a context switch",
 		ByDriver | ByHardware,
 		actNothing,
 	},
 	45: {
-		"preemptive cleanup", "the driver removed a program's work from the GPU because it ended or because of an " +
-			"earlier error: Ctrl-C, kill and resets do it too",
-		ByAnother | ByApplication, "look for an Xid just before it and follow that; alone it says only that a " +
-			"program was ended",
+		"preemptive cleanup", "the driver removed a program's work from the GPU because it ended or " +
+			"because of an earlier error; Ctrl-C, kill and resets also cause it",
+		ByAnother | ByApplication, "look for an Xid just before this one and follow its advice; alone, " +
+			"this Xid only means that a program was ended",
 	},
 	46: {"GPU stopped processing", "the GPU did not answer in time", ByDriver | ByHardware, actReset},
 	48: {
-		"double-bit ECC error", "memory of the GPU had an error that ECC could not correct; the program that used " +
-			"it was told", ByHardware,
-		"end all programs and reset the GPU, or reboot; then see analyze gpu for pending row remappings, and if it " +
-			"counts for SRAM and its threshold is exceeded run NVIDIA's field diagnostics",
+		"double-bit ECC error", "the GPU's memory had an error that ECC could not correct; the program " +
+			"that used the memory got an error", ByHardware,
+		"end all programs and reset the GPU, or reboot; then check `gpurec analyze gpu` for pending row " +
+			"remappings; if the SRAM error threshold is exceeded, run NVIDIA's field diagnostics",
 	},
 	54: {
 		"no auxiliary power",
-		"the power connector of the board is not plugged in",
+		"the power connector of the board is not connected",
 		BySystem,
-		"plug in the auxiliary power of the board",
+		"connect the auxiliary power of the board",
 	},
 	56: {"display engine error", "the display engine reported an error", ByDriver | ByHardware, actRestart},
-	58: {"GPU memory stability error", "memory of the GPU did not work reliably", ByHardware | BySystem, actReset},
+	58: {"GPU memory stability error", "the GPU's memory did not " +
+		"work reliably", ByHardware | BySystem, actReset},
 	60: {
 		"video processor exception",
 		"the security or video processor reported an error",
 		ByApplication | ByDriver | ByHardware,
 		actRestart,
 	},
-	61: {"internal microcontroller breakpoint", "the power management controller of the GPU stopped at a breakpoint " +
-		"(of older drivers)", ByDriver | ByHardware | BySystem, actResetReport},
-	62: {"internal microcontroller halt", "the power management controller of the GPU stopped " +
-		"working", ByDriver | ByHardware | BySystem, actReset},
+	61: {"internal microcontroller breakpoint", "the power management controller of the GPU stopped at " +
+		"a breakpoint (older drivers only)", ByDriver | ByHardware | BySystem, actResetReport},
+	62: {"internal microcontroller halt", "the power management controller of the GPU " +
+		"stopped working", ByDriver | ByHardware | BySystem, actReset},
 	63: {
-		"memory row remapped or page retired", "the GPU noted a bad piece of its memory and will no longer use it; " +
-			"that succeeded", ByHardware,
-		"nothing at once; reset the GPU when it is free, so that the remapping takes effect (see analyze gpu)",
+		"memory row remapped or page retired", "the GPU found a defect in its memory and will no longer " +
+			"use that part; the remapping succeeded", ByHardware,
+		"no immediate action; reset the idle GPU to apply the remapping (see `gpurec analyze gpu`)",
 	},
 	64: {
 		"row remapping or page retirement failed",
-		"the GPU could not take a bad piece of its memory out of use",
+		"the GPU could not disable a defective part of its memory",
 		ByHardware | ByDriver,
-		"drain the GPU and reset it; if remapping fails again, have it replaced",
+		"drain the GPU and reset it; if remapping fails again, have the GPU replaced",
 	},
-	66: {"illegal access by driver", "the driver accessed a register that it may not", ByDriver, "nothing if it " +
-		"stays alone; if it comes back, report it"},
-	67: {"illegal access by driver", "the driver accessed a register that it may not", ByDriver, "nothing if it " +
-		"stays alone; if it comes back, report it"},
+	66: {"illegal access by driver", "the driver accessed a forbidden register", ByDriver, "no action " +
+		"for a single error; if it returns, report it"},
+	67: {"illegal access by driver", "the driver accessed a forbidden register", ByDriver, "no action " +
+		"for a single error; if it returns, report it"},
 	69: {
-		"graphics engine class error", "the program's commands for the graphics engine were not " +
-			"allowed", ByApplication | ByDriver | ByHardware,
-		"restart the program; check that its CUDA libraries fit the driver; report it if it comes back",
+		"graphics engine class error", "the program sent invalid commands to the " +
+			"graphics engine", ByApplication | ByDriver | ByHardware,
+		"restart the program; check that its CUDA libraries match the driver; if the error returns, report it",
 	},
 	74: {
-		"NVLink error", "a link to another GPU or an NVSwitch failed; the other end may be what failed, and all " +
-			"its neighbours then report this", ByHardware | BySystem | ByAnother,
-		"reset the GPUs of the link, or reboot; look at nvidia-smi nvlink -e and at Xids of the GPU on the other " +
-			"end; if it comes back, have link and board checked",
+		"NVLink error", "a link to another GPU or an NVSwitch failed; the other end may be the cause, " +
+			"and then all its neighbors report this Xid", ByHardware | BySystem | ByAnother,
+		"reset the GPUs of the link, or reboot; check nvidia-smi nvlink -e and the Xids of the other " +
+			"GPU; if the error returns, have link and board checked",
 	},
-	78: {"vGPU start error", "a virtual GPU could not be started", ByDriver, "bring the versions of host driver, " +
-		"guest driver and firmware in line"},
+	78: {"vGPU start error", "a virtual GPU could not be started", ByDriver, "use matching versions of " +
+		"host driver, guest driver and firmware"},
 	79: {
-		"GPU has fallen off the bus", "the GPU did not answer on PCIe any more: the link went down, or power or " +
-			"temperature made it stop", ByHardware | BySystem | ByDriver,
-		"reboot, with a power cycle if needed; look for PCIe errors in the kernel and board logs, check seating, " +
-			"power and cooling; if it comes back, have the GPU replaced",
+		"GPU has fallen off the bus", "the GPU no longer responds on PCIe: the link went down, or a " +
+			"power or temperature problem stopped it", ByHardware | BySystem | ByDriver,
+		"reboot, with a power cycle if needed; look for PCIe errors in the kernel and board logs, check " +
+			"seating, power and cooling; if the error returns, have the GPU replaced",
 	},
 	80: {
 		"corrupted data sent to the GPU",
-		"commands arrived with a wrong check sum",
+		"commands arrived with a wrong checksum",
 		ByDriver | ByHardware | BySystem,
 		actRestart,
 	},
@@ -187,26 +190,27 @@ var xidCatalogue = map[int64]XidEntry{
 	},
 	92: {
 		"high rate of single-bit ECC errors",
-		"many errors of memory that ECC corrected: nothing was lost yet",
+		"ECC corrected many memory errors; no data was lost",
 		ByHardware | ByDriver,
-		"nothing now; watch for Xid 48, 63 and 64, and have the GPU checked if it goes on",
+		"no action now; watch for Xid 48, 63 and 64, and have the GPU checked if the errors continue",
 	},
 	93: {
 		"InfoROM wear limit",
-		"the GPU's own log memory has reached a write limit that was set",
+		"the GPU's InfoROM memory has reached a configured write limit",
 		ByAnother | ByHardware,
 		actNothing,
 	},
 	94: {
-		"contained memory error", "an uncorrectable memory error that hit one program only; the others are not " +
-			"affected", ByHardware,
-		"restart the program that has Xid 45 or CUDA error 226 with it; reset the GPU when it is free",
+		"contained memory error", "an uncorrectable memory error affected one program only; the others " +
+			"are not affected", ByHardware,
+		"restart the program with Xid 45 or CUDA error 226; reset the GPU when it is idle",
 	},
 	95: {
 		"uncontained memory error",
-		"an uncorrectable memory error that may have hit all programs on the GPU",
+		"an uncorrectable memory error may have affected all programs on the GPU",
 		ByHardware,
-		"end all programs and reset the GPU before anything is started again; if it comes back, have it replaced",
+		"end all programs and reset the GPU before starting new programs; if the error returns, have " +
+			"the GPU replaced",
 	},
 	108: {
 		"NVLink address translation error",
@@ -215,101 +219,115 @@ var xidCatalogue = map[int64]XidEntry{
 		actDebugKernel,
 	},
 	109: {
-		"context switch timeout", "the GPU could not change from one program to another in time: a kernel that " +
+		"context switch timeout", "the GPU could not switch contexts in time because of a kernel that " +
 			"cannot be interrupted, or a hang", ByApplication | ByDriver | ByHardware | BySystem,
-		"reset the GPU (nvidia-smi -r); look at the launches below for one that never ends; if it comes back with " +
-			"other programs, report it",
+		"reset the GPU (nvidia-smi -r); check the launches below for a kernel that never ends; if the " +
+			"error also occurs with other programs, report it",
 	},
 	110: {
-		"security fault", "a security check of the GPU failed; rare without broken hardware", ByHardware | ByDriver,
-		"undo recent changes of the hardware and power the machine off and on; if it comes back, have the GPU checked",
+		"security fault", "a security check of the GPU failed; rare without " +
+			"broken hardware", ByHardware | ByDriver,
+		"undo recent changes of the hardware and power the machine off and on; if the error returns, " +
+			"have the GPU checked",
 	},
 	119: {
-		"GSP timeout", "the GPU's system processor (GSP) did not answer the driver in time", ByDriver | ByHardware,
-		"reset the GPU, or power cycle the machine; if it comes back, update driver and firmware and report it",
+		"GSP timeout", "the GPU's system processor (GSP) did not answer the " +
+			"driver in time", ByDriver | ByHardware,
+		"reset the GPU, or power cycle the machine; if the error returns, update driver and firmware " +
+			"and report it",
 	},
 	120: {
 		"GSP error", "the firmware on the GPU's system processor (GSP) failed", ByDriver | ByHardware,
-		"reset the GPU, or power cycle the machine; if it comes back, update driver and firmware and report it",
+		"reset the GPU, or power cycle the machine; if the error returns, update driver and firmware " +
+			"and report it",
 	},
-	121: {"C2C link error", "errors on the link to the Grace CPU, corrected", ByHardware, "nothing now; reset the " +
-		"GPU when it is free, so that the link is trained anew"},
-	122: {"SPI read failure", "the driver could not read the board's flash memory", ByDriver | ByHardware, actReset},
-	123: {"SPI write failure", "the driver could not write the board's flash memory", ByDriver | ByHardware, actReset},
-	124: {"SPI erase failure", "the driver could not erase the board's flash memory", ByDriver | ByHardware, actReset},
-	125: {"InfoROM failure", "the GPU's own log memory has a damaged file system", ByDriver | ByHardware, actReset},
-	136: {"NVLink training failed", "a link could not be brought up", ByHardware | BySystem, actReset},
-	137: {"NVLink privilege error", "an access to another GPU's memory by NVLink was refused there: mostly a bad " +
-		"address in a kernel", ByApplication | ByDriver | ByHardware, actDebugKernel},
+	121: {"C2C link error", "errors on the link to the Grace CPU were corrected", ByHardware, "no " +
+		"action now; reset the GPU when it is idle, so that the link is trained again"},
+	122: {"SPI read failure", "the driver could not read the " +
+		"board's flash memory", ByDriver | ByHardware, actReset},
+	123: {"SPI write failure", "the driver could not write the " +
+		"board's flash memory", ByDriver | ByHardware, actReset},
+	124: {"SPI erase failure", "the driver could not erase the " +
+		"board's flash memory", ByDriver | ByHardware, actReset},
+	125: {"InfoROM failure", "the file system of the GPU's InfoROM " +
+		"memory is damaged", ByDriver | ByHardware, actReset},
+	136: {"NVLink training failed", "a link could not be established", ByHardware | BySystem, actReset},
+	137: {"NVLink privilege error", "another GPU refused an NVLink access to its memory, mostly because " +
+		"of a bad address in a kernel", ByApplication | ByDriver | ByHardware, actDebugKernel},
 	140: {
 		"uncorrected ECC error",
-		"the driver saw uncorrectable errors and could not take the memory out of use",
+		"the driver saw uncorrectable errors and could not disable the affected memory",
 		ByHardware | ByDriver,
-		"reset the GPU (nvidia-smi -r); if it comes back, have it replaced",
+		"reset the GPU (nvidia-smi -r); if the error returns, have the GPU replaced",
 	},
-	141: {"CUDA fast path error", "a shortcut of the driver failed", ByDriver | ByApplication, actNothing},
+	141: {"CUDA fast path error", "an optimized path of the " +
+		"driver failed", ByDriver | ByApplication, actNothing},
 	143: {"GPU initialization error", "the GPU could not be initialized", ByHardware | ByDriver, actReset},
 	144: {"NVLink SAW error", "a unit of NVLink 5 (SAW) reported an error", ByHardware | ByDriver, actNVLink5},
-	145: {"NVLink RLW error", "the receiving side of NVLink 5 (RLW) reported an error; bad addresses of remote " +
-		"accesses are among them", ByHardware | ByDriver | ByApplication, actNVLink5},
+	145: {"NVLink RLW error", "the receiving side of NVLink 5 (RLW) reported an error, for example bad " +
+		"addresses of remote accesses", ByHardware | ByDriver | ByApplication, actNVLink5},
 	146: {
 		"NVLink TLW error",
 		"the sending side of NVLink 5 (TLW) reported an error",
 		ByHardware | ByDriver,
 		actNVLink5,
 	},
-	147: {"NVLink TREX error", "a unit of NVLink 5 (TREX) reported an error", ByHardware | ByDriver, actNVLink5},
+	147: {"NVLink TREX error", "a unit of NVLink 5 (TREX) " +
+		"reported an error", ByHardware | ByDriver, actNVLink5},
 	148: {
 		"NVLink NVLPW_CTRL error",
 		"the control unit of NVLink 5 (NVLPW_CTRL) reported an error",
 		ByHardware | ByDriver,
 		actNVLink5,
 	},
-	149: {"NVLink NETIR error", "the link layer of NVLink 5 (NETIR) reported an error: a link went down, or had too " +
-		"many bit errors", ByHardware | BySystem | ByDriver, actNVLink5},
+	149: {"NVLink NETIR error", "the link layer of NVLink 5 (NETIR) reported an error: a link went " +
+		"down, or had too many bit errors", ByHardware | BySystem | ByDriver, actNVLink5},
 	150: {
 		"NVLink MSE error",
 		"the management unit of NVLink 5 (MSE) reported an error",
 		ByHardware | ByDriver,
 		actNVLink5,
 	},
-	151: {"key rotation error", "confidential computing: changing the keys failed", ByDriver, "restart the virtual " +
-		"machine"},
+	151: {"key rotation error", "confidential computing: the key rotation failed", ByDriver, "restart " +
+		"the virtual machine"},
 	154: {
-		"recovery action changed", "it sums up what other Xids made necessary; the text says what: none, GPU " +
-			"reset, node reboot, drain", ByAnother,
-		"do what its text says, and look at the Xids just before it for the reason",
+		"recovery action changed", "the recovery action that other Xids require changed; the text names " +
+			"it: none, GPU reset, node reboot, drain", ByAnother,
+		"follow the recovery action in the text, and check the Xids just before this one for the reason",
 	},
-	155: {"NVLink software error", "a link was taken down, possibly on purpose", ByDriver | ByAnother, actResetReport},
-	156: {"resource retirement", "the GPU will no longer use a broken part of itself", ByHardware, "reset the GPU " +
-		"when it is free, so that it takes effect"},
+	155: {"NVLink software error", "a link was taken down, " +
+		"possibly on purpose", ByDriver | ByAnother, actResetReport},
+	156: {"resource retirement", "the GPU disables a defective part of itself", ByHardware, "reset the " +
+		"GPU when it is idle, so that the change takes effect"},
 	157: {
 		"resource retirement failed",
-		"a broken part of the GPU could not be taken out of use",
+		"a defective part of the GPU could not be disabled",
 		ByHardware,
-		"programs may go on; expect it again, and have the GPU checked",
+		"programs may continue; expect the error again, and have the GPU checked",
 	},
-	158: {"GPU fatal timeout", "the GPU did not answer in time and cannot go on", ByHardware | ByDriver, actReset},
-	160: {"channel retirement", "memory channels were taken out of use", ByHardware, actNothing},
-	161: {"channel retirement failed", "memory channels could not be taken out of use", ByHardware, actNothing},
-	167: {"PCIe fatal timeout", "PCIe requests were not answered in time", ByHardware | BySystem, actReset},
-	168: {"less GPU memory", "errors in a protected region of memory; ECC is off", ByHardware, "switch ECC on, so " +
-		"that rows can be remapped"},
+	158: {"GPU fatal timeout", "the GPU did not respond in time and " +
+		"cannot continue", ByHardware | ByDriver, actReset},
+	160: {"channel retirement", "memory channels were disabled", ByHardware, actNothing},
+	161: {"channel retirement failed", "memory channels could not be disabled", ByHardware, actNothing},
+	167: {"PCIe fatal timeout", "PCIe requests got no response in time", ByHardware | BySystem, actReset},
+	168: {"less GPU memory", "errors in a protected region of memory; ECC is off", ByHardware, "enable " +
+		"ECC, so that rows can be remapped"},
 	171: {
 		"uncorrectable DRAM error",
-		"says of an Xid 48 that it was in the GPU's DRAM",
+		"the memory error of an Xid 48 was in the GPU's DRAM",
 		ByHardware,
-		"follow the Xid 48 that comes with it",
+		"follow the advice for the accompanying Xid 48",
 	},
 	172: {
 		"uncorrectable SRAM error",
-		"says of an Xid 48 that it was in memory inside the GPU's chip",
+		"the memory error of an Xid 48 was in SRAM inside the GPU chip",
 		ByHardware,
-		"follow the Xid 48 that comes with it",
+		"follow the advice for the accompanying Xid 48",
 	},
 }
 
-// xidEngines are codes of engines of which there are several, numbered in runs.
+// xidEngines lists codes of engines that a GPU has several of. Each engine's codes are in the order
+// of its instances.
 var xidEngines = []struct {
 	codes []int64
 	name  string
@@ -321,7 +339,7 @@ var xidEngines = []struct {
 	{[]int64{139}, "optical flow engine"},
 }
 
-// DescribeXid returns what is known of a code; known is false for one that the catalogue does not have.
+// DescribeXid explains an Xid. It returns false for a code that is not in the catalog.
 func DescribeXid(code int64) (e XidEntry, known bool) {
 	if e, known = xidCatalogue[code]; known {
 		return e, true
@@ -334,7 +352,7 @@ func DescribeXid(code int64) (e XidEntry, known bool) {
 					engine.name,
 					i,
 				),
-				"an engine of the GPU (" + engine.name + ") got bad commands or addresses, or failed",
+				"an engine of the GPU (" + engine.name + ") received bad commands or addresses, or failed",
 				ByApplication | ByDriver | ByHardware,
 				actRestart,
 			}, true
@@ -348,7 +366,8 @@ var unknownXid = XidEntry{
 	Action: "look it up in NVIDIA's \"XID Errors\" (docs.nvidia.com/deploy/xid-errors)",
 }
 
-// SXids by what they ask for, as the Fabric Manager User Guide groups them.
+// SXids by severity, as the Fabric Manager User Guide groups them: not fatal, fatal for a link, and
+// always fatal.
 var (
 	SxidHarmless = []int64{
 		10001,
@@ -444,69 +463,70 @@ var (
 	}
 )
 
-// SXids are SXids that say more than their unit.
+// SXids has the SXids with a more specific explanation than their unit.
 var SXids = map[int64]XidEntry{
 	10003: {
 		"unhandled interrupt",
-		"the NVSwitch raised an interrupt that nobody handles",
+		"the NVSwitch raised an unhandled interrupt",
 		ByHardware | ByDriver,
 		"reset all GPUs and NVSwitches of the machine",
 	},
 	10004: {
 		"NVSwitch is hot",
-		"the temperature is above the limit: the switch slows down",
+		"the NVSwitch is above its temperature limit and slows down",
 		BySystem,
 		"check the cooling of the machine",
 	},
-	10005: {"NVSwitch has cooled down", "the temperature is below the limit again", BySystem, "nothing; see what " +
-		"heated it"},
+	10005: {"NVSwitch has cooled down", "the temperature is below the limit again", BySystem, "no " +
+		"action; find the cause of the heat"},
 	11004: {
 		"access refused",
-		"a packet named an address that its sender may not reach",
+		"a packet addressed memory that its sender may not access",
 		ByApplication | ByDriver,
-		"with a virtual machine: restart it, and check the routing of the fabric; else restart the programs",
+		"with a virtual machine: restart it, and check the routing of the fabric; otherwise " +
+			"restart the programs",
 	},
 	12028: {
 		"access refused by a GPU",
-		"a GPU answered that an access was not allowed; it has an Xid of its own",
+		"a GPU refused an access and reported its own Xid",
 		ByApplication | ByDriver | ByAnother,
-		"with a virtual machine: restart it; else look at the GPUs' Xids",
+		"with a virtual machine: restart it; otherwise check the Xids of the GPUs",
 	},
 	19084: {
 		"NVLink heartbeat lost",
-		"the other end of a link does not answer; it comes with another, fatal SXid",
+		"the other end of a link does not respond; a fatal SXid accompanies this one",
 		ByHardware | ByAnother,
 		"reset all GPUs and NVSwitches of the machine",
 	},
 	20001: {
 		"NVLink replay",
-		"a packet was sent again because of bit errors; corrected",
+		"a packet was sent again after bit errors, which were corrected",
 		ByHardware | BySystem,
-		"nothing, unless throughput suffers",
+		"no action unless throughput suffers",
 	},
 	20009: {
 		"NVLink error rate",
 		"many bit errors on a link in a short time",
 		ByHardware | BySystem,
-		"check the link and its connectors; NVLink may be slower",
+		"check the link and its connectors; NVLink may be slow",
 	},
 	20012: {
 		"NVLink CRC errors",
-		"the count of bit errors on a link is above its limit",
+		"the number of bit errors on a link is above its limit",
 		ByHardware | BySystem,
 		"check the mechanical connections of the link",
 	},
-	20034: {"NVLink went down", "a link was lost", ByHardware | BySystem | ByAnother, "reset the GPUs of the link, " +
-		"or all of the machine if it is between switches; the GPU at its end has an Xid 74"},
+	20034: {"NVLink went down", "a link was lost", ByHardware | BySystem | ByAnother, "reset the GPUs " +
+		"of the link, or all GPUs if the link connects switches; the GPU at its end reports Xid 74"},
 	24007: {
 		"NVLink answer timed out",
-		"a GPU did not answer a packet in time",
+		"a GPU did not respond to a packet in time",
 		ByHardware | ByAnother,
-		"reset the GPUs that took part; look for the Xid of the one that did not answer",
+		"reset the affected GPUs; check the Xids of the GPU that did not respond",
 	},
 }
 
-// sxidUnits are the parts of an NVSwitch by thousands of the code.
+// sxidUnits maps the code's thousands to the unit of the NVSwitch.
 var sxidUnits = map[int64]string{
 	10: "host interface",
 	11: "port, incoming side",
@@ -526,35 +546,36 @@ var sxidUnits = map[int64]string{
 	30: "port, reductions",
 }
 
-// DescribeSXid is DescribeXid for errors of an NVSwitch.
+// DescribeSXid explains an SXid, an error of an NVSwitch. It returns false for a code that is not
+// in the catalog.
 func DescribeSXid(code int64) (XidEntry, bool) {
 	unit, known := sxidUnits[code/1000]
 	if !known {
 		return unknownXid, false
 	}
-	e := XidEntry{"NVSwitch: " + unit, "an error in the NVSwitch's " + unit, ByHardware, "the Fabric Manager's log " +
-		"says whether it was fatal; if so, reset the GPUs that took part"}
-	said := false
+	e := XidEntry{"NVSwitch: " + unit, "an error in the NVSwitch's " + unit, ByHardware, "the Fabric " +
+		"Manager's log says whether the error was fatal; if it was, reset the affected GPUs"}
+	specific := false
 	if own, ok := SXids[code]; ok {
-		e, said = own, true
+		e, specific = own, true
 		e.Name = "NVSwitch: " + e.Name
 	}
 	switch {
 	case slices.Contains(SxidHarmless, code):
 		e.Meaning += " (not fatal)"
-		if !said {
-			e.Action = "nothing: it was corrected; watch whether it comes back"
+		if !specific {
+			e.Action = "no action: the error was corrected; watch for more of them"
 		}
 	case slices.Contains(SxidFatal, code):
 		e.Meaning += " (fatal for the link)"
-		if !said {
-			e.Action = "reset the GPUs that took part, or all GPUs and NVSwitches if it is a link between switches"
+		if !specific {
+			e.Action = "reset the affected GPUs, or all GPUs and NVSwitches if the link connects switches"
 		}
 	case slices.Contains(SxidAlwaysFatal, code):
 		e.Meaning += " (always fatal)"
 		e.Action = "reboot the machine"
-	case !said:
-		e.Meaning = strings.TrimSpace(e.Meaning) + "; gpurec does not know this code of it"
+	case !specific:
+		e.Meaning = strings.TrimSpace(e.Meaning) + "; gpurec does not know this code"
 		return e, false
 	}
 	return e, true

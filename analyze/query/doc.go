@@ -1,3 +1,3 @@
-// Package query holds the options that choose and shape the answer of a report: the window, the
-// filter, frames to fold, suppressions, and how users write times and handles.
+// Package query holds the options of a report: the time window, the filter, hidden frames and
+// suppressions. It also parses the times and handles that users write.
 package query

@@ -12,41 +12,42 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Filter narrows a report; the zero value lets everything through. A list that is
-// not empty must hold the call's value.
+// Filter selects the rows of a report. The zero value selects all rows. A non-empty list must
+// contain the call's value.
 type Filter struct {
-	// FromNs and ToNs bound the time, Unix ns; 0 is the recording's own bound.
+	// FromNs and ToNs bound the time, Unix ns. 0 means the bound of the recording.
 	FromNs, ToNs int64
-	Pids, Tids   []int32
-	Devices      []int32
-	Streams      []int64
-	// MinBytes leaves out allocations and copies smaller than this.
+	Pids, Tids   []int32 // process ids and thread ids
+	Devices      []int32 // CUDA device ordinals
+	Streams      []int64 // stream handles; 0 is the default stream
+	// MinBytes excludes allocations and copies smaller than this.
 	MinBytes int64
-	// Kernel, if set, leaves out launches of other kernels.
+	// Kernel, if not nil, excludes launches of kernels whose name does not match.
 	Kernel *regexp.Regexp
 
-	Choice *Choice // by which Restrict narrowed Pids
+	Choice *Choice // set by timeline.Restrict; nil without selection by rank, job or container
 }
 
-// Choice is the choice of processes that narrowed a filter.
+// Choice is the selection of processes that narrowed a Filter.
 type Choice struct {
-	Pids []int32 // of the filter before
-	// NoMatch returns the condition that none of these processes fulfils.
+	Pids []int32 // the filter's Pids before the selection
+	// NoMatch returns the first condition that none of these processes fulfils, or nil.
 	NoMatch func(pids map[int32]bool) *NoMatch
 }
 
-// NoMatch says that no row passed the filter, and which condition is to blame.
+// NoMatch is the error that no row passed the filter. It names the condition that matched nothing.
 type NoMatch struct {
-	// Filter is the condition (pid, tid, device, stream, rank, job, container), or "" when each
-	// of them matches something but nothing matches all.
+	// Filter is the condition (pid, tid, device, stream, rank, job, container). It is "" if each
+	// condition matches some row, but no row matches all.
 	Filter string
-	// Wanted is what it asked for, Has what the recording has.
+	// Wanted are the values in the filter, Has the values in the recording.
 	Wanted, Has []string
 }
 
+// Error returns the message.
 func (n *NoMatch) Error() string {
 	if n.Filter == "" {
-		return "no row matches all filters together"
+		return "no row matches all filters; use fewer filters"
 	}
 	has := strings.Join(n.Has, ", ")
 	if has == "" {
@@ -56,7 +57,7 @@ func (n *NoMatch) Error() string {
 		n.Filter, strings.Join(n.Wanted, ","), units.PluralOf(n.Filter), has)
 }
 
-// Window cuts the recording's window to the filter's.
+// Window returns the part of the recording's window that the filter selects.
 func (f *Filter) Window(w Window) Window {
 	if f.FromNs != 0 {
 		w.FromNs = f.FromNs
@@ -67,13 +68,12 @@ func (f *Filter) Window(w Window) Window {
 	return w
 }
 
-// Callers reports whether the filter looks at who made a call.
+// Callers reports whether the filter selects by process, thread, device or stream.
 func (f *Filter) Callers() bool {
 	return len(f.Pids)+len(f.Tids)+len(f.Devices)+len(f.Streams) > 0
 }
 
-// PassesCaller reports whether the filter lets calls of this thread, device and stream
-// through.
+// PassesCaller reports whether calls of this process, thread, device and stream pass the filter.
 func (f *Filter) PassesCaller(pid, tid, device int32, stream int64) bool {
 	return (len(f.Pids) == 0 || slices.Contains(f.Pids, pid)) &&
 		(len(f.Tids) == 0 || slices.Contains(f.Tids, tid)) &&
@@ -81,37 +81,40 @@ func (f *Filter) PassesCaller(pid, tid, device int32, stream int64) bool {
 		(len(f.Streams) == 0 || slices.Contains(f.Streams, stream))
 }
 
-// hasSize reports whether the bytes of such calls are an amount that was asked for.
+// hasSize reports whether the bytes of such calls are a requested amount.
 func hasSize(kind string) bool {
 	return kind == format.KindAlloc || kind == format.KindMemcpy || kind == format.KindMemset
 }
 
-// PassesKernel reports whether the filter lets a call with this kernel through.
+// PassesKernel reports whether a call of this kind and kernel passes the filter. Calls other than
+// launches always pass.
 func (f *Filter) PassesKernel(kind, kernel string) bool {
 	return f.Kernel == nil || kind != format.KindLaunch || f.Kernel.MatchString(kernel)
 }
 
-// PassesSize reports whether the filter lets a call of this size through.
+// PassesSize reports whether a call of this kind and size passes the filter.
 func (f *Filter) PassesSize(kind string, bytes int64) bool {
 	return f.MinBytes == 0 || !hasSize(kind) || bytes >= f.MinBytes
 }
 
-// Callers collects who made the calls that a report looked at, to explain a filter
-// that matches nothing.
+// Callers collects the processes, threads, devices and streams of the calls that a report read. It
+// explains a filter that matches nothing.
 type Callers struct {
 	Pids, tids, devices map[int32]bool
 	streams             map[int64]bool
 }
 
+// NewCallers returns an empty Callers.
 func NewCallers() *Callers {
 	return &Callers{make(map[int32]bool), make(map[int32]bool), make(map[int32]bool), make(map[int64]bool)}
 }
 
+// Add records the process, thread, device and stream of a call.
 func (c *Callers) Add(pid, tid, device int32, stream int64) {
 	c.Pids[pid], c.tids[tid], c.devices[device], c.streams[stream] = true, true, true, true
 }
 
-// Explain returns the condition of the filter that nothing fulfils.
+// Explain returns the first condition of the filter that no call fulfils.
 func (c *Callers) Explain(f *Filter) *NoMatch {
 	return FirstNoMatch(
 		f.NoProcess(c.Pids),
@@ -121,7 +124,8 @@ func (c *Callers) Explain(f *Filter) *NoMatch {
 	)
 }
 
-// NoProcess returns the condition on processes that none of these fulfils.
+// NoProcess returns the condition on processes that none of pids fulfils. It returns nil if there
+// is none.
 func (f *Filter) NoProcess(pids map[int32]bool) *NoMatch {
 	if f.Choice != nil {
 		return f.Choice.NoMatch(pids)
@@ -129,6 +133,8 @@ func (f *Filter) NoProcess(pids map[int32]bool) *NoMatch {
 	return NewNoMatch("pid", f.Pids, pids, PidText)
 }
 
+// FirstNoMatch returns the first non-nil candidate. Without one it returns a NoMatch for the
+// combination of all conditions.
 func FirstNoMatch(candidates ...*NoMatch) *NoMatch {
 	for _, n := range candidates {
 		if n != nil {
@@ -138,6 +144,8 @@ func FirstNoMatch(candidates ...*NoMatch) *NoMatch {
 	return &NoMatch{}
 }
 
+// NewNoMatch returns a NoMatch if none of the wanted values is in has, otherwise nil. name is the
+// condition, and text formats a value.
 func NewNoMatch[T int32 | int64](name string, wanted []T, has map[T]bool, text func(T) string) *NoMatch {
 	if len(wanted) == 0 || slices.ContainsFunc(wanted, func(v T) bool { return has[v] }) {
 		return nil
@@ -158,7 +166,7 @@ func NewNoMatch[T int32 | int64](name string, wanted []T, has map[T]bool, text f
 	return n
 }
 
-// AtMostNamed cuts a list of values to 20 and says how many there are beyond.
+// AtMostNamed shortens a list of values to 20, and adds how many more there are.
 func AtMostNamed(values []string) []string {
 	const most = 20
 	if len(values) <= most {
@@ -167,8 +175,8 @@ func AtMostNamed(values []string) []string {
 	return append(values[:most:most], fmt.Sprintf("and %d more", len(values)-most))
 }
 
-// StreamName is a stream handle as users know it: 0 is the default stream, others
-// are addresses.
+// StreamName formats a stream handle: small numbers in decimal (0 is the default stream), addresses
+// in hexadecimal.
 func StreamName(stream int64) string {
 	if stream >= 0 && stream < 16 {
 		return strconv.FormatInt(stream, 10)
@@ -176,43 +184,44 @@ func StreamName(stream int64) string {
 	return fmt.Sprintf("0x%x", uint64(stream))
 }
 
-// ParseTime reads a moment: an offset from the recording's start (12s, 1m30s), a time in
-// RFC 3339, or Unix ns, which have 16 digits or more.
+// ParseTime parses an offset from the recording's start (12s, 1m30s), a time in
+// RFC 3339, or Unix ns with at least 16 digits. It returns Unix ns.
 func ParseTime(text string, recording Window) (int64, error) {
 	if ns, err := strconv.ParseInt(text, 10, 64); err == nil && ns >= 1e15 {
 		return ns, nil
 	}
 	if d, err := time.ParseDuration(text); err == nil {
 		if d < 0 {
-			return 0, fmt.Errorf("read time %q: an offset counts from the recording's start and is not negative", text)
+			return 0, fmt.Errorf("read time %q: an offset from the recording's start cannot be negative", text)
 		}
 		return units.EndOf(recording.FromNs, int64(d)), nil
 	}
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return 0, fmt.Errorf("read time %q: neither an offset such as 12s nor a time such as "+
+		return 0, fmt.Errorf("read time %q: write an offset such as 12s or a time such as "+
 			"2026-11-20T10:00:00Z", text)
 	}
 	return at.UnixNano(), nil
 }
 
-// Offset writes a moment as ParseTime reads it: from the recording's start.
+// Offset formats a time (Unix ns) as an offset from the recording's start, as ParseTime parses it.
 func Offset(ns int64, recording Window) string {
 	return time.Duration(max(0, ns-recording.FromNs)).String()
 }
 
-// ParseStream reads a stream handle, decimal or 0x….
+// ParseStream parses a stream handle, decimal or 0x….
 func ParseStream(text string) (int64, error) {
 	v, err := strconv.ParseUint(text, 0, 64)
 	if err != nil {
-		return 0, fmt.Errorf("read stream %q: want a handle such as 0 or 0x55d0c0de1230", text)
+		return 0, fmt.Errorf("read stream %q: write a handle such as 0 or 0x55d0c0de1230", text)
 	}
 	return int64(v), nil
 }
 
+// PidText formats a process id, or another small number.
 func PidText(pid int32) string { return strconv.Itoa(int(pid)) }
 
-// PassesAllocator reports whether the filter lets an allocator through.
+// PassesAllocator reports whether the caching allocator of a process and device passes the filter.
 func (f *Filter) PassesAllocator(pid, device int32) bool {
 	return (len(f.Pids) == 0 || slices.Contains(f.Pids, pid)) &&
 		(len(f.Devices) == 0 || slices.Contains(f.Devices, device))

@@ -9,33 +9,35 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// A stack of a PyTorch program has 50 frames, of which five tell where in the program
-// it is. The others, which are the same in every program, are folded: a line says how
-// many there were and of what.
+// A stack of a PyTorch program has about 50 frames, of which about five are the program's own. The
+// others are the same in every program. Reports fold them into a line with their number and origin.
 
-// FrameRules say which frames of stacks are not shown. The zero value hides none.
+// FrameRules determine which frames of stacks are hidden. The zero value hides none. It is safe for
+// concurrent use.
 type FrameRules struct {
 	defaults bool
 	own      []*regexp.Regexp
 }
 
-// DefaultFrameRules are those of reports that are told nothing else.
+// DefaultFrameRules hide frames of CUDA, PyTorch, Python and the standard libraries. Reports use
+// them by default.
 var DefaultFrameRules = &FrameRules{defaults: true}
 
-// FrameRuleError says that a rule for frames is no regular expression.
+// FrameRuleError is the error for a rule that is not a valid regular expression.
 type FrameRuleError struct {
 	Rule string
 	Err  error
 }
 
+// Error returns the message.
 func (e *FrameRuleError) Error() string { return fmt.Sprintf("%q: %v", e.Rule, e.Err) }
 
+// Unwrap returns the error of the regular expression.
 func (e *FrameRuleError) Unwrap() error { return e.Err }
 
-// ParseFrameRules reads rules that apply besides the default ones: regular expressions
-// that match the function, the module or the source file of a frame, or "none", which
-// puts the default rules out of force; "default" stands for those alone. It returns a
-// *FrameRuleError.
+// ParseFrameRules parses rules that apply in addition to the default rules. A rule is a regular
+// expression for the function, module or source file of a frame. "none" disables the default rules,
+// and "default" has no effect. It returns a *FrameRuleError.
 func ParseFrameRules(texts []string) (*FrameRules, error) {
 	r := &FrameRules{defaults: !slices.Contains(texts, "none")}
 	for _, text := range texts {
@@ -51,7 +53,7 @@ func ParseFrameRules(texts []string) (*FrameRules, error) {
 	return r, nil
 }
 
-// Hides reports whether a frame is hidden and what it is part of.
+// Hides reports whether a frame is hidden, and names the software that it belongs to.
 func (r *FrameRules) Hides(f *format.Frame) (of string, hidden bool) {
 	for _, rule := range r.own {
 		if rule.MatchString(FrameName(f)) || rule.MatchString(f.Module) || rule.MatchString(f.File) {
@@ -70,14 +72,13 @@ func (r *FrameRules) Hides(f *format.Frame) (of string, hidden bool) {
 			return rules[i].of, true
 		}
 	}
-	return OfUnknown, f.Type != FramePython && symbolize.IsStray(f.Module, f.Func)
+	return OfUnknown, f.Type != FramePython && symbolize.IsUnknownCode(f.Module, f.Func)
 }
 
-// FramePython is the type of frames of Python code; their functions have a file and
-// lines, and no module.
+// FramePython is the type of Python frames. Their functions have a file and a line, and no module.
 const FramePython = "python"
 
-// What hidden frames are part of, as readers know it.
+// Software that hidden frames belong to, as shown in reports.
 const (
 	OfCUDA    = "CUDA"
 	OfPyTorch = "PyTorch"
@@ -87,10 +88,11 @@ const (
 	OfUnknown = "unknown code"
 )
 
-// plumbing is code through which calls only pass. What is nil matches everything.
+// plumbing matches code that calls only pass through. A nil expression matches everything.
 type plumbing struct {
 	of string
-	// module is matched with the file name, function and file with all of theirs.
+	// module matches the module's file name; function and file match the full function name and
+	// path.
 	module, function, file *regexp.Regexp
 }
 
@@ -100,14 +102,14 @@ func (p *plumbing) matches(f *format.Frame) bool {
 		(p.file == nil || p.file.MatchString(f.File))
 }
 
-// unnamed are functions that a stripped library does not name.
+// unnamed matches functions without a name, as in stripped libraries.
 var unnamed = regexp.MustCompile(`^$`)
 
-// nativePlumbing are the rules for machine code. Names are those of symbolize.Demangle:
+// nativePlumbing are the rules for native code. Function names are those of symbolize.Demangle,
 // without return type and parameters.
 var nativePlumbing = []plumbing{
 	{of: OfCUDA, module: DriverModules},
-	// The runtime, linked into a program.
+	// The CUDA runtime, statically linked into a program.
 	{of: OfCUDA, function: regexp.MustCompile(`^(libcudart_static_\w+|__cudart\w*|__cuda[A-Z]\w*|cuda[A-Z]\w*)$`)},
 	{
 		of:       OfCUDA,
@@ -120,7 +122,8 @@ var nativePlumbing = []plumbing{
 		of:     OfCPython,
 		module: regexp.MustCompile(`^(libpython[23][\w.]*\.so|python[23]?[\d.]*[a-z]?$|_ctypes\.|libffi\.so)`),
 	},
-	// The interpreter, linked into a program. PyInit_NAME is of an extension.
+	// The Python interpreter, statically linked into a program. PyInit_NAME belongs to an extension
+	// module.
 	{
 		of: OfCPython,
 		function: regexp.MustCompile(
@@ -129,7 +132,8 @@ var nativePlumbing = []plumbing{
 		),
 	},
 	{of: OfPyTorch, module: regexp.MustCompile(`^libtorch_python\.so`)},
-	// allocators, dispatcher, tensors without operations; c10d is another
+	// PyTorch's allocators, dispatcher and tensors, without operators. c10d (distributed) is not
+	// matched.
 	{of: OfPyTorch, function: regexp.MustCompile(`^((non-)?virtual thunk to )?(c10::` +
 		`|at::_ops::\w+::(call|redispatch)$` +
 		`|at::(\(anonymous namespace\)::)+(wrapper_|structured_)` +
@@ -150,8 +154,8 @@ var nativePlumbing = []plumbing{
 	{of: OfLibc, function: unnamed, module: regexp.MustCompile(`^((libc|libpthread)(-[\d.]+)?|ld-linux[-.\w]*)\.so`)},
 }
 
-// pythonPlumbing are the rules for Python code: files of PyTorch and of Python itself,
-// never the user's.
+// pythonPlumbing are the rules for Python code: files of PyTorch and of Python itself, never those
+// of the user.
 var pythonPlumbing = []plumbing{
 	{
 		of:       OfPyTorch,
@@ -159,8 +163,8 @@ var pythonPlumbing = []plumbing{
 		function: regexp.MustCompile(`(^|\.)(_call_impl|_wrapped_call_impl|__call__)$`),
 	},
 	{of: OfPyTorch, file: regexp.MustCompile(`(^|/)torch/(_ops|utils/_contextlib|_dynamo/eval_frame)\.py$`)},
-	// Modules that the interpreter has built in, which the unwinder names after the module alone,
-	// and its frames in between.
+	// Modules built into the interpreter, which the unwinder names by module only, and frames of
+	// the interpreter between them.
 	{
 		of:   OfCPython,
 		file: regexp.MustCompile(`^<(frozen |shim>)|^(_bootstrap|_bootstrap_external|runpy|zipimport)\.py$`),
@@ -172,9 +176,9 @@ var pythonPlumbing = []plumbing{
 	{of: OfCPython, function: regexp.MustCompile(`^<interpreter trampoline>$`)},
 }
 
-// DriverModules are the libraries whose frames say nothing about the program: the
-// CUDA driver and runtime, through which every call goes.
+// DriverModules matches the libraries of the CUDA driver and runtime. Every call passes through
+// them, so their frames do not identify the program.
 var DriverModules = regexp.MustCompile(`^lib(cuda|cudart)\.so`)
 
-// FrameName is the frame's function, or where it lies when that has no name.
+// FrameName returns the frame's function, or its module and address if the function has no name.
 func FrameName(f *format.Frame) string { return symbolize.FrameName(f.Func, f.Module, f.Addr) }

@@ -1,39 +1,40 @@
 package query
 
-// Moment is a moment.
+// Moment selects the point in time that a report describes.
 type Moment int
 
-// Moments.
+// Values of Moment.
 const (
-	AtPeak Moment = iota // most memory live on all devices together, as far as the filter lets it through
-	AtEnd                // end of the window
-	AtTime
+	AtPeak Moment = iota // when device memory that passes the filter had its maximum
+	AtEnd                // state at the end of the window
+	AtTime               // state at a time that the user gave
 )
 
-// Options shape a report; the zero value is the whole recording by site, all rows.
+// Options are the options of a report. The zero value is the whole recording grouped by call site,
+// with all rows.
 type Options struct {
 	Filter
-	// GroupBy is one of GroupNames; "" is the first.
+	// GroupBy is one of the report's group names. "" is the first of them.
 	GroupBy string
-	// Top bounds the rows of a table, 0 is all of them.
+	// Top is the maximum number of rows in a table. 0 means all rows.
 	Top int
-	// Sort is the key of a column; "" is the report's own order.
+	// Sort is the key of a column. "" is the report's default order.
 	Sort string
-	// Suppressions, if set, leave memory out of reports on leaks.
+	// Suppressions, if not nil, exclude memory from leak reports.
 	Suppressions *Suppressions
-	// MaxFrames bounds the frames shown of a stack, 0 is all of them.
+	// MaxFrames is the maximum number of frames shown for a stack. 0 means all frames.
 	MaxFrames int
-	// Hide says which frames are not shown; nil is what the report does by itself: the
-	// default rules where stacks are read by people, none in profiles.
+	// Hide are the rules for hidden frames. nil is the default of the report: the default rules for
+	// stacks in text, and none in profiles.
 	Hide *FrameRules
-	// AllFrames shows all frames, whatever Hide and MaxFrames say.
+	// AllFrames shows all frames, regardless of Hide and MaxFrames.
 	AllFrames bool
-	// AllStacks shows in text the stacks of all rows, also of those that are no leak.
-	// So does AllFrames.
+	// AllStacks shows the stacks of all rows in text, not only those of leaks. AllFrames implies
+	// it.
 	AllStacks bool
 }
 
-// FrameRules returns the rules for frames of stacks that people read.
+// FrameRules returns the rules for stacks in text.
 func (o *Options) FrameRules() *FrameRules {
 	switch {
 	case o.AllFrames:

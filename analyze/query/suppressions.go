@@ -10,26 +10,26 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Suppressions say which memory is known to stay and is not to be reported: a file as
-// LeakSanitizer reads it, so that one can serve both. Each line is
+// Suppressions exclude memory that is expected to stay from leak reports. The file format is that
+// of LeakSanitizer, so both tools can share s file. Each line is
 //
 //	leak:PATTERN
 //
-// and names memory with a frame in its stack whose function, source file or module
-// matches. A pattern may begin and end anywhere in the name; * stands for anything, ^ for
-// the beginning and $ for the end. Lines that begin with # are comments.
+// and matches memory with a frame in its stack whose function, source file or module matches. A
+// pattern matches any part of the name. * matches any text, ^ the start and $ the end of the name.
+// Lines that start with # are comments.
 type Suppressions struct {
 	Patterns []Suppression
 }
 
-// Suppression is one line. Its parts lie in a name in this order, without overlapping.
-type Suppression struct {
-	Text       string // as it was written, after leak:
+// Suppression is s line. Its parts occur in a matching name in this order, without overlap.
+type Suppression struct { // the pattern as written after "leak:"
+	Text       string // the pattern as written after "leak:"
 	parts      []string
-	begin, end bool // ^ and $
+	begin, end bool // the pattern starts with ^, ends with $
 }
 
-// SuppressionError says which line of a file of suppressions cannot be read.
+// SuppressionError is the error for a line of a suppressions file that cannot be parsed.
 type SuppressionError struct {
 	Path string
 	Line int
@@ -37,18 +37,19 @@ type SuppressionError struct {
 	Why  string
 }
 
+// Error returns the message with path, line number and reason.
 func (e *SuppressionError) Error() string {
 	return fmt.Sprintf("%s:%d: %q: %s", e.Path, e.Line, e.Text, e.Why)
 }
 
-// Bounds of what is read: a file of suppressions is written by hand.
+// Limits of a suppressions file.
 const (
 	maxSuppressions    = 10_000
 	maxSuppressionLine = 4096
 )
 
-// ParseSuppressions reads a file of suppressions; path is its name in errors. It returns a
-// *SuppressionError for a line that means nothing here.
+// ParseSuppressions reads a suppressions file; path is its name in errors. It returns a
+// *SuppressionError for an invalid line.
 func ParseSuppressions(path string, in io.Reader) (*Suppressions, error) {
 	s := new(Suppressions)
 	lines := bufio.NewScanner(in)
@@ -60,14 +61,14 @@ func ParseSuppressions(path string, in io.Reader) (*Suppressions, error) {
 		if text == "" || text[0] == '#' {
 			continue
 		}
-		one, why := parseSuppression(text)
+		pattern, why := parseSuppression(text)
 		if why == "" && len(s.Patterns) == maxSuppressions {
 			why = fmt.Sprintf("more than %s suppressions", units.Count(maxSuppressions))
 		}
 		if why != "" {
 			return nil, &SuppressionError{path, number, units.Cut(units.OneLine(text), 80), why}
 		}
-		s.Patterns = append(s.Patterns, one)
+		s.Patterns = append(s.Patterns, pattern)
 	}
 	if lines.Err() == bufio.ErrTooLong {
 		return nil, &SuppressionError{
@@ -83,35 +84,35 @@ func ParseSuppressions(path string, in io.Reader) (*Suppressions, error) {
 	return s, nil
 }
 
-// parseSuppression reads a line; why says what is wrong with it, or is empty.
-func parseSuppression(text string) (one Suppression, why string) {
+// parseSuppression parses a line. why is the reason why the line is invalid, or "".
+func parseSuppression(text string) (s Suppression, why string) {
 	kind, pattern, ok := strings.Cut(text, ":")
 	switch {
 	case !ok:
-		return one, "write it as leak:PATTERN"
+		return s, "write it as leak:PATTERN"
 	case kind != "leak":
-		return one, fmt.Sprintf("%q is no kind of suppression; there is leak", kind)
+		return s, fmt.Sprintf("%q is not a known suppression type; use leak:PATTERN", kind)
 	}
-	one.Text = strings.TrimSpace(pattern)
-	rest := one.Text
-	rest, one.begin = strings.CutPrefix(rest, "^")
-	rest, one.end = strings.CutSuffix(rest, "$")
+	s.Text = strings.TrimSpace(pattern)
+	rest := s.Text
+	rest, s.begin = strings.CutPrefix(rest, "^")
+	rest, s.end = strings.CutSuffix(rest, "$")
 	for _, part := range strings.Split(rest, "*") {
 		if part != "" {
-			one.parts = append(one.parts, part)
+			s.parts = append(s.parts, part)
 		}
 	}
-	// What matches everything would hide every leak: nobody means that.
-	if len(one.parts) == 0 {
-		return one, "the pattern matches everything"
+	// A pattern that matches everything would hide every leak, so it is an error.
+	if len(s.parts) == 0 {
+		return s, "the pattern matches everything"
 	}
-	one.begin = one.begin && !strings.HasPrefix(rest, "*")
-	one.end = one.end && !strings.HasSuffix(rest, "*")
-	return one, ""
+	s.begin = s.begin && !strings.HasPrefix(rest, "*")
+	s.end = s.end && !strings.HasSuffix(rest, "*")
+	return s, ""
 }
 
-// Matches reports whether the pattern occurs in a name. Each part is looked for as early
-// as it can be, the last one, if it is bound to the end, there.
+// Matches reports whether the pattern matches a name. It searches each part at its first possible
+// position. A last part bound to the end is searched there.
 func (s *Suppression) Matches(name string) bool {
 	parts := s.parts
 	if s.begin {
@@ -120,7 +121,8 @@ func (s *Suppression) Matches(name string) bool {
 			return false
 		}
 		if name, parts = rest, parts[1:]; len(parts) == 0 {
-			// "^a$" has one part that is both; "^a*$" is not bound to the end.
+			// "^a$" has s part that is both first and last; in "^a*$" the part is not bound to
+			// the end.
 			return !s.end || name == ""
 		}
 	}
@@ -142,8 +144,8 @@ func (s *Suppression) Matches(name string) bool {
 	return true
 }
 
-// MatchesFrame reports whether the pattern names a frame: its function, demangled or as in
-// the ELF file, its source file, or the path of its module.
+// MatchesFrame reports whether the pattern matches a frame. It compares the function, demangled and
+// as in the ELF file, the source file, and the path of the module.
 func (s *Suppression) MatchesFrame(f *format.Frame) bool {
 	for _, name := range [...]string{f.Func, f.SystemName, f.File, f.Module} {
 		if name != "" && s.Matches(name) {

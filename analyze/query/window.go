@@ -1,7 +1,7 @@
 package query
 
-// Window is a stretch of time in Unix ns, both ends included.
+// Window is an interval of time in Unix ns. Both ends are included.
 type Window struct{ FromNs, ToNs int64 }
 
-// DurNs returns the window's length, never negative.
+// DurNs returns the window's length in ns, never negative.
 func (w Window) DurNs() int64 { return max(0, w.ToNs-w.FromNs) }

@@ -14,14 +14,14 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// object is a JSON object whose keys keep their order.
+// object is a JSON object that keeps the order of its keys.
 type object []report.Fact
 
 func (o *object) add(key string, value any) {
 	*o = append(*o, report.Fact{Column: report.Column{Key: key}, Value: value})
 }
 
-// MarshalJSON writes the keys in order.
+// MarshalJSON encodes the object with its keys in order.
 func (o object) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -45,9 +45,9 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// renderJSON writes one object: schema_version, command, window, facts, a list per
-// table, totals, notes and quality.
-func renderJSON(w *bufio.Writer, r *report.Report) error {
+// writeJSON writes the report as one JSON object: schema_version, command, window, facts, a list
+// for each table, totals, notes and quality.
+func writeJSON(w *bufio.Writer, r *report.Report) error {
 	var o object
 	o.add("schema_version", report.SchemaVersion)
 	o.add("command", r.Command)
@@ -63,8 +63,8 @@ func renderJSON(w *bufio.Writer, r *report.Report) error {
 		o.add("facts", object(r.Facts))
 	}
 	for i := range r.Tables {
-		o.add(r.Tables[i].Name, objects(&r.Tables[i]))
-		if more := r.Tables[i].More; more > 0 {
+		o.add(r.Tables[i].Name, rowObjects(&r.Tables[i]))
+		if more := r.Tables[i].OmittedRows; more > 0 {
 			o.add(r.Tables[i].Name+"_left_out", more)
 		}
 	}
@@ -77,9 +77,9 @@ func renderJSON(w *bufio.Writer, r *report.Report) error {
 	}
 	o.add("notes", notes)
 	if r.Before != nil {
-		o.add("quality_before", ofQualityObject(r.Before))
+		o.add("quality_before", qualityObject(r.Before))
 	}
-	o.add("quality", ofQualityObject(&r.Quality))
+	o.add("quality", qualityObject(&r.Quality))
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
@@ -89,15 +89,17 @@ func renderJSON(w *bufio.Writer, r *report.Report) error {
 	return nil
 }
 
-func objects(t *report.Table) []object {
+// rowObjects returns the rows of a table as JSON objects, with frames and evidence where a row has
+// them.
+func rowObjects(t *report.Table) []object {
 	list := make([]object, 0, len(t.Rows))
 	for _, r := range t.Rows {
 		var o object
 		for i, c := range t.Columns {
-			o.add(c.Key, validText(r.Cells[i]))
+			o.add(c.Key, nonNilList(r.Cells[i]))
 		}
 		if r.Stack != nil {
-			frames := report.Named(r.Stack)
+			frames := report.VisibleFrames(r.Stack)
 			o.add("frames", frames)
 			o.add("frames_hidden", r.StackFrames-len(frames))
 		}
@@ -109,15 +111,16 @@ func objects(t *report.Table) []object {
 	return list
 }
 
-// validText keeps lists from being null.
-func validText(v any) any {
+// nonNilList returns an empty list for a nil list of strings, so that JSON has [] instead of null.
+func nonNilList(v any) any {
 	if list, ok := v.([]string); ok && list == nil {
 		return []string{}
 	}
 	return v
 }
 
-func ofQualityObject(q *report.Quality) object {
+// qualityObject returns the quality of a recording as a JSON object.
+func qualityObject(q *report.Quality) object {
 	o := object(q.Facts())
 	var shares object
 	for _, s := range q.StackShares {
@@ -128,13 +131,14 @@ func ofQualityObject(q *report.Quality) object {
 	return o
 }
 
-// renderCSV writes the rows of a report with one table that is no aside, and for one
-// with several its facts and totals as key,value; quality is for the caller to show.
-func renderCSV(w *bufio.Writer, r *report.Report, opt Options) error {
+// writeCSV writes the rows of the main table. If the report has several tables, not counting those
+// with Table.Secondary, it writes facts and totals as lines of key and value instead. It does not write
+// the quality of the recording.
+func writeCSV(w *bufio.Writer, r *report.Report, opt Options) error {
 	out := csv.NewWriter(w)
 	head := []string{"key", "value"}
 	var lines [][]string
-	tables := slices.DeleteFunc(slices.Clone(r.Tables), func(t report.Table) bool { return t.Aside })
+	tables := slices.DeleteFunc(slices.Clone(r.Tables), func(t report.Table) bool { return t.Secondary })
 	if len(tables) == 1 {
 		head, lines = csvLines(&tables[0])
 	} else {
@@ -151,6 +155,8 @@ func renderCSV(w *bufio.Writer, r *report.Report, opt Options) error {
 	return out.Error()
 }
 
+// csvLines returns the keys of a table's columns and the cells of its rows. If any row has a stack,
+// the last column has its function names, separated by semicolons.
 func csvLines(t *report.Table) (head []string, lines [][]string) {
 	stacks := false
 	for _, r := range t.Rows {
@@ -169,7 +175,7 @@ func csvLines(t *report.Table) (head []string, lines [][]string) {
 		}
 		if stacks {
 			var frames []string
-			for _, f := range report.Named(r.Stack) {
+			for _, f := range report.VisibleFrames(r.Stack) {
 				frames = append(frames, f.Func)
 			}
 			line = append(line, strings.Join(frames, ";"))
@@ -179,8 +185,8 @@ func csvLines(t *report.Table) (head []string, lines [][]string) {
 	return head, lines
 }
 
-// csvCell writes a value as a program reads it; unknown is empty. Text that a
-// spreadsheet would run as a formula gets a quote in front.
+// csvCell returns a value without units; nil is empty. Text that a spreadsheet would evaluate as a
+// formula gets a single quote in front.
 func csvCell(v any) string {
 	switch v := v.(type) {
 	case nil:

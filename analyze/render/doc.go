@@ -1,2 +1,2 @@
-// Package render writes a report as text, JSON, CSV or Markdown. It changes no report.
+// Package render writes a report as text, JSON, CSV or Markdown. It does not modify the report.
 package render

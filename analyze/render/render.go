@@ -10,34 +10,34 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// Options say what a report looks like.
+// Options are the options of Write.
 type Options struct {
-	// Format is one of Formats; "" is the first.
+	// Format is one of Formats. An empty format means the first one, "table".
 	Format string
-	// Width is the width of the terminal in characters; 0 does not cut lines.
+	// Width is the width of the terminal in characters. Longer lines of text are cut or wrapped. 0
+	// means no limit.
 	Width int
-	// NoHeader leaves out headings (table, csv, md).
+	// NoHeader leaves out column headings in text, CSV and Markdown.
 	NoHeader bool
-	// Color paints verdicts and severities in tables for terminals.
+	// Color adds ANSI escape sequences that colour verdicts and severities in text.
 	Color bool
-	// ASCII draws tables without characters that only UTF-8 has, as far as they are gpurec's own.
+	// ASCII replaces gpurec's own non-ASCII characters in text. Names from the recording stay.
 	ASCII bool
 }
 
-// Formats lists the formats that Render knows, the default first.
+// Formats lists the names of the formats that Write supports, the default first.
 func Formats() []string { return []string{"table", "json", "csv", "md"} }
 
-// FormatError says that Render does not know a format.
+// FormatError is returned for the name of a format that Write does not support.
 type FormatError struct{ Name string }
 
 func (e *FormatError) Error() string {
-	return fmt.Sprintf("unknown format %q; there are %s", e.Name, strings.Join(Formats(), ", "))
+	return fmt.Sprintf("unknown format %q; the formats are %s", e.Name, strings.Join(Formats(), ", "))
 }
 
-// Write writes a report. Text and Markdown are for people: units are chosen, lines
-// cut to the width, characters that could steer a terminal replaced. JSON and CSV
-// are for programs: bare numbers, whole strings. The only errors are *FormatError
-// and those of out.
+// Write writes a report to out. Text and Markdown are for people: values have readable units, and
+// control characters are replaced. JSON and CSV are for programs: numbers have no unit suffix, and
+// no text is cut. Write returns a *FormatError for an unknown format, or an error of out.
 func Write(out io.Writer, r *report.Report, opt Options) error {
 	if err := CheckFormat(opt.Format); err != nil {
 		return err
@@ -46,20 +46,20 @@ func Write(out io.Writer, r *report.Report, opt Options) error {
 	var err error
 	switch opt.Format {
 	case "json":
-		err = renderJSON(w, r)
+		err = writeJSON(w, r)
 	case "csv":
-		err = renderCSV(w, r, opt)
+		err = writeCSV(w, r, opt)
 	case "md":
-		renderMarkdown(w, r, opt)
+		writeMarkdown(w, r, opt)
 	default:
 		if !opt.ASCII {
-			renderText(w, r, opt)
+			writeText(w, r, opt)
 			break
 		}
 		var text strings.Builder
-		all := bufio.NewWriter(&text)
-		renderText(all, r, opt)
-		if err = all.Flush(); err == nil {
+		buffer := bufio.NewWriter(&text)
+		writeText(buffer, r, opt)
+		if err = buffer.Flush(); err == nil {
 			_, err = asciiForms.WriteString(w, text.String())
 		}
 	}
@@ -69,7 +69,7 @@ func Write(out io.Writer, r *report.Report, opt Options) error {
 	return w.Flush()
 }
 
-// CheckFormat returns a *FormatError if Render does not know the format.
+// CheckFormat returns a *FormatError if Write does not support the format.
 func CheckFormat(name string) error {
 	if name == "" || slices.Contains(Formats(), name) {
 		return nil

@@ -15,33 +15,35 @@ import (
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/group"
-	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
-	rulespkg "github.com/gpurec/gpurec/analyze/report/rules"
-	stackspkg "github.com/gpurec/gpurec/analyze/report/stacks"
-	summarypkg "github.com/gpurec/gpurec/analyze/report/summary"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/rules"
+	"github.com/gpurec/gpurec/analyze/report/stacks"
+	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-func TestNothingFromTheRecordingSteersATerminal(t *testing.T) {
+// TestControlCharactersAreReplaced checks that names in a recording cannot send control characters
+// to a terminal, or HTML to a Markdown viewer.
+func TestControlCharactersAreReplaced(t *testing.T) {
 	tl := analyzetest.HostileTape(t).Timeline()
 	for _, by := range group.Names() {
-		leaks, err := leakspkg.Run(tl, query.Options{GroupBy: by})
+		leakReport, err := leaks.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
-		summary, err := summarypkg.Run(tl, query.Options{})
+		summaryReport, err := summary.Run(tl, query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		stacks, err := stackspkg.Run(tl, query.Options{})
+		stackReport, err := stacks.Run(tl, query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		rules, err := rulespkg.RunWith(tl, rulespkg.Options{})
+		ruleReport, err := rules.RunWith(tl, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, r := range []*report.Report{leaks, summary, stacks, rules} {
+		for _, r := range []*report.Report{leakReport, summaryReport, stackReport, ruleReport} {
 			for _, f := range []string{"table", "md"} {
 				for _, width := range []int{0, 40, 80} {
 					for _, c := range string(analyzetest.Rendered(t, r, render.Options{Format: f, Width: width})) {
@@ -77,11 +79,11 @@ func TestTablesFitTheWidth(t *testing.T) {
 	analyzetest.At(tp.Alloc(50*analyzetest.Second, 1, 0x1000, analyzetest.Mib), 9, strings.Repeat("long ", 60))
 	tl := tp.Timeline()
 	for _, width := range []int{80, 100, 132} {
-		rules := func(o query.Options) (*report.Report, error) {
-			return rulespkg.RunWith(tl, rulespkg.Options{Options: o})
+		runRules := func(o query.Options) (*report.Report, error) {
+			return rules.RunWith(tl, rules.Options{Options: o})
 		}
-		for _, make := range []func(query.Options) (*report.Report, error){func(p0 query.Options) (*report.Report, error) { return leakspkg.Run(tl, p0) }, func(p0 query.Options) (*report.Report, error) { return summarypkg.Run(tl, p0) }, func(p0 query.Options) (*report.Report, error) { return stackspkg.Run(tl, p0) }, rules} {
-			r, err := make(query.Options{})
+		for _, run := range []func(query.Options) (*report.Report, error){func(o query.Options) (*report.Report, error) { return leaks.Run(tl, o) }, func(o query.Options) (*report.Report, error) { return summary.Run(tl, o) }, func(o query.Options) (*report.Report, error) { return stacks.Run(tl, o) }, runRules} {
+			r, err := run(query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,7 +97,7 @@ func TestTablesFitTheWidth(t *testing.T) {
 }
 
 func TestNoHeader(t *testing.T) {
-	r, err := leakspkg.Run(analyzetest.Training(t).Timeline(), query.Options{})
+	r, err := leaks.Run(analyzetest.Training(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

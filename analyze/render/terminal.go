@@ -5,20 +5,21 @@ import (
 	"strings"
 )
 
-// Colours are for what somebody should look at, and for nothing else.
+// ANSI escape sequences that start a colour, and that return to the default colour.
 const (
 	Red    = "\x1b[31m"
 	Yellow = "\x1b[33m"
 	Plain  = "\x1b[0m"
 )
 
-// paintedKeys are the columns that judge.
-var paintedKeys = []string{"verdict", "level", "severity", "class"}
+// colouredKeys are the keys of the columns with verdicts and severities.
+var colouredKeys = []string{"verdict", "level", "severity", "class"}
 
-func isPainted(key string) bool { return slices.Contains(paintedKeys, key) }
+// isColoured reports whether the cells of a column can have a colour.
+func isColoured(key string) bool { return slices.Contains(colouredKeys, key) }
 
-// paints are the colours of judgements; others have none.
-var paints = map[string]string{
+// verdictColours are the colours of verdicts and severities. Others have no colour.
+var verdictColours = map[string]string{
 	"growing": Red, "exit leak": Red, "retained": Yellow, // leaks
 	"hanging": Red, "polling": Yellow, "waiting": Yellow, // hang
 	"capacity": Red, "fragmentation": Red, "cached": Red, "limit": Red, "other process": Red, // oom
@@ -26,17 +27,17 @@ var paints = map[string]string{
 	"critical":   Red, "problem": Red, "error": Red, "warning": Yellow, "notice": Yellow,
 }
 
-// paint puts text into the colour of a judgement.
-func paint(text, judgement string) string {
-	color, ok := paints[judgement]
+// withColour returns text in the colour of a verdict or severity.
+func withColour(text, verdict string) string {
+	color, ok := verdictColours[verdict]
 	if !ok {
 		return text
 	}
 	return color + text + Plain
 }
 
-// asciiForms are the characters of text output that a terminal without UTF-8 cannot show, each as
-// one that it can: widths stay.
+// asciiForms replaces each non-ASCII character of gpurec's text output by one ASCII character, so
+// that the widths of columns do not change.
 var asciiForms = strings.NewReplacer(
 	"…",
 	"~",

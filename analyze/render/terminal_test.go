@@ -11,41 +11,42 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
-	gpupkg "github.com/gpurec/gpurec/analyze/report/gpu"
-	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
-	memorypkg "github.com/gpurec/gpurec/analyze/report/memory"
+	"github.com/gpurec/gpurec/analyze/report/gpu"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
 var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// Colours change nothing but colours, and no other format has them.
-func TestOnlyJudgementsArePainted(t *testing.T) {
+// TestOnlyVerdictsAreColoured checks that Color adds escape sequences and changes nothing else, and
+// that only the text format has them.
+func TestOnlyVerdictsAreColoured(t *testing.T) {
 	tl := analyzetest.Training(t).Timeline()
-	leaks, err := leakspkg.Run(tl, query.Options{})
+	leakReport, err := leaks.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	gpu, err := gpupkg.Run(tl, query.Options{})
+	gpuReport, err := gpu.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range []*report.Report{leaks, gpu} {
+	for _, r := range []*report.Report{leakReport, gpuReport} {
 		for _, format := range render.Formats() {
-			painted, bare := string(
+			coloured, plain := string(
 				analyzetest.Rendered(t, r, render.Options{Format: format, Width: 100, Color: true}),
 			), string(
 				analyzetest.Rendered(t, r, render.Options{Format: format, Width: 100}),
 			)
-			if escapes.ReplaceAllString(painted, "") != bare {
+			if escapes.ReplaceAllString(coloured, "") != plain {
 				t.Errorf("%s as %s: colours change the text", r.Command, format)
 			}
-			if format != "table" && painted != bare {
-				t.Errorf("%s as %s is painted", r.Command, format)
+			if format != "table" && coloured != plain {
+				t.Errorf("%s as %s has colours", r.Command, format)
 			}
 		}
 	}
-	text := string(analyzetest.Rendered(t, leaks, render.Options{Color: true}))
+	text := string(analyzetest.Rendered(t, leakReport, render.Options{Color: true}))
 	for _, want := range []string{
 		render.Red + "growing" + render.Plain + "     2.3 GiB",
 		render.Yellow + "retained" + render.Plain,
@@ -61,37 +62,37 @@ func TestOnlyJudgementsArePainted(t *testing.T) {
 	}
 }
 
-// Without UTF-8 the output has the same shape in ASCII.
-func TestASCIIKeepsTheShape(t *testing.T) {
+// TestASCIIKeepsWidths checks that ASCII output has only ASCII characters, and the same length.
+func TestASCIIKeepsWidths(t *testing.T) {
 	tl := analyzetest.Training(t).Timeline()
-	memory, err := memorypkg.RunWith(tl, memorypkg.Options{})
+	memoryReport, err := memory.RunWith(tl, memory.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaks, err := leakspkg.Run(tl, query.Options{MaxFrames: 1})
+	leakReport, err := leaks.Run(tl, query.Options{MaxFrames: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range []*report.Report{memory, leaks} {
+	for _, r := range []*report.Report{memoryReport, leakReport} {
 		for _, width := range []int{0, 80, 140} {
-			rich, poor := string(
+			unicode, ascii := string(
 				analyzetest.Rendered(t, r, render.Options{Width: width}),
 			), string(
 				analyzetest.Rendered(t, r, render.Options{Width: width, ASCII: true}),
 			)
-			if strings.IndexFunc(poor, func(c rune) bool { return c >= utf8.RuneSelf }) >= 0 {
-				t.Errorf("%s: not ASCII: %s", r.Command, poor)
+			if strings.IndexFunc(ascii, func(c rune) bool { return c >= utf8.RuneSelf }) >= 0 {
+				t.Errorf("%s: not ASCII: %s", r.Command, ascii)
 			}
-			if utf8.RuneCountInString(rich) != len(poor) ||
-				strings.IndexFunc(rich, func(c rune) bool { return c >= utf8.RuneSelf }) < 0 {
-				t.Errorf("%s at %d: %s\n%s", r.Command, width, rich, poor)
+			if utf8.RuneCountInString(unicode) != len(ascii) ||
+				strings.IndexFunc(unicode, func(c rune) bool { return c >= utf8.RuneSelf }) < 0 {
+				t.Errorf("%s at %d: %s\n%s", r.Command, width, unicode, ascii)
 			}
 		}
 	}
 }
 
 func TestCourses(t *testing.T) {
-	c := &metric.Course{Window: query.Window{FromNs: 1000, ToNs: 3000}}
+	c := &metric.History{Window: query.Window{FromNs: 1000, ToNs: 3000}}
 	for _, v := range [][2]int64{{10, 5}, {1000, 7}, {1050, 1}, {1350, 9}, {1360, 2}, {2999, 4}, {3000, 8}} {
 		c.Set(v[0], v[1])
 	}
@@ -107,35 +108,36 @@ func TestCourses(t *testing.T) {
 			t.Errorf("%v: %q, want %q", values, got, want)
 		}
 	}
-	only := &metric.Course{Window: query.Window{FromNs: 5, ToNs: 5}}
-	only.Set(5, 3)
-	if got := only.Values(); len(got) != metric.CourseSteps || got[0] != 3 || got[metric.CourseSteps-1] != 3 {
-		t.Errorf("a moment: %v", got)
+	instant := &metric.History{Window: query.Window{FromNs: 5, ToNs: 5}}
+	instant.Set(5, 3)
+	if got := instant.Values(); len(got) != metric.HistorySteps || got[0] != 3 || got[metric.HistorySteps-1] != 3 {
+		t.Errorf("a window without duration: %v", got)
 	}
 }
 
-// What leaks draws is what its verdict is judged by, and a report of memory draws its peak.
-func TestReportsDrawWhatTheyTell(t *testing.T) {
+// TestSparklinesMatchReports checks that the sparkline of a growing site rises, and that the
+// sparkline of memory reaches the peak of its row.
+func TestSparklinesMatchReports(t *testing.T) {
 	tl := analyzetest.Training(t).Timeline()
-	leaks, err := leakspkg.Run(tl, query.Options{})
+	leakReport, err := leaks.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []any{"rises", "level", "level", "level", nil} {
-		floors, ok := analyzetest.Cell(t, leaks, i, "floor_course_bytes").([]int64)
+		floors, ok := analyzetest.Cell(t, leakReport, i, "floor_course_bytes").([]int64)
 		switch {
-		case want == nil && ok, want != nil && len(floors) != leakspkg.Checkpoints:
+		case want == nil && ok, want != nil && len(floors) != leaks.Checkpoints:
 			t.Errorf("row %d: %v", i, floors)
-		case want == "rises" && floors[0] >= floors[leakspkg.Checkpoints-1],
-			want == "level" && floors[leakspkg.Checkpoints/2] != floors[leakspkg.Checkpoints-1]:
-			t.Errorf("row %d does not look like one that %s: %v", i, want, floors)
+		case want == "rises" && floors[0] >= floors[leaks.Checkpoints-1],
+			want == "level" && floors[leaks.Checkpoints/2] != floors[leaks.Checkpoints-1]:
+			t.Errorf("row %d: the sparkline %[3]v does not match %[2]q", i, want, floors)
 		}
 	}
-	memory, err := memorypkg.RunWith(tl, memorypkg.Options{})
+	memoryReport, err := memory.RunWith(tl, memory.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range memory.Tables[0].Rows {
+	for _, r := range memoryReport.Tables[0].Rows {
 		most := int64(0)
 		for _, v := range r.Cells[len(r.Cells)-1].([]int64) {
 			most = max(most, v)

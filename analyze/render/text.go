@@ -12,44 +12,44 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// renderText writes the report as aligned text: facts, tables, the stacks of the
-// rows under their table, totals and the quality line.
-func renderText(w *bufio.Writer, r *report.Report, opt Options) {
+// writeText writes the report as aligned text: facts, tables, stacks below their table, totals, and
+// the quality of the recording. Tables with Lead come before the facts.
+func writeText(w *bufio.Writer, r *report.Report, opt Options) {
 	for i := range r.Tables {
-		if t := &r.Tables[i]; t.Lead && OfTableShown(t) {
+		if t := &r.Tables[i]; t.AboveFacts && IsTableShown(t) {
 			fmt.Fprintf(w, "%s\n", t.Title)
-			textTable(w, t, opt)
+			writeTable(w, t, opt)
 			fmt.Fprintln(w)
 		}
 	}
 	pad := 0
 	for _, f := range r.Facts {
-		if Shown(&f) {
+		if IsFactShown(&f) {
 			pad = max(pad, len(f.Title))
 		}
 	}
 	for _, f := range r.Facts {
 		text := f.Unit.Text(f.Value)
 		switch {
-		case Shown(&f) && slices.Contains(r.Sentences, f.Key):
+		case IsFactShown(&f) && slices.Contains(r.Sentences, f.Key):
 			fmt.Fprint(w, Wrapped(text, fmt.Sprintf("%-*s  ", pad, f.Title), strings.Repeat(" ", pad+2), opt.Width))
-		case Shown(&f):
+		case IsFactShown(&f):
 			fmt.Fprintf(w, "%-*s  %s\n", pad, f.Title, units.Cut(text, opt.Width-pad-2))
 		}
 	}
 	for i := range r.Tables {
 		t := &r.Tables[i]
-		if t.Lead || len(r.Tables) > 1 && !OfTableShown(t) {
+		if t.AboveFacts || len(r.Tables) > 1 && !IsTableShown(t) {
 			continue
 		}
 		if len(r.Tables) > 1 {
 			fmt.Fprintf(w, "\n%s\n", t.Title)
 		}
-		textTable(w, t, opt)
-		if t.More > 0 {
-			fmt.Fprintf(w, "… and %s\n", units.Plural(int64(t.More), "more row"))
+		writeTable(w, t, opt)
+		if t.OmittedRows > 0 {
+			fmt.Fprintf(w, "… and %s\n", units.Plural(int64(t.OmittedRows), "more row"))
 		}
-		textStacks(w, t, opt)
+		writeStacks(w, t, opt)
 	}
 	if len(r.Facts)+len(r.Tables) > 0 {
 		fmt.Fprintln(w)
@@ -63,8 +63,9 @@ func renderText(w *bufio.Writer, r *report.Report, opt Options) {
 	fmt.Fprint(w, Wrapped("quality: "+r.Quality.String(), "", "  ", opt.Width))
 }
 
-// Wrapped breaks a sentence between words into lines of a width, the first after one
-// indent, the others after another; 0 and less do not break.
+// Wrapped breaks text between words into lines of at most width characters, and ends it with a
+// newline. The first line begins with first, the others with indent. It does not break lines if
+// width is 0 or negative.
 func Wrapped(text, first, indent string, width int) string {
 	var b strings.Builder
 	b.WriteString(first)
@@ -87,16 +88,17 @@ func Wrapped(text, first, indent string, width int) string {
 	return b.String()
 }
 
-// Shown reports whether text shows the fact: what is unknown or empty it leaves out,
-// and what has no title is for programs.
-func Shown(f *report.Fact) bool { return f.Title != "" && f.Value != nil && f.Value != "" }
+// IsFactShown reports whether text output shows a fact. It leaves out facts without a value, and
+// facts without a title, which are for programs.
+func IsFactShown(f *report.Fact) bool { return f.Title != "" && f.Value != nil && f.Value != "" }
 
-// OfTableShown reports whether text has anything to show of a table.
-func OfTableShown(t *report.Table) bool {
+// IsTableShown reports whether text output shows a table: it has a row, and a column with a title.
+func IsTableShown(t *report.Table) bool {
 	return len(t.Rows) > 0 && slices.ContainsFunc(t.Columns, func(c report.Column) bool { return c.Title != "" })
 }
 
-// FactLine joins facts into a line; zeros other than the first are left out.
+// FactLine joins facts into one line. It leaves out facts without a value, and all but the first
+// fact if they are 0.
 func FactLine(facts []report.Fact) string {
 	var parts []string
 	for i, f := range facts {
@@ -113,16 +115,17 @@ func FactLine(facts []report.Fact) string {
 	return strings.Join(parts, ", ")
 }
 
-// ofTableCells returns the titled columns' headings, texts, which are numbers and which are
-// painted, without the columns in hidden.
-func ofTableCells(t *report.Table, hidden ...string) (head []string, rows [][]string, right, painted []bool) {
+// visibleCells returns the headings and cells of the columns that have a title and whose key is not
+// in hidden. For each of these columns, right is true if it is aligned to the right, and coloured
+// if it has verdicts.
+func visibleCells(t *report.Table, hidden ...string) (head []string, rows [][]string, right, coloured []bool) {
 	for i, c := range t.Columns {
 		if c.Title == "" || slices.Contains(hidden, c.Key) {
 			continue
 		}
 		head = append(head, c.Title)
 		right = append(right, c.Unit != report.UnitText)
-		painted = append(painted, isPainted(c.Key))
+		coloured = append(coloured, isColoured(c.Key))
 		for k, r := range t.Rows {
 			if len(rows) <= k {
 				rows = append(rows, nil)
@@ -130,31 +133,34 @@ func ofTableCells(t *report.Table, hidden ...string) (head []string, rows [][]st
 			rows[k] = append(rows[k], c.Unit.Text(r.Cells[i]))
 		}
 	}
-	return head, rows, right, painted
+	return head, rows, right, coloured
 }
 
-func textTable(w *bufio.Writer, t *report.Table, opt Options) {
-	head, rows, right, painted := ofTableCells(t)
+// writeTable writes a table as aligned text. If the table is too wide, it leaves out the columns of
+// Table.Spare, one after the other, and then cuts text.
+func writeTable(w *bufio.Writer, t *report.Table, opt Options) {
+	head, rows, right, coloured := visibleCells(t)
 	widths := columnWidths(head, rows, opt.NoHeader)
-	for hidden := 1; hidden <= len(t.Spare) && !fits(widths, right, opt.Width); hidden++ {
-		head, rows, right, painted = ofTableCells(t, t.Spare[:hidden]...)
+	for hidden := 1; hidden <= len(t.HideFirst) && !fitsWidth(widths, right, opt.Width); hidden++ {
+		head, rows, right, coloured = visibleCells(t, t.HideFirst[:hidden]...)
 		widths = columnWidths(head, rows, opt.NoHeader)
 	}
 	fitWidths(widths, right, opt.Width)
 	CutCells(rows, widths)
 	if !opt.Color {
-		painted = nil
+		coloured = nil
 	}
 	if !opt.NoHeader {
-		textLine(w, head, widths, right, nil)
+		writeLine(w, head, widths, right, nil)
 	}
 	for _, row := range rows {
-		textLine(w, row, widths, right, painted)
+		writeLine(w, row, widths, right, coloured)
 	}
 }
 
-// textLine writes the cells of a row; painted may be nil.
-func textLine(w *bufio.Writer, cells []string, widths []int, right, painted []bool) {
+// writeLine writes the cells of one row, each with the width of its column. coloured marks the
+// columns with verdicts; nil means no colours.
+func writeLine(w *bufio.Writer, cells []string, widths []int, right, coloured []bool) {
 	var b strings.Builder
 	for i, cell := range cells {
 		if i > 0 {
@@ -162,8 +168,8 @@ func textLine(w *bufio.Writer, cells []string, widths []int, right, painted []bo
 		}
 		cell = units.Cut(cell, widths[i])
 		gap := strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(cell)))
-		if painted != nil && painted[i] {
-			cell = paint(cell, cell)
+		if coloured != nil && coloured[i] {
+			cell = withColour(cell, cell)
 		}
 		if right[i] {
 			b.WriteString(gap + cell)
@@ -174,6 +180,7 @@ func textLine(w *bufio.Writer, cells []string, widths []int, right, painted []bo
 	fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
 }
 
+// columnWidths returns the width of each column in characters, before cutting.
 func columnWidths(head []string, rows [][]string, noHeader bool) []int {
 	widths := make([]int, len(head))
 	for i, h := range head {
@@ -187,10 +194,10 @@ func columnWidths(head []string, rows [][]string, noHeader bool) []int {
 	return widths
 }
 
-// fits reports whether lines fit the width when columns of text are narrowed to
-// what can still be read.
-func fits(widths []int, right []bool, width int) bool {
-	const readable = 24
+// fitsWidth reports whether lines fit the terminal if text columns are narrowed to a readable
+// width.
+func fitsWidth(widths []int, right []bool, width int) bool {
+	const readable = 24 // characters
 	line := 2 * (len(widths) - 1)
 	for i, w := range widths {
 		if !right[i] {
@@ -201,10 +208,10 @@ func fits(widths []int, right []bool, width int) bool {
 	return width <= 0 || line <= width
 }
 
-// minTextWidth is the least that a column of text is narrowed to.
+// minTextWidth is the smallest width of a narrowed text column, in characters.
 const minTextWidth = 12
 
-// fitWidths narrows columns of text, the widest first, until a line fits the width.
+// fitWidths narrows the text columns in widths, the widest first, until a line fits the terminal.
 func fitWidths(widths []int, right []bool, width int) {
 	if width <= 0 {
 		return
@@ -236,7 +243,7 @@ func fitWidths(widths []int, right []bool, width int) {
 	}
 }
 
-// CutMiddle is cut, but leaves out the middle.
+// CutMiddle cuts text to width characters. It replaces the middle of the text by an ellipsis.
 func CutMiddle(text string, width int) string {
 	runes := []rune(text)
 	if width <= 1 || len(runes) <= width {
@@ -246,12 +253,12 @@ func CutMiddle(text string, width int) string {
 	return string(runes[:head]) + "…" + string(runes[len(runes)-(width-1-head):])
 }
 
-// CutCells cuts the cells of a table to the widths of its columns. What would look
-// the same, and is not, loses its middle instead of its end.
+// CutCells cuts the cells in rows to the widths of their columns. It cuts the end of a cell, or the
+// middle if different cells of the column have the same beginning.
 func CutCells(rows [][]string, widths []int) {
 	for column, width := range widths {
-		same := make(map[string]string) // cut → whole
-		differ := make(map[string]bool)
+		same := make(map[string]string) // uncut text by cut text
+		differ := make(map[string]bool) // cut texts that represent several uncut ones
 		for _, row := range rows {
 			short := units.Cut(row[column], width)
 			if whole, ok := same[short]; ok && whole != row[column] {
@@ -269,42 +276,46 @@ func CutCells(rows [][]string, widths []int) {
 	}
 }
 
-func textStacks(w *bufio.Writer, t *report.Table, opt Options) {
+// writeStacks writes, for each row with a stack or evidence, a heading, the evidence and the
+// frames.
+func writeStacks(w *bufio.Writer, t *report.Table, opt Options) {
 	label, width := len(t.Columns)-1, opt.Width
 	for i, r := range t.Rows {
 		if r.Brief || len(r.Stack) == 0 && r.Evidence == "" {
 			continue
 		}
-		said := ofColumnSaid(&t.Columns[0], r.Cells[0])
-		heading := units.Cut(fmt.Sprintf("%d. %s: %s", i+1, said, units.OneLine(fmt.Sprint(r.Cells[label]))), width)
-		if opt.Color && isPainted(t.Columns[0].Key) {
-			heading = strings.Replace(heading, said, paint(said, said), 1)
+		first := headingText(&t.Columns[0], r.Cells[0])
+		heading := units.Cut(fmt.Sprintf("%d. %s: %s", i+1, first, units.OneLine(fmt.Sprint(r.Cells[label]))), width)
+		if opt.Color && isColoured(t.Columns[0].Key) {
+			heading = strings.Replace(heading, first, withColour(first, first), 1)
 		}
 		fmt.Fprintf(w, "\n%s\n", heading)
 		if r.Evidence != "" {
 			fmt.Fprint(w, Wrapped(units.OneLine(r.Evidence), "   ", "   ", width))
 		}
 		for _, f := range r.Stack {
-			fmt.Fprintf(w, "%s\n", units.Cut("     "+units.OneLine(Text(&f)), width))
+			fmt.Fprintf(w, "%s\n", units.Cut("     "+units.OneLine(FrameText(&f)), width))
 		}
 	}
 }
 
-// ofColumnSaid is a value as part of a sentence.
-func ofColumnSaid(c *report.Column, v any) string {
+// headingText returns the value of a row's first column for the heading of its stack: "3 blocks",
+// or only the value if it is not a count.
+func headingText(c *report.Column, v any) string {
 	if n, ok := v.(int64); ok && c.Unit == report.UnitCount {
 		return units.Plural(n, units.SingularOf(strings.ToLower(c.Title)))
 	}
 	return c.Unit.Text(v)
 }
 
-// Text is the frame as one line: the function and where it is.
-func Text(f *report.Frame) string {
+// FrameText returns a frame as one line: the function with its source line or module. For folded
+// frames it returns their number.
+func FrameText(f *report.Frame) string {
 	switch {
-	case f.Folded > 0 && f.Of == nil:
+	case f.Folded > 0 && f.Libraries == nil:
 		return "… " + units.Plural(int64(f.Folded), "more frame")
 	case f.Folded > 0:
-		return fmt.Sprintf("… %s of %s", units.Plural(int64(f.Folded), "frame"), units.Enumerated(f.Of))
+		return fmt.Sprintf("… %s of %s", units.Plural(int64(f.Folded), "frame"), units.Enumerated(f.Libraries))
 	case f.File != "" && f.Line > 0:
 		return fmt.Sprintf("%s (%s:%d)", f.Func, f.File, f.Line)
 	case f.File != "":
@@ -315,23 +326,23 @@ func Text(f *report.Frame) string {
 	return f.Func
 }
 
-// renderMarkdown writes the report's tables as Markdown.
-func renderMarkdown(w *bufio.Writer, r *report.Report, opt Options) {
+// writeMarkdown writes the facts, tables, totals and quality of the report as Markdown.
+func writeMarkdown(w *bufio.Writer, r *report.Report, opt Options) {
 	for _, f := range r.Facts {
-		if Shown(&f) {
+		if IsFactShown(&f) {
 			fmt.Fprintf(w, "- %s: %s\n", f.Title, markdownCell(f.Unit.Text(f.Value)))
 		}
 	}
 	for i := range r.Tables {
 		t := &r.Tables[i]
-		if len(r.Tables) > 1 && !OfTableShown(t) {
+		if len(r.Tables) > 1 && !IsTableShown(t) {
 			continue
 		}
 		if !opt.NoHeader {
 			fmt.Fprintf(w, "\n### %s\n\n", t.Title)
 		}
-		head, rows, right, _ := ofTableCells(t)
-		markdownRow(w, head)
+		head, rows, right, _ := visibleCells(t)
+		writeMarkdownRow(w, head)
 		rule := make([]string, len(head))
 		for i := range rule {
 			rule[i] = "---"
@@ -341,10 +352,10 @@ func renderMarkdown(w *bufio.Writer, r *report.Report, opt Options) {
 		}
 		fmt.Fprintf(w, "|%s|\n", strings.Join(rule, "|"))
 		for _, row := range rows {
-			markdownRow(w, row)
+			writeMarkdownRow(w, row)
 		}
-		if t.More > 0 {
-			fmt.Fprintf(w, "\n… and %s\n", units.Plural(int64(t.More), "more row"))
+		if t.OmittedRows > 0 {
+			fmt.Fprintf(w, "\n… and %s\n", units.Plural(int64(t.OmittedRows), "more row"))
 		}
 	}
 	if totals := FactLine(r.Totals); totals != "" {
@@ -356,14 +367,14 @@ func renderMarkdown(w *bufio.Writer, r *report.Report, opt Options) {
 	fmt.Fprintf(w, "\nquality: %s\n", markdownCell(r.Quality.String()))
 }
 
-func markdownRow(w *bufio.Writer, cells []string) {
+func writeMarkdownRow(w *bufio.Writer, cells []string) {
 	for _, c := range cells {
 		fmt.Fprintf(w, "| %s ", markdownCell(c))
 	}
 	fmt.Fprintln(w, "|")
 }
 
-// markdownEscapes are the characters that Markdown, or HTML inside of it, acts on.
+// markdownEscapes escapes the characters with a meaning in Markdown or in HTML.
 var markdownEscapes = strings.NewReplacer(
 	`\`,
 	`\\`,

@@ -2,7 +2,7 @@ package report
 
 import "cmp"
 
-// AsNumber returns a cell as a number. ok is false for a cell that is no int64 or float64.
+// AsNumber returns a cell as a number. ok is false if the cell is neither an int64 nor a float64.
 func AsNumber(v any) (n float64, ok bool) {
 	switch v := v.(type) {
 	case int64:
@@ -13,8 +13,8 @@ func AsNumber(v any) (n float64, ok bool) {
 	return 0, false
 }
 
-// CompareCells orders the cells of a column as tables show them: numbers from large to small, text
-// from a to z, nil last. Cells of different types, or of other types, are equal.
+// CompareCells compares two cells of a column in the order of tables: large numbers first, text
+// from a to z, nil last. Cells of different or other types compare as equal.
 func CompareCells(a, b any) int {
 	switch {
 	case a == nil && b == nil:
@@ -52,16 +52,16 @@ func CompareBools(a, b bool) int {
 	return -1
 }
 
-// Least returns the smaller of a cell and a number, as a float64; the number if the cell is nil.
-func Least(v any, w float64) any {
+// MinCell returns the smaller of a cell and w, as a float64. It returns w if the cell is nil.
+func MinCell(v any, w float64) any {
 	if old, ok := v.(float64); ok && old < w {
 		return old
 	}
 	return w
 }
 
-// Most returns the larger of a cell and a number, as a float64; the number if the cell is nil.
-func Most(v any, w float64) any {
+// MaxCell returns the larger of a cell and w, as a float64. It returns w if the cell is nil.
+func MaxCell(v any, w float64) any {
 	if old, ok := v.(float64); ok && old > w {
 		return old
 	}

@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// Condition is a parsed --fail-on expression: comparisons of a report's numbers,
-// joined by && and || (&& binds tighter), such as
+// Condition is a parsed --fail-on expression: comparisons of a report's numbers, joined by && and
+// ||. The operator && binds tighter. Example:
 //
 //	growing>0 || live_bytes>100MiB && lost_events==0
 type Condition struct {
-	any [][]comparison // one of these lists must hold entirely
+	alternatives [][]comparison // the condition holds if all comparisons of one list hold
 }
 
+// comparison is one part of a Condition, such as live_bytes>100MiB.
 type comparison struct {
 	name  string
 	op    string
@@ -22,8 +23,8 @@ type comparison struct {
 	text  string
 }
 
-// UnknownNameError is returned for an expression with a number Name that the report does not have.
-// Known are the numbers that it has.
+// UnknownNameError is returned for an expression with the number Name that the report does not
+// have. Known are the numbers of the report.
 type UnknownNameError struct {
 	Name  string
 	Known []string
@@ -31,25 +32,25 @@ type UnknownNameError struct {
 
 // Error lists the known names.
 func (e *UnknownNameError) Error() string {
-	return fmt.Sprintf("%q is no number of this report; it has %s", e.Name, strings.Join(e.Known, ", "))
+	return fmt.Sprintf("this report has no number %q; it has %s", e.Name, strings.Join(e.Known, ", "))
 }
 
-// operators are in order of length, so that >= is not read as >.
+// operators are the comparison operators, longest first, so that >= is not read as >.
 var operators = []string{">=", "<=", "==", "!=", ">", "<", "="}
 
-// ParseCondition reads a --fail-on expression.
+// ParseCondition parses a --fail-on expression.
 func ParseCondition(text string) (*Condition, error) {
 	c := new(Condition)
 	for _, alternative := range strings.Split(text, "||") {
 		var all []comparison
 		for _, part := range strings.Split(alternative, "&&") {
-			one, err := parseComparison(strings.TrimSpace(part))
+			comparison, err := parseComparison(strings.TrimSpace(part))
 			if err != nil {
 				return nil, fmt.Errorf("read condition %q: %w", text, err)
 			}
-			all = append(all, one)
+			all = append(all, comparison)
 		}
-		c.any = append(c.any, all)
+		c.alternatives = append(c.alternatives, all)
 	}
 	return c, nil
 }
@@ -57,11 +58,11 @@ func ParseCondition(text string) (*Condition, error) {
 func parseComparison(text string) (comparison, error) {
 	at := strings.IndexAny(text, "<>=!")
 	if at < 0 {
-		return comparison{}, fmt.Errorf("%q compares nothing: write it like growing>0", text)
+		return comparison{}, fmt.Errorf("%q has no comparison: write it like growing>0", text)
 	}
 	name, rest := strings.TrimSpace(text[:at]), text[at:]
 	if !isName(name) {
-		return comparison{}, fmt.Errorf("%q is not the name of a number", name)
+		return comparison{}, fmt.Errorf("%q is not a valid name of a number", name)
 	}
 	for _, op := range operators {
 		if after, ok := strings.CutPrefix(rest, op); ok {
@@ -87,7 +88,7 @@ func isName(s string) bool {
 	return s != ""
 }
 
-// multipliers are the units that a number may have. They convert sizes to bytes and times to ns.
+// multipliers are the unit suffixes of a number. They convert sizes to bytes and times to ns.
 var multipliers = map[string]float64{
 	"": 1, "%": 1, "b": 1,
 	"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
@@ -111,22 +112,23 @@ func parseNumber(text string) (float64, error) {
 	return v * factor, nil
 }
 
-// Holds reports whether the condition holds for the report, and which part of it holds. A number
-// that is not known fulfils no comparison. Holds returns an *UnknownNameError for a name that the
-// report does not have.
+// Holds reports whether the condition holds for the report. because is the part that holds, with
+// the values. A comparison with an unknown value does not hold. Holds returns an *UnknownNameError
+// for a name that the report does not have.
 func (c *Condition) Holds(r *Report) (holds bool, because string, err error) {
-	for _, all := range c.any {
-		met := true
+	for _, all := range c.alternatives {
+		allHold := true
 		var parts []string
-		for _, one := range all {
-			value, ok, known := r.Number(one.name)
+		for _, comparison := range all {
+			value, ok, known := r.Number(comparison.name)
 			if !known {
-				return false, "", &UnknownNameError{one.name, r.NumberNames()}
+				return false, "", &UnknownNameError{comparison.name, r.NumberNames()}
 			}
-			met = met && ok && one.holds(value)
-			parts = append(parts, fmt.Sprintf("%s (it is %s)", one.text, strconv.FormatFloat(value, 'f', -1, 64)))
+			allHold = allHold && ok && comparison.holds(value)
+			number := strconv.FormatFloat(value, 'f', -1, 64)
+			parts = append(parts, fmt.Sprintf("%s (it is %s)", comparison.text, number))
 		}
-		if met && !holds {
+		if allHold && !holds {
 			holds, because = true, strings.Join(parts, " and ")
 		}
 	}

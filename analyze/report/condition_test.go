@@ -45,15 +45,15 @@ func TestConditions(t *testing.T) {
 
 func TestConditionsThatAreWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"":               "compares nothing",
-		"growing":        "compares nothing",
+		"":               "has no comparison",
+		"growing":        "has no comparison",
 		"growing>":       "not a number",
 		"growing>many":   "not a number",
 		"growing>1 pint": "unknown unit",
 		"growing!1":      "no operator",
-		">1":             "not the name",
-		"Growing>1":      "not the name",
-		"growing>1 &&":   "compares nothing",
+		">1":             "not a valid name",
+		"Growing>1":      "not a valid name",
+		"growing>1 &&":   "has no comparison",
 		"growing>1e999":  "not a number",
 		"growing>NaN":    "not a number",
 	} {
@@ -109,7 +109,7 @@ func FuzzFailOn(f *testing.F) {
 	for _, c := range leaks.TotalColumns {
 		report.Totals = append(report.Totals, reportpkg.Fact{Column: c, Value: int64(1)})
 	}
-	report.Totals[len(report.Totals)-1].Value = nil // not known
+	report.Totals[len(report.Totals)-1].Value = nil // unknown
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := reportpkg.ParseCondition(text)
 		if (err == nil) == (c == nil) {

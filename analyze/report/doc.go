@@ -1,4 +1,4 @@
-// Package report holds the answer of a report as values: facts, tables with their columns and
-// units, notes, the quality of the recording, and the conditions of --fail-on. It computes no
-// answer and draws none. Its values are not safe for concurrent use.
+// Package report defines the data types of a report: facts, tables, columns, units, notes, the
+// quality of the recording, and the conditions of --fail-on. The packages below it compute reports;
+// package render prints them. The types are not safe for concurrent use.
 package report

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// GroupError is returned for a report that cannot be grouped by Name. Known are the names that it
+// GroupError is returned if a report cannot be grouped by Name. Known are the names that the report
 // can be grouped by.
 type GroupError struct {
 	Name  string
@@ -14,10 +14,10 @@ type GroupError struct {
 
 // Error lists the known names.
 func (e *GroupError) Error() string {
-	return fmt.Sprintf("cannot group by %q; there are %s", e.Name, strings.Join(e.Known, ", "))
+	return fmt.Sprintf("cannot group by %q; use one of %s", e.Name, strings.Join(e.Known, ", "))
 }
 
-// SortError is returned for a table without a column Name to sort by. Known are the keys of its
+// SortError is returned if a table has no column Name to sort by. Known are the keys of its
 // columns.
 type SortError struct {
 	Name  string
@@ -26,5 +26,5 @@ type SortError struct {
 
 // Error lists the known keys.
 func (e *SortError) Error() string {
-	return fmt.Sprintf("no column %q to sort by; there are %s", e.Name, strings.Join(e.Known, ", "))
+	return fmt.Sprintf("no column %q to sort by; use one of %s", e.Name, strings.Join(e.Known, ", "))
 }

@@ -1,19 +1,19 @@
 package report
 
-// Frame is a frame of a stack in a report, or the place of several frames that are not shown.
+// Frame is a stack frame in a report, or a placeholder for several hidden frames.
 type Frame struct {
 	Func   string `json:"func"`
 	File   string `json:"file,omitempty"`
 	Line   int32  `json:"line,omitempty"`
 	Module string `json:"module,omitempty"`
-	// Folded is the number of frames that are not shown here, 0 for a frame. Of are the libraries
-	// that they belong to. Without Of, they are the frames beyond a limit.
-	Folded int      `json:"-"`
-	Of     []string `json:"-"`
+	// Folded is the number of hidden frames that this placeholder represents, 0 for a real frame.
+	// Libraries are the libraries of these frames. nil Libraries means that a limit cut them off.
+	Folded    int      `json:"-"`
+	Libraries []string `json:"-"`
 }
 
-// Named returns the frames of a list without the places of frames that are not shown.
-func Named(list []Frame) []Frame {
+// VisibleFrames returns the frames of a list without the placeholders for hidden frames.
+func VisibleFrames(list []Frame) []Frame {
 	frames := make([]Frame, 0, len(list))
 	for _, f := range list {
 		if f.Folded == 0 {

@@ -9,57 +9,60 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// LostMemory is the class of calls whose loss makes the ledger wrong, as in Meta.Calls and in rows
-// of lost calls.
+// LostMemory is the class of calls that allocate or free driver memory, in Meta.Calls and in rows
+// of lost calls. A lost call of this class makes the model of live memory wrong.
 const LostMemory = "memory"
 
 // LostAllocator is the class of events of caching allocators, as in Meta.Calls.
 const LostAllocator = "allocator"
 
-// Quality is what a recording does not have, and how far that can make a report wrong.
+// Quality counts the data that a recording lacks, as a measure of how far reports may be wrong.
 type Quality struct {
 	Events           int64 // calls recorded
 	LostEvents       int64 // calls lost
-	LostMemoryEvents int64 // of those, calls that allocate or free
-	DroppedEvents    int64 // calls older than what a ring keeps
-	UnmatchedFrees   int64
-	LostFrees        int64
-	OpenCalls        int64
-	AbandonedCalls   int64
-	UnknownAllocs    int64 // allocations whose pointer is not known
-	TruncatedTail    bool
-	DamagedSegments  int64
-	// UnsymbolizedFramesPct is the share of stored frames without a function name.
+	LostMemoryEvents int64 // lost calls that allocate or free memory
+	DroppedEvents    int64 // calls that the ring recorder discarded because they were too old
+	UnmatchedFrees   int64 // frees of memory whose allocation is not in the recording
+	LostFrees        int64 // allocations that reused a live address, so that a free was lost
+	OpenCalls        int64 // calls that had not returned when the recording ended
+	AbandonedCalls   int64 // calls without a recorded return, although their thread made later calls
+	UnknownAllocs    int64 // allocations whose returned address is unknown
+	TruncatedTail    bool  // the recorder did not finish the recording
+	DamagedSegments  int64 // unreadable segments of the recording
+	// UnsymbolizedFramesPct is the share of stored stack frames without a function name, 0 to 100.
 	UnsymbolizedFramesPct float64
-	// StackShares is the share of calls by state of their stack, in percent of those
-	// that can have one of their own: nested calls have that of the outer call.
+	// StackShares has the share of calls by the state of their stack. Nested calls do not count:
+	// they have the stack of the outer call.
 	StackShares []StackShare
-	// StacksChecked calls were unwound although their stack could be inferred; of
-	// these, StacksWrong had another one.
+	// StacksChecked is the number of calls that were unwound although their stack could be
+	// inferred. StacksWrong of these had another stack than the inferred one.
 	StacksChecked int64
 	StacksWrong   int64
-	// Inferred is what the recorder measured of all inferred stacks.
+	// Inferred has the recorder's counters of all inferred stacks.
 	Inferred format.StackInference
-	// AllocatorEvents are the recorded events of caching allocators, LostAllocatorEvents those that
-	// were lost. Events has neither.
+	// AllocatorEvents is the number of recorded events of caching allocators, LostAllocatorEvents
+	// the number of lost ones. Events counts neither.
 	AllocatorEvents     int64
 	LostAllocatorEvents int64
-	// At AllocatorCompared events the model's bytes were compared with the allocator's own totals.
-	// At AllocatorDisagreed of them they differed, by up to AllocatorWorstBytes.
+	// AllocatorCompared is the number of events at which the model's bytes were compared with the
+	// allocator's own statistics. At AllocatorDisagreed of these events the two differed, by at
+	// most AllocatorWorstBytes.
 	AllocatorCompared, AllocatorDisagreed, AllocatorWorstBytes int64
-	AllocatorUnmatchedFrees, AllocatorLostFrees                int64
-	// AllocatorsByReports is the number of processes with an allocator of which only the reports
-	// are recorded.
+	// AllocatorUnmatchedFrees is the number of frees of blocks whose allocation is not in the
+	// recording, AllocatorLostFrees the number of blocks and segments whose free is not.
+	AllocatorUnmatchedFrees, AllocatorLostFrees int64
+	// AllocatorsByReports is the number of processes whose PyTorch allocator is known only from
+	// PyTorch's memory reports to profilers.
 	AllocatorsByReports int64
-	// Classes are the classes of calls that were recorded; none: all.
+	// Classes are the recorded classes of calls. nil means all classes.
 	Classes  []string
 	Launches sampling.Coverage
-	// GPUTiming is the source of GPU times: "none" so far.
+	// GPUTiming is the source of GPU times. It is always "none": only host times are recorded.
 	GPUTiming string
 }
 
-// Facts returns the quality block as facts. Those of rings, of allocators known by reports, of
-// --record and of sampled launches are only there where they apply.
+// Facts returns the quality block as facts. It omits the facts about the ring recorder, allocator
+// reports, --record and sampled launches if they do not apply.
 func (q *Quality) Facts() []Fact {
 	facts := Facts(QualityColumns, Values{
 		"events":                    q.Events,
@@ -101,7 +104,8 @@ func (q *Quality) Facts() []Fact {
 	return append(facts, launchSamplingFacts(&q.Launches)...)
 }
 
-// stacksPct returns the share of calls whose stack is in a state, nil if no call can have one.
+// stacksPct returns the share of calls whose stack has this status, 0 to 100. It returns nil if no
+// call can have a stack.
 func (q *Quality) stacksPct(status string) any {
 	if len(q.StackShares) == 0 {
 		return nil
@@ -114,8 +118,8 @@ func (q *Quality) stacksPct(status string) any {
 	return 0.0
 }
 
-// String returns the quality block as one line: the events and lost events, and other numbers that
-// are not as they should be.
+// String returns the quality block as one line: the number of events, the number of lost events,
+// and every other number that is not 0.
 func (q *Quality) String() string {
 	parts := []string{fmt.Sprintf("%s events, %s lost", units.Count(q.Events), units.Count(q.LostEvents))}
 	for _, f := range q.Facts() {
@@ -166,23 +170,23 @@ func (q *Quality) String() string {
 	return strings.Join(append(parts, "GPU timing "+q.GPUTiming), ", ")
 }
 
-// StackShare is the share of calls whose stack is in one state, in percent.
+// StackShare is the share of calls whose stack has one status. Pct is 0 to 100.
 type StackShare struct {
 	Status string
 	Pct    float64
 }
 
-// Notes returns sentences on what the recording lacks, for reports on caching allocators.
+// Notes returns sentences about data that the recording lacks, for reports on caching allocators.
 func (q *Quality) Notes() (list []string) {
 	if q.AllocatorsByReports > 0 {
-		list = append(list, "PyTorch's allocator is known by its reports only: "+limitsText)
+		list = append(list, "PyTorch's allocator is known only from its memory reports to profilers: "+limitsText)
 	}
 	if q.AllocatorDisagreed == 0 {
 		return list
 	}
 	return append(list, fmt.Sprintf(
-		"what PyTorch's allocator counts itself differs from what its events come to at "+
-			"%s of %s, by up to %s: events were lost, or its version works in another way",
+		"PyTorch's own allocator statistics differ from the recorded allocator events at "+
+			"%s of %s, by up to %s. Events were lost, or this PyTorch version works differently",
 		units.Count(
 			q.AllocatorDisagreed,
 		),
@@ -191,24 +195,24 @@ func (q *Quality) Notes() (list []string) {
 	))
 }
 
-// An allocator that is known by its reports only (format.SourceReports) has blocks and totals, but
-// no segments, pools and streams. All its blocks are strays, like blocks in segments from before
-// the recording. A block has its size, not the requested one. A free ends it at once. Reports come
-// after the totals have changed.
+// An allocator with format.SourceReports is recorded only through PyTorch's memory reports to
+// profilers. The model has its blocks and totals, but no segments, pools or streams. A block has
+// its rounded size, not the requested size. A free releases it at once. Each report follows the
+// change of the totals.
 
-// limitsText is the limits of such an allocator, for a reader.
-const limitsText = "bytes are sizes of blocks, what was asked for rounded up; segments and what is unused in them, " +
-	"streams, pools and requests that failed are not known"
+// limitsText names the limits of an allocator with format.SourceReports.
+const limitsText = "sizes are block sizes, which are requested sizes rounded up; segments, unused memory, " +
+	"streams, pools and failed requests are unknown"
 
-// Confidence levels of a verdict.
+// Confidence levels of a verdict. The values appear in reports.
 const (
 	ConfidenceHigh   = "high"
 	ConfidenceMedium = "medium"
 	ConfidenceLow    = "low"
 )
 
-// Confidence returns how far verdicts about memory can be trusted, and what lowers that. frees is
-// the number of frees in the recording.
+// Confidence returns the confidence in verdicts about memory, and the reasons that lower it. frees
+// is the number of frees in the recording.
 func (q *Quality) Confidence(frees int64) (level string, reasons []string) {
 	level = ConfidenceHigh
 	lower := func(to, format string, args ...any) {
@@ -218,11 +222,11 @@ func (q *Quality) Confidence(frees int64) (level string, reasons []string) {
 		reasons = append(reasons, fmt.Sprintf(format, args...))
 	}
 	if n := q.LostMemoryEvents; n > 0 {
-		// One lost call in a thousand can still hide what a small site does.
+		// One lost call in 1000 can hide the leak of a small call site.
 		if n*1000 > q.Events {
-			lower(ConfidenceLow, "%s calls that allocate or free were lost", units.Count(n))
+			lower(ConfidenceLow, "%s calls that allocate or free memory were lost", units.Count(n))
 		} else {
-			lower(ConfidenceMedium, "%s calls that allocate or free were lost", units.Count(n))
+			lower(ConfidenceMedium, "%s calls that allocate or free memory were lost", units.Count(n))
 		}
 	}
 	if n := q.LostAllocatorEvents; n > 0 {
@@ -237,7 +241,7 @@ func (q *Quality) Confidence(frees int64) (level string, reasons []string) {
 		if n*1000 > q.AllocatorCompared {
 			to = ConfidenceLow
 		}
-		lower(to, "the allocator counts other bytes than its events come to, %s", units.Plural(n, "time"))
+		lower(to, "the allocator's own statistics differ from its recorded events %s", units.Plural(n, "time"))
 	}
 	if n := q.AllocatorLostFrees; n > 0 {
 		lower(ConfidenceMedium, "%s of the allocator were not recorded", units.Plural(n, "free"))
@@ -251,18 +255,18 @@ func (q *Quality) Confidence(frees int64) (level string, reasons []string) {
 	if q.TruncatedTail {
 		lower(ConfidenceMedium, "the recording was cut off")
 	}
-	// Some are normal when a running program is recorded. Many mean that memory is allocated in
-	// ways that the recorder does not see.
+	// A few unmatched frees are normal when recording starts in a running program. More than 5
+	// % mean that the program allocates memory in ways that the recorder does not see.
 	if n := q.UnmatchedFrees; n*20 > frees+n {
-		lower(ConfidenceMedium, "%s frees of memory that was not seen allocated", units.Count(n))
+		lower(ConfidenceMedium, "%s frees of memory whose allocation was not recorded", units.Count(n))
 	}
 	if q.UnknownAllocs > 0 {
-		lower(ConfidenceMedium, "%s allocations with unknown pointer", units.Count(q.UnknownAllocs))
+		lower(ConfidenceMedium, "%s allocations with an unknown address", units.Count(q.UnknownAllocs))
 	}
 	return level, reasons
 }
 
-// ConfidenceText returns a confidence level with its reasons as part of a sentence.
+// ConfidenceText returns a confidence level and its reasons as part of a sentence.
 func ConfidenceText(level string, reasons []string) string {
 	if len(reasons) == 0 {
 		return "confidence " + level
@@ -270,65 +274,69 @@ func ConfidenceText(level string, reasons []string) string {
 	return "confidence " + level + ": " + strings.Join(reasons, ", ")
 }
 
-// QualityColumns are the facts of the quality block that every report has.
+// QualityColumns are the facts of the quality block of every report.
 var QualityColumns = []Column{
 	{"events", "events", UnitCount, "calls in the recording"},
-	{"lost_events", "lost", UnitCount, "calls that happened but could not be recorded"},
-	{"lost_memory_events", "lost memory calls", UnitCount, "lost calls that allocate or free: what is live may be " +
-		"wrong by them"},
+	{"lost_events", "lost", UnitCount, "calls that the program made but that are missing in the recording"},
+	{"lost_memory_events", "lost memory calls", UnitCount, "lost calls that allocate or free memory; each may make " +
+		"the live memory wrong"},
 	{"unmatched_frees", "unmatched frees", UnitCount, "frees of memory whose allocation is not in the recording: " +
-		"allocated before it began, or lost"},
-	{"lost_frees", "lost frees", UnitCount, "allocations that returned a pointer still counted as live: its free " +
-		"was not recorded"},
+		"it was allocated before the recording, or its allocation was lost"},
+	{"lost_frees", "lost frees", UnitCount, "allocations that returned an address which was still live: the free " +
+		"of the earlier block was not recorded"},
 	{"open_calls", "open", UnitCount, "calls that had not returned when the recording ended"},
-	{"abandoned_calls", "abandoned", UnitCount, "calls whose return was never seen although the thread went on"},
-	{"unknown_allocs", "unknown allocs", UnitCount, "allocations whose pointer is not known (open, abandoned or " +
-		"unreadable): not in any number of live bytes"},
-	{"truncated_tail", "cut off", UnitRatio, "true if the recorder did not finish the recording: its end may be " +
-		"missing"},
-	{"damaged_segments", "damaged segments", UnitCount, "segments that could not be read and were left out"},
+	{"abandoned_calls", "abandoned", UnitCount, "calls without a recorded return, although their thread made later " +
+		"calls"},
+	{"unknown_allocs", "unknown allocs", UnitCount, "allocations whose address is unknown: the call is open, " +
+		"abandoned or unreadable. Live bytes do not include them"},
+	{"truncated_tail", "cut off", UnitRatio, "true if the recorder did not finish the recording: the last events " +
+		"may be missing"},
+	{"damaged_segments", "damaged segments", UnitCount, "segments of the recording that could not be read and were " +
+		"skipped"},
 	{"unsymbolized_frames_pct", "frames without name", UnitPercent, "share of stored stack frames without a " +
 		"function name"},
-	{"allocator_events", "allocator events", UnitCount, "events of caching allocators (PyTorch's) in the recording; " +
-		"they are in no other number here"},
-	{"lost_allocator_events", "lost allocator events", UnitCount, "events of caching allocators that could not be " +
-		"recorded: what is live may be wrong by them"},
-	{"allocator_unmatched_frees", "", UnitCount, "frees of blocks that were allocated before the recording began, " +
-		"or whose allocation was lost"},
-	{"allocator_lost_frees", "lost allocator frees", UnitCount, "blocks and segments that must have ended, but " +
-		"their free was not recorded"},
-	{"allocator_compared", "", UnitCount, "events at which the model of the allocator was compared with what the " +
-		"allocator counts itself"},
-	{"allocator_disagreed", "allocator disagreements", UnitCount, "of those, events where the two had different " +
-		"bytes allocated or reserved; the model went on with the allocator's"},
-	{"allocator_worst_bytes", "", UnitBytes, "the largest such difference"},
-	{"stacks_complete_pct", "", UnitPercent, "share of calls whose stack was unwound to the thread's start, of " +
-		"those that can have one of their own (nested calls have that of the outer call); absent without such calls"},
-	{"stacks_inferred_pct", "", UnitPercent, "share of calls that were given the stack of an equal-looking call"},
+	{"allocator_events", "allocator events", UnitCount, "recorded events of caching allocators such as PyTorch's; " +
+		"the other counts here exclude them"},
+	{"lost_allocator_events", "lost allocator events", UnitCount, "lost events of caching allocators; each may make " +
+		"the live blocks wrong"},
+	{"allocator_unmatched_frees", "", UnitCount, "frees of allocator blocks whose allocation is not in the " +
+		"recording: they were allocated before the recording, or the allocation was lost"},
+	{"allocator_lost_frees", "lost allocator frees", UnitCount, "allocator blocks and segments that must have been " +
+		"freed without a recorded free"},
+	{"allocator_compared", "", UnitCount, "events at which the model of the caching allocator was compared with the " +
+		"allocator's own statistics"},
+	{"allocator_disagreed", "allocator disagreements", UnitCount, "events at which the model and the allocator's " +
+		"own statistics had different allocated or reserved bytes; the model then takes the allocator's values"},
+	{"allocator_worst_bytes", "", UnitBytes, "largest difference between the model of the caching allocator and the " +
+		"allocator's own statistics"},
+	{"stacks_complete_pct", "", UnitPercent, "share of calls whose stack was unwound to the start of the thread. " +
+		"Nested calls do not count: they have the stack of the outer call. Absent if no call can have a stack"},
+	{"stacks_inferred_pct", "", UnitPercent, "share of calls whose stack was taken from an earlier call with the " +
+		"same fingerprint"},
 	{"stacks_truncated_pct", "", UnitPercent, "share of calls whose stack ends too early; gpurec analyze stacks " +
-		"says why"},
+		"gives the reasons"},
 	{"stacks_frame_pointer_pct", "", UnitPercent, "share of calls whose stack was walked by frame pointers: frames " +
 		"may be missing"},
 	{"stacks_none_pct", "", UnitPercent, "share of calls without a stack"},
-	{"stacks_checked", "", UnitCount, "calls that were unwound although their stack could be inferred"},
-	{"stacks_wrong", "", UnitCount, "of those, calls that came from another stack than assumed"},
-	{"stacks_wrong_pct", "", UnitPercent, "share of inferred stacks that are another call's, estimated from the " +
-		"checked ones; absent if none was checked"},
+	{"stacks_checked", "", UnitCount, "calls that were unwound to check the stack that would have been inferred"},
+	{"stacks_wrong", "", UnitCount, "checked calls whose real stack differs from the inferred one"},
+	{"stacks_wrong_pct", "", UnitPercent, "estimated share of inferred stacks that are wrong, from the checked " +
+		"calls; absent if no call was checked"},
 }
 
-// droppedColumn is only there for rings.
-var droppedColumn = Column{"dropped_events", "older dropped by the ring", UnitCount, "calls of before the " +
-	"recording's start that it dropped to keep only the last part: memory held from then is not known"}
+// droppedColumn exists only for recordings of the ring recorder (--ring).
+var droppedColumn = Column{"dropped_events", "older dropped by the ring", UnitCount, "calls older than the retained " +
+	"window, which the ring recorder discarded: memory allocated by them is unknown"}
 
-// reportsColumn is only there if an allocator is known by its reports.
+// reportsColumn exists only if an allocator is known only from its memory reports.
 var reportsColumn = Column{
 	"allocators_by_reports",
 	"processes with allocators known by reports only",
 	UnitCount,
-	"processes of which the recording has what PyTorch's allocator reports to profilers, " +
-		"not all that it does: " + limitsText,
+	"processes whose PyTorch allocator is known only from its memory reports to profilers: " +
+		limitsText,
 }
 
-// classesColumn is only there if not all classes were recorded.
-var classesColumn = Column{"recorded_classes", "classes recorded", UnitText, "classes of calls that were recorded " +
-	"(--record), with spaces between; absent: all"}
+// classesColumn exists only if the recording leaves out classes of calls.
+var classesColumn = Column{"recorded_classes", "classes recorded", UnitText, "recorded classes of calls (--record), " +
+	"separated by spaces; absent if all classes were recorded"}

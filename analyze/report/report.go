@@ -4,89 +4,91 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// SchemaVersion is the version of the JSON of reports. It grows when a key changes its meaning or
-// is removed, not when one is added.
+// SchemaVersion is the version of the JSON format of reports. It increases when a key changes its
+// meaning or is removed. A new key does not increase it.
 const SchemaVersion = 1
 
-// Report is the answer to one question, as values. Package render writes it as text, JSON, CSV or
-// Markdown.
+// Report is the result of one analysis, such as leaks or hang. Package render prints it as text,
+// JSON, CSV or Markdown.
 type Report struct {
 	Command string
 	Window  query.Window
-	// Facts describe the recording, Totals sum up the tables.
+	// Facts describe the recording. Totals sum up the tables.
 	Facts  []Fact
 	Totals []Fact
 	Tables []Table
-	// Sentences are the keys of facts that text breaks into lines instead of cutting them off.
+	// Sentences are the keys of facts that text output wraps instead of truncating.
 	Sentences []string
-	// Notes are sentences about what the report could not show.
+	// Notes are sentences about data that the report lacks.
 	Notes []string
-	// NoMatch explains why nothing passes the filter; nil if something does.
+	// NoMatch explains why no event passes the filter. It is nil if an event passes.
 	NoMatch *query.NoMatch
 	Quality Quality
-	// Before is the quality of the first recording of a comparison; nil in other reports.
+	// Before is the quality of the first recording of a diff. It is nil in other reports.
 	Before *Quality
 }
 
-// Fact is a named value. Row lists the types of values.
+// Fact is a named value. Row.Cells lists the possible types of Value.
 type Fact struct {
 	Column
 	Value any
 }
 
-// Table is a list of things of one kind.
+// Table is a list of rows of one kind, such as call sites or kernels.
 type Table struct {
 	Name    string // key in JSON
-	Title   string // heading in text, where a report has several tables
+	Title   string // heading in text output of a report with several tables
 	Columns []Column
 	Rows    []Row
-	// Spare are the keys of columns that text leaves out, in this order, until a line fits the
-	// width.
-	Spare []string
-	// More is the number of rows that --top left out.
-	More int
-	// Lead tables come first: text shows them above the facts.
-	Lead bool
-	// Aside tables sum up another table. CSV leaves them out.
-	Aside bool
-	// Keys are the keys of the columns that say what a row is about: package diff pairs the rows of
-	// two recordings by them. nil means the usual ones (diff.keyNames). An empty list means that
-	// rows are events of one recording, without counterparts.
+	// HideFirst lists keys of columns. Text output hides these columns, in this order, until a line
+	// fits the width.
+	HideFirst []string
+	// OmittedRows is the number of rows that --top left out.
+	OmittedRows int
+	// AboveFacts makes text output print the table before the facts.
+	AboveFacts bool
+	// Secondary marks a table that sums up another table. CSV output omits it.
+	Secondary bool
+	// Keys are the keys of the columns that identify a row. Package diff pairs the rows of two
+	// recordings by these columns. nil means diff.keyNames. An empty list means that rows are
+	// events of one recording, so diff does not pair them.
 	Keys []string
-	// Verdicts are those values of its column verdict for which a comparison counts the rows that
-	// got or lost it.
+	// Verdicts are values of the column "verdict". A diff counts the rows that got or lost one of
+	// these values.
 	Verdicts []string
 }
 
-// Row is a row of a Table. Cells has a value for each column: an int64, float64, string, []string,
-// bool or catalog.Measured, an []int64 or []float64 for a course over time, or nil if the value is
-// not known. The column has the unit.
+// Row is a row of a Table. Cells has one value for each column: an int64, float64, string,
+// []string, bool, catalog.Measured, or nil for an unknown value. A time series is an []int64 or
+// []float64. The Column has the unit.
 type Row struct {
 	Cells []any
-	// Stack is shown under the table, leaf first. StackFrames is its number of frames in the
-	// recording.
+	// Stack is the call stack that text output prints under the table, leaf first. StackFrames is
+	// the number of its frames in the recording, which may be larger than len(Stack).
 	Stack       []Frame
 	StackFrames int
-	// Evidence explains in a sentence what the row is based on.
+	// Evidence is a sentence with the data behind the row.
 	Evidence string
-	// Brief rows are shown in text without their stack and evidence.
+	// Brief makes text output print the row without its stack and evidence.
 	Brief bool
 
-	StackID int32 // id of the stack in the recording, from which Stack is filled in
+	StackID int32 // stack id in the recording; frames.Fill sets Stack from it
 }
 
-// Column describes the values of a column or fact.
+// Column describes one column of a table, or one fact.
 type Column struct {
-	// Key is the name in JSON, CSV, --sort and --fail-on. It ends in the unit.
+	// Key is the name in JSON, CSV, --sort and --fail-on. It ends in the unit, such as _bytes or
+	// _ns.
 	Key string
-	// Title is the heading in text. Text does not show a column without one.
+	// Title is the heading in text output. Text output hides a column with an empty Title.
 	Title string
 	Unit  Unit
-	// About defines the value, for --explain.
+	// About defines the value. --explain prints it.
 	About string
 }
 
-// Unit is the unit of a value, by which text formats it. JSON and CSV have the bare number.
+// Unit is the unit of a value. Text output formats the value by it; JSON and CSV have the bare
+// number.
 type Unit uint8
 
 // Units of values.
@@ -95,20 +97,21 @@ const (
 	UnitCount          // a number of things
 	UnitBytes          // bytes
 	UnitBytesRate      // bytes per minute
-	UnitNs             // a duration in ns
-	UnitTime           // a moment, Unix ns
+	UnitNs             // a duration, ns
+	UnitTime           // a point in time, Unix ns
 	UnitPercent        // 0 to 100
-	UnitRatio          // a bare fraction
-	UnitID             // a number that is a name
-	UnitCourse         // values at equal steps of time; text draws them from 0 to the highest
+	UnitRatio          // a fraction without a unit
+	UnitID             // a number that identifies something, such as a process id
+	UnitSeries         // values at equal time steps; text output draws them as a sparkline from 0
 
-	// UnitSigned is a bit of the units of differences, which text shows with their sign.
+	// UnitSigned is a bit that is added to the unit of a difference. Text output then prints a
+	// sign.
 	UnitSigned Unit = 1 << 7
 )
 
 // Number returns a number of the report by its key, for --fail-on: a total, a fact or a number of
-// the quality block. known is false if the report has no such number. ok is false if its value is
-// nil.
+// the quality block. known is false if the report has no number with this key. ok is false if the
+// value is nil.
 func (r *Report) Number(name string) (value float64, ok, known bool) {
 	for _, f := range r.numbers() {
 		if f.Key != name {
@@ -130,7 +133,7 @@ func (r *Report) Number(name string) (value float64, ok, known bool) {
 	return 0, false, false
 }
 
-// NumberNames returns the keys that Number knows.
+// NumberNames returns the keys that Number accepts.
 func (r *Report) NumberNames() []string {
 	var list []string
 	for _, f := range r.numbers() {

@@ -4,35 +4,38 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 )
 
-// SamplingColumns are the facts of the quality block of recordings in which launches were sampled.
+// SamplingColumns are the facts of the quality block of a recording with sampled kernel launches.
 var SamplingColumns = []Column{
-	{"launches_recorded_ns", "", UnitNs, "time of the recording in which launches of kernels were recorded; in this " +
-		"and the three below absent, unless --max-overhead made the recorder leave some out. Launches of graphs and " +
-		"all other calls are always recorded"},
-	{"launch_stacks_recorded_ns", "", UnitNs, "time in which stacks of these launches were recorded too"},
-	{"max_overhead_pct", "", UnitPercent, "the limit: share of its time that probes may cost the busiest thread"},
-	{"overhead_seen_pct", "", UnitPercent, "most that they cost by the recorder's measurement, at a switch"},
+	{"launches_recorded_ns", "", UnitNs, "time of the recording in which kernel launches were recorded. This value " +
+		"and the next three exist only if --max-overhead made the recorder skip launches. Graph launches and all " +
+		"other calls are always recorded"},
+	{"launch_stacks_recorded_ns", "", UnitNs, "time in which the call stacks of kernel launches were recorded too"},
+	{"max_overhead_pct", "", UnitPercent, "the --max-overhead limit: share of the busiest thread's time that probes " +
+		"may cost"},
+	{"overhead_seen_pct", "", UnitPercent, "highest probe cost that the recorder measured, as a share of the busiest " +
+		"thread's time"},
 }
 
-// EstimatedLaunches and EstimatedCalls are columns and totals of reports on recordings in which
-// launches were sampled.
+// EstimatedLaunches and EstimatedCalls are columns and totals of reports on recordings with sampled
+// kernel launches.
 var (
-	EstimatedLaunches = Column{"estimated_launches", "~LAUNCHES", UnitCount, "estimate, only where --max-overhead " +
-		"left some out: launches if in the times without there were as many for every other call as just before and " +
-		"after (where there are fewer than 30 other calls: as many a second)"}
-	EstimatedCalls = Column{"estimated_calls", "~CALLS", UnitCount, "estimate: calls with the launches that " +
-		"--max-overhead left out, if in the times without there were as many for every other call as just before " +
-		"and after (where there are fewer than 30 other calls: as many a second)"}
+	EstimatedLaunches = Column{"estimated_launches", "~LAUNCHES", UnitCount, "estimated number of launches, " +
+		"including those that --max-overhead skipped. The estimate assumes the same number of launches per other " +
+		"call as just before and after. With fewer than 30 other calls it assumes the same launches per second"}
+	EstimatedCalls = Column{"estimated_calls", "~CALLS", UnitCount, "estimated number of calls, including the " +
+		"launches that --max-overhead skipped. The estimate assumes the same number of launches per other call as " +
+		"just before and after. With fewer than 30 other calls it assumes the same launches per second"}
 )
 
-// EstimateOf returns an estimate, in thousandths, as a total.
+// EstimateOf returns an estimated number of calls as a total. thousandths is 1000 times the
+// estimate.
 func EstimateOf(c Column, title string, thousandths int64) Fact {
 	c.Title = title
 	return Fact{c, sampling.Whole(thousandths)}
 }
 
-// launchSamplingFacts returns the facts of a recording in which launches were sampled; none for
-// others.
+// launchSamplingFacts returns the facts of a recording with sampled kernel launches. It returns nil
+// for other recordings.
 func launchSamplingFacts(l *sampling.Coverage) []Fact {
 	if !l.Sampled {
 		return nil

@@ -1,22 +1,22 @@
 package report
 
-// Section is a table of a report, or its facts or totals, as --explain prints it.
+// Section is a table, the facts or the totals of a report, as --explain prints them.
 type Section struct {
 	Title   string
 	Columns []Column
 }
 
-// Page is the section of the HTML page for a report. A report without a Title has none.
+// Page is the section of the HTML page for one report. A report with an empty Title has no section.
 type Page struct {
-	ID    string // of the section, if it is not the name of the report
+	ID    string // HTML id of the section; "" means the name of the report
 	Title string
-	About string // one sentence
-	Empty string // the sentence for a recording in which the report finds nothing
-	// Kind is the kind of calls without which the report is empty: then it is not made. "" if that
-	// does not depend on one kind.
+	About string // one sentence that introduces the section
+	Empty string // the sentence for a recording without data for the report
+	// Kind is the call kind that the report needs. The page omits the section if the recording has
+	// no call of this kind. "" means that the report does not depend on one kind.
 	Kind string
-	// Tables are the names of the tables that the page shows; nil: all.
+	// Tables are the names of the tables that the page shows. nil means all tables.
 	Tables []string
-	// Chart is the chart that scripts draw in the section, "" for none.
+	// Chart is the name of the chart that the page's script draws in the section, or "".
 	Chart string
 }

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// HolderRowsWithStack is the number of rows whose stack text shows in tables of holders of memory.
+// HolderRowsWithStack is the number of rows with a printed stack in tables of memory holders.
 const HolderRowsWithStack = 3
 
-// Hide removes the title of a column, so that text does not show it. JSON and CSV do.
-func Hide(columns []Column, key string) { Title(columns, key, "") }
+// HideTitle removes the title of a column. Text output then hides the column; JSON and CSV keep it.
+func HideTitle(columns []Column, key string) { SetTitle(columns, key, "") }
 
-// Title sets the title of a column.
-func Title(columns []Column, key, text string) {
+// SetTitle sets the title of the column with this key.
+func SetTitle(columns []Column, key, text string) {
 	for i := range columns {
 		if columns[i].Key == key {
 			columns[i].Title = text
@@ -20,14 +20,14 @@ func Title(columns []Column, key, text string) {
 	}
 }
 
-// ColumnOf returns the index of the column with a key, -1 if there is none.
+// ColumnOf returns the index of the column with this key, or -1 if the table has no such column.
 func ColumnOf(t *Table, key string) int {
 	return slices.IndexFunc(t.Columns, func(c Column) bool { return c.Key == key })
 }
 
-// Arrange sorts the table by a column, if by is not "", and cuts it to top rows, if top is not 0.
-// by is a key or title. The order is that of CompareCells. Arrange returns a *SortError for an
-// unknown column.
+// Arrange sorts the table by the column by, a key or title, in the order of CompareCells. It then
+// cuts the table to top rows. An empty by keeps the order; a top of 0 keeps all rows. Arrange
+// returns a *SortError for an unknown column.
 func (t *Table) Arrange(by string, top int) error {
 	if by != "" {
 		at := slices.IndexFunc(t.Columns, func(c Column) bool { return c.Key == by || strings.EqualFold(c.Title, by) })
@@ -41,7 +41,7 @@ func (t *Table) Arrange(by string, top int) error {
 		slices.SortStableFunc(t.Rows, func(a, b Row) int { return CompareCells(a.Cells[at], b.Cells[at]) })
 	}
 	if top > 0 && len(t.Rows) > top {
-		t.More += len(t.Rows) - top
+		t.OmittedRows += len(t.Rows) - top
 		t.Rows = t.Rows[:top]
 	}
 	return nil

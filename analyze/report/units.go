@@ -10,7 +10,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Text formats a value in its unit. A nil is a dash.
+// Text formats a value in this unit. nil becomes "-".
 func (u Unit) Text(v any) string {
 	if n, ok := AsNumber(v); ok && u&UnitSigned != 0 {
 		u &^= UnitSigned

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Values are the values of a row, or of a list of facts, by column key. Row lists the types that
-// a value can have.
+// Values are the values of a row, or of a list of facts, by column key. Row.Cells lists the
+// possible types.
 type Values map[string]any
 
-// Join returns the values of all of its arguments. It panics if two of them have the same key.
+// Join returns the union of all arguments. It panics if two of them have the same key.
 func Join(parts ...Values) Values {
 	all := make(Values)
 	for _, part := range parts {
@@ -24,9 +24,9 @@ func Join(parts ...Values) Values {
 	return all
 }
 
-// inOrder returns the values in the order of the columns. It panics unless each column has a
-// value, which may be nil, and each value has a column.
-func (v Values) inOrder(what string, columns []Column) []any {
+// inOrder returns the values in the order of the columns. It panics unless the keys of v are
+// exactly the keys of the columns. A value may be nil. owner names the table in the panic message.
+func (v Values) inOrder(owner string, columns []Column) []any {
 	cells := make([]any, len(columns))
 	found := 0
 	for i := range columns {
@@ -37,13 +37,14 @@ func (v Values) inOrder(what string, columns []Column) []any {
 		}
 	}
 	if found != len(columns) || found != len(v) {
-		panic(v.mismatch(what, columns))
+		panic(v.mismatch(owner, columns))
 	}
 	return cells
 }
 
-// mismatch says which columns lack a value, and which values lack a column.
-func (v Values) mismatch(what string, columns []Column) string {
+// mismatch returns an error text with the columns that lack a value and the values without a
+// column.
+func (v Values) mismatch(owner string, columns []Column) string {
 	var missing []string
 	known := make(map[string]bool)
 	for _, c := range columns {
@@ -58,11 +59,11 @@ func (v Values) mismatch(what string, columns []Column) string {
 			unknown = append(unknown, key)
 		}
 	}
-	return fmt.Sprintf("report: %s: no value for columns %q, no column for values %q", what, missing, unknown)
+	return fmt.Sprintf("report: %s: no value for columns %q, no column for values %q", owner, missing, unknown)
 }
 
-// Facts returns a fact for each column, in the order of the columns. It panics unless v has a
-// value, which may be nil, for each column and for nothing else.
+// Facts returns one fact for each column, in the order of the columns. It panics unless the keys of
+// v are exactly the keys of the columns. A value may be nil.
 func Facts(columns []Column, v Values) []Fact {
 	values := v.inOrder("facts", columns)
 	facts := make([]Fact, len(columns))
@@ -72,21 +73,20 @@ func Facts(columns []Column, v Values) []Fact {
 	return facts
 }
 
-// Add appends a row with these values and returns it, so that its other fields can be set. The
-// pointer is valid until the next Add. Add panics unless v has a value, which may be nil, for
-// each column and for nothing else.
+// Add appends a row with these values and returns a pointer to it, so that callers can set its
+// other fields. The pointer is valid until the next Add. Add panics unless the keys of v are
+// exactly the keys of the columns. A value may be nil.
 func (t *Table) Add(v Values) *Row {
 	t.Rows = append(t.Rows, Row{Cells: v.inOrder("table "+t.Name, t.Columns)})
 	return &t.Rows[len(t.Rows)-1]
 }
 
-// Cell returns the value of a row in the column with this key. It panics if there is no such
-// column.
+// Cell returns the value of a row in the column with this key. It panics for an unknown key.
 func (t *Table) Cell(r *Row, key string) any { return r.Cells[t.mustFind(key)] }
 
-// Compare returns a function that compares two rows by the columns with these keys, in turn, as
-// CompareCells does: numbers from large to small, text from a to z, nil last. A "-" in front of
-// a key reverses the order. It panics if there is no such column.
+// Compare returns a function that compares two rows by the columns with these keys, the first key
+// first, as CompareCells does. A "-" before a key reverses the order. Compare panics for an unknown
+// key.
 func (t *Table) Compare(keys ...string) func(a, b Row) int {
 	type part struct{ at, sign int }
 	parts := make([]part, len(keys))
@@ -107,7 +107,7 @@ func (t *Table) Compare(keys ...string) func(a, b Row) int {
 	}
 }
 
-// Sort sorts the rows by the columns with these keys, see Compare. Equal rows keep their order.
+// Sort sorts the rows by the columns with these keys; see Compare. Equal rows keep their order.
 func (t *Table) Sort(keys ...string) { slices.SortStableFunc(t.Rows, t.Compare(keys...)) }
 
 func (t *Table) mustFind(key string) int {
@@ -118,8 +118,8 @@ func (t *Table) mustFind(key string) int {
 	return at
 }
 
-// InsertAfter returns a copy of columns with one more, behind the column with this key. It
-// panics if there is no such column.
+// InsertAfter returns a copy of columns with column c inserted behind the column with this key. It
+// panics for an unknown key.
 func InsertAfter(columns []Column, key string, c Column) []Column {
 	at := slices.IndexFunc(columns, func(c Column) bool { return c.Key == key })
 	if at < 0 {
@@ -128,7 +128,7 @@ func InsertAfter(columns []Column, key string, c Column) []Column {
 	return slices.Insert(slices.Clone(columns), at+1, c)
 }
 
-// Pick returns the columns with these keys, in this order. It panics if there is no such column.
+// Pick returns the columns with these keys, in this order. It panics for an unknown key.
 func Pick(columns []Column, keys ...string) []Column {
 	picked := make([]Column, len(keys))
 	for i, key := range keys {
@@ -141,8 +141,8 @@ func Pick(columns []Column, keys ...string) []Column {
 	return picked
 }
 
-// InsertColumn adds a column behind the column with this key, and sets its cell in each row to
-// the result of value. It panics if there is no column with this key.
+// InsertColumn inserts column c behind the column with the key after. It sets the new cell of each
+// row to the result of value. It panics for an unknown key.
 func (t *Table) InsertColumn(after string, c Column, value func(r *Row) any) {
 	at := t.mustFind(after) + 1
 	cells := make([]any, len(t.Rows))

@@ -1,3 +1,3 @@
-// Package stats computes trends, forecasts, quantiles of durations and heaps of the largest
-// values. It knows nothing of recordings.
+// Package stats computes trends, forecasts, quantiles of durations, and heaps. It does not know
+// about recordings. Its types are not safe for concurrent use.
 package stats

@@ -7,24 +7,25 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Forecast is what a series of equally spaced values will be, and how far such forecasts
-// were off in the part of it that was held back.
+// Forecast extrapolates a series of equally spaced values. It also measures how wrong such
+// forecasts were on the last quarter of the series, which the fit did not use.
 type Forecast struct {
 	Trend
-	line bool // a straight line did better than the last value
-	// Next is the value at heldBack steps after the end.
+	line bool // the straight line had a smaller error than the last value
+	// Next is the forecast value HeldBack steps after the end.
 	Next     int64
-	HeldBack int
-	// Mean absolute errors over the values held back, which only the others foretold: of
-	// the line, and of taking it that nothing changes.
+	HeldBack int // number of values that the fit did not use
+	// lineError is the mean absolute error of the fitted line over the last quarter of the series.
+	// SteadyError is that of the assumption that the value does not change.
 	lineError, SteadyError float64
 }
 
-// MinForecast is the shortest series that is forecast: a quarter of it is held back.
+// MinForecast is the length of the shortest series that can be forecast. A quarter of it is held
+// back.
 const MinForecast = 12
 
-// NewForecast fits a line to the first three quarters of a series and tries it on the
-// rest; false if the series is too short.
+// NewForecast fits a line to the first three quarters of a series and measures its error on the
+// rest. It returns false if the series is too short.
 func NewForecast(series []int64) (f Forecast, ok bool) {
 	f.Trend = NewTrend(series)
 	n := len(series)
@@ -47,7 +48,7 @@ func NewForecast(series []int64) (f Forecast, ok bool) {
 	return f, true
 }
 
-// robustLine fits value = level + slope*i: Theil-Sen, and the median of what is left.
+// robustLine fits value = level + slope*i: the Theil-Sen slope, and the median of the residuals.
 func robustLine(series []int64) (slope, level float64) {
 	slope = NewTrend(series).Slope
 	rest := make([]float64, len(series))
@@ -58,7 +59,7 @@ func robustLine(series []int64) (slope, level float64) {
 	return slope, Median(rest)
 }
 
-// Error is the mean absolute error of what the forecast rests on.
+// Error returns the mean absolute error of the chosen forecast.
 func (f *Forecast) Error() float64 {
 	if f.line {
 		return f.lineError
@@ -66,7 +67,7 @@ func (f *Forecast) Error() float64 {
 	return f.SteadyError
 }
 
-// Direction says in a word how the series moved.
+// Direction describes the movement of the series in one word.
 func (f *Forecast) Direction() string {
 	switch {
 	case f.Lasting():

@@ -1,7 +1,8 @@
 package stats
 
-// A binary heap in a slice: the least element is the first.
+// HeapPush, HeapPop and HeapFix implement a binary heap in a slice. The least element is first.
 
+// HeapPush adds v to the heap and returns the new slice.
 func HeapPush[T any](heap []T, v T, less func(a, b T) bool) []T {
 	heap = append(heap, v)
 	for i := len(heap) - 1; i > 0; {
@@ -15,7 +16,7 @@ func HeapPush[T any](heap []T, v T, less func(a, b T) bool) []T {
 	return heap
 }
 
-// HeapPop removes the first element.
+// HeapPop removes the first element and returns the new slice. The heap must not be empty.
 func HeapPop[T any](heap []T, less func(a, b T) bool) []T {
 	last := len(heap) - 1
 	heap[0] = heap[last]
@@ -24,7 +25,7 @@ func HeapPop[T any](heap []T, less func(a, b T) bool) []T {
 	return heap
 }
 
-// HeapFix restores the order after the first element changed.
+// HeapFix restores the heap order after the first element has changed.
 func HeapFix[T any](heap []T, less func(a, b T) bool) {
 	for i := 0; ; {
 		least := i

@@ -7,19 +7,19 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Sketch is a histogram of values that are not negative, in buckets that grow with the value: up to
-// 127 each value has its own, beyond there are 64 for each power of two. A quantile read from it is
-// off by less than 1/128 of its value. Its size depends on the range of the values, not on their
-// number: 512 bytes per power of two that occurs, 29 KiB at most. Sketches can be merged.
+// Sketch is a histogram of non-negative values with buckets that grow with the value. Values up to
+// 127 have one bucket each; above, each power of two has 64 buckets. A quantile is off by less than
+// 1/128 of its value. The size depends on the range of the values, not on their number. It is 512
+// bytes for each power of two in use, at most 29 KiB. Sketches can be merged.
 type Sketch struct {
 	rows  [64 - sketchBits]*[sketchSlots]int64
-	Count int64
+	Count int64 // number of values in the sketch
 }
 
 const (
 	sketchBits  = 6
 	sketchSlots = 1 << sketchBits
-	// SketchErrorPct is what reports say of quantiles: 1/128, rounded up.
+	// SketchErrorPct is the error bound of quantiles in reports: 1/128, rounded up.
 	SketchErrorPct = 0.8
 )
 
@@ -52,7 +52,8 @@ func (s *Sketch) merge(o *Sketch) {
 	s.Count += o.Count
 }
 
-// quantile returns the least value that at least a share q of the values do not exceed, 0 without values.
+// quantile returns the smallest value that a share q of the values do not exceed. It returns 0
+// without values.
 func (s *Sketch) quantile(q float64) int64 {
 	rank := max(1, int64(math.Ceil(q*float64(s.Count))))
 	for row, counts := range s.rows {
@@ -68,7 +69,7 @@ func (s *Sketch) quantile(q float64) int64 {
 	return 0
 }
 
-// middle is the value that stands for those of a bucket.
+// middle returns the value that represents a bucket.
 func middle(row int, slot int64) int64 {
 	if row == 0 {
 		return slot
@@ -76,13 +77,15 @@ func middle(row int, slot int64) int64 {
 	return (sketchSlots+slot)<<(row-1) + (1<<(row-1)-1)/2
 }
 
-// Durations sums up how long calls took, in ns.
+// Durations collects durations in ns: their count, sum, extremes, quantiles and variance.
 type Durations struct {
 	Sketch
 	SumNs, MinNs, MaxNs int64
-	Mean, Squares       float64 // Welford's: the sum of squared distances from the mean
+	// Welford's algorithm: Squares is the sum of squared distances from the mean
+	Mean, Squares float64
 }
 
+// Add adds a duration in ns. A negative one counts as 0.
 func (d *Durations) Add(ns int64) {
 	ns = max(0, ns)
 	d.Sketch.add(ns)
@@ -96,6 +99,7 @@ func (d *Durations) Add(ns int64) {
 	d.Squares += off * (float64(ns) - d.Mean)
 }
 
+// Merge adds all durations of o.
 func (d *Durations) Merge(o *Durations) {
 	if o.Count == 0 {
 		return
@@ -112,17 +116,24 @@ func (d *Durations) Merge(o *Durations) {
 	d.Sketch.merge(&o.Sketch)
 }
 
-// The values below are nil where no duration is known.
+// The methods below return an int64 in ns, or nil without durations.
 
+// Total returns the sum.
 func (d *Durations) Total() any { return d.some(d.SumNs) }
-func (d *Durations) Avg() any   { return d.some(units.RoundInt(d.Mean)) }
-func (d *Durations) Least() any { return d.some(d.MinNs) }
-func (d *Durations) Most() any  { return d.some(d.MaxNs) }
 
-// At is a quantile; the extremes are exact.
+// Avg returns the mean.
+func (d *Durations) Avg() any { return d.some(units.RoundInt(d.Mean)) }
+
+// Least returns the minimum.
+func (d *Durations) Least() any { return d.some(d.MinNs) }
+
+// Most returns the maximum.
+func (d *Durations) Most() any { return d.some(d.MaxNs) }
+
+// At returns the quantile q, 0 to 1. The extremes are exact.
 func (d *Durations) At(q float64) any { return d.some(max(d.MinNs, min(d.MaxNs, d.quantile(q)))) }
 
-// Stddev is that of a sample, as nsys has it.
+// Stddev returns the sample standard deviation, as Nsight Systems computes it.
 func (d *Durations) Stddev() any {
 	if d.Count < 2 {
 		return d.some(0)
@@ -137,8 +148,8 @@ func (d *Durations) some(v int64) any {
 	return v
 }
 
-// Estimated is what the durations would add up to if those of calls that were not timed were like
-// the others; nil without any.
+// Estimated returns the sum for all calls, if the calls without a duration take as long as the
+// others on average. It returns nil without durations.
 func (d *Durations) Estimated(calls int64) any {
 	if d.Count == 0 {
 		return nil

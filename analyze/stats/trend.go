@@ -5,25 +5,25 @@ import (
 	"slices"
 )
 
-// Trend is how a series of equally spaced values moves.
+// Trend describes the movement of a series of equally spaced values.
 type Trend struct {
-	// Tau is Kendall's rank correlation with time, pairs that rise minus pairs that
-	// fall over all pairs: 1 for a series that only rises, about 0 for one that
-	// comes back.
+	// Tau is Kendall's rank correlation with time: the rising pairs minus the falling pairs,
+	// divided by all pairs. It is 1 for a series that only rises, and near 0 for one that returns
+	// to its start.
 	Tau float64
-	// Slope is the Theil-Sen estimate, the median of the slopes of all pairs, per
-	// step of the series: single jumps do not move it.
+	// Slope is the Theil-Sen estimate per step: the median of the slopes of all pairs. Single jumps
+	// do not change it.
 	Slope float64
-	// Recent is how much the last quarter of the series rose.
+	// Recent is the increase over the last quarter of the series.
 	Recent float64
-	// rises is how many values are higher than the one before.
+	// rises is the number of values that are higher than the value before.
 	rises int
-	// early and late are the slopes of its two halves.
+	// early and late are the slopes of the two halves of the series.
 	early, late float64
-	Steps       int
+	Steps       int // number of values in the series
 }
 
-// NewTrend measures a series; one of fewer than two values has no trend.
+// NewTrend computes the trend of a series. A series of fewer than two values has no trend.
 func NewTrend(series []int64) Trend {
 	t := Trend{Steps: len(series)}
 	if len(series) < 2 {
@@ -59,9 +59,9 @@ func NewTrend(series []int64) Trend {
 	return t
 }
 
-// Rise returns the series from where it begins to rise: a leak may begin at any time, and
-// what was level before says nothing about it. Level is what exceeds the first value by
-// less than a twentieth of all that the series moves by; the last such value is kept.
+// Rise returns the part of the series from where it starts to rise. A leak may start at any time,
+// and the level part before says nothing about it. Values count as level while they exceed the
+// first value by less than a twentieth of the series' range. The last level value is kept.
 func Rise(series []int64) []int64 {
 	if len(series) == 0 {
 		return series
@@ -75,28 +75,28 @@ func Rise(series []int64) []int64 {
 	return nil
 }
 
-// Slowing reports whether the second half of the series rose at less than half the
-// slope of the first, by more than chance makes of blocks of that size that come one by
-// one: twice the deviation of the difference of two Poisson numbers. A cache that fills
-// with what is asked for at random does, as it misses less and less.
+// Slowing reports whether the second half of the series rose at less than half the slope of the
+// first half. The difference must exceed twice the standard deviation of two Poisson counts of
+// blocks of that size. A cache that fills with random requests slows this way, as it misses less
+// and less.
 func (t Trend) Slowing(block float64) bool {
 	half := float64(t.Steps / 2)
 	return t.late < t.early/2 && (t.early-t.late)*half > 2*math.Sqrt(block*(t.early+t.late)*half)
 }
 
-// Lasting reports whether the series rose all along: tau at least 0.8, at least five
-// times, and in its last quarter still at a quarter of the overall slope or more. Memory
-// that is loaded in a few pieces fails the second test, a cache that is full the third.
+// Lasting reports whether the series rose over its whole length. It needs a tau of at least 0.8, at
+// least five rises, and in the last quarter at least a quarter of the overall slope. Memory loaded
+// in a few pieces fails the second condition, a full cache the third.
 func (t Trend) Lasting() bool {
 	quarter := float64((t.Steps + 2) / 4)
 	return t.rises >= minRises && t.Tau >= 0.8 && t.Slope > 0 && t.Recent >= t.Slope*quarter/4
 }
 
-// minRises is how often a series must rise to be called rising: five values in order
-// come about by chance once in 120 times.
+// minRises is the number of increases that a rising series needs. Five values are in rising order
+// by chance once in 120 times.
 const minRises = 5
 
-// Median returns the middle of sorted values, 0 for none.
+// Median returns the median of sorted values, or 0 without values.
 func Median[T int64 | float64](sorted []T) T {
 	n := len(sorted)
 	switch {
@@ -108,6 +108,5 @@ func Median[T int64 | float64](sorted []T) T {
 	return sorted[n/2-1] + (sorted[n/2]-sorted[n/2-1])/2
 }
 
-// MinGrowth is the least growth that is called a leak: less is noise, or nobody's
-// concern.
+// MinGrowth is the growth, in bytes, from which memory counts as a leak. Smaller growth is noise.
 const MinGrowth = 1 << 20

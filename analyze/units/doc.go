@@ -1,3 +1,3 @@
-// Package units writes numbers, durations and lists as text for people, and adds numbers so
-// that sums stay in their range. It knows nothing of recordings.
+// Package units formats numbers, durations and lists as text, and adds numbers without overflow. It
+// does not know about recordings. All functions are safe for concurrent use.
 package units

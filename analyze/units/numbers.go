@@ -2,8 +2,10 @@ package units
 
 import "math"
 
+// RoundUp rounds n, which is not negative, up to a multiple of unit.
 func RoundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
+// Percent returns part as a percentage of whole, or 0 if whole is 0.
 func Percent(part, whole int64) float64 {
 	if whole == 0 {
 		return 0
@@ -11,8 +13,8 @@ func Percent(part, whole int64) float64 {
 	return 100 * float64(part) / float64(whole)
 }
 
-// EndOf returns start+dur, where negative durations are none and a sum beyond the
-// range stays inside it: both occur only in damaged files.
+// EndOf returns startNs+durNs. It treats a negative duration as 0 and saturates at the largest
+// int64, because damaged files can contain invalid times.
 func EndOf(startNs, durNs int64) int64 {
 	if durNs <= 0 {
 		return startNs
@@ -23,7 +25,7 @@ func EndOf(startNs, durNs int64) int64 {
 	return startNs + durNs
 }
 
-// RoundInt rounds to an int64, values out of its range to its bounds.
+// RoundInt rounds to the nearest int64. It saturates at the bounds of int64 and returns 0 for NaN.
 func RoundInt(v float64) int64 {
 	switch {
 	case math.IsNaN(v):

@@ -1,5 +1,6 @@
 package units
 
+// Grow appends zero values to list until the index id is valid, and returns the list.
 func Grow[T any](list []T, id int32) []T {
 	for int(id) >= len(list) {
 		var zero T

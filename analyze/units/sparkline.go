@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Sparkline draws values as bars, the largest as a full one; 0 is a blank.
+// Sparkline draws each value as a bar character. The largest value is a full bar, 0 is a space.
 func Sparkline[T int64 | float64](values []T) string {
 	if len(values) == 0 {
 		return ""

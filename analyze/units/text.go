@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 )
 
+// RateText formats a rate per second, with one decimal below 10.
 func RateText(perSec float64) string {
 	if perSec < 10 {
 		return fmt.Sprintf("%.1f", perSec)
@@ -16,8 +17,8 @@ func RateText(perSec float64) string {
 	return Count(RoundInt(perSec))
 }
 
-// Cut shortens text to a width in characters; 0 and less do not cut. A number that
-// tells equal names apart ("name #2") stays.
+// Cut shortens text to a width in characters. A width of 0 or less means no limit. A number at the
+// end that distinguishes equal names, as in "name #2", is kept.
 func Cut(text string, width int) string {
 	if width <= 0 || utf8.RuneCountInString(text) <= width {
 		return text
@@ -33,7 +34,7 @@ func Cut(text string, width int) string {
 	return string([]rune(text)[:width-1-len(number)]) + "…" + number
 }
 
-// Enumerated joins names: a, b and c.
+// Enumerated joins names as "a, b and c".
 func Enumerated(list []string) string {
 	last := len(list) - 1
 	if last < 1 {
@@ -42,7 +43,7 @@ func Enumerated(list []string) string {
 	return strings.Join(list[:last], ", ") + " and " + list[last]
 }
 
-// Known is a text, nil if there is none.
+// Known returns the text, or nil for an empty text.
 func Known(text string) any {
 	if text == "" {
 		return nil
@@ -50,7 +51,7 @@ func Known(text string) any {
 	return text
 }
 
-// Bytes writes bytes for people: 512 B, 1.5 KiB, 20 GiB.
+// Bytes formats a number of bytes with a binary unit: 512 B, 1.5 KiB, 20.0 GiB.
 func Bytes(n int64) string {
 	v, sign := float64(n), ""
 	if v < 0 {
@@ -68,7 +69,7 @@ func Bytes(n int64) string {
 	return ""
 }
 
-// Duration writes a duration in ns for people: 12.3us, 4.56s, 3m20s, 5h10m.
+// Duration formats a duration in ns: 12.3us, 4.56s, 3m20s, 5h10m.
 func Duration(ns int64) string {
 	d := time.Duration(ns)
 	switch abs := d.Abs(); {
@@ -87,7 +88,7 @@ func Duration(ns int64) string {
 	return text
 }
 
-// Count writes a number with separators: 88,310.
+// Count formats a number with thousands separators: 88,310.
 func Count(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	start := 0
@@ -100,7 +101,7 @@ func Count(n int64) string {
 	return text
 }
 
-// Plural writes a number with what it counts: 1 call, 2 calls.
+// Plural formats a number with a noun: 1 call, 2 calls.
 func Plural(n int64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -108,7 +109,7 @@ func Plural(n int64, noun string) string {
 	return Count(n) + " " + PluralOf(noun)
 }
 
-// PluralOf returns the plural of a noun, or of words that end in one: process, processes.
+// PluralOf returns the plural of a noun, or of words that end in a noun: process → processes.
 func PluralOf(noun string) string {
 	for _, ending := range []string{"s", "x", "z", "ch", "sh"} {
 		if strings.HasSuffix(noun, ending) {
@@ -122,8 +123,8 @@ func PluralOf(noun string) string {
 	return noun + "s"
 }
 
-// SingularOf returns the noun that a heading has in its plural: processes, process. Of -ches only
-// -tches is known to end in -ch: batches, but caches.
+// SingularOf returns the singular of a plural noun: processes → process. Among words in -ches, only
+// those in -tches lose "es": batches → batch, but caches → cache.
 func SingularOf(plural string) string {
 	for _, ending := range []string{"sses", "xes", "zzes", "tches", "shes"} {
 		if strings.HasSuffix(plural, ending) {
@@ -136,9 +137,9 @@ func SingularOf(plural string) string {
 	return strings.TrimSuffix(plural, "s")
 }
 
-// OneLine makes text from a recording safe to print: names come from programs that
-// nobody vouches for. Control characters, line breaks and characters that change
-// the direction of writing become question marks.
+// OneLine makes text from a recording safe to print, because names come from untrusted programs. It
+// replaces control characters, line breaks and characters that change the writing direction by
+// question marks.
 func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' ||
@@ -149,5 +150,5 @@ func OneLine(s string) string {
 	}, s)
 }
 
-// ValidUTF8 is for formats that demand it; names are bytes from somebody's ELF file.
+// ValidUTF8 replaces invalid UTF-8 sequences by U+FFFD. Names from ELF files can contain any bytes.
 func ValidUTF8(s string) string { return strings.ToValidUTF8(s, "\ufffd") }

@@ -17,8 +17,8 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// TestReportOfRealRecordings records programs on simcuda and simtorch, makes their pages, and looks
-// at them in a real browser; that everything in a page works is tested in analyze.
+// TestReportOfRealRecordings records programs on simcuda and simtorch, writes their HTML reports,
+// and loads them in a browser. Tests in the folder analyze cover the contents of the page.
 func TestReportOfRealRecordings(t *testing.T) {
 	sim, torch, tools := simcudaDir(), "../../build/simtorch", "../../build/tools/puppeteer"
 	browser := os.Getenv("CHROMIUM")
@@ -30,12 +30,12 @@ func TestReportOfRealRecordings(t *testing.T) {
 	for _, path := range []string{filepath.Join(sim, "leak"), filepath.Join(torch, "tensors"), tools, browser} {
 		if _, err := os.Stat(path); err != nil || privilege.Check(privilege.AttachAuto) != nil {
 			if os.Getenv("GPUREC_MUST_RUN") == "1" {
-				t.Fatalf("must run, but attaching is not permitted or there is no %q", path)
+				t.Fatalf("GPUREC_MUST_RUN=1, but attaching is not permitted or %q does not exist", path)
 			}
-			t.Skip("needs root, simcuda, simtorch and what scripts/viewers.sh installs")
+			t.Skip("the test needs root, simcuda, simtorch and the tools of scripts/viewers.sh")
 		}
 	}
-	gpurec, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
+	gpurec, err := exec.LookPath("gpurec") // this test binary: testscript.Main adds it to PATH
 	must(t, err)
 	torch, err = filepath.Abs(torch)
 	must(t, err)
@@ -58,18 +58,18 @@ func TestReportOfRealRecordings(t *testing.T) {
 			t.Fatalf("report: exit status %d", code)
 		}
 		if code := run(t.Context(), []string{"analyze", "report", "-o", page, recording}); code == message.ExitOK {
-			t.Error("a report that is there is overwritten without --force")
+			t.Error("an existing report was replaced without --force")
 		}
 		if code := run(
 			t.Context(),
 			[]string{"analyze", "report", "-o", page, "--force", "--fail-on", "growing>0", recording},
 		); name == "leak" &&
 			code != message.ExitFailOn {
-			t.Errorf("a leak does not fail --fail-on: exit status %d", code)
+			t.Errorf("--fail-on with a leak: exit status %d", code)
 		}
 		look = append(look, page)
 	}
-	out, err := exec.Command("node", look...).Output() // one browser for all: its start takes longest
+	out, err := exec.Command("node", look...).Output() // one browser for all pages: the browser start takes longest
 	must(t, err)
 	pages := json.NewDecoder(bytes.NewReader(out))
 	for _, name := range names {
@@ -86,14 +86,14 @@ func TestReportOfRealRecordings(t *testing.T) {
 		}
 		for _, panel := range []string{"memory", "flame", "activity", "gpus"} {
 			if seen.Panels[panel] == 0 {
-				t.Errorf("%s: panel %s is not there", name, panel)
+				t.Errorf("%s: panel %s is missing", name, panel)
 			}
 		}
 		if seen.ReadyMs == 0 {
 			t.Errorf("%s: the page was never drawn", name)
 		}
 		if name == "tensors" && seen.Maps == 0 {
-			t.Error("no address map")
+			t.Error("the page has no address map")
 		}
 	}
 }

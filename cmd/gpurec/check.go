@@ -24,13 +24,13 @@ func newCheck() *cobra.Command {
 	var attach string
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Tell what can be recorded here, without attaching to anything",
-		Long: `check looks at the kernel, the privileges and the GPU driver, and with -p at a
-process, and says what would work, what would not, and why. It attaches to nothing.
-Exit status 1 if recording would fail.`,
+		Short: "Check whether recording works on this machine, without attaching probes",
+		Long: `check tests the kernel, the privileges and the GPU driver, and with -p a process.
+It reports which recording features work here, and why others do not. It attaches no
+probes. The exit status is 1 if recording would fail.`,
 		Example: `  sudo gpurec check
   sudo gpurec check -p 4242
-  sudo gpurec check -p 4242 --calls    # every probed function and where`,
+  sudo gpurec check -p 4242 --calls    # list the functions to probe, with file offsets`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if calls && pid == 0 {
@@ -39,14 +39,15 @@ Exit status 1 if recording would fail.`,
 			return check(os.Stdout, pid, calls, privilege.Attach(attach))
 		},
 	}
-	cmd.Flags().IntVarP(&pid, "pid", "p", 0, "look at process `PID` too")
-	cmd.Flags().BoolVar(&calls, "calls", false, "print the table of probed functions")
-	cmd.Flags().StringVar(&attach, "attach", string(privilege.AttachAuto), "way to attach to check: auto, "+
+	cmd.Flags().IntVarP(&pid, "pid", "p", 0, "also check process `PID`")
+	cmd.Flags().BoolVar(&calls, "calls", false, "print a table of the functions that would be probed")
+	cmd.Flags().StringVar(&attach, "attach", string(privilege.AttachAuto), "attach `METHOD` to check: auto, "+
 		"uprobe_multi or perf")
 	return cmd
 }
 
-// check prints the findings and returns an error if recording would fail.
+// check prints one line per tested feature. It returns an error if recording would fail. pid 0
+// checks the machine only; calls also prints the functions to probe in process pid.
 func check(out io.Writer, pid int, calls bool, how privilege.Attach) error {
 	failed := false
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
@@ -81,8 +82,8 @@ func check(out io.Writer, pid int, calls bool, how privilege.Attach) error {
 	return nil
 }
 
-// printCalls prints what would be probed in the process's libcuda, and what of the
-// table is not there.
+// printCalls prints the functions that gpurec would probe in the CUDA libraries of process pid. It
+// marks the functions that a library does not export.
 func printCalls(out io.Writer, pid int) error {
 	tables, err := record.Calls(pid)
 	if err != nil {

@@ -18,14 +18,14 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// TestKilledRecorderLosesAtMostFiveSeconds kills the recorder with signal 9 in the
-// middle, recovers what it left, and holds that against simcuda's ledger: every call
-// up to some moment less than five seconds before the kill is there, call by call.
+// TestKilledRecorderLosesAtMostFiveSeconds kills the recorder with SIGKILL, recovers the recording,
+// and compares it with simcuda's ledger. The recovered file must have every call up to a time less
+// than five seconds before the kill.
 func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 	sim := simcudaDir()
 	if _, err := os.Stat(filepath.Join(sim, "storm")); err != nil || privilege.Check(privilege.AttachAuto) != nil {
 		if os.Getenv("GPUREC_MUST_RUN") == "1" {
-			t.Fatal("must run, but simcuda is not built or attaching is not permitted")
+			t.Fatal("GPUREC_MUST_RUN=1, but simcuda is not built or attaching is not permitted")
 		}
 		t.Skip("attaching needs root and simcuda")
 	}
@@ -62,7 +62,7 @@ func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 	}
 
 	output, ready := filepath.Join(dir, "r.parquet"), filepath.Join(dir, "ready")
-	gpurec, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
+	gpurec, err := exec.LookPath("gpurec") // this test binary: testscript.Main adds it to PATH
 	must(t, err)
 	recorder := exec.Command(
 		gpurec,
@@ -86,11 +86,11 @@ func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 	waitFor(t, "a second segment of calls is on disk", func() bool {
 		return len(segmentsOf(output, format.ClassCall)) >= 2
 	})
-	waitForCalls(t, ledger, 10_000) // calls that are not on disk yet
+	waitForCalls(t, ledger, 10_000) // these calls are not on disk yet
 	must(t, recorder.Process.Signal(syscall.SIGKILL))
 	killed := time.Now()
-	_ = recorder.Wait()           // killed it was
-	waitForCalls(t, ledger, 1000) // the target goes on
+	_ = recorder.Wait()           // the error is always "signal: killed"
+	waitForCalls(t, ledger, 1000) // the target process continues
 
 	code := run(t.Context(), []string{"recover", output + format.SegmentSuffix})
 	if code != message.ExitOK {
@@ -113,7 +113,7 @@ func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 	}
 	missing := 0
 	must(t, eachLedgerCall(ledger, func(tid, name string, endNs int64) {
-		// Until the last recorded call, less the time that a call takes to get out.
+		// Up to the last recorded call, minus the time between a call and its record.
 		if endNs+rec.Meta.ClockOffsetNs < last-int64(50*time.Millisecond) {
 			names[tid+" "+name]--
 		}
@@ -124,11 +124,11 @@ func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 		}
 	}
 	if missing > 0 {
-		t.Errorf("%d calls from before the last recorded one are missing", missing)
+		t.Errorf("%d calls before the last recorded call are missing", missing)
 	}
 }
 
-// isUnrecorded is true for calls that are only counted or not in the table.
+// isUnrecorded reports whether gpurec only counts the calls of a function, or does not probe it.
 func isUnrecorded(call string) bool {
 	_, name, _ := strings.Cut(call, " ")
 	for _, prefix := range []string{
@@ -163,8 +163,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eachLedgerCall reads thread, name and end of every call of a ledger, but for those
-// before the first launch: the program's set-up.
+// eachLedgerCall yields the thread, name and end time of every call in a simcuda ledger. It skips
+// the program's set-up: calls before the first kernel launch.
 func eachLedgerCall(path string, yield func(tid, name string, endNs int64)) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -176,7 +176,7 @@ func eachLedgerCall(path string, yield func(tid, name string, endNs int64)) erro
 	for begun := false; lines.Scan(); {
 		f := strings.Split(lines.Text(), "\t")
 		if len(f) != 22 {
-			continue // the header
+			continue // skip the header line of the ledger
 		}
 		begun = begun || strings.HasPrefix(f[4], "cuLaunch")
 		var endNs int64

@@ -12,7 +12,7 @@ func newDump() *cobra.Command {
 	return &cobra.Command{
 		Use:   "dump FILE",
 		Short: "Print a recording as text, row by row",
-		Long: `dump prints the metadata and every row of a recording as text, for reading,
+		Long: `dump prints the metadata and every row of a recording as text, for use with less,
 grep and diff. FILE may be the folder of an unfinished recording.`,
 		Example: `  gpurec dump run.parquet | less
   gpurec dump run.parquet | grep '^alloc .*result=2'`,
@@ -24,7 +24,7 @@ grep and diff. FILE may be the folder of an unfinished recording.`,
 			}
 			defer rec.Close()
 			for _, d := range rec.Damaged {
-				message.Warningf("left out: %v", d)
+				message.Warningf("skipped a damaged segment: %v", d)
 			}
 			return rec.WriteText(os.Stdout)
 		},

@@ -12,7 +12,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// smallDisk mounts a file system of its own on a file, which can be frozen.
+// smallDisk mounts a file system from an image file and returns its folder. fsfreeze can freeze
+// this file system without other effects.
 func smallDisk(t *testing.T) string {
 	t.Helper()
 	image, dir := filepath.Join(t.TempDir(), "image"), t.TempDir()
@@ -24,19 +25,19 @@ func smallDisk(t *testing.T) string {
 		{"fsfreeze", "--help"},
 	} {
 		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
-			t.Skipf("no disk that can be frozen: %s: %v, %s", command[0], err, out)
+			t.Skipf("cannot mount a file system to freeze: %s: %v, %s", command[0], err, out)
 		}
 	}
 	t.Cleanup(func() {
-		_ = exec.Command("fsfreeze", "-u", dir).Run() // if the test ended in between
+		_ = exec.Command("fsfreeze", "-u", dir).Run() // if the test ended while the file system was frozen
 		_ = syscall.Unmount(dir, 0)
 	})
 	return dir
 }
 
-// TestFaultDiskStandsStill freezes the disk while it is recorded to, for longer than buffers of
-// events last: nothing is lost, and the file is whole.
-func TestFaultDiskStandsStill(t *testing.T) {
+// TestFaultDiskFreezes freezes the disk of the recording for longer than the ring buffer can hold
+// events. The recorder must lose no call, and the file must be complete.
+func TestFaultDiskFreezes(t *testing.T) {
 	seconds, rate := faultTimes(t, 3, 30), 20_000
 	if seconds > 3 {
 		rate = 60_000
@@ -49,7 +50,11 @@ func TestFaultDiskStandsStill(t *testing.T) {
 	waitForCalls(t, v.ledger, seconds*rate)
 	frozen := len(segmentsOf(output, format.ClassCall))
 	must(t, exec.Command("fsfreeze", "-u", filepath.Dir(output)).Run())
-	waitFor(t, "segments go to disk again", func() bool { return len(segmentsOf(output, format.ClassCall)) > frozen })
+	waitFor(
+		t,
+		"the recorder writes segments again",
+		func() bool { return len(segmentsOf(output, format.ClassCall)) > frozen },
+	)
 	must(t, recorder.Process.Signal(os.Interrupt))
 	must(t, recorder.Wait())
 	rec, err := format.Open(output)
@@ -60,6 +65,6 @@ func TestFaultDiskStandsStill(t *testing.T) {
 	total := rec.Meta.Totals()
 	if rec.Meta.Complete != format.CompleteYes || total.Lost != 0 || total.Recorded != rows ||
 		rows < int64(seconds)*10_000 {
-		t.Errorf("%d calls in the file, books %+v, complete: %s", rows, total, rec.Meta.Complete)
+		t.Errorf("%d calls in the file, call counters %+v, complete: %s", rows, total, rec.Meta.Complete)
 	}
 }

@@ -21,19 +21,20 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// victim is a program that calls all the time, with a ledger that is up to date.
+// victim is a program that makes CUDA calls all the time. Its simcuda ledger is always up to date.
 type victim struct {
 	cmd    *exec.Cmd
 	ledger string
 }
 
-// startVictim starts storm, which begins to call when let go.
+// startVictim starts the simcuda program storm at rate calls a second and waits for its first
+// calls.
 func startVictim(t *testing.T, rate int) *victim {
 	t.Helper()
 	sim := simcudaDir()
 	if _, err := os.Stat(filepath.Join(sim, "storm")); err != nil || privilege.Check(privilege.AttachAuto) != nil {
 		if os.Getenv("GPUREC_MUST_RUN") == "1" {
-			t.Fatal("must run, but simcuda is not built or attaching is not permitted")
+			t.Fatal("GPUREC_MUST_RUN=1, but simcuda is not built or attaching is not permitted")
 		}
 		t.Skip("attaching needs root and simcuda")
 	}
@@ -67,10 +68,10 @@ func startVictim(t *testing.T, rate int) *victim {
 	return v
 }
 
-// startRecorder starts gpurec on the victim and waits until all probes are in place.
+// startRecorder starts gpurec on the victim and waits until all probes are attached.
 func startRecorder(t *testing.T, v *victim, output string, args ...string) *exec.Cmd {
 	t.Helper()
-	gpurec, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
+	gpurec, err := exec.LookPath("gpurec") // this test binary: testscript.Main adds it to PATH
 	must(t, err)
 	ready := output + ".ready"
 	cmd := exec.Command(gpurec, append([]string{
@@ -87,21 +88,21 @@ func startRecorder(t *testing.T, v *victim, output string, args ...string) *exec
 	return cmd
 }
 
-// waitForSegment waits until a segment of a class is on disk.
+// waitForSegment waits until a segment with calls of a class is on disk.
 func waitForSegment(t *testing.T, output string, c format.Class) {
 	t.Helper()
 	waitFor(t, "a segment is on disk", func() bool { return len(segmentsOf(output, c)) > 0 })
 }
 
-// segmentsOf returns the paths of the finished segments of a class.
+// segmentsOf returns the paths of the finished segments with calls of a class.
 func segmentsOf(output string, c format.Class) []string {
-	// the pattern is valid
+	// Glob fails only for an invalid pattern
 	paths, _ := filepath.Glob(filepath.Join(output+format.SegmentSuffix, "*-"+c.String()+".parquet"))
 	return paths
 }
 
-// faultTimes is how often a fault is tried: quick here, often where scripts/faults.sh asks
-// for it with GPUREC_FAULTS, the share of often in percent.
+// faultTimes returns the number of times to inject a fault: quick in a plain test run.
+// scripts/faults.sh sets GPUREC_FAULTS to a percentage of often.
 func faultTimes(t *testing.T, quick, often int) int {
 	t.Helper()
 	n := quick
@@ -110,19 +111,20 @@ func faultTimes(t *testing.T, quick, often int) int {
 	}
 	t.Cleanup(func() {
 		if !t.Failed() && !t.Skipped() {
-			t.Logf("fault\t%s\t%d times\tas it should be", strings.TrimPrefix(t.Name(), "TestFault"), n)
+			t.Logf("fault\t%s\t%d times\tpassed", strings.TrimPrefix(t.Name(), "TestFault"), n)
 		}
 	})
 	return n
 }
 
-// call is a call as recording and ledger both know it.
+// call is a call with the fields that both the recording and the ledger have. Times are in ns.
 type call struct {
 	startNs, endNs int64
 	name           string
 }
 
-// ledgerCalls reads the victim's calls by thread in order, times on CLOCK_MONOTONIC.
+// ledgerCalls returns the calls in the victim's ledger by thread, in order. Times are on
+// CLOCK_MONOTONIC.
 func (v *victim) ledgerCalls(t *testing.T) map[string][]call {
 	t.Helper()
 	file, err := os.Open(v.ledger)
@@ -134,7 +136,7 @@ func (v *victim) ledgerCalls(t *testing.T) map[string][]call {
 	for lines.Scan() {
 		f := strings.Split(lines.Text(), "\t")
 		if len(f) != 22 {
-			continue // the header, or the last line of a killed program
+			continue // skip the header of the ledger, and the incomplete last line of a killed program
 		}
 		start, err1 := strconv.ParseInt(f[0], 10, 64)
 		end, err2 := strconv.ParseInt(f[1], 10, 64)
@@ -149,11 +151,11 @@ func (v *victim) ledgerCalls(t *testing.T) map[string][]call {
 	return calls
 }
 
-// recording is what of a recording is compared, times on CLOCK_MONOTONIC.
+// recording holds the recorded calls by thread. Times are on CLOCK_MONOTONIC.
 type recording struct {
 	threads map[string][]call
-	// startNs is when all probes were in place, lastNs until when there are calls of both
-	// classes: a kill may come when one has been brought to disk and the other has not.
+	// startNs is the time at which all probes were attached. lastNs is the time up to which
+	// segments of both classes are on disk: a kill may come between the writes of the two classes.
 	startNs, lastNs int64
 }
 
@@ -184,8 +186,8 @@ func readRecording(t *testing.T, path string) (r recording, meta format.Meta) {
 	return r, rec.Meta
 }
 
-// hasAll checks that from startNs until shortly before lastNs every call of the ledger is recorded,
-// in order, and nothing else; it returns how many that are.
+// hasAll checks that the recording equals the ledger from startNs until shortly before lastNs: the
+// same calls in the same order. It returns their number.
 func (r *recording) hasAll(t *testing.T, ledger map[string][]call) (sum int) {
 	t.Helper()
 	for tid, happened := range ledger {
@@ -198,7 +200,7 @@ func (r *recording) hasAll(t *testing.T, ledger map[string][]call) (sum int) {
 		)
 		at, _ := slices.BinarySearchFunc(have, r.startNs, func(c call, ns int64) int { return int(c.startNs - ns) })
 		if at > 0 && from < len(happened) && have[at-1].endNs >= happened[from].endNs {
-			at-- // its probe came just before startNs, its line in the ledger begins just after
+			at-- // the probe hit just before startNs, the ledger line starts just after
 		}
 		for _, c := range happened[from:] {
 			if c.endNs > r.lastNs-int64(50*time.Millisecond) {
@@ -243,10 +245,10 @@ func (r *recording) hasAll(t *testing.T, ledger map[string][]call) (sum int) {
 	return sum
 }
 
-// TestFaultRecorderKilledAtRandomMoments kills the recorder with signal 9. What it had
-// written until a segment before is there, call by call, and the program goes on.
+// TestFaultRecorderKilledAtRandomMoments kills the recorder with SIGKILL. All calls up to the last
+// but one segment must be on disk, and the program must continue.
 func TestFaultRecorderKilledAtRandomMoments(t *testing.T) {
-	// A segment is begun every 0.3 s; bringing it to disk takes its time where others write too.
+	// A segment starts every 0.3 s. Writing it takes longer if other processes write to the disk.
 	const segment, slack = 300 * time.Millisecond, 4 * time.Second
 	times := faultTimes(t, 3, 200)
 	v := startVictim(t, 4000)
@@ -261,7 +263,7 @@ func TestFaultRecorderKilledAtRandomMoments(t *testing.T) {
 		}
 		recorder := startRecorder(t, v, output, args...)
 		ready := time.Now()
-		if i == 0 { // one of them has something to recover
+		if i == 0 { // at least the first kill leaves a segment to recover
 			waitForSegment(t, output, format.ClassMemory)
 			waitForSegment(t, output, format.ClassCall)
 		}
@@ -278,7 +280,7 @@ func TestFaultRecorderKilledAtRandomMoments(t *testing.T) {
 		}
 		if r.lastNs == 0 {
 			if nothing++; lived > segment+slack {
-				t.Fatalf("killed after %v, no call to recover: exit status %d", lived, code)
+				t.Fatalf("killed after %v: no call to recover, exit status %d", lived, code)
 			}
 			must(t, os.RemoveAll(output+format.SegmentSuffix))
 			continue
@@ -292,7 +294,7 @@ func TestFaultRecorderKilledAtRandomMoments(t *testing.T) {
 		}
 		must(t, os.Remove(output))
 	}
-	must(t, v.cmd.Process.Signal(syscall.Signal(0))) // the program goes on
+	must(t, v.cmd.Process.Signal(syscall.Signal(0))) // the program still runs
 	ledger := v.ledgerCalls(t)
 	n := 0
 	for i := range recordings {
@@ -313,8 +315,8 @@ func TestFaultRecorderKilledAtRandomMoments(t *testing.T) {
 		"finished", n, worst, nothing)
 }
 
-// TestFaultRecorderStopped stops the recorder for a while. The program runs on, and what the
-// buffer could not hold is counted.
+// TestFaultRecorderStopped stops the recorder with SIGSTOP. The program must continue, and gpurec
+// must count the calls that did not fit into the ring buffer as lost.
 func TestFaultRecorderStopped(t *testing.T) {
 	for range faultTimes(t, 1, 10) {
 		v := startVictim(t, 20000)
@@ -332,7 +334,7 @@ func TestFaultRecorderStopped(t *testing.T) {
 		r, meta := readRecording(t, output)
 		total := meta.Totals()
 		if total.Seen != total.Recorded+total.Lost || total.Lost == 0 || total.Recorded < 2000 {
-			t.Errorf("books: %+v", total)
+			t.Errorf("call counters: %+v", total)
 		}
 		meanwhile, after := 0, 0
 		from, to := stopped.UnixNano()-meta.ClockOffsetNs, resumed.UnixNano()-meta.ClockOffsetNs
@@ -354,6 +356,6 @@ func TestFaultRecorderStopped(t *testing.T) {
 			t.Errorf("the program made %d calls while the recorder was stopped; %d were recorded "+
 				"afterwards", meanwhile, after)
 		}
-		t.Logf("%d calls were made meanwhile, %d in all lost", meanwhile, total.Lost)
+		t.Logf("%d calls while the recorder was stopped, %d calls lost in total", meanwhile, total.Lost)
 	}
 }

@@ -24,11 +24,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// escapes is what no terminal may be sent: a window title and a colour.
+// escapes is a text with terminal escape sequences: they set the window title and a color. gpurec
+// must not print them.
 const escapes = "\x1b]0;evil\a\x1b[31m"
 
-// hostile is a program that means its recorder harm: "hostile FOLDER". It says ready; after
-// a line of input it maps every file of FOLDER as code and says mapped; after another it ends.
+// hostile is the main function of the program "hostile FOLDER", which attacks its recorder. It
+// prints "ready". After a line of input it maps every file of FOLDER as code and prints "mapped".
+// After another line of input it exits.
 func hostile() {
 	fail := func(err error) {
 		if err != nil {
@@ -54,8 +56,8 @@ func hostile() {
 	_, _ = in.ReadString('\n')
 }
 
-// mapCode maps what is code of simcuda's driver, of which the files are made, as the dynamic
-// linker would.
+// mapCode maps the code segment of a file as the dynamic linker does. The files are modified copies
+// of simcuda's driver.
 func mapCode(path string) error {
 	driver, err := elf.Open(filepath.Join(simcudaDir(), "libcuda.so.1"))
 	if err != nil {
@@ -82,8 +84,8 @@ func mapCode(path string) error {
 	return nil
 }
 
-// growArguments makes /proc/self/cmdline and environ as long as an address space allows:
-// prctl(PR_SET_MM_MAP), which takes no privilege, points them at 1 TiB of untouched memory.
+// growArguments makes /proc/self/cmdline and environ 1 TiB long. prctl(PR_SET_MM_MAP), which needs
+// no privilege, points them at untouched memory.
 func growArguments() error {
 	const size = 1 << 40
 	at, _, errno := unix.Syscall6(
@@ -103,7 +105,7 @@ func growArguments() error {
 		return err
 	}
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	number := func(field int) (n uint64) { // as proc(5) counts
+	number := func(field int) (n uint64) { // field numbers as in proc(5)
 		_, _ = fmt.Sscan(fields[field-3], &n)
 		return n
 	}
@@ -154,7 +156,7 @@ func crafted(t *testing.T, dir string) {
 		return content
 	}
 	const machine, sectionTable = 18, 0x28
-	// A driver that cannot be probed: the kernel refuses breakpoints.
+	// A driver without probes: the kernel rejects the breakpoints.
 	traps := slices.Clone(good)
 	file, err := elf.NewFile(bytes.NewReader(good))
 	must(t, err)
@@ -170,12 +172,13 @@ func crafted(t *testing.T, dir string) {
 	write("sparse.so", good)
 	must(t, os.Truncate(filepath.Join(dir, "sparse.so"), 1<<40))
 	write("sections.so", sections(good))
-	// The allocator's version stands in a file beside its folder.
+	// PyTorch stores its version in a file next to the folder of the allocator library.
 	write("libc10_cuda.so", good)
 	must(t, unix.Mkfifo(filepath.Join(filepath.Dir(dir), "version.py"), 0o600))
 }
 
-// sections gives a library 60,000 sections whose names are suffixes of one of a mebibyte.
+// sections adds 60,000 section headers to a library. The section names are suffixes of one name of
+// 1 MiB.
 func sections(library []byte) []byte {
 	const count = 60_000
 	out := slices.Clone(library)
@@ -189,12 +192,12 @@ func sections(library []byte) []byte {
 		if i == 1 {
 			s = elf.Section64{Type: uint32(elf.SHT_STRTAB), Off: uint64(names), Size: 1<<20 + 1}
 		}
-		out, _ = binary.Append(out, binary.LittleEndian, s) // of fixed size
+		out, _ = binary.Append(out, binary.LittleEndian, s) // Append fails only for types without a fixed size
 	}
 	return out
 }
 
-// hostileProgram is a running hostile program.
+// hostileProgram is a running process of the program hostile.
 type hostileProgram struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -202,10 +205,11 @@ type hostileProgram struct {
 	lines *bufio.Scanner
 }
 
-// startHostile starts a hostile program, which ends with the test, and waits until it is ready.
+// startHostile starts the program hostile and waits until it is ready. The program is killed at the
+// end of the test.
 func startHostile(t *testing.T, env []string, args ...string) *hostileProgram {
 	t.Helper()
-	path, err := exec.LookPath("hostile") // this test binary too
+	path, err := exec.LookPath("hostile") // this test binary: testscript.Main adds it to PATH
 	must(t, err)
 	cmd := exec.Command(path, args...)
 	cmd.Env, cmd.Stderr = append(os.Environ(), env...), os.Stderr
@@ -223,19 +227,19 @@ func startHostile(t *testing.T, env []string, args ...string) *hostileProgram {
 func (p *hostileProgram) expect(word string) {
 	p.t.Helper()
 	if !p.lines.Scan() || p.lines.Text() != word {
-		p.t.Fatalf("the program says %q instead of %q", p.lines.Text(), word)
+		p.t.Fatalf("the program prints %q, want %q", p.lines.Text(), word)
 	}
 }
 
-// mapFiles has the program map its files.
+// mapFiles makes the program map its files.
 func (p *hostileProgram) mapFiles() {
 	p.t.Helper()
 	fmt.Fprintln(p.stdin)
 	p.expect("mapped")
 }
 
-// TestHostileProcess records, beside a program of which every call is known, one that does
-// what it can to hang the recorder, fill its memory, end it or write to its terminal.
+// TestHostileProcess records two programs: one with known calls, and a hostile one. The hostile
+// program tries to hang or crash the recorder, to fill its memory, and to write to its terminal.
 func TestHostileProcess(t *testing.T) {
 	v := startVictim(t, 2000)
 	dir := t.TempDir()
@@ -248,7 +252,7 @@ func TestHostileProcess(t *testing.T) {
 
 	program := startHostile(t, []string{"LD_LIBRARY_PATH=" + pipes}, libs, escapes)
 
-	output, said := filepath.Join(dir, "r.parquet"), new(messages)
+	output, stderr := filepath.Join(dir, "r.parquet"), new(messages)
 	gpurec, err := exec.LookPath("gpurec")
 	must(t, err)
 	recorder := exec.Command(
@@ -267,49 +271,50 @@ func TestHostileProcess(t *testing.T) {
 		"--ready-file",
 		output+".ready",
 	)
-	recorder.Stderr = said
+	recorder.Stderr = stderr
 	must(t, recorder.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- recorder.Wait() }()
 	defer func() { _ = recorder.Process.Kill() }()
-	await := func(what string, ok func() bool) {
+	await := func(state string, ok func() bool) {
 		t.Helper()
-		waitFor(t, what, func() bool {
+		waitFor(t, state, func() bool {
 			select {
 			case err := <-ended:
-				t.Fatalf("the recorder has ended before %s: %v; it said:\n%.4000q", what, err, said)
+				t.Fatalf("the recorder ended before %s: %v; messages:\n%.4000q", state, err, stderr)
 			default:
 			}
 			return ok()
 		})
 	}
-	await("it is ready", func() bool { _, err := os.Stat(output + ".ready"); return err == nil })
+	await("all probes are attached", func() bool { _, err := os.Stat(output + ".ready"); return err == nil })
 	program.mapFiles()
 	warned := []string{"warning: calls of process", "attach to", "libcuda.so.1"}
-	await("it has looked at what was mapped", func() bool { return said.has(warned...) })
-	waitForCalls(t, v.ledger, 2000) // of the other program, with stacks
+	await("the recorder has read the mapped files", func() bool { return stderr.has(warned...) })
+	waitForCalls(t, v.ledger, 2000) // calls of the known program, with stacks
 	must(t, recorder.Process.Signal(os.Interrupt))
 	select {
 	case err := <-ended:
 		must(t, err)
 	case <-time.After(patience):
-		t.Fatal("the recorder does not end")
+		t.Fatal("the recorder does not end after Ctrl-C")
 	}
-	t.Logf("%s", said)
+	t.Logf("%s", stderr)
 	if strings.ContainsFunc(
-		strings.ReplaceAll(said.String(), "\n", ""),
+		strings.ReplaceAll(stderr.String(), "\n", ""),
 		func(r rune) bool { return !unicode.IsPrint(r) },
 	) {
-		t.Errorf("the recorder writes to the terminal what it was told to: %q", said)
+		t.Errorf("the recorder prints escape sequences of the hostile program: %q", stderr)
 	}
 	if usage, ok := recorder.ProcessState.SysUsage().(*syscall.Rusage); !ok || usage.Maxrss > 600<<10 {
-		t.Errorf("the recorder took %d KiB of memory", usage.Maxrss)
+		t.Errorf("the recorder used %d KiB of memory", usage.Maxrss)
 	}
-	checkRecordedBeside(t, output)
+	checkKnownProgram(t, output)
 }
 
-// checkRecordedBeside checks that the other program was recorded as if there were no hostile one.
-func checkRecordedBeside(t *testing.T, output string) {
+// checkKnownProgram checks that the recording has all calls of the program with known calls, and
+// complete stacks.
+func checkKnownProgram(t *testing.T, output string) {
 	t.Helper()
 	rec, err := format.Open(output)
 	must(t, err)
@@ -325,6 +330,6 @@ func checkRecordedBeside(t *testing.T, output string) {
 		return nil
 	}, format.ClassStack))
 	if complete == 0 {
-		t.Error("no stack is complete: unwinding has given up")
+		t.Error("the recording has no complete stack")
 	}
 }

@@ -21,13 +21,14 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// probedByPerf are functions enough to compare, and few: perf uprobes go one by one.
+// probedByPerf lists the probed functions. They are few because the kernel removes perf uprobes one
+// by one.
 var probedByPerf = []string{"cuMemAlloc_v2", "cuMemFree_v2", "cuMemcpyHtoD_v2", "cuStreamSynchronize", "cuLaunchKernel"}
 
-// TestInterruptedByPerfTheFileIsFinishedFirst interrupts a recording by perf uprobes, and again
-// as soon as the file is there, while probes are being taken away: the file stays as it is,
-// with every call of simcuda's ledger, and the exit status is that of a recording that ended well.
-func TestInterruptedByPerfTheFileIsFinishedFirst(t *testing.T) {
+// TestPerfInterruptFinishesFileFirst interrupts a recording by perf uprobes. When the file is
+// finished and gpurec removes probes, the test interrupts gpurec again. The file must stay
+// unchanged with every call of simcuda's ledger, and the exit status must be 0.
+func TestPerfInterruptFinishesFileFirst(t *testing.T) {
 	dir, env := simEnvironment(t)
 	storm := exec.Command(
 		filepath.Join(dir, "simcuda/storm"),
@@ -50,7 +51,7 @@ func TestInterruptedByPerfTheFileIsFinishedFirst(t *testing.T) {
 	expectLine(t, lines, "ready")
 	r := startPerfRecorder(t, dir, env, "-p", fmt.Sprint(storm.Process.Pid))
 	waitForFile(t, r.ready)
-	var since unix.Timespec // the program's set-up is not recorded
+	var since unix.Timespec // start time after the program's set-up, which is not recorded
 	must(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &since))
 	_, err = stdin.Write([]byte("x"))
 	must(t, err)
@@ -58,29 +59,29 @@ func TestInterruptedByPerfTheFileIsFinishedFirst(t *testing.T) {
 	must(t, r.cmd.Process.Signal(os.Interrupt))
 	waitForFile(t, r.output)
 	r.interruptedAgain(message.ExitOK)
-	must(t, storm.Process.Signal(syscall.Signal(0))) // the target goes on
+	must(t, storm.Process.Signal(syscall.Signal(0))) // the target process still runs
 	stdin.Close()
-	must(t, storm.Wait()) // its ledger is written
+	must(t, storm.Wait()) // the program has written its ledger
 
 	if recorded := r.compareWithLedger(dir, since.Nano()); recorded < 5000 {
-		t.Errorf("only %d calls", recorded)
+		t.Errorf("only %d calls recorded", recorded)
 	}
 }
 
-// TestInterruptedByPerfExitsWithTheCommandsStatus has a command end by itself: what is
-// interrupted then is only the removal of probes.
-func TestInterruptedByPerfExitsWithTheCommandsStatus(t *testing.T) {
+// TestPerfInterruptKeepsCommandStatus records a command until it exits, and interrupts only the
+// removal of probes. gpurec must exit with the status of the command.
+func TestPerfInterruptKeepsCommandStatus(t *testing.T) {
 	dir, env := simEnvironment(t)
 	script := filepath.Join(dir, "simcuda/storm") + " --calls 2000 --threads 1 --seed 4 && exit 7"
 	r := startPerfRecorder(t, dir, env, "--", "sh", "-c", script)
 	waitForFile(t, r.output)
 	r.interruptedAgain(7)
 	if recorded := r.compareWithLedger(dir, 0); recorded < 500 {
-		t.Errorf("only %d calls", recorded)
+		t.Errorf("only %d calls recorded", recorded)
 	}
 }
 
-// perfRecorder is gpurec as a process of its own.
+// perfRecorder is a gpurec process that records with perf uprobes.
 type perfRecorder struct {
 	t             *testing.T
 	cmd           *exec.Cmd
@@ -88,9 +89,11 @@ type perfRecorder struct {
 	output, ready string
 }
 
-func startPerfRecorder(t *testing.T, dir string, env []string, what ...string) *perfRecorder {
+// startPerfRecorder starts gpurec. target holds the arguments that select the process or the
+// command.
+func startPerfRecorder(t *testing.T, dir string, env []string, target ...string) *perfRecorder {
 	t.Helper()
-	gpurec, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
+	gpurec, err := exec.LookPath("gpurec") // this test binary: testscript.Main adds it to PATH
 	must(t, err)
 	r := &perfRecorder{t: t, output: filepath.Join(dir, "r.parquet"), ready: filepath.Join(dir, "ready")}
 	args := []string{
@@ -108,28 +111,29 @@ func startPerfRecorder(t *testing.T, dir string, env []string, what ...string) *
 		"--ready-file",
 		r.ready,
 	}
-	r.cmd = exec.CommandContext(t.Context(), gpurec, append(args, what...)...)
+	r.cmd = exec.CommandContext(t.Context(), gpurec, append(args, target...)...)
 	r.cmd.Env, r.cmd.Stderr = env, &r.stderr
 	must(t, r.cmd.Start())
 	return r
 }
 
-// interruptedAgain interrupts the removal of probes and expects an exit status.
+// interruptedAgain interrupts the removal of probes and fails the test unless gpurec exits with
+// status.
 func (r *perfRecorder) interruptedAgain(status int) {
 	r.t.Helper()
-	const finished = "the file is finished; taking"
+	const finished = "the file is finished; removing"
 	waitFor(r.t, "the file is finished, and probes are being removed", func() bool { return r.stderr.has(finished) })
 	must(r.t, r.cmd.Process.Signal(os.Interrupt))
-	_ = r.cmd.Wait() // as below
+	_ = r.cmd.Wait() // the test checks the exit code below
 	if code := r.cmd.ProcessState.ExitCode(); code != status {
 		r.t.Errorf("exit status %d, want %d", code, status)
 	}
-	if said := "the kernel takes the other probes away"; !r.stderr.has(said) {
-		r.t.Errorf("%q is not said, but:\n%s", said, r.stderr.String())
+	if want := "the kernel removes the remaining probes"; !r.stderr.has(want) {
+		r.t.Errorf("gpurec did not print %q, but:\n%s", want, r.stderr.String())
 	}
 }
 
-// recording opens the file, which has to be complete.
+// recording opens the recording and fails the test if it is not complete.
 func (r *perfRecorder) recording() *format.Recording {
 	r.t.Helper()
 	rec, err := format.Open(r.output)
@@ -141,12 +145,13 @@ func (r *perfRecorder) recording() *format.Recording {
 	return rec
 }
 
-// compareWithLedger fails unless what came after a time, on CLOCK_MONOTONIC and behind the
-// program's set-up, is recorded exactly, and returns how many calls are.
+// compareWithLedger fails the test unless the recording has exactly the calls of simcuda's ledger
+// after sinceNs (CLOCK_MONOTONIC) and after the program's set-up. It returns the number of recorded
+// calls.
 func (r *perfRecorder) compareWithLedger(dir string, sinceNs int64) (recorded int) {
 	r.t.Helper()
 	rec := r.recording()
-	calls := make(map[string]int) // "tid name" -> calls in the ledger, less those recorded
+	calls := make(map[string]int) // "tid name" -> calls in the ledger minus calls in the recording
 	first := int64(math.MaxInt64)
 	must(r.t, eachLedgerCall(filepath.Join(dir, "ledger.tsv"), func(tid, name string, endNs int64) {
 		if endNs > sinceNs && slices.Contains(probedByPerf, name) {
@@ -167,14 +172,15 @@ func (r *perfRecorder) compareWithLedger(dir string, sinceNs int64) (recorded in
 		}
 	}
 	if total := rec.Meta.Totals(); total.Recorded != total.Seen {
-		r.t.Errorf("books: %+v", total)
+		r.t.Errorf("call counters: %+v", total)
 	}
 	return recorded
 }
 
-// simEnvironment is what programs on simcuda need, with a copy of it that nobody else uses: what
-// other processes use too is probed for each child on its own, when it may have made its first calls.
-// It skips where nothing can be attached.
+// simEnvironment returns a temporary folder and an environment for programs on simcuda, with a
+// private copy of simcuda. gpurec probes a library that other processes share separately for each
+// child, after the child may have made its first calls. simEnvironment skips the test without root
+// or simcuda.
 func simEnvironment(t *testing.T) (dir string, env []string) {
 	t.Helper()
 	if _, err := os.Stat(
@@ -182,7 +188,7 @@ func simEnvironment(t *testing.T) (dir string, env []string) {
 	); err != nil ||
 		privilege.Check(privilege.AttachPerf) != nil {
 		if os.Getenv("GPUREC_MUST_RUN") == "1" {
-			t.Fatal("must run, but simcuda is not built or attaching is not permitted")
+			t.Fatal("GPUREC_MUST_RUN=1, but simcuda is not built or attaching is not permitted")
 		}
 		t.Skip("attaching needs root and simcuda")
 	}

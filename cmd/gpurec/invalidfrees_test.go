@@ -18,13 +18,13 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// TestInvalidFreesOfRecordings records programs that free wrongly, and compares the verdicts, and
-// the functions that allocated and freed, with what the programs do.
+// TestInvalidFreesOfRecordings records programs with invalid frees. It compares the verdicts of the
+// report, and the functions that allocated and freed, with the known errors of the programs.
 func TestInvalidFreesOfRecordings(t *testing.T) {
 	needVerdicts(t)
 	cases := []struct {
 		scenario
-		want map[string]int64 // verdict: allocated, freed before, failed → calls
+		want map[string]int64 // "verdict: allocating function, first free, failed free" → number of calls
 		fire bool
 	}{
 		{scenario{name: "double-free", program: "C", how: "whole"}, map[string]int64{"double free: buffer, drop, " +
@@ -38,7 +38,7 @@ func TestInvalidFreesOfRecordings(t *testing.T) {
 			"freed with its context: context_buffer, , free_after_context": 20,
 			"unknown pointer: , , free_wild":                               20,
 		}, true},
-		// It frees memory from before the recording.
+		// This program frees memory that it allocated before the recording.
 		{scenario{name: "running-leak", program: "C", how: "running"}, map[string]int64{}, false},
 	}
 	var wait sync.WaitGroup
@@ -61,8 +61,8 @@ func TestInvalidFreesOfRecordings(t *testing.T) {
 	wait.Wait()
 }
 
-// invalidFrees records the scenario, and returns the invalid frees by verdict and functions, and
-// whether the rule speaks of a problem.
+// invalidFrees records the scenario. It returns the number of invalid frees by verdict and
+// functions, and whether the rule reports a problem.
 func (s *scenario) invalidFrees(dir string) (got map[string]int64, fires bool, err error) {
 	output, err := s.record(dir)
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *scenario) invalidFrees(dir string) (got map[string]int64, fires bool, e
 	return got, fires, nil
 }
 
-// rowsOf returns the rows of a table by key of column.
+// rowsOf returns the rows of a table as maps from column key to value.
 func rowsOf(r *report.Report, table string) (rows []map[string]any) {
 	at := slices.IndexFunc(r.Tables, func(t report.Table) bool { return t.Name == table })
 	for _, row := range r.Tables[at].Rows {
@@ -115,7 +115,7 @@ func rowsOf(r *report.Report, table string) (rows []map[string]any) {
 	return rows
 }
 
-// functionOf returns the function of a site, "" for none.
+// functionOf returns the function name of a call site, "" without a call site.
 func functionOf(site any) string {
 	text, _ := site.(string)
 	function, _, _ := strings.Cut(text, " ")

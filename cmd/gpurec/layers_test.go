@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// mayImport is the import map of ARCHITECTURE.md: a folder may use only the folders
-// and modules listed for it, beside the standard library. Folders are named without
-// the module path. A new folder needs a line here and in ARCHITECTURE.md; FOLDER/* stands
-// for the folders in it that have none.
+// mayImport is the import map of ARCHITECTURE.md. It lists the folders and modules that each folder
+// may import in addition to the standard library. Folder names omit the module path. A new folder
+// needs a line here and in ARCHITECTURE.md. FOLDER/* covers the subfolders without a line of their
+// own.
 var mayImport = map[string][]string{
 	"format": {
 		"format/columnwriter",
@@ -156,7 +156,7 @@ var mayImport = map[string][]string{
 	"analyze/model/origin":   {},
 	"analyze/model/sampling": {"format", "analyze/query", "analyze/units"},
 	"analyze/model/stack":    {"format", "symbolize", "analyze/query", "analyze/units"},
-	"analyze/model/ledger":   {"format", "analyze/model/addrmap", "analyze/model/origin", "analyze/units"},
+	"analyze/model/livemem":  {"format", "analyze/model/addrmap", "analyze/model/origin", "analyze/units"},
 	"analyze/model/caching":  {"format", "analyze/model/addrmap", "analyze/model/origin", "analyze/units"},
 
 	"analyze/model/facts": {
@@ -175,7 +175,7 @@ var mayImport = map[string][]string{
 		"analyze/model/origin",
 		"analyze/model/sampling",
 		"analyze/model/stack",
-		"analyze/model/ledger",
+		"analyze/model/livemem",
 		"analyze/model/caching",
 		"analyze/query",
 		"analyze/stats",
@@ -190,7 +190,7 @@ var mayImport = map[string][]string{
 		"analyze/model/origin",
 		"analyze/model/sampling",
 		"analyze/model/stack",
-		"analyze/model/ledger",
+		"analyze/model/livemem",
 		"analyze/query",
 		"analyze/catalog",
 		"analyze/units",
@@ -201,7 +201,7 @@ var mayImport = map[string][]string{
 		"analyze/model/facts",
 		"analyze/model/addrmap",
 		"analyze/model/origin",
-		"analyze/model/ledger",
+		"analyze/model/livemem",
 		"analyze/query",
 		"analyze/stats",
 		"analyze/catalog",
@@ -220,7 +220,7 @@ var mayImport = map[string][]string{
 		"analyze/model/timeline",
 		"analyze/model/facts",
 		"analyze/model/origin",
-		"analyze/model/ledger",
+		"analyze/model/livemem",
 		"analyze/stats",
 		"analyze/units",
 	},
@@ -238,7 +238,7 @@ var mayImport = map[string][]string{
 		"analyze/model/timeline",
 		"analyze/model/facts",
 		"analyze/model/origin",
-		"analyze/model/ledger",
+		"analyze/model/livemem",
 		"analyze/model/caching",
 	},
 
@@ -247,7 +247,7 @@ var mayImport = map[string][]string{
 
 	"symbolize/dwarf":   {"symbolize/elffile"},
 	"symbolize/elffile": {},
-	"symbolize/elftest": {}, // for tests
+	"symbolize/elftest": {}, // used only by tests
 
 	"analyze/report": {
 		"format",
@@ -261,7 +261,7 @@ var mayImport = map[string][]string{
 	"analyze/report/group":     append([]string{"analyze/report"}, belowReports...),
 	"analyze/report/processes": append([]string{"analyze/report"}, belowReports...),
 
-	// A report uses no other report, but for those named with these.
+	// A report imports no other report, except the reports in its own list.
 	"analyze/report/*":          reportMayUse(),
 	"analyze/report/cudaerrors": reportMayUse("xid"),
 	"analyze/report/leaks":      reportMayUse("allocator"),
@@ -338,7 +338,7 @@ var mayImport = map[string][]string{
 	"cmd/gpurec/terminal": {"golang.org/x/term"},
 }
 
-// belowReports is what every report may use.
+// belowReports lists the folders and modules that every report may import.
 var belowReports = []string{
 	"format",
 	"symbolize",
@@ -346,7 +346,7 @@ var belowReports = []string{
 	"analyze/model/origin",
 	"analyze/model/sampling",
 	"analyze/model/stack",
-	"analyze/model/ledger",
+	"analyze/model/livemem",
 	"analyze/model/caching",
 	"analyze/model/facts",
 	"analyze/model/timeline",
@@ -362,8 +362,8 @@ var belowReports = []string{
 	"analyze/units",
 }
 
-// reportMayUse lists what one report or export may use: what all may, and the reports and
-// modules named. A name without a slash is a report; "..." stands for all of them.
+// reportMayUse returns the folders and modules that one report or export may import: belowReports
+// and others. A name without a slash is a report; "..." means all reports.
 func reportMayUse(others ...string) []string {
 	may := append(
 		[]string{
@@ -434,9 +434,9 @@ func TestImportDirections(t *testing.T) {
 	}
 }
 
-// TestModelKnowsNoReport checks mayImport itself: the model imports no report, and no report
-// imports what renders or exports it.
-func TestModelKnowsNoReport(t *testing.T) {
+// TestModelImportsNoReport checks the lists in mayImport: no model package may import a report, and
+// no report may import a package that renders or exports reports.
+func TestModelImportsNoReport(t *testing.T) {
 	never := []struct{ folder, imports string }{
 		{"analyze/model", "analyze/report"},
 		{"analyze/model", "analyze/render"},
@@ -455,13 +455,13 @@ func TestModelKnowsNoReport(t *testing.T) {
 	}
 }
 
-// isUnder reports whether a folder is another one or lies in it.
+// isUnder reports whether folder equals in or is below it.
 func isUnder(folder, in string) bool {
 	return folder == in || strings.HasPrefix(folder, in+"/")
 }
 
-// isAllowed reports whether a path is of the standard library or on the list; a
-// listed module stands for its packages too, FOLDER/... for the folder and all in it.
+// isAllowed reports whether dep is a package of the standard library or on the list. A module on
+// the list includes its packages. FOLDER/... includes the folder and everything below it.
 func isAllowed(dep string, allowed []string) bool {
 	first, _, _ := strings.Cut(dep, "/")
 	if !strings.Contains(first, ".") {

@@ -1,8 +1,8 @@
-// Command gpurec is a flight recorder for CUDA programs: record attaches to a
-// running process and writes one Parquet file, analyze answers questions from it.
+// Command gpurec is a flight recorder for CUDA programs. "gpurec record" attaches to a running
+// process and writes one Parquet file. "gpurec analyze" prints reports about that file.
 //
-// This folder turns flags into one call of record, analyze or format and turns its
-// result into messages and an exit code; there is no logic here.
+// Package main parses flags, calls package record, analyze or format, and prints the result as
+// messages. It holds no recording or analysis logic.
 package main
 
 import (
@@ -19,22 +19,24 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:]))
 }
 
-// run executes one command line and returns its exit code: 0 done, 1 failed,
-// 2 wrong usage, 3 a --fail-on condition held; after record -- COMMAND its status.
+// run executes one command line and returns the exit code: 0 for success, 1 for failure, 2 for
+// wrong usage, 3 if a --fail-on condition holds. "record -- COMMAND" returns the exit status of
+// COMMAND.
 func run(ctx context.Context, args []string) int { return command.Run(ctx, newRoot(), args) }
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "gpurec",
 		Short: "Flight recorder for CUDA programs",
-		Long: `gpurec attaches to a running CUDA program, changes nothing in it, and writes
-every CUDA call with its stack into one Parquet file; analyze answers from it.`,
-		Example: `  sudo gpurec ps                             # which processes use CUDA?
-  sudo gpurec record -p 4242 -d 60s          # record a running process
-  sudo gpurec record -- python3 train.py     # or from its first instruction
-  gpurec analyze leaks                       # which function leaks?`,
+		Long: `gpurec attaches to a running CUDA program without changing its code. It writes
+every CUDA call with its stack to one Parquet file. "gpurec analyze" prints
+reports about that file.`,
+		Example: `  sudo gpurec ps                             # list the processes that use CUDA
+  sudo gpurec record -p 4242 -d 60s          # record a running process for 60 s
+  sudo gpurec record -- python3 train.py     # record a command from its start
+  gpurec analyze leaks                       # show the call sites that leak memory`,
 		Version: version(),
-		// Three edits away is still meant: recrod, anaylse.
+		// Suggest "record" for "recrod" and "analyze" for "anaylse": up to three edits away.
 		SuggestionsMinimumDistance: 3,
 		Args:                       cobra.NoArgs,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -43,7 +45,8 @@ every CUDA call with its stack into one Parquet file; analyze answers from it.`,
 	return root
 }
 
-// version returns the module version that go install recorded, or the commit.
+// version returns the module version that go install recorded, else the first 12 digits of the
+// commit, else "devel" or "unknown".
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

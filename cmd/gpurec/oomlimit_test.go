@@ -20,8 +20,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// TestOOMUnderALimit records a program on simtorch that runs out of memory under a limit, and
-// compares classes and bytes with those that the program prints.
+// TestOOMUnderALimit records a program on simtorch that runs out of memory under a memory limit. It
+// compares the causes and byte counts of the report with those that the program prints.
 func TestOOMUnderALimit(t *testing.T) {
 	needVerdicts(t)
 	for _, conf := range []string{"expandable_segments:False", "expandable_segments:True"} {
@@ -36,7 +36,7 @@ func TestOOMUnderALimit(t *testing.T) {
 			must(t, err)
 			rows := rowsOf(report, "failures")
 			if len(rows) != 2 || len(truth) != 2 {
-				t.Fatalf("%d failures of %d", len(rows), len(truth))
+				t.Fatalf("%d failed allocations, want %d", len(rows), len(truth))
 			}
 			for i, row := range rows {
 				want := truth[i]
@@ -69,32 +69,34 @@ func TestOOMUnderALimit(t *testing.T) {
 	}
 }
 
-// checkFragmentationRule expects the rule to name the remedies against both.
+// checkFragmentationRule fails the test unless the advice of the rule names remedies against the
+// limit and against fragmentation.
 func checkFragmentationRule(t *testing.T, tl *timeline.Timeline, expandable bool) {
 	t.Helper()
 	found, err := rules.RunWith(tl, rules.Options{Rules: []string{"oom-fragmentation"}})
 	must(t, err)
 	hits := rowsOf(found, "hits")
 	if len(hits) != 1 {
-		t.Fatalf("%d hits", len(hits))
+		t.Fatalf("%d findings of the rule", len(hits))
 	}
 	advice := fmt.Sprint(hits[0]["advice"])
 	if !strings.Contains(advice, "set_per_process_memory_fraction") ||
 		strings.Contains(advice, "expandable_segments:True") == expandable {
-		t.Errorf("advice %q", advice)
+		t.Errorf("wrong advice %q", advice)
 	}
 }
 
-// failedRequest is what the program knows of one.
+// failedRequest is a failed allocation as printed by the program. Sizes are in bytes.
 type failedRequest struct {
 	requested, unused, allowed int64
 	fits                       bool
 }
 
-// recordOOM records the program from before its first request, and returns what it prints.
+// recordOOM records the program from before its first allocation. It returns the path of the
+// recording and the failed allocations that the program prints.
 func recordOOM(t *testing.T, conf string) (path string, truth []failedRequest) {
 	t.Helper()
-	gpurec, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
+	gpurec, err := exec.LookPath("gpurec") // this test binary: testscript.Main adds it to PATH
 	must(t, err)
 	dir := t.TempDir()
 	path = filepath.Join(dir, "r.parquet")
@@ -125,16 +127,16 @@ func recordOOM(t *testing.T, conf string) (path string, truth []failedRequest) {
 	must(t, err)
 	must(t, recorder.Start())
 	messages := bufio.NewScanner(stderr)
-	said := ""
+	output := ""
 	for messages.Scan() {
-		said += messages.Text() + "\n"
+		output += messages.Text() + "\n"
 		if strings.Contains(messages.Text(), "attached to") {
 			_, err := io.WriteString(stdin, "x")
 			must(t, err)
 		}
 	}
 	if err := recorder.Wait(); err != nil {
-		t.Fatalf("%v: %s", err, said)
+		t.Fatalf("%v: %s", err, output)
 	}
 	for lines.Scan() {
 		if f := strings.Fields(lines.Text()); len(f) == 5 && f[0] == "truth" {

@@ -20,13 +20,13 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// otherUser is a user that nothing of the tests belongs to.
+// otherUser is the UID of a user who does not run the tests.
 const otherUser = 54321
 
-// place is where an output is to be written, and what the refusal says.
-type place struct{ path, says string }
+// place is an unsafe output path, and the text of the expected error.
+type place struct{ path, wantError string }
 
-// outputPlaces makes, in a folder of root, everything that is refused as an output.
+// outputPlaces creates all kinds of unsafe output paths in dir, a folder of root.
 func outputPlaces(t *testing.T, dir string) []place {
 	t.Helper()
 	must(t, os.Chmod(dir, 0o755))
@@ -42,7 +42,7 @@ func outputPlaces(t *testing.T, dir string) []place {
 		must(t, os.Chmod(in(name), mode))
 		must(t, os.WriteFile(in(name+"/old"), []byte("precious"), 0o600))
 	}
-	node("char", unix.S_IFCHR, 1, 3) // as /dev/null
+	node("char", unix.S_IFCHR, 1, 3) // a device like /dev/null
 	node("block", unix.S_IFBLK, 7, 250)
 	node("socket", unix.S_IFSOCK, 0, 0)
 	node("fifo", unix.S_IFIFO, 0, 0)
@@ -85,7 +85,7 @@ func outputPlaces(t *testing.T, dir string) []place {
 	return places
 }
 
-// snapshot describes everything in a folder, and the folder: whatever a command could change.
+// snapshot returns a text with the name, type, mode, owner and content of dir and all files in it.
 func snapshot(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
@@ -97,7 +97,7 @@ func snapshot(t *testing.T, dir string) string {
 		if err := syscall.Lstat(path, &st); err != nil {
 			return err
 		}
-		target, _ := os.Readlink(path) // of links
+		target, _ := os.Readlink(path) // "" for files that are not links
 		fmt.Fprintf(&b, "%s ino=%d mode=%o owner=%d:%d links=%d rdev=%d size=%d mtime=%v ctime=%v %s\n",
 			path, st.Ino, st.Mode, st.Uid, st.Gid, st.Nlink, st.Rdev, st.Size, st.Mtim, st.Ctim, target)
 		return nil
@@ -105,18 +105,18 @@ func snapshot(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// needOutputs skips the test where devices cannot be made or nothing can be attached.
+// needOutputs skips the test without root: only root can create devices and attach probes.
 func needOutputs(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 || privilege.Check(privilege.AttachAuto) != nil {
 		if os.Getenv("GPUREC_MUST_RUN") == "1" {
-			t.Fatal("must run, but this is not root")
+			t.Fatal("GPUREC_MUST_RUN=1, but the test does not run as root")
 		}
 		t.Skip("devices and files of other users need root")
 	}
 }
 
-// outputRecordings writes what the commands read: a recording, and an unfinished one.
+// outputRecordings writes the input files of the commands: a finished and an unfinished recording.
 func outputRecordings(t *testing.T, dir string) (finished, unfinished string) {
 	t.Helper()
 	const start = 1_790_000_000_000_000_000
@@ -133,9 +133,9 @@ func outputRecordings(t *testing.T, dir string) (finished, unfinished string) {
 	return filepath.Join(dir, "run.parquet"), filepath.Join(dir, "cut.parquet.d")
 }
 
-// TestOutputsThatAreRefused gives every flag that names a file to write every path that is not
-// safe to write: one error names it, and nothing was created, changed or removed.
-func TestOutputsThatAreRefused(t *testing.T) {
+// TestUnsafeOutputs passes every unsafe path to every flag that names an output file. gpurec must
+// print one error that names the path. It must not create, change or remove any file.
+func TestUnsafeOutputs(t *testing.T) {
 	needOutputs(t)
 	dir := t.TempDir()
 	finished, unfinished := outputRecordings(t, dir)
@@ -163,17 +163,17 @@ func TestOutputsThatAreRefused(t *testing.T) {
 		"frag --svg":          {"analyze", "frag", "--svg", "PATH", finished},
 	}
 	before := snapshot(t, dir)
-	refuse := func(what string, p place, args []string) {
+	refuse := func(name string, p place, args []string) {
 		t.Helper()
 		_, stderr, code := runGpurec(t, args...)
 		if code != message.ExitFailed || !strings.Contains(stderr, "error: "+p.path+" ") ||
-			!strings.Contains(stderr, p.says) ||
+			!strings.Contains(stderr, p.wantError) ||
 			strings.Count(stderr, "error: ") != 1 ||
 			!strings.Contains(stderr, "hint: ") {
-			t.Errorf("%s: exit status %d, want %q:\n%s", what, code, p.says, stderr)
+			t.Errorf("%s: exit status %d, want %q:\n%s", name, code, p.wantError, stderr)
 		}
 		if after := snapshot(t, dir); after != before {
-			t.Fatalf("%s: before\n%safter\n%s", what, before, after)
+			t.Fatalf("%s: before\n%safter\n%s", name, before, after)
 		}
 	}
 	for name, command := range commands {
@@ -189,9 +189,9 @@ func TestOutputsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestOutputsNextToWhatIsRefused has names that gpurec makes itself taken by devices and links:
-// that of the segments, and those of later parts of a trace.
-func TestOutputsNextToWhatIsRefused(t *testing.T) {
+// TestUnsafeDerivedOutputs creates devices and links at paths that gpurec derives from the output
+// path: the folder of segments, and later parts of a trace. gpurec must not write to them.
+func TestUnsafeDerivedOutputs(t *testing.T) {
 	needOutputs(t)
 	dir := t.TempDir()
 	finished, _ := outputRecordings(t, dir)
@@ -209,19 +209,19 @@ func TestOutputsNextToWhatIsRefused(t *testing.T) {
 	gpurec, err := exec.LookPath("gpurec")
 	must(t, err)
 	before := snapshot(t, dir)
-	for says, args := range map[string][]string{
-		in("a.parquet.d") + " is a device":                                    {"record", "--force", "-o", in("a.parquet"), "--", "touch", in("started")},
-		in("b.parquet.d") + " is a symbolic link to a folder":                 {"record", "--force", "-o", in("b.parquet"), "--", "touch", in("started")},
-		in("c.parquet.d") + " holds 000001-fact.parquet, which is no segment": {"record", "--force", "-o", in("c.parquet"), "--", "touch", in("started")},
-		in("d.parquet.d") + " holds thesis.tex, which is no segment":          {"record", "--force", "-o", in("d.parquet"), "--", "touch", in("started")},
-		in("trace.3.pftrace.gz") + " is a device":                             {"analyze", "perfetto", "--split", "--max-slices", "3", "--force", "-o", in("trace.pftrace.gz"), finished},
-		in("b.parquet.d") + " cannot be read: ":                               {"recover", in("b.parquet.d"), "-o", in("saved.parquet")},
+	for wantError, args := range map[string][]string{
+		in("a.parquet.d") + " is a device":                                       {"record", "--force", "-o", in("a.parquet"), "--", "touch", in("started")},
+		in("b.parquet.d") + " is a symbolic link to a folder":                    {"record", "--force", "-o", in("b.parquet"), "--", "touch", in("started")},
+		in("c.parquet.d") + " holds 000001-fact.parquet, which is not a segment": {"record", "--force", "-o", in("c.parquet"), "--", "touch", in("started")},
+		in("d.parquet.d") + " holds thesis.tex, which is not a segment":          {"record", "--force", "-o", in("d.parquet"), "--", "touch", in("started")},
+		in("trace.3.pftrace.gz") + " is a device":                                {"analyze", "perfetto", "--split", "--max-slices", "3", "--force", "-o", in("trace.pftrace.gz"), finished},
+		in("b.parquet.d") + " cannot be read: ":                                  {"recover", in("b.parquet.d"), "-o", in("saved.parquet")},
 	} {
 		cmd := exec.Command(gpurec, args...)
-		out, _ := cmd.CombinedOutput() // the exit code says it
+		out, _ := cmd.CombinedOutput() // the test checks the exit code instead of the error
 		if code := cmd.ProcessState.ExitCode(); code != message.ExitFailed ||
-			!strings.Contains(string(out), "error: "+says) {
-			t.Errorf("%v: exit status %d, want %q:\n%s", args, code, says, out)
+			!strings.Contains(string(out), "error: "+wantError) {
+			t.Errorf("%v: exit status %d, want %q:\n%s", args, code, wantError, out)
 		}
 		if after := snapshot(t, dir); after != before {
 			t.Fatalf("%v: before\n%safter\n%s", args, before, after)
@@ -229,8 +229,9 @@ func TestOutputsNextToWhatIsRefused(t *testing.T) {
 	}
 }
 
-// TestOutputsThatAreWritten has outputs in folders that others may write to, safely.
-func TestOutputsThatAreWritten(t *testing.T) {
+// TestSafeOutputs writes to folders that other users may write to but whose files they cannot
+// replace.
+func TestSafeOutputs(t *testing.T) {
 	needOutputs(t)
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0o755))
@@ -244,7 +245,7 @@ func TestOutputsThatAreWritten(t *testing.T) {
 	}
 	sticky := folder("sticky", os.ModeSticky|0o777, 0, 0)
 	folder("alice", 0o755, otherUser, otherUser)
-	folder("group", 0o775, otherUser, otherUser) // as with a umask of 002
+	folder("group", 0o775, otherUser, otherUser) // the mode of a new folder with umask 002
 	must(t, os.Symlink("alice", filepath.Join(dir, "home")))
 	must(t, os.Lchown(filepath.Join(dir, "home"), otherUser, otherUser))
 	gpurec, err := exec.LookPath("gpurec")
@@ -285,7 +286,7 @@ func TestOutputsThatAreWritten(t *testing.T) {
 	write(true, filepath.Join(sticky, "b"), "--force")
 	for _, pattern := range []string{"*/*.tmp", "*/*.d"} {
 		if left, err := filepath.Glob(filepath.Join(dir, pattern)); err != nil || len(left) > 0 {
-			t.Errorf("left: %v, %v", left, err)
+			t.Errorf("files left in the folder: %v, %v", left, err)
 		}
 	}
 }

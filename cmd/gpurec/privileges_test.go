@@ -20,29 +20,28 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// TestRecorderDropsPrivileges: once it is ready, no thread of the recorder has more than
-// it needs, and processes that are started then, with libraries that they load then, are
-// recorded call by call with complete stacks nevertheless. The command is another user's,
-// as under sudo, and so is the recording.
+// TestRecorderDropsPrivileges checks that the recorder keeps only the capabilities that recording
+// needs. With these it still records complete stacks of processes and libraries that start later.
+// The command and the recording belong to another user, as under sudo.
 func TestRecorderDropsPrivileges(t *testing.T) {
 	sim := simcudaDir()
 	if _, err := os.Stat(filepath.Join(sim, "torchrun")); err != nil || privilege.Check(privilege.AttachAuto) != nil {
 		if os.Getenv("GPUREC_MUST_RUN") == "1" {
-			t.Fatal("must run, but simcuda is not built or attaching is not permitted")
+			t.Fatal("GPUREC_MUST_RUN=1, but simcuda is not built or attaching is not permitted")
 		}
 		t.Skip("attaching needs root and simcuda")
 	}
-	const nobody, calls, workers = 65534, 500, 4
-	dir, err := os.MkdirTemp("/tmp", "gpurec-privileges-") // where nobody gets
+	const targetUser, calls, workers = 65534, 500, 4
+	dir, err := os.MkdirTemp("/tmp", "gpurec-privileges-") // not t.TempDir(): the other user needs access
 	must(t, err)
 	defer os.RemoveAll(dir)
-	must(t, os.Chown(dir, nobody, nobody))
-	// nobody else uses it: children are recorded from their first call
+	must(t, os.Chown(dir, targetUser, targetUser))
+	// a private copy of simcuda: gpurec then records children from their first call
 	must(t, os.CopyFS(filepath.Join(dir, "simcuda"), os.DirFS(sim)))
 	must(t, os.Chmod(dir, 0o755))
 	sim = filepath.Join(dir, "simcuda")
 	output, ledger := filepath.Join(dir, "r.parquet"), filepath.Join(dir, "ledger.tsv")
-	gpurec, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
+	gpurec, err := exec.LookPath("gpurec") // this test binary: testscript.Main adds it to PATH
 	must(t, err)
 	recorder := exec.Command(gpurec, "record", "-o", output, "--stacks", "full", "--nvml-interval", "0", "--",
 		filepath.Join(sim, "torchrun"), "--calls", fmt.Sprint(calls), "--wait")
@@ -67,13 +66,13 @@ func TestRecorderDropsPrivileges(t *testing.T) {
 	_, err = stdin.Write([]byte("x"))
 	must(t, err)
 	expect("done")
-	checkThreads(t, recorder.Process.Pid) // those that came since as well
+	checkThreads(t, recorder.Process.Pid) // includes threads that started since the first check
 	must(t, stdin.Close())
 	must(t, recorder.Wait())
 
 	var st syscall.Stat_t
 	must(t, syscall.Stat(output, &st))
-	if st.Uid != nobody || st.Gid != nobody || st.Mode&0o777 != 0o600 {
+	if st.Uid != targetUser || st.Gid != targetUser || st.Mode&0o777 != 0o600 {
 		t.Errorf("the recording belongs to %d:%d and has mode %o", st.Uid, st.Gid, st.Mode&0o777)
 	}
 	rec, err := format.Open(output)
@@ -81,12 +80,12 @@ func TestRecorderDropsPrivileges(t *testing.T) {
 	defer rec.Close()
 	text, err := os.ReadFile(ledger)
 	must(t, err)
-	// those are not probed
+	// gpurec does not probe the functions cuDeviceGet*
 	made := int64(strings.Count(string(text), "\n") - 1 - strings.Count(string(text), "\tcuDeviceGet"))
 	if total := rec.Meta.Totals(); total.Seen+total.Counted != made || made < (calls-2)*workers || total.Lost != 0 {
-		t.Errorf("saw %d calls and counted %d of %d, lost %d", total.Seen, total.Counted, made, total.Lost)
+		t.Errorf("%d calls seen, %d only counted, %d made, %d lost", total.Seen, total.Counted, made, total.Lost)
 	}
-	unwound := make(map[int32]bool) // which needs links, tables and names of what came later
+	unwound := make(map[int32]bool) // PIDs with a complete stack
 	must(t, rec.Rows(func(r *format.Row) error {
 		if r.StackStatus == format.StackComplete && strings.HasPrefix(r.Stack, "_start;") {
 			unwound[r.Pid] = true
@@ -94,15 +93,15 @@ func TestRecorderDropsPrivileges(t *testing.T) {
 		return nil
 	}, format.ClassStack))
 	if len(unwound) != workers {
-		t.Errorf("stacks of %d processes of %d are complete", len(unwound), workers)
+		t.Errorf("%d of %d processes have a complete stack", len(unwound), workers)
 	}
 	if rec.Meta.Cost.BPFRuns == 0 {
-		t.Error("run times of the programs were not measured")
+		t.Error("the run times of the BPF programs were not measured")
 	}
 }
 
-// checkThreads fails the test if a thread of the process has a capability that its
-// recording does not need.
+// checkThreads fails the test if a thread of process pid has capabilities other than those that the
+// recording needs.
 func checkThreads(t *testing.T, pid int) {
 	t.Helper()
 	bits := func(capabilities ...uint) (sum uint64) {
@@ -117,7 +116,7 @@ func checkThreads(t *testing.T, pid int) {
 		unix.CAP_SYS_PTRACE,
 		unix.CAP_CHECKPOINT_RESTORE,
 		unix.CAP_DAC_READ_SEARCH,
-		// the last four because of the other user
+		// needed because the recorded process belongs to another user
 		unix.CAP_KILL,
 		unix.CAP_CHOWN,
 		unix.CAP_DAC_OVERRIDE,
@@ -135,10 +134,10 @@ func checkThreads(t *testing.T, pid int) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	must(t, err)
 	if len(threads) < 4 {
-		t.Fatalf("%d threads", len(threads))
+		t.Fatalf("the recorder has %d threads", len(threads))
 	}
 	for _, thread := range threads {
-		// One that switches measuring of run times on has the capability for that moment.
+		// A thread that enables BPF run time statistics has CAP_SYS_ADMIN for a short time.
 		for end := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {
 			have := readStatus(thread)
 			if have == nil || fmt.Sprint(have) == fmt.Sprint(want) {
@@ -152,7 +151,8 @@ func checkThreads(t *testing.T, pid int) {
 	}
 }
 
-// readStatus returns the capability sets in a thread's status, nil if it has ended.
+// readStatus returns the capability sets in the status file of a thread, or nil if the thread has
+// ended.
 func readStatus(path string) map[string]uint64 {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -31,28 +31,30 @@ func newPs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List the processes that use CUDA now",
-		Long: `ps lists the processes that use CUDA now: those that NVML lists as computing on a GPU,
-and those that have libcuda.so.1 mapped. A process has one line for each GPU it uses, in
-the order of GPU and PID; a process without memory on a GPU comes last. ps attaches to
-nothing.
+		Long: `ps lists the processes that use CUDA now: compute processes according to NVML, and
+processes that have libcuda.so.1 mapped. It prints one line per process and GPU, sorted
+by GPU and PID. Processes without GPU memory come last. ps attaches no probes.
 
-COMMAND is the name that "record --comm" compares, RANK is RANK/WORLD_SIZE from the
-environment, CONTAINER begins the container's ID, SINCE is the age of the process.
-SM% is the driver's newest sample of the last 3 s: the share of time in which a kernel of
-the process ran. "-" is unknown: no sample, no NVML, or not readable for this user.
+COMMAND    The process name that "record --comm" compares.
+SM%        The share of time in which a kernel of the process ran. The value is the newest
+           driver sample of the last 3 s.
+RANK       RANK/WORLD_SIZE from the environment of the process.
+CONTAINER  The first characters of the container ID.
+SINCE      The age of the process.
+-          Unknown: no sample, no NVML, or not readable for this user.
 
-Without root, other users' processes are listed only where NVML names them. Bytes and
-Unix nanoseconds are in --format json and csv; unknown values are absent there.
-Exit status 0 also if no process uses CUDA.`,
+Without root, ps shows processes of other users only if NVML lists them.
+--format json and csv contain bytes and Unix nanoseconds, and omit unknown values.
+The exit status is 0 even if no process uses CUDA.`,
 		Example: `  sudo gpurec ps
-  sudo gpurec record -p 4242 -d 10s                           # and record one of them
+  sudo gpurec record -p 4242 -d 10s                           # record a listed process
   gpurec ps --format json | jq '.processes[] | select(.rank == 0).pid'`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if !slices.Contains(psFormats, format) {
 				return message.Usagef(
 					"gpurec ps --help",
-					"--format %s: there are %s",
+					"--format %s: must be one of %s",
 					format,
 					strings.Join(psFormats, ", "),
 				)
@@ -61,12 +63,13 @@ Exit status 0 also if no process uses CUDA.`,
 		},
 	}
 	cmd.Flags().StringVar(&format, "format", psFormats[0], "print as "+strings.Join(psFormats, ", "))
-	// it exists
+	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(psFormats, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// listProcesses prints the list to standard output and what it lacks to standard error.
+// listProcesses prints the processes that use CUDA to standard output, and notes on missing data to
+// standard error.
 func listProcesses(format string) error {
 	list := ps.List(true)
 	notes := psNotes(list)
@@ -84,41 +87,46 @@ func listProcesses(format string) error {
 	return printPsTable(out, list, time.Now(), width)
 }
 
-// psNotes returns sentences on what the list lacks, and that it is empty.
+// psNotes returns notes on missing data in the list: unknown GPU values, and processes that gpurec
+// could not read. An empty list has a note too.
 func psNotes(list ps.Listing) []string {
 	var notes []string
 	if len(list.Processes) == 0 {
 		notes = append(notes, "no process uses CUDA now")
 	}
 	if err := list.NVMLErr; err != nil {
-		why := strings.ReplaceAll(err.Error(), "\n", "; ")
-		notes = append(notes, "GPU, memory and SM% are unknown or incomplete: "+why)
+		cause := strings.ReplaceAll(err.Error(), "\n", "; ")
+		notes = append(notes, "GPU, memory and SM% are unknown or incomplete: "+cause)
 	}
 	if n := list.Unseen; n > 0 {
-		notes = append(notes, fmt.Sprintf("NVML lists %s that /proc does not show", processes(n)))
+		notes = append(notes, fmt.Sprintf("NVML lists %s missing from /proc", processes(n)))
 	}
 	if n := list.Denied; n > 0 {
-		note := notLookedAt(n)
+		note := deniedText(n)
 		if os.Geteuid() != 0 {
-			note += "; sudo gpurec ps"
+			note += "; run sudo gpurec ps"
 		}
 		notes = append(notes, note)
 	}
 	for _, pid := range list.Unanswered {
-		notes = append(notes, fmt.Sprintf("process %d does not answer and is left out; cat /proc/%d/status", pid, pid))
+		notes = append(
+			notes,
+			fmt.Sprintf("process %d is not listed: reading /proc/%[1]d timed out; run cat /proc/%[1]d/status", pid),
+		)
 	}
 	return notes
 }
 
-// notLookedAt counts processes that may not be read. Root may read those of other users.
-func notLookedAt(n int) string {
+// deniedText returns a clause about n processes that gpurec may not read. Without root, these are
+// processes of other users.
+func deniedText(n int) string {
 	switch root := os.Geteuid() == 0; {
 	case root:
-		return processes(n) + " could not be looked at: permission denied"
+		return processes(n) + " could not be read: permission denied"
 	case n == 1:
-		return "1 process of another user was not looked at"
+		return "1 process of another user could not be read"
 	}
-	return fmt.Sprintf("%d processes of other users were not looked at", n)
+	return fmt.Sprintf("%d processes of other users could not be read", n)
 }
 
 func processes(n int) string {
@@ -128,13 +136,15 @@ func processes(n int) string {
 	return fmt.Sprintf("%d processes", n)
 }
 
-// psLine is a process on one of its GPUs; use is nil for one that is on none.
+// psLine is one line of the list: a process and its use of one GPU. use is nil for a process that
+// uses no GPU.
 type psLine struct {
 	*ps.Process
 	use *nvml.GPUUse
 }
 
-// psLines returns a line for each process and GPU, ordered by GPU and pid.
+// psLines returns a line for each process and GPU, sorted by GPU and PID. Processes without a GPU
+// come last.
 func psLines(list ps.Listing) []psLine {
 	var lines []psLine
 	for i := range list.Processes {
@@ -152,7 +162,8 @@ func psLines(list ps.Listing) []psLine {
 	return lines
 }
 
-// printPsTable prints a table for people, cut to width characters; 0 is no limit.
+// printPsTable prints the list as a table and cuts its lines at width characters; width 0 is no
+// limit. It prints nothing for an empty list.
 func printPsTable(out io.Writer, list ps.Listing, now time.Time, width int) error {
 	if len(list.Processes) == 0 {
 		return nil
@@ -178,7 +189,7 @@ func printPsTable(out io.Writer, list ps.Listing, now time.Time, width int) erro
 	return nil
 }
 
-// cells returns the texts of a line of the table.
+// cells returns the cells of the table line, "-" for unknown values. now is the time for the age.
 func (l psLine) cells(now time.Time) []string {
 	gpu, memory, sm, rank, container, since := "", "", "", "", "", ""
 	if l.use != nil {
@@ -220,7 +231,7 @@ func (l psLine) cells(now time.Time) []string {
 	return cells
 }
 
-// number writes a number that may be unknown, which is "".
+// number formats a number, "" for an unknown one (nil).
 func number(n *int) string {
 	if n == nil {
 		return ""
@@ -228,7 +239,7 @@ func number(n *int) string {
 	return strconv.Itoa(*n)
 }
 
-// age writes a duration in its two largest units: 2d3h, 3h12m, 5m10s, 12s.
+// age formats a duration in its two largest units: 2d3h, 3h12m, 5m10s, 12s.
 func age(d time.Duration) string {
 	seconds := max(0, int64(d/time.Second))
 	units := []struct {
@@ -244,8 +255,8 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%ds", seconds)
 }
 
-// printPsJSON prints one object: processes, notes as on standard error, and the number of
-// processes of other users that were not looked at.
+// printPsJSON prints the list as one JSON object: the processes, the number of processes that
+// gpurec could not read, and the notes of standard error.
 func printPsJSON(out io.Writer, list ps.Listing, notes []string) error {
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
@@ -257,6 +268,7 @@ func printPsJSON(out io.Writer, list ps.Listing, notes []string) error {
 	}{append([]ps.Process{}, list.Processes...), list.Denied, append([]string{}, notes...)})
 }
 
+// psColumns are the column names of the CSV output.
 var psColumns = []string{
 	"pid",
 	"user",
@@ -277,7 +289,7 @@ var psColumns = []string{
 	"command_line",
 }
 
-// printPsCSV prints a line for each process and GPU; unknown values are empty.
+// printPsCSV prints the list as CSV: a line for each process and GPU, with empty unknown values.
 func printPsCSV(out io.Writer, list ps.Listing) error {
 	w := csv.NewWriter(out)
 	if err := w.Write(psColumns); err != nil {
@@ -322,8 +334,8 @@ func printPsCSV(out io.Writer, list ps.Listing) error {
 	return w.Error()
 }
 
-// csvText returns a text as reports write it: valid UTF-8, and with a quote in front where a
-// spreadsheet would run it as a formula.
+// csvText returns a text for a CSV cell: valid UTF-8, with a leading quote if a spreadsheet would
+// evaluate the text as a formula.
 func csvText(text string) string {
 	text = strings.ToValidUTF8(text, "\ufffd")
 	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {

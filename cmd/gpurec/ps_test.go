@@ -27,7 +27,8 @@ import (
 
 var psNow = time.Unix(1_790_000_000, 0)
 
-// psList is a list with everything known of one process, nothing of another, and a hostile one.
+// psList returns a list of three processes: one with all values known, one with all values unknown,
+// and one with hostile names.
 func psList() ps.Listing {
 	ptr := func(n int) *int { return &n }
 	bytes := int64(3 << 30)
@@ -79,7 +80,7 @@ func TestPsTable(t *testing.T) {
 	got.Reset()
 	must(t, printPsTable(&got, ps.Listing{}, psNow, 0))
 	if got.Len() != 0 {
-		t.Errorf("nothing is %q", got.String())
+		t.Errorf("the table of an empty list is %q", got.String())
 	}
 }
 
@@ -179,7 +180,7 @@ func TestPsJSON(t *testing.T) {
 	var out bytes.Buffer
 	must(t, printPsJSON(&out, list, []string{"a note"}))
 	if strings.ContainsFunc(strings.ReplaceAll(out.String(), "\n", ""), unicode.IsControl) {
-		t.Errorf("it has control characters: %q", out.String())
+		t.Errorf("the JSON has control characters: %q", out.String())
 	}
 	var got struct {
 		Processes   []map[string]any
@@ -195,7 +196,7 @@ func TestPsJSON(t *testing.T) {
 	must(t, printPsJSON(&out, ps.Listing{}, nil))
 	const empty = "{\n  \"processes\": [],\n  \"not_looked_at\": 0,\n  \"notes\": []\n}\n"
 	if out.String() != empty {
-		t.Errorf("nothing is %s", out.String())
+		t.Errorf("the JSON of an empty list is %s", out.String())
 	}
 }
 
@@ -210,13 +211,16 @@ func TestPsNotes(t *testing.T) {
 		Unanswered: []int{7},
 		NVMLErr:    errors.Join(errors.New("GPU 0 is lost"), errors.New("GPU 1 too")),
 	})
-	denied := "3 processes could not be looked at: permission denied"
+	denied := "3 processes could not be read: permission denied"
 	if os.Geteuid() != 0 {
-		denied = "3 processes of other users were not looked at; sudo gpurec ps"
+		denied = "3 processes of other users could not be read; run sudo gpurec ps"
 	}
 	want := []string{
-		"no process uses CUDA now", "GPU, memory and SM% are unknown or incomplete: GPU 0 is lost; GPU 1 too",
-		"NVML lists 1 process that /proc does not show", denied, "process 7 does not answer and is left out; cat " +
+		"no process uses CUDA now",
+		"GPU, memory and SM% are unknown or incomplete: GPU 0 is lost; GPU 1 too",
+		"NVML lists 1 process missing from /proc",
+		denied,
+		"process 7 is not listed: reading /proc/7 timed out; run cat " +
 			"/proc/7/status",
 	}
 	if !slices.Equal(notes, want) {
@@ -234,8 +238,8 @@ func TestAge(t *testing.T) {
 	}
 }
 
-// TestPsOfAHostileProcess lists a program with an endless command line and environment, whose name
-// steers terminals.
+// TestPsOfAHostileProcess runs gpurec ps with a process that has a command line of 1 TiB, and a
+// name with terminal escape sequences.
 func TestPsOfAHostileProcess(t *testing.T) {
 	driver, err := os.ReadFile(filepath.Join(simcudaDir(), "libcuda.so.1"))
 	if err != nil {
@@ -269,25 +273,26 @@ func TestPsOfAHostileProcess(t *testing.T) {
 		text,
 		func(r rune) bool { return !unicode.IsPrint(r) },
 	) {
-		t.Errorf("it writes to the terminal what it was told to: %.2000q", text)
+		t.Errorf("gpurec ps prints escape sequences of a process: %.2000q", text)
 	}
 	if len(line) > 40<<10 || took > 10*time.Second {
-		t.Errorf("a line of %d bytes in %v", len(line), took)
+		t.Errorf("gpurec ps printed a line of %d bytes after %v", len(line), took)
 	}
 }
 
-// TestRecordWithoutTargetOnATerminal shows what could be recorded, and a command to paste.
+// TestRecordWithoutTargetOnATerminal checks that "gpurec record" without a target prints the
+// processes that use CUDA, and a command to paste.
 func TestRecordWithoutTargetOnATerminal(t *testing.T) {
 	dir, env := simEnvironment(t)
 	leak := startLeak(t, dir, env)
 	master, slave := openTerminal(t)
-	gpurec, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
+	gpurec, err := exec.LookPath("gpurec") // this test binary: testscript.Main adds it to PATH
 	must(t, err)
 	cmd := exec.Command(gpurec, "record")
 	cmd.Env, cmd.Stderr = env, slave
 	must(t, cmd.Start())
 	must(t, slave.Close())
-	text := readTerminal(master) // until the program has ended
+	text := readTerminal(master) // reads until gpurec has exited
 	err = cmd.Wait()
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != message.ExitUsage {
 		t.Errorf("%v", err)
@@ -295,17 +300,17 @@ func TestRecordWithoutTargetOnATerminal(t *testing.T) {
 	first := regexp.MustCompile(`(?m)^(\d+) `).FindStringSubmatch(text)
 	if first == nil || !strings.HasPrefix(text, "PID ") ||
 		!regexp.MustCompile(fmt.Sprintf(`(?m)^%d .* leak `, leak)).MatchString(text) {
-		t.Fatalf("no table: %q", text)
+		t.Fatalf("gpurec printed no table: %q", text)
 	}
-	for _, want := range []string{"error: say what to record: -p PID, --all or -- COMMAND", "hint: sudo gpurec " +
+	for _, want := range []string{"error: nothing to record: use -p PID, --all or -- COMMAND", "hint: sudo gpurec " +
 		"record -p " + first[1] + " -d 10s"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("it does not say %q: %q", want, text)
+			t.Errorf("gpurec did not print %q: %q", want, text)
 		}
 	}
 }
 
-// startLeak starts a program that uses CUDA until the test ends, and returns its pid.
+// startLeak starts a program that uses CUDA until the end of the test, and returns its PID.
 func startLeak(t *testing.T, dir string, env []string) int {
 	t.Helper()
 	ready := filepath.Join(dir, "leak-ready")
@@ -332,7 +337,8 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// readTerminal returns what was written to a terminal that is closed on the other side.
+// readTerminal returns all text written to the terminal. It returns when the writing side is
+// closed.
 func readTerminal(master *os.File) string {
 	var text []byte
 	buffer := make([]byte, 64<<10)
@@ -340,7 +346,11 @@ func readTerminal(master *os.File) string {
 		n, err := master.Read(buffer)
 		text = append(text, buffer[:n]...)
 		if err != nil {
-			return strings.ReplaceAll(string(text), "\r\n", "\n") // EIO: all has been read
+			return strings.ReplaceAll(
+				string(text),
+				"\r\n",
+				"\n",
+			) // EIO: the writing side is closed and all text is read
 		}
 	}
 }

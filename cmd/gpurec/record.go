@@ -24,30 +24,49 @@ func newRecord() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "record {-p PID | --all | -- COMMAND [ARG...]}",
 		Short: "Record the CUDA calls of a running process, or of a command",
-		Long: `record attaches to a running process, or starts a command, and writes every CUDA
-driver call with its arguments, result, duration and stack into one Parquet file.
-Nothing is injected: the process runs on as if nobody looked, a little slower.
+		Long: `record attaches to a running process, or starts a command. It writes every CUDA driver
+call with its arguments, result, duration and stack to one Parquet file. gpurec injects
+no code into the process, which keeps running a little slower.
 
-Ctrl-C ends the recording well, a second Ctrl-C aborts it (what was written until
-then can be recovered), unless the file is finished already and only probes are
-being taken away. After -- COMMAND, gpurec exits with the command's status.
+Ctrl-C ends the recording and finishes the file. A second Ctrl-C aborts; "gpurec recover"
+then rebuilds the file from the segments on disk. If the file is already finished and
+gpurec is still removing probes, Ctrl-C leaves the removal to the kernel.
+With -- COMMAND, gpurec exits with the exit status of COMMAND.
 
--p PID may be a launcher such as torchrun, srun or mpirun: its running children are
-recorded too, and those to come. --comm and --cgroup record processes that run now and
-wait for new ones. "gpurec ps" lists the processes that use CUDA.`,
-		Example: `  gpurec ps                                    # which processes use CUDA?
-  sudo gpurec record -p 4242 -d 60s            # one minute of a running process
-  sudo gpurec record -p 4242 -p 4243           # two, until Ctrl-C
-  sudo gpurec record -- python3 train.py       # a command from its first call
-  sudo gpurec record -p 4242 --wait            # one that has not used CUDA yet
-  sudo gpurec record -p 4242 --max-overhead 5% # sample kernel launches where all of them cost more
-  sudo gpurec record -p 4242 --record memory   # allocations and frees alone: for leaks, at the lowest cost
-  sudo gpurec record -p 4242 --ring 10m        # until Ctrl-C, keeping the last 10 minutes
-  sudo gpurec record --all -d 10s              # every process that uses CUDA
-  sudo gpurec record --comm python3 -d 10s     # every one of that name`,
+Targets: -p PID may be a launcher such as torchrun, srun or mpirun. gpurec also records
+its running and future children. --all, --comm and --cgroup record matching processes
+that are running, and wait for new ones. "gpurec ps" lists the processes that use CUDA.
+
+Stacks: by default gpurec unwinds complete stacks. For a frequent call it reuses the stack
+of an equal-looking call, and marks the reused stack as inferred. With --stacks full it
+unwinds every call. With --stacks fp it follows frame pointers, which starts faster but
+misses frames.
+
+PyTorch: by default gpurec records every tensor, segment and out-of-memory error. With
+--allocator light it records a third fewer events: block sizes instead of tensor sizes,
+and totals. This is also the fallback for PyTorch builds that expose nothing else.
+
+Overhead: above 8,000 kernel launches a second, gpurec records the duration and result of
+launches for 1 second in 10. It stops recording getters such as cuCtxGetCurrent above
+2,000 calls a second. --keep-returns and --keep-getters turn these two limits off.
+Above --max-overhead, gpurec first records the stacks of kernel launches for 1 second in
+10. If that is not enough, it records the launches for 1 second in 10. It always records
+all other calls.
+
+Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
+		Example: `  gpurec ps                                    # list the processes that use CUDA
+  sudo gpurec record -p 4242 -d 60s            # record a process for one minute
+  sudo gpurec record -p 4242 -p 4243           # record two processes until Ctrl-C
+  sudo gpurec record -- python3 train.py       # record a command from its first call
+  sudo gpurec record -p 4242 --wait            # wait until the process uses CUDA
+  sudo gpurec record -p 4242 --max-overhead 5% # sample kernel launches above 5% overhead
+  sudo gpurec record -p 4242 --record memory   # find leaks at the lowest overhead
+  sudo gpurec record -p 4242 --ring 10m        # keep only the last 10 minutes
+  sudo gpurec record --all -d 10s              # record every process that uses CUDA
+  sudo gpurec record --comm python3 -d 10s     # record every process named python3`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
-				return fmt.Errorf("unexpected argument %q: a command to record stands behind --", args[0])
+				return fmt.Errorf("unexpected argument %q: write the command to record after --", args[0])
 			}
 			return nil
 		},
@@ -57,50 +76,45 @@ wait for new ones. "gpurec ps" lists the processes that use CUDA.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntSliceVarP(&f.pids, "pid", "p", nil, "record process `PID`; may be given several times")
-	flags.DurationVarP(&f.opt.Duration, "duration", "d", 0, "end after this `TIME`, such as 60s (default: until "+
-		"Ctrl-C or the process ends)")
-	flags.StringVarP(&f.opt.Output, "output", "o", "", "write to `FILE` (default: gpurec-NAME-PID-TIME.parquet here)")
-	flags.StringVar(&f.ring, "ring", "", "keep only the last `TIME`, such as 10m, or as much as SIZE on disk, such "+
-		"as 2GiB, and drop what is older")
-	flags.StringVar(&f.maxSize, "max-size", "", "never take more than `SIZE` on disk, and end before; with --ring: "+
-		"drop more")
+	flags.IntSliceVarP(&f.pids, "pid", "p", nil, "record process `PID`; repeatable")
+	flags.DurationVarP(&f.opt.Duration, "duration", "d", 0, "stop after `TIME`, such as 60s (default: at Ctrl-C or "+
+		"process exit)")
+	flags.StringVarP(&f.opt.Output, "output", "o", "", "write to `FILE` (default: gpurec-NAME-PID-TIME.parquet)")
+	flags.StringVar(&f.ring, "ring", "", "keep only the last `TIME` (10m) or SIZE (2GiB); discard older calls")
+	flags.StringVar(&f.maxSize, "max-size", "", "stop before the recording exceeds `SIZE` on disk; with --ring: "+
+		"discard more")
 	flags.BoolVar(&f.opt.Force, "force", false, "replace FILE if it exists")
-	flags.BoolVar(&f.noChildren, "no-children", false, "leave out the processes' children")
+	flags.BoolVar(&f.noChildren, "no-children", false, "do not record child processes")
 	flags.BoolVar(&f.opt.All, "all", false, "record every process that uses CUDA")
-	flags.StringVar(&f.opt.Comm, "comm", "", "record every process of this `NAME`, as in /proc/PID/comm and in "+
-		"gpurec ps")
-	flags.StringVar(&f.opt.Cgroup, "cgroup", "", "record every process in cgroup v2 `PATH`, as in /proc/PID/cgroup, "+
-		"or below it")
+	flags.StringVar(&f.opt.Comm, "comm", "", "record every process named `NAME`, as in /proc/PID/comm")
+	flags.StringVar(&f.opt.Cgroup, "cgroup", "", "record every process in or below cgroup v2 `PATH`, as in "+
+		"/proc/PID/cgroup")
 	flags.BoolVar(&f.opt.WaitForLibrary, "wait", false, "wait until the process loads libcuda.so.1")
 	flags.StringVar(&f.buffer, "buffer", "32MiB", "`SIZE` of the ring buffer; a power of two")
-	flags.StringVar(&f.opt.Stacks, "stacks", f.opt.Stacks, "`HOW` to take stacks: auto (complete; of calls that "+
-		"come in masses only what is new), full (every one complete), fp (by frame pointers) or off")
-	flags.Var((*allocatorFlag)(&f.opt.Allocator), "allocator", "`HOW` to record PyTorch's caching allocator: auto "+
-		"(every tensor, segments, out-of-memory; where PyTorch cannot be asked for that, as light), light (tensors "+
-		"by the size of their block, and totals: a third fewer events) or off")
+	flags.StringVar(&f.opt.Stacks, "stacks", f.opt.Stacks, "stack `MODE`: auto, full, fp (frame pointers) or off")
+	flags.Var((*allocatorFlag)(&f.opt.Allocator), "allocator", "PyTorch allocator `MODE`: auto (every tensor), "+
+		"light or off")
 	flags.Lookup("allocator").NoOptDefVal = string(library.AllocatorAuto)
 	flags.StringSliceVar(
 		&f.classes,
 		"record",
 		nil,
-		"record only these `CLASSES` of calls: "+strings.Join(format.RecordClasses, ",")+" (default: all)",
+		"record only these `CLASSES` of calls, separated by commas (default: all)",
 	)
-	flags.BoolVar(&f.opt.KeepReturns, "keep-returns", false, "record duration and result of every kernel launch "+
-		"also where there are more than 8,000 a second, then done for 1 second in 10")
-	flags.BoolVar(&f.opt.KeepGetters, "keep-getters", false, "go on recording functions like cuCtxGetCurrent when "+
-		"they are called more than 2,000 times a second")
-	flags.StringVar(&f.overhead, "max-overhead", "", "`PERCENT` of its time that probes may cost the busiest "+
-		"thread, such as 5%: above it, first stacks of kernel launches, then launches themselves are recorded for 1 "+
-		"second in 10; all other calls always are (default: everything is recorded)")
+	flags.BoolVar(&f.opt.KeepReturns, "keep-returns", false, "record duration and result of every kernel launch, "+
+		"at any launch rate")
+	flags.BoolVar(&f.opt.KeepGetters, "keep-getters", false, "record getters such as cuCtxGetCurrent at any call rate")
+	flags.StringVar(&f.overhead, "max-overhead", "", "limit probe overhead on the busiest thread to `PERCENT`, e.g. "+
+		"5% (default: no limit)")
 	flags.DurationVar(&f.opt.NVMLInterval, "nvml-interval", f.opt.NVMLInterval, "sample the GPUs every `TIME`; 0: "+
-		"not at all")
-	flags.DurationVar(&f.opt.SegmentInterval, "segment-interval", f.opt.SegmentInterval, "bring what was recorded "+
-		"to disk every `TIME`: what a crash costs at most")
-	flags.StringVar(&f.attach, "attach", string(privilege.AttachAuto), "how to attach: auto, uprobe_multi or perf")
-	flags.StringVar(&f.readyFile, "ready-file", "", "create `FILE` when all probes are in place")
-	flags.StringSliceVar(&f.opt.Only, "only", nil, "probe these `FUNCTIONS` alone")
-	flags.Lookup("ready-file").Hidden, flags.Lookup("only").Hidden = true, true // for scripts and tests
+		"no samples")
+	flags.DurationVar(&f.opt.SegmentInterval, "segment-interval", f.opt.SegmentInterval, "write to disk every "+
+		"`TIME`; a crash loses at most this much")
+	flags.StringVar(&f.attach, "attach", string(privilege.AttachAuto), "attach `METHOD`: auto, uprobe_multi or perf")
+	flags.StringVar(&f.readyFile, "ready-file", "", "create `FILE` once all probes are attached")
+	flags.StringSliceVar(&f.opt.Only, "only", nil, "probe only these `FUNCTIONS`")
+	// Only scripts and tests use these two flags.
+	flags.Lookup("ready-file").Hidden, flags.Lookup("only").Hidden = true, true
 	registerTargetCompletions(cmd)
 	for flag, values := range map[string][]string{
 		"stacks":    stackModes,
@@ -108,29 +122,31 @@ wait for new ones. "gpurec ps" lists the processes that use CUDA.`,
 		"allocator": allocatorModes,
 		"attach":    {"auto", "uprobe_multi", "perf"},
 	} {
-		// all flags exist
+		// RegisterFlagCompletionFunc fails only for an unknown flag.
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return cmd
 }
 
-// softMemoryLimit is what Go's heap should not grow beyond while there is garbage in it:
-// the recorder shares the machine with what it records, and lives on far less.
-const softMemoryLimit = 160 << 20
+// softMemoryLimitBytes is the recorder's Go memory limit. The garbage collector runs more often
+// near the limit, so that the recorder takes little memory from the recorded processes.
+const softMemoryLimitBytes = 160 << 20
 
-// boundMemory sets the limit, unless the user has set one.
-func boundMemory() {
+// limitMemory sets the Go memory limit, unless the environment variable GOMEMLIMIT sets one.
+func limitMemory() {
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(softMemoryLimit)
+		debug.SetMemoryLimit(softMemoryLimitBytes)
 	}
 }
 
+// run checks the flags, starts the recording and records until it ends. args is the command to
+// record with its arguments; it is empty if other flags select the processes.
 func (f *recordFlags) run(ctx context.Context, args []string) error {
 	if err := f.check(args); err != nil {
 		return err
 	}
 	if f.opt.All {
-		if err := f.lookAround(); err != nil {
+		if err := f.findMatching(); err != nil {
 			return err
 		}
 	}
@@ -138,7 +154,8 @@ func (f *recordFlags) run(ctx context.Context, args []string) error {
 		return err
 	}
 	if len(args) > 0 {
-		// Before the command is started; for processes, Start has more to say.
+		// Fail before the command starts. For running processes, record.Start returns better
+		// errors.
 		if err := privilege.Check(f.opt.Attach); err != nil {
 			return f.explain(err)
 		}
@@ -151,8 +168,8 @@ func (f *recordFlags) run(ctx context.Context, args []string) error {
 		}
 		f.opt.Command = command
 	}
-	boundMemory()
-	slow := time.AfterFunc(time.Second, f.sayWhatTakesLong)
+	limitMemory()
+	slow := time.AfterFunc(time.Second, f.announceSlowStart)
 	session, err := record.Start(f.opt)
 	slow.Stop()
 	if err != nil {
@@ -162,12 +179,13 @@ func (f *recordFlags) run(ctx context.Context, args []string) error {
 		return f.explain(err)
 	}
 	if err := session.DropPrivileges(); err != nil {
-		message.Warningf("recording goes on with more rights than it needs: %v", err)
+		message.Warningf("gpurec keeps its privileges while recording: it could not drop them: %v", err)
 	}
 	return f.follow(ctx, session)
 }
 
-// follow records until it should end, ends it and says what it came to.
+// follow records until the session ends, prints the result and removes the probes. It returns a
+// *message.ExitStatus if a recorded command exits with a status other than 0.
 func (f *recordFlags) follow(ctx context.Context, session *record.Session) error {
 	ctx, leave, stop := f.untilInterrupted(ctx, session)
 	defer stop()
@@ -182,16 +200,16 @@ func (f *recordFlags) follow(ctx context.Context, session *record.Session) error
 		message.Warningf("recording ended early: %v", err)
 	} else if end == record.EndSize {
 		message.Warningf(
-			"the recording ended: within %s there is no room for more; what runs, runs on",
+			"the recording ended: it reached its size limit of %s; the recorded processes keep running",
 			units.Bytes(f.opt.MaxBytes),
 		)
-		message.Hintf("record with a larger --max-size, or keep only the end with --ring 10m")
+		message.Hintf("set a larger --max-size, or keep only the last 10 minutes with --ring 10m")
 	} else if end == record.EndProcesses && f.opt.Command == nil {
 		message.Notef("%s", end)
 	}
 	result, ferr := session.Finish()
-	f.report(result)
-	takeProbesAway(session, leave)
+	f.printResult(result)
+	removeProbes(session, leave)
 	if ferr != nil {
 		return f.explainUnfinished(result, ferr)
 	}

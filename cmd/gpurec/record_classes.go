@@ -11,14 +11,14 @@ import (
 	"github.com/gpurec/gpurec/record/library"
 )
 
-// checkClasses reads --record. PyTorch's allocator is recorded if it is among the classes, or if
-// --allocator asks for it.
+// checkClasses converts --record to record.Options. gpurec records PyTorch's allocator if --record
+// lists the class allocator, or if the command line has --allocator with a mode other than off.
 func (f *recordFlags) checkClasses() error {
 	for _, class := range f.classes {
 		if !slices.Contains(format.RecordClasses, class) {
 			return message.Usagef(
 				"gpurec record --record memory,launch …",
-				"--record %s: there are %s",
+				"--record %s: unknown class; the classes are %s",
 				class,
 				strings.Join(format.RecordClasses, ", "),
 			)
@@ -29,21 +29,22 @@ func (f *recordFlags) checkClasses() error {
 	}
 	slices.Sort(f.classes)
 	f.classes = slices.Compact(f.classes)
-	asked := slices.Contains(f.classes, format.RecordAllocator)
+	listed := slices.Contains(f.classes, format.RecordAllocator)
 	switch off := f.opt.Allocator == library.AllocatorOff; {
-	case asked && off:
+	case listed && off:
 		return message.Usagef("gpurec record --record allocator …", "--record allocator and --allocator=off "+
 			"contradict each other")
-	case !asked && f.allocatorSet && !off:
+	case !listed && f.allocatorSet && !off:
 		f.classes = append(f.classes, format.RecordAllocator)
-	case !asked:
+	case !listed:
 		f.opt.Allocator = library.AllocatorOff
 	}
 	f.opt.Classes = f.classes
 	return nil
 }
 
-// ofClasses narrows a sentence about calls to those of --record.
+// ofClasses returns " of class memory, launch" for the classes of --record, or "" for all classes.
+// It follows the noun "call" in a message.
 func ofClasses(classes []string) string {
 	if len(classes) == 0 {
 		return ""

@@ -15,10 +15,12 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// untilInterrupted returns a context that the first Ctrl-C or SIGTERM ends. A second
-// one ends the program at once, and the finished segments stay; once the file is finished,
-// any of them is told to leave instead. A command that was started here gets Ctrl-C from the
-// terminal itself and other signals from us, and the recording ends with it.
+// untilInterrupted returns a context that ends at the first Ctrl-C or SIGTERM. A second signal
+// exits gpurec immediately and leaves the finished segments on disk. Once the file is finished,
+// every signal sends to leave instead: the caller may exit without removing the remaining probes.
+//
+// With -- COMMAND, the recording ends when the command exits. The terminal sends Ctrl-C to the
+// command; untilInterrupted forwards the other signals. Call stop to release the signal handler.
 func (f *recordFlags) untilInterrupted(
 	ctx context.Context,
 	session *record.Session,
@@ -37,11 +39,11 @@ func (f *recordFlags) untilInterrupted(
 			case session.Finished():
 				select {
 				case left <- struct{}{}:
-				default: // it was told already
+				default: // the caller has not yet received an earlier signal
 				}
 			case n > 1:
 				folder := session.Output() + format.SegmentSuffix
-				message.Warningf("aborted; what was written is in %s", folder)
+				message.Warningf("aborted; the unfinished recording is in %s", folder)
 				message.Hintf("gpurec recover %s", folder)
 				os.Exit(message.ExitFailed)
 			case f.opt.Command == nil:
@@ -55,9 +57,10 @@ func (f *recordFlags) untilInterrupted(
 	return ctx, left, func() { signal.Stop(signals); close(signals); cancel() }
 }
 
-// takeProbesAway removes the probes that are still there, unless the user leaves that to the
-// kernel, which does it when this process ends: no sooner, but nobody has to stay for it.
-func takeProbesAway(session *record.Session, leave <-chan struct{}) {
+// removeProbes removes the remaining probes. It returns early if leave receives: the kernel removes
+// the probes of gpurec after gpurec exits. Removal by the kernel is not faster, but the user need
+// not wait.
+func removeProbes(session *record.Session, leave <-chan struct{}) {
 	n, how := session.Probes()
 	slow := how == privilege.AttachPerf && n > 0
 	if slow {
@@ -65,19 +68,19 @@ func takeProbesAway(session *record.Session, leave <-chan struct{}) {
 		if session.Finished() {
 			text = "the file is finished; "
 		}
-		message.Notef("%staking %d perf uprobes away, 0.05 to 0.3 s each; what runs, runs on; Ctrl-C leaves them to "+
-			"the kernel, which takes as long", text, n)
+		message.Notef("%sremoving %d perf uprobes, 0.05 to 0.3 s each; the recorded processes keep running; "+
+			"Ctrl-C leaves the removal to the kernel", text, n)
 	}
-	begin, gone := time.Now(), make(chan error, 1)
-	go func() { gone <- session.Close() }()
+	begin, closed := time.Now(), make(chan error, 1)
+	go func() { closed <- session.Close() }()
 	select {
-	case err := <-gone:
+	case err := <-closed:
 		if err != nil {
-			message.Warningf("take probes away: %v", err)
+			message.Warningf("remove probes: %v", err)
 		} else if slow {
-			message.Notef("%d perf uprobes taken away in %v", n, time.Since(begin).Round(100*time.Millisecond))
+			message.Notef("%d perf uprobes removed in %v", n, time.Since(begin).Round(100*time.Millisecond))
 		}
 	case <-leave:
-		message.Notef("the kernel takes the other probes away; this process is gone when it has")
+		message.Notef("the kernel removes the remaining probes; gpurec exits when the kernel is done")
 	}
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/gpurec/gpurec/record"
 )
 
-// recordFlags are the flags of record as they were typed.
+// recordFlags holds the flags of "gpurec record" as typed, and the record.Options that they set.
 type recordFlags struct {
 	opt       record.Options
 	pids      []int
@@ -34,15 +34,15 @@ type recordFlags struct {
 	attach    string
 	overhead  string
 	readyFile string
-	ready     *output.Destination // of readyFile
+	ready     *output.Destination // the opened folder of --ready-file; nil without the flag
 	ring      string
 	maxSize   string
 	classes   []string
-	// allocatorSet is true if --allocator was given.
+	// allocatorSet is true if the command line has --allocator.
 	allocatorSet bool
 
 	noChildren bool
-	matching   []ps.Process // running ones that --all, --comm and --cgroup choose
+	matching   []ps.Process // running processes that --all, --comm or --cgroup selects
 }
 
 var stackModes = []string{probe.StacksAuto, probe.StacksFull, probe.StacksFP, probe.StacksOff}
@@ -53,7 +53,7 @@ var allocatorModes = []string{
 	string(library.AllocatorOff),
 }
 
-// allocatorFlag is the flag --allocator, which once was true or false and still may be.
+// allocatorFlag parses the flag --allocator: auto, light, off, or a boolean as in older releases.
 type allocatorFlag library.AllocatorMode
 
 func (f *allocatorFlag) String() string { return string(*f) }
@@ -68,13 +68,14 @@ func (f *allocatorFlag) Set(value string) error {
 		}
 	}
 	if !slices.Contains(allocatorModes, value) {
-		return errors.New("auto, light or off")
+		return errors.New("must be auto, light or off")
 	}
 	*f = allocatorFlag(value)
 	return nil
 }
 
-// check turns the flags into options, or says which one is wrong.
+// check converts the flags to record.Options. It returns a *message.UsageError for a wrong flag.
+// command is the command to record with its arguments.
 func (f *recordFlags) check(command []string) error {
 	const help = "gpurec record --help"
 	f.opt.All = f.opt.All || f.opt.Comm != "" || f.opt.Cgroup != ""
@@ -82,36 +83,36 @@ func (f *recordFlags) check(command []string) error {
 		return noTarget()
 	}
 	if f.opt.All && (len(f.pids) > 0 || len(command) > 0) {
-		return message.Usagef("sudo gpurec record --all -d 10s", "--all, --comm and --cgroup choose processes "+
-			"themselves: leave out -p and COMMAND")
+		return message.Usagef("sudo gpurec record --all -d 10s", "--all, --comm and --cgroup select "+
+			"the processes: remove -p and COMMAND")
 	}
 	for _, pid := range f.pids {
 		if pid <= 0 {
-			return message.Usagef("gpurec ps", "-p %d is no process number", pid)
+			return message.Usagef("gpurec ps", "-p %d is not a process ID", pid)
 		}
 	}
 	size, err := size.Parse(f.buffer)
 	if err != nil || size < 64<<10 || size > 1<<31 || bits.OnesCount64(uint64(size)) != 1 {
-		return message.Usagef("gpurec record --buffer 32MiB …", "--buffer %s: a power of two from 64KiB to 2GiB is "+
-			"needed", f.buffer)
+		return message.Usagef("gpurec record --buffer 32MiB …", "--buffer %s: must be a power of two from 64KiB to "+
+			"2GiB", f.buffer)
 	}
 	f.opt.BufferBytes = int(size)
 	switch {
 	case !slices.Contains(stackModes, f.opt.Stacks):
-		return message.Usagef(help, "--stacks %s: auto, full, fp or off", f.opt.Stacks)
+		return message.Usagef(help, "--stacks %s: must be auto, full, fp or off", f.opt.Stacks)
 	case f.attach != "auto" && f.attach != "uprobe_multi" && f.attach != "perf":
-		return message.Usagef(help, "--attach %s: auto, uprobe_multi or perf", f.attach)
+		return message.Usagef(help, "--attach %s: must be auto, uprobe_multi or perf", f.attach)
 	case f.opt.Duration < 0:
 		return message.Usagef(help, "-d %v is negative", f.opt.Duration)
 	case f.opt.NVMLInterval < 0 || f.opt.NVMLInterval > 0 && f.opt.NVMLInterval < time.Millisecond:
-		return message.Usagef(help, "--nvml-interval %v: 1ms or more, or 0 for none", f.opt.NVMLInterval)
+		return message.Usagef(help, "--nvml-interval %v: must be at least 1ms, or 0 for no samples", f.opt.NVMLInterval)
 	case f.opt.SegmentInterval < 100*time.Millisecond:
-		return message.Usagef(help, "--segment-interval %v: 100ms or more", f.opt.SegmentInterval)
+		return message.Usagef(help, "--segment-interval %v: must be at least 100ms", f.opt.SegmentInterval)
 	}
 	if f.overhead != "" {
 		if f.opt.MaxOverheadPct, err = parsePercent(f.overhead); err != nil {
-			return message.Usagef("gpurec record --max-overhead 5% …", "--max-overhead %s: a share from 0.1%% to "+
-				"100%% is needed", f.overhead)
+			return message.Usagef("gpurec record --max-overhead 5% …", "--max-overhead %s: must be from 0.1%% to "+
+				"100%%", f.overhead)
 		}
 	}
 	if err := f.checkBounds(); err != nil {
@@ -121,7 +122,11 @@ func (f *recordFlags) check(command []string) error {
 		return err
 	}
 	if short := process.KernelComm(f.opt.Comm); short != f.opt.Comm {
-		message.Notef("process names have at most 15 characters: --comm %s is compared as %s", f.opt.Comm, short)
+		message.Notef(
+			"process names have at most 15 characters: --comm %s matches processes named %s",
+			f.opt.Comm,
+			short,
+		)
 		f.opt.Comm = short
 	}
 	f.opt.Attach = privilege.Attach(f.attach)
@@ -133,14 +138,15 @@ func (f *recordFlags) check(command []string) error {
 	return nil
 }
 
-// checkBounds reads --max-size and --ring.
+// checkBounds converts --max-size and --ring to record.Options. It returns a *message.UsageError
+// for a wrong value.
 func (f *recordFlags) checkBounds() error {
 	setSize := func(flag, text string) error {
 		n, err := size.Parse(text)
 		if err != nil || n < format.MinMaxBytes {
 			return message.Usagef(
 				"gpurec record --"+flag+" 2GiB …",
-				"--%s %s: a size of at least %s is needed",
+				"--%s %s: must be a size of at least %s",
 				flag,
 				text,
 				units.Bytes(format.MinMaxBytes),
@@ -161,23 +167,23 @@ func (f *recordFlags) checkBounds() error {
 	keep, err := time.ParseDuration(f.ring)
 	switch {
 	case err != nil && f.maxSize != "":
-		return message.Usagef("gpurec record --ring 10m --max-size 2GiB …", "--ring %s: a time is needed beside "+
-			"--max-size", f.ring)
+		return message.Usagef("gpurec record --ring 10m --max-size 2GiB …", "--ring %s: must be a time if "+
+			"--max-size is set", f.ring)
 	case err != nil:
 		return setSize("ring", f.ring)
 	case keep < f.opt.SegmentInterval:
-		return message.Usagef("gpurec record --ring 10m …", "--ring %v: at least the --segment-interval, %v, is "+
-			"needed", keep, f.opt.SegmentInterval)
+		return message.Usagef("gpurec record --ring 10m …", "--ring %v: must be at least the --segment-interval, "+
+			"%v", keep, f.opt.SegmentInterval)
 	}
 	f.opt.RingFor = keep
 	return nil
 }
 
-// parsePercent reads a share such as 5% or 0.5, from 0.1 to 100 percent.
+// parsePercent parses a percentage such as "5%" or "0.5", from 0.1 to 100.
 func parsePercent(text string) (float64, error) {
 	pct, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
 	if err != nil || !(pct >= 0.1 && pct <= 100) {
-		return 0, fmt.Errorf("%q is no share from 0.1%% to 100%%", text)
+		return 0, fmt.Errorf("%q is not a percentage from 0.1%% to 100%%", text)
 	}
 	return pct, nil
 }

@@ -25,20 +25,23 @@ import (
 	"github.com/gpurec/gpurec/record"
 )
 
-// sayWhatTakesLong says why the recording has not begun yet.
-func (f *recordFlags) sayWhatTakesLong() {
+// announceSlowStart prints why the recording has not started after one second.
+func (f *recordFlags) announceSlowStart() {
 	if f.opt.Stacks == probe.StacksAuto || f.opt.Stacks == probe.StacksFull {
-		message.Notef("reading unwind tables for complete stacks; what runs, runs on (--stacks=fp starts at once)")
+		message.Notef("reading unwind tables for complete stacks (--stacks=fp starts faster); " +
+			"the recorded processes keep running")
 	} else {
-		message.Notef("loading BPF programs and placing probes; what runs, runs on")
+		message.Notef("loading BPF programs and attaching probes; the recorded processes keep running")
 	}
 }
 
-// report says what was recorded, what was lost, what it cost, and what to type next.
-func (f *recordFlags) report(r record.Result) {
+// printResult prints the number of recorded and lost calls, the recorder's own cost, and the next
+// command to run.
+func (f *recordFlags) printResult(r record.Result) {
 	total := r.Meta.Totals()
 	if total.Lost > 0 {
-		message.Warningf("%s of %s calls lost; reports will say so", units.Count(total.Lost), units.Count(total.Seen))
+		message.Warningf("%s of %s calls lost; reports will be incomplete", units.Count(total.Lost),
+			units.Count(total.Seen))
 		if r.Unfinished == "" {
 			message.Hintf("record again with --buffer %dMiB", max(1, min(int64(f.opt.BufferBytes)*4, 1<<31)>>20))
 		}
@@ -47,10 +50,10 @@ func (f *recordFlags) report(r record.Result) {
 		message.Notef("%s calls had not returned at the end; they are recorded as open", units.Count(total.Open))
 	}
 	if total.Recorded == 0 {
-		message.Warningf("no CUDA call%s was made while recording", ofClasses(r.Meta.Classes))
+		message.Warningf("the processes made no CUDA call%s while gpurec recorded", ofClasses(r.Meta.Classes))
 	}
 	if total.Dropped > 0 {
-		message.Notef("the recording is of the last %v; %s older calls were dropped (--ring)",
+		message.Notef("the recording holds the last %v; %s older calls were discarded (--ring)",
 			time.Duration(r.Meta.EndNs-r.Meta.StartNs).Round(time.Second), units.Count(total.Dropped))
 	}
 	c := r.Meta.Cost
@@ -92,7 +95,8 @@ func (f *recordFlags) report(r record.Result) {
 	}
 }
 
-// explain turns what record.Start says into a sentence and a command to paste.
+// explain adds advice to an error of record.Start: the running processes that use CUDA, or a
+// command to paste. It returns other errors unchanged.
 func (f *recordFlags) explain(err error) error {
 	var (
 		wrong  *process.Error
@@ -103,40 +107,42 @@ func (f *recordFlags) explain(err error) error {
 	again := "sudo " + strings.Join(os.Args, " ")
 	switch {
 	case errors.Is(err, process.ErrNoProcess) && errors.As(err, &wrong):
-		return message.WithHint(fmt.Errorf("there is no process %d; %s", wrong.Pid, f.running()), "gpurec ps")
+		return message.WithHint(fmt.Errorf("there is no process %d; %s", wrong.Pid, f.runningText()), "gpurec ps")
 	case errors.Is(err, process.ErrNoLibrary) && errors.As(err, &wrong) && len(wrong.Children) > 0:
 		return message.WithHint(fmt.Errorf("%w, but %d of its children have", err, len(wrong.Children)),
 			"sudo gpurec record "+pidFlags(wrong.Children))
 	case errors.Is(err, process.ErrNoLibrary) && errors.As(err, &wrong):
 		return message.WithHint(
-			fmt.Errorf("%w; %s", err, f.running()),
+			fmt.Errorf("%w; %s", err, f.runningText()),
 			fmt.Sprintf("sudo gpurec record -p %d --wait", wrong.Pid),
 		)
 	case errors.As(err, &cgroup):
-		return message.WithHint(fmt.Errorf("%w; %s", err, f.running()), "gpurec ps --format json")
+		return message.WithHint(fmt.Errorf("%w; %s", err, f.runningText()), "gpurec ps --format json")
 	case errors.As(err, &denied) || errors.Is(err, process.ErrNotPermitted):
 		return message.WithHint(err, again)
 	case errors.Is(err, format.ErrExists) && errors.As(err, &path):
 		if strings.HasSuffix(path.Path, format.SegmentSuffix) {
 			return message.WithHint(
-				fmt.Errorf("%s exists: a recording that was cut off", path.Path),
-				"gpurec recover "+path.Path+", or --force",
+				fmt.Errorf("%s exists: it holds an interrupted recording", path.Path),
+				"gpurec recover "+path.Path+", or --force to replace it",
 			)
 		}
-		return message.WithHint(fmt.Errorf("%s exists", path.Path), "-o OTHER.parquet, or --force")
+		return message.WithHint(fmt.Errorf("%s exists", path.Path), "-o OTHER.parquet, or --force to replace it")
 	}
 	return cmp.Or(message.ExplainOutput("-o", false, err), message.ExplainFolder("-o", err), err)
 }
 
+// explainUnfinished returns the error for a recording that could not be finished. The hint is the
+// command that recovers the segments on disk.
 func (f *recordFlags) explainUnfinished(r record.Result, err error) error {
-	what := err
+	cause := err
 	if errors.Is(err, syscall.ENOSPC) {
-		what = fmt.Errorf("the disk of %s is full", filepath.Dir(r.Output))
+		cause = fmt.Errorf("the disk of %s is full", filepath.Dir(r.Output))
 	}
-	again := "gpurec recover " + r.Unfinished
+	hint := "gpurec recover " + r.Unfinished
 	var refused *output.Error
-	if errors.Is(err, format.ErrExists) || errors.As(err, &refused) { // the name was taken meanwhile
-		again += " -o OTHER.parquet"
+	if errors.Is(err, format.ErrExists) || errors.As(err, &refused) {
+		hint += " -o OTHER.parquet" // another file took the output's name during the recording
 	}
-	return message.WithHint(fmt.Errorf("%w; what was written is in %s", what, r.Unfinished), again)
+	return message.WithHint(fmt.Errorf("%w; the unfinished recording is in %s", cause, r.Unfinished), hint)
 }

@@ -10,13 +10,15 @@ import (
 	"github.com/gpurec/gpurec/format/output"
 )
 
-// checkOutput returns the error that record.Start would return for the output.
+// checkOutput returns the error that record.Start would return for the output file, and creates
+// nothing.
 func (f *recordFlags) checkOutput() error {
-	path := cmp.Or(f.opt.Output, "gpurec-NAME-PID-TIME.parquet") // the default is a new name
+	path := cmp.Or(f.opt.Output, "gpurec-NAME-PID-TIME.parquet") // a new name for each recording
 	return format.CheckOutput(path, format.Options{Force: f.opt.Force, Owner: f.opt.Owner})
 }
 
-// openReady checks where --ready-file will be created.
+// openReady opens the folder of --ready-file, so that the file can be created after gpurec has
+// dropped its privileges. It does nothing without the flag.
 func (f *recordFlags) openReady() (err error) {
 	if f.readyFile == "" {
 		return nil
@@ -25,8 +27,8 @@ func (f *recordFlags) openReady() (err error) {
 	return cmp.Or(message.ExplainOutput("--ready-file", false, err), message.ExplainFolder("--ready-file", err), err)
 }
 
-// sayReady creates the file of --ready-file.
-func (f *recordFlags) sayReady() error {
+// createReadyFile creates the empty file of --ready-file. It does nothing without the flag.
+func (f *recordFlags) createReadyFile() error {
 	if f.ready == nil {
 		return nil
 	}

@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// statusLine shows how the recording goes: one line that renews itself on a
-// terminal, a line every ten seconds elsewhere.
+// statusLine prints the progress of a recording: elapsed time, calls, call rate, lost calls and
+// file size. On a terminal it updates one line twice a second; elsewhere it prints a line every 10
+// s.
 type statusLine struct {
 	session  *record.Session
 	terminal bool
@@ -25,6 +26,7 @@ type statusLine struct {
 	done     chan struct{}
 }
 
+// newStatusLine starts the goroutine that prints. Call stop to end it.
 func newStatusLine(session *record.Session) *statusLine {
 	_, err := unix.IoctlGetTermios(int(os.Stderr.Fd()), unix.TCGETS)
 	s := &statusLine{
@@ -80,6 +82,7 @@ func (s *statusLine) show() {
 	message.Notef("%s", text)
 }
 
+// stop ends the goroutine, waits for it, and clears the line on a terminal.
 func (s *statusLine) stop() {
 	close(s.quit)
 	<-s.done

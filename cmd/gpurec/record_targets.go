@@ -23,11 +23,11 @@ import (
 	"github.com/gpurec/gpurec/record/ps"
 )
 
-// maxNamed bounds the processes that a message names.
+// maxNamed is the maximum number of processes that one message lists.
 const maxNamed = 5
 
-// noTarget returns the usage error of a command line without a target. On a terminal it prints the
-// processes that use CUDA first.
+// noTarget returns the usage error for a command line that selects no process. On a terminal it
+// first prints a table of the processes that use CUDA.
 func noTarget() error {
 	hint := "sudo gpurec record -p PID -d 10s"
 	if fd := int(os.Stderr.Fd()); term.IsTerminal(fd) {
@@ -43,12 +43,12 @@ func noTarget() error {
 			hint = fmt.Sprintf("sudo gpurec record -p %d -d 10s", list.Processes[0].Pid)
 		}
 	}
-	return message.Usagef(hint, "say what to record: -p PID, --all or -- COMMAND")
+	return message.Usagef(hint, "nothing to record: use -p PID, --all or -- COMMAND")
 }
 
-// lookAround counts the running processes that --all, --comm and --cgroup choose, and warns if
-// there are none. Its error is that of an impossible --cgroup.
-func (f *recordFlags) lookAround() error {
+// findMatching sets f.matching to the running processes that --all, --comm and --cgroup select. It
+// warns if there are none, and returns an error if the cgroup of --cgroup does not exist.
+func (f *recordFlags) findMatching() error {
 	if f.opt.Cgroup != "" {
 		if err := process.CheckCgroup(f.opt.Cgroup); err != nil {
 			return f.explain(err)
@@ -59,8 +59,8 @@ func (f *recordFlags) lookAround() error {
 	if len(f.matching) > 0 {
 		return nil
 	}
-	text, hint := f.unmatched(list, os.Args)
-	if f.narrowed() == "" {
+	text, hint := f.noMatchMessage(list, os.Args)
+	if f.selection() == "" {
 		message.Notef("%s", text)
 	} else {
 		message.Warningf("%s", text)
@@ -71,32 +71,34 @@ func (f *recordFlags) lookAround() error {
 	return nil
 }
 
-// unmatched says that no running process is to be recorded, and which ones use CUDA instead. The
-// hint is this command line for those, "" if there are none.
-func (f *recordFlags) unmatched(list ps.Listing, args []string) (text, hint string) {
-	wanted, denied := f.narrowed(), ""
+// noMatchMessage returns the warning that no running process matches the flags. The text lists the
+// processes that use CUDA. The hint is the command line args changed to record those processes, ""
+// if there are none.
+func (f *recordFlags) noMatchMessage(list ps.Listing, args []string) (text, hint string) {
+	selection, denied := f.selection(), ""
 	if list.Denied > 0 {
-		denied = "; " + notLookedAt(list.Denied)
+		denied = "; " + deniedText(list.Denied)
 	}
 	switch {
-	case wanted == "":
-		return "no process uses CUDA yet" + denied + "; recording waits for the first", ""
+	case selection == "":
+		return "no process uses CUDA yet" + denied + "; gpurec waits for the first one", ""
 	case len(list.Processes) == 0:
-		return fmt.Sprintf("no process%s uses CUDA, and no other does%s; recording waits for new "+
-			"ones%s", wanted, denied, wanted), ""
+		return fmt.Sprintf("no process%s uses CUDA, and no other process does%s; gpurec waits for new "+
+			"processes%s", selection, denied, selection), ""
 	}
-	text = fmt.Sprintf("no process%s uses CUDA; these do: %s%s; recording waits for new "+
-		"ones%s", wanted, f.name(list.Processes), denied, wanted)
-	return text, f.instead(list.Processes, args)
+	text = fmt.Sprintf("no process%s uses CUDA; these do: %s%s; gpurec waits for new "+
+		"processes%s", selection, f.listNames(list.Processes), denied, selection)
+	return text, f.suggestCommand(list.Processes, args)
 }
 
-// matches reports whether --comm and --cgroup choose the process.
+// matches reports whether --comm and --cgroup select process p.
 func (f *recordFlags) matches(p *ps.Process) bool {
 	return (f.opt.Comm == "" || p.Command == f.opt.Comm) && (f.opt.Cgroup == "" || p.IsIn(f.opt.Cgroup))
 }
 
-// narrowed says which processes --all records.
-func (f *recordFlags) narrowed() string {
+// selection returns the conditions of --comm and --cgroup, such as " named python3 in cgroup
+// /jobs", or "" if gpurec records all processes. It follows the noun "process" in a message.
+func (f *recordFlags) selection() string {
 	text := ""
 	if f.opt.Comm != "" {
 		text += " named " + f.opt.Comm
@@ -107,9 +109,9 @@ func (f *recordFlags) narrowed() string {
 	return text
 }
 
-// name names processes by pid and name and, with --cgroup, by cgroup: the first five, and how many
-// there are besides.
-func (f *recordFlags) name(all []ps.Process) string {
+// listNames returns the PID and name of up to maxNamed processes, and the number of further ones.
+// With --cgroup it adds the cgroup of each process.
+func (f *recordFlags) listNames(all []ps.Process) string {
 	var names []string
 	for _, p := range all {
 		text := fmt.Sprintf("%d (%s)", p.Pid, p.Command)
@@ -118,20 +120,20 @@ func (f *recordFlags) name(all []ps.Process) string {
 		}
 		names = append(names, text)
 	}
-	return firstOf(names)
+	return joinFirst(names)
 }
 
-// firstOf joins the first five texts and says how many more there are.
-func firstOf(texts []string) string {
+// joinFirst joins up to maxNamed texts with commas and appends the number of further ones.
+func joinFirst(texts []string) string {
 	if more := len(texts) - maxNamed; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(texts[:maxNamed], ", "), more)
 	}
 	return strings.Join(texts, ", ")
 }
 
-// instead returns the command line args for processes that run: with the name or the cgroup that most
-// of them have, or else with the first one's pid.
-func (f *recordFlags) instead(running []ps.Process, args []string) string {
+// suggestCommand returns the command line args changed so that it matches running processes. It
+// replaces --comm or --cgroup by the most frequent value, or selects the first process by its PID.
+func (f *recordFlags) suggestCommand(running []ps.Process, args []string) string {
 	byPid := fmt.Sprintf("sudo gpurec record -p %d", running[0].Pid)
 	switch {
 	case f.opt.Comm != "" && f.opt.Cgroup != "":
@@ -152,7 +154,8 @@ func (f *recordFlags) instead(running []ps.Process, args []string) string {
 
 func isUnprintable(r rune) bool { return message.Printable(r) != r }
 
-// mostFrequent returns the text that most processes have; of several the first.
+// mostFrequent returns the most frequent text of the processes. If texts are equally frequent, the
+// text of the earliest process wins.
 func mostFrequent(all []ps.Process, text func(ps.Process) string) string {
 	count, best := make(map[string]int), ""
 	for _, p := range all {
@@ -166,8 +169,8 @@ func mostFrequent(all []ps.Process, text func(ps.Process) string) string {
 	return best
 }
 
-// withFlag returns a command line, quoted for a shell and with sudo, in which a flag has another
-// value.
+// withFlag returns the command line args with sudo, quoted for a shell, and with a new value for
+// flag.
 func withFlag(args []string, flag, value string) string {
 	words := []string{"sudo", "gpurec"}
 	for i := 1; i < len(args); i++ {
@@ -186,7 +189,7 @@ func withFlag(args []string, flag, value string) string {
 
 var shellSafe = regexp.MustCompile(`^[A-Za-z0-9_%+,./:=@-]+$`)
 
-// shellQuote quotes a text as one word for a shell: names come from processes we do not trust.
+// shellQuote quotes a text as one shell word. Process names are untrusted input.
 func shellQuote(text string) string {
 	if shellSafe.MatchString(text) {
 		return text
@@ -194,16 +197,16 @@ func shellQuote(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// running says in a sentence which processes use CUDA.
-func (f *recordFlags) running() string {
+// runningText returns a clause that lists the processes that use CUDA.
+func (f *recordFlags) runningText() string {
 	list := ps.List(false)
 	if len(list.Processes) == 0 {
 		return "no process uses CUDA now"
 	}
-	return "these processes use CUDA: " + f.name(list.Processes)
+	return "these processes use CUDA: " + f.listNames(list.Processes)
 }
 
-// pidFlags returns -p flags for processes.
+// pidFlags returns a flag -p for each process, separated by spaces.
 func pidFlags(pids []int) string {
 	flags := make([]string, 0, len(pids))
 	for _, pid := range pids {
@@ -212,37 +215,41 @@ func pidFlags(pids []int) string {
 	return strings.Join(flags, " ")
 }
 
-// announce says what is recorded from now on, and what will be missing.
+// announce prints which processes gpurec records from now on, and which data the recording will
+// lack.
 func (f *recordFlags) announce(session *record.Session) {
 	if n, how := session.Probes(); n == 0 {
 		message.Notef("waiting for %s to load libcuda.so.1; Ctrl-C stops", f.targets(session))
 	} else if f.opt.All && len(f.matching) == 0 {
-		message.Notef("waiting for processes%s that use CUDA: %d probes by %s; Ctrl-C stops", f.narrowed(), n, how)
+		message.Notef("waiting for processes%s that use CUDA: %d probes by %s; Ctrl-C stops", f.selection(), n, how)
 	} else {
 		message.Notef("attached to %s: %d probes by %s; Ctrl-C stops", f.targets(session), n, how)
 	}
 	if len(f.classes) > 0 && !slices.Contains(f.classes, format.RecordAllocator) &&
 		slices.Contains(f.classes, format.RecordMemory) {
-		message.Notef("of PyTorch, memory calls show segments, not tensors; --record memory,allocator has both")
+		message.Notef(
+			"--record memory records PyTorch's segments but not its tensors; use --record memory,allocator for " +
+				"both",
+		)
 	}
 	if err := session.StacksError(); errors.Is(err, record.ErrUnpatched) {
-		message.Warningf("stacks are not complete: %v; build it with make build", err)
+		message.Warningf("stacks will miss frames: %v; run make build", err)
 	} else if err != nil {
-		message.Warningf("stacks are walked by frame pointers, frames will be missing: %v", err)
+		message.Warningf("stacks will miss frames because gpurec follows frame pointers: %v", err)
 	}
 	if f.opt.NVMLInterval > 0 && !session.HasNVML() {
-		message.Warningf("no NVML: GPU utilisation, memory and power will be missing from the recording")
+		message.Warningf("NVML is not available: the recording will have no GPU utilisation, memory or power")
 	}
-	if err := f.sayReady(); err != nil {
+	if err := f.createReadyFile(); err != nil {
 		message.Warningf("create --ready-file: %v", err)
 	}
 }
 
-// targets names what is recorded: every process of --all, or the processes asked for and, after
-// them, their children.
+// targets describes the recorded processes. With --all, --comm or --cgroup it returns their number.
+// Else it lists the processes of -p or the command, then their children.
 func (f *recordFlags) targets(session *record.Session) string {
 	if f.opt.All {
-		return fmt.Sprintf("every process%s that uses CUDA, %d now", f.narrowed(), len(f.matching))
+		return fmt.Sprintf("every process%s that uses CUDA, %d now", f.selection(), len(f.matching))
 	}
 	comms := session.Processes()
 	var roots, children []string
@@ -261,10 +268,11 @@ func (f *recordFlags) targets(session *record.Session) string {
 	case 1:
 		return text + " and 1 child: " + children[0]
 	}
-	return fmt.Sprintf("%s and %d children: %s", text, len(children), firstOf(children))
+	return fmt.Sprintf("%s and %d children: %s", text, len(children), joinFirst(children))
 }
 
-// registerTargetCompletions completes -p, --comm and --cgroup by the processes that use CUDA now.
+// registerTargetCompletions makes the shell complete -p, --comm and --cgroup with values of the
+// processes that use CUDA.
 func registerTargetCompletions(cmd *cobra.Command) {
 	for flag, complete := range map[string]func(ps.Process) string{
 		"pid": func(p ps.Process) string {
@@ -273,7 +281,7 @@ func registerTargetCompletions(cmd *cobra.Command) {
 		"comm":   func(p ps.Process) string { return p.Command },
 		"cgroup": func(p ps.Process) string { return p.Cgroup },
 	} {
-		// all exist
+		// RegisterFlagCompletionFunc fails only for an unknown flag.
 		_ = cmd.RegisterFlagCompletionFunc(
 			flag,
 			func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

@@ -10,7 +10,7 @@ import (
 	"github.com/gpurec/gpurec/record/ps"
 )
 
-func TestUnmatchedTargetsNameWhatRuns(t *testing.T) {
+func TestNoMatchMessageSuggestsProcesses(t *testing.T) {
 	python := func(pids ...int) (all []ps.Process) {
 		for _, pid := range pids {
 			all = append(all, ps.Process{Pid: pid, Command: "python", Cgroup: "/job 1"})
@@ -21,16 +21,16 @@ func TestUnmatchedTargetsNameWhatRuns(t *testing.T) {
 	hostile := ps.Process{Pid: 18, Command: "a;$(id)'", Cgroup: "/$(id)"}
 	steering := ps.Process{Pid: 19, Command: "\x1b[31m", Cgroup: "/\x1b"}
 	for _, c := range []struct {
-		args       string // of record
+		args       string // command line after "gpurec record"
 		running    []ps.Process
 		text, hint string
 	}{
-		{"--all", nil, "no process uses CUDA yet; recording waits for the first", ""},
-		{"--comm python3", nil, "no process named python3 uses CUDA, and no other does; recording waits for new " +
-			"ones named python3", ""},
+		{"--all", nil, "no process uses CUDA yet; gpurec waits for the first one", ""},
+		{"--comm python3", nil, "no process named python3 uses CUDA, and no other process does; gpurec waits for " +
+			"new processes named python3", ""},
 		{
 			"--comm python3 -d 10s", python(4242, 4243), "no process named python3 uses CUDA; these do: 4242 " +
-				"(python), 4243 (python); recording waits for new ones named python3",
+				"(python), 4243 (python); gpurec waits for new processes named python3",
 			"sudo gpurec record --comm python -d 10s",
 		},
 		{"--comm=python3", append([]ps.Process{train}, python(1, 2, 3, 4, 5, 6)...), "1 (python), 2 (python), 3 " +
@@ -39,7 +39,7 @@ func TestUnmatchedTargetsNameWhatRuns(t *testing.T) {
 		{"--comm x", []ps.Process{steering}, "", "sudo gpurec record -p 19"},
 		{
 			"--cgroup /x -o r.parquet", python(7), "no process in cgroup /x uses CUDA; these do: 7 (python) in /job " +
-				"1; recording waits for new ones in cgroup /x",
+				"1; gpurec waits for new processes in cgroup /x",
 			"sudo gpurec record --cgroup '/job 1' -o r.parquet",
 		},
 		{"--cgroup /x", []ps.Process{hostile}, "18 (a;$(id)') in /$(id);", "sudo gpurec record --cgroup '/$(id)'"},
@@ -57,14 +57,14 @@ func TestUnmatchedTargetsNameWhatRuns(t *testing.T) {
 				f.opt.Cgroup = args[i+1]
 			}
 		}
-		text, hint := f.unmatched(ps.Listing{Processes: c.running}, args)
+		text, hint := f.noMatchMessage(ps.Listing{Processes: c.running}, args)
 		if !strings.Contains(text, c.text) || hint != c.hint {
 			t.Errorf("%s: %q, hint %q", c.args, text, hint)
 		}
 	}
 }
 
-// TestShellQuote has a shell read the texts as it would read a pasted command.
+// TestShellQuote lets a shell parse quoted texts, as the shell would parse a pasted command.
 func TestShellQuote(t *testing.T) {
 	for _, text := range []string{"plain-1.2/x:y", "", "a b", "it's", `$(id)"\`, "`id`", "~", "*", "a\tb", "ü", "{a,b}", "!x", "-p"} {
 		out, err := exec.Command("sh", "-c", "printf %s "+shellQuote(text)).Output()

@@ -17,9 +17,9 @@ func newRecover() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "recover FOLDER",
-		Short: "Finish a recording that was cut off",
-		Long: `recover merges the finished segments of a recording whose recorder was killed,
-or ran out of disk, into one file. It needs no root and no GPU.`,
+		Short: "Finish an interrupted recording",
+		Long: `recover merges the segments of an interrupted recording into one file. Use it after
+the recorder was killed or the disk was full. It needs neither root nor a GPU.`,
 		Example: `  gpurec recover run.parquet.d
   gpurec recover run.parquet.d -o saved.parquet`,
 		Args: cobra.ExactArgs(1),
@@ -29,7 +29,7 @@ or ran out of disk, into one file. It needs no root and no GPU.`,
 				file = strings.TrimSuffix(dir, format.SegmentSuffix)
 				if file == dir {
 					return message.Usagef(fmt.Sprintf("gpurec recover %s -o FILE.parquet", dir), "%s does not end "+
-						"in %s: say where to write with -o", dir, format.SegmentSuffix)
+						"in %s: set the output file with -o", dir, format.SegmentSuffix)
 				}
 			}
 			damaged, err := format.Recover(dir, file, format.Options{Force: force, Owner: output.SudoOwner()})
@@ -44,16 +44,16 @@ or ran out of disk, into one file. It needs no root and no GPU.`,
 				return message.ExplainOpen(dir, err)
 			}
 			for _, d := range damaged {
-				message.Warningf("left out: %v", d)
+				message.Warningf("skipped a damaged segment: %v", d)
 			}
 			if len(damaged) > 0 {
-				message.Warningf("%s is kept because of the damaged segments", dir)
+				message.Warningf("%s was not deleted because it has damaged segments", dir)
 			}
 			message.Notef("recovered %s; next: gpurec analyze leaks %s", file, file)
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&file, "output", "o", "", "`FILE` to write (default: the folder's name without .d)")
+	cmd.Flags().StringVarP(&file, "output", "o", "", "write to `FILE` (default: the name of FOLDER without .d)")
 	cmd.Flags().BoolVar(&force, "force", false, "replace FILE if it exists")
 	return cmd
 }

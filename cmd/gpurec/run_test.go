@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// runGpurec runs a command line in a process of its own, in the current folder of the test, and
-// returns what it printed and its exit code.
+// runGpurec runs a gpurec command line as a separate process in the current folder. It returns the
+// text on standard output and standard error, and the exit code.
 func runGpurec(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	gpurec, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
+	gpurec, err := exec.LookPath("gpurec") // this test binary: testscript.Main adds it to PATH
 	must(t, err)
 	var out, messages bytes.Buffer
 	cmd := exec.Command(gpurec, args...)

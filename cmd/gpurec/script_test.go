@@ -19,8 +19,8 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// TestMain lets scripts run this test binary as gpurec: a process of its own that
-// can be killed.
+// TestMain makes this test binary run as gpurec if a script starts it by that name. Scripts can
+// then kill a separate gpurec process.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"gpurec":  func() { os.Exit(run(context.Background(), os.Args[1:])) },
@@ -28,17 +28,17 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// simcudaDir holds what `make simcuda` builds.
+// simcudaDir returns the folder with the output of `make simcuda`.
 func simcudaDir() string {
 	dir, err := filepath.Abs("../../build/simcuda")
 	if err != nil {
-		panic(err) // no working directory
+		panic(err) // the working directory is unknown
 	}
 	return dir
 }
 
-// TestScripts runs the command lines of testdata/*.txt. Scripts named root-* attach
-// to processes.
+// TestScripts runs the scripts testdata/*.txt. Scripts named root-* attach to processes and need
+// root.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -53,7 +53,7 @@ func TestScripts(t *testing.T) {
 			if cond == "simtorch" {
 				_, err := os.Stat(filepath.Join(simcudaDir(), "../simtorch/renamed/libc10_cuda.so"))
 				if err != nil && os.Getenv("GPUREC_MUST_RUN") == "1" {
-					return false, fmt.Errorf("must run, but %w", err)
+					return false, fmt.Errorf("GPUREC_MUST_RUN=1, but %w", err)
 				}
 				return err == nil, nil
 			}
@@ -63,7 +63,7 @@ func TestScripts(t *testing.T) {
 			_, serr := os.Stat(filepath.Join(simcudaDir(), "libcuda.so.1"))
 			err := privilege.Check(privilege.AttachAuto)
 			if (serr != nil || err != nil) && os.Getenv("GPUREC_MUST_RUN") == "1" {
-				return false, fmt.Errorf("must run, but simcuda: %v, privileges: %v", serr, err)
+				return false, fmt.Errorf("GPUREC_MUST_RUN=1, but simcuda: %v, privileges: %v", serr, err)
 			}
 			return serr == nil && err == nil, nil
 		},
@@ -76,8 +76,9 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// startProgram runs a program in the background and puts its pid into a variable:
-// start VAR PROGRAM ARGS.... Its standard input stays open; it ends with the script.
+// startProgram implements the script command "start VAR PROGRAM ARGS...": it starts a program in
+// the background and sets VAR to its PID. The standard input of the program stays open. The program
+// is killed at the end of the script.
 func startProgram(ts *testscript.TestScript, neg bool, args []string) {
 	r, w, err := os.Pipe()
 	ts.Check(err)
@@ -98,12 +99,13 @@ func startProgram(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	r.Close()
 	out.Close()
-	go func() { _, _ = p.Wait() }() // no zombies: they would look alive
+	go func() { _, _ = p.Wait() }() // reap the program: a zombie still has a PID
 	ts.Setenv(args[0], fmt.Sprint(p.Pid))
 	ts.Check(os.WriteFile(ts.MkAbs(fmt.Sprintf("program-%d", p.Pid)), nil, 0o600))
 	ts.Defer(func() { w.Close() })
 }
 
+// killPrograms kills the programs that startProgram started.
 func killPrograms(dir string) {
 	files, _ := filepath.Glob(filepath.Join(dir, "program-*"))
 	for _, f := range files {
@@ -114,7 +116,8 @@ func killPrograms(dir string) {
 	}
 }
 
-// waitForText waits until a file exists and, with a second argument, contains it.
+// waitForText implements a script command: it waits until a file exists and, with a second
+// argument, contains that text.
 func waitForText(ts *testscript.TestScript, neg bool, args []string) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		data, err := os.ReadFile(ts.MkAbs(args[0]))
@@ -125,7 +128,8 @@ func waitForText(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("timed out waiting for %v", args)
 }
 
-// writeRecording makes a small recording, whole or spoilt: recording FILE KIND.
+// writeRecording implements the script command "recording FILE KIND": it writes a small recording,
+// intact or damaged.
 func writeRecording(ts *testscript.TestScript, neg bool, args []string) {
 	path, kind := ts.MkAbs(args[0]), args[1]
 	w, err := format.Create(path, format.Options{})
@@ -165,14 +169,15 @@ func writeRecording(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(w.Finish(format.Meta{StartNs: start, EndNs: start + 3*second}))
 		spoil(ts, path, kind)
 	case "unfinished":
-	case "damaged": // a folder of segments, one of them cut
+	case "damaged": // a folder of segments with one truncated segment
 		ts.Check(os.Truncate(filepath.Join(w.Dir(), "000002-memory.parquet"), 50))
 	default:
 		ts.Fatalf("unknown kind of recording %q", kind)
 	}
 }
 
-// writeCrash adds a GPU with samples, and a launch that the driver and the program find to be broken.
+// writeCrash writes a GPU with NVML samples, and a kernel launch that fails: the driver reports an
+// Xid, and a later call returns an error.
 func writeCrash(w *format.Writer, start int64) error {
 	const ms = int64(1e6)
 	rows := []format.Row{
@@ -244,7 +249,7 @@ func writeCrash(w *format.Writer, start int64) error {
 	return nil
 }
 
-// writeAllocator adds PyTorch's caching allocators of two processes.
+// writeAllocator writes the events of PyTorch's caching allocators of two processes.
 func writeAllocator(w *format.Writer, start int64) error {
 	const segment, mib = int64(0x7f1000000000), int64(1 << 20)
 	rows := []format.Row{
@@ -298,7 +303,8 @@ func writeAllocator(w *format.Writer, start int64) error {
 	return nil
 }
 
-// writeStacks adds launches from two stacks: one of Python, one of which the end is missing.
+// writeStacks writes kernel launches with two stacks: a complete Python stack and a truncated
+// stack.
 func writeStacks(w *format.Writer, start int64) error {
 	const libcuda, libpython, libtorch = "/usr/lib/libcuda.so.1", "/usr/lib/libpython3.12.so.1.0", "/venv/torch/lib/libtorch_cuda.so"
 	python := []format.Frame{
@@ -325,6 +331,7 @@ func writeStacks(w *format.Writer, start int64) error {
 	return nil
 }
 
+// spoil damages a recording: kind names the damage.
 func spoil(ts *testscript.TestScript, path, kind string) {
 	data, err := os.ReadFile(path)
 	ts.Check(err)
@@ -339,7 +346,8 @@ func spoil(ts *testscript.TestScript, path, kind string) {
 	ts.Check(os.WriteFile(path, data, 0o600))
 }
 
-// mountDisk mounts a small or read-only disk: disk FOLDER OPTIONS, as in "size=2m" or "ro".
+// mountDisk implements the script command "disk FOLDER OPTIONS": it mounts a tmpfs with options
+// such as "size=2m" or "ro".
 func mountDisk(ts *testscript.TestScript, neg bool, args []string) {
 	dir := ts.MkAbs(args[0])
 	ts.Check(os.MkdirAll(dir, 0o700))

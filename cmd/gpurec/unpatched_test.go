@@ -20,20 +20,20 @@ const (
 	needsPrivilege = "this build of gpurec needs CAP_SYS_RESOURCE to unwind"
 )
 
-// TestPythonFramesNeedThePatches records a Python program by builds with and without the patches
-// of the unwinder. An unpatched build records no Python frames, and says so at the start of a
-// recording, in the recording, and in check.
+// TestPythonFramesNeedThePatches records a Python program with a patched and with unpatched builds
+// of the unwinder. An unpatched build records no Python frames. It prints the reason when a
+// recording starts, stores it in the recording, and prints it in "gpurec check".
 func TestPythonFramesNeedThePatches(t *testing.T) {
 	needVerdicts(t)
-	patched, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
+	patched, err := exec.LookPath("gpurec") // this test binary: testscript.Main adds it to PATH
 	must(t, err)
 	t.Run("patched", func(t *testing.T) {
-		frames, said := pythonFrames(t, patched)
-		if frames == 0 || strings.Contains(said, "stacks are") {
-			t.Errorf("%d Python frames; it says %s", frames, said)
+		frames, messages := pythonFrames(t, patched)
+		if frames == 0 || strings.Contains(messages, "stacks are") || strings.Contains(messages, "stacks will") {
+			t.Errorf("%d Python frames; messages: %s", frames, messages)
 		}
 	})
-	t.Run("without the marker", func(t *testing.T) { // unwinds with the privileges of a patched build
+	t.Run("without the marker", func(t *testing.T) { // this build has the unwinding code of a patched build
 		expectUnpatched(t, buildWithoutMarker(t), unpatched)
 	})
 	t.Run("without the workspace", func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestPythonFramesNeedThePatches(t *testing.T) {
 	})
 }
 
-// buildGpurec builds the program in the workspace, or in none if that is "off".
+// buildGpurec builds gpurec with GOWORK set to workspace, which may be "off".
 func buildGpurec(t *testing.T, workspace string, flags ...string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "gpurec")
@@ -57,7 +57,8 @@ func buildGpurec(t *testing.T, workspace string, flags ...string) (path string) 
 	return path
 }
 
-// buildWithoutMarker builds the program with all patches but the one that marks the copy.
+// buildWithoutMarker builds gpurec with all unwinder patches except the one that marks a patched
+// copy.
 func buildWithoutMarker(t *testing.T) (path string) {
 	t.Helper()
 	build, err := filepath.Abs("../../build")
@@ -71,34 +72,35 @@ func buildWithoutMarker(t *testing.T) (path string) {
 	return buildGpurec(t, filepath.Join(build, "go.work"), "-overlay", overlay)
 }
 
-// expectUnpatched records with an unpatched build, which must give the reason.
+// expectUnpatched records with an unpatched build. The build must print and store the reason for
+// missing Python frames.
 func expectUnpatched(t *testing.T, gpurec, reason string) {
 	t.Helper()
-	frames, said := pythonFrames(t, gpurec)
+	frames, messages := pythonFrames(t, gpurec)
 	if frames != 0 {
 		t.Errorf("%d Python frames", frames)
 	}
-	for _, message := range []string{
-		"warning: stacks are ",
+	for _, want := range []string{
+		"warning: stacks will miss frames",
 		"note of the recording: stacks are not complete: " + reason,
 	} {
-		if !strings.Contains(said, message) {
-			t.Errorf("it does not say %q: %s", message, said)
+		if !strings.Contains(messages, want) {
+			t.Errorf("no message %q: %s", want, messages)
 		}
 	}
-	if strings.Count(said, reason) < 2 {
-		t.Errorf("the warning does not say %q: %s", reason, said)
+	if strings.Count(messages, reason) < 2 {
+		t.Errorf("the warning lacks the reason %q: %s", reason, messages)
 	}
 	out, err := exec.Command(gpurec, "check").Output()
 	must(t, err)
 	if !strings.Contains(string(out), reason) {
-		t.Errorf("check does not say %q: %s", reason, out)
+		t.Errorf("gpurec check lacks the reason %q: %s", reason, out)
 	}
 }
 
-// pythonFrames records a Python program, and returns the number of Python frames in all stacks, and
-// what the recorder and the recording say.
-func pythonFrames(t *testing.T, gpurec string) (frames int, said string) {
+// pythonFrames records a Python program. It returns the number of Python frames in all stacks, the
+// messages of the recorder and the notes in the recording.
+func pythonFrames(t *testing.T, gpurec string) (frames int, messages string) {
 	t.Helper()
 	dir, env := simEnvironment(t)
 	path := filepath.Join(dir, "r.parquet")
@@ -109,13 +111,13 @@ func pythonFrames(t *testing.T, gpurec string) (frames int, said string) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	said = string(out)
+	messages = string(out)
 	rec, err := format.Open(path)
 	must(t, err)
 	defer rec.Close()
 	must(t, rec.Rows(func(r *format.Row) error {
 		if r.Kind == format.KindNote {
-			said += "note of the recording: " + r.Message + "\n"
+			messages += "note of the recording: " + r.Message + "\n"
 		}
 		for i := range r.Frames {
 			if r.Frames[i].Type == "python" {
@@ -124,5 +126,5 @@ func pythonFrames(t *testing.T, gpurec string) (frames int, said string) {
 		}
 		return nil
 	}, format.ClassFact, format.ClassStack))
-	return frames, said
+	return frames, messages
 }

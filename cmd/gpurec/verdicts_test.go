@@ -30,19 +30,19 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// verdictsDir holds the programs of which it is known what leaks, and the table of them.
+// verdictsDir is the folder with the test programs whose leaks are known, and their table.
 const verdictsDir = "../../examples/verdicts"
 
-// scenario is a line of the table: a program, how it is recorded, and the truth.
+// scenario is a line of scenarios.txt: a program, the way of recording it, and its leaks.
 type scenario struct {
 	name, program, how string
 	always             bool
-	grows              map[string]float64 // site → MiB a minute, 0: any
-	maybe              map[string]bool    // sites that may be said to grow, but need not
+	grows              map[string]float64 // leaking function → growth in MiB per minute, 0 for any rate
+	maybe              map[string]bool    // functions whose verdict may or may not be growing
 	quiet              []string
 }
 
-// rateError is how far the growth may be off: steps are late on a busy machine.
+// rateError is the accepted relative error of the growth rate: steps are late on a busy machine.
 const rateError = 0.15
 
 func (s *scenario) damaged() bool { return s.how != "whole" && s.how != "running" }
@@ -80,7 +80,7 @@ func readScenarios(t *testing.T) []scenario {
 	return list
 }
 
-// sites splits a list of sites; - is none.
+// sites splits a list of functions at its commas; "-" is the empty list.
 func sites(s string) []string {
 	if s == "-" {
 		return nil
@@ -88,7 +88,7 @@ func sites(s string) []string {
 	return strings.Split(s, ",")
 }
 
-// score counts what the verdict growing was right and wrong about.
+// score counts correct, wrong and missed verdicts "growing", and wrong growth rates.
 type score struct{ right, wrong, missed, rates int }
 
 func (s score) String() string {
@@ -99,7 +99,7 @@ func (s score) String() string {
 		return fmt.Sprintf("%.3f", float64(n)/float64(of))
 	}
 	return fmt.Sprintf(
-		"precision %s, recall %s (%d growing sites found, %d missed, %d said to grow that do not, %d "+
+		"precision %s, recall %s (%d growing sites found, %d missed, %d false alarms, %d "+
 			"rates off by more than %.0f%%)",
 		ratio(
 			s.right,
@@ -114,13 +114,13 @@ func (s score) String() string {
 	)
 }
 
-// TestVerdicts records programs of which it is known what leaks, and compares. `make
-// verdicts` runs all of them, other tests a few.
+// TestVerdicts records test programs whose leaks are known, and compares the verdicts of the leak
+// report with these leaks. `make verdicts` runs all programs, a plain test run only a few.
 func TestVerdicts(t *testing.T) {
 	needVerdicts(t)
 	all := os.Getenv("GPUREC_VERDICTS") == "1"
 	scenarios := slices.DeleteFunc(readScenarios(t), func(s scenario) bool { return !all && !s.always })
-	// those that take longest first
+	// run the slowest programs first
 	slices.SortStableFunc(scenarios, func(a, b scenario) int { return -cmp.Compare(a.program, b.program) })
 	var whole, damaged score
 	var lock sync.Mutex
@@ -146,7 +146,7 @@ func TestVerdicts(t *testing.T) {
 			if s.damaged() {
 				to = &damaged
 			}
-			s.judge(t, report, to)
+			s.compare(t, report, to)
 		})
 	}
 	wait.Wait()
@@ -159,15 +159,15 @@ func needVerdicts(t *testing.T) {
 	for _, path := range []string{"../../build/simcuda/verdicts", "../../build/simtorch/libc10_cuda.so"} {
 		if _, err := os.Stat(path); err != nil || privilege.Check(privilege.AttachAuto) != nil {
 			if os.Getenv("GPUREC_MUST_RUN") == "1" {
-				t.Fatalf("must run, but attaching is not permitted or there is no %s", path)
+				t.Fatalf("GPUREC_MUST_RUN=1, but attaching is not permitted or %s does not exist", path)
 			}
 			t.Skip("attaching needs root, simcuda and simtorch")
 		}
 	}
 }
 
-// judge compares a report with the truth.
-func (s *scenario) judge(t *testing.T, r *report.Report, to *score) {
+// compare adds the verdicts of a leak report to the score, and fails the test for wrong ones.
+func (s *scenario) compare(t *testing.T, r *report.Report, to *score) {
 	table := &r.Tables[0]
 	column := func(key string) int {
 		return slices.IndexFunc(table.Columns, func(c report.Column) bool { return c.Key == key })
@@ -176,18 +176,18 @@ func (s *scenario) judge(t *testing.T, r *report.Report, to *score) {
 	for i := range table.Rows {
 		row := &table.Rows[i]
 		site, verdict := row.Cells[column("function")].(string), row.Cells[column("verdict")].(string)
-		site, _, _ = strings.Cut(site, ".<") // a comprehension is its function's
+		site, _, _ = strings.Cut(site, ".<") // count a comprehension to its function
 		site = site[strings.LastIndex(site, ".")+1:]
 		rate := float64(row.Cells[column("growth_bytes_per_min")].(int64)) / (1 << 20)
 		seen[site] = true
 		want, grows := s.grows[site]
-		say := func(what string) {
+		report := func(problem string) {
 			t.Errorf(
 				"%s, %s: %s %s: verdict %s, %.1f MiB/min; %s",
 				s.name,
 				s.how,
 				site,
-				what,
+				problem,
 				verdict,
 				rate,
 				row.Evidence,
@@ -197,17 +197,17 @@ func (s *scenario) judge(t *testing.T, r *report.Report, to *score) {
 		case grows && verdict != "growing":
 			to.missed++
 			if !s.damaged() {
-				say("grows")
+				report("grows")
 			}
 		case grows:
 			to.right++
 			if want > 0 && math.Abs(rate-want) > rateError*want {
 				to.rates++
-				say(fmt.Sprintf("grows by %.1f MiB/min", want))
+				report(fmt.Sprintf("grows by %.1f MiB/min", want))
 			}
 		case verdict == "growing" && !s.maybe[site]:
 			to.wrong++
-			say("does not grow")
+			report("does not grow")
 		}
 	}
 	for site := range s.grows {
@@ -217,18 +217,25 @@ func (s *scenario) judge(t *testing.T, r *report.Report, to *score) {
 		s.needSeen(t, r, seen, site)
 	}
 	if s.how == "lossy" && r.Quality.LostMemoryEvents == 0 {
-		t.Errorf("%s: nothing was lost", s.name)
+		t.Errorf("%s: no event was lost, so the scenario tests nothing", s.name)
 	}
 }
 
-// needSeen fails if a site is not in the report: then it proves nothing.
+// needSeen fails the test if a function has no row in the report. Its verdict is then untested.
 func (s *scenario) needSeen(t *testing.T, r *report.Report, seen map[string]bool, site string) {
 	if !seen[site] && !s.damaged() {
-		t.Errorf("%s, %s: no row of %s, but of %q; %q", s.name, s.how, site, slices.Sorted(maps.Keys(seen)), r.Notes)
+		t.Errorf(
+			"%s, %s: no row for %s; the rows are %q; notes %q",
+			s.name,
+			s.how,
+			site,
+			slices.Sorted(maps.Keys(seen)),
+			r.Notes,
+		)
 	}
 }
 
-// report records the scenario and analyzes it.
+// report records the scenario and returns the leak report by function.
 func (s *scenario) report(dir string) (*report.Report, error) {
 	output, err := s.record(dir)
 	if err != nil {
@@ -246,9 +253,9 @@ func (s *scenario) report(dir string) (*report.Report, error) {
 	return leaks.Run(tl, query.Options{GroupBy: "function"})
 }
 
-// record runs the scenario's program under the recorder, and returns the recording.
+// record records the scenario's program and returns the path of the recording.
 func (s *scenario) record(dir string) (string, error) {
-	gpurec, err := exec.LookPath("gpurec") // this test binary, put there by testscript.Main
+	gpurec, err := exec.LookPath("gpurec") // this test binary: testscript.Main adds it to PATH
 	if err != nil {
 		return "", err
 	}
@@ -276,23 +283,23 @@ func (s *scenario) record(dir string) (string, error) {
 	recorder.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	switch s.how {
 	case "whole":
-		return output, quietly(recorder)
+		return output, runQuietly(recorder)
 	case "lossy":
-		return output, haltingly(recorder)
+		return output, runWithStops(recorder)
 	}
 	return cutOff(recorder, output, s.how == "recovered")
 }
 
-// quietly runs a command and has its messages only if it fails.
-func quietly(cmd *exec.Cmd) error {
+// runQuietly runs a command. Its output is part of the error if the command fails.
+func runQuietly(cmd *exec.Cmd) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	return nil
 }
 
-// haltingly runs a recorder that is stopped for a tenth of the time.
-func haltingly(recorder *exec.Cmd) error {
+// runWithStops runs the recorder and stops it with SIGSTOP for a tenth of the time.
+func runWithStops(recorder *exec.Cmd) error {
 	if err := recorder.Start(); err != nil {
 		return err
 	}
@@ -303,15 +310,15 @@ func haltingly(recorder *exec.Cmd) error {
 		case err := <-ended:
 			return err
 		case <-time.After(450 * time.Millisecond):
-			_ = recorder.Process.Signal(syscall.SIGSTOP) // or it has just ended
+			_ = recorder.Process.Signal(syscall.SIGSTOP) // the error means that the recorder has just ended
 			time.Sleep(50 * time.Millisecond)
 			_ = recorder.Process.Signal(syscall.SIGCONT)
 		}
 	}
 }
 
-// cutOff kills the recorder, but not the program, after about three seconds of it, and
-// returns the folder of segments, or what recover makes of it.
+// cutOff kills the recorder after about three seconds of the program, and leaves the program
+// running. It returns the folder of segments or, if recovered is true, the recovered file.
 func cutOff(recorder *exec.Cmd, output string, recovered bool) (string, error) {
 	if err := recorder.Start(); err != nil {
 		return "", err
@@ -320,13 +327,13 @@ func cutOff(recorder *exec.Cmd, output string, recovered bool) (string, error) {
 	segments := output + format.SegmentSuffix
 	for end := time.Now().Add(patience); lengthOnDisk(segments) < 3*time.Second; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			return "", fmt.Errorf("no 3 s of memory calls in %s", segments)
+			return "", fmt.Errorf("%s has less than 3 s of memory calls", segments)
 		}
 	}
 	if err := recorder.Process.Kill(); err != nil {
 		return "", err
 	}
-	_ = recorder.Wait() // killed it was
+	_ = recorder.Wait() // the error is always "signal: killed"
 	if !recovered {
 		return segments, nil
 	}
@@ -334,12 +341,12 @@ func cutOff(recorder *exec.Cmd, output string, recovered bool) (string, error) {
 	return output, err
 }
 
-// lengthOnDisk returns the time between the first memory call in the finished segments and the time
-// at which the last of them was finished; 0 if there is no memory call.
+// lengthOnDisk returns the time from the first memory call in the finished segments to the end of
+// the last segment. It returns 0 if there is no memory call.
 func lengthOnDisk(segments string) time.Duration {
 	rec, err := format.Open(segments)
 	if err != nil {
-		return 0 // there is none yet
+		return 0 // no segment is finished yet
 	}
 	defer rec.Close()
 	for _, g := range rec.Groups() {
@@ -351,8 +358,8 @@ func lengthOnDisk(segments string) time.Duration {
 	return 0
 }
 
-// recordRunning attaches to a program that has used CUDA already: it has made some hundred calls, by
-// its ledger.
+// recordRunning attaches to a running program, after the program has made some hundred CUDA calls
+// according to its ledger.
 func recordRunning(gpurec string, args, program, env []string, ledger string) error {
 	target := exec.Command(program[0], append(program[1:], "--wait")...)
 	target.Env = append(env, "SIMCUDA_LEDGER="+ledger, "SIMCUDA_LEDGER_SYNC=1")
@@ -383,5 +390,5 @@ func recordRunning(gpurec string, args, program, env []string, ledger string) er
 			return errors.New("the program does not use CUDA")
 		}
 	}
-	return quietly(exec.Command(gpurec, append(args, "-p", strconv.Itoa(target.Process.Pid))...))
+	return runQuietly(exec.Command(gpurec, append(args, "-p", strconv.Itoa(target.Process.Pid))...))
 }

@@ -13,15 +13,16 @@ import (
 	"time"
 )
 
-// patience bounds every wait for a state. A test that reaches it fails; the machine may be busy.
+// patience is the timeout for every awaited state. It is long because the machine may be busy.
 const patience = time.Minute
 
-// waitFor waits until a state is reached.
+// waitFor waits until reached returns true. It fails the test after patience; state describes the
+// awaited state.
 func waitFor(t testing.TB, state string, reached func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !reached(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%v passed, and not: %s", patience, state)
+			t.Fatalf("timeout after %v, waiting until %s", patience, state)
 		}
 	}
 }
@@ -32,7 +33,7 @@ func waitForFile(t testing.TB, path string) {
 	waitFor(t, path+" exists", func() bool { _, err := os.Stat(path); return err == nil })
 }
 
-// waitForCalls waits until a program has written that many more calls to its ledger.
+// waitForCalls waits until the program has written calls more lines to its simcuda ledger.
 func waitForCalls(t testing.TB, ledger string, calls int) {
 	t.Helper()
 	file, err := os.Open(ledger)
@@ -44,7 +45,7 @@ func waitForCalls(t testing.TB, ledger string, calls int) {
 		t.Fatal(err)
 	}
 	buffer := make([]byte, 64<<10)
-	waitFor(t, "the program calls on", func() bool {
+	waitFor(t, "the program makes more calls", func() bool {
 		for calls > 0 {
 			n, err := file.Read(buffer)
 			calls -= bytes.Count(buffer[:n], []byte{'\n'})
@@ -59,7 +60,7 @@ func waitForCalls(t testing.TB, ledger string, calls int) {
 	})
 }
 
-// messages is what a program prints. It can be read while the program runs.
+// messages collects the output of a program. It is safe to read while the program runs.
 type messages struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -77,7 +78,7 @@ func (m *messages) String() string {
 	return m.text.String()
 }
 
-// has reports whether the program has printed all words.
+// has reports whether the output contains all words.
 func (m *messages) has(words ...string) bool {
 	text := m.String()
 	for _, w := range words {

@@ -1,6 +1,6 @@
-// Makes known numbers of every common kind of call through the CUDA runtime and says
-// so: one line "expect KIND RESULT COUNT" for every kind of row that a recording made
-// from its first call must have. scripts/test-gpu.sh compares.
+// Makes a known number of CUDA runtime calls of every common kind. It prints one line
+// "expect KIND RESULT COUNT" for each kind of row that a complete recording must have.
+// scripts/test-gpu.sh compares these lines with a recording.
 //
 //     nvcc -o counts counts.cu -cudart static && ./counts 100000
 #include <cstdio>
@@ -78,7 +78,7 @@ int main(int argc, char **argv)
 	CHECK(cudaMemcpy(host.data(), a, n * sizeof(float), cudaMemcpyDeviceToHost));
 
 	printf("expect launch 0 %d\n", launches + 1 + captured + replays);
-	printf("expect alloc 0 %d\n", 2 + 3 + churn + 1); // a, b; async, managed, host; churn; the leak
+	printf("expect alloc 0 %d\n", 2 + 3 + churn + 1); // a and b; async, managed and host; churn; leaked
 	printf("expect alloc 2 1\n");
 	printf("expect free 0 %d\n", 3 + churn);
 	printf("expect memcpy 0 4\n");

@@ -1,9 +1,9 @@
-// An inference server in CUDA C++ that leaks: which of its three functions does?
+// An inference server in CUDA C++ that leaks GPU memory in one of three functions.
 //
 //     nvcc -g -o leak leak.cu && ./leak [SECONDS]
 //
-// Weights::load keeps its memory for good reason, Batch gives its own back, and Features::of forgets a block for
-// every request that it has not seen before. At the end the program prints what it has lost, in bytes.
+// Weights::load keeps its memory on purpose. Batch frees its memory after every request. Features::of
+// leaks one block for every new user. At its end the program prints the leaked bytes.
 #include <cuda_runtime.h>
 
 #include <chrono>
@@ -70,7 +70,7 @@ private:
 
 class Features {
 public:
-	// of returns the features of a user. Those of a user that nobody asks for again are never given back.
+	// of returns the features of a user, from a cache that is never cleared: the leak.
 	void *of(int user)
 	{
 		auto found = cache_.find(user);

@@ -1,9 +1,10 @@
 /*
- * A training loop that leaks: which of its functions does?
+ * A training loop that leaks GPU memory in one of its functions.
  *
- * load_weights keeps its memory for good reason, make_batch and evaluate give theirs back, checkpoint uses pinned host memory
- * for a moment, and cache_activations forgets a block in every step. It uses the CUDA driver API only and finds it the way
- * libraries do, with dlopen and cuGetProcAddress, so the same binary runs on a GPU and on ../simcuda.
+ * load_weights keeps its memory on purpose. make_batch and evaluate free theirs. checkpoint briefly
+ * uses pinned host memory. cache_activations leaks a block in every step. The program uses only the
+ * CUDA driver API, which it loads with dlopen and cuGetProcAddress. The same binary therefore runs
+ * on a GPU and on the simulated driver in ../simcuda.
  */
 #include "cuda_sim.h" /* names and types as in NVIDIA's cuda.h */
 
@@ -17,18 +18,18 @@
 #include <time.h>
 #include <unistd.h>
 
-/* These functions are what a stack shows, so they must stay functions; -rdynamic gives them names outside of the debug info. */
+/* Stacks show these functions, so they are not inlined. -rdynamic keeps their names. */
 #define STACK_FRAME __attribute__((noinline))
 
 enum {
-	CUDA_12 = 12000, /* the version whose function types are used below; newer drivers have them too */
+	CUDA_12 = 12000, /* the driver API version of the function types below; newer drivers support it */
 	WEIGHTS = 12, WEIGHT_BYTES = 8 << 20,
 	LAUNCHES_PER_STEP = 8,
 	EVALUATE_EVERY = 50, EVALUATE_KEEPS = 10, EVALUATE_BYTES = 24 << 20,
 	CHECKPOINT_EVERY = 100,
 };
 
-/* The names to ask for, and the functions that have their types. */
+/* X(NAME, TYPE): the name to pass to cuGetProcAddress, and a function with the same type. */
 #define CUDA_FUNCTIONS(X)                                                                                                       \
 	X(cuInit, cuInit) X(cuGetErrorName, cuGetErrorName) X(cuDeviceGet, cuDeviceGet)                                         \
 	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent, cuCtxSetCurrent)                               \
@@ -121,7 +122,7 @@ STACK_FRAME void load_weights(void)
 	CUDA(cuStreamSynchronize, stream);
 }
 
-/* Sizes differ from step to step, as with sentences of different length. */
+/* Batch sizes vary from step to step, like sentences of different length. */
 STACK_FRAME void make_batch(struct batch *batch, long step)
 {
 	batch->input_bytes = (size_t)(64 + step * 37 % 192) << 10;
@@ -147,7 +148,7 @@ STACK_FRAME void forward(struct batch *batch)
 		CUDA(cuLaunchKernel, scale_kernel, (n + 255) / 256, 1, 1, 256, 1, 1, 0, stream, arguments, NULL);
 }
 
-/* The bug: a "cache" whose entries nobody ever looks up or frees. */
+/* The leak: a "cache" whose entries are never used or freed. */
 STACK_FRAME void cache_activations(size_t bytes)
 {
 	CUdeviceptr activations;
@@ -159,7 +160,7 @@ STACK_FRAME void cache_activations(size_t bytes)
 	leaked_bytes += bytes;
 }
 
-/* Long-lived but not a leak: what it takes now it gives back some steps later. */
+/* Long-lived memory, but not a leak: it is freed EVALUATE_KEEPS steps later. */
 STACK_FRAME void evaluate(long step)
 {
 	if (step % EVALUATE_EVERY == 0) {
@@ -229,7 +230,7 @@ static unsigned long number_option(const char *option, const char *text)
 	char *end;
 	unsigned long n = strtoul(text, &end, 0);
 	if (!*text || *end || *text == '-') {
-		fprintf(stderr, "leak: %s %s: want a number\n", option, text);
+		fprintf(stderr, "leak: %s %s: not a number\n", option, text);
 		exit(2);
 	}
 	return n;
@@ -251,11 +252,11 @@ int main(int argc, char **argv)
 		case 'b': leak_bytes = number_option("--leak-bytes", optarg); break;
 		case 'r': ready = optarg; break;
 		default:
-			fprintf(stderr, "usage: leak [--steps N] [--step-ms M] [--leak-bytes B] [--ready FILE]   (--steps 0: for ever)\n");
+			fprintf(stderr, "usage: leak [--steps N] [--step-ms M] [--leak-bytes B] [--ready FILE]   (--steps 0: until Ctrl-C)\n");
 			return 2;
 		}
 	}
-	/* Without SA_RESTART, so that the sleep between two steps ends. */
+	/* Without SA_RESTART, a signal interrupts the sleep between two steps. */
 	struct sigaction action = {.sa_handler = on_signal};
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);

@@ -1,8 +1,8 @@
-"""Data-parallel training in which one rank stops taking part, as when its data loader hangs.
+"""Data-parallel training in which one rank hangs after some seconds: its data loader delivers no batch.
 
     torchrun --nproc-per-node 2 train.py [--stuck-rank 1] [--after 10] [--seconds 60]
 
-From then on the other ranks wait in their next all-reduce, for as long as NCCL lets them. -1 as the rank: none.
+The other ranks then wait in their next all-reduce until NCCL's timeout. --stuck-rank -1: no rank hangs.
 """
 import argparse
 import os
@@ -15,7 +15,7 @@ from torch import nn
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--stuck-rank", type=int, default=1)
-parser.add_argument("--after", type=float, default=10, help="seconds until it is stuck")
+parser.add_argument("--after", type=float, default=10, help="seconds until the rank hangs")
 parser.add_argument("--seconds", type=float, default=60)
 options = parser.parse_args()
 
@@ -29,7 +29,7 @@ batches = queue.Queue()
 
 
 def next_batch():
-    """The loader of one rank has died, and nobody puts anything into its queue any more."""
+    """Returns a batch. On the stuck rank it waits for an empty queue, as if the loader had died."""
     if rank == options.stuck_rank and time.monotonic() - begin > options.after:
         try:
             batches.get(timeout=max(0, begin + options.seconds - time.monotonic()))

@@ -1,13 +1,13 @@
-"""A PyTorch training loop with a real-life leak, or without one.
+"""A PyTorch training loop with a common memory leak, or without a leak.
 
     python3 train.py --leak loss|list|hook|none [--seconds 60]
 
-loss  sums up losses to print their mean, and with each loss keeps the graph behind it
-list  keeps the outputs of every step "for later"
-hook  a forward hook captures activations and nobody clears them
-none  no leak, but caches that fill in the first seconds
+loss  sums losses to print their mean; each loss keeps its autograd graph
+list  keeps the output of every step in a list
+hook  a forward hook keeps activations and never clears them
+none  no leak, but a cache that fills in the first seconds
 
-It prints what PyTorch says it has allocated, once a second, and how fast that grows.
+Once a second the script prints torch.cuda.memory_allocated() and its growth per minute.
 """
 import argparse
 import time
@@ -45,7 +45,7 @@ def batch(n):
 
 
 def positions(n):
-    """A cache of things computed once, as many models have: it is full after some seconds."""
+    """Returns a cached tensor. The cache is bounded and is full after some seconds: not a leak."""
     key = n % 200
     if key not in cache:
         cache[key] = torch.arange(50_000, device="cuda") * 0.5
@@ -63,7 +63,7 @@ def step(n):
     loss.backward()
     optimizer.step()
     if options.leak == "loss":
-        # Should be loss.item(): so the sum has a graph, and that all losses.
+        # The bug: without loss.item() the sum keeps the autograd graph of every loss.
         running_loss = running_loss + criterion(model(x), y)  # LEAK loss
     if options.leak == "list":
         outputs.append(prediction.detach() + 0)  # LEAK list

@@ -1,4 +1,4 @@
-/* Arrays: device memory without an address, of which only the size is known here. */
+/* CUDA arrays. A simulated array has a size and no address; its bytes count as device memory. */
 #include "memory.h"
 
 static uint64_t element_bytes(CUarray_format format)
@@ -33,7 +33,8 @@ static bool is_valid(const CUDA_ARRAY3D_DESCRIPTOR *d)
 	       (d->NumChannels == 1 || d->NumChannels == 2 || d->NumChannels == 4);
 }
 
-/* Every level has half the sides of the one above. */
+/* Returns the bytes of all mipmap levels. Each level has half the width, height and depth of the
+ * level before. */
 static uint64_t mipmapped_bytes(CUDA_ARRAY3D_DESCRIPTOR d, unsigned int levels)
 {
 	uint64_t sum = 0;
@@ -138,7 +139,8 @@ EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
 	return END();
 }
 
-/* An image of another API. Its bytes count as memory of no process. */
+/* Creates a mipmapped array over the memory of another API. Its bytes are not charged to any
+ * process. */
 static CUresult map_external(struct call *call, CUmipmappedArray *out, struct object *memory,
 			     const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *desc)
 {
@@ -163,7 +165,8 @@ EXPORT CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *mipmap
 	return END();
 }
 
-/* Sparse arrays: there are none, so any array takes memory. */
+/* Checks the arguments of cuMemMapArrayAsync. simcuda has no sparse arrays: every array already
+ * has its memory. */
 static CUresult map_arrays(const CUarrayMapInfo *list, unsigned int n)
 {
 	CUresult result = list && n ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Builds the simulated CUDA and the programs that run on it:
+# Builds the simulated CUDA libraries and the programs that run on them:
 #   build.sh [OUTDIR]        default: build/simcuda in the repository
-# Only what is older than its sources is built. $CC is the compiler, $SIMCUDA_CFLAGS goes to it last (sanitizers, for example).
+# Rebuilds only files that are older than their sources. $CC is the compiler. $SIMCUDA_CFLAGS is
+# appended to the compiler's flags, for example to turn on a sanitizer.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -12,17 +13,20 @@ cd "$here"
 cc=${CC:-cc}
 
 warnings="-std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -g"
-# Exported functions begin with push %rbp, as in the real driver: that is an instruction a probe is cheap on. endbr64 in front of it
-# and setting up the frame late, only on the path that needs it, would spoil that. Sibling calls would take exported functions out of
-# the stack, and folding equal functions would give two names one address.
+# Exported functions must begin with push %rbp, as in the real driver, because a uprobe on that
+# instruction is cheap. So the build turns off endbr64 and late frame set-up (shrink wrapping). It
+# turns off sibling calls, which would remove exported functions from stacks. It turns off the
+# folding of equal functions, which would give two names one address.
 library="-O2 -fPIC -shared -fvisibility=hidden -fno-omit-frame-pointer -fcf-protection=none -fno-shrink-wrap
 	-fno-optimize-sibling-calls -fno-ipa-icf"
-# -Bsymbolic: the library's own calls never go through a symbol that somebody might have put a probe on or in front of.
-# The old kind of rpath: it goes before LD_LIBRARY_PATH, so on a machine with a GPU nothing here finds the real libraries instead.
+# -Bsymbolic binds calls inside the library directly, so no interposed symbol intercepts them.
+# --disable-new-dtags writes DT_RPATH, which the loader searches before LD_LIBRARY_PATH. So on a
+# machine with a GPU the programs do not load the real libraries.
 rpath="-Wl,--disable-new-dtags -Wl,-rpath,\$ORIGIN"
 link="-Wl,-Bsymbolic -Wl,-z,defs $rpath"
 
-# build OUTPUT HEADERS SOURCES FLAGS…: compiles beside the output and renames, so that a process that has the old file mapped keeps it.
+# build OUTPUT HEADERS SOURCES FLAGS…: compiles to a temporary file, then renames it to OUTPUT.
+# Processes that have the old OUTPUT mapped keep the old file.
 build() {
 	output=$out/$1 headers=$2 sources=$3
 	shift 3
@@ -33,7 +37,7 @@ build() {
 	mv "$output.new" "$output"
 }
 
-common="config.c identity.c state_birth.c"
+common="config.c identity.c process_start.c"
 libraries="-lpthread -ldl"
 api="cuda_sim.h cuda_sim_structs.h"
 build libcuda.so.1 "sim.h state.h space.h config.h identity.h memory.h graph.h nodes.h copy.h image.h $api" \
@@ -43,17 +47,17 @@ build libcuda.so.1 "sim.h state.h space.h config.h identity.h memory.h graph.h n
 	image.c module.c library.c link.c launch.c proc.c error.c" $library $link -Wl,-soname,libcuda.so.1
 ln -sf libcuda.so.1 "$out/libcuda.so"
 build libnvidia-ml.so.1 "nvml_sim.h nvml_device.h watch.h state.h config.h identity.h" \
-	"$common nvml.c nvml_use.c nvml_hardware.c nvml_mig.c nvml_gpm.c nvml_answers.c watch.c" $library $link -Wl,-soname,libnvidia-ml.so.1
+	"$common nvml.c nvml_use.c nvml_hardware.c nvml_mig.c nvml_gpm.c nvml_overrides.c watch.c" $library $link -Wl,-soname,libnvidia-ml.so.1
 build libcudart.so.13 "cudart_sim.h cudart_driver.h identity.h $api" \
 	"cudart.c cudart_driver.c cudart_kernels.c cudart_graph.c" $library $link -Wl,-soname,libcudart.so.13
 
 program="-O1 -fno-omit-frame-pointer -rdynamic"
-# No rpath: the leak finds whichever libcuda.so.1 the system or LD_LIBRARY_PATH gives it.
+# leak and verdicts get no rpath, so they load libcuda.so.1 from the system or LD_LIBRARY_PATH.
 build leak "$api" ../leak/leak.c $program -I.
 build verdicts "../verdicts/verdicts.h $api" \
 	"../verdicts/verdicts.c ../verdicts/leaks.c ../verdicts/caches.c ../verdicts/kinds.c ../verdicts/processes.c ../verdicts/faults.c" \
 	$program -I. -I../verdicts
-build storm "storm.h $api" "storm.c storm_calls.c storm_more.c" $program $rpath
+build storm "storm.h $api" "storm.c storm_calls.c storm_sequences.c" $program $rpath
 build torchrun "$api" torchrun.c $program $rpath
 build watched "$api" watched.c $program $rpath
 build every "every.h $api" "every.c every_memory.c every_child.c every_copy.c every_hints.c every_work.c every_nodes.c every_module.c" $program $rpath

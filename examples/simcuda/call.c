@@ -1,4 +1,4 @@
-/* Before and after the work of every call. */
+/* The first and last step of every exported driver function: call_begin and call_end. */
 #include "sim.h"
 
 void call_begin(struct call *call, enum needs needs)

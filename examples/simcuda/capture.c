@@ -1,9 +1,13 @@
 /*
- * Stream capture: a capturing stream adds what is submitted to a graph instead of running it. A stream joins a capture when it waits
- * for an event that was recorded in it, and everything that joined must be waited for, in the same way, before the capture ends.
+ * Stream capture: work submitted to a capturing stream becomes graph nodes instead of running.
  *
- * A queue's tail is what its next node will depend on: its last node, and what it has waited for since. What capturing does not
- * allow gives an error and spoils the capture: whatever follows fails, and its end gives no graph.
+ * A stream joins a capture when it waits for an event that was recorded in the capture. Before the
+ * capture ends, the origin stream must wait in the same way for every stream that joined.
+ *
+ * A queue's tail is the set of nodes that its next node will depend on: its last node, and the
+ * nodes of events it has waited for since. An operation that is not allowed during capture returns
+ * an error and invalidates the capture. Later operations in an invalid capture fail, and ending it
+ * returns no graph.
  */
 #include "graph.h"
 
@@ -11,7 +15,7 @@
 
 atomic_uint captures_active;
 
-/* All guarded by graph_lock. */
+/* The list of active captures and two counters, guarded by graph_lock. */
 static struct object *captures;
 static uint64_t last_id;
 static uint32_t last_mark;
@@ -50,7 +54,8 @@ CUresult capture_forbids_waiting(struct object *context)
 	return result;
 }
 
-/* A thread that is not relaxed must not do unsafe things while it captures, nor while anybody captures in global mode. */
+/* Returns an error if a thread makes an unsafe call while it captures, or while any thread
+ * captures in global mode. Threads in relaxed mode may make unsafe calls. */
 CUresult capture_forbids(struct call *call)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -135,7 +140,7 @@ void capture_leave(struct queue *queue)
 	pthread_mutex_unlock(&graph_lock);
 }
 
-/* ---- what capturing streams do ---- */
+/* ---- operations on capturing streams ---- */
 
 CUresult capture_op(struct lane *lane, const struct op *op)
 {
@@ -191,7 +196,7 @@ static CUresult wait_locked(struct lane *lane, struct object *event)
 	struct queue *q = lane->queue;
 	struct object *c = q->capture, *from = event->event.captured ? object_of(event->event.capture, CAPTURE) : NULL;
 	if (from && from->capture.id != event->event.capture_id)
-		from = NULL; /* that capture is over */
+		from = NULL; /* the capture of the event has already ended */
 	if (c && c->capture.invalid)
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	if (!from) {
@@ -223,7 +228,7 @@ CUresult capture_wait(struct lane *lane, struct object *event)
 	return result;
 }
 
-/* ---- beginning and ending ---- */
+/* ---- begin and end of a capture ---- */
 
 static bool tail_from(struct queue *queue, struct object *graph, const CUgraphNode *after, size_t n)
 {
@@ -291,7 +296,7 @@ static CUresult begin(struct call *call, struct lane *lane, CUstreamCaptureMode 
 STREAM_BEGIN_CAPTURE(cuStreamBeginCapture_v2, LEGACY)
 STREAM_BEGIN_CAPTURE(cuStreamBeginCapture_v2_ptsz, PER_THREAD)
 
-/* The first version had no modes. */
+/* cuStreamBeginCapture without suffix is the first version, which has no mode argument. */
 #define STREAM_BEGIN_CAPTURE_V1(fn, zero)                                                      \
 	EXPORT CUresult fn(CUstream hStream)                                                   \
 	{                                                                                      \
@@ -319,8 +324,9 @@ STREAM_BEGIN_CAPTURE_V1(cuStreamBeginCapture_ptsz, PER_THREAD)
 STREAM_BEGIN_CAPTURE_TO_GRAPH(cuStreamBeginCaptureToGraph, LEGACY)
 STREAM_BEGIN_CAPTURE_TO_GRAPH(cuStreamBeginCaptureToGraph_ptsz, PER_THREAD)
 
-/* Everything that the origin's tail depends on gets the mark; a stream whose tail has it has been waited for. */
-static bool joined(struct object *capture)
+/* Returns true if the origin stream has waited for every stream that joined the capture. Marks
+ * all nodes that the origin's tail depends on; a joined stream's tail must be marked. */
+static bool all_streams_joined(struct object *capture)
 {
 	struct node_set reached = {0};
 	uint32_t mark = ++last_mark;
@@ -355,7 +361,7 @@ static CUresult end_locked(struct call *call, struct queue *queue, CUgraph *out)
 	if (c->capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED && c->capture.thread != call->thread)
 		return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 	CUresult result = c->capture.invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
-			  : !joined(c)       ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+			  : !all_streams_joined(c)       ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
 					     : CUDA_SUCCESS;
 	*out = result ? NULL : (CUgraph)c->capture.graph;
 	call->ptr = H(*out);
@@ -373,7 +379,8 @@ static CUresult end(struct call *call, struct lane *lane, CUgraph *out)
 	return result;
 }
 
-/* An invalid capture can be looked at and must be ended like any other. */
+/* Like lane_of, but accepts an invalidated capture: queries and cuStreamEndCapture must still
+ * work on it. */
 static CUresult lane_of_capture(struct call *call, CUstream stream, enum default_stream zero, struct lane *lane)
 {
 	CUresult result = lane_of(call, stream, zero, lane);
@@ -392,7 +399,7 @@ static CUresult lane_of_capture(struct call *call, CUstream stream, enum default
 STREAM_END_CAPTURE(cuStreamEndCapture, LEGACY)
 STREAM_END_CAPTURE(cuStreamEndCapture_ptsz, PER_THREAD)
 
-/* ---- questions ---- */
+/* ---- queries about captures ---- */
 
 static CUresult info(struct call *call, struct lane *lane, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
 		     const CUgraphNode **after, size_t *n)
@@ -413,7 +420,8 @@ static CUresult info(struct call *call, struct lane *lane, CUstreamCaptureStatus
 		call->ptr = H(*graph);
 	}
 	if (active && after)
-		*after = (const CUgraphNode *)lane->queue->tail.nodes; /* valid until the stream's next call */
+		/* The node array is valid until the stream's next call. */
+		*after = (const CUgraphNode *)lane->queue->tail.nodes;
 	if (active && n)
 		*n = lane->queue->tail.len;
 	pthread_mutex_unlock(&graph_lock);
@@ -455,7 +463,7 @@ STREAM_GET_CAPTURE_INFO(cuStreamGetCaptureInfo_v2_ptsz, PER_THREAD)
 		DO(lane_of_capture(&call, hStream, zero, &lane));                                                              \
 		DO(info(&call, &lane, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out));           \
 		if (!call.result && edgeData_out)                                                                              \
-			*edgeData_out = NULL; /* all edges are plain ones */                                                   \
+			*edgeData_out = NULL; /* simcuda's edges have no data */                                               \
 		return END();                                                                                                  \
 	}
 STREAM_GET_CAPTURE_INFO_V3(cuStreamGetCaptureInfo_v3, LEGACY)

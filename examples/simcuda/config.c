@@ -1,4 +1,5 @@
-/* Reads the SIMCUDA_ variables. A value that cannot be read ends the process: a test that sets one by mistake must not pass. */
+/* Reads the SIMCUDA_… environment variables. An invalid value ends the process, so that a test
+ * with a misspelt setting fails. */
 #include "config.h"
 
 #include <stdio.h>
@@ -14,7 +15,7 @@ static const char *text(const char *name)
 
 static void refuse(const char *name, const char *value)
 {
-	fprintf(stderr, "simcuda: error: %s=%s: not a value for it\n", name, value);
+	fprintf(stderr, "simcuda: error: invalid value %s=%s\n", name, value);
 	_exit(1);
 }
 
@@ -51,7 +52,8 @@ static uint64_t bytes(const char *name, uint64_t fallback)
 	return (uint64_t)(n * (double)(1ull << shift));
 }
 
-/* DEVICE/PROFILE, as in 0/1g.10gb; without a profile the device is divided into nothing yet. */
+/* Parses one entry DEVICE/PROFILE of SIMCUDA_MIG, for example 0/1g.10gb. An entry without a
+ * profile enables MIG on the device and creates no MIG device. */
 static bool read_mig(struct config *c, char *entry)
 {
 	char *rest;

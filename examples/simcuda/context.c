@@ -1,11 +1,12 @@
-/* Contexts: one primary per device, shared and counted, and any number of others; every thread has a stack of them. */
+/* Contexts: one reference-counted primary context per device, and any number of other contexts.
+ * Every thread has a stack of current contexts. */
 #include "graph.h"
 
 #include "memory.h"
 #include "state.h"
 
-/* A primary context keeps its handle for ever. It lives from its first retain to its last release or its reset, after which the
- * next retain brings it back. */
+/* Returns true if the context exists and is not destroyed. A primary context keeps its handle
+ * for ever: the last release or a reset ends it, and the next retain makes it alive again. */
 bool context_alive(struct object *context)
 {
 	return object_of(context, CONTEXT) && atomic_load_explicit(&context->ctx.alive, memory_order_acquire);
@@ -26,11 +27,11 @@ static void destroy_owned(struct object *o)
 	case ARRAY: case MIPMAPPED_ARRAY: array_free(o); break;
 	case EXTERNAL: external_free(o); break;
 	case LINK: link_free(o); break;
-	default: break; /* functions go with their module */
+	default: break; /* functions are freed with their module */
 	}
 }
 
-/* What destroying or resetting a context frees without any further call. */
+/* Frees everything that a context owns. Destroying or resetting a context calls it. */
 void context_empty(struct object *context)
 {
 	objects_of_context(context, destroy_owned);
@@ -113,7 +114,7 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	return END();
 }
 
-/* The first versions of these and of others below have the same arguments. */
+/* The first version of each call (without _v2) has the same arguments as the second. */
 #define PRIMARY_CTX(fn, work)                              \
 	EXPORT CUresult fn(CUdevice dev)                   \
 	{                                                  \
@@ -188,7 +189,7 @@ EXPORT CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreatePara
 	return END();
 }
 
-/* The context of a green context begins and ends with it. */
+/* Creates the context of a green context. Its life ends with the green context. */
 struct object *context_new_green(struct device *d)
 {
 	struct object *o = create(d, false);
@@ -331,7 +332,7 @@ CTX_POP_CURRENT(cuCtxPopCurrent_v2)
 
 EXPORT CUresult cuCtxGetDevice(CUdevice *device)
 {
-	BEGIN(cuCtxGetDevice, NEEDS_INIT); /* of a destroyed context too */
+	BEGIN(cuCtxGetDevice, NEEDS_INIT); /* succeeds for a destroyed context too */
 	DO(call.current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT);
 	DO(device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 	if (!call.result)
@@ -365,7 +366,7 @@ static CUresult synchronize(struct object *context)
 	if (result)
 		return result;
 	wait_until(context->ctx.until);
-	host_wait(context->ctx.hosted);
+	host_wait(context->ctx.host_ticket);
 	pools_trim(context->ctx.device);
 	return CUDA_SUCCESS;
 }
@@ -394,6 +395,6 @@ static CUresult set_limit(CUlimit limit)
 EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
 	BEGIN(cuCtxSetLimit, NEEDS_CONTEXT, .value = limit, .bytes = value);
-	DO(set_limit(limit)); /* nothing here needs stacks or heaps on the device */
+	DO(set_limit(limit)); /* checked only: no limit has an effect in simcuda */
 	return END();
 }

@@ -1,6 +1,8 @@
 /*
- * Copies of rows of bytes: simulated time, plus the data where both ends are real memory. A copy from the device fills its host
- * target with zeros, so that programs compute the same every time. Copies of other shapes are in shape.c, sets in set.c.
+ * One-dimensional copies. A copy takes simulated time, and moves data if both ends are
+ * host-accessible memory. A copy from the device fills its host destination with zeros, so that
+ * programs give the same results in every run. Copies of other shapes are in shape.c, memory sets
+ * in set.c.
  */
 #include "copy.h"
 
@@ -26,7 +28,7 @@ static CUresult copy(struct lane *lane, enum direction direction, uint64_t dst, 
 	return result ? result : op_submit(lane, &op, over);
 }
 
-/* Waiting, a copy cannot be captured. */
+/* Synchronous copies wait for their end, so a capture does not allow them. */
 #define COPY(fn, zero, direction, dst_type, src_type)                                               \
 	EXPORT CUresult fn(dst_type dst, src_type src, size_t ByteCount)                            \
 	{                                                                                           \
@@ -67,7 +69,7 @@ COPY_ASYNC(cuMemcpyDtoHAsync_v2_ptsz, PER_THREAD, DEVICE_TO_HOST, void *, CUdevi
 COPY_ASYNC(cuMemcpyDtoDAsync_v2, LEGACY, DEVICE_TO_DEVICE, CUdeviceptr, CUdeviceptr)
 COPY_ASYNC(cuMemcpyDtoDAsync_v2_ptsz, PER_THREAD, DEVICE_TO_DEVICE, CUdeviceptr, CUdeviceptr)
 
-/* ---- between contexts ---- */
+/* ---- copies between contexts ---- */
 
 static CUresult check_contexts(CUcontext dst, CUcontext src)
 {
@@ -106,13 +108,13 @@ COPY_PEER(cuMemcpyPeer_ptds, PER_THREAD)
 COPY_PEER_ASYNC(cuMemcpyPeerAsync, LEGACY)
 COPY_PEER_ASYNC(cuMemcpyPeerAsync_ptsz, PER_THREAD)
 
-/* ---- many at once ---- */
+/* ---- batches of copies ---- */
 
 static CUresult batch(struct lane *lane, const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes, size_t count,
 		      const CUmemcpyAttributes *attrs, const size_t *idxs, size_t attrs_len, size_t *fail)
 {
 	uint64_t over;
-	/* The real driver wants a stream of the program's own, too. */
+	/* The real driver also rejects batches on the default stream. */
 	if (!dsts || !srcs || !sizes || !count || !attrs || !idxs || !attrs_len || attrs_len > count ||
 	    lane->queue == &lane->context->ctx.legacy)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -155,7 +157,7 @@ COPY_BATCH(cuMemcpyBatchAsync_ptsz, PER_THREAD, FAIL_PARAMETER, failIdx)
 COPY_BATCH(cuMemcpyBatchAsync_v2, LEGACY, , NULL)
 COPY_BATCH(cuMemcpyBatchAsync_v2_ptsz, PER_THREAD, , NULL)
 
-/* As much comes out as there is room for. */
+/* Simulates decompression: it takes the time of a copy and fills the output buffer. */
 static CUresult decompress(struct lane *lane, const CUmemDecompressParams *list, size_t n, unsigned int flags)
 {
 	CUresult result = list && n && !flags ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

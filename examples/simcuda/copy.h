@@ -1,4 +1,4 @@
-/* From the arguments of copies and sets to the ops they are. */
+/* Conversion of the arguments of copies and memory sets to ops (see graph.h). */
 #ifndef SIMCUDA_COPY_H
 #define SIMCUDA_COPY_H
 

@@ -1,9 +1,10 @@
 /*
- * The part of the CUDA driver API that simcuda offers: names, argument types and values are those of the real driver, so that
- * probes find every argument in the register where the real driver has it.
+ * The part of the CUDA driver API that simcuda offers. Names, argument types and values are those
+ * of the real driver, so probes find every argument in the same register.
  *
- * Programs use it for the types and, through __typeof__(cuMemAlloc_v2) *, for function pointers; nothing links against it.
- * A _ptsz or _ptds variant has the type of the function it is a variant of.
+ * Programs include this header for its types, and for function pointers through
+ * __typeof__(cuMemAlloc_v2) *. They load the functions with dlsym and do not link against the
+ * library. A _ptsz or _ptds variant has the type of the function without that suffix.
  */
 #ifndef CUDA_SIM_H
 #define CUDA_SIM_H

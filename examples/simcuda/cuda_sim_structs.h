@@ -1,7 +1,6 @@
-/*
- * Structures that the driver API takes by pointer or by value. Probes read fields of many of them, so their layouts are those of
- * the public cuda.h (11.4 to 13.0), and the offsets that somebody reads are checked below.
- */
+/* Structures that the driver API takes by pointer or by value. Probes read fields of many of
+ * them, so their layouts are those of the public cuda.h (11.4 to 13.0). LAYOUT checks the
+ * offsets that probes read. */
 #ifndef CUDA_SIM_STRUCTS_H
 #define CUDA_SIM_STRUCTS_H
 
@@ -80,7 +79,7 @@ typedef struct {
 } CUmulticastObjectProp;
 LAYOUT(offsetof(CUmulticastObjectProp, size) == 8 && sizeof(CUmulticastObjectProp) == 32);
 
-/* 64 bytes: passed by value it is copied to the stack and takes no register. */
+/* 64 bytes: passed by value, an IPC handle is copied to the stack and takes no register. */
 typedef struct { char reserved[64]; } CUipcMemHandle, CUipcEventHandle;
 typedef struct { unsigned char reserved[64]; } CUmemPoolPtrExportData;
 
@@ -188,7 +187,8 @@ typedef struct {
 LAYOUT(offsetof(CUDA_MEMCPY2D, srcDevice) == 32 && offsetof(CUDA_MEMCPY2D, dstMemoryType) == 72 &&
        offsetof(CUDA_MEMCPY2D, WidthInBytes) == 112 && sizeof(CUDA_MEMCPY2D) == 128);
 
-/* The contexts are those of CUDA_MEMCPY3D_PEER; in CUDA_MEMCPY3D the same bytes are reserved. */
+/* Parameters of a 3D copy. Bytes that are contexts in CUDA_MEMCPY3D_PEER are reserved in
+ * CUDA_MEMCPY3D. */
 typedef struct {
 	size_t srcXInBytes, srcY, srcZ, srcLOD;
 	CUmemorytype srcMemoryType;
@@ -235,7 +235,7 @@ typedef struct {
 LAYOUT(offsetof(CUDA_MEMCPY3D_BATCH_OP, dst) == 40 && offsetof(CUDA_MEMCPY3D_BATCH_OP, extent) == 80 &&
        sizeof(CUDA_MEMCPY3D_BATCH_OP) == 112);
 
-/* ---- semaphores of other APIs ---- */
+/* ---- external semaphores (of other APIs) ---- */
 
 enum { CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD = 1 };
 typedef struct {
@@ -248,7 +248,8 @@ typedef struct {
 	unsigned int flags, reserved[16];
 } CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC;
 
-/* Of signals and waits: nothing here reads them. */
+/* Parameters of external semaphore signals and waits. Opaque, because simcuda does not read
+ * them. */
 typedef struct { unsigned char opaque[144]; } CUDA_EXTERNAL_SEMAPHORE_PARAMS;
 
 /* ---- streams and graphs ---- */
@@ -281,7 +282,7 @@ typedef union {
 		uint64_t value;
 		unsigned int flags;
 		CUdeviceptr alias;
-	} value; /* of waits and writes; 32 bit operations use the value's lower half */
+	} value; /* of waits and writes; 32-bit operations use the lower half */
 	uint64_t pad[6];
 } CUstreamBatchMemOpParams;
 LAYOUT(sizeof(CUstreamBatchMemOpParams) == 48);
@@ -330,7 +331,7 @@ typedef struct {
 	CUmemPoolProps poolProps;
 	const CUmemAccessDesc *accessDescs;
 	size_t accessDescCount, bytesize;
-	CUdeviceptr dptr; /* out */
+	CUdeviceptr dptr; /* set by the driver: the node's memory */
 } CUDA_MEM_ALLOC_NODE_PARAMS;
 LAYOUT(offsetof(CUDA_MEM_ALLOC_NODE_PARAMS, bytesize) == 104 && offsetof(CUDA_MEM_ALLOC_NODE_PARAMS, dptr) == 112);
 
@@ -339,7 +340,7 @@ typedef struct {
 	void *userData;
 } CUDA_HOST_NODE_PARAMS;
 
-/* Nothing here reads these. */
+/* Parameters of batch memory operation and external semaphore nodes. simcuda does not read them. */
 typedef struct { CUcontext ctx; unsigned int count; void *paramArray; unsigned int flags; } CUDA_BATCH_MEM_OP_NODE_PARAMS;
 typedef struct { void *extSemArray; const void *paramsArray; unsigned int numExtSems; } CUDA_EXT_SEM_NODE_PARAMS;
 

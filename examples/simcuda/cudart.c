@@ -1,4 +1,5 @@
-/* libcudart.so.13: every runtime function is one driver call once its thread has a context. */
+/* libcudart.so.13: the simulated CUDA runtime. Each runtime function ensures that the thread has
+ * a context, then makes one driver call. */
 #include "cudart_driver.h"
 
 #include <stdint.h>
@@ -53,7 +54,7 @@ EXPORT cudaError_t cudaMalloc(void **devPtr, size_t size)
 	FORWARD(driver.cuMemAlloc((CUdeviceptr *)devPtr, size));
 }
 
-/* cudaFree(0) is how programs create the context early. */
+/* Programs call cudaFree(0) to create the context early. */
 EXPORT cudaError_t cudaFree(void *devPtr)
 {
 	FORWARD(devPtr ? driver.cuMemFree(D(devPtr)) : CUDA_SUCCESS);

@@ -14,7 +14,9 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static cudaError_t load_result;
 static int device_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static CUcontext primary[DEVICES_MAX]; /* retained once per process and never given back, as the real runtime does */
+/* Primary context of each device, retained once per process and never released, as in the real
+ * runtime. */
+static CUcontext primary[DEVICES_MAX];
 
 static __thread int device;
 static __thread bool bound;
@@ -79,7 +81,7 @@ cudaError_t runtime_ready(void)
 	cudaError_t error = runtime_load();
 	if (error)
 		return error;
-	/* A program that mixes both APIs has chosen its context already. */
+	/* Keep a context that the program made current through the driver API. */
 	CUcontext current = NULL;
 	CUresult result = driver.cuCtxGetCurrent(&current);
 	if (!result && !current)

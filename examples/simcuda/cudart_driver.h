@@ -1,4 +1,5 @@
-/* The runtime's way to the driver: dlopen, then cuGetProcAddress for every function, as the real runtime has done since 11.3. */
+/* How the simulated runtime reaches the driver: dlopen, then cuGetProcAddress for every
+ * function. The real runtime has done the same since CUDA 11.3. */
 #ifndef SIMCUDA_CUDART_DRIVER_H
 #define SIMCUDA_CUDART_DRIVER_H
 
@@ -11,7 +12,8 @@
 	cudaError_t error = runtime_ready();               \
 	return error ? error : runtime_result(driver_call)
 
-/* Every driver function the runtime uses: the name it asks for, and the exported function that has this type. */
+/* Every driver function that the runtime calls, as X(name passed to cuGetProcAddress, exported
+ * function that has the type). */
 #define DRIVER_FUNCTIONS(X)                                                                                           \
 	X(cuInit, cuInit)                                                                                             \
 	X(cuDeviceGetCount, cuDeviceGetCount)                                                                         \
@@ -64,7 +66,7 @@
 	X(cuGetErrorName, cuGetErrorName)                                                                             \
 	X(cuGetErrorString, cuGetErrorString)
 
-/* Those of which it wants the per-thread variant too. */
+/* Driver functions whose per-thread default stream variant (_ptsz) the runtime also calls. */
 #define DRIVER_FUNCTIONS_PTSZ(X)                                                                                      \
 	X(cuLaunchKernel, cuLaunchKernel)                                                                             \
 	X(cuLaunchKernelEx, cuLaunchKernelEx)                                                                         \
@@ -80,13 +82,14 @@ struct driver {
 };
 extern struct driver driver;
 
-/* Loads and initialises the driver once for the process; no context yet. */
+/* Loads and initialises the driver once per process. Creates no context. */
 cudaError_t runtime_load(void);
-/* The same, and the calling thread has a current context afterwards. */
+/* Like runtime_load, and ensures that the calling thread has a current context. */
 cudaError_t runtime_ready(void);
 cudaError_t runtime_set_device(int device);
 int runtime_device(void);
-/* Keeps an error for cudaGetLastError; the numbers of the two APIs agree. */
+/* Stores the error for cudaGetLastError and returns it. Driver and runtime use the same error
+ * numbers. */
 cudaError_t runtime_result(CUresult result);
 cudaError_t runtime_last_error(void);
 

@@ -1,4 +1,4 @@
-/* The runtime's graphs, host functions, registered memory and copies in two dimensions. */
+/* Runtime API: stream capture and graphs, host functions, registered memory and 2D copies. */
 #include "cudart_driver.h"
 
 #include <stdbool.h>
@@ -58,7 +58,8 @@ EXPORT cudaError_t cudaHostUnregister(void *ptr)
 	FORWARD(driver.cuMemHostUnregister(ptr));
 }
 
-/* The default kind leaves it to the driver to find out what the pointers are. */
+/* Fills *c with the parameters of a 2D copy. cudaMemcpyDefault maps to unified memory types: the
+ * driver derives the direction from the pointers. */
 static bool rows(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, enum cudaMemcpyKind kind,
 		 CUDA_MEMCPY2D *c)
 {

@@ -1,7 +1,6 @@
-/*
- * Kernels of the runtime API. nvcc's host code registers, before main, which host stub stands for which kernel of which binary;
- * nothing is loaded until the first launch, as with the real runtime's default CUDA_MODULE_LOADING=LAZY.
- */
+/* Kernels of the runtime API. Before main, nvcc's host code registers the pairs of host stub and
+ * kernel of each binary. A binary is loaded at the first launch of one of its kernels, as with
+ * the real runtime's default CUDA_MODULE_LOADING=LAZY. */
 #include "cudart_driver.h"
 
 #include <pthread.h>
@@ -11,12 +10,12 @@
 
 struct binary {
 	const void *image;
-	CUlibrary library; /* NULL until the first kernel of it is wanted */
+	CUlibrary library; /* NULL until the first launch of one of its kernels */
 };
 
 struct stub {
 	const void *host;
-	char *name; /* mangled */
+	char *name; /* mangled name */
 	struct binary *binary;
 	CUkernel kernel;
 	struct stub *next;
@@ -41,7 +40,7 @@ EXPORT void **__cudaRegisterFatBinary(void *fatCubin)
 
 EXPORT void __cudaRegisterFatBinaryEnd(void **fatCubinHandle)
 {
-	(void)fatCubinHandle; /* there is nothing to close: functions are looked up one by one */
+	(void)fatCubinHandle; /* nothing to do: launches look up each function */
 }
 
 EXPORT void __cudaRegisterFunction(void **fatCubinHandle, const char *hostFun, char *deviceFun, const char *deviceName,
@@ -53,7 +52,7 @@ EXPORT void __cudaRegisterFunction(void **fatCubinHandle, const char *hostFun, c
 	if (!s || !name) {
 		free(s);
 		free(name);
-		return; /* the launch will say cudaErrorInvalidDeviceFunction */
+		return; /* out of memory: the launch will return cudaErrorInvalidDeviceFunction */
 	}
 	s->host = hostFun;
 	s->name = name;

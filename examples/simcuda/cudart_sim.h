@@ -1,4 +1,5 @@
-/* The part of the CUDA runtime API that simcuda offers, and what nvcc's host code calls to register and launch kernels. */
+/* The part of the CUDA runtime API that simcuda offers, and the functions that nvcc's host code
+ * calls to register and launch kernels. */
 #ifndef CUDART_SIM_H
 #define CUDART_SIM_H
 

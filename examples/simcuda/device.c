@@ -1,4 +1,4 @@
-/* Devices: how many there are and what they are. */
+/* Device queries: count, name, UUID, PCI address, memory and attributes. */
 #include "memory.h"
 
 #include "identity.h"
@@ -14,7 +14,8 @@ bool device_init(void)
 	for (int i = 0; i < config.devices; i++) {
 		devices[i].ordinal = i;
 		pthread_mutex_init(&devices[i].lock, NULL);
-		/* Addresses are not scarce on a real GPU: with four times the capacity, only bytes run out. */
+		/* A real GPU has addresses to spare: with four times the capacity as address
+		 * space, only bytes run out. */
 		devices[i].space = space_new(config.memory * 4, 512);
 		if (!devices[i].space || !pools_init(&devices[i]))
 			return false;
@@ -107,7 +108,8 @@ EXPORT CUresult cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 	return END();
 }
 
-/* Only attributes that the simulator can stand by; others are INVALID_VALUE, as unknown ones are in the real driver. */
+/* Returns a device attribute. Attributes that simcuda does not simulate give
+ * CUDA_ERROR_INVALID_VALUE, as unknown attributes do in the real driver. */
 static CUresult attribute(int *out, CUdevice_attribute which, CUdevice dev)
 {
 	switch (which) {

@@ -1,7 +1,8 @@
-/* Names and sentences for results. Not in the ledger: they are no calls to the device. */
+/* Names and messages of result codes. The ledger omits cuGetErrorName and cuGetErrorString,
+ * because they do not use the device. */
 #include "sim.h"
 
-/* All results that a program can meet, also those that only SIMCUDA_FAIL produces. */
+/* All result codes that the simulator returns, and result codes that only SIMCUDA_FAIL injects. */
 static const struct {
 	int code;
 	const char *name, *text;
@@ -60,7 +61,8 @@ static const struct {
 	{999, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
-/* Not inlined: a function that calls nothing gets no frame, and would not begin like the others. */
+/* Not inlined: otherwise cuGetErrorName would call nothing, have no frame, and not begin with
+ * push %rbp. */
 __attribute__((noinline)) static int find(CUresult error)
 {
 	for (int i = 0; i < (int)(sizeof(results) / sizeof(*results)); i++)

@@ -1,4 +1,5 @@
-/* Events: the moment at which a stream will have finished what it had when the event was recorded. */
+/* Events. A recorded event stores the time at which the work submitted to its stream so far will
+ * end. */
 #include "graph.h"
 
 #include "memory.h"
@@ -60,7 +61,7 @@ static CUresult event_record(CUevent event, struct lane *lane, unsigned int flag
 	capture_forget_event(o);
 	uint64_t now = now_ns(), until = lane->queue->until;
 	o->event.done_at = until > now ? until : now;
-	o->event.hosted = lane->queue->hosted;
+	o->event.host_ticket = lane->queue->host_ticket;
 	return CUDA_SUCCESS;
 }
 
@@ -88,7 +89,8 @@ EVENT_RECORD(cuEventRecord_ptsz, PER_THREAD)
 EVENT_RECORD_WITH_FLAGS(cuEventRecordWithFlags, LEGACY)
 EVENT_RECORD_WITH_FLAGS(cuEventRecordWithFlags_ptsz, PER_THREAD)
 
-/* An event that was never recorded counts as done. */
+/* Returns CUDA_SUCCESS if the event has completed. An event that was never recorded counts as
+ * completed. */
 static CUresult event_query(CUevent event)
 {
 	struct object *o = object_of(event, EVENT);
@@ -96,7 +98,7 @@ static CUresult event_query(CUevent event)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (o->event.captured)
 		return CUDA_ERROR_CAPTURED_EVENT;
-	return o->event.done_at > now_ns() || !host_done(o->event.hosted) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+	return o->event.done_at > now_ns() || !host_done(o->event.host_ticket) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuEventQuery(CUevent hEvent)
@@ -114,7 +116,7 @@ static CUresult event_synchronize(CUevent event)
 	if (o->event.captured)
 		return CUDA_ERROR_CAPTURED_EVENT;
 	wait_until(o->event.done_at);
-	host_wait(o->event.hosted);
+	host_wait(o->event.host_ticket);
 	pools_trim(o->context->ctx.device);
 	return CUDA_SUCCESS;
 }
@@ -139,7 +141,7 @@ static CUresult elapsed(struct call *call, float *out, CUevent start, CUevent en
 	if (from > now || to > now)
 		return CUDA_ERROR_NOT_READY;
 	*out = (float)((double)(int64_t)(to - from) / 1e6);
-	/* From the float, as a recorder that reads it sees it. */
+	/* Computed from the rounded float, because a recorder reads that float. */
 	double ns = (double)*out * 1e6;
 	call->value = (int64_t)(ns < 0 ? ns - 0.5 : ns + 0.5);
 	return CUDA_SUCCESS;
@@ -155,7 +157,7 @@ static CUresult elapsed(struct call *call, float *out, CUevent start, CUevent en
 EVENT_ELAPSED_TIME(cuEventElapsedTime)
 EVENT_ELAPSED_TIME(cuEventElapsedTime_v2)
 
-/* ---- events of all work of a context, and events of other processes ---- */
+/* ---- events of all work of a context, and IPC events ---- */
 
 static CUresult context_event(struct object *context, CUevent event, bool record)
 {
@@ -165,7 +167,7 @@ static CUresult context_event(struct object *context, CUevent event, bool record
 	if (record) {
 		uint64_t now = now_ns(), until = context->ctx.until;
 		o->event.done_at = until > now ? until : now;
-		o->event.hosted = context->ctx.hosted;
+		o->event.host_ticket = context->ctx.host_ticket;
 	} else if (!config.instant) {
 		timeline_raise(&context->ctx.legacy.until, o->event.done_at);
 	}
@@ -175,7 +177,7 @@ static CUresult context_event(struct object *context, CUevent event, bool record
 static struct object *made_of(CUgreenCtx green)
 {
 	struct object *o = object_of(green, GREEN_CONTEXT);
-	return o ? o->green.made : NULL;
+	return o ? o->green.context : NULL;
 }
 
 #define CONTEXT_EVENT(fn, type, context_of, record)                                          \
@@ -208,7 +210,7 @@ EXPORT CUresult cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent event)
 	return END();
 }
 
-/* An event that is over: processes do not see each other's streams. */
+/* Returns a completed event: simulated processes do not see each other's streams. */
 EXPORT CUresult cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
 {
 	BEGIN(cuIpcOpenEventHandle, NEEDS_CONTEXT);

@@ -1,9 +1,11 @@
 /*
- * every: one program that calls every function the simulated driver has, with arguments that are different each time, and each kind
- * of call that can fail also so that it fails. What a recorder made of it can be compared with the ledger line by line. It fails
- * itself if the library exports a function that it does not call.
+ * every: calls every function of the simulated driver, with arguments that differ in each call.
+ * Each kind of call that can fail is also made so that it fails. Tests compare a recording of this
+ * program with the ledger line by line.
  *
- * Most calls are right ones for a real driver too, but where the two differ the simulator's answer is expected.
+ * The program exits 1 if the library exports a function that it never calls, or that never
+ * succeeds. Where the simulator and a real driver return different results, it expects the
+ * simulator's result.
  */
 #include "every.h"
 
@@ -64,28 +66,28 @@ void every_check(bool ok, const char *what)
 {
 	if (ok)
 		return;
-	fprintf(stderr, "every: not so: %s\n", what);
+	fprintf(stderr, "every: check failed: %s\n", what);
 	wrong++;
 }
 
-unsigned int some_number(void)
+unsigned int unique_number(void)
 {
 	static unsigned int last = 1;
 	return ++last;
 }
 
-size_t some_bytes(void)
+size_t unique_bytes(void)
 {
-	return 1000 + 4 * (size_t)some_number();
+	return 1000 + 4 * (size_t)unique_number();
 }
 
-size_t some_big_bytes(void)
+size_t unique_big_bytes(void)
 {
 	static size_t last;
 	return ++last << 21;
 }
 
-/* ---- did we really call every function? ---- */
+/* ---- check that every exported function was called ---- */
 
 static int calls_in_ledger(void)
 {
@@ -117,7 +119,8 @@ static const Elf64_Ehdr *map_library(void)
 	return at == MAP_FAILED ? NULL : at;
 }
 
-/* Says which exported functions were never called, or never with success. */
+/* Prints each exported function that was never called, or that never succeeded, and fails the
+ * run. */
 static void compare_with_library(void)
 {
 	const Elf64_Ehdr *elf = map_library();
@@ -152,9 +155,10 @@ static void compare_with_library(void)
 	}
 }
 
-/* ---- the run ---- */
+/* ---- main program ---- */
 
-/* A thread of its own: its lines are in the ledger when it has ended. */
+/* Runs all parts in a thread of its own. Its ledger lines are in the file when the thread has
+ * ended. */
 static void *run(void *unused)
 {
 	every_set_up();
@@ -192,7 +196,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: every [--wait]\n");
 		return 2;
 	}
-	/* Copies and access between devices need two. */
+	/* Copies and access between devices need two devices. */
 	setenv("SIMCUDA_DEVICES", "2", 0);
 	if (!child)
 		every_start_child();
@@ -202,7 +206,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	if (child)
-		return every_be_child() || wrong;
+		return every_run_child() || wrong;
 	if (wait) {
 		printf("ready %d\n", (int)getpid());
 		wait_for_stdin();

@@ -1,7 +1,6 @@
-/*
- * The other process, for memory that is shared: started before CUDA is, it gets a handle to open and gives one. Both write the same
- * ledger.
- */
+/* The child process of every, for memory shared between processes. The parent starts it before
+ * initialising CUDA. Both processes share one allocation with the other and write the same
+ * ledger. */
 #include "every.h"
 
 #include <fcntl.h>
@@ -10,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int link_fd = -1; /* to the other process; in the child it is stdin */
+static int link_fd = -1; /* socket to the other process; in the child it is stdin */
 static pid_t child = -1;
 
 void every_start_child(void)
@@ -29,39 +28,39 @@ void every_start_child(void)
 	link_fd = ends[0];
 }
 
-/* What one process gives the other. */
-struct gift {
+/* The message with which a process shares its memory: IPC handle, pool and pool pointer. */
+struct share_message {
 	CUipcMemHandle memory;
 	CUmemPoolPtrExportData pooled;
-	int pool_fd; /* of the giver */
+	int pool_fd; /* file descriptor, valid in the sending process */
 };
 
-static bool send_gift(const struct gift *gift)
+static bool send_message(const struct share_message *share_message)
 {
-	return write(link_fd, gift, sizeof(*gift)) == sizeof(*gift);
+	return write(link_fd, share_message, sizeof(*share_message)) == sizeof(*share_message);
 }
 
-static bool receive_gift(struct gift *gift)
+static bool receive_message(struct share_message *share_message)
 {
-	return recv(link_fd, gift, sizeof(*gift), MSG_WAITALL) == sizeof(*gift);
+	return recv(link_fd, share_message, sizeof(*share_message), MSG_WAITALL) == sizeof(*share_message);
 }
 
-/* A pool that other processes may import, with an allocation of it. */
-static CUdeviceptr share_pool(struct gift *gift, CUmemoryPool *pool)
+/* Creates a pool that other processes may import, with one allocation from it. */
+static CUdeviceptr share_pool(struct share_message *share_message, CUmemoryPool *pool)
 {
 	const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 				      .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 				      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUdeviceptr p = 0;
 	OK(cuMemPoolCreate, pool, &props);
-	OK(cuMemPoolExportToShareableHandle, &gift->pool_fd, *pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	OK(cuMemPoolExportToShareableHandle, &share_message->pool_fd, *pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 	OK(cuMemAllocFromPoolAsync, &p, 76543, *pool, NULL);
-	OK(cuMemPoolExportPointer, &gift->pooled, p);
+	OK(cuMemPoolExportPointer, &share_message->pooled, p);
 	return p;
 }
 
-/* Opens the other's pool; a free ends what was imported twice. */
-static void import_pool(struct gift *from, CUstream stream)
+/* Imports the other process's pool and its allocation twice. One free ends both imports. */
+static void import_pool(struct share_message *from, CUstream stream)
 {
 	CUmemoryPool pool = NULL;
 	CUdeviceptr p = 0, again = 0;
@@ -71,8 +70,8 @@ static void import_pool(struct gift *from, CUstream stream)
 	OK(cuMemPoolImportFromShareableHandle, &pool, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 	OK(cuMemPoolImportPointer, &p, pool, &from->pooled);
 	OK(cuMemPoolImportPointer, &again, pool, &from->pooled);
-	every_check(p == again, "imported again, memory has the same address");
-	OK(cuMemcpyDtoD_v2, p, every.here, 333);
+	every_check(p == again, "a second import of the allocation gives the same address");
+	OK(cuMemcpyDtoD_v2, p, every.buffer_a, 333);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcCloseMemHandle, p);
 	OK(cuMemFreeAsync, p, stream);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2, p);
@@ -85,17 +84,17 @@ static void import_pool(struct gift *from, CUstream stream)
 	close(fd);
 }
 
-int every_be_child(void)
+int every_run_child(void)
 {
-	struct gift mine, theirs;
+	struct share_message mine, theirs;
 	CUmemoryPool pool = NULL;
 	CUdeviceptr p = 0, opened = 0, pooled = 0;
 	CUcontext context = NULL;
 	CUdevice device;
 	char byte;
 	link_fd = STDIN_FILENO;
-	if (!receive_gift(&theirs))
-		return 0; /* the parent did not come so far */
+	if (!receive_message(&theirs))
+		return 0; /* the parent failed earlier */
 	OK(cuInit, 0);
 	OK(cuDeviceGet, &device, 0);
 	OK(cuDevicePrimaryCtxRetain, &context, device);
@@ -106,8 +105,8 @@ int every_be_child(void)
 	OK(cuIpcOpenMemHandle_v2, &opened, theirs.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	OK(cuMemsetD8_v2, opened, 1, 100);
 	OK(cuIpcCloseMemHandle, opened);
-	/* Until the parent has opened and closed it, the memory has to be there. */
-	if (!send_gift(&mine) || read(link_fd, &byte, 1) != 1)
+	/* Keep the shared memory until the parent has opened and closed it. */
+	if (!send_message(&mine) || read(link_fd, &byte, 1) != 1)
 		return 1;
 	OK(cuMemFreeAsync, pooled, NULL);
 	OK(cuMemPoolDestroy, pool);
@@ -118,7 +117,7 @@ int every_be_child(void)
 
 void every_shared(void)
 {
-	struct gift mine, theirs;
+	struct share_message mine, theirs;
 	CUipcMemHandle nonsense = {{0}};
 	CUmemoryPool pool = NULL;
 	CUdeviceptr p = 0, pooled = 0, opened = 0, again = 0;
@@ -131,18 +130,18 @@ void every_shared(void)
 	FAILS(CUDA_ERROR_INVALID_CONTEXT, cuIpcOpenMemHandle_v2, &opened, mine.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcOpenMemHandle_v2, &opened, nonsense, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuIpcCloseMemHandle, p);
-	if (!send_gift(&mine) || !receive_gift(&theirs)) {
-		fprintf(stderr, "every: the other process is gone\n");
+	if (!send_message(&mine) || !receive_message(&theirs)) {
+		fprintf(stderr, "every: the child process ended before it shared its memory\n");
 		exit(1);
 	}
 	OK(cuIpcOpenMemHandle_v2, &opened, theirs.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	OK(cuIpcOpenMemHandle, &again, theirs.memory, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-	OK(cuMemcpyDtoD_v2, opened, every.here, 222);
+	OK(cuMemcpyDtoD_v2, opened, every.buffer_a, 222);
 	OK(cuIpcCloseMemHandle, opened);
 	OK(cuIpcCloseMemHandle, again);
 	import_pool(&theirs, every.streams[0]);
 	if (write(link_fd, "", 1) != 1)
-		perror("every: the other process");
+		perror("every: write to the child process");
 	OK(cuMemFreeAsync, pooled, NULL);
 	OK(cuMemPoolDestroy, pool);
 	OK(cuMemFree_v2, p);
@@ -154,6 +153,6 @@ void every_end_child(void)
 	close(link_fd);
 	if (waitpid(child, &status, 0) == child && status == 0)
 		return;
-	fprintf(stderr, "every: the other process failed (status 0x%x)\n", status);
+	fprintf(stderr, "every: the child process failed (status 0x%x)\n", status);
 	exit(1);
 }

@@ -1,4 +1,4 @@
-/* Copies and sets, of every shape and in every variant. */
+/* Copies and memory sets in every shape and variant. */
 #include "every.h"
 
 #define HOST(offset) (every.host + (offset))
@@ -7,33 +7,33 @@
 static void rows(void)
 {
 	CUstream *s = every.streams;
-	OK(cuMemcpy, every.here + 1, HOST_AS_DEVICE(2), some_bytes());
-	OK_AS(cuMemcpy_ptds, cuMemcpy, HOST_AS_DEVICE(3), every.here + 4, some_bytes());
-	OK(cuMemcpyHtoD_v2, every.here + 5, HOST(6), some_bytes());
-	OK_AS(cuMemcpyHtoD_v2_ptds, cuMemcpyHtoD_v2, every.here + 7, HOST(8), some_bytes());
-	OK(cuMemcpyDtoH_v2, HOST(9), every.here + 10, some_bytes());
-	OK_AS(cuMemcpyDtoH_v2_ptds, cuMemcpyDtoH_v2, HOST(11), every.here + 12, some_bytes());
-	OK(cuMemcpyDtoD_v2, every.there + 13, every.here + 14, some_bytes());
-	OK_AS(cuMemcpyDtoD_v2_ptds, cuMemcpyDtoD_v2, every.there + 15, every.here + 16, some_bytes());
-	OK(cuMemcpyAsync, every.there + 17, HOST_AS_DEVICE(18), some_bytes(), s[0]);
-	OK_AS(cuMemcpyAsync_ptsz, cuMemcpyAsync, every.there + 19, HOST_AS_DEVICE(20), some_bytes(), NULL);
-	OK(cuMemcpyHtoDAsync_v2, every.here + 21, HOST(22), some_bytes(), s[1]);
-	OK_AS(cuMemcpyHtoDAsync_v2_ptsz, cuMemcpyHtoDAsync_v2, every.here + 23, HOST(24), some_bytes(), NULL);
-	OK(cuMemcpyDtoHAsync_v2, HOST(25), every.here + 26, some_bytes(), s[2]);
-	OK_AS(cuMemcpyDtoHAsync_v2_ptsz, cuMemcpyDtoHAsync_v2, HOST(27), every.here + 28, some_bytes(), CU_STREAM_PER_THREAD);
-	OK(cuMemcpyDtoDAsync_v2, every.there + 29, every.here + 30, some_bytes(), s[3]);
-	OK_AS(cuMemcpyDtoDAsync_v2_ptsz, cuMemcpyDtoDAsync_v2, every.there + 31, every.here + 32, some_bytes(), CU_STREAM_LEGACY);
-	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpy, every.here, 0, some_bytes());
-	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD_v2, 0xdead000, HOST(0), some_bytes());
-	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH_v2, NULL, every.here, some_bytes());
-	FAILS(CUDA_ERROR_INVALID_HANDLE, cuMemcpyDtoDAsync_v2, every.there, every.here, some_bytes(), BAD_HANDLE(CUstream));
+	OK(cuMemcpy, every.buffer_a + 1, HOST_AS_DEVICE(2), unique_bytes());
+	OK_AS(cuMemcpy_ptds, cuMemcpy, HOST_AS_DEVICE(3), every.buffer_a + 4, unique_bytes());
+	OK(cuMemcpyHtoD_v2, every.buffer_a + 5, HOST(6), unique_bytes());
+	OK_AS(cuMemcpyHtoD_v2_ptds, cuMemcpyHtoD_v2, every.buffer_a + 7, HOST(8), unique_bytes());
+	OK(cuMemcpyDtoH_v2, HOST(9), every.buffer_a + 10, unique_bytes());
+	OK_AS(cuMemcpyDtoH_v2_ptds, cuMemcpyDtoH_v2, HOST(11), every.buffer_a + 12, unique_bytes());
+	OK(cuMemcpyDtoD_v2, every.buffer_b + 13, every.buffer_a + 14, unique_bytes());
+	OK_AS(cuMemcpyDtoD_v2_ptds, cuMemcpyDtoD_v2, every.buffer_b + 15, every.buffer_a + 16, unique_bytes());
+	OK(cuMemcpyAsync, every.buffer_b + 17, HOST_AS_DEVICE(18), unique_bytes(), s[0]);
+	OK_AS(cuMemcpyAsync_ptsz, cuMemcpyAsync, every.buffer_b + 19, HOST_AS_DEVICE(20), unique_bytes(), NULL);
+	OK(cuMemcpyHtoDAsync_v2, every.buffer_a + 21, HOST(22), unique_bytes(), s[1]);
+	OK_AS(cuMemcpyHtoDAsync_v2_ptsz, cuMemcpyHtoDAsync_v2, every.buffer_a + 23, HOST(24), unique_bytes(), NULL);
+	OK(cuMemcpyDtoHAsync_v2, HOST(25), every.buffer_a + 26, unique_bytes(), s[2]);
+	OK_AS(cuMemcpyDtoHAsync_v2_ptsz, cuMemcpyDtoHAsync_v2, HOST(27), every.buffer_a + 28, unique_bytes(), CU_STREAM_PER_THREAD);
+	OK(cuMemcpyDtoDAsync_v2, every.buffer_b + 29, every.buffer_a + 30, unique_bytes(), s[3]);
+	OK_AS(cuMemcpyDtoDAsync_v2_ptsz, cuMemcpyDtoDAsync_v2, every.buffer_b + 31, every.buffer_a + 32, unique_bytes(), CU_STREAM_LEGACY);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpy, every.buffer_a, 0, unique_bytes());
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD_v2, 0xdead000, HOST(0), unique_bytes());
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH_v2, NULL, every.buffer_a, unique_bytes());
+	FAILS(CUDA_ERROR_INVALID_HANDLE, cuMemcpyDtoDAsync_v2, every.buffer_b, every.buffer_a, unique_bytes(), BAD_HANDLE(CUstream));
 
-	OK(cuMemcpyPeer, every.there + 33, every.other_context, every.here + 34, every.context, some_bytes());
-	OK_AS(cuMemcpyPeer_ptds, cuMemcpyPeer, every.there + 35, every.other_context, every.here + 36, every.context, some_bytes());
-	OK(cuMemcpyPeerAsync, every.there + 37, every.context, every.here + 38, every.other_context, some_bytes(), s[0]);
-	OK_AS(cuMemcpyPeerAsync_ptsz, cuMemcpyPeerAsync, every.there + 39, every.context, every.here + 40, every.context, some_bytes(),
+	OK(cuMemcpyPeer, every.buffer_b + 33, every.other_context, every.buffer_a + 34, every.context, unique_bytes());
+	OK_AS(cuMemcpyPeer_ptds, cuMemcpyPeer, every.buffer_b + 35, every.other_context, every.buffer_a + 36, every.context, unique_bytes());
+	OK(cuMemcpyPeerAsync, every.buffer_b + 37, every.context, every.buffer_a + 38, every.other_context, unique_bytes(), s[0]);
+	OK_AS(cuMemcpyPeerAsync_ptsz, cuMemcpyPeerAsync, every.buffer_b + 39, every.context, every.buffer_a + 40, every.context, unique_bytes(),
 	      s[1]);
-	FAILS(CUDA_ERROR_INVALID_CONTEXT, cuMemcpyPeer, every.there, BAD_HANDLE(CUcontext), every.here, every.context, some_bytes());
+	FAILS(CUDA_ERROR_INVALID_CONTEXT, cuMemcpyPeer, every.buffer_b, BAD_HANDLE(CUcontext), every.buffer_a, every.context, unique_bytes());
 }
 
 static void with_arrays(void)
@@ -42,12 +42,12 @@ static void with_arrays(void)
 	CUstream *s = every.streams;
 	OK(cuMemcpyHtoA_v2, a, 4, HOST(41), 1004);
 	OK_AS(cuMemcpyHtoA_v2_ptds, cuMemcpyHtoA_v2, a, 8, HOST(42), 1008);
-	OK(cuMemcpyDtoA_v2, a, 12, every.here + 43, 1012);
-	OK_AS(cuMemcpyDtoA_v2_ptds, cuMemcpyDtoA_v2, a, 16, every.here + 44, 1016);
+	OK(cuMemcpyDtoA_v2, a, 12, every.buffer_a + 43, 1012);
+	OK_AS(cuMemcpyDtoA_v2_ptds, cuMemcpyDtoA_v2, a, 16, every.buffer_a + 44, 1016);
 	OK(cuMemcpyAtoH_v2, HOST(45), a, 20, 1020);
 	OK_AS(cuMemcpyAtoH_v2_ptds, cuMemcpyAtoH_v2, HOST(46), a, 24, 1024);
-	OK(cuMemcpyAtoD_v2, every.there + 47, a, 28, 1028);
-	OK_AS(cuMemcpyAtoD_v2_ptds, cuMemcpyAtoD_v2, every.there + 48, a, 32, 1032);
+	OK(cuMemcpyAtoD_v2, every.buffer_b + 47, a, 28, 1028);
+	OK_AS(cuMemcpyAtoD_v2_ptds, cuMemcpyAtoD_v2, every.buffer_b + 48, a, 32, 1032);
 	OK(cuMemcpyAtoA_v2, a, 36, a, 40, 1036);
 	OK_AS(cuMemcpyAtoA_v2_ptds, cuMemcpyAtoA_v2, a, 44, a, 48, 1040);
 	OK(cuMemcpyHtoAAsync_v2, a, 52, HOST(49), 1044, s[0]);
@@ -55,26 +55,26 @@ static void with_arrays(void)
 	OK(cuMemcpyAtoHAsync_v2, HOST(51), a, 60, 1052, s[2]);
 	OK_AS(cuMemcpyAtoHAsync_v2_ptsz, cuMemcpyAtoHAsync_v2, HOST(52), a, 64, 1056, s[3]);
 	FAILS(CUDA_ERROR_INVALID_HANDLE, cuMemcpyHtoA_v2, BAD_HANDLE(CUarray), 0, HOST(0), 1060);
-	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyAtoD_v2, every.there, a, 0, HUGE_BYTES);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyAtoD_v2, every.buffer_b, a, 0, HUGE_BYTES);
 }
 
 static CUDA_MEMCPY2D flat(void)
 {
-	unsigned int n = some_number() % 100;
+	unsigned int n = unique_number() % 100;
 	return (CUDA_MEMCPY2D){
 		.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = HOST(4 * n), .srcPitch = 1024,
-		.dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = every.here + 8 * n, .dstPitch = 2048,
+		.dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = every.buffer_a + 8 * n, .dstPitch = 2048,
 		.WidthInBytes = 300 + n, .Height = 3 + n,
 	};
 }
 
 static CUDA_MEMCPY3D deep(void)
 {
-	unsigned int n = some_number() % 100;
+	unsigned int n = unique_number() % 100;
 	return (CUDA_MEMCPY3D){
-		.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = every.here + 4 * n, .srcPitch = 512, .srcHeight = 128,
+		.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = every.buffer_a + 4 * n, .srcPitch = 512, .srcHeight = 128,
 		.srcContext = every.context, .dstContext = every.other_context,
-		.dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = every.there + 8 * n, .dstPitch = 1024, .dstHeight = 128,
+		.dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = every.buffer_b + 8 * n, .dstPitch = 1024, .dstHeight = 128,
 		.WidthInBytes = 200 + n, .Height = 5 + n, .Depth = 2 + n % 3,
 	};
 }
@@ -105,7 +105,7 @@ static void shapes(void)
 	SHAPED(_ptds, cuMemcpy3DPeer, deep);
 	SHAPED_ASYNC(_ptsz, cuMemcpy3DPeerAsync, deep, s[1], NULL);
 
-	/* Each kind of memory at each end. */
+	/* Every memory type as source and destination. */
 	CUDA_MEMCPY2D c = flat();
 	c.dstMemoryType = CU_MEMORYTYPE_ARRAY;
 	c.dstArray = every.array;
@@ -145,9 +145,9 @@ static void batches(void)
 #define BATCH(n) dsts, srcs, sizes, n, &attributes, &index, 1
 	for (int call = 0; call < 5; call++) {
 		for (int i = 0; i < 5; i++) {
-			dsts[i] = every.there + 8192 * (unsigned)i + 16 * (unsigned)call;
-			srcs[i] = every.here + 8192 * (unsigned)i + 32 * (unsigned)call;
-			sizes[i] = some_bytes();
+			dsts[i] = every.buffer_b + 8192 * (unsigned)i + 16 * (unsigned)call;
+			srcs[i] = every.buffer_a + 8192 * (unsigned)i + 32 * (unsigned)call;
+			sizes[i] = unique_bytes();
 		}
 		switch (call) {
 		case 0: OK(cuMemcpyBatchAsync, BATCH(2), &fail, s[0]); break;
@@ -166,20 +166,21 @@ static CUmemcpy3DOperand at(CUdeviceptr address)
 
 static void batches_3d(void)
 {
-	enum { MOST = 384 }; /* what the recorder adds up */
-	static CUDA_MEMCPY3D_BATCH_OP list[MOST];
+	/* The recorder sums the bytes of at most this many copies of a batch. */
+	enum { BATCH_COPIES = 384 };
+	static CUDA_MEMCPY3D_BATCH_OP list[BATCH_COPIES];
 	CUstream *s = every.streams;
 	size_t fail = 0;
-	for (unsigned int i = 0; i < MOST; i++) {
-		list[i].src = at(every.here + 128 * i);
-		list[i].dst = at(every.there + 256 * i);
+	for (unsigned int i = 0; i < BATCH_COPIES; i++) {
+		list[i].src = at(every.buffer_a + 128 * i);
+		list[i].dst = at(every.buffer_b + 256 * i);
 		list[i].extent.width = 50 + i;
 		list[i].extent.height = 1 + i % 7;
 		list[i].extent.depth = 1 + i % 3;
 	}
 	OK(cuMemcpy3DBatchAsync, 1, list + 3, &fail, 0, s[0]);
 	OK_AS(cuMemcpy3DBatchAsync_ptsz, cuMemcpy3DBatchAsync, 24, list, &fail, 0, s[1]);
-	OK(cuMemcpy3DBatchAsync_v2, MOST, list, 0, s[2]);
+	OK(cuMemcpy3DBatchAsync_v2, BATCH_COPIES, list, 0, s[2]);
 	OK_AS(cuMemcpy3DBatchAsync_v2_ptsz, cuMemcpy3DBatchAsync_v2, 25, list + 1, 0, s[3]);
 	list[30].dst = (CUmemcpy3DOperand){.type = CU_MEMCPY_OPERAND_TYPE_ARRAY, .op.array = {.array = every.array}};
 	OK(cuMemcpy3DBatchAsync_v2, 31, list, 0, s[0]);
@@ -196,20 +197,20 @@ void every_copy(void)
 	batches_3d();
 }
 
-#define HERE (every.here + 64 * some_number())
-#define VALUE (some_number() & 0xff)
+#define HERE (every.buffer_a + 64 * unique_number())
+#define VALUE (unique_number() & 0xff)
 #define SETS(bits)                                                                                                     \
 	do {                                                                                                           \
-		OK(cuMemsetD##bits##_v2, HERE, VALUE, some_bytes());                                                   \
-		OK_AS(cuMemsetD##bits##_v2_ptds, cuMemsetD##bits##_v2, HERE, VALUE, some_bytes());                     \
-		OK(cuMemsetD##bits##Async, HERE, VALUE, some_bytes(), every.streams[0]);                               \
-		OK_AS(cuMemsetD##bits##Async_ptsz, cuMemsetD##bits##Async, HERE, VALUE, some_bytes(), NULL);           \
-		OK(cuMemsetD2D##bits##_v2, HERE, 4096, VALUE, some_number() % 500 + 1, 3);                             \
-		OK_AS(cuMemsetD2D##bits##_v2_ptds, cuMemsetD2D##bits##_v2, HERE, 4096, VALUE, some_number() % 500 + 1, 4); \
-		OK(cuMemsetD2D##bits##Async, HERE, 4096, VALUE, some_number() % 500 + 1, 5, every.streams[1]);         \
-		OK_AS(cuMemsetD2D##bits##Async_ptsz, cuMemsetD2D##bits##Async, HERE, 4096, VALUE, some_number() % 500 + 1, 6, \
+		OK(cuMemsetD##bits##_v2, HERE, VALUE, unique_bytes());                                                   \
+		OK_AS(cuMemsetD##bits##_v2_ptds, cuMemsetD##bits##_v2, HERE, VALUE, unique_bytes());                     \
+		OK(cuMemsetD##bits##Async, HERE, VALUE, unique_bytes(), every.streams[0]);                               \
+		OK_AS(cuMemsetD##bits##Async_ptsz, cuMemsetD##bits##Async, HERE, VALUE, unique_bytes(), NULL);           \
+		OK(cuMemsetD2D##bits##_v2, HERE, 4096, VALUE, unique_number() % 500 + 1, 3);                             \
+		OK_AS(cuMemsetD2D##bits##_v2_ptds, cuMemsetD2D##bits##_v2, HERE, 4096, VALUE, unique_number() % 500 + 1, 4); \
+		OK(cuMemsetD2D##bits##Async, HERE, 4096, VALUE, unique_number() % 500 + 1, 5, every.streams[1]);         \
+		OK_AS(cuMemsetD2D##bits##Async_ptsz, cuMemsetD2D##bits##Async, HERE, 4096, VALUE, unique_number() % 500 + 1, 6, \
 		      every.streams[2]);                                                                               \
-		FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD##bits##_v2, 0xdead000, VALUE, some_bytes());                 \
+		FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD##bits##_v2, 0xdead000, VALUE, unique_bytes());                 \
 		FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD2D##bits##Async, HERE, 1, VALUE, 600, 7, every.streams[3]);   \
 	} while (0)
 

@@ -1,4 +1,4 @@
-/* Batches of ranges, decompression, semaphores of other APIs, checkpoints. */
+/* Batched prefetches and discards, decompression, external semaphores and checkpoints. */
 #include "every.h"
 
 #include <sys/mman.h>
@@ -13,7 +13,7 @@ static void ranges(void)
 	OK(cuMemAllocManaged, &p, 1 << 20, CU_MEM_ATTACH_GLOBAL);
 	for (unsigned int i = 0; i < 3; i++) {
 		list[i] = p + 65536 * (i + 1);
-		sizes[i] = some_bytes();
+		sizes[i] = unique_bytes();
 	}
 	OK(cuMemPrefetchBatchAsync, list, sizes, 3, &to, &index, 1, 0, s[0]);
 	OK_AS(cuMemPrefetchBatchAsync_ptsz, cuMemPrefetchBatchAsync, list + 1, sizes + 1, 2, &to, &index, 1, 0, s[1]);
@@ -23,7 +23,7 @@ static void ranges(void)
 	OK_AS(cuMemDiscardAndPrefetchBatchAsync_ptsz, cuMemDiscardAndPrefetchBatchAsync, list, sizes, 1, &to, &index, 1, 0, s[1]);
 	OK(cuStreamAttachMemAsync, s[2], p, 1 << 20, CU_MEM_ATTACH_SINGLE);
 	OK_AS(cuStreamAttachMemAsync_ptsz, cuStreamAttachMemAsync, s[3], p, 1 << 20, CU_MEM_ATTACH_GLOBAL);
-	list[1] = every.here;
+	list[1] = every.buffer_a;
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemDiscardBatchAsync, list, sizes, 3, 0, s[0]);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPrefetchBatchAsync, list, sizes, 3, &to, &index, 0, 0, s[1]);
 	OK(cuMemFree_v2, p);
@@ -32,9 +32,9 @@ static void ranges(void)
 static void decompression(void)
 {
 	CUmemDecompressParams list[2] = {
-		{.srcNumBytes = 100, .dstNumBytes = 400, .src = (void *)(uintptr_t)every.here, .dst = (void *)(uintptr_t)every.there},
-		{.srcNumBytes = 200, .dstNumBytes = 800, .src = (void *)(uintptr_t)(every.here + 4096),
-		 .dst = (void *)(uintptr_t)(every.there + 4096)},
+		{.srcNumBytes = 100, .dstNumBytes = 400, .src = (void *)(uintptr_t)every.buffer_a, .dst = (void *)(uintptr_t)every.buffer_b},
+		{.srcNumBytes = 200, .dstNumBytes = 800, .src = (void *)(uintptr_t)(every.buffer_a + 4096),
+		 .dst = (void *)(uintptr_t)(every.buffer_b + 4096)},
 	};
 	size_t wrong = 0;
 	OK(cuMemBatchDecompressAsync, list, 2, 0, &wrong, every.streams[0]);

@@ -1,4 +1,5 @@
-/* Memory: every way to get some and give it back, and asking for too much in every one of them. */
+/* Every way to allocate and free memory. Each allocation function is also called with a size
+ * that is too large. */
 #include "every.h"
 
 #include <fcntl.h>
@@ -9,15 +10,15 @@ void every_memory(void)
 {
 	CUdeviceptr p = 0, q = 0;
 	void *host = NULL;
-	size_t pitch, free_bytes, total, bytes = some_bytes();
+	size_t pitch, free_bytes, total, bytes = unique_bytes();
 	static _Alignas(4096) char plain[2][1 << 16];
 	const CUmemLocation device = {CU_MEM_LOCATION_TYPE_DEVICE, every.device};
-	OK(cuMemAlloc_v2, &p, some_bytes());
-	OK(cuMemAllocPitch_v2, &q, &pitch, some_bytes(), 7, 4);
+	OK(cuMemAlloc_v2, &p, unique_bytes());
+	OK(cuMemAllocPitch_v2, &q, &pitch, unique_bytes(), 7, 4);
 	OK(cuMemGetInfo_v2, &free_bytes, &total);
 	OK(cuMemFree_v2, q);
 	OK(cuMemFree_v2, p);
-	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2, &p, HUGE_BYTES + some_bytes());
+	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2, &p, HUGE_BYTES + unique_bytes());
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAlloc_v2, &p, 0);
 	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocPitch_v2, &p, &pitch, HUGE_BYTES, 3, 4);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2, 0xdead000);
@@ -29,26 +30,26 @@ void every_memory(void)
 	OK_AS(cuMemPrefetchAsync_ptsz, cuMemPrefetchAsync, p, bytes - 20, -1, every.streams[1]);
 	OK(cuMemPrefetchAsync_v2, p, bytes - 24, device, 0, every.streams[2]);
 	OK_AS(cuMemPrefetchAsync_v2_ptsz, cuMemPrefetchAsync_v2, p, bytes - 28, device, 0, every.streams[3]);
-	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAdvise, every.here, 64, CU_MEM_ADVISE_SET_READ_MOSTLY, every.device);
-	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPrefetchAsync_v2, every.here, 68, device, 0, every.streams[0]);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAdvise, every.buffer_a, 64, CU_MEM_ADVISE_SET_READ_MOSTLY, every.device);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPrefetchAsync_v2, every.buffer_a, 68, device, 0, every.streams[0]);
 	OK(cuMemFree_v2, p);
-	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocManaged, &p, HUGE_BYTES + some_bytes(), CU_MEM_ATTACH_HOST);
+	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocManaged, &p, HUGE_BYTES + unique_bytes(), CU_MEM_ATTACH_HOST);
 
-	OK(cuMemHostAlloc, &host, some_bytes(), 1);
+	OK(cuMemHostAlloc, &host, unique_bytes(), 1);
 	OK(cuMemFreeHost, host);
-	OK(cuMemAllocHost_v2, &host, some_bytes());
+	OK(cuMemAllocHost_v2, &host, unique_bytes());
 	OK(cuMemFreeHost, host);
-	OK(cuMemAllocHost, &host, (unsigned int)some_bytes());
+	OK(cuMemAllocHost, &host, (unsigned int)unique_bytes());
 	OK(cuMemFreeHost, host);
-	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemHostAlloc, &host, HUGE_BYTES + some_bytes(), 0);
-	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocHost_v2, &host, HUGE_BYTES + some_bytes());
+	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemHostAlloc, &host, HUGE_BYTES + unique_bytes(), 0);
+	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocHost_v2, &host, HUGE_BYTES + unique_bytes());
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFreeHost, plain);
-	OK(cuMemHostRegister_v2, plain[0], some_bytes(), 1);
-	OK(cuMemHostRegister_v2, plain[1], some_bytes(), 2);
-	FAILS(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, cuMemHostRegister_v2, plain[0] + 64, some_bytes(), 0);
+	OK(cuMemHostRegister_v2, plain[0], unique_bytes(), 1);
+	OK(cuMemHostRegister_v2, plain[1], unique_bytes(), 2);
+	FAILS(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, cuMemHostRegister_v2, plain[0] + 64, unique_bytes(), 0);
 	OK(cuMemHostUnregister, plain[1]);
 	OK(cuMemHostUnregister, plain[0]);
-	OK(cuMemHostRegister, plain[1], some_bytes(), 0);
+	OK(cuMemHostRegister, plain[1], unique_bytes(), 0);
 	OK(cuMemHostUnregister, plain[1]);
 	FAILS(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, cuMemHostUnregister, plain[0]);
 }
@@ -60,12 +61,12 @@ void every_pool(void)
 	CUmemoryPool pool = NULL, standard = NULL, current = NULL;
 	CUdeviceptr p[4] = {0};
 	uint64_t bytes = 1 << 20, got;
-	OK(cuMemAllocAsync, &p[0], some_bytes(), every.streams[0]);
-	OK_AS(cuMemAllocAsync_ptsz, cuMemAllocAsync, &p[1], some_bytes(), NULL);
+	OK(cuMemAllocAsync, &p[0], unique_bytes(), every.streams[0]);
+	OK_AS(cuMemAllocAsync_ptsz, cuMemAllocAsync, &p[1], unique_bytes(), NULL);
 	OK(cuMemFreeAsync, p[0], every.streams[0]);
 	OK_AS(cuMemFreeAsync_ptsz, cuMemFreeAsync, p[1], NULL);
-	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocAsync, &p[0], HUGE_BYTES + some_bytes(), every.streams[1]);
-	FAILS_AS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocAsync_ptsz, cuMemAllocAsync, &p[0], HUGE_BYTES + some_bytes(), NULL);
+	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocAsync, &p[0], HUGE_BYTES + unique_bytes(), every.streams[1]);
+	FAILS_AS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocAsync_ptsz, cuMemAllocAsync, &p[0], HUGE_BYTES + unique_bytes(), NULL);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync, 0xdead000, every.streams[1]);
 
 	OK(cuMemPoolCreate, &pool, &props);
@@ -74,8 +75,8 @@ void every_pool(void)
 	OK(cuDeviceGetMemPool, &current, every.device);
 	OK(cuDeviceSetMemPool, every.device, standard);
 	OK(cuMemPoolSetAttribute, pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes);
-	OK(cuMemAllocFromPoolAsync, &p[2], some_bytes(), pool, every.streams[2]);
-	OK_AS(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, &p[3], some_bytes(), pool, every.streams[3]);
+	OK(cuMemAllocFromPoolAsync, &p[2], unique_bytes(), pool, every.streams[2]);
+	OK_AS(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, &p[3], unique_bytes(), pool, every.streams[3]);
 	for (int attribute = CU_MEMPOOL_ATTR_RELEASE_THRESHOLD; attribute <= CU_MEMPOOL_ATTR_USED_MEM_HIGH; attribute++)
 		OK(cuMemPoolGetAttribute, pool, (CUmemPool_attribute)attribute, &got);
 	OK(cuMemFreeAsync, p[2], every.streams[2]);
@@ -89,11 +90,11 @@ void every_pool(void)
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemGetMemPool, &current, &on_host, CU_MEM_ALLOCATION_TYPE_PINNED);
 	OK(cuMemPoolSetAccess, pool, &access, 1);
 	OK(cuDeviceGraphMemTrim, every.other_device);
-	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocFromPoolAsync, &p[2], HUGE_BYTES + some_bytes(), pool, every.streams[0]);
+	FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocFromPoolAsync, &p[2], HUGE_BYTES + unique_bytes(), pool, every.streams[0]);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPoolSetAttribute, pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPoolDestroy, standard);
 	OK(cuMemPoolDestroy, pool);
-	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAllocFromPoolAsync, &p[2], some_bytes(), pool, every.streams[0]);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAllocFromPoolAsync, &p[2], unique_bytes(), pool, every.streams[0]);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemPoolTrimTo, pool, 1024);
 }
 
@@ -124,7 +125,7 @@ void every_virtual_memory(void)
 	const CUmemAccessDesc access = {prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	CUmemGenericAllocationHandle a = 0, b = 0, again = 0, imported = 0;
 	CUdeviceptr at = 0, none = 0;
-	size_t granularity = 0, first = some_big_bytes(), second = some_big_bytes(), all = 64 << 20;
+	size_t granularity = 0, first = unique_big_bytes(), second = unique_big_bytes(), all = 64 << 20;
 	int fd = -1;
 	OK(cuMemGetAllocationGranularity, &granularity, &prop, 0);
 	OK(cuMemAddressReserve, &at, all, 0, 0, 0);
@@ -164,7 +165,7 @@ void every_virtual_memory(void)
 	      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 
-/* Memory of another API: any file will do. */
+/* Imports external memory. simcuda accepts any file as the other API's memory. */
 static void external(void)
 {
 	CUDA_EXTERNAL_MEMORY_HANDLE_DESC desc = {.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD, .size = 123 << 10};
@@ -228,14 +229,14 @@ static void graphics(void)
 	OK(cuGraphicsResourceGetMappedPointer_v2, &p, &bytes, r[0]);
 	OK(cuGraphicsSubResourceGetMappedArray, &array, r[1], 0, 0);
 	OK(cuGraphicsResourceGetMappedMipmappedArray, &levels, r[1]);
-	OK(cuMemcpyDtoD_v2, p, every.here, 321);
+	OK(cuMemcpyDtoD_v2, p, every.buffer_a, 321);
 	OK(cuGraphicsUnmapResources, 2, r, every.streams[1]);
 	OK_AS(cuGraphicsMapResources_ptsz, cuGraphicsMapResources, 1, r, every.streams[2]);
 	OK_AS(cuGraphicsUnmapResources_ptsz, cuGraphicsUnmapResources, 1, r, every.streams[3]);
 	OK(cuGraphicsUnregisterResource, r[0]);
 	OK(cuGraphicsUnregisterResource, r[1]);
 	FAILS(CUDA_ERROR_INVALID_HANDLE, cuGraphicsUnregisterResource, r[1]);
-	OK(cuMemGetHandleForAddressRange, &fd, every.here, 65536, 1, 0);
+	OK(cuMemGetHandleForAddressRange, &fd, every.buffer_a, 65536, 1, 0);
 	close(fd);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuMemGetHandleForAddressRange, &fd, 0xdead000, 4096, 1, 0);
 }

@@ -1,4 +1,4 @@
-/* Devices, contexts, modules: what has to be there first, what goes last, and the questions that can be asked. */
+/* Devices, contexts and modules: set-up, tear-down and queries. */
 #include "every.h"
 
 #include <stdio.h>
@@ -109,7 +109,7 @@ static void green(void)
 	OK(cuEventDestroy_v2, event);
 	OK(cuStreamDestroy_v2, stream);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuGreenCtxStreamCreate, &stream, ctx, CU_STREAM_DEFAULT, 0);
-	OK(cuMemAlloc_v2, &p, some_bytes());
+	OK(cuMemAlloc_v2, &p, unique_bytes());
 	OK(cuMemFree_v2, p);
 	OK(cuCtxPopCurrent_v2, &popped);
 	OK(cuGreenCtxDestroy, ctx);
@@ -131,14 +131,14 @@ void every_set_up(void)
 		OK(cuStreamCreate, &every.streams[i], CU_STREAM_NON_BLOCKING);
 	OK(cuEventCreate, &every.event, CU_EVENT_DISABLE_TIMING);
 	OK(cuEventCreate, &every.join, CU_EVENT_DISABLE_TIMING);
-	OK(cuMemAlloc_v2, &every.here, BUFFER);
-	OK(cuMemAlloc_v2, &every.there, BUFFER + 4096);
+	OK(cuMemAlloc_v2, &every.buffer_a, BUFFER);
+	OK(cuMemAlloc_v2, &every.buffer_b, BUFFER + 4096);
 	OK(cuMemHostAlloc, &host, BUFFER, 0);
 	OK(cuArrayCreate_v2, &every.array, &desc);
 	every.host = host;
 }
 
-/* A file with the text, for the calls that load files. */
+/* Writes the PTX text to a temporary file, for the calls that load files. */
 static bool write_file(char *path)
 {
 	int fd = mkstemp(path);
@@ -228,8 +228,8 @@ void every_tear_down(void)
 {
 	OK(cuArrayDestroy, every.array);
 	OK(cuMemFreeHost, every.host);
-	OK(cuMemFree_v2, every.there);
-	OK(cuMemFree_v2, every.here);
+	OK(cuMemFree_v2, every.buffer_b);
+	OK(cuMemFree_v2, every.buffer_a);
 	OK(cuEventDestroy_v2, every.event);
 	OK(cuEventDestroy_v2, every.join);
 	for (int i = 0; i < STREAMS; i++)

@@ -1,4 +1,4 @@
-/* Nodes of graphs of every type, first versions of graph functions, and changes of nodes. */
+/* Graph nodes of every type, first versions of graph functions, and updates of nodes. */
 #include "every.h"
 
 static void nothing(void *unused)
@@ -8,17 +8,17 @@ static void nothing(void *unused)
 
 static CUDA_KERNEL_NODE_PARAMS some_kernel(void)
 {
-	return (CUDA_KERNEL_NODE_PARAMS){.func = every.function, .gridDimX = some_number(), .gridDimY = 2, .gridDimZ = 1,
-					 .blockDimX = 32, .blockDimY = 3, .blockDimZ = 1, .sharedMemBytes = some_number()};
+	return (CUDA_KERNEL_NODE_PARAMS){.func = every.function, .gridDimX = unique_number(), .gridDimY = 2, .gridDimZ = 1,
+					 .blockDimX = 32, .blockDimY = 3, .blockDimZ = 1, .sharedMemBytes = unique_number()};
 }
 
 static CUDA_KERNEL_NODE_PARAMS_v1 old_kernel(void)
 {
-	return (CUDA_KERNEL_NODE_PARAMS_v1){.func = every.function, .gridDimX = some_number(), .gridDimY = 3, .gridDimZ = 1,
-					    .blockDimX = 64, .blockDimY = 1, .blockDimZ = 2, .sharedMemBytes = some_number()};
+	return (CUDA_KERNEL_NODE_PARAMS_v1){.func = every.function, .gridDimX = unique_number(), .gridDimY = 3, .gridDimZ = 1,
+					    .blockDimX = 64, .blockDimY = 1, .blockDimZ = 2, .sharedMemBytes = unique_number()};
 }
 
-/* Without memory, so that it can be a child and nodes can go. */
+/* Returns a graph without memory nodes: it can be a child graph, and its nodes can be removed. */
 static CUgraph plain_graph(CUgraphNode *kernel, CUgraphNode *spare)
 {
 	CUgraph graph = NULL;
@@ -41,24 +41,24 @@ static CUgraph plain_graph(CUgraphNode *kernel, CUgraphNode *spare)
 	return graph;
 }
 
-/* A node of every type that cuGraphAddNode knows. */
+/* Returns a graph with one node of every type that cuGraphAddNode accepts. */
 static CUgraph typed_graph(CUgraph child)
 {
 	CUgraph graph = NULL;
 	CUgraphNode n = NULL, allocated = NULL;
 	CUgraphNodeParams kernel = {.type = CU_GRAPH_NODE_TYPE_KERNEL, .kernel = some_kernel()};
 	CUgraphNodeParams copy = {.type = CU_GRAPH_NODE_TYPE_MEMCPY,
-				  .memcpy.copyParams = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = every.here,
+				  .memcpy.copyParams = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = every.buffer_a,
 							.dstMemoryType = CU_MEMORYTYPE_HOST, .dstHost = every.host,
 							.WidthInBytes = 99, .Height = 1, .Depth = 1}};
-	CUgraphNodeParams set = {.type = CU_GRAPH_NODE_TYPE_MEMSET, .memset = {every.here, 0, 4, 1, 55, 1}};
+	CUgraphNodeParams set = {.type = CU_GRAPH_NODE_TYPE_MEMSET, .memset = {every.buffer_a, 0, 4, 1, 55, 1}};
 	CUgraphNodeParams host = {.type = CU_GRAPH_NODE_TYPE_HOST, .host = {nothing, NULL}};
 	CUgraphNodeParams inner = {.type = CU_GRAPH_NODE_TYPE_GRAPH, .graph.graph = child};
 	CUgraphNodeParams empty = {.type = CU_GRAPH_NODE_TYPE_EMPTY};
 	CUgraphNodeParams memory = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC,
 				    .alloc = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 							    .location = {CU_MEM_LOCATION_TYPE_DEVICE, every.device}},
-					      .bytesize = some_bytes()}};
+					      .bytesize = unique_bytes()}};
 	CUgraphNodeParams gone = {.type = CU_GRAPH_NODE_TYPE_MEM_FREE};
 	CUgraphNodeParams unknown = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
 	OK(cuGraphCreate, &graph, 0);
@@ -94,9 +94,9 @@ static void change(CUgraphExec exec, CUgraphNode kernel)
 	OK(cuGraphKernelNodeSetParams, kernel, &old);
 	OK(cuGraphKernelNodeSetParams_v2, kernel, &new);
 	OK(cuGraphNodeSetParams, kernel, &any);
-	old.gridDimX = some_number();
-	new.gridDimX = some_number();
-	any.kernel.gridDimX = some_number();
+	old.gridDimX = unique_number();
+	new.gridDimX = unique_number();
+	any.kernel.gridDimX = unique_number();
 	OK(cuGraphExecKernelNodeSetParams, exec, kernel, &old);
 	OK(cuGraphExecKernelNodeSetParams_v2, exec, kernel, &new);
 	OK(cuGraphExecNodeSetParams, exec, kernel, &any);
@@ -131,7 +131,7 @@ void every_nodes(void)
 	OK(cuGraphDestroy, plain);
 
 	OK(cuStreamBeginCapture, s);
-	OK(cuLaunchKernel, every.function, some_number(), 1, 1, 32, 1, 1, 0, s, NULL, NULL);
+	OK(cuLaunchKernel, every.function, unique_number(), 1, 1, 32, 1, 1, 0, s, NULL, NULL);
 	OK(cuStreamEndCapture, s, &captured);
 	OK(cuGraphDestroy, captured);
 	OK_AS(cuStreamBeginCapture_ptsz, cuStreamBeginCapture, every.streams[1]);

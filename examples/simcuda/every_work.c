@@ -1,4 +1,4 @@
-/* Streams, events, launches, graphs and captures. */
+/* Streams, events, launches, graphs and stream capture. */
 #include "every.h"
 
 void every_stream(void)
@@ -45,31 +45,31 @@ void every_stream(void)
 	OK(cuCtxSynchronize_v2, every.other_context);
 
 	CUstreamBatchMemOpParams operations[3] = {
-		{.value = {CU_STREAM_MEM_OP_WRITE_VALUE_32, every.here + 256, 5, 0, 0}},
-		{.value = {CU_STREAM_MEM_OP_WRITE_VALUE_64, every.here + 264, 6, 0, 0}},
-		{.value = {CU_STREAM_MEM_OP_WAIT_VALUE_32, every.here + 272, 7, 0, 0}},
+		{.value = {CU_STREAM_MEM_OP_WRITE_VALUE_32, every.buffer_a + 256, 5, 0, 0}},
+		{.value = {CU_STREAM_MEM_OP_WRITE_VALUE_64, every.buffer_a + 264, 6, 0, 0}},
+		{.value = {CU_STREAM_MEM_OP_WAIT_VALUE_32, every.buffer_a + 272, 7, 0, 0}},
 	};
-	OK(cuStreamWriteValue32_v2, s[0], every.here + 4, 101, 0);
-	OK_AS(cuStreamWriteValue32_v2_ptsz, cuStreamWriteValue32_v2, s[1], every.here + 8, 102, 1);
-	OK(cuStreamWriteValue64_v2, s[2], every.here + 16, 103, 0);
-	OK_AS(cuStreamWriteValue64_v2_ptsz, cuStreamWriteValue64_v2, s[3], every.here + 24, 104, 0);
-	OK(cuStreamWaitValue32_v2, s[0], every.here + 32, 105, 0);
-	OK_AS(cuStreamWaitValue32_v2_ptsz, cuStreamWaitValue32_v2, s[1], every.here + 36, 106, 1);
-	OK(cuStreamWaitValue64_v2, s[2], every.here + 40, 107, 0);
-	OK_AS(cuStreamWaitValue64_v2_ptsz, cuStreamWaitValue64_v2, s[3], every.here + 48, 108, 0);
-	OK(cuStreamWriteValue32, s[0], every.here + 52, 201, 0);
-	OK_AS(cuStreamWriteValue32_ptsz, cuStreamWriteValue32, s[1], every.here + 56, 202, 0);
-	OK(cuStreamWriteValue64, s[2], every.here + 64, 203, 0);
-	OK_AS(cuStreamWriteValue64_ptsz, cuStreamWriteValue64, s[3], every.here + 72, 204, 0);
-	OK(cuStreamWaitValue32, s[0], every.here + 80, 205, 0);
-	OK_AS(cuStreamWaitValue32_ptsz, cuStreamWaitValue32, s[1], every.here + 84, 206, 0);
-	OK(cuStreamWaitValue64, s[2], every.here + 88, 207, 0);
-	OK_AS(cuStreamWaitValue64_ptsz, cuStreamWaitValue64, s[3], every.here + 96, 208, 0);
+	OK(cuStreamWriteValue32_v2, s[0], every.buffer_a + 4, 101, 0);
+	OK_AS(cuStreamWriteValue32_v2_ptsz, cuStreamWriteValue32_v2, s[1], every.buffer_a + 8, 102, 1);
+	OK(cuStreamWriteValue64_v2, s[2], every.buffer_a + 16, 103, 0);
+	OK_AS(cuStreamWriteValue64_v2_ptsz, cuStreamWriteValue64_v2, s[3], every.buffer_a + 24, 104, 0);
+	OK(cuStreamWaitValue32_v2, s[0], every.buffer_a + 32, 105, 0);
+	OK_AS(cuStreamWaitValue32_v2_ptsz, cuStreamWaitValue32_v2, s[1], every.buffer_a + 36, 106, 1);
+	OK(cuStreamWaitValue64_v2, s[2], every.buffer_a + 40, 107, 0);
+	OK_AS(cuStreamWaitValue64_v2_ptsz, cuStreamWaitValue64_v2, s[3], every.buffer_a + 48, 108, 0);
+	OK(cuStreamWriteValue32, s[0], every.buffer_a + 52, 201, 0);
+	OK_AS(cuStreamWriteValue32_ptsz, cuStreamWriteValue32, s[1], every.buffer_a + 56, 202, 0);
+	OK(cuStreamWriteValue64, s[2], every.buffer_a + 64, 203, 0);
+	OK_AS(cuStreamWriteValue64_ptsz, cuStreamWriteValue64, s[3], every.buffer_a + 72, 204, 0);
+	OK(cuStreamWaitValue32, s[0], every.buffer_a + 80, 205, 0);
+	OK_AS(cuStreamWaitValue32_ptsz, cuStreamWaitValue32, s[1], every.buffer_a + 84, 206, 0);
+	OK(cuStreamWaitValue64, s[2], every.buffer_a + 88, 207, 0);
+	OK_AS(cuStreamWaitValue64_ptsz, cuStreamWaitValue64, s[3], every.buffer_a + 96, 208, 0);
 	OK(cuStreamBatchMemOp, s[2], 1, operations, 0);
 	OK_AS(cuStreamBatchMemOp_ptsz, cuStreamBatchMemOp, s[3], 2, operations, 0);
 	OK(cuStreamBatchMemOp_v2, s[0], 2, operations, 0);
 	OK_AS(cuStreamBatchMemOp_v2_ptsz, cuStreamBatchMemOp_v2, s[1], 3, operations, 0);
-	FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32_v2, s[0], every.here + 2, 109, 0);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamWriteValue32_v2, s[0], every.buffer_a + 2, 109, 0);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuStreamBatchMemOp_v2, s[1], 257, operations, 0);
 }
 
@@ -84,38 +84,38 @@ static void callback(CUstream stream, CUresult status, void *number)
 		add_to(number);
 }
 
-#define GRID some_number(), 2, 3
-#define LAUNCH GRID, some_number() % 32 + 1, 4, 5, some_number()
+#define GRID unique_number(), 2, 3
+#define LAUNCH GRID, unique_number() % 32 + 1, 4, 5, unique_number()
 
 void every_launch(void)
 {
 	CUfunction f = every.function, k = (CUfunction)every.kernel;
 	CUstream *s = every.streams;
-	CUlaunchConfig c = {.gridDimX = some_number(), .gridDimY = 6, .gridDimZ = 7, .blockDimX = 8, .blockDimY = 9, .blockDimZ = 10,
-			    .sharedMemBytes = some_number(), .hStream = s[0]};
+	CUlaunchConfig c = {.gridDimX = unique_number(), .gridDimY = 6, .gridDimZ = 7, .blockDimX = 8, .blockDimY = 9, .blockDimZ = 10,
+			    .sharedMemBytes = unique_number(), .hStream = s[0]};
 	static int ran;
 	void *arguments[1] = {NULL};
 	OK(cuLaunchKernel, f, LAUNCH, s[1], arguments, NULL);
 	OK_AS(cuLaunchKernel_ptsz, cuLaunchKernel, k, LAUNCH, NULL, arguments, NULL);
 	OK(cuLaunchKernelEx, &c, f, arguments, NULL);
-	c.gridDimX = some_number();
+	c.gridDimX = unique_number();
 	c.hStream = s[3];
 	OK_AS(cuLaunchKernelEx_ptsz, cuLaunchKernelEx, &c, k, arguments, NULL);
-	OK(cuLaunchCooperativeKernel, f, some_number() % 100, 1, 1, 64, 2, 1, some_number(), s[2], arguments);
-	OK_AS(cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel, k, 1, some_number() % 100, 1, 32, 1, 2, some_number(), s[1],
+	OK(cuLaunchCooperativeKernel, f, unique_number() % 100, 1, 1, 64, 2, 1, unique_number(), s[2], arguments);
+	OK_AS(cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel, k, 1, unique_number() % 100, 1, 32, 1, 2, unique_number(), s[1],
 	      arguments);
 	FAILS(CUDA_ERROR_INVALID_HANDLE, cuLaunchKernel, BAD_HANDLE(CUfunction), LAUNCH, s[0], arguments, NULL);
-	FAILS(CUDA_ERROR_INVALID_VALUE, cuLaunchKernel, f, 0, some_number(), 1, 32, 1, 1, 0, s[0], arguments, NULL);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuLaunchKernel, f, 0, unique_number(), 1, 32, 1, 1, 0, s[0], arguments, NULL);
 	c.blockDimX = 2048;
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuLaunchKernelEx, &c, f, arguments, NULL);
 	FAILS(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, cuLaunchCooperativeKernel, f, 100000, 1, 1, 128, 1, 1, 0, s[3], arguments);
 
-	CUDA_LAUNCH_PARAMS list[2] = {{f, some_number(), 2, 1, 64, 1, 2, some_number(), s[0], arguments},
-				      {k, some_number(), 1, 1, 32, 1, 1, 0, s[1], arguments}};
+	CUDA_LAUNCH_PARAMS list[2] = {{f, unique_number(), 2, 1, 64, 1, 2, unique_number(), s[0], arguments},
+				      {k, unique_number(), 1, 1, 32, 1, 1, 0, s[1], arguments}};
 	OK(cuLaunchCooperativeKernelMultiDevice, list, 2, 0);
 	OK(cuLaunch, f);
-	OK(cuLaunchGrid, f, 5, (int)some_number());
-	OK(cuLaunchGridAsync, f, (int)some_number(), 4, s[2]);
+	OK(cuLaunchGrid, f, 5, (int)unique_number());
+	OK(cuLaunchGridAsync, f, (int)unique_number(), 4, s[2]);
 	list[0].function = NULL;
 	FAILS(CUDA_ERROR_INVALID_HANDLE, cuLaunchCooperativeKernelMultiDevice, list, 2, 0);
 	FAILS(CUDA_ERROR_INVALID_HANDLE, cuLaunchGridAsync, BAD_HANDLE(CUfunction), 3, 2, s[3]);
@@ -126,19 +126,19 @@ void every_launch(void)
 	OK_AS(cuStreamAddCallback_ptsz, cuStreamAddCallback, s[2], callback, &ran, 0);
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuLaunchHostFunc, s[3], NULL, &ran);
 	OK(cuCtxSynchronize);
-	every_check(ran == 4, "host functions have run");
+	every_check(ran == 4, "four host functions ran");
 }
 
 void every_graph(void)
 {
-	CUDA_KERNEL_NODE_PARAMS kernel = {.func = every.function, .gridDimX = some_number(), .gridDimY = 2, .gridDimZ = 1,
-					  .blockDimX = 32, .blockDimY = 3, .blockDimZ = 1, .sharedMemBytes = some_number()};
-	CUDA_MEMSET_NODE_PARAMS set = {.dst = every.here, .value = 3, .elementSize = 2, .width = 77, .height = 1};
-	CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = every.here, .dstMemoryType = CU_MEMORYTYPE_HOST,
+	CUDA_KERNEL_NODE_PARAMS kernel = {.func = every.function, .gridDimX = unique_number(), .gridDimY = 2, .gridDimZ = 1,
+					  .blockDimX = 32, .blockDimY = 3, .blockDimZ = 1, .sharedMemBytes = unique_number()};
+	CUDA_MEMSET_NODE_PARAMS set = {.dst = every.buffer_a, .value = 3, .elementSize = 2, .width = 77, .height = 1};
+	CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = every.buffer_a, .dstMemoryType = CU_MEMORYTYPE_HOST,
 			      .dstHost = every.host, .WidthInBytes = 88, .Height = 1, .Depth = 1};
 	CUDA_MEM_ALLOC_NODE_PARAMS memory = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 							   .location = {CU_MEM_LOCATION_TYPE_DEVICE, every.device}},
-					     .bytesize = some_bytes()};
+					     .bytesize = unique_bytes()};
 	CUDA_GRAPH_INSTANTIATE_PARAMS how = {.flags = 0};
 	CUgraphExecUpdateResultInfo changed;
 	CUgraph graph = NULL, child = NULL, with_memory = NULL, twin = NULL;
@@ -152,7 +152,7 @@ void every_graph(void)
 	OK(cuGraphAddKernelNode_v2, &nodes[1], graph, NULL, 0, &kernel);
 	kernel.func = NULL;
 	kernel.kern = every.kernel;
-	kernel.gridDimX = some_number();
+	kernel.gridDimX = unique_number();
 	OK(cuGraphAddKernelNode_v2, &nodes[2], graph, &nodes[1], 1, &kernel);
 	OK(cuGraphAddMemsetNode, &nodes[3], graph, &nodes[1], 1, &set, every.context);
 	OK(cuGraphAddMemcpyNode, &nodes[4], graph, &nodes[2], 2, &copy, every.context);
@@ -193,14 +193,14 @@ void every_graph(void)
 	FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphDestroy, graph);
 }
 
-/* What captures forbid; every mistake spoils one. */
-static void spoil(void)
+/* Makes calls that stream capture forbids. Each of them invalidates one capture. */
+static void make_forbidden_calls(void)
 {
 	CUstream a = every.streams[0], b = every.streams[1];
 	CUdeviceptr p = 0;
 	CUgraph graph = NULL;
 	OK(cuStreamBeginCapture_v2, a, CU_STREAM_CAPTURE_MODE_GLOBAL);
-	FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuMemAlloc_v2, &p, some_bytes());
+	FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuMemAlloc_v2, &p, unique_bytes());
 	FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuLaunchKernel, every.function, LAUNCH, a, NULL, NULL);
 	FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture, a, &graph);
 	OK(cuStreamBeginCapture_v2, a, CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -234,8 +234,8 @@ void every_capture(void)
 	OK(cuLaunchKernel, every.function, LAUNCH, a, NULL, NULL);
 	OK(cuEventRecord, every.event, a);
 	OK(cuStreamWaitEvent, b, every.event, 0);
-	OK(cuMemcpyHtoDAsync_v2, every.here, every.host, some_bytes(), b);
-	OK(cuMemAllocAsync, &p, some_bytes(), b);
+	OK(cuMemcpyHtoDAsync_v2, every.buffer_a, every.host, unique_bytes(), b);
+	OK(cuMemAllocAsync, &p, unique_bytes(), b);
 	OK(cuMemFreeAsync, p, b);
 	OK(cuStreamIsCapturing, b, &status);
 	OK_AS(cuStreamIsCapturing_ptsz, cuStreamIsCapturing, a, &status);
@@ -257,11 +257,11 @@ void every_capture(void)
 	OK(cuGraphDestroy, graph);
 	OK(cuGraphCreate, &existing, 0);
 	OK(cuStreamBeginCaptureToGraph, a, existing, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED);
-	OK(cuMemsetD8Async, every.here, 6, some_bytes(), a);
+	OK(cuMemsetD8Async, every.buffer_a, 6, unique_bytes(), a);
 	OK(cuStreamEndCapture, a, &graph);
 	OK_AS(cuStreamBeginCaptureToGraph_ptsz, cuStreamBeginCaptureToGraph, b, existing, NULL, NULL, 0,
 	      CU_STREAM_CAPTURE_MODE_RELAXED);
 	OK(cuStreamEndCapture, b, &graph);
 	OK(cuGraphDestroy, existing);
-	spoil();
+	make_forbidden_calls();
 }

@@ -1,7 +1,6 @@
-/*
- * Executable graphs. All that a graph does is written out as a list of steps, those of child graphs included, each with the moment
- * at which it begins when everything it depends on is over; the graph itself and what becomes of it do not matter any more.
- */
+/* Executable graphs. Instantiation flattens a graph and its child graphs into a list of steps.
+ * Each step has the times at which it starts and ends, relative to the launch. Later changes of
+ * the graph do not affect the executable graph. */
 #include "graph.h"
 
 #include "memory.h"
@@ -10,8 +9,8 @@
 
 struct step {
 	struct op op;
-	uint64_t starts, ends; /* after the launch */
-	uint64_t shape;        /* hash of what it depends on: an update may change nothing there */
+	uint64_t starts, ends; /* in ns after the launch */
+	uint64_t shape;        /* hash of the node's dependencies: an update must not change it */
 };
 
 struct steps {
@@ -43,8 +42,10 @@ static void steps_free(struct steps *s)
 	free(s);
 }
 
-/* Nodes depend on older ones only, so their order in the graph is one in which they can run. Returns when the last one ends. */
-static bool write_out(struct steps *s, const struct object *graph, uint64_t start, uint64_t *end)
+/* Appends the graph's nodes to the list of steps. A node depends only on earlier nodes, so the
+ * order of creation is a valid order of execution. Stores the end of the last node in *end.
+ * Returns false if out of memory. */
+static bool append_steps(struct steps *s, const struct object *graph, uint64_t start, uint64_t *end)
 {
 	uint64_t *ends = calloc(graph->graph.len + 1, sizeof(*ends));
 	bool ok = ends != NULL;
@@ -66,7 +67,8 @@ static bool write_out(struct steps *s, const struct object *graph, uint64_t star
 		if (step->op.kind == OP_ALLOC || step->op.kind == OP_FREE)
 			graph_memory_retain(step->op.memory);
 		if (step->op.kind == OP_GRAPH)
-			ok = write_out(s, step->op.child, from, over); /* moves the list: step is not to be used again */
+			/* The recursive call may move the list, so step is invalid afterwards. */
+			ok = append_steps(s, step->op.child, from, over);
 		*end = *over > *end ? *over : *end;
 	}
 	free(ends);
@@ -79,7 +81,7 @@ static CUresult steps_of(CUgraph graph, struct steps **out)
 	if (!o || o->graph.capturing)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct steps *s = calloc(1, sizeof(*s));
-	if (!s || !write_out(s, o, 0, &s->ns)) {
+	if (!s || !append_steps(s, o, 0, &s->ns)) {
 		steps_free(s);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -89,7 +91,7 @@ static CUresult steps_of(CUgraph graph, struct steps **out)
 
 static CUresult instantiate(struct call *call, CUgraphExec *out, CUgraph graph, uint64_t flags)
 {
-	enum { ALL = 15 /* auto free, upload, device launch, node priority */ };
+	enum { ALL = 15 /* the flags auto free, upload, device launch and node priority */ };
 	struct steps *s = NULL;
 	if (!out || flags & ~(uint64_t)ALL)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -145,7 +147,8 @@ GRAPH_INSTANTIATE(cuGraphInstantiate_v2)
 GRAPH_INSTANTIATE_WITH_PARAMS(cuGraphInstantiateWithParams)
 GRAPH_INSTANTIATE_WITH_PARAMS(cuGraphInstantiateWithParams_ptsz)
 
-/* Parameters may change, what there is to do and in which order may not. */
+/* Updates the parameters of an executable graph. The number of nodes, their types and their
+ * dependencies must be unchanged. */
 static CUresult update_locked(struct object *exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
 {
 	enum { ERROR = 1, TOPOLOGY_CHANGED = 2, NODE_TYPE_CHANGED = 3 };
@@ -218,13 +221,13 @@ EXPORT CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
 	return END();
 }
 
-/* ---- launching ---- */
+/* ---- graph launch ---- */
 
 static void run_host(struct lane *lane, const struct op *op, uint64_t when)
 {
 	uint64_t ticket = host_enqueue(when, op->host.run, op->host.data);
-	timeline_raise(&lane->queue->hosted, ticket);
-	timeline_raise(&lane->context->ctx.hosted, ticket);
+	timeline_raise(&lane->queue->host_ticket, ticket);
+	timeline_raise(&lane->context->ctx.host_ticket, ticket);
 }
 
 static void run_step(struct lane *lane, const struct step *step, uint64_t launched)
@@ -242,7 +245,8 @@ static void run_step(struct lane *lane, const struct step *step, uint64_t launch
 	}
 }
 
-/* All memory or none: a launch that runs out of memory does nothing. */
+/* Charges the memory of all allocation nodes. If one does not fit, releases the others, and the
+ * launch does nothing. */
 static CUresult begin_memory(const struct object *exec)
 {
 	const struct steps *s = exec->exec.steps;
@@ -276,7 +280,7 @@ static CUresult launch(struct lane *lane, CUgraphExec exec)
 
 static CUresult upload(struct lane *lane, CUgraphExec exec)
 {
-	(void)lane; /* it takes no time here */
+	(void)lane; /* an upload takes no simulated time */
 	return object_of(exec, EXEC) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

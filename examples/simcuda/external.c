@@ -1,4 +1,5 @@
-/* Memory of other APIs, say Vulkan's: a size behind a file descriptor. Its bytes are the other API's and are charged to nobody. */
+/* External memory: memory of another API, for example Vulkan, behind a file descriptor. Only its
+ * size is known. The other API owns the bytes, so no process is charged for them. */
 #include "memory.h"
 
 #include <fcntl.h>
@@ -17,7 +18,7 @@ static CUresult import(struct call *call, CUexternalMemory *out, const CUDA_EXTE
 	if (!o)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	o->external.size = desc->size;
-	o->external.fd = desc->handle.fd; /* from now on it belongs to the driver */
+	o->external.fd = desc->handle.fd; /* the driver owns the descriptor from now on */
 	*out = (CUexternalMemory)o;
 	call->ptr = H(o);
 	return CUDA_SUCCESS;
@@ -30,7 +31,7 @@ EXPORT CUresult cuImportExternalMemory(CUexternalMemory *extMem_out, const CUDA_
 	return END();
 }
 
-/* Given back by cuMemFree. */
+/* Maps a range of external memory to an address. cuMemFree unmaps it. */
 static CUresult map(struct call *call, CUdeviceptr *out, struct object *o, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *desc)
 {
 	if (!o)

@@ -1,4 +1,5 @@
-/* Error injection: SIMCUDA_FAIL="NAME:RESULT@N,…" makes the N-th call of NAME return RESULT; without @N every call does. */
+/* Error injection. SIMCUDA_FAIL="NAME:RESULT@N,…" makes the N-th call of NAME return RESULT.
+ * Without @N every call of NAME returns RESULT. */
 #include "sim.h"
 
 #include <stdio.h>
@@ -11,7 +12,7 @@ enum { FAULTS_MAX = 64 };
 static struct fault {
 	char name[64];
 	CUresult result;
-	uint64_t at; /* 0 = always */
+	uint64_t at; /* number of the call that fails; 0 = every call */
 	_Atomic uint64_t calls;
 } faults[FAULTS_MAX];
 static int faults_len;
@@ -53,7 +54,7 @@ void faults_read(void)
 		parse(config.fail);
 }
 
-/* The result to inject into this call, CUDA_SUCCESS for none. */
+/* Returns the result to inject into this call, or CUDA_SUCCESS for none. */
 CUresult fault_of(const char *name)
 {
 	CUresult result = CUDA_SUCCESS;

@@ -1,4 +1,4 @@
-/* Graphs and their nodes, and running one op. */
+/* Graphs and their nodes, and the execution of a single op. */
 #include "graph.h"
 
 #include "memory.h"
@@ -10,7 +10,8 @@ pthread_mutex_t graph_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- ops ---- */
 
-/* Only host memory has data; what comes from the device is zeros. */
+/* Copies or clears one row of bytes. Only host memory holds data; a copy from the device writes
+ * zeros. */
 static void move_row(uint64_t dst, uint64_t src, uint64_t bytes, bool zeros)
 {
 	if (zeros)
@@ -37,7 +38,8 @@ static void set_data(const struct op *op)
 		return;
 	for (uint64_t y = 0; y < b->height; y++)
 		for (uint64_t x = 0; x < b->width; x += op->width)
-			memcpy((char *)(uintptr_t)(b->dst + y * b->dst_pitch + x), &op->value, op->width); /* little endian */
+			/* The value is little endian: its first width bytes are the element. */
+			memcpy((char *)(uintptr_t)(b->dst + y * b->dst_pitch + x), &op->value, op->width);
 }
 
 void op_move_data(const struct op *op)
@@ -58,8 +60,8 @@ static CUresult host_submit(struct lane *lane, const struct op *op)
 	uint64_t ticket = host_enqueue(lane_enqueue(lane, 0), op->host.run, op->host.data);
 	if (!ticket)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	timeline_raise(&lane->queue->hosted, ticket);
-	timeline_raise(&lane->context->ctx.hosted, ticket);
+	timeline_raise(&lane->queue->host_ticket, ticket);
+	timeline_raise(&lane->context->ctx.host_ticket, ticket);
 	return CUDA_SUCCESS;
 }
 
@@ -112,7 +114,8 @@ static void node_free(struct object *node)
 	object_free(node);
 }
 
-/* Takes over what op refers to, unless it fails. */
+/* Appends a node to the graph. On success the node owns the memory or child graph of the op; on
+ * failure the caller still owns it. */
 struct object *node_add(struct object *graph, struct object *const *after, uint32_t n, const struct op *op)
 {
 	struct op *copy = malloc(sizeof(*copy));
@@ -149,7 +152,7 @@ static void set_remove(struct node_set *set, const struct object *node)
 			set->nodes[i--] = set->nodes[--set->len];
 }
 
-/* Graphs with memory nodes keep all of theirs, as with the real driver. */
+/* Removes a node from its graph. Fails if the graph has memory nodes, as in the real driver. */
 static CUresult remove_locked(struct object *node)
 {
 	struct object *graph = node->node.graph, **link = &graph->graph.first, *before = NULL;
@@ -190,7 +193,7 @@ void graph_free(struct object *graph)
 	object_free(graph);
 }
 
-/* Graphs with memory nodes are never copied, so nothing is shared but what outlives both. */
+/* Copies a graph. Graphs with memory nodes cannot be copied, so the copy shares no graph memory. */
 struct object *graph_copy(struct object *graph)
 {
 	struct object *copy = object_new(GRAPH, NULL);

@@ -1,4 +1,4 @@
-/* Memory that graphs allocate and free: a struct graph_memory for each node that allocates. */
+/* Memory that graphs allocate and free. Each allocation node has a struct graph_memory. */
 #include "memory.h"
 
 #include "space.h"
@@ -27,7 +27,7 @@ struct graph_memory *graph_memory_at(uint64_t address)
 	pthread_mutex_lock(&d->lock);
 	struct block *b = space_find(d->space, address);
 	if (b && b->use == GRAPH_MEMORY) {
-		m = b->of;
+		m = b->backing;
 		m->refs++;
 	}
 	pthread_mutex_unlock(&d->lock);
@@ -41,7 +41,8 @@ void graph_memory_retain(struct graph_memory *m)
 	pthread_mutex_unlock(&m->device->lock);
 }
 
-/* What a launch allocated and nobody freed stays, even when all graphs that know it are gone. */
+/* Unlocks the device. Frees m if no node refers to it and no launch left it allocated. An
+ * allocation that no node or call freed outlives its graphs. */
 static void unlock_and_end(struct graph_memory *m)
 {
 	bool over = !m->refs && !m->live;
@@ -59,12 +60,12 @@ void graph_memory_release(struct graph_memory *m)
 	unlock_and_end(m);
 }
 
-CUresult graph_memory_begin(struct graph_memory *m, bool again_is_fine)
+CUresult graph_memory_begin(struct graph_memory *m, bool allow_live)
 {
 	CUresult result = CUDA_SUCCESS;
 	pthread_mutex_lock(&m->device->lock);
 	if (m->live)
-		result = again_is_fine ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+		result = allow_live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	else if (memory_charge_locked(m->device, m->size))
 		m->live = true;
 	else

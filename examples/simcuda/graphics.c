@@ -1,7 +1,6 @@
-/*
- * Memory of graphics APIs. There is none: any number is a buffer of 64 KiB or an image of 16 KiB, which has an address or an array
- * while it is mapped.
- */
+/* Graphics interoperability without a graphics API. Any non-zero number is the name of a buffer
+ * of 64 KiB or an image of 16 KiB. A buffer has an address, and an image an array, while it is
+ * mapped. */
 #include "memory.h"
 
 enum { BUFFER_BYTES = 64 << 10, ROW_BYTES = 256, ROWS = 64 };
@@ -71,7 +70,7 @@ static CUresult unmap_one(struct call *call, struct object *o)
 	return CUDA_SUCCESS;
 }
 
-static CUresult each(struct call *call, CUresult (*work)(struct call *, struct object *), const CUgraphicsResource *list,
+static CUresult for_each_resource(struct call *call, CUresult (*work)(struct call *, struct object *), const CUgraphicsResource *list,
 		     unsigned int n)
 {
 	CUresult result = list && n ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -87,7 +86,7 @@ static CUresult each(struct call *call, CUresult (*work)(struct call *, struct o
 		      .stream = H(hStream), .value = count);                                             \
 		struct lane lane;                                                                        \
 		DO(lane_of_running(&call, hStream, zero, &lane));                                        \
-		DO(each(&call, work, resources, count));                                                 \
+		DO(for_each_resource(&call, work, resources, count));                                                 \
 		return END();                                                                            \
 	}
 ON_RESOURCES(cuGraphicsMapResources, LEGACY, map_one)
@@ -128,7 +127,7 @@ EXPORT CUresult cuGraphicsSubResourceGetMappedArray(CUarray *pArray, CUgraphicsR
 	return END();
 }
 
-/* The array itself: it has one level. */
+/* Returns the resource's array: it has one mipmap level only. */
 EXPORT CUresult cuGraphicsResourceGetMappedMipmappedArray(CUmipmappedArray *pMipmappedArray, CUgraphicsResource resource)
 {
 	BEGIN(cuGraphicsResourceGetMappedMipmappedArray, NEEDS_CONTEXT, .src_ptr = H(resource));
@@ -141,7 +140,7 @@ EXPORT CUresult cuGraphicsResourceGetMappedMipmappedArray(CUmipmappedArray *pMip
 	return END();
 }
 
-static CUresult drop(struct call *call, struct object *o)
+static CUresult unregister(struct call *call, struct object *o)
 {
 	if (!o)
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -154,6 +153,6 @@ static CUresult drop(struct call *call, struct object *o)
 EXPORT CUresult cuGraphicsUnregisterResource(CUgraphicsResource resource)
 {
 	BEGIN(cuGraphicsUnregisterResource, NEEDS_CONTEXT, .ptr = H(resource));
-	DO(drop(&call, object_of(resource, GRAPHICS)));
+	DO(unregister(&call, object_of(resource, GRAPHICS)));
 	return END();
 }

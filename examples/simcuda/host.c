@@ -1,7 +1,10 @@
 /*
- * Host functions that streams run. One thread runs those of all streams, in the order in which they were submitted: then a function
- * that is done means that all before it are, and one ticket says how far a stream has come. Work behind a function starts as if
- * the function took no time; who waits for the stream waits for the function.
+ * Host functions that streams run (cuLaunchHostFunc). One thread runs the functions of all streams,
+ * in the order of their submission. So the ticket of a completed function implies that all earlier
+ * ones completed.
+ *
+ * Work submitted after a host function starts as if the function took no time. A thread that waits
+ * for the stream also waits for the function.
  */
 #include "graph.h"
 
@@ -48,7 +51,8 @@ static void *run_all(void *unused)
 	return NULL;
 }
 
-/* The program's signals are not this thread's business. */
+/* Starts the thread for host functions. The thread blocks all signals, so the program's signals
+ * go to the program's threads. */
 static bool start_locked(void)
 {
 	pthread_t thread;
@@ -64,7 +68,8 @@ static bool start_locked(void)
 	return running;
 }
 
-/* 0 if there is no memory or no thread for it. */
+/* Queues a host function to run at time `when` and returns its ticket. Returns 0 if out of
+ * memory or if the thread cannot start. */
 uint64_t host_enqueue(uint64_t when, void (*run)(void *), void *data)
 {
 	struct work *w = malloc(sizeof(*w));
@@ -91,7 +96,8 @@ bool host_done(uint64_t ticket)
 
 void host_wait(uint64_t ticket)
 {
-	/* A host function must not wait for its own stream; the real driver calls that undefined, here it does not hang. */
+	/* A host function that waits for its own stream would deadlock. The real driver leaves
+	 * that undefined; simcuda returns at once. */
 	if (host_done(ticket) || is_runner)
 		return;
 	pthread_mutex_lock(&lock);

@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The ordinal sits in the first byte, so that devices also differ in the short forms that tools print. */
+/* Writes the device's UUID. The first byte is the ordinal, so that the abbreviated UUIDs that
+ * tools print differ too. */
 void identity_uuid(int ordinal, unsigned char uuid[16])
 {
 	static const unsigned char pattern[16] = {0x50, 0x51, 0x4d, 0x43, 0x0d, 0xa0, 0x4a, 0x11,
@@ -25,7 +26,7 @@ void identity_uuid_text(int ordinal, char out[UUID_TEXT])
 	uuid_text("GPU", u, out);
 }
 
-/* Of the device's numbers, with the part in the second byte. */
+/* Writes the UUID of a MIG device: the device's UUID with the MIG number in the second byte. */
 void identity_mig_uuid_text(int ordinal, int part, char out[UUID_TEXT])
 {
 	unsigned char u[16];

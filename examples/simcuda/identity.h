@@ -1,4 +1,5 @@
-/* Who a simulated device is. Driver and NVML must agree: recorders pair their devices by UUID. */
+/* UUIDs and PCI addresses of simulated devices. Driver and NVML must agree, because recorders
+ * match their devices by UUID. */
 #ifndef SIMCUDA_IDENTITY_H
 #define SIMCUDA_IDENTITY_H
 

@@ -1,7 +1,6 @@
-/*
- * Images: PTX text, of which the names and sizes of what it declares are read, and binaries, of which nothing is. A file's image
- * and a linked one may be either.
- */
+/* Images of modules and libraries: PTX text or binaries. simcuda reads the names of kernels and
+ * the names and sizes of variables from PTX. It reads nothing from binaries. Files and linked
+ * images may be either. */
 #include "image.h"
 
 #include <ctype.h>
@@ -13,7 +12,8 @@
 #include <unistd.h>
 
 enum { ELF_HEADER = 64 };
-/* Stands in the padding of the ELF header of our own linked images: the text follows the header. */
+/* linked_mark is in the padding of the ELF header of images that the simulated linker makes. The
+ * PTX text follows the header. */
 static const char elf_magic[] = "\177ELF", linked_mark[] = "simPTX";
 enum { MARK_AT = 9 };
 
@@ -25,18 +25,19 @@ static CUresult copy_text(const char *text, char **out)
 
 CUresult image_read(const void *image, char **ptx)
 {
-	static const uint32_t binaries[] = {0x464c457f /* ELF */, 0xba55ed50 /* fatbin */, 0x466243b1 /* its wrapper */};
+	/* Magic numbers of ELF, fatbin and the fatbin wrapper. */
+	static const uint32_t binary_magics[] = {0x464c457f, 0xba55ed50, 0x466243b1};
 	const char *text = image;
 	*ptx = NULL;
 	if (!image)
 		return CUDA_ERROR_INVALID_VALUE;
-	for (size_t i = 0; i < sizeof(binaries) / sizeof(*binaries); i++) {
-		if (memcmp(image, &binaries[i], sizeof(binaries[i])))
+	for (size_t i = 0; i < sizeof(binary_magics) / sizeof(*binary_magics); i++) {
+		if (memcmp(image, &binary_magics[i], sizeof(binary_magics[i])))
 			continue;
 		bool linked = !memcmp(text, elf_magic, 4) && !memcmp(text + MARK_AT, linked_mark, sizeof(linked_mark));
 		return linked ? copy_text(text + ELF_HEADER, ptx) : CUDA_SUCCESS;
 	}
-	/* PTX text begins with a directive, a comment or white space, so reading on to its NUL is safe. */
+	/* PTX text begins with a directive, a comment or white space, and ends with NUL. */
 	if (!((*text == '.' || *text == '/' || isspace((unsigned char)*text)) && strstr(text, ".version")))
 		return CUDA_ERROR_INVALID_IMAGE;
 	return copy_text(text, ptx);
@@ -64,7 +65,8 @@ CUresult image_read_file(const char *path, char **ptx)
 	if (fd < 0)
 		return CUDA_ERROR_FILE_NOT_FOUND;
 	CUresult result = CUDA_ERROR_INVALID_IMAGE;
-	/* Zeros behind it: the text of a file has no NUL, and a short file no complete header. */
+	/* Zeros follow the content: the text of a file has no NUL, and a short file no complete
+	 * header. */
 	char *content = fstat(fd, &st) ? NULL : calloc(1, (size_t)st.st_size + ELF_HEADER);
 	if (content && read(fd, content, (size_t)st.st_size) == st.st_size)
 		result = image_read(content, ptx);
@@ -107,7 +109,8 @@ bool ptx_has_entry(const char *ptx, const char *name)
 	return false;
 }
 
-/* One declaration, from behind ".global": .align 4 .f32 name[16] */
+/* Returns the bytes of the variable if the text after ".global" declares it, else 0. A
+ * declaration looks like: .align 4 .f32 name[16] */
 static uint64_t global_bytes(const char *p, const char *name)
 {
 	uint64_t element = 0;
@@ -132,7 +135,8 @@ static uint64_t global_bytes(const char *p, const char *name)
 uint64_t ptx_global_bytes(const char *ptx, const char *name)
 {
 	uint64_t bytes = 0;
-	/* In instructions a dot follows: ld.global.f32 */
+	/* White space follows in declarations; a dot follows in instructions, as in
+	 * ld.global.f32. */
 	for (const char *p = ptx; (p = strstr(p, ".global")) && !bytes;) {
 		p += strlen(".global");
 		if (isspace((unsigned char)*p))

@@ -1,7 +1,6 @@
-/*
- * Device memory of other processes. A handle is the number of an export in the shared state; opening it gives addresses, not bytes:
- * the memory is the exporter's. Opening it again gives the same address, and as many closes are needed.
- */
+/* CUDA IPC: device memory of other processes. An IPC handle contains the number of an export in
+ * the shared state. Opening a handle maps addresses and charges no bytes, because the exporter
+ * owns the memory. Opening a handle again gives the same address and needs one more close. */
 #include "memory.h"
 
 #include "space.h"
@@ -15,7 +14,7 @@
 struct handle {
 	uint64_t magic, id;
 };
-_Static_assert(sizeof(struct handle) <= sizeof(CUipcMemHandle), "a handle carries the number");
+_Static_assert(sizeof(struct handle) <= sizeof(CUipcMemHandle), "the simulated IPC handle fits into CUipcMemHandle");
 
 struct opened {
 	uint64_t id, address;
@@ -85,7 +84,8 @@ static CUresult open_handle(struct call *call, CUdeviceptr *out, const CUipcMemH
 	if (!state_exported(handle.id, &pid, &device, &size))
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (pid == process_pid)
-		return CUDA_ERROR_INVALID_CONTEXT; /* the real driver's odd answer to opening one's own memory */
+		/* The real driver returns this result for a handle of the process's own memory. */
+		return CUDA_ERROR_INVALID_CONTEXT;
 	pthread_mutex_lock(&lock);
 	struct opened *o = all;
 	while (o && !(o->id == handle.id && o->context == call->current))

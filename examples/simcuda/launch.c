@@ -1,18 +1,19 @@
-/* Launches. A kernel computes nothing; it keeps its stream busy for SIMCUDA_KERNEL_US. */
+/* Kernel launches. A simulated kernel computes nothing and occupies its stream for
+ * SIMCUDA_KERNEL_US. */
 #include "graph.h"
 
 CUresult launch_check(const struct call *call)
 {
 	const uint32_t *g = call->grid, *b = call->block;
 	enum { THREADS_MAX = 1024, BLOCK_Z_MAX = 64, GRID_YZ_MAX = 65535, SHARED_MAX = 48 << 10 };
-	/* A function or a kernel handle: the real driver takes both. */
+	/* Accepts a function or a kernel handle, as the real driver does. */
 	if (!call->kernel)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!g[0] || !g[1] || !g[2] || !b[0] || !b[1] || !b[2] || g[0] > INT32_MAX || g[1] > GRID_YZ_MAX || g[2] > GRID_YZ_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (b[0] > THREADS_MAX || b[1] > THREADS_MAX || b[2] > BLOCK_Z_MAX || (uint64_t)b[0] * b[1] * b[2] > THREADS_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
-	/* More takes an attribute of the function, which cannot be set here. */
+	/* Larger shared memory would need a function attribute, which simcuda does not offer. */
 	return call->shared_bytes > SHARED_MAX ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
@@ -34,7 +35,7 @@ static CUresult launch(struct call *call, CUstream stream, enum default_stream z
 	return result ? result : submit(&lane);
 }
 
-/* All blocks must be on the device at the same time. */
+/* A cooperative launch fails if its blocks do not all fit on the device at once. */
 static CUresult launch_cooperative(struct call *call, CUstream stream, enum default_stream zero)
 {
 	enum { MULTIPROCESSORS = 132, THREADS_EACH = 2048, BLOCKS_EACH = 32 };
@@ -122,7 +123,8 @@ static void take_config(struct call *call, const CUlaunchConfig *c)
 LAUNCH_KERNEL_EX(cuLaunchKernelEx, LEGACY)
 LAUNCH_KERNEL_EX(cuLaunchKernelEx_ptsz, PER_THREAD)
 
-/* ---- several devices at once, and launches of the first CUDA, whose block belongs to the function ---- */
+/* ---- launches on several devices, and cuLaunch, whose block size is an attribute of the
+ * function ---- */
 
 static CUresult launch_list(struct call *call, const CUDA_LAUNCH_PARAMS *list, unsigned int n)
 {

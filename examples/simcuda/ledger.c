@@ -1,7 +1,8 @@
 /*
- * The ledger: one line for every call, the truth that recordings are compared with. Lines are put together by hand, since printf
- * would take longer than the calls themselves; a thread collects its lines and hands them over in one write(2) to a file
- * opened with O_APPEND, so lines of different threads and processes never mix.
+ * The ledger: one line per driver call, the ground truth for comparing recordings. Code of its own
+ * formats the lines, since printf takes longer than the simulated calls. Each thread buffers its
+ * lines and appends them with one write(2) to a file opened with O_APPEND. So lines of different
+ * threads and processes never mix.
  */
 #include "sim.h"
 
@@ -15,7 +16,8 @@
 
 enum {
 	FLUSH_AT = 64 << 10,
-	NUMBERS_MAX = 1 << 10, /* all columns but the two names: 22 of at most 20 characters */
+	/* Bytes of all columns but the two names: 22 numbers of at most 20 characters. */
+	NUMBERS_MAX = 1 << 10,
 	BUFFER = FLUSH_AT + KERNEL_NAME_MAX + NUMBERS_MAX,
 };
 
@@ -32,7 +34,8 @@ static void write_all(const char *data, size_t n)
 		ssize_t done = write(fd, data, n);
 		if (done < 0) {
 			fprintf(stderr, "simcuda: error: %s: %m\n", config.ledger);
-			_exit(1); /* a ledger with a hole would accuse the recorder */
+			/* A ledger with missing lines would make a correct recording look wrong. */
+			_exit(1);
 		}
 		data += done;
 		n -= (size_t)done;

@@ -1,4 +1,4 @@
-/* Libraries: modules that belong to no context, and their kernels. */
+/* Libraries (cuLibrary…): modules without a context, and their kernels. */
 #include "image.h"
 
 static CUresult create(struct call *call, CUlibrary *library, CUresult read, char *ptx)

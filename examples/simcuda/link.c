@@ -1,4 +1,5 @@
-/* The linker: it collects PTX, and what it makes of it is an image that has all the names. */
+/* The simulated linker (cuLink…). It collects PTX texts, and makes one image that contains all
+ * their names. */
 #include "image.h"
 
 #include <stdio.h>
@@ -43,15 +44,17 @@ static CUresult append(struct object *o, const char *more)
 	return CUDA_SUCCESS;
 }
 
-/* Binary input adds nothing: its names are not read. */
+/* Adds an input to the link. simcuda reads no names from binary inputs, so they add nothing. */
 static CUresult add(struct object *o, CUjitInputType type, const char *data, size_t size)
 {
-	enum { TYPES = 6 /* cubin, PTX, fat binary, object, library, NVVM */ };
+	/* Number of input types: cubin, PTX, fat binary, object, library, NVVM. */
+	enum { TYPES = 6 };
 	if (!o)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!data || !size || (unsigned)type >= TYPES || o->link.cubin)
 		return CUDA_ERROR_INVALID_VALUE;
-	enum { ZEROS = 64 /* behind it: short data has no complete header, text perhaps no NUL */ };
+	/* Zero bytes appended to the data, which may lack a complete header or a final NUL. */
+	enum { ZEROS = 64 };
 	char *copy = calloc(1, size + ZEROS), *ptx = NULL;
 	if (copy)
 		memcpy(copy, data, size);
@@ -98,7 +101,7 @@ static CUresult add_file(struct object *o, CUjitInputType type, const char *path
 LINK_ADD_FILE(cuLinkAddFile)
 LINK_ADD_FILE(cuLinkAddFile_v2)
 
-/* The image belongs to the state and goes with it. */
+/* Makes the linked image. The link state owns the image and frees it with itself. */
 static CUresult complete(struct object *o, void **image, size_t *size)
 {
 	size_t length;

@@ -1,4 +1,5 @@
-/* What programs say about managed memory. It never moves here: advice is checked and forgotten, prefetching takes time. */
+/* Advice, prefetches and discards of managed memory. Managed memory never moves in simcuda:
+ * advice is only checked, and prefetches only take time. */
 #include "graph.h"
 
 #include "memory.h"
@@ -10,7 +11,8 @@ static CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, C
 	return to.type == CU_MEM_LOCATION_TYPE_DEVICE && !device_of(to.id) ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }
 
-/* Before there were locations, the host was device -1. */
+/* Converts a device ordinal to a location. Device -1 is the host, as in functions without
+ * locations. */
 static CUmemLocation location_of(CUdevice device)
 {
 	return (CUmemLocation){device == -1 ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE, device};
@@ -85,9 +87,9 @@ static CUresult attach(struct lane *lane, CUdeviceptr address, size_t length, un
 STREAM_ATTACH_MEM_ASYNC(cuStreamAttachMemAsync, LEGACY)
 STREAM_ATTACH_MEM_ASYNC(cuStreamAttachMemAsync_ptsz, PER_THREAD)
 
-/* ---- many ranges at once ---- */
+/* ---- batches of ranges ---- */
 
-static void take_ranges(struct call *call, const CUdeviceptr *ptrs, const size_t *sizes, size_t count)
+static void set_range_columns(struct call *call, const CUdeviceptr *ptrs, const size_t *sizes, size_t count)
 {
 	call->value = (int64_t)count;
 	if (ptrs && count)
@@ -96,7 +98,8 @@ static void take_ranges(struct call *call, const CUdeviceptr *ptrs, const size_t
 		call->bytes += sizes[i];
 }
 
-/* A discard takes no time; a prefetch goes to the first location. */
+/* Simulates a batch of prefetches or discards. A discard takes no time. A prefetch checks only
+ * the first location. */
 static CUresult ranges(struct lane *lane, const CUdeviceptr *ptrs, const size_t *sizes, size_t count, const CUmemLocation *to,
 		       bool prefetched)
 {
@@ -117,7 +120,7 @@ static CUresult ranges(struct lane *lane, const CUdeviceptr *ptrs, const size_t 
 		BEGIN(fn, NEEDS_CONTEXT, .stream = H(hStream));                                                             \
 		(void)prefetchLocIdxs, (void)flags;                                                                         \
 		struct lane lane;                                                                                           \
-		take_ranges(&call, dptrs, sizes, count);                                                                    \
+		set_range_columns(&call, dptrs, sizes, count);                                                                    \
 		DO(lane_of_running(&call, hStream, zero, &lane));                                                           \
 		DO(ranges(&lane, dptrs, sizes, count, numPrefetchLocs ? prefetchLocs : NULL, true));                        \
 		return END();                                                                                               \
@@ -133,7 +136,7 @@ MEM_PREFETCH_BATCH(cuMemDiscardAndPrefetchBatchAsync_ptsz, PER_THREAD)
 		BEGIN(fn, NEEDS_CONTEXT, .stream = H(hStream));                                                            \
 		(void)flags;                                                                                               \
 		struct lane lane;                                                                                          \
-		take_ranges(&call, dptrs, sizes, count);                                                                   \
+		set_range_columns(&call, dptrs, sizes, count);                                                                   \
 		DO(lane_of_running(&call, hStream, zero, &lane));                                                          \
 		DO(ranges(&lane, dptrs, sizes, count, NULL, false));                                                       \
 		return END();                                                                                              \

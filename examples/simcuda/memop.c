@@ -1,12 +1,12 @@
-/*
- * Values that streams write to memory and wait for. There is no data on the device that could be waited for, and nobody looks at
- * memory of the host's all the time, so waits are over at once.
- */
+/* Stream memory operations: streams write values to memory, or wait for values in memory. Waits
+ * end at once: simulated device memory holds no values, and polling host memory would cost too
+ * much. */
 #include "graph.h"
 
 #include "memory.h"
 
-enum { WAIT_FLAGS = 0x40000007 /* GEQ, EQ, AND, NOR and FLUSH */, WRITE_FLAGS = 1 /* no memory barrier */ };
+/* Allowed flags of waits (GEQ, EQ, AND, NOR, FLUSH) and of writes (NO_MEMORY_BARRIER). */
+enum { WAIT_FLAGS = 0x40000007, WRITE_FLAGS = 1 };
 
 static CUresult check(uint64_t address, uint32_t width, unsigned int flags, unsigned int allowed)
 {
@@ -56,7 +56,7 @@ VALUE(cuStreamWriteValue64_ptsz, PER_THREAD, cuuint64_t, write_value)
 VALUE(cuStreamWriteValue64_v2, LEGACY, cuuint64_t, write_value)
 VALUE(cuStreamWriteValue64_v2_ptsz, PER_THREAD, cuuint64_t, write_value)
 
-static CUresult one(struct lane *lane, const CUstreamBatchMemOpParams *p)
+static CUresult memory_op(struct lane *lane, const CUstreamBatchMemOpParams *p)
 {
 	switch (p->operation) {
 	case CU_STREAM_MEM_OP_WAIT_VALUE_32: return wait_value(lane, p->value.address, p->value.value, 4, p->value.flags);
@@ -73,7 +73,7 @@ static CUresult batch(struct lane *lane, const CUstreamBatchMemOpParams *list, u
 	enum { COUNT_MAX = 256 };
 	CUresult result = list && count > 0 && count <= COUNT_MAX && !flags ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	for (unsigned int i = 0; i < count && !result; i++)
-		result = one(lane, &list[i]);
+		result = memory_op(lane, &list[i]);
 	return result;
 }
 

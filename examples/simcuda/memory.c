@@ -1,6 +1,5 @@
-/*
- * Memory. On the device it is addresses and accounting, with no data behind; managed and pinned memory is real.
- */
+/* Memory allocation. Device memory has addresses and accounting but holds no data. Managed and
+ * pinned memory are real host memory. */
 #include "memory.h"
 
 #include "space.h"
@@ -15,7 +14,8 @@ static pthread_mutex_t host_lock = PTHREAD_MUTEX_INITIALIZER;
 bool memory_init(void)
 {
 	enum { HOST_GRANULE = 4096 };
-	/* As much as a device has; far more would be as cheap, but valgrind could not reserve it. */
+	/* Four times the capacity of a device. More would be as cheap, but valgrind could not
+	 * reserve it. */
 	managed = space_new(config.memory * 4, HOST_GRANULE);
 	pinned = space_new(config.memory * 4, HOST_GRANULE);
 	return managed && pinned;
@@ -56,7 +56,7 @@ bool memory_charge_locked(struct device *d, uint64_t bytes)
 	if (!fits(d, bytes)) {
 		pools_release_locked(d, true);
 		if (!fits(d, bytes))
-			state_reap(); /* a process that was killed holds no memory */
+			state_reap(); /* the memory of killed processes is free again */
 		if (!fits(d, bytes))
 			return false;
 	}
@@ -110,13 +110,13 @@ CUresult memory_take(struct object *owner, uint64_t bytes, CUdeviceptr *out)
 	return b ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-uint64_t memory_place(struct device *d, uint64_t bytes, enum use use, void *of, struct object *owner)
+uint64_t memory_place(struct device *d, uint64_t bytes, enum block_use use, void *backing, struct object *owner)
 {
 	pthread_mutex_lock(&d->lock);
 	struct block *b = space_take(d->space, bytes);
 	if (b) {
 		b->use = (int)use;
-		b->of = of;
+		b->backing = backing;
 		b->owner = owner;
 	}
 	pthread_mutex_unlock(&d->lock);
@@ -132,11 +132,11 @@ void memory_unplace(struct device *d, uint64_t address)
 	pthread_mutex_unlock(&d->lock);
 }
 
-/* Memory of the pool that is freed like this goes past the pool, straight to the device. */
+/* Returns a block to its device. Memory of a pool bypasses the pool. */
 static void device_give(struct device *d, struct block *b)
 {
 	if (b->use == POOL_MEMORY)
-		pool_forget_locked(b->of, b->size);
+		pool_forget_locked(b->backing, b->size);
 	if (b->use == DEVICE_MEMORY || b->use == POOL_MEMORY)
 		d->used -= b->size;
 	if (b->exported)
@@ -145,7 +145,8 @@ static void device_give(struct device *d, struct block *b)
 	state_used(d->ordinal, d->used);
 }
 
-/* Managed and pinned memory gets pages while it is allocated and is address space only before and after. */
+/* Sets the protection of managed or pinned memory. PROT_READ and PROT_WRITE give fresh pages,
+ * PROT_NONE removes them. Free memory is reserved address space only. */
 static bool populate(struct block *b, int protection)
 {
 	return mmap((void *)(uintptr_t)b->address, b->size, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
@@ -182,7 +183,8 @@ static CUresult host_give(struct space *space, uint64_t address)
 	return b ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Like the real cuMemFree, it first waits for the context's work, and takes 0. */
+/* Frees device or managed memory. Waits for the context's work first and accepts address 0, as
+ * the real cuMemFree does. */
 CUresult memory_free(struct call *call, CUdeviceptr address)
 {
 	if (!address)
@@ -193,7 +195,7 @@ CUresult memory_free(struct call *call, CUdeviceptr address)
 	wait_until(call->current->ctx.until);
 	pthread_mutex_lock(&d->lock);
 	struct block *b = space_find(d->space, address);
-	struct graph_memory *of_graph = b && b->use == GRAPH_MEMORY ? b->of : NULL;
+	struct graph_memory *of_graph = b && b->use == GRAPH_MEMORY ? b->backing : NULL;
 	bool ok = b && (b->use == DEVICE_MEMORY || b->use == POOL_MEMORY || b->use == EXTERNAL_MEMORY ||
 			 b->use == IMPORTED_MEMORY);
 	if (ok)
@@ -215,7 +217,9 @@ static void host_give_all(struct space *space, struct object *owner)
 {
 	pthread_mutex_lock(&host_lock);
 	for (struct block *b = next_of(space->lowest, owner), *next; b; b = next) {
-		next = next_of(b->above, owner); /* before giving: free neighbours of b go away, taken ones stay */
+		/* Find the next block before freeing b: free neighbours of b merge with it,
+		 * taken ones remain. */
+		next = next_of(b->above, owner);
 		populate(b, PROT_NONE);
 		space_give(space, b);
 	}
@@ -305,7 +309,9 @@ static CUresult pinned_take(struct call *call, void **out, size_t bytes, unsigne
 		return CUDA_ERROR_INVALID_VALUE;
 	*out = NULL;
 	if (bytes == 0)
-		return CUDA_SUCCESS; /* so the real driver here and for the pool, while it refuses 0 bytes elsewhere */
+		/* The real driver also accepts 0 bytes for pinned and pool memory, and rejects
+		 * them elsewhere. */
+		return CUDA_SUCCESS;
 	uint64_t address = 0;
 	CUresult result = host_take(call, pinned, bytes, &address);
 	if (!result)

@@ -1,4 +1,4 @@
-/* Modules and the functions in them. Nothing is compiled: a function is a name. */
+/* Modules and their functions. simcuda compiles nothing: a function is a name. */
 #include "image.h"
 
 #include "memory.h"
@@ -37,7 +37,7 @@ static struct object *add(struct object *module, enum kind kind, const char *nam
 	return o;
 }
 
-/* The same name gives the same handle. */
+/* Returns the existing handle of the name, if any: each name has one handle. */
 static struct object *find_locked(struct object *module, enum kind kind, const char *name)
 {
 	struct object *o = module->module.functions;
@@ -115,7 +115,8 @@ CUresult module_count(struct object *module, enum kind kind, unsigned int *out)
 	return CUDA_SUCCESS;
 }
 
-/* One for each context that asks. They go with the library, or with their context. */
+/* Returns the library's module in the given context, and creates it at the first use. The module
+ * is freed with the library or with the context. */
 CUresult module_of_library(struct object *library, struct object *context, struct object **out)
 {
 	if (!library)
@@ -207,7 +208,7 @@ static struct global *global_new(struct object *module, const char *name, uint64
 
 static CUresult global_of(struct call *call, struct object *module, const char *name, CUdeviceptr *address, size_t *bytes)
 {
-	enum { IN_BINARY = 64 /* whatever the name: binaries are not read */ };
+	enum { IN_BINARY = 64 /* bytes of every variable of a binary image */ };
 	if (!module)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!name || !*name || (!address && !bytes))
@@ -240,7 +241,7 @@ EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule 
 	return END();
 }
 
-/* A library's variables are those of its module in the current context. */
+/* A library's variables are the variables of its module in the current context. */
 #define LIBRARY_GET_GLOBAL(fn)                                                                                     \
 	EXPORT CUresult fn(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)                  \
 	{                                                                                                          \
@@ -261,7 +262,7 @@ EXPORT CUresult cuFuncLoad(CUfunction function)
 	return END();
 }
 
-/* ---- the other calls ---- */
+/* ---- loading, unloading and queries ---- */
 
 static CUresult create(struct call *call, CUmodule *module, CUresult read, char *ptx)
 {

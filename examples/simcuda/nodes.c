@@ -1,11 +1,11 @@
-/* Building graphs by hand: cuGraphAdd…Node. */
+/* Explicit graph construction: cuGraphAdd…Node. */
 #include "nodes.h"
 
 #include "memory.h"
 
 #include <stdlib.h>
 
-/* Adds op as a node behind others of the same graph. */
+/* Adds op as a node that depends on nodes of the same graph. */
 static CUresult add_locked(struct object *graph, const CUgraphNode *after, size_t n, const struct op *op, CUgraphNode *out)
 {
 	struct node_set set = {0};
@@ -48,7 +48,7 @@ EXPORT CUresult cuGraphAddEmptyNode(NODE_ARGUMENTS)
 	return END();
 }
 
-void take_kernel(struct call *call, const CUDA_KERNEL_NODE_PARAMS *p)
+void set_kernel_columns(struct call *call, const CUDA_KERNEL_NODE_PARAMS *p)
 {
 	const void *handle = p->func ? (const void *)p->func : (const void *)p->kern;
 	call->function = H(handle);
@@ -62,12 +62,12 @@ void take_kernel(struct call *call, const CUDA_KERNEL_NODE_PARAMS *p)
 	call->shared_bytes = p->sharedMemBytes;
 }
 
-/* The first version of the structure ends before the CUkernel. */
-void take_kernel_v1(struct call *call, const CUDA_KERNEL_NODE_PARAMS_v1 *p)
+/* Converts the first version of the structure, which ends before the CUkernel. */
+void set_kernel_columns_v1(struct call *call, const CUDA_KERNEL_NODE_PARAMS_v1 *p)
 {
 	const CUDA_KERNEL_NODE_PARAMS wide = {p->func, p->gridDimX, p->gridDimY, p->gridDimZ, p->blockDimX, p->blockDimY,
 					      p->blockDimZ, p->sharedMemBytes, p->kernelParams, p->extra, NULL, NULL};
-	take_kernel(call, &wide);
+	set_kernel_columns(call, &wide);
 }
 
 EXPORT CUresult cuGraphAddKernelNode(NODE_ARGUMENTS, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
@@ -75,7 +75,7 @@ EXPORT CUresult cuGraphAddKernelNode(NODE_ARGUMENTS, const CUDA_KERNEL_NODE_PARA
 	BEGIN(cuGraphAddKernelNode, NEEDS_CONTEXT, .src_ptr = H(hGraph));
 	struct op op = {.kind = OP_KERNEL, .ns = config.kernel_ns};
 	if (nodeParams)
-		take_kernel_v1(&call, nodeParams);
+		set_kernel_columns_v1(&call, nodeParams);
 	DO(nodeParams ? launch_check(&call) : CUDA_ERROR_INVALID_VALUE);
 	DO(ADD(&op));
 	return END();
@@ -86,7 +86,7 @@ EXPORT CUresult cuGraphAddKernelNode_v2(NODE_ARGUMENTS, const CUDA_KERNEL_NODE_P
 	BEGIN(cuGraphAddKernelNode_v2, NEEDS_CONTEXT, .src_ptr = H(hGraph));
 	struct op op = {.kind = OP_KERNEL, .ns = config.kernel_ns};
 	if (nodeParams)
-		take_kernel(&call, nodeParams);
+		set_kernel_columns(&call, nodeParams);
 	DO(nodeParams ? launch_check(&call) : CUDA_ERROR_INVALID_VALUE);
 	DO(ADD(&op));
 	return END();
@@ -119,7 +119,7 @@ EXPORT CUresult cuGraphAddMemsetNode(NODE_ARGUMENTS, const CUDA_MEMSET_NODE_PARA
 	return END();
 }
 
-/* The child is copied: what becomes of the given graph later does not matter. */
+/* Adds a child graph node. The node owns a copy, so later changes of the child do not affect it. */
 CUresult add_child(struct call *call, NODE_ARGUMENTS, CUgraph child)
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
@@ -151,7 +151,8 @@ EXPORT CUresult cuGraphAddChildGraphNode(NODE_ARGUMENTS, CUgraph childGraph)
 	return END();
 }
 
-/* The ledger's ptr is the memory here, not the node. */
+/* Adds a memory allocation node. The ledger's ptr column has the address of the memory, not the
+ * node. */
 CUresult add_alloc(struct call *call, NODE_ARGUMENTS, CUDA_MEM_ALLOC_NODE_PARAMS *p)
 {
 	if (!p || !p->bytesize || p->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||

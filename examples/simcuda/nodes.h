@@ -1,4 +1,4 @@
-/* What the files that add nodes to graphs share. */
+/* Functions shared by the files that add nodes to graphs. */
 #ifndef SIMCUDA_NODES_H
 #define SIMCUDA_NODES_H
 
@@ -13,7 +13,7 @@ CUresult add_child(struct call *call, NODE_ARGUMENTS, CUgraph child);
 CUresult add_alloc(struct call *call, NODE_ARGUMENTS, CUDA_MEM_ALLOC_NODE_PARAMS *params);
 CUresult add_free(struct call *call, NODE_ARGUMENTS, CUdeviceptr dptr);
 CUresult set_op_of(const CUDA_MEMSET_NODE_PARAMS *params, struct op *op);
-void take_kernel(struct call *call, const CUDA_KERNEL_NODE_PARAMS *params);
-void take_kernel_v1(struct call *call, const CUDA_KERNEL_NODE_PARAMS_v1 *params);
+void set_kernel_columns(struct call *call, const CUDA_KERNEL_NODE_PARAMS *params);
+void set_kernel_columns_v1(struct call *call, const CUDA_KERNEL_NODE_PARAMS_v1 *params);
 
 #endif

@@ -1,10 +1,11 @@
-/* Nodes whose type is an argument, nodes of events, semaphores and values, and changes of nodes. */
+/* cuGraphAddNode, whose node type is an argument; nodes for events, semaphores and memory
+ * operations; and updates of nodes. */
 #include "graph.h"
 
 #include "memory.h"
 #include "nodes.h"
 
-/* A batch of values is one node without an effect. */
+/* Semaphore and batch memory operation nodes have no effect. */
 #define EMPTY_NODE(fn, type)                                                        \
 	EXPORT CUresult fn(NODE_ARGUMENTS, const type *nodeParams)                  \
 	{                                                                           \
@@ -41,12 +42,12 @@ EXPORT CUresult cuGraphAddHostNode(NODE_ARGUMENTS, const CUDA_HOST_NODE_PARAMS *
 	return END();
 }
 
-/* ---- the type is an argument ---- */
+/* ---- cuGraphAddNode ---- */
 
-static void take(struct call *call, const CUgraphNodeParams *p)
+static void set_columns(struct call *call, const CUgraphNodeParams *p)
 {
 	switch (p->type) {
-	case CU_GRAPH_NODE_TYPE_KERNEL: take_kernel(call, &p->kernel); break;
+	case CU_GRAPH_NODE_TYPE_KERNEL: set_kernel_columns(call, &p->kernel); break;
 	case CU_GRAPH_NODE_TYPE_GRAPH: call->value = (int64_t)H(p->graph.graph); break;
 	case CU_GRAPH_NODE_TYPE_MEM_ALLOC: call->bytes = p->alloc.bytesize; break;
 	default: break;
@@ -83,7 +84,7 @@ EXPORT CUresult cuGraphAddNode(NODE_ARGUMENTS, CUgraphNodeParams *nodeParams)
 {
 	BEGIN(cuGraphAddNode, NEEDS_CONTEXT, .src_ptr = H(hGraph));
 	if (nodeParams)
-		take(&call, nodeParams);
+		set_columns(&call, nodeParams);
 	DO(nodeParams ? add_any(&call, phGraphNode, hGraph, dependencies, numDependencies, nodeParams) : CUDA_ERROR_INVALID_VALUE);
 	return END();
 }
@@ -94,14 +95,14 @@ EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, cons
 	BEGIN(cuGraphAddNode_v2, NEEDS_CONTEXT, .src_ptr = H(hGraph));
 	(void)dependencyData;
 	if (nodeParams)
-		take(&call, nodeParams);
+		set_columns(&call, nodeParams);
 	DO(nodeParams ? add_any(&call, phGraphNode, hGraph, dependencies, numDependencies, nodeParams) : CUDA_ERROR_INVALID_VALUE);
 	return END();
 }
 
-/* ---- changes ---- */
+/* ---- updates of nodes ---- */
 
-/* All kernels take the same time, so that a changed one needs nothing but a check. */
+/* Checks new kernel parameters. Nothing else changes, because all kernels take the same time. */
 static CUresult change_kernel(struct call *call, struct object *node)
 {
 	CUresult result = node && node->node.op->kind == OP_KERNEL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -119,8 +120,8 @@ static CUresult change_kernel(struct call *call, struct object *node)
 		DO(nodeParams ? change_kernel(&call, object_of(hNode, NODE)) : CUDA_ERROR_INVALID_VALUE); \
 		return END();                                                                            \
 	}
-KERNEL_NODE_SET_PARAMS(cuGraphKernelNodeSetParams, CUDA_KERNEL_NODE_PARAMS_v1, take_kernel_v1)
-KERNEL_NODE_SET_PARAMS(cuGraphKernelNodeSetParams_v2, CUDA_KERNEL_NODE_PARAMS, take_kernel)
+KERNEL_NODE_SET_PARAMS(cuGraphKernelNodeSetParams, CUDA_KERNEL_NODE_PARAMS_v1, set_kernel_columns_v1)
+KERNEL_NODE_SET_PARAMS(cuGraphKernelNodeSetParams_v2, CUDA_KERNEL_NODE_PARAMS, set_kernel_columns)
 
 #define EXEC_KERNEL_NODE_SET_PARAMS(fn, type, take_it)                                                       \
 	EXPORT CUresult fn(CUgraphExec hGraphExec, CUgraphNode hNode, const type *nodeParams)                \
@@ -132,8 +133,8 @@ KERNEL_NODE_SET_PARAMS(cuGraphKernelNodeSetParams_v2, CUDA_KERNEL_NODE_PARAMS, t
 		DO(change_kernel(&call, object_of(hNode, NODE)));                                            \
 		return END();                                                                                \
 	}
-EXEC_KERNEL_NODE_SET_PARAMS(cuGraphExecKernelNodeSetParams, CUDA_KERNEL_NODE_PARAMS_v1, take_kernel_v1)
-EXEC_KERNEL_NODE_SET_PARAMS(cuGraphExecKernelNodeSetParams_v2, CUDA_KERNEL_NODE_PARAMS, take_kernel)
+EXEC_KERNEL_NODE_SET_PARAMS(cuGraphExecKernelNodeSetParams, CUDA_KERNEL_NODE_PARAMS_v1, set_kernel_columns_v1)
+EXEC_KERNEL_NODE_SET_PARAMS(cuGraphExecKernelNodeSetParams_v2, CUDA_KERNEL_NODE_PARAMS, set_kernel_columns)
 
 static CUresult change(struct call *call, struct object *node, const CUgraphNodeParams *p)
 {
@@ -146,7 +147,7 @@ EXPORT CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeP
 {
 	BEGIN(cuGraphNodeSetParams, NEEDS_CONTEXT, .ptr = H(hNode));
 	if (nodeParams)
-		take(&call, nodeParams);
+		set_columns(&call, nodeParams);
 	DO(change(&call, object_of(hNode, NODE), nodeParams));
 	return END();
 }
@@ -155,13 +156,13 @@ EXPORT CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNo
 {
 	BEGIN(cuGraphExecNodeSetParams, NEEDS_CONTEXT, .ptr = H(hGraphExec), .src_ptr = H(hNode));
 	if (nodeParams)
-		take(&call, nodeParams);
+		set_columns(&call, nodeParams);
 	DO(IS_EXEC(hGraphExec));
 	DO(change(&call, object_of(hNode, NODE), nodeParams));
 	return END();
 }
 
-/* A disabled node still takes its time. */
+/* Checks a node and its new state. A disabled node still takes its time in simcuda. */
 EXPORT CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled)
 {
 	BEGIN(cuGraphNodeSetEnabled, NEEDS_CONTEXT, .ptr = H(hGraphExec), .src_ptr = H(hNode), .value = isEnabled);

@@ -1,4 +1,4 @@
-/* libnvidia-ml.so.1: answers that follow the simulated work. */
+/* libnvidia-ml.so.1: the simulated NVML, whose values follow the simulated work. */
 #include "nvml_device.h"
 
 #include "identity.h"
@@ -12,7 +12,7 @@
 static struct nvmlDevice_st devices[MAX_DEVICES];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int users; /* calls of nvmlInit without nvmlShutdown yet */
+static int users; /* calls of nvmlInit not yet matched by nvmlShutdown */
 
 static nvmlReturn_t init(void)
 {
@@ -76,7 +76,7 @@ nvmlReturn_t copy_text(char *out, unsigned int length, const char *text)
 	return NVML_SUCCESS;
 }
 
-nvmlReturn_t ready(const void *out)
+nvmlReturn_t check_ready(const void *out)
 {
 	pthread_mutex_lock(&lock);
 	int n = users;
@@ -86,17 +86,17 @@ nvmlReturn_t ready(const void *out)
 
 EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
 {
-	nvmlReturn_t result = ready(version);
+	nvmlReturn_t result = check_ready(version);
 	return result ? result : copy_text(version, length, DRIVER_VERSION);
 }
 
 EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
 {
-	nvmlReturn_t result = ready(version);
+	nvmlReturn_t result = check_ready(version);
 	return result ? result : copy_text(version, length, "13." DRIVER_VERSION);
 }
 
-/* Works without nvmlInit in the real library too. */
+/* Works without nvmlInit, as in the real library. */
 EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *cudaDriverVersion)
 {
 	if (!cudaDriverVersion)
@@ -115,7 +115,7 @@ EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *cudaDriverVersion)
 
 EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *deviceCount)
 {
-	nvmlReturn_t result = ready(deviceCount);
+	nvmlReturn_t result = check_ready(deviceCount);
 	if (result)
 		return result;
 	pthread_mutex_lock(&lock);
@@ -126,7 +126,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *deviceCount)
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
 {
-	nvmlReturn_t result = ready(device);
+	nvmlReturn_t result = check_ready(device);
 	if (result)
 		return result;
 	pthread_mutex_lock(&lock);
@@ -140,7 +140,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
-	nvmlReturn_t result = ready(device);
+	nvmlReturn_t result = check_ready(device);
 	if (result || !uuid)
 		return result ? result : NVML_ERROR_INVALID_ARGUMENT;
 	pthread_mutex_lock(&lock);
@@ -157,23 +157,24 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *de
 	return NVML_ERROR_NOT_FOUND;
 }
 
-/* What every question about a device begins with. */
-nvmlReturn_t asked_for(const char *function, nvmlDevice_t device, const void *out)
+/* Checks the library, the device handle and the output pointer. Returns an error that
+ * SIMCUDA_NVML sets for the function. */
+nvmlReturn_t begin_query_of(const char *function, nvmlDevice_t device, const void *out)
 {
-	nvmlReturn_t result = ready(out);
+	nvmlReturn_t result = check_ready(out);
 	if (!result && (device < devices || device >= devices + MAX_DEVICES))
 		result = NVML_ERROR_INVALID_ARGUMENT;
-	return result ? result : answer(device->ordinal, function, NULL, 0);
+	return result ? result : override_values(device->ordinal, function, NULL, 0);
 }
 
-nvmlReturn_t look_for(const char *function, nvmlDevice_t device, const void *out, struct device_use *use, struct process_use *list,
+nvmlReturn_t read_use_of(const char *function, nvmlDevice_t device, const void *out, struct device_use *use, struct process_use *list,
 		      int max)
 {
-	nvmlReturn_t result = asked_for(function, device, out);
+	nvmlReturn_t result = begin_query_of(function, device, out);
 	if (result)
 		return result;
 	pthread_mutex_lock(&lock);
-	watch_open(); /* the first CUDA process may have started only now */
+	watch_open(); /* the first CUDA process may have started since the last query */
 	watch_device(device->ordinal, use, list, max);
 	pthread_mutex_unlock(&lock);
 	return NVML_SUCCESS;
@@ -186,7 +187,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned 
 		mig_name(device, text, sizeof(text));
 		return copy_text(name, length, text);
 	}
-	nvmlReturn_t result = asked(device, name);
+	nvmlReturn_t result = begin_query(device, name);
 	return result ? result : copy_text(name, length, DEVICE_NAME);
 }
 
@@ -197,7 +198,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned 
 		mig_uuid(device, text, sizeof(text));
 		return copy_text(uuid, length, text);
 	}
-	nvmlReturn_t result = asked(device, uuid);
+	nvmlReturn_t result = begin_query(device, uuid);
 	if (result)
 		return result;
 	identity_uuid_text(device->ordinal, text);
@@ -206,7 +207,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned 
 
 EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
-	nvmlReturn_t result = asked(device, index);
+	nvmlReturn_t result = begin_query(device, index);
 	if (!result)
 		*index = (unsigned)device->ordinal;
 	return result;
@@ -214,7 +215,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 
 EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minorNumber)
 {
-	nvmlReturn_t result = asked(device, minorNumber);
+	nvmlReturn_t result = begin_query(device, minorNumber);
 	if (!result)
 		*minorNumber = (unsigned)device->ordinal;
 	return result;
@@ -222,12 +223,13 @@ EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *
 
 EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
-	nvmlReturn_t result = asked(device, pci);
+	nvmlReturn_t result = begin_query(device, pci);
 	if (result)
 		return result;
 	memset(pci, 0, sizeof(*pci));
 	pci->bus = identity_pci_bus(device->ordinal);
-	pci->pciDeviceId = 0x233510de; /* an H200's; tools look the vendor up in the low half */
+	/* PCI ID of an H200. Tools read the vendor from the low half. */
+	pci->pciDeviceId = 0x233510de;
 	snprintf(pci->busIdLegacy, sizeof(pci->busIdLegacy), "0000:%02X:00.0", pci->bus & 0xff);
 	snprintf(pci->busId, sizeof(pci->busId), "00000000:%02X:00.0", pci->bus & 0xff);
 	return NVML_SUCCESS;

@@ -1,4 +1,4 @@
-/* What the parts of the NVML stand-in share. */
+/* Functions shared by the files of the simulated NVML. */
 #ifndef SIMCUDA_NVML_DEVICE_H
 #define SIMCUDA_NVML_DEVICE_H
 
@@ -11,50 +11,52 @@
 
 struct nvmlDevice_st {
 	int ordinal;
-	int part; /* of a divided device; of the device itself -1 */
+	int part; /* number of the MIG device; -1 = the whole GPU */
 };
 
-/* nvml_mig.c. Whether a handle is that of a MIG device: few functions know those. */
+/* Defined in nvml_mig.c. Returns true for the handle of a MIG device, which only few NVML
+ * functions accept. */
 bool is_mig(nvmlDevice_t device);
 void mig_init(void);
 void mig_uuid(nvmlDevice_t device, char *text, unsigned int length);
 void mig_name(nvmlDevice_t device, char *text, unsigned int length);
 uint64_t mig_memory(nvmlDevice_t device);
 
-/* Whether a function may be asked for something of a device: the library is ready, the arguments are there, and no answer
- * says otherwise. */
-nvmlReturn_t asked_for(const char *function, nvmlDevice_t device, const void *out);
-#define asked(device, out) asked_for(__func__, device, out)
+/* Checks the start of a query: the library is initialised, the arguments are valid, and
+ * SIMCUDA_NVML sets no error for the function. */
+nvmlReturn_t begin_query_of(const char *function, nvmlDevice_t device, const void *out);
+#define begin_query(device, out) begin_query_of(__func__, device, out)
 
-/* The same, and what the device is doing. */
-nvmlReturn_t look_for(const char *function, nvmlDevice_t device, const void *out, struct device_use *use, struct process_use *list,
+/* Like begin_query_of, and reads the device's current use from the shared state. */
+nvmlReturn_t read_use_of(const char *function, nvmlDevice_t device, const void *out, struct device_use *use, struct process_use *list,
 		      int max);
-#define look(device, out, use) look_for(__func__, device, out, use, NULL, 0)
+#define read_use(device, out, use) read_use_of(__func__, device, out, use, NULL, 0)
 
-nvmlReturn_t ready(const void *out);
+nvmlReturn_t check_ready(const void *out);
 nvmlReturn_t copy_text(char *out, unsigned int length, const char *text);
 
 /*
- * SIMCUDA_NVML names a file that says what NVML answers instead of what would follow from the work. Each line is
+ * SIMCUDA_NVML names a file that overrides NVML's values. Each line is
  *   [DEVICE/]FUNCTION[:ARGUMENT…] VALUE…
- * or an error instead of values: not_supported, lost, unknown. The last line that fits counts. The file is read at
- * every call, so that a test may change it meanwhile.
+ * or has an error instead of values: not_supported, lost, unknown. The last matching line counts.
+ * Every NVML call reads the file again, so a test may change it at any time.
  *
- * answer replaces at most n values by what the file says and returns the error that it says.
+ * answer replaces up to n values by the values of the file, and returns the error of the file.
  */
-nvmlReturn_t answer(int device, const char *key, double *values, int n);
+nvmlReturn_t override_values(int device, const char *key, double *values, int n);
 
-/* One value of a function, with its arguments in the key; values that nobody gave are as they were. */
-#define answered(device, out) ({ \
+/* Overrides one output value of the calling function. Without an override the value is
+ * unchanged. override_value_of_argument also has the function's argument in the key. */
+#define override_value(device, out) ({ \
 	double value_ = (double)*(out); \
-	nvmlReturn_t result_ = answer((device)->ordinal, __func__, &value_, 1); \
+	nvmlReturn_t result_ = override_values((device)->ordinal, __func__, &value_, 1); \
 	*(out) = (__typeof__(*(out)))value_; \
 	result_; })
-#define answered_with(device, argument, out) ({ \
+#define override_value_of_argument(device, argument, out) ({ \
 	double value_ = (double)*(out); \
-	nvmlReturn_t result_ = answer_argument((device)->ordinal, __func__, (long)(argument), &value_, 1); \
+	nvmlReturn_t result_ = override_values_of_argument((device)->ordinal, __func__, (long)(argument), &value_, 1); \
 	*(out) = (__typeof__(*(out)))value_; \
 	result_; })
-nvmlReturn_t answer_argument(int device, const char *function, long argument, double *values, int n);
+nvmlReturn_t override_values_of_argument(int device, const char *function, long argument, double *values, int n);
 
 #endif

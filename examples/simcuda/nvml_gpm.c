@@ -1,4 +1,4 @@
-/* NVML: performance monitoring, which compares two samples, and events. */
+/* NVML: GPU performance monitoring (GPM), which compares two samples, and events. */
 #include "nvml_device.h"
 
 #include "config.h"
@@ -20,16 +20,16 @@ static unsigned long long now_ns(void)
 
 EXPORT nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *support)
 {
-	nvmlReturn_t result = asked(device, support);
+	nvmlReturn_t result = begin_query(device, support);
 	if (result || support->version != 1)
 		return result ? result : NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
 	support->isSupportedDevice = 1;
-	return answered(device, &support->isSupportedDevice);
+	return override_value(device, &support->isSupportedDevice);
 }
 
 EXPORT nvmlReturn_t nvmlGpmSampleAlloc(nvmlGpmSample_t *sample)
 {
-	nvmlReturn_t result = ready(sample);
+	nvmlReturn_t result = check_ready(sample);
 	if (!result && !(*sample = calloc(1, sizeof(**sample))))
 		result = NVML_ERROR_UNKNOWN;
 	return result;
@@ -44,14 +44,15 @@ EXPORT nvmlReturn_t nvmlGpmSampleFree(nvmlGpmSample_t sample)
 EXPORT nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t sample)
 {
 	struct device_use use;
-	nvmlReturn_t result = look(device, sample, &use);
+	nvmlReturn_t result = read_use(device, sample, &use);
 	if (!result)
 		*sample = (struct nvmlGpmSample_st){device, now_ns(), use.busy_ns};
 	return result;
 }
 
-/* While a simulated kernel runs, half of the SMs are busy with FP32 and a quarter of the bandwidth is used; links are idle. */
-static double usual(unsigned int metric, double busy)
+/* Returns the default value of a metric, or -1 if it is not supported. While a kernel runs, half
+ * of the SMs run FP32 and a quarter of the memory bandwidth is used. Links are idle. */
+static double default_metric(unsigned int metric, double busy)
 {
 	switch (metric) {
 	case 1: return 100 * busy;
@@ -64,7 +65,7 @@ static double usual(unsigned int metric, double busy)
 
 EXPORT nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get)
 {
-	nvmlReturn_t result = ready(get);
+	nvmlReturn_t result = check_ready(get);
 	if (result || get->version != 1 || !get->sample1 || !get->sample2 || get->numMetrics > NVML_GPM_METRIC_MAX)
 		return result ? result : NVML_ERROR_INVALID_ARGUMENT;
 	nvmlDevice_t device = get->sample2->device;
@@ -72,8 +73,8 @@ EXPORT nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get)
 	double busy = span > 0 ? (double)(get->sample2->busy_ns - get->sample1->busy_ns) / span : 0;
 	for (unsigned int i = 0; i < get->numMetrics; i++) {
 		nvmlGpmMetric_t *m = &get->metrics[i];
-		m->value = usual(m->metricId, busy < 1 ? busy : 1);
-		m->nvmlReturn = answer_argument(device->ordinal, __func__, (long)m->metricId, &m->value, 1);
+		m->value = default_metric(m->metricId, busy < 1 ? busy : 1);
+		m->nvmlReturn = override_values_of_argument(device->ordinal, __func__, (long)m->metricId, &m->value, 1);
 		if (!m->nvmlReturn && m->value < 0)
 			m->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
 	}
@@ -84,7 +85,7 @@ struct nvmlEventSet_st { nvmlDevice_t devices[MAX_DEVICES]; double last[MAX_DEVI
 
 EXPORT nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
 {
-	nvmlReturn_t result = ready(set);
+	nvmlReturn_t result = check_ready(set);
 	if (!result && !(*set = calloc(1, sizeof(**set))))
 		result = NVML_ERROR_UNKNOWN;
 	return result;
@@ -98,7 +99,7 @@ EXPORT nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
 
 EXPORT nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long eventTypes, nvmlEventSet_t set)
 {
-	nvmlReturn_t result = asked(device, set);
+	nvmlReturn_t result = begin_query(device, set);
 	if (!result && (set->n == MAX_DEVICES || eventTypes != nvmlEventTypeXidCriticalError))
 		result = NVML_ERROR_NOT_SUPPORTED;
 	if (!result)
@@ -106,16 +107,16 @@ EXPORT nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long 
 	return result;
 }
 
-/* An event is that the answer "xid" of a device has become another. */
+/* Waits for an Xid event. An event occurs when the value "xid" in the SIMCUDA_NVML file changes. */
 EXPORT nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeoutms)
 {
-	nvmlReturn_t result = ready(data);
+	nvmlReturn_t result = check_ready(data);
 	if (result)
 		return result;
 	for (unsigned long long end = now_ns() + timeoutms * 1000000ull;;) {
 		for (int i = 0; i < set->n; i++) {
 			double xid = 0;
-			result = answer(set->devices[i]->ordinal, "xid", &xid, 1);
+			result = override_values(set->devices[i]->ordinal, "xid", &xid, 1);
 			if (!result && xid > 0 && xid != set->last[i]) {
 				set->last[i] = xid;
 				*data = (nvmlEventData_t){set->devices[i], nvmlEventTypeXidCriticalError,

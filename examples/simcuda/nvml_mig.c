@@ -1,4 +1,4 @@
-/* NVML: devices that SIMCUDA_MIG divides. The simulated driver does not know of them. */
+/* NVML: MIG devices from SIMCUDA_MIG. The simulated driver ignores MIG. */
 #include "nvml_device.h"
 
 #include "config.h"
@@ -9,14 +9,15 @@
 static struct nvmlDevice_st parts[MAX_DEVICES][MAX_MIG];
 static struct config config;
 
-enum { FIRST_INSTANCE = 7 }; /* of small profiles; the real driver's numbers do not begin at 0 either */
+/* First GPU instance ID of small profiles. IDs do not start at 0 in the real driver either. */
+enum { FIRST_INSTANCE = 7 };
 
 void mig_init(void)
 {
 	for (int d = 0; d < MAX_DEVICES; d++)
 		for (int p = 0; p < MAX_MIG; p++)
 			parts[d][p] = (struct nvmlDevice_st){d, p};
-	config = (struct config){0}; /* the next to open may find another environment */
+	config = (struct config){0}; /* the next nvmlInit may read a different environment */
 	config_read(&config);
 }
 
@@ -44,7 +45,7 @@ uint64_t mig_memory(nvmlDevice_t device)
 
 EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
 {
-	nvmlReturn_t result = asked(device, current);
+	nvmlReturn_t result = begin_query(device, current);
 	if (result || !pending)
 		return result ? result : NVML_ERROR_INVALID_ARGUMENT;
 	*current = *pending = config.mig[device->ordinal];
@@ -53,7 +54,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *curr
 
 EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count)
 {
-	nvmlReturn_t result = asked(device, count);
+	nvmlReturn_t result = begin_query(device, count);
 	if (!result)
 		*count = config.mig[device->ordinal] ? MAX_MIG : 0;
 	return result;
@@ -61,7 +62,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned
 
 EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *mig)
 {
-	nvmlReturn_t result = asked(device, mig);
+	nvmlReturn_t result = begin_query(device, mig);
 	if (result)
 		return result;
 	if (!config.mig[device->ordinal])
@@ -74,7 +75,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, uns
 
 EXPORT nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t mig, nvmlDevice_t *device)
 {
-	nvmlReturn_t result = ready(device);
+	nvmlReturn_t result = check_ready(device);
 	if (result || !is_mig(mig))
 		return result ? result : NVML_ERROR_INVALID_ARGUMENT;
 	return nvmlDeviceGetHandleByIndex_v2((unsigned)mig->ordinal, device);
@@ -82,7 +83,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t mi
 
 EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned int *id)
 {
-	nvmlReturn_t result = ready(id);
+	nvmlReturn_t result = check_ready(id);
 	if (result || !is_mig(device))
 		return result ? result : NVML_ERROR_INVALID_ARGUMENT;
 	*id = (unsigned)(FIRST_INSTANCE + device->part);
@@ -91,9 +92,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned int
 
 EXPORT nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned int *id)
 {
-	nvmlReturn_t result = ready(id);
+	nvmlReturn_t result = check_ready(id);
 	if (result || !is_mig(device))
 		return result ? result : NVML_ERROR_INVALID_ARGUMENT;
-	*id = 0; /* one in each */
+	*id = 0; /* each GPU instance has one compute instance */
 	return NVML_SUCCESS;
 }

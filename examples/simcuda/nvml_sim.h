@@ -39,7 +39,7 @@ typedef struct {
 } nvmlProcessUtilizationSample_t;
 typedef struct { unsigned long long bar1Total, bar1Free, bar1Used; } nvmlBAR1Memory_t;
 
-/* Metrics that are known by number. */
+/* Field values: metrics selected by number. */
 typedef enum {
 	NVML_VALUE_TYPE_DOUBLE = 0, NVML_VALUE_TYPE_UNSIGNED_INT = 1, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG = 3,
 } nvmlValueType_t;
@@ -56,7 +56,7 @@ typedef struct {
 	nvmlValue_t value;
 } nvmlFieldValue_t;
 
-/* Performance monitoring: metrics of the time between two samples. */
+/* GPU performance monitoring (GPM): metrics of the time between two samples. */
 typedef struct nvmlGpmSample_st *nvmlGpmSample_t;
 typedef struct {
 	unsigned int metricId;
@@ -72,7 +72,7 @@ typedef struct {
 } nvmlGpmMetricsGet_t;
 typedef struct { unsigned int version, isSupportedDevice; } nvmlGpmSupport_t;
 
-/* Events. */
+/* Events: notifications of Xid errors. */
 typedef struct nvmlEventSet_st *nvmlEventSet_t;
 typedef struct {
 	nvmlDevice_t device;

@@ -1,4 +1,4 @@
-/* The slab behind all handles. */
+/* The slab that holds the objects behind all handles. */
 #include "sim.h"
 
 #include <stdlib.h>
@@ -6,15 +6,16 @@
 
 enum { OBJECT_BYTES = 128, OBJECTS_MAX = 1 << 20 };
 
-/* Two cache lines each: streams of different threads do not share one. */
+/* Each cell has two cache lines, so streams of different threads never share a line. */
 union cell {
 	struct object object;
 	char bytes[OBJECT_BYTES];
 };
-_Static_assert(sizeof(union cell) == OBJECT_BYTES, "a cell holds any object");
+_Static_assert(sizeof(union cell) == OBJECT_BYTES, "a cell has OBJECT_BYTES");
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static union cell *slab; /* address space for all, memory only for what has been touched */
+/* Address space for all cells. Pages get memory when they are first used. */
+static union cell *slab;
 static _Atomic size_t slab_len;
 static struct object *free_list;
 
@@ -40,8 +41,9 @@ struct object *object_new(enum kind kind, struct object *context)
 	if (o) {
 		o->name = NULL;
 		o->next = NULL;
-		atomic_store_explicit(&o->context, context, memory_order_relaxed); /* objects_of_context may be looking */
-		/* Everything after the common head starts as zero, whatever lived here before. */
+		/* objects_of_context may read it concurrently */
+		atomic_store_explicit(&o->context, context, memory_order_relaxed);
+		/* Clear everything after the common head: the cell may have held another object. */
 		for (char *p = (char *)&o->ctx; p < (char *)o + sizeof(*o); p++)
 			*p = 0;
 		atomic_store_explicit(&o->kind, (uint32_t)kind, memory_order_release);
@@ -65,7 +67,8 @@ void object_free(struct object *o)
 	enum kind kind = (enum kind)atomic_exchange(&o->kind, FREE_OBJECT);
 	free(o->name);
 	o->name = NULL;
-	/* A context that is gone may still be current to other threads: its handle must not come to mean another one. */
+	/* Do not reuse a context's cell: other threads may still have the destroyed context as
+	 * current. */
 	if (kind != CONTEXT && kind != FREE_OBJECT) {
 		o->next = free_list;
 		free_list = o;

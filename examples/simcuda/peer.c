@@ -1,9 +1,10 @@
-/* Contexts that touch each other's memory, and green contexts, which are a part of a device. */
+/* Peer access between contexts, and green contexts, which use a part of a device. */
 #include "sim.h"
 
 #include <string.h>
 
-/* What is kept is the device: contexts of one device see the same memory here. */
+/* Enables or disables peer access. The access is stored per device: contexts of one device share
+ * their memory in simcuda. */
 static CUresult change_peer(struct object *current, CUcontext peer, bool enable)
 {
 	struct object *o = object_of(peer, CONTEXT);
@@ -32,7 +33,7 @@ EXPORT CUresult cuCtxDisablePeerAccess(CUcontext peerContext)
 	return END();
 }
 
-/* ---- green contexts: from a device's resources to a description to a green context to a context ---- */
+/* ---- green contexts: device resources → resource description → green context ---- */
 
 static CUresult resource_of(CUdevice dev, CUdevResource *out, CUdevResourceType type)
 {
@@ -54,7 +55,7 @@ EXPORT CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource,
 	return END();
 }
 
-/* There is no call that would destroy a description. */
+/* Creates a resource description. CUDA has no call that frees one. */
 static CUresult describe(struct call *call, CUdevResourceDesc *out, const CUdevResource *resources, unsigned int n)
 {
 	if (!out || !resources || n != 1 || resources->type != CU_DEV_RESOURCE_TYPE_SM || !resources->sm.smCount)
@@ -101,8 +102,8 @@ static CUresult destroy(struct object *o)
 {
 	if (!o)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	if (o->green.made)
-		context_end_green(o->green.made);
+	if (o->green.context)
+		context_end_green(o->green.context);
 	object_free(o);
 	return CUDA_SUCCESS;
 }
@@ -118,9 +119,9 @@ static CUresult to_context(struct call *call, CUcontext *out, struct object *o)
 {
 	if (!out || !o)
 		return out ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
-	if (!o->green.made)
-		o->green.made = context_new_green(o->green.device);
-	*out = (CUcontext)o->green.made;
+	if (!o->green.context)
+		o->green.context = context_new_green(o->green.device);
+	*out = (CUcontext)o->green.context;
 	call->ptr = H(*out);
 	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -1,14 +1,13 @@
-/*
- * Memory pools and stream-ordered memory. What is freed in stream order stays in its pool; a synchronisation gives back what the
- * pool holds beyond its release threshold, which is 0 unless somebody sets it.
- */
+/* Memory pools and stream-ordered allocation. Memory freed in stream order stays in its pool. A
+ * synchronising call releases the pool's idle memory beyond the release threshold, which is 0 by
+ * default. */
 #include "graph.h"
 
 #include "memory.h"
 #include "space.h"
 #include "state.h"
 
-/* ---- the bytes ---- */
+/* ---- accounting of bytes ---- */
 
 static uint64_t reserved(const struct object *pool)
 {
@@ -46,7 +45,7 @@ void pools_release_locked(struct device *d, bool all)
 
 void pools_trim(struct device *d)
 {
-	/* Nearly always there is nothing to do, and synchronising threads should not queue for that. */
+	/* Skip the lock in the usual case of nothing to release. */
 	if (!__atomic_load_n(&d->excess, __ATOMIC_RELAXED))
 		return;
 	pthread_mutex_lock(&d->lock);
@@ -54,11 +53,11 @@ void pools_trim(struct device *d)
 	pthread_mutex_unlock(&d->lock);
 }
 
-/* A destroyed pool ends with its last allocation. */
+/* Frees a destroyed pool after its last allocation. */
 static void end_if_empty(struct object *pool)
 {
 	struct device *d = pool->pool.device;
-	if (!pool->pool.dying || pool->pool.used)
+	if (!pool->pool.destroyed || pool->pool.used)
 		return;
 	release(d, pool, 0);
 	struct object **link = &d->pools;
@@ -81,7 +80,8 @@ static bool charge(struct device *d, struct object *pool, uint64_t size)
 	uint64_t reused = size < pool->pool.idle ? size : pool->pool.idle;
 	if (pool->pool.max_size && (size > pool->pool.max_size || pool->pool.used > pool->pool.max_size - size))
 		return false;
-	pool->pool.idle -= reused; /* or making room below could give it to the device */
+	/* Reserve the idle bytes first: the charge below may release the pool's idle memory. */
+	pool->pool.idle -= reused;
 	if (!memory_charge_locked(d, size - reused)) {
 		pool->pool.idle += reused;
 		pools_recount_locked(d);
@@ -96,7 +96,8 @@ static bool charge(struct device *d, struct object *pool, uint64_t size)
 	return true;
 }
 
-/* From the device's current pool if none is given; 0 bytes are fine and give 0. */
+/* Allocates from the given pool, or from the device's current pool if pool is NULL. A request of
+ * 0 bytes succeeds and gives address 0. */
 CUresult pool_take(struct object *owner, struct object *pool, size_t bytes, CUdeviceptr *out)
 {
 	if (!out)
@@ -121,14 +122,15 @@ CUresult pool_take(struct object *owner, struct object *pool, size_t bytes, CUde
 	if (b) {
 		b->owner = owner;
 		b->use = POOL_MEMORY;
-		b->of = pool;
+		b->backing = pool;
 		*out = b->address;
 	}
 	pthread_mutex_unlock(&d->lock);
 	return b ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Takes plain allocations too, as the real driver does: their bytes come back at the next synchronisation all the same. */
+/* Frees memory in stream order. Accepts plain allocations too, as the real driver does. Their
+ * bytes also stay reserved until the next synchronisation. */
 CUresult pool_free(CUdeviceptr address)
 {
 	if (!address)
@@ -138,13 +140,13 @@ CUresult pool_free(CUdeviceptr address)
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&d->lock);
 	struct block *b = space_find(d->space, address);
-	struct graph_memory *of_graph = b && b->use == GRAPH_MEMORY ? b->of : NULL;
+	struct graph_memory *of_graph = b && b->use == GRAPH_MEMORY ? b->backing : NULL;
 	bool ok = b && (b->use == DEVICE_MEMORY || b->use == POOL_MEMORY);
 	if (b && b->use == IMPORTED_MEMORY) {
 		space_give(d->space, b);
 		ok = true;
 	} else if (ok) {
-		struct object *pool = b->use == POOL_MEMORY ? b->of : d->default_pool;
+		struct object *pool = b->use == POOL_MEMORY ? b->backing : d->default_pool;
 		if (b->use == POOL_MEMORY)
 			pool->pool.used -= b->size;
 		pool->pool.idle += b->size;
@@ -160,7 +162,7 @@ CUresult pool_free(CUdeviceptr address)
 	return ok ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* ---- stream order; a capturing stream gets nodes instead ---- */
+/* ---- stream-ordered calls; on a capturing stream they add graph nodes ---- */
 
 static CUresult capture_take(struct lane *lane, size_t bytes, CUdeviceptr *out)
 {
@@ -199,10 +201,10 @@ static CUresult take(struct call *call, struct lane *lane, struct object *pool, 
 static struct object *pool_of(CUmemoryPool pool)
 {
 	struct object *o = object_of(pool, POOL);
-	return o && !o->pool.dying ? o : NULL;
+	return o && !o->pool.destroyed ? o : NULL;
 }
 
-/* Only the exporter of a pool allocates from it. */
+/* Returns false for an imported pool: only its exporter may allocate from it. */
 static bool can_allocate(const struct object *pool)
 {
 	return pool && !pool->pool.imported;
@@ -245,7 +247,7 @@ MEM_ALLOC_FROM_POOL_ASYNC(cuMemAllocFromPoolAsync_ptsz, PER_THREAD)
 MEM_FREE_ASYNC(cuMemFreeAsync, LEGACY)
 MEM_FREE_ASYNC(cuMemFreeAsync_ptsz, PER_THREAD)
 
-/* ---- pools ---- */
+/* ---- pool objects ---- */
 
 struct object *pool_new(struct device *d, uint64_t max_size)
 {
@@ -300,7 +302,7 @@ static CUresult destroy(struct object *pool)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct device *d = pool->pool.device;
 	pthread_mutex_lock(&d->lock);
-	pool->pool.dying = true;
+	pool->pool.destroyed = true;
 	if (d->current_pool == pool)
 		d->current_pool = d->default_pool;
 	release(d, pool, 0);
@@ -338,7 +340,8 @@ EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 	return END();
 }
 
-/* The first three attributes are ints, the others 64 bit; of the statistics, only high water marks can be set, and only to 0. */
+/* Sets an attribute. The first three attributes are ints, the others are 64-bit. Of the
+ * statistics, only high-water marks can be set, and only to 0. */
 static CUresult set_attribute(struct object *pool, CUmemPool_attribute which, const void *value, uint64_t wide)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -369,14 +372,14 @@ static bool is_wide(CUmemPool_attribute attribute)
 	return attribute >= CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
 }
 
-static uint64_t given(CUmemPool_attribute attribute, const void *value)
+static uint64_t attribute_value(CUmemPool_attribute attribute, const void *value)
 {
 	return !value ? 0 : is_wide(attribute) ? *(const uint64_t *)value : *(const unsigned int *)value;
 }
 
 EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
-	BEGIN(cuMemPoolSetAttribute, NEEDS_INIT, .ptr = H(pool), .value = attr, .bytes = given(attr, value));
+	BEGIN(cuMemPoolSetAttribute, NEEDS_INIT, .ptr = H(pool), .value = attr, .bytes = attribute_value(attr, value));
 	DO(set_attribute(pool_of(pool), attr, value, call.bytes));
 	return END();
 }
@@ -402,7 +405,7 @@ EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute att
 	BEGIN(cuMemPoolGetAttribute, NEEDS_INIT, .ptr = H(pool), .value = attr);
 	DO(get_attribute(pool_of(pool), attr, value));
 	if (!call.result)
-		call.bytes = given(attr, value);
+		call.bytes = attribute_value(attr, value);
 	return END();
 }
 

@@ -1,7 +1,6 @@
-/*
- * Pools of other processes. A pool travels as a file descriptor, an allocation of it as 64 bytes with its number in the shared state.
- * As with driver 580, importing an allocation again gives the same address, and cuMemFree ends it, however often it was imported.
- */
+/* Pools of other processes. A pool is passed as a file descriptor. An allocation is passed as 64
+ * bytes, which contain its export number in the shared state. Importing an allocation twice
+ * gives the same address, and one cuMemFree ends both imports, as in driver 580. */
 #include "memory.h"
 
 #include "space.h"
@@ -18,7 +17,7 @@ struct ticket {
 	uint64_t magic, id;
 	int64_t device;
 };
-_Static_assert(sizeof(struct ticket) <= sizeof(CUmemPoolPtrExportData), "the data of a pointer carry it");
+_Static_assert(sizeof(struct ticket) <= sizeof(CUmemPoolPtrExportData), "the ticket fits into CUmemPoolPtrExportData");
 
 static CUresult export_pool(void *out, struct object *pool, CUmemAllocationHandleType type, unsigned long long flags)
 {
@@ -101,7 +100,7 @@ static uint64_t imported_at(struct device *d, uint64_t id)
 	uint64_t address = 0;
 	pthread_mutex_lock(&d->lock);
 	for (struct block *b = d->space->lowest; b && !address; b = b->above)
-		if (b->taken && b->use == IMPORTED_MEMORY && b->of == (void *)(uintptr_t)id)
+		if (b->taken && b->use == IMPORTED_MEMORY && b->backing == (void *)(uintptr_t)id)
 			address = b->address;
 	pthread_mutex_unlock(&d->lock);
 	return address;
@@ -141,7 +140,7 @@ EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map
 	return END();
 }
 
-/* ---- pools by location, from CUDA 13.0 on ---- */
+/* ---- pools by location (since CUDA 13.0) ---- */
 
 static struct device *located(const CUmemLocation *location, CUmemAllocationType type)
 {
@@ -193,6 +192,7 @@ EXPORT CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType typ
 EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
 	BEGIN(cuDeviceGraphMemTrim, NEEDS_INIT, .value = device);
-	DO(device_of(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE); /* graphs keep nothing here */
+	/* simcuda's graphs keep no free memory */
+	DO(device_of(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE);
 	return END();
 }

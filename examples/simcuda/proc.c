@@ -1,7 +1,6 @@
-/*
- * cuGetProcAddress: from "cuMemAlloc" to the address of cuMemAlloc_v2. There is no table of all functions to keep up to date: the
- * newest exported variant is looked up by name, and only names that came or changed with a version stand below.
- */
+/* cuGetProcAddress: maps a plain name such as "cuMemAlloc" to the newest exported variant, here
+ * cuMemAlloc_v2. It looks up exported names, so there is no table of all functions. The table
+ * below has only names that were added or changed in some CUDA version. */
 #include "sim.h"
 
 #include "identity.h"
@@ -10,8 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The CUDA version from which on a plain name stands for this function; before, it is an older one or none. */
-enum { NEVER = 1 << 30 /* functions of their own, whose plain names still mean the old ones */ };
+/* The CUDA version since which the plain name resolves to this function. For earlier versions it
+ * resolves to an older function or to none. NEVER marks functions whose plain name still resolves
+ * to the older function. */
+enum { NEVER = 1 << 30 };
 static const struct {
 	const char *name;
 	int version;
@@ -64,13 +65,14 @@ static void *exported(const char *name)
 		self = dlopen(ours.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
 	pthread_mutex_unlock(&lock);
 	void *found = self ? dlsym(self, name) : NULL;
-	/* dlsym also searches the libraries this one needs. */
+	/* dlsym also searches the dependencies of this library: reject their symbols. */
 	if (!found || !dladdr(found, &theirs) || theirs.dli_fbase != ours.dli_fbase)
 		return NULL;
 	return found;
 }
 
-/* The real one knows plain names only: asked for "cuMemAlloc_v2", it finds nothing. */
+/* Returns true for names with a version suffix. The real driver accepts plain names only: for
+ * "cuMemAlloc_v2" it returns NULL. */
 static bool has_suffix(const char *symbol)
 {
 	const char *last = strrchr(symbol, '_');
@@ -85,7 +87,7 @@ static CUresult resolve(const char *symbol, void **out, int cuda_version, cuuint
 	if (!symbol || !out || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
 		return CUDA_ERROR_INVALID_VALUE;
 	*out = NULL;
-	/* The only name that came to mean a function with another one. */
+	/* The only plain name that was moved to a function with a different name. */
 	if (!strcmp(symbol, "cuGraphInstantiate") && cuda_version >= 12000)
 		symbol = "cuGraphInstantiateWithFlags";
 	for (int v = 0; plain && v < 4 && !*out; v++) {
@@ -109,7 +111,8 @@ static CUresult resolve(const char *symbol, void **out, int cuda_version, cuuint
 							 : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 	if (status)
 		*status = found;
-	return CUDA_SUCCESS; /* also when there is none, whatever the manual says: so does driver 580 */
+	/* Also if the symbol is not found: driver 580 does the same, contrary to its manual. */
+	return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)

@@ -1,4 +1,5 @@
-/* The process and its threads: what is set up at the first call, thrown away at exit, and made right in a forked child. */
+/* Process and thread state: set-up at the first call, tear-down at exit, and reset in a forked
+ * child. */
 #include "graph.h"
 
 #include "memory.h"
@@ -32,7 +33,7 @@ static void thread_exit(void *arg)
 	if (t->next)
 		t->next->link = t->link;
 	pthread_mutex_unlock(&threads_lock);
-	self = NULL; /* later destructors of this thread may still call CUDA: they start anew */
+	self = NULL; /* later destructors of this thread may call CUDA and need a new state */
 	ledger_release(t);
 	free(t);
 }
@@ -47,8 +48,12 @@ static void parent_after_fork(void)
 	pthread_mutex_unlock(&threads_lock);
 }
 
-/* The lines in the buffers are the parent's, which still has them. As in the real driver, a child of an initialised process gets
- * error 3 from everything; a child of any other starts fresh. */
+/*
+ * Resets the state in a forked child. Drops the buffered ledger lines, which the parent still
+ * has. If the parent had initialised CUDA, all calls of the child return
+ * CUDA_ERROR_NOT_INITIALIZED (3), as in the real driver. Otherwise the child starts
+ * uninitialised.
+ */
 static void child_after_fork(void)
 {
 	process_pid = getpid();
@@ -142,7 +147,8 @@ CUresult process_init(void)
 	return result;
 }
 
-/* Threads may still be running and calling: they find their buffer flushed and from now on write line by line. */
+/* Flushes all ledger buffers at exit. Threads that are still running then write each line at
+ * once. */
 __attribute__((destructor)) static void process_exit(void)
 {
 	ledger_at_exit();

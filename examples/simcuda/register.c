@@ -1,4 +1,4 @@
-/* Host memory of the program's own that it has pinned. */
+/* Registered memory: the program's own host memory, pinned by cuMemHostRegister. */
 #include "memory.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ struct range {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct range *ranges;
-static atomic_uint ranges_len; /* nearly always 0: then nobody takes the lock to look */
+static atomic_uint ranges_len; /* usually 0: then lookups do not take the lock */
 
 bool registered_covers(uint64_t address)
 {
@@ -25,7 +25,8 @@ bool registered_covers(uint64_t address)
 	return r;
 }
 
-/* Whole pages are pinned, so what lies beside a pinned range on one page is pinned with it, but may be registered all the same. */
+/* Returns true if all pages of the range are mapped. The driver pins whole pages, but ranges
+ * that share a page with a pinned range may still be registered. */
 static bool is_mapped(uint64_t address, uint64_t size)
 {
 	const uint64_t page = 4096;
@@ -35,7 +36,7 @@ static bool is_mapped(uint64_t address, uint64_t size)
 
 static CUresult add(uint64_t address, uint64_t size, unsigned int flags)
 {
-	enum { ALL = 15 /* portable, device map, IO memory, read only */ };
+	enum { ALL = 15 /* the flags portable, device map, IO memory and read only */ };
 	CUresult result = CUDA_SUCCESS;
 	if (!address || !size || flags & ~(unsigned)ALL || address + size < address || !is_mapped(address, size))
 		return CUDA_ERROR_INVALID_VALUE;

@@ -1,4 +1,5 @@
-/* Runs every scenario in a process of its own and adds up what they checked. */
+/* selftest: checks the simulator. Runs each scenario in a process of its own and prints the
+ * total number of checks. */
 #include "selftest.h"
 
 #include <dlfcn.h>
@@ -17,7 +18,7 @@ const char test_ptx[] =
 static const struct scenario {
 	const char *name;
 	void (*run)(void);
-	const char *environment[4]; /* LEDGER becomes a file of the scenario's own */
+	const char *environment[4]; /* "LEDGER" is replaced by a ledger file for the scenario */
 } scenarios[] = {
 	{"init", test_init, {"SIMCUDA_DEVICES=2", "SIMCUDA_MEMORY=1.5G"}},
 	{"contexts", test_contexts, {"SIMCUDA_DEVICES=2", "SIMCUDA_MEMORY=64M"}},
@@ -117,7 +118,7 @@ struct line *ledger_lines(int *count)
 		}
 	}
 	fclose(file);
-	CHECK(!torn); /* every line has all columns and no more */
+	CHECK(!torn); /* every line has exactly the expected columns */
 	*count = n;
 	return lines;
 }
@@ -136,7 +137,7 @@ const struct line *ledger_last(const char *name)
 		free(lines);
 		return &found;
 	}
-	fprintf(stderr, "selftest: no %s in the ledger\n", name);
+	fprintf(stderr, "selftest: the ledger has no line of %s\n", name);
 	exit(1);
 }
 
@@ -156,7 +157,8 @@ bool field_is(const struct line *line, int column, const char *format, ...)
 static void set_environment(const struct scenario *s, const char *folder)
 {
 	char path[128];
-	/* A state file of its own: tests must not see other processes' memory and load. */
+	/* A state file per scenario, so that tests do not see memory and load of other
+	 * processes. */
 	snprintf(path, sizeof(path), "%s/%d.state", folder, (int)(s - scenarios));
 	setenv("SIMCUDA_STATE", path, 1);
 	for (int i = 0; i < 4 && s->environment[i]; i++) {
@@ -169,7 +171,7 @@ static void set_environment(const struct scenario *s, const char *folder)
 	}
 }
 
-/* Returns how many checks passed, -1 if one did not. */
+/* Returns the number of passed checks, or -1 if a check failed. */
 static int run_scenario(const struct scenario *s, const char *folder)
 {
 	int pipe_ends[2], passed = -1, status;
@@ -192,7 +194,7 @@ static int run_scenario(const struct scenario *s, const char *folder)
 	return -1;
 }
 
-/* Whether kernels take time in a scenario: it then compares with the clock. */
+/* Returns true if kernels take time in the scenario. Such a scenario compares durations. */
 static bool is_timed(const struct scenario *s)
 {
 	for (size_t i = 0; i < sizeof(s->environment) / sizeof(*s->environment) && s->environment[i]; i++)
@@ -201,10 +203,8 @@ static bool is_timed(const struct scenario *s)
 	return false;
 }
 
-/*
- * A busy machine may run a timed scenario too late for its upper bounds, so it has some tries.
- * What is wrong fails every time.
- */
+/* A busy machine may exceed the upper time limits of a timed scenario, so it has several tries.
+ * A real error fails in every try. */
 enum { TRIES = 10 };
 
 static int run_tries(const struct scenario *s, const char *folder)
@@ -219,7 +219,7 @@ int main(int argc, char **argv)
 {
 	char folder[] = "/tmp/simcuda-selftest-XXXXXX", command[64];
 	int sum = 0, failed = 0;
-	/* The loader looks at LD_LIBRARY_PATH only; our own variables must not leak in from the caller. */
+	/* Remove the caller's SIMCUDA_… variables, and load the libraries next to this program. */
 	static const char *const ours[] = {"DEVICES", "MEMORY", "KERNEL_US", "GBPS", "TIME", "FAIL", "LEDGER", "LEDGER_SYNC", "STATE"};
 	for (size_t i = 0; i < sizeof(ours) / sizeof(*ours); i++) {
 		snprintf(command, sizeof(command), "SIMCUDA_%s", ours[i]);
@@ -236,7 +236,7 @@ int main(int argc, char **argv)
 	}
 	snprintf(command, sizeof(command), "rm -rf %s", folder);
 	if (system(command))
-		fprintf(stderr, "selftest: %s left behind\n", folder);
+		fprintf(stderr, "selftest: cannot delete the folder %s\n", folder);
 	if (failed) {
 		printf("simcuda selftest: %d of %d scenarios failed\n", failed, (int)SCENARIOS);
 		return 1;

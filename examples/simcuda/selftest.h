@@ -1,4 +1,5 @@
-/* How the simulator checks itself. Each scenario is a process of its own, since the environment is read once per process. */
+/* Test macros of selftest. Each scenario runs in its own process, because the simulator reads
+ * the environment once per process. */
 #ifndef SELFTEST_H
 #define SELFTEST_H
 
@@ -14,7 +15,7 @@ extern int checks_passed;
 #define CHECK(condition)                                                                      \
 	do {                                                                                  \
 		if (!(condition)) {                                                           \
-			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+			fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition); \
 			exit(1);                                                              \
 		}                                                                             \
 		__atomic_fetch_add(&checks_passed, 1, __ATOMIC_RELAXED);                      \
@@ -32,14 +33,14 @@ extern int checks_passed;
 #define CHECK_OK(call) CHECK_RESULT(0, call)
 
 void *symbol_of(const char *library, const char *name);
-/* Calls the exported function of that name. */
+/* Calls the exported driver function of that name. */
 #define CU(fn, ...) (((__typeof__(fn) *)symbol_of("libcuda.so.1", #fn))(__VA_ARGS__))
 #define CU_VARIANT(variant, fn, ...) (((__typeof__(fn) *)symbol_of("libcuda.so.1", #variant))(__VA_ARGS__))
 
 double now_ms(void);
 void sleep_ms(int ms);
 
-/* cuInit and the primary context of device 0, current. */
+/* Calls cuInit and makes the primary context of device 0 current. */
 CUcontext start_cuda(void);
 extern const char test_ptx[]; /* has the kernels _Z4gemmPKfS0_Pfi and scale_kernel */
 
@@ -50,9 +51,9 @@ struct line {
 };
 enum { START_NS, END_NS, PID, TID, NAME, RESULT, PTR, BYTES, STREAM, CONTEXT, DEVICE, SRC_PTR, FUNCTION, GRID_X, GRID_Y, GRID_Z,
        BLOCK_X, BLOCK_Y, BLOCK_Z, SHARED_BYTES, VALUE, KERNEL, COLUMNS };
-/* Reads $SIMCUDA_LEDGER anew: all its lines but the header. The caller frees. */
+/* Reads all lines of $SIMCUDA_LEDGER except the header. The caller frees them. */
 struct line *ledger_lines(int *count);
-const struct line *ledger_last(const char *name); /* of that call; static memory */
+const struct line *ledger_last(const char *name); /* last line of that function; static memory */
 bool field_is(const struct line *line, int column, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 void test_init(void);

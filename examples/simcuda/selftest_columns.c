@@ -1,11 +1,12 @@
-/* The ledger's columns of memory beyond allocations, of graphs and of shaped copies; and the programs every and torchrun. */
+/* Tests of ledger columns for virtual memory, graphs and 2D/3D copies, and of the programs every
+ * and torchrun. */
 #include "selftest.h"
 
 #include <unistd.h>
 
 #define POINTER(p) ((unsigned long long)(uintptr_t)(p))
 
-/* ptr, bytes, src_ptr and value of the last call of that name. */
+/* Checks ptr, bytes, src_ptr and value of the last ledger line of the function. */
 #define LINE(name, ptr, bytes, src, value)                                                                                   \
 	do {                                                                                                                 \
 		const struct line *l_ = ledger_last(name);                                                                   \
@@ -106,7 +107,7 @@ static void check_graphs(CUstream s, CUdeviceptr p)
 	CHECK_OK(CU(cuStreamBeginCapture_v2, s, CU_STREAM_CAPTURE_MODE_RELAXED));
 	LINE("cuStreamBeginCapture_v2", 0, 0, 0, 2);
 	ON("cuStreamBeginCapture_v2", s);
-	CHECK_OK(CU(cuMemsetD8Async, p, 1, 50, s)); /* a captured call is a call */
+	CHECK_OK(CU(cuMemsetD8Async, p, 1, 50, s)); /* a captured call has a ledger line too */
 	LINE("cuMemsetD8Async", p, 50, 0, 1);
 	CHECK_OK(CU(cuStreamEndCapture, s, &graph));
 	LINE("cuStreamEndCapture", graph, 0, 0, 0);
@@ -163,10 +164,11 @@ void test_ledger_new_columns(void)
 	LINE("cuCtxEnablePeerAccess", other, 0, 0, 0);
 }
 
-/* ---- the programs beside this one ---- */
+/* ---- the programs every and torchrun ---- */
 
-/* Runs it and returns the number after "done", -1 if there is none. */
-static int run_beside(const char *arguments)
+/* Runs a program from this program's directory. Returns the number that it prints after "done",
+ * or -1 if there is none. */
+static int run_program(const char *arguments)
 {
 	char path[512], command[640], line[256];
 	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
@@ -185,10 +187,10 @@ static int run_beside(const char *arguments)
 
 void test_every(void)
 {
-	int done = run_beside("every"), n, of_parent = 0;
+	int done = run_program("every"), n, of_parent = 0;
 	struct line *lines = ledger_lines(&n);
 	const char *child = lines[0].field[PID];
-	/* The child ended first, so its lines come first; the parent's thread is not the child's. */
+	/* The child ends first, so its lines come first. Count the lines of the parent's thread. */
 	for (int i = 0; i < n; i++)
 		of_parent += strcmp(lines[i].field[PID], child) != 0;
 	if (of_parent != done)
@@ -200,7 +202,7 @@ void test_every(void)
 void test_torchrun(void)
 {
 	int n, of_first = 0;
-	CHECK(run_beside("torchrun --calls 300") == -1);
+	CHECK(run_program("torchrun --calls 300") == -1);
 	struct line *lines = ledger_lines(&n);
 	CHECK(n == 4 * 300);
 	for (int i = 0; i < n; i++) {

@@ -1,4 +1,4 @@
-/* Devices, contexts, time, modules, launches, and how functions are found. */
+/* Tests of devices, contexts, simulated time, modules, launches and cuGetProcAddress. */
 #include "selftest.h"
 
 #include <pthread.h>
@@ -84,7 +84,7 @@ void test_contexts(void)
 	CHECK_OK(CU(cuCtxGetDevice, &device));
 	CHECK(device == 1);
 
-	/* Destroying frees what the context owns and pops it. */
+	/* Destroying a context frees the memory that it owns and pops it from the stack. */
 	CHECK_OK(CU(cuMemAlloc_v2, &p, 60 << 20));
 	CHECK_OK(CU(cuStreamCreate, &stream, 0));
 	CHECK_OK(CU(cuCtxDestroy_v2, other));
@@ -121,7 +121,7 @@ void test_contexts(void)
 	CHECK_OK(CU(cuDevicePrimaryCtxRetain, &again, 0));
 	CHECK(again == primary);
 	CHECK_OK(CU(cuMemAlloc_v2, &p, 1));
-	CHECK_OK(CU(cuCtxSetCurrent, NULL)); /* pops: there were two */
+	CHECK_OK(CU(cuCtxSetCurrent, NULL)); /* pops one of two stacked contexts */
 	CHECK_OK(CU(cuCtxGetCurrent, &current));
 	CHECK(current == primary);
 	CHECK_OK(CU(cuCtxSetCurrent, NULL));
@@ -143,7 +143,8 @@ static CUresult launch(CUfunction f, CUstream s)
 	return CU(cuLaunchKernel, f, 1, 1, 1, 32, 1, 1, 0, s, NULL, NULL);
 }
 
-/* A kernel takes 20 ms, a copy 1 ms per MB. Upper bounds are wide: the machine may be busy. */
+/* A kernel takes 20 ms, a copy 1 ms per MB. The upper limits are generous, because the machine
+ * may be busy. */
 void test_time(void)
 {
 	static char host[10 << 20];
@@ -177,7 +178,7 @@ void test_time(void)
 	CHECK_OK(CU(cuEventElapsedTime_v2, &ms, before, after));
 	CHECK(ms >= 40 && ms < 41);
 
-	/* Streams run side by side, unless one waits for an event of the other. */
+	/* Streams run in parallel, unless one waits for an event of the other. */
 	start = now_ms();
 	CHECK_OK(launch(f, a));
 	CHECK_OK(launch(f, b));
@@ -191,7 +192,7 @@ void test_time(void)
 	CHECK_OK(CU(cuStreamSynchronize, b));
 	CHECK(now_ms() - start >= 40);
 
-	/* Per-thread and legacy default stream are two streams. */
+	/* The per-thread and the legacy default stream are two streams. */
 	CHECK_OK(CU_VARIANT(cuLaunchKernel_ptsz, cuLaunchKernel, f, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL));
 	CHECK_OK(CU(cuStreamQuery, NULL));
 	CHECK_RESULT(CUDA_ERROR_NOT_READY, CU_VARIANT(cuStreamQuery_ptsz, cuStreamQuery, NULL));
@@ -205,7 +206,7 @@ void test_time(void)
 	start = now_ms();
 	CHECK_OK(CU(cuMemcpyHtoDAsync_v2, p, host, sizeof(host), a));
 	CHECK(now_ms() - start < 10);
-	CHECK_OK(CU(cuMemFree_v2, p)); /* waits for the context's work, as the real one does */
+	CHECK_OK(CU(cuMemFree_v2, p)); /* waits for the context's work, as the real driver does */
 	CHECK(now_ms() - start >= 10.4);
 
 	CHECK_OK(CU(cuEventDestroy_v2, before));
@@ -234,7 +235,8 @@ void test_modules(void)
 	CHECK(f == g);
 	CHECK_OK(CU(cuModuleGetFunction, &g, module, "scale_kernel"));
 	CHECK(f != g);
-	CHECK(!strcmp(((char **)f)[1], "_Z4gemmPKfS0_Pfi")); /* at +8, as in driver 580 */
+	/* The name is at offset 8, as in driver 580. */
+	CHECK(!strcmp(((char **)f)[1], "_Z4gemmPKfS0_Pfi"));
 	CHECK_OK(CU(cuFuncGetName, &name, g));
 	CHECK(!strcmp(name, "scale_kernel"));
 	CHECK_OK(CU(cuModuleLoadData, &binary, elf));
@@ -254,7 +256,7 @@ void test_modules(void)
 	CHECK_RESULT(CUDA_ERROR_INVALID_HANDLE, CU(cuLibraryGetKernel, &k, library, "scale_kernel"));
 	CHECK_RESULT(CUDA_ERROR_INVALID_HANDLE, CU(cuModuleUnload, (CUmodule)library));
 
-	/* A handle comes back and then means something else. */
+	/* A handle is reused and then means another object. */
 	CHECK_OK(CU(cuModuleUnload, module));
 	CHECK_RESULT(CUDA_ERROR_INVALID_HANDLE, launch(f, NULL));
 	CHECK_OK(CU(cuModuleLoadData, &module, test_ptx));
@@ -287,7 +289,7 @@ void test_launches(void)
 	double start = now_ms();
 	for (int i = 0; i < 1000; i++)
 		launch(f, NULL);
-	CHECK_OK(CU(cuStreamQuery, NULL)); /* SIMCUDA_TIME=off: over at once */
+	CHECK_OK(CU(cuStreamQuery, NULL)); /* SIMCUDA_TIME=off: work completes at once */
 	CHECK_OK(CU(cuStreamSynchronize, NULL));
 	CHECK(now_ms() - start < 1000);
 }

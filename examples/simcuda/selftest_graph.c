@@ -1,4 +1,4 @@
-/* Graphs, captures, host functions and memory operations of streams. */
+/* Tests of graphs, stream capture, host functions and stream memory operations. */
 #include "selftest.h"
 
 #include <pthread.h>
@@ -39,7 +39,7 @@ static size_t free_bytes(void)
 		CHECK(!graph_);                                             \
 	} while (0)
 
-/* What capturing records, and that nothing of it runs before the launch. */
+/* Stream capture records work, and nothing runs before the graph launch. */
 void test_capture(void)
 {
 	CUstream a, b;
@@ -65,7 +65,7 @@ void test_capture(void)
 	CHECK_OK(launch(f, a));
 	CHECK_OK(CU(cuEventRecord, fork, a));
 	CHECK_OK(CU(cuStreamWaitEvent, b, fork, 0));
-	CHECK_OK(launch(f, b)); /* beside the next one */
+	CHECK_OK(launch(f, b)); /* parallel to the next one */
 	CHECK_OK(launch(f, a));
 	CHECK_OK(CU(cuMemsetD32Async, m, 5, 10, b));
 	CHECK_OK(CU(cuStreamIsCapturing, b, &status));
@@ -74,7 +74,8 @@ void test_capture(void)
 	CHECK_OK(CU(cuStreamWaitEvent, a, join, 0));
 	CHECK_OK(CU(cuStreamGetCaptureInfo_v2, a, &status, &id, &graph, &after, &n));
 	CHECK(status == CU_STREAM_CAPTURE_STATUS_ACTIVE && n == 2);
-	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuGraphDestroy, graph)); /* it is being made */
+	/* The capture is still in progress. */
+	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuGraphDestroy, graph));
 	CHECK_OK(CU(cuMemcpyDtoHAsync_v2, data + 5, d, 4, a));
 	CHECK_OK(CU(cuStreamEndCapture, a, &graph));
 	CHECK_OK(CU(cuStreamIsCapturing, b, &status));
@@ -88,12 +89,14 @@ void test_capture(void)
 	CHECK(data[9] == 5 && data[5] == 0 && data[10] == 0);
 	CHECK_RESULT(CUDA_ERROR_NOT_READY, CU(cuStreamQuery, a));
 	CHECK_OK(CU(cuStreamSynchronize, a));
-	CHECK(now_ms() - start >= 60 && now_ms() - start < 78); /* three kernels in a row, the fourth beside */
+	/* Three kernels in sequence, the fourth in parallel. */
+	CHECK(now_ms() - start >= 60 && now_ms() - start < 78);
 	CHECK_OK(CU(cuGraphExecDestroy, exec));
 	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuGraphLaunch, exec, a));
 	CHECK_OK(CU(cuGraphDestroy, graph));
 
-	/* The per-thread default stream captures too, and streams add to graphs that exist. */
+	/* The per-thread default stream can capture too. cuStreamBeginCaptureToGraph adds nodes
+	 * to an existing graph. */
 	CHECK_OK(CU(cuGraphCreate, &clone, 0));
 	CHECK_OK(CU(cuStreamBeginCaptureToGraph, CU_STREAM_PER_THREAD, clone, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED));
 	CHECK_OK(CU_VARIANT(cuLaunchKernel_ptsz, cuLaunchKernel, f, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
@@ -109,7 +112,7 @@ static void *end_in_other_thread(void *stream)
 	CUdeviceptr p;
 	CHECK_OK(CU(cuDevicePrimaryCtxRetain, &context, 0));
 	CHECK_OK(CU(cuCtxSetCurrent, context));
-	CHECK_OK(CU(cuMemAlloc_v2, &p, 1)); /* the capture is the other thread's business */
+	CHECK_OK(CU(cuMemAlloc_v2, &p, 1)); /* another thread's capture does not affect this call */
 	CHECK_RESULT(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, CU(cuStreamEndCapture, stream, &graph));
 	return NULL;
 }
@@ -144,7 +147,8 @@ void test_capture_errors(void)
 	CHECK_OK(CU(cuMemAlloc_v2, &p, 1));
 
 	BEGIN_CAPTURE(a, GLOBAL);
-	CHECK_OK(CU(cuThreadExchangeStreamCaptureMode, &mode)); /* as allocators do that know what they are doing */
+	/* Allocators use relaxed mode to allocate during a capture. */
+	CHECK_OK(CU(cuThreadExchangeStreamCaptureMode, &mode));
 	CHECK_OK(CU(cuMemAlloc_v2, &p, 1));
 	CHECK_OK(CU(cuThreadExchangeStreamCaptureMode, &mode));
 	CHECK(mode == CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -153,7 +157,7 @@ void test_capture_errors(void)
 
 	BEGIN_CAPTURE(a, RELAXED);
 	CHECK_OK(CU(cuMemAlloc_v2, &p, 1));
-	CHECK_OK(launch(f, NULL)); /* a stream that does not block is nothing to the legacy stream */
+	CHECK_OK(launch(f, NULL)); /* a non-blocking stream does not affect the legacy stream */
 	CHECK_RESULT(900, CU(cuCtxSynchronize));
 	END_FAILS(901, a);
 
@@ -200,7 +204,7 @@ void test_capture_errors(void)
 	CHECK_OK(CU(cuGraphDestroy, graph));
 
 	BEGIN_CAPTURE(a, RELAXED);
-	CHECK_OK(CU(cuStreamDestroy_v2, a)); /* the capture goes with its stream */
+	CHECK_OK(CU(cuStreamDestroy_v2, a)); /* destroying the stream ends its capture */
 	CHECK_OK(CU(cuCtxSynchronize));
 }
 
@@ -231,7 +235,8 @@ void test_graph_nodes(void)
 	CHECK_OK(CU(cuGraphAddMemsetNode, &b, graph, &a, 1, &set, context));
 	CHECK_OK(CU(cuGraphAddMemcpyNode, &c, child, NULL, 0, &copy, context));
 	CHECK_OK(CU(cuGraphAddChildGraphNode, &c, graph, &b, 1, child));
-	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuGraphAddEmptyNode, &c, child, &a, 1)); /* another graph's node */
+	/* The dependency is a node of another graph. */
+	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuGraphAddEmptyNode, &c, child, &a, 1));
 	CHECK_OK(CU(cuGraphInstantiateWithFlags, &exec, graph, 0));
 	CHECK_OK(CU(cuGraphLaunch, exec, NULL));
 	CHECK(((char *)(uintptr_t)m)[17] == 1 && ((char *)(uintptr_t)m)[6] == 0 && !strcmp(to, "graphs!"));
@@ -244,21 +249,24 @@ void test_graph_nodes(void)
 	CHECK_OK(CU(cuGraphDestroy, graph));
 	CHECK_OK(CU(cuGraphDestroy, child));
 
-	/* Memory of a graph: addresses when the node is made, bytes from the launch to the free, wherever that is. */
+	/* Graph memory has addresses from the creation of the node. Its bytes are used from the
+	 * launch to the free, which may be outside of the graph. */
 	CHECK_OK(CU(cuGraphCreate, &graph, 0));
 	CHECK_OK(CU(cuGraphAddMemAllocNode, &a, graph, NULL, 0, &memory));
 	CHECK_RESULT(CUDA_ERROR_NOT_SUPPORTED, CU(cuGraphClone, &child, graph));
-	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemFree_v2, memory.dptr)); /* not yet */
+	/* Not allocated before the launch. */
+	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemFree_v2, memory.dptr));
 	CHECK_OK(CU(cuGraphInstantiateWithFlags, &exec, graph, 0));
 	CHECK(free_bytes() == before);
 	CHECK_OK(CU(cuGraphLaunch, exec, NULL));
 	CHECK(free_bytes() == before - (1 << 20));
-	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuGraphLaunch, exec, NULL)); /* it is still there */
+	/* The memory is still allocated. */
+	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuGraphLaunch, exec, NULL));
 	CHECK_OK(CU(cuMemFreeAsync, memory.dptr, NULL));
 	CHECK_OK(CU(cuGraphLaunch, exec, NULL));
 	CHECK_OK(CU(cuGraphExecDestroy, exec));
 	CHECK_OK(CU(cuGraphDestroy, graph));
-	CHECK(free_bytes() == before - (1 << 20)); /* outlives its graph */
+	CHECK(free_bytes() == before - (1 << 20)); /* the memory outlives its graph */
 	CHECK_OK(CU(cuMemFree_v2, memory.dptr));
 	CHECK(free_bytes() == before);
 	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemFree_v2, memory.dptr));
@@ -293,7 +301,7 @@ void test_host_functions(void)
 	CHECK_OK(CU(cuLaunchHostFunc, a, note, (void *)1));
 	CHECK_OK(CU(cuStreamAddCallback, a, note_callback, (void *)2, 0));
 	CHECK_RESULT(CUDA_ERROR_NOT_READY, CU(cuStreamQuery, a));
-	CHECK_OK(CU(cuStreamSynchronize, b)); /* does not wait for it */
+	CHECK_OK(CU(cuStreamSynchronize, b)); /* does not wait for the host function */
 	CHECK(now_ms() - start < 20);
 	CHECK_OK(CU(cuStreamSynchronize, a));
 	CHECK(seen.len == 2 && seen.order[0] == 1 && seen.order[1] == 2 && now_ms() - start >= 40);

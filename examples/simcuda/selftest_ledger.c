@@ -1,4 +1,5 @@
-/* The ledger: every column of every kind of call, threads, forked children, and that no line is lost or torn. */
+/* Tests of the ledger: every column for every kind of call, threads, forked children, and that
+ * no line is lost or torn. */
 #include "selftest.h"
 
 #include <dlfcn.h>
@@ -97,7 +98,7 @@ void test_ledger_columns(void)
 	check_common(ledger_last("cuInit"), "0", NULL, -1);
 	CHECK_OK(CU(cuCtxCreate_v2, &context, 0, 1));
 	const struct line *l = ledger_last("cuCtxCreate_v2");
-	check_common(l, "0", NULL, -1); /* the context at entry */
+	check_common(l, "0", NULL, -1); /* the context before the call */
 	CHECK(field_is(l, PTR, "0x%lx", POINTER(context)) && field_is(l, VALUE, "1"));
 	check_memory(context);
 	check_copies();
@@ -126,7 +127,7 @@ static void *queries(void *context)
 	return NULL;
 }
 
-/* A thread's lines are in the file when it has ended, whole and in order. */
+/* All lines of a thread are in the file when it has ended, complete and in order. */
 void test_ledger_threads(void)
 {
 	pthread_t threads[THREADS];
@@ -137,7 +138,7 @@ void test_ledger_threads(void)
 		CHECK(!pthread_join(threads[i], NULL));
 	int n;
 	struct line *lines = ledger_lines(&n);
-	CHECK(n == THREADS * CALLS); /* the main thread's own are still in its buffer */
+	CHECK(n == THREADS * CALLS); /* the lines of the main thread are still in its buffer */
 	unsigned long long last_end = 0;
 	const char *last_tid = "";
 	int tids = 0;
@@ -160,7 +161,7 @@ void test_ledger_fork(void)
 	CUdevice device;
 	int version, status;
 	CHECK_OK(CU(cuDriverGetVersion, &version));
-	/* Of a process that has not initialised CUDA, a child is as good as any process. */
+	/* A child forked before the parent initialised CUDA can use CUDA normally. */
 	pid_t child = fork();
 	if (child == 0) {
 		start_cuda();
@@ -181,7 +182,7 @@ void test_ledger_fork(void)
 	CHECK(field_is(ledger_last("cuDeviceGet"), PID, "%d", (int)getpid()));
 }
 
-/* The storm beside this program: all its calls are in the ledger, and the same seed makes the same calls. */
+/* Runs storm. All its calls are in the ledger, and the same seed gives the same calls. */
 static void run_storm(const char *path, int calls, char *names, size_t size)
 {
 	char command[256], line[4096];
@@ -198,7 +199,8 @@ static void run_storm(const char *path, int calls, char *names, size_t size)
 	size_t used = 0;
 	bool mine = false;
 	for (int i = 0; i < n; i++) {
-		/* The main thread's few lines come last, at exit; the storm's own begin after its set-up. */
+		/* Skip the lines of storm's main thread. Compare only the calls after the
+		 * set-up. */
 		if (strcmp(lines[i].field[PID], lines[i].field[TID]) == 0)
 			continue;
 		mine |= !strcmp(lines[i].field[NAME], "cuMemHostAlloc");

@@ -1,4 +1,4 @@
-/* Capacity, addresses, the pool, and memory that holds data. */
+/* Tests of capacity, address reuse, memory pools, and host memory that holds data. */
 #include "selftest.h"
 
 #include <pthread.h>
@@ -59,7 +59,8 @@ void test_addresses(void)
 	CHECK(p == q);
 	CHECK_OK(CU(cuMemFree_v2, q));
 
-	/* Random taking and giving: blocks never overlap, and in the end all of it is there again in one piece. */
+	/* Random allocations and frees: blocks never overlap, and all memory is one free block
+	 * at the end. */
 	bool apart = true, ok = true;
 	for (int i = 0; i < ROUNDS; i++) {
 		random ^= random << 13, random ^= random >> 7, random ^= random << 17;
@@ -93,20 +94,22 @@ void test_pool(void)
 	CHECK_OK(CU(cuStreamCreate, &s, CU_STREAM_NON_BLOCKING));
 	CHECK_OK(CU(cuMemAllocAsync, &p, 40 << 20, s));
 	CHECK_OK(CU(cuMemFreeAsync, p, s));
-	CHECK(free_bytes() == 24 << 20); /* in the pool, not on the device */
+	CHECK(free_bytes() == 24 << 20); /* freed memory is in the pool, not free on the device */
 	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemFreeAsync, p, s));
 	CHECK_OK(CU(cuMemAllocAsync, &q, 30 << 20, s));
-	CHECK(free_bytes() == 24 << 20); /* out of the pool */
+	CHECK(free_bytes() == 24 << 20); /* the allocation came out of the pool */
 	CHECK_OK(CU(cuStreamSynchronize, s));
-	CHECK(free_bytes() == 34 << 20); /* what the pool had left went back */
+	CHECK(free_bytes() == 34 << 20); /* the synchronisation released the pool's idle memory */
 	CHECK_OK(CU_VARIANT(cuMemFreeAsync_ptsz, cuMemFreeAsync, q, NULL));
-	CHECK_OK(CU(cuMemAlloc_v2, &p, 64 << 20)); /* the pool gives way before memory runs out */
-	CHECK_OK(CU(cuMemFreeAsync, p, s)); /* not the pool's, but the bytes stay until a synchronisation all the same */
+	/* The pool releases idle memory before an allocation fails. */
+	CHECK_OK(CU(cuMemAlloc_v2, &p, 64 << 20));
+	/* Not pool memory, but its bytes also stay reserved until a synchronisation. */
+	CHECK_OK(CU(cuMemFreeAsync, p, s));
 	CHECK(free_bytes() == 0);
 	CHECK_OK(CU(cuCtxSynchronize));
 	CHECK(free_bytes() == 64 << 20);
 	CHECK_OK(CU_VARIANT(cuMemAllocAsync_ptsz, cuMemAllocAsync, &p, 1 << 20, NULL));
-	CHECK_OK(CU(cuMemFree_v2, p)); /* the plain free takes it too */
+	CHECK_OK(CU(cuMemFree_v2, p)); /* cuMemFree accepts pool memory too */
 	CHECK(free_bytes() == 64 << 20);
 	CHECK_RESULT(CUDA_ERROR_INVALID_HANDLE, CU(cuMemAllocAsync, &p, 1, (CUstream)0xbad0));
 	CHECK_OK(CU(cuMemAllocAsync, &p, 0, s));
@@ -127,7 +130,7 @@ void test_real_memory(void)
 	pinned = h;
 	CHECK_OK(CU(cuMemAllocManaged, &m, 1 << 20, CU_MEM_ATTACH_GLOBAL));
 	managed = (unsigned int *)(uintptr_t)m;
-	CHECK(free_bytes() == before); /* neither is device memory */
+	CHECK(free_bytes() == before); /* managed and pinned memory are not device memory */
 	CHECK(managed[0] == 0 && pinned[0] == 0);
 	CHECK_OK(CU(cuMemsetD32_v2, m, 0x12345678, (1 << 20) / 4));
 	CHECK(managed[(1 << 18) - 1] == 0x12345678);

@@ -1,4 +1,5 @@
-/* NVML: the same devices as the driver's, and numbers that follow the simulated work of other processes. */
+/* Tests of NVML: the same devices as the driver, and values that follow the simulated work of
+ * other processes. */
 #include "selftest.h"
 
 #include "nvml_sim.h"
@@ -16,7 +17,7 @@ static nvmlDevice_t handle(unsigned int index)
 	return device;
 }
 
-/* Before any CUDA process has run. */
+/* NVML before any CUDA process has run. */
 void test_nvml_alone(void)
 {
 	unsigned int n;
@@ -66,7 +67,7 @@ void test_nvml_alone(void)
 	CHECK_RESULT(NVML_ERROR_UNINITIALIZED, NVML(nvmlDeviceGetCount_v2, &n));
 }
 
-/* A device of three that is divided. */
+/* Three devices, one of which is divided into MIG devices. */
 void test_nvml_mig(void)
 {
 	unsigned int n, pending;
@@ -136,7 +137,7 @@ void test_nvml_follows(void)
 	CHECK(idle.use.gpu == 0 && idle.power == 70000 && idle.celsius == 30 && idle.reasons == nvmlClocksEventReasonGpuIdle);
 	CHECK(idle.state == NVML_PSTATE_8);
 
-	/* 50 kernels of 10 ms: half a second of work in a row. */
+	/* 50 kernels of 10 ms: half a second of continuous work. */
 	for (int i = 0; i < 50; i++)
 		CHECK_OK(CU(cuLaunchKernel, f, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
 	sleep_ms(250);
@@ -152,7 +153,7 @@ void test_nvml_follows(void)
 	CHECK(after.use.gpu == 0 && after.power == 70000);
 	CHECK(after.energy > busy.energy);
 
-	/* Work a third of the time. */
+	/* The device is busy for a third of the time. */
 	for (int i = 0; i < 14; i++) {
 		CHECK_OK(CU(cuLaunchKernel, f, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
 		sleep_ms(30);
@@ -168,7 +169,8 @@ void test_nvml_follows(void)
 	CHECK(memory.used == 0);
 }
 
-/* Another process is seen while it lives, its memory counts for everybody, and killing it gives everything back. */
+/* NVML lists another process while it lives. The memory of that process counts as used for all
+ * processes, and is free after it is killed. */
 void test_nvml_processes(void)
 {
 	nvmlProcessInfo_t list[4];

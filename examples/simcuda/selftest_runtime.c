@@ -1,4 +1,4 @@
-/* The runtime: each of its calls becomes the driver call that the real runtime makes. */
+/* Tests of the runtime: each runtime call makes the same driver call as the real runtime. */
 #include "selftest.h"
 
 #include "cudart_sim.h"
@@ -7,7 +7,7 @@
 
 #define RT(fn, ...) (((__typeof__(fn) *)symbol_of("libcudart.so.13", #fn))(__VA_ARGS__))
 
-/* Stands for what nvcc makes of a kernel's name. */
+/* The host stub that nvcc generates for a kernel. */
 static void stub(void) {}
 static void stub_of_nothing(void) {}
 

@@ -1,4 +1,5 @@
-/* Copies and sets of every shape, seen in memory that has data; and what the linker and files give. */
+/* Tests of copies and memory sets of every shape in memory that holds data, and of images from
+ * files and the linker. */
 #include "selftest.h"
 
 #include <unistd.h>
@@ -21,7 +22,7 @@ static void test_two_dimensions(unsigned char *to, const unsigned char *from)
 	c.dstPitch = 4;
 	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemcpy2DUnaligned_v2, &c));
 	c.Height = 1;
-	CHECK_OK(CU(cuMemcpy2DUnaligned_v2, &c)); /* one row needs no pitch */
+	CHECK_OK(CU(cuMemcpy2DUnaligned_v2, &c)); /* a single row needs no pitch */
 	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemcpy2D_v2, NULL));
 	c.srcMemoryType = (CUmemorytype)9;
 	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemcpy2DAsync_v2, &c, NULL));

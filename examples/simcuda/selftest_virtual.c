@@ -1,4 +1,5 @@
-/* Pools, virtual memory, arrays, registered and external memory, and memory shared between processes. */
+/* Tests of pools, virtual memory, arrays, registered and external memory, and memory shared
+ * between processes. */
 #include "selftest.h"
 
 #include <sys/mman.h>
@@ -42,7 +43,7 @@ void test_pools(void)
 	CHECK(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == 24 * MB);
 	CHECK(free_bytes() == 40 * MB);
 	CHECK_OK(CU(cuStreamSynchronize, s));
-	CHECK(free_bytes() == 44 * MB); /* what is beyond the threshold */
+	CHECK(free_bytes() == 44 * MB); /* idle memory beyond the release threshold was released */
 	CHECK_OK(CU(cuMemPoolTrimTo, pool, 0));
 	CHECK(free_bytes() == 56 * MB);
 	CHECK(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH) == 24 * MB);
@@ -61,7 +62,9 @@ void test_pools(void)
 	CHECK(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 9 * MB);
 	CHECK_OK(CU(cuMemFree_v2, p));
 	CHECK(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == 8 * MB);
-	CHECK_OK(CU(cuMemPoolDestroy, pool)); /* goes with its last memory, but cannot be used any more */
+	/* Destroys the pool after its last allocation is freed; the handle is invalid from now
+	 * on. */
+	CHECK_OK(CU(cuMemPoolDestroy, pool));
 	CHECK_OK(CU(cuDeviceGetMemPool, &current, 0));
 	CHECK(current == standard);
 	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemAllocFromPoolAsync, &p, 1, pool, s));
@@ -87,7 +90,8 @@ void test_virtual(void)
 	start_cuda();
 	CHECK_OK(CU(cuMemGetAllocationGranularity, &granularity, &prop, 0));
 	CHECK(granularity == 2 * MB);
-	CHECK_OK(CU(cuMemAddressReserve, &va, 256 * MB, 0, 0, 0)); /* four times what there is: addresses are no memory */
+	/* Four times the capacity: reserving addresses uses no memory. */
+	CHECK_OK(CU(cuMemAddressReserve, &va, 256 * MB, 0, 0, 0));
 	CHECK(va % granularity == 0 && free_bytes() == 64 * MB);
 	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemAddressReserve, &other, 1000, 0, 0, 0));
 	CHECK_OK(CU(cuMemAddressReserve, &other, 2 * MB, 64 * MB, 0, 0));
@@ -99,15 +103,19 @@ void test_virtual(void)
 	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemcpyHtoD_v2, va, host, sizeof(host)));
 	CHECK_OK(CU(cuMemMap, va, 4 * MB, 0, h, 0));
 	CHECK_OK(CU(cuMemMap, va + 8 * MB, 2 * MB, 4 * MB, h, 0));
-	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemMap, va + 2 * MB, 2 * MB, 0, h, 0)); /* taken */
-	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemMap, other, 4 * MB, 0, h, 0));       /* too small */
-	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemcpyHtoD_v2, va, host, sizeof(host))); /* no access yet */
-	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemSetAccess, va, 10 * MB, &access, 1)); /* there is a gap */
+	/* Already mapped. */
+	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemMap, va + 2 * MB, 2 * MB, 0, h, 0));
+	/* The reservation is too small. */
+	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemMap, other, 4 * MB, 0, h, 0));
+	/* Access not set yet. */
+	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemcpyHtoD_v2, va, host, sizeof(host)));
+	/* Part of the range is not mapped. */
+	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemSetAccess, va, 10 * MB, &access, 1));
 	CHECK_OK(CU(cuMemSetAccess, va, 4 * MB, &access, 1));
 	CHECK_OK(CU(cuMemcpyHtoD_v2, va + 3 * MB, host, sizeof(host)));
 	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemFree_v2, va));
 
-	/* Memory lives while it is mapped or has a handle. */
+	/* Physical memory lives while it is mapped or has a handle. */
 	CHECK_OK(CU(cuMemRetainAllocationHandle, &again, (void *)(uintptr_t)(va + 9 * MB)));
 	CHECK(again == h);
 	CHECK_OK(CU(cuMemRelease, h));
@@ -146,7 +154,7 @@ void test_other_memory(void)
 	CHECK_RESULT(CUDA_ERROR_INVALID_HANDLE, CU(cuMipmappedArrayDestroy, mipmapped));
 	CHECK_OK(CU(cuCtxCreate_v2, &context, 0, 0));
 	CHECK_OK(CU(cuArray3DCreate_v2, &array, &deep));
-	CHECK_OK(CU(cuCtxDestroy_v2, context)); /* with its arrays */
+	CHECK_OK(CU(cuCtxDestroy_v2, context)); /* frees the context's arrays too */
 	CHECK(free_bytes() == 64 * MB);
 	CHECK_OK(CU(cuCtxGetCurrent, &context));
 	CHECK(context == current);
@@ -166,10 +174,11 @@ void test_other_memory(void)
 	CHECK_OK(CU(cuImportExternalMemory, &external, &desc));
 	CHECK_OK(CU(cuExternalMemoryGetMappedBuffer, &p, external, &buffer));
 	CHECK_OK(CU(cuMemsetD8_v2, p, 1, 8192));
-	CHECK(free_bytes() == 64 * MB); /* not ours */
+	CHECK(free_bytes() == 64 * MB); /* external memory is not charged to the device */
 	CHECK_OK(CU(cuMemFree_v2, p));
 	CHECK_OK(CU(cuDestroyExternalMemory, external));
-	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuImportExternalMemory, &external, &desc)); /* the descriptor was closed */
+	/* cuDestroyExternalMemory closed the file descriptor */
+	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuImportExternalMemory, &external, &desc));
 
 	CHECK_OK(CU(cuMemAllocManaged, &m, 1 * MB, CU_MEM_ATTACH_GLOBAL));
 	CHECK_OK(CU(cuMemAdvise, m, 4096, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
@@ -178,7 +187,7 @@ void test_other_memory(void)
 	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuMemPrefetchAsync, (CUdeviceptr)(uintptr_t)plain, 4096, 0, NULL));
 }
 
-/* ---- two processes ---- */
+/* ---- memory shared between two processes ---- */
 
 static void send_fd(int to, int fd)
 {
@@ -243,7 +252,7 @@ void test_shared_memory(void)
 	start_cuda();
 	CHECK(recv(ends[0], &handle, sizeof(handle), MSG_WAITALL) == sizeof(handle));
 	int fd = receive_fd(ends[0]);
-	CHECK(free_bytes() == 52 * MB); /* the other's 12 MiB */
+	CHECK(free_bytes() == 52 * MB); /* the other process uses 12 MiB */
 	CHECK_RESULT(CUDA_ERROR_INVALID_VALUE, CU(cuIpcOpenMemHandle_v2, &p, handle, 0));
 	CHECK_OK(CU(cuIpcOpenMemHandle_v2, &p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 	CHECK_OK(CU(cuIpcOpenMemHandle_v2, &q, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));

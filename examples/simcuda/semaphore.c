@@ -1,4 +1,5 @@
-/* Semaphores of other APIs, checkpoints of other processes, and waiting for writes of network cards: nothing is behind them here. */
+/* External semaphores, checkpoints of processes, and flushes of GPUDirect RDMA writes. simcuda
+ * checks the arguments and does nothing. */
 #include "graph.h"
 
 #include <fcntl.h>
@@ -14,7 +15,7 @@ static CUresult import(struct call *call, CUexternalSemaphore *out, const CUDA_E
 	struct object *o = object_new(SEMAPHORE, NULL);
 	if (!o)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	o->semaphore.fd = desc->handle.fd; /* from now on it belongs to the driver */
+	o->semaphore.fd = desc->handle.fd; /* the driver owns the descriptor from now on */
 	*out = (CUexternalSemaphore)o;
 	call->ptr = H(o);
 	return CUDA_SUCCESS;
@@ -43,8 +44,8 @@ EXPORT CUresult cuDestroyExternalSemaphore(CUexternalSemaphore extSem)
 	return END();
 }
 
-/* Waits are over at once, as those for values in memory are. */
-static CUresult pass(struct lane *lane, const CUexternalSemaphore *list, const void *params, unsigned int n)
+/* Signals or waits for external semaphores. Waits end at once, like cuStreamWaitValue. */
+static CUresult signal_or_wait(struct lane *lane, const CUexternalSemaphore *list, const void *params, unsigned int n)
 {
 	struct op op = {.kind = OP_EMPTY};
 	uint64_t over;
@@ -61,7 +62,7 @@ static CUresult pass(struct lane *lane, const CUexternalSemaphore *list, const v
 		      .value = numExtSems);                                                                                     \
 		struct lane lane;                                                                                               \
 		DO(lane_of(&call, stream, zero, &lane));                                                                        \
-		DO(pass(&lane, extSemArray, paramsArray, numExtSems));                                                          \
+		DO(signal_or_wait(&lane, extSemArray, paramsArray, numExtSems));                                                          \
 		return END();                                                                                                   \
 	}
 ON_SEMAPHORES(cuSignalExternalSemaphoresAsync, LEGACY, CUDA_EXTERNAL_SEMAPHORE_PARAMS)

@@ -1,4 +1,4 @@
-/* Memory sets. They do not make the host wait, neither here nor in the real driver. */
+/* Memory sets. They are asynchronous to the host, as in the real driver. */
 #include "copy.h"
 
 #include "memory.h"

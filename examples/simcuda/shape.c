@@ -1,11 +1,12 @@
-/* Copies with a shape: two and three dimensions, and to and from arrays, which have a size but no data. */
+/* 2D and 3D copies, and copies to and from arrays. Arrays have a size but hold no data. */
 #include "copy.h"
 
 #include "memory.h"
 
-/* One end of a copy: where its first byte is. */
+/* One side of a copy, source or destination: the address of the first byte, and strides in
+ * bytes. */
 struct end {
-	uint64_t first; /* 0: an array */
+	uint64_t first; /* address; 0 = an array */
 	uint64_t pitch, slice;
 };
 
@@ -74,7 +75,7 @@ static CUresult copy_peer(struct lane *lane, const CUDA_MEMCPY3D_PEER *c, uint64
 	return copy_3d(lane, c, over);
 }
 
-/* Two dimensions are three of which one is 1. */
+/* Converts a 2D copy to a 3D copy of depth 1. */
 static CUDA_MEMCPY3D_PEER in_3d(const CUDA_MEMCPY2D *c)
 {
 	return (CUDA_MEMCPY3D_PEER){
@@ -95,8 +96,8 @@ static CUresult copy_2d(struct lane *lane, const CUDA_MEMCPY2D *c, uint64_t *ove
 	return copy_3d(lane, &wide, over);
 }
 
-/* What the ledger calls the end of a copy depends on the kind of memory it is in. */
-static uint64_t named(CUmemorytype type, uint64_t host, uint64_t device, uint64_t array)
+/* Returns the ledger's value for one side of a copy, which depends on the memory type. */
+static uint64_t ledger_address(CUmemorytype type, uint64_t host, uint64_t device, uint64_t array)
 {
 	switch (type) {
 	case CU_MEMORYTYPE_HOST: return host;
@@ -108,8 +109,8 @@ static uint64_t named(CUmemorytype type, uint64_t host, uint64_t device, uint64_
 
 #define TAKE_ENDS(call, c)                                                                           \
 	do {                                                                                         \
-		(call)->ptr = named(c->dstMemoryType, H(c->dstHost), c->dstDevice, H(c->dstArray));  \
-		(call)->src_ptr = named(c->srcMemoryType, H(c->srcHost), c->srcDevice, H(c->srcArray)); \
+		(call)->ptr = ledger_address(c->dstMemoryType, H(c->dstHost), c->dstDevice, H(c->dstArray));  \
+		(call)->src_ptr = ledger_address(c->srcMemoryType, H(c->srcHost), c->srcDevice, H(c->srcArray)); \
 	} while (0)
 
 static void take_2d(struct call *call, const CUDA_MEMCPY2D *c)
@@ -167,9 +168,10 @@ SHAPED_ASYNC(cuMemcpy3DAsync_v2_ptsz, PER_THREAD, CUDA_MEMCPY3D, take_3d, copy_3
 SHAPED_ASYNC(cuMemcpy3DPeerAsync, LEGACY, CUDA_MEMCPY3D_PEER, take_3d, copy_peer)
 SHAPED_ASYNC(cuMemcpy3DPeerAsync_ptsz, PER_THREAD, CUDA_MEMCPY3D_PEER, take_3d, copy_peer)
 
-/* ---- one row to or from an array: a 3D copy with an offset ---- */
+/* ---- 1D copies to and from arrays ---- */
 
-/* Offsets count bytes through all rows, so only the total size is checked. */
+/* Checks a byte range of an array. The offset counts bytes through all rows, so only the total
+ * size matters. */
 static CUresult check_array(CUarray array, uint64_t offset, uint64_t bytes)
 {
 	struct object *o = object_of(array, ARRAY);
@@ -232,7 +234,7 @@ BOTH_ASYNC(cuMemcpyHtoAAsync_v2, (CUarray dstArray, size_t dstOffset, const void
 BOTH_ASYNC(cuMemcpyAtoHAsync_v2, (void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount, CUstream hStream), dstHost,
 	   srcArray, H(dstHost), 0, ON_HOST(dstHost), IN_ARRAY(srcArray, srcOffset))
 
-/* ---- many at once ---- */
+/* ---- batches of copies ---- */
 
 static CUDA_MEMCPY3D_PEER from_batch(const CUDA_MEMCPY3D_BATCH_OP *op)
 {
@@ -258,8 +260,9 @@ static CUDA_MEMCPY3D_PEER from_batch(const CUDA_MEMCPY3D_BATCH_OP *op)
 	return c;
 }
 
-/* The extent of an array is in elements, so that the ledger has no bytes if there is one. */
-static void take_batch(struct call *call, const CUDA_MEMCPY3D_BATCH_OP *list, size_t n)
+/* Sets the ledger columns of a 3D batch. Array copies have extents in elements, so the column
+ * bytes is 0 if the batch has one. */
+static void set_batch_columns(struct call *call, const CUDA_MEMCPY3D_BATCH_OP *list, size_t n)
 {
 	bool arrays = false;
 	call->value = (int64_t)n;
@@ -291,7 +294,7 @@ static CUresult copy_batch(struct lane *lane, const CUDA_MEMCPY3D_BATCH_OP *list
 	{                                                                                                   \
 		BEGIN(fn, NEEDS_CONTEXT, .stream = H(hStream));                                             \
 		struct lane lane;                                                                           \
-		take_batch(&call, opList, numOps);                                                          \
+		set_batch_columns(&call, opList, numOps);                                                          \
 		DO(flags ? CUDA_ERROR_INVALID_VALUE : lane_of_running(&call, hStream, zero, &lane));        \
 		DO(copy_batch(&lane, opList, numOps));                                                      \
 		return END();                                                                               \

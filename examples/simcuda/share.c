@@ -1,7 +1,8 @@
 /*
- * Physical memory for other processes, and multicast objects. A shareable handle is a file descriptor, as with the real driver, and
- * may be passed on as one: the file behind it says which export of which process it is. Imported memory is another's: it is
- * charged to nobody here, and the exporter's ending does not wait for us.
+ * Shareable handles of physical memory, and multicast objects. A shareable handle is a file
+ * descriptor, as in the real driver, and can be sent to another process. The file contains the
+ * process and number of the export. Imported memory is not charged to the importer, and the
+ * exporter may end while it is imported.
  */
 #include "memory.h"
 
@@ -61,7 +62,7 @@ static CUresult import(struct call *call, CUmemGenericAllocationHandle *out, int
 	return CUDA_SUCCESS;
 }
 
-/* The descriptor is the argument itself, not what it points to. */
+/* osHandle is the file descriptor itself, not a pointer to it. */
 EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
 					       CUmemAllocationHandleType shHandleType)
 {
@@ -88,7 +89,7 @@ EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, si
 	return END();
 }
 
-/* ---- multicast: bookkeeping ---- */
+/* ---- multicast objects: accounting only ---- */
 
 static bool is_valid(const CUmulticastObjectProp *p)
 {
@@ -160,7 +161,7 @@ EXPORT CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle mcHandle, CUde
 	return END();
 }
 
-/* Only when all devices are there. */
+/* Checks a bind. It fails until all devices of the multicast object were added. */
 static CUresult bind(struct object *mc, uint64_t offset, bool memory_ok, uint64_t size, unsigned long long flags)
 {
 	if (!mc || !memory_ok || !size || offset % VMM_GRANULE || size % VMM_GRANULE || offset > mc->physical.size ||

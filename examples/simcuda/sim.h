@@ -1,14 +1,15 @@
 /*
- * The inside of the simulated driver. Every exported function has the same three parts:
+ * Internals of the simulated driver. Every exported function has the same three parts:
  *
  *	EXPORT CUresult cuMemFree_v2(CUdeviceptr dptr)
  *	{
- *		BEGIN(cuMemFree_v2, NEEDS_CONTEXT, .ptr = dptr);   // takes the time, may inject an error, checks the context
- *		DO(memory_free(&call, dptr));                      // the work, unless call.result is an error already
- *		return END();                                      // takes the time, writes the ledger's line
+ *		BEGIN(cuMemFree_v2, NEEDS_CONTEXT, .ptr = dptr); // reads the clock, checks the context
+ *		DO(memory_free(&call, dptr));                    // does the work
+ *		return END();                                    // writes the ledger line
  *	}
  *
- * Exported functions never call each other: one call of the user's is one hit of a probe.
+ * BEGIN may inject an error. DO runs its expression unless call.result is already an error.
+ * Exported functions never call each other, so one call by the program is one probe hit.
  */
 #ifndef SIMCUDA_SIM_H
 #define SIMCUDA_SIM_H
@@ -25,15 +26,15 @@
 #include <time.h>
 
 #define EXPORT __attribute__((visibility("default")))
-#define H(handle) ((uint64_t)(uintptr_t)(handle)) /* as the ledger wants pointers and handles */
+#define H(handle) ((uint64_t)(uintptr_t)(handle)) /* a handle as a ledger value */
 
 enum needs { NEEDS_NOTHING, NEEDS_INIT, NEEDS_CONTEXT };
 enum { CONTEXT_STACK = 64, KERNEL_NAME_MAX = 32 << 10 };
 
-/* ---- one call, and its line in the ledger ---- */
+/* ---- a call and its ledger line ---- */
 
 struct call {
-	/* The ledger's columns; pid is the process's, tid the thread's. */
+	/* Ledger columns. The columns pid and tid come from the process and the thread. */
 	uint64_t start_ns, end_ns;
 	const char *name;
 	CUresult result;
@@ -43,9 +44,9 @@ struct call {
 	uint32_t grid[3], block[3], shared_bytes;
 	int64_t value;
 	const char *kernel;
-	/* What the work needs to know. */
+	/* Not in the ledger: state for the implementation of the call. */
 	struct thread *thread;
-	struct object *current; /* the context of .context, NULL if there is none */
+	struct object *current; /* the context of .context; NULL = none */
 };
 
 #define BEGIN(fn, needs, ...)                                                                             \
@@ -66,7 +67,7 @@ CUresult call_end(struct call *call);
 enum kind { FREE_OBJECT, CONTEXT, STREAM, EVENT, MODULE, LIBRARY, FUNCTION, KERNEL, POOL, PHYSICAL, ARRAY, MIPMAPPED_ARRAY,
 	    EXTERNAL, GRAPH, NODE, EXEC, CAPTURE, LINK, GREEN_CONTEXT, RESOURCES, SEMAPHORE, GRAPHICS };
 
-/* Simulated time: when the work submitted so far will be over, by CLOCK_MONOTONIC. */
+/* Simulated time: when all submitted work will be complete (CLOCK_MONOTONIC, ns). */
 typedef _Atomic uint64_t timeline;
 
 struct node_set {
@@ -74,78 +75,91 @@ struct node_set {
 	uint32_t len, room;
 };
 
-/* What a stream is inside; the default streams are queues too. */
+/* State of a stream. Default streams have one too. */
 struct queue {
 	timeline until;
-	_Atomic uint64_t hosted;           /* ticket of its last host function, see host.c */
-	_Atomic(struct object *) capture;  /* what is submitted goes into its graph; NULL: it runs. See capture.c for the rest. */
-	struct queue *next;                /* in the same capture */
-	struct object *capturing_in;       /* the context that counts the capture, see blocking */
-	struct node_set tail;              /* what the next captured node will depend on */
-	bool blocking;                     /* waits for the legacy default stream, and the other way round */
+	_Atomic uint64_t host_ticket;      /* ticket of the last host function, see host.c */
+	/* The capture whose graph receives submitted work; NULL: work runs. See capture.c for
+	 * the fields below. */
+	_Atomic(struct object *) capture;
+	struct queue *next;                /* next queue of the same capture */
+	/* Context whose count of captures includes this one; see blocking. */
+	struct object *capturing_in;
+	struct node_set tail;              /* nodes that the next captured node will depend on */
+	bool blocking;                     /* synchronises with the legacy default stream */
 };
 
-/* Everything that has a handle has this one shape and lives in one never shrinking slab: a handle that was destroyed, or that never
- * was one, can be told from a live one without reading freed memory. Handles are used again, as the real driver does. */
+/* The object behind every handle. Objects live in one slab that never shrinks. So a destroyed or
+ * invalid handle can be detected without reading freed memory. Handles are reused, as in the
+ * real driver. */
 struct object {
 	_Atomic uint32_t kind;
-	char *name;              /* function and kernel: the mangled name, at offset 8 as in driver 580, where recorders look */
-	_Atomic(struct object *) context; /* the owner; libraries, kernels, pools, physical memory and graphs have none */
-	struct object *next;     /* the next free one, or the next of the same module, device or graph */
+	/* Functions and kernels: the mangled name, at offset 8 as in driver 580, where recorders
+	 * read it. */
+	char *name;
+	/* Owner. Libraries, kernels, pools, physical memory and graphs have none. */
+	_Atomic(struct object *) context;
+	/* Next free object, or next object of the same module, device or graph. */
+	struct object *next;
 	union {
 		struct {
 			struct device *device;
-			timeline until;          /* of all streams */
-			_Atomic uint64_t hosted;
+			timeline until;          /* of all streams of the context */
+			_Atomic uint64_t host_ticket;
 			struct queue legacy;
-			atomic_uint captures;    /* by streams that the legacy stream would have to wait for */
+			/* Active captures on streams that the legacy stream synchronises with. */
+			atomic_uint captures;
 			bool primary : 1, green : 1;
 			atomic_bool alive;
-			_Atomic uint8_t attached; /* users that cuCtxAttach added */
-			_Atomic uint8_t peers;   /* bit i: access to device i is enabled */
+			_Atomic uint8_t attached; /* references added by cuCtxAttach */
+			_Atomic uint8_t peers;   /* bit i: peer access to device i is enabled */
 		} ctx;
-		struct queue queue;              /* of a stream */
+		struct queue queue;              /* a STREAM's state */
 		struct {
-			_Atomic uint64_t done_at; /* 0 = never recorded */
-			_Atomic uint64_t hosted;
+			_Atomic uint64_t done_at; /* completion time; 0 = never recorded */
+			_Atomic uint64_t host_ticket;
 			bool untimed;
-			atomic_bool captured;     /* recorded last in a capture, by these nodes: */
+			/* Last recorded in a capture, after the nodes below. */
+			atomic_bool captured;
 			struct object *capture;
 			uint64_t capture_id;
 			struct node_set after;
 		} event;
 		struct {
 			struct object *functions;
-			char *ptx;               /* NULL: a binary image, whose names are not looked at */
-			struct object *library;  /* a module made from a library; else NULL */
-			struct object *modules;  /* of a library: those made from it */
+			char *ptx; /* NULL: a binary image, whose names simcuda does not read */
+			struct object *library;  /* the library of the module, or NULL */
+			struct object *modules;  /* modules made from a library */
 			struct global *globals;
 		} module;
 		struct {
 			struct object *module;
-			struct object *kernel;   /* a function made from a kernel; else NULL */
+			struct object *kernel;   /* the kernel of the function, or NULL */
 		} function;
 		struct {
 			struct device *device;
 			uint64_t threshold, max_size;
-			uint64_t used, used_high, idle, reserved_high; /* reserved = used + idle */
+			/* Bytes; reserved = used + idle. */
+			uint64_t used, used_high, idle, reserved_high;
 			int reuse[3];
 			bool is_default;
-			bool dying;              /* destroyed while some of its memory is still in use */
-			bool imported;           /* another process's */
+			bool destroyed;              /* destroyed, but some of its memory is in use */
+			bool imported;           /* a pool of another process */
 		} pool;
 		struct {
-			struct device *device;   /* NULL: host memory, multicast objects, and imported memory, which is another's */
+			/* NULL for host memory, multicast objects and memory imported from
+			 * another process. */
+			struct device *device;
 			uint64_t size;
 			int refs, maps;
-			uint64_t exported;       /* its number in the shared state, 0 = none */
-			uint64_t bound;          /* multicast: bytes */
+			uint64_t exported; /* number of the export in the shared state, 0 = none */
+			uint64_t bound;          /* multicast objects: bytes bound */
 			unsigned int devices_wanted, devices_added;
 			bool multicast;
 		} physical;
 		struct {
 			struct device *device;
-			uint64_t charged;        /* bytes of device memory */
+			uint64_t charged;        /* device memory charged, bytes */
 			uint64_t row, height, depth;
 		} array;
 		struct {
@@ -155,15 +169,15 @@ struct object {
 		struct {
 			struct object *first, *last;
 			uint32_t len;
-			bool capturing;          /* streams are adding to it */
-			bool has_memory;         /* nodes that allocate or free: cannot be cloned */
+			bool capturing;          /* a capture adds nodes to the graph */
+			bool has_memory;         /* has memory nodes, so it cannot be cloned */
 		} graph;
 		struct {
 			struct object *graph;
 			struct op *op;
 			struct node_set after;
-			uint32_t index;          /* in the graph */
-			uint32_t mark;           /* see capture.c */
+			uint32_t index;          /* position in the graph */
+			uint32_t mark;           /* used by the graph search in capture.c */
 		} node;
 		struct {
 			struct steps *steps;
@@ -172,36 +186,37 @@ struct object {
 		struct {
 			struct object *graph;
 			struct queue *origin, *queues;
-			struct thread *thread;   /* that began it */
+			struct thread *thread;   /* the thread that began the capture */
 			uint64_t id;
-			struct object *next;     /* the next capture in progress */
+			struct object *next;     /* next active capture */
 			CUstreamCaptureMode mode;
 			atomic_bool invalid;
-			bool own_graph;          /* begun without one: it goes when the capture fails */
+			bool own_graph; /* the capture created the graph, and frees it on failure */
 		} capture;
 		struct {
 			int fd;
 		} semaphore;
 		struct {
-			uint64_t address, size;  /* while it is mapped */
+			uint64_t address, size;  /* while the resource is mapped */
 			struct object *array;
 			bool image, mapped;
 		} graphics;
 		struct {
-			char *text;              /* all PTX added */
+			char *text;              /* all PTX texts added so far */
 			char *cubin;
 		} link;
 		struct {
 			struct device *device;
-			struct object *made;     /* its context, once asked for */
+			struct object *context;     /* its context, or NULL before cuCtxFromGreenCtx */
 		} green;
 	};
 };
-_Static_assert(offsetof(struct object, name) == 8, "recorders read the kernel name at handle+8");
+_Static_assert(offsetof(struct object, name) == 8, "recorders read the kernel name at offset 8 of a handle");
 
 bool objects_init(void);
 struct object *object_new(enum kind kind, struct object *context);
-struct object *object_of(const void *handle, enum kind kind); /* NULL if the handle is not a live one of that kind */
+/* Returns NULL unless the handle is a live object of that kind. */
+struct object *object_of(const void *handle, enum kind kind);
 void object_free(struct object *object);
 void objects_of_context(struct object *context, void (*visit)(struct object *));
 
@@ -210,10 +225,10 @@ void objects_of_context(struct object *context, void (*visit)(struct object *));
 struct thread {
 	pid_t tid;
 	int depth;
-	struct object *stack[CONTEXT_STACK]; /* the last one is current */
-	struct queue queue;                  /* the per-thread default stream */
+	struct object *stack[CONTEXT_STACK]; /* stack of contexts; the last one is current */
+	struct queue queue;                  /* per-thread default stream */
 	CUstreamCaptureMode capture_mode;    /* see cuThreadExchangeStreamCaptureMode */
-	pthread_mutex_t lock;                /* of the buffer: at exit another thread flushes it */
+	pthread_mutex_t lock; /* guards the buffer: another thread may flush it at exit */
 	char *buffer;
 	size_t length;
 	struct thread *next, **link;
@@ -231,7 +246,7 @@ extern bool faults_any;
 
 /* ---- ledger ---- */
 
-extern bool ledger_off; /* false until the environment has been read */
+extern bool ledger_off; /* false until the environment was read */
 void ledger_open(void);
 void ledger_write(const struct call *call);
 void ledger_flush(struct thread *thread);
@@ -247,7 +262,7 @@ static inline uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
 }
 
-/* A stream argument, resolved. */
+/* The queue, context and capture of a stream argument. */
 struct lane {
 	struct queue *queue;
 	struct object *context;
@@ -255,12 +270,15 @@ struct lane {
 };
 enum default_stream { LEGACY, PER_THREAD };
 
-/* An error if a capture forbids the use of the stream; whether it captures itself is for the caller to look at. */
+/* Resolves a stream argument to a lane. Returns an error if a capture forbids the use of the
+ * stream. Succeeds for a capturing stream; the caller checks lane->capture. */
 CUresult lane_of(struct call *call, CUstream stream, enum default_stream zero, struct lane *lane);
-/* The same for calls that capturing streams do not allow. */
+/* Like lane_of, but fails for a capturing stream. */
 CUresult lane_of_running(struct call *call, CUstream stream, enum default_stream zero, struct lane *lane);
-uint64_t lane_enqueue(struct lane *lane, uint64_t duration_ns); /* returns when it will be over */
-void timeline_raise(timeline *until, uint64_t to); /* and tickets of host functions */
+/* Occupies the lane for duration_ns and returns the end of the work (CLOCK_MONOTONIC, ns). */
+uint64_t lane_enqueue(struct lane *lane, uint64_t duration_ns);
+/* Sets *until to `to` unless it is larger already. Also used for tickets of host functions. */
+void timeline_raise(timeline *until, uint64_t to);
 void wait_until(uint64_t when_ns);
 uint64_t copy_ns(uint64_t bytes);
 
@@ -270,17 +288,18 @@ struct space;
 
 struct device {
 	int ordinal;
-	pthread_mutex_t lock;      /* of the fields below, and of the device's pools */
+	pthread_mutex_t lock;      /* guards the fields below and the device's pools */
 	struct object *primary;
 	int primary_refs;
 	struct space *space;
-	uint64_t used;             /* bytes, those idle in pools included */
-	struct object *pools;      /* all of them, the default one too */
+	uint64_t used;             /* bytes in use, including idle bytes of pools */
+	struct object *pools;      /* all pools, including the default pool */
 	struct object *default_pool, *current_pool;
-	uint64_t excess;           /* of the bytes idle in pools: those that the next synchronisation gives back */
+	/* Idle pool bytes beyond the release thresholds. The next synchronisation releases them. */
+	uint64_t excess;
 };
 
-struct device *device_of(CUdevice dev); /* NULL if there is no such device */
+struct device *device_of(CUdevice dev); /* NULL: no such device */
 bool device_init(void);
 bool context_alive(struct object *context);
 void context_empty(struct object *context);
@@ -289,22 +308,25 @@ void context_end_green(struct object *context);
 
 void module_free(struct object *module);
 void link_free(struct object *link);
-const char *kernel_name(const void *handle); /* of a function or kernel, NULL if it is neither */
-/* What every launch checks and what a kernel node checks too: handle and sizes of call. */
+/* Returns the name of a function or kernel handle, or NULL for other handles. */
+const char *kernel_name(const void *handle);
+/* Checks the handle and the sizes of a launch or of a kernel node. */
 CUresult launch_check(const struct call *call);
 
 /* ---- host functions ---- */
 
-uint64_t host_enqueue(uint64_t when_ns, void (*run)(void *), void *data); /* returns its ticket */
+/* Queues a host function and returns its ticket. */
+uint64_t host_enqueue(uint64_t when_ns, void (*run)(void *), void *data);
 bool host_done(uint64_t ticket);
 void host_wait(uint64_t ticket);
 
-/* ---- captures: what every call may have to ask ---- */
+/* ---- capture checks for every call ---- */
 
 extern atomic_uint captures_active;
 CUresult capture_forbids(struct call *call);
 
-/* For calls that must not be made while somebody captures, because they may wait for everything: only safe in relaxed mode. */
+/* Check for calls that may synchronise the whole context. While any stream captures, they are
+ * allowed in relaxed mode only. */
 static inline CUresult unsafe_in_capture(struct call *call)
 {
 	return atomic_load_explicit(&captures_active, memory_order_relaxed) ? capture_forbids(call) : CUDA_SUCCESS;

@@ -1,7 +1,6 @@
-/*
- * Free blocks hang in bins by size and merge with free neighbours when they are given back. The block freed last is the first to be
- * used again, so freed addresses come back quickly: recorders must cope with that.
- */
+/* An allocator of address ranges. Free blocks are in bins by size and merge with free
+ * neighbours. The block freed last is reused first, so freed addresses return quickly, as
+ * recorders must expect. */
 #include "space.h"
 
 #include <stdlib.h>
@@ -72,8 +71,9 @@ static bool grow(struct space *s)
 	return true;
 }
 
-/* The addresses are reserved with the kernel, so nothing of the host's ever has the same one, and touching one from the host
- * is a fault, as with a real device pointer. The start is aligned to 2 MiB because the real driver's blocks are. */
+/* Creates a space with reserved, inaccessible addresses. So no host memory has the same address,
+ * and a host access faults, as with a real device pointer. The start is aligned to 2 MiB, like
+ * the real driver's blocks. */
 struct space *space_new(uint64_t size, uint64_t granule)
 {
 	const uint64_t align = 2 << 20;
@@ -108,7 +108,7 @@ static struct block *fitting(const struct space *s, uint64_t size)
 	for (struct block *b = s->bins[bin]; b; b = b->next)
 		if (b->size >= size)
 			return b;
-	/* Anything in a higher bin fits. */
+	/* Every block in a higher bin is large enough. */
 	uint64_t higher = bin < 63 ? s->bins_used >> (bin + 1) << (bin + 1) : 0;
 	return higher ? s->bins[__builtin_ctzll(higher)] : NULL;
 }
@@ -140,7 +140,7 @@ struct block *space_take(struct space *s, uint64_t size)
 	}
 	chain_push(s, b);
 	s->taken_len++;
-	b->of = NULL;
+	b->backing = NULL;
 	b->exported = 0;
 	b->use = 0;
 	return b;
@@ -154,7 +154,7 @@ struct block *space_find(const struct space *s, uint64_t address)
 	return NULL;
 }
 
-/* b swallows the free block above it. */
+/* Merges the free block above b into b. */
 static void merge(struct space *s, struct block *b)
 {
 	struct block *above = b->above;
@@ -182,7 +182,7 @@ void space_give(struct space *s, struct block *b)
 	if (b->below && !b->below->taken) {
 		bin_remove(s, b->below);
 		b = b->below;
-		/* merge() takes the upper block out of its bin, so it has to be in one. */
+		/* merge() removes the upper block from its bin, so put it into one first. */
 		bin_push(s, b->above);
 		merge(s, b);
 	}

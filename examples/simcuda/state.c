@@ -1,4 +1,4 @@
-/* The driver's half of the shared state: one slot per process. */
+/* The driver's side of the shared state: one slot per process. */
 #include "state.h"
 
 #include <fcntl.h>
@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 static struct state *shared;
-static struct state_slot *mine;
-/* Work must be booked somewhere when the file cannot be had; then NVML does not see this process. */
-static struct state_slot unseen;
+static struct state_slot *own_slot;
+/* Counters of a process that cannot use the state file. NVML does not see such a process. */
+static struct state_slot private_slot;
 
 struct state *state_shared(void)
 {
@@ -52,7 +52,7 @@ static struct state_slot *claim(void)
 		int32_t pid = SLOT_FREE;
 		if (!atomic_compare_exchange_strong(&slot->pid, &pid, SLOT_CHANGING))
 			continue;
-		atomic_store(&slot->born, state_birth(getpid()));
+		atomic_store(&slot->start_ticks, process_start_ticks(getpid()));
 		atomic_store(&slot->pid, getpid());
 		uint32_t used = atomic_load(&shared->slots_used);
 		while (used < i + 1 && !atomic_compare_exchange_weak(&shared->slots_used, &used, i + 1))
@@ -64,7 +64,8 @@ static struct state_slot *claim(void)
 
 static struct state *map(const char *path)
 {
-	/* Without O_CREAT first: opening another user's file in a sticky folder with O_CREAT is forbidden (fs.protected_regular). */
+	/* First open without O_CREAT: in a sticky directory, O_CREAT fails for another user's
+	 * file (fs.protected_regular). */
 	int fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -89,7 +90,7 @@ void state_join(const struct config *config)
 	char path[64];
 	snprintf(path, sizeof(path), STATE_DEFAULT_PATH "%u", (unsigned)getuid());
 	const char *name = config->state ? config->state : path;
-	mine = &unseen;
+	own_slot = &private_slot;
 	shared = map(name);
 	if (!shared) {
 		fprintf(stderr, "simcuda: warning: %s: not a state file or not writable; NVML will not see this process\n", name);
@@ -100,30 +101,31 @@ void state_join(const struct config *config)
 	state_reap();
 	struct state_slot *slot = claim();
 	if (slot)
-		mine = slot;
+		own_slot = slot;
 	else
 		fprintf(stderr, "simcuda: warning: %s: all %d slots taken; NVML will not see this process\n", name, STATE_SLOTS);
 }
 
 void state_leave(void)
 {
-	if (!shared || mine == &unseen)
+	if (!shared || own_slot == &private_slot)
 		return;
-	struct state_slot *slot = mine;
-	mine = &unseen; /* threads that outlive the exit handlers go on booking, unseen */
+	struct state_slot *slot = own_slot;
+	/* Threads that outlive the exit handlers update counters that NVML does not see. */
+	own_slot = &private_slot;
 	atomic_store(&slot->pid, SLOT_CHANGING);
 	retire(slot);
 	atomic_store(&slot->pid, SLOT_FREE);
 }
 
-/* The slot belongs to the parent. */
+/* The parent still uses the shared slot. */
 void state_after_fork(void)
 {
 	shared = NULL;
-	mine = &unseen;
+	own_slot = &private_slot;
 }
 
-static void book(struct state_device *d, uint64_t start, uint64_t end)
+static void add_busy_time(struct state_device *d, uint64_t start, uint64_t end)
 {
 	if (end - start > (uint64_t)BUCKETS * BUCKET_NS)
 		start = end - (uint64_t)BUCKETS * BUCKET_NS;
@@ -135,17 +137,18 @@ static void book(struct state_device *d, uint64_t start, uint64_t end)
 		do {
 			uint64_t old_epoch = old >> BUCKET_BUSY_BITS;
 			if (old_epoch > epoch)
-				break; /* already used for later work */
+				break; /* the bucket already has later work */
 			new = old_epoch == epoch ? old + part : (epoch << BUCKET_BUSY_BITS) | part;
 		} while (!atomic_compare_exchange_weak(bucket, &old, new));
 		start += part;
 	}
 }
 
-/* Streams overlap, a device is busy only once: only time that no earlier work has claimed counts. */
+/* Adds busy time of a device. Work on parallel streams counts once: only time after the end of
+ * earlier work is added. */
 void state_busy(int device, uint64_t start, uint64_t end)
 {
-	struct state_device *d = &mine->devices[device];
+	struct state_device *d = &own_slot->devices[device];
 	uint64_t until = atomic_load(&d->busy_until);
 	do {
 		if (end <= until)
@@ -154,17 +157,17 @@ void state_busy(int device, uint64_t start, uint64_t end)
 	if (start < until)
 		start = until;
 	atomic_fetch_add(&d->busy_ns, end - start);
-	book(d, start, end);
+	add_busy_time(d, start, end);
 }
 
 void state_used(int device, uint64_t bytes)
 {
-	atomic_store(&mine->devices[device].used, bytes);
+	atomic_store(&own_slot->devices[device].used, bytes);
 }
 
 void state_contexts(int device, int change)
 {
-	atomic_fetch_add(&mine->devices[device].contexts, (uint32_t)change);
+	atomic_fetch_add(&own_slot->devices[device].contexts, (uint32_t)change);
 }
 
 uint64_t state_used_by_others(int device)
@@ -173,7 +176,7 @@ uint64_t state_used_by_others(int device)
 	uint32_t n = shared ? atomic_load(&shared->slots_used) : 0;
 	for (uint32_t i = 0; i < n && i < STATE_SLOTS; i++) {
 		struct state_slot *slot = &shared->slots[i];
-		if (slot != mine && atomic_load(&slot->pid) > 0)
+		if (slot != own_slot && atomic_load(&slot->pid) > 0)
 			sum += atomic_load(&slot->devices[device].used);
 	}
 	return sum;

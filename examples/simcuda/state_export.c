@@ -1,4 +1,5 @@
-/* Memory that processes share by number: the driver's IPC handles and shareable handles carry one. */
+/* Exports: memory that processes share by number. IPC handles and shareable handles contain the
+ * number. */
 #include "state.h"
 
 #include <unistd.h>
@@ -8,7 +9,7 @@ enum { CHANGING = -1 };
 static bool alive(const struct state_export *e)
 {
 	int32_t pid = atomic_load(&e->pid);
-	return pid == getpid() || (pid > 0 && state_birth(pid) == atomic_load(&e->born));
+	return pid == getpid() || (pid > 0 && process_start_ticks(pid) == atomic_load(&e->start_ticks));
 }
 
 static bool claim(struct state_export *e)
@@ -27,7 +28,7 @@ uint64_t state_export(int device, uint64_t size)
 		if (!claim(e))
 			continue;
 		uint64_t id = atomic_fetch_add(&s->last_export, 1) + 1;
-		atomic_store(&e->born, state_birth(getpid()));
+		atomic_store(&e->start_ticks, process_start_ticks(getpid()));
 		atomic_store(&e->device, (uint32_t)device);
 		atomic_store(&e->size, size);
 		atomic_store(&e->id, id);

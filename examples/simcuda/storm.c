@@ -1,7 +1,6 @@
-/*
- * storm: a given number of random calls over everything simcuda has, from several threads; most are valid, some fail on purpose.
- * Tests compare what a recorder saw with the ledger, and measure how much it costs.
- */
+/* storm: makes a given number of random calls to nearly all simulated functions, from several
+ * threads. Most calls are valid, some fail on purpose. Tests compare a recording with the
+ * ledger; benchmarks measure the recorder's overhead. */
 #include "storm.h"
 
 #include <dlfcn.h>
@@ -17,10 +16,11 @@ enum { THREADS_MAX = 256, DEVICES_MAX = 8 };
 
 struct api api;
 
-static pthread_barrier_t barrier; /* passed twice: everybody is set up; go */
+/* Passed twice: after the set-up of all threads, and at the start of the calls. */
+static pthread_barrier_t barrier;
 static CUcontext contexts[DEVICES_MAX];
 static int devices;
-static double ns_per_call; /* of one thread; 0 = as fast as it goes */
+static double ns_per_call; /* per thread; 0 = no rate limit */
 
 static void usage(void)
 {
@@ -52,10 +52,11 @@ static double now_ns(void)
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* Sleeping for less than a millisecond is mostly overhead, so a thread runs ahead by that much and then rests. */
-static void keep_pace(const struct worker *w, double start)
+/* Limits the rate of calls. Short sleeps are inaccurate, so a thread sleeps only when it is 1 ms
+ * or more ahead. */
+static void limit_rate(const struct worker *w, double start)
 {
-	double ahead = start + (double)w->made * ns_per_call - now_ns();
+	double ahead = start + (double)w->calls_made * ns_per_call - now_ns();
 	if (ahead < 1e6)
 		return;
 	struct timespec t = {.tv_sec = (time_t)(ahead / 1e9)};
@@ -73,12 +74,12 @@ static void *run(void *argument)
 	while (w->left > 0) {
 		worker_act(w);
 		if (ns_per_call > 0)
-			keep_pace(w, start);
+			limit_rate(w, start);
 	}
 	return NULL;
 }
 
-/* Until somebody writes a byte or closes our stdin. */
+/* Waits until stdin has a byte or is closed. */
 static void wait_for_stdin(void)
 {
 	char byte;
@@ -141,7 +142,8 @@ int main(int argc, char **argv)
 	pthread_barrier_init(&barrier, NULL, (unsigned)n + 1);
 	for (long i = 0; i < n; i++) {
 		struct worker *w = &workers[i];
-		/* An odd multiplier keeps the streams of neighbouring seeds and threads apart, and the state never 0. */
+		/* An odd multiplier makes neighbouring seeds and threads differ. The lowest bit is
+		 * set, because the random state must not be 0. */
 		w->random = ((uint64_t)seed * 1000003 + (uint64_t)i + 1) * 0x9e3779b97f4a7c15ull | 1;
 		w->left = calls / n + (i < calls % n);
 		w->device = (CUdevice)(i % devices);
@@ -159,7 +161,7 @@ int main(int argc, char **argv)
 	pthread_barrier_wait(&barrier);
 	for (long i = 0; i < n; i++) {
 		pthread_join(threads[i], NULL);
-		made += workers[i].made;
+		made += workers[i].calls_made;
 		unexpected += workers[i].unexpected;
 	}
 	double seconds = (now_ns() - start) / 1e9;
@@ -169,7 +171,7 @@ int main(int argc, char **argv)
 	if (wait)
 		wait_for_stdin();
 	if (unexpected && !getenv("SIMCUDA_FAIL")) {
-		fprintf(stderr, "storm: error: %ld calls returned what they should not\n", unexpected);
+		fprintf(stderr, "storm: error: %ld calls returned an unexpected result\n", unexpected);
 		return 1;
 	}
 	return 0;

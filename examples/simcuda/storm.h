@@ -1,4 +1,5 @@
-/* What the two halves of storm share: the driver's functions and a thread's belongings. */
+/* Declarations shared by the source files of the program storm: driver functions and the state
+ * of a thread. */
 #ifndef STORM_H
 #define STORM_H
 
@@ -6,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* What the longer stories call besides. */
-#define STORM_STORIES(X)                                                                                                \
+/* Additional driver functions that the call sequences in storm_sequences.c use. */
+#define STORM_SEQUENCE_FUNCTIONS(X)                                                                             \
 	X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync) X(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync)    \
 	X(cuMemPoolCreate, cuMemPoolCreate) X(cuMemPoolGetAttribute, cuMemPoolGetAttribute)                             \
 	X(cuMemPoolSetAttribute, cuMemPoolSetAttribute) X(cuMemPoolTrimTo, cuMemPoolTrimTo)                             \
@@ -54,7 +55,7 @@
 	X(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel)                                                         \
 	X(cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel)
 
-/* Exported names, called as they are, and the functions that have their types. */
+/* Driver functions as X(exported name, function that has the type). */
 #define STORM_FUNCTIONS(X)                                                                                                       \
 	X(cuInit, cuInit) X(cuDriverGetVersion, cuDriverGetVersion) X(cuGetProcAddress_v2, cuGetProcAddress_v2)                  \
 	X(cuGetErrorName, cuGetErrorName) X(cuGetErrorString, cuGetErrorString)                                                  \
@@ -95,7 +96,7 @@
 	X(cuKernelGetFunction, cuKernelGetFunction) X(cuFuncGetName, cuFuncGetName)                                              \
 	X(cuLaunchKernel, cuLaunchKernel) X(cuLaunchKernel_ptsz, cuLaunchKernel)                                                 \
 	X(cuLaunchKernelEx, cuLaunchKernelEx) X(cuLaunchKernelEx_ptsz, cuLaunchKernelEx)                                         \
-	STORM_STORIES(X)
+	STORM_SEQUENCE_FUNCTIONS(X)
 
 struct api {
 #define X(name, type) __typeof__(type) *name;
@@ -108,9 +109,10 @@ enum {
 	KERNELS = 8,
 	STREAMS = 3, EVENTS = 4,
 	LIVE_MAX = 24,
-	LIVE_BYTES_MAX = 256 << 10, /* 24 x 256 KiB x threads stays far below any capacity: only what is meant to fail does */
+	/* 24 × 256 KiB × threads is far below any capacity, so only intended failures occur. */
+	LIVE_BYTES_MAX = 256 << 10,
 	BUFFER_BYTES = 64 << 10,
-	STORY_MAX = 24, /* calls */
+	SEQUENCE_CALLS_MAX = 24, /* most calls in one sequence */
 };
 
 extern const char storm_ptx[];
@@ -121,23 +123,24 @@ enum freed_by { FREE, FREE_ASYNC, FREE_HOST };
 
 struct worker {
 	uint64_t random;
-	long left;                   /* calls it may still make */
-	long made;
-	long unexpected;             /* results that neither the simulator's rules nor chance explain */
+	long left;                   /* remaining calls */
+	long calls_made;
+	long unexpected;             /* unexpected results */
 	CUdevice device;
 	CUcontext context;
 	CUmodule module;
 	CUfunction functions[KERNELS];
 	CUstream streams[STREAMS + 1]; /* the last one is 0, the default stream */
 	CUevent events[EVENTS];
-	CUdeviceptr here, there;     /* for copies: BUFFER_BYTES each */
+	CUdeviceptr buffer_a, buffer_b; /* device buffers for copies, BUFFER_BYTES each */
 	char *host;
 	CUmemoryPool pool;
-	CUcontext capture_context;   /* the thread's own, with these: */
+	CUcontext capture_context;   /* the thread's own, with the streams and events below */
 	CUstream capturing[2];
 	CUevent fork, join;
 	int counted;                 /* host functions that ran */
-	_Alignas(4096) char plain[BUFFER_BYTES]; /* memory of the program's own */
+	/* Ordinary memory of the program, for cuMemHostRegister. */
+	_Alignas(4096) char plain[BUFFER_BYTES];
 	struct {
 		CUdeviceptr address;
 		enum freed_by by;
@@ -145,16 +148,18 @@ struct worker {
 	int live_len;
 };
 
-/* One call of the driver's, counted; and whether it returned what it should. */
-#define CALL(fn, ...) (w->made++, w->left--, api.fn(__VA_ARGS__))
+/* CALL makes a driver call and counts it. EXPECT also counts an unexpected result. */
+#define CALL(fn, ...) (w->calls_made++, w->left--, api.fn(__VA_ARGS__))
 #define EXPECT(want, fn, ...) (w->unexpected += CALL(fn, __VA_ARGS__) != (want))
 
 uint32_t below(struct worker *worker, uint32_t n);
 CUstream any_stream(struct worker *worker);
 
 void worker_set_up(struct worker *worker, CUdevice device, CUcontext context);
-/* One random thing of one or a few calls, never more than left; at the end it frees what is live. */
+/* Makes one random operation of one or more calls, at most worker->left. Near the end, frees all
+ * live allocations. */
 void worker_act(struct worker *worker);
-void worker_tell_story(struct worker *worker); /* at most STORY_MAX calls */
+/* Runs a random sequence of at most SEQUENCE_CALLS_MAX calls. */
+void worker_run_sequence(struct worker *worker);
 
 #endif

@@ -1,10 +1,11 @@
-/* The random calls. What is called depends on the seed alone, never on a result that another thread or the clock could change. */
+/* The random calls of storm. The choice of calls depends only on the seed, not on results that
+ * vary with other threads or the clock. */
 #include "storm.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Named frames for the stacks that recorders take. */
+/* Functions that recorders see as named stack frames. */
 #define STACK_FRAME __attribute__((noinline))
 
 const char storm_ptx[] =
@@ -29,7 +30,7 @@ enum { UNKNOWN_POINTER = 0xdead000 };
 #define HUGE_BYTES ((size_t)1 << 50)
 #define UNKNOWN_HANDLE 0xbad0
 
-/* Whether work is over already is a matter of time. */
+/* Accepts CUDA_SUCCESS and CUDA_ERROR_NOT_READY: completion depends on time. */
 #define EXPECT_DONE_OR_NOT(fn, ...)                                                             \
 	do {                                                                                    \
 		CUresult got = CALL(fn, __VA_ARGS__);                                           \
@@ -76,22 +77,22 @@ STACK_FRAME static void copy(struct worker *w)
 	CUdeviceptr host = (CUdeviceptr)(uintptr_t)w->host;
 	CUstream s = any_stream(w);
 	switch (below(w, 16)) {
-	case 0: EXPECT(CUDA_SUCCESS, cuMemcpyHtoD_v2, w->here, w->host, n); break;
-	case 1: EXPECT(CUDA_SUCCESS, cuMemcpyDtoH_v2, w->host, w->here, n); break;
-	case 2: EXPECT(CUDA_SUCCESS, cuMemcpyDtoD_v2, w->there, w->here, n); break;
-	case 3: EXPECT(CUDA_SUCCESS, cuMemcpyHtoD_v2_ptds, w->here, w->host, n); break;
-	case 4: EXPECT(CUDA_SUCCESS, cuMemcpyDtoH_v2_ptds, w->host, w->here, n); break;
-	case 5: EXPECT(CUDA_SUCCESS, cuMemcpyDtoD_v2_ptds, w->there, w->here, n); break;
-	case 6: EXPECT(CUDA_SUCCESS, cuMemcpyHtoDAsync_v2, w->here, w->host, n, s); break;
-	case 7: EXPECT(CUDA_SUCCESS, cuMemcpyDtoHAsync_v2, w->host, w->here, n, s); break;
-	case 8: EXPECT(CUDA_SUCCESS, cuMemcpyDtoDAsync_v2, w->there, w->here, n, s); break;
-	case 9: EXPECT(CUDA_SUCCESS, cuMemcpyHtoDAsync_v2_ptsz, w->here, w->host, n, s); break;
-	case 10: EXPECT(CUDA_SUCCESS, cuMemcpyDtoHAsync_v2_ptsz, w->host, w->here, n, s); break;
-	case 11: EXPECT(CUDA_SUCCESS, cuMemcpyDtoDAsync_v2_ptsz, w->there, w->here, n, s); break;
-	case 12: EXPECT(CUDA_SUCCESS, cuMemcpy, w->here, host, n); break;
-	case 13: EXPECT(CUDA_SUCCESS, cuMemcpy_ptds, host, w->here, n); break;
-	case 14: EXPECT(CUDA_SUCCESS, cuMemcpyAsync, w->there, host, n, s); break;
-	case 15: EXPECT(CUDA_SUCCESS, cuMemcpyAsync_ptsz, w->there, w->here, n, s); break;
+	case 0: EXPECT(CUDA_SUCCESS, cuMemcpyHtoD_v2, w->buffer_a, w->host, n); break;
+	case 1: EXPECT(CUDA_SUCCESS, cuMemcpyDtoH_v2, w->host, w->buffer_a, n); break;
+	case 2: EXPECT(CUDA_SUCCESS, cuMemcpyDtoD_v2, w->buffer_b, w->buffer_a, n); break;
+	case 3: EXPECT(CUDA_SUCCESS, cuMemcpyHtoD_v2_ptds, w->buffer_a, w->host, n); break;
+	case 4: EXPECT(CUDA_SUCCESS, cuMemcpyDtoH_v2_ptds, w->host, w->buffer_a, n); break;
+	case 5: EXPECT(CUDA_SUCCESS, cuMemcpyDtoD_v2_ptds, w->buffer_b, w->buffer_a, n); break;
+	case 6: EXPECT(CUDA_SUCCESS, cuMemcpyHtoDAsync_v2, w->buffer_a, w->host, n, s); break;
+	case 7: EXPECT(CUDA_SUCCESS, cuMemcpyDtoHAsync_v2, w->host, w->buffer_a, n, s); break;
+	case 8: EXPECT(CUDA_SUCCESS, cuMemcpyDtoDAsync_v2, w->buffer_b, w->buffer_a, n, s); break;
+	case 9: EXPECT(CUDA_SUCCESS, cuMemcpyHtoDAsync_v2_ptsz, w->buffer_a, w->host, n, s); break;
+	case 10: EXPECT(CUDA_SUCCESS, cuMemcpyDtoHAsync_v2_ptsz, w->host, w->buffer_a, n, s); break;
+	case 11: EXPECT(CUDA_SUCCESS, cuMemcpyDtoDAsync_v2_ptsz, w->buffer_b, w->buffer_a, n, s); break;
+	case 12: EXPECT(CUDA_SUCCESS, cuMemcpy, w->buffer_a, host, n); break;
+	case 13: EXPECT(CUDA_SUCCESS, cuMemcpy_ptds, host, w->buffer_a, n); break;
+	case 14: EXPECT(CUDA_SUCCESS, cuMemcpyAsync, w->buffer_b, host, n, s); break;
+	case 15: EXPECT(CUDA_SUCCESS, cuMemcpyAsync_ptsz, w->buffer_b, w->buffer_a, n, s); break;
 	}
 }
 
@@ -100,14 +101,14 @@ STACK_FRAME static void set(struct worker *w)
 	size_t n = 1 + below(w, BUFFER_BYTES / 4);
 	CUstream s = any_stream(w);
 	switch (below(w, 8)) {
-	case 0: EXPECT(CUDA_SUCCESS, cuMemsetD8_v2, w->here, 1, n); break;
-	case 1: EXPECT(CUDA_SUCCESS, cuMemsetD32_v2, w->here, 2, n); break;
-	case 2: EXPECT(CUDA_SUCCESS, cuMemsetD8_v2_ptds, w->here, 3, n); break;
-	case 3: EXPECT(CUDA_SUCCESS, cuMemsetD32_v2_ptds, w->here, 4, n); break;
-	case 4: EXPECT(CUDA_SUCCESS, cuMemsetD8Async, w->there, 5, n, s); break;
-	case 5: EXPECT(CUDA_SUCCESS, cuMemsetD32Async, w->there, 6, n, s); break;
-	case 6: EXPECT(CUDA_SUCCESS, cuMemsetD8Async_ptsz, w->there, 7, n, s); break;
-	case 7: EXPECT(CUDA_SUCCESS, cuMemsetD32Async_ptsz, w->there, 8, n, s); break;
+	case 0: EXPECT(CUDA_SUCCESS, cuMemsetD8_v2, w->buffer_a, 1, n); break;
+	case 1: EXPECT(CUDA_SUCCESS, cuMemsetD32_v2, w->buffer_a, 2, n); break;
+	case 2: EXPECT(CUDA_SUCCESS, cuMemsetD8_v2_ptds, w->buffer_a, 3, n); break;
+	case 3: EXPECT(CUDA_SUCCESS, cuMemsetD32_v2_ptds, w->buffer_a, 4, n); break;
+	case 4: EXPECT(CUDA_SUCCESS, cuMemsetD8Async, w->buffer_b, 5, n, s); break;
+	case 5: EXPECT(CUDA_SUCCESS, cuMemsetD32Async, w->buffer_b, 6, n, s); break;
+	case 6: EXPECT(CUDA_SUCCESS, cuMemsetD8Async_ptsz, w->buffer_b, 7, n, s); break;
+	case 7: EXPECT(CUDA_SUCCESS, cuMemsetD32Async_ptsz, w->buffer_b, 8, n, s); break;
 	}
 }
 
@@ -153,7 +154,7 @@ STACK_FRAME static void give(struct worker *w)
 	w->live[i] = w->live[--w->live_len];
 	if (by == FREE_HOST)
 		EXPECT(CUDA_SUCCESS, cuMemFreeHost, (void *)(uintptr_t)address);
-	else if (by == FREE || which == 0) /* the plain free takes the pool's pointers too */
+	else if (by == FREE || which == 0) /* cuMemFree accepts pool memory too */
 		EXPECT(CUDA_SUCCESS, cuMemFree_v2, address);
 	else if (which < 3)
 		EXPECT(CUDA_SUCCESS, cuMemFreeAsync, address, any_stream(w));
@@ -228,7 +229,8 @@ STACK_FRAME static void change_context(struct worker *w)
 		return;
 	case 2: EXPECT(CUDA_SUCCESS, cuCtxSetCurrent, w->context); return;
 	}
-	/* The handle of a destroyed context is never used again, so a storm of these would use the simulator's handles up. */
+	/* Rarely create contexts: simcuda never reuses a context handle, so many contexts would
+	 * exhaust the slab. */
 	if (below(w, 64)) {
 		EXPECT(CUDA_SUCCESS, cuCtxGetCurrent, &c);
 		return;
@@ -289,8 +291,8 @@ void worker_act(struct worker *w)
 		return;
 	}
 	uint32_t which = below(w, 100);
-	/* Near the end only what is one call long and takes nothing. */
-	if (w->left <= w->live_len + STORY_MAX || which < 51)
+	/* Near the end, make only single calls that allocate nothing. */
+	if (w->left <= w->live_len + SEQUENCE_CALLS_MAX || which < 51)
 		launch(w);
 	else if (which < 61)
 		copy(w);
@@ -309,7 +311,7 @@ void worker_act(struct worker *w)
 	else if (which < 95)
 		ask(w);
 	else
-		worker_tell_story(w);
+		worker_run_sequence(w);
 }
 
 static void must(CUresult result, const char *call)
@@ -339,7 +341,7 @@ void worker_set_up(struct worker *w, CUdevice device, CUcontext context)
 			continue;
 		}
 		MUST(cuLibraryGetKernel, &kernel, library, storm_kernels[i]);
-		if (i % 4) /* a kernel handle can be launched as it is */
+		if (i % 4) /* a launch accepts a kernel handle too */
 			w->functions[i] = (CUfunction)kernel;
 		else
 			MUST(cuKernelGetFunction, &w->functions[i], kernel);
@@ -357,8 +359,8 @@ void worker_set_up(struct worker *w, CUdevice device, CUcontext context)
 	MUST(cuEventCreate, &w->join, CU_EVENT_DISABLE_TIMING);
 	MUST(cuCtxPopCurrent_v2, &popped);
 	MUST(cuMemPoolCreate, &w->pool, &props);
-	MUST(cuMemAlloc_v2, &w->here, BUFFER_BYTES);
-	MUST(cuMemAlloc_v2, &w->there, BUFFER_BYTES);
+	MUST(cuMemAlloc_v2, &w->buffer_a, BUFFER_BYTES);
+	MUST(cuMemAlloc_v2, &w->buffer_b, BUFFER_BYTES);
 	MUST(cuMemHostAlloc, &host, BUFFER_BYTES, 0);
 	w->host = host;
 }

@@ -1,4 +1,4 @@
-/* Streams. */
+/* Streams: creation, destruction, queries and synchronisation. */
 #include "graph.h"
 
 #include "memory.h"
@@ -26,12 +26,12 @@ EXPORT CUresult cuStreamCreate(CUstream *phStream, unsigned int Flags)
 EXPORT CUresult cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
 {
 	BEGIN(cuStreamCreateWithPriority, NEEDS_CONTEXT, .value = flags);
-	(void)priority; /* streams do not compete here */
+	(void)priority; /* streams have no priorities in simcuda */
 	DO(stream_create(&call, phStream, flags));
 	return END();
 }
 
-/* Returns at once: what was submitted still runs to its end on the device. */
+/* Destroys a stream without waiting: submitted work still completes. */
 static CUresult stream_destroy(CUstream stream)
 {
 	struct object *o = object_of(stream, STREAM);
@@ -55,12 +55,12 @@ STREAM_DESTROY(cuStreamDestroy_v2)
 static CUresult green_stream(struct call *call, CUstream *out, CUgreenCtx green, unsigned int flags)
 {
 	struct object *o = object_of(green, GREEN_CONTEXT);
-	/* The real driver wants streams that do not block, too. */
-	if (!o || !o->green.made || flags != CU_STREAM_NON_BLOCKING)
+	/* Only non-blocking streams are allowed, as in the real driver. */
+	if (!o || !o->green.context || flags != CU_STREAM_NON_BLOCKING)
 		return o ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_CONTEXT;
 	CUresult result = stream_create(call, out, flags);
 	if (!result)
-		object_of(*out, STREAM)->context = o->green.made;
+		object_of(*out, STREAM)->context = o->green.context;
 	return result;
 }
 
@@ -75,14 +75,14 @@ EXPORT CUresult cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, 
 static CUresult stream_synchronize(struct lane *lane)
 {
 	wait_until(lane->queue->until);
-	host_wait(lane->queue->hosted);
+	host_wait(lane->queue->host_ticket);
 	pools_trim(lane->context->ctx.device);
 	return CUDA_SUCCESS;
 }
 
 static CUresult stream_query(struct lane *lane)
 {
-	return lane->queue->until > now_ns() || !host_done(lane->queue->hosted) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+	return lane->queue->until > now_ns() || !host_done(lane->queue->host_ticket) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 #define ASK_STREAM(fn, zero, ask)                                      \
@@ -115,8 +115,8 @@ static CUresult stream_wait_event(struct lane *lane, CUevent event, unsigned int
 		return capture_wait(lane, e);
 	if (!config.instant)
 		timeline_raise(&lane->queue->until, e->event.done_at);
-	if (e->event.hosted)
-		timeline_raise(&lane->queue->hosted, e->event.hosted);
+	if (e->event.host_ticket)
+		timeline_raise(&lane->queue->host_ticket, e->event.host_ticket);
 	return CUDA_SUCCESS;
 }
 

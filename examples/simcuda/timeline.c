@@ -1,7 +1,8 @@
 /*
- * Simulated time. A stream is one number: when everything submitted so far will be over. Work starts when the stream is free and
- * moves that number on; waiting is sleeping until then. Streams run side by side without slowing each other, and the legacy
- * default stream is a stream like any other: its waiting for all others is not simulated.
+ * Simulated time. Each stream has one number: the time at which all work submitted so far will be
+ * complete. New work starts when the stream is idle and moves this time forward. To wait is to
+ * sleep until this time. Streams run in parallel at full speed. Simplification: the legacy default
+ * stream does not wait for other streams.
  */
 #include "graph.h"
 #include "state.h"
@@ -15,7 +16,8 @@ CUresult lane_of(struct call *call, CUstream stream, enum default_stream zero, s
 		lane->queue = &call->thread->queue;
 	} else if (!stream || stream == CU_STREAM_LEGACY) {
 		lane->queue = &call->current->ctx.legacy;
-		/* It never captures itself, but would wait for streams that do. */
+		/* The legacy stream cannot capture. Its use would make capturing streams wait,
+		 * which is an error. */
 		lane->capture = NULL;
 		return call->current->ctx.captures ? capture_implicit(call->current) : CUDA_SUCCESS;
 	} else {

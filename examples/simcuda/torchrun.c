@@ -1,7 +1,8 @@
 /*
- * torchrun: a parent that starts workers and makes no CUDA call itself, as PyTorch's launcher does. Each worker is this program
- * again, trains a little on its device, makes exactly --calls driver calls, and forgets a block in every step. All of them write
- * the same ledger, the calls are the same every time, and a recorder has to follow the children to see any.
+ * torchrun: a launcher like PyTorch's. The parent starts four workers and makes no CUDA call. Each
+ * worker executes this program again, makes exactly --calls driver calls, and leaks one block per
+ * step. All workers write the same ledger, and the calls are the same in every run. A recorder sees
+ * calls only if it follows the children.
  */
 #include "cuda_sim.h"
 
@@ -13,13 +14,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* These functions are what a stack shows. */
+/* Functions that must appear as stack frames. */
 #define STACK_FRAME __attribute__((noinline))
 
 enum { WORKERS = 4, CALLS = 2000, CALLS_MIN = 20, ACTIVATION_BYTES = 8 << 10, WEIGHT_BYTES = 1 << 20 };
 
 static void *library;
-static long left; /* calls that this worker may still make */
+static long left; /* remaining calls of this worker */
 
 static void *find(const char *name)
 {
@@ -39,7 +40,7 @@ static void check(CUresult result, const char *name)
 	exit(1);
 }
 
-/* Nothing is called any more when the calls are used up, wherever that is. */
+/* Makes a driver call, unless the worker has used up its calls. */
 #define CALL(fn, ...)                                                                       \
 	do {                                                                                \
 		if (left > 0)                                                               \
@@ -79,7 +80,7 @@ STACK_FRAME static void load_model(void)
 	CALL(cuMemAlloc_v2, &worker.gradients, WEIGHT_BYTES);
 }
 
-/* The leak: what it keeps is different on every rank. */
+/* The leak. The leaked size differs between ranks. */
 STACK_FRAME static void cache_activations(void)
 {
 	CUdeviceptr forgotten = 0;
@@ -172,7 +173,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: torchrun [--calls N] [--wait]\n");
 		return 2;
 	}
-	/* The parent has it mapped too, so that a recorder finds the library there. */
+	/* The parent loads the library too, so that a recorder finds it in the parent. */
 	library = dlopen("libcuda.so.1", RTLD_NOW);
 	if (!library) {
 		fprintf(stderr, "torchrun: %s\n", dlerror());

@@ -1,7 +1,6 @@
-/*
- * Virtual memory management: addresses (reservations), memory (physical objects) and which is where (mappings) as three things.
- * Memory lives while it has a handle or is mapped somewhere.
- */
+/* Virtual memory management (cuMemAddressReserve, cuMemCreate, cuMemMap). Reservations are
+ * ranges of addresses, physical objects are memory, and mappings connect the two. Physical
+ * memory lives while it has a handle or is mapped. */
 #include "memory.h"
 
 #include "space.h"
@@ -13,7 +12,7 @@ struct mapping {
 	uint64_t address, size, offset;
 	struct object *physical;
 	bool accessible;
-	struct mapping *next; /* by address */
+	struct mapping *next; /* next mapping by address */
 };
 
 struct reservation {
@@ -23,10 +22,10 @@ struct reservation {
 	struct reservation *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of everything here, and of physical objects */
-static struct space *space;                              /* made when the first program wants it */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards everything in this file */
+static struct space *space;                              /* created at the first reservation */
 static struct reservation *reservations;
-static _Atomic uint64_t base, end;                       /* of space, for readers without the lock */
+static _Atomic uint64_t base, end; /* range of space, readable without the lock */
 
 static bool aligned(uint64_t n)
 {
@@ -67,11 +66,12 @@ bool vmm_is_usable(uint64_t address)
 	return usable;
 }
 
-/* ---- addresses ---- */
+/* ---- address reservations ---- */
 
 static bool space_ready(void)
 {
-	/* Programs reserve more than there is memory, more than once: PyTorch once per stream and kind of block. */
+	/* Address space as a multiple of the capacity. Programs reserve more addresses than
+	 * memory, several times: PyTorch does once per stream and block size. */
 	enum { TIMES_MEMORY = 16 };
 	if (space)
 		return true;
@@ -83,7 +83,7 @@ static bool space_ready(void)
 	return space != NULL;
 }
 
-/* The wished address is a hint that is never taken. */
+/* Reserves addresses. The requested address is a hint, which simcuda ignores. */
 static CUresult reserve_locked(CUdeviceptr *out, size_t size, size_t alignment)
 {
 	struct reservation *r = calloc(1, sizeof(*r));
@@ -124,7 +124,7 @@ EXPORT CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignm
 	return END();
 }
 
-/* All of one reservation, with nothing mapped any more. */
+/* Releases a reservation. The range must be the whole reservation, without mappings. */
 static CUresult unreserve(CUdeviceptr address, size_t size)
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
@@ -149,7 +149,7 @@ EXPORT CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
 	return END();
 }
 
-/* ---- memory ---- */
+/* ---- physical memory ---- */
 
 struct object *physical_of(CUmemGenericAllocationHandle handle)
 {
@@ -278,7 +278,7 @@ EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle
 	return END();
 }
 
-/* ---- which is where ---- */
+/* ---- mappings ---- */
 
 static CUresult map_locked(CUdeviceptr address, size_t size, size_t offset, struct object *o)
 {
@@ -316,7 +316,8 @@ EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGener
 	return END();
 }
 
-/* The link to the first of the whole mappings that fill the range without a gap; NULL if it cuts one or there is a gap. */
+/* Returns the link to the first of the mappings that exactly fill the range. Returns NULL if the
+ * range has a gap or contains part of a mapping. */
 static struct mapping **mappings_in(uint64_t address, uint64_t size)
 {
 	struct reservation *r = reservation_at(address);
@@ -354,7 +355,8 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 	return END();
 }
 
-/* Who may access is not told apart: one device that may is enough. */
+/* Sets the access of a range. simcuda does not distinguish devices: access from one device is
+ * enough. */
 static CUresult set_access(uint64_t address, uint64_t size, const CUmemAccessDesc *desc, size_t count)
 {
 	bool accessible = false;

@@ -10,7 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* One file per user who ran CUDA: like the real library, this one sees everybody's processes. */
+/* State files, one per user who ran CUDA. Like the real NVML, the library sees the processes of
+ * all users. */
 enum { FILES_MAX = 16, WINDOW = 15 /* buckets: 150 ms */ };
 
 static struct watched {
@@ -63,7 +64,7 @@ void watch_close(void)
 	for (int i = 0; i < files_len; i++)
 		munmap((void *)(uintptr_t)files[i].state, sizeof(struct state));
 	files_len = 0;
-	config = (struct config){0}; /* the next to open may find another environment */
+	config = (struct config){0}; /* the next nvmlInit may read a different environment */
 }
 
 int watch_devices(void)
@@ -86,7 +87,8 @@ static uint64_t memory(void)
 	return config.memory_given || bytes == 0 ? config.memory : bytes;
 }
 
-/* The busy time of one process in the buckets before the current one, which is not over yet. */
+/* Returns the busy time of one process in the last complete buckets, ns. Excludes the current
+ * bucket. */
 static uint64_t busy_lately(const struct state_device *d, uint64_t now)
 {
 	uint64_t sum = 0, current = now / BUCKET_NS;
@@ -96,7 +98,9 @@ static uint64_t busy_lately(const struct state_device *d, uint64_t now)
 		if (of == epoch)
 			sum += bucket & ((1u << BUCKET_BUSY_BITS) - 1);
 		else if (of > epoch)
-			sum += BUCKET_NS; /* overwritten by work queued seconds ahead: then it was busy all along */
+			/* Work queued seconds ahead has overwritten the bucket, so the device
+			 * was busy throughout. */
+			sum += BUCKET_NS;
 	}
 	return sum;
 }

@@ -1,4 +1,5 @@
-/* The reader's half of the shared state: what the CUDA processes of this host are doing to the devices. */
+/* Reader of the shared state: memory use and load of the devices by the CUDA processes of this
+ * host. */
 #ifndef SIMCUDA_WATCH_H
 #define SIMCUDA_WATCH_H
 
@@ -11,18 +12,18 @@ struct process_use {
 };
 
 struct device_use {
-	uint64_t memory;   /* bytes it has */
-	uint64_t used;     /* of these, by all living processes */
+	uint64_t memory;   /* capacity, bytes */
+	uint64_t used;     /* used by all living processes, bytes */
 	double busy;       /* share of the last 150 ms, 0 to 1 */
-	uint64_t busy_ns;  /* since ever */
-	int processes;     /* with a context on the device */
+	uint64_t busy_ns;  /* total busy time, ns */
+	int processes;     /* processes with a context on the device */
 };
 
-/* Maps what can be mapped; call it as often as you like, since processes may create their file later. */
+/* Maps the available state files. Call it repeatedly: processes may create their file later. */
 void watch_open(void);
 void watch_close(void);
 int watch_devices(void);
-/* Lists at most max processes and returns how many there are in use->processes. */
+/* Fills *use and lists at most max processes. use->processes is the total number. */
 void watch_device(int device, struct device_use *use, struct process_use *list, int max);
 
 #endif

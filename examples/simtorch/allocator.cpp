@@ -1,5 +1,5 @@
-/* Requests and frees: best fit among the free blocks of the stream, splitting, merging; when record_trace is called and when the
- * statistics change is as in PyTorch, to the line. */
+/* Allocation and free: best fit among the free blocks of the stream, splitting and merging. The
+ * order of record_trace calls and statistics updates is exactly that of PyTorch's source. */
 #include "allocator.h"
 
 namespace c10::cuda::CUDACachingAllocator::Native {
@@ -30,7 +30,8 @@ bool expandable_segments()
 	return on;
 }
 
-/* What is left of a large block stays with it if it is small: that wastes less than it would fragment. */
+/* Returns true if the rest of the block becomes a free block of its own. A small rest of a large
+ * block stays with the block: it wastes less than it would fragment. */
 static bool should_split(const Block *block, size_t size)
 {
 	size_t remaining = block->size - size;
@@ -43,7 +44,7 @@ FRAME Block *DeviceCachingAllocator::malloc(size_t orig_size, CUstream stream)
 {
 	std::lock_guard<std::recursive_mutex> lock(mutex);
 	driver_use(device_id);
-	/* Events must not be asked during a capture. */
+	/* Events must not be queried during a capture. */
 	if (captures_underway.empty())
 		process_events();
 	size_t size = round_size(orig_size);
@@ -90,7 +91,8 @@ bool DeviceCachingAllocator::get_free_block(AllocParams &p)
 	auto it = blocks.lower_bound(&key);
 	if (it == blocks.end() || (*it)->stream != p.stream)
 		return false;
-	/* A block that can grow counts as large as it can become, so that it is taken last. */
+	/* A free block followed by unmapped pages counts with those pages, so best fit takes it
+	 * last. */
 	auto can_become = [](const Block *b) { return b->size + (b->next && !b->next->mapped ? b->next->size : 0); };
 	if (expandable_segments()) {
 		for (auto next = std::next(it); next != blocks.end() && (*next)->stream == p.stream &&
@@ -144,7 +146,7 @@ FRAME void DeviceCachingAllocator::free(Block *block)
 	std::lock_guard<std::recursive_mutex> lock(mutex);
 	driver_use(device_id);
 	block->allocated = false;
-	/* The block may be merged with its neighbours below. */
+	/* Save address and size: free_block may merge the block with the block below. */
 	char *ptr = block->ptr;
 	size_t size = block->size;
 	decrease(stats.allocation, *block->pool, 1);
@@ -186,7 +188,7 @@ FRAME void DeviceCachingAllocator::free_block(Block *block)
 	decrease(stats.requested_bytes, pool, requested_size);
 }
 
-/* The bytes that dst has gained. */
+/* Merges src into dst if possible. Returns the bytes that dst gained. */
 size_t DeviceCachingAllocator::try_merge_blocks(Block *dst, Block *src, BlockPool &pool)
 {
 	if (!src || src->in_use() || dst->mapped != src->mapped)
@@ -214,7 +216,8 @@ void DeviceCachingAllocator::emptyCache(MempoolId_t pool)
 	release_cached_blocks(pool);
 }
 
-/* The device is not named, whichever it is: so it is in PyTorch. */
+/* Reports a snapshot. PyTorch passes device 0 and stream 0 for every device, so simtorch does
+ * too. */
 FRAME void DeviceCachingAllocator::snapshot()
 {
 	std::lock_guard<std::recursive_mutex> lock(mutex);

@@ -1,4 +1,5 @@
-/* The caching allocator of one device. Its functions have PyTorch's names, since they are what stacks show. */
+/* The caching allocator of one device. Its functions have PyTorch's names, because stacks show
+ * them. */
 #ifndef SIMTORCH_ALLOCATOR_H
 #define SIMTORCH_ALLOCATOR_H
 
@@ -14,7 +15,7 @@
 #include <unordered_set>
 #include <vector>
 
-/* A function that is a frame of a stack, as it is in PyTorch's library. */
+/* Marks a function that must appear as a stack frame, as in PyTorch's library. */
 #define FRAME __attribute__((noinline))
 
 namespace c10::cuda::CUDACachingAllocator::Native {
@@ -23,7 +24,7 @@ using CachingDeviceAllocator::DeviceStats;
 using CachingDeviceAllocator::StatArray;
 using TRACE_NAMESPACE::TraceEntry;
 
-/* PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True */
+/* Returns true for PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. */
 bool expandable_segments();
 
 struct OutOfMemoryError : std::runtime_error {
@@ -31,15 +32,15 @@ struct OutOfMemoryError : std::runtime_error {
 };
 
 enum : size_t {
-	kMinBlockSize = 512,          /* every size is a multiple of it */
-	kSmallSize = 1 << 20,         /* the largest request of the small pool */
-	kSmallBuffer = 2 << 20,       /* a segment of the small pool */
-	kLargeBuffer = 20 << 20,      /* one that several requests of the large pool share */
-	kMinLargeAlloc = 10 << 20,    /* from here on a request has a segment of its own */
+	kMinBlockSize = 512,          /* granularity of block sizes, bytes */
+	kSmallSize = 1 << 20,         /* largest request of the small pool, bytes */
+	kSmallBuffer = 2 << 20,       /* segment size of the small pool, bytes */
+	kLargeBuffer = 20 << 20,      /* segment shared by requests of the large pool, bytes */
+	kMinLargeAlloc = 10 << 20,    /* smallest request with a segment of its own, bytes */
 	kRoundLarge = 2 << 20,
 };
 
-/* A request on its way, and the block found for it. */
+/* An allocation request and the block found for it. */
 struct AllocParams {
 	size_t size;
 	CUstream stream;
@@ -49,7 +50,7 @@ struct AllocParams {
 };
 
 class DeviceCachingAllocator {
-	/* These two come first, as in PyTorch: recorders read the statistics out of the object. */
+	/* The first two fields, as in PyTorch: recorders read the statistics out of the object. */
 	mutable std::recursive_mutex mutex;
 	DeviceStats stats;
 
@@ -60,18 +61,19 @@ class DeviceCachingAllocator {
 	std::vector<CUevent> idle_events;
 	std::vector<std::unique_ptr<ExpandableSegment>> segments_;
 
-	/* Which requests go to which private pool at the moment; the last one that wants a stream gets it. */
+	/* Active redirections to private pools: the filter selects streams. The last match wins. */
 	using Filter = std::function<bool(CUstream)>;
 	std::vector<std::pair<MempoolId_t, Filter>> captures_underway;
 	std::map<MempoolId_t, std::unique_ptr<PrivatePool>> graph_pools;
 	std::map<MempoolId_t, PrivatePool *> graph_pools_freeable;
-	std::vector<Block *> deferred_blocks;          /* freed during a capture, in which events cannot be used */
+	/* Freed during a capture, when events cannot be used. */
+	std::vector<Block *> deferred_blocks;
 	std::map<Block *, std::set<CUstream>> block_to_cudagraph_stream_uses;
 
-	bool has_limit = false;                        /* of reserved bytes */
+	bool has_limit = false;                        /* a limit of reserved bytes is set */
 	size_t limit = 0;
 
-	/* PyTorch's history, which nobody switches on here. */
+	/* PyTorch's memory history, always off in simtorch. */
 	bool record_history = false;
 	std::vector<std::function<void(TraceEntry::Action, uint64_t, size_t, CUstream, DeviceIndex)>> trace_trackers_;
 
@@ -91,9 +93,9 @@ public:
 	void endAllocateToPool(MempoolId_t id);
 	void releasePool(MempoolId_t id);
 
-	void checkpoint();             /* a line in the ledger */
+	void checkpoint();             /* writes a line to the ledger */
 	int64_t stat(const char *name);
-	void verify();                 /* throws when the statistics are not those of the blocks */
+	void verify();                 /* throws if statistics and blocks disagree */
 
 private:
 	void process_events();
@@ -133,7 +135,7 @@ private:
 	void report(void *ptr, int64_t bytes);
 };
 
-/* The call of record_trace and its line in the ledger. Inlined, so that it is no frame of the stack. */
+/* Calls record_trace and writes its ledger line. Always inlined, so that it adds no stack frame. */
 [[gnu::always_inline]] inline void DeviceCachingAllocator::trace(TraceEntry::Action action, uint64_t addr, size_t size,
 								 CUstream stream, DeviceIndex device, MempoolId_t pool,
 								 size_t block_size)
@@ -147,7 +149,9 @@ private:
 	ledger::write_event(event);
 }
 
-/* The numbers go from the object into the arguments, as in PyTorch: that is one way to learn where they are. */
+/* Calls reportMemoryUsageToProfiler and writes its ledger line. The statistics are loaded from
+ * the object into the argument registers, as in PyTorch: a recorder can find their offsets
+ * there. */
 [[gnu::always_inline]] inline void DeviceCachingAllocator::report(void *ptr, int64_t bytes)
 {
 	uint64_t start_ns = ledger::now();

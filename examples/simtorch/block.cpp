@@ -30,8 +30,8 @@ MempoolId_t BlockPool::id() const
 	return owner ? owner->id : MempoolId_t{0, 0};
 }
 
-/* PyTorch reserves as many addresses as there is memory, and an eighth more. simcuda has fewer to give, so it is an eighth, or as many
- * as the first request needs. */
+/* PyTorch reserves address space for nine eighths of the memory. simcuda has less address space,
+ * so simtorch reserves an eighth, or enough for the first request if that is more. */
 ExpandableSegment::ExpandableSegment(int device, CUstream stream, size_t page, size_t needed)
 	: device(device), stream(stream), page(page)
 {
@@ -80,7 +80,7 @@ ExpandableSegment::Range ExpandableSegment::unmap(Range given)
 	size_t end = (given.ptr + given.size - ptr()) / page;
 	if (begin >= end)
 		return {given.ptr, 0};
-	/* Unlike cudaFree, unmapping does not wait for work that still uses the memory. */
+	/* cuMemUnmap does not wait for work that uses the memory, unlike cudaFree. */
 	CU(cuStreamSynchronize, stream);
 	release(begin, end);
 	return {ptr() + begin * page, (end - begin) * page};

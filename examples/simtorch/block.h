@@ -1,4 +1,4 @@
-/* What the allocator hands out: blocks, the pools where free ones wait, and segments that grow. */
+/* Blocks, the pools that hold free blocks, and expandable segments. */
 #ifndef SIMTORCH_BLOCK_H
 #define SIMTORCH_BLOCK_H
 
@@ -14,16 +14,18 @@ namespace c10::cuda::CUDACachingAllocator::Native {
 struct BlockPool;
 class ExpandableSegment;
 
-/* A piece of a segment. The pieces of one segment are a list by address; two free neighbours are always merged into one. */
+/* A part of a segment. The blocks of a segment form a list ordered by address. Two free
+ * neighbours are always merged. */
 struct Block {
-	CUstream stream;               /* of the allocation */
+	CUstream stream;               /* stream of the allocation */
 	size_t size, requested_size = 0;
 	BlockPool *pool;
 	char *ptr;
 	bool allocated = false;
-	bool mapped = true;            /* false: address space of an expandable segment without memory */
+	/* False: address space of an expandable segment without memory. */
+	bool mapped = true;
 	Block *prev = nullptr, *next = nullptr;
-	int event_count = 0;           /* events to wait for until it is free */
+	int event_count = 0;           /* events to wait for before the block is free */
 	std::set<CUstream> stream_uses;
 	ExpandableSegment *expandable = nullptr;
 
@@ -43,7 +45,7 @@ struct ByAddress {
 
 struct PrivatePool;
 
-/* Free blocks for requests of up to, or above, 1 MiB. */
+/* Free blocks for requests of up to 1 MiB (small pool) or above (large pool). */
 struct BlockPool {
 	std::set<Block *, BySize> blocks;
 	std::set<Block *, ByAddress> unmapped;
@@ -56,15 +58,15 @@ struct BlockPool {
 
 struct PrivatePool {
 	MempoolId_t id;
-	int use_count = 1;             /* graphs and users; at 0 its memory may be returned */
+	int use_count = 1;             /* graphs and users; at 0 its memory may be released */
 	int segments = 0;
 	BlockPool large_blocks{false, this}, small_blocks{true, this};
 
 	explicit PrivatePool(MempoolId_t id) : id(id) {}
 };
 
-/* Address space of which pages are mapped as they are needed: one piece of memory for each page, of 2 MiB in the small pool and
- * 20 MiB in the large one. */
+/* Address space whose pages are mapped on demand. A page has memory of its own: 2 MiB in the
+ * small pool, 20 MiB in the large pool. */
 class ExpandableSegment {
 	int device;
 	CUstream stream;
@@ -83,8 +85,8 @@ public:
 
 	char *ptr() const { return reinterpret_cast<char *>(base); }
 	size_t size() const { return pages * page; }
-	Range map(Range wanted);       /* rounded up to pages; size 0 without memory */
-	Range unmap(Range given);      /* the whole pages within; size 0 when there are none */
+	Range map(Range wanted);       /* rounded up to pages; size 0: out of memory */
+	Range unmap(Range given);      /* the whole pages inside; size 0: none */
 
 private:
 	void release(size_t begin, size_t end);

@@ -1,7 +1,9 @@
 #!/bin/sh
-# Builds the stand-in for PyTorch's allocator and the programs that run on it:
-#   build.sh [OUTDIR]        default: build/simtorch in the repository; simcuda's libcuda.so.1 is in ../simcuda from there
-# Only what is older than its sources is built. $CXX is the compiler, $SIMTORCH_CXXFLAGS goes to it last (sanitizers, for example).
+# Builds the simulated PyTorch allocator and the programs that use it:
+#   build.sh [OUTDIR]        default: build/simtorch in the repository
+# libcuda.so.1 of simcuda must be in OUTDIR/../simcuda. Rebuilds only files that are older than
+# their sources. $CXX is the compiler. $SIMTORCH_CXXFLAGS is appended to the compiler's flags, for
+# example to turn on a sanitizer.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -10,17 +12,19 @@ mkdir -p "$out/stripped" "$out/other" "$out/renamed" "$out/silent"
 out=$(cd "$out" && pwd)
 cd "$here"
 cxx=${CXX:-c++}
-[ -e "$out/../simcuda/libcuda.so.1" ] || { echo "build.sh: no $out/../simcuda/libcuda.so.1: build examples/simcuda first" >&2; exit 1; }
+[ -e "$out/../simcuda/libcuda.so.1" ] || { echo "build.sh: no $out/../simcuda/libcuda.so.1: run examples/simcuda/build.sh first" >&2; exit 1; }
 
 warnings="-std=gnu++20 -Wall -Wextra -Werror -g -I../simcuda"
-# As simcuda's: functions begin with a push, which a probe is cheap on, and stay the frames that stacks show. Frame pointers are left
-# out, as in PyTorch's library: stacks have to be unwound by .eh_frame.
+# As for simcuda, functions begin with push, on which a uprobe is cheap, and appear as stack frames.
+# Frame pointers are omitted, as in PyTorch's library, so unwinders need .eh_frame.
 library="-O2 -fPIC -shared -fvisibility=hidden -fvisibility-inlines-hidden -fcf-protection=none -fno-shrink-wrap
 	-fno-optimize-sibling-calls -fno-ipa-icf"
-# The old kind of rpath: it goes before LD_LIBRARY_PATH, so on a machine with a GPU nothing here finds the real libraries instead.
+# --disable-new-dtags writes DT_RPATH, which the loader searches before LD_LIBRARY_PATH. So on a
+# machine with a GPU the programs do not load the real libraries.
 rpath="-Wl,--disable-new-dtags -Wl,-rpath,\$ORIGIN:\$ORIGIN/../simcuda:\$ORIGIN/../../simcuda"
 
-# build OUTPUT SOURCES FLAGS…: compiles beside the output and renames, so that a process that has the old file mapped keeps it.
+# build OUTPUT SOURCES FLAGS…: compiles to a temporary file, then renames it to OUTPUT. Processes
+# that have the old OUTPUT mapped keep the old file.
 build() {
 	output=$out/$1 sources=$2
 	shift 2
@@ -35,22 +39,23 @@ cuda="-L$out/../simcuda -l:libcuda.so.1"
 allocator="allocator.cpp segments.cpp events.cpp pools.cpp stats.cpp trace.cpp block.cpp driver.cpp ledger.cpp native.cpp"
 build libc10.so c10.cpp $library -Wl,-soname,libc10.so
 build libc10_cuda.so "$allocator" $library -Wl,-z,defs -Wl,-soname,libc10_cuda.so -L"$out" -lc10 $cuda
-# The same without .symtab; with the parameters that record_trace had in PyTorch 2.3; with record_trace under another name, so that a
-# recorder has only the reports; and without the name of that function either.
+# Variants of the library. stripped has no .symtab. other has the parameters of record_trace in
+# PyTorch 2.3. renamed has record_trace under another name, so a recorder has only the calls of
+# reportMemoryUsageToProfiler. silent lacks both names.
 build other/libc10_cuda.so "$allocator" -DSIMTORCH_OTHER $library -Wl,-z,defs -Wl,-soname,libc10_cuda.so -L"$out" -lc10 $cuda
 if [ ! "$out/stripped/libc10_cuda.so" -nt "$out/libc10_cuda.so" ]; then
 	strip --strip-all -o "$out/stripped/libc10_cuda.so" "$out/libc10_cuda.so"
 fi
 
 build renamed/libc10_cuda.so "$allocator" -Drecord_trace=keep_history $library -Wl,-z,defs -Wl,-soname,libc10_cuda.so -L"$out" -lc10 $cuda
-silent="-Drecord_trace=keep_history -DreportMemoryUsageToProfiler=tellNobody"
+silent="-Drecord_trace=keep_history -DreportMemoryUsageToProfiler=reportToProfiler"
 build silent/libc10.so c10.cpp $silent $library -Wl,-soname,libc10.so
 build silent/libc10_cuda.so "$allocator" $silent $library -Wl,-z,defs -Wl,-soname,libc10_cuda.so -L"$out/silent" -lc10 $cuda
 
 program="-O1 -fno-omit-frame-pointer -rdynamic -L$out -Wl,--no-as-needed -lc10_cuda -lc10 $cuda"
 build tensors tensors.cpp $program
 build tensorleak tensorleak.cpp $program
-# Programs look for libraries beside themselves.
+# Programs load the libraries of their own folder.
 for variant in stripped other renamed silent; do
 	[ $variant = silent ] || cp -u "$out/libc10.so" "$out/$variant/"
 	cp -u "$out/tensors" "$out/tensorleak" "$out/$variant/"

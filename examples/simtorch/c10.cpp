@@ -1,9 +1,9 @@
-/* libc10.so: what PyTorch's allocator calls outside of itself. */
+/* libc10.so: the function of libc10 that PyTorch's allocator calls. */
 #include "c10.h"
 
 namespace c10 {
 
-/* PyTorch asks whether a profiler is listening and returns when none is, which is all that happens here. */
+/* PyTorch returns here if no profiler is active. simtorch never has an active profiler. */
 __attribute__((noipa)) void reportMemoryUsageToProfiler(void *, int64_t, size_t, size_t, Device)
 {
 }

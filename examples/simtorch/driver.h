@@ -1,4 +1,4 @@
-/* The driver API, as simcuda's libcuda.so.1 offers it. */
+/* The driver API of simcuda's libcuda.so.1. */
 #ifndef SIMTORCH_DRIVER_H
 #define SIMTORCH_DRIVER_H
 
@@ -11,12 +11,12 @@ extern "C" {
 }
 #undef _Static_assert
 
-/* Calls a function of the driver, which may only succeed. */
+/* Calls a driver function. Throws if it fails. */
 #define CU(fn, ...) driver_check(fn(__VA_ARGS__), #fn)
 void driver_check(CUresult result, const char *name);
 
-int driver_start(); /* the number of devices */
-/* Makes the device's primary context current in this thread. */
+int driver_start(); /* returns the number of devices */
+/* Makes the primary context of the device current in the calling thread. */
 void driver_use(int device);
 size_t driver_memory(int device);
 

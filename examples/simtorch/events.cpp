@@ -1,4 +1,5 @@
-/* Blocks that a second stream uses: they are free only when the events recorded there at the time of the free are done. */
+/* Blocks used by a second stream. After a free, an event is recorded in each such stream. The
+ * block is free when all its events have completed. */
 #include "allocator.h"
 
 namespace c10::cuda::CUDACachingAllocator::Native {
@@ -13,7 +14,7 @@ void DeviceCachingAllocator::recordStream(Block *block, CUstream stream)
 		block_to_cudagraph_stream_uses[block].insert(stream);
 }
 
-/* Events are used again: creating one costs more than an allocation. */
+/* Reuse events: creating one costs more than an allocation. */
 CUevent DeviceCachingAllocator::create_event_internal()
 {
 	CUevent event;
@@ -42,7 +43,8 @@ FRAME void DeviceCachingAllocator::insert_events(Block *block)
 void DeviceCachingAllocator::insert_events_deferred_until_no_capture()
 {
 	for (Block *block : deferred_blocks) {
-		/* What was recorded during the capture is over when the capture is: the graph orders it. */
+		/* The graph orders work recorded during the capture, so those uses need no
+		 * events. */
 		auto uses = block_to_cudagraph_stream_uses.find(block);
 		if (uses != block_to_cudagraph_stream_uses.end())
 			for (CUstream stream : uses->second)
@@ -74,7 +76,7 @@ FRAME void DeviceCachingAllocator::process_events()
 	}
 }
 
-/* Waits for all events, or for those of a private pool. */
+/* Waits for all events, or only for events of the given private pool. */
 FRAME void DeviceCachingAllocator::synchronize_and_free_events(PrivatePool *pool)
 {
 	stats.num_sync_all_streams++;

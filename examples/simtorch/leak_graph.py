@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A training loop that sums the losses as tensors: `total = total + loss` keeps the graph of every step alive."""
+"""A training loop that sums losses as tensors: `total = total + loss` keeps every step's graph."""
 import simtorch as torch
 
 LAYERS, ACTIVATION, SCALAR = 4, 64 << 10, 512
 
 
 class Node:
-    """A result, and what it was made from: to differentiate it, all of that is needed."""
+    """A result and its inputs, which a backward pass would need."""
 
     def __init__(self, value, *inputs):
         self.value, self.inputs = value, inputs

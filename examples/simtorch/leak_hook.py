@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A training loop whose model has a forward hook that captures what a layer puts out, and is never removed."""
+"""A training loop with a forward hook that stores each layer output and is never removed."""
 import simtorch as torch
 
 WIDTH = 200 << 10

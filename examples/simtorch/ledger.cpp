@@ -1,7 +1,6 @@
-/*
- * Lines are collected under one lock and written when there are 64 KiB of them, when the process exits, or one by one if asked.
- * A device's lines are written under the device's own lock, so they stand in the order in which things happened.
- */
+/* Lines are collected in one buffer under one lock. They are written when the buffer has 64 KiB,
+ * at exit, or one by one with SIMTORCH_LEDGER_SYNC=1. A device's lines are added under the
+ * device's lock, so they are in the order of the events. */
 #include "ledger.h"
 
 #include <cstdio>
@@ -48,14 +47,14 @@ public:
 	bool is_open() const { return fd >= 0; }
 	void add(const char *line, size_t n);
 	void flush();
-	void finish();  /* from now on every line is written at once */
-	void forget();  /* in a forked child: these lines are the parent's */
+	void finish();  /* from now on, each line is written at once */
+	void forget();  /* in a forked child: drop the parent's lines */
 
 private:
 	void write_out();
 };
 
-/* A line under construction; the longest has 24 numbers of at most 20 characters. */
+/* Formats one line. The longest line has 24 numbers of at most 20 characters. */
 struct Line {
 	char text[640], *end = text;
 
@@ -71,7 +70,7 @@ private:
 
 } // namespace
 
-/* Never destroyed: other threads may still be allocating while the process exits. */
+/* Never destroyed: other threads may still allocate while the process exits. */
 static File &file = *new File;
 static thread_local pid_t tid;
 static pid_t pid;
@@ -121,7 +120,7 @@ void File::finish()
 
 void File::forget()
 {
-	new (&lock) std::mutex; /* whoever held it is not here */
+	new (&lock) std::mutex; /* the thread that held the lock is not in the child */
 	buffer.clear();
 	pid = tid = getpid();
 }
@@ -132,7 +131,8 @@ void File::write_out()
 		ssize_t n = ::write(fd, buffer.data() + done, buffer.size() - done);
 		if (n < 0) {
 			fprintf(stderr, "simtorch: error: cannot write the ledger: %m\n");
-			_exit(1); /* a ledger with a hole would accuse the recorder */
+			/* A ledger with missing lines would make a correct recording look wrong. */
+			_exit(1);
 		}
 		done += (size_t)n;
 	}

@@ -1,4 +1,4 @@
-/* The ledger: a line for every event, the truth that recordings are compared with. */
+/* The ledger: one line per allocator event, the ground truth for comparing recordings. */
 #ifndef SIMTORCH_LEDGER_H
 #define SIMTORCH_LEDGER_H
 
@@ -11,7 +11,8 @@ namespace ledger {
 using c10::CachingDeviceAllocator::DeviceStats;
 using TRACE_NAMESPACE::TraceEntry;
 
-/* A call of record_trace. Allocated and reserved are what the statistics say at that moment. */
+/* A call of record_trace. allocated_bytes and reserved_bytes are the statistics at the time of
+ * the call. */
 struct Event {
 	uint64_t start_ns, end_ns;
 	TraceEntry::Action action;
@@ -31,13 +32,13 @@ struct Usage {
 	int device;
 };
 
-uint64_t now(); /* 0 while there is no ledger */
+uint64_t now(); /* CLOCK_MONOTONIC in ns; 0 without a ledger */
 void write_event(const Event &event);
 void write_usage(const Usage &usage);
 void write_checkpoint(int device, const DeviceStats &stats);
 void flush();
 
-extern thread_local uint64_t events; /* of this thread, also without a ledger */
+extern thread_local uint64_t events; /* events of this thread, counted also without a ledger */
 
 } // namespace ledger
 

@@ -1,4 +1,5 @@
-/* From a pointer to its device and block; and the C interface. */
+/* The allocator of all devices, which finds the device and the block of a pointer; and the C
+ * interface of simtorch.h. */
 #include "allocator.h"
 #include "simtorch.h"
 
@@ -25,7 +26,7 @@ private:
 	std::pair<DeviceCachingAllocator *, Block *> get_allocated_block(void *ptr, bool remove);
 };
 
-/* Never destroyed: programs free tensors until the very end. */
+/* Never destroyed: programs free tensors until the end of the process. */
 static NativeCachingAllocator &allocator = *new NativeCachingAllocator;
 
 void NativeCachingAllocator::init()
@@ -69,7 +70,7 @@ void NativeCachingAllocator::recordStream(void *ptr, CUstream stream)
 	owner->recordStream(block, stream);
 }
 
-/* What PyTorch's tensors have as their deleter. */
+/* The deleter of PyTorch's tensors. */
 FRAME static void local_raw_delete(void *ptr)
 {
 	allocator.free(ptr);
@@ -79,7 +80,8 @@ namespace {
 
 thread_local DeviceIndex current_device;
 
-/* A stream that is being captured, or was. It lives on, since blocks of its pool are known by it. */
+/* A stream that is or was captured. It is never destroyed, because blocks of its pool refer to
+ * it. */
 struct Graph {
 	DeviceCachingAllocator *owner;
 	CUstream stream;
@@ -90,13 +92,14 @@ std::mutex graphs_lock;
 std::map<uint64_t, Graph> graphs;
 std::map<uint64_t, DeviceCachingAllocator *> pools;
 
-DeviceCachingAllocator &here()
+DeviceCachingAllocator &current_allocator()
 {
 	return *allocator.device_allocator.at((size_t)current_device);
 }
 
-/* Nothing that a C program could do about it. */
-template <typename Work> auto or_exit(Work work)
+/* Runs work. Prints an exception and exits the process, because C callers cannot handle
+ * exceptions. */
+template <typename Work> auto exit_on_error(Work work)
 {
 	try {
 		return work();
@@ -114,7 +117,7 @@ using c10::MempoolId_t;
 
 EXPORT int simtorch_init(void)
 {
-	return or_exit([] {
+	return exit_on_error([] {
 		allocator.init();
 		return (int)allocator.device_allocator.size();
 	});
@@ -127,17 +130,17 @@ EXPORT void simtorch_set_device(int device)
 
 EXPORT size_t simtorch_memory(void)
 {
-	return or_exit([] { return driver_memory(current_device); });
+	return exit_on_error([] { return driver_memory(current_device); });
 }
 
 EXPORT void simtorch_set_memory_fraction(double fraction)
 {
-	or_exit([=] { here().setMemoryFraction(fraction); });
+	exit_on_error([=] { current_allocator().setMemoryFraction(fraction); });
 }
 
 EXPORT void *simtorch_stream(void)
 {
-	return or_exit([] {
+	return exit_on_error([] {
 		CUstream stream;
 		driver_use(current_device);
 		CU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
@@ -147,7 +150,7 @@ EXPORT void *simtorch_stream(void)
 
 EXPORT void simtorch_work(void *ptr, size_t bytes, void *stream)
 {
-	or_exit([=] {
+	exit_on_error([=] {
 		driver_use(current_device);
 		CU(cuMemsetD8Async, (CUdeviceptr)ptr, 0, bytes, (CUstream)stream);
 	});
@@ -155,7 +158,7 @@ EXPORT void simtorch_work(void *ptr, size_t bytes, void *stream)
 
 EXPORT void *simtorch_alloc(size_t bytes, void *stream)
 {
-	return or_exit([=]() -> void * {
+	return exit_on_error([=]() -> void * {
 		void *ptr = nullptr;
 		try {
 			allocator.malloc(&ptr, current_device, bytes, (CUstream)stream);
@@ -167,17 +170,17 @@ EXPORT void *simtorch_alloc(size_t bytes, void *stream)
 
 EXPORT void simtorch_free(void *ptr)
 {
-	or_exit([=] { local_raw_delete(ptr); });
+	exit_on_error([=] { local_raw_delete(ptr); });
 }
 
 EXPORT void simtorch_record_stream(void *ptr, void *stream)
 {
-	or_exit([=] { allocator.recordStream(ptr, (CUstream)stream); });
+	exit_on_error([=] { allocator.recordStream(ptr, (CUstream)stream); });
 }
 
 EXPORT void simtorch_empty_cache(void)
 {
-	or_exit([] {
+	exit_on_error([] {
 		for (auto &device : allocator.device_allocator)
 			device->emptyCache({0, 0});
 	});
@@ -185,22 +188,22 @@ EXPORT void simtorch_empty_cache(void)
 
 EXPORT void simtorch_snapshot(void)
 {
-	or_exit([] {
+	exit_on_error([] {
 		for (auto &device : allocator.device_allocator)
 			device->snapshot();
 	});
 }
 
-/* ---- private pools, in the order in which torch.cuda.MemPool and CUDAGraph do it ---- */
+/* ---- private pools, with the call sequences of torch.cuda.MemPool and CUDAGraph ---- */
 
 EXPORT uint64_t simtorch_pool_create(void)
 {
-	return or_exit([] {
+	return exit_on_error([] {
 		static std::atomic<uint64_t> last;
 		uint64_t id = ++last;
-		here().createOrIncrefPool({0, id});
+		current_allocator().createOrIncrefPool({0, id});
 		std::lock_guard<std::mutex> lock(graphs_lock);
-		pools[id] = &here();
+		pools[id] = &current_allocator();
 		return id;
 	});
 }
@@ -213,7 +216,7 @@ static DeviceCachingAllocator *owner_of(uint64_t pool)
 
 EXPORT void simtorch_pool_begin(uint64_t pool)
 {
-	or_exit([=] {
+	exit_on_error([=] {
 		auto filter = [thread = pthread_self()](CUstream) { return pthread_equal(thread, pthread_self()) != 0; };
 		owner_of(pool)->beginAllocateToPool({0, pool}, filter);
 	});
@@ -221,7 +224,7 @@ EXPORT void simtorch_pool_begin(uint64_t pool)
 
 EXPORT void simtorch_pool_end(uint64_t pool)
 {
-	or_exit([=] {
+	exit_on_error([=] {
 		owner_of(pool)->endAllocateToPool({0, pool});
 		owner_of(pool)->releasePool({0, pool});
 	});
@@ -229,7 +232,7 @@ EXPORT void simtorch_pool_end(uint64_t pool)
 
 EXPORT void simtorch_pool_destroy(uint64_t pool)
 {
-	or_exit([=] {
+	exit_on_error([=] {
 		DeviceCachingAllocator *owner = owner_of(pool);
 		owner->releasePool({0, pool});
 		owner->emptyCache({0, pool});
@@ -238,14 +241,14 @@ EXPORT void simtorch_pool_destroy(uint64_t pool)
 
 EXPORT uint64_t simtorch_graph_begin(void **stream)
 {
-	return or_exit([=] {
+	return exit_on_error([=] {
 		static std::atomic<uint64_t> last;
 		uint64_t id = ++last;
 		CUstream captured = (CUstream)simtorch_stream();
-		here().beginAllocateToPool({id, 0}, [captured](CUstream s) { return s == captured; });
+		current_allocator().beginAllocateToPool({id, 0}, [captured](CUstream s) { return s == captured; });
 		CU(cuStreamBeginCapture_v2, captured, CU_STREAM_CAPTURE_MODE_RELAXED);
 		std::lock_guard<std::mutex> lock(graphs_lock);
-		graphs[id] = {&here(), captured, nullptr};
+		graphs[id] = {&current_allocator(), captured, nullptr};
 		*stream = captured;
 		return id;
 	});
@@ -253,7 +256,7 @@ EXPORT uint64_t simtorch_graph_begin(void **stream)
 
 EXPORT void simtorch_graph_end(uint64_t id)
 {
-	or_exit([=] {
+	exit_on_error([=] {
 		std::lock_guard<std::mutex> lock(graphs_lock);
 		Graph &graph = graphs.at(id);
 		driver_use(graph.owner->device());
@@ -264,7 +267,7 @@ EXPORT void simtorch_graph_end(uint64_t id)
 
 EXPORT void simtorch_graph_destroy(uint64_t id)
 {
-	or_exit([=] {
+	exit_on_error([=] {
 		std::lock_guard<std::mutex> lock(graphs_lock);
 		Graph graph = graphs.at(id);
 		graphs.erase(id);
@@ -274,7 +277,7 @@ EXPORT void simtorch_graph_destroy(uint64_t id)
 	});
 }
 
-/* What PyTorch's CPU allocator reports while a profiler wants to know of memory. */
+/* Reports CPU memory, as PyTorch's CPU allocator does while a profiler records memory. */
 static void report_host(void *ptr, int64_t bytes, size_t total)
 {
 	uint64_t start_ns = ledger::now();
@@ -291,7 +294,7 @@ EXPORT void simtorch_host_tensor(size_t bytes)
 	free(ptr);
 }
 
-/* ---- for tests ---- */
+/* ---- functions for tests ---- */
 
 EXPORT void simtorch_checkpoint(void)
 {
@@ -302,7 +305,7 @@ EXPORT void simtorch_checkpoint(void)
 
 EXPORT int64_t simtorch_stat(const char *name)
 {
-	return here().stat(name);
+	return current_allocator().stat(name);
 }
 
 EXPORT uint64_t simtorch_events(void)
@@ -312,7 +315,7 @@ EXPORT uint64_t simtorch_events(void)
 
 EXPORT void simtorch_verify(void)
 {
-	or_exit([] {
+	exit_on_error([] {
 		for (auto &device : allocator.device_allocator)
 			device->verify();
 	});

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A training loop without a leak: its caches and the optimizer's state grow while it warms up, and then no more."""
+"""A training loop without a leak. Caches and optimizer state grow during the first steps only."""
 import simtorch as torch
 
 LAYERS, MASKS = 6, 40
@@ -20,7 +20,7 @@ class Model:
         return [torch.empty((256 << 10) + step % 5 * 8192, None) for _ in range(LAYERS)]
 
     def update(self, step):
-        """The first steps make the momenta, one layer each."""
+        """Allocates the optimizer's momentum of one layer in each of the first steps."""
         if step < LAYERS:
             self.state[step] = torch.empty(8 << 20, None)
 

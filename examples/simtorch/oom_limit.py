@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Runs out of memory twice under a limit, first for fragmentation.
+"""Runs out of memory twice under a memory limit, the first time because of fragmentation.
 
     SIMCUDA_MEMORY=32G python3 oom_limit.py [--wait]
 
-On a much smaller device the first request fits with expandable segments: their last page is free.
-1/64 of the device may be reserved. Segments of 20 MiB have a block of 9 MiB each and a gap behind
-it. The first request fits into all gaps together, the second does not; both fit on the device.
-Prints for each: truth, bytes requested, unused, allowed, and fits or not. With --wait it prints
-"ready PID" and starts at the first byte of stdin.
+The limit is 1/64 of the device. Each 20 MiB segment has a block of 9 MiB, followed by a gap. The
+first request is smaller than the sum of the gaps, the second is larger. The device has room for
+both. On a much smaller device with expandable segments, the first request succeeds in the free last
+page.
+
+Prints for each request: truth, bytes requested, unused and allowed, and "fits" or "not". With
+--wait it prints "ready PID" and starts at the first byte of stdin.
 """
 import os
 import sys

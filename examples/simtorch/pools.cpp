@@ -1,4 +1,4 @@
-/* Private pools: memory that only one graph or one part of the program gets, and keeps. */
+/* Private pools: memory reserved for one graph or one part of a program. */
 #include "allocator.h"
 
 namespace c10::cuda::CUDACachingAllocator::Native {

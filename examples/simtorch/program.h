@@ -1,4 +1,4 @@
-/* What the programs share: their options, the handshake with a recorder, chance and pace. */
+/* Functions shared by the C++ programs: waiting for a recorder, random numbers and time. */
 #ifndef SIMTORCH_PROGRAM_H
 #define SIMTORCH_PROGRAM_H
 
@@ -22,7 +22,7 @@ inline void sleep_ns(double ns)
 	nanosleep(&t, nullptr);
 }
 
-/* Until somebody writes a byte or closes our stdin. */
+/* Waits until stdin has a byte or is closed. */
 inline void wait_for_stdin()
 {
 	char byte;
@@ -40,7 +40,8 @@ inline void announce_ready()
 struct Random {
 	uint64_t state;
 
-	/* An odd multiplier keeps the sequences of neighbouring seeds and threads apart, and the state never 0. */
+	/* An odd multiplier makes neighbouring seeds and threads differ. The lowest bit is set,
+	 * because the state must not be 0. */
 	Random(uint64_t seed, uint64_t thread) : state((seed * 1000003 + thread + 1) * 0x9e3779b97f4a7c15ull | 1) {}
 
 	uint64_t below(uint64_t n)

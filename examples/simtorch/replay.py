@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Replays the events of a ledger and compares the result with its checkpoints.
+"""Replays the events of a ledger and compares the results with the ledger's checkpoints.
 
     python3 replay.py LEDGER
 
-Only what a recorder sees is used: action, address, bytes, stream, device and pool of each
-call of record_trace, in their order. From that come the sizes of blocks, what is
-allocated, reserved and cached, and how many bytes cannot be returned. Prints how many
-events and checkpoints agreed, or what did not.
+Uses only the data that a recorder sees: action, address, bytes, stream, device and pool of each
+call of record_trace, in order. From these it computes block sizes, allocated, reserved and cached
+bytes, and bytes that cannot be returned to the driver. Prints how many events and checkpoints
+agree, or the first difference.
 """
 import bisect
 import sys
@@ -20,11 +20,11 @@ class Mismatch(Exception):
 
 def require(got, want, what):
     if got != want:
-        raise Mismatch(f"{what}: {got} in the replay, {want} in the ledger")
+        raise Mismatch(f"{what}: the replay has {got}, the ledger {want}")
 
 
 class Ranges:
-    """Disjoint ranges of addresses, each with something known about it."""
+    """Disjoint address ranges. `known` maps the start of each range to its size or block."""
 
     def __init__(self):
         self.starts, self.known = [], {}
@@ -55,10 +55,10 @@ class Block:
 
 
 class Device:
-    """One allocator: its segments, and the blocks in them that are not free."""
+    """The state of one allocator: its segments, and their blocks that are not free."""
 
     def __init__(self):
-        self.segments = Ranges()  # start -> size, of cudaMalloc
+        self.segments = Ranges()  # start -> size, segments from cudaMalloc
         self.blocks = Ranges()  # start -> Block
         self.now = dict.fromkeys(
             "allocated_bytes reserved_bytes requested_bytes active_bytes segments allocations active_blocks ooms "
@@ -72,11 +72,11 @@ class Device:
             self.now[f"{kind}_peak"] = max(self.now[f"{kind}_peak"], self.now[f"{kind}_bytes"])
 
     def block_size(self, ptr, requested):
-        """The rounded request, and with it what would be left of a block if that is too little to be split off."""
+        """Returns the block size: the rounded request, plus a rest that is too small to be split off."""
         size = (requested + BLOCK - 1) // BLOCK * BLOCK or BLOCK
         segment = self.segments.at_or_before(ptr)
         if segment is None or ptr >= segment + self.segments.known[segment]:
-            return size  # in an expandable segment, where everything is split off
+            return size  # in an expandable segment, where every rest is split off
         end = segment + self.segments.known[segment]
         following = self.blocks.after(ptr)
         free = (end if following is None else min(end, following)) - ptr
@@ -111,11 +111,11 @@ class Device:
         self.add(reserved_bytes=size, device_allocs=1)
 
     def segment_unmap(self, ptr, size):
-        require(self.blocks.between(ptr, ptr + size), [], f"blocks in what is unmapped at {ptr:#x}")
+        require(self.blocks.between(ptr, ptr + size), [], f"blocks in the range unmapped at {ptr:#x}")
         self.add(reserved_bytes=-size, device_frees=1)
 
     def inactive_split(self):
-        """Free bytes, and pieces, of segments that are partly in use."""
+        """Returns bytes and number of the free parts of segments that are partly in use."""
         total = pieces = 0
         for start in self.segments.starts:
             end = start + self.segments.known[start]
@@ -131,10 +131,10 @@ class Device:
 
 
 def replay_event(devices, event):
-    """The statistics change before some calls of record_trace and after others; that too is checked."""
+    """Applies an event, and checks that statistics change before or after it, as in PyTorch."""
     action, ptr, size = event["action"], int(event["ptr"], 16), int(event["bytes"])
     if action == "snapshot":
-        return  # says device 0, whichever it is about
+        return  # snapshots always have device 0
     device = devices.setdefault((event["pid"], event["device"]), Device())
 
     def check():
@@ -174,12 +174,12 @@ def check_checkpoint(devices, line):
 
 
 def check_usage(devices, line):
-    """Follows an alloc, or a free_requested with all that the free brought about."""
-    if line["device"] == "-1":  # memory of the CPU
+    """Checks a report, which follows an alloc, or a free_requested and the events that it caused."""
+    if line["device"] == "-1":  # CPU memory
         return
     device = devices[(line["pid"], line["device"])]
     for name in ("allocated_bytes", "reserved_bytes"):
-        require(device.now[name], int(line[name]), f"{name} as reported")
+        require(device.now[name], int(line[name]), f"{name} of a report")
 
 
 def main(path):

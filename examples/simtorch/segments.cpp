@@ -1,4 +1,5 @@
-/* Memory from the driver and back to it, in segments of a fixed size or in pages of expandable ones. */
+/* Segments: memory from the driver and its return. Segments have a fixed size or are expandable,
+ * with pages mapped on demand. */
 #include "allocator.h"
 
 namespace c10::cuda::CUDACachingAllocator::Native {
@@ -8,7 +9,7 @@ FRAME bool DeviceCachingAllocator::alloc_block(AllocParams &p, bool is_retry)
 	if (is_retry)
 		stats.num_alloc_retries++;
 	if (has_limit && (size_t)stats.reserved_bytes[0].current + p.alloc_size > limit)
-		return false; /* the driver is not asked */
+		return false; /* over the limit: do not call the driver */
 	if (expandable_segments()) {
 		p.block = try_allocate_expandable_block(p.stream, p.pool, p.size);
 		return p.block;
@@ -28,8 +29,9 @@ FRAME bool DeviceCachingAllocator::alloc_block(AllocParams &p, bool is_retry)
 	return true;
 }
 
-/* Everything that is whole and free, after waiting for what streams still use; of a private pool that nobody uses any more, or of
- * all such pools and, unless somebody is capturing, of the default one. */
+/* Returns all whole free segments to the driver, after waiting for streams that still use
+ * blocks. With a pool id, only segments of that private pool, if it is unused. Otherwise
+ * segments of all unused private pools and, if no capture is active, of the default pool. */
 FRAME bool DeviceCachingAllocator::release_cached_blocks(MempoolId_t id)
 {
 	bool everything = id == MempoolId_t{0, 0};
@@ -57,7 +59,7 @@ FRAME bool DeviceCachingAllocator::release_cached_blocks(MempoolId_t id)
 
 FRAME void DeviceCachingAllocator::release_blocks(BlockPool &pool)
 {
-	std::vector<Block *> to_unmap; /* which changes the set */
+	std::vector<Block *> to_unmap; /* a copy, because unmap_block changes the set */
 	for (auto it = pool.blocks.begin(); it != pool.blocks.end();) {
 		Block *block = *it++;
 		if (block->expandable)
@@ -89,7 +91,8 @@ FRAME void DeviceCachingAllocator::release_block(Block *block)
 
 Block *DeviceCachingAllocator::try_allocate_expandable_block(CUstream stream, BlockPool *pool, size_t size)
 {
-	/* Free or not, mapped or not, it and its followers have room for the size. */
+	/* The block and the blocks after it have room for the size. They may be free or
+	 * unmapped. */
 	Block *candidate = find_expandable_block(stream, pool, size);
 	if (!candidate->mapped && !map_block(candidate, std::min(candidate->size, size)))
 		return nullptr;
@@ -97,13 +100,14 @@ Block *DeviceCachingAllocator::try_allocate_expandable_block(CUstream stream, Bl
 		Block *next = candidate->next;
 		if (!map_block(next, std::min(size - candidate->size, next->size)))
 			return nullptr;
-		candidate = next; /* which has taken the candidate in */
+		candidate = next; /* `next` now contains the candidate */
 	}
 	pool->blocks.erase(candidate);
 	return candidate;
 }
 
-/* The lowest place of a segment of the stream that has, or could be mapped to have, that size. */
+/* Returns the lowest block of the stream's expandable segments that starts enough free or
+ * unmapped space for the size. */
 Block *DeviceCachingAllocator::find_expandable_block(CUstream stream, BlockPool *pool, size_t size)
 {
 	auto has_room = [size](Block *b) {
@@ -165,7 +169,7 @@ FRAME void DeviceCachingAllocator::unmap_block(Block *block)
 		return;
 	BlockPool &pool = *block->pool;
 	pool.blocks.erase(block);
-	/* The ends that are not whole pages stay. */
+	/* The parts of the block outside of whole pages remain mapped. */
 	size_t before = unmapped.ptr - block->ptr, after = block->size - before - unmapped.size;
 	auto keep = [&](char *ptr, size_t size, Block *prev, Block *next) {
 		Block *rest = new Block(block->stream, size, &pool, ptr);

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Checks the stand-in: its symbols, its layout, and that what the ledger says can be computed from the events alone.
-#   selftest.sh [OUTDIR]     where build.sh built
+# Checks simtorch: symbols, the layout of its statistics, and that the ledger's checkpoints follow
+# from the events alone.
+#   selftest.sh [OUTDIR]     OUTDIR is the output folder of build.sh
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 out=$(cd "${1:-$here/../../build/simtorch}" && pwd)
@@ -8,29 +9,31 @@ ledger=$(mktemp)
 trap 'rm -f "$ledger" "$ledger".*' EXIT
 fail() { echo "selftest: $*" >&2; exit 1; }
 
-# ---- what a recorder looks for ----
+# ---- symbols that a recorder looks up ----
 
 native="c10::cuda::CUDACachingAllocator::Native"
 trace="$native::DeviceCachingAllocator::record_trace(c10::CachingDeviceAllocator::TraceEntry::Action, unsigned long, unsigned long,\
  CUstream_st*, signed char, std::pair<unsigned long long, unsigned long long>, std::shared_ptr<c10::GatheredContext>)"
 mangled=_ZN3c104cuda20CUDACachingAllocator6Native22DeviceCachingAllocator12record_traceENS_22CachingDeviceAllocator10TraceEntry6Action\
 EmmP11CUstream_staSt4pairIyyESt10shared_ptrINS_15GatheredContextEE
-has() { # has LIBRARY SYMBOL: as a local one in .symtab
+has() { # has LIBRARY SYMBOL: fails unless .symtab has it as a local symbol
 	nm -C "$out/$1" | cut -d' ' -f2- | grep -qxF "t $2" || fail "no $2 in $1"
 }
 has libc10_cuda.so "$trace"
-nm "$out/libc10_cuda.so" | grep -q " t $mangled\$" || fail "record_trace is mangled otherwise"
+nm "$out/libc10_cuda.so" | grep -q " t $mangled\$" || fail "record_trace has a different mangled name"
 has libc10_cuda.so "$native::NativeCachingAllocator::malloc(void**, signed char, unsigned long, CUstream_st*)"
 has libc10_cuda.so "$native::local_raw_delete(void*)"
 has other/libc10_cuda.so "$native::DeviceCachingAllocator::record_trace(c10::cuda::CUDACachingAllocator::TraceEntry::Action, long,\
  unsigned long, CUstream_st*, signed char, std::shared_ptr<c10::GatheredContext>)"
-nm "$out/renamed/libc10_cuda.so" | grep -q record_trace && fail "renamed has record_trace"
-nm "$out/silent/libc10.so" | grep -q reportMemoryUsageToProfiler && fail "silent has reportMemoryUsageToProfiler"
-nm -D "$out/libc10_cuda.so" | grep -q record_trace && fail "record_trace is exported"
-nm "$out/stripped/libc10_cuda.so" 2>/dev/null | grep -q . && fail "stripped has symbols"
-nm -D "$out/libc10.so" | grep -q ' T _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE$' || fail "libc10.so does not export its function"
+nm "$out/renamed/libc10_cuda.so" | grep -q record_trace && fail "renamed/libc10_cuda.so has the symbol record_trace"
+nm "$out/silent/libc10.so" | grep -q reportMemoryUsageToProfiler && fail "silent/libc10.so has the symbol reportMemoryUsageToProfiler"
+nm -D "$out/libc10_cuda.so" | grep -q record_trace && fail "libc10_cuda.so exports record_trace"
+nm "$out/stripped/libc10_cuda.so" 2>/dev/null | grep -q . && fail "stripped/libc10_cuda.so has symbols"
+nm -D "$out/libc10.so" | grep -q ' T _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE$' || fail "libc10.so does not export reportMemoryUsageToProfiler"
 
-# ---- where the statistics are: PyTorch 2.11 has allocated_bytes.all.current at 0x1a8 and reserved_bytes.all.current at 0x208 ----
+# ---- offsets of the statistics ----
+
+# PyTorch 2.11 has allocated_bytes.all.current at 0x1a8 and reserved_bytes.all.current at 0x208.
 
 objdump -d --no-show-raw-insn "$out/libc10_cuda.so" |
 	awk '/^[0-9a-f]+ <.*alloc_found_block[^.]*>:/ { on = 1 } on && /^$/ { exit } on' > "$ledger.code"
@@ -38,10 +41,10 @@ for argument in '0x1a8(%r..*),%rdx' '0x208(%r..*),%rcx'; do
 	grep -q "mov  *$argument" "$ledger.code" || fail "alloc_found_block does not pass $argument to reportMemoryUsageToProfiler"
 done
 
-# ---- what it does ----
+# ---- events and statistics ----
 
 export SIMTORCH_LEDGER="$ledger"
-run() { # run DIRECTORY PROGRAM ARGUMENTS…
+run() { # run PROGRAM ARGUMENTS…: runs the program and replays its ledger
 	: > "$ledger"
 	"$out/$@" >/dev/null 2>"$ledger.errors" || { cat "$ledger.errors" >&2; fail "$* failed"; }
 	python3 "$here/replay.py" "$ledger"
@@ -62,12 +65,12 @@ PYTORCH_CUDA_ALLOC_CONF= run silent/tensors --events 2000
 SIMTORCH_LEDGER_SYNC=1 run tensors --events 2000
 run tensorleak --steps 20 --step-ms 0
 
-# One thread does the same again; only addresses, times and threads differ.
+# One thread with the same seed gives the same events, except for addresses, times and threads.
 for again in 1 2; do
 	SIMCUDA_TIME=off run tensors --events 5000 >/dev/null
 	cut -f 1,6,8,10-15 "$ledger" | grep '^event' > "$ledger.$again"
 done
-cmp -s "$ledger.1" "$ledger.2" || fail "the same seed did something else"
+cmp -s "$ledger.1" "$ledger.2" || fail "two runs with the same seed gave different events"
 
 for script in leak_list leak_graph leak_hook no_leak; do
 	: > "$ledger"
@@ -83,4 +86,4 @@ done
 : > "$ledger"
 SIMTORCH_LIB=$out python3 -B "$here/tensors.py" --events 3000 --threads 3 >/dev/null
 python3 "$here/replay.py" "$ledger"
-echo "selftest: all good"
+echo "selftest: all checks passed"

@@ -1,7 +1,6 @@
-/*
- * The allocator for programs, in C so that Python's ctypes can call it too. What a thread does is about its current device, which
- * is 0 at first. Streams are CUstream, NULL is the default stream. A mistake in the use of it ends the process.
- */
+/* The allocator's interface for programs, in C so that Python's ctypes can call it. Functions
+ * use the calling thread's current device, initially 0. Streams are CUstream; NULL is the
+ * default stream. Invalid use ends the process. */
 #ifndef SIMTORCH_H
 #define SIMTORCH_H
 
@@ -12,13 +11,13 @@
 extern "C" {
 #endif
 
-/* Starts CUDA and returns how many devices there are. */
+/* Initialises CUDA and returns the number of devices. */
 int simtorch_init(void);
 void simtorch_set_device(int device);
-size_t simtorch_memory(void);                                   /* of the device */
-void simtorch_set_memory_fraction(double fraction);             /* of it that may be reserved, 1: all */
-void *simtorch_stream(void);                                    /* a new one */
-void simtorch_work(void *ptr, size_t bytes, void *stream);      /* a memset, so that the stream has something to do */
+size_t simtorch_memory(void);                                   /* capacity of the device, bytes */
+void simtorch_set_memory_fraction(double fraction); /* limits reserved bytes; 1 = no limit */
+void *simtorch_stream(void);                                    /* creates a stream */
+void simtorch_work(void *ptr, size_t bytes, void *stream);      /* a memset: work for the stream */
 
 void *simtorch_alloc(size_t bytes, void *stream);               /* NULL: out of memory */
 void simtorch_free(void *ptr);
@@ -26,23 +25,25 @@ void simtorch_record_stream(void *ptr, void *stream);
 void simtorch_empty_cache(void);
 void simtorch_snapshot(void);
 
-/* The user's private pools: between begin and end the thread allocates from it. */
+/* Private pools of the user. Between begin and end, the thread allocates from the pool. */
 uint64_t simtorch_pool_create(void);
 void simtorch_pool_begin(uint64_t pool);
 void simtorch_pool_end(uint64_t pool);
 void simtorch_pool_destroy(uint64_t pool);
 
-/* A graph and its private pool: until the end of the capture, what is allocated on its stream comes from there. */
+/* A captured graph and its private pool. Until the end of the capture, allocations on its stream
+ * use the pool. */
 uint64_t simtorch_graph_begin(void **stream);
 void simtorch_graph_end(uint64_t graph);
 void simtorch_graph_destroy(uint64_t graph);
 
-void simtorch_host_tensor(size_t bytes);                        /* memory of the CPU, which is reported too and freed again */
+void simtorch_host_tensor(size_t bytes); /* reports a CPU allocation and its free */
 
-void simtorch_checkpoint(void);                                 /* of all devices, into the ledger, which is written out */
-int64_t simtorch_stat(const char *name);                        /* a column of checkpoints; -1 if there is none */
-uint64_t simtorch_events(void);                                 /* calls of record_trace that this thread has made */
-void simtorch_verify(void);                                     /* ends the process if statistics and blocks disagree */
+/* Writes the statistics of all devices to the ledger, and flushes it. */
+void simtorch_checkpoint(void);
+int64_t simtorch_stat(const char *name); /* a column of checkpoint lines; -1: no such column */
+uint64_t simtorch_events(void); /* calls of record_trace by this thread */
+void simtorch_verify(void); /* ends the process if statistics and blocks disagree */
 
 #ifdef __cplusplus
 }

@@ -1,11 +1,10 @@
 """Tensors for Python programs: the allocator of libc10_cuda.so through ctypes.
 
-`empty(bytes, stream)` is the C function itself, so while it allocates the innermost Python
-frame is the line that called it, as with PyTorch. Its result is a Tensor, which is freed
-when nobody refers to it any more.
+`empty(bytes, stream)` is the C function itself. So while it allocates, the innermost Python frame
+is the calling line, as with PyTorch. It returns a Tensor, which is freed after its last reference.
 
-The library is looked for in the folder SIMTORCH_LIB, else in build/simtorch of the
-repository.
+The environment variable SIMTORCH_LIB names the folder of the library. Default: build/simtorch in
+the repository.
 """
 import ctypes
 import os
@@ -67,22 +66,22 @@ def stat(name):
 
 
 def record_stream(tensor, stream):
-    """Uses the tensor on that stream, from which it is free only when the stream is done."""
+    """Uses the tensor on another stream. After a free, its memory is reused when that stream is done."""
     _record_stream(tensor.ptr, stream)
     _work(tensor.ptr, tensor.bytes, stream)
 
 
 def line_of(file, marker):
-    """The line of a script that has this comment."""
+    """Returns the number of the line that ends with the given comment."""
     with open(file) as lines:
         return next(n for n, line in enumerate(lines, 1) if line.rstrip().endswith("# " + marker))
 
 
 class Loop:
-    """The steps of a training loop: `for step in loop`, paced, and the truth at the end.
+    """A training loop: iterate over it for paced steps, then print the truth.
 
-    With --wait it prints "ready PID" and starts at the first byte of stdin, and waits for
-    another one after "done STEPS", so that a recorder can attach and drain.
+    With --wait it prints "ready PID" and starts at the first byte of stdin. After "done STEPS" it
+    waits for another byte, so that a recorder can attach and drain.
     """
 
     def __init__(self, description):
@@ -109,7 +108,7 @@ class Loop:
         self.minutes = (time.monotonic() - self.start) / 60
 
     def finish(self, file, leaks):
-        """Says which line leaked how many bytes per minute: truth, file, line (0: none), bytes, bytes a minute."""
+        """Prints truth, file, line of the leak (0: none), leaked bytes and leaked bytes per minute."""
         checkpoint()
         line = line_of(file, "the leak") if leaks else 0
         print("done", self.options.steps)

@@ -1,4 +1,4 @@
-/* What the allocator says of itself: statistics, checkpoints for the ledger, and whether its statistics are those of its blocks. */
+/* Statistics, ledger checkpoints, and the check that statistics and blocks agree. */
 #include "allocator.h"
 
 #include <cstring>
@@ -51,7 +51,7 @@ int64_t DeviceCachingAllocator::stat(const char *name)
 
 namespace {
 
-/* The statistics, computed again from the blocks of whole segments. */
+/* Statistics computed from the blocks of all segments. */
 struct Sums {
 	int64_t allocation = 0, segment = 0, active = 0, inactive_split = 0;
 	int64_t allocated_bytes = 0, reserved_bytes = 0, active_bytes = 0, inactive_split_bytes = 0, requested_bytes = 0;
@@ -63,17 +63,17 @@ struct Sums {
 void require(bool condition, const char *what)
 {
 	if (!condition)
-		throw std::logic_error(std::string("simtorch: the allocator contradicts itself: ") + what);
+		throw std::logic_error(std::string("simtorch: statistics and blocks disagree: ") + what);
 }
 
 void Sums::add_segment(const Block *head)
 {
 	segment += !head->expandable;
 	for (const Block *b = head; b; b = b->next) {
-		require(!b->next || b->next->prev == b, "neighbours");
+		require(!b->next || b->next->prev == b, "the links between two blocks");
 		require(!b->next || b->next->ptr == b->ptr + b->size, "a gap between blocks");
-		require(b->size > 0 && b->size % kMinBlockSize == 0, "a size");
-		require(!b->next || b->in_use() || b->next->in_use() || b->mapped != b->next->mapped, "free neighbours");
+		require(b->size > 0 && b->size % kMinBlockSize == 0, "a block size that is not a multiple of 512");
+		require(!b->next || b->in_use() || b->next->in_use() || b->mapped != b->next->mapped, "two free blocks that were not merged");
 		require(!b->in_use() || b->requested_size <= b->size, "a block smaller than the request");
 		if (b->mapped)
 			add(b);

@@ -1,7 +1,8 @@
 /*
- * tensorleak: a loop of three functions, of which one leaks. grow_list keeps a tensor in every step and never looks at it again,
- * fill_cache keeps one in each of its first steps only, use_temporaries gives back what it takes. At the end it says what each of
- * them has kept, as a recorder should have found it.
+ * tensorleak: a loop of three functions, one of which leaks. grow_list keeps a tensor in every step
+ * and never uses it again. fill_cache keeps a tensor in each of its first steps only.
+ * use_temporaries frees all its tensors. At the end the program prints the bytes that each function
+ * keeps, for comparison with a recording.
  */
 #include "program.h"
 #include "simtorch.h"
@@ -11,7 +12,8 @@
 #include <getopt.h>
 #include <vector>
 
-/* These functions are what a stack shows, so they must stay functions; -rdynamic gives them names outside of the debug info. */
+/* Marks functions that must appear as stack frames. -rdynamic exports their names, so that
+ * stacks show them without debug info. */
 #define FRAME __attribute__((noinline))
 
 namespace {
@@ -38,7 +40,7 @@ void *tensor(size_t bytes)
 
 } // namespace
 
-/* The bug. */
+/* The leak: keeps one tensor per step. */
 FRAME void grow_list()
 {
 	if (options.leak_bytes)
@@ -51,7 +53,7 @@ FRAME void fill_cache()
 		cache.push_back(tensor(CACHED_BYTES));
 }
 
-/* Sizes differ from step to step, as with sentences of different length. */
+/* Sizes differ between steps, as for sentences of different lengths. */
 FRAME void use_temporaries(unsigned long step)
 {
 	void *temporaries[TEMPORARIES];

@@ -1,7 +1,5 @@
-/*
- * tensors: random requests of everything that the allocator can do, from several threads. Tests compare what a recorder saw with the
- * ledger, and measure how much it costs.
- */
+/* tensors: random requests that use all features of the allocator, from several threads. Tests
+ * compare a recording with the ledger; benchmarks measure the recorder's overhead. */
 #include "program.h"
 #include "simtorch.h"
 
@@ -12,7 +10,8 @@
 #include <thread>
 #include <vector>
 
-/* These functions are what a stack shows, so they must stay functions; -rdynamic gives them names outside of the debug info. */
+/* Marks functions that must appear as stack frames. -rdynamic exports their names, so that
+ * stacks show them without debug info. */
 #define FRAME __attribute__((noinline))
 
 namespace {
@@ -29,7 +28,7 @@ struct Options {
 
 enum { LIVE_MAX = 96, POOLED = 6, WAVE = 400, DEVICES_MAX = 8, SHARED_MAX = 64 };
 
-/* The side streams of each device, and tensors that one thread has made and another will free. */
+/* Side streams of each device, and tensors that one thread allocates and another frees. */
 std::vector<void *> streams[DEVICES_MAX];
 std::mutex shared_lock;
 std::vector<Tensor> shared;
@@ -70,7 +69,8 @@ void *Worker::any_stream()
 	return i ? streams[device][i - 1] : nullptr;
 }
 
-/* Mostly small ones, each order of magnitude alike; and now and then the sizes at which the rules change. */
+/* Returns a random size: mostly small, with every order of magnitude equally likely. Sometimes a
+ * size at which the allocator's rules change. */
 size_t Worker::any_size()
 {
 	static const size_t edges[] = {1, 512, 513, 1 << 20, (1 << 20) + 1, 10 << 20, (10 << 20) - 1, 2 << 20, 20 << 20};
@@ -88,7 +88,7 @@ Tensor Worker::take_from(std::vector<Tensor> &from)
 	return taken;
 }
 
-/* Out of memory: a program that goes on has to give something back. */
+/* Allocates a tensor. If out of memory, frees half of the live tensors instead. */
 FRAME void Worker::make_tensor(std::vector<Tensor> &to, size_t bytes, void *stream)
 {
 	void *ptr = simtorch_alloc(bytes, stream);
@@ -124,7 +124,7 @@ FRAME void Worker::free_of_another()
 		simtorch_free(tensor.ptr);
 }
 
-/* Used by a second stream and freed at once, in most cases before that one is done. */
+/* Uses a tensor on a second stream and frees it at once, usually before that stream is done. */
 FRAME void Worker::use_elsewhere()
 {
 	if (live.empty() || streams[device].empty())
@@ -177,12 +177,13 @@ FRAME void Worker::ask_for_too_much()
 {
 	void *ptr = simtorch_alloc(simtorch_memory() + (16 << 20), nullptr);
 	if (ptr) {
-		fprintf(stderr, "tensors: error: got more memory than there is\n");
+		fprintf(stderr, "tensors: error: a request larger than the device succeeded\n");
 		exit(1);
 	}
 }
 
-/* More requests than frees in one wave, fewer in the next: that is what fragments. */
+/* Alternates between waves with more requests than frees and waves with fewer. This fragments
+ * memory. */
 void Worker::act()
 {
 	bool growing = acts++ / WAVE % 2 == 0;
@@ -209,7 +210,8 @@ void Worker::act()
 		make_tensor(live, any_size(), any_stream());
 }
 
-/* Sleeping for less than a millisecond is mostly overhead, so a thread runs ahead by that much and then rests. */
+/* Limits the rate of events. Short sleeps are inaccurate, so a thread sleeps only when it is 1
+ * ms or more ahead. */
 void Worker::keep_pace(double start) const
 {
 	double ahead = start + (double)events * 1e9 * (double)options.threads / (double)options.rate - now_ns();

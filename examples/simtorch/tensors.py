@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Random tensors from known lines of Python, from several threads: as tensors does, for stacks with Python in them.
+"""Random tensors from known lines of Python, in several threads. Like the
+program tensors, for stacks with Python frames.
 
     python3 tensors.py --events N [--threads T] [--seed K] [--wait]
 
-make_small, make_medium and make_large allocate; the tensors are freed by any thread.
+make_small, make_medium and make_large allocate tensors. Any thread frees them.
 """
 import argparse
 import os
@@ -44,7 +45,7 @@ def work(seed, events, streams, live, lock):
             torch.empty_cache()
         with lock:
             live.append(tensor)
-            # Dropped, and so freed, outside of the list's lock.
+            # The tensor is freed here, outside of the list's lock.
             tensor = live.pop(chance.randrange(len(live))) if len(live) > LIVE else None
 
 

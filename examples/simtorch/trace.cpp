@@ -1,9 +1,11 @@
-/* Alone in its file, so that no optimisation between caller and callee changes what is in which register. */
+/* record_trace has its own source file, so that the compiler cannot optimise its calling
+ * convention. All arguments are in the registers of the C++ ABI. */
 #include "allocator.h"
 
 namespace c10::cuda::CUDACachingAllocator::Native {
 
-/* PyTorch keeps an entry with the stack if its history is on. Only the question whether it is, and whom else to tell, is left. */
+/* PyTorch appends an entry with the stack if its memory history is on. simtorch keeps only the
+ * check of the history and the calls of trace trackers. */
 FRAME void DeviceCachingAllocator::record_trace(TraceEntry::Action action, TRACE_ADDRESS addr, size_t size, CUstream stream,
 						DeviceIndex device, TRACE_POOL(MempoolId_t) std::shared_ptr<GatheredContext>)
 {

@@ -1,7 +1,7 @@
-/* Programs that do not leak, however it may look for a while. */
+/* Programs that do not leak, although their memory grows for some time. */
 #include "verdicts.h"
 
-/* Fills the first `size` places of a ring in turn, and frees what was there. */
+/* Keeps the last `size` blocks: every step allocates a block and frees the oldest one. */
 static void ring(size_t size, size_t bytes)
 {
 	CUdeviceptr *slots = calloc(size, sizeof *slots);
@@ -18,7 +18,7 @@ static void ring(size_t size, size_t bytes)
 static void short_ring(void) { ring(32, 256 * KiB); }
 static void long_ring(void) { ring(300, 128 * KiB); }
 
-/* Grows for a share of the run, then never again. */
+/* Live memory grows up to a step, then stays constant. */
 static void fill_until(long steps)
 {
 	use_device();
@@ -32,7 +32,7 @@ static void fill_until(long steps)
 static void warm_up(void) { fill_until(STEPS / 4); }
 static void long_warm_up(void) { fill_until(STEPS * 7 / 10); }
 
-/* A cache that fills at random, less and less: most of what is asked for is there. */
+/* A cache of 128 random keys: it grows ever more slowly because most lookups hit. */
 static void random_keys(void)
 {
 	bool seen[128] = {false};
@@ -65,7 +65,7 @@ static void only_weights(void)
 		temporaries(step);
 }
 
-/* A second model comes when the first has worked for a while. */
+/* The program loads a second model after 60 % of the run. */
 static void late_weights(void)
 {
 	use_device();
@@ -77,7 +77,7 @@ static void late_weights(void)
 	}
 }
 
-/* A pool grows by a chunk when more is needed at once than ever before: often at first, then hardly ever. */
+/* A pool grows by a chunk when the demand reaches a new maximum: often at first, then rarely. */
 static void lazy_pool(void)
 {
 	unsigned most = 0;
@@ -91,7 +91,7 @@ static void lazy_pool(void)
 	}
 }
 
-/* As long as there are chunks in use, twice as many are taken: 1, 2, 4 and so on. */
+/* A buffer that doubles its size when it is full, for 70 % of the run. */
 static void doubling(void)
 {
 	CUdeviceptr block = 0;
@@ -107,7 +107,7 @@ static void doubling(void)
 	}
 }
 
-/* Collects for `period` steps and throws all away at once. */
+/* Keeps a block per step for `period` steps, then frees all of them. */
 static void purge_every(long period)
 {
 	CUdeviceptr *kept = calloc((size_t)period, sizeof *kept);
@@ -125,7 +125,7 @@ static void sawtooth(void) { purge_every(60); }
 static void two_purges(void) { purge_every(200); }
 static void one_purge(void) { purge_every(290); }
 
-/* Every block lives for its own time, up to a fifth of the run. */
+/* Every block lives for a random time, up to a fifth of the run. */
 static void random_lifetimes(void)
 {
 	CUdeviceptr *due = calloc(STEPS + 101, sizeof *due);
@@ -134,7 +134,7 @@ static void random_lifetimes(void)
 		drop(&due[step]);
 		CUdeviceptr p = buffer((1 + chance() % 512) * KiB);
 		long end = step + 1 + (long)(chance() % 100);
-		drop(&due[end]); /* at most one ends in a step */
+		drop(&due[end]); /* keep at most one block per end step */
 		due[end] = p;
 	}
 	free(due);
@@ -152,7 +152,7 @@ static void varying_batches(void)
 	}
 }
 
-/* Sentences get longer and longer, and the two buffers with them, up to a bound. */
+/* Two buffers grow with the sequence length until half of the run, then stay the same size. */
 static void growing_batches(void)
 {
 	CUdeviceptr pair[2] = {0};
@@ -165,7 +165,7 @@ static void growing_batches(void)
 	}
 }
 
-/* Twice in the run, for a tenth of it, there is an evaluation. */
+/* Two evaluations during the run, each for a tenth of it. */
 static void evaluation(void)
 {
 	CUdeviceptr p[16] = {0};

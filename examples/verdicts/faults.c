@@ -1,9 +1,9 @@
-/* Calls that fail, and programs made to be recorded badly. */
+/* Programs with failing calls, running programs, and programs that overflow the ring buffer. */
 #include "verdicts.h"
 
 #include <unistd.h>
 
-/* A cache takes what it can get, and asks for more in every step all the same. */
+/* Every step requests more memory than the GPU has, and handles the error. */
 static void failed_allocations(void)
 {
 	use_device();
@@ -16,7 +16,7 @@ static void failed_allocations(void)
 	}
 }
 
-/* Failing frees free nothing. */
+/* The program frees wrong addresses: the frees fail, so the memory leaks. */
 static void failed_frees(void)
 {
 	use_device();
@@ -37,7 +37,7 @@ static void double_free(void)
 	}
 }
 
-/* Frees that must fail, each kind in a function of its own. What is freed is allocated in one named after it. */
+/* Invalid frees, each kind in its own function: the test compares the function names in the report. */
 static void refused(CUresult result, const char *what)
 {
 	if (result == CUDA_SUCCESS)
@@ -72,7 +72,7 @@ static CUdeviceptr ended_with_context(void)
 	return p;
 }
 
-/* Nothing of this is wrong: null, an old block, and a new one. */
+/* Only valid frees: null, an old block, and a new block. */
 SITE static void harmless(CUdeviceptr *old)
 {
 	CUdeviceptr p = DEVICE(64 * KiB);
@@ -105,7 +105,7 @@ static void invalid_frees(void)
 	}
 }
 
-/* A program that was running before anybody looked frees what it had, and leaks. */
+/* A running program: it frees blocks from before the recording, and leaks new blocks. */
 static void running_leak(void)
 {
 	CUdeviceptr old[100];
@@ -129,7 +129,7 @@ static void running_ring(void)
 	}
 }
 
-/* More calls at once than a small buffer has room for. */
+/* Bursts of calls that overflow a small ring buffer. */
 static void storm(bool leaks)
 {
 	enum { BURST = 3000 };

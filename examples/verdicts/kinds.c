@@ -1,4 +1,4 @@
-/* Leaks and caches in memory of other kinds than cuMemAlloc's. */
+/* Leaks and caches in pool, virtual, managed, pinned and array memory. */
 #include "verdicts.h"
 
 enum { RING = 24 };
@@ -55,7 +55,7 @@ static CUdeviceptr mapped(void)
 	CUmemGenericAllocationHandle handle = physical();
 	CUDA(cuMemAddressReserve, &address, 2 * MiB, 0, 0, 0);
 	CUDA(cuMemMap, address, 2 * MiB, 0, handle, 0);
-	CUDA(cuMemRelease, handle); /* the mapping keeps it */
+	CUDA(cuMemRelease, handle); /* the mapping keeps the physical memory */
 	return address;
 }
 
@@ -76,7 +76,7 @@ static void virtual_ring(void)
 	}
 }
 
-/* The addresses are forgotten, and with them what is mapped there. */
+/* The program leaks address ranges, and the physical memory mapped there. */
 static void virtual_leak(void)
 {
 	use_device();

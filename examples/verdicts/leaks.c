@@ -1,4 +1,4 @@
-/* Programs that leak, in one place each, and programs whose leak ends. */
+/* Programs that leak at one or two call sites, and a program whose leak ends. */
 #include "verdicts.h"
 
 static void fast(void)
@@ -22,8 +22,8 @@ static void slow(void)
 	}
 }
 
-/* What is lost in a minute is a hundredth of what the program has for good reason, but it is lost in every minute. */
-static void beside_a_large_model(void)
+/* The growth in a minute is less than a hundredth of the weights, but it is steady. */
+static void next_to_a_large_model(void)
 {
 	use_device();
 	weights(12, 512 * MiB);
@@ -33,7 +33,7 @@ static void beside_a_large_model(void)
 	}
 }
 
-/* Of three blocks of a request, one is forgotten. */
+/* Each request allocates three blocks and frees only two. */
 static void per_request(void)
 {
 	use_device();
@@ -46,7 +46,7 @@ static void per_request(void)
 		}
 }
 
-/* The cache forgets the oldest entry when it is full, and does not free it. */
+/* A full cache overwrites its oldest entry without freeing it. */
 static void behind_a_cache(void)
 {
 	CUdeviceptr *entries = calloc(32, sizeof *entries);
@@ -59,7 +59,7 @@ static void behind_a_cache(void)
 	free(entries);
 }
 
-/* The error path, taken in one of sixteen cases, does not free. All blocks come from the same line. */
+/* One in sixteen blocks is not freed. All blocks have the same call site. */
 static void one_of_many(void)
 {
 	use_device();
@@ -82,7 +82,7 @@ static void from_the_middle(void)
 	}
 }
 
-/* A place that keeps some memory for good reason begins to leak late. */
+/* A call site that keeps some memory on purpose starts to leak late. */
 static void from_two_thirds(void)
 {
 	use_device();
@@ -105,7 +105,7 @@ static void until_the_middle(void)
 	}
 }
 
-/* One line makes working memory for some steps and, now and then, something that stays: the valleys rise. */
+/* One call site allocates blocks for 40 steps, and a leaked block in every fourth step. */
 static void under_a_sawtooth(void)
 {
 	CUdeviceptr work[40] = {0};
@@ -128,7 +128,7 @@ static void of_varying_size(void)
 	}
 }
 
-/* At the end of every epoch, ten at once. */
+/* The program leaks ten blocks at the end of every epoch of 40 steps. */
 static void in_bursts(void)
 {
 	use_device();
@@ -139,7 +139,7 @@ static void in_bursts(void)
 	}
 }
 
-/* A growing list in one block: every step allocates a longer one and frees the old. */
+/* A growing list in one block: every step allocates a longer block and frees the old one. */
 static void in_one_block(void)
 {
 	CUdeviceptr list = 0;
@@ -172,7 +172,7 @@ static void in_two_places(void)
 	}
 }
 
-/* The requests become fewer, to three quarters, and with them what is lost. */
+/* After half of the run, the leak slows to three quarters of its rate. */
 static void slowing_down(void)
 {
 	use_device();
@@ -184,7 +184,7 @@ static void slowing_down(void)
 }
 
 const struct scenario leaks[] = {
-	{"fast", fast}, {"slow", slow}, {"beside-a-large-model", beside_a_large_model}, {"per-request", per_request},
+	{"fast", fast}, {"slow", slow}, {"next-to-a-large-model", next_to_a_large_model}, {"per-request", per_request},
 	{"behind-a-cache", behind_a_cache}, {"one-of-many", one_of_many}, {"from-the-middle", from_the_middle},
 	{"from-two-thirds", from_two_thirds}, {"until-the-middle", until_the_middle}, {"under-a-sawtooth", under_a_sawtooth},
 	{"of-varying-size", of_varying_size}, {"in-bursts", in_bursts}, {"in-one-block", in_one_block},

@@ -9,7 +9,7 @@ static pid_t child(void (*run)(void))
 {
 	pid_t pid = fork();
 	if (pid == 0) {
-		usleep(20000); /* as a process that loads something first; probes of a child are placed when it is there */
+		usleep(20000); /* like a process that loads libraries first: gpurec attaches to the child in this time */
 		run();
 		_exit(0);
 	}
@@ -52,7 +52,7 @@ static void parent_leaks(void)
 	waitpid(pid, NULL, 0);
 }
 
-/* What a job has is the driver's again when its process is gone, whether it was freed or not. */
+/* A job does not free its memory. The driver frees it when the job's process exits. */
 static void job(void)
 {
 	use_device();
@@ -74,7 +74,7 @@ static void leak_for_half(void)
 		leak(64 * KiB);
 }
 
-/* Both leak in the same place, and one ends before the other. */
+/* Two processes leak at the same call site. One process exits earlier. */
 static void two_ranks(void)
 {
 	pid_t pid = child(leak_for_half);
@@ -82,7 +82,7 @@ static void two_ranks(void)
 	waitpid(pid, NULL, 0);
 }
 
-/* A queue between two threads: one allocates, the other frees, `lag` blocks later. */
+/* A queue between two threads: one thread allocates blocks, the other frees them `lag` blocks later. */
 static struct {
 	pthread_mutex_t lock;
 	CUdeviceptr blocks[STEPS + 1];
@@ -122,7 +122,7 @@ static void fill_queue(long lag, bool leaks)
 
 static void other_thread_frees(void) { fill_queue(0, false); }
 static void other_thread_lags(void) { fill_queue(200, false); }
-static void leak_beside_a_queue(void) { fill_queue(16, true); }
+static void leak_next_to_a_queue(void) { fill_queue(16, true); }
 
 static void *worker(void *leaks)
 {
@@ -145,7 +145,7 @@ static void one_thread_leaks(void)
 		pthread_join(threads[i], NULL);
 }
 
-/* Every job has a context of its own, and its end frees what the job has forgotten. */
+/* Every job creates a context and frees nothing. Destroying the context frees the job's memory. */
 static void context_per_job(void)
 {
 	use_device();
@@ -163,6 +163,6 @@ static void context_per_job(void)
 const struct scenario processes[] = {
 	{"child-leaks", child_leaks}, {"parent-leaks", parent_leaks}, {"process-per-job", process_per_job}, {"two-ranks", two_ranks},
 	{"other-thread-frees", other_thread_frees}, {"other-thread-lags", other_thread_lags},
-	{"leak-beside-a-queue", leak_beside_a_queue}, {"one-thread-leaks", one_thread_leaks}, {"context-per-job", context_per_job},
+	{"leak-next-to-a-queue", leak_next_to_a_queue}, {"one-thread-leaks", one_thread_leaks}, {"context-per-job", context_per_job},
 	{NULL, NULL},
 };

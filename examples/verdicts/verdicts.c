@@ -1,7 +1,8 @@
 /*
- * verdicts --scenario NAME: a small program of which it is known what leaks. scenarios.txt says what, verdicts --list names them.
+ * verdicts --scenario NAME: runs a small program with a known leak, or without a leak.
+ * verdicts --list prints the names of the scenarios; scenarios.txt describes them.
  *
- * With --wait it prints "ready PID" when it has used CUDA, and starts at the first byte of stdin.
+ * With --wait the program initializes CUDA, prints "ready PID" and waits for a byte on standard input.
  */
 #include "verdicts.h"
 

@@ -1,6 +1,7 @@
 /*
- * Programs of which it is known what leaks: what every file of scenarios uses. A scenario is a function of its own; memory is
- * allocated in functions whose names say what they do with it, for they are what a stack shows.
+ * Shared declarations of the test programs with known leaks. Each scenario is a function. It
+ * allocates memory in functions such as leak, cached and buffer. Stacks show these functions, so
+ * their names describe the use of the memory.
  */
 #pragma once
 #include "cuda_sim.h" /* names and types as in NVIDIA's cuda.h */
@@ -11,7 +12,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* A place that allocates must stay a function, and be the innermost one of the program: hence macros around the calls. */
+/* SITE marks a function that allocates. It must be the innermost program frame in a stack, so it is
+ * not inlined, and CUDA and DEVICE are macros. */
 #define SITE __attribute__((noinline))
 
 #define CUDA_FUNCTIONS(X)                                                                                                          \
@@ -31,23 +33,23 @@ extern struct cuda cuda;
 #define DEVICE(size) ({ CUdeviceptr p_; CUDA(cuMemAlloc_v2, &p_, size); p_; })
 
 void check(CUresult result, const char *call);
-void use_device(void); /* cuInit and the primary context */
+void use_device(void); /* calls cuInit and makes the primary context current */
 
 enum { KiB = 1 << 10, MiB = 1 << 20, STEPS = 500, STEP_US = 8000 }; /* 4 s, 125 steps a second */
 
-/* for (long step = 0; next(&step, STEPS);): step is 1 at first, and steps begin every STEP_US whatever they take. */
+/* for (long step = 0; next(&step, STEPS);) runs steps 1 to STEPS, one every STEP_US microseconds. */
 bool next(long *step, long steps);
 
-unsigned chance(void); /* the same numbers in every run */
+unsigned chance(void); /* returns a pseudo-random number; the sequence is the same in every run */
 
-/* What most programs do besides: weights for good, and temporaries that are given back within the step. */
+/* Memory without a leak: weights are kept to the end, temporaries are freed within the step. */
 SITE void weights(long count, size_t bytes);
 SITE void temporaries(long step);
-/* The same under another name than its caller's. */
+/* Allocate device memory. They differ only by the name in the stack. */
 SITE CUdeviceptr leak(size_t bytes);
 SITE CUdeviceptr cached(size_t bytes);
 SITE CUdeviceptr buffer(size_t bytes);
-SITE void drop(CUdeviceptr *p); /* frees it, unless it is 0 already */
+SITE void drop(CUdeviceptr *p); /* frees *p and sets it to 0; does nothing if it is 0 */
 
 struct scenario {
 	const char *name;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Training loops of which it is known what leaks; scenarios.txt says what: verdicts.py NAME
+"""Runs a training loop with a known leak, or without a leak: verdicts.py NAME
 
-A scenario is a function; the functions that allocate have names that say what they do.
+Each scenario is a function; scenarios.txt describes them. The functions that allocate are leak, keep and forward.
 """
 import collections
 import functools
@@ -25,7 +25,7 @@ def steps():
 
 
 def forward(step):
-    """Activations, which live until the step ends."""
+    """Returns activations, which live until the end of the step."""
     return [torch.empty((64 + step * 37 % 64) * KIB, None) for _ in range(4)]
 
 
@@ -53,7 +53,7 @@ def bounded_history():
 
 
 class Node:
-    """A result, and what it was made from."""
+    """A node of an autograd graph: a value and the nodes it was computed from."""
 
     def __init__(self, value, *inputs):
         self.value, self.inputs = value, inputs
@@ -64,7 +64,7 @@ def kept_graph():
     for step in steps():
         loss = Node(leak(64 * KIB), Node(leak(64 * KIB)))
         total = Node(keep(512), total, loss)
-    while total.inputs:  # or the interpreter's stack overflows when it ends
+    while total.inputs:  # free the long chain node by node: a recursive free overflows the interpreter's stack
         total = total.inputs[0]
 
 
@@ -78,7 +78,7 @@ def kept_by_hook():
 
 
 def cache_by_shape():
-    """One mask for each length, of which there are few."""
+    """A cache with one mask per sequence length. It stops growing because there are few lengths."""
     masks = {}
     for step in steps():
         length = 1 + step * 37 % 60 if step > 100 else 1 + step % 40
@@ -88,7 +88,7 @@ def cache_by_shape():
 
 
 def cache_by_object():
-    """The cache's key is never the same twice."""
+    """A cache that never hits because each key is a new object: a leak."""
     @functools.lru_cache(maxsize=None)
     def embed(key):
         return leak(64 * KIB)
@@ -109,7 +109,7 @@ def cache_with_a_bound():
 
 
 def cycles():
-    """Tensors in reference cycles stay until the collector comes."""
+    """Tensors in reference cycles stay until Python's garbage collector runs."""
     gc.disable()
     for step in steps():
         node = [forward(step)]
@@ -130,7 +130,7 @@ def optimizer_state():
 
 
 def evaluation_after_training():
-    """Half of the time something else is done, with other memory."""
+    """After half of the run the program allocates a second model, and keeps it."""
     model = [keep(4 * MIB) for _ in range(8)]
     for step in steps():
         forward(step)

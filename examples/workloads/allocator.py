@@ -1,15 +1,15 @@
-"""PyTorch's caching allocator at everything it does, with checkpoints to compare a recording with.
+"""Uses all features of PyTorch's caching allocator and writes checkpoints, to compare with a recording.
 
     python3 allocator.py --seconds 20 [--hold SECONDS] [--checkpoints FILE] [--snapshot FILE]
 
-Four threads allocate and free tensors of all sizes at random on streams of their own, some
-used by a second stream. Once a second they stand still, and the main thread writes down what
-torch.cuda.memory_stats() says; in between it captures and replays CUDA graphs (private pools),
-empties the cache, and asks for more memory than there is.
+Four threads allocate and free tensors of random sizes. Each thread has its own stream, and a second
+stream uses some of the tensors. Once a second the threads pause, and the main thread writes a
+checkpoint from torch.cuda.memory_stats(). Between checkpoints the main thread captures and replays
+CUDA graphs (private pools), empties the cache, and requests more memory than the GPU has.
 
---checkpoints writes a line "UNIX_NS key=value …" per second. --snapshot writes what
-torch.cuda.memory._dump_snapshot() does at the last of them. --hold sleeps after CUDA is set up
-and before the first allocation, so that a recorder can attach.
+--checkpoints writes a line "UNIX_NS key=value …" for each checkpoint. --snapshot writes
+torch.cuda.memory._dump_snapshot() at the last checkpoint. --hold sleeps after the CUDA
+initialization and before the first allocation, so that a recorder can attach.
 """
 import argparse
 import random
@@ -36,19 +36,19 @@ time.sleep(options.hold)
 running = threading.Event()
 running.set()
 ending = threading.Event()
-standing = threading.Barrier(options.threads + 1)
+paused = threading.Barrier(options.threads + 1)
 
 
 def allocate(seed):
-    """One thread's tensors: at most 60 at a time, of which the oldest and random ones go."""
+    """Allocates tensors in one thread. It keeps at most 60 tensors and frees random ones."""
     dice = random.Random(seed)
     stream, side = torch.cuda.Stream(), torch.cuda.Stream()
     kept = []
     while not ending.is_set():
         if not running.is_set():
             torch.cuda.synchronize()
-            standing.wait()  # all stand
-            standing.wait()  # and go on
+            paused.wait()  # wait until all threads have paused
+            paused.wait()  # wait for the end of the checkpoint
             continue
         with torch.cuda.stream(stream):
             tensor = torch.empty(dice.choice(SIZES) + dice.randrange(4096), dtype=torch.uint8, device="cuda")
@@ -65,9 +65,9 @@ def allocate(seed):
 
 
 def capture_graph():
-    """A small graph, whose tensors lie in a pool of its own."""
+    """Captures and replays a small CUDA graph. PyTorch allocates its tensors from a private pool."""
     x = torch.ones(1000, 1000, device="cuda")
-    ((x @ x) + 1).relu()  # what is loaded at first use must not be captured
+    ((x @ x) + 1).relu()  # load kernels before the capture
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -95,7 +95,7 @@ while time.time() - begin < options.seconds:
     time.sleep(1)
     second += 1
     running.clear()
-    standing.wait()
+    paused.wait()
     torch.cuda.synchronize()
     checkpoint(out)
     if second % 3 == 0:
@@ -114,7 +114,7 @@ while time.time() - begin < options.seconds:
         torch.cuda.memory._dump_snapshot(options.snapshot)
         print(f"snapshot at {time.time_ns()}", flush=True)
     running.set()
-    standing.wait()
+    paused.wait()
 ending.set()
 for thread in threads:
     thread.join()

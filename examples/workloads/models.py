@@ -1,8 +1,8 @@
-"""Training steps on random data, as functions that do one step.
+"""Training workloads on random data. Each function returns a function that runs one training step.
 
-mlp_small is bound by the CPU: 20 small layers, about 160 launches a step. gpt_train is a
+mlp_small is CPU-bound: 20 small layers, about 160 kernel launches a step. gpt_train is a
 12-layer GPT-2 (transformers, random weights) in bfloat16, about 1,100 launches a step.
-fake needs neither PyTorch nor a GPU: it launches on simcuda through ctypes.
+fake needs neither PyTorch nor a GPU: it launches kernels on simcuda through ctypes.
 """
 import ctypes
 

@@ -1,24 +1,24 @@
-"""How far a workload is, in a file that the workload and a benchmark both map.
+"""The progress of a workload, in a file that both the workload and a benchmark map.
 
-The file is an array of 64-bit words: pid, state, command, number of finished steps, then
-a ring of the times (CLOCK_MONOTONIC, ns) at which steps were finished. Writing one step
-down takes well under a microsecond, so it does not disturb what is measured.
+The file is an array of 64-bit words: PID, state, command, number of finished steps, then a ring
+of the finish times of steps (CLOCK_MONOTONIC, ns). Recording a step takes less than a
+microsecond, so it does not affect the benchmark.
 """
 import mmap
 import os
 import time
 
 PID, STATE, COMMAND, STEPS, TIMES = 0, 1, 2, 3, 8
-HELD = 1 << 18  # steps whose times are held: minutes of the fastest workload
+RING = 1 << 18  # number of finish times in the ring: minutes of the fastest workload
 
-# States: what the workload does. Commands: what it is asked to do.
+# States of the workload, and commands from the benchmark.
 STARTING, STEADY, PROFILED = 0, 1, 2
 RUN, PROFILE, QUIT = 0, 1, 2
 
 
 class Progress:
     def __init__(self, path, create=False):
-        size = 8 * (TIMES + HELD)
+        size = 8 * (TIMES + RING)
         if create:
             with open(path, "wb") as f:
                 f.truncate(size)
@@ -30,16 +30,16 @@ class Progress:
 
     def finish_step(self):
         n = self.words[STEPS]
-        self.words[TIMES + n % HELD] = time.monotonic_ns()
+        self.words[TIMES + n % RING] = time.monotonic_ns()
         self.words[STEPS] = n + 1
 
     def rate(self, begin_ns, end_ns):
-        """Steps a second from the last step finished before begin_ns to the last one before
-        end_ns, or None when there was none between."""
+        """Returns steps a second from the last step finished before begin_ns to the last one before
+        end_ns. Returns None if no step finished between them."""
         n = self.words[STEPS]
         last, steps = None, 0
-        for i in range(n - 1, max(n - HELD, -1), -1):
-            at = self.words[TIMES + i % HELD]
+        for i in range(n - 1, max(n - RING, -1), -1):
+            at = self.words[TIMES + i % RING]
             if at > end_ns:
                 continue
             if at <= begin_ns:

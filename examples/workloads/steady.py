@@ -1,11 +1,11 @@
-"""Does training steps until it is told to stop, and keeps a file that says how many are done.
+"""Runs training steps until a benchmark stops it, and writes its progress to a file.
 
     python3 steady.py WORKLOAD --progress FILE [--cpu-fake]
 
-WORKLOAD is mlp_small or gpt_train (models.py). Through FILE (progress.py) a benchmark
-reads the times of all steps and switches torch.profiler on and off. --cpu-fake takes
-a loop on simcuda in the place of the model, and Python's own hook in that of the
-profiler, so that a benchmark can be tried without PyTorch and without a GPU.
+WORKLOAD is mlp_small or gpt_train (models.py). Through FILE (progress.py) a benchmark reads the
+finish times of all steps, and turns torch.profiler on and off. --cpu-fake replaces the model by a
+loop on simcuda, and the profiler by Python's profiling hook. It tests a benchmark without PyTorch
+and without a GPU.
 """
 import argparse
 import sys
@@ -16,7 +16,7 @@ import progress as p
 
 
 def torch_profiler():
-    """Starts torch.profiler as people use it to see Python stacks; returns what ends it."""
+    """Starts torch.profiler with Python stacks. Returns a function that stops it."""
     from torch.profiler import ProfilerActivity, profile
 
     profiler = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], with_stack=True)
@@ -35,7 +35,7 @@ def main():
     parser.add_argument("--progress", required=True)
     parser.add_argument("--cpu-fake", action="store_true")
     parser.add_argument("--warm-up", type=float, default=3, help="seconds of steps before the steady state")
-    parser.add_argument("--at-most", type=float, default=900, help="seconds after which it stops by itself")
+    parser.add_argument("--at-most", type=float, default=900, help="maximum run time in seconds")
     options = parser.parse_args()
 
     progress = p.Progress(options.progress)

@@ -1,10 +1,10 @@
-"""Trains, and has torch.profiler trace some of the steps, with the Python stack of every operation.
+"""Trains until it is killed, and traces some steps with torch.profiler and Python stacks.
 
     python3 traced.py WORKLOAD --trace FILE [--when FILE] [--steps 10]
 
-Trains until it is ended. As soon as the file of --when exists it writes --trace: JSON with
-the Chrome trace (launches, kernels), the Python stack of each operation, and
-the times between which nothing but the traced steps happened.
+When the file of --when exists, the script traces the steps and writes --trace. This JSON file
+contains the Chrome trace (launches, kernels), the Python stack of each operation, and the start and
+end time of the traced steps.
 """
 import argparse
 import json
@@ -16,13 +16,13 @@ import models
 
 
 def python_stacks(roots):
-    """The Python stack of every operation by its id: ({id: index}, [stack]), a stack being a list
-    of [file, function, line of entry, current line or None], innermost first.
+    """Returns the Python stack of every operation as ({operation id: stack index}, [stack]).
 
-    The profiler notes for every call, to Python or to C, where the calling function was:
-    that is the current line of all frames but an innermost one that made no call that
-    Python's profiling hook sees, such as an operator. Operations of autograd's threads stand in the tree below the
-    forward operation; they get the stack of their own thread only.
+    A stack is a list of [file, function, first line, current line or None], innermost frame first.
+    The profiler stores the line of the caller for every call to Python or C. This is the current
+    line of every frame except an innermost frame without such a call, for example in an operator.
+    The event tree has operations of autograd threads below the forward operation. These
+    operations get only the stack of their own thread.
     """
     index, stacks, of_operation = {}, [], {}
     walk = [(root, (), None) for root in roots]
@@ -54,7 +54,7 @@ def trace(step, steps, path):
         for _ in range(3):
             step()
         torch.cuda.synchronize()
-        time.sleep(0.1)  # so that clocks that differ a little cut at the same launch
+        time.sleep(0.1)  # a gap without launches: small clock differences do not change the traced launches
         begin = time.time_ns()
         time.sleep(0.1)
         for _ in range(steps):
@@ -70,8 +70,8 @@ def trace(step, steps, path):
     os.remove(path + ".chrome.json")
     try:
         of_operation, stacks = python_stacks(profiler.profiler.kineto_results.experimental_event_tree())
-    except (AttributeError, RuntimeError) as problem:  # no public interface: it may go
-        print(f"no event tree, so no current lines of the profiler: {problem}", file=sys.stderr)
+    except (AttributeError, RuntimeError) as problem:  # not a public API: it may be missing
+        print(f"no event tree: the trace has no current lines: {problem}", file=sys.stderr)
         of_operation, stacks = {}, []
     written = {"begin_ns": begin, "end_ns": end, "steps": steps, "chrome": chrome,
                "operations": of_operation, "stacks": stacks}
@@ -95,7 +95,7 @@ def main():
         done += 1
         if done == 20:
             print("steady", flush=True)
-        # Some steps after --when, so that the recorder has seen what is new before the trace.
+        # Train for 2 s after --when, so that the recorder knows all stacks before the trace.
         if not ready and done > 20 and (not options.when or os.path.exists(options.when)):
             ready, begin = True, time.monotonic()
             while time.monotonic() - begin < 2:

@@ -1,10 +1,10 @@
-"""A PyTorch training job of a fixed number of steps, for comparing recorders.
+"""A PyTorch training job with a fixed number of steps, to compare recorders.
 
     python3 train.py --steps 50 [--checkpoints FILE] [--hold SECONDS]
 
---checkpoints writes a line "UNIX_NS allocated reserved" after every step, what PyTorch
-itself says of its memory. --hold sleeps before the first step, so that a recorder can
-attach to the running process.
+--checkpoints writes a line "UNIX_NS allocated reserved" after every step, from
+torch.cuda.memory_allocated() and memory_reserved(). --hold sleeps before the first step, so that a
+recorder can attach to the running process.
 """
 import argparse
 import time
@@ -28,7 +28,7 @@ out = open(options.checkpoints, "w") if options.checkpoints else None
 
 def step(n):
     x = host.to(device, non_blocking=True)
-    # Batches of different lengths, so that the allocator has something to do.
+    # Batches of different lengths make the allocator split and reuse blocks.
     x = x[:, : 64 + 32 * (n % 7)]
     optimizer.zero_grad()
     with torch.autocast("cuda", dtype=torch.bfloat16):

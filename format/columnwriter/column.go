@@ -17,25 +17,25 @@ type column[R any] interface {
 	// add appends the column's values in rows.
 	add(rows []R)
 	// dictionary appends the distinct values to dst, in the encoding PLAIN, and returns their
-	// number. The number is 0 if the column's encoding has no dictionary.
+	// number. It returns 0 if the column's encoding has no dictionary.
 	dictionary(dst []byte) ([]byte, int)
-	// data returns the encoded values. It uses the memory of dst.
+	// data returns the encoded values. It reuses the memory of dst.
 	data(dst []byte) ([]byte, error)
-	// bounds returns the least and the greatest value, null if there are none.
+	// bounds returns the smallest and the largest value. Both are null if the column has no values.
 	bounds() (least, greatest parquet.Value)
-	// textBytes returns the sum of the lengths of all texts.
+	// textBytes returns the total length of all texts in bytes.
 	textBytes() int64
 	// reset removes all values and keeps the memory.
 	reset()
 }
 
-// newColumn returns an empty column for a leaf of the layout. The column adds to textBytes the
-// lengths of the texts that it keeps in memory.
+// newColumn returns an empty column for a leaf of the layout. The column adds the lengths of texts
+// that it keeps in memory to *textBytes.
 func newColumn[R any](l *leaf, textBytes *int64) (column[R], error) {
 	at := l.field.Offset
 	kind, encoding := l.field.Type.Kind(), l.page.Encoding
 	switch {
-	case l.inList && encoding != pq.RLEDictionary: // a dictionary may not be empty
+	case l.inList && encoding != pq.RLEDictionary: // parquet-go does not write empty dictionaries
 		return &emptyColumn[R]{}, nil
 	case encoding == pq.RLEDictionary && kind == reflect.String:
 		return &textColumn[R]{at: at, kept: textBytes, numbers: make(map[string]int32)}, nil
@@ -50,22 +50,22 @@ func newColumn[R any](l *leaf, textBytes *int64) (column[R], error) {
 		return &plainTextColumn[R]{at: at, kept: textBytes, offsets: []uint32{0}}, nil
 	}
 	return nil, fmt.Errorf(
-		"column %v: no way to write %s as %s", l.chunk.PathInSchema, kind, encoding)
+		"column %v: cannot write %s in the encoding %s", l.chunk.PathInSchema, kind, encoding)
 }
 
-// value returns the field of a row at an offset.
+// value returns the field of a row at a byte offset.
 func value[T, R any](row *R, at uintptr) T {
 	return *(*T)(unsafe.Add(unsafe.Pointer(row), at))
 }
 
-// index is the number of each row's value in a dictionary. While all rows have number 0, as in many
-// columns (one process, one device, no flags), it only counts them.
+// index holds the dictionary index of each row's value. While all rows have index 0, it only counts
+// them. Many columns are like that: one process, one device, no flags.
 type index struct {
-	same   int // rows with number 0, if values is empty
+	same   int // number of rows with index 0 while values is empty
 	values []int32
 }
 
-// grow makes room for n more rows and returns it.
+// grow appends n rows and returns their part of values.
 func (x *index) grow(n int) []int32 {
 	first := x.len()
 	if need := first + n; need > cap(x.values) {
@@ -82,20 +82,23 @@ func (x *index) grow(n int) []int32 {
 	return x.values[first:]
 }
 
+// len returns the number of rows.
 func (x *index) len() int { return x.same + len(x.values) }
 
+// reset removes all rows and keeps the memory.
 func (x *index) reset() { x.same, x.values = 0, x.values[:0] }
 
 var dictionaryEncoding rle.DictionaryEncoding
 
+// encode returns the indexes in the RLE dictionary encoding of Parquet, in the memory of dst.
 func (x *index) encode(dst []byte) ([]byte, error) {
-	if len(x.values) == 0 { // one run of numbers with 0 bits
+	if len(x.values) == 0 { // one RLE run of indexes with 0 bits
 		return binary.AppendUvarint(append(dst[:0], 0), uint64(x.same)<<1), nil
 	}
 	return dictionaryEncoding.EncodeInt32(dst, x.values)
 }
 
-// emptyColumn is a column within a list that is empty in all rows.
+// emptyColumn is a column within a list. The list is empty in all rows.
 type emptyColumn[R any] struct{}
 
 func (emptyColumn[R]) add([]R)                                 {}

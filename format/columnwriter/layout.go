@@ -11,8 +11,8 @@ import (
 	pq "github.com/parquet-go/parquet-go/format"
 )
 
-// layout is how parquet-go writes rows of one type: the schema, and the encoding of each column. A
-// Writer does the same.
+// layout describes how parquet-go writes rows of one type: the schema and the encoding of each
+// column. A Writer writes the same layout.
 type layout struct {
 	schema       []pq.SchemaElement
 	columnOrders []pq.ColumnOrder
@@ -21,15 +21,16 @@ type layout struct {
 	leaves       []leaf
 }
 
-// leaf is one column of the schema that has values.
+// leaf is one column that holds values: a leaf of the schema tree.
 type leaf struct {
+	// typ is the Parquet type, field the Go field: for a column within a list, the list's field.
 	typ    parquet.Type
-	field  reflect.StructField // of the row type; for a column in a list, the list
+	field  reflect.StructField
 	inList bool
-	chunk  pq.ColumnMetaData // of a file with one row
+	chunk  pq.ColumnMetaData // metadata of the column in a file with one row
 	page   pq.DataPageHeaderV2
-	// empty is the encoded and compressed content of a page without values, emptyBytes its
-	// size before compression. Only columns in lists have such pages.
+	// empty is the encoded and compressed content of a page without values. emptyBytes is its size
+	// before compression. Only columns within lists have empty pages.
 	empty      []byte
 	emptyBytes int
 }
@@ -92,7 +93,7 @@ func (l *leaf) readPage(file []byte) error {
 	return nil
 }
 
-// columnName returns the name of the column that a field of the row type is stored in.
+// columnName returns the name of the Parquet column for a field of the row type.
 func columnName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("parquet"), ",")
 	return name

@@ -10,16 +10,16 @@ import (
 )
 
 // numberColumn is a column of numbers with a dictionary. It compares floating point numbers by
-// their bits.
+// their bits, so it keeps NaNs and -0.
 type numberColumn[R any, T int32 | int64] struct {
+	// at is the byte offset of the field in a row. float is true for bits of float64.
 	at    uintptr
 	float bool
 	index index
 	dict  []T
-	last  int32 // number of the last value
-	// slots is a hash table with linear probing: 1 + the number of a value in dict, 0 for an
-	// empty slot. The seed is random, so that a hostile program cannot choose values that
-	// collide.
+	last  int32 // index of the last value in dict
+	// slots is a hash table with linear probing. A slot holds 1 + an index in dict, or 0 if it is
+	// empty. The seed is random, so a hostile program cannot choose values that collide.
 	slots []int32
 	seed  uint64
 }
@@ -49,7 +49,7 @@ func (c *numberColumn[R, T]) add(rows []R) {
 	c.last = last
 }
 
-// number returns the number of a value in the dictionary.
+// number returns the index of a value in the dictionary. It adds new values.
 func (c *numberColumn[R, T]) number(v T) int32 {
 	if 2*len(c.dict) >= len(c.slots) {
 		c.rehash()
@@ -67,12 +67,13 @@ func (c *numberColumn[R, T]) number(v T) int32 {
 	}
 }
 
-// hash returns the slot at which the search for a value begins.
+// hash returns the first slot to probe for a value.
 func (c *numberColumn[R, T]) hash(v T) uint64 {
 	h := (uint64(v) ^ c.seed) * 0x9e3779b97f4a7c15
 	return (h ^ h>>32) & uint64(len(c.slots)-1)
 }
 
+// rehash builds a hash table with four times as many slots as values.
 func (c *numberColumn[R, T]) rehash() {
 	c.slots = make([]int32, max(4*len(c.dict), 64))
 	for i, v := range c.dict {
@@ -108,7 +109,8 @@ func (c *numberColumn[R, T]) bounds() (least, greatest parquet.Value) {
 	return parquet.ValueOf(low), parquet.ValueOf(high)
 }
 
-// floatBounds leaves out NaNs, as the specification of Parquet requires.
+// floatBounds returns the bounds of floating point numbers without NaNs, as the Parquet
+// specification requires.
 func floatBounds[T int32 | int64](bits []T) (least, greatest parquet.Value) {
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, b := range bits {
@@ -127,7 +129,7 @@ func (c *numberColumn[R, T]) reset() {
 	clear(c.slots)
 }
 
-// deltaColumn is a column of numbers stored as differences between neighbours.
+// deltaColumn is a column of integers in the encoding DELTA_BINARY_PACKED.
 type deltaColumn[R any] struct {
 	at     uintptr
 	values []int64

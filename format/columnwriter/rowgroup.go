@@ -9,7 +9,7 @@ import (
 	pq "github.com/parquet-go/parquet-go/format"
 )
 
-// flush writes the open row group, unless it has no rows.
+// flush writes the open row group if it has rows.
 func (w *Writer[R]) flush() error {
 	if w.rows == 0 {
 		return nil
@@ -35,7 +35,7 @@ func (w *Writer[R]) flush() error {
 	return nil
 }
 
-// writeChunk writes the pages of a column and fills its entries in the page indexes.
+// writeChunk writes the pages of a column and its entries in the column index and offset index.
 func (w *Writer[R]) writeChunk(
 	l *leaf, c column[R], index *pq.ColumnIndex, offsets *pq.OffsetIndex,
 ) (chunk pq.ColumnMetaData, err error) {
@@ -82,12 +82,12 @@ func (w *Writer[R]) writeChunk(
 	return chunk, nil
 }
 
-// emptyLists encodes the repetition or definition levels, all 0, of n empty lists.
+// emptyLists encodes the repetition or definition levels of n empty lists. All levels are 0.
 func emptyLists(n int) []byte {
 	return append(binary.AppendUvarint(nil, uint64(n)<<1), 0)
 }
 
-// writePlain writes a page with the content of w.plain, compressed.
+// writePlain compresses w.plain and writes it as a page.
 func (w *Writer[R]) writePlain(chunk *pq.ColumnMetaData, header *pq.PageHeader) (err error) {
 	if w.packed, err = w.codec.Encode(w.packed, w.plain); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (w *Writer[R]) writePlain(chunk *pq.ColumnMetaData, header *pq.PageHeader) 
 	return w.writePage(chunk, header, w.packed)
 }
 
-// writePage writes a page. It fills in the compressed size and the checksum in its header.
+// writePage writes a page. It sets the compressed size and the checksum in the page header.
 func (w *Writer[R]) writePage(
 	chunk *pq.ColumnMetaData, header *pq.PageHeader, parts ...[]byte,
 ) error {
@@ -119,7 +119,7 @@ func (w *Writer[R]) writePage(
 	return nil
 }
 
-// describe fills in the statistics of a column, which readers use without reading its pages.
+// describe sets the statistics of a column chunk. Readers use them to skip pages.
 func (w *Writer[R]) describe(
 	l *leaf, c column[R], chunk *pq.ColumnMetaData, index *pq.ColumnIndex,
 ) {

@@ -9,18 +9,20 @@ import (
 	"github.com/parquet-go/parquet-go/encoding/delta"
 )
 
-// maxTexts bounds the texts in a dictionary whose hash table is used again for the next row group.
+// maxTexts is the largest hash table, in texts, that a column keeps for the next row group.
 const maxTexts = 8 << 10
 
 // textColumn is a column of texts with a dictionary.
 type textColumn[R any] struct {
-	at      uintptr
-	kept    *int64
-	index   index
-	dict    []string
-	last    int32
+	// at is the byte offset of the field in a row. kept counts bytes of texts in memory.
+	at    uintptr
+	kept  *int64
+	index index
+	dict  []string
+	last  int32
+	// numbers has the index in dict of each text.
 	numbers map[string]int32
-	// recent caches numbers by the address of the text: most texts are constants.
+	// recent caches indexes by the address of the text, because most texts are Go constants.
 	recent [64]struct {
 		text   string
 		number int32
@@ -53,11 +55,12 @@ func (c *textColumn[R]) add(rows []R) {
 	c.last = last
 }
 
-// sameText is == that compares the addresses of the texts first.
+// sameText reports whether two texts are equal. It is fast for texts at the same address.
 func sameText(a, b string) bool {
 	return len(a) == len(b) && (unsafe.StringData(a) == unsafe.StringData(b) || a == b)
 }
 
+// number returns the index of a text in the dictionary. It adds new texts.
 func (c *textColumn[R]) number(v string) int32 {
 	at := uintptr(unsafe.Pointer(unsafe.StringData(v)))
 	recent := &c.recent[(at>>3^at>>9^uintptr(len(v)))%uintptr(len(c.recent))]
@@ -104,7 +107,7 @@ func (c *textColumn[R]) textBytes() int64 {
 
 func (c *textColumn[R]) reset() {
 	c.index.reset()
-	clear(c.dict) // frees the texts
+	clear(c.dict) // releases the memory of the texts
 	c.dict, c.last = c.dict[:0], 0
 	clear(c.recent[:])
 	if len(c.numbers) > maxTexts {
@@ -113,12 +116,12 @@ func (c *textColumn[R]) reset() {
 	clear(c.numbers)
 }
 
-// plainTextColumn is a column of texts without a dictionary.
+// plainTextColumn is a column of texts without dictionary, in the encoding DELTA_LENGTH_BYTE_ARRAY.
 type plainTextColumn[R any] struct {
 	at      uintptr
 	kept    *int64
 	bytes   []byte
-	offsets []uint32 // the start of each text in bytes, and the end of the last
+	offsets []uint32 // start of each text in bytes, then the end of the last text
 }
 
 func (c *plainTextColumn[R]) add(rows []R) {

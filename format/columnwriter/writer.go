@@ -1,9 +1,9 @@
-// Package columnwriter writes rows into Parquet files as parquet-go does, in a third of the time.
+// Package columnwriter writes rows to Parquet files like parquet-go, in a third of the time.
 //
-// It is for rows that come in hundreds of thousands a second and have the same value as the row
-// before in most columns. A file has the same schema, encodings and compression as one that
-// parquet-go writes with the same options, so that parquet-go can copy its row groups byte for byte
-// into another file. A row group has one page per column.
+// It is made for hundreds of thousands of rows per second, in which most columns repeat the value
+// of the row before. Files have the same schema, encodings and compression as files of parquet-go
+// with the same options. So parquet-go can copy row groups byte for byte into another file. A row
+// group has one page per column.
 package columnwriter
 
 import (
@@ -19,49 +19,51 @@ import (
 	pq "github.com/parquet-go/parquet-go/format"
 )
 
-// maxGroupTextBytes ends a row group early, to bound the memory of its dictionaries: a hostile
-// program can make names as long as it likes.
+// maxGroupTextBytes bounds the text in a row group, and so the memory of its dictionaries. A
+// hostile program can create names of any length.
 const maxGroupTextBytes = 8 << 20
 
-// magic is the first and the last word of a Parquet file.
+// magic is the magic number at the start and the end of a Parquet file.
 const magic = "PAR1"
 
 // Writer writes Parquet files with rows of type R, one file after the other. R is a struct of
-// int32, int64, float64 and string fields, and of slices, which must be empty in all rows. A Writer
-// is not safe for concurrent use.
+// int32, int64, float64, string and slice fields. Slices must be empty in all rows. A Writer is not
+// safe for concurrent use.
 type Writer[R any] struct {
 	layout  *layout
 	codec   compress.Codec
-	maxRows int // of a row group
+	maxRows int // largest number of rows in a row group
 	columns []column[R]
-	lists   []uintptr // offsets in R of slices
+	lists   []uintptr // byte offsets of slice fields in R
 
 	out       fileWriter
 	encoder   *thrift.Encoder
 	rows      int   // in the open row group
-	textBytes int64 // of the texts that the columns keep
+	textBytes int64 // length of the texts that columns keep in memory, in bytes
 	metadata  []pq.KeyValue
 	groups    []pq.RowGroup
 	indexes   [][]pq.ColumnIndex // by row group and column
 	offsets   [][]pq.OffsetIndex // by row group and column
 
-	plain, packed []byte // buffers
+	plain, packed []byte // buffers for page contents: before and after compression
 }
 
-// fileWriter counts the bytes of a file. It has no other method to write, so that none is missed.
+// fileWriter counts the bytes of a file. It hides bufio's other write methods, which would not
+// count.
 type fileWriter struct {
 	buffer *bufio.Writer
 	offset int64
 }
 
+// Write writes b to the buffer and counts its bytes.
 func (w *fileWriter) Write(b []byte) (int, error) {
 	n, err := w.buffer.Write(b)
 	w.offset += int64(n)
 	return n, err
 }
 
-// New returns a Writer that uses the options that parquet.NewGenericWriter would use. It returns an
-// error if R has fields that it cannot write. Call Reset before the first Write.
+// New returns a Writer. It takes the same options as parquet.NewGenericWriter. It returns an error
+// if R has a field of an unsupported type. Call Reset before the first Write.
 func New[R any](options ...parquet.WriterOption) (*Writer[R], error) {
 	config, err := parquet.NewWriterConfig(options...)
 	if err != nil {
@@ -88,7 +90,7 @@ func New[R any](options ...parquet.WriterOption) (*Writer[R], error) {
 	return w, nil
 }
 
-// Reset begins a new file. It drops what was written since the last Close.
+// Reset starts a new file. It drops all rows written since the last Close.
 func (w *Writer[R]) Reset(file io.Writer) {
 	for _, c := range w.columns {
 		c.reset()
@@ -96,21 +98,21 @@ func (w *Writer[R]) Reset(file io.Writer) {
 	w.out.buffer.Reset(file)
 	w.out.offset, w.rows, w.textBytes = 0, 0, 0
 	w.metadata, w.groups, w.indexes, w.offsets = nil, nil, nil, nil
-	_, _ = w.out.Write([]byte(magic)) // bufio returns an error again at the next write
+	_, _ = w.out.Write([]byte(magic)) // bufio repeats an error at the next write
 }
 
-// rowsPerAdd is the number of rows that all columns read in turn: few enough to stay in the CPU's
-// cache.
+// rowsPerAdd is the number of rows that every column reads before the next rows. So few rows stay
+// in the CPU cache.
 const rowsPerAdd = 64
 
-// Write appends rows, and returns how many. It keeps no reference to the slice.
+// Write appends rows and returns the number of rows written. It keeps no reference to the slice.
 func (w *Writer[R]) Write(rows []R) (int, error) {
 	written := 0
 	for written < len(rows) {
 		n := min(len(rows)-written, rowsPerAdd, w.maxRows-w.rows)
 		part := rows[written : written+n]
 		if w.hasElements(part) {
-			return written, errors.New("a row has elements in a list")
+			return written, errors.New("a list of a row is not empty")
 		}
 		for _, c := range w.columns {
 			c.add(part)
@@ -126,11 +128,11 @@ func (w *Writer[R]) Write(rows []R) (int, error) {
 	return written, nil
 }
 
-// hasElements reports whether a slice of any row has elements.
+// hasElements reports whether a slice field of any row has elements.
 func (w *Writer[R]) hasElements(rows []R) bool {
 	for _, at := range w.lists {
 		for i := range rows {
-			// The length is in the same place for elements of every type.
+			// The length of a slice is at the same offset for all element types.
 			if len(value[[]struct{}](&rows[i], at)) > 0 {
 				return true
 			}
@@ -139,13 +141,13 @@ func (w *Writer[R]) hasElements(rows []R) bool {
 	return false
 }
 
-// SetKeyValueMetadata adds a pair to the metadata of the file.
+// SetKeyValueMetadata adds a key-value pair to the metadata of the file.
 func (w *Writer[R]) SetKeyValueMetadata(key, value string) {
 	w.metadata = append(w.metadata, pq.KeyValue{Key: key, Value: value})
 }
 
-// Close writes the last row group, the page indexes and the footer. It does not close the io.Writer
-// that the file is written to.
+// Close writes the last row group, the page indexes and the footer. It does not close the
+// underlying io.Writer.
 func (w *Writer[R]) Close() error {
 	if err := w.flush(); err != nil {
 		return err
@@ -173,8 +175,8 @@ func (w *Writer[R]) Close() error {
 	return w.out.buffer.Flush()
 }
 
-// writeIndexes writes the column indexes of all row groups, then the offset indexes: readers expect
-// each kind in one piece.
+// writeIndexes writes the column indexes of all row groups, then the offset indexes. Readers expect
+// all indexes of one kind in one block.
 func (w *Writer[R]) writeIndexes() error {
 	for g := range w.groups {
 		for i := range w.columns {

@@ -17,7 +17,7 @@ import (
 	pq "github.com/parquet-go/parquet-go/format"
 )
 
-// row has a column of every encoding that a Writer knows.
+// row has one field for every column encoding that a Writer supports.
 type row struct {
 	Name   string  `parquet:"name,dict"`
 	Label  string  `parquet:"label"`
@@ -51,8 +51,8 @@ func newWriter[R any](t testing.TB) *columnwriter.Writer[R] {
 	return w
 }
 
-// randomRows returns rows with empty lists. The values of each other column are all equal, in runs,
-// from a few values, or all different.
+// randomRows returns rows with empty lists. Each other column has equal values, runs of equal
+// values, a few distinct values, or distinct values only.
 func randomRows[R any](rng *rand.Rand, n int) []R {
 	rows := make([]R, n)
 	fields := reflect.TypeFor[R]()
@@ -92,7 +92,7 @@ func randomValue(rng *rand.Rand, kind reflect.Kind, distinct int) reflect.Value 
 	return reflect.ValueOf(int64(uint64(k) * 0x9e3779b97f4a7c15))
 }
 
-// writeWithLibrary writes rows with parquet-go to a file in memory.
+// writeWithLibrary writes rows to a file in memory with parquet-go.
 func writeWithLibrary[R any](t *testing.T, rows []R) *parquet.File {
 	t.Helper()
 	var file bytes.Buffer
@@ -107,7 +107,7 @@ func writeWithLibrary[R any](t *testing.T, rows []R) *parquet.File {
 	return openFile(t, &file)
 }
 
-// write writes rows with w, some at a time.
+// write writes rows with w in batches of 1,000.
 func write[R any](t *testing.T, w *columnwriter.Writer[R], rows []R) *parquet.File {
 	t.Helper()
 	var file bytes.Buffer
@@ -144,7 +144,8 @@ func readRows[R any](t *testing.T, pf *parquet.File) []R {
 	return rows
 }
 
-// equal compares rows, floating point numbers by their bits.
+// equal reports whether two slices of rows are equal. It compares floating point numbers by their
+// bits.
 func equal[R any](a, b []R) bool {
 	return slices.EqualFunc(a, b, func(x, y R) bool {
 		v, w := reflect.ValueOf(x), reflect.ValueOf(y)
@@ -193,13 +194,13 @@ func filesEqualThoseOfTheLibrary[R any](t *testing.T) {
 		for i := range a.RowGroups[0].Columns {
 			c, d := &a.RowGroups[0].Columns[i].MetaData, &b.RowGroups[0].Columns[i].MetaData
 			compareChunks(t, c, d)
-			// The library leaves the size out for columns with a dictionary.
+			// parquet-go leaves out the text size of columns with a dictionary.
 			texts := textBytes(rows, c.PathInSchema)
 			if n := d.SizeStatistics.UnencodedByteArrayDataBytes; n != texts {
 				t.Errorf("seed %d, column %v: %d bytes of text, want %d", seed, c.PathInSchema, n, texts)
 			}
 			if hasNaN(rows, c.PathInSchema) {
-				continue // the library counts it among the values, against the specification
+				continue // parquet-go counts the value NaN in its statistics, against the specification
 			}
 			if !reflect.DeepEqual(c.Statistics, d.Statistics) {
 				t.Errorf("seed %d, column %v: statistics %v, want %v",
@@ -216,7 +217,7 @@ func filesEqualThoseOfTheLibrary[R any](t *testing.T) {
 	}
 }
 
-// field returns the values of a column that is not in a list.
+// field returns the values of a column outside of lists.
 func field[R any](rows []R, path []string) (values []reflect.Value) {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[R]()) {
 		if name, _, _ := strings.Cut(f.Tag.Get("parquet"), ","); name == path[0] {
@@ -234,7 +235,7 @@ func hasNaN[R any](rows []R, path []string) bool {
 	})
 }
 
-// textBytes returns the length of all texts of a column.
+// textBytes returns the total length of the texts in a column.
 func textBytes[R any](rows []R, path []string) (n int64) {
 	for _, v := range field(rows, path) {
 		if v.Kind() == reflect.String {
@@ -273,7 +274,7 @@ func TestRowGroupsAreBounded(t *testing.T) {
 	if len(groups) != 2 || groups[0].NumRows() != maxGroupRows || !equal(readRows[row](t, got), full) {
 		t.Errorf("%d row groups, or rows differ", len(groups))
 	}
-	texts := make([]row, 5000) // 20 MB of different texts
+	texts := make([]row, 5000) // 20 MB of distinct texts
 	for i := range texts {
 		texts[i].Name = fmt.Sprint(i, strings.Repeat("x", 4000))
 	}

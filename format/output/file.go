@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// File is a file that is being written. It has a temporary name until Commit.
+// File is an open output file. It has a temporary name until Commit.
 type File struct {
 	*os.File
 	to        *Destination
@@ -16,7 +16,7 @@ type File struct {
 	closesTo  bool
 }
 
-// Create opens a destination and creates a file there. Commit and Discard then close both.
+// Create opens a destination and creates a file in it. Commit or Discard closes both.
 func Create(path string, opt Options) (*File, error) {
 	to, err := Open(path, opt)
 	if err != nil {
@@ -31,11 +31,12 @@ func Create(path string, opt Options) (*File, error) {
 	return file, nil
 }
 
-// maxNameBytes is the part of the output's name that a temporary name starts with, so that the
-// temporary name is not too long.
+// maxNameBytes is the length of the output's name that a temporary name includes. It keeps
+// temporary names within the 255 bytes of file systems.
 const maxNameBytes = 200
 
-// Create creates a file, of mode 0600, in the folder. End it with Commit or Discard.
+// Create creates a file of mode 0600 with a temporary name in the folder. Call Commit or Discard on
+// it.
 func (d *Destination) Create() (*File, error) {
 	prefix := d.name[:min(len(d.name), maxNameBytes)]
 	for {
@@ -54,11 +55,11 @@ func (d *Destination) Create() (*File, error) {
 	}
 }
 
-// Path returns the path that the file has after Commit.
+// Path returns the path of the file after Commit.
 func (f *File) Path() string { return f.to.path }
 
-// Commit closes the file and gives it the output's name. If that fails, it removes the file. Errors
-// are those of Open.
+// Commit closes the file and gives it the output's name. On error, it removes the file. Errors are
+// those of Open.
 func (f *File) Commit() error {
 	err := f.Close()
 	if err == nil {
@@ -74,19 +75,20 @@ func (f *File) Commit() error {
 
 // Discard closes and removes a file that was not committed.
 func (f *File) Discard() {
-	_ = f.Close() // it may be closed
+	_ = f.Close() // already closed after a failed Commit
 	_ = f.to.folder.Remove(f.temporary)
 	f.end()
 }
 
+// end closes the destination if Create opened it for this file.
 func (f *File) end() {
 	if f.closesTo {
-		_ = f.to.Close() // only a folder
+		_ = f.to.Close() // closing a folder loses no data
 	}
 }
 
-// place renames a file of the folder to the output's name. Without Force it creates a second name,
-// for which the kernel replaces nothing, and removes the first.
+// place renames a file of the folder to the output's name. Without Force it creates a hard link,
+// because the kernel never replaces a file by a link. Then it removes the temporary name.
 func (d *Destination) place(temporary string) error {
 	if !d.opt.Force {
 		switch err := d.folder.Link(temporary, d.name); {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A file is complete when it gets its name, and what it replaces stays if it fails.
+// A file gets its name only when it is complete. If writing fails, the old file remains.
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	write := func(text string, force, commit bool) error {
@@ -33,7 +33,7 @@ func TestFile(t *testing.T) {
 		if err := write(step.text, step.force, step.commit); !errors.Is(err, step.err) {
 			t.Errorf("%+v: %v", step, err)
 		}
-		if text, _ := os.ReadFile(path); string(text) != step.want { // or there is none
+		if text, _ := os.ReadFile(path); string(text) != step.want { // empty if the file does not exist
 			t.Errorf("%+v: the file is %q", step, text)
 		}
 		if files, err := filepath.Glob(path + "*"); err != nil || len(files) > 1 {

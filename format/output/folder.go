@@ -7,9 +7,9 @@ import (
 	"os"
 )
 
-// CheckFolder applies the rules to a folder beside the output, whose name is the output's with a
-// suffix. An existing folder may be replaced with Force, if isOurs is true for all its entries. The
-// errors call such an entry what: "segment". CheckFolder changes nothing.
+// CheckFolder applies the rules to the folder whose name is the output's name with a suffix. With
+// Force, it accepts an existing folder if isOurs is true for all entries. Errors use what as the
+// noun for such entries, for example "segment". CheckFolder changes nothing.
 func (d *Destination) CheckFolder(suffix, what string, isOurs func(fs.DirEntry) bool) error {
 	path, name := d.path+suffix, d.name+suffix
 	info, err := d.folder.Lstat(name)
@@ -21,14 +21,14 @@ func (d *Destination) CheckFolder(suffix, what string, isOurs func(fs.DirEntry) 
 	}
 	refused := &Error{Path: path, Problem: NotRegular}
 	if !info.IsDir() {
-		refused.What = fmt.Sprintf(
+		refused.Description = fmt.Sprintf(
 			"is %s, and %ss need a folder of this name", kindOf(info.Mode()), what)
 		if info.Mode()&fs.ModeSymlink != 0 {
-			refused.What, _ = describeLink(path)
+			refused.Description, _ = describeLink(path)
 		}
 		return refused
 	}
-	if refused.What = d.foreign(info); refused.What != "" {
+	if refused.Description = d.foreign(info); refused.Description != "" {
 		refused.Problem = ForeignFile
 		return refused
 	}
@@ -41,16 +41,16 @@ func (d *Destination) CheckFolder(suffix, what string, isOurs func(fs.DirEntry) 
 	}
 	for _, e := range entries {
 		if !isOurs(e) {
-			refused.What = "holds " + e.Name() + ", which is no " + what
+			refused.Description = "holds " + e.Name() + ", which is not a " + what
 			return refused
 		}
 	}
 	return nil
 }
 
-// OpenFolder opens a folder of parent. It follows no link.
+// OpenFolder opens the folder name in parent. It follows no symbolic link.
 func OpenFolder(parent *os.Root, name string) (*os.Root, error) {
-	root, err := parent.OpenRoot(name + "/") // so that opening a FIFO does not wait
+	root, err := parent.OpenRoot(name + "/") // the slash makes opening a FIFO fail instead of block
 	if err != nil {
 		return nil, err
 	}

@@ -24,11 +24,11 @@ import (
 	"path/filepath"
 )
 
-// ErrExists is matched by errors that say that there is a file with the output's name.
+// ErrExists is the error for an output whose name is taken by an existing file.
 var ErrExists = fs.ErrExist
 
-// Owner is the user that new files belong to, when a process writes them with root's rights for
-// somebody else. The zero value leaves files to the user of the process.
+// Owner is the user and group that own new files. A root process sets Owner when it writes for the
+// user behind sudo. With the zero value, new files belong to the user of the process.
 type Owner struct {
 	UID, GID int
 	Set      bool
@@ -36,51 +36,53 @@ type Owner struct {
 
 // Options are the choices of Open.
 type Options struct {
-	// Force allows to replace a regular file.
+	// Force allows Open to accept an existing regular file, which Commit replaces.
+	// Owner owns the new files.
 	Force bool
 	Owner Owner
 }
 
-// Problem is the rule that refuses an output.
+// Problem is the rule that an output path violates.
 type Problem int
 
-// The problems.
+// Values of Problem.
 const (
 	NotRegular    Problem = iota + 1 // a device, a socket or a FIFO
 	IsFolder                         // a folder
 	IsLink                           // a symbolic link
 	ForeignFile                      // a file of another user
-	ForeignFolder                    // other users may write to the folder, or made a link to it
+	ForeignFolder                    // other users may write to the folder, or own a link on the way to it
 )
 
-// Error says why a path is refused as an output. Nothing was created, changed or removed.
+// Error is the error for a path that is refused as an output. Nothing was created, changed or
+// removed.
 type Error struct {
-	Path    string
-	Problem Problem
-	What    string // what is wrong with the path, as in "is a device"
-	Target  string // the regular file that a link leads to, "" if it leads to none
+	Path        string
+	Problem     Problem
+	Description string // description of the problem: "is a device"
+	Target      string // regular file at the end of a symbolic link, otherwise ""
 }
 
-func (e *Error) Error() string { return e.Path + " " + e.What }
+func (e *Error) Error() string { return e.Path + " " + e.Description }
 
 // Destination is the path of a file to write, with its folder open. It is not safe for concurrent
 // use.
 type Destination struct {
 	path   string
-	name   string // in folder
+	name   string // last part of path
 	folder *os.Root
 	opt    Options
 }
 
-// Open checks that a file can be written to path and opens its folder. It creates nothing. Errors
-// are *Error, match ErrExists, or are *fs.PathError of path.
+// Open checks that a file can be written to path, and opens its folder. It creates nothing. Errors
+// are *Error, match ErrExists, or are *fs.PathError with path.
 func Open(path string, opt Options) (*Destination, error) {
 	dir, name := filepath.Split(path)
 	if dir == "" {
 		dir = "."
 	}
 	if name == "" || name == "." || name == ".." {
-		return nil, &Error{Path: path, Problem: IsFolder, What: "is a folder"}
+		return nil, &Error{Path: path, Problem: IsFolder, Description: "is a folder"}
 	}
 	folder, err := openParent(dir, opt.Owner)
 	var refused *Error
@@ -99,7 +101,7 @@ func Open(path string, opt Options) (*Destination, error) {
 	return d, nil
 }
 
-// Path returns the path that Open was given.
+// Path returns the argument of Open.
 func (d *Destination) Path() string { return d.path }
 
 // Name returns the last part of the path.
@@ -111,7 +113,7 @@ func (d *Destination) Folder() *os.Root { return d.folder }
 // Close closes the folder. Files that were created stay.
 func (d *Destination) Close() error { return d.folder.Close() }
 
-// check applies the rules to what has the output's name now.
+// check applies the rules to the file that has the output's name now.
 func (d *Destination) check() error {
 	info, err := d.folder.Lstat(d.name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -134,22 +136,23 @@ func (d *Destination) checkRegular(info fs.FileInfo) error {
 	refused := &Error{Path: d.path, Problem: NotRegular}
 	switch mode := info.Mode(); {
 	case mode.IsRegular():
-		if refused.What = d.foreign(info); refused.What == "" {
+		if refused.Description = d.foreign(info); refused.Description == "" {
 			return nil
 		}
 		refused.Problem = ForeignFile
 	case mode.IsDir():
-		refused.Problem, refused.What = IsFolder, "is a folder"
+		refused.Problem, refused.Description = IsFolder, "is a folder"
 	case mode&fs.ModeSymlink != 0:
 		refused.Problem = IsLink
-		refused.What, refused.Target = describeLink(d.path)
+		refused.Description, refused.Target = describeLink(d.path)
 	default:
-		refused.What = "is " + kindOf(mode)
+		refused.Description = "is " + kindOf(mode)
 	}
 	return refused
 }
 
-// foreign says which other user owns a file or folder that is to be replaced, "" for none.
+// foreign describes the other user who owns a file or folder that is to be replaced. It returns ""
+// if there is none.
 func (d *Destination) foreign(info fs.FileInfo) string {
 	folder, err := d.folder.Stat(".")
 	if err != nil {
@@ -158,7 +161,8 @@ func (d *Destination) foreign(info fs.FileInfo) string {
 	return foreignFile(info, folder, d.opt.Owner)
 }
 
-// describeLink says what a link leads to, and returns the path of a regular file that it leads to.
+// describeLink describes the target of a symbolic link. For a link to a regular file it also
+// returns the target's path.
 func describeLink(path string) (what, target string) {
 	info, err := os.Stat(path)
 	switch {
@@ -190,8 +194,8 @@ func kindOf(mode fs.FileMode) string {
 	return "no regular file"
 }
 
-// WithPath returns an error of package os with the path that the user gave, in place of a name
-// within a folder.
+// WithPath replaces the path in an error of package os by path. Errors of operations in an open
+// folder have only a name there.
 func WithPath(err error, path string) error {
 	var pathError *fs.PathError
 	var linkError *os.LinkError

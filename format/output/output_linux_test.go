@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestOpenRefusesWhatIsNoFile opens everything that is not a regular file, with and without Force.
-func TestOpenRefusesWhatIsNoFile(t *testing.T) {
+// Open refuses everything except regular files, with and without Force.
+func TestOpenRefusesNonRegularFiles(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
 	socket, err := net.Listen("unix", in("socket"))
@@ -26,15 +26,15 @@ func TestOpenRefusesWhatIsNoFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]Error{
-		in("folder"):       {Problem: IsFolder, What: "is a folder"},
-		in("folder") + "/": {Problem: IsFolder, What: "is a folder"},
-		in("folder/.."):    {Problem: IsFolder, What: "is a folder"},
-		in("fifo"):         {Problem: NotRegular, What: "is a FIFO"},
-		in("socket"):       {Problem: NotRegular, What: "is a socket"},
-		os.DevNull:         {Problem: NotRegular, What: "is a device"},
-		in("link"):         {Problem: IsLink, What: "is a symbolic link to a regular file", Target: in("file")},
-		in("dangling"):     {Problem: IsLink, What: "is a dangling symbolic link"},
-		in("to-folder"):    {Problem: IsLink, What: "is a symbolic link to a folder"},
+		in("folder"):       {Problem: IsFolder, Description: "is a folder"},
+		in("folder") + "/": {Problem: IsFolder, Description: "is a folder"},
+		in("folder/.."):    {Problem: IsFolder, Description: "is a folder"},
+		in("fifo"):         {Problem: NotRegular, Description: "is a FIFO"},
+		in("socket"):       {Problem: NotRegular, Description: "is a socket"},
+		os.DevNull:         {Problem: NotRegular, Description: "is a device"},
+		in("link"):         {Problem: IsLink, Description: "is a symbolic link to a regular file", Target: in("file")},
+		in("dangling"):     {Problem: IsLink, Description: "is a dangling symbolic link"},
+		in("to-folder"):    {Problem: IsLink, Description: "is a symbolic link to a folder"},
 	} {
 		want.Path = path
 		for _, force := range []bool{false, true} {
@@ -55,7 +55,7 @@ func TestOpenRefusesWhatIsNoFile(t *testing.T) {
 
 func TestRulesForRoot(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("only root obeys them")
+		t.Skip("the rules apply to root only")
 	}
 	const alice, bob = 54321, 54322
 	ofAlice := Owner{UID: alice, GID: alice, Set: true}
@@ -89,7 +89,7 @@ func TestRulesForRoot(t *testing.T) {
 			case c.want == "" && err != nil:
 				t.Error(err)
 			case c.want != "" && (!errors.As(err, &refused) || refused.Problem != ForeignFolder ||
-				!strings.Contains(refused.What, c.want)):
+				!strings.Contains(refused.Description, c.want)):
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
@@ -143,20 +143,23 @@ func TestCheckFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refused *Error
-	if err := check(true); !errors.As(err, &refused) || refused.What != "holds thesis.tex, which is no part" {
+	if err := check(true); !errors.As(err, &refused) || refused.Description != "holds thesis.tex, which is not a part" {
 		t.Errorf("a foreign entry: %v", err)
 	}
 	if err := errors.Join(os.RemoveAll(path+".d"), os.WriteFile(path+".d", nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if err := check(true); !errors.As(err, &refused) || refused.What != "is a regular file, and parts need a folder "+
-		"of this name" {
+	if err := check(
+		true,
+	); !errors.As(err, &refused) ||
+		refused.Description != "is a regular file, and parts need a folder "+
+			"of this name" {
 		t.Errorf("a file in place of the folder: %v", err)
 	}
 	if err := errors.Join(os.Remove(path+".d"), os.Symlink(dir, path+".d")); err != nil {
 		t.Fatal(err)
 	}
-	if err := check(true); !errors.As(err, &refused) || refused.What != "is a symbolic link to a folder" {
+	if err := check(true); !errors.As(err, &refused) || refused.Description != "is a symbolic link to a folder" {
 		t.Errorf("a link in place of the folder: %v", err)
 	}
 }

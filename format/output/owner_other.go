@@ -2,6 +2,5 @@
 
 package output
 
-// SudoOwner returns the zero Owner: gpurec records on Linux only, so nobody runs it with sudo
-// elsewhere.
+// SudoOwner returns the zero Owner: gpurec records on Linux only.
 func SudoOwner() Owner { return Owner{} }

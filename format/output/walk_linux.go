@@ -9,11 +9,12 @@ import (
 	"syscall"
 )
 
-// maxFolderLinks bounds the links on the way to a folder, as the kernel does.
+// maxFolderLinks is the largest number of symbolic links on the way to a folder. The kernel has the
+// same limit.
 const maxFolderLinks = 40
 
 // openParent opens the folder of an output. For root it returns an *Error if another user may write
-// to the folder or owns a link on the way to it.
+// to the folder, or owns a symbolic link on the way to it.
 func openParent(dir string, owner Owner) (*os.Root, error) {
 	if os.Geteuid() != 0 {
 		return os.OpenRoot(dir)
@@ -29,16 +30,16 @@ func openParent(dir string, owner Owner) (*os.Root, error) {
 	return folder, nil
 }
 
-// trusts reports whether root may follow links of a user, write to its folders and replace its
-// files.
+// trusts reports whether root may follow symbolic links of the user uid, write to the user's
+// folders and replace the user's files.
 func trusts(uid uint32, owner Owner) bool {
 	return int64(uid) == int64(os.Geteuid()) || owner.Set && int64(uid) == int64(owner.UID)
 }
 
-// stat returns the owner and the mode bits of a file.
+// stat returns the stat structure of a file, with owner and mode bits.
 func stat(info fs.FileInfo) *syscall.Stat_t { return info.Sys().(*syscall.Stat_t) }
 
-// checkFolder applies root's rules to an open folder, which dir leads to.
+// checkFolder applies root's rules to an open folder. dir is the folder's path.
 func checkFolder(folder *os.Root, dir string, owner Owner) error {
 	info, err := folder.Stat(".")
 	if err != nil {
@@ -52,8 +53,8 @@ func checkFolder(folder *os.Root, dir string, owner Owner) error {
 	var why string
 	st := stat(info)
 	switch isOwnGroup := owner.Set && owner.UID == owner.GID && int64(st.Gid) == int64(owner.GID); {
-	case !os.SameFile(info, named): // links in /proc lead elsewhere than they say
-		why = fmt.Sprintf("folder %s leads elsewhere than its links say", dir)
+	case !os.SameFile(info, named): // a link in /proc can lead to another file than its text
+		why = fmt.Sprintf("folder %s is not the target of its path", dir)
 	case !trusts(st.Uid, owner):
 		why = fmt.Sprintf("folder %s belongs to user %d", dir, st.Uid)
 	case st.Mode&syscall.S_ISVTX != 0:
@@ -68,12 +69,13 @@ func checkFolder(folder *os.Root, dir string, owner Owner) error {
 	return foreignFolder(why)
 }
 
+// foreignFolder returns the error for a folder that other users may change.
 func foreignFolder(why string) *Error {
-	return &Error{Problem: ForeignFolder, What: "is not safe to write: " + why}
+	return &Error{Problem: ForeignFolder, Description: "is not safe to write: " + why}
 }
 
-// foreignFile says which other user owns a file. It returns "" for a file of this user, and if the
-// folder's rights let its owner replace the file anyway.
+// foreignFile names the other user who owns a file. It returns "" if the user of the process owns
+// the file. It also returns "" if the folder's permissions let the process replace the file.
 func foreignFile(file, folder fs.FileInfo, owner Owner) string {
 	matters := os.Geteuid() == 0 || stat(folder).Mode&syscall.S_ISVTX != 0
 	if uid := stat(file).Uid; matters && !trusts(uid, owner) {
@@ -82,7 +84,8 @@ func foreignFile(file, folder fs.FileInfo, owner Owner) string {
 	return ""
 }
 
-// walkTo opens a folder name by name, so that it checks every link on the way before it follows it.
+// walkTo opens a folder one path element at a time, to check each symbolic link before it follows
+// the link.
 func walkTo(dir string, owner Owner) (*os.Root, error) {
 	start := "."
 	if filepath.IsAbs(dir) {
@@ -117,13 +120,13 @@ func walkTo(dir string, owner Owner) (*os.Root, error) {
 	return at, nil
 }
 
-// step opens the folder name in at. If name is a link, step returns its target instead. For "" and
-// "." it returns neither.
+// step opens the folder name in the folder at. If name is a symbolic link, step returns its target
+// instead. For "" and "." it returns neither.
 func step(at *os.Root, name string, owner Owner) (next *os.Root, target string, err error) {
 	switch name {
 	case "", ".":
 		return nil, "", nil
-	case "..": // which a Root does not leave
+	case "..": // OpenRoot refuses to leave a Root
 		self, err := at.Open(".")
 		if err != nil {
 			return nil, "", err

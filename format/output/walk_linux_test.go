@@ -8,10 +8,11 @@ import (
 	"testing"
 )
 
-// The way to a folder is walked as the kernel walks it, if no link belongs to another user.
-func TestWayToAFolder(t *testing.T) {
+// For root, openParent reaches the same folders as the kernel, unless a link belongs to another
+// user.
+func TestOpenParentFollowsPaths(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("only root's way is walked")
+		t.Skip("openParent walks the path for root only")
 	}
 	dir := t.TempDir()
 	t.Chdir(dir)

@@ -1,3 +1,3 @@
-// Package clock converts times of CLOCK_MONOTONIC, which the BPF programs use, to Unix time. All
-// times are in ns.
+// Package clock converts times of CLOCK_MONOTONIC, which BPF programs use, to Unix time. All times
+// are in ns.
 package clock

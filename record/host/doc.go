@@ -1,2 +1,2 @@
-// Package host describes the machine: the kernel's release, CPUs, memory, clocks and GPUs.
+// Package host describes the machine: kernel release, CPUs, memory, clocks and GPUs.
 package host

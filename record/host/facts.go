@@ -10,7 +10,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Describe sets the fields of the metadata that describe the machine.
+// Describe sets the fields of the metadata that describe the machine. Unreadable fields stay empty.
 func Describe(meta *format.Meta) {
 	meta.Arch = runtime.GOARCH
 	meta.OSRelease = Release()

@@ -4,17 +4,18 @@ package host
 
 import "github.com/gpurec/gpurec/format"
 
-// GPU names a GPU. Lists of GPUs are in the order of NVML.
+// GPU identifies a GPU. Lists of GPUs are in the order of NVML.
 type GPU struct {
 	UUID, Name string
-	PCI        string // 0000:3b:00.0
-	Index      int
-	IsDivided  bool // MIG is on
-	Parts      []format.MIGDevice
+	PCI        string             // PCI address as domain:bus:device.function, for example 0000:3b:00.0
+	Index      int                // NVML index
+	IsDivided  bool               // whether Multi-Instance GPU (MIG) mode is on
+	Parts      []format.MIGDevice // MIG devices of the GPU
 }
 
-// Enumerated returns the UUID of the device that CUDA enumerates for a visible GPU: its own, or
-// that of a MIG device. "" means none, or that it is unknown.
+// Enumerated returns the UUID of the device that CUDA enumerates for a visible GPU: the GPU's UUID
+// or, in MIG mode, that of its first MIG device. It returns "" if there is none or if it is
+// unknown.
 func (g *GPU) Enumerated() (uuid string, isMIG bool) {
 	switch {
 	case len(g.Parts) > 0:

@@ -15,12 +15,12 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// machineFacts describes the host.
+// machineFacts returns the CPU model, the number of CPUs and the memory size of the host.
 func machineFacts() format.Machine {
 	m := format.Machine{CPUs: runtime.NumCPU(), CPU: cpuModel()}
 	if online, err := os.ReadFile("/sys/devices/system/cpu/online"); err == nil {
 		if n := countList(strings.TrimSpace(string(online))); n > 0 {
-			m.CPUs = n // of the machine; this process may be allowed fewer
+			m.CPUs = n // the CPUs of the machine; this process may be restricted to fewer
 		}
 	}
 	var info unix.Sysinfo_t
@@ -30,7 +30,7 @@ func machineFacts() format.Machine {
 	return m
 }
 
-// cpuModel is the name of the first CPU; arm64 kernels have none.
+// cpuModel returns the model name of the first CPU, or "" if /proc/cpuinfo has none, as on arm64.
 func cpuModel() string {
 	file, err := os.Open("/proc/cpuinfo")
 	if err != nil {
@@ -45,7 +45,8 @@ func cpuModel() string {
 	return ""
 }
 
-// countList counts what a list of the kernel names, such as 0-3,8.
+// countList returns the number of members in a kernel list such as 0-3,8. It returns 0 for a
+// malformed list.
 func countList(list string) int {
 	n := 0
 	for part := range strings.SplitSeq(list, ",") {
@@ -65,8 +66,8 @@ func countList(list string) int {
 	return n
 }
 
-// ReadClocks reads the kernel's clocks together. It returns the most exact of 16 readings, the one
-// that took the least time.
+// ReadClocks reads CLOCK_MONOTONIC, REALTIME and BOOTTIME together. Of 16 readings it returns the
+// fastest, which is the most exact.
 func ReadClocks() format.ClockSnapshot {
 	var best format.ClockSnapshot
 	for i := range 16 {

@@ -5,20 +5,21 @@ import (
 	"strings"
 )
 
-// slurmCgroup matches the cgroups of Slurm jobs: in version 2 below slurmstepd.scope, which may
-// begin with the node's name, in version 1 below slurm or slurm_NODE and the user's number.
-// A job can make cgroups below its own, so the leftmost match counts.
+// slurmCgroup matches cgroups of Slurm jobs. In cgroup v2 they are below slurmstepd.scope, whose
+// name may start with the node's name. In v1 they are below slurm or slurm_NODE and the UID. A job
+// can create cgroups below its own, so the leftmost match counts.
 var slurmCgroup = regexp.MustCompile(
 	`/(?:[^/\n]*slurmstepd\.scope|slurm[^/\n]*/uid_[0-9]+)/job_([0-9]{1,20})` +
 		`(?:/step_([0-9]{1,20}|batch|extern|interactive)(?:/user)?(?:/task_([0-9]{1,10}))?)?(?:/|\n|$)`)
 
-// podCgroup matches the cgroups of pods. The cgroupfs driver of kubelet has podUID, the systemd
-// driver …-podUID.slice with "_" for "-". Pods of static manifests have 32 digits without dashes.
+// podCgroup matches cgroups of Kubernetes pods. The cgroupfs driver of kubelet names them podUID,
+// the systemd driver …-podUID.slice with "_" for "-". UIDs of static pods have 32 digits without
+// dashes.
 var podCgroup = regexp.MustCompile(
 	`[/-]pod([0-9a-f]{8}(?:[_-][0-9a-f]{4}){3}[_-][0-9a-f]{12}|[0-9a-f]{32})` +
 		`(?:\.slice)?(?:/|\n|$)`)
 
-// readCgroup sets what the names of the process's cgroups tell.
+// readCgroup sets the values in the names of the process's cgroups.
 func (f *finder) readCgroup(cgroup string) {
 	set := func(to *string, key, value string) {
 		if value != "" {

@@ -1,5 +1,5 @@
-// Package identity finds out which part of which job a process is, from an allow-list of its
-// environment and from its cgroup. It does no I/O and keeps nothing else of the environment.
+// Package identity finds the role of a process in its job: rank, node, scheduler, pod. It reads an
+// allow-list of environment variables and the cgroup. It does no I/O and stores no other variables.
 package identity
 
 import (
@@ -12,20 +12,19 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Limits of values: larger numbers and longer texts are left out.
+// Limits of values. Larger numbers and longer texts are ignored.
 const (
 	maxNumber = 1 << 24 // ranks, sizes, restarts
 	maxText   = 256     // bytes
 )
 
-// launcher names the variables in which a launcher gives a process its place; "": it has none.
+// launcher has the environment variables that a launcher sets. "" means that it does not set one.
 type launcher struct{ rank, worldSize, localRank, localWorldSize string }
 
-// The precedence of sources. Of launchers, the first one that sets a rank or a local rank counts.
-// A later one fills in what is missing if the two agree: srun with PMIx gives PMIX_RANK, and the
-// number of tasks by itself. The innermost launcher is first: where srun starts torchrun,
-// SLURM_PROCID is the rank of torchrun and RANK that of the program. Of the other values, the
-// first variable that is set and valid counts.
+// Priority of sources. The first launcher with a rank or a local rank counts. A later launcher adds
+// missing values if its ranks agree: srun with PMIx sets PMIX_RANK, and Slurm sets the number of
+// tasks. The innermost launcher is first: if srun starts torchrun, SLURM_PROCID is the rank of
+// torchrun and RANK that of the program. For all other values, the first valid variable counts.
 //
 //	rank, sizes  see launchers
 //	node_rank    GROUP_RANK, NODE_RANK, SLURM_NODEID, JOB_COMPLETION_INDEX, LWS_WORKER_INDEX
@@ -65,9 +64,10 @@ var (
 	}
 )
 
-// allowed holds the names of all variables that are read.
-var allowed = allowList()
+// allowedVariables has the names of all variables that are read.
+var allowedVariables = allowList()
 
+// allowList returns the names of all variables in the tables above.
 func allowList() map[string]bool {
 	names := []string{
 		"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT",
@@ -86,12 +86,12 @@ func allowList() map[string]bool {
 	return list
 }
 
-// Of returns the identity of a process. environ is its environment as /proc/PID/environ has it
-// (NAME=VALUE, each ended by a 0 byte), cgroup the text of its /proc/PID/cgroup. Both may be
-// hostile: values that are no number of a sensible range, or too long, are left out.
+// Of returns the identity of a process. environ is the text of /proc/PID/environ (NAME=VALUE, each
+// with a final NUL byte), cgroup the text of /proc/PID/cgroup. Both may be hostile: Of ignores
+// malformed numbers, numbers out of range, and long texts.
 //
-// The environment is that of the last exec. Variables that the program sets later are not in it,
-// as with torch.multiprocessing.spawn, and a program that changes its title may overwrite it.
+// The environment is that of the last exec. It lacks variables that the program sets later, as with
+// torch.multiprocessing.spawn. A program that changes its process title may overwrite it.
 func Of(environ, cgroup string) format.Identity {
 	f := finder{env: readEnviron(environ), id: format.Identity{Sources: make(map[string]string)}}
 	f.readCgroup(cgroup)
@@ -112,29 +112,29 @@ func Of(environ, cgroup string) format.Identity {
 	return f.id
 }
 
-// readEnviron returns the allowed variables. Of several with one name it takes the first, as
-// getenv does.
+// readEnviron returns the allowed variables. For a name with several values it returns the first,
+// like getenv.
 func readEnviron(environ string) map[string]string {
 	env := make(map[string]string)
 	for variable := range strings.SplitSeq(environ, "\x00") {
 		name, value, ok := strings.Cut(variable, "=")
-		if !ok || !allowed[name] {
+		if !ok || !allowedVariables[name] {
 			continue
 		}
 		if _, set := env[name]; !set {
-			env[name] = strings.Clone(value) // environ is large, and can go
+			env[name] = strings.Clone(value) // a copy, so that environ can be freed
 		}
 	}
 	return env
 }
 
-// finder collects the values of one process.
+// finder collects the identity of one process.
 type finder struct {
 	env map[string]string
 	id  format.Identity
 }
 
-// number sets a value that is unknown from the first variable with a number in min..maxNumber.
+// number sets an unknown value to the first variable with a number from min to maxNumber.
 func (f *finder) number(to **int, key string, min int, names ...string) {
 	for _, name := range names {
 		if *to != nil {
@@ -146,7 +146,7 @@ func (f *finder) number(to **int, key string, min int, names ...string) {
 	}
 }
 
-// text sets a value that is unknown from the first variable with a valid text.
+// text sets an unknown value to the first variable with a valid text.
 func (f *finder) text(to *string, key string, names ...string) {
 	for _, name := range names {
 		if *to == "" && isText(f.env[name]) {
@@ -159,18 +159,19 @@ func (f *finder) text(to *string, key string, names ...string) {
 func (f *finder) findRank() {
 	for _, l := range launchers {
 		if l == slurm && f.id.SlurmStep != "" && !isDigits(f.id.SlurmStep) {
-			continue // a batch script has the rank 0, but is none of the tasks
+			continue // a batch script has rank 0, but is not a task
 		}
 		rank, localRank := parseNumber(f.env[l.rank], 0), parseNumber(f.env[l.localRank], 0)
 		isFirst := f.id.Rank == nil && f.id.LocalRank == nil
-		if isFirst || agree(f.id.Rank, rank, f.id.LocalRank, localRank) {
-			f.takeRank(l)
+		if isFirst || ranksAgree(f.id.Rank, rank, f.id.LocalRank, localRank) {
+			f.setRank(l)
 		}
 	}
 }
 
-// takeRank fills in what a launcher says of the rank. A size that the rank exceeds is left out.
-func (f *finder) takeRank(l launcher) {
+// setRank sets unknown ranks and sizes from a launcher's variables. It ignores a size that is not
+// above the rank.
+func (f *finder) setRank(l launcher) {
 	f.number(&f.id.Rank, "rank", 0, l.rank)
 	f.number(&f.id.LocalRank, "local_rank", 0, l.localRank)
 	if f.id.Rank != nil {
@@ -181,8 +182,9 @@ func (f *finder) takeRank(l launcher) {
 	}
 }
 
-// agree reports whether pairs of numbers have a known one in common, and differ in none.
-func agree(pairs ...*int) bool {
+// ranksAgree reports whether at least one pair has two equal known numbers, and no pair has different
+// ones.
+func ranksAgree(pairs ...*int) bool {
 	common := false
 	for i := 0; i < len(pairs); i += 2 {
 		a, b := pairs[i], pairs[i+1]
@@ -197,7 +199,7 @@ func agree(pairs ...*int) bool {
 	return common
 }
 
-// findSlurm sets what the cgroup does not tell of a Slurm job.
+// findSlurm sets values of a Slurm job that the cgroup does not have.
 func (f *finder) findSlurm() {
 	if isDigits(f.env["SLURM_JOB_ID"]) {
 		f.text(&f.id.SlurmJob, "slurm_job", "SLURM_JOB_ID")
@@ -215,7 +217,7 @@ func (f *finder) findSlurm() {
 
 // findJob sets the name of the job.
 func (f *finder) findJob() {
-	if f.env["TORCHELASTIC_RUN_ID"] != "none" { // what torchrun sets without --rdzv-id
+	if f.env["TORCHELASTIC_RUN_ID"] != "none" { // default of torchrun without --rdzv-id
 		f.text(&f.id.Job, "job", "TORCHELASTIC_RUN_ID")
 	}
 	if f.id.Job == "" && f.id.SlurmJob != "" {
@@ -230,7 +232,7 @@ func (f *finder) findJob() {
 	}
 }
 
-// parseNumber returns a decimal number in min..maxNumber, nil for all else.
+// parseNumber returns a decimal number from min to maxNumber, or nil.
 func parseNumber(text string, min int) *int {
 	if len(text) > 10 || !isDigits(text) {
 		return nil
@@ -247,7 +249,7 @@ func isDigits(text string) bool {
 	return text != "" && len(text) <= 20 && strings.Trim(text, "0123456789") == ""
 }
 
-// isText reports whether a name can be stored and printed.
+// isText reports whether a text is short, printable and not empty.
 func isText(text string) bool {
 	return text != "" && len(text) <= maxText && utf8.ValidString(text) &&
 		!strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })

@@ -15,7 +15,7 @@ const podUID = "0f7d2c1a-9b3e-4c5d-8e6f-1a2b3c4d5e6f"
 
 var containerHex = strings.Repeat("0123456789abcdef", 4)
 
-// values writes an identity down: "key=value" in the order of JSON, without sources.
+// values returns an identity as text: "key:value" in the order of JSON, without sources.
 func values(t *testing.T, id format.Identity) string {
 	t.Helper()
 	id.Sources = nil
@@ -202,7 +202,7 @@ func TestEveryValueHasItsSource(t *testing.T) {
 	}
 }
 
-// keysOf returns the sorted keys of the values that an identity has in JSON.
+// keysOf returns the sorted JSON keys of an identity's values.
 func keysOf(t *testing.T, id format.Identity) []string {
 	t.Helper()
 	id.Sources = nil
@@ -260,10 +260,10 @@ func TestHostileValuesAreLeftOut(t *testing.T) {
 		}
 	}
 	for environ, want := range map[string]string{
-		"RANK=3\x00RANK=4\x00":                                "rank:3", // the first, as getenv
+		"RANK=3\x00RANK=4\x00":                                "rank:3", // the first one, like getenv
 		"RANK=\x00RANK=4\x00SLURM_PROCID=2\x00":               "rank:2",
 		"RANK\x00RANK=4":                                      "rank:4",
-		"RANK=5\x00WORLD_SIZE=5\x00":                          "rank:5", // no such rank in so small a world
+		"RANK=5\x00WORLD_SIZE=5\x00":                          "rank:5", // the world size must be above the rank
 		"WORLD_SIZE=5\x00":                                    "",
 		"rank=1\x00XRANK=1\x00RANK_=1\x00=RANK=1\x00":         "",
 		"SLURM_JOB_ID=7a\x00SLURM_ARRAY_JOB_ID=1\x00":         "",

@@ -15,19 +15,20 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// allocatorName is the file that PyTorch's caching allocator is in.
+// allocatorName matches the file name of the library with PyTorch's caching allocator.
 var allocatorName = regexp.MustCompile(`^libc10_cuda(-[0-9a-f]+)?\.so$`)
 
-// recordTrace is how the function by which the allocator tells what it does begins, mangled:
-// c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::record_trace, or the same
-// without Native, which came with PyTorch 2.0.
+// recordTrace matches the start of the mangled name of record_trace, which the allocator calls for
+// each event. The full name is
+// c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::record_trace. PyTorch before 2.0
+// has no namespace Native.
 var recordTrace = regexp.MustCompile(
 	`^_ZN3c104cuda20CUDACachingAllocator(6Native)?\d*.*DeviceCachingAllocator12record_traceE`,
 )
 
-// recordTraceParameters are the parameter lists that the rows of bpf.Allocators decode. The device
-// is an int or, later, a signed char; both are read by their lowest byte. What follows is not
-// looked at.
+// recordTraceParameters are the supported parameter lists of record_trace, one for each row of
+// bpf.Allocators. The device is an int or, in newer versions, a signed char; BPF programs read its
+// lowest byte. They do not read later parameters.
 var recordTraceParameters = []*regexp.Regexp{
 	regexp.MustCompile(
 		`^\(c10::[\w:]+::TraceEntry::Action, unsigned long, unsigned long, CUstream_st\*, (int|signed char), std::pair<unsigned long long, unsigned long long>, std::shared_ptr<c10::GatheredContext>\)$`,
@@ -37,8 +38,8 @@ var recordTraceParameters = []*regexp.Regexp{
 	),
 }
 
-// chooseAllocator returns where record_trace is to be probed, or why it is not.
-func chooseAllocator(object *symbolize.Object, code *os.File) (probes []Probe, missing string, err error) {
+// allocatorProbes returns the probe of record_trace, or the reason why it cannot be probed.
+func allocatorProbes(object *symbolize.Object, code *os.File) (probes []Probe, missing string, err error) {
 	machine, err := machineOf(code)
 	if err != nil {
 		return nil, "", err
@@ -52,7 +53,7 @@ func chooseAllocator(object *symbolize.Object, code *os.File) (probes []Probe, m
 		full := symbolize.DemangleFull(symbol.Name)
 		row, known := recordTraceRow(full)
 		if !known {
-			missing = "gpurec knows record_trace of PyTorch 2.2 to 2.11, not " + full
+			missing = "gpurec supports record_trace of PyTorch 2.2 to 2.11, not " + full
 			continue
 		}
 		offset, ok := object.FileOffset(symbol.Start)
@@ -78,7 +79,7 @@ func chooseAllocator(object *symbolize.Object, code *os.File) (probes []Probe, m
 	return nil, missing, nil
 }
 
-// recordTraceRow returns the row of bpf.Allocators for a demangled name with its parameters.
+// recordTraceRow returns the row of bpf.Allocators for a demangled name with parameters.
 func recordTraceRow(full string) (row int, known bool) {
 	_, parameters, _ := strings.Cut(full, "record_trace")
 	for row, list := range recordTraceParameters {
@@ -89,15 +90,15 @@ func recordTraceRow(full string) (row int, known bool) {
 	return 0, false
 }
 
-// TorchVersion returns the version of PyTorch that a library belongs to, "" if it is unknown. It
-// reads the file version.py near the library.
+// TorchVersion returns the version of PyTorch that a library belongs to. It reads version.py near
+// the library, and returns "" if the version is unknown.
 func TorchVersion(p *process.Process, library string) string {
 	file, err := p.OpenRegular(filepath.Join(filepath.Dir(library), "..", "version.py"), 0)
 	if err != nil {
 		return ""
 	}
 	defer file.Close()
-	text, err := process.ReadAtMost(file, 64<<10) // it has some hundred bytes
+	text, err := process.ReadAtMost(file, 64<<10) // usual size: some hundred bytes
 	if err != nil {
 		return ""
 	}
@@ -109,8 +110,8 @@ func TorchVersion(p *process.Process, library string) string {
 	return ""
 }
 
-// AllocatorConf returns the configuration of PyTorch's allocator in the environment of the
-// process, "" if there is none.
+// AllocatorConf returns the configuration of PyTorch's allocator in the environment of the process,
+// or "" if there is none.
 func AllocatorConf(p *process.Process) string {
 	environ, err := p.ReadFile("environ", process.MaxEnvironment)
 	if err != nil {
@@ -118,7 +119,7 @@ func AllocatorConf(p *process.Process) string {
 	}
 	conf := ""
 	for kv := range strings.SplitSeq(environ, "\x00") {
-		// the second, newer name wins
+		// The newer name PYTORCH_ALLOC_CONF has priority.
 		for _, name := range []string{"PYTORCH_CUDA_ALLOC_CONF=", "PYTORCH_ALLOC_CONF="} {
 			if value, ok := strings.CutPrefix(kv, name); ok && (conf == "" || name == "PYTORCH_ALLOC_CONF=") {
 				conf = value
@@ -128,7 +129,7 @@ func AllocatorConf(p *process.Process) string {
 	return conf
 }
 
-// MissingText returns a sentence on why the events of an allocator are not recorded.
+// MissingText returns a sentence that explains why events of an allocator are not recorded.
 func MissingText(path, version, why string) string {
 	if version != "" {
 		path += " of PyTorch " + version

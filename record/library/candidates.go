@@ -14,8 +14,8 @@ import (
 )
 
 // Candidates returns the libcuda files that the process, or a program that it starts, could load.
-// It searches the folders that the environment and the root of the process name. Probes placed
-// before a library is mapped miss no call.
+// It searches the folders in the process's environment and root. Probes that are attached before a
+// library is mapped miss no call.
 func (c *Cache) Candidates(p *process.Process) []*Library {
 	var dirs []string
 	if environ, err := p.ReadFile("environ", process.MaxEnvironment); err == nil {
@@ -49,14 +49,14 @@ func (c *Cache) Candidates(p *process.Process) []*Library {
 		if err != nil {
 			continue
 		}
-		if lib, err := c.take(file, path); err == nil && !slices.Contains(found, lib) {
+		if lib, err := c.add(file, path); err == nil && !slices.Contains(found, lib) {
 			found = append(found, lib)
 		}
 	}
 	return found
 }
 
-// cachedLibraryDirs asks the dynamic linker's cache for folders with a libcuda.
+// cachedLibraryDirs returns the folders with a libcuda in the dynamic linker's cache.
 func cachedLibraryDirs() []string {
 	out, err := exec.Command("/sbin/ldconfig", "-p").Output()
 	if err != nil {
@@ -75,6 +75,7 @@ func cachedLibraryDirs() []string {
 	return dirs
 }
 
+// multiarch returns the name of the library folder on Debian and related distributions.
 func multiarch() string {
 	if runtime.GOARCH == "arm64" {
 		return "aarch64-linux-gnu"

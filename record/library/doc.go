@@ -1,4 +1,4 @@
-// Package library finds the libraries of a process that are probed, the driver's and those of
-// PyTorch's caching allocator, and chooses the instructions to probe in them. It reads files that a
-// hostile process may have made, and bounds what it reads.
+// Package library finds the libraries of a process to probe: the driver library and PyTorch's
+// caching allocator. It chooses the instructions to probe. The process may be hostile, so reads of
+// its files are bounded.
 package library

@@ -13,7 +13,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// DriverUsers returns the processes that have libcuda mapped.
+// DriverUsers returns those of pids that have mapped libcuda.
 func DriverUsers(pids []int) []int {
 	var users []int
 	for _, pid := range pids {
@@ -24,10 +24,12 @@ func DriverUsers(pids []int) []int {
 	return users
 }
 
-const maxMapsText = 256 << 20 // 65,530 mappings, the default limit, under names of 4 KiB
+// maxMapsText bounds the text of /proc/PID/maps in bytes: 65,530 mappings, the default limit, with
+// names of 4 KiB.
+const maxMapsText = 256 << 20
 
-// MapsDriver reports whether the process has libcuda mapped as code. It reads no more of the
-// mappings than needed for that.
+// MapsDriver reports whether the process has mapped libcuda as code. It stops reading at the first
+// such mapping.
 func MapsDriver(p *process.Process) (bool, error) {
 	file, err := os.Open(p.Path("maps"))
 	if err != nil {
@@ -49,7 +51,7 @@ func MapsDriver(p *process.Process) (bool, error) {
 	}
 }
 
-// isDriverMapping reports whether a line of /proc/PID/maps is of libcuda's code.
+// isDriverMapping reports whether a line of /proc/PID/maps is an executable mapping of libcuda.
 func isDriverMapping(line []byte) bool {
 	maps, err := symbolize.ReadMaps(bytes.NewReader(line))
 	return err == nil && len(maps) == 1 && maps[0].Executable() && libcudaName.MatchString(filepath.Base(maps[0].Path))

@@ -20,16 +20,17 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// Kind says which of the probed libraries a file is.
+// Kind is the kind of a probed library.
 type Kind uint8
 
 const (
-	Driver    Kind = iota // libcuda
-	Allocator             // libc10_cuda: record_trace of PyTorch's caching allocator
-	Reports               // libc10: what that reports of its blocks
+	Driver    Kind = iota // libcuda, the CUDA driver library
+	Allocator             // libc10_cuda, with record_trace of PyTorch's caching allocator
+	Reports               // libc10, with reportMemoryUsageToProfiler, which the allocator calls for each block
 )
 
-// kindOf tells by a library's name what it is; ok is false for all others.
+// kindOf returns the kind of a library by its file name. ok is false for libraries that are not
+// probed.
 func kindOf(name string) (kind Kind, ok bool) {
 	switch {
 	case libcudaName.MatchString(name):
@@ -42,42 +43,41 @@ func kindOf(name string) (kind Kind, ok bool) {
 	return 0, false
 }
 
-// Library is a file of libcuda, of a caching allocator or of its reports, with the places to
-// probe.
+// Library is a library file to probe, with its probes.
 type Library struct {
 	ID      process.FileID
-	Path    string // in the root of the process, for messages
+	Path    string // path in the process's mount namespace, for messages
 	BuildID string
 	file    *os.File
 	Probes  []Probe
 
-	err error // why it cannot be read, and is not tried again
+	err error // reason why the file cannot be read; it is not read again
 
 	Kind    Kind
-	Missing string // why an allocator's library cannot be probed; "" for libcuda
+	Missing string // reason why an allocator's library cannot be probed; "" for libcuda
 }
 
-// Probe is a place to probe in a library.
+// Probe is one instruction to probe in a library.
+// Symbol is the name of the probed function. Cookie is its BPF attach cookie.
 type Probe struct {
 	Symbol     string
 	Cookie     uint16
-	FileOffset uint64 // of the probed instruction
-	Skipped    int    // bytes between the function's start and that instruction
-	// Emulated is whether the kernel emulates the instruction; one that it has to
-	// single-step costs ten times as much (8.9 µs against 0.7 µs on an H200 machine).
+	FileOffset uint64 // file offset of the probed instruction
+	Skipped    int    // bytes from the function's start to the probed instruction
+	// Emulated reports whether the kernel emulates the instruction. Single-stepping an instruction
+	// takes ten times as long (8.9 µs instead of 0.7 µs on an H200 machine).
 	Emulated bool
-	Return   bool // the return is probed, too
+	Return   bool // whether the return is probed too
 }
 
-// Executable returns a path by which the kernel opens exactly this file, also after it was renamed
-// or deleted.
+// Executable returns a path that opens exactly this file, even after it was renamed or deleted.
 func (l *Library) Executable() string { return fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()) }
 
 var libcudaName = regexp.MustCompile(`^libcuda\.so(\.[0-9.]+)?$`)
 
-// Cache holds the libraries that were found, open. Reading the symbols of one takes milliseconds,
-// and the process through which it was found may have ended when it is probed. Safe for concurrent
-// use.
+// Cache holds all known libraries with their open files. Reading the symbols of a library takes
+// milliseconds. The process in which a library was found may end before the library is probed. A
+// Cache is safe for concurrent use.
 type Cache struct {
 	mu    sync.Mutex
 	known map[process.FileID]*Library
@@ -86,11 +86,11 @@ type Cache struct {
 // NewCache returns an empty Cache.
 func NewCache() *Cache { return &Cache{known: make(map[process.FileID]*Library)} }
 
-// maxLibraries bounds the files that are kept open: a process may make as many as it likes.
+// maxLibraries bounds the number of open files, because a process can create any number of them.
 const maxLibraries = 128
 
-// Mapped returns the libraries to probe that the process has mapped. With an error it returns
-// those that can be probed nevertheless.
+// Mapped returns the libraries to probe that the process has mapped. With an error, it still
+// returns the libraries that can be probed.
 func (c *Cache) Mapped(p *process.Process) ([]*Library, error) {
 	maps, err := p.Maps()
 	if err != nil {
@@ -105,7 +105,7 @@ func (c *Cache) Mapped(p *process.Process) ([]*Library, error) {
 		file, err := p.OpenMapped(m)
 		var lib *Library
 		if err == nil {
-			lib, err = c.take(file, m.Path)
+			lib, err = c.add(file, m.Path)
 		}
 		if err != nil {
 			failed = p.Wrap(err)
@@ -116,9 +116,9 @@ func (c *Cache) Mapped(p *process.Process) ([]*Library, error) {
 	return found, failed
 }
 
-// take returns the library that a file is, and keeps the file or closes it; path is
-// what it is called in messages.
-func (c *Cache) take(file *os.File, path string) (*Library, error) {
+// add returns the library in an open file. It stores the file in a new library, or closes it if the
+// library is known. Messages use path.
+func (c *Cache) add(file *os.File, path string) (*Library, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
 		file.Close()
@@ -143,10 +143,10 @@ func (c *Cache) take(file *os.File, path string) (*Library, error) {
 	return lib, lib.err
 }
 
-// read reads symbols and code.
+// read reads symbols and code of the library and chooses the probes.
 func (l *Library) read(size int64) error {
 	object, err := symbolize.NewObject(l.file, size)
-	if err != nil && l.Kind == Reports { // most programs that have it never need it
+	if err != nil && l.Kind == Reports { // few programs need libc10's reports
 		l.Missing = err.Error()
 		return nil
 	}
@@ -156,11 +156,11 @@ func (l *Library) read(size int64) error {
 	l.BuildID = object.BuildID()
 	switch l.Kind {
 	case Driver:
-		l.Probes, err = choose(object, l.file)
+		l.Probes, err = driverProbes(object, l.file)
 	case Allocator:
-		l.Probes, l.Missing, err = chooseAllocator(object, l.file)
+		l.Probes, l.Missing, err = allocatorProbes(object, l.file)
 	case Reports:
-		l.Probes, l.Missing = chooseReports(object, l.file)
+		l.Probes, l.Missing = reportProbes(object, l.file)
 	}
 	if err != nil {
 		return fmt.Errorf("read code of %s: %w", l.Path, err)
@@ -171,7 +171,7 @@ func (l *Library) read(size int64) error {
 	return nil
 }
 
-// Close closes the files of the libraries.
+// Close closes the files of all libraries.
 func (c *Cache) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,9 +181,9 @@ func (c *Cache) Close() {
 	}
 }
 
-// choose returns a probe for every function of the table that the library defines.
-// Several names of one function are probed once, under the first name of the table.
-func choose(object *symbolize.Object, code *os.File) ([]Probe, error) {
+// driverProbes returns a probe for each function of the table that the library defines. A function with
+// several names is probed once, with its first name in the table.
+func driverProbes(object *symbolize.Object, code *os.File) ([]Probe, error) {
 	machine, err := machineOf(code)
 	if err != nil {
 		return nil, err
@@ -215,7 +215,7 @@ func choose(object *symbolize.Object, code *os.File) ([]Probe, error) {
 	return probes, nil
 }
 
-// machineOf reads for which processor an ELF file is: e_machine in its header.
+// machineOf returns the CPU architecture of an ELF file: e_machine in its header.
 func machineOf(file *os.File) (elf.Machine, error) {
 	var header [20]byte
 	if _, err := file.ReadAt(header[:], 0); err != nil {
@@ -224,10 +224,10 @@ func machineOf(file *os.File) (elf.Machine, error) {
 	return elf.Machine(binary.LittleEndian.Uint16(header[18:])), nil
 }
 
-// probeOffset chooses the instruction to probe at the start of a function: the first
-// that the kernel emulates instead of single-stepping, as long as everything before
-// it leaves the arguments, the stack pointer and memory as they were. If there is
-// none, the first instruction it is.
+// probeOffset chooses the instruction to probe at the start of a function. It is the first
+// instruction that the kernel emulates. All instructions before it must keep the arguments, the
+// stack pointer and memory unchanged. If there is no such instruction, probeOffset returns 0: the
+// first instruction.
 func probeOffset(machine elf.Machine, text []byte) (offset int, emulated bool) {
 	if machine != elf.EM_X86_64 {
 		return 0, false
@@ -253,8 +253,8 @@ func probeOffset(machine elf.Machine, text []byte) (offset int, emulated bool) {
 	return 0, false
 }
 
-// isEmulated reports whether the kernel's uprobes emulate the instruction; see
-// branch_setup_xol_ops and push_setup_xol_ops in arch/x86/kernel/uprobes.c.
+// isEmulated reports whether the kernel's uprobes emulate the instruction: see branch_setup_xol_ops
+// and push_setup_xol_ops in arch/x86/kernel/uprobes.c.
 func isEmulated(in x86asm.Inst) bool {
 	switch in.Op {
 	case x86asm.PUSH:
@@ -272,8 +272,8 @@ func isEmulated(in x86asm.Inst) bool {
 	return relative && in.Op >= x86asm.JA && in.Op <= x86asm.JS
 }
 
-// isHarmless reports whether an instruction may run before the probe: it changes
-// neither an argument register nor the stack pointer nor memory.
+// isHarmless reports whether an instruction may execute before the probe: it changes no argument
+// register, no stack pointer and no memory.
 func isHarmless(in x86asm.Inst) bool {
 	switch in.Op {
 	case x86asm.CMP, x86asm.TEST, x86asm.NOP:
@@ -285,10 +285,12 @@ func isHarmless(in x86asm.Inst) bool {
 	return false
 }
 
+// isArgumentRegister reports whether a register may hold an argument. It returns true for all
+// registers except scratch registers.
 func isArgumentRegister(r x86asm.Reg) bool {
 	switch r {
 	case x86asm.RAX, x86asm.EAX, x86asm.R10, x86asm.R10L, x86asm.R11, x86asm.R11L:
-		return false // scratch by the System V ABI; everything else is kept away from
+		return false // scratch registers of the System V ABI
 	}
 	return true
 }

@@ -38,17 +38,17 @@ func TestProbeOffset(t *testing.T) {
 		}
 	}
 	if offset, emulated := probeOffset(elf.EM_AARCH64, []byte{0x55}); offset != 0 || emulated {
-		t.Error("only x86-64 code is understood")
+		t.Error("arm64 code must be probed at its first instruction")
 	}
 }
 
-// FuzzLibrary looks for functions to probe in a damaged library.
+// FuzzLibrary chooses probes in a damaged library.
 func FuzzLibrary(f *testing.F) {
 	library, err := os.ReadFile(filepath.Join("../../build/simcuda", "libcuda.so.1"))
 	if err != nil {
 		f.Skip("simcuda is not built: make simcuda")
 	}
-	// The input is what is done to a good library, so that inputs are small.
+	// The input is a change to a valid library, so inputs are small.
 	f.Add(uint32(0), []byte{}, uint32(0), "libcuda.so.1")
 	f.Add(uint32(18), []byte{0xb7, 0}, uint32(0), "libcuda.so.1")
 	f.Add(uint32(0x28), []byte{0xff, 0xff}, uint32(100), "libc10_cuda.so")
@@ -65,7 +65,7 @@ func FuzzLibrary(f *testing.F) {
 		}
 		cache := NewCache()
 		defer cache.Close()
-		lib, err := cache.take(file, name)
+		lib, err := cache.add(file, name)
 		if err == nil && len(lib.Probes) > bpf.NumCookies()+len(bpf.Allocators) {
 			t.Errorf("%d probes", len(lib.Probes))
 		}
@@ -105,13 +105,13 @@ func TestRecordTraceIsRecognized(t *testing.T) {
 	}
 }
 
-func TestAllocatorTeller(t *testing.T) {
+func TestChooseSource(t *testing.T) {
 	good, bad := &Library{Kind: Allocator}, &Library{Kind: Allocator, Missing: "no trace"}
 	reports, silent := &Library{Kind: Reports}, &Library{Kind: Reports, Missing: "no reports"}
 	for _, test := range []struct {
 		mode               AllocatorMode
 		allocator, reports *Library
-		teller             *Library
+		source             *Library
 		why                string
 	}{
 		{AllocatorAuto, good, reports, good, ""},
@@ -123,12 +123,12 @@ func TestAllocatorTeller(t *testing.T) {
 		{AllocatorLight, good, silent, nil, "no reports"},
 		{AllocatorLight, good, nil, nil, "libc10.so is not mapped"},
 	} {
-		if teller, why := test.mode.ChooseSource(
+		if source, why := test.mode.ChooseSource(
 			test.allocator,
 			test.reports,
-		); teller != test.teller ||
+		); source != test.source ||
 			why != test.why {
-			t.Errorf("%+v: %+v, %q", test, teller, why)
+			t.Errorf("%+v: %+v, %q", test, source, why)
 		}
 		driver := &Library{Kind: Driver}
 		libs := []*Library{driver, test.allocator}
@@ -136,8 +136,8 @@ func TestAllocatorTeller(t *testing.T) {
 			libs = append(libs, test.reports)
 		}
 		want := []*Library{driver}
-		if test.teller != nil {
-			want = append(want, test.teller)
+		if test.source != nil {
+			want = append(want, test.source)
 		}
 		if got := test.mode.Wanted(libs); !slices.Equal(got, want) {
 			t.Errorf("%+v: %d libraries are probed", test, len(got))
@@ -146,7 +146,7 @@ func TestAllocatorTeller(t *testing.T) {
 			t.Errorf("off: %d libraries are probed", len(got))
 		}
 	}
-	// A program with libc10.so alone has no allocator of CUDA's.
+	// Without libc10_cuda.so, a program does not use PyTorch's CUDA allocator.
 	if got := AllocatorLight.Wanted([]*Library{reports}); len(got) != 0 {
 		t.Error("libc10.so without libc10_cuda.so is probed")
 	}

@@ -14,30 +14,31 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// AllocatorMode selects the functions by which PyTorch's caching allocator is recorded.
+// AllocatorMode selects the functions that are probed to record PyTorch's caching allocator.
 type AllocatorMode string
 
-// Ways to record an allocator. No process is ever recorded in two.
+// Allocator modes. A process is recorded through one function only.
 const (
-	// AllocatorAuto records everything that record_trace is told, three events a tensor, and
-	// where that cannot be probed what AllocatorLight does.
+	// AllocatorAuto probes record_trace, with three events per tensor. If record_trace cannot be
+	// probed, it works like AllocatorLight.
 	AllocatorAuto AllocatorMode = "auto"
-	// AllocatorLight records what the allocator reports to profilers, two events a tensor:
-	// without bytes asked for, streams, pools, segments and requests that failed.
+	// AllocatorLight probes the allocator's reports to profilers, with two events per tensor. They
+	// lack requested sizes, streams, pools, segments and failed requests.
 	AllocatorLight AllocatorMode = "light"
-	AllocatorOff   AllocatorMode = "off"
+	// AllocatorOff records no allocator.
+	AllocatorOff AllocatorMode = "off"
 )
 
-// reportName is the file that reportFunction is in.
+// reportName matches the file name of the library with reportFunction.
 var reportName = regexp.MustCompile(`^libc10(-[0-9a-f]+)?\.so$`)
 
-// reportFunction is told of every block that is handed out or given back, and of the
-// allocator's totals then: c10::reportMemoryUsageToProfiler(void*, long, unsigned long,
-// unsigned long, c10::Device).
+// reportFunction is the mangled name of c10::reportMemoryUsageToProfiler(void*, long, unsigned
+// long, unsigned long, c10::Device). The allocator calls it for each block that it allocates or
+// frees, with its totals.
 const reportFunction = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"
 
-// chooseReports returns where reports are to be probed, or why they are not.
-func chooseReports(object *symbolize.Object, code *os.File) (probes []Probe, missing string) {
+// reportProbes returns the probe of reportFunction, or the reason why it cannot be probed.
+func reportProbes(object *symbolize.Object, code *os.File) (probes []Probe, missing string) {
 	missing = "libc10.so has no " + symbolize.Demangle(reportFunction)
 	machine, err := machineOf(code)
 	if err != nil {
@@ -68,18 +69,17 @@ func chooseReports(object *symbolize.Object, code *os.File) (probes []Probe, mis
 	}, ""
 }
 
-// Wanted returns the mapped libraries that are to be probed for a process: of its allocator one
-// source, never both.
+// Wanted returns those of libs that are probed for a process: the driver and one allocator source.
 func (m AllocatorMode) Wanted(libs []*Library) []*Library {
-	var teller *Library
+	var source *Library
 	if allocator := First(libs, Allocator); allocator != nil && m != AllocatorOff {
-		teller, _ = m.ChooseSource(allocator, First(libs, Reports))
+		source, _ = m.ChooseSource(allocator, First(libs, Reports))
 	}
-	return slices.DeleteFunc(slices.Clone(libs), func(l *Library) bool { return l.Kind != Driver && l != teller })
+	return slices.DeleteFunc(slices.Clone(libs), func(l *Library) bool { return l.Kind != Driver && l != source })
 }
 
-// ChooseSource returns the library whose functions are probed for an allocator, nil if there is
-// none. why says why it is not the allocator's own. reports is nil if libc10 is not mapped.
+// ChooseSource returns the library whose function is probed for an allocator, or nil if there is
+// none. If the library is not allocator, why is the reason. reports is nil if libc10 is not mapped.
 func (m AllocatorMode) ChooseSource(allocator, reports *Library) (lib *Library, why string) {
 	switch {
 	case m != AllocatorLight && allocator.Missing == "":
@@ -102,7 +102,7 @@ func First(libs []*Library, kind Kind) *Library {
 	return nil
 }
 
-// Source returns the source of allocator events that the library is.
+// Source returns the kind of allocator events that the library provides.
 func (l *Library) Source() bpf.CudaAllocatorSource {
 	if l.Kind == Reports {
 		return bpf.CudaAllocatorSourceSOURCE_REPORTS
@@ -110,12 +110,12 @@ func (l *Library) Source() bpf.CudaAllocatorSource {
 	return bpf.CudaAllocatorSourceSOURCE_TRACE
 }
 
-// reportsLack is what reports do not tell.
-const reportsLack = "bytes asked for, streams, pools, segments, requests that failed, and when streams are done " +
+// reportsLack lists the data that reports to profilers do not contain.
+const reportsLack = "requested sizes, streams, pools, segments, failed requests, and when streams have finished " +
 	"with a block"
 
-// LimitsText returns a sentence on what is unknown of an allocator that is recorded by its
-// reports.
+// LimitsText returns a sentence that explains which data is missing if an allocator is recorded
+// through its reports.
 func LimitsText(path, version, why string) string {
 	if version != "" {
 		path += " of PyTorch " + version

@@ -1,3 +1,3 @@
-// Package nvml samples GPUs through NVML: metrics, facts, processes and Xids. Every GPU has a
-// goroutine of its own, because a GPU that fell off the bus does not answer for minutes.
+// Package nvml samples GPUs with NVML: metrics, facts, processes and Xids. Each GPU has its own
+// goroutine, because NVML calls block for minutes for a GPU that has fallen off the bus.
 package nvml

@@ -12,7 +12,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Facts returns a row of kind device per GPU.
+// Facts returns one row of kind device for each GPU. now is in Unix ns.
 func (t *Sampler) Facts(now int64) []format.Row {
 	var rows []format.Row
 	for _, g := range t.devices {
@@ -34,26 +34,26 @@ func (t *Sampler) Facts(now int64) []format.Row {
 	return rows
 }
 
-// ask returns what a function of NVML says, and nothing if the driver has it not or the
-// device does not support it.
-func ask[T any](symbol string, read func() (T, nvml.Return)) (v T, ok bool) {
-	if !has(symbol) {
+// readOptional calls an NVML function. ok is false if the driver lacks the function or the device
+// does not support it.
+func readOptional[T any](symbol string, read func() (T, nvml.Return)) (v T, ok bool) {
+	if !hasFunction(symbol) {
 		return v, false
 	}
 	v, ret := read()
 	return v, ret == nvml.SUCCESS
 }
 
-// put stores a number that NVML says.
-func put[T int | uint32](into *int64, symbol string, read func() (T, nvml.Return)) {
-	if v, ok := ask(symbol, read); ok {
+// readNumber stores the result of an NVML function in *into, if the device supports it.
+func readNumber[T int | uint32](into *int64, symbol string, read func() (T, nvml.Return)) {
+	if v, ok := readOptional(symbol, read); ok {
 		*into = int64(v)
 	}
 }
 
-// enabled returns what NVML says of a switch, nil if nothing.
-func enabled(symbol string, read func() (nvml.EnableState, nvml.Return)) *bool {
-	state, ok := ask(symbol, read)
+// featureState returns the state of an NVML feature, or nil if it is unknown.
+func featureState(symbol string, read func() (nvml.EnableState, nvml.Return)) *bool {
+	state, ok := readOptional(symbol, read)
 	if !ok {
 		return nil
 	}
@@ -61,31 +61,32 @@ func enabled(symbol string, read func() (nvml.EnableState, nvml.Return)) *bool {
 	return &on
 }
 
+// fact returns the facts of the GPU, without its topology.
 func (g *gpu) fact() format.DeviceFact {
 	d := g.handle
 	f := format.DeviceFact{UUID: g.uuid, PCI: g.pci}
-	f.Serial, _ = ask("nvmlDeviceGetSerial", d.GetSerial)
-	f.VBIOS, _ = ask("nvmlDeviceGetVbiosVersion", d.GetVbiosVersion)
-	if has("nvmlDeviceGetCudaComputeCapability") {
+	f.Serial, _ = readOptional("nvmlDeviceGetSerial", d.GetSerial)
+	f.VBIOS, _ = readOptional("nvmlDeviceGetVbiosVersion", d.GetVbiosVersion)
+	if hasFunction("nvmlDeviceGetCudaComputeCapability") {
 		if major, minor, ret := d.GetCudaComputeCapability(); ret == nvml.SUCCESS {
 			f.ComputeCapability = strconv.Itoa(major) + "." + strconv.Itoa(minor)
 		}
 	}
-	put(&f.Cores, "nvmlDeviceGetNumGpuCores", d.GetNumGpuCores)
-	put(&f.MemoryBusBits, "nvmlDeviceGetMemoryBusWidth", d.GetMemoryBusWidth)
-	if bar1, ok := ask("nvmlDeviceGetBAR1MemoryInfo", d.GetBAR1MemoryInfo); ok {
+	readNumber(&f.Cores, "nvmlDeviceGetNumGpuCores", d.GetNumGpuCores)
+	readNumber(&f.MemoryBusBits, "nvmlDeviceGetMemoryBusWidth", d.GetMemoryBusWidth)
+	if bar1, ok := readOptional("nvmlDeviceGetBAR1MemoryInfo", d.GetBAR1MemoryInfo); ok {
 		f.BAR1Bytes = int64(bar1.Bar1Total)
 	}
-	if mode, ok := ask("nvmlDeviceGetComputeMode", d.GetComputeMode); ok {
+	if mode, ok := readOptional("nvmlDeviceGetComputeMode", d.GetComputeMode); ok {
 		f.ComputeMode = computeModes[mode]
 	}
-	f.PersistenceMode = enabled("nvmlDeviceGetPersistenceMode", d.GetPersistenceMode)
-	f.ECC = enabled("nvmlDeviceGetEccMode", func() (nvml.EnableState, nvml.Return) {
+	f.PersistenceMode = featureState("nvmlDeviceGetPersistenceMode", d.GetPersistenceMode)
+	f.ECC = featureState("nvmlDeviceGetEccMode", func() (nvml.EnableState, nvml.Return) {
 		current, _, ret := d.GetEccMode()
 		return current, ret
 	})
-	put(&f.PCIeGenerationMax, "nvmlDeviceGetMaxPcieLinkGeneration", d.GetMaxPcieLinkGeneration)
-	put(&f.PCIeWidthMax, "nvmlDeviceGetMaxPcieLinkWidth", d.GetMaxPcieLinkWidth)
+	readNumber(&f.PCIeGenerationMax, "nvmlDeviceGetMaxPcieLinkGeneration", d.GetMaxPcieLinkGeneration)
+	readNumber(&f.PCIeWidthMax, "nvmlDeviceGetMaxPcieLinkWidth", d.GetMaxPcieLinkWidth)
 	g.limits(&f)
 	f.MIG, f.MIGDevices = g.isDivided, g.parts
 	f.NVLinks = g.nvlinks()
@@ -97,17 +98,21 @@ var computeModes = map[nvml.ComputeMode]string{
 	nvml.COMPUTEMODE_PROHIBITED: "prohibited", nvml.COMPUTEMODE_EXCLUSIVE_PROCESS: "exclusive_process",
 }
 
-// limits fills in what power, temperature and clocks can be at most.
+// limits sets the limits of power, temperature and clocks.
 func (g *gpu) limits(f *format.DeviceFact) {
 	d := g.handle
-	put(&f.PowerLimitDefaultMilliwatts, "nvmlDeviceGetPowerManagementDefaultLimit", d.GetPowerManagementDefaultLimit)
-	if has("nvmlDeviceGetPowerManagementLimitConstraints") {
+	readNumber(
+		&f.PowerLimitDefaultMilliwatts,
+		"nvmlDeviceGetPowerManagementDefaultLimit",
+		d.GetPowerManagementDefaultLimit,
+	)
+	if hasFunction("nvmlDeviceGetPowerManagementLimitConstraints") {
 		if lowest, highest, ret := d.GetPowerManagementLimitConstraints(); ret == nvml.SUCCESS {
 			f.PowerLimitMinMilliwatts, f.PowerLimitMaxMilliwatts = int64(lowest), int64(highest)
 		}
 	}
 	threshold := func(into *int64, which nvml.TemperatureThresholds) {
-		put(
+		readNumber(
 			into,
 			"nvmlDeviceGetTemperatureThreshold",
 			func() (uint32, nvml.Return) { return d.GetTemperatureThreshold(which) },
@@ -116,7 +121,7 @@ func (g *gpu) limits(f *format.DeviceFact) {
 	threshold(&f.SlowdownCelsius, nvml.TEMPERATURE_THRESHOLD_SLOWDOWN)
 	threshold(&f.ShutdownCelsius, nvml.TEMPERATURE_THRESHOLD_SHUTDOWN)
 	clock := func(into *int64, which nvml.ClockType) {
-		put(into, "nvmlDeviceGetMaxClockInfo", func() (uint32, nvml.Return) { return d.GetMaxClockInfo(which) })
+		readNumber(into, "nvmlDeviceGetMaxClockInfo", func() (uint32, nvml.Return) { return d.GetMaxClockInfo(which) })
 	}
 	clock(&f.MaxGraphicsClockMHz, nvml.CLOCK_GRAPHICS)
 	clock(&f.MaxSMClockMHz, nvml.CLOCK_SM)
@@ -124,14 +129,14 @@ func (g *gpu) limits(f *format.DeviceFact) {
 	clock(&f.MaxVideoClockMHz, nvml.CLOCK_VIDEO)
 }
 
-// openMIG asks whether and how the device is divided.
+// openMIG reads whether MIG mode is on, and the MIG devices.
 func (g *gpu) openMIG() {
-	g.isDivided = enabled("nvmlDeviceGetMigMode", func() (nvml.EnableState, nvml.Return) {
+	g.isDivided = featureState("nvmlDeviceGetMigMode", func() (nvml.EnableState, nvml.Return) {
 		current, _, ret := g.handle.GetMigMode()
 		return nvml.EnableState(current), ret
 	})
-	if g.isDivided == nil || !*g.isDivided || !has("nvmlDeviceGetMaxMigDeviceCount") ||
-		!has("nvmlDeviceGetMigDeviceHandleByIndex") {
+	if g.isDivided == nil || !*g.isDivided || !hasFunction("nvmlDeviceGetMaxMigDeviceCount") ||
+		!hasFunction("nvmlDeviceGetMigDeviceHandleByIndex") {
 		return
 	}
 	n, ret := g.handle.GetMaxMigDeviceCount()
@@ -141,22 +146,23 @@ func (g *gpu) openMIG() {
 	for i := range n {
 		part, ret := g.handle.GetMigDeviceHandleByIndex(i)
 		if ret != nvml.SUCCESS {
-			continue // fewer are there than could be
+			continue // n is the largest possible number of MIG devices
 		}
 		m := format.MIGDevice{GPUInstance: -1, ComputeInstance: -1}
-		m.UUID, _ = ask("nvmlDeviceGetUUID", part.GetUUID)
-		m.Name, _ = ask("nvmlDeviceGetName", part.GetName)
-		put(&m.GPUInstance, "nvmlDeviceGetGpuInstanceId", part.GetGpuInstanceId)
-		put(&m.ComputeInstance, "nvmlDeviceGetComputeInstanceId", part.GetComputeInstanceId)
-		if memory, ok := ask("nvmlDeviceGetMemoryInfo", part.GetMemoryInfo); ok {
+		m.UUID, _ = readOptional("nvmlDeviceGetUUID", part.GetUUID)
+		m.Name, _ = readOptional("nvmlDeviceGetName", part.GetName)
+		readNumber(&m.GPUInstance, "nvmlDeviceGetGpuInstanceId", part.GetGpuInstanceId)
+		readNumber(&m.ComputeInstance, "nvmlDeviceGetComputeInstanceId", part.GetComputeInstanceId)
+		if memory, ok := readOptional("nvmlDeviceGetMemoryInfo", part.GetMemoryInfo); ok {
 			m.MemoryBytes = int64(memory.Total)
 		}
 		g.parts = append(g.parts, m)
 	}
 }
 
+// nvlinks returns the NVLinks of the GPU.
 func (g *gpu) nvlinks() []format.NVLink {
-	if !has("nvmlDeviceGetNvLinkState") {
+	if !hasFunction("nvmlDeviceGetNvLinkState") {
 		return nil
 	}
 	var links []format.NVLink
@@ -166,9 +172,9 @@ func (g *gpu) nvlinks() []format.NVLink {
 			break
 		}
 		l := format.NVLink{Link: link, Active: state == nvml.FEATURE_ENABLED}
-		if l.Active && has("nvmlDeviceGetNvLinkRemotePciInfo_v2") {
+		if l.Active && hasFunction("nvmlDeviceGetNvLinkRemotePciInfo_v2") {
 			if remote, ret := g.handle.GetNvLinkRemotePciInfo(link); ret == nvml.SUCCESS {
-				l.Remote = pciName(text(remote.BusId[:]))
+				l.Remote = pciName(cString(remote.BusId[:]))
 			}
 		}
 		links = append(links, l)
@@ -181,24 +187,25 @@ var topologyLevels = map[nvml.GpuTopologyLevel]string{
 	nvml.TOPOLOGY_HOSTBRIDGE: "host_bridge", nvml.TOPOLOGY_NODE: "numa_node", nvml.TOPOLOGY_SYSTEM: "system",
 }
 
-// topology returns how near the other GPUs are.
-func (t *Sampler) topology(g *gpu) []format.Nearness {
-	if !has("nvmlDeviceGetTopologyCommonAncestor") {
+// topology returns the PCIe paths from a GPU to the other GPUs.
+func (t *Sampler) topology(g *gpu) []format.PCIePath {
+	if !hasFunction("nvmlDeviceGetTopologyCommonAncestor") {
 		return nil
 	}
-	var near []format.Nearness
+	var near []format.PCIePath
 	for _, other := range t.devices {
 		if other == g {
 			continue
 		}
 		if level, ret := g.handle.GetTopologyCommonAncestor(other.handle); ret == nvml.SUCCESS {
-			near = append(near, format.Nearness{Device: other.index, Between: topologyLevels[level]})
+			near = append(near, format.PCIePath{Device: other.index, Between: topologyLevels[level]})
 		}
 	}
 	return near
 }
 
-// pciName is a PCI address as Linux writes it, 0000:3b:00.0; NVML has more digits.
+// pciName returns a PCI address in the notation of Linux, 0000:3b:00.0. NVML's domain has more
+// digits.
 func pciName(bus string) string {
 	domain, rest, found := strings.Cut(strings.ToLower(bus), ":")
 	if !found {

@@ -13,7 +13,7 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// field is a metric that NVML knows by number; those of one period are asked for in one
+// field is a metric with a numeric NVML field ID. All fields with the same period are read in one
 // call.
 type field struct {
 	name  string
@@ -22,7 +22,7 @@ type field struct {
 	every time.Duration
 }
 
-// allLinks is the scope of NVLink fields that sums over the links.
+// allLinks is the scope for the sum over all NVLinks.
 const allLinks = math.MaxUint32
 
 var fields = []field{
@@ -38,10 +38,9 @@ var fields = []field{
 	{"nvlink_rx_kibibytes", nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, allLinks, perSecond},
 }
 
-// fieldQuestions returns one question per period, for the fields that the device
-// supports.
-func (g *gpu) fieldQuestions() []*question {
-	if !has("nvmlDeviceGetFieldValues") {
+// fieldQueries returns one query per period with the fields that the device supports.
+func (g *gpu) fieldQueries() []*query {
+	if !hasFunction("nvmlDeviceGetFieldValues") {
 		return nil
 	}
 	asked := make([]nvml.FieldValue, len(fields))
@@ -57,24 +56,25 @@ func (g *gpu) fieldQuestions() []*question {
 			byPeriod[f.every] = append(byPeriod[f.every], f)
 		}
 	}
-	var questions []*question
+	var queries []*query
 	for _, every := range []time.Duration{always, perSecond} {
 		if some := byPeriod[every]; len(some) > 0 {
-			questions = append(questions, g.fieldQuestion(some, every))
+			queries = append(queries, g.fieldQuery(some, every))
 		}
 	}
-	return questions
+	return queries
 }
 
-func (g *gpu) fieldQuestion(some []field, every time.Duration) *question {
+// fieldQuery returns a query that reads fields in one call.
+func (g *gpu) fieldQuery(some []field, every time.Duration) *query {
 	values := make([]nvml.FieldValue, len(some))
 	for i, f := range some {
 		values[i].FieldId, values[i].ScopeId = f.id, f.scope
 	}
-	return &question{
+	return &query{
 		name:  some[0].name + " and other fields",
 		every: every,
-		ask: func(c clock.Clock) ([]format.Row, nvml.Return) {
+		run: func(c clock.Clock) ([]format.Row, nvml.Return) {
 			start := c.NowNs()
 			ret := g.handle.GetFieldValues(values)
 			dur := c.NowNs() - start
@@ -92,7 +92,8 @@ func (g *gpu) fieldQuestion(some []field, every time.Duration) *question {
 	}
 }
 
-// fieldValue decodes a value by the type that came with it.
+// fieldValue decodes a field value by its type. ok is false if the device does not support the
+// field.
 func fieldValue(v *nvml.FieldValue) (float64, bool) {
 	if nvml.Return(v.NvmlReturn) != nvml.SUCCESS {
 		return 0, false

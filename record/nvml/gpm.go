@@ -11,9 +11,8 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// gpmMetrics are what NVML's GPU performance monitoring says of a device between two
-// samples: real activity, from outside and without a profiler. As it is an average over
-// all of the time between, nothing is missed by asking seldom. Hopper and later.
+// gpmMetrics are metrics of NVML's GPU performance monitoring (GPM), since Hopper. They measure
+// activity without a profiler, as an average between two samples. So rare samples miss no activity.
 var gpmMetrics = []struct {
 	name string
 	id   nvml.GpmMetricId
@@ -36,24 +35,24 @@ var gpmMetrics = []struct {
 	{"gpm_nvlink_tx_mebibytes_per_second", nvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC},
 }
 
-// gpm holds two samples of a device's counters, used in turns.
+// gpm holds two samples of a device's counters, which are overwritten in turn.
 type gpm struct {
 	gpu     *gpu
 	samples [2]nvml.GpmSample
-	latest  int  // of samples
-	begun   bool // the latest is there
+	latest  int  // index of the latest sample
+	begun   bool // whether there is a sample
 	request gpmRequest
 }
 
-// gpmQuestions returns the question for GPM, if the device has it.
-func (g *gpu) gpmQuestions() []*question {
+// gpmQueries returns the GPM query if the device supports GPM.
+func (g *gpu) gpmQueries() []*query {
 	for _, symbol := range []string{
 		"nvmlGpmQueryDeviceSupport",
 		"nvmlGpmSampleAlloc",
 		"nvmlGpmSampleGet",
 		"nvmlGpmMetricsGet",
 	} {
-		if !has(symbol) {
+		if !hasFunction(symbol) {
 			return nil
 		}
 	}
@@ -61,18 +60,18 @@ func (g *gpu) gpmQuestions() []*question {
 		return nil
 	}
 	m := &gpm{gpu: g}
-	for i := range m.samples { // they live as long as NVML is loaded
+	for i := range m.samples { // NVML frees them at shutdown
 		var ret nvml.Return
 		if m.samples[i], ret = nvml.GpmSampleAlloc(); ret != nvml.SUCCESS {
 			return nil
 		}
 	}
-	return []*question{{name: "gpm", every: perGPM, ask: m.ask}}
+	return []*query{{name: "gpm", every: perGPM, run: m.run}}
 }
 
-// ask takes a sample and returns what happened since the one before; there is nothing
-// to return the first time.
-func (m *gpm) ask(c clock.Clock) ([]format.Row, nvml.Return) {
+// run takes a sample and returns the averages since the previous sample. The first call returns no
+// rows.
+func (m *gpm) run(c clock.Clock) ([]format.Row, nvml.Return) {
 	before, now := m.samples[m.latest], m.samples[1-m.latest]
 	start := c.NowNs()
 	if ret := now.Get(m.gpu.handle); ret != nvml.SUCCESS {
@@ -91,7 +90,7 @@ func (m *gpm) ask(c clock.Clock) ([]format.Row, nvml.Return) {
 	for i, g := range gpmMetrics {
 		value, ret := m.request.metric(i)
 		if ret != nvml.SUCCESS || math.IsNaN(value) {
-			continue // a device has some of the pipes only
+			continue // a device has only some of the pipes
 		}
 		rows = append(rows, m.gpu.row(start, dur, g.name, value))
 	}

@@ -7,7 +7,7 @@ package nvml
 #include <dlfcn.h>
 #include <stddef.h>
 
-// nvmlGpmMetricsGet_t, version 1, as nvml.h has it.
+// nvmlGpmMetricsGet_t, version 1, in nvml.h.
 struct gpm_metric {
 	unsigned int id, result;
 	double value;
@@ -44,12 +44,11 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Two functions are called here and not through go-nvml (v0.13.0-1): of one its struct
-// names a type that cgo numbers differently from one version of Go to the next, so that
-// the metrics behind the first end up elsewhere; the other it asks for a version that
-// drivers do not know.
+// gpurec calls two functions of NVML without go-nvml v0.13.0-1. For nvmlGpmMetricsGet, the layout
+// of go-nvml's struct depends on the Go version, and only the first metric is right. For
+// nvmlGpmQueryDeviceSupport, go-nvml requests a version that drivers do not support.
 
-// supportsGPM reports whether a device has performance monitoring.
+// supportsGPM reports whether a device supports GPU performance monitoring.
 func supportsGPM(d nvml.Device) bool {
 	s := C.struct_gpm_support{version: 1}
 	return nvml.Return(C.get_gpm_support(handleOf(d), &s)) == nvml.SUCCESS && s.supported != 0
@@ -58,6 +57,7 @@ func supportsGPM(d nvml.Device) bool {
 // gpmRequest is the argument of nvmlGpmMetricsGet.
 type gpmRequest struct{ c C.struct_gpm_metrics }
 
+// get computes the metrics between two samples.
 func (r *gpmRequest) get(before, now nvml.GpmSample) nvml.Return {
 	r.c.version, r.c.count = 1, C.uint(len(gpmMetrics))
 	r.c.sample1, r.c.sample2 = handleOf(before), handleOf(now)
@@ -72,8 +72,8 @@ func (r *gpmRequest) metric(i int) (float64, nvml.Return) {
 	return float64(r.c.metrics[i].value), nvml.Return(r.c.metrics[i].result)
 }
 
-// handleOf is the pointer that NVML gave for a device or a sample, the only field of
-// its type in go-nvml.
+// handleOf returns NVML's pointer for a device or a sample, which is the only field of its go-nvml
+// type.
 func handleOf(wrapped any) unsafe.Pointer {
 	return reflect.ValueOf(wrapped).Field(0).UnsafePointer()
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// How often a metric is asked for. What moves slowly or is dear is asked for seldom, so
-// that sampling at 10 Hz stays below 1 % of a core. The driver waits busily for the GPU:
-// on an H200 the energy counter costs 4.1 ms of CPU, utilization of processes 1.7 ms, GPM
-// 1.6 ms, application clocks 0.7 ms, BAR1 0.4 ms, most others 3 to 20 µs.
+// Periods of metrics. Metrics that change slowly or are expensive are read rarely, so that sampling
+// at 10 Hz takes less than 1 % of a core. The driver busy-waits for the GPU. On an H200, the energy
+// counter takes 4.1 ms of CPU time, process utilization 1.7 ms, GPM 1.6 ms, application clocks 0.7
+// ms and BAR1 0.4 ms. Most others take 3 to 20 µs.
 const (
 	always    time.Duration = 0
 	perGPM                  = 500 * time.Millisecond
@@ -25,8 +25,8 @@ const (
 	slowest                 = 10 * time.Second
 )
 
-// metric is one thing that NVML knows of a device; read returns its values, in the
-// order of names. FORMAT.md says what they mean; units are in the names.
+// metric is one NVML function with one or more values. read returns the values in the order of
+// names. Units are in the names, and FORMAT.md describes each metric.
 type metric struct {
 	symbol string
 	every  time.Duration
@@ -34,8 +34,8 @@ type metric struct {
 	read   func(nvml.Device) ([]float64, nvml.Return)
 }
 
-// one makes a metric of a function that returns one number.
-func one[T int | uint32 | uint64](
+// scalarMetric returns a metric of an NVML function with one number.
+func scalarMetric[T int | uint32 | uint64](
 	symbol string,
 	every time.Duration,
 	name string,
@@ -47,8 +47,8 @@ func one[T int | uint32 | uint64](
 	}}
 }
 
-// metrics are what is asked for by functions of their own; of several for the same name
-// the first that a device supports counts.
+// metrics are the metrics with their own NVML function. Of several metrics with the same name, the
+// first one that a device supports is used.
 var metrics = slices.Concat(useMetrics, powerMetrics, clockMetrics, linkMetrics, healthMetrics)
 
 var useMetrics = []metric{
@@ -87,10 +87,10 @@ var useMetrics = []metric{
 		m, ret := d.GetBAR1MemoryInfo()
 		return []float64{float64(m.Bar1Used)}, ret
 	}},
-	engine("nvmlDeviceGetEncoderUtilization", "encoder_utilization_percent", nvml.Device.GetEncoderUtilization),
-	engine("nvmlDeviceGetDecoderUtilization", "decoder_utilization_percent", nvml.Device.GetDecoderUtilization),
-	engine("nvmlDeviceGetJpgUtilization", "jpeg_utilization_percent", nvml.Device.GetJpgUtilization),
-	engine("nvmlDeviceGetOfaUtilization", "ofa_utilization_percent", nvml.Device.GetOfaUtilization),
+	engineMetric("nvmlDeviceGetEncoderUtilization", "encoder_utilization_percent", nvml.Device.GetEncoderUtilization),
+	engineMetric("nvmlDeviceGetDecoderUtilization", "decoder_utilization_percent", nvml.Device.GetDecoderUtilization),
+	engineMetric("nvmlDeviceGetJpgUtilization", "jpeg_utilization_percent", nvml.Device.GetJpgUtilization),
+	engineMetric("nvmlDeviceGetOfaUtilization", "ofa_utilization_percent", nvml.Device.GetOfaUtilization),
 	{
 		"nvmlDeviceGetEncoderStats",
 		slowest,
@@ -102,22 +102,38 @@ var useMetrics = []metric{
 	},
 }
 
-// engine makes a metric of a utilization that comes with its sampling period.
-func engine(symbol, name string, read func(nvml.Device) (uint32, uint32, nvml.Return)) metric {
-	return one(symbol, perSecond, name, func(d nvml.Device) (uint32, nvml.Return) {
+// engineMetric returns a metric of an engine's utilization. It ignores the sampling period in the NVML
+// result.
+func engineMetric(symbol, name string, read func(nvml.Device) (uint32, uint32, nvml.Return)) metric {
+	return scalarMetric(symbol, perSecond, name, func(d nvml.Device) (uint32, nvml.Return) {
 		percent, _, ret := read(d)
 		return percent, ret
 	})
 }
 
 var powerMetrics = []metric{
-	one("nvmlDeviceGetPowerUsage", always, "power_milliwatts", nvml.Device.GetPowerUsage),
-	one("nvmlDeviceGetEnforcedPowerLimit", slowest, "power_limit_milliwatts", nvml.Device.GetEnforcedPowerLimit),
-	one("nvmlDeviceGetTotalEnergyConsumption", slowest, "energy_millijoules", nvml.Device.GetTotalEnergyConsumption),
-	one("nvmlDeviceGetTemperature", perSecond, "temperature_celsius", func(d nvml.Device) (uint32, nvml.Return) {
-		return d.GetTemperature(nvml.TEMPERATURE_GPU)
-	}),
-	one("nvmlDeviceGetFanSpeed", perSecond, "fan_speed_percent", nvml.Device.GetFanSpeed),
+	scalarMetric("nvmlDeviceGetPowerUsage", always, "power_milliwatts", nvml.Device.GetPowerUsage),
+	scalarMetric(
+		"nvmlDeviceGetEnforcedPowerLimit",
+		slowest,
+		"power_limit_milliwatts",
+		nvml.Device.GetEnforcedPowerLimit,
+	),
+	scalarMetric(
+		"nvmlDeviceGetTotalEnergyConsumption",
+		slowest,
+		"energy_millijoules",
+		nvml.Device.GetTotalEnergyConsumption,
+	),
+	scalarMetric(
+		"nvmlDeviceGetTemperature",
+		perSecond,
+		"temperature_celsius",
+		func(d nvml.Device) (uint32, nvml.Return) {
+			return d.GetTemperature(nvml.TEMPERATURE_GPU)
+		},
+	),
+	scalarMetric("nvmlDeviceGetFanSpeed", perSecond, "fan_speed_percent", nvml.Device.GetFanSpeed),
 }
 
 var clockMetrics = []metric{
@@ -125,7 +141,7 @@ var clockMetrics = []metric{
 	clockOf("memory_clock_mhz", nvml.CLOCK_MEM),
 	clockOf("graphics_clock_mhz", nvml.CLOCK_GRAPHICS),
 	clockOf("video_clock_mhz", nvml.CLOCK_VIDEO),
-	one(
+	scalarMetric(
 		"nvmlDeviceGetApplicationsClock",
 		slowest,
 		"application_graphics_clock_mhz",
@@ -133,7 +149,7 @@ var clockMetrics = []metric{
 			return d.GetApplicationsClock(nvml.CLOCK_GRAPHICS)
 		},
 	),
-	one(
+	scalarMetric(
 		"nvmlDeviceGetApplicationsClock",
 		slowest,
 		"application_memory_clock_mhz",
@@ -141,14 +157,14 @@ var clockMetrics = []metric{
 			return d.GetApplicationsClock(nvml.CLOCK_MEM)
 		},
 	),
-	one(
+	scalarMetric(
 		"nvmlDeviceGetCurrentClocksEventReasons",
 		always,
 		"clock_event_reasons",
 		nvml.Device.GetCurrentClocksEventReasons,
 	),
 	// before driver 535
-	one(
+	scalarMetric(
 		"nvmlDeviceGetCurrentClocksThrottleReasons",
 		always,
 		"clock_event_reasons",
@@ -169,7 +185,7 @@ var clockMetrics = []metric{
 }
 
 func clockOf(name string, kind nvml.ClockType) metric {
-	return one(
+	return scalarMetric(
 		"nvmlDeviceGetClockInfo",
 		always,
 		name,
@@ -178,14 +194,19 @@ func clockOf(name string, kind nvml.ClockType) metric {
 }
 
 var linkMetrics = []metric{
-	one(
+	scalarMetric(
 		"nvmlDeviceGetCurrPcieLinkGeneration",
 		perSecond,
 		"pcie_link_generation",
 		nvml.Device.GetCurrPcieLinkGeneration,
 	),
-	one("nvmlDeviceGetCurrPcieLinkWidth", perSecond, "pcie_link_width_lanes", nvml.Device.GetCurrPcieLinkWidth),
-	one(
+	scalarMetric(
+		"nvmlDeviceGetCurrPcieLinkWidth",
+		perSecond,
+		"pcie_link_width_lanes",
+		nvml.Device.GetCurrPcieLinkWidth,
+	),
+	scalarMetric(
 		"nvmlDeviceGetPcieThroughput",
 		slowest,
 		"pcie_tx_kilobytes_per_second",
@@ -193,7 +214,7 @@ var linkMetrics = []metric{
 			return d.GetPcieThroughput(nvml.PCIE_UTIL_TX_BYTES)
 		},
 	),
-	one(
+	scalarMetric(
 		"nvmlDeviceGetPcieThroughput",
 		slowest,
 		"pcie_rx_kilobytes_per_second",
@@ -201,8 +222,8 @@ var linkMetrics = []metric{
 			return d.GetPcieThroughput(nvml.PCIE_UTIL_RX_BYTES)
 		},
 	),
-	one("nvmlDeviceGetPcieReplayCounter", slowest, "pcie_replays", nvml.Device.GetPcieReplayCounter),
-	one("nvmlDeviceGetNvLinkState", slowest, "nvlink_active_links", activeLinks),
+	scalarMetric("nvmlDeviceGetPcieReplayCounter", slowest, "pcie_replays", nvml.Device.GetPcieReplayCounter),
+	scalarMetric("nvmlDeviceGetNvLinkState", slowest, "nvlink_active_links", activeLinks),
 	linkErrors("nvlink_replay_errors", nvml.NVLINK_ERROR_DL_REPLAY),
 	linkErrors("nvlink_recovery_errors", nvml.NVLINK_ERROR_DL_RECOVERY),
 	linkErrors("nvlink_crc_flit_errors", nvml.NVLINK_ERROR_DL_CRC_FLIT),
@@ -210,7 +231,8 @@ var linkMetrics = []metric{
 	linkErrors("nvlink_ecc_data_errors", nvml.NVLINK_ERROR_DL_ECC_DATA),
 }
 
-// activeLinks counts the links that are up; a device without links has no such metric.
+// activeLinks returns the number of active NVLinks. A device without NVLinks does not support the
+// metric.
 func activeLinks(d nvml.Device) (int, nvml.Return) {
 	known, active := 0, 0
 	for link := range nvml.NVLINK_MAX_LINKS {
@@ -219,7 +241,7 @@ func activeLinks(d nvml.Device) (int, nvml.Return) {
 			return 0, ret
 		}
 		if ret != nvml.SUCCESS {
-			break // links are numbered without gaps
+			break // links have no gaps in their numbers
 		}
 		known++
 		if state == nvml.FEATURE_ENABLED {
@@ -232,9 +254,9 @@ func activeLinks(d nvml.Device) (int, nvml.Return) {
 	return active, nvml.SUCCESS
 }
 
-// linkErrors sums an error counter over all links that have it.
+// linkErrors returns a metric that sums an error counter over all NVLinks.
 func linkErrors(name string, counter nvml.NvLinkErrorCounter) metric {
-	return one("nvmlDeviceGetNvLinkErrorCounter", slowest, name, func(d nvml.Device) (uint64, nvml.Return) {
+	return scalarMetric("nvmlDeviceGetNvLinkErrorCounter", slowest, name, func(d nvml.Device) (uint64, nvml.Return) {
 		var sum uint64
 		result := nvml.ERROR_NOT_SUPPORTED
 		for link := range nvml.NVLINK_MAX_LINKS {
@@ -283,13 +305,13 @@ var healthMetrics = []metric{
 }
 
 func eccErrors(name string, kind nvml.MemoryErrorType, since nvml.EccCounterType) metric {
-	return one("nvmlDeviceGetTotalEccErrors", slowest, name, func(d nvml.Device) (uint64, nvml.Return) {
+	return scalarMetric("nvmlDeviceGetTotalEccErrors", slowest, name, func(d nvml.Device) (uint64, nvml.Return) {
 		return d.GetTotalEccErrors(kind, since)
 	})
 }
 
 func retiredPages(name string, cause nvml.PageRetirementCause) metric {
-	return one("nvmlDeviceGetRetiredPages", slowest, name, func(d nvml.Device) (int, nvml.Return) {
+	return scalarMetric("nvmlDeviceGetRetiredPages", slowest, name, func(d nvml.Device) (int, nvml.Return) {
 		pages, ret := d.GetRetiredPages(cause)
 		return len(pages), ret
 	})
@@ -302,21 +324,22 @@ func number(b bool) float64 {
 	return 0
 }
 
-// metricQuestions asks once for everything and keeps what the device answers.
-func (g *gpu) metricQuestions() []*question {
-	var questions []*question
+// metricQueries returns a query for each metric that the device supports. It calls each function
+// once.
+func (g *gpu) metricQueries() []*query {
+	var queries []*query
 	taken := make(map[string]bool)
 	for _, m := range metrics {
-		if taken[m.names[0]] || !has(m.symbol) {
+		if taken[m.names[0]] || !hasFunction(m.symbol) {
 			continue
 		}
 		if _, ret := m.read(g.handle); ret != nvml.SUCCESS {
 			continue
 		}
 		taken[m.names[0]] = true
-		questions = append(
-			questions,
-			&question{name: m.names[0], every: m.every, ask: func(c clock.Clock) ([]format.Row, nvml.Return) {
+		queries = append(
+			queries,
+			&query{name: m.names[0], every: m.every, run: func(c clock.Clock) ([]format.Row, nvml.Return) {
 				start := c.NowNs()
 				values, ret := m.read(g.handle)
 				dur := c.NowNs() - start
@@ -328,7 +351,7 @@ func (g *gpu) metricQuestions() []*question {
 			}},
 		)
 	}
-	return questions
+	return queries
 }
 
 func (g *gpu) row(start, dur int64, name string, value float64) format.Row {
@@ -342,8 +365,8 @@ func (g *gpu) row(start, dur int64, name string, value float64) format.Row {
 	}
 }
 
-// text is a C string in a fixed buffer.
-func text[T int8 | uint8](buffer []T) string {
+// cString returns the C string in a fixed buffer.
+func cString[T int8 | uint8](buffer []T) string {
 	b := make([]byte, 0, len(buffer))
 	for _, c := range buffer {
 		b = append(b, byte(c))

@@ -15,7 +15,7 @@ import (
 	"github.com/gpurec/gpurec/record/xid"
 )
 
-// ErrNoNVML says why there are no GPU samples.
+// ErrNoNVML is the reason why there are no GPU samples.
 var ErrNoNVML = errors.New("no NVML")
 
 // Sampler is empty in a build without cgo, which NVML needs.
@@ -32,22 +32,22 @@ func Open() (*Sampler, error) {
 	return nil, fmt.Errorf("%w: this gpurec was built with CGO_ENABLED=0", ErrNoNVML)
 }
 
-// GPUs returns nil.
+// GPUs returns nil: without cgo, no GPUs are known.
 func (t *Sampler) GPUs() []host.GPU { return nil }
 
-// Facts returns nil.
+// Facts returns nil: without cgo, no GPUs are known.
 func (t *Sampler) Facts(int64) []format.Row { return nil }
 
-// Run does nothing.
+// Run does nothing without cgo.
 func (t *Sampler) Run(clock.Clock, time.Duration, *rows.Sender, <-chan struct{}) {}
 
-// Costs returns nil.
+// Costs returns nil: without cgo, nothing is sampled.
 func (t *Sampler) Costs() []format.SamplingCost { return nil }
 
-// WatchXids does nothing.
+// WatchXids does nothing without cgo.
 func (t *Sampler) WatchXids(clock.Clock, *xid.Merger, <-chan struct{}, *sync.WaitGroup) error {
 	return nil
 }
 
-// Close does nothing.
+// Close does nothing without cgo.
 func (t *Sampler) Close() {}

@@ -14,54 +14,56 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// processQuestions returns what is asked about the processes on the device: all that
-// the driver tells of, also those that are not recorded, for they share its memory.
-func (g *gpu) processQuestions() []*question {
-	var questions []*question
+// processQueries returns the queries for processes on the device. They cover all processes that the
+// driver lists, also unrecorded ones, because all share the device's memory.
+func (g *gpu) processQueries() []*query {
+	var queries []*query
 	if lists := g.processLists(); len(lists) > 0 {
-		questions = append(
-			questions,
-			&question{
+		queries = append(
+			queries,
+			&query{
 				name:  "process_used_memory_bytes",
 				every: perSecond,
-				ask: func(c clock.Clock) ([]format.Row, nvml.Return) {
+				run: func(c clock.Clock) ([]format.Row, nvml.Return) {
 					return g.processMemory(c, lists)
 				},
 			},
 		)
 	}
-	if has("nvmlDeviceGetProcessUtilization") {
+	if hasFunction("nvmlDeviceGetProcessUtilization") {
 		u := &processUse{gpu: g}
-		if _, ret := u.ask(clock.Clock{}); ret == nvml.SUCCESS {
-			questions = append(questions, &question{name: "process_utilization", every: slow, ask: u.ask})
+		if _, ret := u.run(clock.Clock{}); ret == nvml.SUCCESS {
+			queries = append(queries, &query{name: "process_utilization", every: slow, run: u.run})
 		}
 	}
-	return questions
+	return queries
 }
 
+// processList is an NVML function that lists processes on a device.
 type processList func(nvml.Device) ([]nvml.ProcessInfo, nvml.Return)
 
-// namedList is a function of NVML that lists processes on a device.
+// namedList is an NVML function that lists processes, with its symbol.
 type namedList struct {
 	symbol string
 	list   processList
 }
 
-// computeLists list processes that use CUDA, by themselves or through MPS.
+// computeLists list processes that use CUDA, directly or through MPS.
 var computeLists = []namedList{
 	{"nvmlDeviceGetComputeRunningProcesses", nvml.Device.GetComputeRunningProcesses},
 	{"nvmlDeviceGetMPSComputeRunningProcesses", nvml.Device.GetMPSComputeRunningProcesses},
 }
 
+// graphicsList lists processes that use graphics.
 var graphicsList = namedList{"nvmlDeviceGetGraphicsRunningProcesses", nvml.Device.GetGraphicsRunningProcesses}
 
-// isInLibrary reports whether this driver's NVML has the function, in any version.
+// isInLibrary reports whether NVML has the function in any version.
 func (l namedList) isInLibrary() bool {
-	return has(l.symbol) || has(l.symbol+"_v2") || has(l.symbol+"_v3")
+	return hasFunction(l.symbol) || hasFunction(l.symbol+"_v2") || hasFunction(l.symbol+"_v3")
 }
 
-// processLists returns the lists that the device has: by how processes use it. One that
-// uses it in several ways is in several lists, with the same memory in each.
+// processLists returns the lists that the device supports. A process that uses compute and graphics
+// is in both lists, with the same memory.
 func (g *gpu) processLists() []processList {
 	var lists []processList
 	for _, l := range append(slices.Clone(computeLists), graphicsList) {
@@ -75,9 +77,10 @@ func (g *gpu) processLists() []processList {
 	return lists
 }
 
-// notAvailable is what NVML says instead of a process's memory when it cannot know.
+// notAvailable is NVML's value for unknown memory of a process.
 const notAvailable = ^uint64(0)
 
+// processMemory returns one row of used memory for each process.
 func (g *gpu) processMemory(c clock.Clock, lists []processList) ([]format.Row, nvml.Return) {
 	start := c.NowNs()
 	used := make(map[uint32]uint64)
@@ -89,7 +92,7 @@ func (g *gpu) processMemory(c clock.Clock, lists []processList) ([]format.Row, n
 		seen := make(map[uint32]uint64)
 		for _, p := range infos {
 			if p.UsedGpuMemory != notAvailable {
-				seen[p.Pid] += p.UsedGpuMemory // one entry per MIG instance
+				seen[p.Pid] += p.UsedGpuMemory // a process has one entry per MIG instance
 			}
 		}
 		for pid, bytes := range seen {
@@ -104,13 +107,14 @@ func (g *gpu) processMemory(c clock.Clock, lists []processList) ([]format.Row, n
 	return rows, nvml.SUCCESS
 }
 
+// processRow returns a row of a process metric.
 func (g *gpu) processRow(start, dur int64, pid uint32, name string, value float64) format.Row {
 	row := g.row(start, dur, name, value)
 	row.Pid, row.Message = int32(pid), commOf(pid)
 	return row
 }
 
-// commOf is a process's name, "" if it is gone or not to be seen from here.
+// commOf returns the name of a process, or "" if it has ended or is hidden.
 func commOf(pid uint32) string {
 	comm, err := os.ReadFile("/proc/" + strconv.Itoa(int(pid)) + "/comm")
 	if err != nil {
@@ -119,20 +123,21 @@ func commOf(pid uint32) string {
 	return strings.TrimSuffix(string(comm), "\n")
 }
 
-// processUse asks for the utilization samples that the driver keeps per process.
+// processUse reads the utilization samples that the driver stores per process.
 type processUse struct {
 	gpu    *gpu
-	lastUs uint64 // time of the newest sample seen, by the driver's clock
+	lastUs uint64 // time of the newest sample on the driver's clock, in µs
 }
 
-func (u *processUse) ask(c clock.Clock) ([]format.Row, nvml.Return) {
+// run returns rows of the samples since the last call.
+func (u *processUse) run(c clock.Clock) ([]format.Row, nvml.Return) {
 	start := c.NowNs()
 	samples, ret := u.samples()
 	if ret != nvml.SUCCESS {
 		return nil, ret
 	}
 	dur := c.NowNs() - start
-	step := c.StepNs() // the driver's clock is CLOCK_REALTIME
+	step := c.StepNs() // the driver uses CLOCK_REALTIME
 	var rows []format.Row
 	for _, s := range samples {
 		if s.TimeStamp <= u.lastUs || s.Pid == 0 {
@@ -148,7 +153,7 @@ func (u *processUse) ask(c clock.Clock) ([]format.Row, nvml.Return) {
 			{"process_encoder_utilization_percent", s.EncUtil},
 			{"process_decoder_utilization_percent", s.DecUtil},
 		} {
-			if v.value <= 100 { // drivers have been seen to tell more: not measured
+			if v.value <= 100 { // some drivers report values above 100 for unknown
 				rows = append(rows, u.gpu.processRow(at, dur, s.Pid, v.name, float64(v.value)))
 			}
 		}
@@ -159,8 +164,7 @@ func (u *processUse) ask(c clock.Clock) ([]format.Row, nvml.Return) {
 	return rows, nvml.SUCCESS
 }
 
-// samples returns what the driver has since the newest sample seen; that it has nothing
-// is no error.
+// samples returns the driver's samples since lastUs. Having no samples is not an error.
 func (u *processUse) samples() ([]nvml.ProcessUtilizationSample, nvml.Return) {
 	samples, ret := u.gpu.handle.GetProcessUtilization(u.lastUs)
 	if ret == nvml.ERROR_NOT_FOUND || ret == nvml.ERROR_INSUFFICIENT_SIZE {

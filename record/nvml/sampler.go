@@ -17,49 +17,50 @@ import (
 	"github.com/gpurec/gpurec/record/rows"
 )
 
-// Sampler samples the GPUs through NVML. Each has a thread of its own: a call about a GPU that has
-// fallen off the bus can take minutes.
+// Sampler samples the GPUs with NVML. Each GPU has its own thread, because a call about a GPU that
+// has fallen off the bus can take minutes.
 type Sampler struct {
+	// devices are the GPUs in the order of NVML. The versions are "" if unknown.
 	devices       []*gpu
 	DriverVersion string
 	CUDAVersion   string
-	stuck         bool // a thread did not come back from NVML
+	stuck         bool // a thread is blocked in NVML
 }
 
-// gpu is a device and what it is asked for. Only its thread uses it after it was opened.
+// gpu is a GPU and its queries. After opening, only its thread uses it.
 type gpu struct {
 	index     int
 	handle    nvml.Device
 	uuid      string
 	name      string
-	pci       string // domain:bus:device.function
-	total     uint64 // bytes
-	isDivided *bool  // by MIG; nil: not known
-	parts     []format.MIGDevice
-	questions []*question
-	lost      bool // it does not answer any more
+	pci       string             // domain:bus:device.function
+	total     uint64             // memory size in bytes
+	isDivided *bool              // whether MIG mode is on; nil: unknown
+	parts     []format.MIGDevice // MIG devices
+	queries   []*query
+	lost      bool // whether the GPU has stopped answering
 	cost      format.SamplingCost
-	cpuBase   int64 // what the thread had done before it sampled, in ns
+	cpuBase   int64 // CPU time of the thread before sampling, in ns
 }
 
-// question is something that a device supports, asked whenever its period is over.
-type question struct {
+// query is a call of NVML that the device supports and that runs once per period.
+type query struct {
 	name  string
-	every time.Duration // 0: at every sample
-	ask   func(c clock.Clock) ([]format.Row, nvml.Return)
+	every time.Duration // period; 0: at every sample
+	run   func(c clock.Clock) ([]format.Row, nvml.Return)
 
-	next   time.Time
-	silent bool // an error was noted already
-	cost   format.QuestionCost
+	next  time.Time
+	noted bool // whether an error was noted
+	cost  format.QueryCost
 }
 
-// ErrNoNVML says why there are no GPU samples.
+// ErrNoNVML is the reason why there are no GPU samples.
 var ErrNoNVML = errors.New("no NVML")
 
-// stuckAfter is how long the end of a recording waits for a call of NVML.
+// stuckAfter is how long Run waits for threads in NVML calls at the end of a recording.
 const stuckAfter = 3 * time.Second
 
-// Open loads NVML and looks up the devices. An error matches ErrNoNVML.
+// Open loads NVML and opens the devices. An error matches ErrNoNVML. Call Close to shut NVML down.
 func Open() (*Sampler, error) {
 	if ret := nvml.Init(); ret != nvml.SUCCESS {
 		return nil, fmt.Errorf("%w: %s", ErrNoNVML, explainNVML(ret))
@@ -84,7 +85,7 @@ func Open() (*Sampler, error) {
 	return t, nil
 }
 
-// explainNVML avoids nvml.ErrorString where the library is not there to ask.
+// explainNVML describes an NVML error. It does not call nvml.ErrorString if the library is missing.
 func explainNVML(ret nvml.Return) string {
 	if ret == nvml.ERROR_LIBRARY_NOT_FOUND {
 		return "libnvidia-ml.so.1 was not found"
@@ -92,11 +93,11 @@ func explainNVML(ret nvml.Return) string {
 	return nvml.ErrorString(ret)
 }
 
-// has reports whether this driver's NVML has a function. go-nvml binds at the first
-// call, and calling what an older driver lacks would end this process.
-func has(symbol string) bool { return nvml.Extensions().LookupSymbol(symbol) == nil }
+// hasFunction reports whether the driver's NVML has a function. go-nvml resolves functions at the first
+// call, and calling a missing function would end the process.
+func hasFunction(symbol string) bool { return nvml.Extensions().LookupSymbol(symbol) == nil }
 
-// identifyGPU opens a device and reads what names it.
+// identifyGPU opens a device and reads its UUID and name.
 func identifyGPU(index int) (*gpu, error) {
 	handle, ret := nvml.DeviceGetHandleByIndex(index)
 	if ret != nvml.SUCCESS {
@@ -112,6 +113,7 @@ func identifyGPU(index int) (*gpu, error) {
 	return g, nil
 }
 
+// openGPU opens a device and finds its supported queries.
 func openGPU(index int) (*gpu, error) {
 	g, err := identifyGPU(index)
 	if err != nil {
@@ -121,16 +123,16 @@ func openGPU(index int) (*gpu, error) {
 	if m, ret := handle.GetMemoryInfo(); ret == nvml.SUCCESS {
 		g.total = m.Total
 	}
-	if has("nvmlDeviceGetPciInfo_v3") {
+	if hasFunction("nvmlDeviceGetPciInfo_v3") {
 		if pci, ret := handle.GetPciInfo(); ret == nvml.SUCCESS {
-			g.pci = pciName(text(pci.BusId[:]))
+			g.pci = pciName(cString(pci.BusId[:]))
 		}
 	}
 	g.openMIG()
-	g.questions = append(g.questions, g.metricQuestions()...)
-	g.questions = append(g.questions, g.fieldQuestions()...)
-	g.questions = append(g.questions, g.gpmQuestions()...)
-	g.questions = append(g.questions, g.processQuestions()...)
+	g.queries = append(g.queries, g.metricQueries()...)
+	g.queries = append(g.queries, g.fieldQueries()...)
+	g.queries = append(g.queries, g.gpmQueries()...)
+	g.queries = append(g.queries, g.processQueries()...)
 	return g, nil
 }
 
@@ -150,7 +152,7 @@ func (t *Sampler) GPUs() []host.GPU {
 	return names
 }
 
-// Run samples every interval until stop is closed, and once more then.
+// Run samples at every interval until stop is closed, and once more at the end.
 func (t *Sampler) Run(c clock.Clock, every time.Duration, sender *rows.Sender, stop <-chan struct{}) {
 	ended := make(chan struct{}, len(t.devices))
 	for _, g := range t.devices {
@@ -171,8 +173,7 @@ func (t *Sampler) Run(c clock.Clock, every time.Duration, sender *rows.Sender, s
 	}
 }
 
-// run samples one device. The thread is the goroutine's alone, for its CPU time is
-// what sampling costs.
+// run samples one device. It locks its thread, because it measures the thread's CPU time.
 func (g *gpu) run(c clock.Clock, every time.Duration, sender *rows.Sender, stop <-chan struct{}) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -183,26 +184,26 @@ func (g *gpu) run(c clock.Clock, every time.Duration, sender *rows.Sender, stop 
 		g.sample(c, time.Now(), every/2, sender)
 		select {
 		case <-stop:
-			g.sample(c, time.Now(), time.Hour, sender) // what things came to
+			g.sample(c, time.Now(), time.Hour, sender) // final values
 			return
 		case <-tick.C:
 		}
 	}
 }
 
-// sample asks what is due or will be within ahead.
+// sample runs the queries that are due within ahead.
 func (g *gpu) sample(c clock.Clock, now time.Time, ahead time.Duration, sender *rows.Sender) {
 	if g.lost {
 		return
 	}
 	var sampled []format.Row
-	for _, q := range g.questions {
+	for _, q := range g.queries {
 		if q.next.After(now.Add(ahead)) {
 			continue
 		}
 		q.next = now.Add(q.every)
 		wall, cpu := clock.Ns(unix.CLOCK_MONOTONIC), clock.Ns(unix.CLOCK_THREAD_CPUTIME_ID)
-		answer, ret := q.ask(c)
+		answer, ret := q.run(c)
 		q.cost.Calls++
 		q.cost.WallNs += clock.Ns(unix.CLOCK_MONOTONIC) - wall
 		q.cost.CPUNs += clock.Ns(unix.CLOCK_THREAD_CPUTIME_ID) - cpu
@@ -211,7 +212,7 @@ func (g *gpu) sample(c clock.Clock, now time.Time, ahead time.Duration, sender *
 			if g.lost {
 				return
 			}
-			continue // an absent sample, not a zero
+			continue // no row, because 0 would be a measured value
 		}
 		sampled = append(sampled, answer...)
 	}
@@ -220,41 +221,44 @@ func (g *gpu) sample(c clock.Clock, now time.Time, ahead time.Duration, sender *
 	sender.Send(sampled)
 }
 
-// note says once that a question was not answered, or that the device is lost.
-func (g *gpu) note(c clock.Clock, q *question, ret nvml.Return, sender *rows.Sender) {
-	says := fmt.Sprintf("%s of device %d is missing in some samples: %s", q.name, g.index, explainNVML(ret))
+// note notes a query's first error, and that the device has stopped answering.
+func (g *gpu) note(c clock.Clock, q *query, ret nvml.Return, sender *rows.Sender) {
+	message := fmt.Sprintf("%s of device %d is missing in some samples: %s", q.name, g.index, explainNVML(ret))
 	switch ret {
 	case nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED, nvml.ERROR_GPU_NOT_FOUND, nvml.ERROR_UNINITIALIZED:
 		g.lost = true
-		says = fmt.Sprintf("device %d (%s) does not answer any more: %s", g.index, g.uuid, explainNVML(ret))
+		message = fmt.Sprintf("device %d (%s) has stopped answering: %s", g.index, g.uuid, explainNVML(ret))
 	}
-	if q.silent {
+	if q.noted {
 		return
 	}
-	q.silent = true
+	q.noted = true
 	sender.Send(
-		[]format.Row{{Kind: format.KindNote, Name: "nvml", StartNs: c.NowNs(), Device: int32(g.index), Message: says}},
+		[]format.Row{
+			{Kind: format.KindNote, Name: "nvml", StartNs: c.NowNs(), Device: int32(g.index), Message: message},
+		},
 	)
 }
 
-// Costs returns the cost of sampling by device, after Run.
+// Costs returns the cost of sampling by device. Call it after Run. It returns nil if a thread is
+// blocked.
 func (t *Sampler) Costs() []format.SamplingCost {
 	if t.stuck {
 		return nil
 	}
 	costs := make([]format.SamplingCost, 0, len(t.devices))
 	for _, g := range t.devices {
-		for _, q := range g.questions {
+		for _, q := range g.queries {
 			q.cost.Name = q.name
 			g.cost.WallNs += q.cost.WallNs
-			g.cost.Questions = append(g.cost.Questions, q.cost)
+			g.cost.Queries = append(g.cost.Queries, q.cost)
 		}
 		costs = append(costs, g.cost)
 	}
 	return costs
 }
 
-// Close shuts NVML down, unless a call about a lost GPU hangs.
+// Close shuts NVML down, unless a thread is blocked in a call.
 func (t *Sampler) Close() {
 	if !t.stuck {
 		nvml.Shutdown()

@@ -20,7 +20,7 @@ import (
 	"github.com/gpurec/gpurec/record/simtest"
 )
 
-// simcudaDir holds what `make simcuda` builds.
+// simcudaDir is the folder of `make simcuda`.
 const simcudaDir = "../../build/simcuda"
 
 func openSimNVML(t *testing.T) *Sampler {
@@ -33,8 +33,8 @@ func openSimNVML(t *testing.T) *Sampler {
 	return tel
 }
 
-// sampleAll asks everything of the first device n times and returns the rows of the
-// last time by metric.
+// sampleAll runs all queries of the first device n times and returns the rows of the last time by
+// metric.
 func sampleAll(t *testing.T, tel *Sampler, n int) map[string][]format.Row {
 	t.Helper()
 	sent := make(chan []format.Row, 64)
@@ -49,7 +49,7 @@ func sampleAll(t *testing.T, tel *Sampler, n int) map[string][]format.Row {
 	return byName
 }
 
-// simAnswers are answers for every metric of a device, each another number.
+// simAnswers are distinct answers for all metrics of a device.
 var simAnswers = map[string]struct {
 	metrics []string
 	values  []float64
@@ -164,7 +164,7 @@ func TestEveryMetricIsWhatNVMLSays(t *testing.T) {
 	}
 	t.Logf("%d metrics compared", len(want))
 
-	// 0 is a value like any other.
+	// 0 is a valid value.
 	for i, line := range lines {
 		key, _, _ := strings.Cut(line, " ")
 		lines[i] = key + " 0 0 0 0"
@@ -186,7 +186,7 @@ func TestMetricsThatAreNotSupportedHaveNoRows(t *testing.T) {
 	}
 	simtest.Say(t, answers, everything...)
 	got := sampleAll(t, openSimNVML(t), 2)
-	// An older function tells the memory and the clocks' reasons, as with an older driver.
+	// An older function reports the memory and the clocks' reasons, as with an older driver.
 	left := slices.Sorted(maps.Keys(got))
 	if want := []string{
 		"clock_event_reasons",
@@ -199,7 +199,7 @@ func TestMetricsThatAreNotSupportedHaveNoRows(t *testing.T) {
 	) {
 		t.Errorf("rows of %q", left)
 	}
-	// What a healthy server card has without being told: no fan, no links, no retired pages.
+	// A typical server card has no fan, no NVLinks and no retired pages.
 	simtest.Say(t, answers)
 	got = sampleAll(t, openSimNVML(t), 2)
 	for _, name := range []string{
@@ -309,7 +309,7 @@ func TestLostDeviceIsNotedOnce(t *testing.T) {
 	}
 	slices.Sort(notes)
 	if len(notes) != 2 || !strings.HasPrefix(notes[0], "device 0 (GPU-") ||
-		!strings.HasSuffix(notes[0], "does not answer any more: GPU is lost") ||
+		!strings.HasSuffix(notes[0], "has stopped answering: GPU is lost") ||
 		!strings.HasPrefix(notes[1], "performance_state of device 1 is missing") {
 		t.Errorf("notes: %q", notes)
 	}

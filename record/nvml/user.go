@@ -2,18 +2,19 @@
 
 package nvml
 
-// GPUUse is the use that a process makes of one GPU.
+// GPUUse describes the use of one GPU by a process.
 type GPUUse struct {
-	Index       int    `json:"index"` // as NVML counts
-	UUID        string `json:"uuid,omitempty"`
+	Index int    `json:"index"` // NVML index
+	UUID  string `json:"uuid,omitempty"`
+	// Name is the product name of the GPU. MemoryBytes is nil if unknown.
 	Name        string `json:"name,omitempty"`
 	MemoryBytes *int64 `json:"memory_bytes,omitempty"`
-	// SMPercent is the share of time in which a kernel of the process ran, 0 to 100, by the
-	// driver's newest sample; nil without one of the last seconds.
+	// SMPercent is the share of time in which a kernel of the process ran, 0 to 100, in the
+	// driver's newest sample. It is nil if there is no sample within the last seconds.
 	SMPercent *int `json:"sm_percent,omitempty"`
 }
 
-// User is a process on a GPU, by the number that NVML has for it.
+// User is a process on a GPU. Pid is NVML's pid, which may be of another pid namespace.
 type User struct {
 	Pid int
 	Use GPUUse

@@ -12,9 +12,9 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Users returns the processes on each GPU, with their share of SM time within the last window.
-// With an error about some GPUs it returns the users of others. It can block for minutes for a GPU
-// that has fallen off the bus.
+// Users returns the processes on each GPU, with their SM utilization within the last window. If
+// some GPUs fail, it returns an error and the users of the others. It can block for minutes for a
+// GPU that has fallen off the bus.
 func Users(window time.Duration) ([]User, error) {
 	if ret := nvml.Init(); ret != nvml.SUCCESS {
 		return nil, fmt.Errorf("%w: %s", ErrNoNVML, explainNVML(ret))
@@ -38,7 +38,7 @@ func Users(window time.Duration) ([]User, error) {
 	return users, errors.Join(failed...)
 }
 
-// users returns the processes that compute on the device, ordered by pid.
+// users returns the compute processes on the device, ordered by pid.
 func (g *gpu) users(window time.Duration) ([]User, error) {
 	memory := make(map[uint32]*int64) // nil: unknown
 	listed := false
@@ -75,8 +75,8 @@ func (g *gpu) users(window time.Duration) ([]User, error) {
 	return users, nil
 }
 
-// memoryByPid sums the memory of a list's processes: a MIG device has an entry per instance. It is
-// nil where NVML does not know all of it.
+// memoryByPid returns the memory of each process in a list, in bytes. A process has one entry per
+// MIG device. The memory is nil if NVML does not know all of it.
 func memoryByPid(infos []nvml.ProcessInfo) map[uint32]*int64 {
 	memory := make(map[uint32]*int64)
 	unknown := make(map[uint32]bool)
@@ -95,10 +95,10 @@ func memoryByPid(infos []nvml.ProcessInfo) map[uint32]*int64 {
 	return memory
 }
 
-// smPercents returns each process's newest SM utilization of the last window, in percent. It has
-// no entry for processes without a sample, and is empty where the device takes none.
+// smPercents returns the newest SM utilization of each process within the last window, in percent.
+// It has no entry for processes without a sample.
 func (g *gpu) smPercents(window time.Duration) map[uint32]int {
-	if !has("nvmlDeviceGetProcessUtilization") {
+	if !hasFunction("nvmlDeviceGetProcessUtilization") {
 		return nil
 	}
 	u := processUse{gpu: g, lastUs: uint64(time.Now().Add(-window).UnixMicro())}

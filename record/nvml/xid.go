@@ -13,16 +13,14 @@ import (
 	"github.com/gpurec/gpurec/record/xid"
 )
 
-// eventWaitMs is how long a wait for an event lasts at most, so that the end of the
-// recording is noticed.
+// eventWaitMs is the longest wait for an event in ms, after which the watch checks for stop.
 const eventWaitMs = 200
 
-// WatchXids adds the Xids that NVML reports to the merger until stop is closed. It is for systems
-// where the kernel's sources cannot be read. NVML knows code and device, but neither process nor
-// text.
+// WatchXids adds the Xids that NVML reports to the merger until stop is closed. Use it if the
+// kernel's sources cannot be read. NVML reports code and device, but neither process nor text.
 func (t *Sampler) WatchXids(c clock.Clock, merger *xid.Merger, stop <-chan struct{}, helpers *sync.WaitGroup) error {
 	for _, symbol := range []string{"nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2"} {
-		if !has(symbol) {
+		if !hasFunction(symbol) {
 			return errors.New("this NVML has no events")
 		}
 	}
@@ -38,7 +36,7 @@ func (t *Sampler) WatchXids(c clock.Clock, merger *xid.Merger, stop <-chan struc
 	}
 	if registered == 0 {
 		set.Free()
-		return errors.New("no device tells NVML of Xids")
+		return errors.New("no device reports Xids to NVML")
 	}
 	helpers.Go(func() {
 		defer set.Free()
@@ -46,7 +44,7 @@ func (t *Sampler) WatchXids(c clock.Clock, merger *xid.Merger, stop <-chan struc
 			event, ret := set.Wait(eventWaitMs)
 			if ret == nvml.SUCCESS && event.EventType == nvml.EventTypeXidCriticalError {
 				merger.Add(
-					xid.Sighting{
+					xid.Report{
 						Source: xid.SourceNVML,
 						AtNs:   c.NowNs(),
 						PCI:    t.pciOf(event.Device),
@@ -55,7 +53,7 @@ func (t *Sampler) WatchXids(c clock.Clock, merger *xid.Merger, stop <-chan struc
 					c.NowNs(),
 				)
 			} else if ret != nvml.SUCCESS && ret != nvml.ERROR_TIMEOUT {
-				return // a GPU is lost, which sampling notes
+				return // a GPU is lost: sampling notes it
 			}
 			select {
 			case <-stop:
@@ -67,11 +65,11 @@ func (t *Sampler) WatchXids(c clock.Clock, merger *xid.Merger, stop <-chan struc
 	return nil
 }
 
-// pciOf is the PCI address of a device; handles cannot be compared.
+// pciOf returns the PCI address of a device, because device handles cannot be compared.
 func (t *Sampler) pciOf(d nvml.Device) string {
 	pci, ret := d.GetPciInfo()
 	if ret != nvml.SUCCESS {
 		return ""
 	}
-	return pciName(text(pci.BusId[:]))
+	return pciName(cString(pci.BusId[:]))
 }

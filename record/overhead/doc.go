@@ -1,3 +1,3 @@
-// Package overhead computes what probes cost the recorded program, and decides which launches of
-// kernels are left out to keep that below a limit.
+// Package overhead computes the overhead of probes in the recorded program. It decides which kernel
+// launches are not recorded to keep the overhead below a limit.
 package overhead

@@ -4,43 +4,51 @@ package overhead
 
 import "time"
 
-// The governor bounds what a recording costs the program: measured once a second, and where
-// it is too much, launches of kernels are recorded in full for some seconds only. First
-// their stacks are sampled, then launches themselves. Memory calls, events of allocators,
-// copies, waits and all other calls are always recorded.
+// The governor measures the overhead of probes once a second. Above a limit, it first samples the
+// stacks of kernel launches, then the launches: both are recorded for some seconds only. Memory
+// calls, allocator events, copies, waits and all other calls are always recorded.
 
-// Policy sets the pace of a Governor.
+// Policy sets the intervals and thresholds of a Governor.
 type Policy struct {
-	// Look is the time between two measurements; all else is in such times.
-	Look time.Duration
-	// Whole of every Whole+Spare looks record everything.
-	Whole, Spare int
-	// Patience is the number of looks in a row above the limit after which more is sampled, Calm
-	// that of looks below it after which less is.
-	Patience, Calm int
-	// Back is the share of the limit, from 0 to 1, below which less is sampled.
-	Back float64
+	// Interval is the time between two measurements. It is the unit of the following fields.
+	Interval time.Duration
+	// While sampling, everything is recorded for FullIntervals, then launches are sampled for
+	// SampledIntervals.
+	FullIntervals, SampledIntervals int
+	// TightenAfter is the number of consecutive intervals above the limit after which the Governor
+	// samples more. RelaxAfter is the number of full intervals below RelaxBelow after which it
+	// samples less.
+	TightenAfter, RelaxAfter int
+	// RelaxBelow is a share of the limit, from 0 to 1.
+	RelaxBelow float64
 }
 
-// DefaultPolicy looks every second and records launches in full for one second in ten.
-var DefaultPolicy = Policy{Look: time.Second, Whole: 1, Spare: 9, Patience: 3, Calm: 2, Back: 0.7}
+// DefaultPolicy measures every second. While sampling, it records everything for one second in ten.
+var DefaultPolicy = Policy{
+	Interval:         time.Second,
+	FullIntervals:    1,
+	SampledIntervals: 9,
+	TightenAfter:     3,
+	RelaxAfter:       2,
+	RelaxBelow:       0.7,
+}
 
-// Step says what is sampled.
+// Step is the extent of sampling. A greater Step samples more.
 type Step int
 
 const (
-	SampleNothing  Step = iota
-	SampleStacks        // of launches
-	SampleLaunches      // and their stacks
+	SampleNothing  Step = iota // record everything
+	SampleStacks               // sample stacks of launches
+	SampleLaunches             // sample launches and their stacks
 )
 
-// Load is the measurement of one look.
+// Load is the overhead in one interval.
 type Load struct {
-	// OverheadPct is the share of its time, in percent, that the busiest thread spends in
-	// probes. OthersPct is the part of it that cannot be sampled, AllocatorPct the part of that
-	// for events of an allocator.
+	// OverheadPct is the share of time that the busiest thread spends in probes, in percent.
+	// OthersPct is the part of OverheadPct that cannot be sampled. AllocatorPct is the part of
+	// OthersPct for allocator events.
 	OverheadPct, OthersPct, AllocatorPct float64
-	// hitNs is what one hit cost.
+	// hitNs is the duration of one probe hit in ns.
 	hitNs float64
 }
 
@@ -48,47 +56,48 @@ type Load struct {
 type Governor struct {
 	policy   Policy
 	limitPct float64
-	Most     Step // that is possible
+	MaxStep  Step // greatest possible Step
 
 	Step        Step
-	at          int // looks since the last change of step
-	over, under int // looks in a row
-	// wholePct and wholeNs are of the last look in which everything was recorded, bare is
-	// the share of the cost of a hit that is left without stacks.
-	wholePct, wholeNs, bare float64
-	// stuck is set once the limit cannot be kept.
+	at          int // intervals since the last change of Step
+	over, under int // consecutive intervals above and below the limit
+	// fullPct and fullNs are the overhead and the duration of a hit in the last full interval.
+	// bare is the duration of a hit without a stack, as a share of one with a stack.
+	fullPct, fullNs, bareShare float64
+	// stuck is true after the governor has found that it cannot keep the limit.
 	stuck bool
 }
 
-// NewGovernor returns a Governor that keeps the overhead below limitPct percent. It begins with
-// sampling nothing and goes no further than most.
+// NewGovernor returns a Governor that keeps the overhead below limitPct percent. It starts without
+// sampling and uses no Step above most.
 func NewGovernor(policy Policy, limitPct float64, most Step) *Governor {
-	return &Governor{policy: policy, limitPct: limitPct, Most: most, bare: 1}
+	return &Governor{policy: policy, limitPct: limitPct, MaxStep: most, bareShare: 1}
 }
 
-// IsWhole reports whether everything is recorded until the next look. A step begins with the looks
-// in which it samples.
-func (g *Governor) IsWhole() bool {
-	return g.Step == SampleNothing || g.at%(g.policy.Whole+g.policy.Spare) >= g.policy.Spare
+// RecordsAll reports whether everything is recorded in the current interval. A Step starts with its
+// sampled intervals.
+func (g *Governor) RecordsAll() bool {
+	return g.Step == SampleNothing ||
+		g.at%(g.policy.FullIntervals+g.policy.SampledIntervals) >= g.policy.SampledIntervals
 }
 
-// Next takes the measurement of the time since the last look and decides on the time until the
-// next one. It returns true once: when it turns out that the limit cannot be kept.
+// Next takes the measurement of the last interval and decides about the next one. gaveUp is true
+// once: when the Governor finds that it cannot keep the limit.
 func (g *Governor) Next(m Load) (gaveUp bool) {
-	whole, was := g.IsWhole(), g.Step
+	full, was := g.RecordsAll(), g.Step
 	g.at++
-	if whole {
-		g.wholePct, g.wholeNs = m.OverheadPct, m.hitNs
+	if full {
+		g.fullPct, g.fullNs = m.OverheadPct, m.hitNs
 	}
 	switch {
-	case whole && g.Step != SampleNothing:
+	case full && g.Step != SampleNothing:
 		g.relax(m)
 	case g.Average(m) > g.limitPct:
 		gaveUp = g.tighten()
 	default:
 		g.over = 0
-		if g.Step == SampleStacks && g.wholeNs > 0 && m.hitNs > 0 {
-			g.bare = min(1, m.hitNs/g.wholeNs)
+		if g.Step == SampleStacks && g.fullNs > 0 && m.hitNs > 0 {
+			g.bareShare = min(1, m.hitNs/g.fullNs)
 		}
 	}
 	if g.Step != was {
@@ -97,21 +106,21 @@ func (g *Governor) Next(m Load) (gaveUp bool) {
 	return gaveUp
 }
 
-// Average returns the overhead over a whole period of the step, in percent.
+// Average returns the average overhead of full and sampled intervals in percent.
 func (g *Governor) Average(m Load) float64 {
 	if g.Step == SampleNothing {
 		return m.OverheadPct
 	}
-	whole, spare := float64(g.policy.Whole), float64(g.policy.Spare)
-	return (whole*g.wholePct + spare*m.OverheadPct) / (whole + spare)
+	full, sampled := float64(g.policy.FullIntervals), float64(g.policy.SampledIntervals)
+	return (full*g.fullPct + sampled*m.OverheadPct) / (full + sampled)
 }
 
-// tighten notes a look with too much, and goes a step on after some of them.
+// tighten counts an interval above the limit. After TightenAfter intervals it increases Step.
 func (g *Governor) tighten() (gaveUp bool) {
-	if g.over++; g.over < g.policy.Patience {
+	if g.over++; g.over < g.policy.TightenAfter {
 		return false
 	}
-	if g.Step < g.Most {
+	if g.Step < g.MaxStep {
 		g.Step++
 		return false
 	}
@@ -120,17 +129,17 @@ func (g *Governor) tighten() (gaveUp bool) {
 	return gaveUp
 }
 
-// relax looks, where everything was recorded, whether the step before would be enough.
+// relax checks in a full interval whether the lower Step would suffice.
 func (g *Governor) relax(m Load) {
 	pct := m.OverheadPct
 	if g.Step == SampleLaunches {
-		pct *= g.bare
+		pct *= g.bareShare
 	}
-	if pct >= g.policy.Back*g.limitPct {
+	if pct >= g.policy.RelaxBelow*g.limitPct {
 		g.under = 0
 		return
 	}
-	if g.under++; g.under >= g.policy.Calm {
+	if g.under++; g.under >= g.policy.RelaxAfter {
 		g.Step--
 	}
 }

@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// constant is a program whose calls cost that much, in percent: launches, of which stacks
-// are a share, and others.
+// constant is a program with constant overhead, in percent: launches (of which stacks is a part)
+// and other calls.
 type constant struct{ launches, stacks, others float64 }
 
-// measured is what a look sees while that much is recorded.
+// measured returns the measurement of an interval with a Step.
 func (c constant) measured(step Step, whole bool) Load {
 	launches, ns := c.launches, 2000.0
 	switch {
@@ -26,18 +26,18 @@ func (c constant) measured(step Step, whole bool) Load {
 	return Load{OverheadPct: launches + c.others, OthersPct: c.others, hitNs: ns}
 }
 
-// steps lets a governor watch programs for some looks each, and writes its steps down: one
-// letter per look, n(othing), s(tacks), l(aunches) sampled; upper case where everything is
-// recorded, and ! where it gave up.
+// steps runs a governor for some intervals of each program and returns one letter per interval. n,
+// s and l mean sampling nothing, stacks and launches. Full intervals are upper case. "!" means that
+// the governor gave up.
 func steps(g *Governor, looks int, programs ...constant) string {
 	var b strings.Builder
 	for _, c := range programs {
 		for range looks {
 			letter := string("nsl"[g.Step])
-			if g.IsWhole() {
+			if g.RecordsAll() {
 				letter = strings.ToUpper(letter)
 			}
-			gaveUp := g.Next(c.measured(g.Step, g.IsWhole()))
+			gaveUp := g.Next(c.measured(g.Step, g.RecordsAll()))
 			b.WriteString(letter)
 			if gaveUp {
 				b.WriteByte('!')
@@ -101,7 +101,7 @@ func TestGovernorPolicy(t *testing.T) {
 	}
 }
 
-// What the governor adds up is what the cost of a hit and their number come to.
+// LoadOf multiplies the rates of hits by the duration of a hit.
 func TestLoadOfHits(t *testing.T) {
 	l := LoadOf(Rates{Launches: 20_000, Allocator: 5_000, Others: 1_000}, 2000)
 	if got := fmt.Sprintf("%.2f %.2f %.2f", l.OverheadPct, l.OthersPct, l.AllocatorPct); got != "5.20 1.20 1.00" {

@@ -2,29 +2,30 @@
 
 package overhead
 
-// Hits counts the probe hits of one thread, at entries and returns.
+// Hits counts the probe hits of one thread, at entries and returns, by kind of call.
 type Hits struct {
 	Launches, Allocator, Others int64
 }
 
-// All returns the sum.
+// All returns the sum of the counters.
 func (h *Hits) All() int64 { return h.Launches + h.Allocator + h.Others }
 
-// Rates are the probe hits of the busiest thread, per second.
+// Rates are the probe hits per second of the busiest thread, by kind of call.
 type Rates struct {
 	Launches, Allocator, Others float64
 }
 
-// Meter measures the cost of a probe hit.
+// Meter measures the duration of a probe hit.
 type Meter struct {
+	// ExceptionNs is the duration of a probe's exception without the BPF program, in ns.
 	ExceptionNs float64
-	ns, runs    int64   // of BPF programs at the last look
-	programNs   float64 // of one run, as last measured
+	ns, runs    int64   // of BPF programs at the last call of HitNs
+	programNs   float64 // duration of one BPF program run, in ns
 }
 
-// HitNs returns the cost of a hit since the last call, in ns. ns and runs are the run time of the
-// programs and their runs, since they were loaded. Without a measured run, the last run time
-// holds.
+// HitNs returns the duration of a probe hit since the last call, in ns. ns and runs are the total
+// run time and runs of the BPF programs since loading. Without new runs, HitNs uses the last
+// measured run time.
 func (m *Meter) HitNs(ns, runs int64) float64 {
 	if d := runs - m.runs; d > 0 {
 		m.programNs = float64(ns-m.ns) / float64(d)
@@ -33,7 +34,7 @@ func (m *Meter) HitNs(ns, runs int64) float64 {
 	return m.ExceptionNs + m.programNs
 }
 
-// LoadOf returns the load of these rates, at hitNs ns a hit.
+// LoadOf returns the overhead of probe hits at these rates. hitNs is the duration of a hit in ns.
 func LoadOf(r Rates, hitNs float64) Load {
 	pct := func(perSecond float64) float64 { return perSecond * hitNs / 1e9 * 100 }
 	return Load{

@@ -11,27 +11,27 @@ import (
 	"github.com/gpurec/gpurec/record/host"
 )
 
-// Attach selects the kernel interface by which probes are placed.
+// Attach is the kernel interface that attaches probes.
 type Attach string
 
-// Ways to attach. AttachAuto takes the best that the kernel has.
+// Kernel interfaces. AttachAuto is the best one of the running kernel.
 const (
 	AttachAuto Attach = "auto"
-	// AttachMulti: one uprobe_multi link for all functions of a library (Linux 6.6).
+	// AttachMulti uses one uprobe_multi link for all functions of a library (since Linux 6.6).
 	AttachMulti Attach = "uprobe_multi"
-	// AttachPerf: one perf event per function, entry and return (Linux 5.15).
-	// Detaching takes 0.05 to 0.3 s each: it comes when the file is finished.
+	// AttachPerf uses one perf event for each entry and each return (since Linux 5.15). Detaching
+	// one takes 0.05 to 0.3 s, so it happens while the file is finished.
 	AttachPerf Attach = "perf"
 )
 
-// OnThisKernel returns the way to attach; for AttachAuto, the best that this kernel has.
+// OnThisKernel returns the interface to use. For AttachAuto it is the best one of this kernel.
 func (a Attach) OnThisKernel() Attach {
 	if a != AttachAuto && a != "" {
 		return a
 	}
 	err := features.HaveBPFLinkUprobeMulti()
 	if err == nil || !errors.Is(err, ebpf.ErrNotSupported) && !host.OlderThan(host.Release(), 6, 6) {
-		return AttachMulti // or nobody but the kernel's age can tell: asking needs rights too
+		return AttachMulti // or the test needs more privileges, and the version says 6.6
 	}
 	return AttachPerf
 }

@@ -11,8 +11,8 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
 
-// Drop gives up, on all threads, every capability but these: effective ones stay in effect, those
-// at hand stay permitted.
+// Drop removes all capabilities from all threads, except for two lists. Capabilities in effective
+// stay effective. Capabilities in atHand stay permitted, so that With can raise them.
 func Drop(effective, atHand []Capability) error {
 	have, keep := cap.GetProc(), cap.NewSet()
 	var bounded []cap.Value
@@ -36,7 +36,7 @@ func Drop(effective, atHand []Capability) error {
 	if _, err := cap.Prctlw(unix.PR_SET_NO_NEW_PRIVS, 1); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	// else no program could be given any either
+	// Removing capabilities from the bounding set needs CAP_SETPCAP.
 	if mayBound, err := have.GetFlag(cap.Effective, cap.SETPCAP); err == nil && mayBound {
 		if err := cap.DropBound(bounded...); err != nil {
 			return fmt.Errorf("from the bounding set: %w", err)
@@ -48,8 +48,8 @@ func Drop(effective, atHand []Capability) error {
 	return keep.SetProc()
 }
 
-// With runs do on this thread with a permitted capability in effect. Without that capability it
-// runs do all the same.
+// With runs do on the current thread with a permitted capability made effective. If the capability
+// is not permitted, With runs do without it.
 func With(c Capability, do func() error) error {
 	runtime.LockOSThread()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -70,7 +70,7 @@ func With(c Capability, do func() error) error {
 	}
 	err := do()
 	if lerr := unix.Capset(&header, &before[0]); lerr != nil {
-		return fmt.Errorf("lower %v: %w", c, lerr) // and the thread, being locked, ends with its goroutine
+		return fmt.Errorf("lower %v: %w", c, lerr) // the locked thread ends with its goroutine
 	}
 	runtime.UnlockOSThread()
 	return err

@@ -1,2 +1,2 @@
-// Package privilege says which capabilities recording needs, and drops the others.
+// Package privilege knows the capabilities that recording needs, and drops all others.
 package privilege

@@ -15,10 +15,10 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// Capability is a Linux capability by number, see capabilities(7).
+// Capability is the number of a Linux capability: see capabilities(7).
 type Capability int
 
-// String returns the capability's name as capabilities(7) has it.
+// String returns the capability's name in capabilities(7).
 func (c Capability) String() string {
 	if name, ok := capabilityNames[c]; ok {
 		return name
@@ -35,16 +35,16 @@ var capabilityNames = map[Capability]string{
 	unix.CAP_SYSLOG:             "CAP_SYSLOG",
 }
 
-// Error reports missing capabilities.
+// Error is the error for missing capabilities.
 type Error struct {
-	What    string
+	Task    string
 	Missing []Capability
-	Have    []Capability // of those that gpurec knows to use
+	Have    []Capability // effective capabilities, of those that gpurec uses
 }
 
-// Error names the missing capabilities and the way to attach.
+// Error returns the task and the missing capabilities.
 func (e *Error) Error() string {
-	text := e.What + " needs " + joinCapabilities(e.Missing)
+	text := e.Task + " needs " + joinCapabilities(e.Missing)
 	if len(e.Have) > 0 {
 		text += " (have " + joinCapabilities(e.Have) + ")"
 	}
@@ -59,11 +59,13 @@ func joinCapabilities(all []Capability) string {
 	return strings.Join(names, ", ")
 }
 
-// Set is a set of capabilities, one bit each.
+// Set is a set of capabilities. Bit n is the capability with number n.
 type Set uint64
 
+// has reports whether the set contains a capability.
 func (c Set) has(want Capability) bool { return c>>want&1 == 1 }
 
+// known returns the capabilities in the set that gpurec uses.
 func (c Set) known() []Capability {
 	var have []Capability
 	for _, k := range []Capability{
@@ -100,22 +102,24 @@ func Effective() (Set, error) {
 	return 0, fmt.Errorf("read own capabilities: no CapEff line in /proc/self/status")
 }
 
-// Check returns an *Error if this process lacks a capability for attaching in this way.
+// Check returns an *Error if this process lacks a capability for attaching probes with an
+// interface.
 //
-// Loading the programs takes CAP_BPF and CAP_PERFMON, for which CAP_SYS_ADMIN stands (Linux 5.8,
-// commit a17b53c4a4b5). A uprobe_multi link needs no more. A perf uprobe needs CAP_SYS_ADMIN since
-// commit ba677dbe77af (2025, also in 6.6.y and 6.12.y).
+// Loading BPF programs needs CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN (Linux 5.8, commit
+// a17b53c4a4b5). A uprobe_multi link needs no other capabilities. A perf uprobe needs CAP_SYS_ADMIN
+// since commit ba677dbe77af (2025, also in 6.6.y and 6.12.y).
 func Check(how Attach) error {
 	have, err := Effective()
 	if err != nil {
 		return err
 	}
 	if missing := have.missing(how.OnThisKernel()); len(missing) > 0 {
-		return &Error{What: "attaching probes by " + string(how.OnThisKernel()), Missing: missing, Have: have.known()}
+		return &Error{Task: "attaching probes by " + string(how.OnThisKernel()), Missing: missing, Have: have.known()}
 	}
 	return nil
 }
 
+// missing returns the capabilities for attaching that the set lacks.
 func (c Set) missing(how Attach) []Capability {
 	if c.has(unix.CAP_SYS_ADMIN) {
 		return nil
@@ -132,19 +136,19 @@ func (c Set) missing(how Attach) []Capability {
 	return missing
 }
 
-// ExplainLoad turns the kernel's refusal to load BPF programs or to make their maps into an *Error
-// if the capabilities for that are missing. Other errors are returned as they are.
+// ExplainLoad converts EPERM from loading BPF programs or creating maps to an *Error, if
+// capabilities are missing. It returns all other errors unchanged.
 func (c Set) ExplainLoad(err error) error {
 	missing := c.missing(AttachMulti)
 	if len(missing) == 0 || !errors.Is(err, unix.EPERM) {
 		return err
 	}
-	return &Error{What: "loading BPF programs", Missing: missing, Have: c.known()}
+	return &Error{Task: "loading BPF programs", Missing: missing, Have: c.known()}
 }
 
-// CheckUnwinding returns an *Error if this process lacks a capability that unwinding needs besides
-// those of attaching: CAP_SYSLOG for addresses of the kernel's symbols, and CAP_CHECKPOINT_RESTORE
-// or CAP_SYS_ADMIN for files that processes have mapped.
+// CheckUnwinding returns an *Error if this process lacks a capability for unwinding, in addition to
+// those for attaching. Kernel symbol addresses need CAP_SYSLOG. Mapped files of processes need
+// CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN.
 func CheckUnwinding() error {
 	have, err := Effective()
 	if err != nil {
@@ -158,17 +162,17 @@ func CheckUnwinding() error {
 		missing = append(missing, unix.CAP_CHECKPOINT_RESTORE)
 	}
 	if len(missing) > 0 {
-		return &Error{What: "unwinding", Missing: missing, Have: have.known()}
+		return &Error{Task: "unwinding", Missing: missing, Have: have.known()}
 	}
 	return nil
 }
 
-// CheckAccess returns an *Error if this process may not read /proc of a process of another user.
+// CheckAccess returns an *Error if this process may not read /proc of another user's process.
 func CheckAccess(p *process.Process) error {
 	file, err := os.Open(p.Path("maps"))
 	if err == nil {
 		var b [1]byte
-		_, err = file.Read(b[:]) // open succeeds, reading is what ptrace access guards
+		_, err = file.Read(b[:]) // open succeeds; read checks the ptrace access mode
 		file.Close()
 	}
 	if err == nil || !os.IsPermission(err) && err != unix.EPERM {
@@ -177,7 +181,7 @@ func CheckAccess(p *process.Process) error {
 	have, cerr := Effective()
 	if cerr == nil && !have.has(unix.CAP_SYS_PTRACE) {
 		return &Error{
-			What:    fmt.Sprintf("process %d (%s) belongs to another user: reading its mappings", p.Pid, p.Comm),
+			Task:    fmt.Sprintf("process %d (%s) belongs to another user: reading its mappings", p.Pid, p.Comm),
 			Missing: []Capability{unix.CAP_SYS_PTRACE}, Have: have.known(),
 		}
 	}

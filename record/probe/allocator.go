@@ -14,21 +14,21 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// notFound is NOT_FOUND of event.h.
-const notFound = ^uint64(0)
+// offsetUnknown is OFFSET_UNKNOWN of event.h.
+const offsetUnknown = ^uint64(0)
 
-// SetAllocatorSource records the allocator of a process by the functions of this library, unless
-// an event of it came before.
+// SetAllocatorSource sets the library whose function reports the allocator events of a process.
+// It has no effect after the process's first allocator event.
 func (p *Probes) SetAllocatorSource(lib *library.Library, pid int) {
 	if lib.Kind == library.Driver || pid == EveryProcess {
 		return
 	}
-	a := bpf.CudaProcessAllocator{AllocatedAt: notFound, Source: uint32(lib.Source())}
-	_ = p.Objects.Allocators.Update(uint32(pid), a, ebpf.UpdateNoExist) // else the first event will tell
+	a := bpf.CudaProcessAllocator{StatsOffset: offsetUnknown, Source: uint32(lib.Source())}
+	_ = p.Objects.Allocators.Update(uint32(pid), a, ebpf.UpdateNoExist) // an existing source is kept
 }
 
-// AllocatorSource returns the source by which the allocator of a process is recorded; that of lib
-// if there was no event yet.
+// AllocatorSource returns the allocator source of a process. Before the process's first allocator
+// event it returns the source of lib.
 func (p *Probes) AllocatorSource(lib *library.Library, pid int) bpf.CudaAllocatorSource {
 	var a bpf.CudaProcessAllocator
 	if p.Objects.Allocators.Lookup(uint32(pid), &a) != nil {
@@ -37,9 +37,9 @@ func (p *Probes) AllocatorSource(lib *library.Library, pid int) bpf.CudaAllocato
 	return bpf.CudaAllocatorSource(a.Source)
 }
 
-// LinkReports probes the reports of one process, to find the totals of its allocators. The caller
-// closes the link.
-func (p *Probes) LinkReports(reports *library.Library, pid int) (link.Link, error) {
+// AttachReports probes c10::reportMemoryUsageToProfiler in one process. The probe finds the offset
+// of the allocator's statistics. The caller closes the link.
+func (p *Probes) AttachReports(reports *library.Library, pid int) (link.Link, error) {
 	if reports == nil {
 		return nil, errors.New("libc10.so is not mapped")
 	}
@@ -61,55 +61,57 @@ func (p *Probes) LinkReports(reports *library.Library, pid int) (link.Link, erro
 	return executable.Uprobe("", p.Objects.AllocatorReport, &link.UprobeOptions{Address: at, PID: pid})
 }
 
-// SetTotals sets the offset at which the allocators of a process keep their totals. It has no
-// effect without an allocator that is recorded by record_trace.
-func (p *Probes) SetTotals(pid int, at uint64) {
+// SetStatsOffset sets the offset, in bytes, of the statistics in a process's allocator objects.
+// Only events of record_trace use the offset.
+func (p *Probes) SetStatsOffset(pid int, at uint64) {
 	var a bpf.CudaProcessAllocator
 	if p.Objects.Allocators.Lookup(uint32(pid), &a) != nil {
-		return // totals are -1, not known
+		return // no state of this process: its totals are recorded as -1, unknown
 	}
-	a.AllocatedAt = at
-	_ = p.Objects.Allocators.Update(uint32(pid), a, ebpf.UpdateExist) // it may be gone
+	a.StatsOffset = at
+	_ = p.Objects.Allocators.Update(uint32(pid), a, ebpf.UpdateExist) // the entry may have been deleted
 }
 
-// FindTotals returns the offset at which the allocators of a process keep their totals, once it is
-// known.
-func (p *Probes) FindTotals(pid int) (at uint64, ok bool) {
-	var seen bpf.CudaAllocatorSearch
-	if p.Objects.AllocatorSearches.Lookup(uint32(pid), &seen) != nil {
+// FindStatsOffset returns the offset, in bytes, of the statistics in a process's allocator objects.
+// ok is false while the search is not finished.
+func (p *Probes) FindStatsOffset(pid int) (at uint64, ok bool) {
+	var search bpf.CudaAllocatorSearch
+	if p.Objects.AllocatorSearches.Lookup(uint32(pid), &search) != nil {
 		return 0, false
 	}
-	return findLayout(&seen)
+	return findLayout(&search)
 }
 
-// ForgetTotals forgets where the allocators of a process keep their totals.
-func (p *Probes) ForgetTotals(pid int) {
-	p.SetTotals(pid, notFound)
-	_ = p.Objects.AllocatorSearches.Delete(uint32(pid)) // there may be none
+// ForgetStatsOffset deletes the statistics offset of a process and its search for the offset.
+func (p *Probes) ForgetStatsOffset(pid int) {
+	p.SetStatsOffset(pid, offsetUnknown)
+	_ = p.Objects.AllocatorSearches.Delete(uint32(pid)) // the search may not exist
 }
 
-// DropAllocator removes the source by which the allocator of a process is recorded.
-func (p *Probes) DropAllocator(pid int) {
-	_ = p.Objects.Allocators.Delete(uint32(pid)) // it may be gone already
+// ForgetAllocatorSource deletes the allocator source of a process, after exec for example.
+func (p *Probes) ForgetAllocatorSource(pid int) {
+	_ = p.Objects.Allocators.Delete(uint32(pid)) // the entry may have been deleted
 }
 
-// minLooks is how often a word must have been equal to a total to be taken for it.
-const minLooks = 32
+// minComparisons is the number of comparisons after which a word that matched every total is
+// accepted.
+const minComparisons = 32
 
 // statArrayWords is STAT_ARRAY_WORDS of allocator.h.
 const statArrayWords = 12
 
-// findLayout returns the first word that was always the allocated bytes, if that one array
-// later was always the reserved bytes: in an array the current value of all pools is first.
-func findLayout(seen *bpf.CudaAllocatorSearch) (at uint64, ok bool) {
-	if seen.Looks < minLooks {
+// findLayout returns the offset of the first word that always matched the allocated bytes, if the
+// word one array later always matched the reserved bytes. The first word of a statistic's array is
+// the current value of all pools.
+func findLayout(search *bpf.CudaAllocatorSearch) (offset uint64, ok bool) {
+	if search.Comparisons < minComparisons {
 		return 0, false
 	}
 	isSet := func(words []uint64, i int) bool { return i < 64*len(words) && words[i/64]>>(i%64)&1 != 0 }
-	for piece, word := range seen.Allocated {
+	for piece, word := range search.Allocated {
 		for ; word != 0; word &= word - 1 {
 			i := 64*piece + bits.TrailingZeros64(word)
-			if isSet(seen.Reserved[:], i+statArrayWords) {
+			if isSet(search.Reserved[:], i+statArrayWords) {
 				return uint64(8 * i), true
 			}
 		}

@@ -15,9 +15,9 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// Attach places the probes of a library for one process, or for all with EveryProcess. It does
-// nothing if that was done or tried before. Returns are probed before entries, so that no entry
-// lacks its return.
+// Attach attaches the probes of a library to one process, or to all processes with EveryProcess.
+// It does nothing if the library was attached before, or an attempt failed. Return probes are
+// attached before entry probes, so that each recorded entry has its return.
 func (p *Probes) Attach(lib *library.Library, pid int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -25,7 +25,7 @@ func (p *Probes) Attach(lib *library.Library, pid int) error {
 	if p.attached[key] || p.attached[attachment{lib.ID, EveryProcess}] {
 		return nil
 	}
-	p.attached[key] = true // a part may be in place even if it fails
+	p.attached[key] = true // also on an error: some probes may be attached
 	var err error
 	if p.How == privilege.AttachMulti {
 		err = p.attachMulti(lib, pid)
@@ -38,25 +38,25 @@ func (p *Probes) Attach(lib *library.Library, pid int) error {
 	return nil
 }
 
-// attachMulti makes one pair of links for all functions, and one for each that may be
-// dropped, as a whole or its return.
+// attachMulti attaches with uprobe_multi: one pair of links for all permanent probes, and separate
+// links for probes that may be removed during the recording.
 func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 	executable, err := link.OpenExecutable(lib.Executable())
 	if err != nil {
 		return err
 	}
-	var lasting, launches, allocator []library.Probe
+	var permanent, launches, allocator []library.Probe
 	getters := make(map[string][]library.Probe)
-	for _, at := range p.wanted(lib) {
+	for _, at := range p.selectedProbes(lib) {
 		switch call, _, _, _ := bpf.ByCookie(at.Cookie); {
 		case call.Getter:
 			getters[call.Name] = append(getters[call.Name], at)
-		case call.ReturnSpared():
+		case call.SamplesReturns():
 			launches = append(launches, at)
 		case call.Class == bpf.CudaCallClassCLASS_ALLOCATOR:
 			allocator = append(allocator, at)
 		default:
-			lasting = append(lasting, at)
+			permanent = append(permanent, at)
 		}
 	}
 	if len(launches) > 0 {
@@ -64,8 +64,8 @@ func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 			return err
 		}
 	}
-	for _, probes := range [][]library.Probe{lasting, allocator} {
-		if err := p.linkMulti(executable, probes, pid, &p.lasting); err != nil {
+	for _, probes := range [][]library.Probe{permanent, allocator} {
+		if err := p.linkMulti(executable, probes, pid, &p.permanent); err != nil {
 			return err
 		}
 	}
@@ -80,10 +80,10 @@ func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 	return nil
 }
 
-// entryProgram is the program at the entry of a function.
+// entryProgram returns the BPF program for the entry of a function.
 func (p *Probes) entryProgram(cookie uint16) *ebpf.Program {
 	switch call, _, _, _ := bpf.ByCookie(cookie); {
-	case call.ReturnSpared():
+	case call.SamplesReturns():
 		return p.Objects.LaunchEnter
 	case call.Class == bpf.CudaCallClassCLASS_ALLOCATOR:
 		return p.Objects.AllocatorEnter
@@ -91,9 +91,10 @@ func (p *Probes) entryProgram(cookie uint16) *ebpf.Program {
 	return p.Objects.CallEnter
 }
 
-// linkMulti links entries and returns of the probes, whose entries have one program; a return
-// only where one is needed.
-func (p *Probes) linkMulti(executable *link.Executable, probes []library.Probe, pid int, to *linkPairs) error {
+// linkMulti attaches probes with uprobe_multi: one link for their entries and, where returns are
+// probed, one for their returns. All probes must have the same entry program. It appends the links
+// to pairs.
+func (p *Probes) linkMulti(executable *link.Executable, probes []library.Probe, pid int, pairs *linkPairs) error {
 	if len(probes) == 0 {
 		return nil
 	}
@@ -103,20 +104,20 @@ func (p *Probes) linkMulti(executable *link.Executable, probes []library.Probe, 
 		if err != nil {
 			return err
 		}
-		to.returns = append(to.returns, returns)
-		p.own(pid, returns)
+		pairs.returns = append(pairs.returns, returns)
+		p.setOwner(pid, returns)
 	}
 	entries, err := executable.UprobeMulti(nil, p.entryProgram(probes[0].Cookie), &entry)
 	if err != nil {
 		return err
 	}
-	to.entries = append(to.entries, entries)
-	p.own(pid, entries)
+	pairs.entries = append(pairs.entries, entries)
+	p.setOwner(pid, entries)
 	p.count.Add(int64(len(entry.Addresses) + len(exit.Addresses)))
 	return nil
 }
 
-// multiOptions are the entries and the returns to probe.
+// multiOptions returns the link options for the entries and for the returns of probes.
 func multiOptions(probes []library.Probe, pid int) (entry, exit link.UprobeMultiOptions) {
 	entry.PID, exit.PID = uint32(pid), uint32(pid)
 	for _, at := range probes {
@@ -130,8 +131,8 @@ func multiOptions(probes []library.Probe, pid int) (entry, exit link.UprobeMulti
 	return entry, exit
 }
 
-// wanted are the probes of a library that are to be placed.
-func (p *Probes) wanted(lib *library.Library) []library.Probe {
+// selectedProbes returns the probes of a library that Options.Functions and Options.Classes select.
+func (p *Probes) selectedProbes(lib *library.Library) []library.Probe {
 	if len(p.functions) == 0 && len(p.classes) == 0 {
 		return lib.Probes
 	}
@@ -141,8 +142,9 @@ func (p *Probes) wanted(lib *library.Library) []library.Probe {
 	})
 }
 
-// allocationsLast orders probes that are placed one after the other. In a library that is used
-// meanwhile, a free without its allocation is no harm, but the reverse would be taken for a leak.
+// allocationsLast moves the probes of allocations behind all others. Perf uprobes are attached one
+// by one while the program runs. A free without its allocation is harmless; an allocation without
+// its free would be reported as a leak.
 func allocationsLast(probes []library.Probe) []library.Probe {
 	isAllocation := func(at library.Probe) bool {
 		call, _, _, _ := bpf.ByCookie(at.Cookie)
@@ -152,26 +154,27 @@ func allocationsLast(probes []library.Probe) []library.Probe {
 		slices.DeleteFunc(slices.Clone(probes), func(at library.Probe) bool { return !isAllocation(at) })...)
 }
 
+// attachPerf attaches with perf uprobes, one link for each entry and return.
 func (p *Probes) attachPerf(lib *library.Library, pid int) error {
 	executable, err := link.OpenExecutable(lib.Executable())
 	if err != nil {
 		return err
 	}
-	for _, at := range allocationsLast(p.wanted(lib)) {
+	for _, at := range allocationsLast(p.selectedProbes(lib)) {
 		opt := &link.UprobeOptions{Address: at.FileOffset, PID: pid, Cookie: uint64(at.Cookie)}
 		if at.Return {
 			l, err := executable.Uretprobe("", p.Objects.CallExit, opt)
 			if err != nil {
 				return err
 			}
-			p.lasting.returns = append(p.lasting.returns, l)
+			p.permanent.returns = append(p.permanent.returns, l)
 			p.count.Add(1)
 		}
 		l, err := executable.Uprobe("", p.entryProgram(at.Cookie), opt)
 		if err != nil {
 			return err
 		}
-		p.lasting.entries = append(p.lasting.entries, l)
+		p.permanent.entries = append(p.permanent.entries, l)
 		p.count.Add(1)
 	}
 	return nil

@@ -17,32 +17,31 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// What a hit of a probe costs the program is the exception and the run of a BPF program.
-// The kernel measures the latter (runtimes.go). For the former, a function of gpurec's own is
-// called with and without a probe on it whose program returns at once. It is the least that
-// a hit costs: what the exception pushes out of caches and predictors is not seen in a loop.
+// A probe hit costs the target an exception and the run of a BPF program. The kernel measures the
+// program's run time (runtimes.go). To measure the exception, gpurec calls one of its own functions
+// with and without a probe whose program returns at once. The result is a lower bound: a loop does
+// not show the cache and branch predictor misses that an exception causes.
 
-// probedHere is the function. Like most of a driver's it begins by saving the frame
-// pointer, an instruction that the kernel need not execute step by step; nosplit, since
-// else it would begin with a check of the stack's size.
+// calibrationTarget is the function that is probed. Like most driver functions it begins with
+// saving the frame pointer, an instruction that the kernel emulates instead of single-stepping.
+// Without nosplit it would begin with a check of the stack's size.
 //
 //go:nosplit
 //go:noinline
-func probedHere(i int) byte {
+func calibrationTarget(i int) byte {
 	var frame [64]byte
 	frame[i&63] = byte(i)
 	return frame[(i+1)&63]
 }
 
-// A calibration is the median of rounds, each of some calls: what interrupts one is not
-// taken for the cost of a probe.
+// A calibration is the median of several rounds, so that interrupts do not distort the result.
 const (
 	calibrationRounds = 21
 	calibrationCalls  = 400
 )
 
-// callNs is what a call of probedHere takes, in ns.
-func callNs() float64 {
+// measureCallNs returns the duration of one call of calibrationTarget, in nanoseconds.
+func measureCallNs() float64 {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	rounds := make([]float64, calibrationRounds)
@@ -50,7 +49,7 @@ func callNs() float64 {
 	for r := range rounds {
 		begin := time.Now()
 		for i := range calibrationCalls {
-			sink += probedHere(i)
+			sink += calibrationTarget(i)
 		}
 		rounds[r] = float64(time.Since(begin).Nanoseconds()) / calibrationCalls
 	}
@@ -59,14 +58,14 @@ func callNs() float64 {
 	return rounds[len(rounds)/2]
 }
 
-// ExceptionNs measures the cost of a probe without its program, in ns. It measures an entry; a
-// return costs about as much.
+// ExceptionNs measures the cost of a probe hit without its BPF program, in nanoseconds. It measures
+// an entry probe; a return probe costs about as much.
 func (p *Probes) ExceptionNs() (float64, error) {
 	maps, err := (&process.Process{Pid: os.Getpid()}).Maps()
 	if err != nil {
 		return 0, err
 	}
-	at := uint64(reflect.ValueOf(probedHere).Pointer())
+	at := uint64(reflect.ValueOf(calibrationTarget).Pointer())
 	code, ok := symbolize.FindMapping(maps, at)
 	if !ok {
 		return 0, errors.New("own code not found")
@@ -75,8 +74,8 @@ func (p *Probes) ExceptionNs() (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	bare := callNs()
-	// AllocatorReport does nothing for threads that are not recorded.
+	bare := measureCallNs()
+	// The AllocatorReport program returns at once for threads without recorded state.
 	var l link.Link
 	if offset := at - code.Start + code.Offset; p.How == privilege.AttachMulti {
 		l, err = executable.UprobeMulti(
@@ -94,6 +93,6 @@ func (p *Probes) ExceptionNs() (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	probed := callNs()
+	probed := measureCallNs()
 	return max(0, probed-bare), l.Close()
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// classOfPrefix has the class of calls that the BPF programs count as "api", by the beginning of
-// their names. The first match counts.
+// classOfPrefix maps the beginning of a function's name to its class for --record. It applies to
+// functions that the BPF programs count as CLASS_API. The first match counts.
 var classOfPrefix = []struct{ prefix, class string }{
 	{"cuLaunch", format.RecordLaunch},
 	{"cuGraphics", format.RecordMemory}, // graphics interop maps memory of other APIs
@@ -41,7 +41,7 @@ var classOfPrefix = []struct{ prefix, class string }{
 	{"cuDeviceGetMemPool", format.RecordMemory},
 	{"cuDeviceSetMemPool", format.RecordMemory},
 	{"cuCtxSetLimit", format.RecordMemory},
-	// Contexts, devices and checkpoints say whose memory and launches those are: always recorded.
+	// Contexts, devices and checkpoints give meaning to all other calls: always recorded.
 	{"cuInit", ""},
 	{"cuCtx", ""},
 	{"cuDevice", ""},
@@ -51,8 +51,8 @@ var classOfPrefix = []struct{ prefix, class string }{
 	{"cuVDPAUCtx", ""},
 }
 
-// classOf returns the class that a call belongs to for Options.Classes, "" for calls that are
-// always recorded; ok is false for a call that has no class yet.
+// classOf returns the class of a function for Options.Classes, "" for functions that are always
+// recorded. ok is false if classOfPrefix has no prefix of the function.
 func classOf(call *bpf.Call) (class string, ok bool) {
 	switch call.Class {
 	case bpf.CudaCallClassCLASS_MEMORY:
@@ -74,8 +74,8 @@ func classOf(call *bpf.Call) (class string, ok bool) {
 	return "", false
 }
 
-// IsNeeded reports whether a recording of these classes needs the call: it belongs to one of them,
-// or gives meaning to calls of one of them. No classes are all classes.
+// IsNeeded reports whether a recording of these classes needs the calls of a function: the function
+// belongs to one of the classes, or is needed to interpret their calls. No classes means all.
 func IsNeeded(call *bpf.Call, classes []string) bool {
 	if len(classes) == 0 {
 		return true
@@ -88,18 +88,18 @@ func IsNeeded(call *bpf.Call, classes []string) bool {
 		return slices.ContainsFunc(list, func(c string) bool { return slices.Contains(classes, c) })
 	}
 	switch {
-	case call.Memory != "": // nodes of graphs that allocate
+	case call.Memory != "": // graph nodes that allocate
 		return has(format.RecordMemory)
-	case isCaptureCall(call.Name): // a call into a capturing stream does not run
+	case isCaptureCall(call.Name): // a call on a capturing stream runs nothing
 		return has(format.RecordMemory, format.RecordLaunch, format.RecordCopy, format.RecordGraph)
-	case class == format.RecordModule: // names of kernels
+	case class == format.RecordModule: // some module functions supply the names of kernels
 		namesKernels := call.Meaning == bpf.NewFunction || call.Effect == bpf.CudaCallEffectEFFECT_UNLOAD
 		return namesKernels && has(format.RecordLaunch, format.RecordGraph)
 	}
 	return false
 }
 
-// isCaptureCall reports whether the call decides which streams capture (package rowwriter).
+// isCaptureCall reports whether calls of a function start, end or fork a stream capture.
 func isCaptureCall(name string) bool {
 	return strings.HasPrefix(name, "cuStreamBeginCapture") || name == "cuStreamEndCapture" ||
 		strings.HasPrefix(name, "cuEventRecord") || name == "cuStreamWaitEvent"

@@ -12,7 +12,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// FuzzCodeMap makes the programs' table of code of any mappings.
+// FuzzCodeMap makes code maps of arbitrary mappings.
 func FuzzCodeMap(f *testing.F) {
 	f.Add("00400000-00452000 r-xp 00000000 08:02 173521 /usr/bin/a\n7f0000000000-7f0000001000 r-xp 0 00:00 0\n")
 	f.Add("0-ffffffffffffffff r-xp 0 08:02 1 /a\n")
@@ -23,12 +23,13 @@ func FuzzCodeMap(f *testing.F) {
 	})
 }
 
-// TestEveryCallHasAClass fails for a new row of the table whose name begins like none before.
+// TestEveryCallHasAClass fails for a row of the call table whose name has no prefix in
+// classOfPrefix.
 func TestEveryCallHasAClass(t *testing.T) {
 	for i := range bpf.Calls {
 		class, ok := classOf(&bpf.Calls[i])
 		if !ok || class != "" && !slices.Contains(format.RecordClasses, class) {
-			t.Errorf("%s is of class %q: add the beginning of its name to classOfPrefix", bpf.Calls[i].Name, class)
+			t.Errorf("%s is of class %q: add a prefix of its name to classOfPrefix", bpf.Calls[i].Name, class)
 		}
 	}
 	for i := range bpf.Allocators {
@@ -38,7 +39,8 @@ func TestEveryCallHasAClass(t *testing.T) {
 	}
 }
 
-func TestWhatAClassNeeds(t *testing.T) {
+// TestIsNeeded checks, for each class of --record, functions that are probed and that are not.
+func TestIsNeeded(t *testing.T) {
 	for _, c := range []struct {
 		class   string
 		with    []string

@@ -7,19 +7,19 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// MapCode gives the programs the address ranges of code of a process.
+// MapCode gives the BPF programs the address ranges of a process's code, from its mappings.
 func (p *Probes) MapCode(pid int, mappings []symbolize.Mapping) {
-	// Without it, or with an old one, native paths are not told apart: that is measured.
+	// On an error, native paths are less exact. The stack inference statistics show that.
 	_ = p.Objects.CodeMaps.Put(uint32(pid), codeMap(mappings))
 }
 
-// codeMap is where code of a process lies, as the programs need it to tell what may be a
-// return address.
+// codeMap makes a bitmap of the address ranges that hold code of a process. The BPF programs use it
+// to recognize return addresses.
 func codeMap(mappings []symbolize.Mapping) *bpf.CudaCodeMap {
 	const unitBits = 21
 	m := new(bpf.CudaCodeMap)
 	units := uint64(len(m.Units) * 64)
-	// The window lies below the end of the highest library: there are the others.
+	// The bitmap ends at the highest library: the others are mapped below.
 	var top uint64
 	for _, mapping := range mappings {
 		if mapping.Executable() && mapping.Inode != 0 && mapping.End > top {

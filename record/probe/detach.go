@@ -15,11 +15,11 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// DetachGrace is how long the end of a recording waits for calls in flight.
+// DetachGrace limits how long the end of a recording waits for calls in flight.
 const DetachGrace = 100 * time.Millisecond
 
-// WaitForOpenCalls stops recording new calls and waits, grace at most, until those in flight have
-// returned. StopEvents may follow.
+// WaitForOpenCalls stops recording new calls and waits up to grace until the calls in flight have
+// returned. Calls that are still open are no error. Call StopEvents next.
 func (p *Probes) WaitForOpenCalls(grace time.Duration) error {
 	if err := p.Pause(true); err != nil {
 		return err
@@ -32,14 +32,14 @@ func (p *Probes) WaitForOpenCalls(grace time.Duration) error {
 	return nil
 }
 
-// StopEvents ends all events of the programs. It removes links of uprobe_multi. Perf uprobes stay,
-// because removing them takes long: their programs return at once, and Close removes them.
+// StopEvents stops all events of the BPF programs. It removes uprobe_multi links. Perf uprobes stay
+// attached until Close, because removing them is slow. Their programs return at once.
 func (p *Probes) StopEvents() error {
 	if p.How == privilege.AttachMulti {
 		return p.detach()
 	}
-	if err := p.Objects.Ended.Set(flag(true)); err != nil {
-		return fmt.Errorf("end the BPF programs: %w", err)
+	if err := p.Objects.RecordingEnded.Set(bpfBool(true)); err != nil {
+		return fmt.Errorf("stop the BPF programs: %w", err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -49,35 +49,35 @@ func (p *Probes) StopEvents() error {
 	return err
 }
 
-// awaitPrograms waits until BPF programs have ended that were under way when it was called:
-// they are RCU readers, for which this membarrier waits. It is refused on machines with
-// CPUs that have no tick.
+// awaitPrograms waits until BPF programs that were running when it was called have ended. They are
+// RCU readers, and membarrier waits for RCU readers. On machines with nohz_full CPUs the kernel
+// refuses the membarrier, and awaitPrograms sleeps instead.
 func awaitPrograms() {
 	const global = 1 // MEMBARRIER_CMD_GLOBAL
 	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0); errno != 0 {
-		time.Sleep(DetachGrace) // a program takes microseconds
+		time.Sleep(DetachGrace) // a BPF program runs for microseconds
 	}
 }
 
-// detach removes the probes: entries first, so that no entry lacks its return.
+// detach removes all probes, entries first, so that each recorded entry has its return.
 func (p *Probes) detach() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, links := range p.getters {
-		p.lasting.entries = append(p.lasting.entries, links.entries...)
-		p.lasting.returns = append(p.lasting.returns, links.returns...)
+		p.permanent.entries = append(p.permanent.entries, links.entries...)
+		p.permanent.returns = append(p.permanent.returns, links.returns...)
 		delete(p.getters, name)
 	}
-	p.lasting.entries = append(p.lasting.entries, placed(p.launches.entries)...)
-	p.lasting.returns = append(p.lasting.returns, placed(p.launches.returns)...)
+	p.permanent.entries = append(p.permanent.entries, openLinks(p.launches.entries)...)
+	p.permanent.returns = append(p.permanent.returns, openLinks(p.launches.returns)...)
 	p.launches = launchLinks{}
-	err := errors.Join(closeLinks(p.tracing), closeLinks(p.lasting.entries), closeLinks(p.lasting.returns))
-	p.tracing, p.lasting = nil, linkPairs{}
+	err := errors.Join(closeLinks(p.tracing), closeLinks(p.permanent.entries), closeLinks(p.permanent.returns))
+	p.tracing, p.permanent = nil, linkPairs{}
 	return err
 }
 
-// closeLinks closes links side by side, which helps uprobe_multi; perf uprobes the kernel takes
-// away one at a time, 0.05 to 0.3 s each.
+// closeLinks closes links in parallel, which is faster for uprobe_multi. The kernel removes perf
+// uprobes one at a time, in 0.05 to 0.3 s each.
 func closeLinks(links []link.Link) error {
 	errs := make([]error, len(links))
 	var wg sync.WaitGroup

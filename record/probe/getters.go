@@ -9,7 +9,7 @@ import (
 	"github.com/gpurec/gpurec/bpf"
 )
 
-// GetterCalls returns how often each getter was called, by its name.
+// GetterCalls returns the number of calls of each getter (bpf.Call.Getter), by function name.
 func (p *Probes) GetterCalls() map[string]uint64 {
 	calls := make(map[string]uint64)
 	for cookie := range bpf.NumCookies() {
@@ -27,8 +27,8 @@ func (p *Probes) GetterCalls() map[string]uint64 {
 	return calls
 }
 
-// DropGetter removes the probes of a getter. It reports whether there were any. Calls in flight
-// return before their return probe is removed.
+// DropGetter removes the probes of a getter, for good. It reports whether there were any. It waits
+// 10 ms between entries and returns, so that most calls in flight return before.
 func (p *Probes) DropGetter(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -39,7 +39,7 @@ func (p *Probes) DropGetter(name string) bool {
 	}
 	err := closeLinks(links.entries)
 	time.Sleep(10 * time.Millisecond)
-	// A link that cannot be closed goes with the process: there is nothing to be done.
+	// The kernel removes a link that cannot be closed when the recorder exits.
 	_ = errors.Join(err, closeLinks(links.returns))
 	return true
 }

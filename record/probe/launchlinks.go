@@ -18,26 +18,26 @@ import (
 	"github.com/gpurec/gpurec/record/library"
 )
 
-// launchLinks are the probes of launches of kernels, which are in place for a share of the
-// time only where there are too many launches: their returns (returns.go), or all of them
+// launchLinks holds the links of the probes on kernel launches. If a program launches too many
+// kernels, the return probes are removed for a share of the time (returns.go), or all of them
 // (package overhead).
 type launchLinks struct {
-	skipped          bool // returns are not probed
-	away             bool // neither entries nor returns are
+	skipped          bool // return probes of launches are removed
+	detached         bool // entry and return probes of launches are removed
 	entries, returns []launchLink
 }
 
-// launchLink is the entries or the returns of one library for one process; link is nil
-// while they are not probed. If the process has ended meanwhile, it is gone.
+// launchLink is the link of the entries or of the returns of one library in one process. link is
+// nil while the probes are removed.
 type launchLink struct {
 	executable *link.Executable
 	options    link.UprobeMultiOptions
 	link       link.Link
-	gone       bool
+	gone       bool // the process has exited: do not attach again
 }
 
-// placed returns the links that are in place.
-func placed(of []launchLink) []link.Link {
+// openLinks returns the open links of launch probes.
+func openLinks(of []launchLink) []link.Link {
 	var links []link.Link
 	for _, l := range of {
 		if l.link != nil {
@@ -47,29 +47,29 @@ func placed(of []launchLink) []link.Link {
 	return links
 }
 
-// remove takes probes away.
-func remove(of []launchLink) error {
-	err := closeLinks(placed(of))
+// closeLaunchLinks closes the links of launch probes.
+func closeLaunchLinks(of []launchLink) error {
+	err := closeLinks(openLinks(of))
 	for i := range of {
 		of[i].link = nil
 	}
 	return err
 }
 
-// linkLaunches links entries and, in a link of their own, returns of launches, or notes
-// them for later. The caller holds p.mu.
+// linkLaunches attaches entries and returns of launches, in separate links. While launches are not
+// recorded, it attaches them later. The caller holds p.mu.
 func (p *Probes) linkLaunches(executable *link.Executable, probes []library.Probe, pid int) error {
 	entry, exit := multiOptions(probes, pid)
 	p.launches.entries = append(p.launches.entries, launchLink{executable: executable, options: entry})
 	p.launches.returns = append(p.launches.returns, launchLink{executable: executable, options: exit})
 	p.count.Add(int64(len(entry.Addresses) + len(exit.Addresses)))
-	return p.placeLaunches()
+	return p.attachMissingLaunches()
 }
 
-// placeLaunches places those probes of launches that should be and are not, returns first:
-// no entry must lack its return. The caller holds p.mu.
-func (p *Probes) placeLaunches() error {
-	if p.launches.away {
+// attachMissingLaunches attaches those launch probes that should be attached and are not, returns
+// first, so that each recorded entry has its return. The caller holds p.mu.
+func (p *Probes) attachMissingLaunches() error {
+	if p.launches.detached {
 		return nil
 	}
 	var err error
@@ -84,7 +84,7 @@ func (p *Probes) placeLaunches() error {
 			case lerr == nil:
 				of[i].link = l
 			case options.PID != EveryProcess && errors.Is(lerr, os.ErrNotExist):
-				of[i].gone = true // the library is held open: it is the process that is not there
+				of[i].gone = true // the library file is open, so the process is missing
 			default:
 				err = errors.Join(err, lerr)
 			}
@@ -101,11 +101,11 @@ func (p *Probes) placeLaunches() error {
 	return err
 }
 
-// awaitReturns waits until no launch awaits its return any more, and reports whether that
-// came true within the time; a limit of 0 is none.
+// awaitReturns waits until no open launch waits for its return probe. It reports false if stop was
+// closed or limit has passed; limit 0 means no limit.
 func (p *Probes) awaitReturns(stop <-chan struct{}, limit time.Duration) (bool, error) {
 	for begin := time.Now(); limit == 0 || time.Since(begin) < limit; {
-		if clock.Sleep(stop, returnsGrace) {
+		if clock.Sleep(stop, returnsPollInterval) {
 			return false, nil
 		}
 		open, err := p.OpenCalls()
@@ -119,60 +119,60 @@ func (p *Probes) awaitReturns(stop <-chan struct{}, limit time.Duration) (bool, 
 	return false, nil
 }
 
-// awaitsReturn reports whether an open call's return is one that is to be given up.
+// awaitsReturn reports whether an open call is a launch that will be sent at its return.
 func awaitsReturn(e bpf.CudaEvent) bool {
 	call, _, _, ok := bpf.ByCookie(e.Call)
-	return ok && call.ReturnSpared() && e.Flags&uint8(bpf.CudaEventFlagsEVENT_NO_RETURN) == 0
+	return ok && call.SamplesReturns() && e.Flags&uint8(bpf.CudaEventFlagsEVENT_NO_RETURN) == 0
 }
 
-// LaunchNotice is how long before a switch of launches the programs get its time. It is longer
-// than the recorder usually waits for a processor.
-const LaunchNotice = 20 * time.Millisecond
+// LaunchSwitchDelay is how long in advance the BPF programs get the time at which launches are
+// included or ignored. It is longer than the recorder usually waits for a CPU.
+const LaunchSwitchDelay = 20 * time.Millisecond
 
-// EndLaunches makes the programs ignore launches from a time on, which it returns, on
-// CLOCK_MONOTONIC. All launches before are recorded. DropLaunches may follow.
-func (p *Probes) EndLaunches() (untilNs int64, err error) {
-	untilNs = clock.Ns(unix.CLOCK_MONOTONIC) + LaunchNotice.Nanoseconds()
+// IgnoreLaunches makes the BPF programs ignore launches that begin at or after untilNs, on
+// CLOCK_MONOTONIC. All launches before untilNs are recorded. Call DetachLaunches next.
+func (p *Probes) IgnoreLaunches() (untilNs int64, err error) {
+	untilNs = clock.Ns(unix.CLOCK_MONOTONIC) + LaunchSwitchDelay.Nanoseconds()
 	if err := p.Objects.LaunchesUntilNs.Set(uint64(untilNs)); err != nil {
-		return 0, fmt.Errorf("leave launches out: %w", err)
+		return 0, fmt.Errorf("ignore launches: %w", err)
 	}
 	p.Missing.Begin(untilNs)
 	return untilNs, nil
 }
 
-// dropGrace bounds how long a launch that does not return, since its queue is full, keeps
-// the returns of launches probed that are to be left out.
-const dropGrace = time.Second
+// detachLaunchesGrace limits how long DetachLaunches waits for open launches. A launch does not
+// return while its stream's queue is full.
+const detachLaunchesGrace = time.Second
 
-// DropLaunches removes the probes of launches, after EndLaunches.
-func (p *Probes) DropLaunches(stop <-chan struct{}) error {
-	if clock.Sleep(stop, LaunchNotice) {
+// DetachLaunches removes the launch probes, after IgnoreLaunches. Closing stop ends its waits.
+func (p *Probes) DetachLaunches(stop <-chan struct{}) error {
+	if clock.Sleep(stop, LaunchSwitchDelay) {
 		return nil
 	}
 	p.mu.Lock()
-	p.launches.away = true
-	err := remove(p.launches.entries)
+	p.launches.detached = true
+	err := closeLaunchLinks(p.launches.entries)
 	p.mu.Unlock()
-	returned, aerr := p.awaitReturns(stop, dropGrace)
+	returned, aerr := p.awaitReturns(stop, detachLaunchesGrace)
 	if err = errors.Join(err, aerr); err != nil || !returned {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return remove(p.launches.returns)
+	return closeLaunchLinks(p.launches.returns)
 }
 
-// BeginLaunches probes launches again. It returns the time from which on all are recorded, on
-// CLOCK_MONOTONIC.
-func (p *Probes) BeginLaunches() (fromNs int64, err error) {
+// AttachLaunches attaches the launch probes again. All launches that begin at or after fromNs, on
+// CLOCK_MONOTONIC, are recorded.
+func (p *Probes) AttachLaunches() (fromNs int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.launches.away = false
-	if err := p.placeLaunches(); err != nil {
+	p.launches.detached = false
+	if err := p.attachMissingLaunches(); err != nil {
 		return 0, fmt.Errorf("probe launches: %w", err)
 	}
 	for {
-		fromNs = clock.Ns(unix.CLOCK_MONOTONIC) + LaunchNotice.Nanoseconds()
+		fromNs = clock.Ns(unix.CLOCK_MONOTONIC) + LaunchSwitchDelay.Nanoseconds()
 		err := errors.Join(
 			p.Objects.LaunchesFromNs.Set(uint64(fromNs)),
 			p.Objects.LaunchesUntilNs.Set(uint64(math.MaxUint64)),
@@ -180,7 +180,7 @@ func (p *Probes) BeginLaunches() (fromNs int64, err error) {
 		if err != nil {
 			return 0, fmt.Errorf("probe launches: %w", err)
 		}
-		if clock.Ns(unix.CLOCK_MONOTONIC) < fromNs { // else launches since then may have been left out
+		if clock.Ns(unix.CLOCK_MONOTONIC) < fromNs { // otherwise the window was set too late: try again
 			p.Missing.End(fromNs)
 			return fromNs, nil
 		}

@@ -18,18 +18,20 @@ import (
 // Options configure the BPF programs.
 type Options struct {
 	How         privilege.Attach
-	BufferBytes int
-	Stacks      string
-	Unwinder    *unwind.Unwinder // nil if stacks are not unwound
-	All         bool             // record every process ...
-	Comm        string           // ... of this name, if it is not empty
-	Cgroup      process.Cgroup   // ... below this one, if it is not zero
-	Functions   []string         // all, if empty
-	Classes     []string         // of calls, some of format.RecordClasses; all, if empty
-	KnownSets   int              // of which known stacks are kept, a power of two; 0: all that there are
+	BufferBytes int              // size of the ring buffer, a power of two
+	Stacks      string           // StacksAuto, StacksFull, StacksFP or StacksOff
+	Unwinder    *unwind.Unwinder // nil: stacks are not unwound
+	All         bool             // record every process that Comm and Cgroup select
+	Comm        string           // with All: only processes with this name; "": any
+	Cgroup      process.Cgroup   // with All: only processes below this cgroup; zero: any
+	Functions   []string         // probe only these functions; empty: all
+	Classes     []string         // probe only these format.RecordClasses; empty: all
+	// StackCacheSets limits the sets of the stack cache, a power of two; 0: CACHE_SETS.
+	StackCacheSets int
 }
 
-// Load loads the BPF programs. An error is a *privilege.Error if capabilities are missing.
+// Load loads the BPF programs and fills the call table. It attaches nothing. It returns a
+// *privilege.Error if capabilities are missing.
 func Load(opt Options) (*Probes, error) {
 	how, bufferBytes := opt.How, opt.BufferBytes
 	spec, err := bpf.LoadCuda()
@@ -56,13 +58,13 @@ func Load(opt Options) (*Probes, error) {
 		}
 	}
 	if err := errors.Join(
-		spec.Variables["take_stacks"].Set(uint8(stackModes[opt.Stacks])),
-		spec.Variables["record_all"].Set(flag(opt.All)),
+		spec.Variables["stack_capture"].Set(uint8(stackModes[opt.Stacks])),
+		spec.Variables["record_all"].Set(bpfBool(opt.All)),
 		spec.Variables["only_comm"].Set(commBytes(opt.Comm)),
 		spec.Variables["only_cgroup"].Set(opt.Cgroup.ID),
 		spec.Variables["only_cgroup_level"].Set(opt.Cgroup.Level),
 		spec.Variables["wakeup_bytes"].Set(uint64(bufferBytes/4)),
-		opt.limitKnown(spec),
+		opt.limitStackCache(spec),
 	); err != nil {
 		return nil, fmt.Errorf("set BPF variables: %w", err)
 	}
@@ -83,13 +85,14 @@ func Load(opt Options) (*Probes, error) {
 		call, _, _, _ := bpf.ByCookie(uint16(cookie))
 		if err := p.Objects.Calls.Put(uint32(cookie), call.Spec()); err != nil {
 			p.Close()
-			return nil, fmt.Errorf("fill table of calls: %w", err)
+			return nil, fmt.Errorf("fill the call table: %w", err)
 		}
 	}
 	return p, nil
 }
 
-// attachType is that of all programs that are attached to functions, or called by those.
+// attachType returns the attach type of the programs: the kernel checks it at attach and at tail
+// calls.
 func (p *Probes) attachType() ebpf.AttachType {
 	if p.How == privilege.AttachPerf {
 		return ebpf.AttachNone
@@ -97,7 +100,7 @@ func (p *Probes) attachType() ebpf.AttachType {
 	return ebpf.AttachTraceUprobeMulti
 }
 
-// commBytes is a process name as the kernel keeps it: 15 characters and a 0.
+// commBytes returns a process name as the kernel stores it: 15 bytes and a 0.
 func commBytes(name string) (b [16]byte) {
 	copy(b[:15], name)
 	return b

@@ -4,31 +4,32 @@ package probe
 
 import "sync"
 
-// MissingTimes are the times in which launches are not recorded, on CLOCK_MONOTONIC, in order.
-// The last one may not have ended. Safe for concurrent use.
+// MissingTimes holds the periods in which kernel launches are not recorded, on CLOCK_MONOTONIC, in
+// ascending order. The last period may be unfinished. Safe for concurrent use.
 type MissingTimes struct {
 	mu    sync.Mutex
 	times []missingTime
 }
 
-type missingTime struct{ fromNs, toNs int64 } // toNs 0: not ended
+// missingTime is a period without kernel launches; toNs is 0 while the period is unfinished.
+type missingTime struct{ fromNs, toNs int64 }
 
-// Begin notes that launches are not recorded from a time on.
+// Begin starts a period without launches.
 func (m *MissingTimes) Begin(ns int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.times = append(m.times, missingTime{fromNs: ns})
 }
 
-// End notes that launches are recorded again from a time on.
+// End ends the last period without launches.
 func (m *MissingTimes) End(ns int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.times[len(m.times)-1].toNs = ns
 }
 
-// Meets reports whether launches were not recorded in some of the time.
-func (m *MissingTimes) Meets(fromNs, toNs int64) bool {
+// Overlaps reports whether launches were not recorded in a part of the time from fromNs to toNs.
+func (m *MissingTimes) Overlaps(fromNs, toNs int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := len(m.times) - 1; i >= 0; i-- {

@@ -22,7 +22,7 @@ func TestMissingTimes(t *testing.T) {
 		{250, 301, true},
 		{400, 500, true},
 	} {
-		if got := m.Meets(c.from, c.to); got != c.want {
+		if got := m.Overlaps(c.from, c.to); got != c.want {
 			t.Errorf("%d to %d: %v", c.from, c.to, got)
 		}
 	}

@@ -11,19 +11,20 @@ import (
 	"github.com/gpurec/gpurec/bpf"
 )
 
-// MarkOpen turns calls as they were entered into calls that are open at a time on CLOCK_MONOTONIC.
+// MarkOpen marks calls as open (not returned) at a time on CLOCK_MONOTONIC, and sets their
+// durations.
 func MarkOpen(calls []bpf.CudaEvent, atNs int64) {
 	for i := range calls {
 		e := &calls[i]
 		e.Flags |= uint8(bpf.CudaEventFlagsEVENT_OPEN)
 		e.DurNs = uint64(atNs) - e.StartNs
-		e.Ptr, e.Bytes = KnownWhileOpen(e)
+		e.Ptr, e.Bytes = EntryValues(e)
 	}
 }
 
-// KnownWhileOpen returns pointer and bytes of a call that has not returned. They are 0 where they
-// come back through an out pointer.
-func KnownWhileOpen(e *bpf.CudaEvent) (ptr, bytes uint64) {
+// EntryValues returns pointer and bytes of a call that has not returned. A value is 0 if the
+// function returns it through an out pointer.
+func EntryValues(e *bpf.CudaEvent) (ptr, bytes uint64) {
 	call, _, _, ok := bpf.ByCookie(e.Call)
 	if !ok {
 		return 0, 0
@@ -37,7 +38,7 @@ func KnownWhileOpen(e *bpf.CudaEvent) (ptr, bytes uint64) {
 	return ptr, bytes
 }
 
-// OpenCalls returns the calls that have not returned, the outermost first per thread.
+// OpenCalls returns the calls that have not returned, per thread from the outermost inwards.
 func (p *Probes) OpenCalls() ([]bpf.CudaEvent, error) {
 	var (
 		open []bpf.CudaEvent

@@ -15,49 +15,49 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// Probes holds the BPF programs and their links. The kernel removes the probes with the links,
-// also when the recorder dies. Safe for concurrent use.
+// Probes holds the BPF programs and their links. The kernel removes the probes when the links are
+// closed or the recorder exits. Safe for concurrent use.
 type Probes struct {
 	How     privilege.Attach
 	Objects bpf.CudaObjects
-	process bpf.ProcessObjects // follows children; empty if it does not
-	unwind  struct {           // the end of unwinding; empty if nothing is unwound
+	process bpf.ProcessObjects // programs that follow children; empty if children are not followed
+	unwind  struct {           // the program at the end of unwinding; empty if stacks are not unwound
 		UnwindStop *ebpf.Program `ebpf:"unwind_stop"`
 	}
 
-	functions []string // probed alone, if not empty
-	classes   []string // probed alone, if not empty
+	functions []string // probe only these functions, if not empty
+	classes   []string // probe only these classes, if not empty
 
-	// Missing are the times without launches.
+	// Missing holds the periods without kernel launches.
 	Missing MissingTimes
 
-	mu       sync.Mutex
-	tracing  []link.Link
-	lasting  linkPairs
-	launches launchLinks
-	getters  map[string]*linkPairs // by function
-	attached map[attachment]bool
-	count    atomic.Int64 // places probed, entries and returns
-	// owners are the processes of which a link is, if it is of one alone.
+	mu        sync.Mutex
+	tracing   []link.Link
+	permanent linkPairs
+	launches  launchLinks
+	getters   map[string]*linkPairs // by function name
+	attached  map[attachment]bool
+	count     atomic.Int64 // probed addresses, entries and returns
+	// owners has the process of each link that is attached to one process.
 	owners map[link.Link]int
 }
 
-// linkPairs are links to entries of functions and to their returns; entries are to be
-// closed first, so that no return is missed.
+// linkPairs are links to entries and returns of functions. Entries must be closed first, so that
+// each recorded entry has its return.
 type linkPairs struct{ entries, returns []link.Link }
 
-// attachment is one library probed for one process, or for all with EveryProcess.
+// attachment identifies a library that is attached to one process or, with EveryProcess, to all.
 type attachment struct {
 	lib process.FileID
 	pid int
 }
 
-// EveryProcess is the pid of probes that every process hits. Only targets are recorded, but other
-// processes pay for the probes, too.
+// EveryProcess is the pid of probes that are attached to a library in every process. Only targets
+// are recorded, but each process that calls the library pays for the probe hits.
 const EveryProcess = 0
 
-// AttachedPids returns the processes for which libraries are probed, in any order, EveryProcess among
-// them where probes are placed for all.
+// AttachedPids returns the processes to which libraries are attached, in any order. It includes
+// EveryProcess if a library is attached in every process.
 func (p *Probes) AttachedPids() []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,19 +68,20 @@ func (p *Probes) AttachedPids() []int {
 	return pids
 }
 
-// Links returns how many links of entries and of returns are in place, without those that come and
-// go while it records.
+// Links returns the number of permanent links to entries and to returns, without those that are
+// removed and attached again during the recording.
 func (p *Probes) Links() (entries, returns int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.lasting.entries), len(p.lasting.returns)
+	return len(p.permanent.entries), len(p.permanent.returns)
 }
 
-// Placed returns how many places are probed, entries and returns. It does not wait for probes
-// that are being placed or removed, which can take seconds: the row writer asks at every rotation.
-func (p *Probes) Placed() int { return int(p.count.Load()) }
+// ProbeCount returns the number of probed addresses, entries and returns. It never blocks:
+// attaching and removing probes can take seconds, and the row writer calls ProbeCount at every
+// rotation.
+func (p *Probes) ProbeCount() int { return int(p.count.Load()) }
 
-// Close removes the probes that are still there and frees the programs.
+// Close removes the remaining probes and unloads the BPF programs.
 func (p *Probes) Close() error {
 	err := p.detach()
 	if p.process.ProcessFork != nil {

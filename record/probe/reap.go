@@ -15,15 +15,15 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// What the kernel and the probes keep of threads and processes is taken away when they are
-// gone: a recorder of programs that start others would run out of room after some days.
+// Kernel maps hold state of threads and processes. It is deleted when they have exited: otherwise a
+// long recording of a program that starts others would fill the maps.
 
-// ReapInterval is the time between searches for threads that have ended. The kernel has room for
-// the state of 65,536: so many may end in that time.
+// ReapInterval is the time between searches for exited threads. The map of thread states holds
+// 65,536 threads, so at most that many may exit in this time.
 const ReapInterval = 10 * time.Second
 
-// Reap deletes the state of threads that have ended, and returns the calls that they were in.
-func (p *Probes) Reap() []bpf.CudaEvent {
+// ReapThreads deletes the state of exited threads, and returns their calls that had not returned.
+func (p *Probes) ReapThreads() []bpf.CudaEvent {
 	var open []bpf.CudaEvent
 	for _, id := range p.ThreadIDs() {
 		if _, err := os.Lstat(fmt.Sprintf("/proc/%d/task/%d", id>>32, uint32(id))); !errors.Is(err, os.ErrNotExist) {
@@ -37,19 +37,19 @@ func (p *Probes) Reap() []bpf.CudaEvent {
 	return open
 }
 
-// ThreadIDs returns the threads that the kernel keeps state of, as pid<<32|tid. An ID may occur
+// ThreadIDs returns the threads that have state in the kernel, as pid<<32|tid. An ID may occur
 // twice.
 func (p *Probes) ThreadIDs() []uint64 {
 	var ids []uint64
 	var id uint64
 	m := p.Objects.Threads
 	for err := m.NextKey(nil, &id); err == nil && len(ids) < int(m.MaxEntries()); err = m.NextKey(id, &id) {
-		ids = append(ids, id) // one that is deleted meanwhile begins the walk again: some come twice
+		ids = append(ids, id) // a key deleted meanwhile restarts the iteration
 	}
 	return ids
 }
 
-// appendOpen appends the calls that a thread has entered, outermost first.
+// appendOpen appends a thread's calls that have not returned, from the outermost inwards.
 func appendOpen(open []bpf.CudaEvent, t *bpf.CudaThread) []bpf.CudaEvent {
 	for i := range min(int(t.Open), len(t.Calls)) {
 		e := t.Calls[i].Event
@@ -60,15 +60,15 @@ func appendOpen(open []bpf.CudaEvent, t *bpf.CudaThread) []bpf.CudaEvent {
 	return open
 }
 
-// own notes that a link is of one process. The caller holds p.mu.
-func (p *Probes) own(pid int, l link.Link) {
+// setOwner records that a link is attached to one process. The caller holds p.mu.
+func (p *Probes) setOwner(pid int, l link.Link) {
 	if pid != EveryProcess {
 		p.owners[l] = pid
 	}
 }
 
-// unlink closes the links of a process that has ended. Those of perf uprobes stay: each
-// would take the kernel 0.05 to 0.3 s.
+// unlink closes the uprobe_multi links of an exited process. Perf uprobes stay: the kernel needs
+// 0.05 to 0.3 s to remove one.
 func (p *Probes) unlink(pid int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,7 +76,7 @@ func (p *Probes) unlink(pid int) {
 		return
 	}
 	var gone []link.Link
-	take := func(links *[]link.Link) {
+	removeFrom := func(links *[]link.Link) {
 		*links = slices.DeleteFunc(*links, func(l link.Link) bool {
 			if p.owners[l] != pid || p.owners[l] == EveryProcess {
 				return false
@@ -86,11 +86,11 @@ func (p *Probes) unlink(pid int) {
 			return true
 		})
 	}
-	take(&p.lasting.entries)
-	take(&p.lasting.returns)
+	removeFrom(&p.permanent.entries)
+	removeFrom(&p.permanent.returns)
 	for _, pairs := range p.getters {
-		take(&pairs.entries)
-		take(&pairs.returns)
+		removeFrom(&pairs.entries)
+		removeFrom(&pairs.returns)
 	}
 	for _, links := range []*[]launchLink{&p.launches.entries, &p.launches.returns} {
 		*links = slices.DeleteFunc(*links, func(l launchLink) bool {
@@ -108,5 +108,5 @@ func (p *Probes) unlink(pid int) {
 			delete(p.attached, key)
 		}
 	}
-	_ = closeLinks(gone) // nobody can hit them any more
+	_ = closeLinks(gone) // on an error there is nothing to do: no process can hit these probes
 }

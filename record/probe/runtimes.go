@@ -13,21 +13,22 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// Run times of BPF programs are measured in samples, because measuring costs some
-// 40 ns a run: StatsOn out of every StatsEvery.
+// The kernel measures run times of BPF programs in samples of RunTimeSample every RunTimePeriod,
+// because measuring costs about 40 ns per run.
 const (
-	StatsOn    = time.Second
-	StatsEvery = 10 * time.Second
+	RunTimeSample = time.Second
+	RunTimePeriod = 10 * time.Second
 )
 
-// Where the overhead is governed, it is that share of every second.
+// With --max-overhead, the run times of BPF programs are measured in shorter and more frequent
+// samples.
 const (
-	StatsOnGoverned    = 100 * time.Millisecond
-	StatsEveryGoverned = time.Second
+	RunTimeSampleGoverned = 100 * time.Millisecond
+	RunTimePeriodGoverned = time.Second
 )
 
-// SampleRunTimes measures the run times of BPF programs for on of every period until stop is
-// closed. Without the capability it returns at once.
+// SampleRunTimes measures the run times of BPF programs for on in every period of every, until stop
+// is closed. It returns at once without CAP_SYS_ADMIN.
 func SampleRunTimes(stop <-chan struct{}, on, every time.Duration) {
 	for {
 		stats, err := MeasureRunTimes()
@@ -35,15 +36,15 @@ func SampleRunTimes(stop <-chan struct{}, on, every time.Duration) {
 			return
 		}
 		ended := clock.Sleep(stop, on)
-		_ = stats.Close() // an open one goes on measuring until the recorder ends
+		_ = stats.Close() // on an error, the kernel measures until the recorder exits
 		if ended || clock.Sleep(stop, every-on) {
 			return
 		}
 	}
 }
 
-// MeasureRunTimes makes the kernel measure the run times of BPF programs until stats is closed. It
-// needs CAP_SYS_ADMIN.
+// MeasureRunTimes makes the kernel measure the run times of all BPF programs until stats is closed.
+// It needs CAP_SYS_ADMIN.
 func MeasureRunTimes() (stats io.Closer, err error) {
 	err = privilege.With(unix.CAP_SYS_ADMIN, func() error {
 		stats, err = ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
@@ -52,7 +53,8 @@ func MeasureRunTimes() (stats io.Closer, err error) {
 	return stats, err
 }
 
-// RunTimes returns the measured run time of the programs, in ns, and the runs that it covers.
+// RunTimes returns the measured run time of the BPF programs, in nanoseconds, and the number of
+// measured runs.
 func (p *Probes) RunTimes() (ns, runs int64) {
 	for _, prog := range []*ebpf.Program{
 		p.Objects.CallEnter,

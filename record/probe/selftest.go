@@ -25,11 +25,11 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// The self-test unwinds a stack that is known: gpurec's own. It goes all the way that a
-// recorded stack goes, from a probe through the profiler's programs and the ring buffer
-// to frames.
+// The self-test unwinds a known stack, which is gpurec's own. Like a recorded stack, it passes a
+// probe, the OpenTelemetry profiler's programs and the ring buffer.
 
-// These functions call each other in this order and are found again in the stack.
+// selfTestLeaf, selfTestMiddle and selfTestOuter call each other; the self-test finds them in
+// the unwound stack.
 //
 //go:noinline
 func selfTestLeaf() int { return selfTestDepth }
@@ -40,19 +40,21 @@ func selfTestMiddle() int { return selfTestLeaf() + 1 }
 //go:noinline
 func selfTestOuter() int { return selfTestMiddle() + 1 }
 
-// selfTestDepth is a variable so that the compiler cannot know what the functions return.
+// selfTestDepth is a variable, so that the compiler cannot compute the results of the functions
+// above and remove their calls.
 var selfTestDepth = 0
 
-// selfTestChain are functions that the stack must have, leaf first. The leaf's caller is
-// not among them: Go code is unwound by frame pointers, which are the caller's where the
-// leaf is probed, at its first instruction.
+// selfTestChain lists functions that the stack must contain, leaf first. selfTestMiddle is missing
+// on purpose: Go code is unwound by frame pointers, and at the leaf's first instruction the frame
+// pointer is still the caller's.
 var selfTestChain = []string{"probe.selfTestLeaf", "probe.selfTestOuter", "runtime.goexit"}
 
-// SelfTest unwinds a known stack of this process and returns what was wrong with the result.
+// SelfTest unwinds a known stack of this process. It returns an error that describes the first
+// function that is missing from the result.
 func SelfTest(p *Probes, u *unwind.Unwinder) error {
 	chain, err := ownStack(p, u)
 	if err != nil {
-		return fmt.Errorf("self-test of the unwinder: %w", err)
+		return fmt.Errorf("self-test of stack unwinding: %w", err)
 	}
 	next := 0
 	for _, name := range chain {
@@ -62,15 +64,15 @@ func SelfTest(p *Probes, u *unwind.Unwinder) error {
 	}
 	if next < len(selfTestChain) {
 		return fmt.Errorf(
-			"self-test of the unwinder: the stack is %s, without %s in its place",
-			strings.Join(chain, " < "),
+			"self-test of stack unwinding: function %s is missing from the stack %s",
 			selfTestChain[next],
+			strings.Join(chain, " < "),
 		)
 	}
 	return nil
 }
 
-// ownStack returns the functions of a stack of this process.
+// ownStack returns the function names of an unwound stack of this process, leaf first.
 func ownStack(p *Probes, u *unwind.Unwinder) ([]string, error) {
 	pid := os.Getpid()
 	self := &process.Process{Pid: pid}
@@ -81,17 +83,17 @@ func ownStack(p *Probes, u *unwind.Unwinder) ([]string, error) {
 	leaf := uint64(reflect.ValueOf(selfTestLeaf).Pointer())
 	code, ok := symbolize.FindMapping(maps, leaf)
 	if !ok {
-		return nil, errors.New("own code not found")
+		return nil, errors.New("gpurec's own code is not in its mappings")
 	}
 	u.Add(pid)
 	defer u.Forget(pid)
 	if u.Sync(pid, []unwind.Mapping{{Start: code.Start, End: code.End}}, SyncTimeout, nil) > 0 {
-		return nil, errors.New("own code was not read in time")
+		return nil, errors.New("the unwind tables of gpurec were not ready in time")
 	}
-	if err := p.Target(pid); err != nil {
+	if err := p.AddTarget(pid); err != nil {
 		return nil, err
 	}
-	defer p.Forget(pid)
+	defer p.RemoveTarget(pid)
 	remove, err := p.probeOwn(leaf - code.Start + code.Offset)
 	if err != nil {
 		return nil, err
@@ -99,10 +101,11 @@ func ownStack(p *Probes, u *unwind.Unwinder) ([]string, error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // the state of this thread is removed below
+		runtime.LockOSThread() // the thread's state is deleted below
 		defer runtime.UnlockOSThread()
 		selfTestOuter()
-		_ = p.Objects.Threads.Delete(uint64(pid)<<32 | uint64(unix.Gettid())) // the call has no return probe
+		// The probed instruction has no return probe that would remove the open call.
+		_ = p.Objects.Threads.Delete(uint64(pid)<<32 | uint64(unix.Gettid()))
 	}()
 	<-done
 	if err := remove(); err != nil {
@@ -111,8 +114,8 @@ func ownStack(p *Probes, u *unwind.Unwinder) ([]string, error) {
 	return p.readOwnStack(u, leaf)
 }
 
-// probeOwn probes an instruction of this program as if it were a CUDA call, and returns
-// how to end that and to balance the books.
+// probeOwn probes an instruction of this program as if it were a CUDA call. remove removes the
+// probe and resets the counters that it changed.
 func (p *Probes) probeOwn(fileOffset uint64) (remove func() error, err error) {
 	executable, err := link.OpenExecutable("/proc/self/exe")
 	if err != nil {
@@ -148,9 +151,9 @@ func (p *Probes) probeOwn(fileOffset uint64) (remove func() error, err error) {
 	}, nil
 }
 
-// readOwnStack takes the stack out of the ring buffer and names its functions. It empties the
-// buffer: where Go has to grow the stack, as under the race detector, it enters the function twice,
-// and the first entry would be recorded as a call that never returned.
+// readOwnStack reads the stack from the ring buffer and returns its function names. It discards all
+// other records. If Go has to grow the goroutine's stack, as under the race detector, it enters the
+// leaf twice, and the first entry would be recorded as a call without a return.
 func (p *Probes) readOwnStack(u *unwind.Unwinder, leaf uint64) ([]string, error) {
 	reader, err := ringbuf.NewReader(p.Objects.Events)
 	if err != nil {
@@ -175,9 +178,9 @@ func (p *Probes) readOwnStack(u *unwind.Unwinder, leaf uint64) ([]string, error)
 		words := ring.Words(record.RawSample[unsafe.Sizeof(*e):], int(e.Words))
 		frames := u.Frames(os.Getpid(), words[min(int(e.KernelWords), len(words)):])
 		if len(frames) == 0 {
-			return nil, fmt.Errorf("the stack has no frames (%s, error %d)", unwind.Why(e.Error), e.Error)
+			return nil, fmt.Errorf("the stack has no frames (%s, error %d)", unwind.TruncationCause(e.Error), e.Error)
 		}
-		for _, f := range frames { // Go knows its functions without symbols
+		for _, f := range frames { // the Go runtime knows the names of its functions
 			name := "?"
 			if fn := runtime.FuncForPC(uintptr(leaf + f.Addr - frames[0].Addr)); fn != nil {
 				name = fn.Name()

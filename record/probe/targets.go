@@ -11,16 +11,17 @@ import (
 	"github.com/gpurec/gpurec/bpf"
 )
 
-// flag is a boolean as the BPF programs have it.
-func flag(b bool) uint8 {
+// bpfBool returns a boolean as the BPF programs store it.
+func bpfBool(b bool) uint8 {
 	if b {
 		return 1
 	}
 	return 0
 }
 
-// Follow makes children of targets targets before they run. It fails on kernels without BTF.
-func (p *Probes) Follow() error {
+// FollowChildren makes the children of targets targets before they run. It fails without kernel
+// BTF.
+func (p *Probes) FollowChildren() error {
 	replace := map[string]*ebpf.Map{
 		"events":     p.Objects.Events,
 		"targets":    p.Objects.Targets,
@@ -32,7 +33,7 @@ func (p *Probes) Follow() error {
 	}
 	spec.Maps["events"].MaxEntries = p.Objects.Events.MaxEntries()
 	if err := spec.LoadAndAssign(&p.process, &ebpf.CollectionOptions{MapReplacements: replace}); err != nil {
-		return fmt.Errorf("load BPF programs that follow children: %w", err)
+		return fmt.Errorf("load the BPF programs that follow child processes: %w", err)
 	}
 	for _, program := range []*ebpf.Program{p.process.ProcessFork, p.process.ProcessExec} {
 		l, err := link.AttachTracing(link.TracingOptions{Program: program})
@@ -44,10 +45,10 @@ func (p *Probes) Follow() error {
 	return nil
 }
 
-// LostChanges returns how many forks and execs were not reported.
-func (p *Probes) LostChanges() uint64 {
+// LostProcessEvents returns the number of forks and execs that did not fit into the ring buffer.
+func (p *Probes) LostProcessEvents() uint64 {
 	var n uint64
-	if v := p.process.LostChanges; v == nil || v.Get(&n) != nil {
+	if v := p.process.LostProcessEvents; v == nil || v.Get(&n) != nil {
 		return 0
 	}
 	return n
@@ -55,32 +56,32 @@ func (p *Probes) LostChanges() uint64 {
 
 // Pause stops recording new calls, or resumes it. Returns of calls in flight are still recorded.
 func (p *Probes) Pause(on bool) error {
-	if err := p.Objects.Paused.Set(flag(on)); err != nil {
+	if err := p.Objects.Paused.Set(bpfBool(on)); err != nil {
 		return fmt.Errorf("pause the BPF programs: %w", err)
 	}
 	return nil
 }
 
-// SkipStacks leaves out the stacks of launches, or takes them again.
+// SkipStacks makes the BPF programs record kernel launches without stacks (on), or with stacks.
 func (p *Probes) SkipStacks(on bool) error {
-	if err := p.Objects.SkipStacks.Set(flag(on)); err != nil {
-		return fmt.Errorf("sample stacks of launches: %w", err)
+	if err := p.Objects.SkipStacks.Set(bpfBool(on)); err != nil {
+		return fmt.Errorf("switch the stacks of launches: %w", err)
 	}
 	return nil
 }
 
-// Forget removes the state and the links of a process that has ended.
-func (p *Probes) Forget(pid int) {
-	_ = p.Objects.Targets.Delete(uint32(pid)) // it may be gone already
+// RemoveTarget removes the kernel state and the links of an exited process.
+func (p *Probes) RemoveTarget(pid int) {
+	_ = p.Objects.Targets.Delete(uint32(pid)) // errors are ignored: entries may have been deleted
 	_ = p.Objects.CodeMaps.Delete(uint32(pid))
 	_ = p.Objects.Allocators.Delete(uint32(pid))
 	p.unlink(pid)
 }
 
-// Target adds a process to those that the programs record.
-func (p *Probes) Target(pid int) error {
+// AddTarget makes a process a target: the BPF programs record its calls.
+func (p *Probes) AddTarget(pid int) error {
 	if err := p.Objects.Targets.Put(uint32(pid), uint32(1)); err != nil {
-		return fmt.Errorf("add process %d: %w", pid, err)
+		return fmt.Errorf("add process %d to the recording: %w", pid, err)
 	}
 	return nil
 }

@@ -13,38 +13,38 @@ import (
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
-// Ways of taking stacks, in Options.Stacks.
+// Values of Options.Stacks, as in --stacks.
 const (
-	StacksAuto = "auto" // unwound, or inferred for calls that come in masses
-	StacksFull = "full" // unwound, every one
-	StacksFP   = "fp"   // walked by frame pointers
+	StacksAuto = "auto" // stacks of frequent calls are inferred by fingerprint, others are unwound
+	StacksFull = "full" // every call is unwound
+	StacksFP   = "fp"   // stacks are walked by frame pointers
 	StacksOff  = "off"
 )
 
-// SyncTimeout bounds how long attaching waits for unwind tables: those of 400 MB libraries take
-// seconds to read.
+// SyncTimeout limits how long attaching waits for unwind tables. The tables of a library of 400 MB
+// take seconds to read.
 const SyncTimeout = 10 * time.Second
 
-// stackModes are the BPF programs' names for them.
+// stackModes maps Options.Stacks to the modes of the BPF programs.
 var stackModes = map[string]bpf.CudaStackMode{
 	StacksAuto: bpf.CudaStackModeSTACKS_AUTO, StacksFull: bpf.CudaStackModeSTACKS_FULL,
 	StacksFP: bpf.CudaStackModeSTACKS_FRAME_POINTERS, StacksOff: bpf.CudaStackModeSTACKS_OFF,
 }
 
-// unwindMaps are the maps that the programs share with the unwinder.
+// unwindMaps returns the maps that the BPF programs share with the unwinder, by name.
 func unwindMaps(u *unwind.Unwinder) map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{"unwinders": u.Programs(), "python_processes": u.Pythons()}
 }
 
-// limitKnown has programs know fewer stacks, if they are to.
-func (opt *Options) limitKnown(spec *ebpf.CollectionSpec) error {
-	if opt.KnownSets == 0 {
+// limitStackCache limits the size of the stack cache in BPF programs, if StackCacheSets is set.
+func (opt *Options) limitStackCache(spec *ebpf.CollectionSpec) error {
+	if opt.StackCacheSets == 0 {
 		return nil
 	}
-	return spec.Variables["known_last"].Set(uint32(opt.KnownSets - 1))
+	return spec.Variables["last_cache_set"].Set(uint32(opt.StackCacheSets - 1))
 }
 
-// endUnwinding loads the program at the end of the unwinder's.
+// endUnwinding loads unwind_stop, which runs after the unwinder, and links it to the unwinder.
 func (p *Probes) endUnwinding(opt Options) error {
 	u := opt.Unwinder
 	spec, err := bpf.LoadUnwind()
@@ -61,7 +61,7 @@ func (p *Probes) endUnwinding(opt Options) error {
 	if err := errors.Join(
 		err,
 		spec.Variables["wakeup_bytes"].Set(uint64(opt.BufferBytes/4)),
-		opt.limitKnown(spec),
+		opt.limitStackCache(spec),
 	); err != nil {
 		return fmt.Errorf("set BPF variables: %w", err)
 	}
@@ -79,19 +79,19 @@ func (p *Probes) endUnwinding(opt Options) error {
 		"calls":         o.Calls,
 		"stats":         o.Stats,
 		"stacks_sent":   o.StacksSent,
-		"known_stacks":  o.KnownStacks,
-		"known_paths":   o.KnownPaths,
+		"stack_cache":   o.StackCache,
+		"path_cache":    o.PathCache,
 		"code_maps":     o.CodeMaps,
 		"stack_pieces":  o.StackPieces,
 	}})
 	if err != nil {
-		return fmt.Errorf("load BPF programs that end unwinding: %w", err)
+		return fmt.Errorf("load the BPF program that ends unwinding: %w", err)
 	}
 	return u.SetStop(p.unwind.UnwindStop)
 }
 
-// Inferences returns how often stacks were inferred, checked and wrong, by class of call.
-func (p *Probes) Inferences() (sums [bpf.CudaCallClassCLASS_COUNT]bpf.CudaInferenceStats) {
+// InferenceStats returns counts of inferred, checked and wrong stacks, by class of call.
+func (p *Probes) InferenceStats() (sums [bpf.CudaCallClassCLASS_COUNT]bpf.CudaInferenceStats) {
 	for class := range sums {
 		var cpus []bpf.CudaClassStats
 		if p.Objects.Stats.Lookup(uint32(class), &cpus) != nil {

@@ -13,28 +13,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cgroup identifies a cgroup for BPF programs, by its number and its depth below the root.
+// Cgroup identifies a cgroup v2 for BPF programs: by its ID and its depth below the root.
 type Cgroup struct {
 	ID    uint64
 	Level uint32
 }
 
-// CgroupError reports a cgroup that cannot be recorded.
+// CgroupError is the error for a cgroup that cannot be recorded. Path is as in /proc/PID/cgroup.
 type CgroupError struct {
 	Path string
 	Err  error
 }
 
-// Error names the cgroup and what is wrong.
+// Error returns the path of the cgroup and the reason.
 func (e *CgroupError) Error() string { return fmt.Sprintf("cgroup %s: %v", e.Path, e.Err) }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the reason.
 func (e *CgroupError) Unwrap() error { return e.Err }
 
-// errNoCgroup2 says that there is no cgroup v2 to look a path up in.
+// errNoCgroup2 is the error on a host without cgroup v2.
 var errNoCgroup2 = errors.New("cgroup v2 is not mounted here")
 
-// CgroupRoot returns where cgroup v2 is mounted.
+// CgroupRoot returns the mount point of cgroup v2.
 func CgroupRoot() (string, error) {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -48,14 +48,15 @@ func CgroupRoot() (string, error) {
 	return "", errNoCgroup2
 }
 
-// OpenCgroup looks up a cgroup by its path, as in /proc/PID/cgroup. An error is a *CgroupError.
+// OpenCgroup returns the cgroup with a path as in /proc/PID/cgroup. An error is a *CgroupError.
 func OpenCgroup(path string) (Cgroup, error) {
 	root, err := CgroupRoot()
 	if err != nil {
 		return Cgroup{}, &CgroupError{path, err}
 	}
 	full := filepath.Join(root, path)
-	// The number of a cgroup is the content of its file handle (bpf_get_current_cgroup_id(), bpf-helpers(7)).
+	// A cgroup's ID is the content of its file handle: see bpf_get_current_cgroup_id in
+	// bpf-helpers(7).
 	handle, _, err := unix.NameToHandleAt(unix.AT_FDCWD, full, 0)
 	if err != nil {
 		return Cgroup{}, &CgroupError{path, err}
@@ -70,7 +71,7 @@ func OpenCgroup(path string) (Cgroup, error) {
 	return Cgroup{ID: binary.LittleEndian.Uint64(handle.Bytes()), Level: level}, nil
 }
 
-// IsIn reports whether the process is in the cgroup of this path or below it.
+// IsIn reports whether the process is in the cgroup with this path or in a descendant of it.
 func (p *Process) IsIn(path string) bool {
 	text, err := os.ReadFile(p.Path("cgroup"))
 	if err != nil {
@@ -80,7 +81,8 @@ func (p *Process) IsIn(path string) bool {
 	return ok && IsBelow(own, path)
 }
 
-// CgroupPath returns the path of cgroup v2 from the text of /proc/PID/cgroup.
+// CgroupPath returns the cgroup v2 path in the text of /proc/PID/cgroup. ok is false if there is
+// none.
 func CgroupPath(text string) (path string, ok bool) {
 	for line := range strings.Lines(text) {
 		if path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
@@ -90,13 +92,13 @@ func CgroupPath(text string) (path string, ok bool) {
 	return "", false
 }
 
-// IsBelow reports whether the path of a cgroup is root or lies below it.
+// IsBelow reports whether the cgroup path is root or a descendant of root.
 func IsBelow(path, root string) bool {
 	root = strings.TrimSuffix(filepath.Clean("/"+root), "/")
 	return path == root || strings.HasPrefix(path, root+"/")
 }
 
-// CheckCgroup returns a *CgroupError if no cgroup v2 has this path.
+// CheckCgroup returns a *CgroupError if there is no cgroup v2 with this path.
 func CheckCgroup(path string) error {
 	_, err := OpenCgroup(path)
 	return err

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// Descendants returns the running processes that have one of the pids as an ancestor, in order.
+// Descendants returns the running descendants of the processes pids, sorted by pid.
 func Descendants(pids []int) []int {
 	parents := make(map[int]int)
 	for _, pid := range AllPids() {
@@ -29,7 +29,7 @@ func Descendants(pids []int) []int {
 	return found
 }
 
-// AllPids returns the numbers of all processes, nil if /proc cannot be read.
+// AllPids returns the pids of all processes, or nil if /proc cannot be read.
 func AllPids() []int {
 	dir, err := os.Open("/proc")
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/gpurec/gpurec/record/host"
 )
 
-// deviceFact pairs a device ordinal of a process with a GPU, or with a MIG device.
+// deviceFact maps a CUDA device ordinal of a process to the UUID of a GPU or MIG device.
 type deviceFact struct {
 	Ordinal int    `json:"ordinal"`
 	UUID    string `json:"uuid"`
-	// How says where the pairing is from: "only GPU", "CUDA_VISIBLE_DEVICES", "order" (CUDA and
-	// NVML count equal GPUs alike: by PCI bus), or "first MIG device".
+	// How is the evidence for the mapping: "only GPU", "CUDA_VISIBLE_DEVICES", "order" (CUDA and
+	// NVML count equal GPUs in the order of the PCI bus), or "first MIG device".
 	How string `json:"how"`
 }
 
@@ -28,32 +28,33 @@ const (
 	pairedMIG     = "first MIG device"
 )
 
-// devicesOf pairs a process's ordinals with GPUs by its environment, as /proc/PID/environ has it,
-// and by the GPUs of the machine. It leaves out what is not sure. NVML counts GPUs by PCI bus. CUDA
-// puts the fastest first unless CUDA_DEVICE_ORDER says PCI_BUS_ID or all are of one kind.
+// devicesOf maps a process's device ordinals to GPUs. It uses the process's environment, in the
+// format of /proc/PID/environ, and the GPUs of the machine. It leaves out uncertain ordinals. NVML
+// counts GPUs by PCI bus. CUDA counts the fastest GPU first, unless CUDA_DEVICE_ORDER is PCI_BUS_ID
+// or all GPUs are of one kind.
 //
-// A process sees at most one MIG device, and no GPU as well: its first one, of the first GPU that
-// is divided. A divided GPU without MIG devices is not seen at all.
+// A process with a MIG device sees only that device: the first one of the first GPU in MIG mode. No
+// process sees a GPU in MIG mode that has no MIG devices.
 func devicesOf(environ string, gpus []host.GPU) []deviceFact {
 	env := newDeviceEnvironment(environ)
 	gpus = env.inContainer(gpus)
 	sameOrder := env.order == "PCI_BUS_ID" || sameKind(gpus)
 	if !env.restricted {
-		return unrestricted(gpus, sameOrder)
+		return unrestrictedDevices(gpus, sameOrder)
 	}
 	var facts []deviceFact
-	isSure := true // CUDA ends at what it does not know
+	isSure := true // CUDA ignores devices after an unknown one
 	for ordinal, name := range env.visible {
 		uuid, isMIG := "", false
 		if n, err := strconv.Atoi(name); err == nil {
 			if n < 0 || n >= len(gpus) {
-				break // CUDA ignores it and all that follow
+				break // CUDA ignores an invalid number and all later ones
 			}
 			if sameOrder || len(gpus) == 1 {
 				uuid, isMIG = gpus[n].Enumerated()
 			}
 		} else {
-			uuid, isMIG = named(gpus, name)
+			uuid, isMIG = deviceUUID(gpus, name)
 		}
 		if isMIG {
 			if !isSure {
@@ -68,8 +69,8 @@ func devicesOf(environ string, gpus []host.GPU) []deviceFact {
 	return facts
 }
 
-// unrestricted pairs the ordinals of a process that sees all GPUs.
-func unrestricted(gpus []host.GPU, sameOrder bool) []deviceFact {
+// unrestrictedDevices maps the ordinals of a process without CUDA_VISIBLE_DEVICES, which sees all GPUs.
+func unrestrictedDevices(gpus []host.GPU, sameOrder bool) []deviceFact {
 	divided := func(g host.GPU) bool { return len(g.Parts) > 0 }
 	if first := slices.IndexFunc(gpus, divided); first >= 0 {
 		isFirst := sameOrder || !slices.ContainsFunc(gpus[first+1:], divided)
@@ -92,14 +93,15 @@ func unrestricted(gpus []host.GPU, sameOrder bool) []deviceFact {
 	return facts
 }
 
-// deviceEnvironment is what a process's environment says of devices.
+// deviceEnvironment has the environment variables of a process that select devices.
 type deviceEnvironment struct {
-	visible    []string // of CUDA_VISIBLE_DEVICES
-	restricted bool     // it is set
-	container  []string // of NVIDIA_VISIBLE_DEVICES, by which a container is given devices
-	order      string
+	visible    []string // values of CUDA_VISIBLE_DEVICES
+	restricted bool     // whether CUDA_VISIBLE_DEVICES is set
+	container  []string // values of NVIDIA_VISIBLE_DEVICES: the devices of the container
+	order      string   // value of CUDA_DEVICE_ORDER
 }
 
+// newDeviceEnvironment parses an environment in the format of /proc/PID/environ.
 func newDeviceEnvironment(environ string) (env deviceEnvironment) {
 	for kv := range strings.SplitSeq(environ, "\x00") {
 		name, value, _ := strings.Cut(kv, "=")
@@ -115,6 +117,7 @@ func newDeviceEnvironment(environ string) (env deviceEnvironment) {
 	return env
 }
 
+// splitDevices splits a comma-separated list of devices.
 func splitDevices(list string) (names []string) {
 	for d := range strings.SplitSeq(list, ",") {
 		if d = strings.TrimSpace(d); d != "" {
@@ -124,12 +127,12 @@ func splitDevices(list string) (names []string) {
 	return names
 }
 
-// ps.inContainer returns the GPUs that hold the MIG devices which a container was given by name, and
-// of each only these; without such names all GPUs.
+// inContainer returns the GPUs that the process's container can see. If the container has MIG
+// devices, these are the GPUs with those MIG devices only; otherwise all GPUs.
 func (e *deviceEnvironment) inContainer(gpus []host.GPU) []host.GPU {
 	given := make(map[string]bool)
 	for _, name := range e.container {
-		if uuid, isMIG := named(gpus, name); isMIG {
+		if uuid, isMIG := deviceUUID(gpus, name); isMIG {
 			given[uuid] = true
 		}
 	}
@@ -147,6 +150,7 @@ func (e *deviceEnvironment) inContainer(gpus []host.GPU) []host.GPU {
 	return left
 }
 
+// sameKind reports whether all GPUs have the same name.
 func sameKind(gpus []host.GPU) bool {
 	for _, g := range gpus {
 		if g.Name != gpus[0].Name {
@@ -156,10 +160,10 @@ func sameKind(gpus []host.GPU) bool {
 	return true
 }
 
-// named returns the UUID of the device that CUDA_VISIBLE_DEVICES names: by UUID, by the beginning
-// of only one, or, of a MIG device, as MIG-GPU-UUID/GPU INSTANCE/COMPUTE INSTANCE. "": none, or
-// several.
-func named(gpus []host.GPU, name string) (uuid string, isMIG bool) {
+// deviceUUID returns the UUID of the device with a name as in CUDA_VISIBLE_DEVICES: a UUID, a unique
+// prefix of one, or MIG-GPU-UUID/GPU INSTANCE/COMPUTE INSTANCE. It returns "" for no match and for
+// several matches.
+func deviceUUID(gpus []host.GPU, name string) (uuid string, isMIG bool) {
 	found := 0
 	for _, g := range gpus {
 		if g.UUID != "" && strings.HasPrefix(g.UUID, name) {

@@ -39,7 +39,7 @@ func TestDeviceOrdinalsArePairedByUUID(t *testing.T) {
 	}{
 		{nil, []host.GPU{a}, "[{0 GPU-aaaa-1 only GPU}]"},
 		{nil, []host.GPU{a, b}, "[{0 GPU-aaaa-1 order} {1 GPU-bbbb-2 order}]"},
-		{nil, []host.GPU{other, a}, "[]"}, // the fastest first: which one CUDA calls 0 is not known
+		{nil, []host.GPU{other, a}, "[]"}, // CUDA counts the fastest GPU first: device 0 is unknown
 		{[]string{"CUDA_DEVICE_ORDER=PCI_BUS_ID"}, []host.GPU{other, a}, "[{0 GPU-cccc-3 order} {1 GPU-aaaa-1 order}]"},
 		{[]string{"CUDA_VISIBLE_DEVICES=1"}, []host.GPU{a, b}, "[{0 GPU-bbbb-2 CUDA_VISIBLE_DEVICES}]"},
 		{[]string{"CUDA_VISIBLE_DEVICES=1,0"}, []host.GPU{a, b}, "[{0 GPU-bbbb-2 CUDA_VISIBLE_DEVICES} {1 " +
@@ -49,10 +49,10 @@ func TestDeviceOrdinalsArePairedByUUID(t *testing.T) {
 		{[]string{"CUDA_VISIBLE_DEVICES="}, []host.GPU{a, b}, "[]"},
 		{nil, nil, "[]"},
 
-		// MIG: the first one only, and no GPU as well.
+		// MIG: a process sees the first MIG device and no GPU.
 		{nil, []host.GPU{m}, "[{0 MIG-1111 first MIG device}]"},
 		{nil, []host.GPU{a, m}, "[{0 MIG-1111 first MIG device}]"},
-		{nil, []host.GPU{n, m}, "[]"}, // which is the first GPU is not known
+		{nil, []host.GPU{n, m}, "[]"}, // the first GPU is unknown
 		{[]string{"CUDA_DEVICE_ORDER=PCI_BUS_ID"}, []host.GPU{n, m}, "[{0 MIG-3333 first MIG device}]"},
 		{nil, []host.GPU{unknown}, "[]"},
 		{nil, []host.GPU{empty}, "[]"},
@@ -60,9 +60,9 @@ func TestDeviceOrdinalsArePairedByUUID(t *testing.T) {
 		{nil, []host.GPU{a, empty, b}, "[{0 GPU-aaaa-1 order} {1 GPU-bbbb-2 order}]"},
 		{[]string{"CUDA_VISIBLE_DEVICES=MIG-1122"}, []host.GPU{a, n, m}, "[{0 MIG-1122 CUDA_VISIBLE_DEVICES}]"},
 		{[]string{"CUDA_VISIBLE_DEVICES=MIG-112"}, []host.GPU{n, m}, "[{0 MIG-1122 CUDA_VISIBLE_DEVICES}]"},
-		{[]string{"CUDA_VISIBLE_DEVICES=MIG-11"}, []host.GPU{n, m}, "[]"}, // two begin so
+		{[]string{"CUDA_VISIBLE_DEVICES=MIG-11"}, []host.GPU{n, m}, "[]"}, // two MIG devices match this prefix
 		{[]string{"CUDA_VISIBLE_DEVICES=MIG-7777"}, []host.GPU{m}, "[]"},
-		{[]string{"CUDA_VISIBLE_DEVICES=MIG-7777,MIG-1111"}, []host.GPU{m}, "[]"}, // ends at what is not there
+		{[]string{"CUDA_VISIBLE_DEVICES=MIG-7777,MIG-1111"}, []host.GPU{m}, "[]"}, // CUDA ignores devices after an unknown one
 		{[]string{"CUDA_VISIBLE_DEVICES=MIG-1122,MIG-1111"}, []host.GPU{m}, "[{0 MIG-1122 CUDA_VISIBLE_DEVICES}]"},
 		{[]string{"CUDA_VISIBLE_DEVICES=MIG-GPU-dddd-4/8/1"}, []host.GPU{m}, "[{0 MIG-1122 CUDA_VISIBLE_DEVICES}]"},
 		{[]string{"CUDA_VISIBLE_DEVICES=MIG-GPU-dddd-4/8/0"}, []host.GPU{m}, "[]"},

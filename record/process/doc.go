@@ -1,3 +1,3 @@
-// Package process reads /proc of a recorded process: its files, mappings, environment, cgroup and
-// GPUs. The process may be hostile: what is read is bounded, and only regular files are opened.
+// Package process reads /proc of a recorded process: files, mappings, environment, cgroup and GPUs.
+// The process may be hostile, so reads are bounded and only regular files are opened.
 package process

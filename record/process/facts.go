@@ -16,34 +16,37 @@ import (
 	"github.com/gpurec/gpurec/record/identity"
 )
 
-// containerDigits is how container engines name the cgroup of a container: 64 hexadecimal
-// digits, with something around them that differs from engine to engine.
+// containerDigits matches a container ID in a cgroup's path: 64 hexadecimal digits. The text around
+// them depends on the container engine.
 var containerDigits = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
 
-// ContainerID returns the container ID in the text of /proc/PID/cgroup, "" if there is none.
+// ContainerID returns the container ID in the text of /proc/PID/cgroup, or "" if there is none.
 func ContainerID(cgroup string) string { return containerDigits.FindString(cgroup) }
 
-// Facts is the JSON message of a row of kind process.
+// Facts describes a process. It is the message, as JSON, of a row of kind process. Fields that
+// could not be read are empty.
 type Facts struct {
 	ParentPid   int      `json:"parent_pid"`
 	Exe         string   `json:"exe,omitempty"`
 	CommandLine []string `json:"command_line,omitempty"`
 	UID         int      `json:"uid"`
-	// NamespacePids are the process's numbers from this pid namespace inwards.
+	// NamespacePids are the pids of the process in each pid namespace, from the recorder's to its
+	// own.
 	NamespacePids []string `json:"namespace_pids,omitempty"`
 	Cgroup        string   `json:"cgroup,omitempty"`
 	ContainerID   string   `json:"container_id,omitempty"`
 	StartBootNs   int64    `json:"start_boottime_ns"`
-	// Identity is the process's part in its job; nil if nothing tells one.
+	// Identity is the role of the process in its job. It is nil if unknown.
 	Identity *format.Identity `json:"identity,omitempty"`
-	// Devices pairs the process's device ordinals with GPUs.
+	// Devices maps the process's device ordinals to GPUs.
 	Devices []deviceFact `json:"devices,omitempty"`
-	// ExitNs is when the process was seen to have ended, Unix ns; absent if it ran on.
+	// ExitNs is the time at which the recorder noticed the exit, Unix ns. It is absent for a
+	// running process.
 	ExitNs int64 `json:"exit_ns,omitempty"`
 }
 
-// ReadFacts reads the facts of the process and keeps them in Known. What cannot be read stays
-// empty.
+// ReadFacts reads the facts of the process and stores them in Known. Fields that cannot be read
+// stay empty.
 func (p *Process) ReadFacts(gpus []host.GPU) Facts {
 	environ, err := p.ReadFile("environ", MaxEnvironment)
 	if err != nil {
@@ -75,7 +78,8 @@ func (p *Process) ReadFacts(gpus []host.GPU) Facts {
 	return f
 }
 
-// namespacePids are the numbers of the process, in our pid namespace first, in its own last.
+// namespacePids returns the pids of the process: first in the recorder's pid namespace, last in its
+// own.
 func (p *Process) namespacePids() []string {
 	status, err := os.ReadFile(p.Path("status"))
 	if err != nil {
@@ -89,7 +93,7 @@ func (p *Process) namespacePids() []string {
 	return nil
 }
 
-// OwnPid returns the number of the process in its own pid namespace.
+// OwnPid returns the pid of the process in its own pid namespace.
 func (p *Process) OwnPid() string {
 	if pids := p.namespacePids(); len(pids) > 0 {
 		return pids[len(pids)-1]
@@ -97,14 +101,14 @@ func (p *Process) OwnPid() string {
 	return strconv.Itoa(p.Pid)
 }
 
-// ExitRow returns the row of kind process for the end of the process. now is in Unix ns.
+// ExitRow returns the row of kind process for the exit of the process. now is in Unix ns.
 func (p *Process) ExitRow(now int64) format.Row {
 	f := p.Known
 	f.ExitNs = now
 	return p.Row(f, now)
 }
 
-// Row returns the row of kind process of these facts. startNs is in Unix ns.
+// Row returns a row of kind process with these facts. startNs is in Unix ns.
 func (p *Process) Row(f Facts, startNs int64) format.Row {
 	text, err := json.Marshal(f)
 	if err != nil {

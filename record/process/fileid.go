@@ -4,10 +4,10 @@ package process
 
 import "golang.org/x/sys/unix"
 
-// FileID identifies a file, whatever its paths are.
+// FileID identifies a file independently of its path, by device and inode.
 type FileID struct{ Dev, Inode uint64 }
 
-// HasMapped reports whether the process has the file mapped.
+// HasMapped reports whether the process has mapped the file as executable.
 func (p *Process) HasMapped(id FileID) bool {
 	maps, err := p.Maps()
 	if err != nil {

@@ -14,17 +14,19 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// What a process keeps in its own memory can be as long as it likes: prctl(PR_SET_MM_MAP)
-// makes terabytes of it. The kernel takes 6 MiB of arguments and environment at an exec.
+// Limits in bytes of data that a process controls. A process can make its command line terabytes
+// long with prctl(PR_SET_MM_MAP). The kernel accepts 6 MiB of arguments and environment at an exec.
 const (
+	// MaxEnvironment bounds the environment of a process, in bytes.
 	MaxEnvironment = 8 << 20
-	maxCommandLine = 128 << 10 // in a recording
+	maxCommandLine = 128 << 10 // bytes of the command line in a recording
 )
 
+// errNotRegular is the error for a file that is not a regular file.
 var errNotRegular = errors.New("is not a regular file")
 
-// OpenRegular opens a file that another user may have put there. It refuses pipes and devices,
-// because opening one can block or have an effect.
+// OpenRegular opens a regular file that another user may have created. It refuses FIFOs and
+// devices, because opening them can block or have side effects.
 func OpenRegular(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -33,8 +35,8 @@ func OpenRegular(path string) (*os.File, error) {
 	return reopen(fd, path)
 }
 
-// OpenRegular opens a regular file by its path as the process sees it. Links never lead out of the
-// root of the process.
+// OpenRegular opens a regular file at a path in the process's mount namespace. Symbolic links never
+// lead out of the process's root.
 func (p *Process) OpenRegular(path string, flags int) (*os.File, error) {
 	root, err := unix.Open(p.Path("root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -50,17 +52,17 @@ func (p *Process) OpenRegular(path string, flags int) (*os.File, error) {
 	return reopen(fd, path)
 }
 
-// OpenMapped opens the file behind a mapping.
+// OpenMapped opens the mapped file of a mapping.
 func (p *Process) OpenMapped(m symbolize.Mapping) (*os.File, error) {
 	file, err := OpenRegular(p.MapFile(m))
 	if err != nil && !errors.Is(err, errNotRegular) {
-		// Without CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE map_files is closed.
+		// Reading map_files needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE.
 		return p.OpenRegular(m.Path, 0)
 	}
 	return file, err
 }
 
-// reopen opens for reading what fd refers to, and closes fd.
+// reopen opens the regular file behind the path descriptor fd for reading, and closes fd.
 func reopen(fd int, path string) (*os.File, error) {
 	defer unix.Close(fd)
 	var st unix.Stat_t
@@ -73,15 +75,15 @@ func reopen(fd int, path string) (*os.File, error) {
 	return os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
-// ReadAtMost returns the first limit bytes of a file.
+// ReadAtMost returns at most the first limit bytes of a file.
 func ReadAtMost(file io.Reader, limit int64) (string, error) {
 	var text strings.Builder
 	_, err := io.Copy(&text, io.LimitReader(file, limit))
 	return text.String(), err
 }
 
-// ReadFile returns the first limit bytes of a file under /proc/PID that shows memory of the
-// process.
+// ReadFile returns at most the first limit bytes of a file in /proc/PID whose content the process
+// controls.
 func (p *Process) ReadFile(name string, limit int64) (string, error) {
 	file, err := os.Open(p.Path(name))
 	if err != nil {

@@ -18,26 +18,26 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// Errors about the process to record, wrapped in an *Error.
+// Reasons in an *Error.
 var (
-	// ErrNoProcess: there is no process of that number, or it has ended.
+	// ErrNoProcess is the reason if no process has this pid, or if the process has ended.
 	ErrNoProcess = errors.New("no such process")
-	// ErrNoLibrary: the process has not loaded libcuda.so.1.
+	// ErrNoLibrary is the reason if the process has not loaded libcuda.so.1.
 	ErrNoLibrary = errors.New("has not loaded libcuda.so.1")
-	// ErrNotPermitted: the process belongs to another user.
+	// ErrNotPermitted is the reason if the process belongs to another user.
 	ErrNotPermitted = errors.New("belongs to another user")
 )
 
 // Error is an error about one process.
 type Error struct {
 	Pid  int
-	Comm string // "" when unknown
+	Comm string // name of the process, "" if unknown
 	Err  error
-	// Children are the running descendants that have loaded libcuda, for ErrNoLibrary.
+	// Children are the running descendants that have loaded libcuda. They are set for ErrNoLibrary.
 	Children []int
 }
 
-// Error names the process and what is wrong.
+// Error returns the process and the reason.
 func (e *Error) Error() string {
 	if e.Comm == "" {
 		return fmt.Sprintf("process %d: %v", e.Pid, e.Err)
@@ -45,21 +45,21 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("process %d (%s) %v", e.Pid, e.Comm, e.Err)
 }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Process is a recorded process, read through /proc.
+// Process is a recorded process, read through /proc. It is not safe for concurrent use.
 type Process struct {
 	Pid     int
 	Comm    string
-	StartNs int64 // CLOCK_BOOTTIME; with Pid it identifies the process
+	StartNs int64 // start on CLOCK_BOOTTIME; identifies the process together with Pid
 	pidfd   int
 	exited  bool
-	Known   Facts // as last read
+	Known   Facts // result of the last ReadFacts
 }
 
-// Open looks up a process. Its pidfd keeps the number from being taken for a later process. An
-// error is a *Error that matches ErrNoProcess. Close closes the pidfd.
+// Open opens a process. The pidfd keeps the kernel from reusing the pid unnoticed. An error is a
+// *Error that matches ErrNoProcess. Call Close to release the pidfd.
 func Open(pid int) (*Process, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -81,12 +81,12 @@ func Open(pid int) (*Process, error) {
 // Close closes the pidfd.
 func (p *Process) Close() { unix.Close(p.pidfd) }
 
-// Path returns the path of a file of the process under /proc.
+// Path returns the path of a file in /proc/PID.
 func (p *Process) Path(name string) string {
 	return filepath.Join("/proc", strconv.Itoa(p.Pid), name)
 }
 
-// Alive reports whether the process still runs; a zombie does not.
+// Alive reports whether the process is running. A zombie is not running.
 func (p *Process) Alive() bool {
 	if p.exited {
 		return false
@@ -97,8 +97,8 @@ func (p *Process) Alive() bool {
 	return !p.exited
 }
 
-// parseStat returns the command name and the start time from /proc/PID/stat. The
-// name stands in parentheses and may hold any character, parentheses too.
+// parseStat returns the command name and the start time from the text of /proc/PID/stat. The name
+// is in parentheses and may contain any character, including parentheses.
 func parseStat(stat []byte) (comm string, startNs int64) {
 	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 	if open < 0 || end < open {
@@ -113,30 +113,31 @@ func parseStat(stat []byte) (comm string, startNs int64) {
 	return comm, startNs
 }
 
-// KernelComm returns a process name as the kernel keeps it: the first 15 bytes.
+// KernelComm returns the first 15 bytes of a process name, which the kernel stores.
 func KernelComm(name string) string { return name[:min(len(name), 15)] }
 
-// parentOf returns the parent's number from /proc/PID/stat, 0 if it is not there.
+// parentOf returns the parent's pid from the text of /proc/PID/stat, or 0.
 func parentOf(stat []byte) int {
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 2 {
 		return 0
 	}
-	parent, _ := strconv.Atoi(fields[1]) // 0 for what is no number
+	parent, _ := strconv.Atoi(fields[1]) // 0 for a malformed number
 	return parent
 }
 
-// Rename reads the name of the process again, after an exec.
+// Rename reads the process's name again. Call it after an exec.
 func (p *Process) Rename() {
 	if stat, err := os.ReadFile(p.Path("stat")); err == nil {
 		p.Comm, _ = parseStat(stat)
 	}
 }
 
-// UserHz is the unit of times in /proc/PID/stat; 100 on every architecture we know.
+// UserHz is the unit of times in /proc/PID/stat, in ticks per second. It is 100 on all supported
+// architectures.
 const UserHz = 100
 
-// Maps returns the process's mappings.
+// Maps returns the process's mappings, sorted by address.
 func (p *Process) Maps() ([]symbolize.Mapping, error) {
 	file, err := os.Open(p.Path("maps"))
 	if err != nil {
@@ -150,7 +151,7 @@ func (p *Process) Maps() ([]symbolize.Mapping, error) {
 	return maps, nil
 }
 
-// Wrap returns an error of /proc as an *Error of this process.
+// Wrap converts an error of reading /proc to an *Error of this process.
 func (p *Process) Wrap(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH):
@@ -161,8 +162,8 @@ func (p *Process) Wrap(err error) error {
 	return &Error{Pid: p.Pid, Comm: p.Comm, Err: err}
 }
 
-// MapFile returns a path by which the kernel opens exactly the mapped file, also if it was deleted
-// or lies in another mount namespace.
+// MapFile returns a path that opens exactly the mapped file, even if it was deleted or is in
+// another mount namespace.
 func (p *Process) MapFile(m symbolize.Mapping) string {
 	return p.Path(fmt.Sprintf("map_files/%x-%x", m.Start, m.End))
 }

@@ -14,7 +14,7 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// FuzzStat parses /proc/PID/stat, in which a process chooses its name. Nothing may panic.
+// FuzzStat parses /proc/PID/stat with hostile process names. No input may cause a panic.
 func FuzzStat(f *testing.F) {
 	f.Add([]byte("1 (a) b) S 7 1 1 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 4242 1"))
 	f.Add([]byte("1 (\x1b]0;) ("))

@@ -14,216 +14,218 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// Process is a process that uses CUDA: it has libcuda mapped, or NVML lists it as computing.
-// What could not be read is empty, and absent from its JSON.
+// Process is a process that uses CUDA: it has mapped libcuda, or NVML lists it as a compute
+// process. Values that could not be read are empty and absent in JSON.
 type Process struct {
 	Pid  int    `json:"pid"`
-	User string `json:"user,omitempty"` // "" also if the UID has no name
+	User string `json:"user,omitempty"` // also "" if the UID has no name
 	UID  *int   `json:"uid,omitempty"`
-	// Command is the name of the main thread, 15 bytes at most, as Options.Comm compares it.
+	// Command is the name of the main thread, at most 15 bytes. Options.Comm compares it.
 	Command     string   `json:"command,omitempty"`
-	CommandLine []string `json:"command_line,omitempty"` // its first 16 KiB
-	// GPUs are those on which NVML lists the process, by index; nil if that is unknown.
+	CommandLine []string `json:"command_line,omitempty"` // first 16 KiB
+	// GPUs are the GPUs on which NVML lists the process, by index. nil means unknown.
 	GPUs []nvml.GPUUse `json:"gpus,omitzero"`
-	// Identity is the process's place in its job: rank, world size, job, Kubernetes names.
+	// Identity is the role of the process in its job: rank, world size, job, Kubernetes names.
 	format.Identity
 	ContainerID string `json:"container_id,omitempty"` // 64 hexadecimal digits
-	// Cgroup is the path in cgroup v2, as Options.Cgroup takes it.
+	// Cgroup is the cgroup v2 path, as Options.Cgroup expects it.
 	Cgroup string `json:"cgroup,omitempty"`
-	// StartedUnixNs is the start of the process, to 10 ms.
+	// StartedUnixNs is the start of the process in Unix ns, rounded to 10 ms.
 	StartedUnixNs int64 `json:"started_unix_ns,omitempty"`
 }
 
-// IsIn reports whether the process is in the cgroup v2 of this path or below it.
+// IsIn reports whether the process is in the cgroup v2 with this path or in a descendant of it.
 func (p *Process) IsIn(cgroup string) bool {
 	return p.Cgroup != "" && process.IsBelow(p.Cgroup, cgroup)
 }
 
 // Listing is the result of List.
 type Listing struct {
-	// Processes are ordered by their first GPU, those without one last, then by pid.
+	// Processes are ordered by their first GPU, then by pid. Processes without GPU are last.
 	Processes []Process
-	// Denied counts processes of other users whose mappings this user may not read and which
-	// NVML does not list: they may use CUDA or not.
+	// Denied counts processes whose mappings this user may not read and that NVML does not list.
+	// They may use CUDA.
 	Denied int
-	// Unanswered are processes that could not be read in time, because the kernel has their
-	// memory locked: they hang in a system call. They may use CUDA or not.
+	// Unanswered are processes whose data could not be read in time: the kernel has locked their
+	// memory, so they hang in a system call. They may use CUDA.
 	Unanswered []int
-	// Unseen counts processes that NVML lists and /proc does not show: they have ended, or are
+	// Unseen counts processes that NVML lists but /proc does not show: they have ended, or they are
 	// hidden from this user or pid namespace.
 	Unseen int
-	// NVMLErr says why GPUs are unknown or incomplete; nil if NVML answered in full.
+	// NVMLErr is the reason why GPUs are unknown or incomplete, or nil.
 	NVMLErr error
 }
 
-// ErrOtherNamespace: NVML names processes by their numbers on the host, which this pid namespace
-// does not have.
+// ErrOtherNamespace is the error if NVML lists processes by pids of the host, which differ from the
+// pids in this pid namespace.
 var ErrOtherNamespace = errors.New("NVML has the process numbers of the host, not those of this container")
 
-// errNoneOfContainer says why the GPUs of processes in a container are unknown: older drivers list
-// no processes there.
+// errNoneOfContainer is the error if NVML lists no process of a container, as with older drivers.
 var errNoneOfContainer = errors.New("NVML lists no process of this container")
 
-// errNVMLHangs says that NVML did not answer in time.
+// errNVMLHangs is the error if NVML did not answer in time.
 var errNVMLHangs = fmt.Errorf("NVML did not answer within %v", listPatience)
 
 const (
-	// listPatience is how long List waits for processes and for NVML.
+	// listPatience is the longest time that List waits for processes, and for NVML.
 	listPatience = 3 * time.Second
-	// smWindow is the age up to which a sample of SM utilization counts as of now.
+	// smWindow is the largest age of a sample of SM utilization that List uses.
 	smWindow = 3 * time.Second
-	// maxLooks bounds the processes that are read at one time. Some may block for good.
-	maxLooks = 64
+	// maxConcurrentReads is the number of processes that are read at the same time. Some reads may
+	// block forever.
+	maxConcurrentReads = 64
 )
 
-// List returns the processes that use CUDA now, without this one. With gpus it asks NVML for GPUs,
-// memory and SM utilization; else Process.GPUs is nil. It attaches to nothing, needs no privilege
-// for the user's own processes, and returns within 6 s.
+// List returns the processes that use CUDA now, without this process. With gpus it queries NVML for
+// GPUs, memory and SM utilization; otherwise Process.GPUs is nil. It attaches no probes and needs
+// no privileges for the user's own processes. It returns within 6 s.
 func List(gpus bool) Listing {
 	l := lister{
-		pids: process.AllPids, look: lookAtProcess, ask: func() ([]nvml.User, error) { return nvml.Users(smWindow) },
+		pids: process.AllPids, read: readProcess, query: func() ([]nvml.User, error) { return nvml.Users(smWindow) },
 		isHostNamespace: isHostPidNamespace(), patience: listPatience,
 	}
 	return l.list(gpus)
 }
 
-// lister holds what List reads; tests replace it.
+// lister holds the functions that List calls, so that tests can replace them.
 type lister struct {
 	pids func() []int
-	// look reads a process. If it is not listed by NVML, it must have libcuda mapped.
-	look            func(pid int, listed bool) look
-	ask             func() ([]nvml.User, error)
+	// read reads a process. A process that NVML does not list must have mapped libcuda.
+	read            func(pid int, listed bool) readResult
+	query           func() ([]nvml.User, error)
 	isHostNamespace bool
 	patience        time.Duration
 }
 
-// look is the result of reading a process.
-type look struct {
+// readResult is the result of reading a process.
+type readResult struct {
 	process Process
-	uses    bool // it uses CUDA, and process is filled in
-	denied  bool // it may not be read
+	uses    bool // whether the process uses CUDA; otherwise process is empty
+	denied  bool // whether this user may not read the process
 }
 
+// list returns the processes that use CUDA.
 func (l lister) list(gpus bool) Listing {
-	asked := make(chan gpuAnswer, 1) // lets the goroutine end if the answer comes too late
+	answers := make(chan gpuAnswer, 1) // buffered: a late answer must not block the goroutine
 	deadline := time.Now().Add(l.patience)
 	if gpus {
 		go func() {
-			users, err := l.ask()
-			asked <- gpuAnswer{users, err}
+			users, err := l.query()
+			answers <- gpuAnswer{users, err}
 		}()
 	}
-	looks, unanswered := l.lookAt(l.pids(), false, deadline)
+	results, unanswered := l.readAll(l.pids(), false, deadline)
 	if !gpus {
-		return assemble(looks, unanswered, nil, nil, gpus)
+		return assemble(results, unanswered, nil, nil, gpus)
 	}
-	users, err := l.translate(await(asked, deadline), looks)
-	var listed []int // by NVML alone
+	users, err := l.translate(awaitGPUs(answers, deadline), results)
+	var listed []int // processes that only NVML lists
 	for _, u := range users {
-		if !looks[u.Pid].uses && !slices.Contains(unanswered, u.Pid) && !slices.Contains(listed, u.Pid) {
+		if !results[u.Pid].uses && !slices.Contains(unanswered, u.Pid) && !slices.Contains(listed, u.Pid) {
 			listed = append(listed, u.Pid)
 		}
 	}
-	more, late := l.lookAt(listed, true, time.Now().Add(l.patience))
-	maps.Copy(looks, more)
-	return assemble(looks, append(unanswered, late...), users, err, gpus)
+	more, late := l.readAll(listed, true, time.Now().Add(l.patience))
+	maps.Copy(results, more)
+	return assemble(results, append(unanswered, late...), users, err, gpus)
 }
 
-// gpuAnswer is what NVML answers.
+// gpuAnswer is the result of querying NVML.
 type gpuAnswer struct {
 	users []nvml.User
 	err   error
 }
 
-// await returns NVML's answer, or errNVMLHangs if there is none by the deadline.
-func await(asked <-chan gpuAnswer, deadline time.Time) gpuAnswer {
+// awaitGPUs returns the result of querying NVML, or errNVMLHangs after the deadline.
+func awaitGPUs(answers <-chan gpuAnswer, deadline time.Time) gpuAnswer {
 	select {
-	case a := <-asked:
+	case a := <-answers:
 		return a
 	case <-time.After(time.Until(deadline)):
 	}
 	select {
-	case a := <-asked: // the deadline has passed for other reasons
+	case a := <-answers: // the answer and the deadline came together
 		return a
 	default:
 		return gpuAnswer{err: errNVMLHangs}
 	}
 }
 
-// translate drops users that are not numbered as here. In a pid namespace of a container, numbers
-// are trusted only if each is that of a process here that has libcuda mapped, and a list without
-// any process is not trusted.
-func (l lister) translate(a gpuAnswer, looks map[int]look) ([]nvml.User, error) {
+// translate checks that NVML's pids are pids of this pid namespace. In a container's namespace,
+// each pid must be that of a process that has mapped libcuda, and the list must not be empty.
+// Otherwise translate returns no users and an error.
+func (l lister) translate(a gpuAnswer, results map[int]readResult) ([]nvml.User, error) {
 	if l.isHostNamespace || a.err != nil && len(a.users) == 0 {
 		return a.users, a.err
 	}
-	isForeign := func(u nvml.User) bool { return !looks[u.Pid].uses }
+	isForeign := func(u nvml.User) bool { return !results[u.Pid].uses }
 	if slices.ContainsFunc(a.users, isForeign) {
 		return nil, errors.Join(ErrOtherNamespace, a.err)
 	}
-	for _, look := range looks {
-		if look.uses && len(a.users) == 0 {
+	for _, result := range results {
+		if result.uses && len(a.users) == 0 {
 			return nil, errNoneOfContainer
 		}
 	}
 	return a.users, a.err
 }
 
-// lookAt reads processes side by side and returns at the deadline, with those that are late.
-func (l lister) lookAt(pids []int, listed bool, deadline time.Time) (looks map[int]look, late []int) {
+// readAll reads processes concurrently until the deadline. late are the processes that were not
+// read in time.
+func (l lister) readAll(pids []int, listed bool, deadline time.Time) (results map[int]readResult, late []int) {
 	type answer struct {
 		pid int
-		look
+		readResult
 	}
-	answers := make(chan answer, len(pids)) // late ones can be sent too
-	slots := make(chan struct{}, maxLooks)
+	answers := make(chan answer, len(pids)) // buffered: late answers must not block
+	slots := make(chan struct{}, maxConcurrentReads)
 	for _, pid := range pids {
 		go func() {
 			slots <- struct{}{}
-			answers <- answer{pid, l.look(pid, listed)}
+			answers <- answer{pid, l.read(pid, listed)}
 			<-slots
 		}()
 	}
-	looks = make(map[int]look, len(pids))
+	results = make(map[int]readResult, len(pids))
 	timeout := time.After(time.Until(deadline))
 	for range pids {
 		select {
 		case a := <-answers:
-			looks[a.pid] = a.look
+			results[a.pid] = a.readResult
 		case <-timeout:
 			for _, pid := range pids {
-				if _, ok := looks[pid]; !ok {
+				if _, ok := results[pid]; !ok {
 					late = append(late, pid)
 				}
 			}
-			return looks, late
+			return results, late
 		}
 	}
-	return looks, nil
+	return results, nil
 }
 
-// assemble makes the list from the answers of processes and of NVML.
-func assemble(looks map[int]look, unanswered []int, users []nvml.User, err error, gpus bool) Listing {
+// assemble combines the results of reading processes and of querying NVML.
+func assemble(results map[int]readResult, unanswered []int, users []nvml.User, err error, gpus bool) Listing {
 	list := Listing{Unanswered: unanswered, NVMLErr: err}
 	slices.Sort(list.Unanswered)
 	uses := make(map[int][]nvml.GPUUse)
 	for _, u := range users {
 		uses[u.Pid] = append(uses[u.Pid], u.Use)
 	}
-	for pid, look := range looks {
+	for pid, result := range results {
 		switch {
-		case look.uses:
-			p := look.process
+		case result.uses:
+			p := result.process
 			if p.GPUs = uses[pid]; p.GPUs == nil && gpus && err == nil {
-				p.GPUs = []nvml.GPUUse{} // known to be on none
+				p.GPUs = []nvml.GPUUse{} // known to use no GPU
 			}
 			list.Processes = append(list.Processes, p)
-		case look.denied:
+		case result.denied:
 			list.Denied++
 		}
 	}
 	for pid := range uses {
-		if !looks[pid].uses && !slices.Contains(unanswered, pid) {
+		if !results[pid].uses && !slices.Contains(unanswered, pid) {
 			list.Unseen++
 		}
 	}
@@ -231,7 +233,7 @@ func assemble(looks map[int]look, unanswered []int, users []nvml.User, err error
 	return list
 }
 
-// inListOrder compares by the first GPU, and none is after all, then by pid.
+// inListOrder compares processes by their first GPU, then by pid. Processes without GPU are last.
 func inListOrder(a, b Process) int {
 	first := func(p Process) int {
 		if len(p.GPUs) == 0 {

@@ -17,29 +17,29 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// fakeList lists processes that are only numbers: those of use have libcuda mapped, those of
-// denied may not be read, all others exist.
+// fakeList returns a lister of simulated processes. Those in use have mapped libcuda, and those in
+// denied may not be read.
 func fakeList(use, denied []int, users []nvml.User, err error) lister {
 	return lister{
 		pids: func() []int { return []int{4, 3, 2, 1} },
-		look: func(pid int, isListed bool) look {
+		read: func(pid int, isListed bool) readResult {
 			if slices.Contains(denied, pid) && !isListed {
-				return look{denied: true}
+				return readResult{denied: true}
 			}
-			return look{process: Process{Pid: pid}, uses: pid < 100 && (isListed || slices.Contains(use, pid))}
+			return readResult{process: Process{Pid: pid}, uses: pid < 100 && (isListed || slices.Contains(use, pid))}
 		},
-		ask: func() ([]nvml.User, error) { return users, err }, isHostNamespace: true, patience: 10 * time.Second,
+		query: func() ([]nvml.User, error) { return users, err }, isHostNamespace: true, patience: 10 * time.Second,
 	}
 }
 
-func on(gpu int, pids ...int) (users []nvml.User) {
+func usersOn(gpu int, pids ...int) (users []nvml.User) {
 	for _, pid := range pids {
 		users = append(users, nvml.User{Pid: pid, Use: nvml.GPUUse{Index: gpu}})
 	}
 	return users
 }
 
-// placedOn writes a list as PID:GPU,GPU; "?" is unknown, "none" is no GPU.
+// placedOn formats a list as PID:GPU,GPU. "?" means unknown, "none" means no GPU.
 func placedOn(list Listing) string {
 	var all []string
 	for _, p := range list.Processes {
@@ -65,19 +65,19 @@ func TestListJoinsNVMLAndProc(t *testing.T) {
 		unseen int
 		err    error
 	}{
-		"by GPU, then pid":           {fakeList([]int{1, 2, 3}, nil, slices.Concat(on(0, 3), on(1, 1, 3)), nil), "3:0,1 1:1 2:none", 0, 0, nil},
+		"by GPU, then pid":           {fakeList([]int{1, 2, 3}, nil, slices.Concat(usersOn(0, 3), usersOn(1, 1, 3)), nil), "3:0,1 1:1 2:none", 0, 0, nil},
 		"no NVML":                    {fakeList([]int{2, 1}, nil, nil, nvml.ErrNoNVML), "1:? 2:?", 0, 0, nvml.ErrNoNVML},
-		"a GPU does not answer":      {fakeList([]int{1, 2}, nil, on(0, 2), broken), "2:0 1:?", 0, 0, broken},
-		"others' processes":          {fakeList([]int{1}, []int{2, 3}, on(0, 2), nil), "2:0 1:none", 1, 0, nil},
-		"not mapped but listed":      {fakeList(nil, nil, on(0, 4), nil), "4:0", 0, 0, nil},
-		"ended since, or hidden":     {fakeList([]int{1}, nil, on(0, 1, 100, 101), nil), "1:0", 0, 2, nil},
+		"a GPU does not answer":      {fakeList([]int{1, 2}, nil, usersOn(0, 2), broken), "2:0 1:?", 0, 0, broken},
+		"others' processes":          {fakeList([]int{1}, []int{2, 3}, usersOn(0, 2), nil), "2:0 1:none", 1, 0, nil},
+		"not mapped but listed":      {fakeList(nil, nil, usersOn(0, 4), nil), "4:0", 0, 0, nil},
+		"ended since, or hidden":     {fakeList([]int{1}, nil, usersOn(0, 1, 100, 101), nil), "1:0", 0, 2, nil},
 		"nothing":                    {fakeList(nil, nil, nil, nil), "", 0, 0, nil},
-		"container, translated":      {inContainer(fakeList([]int{1, 2}, nil, on(0, 1), nil)), "1:0 2:none", 0, 0, nil},
-		"container, numbers of host": {inContainer(fakeList([]int{1, 2}, nil, on(0, 1, 4242), nil)), "1:? 2:?", 0, 0, ErrOtherNamespace},
+		"container, translated":      {inContainer(fakeList([]int{1, 2}, nil, usersOn(0, 1), nil)), "1:0 2:none", 0, 0, nil},
+		"container, numbers of host": {inContainer(fakeList([]int{1, 2}, nil, usersOn(0, 1, 4242), nil)), "1:? 2:?", 0, 0, ErrOtherNamespace},
 		"container, none":            {inContainer(fakeList([]int{1}, nil, nil, nil)), "1:?", 0, 0, errNoneOfContainer},
 		"container, nothing":         {inContainer(fakeList(nil, nil, nil, nil)), "", 0, 0, nil},
 		"container, no NVML":         {inContainer(fakeList([]int{1}, nil, nil, nvml.ErrNoNVML)), "1:?", 0, 0, nvml.ErrNoNVML},
-		"container, by chance":       {inContainer(fakeList([]int{1}, nil, on(0, 1, 3), nil)), "1:?", 0, 0, ErrOtherNamespace},
+		"container, by chance":       {inContainer(fakeList([]int{1}, nil, usersOn(0, 1, 3), nil)), "1:?", 0, 0, ErrOtherNamespace},
 	} {
 		list := c.lister.list(true)
 		if got := placedOn(
@@ -97,9 +97,9 @@ func inContainer(l lister) lister {
 func TestListDoesNotWaitForWhatHangs(t *testing.T) {
 	forever := make(chan struct{})
 	defer close(forever)
-	l := fakeList([]int{1, 2}, nil, on(0, 1), nil)
-	whole := l.look
-	l.look = func(pid int, isListed bool) look {
+	l := fakeList([]int{1, 2}, nil, usersOn(0, 1), nil)
+	whole := l.read
+	l.read = func(pid int, isListed bool) readResult {
 		if pid >= 3 {
 			<-forever
 		}
@@ -109,7 +109,7 @@ func TestListDoesNotWaitForWhatHangs(t *testing.T) {
 	if list := l.list(true); placedOn(list) != "1:0 2:none" || !slices.Equal(list.Unanswered, []int{3, 4}) {
 		t.Errorf("%+v", list)
 	}
-	l.look, l.ask = whole, func() ([]nvml.User, error) { <-forever; return nil, nil }
+	l.read, l.query = whole, func() ([]nvml.User, error) { <-forever; return nil, nil }
 	if list := l.list(
 		true,
 	); placedOn(list) != "1:? 2:?" || !errors.Is(list.NVMLErr, errNVMLHangs) ||
@@ -125,7 +125,7 @@ func BenchmarkList(b *testing.B) {
 	b.ReportMetric(float64(len(process.AllPids())), "processes")
 }
 
-// TestListKeysHaveUnits holds the keys of the JSON for programs.
+// Programs read the keys of the JSON, so they must not change.
 func TestListKeysHaveUnits(t *testing.T) {
 	uid, percent, rank, bytes := 1000, 0, 0, int64(0)
 	p := Process{
@@ -160,7 +160,7 @@ func TestEndedProcessIsNotListed(t *testing.T) {
 	if err := ended.Run(); err != nil {
 		t.Fatal(err)
 	}
-	if l := lookAtProcess(ended.Process.Pid, true); l.uses {
+	if l := readProcess(ended.Process.Pid, true); l.uses {
 		t.Errorf("listed: %+v", l.process)
 	}
 }

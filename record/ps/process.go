@@ -18,33 +18,34 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// Bounds of what is read of a process for a list, in bytes.
+// Limits of data that is read of a process, in bytes.
 const maxListedCommandLine = 16 << 10
 
 const maxCgroupText = 64 << 10
 
-// lookAtProcess reads a process under /proc. It may block while the kernel has its memory locked.
-func lookAtProcess(pid int, listed bool) look {
-	if pid == os.Getpid() { // NVML loads libcuda to learn its version
-		return look{}
+// readProcess reads a process in /proc. It may block while the kernel has locked the process's
+// memory.
+func readProcess(pid int, listed bool) readResult {
+	if pid == os.Getpid() { // NVML loads libcuda into this process
+		return readResult{}
 	}
 	uses, err := library.MapsDriver((&process.Process{Pid: pid}))
 	if errors.Is(err, fs.ErrPermission) && !listed {
-		return look{denied: true}
+		return readResult{denied: true}
 	}
 	if !uses && !listed {
-		return look{}
+		return readResult{}
 	}
 	p, err := process.Open(pid)
 	if err != nil {
-		return look{} // it has ended
+		return readResult{} // the process has ended
 	}
 	defer p.Close()
 	described := describe(p)
-	return look{process: described, uses: p.Alive()}
+	return readResult{process: described, uses: p.Alive()}
 }
 
-// describe reads what the list says of a process besides its GPUs.
+// describe returns the process's values, except for its GPUs.
 func describe(p *process.Process) Process {
 	c := Process{Pid: p.Pid, Command: p.Comm, StartedUnixNs: startedUnixNs(p.StartNs)}
 	if line, err := p.ReadFile("cmdline", maxListedCommandLine); err == nil {
@@ -55,7 +56,7 @@ func describe(p *process.Process) Process {
 		uid := int(st.Uid)
 		c.UID, c.User = &uid, userName(uid)
 	}
-	cgroup, _ := p.ReadFile("cgroup", maxCgroupText) // "" if unreadable, as the next
+	cgroup, _ := p.ReadFile("cgroup", maxCgroupText) // "" if unreadable
 	environ, _ := p.ReadFile("environ", process.MaxEnvironment)
 	c.Cgroup, _ = process.CgroupPath(cgroup)
 	c.ContainerID = process.ContainerID(cgroup)
@@ -64,7 +65,7 @@ func describe(p *process.Process) Process {
 }
 
 // splitCommandLine splits the text of /proc/PID/cmdline into arguments, without empty ones at the
-// end; nil if there are none.
+// end. It returns nil if there are none.
 func splitCommandLine(text string) []string {
 	if text = strings.TrimRight(text, "\x00"); text == "" {
 		return nil
@@ -72,7 +73,7 @@ func splitCommandLine(text string) []string {
 	return strings.Split(text, "\x00")
 }
 
-// userName returns the name of a user, "" if the UID has none.
+// userName returns the name of a user, or "" if the UID has none.
 func userName(uid int) string {
 	u, err := user.LookupId(strconv.Itoa(uid))
 	if err != nil {
@@ -81,7 +82,8 @@ func userName(uid int) string {
 	return u.Username
 }
 
-// startedUnixNs converts a start on CLOCK_BOOTTIME to Unix time. Both are known to 10 ms; 0 stays 0.
+// startedUnixNs converts a start time on CLOCK_BOOTTIME to Unix ns, rounded to 10 ms. It returns 0
+// for 0.
 func startedUnixNs(bootNs int64) int64 {
 	if bootNs == 0 {
 		return 0
@@ -91,7 +93,7 @@ func startedUnixNs(bootNs int64) int64 {
 	return (started + resolution/2) / resolution * resolution
 }
 
-// isHostPidNamespace reports whether this process is in the machine's first pid namespace.
+// isHostPidNamespace reports whether this process is in the initial pid namespace of the machine.
 func isHostPidNamespace() bool {
 	const first = 0xEFFFFFFC // PROC_PID_INIT_INO, include/linux/proc_ns.h
 	var st unix.Stat_t

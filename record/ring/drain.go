@@ -15,15 +15,15 @@ import (
 	"github.com/gpurec/gpurec/bpf"
 )
 
-// pollInterval bounds how long records wait in the ring buffer; 32 MiB hold
-// 245,000 calls, so 5 ms are safe to 45 million calls a second.
+// pollInterval is the longest time that records wait in the ring buffer. The 32 MiB buffer holds
+// 245,000 calls, so 5 ms suffice for 45 million calls a second.
 const pollInterval = 5 * time.Millisecond
 
-// Drain copies records from the ring buffer into chunks. It does nothing else, so that the buffer
-// never fills up because of it.
+// Drain copies records from the ring buffer into chunks. It does no other work, so that the buffer
+// does not fill up.
 type Drain struct {
 	reader        *ringbuf.Reader
-	processEvents chan<- bpf.CudaProcessEvent // cannot wait for the row writer
+	processEvents chan<- bpf.CudaProcessEvent // sent at once, before the records of calls
 	chunks        chan<- []byte
 	pool          *Pool
 	stop          chan struct{}
@@ -31,8 +31,8 @@ type Drain struct {
 	err           error
 }
 
-// NewDrain opens the ring buffer. Run sends chunks of records of calls, stacks and names to
-// chunks, and events of processes to processEvents.
+// NewDrain opens the ring buffer. Run sends records of calls, stacks and names in chunks to the
+// channel chunks. It sends process events to processEvents.
 func NewDrain(
 	events *ebpf.Map,
 	chunks chan<- []byte,
@@ -53,7 +53,8 @@ func NewDrain(
 	}, nil
 }
 
-// Run drains the ring buffer until Finish is called. It closes the channel of chunks when it ends.
+// Run drains the ring buffer until Finish is called. It closes the channel of chunks when it
+// returns.
 func (d *Drain) Run() {
 	defer close(d.done)
 	defer close(d.chunks)
@@ -61,7 +62,7 @@ func (d *Drain) Run() {
 	chunk := d.pool.get()
 	for {
 		d.reader.SetDeadline(time.Now().Add(pollInterval))
-		// Everything there is now, then up to pollInterval of waiting for more.
+		// Read all available records, then wait up to pollInterval for more.
 		for {
 			err := d.reader.ReadInto(&record)
 			if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -80,7 +81,7 @@ func (d *Drain) Run() {
 				chunk = d.pool.get()
 			}
 			chunk = append(chunk, record.RawSample...)
-			for len(chunk)%8 != 0 { // the row writer reads records in place
+			for len(chunk)%8 != 0 { // align records to 8 bytes: the row writer reads them in place
 				chunk = append(chunk, 0)
 			}
 		}
@@ -98,12 +99,14 @@ func (d *Drain) Run() {
 	}
 }
 
+// isProcessEvent reports whether a record is a process event.
 func isProcessEvent(sample []byte) bool {
 	return len(sample) >= int(unsafe.Sizeof(bpf.CudaProcessEvent{})) &&
 		bpf.CudaRecordKind(sample[0]) == bpf.CudaRecordKindRECORD_PROCESS
 }
 
-// Finish drains the rest and waits for Run to end.
+// Finish makes Run drain the remaining records, and waits until Run has returned. It closes the
+// ring buffer.
 func (d *Drain) Finish() error {
 	close(d.stop)
 	<-d.done

@@ -9,27 +9,27 @@ import (
 )
 
 const (
-	// chunkBytes is what goes to the row writer at once.
+	// chunkBytes is the size of a chunk in bytes.
 	chunkBytes = 1 << 20
-	// MaxChunks bounds what waits between drain and row writer: 64 MiB.
+	// MaxChunks is the largest number of chunks that wait for the row writer: 64 MiB.
 	MaxChunks = 64
 )
 
-// Pool holds the memory of chunks between the Drain and the row writer. It lies outside of the Go
-// heap, whose limit is low: a row writer that is behind would otherwise spend its time collecting
-// garbage. One goroutine takes chunks, another one returns them.
+// Pool provides memory for chunks between the Drain and the row writer. The memory is outside of
+// the Go heap, which has a low limit: a slow row writer would otherwise spend its time in garbage
+// collection. One goroutine gets chunks, another one puts them back.
 type Pool struct {
-	mapped []byte // for MaxChunks, one in the hands of each side
-	unused []byte
-	// hot chunks are used again first. What a burst needed beyond them is cold: its memory
-	// is given back until the next one.
+	mapped []byte // memory of MaxChunks waiting chunks and one chunk on each side
+	unused []byte // part of mapped that has not been used yet
+	// Chunks in hot are reused first. Chunks in cold are only needed in bursts: their memory is
+	// returned to the kernel.
 	hot, cold chan []byte
 }
 
-// hotChunks are as many as wait while the row writer keeps up.
+// hotChunks is the number of waiting chunks while the row writer keeps up.
 const hotChunks = 8
 
-// NewPool reserves addresses. Memory is used when a chunk is first filled.
+// NewPool reserves address space. The kernel allocates memory when a chunk is first written.
 func NewPool() (*Pool, error) {
 	const size = (MaxChunks + 2) * chunkBytes
 	mapped, err := unix.Mmap(
@@ -50,7 +50,7 @@ func NewPool() (*Pool, error) {
 	}, nil
 }
 
-// get returns an empty chunk. Only the drain calls it.
+// get returns an empty chunk. It blocks if all chunks are in use. Only the Drain calls it.
 func (p *Pool) get() []byte {
 	select {
 	case chunk := <-p.hot:
@@ -75,15 +75,15 @@ func (p *Pool) get() []byte {
 	return chunk
 }
 
-// Put returns a chunk to the pool.
+// Put returns a chunk to the pool. Only the row writer calls it.
 func (p *Pool) Put(chunk []byte) {
 	select {
 	case p.hot <- chunk[:0]:
 	default:
-		_ = unix.Madvise(chunk[:cap(chunk)], unix.MADV_DONTNEED) // else it is only kept longer
+		_ = unix.Madvise(chunk[:cap(chunk)], unix.MADV_DONTNEED) // on error the memory stays allocated
 		p.cold <- chunk[:0]
 	}
 }
 
-// Close frees the memory. No chunk may be in use any more.
+// Close unmaps the memory. No chunk may be in use.
 func (p *Pool) Close() error { return unix.Munmap(p.mapped) }

@@ -4,7 +4,7 @@ package ring
 
 import "unsafe"
 
-// Words returns the n words that follow the header of an unwound stack, fewer if the record is
+// Words returns the n 64-bit words after the header of an unwound stack, or fewer if the record is
 // shorter.
 func Words(after []byte, n int) []uint64 {
 	if n = min(n, len(after)/8); n == 0 {

@@ -1,2 +1,2 @@
-// Package rows hands rows of a recording to the goroutine that writes them, without waiting.
+// Package rows sends rows of a recording to the goroutine that writes them, without blocking.
 package rows

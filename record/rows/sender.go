@@ -8,19 +8,20 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Sender hands rows to the goroutine that writes them, and never waits: it drops rows when that is
-// behind. Samplers keep their pace this way. Safe for concurrent use, also after Close.
+// Sender sends rows to the goroutine that writes them. It never blocks: it drops rows if the
+// channel is full, so that samplers keep their interval. It is safe for concurrent use, also after
+// Close.
 type Sender struct {
 	mu      sync.Mutex
 	rows    chan<- []format.Row
 	closed  bool
-	dropped int64 // rows
+	dropped int64 // number of dropped rows
 }
 
-// NewSender returns a Sender into a channel, which the caller closes after Close.
+// NewSender returns a Sender that sends to rows. The caller closes the channel after Close.
 func NewSender(rows chan<- []format.Row) *Sender { return &Sender{rows: rows} }
 
-// Send hands over rows of one class, or drops and counts them.
+// Send sends rows of one class, or drops and counts them.
 func (s *Sender) Send(rows []format.Row) {
 	if len(rows) == 0 {
 		return
@@ -37,7 +38,7 @@ func (s *Sender) Send(rows []format.Row) {
 	s.dropped += int64(len(rows))
 }
 
-// Close ends the sending, so that the channel can be closed. It returns the number of dropped
+// Close stops the sending, so that the channel can be closed. It returns the number of dropped
 // rows.
 func (s *Sender) Close() int64 {
 	s.mu.Lock()

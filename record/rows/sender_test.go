@@ -18,5 +18,5 @@ func TestSenderNeverWaits(t *testing.T) {
 		t.Errorf("dropped %d rows of 10", dropped)
 	}
 	close(full)
-	s.Send(make([]format.Row, 5)) // of a thread that came back too late
+	s.Send(make([]format.Row, 5)) // a sampling thread may send after the channel is closed
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// allocatorActions are the names of what allocators do, by bpf.CudaAllocatorAction.
+// allocatorActions maps bpf.CudaAllocatorAction to the names of actions in a recording.
 var allocatorActions = [...]string{
 	bpf.CudaAllocatorActionACTION_ALLOC:          format.AllocatorAlloc,
 	bpf.CudaAllocatorActionACTION_FREE_REQUESTED: format.AllocatorFreeRequested,
@@ -20,7 +20,7 @@ var allocatorActions = [...]string{
 	bpf.CudaAllocatorActionACTION_OOM:            format.AllocatorOOM,
 }
 
-// interpretAllocator moves what read_allocator (allocator.h) noted to where the row has it.
+// interpretAllocator sets the columns of an event that read_trace of allocator.h has decoded.
 func interpretAllocator(row *format.Row, e *bpf.CudaEvent) {
 	interpretTotals(row, e)
 	row.Name = "other"
@@ -32,7 +32,7 @@ func interpretAllocator(row *format.Row, e *bpf.CudaEvent) {
 	}
 }
 
-// interpretReport moves what read_report noted to where the row has it.
+// interpretReport sets the columns of an event that read_report of allocator.h has decoded.
 func interpretReport(row *format.Row, e *bpf.CudaEvent) {
 	interpretTotals(row, e)
 	row.Name = format.AllocatorReportedAlloc
@@ -41,9 +41,9 @@ func interpretReport(row *format.Row, e *bpf.CudaEvent) {
 	}
 }
 
-// interpretTotals does what is common to all events of allocators.
+// interpretTotals sets the columns that all allocator events share.
 func interpretTotals(row *format.Row, e *bpf.CudaEvent) {
-	row.Flags &^= format.FlagNoReturn // an event takes no time
+	row.Flags &^= format.FlagNoReturn // an allocator event has no duration
 	row.Context = 0
 	row.AllocatedBytes = int64(e.Grid[1]) | int64(e.Grid[2])<<32
 	row.ReservedBytes = int64(e.Block[0]) | int64(e.Block[1])<<32

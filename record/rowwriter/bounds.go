@@ -10,13 +10,13 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 )
 
-// books are cumulative counts by class of call.
-type books struct {
+// callTotals are cumulative counts of calls, by class.
+type callTotals struct {
 	written, open, abandoned, counted, lost [bpf.CudaCallClassCLASS_COUNT]int64
 }
 
-// add adds n times what o says.
-func (b *books) add(o *books, n int64) {
+// add adds n times the counts of o to b.
+func (b *callTotals) add(o *callTotals, n int64) {
 	for c := range b.written {
 		b.written[c] += n * o.written[c]
 		b.open[c] += n * o.open[c]
@@ -26,28 +26,29 @@ func (b *books) add(o *books, n int64) {
 	}
 }
 
-// turnBooks are the calls of what one rotation finished, and what was lost meanwhile.
-type turnBooks struct {
+// rotationTotals counts the calls in the segments of one rotation, and the losses since the
+// rotation before.
+type rotationTotals struct {
 	number int
-	atNs   int64 // Unix ns until when losses are in the books
-	books
+	atNs   int64 // Unix time at which the loss counters were read
+	callTotals
 }
 
-// bounds keeps a recording within its limits: it drops the oldest turns of a ring, or ends
-// the recording. Only the row writer uses it.
+// bounds keeps a recording within its size and age limits. It deletes the oldest rotations of a
+// ring recording, or ends any other recording. Only the row writer's goroutine uses it.
 type bounds struct {
-	limits format.Limits
-	last   books       // as of the last rotation
-	turns  []turnBooks // that are on disk
-	// losses are those of dropped turns that may have happened after fromNs.
-	losses []turnBooks
-	rows   map[string]int64 // dropped, by class of row groups
-	// fromNs is the time from which on the ring has all events, 0: nothing was dropped.
+	limits    format.Limits
+	last      callTotals       // totals at the last rotation
+	rotations []rotationTotals // on disk, oldest first
+	// losses are the losses of deleted rotations that may have happened after fromNs.
+	losses []rotationTotals
+	rows   map[string]int64 // deleted rows, by class of row groups
+	// fromNs is the Unix time from which the ring has all events; 0: no rotation was deleted.
 	fromNs int64
-	// lastNs is when the last event so far ended, endNs when the recording was full (0: it
-	// is not).
+	// lastNs is the end of the latest call. endNs is the time at which the recording reached its
+	// size limit, 0: not yet. Both are Unix ns.
 	lastNs, endNs int64
-	// exits are the processes that have ended, for as long as a row may refer to them.
+	// exits has the exit time of each exited process to which a row may still refer.
 	exits map[int32]int64
 }
 
@@ -55,21 +56,21 @@ func newBounds(l format.Limits) bounds {
 	return bounds{limits: l, rows: make(map[string]int64), exits: make(map[int32]int64)}
 }
 
-// lateRows is how long after a process has ended rows of it may still be written: its last
-// events, and calls that it was in, which are found by and by.
+// lateRows is how long after a process's exit its last rows may arrive: events in the ring buffer,
+// and open calls, which ReapThreads finds.
 const lateRows = 3 * probe.ReapInterval
 
-// keepBounds rotates early where segments would get too large for the limits, and ends the
-// recording when it is full.
-func (s *Writer) keepBounds() {
-	if s.bounds.endNs != 0 || s.failed != nil || !s.writer.WantsRotate() && !s.writer.Full() {
+// enforceBounds rotates early if the current segments become too large for the limits, and ends a
+// recording that has reached its size limit.
+func (s *Writer) enforceBounds() {
+	if s.bounds.endNs != 0 || s.failed != nil || !s.writer.ShouldRotate() && !s.writer.Full() {
 		return
 	}
 	s.rotate()
 	if s.failed != nil || !s.writer.Full() {
 		return
 	}
-	s.look()
+	s.updateCounters()
 	s.bounds.endNs = max(s.bounds.lastNs, 1)
 	s.counters.end(s.bounds.endNs)
 	s.write(format.ClassFact, []format.Row{
@@ -79,28 +80,28 @@ func (s *Writer) keepBounds() {
 			StartNs: s.bounds.endNs,
 			Value:   float64(s.bounds.limits.MaxBytes),
 			Device:  -1,
-			Message: "the recording ended here because it had reached its greatest size (--max-size, --ring)",
+			Message: "the recording has reached its maximum size and ended here (--max-size, --ring)",
 		},
 	})
 	s.onFull()
 }
 
-// clip says whether a call belongs into a recording that was full at endNs, and makes it
-// an open one if it returned later.
-func (s *Writer) clip(e *bpf.CudaEvent) bool {
+// clipToEnd reports whether a call began before the recording reached its size limit. A call that
+// returned after that time becomes an open call.
+func (s *Writer) clipToEnd(e *bpf.CudaEvent) bool {
 	start := s.counters.clock.UnixNs(e.StartNs)
 	if start >= s.bounds.endNs {
 		return false
 	}
 	if left := uint64(s.bounds.endNs - start); e.DurNs > left {
-		e.Ptr, e.Bytes = probe.KnownWhileOpen(e)
+		e.Ptr, e.Bytes = probe.EntryValues(e)
 		e.DurNs, e.Result = left, 0
 		e.Flags |= uint8(bpf.CudaEventFlagsEVENT_OPEN)
 	}
 	return true
 }
 
-// dropOld takes out of a ring what its limits have no room for.
+// dropOld deletes the oldest rotations of a ring recording that exceed its limits.
 func (s *Writer) dropOld() {
 	b := &s.bounds
 	now := s.counters.endNs.Load()
@@ -112,40 +113,40 @@ func (s *Writer) dropOld() {
 		for class, n := range turn.Rows {
 			b.rows[class] += n
 		}
-		for len(b.turns) > 0 && b.turns[0].number <= turn.Number {
-			losses := turnBooks{atNs: b.turns[0].atNs, books: books{lost: b.turns[0].lost}}
-			b.turns[0].lost = [len(losses.lost)]int64{}
-			s.counters.dropped.add(&b.turns[0].books, 1)
-			if losses.lost != b.turns[0].lost {
+		for len(b.rotations) > 0 && b.rotations[0].number <= turn.Number {
+			losses := rotationTotals{atNs: b.rotations[0].atNs, callTotals: callTotals{lost: b.rotations[0].lost}}
+			b.rotations[0].lost = [len(losses.lost)]int64{}
+			s.counters.dropped.add(&b.rotations[0].callTotals, 1)
+			if losses.lost != b.rotations[0].lost {
 				b.losses = append(b.losses, losses)
 			}
-			b.turns = b.turns[1:]
+			b.rotations = b.rotations[1:]
 		}
 	}
 	for len(b.losses) > 0 && b.losses[0].atNs <= b.fromNs {
-		s.counters.dropped.add(&b.losses[0].books, 1)
+		s.counters.dropped.add(&b.losses[0].callTotals, 1)
 		b.losses = b.losses[1:]
 	}
 }
 
-// endTurn notes what the rotation that has just been has finished.
-func (s *Writer) endTurn(number int) {
+// endRotation stores the totals of the last rotation.
+func (s *Writer) endRotation(number int) {
 	b := &s.bounds
 	if !b.limits.Ring {
 		return
 	}
-	now := s.counters.books()
-	turn := turnBooks{number: number, atNs: s.counters.lastNs, books: now}
-	turn.add(&b.last, -1)
+	now := s.counters.totals()
+	totals := rotationTotals{number: number, atNs: s.counters.lastNs, callTotals: now}
+	totals.add(&b.last, -1)
 	b.last = now
-	b.turns = append(b.turns, turn)
-	if s.failed == nil && s.writer.WantsCompact() {
+	b.rotations = append(b.rotations, totals)
+	if s.failed == nil && s.writer.ShouldCompact() {
 		s.compact()
 	}
 }
 
-// compact joins the segments of facts and stacks, without what no event in the ring can
-// refer to any more.
+// compact rewrites the segments of facts and stacks of a ring recording. It removes rows to which
+// no remaining event can refer.
 func (s *Writer) compact() {
 	b := &s.bounds
 	gone := func(pid int32) bool {
@@ -167,13 +168,13 @@ func (s *Writer) compact() {
 	maps.DeleteFunc(b.exits, func(pid int32, _ int64) bool { return gone(pid) })
 }
 
-// Settle writes the calls that have not returned, after Wait. It waits for the disk, and drops
-// what a ring has no room for.
-func (s *Writer) Settle(open []bpf.CudaEvent) {
+// WriteOpenCalls writes the calls that have not returned. It must be called after Wait. It waits
+// until the segments are on disk, and deletes rotations that exceed a ring's limits.
+func (s *Writer) WriteOpenCalls(open []bpf.CudaEvent) {
 	for i := range open {
-		s.add(&open[i])
+		s.addCall(&open[i])
 	}
-	s.look()
+	s.updateCounters()
 	s.renameThreads()
 	s.rotate()
 	s.sync()
@@ -184,10 +185,10 @@ func (s *Writer) Settle(open []bpf.CudaEvent) {
 		s.compact()
 		s.sync()
 	}
-	s.dropOld() // by what the segments have really come to
+	s.dropOld() // now the exact sizes of the segments are known
 }
 
-// ringMeta is what the metadata says about a ring, nil if it is none.
+// ringMeta returns the metadata of a ring recording, nil for other recordings.
 func (b *bounds) ringMeta(attachedNs int64) *format.Ring {
 	if !b.limits.Ring {
 		return nil
@@ -200,28 +201,28 @@ func (b *bounds) ringMeta(attachedNs int64) *format.Ring {
 	}
 }
 
-// noteExit remembers that a process has ended, or that its number is in use again.
+// noteExit records a process's exit time, or deletes the exit time when the pid is reused.
 func (s *Writer) noteExit(pid int32, exited bool, now int64) {
 	if !exited {
-		delete(s.ended, pid)
+		delete(s.exited, pid)
 		delete(s.bounds.exits, pid)
 		return
 	}
-	s.ended[pid] = now
+	s.exited[pid] = now
 	if s.bounds.limits.Ring {
 		s.bounds.exits[pid] = now
 	}
 }
 
-// forgetEnded drops what is known of processes that ended so long ago that nothing of
-// them can come any more: else a recorder of many short processes would grow with each.
-func (s *Writer) forgetEnded() {
+// forgetExited deletes state of processes that exited so long ago that no more rows of them can
+// arrive. Otherwise the state would grow with every short process.
+func (s *Writer) forgetExited() {
 	before := s.counters.clock.NowNs() - int64(lateRows)
 	gone := make(map[int32]bool)
-	for pid, at := range s.ended {
+	for pid, at := range s.exited {
 		if at < before {
 			gone[pid] = true
-			delete(s.ended, pid)
+			delete(s.exited, pid)
 		}
 	}
 	if len(gone) == 0 {

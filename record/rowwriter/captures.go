@@ -10,20 +10,19 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 )
 
-// captures follows stream capture, so that work put into a graph is told from work
-// that runs, and a graph's launch can say how many kernels it stands for. Calls of a
-// capture are ordered by the program that makes them, so the order in which they
-// returned is enough. Only the row writer uses it.
+// captures follows stream capture. It distinguishes work that is captured into a graph from work
+// that runs, and counts the kernels of each graph. A program synchronizes the calls of one capture,
+// so the order of their returns is sufficient. Only the row writer's goroutine uses it.
 type captures struct {
 	streams map[handle]*capture  // streams in capture mode
 	events  map[handle]*capture  // events recorded in a captured stream
-	graphs  map[handle]graphSize // of what was captured or added
-	execs   map[handle]graphSize // of instantiated graphs
+	graphs  map[handle]graphSize // sizes of captured and constructed graphs
+	execs   map[handle]graphSize // sizes of instantiated graphs
 	missing *probe.MissingTimes
 }
 
-// graphSize is how many kernels a graph holds. It is not known if some of its launches may
-// have been captured while launches were not recorded.
+// graphSize is the number of kernel nodes of a graph. unknown is set if the number is unreliable,
+// for example because launches were not recorded during the capture.
 type graphSize struct {
 	kernels int64
 	unknown bool
@@ -33,16 +32,15 @@ func (g graphSize) plus(o graphSize) graphSize {
 	return graphSize{g.kernels + o.kernels, g.unknown || o.unknown}
 }
 
-// handle is a CUDA handle of a process.
+// handle identifies a CUDA object by its process and handle.
 type handle struct {
 	pid uint32
 	h   uint64
 }
 
-// capture is one graph being captured, by one stream or several that it forked to.
+// capture is a graph capture in progress, of one stream or of several that joined the capture.
 type capture struct {
-	origin  handle
-	beganNs int64 // CLOCK_MONOTONIC
+	beganNs int64 // begin of the capture on CLOCK_MONOTONIC
 	kernels int64
 }
 
@@ -53,16 +51,16 @@ func newCaptures(missing *probe.MissingTimes) *captures {
 	}
 }
 
-// note takes a successful call into account and reports whether it was captured
-// instead of run.
-func (c *captures) note(e *bpf.CudaEvent, call *bpf.Call) (captured bool) {
+// update updates streams, events and graphs with a successful call. It reports whether the call's
+// work was captured into a graph instead of run.
+func (c *captures) update(e *bpf.CudaEvent, call *bpf.Call) (captured bool) {
 	if e.Result != 0 {
 		return false
 	}
 	stream, ptr, src := handle{e.Pid, e.Stream}, handle{e.Pid, e.Ptr}, handle{e.Pid, e.Src}
 	switch call.Name {
 	case "cuStreamBeginCapture", "cuStreamBeginCapture_v2", "cuStreamBeginCaptureToGraph":
-		c.streams[stream] = &capture{origin: stream, beganNs: int64(e.StartNs)}
+		c.streams[stream] = &capture{beganNs: int64(e.StartNs)}
 	case "cuStreamEndCapture":
 		c.end(stream, ptr, int64(e.StartNs+e.DurNs))
 	case "cuEventRecord", "cuEventRecordWithFlags":
@@ -106,8 +104,8 @@ func (c *captures) note(e *bpf.CudaEvent, call *bpf.Call) (captured bool) {
 	return false
 }
 
-// node returns what a node of cuGraphAddNode adds to its graph. How often the body of a
-// conditional node runs is not known.
+// node returns the kernels that cuGraphAddNode adds to a graph. The body of a conditional node may
+// run any number of times: its size is unknown.
 func (c *captures) node(e *bpf.CudaEvent) graphSize {
 	switch nodeType(e) {
 	case nodeKernel:
@@ -120,8 +118,8 @@ func (c *captures) node(e *bpf.CudaEvent) graphSize {
 	return graphSize{}
 }
 
-// forgetSizes marks all graphs of a process as unknown: one of them lost a node, and the
-// call does not say which.
+// forgetSizes marks all graph sizes of a process as unknown. cuGraphDestroyNode removes a node, but
+// its arguments do not contain the graph.
 func (c *captures) forgetSizes(pid uint32) {
 	for h := range c.graphs {
 		if h.pid == pid {
@@ -130,14 +128,14 @@ func (c *captures) forgetSizes(pid uint32) {
 	}
 }
 
-// end closes the capture that began on a stream; streams that it forked to are
-// ordinary again, too.
+// end ends the capture that began on a stream. Streams that joined the capture run their work
+// again.
 func (c *captures) end(stream, graph handle, endNs int64) {
 	open := c.streams[stream]
 	if open == nil {
 		return
 	}
-	c.graphs[graph] = c.graphs[graph].plus(graphSize{open.kernels, c.missing.Meets(open.beganNs, endNs)})
+	c.graphs[graph] = c.graphs[graph].plus(graphSize{open.kernels, c.missing.Overlaps(open.beganNs, endNs)})
 	for s, other := range c.streams {
 		if other == open {
 			delete(c.streams, s)
@@ -150,7 +148,7 @@ func (c *captures) end(stream, graph handle, endNs int64) {
 	}
 }
 
-// isWork reports whether a call puts work into a stream.
+// isWork reports whether a call submits work to a stream.
 func isWork(call *bpf.Call) bool {
 	switch call.Class {
 	case bpf.CudaCallClassCLASS_LAUNCH, bpf.CudaCallClassCLASS_COPY:
@@ -159,8 +157,7 @@ func isWork(call *bpf.Call) bool {
 	return call.Memory == "async" && call.Kind != format.KindBorrow || call.Name == "cuLaunchHostFunc"
 }
 
-// kernels returns how many kernels an instantiated graph holds, as far as its making
-// was seen; 0 if it is not known.
+// kernels returns the number of kernels in an instantiated graph, 0 if it is unknown.
 func (c *captures) kernels(exec handle) int64 {
 	if g := c.execs[exec]; !g.unknown {
 		return g.kernels
@@ -168,7 +165,7 @@ func (c *captures) kernels(exec handle) int64 {
 	return 0
 }
 
-// forget drops what is known of processes that are gone.
+// forget deletes the streams, events and graphs of exited processes.
 func (c *captures) forget(gone map[int32]bool) {
 	for _, m := range []map[handle]*capture{c.streams, c.events} {
 		maps.DeleteFunc(m, func(h handle, _ *capture) bool { return gone[int32(h.pid)] })

@@ -9,20 +9,20 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 )
 
-// called makes a successful call for captures.
+// called passes a successful call to captures.
 func called(c *captures, name string, startNs uint64, stream, ptr, src uint64) {
 	for i := range bpf.Calls {
 		if call := &bpf.Calls[i]; call.Name == name {
-			c.note(&bpf.CudaEvent{Pid: 7, StartNs: startNs, DurNs: 10, Stream: stream, Ptr: ptr, Src: src}, call)
+			c.update(&bpf.CudaEvent{Pid: 7, StartNs: startNs, DurNs: 10, Stream: stream, Ptr: ptr, Src: src}, call)
 			return
 		}
 	}
 	panic("no " + name)
 }
 
-// A graph whose launches may have been captured while launches were not recorded has no
-// number of kernels, nor has one made of it.
-func TestGraphsCapturedWithoutLaunchesAreNotKnown(t *testing.T) {
+// TestGraphSizeIsUnknownWithoutLaunches checks that a graph has no size if launches may have been
+// missing during its capture, and that graphs cloned from it have none.
+func TestGraphSizeIsUnknownWithoutLaunches(t *testing.T) {
 	const stream, graph, exec, clone, cloned = 1, 2, 3, 4, 5
 	for name, c := range map[string]struct {
 		beginNs, endNs uint64

@@ -14,8 +14,7 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 )
 
-// ClassNames are the names of the call classes in Meta.Calls and in rows of kind
-// lost, by bpf.CudaCallClass.
+// ClassNames are the names of bpf.CudaCallClass in Meta.Calls and in rows of kind lost.
 var ClassNames = [bpf.CudaCallClassCLASS_COUNT]string{
 	bpf.CudaCallClassCLASS_MEMORY: "memory",
 	bpf.CudaCallClassCLASS_LAUNCH: "launch",
@@ -26,51 +25,53 @@ var ClassNames = [bpf.CudaCallClassCLASS_COUNT]string{
 	bpf.CudaCallClassCLASS_ALLOCATOR: "allocator",
 }
 
+// lossReasons are the texts of bpf.CudaLossReason in rows of kind lost.
 var lossReasons = [bpf.CudaLossReasonLOSS_REASONS]string{
 	bpf.CudaLossReasonLOSS_RING_FULL: "ring buffer full",
 	bpf.CudaLossReasonLOSS_THREADS:   "too many threads",
 	bpf.CudaLossReasonLOSS_DEPTH:     "calls nested too deep",
 }
 
-// lossInterval is the shortest time between two looks at the loss counters; rows of
-// kind lost are that exact about when.
+// lossInterval is the time between two reads of the loss counters, and so the precision of the
+// times in rows of kind lost.
 const lossInterval = 100 * time.Millisecond
 
-// counters keeps the books: what the kernel saw and lost, what was written.
+// counters compares the kernel's counters of seen and lost calls with the written rows.
 type counters struct {
 	probes *probe.Probes
 	clock  clock.Clock
-	// last is what the kernel's counters said at the last look, per class.
+	// last has the kernel's counters at the last read, by class.
 	last   [bpf.CudaCallClassCLASS_COUNT]bpf.CudaClassStats
-	lastNs int64 // Unix ns
-	// endNs is when the probes went, 0: not yet. Nothing happens after it. It is set by
-	// the session while the row writer may be looking.
+	lastNs int64 // Unix time of the last read
+	// endNs is the Unix time in ns at which the probes were stopped, 0: not yet. No event is later.
+	// The Session sets endNs while the row writer's goroutine runs.
 	endNs  atomic.Int64
-	counts []uint64
-	// written counts rows handed to the writer, per class.
+	counts []uint64 // numbers of calls that are only counted, at the last read, by attach cookie
+	// written counts rows passed to the segment writer, by class of call.
 	written   [bpf.CudaCallClassCLASS_COUNT]int64
 	open      [bpf.CudaCallClassCLASS_COUNT]int64
 	abandoned [bpf.CudaCallClassCLASS_COUNT]int64
 	counted   [bpf.CudaCallClassCLASS_COUNT]int64
-	unwritten [bpf.CudaCallClassCLASS_COUNT]int64 // drained, but the disk refused them
-	dropped   books                               // of the above, what a ring has no longer
-	// after and lostAfter are calls that came after the recording had reached its size.
+	unwritten [bpf.CudaCallClassCLASS_COUNT]int64 // rows that could not be written to disk
+	dropped   callTotals                          // calls in deleted rotations of a ring
+	// full is set when the recording has reached its size limit. after and lostAfter count calls
+	// and losses after that time.
 	full             bool
 	after, lostAfter [bpf.CudaCallClassCLASS_COUNT]int64
 }
 
-func newAccounts(p *probe.Probes, c clock.Clock) *counters {
+func newCounters(p *probe.Probes, c clock.Clock) *counters {
 	return &counters{probes: p, clock: c, lastNs: c.NowNs(), counts: make([]uint64, bpf.NumCookies())}
 }
 
-// look reads the kernel's counters and returns rows of kind lost and count for what
-// has changed since the last look.
-func (a *counters) look() ([]format.Row, error) {
+// read reads the kernel's counters. It returns rows of kind lost and count for the changes since
+// the last read.
+func (a *counters) read() ([]format.Row, error) {
 	now := a.clock.NowNs()
 	if end := a.endNs.Load(); end != 0 {
 		now = end
 	}
-	a.lastNs = min(a.lastNs, now) // a look may have come between the end and its being noted
+	a.lastNs = min(a.lastNs, now) // the last read may be later than the end
 	var rows []format.Row
 	for class := range a.last {
 		var perCPU []bpf.CudaClassStats
@@ -91,7 +92,7 @@ func (a *counters) look() ([]format.Row, error) {
 		}
 		a.last[class] = sum
 	}
-	counted, err := a.lookCounts(now)
+	counted, err := a.readCounts(now)
 	a.lastNs = now
 	return append(rows, counted...), err
 }
@@ -109,8 +110,8 @@ func sumStats(perCPU []bpf.CudaClassStats) bpf.CudaClassStats {
 	return sum
 }
 
-// lookCounts returns rows for the calls that are only counted.
-func (a *counters) lookCounts(now int64) ([]format.Row, error) {
+// readCounts returns rows of kind count for the calls that are only counted.
+func (a *counters) readCounts(now int64) ([]format.Row, error) {
 	var rows []format.Row
 	for cookie := range a.counts {
 		call, name, _, _ := bpf.ByCookie(uint16(cookie))
@@ -141,15 +142,15 @@ func (a *counters) lookCounts(now int64) ([]format.Row, error) {
 	return rows, nil
 }
 
-// end closes the books at a time, as if the probes had gone then.
+// end ends the counting at a time, as if the probes had been removed then.
 func (a *counters) end(atNs int64) {
 	a.full = true
 	a.endNs.Store(atNs)
 }
 
-// books returns what was counted so far, a ring's dropped calls included.
-func (a *counters) books() books {
-	b := books{written: a.written, open: a.open, abandoned: a.abandoned, counted: a.counted}
+// totals returns the cumulative counts so far, including deleted rotations of a ring.
+func (a *counters) totals() callTotals {
+	b := callTotals{written: a.written, open: a.open, abandoned: a.abandoned, counted: a.counted}
 	for class := range a.last {
 		b.lost[class] = a.unwritten[class] - a.lostAfter[class]
 		for _, n := range a.last[class].Lost {
@@ -159,10 +160,10 @@ func (a *counters) books() books {
 	return b
 }
 
-// Calls returns the account of every class as of the last look.
+// calls returns the counts for Meta.Calls at the last read, by name of class.
 func (a *counters) calls() map[string]format.CallCount {
 	calls := make(map[string]format.CallCount)
-	b, d := a.books(), &a.dropped
+	b, d := a.totals(), &a.dropped
 	b.add(d, -1)
 	for class, name := range ClassNames {
 		c := format.CallCount{

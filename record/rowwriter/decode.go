@@ -11,9 +11,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// fill makes the row of one call. The row's memory is used again: every column that
-// a call row has is set.
-func (s *Writer) fill(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name string) {
+// fillRow fills the row of a call. The row's memory is reused, so fillRow sets every column.
+func (s *Writer) fillRow(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name string) {
 	*row = format.Row{
 		Kind: call.Kind, Name: name, MemoryKind: call.Memory, CopyKind: call.Copy,
 		StartNs: s.counters.clock.UnixNs(e.StartNs), DurNs: int64(e.DurNs),
@@ -21,7 +20,7 @@ func (s *Writer) fill(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name st
 		Context: int64(e.Context), Stream: int64(e.Stream), Result: e.Result, Flags: rowFlags(e.Flags),
 		Ptr: int64(e.Ptr), Bytes: int64(e.Bytes), SrcPtr: int64(e.Src),
 	}
-	if s.captures.note(e, call) {
+	if s.captures.update(e, call) {
 		row.Flags |= format.FlagCaptured
 	}
 	if e.ParentNs != 0 {
@@ -42,15 +41,15 @@ func (s *Writer) fill(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name st
 	}
 }
 
-// interpret moves the members of an event to where the row has them.
+// interpret sets the columns of a row whose values depend on call.Meaning.
 func (s *Writer) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
 	switch call.Meaning {
 	case bpf.Launch:
-		grid(row, e)
+		setGrid(row, e)
 		row.Function, row.SrcPtr = int64(e.Src), 0
 		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Src}].display
 	case bpf.LaunchList:
-		grid(row, e)
+		setGrid(row, e)
 		row.Function, row.SrcPtr = int64(e.Src), 0
 		row.Value, row.Bytes = float64(e.Bytes), 0
 		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Src}].display
@@ -61,7 +60,7 @@ func (s *Writer) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
 		}
 		name, known := s.names.byHandle[kernelKey{e.Pid, e.Ptr}]
 		if of, ok := s.names.byHandle[kernelKey{e.Pid, e.Bytes}]; ok && call.Effect == bpf.CudaCallEffectEFFECT_NONE {
-			name, known = of, true // the function of a named kernel
+			name, known = of, true // cuKernelGetFunction: the function has the kernel's name
 			s.learnName(e.Pid, e.Ptr, e.StartNs, name, false)
 		}
 		if known {
@@ -71,7 +70,7 @@ func (s *Writer) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
 		row.Function, row.Ptr = int64(e.Ptr), 0
 		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Ptr}].display
 	case bpf.KernelNode:
-		grid(row, e)
+		setGrid(row, e)
 		row.Function, row.Bytes = int64(e.Bytes), 0
 		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Bytes}].display
 	case bpf.GraphNode:
@@ -110,10 +109,10 @@ func (s *Writer) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
 	}
 }
 
-// valueOfEvent returns the number that the row of the table calls value.
+// valueOfEvent returns the call's value, which set_value of decode.h has stored in the grid.
 func valueOfEvent(e *bpf.CudaEvent) uint64 { return uint64(e.Grid[0]) | uint64(e.Grid[1])<<32 }
 
-// Types of graph nodes that mean more than their name: CUgraphNodeType.
+// CUgraphNodeTypes that interpretNode and captures handle.
 const (
 	nodeKernel      = 0
 	nodeGraph       = 4
@@ -122,17 +121,17 @@ const (
 	nodeConditional = 13
 )
 
-// nodeTypes are the names of CUgraphNodeType.
+// nodeTypes are the names of CUgraphNodeType in a recording.
 var nodeTypes = [...]string{
 	nodeKernel: "kernel", 1: "memcpy", 2: "memset", 3: "host", nodeGraph: "graph", 5: "empty",
 	6: "wait_event", 7: "event_record", 8: "ext_semas_signal", 9: "ext_semas_wait",
 	nodeMemAlloc: "mem_alloc", nodeMemFree: "mem_free", 12: "batch_mem_op", nodeConditional: "conditional",
 }
 
-// nodeType returns the CUgraphNodeType of a CUgraphNodeParams, -1 if it could not be read.
+// nodeType returns the CUgraphNodeType of an event, -1 if the BPF program could not read it.
 func nodeType(e *bpf.CudaEvent) int64 { return int64(e.NodeType) - 1 }
 
-// interpretNode fills the row of a call with CUgraphNodeParams, by the type of the node.
+// interpretNode sets the columns of a call with CUgraphNodeParams, depending on the node type.
 func (s *Writer) interpretNode(row *format.Row, e *bpf.CudaEvent) {
 	kind := nodeType(e)
 	switch {
@@ -144,7 +143,7 @@ func (s *Writer) interpretNode(row *format.Row, e *bpf.CudaEvent) {
 	}
 	switch kind {
 	case nodeKernel:
-		grid(row, e)
+		setGrid(row, e)
 		row.Function, row.Bytes = int64(e.Bytes), 0
 		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Bytes}].display
 	case nodeGraph:
@@ -154,13 +153,14 @@ func (s *Writer) interpretNode(row *format.Row, e *bpf.CudaEvent) {
 	}
 }
 
-func grid(row *format.Row, e *bpf.CudaEvent) {
+// setGrid sets the columns of grid, block and dynamic shared memory.
+func setGrid(row *format.Row, e *bpf.CudaEvent) {
 	row.GridX, row.GridY, row.GridZ = int32(e.Grid[0]), int32(e.Grid[1]), int32(e.Grid[2])
 	row.BlockX, row.BlockY, row.BlockZ = int32(e.Block[0]), int32(e.Block[1]), int32(e.Block[2])
 	row.SharedBytes = int32(e.SharedBytes)
 }
 
-// uuidText writes a device's UUID as NVML and nvidia-smi do.
+// uuidText returns a device UUID in the format of NVML and nvidia-smi.
 func uuidText(e *bpf.CudaEvent) string {
 	var b [16]byte
 	for i, word := range []uint32{e.Grid[0], e.Grid[1], e.Grid[2], e.Block[0]} {
@@ -169,9 +169,9 @@ func uuidText(e *bpf.CudaEvent) string {
 	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// arrayBytes is the size of an array: width, height and depth (0 counts as 1) times
-// channels times the size of an element by CUarray_format; 0 for a format that is
-// not known. Mipmapped arrays: of their largest level.
+// arrayBytes returns the size of a CUDA array in bytes: the product of width, height, depth (0
+// counts as 1), channels, and element size of the CUarray_format. It returns 0 for an unknown
+// format. For a mipmapped array it returns the size of the largest level.
 func arrayBytes(e *bpf.CudaEvent) int64 {
 	element := map[uint32]int64{
 		0x01: 1, 0x02: 2, 0x03: 4, // unsigned int 8, 16, 32
@@ -181,7 +181,7 @@ func arrayBytes(e *bpf.CudaEvent) int64 {
 	return int64(e.Bytes) * max(int64(e.Grid[0]), 1) * max(int64(e.Grid[1]), 1) * int64(e.Block[0]) * element
 }
 
-// copyKind names the direction by CUmemorytype of source and target.
+// copyKind returns the direction of a copy, from the CUmemorytypes of source and target.
 func copyKind(source, target uint32) string {
 	letter := func(memoryType uint32) string {
 		switch memoryType {
@@ -197,8 +197,8 @@ func copyKind(source, target uint32) string {
 	return letter(source) + "to" + letter(target)
 }
 
-// rowFlags translates the kernel's flags; the numbers of the file stay when those of
-// the kernel change.
+// rowFlags converts the flags of an event to those of a row. The numbers in the file format are
+// independent of the numbers in BPF.
 func rowFlags(flags uint8) int32 {
 	var row int32
 	for _, pair := range [...]struct {
@@ -217,7 +217,7 @@ func rowFlags(flags uint8) int32 {
 	return row
 }
 
-// addStack writes the rows of a stack seen for the first time.
+// addStack writes the rows of a new stack.
 func (s *Writer) addStack(rows []format.Row) {
 	for i := range rows {
 		rows[i].StartNs = s.counters.clock.NowNs()

@@ -9,19 +9,20 @@ import (
 	"github.com/gpurec/gpurec/record/rows"
 )
 
-// Send hands over rows of one class; it waits while the Writer is behind. Safe for concurrent use
-// until Wait.
+// Send passes rows of one class to the row writer. It blocks while the row writer is behind. Safe
+// for concurrent use; not to be called after Wait.
 func (s *Writer) Send(rows []format.Row) { s.rows <- rows }
 
-// Sender returns a Sender, which drops rows instead of waiting.
+// Sender returns a rows.Sender, which drops rows instead of blocking.
 func (s *Writer) Sender() *rows.Sender { return rows.NewSender(s.rows) }
 
-// AddOpen hands over calls that will not return; it may wait. Safe for concurrent use until Wait.
-func (s *Writer) AddOpen(calls []bpf.CudaEvent) { s.orphans <- calls }
+// SendOpenCalls passes calls that will not return to the row writer. It may block. Safe for
+// concurrent use; not to be called after Wait.
+func (s *Writer) SendOpenCalls(calls []bpf.CudaEvent) { s.openCalls <- calls }
 
-// AskRates returns the hits of the busiest thread since the last call; false if stop was closed.
-// Safe for concurrent use.
-func (s *Writer) AskRates(stop <-chan struct{}) (overhead.Rates, bool) {
+// BusiestThreadRates returns the probe hits of the busiest thread since the last call, per second.
+// ok is false if stop was closed. Safe for concurrent use.
+func (s *Writer) BusiestThreadRates(stop <-chan struct{}) (rates overhead.Rates, ok bool) {
 	reply := make(chan overhead.Rates, 1)
 	select {
 	case s.asks <- reply:
@@ -31,12 +32,12 @@ func (s *Writer) AskRates(stop <-chan struct{}) (overhead.Rates, bool) {
 	}
 }
 
-// EndedNs returns when the recording ended, in Unix ns; 0: it has not. Safe for concurrent use.
-func (s *Writer) EndedNs() int64 { return s.counters.endNs.Load() }
+// EndNs returns the end of the recording in Unix ns, 0 while it runs. Safe for concurrent use.
+func (s *Writer) EndNs() int64 { return s.counters.endNs.Load() }
 
-// Progress returns the progress of the recording, 100 ms old at most. Safe for concurrent use.
+// Progress returns counts of recorded calls, at most 100 ms old. Safe for concurrent use.
 func (s *Writer) Progress() Progress { return *s.progress.Load() }
 
-// LaunchesPerSecond returns the rate of the process that launches most kernels. Safe for
+// LaunchesPerSecond returns the launch rate of the process that launches most kernels. Safe for
 // concurrent use.
 func (s *Writer) LaunchesPerSecond() int64 { return s.launchRate.Load() }

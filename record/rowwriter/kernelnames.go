@@ -9,29 +9,33 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// kernelKey names a kernel handle of a process; handles are used again after an
-// unload, the newest name holds.
+// kernelKey identifies a kernel by its process and handle. The driver reuses handles after an
+// unload; the latest name of a handle is valid.
 type kernelKey struct {
 	pid    uint32
 	handle uint64
 }
 
+// kernelName is a kernel's name, as in the object file and demangled.
 type kernelName struct{ mangled, display string }
 
-// kernelNames are the names of kernels by handle. What they take is bounded: a program can make
-// up as many names as it likes.
+// kernelNames maps kernel handles to names, within maxNameBytes of memory: a program can use any
+// number of names.
 type kernelNames struct {
 	byHandle map[kernelKey]kernelName
-	behind   map[kernelKey]struct{} // those of byHandle that were read behind the handle, where no call named it
-	texts    map[string]kernelName  // by mangled name: the same kernel has many handles
-	room     int                    // bytes
-	told     bool                   // that there is no more room
+	// behind has the handles in byHandle whose name was read through the handle, not seen in a
+	// call.
+	behind      map[kernelKey]struct{}
+	texts       map[string]kernelName // by mangled name: a kernel can have many handles
+	room        int                   // remaining bytes of maxNameBytes
+	noteWritten bool                  // the note that no room is left has been written
 }
 
 const (
-	// maxNameBytes bounds names and what maps take for them; PyTorch has some MB.
+	// maxNameBytes limits the memory for names and their map entries. PyTorch needs a few MB.
 	maxNameBytes = 48 << 20
-	// handleBytes is about what an entry of byHandle and behind takes, textBytes one of texts beside its texts.
+	// handleBytes is the approximate size of the entries of a handle in byHandle and behind,
+	// textBytes that of an entry of texts without the names.
 	handleBytes, textBytes = 128, 128
 )
 
@@ -42,7 +46,7 @@ func newKernelNames() kernelNames {
 	}
 }
 
-// name returns a name with its readable form.
+// name returns a kernel's name with its demangled form.
 func (n *kernelNames) name(mangled []byte) kernelName {
 	if known, ok := n.texts[string(mangled)]; ok {
 		return known
@@ -52,8 +56,8 @@ func (n *kernelNames) name(mangled []byte) kernelName {
 	return name
 }
 
-// add notes what a handle stands for, read behind it or named by a call, and reports
-// whether there was room.
+// add sets the name of a handle and reports whether there was room. behind means that the name was
+// read through the handle, not seen in a call.
 func (n *kernelNames) add(key kernelKey, name kernelName, behind bool) bool {
 	cost := 0
 	if _, ok := n.byHandle[key]; !ok {
@@ -80,7 +84,7 @@ func (n *kernelNames) add(key kernelKey, name kernelName, behind bool) bool {
 	return true
 }
 
-// distrust drops all names that were read behind handles, and returns how many there were.
+// distrust deletes all names that were read through handles, and returns their number.
 func (n *kernelNames) distrust() int {
 	count := len(n.behind)
 	maps.DeleteFunc(n.byHandle, func(k kernelKey, _ kernelName) bool { _, drop := n.behind[k]; return drop })
@@ -88,12 +92,12 @@ func (n *kernelNames) distrust() int {
 	return count
 }
 
-// forget drops the handles of processes that are gone, and names that nobody else has.
+// forget deletes the handles of exited processes, and names without a handle.
 func (n *kernelNames) forget(gone map[int32]bool) {
 	maps.DeleteFunc(n.byHandle, func(k kernelKey, _ kernelName) bool { return gone[int32(k.pid)] })
 	left := *n
 	*n = newKernelNames()
-	n.told = left.told
+	n.noteWritten = left.noteWritten
 	for key, name := range left.byHandle {
 		_, behind := left.behind[key]
 		n.add(key, name, behind)

@@ -4,7 +4,7 @@ package rowwriter
 
 import "time"
 
-// launchRate counts launches by process, to find the rate of the busiest one.
+// launchRate counts kernel launches by process, to find the rate of the busiest process.
 type launchRate struct {
 	since time.Time
 	calls map[int32]int64
@@ -14,12 +14,12 @@ func newLaunchRate() launchRate { return launchRate{since: time.Now(), calls: ma
 
 func (r *launchRate) count(pid int32) { r.calls[pid]++ }
 
-// minRateInterval is the shortest time in which a rate shows.
+// minRateInterval is the shortest interval over which the launch rate is computed.
 const minRateInterval = 300 * time.Millisecond
 
-// look returns the highest rate, per second, of the interval that ends now, if that is
-// long enough to tell.
-func (r *launchRate) look(now time.Time) (rate int64, ok bool) {
+// update returns the highest rate, per second, in the interval that ends now, and starts the next
+// interval. ok is false if the interval is shorter than minRateInterval.
+func (r *launchRate) update(now time.Time) (rate int64, ok bool) {
 	elapsed := now.Sub(r.since)
 	if elapsed < minRateInterval {
 		return 0, false

@@ -9,9 +9,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// distrustNames takes back all names that were read behind handles older than the
-// recording, where driver 580 keeps them without saying so, if comparisons with
-// handles whose names are known from calls say that something else stands there.
+// distrustNames discards all kernel names that were read through kernel handles, if the driver
+// keeps no names there. The check compares these names with the names in calls. Driver 580 keeps
+// names behind handles, but does not document it.
 func (s *Writer) distrustNames() {
 	if s.namesDistrusted {
 		return
@@ -28,14 +28,14 @@ func (s *Writer) distrustNames() {
 			StartNs: s.counters.clock.NowNs(),
 			Device:  -1,
 			Value:   float64(s.names.distrust()),
-			Message: "this driver keeps no kernel names behind handles: " +
-				"kernels that the program looked up before the recording have no reliable names",
+			Message: "this driver keeps no kernel names behind handles: kernels whose handles are older " +
+				"than the recording have no reliable names",
 		},
 	})
 }
 
-// nameChecks returns how often the name behind a handle was the one by which a call
-// had asked for it, and how often not.
+// nameChecks returns how often a name read through a handle matched the name in a call (confirmed),
+// and how often it differed (contradicted).
 func (a *counters) nameChecks() (confirmed, contradicted uint64) {
 	var sums [2]uint64
 	for i := range sums {
@@ -50,7 +50,7 @@ func (a *counters) nameChecks() (confirmed, contradicted uint64) {
 	return sums[bpf.CudaNameCheckNAME_CONFIRMED], sums[bpf.CudaNameCheckNAME_CONTRADICTED]
 }
 
-// addName remembers the name behind a kernel handle and writes it down.
+// addName stores the name of a kernel handle and writes a row of kind kernel.
 func (s *Writer) addName(e *bpf.CudaNameEvent) {
 	text := unsafe.Slice((*byte)(unsafe.Pointer(&e.Name[0])), len(e.Name))
 	mangled := text[:max(0, min(int(e.Length)-1, len(text)))]
@@ -61,8 +61,8 @@ func (s *Writer) addName(e *bpf.CudaNameEvent) {
 	s.learnName(e.Pid, e.Handle, e.StartNs, s.names.name(mangled), behind)
 }
 
-// looksLikeSymbol reports whether a text can be the name of a kernel in an object
-// file: what a driver keeps behind a handle may be anything.
+// looksLikeSymbol reports whether a text can be a kernel's name in an object file. The driver may
+// keep anything behind a handle.
 func looksLikeSymbol(name string) bool {
 	for i, c := range []byte(name) {
 		letter := c == '_' || c == '$' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
@@ -73,9 +73,8 @@ func looksLikeSymbol(name string) bool {
 	return len(name) > 1
 }
 
-// learnName notes that a handle stands for a kernel from a time on, as a call said or as
-// was read behind the handle; programs ask for the same handle again and again, only
-// news are written down.
+// learnName stores the name of a handle, which is valid from startNs on, and writes a row if the
+// name is new. behind means that the name was read through the handle, not seen in a call.
 func (s *Writer) learnName(pid uint32, handle, startNs uint64, name kernelName, behind bool) {
 	key := kernelKey{pid, handle}
 	if s.names.byHandle[key] == name {
@@ -85,10 +84,10 @@ func (s *Writer) learnName(pid uint32, handle, startNs uint64, name kernelName, 
 		return
 	}
 	if !s.names.add(key, name, behind) {
-		if !s.names.told {
-			s.names.told = true
-			s.note("kernel_names", "the recorded processes have used more kernels than gpurec keeps names of: those "+
-				"that are new from here on have none")
+		if !s.names.noteWritten {
+			s.names.noteWritten = true
+			s.writeNote("kernel_names", "the table of kernel names is full: kernels that are launched for the first "+
+				"time from here on have no names")
 		}
 		return
 	}
@@ -98,8 +97,8 @@ func (s *Writer) learnName(pid uint32, handle, startNs uint64, name kernelName, 
 	}})
 }
 
-// note writes down something that the reader has to know.
-func (s *Writer) note(name, message string) {
+// writeNote writes a row of kind note.
+func (s *Writer) writeNote(name, message string) {
 	s.write(
 		format.ClassFact,
 		[]format.Row{

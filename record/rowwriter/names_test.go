@@ -31,19 +31,19 @@ func TestKernelNamesAreBounded(t *testing.T) {
 		t.Errorf("name %v", name)
 	}
 	if names.add(kernelKey{1, 11}, names.name([]byte("_Z1av")), false) {
-		t.Error("an 11th handle, and room for 10")
+		t.Error("an 11th handle was added, with room for 10")
 	}
 	names.room = text
 	if !names.add(kernelKey{1, 3}, names.name([]byte("_Z1bv")), false) ||
 		names.byHandle[kernelKey{1, 3}].display != "b" {
-		t.Error("a handle that is used again has no new name")
+		t.Error("a reused handle did not get its new name")
 	}
 	if names.add(kernelKey{1, 3}, names.name([]byte("_Z1cv")), false) {
-		t.Error("a third text, and room for two")
+		t.Error("a third name was added, with room for two")
 	}
 	names.forget(map[int32]bool{1: true})
 	if names.room != maxNameBytes || len(names.byHandle)+len(names.texts) != 0 {
-		t.Errorf("room %d of %d after the process is gone", names.room, maxNameBytes)
+		t.Errorf("room %d of %d after the process has exited", names.room, maxNameBytes)
 	}
 	for h := range uint64(5) {
 		names.add(kernelKey{2, h}, names.name(fmt.Appendf(nil, "k%d", h)), false)

@@ -8,10 +8,10 @@ import (
 	"github.com/gpurec/gpurec/record/overhead"
 )
 
-// rates returns how often the probes of the busiest thread were hit since the last time.
-// Which thread makes the calls that are only counted is not known: all are taken for its.
-// Hits whose calls were lost are taken to be spread as the others are.
-func (s *Writer) rates(now time.Time) overhead.Rates {
+// busiestRates returns the probe hits per second of the busiest thread since the last call. Calls
+// that are only counted have no thread: all are attributed to the busiest thread. Lost calls are
+// assumed to be distributed as the recorded calls.
+func (s *Writer) busiestRates(now time.Time) overhead.Rates {
 	var busiest overhead.Hits
 	for _, t := range s.threads {
 		if t.hits.All() > busiest.All() {
@@ -19,7 +19,7 @@ func (s *Writer) rates(now time.Time) overhead.Rates {
 		}
 		t.hits = overhead.Hits{}
 	}
-	sum := s.counters.sums()
+	sum := s.counters.rateTotals()
 	counted := float64(sum.counted - s.rated.counted)
 	written, lost := float64(sum.written-s.rated.written), float64(sum.lost-s.rated.lost)
 	perSecond := 1 / max(1e-3, now.Sub(s.ratedAt).Seconds())
@@ -37,10 +37,10 @@ func (s *Writer) rates(now time.Time) overhead.Rates {
 	}
 }
 
-// accountSums are some of the books over all classes.
-type accountSums struct{ counted, written, lost int64 }
+// rateTotals are totals over all classes, from which busiestRates computes rates.
+type rateTotals struct{ counted, written, lost int64 }
 
-func (a *counters) sums() (sum accountSums) {
+func (a *counters) rateTotals() (sum rateTotals) {
 	for class := range a.last {
 		sum.counted += a.counted[class]
 		sum.written += a.written[class]

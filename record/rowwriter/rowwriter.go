@@ -19,12 +19,12 @@ import (
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
-// batchRows is how many rows go to the writer at once: 4,096 x 320 bytes = 1.3 MiB.
+// batchRows is the number of rows in one write to the segment writer: 4,096 x 320 bytes = 1.3 MiB.
 const batchRows = 4096
 
-// Writer decodes what the ring buffer brought into rows and writes them. It has a goroutine of its
-// own, so that symbol tables, compression and the disk never delay the drain. Its state belongs to
-// that goroutine until Wait returns, and to the caller afterwards.
+// Writer decodes the records from the ring buffer into rows and writes the rows. It runs in its own
+// goroutine, so that symbolization, compression and the disk never delay the drain. Its state
+// belongs to that goroutine until Wait returns, and to the caller of Wait afterwards.
 type Writer struct {
 	writer          *format.Writer
 	counters        *counters
@@ -32,37 +32,39 @@ type Writer struct {
 	names           kernelNames
 	threads         map[int32]*knownThread
 	captures        *captures
-	namesDistrusted bool               // names read behind handles
-	baseMeta        func() format.Meta // without what the row writer counts
+	namesDistrusted bool               // names read through handles are discarded
+	baseMeta        func() format.Meta // returns the metadata without the row writer's counts
 
-	Chunks chan []byte // ring records, back to back
+	// Chunks receives ring buffer records, one after the other, from the drain.
+	Chunks chan []byte
 	pool   *ring.Pool
-	rows   chan []format.Row // from NVML and others; one class per slice
-	asks   chan chan overhead.Rates
+	rows   chan []format.Row        // rows of other goroutines, such as NVML; one class per slice
+	asks   chan chan overhead.Rates // requests of BusiestThreadRates
 	done   chan struct{}
 
-	gathered    [gatheredClasses][]format.Row // calls, by class of rows from ClassMemory on
+	// gathered has the calls that are not written yet, by row class from ClassMemory on.
+	gathered    [gatheredClasses][]format.Row
 	launches    launchRate
-	sinceRotate [bpf.CudaCallClassCLASS_COUNT]int64
-	unsure      []turnRows // that may not be on disk yet
-	failed      error
-	onFailure   func(error) // told once, when the disk refuses
+	sinceRotate [bpf.CudaCallClassCLASS_COUNT]int64 // calls since the last rotation
+	pending     []rotationRows                      // rotations that may not be on disk yet
+	failed      error                               // the first write error; no more rows are written
+	onFailure   func(error)                         // called once, at the first write error
 	progress    atomic.Pointer[Progress]
-	// launchRate is how many kernels the busiest process launches in a second.
+	// launchRate is the launch rate of the busiest process, per second.
 	launchRate atomic.Int64
-	rated      accountSums // when rates were asked for last
-	ratedAt    time.Time
+	rated      rateTotals // totals at the last call of busiestRates
+	ratedAt    time.Time  // time of the last call of busiestRates
 
-	bounds  bounds
-	onFull  func()          // told once, when the recording has reached its size
-	ended   map[int32]int64 // processes that have ended and are not forgotten yet → when
-	orphans chan []bpf.CudaEvent
+	bounds    bounds
+	onFull    func()          // called once, when the recording reaches its size limit
+	exited    map[int32]int64 // pid of each recently exited process -> exit time in Unix ns
+	openCalls chan []bpf.CudaEvent
 }
 
-// gatheredClasses are the classes of rows that come one by one, in masses.
+// gatheredClasses is the number of row classes with frequent events, which are written in batches.
 const gatheredClasses = format.ClassAllocator - format.ClassMemory + 1
 
-// rowClass says in which rows calls of a class are.
+// rowClass returns the row class in which calls of a class are written.
 func rowClass(class bpf.CudaCallClass) format.Class {
 	switch class {
 	case bpf.CudaCallClassCLASS_MEMORY:
@@ -73,37 +75,38 @@ func rowClass(class bpf.CudaCallClass) format.Class {
 	return format.ClassCall
 }
 
-// Progress counts what was recorded so far.
+// Progress counts the calls recorded so far.
 type Progress struct {
-	Calls     int64 // written
-	Counted   int64 // only counted
-	Lost      int64
-	FileBytes int64 // finished segments
+	Calls     int64 // calls with a row
+	Counted   int64 // calls that are only counted
+	Lost      int64 // calls without a row
+	FileBytes int64 // size of the finished segments
 }
 
-// Options are the parts that a Writer works with.
+// Options are the components that a Writer uses.
 type Options struct {
 	Writer   *format.Writer
 	Probes   *probe.Probes
 	Clock    clock.Clock
 	Unwinder *unwind.Unwinder // nil: stacks are not unwound
-	Pool     *ring.Pool       // of the chunks; the row writer frees it
+	Pool     *ring.Pool       // pool of the chunks; Wait frees the pool
 	Limits   format.Limits
-	// Meta returns the metadata but for what the row writer counts. Any goroutine may call it.
+	// Meta returns the metadata without the row writer's counts. Any goroutine may call it.
 	Meta func() format.Meta
-	// OnFailure is called once, when the disk refuses; OnFull once, at the greatest size.
+	// OnFailure is called once, at the first write error. OnFull is called once, when the
+	// recording reaches its size limit. The row writer's goroutine calls both.
 	OnFailure func(error)
 	OnFull    func()
 }
 
-// New returns a Writer whose goroutine, Run, has not begun.
+// New returns a Writer. The caller starts its goroutine with Run.
 func New(opt Options) *Writer {
 	s := &Writer{
-		writer: opt.Writer, counters: newAccounts(opt.Probes, opt.Clock), stacks: stack.NewTable(opt.Unwinder),
+		writer: opt.Writer, counters: newCounters(opt.Probes, opt.Clock), stacks: stack.NewTable(opt.Unwinder),
 		names: newKernelNames(), threads: make(map[int32]*knownThread), baseMeta: opt.Meta,
 		Chunks: make(chan []byte, ring.MaxChunks), pool: opt.Pool, rows: make(chan []format.Row, 64),
-		asks: make(chan chan overhead.Rates), orphans: make(chan []bpf.CudaEvent), done: make(chan struct{}),
-		launches: newLaunchRate(), ratedAt: time.Now(), bounds: newBounds(opt.Limits), ended: make(map[int32]int64),
+		asks: make(chan chan overhead.Rates), openCalls: make(chan []bpf.CudaEvent), done: make(chan struct{}),
+		launches: newLaunchRate(), ratedAt: time.Now(), bounds: newBounds(opt.Limits), exited: make(map[int32]int64),
 		onFailure: opt.OnFailure, onFull: opt.OnFull,
 	}
 	s.captures = newCaptures(&opt.Probes.Missing)
@@ -111,12 +114,12 @@ func New(opt Options) *Writer {
 	return s
 }
 
-// Run writes what comes until the chunks and the rows have ended. Segments are finished every
+// Run writes records and rows until Chunks is closed and Wait is called. It finishes segments every
 // rotateEvery.
 func (s *Writer) Run(rotateEvery time.Duration) {
 	defer close(s.done)
-	look := time.NewTicker(lossInterval)
-	defer look.Stop()
+	counterTicker := time.NewTicker(lossInterval)
+	defer counterTicker.Stop()
 	rotate := time.NewTicker(rotateEvery)
 	defer rotate.Stop()
 	chunks, rows := s.Chunks, s.rows
@@ -129,31 +132,31 @@ func (s *Writer) Run(rotateEvery time.Duration) {
 			}
 			s.decode(chunk)
 			s.pool.Put(chunk)
-			s.keepBounds()
-		case open := <-s.orphans:
+			s.enforceBounds()
+		case open := <-s.openCalls:
 			for i := range open {
-				s.add(&open[i])
+				s.addCall(&open[i])
 			}
 		case r, ok := <-rows:
 			if !ok {
 				rows = nil
 				continue
 			}
-			s.take(r)
-			s.keepBounds()
+			s.addRows(r)
+			s.enforceBounds()
 		case reply := <-s.asks:
-			reply <- s.rates(time.Now())
-		case <-look.C:
-			s.look()
+			reply <- s.busiestRates(time.Now())
+		case <-counterTicker.C:
+			s.updateCounters()
 		case <-rotate.C:
 			s.rotate()
 		}
 	}
 }
 
-// take writes rows that others made. A process that is new, or a new program, has
-// other mappings than were known under its number.
-func (s *Writer) take(rows []format.Row) {
+// addRows writes rows of other goroutines. A new process, or a target that called exec, has other
+// mappings than the earlier process with this pid: its stacks are resolved again.
+func (s *Writer) addRows(rows []format.Row) {
 	for i := range rows {
 		if rows[i].Kind != format.KindProcess {
 			continue
@@ -166,14 +169,14 @@ func (s *Writer) take(rows []format.Row) {
 	}
 	class := format.ClassOf(rows[0].Kind)
 	if class == format.ClassSample && s.bounds.endNs != 0 {
-		return // after the end
+		return // the recording has reached its size limit
 	}
 	s.write(class, rows)
 }
 
-// look writes down what was lost and counted, and tells how far things are.
-func (s *Writer) look() {
-	rows, err := s.counters.look()
+// updateCounters writes rows of lost and counted calls, and updates the progress.
+func (s *Writer) updateCounters() {
+	rows, err := s.counters.read()
 	if err != nil {
 		s.fail(err)
 	}
@@ -181,7 +184,7 @@ func (s *Writer) look() {
 		s.write(format.ClassOf(rows[i].Kind), rows[i:i+1])
 	}
 	s.distrustNames()
-	if rate, ok := s.launches.look(time.Now()); ok {
+	if rate, ok := s.launches.update(time.Now()); ok {
 		s.launchRate.Store(rate)
 	}
 	var p Progress
@@ -194,15 +197,14 @@ func (s *Writer) look() {
 	s.progress.Store(&p)
 }
 
-// decode reads ring records. Every record starts with its kind and is padded to 8
-// bytes, as the drain left it.
+// decode decodes ring buffer records. Each record begins with its kind, and is padded to 8 bytes.
 func (s *Writer) decode(chunk []byte) {
 	for len(chunk) >= 8 {
 		size := 0
 		switch kind := *(*uint16)(unsafe.Pointer(&chunk[0])); bpf.CudaRecordKind(kind) {
 		case bpf.CudaRecordKindRECORD_CALL:
 			size = int(unsafe.Sizeof(bpf.CudaEvent{}))
-			s.add((*bpf.CudaEvent)(unsafe.Pointer(&chunk[0])))
+			s.addCall((*bpf.CudaEvent)(unsafe.Pointer(&chunk[0])))
 		case bpf.CudaRecordKindRECORD_STACK:
 			stack := (*bpf.CudaStackEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Offsetof(stack.Pc)) + 8*int(stack.Frames)
@@ -223,15 +225,15 @@ func (s *Writer) decode(chunk []byte) {
 	}
 }
 
-// add turns one call into a row.
-func (s *Writer) add(e *bpf.CudaEvent) {
+// addCall writes the row of a call, and counts the call and its probe hits.
+func (s *Writer) addCall(e *bpf.CudaEvent) {
 	call, name, perThread, ok := bpf.ByCookie(e.Call)
 	if !ok {
 		return
 	}
 	class := call.Class
 	rows := &s.gathered[rowClass(class)-format.ClassMemory]
-	if len(*rows) == batchRows { // before this call is in the books: it may show that the disk refuses
+	if len(*rows) == batchRows { // write before the new call is counted, because writing may fail
 		s.write(rowClass(class), *rows)
 		*rows = (*rows)[:0]
 	}
@@ -239,7 +241,7 @@ func (s *Writer) add(e *bpf.CudaEvent) {
 		s.counters.unwritten[class]++
 		return
 	}
-	if s.bounds.endNs != 0 && !s.clip(e) {
+	if s.bounds.endNs != 0 && !s.clipToEnd(e) {
 		s.counters.after[class]++
 		return
 	}
@@ -251,7 +253,7 @@ func (s *Writer) add(e *bpf.CudaEvent) {
 	}
 	*rows = (*rows)[:len(*rows)+1]
 	row := &(*rows)[len(*rows)-1]
-	s.fill(row, e, call, name)
+	s.fillRow(row, e, call, name)
 	if perThread {
 		row.Flags |= format.FlagPerThreadStream
 	}
@@ -270,7 +272,7 @@ func (s *Writer) add(e *bpf.CudaEvent) {
 		n = 1
 	}
 	switch {
-	case call.ReturnSpared():
+	case call.SamplesReturns():
 		s.launches.count(row.Pid)
 		t.hits.Launches += n
 	case class == bpf.CudaCallClassCLASS_ALLOCATOR:

@@ -10,52 +10,53 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// rotate makes what was written so far safe against a crash, as soon as the disk has time.
+// rotate finishes the current segments. The segment writer stores them on disk asynchronously.
 func (s *Writer) rotate() {
 	s.flush()
 	s.renameThreads()
-	s.forgetEnded()
+	s.forgetExited()
 	s.dropOld()
-	turn := s.writer.Turn()
-	s.unsure = append(s.unsure, turnRows{turn, s.sinceRotate})
+	rotation := s.writer.Rotation()
+	s.pending = append(s.pending, rotationRows{rotation, s.sinceRotate})
 	clear(s.sinceRotate[:])
 	if err := s.writer.Rotate(s.MetaNow()); err != nil {
 		s.fail(err)
 	}
-	sure := s.writer.OnDisk()
-	s.unsure = slices.DeleteFunc(s.unsure, func(t turnRows) bool { return t.turn < sure })
-	s.endTurn(turn)
+	stored := s.writer.FirstPendingRotation()
+	s.pending = slices.DeleteFunc(s.pending, func(r rotationRows) bool { return r.rotation < stored })
+	s.endRotation(rotation)
 }
 
-// sync waits until everything that was rotated is on disk, or known not to be.
+// sync waits until all rotations are on disk or have failed.
 func (s *Writer) sync() {
 	if err := s.writer.Flush(); err != nil {
 		s.fail(err)
 	}
 }
 
-// Finish writes the file, after Settle. With an error, of its own or err, it keeps the segments
-// and returns the error.
+// Finish writes the final file, after WriteOpenCalls. On an error, of its own or err, it keeps the
+// segments and returns the error.
 func (s *Writer) Finish(meta format.Meta, err error) error {
 	if err = errors.Join(err, s.failed); err == nil {
 		return s.writer.Finish(meta)
 	}
-	s.leave(meta, err)
+	s.keepSegments(meta, err)
 	return err
 }
 
-// Segments returns the folder of segments.
+// Segments returns the folder of the segments.
 func (s *Writer) Segments() string { return s.writer.Dir() }
 
-// Close frees what the Writer holds, after Wait.
+// Close releases the resources of the Writer. It must be called after Wait.
 func (s *Writer) Close() {
 	s.stacks.Close()
-	_ = s.writer.Close() // only a folder
+	_ = s.writer.Close() // only closes the folder of the segments
 }
 
-// leave tells in the folder of segments why there is no file, with books that are right: those
-// of the last rotation held what the disk refused. There may be no room even for that.
-func (s *Writer) leave(meta format.Meta, why error) {
+// keepSegments writes to the segments the reason for a missing final file, and the final counts:
+// those of the last rotation include rows that could not be written. It ignores its own errors,
+// because the disk may be full.
+func (s *Writer) keepSegments(meta format.Meta, why error) {
 	_ = s.writer.Write(format.ClassFact, []format.Row{{
 		Kind: format.KindNote, Name: "unfinished", StartNs: meta.EndNs, Device: -1, Message: "the recording was not " +
 			"finished: " + why.Error(),
@@ -64,13 +65,13 @@ func (s *Writer) leave(meta format.Meta, why error) {
 	_ = s.writer.Flush()
 }
 
-// fail gives up writing: rows from here on count as lost, and so do those of the
-// segments that the error names.
+// fail stops writing. Rows from now on count as lost, as do the rows of the segments that the error
+// names.
 func (s *Writer) fail(err error) {
 	var segment *format.SegmentError
 	if errors.As(err, &segment) {
 		for _, lost := range segment.Segments {
-			s.forget(lost)
+			s.countLost(lost)
 		}
 	}
 	if s.failed == nil {
@@ -79,18 +80,18 @@ func (s *Writer) fail(err error) {
 	}
 }
 
-// turnRows are the calls that one rotation finished, by class.
-type turnRows struct {
-	turn int
-	rows [bpf.CudaCallClassCLASS_COUNT]int64
+// rotationRows counts the calls of one rotation, by class.
+type rotationRows struct {
+	rotation int
+	rows     [bpf.CudaCallClassCLASS_COUNT]int64
 }
 
-// forget moves the calls of a lost segment from recorded to lost, and with those of an open one
-// what was gathered for it.
-func (s *Writer) forget(lost format.LostSegment) {
-	rows := &s.sinceRotate // of the next rotation
-	if i := slices.IndexFunc(s.unsure, func(t turnRows) bool { return t.turn == lost.Turn }); i >= 0 {
-		rows = &s.unsure[i].rows
+// countLost counts the calls of a lost segment as lost instead of recorded. If the segment was not
+// finished, it also discards the rows that are gathered for the segment.
+func (s *Writer) countLost(lost format.LostSegment) {
+	rows := &s.sinceRotate // calls of the segment that is being written
+	if i := slices.IndexFunc(s.pending, func(r rotationRows) bool { return r.rotation == lost.Rotation }); i >= 0 {
+		rows = &s.pending[i].rows
 	} else if gathered := lost.Class - format.ClassMemory; lost.Class >= format.ClassMemory {
 		s.gathered[gathered] = s.gathered[gathered][:0]
 	}
@@ -103,21 +104,22 @@ func (s *Writer) forget(lost format.LostSegment) {
 	}
 }
 
+// write writes rows of one class, unless an earlier write failed.
 func (s *Writer) write(c format.Class, rows []format.Row) {
 	if s.failed == nil && len(rows) > 0 {
 		s.put(c, rows)
 	}
 }
 
-// put writes rows, also after a failure.
+// put writes rows of one class, also after a failed write.
 func (s *Writer) put(c format.Class, rows []format.Row) {
 	if err := s.writer.Write(c, rows); err != nil {
 		s.fail(err)
 	}
 }
 
-// flush hands gathered calls to the writer, also those from before a failure: they are in the
-// books as recorded.
+// flush passes the gathered calls to the segment writer, also after a failed write, because the
+// calls are already counted as recorded.
 func (s *Writer) flush() {
 	for i := range s.gathered {
 		s.put(format.ClassMemory+format.Class(i), s.gathered[i])
@@ -125,7 +127,8 @@ func (s *Writer) flush() {
 	}
 }
 
-// MetaNow returns the metadata as of now, after Wait.
+// MetaNow returns the current metadata. It must be called by the row writer's goroutine, or after
+// Wait.
 func (s *Writer) MetaNow() format.Meta {
 	meta, b := s.baseMeta(), &s.bounds
 	meta.Ring = b.ringMeta(meta.StartNs)
@@ -140,12 +143,12 @@ func (s *Writer) MetaNow() format.Meta {
 	return meta
 }
 
-// EndAt sets the end of the recording, in Unix ns, unless it was full before. Safe for concurrent
-// use.
+// EndAt sets the end of the recording in Unix ns, unless the recording reached its size limit
+// before. Safe for concurrent use.
 func (s *Writer) EndAt(ns int64) { s.counters.endNs.CompareAndSwap(0, ns) }
 
-// Wait waits for Run to end and frees the pool. All chunks must have been sent, and no rows may be
-// sent any more.
+// Wait waits until Run has returned, and frees the pool. All chunks must have been sent before Wait
+// is called. No rows may be sent afterwards.
 func (s *Writer) Wait() error {
 	close(s.rows)
 	<-s.done

@@ -12,14 +12,14 @@ import (
 	"github.com/gpurec/gpurec/record/overhead"
 )
 
-// knownThread is a thread that made a call, and its name as last read.
+// knownThread is a thread that has made a call, with the name that was last written.
 type knownThread struct {
 	pid  int32
 	name string
-	hits overhead.Hits // since rates were asked for last
+	hits overhead.Hits // probe hits since the last call of busiestRates
 }
 
-// noteThread writes a thread's name down when it makes its first call.
+// noteThread writes the name of a thread at its first call.
 func (s *Writer) noteThread(pid, tid int32) *knownThread {
 	t := &knownThread{pid: pid, name: threadName(pid, tid)}
 	s.threads[tid] = t
@@ -27,8 +27,8 @@ func (s *Writer) noteThread(pid, tid int32) *knownThread {
 	return t
 }
 
-// renameThreads writes the names down that threads have given themselves since: a
-// worker often makes its first call before it is named.
+// renameThreads writes thread names that have changed. A worker thread often makes its first call
+// before it sets its name.
 func (s *Writer) renameThreads() {
 	for tid, t := range s.threads {
 		if name := threadName(t.pid, tid); name != "" && name != t.name {
@@ -38,16 +38,18 @@ func (s *Writer) renameThreads() {
 	}
 }
 
+// nameThread writes a row of kind thread.
 func (s *Writer) nameThread(tid int32, t *knownThread) {
 	s.write(format.ClassFact, []format.Row{{
 		Kind: format.KindThread, StartNs: s.counters.clock.NowNs(), Pid: t.pid, Tid: tid, Name: t.name, Device: -1,
 	}})
 }
 
+// threadName returns the name of a thread, "" if the thread has exited.
 func threadName(pid, tid int32) string {
 	comm, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(int(pid)), "task", strconv.Itoa(int(tid)), "comm"))
 	if err != nil {
-		return "" // gone already
+		return ""
 	}
 	return strings.TrimSuffix(string(comm), "\n")
 }

@@ -16,7 +16,7 @@ import (
 )
 
 func TestThreadsThatRenameThemselvesAreNamedAgain(t *testing.T) {
-	runtime.LockOSThread() // and it ends with the goroutine, as it has another name then
+	runtime.LockOSThread() // the renamed thread exits with the goroutine
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	writer, err := format.Create(path, format.Options{})
 	if err != nil {

@@ -9,24 +9,25 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// Getters says when getters, such as cuCtxGetCurrent, are no longer probed. Libraries call them as often
-// as they launch kernels. A probe costs them more than they take themselves and tells nothing new.
+// Getters is the policy for probes of getters such as cuCtxGetCurrent. Libraries call getters as
+// often as they launch kernels. A probe costs more than the getter itself and records no new
+// information.
 type Getters struct {
-	// MaxRate is how often one may be called a second and still be probed.
+	// MaxRate is the largest number of calls per second up to which a getter stays probed.
 	MaxRate float64
-	// FirstLook is the time until rates are looked at first, Interval the time between later looks.
+	// FirstLook is the time until the first check of rates, Interval the time between later checks.
 	FirstLook, Interval time.Duration
 }
 
-// DefaultGetters is for recordings that have launches. The first look is late enough to learn the
-// contexts of busy threads.
+// DefaultGetters is the policy for recordings with launches. The first check is late enough to
+// record the contexts of busy threads.
 var DefaultGetters = Getters{MaxRate: 2000, FirstLook: 100 * time.Millisecond, Interval: time.Second}
 
-// GettersAlone is for recordings without launches. Their other calls are few, and probes of
-// getters would be most of their cost.
+// GettersAlone is the policy for recordings without launches. Such recordings have few other calls,
+// so probes of getters would be most of the overhead.
 var GettersAlone = Getters{MaxRate: 200, FirstLook: 100 * time.Millisecond, Interval: time.Second}
 
-// DropGetters removes the probes of getters that are called more often than the policy allows.
+// DropGetters removes probes of getters that exceed the policy's rate, until stop is closed.
 func (s *Sampler) DropGetters(policy Getters, stop <-chan struct{}) {
 	last, since := s.Probes.GetterCalls(), time.Now()
 	for interval := policy.FirstLook; !clock.Sleep(stop, interval); interval = policy.Interval {
@@ -37,7 +38,7 @@ func (s *Sampler) DropGetters(policy Getters, stop <-chan struct{}) {
 			if rate < policy.MaxRate || !s.Probes.DropGetter(name) {
 				continue
 			}
-			s.note("getter", rate, fmt.Sprintf("%s was called %.0f times a second: from here on its calls are "+
+			s.note("getter", rate, fmt.Sprintf("%s was called %.0f times a second: its later calls are "+
 				"missing (--keep-getters keeps them)", name, rate))
 		}
 		last = calls

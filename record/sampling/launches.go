@@ -17,23 +17,23 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 )
 
-// NoteOverhead is the name of notes on the cost of probes and what is sampled for it.
+// NoteOverhead is the name of notes about the overhead of probes and the sampling that limits it.
 const NoteOverhead = "overhead"
 
-// limiter does what the governor decides, and writes it down.
+// limiter applies the decisions of the governor to the probes, and notes them in the recording.
 type limiter struct {
 	*Sampler
-	stop                     <-chan struct{}
-	policy                   overhead.Policy
-	limitPct                 float64
-	governor                 *overhead.Governor
-	meter                    overhead.Meter
-	stacksAway, launchesAway bool
-	told                     overhead.Step // the furthest step that the user was told of
+	stop                   <-chan struct{}
+	policy                 overhead.Policy
+	limitPct               float64
+	governor               *overhead.Governor
+	meter                  overhead.Meter
+	stacksOff, launchesOff bool
+	warnedStep             overhead.Step // highest step that the user was warned about
 }
 
-// LimitOverhead keeps what probes cost the busiest thread below limitPct percent of its time, as far
-// as that goes.
+// LimitOverhead keeps the probe overhead of the busiest thread below limitPct percent of its time,
+// if possible, until stop is closed.
 func (s *Sampler) LimitOverhead(policy overhead.Policy, limitPct float64, stop <-chan struct{}) {
 	most := overhead.SampleLaunches
 	if s.Probes.How != privilege.AttachMulti {
@@ -47,11 +47,11 @@ func (s *Sampler) LimitOverhead(policy overhead.Policy, limitPct float64, stop <
 		governor: overhead.NewGovernor(policy, limitPct, most),
 	}
 	if err := g.prepare(); err != nil {
-		g.warn(0, "what a probe costs could not be measured, --max-overhead has no effect: "+err.Error())
+		g.warn(0, "the overhead of probes cannot be measured, so --max-overhead has no effect: "+err.Error())
 		return
 	}
-	for g.rebase(); !clock.Sleep(stop, policy.Look); {
-		rates, ok := s.Recorder.AskRates(stop)
+	for g.resetMeters(); !clock.Sleep(stop, policy.Interval); {
+		rates, ok := s.Recorder.BusiestThreadRates(stop)
 		if !ok {
 			return
 		}
@@ -59,88 +59,89 @@ func (s *Sampler) LimitOverhead(policy overhead.Policy, limitPct float64, stop <
 		if g.governor.Next(m) {
 			g.warn(g.governor.Average(m), g.stuckText(m))
 		}
-		if g.governor.Step > g.told {
-			g.told = g.governor.Step
+		if g.governor.Step > g.warnedStep {
+			g.warnedStep = g.governor.Step
 			g.warn(m.OverheadPct, g.stepText(m))
 		}
 		if err := g.apply(m.OverheadPct); err != nil {
-			g.warn(m.OverheadPct, "sampling of launches ended: "+err.Error())
+			g.warn(m.OverheadPct, "sampling of launches stopped: "+err.Error())
 			return
 		}
 	}
 }
 
-// prepare measures what can be measured beforehand.
+// prepare measures the duration of a probe's exception and checks what can be sampled.
 func (g *limiter) prepare() (err error) {
 	if g.meter.ExceptionNs, err = g.Probes.ExceptionNs(); err != nil {
 		return err
 	}
-	if g.governor.Most < overhead.SampleLaunches {
-		g.warn(0, "--max-overhead samples stacks of launches only: launches themselves cannot be sampled with "+
+	if g.governor.MaxStep < overhead.SampleLaunches {
+		g.warn(0, "--max-overhead samples only stacks of launches. Launches cannot be sampled with "+
 			"--attach perf, or before Linux 6.6")
 	}
 	stats, err := probe.MeasureRunTimes()
 	if err != nil {
-		g.warn(0, "--max-overhead counts the exceptions of probes only: run times of BPF programs cannot be "+
+		g.warn(0, "--max-overhead counts only the exceptions of probes. Run times of BPF programs cannot be "+
 			"measured: "+err.Error())
 		return nil
 	}
 	return stats.Close()
 }
 
-// rebase begins a measurement.
-func (g *limiter) rebase() {
-	g.Recorder.AskRates(g.stop)
+// resetMeters starts a new measurement of rates and run times.
+func (g *limiter) resetMeters() {
+	g.Recorder.BusiestThreadRates(g.stop)
 	g.meter.HitNs(g.Probes.RunTimes())
 }
 
-// apply records or leaves out what the governor decided.
+// apply switches recording of launches and stacks as the governor decided. pct is the overhead in
+// percent.
 func (g *limiter) apply(pct float64) error {
-	whole, step := g.governor.IsWhole(), g.governor.Step
+	whole, step := g.governor.RecordsAll(), g.governor.Step
 	g.launchesSampled.Store(step == overhead.SampleLaunches)
-	stacksAway, launchesAway := !whole, !whole && step == overhead.SampleLaunches
-	if stacksAway == g.stacksAway && launchesAway == g.launchesAway {
+	stacksOff, launchesOff := !whole, !whole && step == overhead.SampleLaunches
+	if stacksOff == g.stacksOff && launchesOff == g.launchesOff {
 		return nil
 	}
-	if stacksAway != g.stacksAway {
-		if err := g.Probes.SkipStacks(stacksAway); err != nil {
+	if stacksOff != g.stacksOff {
+		if err := g.Probes.SkipStacks(stacksOff); err != nil {
 			return err
 		}
-		g.stacksAway = stacksAway
-		g.noteSwitch(format.SampledStacks, !stacksAway, clock.Ns(unix.CLOCK_MONOTONIC), pct)
+		g.stacksOff = stacksOff
+		g.noteSwitch(format.SampledStacks, !stacksOff, clock.Ns(unix.CLOCK_MONOTONIC), pct)
 	}
-	if launchesAway != g.launchesAway {
-		if err := g.switchLaunches(launchesAway, pct); err != nil {
+	if launchesOff != g.launchesOff {
+		if err := g.switchLaunches(launchesOff, pct); err != nil {
 			return err
 		}
 	}
-	g.rebase()
+	g.resetMeters()
 	return nil
 }
 
-// switchLaunches takes the probes of launches away or places them.
-func (g *limiter) switchLaunches(away bool, pct float64) error {
+// switchLaunches removes the probes of launches if off is true, and attaches them otherwise.
+func (g *limiter) switchLaunches(off bool, pct float64) error {
 	p := g.Probes
-	if !away {
-		from, err := p.BeginLaunches()
+	if !off {
+		from, err := p.AttachLaunches()
 		if err != nil {
 			return err
 		}
-		g.launchesAway = false
+		g.launchesOff = false
 		g.noteSwitch(format.SampledCalls, true, from, pct)
-		clock.Sleep(g.stop, probe.LaunchNotice)
+		clock.Sleep(g.stop, probe.LaunchSwitchDelay)
 		return nil
 	}
-	until, err := p.EndLaunches()
+	until, err := p.IgnoreLaunches()
 	if err != nil {
 		return err
 	}
-	g.launchesAway = true
+	g.launchesOff = true
 	g.noteSwitch(format.SampledCalls, false, until, pct)
-	return p.DropLaunches(g.stop)
+	return p.DetachLaunches(g.stop)
 }
 
-// noteSwitch writes down from when on something is recorded, or not.
+// noteSwitch notes the time from which a part of the calls is recorded, or not recorded.
 func (g *limiter) noteSwitch(what string, recorded bool, monotonicNs int64, pct float64) {
 	text, err := json.Marshal(
 		format.Sampling{
@@ -165,32 +166,37 @@ func (g *limiter) noteSwitch(what string, recorded bool, monotonicNs int64, pct 
 	})
 }
 
-// warn tells the user, and readers of the recording.
+// warn warns the user and notes the text in the recording.
 func (g *limiter) warn(pct float64, text string) {
 	g.Warn(text)
 	g.note(NoteOverhead, pct, text)
 }
 
-// share is how much of the time everything is recorded, in words.
+// share returns the share of time in which everything is recorded, as text.
 func (g *limiter) share() string {
 	p := g.policy
-	return fmt.Sprintf("%v in %v", time.Duration(p.Whole)*p.Look, time.Duration(p.Whole+p.Spare)*p.Look)
+	return fmt.Sprintf(
+		"%v in %v",
+		time.Duration(p.FullIntervals)*p.Interval,
+		time.Duration(p.FullIntervals+p.SampledIntervals)*p.Interval,
+	)
 }
 
+// stepText describes the current step.
 func (g *limiter) stepText(m overhead.Load) string {
-	what := "stacks of kernel launches are taken"
+	what := "stacks of kernel launches are recorded"
 	if g.governor.Step == overhead.SampleLaunches {
 		what = "kernel launches are recorded"
 	}
-	return fmt.Sprintf("probes cost the busiest thread about %.1f %% of its time: until that falls, %s for %s only "+
+	return fmt.Sprintf("probes take about %.1f %% of the busiest thread's time. Until that falls, %s for only %s "+
 		"(--max-overhead %g%%)",
 		m.OverheadPct, what, g.share(), g.limitPct)
 }
 
-// stuckText says why the limit cannot be kept.
+// stuckText explains why the limit cannot be kept.
 func (g *limiter) stuckText(m overhead.Load) string {
-	text := fmt.Sprintf("probes still cost the busiest thread about %.1f %% of its time, more than --max-overhead "+
-		"%g%%: calls that are never left out about %.1f %%",
+	text := fmt.Sprintf("probes still take about %.1f %% of the busiest thread's time, more than --max-overhead "+
+		"%g%%: calls that are never sampled take about %.1f %%",
 		g.governor.Average(m), g.limitPct, m.OthersPct)
 	if m.AllocatorPct > m.OthersPct/4 {
 		text += fmt.Sprintf(

@@ -10,19 +10,20 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// Returns says when returns of launches are probed. A probed return costs a launch as much again as
-// its entry, and most of what it tells is that nothing happened. Where a process launches more than
-// MaxRate kernels a second, returns are probed for On of every Period only: launches in between are
-// recorded at their entry, without duration and result.
+// Returns is the policy for probes of launch returns. A return probe costs as much as the entry
+// probe, and most launches just succeed. If a process launches more than MaxRate kernels per
+// second, returns are probed for On of every Period. Other launches are recorded at their entry,
+// without duration and result.
 type Returns struct {
 	On, Period time.Duration
 	MaxRate    int64
 }
 
-// DefaultReturns probes returns for one second in ten above 8,000 launches a second.
+// DefaultReturns probes returns for one second in ten above 8,000 launches per second.
 var DefaultReturns = Returns{On: time.Second, Period: 10 * time.Second, MaxRate: 8000}
 
-// SampleReturns removes and places the probes of returns of launches as the policy says.
+// SampleReturns removes and attaches the probes of launch returns by the policy, until stop is
+// closed.
 func (s *Sampler) SampleReturns(policy Returns, stop <-chan struct{}) {
 	noted := false
 	for !clock.Sleep(stop, policy.On/4) {
@@ -31,8 +32,8 @@ func (s *Sampler) SampleReturns(policy Returns, stop <-chan struct{}) {
 			continue
 		}
 		if !noted {
-			s.note("returns", float64(rate), fmt.Sprintf("a process launched %d kernels a second: from here on "+
-				"duration and result of launches are recorded for %v in every %v (--keep-returns: for all)",
+			s.note("returns", float64(rate), fmt.Sprintf("a process launched %d kernels a second: "+
+				"later launches have duration and result for %v in every %v (--keep-returns: all have)",
 				rate, policy.On, policy.Period))
 			noted = true
 		}

@@ -11,30 +11,31 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 )
 
-// Recorder has the rates of a recording and takes notes for it. *rowwriter.Writer is one.
+// Recorder measures rates of a recording and writes rows to it. *rowwriter.Writer implements it.
 type Recorder interface {
-	// Send writes rows of one class; it may wait.
+	// Send writes rows of one class. It may block.
 	Send(rows []format.Row)
-	// AskRates returns the hits of the busiest thread since the last call; false if stop was closed.
-	AskRates(stop <-chan struct{}) (overhead.Rates, bool)
-	// LaunchesPerSecond returns the rate of the process that launches most kernels.
+	// BusiestThreadRates returns the probe hits per second of the busiest thread since the last call. It
+	// returns false if stop was closed.
+	BusiestThreadRates(stop <-chan struct{}) (overhead.Rates, bool)
+	// LaunchesPerSecond returns the rate of the process with the most kernel launches.
 	LaunchesPerSecond() int64
 }
 
-// Sampler applies policies to the probes of a recording. Each of its methods runs in a goroutine of
-// its own until stop is closed, and notes in the recording what is left out from when on.
+// Sampler applies policies to the probes of a recording. Each method is called in its own goroutine
+// and returns when stop is closed. It notes in the recording which calls are missing since when.
 type Sampler struct {
 	Probes   *probe.Probes
 	Recorder Recorder
 	Clock    clock.Clock
-	// Warn is called with what will be missing from the recording.
+	// Warn is called with a text about data that will be missing in the recording.
 	Warn func(text string)
 
-	// launchesSampled is set while probes of launches come and go.
+	// launchesSampled is true while probes of launches are removed and attached.
 	launchesSampled atomic.Bool
 }
 
-// note writes a note into the recording.
+// note writes a note to the recording.
 func (s *Sampler) note(name string, value float64, text string) {
 	s.Recorder.Send(
 		[]format.Row{

@@ -1,3 +1,3 @@
-// Package simtest helps tests of record: it skips what cannot run here, loads simcuda's NVML, and
-// makes a kernel log and a tracefs whose text the test writes.
+// Package simtest provides simulated inputs for tests of record: the NVML of simcuda, a kernel log
+// and a tracefs. It also skips tests that cannot run on this machine.
 package simtest

@@ -11,8 +11,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// NVML loads the NVML of simcuda from the folder that make simcuda builds. It answers by default
-// values, and by what Say writes to the returned file.
+// NVML loads simcuda's NVML from the folder of make simcuda. It returns the path of the file that
+// Say writes answers to. Other functions of NVML return default values.
 func NVML(t *testing.T, simcudaDir string) (answers string) {
 	t.Helper()
 	library, err := filepath.Abs(filepath.Join(simcudaDir, "libnvidia-ml.so.1"))
@@ -31,7 +31,8 @@ func NVML(t *testing.T, simcudaDir string) (answers string) {
 	return answers
 }
 
-// Say replaces the answers of simcuda's NVML, one a line, such as "nvmlDeviceGetPowerUsage lost".
+// Say replaces the answers of simcuda's NVML. An answer is one line, such as
+// "nvmlDeviceGetPowerUsage lost".
 func Say(t *testing.T, path string, answers ...string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(strings.Join(answers, "\n")+"\n"), 0o600); err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Skip skips a test, or fails it where GPUREC_MUST_RUN is 1.
+// Skip skips a test. With GPUREC_MUST_RUN=1 the test fails instead.
 func Skip(t testing.TB, reason string) {
 	t.Helper()
 	if os.Getenv("GPUREC_MUST_RUN") == "1" {

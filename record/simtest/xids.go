@@ -14,25 +14,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Xids is a kernel log and a tracefs in a folder. Text written to their files is read as it would
-// be from the real ones.
+// Xids is a simulated kernel log and tracefs in a temporary folder. Readers get the lines that Log
+// and Trace write.
 type Xids struct {
-	// LogPath and TracefsPaths are where the log and the tracefs are; the first one is missing.
+	// LogPath is the path of the log. TracefsPaths are paths for tracefs; the first one does not
+	// exist.
 	LogPath      string
 	TracefsPaths []string
-	// LogFile and TraceFile are the ends to write to, InstancePath the recorder's folder in the tracefs.
+	// LogFile and TraceFile are open for writing. InstancePath is the recorder's tracefs instance.
 	LogFile, TraceFile *os.File
 	InstancePath       string
 }
 
-// NewXids makes a log and a tracefs, with a stale instance of a recorder that has ended.
+// NewXids creates a log and a tracefs. The tracefs has a stale instance of a recorder that has
+// ended.
 func NewXids(t *testing.T) *Xids {
 	t.Helper()
 	dir := t.TempDir()
 	f := &Xids{LogPath: filepath.Join(dir, "kmsg"), TracefsPaths: []string{filepath.Join(dir, "missing"), dir}}
 	instance := func(pid int) string { return filepath.Join(dir, "instances", "gpurec-xid-"+strconv.Itoa(pid)) }
 	f.InstancePath = instance(os.Getpid())
-	stale := instance(1<<22 + 1) // no process has such a number
+	stale := instance(1<<22 + 1) // above the largest pid
 	for _, folder := range []string{
 		filepath.Join(dir, "events/nvidia/nvidia_dev_xid"),
 		filepath.Join(f.InstancePath, "events/nvidia/nvidia_dev_xid"),
@@ -62,7 +64,7 @@ func NewXids(t *testing.T) *Xids {
 	return f
 }
 
-// AwaitRead waits until everything in a pipe has been read.
+// AwaitRead waits until the readers have read everything in a pipe.
 func AwaitRead(t *testing.T, pipe *os.File) {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
@@ -77,28 +79,28 @@ func AwaitRead(t *testing.T, pipe *os.File) {
 	}
 }
 
-// AtMost returns d, or half of the time since the machine was started where that is less:
-// nothing is older than the kernel's clock.
+// AtMost returns d, but at most half of the machine's uptime: records cannot be older than the
+// kernel.
 func (f *Xids) AtMost(d time.Duration) time.Duration {
 	return min(d, time.Duration(monotonic()/2))
 }
 
-// Log writes a line into the kernel's log, ago before now.
+// Log writes a line to the kernel's log. Its time is ago before now.
 func (f *Xids) Log(text string, ago time.Duration) {
 	fmt.Fprintf(f.LogFile, "6,1,%d,-;%s\n SUBSYSTEM=pci\n", (monotonic()-ago.Nanoseconds())/1000, text)
 }
 
-// Trace writes a line into the trace pipe.
+// Trace writes a line to the trace pipe.
 func (f *Xids) Trace(text string) {
 	now := monotonic()
 	fmt.Fprintf(f.TraceFile, "  prog-7  [000] d..1. %5d.%06d: nvidia_dev_xid: %s\n", now/1e9, now%1e9/1e3, text)
 }
 
-// monotonic is CLOCK_MONOTONIC in ns.
+// monotonic returns CLOCK_MONOTONIC in ns.
 func monotonic() int64 {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		panic(err) // the clock is there on every Linux
+		panic(err) // every Linux kernel has this clock
 	}
 	return now.Nano()
 }

@@ -10,35 +10,38 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// maxStackBytes bounds what the table of distinct stacks takes, some 250,000 of them: a program
-// can make up as many as it likes. PyTorch has thousands.
+// maxStackBytes bounds the memory of the table of distinct stacks, to about 250,000 stacks. A
+// hostile program can create any number. PyTorch programs have thousands.
 const maxStackBytes = 64 << 20
 
 const (
-	// stackBytes is about what a distinct stack takes beside its site, idBytes a number of the kernel
-	// for one: maps are half empty.
+	// stackBytes is the approximate memory of a distinct stack without its site. idBytes is the
+	// memory of one kernel stack ID. Both consider that maps are half empty.
 	stackBytes, idBytes = 160, 48
 )
 
-// chainKey tells chains of frames apart.
+// chainKey identifies a chain of frames.
 type chainKey [2]uint64
 
-// chainHasher makes keys: 128 bits instead of the frames themselves, which take kilobytes. No
-// recorded process knows the seeds, so none can make two chains look alike.
+// chainHasher computes 128-bit keys of chains, because frames take kilobytes. The seeds are random,
+// so a hostile process cannot create two chains with the same key.
 type chainHasher struct {
 	seeds [2]maphash.Seed
-	text  []byte // used again
+	text  []byte // buffer
 }
 
+// newChainHasher returns a chainHasher with random seeds.
 func newChainHasher() chainHasher {
 	return chainHasher{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
 }
 
+// key returns the key of the text in the buffer.
 func (h *chainHasher) key() chainKey {
 	return chainKey{maphash.Bytes(h.seeds[0], h.text), maphash.Bytes(h.seeds[1], h.text)}
 }
 
-func (h *chainHasher) ofAddresses(pid uint32, chain []uint64) chainKey {
+// hashAddresses returns the key of a chain of addresses in a process.
+func (h *chainHasher) hashAddresses(pid uint32, chain []uint64) chainKey {
 	h.text = binary.LittleEndian.AppendUint32(h.text[:0], pid)
 	for _, pc := range chain {
 		h.text = binary.LittleEndian.AppendUint64(h.text, pc)
@@ -46,8 +49,8 @@ func (h *chainHasher) ofAddresses(pid uint32, chain []uint64) chainKey {
 	return h.key()
 }
 
-// ofFrames is the same for stacks that read the same.
-func (h *chainHasher) ofFrames(pid uint32, why string, frames []format.Frame) chainKey {
+// hashFrames returns the key of named frames. Stacks that look the same have the same key.
+func (h *chainHasher) hashFrames(pid uint32, why string, frames []format.Frame) chainKey {
 	h.text = append(binary.LittleEndian.AppendUint32(h.text[:0], pid), why...)
 	for i := range frames {
 		f := &frames[i]
@@ -60,56 +63,58 @@ func (h *chainHasher) ofFrames(pid uint32, why string, frames []format.Frame) ch
 	return h.key()
 }
 
-// keep numbers a stack that is new and completes its row. If there is no room for it, calls with
-// it have none, and the rows say so, once.
-func (t *Table) keep(id uint64, key chainKey, row format.Row) []format.Row {
-	s := &Info{ID: t.lastID + 1, pid: row.Pid, Site: site(row.Frames), Status: row.StackStatus}
-	if t.room < s.bytes()+idBytes {
-		return t.full()
+// insert numbers a new stack and completes its row. If the table is full, it returns a note once,
+// and calls with this stack have no stack.
+func (t *Table) insert(id uint64, key chainKey, row format.Row) []format.Row {
+	s := &Info{ID: t.lastID + 1, pid: row.Pid, Site: callSite(row.Frames), Status: row.StackStatus}
+	if t.roomBytes < s.bytes()+idBytes {
+		return t.noteFull()
 	}
 	t.lastID++
-	t.room -= s.bytes() + idBytes
+	t.roomBytes -= s.bytes() + idBytes
 	t.stacks[id], t.chains[key] = s, s
-	row.Kind, row.Device, row.StackID, row.Site, row.Stack = format.KindStack, -1, s.ID, s.Site, folded(row.Frames)
+	row.Kind, row.Device, row.StackID, row.Site, row.Stack = format.KindStack, -1, s.ID, s.Site, foldedStack(row.Frames)
 	return []format.Row{row}
 }
 
-// remember notes that a number of the kernel stands for a known stack.
-func (t *Table) remember(id uint64, s *Info) []format.Row {
+// addAlias maps another kernel stack ID to a known stack.
+func (t *Table) addAlias(id uint64, s *Info) []format.Row {
 	if _, ok := t.stacks[id]; !ok {
-		if t.room < idBytes {
-			return t.full()
+		if t.roomBytes < idBytes {
+			return t.noteFull()
 		}
-		t.room -= idBytes
+		t.roomBytes -= idBytes
 	}
 	t.stacks[id] = s
 	return nil
 }
 
+// bytes returns the approximate memory of the stack.
 func (s *Info) bytes() int { return stackBytes + len(s.Site) }
 
-func (t *Table) full() []format.Row {
-	if t.told {
+// noteFull returns a note about the full table, once.
+func (t *Table) noteFull() []format.Row {
+	if t.fullNoted {
 		return nil
 	}
-	t.told = true
+	t.fullNoted = true
 	return []format.Row{{
 		Kind: format.KindNote, Name: "stacks", Device: -1,
-		Message: "there were more distinct stacks than gpurec keeps: calls whose stacks are new from here on have none",
+		Message: "the table of distinct stacks is full: later calls with a new stack have no stack",
 	}}
 }
 
-// Forget drops the stacks of processes that have ended.
+// Forget removes the stacks of processes that have ended.
 func (t *Table) Forget(gone map[int32]bool) {
 	maps.DeleteFunc(t.spaces, func(pid uint32, _ *addressSpace) bool { return gone[int32(pid)] })
-	maps.DeleteFunc(t.stacks, func(_ uint64, s *Info) bool { return t.leaves(gone[s.pid], idBytes) })
-	maps.DeleteFunc(t.chains, func(_ chainKey, s *Info) bool { return t.leaves(gone[s.pid], s.bytes()) })
+	maps.DeleteFunc(t.stacks, func(_ uint64, s *Info) bool { return t.release(gone[s.pid], idBytes) })
+	maps.DeleteFunc(t.chains, func(_ chainKey, s *Info) bool { return t.release(gone[s.pid], s.bytes()) })
 }
 
-// leaves takes back what something took that goes.
-func (t *Table) leaves(gone bool, bytes int) bool {
+// release adds the memory of a removed entry to the free space. It returns gone.
+func (t *Table) release(gone bool, bytes int) bool {
 	if gone {
-		t.room += bytes
+		t.roomBytes += bytes
 	}
 	return gone
 }

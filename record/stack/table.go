@@ -21,22 +21,23 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// Table numbers distinct stacks and names their frames while the process lives.
+// Table numbers distinct stacks and names their frames while the process is running. It is not safe
+// for concurrent use.
 type Table struct {
-	stacks map[uint64]*Info   // by the kernel's hash
-	chains map[chainKey]*Info // by process and addresses, after cutting
-	spaces map[uint32]*addressSpace
-	files  map[process.FileID]*module
-	lastID int32
-	keys   chainHasher
-	room   int  // bytes that stacks may still take
-	told   bool // that there is no more room
+	stacks    map[uint64]*Info   // by kernel stack ID
+	chains    map[chainKey]*Info // by process and frames
+	spaces    map[uint32]*addressSpace
+	files     map[process.FileID]*module
+	lastID    int32
+	keys      chainHasher
+	roomBytes int  // free space for stacks in bytes
+	fullNoted bool // whether the recording has the note about a full table
 
-	unwinder *unwind.Unwinder // nil if stacks are not unwound
+	unwinder *unwind.Unwinder // nil if stacks are walked by frame pointers
 	unwound  map[*unwind.Module]*module
 }
 
-// Info is what the row of a call says about its stack.
+// Info is the stack of a call as columns of its row: number, call site and status.
 type Info struct {
 	ID     int32
 	pid    int32
@@ -44,20 +45,27 @@ type Info struct {
 	Status string
 }
 
-// NewTable returns an empty Table. Without an unwinder, stacks are those of frame pointers.
+// NewTable returns an empty Table. Without an unwinder, stacks are walked by frame pointers.
 func NewTable(unwinder *unwind.Unwinder) *Table {
 	return &Table{
-		unwinder: unwinder, unwound: make(map[*unwind.Module]*module),
-		stacks: make(map[uint64]*Info), chains: make(map[chainKey]*Info), keys: newChainHasher(), room: maxStackBytes,
-		spaces: make(map[uint32]*addressSpace), files: make(map[process.FileID]*module),
+		unwinder: unwinder,
+		unwound:  make(map[*unwind.Module]*module),
+		stacks: make(
+			map[uint64]*Info,
+		),
+		chains:    make(map[chainKey]*Info),
+		keys:      newChainHasher(),
+		roomBytes: maxStackBytes,
+		spaces:    make(map[uint32]*addressSpace),
+		files:     make(map[process.FileID]*module),
 	}
 }
 
-// noStack is for events whose stack was lost on the way; it is sent again at its
-// next hit.
+// noStack is the stack of calls whose stack record was lost. The BPF programs send the stack again
+// at the next hit.
 var noStack = Info{Status: format.StackNone}
 
-// Get returns a stack by its number in the BPF programs; never nil.
+// Get returns the stack with a kernel stack ID. It never returns nil.
 func (t *Table) Get(id uint64) *Info {
 	if s, ok := t.stacks[id]; ok {
 		return s
@@ -65,14 +73,14 @@ func (t *Table) Get(id uint64) *Info {
 	return &noStack
 }
 
-// Add names the frames of a stack and returns its row, after rows of modules that are new. Chains
-// that differ only behind the point where the walk failed are one stack.
+// Add names the frames of a stack and returns its row, preceded by rows of new modules. Chains that
+// differ only after an invalid address are the same stack.
 func (t *Table) Add(e *bpf.CudaStackEvent) []format.Row {
 	space := t.space(e.Pid)
-	chain, status := space.cut(callChain(e))
-	key := t.keys.ofAddresses(e.Pid, chain)
+	chain, status := space.cutInvalid(callChain(e))
+	key := t.keys.hashAddresses(e.Pid, chain)
 	if known, ok := t.chains[key]; ok {
-		return t.remember(e.StackId, known)
+		return t.addAlias(e.StackId, known)
 	}
 	var rows []format.Row
 	frames := make([]format.Frame, 0, len(chain))
@@ -84,12 +92,12 @@ func (t *Table) Add(e *bpf.CudaStackEvent) []format.Row {
 		}
 		frames = append(frames, frame)
 	}
-	return append(rows, t.keep(e.StackId, key, format.Row{Pid: int32(e.Pid), StackStatus: status, Frames: frames})...)
+	return append(rows, t.insert(e.StackId, key, format.Row{Pid: int32(e.Pid), StackStatus: status, Frames: frames})...)
 }
 
-// callChain returns the stack's addresses, leaf first. At a function's entry the
-// frame pointer is still the caller's, so a walk by frame pointers misses the caller
-// itself; kernels since 6.11 add it when the probed instruction is push %rbp.
+// callChain returns the stack's addresses, leaf first. At a function's entry, the frame pointer is
+// the caller's, so a walk by frame pointers misses the direct caller. Kernels since 6.11 add the
+// caller if the probed instruction is push %rbp.
 func callChain(e *bpf.CudaStackEvent) []uint64 {
 	pcs := e.Pc[:min(int(e.Frames), len(e.Pc))]
 	if len(pcs) == 0 || e.CallerPc == 0 || (len(pcs) > 1 && pcs[1] == e.CallerPc) {
@@ -100,22 +108,23 @@ func callChain(e *bpf.CudaStackEvent) []uint64 {
 	return append(chain, pcs[1:]...)
 }
 
-// site is the short name of the place that made a call.
-func site(frames []format.Frame) string {
-	i := symbolize.SiteFrame(len(frames), func(i int) symbolize.Caller {
+// callSite returns the name of the call site, such as "step (train.py:12)". It is "" if there is none.
+func callSite(frames []format.Frame) string {
+	i := symbolize.SiteFrame(len(frames), func(i int) symbolize.SiteCandidate {
 		f := &frames[i]
-		return symbolize.Caller{Module: f.Module, Function: f.Func, File: f.File, Python: f.Type == "python"}
+		return symbolize.SiteCandidate{Module: f.Module, Function: f.Func, File: f.File, Python: f.Type == "python"}
 	})
-	if i < 1 { // no stack, or nothing but the probed function
+	if i < 1 { // no stack, or only the probed function
 		return ""
 	}
-	return symbolize.PlaceName(frameName(frames[i]), frames[i].File, frames[i].Line)
+	return symbolize.NameWithLine(frameName(frames[i]), frames[i].File, frames[i].Line)
 }
 
+// frameName returns the display name of a frame.
 func frameName(f format.Frame) string { return symbolize.FrameName(f.Func, f.Module, f.Addr) }
 
-// folded writes the stack in Brendan Gregg's format: root first, joined by ";".
-func folded(frames []format.Frame) string {
+// foldedStack returns the stack in Brendan Gregg's folded format: root first, joined by ";".
+func foldedStack(frames []format.Frame) string {
 	var b strings.Builder
 	for i := len(frames) - 1; i >= 0; i-- {
 		b.WriteString(strings.ReplaceAll(frameName(frames[i]), ";", ":"))
@@ -126,17 +135,17 @@ func folded(frames []format.Frame) string {
 	return b.String()
 }
 
-// module is one mapped ELF file. It is kept open from when it is first seen: when
-// the process dies its stacks can still be named.
+// module is one mapped ELF file. Its file stays open, so that stacks can be named after the process
+// has ended.
 type module struct {
 	path   string
 	file   *os.File
 	object *symbolize.Object
 	err    error
-	noted  bool
+	noted  bool // whether the recording has its module row
 }
 
-// load reads the symbols when they are first needed.
+// load reads the symbols at the first call. It returns nil if they cannot be read.
 func (m *module) load() *symbolize.Object {
 	if m.object != nil || m.err != nil || m.file == nil {
 		return m.object
@@ -149,6 +158,7 @@ func (m *module) load() *symbolize.Object {
 	return m.object
 }
 
+// row returns the module row.
 func (m *module) row(pid int32) format.Row {
 	facts := struct {
 		BuildID string `json:"build_id,omitempty"`
@@ -172,15 +182,17 @@ type addressSpace struct {
 	table   *Table
 	process *process.Process
 	maps    []symbolize.Mapping
-	modules map[uint64]*module // by start of mapping
-	jit     *symbolize.PerfMap
-	// jitBytes is the size of the file that jit was read from.
+	modules map[uint64]*module // by start address of the mapping
+	// jit has the functions in the process's perf map, nil without one.
+	jit *symbolize.PerfMap
+	// jitBytes is the size of the perf map file.
 	jitBytes int64
-	// nextRefresh keeps looking at the mappings from taking more than a twentieth of
-	// the time: a process like PyTorch's has thousands.
+	// nextRefresh limits the time for reading mappings to a twentieth. A PyTorch process has
+	// thousands of mappings.
 	nextRefresh time.Time
 }
 
+// space returns the address space of a process, and reads the mappings of a new process.
 func (t *Table) space(pid uint32) *addressSpace {
 	s, ok := t.spaces[pid]
 	if !ok {
@@ -191,15 +203,14 @@ func (t *Table) space(pid uint32) *addressSpace {
 	return s
 }
 
-// Renew drops the mappings of a process, which has another program or is new, and reads them
-// again.
+// Renew reads the mappings of a process again. Call it for a new process and after an exec.
 func (t *Table) Renew(pid uint32) {
 	delete(t.spaces, pid)
 	t.space(pid)
 }
 
-// refresh reads the process's mappings and opens files that are new. When the
-// process is gone, what was known stays.
+// refresh reads the process's mappings and opens new files. If the process has ended, it keeps the
+// known mappings.
 func (s *addressSpace) refresh(force bool) {
 	begin := time.Now()
 	if begin.Before(s.nextRefresh) && !force {
@@ -220,11 +231,10 @@ func (s *addressSpace) refresh(force bool) {
 	s.readPerfMap()
 }
 
-// maxPerfMaps bounds the perf maps of all processes together, in bytes: each may be as
-// large as symbolize reads, and there may be any number of processes.
+// maxPerfMaps bounds the total size of the perf maps of all processes, in bytes.
 const maxPerfMaps = 256 << 20
 
-// readPerfMap reads the symbols that a JIT compiler left for the process.
+// readPerfMap reads the functions in the perf map that a JIT compiler wrote for the process.
 func (s *addressSpace) readPerfMap() {
 	file, err := s.openPerfMap()
 	if err != nil {
@@ -240,7 +250,7 @@ func (s *addressSpace) readPerfMap() {
 	}
 }
 
-// perfMaps returns how many bytes of perf maps are known.
+// perfMaps returns the total size of all loaded perf maps in bytes.
 func (t *Table) perfMaps() (sum int64) {
 	for _, s := range t.spaces {
 		sum += s.jitBytes
@@ -248,9 +258,8 @@ func (t *Table) perfMaps() (sum int64) {
 	return sum
 }
 
-// openPerfMap opens the symbols that a JIT compiler left for the process. They are
-// in a folder where anybody may write: only a plain file of the process's own user
-// counts.
+// openPerfMap opens the perf map of the process. Everyone may write to its folder, so it accepts
+// only a regular file of the process's user.
 func (s *addressSpace) openPerfMap() (*os.File, error) {
 	file, err := s.process.OpenRegular(fmt.Sprintf("/tmp/perf-%s.map", s.process.OwnPid()), unix.O_NOFOLLOW)
 	if err != nil {
@@ -265,13 +274,14 @@ func (s *addressSpace) openPerfMap() (*os.File, error) {
 	return file, nil
 }
 
-// maxModules bounds the files that are kept open: a process may map any number of them, and
-// who has no file left to open cannot write a recording. PyTorch's have 400.
+// maxModules bounds the number of open files. A process can map any number of files, and a recorder
+// without free file descriptors cannot write the recording. PyTorch processes have 400.
 const maxModules = 1536
 
+// errTooManyModules is the error of modules beyond maxModules.
 var errTooManyModules = fmt.Errorf("is not named: there are %d modules already", maxModules)
 
-// open returns the module behind a mapping, opened through the kernel's own link.
+// open returns the module of a mapping. It opens the file through /proc/PID/map_files.
 func (t *Table) open(p *process.Process, m symbolize.Mapping) *module {
 	file, err := process.OpenRegular(p.MapFile(m))
 	if err != nil {
@@ -296,12 +306,12 @@ func (t *Table) open(p *process.Process, m symbolize.Mapping) *module {
 	return mod
 }
 
-// cut drops what a walk by frame pointers found after it went astray: the first
-// address that no code of the process can have, and all behind it.
-func (s *addressSpace) cut(chain []uint64) ([]uint64, string) {
+// cutInvalid removes the first address outside of the process's code, and all addresses after it:
+// the frame pointer was wrong there.
+func (s *addressSpace) cutInvalid(chain []uint64) ([]uint64, string) {
 	for i, pc := range chain {
-		// The function and its caller are certain; if they lie in nothing known, the
-		// mappings are old. What comes behind them may be anything.
+		// The function and its direct caller are certain. If they are in no known mapping, the
+		// mappings are outdated. Later addresses can be wrong.
 		if !s.isCode(pc, i < 2) {
 			return chain[:i], format.StackTruncated
 		}
@@ -309,24 +319,26 @@ func (s *addressSpace) cut(chain []uint64) ([]uint64, string) {
 	return chain, format.StackFramePointer
 }
 
-// userEnd is the end of the addresses that processes get if they ask for none: with four levels
-// of page tables arm64 has a bit more for them than x86-64.
+// userEnd is the end of the user address space with four-level page tables. arm64 has one bit more
+// than x86-64.
 var userEnd = map[string]uint64{"amd64": 1 << 47, "arm64": 1 << 48}[runtime.GOARCH]
 
+// isCode reports whether an address is in executable memory. For certain addresses it refreshes
+// outdated mappings.
 func (s *addressSpace) isCode(pc uint64, certain bool) bool {
 	if pc < 4096 || pc >= userEnd {
 		return false
 	}
 	m, ok := symbolize.FindMapping(s.maps, pc)
 	if !ok || certain && !m.Executable() {
-		s.refresh(certain) // a library loaded since?
+		s.refresh(certain) // a library may have been loaded
 		m, ok = symbolize.FindMapping(s.maps, pc)
 	}
 	return ok && m.Executable()
 }
 
-// frame names one address. Return addresses point behind the call: one byte less is
-// still inside of it.
+// frame names one address. A return address is the instruction after the call, so frame looks up
+// the byte before it.
 func (s *addressSpace) frame(pc uint64, isReturn bool) (format.Frame, *module) {
 	if isReturn && pc > 0 {
 		pc--
@@ -352,7 +364,7 @@ func (s *addressSpace) frame(pc uint64, isReturn bool) (format.Frame, *module) {
 	return frame, mod
 }
 
-// nameFrame looks up the function at the frame's address.
+// nameFrame sets the function name of the frame's address.
 func nameFrame(frame *format.Frame, object *symbolize.Object) {
 	if symbol, _, ok := object.Lookup(uint64(frame.Addr)); ok {
 		frame.SystemName = symbol.Name
@@ -360,6 +372,7 @@ func nameFrame(frame *format.Frame, object *symbolize.Object) {
 	}
 }
 
+// jitFrame names a frame outside of files by the perf map.
 func (s *addressSpace) jitFrame(frame format.Frame, pc uint64, m symbolize.Mapping) (format.Frame, *module) {
 	frame.Module = m.Path
 	if s.jit == nil {
@@ -371,7 +384,7 @@ func (s *addressSpace) jitFrame(frame format.Frame, pc uint64, m symbolize.Mappi
 	return frame, nil
 }
 
-// Close closes the modules.
+// Close closes the files of all modules.
 func (t *Table) Close() {
 	for _, m := range t.files {
 		m.file.Close()

@@ -14,11 +14,11 @@ import (
 
 func TestDistinctStacksAreBounded(t *testing.T) {
 	table := NewTable(nil)
-	table.room = 3 * (stackBytes + idBytes)
+	table.roomBytes = 3 * (stackBytes + idBytes)
 	keep := func(id uint64, pid uint32) []format.Row {
-		return table.keep(
+		return table.insert(
 			id,
-			table.keys.ofAddresses(pid, []uint64{id}),
+			table.keys.hashAddresses(pid, []uint64{id}),
 			format.Row{Pid: int32(pid), StackStatus: format.StackComplete},
 		)
 	}
@@ -31,17 +31,17 @@ func TestDistinctStacksAreBounded(t *testing.T) {
 		t.Errorf("full: %v, want a note", rows)
 	}
 	if rows := keep(4, 7); len(rows) != 0 {
-		t.Errorf("full, told: %v", rows)
+		t.Errorf("full, already noted: %v", rows)
 	}
-	if rows := table.remember(5, table.Get(0)); len(rows) != 0 || table.Get(5) != &noStack {
-		t.Errorf("another number of a known stack was kept without room for it")
+	if rows := table.addAlias(5, table.Get(0)); len(rows) != 0 || table.Get(5) != &noStack {
+		t.Errorf("a full table accepted another ID of a known stack")
 	}
 	if table.Get(3) != &noStack || table.Get(2).ID != 3 {
-		t.Error("stacks that are known, or not, are mixed up")
+		t.Error("Get returned the wrong stack")
 	}
 	table.Forget(map[int32]bool{7: true})
-	if table.room != 3*(stackBytes+idBytes) || len(table.stacks)+len(table.chains) != 0 {
-		t.Errorf("room %d after the process is gone", table.room)
+	if table.roomBytes != 3*(stackBytes+idBytes) || len(table.stacks)+len(table.chains) != 0 {
+		t.Errorf("room %d after the process is gone", table.roomBytes)
 	}
 	if rows := keep(6, 8); len(rows) != 1 || rows[0].StackID != 4 {
 		t.Errorf("after the process is gone: %v", rows)
@@ -50,7 +50,7 @@ func TestDistinctStacksAreBounded(t *testing.T) {
 
 func TestChainsAreToldApart(t *testing.T) {
 	keys := newChainHasher()
-	frames := func(f ...format.Frame) chainKey { return keys.ofFrames(1, "", f) }
+	frames := func(f ...format.Frame) chainKey { return keys.hashFrames(1, "", f) }
 	a, b := format.Frame{Func: "a", File: "b"}, format.Frame{Func: "ab"}
 	seen := make(map[chainKey]string)
 	for name, key := range map[string]chainKey{
@@ -60,34 +60,34 @@ func TestChainsAreToldApart(t *testing.T) {
 		"ba":     frames(b, a),
 		"line":   frames(format.Frame{Func: "a", File: "b", Line: 1}),
 		"addr":   frames(format.Frame{Func: "a", File: "b", Addr: 1}),
-		"cut":    keys.ofFrames(1, "depth", []format.Frame{a}),
-		"pid":    keys.ofFrames(2, "", []format.Frame{a}),
-		"1":      keys.ofAddresses(1, []uint64{1}),
-		"1, 2":   keys.ofAddresses(1, []uint64{1, 2}),
-		"1 of 2": keys.ofAddresses(2, []uint64{1}),
+		"cut":    keys.hashFrames(1, "depth", []format.Frame{a}),
+		"pid":    keys.hashFrames(2, "", []format.Frame{a}),
+		"1":      keys.hashAddresses(1, []uint64{1}),
+		"1, 2":   keys.hashAddresses(1, []uint64{1, 2}),
+		"1 of 2": keys.hashAddresses(2, []uint64{1}),
 	} {
 		if other, ok := seen[key]; ok {
 			t.Errorf("%s and %s have the same key", name, other)
 		}
 		seen[key] = name
 	}
-	again := keys.ofFrames(1, "", []format.Frame{a, b})
+	again := keys.hashFrames(1, "", []format.Frame{a, b})
 	if seen[again] != "ab" {
 		t.Error("the same chain has two keys")
 	}
 }
 
-// TestStacksOfANewProcessAreNamed makes the table look at a process before it has
-// loaded anything, as record -- COMMAND does, and then asks for its code.
+// The table reads a process's mappings before the process has loaded anything, as in record --
+// COMMAND. Later lookups must find the loaded code.
 func TestStacksOfANewProcessAreNamed(t *testing.T) {
 	self := uint32(os.Getpid())
 	table := NewTable(nil)
 	defer table.Close()
 	space := table.space(self)
-	space.maps = nil                                  // as if the mappings had been read too early,
-	space.nextRefresh = time.Now().Add(1 * time.Hour) // and reading them had taken long
+	space.maps = nil                                  // the mappings were read too early
+	space.nextRefresh = time.Now().Add(1 * time.Hour) // and reading them took long
 	pc := uint64(reflect.ValueOf(TestStacksOfANewProcessAreNamed).Pointer())
-	chain, status := space.cut([]uint64{pc, pc + 1, 1 << 46})
+	chain, status := space.cutInvalid([]uint64{pc, pc + 1, 1 << 46})
 	if len(chain) != 2 || status != format.StackTruncated {
 		t.Errorf("chain %x, status %s", chain, status)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// AddUnwound names the frames of an unwound stack and returns rows as Add does. Stacks that differ
-// only in the instruction within a Python line are one.
+// AddUnwound names the frames of an unwound stack and returns rows like Add. Stacks that differ
+// only in the instruction within a Python line are the same stack.
 func (t *Table) AddUnwound(e *bpf.CudaUnwoundEvent, words []uint64) []format.Row {
 	unwound := t.unwinder.Frames(int(e.Pid), words[min(int(e.KernelWords), len(words)):])
 	var rows []format.Row
@@ -27,34 +27,34 @@ func (t *Table) AddUnwound(e *bpf.CudaUnwoundEvent, words []uint64) []format.Row
 	}
 	status, why := format.StackComplete, ""
 	if e.Error != 0 {
-		status, why = format.StackTruncated, unwind.Why(e.Error)
-		if last, here := t.brokenAt(e); here != "" {
+		status, why = format.StackTruncated, unwind.TruncationCause(e.Error)
+		if last, here := t.truncationAt(e); here != "" {
 			why = here
 			frames = append(frames, last...)
 		}
 	}
-	key := t.keys.ofFrames(e.Pid, why, frames)
+	key := t.keys.hashFrames(e.Pid, why, frames)
 	if known, ok := t.chains[key]; ok {
-		return append(rows, t.remember(e.StackId, known)...)
+		return append(rows, t.addAlias(e.StackId, known)...)
 	}
 	return append(
 		rows,
-		t.keep(e.StackId, key, format.Row{Pid: int32(e.Pid), StackStatus: status, Message: why, Frames: frames})...)
+		t.insert(e.StackId, key, format.Row{Pid: int32(e.Pid), StackStatus: status, Message: why, Frames: frames})...)
 }
 
-// brokenAt looks at the code in which unwinding ended. If that tells more than the error,
-// it returns the reason, and the frame itself where a compiler left its name.
-func (t *Table) brokenAt(e *bpf.CudaUnwoundEvent) ([]format.Frame, string) {
+// truncationAt examines the code at which unwinding stopped. If it is more specific than the
+// unwinder's error, truncationAt returns the cause, and a frame for JIT code with its name.
+func (t *Table) truncationAt(e *bpf.CudaUnwoundEvent) ([]format.Frame, string) {
 	space := t.space(e.Pid)
 	m, ok := symbolize.FindMapping(space.maps, e.StopPc)
 	switch {
 	case ok && m.Path == "[uprobes]":
-		return nil, format.WhyProbe
+		return nil, format.TruncationProbe
 	case !ok || m.Inode != 0 || !m.Executable():
 		return nil, ""
 	}
 	frame, _ := space.jitFrame(format.Frame{Type: "native", Addr: int64(e.StopPc)}, e.StopPc, m)
-	return []format.Frame{frame}, format.WhyCode
+	return []format.Frame{frame}, format.TruncationCode
 }
 
 // unwoundFrame names one frame.
@@ -85,5 +85,5 @@ func (t *Table) unwoundFrame(f *unwind.Frame) (format.Frame, *module) {
 	return frame, mod
 }
 
-// Records are read in place, so their members must lie as the kernel's do.
+// The row writer reads records in place, so the Go struct must have the layout of the BPF struct.
 var _ = [1]struct{}{}[unsafe.Sizeof(bpf.CudaUnwoundEvent{})-32]

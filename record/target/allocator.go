@@ -14,17 +14,17 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// allocators knows which recorded processes have a caching allocator, and finds where the allocators
-// keep their totals.
+// allocators records which target processes have a PyTorch caching allocator, and finds the offset
+// of the statistics in its allocator objects.
 type allocators struct {
-	known    map[int]process.FileID    // process -> its allocator's library
-	loading  map[int]time.Time         // process -> when that was first seen without libc10.so
-	layouts  map[process.FileID]uint64 // as process_allocator.allocated_at
-	searches map[int]*layoutSearch     // by process
+	library  map[int]process.FileID    // pid -> library of the process's allocator
+	loading  map[int]time.Time         // pid -> first scan that found the allocator without libc10.so
+	layouts  map[process.FileID]uint64 // library -> offset of its statistics, in bytes
+	searches map[int]*layoutSearch     // pid -> running search for the offset
 }
 
-// layoutSearch compares allocator objects with what the allocator reports, until the words
-// that hold its totals are found.
+// layoutSearch is a search for the offset of the statistics in one process's allocator objects. The
+// BPF program compares the objects with the totals that PyTorch reports.
 type layoutSearch struct {
 	library process.FileID
 	reports link.Link
@@ -32,35 +32,33 @@ type layoutSearch struct {
 
 func newAllocators() allocators {
 	return allocators{
-		known: make(
-			map[int]process.FileID,
-		),
+		library:  make(map[int]process.FileID),
 		loading:  make(map[int]time.Time),
 		layouts:  make(map[process.FileID]uint64),
 		searches: make(map[int]*layoutSearch),
 	}
 }
 
-// renewAllocator forgets the allocator of a process that has another one: where children are
-// not followed, nobody tells that it became another program.
+// renewAllocator discards the allocator state of a process that has mapped another allocator.
+// Without kernel BTF there is no exec event that would do so.
 func (s *Set) renewAllocator(libs []*library.Library, pid int) {
 	lib := library.First(libs, library.Allocator)
-	if known, ok := s.allocators.known[pid]; ok && lib != nil && known != lib.ID {
+	if known, ok := s.allocators.library[pid]; ok && lib != nil && known != lib.ID {
 		s.forgetAllocator(pid)
-		s.probes.DropAllocator(pid)
+		s.probes.ForgetAllocatorSource(pid)
 	}
 }
 
-// noteAllocator takes note of the caching allocator that a process has mapped: what it is,
-// what of it is recorded, and where it keeps its totals or how to find out.
+// noteAllocator writes a note about the caching allocator that a process has mapped: its library,
+// its event source, and the reasons for missing data. It starts the search for the statistics.
 func (s *Set) noteAllocator(libs []*library.Library, p *process.Process) {
 	w := &s.allocators
 	lib, reports := library.First(libs, library.Allocator), library.First(libs, library.Reports)
-	if lib == nil || s.opt.Allocator == library.AllocatorOff || w.known[p.Pid] == lib.ID ||
+	if lib == nil || s.opt.Allocator == library.AllocatorOff || w.library[p.Pid] == lib.ID ||
 		reports == nil && w.isLoading(p.Pid) {
 		return
 	}
-	w.known[p.Pid] = lib.ID
+	w.library[p.Pid] = lib.ID
 	fact := format.AllocatorFact{
 		Allocator: format.MemoryTorch,
 		Library:   lib.Path,
@@ -75,18 +73,18 @@ func (s *Set) noteAllocator(libs []*library.Library, p *process.Process) {
 		s.opt.Warn(fact.Missing)
 	case s.probes.AllocatorSource(source, p.Pid) == bpf.CudaAllocatorSourceSOURCE_REPORTS:
 		if source == lib {
-			why = "it was probed after the first report of the process"
+			why = "the process's first allocator event came from c10::reportMemoryUsageToProfiler"
 		}
 		fact.Source, fact.Limits = format.SourceReports, library.LimitsText(lib.Path, fact.Version, why)
 		if why != "" {
 			s.opt.Warn(fact.Limits)
 		}
 	default:
-		fact.Source, fact.Missing = format.SourceTrace, s.findTotals(lib, reports, p.Pid)
+		fact.Source, fact.Missing = format.SourceTrace, s.startTotalsSearch(lib, reports, p.Pid)
 	}
 	text, err := json.Marshal(fact)
 	if err != nil {
-		return // plain strings always encode
+		return // cannot happen: the members are strings
 	}
 	s.send([]format.Row{
 		{
@@ -100,11 +98,11 @@ func (s *Set) noteAllocator(libs []*library.Library, p *process.Process) {
 	})
 }
 
-// loadingTime is how long the dynamic loader may take from libc10_cuda.so to libc10.so,
-// which is what the other needs.
+// loadingTime limits how long the dynamic loader may take from mapping libc10_cuda.so to mapping
+// libc10.so, on which libc10_cuda.so depends.
 const loadingTime = time.Second
 
-// isLoading reports whether a process without libc10.so may still be about to map it.
+// isLoading reports whether a process without libc10.so may still be loading that library.
 func (w *allocators) isLoading(pid int) bool {
 	since, ok := w.loading[pid]
 	if !ok {
@@ -114,50 +112,51 @@ func (w *allocators) isLoading(pid int) bool {
 	return time.Since(since) < loadingTime
 }
 
-// findTotals has the totals of a process's allocator recorded, or returns why they are not.
-func (s *Set) findTotals(lib, reports *library.Library, pid int) (missing string) {
+// startTotalsSearch starts recording the totals of a process's allocator. If it cannot, it returns
+// the reason as a sentence.
+func (s *Set) startTotalsSearch(lib, reports *library.Library, pid int) (missing string) {
 	if at, ok := s.allocators.layouts[lib.ID]; ok {
-		s.probes.SetTotals(pid, at)
+		s.probes.SetStatsOffset(pid, at)
 		return ""
 	}
-	link, err := s.probes.LinkReports(reports, pid)
+	link, err := s.probes.AttachReports(reports, pid)
 	if err != nil {
-		return "what PyTorch's allocator counts itself is not recorded: " + err.Error()
+		return "the totals of PyTorch's allocator statistics are not recorded: " + err.Error()
 	}
 	s.allocators.searches[pid] = &layoutSearch{library: lib.ID, reports: link}
 	return ""
 }
 
-// FinishSearches uses the totals of allocators that have been found.
+// FinishSearches ends the searches that have found the offset of an allocator's statistics.
 func (s *Set) FinishSearches() {
 	w := &s.allocators
 	for pid, search := range w.searches {
 		at, found := w.layouts[search.library]
 		if !found {
-			if at, found = s.probes.FindTotals(pid); !found {
+			if at, found = s.probes.FindStatsOffset(pid); !found {
 				continue
 			}
 			w.layouts[search.library] = at
 		}
-		s.probes.SetTotals(pid, at)
-		_ = search.reports.Close() // one that cannot be closed goes with the recorder
+		s.probes.SetStatsOffset(pid, at)
+		_ = search.reports.Close() // on an error, the kernel closes the link when the recorder exits
 		delete(w.searches, pid)
 	}
 }
 
-// forgetAllocator ends what is known of the allocator of a process.
+// forgetAllocator discards the allocator state of a process.
 func (s *Set) forgetAllocator(pid int) {
 	w := &s.allocators
 	if search := w.searches[pid]; search != nil {
 		_ = search.reports.Close()
 		delete(w.searches, pid)
 	}
-	delete(w.known, pid)
+	delete(w.library, pid)
 	delete(w.loading, pid)
-	s.probes.ForgetTotals(pid)
+	s.probes.ForgetStatsOffset(pid)
 }
 
-// CloseSearches ends the searches for the totals of allocators.
+// CloseSearches stops all searches for allocator statistics.
 func (s *Set) CloseSearches() {
 	for _, search := range s.allocators.searches {
 		_ = search.reports.Close()

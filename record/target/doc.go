@@ -1,6 +1,6 @@
-// Package target keeps the set of recorded processes: it finds those that were asked for, follows
-// their children, and probes the libraries that they map, now or later.
+// Package target maintains the set of target processes, which are recorded. It finds the requested
+// processes, follows their children, and probes the libraries that they map, now or later.
 //
-// One goroutine at a time may call the methods of a Set. Get, All and Mapped are safe for concurrent
-// use beside it.
+// The methods of a Set must be called by one goroutine at a time, except Get, All, Oldest and
+// NoteMapped, which are safe for concurrent use.
 package target

@@ -4,6 +4,7 @@ package target
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/gpurec/gpurec/bpf"
@@ -16,18 +17,19 @@ import (
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
-// Attach makes the processes targets of the programs, follows their children, and places the
-// probes of the libraries. unwinder is nil if stacks are not unwound.
+// Attach makes the processes targets of the BPF programs, follows their children, and attaches the
+// probes of libraries. unwinder is nil if stacks are not unwound. An error about a requested
+// process ends Attach; an error about another process is written as a note.
 func (s *Set) Attach(probes *probe.Probes, unwinder *unwind.Unwinder, libraries []Library) error {
 	s.probes, s.unwinder = probes, unwinder
 	for _, p := range s.All() {
-		if err := probes.Target(p.Pid); err != nil {
+		if err := probes.AddTarget(p.Pid); err != nil {
 			return err
 		}
 	}
 	if s.opt.Children {
-		s.followErr = probes.Follow()
-		if err := s.adoptRunningChildren(); err != nil {
+		s.followErr = probes.FollowChildren()
+		if err := s.addRunningChildren(); err != nil {
 			return err
 		}
 	}
@@ -36,10 +38,10 @@ func (s *Set) Attach(probes *probe.Probes, unwinder *unwind.Unwinder, libraries 
 	}
 	for _, l := range libraries {
 		probes.SetAllocatorSource(l.Library, l.Pid)
-		if err := s.place(l.Library, l.Pid); err != nil && slices.Contains(s.asked(), l.Pid) {
+		if err := s.probeLibrary(l.Library, l.Pid); err != nil && slices.Contains(s.requestedPids(), l.Pid) {
 			return err
 		} else if errors.Is(err, process.ErrNoProcess) {
-			continue // a child that has ended since
+			continue // a child that has exited
 		} else if err != nil {
 			s.warnUnprobed(&process.Process{Pid: l.Pid}, err)
 			continue
@@ -49,20 +51,20 @@ func (s *Set) Attach(probes *probe.Probes, unwinder *unwind.Unwinder, libraries 
 	return probes.Pause(false)
 }
 
-// adoptRunningChildren adds the children that were born while the programs were loaded, before forks
-// were followed. Children of theirs may have been born, too: it looks until there is none.
-func (s *Set) adoptRunningChildren() error {
+// addRunningChildren adds children that were forked before forks were followed. These children may
+// have forked, too, so it repeats the search until it finds no new child.
+func (s *Set) addRunningChildren() error {
 	for found := true; found; {
 		found = false
-		for _, pid := range process.Descendants(s.asked()) {
+		for _, pid := range process.Descendants(s.requestedPids()) {
 			if s.Get(pid) != nil {
 				continue
 			}
 			p, err := process.Open(pid)
 			if err != nil || !s.add(p) {
-				continue // it has ended since
+				continue // the process has exited
 			}
-			if err := s.probes.Target(pid); err != nil {
+			if err := s.probes.AddTarget(pid); err != nil {
 				return err
 			}
 			s.addUnwinding(p)
@@ -72,8 +74,9 @@ func (s *Set) adoptRunningChildren() error {
 	return nil
 }
 
-// Begin begins the recording: from now on rows go to send, which may wait. It returns the first
-// rows: the processes, and what is missing of them.
+// Begin starts writing rows: from now on, events about processes go to send, which may block. It
+// returns the first rows: the target processes, and notes about missing data. startNs is in Unix
+// ns.
 func (s *Set) Begin(c clock.Clock, gpus []host.GPU, send func(rows []format.Row), startNs int64) []format.Row {
 	s.clock, s.gpus, s.send = c, gpus, send
 	var rows []format.Row
@@ -87,7 +90,7 @@ func (s *Set) Begin(c clock.Clock, gpus []host.GPU, send func(rows []format.Row)
 				Kind:    format.KindNote,
 				Name:    "children",
 				StartNs: startNs,
-				Message: "children are not followed: " + s.followErr.Error(),
+				Message: "child processes are not recorded: " + s.followErr.Error(),
 				Device:  -1,
 			},
 		)
@@ -99,7 +102,7 @@ func (s *Set) Begin(c clock.Clock, gpus []host.GPU, send func(rows []format.Row)
 	return rows
 }
 
-// OnProcessEvent adds a new process, or notes that a known one became another program.
+// OnProcessEvent adds a new process to the targets, or updates a target that called exec.
 func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 	pid := int(e.Pid)
 	known := s.Get(pid)
@@ -112,9 +115,9 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 		return
 	}
 	p, err := process.Open(pid)
-	if err != nil { // it has ended already; its calls, if any, are recorded
+	if err != nil { // the process has exited; its calls, if any, are recorded
 		s.noteGone(e)
-		s.probes.Forget(pid)
+		s.probes.RemoveTarget(pid)
 		return
 	}
 	if !s.add(p) {
@@ -123,21 +126,21 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 	}
 	s.send([]format.Row{p.Row(p.ReadFacts(s.gpus), s.clock.UnixNs(e.StartNs))})
 	s.addUnwinding(p)
-	// What other processes use is probed for the new one before it can map it, hopefully.
+	// Probe the libraries of other targets, if possible before the new process calls them.
 	for _, lib := range s.libraries {
-		before := s.probes.Placed()
-		if err := s.place(lib, pid); err != nil && p.Alive() {
+		before := s.probes.ProbeCount()
+		if err := s.probeLibrary(lib, pid); err != nil && p.Alive() {
 			s.warnUnprobed(p, err)
 			continue
 		}
-		if lib.Kind == library.Driver && s.probes.Placed() > before && p.HasMapped(lib.ID) {
+		if lib.Kind == library.Driver && s.probes.ProbeCount() > before && p.HasMapped(lib.ID) {
 			s.noteLate(lib, p)
 		}
 	}
 	s.attachLibraries(p, false)
 }
 
-// OnLateProcessEvent notes a process that was born before the recording ended and was never added.
+// OnLateProcessEvent writes a process that was forked before the recording ended and is no target.
 func (s *Set) OnLateProcessEvent(e bpf.CudaProcessEvent) {
 	if e.Change == uint16(bpf.CudaProcessChangePROCESS_EXEC) || s.Get(int(e.Pid)) != nil {
 		return
@@ -151,7 +154,7 @@ func (s *Set) OnLateProcessEvent(e bpf.CudaProcessEvent) {
 	s.send([]format.Row{p.Row(p.ReadFacts(s.gpus), s.clock.UnixNs(e.StartNs))})
 }
 
-// ReapExited removes the processes that have ended, and reports whether any is left.
+// ReapExited removes the exited processes, and reports whether any target is left.
 func (s *Set) ReapExited() (left bool) {
 	for _, p := range s.All() {
 		if p.Alive() {
@@ -159,7 +162,7 @@ func (s *Set) ReapExited() (left bool) {
 			continue
 		}
 		s.send([]format.Row{p.ExitRow(s.clock.NowNs())})
-		s.probes.Forget(p.Pid)
+		s.probes.RemoveTarget(p.Pid)
 		s.forgetAllocator(p.Pid)
 		if s.unwinder != nil {
 			s.unwinder.Forget(p.Pid)
@@ -169,15 +172,15 @@ func (s *Set) ReapExited() (left bool) {
 	return left
 }
 
-// LastRows returns the rows of processes that have ended, and a note on lost forks and execs. It
-// is for the end of the recording.
+// LastRows returns the last rows of a recording: the exits of processes, and a note about lost
+// forks and execs.
 func (s *Set) LastRows(nowNs int64) []format.Row {
 	var rows []format.Row
-	if n := s.probes.LostChanges(); n > 0 {
+	if n := s.probes.LostProcessEvents(); n > 0 {
 		rows = append(rows, format.Row{
 			Kind: format.KindNote, Name: "children", StartNs: nowNs, Device: -1, Value: float64(n),
-			Message: "the ring buffer had no room for this many forks and execs: their processes lack facts, and if " +
-				"others use libcuda, calls",
+			Message: fmt.Sprintf("%d forks and execs did not fit into the ring buffer: facts about their "+
+				"processes are missing, and calls if no other target uses the same libraries", n),
 		})
 	}
 	for _, p := range s.All() {

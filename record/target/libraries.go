@@ -13,30 +13,31 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// Until all libraries are probed, a process is looked at often, and seldom afterwards, because a
-// look costs about a millisecond.
+// Intervals at which the mappings of target processes are read to find libraries to probe. Reading
+// takes about a millisecond for a process.
 const (
-	scanInterval   = 20 * time.Millisecond
-	rescanInterval = 2 * time.Second
-	// unwatchedInterval is the one where the unwinder does not report new mappings.
+	scanInterval   = 20 * time.Millisecond // until a library is probed
+	rescanInterval = 2 * time.Second       // after that; the unwinder reports new mappings, too
+	// unwatchedInterval replaces rescanInterval if stacks are not unwound.
 	unwatchedInterval = 300 * time.Millisecond
 )
 
-// Library is a library to probe for the process Pid, or for all with probe.EveryProcess.
+// Library is a library to probe in process Pid, or in every process with probe.EveryProcess.
 type Library struct {
 	*library.Library
 	Pid int
 }
 
-// Libraries returns what to probe now: what processes have mapped, and for a held command and for
-// children to come what they could map. Without any the error is a *process.Error.
+// Libraries returns the libraries to probe now: those that the processes have mapped, and for a held
+// command and for future children also those that they may load. If there are none, it returns a
+// *process.Error.
 func (s *Set) Libraries() ([]Library, error) {
 	var libraries []Library
 	for _, p := range s.All() {
 		libs, err := s.cache.Mapped(p)
 		if err != nil && slices.Contains(s.opt.Pids, p.Pid) {
 			return nil, err
-		} // else nobody asked for this one: it has ended, or is closed to us
+		} // another process may have exited, or may be inaccessible
 		for _, lib := range s.opt.Allocator.Wanted(libs) {
 			libraries = append(libraries, Library{lib, p.Pid})
 		}
@@ -53,11 +54,11 @@ func (s *Set) Libraries() ([]Library, error) {
 		Pid:      p.Pid,
 		Comm:     p.Comm,
 		Err:      process.ErrNoLibrary,
-		Children: library.DriverUsers(process.Descendants(s.asked())),
+		Children: library.DriverUsers(process.Descendants(s.requestedPids())),
 	}
 }
 
-// candidates returns the libraries that processes could load later.
+// candidates returns the libraries that target processes could load later.
 func (s *Set) candidates() []Library {
 	var list []Library
 	if !s.opt.All {
@@ -70,7 +71,7 @@ func (s *Set) candidates() []Library {
 	}
 	libraries := s.cache.Candidates(&process.Process{Pid: os.Getpid()})
 	for _, pid := range process.AllPids() {
-		libs, _ := s.cache.Mapped(&process.Process{Pid: pid}) // of others that we may look into
+		libs, _ := s.cache.Mapped(&process.Process{Pid: pid}) // readable mappings of other processes
 		libraries = append(libraries, s.opt.Allocator.Wanted(libs)...)
 	}
 	for _, lib := range libraries {
@@ -79,21 +80,23 @@ func (s *Set) candidates() []Library {
 	return list
 }
 
-// place probes a library: for one process, or, if children are followed and no other process would
-// pay for it, for every process. Then a child is recorded from its first call, however soon it comes.
-func (s *Set) place(lib *library.Library, pid int) error {
+// probeLibrary probes a library in one process. If children are followed and only targets map the
+// library, probeLibrary probes it in every process: a new child is then recorded from its first
+// call.
+func (s *Set) probeLibrary(lib *library.Library, pid int) error {
 	if s.opt.All || pid != probe.EveryProcess && s.opt.Children && s.followErr == nil && !s.isMappedByOthers(lib.ID) {
 		pid = probe.EveryProcess
 	}
 	err := s.probes.Attach(lib, pid)
 	if p := s.Get(pid); err != nil && p != nil && !p.Alive() {
-		return &process.Error{Pid: pid, Comm: p.Comm, Err: process.ErrNoProcess} // it ended meanwhile
+		// The process exited while its probes were attached.
+		return &process.Error{Pid: pid, Comm: p.Comm, Err: process.ErrNoProcess}
 	}
 	return err
 }
 
-// isMappedByOthers reports whether processes that are not recorded have the library mapped. It
-// looks once per library.
+// isMappedByOthers reports whether processes that are no targets have mapped the library. It
+// searches all processes once per library.
 func (s *Set) isMappedByOthers(id process.FileID) bool {
 	if mapped, known := s.mappedByOthers[id]; known {
 		return mapped
@@ -105,8 +108,8 @@ func (s *Set) isMappedByOthers(id process.FileID) bool {
 	return s.mappedByOthers[id]
 }
 
-// attachLibraries probes what the process has mapped by now. What cannot be probed is noted: it may
-// be made so that it cannot, and must not end the recording of others.
+// attachLibraries probes the libraries that a process has mapped. An error is written as a note and
+// does not end the recording: a process may contain files that cannot be probed.
 func (s *Set) attachLibraries(p *process.Process, isHeld bool) {
 	libs, err := s.cache.Mapped(p)
 	failed := []error{err}
@@ -121,33 +124,33 @@ func (s *Set) attachLibraries(p *process.Process, isHeld bool) {
 	}
 }
 
-// attachLate attaches to a library that the process has mapped already, and notes that calls made in
-// between are missing.
+// attachLate probes a library that the process has already mapped, and writes a note that earlier
+// calls are missing.
 func (s *Set) attachLate(lib *library.Library, p *process.Process, isHeld bool) error {
-	before := s.probes.Placed()
-	if err := s.place(lib, p.Pid); err != nil {
+	before := s.probes.ProbeCount()
+	if err := s.probeLibrary(lib, p.Pid); err != nil {
 		if !p.Alive() {
 			return nil
 		}
 		return err
 	}
-	if s.probes.Placed() > before {
+	if s.probes.ProbeCount() > before {
 		if !slices.Contains(s.libraries, lib) {
 			s.libraries = append(s.libraries, lib)
 		}
-		if lib.Kind == library.Driver && !isHeld { // an allocator's totals show whether something was missed
+		if lib.Kind == library.Driver { // an allocator's totals show whether calls are missing
 			s.noteLate(lib, p)
 		}
 	}
 	return nil
 }
 
-// Scan probes libraries that were mapped since the last look. It returns the time until the next
-// look.
+// Scan probes libraries that were mapped since the last scan. It returns the time until the next
+// scan.
 func (s *Set) Scan() time.Duration {
 	next := rescanInterval
 	switch {
-	case s.probes.Placed() == 0:
+	case s.probes.ProbeCount() == 0:
 		next = scanInterval
 	case s.unwinder == nil: // new mappings are not reported
 		next = unwatchedInterval

@@ -13,11 +13,11 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// maxWarnings bounds for how many processes it is told that they could not be probed: each costs a
-// line and a row, and a program can start any number of them.
+// maxWarnings limits the number of processes with a warning about failed probes. Each warning costs
+// a line and a row, and a program can start any number of processes.
 const maxWarnings = 100
 
-// warnUnprobed tells once per process why calls of it are missing.
+// warnUnprobed warns, once per process, that calls of the process are missing, and why.
 func (s *Set) warnUnprobed(p *process.Process, failed ...error) {
 	if s.unprobed[p.Pid] || len(s.unprobed) == maxWarnings {
 		return
@@ -34,11 +34,11 @@ func (s *Set) warnUnprobed(p *process.Process, failed ...error) {
 	}
 	message := fmt.Sprintf("calls of process %d (%s) are missing: %s", p.Pid, p.Comm, strings.Join(why, "; "))
 	if len(s.unprobed) == maxWarnings {
-		message += "; of further processes this is not told"
+		message += "; further processes get no warning"
 	}
 	s.opt.Warn(message)
 	row := format.Row{Kind: format.KindNote, Name: "attach", Pid: int32(p.Pid), Device: -1, Message: message}
-	if s.send == nil { // the recording begins later
+	if s.send == nil { // before Begin, which writes the notes
 		s.notes = append(s.notes, row)
 		return
 	}
@@ -46,17 +46,17 @@ func (s *Set) warnUnprobed(p *process.Process, failed ...error) {
 	s.send([]format.Row{row})
 }
 
-// noteGone notes a process that ended before it could be looked at.
+// noteGone writes the exit of a process that exited before its facts could be read.
 func (s *Set) noteGone(e bpf.CudaProcessEvent) {
 	gone := process.Process{Pid: int(e.Pid), Known: process.Facts{ParentPid: int(e.ParentPid), UID: -1}}
 	s.send([]format.Row{gone.ExitRow(s.clock.NowNs())})
 }
 
-// noteLate notes that calls of the process may be missing: it had the library before it was probed.
+// noteLate notes that a library was mapped before it was probed: earlier calls may be missing.
 func (s *Set) noteLate(lib *library.Library, p *process.Process) {
 	s.send([]format.Row{{
 		Kind: format.KindNote, Name: "late_attach", StartNs: s.clock.NowNs(), Pid: int32(p.Pid), Device: -1,
-		Message: fmt.Sprintf("%s was mapped already when it was attached to; calls made before may be "+
+		Message: fmt.Sprintf("%s was mapped before it was probed; earlier calls of the process may be "+
 			"missing", lib.Path),
 	}})
 }

@@ -8,11 +8,11 @@ import (
 	"sync"
 )
 
-// pidSet collects processes; safe for concurrent use.
+// pidSet is a set of process numbers. Safe for concurrent use.
 type pidSet struct {
 	mu   sync.Mutex
 	pids map[int]bool
-	news chan struct{} // has an element when a process has come into the empty set
+	news chan struct{} // receives an element when a process is added; capacity 1
 }
 
 func newPidSet() *pidSet { return &pidSet{pids: make(map[int]bool), news: make(chan struct{}, 1)} }
@@ -27,8 +27,8 @@ func (s *pidSet) add(pid int) {
 	}
 }
 
-// take empties the set.
-func (s *pidSet) take() []int {
+// takeAll empties the set and returns its elements.
+func (s *pidSet) takeAll() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pids := slices.Collect(maps.Keys(s.pids))

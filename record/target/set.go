@@ -18,29 +18,29 @@ import (
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
-// Options choose the processes to record, and what is done with their libraries.
+// Options select the processes to record and the libraries to probe.
 type Options struct {
-	// Pids are the processes that were asked for, CommandPid is a held program; 0: none.
+	// Pids are the requested processes. CommandPid is a program started by gpurec; 0: none.
 	Pids       []int
 	CommandPid int
-	// Children records their children, too, All every process of the machine.
+	// Children also records children of these processes. All records every process.
 	Children, All bool
-	// Comm and Cgroup narrow All, as in record.Options. Comm has 15 bytes at most.
+	// Comm and Cgroup restrict All, as in record.Options. Comm has at most 15 bytes.
 	Comm, Cgroup string
-	// WaitForLibrary waits for processes that have not loaded libcuda yet.
+	// WaitForLibrary accepts processes that have not mapped libcuda yet.
 	WaitForLibrary bool
 	Allocator      library.AllocatorMode
-	// Warn is called by any goroutine with what will be missing from the recording.
+	// Warn receives a sentence about data that will be missing. Any goroutine may call it.
 	Warn func(text string)
 }
 
-// Set is the recorded processes with the libraries that are probed for them.
+// Set holds the target processes and the libraries that are probed for them.
 type Set struct {
 	opt Options
 
 	mu      sync.Mutex
 	members map[int]*process.Process
-	oldest  *process.Process // names the recording
+	oldest  *process.Process // the first process: the default file name contains its name
 
 	mapped   *pidSet // processes with new executable mappings
 	cache    *library.Cache
@@ -51,20 +51,20 @@ type Set struct {
 	clock clock.Clock
 	gpus  []host.GPU
 
-	// followErr says why children are not followed.
+	// followErr is the error because of which children are not followed.
 	followErr error
-	// mappedByOthers remembers for libraries whether processes use them that are not recorded.
+	// mappedByOthers caches the results of isMappedByOthers, by library.
 	mappedByOthers map[process.FileID]bool
-	libraries      []*library.Library // probed for somebody
-	// unprobed are the processes whose calls are missing for a reason that was told, and notes
-	// what is to be written when the recording begins.
+	libraries      []*library.Library // probed for at least one target
+	// unprobed has the processes with a warning that calls are missing. notes are the rows
+	// to write when the recording begins.
 	unprobed   map[int]bool
 	notes      []format.Row
 	allocators allocators
 }
 
-// Open looks up the processes that are asked for, and their children of now. An error is a
-// *process.Error or a *privilege.Error.
+// Open opens the requested processes and their present children. It returns a *process.Error or a
+// *privilege.Error.
 func Open(opt Options) (*Set, error) {
 	s := &Set{
 		opt: opt, members: make(map[int]*process.Process), mapped: newPidSet(), cache: library.NewCache(),
@@ -77,8 +77,8 @@ func Open(opt Options) (*Set, error) {
 	return s, nil
 }
 
-// asked are the processes that the options name.
-func (s *Set) asked() []int {
+// requestedPids returns the processes that the options name.
+func (s *Set) requestedPids() []int {
 	pids := slices.Clone(s.opt.Pids)
 	if s.opt.CommandPid != 0 {
 		pids = append(pids, s.opt.CommandPid)
@@ -87,7 +87,7 @@ func (s *Set) asked() []int {
 }
 
 func (s *Set) open() error {
-	pids := s.asked()
+	pids := s.requestedPids()
 	for _, pid := range pids {
 		p, err := process.Open(pid)
 		if err != nil {
@@ -108,19 +108,20 @@ func (s *Set) open() error {
 		return nil
 	}
 	for _, pid := range process.Descendants(pids) {
-		if p, err := process.Open(pid); err == nil && p.Alive() { // or it has ended since
+		if p, err := process.Open(pid); err == nil && p.Alive() { // otherwise the process has exited
 			s.add(p)
 		}
 	}
 	return nil
 }
 
-// openMatching adds the processes of now that Comm and Cgroup name. The probes let in those to come.
+// openMatching adds the running processes that Comm and Cgroup select. The BPF programs add later
+// processes.
 func (s *Set) openMatching() {
 	for _, pid := range process.AllPids() {
 		p, err := process.Open(pid)
 		if err != nil {
-			continue // ended since
+			continue // the process has exited
 		}
 		named := s.opt.Comm == "" || p.Comm == s.opt.Comm
 		if pid == os.Getpid() || !named || s.opt.Cgroup != "" && !p.IsIn(s.opt.Cgroup) || !s.add(p) {
@@ -129,7 +130,7 @@ func (s *Set) openMatching() {
 	}
 }
 
-// add takes a process in, unless its number is there already.
+// add adds a process and reports whether its pid is new.
 func (s *Set) add(p *process.Process) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +144,7 @@ func (s *Set) add(p *process.Process) bool {
 	return true
 }
 
-// Get returns a recorded process, nil if there is none of this number.
+// Get returns a target process, or nil. Safe for concurrent use.
 func (s *Set) Get(pid int) *process.Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +160,7 @@ func (s *Set) remove(pid int) {
 	}
 }
 
-// All returns the processes in order of their numbers.
+// All returns the target processes in ascending order of pid. Safe for concurrent use.
 func (s *Set) All() []*process.Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,14 +171,14 @@ func (s *Set) All() []*process.Process {
 	return members
 }
 
-// Oldest returns the process that was added first, nil if there was none.
+// Oldest returns the process that was added first, or nil. Safe for concurrent use.
 func (s *Set) Oldest() *process.Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.oldest
 }
 
-// Close closes the processes and the files of their libraries.
+// Close closes the processes and the open files of their libraries.
 func (s *Set) Close() {
 	for _, p := range s.All() {
 		s.remove(p.Pid)

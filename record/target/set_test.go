@@ -15,7 +15,7 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// startParent starts a shell with a child, and returns their numbers.
+// startParent starts a shell with a child process, and returns their pids.
 func startParent(t *testing.T) (parent, child int) {
 	t.Helper()
 	shell := exec.Command("sh", "-c", "sleep 1000 & echo $!; wait")
@@ -49,7 +49,7 @@ func pidsOf(s *Set) (pids []int) {
 	return pids
 }
 
-func TestSetHasTheProcessesThatWereAskedFor(t *testing.T) {
+func TestOpenFindsTheRequestedProcesses(t *testing.T) {
 	parent, child := startParent(t)
 	for name, c := range map[string]struct {
 		opt  Options
@@ -69,7 +69,7 @@ func TestSetHasTheProcessesThatWereAskedFor(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 		if oldest := s.Oldest(); oldest == nil || oldest.Pid != append(c.opt.Pids, c.opt.CommandPid)[0] {
-			t.Errorf("%s: the first one is %+v", name, oldest)
+			t.Errorf("%s: the oldest process is %+v", name, oldest)
 		}
 		s.Close()
 		if left := s.All(); len(left) != 0 {
@@ -78,7 +78,7 @@ func TestSetHasTheProcessesThatWereAskedFor(t *testing.T) {
 	}
 }
 
-func TestSetSaysWhichProcessIsMissing(t *testing.T) {
+func TestOpenNamesAMissingProcess(t *testing.T) {
 	ended := exec.Command("true")
 	if err := ended.Run(); err != nil {
 		t.Fatal(err)
@@ -108,9 +108,9 @@ func TestPidSetIsEmptiedAtOnce(t *testing.T) {
 		s.add(pid)
 	}
 	<-s.news
-	pids := s.take()
+	pids := s.takeAll()
 	slices.Sort(pids)
-	if !slices.Equal(pids, []int{1, 3}) || len(s.news) != 0 || len(s.take()) != 0 {
+	if !slices.Equal(pids, []int{1, 3}) || len(s.news) != 0 || len(s.takeAll()) != 0 {
 		t.Errorf("%v", pids)
 	}
 }

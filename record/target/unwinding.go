@@ -7,34 +7,33 @@ import (
 	"io"
 	"time"
 
-	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/record/unwind"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// Mapped notes that a process has new executable mappings. Safe for concurrent use.
-func (s *Set) Mapped(pid int) { s.mapped.add(pid) }
+// NoteMapped reports that a process has new executable mappings. Safe for concurrent use.
+func (s *Set) NoteMapped(pid int) { s.mapped.add(pid) }
 
-// News returns a channel that has an element if Mapped was called since OnMapped was.
-func (s *Set) News() <-chan struct{} { return s.mapped.news }
+// MappedSignal returns a channel that has an element if NoteMapped was called after AttachMapped.
+func (s *Set) MappedSignal() <-chan struct{} { return s.mapped.news }
 
-// OnMapped reads the mappings of processes that Mapped named, and probes new libraries.
-func (s *Set) OnMapped() {
-	for _, pid := range s.mapped.take() {
+// AttachMapped reads the mappings of the processes passed to NoteMapped, and probes new libraries.
+func (s *Set) AttachMapped() {
+	for _, pid := range s.mapped.takeAll() {
 		p := s.Get(pid)
 		if p == nil {
 			continue
 		}
-		if maps, err := p.Maps(); err == nil { // or it has ended
+		if maps, err := p.Maps(); err == nil { // otherwise the process has exited
 			s.probes.MapCode(pid, maps)
 		}
 		s.attachLibraries(p, false)
 	}
 }
 
-// addUnwinding lets stacks of a process that came later be unwound.
+// addUnwinding makes the unwinder read the unwind tables of a new process.
 func (s *Set) addUnwinding(p *process.Process) {
 	if s.unwinder == nil {
 		return
@@ -43,20 +42,21 @@ func (s *Set) addUnwinding(p *process.Process) {
 	s.mapped.add(p.Pid)
 }
 
-// AwaitUnwinding waits until stacks of the processes can be unwound, probe.SyncTimeout at most.
+// AwaitUnwinding waits until the unwind tables of all targets are loaded, at most
+// probe.SyncTimeout.
 func (s *Set) AwaitUnwinding(probes *probe.Probes, unwinder *unwind.Unwinder) {
 	end := time.Now().Add(probe.SyncTimeout)
 	for _, p := range s.All() {
 		maps, err := p.Maps()
 		if err != nil {
-			continue // it has ended
+			continue // the process has exited
 		}
 		probes.MapCode(p.Pid, maps)
 		unwinder.Sync(p.Pid, codeOf(p, maps), time.Until(end), nil)
 	}
 }
 
-// codeOf returns the mappings that unwind tables are needed for.
+// codeOf returns the mappings of a process that need unwind tables.
 func codeOf(p *process.Process, maps []symbolize.Mapping) []unwind.Mapping {
 	var code []unwind.Mapping
 	for _, m := range maps {
@@ -67,36 +67,8 @@ func codeOf(p *process.Process, maps []symbolize.Mapping) []unwind.Mapping {
 	return code
 }
 
-// Cover probes the libraries that a held process has mapped. It returns the code that must have
-// unwind tables before the process calls CUDA: none if stacks are not unwound.
-func (s *Set) Cover(pid int) []unwind.Mapping {
-	p := s.Get(pid)
-	if p == nil {
-		return nil // it ended
-	}
-	s.attachLibraries(p, true)
-	maps, err := p.Maps()
-	if err != nil || s.unwinder == nil {
-		return nil
-	}
-	s.probes.MapCode(pid, maps)
-	s.unwinder.Refresh(pid)
-	return codeOf(p, maps)
-}
-
-// Drivers returns the libcudas that are probed.
-func (s *Set) Drivers() []*library.Library {
-	var drivers []*library.Library
-	for _, lib := range s.libraries {
-		if lib.Kind == library.Driver {
-			drivers = append(drivers, lib)
-		}
-	}
-	return drivers
-}
-
-// isELF reports whether a file begins as ELF files do. Others may be mapped too, such as code that a
-// compiler wrote into a memfd; no unwind table is to be waited for.
+// isELF reports whether a file begins as an ELF file. Other executable mappings, such as JIT code
+// in a memfd, have no unwind tables to wait for.
 func isELF(path string) bool {
 	file, err := process.OpenRegular(path)
 	if err != nil {

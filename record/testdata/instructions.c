@@ -1,7 +1,7 @@
 /*
- * Functions that begin with one kind of instruction each, to see what a probe there costs, and many that
- * nobody calls, to see what it takes to place probes: instructions NAME answers every line N on its input by a
- * line, after N calls of NAME.
+ * Functions with different first instructions, to measure the cost of a probe by instruction, and many
+ * functions that are never called, to measure the cost of attaching probes. "instructions NAME" reads
+ * a number N per input line, calls NAME N times, and answers with a line.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #define HUNDRED(n) TEN(n##0) TEN(n##1) TEN(n##2) TEN(n##3) TEN(n##4) TEN(n##5) TEN(n##6) TEN(n##7) TEN(n##8) TEN(n##9)
 
 FUNCTION(push, "push %rbp\npop %rbp\nret")
-FUNCTION(nop5, ".byte 0x0f, 0x1f, 0x44, 0, 0\nret") /* which Linux 6.18 turns into a call */
+FUNCTION(nop5, ".byte 0x0f, 0x1f, 0x44, 0, 0\nret") /* Linux 6.18 replaces this instruction by a call */
 FUNCTION(nop, "nop\nret")
 FUNCTION(endbr64, "endbr64\nret")
 FUNCTION(sub, "sub $8,%rsp\nadd $8,%rsp\nret")

@@ -1,6 +1,6 @@
 /*
- * Allocates memory from code that it makes at run time, and names that code in
- * /tmp/perf-PID.map as JIT compilers do: by the number that it has for itself.
+ * Allocates memory from code that it generates at run time. It names the code in /tmp/perf-PID.map as
+ * JIT compilers do. PID is the pid in the program's own pid namespace.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -13,7 +13,7 @@ typedef unsigned long long device_pointer;
 extern int cuInit(unsigned), cuDeviceGet(int *, int), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
 extern int cuMemAlloc_v2(device_pointer *, size_t);
 
-/* A function that calls its argument, with a frame. */
+/* Machine code of a function that calls its argument and keeps a frame pointer. */
 #if defined(__x86_64__)
 static const uint8_t code[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3}; /* push rbp; mov rbp, rsp; call rdi; pop rbp; ret */
 #else

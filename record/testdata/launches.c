@@ -1,6 +1,7 @@
 /*
- * Launches an empty kernel, on a GPU or on simcuda, to see what recording a launch costs: answers every line N on
- * its input by a line, after N launches, with a wait after each 200.
+ * Launches an empty kernel, on a GPU or on simcuda, to measure the cost of recording launches. It reads a
+ * number N per input line, launches N kernels with a synchronize after every 200, and answers
+ * with a line.
  */
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /*
- * Calls the driver along eight ways that look alike from inside: same function, same
- * return address, same stack pointer. Only return addresses far up the stack tell them
- * apart. The byte count of a call says which way it was: 100 x outer + inner.
+ * Calls the driver along eight call paths with the same function, return address and stack pointer. The
+ * paths differ only in return addresses of outer frames. The byte count of a call identifies
+ * its path: 100 x outer + inner.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ extern int cuMemAlloc_v2(device_pointer *, size_t), cuMemsetD8Async(device_point
 static device_pointer memory;
 static volatile int sink;
 
-/* The volatile arrays keep frames apart; writing after the call keeps it from being a jump. */
+/* The volatile arrays make the frames large. The write after the call prevents a tail call. */
 __attribute__((noinline)) static void leaf(int way)
 {
 	volatile char room[256];

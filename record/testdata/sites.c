@@ -1,6 +1,6 @@
 /*
- * Calls the driver from 64 places, every second time from the first one, else from any. The
- * byte count of a call is the number of the place + 1.
+ * Calls the driver from 64 call sites: every second call from the first call site, the others from a random
+ * one. The byte count of a call is the index of its call site + 1.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -14,18 +14,18 @@ extern int cuMemAlloc_v2(device_pointer *, size_t), cuMemsetD8Async(device_point
 static device_pointer memory;
 static volatile int sink;
 
-/* Writing after the call keeps it from being a jump. */
-#define PLACE(n)                                          \
-	__attribute__((noinline)) static void place##n(void)  \
+/* The write after the call prevents a tail call. */
+#define CALL_SITE(n)                                          \
+	__attribute__((noinline)) static void site##n(void)  \
 	{                                                     \
 		cuMemsetD8Async(memory, 0, 0##n + 1, 0);          \
 		sink += 0##n;                                     \
 	}
 #define EIGHT(of, n) of(n##0) of(n##1) of(n##2) of(n##3) of(n##4) of(n##5) of(n##6) of(n##7)
 #define ALL(of) EIGHT(of, 0) EIGHT(of, 1) EIGHT(of, 2) EIGHT(of, 3) EIGHT(of, 4) EIGHT(of, 5) EIGHT(of, 6) EIGHT(of, 7)
-#define NAME(n) place##n,
-ALL(PLACE)
-static void (*const places[64])(void) = {ALL(NAME)};
+#define NAME(n) site##n,
+ALL(CALL_SITE)
+static void (*const sites[64])(void) = {ALL(NAME)};
 
 int main(int argc, char **argv)
 {
@@ -45,7 +45,7 @@ int main(int argc, char **argv)
 		return 1;
 	while (calls--) {
 		random = random * 1103515245 + 12345;
-		places[calls % 2 ? random >> 16 & 63 : 0]();
+		sites[calls % 2 ? random >> 16 & 63 : 0]();
 	}
 	puts("done");
 	fflush(stdout);

@@ -19,7 +19,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/tracer"
 )
 
-// Names in the profiler's BPF object.
+// Names of programs and maps in the profiler's BPF object.
 const (
 	entryProgram  = "kprobe__generic"
 	nativeProgram = "kprobe_unwind_native"
@@ -34,27 +34,28 @@ const (
 	stopSlot      = uint32(support.ProgUnwindStop)
 	numSlots      = 32
 	maxFrameWords = 3072
-	// Of its programs each handles so many Python frames: what the verifier of kernels
-	// since 6.6 takes, as the profiler itself sets it.
+	// pythonFrames is the number of Python frames that each program unwinds. It is the profiler's
+	// own value for the verifier of Linux 6.6 and later.
 	pythonFrames = 15
 )
 
-// chain is our copy of the profiler's programs for probes.
+// chain is a second copy of the profiler's BPF programs, which gpurec's probes enter by a tail
+// call.
 type chain struct {
 	opt      Options
 	loaded   []*ebpf.Program
-	programs *ebpf.Map // tail calls
-	record   *ebpf.Map // the stack being unwound, per CPU
+	programs *ebpf.Map // program array for tail calls
+	record   *ebpf.Map // stack that is being unwound, per CPU
 	rodata   *ebpf.Map
-	// pythons is an empty map of interpreters in an unpatched build, else nil. The profiler has
-	// such a map only if it unwinds Python.
+	// pythons is an empty map of interpreters in an unpatched build, otherwise nil. The profiler
+	// has this map only if it unwinds Python.
 	pythons *ebpf.Map
 	layout  Layout
-	// haveMaps is given the maps that the chain shares with the profiler, by their names.
+	// haveMaps is called with the maps that the chain shares with the profiler, by name.
 	haveMaps func(map[string]*ebpf.Map) error
 }
 
-// Load implements tracer.Probe.
+// Load loads the chain's programs. It implements tracer.Probe.
 func (c *chain) Load(
 	_ context.Context,
 	registrar tracer.ProbeRegistrar,
@@ -98,7 +99,7 @@ func (c *chain) Load(
 		recordMap + "_kp": c.record,
 		rodataMap:         c.rodata,
 	}
-	uses := references(spec) // their names are gone after RewriteMaps
+	uses := mapReferences(spec) // RewriteMaps removes the names
 	if err := pc.RewriteMaps(spec, nil); err != nil {
 		return nil, err
 	}
@@ -123,7 +124,7 @@ func (c *chain) Load(
 	return nil, c.load(spec, slots)
 }
 
-// load has the kernel verify the programs, side by side.
+// load loads the programs into the kernel concurrently, because the verifier takes seconds.
 func (c *chain) load(spec *ebpf.CollectionSpec, slots map[string]uint32) error {
 	var (
 		mu   sync.Mutex
@@ -150,28 +151,30 @@ func (c *chain) load(spec *ebpf.CollectionSpec, slots map[string]uint32) error {
 	return errors.Join(errs...)
 }
 
-// use is one place in a program that refers to a map.
-type use struct {
+// mapReference is one instruction of a program that refers to a map.
+type mapReference struct {
 	program     *ebpf.ProgramSpec
 	instruction int
 	name        string
 }
 
-func (u use) in() *asm.Instruction { return &u.program.Instructions[u.instruction] }
+// in returns the instruction.
+func (u mapReference) in() *asm.Instruction { return &u.program.Instructions[u.instruction] }
 
-func references(spec *ebpf.CollectionSpec) []use {
-	var found []use
+// mapReferences returns all instructions that refer to maps.
+func mapReferences(spec *ebpf.CollectionSpec) []mapReference {
+	var found []mapReference
 	for _, p := range spec.Programs {
 		for i := range p.Instructions {
 			if ins := &p.Instructions[i]; ins.IsLoadFromMap() && ins.Reference() != "" {
-				found = append(found, use{p, i, ins.Reference()})
+				found = append(found, mapReference{p, i, ins.Reference()})
 			}
 		}
 	}
 	return found
 }
 
-// makeMaps makes the maps that the chain does not share with the profiler.
+// makeMaps creates the maps that the chain does not share with the profiler.
 func (c *chain) makeMaps(spec *ebpf.CollectionSpec) (err error) {
 	full, err := support.LoadCollectionSpec()
 	if err != nil {
@@ -204,7 +207,8 @@ func (c *chain) makeMaps(spec *ebpf.CollectionSpec) (err error) {
 	return nil
 }
 
-// readLayout finds the members that we read in the types of the profiler's object.
+// readLayout finds the offsets of the members that gpurec reads, in the types of the profiler's BPF
+// object.
 func (c *chain) readLayout(spec *ebpf.CollectionSpec) error {
 	full, err := support.LoadCollectionSpec()
 	if err != nil {
@@ -239,7 +243,7 @@ func (c *chain) readLayout(spec *ebpf.CollectionSpec) error {
 	return errors.Join(errs...)
 }
 
-// typedef finds the structure behind a typedef.
+// typedef finds the structure of a typedef.
 func typedef(types *btf.Spec, name string, to **btf.Struct) error {
 	var t *btf.Typedef
 	if err := types.TypeByName(name, &t); err != nil {
@@ -253,7 +257,7 @@ func typedef(types *btf.Spec, name string, to **btf.Struct) error {
 	return nil
 }
 
-// offsetOf returns the offset of a member in bytes, looking into nameless members too.
+// offsetOf returns the offset of a member in bytes. It searches anonymous members too.
 func offsetOf(members []btf.Member, name string) (uint32, error) {
 	for _, m := range members {
 		if m.Name == name {
@@ -276,6 +280,7 @@ func offsetOf(members []btf.Member, name string) (uint32, error) {
 	return 0, fmt.Errorf("the unwinder's structures have no member %s", name)
 }
 
+// close closes the chain's programs and maps.
 func (c *chain) close() {
 	for _, p := range c.loaded {
 		p.Close()

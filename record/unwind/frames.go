@@ -14,22 +14,23 @@ import (
 
 // Frame is one frame of a stack.
 type Frame struct {
-	// Python says that Function, File and Line are known; else Module and Addr are.
+	// Python reports whether the frame is Python code, with Function, File and Line. Other frames
+	// have Module and Addr.
 	Python         bool
 	Function, File string
 	Line           int
-	// Module is the file, nil if the profiler does not know it.
+	// Module is the ELF file of the frame, or nil if the profiler does not know it.
 	Module *Module
-	// Addr is the ELF virtual address of the instruction that calls.
+	// Addr is the ELF virtual address of the calling instruction.
 	Addr uint64
 }
 
-// fileKey is how the profiler's programs name a file.
+// fileKey identifies a file in the profiler's BPF maps.
 type fileKey = host.FileID
 
-// Frames reads a stack as the chain left it in the record: words of frames, leaf first.
-// Names of Python functions are read from the process, which should still be there.
-// Frames is not safe for concurrent use.
+// Frames decodes the frames of a stack in the chain's record. words are the words of Layout.Data,
+// leaf first. It reads names of Python functions from the process, which should still exist. Frames
+// is not safe for concurrent use.
 func (u *Unwinder) Frames(pid int, words []uint64) []Frame {
 	frames := make([]Frame, 0, len(words)/2)
 	var pythonWords []uint64
@@ -59,13 +60,13 @@ func (u *Unwinder) Frames(pid int, words []uint64) []Frame {
 	return frames
 }
 
-// namePythons names the frames at the given indexes.
+// namePythons sets the names of the Python frames at the given indexes.
 func (u *Unwinder) namePythons(pid int, words []uint64, at []int, frames []Frame) {
 	if len(at) == 0 {
 		return
 	}
-	// The profiler reads structures of a process that runs on, or that means harm. What it
-	// trips over must not end the recording: the frames then have no names.
+	// The profiler reads structures of a running process, which may be hostile. If it panics, the
+	// frames stay without names.
 	defer func() { _ = recover() }()
 	trace := &libpf.EbpfTrace{PID: libpf.PID(pid), TID: libpf.PID(pid), NumFrames: uint16(len(at))}
 	trace.FrameData = trace.FrameDataBuf[:copy(trace.FrameDataBuf[:], words)]
@@ -80,20 +81,20 @@ func (u *Unwinder) namePythons(pid int, words []uint64, at []int, frames []Frame
 	}
 }
 
-// ReportTraceEvent implements the profiler's TraceReporter: HandleTrace calls it.
+// ReportTraceEvent stores the result of HandleTrace. It implements the profiler's TraceReporter.
 func (r *reporter) ReportTraceEvent(trace *libpf.Trace, _ *samples.TraceEventMeta) error {
 	r.trace = trace
 	return nil
 }
 
-// maxModules bounds the files that are kept open, of which a process may map any number.
+// maxModules bounds the number of open files. A process can map any number of files.
 const maxModules = 1536
 
-// ReportExecutable implements the profiler's ExecutableReporter: it is called for every
-// new file that a process has mapped.
+// ReportExecutable opens each new file that a process has mapped. It implements the profiler's
+// ExecutableReporter.
 func (r *reporter) ReportExecutable(e *otelreporter.ExecutableMetadata) {
 	m := &Module{Path: e.Mapping.Path}
-	// The kernel's own link leads to this very file, also when its path does not.
+	// The link in /proc/PID/map_files opens exactly the mapped file, even if its path has changed.
 	path := fmt.Sprintf("/proc/%d/map_files/%x-%x", e.Process.PID(), e.Mapping.Vaddr, e.Mapping.Vaddr+e.Mapping.Length)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,19 +105,21 @@ func (r *reporter) ReportExecutable(e *otelreporter.ExecutableMetadata) {
 	if r.modules[key] != nil || len(r.modules) == maxModules {
 		return
 	}
-	// a device may do something when it is opened
+	// opening a device can have side effects
 	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
-		m.File, _ = os.Open(path) // or its frames have no names
+		m.File, _ = os.Open(path) // on error, its frames have no names
 	}
 	r.modules[key] = m
 }
 
+// module returns the module of a file, or nil.
 func (r *reporter) module(key fileKey) *Module {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.modules[key]
 }
 
+// close closes the files of all modules.
 func (r *reporter) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

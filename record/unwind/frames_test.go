@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 )
 
-// nativeFrame and pythonFrame write frames as the profiler's programs do.
+// nativeFrame and pythonFrame encode a frame like the profiler's BPF programs.
 func nativeFrame(file, addr uint64, isReturn bool) []uint64 {
 	var flags libpf.FrameFlags
 	if isReturn {
@@ -34,7 +34,7 @@ func TestFramesAreReadFromWords(t *testing.T) {
 	words = append(words, pythonFrame(0xdead, 4)...)
 	words = append(words, nativeFrame(7, 0x2000, true)...)
 	words = append(words, nativeFrame(8, 0x3000, true)...)
-	// Without a profiler, naming the Python frame fails in the worst way.
+	// Without a profiler, naming the Python frame panics.
 	got := u.Frames(1, words)
 	want := []Frame{{Module: module, Addr: 0x1000}, {Python: true}, {Module: module, Addr: 0x1fff}, {Addr: 0x2fff}}
 	if len(got) != len(want) {
@@ -54,7 +54,7 @@ func TestFramesOfAnyWords(t *testing.T) {
 		words := make([]uint64, r.IntN(20))
 		for i := range words {
 			words[i] = r.Uint64()
-			if r.IntN(2) == 0 { // a header that could be one
+			if r.IntN(2) == 0 { // a valid header
 				words[i] = libpf.NewEbpfFrameHeader(
 					libpf.FrameType(r.IntN(16)),
 					libpf.FrameFlags(r.IntN(16)),
@@ -73,9 +73,9 @@ func TestKernelsThatMayFreezeAreNamedInOneLine(t *testing.T) {
 	bug := "your kernel version 6.1.0 may be affected by a Linux kernel bug that can lead to system freezes.\nIf " +
 		"you are certain.\nError: "
 	for said, want := range map[string]string{
-		bug + `open /sys/kernel/tracing/events/syscalls/sys_enter_bpf/id: permission denied`: "mended: that takes " +
+		bug + `open /sys/kernel/tracing/events/syscalls/sys_enter_bpf/id: permission denied`: "fix: the check needs " +
 			"root, or CAP_DAC_READ_SEARCH to read /sys/kernel/tracing",
-		bug + "kernel is not patched":  "mended: kernel is not patched",
+		bug + "kernel is not patched":  "fix: kernel is not patched",
 		"failed to load eBPF maps: no": "start unwinder: failed to load eBPF maps: no",
 	} {
 		if got := startError(errors.New(said)).Error(); !strings.HasSuffix(got, want) || strings.Contains(got, "\n") {
@@ -84,7 +84,7 @@ func TestKernelsThatMayFreezeAreNamedInOneLine(t *testing.T) {
 	}
 }
 
-func TestWhyOfErrors(t *testing.T) {
+func TestTruncationCauses(t *testing.T) {
 	for code, want := range map[uint32]string{
 		2:     "depth",
 		5:     "depth",
@@ -95,8 +95,8 @@ func TestWhyOfErrors(t *testing.T) {
 		1:     "other",
 		99999: "other",
 	} {
-		if got := Why(code); got != want {
-			t.Errorf("Why(%d) = %s, want %s", code, got, want)
+		if got := TruncationCause(code); got != want {
+			t.Errorf("TruncationCause(%d) = %s, want %s", code, got, want)
 		}
 	}
 }

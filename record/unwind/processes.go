@@ -12,11 +12,11 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// Mapping is a range of executable, file-backed memory of a process.
+// Mapping is an address range of executable, file-backed memory of a process.
 type Mapping struct{ Start, End uint64 }
 
-// Add makes the process one to be unwound: its mappings are read, and again whenever it
-// gets new ones. Safe for concurrent use.
+// Add makes the profiler read the mappings of a process now, and again whenever the process maps
+// executable memory. It is safe for concurrent use.
 func (u *Unwinder) Add(pid int) {
 	u.mu.Lock()
 	u.processes[pid] = true
@@ -24,15 +24,15 @@ func (u *Unwinder) Add(pid int) {
 	u.Refresh(pid)
 }
 
-// Forget ends what Add began. Safe for concurrent use.
+// Forget stops what Add started. It is safe for concurrent use.
 func (u *Unwinder) Forget(pid int) {
 	u.mu.Lock()
 	delete(u.processes, pid)
 	u.mu.Unlock()
-	u.Refresh(pid) // the profiler sees that it is gone
+	u.Refresh(pid) // the profiler notices that the process has ended
 }
 
-// mapped is called when a process, any one, maps executable memory.
+// mapped is called when any process maps executable memory.
 func (u *Unwinder) mapped(pid int) {
 	u.mu.Lock()
 	wanted := u.processes[pid]
@@ -46,26 +46,26 @@ func (u *Unwinder) mapped(pid int) {
 	}
 }
 
-// Refresh has the profiler read the mappings of a process again, soon. Safe for
-// concurrent use.
+// Refresh makes the profiler read the mappings of a process again soon. It is safe for concurrent
+// use.
 func (u *Unwinder) Refresh(pid int) {
-	// Key as of bpf_get_current_pid_tgid, of the thread that has the process's number.
-	_ = u.pidEvents.Put(uint64(pid)<<32|uint64(pid), true) // full: it is tried again at the next mapping
+	// The key is bpf_get_current_pid_tgid of the process's main thread.
+	_ = u.pidEvents.Put(uint64(pid)<<32|uint64(pid), true) // if the map is full, the next mapping tries again
 }
 
-// tableTime is how long after its mappings a file's unwind table may come: the profiler
-// puts tables in place by the side. Files without unwind information never get one.
+// tableTime is how long Sync waits for the unwind table of a file after the profiler has learned of
+// the file. The profiler adds tables asynchronously. Files without unwind information never get one.
 const tableTime = 300 * time.Millisecond
 
-// Sync waits until the profiler can unwind through all mappings of a process that was
-// added, and returns how many it does not know when the time is over: files that are no
-// ELF, for example. It returns early when stop is closed, which may be nil.
+// Sync waits until the profiler can unwind through all mappings of a process. The process must have
+// been added. Sync returns the number of mappings that are unknown after timeout, for example of
+// files that are not ELF files. It returns early when stop is closed; stop may be nil.
 func (u *Unwinder) Sync(pid int, mappings []Mapping, timeout time.Duration, stop <-chan struct{}) (missing int) {
 	for end := time.Now().Add(timeout); ; {
 		missing = 0
 		files := make(map[uint64]bool)
 		for _, m := range mappings {
-			// The profiler enters a mapping in pieces, from its start on.
+			// The profiler adds a mapping in pieces, from its start on.
 			first, last := u.fileAt(pid, m.Start), u.fileAt(pid, m.End-1)
 			if first == 0 || last == 0 {
 				missing++
@@ -80,17 +80,17 @@ func (u *Unwinder) Sync(pid int, mappings []Mapping, timeout time.Duration, stop
 	}
 }
 
-// haveTables reports whether the unwind tables of all files are in place. A file that is known for
-// tableTime and has none has no unwind information.
+// haveTables reports whether the profiler has the unwind tables of all files. It does not wait longer
+// than tableTime for a file.
 func (u *Unwinder) haveTables(files map[uint64]bool, now time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for file := range files {
-		since, waits := u.waiting[file]
-		if waits && now.Sub(since) > tableTime || u.hasTable(file) {
+		since, isWaiting := u.waiting[file]
+		if isWaiting && now.Sub(since) > tableTime || u.hasTable(file) {
 			continue
 		}
-		if !waits {
+		if !isWaiting {
 			u.waiting[file] = now
 		}
 		return false
@@ -98,7 +98,7 @@ func (u *Unwinder) haveTables(files map[uint64]bool, now time.Time) bool {
 	return true
 }
 
-// hasTable reports whether the unwind table of a file is in place.
+// hasTable reports whether the profiler has the unwind table of a file.
 func (u *Unwinder) hasTable(file uint64) bool {
 	return slices.ContainsFunc(u.tables, func(m *ebpf.Map) bool {
 		var table uint32
@@ -106,14 +106,14 @@ func (u *Unwinder) hasTable(file uint64) bool {
 	})
 }
 
-// page is the profiler's PIDPage: the key of a trie over pid and address, big-endian.
+// page is the profiler's PIDPage: a trie key of pid and address, both big-endian.
 type page struct {
 	PrefixBits uint32
 	Pid        [4]byte
 	Address    [8]byte
 }
 
-// fileAt returns the number of the file mapped at an address, 0: none that is known.
+// fileAt returns the profiler's ID of the file mapped at an address, or 0 if it is unknown.
 func (u *Unwinder) fileAt(pid int, address uint64) uint64 {
 	key := page{PrefixBits: 96}
 	binary.BigEndian.PutUint32(key.Pid[:], uint32(pid))

@@ -14,7 +14,8 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// startTest starts an Unwinder that looks for processes every millisecond, or skips the test.
+// startTest starts an Unwinder with a monitor interval of one millisecond. If that fails, it skips
+// the test.
 func startTest(t *testing.T) *Unwinder {
 	t.Helper()
 	u, err := start(Options{AttachType: ebpf.AttachNone, EntrySlot: 20}, intervals{monitor: time.Millisecond})
@@ -28,8 +29,8 @@ func startTest(t *testing.T) *Unwinder {
 	return u
 }
 
-// TestProcessesComeAndGo adds and forgets processes while the profiler collects its metrics. Under
-// -race it finds unsynchronized access inside the profiler.
+// TestProcessesComeAndGo adds and forgets processes while the profiler collects metrics. With -race
+// it detects unsynchronized accesses in the profiler.
 func TestProcessesComeAndGo(t *testing.T) {
 	u := startTest(t)
 	for range 100 {
@@ -48,7 +49,7 @@ func TestProcessesComeAndGo(t *testing.T) {
 	}
 }
 
-// codeOf returns the files that a process has mapped as code.
+// codeOf returns the mappings of a process that are code.
 func codeOf(t *testing.T, pid int) []Mapping {
 	t.Helper()
 	file, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))

@@ -1,15 +1,14 @@
 //go:build linux
 
-// Package unwind takes complete stacks, Python and native frames in one, of the calls
-// that gpurec probes. The unwinding itself, in the kernel, through .eh_frame and CPython's
-// frames, is that of the OpenTelemetry eBPF profiler; this package is the only one that
-// knows that module, whose interface changes often. make builds it with the patches in
-// record/unwind/patches.
+// Package unwind records complete stacks, with Python and native frames, of the calls that gpurec
+// probes. The OpenTelemetry eBPF profiler does the unwinding, in the kernel, with .eh_frame and
+// CPython's frames. Only this package uses the profiler's module, whose interface changes often.
+// make build applies the patches in record/unwind/patches.
 //
-// The profiler's programs are loaded a second time, as a chain of our own: entered by a
-// tail call from our probe, ended by our program in the slot where the profiler has the
-// one that sends stacks. With it this chain shares the unwind tables and what is known
-// of processes, which the profiler's Go half maintains.
+// The profiler's BPF programs are loaded a second time, as a chain for gpurec. gpurec's probe
+// enters the chain by a tail call. gpurec's stop program ends it, in place of the profiler's
+// program that sends stacks. Both copies share the unwind tables and the data about processes,
+// which the profiler's Go code maintains.
 package unwind
 
 import (
@@ -30,7 +29,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/tracer"
 )
 
-// Unwinder is the profiler, ready to unwind.
+// Unwinder is a running profiler with gpurec's chain of BPF programs.
 type Unwinder struct {
 	opt    Options
 	tracer *tracer.Tracer
@@ -41,47 +40,49 @@ type Unwinder struct {
 
 	reporter reporter
 
-	// What the profiler knows of processes; the maps are its own.
+	// The profiler's maps of processes.
 	pidEvents, pages, pythons *ebpf.Map
-	tables                    []*ebpf.Map // unwind tables of files, by size
+	tables                    []*ebpf.Map // unwind tables of files, one map for each size class
 
 	mu        sync.Mutex
-	processes map[int]bool // to be unwound
-	// waiting has the files without an unwind table, and since when they are known.
+	processes map[int]bool // processes that Add added
+	// waiting holds the files without an unwind table, and since when the profiler has known them.
 	waiting map[uint64]time.Time
 }
 
-// Layout is what the programs that begin and end unwinding must know of the profiler's
-// structures: offsets in its record of a stack, in bytes, and in the kernel's task.
+// Layout has the offsets in bytes that gpurec's BPF programs need: in the profiler's record of a
+// stack, and in the kernel's task_struct.
 type Layout struct {
-	Error       uint32 // s32: why unwinding ended early, see Why; 0: it did not
-	PC          uint32 // u64: the instruction at which it ended
+	Error       uint32 // s32: error code for TruncationCause, 0 for a complete stack
+	PC          uint32 // u64: address at which unwinding stopped
 	Words       uint32 // u16: length of Data in words
-	KernelWords uint32 // u16: of these, so many at the beginning are no frames of the process
-	Data        uint32 // u64[3072]: the frames, as Frames reads them
+	KernelWords uint32 // u16: number of words at the start of Data that are kernel frames
+	Data        uint32 // u64[3072]: the frames, as Frames decodes them
 	// ThreadPointer is the offset of the thread pointer in task_struct.
 	ThreadPointer uint32
 }
 
-// Options say how the chain is entered.
+// Options configure the chain of BPF programs.
 type Options struct {
-	// AttachType is that of the probes: programs of one chain must have the same.
+	// AttachType is the attach type of the probes. All programs of a chain must have the same.
 	AttachType ebpf.AttachType
-	// EntrySlot is the slot of the program array for the first program. The last one,
-	// ours, belongs into slot 0.
+	// EntrySlot is the index of the first program in the program array. The stop program has index
+	// 0.
 	EntrySlot uint32
-	// Pids are processes to begin with, as if Add were called.
+	// Pids are processes to add at the start, as with Add.
 	Pids []int
-	// Mapped is called, if it is not nil, when one of the processes has mapped executable
-	// memory. It must not block.
+	// Mapped, if not nil, is called when an added process has mapped executable memory. It must not
+	// block.
 	Mapped func(pid int)
 }
 
-// Start loads the profiler. It takes the kernel's verifier a second or two.
+// Start starts the profiler and loads the chain. Verifying the programs takes one or two seconds.
+// Call Close to stop the Unwinder.
 func Start(opt Options) (*Unwinder, error) {
 	return start(opt, intervals{monitor: 50 * time.Millisecond})
 }
 
+// start starts an Unwinder with the profiler's intervals.
 func start(opt Options, often intervals) (_ *Unwinder, err error) {
 	otellog.SetLogger(*slog.New(slog.NewTextHandler(io.Discard, nil)))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -101,7 +102,7 @@ func start(opt Options, often intervals) (_ *Unwinder, err error) {
 		ProbabilisticThreshold: tracer.ProbabilisticThresholdMax, IncludeEnvVars: libpf.Set[string]{},
 	})
 	if err != nil && strings.Contains(err.Error(), "rlimit") {
-		return nil, errors.New("this build of gpurec needs CAP_SYS_RESOURCE to unwind; one made by make build does not")
+		return nil, errors.New("this build of gpurec needs CAP_SYS_RESOURCE to unwind; build it with make build")
 	}
 	if err != nil {
 		return nil, startError(err)
@@ -111,7 +112,7 @@ func start(opt Options, often intervals) (_ *Unwinder, err error) {
 	if err := u.tracer.StartMapMonitors(ctx, traces); err != nil {
 		return nil, fmt.Errorf("start unwinder: %w", err)
 	}
-	go discard(ctx, traces)
+	go discardTraces(ctx, traces)
 	u.chain = &chain{opt: opt, haveMaps: u.haveMaps}
 	if err := u.tracer.Enable(ctx, u.chain); err != nil {
 		return nil, fmt.Errorf("load unwinder: %w", err)
@@ -121,22 +122,23 @@ func start(opt Options, often intervals) (_ *Unwinder, err error) {
 	return u, nil
 }
 
-// startError makes one sentence of what the profiler says of kernels that may freeze: some
-// between 5.19 and 6.3. Whether one is mended, it reads in the kernel's code, through tracefs.
+// startError shortens the profiler's error about kernels that may freeze. Some kernels from 5.19 to
+// 6.3 have this bug. The profiler checks the kernel's code through tracefs for the fix.
 func startError(err error) error {
 	text, cause, found := strings.Cut(err.Error(), "\nError: ")
 	if !found || !strings.Contains(text, "Linux kernel bug") {
 		return fmt.Errorf("start unwinder: %w", err)
 	}
 	if strings.Contains(cause, "/tracing/") && strings.Contains(cause, "permission denied") {
-		cause = "that takes root, or CAP_DAC_READ_SEARCH to read /sys/kernel/tracing"
+		cause = "the check needs root, or CAP_DAC_READ_SEARCH to read /sys/kernel/tracing"
 	}
-	return fmt.Errorf("this kernel may freeze when stacks are read (copy_from_user_nofault, mended in 6.1.36, "+
-		"6.3.10 and 6.4) and it could not be found out whether it is mended: %s", cause)
+	return fmt.Errorf("this kernel may freeze when stacks are read (copy_from_user_nofault, fixed in 6.1.36, "+
+		"6.3.10 and 6.4) and gpurec cannot check for the fix: %s", cause)
 }
 
-// discard reads what the profiler's own chain sends: nothing, as it is not attached.
-func discard(ctx context.Context, traces <-chan *libpf.EbpfTrace) {
+// discardTraces receives the traces of the profiler's own chain. That chain is not attached, so there are
+// none.
+func discardTraces(ctx context.Context, traces <-chan *libpf.EbpfTrace) {
 	for {
 		select {
 		case <-traces:
@@ -146,8 +148,8 @@ func discard(ctx context.Context, traces <-chan *libpf.EbpfTrace) {
 	}
 }
 
-// intervals are the profiler's. It looks for processes to synchronise at MonitorInterval,
-// when it also collects metrics of its own, which costs 0.4 ms.
+// intervals are the profiler's intervals. At each MonitorInterval it synchronises processes and
+// collects metrics, which takes 0.4 ms.
 type intervals struct{ monitor time.Duration }
 
 func (i intervals) MonitorInterval() time.Duration     { return i.monitor }
@@ -155,20 +157,21 @@ func (intervals) TracePollInterval() time.Duration     { return time.Second }
 func (intervals) PIDCleanupInterval() time.Duration    { return time.Minute }
 func (intervals) ExecutableUnloadDelay() time.Duration { return time.Hour }
 
-// Programs is the program array to make the tail call into, to Options.EntrySlot.
+// Programs returns the program array of the chain. Probes tail-call into its slot
+// Options.EntrySlot.
 func (u *Unwinder) Programs() *ebpf.Map { return u.chain.programs }
 
-// Record is the record per CPU in which the chain leaves a stack.
+// Record returns the per-CPU map with the record in which the chain stores a stack.
 func (u *Unwinder) Record() *ebpf.Map { return u.chain.record }
 
-// Pythons maps a pid to the layout of its interpreter, the profiler's PyProcInfo. It is empty if
-// the build is not Patched.
+// Pythons returns the map from pid to the layout of its Python interpreter, the profiler's
+// PyProcInfo. It is empty if the build is not Patched.
 func (u *Unwinder) Pythons() *ebpf.Map { return u.pythons }
 
-// Layout returns the offsets for the programs at both ends.
+// Layout returns the offsets that gpurec's BPF programs need.
 func (u *Unwinder) Layout() Layout { return u.layout }
 
-// SetStop makes the program the end of the chain.
+// SetStop sets the last program of the chain.
 func (u *Unwinder) SetStop(stop *ebpf.Program) error {
 	if err := u.chain.programs.Put(uint32(stopSlot), uint32(stop.FD())); err != nil {
 		return fmt.Errorf("set end of unwinder: %w", err)
@@ -176,8 +179,8 @@ func (u *Unwinder) SetStop(stop *ebpf.Program) error {
 	return nil
 }
 
-// haveMaps takes the profiler's maps and has it read the processes' mappings, which takes
-// seconds and goes on while the chain is loaded.
+// haveMaps stores the profiler's maps and adds the processes of Options.Pids. Reading their
+// mappings takes seconds, in parallel to loading the chain.
 func (u *Unwinder) haveMaps(maps map[string]*ebpf.Map) error {
 	u.pidEvents, u.pages, u.pythons = maps["pid_events"], maps["pid_page_to_mapping_info"], maps[pythonsMap]
 	for name, m := range maps {
@@ -194,7 +197,7 @@ func (u *Unwinder) haveMaps(maps map[string]*ebpf.Map) error {
 	return nil
 }
 
-// Close ends the profiler and forgets everything. The probes must be gone.
+// Close stops the profiler and frees all its resources. The probes must be detached before.
 func (u *Unwinder) Close() {
 	u.cancel()
 	if u.watch != nil {
@@ -211,16 +214,15 @@ func (u *Unwinder) Close() {
 
 // Module is an ELF file that a process has mapped.
 type Module struct {
-	// Path is the file as the process sees it.
+	// Path is the path of the file, as the process sees it.
 	Path string
-	// File is the file itself; nil if it could not be opened. It is the Unwinder's.
+	// File is the open file, or nil if it could not be opened. The Unwinder owns and closes it.
 	File *os.File
 }
 
-// reporter takes what the profiler reports. It is called by the profiler's goroutines
-// and by Unwinder.Frames.
+// reporter receives the profiler's reports. The profiler's goroutines and Unwinder.Frames call it.
 type reporter struct {
 	mu      sync.Mutex
 	modules map[fileKey]*Module
-	trace   *libpf.Trace // of the frames handed in last
+	trace   *libpf.Trace // result of the last HandleTrace
 }

@@ -11,20 +11,21 @@ import (
 	"github.com/elastic/go-perf"
 )
 
-// watch tells of executable memory that processes map: libraries opened later, code of
-// just-in-time compilers. The profiler itself looks only when a stack ends in unknown
-// memory, and the more seldom the more often that happens.
+// watch reports new executable mappings of all processes: libraries that are opened later, and code
+// of JIT compilers. The profiler itself only checks when a stack ends in unknown memory, and less
+// and less often.
 type watch struct {
 	events []*perf.Event
 	done   sync.WaitGroup
 }
 
-// watchMappings calls mapped with the pid for every new executable mapping. Without the
-// right to it, it does nothing: stacks through new libraries are then broken longer.
+// watchMappings calls mapped with the pid for every new executable mapping, until ctx is done.
+// Without the privilege for perf events it does nothing: stacks through new libraries are truncated
+// for a longer time.
 func watchMappings(ctx context.Context, mapped func(pid int)) *watch {
 	w := new(watch)
 	own := uint32(os.Getpid())
-	cpus, err := ebpf.PossibleCPU() // all of the machine's, not only those that we may run on
+	cpus, err := ebpf.PossibleCPU() // all CPUs of the machine, also those that this process may not use
 	if err != nil {
 		return w
 	}
@@ -37,7 +38,7 @@ func watchMappings(ctx context.Context, mapped func(pid int)) *watch {
 		attr.SetWakeupWatermark(1)
 		event, err := perf.Open(attr, perf.AllThreads, cpu, nil)
 		if err != nil {
-			continue // it is offline
+			continue // the CPU is offline
 		}
 		if event.MapRing() != nil || event.Enable() != nil {
 			event.Close()
@@ -59,7 +60,7 @@ func watchMappings(ctx context.Context, mapped func(pid int)) *watch {
 	return w
 }
 
-// close ends the watch; the context must be done.
+// close waits for the watch to end and closes its events. The context must be done.
 func (w *watch) close() {
 	w.done.Wait()
 	for _, e := range w.events {

@@ -1,3 +1,3 @@
-// Package xid follows the GPU errors that the driver reports, Xids and SXids, in the kernel's log
-// and in the driver's tracepoint, and merges reports of the same error into one row.
+// Package xid follows Xids and SXids, the GPU errors that the driver reports, in the kernel's log
+// and in the driver's tracepoint. It merges reports of the same error into one row.
 package xid

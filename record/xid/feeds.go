@@ -12,30 +12,29 @@ import (
 	"github.com/gpurec/gpurec/record/rows"
 )
 
-// Paths are the files of the kernel's log and tracefs.
+// Paths are the paths of the kernel's log and of tracefs.
 type Paths struct {
 	Kmsg    string
 	Tracefs []string
-	NoBPF   bool // do not try by BPF what tracefs does not give
+	NoBPF   bool // do not use a BPF program if tracefs is not available
 }
 
-// SystemPaths are the paths of a running system.
+// SystemPaths are the usual paths on Linux.
 var SystemPaths = Paths{Kmsg: "/dev/kmsg", Tracefs: []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"}}
 
-// Feed is a source of Xids in the kernel.
+// Feed is a kernel source of Xid reports.
 type Feed interface {
 	fd() int
-	// read returns what has come without waiting; ended says that no more will.
-	read() (seen []Sighting, ended bool)
+	// read returns the new reports without blocking. ended is true if there will be no more.
+	read() (seen []Report, ended bool)
 	close()
 }
 
-// xidPoll is how often the end of the recording, and of waiting for other sources, is
-// looked for.
+// xidPoll is the interval at which Follow checks for stop and for completed rows.
 const xidPoll = 200 * time.Millisecond
 
-// OpenFeeds opens the kernel's log and the driver's tracepoint. For what cannot be opened,
-// missing says why.
+// OpenFeeds opens the kernel's log and the driver's tracepoint. missing has the reason for each one
+// that cannot be opened.
 func OpenFeeds(paths Paths, c clock.Clock) (feeds []Feed, missing []string) {
 	if k, err := openKmsg(paths.Kmsg, c); err == nil {
 		feeds = append(feeds, k)
@@ -50,7 +49,8 @@ func OpenFeeds(paths Paths, c clock.Clock) (feeds []Feed, missing []string) {
 	return feeds, missing
 }
 
-// openTracepoint follows the driver's tracepoint in the way that there is.
+// openTracepoint opens the driver's tracepoint through tracefs or, without tracefs, by a BPF
+// program.
 func openTracepoint(paths Paths, c clock.Clock) (Feed, error) {
 	t, err := openTrace(paths.Tracefs, c)
 	if err == nil {
@@ -66,7 +66,7 @@ func openTracepoint(paths Paths, c clock.Clock) (Feed, error) {
 	return nil, errors.Join(err, bpfErr)
 }
 
-// Follow sends the rows of Xids until stop is closed, and then those that have come by then. It
+// Follow sends rows of Xids until stop is closed, then the rows of all reports until then. It
 // closes the feeds.
 func Follow(c clock.Clock, feeds []Feed, merger *Merger, sender *rows.Sender, stop <-chan struct{}) {
 	defer func() {
@@ -91,7 +91,7 @@ func Follow(c clock.Clock, feeds []Feed, merger *Merger, sender *rows.Sender, st
 	}
 	for {
 		collect()
-		sender.Send(merger.take(c.NowNs() - sameXid.Nanoseconds()))
+		sender.Send(merger.take(c.NowNs() - maxReportDelay.Nanoseconds()))
 		if waitForXids(feeds, stop) {
 			collect()
 			sender.Send(merger.take(c.NowNs() + 1))
@@ -100,8 +100,7 @@ func Follow(c clock.Clock, feeds []Feed, merger *Merger, sender *rows.Sender, st
 	}
 }
 
-// waitForXids waits for something to read, and not longer than xidPoll; it reports
-// whether stop was closed.
+// waitForXids waits for new reports, at most xidPoll. It returns true if stop was closed.
 func waitForXids(feeds []Feed, stop <-chan struct{}) bool {
 	if len(feeds) == 0 {
 		return clock.Sleep(stop, xidPoll)

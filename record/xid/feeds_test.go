@@ -66,13 +66,13 @@ func TestXidsAreFollowed(t *testing.T) {
 	take(1)
 	begin := c.NowNs()
 	f.Trace(`Xid (PCI:0000:00:06.0): 31, channel 0x0a, MMU Fault`)
-	// The log's clock is 3 s behind: what matters is when it was read.
+	// The log's clock is 3 s late: the time of reading counts.
 	f.Log("NVRM: Xid (PCI:0000:00:06): 31, pid=462, name=illegal, channel 0x0a, MMU Fault", 3*time.Second)
 	take(2)
 	f.Log("NVRM: Xid (PCI:0000:00:06): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", 3*time.Second)
 	simtest.AwaitRead(t, f.LogFile)
 	before := c.NowNs()
-	close(stop) // what has come is written all the same
+	close(stop) // reports before stop are written
 	take(3)
 	<-ended
 	for code, want := range map[float64]string{13: "[kmsg] true", 31: "[tracepoint kmsg] false", 79: "[kmsg] false"} {

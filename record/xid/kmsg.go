@@ -11,18 +11,17 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// kmsg reads the kernel's log: what is in it from before the recording, then what comes.
+// kmsg reads the kernel's log: the records from before the recording, then new ones.
 //
-// Its times are those of the CPUs' clock, which runs beside CLOCK_MONOTONIC but is not
-// disciplined: after weeks they can be seconds apart. What comes while we read tells by
-// how much, within the time until we read it (milliseconds). For what was there before
-// nothing does, so those times are that inexact.
+// The log has times of the CPU's clock, which NTP does not adjust. After weeks they differ from
+// CLOCK_MONOTONIC by seconds. A new record shows the difference to within the time until it is read
+// (milliseconds). Times of older records are not corrected, so they can be seconds off.
 type kmsg struct {
 	file    int
 	clock   clock.Clock
-	live    bool // what was there before is read
+	live    bool // all records from before the recording are read
 	lagNs   int64
-	hasLag  bool // lagNs, to be added to the log's time to get Unix time, was measured
+	hasLag  bool // whether lagNs was measured: Unix time minus the log's time
 	beganNs int64
 }
 
@@ -42,14 +41,14 @@ func (k *kmsg) fd() int { return k.file }
 
 func (k *kmsg) close() { unix.Close(k.file) }
 
-// read returns the Xids among what has come.
-func (k *kmsg) read() (seen []Sighting, ended bool) {
-	buffer := make([]byte, 16<<10) // a record has 8 KiB at most
+// read returns the Xids in new records.
+func (k *kmsg) read() (seen []Report, ended bool) {
+	buffer := make([]byte, 16<<10) // a record has at most 8 KiB
 	for {
 		n, err := unix.Read(k.file, buffer)
 		switch {
 		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINTR):
-			continue // records were overwritten before we read them: go on behind
+			continue // the kernel has overwritten unread records: continue with the next one
 		case errors.Is(err, unix.EAGAIN):
 			k.live = true
 			return seen, false
@@ -67,7 +66,7 @@ func (k *kmsg) read() (seen []Sighting, ended bool) {
 	}
 }
 
-// time is when a record was written, Unix ns.
+// time converts a record's time to Unix ns.
 func (k *kmsg) time(localNs int64) int64 {
 	if !k.live {
 		return min(localNs+k.clock.OffsetNs, k.beganNs)

@@ -14,46 +14,48 @@ import (
 	"github.com/gpurec/gpurec/record/host"
 )
 
-// Sighting is a report of an Xid by one source.
-type Sighting struct {
-	Source  string
-	AtNs    int64 // Unix ns
+// Report is one report of an Xid by one source.
+type Report struct {
+	Source string
+	AtNs   int64 // time of the error, Unix ns
+	// PCI is the PCI address in the notation of the source.
 	PCI     string
-	sxid    bool // of an NVSwitch
+	sxid    bool // whether it is an SXid, of an NVSwitch
 	Code    int32
-	pid     int32 // 0: not told
+	pid     int32 // 0: unknown
 	process string
 	text    string
-	before  bool // it was in the log when the recording began
+	before  bool // whether the error is from before the recording
 }
 
-// Sources of Xids, in the order of how exact their times are.
+// Sources of Xid reports, from the most exact time to the least exact.
 const (
-	sourceTracepoint = "tracepoint" // in the call of the driver that reports it; tells no process
-	sourceKmsg       = "kmsg"       // the kernel's log: process and text, and what was before
-	SourceNVML       = "nvml"       // the code alone, when its event is waited for
+	sourceTracepoint = "tracepoint" // exact time, code and text, but no process
+	sourceKmsg       = "kmsg"       // the kernel's log: process and text, also from before the recording
+	SourceNVML       = "nvml"       // only the code, when the recorder reads the event
 )
 
-// sameXid is how far apart sources may see the same Xid. They differ by the time until
-// the recorder reads the log.
-const sameXid = time.Second
+// maxReportDelay is the largest difference in time between two reports of the same Xid. Sources differ by
+// the time until the recorder reads the log.
+const maxReportDelay = time.Second
 
-// Merger merges reports of several sources into one row per Xid. The nth report of a code by one
-// source is paired with the nth of another. Safe for concurrent use.
+// Merger merges the reports of several sources into one row per Xid. It pairs the nth report of a
+// code by one source with the nth of another. It is safe for concurrent use.
 type Merger struct {
 	devices map[string]int32 // NVML index by PCI address without function
 
 	mu      sync.Mutex
-	pending []*pendingXid // in order of arrival
+	pending []*pendingXid // in the order of arrival
 }
 
+// pendingXid is an Xid that other sources may still report.
 type pendingXid struct {
-	Sighting
+	Report
 	sources   []string
 	arrivedNs int64
 }
 
-// NewMerger returns a Merger of Xids on these GPUs.
+// NewMerger returns a Merger for Xids of these GPUs.
 func NewMerger(gpus []host.GPU) *Merger {
 	m := &Merger{devices: make(map[string]int32)}
 	for _, g := range gpus {
@@ -62,23 +64,23 @@ func NewMerger(gpus []host.GPU) *Merger {
 	return m
 }
 
-// Add takes a report. now is in Unix ns.
-func (m *Merger) Add(s Sighting, now int64) {
+// Add adds a report. now is the current time in Unix ns.
+func (m *Merger) Add(s Report, now int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.pending {
-		near := max(p.AtNs-s.AtNs, s.AtNs-p.AtNs) < sameXid.Nanoseconds()
+		near := max(p.AtNs-s.AtNs, s.AtNs-p.AtNs) < maxReportDelay.Nanoseconds()
 		if near && p.Code == s.Code && p.sxid == s.sxid && p.before == s.before && pciSlot(p.PCI) == pciSlot(s.PCI) &&
 			!slices.Contains(p.sources, s.Source) {
 			p.join(s)
 			return
 		}
 	}
-	m.pending = append(m.pending, &pendingXid{Sighting: s, sources: []string{s.Source}, arrivedNs: now})
+	m.pending = append(m.pending, &pendingXid{Report: s, sources: []string{s.Source}, arrivedNs: now})
 }
 
-// join adds what another source knows better.
-func (p *pendingXid) join(s Sighting) {
+// join adds the more exact values of another source's report.
+func (p *pendingXid) join(s Report) {
 	exact := func(source string) int {
 		return slices.Index([]string{SourceNVML, sourceKmsg, sourceTracepoint}, source)
 	}
@@ -95,8 +97,8 @@ func (p *pendingXid) join(s Sighting) {
 	p.sources = append(p.sources, s.Source)
 }
 
-// take returns the rows of Xids that no other source will join any more: those that came
-// before the time until, and what only the log can know.
+// take returns and removes the rows of completed Xids: those that arrived before until (Unix ns),
+// and those from before the recording, which only the log has.
 func (m *Merger) take(until int64) []format.Row {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -111,6 +113,7 @@ func (m *Merger) take(until int64) []format.Row {
 	return rows
 }
 
+// row returns the row of an Xid.
 func (m *Merger) row(p *pendingXid) format.Row {
 	slices.SortFunc(p.sources, func(a, b string) int { return -cmp.Compare(a, b) }) // tracepoint, nvml, kmsg
 	message, err := json.Marshal(
@@ -138,13 +141,13 @@ func (m *Merger) row(p *pendingXid) format.Row {
 	}
 }
 
-// pciSlot is a PCI address without its function, which not every source tells, and
-// without leading zeros of the domain, of which sources have different numbers.
+// pciSlot returns a PCI address in a form that is equal for all sources: without function, and
+// without leading zeros of the domain.
 func pciSlot(pci string) string {
 	slot, _, _ := strings.Cut(strings.ToLower(pci), ".")
 	domain, rest, found := strings.Cut(slot, ":")
 	if !found || !strings.Contains(rest, ":") {
-		return slot // without a domain
+		return slot // the address has no domain
 	}
 	return strings.TrimLeft(domain, "0") + ":" + rest
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/gpurec/gpurec/record/host"
 )
 
-// FuzzRawXid decodes records of the program that follows Xids.
+// FuzzRawXid decodes records of the BPF program.
 func FuzzRawXid(f *testing.F) {
 	f.Add(make([]byte, rawXidSize))
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -59,7 +59,7 @@ func TestXidsInTheKernelLog(t *testing.T) {
 		{"NVRM: Xid (PCI:0000:3b:00): 99999999999, pid=1", ""},
 		{"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95", ""},
 		{"NVRM: GPU at PCI:0000:3b:00: GPU-6a5e7b1c", ""},
-		{"somebody: NVRM: Xid (PCI:0000:3b:00): 79, made up", ""},
+		{"program: NVRM: Xid (PCI:0000:3b:00): 79, made up", ""},
 	} {
 		s, ok := parseKmsgXid(c.line)
 		got := ""
@@ -120,7 +120,7 @@ func TestXidOfTheProgram(t *testing.T) {
 	copy(raw[rawXidDevice:], "0000:00:06.0\x00rubbish")
 	copy(raw[rawXidText:], "channel 0x0a\x00rubbish")
 	s, ns, ok := decodeRawXid(raw)
-	if want := (Sighting{Source: sourceTracepoint, PCI: "0000:00:06.0", Code: 31, text: "channel 0x0a"}); !ok ||
+	if want := (Report{Source: sourceTracepoint, PCI: "0000:00:06.0", Code: 31, text: "channel 0x0a"}); !ok ||
 		ns != 12345 ||
 		s != want {
 		t.Errorf("%+v at %d", s, ns)
@@ -161,8 +161,8 @@ func FuzzXidText(f *testing.F) {
 
 func TestXidOfSeveralSourcesIsOneRow(t *testing.T) {
 	m := NewMerger([]host.GPU{{PCI: "0000:00:05.0", Index: 0}, {PCI: "0000:00:06.0", Index: 1}})
-	trace := Sighting{Source: sourceTracepoint, AtNs: 10e9, PCI: "0000:00:06.0", Code: 31, text: "channel 0x0a, fault"}
-	kmsg := Sighting{
+	trace := Report{Source: sourceTracepoint, AtNs: 10e9, PCI: "0000:00:06.0", Code: 31, text: "channel 0x0a, fault"}
+	kmsg := Report{
 		Source:  sourceKmsg,
 		AtNs:    10e9 + 3e6,
 		PCI:     "0000:00:06",
@@ -171,7 +171,7 @@ func TestXidOfSeveralSourcesIsOneRow(t *testing.T) {
 		process: "illegal",
 		text:    "channel 0x0a, fault",
 	}
-	at := func(s Sighting, ns int64) Sighting { s.AtNs += ns; return s }
+	at := func(s Report, ns int64) Report { s.AtNs += ns; return s }
 	other := kmsg
 	other.Code = 43
 	history := kmsg
@@ -181,8 +181,8 @@ func TestXidOfSeveralSourcesIsOneRow(t *testing.T) {
 	m.Add(at(trace, 100e6), 1) // the same code again, 100 ms later
 	m.Add(at(kmsg, 100e6), 1)
 	m.Add(other, 1)
-	m.Add(at(trace, 5e9), 1) // seconds later: nobody else saw it
-	m.Add(Sighting{Source: sourceKmsg, PCI: "0000:05:00.0", sxid: true, Code: 20034, text: "Fatal"}, 2)
+	m.Add(at(trace, 5e9), 1) // reported seconds later by one source only
+	m.Add(Report{Source: sourceKmsg, PCI: "0000:05:00.0", sxid: true, Code: 20034, text: "Fatal"}, 2)
 	if rows := m.take(1); len(rows) != 0 {
 		t.Errorf("too early: %+v", rows)
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// rawTracepoint follows the driver's tracepoint for Xids by a BPF program, where tracefs is not
-// mounted. The tracepoint's arguments are the PCI device, the code and the text.
+// rawTracepoint follows the driver's Xid tracepoint with a BPF program if tracefs is not mounted.
+// The tracepoint's arguments are the PCI device, the code and the text.
 type rawTracepoint struct {
 	ring   *ebpf.Map
 	reader *ringbuf.Reader
@@ -27,15 +27,15 @@ type rawTracepoint struct {
 	clock  clock.Clock
 }
 
-// What the program sends: time and code, then the names of the device and the text, each
-// ending with a NUL.
+// Layout of a record in bytes: time and code (8 bytes each), then the device name and the text,
+// each with a final NUL byte.
 const (
 	rawXidDevice = 16
 	rawXidText   = 48
 	rawXidSize   = 512
 )
 
-// openRaw attaches to the tracepoint.
+// openRaw loads the BPF program and attaches it to the tracepoint.
 func openRaw(c clock.Clock) (_ *rawTracepoint, err error) {
 	offset, err := deviceNameOffset()
 	if err != nil {
@@ -56,7 +56,7 @@ func openRaw(c clock.Clock) (_ *rawTracepoint, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("trace Xids by BPF: %w", err)
 	}
-	defer func() { _ = program.Close() }() // the link keeps it
+	defer func() { _ = program.Close() }() // the link holds a reference
 	if x.link, err = link.AttachRawTracepoint(
 		link.RawTracepointOptions{Name: "nvidia_dev_xid", Program: program},
 	); err != nil {
@@ -66,12 +66,12 @@ func openRaw(c clock.Clock) (_ *rawTracepoint, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("trace Xids by BPF: %w", err)
 	}
-	x.reader.SetDeadline(time.Unix(1, 0)) // never wait
+	x.reader.SetDeadline(time.Unix(1, 0)) // reads never block
 	return x, nil
 }
 
-// CheckProgram reports whether the kernel accepts the program for the tracepoint. Where the driver
-// is not loaded, and the program is accepted, the error matches os.ErrNotExist.
+// CheckProgram returns nil if the kernel accepts the BPF program and the driver has the tracepoint.
+// If only the driver is missing, the error matches os.ErrNotExist.
 func CheckProgram() error {
 	x, err := openRaw(clock.New())
 	if err == nil {
@@ -80,8 +80,8 @@ func CheckProgram() error {
 	return err
 }
 
-// deviceNameOffset returns where in this kernel's struct pci_dev the pointer to the
-// device's name lies: dev.kobj.name.
+// deviceNameOffset returns the offset of the device name's pointer, dev.kobj.name, in this kernel's
+// struct pci_dev.
 func deviceNameOffset() (uint32, error) {
 	spec, err := btf.LoadKernelSpec()
 	if err != nil {
@@ -106,9 +106,9 @@ func deviceNameOffset() (uint32, error) {
 	return offset, nil
 }
 
-// xidProgram sends one record per Xid.
+// xidProgram returns a BPF program that sends one record per Xid.
 func xidProgram(ring *ebpf.Map, nameOffset uint32) asm.Instructions {
-	readString := func(to, size int32) asm.Instructions { // from r3
+	readString := func(to, size int32) asm.Instructions { // reads the string at r3
 		return asm.Instructions{
 			asm.Mov.Reg(
 				asm.R1,
@@ -172,8 +172,8 @@ func (x *rawTracepoint) close() {
 	}
 }
 
-// read returns the Xids that have come.
-func (x *rawTracepoint) read() (seen []Sighting, ended bool) {
+// read returns the new reports.
+func (x *rawTracepoint) read() (seen []Report, ended bool) {
 	for {
 		record, err := x.reader.Read()
 		if err != nil {
@@ -186,7 +186,8 @@ func (x *rawTracepoint) read() (seen []Sighting, ended bool) {
 	}
 }
 
-func decodeRawXid(raw []byte) (s Sighting, monotonicNs uint64, ok bool) {
+// decodeRawXid decodes a record of the BPF program.
+func decodeRawXid(raw []byte) (s Report, monotonicNs uint64, ok bool) {
 	if len(raw) < rawXidSize {
 		return s, 0, false
 	}
@@ -194,9 +195,9 @@ func decodeRawXid(raw []byte) (s Sighting, monotonicNs uint64, ok bool) {
 		b, _, _ = bytes.Cut(b, []byte{0})
 		return string(b)
 	}
-	s = Sighting{
-		Source: sourceTracepoint, PCI: until(raw[rawXidDevice:rawXidText]), text: clip(until(raw[rawXidText:])),
-		// of 8 bytes, on the little endian machines that gpurec runs on
+	s = Report{
+		Source: sourceTracepoint, PCI: until(raw[rawXidDevice:rawXidText]), text: clipText(until(raw[rawXidText:])),
+		// The code has 8 bytes; its low 4 bytes come first on little-endian machines.
 		Code: int32(binary.NativeEndian.Uint32(raw[8:])),
 	}
 	return s, binary.NativeEndian.Uint64(raw), true

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// The driver's lines in the kernel's log:
+// Lines of the driver in the kernel's log:
 //
 //	NVRM: Xid (PCI:0000:00:06): 31, pid=462, name=illegal, channel 0x0000000a, …
 //	NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
 //	NVRM: Xid (PCI:0000:07:00 GPU-I:05): 94, pid=7194, name=train, Contained: …
 //	nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up
 //
-// and of its tracepoint, as the trace pipe of tracefs has them (driver 580), with the driver's own
-// text or field by field:
+// Lines of its tracepoint in tracefs's trace pipe (driver 580), with the driver's text or with
+// separate fields:
 //
 //	irq/44-nvidia-181 [000] ..... 27.210862: nvidia_dev_xid: Xid (PCI:0000:00:06.0): 31, channel 0x0000000a, …
 //	irq/44-nvidia-181 [000] ..... 27.210862: nvidia_dev_xid: dev=0000:00:06.0 error_code=31 msg="channel 0x0000000a, …"
@@ -30,11 +30,11 @@ var (
 	)
 )
 
-// maxXidText bounds what of a line is kept, in bytes.
+// maxXidText bounds the stored text of an Xid in bytes.
 const maxXidText = 1000
 
-// parseKmsgXid reads a line of the kernel's log, without its header.
-func parseKmsgXid(line string) (s Sighting, ok bool) {
+// parseKmsgXid parses a line of the kernel's log without its header. ok is false for other lines.
+func parseKmsgXid(line string) (s Report, ok bool) {
 	match := kmsgXid.FindStringSubmatch(line)
 	if match == nil {
 		return s, false
@@ -43,7 +43,7 @@ func parseKmsgXid(line string) (s Sighting, ok bool) {
 	if err != nil {
 		return s, false
 	}
-	s = Sighting{Source: sourceKmsg, sxid: match[1] != "", PCI: match[2], Code: int32(code)}
+	s = Report{Source: sourceKmsg, sxid: match[1] != "", PCI: match[2], Code: int32(code)}
 	rest := match[5]
 	for {
 		field := xidField.FindStringSubmatch(rest)
@@ -61,12 +61,12 @@ func parseKmsgXid(line string) (s Sighting, ok bool) {
 			s.pid = int32(pid)
 		}
 	}
-	s.text = clip(strings.TrimSpace(strings.TrimSpace(match[3]) + " " + rest))
+	s.text = clipText(strings.TrimSpace(strings.TrimSpace(match[3]) + " " + rest))
 	return s, true
 }
 
-// parseTraceXid reads a line of a trace pipe; monotonicNs is its time.
-func parseTraceXid(line string) (s Sighting, monotonicNs int64, ok bool) {
+// parseTraceXid parses a line of the trace pipe. monotonicNs is its time on CLOCK_MONOTONIC.
+func parseTraceXid(line string) (s Report, monotonicNs int64, ok bool) {
 	match := traceXid.FindStringSubmatch(" " + line)
 	if match == nil {
 		return s, 0, false
@@ -80,22 +80,23 @@ func parseTraceXid(line string) (s Sighting, monotonicNs int64, ok bool) {
 	if err != nil {
 		return s, 0, false
 	}
-	s = Sighting{Source: sourceTracepoint, PCI: match[3], Code: int32(code), text: clip(strings.Trim(match[5], `"`))}
+	s = Report{Source: sourceTracepoint, PCI: match[3], Code: int32(code), text: clipText(strings.Trim(match[5], `"`))}
 	return s, seconds*1e9 + micros*1e3, true
 }
 
-func clip(text string) string {
+// clipText cuts a text to maxXidText bytes of valid UTF-8.
+func clipText(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxXidText)], "")
 }
 
-// kmsgRecord is one line of /dev/kmsg.
+// kmsgRecord is one record of /dev/kmsg.
 type kmsgRecord struct {
-	localNs int64 // CLOCK_MONOTONIC, nearly: the CPUs' own clock, which is not disciplined by NTP
+	localNs int64 // roughly CLOCK_MONOTONIC: the CPU's clock, which NTP does not adjust
 	text    string
 }
 
-// parseKmsg reads what /dev/kmsg gives at once: "6,339,5140900,-;NVRM: …", followed by
-// lines of details that begin with a space.
+// parseKmsg parses the result of one read of /dev/kmsg: "6,339,5140900,-;NVRM: …", followed by
+// lines of details that start with a space.
 func parseKmsg(raw string) []kmsgRecord {
 	var records []kmsgRecord
 	for line := range strings.SplitSeq(raw, "\n") {

@@ -15,20 +15,20 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// trace follows the driver's tracepoint for Xids through tracefs, in an instance of
-// our own that disturbs no other tracer.
+// trace follows the driver's Xid tracepoint in its own tracefs instance, which does not affect
+// other tracers.
 type trace struct {
 	instance string
 	pipe     int
 	clock    clock.Clock
-	rest     string // a line that has not come to its end
+	rest     string // start of an incomplete line
 }
 
-// errNoTracefs says that tracefs is not mounted; gpurec changes nothing on the host, so
-// it does not mount it either.
+// errNoTracefs is the error if tracefs is not mounted. gpurec does not change the host, so it does
+// not mount tracefs.
 var errNoTracefs = errors.New("tracefs is not mounted on /sys/kernel/tracing")
 
-// openTrace follows the tracepoint in the first of the places where tracefs is.
+// openTrace opens the tracepoint in the first of roots that is a tracefs.
 func openTrace(roots []string, c clock.Clock) (*trace, error) {
 	for _, root := range roots {
 		if _, err := os.Stat(filepath.Join(root, "events")); err != nil {
@@ -42,6 +42,7 @@ func openTrace(roots []string, c clock.Clock) (*trace, error) {
 	return nil, errNoTracefs
 }
 
+// openInstance creates a tracefs instance and enables the tracepoint in it.
 func openInstance(root string, c clock.Clock) (_ *trace, err error) {
 	removeStale(filepath.Join(root, "instances"))
 	t := &trace{instance: filepath.Join(root, "instances", instanceName(os.Getpid())), pipe: -1, clock: c}
@@ -66,11 +67,12 @@ func openInstance(root string, c clock.Clock) (_ *trace, err error) {
 	return t, nil
 }
 
+// instancePrefix starts the names of gpurec's tracefs instances. The recorder's pid follows.
 const instancePrefix = "gpurec-xid-"
 
 func instanceName(pid int) string { return instancePrefix + strconv.Itoa(pid) }
 
-// removeStale removes the instances of recorders that were killed.
+// removeStale removes the instances of recorders that no longer exist.
 func removeStale(instances string) {
 	entries, err := os.ReadDir(instances)
 	if err != nil {
@@ -80,11 +82,12 @@ func removeStale(instances string) {
 		number, ours := strings.CutPrefix(e.Name(), instancePrefix)
 		pid, err := strconv.Atoi(number)
 		if ours && err == nil && errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
-			_ = unix.Rmdir(filepath.Join(instances, e.Name())) // or somebody else does
+			_ = unix.Rmdir(filepath.Join(instances, e.Name())) // another recorder may remove it first
 		}
 	}
 }
 
+// set writes a value to a file of the instance.
 func (t *trace) set(file, value string) error {
 	path := filepath.Join(t.instance, file)
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -100,17 +103,17 @@ func (t *trace) set(file, value string) error {
 
 func (t *trace) fd() int { return t.pipe }
 
-// close removes the instance, which ends its tracing.
+// close removes the instance, which stops its tracing.
 func (t *trace) close() {
 	if t.pipe >= 0 {
 		unix.Close(t.pipe)
 	}
-	_ = t.set("events/nvidia/nvidia_dev_xid/enable", "0") // removing it does so as well
+	_ = t.set("events/nvidia/nvidia_dev_xid/enable", "0") // in case the instance cannot be removed
 	_ = unix.Rmdir(t.instance)
 }
 
-// read returns the Xids that have come.
-func (t *trace) read() (seen []Sighting, ended bool) {
+// read returns the new reports.
+func (t *trace) read() (seen []Report, ended bool) {
 	buffer := make([]byte, 16<<10)
 	for {
 		n, err := unix.Read(t.pipe, buffer)
@@ -125,7 +128,7 @@ func (t *trace) read() (seen []Sighting, ended bool) {
 		lines := strings.Split(t.rest+string(buffer[:n]), "\n")
 		t.rest = lines[len(lines)-1]
 		if len(t.rest) > len(buffer) {
-			t.rest = "" // no line is that long
+			t.rest = "" // longer than any line of the tracepoint
 		}
 		for _, line := range lines[:len(lines)-1] {
 			if s, monotonicNs, ok := parseTraceXid(line); ok {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// BenchmarkFramesLargeSource looks up addresses all over the file that GPUREC_BENCH_SOURCE names.
+// BenchmarkFramesLargeSource looks up addresses in the whole file in GPUREC_BENCH_SOURCE.
 func BenchmarkFramesLargeSource(b *testing.B) {
 	path := os.Getenv("GPUREC_BENCH_SOURCE")
 	if path == "" {

@@ -11,39 +11,41 @@ import (
 // ErrNone is the error of New for a file without DWARF.
 var ErrNone = errors.New("no debug information")
 
-// Data is the debug information of one ELF file, which it reads at each lookup. It keeps 24 bytes
-// for each address range of the file in memory, and up to 64 MiB of the units used last. A Data
-// must not be used by several goroutines at once.
+// Data is the debug information of one ELF file. Lookups read the file. A Data uses 24 bytes of
+// memory for each address range, and up to 64 MiB to cache units. It is not safe for concurrent
+// use.
 type Data struct {
 	info, abbrev, str, lineStr, line elffile.Section
 	addr, strOffsets, ranges, rngs   elffile.Section
 
 	units  []unitHeader
-	index  codeSpans   // address ranges of all units, by number of the unit
+	index  codeSpans   // address ranges of all units, with unit numbers
 	cached []*unitSlot // most recently used first
-	work   int         // what the current lookup has left of lookupWork
+	work   int         // remaining work budget of the current lookup, see lookupWork
 }
 
-// unitSlot is a unit in the cache, or the error of reading it.
+// unitSlot is a cached unit, or the error of reading it.
 type unitSlot struct {
 	number int
 	unit   *unit
 	err    error
 }
 
-// lookupWork bounds the work of one lookup. One unit of work is one DIE, one entry of a range list,
-// one field of an abbreviation or one row of a line table. Ten million of them take half a second.
-// Opening a unit costs unitWork and opening a list costs listWork, since both make system calls.
-// The first lookup needs most, because it reads the ranges of all units.
+// Work budget of one lookup. One DIE, one entry of a range list, one field of an abbreviation, or
+// one row of a line table costs 1. Ten million of them take half a second. Opening a unit costs
+// unitWork and opening a list costs listWork, because both make system calls. The first lookup
+// needs most, because it reads the ranges of all units.
 const (
 	lookupWork = 1 << 26
 	unitWork   = 64
 	listWork   = 16
 )
 
+// errWork is the error of a lookup that exceeds its work budget.
 var errWork = errors.New("debug information that takes too long to read")
 
-// spend takes n from the work of the current lookup, and returns errWork if nothing is left.
+// spend subtracts n from the work budget of the current lookup. It returns errWork if the budget is
+// exhausted.
 func (d *Data) spend(n int) error {
 	if d.work -= n; d.work < 0 {
 		return errWork
@@ -71,9 +73,9 @@ func New(f *elffile.File) (*Data, error) {
 	return d, d.readUnits()
 }
 
-// unit returns a unit by number, from the cache if it is there.
+// unit returns the unit with a number, from the cache if possible.
 func (d *Data) unit(number int) (*unit, error) {
-	const most = 64 << 20 // bytes of units in the cache
+	const most = 64 << 20 // bytes of cached units
 	for i, slot := range d.cached {
 		if slot.number == number {
 			copy(d.cached[1:], d.cached[:i])
@@ -98,7 +100,7 @@ func (d *Data) unit(number int) (*unit, error) {
 	return slot.unit, slot.err
 }
 
-// unitAt returns the unit that an offset of .debug_info lies in.
+// unitAt returns the unit that contains an offset of .debug_info.
 func (d *Data) unitAt(offset uint64) (*unit, error) {
 	low, high := 0, len(d.units)
 	for low < high {
@@ -114,8 +116,8 @@ func (d *Data) unitAt(offset uint64) (*unit, error) {
 	return d.unit(low)
 }
 
-// readIndex reads from the root DIEs which unit describes which addresses. It leaves out units that
-// it cannot read, so that the others stay usable.
+// readIndex reads the address ranges of all units from their root DIEs. It ignores units that it
+// cannot read.
 func (d *Data) readIndex() error {
 	d.index = codeSpans{}
 	for i := range d.units {
@@ -142,7 +144,8 @@ func (d *Data) readIndex() error {
 	return nil
 }
 
-// readFunctions reads the functions of a unit and their address ranges into u.functions, once.
+// readFunctions reads the functions of a unit and their address ranges into u.functions. It does so
+// once.
 func (d *Data) readFunctions(u *unit) error {
 	if u.parsed {
 		return nil
@@ -152,7 +155,7 @@ func (d *Data) readFunctions(u *unit) error {
 		if e.tag != dwarf.TagSubprogram || !e.low.ok() && !e.ranges.ok() {
 			return true
 		}
-		// A damaged list of ranges makes only this function unknown.
+		// A damaged range list hides only this function.
 		err := d.eachRange(u, e, func(r addressRange) {
 			if r.isCode() {
 				u.functions = append(u.functions, codeSpan{r, e.offset})
@@ -164,7 +167,7 @@ func (d *Data) readFunctions(u *unit) error {
 	return err
 }
 
-// text returns the string of a value, "" if the value is no string or cannot be read.
+// text returns the string of a value. It returns "" if the value is not a string or cannot be read.
 func (d *Data) text(u *unit, v value) string {
 	switch {
 	case v.form == formString:
@@ -174,7 +177,7 @@ func (d *Data) text(u *unit, v value) string {
 	case v.form == formLineStrp:
 		return d.lineStr.Text(v.n)
 	case v.form == formStrx || v.form >= formStrx1 && v.form <= formStrx4:
-		base := uint64(2 * u.offsetSize) // the size of the header, unless an attribute differs
+		base := uint64(2 * u.offsetSize) // header size, unless an attribute overrides it
 		if u.root.strBase.ok() {
 			base = u.root.strBase.n
 		}
@@ -186,7 +189,7 @@ func (d *Data) text(u *unit, v value) string {
 	return ""
 }
 
-// address returns the address of a value, which DWARF 5 may keep in .debug_addr.
+// address returns the address of a value. DWARF 5 may store the address in .debug_addr.
 func (d *Data) address(u *unit, v value) (uint64, error) {
 	if !v.isAddressIndex() {
 		return v.n, nil
@@ -203,12 +206,12 @@ func (d *Data) indexedAddress(u *unit, index uint64) (uint64, error) {
 	return d.addr.Number(base+index*uint64(u.addressSize), u.addressSize)
 }
 
-// functionName returns the linkage name of a function or, if it has none, its plain name. The name
-// may stand in the DIE e itself, in the abstract function that e is an instance of, or in the
-// declaration that e defines.
+// functionName returns the linkage name of a function or, without one, its plain name. The name can
+// be in the DIE e, in the abstract function that e is an instance of, or in the declaration that e
+// defines.
 func (d *Data) functionName(u *unit, e die) string {
 	plain := ""
-	for range 8 { // more references than compilers chain
+	for range 8 { // compilers chain fewer references
 		if name := d.text(u, e.linkage); name != "" {
 			return name
 		}

@@ -56,25 +56,26 @@ const (
 	formGNUStrpAlt    form = 0x1f21
 )
 
-// value is an attribute's value before references are resolved: n is a number, an index or an
-// offset, depending on the form. The n of formString is the offset of the string itself. The zero
-// value means that the attribute is missing.
+// value is an attribute's value before references are resolved. n is a number, an index or an
+// offset, depending on the form. For formString, n is the offset of the string. The zero value
+// means that the attribute is missing.
 type value struct {
 	form form
 	n    uint64
 }
 
+// ok reports whether the attribute is present.
 func (v value) ok() bool { return v.form != 0 }
 
-// encoding is the properties of a unit that the size of a value depends on.
+// encoding has the properties of a unit that determine the sizes of values.
 type encoding struct {
 	version     int
 	addressSize int
-	offsetSize  int // 8 in 64-bit DWARF, else 4
+	offsetSize  int // size of offsets: 8 in 64-bit DWARF, otherwise 4
 }
 
-// value reads one value of a form. An unknown form sets c.Failed, since the start of the next value
-// is then unknown.
+// value reads one value with a form. implicit is the value of formImplicitConst. An unknown form
+// sets c.Failed, because the start of the next value is unknown then.
 func (e encoding) value(c *elffile.Cursor, f form, implicit int64) value {
 	v := value{form: f}
 	switch f {
@@ -143,27 +144,29 @@ func (v value) isAddressIndex() bool {
 	return v.form == formAddrx || v.form >= formAddrx1 && v.form <= formAddrx4
 }
 
-// abbrev is the layout of the DIEs (debugging information entries) that refer to it by its code.
+// abbrev is an abbreviation: the layout of DIEs (debugging information entries) that have its code.
 type abbrev struct {
 	tag      dwarf.Tag
 	children bool
 	fields   []field
 }
 
+// field is one attribute in an abbreviation. implicit is the value of formImplicitConst.
 type field struct {
 	attr     dwarf.Attr
 	form     form
 	implicit int64
 }
 
-// maxFields bounds the fields of one table of abbreviations. GCC with link-time optimization writes
-// 20 thousand.
+// maxFields bounds the fields of one abbreviation table. GCC with link-time optimization writes
+// 20,000.
 const maxFields = 1 << 20
 
+// errAbbrev is the error for an abbreviation table with too many fields.
 var errAbbrev = errors.New("damaged abbreviations")
 
-// readAbbrevs reads the table of abbreviations at offset, all of it if code is 0, else the
-// abbreviation of that code only.
+// readAbbrevs reads the abbreviation table at offset. If code is not 0, it reads only the
+// abbreviation with that code.
 func (d *Data) readAbbrevs(offset, code uint64) (map[uint64]abbrev, error) {
 	var table map[uint64]abbrev
 	var bad error

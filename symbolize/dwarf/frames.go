@@ -7,17 +7,17 @@ import (
 	"math"
 )
 
-// Frame is one function at an address: the function that the code belongs to, or a function that
-// the compiler inlined there.
+// Frame is one function at an address: the function that contains the code, or a function that the
+// compiler inlined there.
 type Frame struct {
-	// Func is the linkage name (mangled for C++ and Rust), or the plain name if there is no
-	// linkage name, or "" if neither is known.
+	// Func is the linkage name (mangled for C++ and Rust). Without a linkage name it is the plain
+	// name, and "" if both are unknown.
 	Func string
-	// File is the path as the compiler saw it, "" if it is not known.
+	// File is the source path as the compiler saw it, "" if it is unknown.
 	File string
-	// Line counts from 1; 0 means that it is not known.
+	// Line counts from 1. 0 means unknown.
 	Line int
-	// Inlined is true if the function was inlined into the function of the next frame.
+	// Inlined reports whether the function was inlined into the function of the next frame.
 	Inlined bool
 }
 
@@ -41,7 +41,8 @@ func (d *Data) Frames(vaddr uint64) ([]Frame, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read .debug_info: %w", err)
 	}
-	// What was read of a damaged unit before the damage is still used.
+	// Errors are reported only if there are no frames: a unit may be readable up to its damaged
+	// part.
 	functionsErr := d.readFunctions(u)
 	chain, chainErr := d.callChain(u, vaddr)
 	lines, linesErr := d.lineTable(u)
@@ -52,21 +53,21 @@ func (d *Data) Frames(vaddr uint64) ([]Frame, error) {
 	return frames, nil
 }
 
-// callChain returns the function around an address and the calls that were inlined there, outermost
+// callChain returns the function at an address and the calls that were inlined there, outermost
 // first.
 func (d *Data) callChain(u *unit, vaddr uint64) ([]die, error) {
 	offset, ok := u.functions.find(vaddr)
 	if !ok {
 		return nil, nil
 	}
-	const deepest = 1000 // compilers inline some dozens deep
+	const deepest = 1000 // compilers inline some dozens of levels
 	var chain []die
 	err := d.each(u, offset, func(e *die) bool {
 		switch {
 		case e.offset == offset:
 			chain = append(chain, *e)
 		case e.tag == dwarf.TagInlinedSubroutine && e.depth > chain[len(chain)-1].depth:
-			_ = d.eachRange(u, e, func(r addressRange) { // a damaged list covers nothing
+			_ = d.eachRange(u, e, func(r addressRange) { // a damaged range list covers no address
 				if last := &chain[len(chain)-1]; r.has(vaddr) && last.offset != e.offset {
 					chain = append(chain, *e)
 				}
@@ -77,8 +78,8 @@ func (d *Data) callChain(u *unit, vaddr uint64) ([]die, error) {
 	return chain, err
 }
 
-// frames turns a chain of functions, outermost first, into frames. The innermost frame has the line
-// of the code at vaddr; every other frame has the line of the call that was inlined into it.
+// frames converts a chain of functions, outermost first, to frames. The innermost frame has the
+// line of the code at vaddr. Every other frame has the line of the call that was inlined into it.
 func (d *Data) frames(u *unit, chain []die, lines *lineTable, vaddr uint64) []Frame {
 	if lines == nil {
 		lines = new(lineTable)

@@ -18,8 +18,8 @@ import (
 
 const testdata = "../testdata"
 
-// sourcePrograms are programs whose calls of here() are marked in the source, and who calls them:
-// the innermost function first.
+// sourcePrograms are test programs that call here() on marked lines. Each value lists the functions
+// at the call, innermost first.
 var sourcePrograms = []struct {
 	source string
 	calls  map[string][]string
@@ -33,7 +33,7 @@ var sourcePrograms = []struct {
 	}},
 }
 
-// sourceFlags are ways to compile with debug information.
+// sourceFlags are compiler flags for different kinds of debug information.
 var sourceFlags = map[string][]string{
 	"DWARF 4":            {"-gdwarf-4"},
 	"DWARF 5":            {"-gdwarf-5"},
@@ -46,14 +46,14 @@ var sourceFlags = map[string][]string{
 	"link-time, DWARF 4": {"-gdwarf-4", "-flto"},
 }
 
-// compileSource builds a program of sourcePrograms at a fixed address.
+// compileSource compiles a program of sourcePrograms at a fixed address.
 func compileSource(t testing.TB, source string, flags ...string) string {
 	t.Helper()
 	flags = append([]string{"-O2", "-no-pie"}, flags...)
 	return elftest.Compile(t, filepath.Join(testdata, source), "program", flags...)
 }
 
-// markedLine is the line of a source of testdata with that marker in a comment.
+// markedLine returns the line of a testdata source whose comment is the marker.
 func markedLine(t testing.TB, source, marker string) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(testdata, source))
@@ -69,7 +69,7 @@ func markedLine(t testing.TB, source, marker string) int {
 	return 0
 }
 
-// markedCalls runs a program that prints where its marked calls return to.
+// markedCalls runs a program that prints the return addresses of its marked calls.
 func markedCalls(t testing.TB, program string) map[string]uint64 {
 	t.Helper()
 	calls := make(map[string]uint64)
@@ -112,7 +112,7 @@ func tryOpen(t testing.TB, path string) (*Data, error) {
 	return New(f)
 }
 
-// readable demangles a C++ name, without parameters.
+// readable returns the demangled name without parameters.
 func readable(name string) string {
 	return demangle.Filter(name, demangle.NoParams, demangle.NoEnclosingParams)
 }
@@ -173,12 +173,13 @@ func TestFramesOfZstd(t *testing.T) {
 	checkMarkedCalls(t, "inlined.c", sourcePrograms[0].calls, calls, open(t, program))
 }
 
-// TestFramesAgreeWithAddr2line asks for every instruction of every function.
+// Frames agrees with addr2line for every instruction of every function.
 func TestFramesAgreeWithAddr2line(t *testing.T) {
 	elftest.NeedTools(t, "addr2line", "objdump")
 	for _, p := range sourcePrograms {
 		for name, flags := range sourceFlags {
-			// Debian's addr2line cannot read the former and calls the files of the latter "<artificial>".
+			// Debian's addr2line cannot read the former. It reports the files of the latter as
+			// "<artificial>".
 			if strings.HasPrefix(name, "64-bit") || strings.HasPrefix(name, "link-time") {
 				continue
 			}
@@ -207,7 +208,7 @@ func TestFramesAgreeWithAddr2line(t *testing.T) {
 						t.Fatal(err)
 					}
 					if len(frames) == 0 || frames[0].Func == "" {
-						continue // code of the C library's start files, padding behind a function
+						continue // start code of the C library, or padding after a function
 					}
 					compared++
 					var got []string

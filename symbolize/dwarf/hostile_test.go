@@ -12,7 +12,8 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
-// debugExample is a small file with debug information, as a base to damage, and addresses to ask for.
+// debugExample returns a small file with debug information, which tests damage, and addresses to
+// look up.
 func debugExample(t testing.TB, source string, flags ...string) (raw []byte, addrs []uint64) {
 	t.Helper()
 	program := compileSource(t, source, flags...)
@@ -28,13 +29,13 @@ func debugExample(t testing.TB, source string, flags ...string) (raw []byte, add
 	return raw, append(addrs, 0, 1, 0x401000, ^uint64(0))
 }
 
-// cost is the work of reading a file, counted and not timed: the machine may be busy.
+// cost counts the work of reading a file. Time would depend on the load of the machine.
 type cost struct {
-	work             int   // of the lookup that needed most, as spend counts it
-	reads, readBytes int64 // of all lookups
+	work             int   // largest work of one lookup, as spend counts it
+	reads, readBytes int64 // all lookups together
 }
 
-// exercise looks up all addresses in a file. The test only needs it to return.
+// exercise looks up all addresses. The test only needs it to return.
 func exercise(raw []byte, size int64, addrs []uint64) (c cost) {
 	in := &elftest.CountingReader{R: bytes.NewReader(raw)}
 	if f, err := elffile.New(in, size); err == nil {
@@ -53,7 +54,7 @@ func TestEveryTruncationOfDebugInfoIsSurvived(t *testing.T) {
 	raw, addrs := debugExample(t, "inlined.c", "-gdwarf-5")
 	for n := 0; n < len(raw); n += 7 {
 		exercise(raw[:n], int64(n), addrs)
-		exercise(raw[:n], int64(len(raw)), addrs) // a file that shrinks while it is read
+		exercise(raw[:n], int64(len(raw)), addrs) // the file shrinks while it is read
 	}
 }
 
@@ -82,7 +83,7 @@ func TestEveryDamagedByteOfDebugInfoIsSurvived(t *testing.T) {
 	}
 }
 
-// withLength puts the length of a DWARF unit or table in front of it.
+// withLength prepends the length of a DWARF unit or table.
 func withLength(parts ...[]byte) []byte {
 	body := bytes.Join(parts, nil)
 	return append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...)
@@ -107,7 +108,9 @@ func address(a uint64) []byte { return binary.LittleEndian.AppendUint64(nil, a) 
 
 func TestHostileDebugInfoCostsLittle(t *testing.T) {
 	function := append(append([]byte{3}, address(0x1000)...), address(0x1000)...)
-	origin := append(append([]byte{4, 0x1c, 0, 0, 0}, address(0x1000)...), address(0x1000)...) // offset 0x1c: itself
+	origin := append(
+		append([]byte{4, 0x1c, 0, 0, 0}, address(0x1000)...),
+		address(0x1000)...) // offset 0x1c is the DIE itself
 	longRanges := append(bytes.Repeat(append(address(1), address(2)...), 1<<16), make([]byte, 16)...)
 	lines := func(body ...byte) []byte {
 		return withLength([]byte{5, 0, 8, 0}, withLength(append([]byte{1, 1, 1, 0xfb, 14, 1}, body...)))

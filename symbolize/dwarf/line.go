@@ -12,38 +12,39 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elffile"
 )
 
-// Limits on one line table. With link-time optimization one has some hundred thousand rows.
+// Limits of one line table. With link-time optimization a table has some hundred thousand rows.
 const (
 	maxLineBytes = 256 << 20
 	maxRows      = 1 << 22
-	maxPathBytes = 16 << 20 // all names of files and directories
+	maxPathBytes = 16 << 20 // bytes of all file and directory names
 )
 
+// errLines is the error for a line table that cannot be decoded.
 var errLines = errors.New("damaged line table")
 
-// lineTable maps the code of a unit to files and lines.
+// lineTable maps the code addresses of a unit to files and lines.
 type lineTable struct {
 	dirs, files []string
-	fileDirs    []uint64 // for each of files, the index in dirs
+	fileDirs    []uint64 // for each file, its index in dirs
 	firstFile   uint64   // number of files[0]: 0 since DWARF 5, 1 before
 	compDir     string
 	rows        []lineRow
-	sequences   []lineSequence // by address
+	sequences   []lineSequence // sorted by address
 }
 
-// lineRow maps the code from addr to the next row to a line; 0 means no line.
+// lineRow maps the code from addr to the next row to a source line. Line 0 means no line.
 type lineRow struct {
 	addr       uint64
 	file, line uint32
 }
 
-// lineSequence is rows[first:last], which describe an address range without gaps.
+// lineSequence is rows[first:last], which cover an address range without gaps.
 type lineSequence struct {
 	addressRange
 	first, last int
 }
 
-// lineTable returns the line table of a unit, read once.
+// lineTable returns the line table of a unit. It reads the table once.
 func (d *Data) lineTable(u *unit) (*lineTable, error) {
 	if u.lines == nil && u.linesErr == nil {
 		u.lines, u.linesErr = d.readLines(u)
@@ -54,6 +55,7 @@ func (d *Data) lineTable(u *unit) (*lineTable, error) {
 	return u.lines, u.linesErr
 }
 
+// readLines reads the line table of a unit.
 func (d *Data) readLines(u *unit) (*lineTable, error) {
 	t := &lineTable{firstFile: 1, compDir: d.text(u, u.root.compDir)}
 	if !u.root.lines.ok() {
@@ -89,7 +91,7 @@ func (d *Data) readLines(u *unit) (*lineTable, error) {
 	return t, nil
 }
 
-// find returns the row of the code at addr.
+// find returns the row for the code at addr.
 func (t *lineTable) find(addr uint64) (lineRow, bool) {
 	const maxWalk = 64 // sequences do not overlap
 	next := sort.Search(len(t.sequences), func(i int) bool { return t.sequences[i].low > addr })
@@ -106,7 +108,8 @@ func (t *lineTable) find(addr uint64) (lineRow, bool) {
 	return lineRow{}, false
 }
 
-// path returns the path of a file as the compiler saw it, "" for a number that does not exist.
+// path returns the source path of a file number, as the compiler saw it. It returns "" for an
+// unknown number.
 func (t *lineTable) path(file uint64) string {
 	i := file - t.firstFile
 	if i >= uint64(len(t.files)) {
@@ -126,7 +129,7 @@ func (t *lineTable) path(file uint64) string {
 	return path.Join(dir, name)
 }
 
-// lineProgram reads one line table: its header, then the program that creates the rows.
+// lineProgram reads one line table: the header, then the program that generates the rows.
 type lineProgram struct {
 	c     *elffile.Cursor
 	table *lineTable
@@ -134,7 +137,7 @@ type lineProgram struct {
 
 	minLength, lineRange, opcodeBase uint64
 	lineBase                         int64
-	operands                         []byte // of each standard opcode
+	operands                         []byte // number of operands of each standard opcode
 	pathBytes                        int
 }
 
@@ -157,9 +160,9 @@ func (p *lineProgram) header(u *unit, enc encoding) error {
 	program := c.At + int(headerLength)
 	p.minLength = c.Uint(1)
 	if enc.version >= 4 {
-		c.Take(1) // operations per instruction: more than one only on VLIW machines
+		c.Take(1) // operations per instruction: above 1 only on VLIW machines
 	}
-	c.Take(1) // whether rows are statements by default
+	c.Take(1) // default of is_stmt
 	p.lineBase = int64(int8(c.Uint(1)))
 	p.lineRange = c.Uint(1)
 	p.opcodeBase = c.Uint(1)
@@ -214,7 +217,7 @@ func (p *lineProgram) files(u *unit, enc encoding) error {
 	return err
 }
 
-// entries reads a list of names. The list starts with the formats of its fields.
+// entries reads a list of names. The list starts with the formats of its entries.
 func (p *lineProgram) entries(u *unit, enc encoding) (names []string, dirs []uint64, err error) {
 	const contentPath, contentDirectory = 1, 2
 	c := p.c
@@ -268,7 +271,7 @@ const (
 	lneSetAddress  = 2
 )
 
-// run runs the program and keeps the rows where the file or the line changes.
+// run executes the program and stores a row whenever the file or the line changes.
 func (p *lineProgram) run() error {
 	c, t := p.c, p.table
 	start := lineRow{file: 1, line: 1}
@@ -318,7 +321,7 @@ func (p *lineProgram) run() error {
 	return nil
 }
 
-// emit adds a row to the sequence that began at rows[first]. Of several rows at one address it
+// emit appends a row to the sequence that starts at rows[first]. Of several rows at one address it
 // keeps the last.
 func (p *lineProgram) emit(row lineRow, first int) {
 	rows := p.table.rows
@@ -334,8 +337,8 @@ func (p *lineProgram) emit(row lineRow, first int) {
 	p.table.rows = append(rows, row)
 }
 
-// endSequence ends the sequence that began at rows[first], and drops it if it describes code that
-// the linker removed.
+// endSequence ends the sequence that starts at rows[first]. It drops a sequence of code that the
+// linker removed.
 func (p *lineProgram) endSequence(end uint64, first int) {
 	t := p.table
 	if len(t.rows) > first {

@@ -6,9 +6,10 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elffile"
 )
 
+// errRanges is the error for a range list with an unknown kind of entry.
 var errRanges = errors.New("damaged list of address ranges")
 
-// eachRange calls use for every address range of a DIE.
+// eachRange calls use for each address range of a DIE.
 func (d *Data) eachRange(u *unit, e *die, use func(addressRange)) error {
 	if e.low.ok() && e.high.ok() {
 		low, err := d.address(u, e.low)
@@ -47,7 +48,7 @@ func (d *Data) eachRange(u *unit, e *die, use func(addressRange)) error {
 	return d.newRanges(u, at, use)
 }
 
-// base returns the address that the offsets in the unit's range lists are relative to.
+// base returns the base address of the offsets in the unit's range lists.
 func (d *Data) base(u *unit) uint64 {
 	for _, v := range []value{u.root.low, u.root.entry} {
 		if addr, err := d.address(u, v); v.ok() && err == nil {
@@ -57,11 +58,11 @@ func (d *Data) base(u *unit) uint64 {
 	return 0
 }
 
-// rangeParser reads a list of ranges and calls add for each of them.
+// rangeParser parses a range list and calls add for each range.
 type rangeParser func(c *elffile.Cursor, add func(addressRange)) error
 
-// gather runs parse on a list of ranges, again with more bytes until these are enough, and then
-// calls use for every range.
+// gather parses a range list and then calls use for each range. It repeats parse with more bytes
+// until the list is complete.
 func (d *Data) gather(
 	s elffile.Section, offset uint64, parse rangeParser, use func(addressRange),
 ) error {
@@ -101,7 +102,7 @@ func (d *Data) oldRanges(u *unit, offset uint64, use func(addressRange)) error {
 				return nil
 			case low == last:
 				base = high
-			case low < high: // linkers write "1, 1" for code that they removed
+			case low < high: // linkers write "1, 1" for removed code
 				add(addressRange{base + low, base + high})
 			}
 		}
@@ -125,7 +126,7 @@ const (
 func (d *Data) newRanges(u *unit, offset uint64, use func(addressRange)) error {
 	return d.gather(d.rngs, offset, func(c *elffile.Cursor, add func(addressRange)) error {
 		base := d.base(u)
-		// A base of 0 that the list itself sets means code that the linker removed.
+		// A base of 0 in the list itself marks code that the linker removed.
 		dropped := false
 		for !c.Failed {
 			if err := d.spend(1); err != nil {

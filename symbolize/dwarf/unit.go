@@ -11,47 +11,49 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elffile"
 )
 
-// Limits on DWARF, far above what compilers write.
+// Limits on DWARF, far above the output of compilers.
 const (
 	maxUnits = 1 << 20
-	maxSpans = 1 << 22 // address ranges of all units, or of the functions of one
+	maxSpans = 1 << 22 // address ranges of all units, or of the functions of one unit
 )
 
-// unitHeader is the position of a unit in .debug_info and its encoding.
+// unitHeader has the position of a unit in .debug_info and the unit's encoding.
 type unitHeader struct {
 	encoding
-	start, body, end uint64 // offsets of the header, of the first DIE, behind the last DIE
+	start, body, end uint64 // offsets: header, first DIE, end of the unit
 	abbrevs          uint64 // offset in .debug_abbrev
 	typ              uint64 // DW_UT_*, 0 before DWARF 5
 }
 
-// addressRange is the addresses from low to high-1.
+// addressRange is the address range from low to high-1.
 type addressRange struct{ low, high uint64 }
 
-// isCode reports whether the range can be code. Linkers turn the ranges of code that they removed
-// into ranges that are empty or start at 0 or at the last addresses.
+// isCode reports whether the range can contain code. Linkers make ranges of removed code empty, or
+// move them to 0 or to the last addresses.
 func (r addressRange) isCode() bool { return r.low != 0 && r.low < r.high && r.high < 1<<63 }
 
+// has reports whether the range contains addr.
 func (r addressRange) has(addr uint64) bool { return r.low <= addr && addr < r.high }
 
-// codeSpan maps an address range to a unit, given by its number, or to a DIE, given by its offset.
+// codeSpan maps an address range to a unit number, or to the offset of a DIE.
 type codeSpan struct {
 	addressRange
 	at uint64
 }
 
-// codeSpans is sorted by start address.
+// codeSpans are code spans, sorted by start address.
 type codeSpans []codeSpan
 
+// sort sorts by start address; at the same start, longer spans come first.
 func (s codeSpans) sort() {
 	slices.SortFunc(s, func(a, b codeSpan) int {
 		return cmp.Or(cmp.Compare(a.low, b.low), cmp.Compare(b.high, a.high))
 	})
 }
 
-// find returns the value of the span around addr that starts last.
+// find returns the value of the innermost span that contains addr.
 func (s codeSpans) find(addr uint64) (at uint64, ok bool) {
-	const maxWalk = 64 // ranges hardly ever nest
+	const maxWalk = 64 // ranges rarely nest
 	next := sort.Search(len(s), func(i int) bool { return s[i].low > addr })
 	for i := next - 1; i >= max(0, next-maxWalk); i-- {
 		if s[i].has(addr) {
@@ -61,7 +63,8 @@ func (s codeSpans) find(addr uint64) (at uint64, ok bool) {
 	return 0, false
 }
 
-// die is one DIE with the attributes that hold code, names and source lines.
+// die is one DIE (debugging information entry) with its attributes for code, names and source
+// lines.
 type die struct {
 	offset   uint64
 	tag      dwarf.Tag
@@ -72,14 +75,14 @@ type die struct {
 	name, linkage               value
 	origin, specification       value // offsets in .debug_info
 	callFile, callLine          value
-	lines, compDir              value // of units only, like the next line
+	lines, compDir              value // these and the following only for units
 	addrBase, strBase, rngsBase value
 }
 
-// attrMIPSLinkageName is the linkage name before DWARF 4.
+// attrMIPSLinkageName is the attribute of the linkage name before DWARF 4.
 const attrMIPSLinkageName dwarf.Attr = 0x2007
 
-// field returns the field for an attribute, nil if die has none.
+// field returns the field of an attribute, or nil for an unused attribute.
 func (d *die) field(attr dwarf.Attr) *value {
 	switch attr {
 	case dwarf.AttrLowpc:
@@ -122,13 +125,13 @@ type unit struct {
 	table map[uint64]abbrev
 	root  die
 
-	functions codeSpans // by DIE; set by readFunctions
+	functions codeSpans // with offsets of DIEs; set by readFunctions
 	parsed    bool
 	lines     *lineTable // set by lineTable
 	linesErr  error
 }
 
-// size estimates the memory that the unit takes, in bytes.
+// size estimates the memory of the unit in bytes.
 func (u *unit) size() int {
 	const unitSize = 1 << 10
 	n := unitSize + 128*len(u.table) + 24*len(u.functions)
@@ -138,7 +141,7 @@ func (u *unit) size() int {
 	return n
 }
 
-// readUnitHeader reads the header at offset and checks that the unit ends within the section.
+// readUnitHeader reads the unit header at offset. It checks that the unit ends within the section.
 func readUnitHeader(s elffile.Section, offset uint64) (unitHeader, error) {
 	raw, err := s.Bytes(offset, min(32, s.Size()-offset))
 	if err != nil {
@@ -171,13 +174,13 @@ func readUnitHeader(s elffile.Section, offset uint64) (unitHeader, error) {
 	u.body = offset + uint64(c.At)
 	known := u.version >= 2 && u.version <= 5 && u.addressSize >= 1 && u.addressSize <= 8
 	if c.Failed || u.body > u.end || !known {
-		u.version = 0 // not readable, but the next unit may be
+		u.version = 0 // unreadable, but later units may be readable
 	}
 	return u, nil
 }
 
-// isCode reports whether the unit may describe code. Units of types, units that others import and
-// units of an unknown version do not.
+// isCode reports whether the unit may describe code. Type units, partial units and units of an
+// unknown version do not.
 func (u *unitHeader) isCode() bool {
 	const compile, skeleton = 1, 4
 	return u.version != 0 && (u.version < 5 || u.typ == compile || u.typ == skeleton)
@@ -202,8 +205,8 @@ func (d *Data) readUnits() error {
 	return nil
 }
 
-// open reads a unit by number and its root DIE. If whole is false, it reads only the abbreviation
-// of the root DIE.
+// open reads the unit with a number and its root DIE. If whole is false, it reads only the
+// abbreviation of the root DIE.
 func (d *Data) open(number int, whole bool) (*unit, error) {
 	u := &unit{unitHeader: d.units[number]}
 	if u.version == 0 {
@@ -227,8 +230,8 @@ func (d *Data) open(number int, whole bool) (*unit, error) {
 	return u, d.each(u, u.body, func(e *die) bool { u.root = *e; return false })
 }
 
-// read reads the DIE at the cursor, which lies at that offset of .debug_info. The tag is 0 for the
-// entry that ends a list of children.
+// read decodes the DIE at the cursor. offset is the DIE's offset in .debug_info. The tag is 0 for
+// the entry that ends a list of children.
 func (e *die) read(u *unit, c *elffile.Cursor, offset uint64) {
 	*e = die{offset: offset}
 	start := uint64(c.At)
@@ -257,20 +260,20 @@ func (e *die) read(u *unit, c *elffile.Cursor, offset uint64) {
 		}
 		isReference := f.attr == dwarf.AttrAbstractOrigin || f.attr == dwarf.AttrSpecification
 		if isReference && v.form != formRefAddr {
-			continue // into another file
+			continue // a reference to another file
 		}
 		*into = v
 	}
 }
 
-// each calls use for the DIE at an offset of .debug_info and for all DIEs below it, with their
-// depth below the first, until use returns false. It returns an error for damaged data and errWork
-// if the lookup has no work left.
+// each calls use for the DIE at an offset of .debug_info and all its descendants, until use returns
+// false. die.depth is the depth below the first DIE. each returns an error for damaged data, and
+// errWork if the work budget is exhausted.
 func (d *Data) each(u *unit, offset uint64, use func(*die) bool) error {
 	if offset < u.body || offset >= u.end {
 		return errors.New("reference to outside of a unit")
 	}
-	// Most trees are small. Large ones are read in pieces that grow.
+	// Most trees are small. Large trees are read in growing pieces.
 	const first, growth, usual, most = 1 << 10, 4, 256 << 10, 16 << 20
 	c := &elffile.Cursor{}
 	var e die
@@ -282,7 +285,7 @@ func (d *Data) each(u *unit, offset uint64, use func(*die) bool) error {
 		start := c.At
 		e.read(u, c, offset)
 		if c.Failed {
-			// The piece may end within a DIE: read a larger one, if there are more bytes.
+			// The piece may end within a DIE: read a larger piece if there are more bytes.
 			if start == 0 && (uint64(len(c.Data)) >= min(most, u.end-offset)) {
 				return errors.New("damaged unit")
 			}

@@ -5,9 +5,10 @@ import (
 	"math"
 )
 
-// Cursor decodes numbers and strings from bytes in memory, one after the other. A read past the end
-// sets Failed and returns a zero value; values that are read afterwards have no meaning.
+// Cursor decodes consecutive numbers and strings from memory. A read past the end sets Failed and
+// returns a zero value. Later values have no meaning.
 type Cursor struct {
+	// Data is the input.
 	Data   []byte
 	At     int // index in Data of the next read
 	Failed bool
@@ -71,7 +72,7 @@ func (c *Cursor) Text() string {
 	return string(c.Data[c.At-n-1 : c.At-1])
 }
 
-// SkipText moves behind a string that ends in a NUL byte.
+// SkipText skips a string that ends in a NUL byte.
 func (c *Cursor) SkipText() {
 	n := bytes.IndexByte(c.Data[c.At:], 0)
 	if n < 0 {

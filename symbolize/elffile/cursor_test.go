@@ -41,7 +41,7 @@ func TestCursorFailsPastTheEnd(t *testing.T) {
 		},
 	}
 	for name, read := range reads {
-		c := Cursor{Data: []byte{0x80, 0x81}} // an unfinished number, and a text without its end
+		c := Cursor{Data: []byte{0x80, 0x81}} // an unfinished number, which is also a string without its end
 		if zero := read(&c); !zero || !c.Failed {
 			t.Errorf("%s: zero %v, %+v", name, zero, c)
 		}

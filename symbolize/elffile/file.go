@@ -10,16 +10,17 @@ import (
 	"io"
 )
 
-// Limits on what New and BuildID read, far above what linkers write: libLLVM 22, with 200 MB, has
-// 42 sections.
+// Limits of New and BuildID, far above the values of linkers: libLLVM 22, with 200 MB, has 42
+// sections.
 const (
 	maxSections  = 1 << 17
 	maxNoteBytes = 1 << 20
 	maxNotes     = 64
 )
 
-// File is the program headers and section headers of one ELF file. Its methods may be called from
-// several goroutines at once.
+// File holds the program headers and section headers of one ELF file. Its methods are safe for
+// concurrent use.
+// Segments are the program headers, Sections the section headers.
 type File struct {
 	Segments []elf.Prog64
 	Sections []elf.Section64
@@ -29,12 +30,12 @@ type File struct {
 
 	r        io.ReaderAt
 	size     uint64
-	shstrndx int // index in Sections of the names of sections
+	shstrndx int // index in Sections of the section name table
 }
 
-// New reads the headers of the ELF file in r, which is size bytes long and must stay readable while
-// the File is used. It returns an error unless the file is a 64-bit little-endian executable or
-// shared library: CUDA programs consist of these only. Broken section headers are no error: see
+// New reads the headers of the ELF file in r, which has size bytes. r must stay readable while the
+// File is used. New returns an error unless the file is a 64-bit little-endian executable or shared
+// library. CUDA programs consist of these only. Broken section headers are not an error: see
 // SectionsErr.
 func New(r io.ReaderAt, size int64) (*File, error) {
 	if size < 0 {
@@ -69,6 +70,7 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
+// readSegments reads the program headers.
 func (f *File) readSegments(h *elf.Header64) error {
 	if h.Phoff == 0 || h.Phnum == 0 {
 		return nil
@@ -77,12 +79,13 @@ func (f *File) readSegments(h *elf.Header64) error {
 	return f.decodeTable(h.Phoff, h.Phentsize, f.Segments)
 }
 
+// readSections reads the section headers.
 func (f *File) readSections(h *elf.Header64) error {
 	if h.Shoff == 0 {
 		return nil
 	}
 	count, names := uint64(h.Shnum), uint64(h.Shstrndx)
-	// Files with 65280 sections or more keep the true numbers in the first section header.
+	// Files with 65280 or more sections store the numbers in the first section header.
 	if h.Shnum == 0 || elf.SectionIndex(h.Shstrndx) == elf.SHN_XINDEX {
 		var first [1]elf.Section64
 		if err := f.decodeTable(h.Shoff, h.Shentsize, first[:]); err != nil {
@@ -103,7 +106,7 @@ func (f *File) readSections(h *elf.Header64) error {
 	return f.decodeTable(h.Shoff, h.Shentsize, f.Sections)
 }
 
-// decodeTable fills into, a []elf.Prog64 or []elf.Section64, with the headers that start at offset.
+// decodeTable decodes the headers at offset into a []elf.Prog64 or []elf.Section64.
 func (f *File) decodeTable(offset uint64, entrySize uint16, into any) error {
 	want, count := binary.Size(into), 0
 	switch v := into.(type) {
@@ -126,8 +129,8 @@ func (f *File) decodeTable(offset uint64, entrySize uint16, into any) error {
 	return err
 }
 
-// Read returns n bytes from offset. It returns an error, and allocates nothing, if n is above limit
-// or the file ends before.
+// Read returns n bytes from offset. It returns an error, and allocates nothing, if n exceeds limit
+// or the file ends earlier.
 func (f *File) Read(offset, n, limit uint64) ([]byte, error) {
 	if n > limit {
 		return nil, fmt.Errorf("%d bytes are more than the limit of %d", n, limit)
@@ -158,12 +161,12 @@ func (f *File) ReadInto(raw []byte, offset uint64) error {
 // Has reports whether the file has n bytes from offset.
 func (f *File) Has(offset, n uint64) bool { return offset <= f.size && n <= f.size-offset }
 
-// Text returns the string from offset to the next NUL byte or to end, cut to MaxTextBytes+1 bytes.
-// It returns "" where the file cannot be read.
+// Text returns the string from offset to the next NUL byte or to end, at most MaxTextBytes+1 bytes.
+// It returns "" if the file cannot be read.
 func (f *File) Text(offset, end uint64) string { return readText(f.r, offset, end) }
 
-// SectionByType returns the first section of a type, or nil. It leaves out later ones: a crafted
-// file could name the same table a hundred thousand times.
+// SectionByType returns the first section of a type, or nil. It ignores later ones, because a
+// hostile file could list the same table a hundred thousand times.
 func (f *File) SectionByType(t elf.SectionType) *elf.Section64 {
 	for i := range f.Sections {
 		if elf.SectionType(f.Sections[i].Type) == t {
@@ -173,8 +176,8 @@ func (f *File) SectionByType(t elf.SectionType) *elf.Section64 {
 	return nil
 }
 
-// SectionByName returns the first section with that name and with bytes in the file. It returns nil
-// if there is none or the names cannot be read.
+// SectionByName returns the first section with a name and with bytes in the file. It returns nil if
+// there is none or if the names cannot be read.
 func (f *File) SectionByName(name string) *elf.Section64 {
 	if f.shstrndx <= 0 || f.shstrndx >= len(f.Sections) {
 		return nil
@@ -198,9 +201,9 @@ func (f *File) SectionByName(name string) *elf.Section64 {
 	return nil
 }
 
-// CodeEnd returns the address behind the memory area that the code at vaddr lies in: the section
-// with that index or, for a reserved index, the executable segment around vaddr. It returns 0 if
-// neither contains vaddr.
+// CodeEnd returns the end address of the memory that contains the code at vaddr: the section with
+// that index or, for a reserved index, the executable segment. It returns 0 if neither contains
+// vaddr.
 func (f *File) CodeEnd(index elf.SectionIndex, vaddr uint64) uint64 {
 	if index < elf.SHN_LORESERVE && int(index) < len(f.Sections) {
 		s := &f.Sections[index]
@@ -223,9 +226,8 @@ func IsExecutable(p *elf.Prog64) bool {
 	return elf.ProgType(p.Type) == elf.PT_LOAD && elf.ProgFlag(p.Flags)&elf.PF_X != 0
 }
 
-// BuildID returns the GNU build id in hexadecimal digits, or "" if there is none. It looks into
-// sections first: the program headers of a separate debug file describe the file that it was split
-// from.
+// BuildID returns the GNU build id in hexadecimal digits, or "" if there is none. It reads sections
+// first: the program headers of a separate debug file describe the original file.
 func (f *File) BuildID() string {
 	read := 0
 	try := func(offset, size, align uint64) string {
@@ -255,8 +257,8 @@ func (f *File) BuildID() string {
 	return ""
 }
 
-// buildIDNote finds the build id among the notes in raw. Notes are padded to 4 bytes, or to 8 in a
-// segment that is aligned to 8.
+// buildIDNote finds the build id in the notes in raw. Notes are padded to 4 bytes, or to 8 in a
+// segment with an alignment of 8.
 func buildIDNote(raw []byte, align uint64) string {
 	const typeBuildID, maxBuildID = 3, 64
 	if align != 8 {
@@ -270,7 +272,7 @@ func buildIDNote(raw []byte, align uint64) string {
 		raw = raw[12:]
 		desc := padded(nameLen)
 		if align == 8 {
-			// The 12 bytes of the head count in the padding of the name.
+			// The padding of the name includes the 12 bytes of the note header.
 			desc = padded(nameLen+12) - 12
 		}
 		if uint64(nameLen) > uint64(len(raw)) || desc+uint64(descLen) > uint64(len(raw)) {

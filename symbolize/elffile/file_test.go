@@ -22,7 +22,7 @@ func newFile(t testing.TB, raw []byte) *File {
 	return f
 }
 
-// TestHeadersAgreeWithDebugELF compares what is read of a compiled program with debug/elf.
+// New reads the same headers of a compiled program as debug/elf.
 func TestHeadersAgreeWithDebugELF(t *testing.T) {
 	path := elftest.Compile(t, "../testdata/functions.c", "program", "-Wl,--build-id=sha1", "-g")
 	raw, err := os.ReadFile(path)

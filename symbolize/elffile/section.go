@@ -9,19 +9,19 @@ import (
 	"io"
 )
 
-// maxUnpacked bounds the size of one section after decompression, in bytes. The .debug_info of a
-// build of LLVM has 700 MB.
+// maxUnpacked bounds the size of a section after decompression, in bytes. The .debug_info of an
+// LLVM build has 700 MB.
 const maxUnpacked = 1 << 30
 
-// Section is the content of one section. Its methods read only the bytes that they return. The
-// zero value is an empty section.
+// Section is the content of one section. Its methods read only the bytes that they need. The zero
+// value is an empty section.
 type Section struct {
 	r         io.ReaderAt
 	off, size uint64
 }
 
-// Section returns the content of the section with that name, or an empty Section if the file has
-// none. It decompresses a compressed section into memory, up to 1 GiB.
+// Section returns the content of the section with a name, or an empty Section if the file has none.
+// It decompresses a compressed section into memory, up to 1 GiB.
 func (f *File) Section(name string) (Section, error) {
 	header := f.SectionByName(name)
 	if header == nil {
@@ -40,9 +40,9 @@ func (f *File) Section(name string) (Section, error) {
 	return Section{bytes.NewReader(raw), 0, uint64(len(raw))}, nil
 }
 
-// unpack returns the content of a compressed section. It leaves that to debug/elf, which is the
-// only way to the standard library's zstd. debug/elf gets a file with this section only, because it
-// reads whole files without limits.
+// unpack returns the content of a compressed section. It uses debug/elf, the only access to the
+// standard library's zstd. It passes debug/elf a file with only this section, because debug/elf
+// reads files without limits.
 func (f *File) unpack(header *elf.Section64) ([]byte, error) {
 	ident := elf.Header64{
 		Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1,
@@ -51,7 +51,7 @@ func (f *File) unpack(header *elf.Section64) ([]byte, error) {
 	copy(ident.Ident[:], elf.ELFMAG+"\x02\x01\x01")
 	packed := *header
 	packed.Name, packed.Off = 0, 4*64
-	// The string table is a zero byte of the first section header.
+	// The string table is one zero byte of the first section header.
 	noNames := elf.Section64{Type: uint32(elf.SHT_STRTAB), Off: 64, Size: 1}
 	var head bytes.Buffer
 	for _, part := range []any{ident, elf.Section64{}, packed, noNames} {
@@ -60,7 +60,7 @@ func (f *File) unpack(header *elf.Section64) ([]byte, error) {
 		}
 	}
 	body := io.NewSectionReader(f.r, int64(header.Off), int64(header.Size))
-	file, err := elf.NewFile(&headed{head.Bytes(), body})
+	file, err := elf.NewFile(&prependedReader{head.Bytes(), body})
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +69,8 @@ func (f *File) unpack(header *elf.Section64) ([]byte, error) {
 	case s.Size > maxUnpacked:
 		return nil, fmt.Errorf("more than %d bytes", maxUnpacked)
 	case s.Size/32 > header.Size:
-		// Debug information compresses to a quarter. A header that claims much more is not
-		// believed: Data grows its buffer as bytes arrive.
+		// Debug information typically compresses to a quarter. A much larger claim is not trusted:
+		// Data grows its buffer as it decompresses.
 		return s.Data()
 	}
 	raw := make([]byte, s.Size)
@@ -78,13 +78,13 @@ func (f *File) unpack(header *elf.Section64) ([]byte, error) {
 	return raw, err
 }
 
-// headed reads head first and then rest.
-type headed struct {
+// prependedReader is an io.ReaderAt that reads head, then rest.
+type prependedReader struct {
 	head []byte
 	rest io.ReaderAt
 }
 
-func (h *headed) ReadAt(p []byte, off int64) (int, error) {
+func (h *prependedReader) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, errors.New("negative offset")
 	}
@@ -101,8 +101,8 @@ func (h *headed) ReadAt(p []byte, off int64) (int, error) {
 // Size returns the size of the section in bytes.
 func (s Section) Size() uint64 { return s.size }
 
-// Bytes returns n bytes from offset. It returns io.ErrUnexpectedEOF, possibly joined with another
-// error, if the section ends before.
+// Bytes returns n bytes from offset. If the section ends earlier, the error matches
+// io.ErrUnexpectedEOF.
 func (s Section) Bytes(offset, n uint64) ([]byte, error) {
 	if offset > s.size || n > s.size-offset {
 		return nil, io.ErrUnexpectedEOF
@@ -117,8 +117,8 @@ func (s Section) Bytes(offset, n uint64) ([]byte, error) {
 	return raw, nil
 }
 
-// Text returns the string from offset to the next NUL byte, cut to MaxTextBytes+1 bytes. It returns
-// "" for an offset outside of the section.
+// Text returns the string from offset to the next NUL byte, at most MaxTextBytes+1 bytes. It
+// returns "" for an offset outside of the section.
 func (s Section) Text(offset uint64) string {
 	if offset >= s.size {
 		return ""
@@ -136,8 +136,8 @@ func (s Section) Number(offset uint64, size int) (uint64, error) {
 	return c.Uint(size), nil
 }
 
-// Parse calls read with a Cursor at offset. If the Cursor fails, it calls read again with more
-// bytes, up to 16 MiB, so read must start from scratch each time.
+// Parse calls read with a Cursor at offset. If the Cursor fails, Parse calls read again with more
+// bytes, up to 16 MiB. So read must start from scratch at each call.
 func (s Section) Parse(offset uint64, read func(c *Cursor)) error {
 	const most = 16 << 20
 	if offset > s.size {

@@ -5,12 +5,12 @@ import (
 	"io"
 )
 
-// MaxTextBytes is the longest string that Text methods return whole. They cut a longer one to one
-// byte more, so that callers can tell.
+// MaxTextBytes is the length of the longest string that Text methods return completely. They cut
+// longer strings to MaxTextBytes+1 bytes, so callers can detect the cut.
 const MaxTextBytes = 64 << 10
 
-// readText reads the string from offset to the next NUL byte or to end. It returns "" where
-// nothing can be read.
+// readText reads the string from offset to the next NUL byte or to end. It returns "" if nothing
+// can be read.
 func readText(r io.ReaderAt, offset, end uint64) string {
 	const limit = MaxTextBytes + 1
 	for size := uint64(256); offset < end; size *= 8 {

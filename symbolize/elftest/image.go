@@ -6,8 +6,8 @@ import (
 	"encoding/binary"
 )
 
-// Image describes a shared library with a .symtab and one executable segment and section at address
-// 0x1000.
+// Image describes a shared library with a .symtab, one executable segment, and one executable
+// section at address 0x1000.
 type Image struct {
 	Symbols   []elf.Sym64
 	Names     []byte // .strtab
@@ -27,7 +27,7 @@ func (m *Image) Add(name string, start, size uint64, bind elf.SymBind) {
 	m.Names = append(append(m.Names, name...), 0)
 }
 
-// sectionHeaders is the offset of the section headers, which follow the file header and one program
+// sectionHeaders is the offset of the section headers. They follow the file header and one program
 // header.
 const sectionHeaders = 64 + 56
 
@@ -43,7 +43,7 @@ const (
 // SectionHeader returns the offset of a section's header in Image.Bytes.
 func SectionHeader(section int) int { return sectionHeaders + section*64 }
 
-// Bytes returns the file.
+// Bytes returns the content of the ELF file.
 func (m *Image) Bytes() []byte {
 	names := []byte("\x00.text\x00.symtab\x00.strtab\x00.shstrtab\x00.gnu_debugdata\x00")
 	nameAt := func(n string) uint32 { return uint32(bytes.Index(names, []byte("\x00"+n+"\x00")) + 1) }
@@ -75,7 +75,7 @@ func (m *Image) Bytes() []byte {
 	return encode(header, load, sections, symbols, m.Names, names, m.DebugData)
 }
 
-// Sections returns a file that consists of sections with that content and nothing else.
+// Sections returns an ELF file that has only the sections with these names and contents.
 func Sections(contents map[string][]byte) []byte {
 	const start = 64
 	names := []byte{0}
@@ -97,7 +97,7 @@ func Sections(contents map[string][]byte) []byte {
 	return encode(header, body.Bytes(), sections)
 }
 
-// fileHeader returns the header of a shared library with section headers at that offset.
+// fileHeader returns the header of a shared library whose section headers are at offset sectionsAt.
 func fileHeader(sectionsAt uint64, sections, names int) elf.Header64 {
 	h := elf.Header64{
 		Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1,

@@ -5,9 +5,10 @@ import (
 	"sync/atomic"
 )
 
-// CountingReader counts the reads of R, as a measure of work that does not depend on how busy the
-// machine is.
+// CountingReader counts the reads of R. The counts measure work independently of the load of the
+// machine. It is safe for concurrent use.
 type CountingReader struct {
+	// R is the underlying reader. Reads is the number of reads, Bytes the number of bytes read.
 	R     io.ReaderAt
 	Reads atomic.Int64
 	Bytes atomic.Int64

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// Skip skips a test because this machine lacks something. With GPUREC_MUST_RUN=1 the test fails
-// instead.
+// Skip skips a test because the machine lacks a program or a feature. With GPUREC_MUST_RUN=1 the
+// test fails instead.
 func Skip(t testing.TB, reason string) {
 	t.Helper()
 	if os.Getenv("GPUREC_MUST_RUN") == "1" {
@@ -22,7 +22,7 @@ func Skip(t testing.TB, reason string) {
 	t.Skip(reason)
 }
 
-// NeedTools skips the test unless all programs are installed.
+// NeedTools skips the test unless all named programs are installed.
 func NeedTools(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -45,9 +45,9 @@ func Run(t testing.TB, name string, args ...string) string {
 	return string(out)
 }
 
-// Compile compiles a C or C++ file into a temporary folder, with -O1 unless flags say otherwise,
-// and returns the path of the program or library. It skips the test if there are no compilers or
-// binutils.
+// Compile compiles a C or C++ file into a temporary folder and returns the path of the output. The
+// optimization is -O1 unless flags override it. Compile skips the test if compilers or binutils are
+// missing.
 func Compile(t testing.TB, source, output string, flags ...string) string {
 	t.Helper()
 	compiler := "gcc"
@@ -60,7 +60,7 @@ func Compile(t testing.TB, source, output string, flags ...string) string {
 	return path
 }
 
-// AllocatedBytes returns how many bytes f allocates.
+// AllocatedBytes returns the number of bytes that f allocates on the heap.
 func AllocatedBytes(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -1,4 +1,4 @@
-// Functions of every kind that a symbol table knows: global, static, aliased, weak, hidden, without a size.
+// Functions of every kind in a symbol table: global, static, aliased, weak, hidden, without a size.
 #include <stdio.h>
 
 int data_object = 42;

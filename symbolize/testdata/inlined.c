@@ -1,5 +1,5 @@
-// Calls of here() print where they return to. The comment "NAME 0" marks the line of the call, "NAME 1" that of the call of
-// the function around it, which is inlined, and so on.
+// Each call of here() prints its return address. The comment "NAME 0" marks the line of that call,
+// "NAME 1" the line at which the enclosing inlined function is called, and so on.
 #include <stdio.h>
 
 #define INLINE static inline __attribute__((always_inline))

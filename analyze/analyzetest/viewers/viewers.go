@@ -1,5 +1,5 @@
-// Package viewers runs the programs that read what gpurec writes: DuckDB, trace_processor, node and a
-// Chromium. scripts/viewers.sh installs them; a test that lacks one skips, or fails if
+// Package viewers runs the programs that read gpurec's output: DuckDB, trace_processor, node and
+// Chromium. scripts/viewers.sh installs them. A test that lacks one is skipped, or fails if
 // GPUREC_MUST_RUN is 1.
 package viewers
 
@@ -15,12 +15,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 )
 
-// Tool returns the path of something that scripts/viewers.sh installs, or skips.
+// Tool returns the path of a program that scripts/viewers.sh installs. It skips the test if the
+// program is missing.
 func Tool(t *testing.T, elements ...string) string {
 	t.Helper()
 	path := analyzetest.InRoot(t, append([]string{"build", "tools"}, elements...)...)
 	if _, err := os.Stat(path); err != nil {
-		analyzetest.Skip(t, "%s is not installed: scripts/viewers.sh does it", path)
+		analyzetest.Skip(t, "%s is not installed: run scripts/viewers.sh", path)
 	}
 	return path
 }
@@ -47,8 +48,8 @@ func Node(t *testing.T, args ...string) [][]byte {
 	return lines
 }
 
-// InPerfetto loads a file into Perfetto's own engine and runs queries; a row is a
-// map from column to value.
+// InPerfetto loads a file into Perfetto's trace processor and runs queries. Each result is a list
+// of rows, each a map from column to value.
 func InPerfetto(t *testing.T, path string, queries ...string) [][]map[string]any {
 	t.Helper()
 	lines := Node(
@@ -57,7 +58,7 @@ func InPerfetto(t *testing.T, path string, queries ...string) [][]map[string]any
 			[]string{analyzetest.InRoot(t, "scripts", "trace_processor.mjs"), Tool(t, "trace_processor"), path},
 			queries...)...)
 	if len(lines) != len(queries) {
-		t.Fatalf("%d answers to %d queries", len(lines), len(queries))
+		t.Fatalf("%d results of %d queries", len(lines), len(queries))
 	}
 	results := make([][]map[string]any, len(lines))
 	for i, line := range lines {
@@ -68,8 +69,10 @@ func InPerfetto(t *testing.T, path string, queries ...string) [][]map[string]any
 	return results
 }
 
+// StatsQuery returns the errors and data losses that Perfetto found in a trace.
 const StatsQuery = `select name, value from stats where severity in ('error', 'data_loss') and value > 0`
 
+// JsonText returns v as JSON.
 func JsonText(t *testing.T, v any) string {
 	t.Helper()
 	text, err := json.Marshal(v)
@@ -79,7 +82,7 @@ func JsonText(t *testing.T, v any) string {
 	return string(text)
 }
 
-// Chromium finds a browser, or skips.
+// Chromium returns the path of a browser. It skips the test if there is none.
 func Chromium(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{os.Getenv("CHROMIUM"), "chromium", "chromium-browser", "google-chrome"} {
@@ -87,12 +90,12 @@ func Chromium(t *testing.T) string {
 			return path
 		}
 	}
-	analyzetest.Skip(t, "there is no Chromium: scripts/viewers.sh installs one, or CHROMIUM names it")
+	analyzetest.Skip(t, "Chromium is not installed: run scripts/viewers.sh, or set CHROMIUM to its path")
 	return ""
 }
 
-// duckdbScript prints the rows of each query as a line of JSON. It is written beside
-// the installed module, where node looks for it.
+// duckdbScript prints the rows of each query as a line of JSON. It is written to the folder of the
+// installed module, where node resolves imports.
 const duckdbScript = `import { DuckDBInstance } from '@duckdb/node-api';
 const db = await (await DuckDBInstance.create()).connect();
 for (const sql of process.argv.slice(2)) {
@@ -101,6 +104,7 @@ for (const sql of process.argv.slice(2)) {
 }
 `
 
+// InDuckDB runs queries with DuckDB. Each result is a list of rows as JSON.
 func InDuckDB(t *testing.T, queries ...string) []string {
 	t.Helper()
 	module := Tool(t, "duckdb", "node_modules", "@duckdb", "node-api")
@@ -113,7 +117,7 @@ func InDuckDB(t *testing.T, queries ...string) []string {
 		results = append(results, string(line))
 	}
 	if len(results) != len(queries) {
-		t.Fatalf("%d answers to %d queries", len(results), len(queries))
+		t.Fatalf("%d results of %d queries", len(results), len(queries))
 	}
 	return results
 }

@@ -7,24 +7,26 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// callsOverTime counts calls by time and by stack in one pass over all of them.
+// callsOverTime counts the calls of a recording by time, by stack and by kind. It does not count a
+// call that another recorded call made.
 type callsOverTime struct {
 	*calls.Counter
 	parts   buckets
-	counts  [len(activityNames)][htmlBuckets]int64
-	byStack map[int32]*stackTime
-	kinds   map[string]int64
+	counts  [len(activityNames)][numBuckets]int64 // calls by index of activityNames and bucket
+	byStack map[int32]*stackTime                  // by stack id
+	kinds   map[string]int64                      // calls by kind
 
-	stack  []int32
-	parent []int64
+	stack  []int32 // column stack_id of the current row group
+	parent []int64 // column parent_start_ns of the current row group
 }
 
-// stackTime is what calls from one stack come to. Calls inside of others are not in it.
+// stackTime is the number of calls from one stack, and the sum of their known durations.
 type stackTime struct{ calls, hostNs int64 }
 
-// activityNames are the kinds of calls that a page tells apart over time.
+// activityNames are the kinds of calls in the chart of calls over time.
 var activityNames = [...]string{"kernel and graph launches", "copies and fills", "memory calls", "waits", "other calls"}
 
+// activityOf returns the index into activityNames of a kind of call.
 func activityOf(kind string) int {
 	switch kind {
 	case format.KindLaunch:
@@ -50,6 +52,7 @@ func newCallsOverTime(t *timeline.Timeline, f *query.Filter) *callsOverTime {
 	return u
 }
 
+// scan reads all calls of the recording.
 func (u *callsOverTime) scan() error {
 	for _, spans := range [][]timeline.Span{u.T.Memory, u.T.Calls} {
 		for _, s := range spans {
@@ -62,6 +65,7 @@ func (u *callsOverTime) scan() error {
 	return nil
 }
 
+// group counts the calls of a row group.
 func (u *callsOverTime) group(g *format.Group) {
 	u.Kind, u.Kernel = g.StringsInto("kind", u.Kind), format.Strings{}
 	if u.Filter.Kernel != nil {
@@ -86,26 +90,26 @@ func (u *callsOverTime) group(g *format.Group) {
 	for i, k := range u.Kind.Dict {
 		activity[i] = activityOf(k)
 	}
-	var of *stackTime
+	var sum *stackTime
 	last := int32(-1)
 	for i, start := range u.Start {
 		b := u.parts.of(start)
-		if b < 0 || b == htmlBuckets || !pass(i) || u.parent[i] != 0 {
+		if b < 0 || b == numBuckets || !pass(i) || u.parent[i] != 0 {
 			continue
 		}
 		kind := u.Kind.Index[i]
 		u.counts[activity[kind]][b]++
 		seen[kind]++
-		if of == nil || u.stack[i] != last {
+		if sum == nil || u.stack[i] != last {
 			last = u.stack[i]
-			if of = u.byStack[last]; of == nil {
-				of = new(stackTime)
-				u.byStack[last] = of
+			if sum = u.byStack[last]; sum == nil {
+				sum = new(stackTime)
+				u.byStack[last] = sum
 			}
 		}
-		of.calls++
+		sum.calls++
 		if u.Flags[i]&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
-			of.hostNs += max(0, u.Dur[i])
+			sum.hostNs += max(0, u.Dur[i])
 		}
 	}
 	for i, n := range seen {

@@ -10,7 +10,7 @@ import (
 	"strconv"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
-	metricpkg "github.com/gpurec/gpurec/analyze/model/metric"
+	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -19,90 +19,100 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// htmlData is what the charts of a page are drawn from. Times are seconds from the recording's
-// start, texts are numbers of Texts.
-type htmlData struct {
+// chartData is the data of all charts. The page contains it as JSON, and web/src/data.js describes
+// it for scripts. Times are seconds since the start of the recording. Names of sites, kinds and
+// frames are indexes into Texts.
+type chartData struct {
 	FromS    float64       `json:"from"`
 	ToS      float64       `json:"to"`
 	Texts    []string      `json:"texts"`
-	Memory   []htmlMemory  `json:"memory"`
-	Groups   []htmlGroup   `json:"groups"`
-	Flame    *htmlFlame    `json:"flame"`
-	Activity *htmlActivity `json:"activity"`
-	GPUs     []htmlGPU     `json:"gpus"`
-	Marks    []htmlMark    `json:"marks"`
+	Memory   []memoryData  `json:"memory"`
+	Groups   []groupData   `json:"groups"`
+	Flame    *flameData    `json:"flame"`
+	Activity *activityData `json:"activity"`
+	GPUs     []gpuData     `json:"gpus"`
+	Marks    []markData    `json:"marks"`
 }
 
-// htmlMemory is the memory of a device, or of the host, over time.
-type htmlMemory struct {
+// memoryData is the memory of a device, or of the host, over time. Its lists have one entry for
+// each moment, in order of time.
+type memoryData struct {
 	Title string  `json:"title"`
 	T     []secs  `json:"t"`
-	Total []int64 `json:"total"`
-	// Shown are the groups with a series of their own, the one that ever had most first; Series
-	// has their bytes at each moment.
-	Shown  []int32   `json:"shown"`
+	Total []int64 `json:"total"` // live bytes
+	// Shown are the groups with a series of their own, the one with the highest maximum first.
+	Shown []int32 `json:"shown"`
+	// Series are the live bytes of each group of Shown.
 	Series [][]int64 `json:"series"`
-	// Held are, for each moment, group, bytes and blocks of those who held most, one after the
-	// other; Rest is what all others held, in bytes and blocks.
-	Held  [][]int64  `json:"held"`
+	// Held lists the largest holders: group, bytes and blocks of the first, then of the second, and
+	// so on.
+	Held [][]int64 `json:"held"`
+	// Rest is the sum of all other holders: bytes, blocks.
 	Rest  [][2]int64 `json:"rest"`
-	Peak  int        `json:"peak"` // the moment of the peak
-	Lines []htmlLine `json:"lines"`
+	Peak  int        `json:"peak"` // index of the moment with most live bytes
+	Lines []lineData `json:"lines"`
 
 	device int32
 }
 
-// htmlGroup is a place that allocates memory of a kind.
-type htmlGroup struct {
+// groupData is a call site that allocates one kind of memory.
+type groupData struct {
 	Site  int32   `json:"s"`
 	Kind  int32   `json:"k"`
 	Stack []int32 `json:"f"` // frames, leaf first
 }
 
-type htmlLine struct {
+// lineData is a value over time: V[i] holds from T[i] on.
+type lineData struct {
 	Name string `json:"name"`
 	T    []secs `json:"t"`
 	V    []num  `json:"v"`
 }
 
-type htmlFlame struct {
+// flameData is the flame graph: the metrics to choose from, and the tree of frames.
+type flameData struct {
 	Metrics []flameMetric `json:"metrics"`
 	Root    flameJSON     `json:"root"`
 }
 
-type htmlActivity struct {
+// activityData are the calls per second over time, one line for each kind of call.
+type activityData struct {
 	T     []secs     `json:"t"`
-	Lines []htmlLine `json:"lines"`
+	Lines []lineData `json:"lines"`
 }
 
-type htmlGPU struct {
-	Title  string      `json:"title"`
-	Charts []htmlChart `json:"charts"`
+// gpuData are the charts of the metrics of one GPU.
+type gpuData struct {
+	Title  string            `json:"title"`
+	Charts []metricChartData `json:"charts"`
 }
 
-type htmlChart struct {
+// metricChartData is a chart of metrics with the same unit.
+type metricChartData struct {
 	Title string     `json:"title"`
 	Unit  string     `json:"unit"`
-	Lines []htmlLine `json:"lines"`
+	Lines []lineData `json:"lines"`
 }
 
-// htmlMark is an event that all charts show.
-type htmlMark struct {
+// markData is an event that all charts show as a vertical line.
+type markData struct {
 	T    secs   `json:"t"`
 	Text string `json:"text"`
 }
 
-// secs are seconds, to the 10 µs; num is a value to 5 digits. JSON with all digits of a float
-// would be twice as long.
+// secs is a time in seconds, and num a value. In JSON secs is rounded to 10 us and num to 6 digits,
+// which halves the size of the data.
 type (
 	secs float64
 	num  float64
 )
 
+// MarshalJSON encodes the time, rounded to 10 us.
 func (s secs) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, math.Round(float64(s)*1e5)/1e5, 'f', -1, 64), nil
 }
 
+// MarshalJSON encodes the value, rounded to 6 digits. NaN and infinite values are null.
 func (n num) MarshalJSON() ([]byte, error) {
 	if math.IsNaN(float64(n)) || math.IsInf(float64(n), 0) {
 		return []byte("null"), nil
@@ -110,40 +120,46 @@ func (n num) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(n), 'g', 6, 64), nil
 }
 
-// texts are the texts of a page, each once, made safe to show and cut to a length.
+// texts numbers the distinct texts of the charts. The texts are shortened and have no control
+// characters.
 type texts struct{ origin.Names }
 
-// longestText is how long a name may be in a page: C++ has names of 10,000 characters.
-const longestText = 240
+// maxTextLen is the largest length of a name in the page, in characters. C++ names can have 10,000.
+const maxTextLen = 240
 
+// id returns the number of a text.
 func (t *texts) id(s string) int32 { return t.Names.ID(shortText(s)) }
 
-func shortText(s string) string { return render.CutMiddle(units.OneLine(s), longestText) }
+// shortText returns a text on one line, cut in the middle to maxTextLen characters.
+func shortText(s string) string { return render.CutMiddle(units.OneLine(s), maxTextLen) }
 
+// sinceStart converts a time (Unix ns) to seconds since the start of the recording.
 func sinceStart(t *timeline.Timeline, ns int64) secs {
 	return secs(float64(ns-t.Recording().FromNs) / 1e9)
 }
 
-// Series and holders that a chart of memory has.
+// maxSeries is the largest number of stacked series in a memory chart, maxHolders the largest
+// number of holders that it lists for one moment.
 const (
-	mostSeries  = 9
-	mostHolders = 12
+	maxSeries  = 9
+	maxHolders = 12
 )
 
-// htmlStackFrames bounds the frames that are told of a stack.
-const htmlStackFrames = 40
+// maxStackFrames is the largest number of frames of each stack in the page.
+const maxStackFrames = 40
 
-func (s *momentScan) data(d *htmlData, all *texts, rules *query.FrameRules) {
-	numbers := make(map[int32]int32) // group → its number in the page
+// data adds the memory charts, and their groups, to d.
+func (s *momentScan) data(d *chartData, all *texts, rules *query.FrameRules) {
+	numbers := make(map[int32]int32) // index into d.Groups by group
 	number := func(group int32) int32 {
 		n, ok := numbers[group]
 		if !ok {
 			n = int32(len(d.Groups))
 			numbers[group] = n
 			about := &s.about[group]
-			g := htmlGroup{Site: all.id(about.site), Kind: all.id(about.memory), Stack: []int32{}}
-			for _, f := range frames.Shown(&s.t.Stacks, about.stack, htmlStackFrames, rules) {
-				g.Stack = append(g.Stack, all.id(render.Text(&f)))
+			g := groupData{Site: all.id(about.site), Kind: all.id(about.memory), Stack: []int32{}}
+			for _, f := range frames.ForDisplay(&s.t.Stacks, about.stack, maxStackFrames, rules) {
+				g.Stack = append(g.Stack, all.id(render.FrameText(&f)))
 			}
 			d.Groups = append(d.Groups, g)
 		}
@@ -151,9 +167,9 @@ func (s *momentScan) data(d *htmlData, all *texts, rules *query.FrameRules) {
 	}
 	for _, device := range slices.Sorted(maps.Keys(s.devices)) {
 		series := s.devices[device]
-		m := htmlMemory{Title: shortText("GPU " + s.t.SharedLabel(device)), Lines: []htmlLine{}, device: device}
+		m := memoryData{Title: shortText("GPU " + s.t.SharedLabel(device)), Lines: []lineData{}, device: device}
 		if device == hostMemory {
-			m.Title = "host memory, pinned or registered"
+			m.Title = "host memory (pinned or registered)"
 		}
 		if series.data(&m, s.t, number) {
 			d.Memory = append(d.Memory, m)
@@ -161,14 +177,15 @@ func (s *momentScan) data(d *htmlData, all *texts, rules *query.FrameRules) {
 	}
 	slices.SortStableFunc(
 		d.Memory,
-		func(a, b htmlMemory) int { return cmp.Compare(slices.Max(b.Total), slices.Max(a.Total)) },
+		func(a, b memoryData) int { return cmp.Compare(slices.Max(b.Total), slices.Max(a.Total)) },
 	)
 }
 
-// data fills in what the page tells of one device; false if it never had memory.
-func (s *momentSeries) data(m *htmlMemory, t *timeline.Timeline, number func(group int32) int32) bool {
+// data sets the chart of one device. number returns the index of a group in chartData.Groups. data
+// returns false if the device never had live memory.
+func (s *momentSeries) data(m *memoryData, t *timeline.Timeline, number func(group int32) int32) bool {
 	moments := s.list
-	shown := biggest(moments)
+	shown := largestGroups(moments)
 	if len(shown) == 0 {
 		return false
 	}
@@ -184,12 +201,12 @@ func (s *momentSeries) data(m *htmlMemory, t *timeline.Timeline, number func(gro
 		if o.total > m.Total[m.Peak] {
 			m.Peak = k
 		}
-		row, rest := make([]int64, 0, 3*mostHolders), o.rest
+		row, rest := make([]int64, 0, 3*maxHolders), o.rest
 		for i, h := range o.holders {
 			if n, ok := at[h.group]; ok {
 				m.Series[n][k] = h.bytes
 			}
-			if i < mostHolders {
+			if i < maxHolders {
 				row = append(row, int64(number(h.group)), h.bytes, h.blocks)
 			} else {
 				rest.bytes += h.bytes
@@ -201,8 +218,8 @@ func (s *momentSeries) data(m *htmlMemory, t *timeline.Timeline, number func(gro
 	return true
 }
 
-// biggest are the groups that ever held most.
-func biggest(moments []memoryMoment) []int32 {
+// largestGroups returns the groups with the most live bytes at any moment, at most maxSeries.
+func largestGroups(moments []memoryState) []int32 {
 	most := make(map[int32]int64)
 	for i := range moments {
 		for _, h := range moments[i].holders {
@@ -213,42 +230,43 @@ func biggest(moments []memoryMoment) []int32 {
 		maps.Keys(most),
 		func(a, b int32) int { return cmp.Or(cmp.Compare(most[b], most[a]), cmp.Compare(a, b)) },
 	)
-	return groups[:min(mostSeries, len(groups))]
+	return groups[:min(maxSeries, len(groups))]
 }
 
-func ofTimelineLine(t *timeline.Timeline, name string, points []point, factor float64) htmlLine {
-	l := htmlLine{Name: name, T: []secs{}, V: []num{}}
+// newLineData returns a line with the points of a curve, multiplied by factor.
+func newLineData(t *timeline.Timeline, name string, points []point, factor float64) lineData {
+	l := lineData{Name: name, T: []secs{}, V: []num{}}
 	for _, p := range points {
 		l.T, l.V = append(l.T, sinceStart(t, p.atNs)), append(l.V, num(p.value*factor))
 	}
 	return l
 }
 
-// activityData are calls a second.
-func (u *callsOverTime) data() *htmlActivity {
-	a := new(htmlActivity)
-	width := float64(u.Window.DurNs()) / htmlBuckets / 1e9
+// data returns the calls per second over time, or nil if there are no calls.
+func (u *callsOverTime) data() *activityData {
+	a := new(activityData)
+	width := float64(u.Window.DurNs()) / numBuckets / 1e9 // of a bucket, seconds
 	if width == 0 || len(u.byStack) == 0 {
 		return nil
 	}
-	for i := range htmlBuckets {
+	for i := range numBuckets {
 		a.T = append(a.T, sinceStart(u.T, u.parts.start(i)))
 	}
 	for k, name := range activityNames {
-		l := htmlLine{Name: name, T: []secs{}}
-		some := false
+		l := lineData{Name: name, T: []secs{}}
+		hasCalls := false
 		for _, n := range u.counts[k] {
 			l.V = append(l.V, num(float64(n)/width))
-			some = some || n > 0
+			hasCalls = hasCalls || n > 0
 		}
-		if some {
+		if hasCalls {
 			a.Lines = append(a.Lines, l)
 		}
 	}
 	return a
 }
 
-// gpuCharts are the metrics that are drawn over time; those of one chart have one unit.
+// gpuCharts are the charts of each GPU. The metrics of one chart have the same unit.
 var gpuCharts = []struct {
 	title   string
 	metrics []chartMetric
@@ -266,8 +284,8 @@ var gpuCharts = []struct {
 		"Power",
 		[]chartMetric{
 			{catalog.MetricPower, "power"},
-			{"power_instant_milliwatts", "at the moment"},
-			{"power_limit_milliwatts", "limit"},
+			{"power_instant_milliwatts", "instantaneous power"},
+			{"power_limit_milliwatts", "power limit"},
 		},
 	},
 	{"Clocks", []chartMetric{{"sm_clock_mhz", "SMs"}, {"memory_clock_mhz", "memory"}}},
@@ -280,20 +298,21 @@ var gpuCharts = []struct {
 	}},
 }
 
+// chartMetric is the name of an NVML or GPM metric, with its title in the legend.
 type chartMetric struct{ name, title string }
 
-// mostGPUs is how many GPUs a page has charts of.
-const mostGPUs = 16
+// maxGPUs is the largest number of GPUs with charts.
+const maxGPUs = 16
 
-// gpuData makes the charts of NVML's samples.
-func gpuData(t *timeline.Timeline, f *query.Filter) (list []htmlGPU) {
+// newGPUData returns the charts of the NVML samples of each GPU.
+func newGPUData(t *timeline.Timeline, f *query.Filter) (list []gpuData) {
 	w := f.Window(t.Recording())
-	u := &metricpkg.Devices{T: t, Filter: f, Window: w, Devices: make(map[int32]map[string]*metricpkg.Series)}
+	u := &metric.Devices{T: t, Filter: f, Window: w, Devices: make(map[int32]map[string]*metric.Series)}
 	u.Collect()
-	for _, device := range u.Sorted()[:min(mostGPUs, len(u.Devices))] {
-		g := htmlGPU{Title: shortText("GPU " + t.DeviceLabel(device))}
+	for _, device := range u.Sorted()[:min(maxGPUs, len(u.Devices))] {
+		g := gpuData{Title: shortText("GPU " + t.DeviceLabel(device))}
 		for _, c := range gpuCharts {
-			chart := htmlChart{Title: c.title}
+			chart := metricChartData{Title: c.title}
 			for _, metric := range c.metrics {
 				s, unit := u.Devices[device][metric.name], catalog.UnitOf(metric.name)
 				if s == nil || len(s.Values) < 2 {
@@ -304,7 +323,7 @@ func gpuData(t *timeline.Timeline, f *query.Filter) (list []htmlGPU) {
 					curve.add(at, s.Values[i])
 				}
 				chart.Unit = unit.Name
-				chart.Lines = append(chart.Lines, ofTimelineLine(t, metric.title, curve.finish(), unit.Factor))
+				chart.Lines = append(chart.Lines, newLineData(t, metric.title, curve.finish(), unit.Factor))
 			}
 			if len(chart.Lines) > 0 {
 				g.Charts = append(g.Charts, chart)
@@ -317,14 +336,14 @@ func gpuData(t *timeline.Timeline, f *query.Filter) (list []htmlGPU) {
 	return list
 }
 
-// mostMarks bounds the events that charts show.
-const mostMarks = 400
+// maxMarks is the largest number of marks in the charts, and of notes in the page.
+const maxMarks = 400
 
-// ofTimelineMarks are the Xids, lost calls and failures in a window.
-func ofTimelineMarks(t *timeline.Timeline, w query.Window, failed *[htmlBuckets]failures) (list []htmlMark) {
+// newMarks returns the marks of a window: Xid errors, lost calls and failed allocations.
+func newMarks(t *timeline.Timeline, w query.Window, failed *[numBuckets]failures) (list []markData) {
 	add := func(ns int64, format string, args ...any) {
 		if ns >= w.FromNs && ns <= w.ToNs {
-			list = append(list, htmlMark{sinceStart(t, ns), fmt.Sprintf(format, args...)})
+			list = append(list, markData{sinceStart(t, ns), fmt.Sprintf(format, args...)})
 		}
 	}
 	for i := range t.Facts.Xids {
@@ -340,9 +359,9 @@ func ofTimelineMarks(t *timeline.Timeline, w query.Window, failed *[htmlBuckets]
 		l := &t.Facts.Lost[i]
 		add(l.StartNs, "%s lost", units.Plural(l.Calls, units.OneLine(l.Class)+" call"))
 	}
-	slices.SortStableFunc(list, func(a, b htmlMark) int { return cmp.Compare(a.T, b.T) })
-	return list[:min(mostMarks, len(list))]
+	slices.SortStableFunc(list, func(a, b markData) int { return cmp.Compare(a.T, b.T) })
+	return list[:min(maxMarks, len(list))]
 }
 
-// script is the data as it stands in the page: JSON in which no character means anything to HTML.
-func (d *htmlData) script() ([]byte, error) { return json.Marshal(d) }
+// script returns the data as JSON. encoding/json escapes the characters with a meaning in HTML.
+func (d *chartData) script() ([]byte, error) { return json.Marshal(d) }

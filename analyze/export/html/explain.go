@@ -4,7 +4,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// Sections are the values that it writes, as --explain prints them.
+// Sections describe the table of the page that no other report has. --explain prints them.
 var Sections = []report.Section{
 	{Title: "peak", Columns: peakColumns},
 }

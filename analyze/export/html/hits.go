@@ -14,57 +14,63 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// The page begins with the hits of rules, as summary and rules tell them. What is no hit but was
-// seen all the same follows as findings: reports tell them that rules have no share in, or they are
-// too little for a rule.
+// The page begins with the hits of rules, as in the reports rules and summary. The findings follow:
+// problems that no rule checks, or that are too small for a rule.
 
-// htmlHit is a hit as the page shows it.
-type htmlHit struct {
-	Level, Rule, Text, Where string
-	Evidence                 []string // the first few places, with their numbers
-	Frames                   []string // stack of the first of them
-	Advice, Confidence, More string
-	Section, SectionTitle    string
+// hitView is the hit of a rule.
+type hitView struct {
+	Level        string   // severity: problem, notice or info
+	Rule         string   // ID of the rule
+	Text         string   // the problem in one phrase
+	Where        string   // call site, GPU or process of the most important evidence
+	Evidence     []string // the first rows of evidence, with their numbers
+	Frames       []string // stack of the first row of evidence
+	Advice       string
+	Confidence   string // with its reasons
+	More         string // the gpurec command with the details
+	Section      string // ID of the section with the details
+	SectionTitle string
 }
 
-// htmlFinding is a sentence and the section that shows more.
-type htmlFinding struct{ Text, Section, SectionTitle string }
+// findingView is a sentence about a problem, with the ID and title of the section with the details.
+type findingView struct{ Text, Section, SectionTitle string }
 
-// htmlPlaces is how many places of a hit the page tells of; its section shows more.
-const htmlPlaces = 3
+// maxEvidence is the largest number of rows of evidence for each hit.
+const maxEvidence = 3
 
-func (b *htmlBuilder) verdicts() (list []htmlHit) {
+// verdicts returns the hits of the rules, the most severe first.
+func (b *pageBuilder) verdicts() (list []hitView) {
 	for i := range b.hits {
 		h := &b.hits[i]
-		v := htmlHit{
+		v := hitView{
 			Level:   gpu.VerdictLevels[h.Severity],
 			Rule:    h.Rule.ID,
-			Text:    Brief(h.What),
+			Text:    Brief(h.Summary),
 			Advice:  Brief(h.Advice),
-			Section: ofRuleSection(h.Rule),
+			Section: sectionOfRule(h.Rule),
 			More:    "gpurec analyze " + h.Rule.Report + " " + rules.ShellWord(units.OneLine(b.opt.Name)),
 		}
 		v.SectionTitle = sectionTitle(v.Section)
-		text := report.ConfidenceText(h.Level, h.Reasons)
+		text := report.ConfidenceText(h.Confidence, h.Reasons)
 		v.Confidence = Brief(strings.ToUpper(text[:1]) + text[1:])
 		if where, ok := h.Where().(string); ok {
 			v.Where = shortText(where)
 		}
-		for k := range h.Places {
-			if k == htmlPlaces {
+		for k := range h.Evidence {
+			if k == maxEvidence {
 				v.Evidence = append(
 					v.Evidence,
-					fmt.Sprintf("… and %s", units.Plural(int64(len(h.Places)-k), "more place")),
+					fmt.Sprintf("… and %s", units.Plural(int64(len(h.Evidence)-k), "more row")),
 				)
 				break
 			}
-			if text := ofPlaceText(&h.Places[k], b.t); text != "" {
+			if text := evidenceText(&h.Evidence[k], b.t); text != "" {
 				v.Evidence = append(v.Evidence, Brief(text))
 			}
 		}
-		if len(h.Places) > 0 {
-			for _, f := range frames.Shown(&b.t.Stacks, h.Places[0].Stack, htmlStackFrames, b.opt.FrameRules()) {
-				v.Frames = append(v.Frames, shortText(render.Text(&f)))
+		if len(h.Evidence) > 0 {
+			for _, f := range frames.ForDisplay(&b.t.Stacks, h.Evidence[0].Stack, maxStackFrames, b.opt.FrameRules()) {
+				v.Frames = append(v.Frames, shortText(render.FrameText(&f)))
 			}
 		}
 		list = append(list, v)
@@ -72,11 +78,12 @@ func (b *htmlBuilder) verdicts() (list []htmlHit) {
 	return list
 }
 
-// Brief is a sentence as the page shows it.
-func Brief(s string) string { return render.CutMiddle(units.OneLine(s), 2*longestText) }
+// Brief returns a sentence as the page shows it: on one line, and cut in the middle if it is very
+// long.
+func Brief(s string) string { return render.CutMiddle(units.OneLine(s), 2*maxTextLen) }
 
-// ofPlaceText is a place with what is known of it.
-func ofPlaceText(p *rules.Place, t *timeline.Timeline) string {
+// evidenceText returns a row of evidence as text: the place, then its numbers and details.
+func evidenceText(p *rules.Evidence, t *timeline.Timeline) string {
 	var parts []string
 	if n, ok := p.Count.(int64); ok && n > 1 {
 		parts = append(parts, units.Count(n)+" times")
@@ -100,19 +107,19 @@ func ofPlaceText(p *rules.Place, t *timeline.Timeline) string {
 	return p.Where + ": " + text
 }
 
-// ofRuleSection is the part of the page that shows more of what a rule is about.
-func ofRuleSection(r *rules.Rule) string {
+// sectionOfRule returns the ID of the section with the report of a rule.
+func sectionOfRule(r *rules.Rule) string {
 	command, _, _ := strings.Cut(r.Report, " ")
 	for i := range pageSections {
 		if pageSections[i].command == command {
 			return pageSections[i].ID
 		}
 	}
-	return "verdicts" // TestEveryRuleHasASection sees to it that there is none
+	return "verdicts" // not reached: TestEveryRuleHasASection checks all rules
 }
 
-// attention counts the hits that are more than information.
-func (b *htmlBuilder) attention() (n int) {
+// attention returns the number of hits with severity problem or notice.
+func (b *pageBuilder) attention() (n int) {
 	for i := range b.hits {
 		if b.hits[i].Severity < rules.SeverityInfo {
 			n++
@@ -121,37 +128,38 @@ func (b *htmlBuilder) attention() (n int) {
 	return n
 }
 
-// findings are what no rule speaks of.
-func (b *htmlBuilder) findings() (list []htmlFinding) {
+// findings returns the problems that no rule reports: fragmented spaces, single failed calls, and
+// Xid errors from before the recording.
+func (b *pageBuilder) findings() (list []findingView) {
 	add := func(section, format string, args ...any) {
-		list = append(list, htmlFinding{Brief(fmt.Sprintf(format, args...)), section, sectionTitle(section)})
+		list = append(list, findingView{Brief(fmt.Sprintf(format, args...)), section, sectionTitle(section)})
 	}
-	spaces := ofReportTable(b.reports["frag"], "spaces")
+	spaces := tableNamed(b.reports["frag"], "spaces")
 	for i := range spaces.Rows {
-		if r := &spaces.Rows[i]; ofTableText(spaces, r, "verdict") == "fragmented" {
+		if r := &spaces.Rows[i]; cellText(spaces, r, "verdict") == "fragmented" {
 			add(
 				"frag",
-				"%s of %s reserved by process %s cannot be used or given back: %s",
-				ofTableText(spaces, r, "kept_bytes"),
-				ofTableText(spaces, r, "reserved_bytes"),
-				ofTableText(spaces, r, "pid"),
-				ofTableText(spaces, r, "space"),
+				"%s of %s reserved by process %s can neither be used nor released: %s",
+				cellText(spaces, r, "kept_bytes"),
+				cellText(spaces, r, "reserved_bytes"),
+				cellText(spaces, r, "pid"),
+				cellText(spaces, r, "space"),
 			)
 		}
 	}
-	errors := ofReportTable(b.reports["errors"], "errors")
+	errors := tableNamed(b.reports["errors"], "errors")
 	for i := range errors.Rows {
 		r := &errors.Rows[i]
-		n, _ := ofTableCell(errors, r, "calls").(int64)
-		if ofTableText(errors, r, "class") == "call" && !b.fired(&rules.UncheckedError) &&
-			!b.isInvalidFree(ofTableText(errors, r, "name"), ofTableText(errors, r, "site")) {
+		n, _ := cellValue(errors, r, "calls").(int64)
+		if cellText(errors, r, "class") == "call" && !b.fired(&rules.UncheckedError) &&
+			!b.isInvalidFree(cellText(errors, r, "name"), cellText(errors, r, "site")) {
 			add(
 				"errors",
-				"%s of %s returned %s, first at %s: too few for a rule, or the program ended with it",
+				"%s of %s returned %s, first at %s: too few for a rule, or the program ended afterwards",
 				units.Plural(n, "call"),
-				ofTableText(errors, r, "name"),
-				ofTableText(errors, r, "result_name"),
-				ofTableText(errors, r, "first_ns"),
+				cellText(errors, r, "name"),
+				cellText(errors, r, "result_name"),
+				cellText(errors, r, "first_ns"),
 			)
 		}
 	}
@@ -162,24 +170,25 @@ func (b *htmlBuilder) findings() (list []htmlFinding) {
 		}
 	}
 	if before > 0 {
-		add("xid", "%s reported before the recording began, of whatever program", units.Plural(before, "Xid"))
+		add("xid", "%s reported before the recording began, by any program", units.Plural(before, "Xid"))
 	}
-	return list[:min(mostFindings, len(list))]
+	return list[:min(maxFindings, len(list))]
 }
 
-// isInvalidFree reports whether the rule invalid-free speaks of a function's failures at a site.
-func (b *htmlBuilder) isInvalidFree(name, site string) bool {
-	frees := ofReportTable(b.reports["errors"], "invalid_frees")
+// isInvalidFree reports whether the rule invalid-free covers the failures of a function at a call
+// site.
+func (b *pageBuilder) isInvalidFree(name, site string) bool {
+	frees := tableNamed(b.reports["errors"], "invalid_frees")
 	return b.fired(&rules.InvalidFree) && slices.ContainsFunc(frees.Rows, func(r report.Row) bool {
-		return ofTableText(frees, &r, "name") == name && ofTableText(frees, &r, "site") == site
+		return cellText(frees, &r, "name") == name && cellText(frees, &r, "site") == site
 	})
 }
 
-// mostFindings of the page; sections show the rest.
-const mostFindings = 6
+// maxFindings is the largest number of findings at the top of the page.
+const maxFindings = 6
 
 // fired reports whether a rule has a hit.
-func (b *htmlBuilder) fired(r *rules.Rule) bool {
+func (b *pageBuilder) fired(r *rules.Rule) bool {
 	for i := range b.hits {
 		if b.hits[i].Rule == r {
 			return true

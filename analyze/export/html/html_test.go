@@ -20,7 +20,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-func htmlOf(t *testing.T, tl *timeline.Timeline, opt Options) string {
+func pageText(t *testing.T, tl *timeline.Timeline, opt Options) string {
 	t.Helper()
 	var page bytes.Buffer
 	if _, err := Write(tl, &page, opt); err != nil {
@@ -29,8 +29,8 @@ func htmlOf(t *testing.T, tl *timeline.Timeline, opt Options) string {
 	return page.String()
 }
 
-// htmlDataOf is the JSON that a page's charts are drawn from.
-func htmlDataOf(t *testing.T, page string) map[string]any {
+// chartDataOf returns the data of a page's charts, decoded from the JSON in the page.
+func chartDataOf(t *testing.T, page string) map[string]any {
 	t.Helper()
 	_, after, ok := strings.Cut(page, `<script type="application/json" id="data">`)
 	text, _, end := strings.Cut(after, "</script>")
@@ -44,8 +44,9 @@ func htmlDataOf(t *testing.T, page string) map[string]any {
 	return data
 }
 
-// TestHTMLKeepsMostAndLeast compares the moments of a page with the state after each call.
-func TestHTMLKeepsMostAndLeast(t *testing.T) {
+// TestMomentsKeepExtremes compares the states that momentScan keeps with the live memory after each
+// call: every bucket's maximum and minimum must be exact.
+func TestMomentsKeepExtremes(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	for range 20 {
 		tp := analyzetest.NewTape(t)
@@ -56,7 +57,7 @@ func TestHTMLKeepsMostAndLeast(t *testing.T) {
 		for range 3000 {
 			at += 1 + r.Int64N(20*analyzetest.Ms)
 			if r.IntN(40) == 0 {
-				at += r.Int64N(3 * analyzetest.Second) // nothing happens for some parts of the window
+				at += r.Int64N(3 * analyzetest.Second) // some buckets have no changes
 			}
 			if at >= 59*analyzetest.Second {
 				break
@@ -91,7 +92,7 @@ func TestHTMLKeepsMostAndLeast(t *testing.T) {
 		kept := make(map[int64]bool)
 		for i, m := range s.list {
 			if i > 0 && m.atNs < s.list[i-1].atNs {
-				t.Fatal("moments are in no order")
+				t.Fatal("the states are not in order of time")
 			}
 			sum := m.rest.bytes
 			for _, h := range m.holders {
@@ -113,16 +114,17 @@ func TestHTMLKeepsMostAndLeast(t *testing.T) {
 		}
 		for b := range most {
 			if !kept[int64(b)<<48|most[b]] || !kept[int64(b)<<48|least[b]] {
-				t.Fatalf("part %d: most %d and least %d are not among the moments", b, most[b], least[b])
+				t.Fatalf("part %d: the maximum %d or the minimum %d is not among the states", b, most[b], least[b])
 			}
 		}
-		// Between moments a curve holds its value: at the end of an idle stretch it must be right.
+		// A curve keeps its value until the next point, so the value must be right at the end of an
+		// idle stretch.
 		for i, m := range s.list[:len(s.list)-1] {
 			if gap := s.list[i+1].atNs - 1; s.of(gap) > s.of(m.atNs)+1 && stateAt(s.start(s.of(gap))) != m.total {
 				t.Fatalf("after %d the curve stays at %d, but %d is live", m.atNs, m.total, stateAt(s.start(s.of(gap))))
 			}
 		}
-		if peak := s.peak.moment(); peak.total != slices.MaxFunc(
+		if peak := s.peak.state(); peak.total != slices.MaxFunc(
 			states,
 			func(a, b state) int { return int(a.total - b.total) },
 		).total {
@@ -131,7 +133,7 @@ func TestHTMLKeepsMostAndLeast(t *testing.T) {
 	}
 }
 
-func TestCurveKeepsLowestAndHighest(t *testing.T) {
+func TestCurveKeepsExtremes(t *testing.T) {
 	c := newCurve(query.Window{FromNs: 0, ToNs: 1000 * analyzetest.Second})
 	r := rand.New(rand.NewPCG(1, 2))
 	most, least := make(map[int]float64), make(map[int]float64)
@@ -145,7 +147,7 @@ func TestCurveKeepsLowestAndHighest(t *testing.T) {
 		most[b], least[b] = max(most[b], v), min(least[b], v)
 	}
 	points := c.finish()
-	if len(points) > 3*htmlBuckets {
+	if len(points) > 3*numBuckets {
 		t.Errorf("%d points", len(points))
 	}
 	for b := range most {
@@ -157,9 +159,10 @@ func TestCurveKeepsLowestAndHighest(t *testing.T) {
 	}
 }
 
-// TestHTMLEscapesNames checks that nothing that a program chose makes it into the page as markup.
+// TestHTMLEscapesNames checks that names from a recording cannot become markup or scripts in the
+// page.
 func TestHTMLEscapesNames(t *testing.T) {
-	page := htmlOf(t, analyzetest.HostilePage(t).Timeline(), Options{Name: analyzetest.HostileNames[0]})
+	page := pageText(t, analyzetest.HostilePage(t).Timeline(), Options{Name: analyzetest.HostileNames[0]})
 	for _, bad := range []string{
 		"<script>alert",
 		"<img",
@@ -175,18 +178,19 @@ func TestHTMLEscapesNames(t *testing.T) {
 			t.Errorf("the page has %q: …%q…", bad, page[max(0, i-80):min(len(page), i+80)])
 		}
 	}
-	if scripts := strings.Count(page, "<script>"); scripts != len(htmlScripts) {
-		t.Errorf("%d scripts, want %d", scripts, len(htmlScripts))
+	if scripts := strings.Count(page, "<script>"); scripts != len(scriptFiles) {
+		t.Errorf("%d scripts, want %d", scripts, len(scriptFiles))
 	}
-	texts := fmt.Sprint(htmlDataOf(t, page)["texts"])
+	texts := fmt.Sprint(chartDataOf(t, page)["texts"])
 	if !strings.Contains(texts, analyzetest.HostileNames[0]) || !strings.Contains(texts, `"><img src=x`) {
-		t.Error("the data lacks names as they are")
+		t.Error("the data lacks the unchanged names")
 	}
 }
 
-// TestHTMLForbidsTheNetwork checks the policy: scripts by their hashes, nothing else.
+// TestHTMLForbidsTheNetwork checks that the Content-Security-Policy allows only the page's own
+// scripts, by their hashes.
 func TestHTMLForbidsTheNetwork(t *testing.T) {
-	page := htmlOf(t, analyzetest.Training(t).Timeline(), Options{Name: "run.parquet"})
+	page := pageText(t, analyzetest.Training(t).Timeline(), Options{Name: "run.parquet"})
 	policy := regexp.MustCompile(`http-equiv="Content-Security-Policy" content="([^"]*)"`).FindStringSubmatch(page)
 	if policy == nil {
 		t.Fatal("no policy")
@@ -210,12 +214,12 @@ func TestHTMLForbidsTheNetwork(t *testing.T) {
 		rest = more
 	}
 	if m := regexp.MustCompile(`(?:src|href)="(?:https?:)?//[^"]*"`).FindString(page); m != "" {
-		t.Errorf("the page asks for %s", m)
+		t.Errorf("the page requests %s", m)
 	}
 	for _, want := range []string{
-		"<strong>growing-site</strong> grows by",
-		"No copies in the window.",
-		"nothing weakens them",
+		"<strong>growing-site</strong> memory grows by",
+		"The recording has no copies in the window.",
+		"No loss lowers it.",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
@@ -223,7 +227,7 @@ func TestHTMLForbidsTheNetwork(t *testing.T) {
 	}
 }
 
-// TestHTMLIsBounded has two thousand places with long names.
+// TestHTMLIsBounded checks the size of a page with 2,000 call sites that have long names.
 func TestHTMLIsBounded(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	long := strings.Repeat("std::vector<std::pair<", 30)
@@ -247,37 +251,38 @@ func TestHTMLIsBounded(t *testing.T) {
 		l.Kernel, l.StackID, l.Site, l.StackStatus = name, i+1, name, format.StackComplete
 	}
 	tl := tp.Timeline()
-	if page := htmlOf(t, tl, Options{}); len(page) > 3<<20 {
+	if page := pageText(t, tl, Options{}); len(page) > 3<<20 {
 		t.Errorf("the page has %d bytes", len(page))
 	}
-	if page := htmlOf(t, tl, Options{Options: query.Options{Top: 1 << 20}}); len(page) > 5<<20 {
+	if page := pageText(t, tl, Options{Options: query.Options{Top: 1 << 20}}); len(page) > 5<<20 {
 		t.Errorf("with all rows the page has %d bytes", len(page))
 	}
 }
 
-// TestHTMLOfLittle has nothing to show, and says so.
-func TestHTMLOfLittle(t *testing.T) {
-	page := htmlOf(t, analyzetest.NewTape(t).Timeline(), Options{Name: "empty"})
+// TestEmptyRecording checks that every section of an empty recording is marked as empty.
+func TestEmptyRecording(t *testing.T) {
+	page := pageText(t, analyzetest.NewTape(t).Timeline(), Options{Name: "empty"})
 	for i := range pageSections {
 		if s := &pageSections[i]; !strings.Contains(
 			page,
 			`<section id="`+s.ID+`" aria-labelledby="`+s.ID+`-h" class="empty">`,
 		) {
-			t.Errorf("section %s is not said to be empty", s.ID)
+			t.Errorf("section %s is not marked as empty", s.ID)
 		}
 	}
 }
 
-// TestHTMLIsTheSameEachTime writes the page of calls from many stacks several times.
-func TestHTMLIsTheSameEachTime(t *testing.T) {
+// TestHTMLIsDeterministic checks that the pages of one recording are equal, with calls from many
+// stacks.
+func TestHTMLIsDeterministic(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	for id := range int32(20) {
 		tp.Stack(id+1, fmt.Sprintf("calls_%d", id), "main")
-		tp.Launched(int64(id+1)*analyzetest.Ms, analyzetest.Us, "kernel", 0, id+1)
+		tp.AddLaunch(int64(id+1)*analyzetest.Ms, analyzetest.Us, "kernel", 0, id+1)
 	}
-	want := htmlOf(t, tp.Timeline(), Options{Name: "run.parquet"})
+	want := pageText(t, tp.Timeline(), Options{Name: "run.parquet"})
 	for range 5 {
-		if htmlOf(t, tp.Timeline(), Options{Name: "run.parquet"}) != want {
+		if pageText(t, tp.Timeline(), Options{Name: "run.parquet"}) != want {
 			t.Fatal("pages of one recording differ")
 		}
 	}
@@ -285,14 +290,15 @@ func TestHTMLIsTheSameEachTime(t *testing.T) {
 
 func TestEveryRuleHasASection(t *testing.T) {
 	for _, r := range rules.All() {
-		if ofRuleSection(r) == "" || ofRuleSection(r) == "verdicts" {
+		if sectionOfRule(r) == "" || sectionOfRule(r) == "verdicts" {
 			t.Errorf("%s: no section for analyze %s", r.ID, r.Report)
 		}
 	}
 }
 
-// TestHTMLLossWeakensVerdicts has the loss at the top.
-func TestHTMLLossWeakensVerdicts(t *testing.T) {
+// TestHTMLLossLowersConfidence checks that the page shows lost calls above the verdicts and as
+// marks.
+func TestHTMLLossLowersConfidence(t *testing.T) {
 	tp := analyzetest.Training(t)
 	tp.Add(
 		format.Row{
@@ -304,22 +310,23 @@ func TestHTMLLossWeakensVerdicts(t *testing.T) {
 			Device:  -1,
 		},
 	)
-	page := htmlOf(t, tp.Timeline(), Options{})
+	page := pageText(t, tp.Timeline(), Options{})
 	banner := strings.Index(page, "<strong>Confidence of the verdicts: low.</strong> 1,204 calls that allocate or "+
-		"free were lost")
+		"free memory were lost")
 	if banner < 0 || banner > strings.Index(page, `<section id="verdicts"`) {
-		t.Error("the loss does not stand above the verdicts")
+		t.Error("the banner with the loss is not above the verdicts")
 	}
 	if marks := fmt.Sprint(
-		htmlDataOf(t, page)["marks"],
+		chartDataOf(t, page)["marks"],
 	); !strings.Contains(marks, "1,204 memory calls lost") ||
 		!strings.Contains(marks, "1 allocation failed") {
 		t.Errorf("marks %s", marks)
 	}
 }
 
-// TestHTMLLibrariesAreTheCommittedOnes checks what is embedded against the sums that scripts/weblibs.sh wrote.
-func TestHTMLLibrariesAreTheCommittedOnes(t *testing.T) {
+// TestLibrariesMatchChecksums compares the embedded libraries with the checksums that
+// scripts/weblibs.sh wrote.
+func TestLibrariesMatchChecksums(t *testing.T) {
 	sums := asset("web/lib/SHA256SUMS")
 	found := 0
 	err := fs.WalkDir(web, "web/lib", func(path string, d fs.DirEntry, err error) error {
@@ -335,19 +342,19 @@ func TestHTMLLibrariesAreTheCommittedOnes(t *testing.T) {
 			sums,
 			line,
 		) {
-			t.Errorf("%s is another file than scripts/weblibs.sh fetched", path)
+			t.Errorf("%s differs from the file that scripts/weblibs.sh fetched", path)
 		}
 		return nil
 	})
 	if err != nil || found != strings.Count(sums, "\n") {
 		t.Errorf("%d files, %v", found, err)
 	}
-	for _, name := range htmlScripts {
+	for _, name := range scriptFiles {
 		if text := asset(
 			name,
 		); strings.Contains(text, "</script") || strings.Contains(text, "<!--") ||
 			strings.Contains(text, "\r") {
-			t.Errorf("%s cannot stand in a page", name)
+			t.Errorf("%s has text that ends the script element, or a carriage return", name)
 		}
 	}
 }

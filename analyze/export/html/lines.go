@@ -7,38 +7,42 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// memoryLines are totals that a chart of memory draws over what it stacks: what calls got from
-// the driver, what PyTorch's allocators have of it, what NVML counts.
+// memoryLines collects the totals that a memory chart draws as lines above the stacked call sites:
+// bytes allocated from the driver, totals of PyTorch's allocators, and bytes in use according to
+// NVML.
 type memoryLines struct {
 	t       *timeline.Timeline
 	filter  *query.Filter
 	window  query.Window
 	drivers map[int32]*driverLine // by device
-	torch   map[int32]*torchLine
+	torch   map[int32]*torchLine  // by device
 }
 
+// driverLine is the driver memory of a device over time.
 type driverLine struct {
 	*curve
-	bytes int64
+	bytes int64 // live at present
 }
 
-// torchLine sums up the allocators of a device. What one had before the recording is known at its
-// end only: then all points until then are raised by it.
+// torchLine is the sum of the totals of a device's caching allocators over time. The memory that an
+// allocator had before the recording is known only at its end. Then all earlier points are raised
+// by this memory.
 type torchLine struct {
 	reserved, allocated *curve
 	parts               []torchPart
-	sum                 caching.Totals
-	lastNs              int64
+	sum                 caching.Totals // of parts
+	lastNs              int64          // time of the last change, Unix ns
 }
 
+// torchPart is the share of one allocator in a torchLine.
 type torchPart struct {
-	a    *caching.Allocator
-	seen caching.Totals
+	a       *caching.Allocator
+	counted caching.Totals // totals of a that are in torchLine.sum
 }
 
 func newMemoryLines(t *timeline.Timeline, f *query.Filter) *memoryLines {
@@ -51,10 +55,10 @@ func newMemoryLines(t *timeline.Timeline, f *query.Filter) *memoryLines {
 	}
 }
 
-// driver follows the driver's memory on devices.
-func (l *memoryLines) driver(c *ledger.Change) {
+// driver follows one change of driver memory.
+func (l *memoryLines) driver(c *livemem.Change) {
 	o := &l.t.Origins.List[c.Block.Origin]
-	if c.Kind == ledger.AllocFailed || c.Block.Bytes < l.filter.MinBytes ||
+	if c.Kind == livemem.AllocFailed || c.Block.Bytes < l.filter.MinBytes ||
 		!l.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) ||
 		l.t.OnHost(c.Block.Origin) {
 		return
@@ -66,11 +70,12 @@ func (l *memoryLines) driver(c *ledger.Change) {
 		line.add(l.window.FromNs, 0)
 		l.drivers[device] = line
 	}
-	line.bytes += ledger.Signed(c)
+	line.bytes += livemem.SignedBytes(c)
 	line.add(c.AtNs, float64(line.bytes))
 }
 
-// allocator is told of a change before it is made: the books are those since the change before.
+// allocator follows one change of a caching allocator. It is called before the change, so the
+// totals of a are those since the previous change.
 func (l *memoryLines) allocator(a *caching.Allocator, c *caching.Change) {
 	if !l.filter.PassesAllocator(a.Pid, a.Device) || c.Op == caching.BlockResized {
 		return
@@ -89,29 +94,32 @@ func (l *memoryLines) allocator(a *caching.Allocator, c *caching.Change) {
 	line.lastNs = c.AtNs
 	if c.Op == caching.AllocatorEnd {
 		line.end(&line.parts[i])
-		line.sum.Reserved -= line.parts[i].seen.Reserved
-		line.sum.Allocated -= line.parts[i].seen.Allocated
+		line.sum.Reserved -= line.parts[i].counted.Reserved
+		line.sum.Allocated -= line.parts[i].counted.Allocated
 		line.parts = slices.Delete(line.parts, i, i+1)
 		line.update()
 	}
 }
 
+// end raises the line by the memory that an allocator had before the recording.
 func (l *torchLine) end(p *torchPart) {
 	l.reserved.raise(float64(p.a.Before.Reserved))
 	l.allocated.raise(float64(p.a.Before.Allocated))
 }
 
+// update adds the present totals of the allocators to the line, at the time of the last change.
 func (l *torchLine) update() {
 	for i := range l.parts {
 		p := &l.parts[i]
-		l.sum.Reserved += p.a.Seen.Reserved - p.seen.Reserved
-		l.sum.Allocated += p.a.Seen.Allocated - p.seen.Allocated
-		p.seen = p.a.Seen
+		l.sum.Reserved += p.a.Seen.Reserved - p.counted.Reserved
+		l.sum.Allocated += p.a.Seen.Allocated - p.counted.Allocated
+		p.counted = p.a.Seen
 	}
 	l.reserved.add(l.lastNs, float64(l.sum.Reserved))
 	l.allocated.add(l.lastNs, float64(l.sum.Allocated))
 }
 
+// finish ends all lines.
 func (l *memoryLines) finish() {
 	for _, line := range l.torch {
 		line.update()
@@ -121,8 +129,8 @@ func (l *memoryLines) finish() {
 	}
 }
 
-// data adds the lines to the charts of memory.
-func (l *memoryLines) data(d *htmlData) {
+// data adds the lines to the memory charts of their devices.
+func (l *memoryLines) data(d *chartData) {
 	t := l.t
 	for i := range d.Memory {
 		m := &d.Memory[i]
@@ -132,19 +140,20 @@ func (l *memoryLines) data(d *htmlData) {
 		if line := l.torch[m.device]; line != nil {
 			m.Lines = append(
 				m.Lines,
-				ofTimelineLine(t, "PyTorch reserved", line.reserved.finish(), 1),
-				ofTimelineLine(t, "PyTorch allocated", line.allocated.finish(), 1),
+				newLineData(t, "PyTorch reserved", line.reserved.finish(), 1),
+				newLineData(t, "PyTorch allocated", line.allocated.finish(), 1),
 			)
 		}
 		if line := l.drivers[m.device]; line != nil {
-			m.Lines = append(m.Lines, ofTimelineLine(t, "from the driver, by calls", line.finish(), 1))
+			m.Lines = append(m.Lines, newLineData(t, "allocated from the driver", line.finish(), 1))
 		}
 		m.Lines = append(m.Lines, l.nvml(m.device)...)
 	}
 }
 
-// nvml are the samples of the GPU that processes know as device, where the recording pairs them.
-func (l *memoryLines) nvml(device int32) (lines []htmlLine) {
+// nvml returns lines of NVML's samples for a CUDA device. It returns none if the device is unknown
+// to NVML, or is a different GPU in different processes.
+func (l *memoryLines) nvml(device int32) (lines []lineData) {
 	f := &l.t.Facts
 	gpus := make(map[int32]bool)
 	for _, pid := range slices.Sorted(maps.Keys(f.Processes)) {
@@ -156,8 +165,8 @@ func (l *memoryLines) nvml(device int32) (lines []htmlLine) {
 		return nil
 	}
 	for index := range gpus {
-		if c := l.ofProcesses(index); c != nil {
-			lines = append(lines, ofTimelineLine(l.t, "the processes, by NVML", c.finish(), 1))
+		if c := l.processMemory(index); c != nil {
+			lines = append(lines, newLineData(l.t, "recorded processes, by NVML", c.finish(), 1))
 		}
 		if id, ok := f.Metrics.Ids[catalog.MetricMemoryUsed]; ok {
 			c := newCurve(l.window)
@@ -167,15 +176,16 @@ func (l *memoryLines) nvml(device int32) (lines []htmlLine) {
 				}
 			}
 			if points := c.finish(); len(points) > 0 {
-				lines = append(lines, ofTimelineLine(l.t, fmt.Sprintf("all of GPU %d, by NVML", index), points, 1))
+				lines = append(lines, newLineData(l.t, fmt.Sprintf("all of GPU %d, by NVML", index), points, 1))
 			}
 		}
 	}
 	return lines
 }
 
-// ofProcesses sums up what NVML counts for the recorded processes on a GPU.
-func (l *memoryLines) ofProcesses(gpu int32) *curve {
+// processMemory returns the sum of the memory that NVML counts for the recorded processes on a GPU.
+// It returns nil if there are no samples in the window.
+func (l *memoryLines) processMemory(gpu int32) *curve {
 	f := &l.t.Facts
 	id, ok := f.Metrics.Ids[catalog.MetricOfProcess]
 	if !ok {

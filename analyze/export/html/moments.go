@@ -6,51 +6,53 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// A page cannot hold what was live after each of millions of calls. momentScan keeps, of each
-// of htmlBuckets equal parts of the window, two moments exactly: that at which most was live
-// and that at which least was. So a curve through them touches every peak and every valley,
-// and who held memory at a peak is told as it was, not as an average.
+// A page cannot hold the live memory after each of millions of calls. So momentScan divides the
+// window into numBuckets equal buckets. For each bucket it keeps the exact state of memory at two
+// moments: when most bytes were live, and when fewest were. A curve through these points reaches
+// every peak and every minimum, and the holders at a peak are exact, not averages.
 
-// htmlBuckets is in how many parts the window is divided; a curve has at most twice as many points.
-const htmlBuckets = 200
+// numBuckets is the number of equal parts of the window. A curve of memory has at most two points
+// per bucket.
+const numBuckets = 200
 
-// keptHolders is how many holders of memory are kept of a moment; the rest is one sum.
-const keptHolders = 1000
+// maxKeptHolders is the largest number of holders that memoryState keeps. The others are summed up.
+const maxKeptHolders = 1000
 
-// held is what one group of allocations holds.
-type held struct{ bytes, blocks int64 }
+// liveMemory is the number and size of live allocations.
+type liveMemory struct{ bytes, blocks int64 }
 
-// heldBy is a group that holds memory at a moment.
-type heldBy struct {
-	group int32
-	held
+// holder is a group of allocations that are live at a moment.
+type holder struct {
+	group int32 // index into momentScan.about
+	liveMemory
 }
 
-// memoryMoment is who held how much memory at a time.
-type memoryMoment struct {
-	atNs    int64
-	total   int64
-	holders []heldBy // the largest first
-	rest    held     // of those that were not kept
+// memoryState is the live memory of a device, or of the host, at one moment.
+type memoryState struct {
+	atNs    int64      // Unix ns
+	total   int64      // live bytes
+	holders []holder   // the largest first
+	rest    liveMemory // sum of the holders that were left out
 }
 
-// extreme is what groups held when most, or least, was live. To follow the highest of a rising
-// total without copying all groups at each step it notes which ones changed since.
+// extreme is the state of memory when most, or fewest, bytes were live. It records which groups
+// have changed since, so that set copies only those and not all groups.
 type extreme struct {
 	atNs, total int64
-	held        []held
-	changed     []int32
-	isChanged   []bool
+	live        []liveMemory // by group
+	changed     []int32      // groups that changed after atNs
+	isChanged   []bool       // by group
 }
 
-func (e *extreme) touch(group int32) {
+// markChanged records that a group has changed after the extreme.
+func (e *extreme) markChanged(group int32) {
 	for int(group) >= len(e.isChanged) {
 		e.isChanged = append(e.isChanged, false)
 	}
@@ -60,87 +62,88 @@ func (e *extreme) touch(group int32) {
 	}
 }
 
-// take makes now the extreme.
-func (e *extreme) take(atNs, total int64, now []held) {
+// set makes the present state of memory the extreme.
+func (e *extreme) set(atNs, total int64, now []liveMemory) {
 	e.atNs, e.total = atNs, total
-	for len(e.held) < len(now) {
-		e.held = append(e.held, held{})
+	for len(e.live) < len(now) {
+		e.live = append(e.live, liveMemory{})
 	}
 	for _, g := range e.changed {
-		e.held[g], e.isChanged[g] = now[g], false
+		e.live[g], e.isChanged[g] = now[g], false
 	}
 	e.changed = e.changed[:0]
 }
 
-// moment copies the extreme.
-func (e *extreme) moment() memoryMoment {
-	m := memoryMoment{atNs: e.atNs, total: e.total}
-	for g, h := range e.held {
+// state returns a copy of the state of memory at the extreme.
+func (e *extreme) state() memoryState {
+	m := memoryState{atNs: e.atNs, total: e.total}
+	for g, h := range e.live {
 		if h.bytes != 0 || h.blocks != 0 {
-			m.holders = append(m.holders, heldBy{int32(g), h})
+			m.holders = append(m.holders, holder{int32(g), h})
 		}
 	}
 	slices.SortFunc(
 		m.holders,
-		func(a, b heldBy) int { return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.group, b.group)) },
+		func(a, b holder) int { return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.group, b.group)) },
 	)
-	if len(m.holders) > keptHolders {
-		for _, h := range m.holders[keptHolders:] {
+	if len(m.holders) > maxKeptHolders {
+		for _, h := range m.holders[maxKeptHolders:] {
 			m.rest.bytes += h.bytes
 			m.rest.blocks += h.blocks
 		}
-		m.holders = slices.Clone(m.holders[:keptHolders])
+		m.holders = slices.Clone(m.holders[:maxKeptHolders])
 	}
 	return m
 }
 
-// buckets divides a window.
+// buckets divides a window into numBuckets equal parts.
 type buckets struct{ window query.Window }
 
-// of returns the part that a moment is in, -1 before the window and htmlBuckets after it.
+// of returns the bucket of a time (Unix ns): -1 before the window, numBuckets after it.
 func (b buckets) of(ns int64) int {
 	switch d := b.window.DurNs(); {
 	case ns < b.window.FromNs:
 		return -1
 	case ns > b.window.ToNs:
-		return htmlBuckets
-	case d < htmlBuckets:
+		return numBuckets
+	case d < numBuckets:
 		return 0
 	default:
-		hi, lo := bits.Mul64(uint64(ns-b.window.FromNs), htmlBuckets)
+		hi, lo := bits.Mul64(uint64(ns-b.window.FromNs), numBuckets)
 		n, _ := bits.Div64(hi, lo, uint64(d))
-		return min(htmlBuckets-1, int(n))
+		return min(numBuckets-1, int(n))
 	}
 }
 
-// start returns the first moment of a part.
+// start returns the start of a bucket, Unix ns.
 func (b buckets) start(i int) int64 {
-	whole, rest := b.window.DurNs()/htmlBuckets, b.window.DurNs()%htmlBuckets
-	return b.window.FromNs + whole*int64(i) + (rest*int64(i)+htmlBuckets-1)/htmlBuckets
+	whole, rest := b.window.DurNs()/numBuckets, b.window.DurNs()%numBuckets
+	return b.window.FromNs + whole*int64(i) + (rest*int64(i)+numBuckets-1)/numBuckets
 }
 
-// momentSeries follows the memory of one device, or of the host.
+// momentSeries collects the states of the memory of one device, or of the host.
 type momentSeries struct {
 	buckets
-	now      []held // by group
-	total    int64
-	bucket   int // that is being filled
-	moves    bool
-	settled  bool // the last moment is what is live now
-	most     extreme
-	least    extreme
-	peak     extreme
-	hasPeak  bool
-	list     []memoryMoment
-	finished bool
+	now        []liveMemory // live memory at present, by group
+	total      int64        // live bytes at present
+	bucket     int          // current bucket; -1 before the window
+	hasChanges bool         // memory changed in the current bucket
+	settled    bool         // the last state in list equals the present one
+	most       extreme      // maximum of the current bucket
+	least      extreme      // minimum of the current bucket
+	peak       extreme      // maximum of the window
+	hasPeak    bool
+	list       []memoryState // in order of time
+	finished   bool
 }
 
 func newMomentSeries(w query.Window) *momentSeries {
 	return &momentSeries{buckets: buckets{w}, bucket: -1, settled: true}
 }
 
-// move changes what a group holds.
-func (s *momentSeries) move(atNs int64, group int32, bytes, blocks int64) {
+// change adds to the live memory of a group; bytes and blocks are negative for a free. Times must
+// not decrease.
+func (s *momentSeries) change(atNs int64, group int32, bytes, blocks int64) {
 	if s.finished {
 		return
 	}
@@ -150,59 +153,61 @@ func (s *momentSeries) move(atNs int64, group int32, bytes, blocks int64) {
 	}
 	s.advance(s.of(atNs))
 	for int(group) >= len(s.now) {
-		s.now = append(s.now, held{})
+		s.now = append(s.now, liveMemory{})
 	}
 	s.now[group].bytes += bytes
 	s.now[group].blocks += blocks
 	s.total += bytes
 	for _, e := range []*extreme{&s.most, &s.least, &s.peak} {
-		e.touch(group)
+		e.markChanged(group)
 	}
 	if s.bucket < 0 {
 		return
 	}
-	s.moves = true
+	s.hasChanges = true
 	if s.total > s.most.total {
-		s.most.take(atNs, s.total, s.now)
+		s.most.set(atNs, s.total, s.now)
 	}
 	if s.total < s.least.total {
-		s.least.take(atNs, s.total, s.now)
+		s.least.set(atNs, s.total, s.now)
 	}
 	if s.total > s.peak.total {
-		s.peak.take(atNs, s.total, s.now)
+		s.peak.set(atNs, s.total, s.now)
 	}
 }
 
-// advance closes parts of the window that have passed.
+// advance closes the buckets before the given one, and opens it.
 func (s *momentSeries) advance(bucket int) {
 	for s.bucket < bucket {
 		if s.bucket >= 0 {
 			s.close()
 		}
 		s.bucket++
-		if s.settled && !s.moves && s.bucket > 0 && s.bucket < bucket { // nothing happens until then
+		if s.settled && !s.hasChanges && s.bucket > 0 && s.bucket < bucket { // skip buckets without changes
 			s.bucket = bucket
 		}
 		s.open()
 	}
 }
 
+// open begins the current bucket: its maximum and minimum are the present state.
 func (s *momentSeries) open() {
 	at := s.start(s.bucket)
-	s.moves = false
-	s.most.take(at, s.total, s.now)
-	s.least.take(at, s.total, s.now)
+	s.hasChanges = false
+	s.most.set(at, s.total, s.now)
+	s.least.set(at, s.total, s.now)
 	if !s.hasPeak {
 		s.hasPeak = true
-		s.peak.take(at, s.total, s.now)
+		s.peak.set(at, s.total, s.now)
 	}
 }
 
-// close keeps the moments of a part: where nothing moved one, if the curve does not go on as it was.
+// close appends the maximum and the minimum of the current bucket to list, in order of time.
+// Without changes it appends one state, unless the last state in list is the same.
 func (s *momentSeries) close() {
-	if !s.moves {
+	if !s.hasChanges {
 		if !s.settled || len(s.list) == 0 {
-			s.list = append(s.list, s.most.moment())
+			s.list = append(s.list, s.most.state())
 		}
 		s.settled = true
 		return
@@ -211,55 +216,57 @@ func (s *momentSeries) close() {
 	if second.atNs < first.atNs {
 		first, second = second, first
 	}
-	s.list = append(s.list, first.moment())
+	s.list = append(s.list, first.state())
 	if second.atNs != first.atNs {
-		s.list = append(s.list, second.moment())
+		s.list = append(s.list, second.state())
 	}
 	s.settled = false
 }
 
-// finish closes the window; the last moment is its end.
+// finish closes the window. The last state in list is that at the end of the window.
 func (s *momentSeries) finish() {
 	if s.finished {
 		return
 	}
-	s.advance(htmlBuckets - 1)
+	s.advance(numBuckets - 1)
 	s.close()
 	s.finished = true
-	s.most.take(s.window.ToNs, s.total, s.now)
-	s.list = append(s.list, s.most.moment())
+	s.most.set(s.window.ToNs, s.total, s.now)
+	s.list = append(s.list, s.most.state())
 }
 
-// hostMemory is the number under which momentScan keeps the memory of the host.
+// hostMemory is the key of host memory in momentScan.devices. CUDA devices have keys of 0 and more, and
+// -1 is an unknown device.
 const hostMemory = math.MinInt32
 
-// momentScan follows memory as programs see it: tensors, and of the driver's memory what is
-// no allocator's segment. It takes off what a process held when it ends: it shows what the
-// machine had.
+// momentScan collects the live memory of programs over time: tensors, and driver memory outside of
+// the segments of caching allocators. When a process ends its memory is freed, so the totals are
+// those of the machine.
 type momentScan struct {
 	t        *timeline.Timeline
 	filter   *query.Filter
 	window   query.Window
-	groups   origin.Names // by place and kind
-	byOrigin []int32
-	about    []momentGroup
+	groups   origin.Names  // numbers of groups, by kind of memory and call site
+	byOrigin []int32       // 1 + group of each origin; 0 if not yet known
+	about    []momentGroup // by group
 	devices  map[int32]*momentSeries
 }
 
-// momentGroup is what allocations of a group have in common.
+// momentGroup describes a group of allocations: those of one call site with one kind of memory.
 type momentGroup struct {
 	site, memory string
-	stack        int32 // of the first one
+	stack        int32 // stack id of the group's first allocation
 }
 
 func newMomentScan(t *timeline.Timeline, f *query.Filter) *momentScan {
 	return &momentScan{t: t, filter: f, window: f.Window(t.Recording()), devices: make(map[int32]*momentSeries)}
 }
 
-func (s *momentScan) consume(_ *timeline.Program, c *ledger.Change) {
+// consume follows one change of the program's memory.
+func (s *momentScan) consume(_ *timeline.Program, c *livemem.Change) {
 	id := c.Block.Origin
 	o := &s.t.Origins.List[id]
-	if c.Kind == ledger.AllocFailed || c.Block.Bytes < s.filter.MinBytes ||
+	if c.Kind == livemem.AllocFailed || c.Block.Bytes < s.filter.MinBytes ||
 		!s.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 		return
 	}
@@ -272,13 +279,14 @@ func (s *momentScan) consume(_ *timeline.Program, c *ledger.Change) {
 		series = newMomentSeries(s.window)
 		s.devices[device] = series
 	}
-	if c.Kind == ledger.Allocated {
-		series.move(c.AtNs, group, c.Block.Bytes, 1)
+	if c.Kind == livemem.Allocated {
+		series.change(c.AtNs, group, c.Block.Bytes, 1)
 	} else {
-		series.move(c.AtNs, group, -c.Block.Bytes, -1)
+		series.change(c.AtNs, group, -c.Block.Bytes, -1)
 	}
 }
 
+// group returns the group of an origin.
 func (s *momentScan) group(id int32) int32 {
 	s.byOrigin = units.Grow(s.byOrigin, id)
 	if s.byOrigin[id] == 0 {
@@ -292,21 +300,23 @@ func (s *momentScan) group(id int32) int32 {
 	return s.byOrigin[id] - 1
 }
 
+// finish ends the series of all devices.
 func (s *momentScan) finish() {
 	for _, series := range s.devices {
 		series.finish()
 	}
 }
 
-// curve is a value over time, of each part of the window the lowest and the highest.
+// curve collects a value over time. It keeps the lowest and the highest value of each bucket.
 type curve struct {
 	buckets
-	bucket int
-	lo, hi point
-	now    float64
-	points []point
+	bucket int     // current bucket; -1 before the first value
+	lo, hi point   // lowest and highest value of the current bucket
+	now    float64 // last value
+	points []point // in order of time
 }
 
+// point is a value from a time (Unix ns) on.
 type point struct {
 	atNs  int64
 	value float64
@@ -314,10 +324,10 @@ type point struct {
 
 func newCurve(w query.Window) *curve { return &curve{buckets: buckets{w}, bucket: -1} }
 
-// add notes the value from a moment on; moments must not go back.
+// add sets the value from a time (Unix ns) on. Times must not decrease.
 func (c *curve) add(atNs int64, v float64) {
 	b := c.of(max(atNs, c.window.FromNs))
-	if b >= htmlBuckets {
+	if b >= numBuckets {
 		return
 	}
 	p := point{max(atNs, c.window.FromNs), v}
@@ -334,6 +344,7 @@ func (c *curve) add(atNs int64, v float64) {
 	c.now = v
 }
 
+// flush appends the points of the current bucket.
 func (c *curve) flush() {
 	if c.bucket < 0 {
 		return
@@ -346,12 +357,12 @@ func (c *curve) flush() {
 	if second.atNs != first.atNs {
 		c.points = append(c.points, second)
 	}
-	if c.now != second.value { // what it goes on with
+	if c.now != second.value { // the last value holds from the next bucket on
 		c.points = append(c.points, point{c.start(c.bucket + 1), c.now})
 	}
 }
 
-// raise adds to all values so far.
+// raise adds a constant to all values so far.
 func (c *curve) raise(by float64) {
 	for i := range c.points {
 		c.points[i].value += by
@@ -361,7 +372,7 @@ func (c *curve) raise(by float64) {
 	c.now += by
 }
 
-// finish returns the curve.
+// finish returns the points of the curve.
 func (c *curve) finish() []point {
 	c.flush()
 	c.bucket = -1

@@ -13,100 +13,102 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
-	reportpkg "github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/allocator"
 	"github.com/gpurec/gpurec/analyze/report/frag"
 	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/analyze/report/oom"
-	qualitypkg "github.com/gpurec/gpurec/analyze/report/quality"
+	"github.com/gpurec/gpurec/analyze/report/quality"
 	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
-// The page is one file that needs nothing else: its scripts, those of lib included, and its
-// style are in it, and it forbids the browser to ask anybody for anything (CSP). What tables
-// say stands in it as HTML, so that it can be read without scripts; scripts sort and filter
-// them, and draw charts from one block of JSON.
+// The page is one file without external resources. It contains its style sheet, its scripts and
+// their libraries. Its Content-Security-Policy (CSP) forbids any network request. Tables are plain
+// HTML, so they can be read without scripts. Scripts make tables sortable, and draw charts from a
+// JSON block.
 
 //go:embed web/report.html web/report.css web/bundle.js web/lib
 var web embed.FS
 
-// htmlScripts run in this order. scripts/bundle_page.sh makes bundle.js from the modules in web/src.
-var htmlScripts = []string{
+// scriptFiles are the scripts of the page, in the order in which they run. scripts/bundle_page.sh
+// builds bundle.js from the modules in web/src.
+var scriptFiles = []string{
 	"web/lib/uPlot.iife.min.js",
 	"web/lib/d3.min.js",
 	"web/lib/d3-flamegraph.umd.min.js",
 	"web/bundle.js",
 }
 
-// htmlLicences are those of lib; they go where the libraries go.
-var htmlLicences = []string{"web/lib/uplot.LICENSE", "web/lib/d3.LICENSE", "web/lib/d3-flame-graph.LICENSE"}
+// licenceFiles are the licences of the libraries in web/lib. The page contains them.
+var licenceFiles = []string{"web/lib/uplot.LICENSE", "web/lib/d3.LICENSE", "web/lib/d3-flame-graph.LICENSE"}
 
-var htmlStyles = []string{"web/lib/uPlot.min.css", "web/report.css"}
+// styleFiles are the style sheets of the page. Later ones override earlier ones.
+var styleFiles = []string{"web/lib/uPlot.min.css", "web/report.css"}
 
-// DefaultRows is how many rows a table of a page has if HTMLOptions.Top is 0.
+// DefaultRows is the largest number of rows of each table if Options.Top is 0.
 const DefaultRows = 50
 
-// mostHTMLRows bounds them: a page is no place for a million rows.
-const mostHTMLRows = 500
+// maxRows is the largest value of Options.Top. It limits the size of the page.
+const maxRows = 500
 
-// Options shape a page; the zero value is the whole recording.
+// Options are the options of Write. The zero value selects the whole recording.
 type Options struct {
-	// Options.Top bounds the rows of each table; 0 is DefaultHTMLRows, and there are never more
-	// than 500. GroupBy and Sort do not count.
+	// Options.Top is the largest number of rows of each table, at most 500; 0 means DefaultRows.
+	// GroupBy and Sort are ignored.
 	query.Options
-	// Name is what the recording is called.
+	// Name is the name of the recording in the title of the page and in commands.
 	Name string
-	// Progress, if it is set, is told of each step before it begins.
+	// Progress, if not nil, is called at the start of each step with the name of the step.
 	Progress func(step string)
 }
 
-// Stats say what a page holds.
+// Stats describe a page that Write has written.
 type Stats struct {
-	Hits    int // what should be looked at: hits of rules above info
-	Bytes   int64
-	Totals  []reportpkg.Fact // those of leaks, for --fail-on
-	Quality reportpkg.Quality
-	NoMatch *query.NoMatch
+	Hits    int           // hits of rules with severity problem or notice
+	Bytes   int64         // size of the page
+	Totals  []report.Fact // totals of the report leaks, for --fail-on
+	Quality report.Quality
+	NoMatch *query.NoMatch // set if the filter selects nothing
 }
 
-// htmlPage is what the template is filled with.
-type htmlPage struct {
-	Name     string
-	Policy   string
+// pageView is the data of the template web/report.html.
+type pageView struct {
+	Name     string // of the recording
+	Policy   string // value of Content-Security-Policy
 	Styles   []template.CSS
-	Data     template.JS
+	Data     template.JS // chartData as JSON
 	Scripts  []template.JS
 	Licences []string
-	Facts    []htmlFact
-	Weakened []string // what lowers the confidence of all verdicts
-	Level    string   // that confidence
+	Facts    []factView
+	Weakened []string // reasons for a confidence below high
+	Level    string   // confidence of the verdicts about memory
 	Quality  string
 	Notes    []string
-	Recorder string // its version
-	Verdicts []htmlHit
-	Rules    int // how many were checked
-	Findings []htmlFinding
-	Sections []htmlSection
+	Recorder string // version of the gpurec that made the recording
+	Verdicts []hitView
+	Rules    int // number of checked rules
+	Findings []findingView
+	Sections []sectionView
 }
 
-// Write writes a recording as one page that needs no network and nothing else: verdicts, memory
-// and calls over time, flame graph, address maps, tables. Its size is bounded whatever the
-// recording. The errors are those of reading the recording and of out.
+// Write writes the page of a recording to out: hits of rules, memory and calls over time, flame
+// graph, address maps and tables. The size of the page is limited, independent of the recording's
+// size. Write returns an error if it cannot read the recording or write to out.
 func Write(t *timeline.Timeline, out io.Writer, opt Options) (*Stats, error) {
 	t = t.View()
 	opt.GroupBy, opt.Sort = "", ""
-	opt.Top = min(cmp.Or(opt.Top, DefaultRows), mostHTMLRows)
-	opt.MaxFrames = cmp.Or(min(opt.MaxFrames, htmlStackFrames), htmlStackFrames)
+	opt.Top = min(cmp.Or(opt.Top, DefaultRows), maxRows)
+	opt.MaxFrames = cmp.Or(min(opt.MaxFrames, maxStackFrames), maxStackFrames)
 	if opt.Progress == nil {
 		opt.Progress = func(string) {}
 	}
-	b := &htmlBuilder{t: t, opt: &opt, reports: make(map[string]*reportpkg.Report)}
+	b := &pageBuilder{t: t, opt: &opt, reports: make(map[string]*report.Report)}
 	if err := b.read(); err != nil {
 		return nil, err
 	}
@@ -136,12 +138,12 @@ func Write(t *timeline.Timeline, out io.Writer, opt Options) (*Stats, error) {
 	}, nil
 }
 
-// htmlBuilder gathers what a page is made of.
-type htmlBuilder struct {
+// pageBuilder collects the data of a page.
+type pageBuilder struct {
 	t       *timeline.Timeline
 	opt     *Options
-	reports map[string]*reportpkg.Report // by command
-	hits    []rules.Hit                  // of all rules
+	reports map[string]*report.Report // by command
+	hits    []rules.Hit               // of all rules
 	maps    []frag.AddressMap
 	frees   int64
 
@@ -150,24 +152,25 @@ type htmlBuilder struct {
 	flame    *flameScan
 	lines    *memoryLines
 	calls    *callsOverTime
-	failures [htmlBuckets]failures
-	failed   bool
+	failures [numBuckets]failures
+	failed   bool // an allocation failed in the window
 
-	// What the replay was for beside that.
-	program *timeline.Program
-	books   *allocator.Scan
-	frag    *frag.Scan // nil: nothing fragments
-	failing *oom.FailureScan
+	// Results of the replay for the reports about memory.
+	program     *timeline.Program
+	allocators  *allocator.Scan
+	frag        *frag.Scan // nil if the recording has no memory that can fragment
+	oomFailures *oom.FailureScan
 }
 
-// read makes the reports, in one replay what can be had of one.
-func (b *htmlBuilder) read() error {
+// read runs all reports of the page. Reports about memory share one replay, and the charts of calls
+// are collected in parallel to it.
+func (b *pageBuilder) read() error {
 	b.calls = newCallsOverTime(b.t, &b.opt.Filter)
-	if err := timeline.Both(b.replay, b.calls.scan); err != nil {
+	if err := timeline.RunParallel(b.replay, b.calls.scan); err != nil {
 		return err
 	}
 	for _, s := range pageSections {
-		if s.make == nil || s.skip != nil && s.skip(b) || len(qualitypkg.Missing(b.t, s.needs)) > 0 {
+		if s.make == nil || s.skip != nil && s.skip(b) || len(quality.Missing(b.t, s.needs)) > 0 {
 			continue
 		}
 		b.opt.Progress(s.command)
@@ -180,8 +183,8 @@ func (b *htmlBuilder) read() error {
 	return nil
 }
 
-// replay surveys the recording, and follows memory in the same pass for all that is told of it.
-func (b *htmlBuilder) replay() error {
+// replay runs the survey of the rules, and passes each change of memory to the scans of the page.
+func (b *pageBuilder) replay() error {
 	b.opt.Progress("memory")
 	t, opt := b.t, &b.opt.Options
 	s, err := rules.NewSurvey(t, opt)
@@ -200,21 +203,21 @@ func (b *htmlBuilder) replay() error {
 		&opt.Filter,
 	)
 	b.holders = memory.NewScan(t, &memory.Options{Options: *opt, At: query.AtEnd, Reconcile: hasProcessSamples(t)})
-	b.books, b.failing = allocator.NewScan(t, &allocator.Options{Options: *opt}), s.Failing
-	if !b.nothingFragments() {
+	b.allocators, b.oomFailures = allocator.NewScan(t, &allocator.Options{Options: *opt}), s.Failures
+	if !b.cannotFragment() {
 		b.frag = frag.NewScan(t, &frag.Options{Options: *opt})
 		if err := b.frag.FindRanges(); err != nil {
 			return err
 		}
 	}
-	s.Consumer = func(p *timeline.Program, c *ledger.Change) {
+	s.Consumer = func(p *timeline.Program, c *livemem.Change) {
 		b.memory.consume(p, c)
 		b.flame.consume(p, c)
-		if c.Kind == ledger.AllocFailed {
-			b.fail(c.AtNs)
+		if c.Kind == livemem.AllocFailed {
+			b.addFailure(c.AtNs)
 		}
 	}
-	err = s.Run(func(c *ledger.Change) {
+	err = s.Run(func(c *livemem.Change) {
 		b.holders.Consume(nil, c)
 		b.lines.driver(c)
 		if b.frag != nil {
@@ -223,12 +226,12 @@ func (b *htmlBuilder) replay() error {
 	}, func(a *caching.Allocator, c *caching.Change) {
 		allocators.Watch(a, c)
 		b.lines.allocator(a, c)
-		b.books.Step(a, c)
+		b.allocators.Step(a, c)
 		if b.frag != nil {
 			b.frag.Watch(a, c)
 		}
 		if c.Op == caching.OutOfMemory {
-			b.fail(c.AtNs)
+			b.addFailure(c.AtNs)
 		}
 	})
 	if err != nil {
@@ -248,12 +251,14 @@ func (b *htmlBuilder) replay() error {
 	return err
 }
 
-// failures are the allocations that failed in a part of the window.
+// failures counts the allocations that failed in one bucket of the window. firstNs is the time of
+// the first one, Unix ns.
 type failures struct{ count, firstNs int64 }
 
-func (b *htmlBuilder) fail(atNs int64) {
+// addFailure counts an allocation that failed.
+func (b *pageBuilder) addFailure(atNs int64) {
 	part := (buckets{b.memory.window}).of(atNs)
-	if part < 0 || part == htmlBuckets {
+	if part < 0 || part == numBuckets {
 		return
 	}
 	b.failed = true
@@ -263,24 +268,25 @@ func (b *htmlBuilder) fail(atNs int64) {
 	}
 }
 
-func (b *htmlBuilder) page() (*htmlPage, error) {
+// page returns the data of the template. read must have returned before.
+func (b *pageBuilder) page() (*pageView, error) {
 	quality := &b.reports["leaks"].Quality
-	p := &htmlPage{Name: units.OneLine(b.opt.Name), Quality: quality.String(), Facts: b.facts()}
+	p := &pageView{Name: units.OneLine(b.opt.Name), Quality: quality.String(), Facts: b.facts()}
 	p.Recorder = units.OneLine(b.t.Rec.Meta.GpurecVersion)
 	for _, note := range slices.Concat(b.t.Facts.Notes, quality.Notes()) {
-		p.Notes = append(p.Notes, render.CutMiddle(units.OneLine(note), 2*longestText))
+		p.Notes = append(p.Notes, render.CutMiddle(units.OneLine(note), 2*maxTextLen))
 	}
-	p.Notes = p.Notes[:min(mostMarks, len(p.Notes))]
+	p.Notes = p.Notes[:min(maxMarks, len(p.Notes))]
 	p.Level, p.Weakened = quality.Confidence(b.frees)
 	if n := quality.LostEvents; n > 0 && quality.LostMemoryEvents == 0 {
-		p.Weakened = append(p.Weakened, units.Plural(n, "call")+" lost: counts and times are too low by that")
+		p.Weakened = append(p.Weakened, units.Plural(n, "call")+" lost: counts and times are too low")
 	}
 	data, err := b.data()
 	if err != nil {
 		return nil, fmt.Errorf("make page: %w", err)
 	}
-	p.Data = template.JS(data) // JSON as encoding/json writes it: no character of it ends a script
-	for _, name := range htmlStyles {
+	p.Data = template.JS(data) // safe in HTML: encoding/json escapes <, > and &
+	for _, name := range styleFiles {
 		p.Styles = append(p.Styles, template.CSS(asset(name)))
 	}
 	sources := []string{
@@ -291,13 +297,13 @@ func (b *htmlBuilder) page() (*htmlPage, error) {
 		"form-action 'none'",
 	}
 	hashes := []string{"script-src"}
-	for _, name := range htmlScripts {
+	for _, name := range scriptFiles {
 		text := asset(name)
 		p.Scripts = append(p.Scripts, template.JS(text))
 		sum := sha256.Sum256([]byte(text))
 		hashes = append(hashes, "'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'")
 	}
-	for _, name := range htmlLicences {
+	for _, name := range licenceFiles {
 		p.Licences = append(p.Licences, asset(name))
 	}
 	p.Policy = strings.Join(append(sources, strings.Join(hashes, " ")), "; ")
@@ -306,51 +312,52 @@ func (b *htmlBuilder) page() (*htmlPage, error) {
 	return p, nil
 }
 
-// asset is an embedded file.
+// asset returns the text of an embedded file.
 func asset(name string) string {
 	text, err := web.ReadFile(name)
 	if err != nil {
-		panic("embedded file " + name + " is missing") // the binary was built without it: a mistake in this package
+		panic("embedded file " + name + " is missing") // a bug in this package: see go:embed above
 	}
 	return string(text)
 }
 
-func (b *htmlBuilder) data() ([]byte, error) {
+// data returns the data of the charts as JSON.
+func (b *pageBuilder) data() ([]byte, error) {
 	t, w := b.t, b.opt.Window(b.t.Recording())
-	d := &htmlData{
+	d := &chartData{
 		FromS: float64(sinceStart(t, w.FromNs)), ToS: float64(sinceStart(t, w.ToNs)),
-		Memory: []htmlMemory{}, Groups: []htmlGroup{}, GPUs: gpuData(t, &b.opt.Filter), Activity: b.calls.data(),
+		Memory: []memoryData{}, Groups: []groupData{}, GPUs: newGPUData(t, &b.opt.Filter), Activity: b.calls.data(),
 	}
 	var all texts
 	b.memory.data(d, &all, b.opt.FrameRules())
 	b.lines.data(d)
 	root, _ := flame(t, b.flame, b.calls, b.opt.FrameRules(), &all)
 	if len(root.Children) > 0 {
-		d.Flame = &htmlFlame{flameMetrics, root}
+		d.Flame = &flameData{flameMetrics, root}
 	}
-	d.Marks = ofTimelineMarks(t, w, &b.failures)
+	d.Marks = newMarks(t, w, &b.failures)
 	d.Texts = all.List
 	return d.script()
 }
 
-// facts are what the page says of the recording at its top.
-func (b *htmlBuilder) facts() []htmlFact {
+// facts returns the facts about the recording at the top of the page.
+func (b *pageBuilder) facts() []factView {
 	t, m, w := b.t, &b.t.Rec.Meta, b.t.Recording()
-	list := []htmlFact{
-		{"processes", processesText(t)},
-		{"GPUs", devicesText(t)},
+	list := []factView{
+		{"processes", processNames(t)},
+		{"GPUs", deviceNames(t)},
 		{"host", units.OneLine(m.Host)},
 		{"driver", units.OneLine(m.DriverVersion)},
-		{"started", reportpkg.UnitTime.Text(w.FromNs)},
+		{"started", report.UnitTime.Text(w.FromNs)},
 		{"duration", units.Duration(w.DurNs())},
 	}
 	if win := b.opt.Window(w); win != w {
 		list = append(
 			list,
-			htmlFact{"shown", fmt.Sprintf("from %s to %s", query.Offset(win.FromNs, w), query.Offset(win.ToNs, w))},
+			factView{"shown", fmt.Sprintf("from %s to %s", query.Offset(win.FromNs, w), query.Offset(win.ToNs, w))},
 		)
 	}
-	var known []htmlFact
+	var known []factView
 	for _, f := range list {
 		if f.Value != "" {
 			known = append(known, f)
@@ -359,22 +366,23 @@ func (b *htmlBuilder) facts() []htmlFact {
 	return known
 }
 
-// mostNamed is how many processes or devices are named one by one.
-const mostNamed = 12
+// maxNamed is the largest number of processes or devices that the page lists by name.
+const maxNamed = 12
 
-func processesText(t *timeline.Timeline) string {
-	return shortList(t.Facts.Processes, func(pid int32) string { return t.PidLabel(pid) })
+func processNames(t *timeline.Timeline) string {
+	return nameList(t.Facts.Processes, func(pid int32) string { return t.PidLabel(pid) })
 }
 
-func devicesText(t *timeline.Timeline) string {
-	return shortList(t.Facts.Devices, func(d int32) string { return t.DeviceLabel(d) })
+func deviceNames(t *timeline.Timeline) string {
+	return nameList(t.Facts.Devices, func(d int32) string { return t.DeviceLabel(d) })
 }
 
-// nothingFailed tells that a report about failed allocations has nothing to say.
-func (b *htmlBuilder) nothingFailed() bool { return !b.failed }
+// noFailures reports whether no allocation failed in the window.
+func (b *pageBuilder) noFailures() bool { return !b.failed }
 
-// nothingFragments tells that there is no memory that can fragment: segments, mapped addresses, pools.
-func (b *htmlBuilder) nothingFragments() bool {
+// cannotFragment reports whether the recording has no memory that can fragment: no segments of
+// caching allocators, no mapped address ranges and no memory pools.
+func (b *pageBuilder) cannotFragment() bool {
 	if len(b.t.Allocations) > 0 || len(b.t.Pools(b.t.Recording(), new(query.Filter))) > 0 {
 		return false
 	}

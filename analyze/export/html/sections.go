@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze"
-
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/render"
@@ -16,44 +15,45 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// htmlSection is a part of the page.
-type htmlSection struct {
-	ID, Title string
-	About     string // one sentence
-	Chart     string // what scripts draw into it: memory, flame, activity, gpus
-	Parts     []htmlPart
-	Maps      []template.HTML
-	Empty     string // why there is nothing, "" if there is something
+// sectionView is a section of the page.
+type sectionView struct {
+	ID    string
+	Title string
+	About string // description of the section
+	Chart string // panel that scripts draw: memory, flame, activity, gpus; "" if none
+	Parts []partView
+	Maps  []template.HTML // address maps as SVG
+	Empty string          // reason why the section has no data; "" if it has
 }
 
-// htmlPart is what the page shows of one report.
-type htmlPart struct {
-	Facts  []htmlFact
-	Tables []htmlTable
+// partView is the report of a section.
+type partView struct {
+	Facts  []factView
+	Tables []tableView
 	Totals string
-	// Unscripted parts say what a chart says, for readers without scripts.
+	// Unscripted is set for a table that replaces a chart if the browser does not run scripts.
 	Unscripted bool
 }
 
-// A sectionOf is a section before it is filled in: the texts, and the report that it shows.
-type sectionOf struct {
+// sectionSpec describes a section: its texts, and the report or the chart that it shows.
+type sectionSpec struct {
 	report.Page
-	command string // of the report; "": a chart only
-	needs   []string
-	// make makes the report; nil: the pass over the recording has made it.
-	make func(b *htmlBuilder) (*report.Report, error)
-	// skip, if set, reports whether there is nothing to show, and that is known already.
-	skip func(b *htmlBuilder) bool
-	// nothing, if set, reports whether there is nothing to show although the report has rows.
-	nothing func(b *htmlBuilder) bool
+	command string   // name of the report; "" for a section with a chart only
+	needs   []string // classes of calls without which there is no data
+	// make returns the report. It is nil if the replay makes the report.
+	make func(b *pageBuilder) (*report.Report, error)
+	// skip, if not nil, reports whether the report need not be made because it would be empty.
+	skip func(b *pageBuilder) bool
+	// nothing, if not nil, reports whether the section has no data, whatever rows its report has.
+	nothing func(b *pageBuilder) bool
 }
 
-// charts are sections of their own. Each stands before that of a report.
-var charts = map[string]sectionOf{
+// charts are the sections with a chart only. The key is the report whose section follows.
+var charts = map[string]sectionSpec{
 	"leaks": {Page: report.Page{
 		ID: "memory", Title: "Memory over time", Chart: "memory",
-		About: "Live bytes by the place that allocated them, exact at each point: of every 200th part of the time " +
-			"those with most and with least. A click, or the arrow keys, tells who held what then.",
+		About: "Live bytes by allocation site. The window has 200 parts, and the chart shows the exact maximum and " +
+			"minimum of each part. Click, or use the arrow keys, to list the holders of memory at a time.",
 		Empty: "The recording has no calls or events about memory.",
 	}},
 	"memory": {
@@ -61,59 +61,61 @@ var charts = map[string]sectionOf{
 			ID:    "flame",
 			Title: "Flame graph",
 			Chart: "flame",
-			About: "Stacks from the thread's start downwards, as wide as what they stand for. A click, or Enter, " +
-				"zooms; " +
-				"frames of CUDA, CPython and the inside of PyTorch are left out.",
+			About: "Call stacks with the start of the thread at the top. The width of a frame shows the selected " +
+				"metric. Click a frame, or press Enter, to zoom. " +
+				"Frames of CUDA, of CPython and from the inside of PyTorch are left out.",
 			Empty: "The recording has no stacks.",
 		},
-		nothing: func(b *htmlBuilder) bool { return len(b.calls.byStack) == 0 && len(b.flame.ever) == 0 },
+		nothing: func(b *pageBuilder) bool { return len(b.calls.byStack) == 0 && len(b.flame.allocated) == 0 },
 	},
 	"kernels": {
 		Page: report.Page{
 			ID:    "activity",
 			Title: "Calls over time",
 			Chart: "activity",
-			About: "Calls a second. Durations everywhere are those of calls on the CPU, never of kernels on the GPU.",
+			About: "CUDA driver calls per second. All durations in this page are those of calls on the CPU, not of " +
+				"kernels on the GPU.",
 			Empty: "No calls in the window.",
 		},
-		nothing: func(b *htmlBuilder) bool { return len(b.calls.byStack) == 0 },
+		nothing: func(b *pageBuilder) bool { return len(b.calls.byStack) == 0 },
 	},
 }
 
-// inOnePass are reports of what the page's one pass over the recording has seen; the page does
-// not run them again.
-var inOnePass = map[string]sectionOf{
+// onePassReports are the reports whose data pageBuilder.replay collects. All other reports read the
+// recording again.
+var onePassReports = map[string]sectionSpec{
 	"leaks": {},
-	"memory": {make: func(b *htmlBuilder) (*report.Report, error) {
+	"memory": {make: func(b *pageBuilder) (*report.Report, error) {
 		return b.holders.Report(b.t.Counts)
 	}},
 	"allocator": {
-		make: func(b *htmlBuilder) (*report.Report, error) {
-			return b.books.Report(b.program.Allocators, b.t.Counts)
+		make: func(b *pageBuilder) (*report.Report, error) {
+			return b.allocators.Report(b.program.Allocators, b.t.Counts)
 		},
-		skip: func(b *htmlBuilder) bool { return len(b.t.Allocations) == 0 },
+		skip: func(b *pageBuilder) bool { return len(b.t.Allocations) == 0 },
 	},
-	"frag": {make: (*htmlBuilder).fragmentation, skip: func(b *htmlBuilder) bool { return b.frag == nil }},
-	"oom":  {make: (*htmlBuilder).outOfMemory, skip: (*htmlBuilder).nothingFailed},
+	"frag": {make: (*pageBuilder).fragmentation, skip: func(b *pageBuilder) bool { return b.frag == nil }},
+	"oom":  {make: (*pageBuilder).outOfMemory, skip: (*pageBuilder).noFailures},
 }
 
-// processList ends the page.
-var processList = sectionOf{
+// processList is the last section of the page.
+var processList = sectionSpec{
 	Page: report.Page{
 		ID: "processes", Title: "Processes", About: "Rank, job, container and cgroup of each process.",
-		Empty: "Nothing is recorded of the processes' ranks, jobs or containers, and their cgroup is the same.",
+		Empty: "The processes have no rank, job or container, and all are in the same cgroup.",
 	},
 	command: "processes",
-	make: func(b *htmlBuilder) (*report.Report, error) {
+	make: func(b *pageBuilder) (*report.Report, error) {
 		table := processes.NewTable(b.t, &b.opt.Filter)
 		return &report.Report{Command: "processes", Tables: []report.Table{table}}, table.Arrange("", b.opt.Top)
 	},
 }
 
-// pageSections are the page, from top to bottom.
-var pageSections = allSections()
+// pageSections are the sections below the verdicts, from top to bottom.
+var pageSections = newPageSections()
 
-func allSections() (list []sectionOf) {
+// newPageSections returns the sections of all reports and charts.
+func newPageSections() (list []sectionSpec) {
 	for _, r := range analyze.Reports {
 		if r.Page.Title == "" {
 			continue
@@ -121,34 +123,36 @@ func allSections() (list []sectionOf) {
 		if chart, ok := charts[r.Name]; ok {
 			list = append(list, chart)
 		}
-		list = append(list, sectionOfReport(r))
+		list = append(list, reportSection(r))
 	}
 	return append(list, processList)
 }
 
-func sectionOfReport(r analyze.Report) sectionOf {
-	s, seen := inOnePass[r.Name]
-	if !seen {
-		s.make = func(b *htmlBuilder) (*report.Report, error) { return r.Run(b.t, b.opt.Options) }
+// reportSection returns the section of a report.
+func reportSection(r analyze.Report) sectionSpec {
+	s, isOnePass := onePassReports[r.Name]
+	if !isOnePass {
+		s.make = func(b *pageBuilder) (*report.Report, error) { return r.Run(b.t, b.opt.Options) }
 	}
 	s.Page, s.command, s.needs = r.Page, r.Name, r.Needs
 	s.ID = cmp.Or(s.ID, r.Name)
 	if s.Kind != "" {
-		s.skip = func(b *htmlBuilder) bool { return b.calls.kinds[s.Kind] == 0 }
+		s.skip = func(b *pageBuilder) bool { return b.calls.kinds[s.Kind] == 0 }
 	}
 	if r.Name == "gpu" {
-		s.nothing = func(b *htmlBuilder) bool { return len(b.t.Facts.Samples) == 0 }
+		s.nothing = func(b *pageBuilder) bool { return len(b.t.Facts.Samples) == 0 }
 	}
 	return s
 }
 
+// sectionTitle returns the title of the section with an ID.
 func sectionTitle(id string) string {
-	i := slices.IndexFunc(pageSections, func(s sectionOf) bool { return s.ID == id })
+	i := slices.IndexFunc(pageSections, func(s sectionSpec) bool { return s.ID == id })
 	return pageSections[i].Title
 }
 
-// fragmentation keeps the address maps, too.
-func (b *htmlBuilder) fragmentation() (r *report.Report, err error) {
+// fragmentation returns the report frag, and sets the address maps of b.
+func (b *pageBuilder) fragmentation() (r *report.Report, err error) {
 	if err := b.frag.Finish(b.program.Allocators); err != nil {
 		return nil, err
 	}
@@ -156,84 +160,88 @@ func (b *htmlBuilder) fragmentation() (r *report.Report, err error) {
 	return r, err
 }
 
-// caching.OutOfMemory tells of the failures that the replay has found.
-func (b *htmlBuilder) outOfMemory() (*report.Report, error) {
-	all, err := b.failing.Finish()
+// outOfMemory returns the report oom about the failures that the replay has found.
+func (b *pageBuilder) outOfMemory() (*report.Report, error) {
+	all, err := b.oomFailures.Finish()
 	if err != nil {
 		return nil, err
 	}
 	return oom.NewReport(b.t, all, b.program, &b.opt.Options)
 }
 
-// hasProcessSamples reports whether NVML's counts of processes can be compared with calls.
+// hasProcessSamples reports whether the recording has NVML samples of the memory of single
+// processes.
 func hasProcessSamples(t *timeline.Timeline) bool {
 	_, ok := t.Facts.Metrics.Ids[catalog.MetricOfProcess]
 	return ok
 }
 
-// mostMaps is how many address maps a page has.
-const mostMaps = 8
+// maxMaps is the largest number of address maps in the page.
+const maxMaps = 8
 
-// sections fills in the page; a section without anything says why in a sentence.
-func (b *htmlBuilder) sections() (list []htmlSection) {
+// sections returns all sections. A section without data has only a sentence with the reason.
+func (b *pageBuilder) sections() (list []sectionView) {
 	for i := range pageSections {
-		of := &pageSections[i]
-		s := htmlSection{ID: of.ID, Title: of.Title, About: of.About, Chart: of.Chart}
-		if part, ok := of.part(b.reports[of.command]); ok {
+		spec := &pageSections[i]
+		s := sectionView{ID: spec.ID, Title: spec.Title, About: spec.About, Chart: spec.Chart}
+		if part, ok := spec.part(b.reports[spec.command]); ok {
 			s.Parts = append(s.Parts, part)
 		}
-		switch of.ID {
+		switch spec.ID {
 		case "memory":
 			if peaks := b.memory.peaks(&b.opt.Options); len(peaks.Rows) > 0 {
-				s.Parts = append(s.Parts, htmlPart{Unscripted: true, Tables: []htmlTable{html(&peaks, "memory")}})
+				s.Parts = append(
+					s.Parts,
+					partView{Unscripted: true, Tables: []tableView{newTableView(&peaks, "memory")}},
+				)
 			}
 		case "frag":
-			for i := range b.maps[:min(mostMaps, len(b.maps))] {
-				// a strings.Builder takes everything
+			for i := range b.maps[:min(maxMaps, len(b.maps))] {
+				// svg writes to a strings.Builder, which returns no errors.
 				if picture, err := svg(&b.maps[i], b.t.Recording().FromNs); err == nil {
 					s.Maps = append(s.Maps, picture)
 				}
 			}
 		}
-		if b.hasNothing(of, &s) {
-			s = htmlSection{ID: of.ID, Title: of.Title, Empty: b.whyEmpty(of)}
+		if b.isEmpty(spec, &s) {
+			s = sectionView{ID: spec.ID, Title: spec.Title, Empty: b.emptyReason(spec)}
 		}
 		list = append(list, s)
 	}
 	return list
 }
 
-// whyEmpty says why a section has nothing to show.
-func (b *htmlBuilder) whyEmpty(of *sectionOf) string {
-	if err := quality.Check(b.t, of.command, of.needs); err != nil {
+// emptyReason returns the reason, as a sentence, why a section has no data.
+func (b *pageBuilder) emptyReason(spec *sectionSpec) string {
+	if err := quality.Check(b.t, spec.command, spec.needs); err != nil {
 		return "Not known: " + err.Error() + "."
 	}
-	return of.Empty
+	return spec.Empty
 }
 
-// hasNothing tells whether there is nothing to show in a section.
-func (b *htmlBuilder) hasNothing(of *sectionOf, s *htmlSection) bool {
-	if of.nothing != nil {
-		return of.nothing(b)
+// isEmpty reports whether a section has no data.
+func (b *pageBuilder) isEmpty(spec *sectionSpec, s *sectionView) bool {
+	if spec.nothing != nil {
+		return spec.nothing(b)
 	}
-	return !slices.ContainsFunc(s.Parts, func(p htmlPart) bool { return len(p.Tables) > 0 })
+	return !slices.ContainsFunc(s.Parts, func(p partView) bool { return len(p.Tables) > 0 })
 }
 
-// part is what the page shows of a report; false if that is nothing.
-func (of *sectionOf) part(r *report.Report) (p htmlPart, ok bool) {
+// part returns the view of the section's report. ok is false if r is nil or has no table to show.
+func (spec *sectionSpec) part(r *report.Report) (p partView, ok bool) {
 	if r == nil {
 		return p, false
 	}
-	p = htmlPart{Totals: render.FactLine(r.Totals)}
+	p = partView{Totals: render.FactLine(r.Totals)}
 	for _, f := range r.Facts {
-		if render.Shown(&f) {
-			p.Facts = append(p.Facts, htmlFact{f.Title, shortText(f.Unit.Text(f.Value))})
+		if render.IsFactShown(&f) {
+			p.Facts = append(p.Facts, factView{f.Title, shortText(f.Unit.Text(f.Value))})
 		}
 	}
 	for i := range r.Tables {
 		t := &r.Tables[i]
-		if render.OfTableShown(t) && (of.Tables == nil || slices.Contains(of.Tables, t.Name)) {
-			p.Tables = append(p.Tables, html(t, of.command))
+		if render.IsTableShown(t) && (spec.Tables == nil || slices.Contains(spec.Tables, t.Name)) {
+			p.Tables = append(p.Tables, newTableView(t, spec.command))
 		}
 	}
 	return p, len(p.Tables) > 0

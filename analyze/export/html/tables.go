@@ -17,77 +17,86 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// htmlFact is a named value as text.
-type htmlFact struct{ Title, Value string }
+// The types with names in View are the data of the template web/report.html.
 
-// htmlTable is a table as the template wants it.
-type htmlTable struct {
-	ID, Title string
-	Head      []htmlHead
-	Rows      []htmlRow
-	More      string // how many rows are left out, in words
+// factView is a title with a value.
+type factView struct{ Title, Value string }
+
+// tableView is a table of the page.
+type tableView struct {
+	ID    string // of the HTML element
+	Title string
+	Head  []headingView
+	Rows  []rowView
+	More  string // "7 more rows" if the page leaves out rows, else ""
 }
 
-type htmlHead struct {
-	Title, About string
-	Number       bool
+// headingView is the heading of a column.
+type headingView struct {
+	Title  string
+	About  string // description of the column, shown as tooltip
+	Number bool   // the column has numbers and is aligned to the right
 }
 
-type htmlRow struct {
-	Cells    []htmlCell
+// rowView is a row of a table. Evidence and Frames are in a part of the label cell that unfolds.
+type rowView struct {
+	Cells    []cellView
 	Evidence string
 	Frames   []string
 }
 
-// htmlCell is a cell; Sort is the bare number of one that is a number, Level colours verdicts,
-// Label cells carry what else is told of the row.
-type htmlCell struct {
-	Text, Sort, Level string
-	Number, Label     bool
+// cellView is a cell of a table.
+type cellView struct {
+	Text   string
+	Sort   string // number without unit to sort by; "" if it is unknown or the cell has text
+	Level  string // CSS class of a verdict: problem, notice, info; "" for other cells
+	Number bool
+	Label  bool // the last column, which has the evidence and the stack of the row
 }
 
-// html turns a table into what the page shows of it: the columns that text shows.
-func html(t *report.Table, command string) htmlTable {
-	h := htmlTable{ID: command + "-" + t.Name, Title: t.Title}
+// newTableView returns the view of a table: the columns with a title, and as many rows as fit into
+// maxTableBytes. command is the name of the table's report.
+func newTableView(t *report.Table, command string) tableView {
+	h := tableView{ID: command + "-" + t.Name, Title: t.Title}
 	label := -1
 	for i, c := range t.Columns {
 		if c.Title != "" {
 			h.Head = append(
 				h.Head,
-				htmlHead{columnTitle(c.Title), c.About, c.Unit&^report.UnitSigned != report.UnitText},
+				headingView{columnTitle(c.Title), c.About, c.Unit&^report.UnitSigned != report.UnitText},
 			)
 			label = i
 		}
 	}
 	cells, stacks := 0, 0
 	for i := range t.Rows {
-		row := ofTableHTMLRow(t, &t.Rows[i], label)
-		if cells += row.bytes(); cells > mostTableBytes {
+		row := newRowView(t, &t.Rows[i], label)
+		if cells += row.bytes(); cells > maxTableBytes {
 			break
 		}
 		for _, f := range row.Frames {
 			stacks += len(f)
 		}
-		if stacks > mostStackBytes {
+		if stacks > maxStackBytes {
 			row.Frames = nil
 		}
 		h.Rows = append(h.Rows, row)
 	}
-	if more := t.More + len(t.Rows) - len(h.Rows); more > 0 {
+	if more := t.OmittedRows + len(t.Rows) - len(h.Rows); more > 0 {
 		h.More = units.Plural(int64(more), "more row")
 	}
 	return h
 }
 
-// mostTableBytes bounds the rows of a table, mostStackBytes the stacks under them: only names as
-// long as C++ makes them come near.
+// maxTableBytes and maxStackBytes limit the size of the rows of a table and of all their stacks.
+// Only tables with very long C++ names reach these limits.
 const (
-	mostTableBytes = 60_000
-	mostStackBytes = 60_000
+	maxTableBytes = 60_000
+	maxStackBytes = 60_000
 )
 
-// bytes is about how much of the page a row takes, without its stack.
-func (r *htmlRow) bytes() int {
+// bytes estimates the size of a row in the page, without its stack.
+func (r *rowView) bytes() int {
 	sum := len(r.Evidence)
 	for i := range r.Cells {
 		sum += len(r.Cells[i].Text) + len(r.Cells[i].Sort) + 30
@@ -95,19 +104,21 @@ func (r *htmlRow) bytes() int {
 	return sum
 }
 
-// columnTitle is the heading without the key to characters that only text has.
+// columnTitle returns the title of a column without the legend of sparkline characters, which text
+// output appends after three spaces.
 func columnTitle(title string) string {
 	head, _, _ := strings.Cut(title, "   ")
 	return head
 }
 
-func ofTableHTMLRow(t *report.Table, r *report.Row, label int) htmlRow {
-	row := htmlRow{Evidence: render.CutMiddle(units.OneLine(r.Evidence), 2*longestText)}
+// newRowView returns the view of a row. label is the index of the column that has the row's stack.
+func newRowView(t *report.Table, r *report.Row, label int) rowView {
+	row := rowView{Evidence: render.CutMiddle(units.OneLine(r.Evidence), 2*maxTextLen)}
 	for i, c := range t.Columns {
 		if c.Title == "" {
 			continue
 		}
-		cell := htmlCell{
+		cell := cellView{
 			Text:   shortText(c.Unit.Text(r.Cells[i])),
 			Number: c.Unit&^report.UnitSigned != report.UnitText,
 			Label:  i == label,
@@ -118,17 +129,17 @@ func ofTableHTMLRow(t *report.Table, r *report.Row, label int) htmlRow {
 		if cell.Number {
 			cell.Sort = sortKey(r.Cells[i])
 		} else if c.Key == "verdict" || c.Key == "level" || c.Key == "class" {
-			cell.Level = verdictColour(cell.Text)
+			cell.Level = verdictLevel(cell.Text)
 		}
 		row.Cells = append(row.Cells, cell)
 	}
 	for _, f := range r.Stack {
-		row.Frames = append(row.Frames, shortText(render.Text(&f)))
+		row.Frames = append(row.Frames, shortText(render.FrameText(&f)))
 	}
 	return row
 }
 
-// sortKey is what a cell is sorted by: its number, nothing if that is not known.
+// sortKey returns the number of a cell, by which the page sorts rows; "" if the value is unknown.
 func sortKey(v any) string {
 	switch v := v.(type) {
 	case int64:
@@ -141,8 +152,9 @@ func sortKey(v any) string {
 	return ""
 }
 
-// verdictColour is how bad a verdict is, for its colour.
-func verdictColour(verdict string) string {
+// verdictLevel returns the severity of a verdict as a CSS class: problem, notice or info. It
+// returns "" for other texts.
+func verdictLevel(verdict string) string {
 	switch verdict {
 	case "problem", "growing", "hanging", "asynchronous", "capacity", "fragmentation":
 		return "problem"
@@ -161,14 +173,14 @@ func verdictColour(verdict string) string {
 	case "info", "startup", "churn", "alive", "ended", "fine", "addresses", "call", "question", "unknown":
 		return "info"
 	}
-	return "" // no verdict in one word
+	return ""
 }
 
-// shortList names the first few of many.
-func shortList[V any](all map[int32]V, name func(int32) string) string {
+// nameList returns the names of the first maxNamed keys, and the number of the others.
+func nameList[V any](all map[int32]V, name func(int32) string) string {
 	keys := slices.Sorted(maps.Keys(all))
 	var list []string
-	for _, k := range keys[:min(mostNamed, len(keys))] {
+	for _, k := range keys[:min(maxNamed, len(keys))] {
 		list = append(list, units.OneLine(name(k)))
 	}
 	if more := len(keys) - len(list); more > 0 {
@@ -177,17 +189,17 @@ func shortList[V any](all map[int32]V, name func(int32) string) string {
 	return strings.Join(list, ", ")
 }
 
-// svg is an address map as a picture that takes its colours from the page's style.
+// svg returns an address map as an SVG picture. The style sheet of the page sets its colours.
 func svg(m *frag.AddressMap, startNs int64) (template.HTML, error) {
 	var b strings.Builder
 	if err := frag.WriteMaps(&b, []frag.AddressMap{*m}, startNs); err != nil {
 		return "", err
 	}
-	return template.HTML(b.String()), nil // WriteMaps escapes the one text that is not its own
+	return template.HTML(b.String()), nil // WriteMaps escapes the text that comes from the recording
 }
 
-// ofTableCell returns the value of a row in the column of a key.
-func ofTableCell(t *report.Table, r *report.Row, key string) any {
+// cellValue returns the value of a row in the column with a key; nil if there is no such column.
+func cellValue(t *report.Table, r *report.Row, key string) any {
 	i := slices.IndexFunc(t.Columns, func(c report.Column) bool { return c.Key == key })
 	if i < 0 {
 		return nil
@@ -195,8 +207,8 @@ func ofTableCell(t *report.Table, r *report.Row, key string) any {
 	return r.Cells[i]
 }
 
-// ofTableText is a cell as text, "" if it is not known.
-func ofTableText(t *report.Table, r *report.Row, key string) string {
+// cellText returns a cell as text with its unit; "" if the value is unknown.
+func cellText(t *report.Table, r *report.Row, key string) string {
 	i := slices.IndexFunc(t.Columns, func(c report.Column) bool { return c.Key == key })
 	if i < 0 || r.Cells[i] == nil {
 		return ""
@@ -204,8 +216,9 @@ func ofTableText(t *report.Table, r *report.Row, key string) string {
 	return t.Columns[i].Unit.Text(r.Cells[i])
 }
 
-// ofReportTable returns a table of a report by its name; one without rows if there is none.
-func ofReportTable(r *report.Report, name string) *report.Table {
+// tableNamed returns the table of a report with a name. If there is no such table, or r is nil, it
+// returns an empty table.
+func tableNamed(r *report.Report, name string) *report.Table {
 	if r != nil {
 		for i := range r.Tables {
 			if r.Tables[i].Name == name {
@@ -216,18 +229,18 @@ func ofReportTable(r *report.Report, name string) *report.Table {
 	return new(report.Table)
 }
 
-// peaks returns the table of the holders of memory at the peak of each device, for readers without
-// scripts.
+// peaks returns a table of the call sites that held most memory at the peak of each device. The
+// page shows it if the browser does not run scripts.
 func (s *momentScan) peaks(opt *query.Options) report.Table {
-	table := report.Table{Name: "peak", Title: "who held memory at the peak", Columns: peakColumns}
+	table := report.Table{Name: "peak", Title: "largest holders of memory at the peak", Columns: peakColumns}
 	for _, device := range slices.Sorted(maps.Keys(s.devices)) {
-		peak := s.devices[device].peak.moment()
+		peak := s.devices[device].peak.state()
 		where := s.t.SharedLabel(device)
 		if device == hostMemory {
 			where = "host"
 		}
 		for i, h := range peak.holders {
-			if i == mostHolders {
+			if i == maxHolders {
 				break
 			}
 			about := &s.about[h.group]
@@ -251,21 +264,30 @@ func (s *momentScan) peaks(opt *query.Options) report.Table {
 var peakColumns = []report.Column{
 	{
 		Key: "bytes", Title: "HELD", Unit: report.UnitBytes,
-		About: "bytes live when most was live on that device, or of the host's pinned memory",
+		About: "live bytes of the call site at the memory peak of the device or of pinned host memory",
 	},
 	{
 		Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent,
-		About: "share of HELD in all that was live there then",
+		About: "HELD as share of all live bytes of the device, or of pinned host memory, at the peak",
 	},
-	{Key: "blocks", Title: "COUNT", Unit: report.UnitCount, About: "allocations behind HELD; of PyTorch tensors"},
-	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when that was, from the recording's start"},
-	{Key: "device", Title: "WHERE", Unit: report.UnitText, About: "CUDA device of the process, or the host"},
+	{
+		Key: "blocks", Title: "COUNT", Unit: report.UnitCount,
+		About: "live allocations of the call site at the peak; for PyTorch the number of tensors' blocks",
+	},
+	{
+		Key: "at_ns", Title: "AT", Unit: report.UnitNs,
+		About: "time of the peak, from the start of the recording",
+	},
+	{
+		Key: "device", Title: "WHERE", Unit: report.UnitText,
+		About: "CUDA device that has the memory, or host",
+	},
 	{
 		Key: "memory_kind", Title: "KIND", Unit: report.UnitText,
-		About: "kind of memory; torch: a block of PyTorch's allocator, with the bytes that were asked for",
+		About: "kind of memory. torch is a block of PyTorch's allocator, with its requested size",
 	},
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
-		About: "the frame of the program's own code that made the allocation",
+		About: "allocation site: the innermost frame of the program's own code",
 	},
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// viewed is what scripts/report_viewer.mjs saw of a page.
-type viewed struct {
+// viewerResult is the output of scripts/report_viewer.mjs for one page.
+type viewerResult struct {
 	Problems []string       `json:"problems"`
 	ReadyMs  float64        `json:"ready_ms"`
 	Panels   map[string]int `json:"panels"`
@@ -23,8 +23,8 @@ type viewed struct {
 	Tables   int            `json:"tables"`
 }
 
-// pageOf writes the page of a recording.
-func pageOf(t *testing.T, tl *timeline.Timeline) string {
+// pageFile writes the page of a recording to a file and returns its path.
+func pageFile(t *testing.T, tl *timeline.Timeline) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "report.html")
 	file, err := os.Create(path)
@@ -40,12 +40,12 @@ func pageOf(t *testing.T, tl *timeline.Timeline) string {
 	return path
 }
 
-// loadMs bounds how long a page may take to be there and drawn, also on a busy machine.
-const loadMs = 30_000
+// maxLoadMs is the longest time in which a page must be loaded and drawn, also on a busy machine.
+const maxLoadMs = 30_000
 
-// TestChromiumShowsReports opens all pages in one browser, for it is the browser that takes long.
-// In two of them everything is tried, one of which has names that are not to be trusted; one of a
-// million events, with GPUREC_BENCH_LARGE ten, is looked at.
+// TestChromiumShowsReports opens three pages in one browser, because a browser takes long to start.
+// It tests all controls of a normal page and of a page with hostile names. It only checks that a
+// page of a million events is drawn; with GPUREC_BENCH_LARGE set, ten million.
 func TestChromiumShowsReports(t *testing.T) {
 	tools, browser := viewers.Tool(t, "puppeteer"), viewers.Chromium(t)
 	tp := analyzetest.Training(t)
@@ -71,10 +71,10 @@ func TestChromiumShowsReports(t *testing.T) {
 		analyzetest.InRoot(t, "scripts", "report_viewer.mjs"),
 		tools,
 		browser,
-		pageOf(t, tp.Timeline()),
-		pageOf(t, analyzetest.HostilePage(t).Timeline()),
+		pageFile(t, tp.Timeline()),
+		pageFile(t, analyzetest.HostilePage(t).Timeline()),
 		"--look",
-		pageOf(t, large),
+		pageFile(t, large),
 	)
 	for i, c := range []struct {
 		name           string
@@ -87,10 +87,10 @@ func TestChromiumShowsReports(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if i >= len(lines) {
-				t.Fatal("the page was not opened")
+				t.Fatal("the browser did not open the page")
 			}
 			t.Logf("%s", lines[i])
-			var v viewed
+			var v viewerResult
 			if err := json.Unmarshal(lines[i], &v); err != nil {
 				t.Fatal(err)
 			}
@@ -99,14 +99,14 @@ func TestChromiumShowsReports(t *testing.T) {
 			}
 			for _, panel := range c.panels {
 				if v.Panels[panel] == 0 {
-					t.Errorf("panel %s is not there", panel)
+					t.Errorf("panel %s is missing or empty", panel)
 				}
 			}
 			if v.Tables < c.tables || v.Frames < c.frames {
 				t.Errorf("%d tables, %d frames", v.Tables, v.Frames)
 			}
-			if limit := cmp.Or(v.ReadyMs, 1e9); limit > loadMs {
-				t.Errorf("the page was there after %.0f ms", v.ReadyMs)
+			if readyMs := cmp.Or(v.ReadyMs, 1e9); readyMs > maxLoadMs {
+				t.Errorf("the page was ready after %.0f ms", v.ReadyMs)
 			}
 		})
 	}

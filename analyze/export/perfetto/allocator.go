@@ -9,22 +9,23 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// allocatorTrack is what names of counters of caching allocators begin with.
+// allocatorTrack is the prefix of the names of a caching allocator's counters.
 const allocatorTrack = "PyTorch "
 
-// levelInterval is the shortest time between two values of a counter: allocators change
-// their totals a hundred thousand times a second, which no screen shows.
-const levelInterval = 1_000_000
+// minLevelIntervalNs is the shortest time between two values of an allocator's counter, ns.
+// Allocators change their totals up to 100,000 times per second, more than a screen can show.
+const minLevelIntervalNs = 1_000_000
 
-// allocatorLevels are the totals of caching allocators as steps of a trace.
+// allocatorLevels sends the totals of caching allocators as steps of counters.
 type allocatorLevels struct {
 	t      *timeline.Timeline
 	filter *query.Filter
 	send   func(memoryStep)
 	shown  map[*caching.Allocator]shownTotals
-	order  []*caching.Allocator // as they were met
+	order  []*caching.Allocator // in order of their first change
 }
 
+// shownTotals are the last totals of an allocator that were sent, and their time (Unix ns).
 type shownTotals struct {
 	atNs   int64
 	totals caching.Totals
@@ -34,7 +35,7 @@ func newAllocatorLevels(t *timeline.Timeline, f *query.Filter, send func(memoryS
 	return &allocatorLevels{t: t, filter: f, send: send, shown: make(map[*caching.Allocator]shownTotals)}
 }
 
-// consume sees what an allocator's totals have been until now.
+// consume sends the totals of an allocator before a change, and its failed allocations.
 func (l *allocatorLevels) consume(a *caching.Allocator, c *caching.Change) {
 	if len(l.filter.Devices) > 0 && !slices.Contains(l.filter.Devices, a.Device) ||
 		len(l.filter.Pids) > 0 && !slices.Contains(l.filter.Pids, a.Pid) {
@@ -46,20 +47,22 @@ func (l *allocatorLevels) consume(a *caching.Allocator, c *caching.Change) {
 	last, known := l.shown[a]
 	if !known {
 		l.order = append(l.order, a)
-	} else if c.AtNs-last.atNs < levelInterval {
+	} else if c.AtNs-last.atNs < minLevelIntervalNs {
 		return
 	}
 	l.show(a, c.AtNs, last, known)
 }
 
+// show sends the totals of an allocator that differ from the last ones. known is false on the first
+// call for an allocator.
 func (l *allocatorLevels) show(a *caching.Allocator, atNs int64, last shownTotals, known bool) {
-	now, whose := a.Totals(), ""
+	now, suffix := a.Totals(), ""
 	if len(l.t.Facts.Processes) > 1 {
-		whose = fmt.Sprintf(" of process %d", a.Pid)
+		suffix = fmt.Sprintf(" of process %d", a.Pid)
 	}
-	step := func(what string, value, before int64) {
+	step := func(total string, value, before int64) {
 		if !known || value != before {
-			l.send(memoryStep{atNs: atNs, device: a.Device, what: allocatorTrack + what + whose, live: value})
+			l.send(memoryStep{atNs: atNs, device: a.Device, counter: allocatorTrack + total + suffix, live: value})
 		}
 	}
 	step("allocated", now.Allocated, last.totals.Allocated)
@@ -70,7 +73,7 @@ func (l *allocatorLevels) show(a *caching.Allocator, atNs int64, last shownTotal
 	l.shown[a] = shownTotals{atNs, now}
 }
 
-// finish shows where the totals stand at the end.
+// finish sends the totals at the end of the recording.
 func (l *allocatorLevels) finish(atNs int64) {
 	for _, a := range l.order {
 		l.show(a, atNs, l.shown[a], true)

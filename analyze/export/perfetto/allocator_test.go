@@ -6,12 +6,12 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
-	statepkg "github.com/gpurec/gpurec/analyze/model/state"
+	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/format"
 )
 
-// The counters of PyTorch's allocators end where their books do, and show nothing that
-// they have not held.
+// TestTraceShowsAllocators checks that the counters of an allocator end with the allocator's
+// totals, and that they are never negative.
 func TestTraceShowsAllocators(t *testing.T) {
 	tp, worlds := analyzetest.TorchTape(t, 5, 400, func(*analyzetest.TorchWorld) {})
 	for _, pid := range []int32{42, 77} {
@@ -19,27 +19,27 @@ func TestTraceShowsAllocators(t *testing.T) {
 	}
 	tl := tp.Timeline()
 	d, _ := traced(t, tl, Options{})
-	end, err := statepkg.ReadAllocators(tl, tl.Recording().ToNs)
+	end, err := state.ReadAllocators(tl, tl.Recording().ToNs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range worlds {
-		state := analyzetest.StateOf(end, w)
-		for what, want := range map[string]int64{
-			"allocated": state.Allocated,
-			"reserved":  state.Reserved,
-			"requested": state.Requested,
+		model := analyzetest.StateOf(end, w)
+		for total, want := range map[string]int64{
+			"allocated": model.Allocated,
+			"reserved":  model.Reserved,
+			"requested": model.Requested,
 		} {
-			name := fmt.Sprintf("%s / PyTorch %s of process %d", gpuName(d, w.Device), what, w.Pid)
+			name := fmt.Sprintf("%s / PyTorch %s of process %d", gpuName(d, w.Device), total, w.Pid)
 			values := d.counters[name]
 			if len(values) == 0 || values[len(values)-1] != want || slices.Min(values) < 0 {
-				t.Errorf("%s: %v, ends with %d", name, values, want)
+				t.Errorf("%s: %v, want no negative value and %d at the end", name, values, want)
 			}
 		}
 	}
 }
 
-// gpuName is the name of a device's group of tracks.
+// gpuName returns the name of the track that groups the tracks of a device.
 func gpuName(d *decoded, device int32) string {
 	for name := range d.counters {
 		var n int32

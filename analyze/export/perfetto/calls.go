@@ -16,14 +16,14 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// traceCall is one call on its way into a trace: where it is and when it was.
+// traceCall is a call that will be written to the trace: its time and its row in the columns.
 type traceCall struct {
-	startNs, endNs int64
-	columns        *traceColumns
+	startNs, endNs int64 // Unix ns; equal if the duration is unknown
+	columns        *callColumns
 	row            int32
 }
 
-// before orders calls by their start; a call that encloses another comes first.
+// before orders calls by their start. An enclosing call comes before the calls inside of it.
 func (c *traceCall) before(o *traceCall) bool {
 	if c.startNs != o.startNs {
 		return c.startNs < o.startNs
@@ -31,8 +31,8 @@ func (c *traceCall) before(o *traceCall) bool {
 	return c.endNs > o.endNs
 }
 
-// traceColumns are the columns of one row group that a trace shows.
-type traceColumns struct {
+// callColumns are the columns of one row group that the trace needs.
+type callColumns struct {
 	start, dur, stream, ptr, bytes, src []int64
 	context                             []int64
 	pid, tid, device, result, flags     []int32
@@ -40,15 +40,16 @@ type traceColumns struct {
 	grid, block                         [3][]int32
 	shared                              []int32
 	value                               []float64
-	rows                                []traceCall // those that are shown
+	rows                                []traceCall // calls that pass the filter
 	kind, name, kernel, memory, copy    format.Strings
 	status                              format.Strings
 
-	// Numbers of these in the trace.
+	// Numbers of the strings in the trace.
 	nameIDs, kindIDs, kernelNameIDs, kernelIDs, memoryIDs, copyIDs, statusIDs internedColumn
 }
 
-func (c *traceColumns) read(g *format.Group) {
+// read reads the columns of a row group.
+func (c *callColumns) read(g *format.Group) {
 	c.start, c.dur = g.Int64("start_ns", c.start), g.Int64("dur_ns", c.dur)
 	c.stream, c.ptr = g.Int64("stream", c.stream), g.Int64("ptr", c.ptr)
 	c.bytes, c.src = g.Int64("bytes", c.bytes), g.Int64("src_ptr", c.src)
@@ -78,12 +79,12 @@ func (c *traceColumns) read(g *format.Group) {
 	}
 }
 
-// stream says how timeline.InOrder reads calls for the trace.
+// stream returns the functions with which timeline.InOrder reads calls for the trace.
 func (p *trace) stream() timeline.Stream[traceCall] {
-	var spare []*traceColumns
+	var spare []*callColumns
 	return timeline.Stream[traceCall]{
 		Load: func(s timeline.Span) ([]traceCall, error) {
-			c := new(traceColumns)
+			c := new(callColumns)
 			if n := len(spare); n > 0 {
 				c, spare = spare[n-1], spare[:n-1]
 			}
@@ -106,14 +107,14 @@ func (p *trace) stream() timeline.Stream[traceCall] {
 	}
 }
 
-// selected returns the calls of a row group that pass the filter, in order.
-func (p *trace) selected(c *traceColumns) []traceCall {
+// selected returns the calls of a row group that pass the filter, in order of start.
+func (p *trace) selected(c *callColumns) []traceCall {
 	f := &p.filter
 	rows := slices.Grow(c.rows[:0], len(c.start))
 	for i, start := range c.start {
 		call := traceCall{startNs: start, endNs: units.EndOf(start, c.dur[i]), columns: c, row: int32(i)}
 		if c.flags[i]&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
-			call.endNs = start // how long it took is not known
+			call.endNs = start // the duration is unknown
 		}
 		if start > p.window.ToNs || call.endNs < p.window.FromNs {
 			continue
@@ -132,21 +133,22 @@ func (p *trace) selected(c *traceColumns) []traceCall {
 	return rows
 }
 
-// call writes one call: its slice and, if it gives a stream work, an instant there.
+// call writes one call: a slice on its thread and, if it submits work to a stream, an instant on
+// the stream.
 func (p *trace) call(call *traceCall) error {
 	p.advance(call.startNs)
 	c, i := call.columns, int(call.row)
 	kind, flags := c.kind.At(i), c.flags[i]
 	failed := flags&timeline.NoResult == 0 && calls.IsError(c.result[i])
 	lane := timeline.IsLane(kind) && !failed
-	needs := int64(1)
+	added := int64(1)
 	if lane {
-		needs = 2
+		added = 2
 	}
 	slice := sliceEnd{
 		startNs:  call.startNs,
 		atNs:     call.endNs,
-		who:      origin.Thread{Pid: c.pid[i], Tid: c.tid[i]},
+		caller:   origin.Thread{Pid: c.pid[i], Tid: c.tid[i]},
 		stack:    c.stack[i],
 		name:     c.name.At(i),
 		category: kind,
@@ -154,9 +156,9 @@ func (p *trace) call(call *traceCall) error {
 			!strings.Contains(c.name.At(i), "Query"),
 	}
 	if slice.waits {
-		p.wait(call.startNs, slice.who.Pid, 1)
+		p.wait(call.startNs, slice.caller.Pid, 1)
 	}
-	if p.max > 0 && p.slices+needs > p.max && p.more != nil && p.slices > 0 {
+	if p.max > 0 && p.slices+added > p.max && p.next != nil && p.slices > 0 {
 		if err := p.nextPart(call.startNs); err != nil {
 			return err
 		}
@@ -164,14 +166,14 @@ func (p *trace) call(call *traceCall) error {
 	if flags&format.FlagOpen != 0 {
 		p.openCall(slice)
 	}
-	if p.full || p.max > 0 && p.slices+needs > p.max && p.more == nil {
+	if p.full || p.max > 0 && p.slices+added > p.max && p.next == nil {
 		p.leaveOut(call, slice)
 		return p.w.err
 	}
-	p.slices += needs
+	p.slices += added
 	p.stats.Calls++
-	slice.thread = p.threadTrack(slice.who)
-	if flags&(format.FlagAbandoned|format.FlagNoReturn) != 0 { // how long it took is not known
+	slice.thread = p.threadTrack(slice.caller)
+	if flags&(format.FlagAbandoned|format.FlagNoReturn) != 0 { // the duration is unknown
 		p.w.start(eventInstant, slice.thread.uuid)
 	} else {
 		p.beginSlice(slice)
@@ -191,10 +193,10 @@ func (p *trace) call(call *traceCall) error {
 	return p.w.err
 }
 
-// openCall shows a call that has not returned on a track of its own.
+// openCall writes a call that has not returned on a track of its own.
 func (p *trace) openCall(slice sliceEnd) {
-	slice.thread = p.openTrack(slice.who, slice.name)
-	slice.name, slice.category, slice.opens, slice.waits = slice.name+" has not returned", "open", true, false
+	slice.thread = p.openTrack(slice.caller, slice.name)
+	slice.name, slice.category, slice.ownTrack, slice.waits = slice.name+" has not returned", "open", true, false
 	p.beginSlice(slice)
 	p.w.name(slice.name)
 	p.w.category(slice.category)
@@ -202,25 +204,26 @@ func (p *trace) openCall(slice sliceEnd) {
 	p.w.finish(slice.startNs)
 }
 
-// leaveOut counts a call that is too many and says on a track where they begin.
+// leaveOut counts a call beyond MaxSlices. For the first one it writes an instant on gpurec's
+// track.
 func (p *trace) leaveOut(call *traceCall, slice sliceEnd) {
-	if slice.waits { // counters go on
+	if slice.waits { // the counter of waiting threads includes calls that are left out
 		p.ends = stats.HeapPush(p.ends, slice, sliceEnd.before)
 	}
 	p.stats.LeftOut++
 	if p.stats.LeftOut > 1 {
 		return
 	}
-	p.full = true // a smaller call that would still fit must not follow one left out
+	p.full = true // no later call is written, even if it needs fewer slices
 	p.stats.LeftOutNs = call.startNs
 	p.instant(
 		p.ownTrack(),
-		fmt.Sprintf("calls from here on are left out: %s slices are the limit", units.Count(p.slices)),
+		fmt.Sprintf("all later calls are left out: the limit of %s slices is reached", units.Count(p.slices)),
 	)
 	p.w.finish(call.startNs)
 }
 
-// lane writes the instant on the stream, or on that of what was captured, tied to the call by a flow.
+// lane writes the instant of a call on the lane of its stream, and ends the flow from the call.
 func (p *trace) lane(call *traceCall, kind string) {
 	c, i := call.columns, int(call.row)
 	p.w.start(eventInstant, p.laneTrack(lane{c.stream[i], c.pid[i], c.device[i], c.flags[i]&format.FlagCaptured != 0}))
@@ -239,23 +242,25 @@ func (p *trace) lane(call *traceCall, kind string) {
 	p.w.finish(call.startNs)
 }
 
-// graph names the launch of a graph by how many kernels it holds, and lists what it holds as far as that is known.
-func (p *trace) graph(c *traceColumns, i int, ns int64) {
+// graph sets the name of a graph launch to the graph's number of kernels. It adds a list of the
+// graph's nodes, as far as its construction was recorded.
+func (p *trace) graph(c *callColumns, i int, ns int64) {
 	if n := int64(c.value[i]); n > 0 {
 		p.w.name("graph of " + units.Plural(n, "kernel"))
 	} else {
 		p.w.name("graph")
 	}
 	p.w.note("graph", annotationPointer, uint64(c.ptr[i]))
-	holds := "not known: how it was made is not in the recording"
+	holds := "unknown: the construction of the graph was not recorded"
 	if v := p.graphs.At(c.pid[i], c.ptr[i], ns); v != nil && v.Text != "" {
 		holds = v.Text
 	}
 	p.w.noteText("holds", holds)
 }
 
-// launchNotes is what annotations of a launch say; strings are numbers of the trace.
-type launchNotes struct {
+// launchArguments are the arguments of a launch that annotations show. Strings are interned
+// numbers.
+type launchArguments struct {
 	stream         int64
 	kernel, status uint64
 	grid, block    [3]int32
@@ -263,17 +268,18 @@ type launchNotes struct {
 	flags          int32
 }
 
-// maxLaunchNotes is how many different launches' annotations are kept encoded.
-const maxLaunchNotes = 1 << 16
+// maxCachedLaunches is the largest number of encoded annotations in trace.launches.
+const maxCachedLaunches = 1 << 16
 
-// arguments adds what is known of the call as debug annotations.
-func (p *trace) arguments(c *traceColumns, i int, kind string) {
+// arguments adds the arguments and the result of a call as debug annotations. It caches the encoded
+// annotations of launches.
+func (p *trace) arguments(c *callColumns, i int, kind string) {
 	if kind != format.KindLaunch || c.ptr[i] != 0 || c.bytes[i] != 0 || c.src[i] != 0 {
 		p.encodeArguments(c, i, kind)
 		return
 	}
-	// Launches come in masses, and most of them again.
-	key := launchNotes{
+	// Most launches repeat the arguments of an earlier launch.
+	key := launchArguments{
 		stream: c.stream[i],
 		kernel: c.kernelIDs.known(p.w, &c.kernel, i),
 		status: c.statusIDs.known(p.w, &c.status, i),
@@ -293,12 +299,13 @@ func (p *trace) arguments(c *traceColumns, i int, kind string) {
 	}
 	before := len(p.w.event)
 	p.encodeArguments(c, i, kind)
-	if len(p.launches) < maxLaunchNotes {
+	if len(p.launches) < maxCachedLaunches {
 		p.launches[key] = slices.Clone(p.w.event[before:])
 	}
 }
 
-func (p *trace) encodeArguments(c *traceColumns, i int, kind string) {
+// encodeArguments adds the debug annotations of a call to the current event.
+func (p *trace) encodeArguments(c *callColumns, i int, kind string) {
 	w := p.w
 	number := func(name string, v int64) {
 		if v != 0 {

@@ -1,2 +1,2 @@
-// Package perfetto writes a recording as a trace for ui.perfetto.dev.
+// Package perfetto writes a recording as a Perfetto trace, for ui.perfetto.dev and trace_processor.
 package perfetto

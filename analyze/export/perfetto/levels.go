@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/facts"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -14,37 +14,38 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// memoryStep is a new level of live memory, or a failed allocation.
+// memoryStep is a new value of a memory counter, or a failed allocation.
 type memoryStep struct {
-	atNs   int64
-	device int32
-	memory string
-	live   int64
-	what   string // of a caching allocator: which of its totals; "" of memory calls
-	failed bool
-	bytes  int64 // asked for by the failed allocation
+	atNs    int64 // Unix ns
+	device  int32
+	memory  string // kind of memory, or state.AllMemory
+	live    int64  // live bytes from atNs on
+	counter string // name of a caching allocator's counter; "" for driver memory
+	failed  bool   // the step is a failed allocation
+	bytes   int64  // requested size of the failed allocation
 }
 
-// stepCounts is what a replay that ran as an iterator has to say at its end.
-type stepCounts struct {
-	counts ledger.Counts
+// replayResult is the result of a replay of memory. It is set when the iterator of memorySteps
+// ends.
+type replayResult struct {
+	counts livemem.Counts
 	err    error
 }
 
-// memorySteps replays memory as an iterator over its levels. Its counts are whole
-// once it came to its end.
-func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *stepCounts) {
-	done := new(stepCounts)
+// memorySteps replays memory and returns an iterator over its steps. The result is complete when
+// the iterator has ended.
+func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *replayResult) {
+	result := new(replayResult)
 	return func(yield func(memoryStep) bool) {
-		use := memory.NewLevelScan(t, f)
+		driver := memory.NewLevelScan(t, f)
 		stopped := false
 		send := func(s memoryStep) {
 			if !stopped && !yield(s) {
 				stopped = true
 			}
 		}
-		exits := make(map[memory.Place]memoryStep) // levels that the end of a process or context is changing
-		exitNs := int64(0)
+		exits := make(map[memory.DeviceKind]memoryStep) // last step of each level that changes at exitNs
+		exitNs := int64(0)                              // time at which a process or context ended, Unix ns
 		flush := func() {
 			for _, p := range sortedPlaces(exits) {
 				send(exits[p])
@@ -52,8 +53,8 @@ func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *
 			clear(exits)
 		}
 		levels := newAllocatorLevels(t, f, send)
-		l, _, err := t.ReplayAll(func(_ *ledger.Ledger, c *ledger.Change) {
-			kind, total := use.Consume(c)
+		l, _, err := t.ReplayAll(func(_ *livemem.Set, c *livemem.Change) {
+			kind, total := driver.Consume(c)
 			if kind == nil {
 				return
 			}
@@ -65,17 +66,17 @@ func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *
 				all.live = total.Live
 			}
 			switch c.Kind {
-			case ledger.AllocFailed:
+			case livemem.AllocFailed:
 				s.failed, s.bytes = true, c.Block.Bytes
 				send(s)
-			case ledger.FreedByExit, ledger.FreedWithCtx:
+			case livemem.FreedByExit, livemem.FreedWithCtx:
 				if c.AtNs != exitNs {
 					flush()
 				}
 				exitNs = c.AtNs
-				exits[memory.Place{Device: s.device, Memory: s.memory}] = s
+				exits[memory.DeviceKind{Device: s.device, Memory: s.memory}] = s
 				if total != nil {
-					exits[memory.Place{Device: s.device, Memory: state.AllMemory}] = all
+					exits[memory.DeviceKind{Device: s.device, Memory: state.AllMemory}] = all
 				}
 			default:
 				flush()
@@ -87,23 +88,25 @@ func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *
 		}, levels.consume)
 		flush()
 		levels.finish(t.Recording().ToNs)
-		if done.err = err; err == nil {
-			done.counts = l.Counts
+		if result.err = err; err == nil {
+			result.counts = l.Counts
 		}
-	}, done
+	}, result
 }
 
-func sortedPlaces(m map[memory.Place]memoryStep) []memory.Place {
-	var list []memory.Place
+// sortedPlaces returns the keys of m in order of device and kind of memory.
+func sortedPlaces(m map[memory.DeviceKind]memoryStep) []memory.DeviceKind {
+	var list []memory.DeviceKind
 	for p := range m {
 		list = append(list, p)
 	}
-	slices.SortFunc(list, func(a, b memory.Place) int {
+	slices.SortFunc(list, func(a, b memory.DeviceKind) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Memory, b.Memory))
 	})
 	return list
 }
 
+// memoryStep writes a step: the value of a counter, or an instant for a failed allocation.
 func (p *trace) memoryStep(s *memoryStep) {
 	if s.atNs > p.window.ToNs {
 		return
@@ -118,14 +121,15 @@ func (p *trace) memoryStep(s *memoryStep) {
 		return
 	}
 	name := "live memory"
-	if s.what != "" {
-		name = s.what
+	if s.counter != "" {
+		name = s.counter
 	} else if s.memory != state.AllMemory {
 		name += " (" + s.memory + ")"
 	}
-	p.level(at, trackKey{device: s.device, what: name}, byteCounter, float64(s.live))
+	p.level(at, trackKey{device: s.device, kind: name}, byteCounter, float64(s.live))
 }
 
+// sample writes a sample of an NVML metric, or of the free memory that cuMemGetInfo returned.
 func (p *trace) sample(s *facts.Sample) {
 	if !p.inWindow(s.AtNs) || len(p.filter.Devices) > 0 && !slices.Contains(p.filter.Devices, s.Device) {
 		return
@@ -135,37 +139,38 @@ func (p *trace) sample(s *facts.Sample) {
 		metric := p.t.Facts.Metrics.List[s.Metric]
 		name, unit = "NVML "+metric, counterUnit(metric)
 	}
-	p.level(s.AtNs, trackKey{device: s.Device, what: name}, unit, s.Value)
+	p.level(s.AtNs, trackKey{device: s.Device, kind: name}, unit, s.Value)
 }
 
-// level writes a value of a counter, and remembers it for the next part of the trace.
+// level writes a value of a counter, and keeps it for the next part of the trace.
 func (p *trace) level(ns int64, key trackKey, unit []byte, value float64) {
-	p.levels[key] = levelNow{unit, value}
+	p.levels[key] = counterValue{unit, value}
 	p.w.counter(ns, p.counterTrack(key, unit), value)
 }
 
-// levelNow is the last value of a counter.
-type levelNow struct {
-	unit  []byte // CounterDescriptor
+// counterValue is the last value of a counter.
+type counterValue struct {
+	unit  []byte // encoded CounterDescriptor
 	value float64
 }
 
-// wait notes that a thread of a process begins (1) or ends (-1) to wait for the GPU.
+// wait adds step to the number of threads of a process that wait for the GPU: 1 at the start of a wait,
+// -1 at its end.
 func (p *trace) wait(ns int64, pid int32, step float64) {
-	key := trackKey{what: waitingThreads, pid: pid, device: processTracks}
+	key := trackKey{kind: waitingThreads, pid: pid, device: processTracks}
 	p.level(ns, key, threadCounter, p.levels[key].value+step)
 }
 
-// waitingThreads is the counter of a process's threads that wait for the GPU.
+// waitingThreads is the name of the counter of threads that wait for the GPU.
 const waitingThreads = "threads waiting for the GPU"
 
-// deviceFree is the counter of what programs were told is free.
+// deviceFree is the name of the counter of free device memory that cuMemGetInfo returned.
 const deviceFree = "device free (cuMemGetInfo)"
 
-// metricDeviceFree is its number; those of NVML's metrics are not negative.
+// metricDeviceFree is the metric number of deviceFree. Numbers of NVML metrics are not negative.
 const metricDeviceFree = -1
 
-// allSamples returns the samples of NVML and of cuMemGetInfo in order of time.
+// allSamples returns the samples of NVML and the results of cuMemGetInfo in order of time.
 func allSamples(t *timeline.Timeline) []facts.Sample {
 	if len(t.Free) == 0 {
 		return t.Facts.Samples

@@ -5,15 +5,15 @@ import (
 	"io"
 	"math"
 
-	stackpkg "github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Fields of Perfetto's trace protocol that are written here. The names are those of
-// protos/perfetto/trace/*.proto; nobody publishes them as a Go package.
+// Field numbers of Perfetto's trace format, with the names of protos/perfetto/trace/*.proto. There
+// is no Go package with these messages.
 const (
 	fieldTracePacket = 1 // Trace
 
@@ -65,62 +65,68 @@ const (
 	clockRealtime  = 1
 	clockMonotonic = 3
 	clockBoottime  = 6
-	clockDelta     = 64 // of our sequence: times are what has passed since the packet before
+	clockDelta     = 64 // clock of the packet sequence: a time is the difference to the previous packet
 
 	sequenceCleared = 1 // SEQ_INCREMENTAL_STATE_CLEARED
 	sequenceNeeds   = 2 // SEQ_NEEDS_INCREMENTAL_STATE
 
-	// One writer writes everything, so one sequence is enough.
-	sequenceID = 1
+	sequenceID = 1 // all packets belong to one sequence
 )
 
+// appendVarint appends a varint field to an encoded message.
 func appendVarint(b []byte, field protowire.Number, v uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
 }
 
+// appendFixed appends a fixed64 field to an encoded message.
 func appendFixed(b []byte, field protowire.Number, v uint64) []byte {
 	return protowire.AppendFixed64(protowire.AppendTag(b, field, protowire.Fixed64Type), v)
 }
 
+// appendBytes appends a string, bytes or message field to an encoded message.
 func appendBytes[T []byte | string](b []byte, field protowire.Number, v T) []byte {
 	b = protowire.AppendVarint(protowire.AppendTag(b, field, protowire.BytesType), uint64(len(v)))
 	return append(b, v...)
 }
 
-// traceWriter writes packets of a Perfetto trace to a stream. Strings, frames and
-// stacks are written once, with the first packet that names them, and are numbers
-// from then on. The first error of the stream is kept in err.
+// traceWriter writes packets of a Perfetto trace. It writes each string, frame and stack once, in
+// the interned data of the first packet that uses it. Later packets refer to its number (iid).
 type traceWriter struct {
-	out io.Writer
-	err error
-	// offsetNs is what was added to CLOCK_MONOTONIC to get the recording's times.
-	offsetNs int64
-	lastNs   uint64 // time of the last packet that has one, CLOCK_MONOTONIC
+	out      io.Writer
+	err      error  // first error of out
+	offsetNs int64  // recorded time minus CLOCK_MONOTONIC
+	lastNs   uint64 // time of the last packet with a time, CLOCK_MONOTONIC
 
-	buf                              []byte // packets not yet written
-	packet, event, interned, scratch []byte
-	strings                          map[protowire.Number]map[string]uint64 // by field of InternedData
-	frames                           map[int32]uint64
-	stacks                           map[int32]uint64
-	mappings                         map[stackpkg.ModuleKey]uint64
-	table                            *stackpkg.Table
+	buf      []byte // packets that are not yet written to out
+	packet   []byte // current TracePacket
+	event    []byte // current TrackEvent
+	interned []byte // InternedData of the current packet
+	scratch  []byte // reused buffer for small messages
+
+	// Numbers of interned data.
+	strings  map[protowire.Number]map[string]uint64 // by field of InternedData
+	frames   map[int32]uint64                       // by frame id
+	stacks   map[int32]uint64                       // by stack id
+	mappings map[stack.ModuleKey]uint64
+	table    *stack.Table
 }
 
-// traceBuffer is how many bytes are written at once.
+// traceBuffer is the size from which on buf is written to out, bytes.
 const traceBuffer = 1 << 20
 
-func newTraceWriter(out io.Writer, table *stackpkg.Table, offsetNs int64) *traceWriter {
+// newTraceWriter returns a writer of a trace with the stacks of a table.
+func newTraceWriter(out io.Writer, table *stack.Table, offsetNs int64) *traceWriter {
 	return &traceWriter{
 		out: out, offsetNs: offsetNs, table: table, buf: make([]byte, 0, traceBuffer+1<<16),
 		strings: make(map[protowire.Number]map[string]uint64), frames: make(map[int32]uint64),
-		stacks: make(map[int32]uint64), mappings: make(map[stackpkg.ModuleKey]uint64),
+		stacks: make(map[int32]uint64), mappings: make(map[stack.ModuleKey]uint64),
 	}
 }
 
-// clock turns a time of the recording into CLOCK_MONOTONIC.
+// clock converts a recorded time (Unix ns) to CLOCK_MONOTONIC.
 func (w *traceWriter) clock(ns int64) uint64 { return uint64(max(0, ns-w.offsetNs)) }
 
-// flush ends the packet that was put together.
+// flush appends the current packet to buf, and writes buf if it is full.
 func (w *traceWriter) flush() {
 	w.buf = appendBytes(w.buf, fieldTracePacket, w.packet)
 	w.packet = w.packet[:0]
@@ -129,7 +135,7 @@ func (w *traceWriter) flush() {
 	}
 }
 
-// drain writes the packets that are waiting.
+// drain writes buf to out.
 func (w *traceWriter) drain() {
 	if w.err == nil {
 		_, w.err = w.out.Write(w.buf)
@@ -137,30 +143,30 @@ func (w *traceWriter) drain() {
 	w.buf = w.buf[:0]
 }
 
-// begin writes the first packet: it opens the sequence, says that times are
-// differences on CLOCK_MONOTONIC, and ties that clock to the others.
+// begin writes the first packet. It begins the sequence, makes clockDelta its default clock, and
+// relates that clock to CLOCK_MONOTONIC and the other clocks.
 func (w *traceWriter) begin(startNs int64) {
 	w.lastNs = w.clock(startNs)
 	w.packet = appendVarint(w.packet, fieldSequenceID, sequenceID)
 	w.packet = appendVarint(w.packet, fieldSequenceFlags, sequenceCleared)
 	w.packet = appendVarint(w.packet, fieldFirstPacketOnSequence, 1)
 	delta := appendVarint(appendVarint(appendVarint(nil, 1, clockDelta), 2, w.lastNs), 3, 1) // is_incremental
-	w.packet = appendBytes(w.packet, fieldClockSnapshot, appendBytes(w.snapshot(startNs), 1, delta))
+	w.packet = appendBytes(w.packet, fieldClockSnapshot, appendBytes(w.clockSnapshot(startNs), 1, delta))
 	w.packet = appendBytes(w.packet, fieldTracePacketDefaults, appendVarint(nil, fieldTimestampClockID, clockDelta))
 	w.flush()
 }
 
-// end writes the last packet.
+// end writes the last packet, a clock snapshot, and all packets in buf.
 func (w *traceWriter) end(endNs int64) {
-	w.packet = appendBytes(w.packet, fieldClockSnapshot, w.snapshot(endNs))
+	w.packet = appendBytes(w.packet, fieldClockSnapshot, w.clockSnapshot(endNs))
 	w.packet = appendVarint(w.packet, fieldSequenceID, sequenceID)
 	w.flush()
 	w.drain()
 }
 
-// snapshot says what the clocks showed at one moment. BOOTTIME is taken to be equal
-// to MONOTONIC: they differ by the time a machine was suspended.
-func (w *traceWriter) snapshot(ns int64) []byte {
+// clockSnapshot returns a ClockSnapshot with the values of all clocks at one time. It assumes that
+// BOOTTIME equals MONOTONIC. They differ only after the machine was suspended.
+func (w *traceWriter) clockSnapshot(ns int64) []byte {
 	var s []byte
 	for _, c := range [][2]uint64{
 		{clockBoottime, w.clock(ns)},
@@ -186,14 +192,14 @@ func (w *traceWriter) track(uuid, parent uint64, name string, rest []byte) {
 	w.flush()
 }
 
-// start begins a TrackEvent; the caller adds fields to w.event and ends it with
-// finish.
-func (w *traceWriter) start(what, track uint64) {
-	w.event = appendVarint(w.event[:0], fieldType, what)
+// start begins a TrackEvent of a type such as eventInstant. The caller adds fields to w.event and
+// calls finish.
+func (w *traceWriter) start(eventType, track uint64) {
+	w.event = appendVarint(w.event[:0], fieldType, eventType)
 	w.event = appendVarint(w.event, fieldTrackUUID, track)
 }
 
-// finish ends an event. Times must not go back.
+// finish ends the event and sets its time. Times must not decrease.
 func (w *traceWriter) finish(ns int64) {
 	w.stamp(ns)
 	w.packet = appendVarint(w.packet, fieldSequenceFlags, sequenceNeeds)
@@ -205,14 +211,14 @@ func (w *traceWriter) finish(ns int64) {
 	w.flush()
 }
 
-// finishPlain is finish for events that name nothing interned.
+// finishPlain is finish for events without interned data.
 func (w *traceWriter) finishPlain(ns int64) {
 	w.stamp(ns)
 	w.packet = appendBytes(w.packet, fieldTrackEvent, w.event)
 	w.flush()
 }
 
-// stamp gives the packet its time and sequence.
+// stamp sets the time and the sequence of the current packet.
 func (w *traceWriter) stamp(ns int64) {
 	at := max(w.lastNs, w.clock(ns))
 	w.packet = appendVarint(w.packet, fieldTimestamp, at-w.lastNs)
@@ -220,7 +226,7 @@ func (w *traceWriter) stamp(ns int64) {
 	w.lastNs = at
 }
 
-// counter writes a value of a counter track.
+// counter writes an event with the value of a counter track.
 func (w *traceWriter) counter(ns int64, track uint64, value float64) {
 	w.start(eventCounter, track)
 	if value == math.Trunc(value) && math.Abs(value) < 1<<53 {
@@ -231,7 +237,7 @@ func (w *traceWriter) counter(ns int64, track uint64, value float64) {
 	w.finishPlain(ns)
 }
 
-// intern returns the number of a string in one of the tables of InternedData.
+// intern returns the number of a string in a table of InternedData. field selects the table.
 func (w *traceWriter) intern(field protowire.Number, s string) uint64 {
 	table := w.strings[field]
 	if id, ok := table[s]; ok {
@@ -247,33 +253,37 @@ func (w *traceWriter) intern(field protowire.Number, s string) uint64 {
 	return id
 }
 
+// name sets the name of the current event.
 func (w *traceWriter) name(s string) { w.nameID(w.intern(fieldEventNames, units.ValidUTF8(s))) }
 
+// nameID sets the name of the current event to an interned string.
 func (w *traceWriter) nameID(id uint64) { w.event = appendVarint(w.event, fieldNameIID, id) }
 
+// category adds a category to the current event.
 func (w *traceWriter) category(s string) {
 	w.categoryID(w.intern(fieldEventCategories, units.ValidUTF8(s)))
 }
 
+// categoryID adds an interned category to the current event.
 func (w *traceWriter) categoryID(id uint64) { w.event = appendVarint(w.event, fieldCategoryIIDs, id) }
 
-// internedColumn remembers the numbers of a column's dictionary.
+// internedColumn caches the numbers of the strings in a column's dictionary.
 type internedColumn struct {
 	w     *traceWriter
 	field protowire.Number
-	ids   []uint64 // 0: not interned yet
+	ids   []uint64 // by index of the dictionary; 0 if not interned yet
 }
 
-// reset begins a new dictionary.
+// reset clears the cache for a new dictionary.
 func (c *internedColumn) reset(w *traceWriter, field protowire.Number, entries int) {
 	c.w, c.field = w, field
 	c.ids = append(c.ids[:0], make([]uint64, entries)...)
 }
 
-// at is the number of row i of the column.
+// at returns the number of the string in row i of a column.
 func (c *internedColumn) at(w *traceWriter, column *format.Strings, i int) uint64 {
 	if c.w != w {
-		c.reset(w, c.field, len(c.ids)) // another part of the trace has begun
+		c.reset(w, c.field, len(c.ids)) // a new part of the trace has its own numbers
 	}
 	index := column.Index[i]
 	if c.ids[index] == 0 {
@@ -282,7 +292,7 @@ func (c *internedColumn) at(w *traceWriter, column *format.Strings, i int) uint6
 	return c.ids[index]
 }
 
-// Fields of DebugAnnotation that hold a value.
+// Fields of DebugAnnotation for values of different types.
 const (
 	annotationBool      = 2
 	annotationInt       = 4
@@ -290,7 +300,7 @@ const (
 	annotationStringIID = 17
 )
 
-// known is at, and 0 where the row has no value.
+// known is at, but returns 0 for an empty string.
 func (c *internedColumn) known(w *traceWriter, column *format.Strings, i int) uint64 {
 	if column.At(i) == "" {
 		return 0
@@ -298,7 +308,7 @@ func (c *internedColumn) known(w *traceWriter, column *format.Strings, i int) ui
 	return c.at(w, column, i)
 }
 
-// note adds a debug annotation with a value that is a varint.
+// note adds a debug annotation with a varint value to the current event.
 func (w *traceWriter) note(name string, field protowire.Number, value uint64) {
 	a := appendVarint(w.scratch[:0], 1, w.intern(fieldAnnotationNames, name))
 	a = appendVarint(a, field, value)
@@ -306,11 +316,12 @@ func (w *traceWriter) note(name string, field protowire.Number, value uint64) {
 	w.scratch = a[:0]
 }
 
+// noteText adds a debug annotation with a text to the current event.
 func (w *traceWriter) noteText(name, value string) {
 	w.note(name, annotationStringIID, w.intern(fieldAnnotationValues, units.ValidUTF8(value)))
 }
 
-// callstack adds the stack to the event, if it was recorded.
+// callstack sets the stack of the current event, if it was recorded.
 func (w *traceWriter) callstack(stack int32) {
 	id, ok := w.stacks[stack]
 	if !ok {
@@ -321,7 +332,7 @@ func (w *traceWriter) callstack(stack int32) {
 		id = uint64(len(w.stacks) + 1)
 		w.stacks[stack] = id
 		s := appendVarint(nil, 1, id)
-		for i := len(frames) - 1; i >= 0; i-- { // Perfetto wants the root first
+		for i := len(frames) - 1; i >= 0; i-- { // Perfetto's order is root first
 			s = appendVarint(s, 2, w.frame(frames[i]))
 		}
 		w.interned = appendBytes(w.interned, fieldCallstacks, s)
@@ -329,6 +340,7 @@ func (w *traceWriter) callstack(stack int32) {
 	w.event = appendVarint(w.event, fieldCallstackIID, id)
 }
 
+// frame returns the number of a frame.
 func (w *traceWriter) frame(frame int32) uint64 {
 	if id, ok := w.frames[frame]; ok {
 		return id
@@ -348,8 +360,9 @@ func (w *traceWriter) frame(frame int32) uint64 {
 	return id
 }
 
+// mapping returns the number of the module of a frame.
 func (w *traceWriter) mapping(f *format.Frame) uint64 {
-	key := stackpkg.ModuleKey{File: f.Module, BuildID: f.BuildID}
+	key := stack.ModuleKey{File: f.Module, BuildID: f.BuildID}
 	if id, ok := w.mappings[key]; ok {
 		return id
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/stats"
 )
 
-// nextPart ends the trace that is being written and goes on in another: with the calls that reach
-// into it, whole, and with the counters where they stand.
+// nextPart ends the current part of the trace at ns (Unix ns) and begins the next one. The next
+// part repeats the calls that have not ended yet, and the last value of each counter.
 func (p *trace) nextPart(ns int64) error {
 	carried := slices.Clone(p.ends)
 	slices.SortFunc(carried, func(a, b sliceEnd) int {
@@ -18,13 +18,13 @@ func (p *trace) nextPart(ns int64) error {
 	if err := p.closePart(ns); err != nil {
 		return err
 	}
-	out, err := p.more()
+	out, err := p.next()
 	if err != nil {
 		return err
 	}
 	p.stats.Parts++
 	p.w = newTraceWriter(out, &p.t.Stacks, p.t.Rec.Meta.ClockOffsetNs)
-	p.traceTracks, p.ends, p.slices = newTraceTracks(), p.ends[:0], 0
+	p.partTracks, p.ends, p.slices = newPartTracks(), p.ends[:0], 0
 	clear(p.launches)
 	begin := ns
 	for i := range carried {
@@ -39,7 +39,7 @@ func (p *trace) nextPart(ns int64) error {
 		keys = append(keys, key)
 	}
 	slices.SortFunc(keys, func(a, b trackKey) int {
-		return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(a.what, b.what), cmp.Compare(a.pid, b.pid))
+		return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(a.kind, b.kind), cmp.Compare(a.pid, b.pid))
 	})
 	for _, key := range keys {
 		p.level(ns, key, p.levels[key].unit, p.levels[key].value)
@@ -49,7 +49,7 @@ func (p *trace) nextPart(ns int64) error {
 	return p.w.err
 }
 
-// closePart ends the slices that are open where they end, and the trace.
+// closePart ends the current part. Slices that are open at ns are written up to their own ends.
 func (p *trace) closePart(ns int64) error {
 	p.instant(
 		p.ownTrack(),
@@ -58,7 +58,7 @@ func (p *trace) closePart(ns int64) error {
 	p.w.finish(ns)
 	last := ns
 	for len(p.ends) > 0 {
-		p.ends[0].waits = false // counters go on in the next part
+		p.ends[0].waits = false // the next part updates the counter of waiting threads
 		last = max(last, p.ends[0].atNs)
 		p.endSlice()
 	}
@@ -66,17 +66,17 @@ func (p *trace) closePart(ns int64) error {
 	return p.w.err
 }
 
-// carry begins a slice again that reaches into a part.
+// carry writes a slice of the previous part again, because it reaches into this part.
 func (p *trace) carry(e *sliceEnd) {
 	again := *e
 	switch {
 	case e.thread == nil:
 		p.ends = stats.HeapPush(p.ends, again, sliceEnd.before)
 		return
-	case e.opens:
-		again.thread = p.openTrack(e.who, e.name)
+	case e.ownTrack:
+		again.thread = p.openTrack(e.caller, e.name)
 	default:
-		again.thread = p.threadTrack(e.who)
+		again.thread = p.threadTrack(e.caller)
 	}
 	p.beginSlice(again)
 	p.w.name(e.name)

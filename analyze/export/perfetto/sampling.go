@@ -6,7 +6,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// samplingMarks say in a trace when launches, or their stacks, were not recorded.
+// samplingMarks returns marks for the intervals in which launches, or their stacks, were not
+// recorded.
 func (p *trace) samplingMarks() (marks []mark) {
 	s := &p.t.Facts.Sampling
 	end := p.t.Recording().ToNs

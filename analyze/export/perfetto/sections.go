@@ -4,7 +4,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// Sections are the values that it writes, as --explain prints them.
+// Sections describe the tracks of a trace. --explain prints them.
 var Sections = []report.Section{
-	{Title: "tracks", Columns: PerfettoColumns},
+	{Title: "tracks", Columns: trackColumns},
 }

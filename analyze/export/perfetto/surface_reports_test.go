@@ -7,7 +7,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 )
 
-// TestTraceOfTheWholeSurface counts the counters of memory that only some programs have.
+// TestTraceOfTheWholeSurface counts the values of memory counters that only few programs have.
 func TestTraceOfTheWholeSurface(t *testing.T) {
 	d, _ := traced(t, analyzetest.Surface(t).Timeline(), Options{})
 	counters := make(map[string]int)

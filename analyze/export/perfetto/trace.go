@@ -19,84 +19,95 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// DefaultMaxSlices is how many slices the Perfetto UI shows with comfort: loading
-// 4.2 million took it 15 s and 1.3 GB.
+// DefaultMaxSlices is a number of slices that the Perfetto UI loads in a few seconds. 4.2 million
+// slices took 15 s and 1.3 GB of memory.
 const DefaultMaxSlices = 2_000_000
 
-var PerfettoColumns = []report.Column{
+// trackColumns describe the tracks of a trace.
+var trackColumns = []report.Column{
 	{
 		Key: "process, thread", Title: "", Unit: report.UnitText,
-		About: "a slice per call, from its entry to its return, on the thread that made it, with its stack, " +
-			"arguments and result; an instant where the return was not recorded, so that its duration is not known; " +
-			"a call that had not returned ends where the recording does and is marked open",
+		About: "one slice for each call on the thread that made it, from entry to return, with stack, arguments and " +
+			"result. A call whose return was not recorded is an instant without duration. " +
+			"A call that had not returned ends with the recording and is marked open",
 	},
 	{
 		Key: "process, … has not returned", Title: "", Unit: report.UnitText,
-		About: "each call that was open at the end of the recording once more, on a track of its own",
+		About: "each call that was open at the end of the recording, a second time on a track of its own",
 	},
 	{
-		Key: "process, threads waiting for the GPU", Title: "", Unit: report.UnitCount,
-		About: "threads inside of a call that waits for the GPU (cuStreamSynchronize and the like; questions are none)",
+		Key:   "process, threads waiting for the GPU",
+		Title: "",
+		Unit:  report.UnitCount,
+		About: "number of threads inside of a call that waits for the GPU, such as cuStreamSynchronize. Queries do " +
+			"not wait",
 	},
 	{
-		Key: "GPU n, stream s", Title: "", Unit: report.UnitText,
-		About: "an instant per launch, copy, memset and graph launch that did not fail, when the CPU asked for it, " +
-			"in that order, tied to the call by a flow; when it ran on the GPU is not known. A graph says what it " +
-			"holds, as far as its making was recorded",
+		Key:   "GPU n, stream s",
+		Title: "",
+		Unit:  report.UnitText,
+		About: "one instant for each successful launch, copy, memset and graph launch, at the time of the call on " +
+			"the CPU. A flow connects it to the call. The time on the GPU is not recorded. " +
+			"For a graph launch the instant lists the nodes of the graph, as far as its construction was recorded",
 	},
 	{
 		Key: "GPU n, captured on stream s", Title: "", Unit: report.UnitText,
-		About: "the same for what was put into a graph and did not run",
+		About: "one instant for each launch, copy and memset that was captured into a graph and did not run",
 	},
 	{
 		Key: "GPU n, live memory", Title: "", Unit: report.UnitBytes,
-		About: "bytes allocated and not freed, replayed from the calls; memory allocated before the recording is " +
-			"not in it",
+		About: "bytes allocated and not yet freed, computed from the recorded calls. It does not include memory from " +
+			"before the recording",
 	},
 	{
 		Key: "GPU n, PyTorch …", Title: "", Unit: report.UnitBytes,
-		About: "what PyTorch's caching allocator has handed out (allocated), has from the driver (reserved), and " +
-			"was asked for (requested); at most a thousand values a second",
+		About: "totals of PyTorch's caching allocator: bytes in blocks (allocated), in segments (reserved) and as " +
+			"requested by the program (requested). At most 1,000 values per second",
 	},
-	{Key: "GPU n, NVML …", Title: "", Unit: report.UnitText, About: "samples of NVML, of the whole device"},
+	{
+		Key: "GPU n, NVML …", Title: "", Unit: report.UnitText,
+		About: "samples of an NVML metric of the whole device",
+	},
 	{
 		Key: "GPU n, device free (cuMemGetInfo)", Title: "", Unit: report.UnitBytes,
-		About: "what programs were told is free on the whole device, when they asked",
+		About: "free memory of the whole device that cuMemGetInfo returned to the program",
 	},
-	{Key: "GPU n, failed allocations; Xid errors", Title: "", Unit: report.UnitText, About: "an instant each"},
+	{
+		Key: "GPU n, failed allocations; Xid errors", Title: "", Unit: report.UnitText,
+		About: "one instant for each failed allocation and each Xid error",
+	},
 	{
 		Key: "gpurec", Title: "", Unit: report.UnitText,
-		About: "intervals in which calls were lost, where launches, or their stacks, were not recorded because of " +
-			"--max-overhead, where slices end because of --max-slices, and with --split which part this is",
+		About: "intervals with lost calls; intervals without launches or stacks because of --max-overhead; the point " +
+			"after which --max-slices leaves out calls; with --split the number of the part",
 	},
 }
 
-// Options shape a trace.
+// Options are the options of Write.
 type Options struct {
 	query.Filter
-	// MaxSlices bounds slices and instants; 0 is no bound. Beyond it calls are left
-	// out, counters are not.
+	// MaxSlices is the largest number of slices and instants for calls; 0 means no limit. Further
+	// calls are left out. Counters are not limited.
 	MaxSlices int64
-	// Next, if set, is asked for where to write the next part of the trace when MaxSlices is
-	// reached: nothing is left out then. What it returned before is complete when it is called
-	// again. Calls that reach into a part are in it, whole and marked.
+	// Next, if not nil, is called when MaxSlices is reached. Write continues with the writer that
+	// Next returns, so no call is left out. The previous part is complete then. A call that spans
+	// several parts is in each of them, with its full duration and the mark "continued".
 	Next func() (io.Writer, error)
 }
 
-// Stats say what a trace holds.
+// Stats describe a trace that Write has written.
 type Stats struct {
-	Calls   int64
-	Parts   int   // 1, and one more for each call of Next
-	LeftOut int64 // calls beyond MaxSlices
-	// LeftOutNs is the start of the first of those, Unix ns.
-	LeftOutNs int64
+	Calls     int64 // calls in the trace
+	Parts     int   // number of parts: 1 + calls of Next
+	LeftOut   int64 // calls that were left out because of MaxSlices
+	LeftOutNs int64 // start of the first call that was left out, Unix ns
 	Quality   report.Quality
-	NoMatch   *query.NoMatch
+	NoMatch   *query.NoMatch // set if the filter selects no call
 }
 
-// Write writes the recording as a trace for ui.perfetto.dev. It streams: packets
-// are in order of time and memory is bounded by the calls that overlap. The error is
-// one of reading the recording or of out.
+// Write writes the recording to out as a Perfetto trace, with packets in order of time. It needs
+// memory only for the calls that overlap. It returns an error if it cannot read the recording or
+// write to out.
 func Write(t *timeline.Timeline, out io.Writer, opt Options) (*Stats, error) {
 	t = t.View()
 	p := newTrace(t, out, opt)
@@ -115,7 +126,7 @@ func Write(t *timeline.Timeline, out io.Writer, opt Options) (*Stats, error) {
 	}
 	p.advance(p.window.ToNs)
 	p.endSlices()
-	for p.hasStep { // the replay's counts are whole only at its end
+	for p.hasStep { // run the replay to its end, so that its counts are complete
 		p.step, p.hasStep = next()
 	}
 	if err := counts.err; err != nil {
@@ -129,7 +140,7 @@ func Write(t *timeline.Timeline, out io.Writer, opt Options) (*Stats, error) {
 	return &p.stats, p.w.err
 }
 
-// trace is a Perfetto trace being written.
+// trace writes a Perfetto trace.
 type trace struct {
 	t      *timeline.Timeline
 	w      *traceWriter
@@ -137,17 +148,17 @@ type trace struct {
 	window query.Window
 	stats  Stats
 	seen   *query.Callers
-	max    int64
-	slices int64 // slices and instants of calls, of this part
-	full   bool  // a call was left out: so are all after it
-	more   func() (io.Writer, error)
+	max    int64 // Options.MaxSlices
+	slices int64 // slices and instants of calls in this part
+	full   bool  // a call was left out, so all later calls are left out too
+	next   func() (io.Writer, error)
 	graphs graph.Contents
 
-	traceTracks
-	ends     []sliceEnd // heap: slices that are open, the first to end in front
-	levels   map[trackKey]levelNow
-	launches map[launchNotes][]byte // their annotations, encoded
-	flows    uint64
+	partTracks
+	ends     []sliceEnd // heap of the open slices, the first to end at index 0
+	levels   map[trackKey]counterValue
+	launches map[launchArguments][]byte // cache of encoded annotations
+	flows    uint64                     // id of the last flow
 
 	nextStep func() (memoryStep, bool)
 	step     memoryStep
@@ -156,39 +167,38 @@ type trace struct {
 	marks    []mark
 }
 
-// threadTrack is a thread with the ends of the slices that are open on it, outermost
-// first.
+// threadTrack is the track of a thread.
 type threadTrack struct {
 	uuid uint64
-	open []int64
+	open []int64 // ends of the open slices, Unix ns, the outermost slice first
 }
 
-// sliceEnd is a slice that is open, and what the next part of the trace needs to show it again.
+// sliceEnd is an open slice, with the data to repeat it in the next part of the trace.
 type sliceEnd struct {
-	startNs, atNs  int64
-	thread         *threadTrack // nil: only what follows ends
-	who            origin.Thread
+	startNs, atNs  int64        // start and end, Unix ns
+	thread         *threadTrack // nil if the slice was left out and only its wait is counted
+	caller         origin.Thread
 	name, category string
 	stack          int32
-	opens          bool // it is on a track of its own
+	ownTrack       bool // the slice is on a track of its own: see openTrack
 	waits          bool // the thread waits for the GPU
 }
 
-// trackKey names a track under a GPU, or with processTracks under a process; pid and stream are set
-// for those of streams.
+// trackKey identifies a track of a GPU, or of a process if device is processTracks.
 type trackKey struct {
 	device int32
-	what   string
-	pid    int32
-	stream int64
+	kind   string // kind of lane, or name of the counter or track
+	pid    int32  // set for lanes and for tracks of a process
+	stream int64  // set for lanes
 }
 
-// mark is an instant that stands for no call.
+// mark is an instant that belongs to no call.
 type mark struct {
-	atNs  int64
+	atNs  int64 // Unix ns
 	write func()
 }
 
+// newTrace returns a trace without packets.
 func newTrace(t *timeline.Timeline, out io.Writer, opt Options) *trace {
 	p := &trace{
 		t:      t,
@@ -197,14 +207,14 @@ func newTrace(t *timeline.Timeline, out io.Writer, opt Options) *trace {
 		window: opt.Filter.Window(
 			t.Recording(),
 		),
-		max:         opt.MaxSlices,
-		more:        opt.Next,
-		seen:        query.NewCallers(),
-		stats:       Stats{Parts: 1},
-		traceTracks: newTraceTracks(),
-		levels:      make(map[trackKey]levelNow),
-		launches:    make(map[launchNotes][]byte),
-		samples:     allSamples(t),
+		max:        opt.MaxSlices,
+		next:       opt.Next,
+		seen:       query.NewCallers(),
+		stats:      Stats{Parts: 1},
+		partTracks: newPartTracks(),
+		levels:     make(map[trackKey]counterValue),
+		launches:   make(map[launchArguments][]byte),
+		samples:    allSamples(t),
 	}
 	for _, x := range t.Facts.Xids {
 		p.marks = append(p.marks, mark{x.AtNs, func() {
@@ -224,8 +234,8 @@ func newTrace(t *timeline.Timeline, out io.Writer, opt Options) *trace {
 	return p
 }
 
-// advance writes everything but calls until atNs, in order of time: ends of slices,
-// levels of memory, samples, marks; at one moment in this order.
+// advance writes all events other than calls up to atNs, in order of time. Events at the same time
+// have this order: ends of slices, levels of memory, samples, marks.
 func (p *trace) advance(atNs int64) {
 	for {
 		next := int64(math.MaxInt64)
@@ -248,12 +258,12 @@ func (p *trace) advance(atNs int64) {
 	}
 }
 
-// pending reports whether anything but calls is left to write.
+// pending reports whether events other than calls are left to write.
 func (p *trace) pending() bool {
 	return len(p.ends) > 0 || p.hasStep || len(p.samples) > 0 || len(p.marks) > 0
 }
 
-// writeNext writes the first thing that is due at ns.
+// writeNext writes the first event whose time is ns.
 func (p *trace) writeNext(ns int64) {
 	switch {
 	case len(p.ends) > 0 && p.ends[0].atNs == ns:
@@ -272,10 +282,11 @@ func (p *trace) writeNext(ns int64) {
 	}
 }
 
+// inWindow reports whether a time (Unix ns) is in the window.
 func (p *trace) inWindow(ns int64) bool { return ns >= p.window.FromNs && ns <= p.window.ToNs }
 
-// beginSlice opens a slice and leaves the event open for more fields. A slice never
-// reaches beyond the one around it, whatever two clocks say.
+// beginSlice starts the event of a slice; the caller adds fields and finishes the event. It cuts
+// the end of a slice to that of the enclosing slice, because clocks can differ slightly.
 func (p *trace) beginSlice(e sliceEnd) {
 	if n := len(e.thread.open); n > 0 {
 		e.atNs = min(e.atNs, e.thread.open[n-1])
@@ -285,8 +296,10 @@ func (p *trace) beginSlice(e sliceEnd) {
 	p.w.start(eventSliceBegin, e.thread.uuid)
 }
 
+// before orders slices by their end.
 func (e sliceEnd) before(o sliceEnd) bool { return e.atNs < o.atNs }
 
+// endSlice ends the open slice with the earliest end.
 func (p *trace) endSlice() {
 	e := p.ends[0]
 	p.ends = stats.HeapPop(p.ends, sliceEnd.before)
@@ -296,17 +309,18 @@ func (p *trace) endSlice() {
 		p.w.finishPlain(e.atNs)
 	}
 	if e.waits {
-		p.wait(e.atNs, e.who.Pid, -1)
+		p.wait(e.atNs, e.caller.Pid, -1)
 	}
 }
 
+// endSlices ends all open slices.
 func (p *trace) endSlices() {
 	for len(p.ends) > 0 {
 		p.endSlice()
 	}
 }
 
-// instant opens an instant event; the caller may add fields and finishes it.
+// instant starts an instant event; the caller may add fields, and must finish the event.
 func (p *trace) instant(track uint64, name string) {
 	p.w.start(eventInstant, track)
 	p.w.name(name)

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/memory"
@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// fields splits a message into its fields, varints and fixed as their 8 bytes' value.
+// fields decodes the fields of a message. Varint and fixed64 fields have their value as 8 bytes.
 func fields(t *testing.T, b []byte) map[protowire.Number][]any {
 	t.Helper()
 	m := make(map[protowire.Number][]any)
@@ -67,7 +67,7 @@ func text(m map[protowire.Number][]any, field protowire.Number) string {
 	return ""
 }
 
-// slice is a slice or instant of a decoded trace; counters have a value.
+// slice is a slice, an instant or a counter value of a decoded trace.
 type slice struct {
 	track, name string
 	startNs     int64
@@ -83,9 +83,8 @@ type decoded struct {
 	counters map[string][]int64
 }
 
-// decode reads a trace as trace_processor does, and fails on everything that is not
-// well formed: unknown tracks, numbers that were not introduced, ends without a
-// beginning, packets out of order.
+// decode decodes a trace as trace_processor does. It fails if the trace is malformed: unknown
+// tracks, unknown interned numbers, slice ends without a begin, or packets out of order.
 func decode(t *testing.T, b []byte) *decoded {
 	t.Helper()
 	d := &decoded{counters: make(map[string][]int64)}
@@ -110,7 +109,7 @@ func decode(t *testing.T, b []byte) *decoded {
 			(number(m, fieldSequenceFlags) != sequenceCleared || m[fieldClockSnapshot] == nil || m[fieldTracePacketDefaults] == nil) {
 			t.Fatal("the first packet does not open the sequence")
 		}
-		if i == 0 { // times are differences from here on
+		if i == 0 { // the clock snapshot: later times are differences
 			for _, c := range fields(t, m[fieldClockSnapshot][0].([]byte))[1] {
 				if c := fields(t, c.([]byte)); number(c, 1) == clockDelta && number(c, 3) == 1 {
 					clock = number(c, 2)
@@ -226,7 +225,8 @@ func traced(t *testing.T, tl *timeline.Timeline, opt Options) (*decoded, *Stats)
 	return decode(t, b.Bytes()), stats
 }
 
-// onThreads returns the slices of API calls, and instants where their duration is not known.
+// onThreads returns the slices of calls on thread tracks, and the instants of calls with an unknown
+// duration.
 func (d *decoded) onThreads() (list []slice) {
 	for _, s := range d.slices {
 		if strings.HasPrefix(s.track, "thread ") {
@@ -257,18 +257,18 @@ func TestTraceHoldsEveryCall(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(calls) {
 		t.Errorf("slices %v, rows %v", got, calls)
 	}
-	// and an Xid, a failed allocation and the open call once more
+	// The trace also has an Xid, a failed allocation, and the open call a second time.
 	if others := len(d.slices) - len(d.onThreads()); others != lanes+3 {
 		t.Errorf("%d instants, want %d", others, lanes+3)
 	}
 	if stats.Calls != int64(len(d.onThreads())) || stats.LeftOut != 0 {
 		t.Errorf("stats %+v", stats)
 	}
-	use := memory.NewLevelScan(tl, &query.Filter{})
-	if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.Consume(c) }); err != nil {
+	levels := memory.NewLevelScan(tl, &query.Filter{})
+	if _, err := tl.Replay(func(_ *livemem.Set, c *livemem.Change) { levels.Consume(c) }); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := slices.Max(d.counters["GPU 0 NVIDIA H200 / live memory"]), use.Total[0].Peak; got != want {
+	if got, want := slices.Max(d.counters["GPU 0 NVIDIA H200 / live memory"]), levels.Total[0].Peak; got != want {
 		t.Errorf("counter's peak %d, ledger's %d", got, want)
 	}
 	if n := len(d.counters["GPU 0 NVIDIA H200 / NVML utilization_pct"]); n != 6 {
@@ -321,13 +321,13 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 			slices.DeleteFunc(d.onThreads(), func(s slice) bool { return !s.instant }),
 		); n != unknown ||
 			n == 0 {
-			t.Errorf("seed %d: %d instants for %d calls whose duration is not known", seed, n, unknown)
+			t.Errorf("seed %d: %d instants for %d calls with an unknown duration", seed, n, unknown)
 		}
-		use := memory.NewLevelScan(tl, &query.Filter{})
-		if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.Consume(c) }); err != nil {
+		levels := memory.NewLevelScan(tl, &query.Filter{})
+		if _, err := tl.Replay(func(_ *livemem.Set, c *livemem.Change) { levels.Consume(c) }); err != nil {
 			t.Fatal(err)
 		}
-		for device, total := range use.Total {
+		for device, total := range levels.Total {
 			name := fmt.Sprintf("GPU %d / live memory", device)
 			values := d.counters[name]
 			if slices.Max(values) != total.Peak || values[len(values)-1] != total.Live {
@@ -344,11 +344,11 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 	}
 }
 
-func TestTraceIsCutWhereItIsFull(t *testing.T) {
+func TestTraceEndsAtMaxSlices(t *testing.T) {
 	tl := analyzetest.Training(t).Timeline()
 	d, stats := traced(t, tl, Options{MaxSlices: 100})
 	all, whole := traced(t, tl, Options{})
-	// an Xid, a failed allocation, an open call once more and the note are no calls
+	// The Xid, the failed allocation, the second slice of the open call and the note are no calls.
 	if n := len(d.slices) - 4; n > 100 {
 		t.Errorf("%d slices and instants", n)
 	}
@@ -357,10 +357,10 @@ func TestTraceIsCutWhereItIsFull(t *testing.T) {
 	}
 	const live = "GPU 0 NVIDIA H200 / live memory"
 	if !slices.Equal(d.counters[live], all.counters[live]) {
-		t.Error("counters are cut too")
+		t.Error("counters end at MaxSlices too")
 	}
 	if !slices.ContainsFunc(d.slices, func(s slice) bool { return s.track == "gpurec" && s.instant }) {
-		t.Error("the trace does not say that it is cut")
+		t.Error("the trace has no instant about the calls that were left out")
 	}
 }
 
@@ -391,7 +391,7 @@ func TestTraceOfAWindow(t *testing.T) {
 	}
 }
 
-func TestTraceShowsWhatIsMissing(t *testing.T) {
+func TestTraceShowsLosses(t *testing.T) {
 	tp := analyzetest.Training(t)
 	tp.Add(
 		format.Row{
@@ -415,7 +415,7 @@ func TestTraceShowsWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestTraceIsTheSameEveryTime(t *testing.T) {
+func TestTraceIsDeterministic(t *testing.T) {
 	tp := analyzetest.Training(t)
 	tp.Exit(42, 59*analyzetest.Second)
 	var first []byte

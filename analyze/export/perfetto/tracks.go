@@ -10,7 +10,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Fields of TrackDescriptor beyond those that every track has.
+// Fields of TrackDescriptor that only some tracks have, and values of these fields.
 const (
 	trackProcess       = 3
 	trackThread        = 4
@@ -22,11 +22,11 @@ const (
 	unitSizeBytes = 3
 )
 
-// byteCounter is a CounterDescriptor for bytes.
+// byteCounter is the encoded CounterDescriptor of counters in bytes.
 var byteCounter = appendVarint(nil, 3, unitSizeBytes)
 
-// counterUnit returns the CounterDescriptor for a metric, by the unit that its name
-// ends in.
+// counterUnit returns the encoded CounterDescriptor of a metric. The unit is the last word of the
+// metric's name.
 func counterUnit(metric string) []byte {
 	_, unit, _ := cutLast(metric, "_")
 	switch unit {
@@ -38,6 +38,7 @@ func counterUnit(metric string) []byte {
 	return appendBytes(nil, 6, units.ValidUTF8(unit))
 }
 
+// cutLast cuts s at the last separator, like strings.Cut at the first.
 func cutLast(s, sep string) (before, after string, found bool) {
 	if i := strings.LastIndex(s, sep); i >= 0 {
 		return s[:i], s[i+len(sep):], true
@@ -45,33 +46,35 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// threadCounter is a CounterDescriptor for threads.
+// threadCounter is the encoded CounterDescriptor of counters of threads.
 var threadCounter = appendBytes(nil, 6, "threads")
 
-// traceTracks are the tracks that a part of a trace has.
-type traceTracks struct {
+// partTracks are the UUIDs of the tracks in one part of a trace.
+type partTracks struct {
 	nextUUID  uint64
-	processes map[int32]uint64
+	processes map[int32]uint64 // by pid
 	threads   map[origin.Thread]*threadTrack
-	gpus      map[int32]uint64
+	gpus      map[int32]uint64 // by CUDA device
 	tracks    map[trackKey]uint64
 	lanes     map[lane]uint64
-	own       uint64 // track of gpurec itself
+	own       uint64 // track with gpurec's own messages; 0 if it does not exist yet
 }
 
-func newTraceTracks() traceTracks {
-	return traceTracks{
+func newPartTracks() partTracks {
+	return partTracks{
 		processes: make(map[int32]uint64), threads: make(map[origin.Thread]*threadTrack), gpus: make(map[int32]uint64),
 		tracks: make(map[trackKey]uint64), lanes: make(map[lane]uint64),
 	}
 }
 
+// uuid returns a new UUID of a track.
 func (p *trace) uuid() uint64 {
 	p.nextUUID++
 	return p.nextUUID
 }
 
-// processTrack returns the track of a process.
+// processTrack returns the track of a process. It writes the track's descriptor on the first call,
+// as do all functions below.
 func (p *trace) processTrack(pid int32) uint64 {
 	uuid, ok := p.processes[pid]
 	if !ok {
@@ -84,7 +87,7 @@ func (p *trace) processTrack(pid int32) uint64 {
 	return uuid
 }
 
-// threadTrack returns the track of a thread, under that of its process.
+// threadTrack returns the track of a thread, a child of its process's track.
 func (p *trace) threadTrack(th origin.Thread) *threadTrack {
 	if tr, ok := p.threads[th]; ok {
 		return tr
@@ -101,7 +104,7 @@ func (p *trace) threadTrack(th origin.Thread) *threadTrack {
 	return tr
 }
 
-// openTrack returns a track for one call that has not returned.
+// openTrack returns a new track for one call that has not returned.
 func (p *trace) openTrack(th origin.Thread, name string) *threadTrack {
 	parent := p.processTrack(th.Pid)
 	tr := &threadTrack{uuid: p.uuid()}
@@ -109,25 +112,25 @@ func (p *trace) openTrack(th origin.Thread, name string) *threadTrack {
 	return tr
 }
 
-// gpuTrack returns a track under a GPU's group.
-func (p *trace) gpuTrack(device int32, what string) uint64 {
-	return p.track(trackKey{device: device, what: what}, what, nil)
+// gpuTrack returns a track in the group of a GPU.
+func (p *trace) gpuTrack(device int32, kind string) uint64 {
+	return p.track(trackKey{device: device, kind: kind}, kind, nil)
 }
 
-// counterTrack returns the track of a counter under a GPU's group, or under a process.
+// counterTrack returns the track of a counter in the group of a GPU, or of a process.
 func (p *trace) counterTrack(key trackKey, counter []byte) uint64 {
-	return p.track(key, key.what, counter)
+	return p.track(key, key.kind, counter)
 }
 
-// lane is where work of a process on a stream is shown.
+// lane identifies the track with the work of a process on a stream.
 type lane struct {
 	stream   int64
 	pid      int32
 	device   int32
-	captured bool
+	captured bool // the work was captured into a graph
 }
 
-// laneTrack returns the track of a stream, or of what was captured on it.
+// laneTrack returns the track of a lane.
 func (p *trace) laneTrack(l lane) uint64 {
 	if uuid, ok := p.lanes[l]; ok {
 		return uuid
@@ -144,15 +147,18 @@ func (p *trace) laneTrack(l lane) uint64 {
 	return uuid
 }
 
-// What the instants on a stream are, so that nobody takes them for times of the GPU.
+// Kinds of lanes. They are part of the track's name, because the instants on a lane are not GPU
+// times.
 const (
 	laneKind    = "order of calls, not GPU time"
 	captureKind = "put into a graph, not run"
 )
 
-// processTracks stands for the device of tracks that are under a process.
+// processTracks is the value of trackKey.device for tracks that belong to a process, not to a GPU.
 const processTracks = math.MinInt32
 
+// track returns the track with a key. counter is the encoded CounterDescriptor of a counter track,
+// or nil.
 func (p *trace) track(key trackKey, name string, counter []byte) uint64 {
 	if uuid, ok := p.tracks[key]; ok {
 		return uuid
@@ -165,7 +171,7 @@ func (p *trace) track(key trackKey, name string, counter []byte) uint64 {
 	}
 	uuid := p.uuid()
 	p.tracks[key] = uuid
-	rest := appendVarint(nil, trackSiblingRank, gpuRank(key.what))
+	rest := appendVarint(nil, trackSiblingRank, gpuRank(key.kind))
 	if counter != nil {
 		rest = appendBytes(rest, trackCounter, counter)
 	}
@@ -173,28 +179,30 @@ func (p *trace) track(key trackKey, name string, counter []byte) uint64 {
 	return uuid
 }
 
-// gpuRank orders the tracks of a GPU: errors, memory, streams, samples.
-func gpuRank(what string) uint64 {
+// gpuRank returns the position of a kind of track in the group of a GPU: errors first, then memory,
+// streams, captured work and samples.
+func gpuRank(kind string) uint64 {
 	switch {
-	case what == "Xid errors", what == "failed allocations":
+	case kind == "Xid errors", kind == "failed allocations":
 		return 0
-	case strings.HasPrefix(what, "live memory"), strings.HasPrefix(what, allocatorTrack):
+	case strings.HasPrefix(kind, "live memory"), strings.HasPrefix(kind, allocatorTrack):
 		return 1
-	case what == laneKind:
+	case kind == laneKind:
 		return 2
-	case what == captureKind:
+	case kind == captureKind:
 		return 3
 	}
 	return 4
 }
 
+// gpu returns the track that groups the tracks of a CUDA device.
 func (p *trace) gpu(device int32) uint64 {
 	if uuid, ok := p.gpus[device]; ok {
 		return uuid
 	}
 	uuid := p.uuid()
 	p.gpus[device] = uuid
-	name := "GPU (which is not known)"
+	name := "GPU (unknown device)"
 	if device >= 0 {
 		name = "GPU " + p.t.DeviceLabel(device)
 	}
@@ -202,7 +210,7 @@ func (p *trace) gpu(device int32) uint64 {
 	return uuid
 }
 
-// ownTrack is where gpurec says what it does not know.
+// ownTrack returns the track with gpurec's own messages: lost calls, sampling, parts of the trace.
 func (p *trace) ownTrack() uint64 {
 	if p.own == 0 {
 		p.own = p.uuid()

@@ -12,8 +12,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/catalog"
 )
 
-// TestPerfettoUIShowsTracks opens a trace in Perfetto's own UI: an old one, which shows that a
-// trace needs nothing that is new.
+// TestPerfettoUIShowsTracks opens a trace in the Perfetto UI. It uses an old version of the UI, so
+// the trace must not need newer features.
 func TestPerfettoUIShowsTracks(t *testing.T) {
 	ui, tools, browser := viewers.Tool(t, "perfetto_ui"), viewers.Tool(t, "puppeteer"), viewers.Chromium(t)
 	tp := analyzetest.Training(t)
@@ -36,17 +36,17 @@ func TestPerfettoUIShowsTracks(t *testing.T) {
 		t.Fatalf("%d lines", len(lines))
 	}
 	t.Logf("%s", lines[0])
-	var seen struct {
+	var result struct {
 		Problems    []string `json:"problems"`
 		Tracks      []string `json:"tracks"`
 		Groups      []string `json:"groups"`
 		TraceErrors int      `json:"trace_errors"`
 		ShotBytes   int64    `json:"shot_bytes"`
 	}
-	if err := json.Unmarshal(lines[0], &seen); err != nil {
+	if err := json.Unmarshal(lines[0], &result); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range seen.Problems {
+	for _, p := range result.Problems {
 		t.Error(p)
 	}
 	for _, want := range []string{
@@ -55,17 +55,17 @@ func TestPerfettoUIShowsTracks(t *testing.T) {
 		"NVML gpu_utilization_percent",
 		"train 42",
 	} {
-		if !slices.Contains(seen.Tracks, want) {
-			t.Errorf("no track %q in %q", want, seen.Tracks)
+		if !slices.Contains(result.Tracks, want) {
+			t.Errorf("no track %q in %q", want, result.Tracks)
 		}
 	}
-	if !slices.Contains(seen.Groups, "train 42") {
-		t.Errorf("no process in %q", seen.Groups)
+	if !slices.Contains(result.Groups, "train 42") {
+		t.Errorf("no process in %q", result.Groups)
 	}
-	if seen.TraceErrors > 0 {
-		t.Errorf("the UI counts %d errors in the trace", seen.TraceErrors)
+	if result.TraceErrors > 0 {
+		t.Errorf("the UI counts %d errors in the trace", result.TraceErrors)
 	}
-	if info, err := os.Stat(shot); err != nil || info.Size() == 0 || info.Size() != seen.ShotBytes {
+	if info, err := os.Stat(shot); err != nil || info.Size() == 0 || info.Size() != result.ShotBytes {
 		t.Errorf("no picture: %v, %v", info, err)
 	}
 }

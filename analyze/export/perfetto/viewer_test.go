@@ -11,7 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/analyze/export/pprof"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/memory"
@@ -30,7 +30,7 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 			Device:  -1,
 		},
 	)
-	// inside of an alloc
+	// a call inside of an allocation
 	in := tp.Call(format.KindAPI, "cuCtxGetCurrent", 1500*analyzetest.Ms+50*analyzetest.Us, 20*analyzetest.Us)
 	in.ParentStartNs = analyzetest.Epoch + 1500*analyzetest.Ms
 	tl := tp.Timeline()
@@ -86,12 +86,12 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("no slices of %v", want)
 	}
-	use := memory.NewLevelScan(tl, &query.Filter{})
-	if _, err := tl.Replay(func(_ *ledger.Ledger, c *ledger.Change) { use.Consume(c) }); err != nil {
+	levels := memory.NewLevelScan(tl, &query.Filter{})
+	if _, err := tl.Replay(func(_ *livemem.Set, c *livemem.Change) { levels.Consume(c) }); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range map[int]string{
-		2:  `[{"peak":` + viewers.JsonText(t, use.Total[0].Peak) + `}]`,
+		2:  `[{"peak":` + viewers.JsonText(t, levels.Total[0].Peak) + `}]`,
 		3:  `[{"n":0}]`,
 		6:  `[{"n":` + viewers.JsonText(t, lanes) + `}]`,
 		7:  `[{"depth":1}]`,
@@ -146,7 +146,8 @@ func TestPerfettoReadsTheProfile(t *testing.T) {
 	}
 }
 
-// The pprof program shows the profile as it was checked by eye once.
+// TestPprofReadsTheProfile compares the output of the pprof program with golden files that were
+// checked by eye.
 func TestPprofReadsTheProfile(t *testing.T) {
 	p, _, _, err := pprof.BuildHeap(analyzetest.Training(t).Timeline(), query.Options{})
 	if err != nil {

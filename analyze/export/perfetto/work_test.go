@@ -17,8 +17,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// capturedGraph adds calls that capture a graph on two streams, add a child to it, run it, make it
-// anew and run it again.
+// capturedGraph adds calls that capture a graph on two streams, add a child graph, launch the
+// graph, capture it again and launch it again.
 func capturedGraph(tp *analyzetest.Tape) {
 	at := analyzetest.Second
 	call := func(kind, name string, change func(*format.Row)) {
@@ -68,7 +68,7 @@ func capturedGraph(tp *analyzetest.Tape) {
 	run(1)
 }
 
-func TestGraphsSayWhatTheyHold(t *testing.T) {
+func TestGraphsListTheirNodes(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	capturedGraph(tp)
 	tl := tp.Timeline()
@@ -84,7 +84,7 @@ func TestGraphsSayWhatTheyHold(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if v := graphs.At(42, 0xb1, analyzetest.Epoch); v != nil {
-		t.Errorf("a graph holds %s before it is made", v.Text)
+		t.Errorf("a graph has the contents %s before it is created", v.Text)
 	}
 	d, _ := traced(t, tl, Options{})
 	lanes := make(map[string][]string)
@@ -104,7 +104,8 @@ func TestGraphsSayWhatTheyHold(t *testing.T) {
 	}
 }
 
-// Nodes are added by type, changed, and taken away.
+// TestGraphsOfNodesOfAnyType checks the contents of a graph whose nodes are added, changed and
+// removed.
 func TestGraphsOfNodesOfAnyType(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	node := func(name, message, kernel string, ptr, src int64) {
@@ -119,7 +120,7 @@ func TestGraphsOfNodesOfAnyType(t *testing.T) {
 	node("cuGraphAddNode", "conditional", "", 0x15, 0xa1)
 	node("cuGraphAddHostNode", "", "", 0x16, 0xa1)
 	node("cuGraphInstantiate", "", "", 0xb1, 0xa1)
-	node("cuGraphExecKernelNodeSetParams_v2", "", "gemm", 0xb1, 0x11) // as it was
+	node("cuGraphExecKernelNodeSetParams_v2", "", "gemm", 0xb1, 0x11) // the same parameters again
 	node("cuGraphExecNodeSetParams", "memcpy", "", 0xb1, 0x13)
 	node("cuGraphExecNodeSetParams", "kernel", "gelu", 0xb1, 0x12)
 	node("cuGraphKernelNodeSetParams", "", "relu", 0x11, 0)
@@ -127,7 +128,7 @@ func TestGraphsOfNodesOfAnyType(t *testing.T) {
 	node("cuGraphDestroyNode", "", "", 0x12, 0)
 	node("cuGraphExecUpdate_v2", "", "", 0xb1, 0xa1)
 	node("cuGraphNodeSetEnabled", "", "", 0xb1, 0x99)
-	node("cuGraphDestroyNode", "", "", 0x99, 0) // of a graph that is not known
+	node("cuGraphDestroyNode", "", "", 0x99, 0) // a node of an unknown graph
 	node("cuGraphExecUpdate_v2", "", "", 0xb1, 0xa1)
 	tp.Call(format.KindLaunch, "cuGraphLaunch", 1000, 1).Ptr = 0xb1
 	graphs, err := graph.Read(tp.Timeline())
@@ -148,8 +149,9 @@ func TestGraphsOfNodesOfAnyType(t *testing.T) {
 	}
 }
 
-// Perfetto's engine sees calls of every fate as what they are.
-func TestPerfettoShowsCallsOfEveryFate(t *testing.T) {
+// TestPerfettoShowsAllCallStates checks with trace_processor that calls that succeed, fail, stay
+// open or lack a return have the right slices.
+func TestPerfettoShowsAllCallStates(t *testing.T) {
 	tp := analyzetest.Workload(t)
 	capturedGraph(tp)
 	path := filepath.Join(t.TempDir(), "run.pftrace")
@@ -222,7 +224,7 @@ func TestPerfettoShowsCallsOfEveryFate(t *testing.T) {
 	}
 }
 
-// inParts writes a trace in parts.
+// inParts writes a trace in parts of at most most slices.
 func inParts(t *testing.T, tl *timeline.Timeline, most int64) ([]*bytes.Buffer, *Stats) {
 	t.Helper()
 	list := []*bytes.Buffer{new(bytes.Buffer)}
@@ -236,11 +238,11 @@ func inParts(t *testing.T, tl *timeline.Timeline, most int64) ([]*bytes.Buffer, 
 	return list, stats
 }
 
-// Parts hold together what the whole trace does: every call once, calls that reach over as long as
-// they are, counters without gaps.
+// TestTracePartsAreTheWhole checks that all parts together have the events of the whole trace: each
+// call once, calls that span several parts with their full duration, and counters without gaps.
 func TestTracePartsAreTheWhole(t *testing.T) {
 	tp := analyzetest.Training(t)
-	for i := range int64(4) { // calls that go on while others begin
+	for i := range int64(4) { // long calls, during which others begin
 		r := tp.Call(
 			format.KindSync,
 			"cuEventSynchronize",
@@ -294,7 +296,7 @@ func TestTracePartsAreTheWhole(t *testing.T) {
 	for name, values := range whole.counters {
 		if slices.Max(values) != slices.Max(counters[name]) ||
 			values[len(values)-1] != counters[name][len(counters[name])-1] {
-			t.Errorf("%s: the parts have another course", name)
+			t.Errorf("%s: the counter's values in the parts differ from those in one trace", name)
 		}
 	}
 	for _, i := range []int{0, len(list) / 2, len(list) - 1} {
@@ -312,6 +314,6 @@ func TestTracePartsAreTheWhole(t *testing.T) {
 		io.Discard,
 		Options{MaxSlices: 500, Next: func() (io.Writer, error) { return nil, io.ErrClosedPipe }},
 	); err == nil {
-		t.Error("a part that cannot be begun is no error")
+		t.Error("no error although Next returned one")
 	}
 }

@@ -9,40 +9,44 @@ import (
 
 	"github.com/google/pprof/profile"
 	"github.com/gpurec/gpurec/analyze/model/origin"
-	stackpkg "github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Pseudo modules of frames that are in no ELF file.
+// Names of synthetic modules, for frames that are in no ELF file.
 const (
 	pythonModule = "[python]" // Python code
 	gpuModule    = "[gpu]"    // kernels, graphs and copies
-	ownModule    = "[gpurec]" // what gpurec says itself
+	ownModule    = "[gpurec]" // frames that gpurec adds: root frames and missing stacks
 )
 
-// profileSample is what one sample of a profile stands for.
+// profileSample has the stack and the labels of a sample.
 type profileSample struct {
-	stack                     int32
-	api, kind, copyKind, leaf string // leaf: what the GPU was asked to do, "" is nothing
-	pid, tid, device          int32
-	stream, bytes             int64 // bytes: size of one allocation or copy, 0 is none
-	open                      bool
+	stack            int32  // stack id
+	api              string // CUDA driver function
+	kind             string // kind of call or of memory
+	copyKind         string // direction of a copy; "" for other calls
+	leaf             string // kernel, graph or copy; "" for other calls
+	pid, tid, device int32
+	stream           int64
+	bytes            int64 // size of one allocation or copy; 0 if none
+	open             bool  // the call had not returned
 }
 
-// add adds a sample with its frames and labels.
+// add adds a sample with its frames, labels and values.
 func (b *profileBuilder) add(s *profileSample, values ...int64) {
 	stack := b.stack(s.stack)
 	list := make([]*profile.Location, 0, len(stack)+3)
 	if s.leaf != "" {
-		list = append(list, b.named(gpuModule, "[gpu] "+s.leaf))
+		list = append(list, b.syntheticLocation(gpuModule, "[gpu] "+s.leaf))
 	}
 	if list = append(list, stack...); len(stack) == 0 {
-		list = append(list, b.named(ownModule, s.api), b.named(ownModule, timeline.NoStack))
+		list = append(list, b.syntheticLocation(ownModule, s.api), b.syntheticLocation(ownModule, timeline.NoStack))
 	}
 	if b.rootBy != "" {
-		list = append(list, b.named(ownModule, b.root(s)))
+		list = append(list, b.syntheticLocation(ownModule, b.root(s)))
 	}
 	sample := &profile.Sample{
 		Location: list,
@@ -74,7 +78,7 @@ func (b *profileBuilder) add(s *profileSample, values ...int64) {
 	b.p.Sample = append(b.p.Sample, sample)
 }
 
-// root names the frame below all others that --root-by asks for.
+// root returns the name of the root frame of a sample, for Options.RootBy.
 func (b *profileBuilder) root(s *profileSample) string {
 	switch b.rootBy {
 	case "thread":
@@ -95,52 +99,54 @@ func (b *profileBuilder) root(s *profileSample) string {
 	return "process " + b.t.PidLabel(s.pid)
 }
 
-// profileBuilder adds samples to a profile, and mappings, functions and locations, each once.
+// profileBuilder adds samples to a profile. It adds each mapping, function and location once.
 type profileBuilder struct {
 	t         *timeline.Timeline
 	p         *profile.Profile
 	hide      *query.FrameRules
 	rootBy    string
-	mappings  map[stackpkg.ModuleKey]*profile.Mapping
+	mappings  map[stack.ModuleKey]*profile.Mapping
 	functions map[functionKey]*profile.Function
-	locations map[int32]*profile.Location // by innermost frame of stack.Table
-	stacks    map[int32][]*profile.Location
+	locations map[int32]*profile.Location   // by id of the innermost frame in stack.Table
+	stacks    map[int32][]*profile.Location // by stack id
 	synthetic map[moduleFunction]*profile.Location
 }
 
-// moduleFunction is a frame that has no address.
+// moduleFunction identifies a frame without address.
 type moduleFunction struct{ module, name string }
 
+// functionKey identifies a function by its demangled name, its mangled name and its source file.
 type functionKey struct{ name, system, file string }
 
-// begin makes the first mapping, which pprof takes for the program itself.
+// begin prepares the builder and adds the first mapping, which pprof shows as the main program.
 func (b *profileBuilder) begin() {
-	b.mappings = make(map[stackpkg.ModuleKey]*profile.Mapping)
+	b.mappings = make(map[stack.ModuleKey]*profile.Mapping)
 	b.functions = make(map[functionKey]*profile.Function)
 	b.locations = make(map[int32]*profile.Location)
 	b.stacks = make(map[int32][]*profile.Location)
 	b.synthetic = make(map[moduleFunction]*profile.Location)
-	b.mapping(program(b.t))
+	b.mapping(programModule(b.t))
 }
 
-// program is the module that the recorded program started in.
-func program(t *timeline.Timeline) stackpkg.ModuleKey {
+// programModule returns the module of the recorded program: the module with the function _start, or
+// the executable of a process.
+func programModule(t *timeline.Timeline) stack.ModuleKey {
 	for i := range t.Stacks.Frames {
 		if f := &t.Stacks.Frames[i]; f.Func == "_start" && f.Module != "" {
-			return stackpkg.ModuleKey{File: f.Module, BuildID: f.BuildID}
+			return stack.ModuleKey{File: f.Module, BuildID: f.BuildID}
 		}
 	}
 	for _, pid := range slices.Sorted(maps.Keys(t.Facts.Processes)) {
 		if exe := t.Facts.Processes[pid].Exe; exe != "" {
-			return stackpkg.ModuleKey{File: exe, BuildID: ""}
+			return stack.ModuleKey{File: exe, BuildID: ""}
 		}
 	}
-	return stackpkg.ModuleKey{File: "[program]", BuildID: ""}
+	return stack.ModuleKey{File: "[program]", BuildID: ""}
 }
 
-// mapping returns the mapping of a module. Recorded addresses are those of the ELF
-// file, which overlap between modules, so every mapping gets 2^48 bytes of its own.
-func (b *profileBuilder) mapping(key stackpkg.ModuleKey) *profile.Mapping {
+// mapping returns the mapping of a module. Recorded addresses are offsets in ELF files, which
+// overlap between modules. So every mapping gets its own range of 2^48 bytes.
+func (b *profileBuilder) mapping(key stack.ModuleKey) *profile.Mapping {
 	if m, ok := b.mappings[key]; ok {
 		return m
 	}
@@ -151,8 +157,7 @@ func (b *profileBuilder) mapping(key stackpkg.ModuleKey) *profile.Mapping {
 		Limit:   id<<48 + 1<<48,
 		File:    units.ValidUTF8(key.File),
 		BuildID: units.ValidUTF8(key.BuildID),
-		// Everything was named when it was recorded; pprof must not try again with
-		// what files lie on this machine.
+		// The recording has the symbols. pprof must not look for them in files of another machine.
 		HasFunctions:    true,
 		HasFilenames:    true,
 		HasLineNumbers:  true,
@@ -163,11 +168,12 @@ func (b *profileBuilder) mapping(key stackpkg.ModuleKey) *profile.Mapping {
 	return m
 }
 
-// stack returns the locations of a stack, leaf first; none if it was not recorded.
+// stack returns the locations of a stack, leaf first. It returns none if the stack was not
+// recorded.
 func (b *profileBuilder) stack(stack int32) []*profile.Location {
 	list, ok := b.stacks[stack]
 	if !ok {
-		for ids := b.t.Stacks.Kept(stack, b.hide); len(ids) > 0; {
+		for ids := b.t.Stacks.Visible(stack, b.hide); len(ids) > 0; {
 			n := b.t.Stacks.SameCode(ids)
 			list = append(list, b.code(ids[:n]))
 			ids = ids[n:]
@@ -177,22 +183,23 @@ func (b *profileBuilder) stack(stack int32) []*profile.Location {
 	return list
 }
 
-// code returns the location of one address, with the functions inlined there.
+// code returns the location of one address. ids are the frames at the address: a function, and the
+// functions into which it is inlined.
 func (b *profileBuilder) code(ids []int32) *profile.Location {
 	if l, ok := b.locations[ids[0]]; ok {
 		return l
 	}
 	f := &b.t.Stacks.Frames[ids[0]]
-	module := stackpkg.ModuleKey{File: f.Module, BuildID: f.BuildID}
+	module := stack.ModuleKey{File: f.Module, BuildID: f.BuildID}
 	if f.Type == query.FramePython {
-		module = stackpkg.ModuleKey{File: pythonModule, BuildID: ""}
+		module = stack.ModuleKey{File: pythonModule, BuildID: ""}
 	} else if f.Module == "" {
-		module = stackpkg.ModuleKey{File: "[" + cmp.Or(f.Type, "unknown") + "]", BuildID: ""}
+		module = stack.ModuleKey{File: "[" + cmp.Or(f.Type, "unknown") + "]", BuildID: ""}
 	}
 	m := b.mapping(module)
 	addr := uint64(f.Addr) & (1<<48 - 1)
 	if f.Type == query.FramePython {
-		addr = uint64(len(b.p.Location) + 1) // it has none, and viewers take equal ones for the same code
+		addr = uint64(len(b.p.Location) + 1) // a unique number, because Python code has no address
 	}
 	l := b.location(m, m.Start+addr)
 	for _, id := range ids {
@@ -202,6 +209,7 @@ func (b *profileBuilder) code(ids []int32) *profile.Location {
 	return l
 }
 
+// frame returns the function and the source line of a frame.
 func (b *profileBuilder) frame(id int32) profile.Line {
 	f := &b.t.Stacks.Frames[id]
 	name, system := query.FrameName(f), f.SystemName
@@ -214,28 +222,30 @@ func (b *profileBuilder) frame(id int32) profile.Line {
 	return profile.Line{Function: b.function(functionKey{name, system, f.File}), Line: int64(f.Line)}
 }
 
-// named returns a location for what has no address, in a pseudo module.
-func (b *profileBuilder) named(module, name string) *profile.Location {
+// syntheticLocation returns the location of a frame without address, in a synthetic module.
+func (b *profileBuilder) syntheticLocation(module, name string) *profile.Location {
 	key := moduleFunction{module, name}
 	if l, ok := b.synthetic[key]; ok {
 		return l
 	}
-	m := b.mapping(stackpkg.ModuleKey{File: module, BuildID: ""})
+	m := b.mapping(stack.ModuleKey{File: module, BuildID: ""})
 	l := b.location(m, m.Start+uint64(len(b.synthetic))+1)
 	l.Line = []profile.Line{{Function: b.function(functionKey{name: name})}}
 	b.synthetic[key] = l
 	return l
 }
 
+// location adds a location.
 func (b *profileBuilder) location(m *profile.Mapping, addr uint64) *profile.Location {
 	l := &profile.Location{ID: uint64(len(b.p.Location) + 1), Mapping: m, Address: addr}
 	b.p.Location = append(b.p.Location, l)
 	return l
 }
 
+// function returns the function with a key.
 func (b *profileBuilder) function(key functionKey) *profile.Function {
-	// With both names equal pprof takes the name for mangled and shortens it, until
-	// instances of one kernel template are all the same.
+	// If both names are equal, pprof treats the name as mangled and removes template arguments.
+	// Then all instances of a kernel template would have the same name.
 	if key.system == key.name {
 		key.system = ""
 	}

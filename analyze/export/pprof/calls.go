@@ -20,56 +20,60 @@ import (
 var launchProfileColumns = []report.Column{
 	{
 		Key: "launches", Title: "", Unit: report.UnitCount,
-		About: "kernel and graph launches in the window that ran: neither failed nor captured",
+		About: "kernel and graph launches in the window that succeeded and were not captured",
 	},
 	{
 		Key: "launch_cpu", Title: "", Unit: report.UnitNs,
-		About: "time that threads spent in these calls on the CPU, not GPU time; of those whose duration is known",
+		About: "sum of the known durations of launches on the CPU. It is not GPU time",
 	},
 }
 
 var apiProfileColumns = []report.Column{
 	{
 		Key: "calls", Title: "", Unit: report.UnitCount,
-		About: "calls that began in the window; those inside of another recorded call are part of that",
+		About: "calls that began in the window. Calls inside of another recorded call do not count",
 	},
 	{
-		Key: "api_time", Title: "", Unit: report.UnitNs,
-		About: "time that threads spent in these calls, working or waiting, until the end of the recording where " +
-			"they had not returned; of calls whose duration is known",
+		Key:   "api_time",
+		Title: "",
+		Unit:  report.UnitNs,
+		About: "sum of the known durations of calls, working or waiting. A call that had not returned counts until " +
+			"the end of the recording",
 	},
 }
 
 var waitProfileColumns = []report.Column{
 	{
 		Key: "waits", Title: "", Unit: report.UnitCount,
-		About: "calls in the window that wait for the GPU; questions (cuStreamQuery, cuEventQuery) are no waits",
+		About: "calls in the window that wait for the GPU. Queries (cuStreamQuery, cuEventQuery) do not count",
 	},
 	{
 		Key: "wait_time", Title: "", Unit: report.UnitNs,
-		About: "time that threads spent in these, until the end of the recording where they had not returned",
+		About: "sum of the durations of waits. A call that had not returned counts until the end of the recording",
 	},
 }
 
 var copyProfileColumns = []report.Column{
 	{
 		Key: "copies", Title: "", Unit: report.UnitCount,
-		About: "copies in the window that were made: neither failed nor captured",
+		About: "copies in the window that succeeded and were not captured",
 	},
-	{Key: "copied", Title: "", Unit: report.UnitBytes, About: "bytes of those"},
+	{Key: "copied", Title: "", Unit: report.UnitBytes, About: "bytes of copies"},
 	{
 		Key: "copy_cpu", Title: "", Unit: report.UnitNs,
-		About: "time that threads spent in these calls on the CPU, not GPU time; of those whose duration is known",
+		About: "sum of the known durations of copies on the CPU. It is not GPU time",
 	},
 }
 
-// callProfileType says which calls are in a profile.
+// callProfileType selects the calls of a profile.
 type callProfileType struct {
-	kind  string // "" is any
-	bytes bool   // the second value is of bytes
-	ran   bool   // only calls that ran: neither failed nor captured
+	kind  string // kind of the calls; "" selects all kinds
+	bytes bool   // the profile has a value in bytes
+	ran   bool   // only calls that succeeded and were not captured
+	// wants selects calls by the name of the function, and by whether another recorded call made
+	// the call. nil selects all.
 	wants func(name string, nested bool) bool
-	leaf  func(c *callSample) string // what the GPU was asked for; nil: nothing
+	leaf  func(c *callSample) string // returns the name of the leaf frame; nil adds no leaf frame
 }
 
 var (
@@ -80,11 +84,11 @@ var (
 		wants: func(name string, _ bool) bool { return !strings.Contains(name, "Query") },
 	}
 	copyProfile = callProfileType{kind: format.KindMemcpy, ran: true, bytes: true, leaf: func(c *callSample) string {
-		return "copy " + cmp.Or(c.copyKind, "in a direction that is not known")
+		return "copy " + cmp.Or(c.copyKind, "of unknown direction")
 	}}
 )
 
-// workLeaf names the kernel, or says how many a graph holds.
+// workLeaf returns the name of a kernel, or of a graph with its number of kernels.
 func workLeaf(c *callSample) string {
 	switch {
 	case c.graph && c.kernels > 0:
@@ -95,7 +99,8 @@ func workLeaf(c *callSample) string {
 	return cmp.Or(c.kernel, catalog.UnknownKernel)
 }
 
-// callKey is what calls of one sample have in common; strings are numbers of names.
+// callKey identifies a sample: calls that are equal in all these fields. kind, name, kernel and
+// copyKind are numbers of callProfile.names.
 type callKey struct {
 	stream, bytes, kernels       int64
 	stack, pid, tid, device      int32
@@ -103,45 +108,47 @@ type callKey struct {
 	graph, open                  bool
 }
 
-// callSample is callKey in words.
+// callSample has the data of a sample from which callProfileType.leaf makes a leaf frame.
 type callSample struct {
-	kernel, copyKind string
-	kernels          int64
-	graph            bool
+	kernel   string
+	copyKind string
+	kernels  int64 // number of kernels in a graph; 0 if unknown
+	graph    bool  // the call launches a graph
 }
 
+// callValue has the values of a sample: number of calls, their bytes and their known durations.
 type callValue struct{ calls, bytes, ns int64 }
 
-// callProfile sums up calls by what they have in common.
+// callProfile sums up calls by callKey.
 type callProfile struct {
 	*calls.Counter
-	of      *callProfileType
+	kind    *callProfileType
 	names   origin.Names
 	samples map[callKey]*callValue
-	sizes   map[callKey]int // distinct sizes of calls that differ in nothing else
-	timed   int64
-	all     int64
+	sizes   map[callKey]int // number of distinct sizes of calls, by key without bytes
+	timed   int64           // calls with a known duration
+	all     int64           // all calls
 
 	stack    []int32
 	parent   []int64
 	copyKind format.Strings
 }
 
-// profileCalls adds the calls of the window.
-func profileCalls(
+// addCalls adds the samples of the calls in the window to the profile.
+func addCalls(
 	t *timeline.Timeline,
 	b *profileBuilder,
-	of *callProfileType,
+	kind *callProfileType,
 	opt *Options,
 ) (q report.Quality, none *query.NoMatch, err error) {
 	p := &callProfile{
 		Counter: calls.NewCounter(t, &opt.Filter),
-		of:      of,
+		kind:    kind,
 		samples: make(map[callKey]*callValue),
 		sizes:   make(map[callKey]int),
 	}
 	counts, err := calls.CountsWhile(t, func() error { return p.scan(t.Calls) })
-	if err == nil && of.kind == "" {
+	if err == nil && kind.kind == "" {
 		err = p.scan(t.Memory)
 	}
 	if err != nil {
@@ -151,13 +158,14 @@ func profileCalls(
 		none = p.Seen.Explain(&opt.Filter)
 	}
 	if p.timed < p.all {
-		b.p.Comments = append(b.p.Comments, fmt.Sprintf("times are of %s of %s calls: of the others no return was "+
-			"recorded", units.Count(p.timed), units.Count(p.all)))
+		b.p.Comments = append(b.p.Comments, fmt.Sprintf("durations are known of %s of %s calls: the return of the "+
+			"others was not recorded", units.Count(p.timed), units.Count(p.all)))
 	}
 	p.addTo(b)
 	return quality.OfRecording(t, counts), none, nil
 }
 
+// scan counts the calls of row groups.
 func (p *callProfile) scan(spans []timeline.Span) error {
 	for _, s := range spans {
 		p.group(s.Group)
@@ -168,8 +176,9 @@ func (p *callProfile) scan(spans []timeline.Span) error {
 	return nil
 }
 
+// group counts the calls of a row group.
 func (p *callProfile) group(g *format.Group) {
-	if p.of.kind != "" && !slices.Contains(g.Kinds(), p.of.kind) {
+	if p.kind.kind != "" && !slices.Contains(g.Kinds(), p.kind.kind) {
 		return
 	}
 	p.read(g)
@@ -204,13 +213,13 @@ func (p *callProfile) group(g *format.Group) {
 			name:   apis[name],
 			open:   p.Flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0,
 		}
-		if p.of.kind == format.KindLaunch {
+		if p.kind.kind == format.KindLaunch {
 			key.kernel = kernels[p.Kernel.Index[i]]
 		}
-		if p.of.bytes {
+		if p.kind.bytes {
 			key.copyKind, key.bytes = copies[p.copyKind.Index[i]], max(0, p.Bytes[i])
 		}
-		if key.graph = p.of.kind == format.KindLaunch && graph[name]; key.graph {
+		if key.graph = p.kind.kind == format.KindLaunch && graph[name]; key.graph {
 			key.kernels = int64(p.Value[i])
 		}
 		if value == nil || key != last {
@@ -220,6 +229,7 @@ func (p *callProfile) group(g *format.Group) {
 	}
 }
 
+// read reads the columns of a row group.
 func (p *callProfile) read(g *format.Group) {
 	p.Kind, p.Name = g.StringsInto("kind", p.Kind), g.StringsInto("name", p.Name)
 	p.Start, p.Dur = g.Int64("start_ns", p.Start), g.Int64("dur_ns", p.Dur)
@@ -237,28 +247,29 @@ func (p *callProfile) read(g *format.Group) {
 	)
 	p.stack = g.Int32("stack_id", p.stack)
 	p.Kernel, p.copyKind = format.Strings{}, format.Strings{}
-	if p.of.kind == format.KindLaunch || p.Filter.Kernel != nil {
+	if p.kind.kind == format.KindLaunch || p.Filter.Kernel != nil {
 		p.Kernel = g.StringsInto("kernel", p.Kernel)
 	}
-	if p.of.bytes {
+	if p.kind.bytes {
 		p.Bytes, p.copyKind = g.Int64("bytes", p.Bytes), g.StringsInto("copy_kind", p.copyKind)
 	}
 }
 
-// wanted reports whether row i is a call of the profile, whoever made it.
+// wanted reports whether row i is a call of the profile's type. It does not check the filter.
 func (p *callProfile) wanted(i int) bool {
-	if p.of.kind != "" && p.Kind.At(i) != p.of.kind ||
-		p.of.wants != nil && !p.of.wants(p.Name.At(i), p.parent[i] != 0) {
+	if p.kind.kind != "" && p.Kind.At(i) != p.kind.kind ||
+		p.kind.wants != nil && !p.kind.wants(p.Name.At(i), p.parent[i] != 0) {
 		return false
 	}
 	failed := p.Flags[i]&timeline.NoResult == 0 && calls.IsError(p.Result[i])
-	return !p.of.ran || !failed && p.Flags[i]&format.FlagCaptured == 0
+	return !p.kind.ran || !failed && p.Flags[i]&format.FlagCaptured == 0
 }
 
+// count adds row i to the values of its sample.
 func (p *callProfile) count(v *callValue, i int) {
 	v.calls++
 	p.all++
-	if p.of.bytes {
+	if p.kind.bytes {
 		v.bytes = units.EndOf(v.bytes, p.Bytes[i])
 	}
 	if p.Flags[i]&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
@@ -267,15 +278,17 @@ func (p *callProfile) count(v *callValue, i int) {
 	}
 }
 
+// sample returns the values of the sample with a key. If a call site has too many sizes of copies,
+// it rounds the size up.
 func (p *callProfile) sample(key callKey) *callValue {
 	if v, ok := p.samples[key]; ok {
 		return v
 	}
-	if p.of.bytes {
+	if p.kind.bytes {
 		place := key
 		place.bytes = 0
-		if p.sizes[place] >= exactSizes {
-			key.bytes = roundedSize(key.bytes)
+		if p.sizes[place] >= maxExactSizes {
+			key.bytes = roundUpSize(key.bytes)
 			if v, ok := p.samples[key]; ok {
 				return v
 			}
@@ -287,6 +300,7 @@ func (p *callProfile) sample(key callKey) *callValue {
 	return v
 }
 
+// addTo adds the samples to the profile in a fixed order.
 func (p *callProfile) addTo(b *profileBuilder) {
 	keys := make([]callKey, 0, len(p.samples))
 	for k := range p.samples {
@@ -325,18 +339,18 @@ func (p *callProfile) addTo(b *profileBuilder) {
 			open:   k.open,
 		}
 		words := callSample{kernels: k.kernels, graph: k.graph}
-		if p.of.kind == format.KindLaunch {
+		if p.kind.kind == format.KindLaunch {
 			words.kernel = names[k.kernel]
 		}
-		if p.of.bytes {
+		if p.kind.bytes {
 			words.copyKind = names[k.copyKind]
 			s.copyKind = words.copyKind
 		}
-		if p.of.leaf != nil {
-			s.leaf = p.of.leaf(&words)
+		if p.kind.leaf != nil {
+			s.leaf = p.kind.leaf(&words)
 		}
 		v := p.samples[k]
-		if p.of.bytes {
+		if p.kind.bytes {
 			b.add(&s, v.calls, v.bytes, v.ns)
 		} else {
 			b.add(&s, v.calls, v.ns)
@@ -344,10 +358,12 @@ func (p *callProfile) addTo(b *profileBuilder) {
 	}
 }
 
+// compare compares two numbers of names by the names.
 func (p *callProfile) compare(a, b int32) int {
 	return strings.Compare(p.names.List[a], p.names.List[b])
 }
 
+// compareBool compares two booleans; false is less than true.
 func compareBool(a, b bool) int {
 	switch {
 	case a == b:

@@ -12,7 +12,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
-	kernelspkg "github.com/gpurec/gpurec/analyze/report/kernels"
+	"github.com/gpurec/gpurec/analyze/report/kernels"
 	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/format"
 )
@@ -36,7 +36,7 @@ func sums(p *profile.Profile) []int64 {
 	return got
 }
 
-// The sums of a profile are those of the rows that it is about.
+// TestCallProfilesAddUp compares the sums of each profile with sums over the rows of the recording.
 func TestCallProfilesAddUp(t *testing.T) {
 	tp := analyzetest.Workload(t)
 	tl := tp.Timeline()
@@ -77,12 +77,12 @@ func TestCallProfilesAddUp(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
-	kernels, err := kernelspkg.Run(tl, query.Options{})
+	kernelReport, err := kernels.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	launches, _, _ := kernels.Number("launches")
-	graphs, _, _ := kernels.Number("graph_launches")
+	launches, _, _ := kernelReport.Number("launches")
+	graphs, _, _ := kernelReport.Number("graph_launches")
 	if got := want["launches"][0]; got != int64(launches+graphs) {
 		t.Errorf("%d launches, the report of kernels has %v and %v graphs", got, launches, graphs)
 	}
@@ -130,7 +130,7 @@ func TestProfilesBeginWithTheirRoot(t *testing.T) {
 	}
 }
 
-// At a moment the profile holds what the report of memory says was held then.
+// TestHeapProfileAtAMoment compares the memory profile at several moments with the report memory.
 func TestHeapProfileAtAMoment(t *testing.T) {
 	tp := analyzetest.Training(t)
 	tp.Exit(42, 59*analyzetest.Second+800*analyzetest.Ms)
@@ -145,7 +145,7 @@ func TestHeapProfileAtAMoment(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		held, _, _ := r.Number("held_bytes")
+		heldBytes, _, _ := r.Number("held_bytes")
 		var got int64
 		p, _, _, err := Build(tl, Options{Options: opt.Options, At: opt.At, AtNs: opt.AtNs})
 		if err != nil {
@@ -156,19 +156,20 @@ func TestHeapProfileAtAMoment(t *testing.T) {
 				got += s.Value[3]
 			}
 		}
-		if got != int64(held) {
-			t.Errorf("%+v: %d in use, %v held", opt, got, held)
+		if got != int64(heldBytes) {
+			t.Errorf("%+v: %d bytes in use, the report memory has %v", opt, got, heldBytes)
 		}
 	}
 	allocs := profileOf(t, tl, Options{Type: "allocs", At: query.AtEnd})
 	if allocs.DefaultSampleType != "alloc_space" ||
 		!slices.Equal(sums(allocs), sums(profileOf(t, tl, Options{Type: "heap", At: query.AtEnd}))) {
-		t.Error("allocs is not heap with another default")
+		t.Error("the profile allocs differs from heap in more than the default sample type")
 	}
 }
 
-// Folded stacks are read as flamegraph.pl and speedscope do: frames by semicolons, the value behind the last space.
-func TestFoldedStacksSayWhatTheProfileDoes(t *testing.T) {
+// TestFoldedStacksMatchProfile parses folded stacks as flamegraph.pl and speedscope do: semicolons
+// separate frames, and the value follows the last space.
+func TestFoldedStacksMatchProfile(t *testing.T) {
 	p := profileOf(t, analyzetest.Workload(t).Timeline(), Options{Type: "launches", RootBy: "thread"})
 	for _, sampleType := range []string{"", "launches", "launch_cpu"} {
 		var b bytes.Buffer

@@ -1,2 +1,3 @@
-// Package pprof writes stacks of a recording as a pprof profile or as folded stacks.
+// Package pprof builds pprof profiles of memory and of calls from a recording, and writes them as
+// folded stacks.
 package pprof

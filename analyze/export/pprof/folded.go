@@ -13,16 +13,16 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Folded writes a profile as folded stacks, which flamegraph.pl and speedscope read: a line per
-// distinct stack, root first, and its value of one sample type; "" is the one that pprof shows
-// first. Stacks whose value is 0 are left out. It returns how many lines it wrote. The error is one
-// of out or says that there is no such sample type.
+// Folded writes a profile as folded stacks for flamegraph.pl and speedscope: one line for each
+// distinct stack, root first, with its value of one sample type. An empty sampleType selects the
+// profile's default. Stacks with the value 0 are left out. Folded returns the number of lines. It
+// returns an error for an unknown sample type, or an error of out.
 func Folded(out io.Writer, p *profile.Profile, sampleType string) (lines int, err error) {
 	sampleType = cmp.Or(sampleType, p.DefaultSampleType)
 	at := slices.IndexFunc(p.SampleType, func(v *profile.ValueType) bool { return v.Type == sampleType })
 	if at < 0 {
 		return 0, fmt.Errorf(
-			"the profile has no sample type %q; there are %s",
+			"the profile has no sample type %q; its sample types are %s",
 			sampleType,
 			strings.Join(SampleTypes(p), ", "),
 		)
@@ -52,7 +52,7 @@ func Folded(out io.Writer, p *profile.Profile, sampleType string) (lines int, er
 	return lines, w.Flush()
 }
 
-// SampleTypes lists the sample types of a profile.
+// SampleTypes returns the names of the sample types of a profile.
 func SampleTypes(p *profile.Profile) []string {
 	var list []string
 	for _, v := range p.SampleType {
@@ -61,8 +61,8 @@ func SampleTypes(p *profile.Profile) []string {
 	return list
 }
 
-// foldedLocation is a location as frames, root first: with several lines all but the last one are
-// inlined into the next.
+// foldedLocation returns the frames of a location, root first, separated by semicolons. A location
+// has several frames if functions are inlined there.
 func foldedLocation(l *profile.Location) string {
 	var list []string
 	for _, line := range slices.Backward(l.Line) {
@@ -75,5 +75,5 @@ func foldedLocation(l *profile.Location) string {
 	return strings.Join(list, ";")
 }
 
-// foldedFrames keeps what separates frames out of names.
+// foldedFrames replaces semicolons in names, because they separate frames.
 var foldedFrames = strings.NewReplacer(";", ":")

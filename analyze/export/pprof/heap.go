@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -17,66 +17,70 @@ import (
 var heapColumns = []report.Column{
 	{
 		Key: "alloc_objects", Title: "", Unit: report.UnitCount,
-		About: "allocations in the window, with --at until that moment",
+		About: "allocations in the window; with --at, those up to the selected time",
 	},
-	{Key: "alloc_space", Title: "", Unit: report.UnitBytes, About: "bytes of those"},
+	{Key: "alloc_space", Title: "", Unit: report.UnitBytes, About: "bytes of alloc_objects"},
 	{
 		Key: "inuse_objects", Title: "", Unit: report.UnitCount,
-		About: "allocations of the window that the program had not freed at its end, or when its process ended; " +
-			"with --at peak and --at TIME, all that were live then: the peak is that of memory on all devices " +
-			"together",
+		About: "allocations of the window that were not freed before the window or the process ended. " +
+			"With --at peak or --at TIME: all allocations that were live then. The peak is that of the memory of all " +
+			"devices together",
 	},
-	{Key: "inuse_space", Title: "", Unit: report.UnitBytes, About: "bytes of those"},
+	{Key: "inuse_space", Title: "", Unit: report.UnitBytes, About: "bytes of inuse_objects"},
 }
 
-// exactSizes is how many different sizes a place may allocate before further ones
-// are put together by powers of two: a sample per size of a program that allocates
-// random sizes would make the profile as long as the recording.
-const exactSizes = 256
+// maxExactSizes is the largest number of distinct sizes for each origin. Further sizes are rounded
+// up to powers of two. Otherwise a program with random sizes would have one sample for each
+// allocation.
+const maxExactSizes = 256
 
-// heapKey is what one sample of the profile stands for.
+// heapKey identifies a sample: allocations of one origin with the same size.
 type heapKey struct {
 	origin int32
 	bytes  int64
 }
 
+// heapValue has the values of a sample: allocations and live allocations, with their bytes.
 type heapValue struct{ allocs, allocBytes, live, liveBytes int64 }
 
-// heap sums up memory by who allocated it and by size.
+// heap sums up memory by origin and size.
 type heap struct {
 	t        *timeline.Timeline
 	grouping *group.Grouping
 	window   query.Window
 	samples  map[heapKey]*heapValue
-	sizes    []int // distinct sizes by origin
+	sizes    []int // number of distinct sizes, by origin
 
-	// What is live on devices, and how many changes led there; the most that was, and when.
-	live, changes           int64
-	peak, peakAfter, peakNs int64
+	// Data of findPeak, about device memory.
+	live      int64 // live bytes at present
+	changes   int64 // number of changes so far
+	peak      int64 // most live bytes
+	peakAfter int64 // number of changes up to the peak
+	peakNs    int64 // time of the peak, Unix ns
 }
 
-// profileHeap adds the memory of the window at the moment that opt names.
-func profileHeap(
+// addHeap adds the samples of memory to the profile. opt.At selects the moment.
+func addHeap(
 	t *timeline.Timeline,
 	b *profileBuilder,
 	opt *Options,
 ) (q report.Quality, none *query.NoMatch, err error) {
-	by, err := group.New(t, "site", &opt.Filter)
+	grouping, err := group.New(t, "site", &opt.Filter)
 	if err != nil {
 		return q, nil, err
 	}
-	h := &heap{t: t, grouping: by, window: t.Activity(&opt.Filter), samples: make(map[heapKey]*heapValue)}
+	h := &heap{t: t, grouping: grouping, window: t.Activity(&opt.Filter), samples: make(map[heapKey]*heapValue)}
 	consume := h.atEnd
 	switch opt.At {
 	case query.AtTime:
-		consume = func(_ *timeline.Program, c *ledger.Change) {
+		consume = func(_ *timeline.Program, c *livemem.Change) {
 			if c.AtNs <= opt.AtNs {
 				h.atMoment(c)
 			}
 		}
 		b.p.Comments = append(
 			b.p.Comments,
-			"in use at "+units.Duration(opt.AtNs-t.Recording().FromNs)+" from the recording's start",
+			"in use at "+units.Duration(opt.AtNs-t.Recording().FromNs)+" from the start of the recording",
 		)
 	case query.AtPeak:
 		if _, err := t.ReplayProgram(h.findPeak, nil, nil); err != nil {
@@ -85,7 +89,7 @@ func profileHeap(
 		consume = h.untilPeak
 		b.p.Comments = append(
 			b.p.Comments,
-			"in use at the peak, "+units.Duration(h.peakNs-t.Recording().FromNs)+" from the recording's start",
+			"in use at the peak, "+units.Duration(h.peakNs-t.Recording().FromNs)+" from the start of the recording",
 		)
 	}
 	memory, err := t.ReplayProgram(consume, nil, nil)
@@ -93,39 +97,42 @@ func profileHeap(
 		return q, nil, err
 	}
 	if len(h.samples) == 0 && t.HasMemory() {
-		none = h.grouping.Seen.Explain(&opt.Filter)
+		none = h.grouping.Callers.Explain(&opt.Filter)
 	}
 	h.addTo(b)
 	return quality.OfProgram(t, memory), none, nil
 }
 
-// passes reports whether a change is one of memory that the filter lets through.
-func (h *heap) passes(c *ledger.Change) bool {
-	if c.AtNs > h.window.ToNs || c.Kind == ledger.AllocFailed {
+// passes reports whether a change of memory passes the filter and is not a failed allocation.
+func (h *heap) passes(c *livemem.Change) bool {
+	if c.AtNs > h.window.ToNs || c.Kind == livemem.AllocFailed {
 		return false
 	}
 	_, ok := h.grouping.Of(c.Block.Origin, c.Block.Bytes)
 	return ok
 }
 
-// html.atEnd follows what the program allocated in the window and did not free.
-func (h *heap) atEnd(_ *timeline.Program, c *ledger.Change) {
-	if c.Block.SinceNs < h.window.FromNs || c.Kind == ledger.FreedByExit || !h.passes(c) {
+// atEnd counts a change for a profile at the end of the window: allocations of the window that the
+// program did not free itself.
+func (h *heap) atEnd(_ *timeline.Program, c *livemem.Change) {
+	if c.Block.SinceNs < h.window.FromNs || c.Kind == livemem.FreedByExit || !h.passes(c) {
 		return
 	}
 	h.count(c)
 }
 
-// atMoment follows what is live, whenever it was allocated.
-func (h *heap) atMoment(c *ledger.Change) {
+// atMoment counts a change for a profile at a moment: all live allocations, also those from before
+// the window.
+func (h *heap) atMoment(c *livemem.Change) {
 	if h.passes(c) {
 		h.count(c)
 	}
 }
 
-func (h *heap) count(c *ledger.Change) {
+// count adds a change to the values of its sample.
+func (h *heap) count(c *livemem.Change) {
 	v := h.sample(heapKey{c.Block.Origin, c.Block.Bytes})
-	if c.Kind != ledger.Allocated {
+	if c.Kind != livemem.Allocated {
 		v.live--
 		v.liveBytes -= c.Block.Bytes
 		return
@@ -138,20 +145,20 @@ func (h *heap) count(c *ledger.Change) {
 	}
 }
 
-// findPeak notes after how many changes most memory of devices was live.
-func (h *heap) findPeak(_ *timeline.Program, c *ledger.Change) {
+// findPeak finds the change after which most device memory was live.
+func (h *heap) findPeak(_ *timeline.Program, c *livemem.Change) {
 	if h.t.OnHost(c.Block.Origin) || !h.passes(c) {
 		return
 	}
-	h.live += ledger.Signed(c)
+	h.live += livemem.SignedBytes(c)
 	h.changes++
 	if h.live > h.peak || c.AtNs <= h.window.FromNs {
 		h.peak, h.peakAfter, h.peakNs = h.live, h.changes, max(c.AtNs, h.window.FromNs)
 	}
 }
 
-// untilPeak follows what is live until the peak, which findPeak has found.
-func (h *heap) untilPeak(_ *timeline.Program, c *ledger.Change) {
+// untilPeak counts the changes up to the peak. findPeak must have seen all changes before.
+func (h *heap) untilPeak(_ *timeline.Program, c *livemem.Change) {
 	if h.peakAfter == 0 {
 		return
 	}
@@ -161,13 +168,15 @@ func (h *heap) untilPeak(_ *timeline.Program, c *ledger.Change) {
 	}
 }
 
+// sample returns the values of the sample with a key. If the origin has too many sizes, it rounds
+// the size up.
 func (h *heap) sample(key heapKey) *heapValue {
 	if v, ok := h.samples[key]; ok {
 		return v
 	}
 	h.sizes = units.Grow(h.sizes, key.origin)
-	if h.sizes[key.origin] >= exactSizes {
-		key.bytes = roundedSize(key.bytes)
+	if h.sizes[key.origin] >= maxExactSizes {
+		key.bytes = roundUpSize(key.bytes)
 		if v, ok := h.samples[key]; ok {
 			return v
 		}
@@ -178,9 +187,10 @@ func (h *heap) sample(key heapKey) *heapValue {
 	return v
 }
 
-// roundedSize is the next power of two.
-func roundedSize(bytes int64) int64 { return 1 << bits.Len64(uint64(bytes-1)) & (1<<62 - 1) }
+// roundUpSize returns the smallest power of two that is not less than bytes.
+func roundUpSize(bytes int64) int64 { return 1 << bits.Len64(uint64(bytes-1)) & (1<<62 - 1) }
 
+// addTo adds the samples to the profile, in order of origin and size.
 func (h *heap) addTo(b *profileBuilder) {
 	keys := make([]heapKey, 0, len(h.samples))
 	for k := range h.samples {

@@ -13,11 +13,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
-	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
 )
 
-// throughFile writes the profile as a user gets it and reads it back.
+// throughFile encodes a profile as in a file, and decodes it again.
 func throughFile(t *testing.T, p *profile.Profile) *profile.Profile {
 	t.Helper()
 	var b bytes.Buffer
@@ -34,8 +34,7 @@ func throughFile(t *testing.T, p *profile.Profile) *profile.Profile {
 	return read
 }
 
-// profileText is the profile for a golden file: what pprof -raw shows, without the
-// ids that it numbers things with.
+// profileText returns a profile for a golden file: the output of pprof -raw without ids.
 func profileText(p *profile.Profile) []byte {
 	var b bytes.Buffer
 	for _, v := range p.SampleType {
@@ -68,7 +67,7 @@ func profileText(p *profile.Profile) []byte {
 	return b.Bytes()
 }
 
-func TestHeapProfileLooksAsBefore(t *testing.T) {
+func TestHeapProfileGolden(t *testing.T) {
 	tp := analyzetest.Training(t)
 	r := tp.Add(format.Row{Kind: format.KindStack, StackID: 9, StackStatus: format.StackTruncated})
 	r.Frames = []format.Frame{
@@ -135,7 +134,7 @@ func TestHeapProfileFollowsTheConventions(t *testing.T) {
 func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	tp := analyzetest.NewTape(t)
-	analyzetest.RandomProgram(tp, r, 3000) // more sizes at one place than are kept apart
+	analyzetest.RandomProgram(tp, r, 3000) // more sizes at one call site than maxExactSizes
 	tp.Exit(77, 50*analyzetest.Ms)
 	tl := tp.Timeline()
 	for _, f := range []query.Filter{
@@ -145,7 +144,7 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 		{ToNs: analyzetest.Epoch + 30*analyzetest.Us},
 		{MinBytes: 1 << 19},
 	} {
-		leaks, err := leakspkg.Run(tl, query.Options{Filter: f})
+		leakReport, err := leaks.Run(tl, query.Options{Filter: f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,9 +160,9 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 		}
 		var want [4]int64
 		at := func(key string) int {
-			return slices.IndexFunc(leaks.Tables[0].Columns, func(c report.Column) bool { return c.Key == key })
+			return slices.IndexFunc(leakReport.Tables[0].Columns, func(c report.Column) bool { return c.Key == key })
 		}
-		for _, row := range leaks.Tables[0].Rows {
+		for _, row := range leakReport.Tables[0].Rows {
 			for i, key := range []string{"allocs", "alloc_bytes", "live_count", "live_bytes"} {
 				want[i] += row.Cells[at(key)].(int64)
 			}
@@ -171,13 +170,13 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 		if got != want {
 			t.Errorf("%+v: profile %v, leaks %v", f, got, want)
 		}
-		if len(p.Sample) > 8*2*(exactSizes+64) {
+		if len(p.Sample) > 8*2*(maxExactSizes+64) {
 			t.Errorf("%d samples", len(p.Sample))
 		}
 	}
 }
 
-func TestHeapProfileWithoutStacksStillNamesTheCall(t *testing.T) {
+func TestHeapProfileWithoutStacks(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	tp.Alloc(1, 1, 0x1000, 64)
 	p, _, _, err := BuildHeap(tp.Timeline(), query.Options{})

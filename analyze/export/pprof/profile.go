@@ -12,21 +12,23 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// Options shape a profile.
+// Options are the options of Build.
 type Options struct {
 	query.Options
-	// Type is one of ProfileTypes; "" is the first.
+	// Type is one of Types; "" means the first.
 	Type string
-	// At is the moment of which profiles of memory tell what is in use, MemoryAtTime that of AtNs
-	// (Unix ns). MemoryAtEnd counts what processes had not freed when they ended; at other moments
-	// what has ended is not in use.
-	At   query.Moment
+	// At is the moment of the in-use values of memory profiles. query.AtTime means AtNs. At
+	// query.AtEnd memory that a process had not freed when it ended is in use; at other moments it
+	// is not.
+	At query.Moment
+	// AtNs is the moment for query.AtTime, Unix ns.
 	AtNs int64
-	// RootBy is one of ProfileRoots: a frame that says this is put below all others. "" is none.
+	// RootBy is one of Roots: each stack gets a root frame with the name of its thread, stream,
+	// device, process or rank. "" adds no frame.
 	RootBy string
 }
 
-// Types lists what a profile may be of, the default first.
+// Types returns the types of profiles, the default first.
 func Types() []string {
 	var list []string
 	for i := range profileTypes {
@@ -35,15 +37,16 @@ func Types() []string {
 	return list
 }
 
-// Roots lists what stacks of a profile may be put under.
+// Roots returns the possible values of Options.RootBy.
 func Roots() []string { return []string{"thread", "stream", "device", "pid", "rank"} }
 
-// profileType is a kind of profile: its sample types, of which pprof shows that with the number shown first.
+// profileType describes a type of profile. Its sample types are columns; pprof shows the one with
+// the index defaultIndex first.
 type profileType struct {
-	name, about string
-	columns     []report.Column
-	shown       int
-	calls       *callProfileType // nil: of memory
+	name, about  string
+	columns      []report.Column
+	defaultIndex int
+	calls        *callProfileType // nil for profiles of memory
 }
 
 var profileTypes = []profileType{
@@ -51,31 +54,39 @@ var profileTypes = []profileType{
 	{"allocs", "GPU and pinned host memory", heapColumns, 1, nil},
 	{"launches", "kernel and graph launches", launchProfileColumns, 0, &launchProfile},
 	{"api-time", "time of threads in calls of the CUDA driver", apiProfileColumns, 1, &apiProfile},
-	{"sync-time", "time of threads waiting for the GPU", waitProfileColumns, 1, &waitProfile},
-	{"copies", "copies", copyProfileColumns, 1, &copyProfile},
+	{"sync-time", "time of threads in calls that wait for the GPU", waitProfileColumns, 1, &waitProfile},
+	{"copies", "memory copies", copyProfileColumns, 1, &copyProfile},
 }
 
-// Build returns a profile for pprof, by the stacks that made the calls, and the quality of the
-// recording it is made from. Samples have the labels api, kind, stream, thread, device_name and
-// copy_kind (text), device, pid, tid and bytes (numbers; bytes is the size of one allocation or
-// copy); the label state is open for calls that had not returned. All frames are in it but for
-// those that opt.Hide hides; kernels, graphs and copies are leaf frames that begin with [gpu].
-// NoMatch is set if the filter left nothing over.
+// Build returns a profile of the calls or allocations that pass the filter, by call stack, and the
+// quality of the recording.
+//
+// Samples have the text labels api, kind, stream, thread, device_name and copy_kind, and the
+// numeric labels device, pid, tid and bytes, the size of one allocation or copy. Calls that had not
+// returned have the label state with the value open. Stacks lack the frames that opt.Hide hides.
+// Kernels, graphs and copies are leaf frames whose names begin with [gpu].
+//
+// none is not nil if no call passes the filter. Build returns an error for an unknown type or root,
+// or if it cannot read the recording.
 func Build(t *timeline.Timeline, opt Options) (p *profile.Profile, q report.Quality, none *query.NoMatch, err error) {
 	t = t.View()
 	i := slices.IndexFunc(profileTypes, func(k profileType) bool { return k.name == cmp.Or(opt.Type, "heap") })
 	if i < 0 {
-		return nil, q, nil, fmt.Errorf("no profile of %q; there are %s", opt.Type, strings.Join(Types(), ", "))
+		return nil, q, nil, fmt.Errorf(
+			"unknown profile type %q; the types are %s",
+			opt.Type,
+			strings.Join(Types(), ", "),
+		)
 	}
 	if opt.RootBy != "" && !slices.Contains(Roots(), opt.RootBy) {
-		return nil, q, nil, fmt.Errorf("no root frames by %q; there are %s", opt.RootBy, strings.Join(Roots(), ", "))
+		return nil, q, nil, fmt.Errorf("unknown root %q; the roots are %s", opt.RootBy, strings.Join(Roots(), ", "))
 	}
 	kind := &profileTypes[i]
 	b := newProfile(t, kind, &opt)
 	if kind.calls != nil {
-		q, none, err = profileCalls(t, b, kind.calls, &opt)
+		q, none, err = addCalls(t, b, kind.calls, &opt)
 	} else {
-		q, none, err = profileHeap(t, b, &opt)
+		q, none, err = addHeap(t, b, &opt)
 	}
 	if err != nil {
 		return nil, q, nil, err
@@ -87,7 +98,8 @@ func Build(t *timeline.Timeline, opt Options) (p *profile.Profile, q report.Qual
 	return b.p, q, none, nil
 }
 
-// BuildHeap returns the profile of memory at the end of the window.
+// BuildHeap returns the profile of memory at the end of the window. It is Build with the default
+// type.
 func BuildHeap(
 	t *timeline.Timeline,
 	opt query.Options,
@@ -95,7 +107,7 @@ func BuildHeap(
 	return Build(t, Options{Options: opt, At: query.AtEnd})
 }
 
-// newProfile begins a profile without samples.
+// newProfile returns a builder of a profile without samples.
 func newProfile(t *timeline.Timeline, kind *profileType, opt *Options) *profileBuilder {
 	window := opt.Window(t.Recording())
 	if kind.calls == nil {
@@ -104,14 +116,14 @@ func newProfile(t *timeline.Timeline, kind *profileType, opt *Options) *profileB
 	p := &profile.Profile{
 		TimeNanos:     window.FromNs,
 		DurationNanos: window.DurNs(),
-		// No doc URL: trace_processor takes a profile with one for another format.
+		// No doc URL: trace_processor would mistake the profile for another format.
 		Comments: []string{kind.about + ", recorded by gpurec " + t.Rec.Meta.GpurecVersion},
 	}
 	for _, c := range kind.columns {
 		p.SampleType = append(p.SampleType, &profile.ValueType{Type: c.Key, Unit: profileUnit(c.Unit)})
 	}
-	p.DefaultSampleType = kind.columns[kind.shown].Key
-	p.PeriodType, p.Period = p.SampleType[kind.shown], 1
+	p.DefaultSampleType = kind.columns[kind.defaultIndex].Key
+	p.PeriodType, p.Period = p.SampleType[kind.defaultIndex], 1
 	if kind.calls == nil {
 		p.PeriodType = &profile.ValueType{Type: "space", Unit: "bytes"}
 	}
@@ -120,7 +132,7 @@ func newProfile(t *timeline.Timeline, kind *profileType, opt *Options) *profileB
 	return b
 }
 
-// profileUnit is pprof's name of a unit.
+// profileUnit returns pprof's name of a unit.
 func profileUnit(u report.Unit) string {
 	switch u {
 	case report.UnitBytes:
@@ -131,8 +143,8 @@ func profileUnit(u report.Unit) string {
 	return "count"
 }
 
-// ProfileColumns are the sample types of all profiles, for Explain.
-func ProfileColumns() []report.Column {
+// sampleTypeColumns returns the sample types of all profiles, for --explain.
+func sampleTypeColumns() []report.Column {
 	var list []report.Column
 	for i := range profileTypes {
 		k := &profileTypes[i]

@@ -4,7 +4,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// Sections are the values that it writes, as --explain prints them.
+// Sections describe the sample types of all profiles. --explain prints them.
 var Sections = []report.Section{
-	{Title: "samples", Columns: ProfileColumns()},
+	{Title: "samples", Columns: sampleTypeColumns()},
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// profileFile writes a profile where pprof can read it.
+// profileFile writes a profile to a file and returns its path.
 func profileFile(t *testing.T, p *profile.Profile) string {
 	t.Helper()
 	file, err := os.CreateTemp(t.TempDir(), "*.pb.gz")
@@ -30,7 +30,7 @@ func profileFile(t *testing.T, p *profile.Profile) string {
 	return file.Name()
 }
 
-// pprof runs the pprof program and returns what it prints.
+// pprof runs the pprof program and returns its output.
 func pprof(t *testing.T, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command(viewers.Tool(t, "bin", "pprof"), args...)
@@ -44,7 +44,8 @@ func pprof(t *testing.T, args ...string) []byte {
 	return out
 }
 
-// The pprof program shows profiles of calls as they were checked by eye once.
+// TestPprofReadsProfilesOfCalls compares the output of the pprof program with golden files that
+// were checked by eye.
 func TestPprofReadsProfilesOfCalls(t *testing.T) {
 	tp := analyzetest.Workload(t)
 	tl := tp.Timeline()
@@ -60,7 +61,7 @@ func TestPprofReadsProfilesOfCalls(t *testing.T) {
 	analyzetest.Golden(t, "pprof.launches.raw.txt", pprof(t, "-raw", launches))
 	analyzetest.Golden(t, "pprof.launches.lines.txt", pprof(t, "-traces", "-lines", "-focus=Mul", launches))
 
-	for _, r := range tp.Rows { // a second run that adds half as often, and no more copies
+	for _, r := range tp.Rows { // a second run with half as many calls of add, and without copies
 		if r.Kernel == analyzetest.AddKernel && r.StartNs > analyzetest.Epoch+200*analyzetest.Ms {
 			r.Kind, r.Name, r.Kernel = format.KindAPI, "cuFuncGetAttribute", ""
 		}
@@ -70,7 +71,8 @@ func TestPprofReadsProfilesOfCalls(t *testing.T) {
 	analyzetest.Golden(t, "pprof.launches.diff.txt", pprof(t, "-top", "-diff_base="+launches, after))
 }
 
-// Perfetto imports every type of profile, with all its frames.
+// TestPerfettoReadsProfilesOfCalls imports every type of profile into trace_processor, and checks
+// the number of frames.
 func TestPerfettoReadsProfilesOfCalls(t *testing.T) {
 	tl := analyzetest.Workload(t).Timeline()
 	for _, name := range []string{"launches", "copies"} {

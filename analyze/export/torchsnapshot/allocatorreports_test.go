@@ -7,11 +7,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/allocator"
-	fragpkg "github.com/gpurec/gpurec/analyze/report/frag"
+	"github.com/gpurec/gpurec/analyze/report/frag"
 )
 
-// What reports do not tell is absent, and where that is all that a report is about, it says so.
-func TestReportsSayWhatTheyLack(t *testing.T) {
+// TestReportsWithoutAllocatorEvents runs the reports on a recording that has only the allocator's
+// own reports: values that these do not contain are absent, and a report without any data returns
+// an error or a note.
+func TestReportsWithoutAllocatorEvents(t *testing.T) {
 	tp, w := analyzetest.ReportsTraining(t, analyzetest.TorchConf{}, 3_000_000)
 	tl := tp.Timeline()
 	r, err := allocator.RunWith(tl, allocator.Options{})
@@ -36,21 +38,21 @@ func TestReportsSayWhatTheyLack(t *testing.T) {
 			t.Errorf("%s is %v, want %v", key, got, want)
 		}
 	}
-	frag, pictures, err := fragpkg.RunWith(tl, fragpkg.Options{})
+	fragReport, pictures, err := frag.RunWith(tl, frag.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lacks, _ := frag.Facts[0].Value.(string); !strings.Contains(lacks, "are not in this recording") ||
+	if lacks, _ := fragReport.Facts[0].Value.(string); !strings.Contains(lacks, "the recording has no segments") ||
 		!strings.Contains(lacks, "--allocator=auto") ||
 		len(pictures) != 0 ||
-		len(frag.Tables[0].Rows) != 0 {
-		t.Errorf("frag: %+v, %d maps, rows %v", frag.Facts, len(pictures), frag.Tables[0].Rows)
+		len(fragReport.Tables[0].Rows) != 0 {
+		t.Errorf("frag: %+v, %d maps, rows %v", fragReport.Facts, len(pictures), fragReport.Tables[0].Rows)
 	}
 	s, data := takeSnapshot(t, tl, Options{At: query.AtTime, AtNs: analyzetest.Epoch + w.Now})
 	if text := strings.Join(
 		s.Missing,
 		"\n",
-	); !strings.Contains(text, "put together from blocks that were reported") ||
+	); !strings.Contains(text, "segments are inferred from reported blocks") ||
 		!strings.Contains(text, "bytes asked for") {
 		t.Errorf("snapshot: %q", s.Missing)
 	}

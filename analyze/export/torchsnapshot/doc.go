@@ -1,2 +1,3 @@
-// Package torchsnapshot writes PyTorch's memory as a snapshot for pytorch.org/memory_viz.
+// Package torchsnapshot writes the state of PyTorch's caching allocators as a memory snapshot, in
+// the pickle format of torch.cuda.memory._snapshot() that pytorch.org/memory_viz reads.
 package torchsnapshot

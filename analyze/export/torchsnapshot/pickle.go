@@ -10,15 +10,15 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Instructions of Python's pickle machine, as far as snapshots need them. The viewer of
-// snapshots has a pickle machine of its own, which knows these and hardly any other.
+// Opcodes of Python's pickle format. The memory_viz viewer has its own unpickler, which supports
+// these opcodes and only a few others.
 const (
-	pickleProto    = 0x80 // and the protocol
+	pickleProto    = 0x80 // followed by the protocol version
 	pickleStop     = '.'
 	pickleMark     = '('
-	pickleList     = ']' // empty
-	pickleAppends  = 'e' // what is above the mark to the list below it
-	pickleDict     = '}' // empty
+	pickleList     = ']' // pushes an empty list
+	pickleAppends  = 'e' // appends the items above the mark to the list below it
+	pickleDict     = '}' // pushes an empty dictionary
 	pickleSetItems = 'u'
 	pickleTuple2   = 0x86
 	pickleTrue     = 0x88
@@ -35,42 +35,45 @@ const (
 	pickleLongGet  = 'j'
 )
 
-// pickleBatch is how many items are added to a list at once, as Python does it: readers
-// hold those on a stack.
-const pickleBatch = 1000
+// maxBatch is the largest number of items that one opcode appends to a list. Unpicklers keep these
+// items on a stack. Python's pickler has the same limit.
+const maxBatch = 1000
 
-// pickler writes values as Python's pickle, protocol 4. It holds no more than the
-// distinct strings, which it writes once. Errors of the writer are kept until finish.
+// pickler writes values as a Python pickle of protocol 4. It writes each distinct string once, and
+// keeps these strings in memory. finish returns the first error of the writer.
 type pickler struct {
 	w       *bufio.Writer
-	memos   int32 // values that can be written again by their number
-	strings map[string]int32
+	memos   int32            // number of memoized values
+	strings map[string]int32 // memo numbers of strings
 	scratch [9]byte
 }
 
+// newPickler returns a pickler that writes to w.
 func newPickler(w io.Writer) *pickler {
 	p := &pickler{w: bufio.NewWriterSize(w, 1<<16), strings: make(map[string]int32)}
 	p.op(pickleProto, 4)
 	return p
 }
 
-// finish ends the pickle; the value is the one that was written.
+// finish ends the pickle and flushes the writer. The value of the pickle is the last value on the
+// unpickler's stack.
 func (p *pickler) finish() error {
 	p.op(pickleStop)
 	return p.w.Flush()
 }
 
-func (p *pickler) op(code ...byte) { _, _ = p.w.Write(code) } // Flush has the error
+// op writes an opcode and its argument.
+func (p *pickler) op(code ...byte) { _, _ = p.w.Write(code) } // finish returns the error
 
-// memoize remembers the value written last and returns its number for again.
+// memoize memoizes the value that was written last, and returns its number for writeMemo.
 func (p *pickler) memoize() int32 {
 	p.op(pickleMemoize)
 	p.memos++
 	return p.memos - 1
 }
 
-// again writes a value that was memoized: the same object, not an equal one.
-func (p *pickler) again(n int32) {
+// writeMemo writes a reference to a memoized value. Python sees the same object, not an equal one.
+func (p *pickler) writeMemo(n int32) {
 	if n < 256 {
 		p.op(pickleGet, byte(n))
 		return
@@ -78,9 +81,10 @@ func (p *pickler) again(n int32) {
 	p.op(append(p.scratch[:0], pickleLongGet, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))...)
 }
 
+// str writes a string, or a reference if the string was written before.
 func (p *pickler) str(s string) {
 	if n, ok := p.strings[s]; ok {
-		p.again(n)
+		p.writeMemo(n)
 		return
 	}
 	text := units.ValidUTF8(s)
@@ -93,6 +97,7 @@ func (p *pickler) str(s string) {
 	p.strings[s] = p.memoize()
 }
 
+// int writes an integer with the shortest opcode.
 func (p *pickler) int(n int64) {
 	switch {
 	case n >= 0 && n < 1<<8:
@@ -107,10 +112,12 @@ func (p *pickler) int(n int64) {
 	}
 }
 
+// float writes a floating-point number.
 func (p *pickler) float(v float64) {
 	p.op(binary.BigEndian.AppendUint64(append(p.scratch[:0], pickleFloat), math.Float64bits(v))...)
 }
 
+// bool writes True or False.
 func (p *pickler) bool(v bool) {
 	if v {
 		p.op(pickleTrue)
@@ -119,26 +126,26 @@ func (p *pickler) bool(v bool) {
 	}
 }
 
-// pair writes a tuple of two numbers.
+// pair writes a tuple of two integers.
 func (p *pickler) pair(a, b int64) {
 	p.int(a)
 	p.int(b)
 	p.op(pickleTuple2)
 }
 
-// dict writes a dictionary; fill writes keys and values in turn.
+// dict writes a dictionary. fill writes key, value, key, value and so on.
 func (p *pickler) dict(fill func()) {
 	p.op(pickleDict, pickleMark)
 	fill()
 	p.op(pickleSetItems)
 }
 
-// list writes a list; fill calls item before it writes each of its items.
+// list writes a list. fill must call item before it writes each item.
 func (p *pickler) list(fill func(item func())) {
 	p.op(pickleList, pickleMark)
 	n := 0
 	fill(func() {
-		if n++; n > pickleBatch {
+		if n++; n > maxBatch {
 			p.op(pickleAppends, pickleMark)
 			n = 1
 		}
@@ -146,13 +153,13 @@ func (p *pickler) list(fill func(item func())) {
 	p.op(pickleAppends)
 }
 
-// Items of a dictionary.
+// strItem, intItem and boolItem write a key and a value of a dictionary.
 
 func (p *pickler) strItem(key, value string)       { p.str(key); p.str(value) }
 func (p *pickler) intItem(key string, value int64) { p.str(key); p.int(value) }
 func (p *pickler) boolItem(key string, value bool) { p.str(key); p.bool(value) }
 
-// numbersItem writes a dictionary of numbers in order of its keys.
+// numbersItem writes a key whose value is a dictionary of integers, in order of keys.
 func (p *pickler) numbersItem(key string, keys []string, values []int64) {
 	p.str(key)
 	p.dict(func() {

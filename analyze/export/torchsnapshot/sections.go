@@ -4,7 +4,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// Sections are the values that it writes, as --explain prints them.
+// Sections describe the keys of a snapshot. --explain prints them.
 var Sections = []report.Section{
-	{Title: "snapshot", Columns: SnapshotColumns},
+	{Title: "snapshot", Columns: snapshotColumns},
 }

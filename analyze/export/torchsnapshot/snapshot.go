@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
-	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
+	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -19,34 +19,36 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// DefaultTraceEntries is how many events of a device a snapshot has if nothing else is
-// said: viewers hold all of them.
+// DefaultTraceEntries is the default of Options.MaxTraceEntries for the command line. Viewers keep
+// all entries in memory.
 const DefaultTraceEntries = 100_000
 
-// Options shape a snapshot.
+// Options are the options of New.
 type Options struct {
-	// Filter's Pids and Devices choose allocators, FromNs is where the trace begins, ToNs
-	// where the recording ends for the snapshot; MinBytes leaves smaller blocks out of
-	// the trace. The rest does not count.
+	// Filter selects allocators by Pids and Devices. FromNs is the start of the trace, and ToNs the
+	// end of the recording for the snapshot. MinBytes leaves smaller blocks out of the trace. All
+	// other fields are ignored.
 	query.Filter
-	// At is the moment of the state; the trace goes up to it. MemoryAtPeak is when most
-	// bytes were allocated.
+	// At is the moment of the snapshot: query.AtEnd, query.AtTime, or query.AtPeak for the moment
+	// with most allocated bytes. The trace ends there.
 	At query.Moment
-	// AtNs is that moment for MemoryAtTime, Unix ns.
+	// AtNs is the moment of the snapshot for query.AtTime, Unix ns.
 	AtNs int64
-	// MaxTraceEntries bounds the trace of each device, to the newest; 0: no bound.
+	// MaxTraceEntries is the largest number of events in the trace of each device. Older events are
+	// left out. 0 means no limit.
 	MaxTraceEntries int64
-	// Hide says which frames are left out; nil is none.
+	// Hide selects the frames that are left out of stacks; nil hides none.
 	Hide *query.FrameRules
 }
 
-// ProcessesError says that there are allocators of several processes, or of none that
-// passes the filter, where one is needed.
+// ProcessesError is returned by New if the allocators that pass the filter do not belong to exactly
+// one process.
 type ProcessesError struct {
-	// Pids are those of the recording, rising, Names their names where known.
-	Pids  []int32
+	// Pids are the processes with allocators in the recording, in ascending order.
+	Pids []int32
+	// Names are the names of Pids; "" if a name is unknown.
 	Names []string
-	// Filtered: the filter lets none of them through.
+	// Filtered is set if no allocator passes the filter.
 	Filtered bool
 }
 
@@ -63,33 +65,35 @@ func (e *ProcessesError) Error() string {
 	case len(list) == 0:
 		return "the recording has no events of PyTorch's caching allocator"
 	case e.Filtered:
-		return "no allocator passes the filter; the recording has those of " + units.Enumerated(list)
+		return "no allocator passes the filter; the recording has allocators of " + units.Enumerated(list)
 	}
 	return fmt.Sprintf("the recording has allocators of %d processes: %s", len(list), units.Enumerated(list))
 }
 
-// Snapshot is the state of the caching allocators of one process, and what led
-// there, as torch.cuda.memory._snapshot() has them. Write writes it.
+// Snapshot is the state of the caching allocators of one process at one moment, and the trace of
+// the events before that moment. It has the data of torch.cuda.memory._snapshot().
 type Snapshot struct {
 	Pid  int32
-	AtNs int64 // moment of the state, Unix ns
-	// Totals are those of all devices at that moment.
+	AtNs int64 // moment of the snapshot, Unix ns
+	// Totals are the totals of all devices at the moment.
 	Totals caching.Totals
-	// Segments and Blocks (not gaps) that it shows, TraceEntries that it has, and
-	// LeftOut, older ones beyond MaxTraceEntries.
-	Segments, Blocks, TraceEntries, LeftOut int64
-	// Missing says in sentences what the snapshot lacks.
+	// Segments is the number of segments, Blocks that of blocks (without unused gaps).
+	Segments, Blocks int64
+	// TraceEntries is the number of events in the traces, LeftOut the number of older events that
+	// MaxTraceEntries leaves out.
+	TraceEntries, LeftOut int64
+	// Missing describes, in sentences, the memory and the events that the snapshot lacks.
 	Missing []string
 	Quality report.Quality
 
 	t       *timeline.Timeline
 	opt     Options
-	devices []*snapshotDevice // by number; nil: no allocator
+	devices []*snapshotDevice // by CUDA device; nil for a device without allocator
 	parts   []tracePart       // in order of their first event
 }
 
-// New finds the state that a snapshot is of. Errors are a *ProcessesError and
-// those of reading the recording.
+// New reads the recording and returns the snapshot for the time in opt. It returns a
+// *ProcessesError, or an error of reading the recording.
 func New(t *timeline.Timeline, opt Options) (*Snapshot, error) {
 	t = t.View()
 	if opt.Hide == nil {
@@ -97,7 +101,7 @@ func New(t *timeline.Timeline, opt Options) (*Snapshot, error) {
 	}
 	s := &Snapshot{t: t, opt: opt, AtNs: opt.Window(t.Recording()).ToNs}
 	var err error
-	if s.Pid, err = oneAllocatorProcess(t, &opt.Filter); err != nil {
+	if s.Pid, err = allocatorProcess(t, &opt.Filter); err != nil {
 		return nil, err
 	}
 	switch opt.At {
@@ -109,7 +113,7 @@ func New(t *timeline.Timeline, opt Options) (*Snapshot, error) {
 		}
 	}
 	scan := snapshotScan{s: s, devices: make(map[*caching.Allocator]*snapshotDevice)}
-	l, all, err := t.ReplayAll(func(*ledger.Ledger, *ledger.Change) {}, scan.step)
+	l, all, err := t.ReplayAll(func(*livemem.Set, *livemem.Change) {}, scan.step)
 	if err != nil {
 		return nil, err
 	}
@@ -118,12 +122,13 @@ func New(t *timeline.Timeline, opt Options) (*Snapshot, error) {
 		return nil, err
 	}
 	s.Quality = quality.OfRecording(t, &l.Counts)
-	s.sumUp()
+	s.fillSummary()
 	return s, nil
 }
 
-// oneAllocatorProcess returns the process whose allocators pass the filter.
-func oneAllocatorProcess(t *timeline.Timeline, f *query.Filter) (int32, error) {
+// allocatorProcess returns the process whose allocators pass the filter. It returns a
+// *ProcessesError if that is not exactly one process.
+func allocatorProcess(t *timeline.Timeline, f *query.Filter) (int32, error) {
 	pids, passing := make(map[int32]bool), make(map[int32]bool)
 	var pid, device []int32
 	for _, s := range t.Allocations {
@@ -150,21 +155,21 @@ func oneAllocatorProcess(t *timeline.Timeline, f *query.Filter) (int32, error) {
 	return 0, e
 }
 
+// wants reports whether the snapshot includes the allocator of a process and device.
 func (s *Snapshot) wants(pid, device int32) bool {
 	return pid == s.Pid && s.opt.PassesAllocator(pid, device)
 }
 
-// findPeak sets AtNs to when most bytes were allocated on all devices together. What was
-// there before the recording was there all the time, and does not move the peak. What an
-// event did is exact with the next one of its allocator: of several devices, sums lag by
-// one event.
+// findPeak sets AtNs to the time when most bytes were allocated on all devices together. Memory
+// from before the recording is constant and does not move the peak. An allocator's totals after an
+// event are known at its next event, so the sum over several devices lags by one event.
 func (s *Snapshot) findPeak() error {
 	w := s.opt.Window(s.t.Recording())
 	type level struct{ bytes, sinceNs int64 }
 	levels := make(map[*caching.Allocator]*level)
 	var sum, peak int64
 	s.AtNs = w.FromNs
-	see := func(a *caching.Allocator) { // what it has since its last event
+	update := func(a *caching.Allocator) { // adds the totals of a since its last event to sum
 		l := levels[a]
 		sum += a.Seen.Allocated - l.bytes
 		l.bytes = a.Seen.Allocated
@@ -173,13 +178,13 @@ func (s *Snapshot) findPeak() error {
 		}
 	}
 	_, all, err := s.t.ReplayAll(
-		func(*ledger.Ledger, *ledger.Change) {},
+		func(*livemem.Set, *livemem.Change) {},
 		func(a *caching.Allocator, c *caching.Change) {
 			if !s.wants(a.Pid, a.Device) || c.Op == caching.BlockResized {
 				return
 			}
 			if levels[a] != nil {
-				see(a)
+				update(a)
 			} else {
 				levels[a] = new(level)
 			}
@@ -195,14 +200,14 @@ func (s *Snapshot) findPeak() error {
 	}
 	all.All(func(a *caching.Allocator) {
 		if levels[a] != nil {
-			see(a)
+			update(a)
 		}
 	})
 	return nil
 }
 
-// sumUp fills in what the snapshot says of itself.
-func (s *Snapshot) sumUp() {
+// fillSummary sets the counts of the snapshot, and Missing.
+func (s *Snapshot) fillSummary() {
 	for number, d := range s.devices {
 		if d == nil {
 			continue
@@ -213,7 +218,7 @@ func (s *Snapshot) sumUp() {
 			g := &d.segments[i]
 			shown.Reserved += g.bytes()
 			for _, p := range g.pieces {
-				if p.State != caching.IsGap {
+				if p.State != caching.IsHole {
 					s.Blocks++
 				}
 				if p.State == caching.IsBlock {
@@ -222,7 +227,7 @@ func (s *Snapshot) sumUp() {
 			}
 		}
 		s.Segments += int64(len(d.segments))
-		s.missing(number, d, shown)
+		s.addMissing(number, d, shown)
 		s.TraceEntries += d.events
 		if most := s.opt.MaxTraceEntries; most > 0 && d.events > most {
 			d.leftOut = d.events - most
@@ -248,31 +253,32 @@ func (s *Snapshot) sumUp() {
 	}
 }
 
-// missing tells what was there before the recording and did not show.
-func (s *Snapshot) missing(number int, d *snapshotDevice, shown caching.Totals) {
+// addMissing appends to Missing the memory of a device that the snapshot lacks or infers. shown are
+// the totals of the device's segments in the snapshot.
+func (s *Snapshot) addMissing(number int, d *snapshotDevice, shown caching.Totals) {
 	if d.reports {
-		s.Missing = append(s.Missing, fmt.Sprintf("device %d: its segments are put together from blocks that were "+
-			"reported, %s of %s reserved; what looks free in them may not be; %s",
+		s.Missing = append(s.Missing, fmt.Sprintf("device %d: segments are inferred from reported blocks and cover "+
+			"%s of %s reserved; memory that looks free in them may be in use; %s",
 			number, units.Bytes(shown.Reserved), units.Bytes(d.totals.Reserved), caching.RecordSegments))
 	} else if lacks := d.totals.Reserved - shown.Reserved; lacks > 0 {
 		s.Missing = append(s.Missing, fmt.Sprintf("device %d: %s of %s reserved are in segments from before the "+
-			"recording of which nothing is known",
+			"recording that no event shows",
 			number, units.Bytes(lacks), units.Bytes(d.totals.Reserved)))
 	}
 	if d.inferred > 0 && !d.reports {
-		s.Missing = append(s.Missing, fmt.Sprintf("device %d: %s in %s from before the recording, put together from "+
-			"the blocks seen there; what looks free in it may not be",
+		s.Missing = append(s.Missing, fmt.Sprintf("device %d: %s in %s from before the recording are inferred from "+
+			"their blocks; memory that looks free in them may be in use",
 			number, units.Bytes(d.inferred), units.Plural(d.inferredSegments, "segment")))
 	}
 	if lacks := d.totals.Allocated - shown.Allocated; lacks > 0 {
-		s.Missing = append(s.Missing, fmt.Sprintf("device %d: %s of %s allocated are blocks that do not show: from "+
-			"before the recording and not freed in it, or lost",
+		s.Missing = append(s.Missing, fmt.Sprintf("device %d: blocks with %s of %s allocated are missing: they are "+
+			"from before the recording and were not freed in it, or their events were lost",
 			number, units.Bytes(lacks), units.Bytes(d.totals.Allocated)))
 	}
 }
 
-// Write writes the snapshot as Python's pickle. It reads the events again, once per
-// device, and holds none of them.
+// Write writes the snapshot to out as a Python pickle. It reads the events from the recording
+// again, once for each device, and does not keep them in memory.
 func (s *Snapshot) Write(out io.Writer) error {
 	w := snapshotWriter{pickler: newPickler(out), s: s, frames: make(map[int32]int32), stacks: make(map[int32]int32)}
 	var err error
@@ -301,14 +307,16 @@ func (s *Snapshot) Write(out io.Writer) error {
 	return cmp.Or(err, w.finish())
 }
 
-// snapshotWriter writes the parts of a snapshot.
+// snapshotWriter writes the parts of a snapshot. It writes each frame and each stack once, and
+// refers to it afterwards.
 type snapshotWriter struct {
 	*pickler
 	s      *Snapshot
-	frames map[int32]int32 // what is written already, by its number in the pickle
-	stacks map[int32]int32
+	frames map[int32]int32 // memo number in the pickle by frame id
+	stacks map[int32]int32 // memo number in the pickle by stack id
 }
 
+// segment writes a segment with its blocks.
 func (w *snapshotWriter) segment(device int64, g *snapshotSegment) {
 	var sum caching.Totals
 	large := g.bytes() != caching.SmallSegment
@@ -316,7 +324,7 @@ func (w *snapshotWriter) segment(device int64, g *snapshotSegment) {
 		large = g.bytes()%caching.LargeSegment == 0
 	}
 	for _, p := range g.pieces {
-		if p.State == caching.IsGap {
+		if p.State == caching.IsHole {
 			continue
 		}
 		large = p.Size > caching.SmallRequest
@@ -350,12 +358,14 @@ func (w *snapshotWriter) segment(device int64, g *snapshotSegment) {
 	})
 }
 
+// blockStates are PyTorch's names of the states of a block.
 var blockStates = map[caching.PieceState]string{
-	caching.IsGap:      "inactive",
+	caching.IsHole:     "inactive",
 	caching.IsBlock:    "active_allocated",
 	caching.IsAwaiting: "active_pending_free",
 }
 
+// block writes a block or a gap of a segment.
 func (w *snapshotWriter) block(p *caching.Piece) {
 	w.dict(func() {
 		w.intItem("address", p.Ptr)
@@ -367,23 +377,23 @@ func (w *snapshotWriter) block(p *caching.Piece) {
 	})
 }
 
-// stackOf writes the stack of an origin.
-func (w *snapshotWriter) stackOf(origin int32) {
-	if origin == originpkg.None {
+// stackOf writes the stack of the origin with a number; an empty stack for origin.None.
+func (w *snapshotWriter) stackOf(id int32) {
+	if id == origin.None {
 		w.stack(0)
 		return
 	}
-	w.stack(w.s.t.Origins.List[origin].Stack)
+	w.stack(w.s.t.Origins.List[id].Stack)
 }
 
-// stack writes the frames of a stack, innermost first: a list that all its users share.
+// stack writes a list with the frames of a stack, the innermost first.
 func (w *snapshotWriter) stack(id int32) {
 	if n, ok := w.stacks[id]; ok {
-		w.again(n)
+		w.writeMemo(n)
 		return
 	}
 	w.list(func(item func()) {
-		for _, frame := range w.s.t.Stacks.Kept(id, w.s.opt.Hide) {
+		for _, frame := range w.s.t.Stacks.Visible(id, w.s.opt.Hide) {
 			item()
 			w.frame(frame)
 		}
@@ -391,9 +401,10 @@ func (w *snapshotWriter) stack(id int32) {
 	w.stacks[id] = w.memoize()
 }
 
+// frame writes a frame.
 func (w *snapshotWriter) frame(id int32) {
 	if n, ok := w.frames[id]; ok {
-		w.again(n)
+		w.writeMemo(n)
 		return
 	}
 	f := &w.s.t.Stacks.Frames[id]
@@ -405,7 +416,8 @@ func (w *snapshotWriter) frame(id int32) {
 	w.frames[id] = w.memoize()
 }
 
-// settings writes what the program was started with.
+// settings writes the allocator settings of the process: PYTORCH_CUDA_ALLOC_CONF, and the values in
+// it that gpurec understands.
 func (w *snapshotWriter) settings() {
 	var conf string
 	for _, a := range w.s.t.Facts.Allocators {
@@ -416,7 +428,7 @@ func (w *snapshotWriter) settings() {
 	rules := caching.ParseRules(conf)
 	maxSplit := rules.MaxSplit
 	if maxSplit == 0 {
-		maxSplit = -1 // as PyTorch has it
+		maxSplit = -1 // PyTorch's value for no limit
 	}
 	powers := make([]string, len(rules.Divisions))
 	for i := range powers {
@@ -430,21 +442,26 @@ func (w *snapshotWriter) settings() {
 	})
 }
 
-var SnapshotColumns = []report.Column{
+// snapshotColumns describe the keys of a snapshot.
+var snapshotColumns = []report.Column{
 	{
 		Key: "segments", Title: "", Unit: report.UnitText,
-		About: "segments, and contiguous stretches of expandable segments, with their blocks; address, size, " +
-			"stream, pool and stack as the recording has them. Memory from before the recording is there as far as " +
-			"blocks were seen in it, or its end",
+		About: "segments, and contiguous parts of expandable segments, with their blocks. Each has address, size, " +
+			"stream, pool and stack. A segment from before the recording is included as far as the recording shows " +
+			"blocks in it, or its end",
 	},
 	{
 		Key: "device_traces", Title: "", Unit: report.UnitText,
-		About: "a list per CUDA device of the events until the moment: addr, size (of blocks as asked for), stream, " +
-			"time_us (Unix) and frames, the innermost first; native frames without a source line are of file ??",
+		About: "one list for each CUDA device with the events before the moment: addr, size (requested size of a " +
+			"block), stream, time_us (Unix) and frames, the innermost first. Native frames without a source line " +
+			"have the file ??",
 	},
 	{
 		Key: "allocator_settings", Title: "", Unit: report.UnitText,
-		About: "PYTORCH_CUDA_ALLOC_CONF of the process, and what of it gpurec understands",
+		About: "PYTORCH_CUDA_ALLOC_CONF of the process, and the settings in it that gpurec understands",
 	},
-	{Key: "external_annotations", Title: "", Unit: report.UnitText, About: "empty: annotations are not recorded"},
+	{
+		Key: "external_annotations", Title: "", Unit: report.UnitText,
+		About: "always empty: gpurec does not record annotations",
+	},
 }

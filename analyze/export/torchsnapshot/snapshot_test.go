@@ -23,7 +23,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// python runs a program of Python, with a file as its only argument.
+// python runs a Python program with a file as its only argument.
 func python(t testing.TB, program, path string) []byte {
 	t.Helper()
 	if _, err := exec.LookPath("python3"); err != nil {
@@ -39,7 +39,7 @@ func python(t testing.TB, program, path string) []byte {
 	return out
 }
 
-// unpickle reads a pickle with Python into v, by way of JSON.
+// unpickle decodes a pickle with Python, and converts the result to v through JSON.
 func unpickle(t testing.TB, data []byte, v any) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "data.pickle")
@@ -74,7 +74,7 @@ func TestPickle(t *testing.T) {
 	p.dict(func() {
 		p.str("numbers")
 		p.list(func(item func()) {
-			for range 3 * pickleBatch {
+			for range 3 * maxBatch {
 				for _, n := range numbers {
 					item()
 					p.int(n)
@@ -93,15 +93,15 @@ func TestPickle(t *testing.T) {
 			item()
 			p.pair(1, -2)
 			n := p.memoize()
-			for range 300 { // numbers of more than a byte
+			for range 300 { // memo numbers of more than one byte
 				item()
 				p.list(func(func()) {})
 				p.memoize()
 			}
 			item()
-			p.again(n)
+			p.writeMemo(n)
 			item()
-			p.again(n + 300)
+			p.writeMemo(n + 300)
 		})
 		p.str("float")
 		p.float(0.25)
@@ -119,7 +119,7 @@ func TestPickle(t *testing.T) {
 		Yes, No bool
 	}
 	unpickle(t, b.Bytes(), &got)
-	if len(got.Numbers) != 3*pickleBatch*len(numbers) ||
+	if len(got.Numbers) != 3*maxBatch*len(numbers) ||
 		!slices.Equal(got.Numbers[len(got.Numbers)-len(numbers):], numbers) {
 		t.Errorf("numbers: %v", got.Numbers[:len(numbers)])
 	}
@@ -132,7 +132,7 @@ func TestPickle(t *testing.T) {
 	}
 }
 
-func TestPickleTellsErrors(t *testing.T) {
+func TestPicklerReturnsErrors(t *testing.T) {
 	p := newPickler(&failingWriter{})
 	p.str(strings.Repeat("x", 1<<20))
 	if err := p.finish(); !errors.Is(err, errDisk) {
@@ -146,7 +146,7 @@ type failingWriter struct{}
 
 func (*failingWriter) Write([]byte) (int, error) { return 0, errDisk }
 
-// The snapshot as Python reads it.
+// The types below have the fields of a snapshot, as Python reads it.
 type torchFrame struct {
 	Name, Filename string
 	Line           int
@@ -188,7 +188,7 @@ func takeSnapshot(t testing.TB, tl *timeline.Timeline, opt Options) (*Snapshot, 
 	return s, b.Bytes()
 }
 
-// withStacks gives the tape the stacks that its events name.
+// withStacks adds to the tape the stacks to which its events refer.
 func withStacks(tp *analyzetest.Tape) {
 	for id := int32(1); id <= 4; id++ {
 		tp.Add(
@@ -207,11 +207,13 @@ func withStacks(tp *analyzetest.Tape) {
 	}
 }
 
-func TestSnapshotIsTheState(t *testing.T) {
+func TestSnapshotMatchesModel(t *testing.T) {
 	for seed := range uint64(4) {
 		tp, worlds := analyzetest.TorchTape(t, 200+seed, 500, func(w *analyzetest.TorchWorld) {
 			if w.Patient = true; w.Pid == 42 {
-				w.Conf = analyzetest.TorchConf{Expandable: seed%2 == 0} // it is the process's
+				w.Conf = analyzetest.TorchConf{
+					Expandable: seed%2 == 0,
+				} // the same setting for all allocators of the process
 			}
 		})
 		withStacks(tp)
@@ -252,7 +254,7 @@ func TestSnapshotIsTheState(t *testing.T) {
 	}
 }
 
-// compareSegments compares segments and blocks with the model's.
+// compareSegments compares the segments and blocks of a snapshot with those of the model.
 func compareSegments(t *testing.T, got *torchPickle, want state.Allocator) {
 	t.Helper()
 	var sum caching.Totals
@@ -319,7 +321,7 @@ func compareSegments(t *testing.T, got *torchPickle, want state.Allocator) {
 	}
 }
 
-// compareTrace compares the trace with the events of the recording.
+// compareTrace compares the trace of a snapshot with the events of the recording.
 func compareTrace(t *testing.T, got *torchPickle, tp *analyzetest.Tape, w *analyzetest.TorchWorld, untilNs int64) {
 	t.Helper()
 	var rows []*format.Row
@@ -345,8 +347,8 @@ func compareTrace(t *testing.T, got *torchPickle, tp *analyzetest.Tape, w *analy
 	}
 }
 
-// TestSnapshotOfARunningProgram cuts the beginning off: segments do not overlap, and what
-// is shown of old memory was there.
+// TestSnapshotOfARunningProgram removes the first events of a recording. The snapshot's segments
+// must not overlap, and its inferred memory must have existed.
 func TestSnapshotOfARunningProgram(t *testing.T) {
 	for seed := range uint64(8) {
 		tp, worlds := analyzetest.TorchTape(t, 300+seed, 600, func(w *analyzetest.TorchWorld) {
@@ -359,12 +361,12 @@ func TestSnapshotOfARunningProgram(t *testing.T) {
 			func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < cut },
 		)
 		tl := tp.Timeline()
-		taken := 0
+		hasState := 0
 		for _, sample := range w.Samples[210:] {
-			if sample.Blocks == nil || taken == 3 {
+			if sample.Blocks == nil || hasState == 3 {
 				continue
 			}
-			taken++
+			hasState++
 			_, data := takeSnapshot(
 				t,
 				tl,
@@ -468,7 +470,7 @@ func TestSnapshotOptions(t *testing.T) {
 	}
 }
 
-// TestSnapshotReadByPyTorch has PyTorch's own reader do all it can with a snapshot.
+// TestSnapshotReadByPyTorch passes a snapshot to all functions of PyTorch's own reader.
 func TestSnapshotReadByPyTorch(t *testing.T) {
 	viewer := analyzetest.InRoot(t, "build", "tools", "memory_viz", "_memory_viz.py")
 	if _, err := os.Stat(viewer); err != nil {
@@ -518,8 +520,9 @@ json.dump({"stats": viz.segsum(data), "trace": viz.trace(data), "active": of("se
 	}
 }
 
-// The viewer's own pickle machine knows a few instructions only.
-func TestSnapshotIsOfInstructionsThatTheViewerKnows(t *testing.T) {
+// TestSnapshotUsesSupportedOpcodes decodes a snapshot with the unpickler of the memory_viz viewer,
+// which supports few opcodes.
+func TestSnapshotUsesSupportedOpcodes(t *testing.T) {
 	tp, _ := analyzetest.TorchTape(t, 10, 300, func(w *analyzetest.TorchWorld) {})
 	withStacks(tp)
 	_, data := takeSnapshot(t, tp.Timeline(), Options{At: query.AtEnd, Filter: query.Filter{Pids: []int32{42}}})
@@ -542,7 +545,7 @@ func TestStretches(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		var l stretches
-		truth := make([]int64, 100) // stream by address, 0: none
+		truth := make([]int64, 100) // stream by address; 0 if there is no memory
 		for range 30 {
 			from := r.Int64N(90)
 			s := stretch{from: from, to: from + 1 + r.Int64N(10), stream: 1 + r.Int64N(2)}

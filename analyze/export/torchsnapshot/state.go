@@ -8,26 +8,29 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/origin"
 )
 
-// What a snapshot shows of allocators that were at work before the recording began: the
-// model knows blocks by themselves there (strays), a viewer wants them in segments. Where
-// a block was, at any time of the recording, there was memory from the driver, and all
-// the time if no segment was seen to come. So what strays cover, put together, is as much
-// of the old segments as can be known. A segment that is freed tells its bounds, and a
-// block that is freed tells of itself, so that both are known for all moments before.
+// Segments from before the recording
+//
+// If an allocator was active before the recording began, the recording lacks the allocation of its
+// older segments. The model then has blocks without a segment, called strays, but viewers need
+// every block in a segment. So the snapshot infers segments from strays: where a block was at any
+// time of the recording, there must be a segment, unless a newer segment was allocated at that
+// address. The free of an old segment shows its exact bounds, and the free of an old block shows
+// the block. Both then apply to all earlier moments.
 
-// stretch is memory of an allocator that is contiguous.
+// stretch is a contiguous range of addresses of an allocator.
 type stretch struct {
-	from, to     int64 // to is not included
+	from, to     int64 // addresses; to is exclusive
 	stream, pool int64
 	expandable   bool
 }
 
 func (s stretch) bytes() int64 { return s.to - s.from }
 
-// stretches are such that do not overlap, in order of address.
+// stretches are stretches that do not overlap, in order of address.
 type stretches []stretch
 
-// around returns which stretches overlap addresses, or touch them.
+// around returns the range of indexes of the stretches that overlap or touch the addresses from to
+// to.
 func (l stretches) around(from, to int64) (first, end int) {
 	first, _ = slices.BinarySearchFunc(l, from, func(s stretch, at int64) int { return cmp.Compare(s.to, at) })
 	for end = first; end < len(l) && l[end].from <= to; end++ {
@@ -35,7 +38,7 @@ func (l stretches) around(from, to int64) (first, end int) {
 	return first, end
 }
 
-// without returns what is left of s outside of the list.
+// without returns the parts of s that no stretch of l covers.
 func (l stretches) without(s stretch) stretches {
 	var left stretches
 	first, end := l.around(s.from, s.to)
@@ -53,7 +56,8 @@ func (l stretches) without(s stretch) stretches {
 	return left
 }
 
-// add adds what is not there yet; what touches its equal becomes one with it.
+// add adds the parts of s that are not yet in l. It merges stretches that touch and have the same
+// stream, pool and kind.
 func (l *stretches) add(s stretch) {
 	for _, part := range l.without(s) {
 		first, end := l.around(part.from, part.to)
@@ -75,7 +79,7 @@ func (l *stretches) add(s stretch) {
 	}
 }
 
-// remove takes addresses away.
+// remove removes a range of addresses.
 func (l *stretches) remove(from, to int64) {
 	first, end := l.around(from, to)
 	var left stretches
@@ -85,32 +89,33 @@ func (l *stretches) remove(from, to int64) {
 	*l = slices.Replace(*l, first, end, left...)
 }
 
-// snapshotSegment is a segment, or a stretch of an expandable one, with the blocks and
-// gaps that it is made of, in order of address.
+// snapshotSegment is a segment, or a contiguous part of an expandable segment, with its blocks and
+// gaps in order of address.
 type snapshotSegment struct {
 	stretch
-	origin int32
+	origin int32 // origin of the allocation; origin.None if unknown
 	pieces []caching.Piece
 }
 
-// snapshotDevice is one allocator at the moment of a snapshot.
+// snapshotDevice is the state of one allocator at the moment of a snapshot.
 type snapshotDevice struct {
-	firstNs  int64 // its first event
-	taken    bool
+	firstNs  int64 // time of the allocator's first event, Unix ns
+	hasState bool  // copyState was called
 	totals   caching.Totals
 	segments []snapshotSegment // in order of address
-	strays   []caching.Piece   // blocks elsewhere
-	old      stretches         // memory from before the recording, as far as blocks were there
-	oldWhole stretches         // segments of it that were freed after the moment
-	came     stretches         // memory that came after the moment
-	events   int64             // of the trace
-	leftOut  int64             // of these, not written
+	strays   []caching.Piece   // blocks without a segment
+	old      stretches         // memory from before the recording that strays show
+	oldWhole stretches         // segments from before the recording that were freed after the moment
+	newer    stretches         // memory that was allocated after the moment
+	events   int64             // number of events of the trace
+	leftOut  int64             // number of older events that are not written
 
-	reports                    bool  // the allocator is known by its reports
-	inferred, inferredSegments int64 // bytes and number of segments made of old
+	reports          bool  // the recording has only the allocator's reports: see format.SourceReports
+	inferred         int64 // bytes of the segments that were inferred from old
+	inferredSegments int64 // number of these segments
 }
 
-// list returns the segments, none for no device.
+// list returns the segments of a device. d may be nil.
 func (d *snapshotDevice) list() []snapshotSegment {
 	if d == nil {
 		return nil
@@ -124,6 +129,8 @@ type snapshotScan struct {
 	devices map[*caching.Allocator]*snapshotDevice
 }
 
+// step follows one change of an allocator. It copies the state before the first change after the
+// moment.
 func (n *snapshotScan) step(a *caching.Allocator, c *caching.Change) {
 	if !n.s.wants(a.Pid, a.Device) || c.Op == caching.BlockResized {
 		return
@@ -133,15 +140,15 @@ func (n *snapshotScan) step(a *caching.Allocator, c *caching.Change) {
 		d = &snapshotDevice{firstNs: c.AtNs, reports: a.Reports}
 		n.devices[a] = d
 	}
-	if !d.taken && c.AtNs > n.s.AtNs {
-		d.take(a)
+	if !d.hasState && c.AtNs > n.s.AtNs {
+		d.copyState(a)
 	}
 	switch c.Op {
 	case caching.BlockFreeRequested, caching.BlockFreeCompleted, caching.BlockLost:
 		d.blockEnds(c)
 	case caching.SegmentAllocated, caching.SegmentMapped:
-		if s := (stretch{from: c.Ptr, to: c.Ptr + c.Bytes}); d.taken {
-			d.came.add(s)
+		if s := (stretch{from: c.Ptr, to: c.Ptr + c.Bytes}); d.hasState {
+			d.newer.add(s)
 		} else {
 			d.old.remove(s.from, s.to)
 		}
@@ -152,9 +159,9 @@ func (n *snapshotScan) step(a *caching.Allocator, c *caching.Change) {
 	}
 }
 
-// take copies the state.
-func (d *snapshotDevice) take(a *caching.Allocator) {
-	d.taken = true
+// copyState copies the present totals, segments and strays of an allocator.
+func (d *snapshotDevice) copyState(a *caching.Allocator) {
+	d.hasState = true
 	d.totals = a.Seen
 	for s := range a.Ranges() {
 		g := snapshotSegment{
@@ -177,60 +184,63 @@ func (d *snapshotDevice) take(a *caching.Allocator) {
 	})
 }
 
-// blockEnds learns where memory from before the recording is, and of blocks in it.
+// blockEnds follows the free or the loss of a block. A stray shows where memory from before the
+// recording is. If the free is after the moment, the stray was allocated at the moment.
 func (d *snapshotDevice) blockEnds(c *caching.Change) {
 	b := c.Block
 	if b.Segment != caching.StraySegment {
 		return
 	}
 	d.addStray(&b)
-	if !d.taken || b.Origin != origin.None || b.State != caching.IsBlock {
+	if !d.hasState || b.Origin != origin.None || b.State != caching.IsBlock {
 		return
 	}
-	if c.Op == caching.BlockFreeCompleted { // it was awaiting when the recording began
+	if c.Op == caching.BlockFreeCompleted { // the free was requested before the recording
 		b.State = caching.IsAwaiting
 	}
 	d.strays = append(d.strays, b)
 }
 
-// addStray notes that there was memory where a stray is.
+// addStray adds the addresses of a stray to the memory from before the recording.
 func (d *snapshotDevice) addStray(p *caching.Piece) {
-	for _, part := range d.came.without(stretch{from: p.Ptr, to: p.Ptr + p.Size, stream: p.Stream, pool: p.Pool}) {
+	for _, part := range d.newer.without(stretch{from: p.Ptr, to: p.Ptr + p.Size, stream: p.Stream, pool: p.Pool}) {
 		d.old.add(part)
 	}
 }
 
-// segmentEnds notes the end of memory from before the recording.
+// segmentEnds follows the free of a segment. If the segment is from before the recording and the
+// free is after the moment, the free shows the segment's exact bounds.
 func (d *snapshotDevice) segmentEnds(a *caching.Allocator, c *caching.Change) {
 	switch {
-	case !d.taken:
+	case !d.hasState:
 		d.old.remove(c.Ptr, c.Ptr+c.Bytes)
-	case !knows(a, c):
+	case !isKnown(a, c):
 		s := stretch{from: c.Ptr, to: c.Ptr + c.Bytes, expandable: c.Op == caching.SegmentUnmapped}
 		if first, end := d.old.around(s.from+1, s.to-1); first < end {
 			s.stream, s.pool = d.old[first].stream, d.old[first].pool
 		}
-		for _, part := range d.came.without(s) {
+		for _, part := range d.newer.without(s) {
 			d.oldWhole = append(d.oldWhole, d.oldWhole.without(part)...)
 		}
 		slices.SortFunc(d.oldWhole, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
 	}
 }
 
-// knows reports whether a segment, or a part of one, that goes was seen to come.
-func knows(a *caching.Allocator, c *caching.Change) bool {
+// isKnown reports whether the recording has the allocation of a segment, or of a part of one, that
+// is freed by c.
+func isKnown(a *caching.Allocator, c *caching.Change) bool {
 	if c.Op == caching.SegmentFreed {
 		n, ok := a.Began[c.Ptr]
 		return ok && !a.Segments[n].IsStretch()
 	}
-	i := a.GapAt(c.Ptr)
+	i := a.HoleAt(c.Ptr)
 	return i != caching.None && a.Pieces[i].Ptr+a.Pieces[i].Size >= c.Ptr+c.Bytes
 }
 
-// end takes the state if that was not done, and what blocks that are still there tell.
+// end copies the state, unless that was done before, and adds the remaining strays.
 func (d *snapshotDevice) end(a *caching.Allocator) {
-	if !d.taken {
-		d.take(a)
+	if !d.hasState {
+		d.copyState(a)
 	}
 	a.Each(func(p *caching.Piece) {
 		if p.Segment == caching.StraySegment {
@@ -239,8 +249,8 @@ func (d *snapshotDevice) end(a *caching.Allocator) {
 	})
 }
 
-// finish gives the snapshot its devices. If a process had several allocators for a
-// device, because it ran another program, the last one that there was counts.
+// finish sets the devices of the snapshot. If a process had several allocators for a device,
+// because it executed another program, the snapshot has the last one that began before the moment.
 func (n *snapshotScan) finish(all *caching.Set) {
 	all.All(func(a *caching.Allocator) {
 		d := n.devices[a]
@@ -268,18 +278,18 @@ func (n *snapshotScan) finish(all *caching.Set) {
 	}
 }
 
-// addOld makes segments of what is known from before the recording.
+// addOld adds the segments from before the recording: those with exact bounds, then inferred ones.
 func (d *snapshotDevice) addOld() {
-	var known stretches
+	var covered stretches
 	for i := range d.segments {
-		known = append(known, d.segments[i].stretch)
+		covered = append(covered, d.segments[i].stretch)
 	}
 	slices.SortFunc(d.strays, func(a, b caching.Piece) int { return cmp.Compare(a.Ptr, b.Ptr) })
 	d.fillGaps()
 	for i, list := range []stretches{d.oldWhole, d.old} {
 		var parts stretches
 		for _, s := range list {
-			parts = append(parts, known.without(s)...)
+			parts = append(parts, covered.without(s)...)
 		}
 		for _, part := range parts {
 			d.segments = append(
@@ -291,14 +301,14 @@ func (d *snapshotDevice) addOld() {
 				d.inferredSegments++
 			}
 		}
-		known = append(known, parts...)
-		slices.SortFunc(known, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
+		covered = append(covered, parts...)
+		slices.SortFunc(covered, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
 	}
 	slices.SortFunc(d.segments, func(a, b snapshotSegment) int { return cmp.Compare(a.from, b.from) })
 }
 
-// fillGaps puts strays into known segments: where events were lost, a block can be in the
-// middle of what the model takes for a gap.
+// fillGaps moves strays into the gaps of segments. Because of lost events, the model can have a
+// block outside of the segment to which its address belongs.
 func (d *snapshotDevice) fillGaps() {
 	if len(d.strays) == 0 {
 		return
@@ -306,7 +316,7 @@ func (d *snapshotDevice) fillGaps() {
 	for i := range d.segments {
 		var list []caching.Piece
 		for _, p := range d.segments[i].pieces {
-			if p.State == caching.IsGap {
+			if p.State == caching.IsHole {
 				list = append(list, d.piecesOf(stretch{from: p.Ptr, to: p.Ptr + p.Size})...)
 			} else {
 				list = append(list, p)
@@ -316,7 +326,7 @@ func (d *snapshotDevice) fillGaps() {
 	}
 }
 
-// piecesOf returns the strays in a stretch, with gaps between them.
+// piecesOf returns the strays in a stretch, and the gaps between them, in order of address.
 func (d *snapshotDevice) piecesOf(s stretch) []caching.Piece {
 	var list []caching.Piece
 	at := s.from

@@ -9,51 +9,51 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// traceEvent is an event of an allocator as a snapshot's trace has it.
+// traceEvent is an entry of a snapshot's trace: one event of a caching allocator.
 type traceEvent struct {
 	atNs, ptr, bytes, stream int64
-	free                     int64 // of an out-of-memory: what the device had free, bytes
+	free                     int64 // free bytes of the device; only of caching.OutOfMemory
 	stack                    int32
-	what                     caching.Op
+	op                       caching.Op
 }
 
-// torchColumns are the columns of one row group that decide whether an event is in the
-// trace.
+// torchColumns are the columns of a row group that decide whether an event is in the trace.
 type torchColumns struct {
 	start, bytes []int64
 	pid, device  []int32
 	name         format.Strings
-	whats        []caching.Op
-	known        []bool
+	ops          []caching.Op // by index of name.Dict
+	known        []bool       // by index of name.Dict: the name is that of an Op
 }
 
+// read reads the columns of a row group.
 func (c *torchColumns) read(g *format.Group) {
 	c.start, c.bytes = g.Int64("start_ns", c.start), g.Int64("bytes", c.bytes)
 	c.pid, c.device = g.Int32("pid", c.pid), g.Int32("device", c.device)
 	c.name = g.StringsInto("name", c.name)
-	c.whats, c.known = c.whats[:0], c.known[:0]
+	c.ops, c.known = c.ops[:0], c.known[:0]
 	for _, name := range c.name.Dict {
-		what, ok := caching.OpsByName[name]
-		c.whats, c.known = append(c.whats, what), append(c.known, ok)
+		op, ok := caching.OpsByName[name]
+		c.ops, c.known = append(c.ops, op), append(c.known, ok)
 	}
 }
 
-// has reports whether event i is in the trace of its device.
+// has reports whether event i of a row group is in the trace of its device.
 func (s *Snapshot) has(c *torchColumns, i int) bool {
 	n := c.name.Index[i]
 	return c.known[n] && c.start[i] >= s.opt.FromNs && c.start[i] <= s.AtNs &&
-		(!c.whats[n].IsOfBlock() || c.bytes[i] >= s.opt.MinBytes) &&
+		(!c.ops[n].IsOfBlock() || c.bytes[i] >= s.opt.MinBytes) &&
 		s.wants(c.pid[i], c.device[i])
 }
 
-// tracePart is what one row group has of the traces.
+// tracePart is a row group with events of the traces.
 type tracePart struct {
 	timeline.Span
-	lastNs int64
-	events []int64 // by device
+	lastNs int64   // time of the last event of a trace, Unix ns
+	events []int64 // number of events, by device
 }
 
-// countTrace counts the events of each device's trace.
+// countTrace counts the events of each device's trace, and sets Snapshot.parts.
 func (s *Snapshot) countTrace() error {
 	var c torchColumns
 	for _, span := range s.t.Allocations {
@@ -79,8 +79,8 @@ func (s *Snapshot) countTrace() error {
 	return nil
 }
 
-// newest returns the row groups with a device's trace without those at the beginning of
-// which nothing is to be written, and how many events of the others are not.
+// newest returns the row groups with the newest events of a device, as many as MaxTraceEntries
+// allows. skip is the number of events at the beginning of these groups that are too many.
 func (s *Snapshot) newest(device int32) (spans []timeline.Span, skip int64) {
 	parts := s.parts
 	skip = s.devices[device].leftOut
@@ -94,7 +94,7 @@ func (s *Snapshot) newest(device int32) (spans []timeline.Span, skip int64) {
 	return spans, skip
 }
 
-// trace writes the trace of a device: its newest events, as many as are wanted.
+// trace writes the trace of a device: its newest events, at most MaxTraceEntries.
 func (w *snapshotWriter) trace(device int32) (err error) {
 	w.list(func(item func()) {
 		if w.s.devices[device] == nil {
@@ -114,10 +114,11 @@ func (w *snapshotWriter) trace(device int32) (err error) {
 	return err
 }
 
+// entry writes an event with the keys of torch.cuda.memory._snapshot().
 func (w *snapshotWriter) entry(e *traceEvent) {
 	w.dict(func() {
-		w.strItem("action", caching.ActionsByOp[e.what])
-		if e.what == caching.OutOfMemory {
+		w.strItem("action", caching.ActionsByOp[e.op])
+		if e.op == caching.OutOfMemory {
 			w.intItem("device_free", e.free)
 		} else {
 			w.intItem("addr", e.ptr)
@@ -125,7 +126,7 @@ func (w *snapshotWriter) entry(e *traceEvent) {
 		w.intItem("size", e.bytes)
 		w.intItem("stream", e.stream)
 		w.intItem("time_us", e.atNs/1000)
-		w.strItem("compile_context", "N/A") // PyTorch's word for none
+		w.strItem("compile_context", "N/A") // PyTorch's value for none
 		w.strItem("user_metadata", "")
 		if e.stack != 0 {
 			w.str("frames")
@@ -134,7 +135,7 @@ func (w *snapshotWriter) entry(e *traceEvent) {
 	})
 }
 
-// stream says how timeline.InOrder reads the trace of a device.
+// stream returns the functions with which timeline.InOrder reads the trace of a device.
 func (s *Snapshot) stream(device int32) timeline.Stream[traceEvent] {
 	var c torchColumns
 	var ptr, streams []int64
@@ -171,9 +172,9 @@ func (s *Snapshot) stream(device int32) timeline.Stream[traceEvent] {
 					bytes:  c.bytes[i],
 					stream: streams[i],
 					stack:  stack[i],
-					what:   c.whats[c.name.Index[i]],
+					op:     c.ops[c.name.Index[i]],
 				}
-				if e.what == caching.OutOfMemory {
+				if e.op == caching.OutOfMemory {
 					e.free = int64(value[i])
 				}
 				rows = append(rows, e)

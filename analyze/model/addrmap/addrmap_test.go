@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestPtrMapIsAMap does the same to a Map and a map, with addresses as they are
-// and with some that collide.
-func TestPtrMapIsAMap(t *testing.T) {
+// TestMapEqualsGoMap applies the same random operations to a Map and to a Go map. Some of the
+// addresses collide.
+func TestMapEqualsGoMap(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		var m Map[int32]
@@ -39,8 +39,8 @@ func TestPtrMapIsAMap(t *testing.T) {
 	}
 }
 
-// TestPtrMapDoesNotDegrade: addresses at equal distances are spread over the slots.
-func TestPtrMapDoesNotDegrade(t *testing.T) {
+// TestMapSpreadsEquidistantAddresses checks that equidistant addresses are spread over the slots.
+func TestMapSpreadsEquidistantAddresses(t *testing.T) {
 	for shift := range 40 {
 		var m Map[int32]
 		for i := range int64(10_000) {
@@ -53,7 +53,7 @@ func TestPtrMapDoesNotDegrade(t *testing.T) {
 			}
 			worst = max(worst, run)
 		}
-		if worst > 400 { // 61 % of the slots are in use: tens are usual
+		if worst > 400 { // 61 % of the slots are in use; runs of some tens are normal
 			t.Errorf("distance 1<<%d: %d slots in a row are taken", shift, worst)
 		}
 	}

@@ -1,2 +1,3 @@
-// Package addrmap maps addresses to values. A Map is not safe for concurrent use.
+// Package addrmap has a hash map with memory addresses as keys. A Map is not safe for concurrent
+// use.
 package addrmap

@@ -5,62 +5,62 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/origin"
 )
 
-// The second level of the model: what a framework's caching allocator has of the
-// driver, and what it hands out of that. A segment is memory from the driver; a piece
-// is a stretch of a segment, either a block, which the program has or streams still
-// use, or a gap between blocks. Pieces of a segment are linked in order of their
-// addresses and cover it. A block always begins where a gap did, so that a map from
-// the beginnings of pieces finds everything.
+// This file models a framework's caching allocator. The allocator gets segments of memory from the
+// driver, and divides them into blocks for the program. A segment is memory from the driver. A
+// piece is a range of a segment: a block, which the program or a stream uses, or a hole between
+// blocks. The pieces of a segment are linked in order of address and cover it. Every block starts
+// at the address where a hole started, so a map from start addresses finds every piece.
 //
-// When the recording began with the program already running, there are segments that
-// were not seen to come. Blocks in them are strays: pieces without neighbours, known
-// only as long as they are live.
+// If the recording started after the program, some segments have no recorded allocation. Blocks in
+// such segments are strays: pieces without neighbors, known only while they are live.
 
-// PieceState is what a stretch of a segment is used for.
+// PieceState is the use of a piece of a segment.
 type PieceState uint8
 
 const (
-	IsGap      PieceState = iota
-	IsBlock               // the program has it
-	IsAwaiting            // the program gave it back, but a stream still uses it
+	IsHole     PieceState = iota // the piece is free space in its segment
+	IsBlock                      // the program uses the piece
+	IsAwaiting                   // the program freed the piece, but a stream still uses it
 )
 
-// Piece is a stretch of a segment.
+// Piece is a block or a hole of a segment.
 type Piece struct {
-	Ptr, Size int64 // size is the block's own: what was asked for, rounded up
-	Requested int64 // bytes that the program asked for
-	SinceNs   int64 // when the program got it; 0: before the recording
-	Pool      int64 // private pool, 0 is none
+	Ptr, Size int64 // Size is in bytes; for a block it is the requested size, rounded up
+	Requested int64 // size that the program requested, bytes
+	SinceNs   int64 // when the block was allocated, Unix ns; 0: before the recording
+	Pool      int64 // number of the private pool; 0: none
 	Stream    int64
-	Origin    int32 // who asked for it; origin.None: before the recording
-	Segment   int32 // in allocator.segments, or one of the constants below
-	prev      int32 // piece before it in the segment, none at its end
+	Origin    int32 // origin of the allocation; origin.None: before the recording
+	Segment   int32 // index into Allocator.Segments, or one of the constants below
+	prev      int32 // number of the previous piece of the segment, or None
 	next      int32
 	State     PieceState
-	// agreed: the size is what the allocator's totals say, not only a guess.
+	// agreed is set if the allocator's totals confirmed the size. Otherwise the size is predicted
+	// by its rules.
 	agreed bool
 }
 
-// Values of piece.segment beside numbers.
+// Special values of Piece.Segment.
 const (
-	StraySegment      = -1 // not seen to come
-	expandableSegment = -2
+	StraySegment      = -1 // the segment was allocated before the recording
+	expandableSegment = -2 // the piece is in an expandable segment
 )
 
-// None ends a list of pieces.
+// None means "no piece" where a piece's number is expected.
 const None = -1
 
-// Segment is memory from the driver. Expandable segments have one per contiguous
-// stretch of mapped addresses, in which used and size are not kept up.
+// Segment is memory from the driver. An expandable segment has one Segment for each contiguous
+// range of mapped addresses; its Size and Used stay 0.
 type Segment struct {
 	Ptr, Size int64
-	Used      int64 // bytes that are in blocks
+	Used      int64 // bytes of the segment's blocks
 	Pool      int64
 	Origin    int32
 	SinceNs   int64
 }
 
-// unused returns the bytes of gaps that cannot go back to the driver because of blocks.
+// unused returns the bytes of holes that cannot return to the driver, because the segment has
+// blocks.
 func (s *Segment) unused() int64 {
 	if s.Used == 0 {
 		return 0
@@ -68,22 +68,25 @@ func (s *Segment) unused() int64 {
 	return s.Size - s.Used
 }
 
-// IsStretch reports whether this is a stretch of an expandable segment.
+// IsStretch reports whether the segment is a mapped range of an expandable segment.
 func (s *Segment) IsStretch() bool { return s.Size == 0 }
 
-// Totals are current values of an allocator's books as
-// torch.cuda.memory_stats() has them, for all its pools together.
+// Totals are the current values of an allocator's statistics, summed over all its pools. Each field
+// names its key in torch.cuda.memory_stats().
 type Totals struct {
-	Allocated int64 // bytes of blocks that the program has: allocated_bytes.all.current
-	Requested int64 // bytes asked for, of blocks in use by program or streams: requested_bytes.all.current
-	Reserved  int64 // bytes from the driver: reserved_bytes.all.current
-	Active    int64 // bytes of blocks in use by program or streams: active_bytes.all.current
-	// bytes of gaps in segments that have blocks, expandable segments left out: inactive_split_bytes.all.current
+	Allocated int64 // bytes of blocks in use by the program: allocated_bytes.all.current
+	// requested bytes of blocks in use by the program or a stream: requested_bytes.all.current
+	Requested int64
+	Reserved  int64 // bytes of segments from the driver: reserved_bytes.all.current
+	Active    int64 // bytes of blocks in use by the program or a stream: active_bytes.all.current
+	// InactiveSplit is the bytes of holes in segments that also have blocks, without expandable
+	// segments: inactive_split_bytes.all.current.
 	InactiveSplit int64
-	Segments      int64 // pieces of memory from the driver, expandable segments left out: segment.all.current
-	Allocations   int64 // blocks that the program has: allocation.all.current
+	Segments      int64 // segments, without expandable ones: segment.all.current
+	Allocations   int64 // blocks in use by the program: allocation.all.current
 }
 
+// Plus returns the sum of two Totals, field by field.
 func (a Totals) Plus(b Totals) Totals {
 	return Totals{
 		a.Allocated + b.Allocated, a.Requested + b.Requested, a.Reserved + b.Reserved, a.Active + b.Active,
@@ -91,39 +94,40 @@ func (a Totals) Plus(b Totals) Totals {
 	}
 }
 
-// Allocator is the model of one caching allocator: that of one process and device.
+// Allocator is the model of one caching allocator. Each process has one for each device. It is not
+// safe for concurrent use.
 type Allocator struct {
-	Set         *Set // that it belongs to
+	Set         *Set // the Set that this allocator belongs to
 	Pid, Device int32
 	Rules       Rules
 	Check       Check
-	Reports     bool // known by reports only, see reported.go
-	// Seen are totals of what the recording shows, before of what must have been there
-	// when it began: Allocated and Reserved are known from the first event on, the rest
-	// only as far as frees have told so far.
+	Reports     bool // known only from reported statistics, see reported.go
+	// Seen are the totals of recorded events. Before are the totals of memory from before the
+	// recording. Before.Allocated and Before.Reserved are known from the first event on; its other
+	// fields grow with each free of such memory.
 	Seen, Before Totals
 	Counts       Counts
 
 	Pieces   []Piece
-	spare    []int32            // numbers of pieces that are free to use
-	at       addrmap.Map[int32] // beginning of a piece → its number
+	spare    []int32            // indexes of unused entries of Pieces
+	at       addrmap.Map[int32] // start address of a piece → its number
 	Segments []Segment
-	idle     []int32         // numbers of segments that are free to use
-	Began    map[int64]int32 // beginning of a segment, or of a mapped stretch → number of segment
-	ends     map[int64]int32 // end of a mapped stretch → its last piece
-	change   Change          // the one that is handed out
-	// gaps of expandable segments by address, if gapsSorted.
-	gaps       []gap
-	gapsSorted bool
+	idle     []int32         // indexes of unused entries of Segments
+	Began    map[int64]int32 // start address of a segment, or of a mapped range → its number
+	ends     map[int64]int32 // end address of a mapped range → number of its last piece
+	change   Change          // reused for every step, to save an allocation
+	// holes are the holes of expandable segments, sorted by address if holesSorted is set.
+	holes       []hole
+	holesSorted bool
 }
 
-// Counts are what happened to an allocator, and what could not be accounted for.
+// Counts are the events of an allocator, and those that the model could not match.
 type Counts struct {
 	Events, allocs, Frees int64
-	// UnmatchedFrees ended blocks that were allocated before the recording began, or
-	// whose allocation was lost.
+	// UnmatchedFrees counts frees of blocks that were allocated before the recording, or whose
+	// allocation event was lost.
 	UnmatchedFrees int64
-	LostFrees      int64 // blocks and segments that ended unseen
+	LostFrees      int64 // blocks and segments whose end was not recorded
 	OutOfMemory    int64
 }
 
@@ -134,20 +138,20 @@ func newAllocator(set *Set, key Key, rules Rules) *Allocator {
 	}
 }
 
-// Totals returns the books as far as they are known by now.
+// Totals returns the allocator's totals, as far as the events so far determine them.
 func (a *Allocator) Totals() Totals { return a.Seen.Plus(a.Before) }
 
-// Each calls yield for every live block, in an order that is the same in every run.
-// Blocks that were there before the recording are known only after their free.
+// Each calls yield for every live block, in an order that is the same in every run. A block from
+// before the recording is unknown until its free.
 func (a *Allocator) Each(yield func(p *Piece)) {
 	for i := range a.Pieces {
-		if a.Pieces[i].State != IsGap {
+		if a.Pieces[i].State != IsHole {
 			yield(&a.Pieces[i])
 		}
 	}
 }
 
-// newPiece makes room for a piece; pointers to pieces are invalid afterwards.
+// newPiece adds a piece and returns its number. It invalidates pointers to pieces.
 func (a *Allocator) newPiece(p Piece) int32 {
 	var i int32
 	if n := len(a.spare); n > 0 {
@@ -158,43 +162,43 @@ func (a *Allocator) newPiece(p Piece) int32 {
 		i = int32(len(a.Pieces))
 		a.Pieces = append(a.Pieces, p)
 	}
-	a.put(i)
+	a.index(i)
 	return i
 }
 
-// put makes a piece found at its address, unless there is a block already: only after
-// events were lost, and the block is what its free will ask for.
-func (a *Allocator) put(i int32) {
+// index makes a piece findable by its address, unless a block already has that address. Two pieces
+// at one address occur only after lost events; the block's free must find the block.
+func (a *Allocator) index(i int32) {
 	ptr := a.Pieces[i].Ptr
-	if old, ok := a.at.Get(ptr); !ok || a.Pieces[old].State == IsGap {
+	if old, ok := a.at.Get(ptr); !ok || a.Pieces[old].State == IsHole {
 		a.at.Set(ptr, i)
 	}
 }
 
-// unput undoes put.
-func (a *Allocator) unput(i int32) {
+// unindex undoes index.
+func (a *Allocator) unindex(i int32) {
 	ptr := a.Pieces[i].Ptr
 	if n, ok := a.at.Get(ptr); ok && n == i {
 		a.at.Delete(ptr)
 	}
 }
 
-// drop forgets a piece that others do not refer to any more.
+// drop deletes a piece that no other piece refers to.
 func (a *Allocator) drop(i int32) {
-	a.unput(i)
+	a.unindex(i)
 	a.Pieces[i] = Piece{prev: None, next: None}
 	a.spare = append(a.spare, i)
 }
 
-// found returns the piece that begins at an address, or none.
-func (a *Allocator) found(ptr int64) int32 {
+// pieceAt returns the number of the piece that starts at an address, or None.
+func (a *Allocator) pieceAt(ptr int64) int32 {
 	if i, ok := a.at.Get(ptr); ok {
 		return i
 	}
 	return None
 }
 
-// sizeOf predicts the size of the block that an event hands out of a gap, or of none.
+// sizeOf predicts the size of the block that an allocation event places in hole i. i may be None.
 func (a *Allocator) sizeOf(e *Event, i int32) int64 {
 	size := a.Rules.Round(e.Bytes)
 	if i == None {
@@ -207,33 +211,34 @@ func (a *Allocator) sizeOf(e *Event, i int32) int64 {
 	return room
 }
 
-// room returns the bytes up to the next block: of the piece and of a gap behind it.
+// room returns the bytes up to the next block: those of the piece and of a hole after it.
 func (a *Allocator) room(i int32) int64 {
 	p := &a.Pieces[i]
-	if p.next != None && a.Pieces[p.next].State == IsGap {
+	if p.next != None && a.Pieces[p.next].State == IsHole {
 		return p.Size + a.Pieces[p.next].Size
 	}
 	return p.Size
 }
 
-// isSmall reports whether a piece lies in a segment for small blocks.
+// isSmall reports whether a piece is in a segment for small blocks.
 func (a *Allocator) isSmall(i int32) bool {
 	switch s := a.Pieces[i].Segment; s {
 	case StraySegment:
 		return false
 	case expandableSegment:
-		return true // they are split like those, whatever is in them
+		return true // expandable segments are split like segments for small blocks
 	default:
 		return a.Segments[s].Size == SmallSegment
 	}
 }
 
-// take makes a block of size bytes out of the gap at the event's address, or of none.
+// take turns the hole at the event's address into a block of size bytes. i is None if no hole is
+// known there.
 func (a *Allocator) take(e *Event, i int32, size, stream int64) int32 {
 	if i == None {
 		i = a.newPiece(Piece{Ptr: e.Ptr, Size: size, Segment: StraySegment, prev: None, next: None})
 	}
-	a.gapsSorted = false
+	a.holesSorted = false
 	p := &a.Pieces[i]
 	p.State, p.Requested, p.SinceNs, p.Origin, p.Pool, p.Stream = IsBlock, e.Bytes, e.AtNs, e.Origin, e.Pool, stream
 	p.agreed = false
@@ -242,7 +247,7 @@ func (a *Allocator) take(e *Event, i int32, size, stream int64) int32 {
 	return i
 }
 
-// use notes that more or fewer bytes of a piece's segment are in blocks.
+// use adds more, which may be negative, to the bytes in blocks of a piece's segment.
 func (a *Allocator) use(i int32, more int64) {
 	if s := a.Pieces[i].Segment; s >= 0 {
 		before := a.Segments[s].unused()
@@ -251,7 +256,7 @@ func (a *Allocator) use(i int32, more int64) {
 	}
 }
 
-// resize moves the end of a block; the gap behind it becomes larger or smaller.
+// resize moves the end of a block. The hole after it shrinks or grows.
 func (a *Allocator) resize(i int32, size int64) {
 	more := size - a.Pieces[i].Size
 	if more == 0 {
@@ -264,12 +269,12 @@ func (a *Allocator) resize(i int32, size int64) {
 	a.use(i, more)
 	p := &a.Pieces[i]
 	next, end := p.next, p.Ptr+size
-	if next != None && a.Pieces[next].State == IsGap {
+	if next != None && a.Pieces[next].State == IsHole {
 		g := &a.Pieces[next]
 		if g.Size > more {
-			a.unput(next)
+			a.unindex(next)
 			g.Ptr, g.Size = end, g.Size-more
-			a.put(next)
+			a.index(next)
 			return
 		}
 		a.unlink(next)
@@ -294,8 +299,8 @@ func (a *Allocator) resize(i int32, size int64) {
 	}
 }
 
-// unlink takes a piece out of its list and forgets it; the piece before it has got its
-// bytes.
+// unlink removes a piece from its list and deletes it. The caller has added its bytes to the
+// previous piece.
 func (a *Allocator) unlink(i int32) {
 	p := a.Pieces[i]
 	a.Pieces[p.prev].next = p.next
@@ -307,26 +312,26 @@ func (a *Allocator) unlink(i int32) {
 	a.drop(i)
 }
 
-// release makes a gap of a block and joins it with the gaps around it. Strays go.
+// release turns a block into a hole and joins it with adjacent holes. A stray block is deleted.
 func (a *Allocator) release(i int32) {
 	p := &a.Pieces[i]
 	if p.Segment == StraySegment {
 		a.drop(i)
 		return
 	}
-	a.gapsSorted = false
+	a.holesSorted = false
 	a.use(i, -p.Size)
-	p.State, p.Requested, p.SinceNs, p.Origin = IsGap, 0, 0, origin.None
+	p.State, p.Requested, p.SinceNs, p.Origin = IsHole, 0, 0, origin.None
 	a.join(i)
 }
 
-// join makes one gap of a gap and its neighbours.
+// join merges a hole with the holes before and after it.
 func (a *Allocator) join(i int32) {
-	if next := a.Pieces[i].next; next != None && a.Pieces[next].State == IsGap {
+	if next := a.Pieces[i].next; next != None && a.Pieces[next].State == IsHole {
 		a.Pieces[i].Size += a.Pieces[next].Size
 		a.unlink(next)
 	}
-	if prev := a.Pieces[i].prev; prev != None && a.Pieces[prev].State == IsGap {
+	if prev := a.Pieces[i].prev; prev != None && a.Pieces[prev].State == IsHole {
 		a.Pieces[prev].Size += a.Pieces[i].Size
 		a.unlink(i)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -17,8 +17,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// allocatorRecording writes n events of a training loop: activations that come and go,
-// some 2,000 blocks live, at 200 places.
+// allocatorRecording writes n events of a simulated training loop: activations that come and go,
+// about 2,000 live blocks, from 200 call sites.
 func allocatorRecording(t testing.TB, n int) *format.Recording {
 	path := filepath.Join(t.TempDir(), "torch.parquet")
 	w, err := format.Create(path, format.Options{Force: true})
@@ -30,8 +30,8 @@ func allocatorRecording(t testing.TB, n int) *format.Recording {
 	world.Capacity = 1 << 40
 	for written := 0; written < n; {
 		b := world.Alloc(512<<world.R.IntN(14), analyzetest.TorchSegment{})
-		place := world.R.Int32N(200)
-		analyzetest.At(b.Row, place+1, fmt.Sprintf("forward (model.py:%d)", place))
+		site := world.R.Int32N(200)
+		analyzetest.At(b.Row, site+1, fmt.Sprintf("forward (model.py:%d)", site))
 		if len(world.Held) > 2000 {
 			world.Free(world.Held[world.R.IntN(len(world.Held))])
 		}
@@ -79,8 +79,8 @@ func BenchmarkLeaksOfTensors(b *testing.B) {
 	)
 }
 
-// TestAllocatorsAreReplayedInBoundedMemory counts what is allocated per event: columns of
-// row groups, but nothing for each.
+// TestAllocatorsAreReplayedInBoundedMemory counts allocations of Go memory per event. Columns of
+// row groups may be allocated, but nothing for single events.
 func TestAllocatorsAreReplayedInBoundedMemory(t *testing.T) {
 	var perEvent [2]float64
 	for i, n := range []int{20_000, 60_000} {
@@ -90,14 +90,14 @@ func TestAllocatorsAreReplayedInBoundedMemory(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, s, err := tl.ReplayAll(func(*ledger.Ledger, *ledger.Change) {}, func(*caching.Allocator, *caching.Change) {})
+		_, s, err := tl.ReplayAll(func(*livemem.Set, *livemem.Change) {}, func(*caching.Allocator, *caching.Change) {})
 		if err != nil {
 			t.Fatal(err)
 		}
 		runtime.ReadMemStats(&after)
 		perEvent[i] = float64(after.Mallocs-before.Mallocs) / float64(n)
 		if pieces := len(s.List[0].Pieces); pieces > 20_000 {
-			t.Errorf("%d pieces for some 2,000 blocks", pieces)
+			t.Errorf("%d pieces for about 2,000 blocks", pieces)
 		}
 	}
 	if perEvent[1] > 0.05 || perEvent[1] > perEvent[0] {

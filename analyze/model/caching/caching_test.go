@@ -20,16 +20,16 @@ import (
 func TestAllocatorModelIsExact(t *testing.T) {
 	for seed := range uint64(16) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			told := seed%4 != 3 // else the configuration must be learnt
+			configured := seed%4 != 3 // otherwise the model must infer the configuration
 			same := analyzetest.TorchConf{Expandable: seed%2 == 0, Divisions: int64(seed % 3 * 4)}
 			tp, worlds := analyzetest.TorchTape(t, seed, 500, func(w *analyzetest.TorchWorld) {
 				if w.Pid == 42 {
-					w.Conf = same // it is the process's
+					w.Conf = same // both allocators of a process have the same configuration
 				}
 				w.Silent = seed%8 == 6
-				w.Patient = !told || seed%4 == 1
+				w.Patient = !configured || seed%4 == 1
 			})
-			if told {
+			if configured {
 				for _, w := range []*analyzetest.TorchWorld{worlds[0], worlds[2]} {
 					tp.Add(
 						format.Row{
@@ -122,8 +122,9 @@ func compareBlocks(t *testing.T, tl *timeline.Timeline, w *analyzetest.TorchWorl
 	}
 }
 
-// TestAllocatorModelOfARunningProgram cuts the beginning off: what the allocator counts
-// itself is exact at once, differences of the rest are.
+// TestAllocatorModelOfARunningProgram deletes the first events, as if recording had started late.
+// The totals that the allocator reports must be exact at once; for all others, differences between
+// two samples must be exact.
 func TestAllocatorModelOfARunningProgram(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -168,8 +169,8 @@ func compareDifferences(t *testing.T, tl *timeline.Timeline, w *analyzetest.Torc
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Of blocks that were awaiting at the cut only the requested size is known, and which
-	// gaps there were then nobody tells.
+	// For blocks that were awaiting at the cut only the requested size is known. The holes at that
+	// time are unknown.
 	since := func(now, then caching.Totals) caching.Totals {
 		return caching.Totals{
 			Allocated:     now.Allocated,
@@ -186,8 +187,8 @@ func compareDifferences(t *testing.T, tl *timeline.Timeline, w *analyzetest.Torc
 	for i, s := range w.Samples[5:] {
 		got := analyzetest.StateOf(moments[i+5], w)
 		if since(got.Totals, first) != since(s.Totals, w.Samples[5].Totals) {
-			// A block comes and next one of unknown size goes: of their sizes only the
-			// difference is known, and the moment between them is a guess.
+			// A block is allocated, and the next event frees a block of unknown size. Only the
+			// difference of the two sizes is known, so the total between the two events is a guess.
 			if unsure++; s.After != format.AllocatorAlloc || unsure > len(w.Samples)/50 {
 				t.Fatalf(
 					"pid %d device %d (%s), sample %d after %s:\ngot  %+v\nwant %+v",
@@ -219,9 +220,9 @@ func compareDifferences(t *testing.T, tl *timeline.Timeline, w *analyzetest.Torc
 	}
 }
 
-// TestAllocatorModelTakesAnything feeds it events that no allocator sends: it does not
-// panic, does not run for ever and forgets what has ended.
-func TestAllocatorModelTakesAnything(t *testing.T) {
+// TestAllocatorModelSurvivesRandomEvents applies random events that no allocator emits. The model must not
+// panic, must end, and must forget the memory that has ended.
+func TestAllocatorModelSurvivesRandomEvents(t *testing.T) {
 	names := slices.Sorted(maps.Keys(caching.OpsByName))
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 3))

@@ -1,41 +1,42 @@
 package caching
 
-// Check compares the model with what the allocator counts itself, event by
-// event, and learns from that what the events do not say: how large a block is, and
-// how much there was before the recording.
+// Check compares the model with the totals that the allocator reports in its events. From them it
+// learns facts that no event states: the exact size of a block, and the memory from before the
+// recording.
 //
-// An alloc is told before the allocator's totals grow, so that its size shows in those
-// of the next event; a free is told when allocated bytes have shrunk already, but
-// before the block is a gap. Segments are told when they have been added, and before
-// (when unmapped: after) they are taken away.
+// The order matters. An alloc event comes before the allocator's totals grow, so the next event
+// shows the block's size. A free event comes after allocated bytes have shrunk, but before the
+// block becomes a hole. Segment events come after the segment is added, and before it is removed;
+// an unmap event comes after.
 type Check struct {
-	pending    int32 // the block whose size the next event will tell, or none
+	pending int32 // the block whose size the next event determines, or None
+	// Known says which totals were reported so far; index with AllocatedTotal or ReservedTotal.
 	Known      [2]bool
-	Compared   int64 // events that tell totals
-	Disagreed  int64 // of those, events where the model has others
-	WorstBytes int64 // the largest difference
-	Resized    int64 // blocks of another size than the rules say
+	Compared   int64 // allocator events whose totals were compared with the model
+	Disagreed  int64 // of Compared, events whose totals differ from the model
+	WorstBytes int64 // largest difference between model and allocator, bytes
+	Resized    int64 // blocks whose size differs from the allocator's rules
 }
 
-// unseenSlack bounds by how much a block in a segment that was not seen to come may be
-// larger than what was asked for: what an allocator leaves over without splitting.
+// unseenSlack bounds how much larger than its request a block in an unrecorded segment may be. An
+// allocator leaves at most this much without splitting.
 const unseenSlack = LargeSegment
 
-// totals of Check.Known.
+// Indexes of Check.Known.
 const (
 	AllocatedTotal = iota
 	ReservedTotal
 )
 
-// compareAllocated checks the allocated bytes at an event, which for a free names the
-// block that was freed, or none. It returns the size that the block of an unmatched
-// free must have had, and whether it corrected the size of the block before.
+// compareAllocated checks the reported allocated bytes of an event. freed is the block of a free
+// event, or None. It returns the size of the block that an unmatched free ended, and the block
+// whose size it corrected, or None.
 func (a *Allocator) compareAllocated(e *Event, freed int32) (size int64, corrected int32) {
 	c := &a.Check
 	pending := c.pending
 	c.pending = None
 	guess, learnt := a.Rules.Round(e.Bytes), false
-	if e.Allocated < 0 || e.Op == LookedAt {
+	if e.Allocated < 0 || e.Op == SnapshotTaken {
 		return guess, None
 	}
 	model := a.Seen.Allocated + a.Before.Allocated
@@ -60,9 +61,9 @@ func (a *Allocator) compareAllocated(e *Event, freed int32) (size int64, correct
 	c.Compared++
 	diff := e.Allocated - model
 	switch {
-	case unknown && learnt: // the size of the block before remains a guess
+	case unknown && learnt: // the size of the pending block remains a prediction
 	case pending != None && freed != pending && a.correct(pending, diff):
-		// Nor is it sure if the block that goes has a size that is guessed.
+		// The size is not certain either if the freed block's size was predicted.
 		a.Pieces[pending].agreed = !unknown && (freed == None || a.Pieces[freed].agreed)
 		if diff != 0 {
 			a.Seen.Allocated += diff
@@ -71,7 +72,7 @@ func (a *Allocator) compareAllocated(e *Event, freed int32) (size int64, correct
 		}
 	case diff == 0:
 	case freed != None && !a.Pieces[freed].agreed && a.correct(freed, -diff):
-		return guess, freed // what its size was wrong by, an unmatched free has made good
+		return guess, freed // an unmatched free had compensated the error of this block's size
 	default:
 		a.disagree(diff)
 		a.Seen.Allocated += diff
@@ -80,8 +81,8 @@ func (a *Allocator) compareAllocated(e *Event, freed int32) (size int64, correct
 	return guess, None
 }
 
-// correct gives a block its size, if the allocator's totals say that it is larger or
-// smaller by diff, and reports whether that can be.
+// correct changes the size of a block by diff bytes, to match the allocator's totals. It reports
+// whether that size is possible.
 func (a *Allocator) correct(i int32, diff int64) bool {
 	p := &a.Pieces[i]
 	size, most := p.Size+diff, a.room(i)
@@ -99,10 +100,10 @@ func (a *Allocator) correct(i int32, diff int64) bool {
 	return true
 }
 
-// compareReserved checks the reserved bytes at an event.
+// compareReserved checks the reported reserved bytes of an event.
 func (a *Allocator) compareReserved(e *Event) {
 	c := &a.Check
-	if e.Reserved < 0 || e.Op == LookedAt {
+	if e.Reserved < 0 || e.Op == SnapshotTaken {
 		return
 	}
 	model := a.Seen.Reserved + a.Before.Reserved
@@ -119,7 +120,7 @@ func (a *Allocator) compareReserved(e *Event) {
 		return
 	}
 	if e.Op == SegmentFreed && diff == -e.Bytes {
-		return // versions before 2.1 tell it afterwards
+		return // PyTorch before 2.1 reports a segment's end after its removal
 	}
 	if diff != 0 {
 		a.disagree(diff)
@@ -135,8 +136,8 @@ func (a *Allocator) disagree(diff int64) {
 	a.Check.WorstBytes = max(a.Check.WorstBytes, diff)
 }
 
-// FromStart reports whether the recording has the allocator's first event, so that
-// there was nothing before.
+// FromStart reports whether the recording has the allocator's first event, so no memory existed
+// before.
 func (a *Allocator) FromStart() bool {
 	return a.Check.Known == [2]bool{true, true} && a.Before.Allocated == 0 && a.Before.Reserved == 0
 }

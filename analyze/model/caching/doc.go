@@ -1,4 +1,4 @@
-// Package caching replays the events of caching allocators, such as PyTorch's: blocks, segments and
-// their holes, and a check against the totals that the allocator reports. Events go in, changes come
-// out; it reads no recording and does no I/O. A Set is not safe for concurrent use.
+// Package caching replays the events of caching allocators such as PyTorch's. It models blocks,
+// segments and their holes, and checks the result against the totals that the allocator reports. It
+// reads Events and emits Changes, and does no I/O. A Set is not safe for concurrent use.
 package caching

@@ -6,53 +6,52 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/origin"
 )
 
-// Change is one step of an allocator. A consumer gets it before the model
-// changes, and must not keep the pointer: until then, and since the step before, the
-// model was what it is now. Only BlockResized comes when it is done, because it was so
-// all the time since the block began: how large a block is may become known with the
-// next event of its allocator. So the books of one allocator are exact when a change of
-// the same allocator is handed out, or at the end.
+// Change is one step of an allocator. The consumer gets it before the model is updated, and must
+// not keep the pointer. BlockResized is the exception: it comes after the update, and the new size
+// applies since the block's allocation. The size of a block may become known only with the next
+// event of its allocator. So an allocator's totals are exact at its own changes and at the end, not
+// at those of other allocators.
 type Change struct {
 	Op   Op
 	AtNs int64
-	// Block is the block that begins, is given back, becomes a gap or is lost, for
-	// OutOfMemory one of the size that could not be had (requested and size), for
-	// BlockResized the block with its new size. A block from before the recording has
-	// origin origin.None.
+	// Block is the block that is allocated, freed or lost. For OutOfMemory it has the size that
+	// could not be allocated. For BlockResized it has its new size. A block from before the
+	// recording has the origin origin.None.
 	Block Piece
-	// oldSize of BlockResized is what the block's size was taken for.
+	// oldSize is the block's size before BlockResized.
 	oldSize int64
-	// DeviceFree of OutOfMemory is what the device had free, bytes.
+	// DeviceFree is the free memory of the device at OutOfMemory, in bytes.
 	DeviceFree int64
-	// ptr, bytes and origin of a segment that comes or goes, or of a stretch of one.
+	// Ptr, Bytes and Origin describe the segment, or mapped range, that is added or removed.
 	Ptr, Bytes int64
 	Origin     int32
 }
 
-// Consumer is told what an allocator does. It may read the allocator:
+// Consumer gets every change of an allocator. It may read the allocator:
 //
-//	a.totals()   the books
-//	a.each       the blocks, live or awaiting
-//	a.ranges()   the segments, and with a.within what is in one, gaps too
+//	a.Totals()   the totals
+//	a.Each       the blocks, live or awaiting
+//	a.Ranges()   the segments; a.Within lists the blocks and holes of a segment
 //
-// At AllocatorEnd all of that is what the process held when it ended.
+// At AllocatorEnd they describe the memory that the process held when it ended.
 type Consumer func(a *Allocator, c *Change)
 
-// Set are the allocators of a recording, by Timeline.allocators.
+// Set holds the allocators of a recording.
 type Set struct {
 	numbers *Numbers
-	rules   map[int32]Rules // by process
-	List    []*Allocator
-	// Ended are those whose process ended; a number may be used again.
+	rules   map[int32]Rules // allocator configurations by pid
+	List    []*Allocator    // by number in Numbers; nil if an allocator has no event yet
+	// Ended are the allocators whose process ended. The kernel may reuse the pid.
 	Ended []*Allocator
 }
 
-// NewSet returns no allocators yet: they come with their first events.
+// NewSet returns an empty Set. Apply adds an allocator at its first event. rules are the
+// configurations by pid.
 func NewSet(numbers *Numbers, rules map[int32]Rules) *Set {
 	return &Set{numbers: numbers, rules: rules}
 }
 
-// of returns the allocator with a number.
+// of returns the allocator with a number. It creates the allocator if there is none.
 func (s *Set) of(n int32) *Allocator {
 	for len(s.List) <= int(n) {
 		s.List = append(s.List, nil)
@@ -64,7 +63,7 @@ func (s *Set) of(n int32) *Allocator {
 	return s.List[n]
 }
 
-// Exit ends the allocators of a process.
+// Exit ends the allocators of a process at atNs (Unix ns).
 func (s *Set) Exit(pid int32, atNs int64, consume Consumer) {
 	for n, a := range s.List {
 		if a != nil && a.Pid == pid {
@@ -76,7 +75,7 @@ func (s *Set) Exit(pid int32, atNs int64, consume Consumer) {
 	}
 }
 
-// All calls yield for every allocator, those that ended first.
+// All calls yield for every allocator, those of ended processes first.
 func (s *Set) All(yield func(*Allocator)) {
 	for _, a := range s.Ended {
 		yield(a)
@@ -88,12 +87,12 @@ func (s *Set) All(yield func(*Allocator)) {
 	}
 }
 
-// Apply makes one step.
+// Apply applies an event.
 //
-// The rules: a free of an unknown pointer ends a block from before the recording, of
-// which the size shows in the allocator's totals; it is counted and makes no bytes
-// negative. An alloc at a live pointer, and the end of a segment with live blocks,
-// prove that frees were lost. Where model and totals differ, the totals are believed.
+// A free of an unknown pointer ends a block from before the recording. Its size follows from the
+// allocator's totals; it is counted, and no total becomes negative. An alloc at the address of a
+// live block proves that a free was lost. The end of a segment with live blocks proves the same.
+// Where the model differs from the allocator's totals, the model takes the totals.
 func (s *Set) Apply(e *Event, consume Consumer) {
 	a := s.of(e.Allocator)
 	a.Counts.Events++
@@ -101,7 +100,7 @@ func (s *Set) Apply(e *Event, consume Consumer) {
 		a.Reports = e.Op.isReport()
 	}
 	if a.Reports != e.Op.isReport() {
-		return // the recorder never writes both of one process
+		return // the recorder never writes both kinds of events for one process
 	}
 	switch e.Op {
 	case BlockAllocated:
@@ -132,14 +131,14 @@ func (s *Set) Apply(e *Event, consume Consumer) {
 		a.reportedAlloc(e, consume)
 	case ReportedFree:
 		a.reportedFree(e, consume)
-	case LookedAt: // torch tells it of device 0 whichever it is about
+	case SnapshotTaken: // PyTorch reports snapshots always for device 0
 	default:
 		a.segmentChange(e, e.Stream, consume)
 	}
 }
 
-// compare learns from the allocator's totals; it returns the size of the block that an
-// unmatched free ends.
+// compare checks the allocator's totals and corrects the model. It returns the size of the block
+// that an unmatched free ends.
 func (a *Allocator) compare(e *Event, freed int32, consume Consumer) int64 {
 	sizes := [2]int64{}
 	blocks := [2]int32{a.Check.pending, freed}
@@ -164,7 +163,8 @@ func (a *Allocator) compare(e *Event, freed int32, consume Consumer) int64 {
 	return size
 }
 
-// emit hands out a change to a block. It copies the block once: this is done for nearly every event.
+// emit passes a block's change to consume. It copies the block only once, because it runs for
+// nearly every event.
 func (a *Allocator) emit(consume Consumer, e *Event, b *Piece) {
 	c := &a.change
 	c.Op, c.AtNs, c.Origin = e.Op, e.AtNs, origin.None
@@ -178,8 +178,8 @@ func (a *Allocator) emit(consume Consumer, e *Event, b *Piece) {
 
 func (a *Allocator) alloc(e *Event, stream int64, consume Consumer) {
 	a.compare(e, None, consume)
-	gap := a.gapFor(e, consume)
-	size := a.sizeOf(e, gap)
+	at := a.holeFor(e, consume)
+	size := a.sizeOf(e, at)
 	b := Piece{
 		Ptr:       e.Ptr,
 		Size:      size,
@@ -199,20 +199,21 @@ func (a *Allocator) alloc(e *Event, stream int64, consume Consumer) {
 	a.Seen.Active += size
 	a.Seen.Requested += e.Bytes
 	a.Seen.Allocations++
-	a.Check.pending = a.take(e, gap, size, stream)
+	a.Check.pending = a.take(e, at, size, stream)
 }
 
-// gapFor returns the gap in which a new block begins, or none if nothing is known there. A
-// block there has ended unseen. A gap of an expandable segment that is too small for the
-// block is forgotten: what was mapped before the recording goes on behind it.
-func (a *Allocator) gapFor(e *Event, consume Consumer) int32 {
+// holeFor returns the hole in which a new block starts, or None if nothing is known at its address.
+// A block at that address was freed without a record. If a hole of an expandable segment is too
+// small, memory mapped before the recording follows it, and the hole is deleted.
+func (a *Allocator) holeFor(e *Event, consume Consumer) int32 {
 	i, ok := a.at.Get(e.Ptr)
 	if !ok {
 		return None
 	}
-	if a.Pieces[i].State != IsGap {
+	if a.Pieces[i].State != IsHole {
 		a.lose(&a.Pieces[i], e.AtNs, consume)
-		a.Pieces[i].State = IsGap // not joined: the new block begins where it did
+		// not joined with its neighbors, because the new block starts at the same address
+		a.Pieces[i].State = IsHole
 		a.use(i, -a.Pieces[i].Size)
 		if a.Pieces[i].Segment == StraySegment {
 			a.drop(i)
@@ -221,13 +222,13 @@ func (a *Allocator) gapFor(e *Event, consume Consumer) int32 {
 	}
 	if a.Pieces[i].Segment == expandableSegment && a.room(i) < a.Rules.Round(e.Bytes) {
 		a.cut(i, e.Ptr, e.Ptr+a.Pieces[i].Size)
-		return a.found(e.Ptr)
+		return a.pieceAt(e.Ptr)
 	}
 	return i
 }
 
-// lose ends a block of which the free was not recorded. If the allocator's totals are
-// known, they have told that already.
+// lose ends a block whose free was not recorded. If the allocator's totals are known, they already
+// include the free.
 func (a *Allocator) lose(p *Piece, atNs int64, consume Consumer) {
 	b := *p
 	a.change = Change{Op: BlockLost, AtNs: atNs, Block: b, Origin: origin.None}
@@ -247,7 +248,8 @@ func (a *Allocator) lose(p *Piece, atNs int64, consume Consumer) {
 
 func (a *Allocator) freeRequested(e *Event, consume Consumer) {
 	i, ok := a.at.Get(e.Ptr)
-	if ok && a.Pieces[i].State == IsAwaiting { // it has ended, and its address was handed out again
+	// the free was completed unseen, and the address was used again
+	if ok && a.Pieces[i].State == IsAwaiting {
 		a.lose(&a.Pieces[i], e.AtNs, consume)
 		a.release(i)
 	}
@@ -257,7 +259,7 @@ func (a *Allocator) freeRequested(e *Event, consume Consumer) {
 	size := a.compare(e, i, consume)
 	if i == None {
 		a.Counts.UnmatchedFrees++
-		i = a.older(e, size)
+		i = a.addOlderBlock(e, size)
 		a.Before.Allocations++
 		if !a.Check.Known[AllocatedTotal] {
 			a.Before.Allocated += size
@@ -272,8 +274,8 @@ func (a *Allocator) freeRequested(e *Event, consume Consumer) {
 	a.Seen.Allocations--
 }
 
-// older adds a block from before the recording, so that the end of its freeing finds it.
-func (a *Allocator) older(e *Event, size int64) int32 {
+// addOlderBlock adds a block from before the recording, so that its free_completed event finds it.
+func (a *Allocator) addOlderBlock(e *Event, size int64) int32 {
 	a.Before.Requested += e.Bytes
 	return a.newPiece(
 		Piece{
@@ -295,10 +297,10 @@ func (a *Allocator) freeCompleted(e *Event, consume Consumer) {
 	a.compare(e, None, consume)
 	i, ok := a.at.Get(e.Ptr)
 	switch {
-	case !ok || a.Pieces[i].State == IsGap: // given back before the recording
-		i = a.older(e, a.Rules.Round(e.Bytes))
+	case !ok || a.Pieces[i].State == IsHole: // the block was freed before the recording
+		i = a.addOlderBlock(e, a.Rules.Round(e.Bytes))
 		a.Before.Active += a.Pieces[i].Size
-	case a.Pieces[i].State == IsBlock: // the request was lost
+	case a.Pieces[i].State == IsBlock: // the block's free_requested event was lost
 		a.Counts.LostFrees++
 		a.Seen.Allocations--
 		if !a.Check.Known[AllocatedTotal] {
@@ -317,7 +319,7 @@ func (a *Allocator) segmentChange(e *Event, stream int64, consume Consumer) {
 	known = known && !a.Segments[n].IsStretch()
 	if known && (e.Op == SegmentAllocated || e.Op == SegmentFreed) {
 		for _, p := range a.Within(&a.Segments[n]) {
-			if p.State != IsGap {
+			if p.State != IsHole {
 				a.lose(p, e.AtNs, consume)
 			}
 		}
@@ -352,7 +354,7 @@ func (a *Allocator) segmentChange(e *Event, stream int64, consume Consumer) {
 	}
 }
 
-// forgetReserved accounts for the end of memory that was there before the recording.
+// forgetReserved accounts for the end of a segment from before the recording.
 func (a *Allocator) forgetReserved(e *Event) {
 	if !a.Check.Known[ReservedTotal] {
 		a.Before.Reserved += e.Bytes

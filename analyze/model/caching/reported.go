@@ -2,11 +2,11 @@ package caching
 
 import originpkg "github.com/gpurec/gpurec/analyze/model/origin"
 
-// RecordSegments is how to record what reports do not tell.
-const RecordSegments = "record with --allocator=auto, of a PyTorch whose record_trace can be probed (gpurec check " +
-	"-p PID says so)"
+// RecordSegments is the advice to record segments, which reported statistics do not contain.
+const RecordSegments = "record with --allocator=auto; `gpurec check -p PID` reports whether this PyTorch " +
+	"provides segment events"
 
-// ReportedAlloc makes one step.
+// reportedAlloc applies the report of an allocation.
 func (a *Allocator) reportedAlloc(e *Event, consume Consumer) {
 	a.compareReported(e, e.Bytes)
 	if i, ok := a.at.Get(e.Ptr); ok {
@@ -21,11 +21,12 @@ func (a *Allocator) reportedAlloc(e *Event, consume Consumer) {
 	a.moveReported(1, e)
 }
 
-// ReportedFree makes one step.
+// reportedFree applies the report of a free.
 func (a *Allocator) reportedFree(e *Event, consume Consumer) {
 	a.compareReported(e, -e.Bytes)
 	i, ok := a.at.Get(e.Ptr)
-	if ok && a.Pieces[i].Size != e.Bytes { // it has ended, and its address was handed out again
+	// its free was not recorded, and the address was used again
+	if ok && a.Pieces[i].Size != e.Bytes {
 		a.lose(&a.Pieces[i], e.AtNs, consume)
 		a.drop(i)
 		ok = false
@@ -57,13 +58,13 @@ func (a *Allocator) reportedBlock(e *Event, origin int32) Piece {
 	}
 }
 
-func (a *Allocator) emitReported(what Op, b *Piece, atNs int64, consume Consumer) {
-	a.change = Change{Op: what, AtNs: atNs, Block: *b, Origin: originpkg.None}
+func (a *Allocator) emitReported(op Op, b *Piece, atNs int64, consume Consumer) {
+	a.change = Change{Op: op, AtNs: atNs, Block: *b, Origin: originpkg.None}
 	consume(a, &a.change)
 }
 
-// moveReported changes the books by a block that came or went. What is reserved is told by
-// every report, and when it changed in between is not.
+// moveReported adds blocks (1 or -1) of the event's size to the totals. Reserved bytes come with
+// each report; their changes between two reports are unknown.
 func (a *Allocator) moveReported(blocks int64, e *Event) {
 	bytes := blocks * e.Bytes
 	a.Seen.Allocated += bytes
@@ -75,7 +76,7 @@ func (a *Allocator) moveReported(blocks int64, e *Event) {
 	}
 }
 
-// compareReported checks the allocated bytes after a report, which changed them by bytes.
+// compareReported checks the reported allocated bytes after a report that changed them by bytes.
 func (a *Allocator) compareReported(e *Event, bytes int64) {
 	c := &a.Check
 	if e.Reserved >= 0 && !c.Known[ReservedTotal] {

@@ -8,29 +8,31 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Sizes of PyTorch's CUDA caching allocator, c10/cuda/CUDACachingAllocator.cpp, the
-// same since its version 1.7.
+// Constants of PyTorch's CUDA caching allocator (c10/cuda/CUDACachingAllocator.cpp). They have not
+// changed since version 1.7.
 const (
-	BlockUnit    = 512     // sizes of blocks are multiples of it
-	SmallRequest = 1 << 20 // blocks up to this share segments of SmallSegment
+	BlockUnit    = 512     // block sizes are multiples of it
+	SmallRequest = 1 << 20 // largest request that is placed in a segment of SmallSegment bytes
+	// SmallSegment is the size of a segment for small blocks.
 	SmallSegment = 2 << 20
-	LargeSegment = 20 << 20 // blocks below half of this share such segments
+	LargeSegment = 20 << 20 // segment size for requests below half of it
 )
 
-// Rules are how an allocator makes blocks of requests, as its configuration
-// says. That may be changed by the program, or be of a version with other rules:
-// where the allocator's totals tell another size, they are believed.
+// Rules are the parts of an allocator's configuration that determine block and segment sizes. The
+// program can change the configuration, or use a version with other rules. If the allocator's
+// totals show another size, the model takes the totals.
 type Rules struct {
-	MaxSplit   int64 // larger segments are not split; 0: all are
+	MaxSplit   int64 // larger segments are not split, bytes; 0: no limit
 	Expandable bool
-	// Divisions says in how many steps sizes are rounded between two powers of two, by
-	// the power from 1 MiB on, the first for all below; 0 and 1: not so.
+	// Divisions is the number of rounding steps between two powers of two. It is indexed by the
+	// power of two, from 1 MiB on; the first entry also applies to smaller sizes. 0 and 1 mean no
+	// such rounding.
 	Divisions [16]int64
 }
 
-// ParseRules understands PYTORCH_CUDA_ALLOC_CONF: settings with commas
-// between, such as max_split_size_mb:128,roundup_power2_divisions:[256:1,>:4]. What it
-// does not know it leaves out.
+// ParseRules parses PYTORCH_CUDA_ALLOC_CONF: comma-separated settings such as
+// max_split_size_mb:128,roundup_power2_divisions:[256:1,>:4]. It ignores settings that it does not
+// know.
 func ParseRules(conf string) Rules {
 	var r Rules
 	for conf = strings.ReplaceAll(conf, " ", ""); conf != ""; {
@@ -59,8 +61,8 @@ func ParseRules(conf string) Rules {
 	return r
 }
 
-// readDivisions understands a list such as 256:1,512:2,>:8: by sizes in MiB. The first
-// entry is for all sizes below it, too, the last one (>) for all above.
+// readDivisions parses a list such as 256:1,512:2,>:8, with sizes in MiB. The first entry also
+// applies to all smaller sizes. The entry > applies to all larger sizes.
 func (r *Rules) readDivisions(list string) {
 	last := -1
 	for entry := range strings.SplitSeq(list, ",") {
@@ -87,7 +89,7 @@ func (r *Rules) readDivisions(list string) {
 	}
 }
 
-// Round returns how many bytes of a segment a request needs.
+// Round returns the block size for a request of the given bytes.
 func (r *Rules) Round(bytes int64) int64 {
 	if bytes < BlockUnit {
 		return BlockUnit
@@ -107,7 +109,8 @@ func (r *Rules) Round(bytes int64) int64 {
 	return (bytes + step - 1) / step * step
 }
 
-// Segment returns the most that an allocator gets from the driver at once for a block.
+// Segment returns the size of the largest segment that the allocator requests from the driver for a
+// block of the given bytes.
 func (r *Rules) Segment(bytes int64) int64 {
 	switch {
 	case bytes <= SmallRequest:
@@ -118,8 +121,8 @@ func (r *Rules) Segment(bytes int64) int64 {
 	return units.RoundUp(bytes, SmallSegment)
 }
 
-// splits reports whether a gap is cut when a block of size bytes goes into it, or given
-// away as a whole.
+// splits reports whether the allocator splits a hole when it places a block of size bytes in it.
+// Otherwise the block takes the whole hole.
 func (r *Rules) splits(gap, size int64, small bool) bool {
 	if small || r.Expandable {
 		return gap-size >= BlockUnit

@@ -9,7 +9,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/origin"
 )
 
-// newSegment notes memory from the driver and returns its number.
+// newSegment adds a segment and returns its number.
 func (a *Allocator) newSegment(s Segment) int32 {
 	var n int32
 	if k := len(a.idle); k > 0 {
@@ -32,7 +32,7 @@ func (a *Allocator) dropSegment(n int32) {
 	a.idle = append(a.idle, n)
 }
 
-// addSegment adds a segment that is one gap.
+// addSegment adds a segment that consists of one hole.
 func (a *Allocator) addSegment(e *Event, stream int64) {
 	if e.Bytes == 0 {
 		return
@@ -40,7 +40,7 @@ func (a *Allocator) addSegment(e *Event, stream int64) {
 	a.Seen.Segments++
 	n := a.newSegment(Segment{Ptr: e.Ptr, Size: e.Bytes, Pool: e.Pool, Origin: e.Origin, SinceNs: e.AtNs})
 	if i, ok := a.at.Get(e.Ptr); ok && a.Pieces[i].Segment == StraySegment {
-		a.drop(i) // its end was lost
+		a.drop(i) // the end of this block was not recorded
 	}
 	a.newPiece(
 		Piece{
@@ -56,7 +56,7 @@ func (a *Allocator) addSegment(e *Event, stream int64) {
 	)
 }
 
-// removeSegment takes a segment away; what is still live in it has ended unseen.
+// removeSegment removes a segment and all pieces in it.
 func (a *Allocator) removeSegment(n int32) {
 	a.Seen.Segments--
 	a.Seen.InactiveSplit -= a.Segments[n].unused()
@@ -66,12 +66,12 @@ func (a *Allocator) removeSegment(n int32) {
 	a.dropSegment(n)
 }
 
-// addMapping adds addresses to an expandable segment: a gap that joins what is mapped
-// before and behind it.
+// addMapping adds mapped addresses to an expandable segment, as a hole joined with the mapped
+// memory before and after it.
 func (a *Allocator) addMapping(e *Event, stream int64) {
-	a.gapsSorted = false
+	a.holesSorted = false
 	if _, ok := a.at.Get(e.Ptr); ok || e.Bytes == 0 {
-		return // its unmapping was lost
+		return // the unmapping of this range was not recorded
 	}
 	end := e.Ptr + e.Bytes
 	p := Piece{
@@ -87,7 +87,7 @@ func (a *Allocator) addMapping(e *Event, stream int64) {
 	same := func(i int32) bool {
 		return a.Pieces[i].Segment == expandableSegment && a.Pieces[i].Stream == stream && a.Pieces[i].Pool == e.Pool
 	}
-	// That the pieces have no neighbours yet is doubtful only after events were lost.
+	// The neighbor may already have another neighbor if events were lost.
 	if before, ok := a.ends[e.Ptr]; ok && same(before) && a.Pieces[before].next == None {
 		p.prev = before
 		delete(a.ends, e.Ptr)
@@ -112,43 +112,43 @@ func (a *Allocator) addMapping(e *Event, stream int64) {
 	a.join(i)
 }
 
-// removeMapping takes addresses out of a gap of an expandable segment. It reports
-// whether they were seen to come.
+// removeMapping removes addresses from a hole of an expandable segment. It returns false if the
+// model did not know that they were mapped.
 func (a *Allocator) removeMapping(e *Event) bool {
 	end := e.Ptr + e.Bytes
 	if e.Bytes == 0 {
 		return false
 	}
-	i := a.GapAt(e.Ptr)
+	i := a.HoleAt(e.Ptr)
 	if i == None || a.Pieces[i].Ptr+a.Pieces[i].Size < end {
-		a.removeParts(e.Ptr, end) // mapped before the recording, or events were lost
+		a.removeParts(e.Ptr, end) // mapped before the recording, or after lost events
 		return false
 	}
 	a.cut(i, e.Ptr, end)
 	return true
 }
 
-// removeParts takes away as much of these addresses as was seen to come.
+// removeParts removes the known holes, or parts of them, between two addresses.
 func (a *Allocator) removeParts(from, to int64) {
-	a.sortGaps()
+	a.sortHoles()
 	var parts []int32
-	for _, g := range a.gaps {
+	for _, g := range a.holes {
 		if p := &a.Pieces[g.piece]; p.Ptr < to && p.Ptr+p.Size > from {
 			parts = append(parts, g.piece)
 		}
 	}
-	a.gapsSorted = false
+	a.holesSorted = false
 	for _, i := range parts {
 		p := &a.Pieces[i]
 		if _, taken := a.at.Get(to); taken && p.Ptr+p.Size > to {
-			continue // events that contradict each other
+			continue // allocator events contradict each other: skip this hole
 		}
 		a.cut(i, max(from, p.Ptr), min(to, p.Ptr+p.Size))
 	}
 }
 
-// cut takes addresses out of a gap of an expandable segment; what is left on both sides
-// are stretches of their own.
+// cut removes addresses from a hole of an expandable segment. The rest on each side becomes a
+// mapped range of its own.
 func (a *Allocator) cut(i int32, from, to int64) {
 	p := a.Pieces[i]
 	var head Segment
@@ -167,7 +167,7 @@ func (a *Allocator) cut(i int32, from, to int64) {
 	a.keepBehind(&p, to, head)
 }
 
-// keepBefore ends piece i, and the stretch that it is in, at an address.
+// keepBefore ends piece i, and its mapped range, at an address.
 func (a *Allocator) keepBefore(i int32, end int64, head Segment) {
 	p := &a.Pieces[i]
 	if end > p.Ptr {
@@ -185,8 +185,7 @@ func (a *Allocator) keepBefore(i int32, end int64, head Segment) {
 	a.drop(i)
 }
 
-// keepBehind begins a stretch at an address inside of a piece that was, or right
-// behind it.
+// keepBehind starts a mapped range at an address inside or right after a removed piece.
 func (a *Allocator) keepBehind(p *Piece, start int64, head Segment) {
 	if end := p.Ptr + p.Size; start < end {
 		rest := *p
@@ -203,7 +202,7 @@ func (a *Allocator) keepBehind(p *Piece, start int64, head Segment) {
 	a.newSegment(head.from(start, p.Pool))
 }
 
-// from returns a stretch that begins at an address, cut from this one.
+// from returns a mapped range that starts at an address, with the properties of s.
 func (s Segment) from(ptr, pool int64) Segment {
 	if s.Ptr == 0 {
 		s.Origin = origin.None
@@ -212,50 +211,49 @@ func (s Segment) from(ptr, pool int64) Segment {
 	return s
 }
 
-// GapAt returns the gap of an expandable segment that holds an address, or none. An
-// allocator that gives memory back does so for all gaps one after the other, so that
-// sorting them once serves many calls.
-func (a *Allocator) GapAt(ptr int64) int32 {
+// HoleAt returns the number of the expandable segment's hole that contains an address, or None. An
+// allocator unmaps its holes one after another, so the holes are sorted once for many calls.
+func (a *Allocator) HoleAt(ptr int64) int32 {
 	if i, ok := a.at.Get(ptr); ok {
-		if p := &a.Pieces[i]; p.State != IsGap || p.Segment != expandableSegment {
+		if p := &a.Pieces[i]; p.State != IsHole || p.Segment != expandableSegment {
 			return None
 		}
 		return i
 	}
-	if !a.gapsSorted {
-		a.sortGaps()
+	if !a.holesSorted {
+		a.sortHoles()
 	}
-	n, found := slices.BinarySearchFunc(a.gaps, ptr, func(g gap, ptr int64) int { return cmp.Compare(g.ptr, ptr) })
+	n, found := slices.BinarySearchFunc(a.holes, ptr, func(g hole, ptr int64) int { return cmp.Compare(g.ptr, ptr) })
 	if !found {
 		n--
 	}
 	if n < 0 {
 		return None
 	}
-	if i, ok := a.at.Get(a.gaps[n].ptr); !ok || i != a.gaps[n].piece {
+	if i, ok := a.at.Get(a.holes[n].ptr); !ok || i != a.holes[n].piece {
 		return None
 	}
-	return a.gaps[n].piece
+	return a.holes[n].piece
 }
 
-// gap is a gap of an expandable segment.
-type gap struct {
+// hole is a hole of an expandable segment.
+type hole struct {
 	ptr   int64
 	piece int32
 }
 
-func (a *Allocator) sortGaps() {
-	a.gaps = a.gaps[:0]
+func (a *Allocator) sortHoles() {
+	a.holes = a.holes[:0]
 	for i := range a.Pieces {
-		if p := &a.Pieces[i]; p.State == IsGap && p.Segment == expandableSegment {
-			a.gaps = append(a.gaps, gap{p.Ptr, int32(i)})
+		if p := &a.Pieces[i]; p.State == IsHole && p.Segment == expandableSegment {
+			a.holes = append(a.holes, hole{p.Ptr, int32(i)})
 		}
 	}
-	slices.SortFunc(a.gaps, func(a, b gap) int { return cmp.Compare(a.ptr, b.ptr) })
-	a.gapsSorted = true
+	slices.SortFunc(a.holes, func(a, b hole) int { return cmp.Compare(a.ptr, b.ptr) })
+	a.holesSorted = true
 }
 
-// Ranges returns the segments, and the stretches of expandable segments, by address.
+// Ranges returns the segments and the mapped ranges of expandable segments, in order of address.
 func (a *Allocator) Ranges() iter.Seq[*Segment] {
 	return func(yield func(*Segment) bool) {
 		for _, ptr := range slices.Sorted(maps.Keys(a.Began)) {
@@ -266,8 +264,8 @@ func (a *Allocator) Ranges() iter.Seq[*Segment] {
 	}
 }
 
-// Within returns the blocks and gaps of a range by address, and their numbers. They
-// may be dropped while they are walked through.
+// Within returns the numbers and pieces of a segment or mapped range, in order of address. The loop
+// may drop the current piece.
 func (a *Allocator) Within(s *Segment) iter.Seq2[int32, *Piece] {
 	return func(yield func(int32, *Piece) bool) {
 		n := a.Began[s.Ptr]

@@ -16,9 +16,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// TestAllocatorModelEqualsSimtorch replays what examples/simtorch, which is compared with
-// PyTorch itself, says that it did, and compares with its statistics: whole, and without
-// the beginning.
+// TestAllocatorModelEqualsSimtorch replays the events in a ledger of examples/simtorch, and
+// compares the model with simtorch's statistics. It does so with all events, and without the first
+// third. Another test compares simtorch with PyTorch itself.
 func TestAllocatorModelEqualsSimtorch(t *testing.T) {
 	for name, conf := range map[string]string{"segments": "", "expandable segments": "expandable_segments:True"} {
 		t.Run(name, func(t *testing.T) {
@@ -43,14 +43,14 @@ func TestAllocatorModelEqualsSimtorch(t *testing.T) {
 				tp.Rows,
 				func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < cut },
 			)
-			// Before its first event, a device's totals are not known.
+			// The totals of a device are unknown before its first event.
 			points = slices.DeleteFunc(points[len(points)/3:], func(p simtorchPoint) bool {
 				return !slices.ContainsFunc(tp.Rows, func(r *format.Row) bool {
 					return r.Kind == format.KindAllocator && r.Device == p.device && r.StartNs < p.atNs
 				})
 			})
 			if len(points) < 5 {
-				t.Fatalf("only %d checkpoints behind the cut", len(points))
+				t.Fatalf("only %d checkpoints after the cut", len(points))
 			}
 			late := totalsAt(t, tp, points)
 			for i, p := range points {
@@ -70,20 +70,20 @@ func TestAllocatorModelEqualsSimtorch(t *testing.T) {
 	}
 }
 
-// simtorchPoint is a checkpoint of simtorch's ledger.
+// simtorchPoint is a checkpoint in simtorch's ledger: its own statistics at that time.
 type simtorchPoint struct {
 	atNs        int64
 	pid, device int32
 	totals      caching.Totals
 }
 
-// TestReportsModelEqualsSimtorch does the same with what simtorch reported, of which totals
-// are known.
+// TestReportsModelEqualsSimtorch replays the statistics that simtorch reported. Their totals are
+// known.
 func TestReportsModelEqualsSimtorch(t *testing.T) {
 	ledger := runTensors(t, "")
 	tp, points := readSimtorch(t, ledger)
 	reports := simtorchReports(t, ledger)
-	// totals are not known yet
+	// Before the first report, the totals are unknown.
 	points = slices.DeleteFunc(points, func(p simtorchPoint) bool { return lastReport(reports, p) == nil })
 	tp.Rows = append(
 		slices.DeleteFunc(tp.Rows, func(r *format.Row) bool { return r.Kind == format.KindAllocator }),
@@ -119,7 +119,8 @@ func TestReportsModelEqualsSimtorch(t *testing.T) {
 		tp.Rows,
 		func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < cut },
 	)
-	points = slices.DeleteFunc(points, func(p simtorchPoint) bool { // until the first report, totals are those at that
+	// totals are known from the first report on
+	points = slices.DeleteFunc(points, func(p simtorchPoint) bool {
 		return !slices.ContainsFunc(
 			reports,
 			func(r *format.Row) bool { return r.Device == p.device && r.StartNs >= cut && r.StartNs < p.atNs },
@@ -138,7 +139,8 @@ func TestReportsModelEqualsSimtorch(t *testing.T) {
 		return r.Kind == format.KindAllocator && lost%50 == 25
 	})
 	points = points[len(points)-2:]
-	for i, s := range totalsAt(t, tp, points) { // it goes on with what the allocator counts
+	// after lost events the model takes the reported totals
+	for i, s := range totalsAt(t, tp, points) {
 		if want := lastReport(
 			tp.Rows,
 			points[i],
@@ -149,7 +151,7 @@ func TestReportsModelEqualsSimtorch(t *testing.T) {
 	}
 }
 
-// simtorchReports are the reports of a ledger as rows.
+// simtorchReports returns the reports in a ledger as rows of a recording.
 func simtorchReports(t *testing.T, path string) (rows []*format.Row) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -188,7 +190,7 @@ func simtorchReports(t *testing.T, path string) (rows []*format.Row) {
 	return rows
 }
 
-// lastReport is the last one of a device before a checkpoint.
+// lastReport returns the last report for a device before a checkpoint, or nil.
 func lastReport(rows []*format.Row, p simtorchPoint) (last *format.Row) {
 	for _, r := range rows {
 		if r.Kind == format.KindAllocator && r.Device == p.device && r.StartNs <= p.atNs &&
@@ -199,7 +201,7 @@ func lastReport(rows []*format.Row, p simtorchPoint) (last *format.Row) {
 	return last
 }
 
-// runTensors runs simtorch's program of random requests, and returns its ledger.
+// runTensors runs simtorch's program of random requests, and returns the path of its ledger.
 func runTensors(t *testing.T, conf string) string {
 	t.Helper()
 	program := analyzetest.InRoot(t, "build", "simtorch", "tensors")
@@ -244,7 +246,7 @@ func totalsAt(t *testing.T, tp *analyzetest.Tape, points []simtorchPoint) []stat
 	return states
 }
 
-// readSimtorch reads a ledger.
+// readSimtorch reads the events and checkpoints of a ledger.
 func readSimtorch(t *testing.T, path string) (*analyzetest.Tape, []simtorchPoint) {
 	t.Helper()
 	f, err := os.Open(path)

@@ -10,25 +10,27 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// CUDA results that mean no failure: work is not done yet, and the driver is
-// shutting down because the process ends.
+// CUDA results with a special meaning: ResultNotReady means that work is not done yet,
+// ResultDeinitialized that the process is ending. Neither is a failure.
 const (
 	ResultOutOfMemory   = 2
 	ResultDeinitialized = 4
 	ResultNotReady      = 600
 )
 
+// IsError reports whether a CUDA result means that the call failed.
 func IsError(result int32) bool {
 	return result != 0 && result != ResultDeinitialized && result != ResultNotReady
 }
 
-// Stats sums up calls of one kind and name.
+// Stats sums up the calls of one kind and name.
 type Stats struct {
-	Calls, Errors, Open int64
-	Captured            int64 // put into a graph, not run
-	Timed               int64 // calls whose duration is known: of these are
-	HostNs, MaxNs       int64
-	Scaled              int64 // calls in thousandths, with launches that were not recorded
+	Calls, Errors, Open int64 // all calls, failed calls, and calls that had not returned
+	Captured            int64 // launches captured into a graph, not run
+	Timed               int64 // calls with a known duration
+	HostNs, MaxNs       int64 // sum and maximum of the durations of timed calls
+	// calls in thousandths, including an estimate of launches that were not recorded
+	Scaled int64
 }
 
 func (s *Stats) add(o *Stats) {
@@ -42,9 +44,11 @@ func (s *Stats) add(o *Stats) {
 	s.Scaled += o.Scaled
 }
 
+// Name identifies calls by their kind and function.
 type Name struct{ Kind, Name string }
 
-// Counter counts calls and kernels.
+// Counter counts calls and kernels of a recording. Its columns hold the current row group. It is
+// not safe for concurrent use.
 type Counter struct {
 	T           *timeline.Timeline
 	Filter      *query.Filter
@@ -54,7 +58,7 @@ type Counter struct {
 	Work        KernelWork
 	Seen        *query.Callers
 	OutOfMemory int64
-	Weights     *sampling.Weights // nil if all launches are recorded
+	Weights     *sampling.Weights // nil if all launches were recorded
 
 	Start, Dur, Stream, Bytes       []int64
 	Context                         []int64
@@ -63,6 +67,7 @@ type Counter struct {
 	Kind, Name, Kernel              format.Strings
 }
 
+// NewCounter returns a Counter of the calls that pass the filter.
 func NewCounter(t *timeline.Timeline, f *query.Filter) *Counter {
 	window := f.Window(t.Recording())
 	return &Counter{
@@ -71,7 +76,7 @@ func NewCounter(t *timeline.Timeline, f *query.Filter) *Counter {
 	}
 }
 
-// Scan reads all calls, of memory and others.
+// Scan counts all calls of the recording. It returns errors of reading the recording.
 func (u *Counter) Scan() error {
 	for _, spans := range [][]timeline.Span{u.T.Memory, u.T.Calls} {
 		for _, s := range spans {
@@ -84,6 +89,7 @@ func (u *Counter) Scan() error {
 	return nil
 }
 
+// Group counts the calls of one row group.
 func (u *Counter) Group(g *format.Group) {
 	u.Kind, u.Name, u.Kernel = g.StringsInto(
 		"kind",
@@ -109,36 +115,36 @@ func (u *Counter) Group(g *format.Group) {
 		if start < u.Window.FromNs || start > u.Window.ToNs || !pass(i) {
 			continue
 		}
-		one := Stats{Calls: 1, Scaled: sampling.Thousandth}
+		call := Stats{Calls: 1, Scaled: sampling.Thousandth}
 		if u.Flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0 {
-			one.Open = 1
+			call.Open = 1
 		} else if IsError(u.Result[i]) {
-			one.Errors = 1
+			call.Errors = 1
 			if u.Result[i] == ResultOutOfMemory {
 				u.OutOfMemory++
 			}
 		}
 		if launch[kind.Index[i]] {
 			if u.Flags[i]&format.FlagCaptured != 0 {
-				one.Captured = 1
+				call.Captured = 1
 			}
 			if graph[name.Index[i]] {
 				u.Work.Add(true, u.Value[i], u.Result[i], u.Flags[i])
 			} else {
 				u.Work.Add(false, 0, u.Result[i], u.Flags[i])
-				if u.Weights != nil && one.Captured == 0 {
-					one.Scaled = u.Weights.At(start)
+				if u.Weights != nil && call.Captured == 0 {
+					call.Scaled = u.Weights.At(start)
 				}
 			}
 		}
 		if u.Flags[i]&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
-			one.Timed = 1
-			one.HostNs = max(0, u.Dur[i])
-			one.MaxNs = one.HostNs
+			call.Timed = 1
+			call.HostNs = max(0, u.Dur[i])
+			call.MaxNs = call.HostNs
 		}
-		byName[int(kind.Index[i])*len(name.Dict)+int(name.Index[i])].add(&one)
+		byName[int(kind.Index[i])*len(name.Dict)+int(name.Index[i])].add(&call)
 		if k := kernel.Index[i]; isKernel[k] {
-			byKernel[k].add(&one)
+			byKernel[k].add(&call)
 		}
 	}
 	for i := range byName {
@@ -151,7 +157,8 @@ func (u *Counter) Group(g *format.Group) {
 	}
 }
 
-// Launches tells which kinds and names of the group are launches, and of graphs.
+// Launches reports, for each kind and each function of the row group, whether it is a launch and a
+// graph launch.
 func (u *Counter) Launches(g *format.Group) (kinds, graphs []bool) {
 	for _, k := range u.Kind.Dict {
 		kinds = append(kinds, k == format.KindLaunch)
@@ -175,8 +182,8 @@ func merge[K comparable](into map[K]*Stats, key K, s *Stats) {
 	into[key].add(s)
 }
 
-// Passes returns the filter for rows of the group; it reads only the columns that
-// the filter looks at. Without a filter by kernel it needs no names of kernels.
+// Passes returns a function that reports whether row i of the row group passes the filter. It reads
+// only the columns that the filter needs; kernel may be empty without a filter by kernel.
 func (u *Counter) Passes(g *format.Group, kind, kernel format.Strings) func(i int) bool {
 	f := u.Filter
 	byCaller := f.Callers()
@@ -208,7 +215,7 @@ func (u *Counter) Passes(g *format.Group, kind, kernel format.Strings) func(i in
 	}
 }
 
-// Total sums up all calls that passed.
+// Total returns the sum of all calls that passed the filter.
 func (u *Counter) Total() Stats {
 	var sum Stats
 	for _, s := range u.Calls {

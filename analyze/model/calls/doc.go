@@ -1,2 +1,2 @@
-// Package calls reads calls one after the other, and counts them.
+// Package calls reads recorded calls in the order of their start, and counts them.
 package calls

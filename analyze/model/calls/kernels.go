@@ -9,14 +9,16 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// KernelWork counts kernels that were put to work: by launches that ran, and by
-// graphs. A launch that stream capture puts into a graph runs when the graph does.
+// KernelWork counts kernels that ran, by launches and by graphs. A launch captured into a graph
+// runs when the graph is launched.
 type KernelWork struct {
-	Launched, Captured          int64
+	// Launched counts kernel launches that ran, Captured those captured into graphs.
+	Launched, Captured int64
+	// GraphLaunches counts graph launches, GraphKernels the kernels in those graphs.
 	GraphLaunches, GraphKernels int64
 }
 
-// Add counts a launch; kernels is what a graph holds.
+// Add counts a launch. For a graph launch, kernels is the number of kernels in the graph.
 func (w *KernelWork) Add(graph bool, kernels float64, result, flags int32) {
 	const unfinished = format.FlagOpen | format.FlagAbandoned
 	switch {
@@ -33,13 +35,14 @@ func (w *KernelWork) Add(graph bool, kernels float64, result, flags int32) {
 	}
 }
 
-// maxGraphKernels is more than a graph holds: sums of what stands in a damaged file
-// stay in the range of numbers.
+// maxGraphKernels is larger than the number of kernels in any graph. It bounds values of damaged
+// files, so that sums do not overflow.
 const maxGraphKernels = 1 << 30
 
-// Run is how many kernels ran, as far as is known.
+// Run returns the number of kernels that ran, as far as it is known.
 func (w *KernelWork) Run() int64 { return w.Launched + w.GraphKernels }
 
+// String describes the counts in words. It returns "" if there were no kernels.
 func (w *KernelWork) String() string {
 	if w.Run()+w.Captured == 0 {
 		return ""
@@ -59,8 +62,8 @@ func (w *KernelWork) String() string {
 	return text
 }
 
-// ShortKernels gives each kernel a short name of its own: kernels whose names differ
-// only in what was left out are numbered in the order of their full names.
+// ShortKernels returns a unique short name for each kernel. If shortening makes several names
+// equal, they are numbered in the order of their full names.
 func ShortKernels(kernels map[string]*Stats) map[string]string {
 	same := make(map[string][]string)
 	for full := range kernels {

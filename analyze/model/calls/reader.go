@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -12,7 +12,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Call is one call, for reports that look at calls one after the other. Its strings are numbers of Reader's names.
+// Call is one recorded call. Name, Site, Kernel and CopyKind index Reader.Names. Times are Unix ns.
 type Call struct {
 	StartNs, EndNs          int64
 	Stream, Ptr, Src, Bytes int64
@@ -20,16 +20,18 @@ type Call struct {
 	Stack, Result, Flags    int32
 	Name, Site, Kernel      int32
 	CopyKind                int32
-	Kind                    int8 // index into Reader.Of
-	Nested                  bool
+	Kind                    int8 // kind of the call, as an index into Reader.Kinds
+	Nested                  bool // the call was made inside another recorded call
 }
 
-// Timed reports whether the call's duration is known. That of an open call is not: it goes on.
+// Timed reports whether the call's duration is known. The duration of an open call is unknown: it
+// had not returned when the recording ended.
 func (c *Call) Timed() bool { return c.Flags&timeline.NoResult == 0 }
 
-// Failed reports whether the call is known to have returned an error.
+// Failed reports whether the call returned an error. It is false if the result is unknown.
 func (c *Call) Failed() bool { return c.Flags&timeline.NoResult == 0 && c.Result != 0 }
 
+// Thread returns the thread that made the call.
 func (c *Call) Thread() origin.Thread { return origin.Thread{Pid: c.Pid, Tid: c.Tid} }
 
 func (c *Call) before(o *Call) bool {
@@ -39,31 +41,32 @@ func (c *Call) before(o *Call) bool {
 	return cmp.Or(cmp.Compare(c.Pid, o.Pid), cmp.Compare(c.Tid, o.Tid), cmp.Compare(c.EndNs, o.EndNs)) < 0
 }
 
-// Reader reads calls of some kinds in the order in which they began, as far as the filter lets them
-// through. It looks at calls that are no memory calls only, so that it can work while those are
-// replayed.
+// Reader reads calls of selected kinds in the order of their start, if they pass the filter. It
+// reads only row groups without memory calls, so it can run while another goroutine replays those.
+// A Reader is not safe for concurrent use.
 type Reader struct {
 	*Counter
-	Of    []string // kinds
-	Names origin.Names
-	Sites SiteReader
+	Kinds []string     // the kinds of calls to read, as in the column kind
+	Names origin.Names // names, sites and kernels that Call refers to
+	Sites SiteReader   // resolves the call sites
 
 	ptrs, srcs, Parent []int64
 	copies             format.Strings
 }
 
+// NewReader returns a Reader for calls of the given kinds that pass the filter.
 func NewReader(t *timeline.Timeline, f *query.Filter, kinds ...string) *Reader {
-	r := &Reader{Counter: NewCounter(t, f), Of: kinds}
+	r := &Reader{Counter: NewCounter(t, f), Kinds: kinds}
 	r.Sites = SiteReader{T: t, Names: &r.Names}
 	return r
 }
 
-// Each yields the calls. The row is valid until yield returns.
+// Each calls yield for every call, in the order of start. The pointer is valid until yield returns.
 func (r *Reader) Each(yield func(*Call) error) error {
 	return r.EachOf(func(s timeline.Span) *format.Group { return s.Group }, yield)
 }
 
-// EachOf is each with row groups that open returns.
+// EachOf works like Each, but gets its row groups from open.
 func (r *Reader) EachOf(open func(timeline.Span) *format.Group, yield func(*Call) error) error {
 	var spare [][]Call
 	return r.T.Wrap(timeline.InOrder(r.T.Calls, timeline.Stream[Call]{
@@ -97,7 +100,7 @@ func (r *Reader) load(g *format.Group, rows []Call) []Call {
 	}
 	wanted := make([]int8, len(r.Kind.Dict))
 	for i, k := range r.Kind.Dict {
-		wanted[i] = int8(slices.Index(r.Of, k))
+		wanted[i] = int8(slices.Index(r.Kinds, k))
 	}
 	pass := r.Passes(g, r.Kind, r.Kernel)
 	names, kernels, copies := r.Names.All(r.Name.Dict), r.Names.All(r.Kernel.Dict), r.Names.All(r.copies.Dict)
@@ -135,10 +138,10 @@ func (r *Reader) load(g *format.Group, rows []Call) []Call {
 	return rows
 }
 
-// reads reports whether calls of a kind are read.
-func (r *Reader) reads(kind string) bool { return slices.Contains(r.Of, kind) }
+// reads reports whether the Reader reads calls of a kind.
+func (r *Reader) reads(kind string) bool { return slices.Contains(r.Kinds, kind) }
 
-// read reads the columns of a row group.
+// read reads the columns of a row group that Call needs.
 func (r *Reader) read(g *format.Group) {
 	r.Kind, r.Name = g.StringsInto("kind", r.Kind), g.StringsInto("name", r.Name)
 	r.Start, r.Dur = g.Int64("start_ns", r.Start), g.Int64("dur_ns", r.Dur)
@@ -154,7 +157,7 @@ func (r *Reader) read(g *format.Group) {
 	r.Sites.Read(g)
 }
 
-// SiteReader tells the places in the program that the calls of a row group came from, as numbers of names.
+// SiteReader resolves the call site of each row of a row group to a number in Names.
 type SiteReader struct {
 	T       *timeline.Timeline
 	Names   *origin.Names
@@ -162,27 +165,29 @@ type SiteReader struct {
 
 	Stack []int32
 	site  format.Strings
-	ids   []int32 // of the group's dictionary; -1: the stack says it
+	ids   []int32 // by entry of the dictionary; -1: the site comes from the stack
 }
 
+// Read prepares the SiteReader for the rows of a row group.
 func (s *SiteReader) Read(g *format.Group) {
 	s.Stack, s.site = g.Int32("stack_id", s.Stack), g.StringsInto("site", s.site)
 	s.ids = s.ids[:0]
 	for _, site := range s.site.Dict {
 		id := int32(-1)
-		if site != "" && s.T.Stacks.Placed == nil {
+		if site != "" && s.T.Stacks.Sites == nil {
 			id = s.Names.ID(site)
 		}
 		s.ids = append(s.ids, id)
 	}
 }
 
-// At is the place of row i.
+// At returns the number of row i's call site in Names.
 func (s *SiteReader) At(i int) int32 {
 	if id := s.ids[s.site.Index[i]]; id >= 0 {
 		return id
 	}
-	if site := s.site.At(i); site != "" { // stacks have source lines, not all of them
+	// some stacks have sites from source lines, others keep the recorded site
+	if site := s.site.At(i); site != "" {
 		return s.Names.ID(s.T.SiteOfCall(s.Stack[i], site))
 	}
 	id, ok := s.byStack[s.Stack[i]]
@@ -196,18 +201,19 @@ func (s *SiteReader) At(i int) int32 {
 	return id
 }
 
-// CountsWhile replays memory calls for the quality block while read looks at other calls: the two
-// share no row group, and what they share of the Timeline neither changes.
-func CountsWhile(t *timeline.Timeline, read func() error) (*ledger.Counts, error) {
-	if t.Counts != nil { // they are the same in every replay
+// CountsWhile calls read, and replays the memory calls in another goroutine at the same time. It
+// returns the counts of the replay for the quality block. The two share no row group, and neither
+// changes the Timeline.
+func CountsWhile(t *timeline.Timeline, read func() error) (*livemem.Counts, error) {
+	if t.Counts != nil { // every replay gives the same counts
 		return t.Counts, read()
 	}
-	var l *ledger.Ledger
+	var l *livemem.Set
 	var failed error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		l, failed = t.Replay(func(*ledger.Ledger, *ledger.Change) {})
+		l, failed = t.Replay(func(*livemem.Set, *livemem.Change) {})
 	}()
 	err := read()
 	<-done
@@ -218,15 +224,17 @@ func CountsWhile(t *timeline.Timeline, read func() error) (*ledger.Counts, error
 	return t.Counts, nil
 }
 
-// BurstDetector tells when events come in crowds: at least `most` of them within withinNs.
+// BurstDetector finds bursts of events: at least `most` events within withinNs. Events must come in
+// order of time.
 type BurstDetector struct {
-	starts []int64 // a ring of the last ones
-	next   int
-	fresh  int // not yet told
-	inside bool
+	starts []int64 // ring of the latest event times, Unix ns
+	next   int     // index of the oldest event in starts
+	fresh  int     // events that no result of Add has counted yet
+	inside bool    // the latest event was part of a burst
 }
 
-// Add notes an event and returns how many have turned out to belong to a crowd, and whether that is a new one.
+// Add records an event at atNs. It returns how many events it newly counts as part of a burst, and
+// whether this event starts a burst.
 func (c *BurstDetector) Add(atNs int64, most int, withinNs int64) (joined int64, began bool) {
 	c.fresh++
 	if len(c.starts) < most {

@@ -8,20 +8,20 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Calls name GPUs by ordinals of their process, samples and Xids by the index of NVML. The two differ where
-// CUDA_VISIBLE_DEVICES or CUDA's own order says so; what pairs them is the UUID. The UUID of a MIG
-// device leads to the GPU that it is a part of: samples are of whole GPUs.
+// CUDA calls identify a GPU by the ordinal that the process sees. NVML samples and Xids use the
+// NVML index. The two differ with CUDA_VISIBLE_DEVICES or CUDA_DEVICE_ORDER, and are matched by
+// UUID. The UUID of a MIG device maps to its parent GPU, because samples describe whole GPUs.
 
-// DeviceOrdinal is a GPU, or a MIG device, as a process counts.
+// DeviceOrdinal is the CUDA ordinal that a process uses for a GPU or a MIG device.
 type DeviceOrdinal struct {
 	Ordinal int32  `json:"ordinal"`
 	UUID    string `json:"uuid"`
 }
 
-// GPUPart is a GPU by its NVML index, or a MIG device of it.
+// GPUPart is a whole GPU, given by its NVML index, or one MIG device of that GPU.
 type GPUPart struct {
 	index int32
-	mig   string // UUID of the MIG device; "": the whole GPU
+	mig   string // UUID of the MIG device; "" for the whole GPU
 }
 
 // withUUID finds the GPU or MIG device with a UUID.
@@ -42,8 +42,9 @@ func (f *Facts) withUUID(uuid string) (GPUPart, bool) {
 	return GPUPart{}, false
 }
 
-// GPUOf returns the GPU or MIG device of a process's ordinal; false where the recording does not
-// pair them. A machine with one GPU has no other.
+// GPUOf returns the GPU or MIG device behind a process's CUDA ordinal. It returns false if the
+// recording does not match the ordinal to a GPU. On a machine with one GPU, every ordinal is that
+// GPU.
 func (f *Facts) GPUOf(pid, ordinal int32) (GPUPart, bool) {
 	for _, d := range f.Processes[pid].Devices {
 		if d.Ordinal == ordinal {
@@ -55,14 +56,15 @@ func (f *Facts) GPUOf(pid, ordinal int32) (GPUPart, bool) {
 	return GPUPart{index: f.OnlyDevice}, f.OnlyDevice >= 0 && ordinal >= 0
 }
 
-// NVMLDevice returns the NVML index of a process's GPU, for a MIG device that of the GPU that it is
-// a part of; false as in gpuOf.
+// NVMLDevice returns the NVML index of the GPU behind a process's CUDA ordinal. For a MIG device it
+// is the index of the parent GPU. It returns false in the same cases as GPUOf.
 func (f *Facts) NVMLDevice(pid, ordinal int32) (int32, bool) {
 	part, ok := f.GPUOf(pid, ordinal)
 	return part.index, ok
 }
 
-// MIGOf returns the MIG device of a process's ordinal.
+// MIGOf returns the MIG device behind a process's CUDA ordinal, and the NVML index of its parent
+// GPU.
 func (f *Facts) MIGOf(pid, ordinal int32) (m format.MIGDevice, index int32, ok bool) {
 	part, paired := f.GPUOf(pid, ordinal)
 	if !paired || part.mig == "" {
@@ -76,7 +78,8 @@ func (f *Facts) MIGOf(pid, ordinal int32) (m format.MIGDevice, index int32, ok b
 	return m, -1, false
 }
 
-// OrdinalOf is the reverse: what a process calls the GPU with this NVML index, or its MIG device.
+// OrdinalOf returns the CUDA ordinal that a process uses for the GPU with an NVML index, or for a
+// MIG device of that GPU.
 func (f *Facts) OrdinalOf(pid, index int32) (int32, bool) {
 	for _, d := range f.Processes[pid].Devices {
 		if part, ok := f.withUUID(d.UUID); ok && part.index == index {
@@ -89,13 +92,13 @@ func (f *Facts) OrdinalOf(pid, index int32) (int32, bool) {
 	return 0, false
 }
 
-// LearnUUID takes the UUID that the driver returned to a process, which is surer than what the
-// recorder concluded. cuDeviceGetUuid_v2 returns that of the MIG device, cuDeviceGetUuid that of
-// its GPU. Both are recorded with the prefix of a GPU.
-func (f *Facts) LearnUUID(pid, ordinal int32, told string) {
-	part, isWhole := f.withUUID(told)
+// LearnUUID stores the UUID that the driver returned to a process for an ordinal. It overrides the
+// recorder's own match. cuDeviceGetUuid_v2 returns the UUID of the MIG device, cuDeviceGetUuid that
+// of the parent GPU. The recording has both with the prefix "GPU-".
+func (f *Facts) LearnUUID(pid, ordinal int32, uuid string) {
+	part, isWhole := f.withUUID(uuid)
 	if !isWhole {
-		number, isGPU := strings.CutPrefix(told, "GPU-")
+		number, isGPU := strings.CutPrefix(uuid, "GPU-")
 		if !isGPU {
 			return
 		}
@@ -103,25 +106,25 @@ func (f *Facts) LearnUUID(pid, ordinal int32, told string) {
 		if !ok {
 			return
 		}
-		part, told = mig, mig.mig
+		part, uuid = mig, mig.mig
 	}
 	p := f.Processes[pid]
 	at := slices.IndexFunc(p.Devices, func(d DeviceOrdinal) bool { return d.Ordinal == ordinal })
 	divided := f.Devices[part.index].Fact.MIG
 	if at >= 0 && part.mig == "" && divided != nil && *divided {
-		return // it does not say which part
+		return // the UUID does not identify the MIG device
 	}
 	devices := slices.Clone(p.Devices)
 	if at < 0 {
-		devices = append(devices, DeviceOrdinal{ordinal, told})
+		devices = append(devices, DeviceOrdinal{ordinal, uuid})
 	} else {
-		devices[at].UUID = told
+		devices[at].UUID = uuid
 	}
 	p.Devices = devices
 	f.Processes[pid] = p
 }
 
-// MIGLabel names a MIG device and the GPU that it is a part of: H100 1g.10gb (MIG of GPU 0).
+// MIGLabel names a MIG device and its parent GPU, e.g. "H100 1g.10gb (MIG of GPU 0)".
 func (f *Facts) MIGLabel(m format.MIGDevice, index int32) string {
 	name := strings.Replace(m.Name, " MIG ", " ", 1)
 	if name == "" {
@@ -130,7 +133,8 @@ func (f *Facts) MIGLabel(m format.MIGDevice, index int32) string {
 	return strings.TrimSpace(fmt.Sprintf("%s (MIG of GPU %d)", name, index))
 }
 
-// MIGNames lists the MIG devices of a GPU: 1g.10gb + 2g.20gb; "" if it is not divided.
+// MIGNames lists the MIG devices of a GPU, e.g. "1g.10gb + 2g.20gb". It returns "" for a GPU
+// without MIG devices.
 func (f *Facts) MIGNames(index int32) string {
 	var names []string
 	for _, m := range f.Devices[index].Fact.MIGDevices {

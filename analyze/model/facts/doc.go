@@ -1,4 +1,4 @@
-// Package facts holds what a recording says beside its calls: processes and who they are, threads,
-// devices, samples of NVML, Xids, losses and notes. Facts do not change once they are read, so
-// several goroutines may use them.
+// Package facts holds everything in a recording except calls and stacks: processes and their
+// identities, threads, devices, NVML samples, Xids, lost calls and notes. Facts do not change after
+// Read, except through LearnUUID, so several goroutines may read them.
 package facts

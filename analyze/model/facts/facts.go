@@ -12,70 +12,75 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Facts are the rows of a recording that are neither calls nor stacks.
+// Facts are the rows of a recording that are neither calls nor stacks. Maps keyed by int32 use the
+// pid or the NVML index of a device.
 type Facts struct {
 	Processes map[int32]Process
-	Threads   map[origin.Thread]string // names
+	Threads   map[origin.Thread]string // names of threads, by pid and tid
 	Devices   map[int32]Device
-	// OnlyDevice is the machine's GPU if it has one, else -1.
+	// OnlyDevice is the NVML index of the GPU on a machine with one GPU, otherwise -1.
 	OnlyDevice int32
-	Exits      []Exit // in order of time
+	Exits      []Exit // ends of processes, in order of time
 	Lost       []Loss
 	Notes      []string
 	Inferences []format.StackInference
 	Sampling   sampling.Switches
-	Samples    []Sample // in order of time
+	Samples    []Sample // of devices, in order of time
 	Metrics    origin.Names
-	// ProcessSamples are in order of time, others are the names they tell of processes.
+	// ProcessSamples are NVML samples of single processes, in order of time. Others has the names
+	// of those processes, recorded or not.
 	ProcessSamples []ProcessSample
 	Others         map[int32]string
 	Xids           []Xid
-	// Allocators that processes have, in the order of their notes.
+	// Allocators are the caching allocators found in processes, in the order of their notes.
 	Allocators     []AllocatorFact
-	AllocatorRules map[int32]caching.Rules // by process
+	AllocatorRules map[int32]caching.Rules // configuration of the caching allocator by pid
 
-	// HasRanks is set if the rank of any process is known, severalJobs if processes are of
-	// different jobs.
+	// HasRanks is set if the rank of any process is known. SeveralJobs is set if the processes
+	// belong to different jobs.
 	HasRanks, SeveralJobs bool
 }
 
-// AllocatorFact is what the recorder found out about a process's caching allocator.
+// AllocatorFact is the recorder's description of a process's caching allocator.
 type AllocatorFact struct {
 	Pid int32
 	format.AllocatorFact
 }
 
+// Process describes a recorded process. Fields that the recording does not have are zero.
 type Process struct {
 	Name    string          `json:"-"`
 	ExitNs  int64           `json:"exit_ns"`
 	Exe     string          `json:"exe"`
 	Devices []DeviceOrdinal `json:"devices"`
-	// Identity is the zero value if nothing is known of it.
+	// Identity has the rank, the job and the pod. It is the zero value if none is known.
 	Identity    format.Identity `json:"-"`
 	ContainerID string          `json:"container_id"`
 	Cgroup      string          `json:"cgroup"`
 }
 
+// Device describes a GPU.
 type Device struct {
 	Name       string
 	TotalBytes int64
 	Fact       format.DeviceFact
 }
 
-// Exit is the end of a process.
+// Exit is the end of a process, at AtNs (Unix ns).
 type Exit struct {
 	AtNs int64
 	Pid  int32
 }
 
-// Loss is an interval in which calls of a class were lost.
+// Loss is an interval (Unix ns) in which the recorder lost calls of a class.
 type Loss struct {
 	StartNs, DurNs int64
 	Class          string
 	Calls          int64
 }
 
-// Sample is one NVML sample; metric indexes facts.metrics.
+// Sample is one NVML sample. Metric indexes Facts.Metrics, Device is the NVML index, AtNs is Unix
+// ns.
 type Sample struct {
 	AtNs   int64
 	Value  float64
@@ -83,13 +88,14 @@ type Sample struct {
 	Device int32
 }
 
-// ProcessSample is one NVML sample about a process on a device, recorded or not.
+// ProcessSample is one NVML sample of a process on a device. The process may be one that gpurec
+// does not record.
 type ProcessSample struct {
 	Sample
 	Pid int32
 }
 
-// Read reads the facts and samples of a recording.
+// Read reads the facts and samples of a recording. It returns errors of reading the file.
 func Read(rec *format.Recording) (*Facts, error) {
 	f := new(Facts)
 	f.Processes = make(map[int32]Process)
@@ -134,7 +140,7 @@ func (f *Facts) add(r *format.Row) error {
 		f.Threads[origin.Thread{Pid: r.Pid, Tid: r.Tid}] = r.Name
 	case format.KindDevice:
 		var fact format.DeviceFact
-		_ = json.Unmarshal([]byte(r.Message), &fact) // without a UUID the device pairs with nothing
+		_ = json.Unmarshal([]byte(r.Message), &fact) // an unreadable fact leaves the UUID empty
 		f.Devices[r.Device] = Device{r.Name, r.Bytes, fact}
 	case format.KindLost:
 		f.Lost = append(f.Lost, Loss{r.StartNs, max(0, r.DurNs), r.Name, int64(r.Value)})
@@ -152,7 +158,7 @@ func (f *Facts) add(r *format.Row) error {
 	return nil
 }
 
-// addAllocator reads the note about a process's allocator.
+// addAllocator reads the note about a process's caching allocator.
 func (f *Facts) addAllocator(r *format.Row) {
 	a := AllocatorFact{Pid: r.Pid}
 	if json.Unmarshal([]byte(r.Message), &a.AllocatorFact) != nil {
@@ -167,8 +173,7 @@ func (f *Facts) addAllocator(r *format.Row) {
 	}
 }
 
-// AddSamples reads a row group of samples by column: of a long recording they are
-// many.
+// addSamples reads a row group of samples column by column: long recordings have many samples.
 func (f *Facts) addSamples(g *format.Group) {
 	kind, name := g.Strings("kind"), g.Strings("name")
 	start, value := g.Int64("start_ns", nil), g.Float64("value", nil)
@@ -193,50 +198,50 @@ func (f *Facts) addSamples(g *format.Group) {
 	}
 }
 
-// addProcess merges the rows of one process: its beginning and its end may be told
-// by different rows. What the message says beyond is for other readers.
+// addProcess merges the rows of one process: its start and its end may come in separate rows. It
+// ignores message fields that it does not know.
 func (f *Facts) addProcess(r *format.Row) {
 	p := f.Processes[r.Pid]
 	if r.Name != "" {
 		p.Name = r.Name
 	}
-	var said Process
-	if r.Message != "" && json.Unmarshal([]byte(r.Message), &said) == nil {
-		if said.Exe != "" {
-			p.Exe, p.Identity = said.Exe, format.Identity{}
+	var parsed Process
+	if r.Message != "" && json.Unmarshal([]byte(r.Message), &parsed) == nil {
+		if parsed.Exe != "" {
+			p.Exe, p.Identity = parsed.Exe, format.Identity{}
 		}
 		if id := readIdentity(r.Message); id.Known() {
 			p.Identity = id
 		}
-		p.ContainerID = cmp.Or(said.ContainerID, p.ContainerID)
-		p.Cgroup = cmp.Or(said.Cgroup, p.Cgroup)
-		if len(said.Devices) > 0 {
-			p.Devices = said.Devices
+		p.ContainerID = cmp.Or(parsed.ContainerID, p.ContainerID)
+		p.Cgroup = cmp.Or(parsed.Cgroup, p.Cgroup)
+		if len(parsed.Devices) > 0 {
+			p.Devices = parsed.Devices
 		}
-		if said.ExitNs > 0 && said.ExitNs != p.ExitNs {
-			p.ExitNs = said.ExitNs
-			f.Exits = append(f.Exits, Exit{said.ExitNs, r.Pid})
+		if parsed.ExitNs > 0 && parsed.ExitNs != p.ExitNs {
+			p.ExitNs = parsed.ExitNs
+			f.Exits = append(f.Exits, Exit{parsed.ExitNs, r.Pid})
 		}
 	}
 	f.Processes[r.Pid] = p
 }
 
-// readIdentity reads the identity in a process's facts. One that cannot be read is unknown.
+// readIdentity reads the identity from a process's message. An identity that cannot be parsed is
+// unknown.
 func readIdentity(message string) format.Identity {
-	var said struct {
+	var parsed struct {
 		Identity format.Identity `json:"identity"`
 	}
-	if json.Unmarshal([]byte(message), &said) != nil {
+	if json.Unmarshal([]byte(message), &parsed) != nil {
 		return format.Identity{}
 	}
-	if rank := said.Identity.Rank; rank != nil && (*rank < 0 || *rank > math.MaxInt32) {
-		return format.Identity{} // of a damaged recording
+	if rank := parsed.Identity.Rank; rank != nil && (*rank < 0 || *rank > math.MaxInt32) {
+		return format.Identity{} // only a damaged recording has such a rank
 	}
-	return said.Identity
+	return parsed.Identity
 }
 
-// LostCalls returns how many calls the rows say were lost, of one class or, for "",
-// of all.
+// LostCalls returns the number of lost calls of a class, or of all classes if class is "".
 func (f *Facts) LostCalls(class string) int64 {
 	var n int64
 	for _, l := range f.Lost {
@@ -247,7 +252,8 @@ func (f *Facts) LostCalls(class string) int64 {
 	return n
 }
 
-// LastSample returns the newest value of a metric of a device until toNs.
+// LastSample returns the newest value of a device metric at or before toNs (Unix ns). It returns
+// false if there is none.
 func (f *Facts) LastSample(metric string, device int32, toNs int64) (float64, bool) {
 	id, ok := f.Metrics.Ids[metric]
 	if !ok {
@@ -261,8 +267,8 @@ func (f *Facts) LastSample(metric string, device int32, toNs int64) (float64, bo
 	return 0, false
 }
 
-// AllExited returns when the last process ended, if the end of every known process
-// was seen.
+// AllExited returns when the last process ended (Unix ns). It returns false unless the end of every
+// known process was recorded.
 func (f *Facts) AllExited() (atNs int64, ok bool) {
 	for _, p := range f.Processes {
 		if p.ExitNs == 0 {
@@ -273,7 +279,7 @@ func (f *Facts) AllExited() (atNs int64, ok bool) {
 	return atNs, len(f.Processes) > 0
 }
 
-// addInference keeps what was said last of a class and key.
+// addInference replaces the earlier entry of the same class and key, or adds a new entry.
 func (f *Facts) addInference(i format.StackInference) {
 	for k := range f.Inferences {
 		if o := &f.Inferences[k]; o.Class == i.Class && o.Key == i.Key {
@@ -284,7 +290,7 @@ func (f *Facts) addInference(i format.StackInference) {
 	f.Inferences = append(f.Inferences, i)
 }
 
-// Inferred sums up all classes.
+// Inferred returns the sum of the stack inferences of all classes.
 func (f *Facts) Inferred() (sum format.StackInference) {
 	for _, i := range f.Inferences {
 		sum.Inferred += i.Inferred
@@ -296,7 +302,8 @@ func (f *Facts) Inferred() (sum format.StackInference) {
 	return sum
 }
 
-// Reported returns how many processes have allocators that are known by reports only.
+// Reported returns the number of processes whose caching allocator is known only from its reported
+// statistics.
 func (f *Facts) Reported() (n int64) {
 	pids := make(map[int32]bool)
 	for _, a := range f.Allocators {

@@ -8,7 +8,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Rank returns the rank of a process, if it is known.
+// Rank returns the rank of a process. It returns false if the rank is unknown.
 func (f *Facts) Rank(pid int32) (int32, bool) {
 	if rank := f.Processes[pid].Identity.Rank; rank != nil {
 		return int32(*rank), true
@@ -16,7 +16,7 @@ func (f *Facts) Rank(pid int32) (int32, bool) {
 	return 0, false
 }
 
-// RankText is the rank of a process, "" if it is not known.
+// RankText returns the rank of a process as text, or "" if the rank is unknown.
 func (f *Facts) RankText(pid int32) string {
 	if rank, ok := f.Rank(pid); ok {
 		return strconv.Itoa(int(rank))
@@ -24,7 +24,7 @@ func (f *Facts) RankText(pid int32) string {
 	return ""
 }
 
-// compareIdentities sets what the identities of all processes say together.
+// compareIdentities sets HasRanks and SeveralJobs.
 func (f *Facts) compareIdentities() {
 	jobs := make(map[string]bool)
 	for _, p := range f.Processes {
@@ -36,10 +36,10 @@ func (f *Facts) compareIdentities() {
 	f.SeveralJobs = len(jobs) > 1
 }
 
-// ShortID is the beginning of a container's id that engines show, too.
+// ShortID returns the first 12 characters of a container id, as container engines print it.
 func ShortID(id string) string { return id[:min(12, len(id))] }
 
-// PodName is the pod with its namespace, or its UID if that is all that is known.
+// PodName returns NAMESPACE/POD, or the pod's UID if its name is unknown.
 func PodName(id *format.Identity) string {
 	if id.Pod != "" && id.Namespace != "" {
 		return id.Namespace + "/" + id.Pod
@@ -47,8 +47,8 @@ func PodName(id *format.Identity) string {
 	return cmp.Or(id.Pod, id.PodUID)
 }
 
-// CgroupPath returns the longest path of /proc/PID/cgroup, which has a line ID:CONTROLLERS:PATH
-// for each hierarchy.
+// CgroupPath returns the longest path in the text of /proc/PID/cgroup. That file has one line
+// ID:CONTROLLERS:PATH for each hierarchy.
 func CgroupPath(text string) string {
 	path := ""
 	for line := range strings.Lines(text) {

@@ -9,11 +9,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/catalog"
 )
 
-// processMemoryFreshNs is how far from a moment a process's sample may be and still tell that the
-// process was there: it is taken every second.
+// processMemoryFreshNs is the maximum distance of a process's memory sample from the time of
+// interest. The recorder takes one sample a second.
 const processMemoryFreshNs = 3_000_000_000
 
-// Nearest returns the sample of a metric of a device that is nearest to a moment.
+// Nearest returns the sample of a device metric that is nearest to a time (Unix ns).
 func (f *Facts) Nearest(metric string, device int32, atNs int64) (best Sample, ok bool) {
 	id, known := f.Metrics.Ids[metric]
 	if !known {
@@ -30,7 +30,8 @@ func (f *Facts) Nearest(metric string, device int32, atNs int64) (best Sample, o
 	return best, ok
 }
 
-// ProcessesAt returns the memory of the processes on a device around a moment, most of it first.
+// ProcessesAt returns the memory of each process on a device around a time (Unix ns), largest
+// first.
 func (f *Facts) ProcessesAt(device int32, atNs int64) []ProcessSample {
 	id, known := f.Metrics.Ids[catalog.MetricOfProcess]
 	if !known {
@@ -51,8 +52,9 @@ func (f *Facts) ProcessesAt(device int32, atNs int64) []ProcessSample {
 	})
 }
 
-// TellsProcesses reports whether identities, containers or cgroups tell processes apart.
-func (f *Facts) TellsProcesses() bool {
+// DistinguishesProcesses reports whether the recording can name processes by identity, container or
+// cgroup.
+func (f *Facts) DistinguishesProcesses() bool {
 	cgroups := make(map[string]bool)
 	for _, p := range f.Processes {
 		if p.Identity.Known() || p.ContainerID != "" {
@@ -63,7 +65,8 @@ func (f *Facts) TellsProcesses() bool {
 	return len(cgroups) > 1
 }
 
-// RankOrder sorts processes by rank, those of an unknown one last.
+// RankOrder returns a sort key for processes: the rank, or the largest number if the rank is
+// unknown.
 func (f *Facts) RankOrder(pid int32) int64 {
 	if rank, ok := f.Rank(pid); ok {
 		return int64(rank)

@@ -1,2 +1,3 @@
-// Package fault finds asynchronous errors with the launches before them, and says why frees failed.
+// Package fault finds asynchronous CUDA errors and the launches before them, and explains why frees
+// failed.
 package fault

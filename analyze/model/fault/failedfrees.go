@@ -5,18 +5,18 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// freeTarget is the kind of thing that a call gives back. Equal numbers of different targets
-// name different things.
+// freeTarget is the kind of resource that a call frees. Equal numbers with different targets name
+// different resources.
 type freeTarget uint8
 
 const (
-	freesPointer   freeTarget = iota // memory of the device or the host
-	freesMapping                     // what is mapped at an address
-	freesAddresses                   // reserved addresses
-	freesIPC                         // memory of another process
+	freesPointer   freeTarget = iota // frees device or host memory, by address
+	freesMapping                     // unmaps memory at an address
+	freesAddresses                   // frees reserved addresses
+	freesIPC                         // closes memory imported from another process
 	freesArray
-	freesPhysical // a handle of physical memory
-	freesExternal // memory of another API
+	freesPhysical // releases physical memory, by handle
+	freesExternal // destroys memory imported from another API
 	numFreeTargets
 )
 
@@ -30,7 +30,8 @@ var targetsByMemory = map[string]freeTarget{
 	format.MemoryExternal: freesExternal,
 }
 
-// targetOf returns the target of calls of a kind and memory kind, false if they free nothing.
+// targetOf returns the target of calls of a kind and memory kind. It returns false for calls that
+// free nothing.
 func targetOf(kind, memory string) (freeTarget, bool) {
 	target, ok := targetsByKind[kind]
 	if special, is := targetsByMemory[memory]; ok && is {
@@ -39,35 +40,37 @@ func targetOf(kind, memory string) (freeTarget, bool) {
 	return target, ok
 }
 
-// FailedFree is a call that freed something and returned an error that can be the pointer's fault.
+// FailedFree is a call that failed to free something, with an error that an invalid pointer can
+// cause.
 type FailedFree struct {
 	StartNs, endNs int64
 	Ptr            int64
 	Pid, Tid       int32
 	Stack, Result  int32
-	Name, Site     int32 // index cudaerrors.Scan.Names
+	Name, Site     int32 // indexes into the Names of cudaerrors.Scan
 	target         freeTarget
-	memory         string // kind of memory that the function frees
+	memory         string // memory kind that the called function frees
 }
 
-// MaxFailedFrees bounds the failed frees of a recording that are kept; more are counted.
+// MaxFailedFrees is the maximum number of failed frees that FailedFrees keeps. Further ones are
+// only counted.
 const MaxFailedFrees = 1 << 16
 
-// FailedFrees collects the failed frees among failed calls. Its columns are those of the row group
-// that is looked at.
+// FailedFrees collects the failed frees of a recording. Its columns belong to the current row
+// group.
 type FailedFrees struct {
 	List     []FailedFree
-	LeftOut  int64
-	group    *format.Group // that the columns are of
+	LeftOut  int64         // number of failed frees that were not kept, beyond MaxFailedFrees
+	group    *format.Group // the row group that the columns were read from
 	ptr, dur []int64
 	memory   format.Strings
 }
 
-// Next prepares for the next row group.
+// Next must be called before the rows of the next row group.
 func (f *FailedFrees) Next() { f.group = nil }
 
-// Add keeps row i of the row group, a failed call, if it frees something. The caller fills in call
-// but for the pointer, the end and the target.
+// Add keeps row i of the row group, a failed call, if the call frees something. The caller sets all
+// exported fields of call except Ptr.
 func (f *FailedFrees) Add(g *format.Group, i int, kind string, call FailedFree) {
 	if _, ok := targetsByKind[kind]; !ok || !blamesPointer(call.Result) {
 		return
@@ -78,7 +81,7 @@ func (f *FailedFrees) Add(g *format.Group, i int, kind string, call FailedFree) 
 		f.memory = g.StringsInto("memory_kind", f.memory)
 	}
 	if g.Err() != nil || f.ptr[i] == 0 {
-		return // null is no memory
+		return // freeing a null pointer is valid
 	}
 	if len(f.List) == MaxFailedFrees {
 		f.LeftOut++
@@ -90,7 +93,7 @@ func (f *FailedFrees) Add(g *format.Group, i int, kind string, call FailedFree) 
 	f.List = append(f.List, call)
 }
 
-// Results with which the driver refuses to free something.
+// CUDA results of calls that fail to free something.
 const (
 	ResultInvalidValue      = 1
 	ResultInvalidContext    = 201
@@ -99,7 +102,7 @@ const (
 	ResultHostNotRegistered = 713
 )
 
-// blamesPointer reports whether a free that returns the result can be wrong about its pointer.
+// blamesPointer reports whether an invalid pointer can cause this result of a free.
 func blamesPointer(result int32) bool {
 	switch result {
 	case ResultInvalidValue, ResultInvalidHandle, ResultHostNotRegistered:
@@ -108,7 +111,7 @@ func blamesPointer(result int32) bool {
 	return blamesContext(result)
 }
 
-// blamesContext reports whether a result says only that the context is gone.
+// blamesContext reports whether the result only means that the context is destroyed.
 func blamesContext(result int32) bool {
 	return result == ResultInvalidContext || result == ResultContextDestroyed
 }

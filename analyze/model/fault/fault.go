@@ -12,7 +12,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Fault is an asynchronous error as it was first noticed in a context: the call that returned it.
+// Fault is the first call in a context that returned an asynchronous error. Times are Unix ns.
 type Fault struct {
 	StartNs, EndNs int64
 	Pid, Tid       int32
@@ -33,31 +33,33 @@ func (f *Fault) before(o *Fault) int {
 	)
 }
 
-// Label names the fault where others are listed with it.
+// Label returns a short name of the fault for tables: its result and the time since the start of
+// the recording.
 func (f *Fault) Label(t *timeline.Timeline) string {
 	return fmt.Sprintf("%d at %s", f.Result, units.Duration(f.EndNs-t.Recording().FromNs))
 }
 
-// faultKey is what breaks once: a context, until the process resets or destroys one.
+// faultKey identifies a context that can fail once. ends counts the contexts that the process
+// destroyed or reset before.
 type faultKey struct {
 	pid     int32
 	context int64
 	ends    int
 }
 
-// faultScan finds faults.
+// faultScan finds the first fault of each context.
 type faultScan struct {
 	t     *timeline.Timeline
 	first map[faultKey]*Fault
-	ends  map[int32][]int64 // by process, when contexts ended
+	ends  map[int32][]int64 // by process: when contexts ended, Unix ns
 
 	start, dur, context, stream            []int64
 	pid, tid, device, result, flags, stack []int32
 	name, site                             format.Strings
 }
 
-// Find returns the first asynchronous error in each context, in order of time. Every later call in a broken context
-// returns the same.
+// Find returns the first asynchronous error of each context, in order of time. Every later call in
+// a broken context returns the same error.
 func Find(t *timeline.Timeline) ([]Fault, error) {
 	s := faultScan{t: t, first: make(map[faultKey]*Fault), ends: make(map[int32][]int64)}
 	for i := range t.API.Calls {
@@ -116,11 +118,12 @@ func (s *faultScan) group(g *format.Group) {
 	}
 }
 
-// clockSlackNs is by how much the times of an Xid and of a call may be wrong against each other:
-// the kernel's log has its own clock, and the driver tells it when it gets to it.
+// clockSlackNs is the maximum error between the time of an Xid and that of a call. The kernel log
+// has its own clock, and the driver logs an Xid with a delay.
 const clockSlackNs = 100_000_000
 
-// XidOf returns the last Xid of the fault's process until the fault was noticed.
+// XidOf returns the last Xid that the driver logged for the fault's process before the process
+// noticed the fault. It returns false if there is none.
 func XidOf(f *facts.Facts, fl *Fault) (*facts.Xid, bool) {
 	for i := len(f.Xids) - 1; i >= 0; i-- {
 		if x := &f.Xids[i]; !x.Sxid && x.Pid == fl.Pid && !x.Before && x.AtNs <= fl.EndNs+clockSlackNs {
@@ -130,7 +133,8 @@ func XidOf(f *facts.Facts, fl *Fault) (*facts.Xid, bool) {
 	return nil, false
 }
 
-// After returns the first of the faults, which are in order of time, that a process noticed from an Xid on.
+// After returns the first fault that a process noticed at or after an Xid at atNs (Unix ns), or
+// nil. The faults must be in order of time.
 func After(faults []Fault, pid int32, atNs int64) *Fault {
 	for i := range faults {
 		if f := &faults[i]; f.Pid == pid && f.EndNs >= atNs-clockSlackNs {

@@ -6,26 +6,31 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
-// FreeVerdict says why the driver refused to free something.
+// FreeVerdict is the reason why the driver refused to free something.
 type FreeVerdict uint8
 
 const (
-	FreeRefused   FreeVerdict = iota // the call was right: the driver refused for another reason
-	DoubleFree                       // it was freed before, and not allocated again since
-	InsideBlock                      // the address lies inside a live block
-	WrongFunction                    // the memory is live, and another function frees it
-	ContextEnded                     // it ended with its context
+	// the call was correct, and the driver refused it for another reason
+	FreeRefused FreeVerdict = iota
+	// an earlier call freed the memory, and it was not allocated again
+	DoubleFree
+	InsideBlock   // the address is inside a live block, not at its start
+	WrongFunction // the memory is live, but another function must free it
+	ContextEnded  // the memory ended with its context
+	// UnknownPointer: no recorded allocation returned the address.
 	UnknownPointer
+	// NumFreeVerdicts is the number of verdicts.
 	NumFreeVerdicts
 )
 
+// String returns the verdict in words.
 func (v FreeVerdict) String() string {
 	return [...]string{
 		"refused", "double free", "inside a block", "wrong function",
@@ -33,50 +38,53 @@ func (v FreeVerdict) String() string {
 	}[v]
 }
 
-// FreedMemory is what a failed free is about.
+// FreedMemory explains one failed free.
 type FreedMemory struct {
 	Verdict FreeVerdict
-	// The memory, and whether its allocation is in the recording. Of an address range, bytes is 0.
-	Block     ledger.Block
+	// Block is the memory, and Allocated reports whether its allocation was recorded. For reserved
+	// addresses Block.Bytes is 0.
+	Block     livemem.Block
 	Allocated bool
-	// DoubleFree: the origin and entry of the call that freed it first. ContextEnded: origin.None and
-	// the end of the context.
+	// By and AtNs are the origin and start (Unix ns) of the call that freed the memory first
+	// (DoubleFree). For ContextEnded they are origin.None and the end of the context.
 	By   int32
 	AtNs int64
-	// WrongFunction: the right one.
+	// Right is the function that must free the memory (WrongFunction).
 	Right string
-	// InsideBlock: bytes from the block's start.
+	// Offset is the distance from the start of the block in bytes (InsideBlock).
 	Offset int64
 }
 
-// freeName names what a process can free.
+// freeName identifies a resource that a process can free.
 type freeName struct {
 	ptr    int64
 	pid    int32
 	target freeTarget
 }
 
-// freeScan replays memory to classify failed frees. It follows only the addresses that they name,
-// so that its memory is bounded by MaxFailedFrees however long the recording is.
+// freeScan replays memory calls to classify failed frees. It tracks only the addresses in failed
+// frees, so its memory is bounded by MaxFailedFrees, not by the length of the recording.
 type freeScan struct {
 	t    *timeline.Timeline
-	r    ledger.Replay
-	list []FailedFree // in order of their ends, without those that are classified
-	next int          // index of list[0] in found
-	// found is parallel to the list.
+	r    livemem.Replay
+	list []FailedFree // not classified yet, in order of their return
+	next int          // index in found of the result for list[0]
+	// found has one result for each failed free.
 	found []FreedMemory
 
-	wanted    map[freeName]bool // target is 0
-	addresses map[int32][]int64 // of wanted, in order, by process
-	// ended is how wanted things ended last, reserved are live reservations of them.
+	wanted    map[freeName]bool // addresses in failed frees; target is 0
+	addresses map[int32][]int64 // the addresses of wanted by process, sorted
+	// ended says how each wanted resource ended last. reserved has the live address reservations
+	// among them.
 	ended    map[freeName]FreedMemory
-	reserved map[freeName]ledger.Block
-	// around are the live blocks that hold a wanted address behind their start, by process.
-	around map[int32]*ledger.Mappings
-	last   map[origin.Thread]FailedFree // the last failed free of a thread
+	reserved map[freeName]livemem.Block
+	// around has the live blocks that contain a wanted address after their start, by process.
+	around map[int32]*livemem.Mappings
+	last   map[origin.Thread]FailedFree // the previous failed free of each thread
 }
 
-// ClassifyFrees sorts failed frees by the time of their return, and says of each why it failed.
+// ClassifyFrees sorts the failed frees by the time of their return, and returns the reason for each
+// in the same order. It returns errors of reading the recording.
 func ClassifyFrees(t *timeline.Timeline, list []FailedFree) ([]FreedMemory, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -87,8 +95,8 @@ func ClassifyFrees(t *timeline.Timeline, list []FailedFree) ([]FreedMemory, erro
 	s := &freeScan{
 		t: t, list: list, found: make([]FreedMemory, len(list)),
 		wanted: make(map[freeName]bool), addresses: make(map[int32][]int64),
-		ended: make(map[freeName]FreedMemory), reserved: make(map[freeName]ledger.Block),
-		around: make(map[int32]*ledger.Mappings), last: make(map[origin.Thread]FailedFree),
+		ended: make(map[freeName]FreedMemory), reserved: make(map[freeName]livemem.Block),
+		around: make(map[int32]*livemem.Mappings), last: make(map[origin.Thread]FailedFree),
 	}
 	for i := range list {
 		f := &list[i]
@@ -99,10 +107,10 @@ func ClassifyFrees(t *timeline.Timeline, list []FailedFree) ([]FreedMemory, erro
 	}
 	for pid, addresses := range s.addresses {
 		slices.Sort(addresses)
-		s.around[pid] = new(ledger.Mappings)
+		s.around[pid] = new(livemem.Mappings)
 	}
-	s.r = ledger.Replay{Ledger: ledger.New(&t.Origins, t.EndedWith), Events: t.Events, Consume: s.consume, Exit: s.exit}
-	err := timeline.InOrder(t.Memory, t.StreamMemory(), func(m *ledger.Call) error {
+	s.r = livemem.Replay{Live: livemem.New(&t.Origins, t.EndedWith), Events: t.Events, Consume: s.consume, Exit: s.exit}
+	err := timeline.InOrder(t.Memory, t.StreamMemory(), func(m *livemem.Call) error {
 		s.classifyBefore(m.AtNs)
 		s.call(m)
 		return nil
@@ -111,8 +119,8 @@ func ClassifyFrees(t *timeline.Timeline, list []FailedFree) ([]FreedMemory, erro
 	return s.found, t.Wrap(err)
 }
 
-// classifyBefore classifies the frees that returned before a moment. A call that succeeded while
-// a free failed took effect before the failure was known, so a failure counts from its return.
+// classifyBefore classifies the frees that returned before ns. A failed free is classified at its
+// return: a call that succeeded meanwhile took effect before the failure.
 func (s *freeScan) classifyBefore(ns int64) {
 	for len(s.list) > 0 && s.list[0].endNs < ns {
 		f := &s.list[0]
@@ -122,58 +130,60 @@ func (s *freeScan) classifyBefore(ns int64) {
 	}
 }
 
-// call applies a call, and notes what it frees or reserves if a failed free names it.
-func (s *freeScan) call(m *ledger.Call) {
+// call applies a memory call. It records what the call freed or reserved if a failed free has the
+// same address.
+func (s *freeScan) call(m *livemem.Call) {
 	o := &s.t.Origins.List[m.Origin]
 	name := freeName{ptr: m.Ptr, pid: o.Pid}
-	if m.Op > ledger.OpUnreserve && m.Op != ledger.OpReserve || !s.wanted[name] {
+	if m.Op > livemem.OpUnreserve && m.Op != livemem.OpReserve || !s.wanted[name] {
 		s.r.Call(m)
 		return
 	}
 	name.target = targetOfCall(m)
 	s.r.EventsBefore(m.AtNs)
-	if m.Op == ledger.OpReserve {
-		s.reserved[name] = ledger.Block{SinceNs: m.AtNs, Origin: m.Origin}
+	if m.Op == livemem.OpReserve {
+		s.reserved[name] = livemem.Block{SinceNs: m.AtNs, Origin: m.Origin}
 		return
 	}
 	end := FreedMemory{Verdict: DoubleFree, By: m.Origin, AtNs: m.AtNs}
 	b, ok := s.live(name)
 	end.Block, end.Allocated = b, ok && b.Origin != origin.None
-	nested := s.r.Ledger.Counts.Nested
+	nested := s.r.Live.Counts.Nested
 	s.r.Call(m)
-	if s.r.Ledger.Counts.Nested == nested { // else the call around this one ended it
+	if s.r.Live.Counts.Nested == nested { // otherwise the enclosing call already ended the memory
 		s.ended[name] = end
 		delete(s.reserved, name)
 	}
 }
 
 // targetOfCall returns the target of a call that frees or reserves something.
-func targetOfCall(m *ledger.Call) freeTarget {
+func targetOfCall(m *livemem.Call) freeTarget {
 	switch {
-	case m.Op == ledger.OpUnmap:
+	case m.Op == livemem.OpUnmap:
 		return freesMapping
-	case m.Op == ledger.OpReserve || m.Op == ledger.OpUnreserve:
+	case m.Op == livemem.OpReserve || m.Op == livemem.OpUnreserve:
 		return freesAddresses
-	case m.Space == ledger.SpaceArray:
+	case m.Space == livemem.SpaceArray:
 		return freesArray
-	case m.Space == ledger.SpacePhysical:
+	case m.Space == livemem.SpacePhysical:
 		return freesPhysical
-	case m.Space == ledger.SpaceIPC:
+	case m.Space == livemem.SpaceIPC:
 		return freesIPC
-	case m.Space == ledger.SpaceExternal:
+	case m.Space == livemem.SpaceExternal:
 		return freesExternal
 	}
 	return freesPointer
 }
 
-// consume follows blocks that hold wanted addresses, and notes what ends with a context.
-func (s *freeScan) consume(_ *ledger.Ledger, c *ledger.Change) {
-	if c.Kind == ledger.AllocFailed {
+// consume tracks blocks that contain wanted addresses, and records which wanted blocks end with a
+// context.
+func (s *freeScan) consume(_ *livemem.Set, c *livemem.Change) {
+	if c.Kind == livemem.AllocFailed {
 		return
 	}
 	o := &s.t.Origins.List[c.Block.Origin]
 	name := freeName{ptr: c.Ptr, pid: o.Pid}
-	if c.Kind >= ledger.FreedWithCtx && s.wanted[name] {
+	if c.Kind >= livemem.FreedWithCtx && s.wanted[name] {
 		name.target = s.targetOfBlock(&c.Block)
 		s.ended[name] = FreedMemory{
 			Verdict: ContextEnded, Block: c.Block, Allocated: true,
@@ -185,24 +195,24 @@ func (s *freeScan) consume(_ *ledger.Ledger, c *ledger.Change) {
 		return
 	}
 	end := units.EndOf(c.Ptr, c.Block.Bytes)
-	// The first wanted address behind the block's start.
+	// Find the first wanted address after the start of the block.
 	if i, _ := slices.BinarySearch(addresses, c.Ptr+1); i == len(addresses) || addresses[i] >= end {
 		return
 	}
 	blocks := s.around[o.Pid]
-	blocks.Cut(c.Ptr, end, func(ledger.Mapping) {})
-	if c.Kind == ledger.Allocated {
-		blocks.Insert(ledger.Mapping{Start: c.Ptr, End: end, Number: c.Ptr})
+	blocks.Cut(c.Ptr, end, func(livemem.Mapping) {})
+	if c.Kind == livemem.Allocated {
+		blocks.Insert(livemem.Mapping{Start: c.Ptr, End: end, Number: c.Ptr})
 	}
 }
 
-// targetOfBlock returns the target of calls that free a block of the replay.
-func (s *freeScan) targetOfBlock(b *ledger.Block) freeTarget {
+// targetOfBlock returns the target of the calls that can free a block.
+func (s *freeScan) targetOfBlock(b *livemem.Block) freeTarget {
 	target, _ := targetOf(format.KindFree, s.t.Origins.Memory(b.Origin))
 	return target
 }
 
-// exit forgets a process: another one may get its number.
+// exit forgets a process, because the kernel may reuse its pid.
 func (s *freeScan) exit(pid int32, _ int64) {
 	for name := range s.ended {
 		if name.pid == pid {
@@ -215,24 +225,25 @@ func (s *freeScan) exit(pid int32, _ int64) {
 		}
 	}
 	if s.around[pid] != nil {
-		s.around[pid] = new(ledger.Mappings)
+		s.around[pid] = new(livemem.Mappings)
 	}
 }
 
-// holdingsOf returns what a process has, nil if no memory call of it is recorded.
-func (s *freeScan) holdingsOf(pid int32) *ledger.Holdings {
+// memoryOf returns the live memory of a process, or nil if no memory call of the process was
+// recorded.
+func (s *freeScan) memoryOf(pid int32) *livemem.ProcessMemory {
 	number, ok := s.t.Origins.Pids[pid]
 	if !ok {
 		return nil
 	}
-	return s.r.Ledger.OfProcess(number)
+	return s.r.Live.OfProcess(number)
 }
 
-// live returns what a call with that target and number would free now.
-func (s *freeScan) live(name freeName) (ledger.Block, bool) {
-	h := s.holdingsOf(name.pid)
+// live returns the block that a call with this target and address would free now.
+func (s *freeScan) live(name freeName) (livemem.Block, bool) {
+	h := s.memoryOf(name.pid)
 	if h == nil {
-		return ledger.Block{}, false
+		return livemem.Block{}, false
 	}
 	switch name.target {
 	case freesPointer:
@@ -249,45 +260,46 @@ func (s *freeScan) live(name freeName) (ledger.Block, bool) {
 		b, ok := s.reserved[name]
 		return b, ok
 	case freesIPC:
-		return ledger.Block{
+		return livemem.Block{
 			Origin: origin.None,
-		}, h.Borrowed[ledger.BorrowedName{Space: ledger.SpaceIPC, Ptr: name.ptr}] > 0
+		}, h.Borrowed[livemem.BorrowedName{Space: livemem.SpaceIPC, Ptr: name.ptr}] > 0
 	case freesExternal:
-		return ledger.Block{
+		return livemem.Block{
 			Origin: origin.None,
-		}, h.Borrowed[ledger.BorrowedName{Space: ledger.SpaceExternal, Ptr: name.ptr}] > 0
+		}, h.Borrowed[livemem.BorrowedName{Space: livemem.SpaceExternal, Ptr: name.ptr}] > 0
 	}
-	return ledger.Block{}, false
+	return livemem.Block{}, false
 }
 
-// blockAround returns the live block that has an address behind its start.
-func (s *freeScan) blockAround(f *FailedFree) (b ledger.Block, start int64, ok bool) {
-	h := s.holdingsOf(f.Pid)
+// blockAround returns the live block that contains the failed free's address after its start, and
+// the block's start.
+func (s *freeScan) blockAround(f *FailedFree) (b livemem.Block, start int64, ok bool) {
+	h := s.memoryOf(f.Pid)
 	if h == nil || f.target > freesMapping {
 		return b, 0, false
 	}
-	s.around[f.Pid].Overlapping(f.Ptr, units.EndOf(f.Ptr, 1), func(m ledger.Mapping) {
+	s.around[f.Pid].Overlapping(f.Ptr, units.EndOf(f.Ptr, 1), func(m livemem.Mapping) {
 		start = m.Start
 		b, ok = h.Pointers.Get(start)
 	})
 	return b, start, ok && f.Ptr > start
 }
 
-// classify says why a free failed. In this order:
+// classify returns the reason why a free failed. It checks in this order:
 //
-//	refused         memory that is live, and the right function for it
-//	wrong function  memory that is live at that address, and another function frees it
-//	double free     freed before by a call, or ended with its context
-//	wrong function  addresses or a handle that are live, and another function frees them
-//	double free     freed before by another function
-//	inside a block  behind the start of a live block
-//	unknown pointer the rest
+//	refused         the memory is live, and the function is the right one
+//	wrong function  memory is live at the address, and another function must free it
+//	double free     an earlier call freed the memory, or its context ended
+//	wrong function  live addresses or a live handle, which another function must free
+//	double free     another function freed the resource before
+//	inside a block  the address is after the start of a live block
+//	unknown pointer everything else
 func (s *freeScan) classify(f *FailedFree) FreedMemory {
 	th := origin.Thread{Pid: f.Pid, Tid: f.Tid}
 	inner := s.last[th]
 	s.last[th] = *f
 	if inner.Ptr == f.Ptr && f.StartNs <= inner.StartNs && inner.endNs <= f.endNs {
-		return FreedMemory{} // the call inside this one failed, and says the same
+		return FreedMemory{} // the nested call failed too, and is classified on its own
 	}
 	found := s.lookUp(f)
 	if blamesContext(f.Result) && found.Verdict != ContextEnded {
@@ -299,7 +311,7 @@ func (s *freeScan) classify(f *FailedFree) FreedMemory {
 func (s *freeScan) lookUp(f *FailedFree) FreedMemory {
 	own := freeName{f.Ptr, f.Pid, f.target}
 	ended, wasFreed := s.ended[own]
-	// The driver can hand the address out while the failed call returns.
+	// The driver can return the address to another thread before the failed call returns.
 	if b, ok := s.live(own); ok && !(wasFreed && b.SinceNs > f.StartNs) {
 		if f.target == freesPointer && !freesKind(f.memory, s.t.Origins.Memory(b.Origin)) {
 			return s.belongsTo(freesPointer, b)
@@ -326,16 +338,17 @@ func (s *freeScan) lookUp(f *FailedFree) FreedMemory {
 			By: origin.None, Offset: f.Ptr - start,
 		}
 	}
-	if h := s.holdingsOf(f.Pid); h != nil && h.Foreign[f.Ptr] != 0 {
-		return FreedMemory{} // a graph's memory, or another API's: its lifetime is not known
+	if h := s.memoryOf(f.Pid); h != nil && h.Foreign[f.Ptr] != 0 {
+		return FreedMemory{} // memory of a graph or of another API: its lifetime is unknown
 	}
 	return FreedMemory{Verdict: UnknownPointer, By: origin.None}
 }
 
-// liveElsewhere looks for something live that calls with another target than a free's own end.
+// liveElsewhere returns the first of targets under which the failed free's address is live. It
+// skips the target of the failed free itself.
 func (s *freeScan) liveElsewhere(f *FailedFree, targets ...freeTarget) (FreedMemory, bool) {
 	if f.target == freesAddresses {
-		return FreedMemory{}, false // memory may be mapped at addresses that are reserved
+		return FreedMemory{}, false // reserved addresses may also have memory mapped to them
 	}
 	for _, target := range targets {
 		if target == f.target {
@@ -348,8 +361,8 @@ func (s *freeScan) liveElsewhere(f *FailedFree, targets ...freeTarget) (FreedMem
 	return FreedMemory{}, false
 }
 
-// belongsTo returns the verdict wrong function for live memory.
-func (s *freeScan) belongsTo(target freeTarget, b ledger.Block) FreedMemory {
+// belongsTo returns the verdict WrongFunction for live memory, with the right function.
+func (s *freeScan) belongsTo(target freeTarget, b livemem.Block) FreedMemory {
 	found := FreedMemory{
 		Verdict: WrongFunction, Block: b, Allocated: b.Origin != origin.None,
 		By: origin.None, Right: functionsByTarget[target],
@@ -363,7 +376,8 @@ func (s *freeScan) belongsTo(target freeTarget, b ledger.Block) FreedMemory {
 	return found
 }
 
-// functionsByTarget are the functions that free something, functionsByMemory those for pointers.
+// functionsByTarget are the functions that free each target. functionsByMemory are those that free
+// a pointer, by memory kind.
 var (
 	functionsByTarget = [numFreeTargets]string{
 		freesMapping: "cuMemUnmap and cuMemRelease", freesAddresses: "cuMemAddressFree",
@@ -377,8 +391,8 @@ var (
 	}
 )
 
-// freesKind reports whether calls that free pointers of one kind of memory free those of another:
-// cuMemFree takes memory of pools, and cuMemFreeAsync that of cuMemAlloc.
+// freesKind reports whether a function for one memory kind can free another kind: cuMemFree also
+// frees memory of pools, and cuMemFreeAsync memory of cuMemAlloc.
 func freesKind(call, memory string) bool {
 	switch call {
 	case format.MemoryDevice:

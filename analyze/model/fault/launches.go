@@ -13,17 +13,17 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// A fault on the GPU is noticed after the call that caused it has returned. What can have caused it
-// are the launches before, without those that a successful synchronization has proved to be done.
+// A fault on the GPU is noticed only after the call that caused it has returned. The candidates are
+// the launches before the fault, except those that a successful synchronization proved complete.
 
-// Moment is a time of a process before which launches are looked for; context 0 stands for any.
+// Moment is a point in time (Unix ns) of a process and context. Context 0 matches all contexts.
 type Moment struct {
 	AtNs    int64
 	Pid     int32
 	Context int64
 }
 
-// Launch is a kernel or graph launch that worked, or of which that is not known.
+// Launch is a kernel or graph launch that succeeded, or whose result is unknown. Times are Unix ns.
 type Launch struct {
 	StartNs, endNs int64
 	Stream         int64
@@ -38,35 +38,35 @@ func (l *Launch) later(o *Launch) int {
 	return cmp.Or(cmp.Compare(o.StartNs, l.StartNs), cmp.Compare(l.Tid, o.Tid))
 }
 
-// launchesPerMoment is how many launches are told of each moment.
+// launchesPerMoment is the maximum number of launches reported for a moment.
 const launchesPerMoment = 5
 
-// launchWatch are the moments of one process and context, in order of time, and what was found in
-// the intervals that end with them.
+// launchWatch collects launches of one process and context. Its moments are in order of time; each
+// moment ends an interval with launches and synchronizations.
 type launchWatch struct {
 	context  int64
 	moments  []int64
-	launches [][]Launch // the last ones of each interval
+	launches [][]Launch // the latest launches of each interval
 	syncs    []map[syncKey]synced
 }
 
-// syncKey is what a synchronization waits for: a stream, or all of them.
+// syncKey is the object that a synchronization waits for: one stream, or all streams.
 type syncKey struct {
 	stream int64
 	all    bool
 }
 
-// synced is the latest synchronization that worked: what its thread, and what anybody had launched
-// when it began, is done.
+// synced is the latest successful synchronization. It completes all work of its thread, and all
+// work that other threads launched before startNs.
 type synced struct {
 	startNs int64
 	tid     int32
 }
 
-// launchScan looks for launches before moments.
+// launchScan searches for the launches before given moments.
 type launchScan struct {
 	filter  *query.Filter
-	watches map[int32][]*launchWatch // by process
+	watches map[int32][]*launchWatch // moments whose launches are searched, by pid
 	untilNs int64
 
 	start, dur, context, stream     []int64
@@ -76,8 +76,8 @@ type launchScan struct {
 	isLaunch, isSync, isContextSync []bool
 }
 
-// LaunchesBefore returns, for each moment, the last launches of its process and context that can
-// still have been running, the last one first. Of the filter it follows tid, stream and kernel.
+// LaunchesBefore returns, for each moment, the latest launches of its process and context that may
+// still have been running, newest first. It applies the filter's threads, streams and kernels.
 func LaunchesBefore(t *timeline.Timeline, moments []Moment, f *query.Filter) ([][]Launch, error) {
 	s := launchScan{filter: f, watches: make(map[int32][]*launchWatch)}
 	for _, m := range moments {
@@ -135,9 +135,9 @@ func (s *launchScan) group(g *format.Group) {
 			continue
 		}
 		for _, w := range watches {
-			if here := w.context == 0 || s.context[i] == 0 || w.context == s.context[i]; s.isSync[kind] {
-				s.sync(w, i, here)
-			} else if here {
+			if inContext := w.context == 0 || s.context[i] == 0 || w.context == s.context[i]; s.isSync[kind] {
+				s.sync(w, i, inContext)
+			} else if inContext {
 				s.launch(w, i)
 			}
 		}
@@ -161,7 +161,7 @@ func (s *launchScan) read(g *format.Group) {
 	}
 }
 
-// launch notes row i, a launch, if it is among the last of its interval.
+// launch adds row i, a launch, if it is one of the latest of its interval.
 func (s *launchScan) launch(w *launchWatch, i int) {
 	flags := s.flags[i]
 	bin, _ := slices.BinarySearch(w.moments, s.start[i])
@@ -198,7 +198,7 @@ func (s *launchScan) launch(w *launchWatch, i int) {
 	w.launches[bin] = stats.HeapPush(heap, l, earlier)
 }
 
-// passes is what of the filter is about launches.
+// passes applies the parts of the filter that concern launches.
 func (s *launchScan) passes(i int) bool {
 	f := s.filter
 	return f.PassesKernel(format.KindLaunch, s.kernel.At(i)) &&
@@ -206,13 +206,13 @@ func (s *launchScan) passes(i int) bool {
 		(len(f.Streams) == 0 || slices.Contains(f.Streams, s.stream[i]))
 }
 
-// sync notes row i, a synchronization that worked, at the interval in which it returned. Which work
-// stream 0 of a thread's own is, and an event stands for, is not followed.
-func (s *launchScan) sync(w *launchWatch, i int, here bool) {
+// sync records row i, a successful synchronization, in the interval in which it returned. It
+// ignores per-thread default streams and events, because their work is unknown.
+func (s *launchScan) sync(w *launchWatch, i int, inContext bool) {
 	name := s.name.Index[i]
-	// _v2 names the context
+	// cuCtxSynchronize_v2 has the context as an argument
 	all := s.isContextSync[name] && w.context != 0 && cmp.Or(s.ptr[i], s.context[i]) == w.context
-	ofStream := here && catalog.BaseName(s.name.Dict[name]) == "cuStreamSynchronize" &&
+	ofStream := inContext && catalog.BaseName(s.name.Dict[name]) == "cuStreamSynchronize" &&
 		s.flags[i]&format.FlagPerThreadStream == 0
 	if s.result[i] != 0 || s.flags[i]&timeline.NoResult != 0 || !all && !ofStream {
 		return
@@ -233,7 +233,7 @@ func (s *launchScan) sync(w *launchWatch, i int, here bool) {
 	}
 }
 
-// collect puts the intervals together: before a moment are all of those until it.
+// collect merges the intervals: all intervals up to a moment come before it.
 func (w *launchWatch) collect(pid int32, found map[Moment][]Launch) {
 	var last []Launch
 	done := make(map[syncKey]synced)
@@ -253,9 +253,9 @@ func (w *launchWatch) collect(pid int32, found map[Moment][]Launch) {
 	}
 }
 
-// doneBy reports whether a synchronization that worked proves that the launch has run. Of a launch
-// that was written at its entry it is not known when it reached the GPU, other than that it did
-// before its thread made another call.
+// doneBy reports whether a successful synchronization proves that the launch has completed. For a
+// launch recorded at its entry only, the time at which it reached the GPU is unknown. It is known
+// only that the launch came before the next call of its thread.
 func (l *Launch) doneBy(s synced) bool {
 	if l.flags&(format.FlagPerThreadStream|format.FlagOpen|format.FlagAbandoned) != 0 || s.startNs == 0 {
 		return false

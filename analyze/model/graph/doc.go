@@ -1,2 +1,2 @@
-// Package graph says what a CUDA graph holds.
+// Package graph reconstructs the contents of CUDA graphs from the calls that built them.
 package graph

@@ -13,31 +13,32 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// What a graph does when it runs is said by the calls that made it: those that stream capture put
-// into it, and those that added nodes. As in record, which counts the kernels, they are followed in
-// the order in which they returned: a program orders its captures itself.
+// The contents of a graph follow from the calls that built it: captured calls, and calls that added
+// nodes. The calls are replayed in the order of their return. record counts kernels in the same
+// order. A program must order its captures itself.
 
-// Handle is a stream, event, graph or executable graph of a process.
+// Handle identifies a stream, event, graph or executable graph of a process.
 type Handle struct {
 	Pid    int32
 	Handle int64
 }
 
-// Contents are the executable graphs of a recording, each as it was from a moment on.
+// Contents has the versions of each executable graph, in order of time.
 type Contents map[Handle][]*Version
 
-// Version is what an executable graph holds until the next version.
+// Version is the contents of an executable graph until the next version starts.
 type Version struct {
 	fromNs int64
 	nodes  graphNodes
-	Text   string
+	Text   string // nodes of the graph as text
 }
 
-// graphNodes counts nodes of a graph by what they do, in the order in which that was first added.
+// graphNodes counts the nodes of a graph by label. Labels are in the order in which they were first
+// added.
 type graphNodes struct {
 	labels  []string
 	counts  map[string]int64
-	changed bool // nodes went, or became others, and it is not known which
+	changed bool // some nodes were removed or changed, and it is unknown which
 }
 
 func (n *graphNodes) add(label string, count int64) {
@@ -60,7 +61,7 @@ func (n *graphNodes) addAll(o *graphNodes) {
 	n.changed = n.changed || o.changed
 }
 
-// replace takes one node with a label away and adds one with another, unless that is "".
+// replace removes one node with the label old, and adds one with the label label unless it is "".
 func (n *graphNodes) replace(old, label string) {
 	if n.counts[old]--; n.counts[old] <= 0 {
 		delete(n.counts, old)
@@ -71,10 +72,10 @@ func (n *graphNodes) replace(old, label string) {
 	}
 }
 
-// graphLabels is how many kinds of nodes are told of a graph.
+// graphLabels is the maximum number of node labels in the text for a graph.
 const graphLabels = 12
 
-// String lists the nodes: gemm ×24, copy DtoD, relu ×24.
+// String lists the nodes, e.g. "gemm ×24, copy DtoD, relu ×24".
 func (n *graphNodes) String() string {
 	var list []string
 	for i, label := range n.labels {
@@ -93,7 +94,8 @@ func (n *graphNodes) String() string {
 	return strings.Join(list, ", ")
 }
 
-// At returns what an executable graph held at a moment; nil if its making was not recorded.
+// At returns the contents of an executable graph at ns (Unix ns). It returns nil if the graph's
+// instantiation was not recorded.
 func (c Contents) At(pid int32, exec, ns int64) *Version {
 	var found *Version
 	for _, v := range c[Handle{pid, exec}] {
@@ -104,17 +106,18 @@ func (c Contents) At(pid int32, exec, ns int64) *Version {
 	return found
 }
 
-// graphStep is a call that makes or changes a graph, or that was captured.
+// graphStep is a call that builds or changes a graph, or that stream capture added to one.
 type graphStep struct {
 	atNs                    int64
 	name, label             string
-	node                    string // the type of the node that cuGraphAddNode adds
+	node                    string // type of the node that cuGraphAddNode adds
 	pid                     int32
 	stream, ptr, src, child int64
 	captured                bool
 }
 
-// Read reads how the recording's graphs were made.
+// Read reconstructs the graphs of a recording. It returns nil if no graph is launched, and errors
+// of reading the recording.
 func Read(t *timeline.Timeline) (Contents, error) {
 	var r graphReader
 	launched := false
@@ -126,11 +129,11 @@ func Read(t *timeline.Timeline) (Contents, error) {
 			}
 		}
 		if !launched {
-			return nil, nil // no graph runs: what they hold does not matter
+			return nil, nil // no graph runs, so the contents are not needed
 		}
 	}
 	slices.SortStableFunc(r.steps, func(a, b graphStep) int { return cmp.Compare(a.atNs, b.atNs) })
-	m := graphMaker{
+	m := graphBuilder{
 		streams: make(map[Handle]*graphCapture), events: make(map[Handle]*graphCapture),
 		graphs: make(map[Handle]*graphNodes), kernels: make(map[Handle]kernelNode), execs: make(Contents),
 	}
@@ -140,7 +143,7 @@ func Read(t *timeline.Timeline) (Contents, error) {
 	return m.execs, nil
 }
 
-// graphCalls are the calls that graphMaker knows.
+// graphCalls are the functions that graphBuilder handles.
 var graphCalls = map[string]bool{
 	"cuStreamBeginCapture":              true,
 	"cuStreamBeginCapture_v2":           true,
@@ -178,7 +181,7 @@ var graphCalls = map[string]bool{
 	"cuGraphDestroy":                    true,
 }
 
-// graphReader collects graphSteps.
+// graphReader collects the graphSteps of a recording.
 type graphReader struct {
 	steps []graphStep
 
@@ -189,25 +192,25 @@ type graphReader struct {
 	value                           []float64
 }
 
-// read looks through a row group. It reports whether a graph is launched there.
+// read reads a row group. It reports whether the row group has a graph launch.
 func (r *graphReader) read(g *format.Group) (launched bool) {
 	r.name, r.flags = g.StringsInto("name", r.name), g.Int32("flags", r.flags)
 	known := make([]bool, len(r.name.Dict))
-	some, typed := false, false
+	hasGraphCalls, hasTypedNodes := false, false
 	for i, name := range r.name.Dict {
 		known[i] = graphCalls[catalog.BaseName(name)]
-		some = some || known[i]
-		typed = typed || isTypedNode(catalog.BaseName(name))
+		hasGraphCalls = hasGraphCalls || known[i]
+		hasTypedNodes = hasTypedNodes || isTypedNode(catalog.BaseName(name))
 		launched = launched || catalog.BaseName(name) == "cuGraphLaunch"
 	}
-	if !some && !slices.ContainsFunc(r.flags, func(f int32) bool { return f&format.FlagCaptured != 0 }) {
+	if !hasGraphCalls && !slices.ContainsFunc(r.flags, func(f int32) bool { return f&format.FlagCaptured != 0 }) {
 		return launched
 	}
 	r.start, r.dur, r.stream = g.Int64("start_ns", r.start), g.Int64("dur_ns", r.dur), g.Int64("stream", r.stream)
 	r.ptr, r.src = g.Int64("ptr", r.ptr), g.Int64("src_ptr", r.src)
 	r.pid, r.result, r.value = g.Int32("pid", r.pid), g.Int32("result", r.result), g.Float64("value", r.value)
 	r.kernel, r.copyKind = g.StringsInto("kernel", r.kernel), g.StringsInto("copy_kind", r.copyKind)
-	if typed {
+	if hasTypedNodes {
 		r.message = g.StringsInto("message", r.message)
 	}
 	for i, flags := range r.flags {
@@ -239,7 +242,7 @@ func (r *graphReader) read(g *format.Group) (launched bool) {
 	return launched
 }
 
-// nodeLabel says what a call makes a graph do.
+// nodeLabel returns the label of the node that a call adds.
 func nodeLabel(name, kernel, copyKind string) string {
 	switch {
 	case kernel != "":
@@ -264,7 +267,8 @@ func nodeLabel(name, kernel, copyKind string) string {
 	return name
 }
 
-// isTypedNode reports whether a call adds or changes a node whose type its row says.
+// isTypedNode reports whether the function adds or changes a node whose type is in the column
+// message.
 func isTypedNode(name string) bool {
 	switch name {
 	case "cuGraphAddNode", "cuGraphAddNode_v2", "cuGraphNodeSetParams", "cuGraphExecNodeSetParams":
@@ -273,12 +277,13 @@ func isTypedNode(name string) bool {
 	return false
 }
 
-// typedLabel says what a node of a type makes a graph do; kernel is the label of its kernel.
+// typedLabel returns the label of a node by its type. kernel is the label for kernel nodes.
 func typedLabel(node, kernel string) string {
 	switch node {
 	case "kernel":
 		if isTypedNode(kernel) {
-			return catalog.UnknownKernel // the row has no kernel: the label is the name of the function
+			// the row has no kernel, so its label is the name of the function
+			return catalog.UnknownKernel
 		}
 		return kernel
 	case "memcpy":
@@ -295,31 +300,31 @@ func typedLabel(node, kernel string) string {
 	return node
 }
 
-// graphCapture is a graph that is being captured, by one stream or several that it forked to.
+// graphCapture is a graph under capture. Several streams can take part in one capture.
 type graphCapture struct{ nodes graphNodes }
 
-// kernelNode is a node of a graph that launches a kernel.
+// kernelNode is a graph node that launches a kernel.
 type kernelNode struct {
 	graph Handle
 	label string
 }
 
-// graphMaker follows how graphs are made.
-type graphMaker struct {
+// graphBuilder replays the calls that build and change graphs.
+type graphBuilder struct {
 	streams, events map[Handle]*graphCapture
 	graphs          map[Handle]*graphNodes
-	kernels         map[Handle]kernelNode // that were added by hand
+	kernels         map[Handle]kernelNode // nodes that a call other than stream capture added
 	execs           Contents
 }
 
-func (m *graphMaker) graph(h Handle) *graphNodes {
+func (m *graphBuilder) graph(h Handle) *graphNodes {
 	if m.graphs[h] == nil {
 		m.graphs[h] = new(graphNodes)
 	}
 	return m.graphs[h]
 }
 
-func (m *graphMaker) step(s *graphStep) {
+func (m *graphBuilder) step(s *graphStep) {
 	stream, ptr, src := Handle{s.pid, s.stream}, Handle{s.pid, s.ptr}, Handle{s.pid, s.src}
 	switch s.name {
 	case "cuStreamBeginCapture", "cuStreamBeginCapture_v2", "cuStreamBeginCaptureToGraph":
@@ -376,8 +381,8 @@ func (m *graphMaker) step(s *graphStep) {
 	}
 }
 
-// addTyped adds what cuGraphAddNode adds.
-func (m *graphMaker) addTyped(s *graphStep, node, graph Handle) {
+// addTyped adds the node of cuGraphAddNode by its type.
+func (m *graphBuilder) addTyped(s *graphStep, node, graph Handle) {
 	switch s.node {
 	case "graph":
 		m.graph(graph).addAll(m.graphs[Handle{s.pid, s.child}])
@@ -389,14 +394,15 @@ func (m *graphMaker) addTyped(s *graphStep, node, graph Handle) {
 	}
 }
 
-func (m *graphMaker) addKernel(s *graphStep, node, graph Handle) {
+func (m *graphBuilder) addKernel(s *graphStep, node, graph Handle) {
 	m.graph(graph).add(s.label, 1)
 	m.kernels[node] = kernelNode{graph, s.label}
 }
 
-// change gives a kernel node of a graph another label, or "" if the node goes. The call does
-// not name the graph: if the node is not known, any graph of the process may have changed.
-func (m *graphMaker) change(node Handle, label string) {
+// change gives a kernel node another label, or removes the node if label is "". The call does not
+// have the graph as an argument. If the node is unknown, every graph of the process counts as
+// changed.
+func (m *graphBuilder) change(node Handle, label string) {
 	known, ok := m.kernels[node]
 	if ok && m.graphs[known.graph] != nil {
 		m.graphs[known.graph].replace(known.label, label)
@@ -413,8 +419,8 @@ func (m *graphMaker) change(node Handle, label string) {
 	}
 }
 
-// changeExec begins a version of an executable graph in which a kernel node is another one.
-func (m *graphMaker) changeExec(s *graphStep, exec, node Handle) {
+// changeExec adds a version of an executable graph in which one kernel node has changed.
+func (m *graphBuilder) changeExec(s *graphStep, exec, node Handle) {
 	versions := m.execs[exec]
 	known, ok := m.kernels[node]
 	if len(versions) == 0 || ok && known.label == s.label {
@@ -434,8 +440,8 @@ func (m *graphMaker) changeExec(s *graphStep, exec, node Handle) {
 	m.instantiate(s.atNs, exec, &nodes)
 }
 
-// endCapture closes the capture that a stream takes part in; all its streams are ordinary again.
-func (m *graphMaker) endCapture(stream, graph Handle) {
+// endCapture ends the capture that a stream takes part in, for all its streams.
+func (m *graphBuilder) endCapture(stream, graph Handle) {
 	open := m.streams[stream]
 	if open == nil {
 		return
@@ -450,8 +456,8 @@ func (m *graphMaker) endCapture(stream, graph Handle) {
 	}
 }
 
-// instantiate notes what an executable graph holds from a moment on.
-func (m *graphMaker) instantiate(atNs int64, exec Handle, nodes *graphNodes) {
+// instantiate adds a version of an executable graph that starts at atNs.
+func (m *graphBuilder) instantiate(atNs int64, exec Handle, nodes *graphNodes) {
 	v := &Version{fromNs: atNs}
 	v.nodes.addAll(nodes)
 	v.Text = v.nodes.String()

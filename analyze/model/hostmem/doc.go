@@ -1,2 +1,2 @@
-// Package hostmem follows pinned, registered and managed memory of the host.
+// Package hostmem tracks pinned, registered and managed host memory over time.
 package hostmem

@@ -5,14 +5,15 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
-// hostBlock is memory that the CPU can reach and the recording knows: pinned, registered or managed.
+// hostBlock is recorded memory that the CPU can access: pinned, registered or managed. Times are
+// Unix ns.
 type hostBlock struct {
 	ptr, endPtr  int64
 	fromNs, toNs int64
@@ -20,13 +21,14 @@ type hostBlock struct {
 	managed      bool
 }
 
-// Blocks tells what kind of host memory a pointer is, at times that only go forward.
-type Blocks struct {
-	list   []hostBlock // in order of fromNs once all are known
+// Blocks answers which kind of host memory a pointer refers to. Queries must come in order of time.
+// It is not safe for concurrent use.
+type Blocks struct { // in order of fromNs after the replay
+	list   []hostBlock // all host blocks, in order of allocation time
 	open   map[hostPointer]int32
-	next   int               // of list: not yet live
-	ending []int32           // a heap of live ones, by toNs
-	live   map[int32][]int32 // by process: live ones in order of ptr
+	next   int               // index in list of the first block that is not live yet
+	ending []int32           // heap of the live blocks, by toNs
+	live   map[int32][]int32 // by process: the live blocks in order of address
 }
 
 type hostPointer struct {
@@ -34,30 +36,32 @@ type hostPointer struct {
 	ptr int64
 }
 
-// Read replays memory calls and notes when which host memory was live.
-func Read(t *timeline.Timeline) (*Blocks, *ledger.Counts, error) {
+// Read replays the memory calls of a recording. It returns the host memory over time and the counts
+// of the replay.
+func Read(t *timeline.Timeline) (*Blocks, *livemem.Counts, error) {
 	h := New()
-	l, err := t.Replay(func(l *ledger.Ledger, c *ledger.Change) { h.Note(t, c) })
+	l, err := t.Replay(func(l *livemem.Set, c *livemem.Change) { h.Note(t, c) })
 	if err != nil {
 		return nil, nil, err
 	}
 	return h, &l.Counts, nil
 }
 
+// New returns Blocks without memory. Call Note for each change of a replay.
 func New() *Blocks {
 	return &Blocks{open: make(map[hostPointer]int32), live: make(map[int32][]int32)}
 }
 
-// Note takes a change of the driver's memory; all of them come before the first question.
-func (h *Blocks) Note(t *timeline.Timeline, c *ledger.Change) {
+// Note records a change of driver memory. All calls of Note must come before the first call of At.
+func (h *Blocks) Note(t *timeline.Timeline, c *livemem.Change) {
 	memory := t.Origins.Memory(c.Block.Origin)
-	if !ledger.IsHost(memory) && memory != format.MemoryManaged {
+	if !livemem.IsHost(memory) && memory != format.MemoryManaged {
 		return
 	}
 	key := hostPointer{t.Origins.List[c.Block.Origin].Pid, c.Ptr}
 	switch c.Kind {
-	case ledger.AllocFailed:
-	case ledger.Allocated:
+	case livemem.AllocFailed:
+	case livemem.Allocated:
 		h.open[key] = int32(len(h.list))
 		h.list = append(
 			h.list,
@@ -78,14 +82,15 @@ func (h *Blocks) Note(t *timeline.Timeline, c *ledger.Change) {
 	}
 }
 
-// Words for the host's side of a copy.
+// Kinds of host memory on the host side of a copy.
 const (
 	HostPinned  = "pinned"
 	HostManaged = "managed"
 	HostUnknown = "unknown"
 )
 
-// At says what a process's pointer is at a time; times must not go back.
+// At returns the kind of host memory at a process's address at atNs (Unix ns). Later calls must not
+// pass an earlier time.
 func (h *Blocks) At(atNs int64, pid int32, ptr int64) string {
 	h.advance(atNs)
 	live := h.live[pid]
@@ -99,13 +104,14 @@ func (h *Blocks) At(atNs int64, pid int32, ptr int64) string {
 	return HostPinned
 }
 
-// advance makes live what is live at atNs.
+// advance updates the live blocks to the time atNs.
 func (h *Blocks) advance(atNs int64) {
 	sooner := func(a, b int32) bool {
 		return cmp.Or(cmp.Compare(h.list[a].toNs, h.list[b].toNs), cmp.Compare(a, b)) < 0
 	}
 	for ; h.next < len(h.list) && h.list[h.next].fromNs <= atNs; h.next++ {
-		h.end(h.list[h.next].fromNs, sooner) // the same address may have ended just before
+		// the address may belong to a block that ended just before
+		h.end(h.list[h.next].fromNs, sooner)
 		b := &h.list[h.next]
 		live := h.live[b.pid]
 		i := sort.Search(len(live), func(i int) bool { return h.list[live[i]].ptr >= b.ptr })
@@ -115,13 +121,13 @@ func (h *Blocks) advance(atNs int64) {
 	h.end(atNs, sooner)
 }
 
-// end takes off what has ended until atNs.
+// end removes the blocks that ended at or before atNs.
 func (h *Blocks) end(atNs int64, sooner func(a, b int32) bool) {
 	for len(h.ending) > 0 && h.list[h.ending[0]].toNs <= atNs {
-		gone := h.ending[0]
+		ended := h.ending[0]
 		h.ending = stats.HeapPop(h.ending, sooner)
-		pid := h.list[gone].pid
-		if i := slices.Index(h.live[pid], gone); i >= 0 {
+		pid := h.list[ended].pid
+		if i := slices.Index(h.live[pid], ended); i >= 0 {
 			h.live[pid] = slices.Delete(h.live[pid], i, i+1)
 		}
 	}

@@ -11,9 +11,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-const AlmostIdlePct = 0.05 // GPM measures fractions: what is shown as 0.0 % is idle
+// AlmostIdlePct is the percentage below which a GPU counts as idle: reports print such values as
+// 0.0 %.
+const AlmostIdlePct = 0.05 // GPM reports fractions of a percent
 
-// Devices is what the samples in the window say of each device.
+// Devices holds the NVML samples of each device in the window.
 type Devices struct {
 	T       *timeline.Timeline
 	Window  query.Window
@@ -21,7 +23,8 @@ type Devices struct {
 	Devices map[int32]map[string]*Series
 }
 
-// Collect sorts the samples by device and metric. What is no number was not measured.
+// Collect sorts the samples by device and metric. It skips NaN and infinite values, which mean "not
+// measured".
 func (u *Devices) Collect() {
 	f := &u.T.Facts
 	for _, s := range f.Samples {
@@ -47,16 +50,17 @@ func (u *Devices) Collect() {
 	}
 }
 
-// Sorted lists the devices.
+// Sorted returns the NVML indexes of the devices in order.
 func (u *Devices) Sorted() []int32 { return slices.Sorted(maps.Keys(u.Devices)) }
 
-// Busy is how busy a device was, by the best metric that there is.
+// Busy is how busy a device was, by the best available metric.
 type Busy struct {
 	Pct, IdlePct float64
-	Text         string // with both
+	Text         string // format for a sentence with Pct and IdlePct
 }
 
-// BusyOf returns how busy a device was: GPM measures the SMs, utilization only says that some kernel ran.
+// BusyOf returns how busy a device was. GPM measures active SMs; NVML utilization only says that
+// some kernel ran. It returns false if neither was sampled.
 func (u *Devices) BusyOf(device int32) (Busy, bool) {
 	of := u.Devices[device]
 	idle := func(v float64) bool { return v < AlmostIdlePct }
@@ -73,7 +77,7 @@ func (u *Devices) BusyOf(device int32) (Busy, bool) {
 	return Busy{}, false
 }
 
-// Passes is what of the filter is about processes and devices.
+// Passes applies the filter's processes and devices to a sample.
 func (u *Devices) Passes(s *facts.ProcessSample) bool {
 	return (len(u.Filter.Pids) == 0 || slices.Contains(u.Filter.Pids, s.Pid)) &&
 		(len(u.Filter.Devices) == 0 || slices.Contains(u.Filter.Devices, s.Device))

@@ -1,2 +1,2 @@
-// Package metric turns samples of NVML into series.
+// Package metric turns NVML samples into time series.
 package metric

@@ -7,20 +7,20 @@ import (
 	"github.com/gpurec/gpurec/analyze/stats"
 )
 
-// Series are the samples of one metric of one device, or of a process on it, in order of time.
+// Series are the samples of one metric of a device, or of a process on a device, in order of time.
 type Series struct {
 	AtNs   []int64
 	Values []float64
-	// Weights are how much time each sample stands for, ns: halfway to its neighbours.
+	// Weights are the time that each sample represents, in ns: up to halfway to its neighbors.
 	Weights []float64
 }
 
-// gapFactor is how many usual distances between samples may lie between two of them: beyond, nobody looked.
+// gapFactor limits the time that a sample represents: at most this many median sample distances. A
+// longer distance is a gap in sampling.
 const gapFactor = 5
 
-// Weigh fills in the weights. NVML is asked at regular times, more or less: what matters is that a
-// burst of samples does not count more than the time in which it was taken, and that a hole counts
-// for nothing.
+// Weigh computes the weights. The recorder reads NVML at roughly regular times. With weights, a
+// burst of samples counts only for the time it covers, and a gap in sampling counts for nothing.
 func (s *Series) Weigh() {
 	n := len(s.Values)
 	s.Weights = make([]float64, n)
@@ -39,14 +39,14 @@ func (s *Series) Weigh() {
 		s.Weights[i] += half
 		s.Weights[i+1] += half
 	}
-	if s.TotalNs() == 0 { // all at one time
+	if s.TotalNs() == 0 { // all samples have the same time
 		for i := range s.Weights {
 			s.Weights[i] = 1
 		}
 	}
 }
 
-// TotalNs is the time that the samples stand for.
+// TotalNs returns the time that all samples represent, in ns.
 func (s *Series) TotalNs() float64 {
 	var sum float64
 	for _, w := range s.Weights {
@@ -55,7 +55,7 @@ func (s *Series) TotalNs() float64 {
 	return sum
 }
 
-// Mean is the average over time.
+// Mean returns the average over time.
 func (s *Series) Mean() float64 {
 	var sum float64
 	for i, v := range s.Values {
@@ -64,7 +64,7 @@ func (s *Series) Mean() float64 {
 	return sum / s.TotalNs()
 }
 
-// Share is the share of the time in which the value is as asked for, in percent.
+// Share returns the share of the time in which the predicate holds for the value, in percent.
 func (s *Series) Share(is func(float64) bool) float64 {
 	var sum float64
 	for i, v := range s.Values {
@@ -75,7 +75,8 @@ func (s *Series) Share(is func(float64) bool) float64 {
 	return 100 * sum / s.TotalNs()
 }
 
-// Quantile is the least value below or at which the metric was for that share of the time.
+// Quantile returns the smallest value that the metric does not exceed for the share q (0 to 1) of
+// the time.
 func (s *Series) Quantile(q float64) float64 {
 	order := make([]int, len(s.Values))
 	for i := range order {
@@ -94,7 +95,8 @@ func (s *Series) Quantile(q float64) float64 {
 	return s.Values[order[len(order)-1]]
 }
 
-// Grown is how much a counter rose. One that fell was reset, by a new driver: what it counted until then is kept.
+// Grown returns the increase of a counter. A decrease means that a new driver reset the counter;
+// the increase before the reset is kept.
 func (s *Series) Grown() float64 {
 	var sum float64
 	for i := 1; i < len(s.Values); i++ {
@@ -107,4 +109,5 @@ func (s *Series) Grown() float64 {
 	return sum
 }
 
+// Last returns the newest value. The series must not be empty.
 func (s *Series) Last() float64 { return s.Values[len(s.Values)-1] }

@@ -1,15 +1,15 @@
 package origin
 
-// Thread names a thread of a process.
+// Thread identifies a thread of a process.
 type Thread struct{ Pid, Tid int32 }
 
-// Names gives strings small numbers: the same string always the same one.
+// Names assigns a small number to each distinct string. The zero value is empty.
 type Names struct {
 	Ids  map[string]int32
 	List []string
 }
 
-// ID returns the number of a string, a new one for a new string.
+// ID returns the number of a string. A new string gets the next number.
 func (n *Names) ID(s string) int32 {
 	if id, ok := n.Ids[s]; ok {
 		return id
@@ -23,7 +23,7 @@ func (n *Names) ID(s string) int32 {
 	return id
 }
 
-// All returns the numbers of a column's dictionary.
+// All returns the number of each string in a column's dictionary.
 func (n *Names) All(dict []string) []int32 {
 	ids := make([]int32, len(dict))
 	for i, s := range dict {

@@ -1,31 +1,31 @@
 package origin
 
-// None is the origin of what came from a place that was not seen.
+// None is the origin of memory whose allocation was not recorded.
 const None = -1
 
-// Table numbers the origins of memory calls: everything that calls of one
-// thread from one place have in common. A call then needs 4 bytes for all of it, and
-// a report decides once per origin, not per call, what belongs where.
+// Table numbers the origins of memory calls. A call then needs 4 bytes for its origin, and a report
+// classifies each origin once instead of each call.
 type Table struct {
 	Numbers
-	Process []int32 // origin → number of its process
+	Process []int32 // number of the process, by origin
 	Pids    map[int32]int32
-	Thread  []int32 // origin → number of its thread
+	Thread  []int32 // number of the thread, by origin
 	threads map[Thread]int32
 }
 
-// Numbers are the numbers of origins.
+// Numbers assigns a number to each distinct Origin.
 type Numbers struct {
 	Strings Names
 	Ids     map[Origin]int32
 	List    []Origin
-	// recent is a cache in front of ids that most calls hit.
+	// recent is a cache in front of Ids. Most calls hit it.
 	recent [1 << 14]int32
 }
 
-// Origin is a set of equal columns; name, site and memory index Table.Strings.
+// Origin is the set of columns that all calls of a thread from one call site share. Name, Site and
+// Memory index Table.Strings.
 type Origin struct {
-	Stream     int64
+	Stream     int64 // handle; 0 is the default stream
 	Context    int64
 	Pid, Tid   int32
 	Device     int32
@@ -43,12 +43,14 @@ func NewTable() Table {
 	}
 }
 
-// equals is ==, in line and with what differs most often first.
+// equals compares like ==, but can be inlined, and compares first the fields that differ most
+// often.
 func (o *Origin) equals(p *Origin) bool {
 	return o.Stack == p.Stack && o.Tid == p.Tid && o.Name == p.Name && o.Stream == p.Stream && o.Context == p.Context &&
 		o.Pid == p.Pid && o.Device == p.Device && o.Site == p.Site && o.Memory == p.Memory
 }
 
+// ID returns the number of an origin. A new origin gets the next number.
 func (n *Numbers) ID(o Origin) int32 {
 	slot := &n.recent[(uint32(o.Stack)*0x9e3779b1^uint32(o.Tid)*0x85ebca6b^uint32(o.Name)<<18)>>18]
 	if int(*slot) < len(n.List) && n.List[*slot].equals(&o) {
@@ -64,7 +66,7 @@ func (n *Numbers) ID(o Origin) int32 {
 	return id
 }
 
-// ID is Numbers.ID, and knows process and thread of new origins.
+// ID returns the number of an origin, and numbers the process and thread of a new origin.
 func (t *Table) ID(o Origin) int32 {
 	id := t.Numbers.ID(o)
 	if int(id) == len(t.Process) {
@@ -74,11 +76,16 @@ func (t *Table) ID(o Origin) int32 {
 	return id
 }
 
-func (t *Table) Name(id int32) string   { return t.Strings.List[t.List[id].Name] }
-func (t *Table) Site(id int32) string   { return t.Strings.List[t.List[id].Site] }
+// Name returns the CUDA function of an origin.
+func (t *Table) Name(id int32) string { return t.Strings.List[t.List[id].Name] }
+
+// Site returns the recorded call site of an origin.
+func (t *Table) Site(id int32) string { return t.Strings.List[t.List[id].Site] }
+
+// Memory returns the memory kind of an origin.
 func (t *Table) Memory(id int32) string { return t.Strings.List[t.List[id].Memory] }
 
-// Numbered returns the number of a key, the next one for a new key.
+// Numbered returns the number of a key. A new key gets the next number.
 func Numbered[K comparable](numbers map[K]int32, key K) int32 {
 	n, ok := numbers[key]
 	if !ok {

@@ -1,3 +1,3 @@
-// Package sampling follows in which spans launches were left out of the recording, and computes
-// the weight of those that were recorded.
+// Package sampling tracks when launches were left out of a recording (--max-overhead), and computes
+// the weights of the launches that were recorded. Its types are not safe for concurrent use.
 package sampling

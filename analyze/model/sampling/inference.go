@@ -8,12 +8,13 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// maxInferred is more than a recording holds: sums of what stands in a damaged file stay
-// in the range of numbers.
+// maxInferred is larger than any number of stacks in a recording. It bounds values of damaged
+// files, so that sums do not overflow.
 const maxInferred = 1 << 50
 
-// ReadInference reads a note that says how often the recorder, which takes the stack of
-// an equal-looking call for some calls, was wrong about it.
+// ReadInference reads the note about inferred stacks. The recorder reuses a stored stack for
+// similar calls, and the note counts how often this was wrong. It returns false if the row is
+// another note, or damaged.
 func ReadInference(r *format.Row) (i format.StackInference, ok bool) {
 	if r.Name != format.NoteStackInference || json.Unmarshal([]byte(r.Message), &i) != nil {
 		return i, false
@@ -23,8 +24,8 @@ func ReadInference(r *format.Row) (i format.StackInference, ok bool) {
 	return i, valid && i.Wrong <= i.Checked
 }
 
-// ErrorPct is the share of inferred stacks that are wrong, by the estimate from those that
-// were checked; nil if none was. Checked ones are right: they were unwound.
+// ErrorPct returns the estimated share of inferred stacks that are wrong, in percent. It returns
+// nil if no stack was checked. Checked stacks are correct: the recorder unwound them.
 func ErrorPct(i *format.StackInference) any {
 	if i.Checked == 0 || i.Inferred == 0 {
 		return nil
@@ -32,19 +33,19 @@ func ErrorPct(i *format.StackInference) any {
 	return units.Percent(min(i.WrongEstimated, i.Inferred), i.Inferred)
 }
 
-// InferenceText says it in words, "" if there is nothing to say; some tells whether any
-// call has an inferred stack.
-func InferenceText(i *format.StackInference, some bool) string {
+// InferenceText describes the error rate in words, or returns "" if there is nothing to say.
+// hasInferred reports whether any call has an inferred stack.
+func InferenceText(i *format.StackInference, hasInferred bool) string {
 	switch {
 	case i.Checked > 0 && i.Inferred > 0:
 		return fmt.Sprintf(
-			"%.2f%% wrong, by an estimate from %s that were unwound to check it, of which %s",
+			"%.2f%% wrong (estimate: %s were also unwound, %s of them differed)",
 			ErrorPct(i),
 			units.Count(i.Checked),
 			units.Count(i.Wrong),
 		)
-	case some:
-		return "none was checked: how many are wrong is not known"
+	case hasInferred:
+		return "none was checked, so the error rate is unknown"
 	}
 	return ""
 }

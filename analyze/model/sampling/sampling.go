@@ -13,15 +13,17 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// A recorder that was told to cost little (--max-overhead) records launches of kernels, or their
-// stacks, for part of the time only, and says when. Reports count what is there and estimate the
-// rest; what they cannot see they do not judge.
+// With --max-overhead the recorder turns kernel launches, or their stacks, off for part of the
+// time, and records when. Reports count the recorded launches and estimate the rest. They give no
+// verdict on times without launches.
 
-// Switches is when launches were not recorded, and when their stacks were not, in order and apart from each other.
+// Switches lists the times in which launches, or their stacks, were not recorded. Windows are in
+// order of time and do not overlap.
 type Switches struct {
-	switches               []samplingSwitch
-	NoLaunches, NoStacks   []query.Window // the first ns without, the first ns with
-	MaxOverheadPct, SawPct float64
+	switches []samplingSwitch
+	// windows in Unix ns; ToNs is the first ns with data again
+	NoLaunches, NoStacks        []query.Window
+	MaxOverheadPct, MeasuredPct float64 // the limit, and the highest measured overhead
 }
 
 type samplingSwitch struct {
@@ -29,16 +31,16 @@ type samplingSwitch struct {
 	format.Sampling
 }
 
-// Add reads the note of a switch.
+// Add reads a note that says that recording was switched on or off.
 func (s *Switches) Add(r *format.Row) {
 	n := samplingSwitch{atNs: r.StartNs}
 	if json.Unmarshal([]byte(r.Message), &n.Sampling) == nil && n.Class == format.SampledLaunch {
 		s.switches = append(s.switches, n)
-		s.MaxOverheadPct, s.SawPct = n.MaxOverheadPct, max(s.SawPct, n.OverheadPct)
+		s.MaxOverheadPct, s.MeasuredPct = n.MaxOverheadPct, max(s.MeasuredPct, n.OverheadPct)
 	}
 }
 
-// Finish makes times of the switches.
+// Finish computes NoLaunches and NoStacks. Call it once, after the last Add.
 func (s *Switches) Finish() {
 	slices.SortStableFunc(s.switches, func(a, b samplingSwitch) int { return cmp.Compare(a.atNs, b.atNs) })
 	for i := range s.switches {
@@ -47,7 +49,7 @@ func (s *Switches) Finish() {
 		if n.What == format.SampledStacks {
 			times = &s.NoStacks
 		} else if n.What != format.SampledCalls {
-			continue // of a later version
+			continue // an unknown kind, written by a later version of gpurec
 		}
 		last := len(*times) - 1
 		away := last >= 0 && (*times)[last].ToNs == math.MaxInt64
@@ -61,7 +63,7 @@ func (s *Switches) Finish() {
 	s.switches = nil
 }
 
-// LengthIn is how much of a window the times cover.
+// LengthIn returns how much of the window w the times cover, in ns.
 func LengthIn(times []query.Window, w query.Window) (ns int64) {
 	first := sort.Search(len(times), func(i int) bool { return times[i].ToNs > w.FromNs })
 	for _, t := range times[first:] {
@@ -73,15 +75,15 @@ func LengthIn(times []query.Window, w query.Window) (ns int64) {
 	return ns
 }
 
-// Coverage is of how much of the recording launches, and stacks of launches, are recorded.
+// Coverage is the time for which launches, and their stacks, were recorded.
 type Coverage struct {
 	Sampled              bool
-	LaunchesNs, StacksNs int64
-	OfNs                 int64
-	MaxPct, OverheadPct  float64
+	LaunchesNs, StacksNs int64   // time in which launches, and their stacks, were recorded, ns
+	OfNs                 int64   // length of the whole window, ns
+	MaxPct, OverheadPct  float64 // limit and measured overhead of the busiest thread
 }
 
-// Text is it in words, "" if everything was recorded.
+// Text describes the coverage in words. It returns "" if everything was recorded.
 func (l *Coverage) Text() string {
 	switch {
 	case !l.Sampled:
@@ -97,58 +99,63 @@ func (l *Coverage) Text() string {
 		"(--max-overhead)", float64(l.StacksNs)/1e9, float64(l.OfNs)/1e9)
 }
 
-// Note says what it means, "" if everything was recorded.
+// Note explains the consequences for a report. It returns "" if everything was recorded.
 func (l *Coverage) Note() string {
 	switch {
 	case !l.Sampled:
 		return ""
 	case l.LaunchesNs < l.OfNs:
-		return l.Text() + ": counts of kernel launches are of that time, those marked ~ are estimates for all of " +
-			"it; launches of graphs and all other calls are complete"
+		return l.Text() + ". Counts of kernel launches cover that time only. Counts marked ~ are estimates " +
+			"for the whole window. Graph launches and all other calls are complete"
 	}
-	return l.Text() + ": all launches are there, some without a stack"
+	return l.Text() + ". All launches are recorded, some without a stack"
 }
 
-// Thousandth is the unit of weights: sums of whole numbers do not depend on their order.
+// Thousandth is the unit of weights. Integer sums do not depend on the order of their terms.
 const Thousandth = 1000
 
-// mostWeight bounds the weight of a launch: what a damaged file claims stays in the range of numbers.
-const mostWeight = 1e6 * Thousandth
+// maxWeight bounds the weight of a launch, so that sums do not overflow for damaged files.
+const maxWeight = 1e6 * Thousandth
 
-// Weights say for how many launches one of a moment stands, itself and those that were not recorded.
+// Weights give, for each point in time, how many launches a recorded launch represents: itself and
+// a share of those that were not recorded.
 type Weights struct {
 	fromNs  []int64
-	weights []int64 // thousandths, from fromNs until the next
+	weights []int64 // in thousandths; valid from fromNs to the next entry
 }
 
-// Gap is a time without launches, and the times beside it whose launches are taken to be like those that it had.
+// Gap is a time without recorded launches, and the neighboring times whose launches serve as its
+// estimate.
 type Gap struct {
 	query.Window
-	Left, Right       query.Window
-	Others, LikeOther int64 // other calls in it, and in left and right
+	Left, Right           query.Window
+	Others, NeighborCalls int64 // calls other than launches, in the gap and in Left and Right
 }
 
-// BesideRatio bounds how much longer the time on one side of a blind one is than that on the other:
-// what a program did long ago, such as loading its data, says little.
-const BesideRatio = 2
+// NeighborRatio bounds how much longer one neighboring time of a gap may be than the other.
+// Launches long before the gap, such as during data loading, say little about it.
+const NeighborRatio = 2
 
-// fewOthers is how many other calls there must be beside a blind time for these to be a measure.
-const fewOthers = 30
+// minNeighborCalls is the number of other calls in the neighboring times that an estimate by calls
+// needs.
+const minNeighborCalls = 30
 
-// more is for how many launches of a blind time one beside it stands, in thousandths: as many as
-// there were other calls in it for one beside it, since a program that records less runs faster;
-// with few other calls, as much as it is longer.
+// more returns how many unrecorded launches of the gap each launch in the neighboring times
+// represents, in thousandths. It scales by the number of other calls, because a program with less
+// recording runs faster. With few other calls it scales by time.
 func (b *Gap) more() int64 {
-	inside, beside := float64(b.DurNs()), float64(b.Left.DurNs()+b.Right.DurNs())
-	if b.LikeOther >= fewOthers {
-		inside, beside = float64(b.Others), float64(b.LikeOther)
+	inside, outside := float64(b.DurNs()), float64(b.Left.DurNs()+b.Right.DurNs())
+	if b.NeighborCalls >= minNeighborCalls {
+		inside, outside = float64(b.Others), float64(b.NeighborCalls)
 	}
-	if beside == 0 {
+	if outside == 0 {
 		return 0
 	}
-	return units.RoundInt(min(mostWeight, Thousandth*inside/beside))
+	return units.RoundInt(min(maxWeight, Thousandth*inside/outside))
 }
 
+// NewLaunchWeights returns the weights of launches for the gaps in list. It returns nil, which
+// weighs every launch as 1, if there are none.
 func NewLaunchWeights(list []Gap) *Weights {
 	if len(list) == 0 {
 		return nil
@@ -174,7 +181,7 @@ func NewLaunchWeights(list []Gap) *Weights {
 	return weights
 }
 
-// At is the weight of a launch of a moment, in thousandths.
+// At returns the weight of a launch at ns (Unix ns), in thousandths. A nil *Weights gives 1000.
 func (w *Weights) At(ns int64) int64 {
 	if w == nil {
 		return Thousandth
@@ -182,5 +189,5 @@ func (w *Weights) At(ns int64) int64 {
 	return w.weights[sort.Search(len(w.fromNs), func(i int) bool { return w.fromNs[i] > ns })-1]
 }
 
-// Whole makes a number of launches of a sum of weights.
+// Whole converts a sum of weights in thousandths to a number of launches, rounded.
 func Whole(thousandths int64) int64 { return (thousandths + Thousandth/2) / Thousandth }

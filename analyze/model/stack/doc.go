@@ -1,3 +1,3 @@
-// Package stack holds the distinct stacks and frames of a recording, the libraries that they belong
-// to, and source lines of native frames.
+// Package stack holds the distinct stacks and frames of a recording, names the libraries they
+// belong to, and adds source lines to native frames.
 package stack

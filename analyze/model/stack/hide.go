@@ -2,8 +2,9 @@ package stack
 
 import "github.com/gpurec/gpurec/analyze/query"
 
-// Kept returns the frames of a stack that rules do not hide, or its first one.
-func (s *Table) Kept(stack int32, rules *query.FrameRules) []int32 {
+// Visible returns the frames of a stack that the rules do not hide. If they hide all frames, it
+// returns the first one.
+func (s *Table) Visible(stack int32, rules *query.FrameRules) []int32 {
 	var list []int32
 	ids := s.Stacks[stack]
 	for _, id := range ids {

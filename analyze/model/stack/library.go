@@ -8,7 +8,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// knownLibraries are libraries by the names of their files, as people call them.
+// knownLibraries maps file names of libraries to product names.
 var knownLibraries = []struct {
 	file *regexp.Regexp
 	name string
@@ -31,14 +31,15 @@ var knownLibraries = []struct {
 	{regexp.MustCompile(`^libonnxruntime`), "ONNX Runtime"},
 }
 
-// runtimeFunctions are those of the CUDA runtime that is linked into a program or library.
+// runtimeFunctions matches functions of a CUDA runtime that is statically linked into a program or
+// library.
 var runtimeFunctions = regexp.MustCompile(`^(libcudart_static_\w+|__cudart\w*|__cuda[A-Z]\w*|cuda[A-Z]\w*)$`)
 
-// NoLibrary stands for memory of which the stack is not known.
+// NoLibrary is the name for memory whose stack is unknown.
 const NoLibrary = "(not known)"
 
-// LibraryOf names who asked the CUDA driver: the library, or program, of the innermost frame of a stack outside of the
-// driver and the runtime.
+// LibraryOf returns the library or program that called the CUDA driver: the module of the innermost
+// frame outside the driver and the CUDA runtime. It returns NoLibrary if the stack is unknown.
 func (s *Table) LibraryOf(stack int32) string {
 	for _, id := range s.Stacks[stack] {
 		f := &s.Frames[id]
@@ -46,7 +47,7 @@ func (s *Table) LibraryOf(stack int32) string {
 		case f.Type == query.FramePython:
 			return "Python"
 		case query.DriverModules.MatchString(module) || runtimeFunctions.MatchString(f.Func):
-		case f.Module == "" || symbolize.IsStray(f.Module, f.Func):
+		case f.Module == "" || symbolize.IsUnknownCode(f.Module, f.Func):
 			return NoLibrary
 		default:
 			return libraryName(f)

@@ -10,25 +10,26 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// SourceSummary is what AddSource could do.
+// SourceSummary is the result of AddSource.
 type SourceSummary struct {
-	// Modules is how many files native frames lie in; Without are the paths of those of which no
-	// line was found, those with the most frames first.
+	// Modules is the number of files that contain native frames. Without has the paths of the files
+	// for which no source line was found, those with the most frames first.
 	Modules int
 	Without []string
-	// Err says, one line each, what went wrong with files and servers; nil if nothing did.
+	// Err joins the errors of files and debuginfod servers, one line each. It is nil if there were
+	// none.
 	Err error
 }
 
-// SourceReader looks frames up in debug information.
+// SourceReader resolves native frames to source lines with debug information.
 type SourceReader struct {
 	Stacks *Table
 	Finder *symbolize.Finder
-	// Instead is the frames, innermost first, that take the place of one.
-	Instead map[int32][]int32
+	// Replacements maps a frame to the frames that replace it, innermost first.
+	Replacements map[int32][]int32
 }
 
-// Module looks up frames of one module. It reports whether the line of any of them was found.
+// Module resolves the frames of one module. It reports whether any of them got a source line.
 func (r *SourceReader) Module(key ModuleKey, ids []int32) (found bool, err error) {
 	slices.SortFunc(ids, func(a, b int32) int { return cmp.Compare(r.Stacks.Frames[a].Addr, r.Stacks.Frames[b].Addr) })
 	for file, err := range r.Finder.Files(key.File, key.BuildID) {
@@ -51,7 +52,7 @@ func (r *SourceReader) Module(key ModuleKey, ids []int32) (found bool, err error
 	return false, nil
 }
 
-// name gives names to frames without one that the file has a symbol for.
+// name sets the function name of frames without one, from the file's symbol table.
 func (r *SourceReader) name(file string, ids []int32) (err error) {
 	frames := r.Stacks.Frames
 	if !slices.ContainsFunc(ids, func(id int32) bool { return frames[id].Func == "" }) {
@@ -73,8 +74,8 @@ func (r *SourceReader) name(file string, ids []int32) (err error) {
 	return object.Close()
 }
 
-// places gives frames their lines. One address that cannot be read does not keep the others from it: the first error is
-// returned at the end.
+// places sets the source lines of frames. An unreadable address does not stop the others; the first
+// error is returned at the end.
 func (r *SourceReader) places(source *symbolize.Source, ids []int32) (found bool, first error) {
 	var at []symbolize.SourceFrame
 	for i, id := range ids {
@@ -86,15 +87,15 @@ func (r *SourceReader) places(source *symbolize.Source, ids []int32) (found bool
 			}
 		}
 		if len(at) > 0 {
-			r.Instead[id] = r.Stacks.expand(r.Stacks.Frames[id], at)
+			r.Replacements[id] = r.Stacks.expand(r.Stacks.Frames[id], at)
 			found = found || slices.ContainsFunc(at, func(s symbolize.SourceFrame) bool { return s.File != "" })
 		}
 	}
 	return found, first
 }
 
-// expand adds a frame per function at the address of one frame, innermost first. The outermost one
-// is the function that was recorded and keeps that name.
+// expand adds one frame for each function inlined at the frame's address, innermost first. The
+// outermost frame is the recorded function and keeps its name.
 func (s *Table) expand(f format.Frame, at []symbolize.SourceFrame) []int32 {
 	var ids []int32
 	for _, function := range at {
@@ -116,7 +117,7 @@ func (s *Table) expand(f format.Frame, at []symbolize.SourceFrame) []int32 {
 	return ids
 }
 
-// Replace puts frames in the place of others in all stacks.
+// Replace replaces frames in all stacks. The map gives the new frames for each old one.
 func (s *Table) Replace(instead map[int32][]int32) {
 	for stack, ids := range s.Stacks {
 		var frames []int32
@@ -131,7 +132,8 @@ func (s *Table) Replace(instead map[int32][]int32) {
 	}
 }
 
-// SameCode returns how many frames from the first on lie at one address: that frame and those that it is inlined into.
+// SameCode returns how many frames, from the first, have the same address: a frame and the
+// functions into which it is inlined.
 func (s *Table) SameCode(ids []int32) int {
 	n := 1
 	for n < len(ids) && s.inlined[ids[n-1]] && s.Frames[ids[n]].Addr == s.Frames[ids[0]].Addr {

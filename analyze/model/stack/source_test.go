@@ -32,10 +32,11 @@ func command(t testing.TB, name string, args ...string) string {
 	return string(out)
 }
 
-// sourceProgram is a compiled program of symbolize/testdata whose calls of here() are marked in the source.
+// sourceProgram is a compiled program of symbolize/testdata. Comments in its source mark the calls
+// of here().
 type sourceProgram struct {
 	source, path string
-	calls        map[string]int64 // addresses of marked calls
+	calls        map[string]int64 // addresses of the calls marked in the source, by marker
 	main         int64
 }
 
@@ -75,7 +76,7 @@ func compileSource(t testing.TB, source string, flags ...string) *sourceProgram 
 	return p
 }
 
-// split moves the debug information to a file beside the program.
+// split moves the debug information into a separate file in the same folder.
 func (p *sourceProgram) split(t testing.TB) {
 	t.Helper()
 	command(t, "objcopy", "--only-keep-debug", p.path, p.path+".debug")
@@ -105,8 +106,9 @@ func buildID(t testing.TB, path string) string {
 	return object.BuildID()
 }
 
-// tape records one allocation from the marked call, whose function has a name or not, and a frame of PyTorch's Python
-// above: the script's own would be the place of the call.
+// tape records one allocation from the marked call. function is the recorded name of the calling
+// function, or "". The outermost frame belongs to PyTorch's Python code, because a frame of the
+// script itself would become the call site.
 func (p *sourceProgram) tape(t testing.TB, call, function string) *analyzetest.Tape {
 	tp := analyzetest.NewTape(t)
 	frame := format.Frame{
@@ -144,7 +146,7 @@ func (p *sourceProgram) tape(t testing.TB, call, function string) *analyzetest.T
 	return tp
 }
 
-// stack returns the frames of stack 1 as text.
+// stackText returns the frames of stack 1 as text.
 func stackText(tl *timeline.Timeline) []string {
 	var list []string
 	for _, id := range tl.Stacks.Stacks[1] {
@@ -157,7 +159,7 @@ func stackText(tl *timeline.Timeline) []string {
 func TestSourceAddsLinesAndInlinedCalls(t *testing.T) {
 	for _, c := range []struct {
 		source, call string
-		functions    []string // innermost first
+		functions    []string // functions inlined at the call, innermost first
 	}{
 		{"inlined.c", "chain", []string{"innermost", "middle", "outer"}},
 		{"inlined.c", "elsewhere", []string{"elsewhere"}},
@@ -218,7 +220,7 @@ func TestSourceAddsLinesAndInlinedCalls(t *testing.T) {
 	}
 }
 
-// checkSourceReports checks that reports show the place of the call.
+// checkSourceReports checks that reports show the call site with its source line.
 func checkSourceReports(t *testing.T, tl *timeline.Timeline, function string, depth int, place string) {
 	t.Helper()
 	r, err := leaks.Run(tl, query.Options{})
@@ -264,7 +266,7 @@ func TestSourceUsesNoOtherBuild(t *testing.T) {
 	}
 }
 
-func TestSourceTellsOfDamagedDebugInformation(t *testing.T) {
+func TestSourceReportsDamagedDebugInformation(t *testing.T) {
 	p := compileSource(t, "inlined.c", "-gdwarf-5")
 	tp := p.tape(t, "chain", "outer")
 	junk := filepath.Join(t.TempDir(), "junk")

@@ -9,35 +9,37 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// Table holds the distinct stacks of a recording, each distinct frame once.
+// Table holds the distinct stacks of a recording. Each distinct frame is stored once.
 type Table struct {
 	Frames []format.Frame
-	Stacks map[int32][]int32 // stack id → frames, leaf first
-	About  map[int32]About
-	// What AddSource adds: frames that are inlined into the next one, and what stacks'
-	// places in the program are called.
+	Stacks map[int32][]int32 // stack id → indexes into Frames, innermost first
+	About  map[int32]About   // the other columns of a stack's row, by stack id
+	// AddSource sets inlined and Sites: the frames that are inlined into the next frame, and the
+	// call site of each stack by source line.
 	inlined map[int32]bool
-	Placed  map[int32]string
-	// unnamed counts stored frames that have no function name, of all stored.
+	Sites   map[int32]string
+	// unnamed counts the stored frames without a function name; stored counts all.
 	unnamed, stored int64
 }
 
-// About is what a recording says of a stack beside its frames.
+// About has the columns of a stack's row other than its frames.
 type About struct {
 	Pid    int32
 	Status string
-	Reason string // why it is truncated
-	Site   string
+	Reason string // why the stack is truncated; "" if it is complete
+	Site   string // call site that the recorder chose
 }
 
-// truncatedBy returns why a stack is truncated.
+// truncatedBy returns the reason why a stack is truncated, or "" for a complete stack.
 func truncatedBy(r *format.Row) string {
 	if r.StackStatus != format.StackTruncated {
 		return ""
 	}
-	return cmp.Or(r.Message, format.WhyOther)
+	return cmp.Or(r.Message, format.TruncationOther)
 }
 
+// Add stores the stack of a row. ids maps the frames stored so far to their indexes; Add adds new
+// frames to it.
 func (s *Table) Add(r *format.Row, ids map[format.Frame]int32) {
 	stack := make([]int32, len(r.Frames))
 	for i, f := range r.Frames {
@@ -57,16 +59,21 @@ func (s *Table) Add(r *format.Row, ids map[format.Frame]int32) {
 	s.About[r.StackID] = About{r.Pid, r.StackStatus, truncatedBy(r), r.Site}
 }
 
-// UnsymbolizedPct is the share of stored frames without a function name.
+// UnsymbolizedPct returns the share of stored frames without a function name, in percent.
 func (s *Table) UnsymbolizedPct() float64 { return units.Percent(s.unnamed, s.stored) }
 
-// UserFrame returns the frame of the program's own code that made the call, as record
-// chooses a call's site.
+// UserFrame returns the innermost frame of the program's own code, by the rule with which record
+// chooses a call site. It returns false if the stack has no such frame.
 func (s *Table) UserFrame(stack int32) (*format.Frame, bool) {
 	frames := s.Stacks[stack]
-	i := symbolize.SiteFrame(len(frames), func(i int) symbolize.Caller {
+	i := symbolize.SiteFrame(len(frames), func(i int) symbolize.SiteCandidate {
 		f := &s.Frames[frames[i]]
-		return symbolize.Caller{Module: f.Module, Function: f.Func, File: f.File, Python: f.Type == query.FramePython}
+		return symbolize.SiteCandidate{
+			Module:   f.Module,
+			Function: f.Func,
+			File:     f.File,
+			Python:   f.Type == query.FramePython,
+		}
 	})
 	if i < 0 {
 		return nil, false

@@ -6,68 +6,69 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 )
 
-// Allocator is what a caching allocator, that of one process and device, has at
-// one moment.
+// Allocator is the state of a caching allocator at one point in time. Each process has one for each
+// device.
 type Allocator struct {
 	Pid, Device int32
 	caching.Totals
-	// FromStart: the recording has the allocator's first event, and all of the above
-	// is exact. Otherwise Allocated and Reserved are, and the others lack what was there
-	// before the recording and was not freed until its end; differences between two
-	// moments are exact for all but InactiveSplit.
+	// FromStart is set if the recording has the allocator's first event. Then all totals are exact.
+	// Otherwise Allocated and Reserved are exact. The other totals lack memory from before the
+	// recording that was not freed by its end. Differences between two points in time are exact
+	// except for InactiveSplit.
 	FromStart bool
-	// Ended: the process ended. What it had is still here.
+	// Ended is set if the process ended. The state is that at its end.
 	Ended bool
-	// Blocks in use by program or streams, in order of address, without those from
-	// before the recording.
+	// Blocks are the blocks in use by the program or a stream, in order of address. Blocks from
+	// before the recording are left out.
 	Blocks []Block
-	// Ranges are the segments and the contiguous stretches of expandable segments, in
-	// order of address, without those from before the recording.
+	// Ranges are the segments and the mapped ranges of expandable segments, in order of address.
+	// Ranges from before the recording are left out.
 	Ranges []Range
 
-	Events         int64 // of the whole recording, as the next three
-	UnmatchedFrees int64 // of blocks from before the recording
-	LostFrees      int64 // blocks and segments that ended unseen
+	Events         int64 // of the whole recording, as are the next three counts
+	UnmatchedFrees int64 // frees of blocks from before the recording
+	LostFrees      int64 // blocks and segments whose end was not recorded
 	OutOfMemory    int64
-	// Compared events told the allocator's own totals; in Disagreed of them the model had
-	// others, by up to WorstBytes. It went on with the allocator's.
+	// Compared is the number of events with the allocator's own totals. Disagreed counts those that
+	// differ from the model, by at most WorstBytes. After a difference the model takes the
+	// allocator's totals.
 	Compared, Disagreed, WorstBytes int64
-	// Resized blocks had another size, by the allocator's totals, than its rules say.
+	// Resized counts blocks whose size, by the allocator's totals, differs from its rules.
 	Resized int64
 }
 
-// Block is a block of a caching allocator that is in use.
+// Block is a block of a caching allocator that is in use by the program or a stream.
 type Block struct {
 	Ptr       int64
-	Bytes     int64 // of the block
-	Requested int64 // bytes asked for
-	SinceNs   int64 // when it was handed out, Unix ns
-	Awaiting  bool  // the program gave it back, but a stream still uses it
+	Bytes     int64 // size of the block, rounded up
+	Requested int64 // size that the program requested, bytes
+	SinceNs   int64 // when the block was allocated, Unix ns
+	Awaiting  bool  // freed by the program, but still in use by a stream
 	Stream    int64
-	Pool      int64 // private pool as in the column src_ptr, 0 is none
+	Pool      int64 // private pool as in the column src_ptr; 0: none
 	StackID   int32
 	Site      string
 	Tid       int32
 }
 
-// Range is memory that a caching allocator has of the driver.
+// Range is memory that a caching allocator got from the driver.
 type Range struct {
 	Ptr, Bytes int64
 	Expandable bool
 	Stream     int64
 	Pool       int64
-	SinceNs    int64 // of an expandable segment: since when its first bytes are mapped
+	SinceNs    int64 // for an expandable segment, when its first bytes were mapped, Unix ns
 	StackID    int32
 }
 
-// ReadAllocators replays the recording until untilNs (Unix ns, included; 0: all of it) and
-// returns the caching allocators that there are or were, in order of process and
-// device. The error is one of reading the recording.
+// ReadAllocators replays the recording up to untilNs (Unix ns, inclusive; 0: to its end). It
+// returns all caching allocators up to then, in order of process and device. It returns errors of
+// reading the recording.
 func ReadAllocators(t *timeline.Timeline, untilNs int64) ([]Allocator, error) {
 	at := untilNs
 	if at == 0 {
@@ -84,8 +85,8 @@ func ReadAllocators(t *timeline.Timeline, untilNs int64) ([]Allocator, error) {
 	return states, err
 }
 
-// AllocatorsAt returns the totals of all caching allocators at each of the times (Unix
-// ns, rising; events of that moment included), without blocks and ranges.
+// AllocatorsAt returns the totals of all caching allocators at each of the times (Unix ns,
+// increasing, inclusive). Blocks and Ranges are empty.
 func AllocatorsAt(t *timeline.Timeline, times []int64) ([][]Allocator, error) {
 	states := make([][]Allocator, len(times))
 	var all []*Allocator
@@ -109,37 +110,38 @@ func sortAllocators(list []Allocator) {
 	})
 }
 
-// AtMoments calls see for every allocator at each of the times, and at the end of the
-// recording, in the same order, settle: only then it is known what was there before.
+// AtMoments calls visit for every allocator at each of the times. At the end of the recording it
+// calls settle for each visit, in the same order. Only then is the memory from before the recording
+// known.
 func AtMoments(
 	t *timeline.Timeline,
 	times []int64,
-	see func(moment int, a *caching.Allocator, ended bool),
+	visit func(moment int, a *caching.Allocator, ended bool),
 	settle func(i int, a *caching.Allocator),
 ) error {
-	var seen []*caching.Allocator
-	next := make(map[*caching.Allocator]int) // moment
-	// Each allocator is looked at when its own next event comes: that may correct the
-	// size of its newest block.
+	var visited []*caching.Allocator
+	next := make(map[*caching.Allocator]int) // index in times of the next visit
+	// An allocator is visited at its own next event, because that event may correct the size of its
+	// newest block.
 	until := func(a *caching.Allocator, ns int64, ended bool) {
 		for ; next[a] < len(times) && times[next[a]] < ns; next[a]++ {
-			see(next[a], a, ended)
-			seen = append(seen, a)
+			visit(next[a], a, ended)
+			visited = append(visited, a)
 		}
 	}
-	_, s, err := t.ReplayAll(func(*ledger.Ledger, *ledger.Change) {}, func(a *caching.Allocator, c *caching.Change) {
+	_, s, err := t.ReplayAll(func(*livemem.Set, *livemem.Change) {}, func(a *caching.Allocator, c *caching.Change) {
 		if c.Op != caching.BlockResized {
 			until(a, c.AtNs, false)
 		}
 	})
 	s.All(func(a *caching.Allocator) { until(a, math.MaxInt64, slices.Contains(s.Ended, a)) })
-	for i, a := range seen {
+	for i, a := range visited {
 		settle(i, a)
 	}
 	return err
 }
 
-// allocatorState copies what is in an allocator; totals are only those seen.
+// allocatorState copies the state of an allocator. The totals are those of recorded events only.
 func allocatorState(t *timeline.Timeline, a *caching.Allocator, ended bool) Allocator {
 	s := Allocator{Pid: a.Pid, Device: a.Device, Totals: a.Seen, Ended: ended}
 	a.Each(func(p *caching.Piece) {
@@ -170,7 +172,7 @@ func allocatorBlock(t *timeline.Timeline, p *caching.Piece) Block {
 	}
 }
 
-// settle adds what the whole recording tells.
+// settle adds the values that are known only at the end of the recording.
 func (s *Allocator) settle(a *caching.Allocator) {
 	s.Totals = s.Totals.Plus(a.Before)
 	s.FromStart = a.FromStart()

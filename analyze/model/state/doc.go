@@ -1,2 +1,3 @@
-// Package state holds all live memory and all caching allocators at a moment.
+// Package state returns all live memory and all caching allocators of a recording at a point in
+// time.
 package state

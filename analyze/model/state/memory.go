@@ -5,38 +5,37 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 )
 
-// Memory is the memory of the recorded processes at one moment, exactly as far as
-// the recording goes, and what led there. It is what tests compare with the books of
-// a simulated driver.
+// Memory is the driver memory of the recorded processes at a point in time, and the totals up to
+// then. Tests compare it with the ledger of a simulated driver.
 type Memory struct {
-	// Live are the allocations that exist, in order of process, kind and pointer.
+	// Live are the live allocations, in order of process, kind and address.
 	Live []Allocation
-	// Left are those that ended with their process or with the last context it used:
-	// no call freed them.
+	// Left are the allocations that ended with their process or its last context, without a call
+	// that freed them.
 	Left []Allocation
-	// Totals has a row for each process and kind of memory, one for all of a process
-	// on devices (kind MemoryAll), and the same for all processes together (pid 0), in
-	// order of process and kind.
+	// Totals has one row for each process and memory kind, and one for all device memory of a
+	// process (kind MemoryAll). The rows with pid 0 sum up all processes. Rows are in order of
+	// process and kind.
 	Totals []MemoryTotal
 
-	UnmatchedFrees int64 // of memory that was not seen allocated: frees, releases, unmaps
-	LostFrees      int64 // frees and unmaps that must have happened, but are not recorded
-	UnknownAllocs  int64 // allocations of which the pointer is not known
-	NestedCalls    int64 // calls that did again what a call inside or around them did
+	UnmatchedFrees int64 // frees, releases and unmaps of memory whose allocation was not recorded
+	LostFrees      int64 // frees and unmaps that must have happened, but were not recorded
+	UnknownAllocs  int64 // allocations whose address is unknown
+	NestedCalls    int64 // calls that repeat a call inside or around them
 
-	// Borrowed memory is in nothing above, nor is that of graphs.
+	// Borrowed memory and memory of graphs are not part of the fields above.
 	BorrowedOpened, BorrowedReturned int64
 	GraphAllocs, GraphBytes          int64
 }
 
-// Allocation is one piece of memory.
+// Allocation is one live allocation.
 type Allocation struct {
 	Pid     int32
-	Kind    string // memory_kind of the call that allocated it
+	Kind    string // memory kind, as in the column memory_kind
 	Ptr     int64  // address, or handle of an array or of physical memory
 	Bytes   int64
 	Device  int32
@@ -45,40 +44,41 @@ type Allocation struct {
 	StackID int32
 }
 
-// MemoryAll is the kind of a MemoryTotal that sums up all kinds on devices: all but
-// host and registered memory.
+// MemoryAll is the kind of a MemoryTotal that sums up all device memory: all kinds except host and
+// registered memory.
 const MemoryAll = AllMemory
 
-// MemoryTotal sums up memory.
+// MemoryTotal sums up the memory of one process and kind.
 type MemoryTotal struct {
-	Pid                   int32 // 0: all processes
+	Pid                   int32 // process id; 0: the sum of all processes
 	Kind                  string
 	LiveBytes, LiveBlocks int64
-	PeakBytes             int64 // most bytes live at a time
-	Allocs, AllocBytes    int64 // that succeeded
-	Frees, FreedBytes     int64 // all ends of memory, those with a context or process included
-	FailedAllocs          int64
+	PeakBytes             int64 // maximum of LiveBytes over time
+	Allocs, AllocBytes    int64 // number and bytes of successful allocations
+	// all blocks that ended, including those that ended with their context or process
+	Frees, FreedBytes int64
+	FailedAllocs      int64
 }
 
-// ReadMemory replays the recording until untilNs (Unix ns, included; 0: all of it) and
-// returns what it comes to. The error is one of reading the recording.
+// ReadMemory replays the recording up to untilNs (Unix ns, inclusive; 0: to its end), and returns
+// the memory at that time. It returns errors of reading the recording.
 func ReadMemory(t *timeline.Timeline, untilNs int64) (*Memory, error) {
 	s := new(Memory)
 	totals := make(map[TotalKey]*MemoryTotal)
 	done := false
-	finish := func(l *ledger.Ledger) {
+	finish := func(l *livemem.Set) {
 		done = true
-		l.Each(func(ptr int64, b ledger.Block) { s.Live = append(s.Live, allocation(t, ptr, b)) })
+		l.Each(func(ptr int64, b livemem.Block) { s.Live = append(s.Live, allocation(t, ptr, b)) })
 		s.count(l)
 	}
-	l, err := t.Replay(func(l *ledger.Ledger, c *ledger.Change) {
+	l, err := t.Replay(func(l *livemem.Set, c *livemem.Change) {
 		switch {
 		case done:
 			return
 		case untilNs != 0 && c.AtNs > untilNs:
 			finish(l)
 			return
-		case c.Kind == ledger.FreedByExit:
+		case c.Kind == livemem.FreedByExit:
 			s.Left = append(s.Left, allocation(t, c.Ptr, c.Block))
 		}
 		for _, key := range TotalKeysOf(t, c.Block.Origin) {
@@ -113,8 +113,8 @@ func ReadMemory(t *timeline.Timeline, untilNs int64) (*Memory, error) {
 	return s, nil
 }
 
-// Total returns the sums of a process (0: of all) and kind of memory; zeros if there
-// was no such memory.
+// Total returns the totals of a process (0: all) and memory kind. Its counts are zero if there was
+// no such memory.
 func (s *Memory) Total(pid int32, kind string) MemoryTotal {
 	for _, t := range s.Totals {
 		if t.Pid == pid && t.Kind == kind {
@@ -124,7 +124,7 @@ func (s *Memory) Total(pid int32, kind string) MemoryTotal {
 	return MemoryTotal{Pid: pid, Kind: kind}
 }
 
-func (s *Memory) count(l *ledger.Ledger) {
+func (s *Memory) count(l *livemem.Set) {
 	c := &l.Counts
 	s.UnmatchedFrees, s.LostFrees = c.UnmatchedFrees, c.LostFrees
 	s.UnknownAllocs, s.NestedCalls = c.UnknownAllocs, c.Nested
@@ -133,7 +133,7 @@ func (s *Memory) count(l *ledger.Ledger) {
 	s.BorrowedOpened, s.BorrowedReturned = borrowed.Opened, borrowed.Returned
 }
 
-func allocation(t *timeline.Timeline, ptr int64, b ledger.Block) Allocation {
+func allocation(t *timeline.Timeline, ptr int64, b livemem.Block) Allocation {
 	o := &t.Origins.List[b.Origin]
 	return Allocation{
 		Pid:     o.Pid,
@@ -147,30 +147,31 @@ func allocation(t *timeline.Timeline, ptr int64, b ledger.Block) Allocation {
 	}
 }
 
+// TotalKey identifies a MemoryTotal.
 type TotalKey struct {
 	Pid  int32
 	Kind string
 }
 
-// TotalKeysOf are the totals that memory of an origin belongs to.
+// TotalKeysOf returns the totals to which memory of an origin contributes.
 func TotalKeysOf(t *timeline.Timeline, origin int32) []TotalKey {
 	pid, kind := t.Origins.List[origin].Pid, t.Origins.Memory(origin)
 	keys := []TotalKey{{pid, kind}, {0, kind}}
-	if !ledger.IsHost(kind) {
+	if !livemem.IsHost(kind) {
 		keys = append(keys, TotalKey{pid, MemoryAll}, TotalKey{0, MemoryAll})
 	}
 	return keys
 }
 
-func (m *MemoryTotal) change(c *ledger.Change) {
+func (m *MemoryTotal) change(c *livemem.Change) {
 	switch c.Kind {
-	case ledger.Allocated:
+	case livemem.Allocated:
 		m.Allocs++
 		m.AllocBytes += c.Block.Bytes
 		m.LiveBlocks++
 		m.LiveBytes += c.Block.Bytes
 		m.PeakBytes = max(m.PeakBytes, m.LiveBytes)
-	case ledger.AllocFailed:
+	case livemem.AllocFailed:
 		m.FailedAllocs++
 	default:
 		m.Frees++
@@ -180,5 +181,5 @@ func (m *MemoryTotal) change(c *ledger.Change) {
 	}
 }
 
-// AllMemory is the level of all memory on a device; the host's is not.
+// AllMemory is the kind that sums up all device memory.
 const AllMemory = "all"

@@ -5,24 +5,27 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/format"
 )
 
-// allocatorColumns are the columns of one row group; the slices are used again.
+// allocatorColumns holds the columns of one row group of allocator events. The slices are reused
+// for the next group.
 type allocatorColumns struct {
 	start, ptr, bytes, stream, context, pool []int64
 	allocated, reserved                      []int64
 	pid, tid, device, stack                  []int32
 	value                                    []float64
 	name, site, memory                       format.Strings
-	names, sites, memories                   []int32 // dictionary → origin.Table.Strings
-	whats                                    []caching.Op
-	known                                    []bool // dictionary of names: it means something
+	// dictionary → index in origin.Table.Strings
+	names, sites, memories []int32
+	ops                    []caching.Op // operation of each event name in the dictionary
+	// dictionary of names: whether to read the event
+	known []bool
 }
 
-// scanAllocators notes where the events are and how many there are.
+// scanAllocators records the position of a row group of allocator events, and counts its events.
 func (t *Timeline) scanAllocators(g *format.Group, index int) {
 	s := &t.Scan
 	s.start = g.Int64("start_ns", s.start)
@@ -38,8 +41,9 @@ func (t *Timeline) scanAllocators(g *format.Group, index int) {
 	s.AllocatorEvents += int64(len(s.start))
 }
 
-// StreamAllocators says how InOrder reads events: all, or only those that tell of segments,
-// which are few unless there are reports.
+// StreamAllocators returns the Stream with which InOrder reads allocator events. With onlySegments
+// it reads only events about segments, which are rare unless the allocator is known from reported
+// statistics.
 func (t *Timeline) StreamAllocators(onlySegments bool) Stream[caching.Event] {
 	var c allocatorColumns
 	l := newLoader[caching.Event](t)
@@ -48,7 +52,7 @@ func (t *Timeline) StreamAllocators(onlySegments bool) Stream[caching.Event] {
 			if c.readNames(s.Group, onlySegments) {
 				rows = c.load(s.Group, l)
 			}
-			return rows, l.begin(func() { adoptEvents(l, rows) }), s.Group.Err()
+			return rows, l.begin(func() { renumberEvents(l, rows) }), s.Group.Err()
 		},
 		Release: l.release,
 		At:      func(e *caching.Event) int64 { return e.AtNs },
@@ -56,14 +60,14 @@ func (t *Timeline) StreamAllocators(onlySegments bool) Stream[caching.Event] {
 	}
 }
 
-// readNames reads what the events of a group are, and reports whether any of them is
-// wanted.
+// readNames resolves the names of a row group's events, and reports whether any of them is to be
+// read.
 func (c *allocatorColumns) readNames(g *format.Group, onlySegments bool) bool {
 	c.name = g.StringsInto("name", c.name)
-	c.whats, c.known = c.whats[:0], c.known[:0]
+	c.ops, c.known = c.ops[:0], c.known[:0]
 	for _, name := range c.name.Dict {
-		what, ok := caching.OpsByName[name]
-		c.whats, c.known = append(c.whats, what), append(c.known, ok && (!onlySegments || what.HasSegments()))
+		op, ok := caching.OpsByName[name]
+		c.ops, c.known = append(c.ops, op), append(c.known, ok && (!onlySegments || op.HasSegments()))
 	}
 	return slices.Contains(c.known, true)
 }
@@ -76,12 +80,12 @@ func (c *allocatorColumns) read(g *format.Group, strings *origin.Names) {
 	c.stack = g.Int32("stack_id", c.stack)
 	c.site, c.memory = g.StringsInto("site", c.site), g.StringsInto("memory_kind", c.memory)
 	c.names, c.sites, c.memories = strings.All(c.name.Dict), strings.All(c.site.Dict), strings.All(c.memory.Dict)
-	if slices.Contains(c.whats, caching.OutOfMemory) {
+	if slices.Contains(c.ops, caching.OutOfMemory) {
 		c.value = g.Float64("value", c.value)
 	}
 }
 
-// load returns the wanted events of a group, whose names have been read.
+// load returns the selected events of a row group. readNames must have been called for it.
 func (c *allocatorColumns) load(g *format.Group, l *loader[caching.Event]) []caching.Event {
 	wanted := 0
 	for _, name := range c.name.Index {
@@ -103,13 +107,13 @@ func (c *allocatorColumns) load(g *format.Group, l *loader[caching.Event]) []cac
 		e := caching.Event{
 			AtNs:      start,
 			Ptr:       c.ptr[i] & (1<<56 - 1),
-			Bytes:     min(max(0, c.bytes[i]), ledger.AddressSpace),
+			Bytes:     min(max(0, c.bytes[i]), livemem.AddressSpace),
 			Pool:      c.pool[i],
 			Stream:    c.stream[i],
-			Op:        c.whats[name],
+			Op:        c.ops[name],
 			Origin:    origin.None,
-			Allocated: min(c.allocated[i], ledger.AddressSpace),
-			Reserved:  min(c.reserved[i], ledger.AddressSpace),
+			Allocated: min(c.allocated[i], livemem.AddressSpace),
+			Reserved:  min(c.reserved[i], livemem.AddressSpace),
 			Allocator: l.allocators.ID(caching.Key{Pid: c.pid[i], Device: c.device[i]}),
 		}
 		if e.Op.IsBegin() {
@@ -126,7 +130,7 @@ func (c *allocatorColumns) load(g *format.Group, l *loader[caching.Event]) []cac
 			})
 		}
 		if e.Op == caching.OutOfMemory {
-			e.Ptr = int64(min(max(0, c.value[i]), ledger.AddressSpace))
+			e.Ptr = int64(min(max(0, c.value[i]), livemem.AddressSpace))
 		}
 		rows = append(rows, e)
 		isSorted, last = isSorted && start >= last, start
@@ -137,13 +141,13 @@ func (c *allocatorColumns) load(g *format.Group, l *loader[caching.Event]) []cac
 	return rows
 }
 
-// adoptEvents gives events the Timeline's numbers.
-func adoptEvents(l *loader[caching.Event], rows []caching.Event) {
+// renumberEvents replaces the loader's numbers in events by the Timeline's.
+func renumberEvents(l *loader[caching.Event], rows []caching.Event) {
 	for i := range rows {
 		e := &rows[i]
-		e.Allocator = l.adoptedAllocators[e.Allocator]
+		e.Allocator = l.timelineAllocators[e.Allocator]
 		if e.Origin != origin.None {
-			e.Origin = l.adopted[e.Origin]
+			e.Origin = l.timelineOrigins[e.Origin]
 		}
 	}
 }

@@ -9,33 +9,35 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// A few calls that are no memory calls tell about memory: they are looked for once,
-// among millions of launches, by the dictionary of names.
+// Some calls outside the memory class matter for memory. The scan finds them among millions of
+// launches by the dictionary of function names.
 
-// APIKind is what such a call is.
+// APIKind is the kind of a CUDA API call that matters for memory without being a memory call, such
+// as cuCtxDestroy.
 type APIKind uint8
 
 const (
-	APINone APIKind = iota
-	APICreateContext
-	APIDestroyContext
-	APIRetainPrimary
-	APIReleasePrimary
-	APIResetPrimary
-	APIMemGetInfo
-	APIPoolAttribute
-	APIPoolOfDevice
-	APIGraphAlloc
-	APIMappedBuffer
-	APIMappedArray
-	APIAttachContext
-	APIDetachContext
-	// These are something else by what their row says, see refine.
-	APIGraphNode
-	APIPoolOfLocation
-	APIDeviceUUID
+	APINone           APIKind = iota // a call without meaning for memory
+	APICreateContext                 // creates a context
+	APIDestroyContext                // destroys a context
+	APIRetainPrimary                 // retains a device's primary context
+	APIReleasePrimary                // releases a device's primary context
+	APIResetPrimary                  // resets a device's primary context
+	APIMemGetInfo                    // reads the free memory of a device
+	APIPoolAttribute                 // reads an attribute of a memory pool
+	APIPoolOfDevice                  // returns the memory pool of a device
+	APIGraphAlloc                    // adds a graph node that allocates memory
+	APIMappedBuffer                  // maps a buffer of another API
+	APIMappedArray                   // maps an array of another API
+	APIAttachContext                 // adds a reference to a context (cuCtxAttach)
+	APIDetachContext                 // drops a reference to a context (cuCtxDetach)
+	// The kinds below depend on other columns of the row, see refine.
+	APIGraphNode      // adds a graph node of any type
+	APIPoolOfLocation // returns the memory pool of a location
+	APIDeviceUUID     // returns the UUID of a device
 )
 
+// APINames maps CUDA functions, without suffixes such as _ptsz, to their kind.
 var APINames = map[string]APIKind{
 	"cuCtxCreate_v2": APICreateContext, "cuCtxCreate_v3": APICreateContext, "cuCtxCreate_v4": APICreateContext,
 	"cuCtxCreate": APICreateContext, "cuGLCtxCreate": APICreateContext, "cuGLCtxCreate_v2": APICreateContext,
@@ -56,49 +58,49 @@ var APINames = map[string]APIKind{
 	"cuDeviceGetUuid":                         APIDeviceUUID, "cuDeviceGetUuid_v2": APIDeviceUUID,
 }
 
-// APICall is one of these calls; it succeeded.
+// APICall is a successful call of an APIKind. Times are Unix ns.
 type APICall struct {
 	StartNs, EndNs int64
-	context        int64 // current in the thread
+	context        int64 // handle of the thread's current context
 	ptr, bytes     int64
 	value          float64
 	Pid, Device    int32
 	Kind           APIKind
 }
 
-// toldUUID is the UUID that the driver told a process of one of its devices.
-type toldUUID struct {
+// deviceUUID is the UUID that the driver returned to a process for a device ordinal.
+type deviceUUID struct {
 	pid, ordinal int32
 	uuid         string
 }
 
-func (u toldUUID) compare(o toldUUID) int {
+func (u deviceUUID) compare(o deviceUUID) int {
 	return cmp.Or(cmp.Compare(u.pid, o.pid), cmp.Compare(u.ordinal, o.ordinal), cmp.Compare(u.uuid, o.uuid))
 }
 
-// APIScan collects them; the slices are used again.
+// APIScan collects the APICalls of a recording. The column slices are reused.
 type APIScan struct {
-	Calls []APICall // in order of their start once all are read
-	asked APICall   // the last cuMemGetInfo among them
-	uuids map[toldUUID]bool
+	Calls          []APICall // collected calls, in order of their start after the scan
+	lastMemGetInfo APICall   // the latest cuMemGetInfo call
+	uuids          map[deviceUUID]bool
 
 	name, memoryKind, message            format.Strings
-	whats                                []APIKind // dictionary of names
+	kinds                                []APIKind // kind of each function name in the dictionary
 	Start, Dur, Context, ptr, bytes, src []int64
 	Pid, Device, result, flags           []int32
 	value                                []float64
 }
 
-// add looks through a row group of calls.
+// add collects the calls of one row group.
 func (s *APIScan) add(g *format.Group) {
 	s.name = g.StringsInto("name", s.name)
-	s.whats = s.whats[:0]
+	s.kinds = s.kinds[:0]
 	any, nodes, pools := false, false, false
 	for _, name := range s.name.Dict {
-		what := APINames[catalog.BaseName(name)]
-		s.whats = append(s.whats, what)
-		any = any || what != APINone
-		nodes, pools = nodes || what == APIGraphNode, pools || what == APIPoolOfLocation
+		kind := APINames[catalog.BaseName(name)]
+		s.kinds = append(s.kinds, kind)
+		any = any || kind != APINone
+		nodes, pools = nodes || kind == APIGraphNode, pools || kind == APIPoolOfLocation
 	}
 	if !any {
 		return
@@ -106,10 +108,10 @@ func (s *APIScan) add(g *format.Group) {
 	s.Start, s.Dur = g.Int64("start_ns", s.Start), g.Int64("dur_ns", s.Dur)
 	s.Context, s.ptr, s.bytes = g.Int64("context", s.Context), g.Int64("ptr", s.ptr), g.Int64("bytes", s.bytes)
 	s.Pid, s.Device = g.Int32("pid", s.Pid), g.Int32("device", s.Device)
-	if slices.Contains(s.whats, APIDeviceUUID) {
+	if slices.Contains(s.kinds, APIDeviceUUID) {
 		s.message = g.StringsInto("message", s.message)
 		if s.uuids == nil {
-			s.uuids = make(map[toldUUID]bool)
+			s.uuids = make(map[deviceUUID]bool)
 		}
 	}
 	s.result, s.flags, s.value = g.Int32("result", s.result), g.Int32("flags", s.flags), g.Float64("value", s.value)
@@ -121,8 +123,8 @@ func (s *APIScan) add(g *format.Group) {
 	}
 	const unknown = format.FlagOpen | format.FlagAbandoned | format.FlagUnreadable
 	for i, name := range s.name.Index {
-		what := s.refine(s.whats[name], i)
-		if what == APINone || s.result[i] != 0 || s.flags[i]&unknown != 0 {
+		kind := s.refine(s.kinds[name], i)
+		if kind == APINone || s.result[i] != 0 || s.flags[i]&unknown != 0 {
 			continue
 		}
 		c := APICall{
@@ -134,37 +136,39 @@ func (s *APIScan) add(g *format.Group) {
 			value:   s.value[i],
 			Pid:     s.Pid[i],
 			Device:  s.Device[i],
-			Kind:    what,
+			Kind:    kind,
 		}
-		if what == APIDeviceUUID {
-			s.uuids[toldUUID{c.Pid, c.Device, s.message.At(i)}] = true
+		if kind == APIDeviceUUID {
+			s.uuids[deviceUUID{c.Pid, c.Device, s.message.At(i)}] = true
 			continue
 		}
-		if what == APIMemGetInfo {
-			if s.asked.sameAnswer(&c) {
-				continue // some programs ask all the time
+		if kind == APIMemGetInfo {
+			if s.lastMemGetInfo.sameAnswer(&c) {
+				// the program got the same values before: some call cuMemGetInfo constantly
+				continue
 			}
-			s.asked = c
+			s.lastMemGetInfo = c
 		}
 		s.Calls = append(s.Calls, c)
 	}
 }
 
-// refine returns what row i is where the name of the function does not say it.
-func (s *APIScan) refine(what APIKind, i int) APIKind {
+// refine returns the kind of row i for functions whose kind depends on other columns.
+func (s *APIScan) refine(kind APIKind, i int) APIKind {
 	const device = 1 // CU_MEM_LOCATION_TYPE_DEVICE
 	switch {
-	case what == APIGraphNode && s.memoryKind.At(i) == format.MemoryGraph && s.bytes[i] > 0: // a free node has no size
+	// a node that frees memory has no size
+	case kind == APIGraphNode && s.memoryKind.At(i) == format.MemoryGraph && s.bytes[i] > 0:
 		return APIGraphAlloc
-	case what == APIPoolOfLocation && s.src[i] == device:
+	case kind == APIPoolOfLocation && s.src[i] == device:
 		return APIPoolOfDevice
-	case what == APIGraphNode, what == APIPoolOfLocation:
+	case kind == APIGraphNode, kind == APIPoolOfLocation:
 		return APINone
 	}
-	return what
+	return kind
 }
 
-// sameAnswer reports whether a call was told the same as the one before it.
+// sameAnswer reports whether two calls returned the same values.
 func (c *APICall) sameAnswer(o *APICall) bool {
 	return c.Kind == o.Kind && c.Pid == o.Pid && c.Device == o.Device && c.context == o.context && c.bytes == o.bytes &&
 		c.value == o.value
@@ -174,16 +178,16 @@ func (s *APIScan) sort() {
 	slices.SortStableFunc(s.Calls, func(a, b APICall) int { return cmp.Compare(a.StartNs, b.StartNs) })
 }
 
-// contextKey names a context; handles are of one process.
+// contextKey identifies a context. Handles are unique within a process.
 type contextKey struct {
 	pid     int32
 	context int64
 }
 
-// SeveralDevices marks a context whose handle was used for more than one device.
+// SeveralDevices marks a context handle that was used for more than one device.
 const SeveralDevices = -2
 
-// contextDevices knows on which device a context is.
+// contextDevices maps contexts to their device.
 type contextDevices map[contextKey]int32
 
 func (d contextDevices) learn(key contextKey, device int32) {
@@ -196,8 +200,8 @@ func (d contextDevices) learn(key contextKey, device int32) {
 	d[key] = device
 }
 
-// learnContexts notes the devices of contexts: from the calls that make them, and if
-// some calls do not say theirs, from all others in the same context.
+// learnContexts finds the device of each context from the calls that create contexts. If some calls
+// lack a device, it also uses all other calls in the same context.
 func (t *Timeline) learnContexts() error {
 	t.contexts = make(contextDevices)
 	for i := range t.API.Calls {
@@ -230,9 +234,9 @@ func (t *Timeline) learnContexts() error {
 	return nil
 }
 
-// DeviceOf returns the device of a call. A process that is recorded while it runs has
-// made its contexts before, so that a thread's device may not be known at first; other
-// calls in the same context tell it, and a machine with one GPU has no other.
+// DeviceOf returns the device of a call. A call may lack its device if the process created its
+// contexts before the recording. Then the device comes from other calls in the same context, or is
+// the machine's only GPU. It is -1 if unknown.
 func (t *Timeline) DeviceOf(pid int32, context int64, device int32) int32 {
 	if device >= 0 {
 		return device

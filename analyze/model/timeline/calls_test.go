@@ -8,14 +8,14 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
 )
 
-func TestReplayOfTheWholeSurface(t *testing.T) {
+func TestReplayOfAllMemoryCalls(t *testing.T) {
 	const h, va, page = 0x1010, 0x300000000, 2 << 20
 	live := func(keysAndBytes ...any) map[string]int64 {
 		m := make(map[string]int64)
@@ -28,15 +28,15 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 		tape func(*analyzetest.Tape)
 		want analyzetest.Outcome
 	}{
-		"physical memory is live from its creation": {
+		"physical memory is live from its creation on": {
 			func(tp *analyzetest.Tape) { tp.Create(1, h, page) },
 			analyzetest.Outcome{Live: live("physical 1010", page), Peak: page, Allocs: 1},
 		},
-		"released while mapped it lives until unmapped": {
+		"memory released while mapped is live until it is unmapped": {
 			func(tp *analyzetest.Tape) { tp.Create(1, h, page); tp.MapAt(5, va, page, h); tp.Release(9, h) },
 			analyzetest.Outcome{Live: live("physical 1010", page), Peak: page, Allocs: 1},
 		},
-		"then the unmap ends it": {
+		"after the release, the last unmap ends physical memory": {
 			func(tp *analyzetest.Tape) {
 				tp.Create(1, h, page)
 				tp.MapAt(5, va, page, h)
@@ -45,7 +45,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Peak: page, Allocs: 1, Frees: 1},
 		},
-		"unmapped it lives until released": {
+		"memory unmapped before its release is live until the release": {
 			func(tp *analyzetest.Tape) {
 				tp.Create(1, h, page)
 				tp.MapAt(5, va, page, h)
@@ -55,7 +55,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Live: live("physical 1011", page), Peak: 2 * page, Allocs: 2, Frees: 1},
 		},
-		"a handle mapped twice is still mapped once": {
+		"a handle mapped twice and unmapped once is still mapped": {
 			func(tp *analyzetest.Tape) {
 				tp.Create(1, h, page)
 				tp.MapAt(5, va, page, h)
@@ -65,7 +65,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Live: live("physical 1010", page), Peak: page, Allocs: 1},
 		},
-		"one unmap ends several mappings": {
+		"mapping unmap ends several mappings": {
 			func(tp *analyzetest.Tape) {
 				for i := range int64(3) {
 					tp.Create(1+10*i, h+i, page)
@@ -84,7 +84,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Live: live("physical 1010", page), Peak: page, Allocs: 1},
 		},
-		"retained by its address after its release": {
+		"memory retained by its address after its release": {
 			func(tp *analyzetest.Tape) {
 				tp.Create(1, h, page)
 				tp.MapAt(5, va, page, h)
@@ -96,11 +96,11 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Live: live("physical 1011", page), Peak: 2 * page, Allocs: 2, Frees: 1},
 		},
-		"a number is used again": {
+		"the driver reuses the number of a handle": {
 			func(tp *analyzetest.Tape) { tp.Create(1, h, page); tp.Release(5, h); tp.Create(9, h, 3*page) },
 			analyzetest.Outcome{Live: live("physical 1010", 3*page), Peak: 3 * page, Allocs: 2, Frees: 1},
 		},
-		"a number used again while the release is returning": {
+		"the driver reuses a handle's number before the release returns": {
 			func(tp *analyzetest.Tape) {
 				tp.Create(1, h, page)
 				tp.Release(5, h).DurNs = 50
@@ -108,12 +108,12 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Live: live("physical 1010", 3*page), Peak: 3 * page, Allocs: 2, Frees: 1},
 		},
-		"a number that comes again proves a lost release": {
+		"a new handle with the number of a live mapping proves a lost release": {
 			func(tp *analyzetest.Tape) {
 				tp.Create(1, h, page)
 				tp.MapAt(5, va, page, h)
 				tp.Create(9, h, 3*page)
-				tp.Unmap(15, va, page) // of the old memory
+				tp.Unmap(15, va, page) // of the old memory, whose release was lost
 			},
 			analyzetest.Outcome{Live: live("physical 1010", 3*page), Peak: page * 3, LostFrees: 1, Allocs: 2},
 		},
@@ -127,17 +127,17 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Live: live("physical 1011", page), Peak: 2 * page, LostFrees: 1, Allocs: 2},
 		},
-		"what is not known is from before": {
+		"unknown handles and mappings are from before the recording": {
 			func(tp *analyzetest.Tape) {
 				tp.Release(1, h)
 				tp.Unmap(5, va, page)
 				tp.Memory(format.KindRetain, format.MemoryPhysical, 9, h, 0)
 				tp.MapAt(15, va, page, h)
-				tp.Unmap(20, va, page) // this mapping is known
+				tp.Unmap(20, va, page) // the mapping at va was recorded, so this unmap matches
 			},
 			analyzetest.Outcome{Unmatched: 2},
 		},
-		"addresses are no memory": {
+		"reserved addresses are not memory": {
 			func(tp *analyzetest.Tape) {
 				tp.Memory(format.KindReserve, "", 1, va, 1<<30)
 				tp.Memory(format.KindUnreserve, "", 5, va, 1<<30)
@@ -157,7 +157,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Borrowed: 3, Returned: 2},
 		},
-		"the own memory imported is one more reference": {
+		"importing the process's own memory adds a reference": {
 			func(tp *analyzetest.Tape) {
 				tp.Create(1, h, page)
 				tp.Memory(format.KindBorrow, format.MemoryPhysical, 5, h, 0)
@@ -165,7 +165,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Live: live("physical 1010", page), Peak: page, Allocs: 1},
 		},
-		"equal numbers of different things": {
+		"equal numbers of different objects": {
 			func(tp *analyzetest.Tape) {
 				tp.Create(1, h, 1)
 				tp.Memory(format.KindAlloc, format.MemoryArray, 5, h, 2)
@@ -174,7 +174,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Live: live("physical 1010", 1, "device 1010", 4), Peak: 7, Allocs: 3, Frees: 1},
 		},
-		"a context takes its memory with it, but not physical memory": {
+		"the end of a context frees its memory, but not physical memory": {
 			func(tp *analyzetest.Tape) {
 				for i, kind := range []string{
 					format.MemoryDevice,
@@ -185,26 +185,27 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 					format.MemoryArray,
 					format.MemoryPhysical,
 				} {
-					analyzetest.In(tp.Memory(format.KindAlloc, kind, int64(10*i), int64(0x9000+i), 1), 0xc1, 0)
+					analyzetest.InContext(tp.Memory(format.KindAlloc, kind, int64(10*i), int64(0x9000+i), 1), 0xc1, 0)
 				}
-				analyzetest.In(tp.Alloc(80, 1, 0xa000, 1), 0xc2, 0)
-				analyzetest.In(tp.Alloc(84, 1, 0xa001, 1), 0, 0) // it is not known in which context
+				analyzetest.InContext(tp.Alloc(80, 1, 0xa000, 1), 0xc2, 0)
+				// memory allocated in an unknown context
+				analyzetest.InContext(tp.Alloc(84, 1, 0xa001, 1), 0, 0)
 				tp.API("cuCtxDestroy_v2", 90, 0xc1, -1)
 			},
 			analyzetest.Outcome{Live: live("physical 9006", 1, "device a000", 1, "device a001", 1), Left: 6, Peak: 9, Allocs: 9},
 		},
-		"a context that could not be destroyed": {
+		"a failed cuCtxDestroy frees nothing": {
 			func(tp *analyzetest.Tape) {
-				analyzetest.In(tp.Alloc(1, 1, h, 1), 0xc1, 0)
+				analyzetest.InContext(tp.Alloc(1, 1, h, 1), 0xc1, 0)
 				tp.API("cuCtxDestroy_v2", 9, 0xc1, -1).Result = 201
 			},
 			analyzetest.Outcome{Live: live("device 1010", 1), Peak: 1, Allocs: 1},
 		},
-		"who goes on allocating has freed by destroying": {
+		"memory counts as freed if the process allocates after destroying the context": {
 			func(tp *analyzetest.Tape) {
-				analyzetest.In(tp.Alloc(1, 1, h, 1), 0xc1, 0)
+				analyzetest.InContext(tp.Alloc(1, 1, h, 1), 0xc1, 0)
 				tp.API("cuCtxDestroy_v2", 9, 0xc1, -1)
-				analyzetest.In(tp.Alloc(20, 1, h, 5), 0xc1, 0)
+				analyzetest.InContext(tp.Alloc(20, 1, h, 5), 0xc1, 0)
 			},
 			analyzetest.Outcome{Live: live("device 1010", 5), Peak: 5, Allocs: 2},
 		},
@@ -212,9 +213,9 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			func(tp *analyzetest.Tape) {
 				tp.API("cuDevicePrimaryCtxRetain", 1, 0xd0, 0)
 				tp.API("cuDevicePrimaryCtxRetain", 5, 0xd1, 1)
-				analyzetest.In(tp.Alloc(10, 1, 0x9000, 1), 0xd0, 0)
-				analyzetest.In(tp.Alloc(15, 1, 0x9001, 1), 0xd1, 1)
-				analyzetest.In(tp.Alloc(20, 1, 0x9002, 1), 0xc1, 1)
+				analyzetest.InContext(tp.Alloc(10, 1, 0x9000, 1), 0xd0, 0)
+				analyzetest.InContext(tp.Alloc(15, 1, 0x9001, 1), 0xd1, 1)
+				analyzetest.InContext(tp.Alloc(20, 1, 0x9002, 1), 0xc1, 1)
 				tp.API("cuDevicePrimaryCtxReset_v2", 25, 0, 1)
 			},
 			analyzetest.Outcome{Live: live("device 9000", 1, "device 9002", 1), Left: 1, Peak: 3, Allocs: 3},
@@ -222,10 +223,10 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 		"a reset of a context that was retained before the recording": {
 			func(tp *analyzetest.Tape) {
 				tp.API("cuCtxCreate_v4", 1, 0xc1, 1)
-				analyzetest.In(tp.Alloc(10, 1, 0x9000, 1), 0xd0, 0)
-				analyzetest.In(tp.Alloc(15, 1, 0x9001, 1), 0xd1, 1)
-				analyzetest.In(tp.Alloc(20, 1, 0x9002, 1), 0xc1, 1)
-				analyzetest.In(tp.Alloc(22, 1, 0x9003, 1), 0, 1)
+				analyzetest.InContext(tp.Alloc(10, 1, 0x9000, 1), 0xd0, 0)
+				analyzetest.InContext(tp.Alloc(15, 1, 0x9001, 1), 0xd1, 1)
+				analyzetest.InContext(tp.Alloc(20, 1, 0x9002, 1), 0xc1, 1)
+				analyzetest.InContext(tp.Alloc(22, 1, 0x9003, 1), 0, 1)
 				tp.API("cuDevicePrimaryCtxReset_v2", 25, 0, 1)
 			},
 			analyzetest.Outcome{Live: live("device 9000", 1, "device 9002", 1, "device 9003", 1), Left: 1, Peak: 4, Allocs: 4},
@@ -234,16 +235,16 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			func(tp *analyzetest.Tape) {
 				tp.API("cuDevicePrimaryCtxRetain", 1, 0xd0, 0)
 				tp.API("cuDevicePrimaryCtxRetain", 5, 0xd0, 0)
-				analyzetest.In(tp.Alloc(10, 1, h, 1), 0xd0, 0)
+				analyzetest.InContext(tp.Alloc(10, 1, h, 1), 0xd0, 0)
 				tp.API("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
-				analyzetest.In(tp.Alloc(20, 1, h+1, 1), 0xd0, 0)
+				analyzetest.InContext(tp.Alloc(20, 1, h+1, 1), 0xd0, 0)
 				tp.API("cuDevicePrimaryCtxRelease_v2", 25, 0, 0)
 			},
 			analyzetest.Outcome{Left: 2, Peak: 2, Allocs: 2},
 		},
 		"a release is not the last if the context was in use before": {
 			func(tp *analyzetest.Tape) {
-				analyzetest.In(tp.Alloc(1, 1, h, 1), 0xd0, 0)
+				analyzetest.InContext(tp.Alloc(1, 1, h, 1), 0xd0, 0)
 				tp.API("cuDevicePrimaryCtxRetain", 5, 0xd0, 0)
 				tp.API("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
 			},
@@ -252,21 +253,21 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 		"a release is not the last if the context is used afterwards": {
 			func(tp *analyzetest.Tape) {
 				tp.API("cuDevicePrimaryCtxRetain", 1, 0xd0, 0)
-				analyzetest.In(tp.Alloc(5, 1, h, 1), 0xd0, 0)
+				analyzetest.InContext(tp.Alloc(5, 1, h, 1), 0xd0, 0)
 				tp.API("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
-				analyzetest.In(tp.Call(format.KindMemset, "cuMemsetD8_v2", 20, 1), 0xd0, 0)
+				analyzetest.InContext(tp.Call(format.KindMemset, "cuMemsetD8_v2", 20, 1), 0xd0, 0)
 				tp.API("cuDevicePrimaryCtxRelease_v2", 25, 0, 0)
 			},
 			analyzetest.Outcome{Live: live("device 1010", 1), Peak: 1, Allocs: 1},
 		},
-		"a release without retain is one of those before the recording": {
+		"a release without retain is mapping of those before the recording": {
 			func(tp *analyzetest.Tape) {
-				analyzetest.In(tp.Alloc(5, 1, h, 1), 0xd0, 0)
+				analyzetest.InContext(tp.Alloc(5, 1, h, 1), 0xd0, 0)
 				tp.API("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
 			},
 			analyzetest.Outcome{Live: live("device 1010", 1), Peak: 1, Allocs: 1},
 		},
-		"what is captured is not done": {
+		"captured calls have no effect": {
 			func(tp *analyzetest.Tape) {
 				tp.Memory(format.KindAlloc, format.MemoryAsync, 1, h, 1).Flags = format.FlagCaptured
 				tp.Memory(format.KindAlloc, format.MemoryAsync, 5, h+1, 1)
@@ -279,7 +280,7 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 				tp.API("cuGraphAddMemAllocNode", 10, h, 0).MemoryKind = format.MemoryGraph
 				tp.API("cuExternalMemoryGetMappedBuffer", 15, h+1, 0)
 				for i := range int64(2) {
-					tp.Free(20+10*i, 1, h) // whenever the graph ran
+					tp.Free(20+10*i, 1, h) // once for each launch of the graph
 					tp.Free(25+10*i, 1, h+1)
 				}
 			},
@@ -294,19 +295,20 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			},
 			analyzetest.Outcome{Unmatched: 2},
 		},
-		"nodes of any type: one of them allocates, like memory of other APIs": {
+		"nodes of any type: mapping of them allocates, like memory of other APIs": {
 			func(tp *analyzetest.Tape) {
 				node := tp.API("cuGraphAddNode_v2", 10, h, 0)
 				node.MemoryKind, node.Message, node.Bytes = format.MemoryGraph, "mem_alloc", 64
 				tp.API("cuGraphAddNode", 15, h+1, 0).Message = "kernel"
-				tp.API("cuGraphAddNode", 18, h+2, 0).MemoryKind = format.MemoryGraph // frees
+				// a node that frees memory
+				tp.API("cuGraphAddNode", 18, h+2, 0).MemoryKind = format.MemoryGraph
 				for i := range int64(3) {
 					tp.Free(20+10*i, 1, h+i)
 				}
 			},
 			analyzetest.Outcome{Unmatched: 2},
 		},
-		"memory imported from a pool ends with one free, like that of other APIs": {
+		"memory imported from a pool ends with mapping free, like that of other APIs": {
 			func(tp *analyzetest.Tape) {
 				tp.Memory(format.KindBorrow, format.MemoryAsync, 1, h, 0)
 				tp.Memory(format.KindBorrow, format.MemoryAsync, 5, h, 0)
@@ -318,13 +320,13 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 		"the last detach ends a context that was attached to, though not for all other APIs": {
 			func(tp *analyzetest.Tape) {
 				tp.API("cuCtxCreate", 1, 0xc1, 0)
-				analyzetest.In(tp.Alloc(5, 1, h, 1), 0xc1, 0)
+				analyzetest.InContext(tp.Alloc(5, 1, h, 1), 0xc1, 0)
 				tp.API("cuCtxAttach", 8, 0xc1, 0)
 				tp.API("cuCtxDetach", 10, 0xc1, 0)
 				tp.Free(15, 1, h)
-				analyzetest.In(tp.Alloc(20, 1, h, 1), 0xc1, 0)
+				analyzetest.InContext(tp.Alloc(20, 1, h, 1), 0xc1, 0)
 				tp.API("cuCtxDetach", 30, 0xc1, 0)
-				analyzetest.In(tp.Alloc(40, 1, h+1, 1), 0xc2, 0)
+				analyzetest.InContext(tp.Alloc(40, 1, h+1, 1), 0xc2, 0)
 			},
 			analyzetest.Outcome{Live: live("device 1011", 1), Peak: 1, Allocs: 3, Frees: 1},
 		},
@@ -345,61 +347,62 @@ func TestReplayOfTheWholeSurface(t *testing.T) {
 			if c.want.Live == nil {
 				c.want.Live = map[string]int64{}
 			}
-			if got := analyzetest.Replayed(t, tp.Timeline()); fmt.Sprint(got) != fmt.Sprint(c.want) {
+			if got := analyzetest.ReplayOutcome(t, tp.Timeline()); fmt.Sprint(got) != fmt.Sprint(c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
 			}
 			if got := oracleOutcome(
 				tp.Rows,
 			); fmt.Sprint(got) != fmt.Sprint(c.want) &&
 				!strings.Contains(name, "other APIs") {
-				t.Errorf("the oracle says %+v\nwant %+v", got, c.want)
+				t.Errorf("the oracle returns %+v\nwant %+v", got, c.want)
 			}
 		})
 	}
 }
 
-func TestMappingsAreARangeMap(t *testing.T) {
+func TestMappingsEqualAReference(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
-	var m ledger.Mappings
-	var naive []ledger.Mapping
+	var m livemem.Mappings
+	var naive []livemem.Mapping
 	for round := range 20_000 {
 		from := r.Int64N(5000)
 		to := from + 1 + r.Int64N(20)
-		var want, got []ledger.Mapping
-		naive = slices.DeleteFunc(naive, func(o ledger.Mapping) bool {
+		var want, got []livemem.Mapping
+		naive = slices.DeleteFunc(naive, func(o livemem.Mapping) bool {
 			if o.Start < to && o.End > from {
 				want = append(want, o)
 				return true
 			}
 			return false
 		})
-		m.Cut(from, to, func(o ledger.Mapping) { got = append(got, o) })
-		slices.SortFunc(want, func(a, b ledger.Mapping) int { return int(a.Start - b.Start) })
+		m.Cut(from, to, func(o livemem.Mapping) { got = append(got, o) })
+		slices.SortFunc(want, func(a, b livemem.Mapping) int { return int(a.Start - b.Start) })
 		if !slices.Equal(got, want) {
 			t.Fatalf("round %d: cut %d to %d: %v, want %v", round, from, to, got, want)
 		}
 		if r.IntN(8) > 0 || round < 10_000 {
-			one := ledger.Mapping{Start: from, End: to, Number: int64(round)}
-			naive = append(naive, one)
-			m.Insert(one)
+			mapping := livemem.Mapping{Start: from, End: to, Number: int64(round)}
+			naive = append(naive, mapping)
+			m.Insert(mapping)
 		}
 	}
 	for _, p := range m.Pieces {
-		if len(p) == 0 || len(p) > ledger.MaxPiece {
-			t.Errorf("a piece of %d", len(p))
+		if len(p) == 0 || len(p) > livemem.MaxPiece {
+			t.Errorf("a piece of %d mappings", len(p))
 		}
 	}
 }
 
-// Every memory call that gpurec records must mean something to the replay.
-func TestTheReplayKnowsEveryMemoryCall(t *testing.T) {
+// TestReplayHasAnOpForEveryMemoryCall checks that every memory call that gpurec records has a meaning
+// for the replay.
+func TestReplayHasAnOpForEveryMemoryCall(t *testing.T) {
 	for i := range bpf.Calls {
 		c := &bpf.Calls[i]
 		if format.ClassOf(c.Kind) != format.ClassMemory || c.Kind == format.KindReserve ||
 			c.Kind == format.KindUnreserve {
 			continue
 		}
-		if _, ok := ledger.OpsByKind[c.Kind]; !ok {
+		if _, ok := livemem.OpsByKind[c.Kind]; !ok {
 			t.Errorf("%s: kind %s", c.Name, c.Kind)
 		}
 		known := []string{
@@ -429,13 +432,14 @@ func TestDeviceOfAContext(t *testing.T) {
 	tp.Add(format.Row{Kind: format.KindDevice, Device: 0})
 	tp.Add(format.Row{Kind: format.KindDevice, Device: 1})
 	tp.API("cuCtxCreate_v4", 1, 0xc1, 1)
-	analyzetest.In(tp.Call(format.KindLaunch, "cuLaunchKernel", 5, 1), 0xc2, 0)
-	analyzetest.In(tp.Call(format.KindLaunch, "cuLaunchKernel", 9, 1), 0xc3, 0)
-	analyzetest.In(tp.Call(format.KindLaunch, "cuLaunchKernel", 12, 1), 0xc3, 1)
+	analyzetest.InContext(tp.Call(format.KindLaunch, "cuLaunchKernel", 5, 1), 0xc2, 0)
+	analyzetest.InContext(tp.Call(format.KindLaunch, "cuLaunchKernel", 9, 1), 0xc3, 0)
+	analyzetest.InContext(tp.Call(format.KindLaunch, "cuLaunchKernel", 12, 1), 0xc3, 1)
 	for i, context := range []int64{0xc1, 0xc2, 0xc3, 0} {
-		analyzetest.In(tp.Alloc(int64(20+10*i), 1, int64(0x9000+i), 1), context, -1)
+		analyzetest.InContext(tp.Alloc(int64(20+10*i), 1, int64(0x9000+i), 1), context, -1)
 	}
-	analyzetest.In(tp.Alloc(70, 1, 0x9010, 1), 0xc2, -1).Pid = 77 // another process's context
+	// in another process's context
+	analyzetest.InContext(tp.Alloc(70, 1, 0x9010, 1), 0xc2, -1).Pid = 77
 	tp.Create(80, 0x1010, 1).Value = 1
 	s, err := state.ReadMemory(tp.Timeline(), 0)
 	if err != nil {

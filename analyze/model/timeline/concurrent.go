@@ -2,8 +2,8 @@ package timeline
 
 import "cmp"
 
-// Both runs two functions at a time.
-func Both(a, b func() error) error {
+// RunParallel runs a and b concurrently, and returns the first non-nil error, that of a first.
+func RunParallel(a, b func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- a() }()
 	err := b()

@@ -5,16 +5,17 @@ import (
 	"math"
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
-// readEvents collects the events of a recording in order of time.
+// readEvents collects the events of a replay in order of time: ends of processes and contexts, and
+// memory of graphs and other APIs.
 func (t *Timeline) readEvents() error {
 	for _, e := range t.Facts.Exits {
-		t.Events = append(t.Events, ledger.Event{AtNs: e.AtNs, Pid: e.Pid, Kind: ledger.EventExit})
+		t.Events = append(t.Events, livemem.Event{AtNs: e.AtNs, Pid: e.Pid, Kind: livemem.EventExit})
 	}
 	ends, err := t.contextEnds()
 	if err != nil {
@@ -27,48 +28,49 @@ func (t *Timeline) readEvents() error {
 		case c.Kind == APIGraphAlloc:
 			t.Events = append(
 				t.Events,
-				ledger.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: ledger.EventGraphAlloc, Ptr: c.ptr, Bytes: c.bytes},
+				livemem.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: livemem.EventGraphAlloc, Ptr: c.ptr, Bytes: c.bytes},
 			)
 		case c.Kind == APIMappedBuffer && c.ptr != 0:
 			t.Events = append(
 				t.Events,
-				ledger.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: ledger.EventMappedBuffer, Ptr: c.ptr},
+				livemem.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: livemem.EventMappedBuffer, Ptr: c.ptr},
 			)
 		case c.Kind == APIMappedArray && c.ptr != 0:
 			t.Events = append(
 				t.Events,
-				ledger.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: ledger.EventMappedArray, Ptr: c.ptr},
+				livemem.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: livemem.EventMappedArray, Ptr: c.ptr},
 			)
 		}
 	}
-	slices.SortStableFunc(t.Events, func(a, b ledger.Event) int {
+	slices.SortStableFunc(t.Events, func(a, b livemem.Event) int {
 		return cmp.Or(cmp.Compare(a.AtNs, b.AtNs), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Kind, b.Kind))
 	})
 	return nil
 }
 
-// primaryKey names the primary context of a device in a process.
+// primaryKey identifies the primary context of a device in a process.
 type primaryKey struct{ pid, device int32 }
 
-// primary is what was seen of a primary context.
+// primary is the recorded history of a primary context.
 type primary struct {
-	context int64 // its handle, always the same; 0: never retained here
-	refs    int64
-	resets  []int64
-	// ends are the releases that would be the last one if every retain was seen.
-	ends []ledger.Event
-	// idle is when the context cannot be in use if that is so: before the first
-	// retain, and from each of ends to the next retain.
+	context int64   // handle, which never changes; 0: no retain was recorded
+	refs    int64   // recorded retains minus recorded releases of the context
+	resets  []int64 // times of cuDevicePrimaryCtxReset, Unix ns
+	// ends are the releases that drop the last recorded reference.
+	ends []livemem.Event
+	// idle are the times at which the context is not retained, if every retain was recorded. These
+	// are the time before the first retain, and from each of ends to the next retain.
 	idle []query.Window
 }
 
-// contextEnds returns when contexts ended. The last release of a primary context ends
-// it, too, but a process that is recorded while it runs has retained it before: then
-// it is used at times when it should not be.
-func (t *Timeline) contextEnds() ([]ledger.Event, error) {
-	var ends []ledger.Event
+// contextEnds returns when contexts ended. The last release of a primary context also ends it. But
+// a process that started before the recording may have retained it then; this shows as calls in the
+// context after its presumed end.
+func (t *Timeline) contextEnds() ([]livemem.Event, error) {
+	var ends []livemem.Event
 	primaries := make(map[primaryKey]*primary)
-	attached := make(map[contextKey]int) // by cuCtxAttach; the last cuCtxDetach destroys the context
+	// references by cuCtxAttach; the last cuCtxDetach destroys the context
+	attached := make(map[contextKey]int)
 	of := func(c *APICall) *primary {
 		key := primaryKey{c.Pid, c.Device}
 		if primaries[key] == nil {
@@ -80,7 +82,7 @@ func (t *Timeline) contextEnds() ([]ledger.Event, error) {
 		c := &t.API.Calls[i]
 		switch c.Kind {
 		case APICreateContext:
-			t.madeHere[contextKey{c.Pid, c.ptr}] = true
+			t.createdContexts[contextKey{c.Pid, c.ptr}] = true
 		case APIAttachContext:
 			attached[contextKey{c.Pid, c.ptr}]++
 		case APIDetachContext:
@@ -89,14 +91,14 @@ func (t *Timeline) contextEnds() ([]ledger.Event, error) {
 			} else if c.ptr != 0 {
 				ends = append(
 					ends,
-					ledger.Event{AtNs: c.StartNs, Pid: c.Pid, Kind: ledger.EventContextEnd, Context: c.ptr},
+					livemem.Event{AtNs: c.StartNs, Pid: c.Pid, Kind: livemem.EventContextEnd, Context: c.ptr},
 				)
 			}
 		case APIDestroyContext:
 			if c.ptr != 0 {
 				ends = append(
 					ends,
-					ledger.Event{AtNs: c.StartNs, Pid: c.Pid, Kind: ledger.EventContextEnd, Context: c.ptr},
+					livemem.Event{AtNs: c.StartNs, Pid: c.Pid, Kind: livemem.EventContextEnd, Context: c.ptr},
 				)
 			}
 		case APIResetPrimary:
@@ -111,10 +113,10 @@ func (t *Timeline) contextEnds() ([]ledger.Event, error) {
 		for _, at := range p.resets {
 			ends = append(
 				ends,
-				ledger.Event{
+				livemem.Event{
 					AtNs:    at,
 					Pid:     key.pid,
-					Kind:    ledger.EventContextEnd,
+					Kind:    livemem.EventContextEnd,
 					Context: p.context,
 					Device:  key.device,
 				},
@@ -141,15 +143,15 @@ func (p *primary) retain(c *APICall) {
 
 func (p *primary) release(c *APICall) {
 	if p.refs == 0 {
-		return // retained before the recording
+		return // the process retained the context before the recording
 	}
 	if p.refs--; p.refs == 0 {
 		p.ends = append(
 			p.ends,
-			ledger.Event{
+			livemem.Event{
 				AtNs:    c.StartNs,
 				Pid:     c.Pid,
-				Kind:    ledger.EventContextEnd,
+				Kind:    livemem.EventContextEnd,
 				Context: p.context,
 				Device:  c.Device,
 			},
@@ -158,9 +160,9 @@ func (p *primary) release(c *APICall) {
 	}
 }
 
-// lastReleases returns the ends of those primary contexts that were idle when they
-// should be.
-func (t *Timeline) lastReleases(primaries map[primaryKey]*primary) ([]ledger.Event, error) {
+// lastReleases returns the ends of those primary contexts that no call used while they were
+// presumed to be released.
+func (t *Timeline) lastReleases(primaries map[primaryKey]*primary) ([]livemem.Event, error) {
 	candidates := make(map[contextKey]*primary)
 	for key, p := range primaries {
 		if len(p.ends) > 0 {
@@ -177,14 +179,14 @@ func (t *Timeline) lastReleases(primaries map[primaryKey]*primary) ([]ledger.Eve
 			delete(candidates, key)
 		}
 	})
-	var ends []ledger.Event
+	var ends []livemem.Event
 	for _, p := range candidates {
 		ends = append(ends, p.ends...)
 	}
 	return ends, err
 }
 
-// uses yields all calls that need a living context and succeeded.
+// uses calls yield for all successful calls that need a live context.
 func (t *Timeline) uses(yield func(key contextKey, startNs int64)) error {
 	s := &t.API
 	var kind, memory format.Strings
@@ -222,12 +224,12 @@ func (t *Timeline) uses(yield func(key contextKey, startNs int64)) error {
 	return nil
 }
 
-// markLast marks the ends of contexts after which their process allocates nothing.
-func (t *Timeline) markLast(ends []ledger.Event) error {
+// markLast sets Last on the ends of contexts after which the process allocates nothing.
+func (t *Timeline) markLast(ends []livemem.Event) error {
 	if len(ends) == 0 {
 		return nil
 	}
-	last := make(map[int32]int64) // pid → when its last allocation took effect
+	last := make(map[int32]int64) // by pid: when the last allocation took effect, Unix ns
 	s := &t.API
 	var kind format.Strings
 	for _, sp := range t.Memory {
@@ -251,12 +253,12 @@ func (t *Timeline) markLast(ends []ledger.Event) error {
 	return nil
 }
 
-// EndedWith reports whether memory goes with a context that ends. Memory of which the
-// context is not known stays.
-func (t *Timeline) EndedWith(id int32, e *ledger.Event) bool {
+// EndedWith reports whether the end of a context frees the memory of an origin. Memory in an
+// unknown context is not freed.
+func (t *Timeline) EndedWith(id int32, e *livemem.Event) bool {
 	o := &t.Origins.List[id]
 	if e.Context != 0 || o.Context == 0 {
 		return o.Context != 0 && o.Context == e.Context
 	}
-	return o.Device == e.Device && !t.madeHere[contextKey{o.Pid, o.Context}]
+	return o.Device == e.Device && !t.createdContexts[contextKey{o.Pid, o.Context}]
 }

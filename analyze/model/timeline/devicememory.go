@@ -5,41 +5,41 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// What programs ask the driver about memory is worth keeping: it counts what no call
-// allocated, too.
+// Values that the program read from the driver also include memory that no recorded call allocated.
 
-// FreeSample is an answer of cuMemGetInfo.
+// FreeSample is a result of cuMemGetInfo.
 type FreeSample struct {
 	AtNs                  int64
 	Device                int32
 	FreeBytes, TotalBytes int64
 }
 
-// Attributes of cuMemPoolGetAttribute.
+// Attributes of cuMemPoolGetAttribute, as in CUmemPool_attribute.
 const (
 	PoolReservedCurrent = 5
 	PoolUsedCurrent     = 7
 )
 
-// PoolKey names a memory pool.
+// PoolKey identifies a memory pool of a process.
 type PoolKey struct {
 	Pid  int32
 	Pool int64
 }
 
-// PoolState is what was last asked of a pool; -1 what was not asked.
+// PoolState has the latest attributes that the program read from a memory pool. Sizes are in bytes;
+// -1 means that the program did not read the attribute.
 type PoolState struct {
 	Device         int32
 	Reserved, Used int64
 	AtNs           int64
 }
 
-// freeSamples returns the answers of cuMemGetInfo in order of time.
+// freeSamples returns the results of cuMemGetInfo in order of time.
 func (t *Timeline) freeSamples() []FreeSample {
 	var list []FreeSample
 	for i := range t.API.Calls {
@@ -52,10 +52,11 @@ func (t *Timeline) freeSamples() []FreeSample {
 	return list
 }
 
-// DeviceUse returns the total and the used memory of a device at the last time until
-// toNs when NVML, or where there was none, the program looked.
+// DeviceUse returns the total and used memory of a device in bytes, from the last sample at or
+// before toNs. It uses NVML samples, or results of cuMemGetInfo if there are none. It returns false
+// without either.
 func (t *Timeline) DeviceUse(device int32, toNs int64) (total, used float64, ok bool) {
-	if _, isMIG := t.sharedMIG(device); !isMIG { // samples are of whole GPUs
+	if _, isMIG := t.sharedMIG(device); !isMIG { // NVML samples describe whole GPUs
 		total, ok = t.Facts.LastSample(catalog.MetricMemoryTotal, device, toNs)
 		if !ok {
 			total = float64(t.Facts.Devices[device].TotalBytes)
@@ -72,14 +73,14 @@ func (t *Timeline) DeviceUse(device int32, toNs int64) (total, used float64, ok 
 	return 0, 0, false
 }
 
-// Pools returns what was last known of memory pools in the window.
+// Pools returns the latest state of each memory pool that the program read in the window.
 func (t *Timeline) Pools(w query.Window, f *query.Filter) map[PoolKey]*PoolState {
 	devices := make(map[PoolKey]int32)
 	pools := make(map[PoolKey]*PoolState)
 	for i := range t.API.Calls {
 		c := &t.API.Calls[i]
 		key := PoolKey{c.Pid, c.ptr}
-		if c.Kind == APIPoolOfDevice && c.value >= 0 && c.value < ledger.MaxDevices {
+		if c.Kind == APIPoolOfDevice && c.value >= 0 && c.value < livemem.MaxDevices {
 			devices[key] = int32(c.value)
 		}
 		attribute := units.RoundInt(c.value)

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// OrdinalLabel names a device by the ordinal that a process knows it by.
+// OrdinalLabel returns the label of the device with a process's CUDA ordinal.
 func (t *Timeline) OrdinalLabel(pid, ordinal int32) string {
 	if m, index, ok := t.Facts.MIGOf(pid, ordinal); ok {
 		return fmt.Sprintf("%d %s", ordinal, t.Facts.MIGLabel(m, index))
@@ -14,8 +14,8 @@ func (t *Timeline) OrdinalLabel(pid, ordinal int32) string {
 	return t.DeviceLabel(ordinal)
 }
 
-// sharedMIG reports whether an ordinal is a MIG device in some process, and returns its label if
-// it is the same one in every process that has the ordinal.
+// sharedMIG reports whether an ordinal is a MIG device in any process. It returns the label of the
+// device if all processes with that ordinal agree on it.
 func (t *Timeline) sharedMIG(ordinal int32) (label string, isMIG bool) {
 	isSame := true
 	for _, pid := range slices.Sorted(maps.Keys(t.Facts.Processes)) {
@@ -33,7 +33,7 @@ func (t *Timeline) sharedMIG(ordinal int32) (label string, isMIG bool) {
 	return label, isMIG
 }
 
-// SharedLabel names a device by an ordinal, for all processes together.
+// SharedLabel returns the label of a device ordinal for all processes together.
 func (t *Timeline) SharedLabel(ordinal int32) string {
 	if label, isMIG := t.sharedMIG(ordinal); isMIG && label != "" {
 		return label

@@ -12,29 +12,29 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// ProcessFilter chooses processes by their identity; the zero value chooses all of them. A list
-// that is not empty must hold the value of the process.
+// ProcessFilter selects processes by identity. The zero value selects all. A non-empty list must
+// contain the process's value.
 type ProcessFilter struct {
-	Ranks []int32
-	// Jobs are names of jobs, or numbers or array names of Slurm jobs.
+	Ranks []int32 // ranks in the distributed job
+	// Jobs are job names, Slurm job ids, or Slurm array job ids.
 	Jobs []string
-	// Containers are beginnings of container ids.
+	// Containers are prefixes of container ids.
 	Containers []string
 }
 
-// processChoice is a ProcessFilter and what it chose of a recording.
+// processChoice is a ProcessFilter applied to a recording.
 type processChoice struct {
 	ProcessFilter
 	facts *facts.Facts
-	pids  []int32 // of the filter before
+	pids  []int32 // process ids of the filter before the restriction
 }
 
-// noPid is the number of no process.
+// noPid matches no process.
 const noPid = int32(-1)
 
-// Restrict narrows a filter to the processes of this recording that are chosen. A filter that was
-// restricted before is restricted anew. If no process is chosen, the filter lets nothing through
-// and reports explain it by their NoMatch.
+// Restrict narrows a filter to the selected processes of this recording. It replaces an earlier
+// restriction. If no process matches, the filter matches nothing, and reports explain why with
+// NoMatch.
 func (t *Timeline) Restrict(f *query.Filter, to ProcessFilter) {
 	if f.Choice != nil {
 		f.Pids, f.Choice = f.Choice.Pids, nil
@@ -55,7 +55,7 @@ func (t *Timeline) Restrict(f *query.Filter, to ProcessFilter) {
 	f.Pids, f.Choice = pids, &query.Choice{Pids: f.Pids, NoMatch: c.noMatch}
 }
 
-// has reports whether the process is chosen.
+// has reports whether the process is selected.
 func (c *processChoice) has(pid int32) bool {
 	return c.hasRank(pid) && c.hasJob(pid) && c.hasContainer(pid)
 }
@@ -79,8 +79,8 @@ func (c *processChoice) hasContainer(pid int32) bool {
 	})
 }
 
-// query.NewNoMatch returns the condition that none of these processes fulfils, nil if each of them fulfils
-// every one or only their combination fails.
+// noMatch returns the first condition that none of these processes fulfils. It returns nil if every
+// condition is fulfilled by some process.
 func (c *processChoice) noMatch(pids map[int32]bool) *query.NoMatch {
 	var ranks []string
 	for _, rank := range c.Ranks {
@@ -109,7 +109,8 @@ func (c *processChoice) noMatch(pids map[int32]bool) *query.NoMatch {
 				values = append(values, v)
 			}
 		}
-		slices.SortFunc(values, func(a, b string) int { // numbers by size
+		// shorter texts first, so that numbers are in numeric order
+		slices.SortFunc(values, func(a, b string) int {
 			return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 		})
 		return &query.NoMatch{Filter: condition.name, Wanted: condition.wanted, Has: query.AtMostNamed(values)}
@@ -126,10 +127,10 @@ func anyOf(pids map[int32]bool, has func(int32) bool) bool {
 	return false
 }
 
-// IdentityGroups are groups by the identity of a process.
+// IdentityGroups are the values of --by that group by process identity.
 var IdentityGroups = []string{"rank", "job", "container", "pod", "cgroup"}
 
-// IdentityLabel names the group of a process by one of IdentityGroups.
+// IdentityLabel returns the label of a process's group. by is one of IdentityGroups.
 func (t *Timeline) IdentityLabel(pid int32, by string) string {
 	p := t.Facts.Processes[pid]
 	label := ""
@@ -153,7 +154,7 @@ func (t *Timeline) IdentityLabel(pid int32, by string) string {
 	return label
 }
 
-// ProcessTitle is a process's name and its rank.
+// ProcessTitle returns a process's name and rank.
 func (t *Timeline) ProcessTitle(pid int32) string {
 	name, _ := t.ProcessName(pid)
 	if rank, ok := t.Facts.Rank(pid); ok {

@@ -6,14 +6,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// ThreadLabel is a thread as people know it: process if there are several, number and name.
+// ThreadLabel returns the label of a thread: its tid and name, and its pid if there are several
+// processes.
 func (t *Timeline) ThreadLabel(th originpkg.Thread) string {
 	label := fmt.Sprint(th.Tid)
 	if len(t.Facts.Processes) > 1 {
@@ -25,25 +26,25 @@ func (t *Timeline) ThreadLabel(th originpkg.Thread) string {
 	return label
 }
 
-// GPUName is a device's name, nil if it is not known.
+// GPUName returns the name of a device, or nil if it is unknown.
 func (t *Timeline) GPUName(device int32) any { return units.Known(t.Facts.Devices[device].Name) }
 
-// PidOnDevice is a process on a device.
+// PidOnDevice identifies a process on a device.
 type PidOnDevice struct{ Device, Pid int32 }
 
-// ProcessName is a process's name, and whether it is one of those that were recorded.
+// ProcessName returns the name of a process, and whether the process was recorded.
 func (t *Timeline) ProcessName(pid int32) (name string, recorded bool) {
 	p, recorded := t.Facts.Processes[pid]
 	return strings.TrimSpace(cmp.Or(p.Name, t.Facts.Others[pid])), recorded
 }
 
-// NoStack is the place of calls whose stack was not recorded.
+// NoStack is the call site of calls without a recorded stack.
 const NoStack = "(no stack)"
 
-// SizeLabel has the exact number: sizes that look alike rounded are different.
+// SizeLabel returns the exact size in bytes: rounded sizes can look equal.
 func SizeLabel(bytes int64) string { return fmt.Sprintf("%d B", bytes) }
 
-// OriginLabel names the group that an origin belongs to.
+// OriginLabel returns the label of an origin's group. by is a value of --by.
 func (t *Timeline) OriginLabel(id int32, by string) string {
 	o := &t.Origins.List[id]
 	switch by {
@@ -83,10 +84,10 @@ func (t *Timeline) OriginLabel(id int32, by string) string {
 	return t.SiteLabel(id)
 }
 
-// SiteLabel is the place in the program that made the calls.
+// SiteLabel returns the call site of an origin.
 func (t *Timeline) SiteLabel(id int32) string {
-	if place, ok := t.Stacks.Placed[t.Origins.List[id].Stack]; ok {
-		return place
+	if site, ok := t.Stacks.Sites[t.Origins.List[id].Stack]; ok {
+		return site
 	}
 	if site := t.Origins.Site(id); site != "" {
 		return site
@@ -94,10 +95,10 @@ func (t *Timeline) SiteLabel(id int32) string {
 	return t.SiteOf(t.Origins.List[id].Stack)
 }
 
-// SiteOf is the place in the program that a stack stands for.
+// SiteOf returns the call site of a stack.
 func (t *Timeline) SiteOf(stack int32) string {
-	if place, ok := t.Stacks.Placed[stack]; ok {
-		return place
+	if site, ok := t.Stacks.Sites[stack]; ok {
+		return site
 	}
 	if site := t.Stacks.About[stack].Site; site != "" {
 		return site
@@ -106,9 +107,10 @@ func (t *Timeline) SiteOf(stack int32) string {
 	if !ok {
 		return NoStack
 	}
-	return symbolize.PlaceName(query.FrameName(f), f.File, f.Line)
+	return symbolize.NameWithLine(query.FrameName(f), f.File, f.Line)
 }
 
+// DeviceLabel returns the index and name of a device.
 func (t *Timeline) DeviceLabel(device int32) string {
 	if device < 0 {
 		return "(none)"
@@ -119,19 +121,19 @@ func (t *Timeline) DeviceLabel(device int32) string {
 	return fmt.Sprint(device)
 }
 
-// SiteOfCall is the place in the program that made a call: from its stack's source lines, from the
-// call itself, or chosen from its stack.
+// SiteOfCall returns the call site of a call: from the stack's source lines, else the recorded
+// site, else the site that its stack gives.
 func (t *Timeline) SiteOfCall(stack int32, site string) string {
-	if place, ok := t.Stacks.Placed[stack]; ok {
-		return place
+	if named, ok := t.Stacks.Sites[stack]; ok {
+		return named
 	}
 	return cmp.Or(site, t.SiteOf(stack))
 }
 
-// OnHost reports whether memory of the origin is the host's.
-func (t *Timeline) OnHost(origin int32) bool { return ledger.IsHost(t.Origins.Memory(origin)) }
+// OnHost reports whether memory of an origin is host memory.
+func (t *Timeline) OnHost(origin int32) bool { return livemem.IsHost(t.Origins.Memory(origin)) }
 
-// BlockSite is the place that allocated a block.
+// BlockSite returns the call site that allocated a block.
 func (t *Timeline) BlockSite(origin int32) string {
 	if origin == originpkg.None {
 		return "(before the recording)"
@@ -139,7 +141,7 @@ func (t *Timeline) BlockSite(origin int32) string {
 	return t.SiteLabel(origin)
 }
 
-// PidLabel is a process's number, name and rank.
+// PidLabel returns a process's pid, name and rank.
 func (t *Timeline) PidLabel(pid int32) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", pid, t.ProcessTitle(pid)))
 }

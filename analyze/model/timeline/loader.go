@@ -5,21 +5,21 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/origin"
 )
 
-// loader reads rows of memory calls or of allocators ahead of a replay, which uses the
-// Timeline's numbers of origins and allocators meanwhile. So it gives numbers of its own,
-// and when the replay has come to the rows, those of the Timeline take their place.
+// loader reads rows of memory calls or allocator events ahead of a replay. The replay uses the
+// Timeline's numbers of origins and allocators at the same time, so the loader assigns numbers of
+// its own. When the replay reaches the rows, begin replaces them by the Timeline's numbers.
 type loader[R any] struct {
 	t          *Timeline
 	origins    origin.Numbers
 	allocators caching.Numbers
-	told       loaderCounts // what begin knows of
-	spare      chan []R     // memory of groups that were yielded
+	announced  loaderCounts // numbers that begin has passed on
+	spare      chan []R     // slices of rows for reuse
 
-	// By the loader's numbers the Timeline's; these are the replay's.
-	strings, adopted, adoptedAllocators []int32
+	// Maps from the loader's numbers to the Timeline's. Only the replay's goroutine uses them.
+	timelineStrings, timelineOrigins, timelineAllocators []int32
 }
 
-// loaderCounts says how many numbers there are.
+// loaderCounts counts the numbers that a loader has assigned.
 type loaderCounts struct{ strings, origins, allocators int }
 
 func newLoader[R any](t *Timeline) *loader[R] {
@@ -31,7 +31,7 @@ func newLoader[R any](t *Timeline) *loader[R] {
 	}
 }
 
-// rows returns an empty slice with room for n rows.
+// rows returns an empty slice with capacity for n rows.
 func (l *loader[R]) rows(n int) []R {
 	select {
 	case rows := <-l.spare:
@@ -43,32 +43,32 @@ func (l *loader[R]) rows(n int) []R {
 	return make([]R, 0, n)
 }
 
-// release takes the memory of rows back.
+// release returns a slice of rows for reuse.
 func (l *loader[R]) release(_ Span, rows []R) {
 	select {
 	case l.spare <- rows:
-	default: // there is enough
+	default: // the channel has enough slices for reuse
 	}
 }
 
-// begin returns what makes the numbers in rows the Timeline's: adopt is called when all that
-// is new since the last group is known.
-func (l *loader[R]) begin(adopt func()) func() {
+// begin returns a function that adds the loader's new numbers to the Timeline, and then calls
+// renumber to replace the numbers in the rows. The replay calls it before it uses the rows.
+func (l *loader[R]) begin(renumber func()) func() {
 	now := loaderCounts{len(l.origins.Strings.List), len(l.origins.List), len(l.allocators.Keys)}
-	strings, origins := l.origins.Strings.List[l.told.strings:], l.origins.List[l.told.origins:]
-	keys := l.allocators.Keys[l.told.allocators:]
-	l.told = now
+	strings, origins := l.origins.Strings.List[l.announced.strings:], l.origins.List[l.announced.origins:]
+	keys := l.allocators.Keys[l.announced.allocators:]
+	l.announced = now
 	return func() {
 		for _, s := range strings {
-			l.strings = append(l.strings, l.t.Origins.Strings.ID(s))
+			l.timelineStrings = append(l.timelineStrings, l.t.Origins.Strings.ID(s))
 		}
 		for _, o := range origins {
-			o.Name, o.Site, o.Memory = l.strings[o.Name], l.strings[o.Site], l.strings[o.Memory]
-			l.adopted = append(l.adopted, l.t.Origins.ID(o))
+			o.Name, o.Site, o.Memory = l.timelineStrings[o.Name], l.timelineStrings[o.Site], l.timelineStrings[o.Memory]
+			l.timelineOrigins = append(l.timelineOrigins, l.t.Origins.ID(o))
 		}
 		for _, key := range keys {
-			l.adoptedAllocators = append(l.adoptedAllocators, l.t.Allocators.ID(key))
+			l.timelineAllocators = append(l.timelineAllocators, l.t.Allocators.ID(key))
 		}
-		adopt()
+		renumber()
 	}
 }

@@ -1,13 +1,14 @@
 package timeline
 
 import (
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
-// memoryColumns are the columns of one row group; the slices are used again.
+// memoryColumns holds the columns of one row group of memory calls. The slices are reused for the
+// next group.
 type memoryColumns struct {
 	start, dur, ptr, bytes, stream  []int64
 	context, src                    []int64
@@ -15,60 +16,62 @@ type memoryColumns struct {
 	stack                           []int32
 	value                           []float64
 	kind, name, site, memory        format.Strings
-	names, sites, memories          []int32        // dictionary → origin.Table.Strings
-	whats                           []ledger.Op    // dictionary of kinds
-	known                           []bool         // dictionary of kinds: it means something
-	spaces                          []ledger.Space // dictionary of memory kinds
+	// number in origin.Table.Strings of each dictionary entry
+	names, sites, memories []int32
+	ops                    []livemem.Op // op of each kind in the dictionary
+	// dictionary of kinds: whether the kind has an op
+	known  []bool
+	spaces []livemem.Space // dictionary of memory kinds → number space
 }
 
-// StreamMemory says how InOrder reads memory calls.
-func (t *Timeline) StreamMemory() Stream[ledger.Call] {
+// StreamMemory returns the Stream with which InOrder reads memory calls.
+func (t *Timeline) StreamMemory() Stream[livemem.Call] {
 	var c memoryColumns
-	l := newLoader[ledger.Call](t)
-	return Stream[ledger.Call]{
-		ahead: func(s Span) ([]ledger.Call, func(), error) {
+	l := newLoader[livemem.Call](t)
+	return Stream[livemem.Call]{
+		ahead: func(s Span) ([]livemem.Call, func(), error) {
 			rows, err := t.loadMemory(s.Group, &c, l)
 			return rows, l.begin(func() {
 				for i := range rows {
-					rows[i].Origin = l.adopted[rows[i].Origin]
+					rows[i].Origin = l.timelineOrigins[rows[i].Origin]
 				}
 			}), err
 		},
 		Release: l.release,
-		At:      func(m *ledger.Call) int64 { return m.AtNs },
-		Less:    (*ledger.Call).Before,
+		At:      func(m *livemem.Call) int64 { return m.AtNs },
+		Less:    (*livemem.Call).Before,
 	}
 }
 
-func (t *Timeline) loadMemory(g *format.Group, c *memoryColumns, l *loader[ledger.Call]) ([]ledger.Call, error) {
+func (t *Timeline) loadMemory(g *format.Group, c *memoryColumns, l *loader[livemem.Call]) ([]livemem.Call, error) {
 	c.read(g, &l.origins.Strings)
 	if err := g.Err(); err != nil {
 		return nil, err
 	}
 	rows := l.rows(len(c.start))
 	for i := range c.start {
-		what, ok := c.what(i)
+		op, ok := c.op(i)
 		if !ok {
 			continue
 		}
-		m := ledger.Call{
+		m := livemem.Call{
 			DurNs: max(0, c.dur[i]),
 			Ptr:   c.ptr[i],
 			Bytes: max(0, c.bytes[i]),
-			Op:    what,
+			Op:    op,
 			Space: c.spaces[c.memory.Index[i]],
 		}
-		if what == ledger.OpAlloc {
-			m.Bytes = min(m.Bytes, ledger.AddressSpace)
+		if op == livemem.OpAlloc {
+			m.Bytes = min(m.Bytes, livemem.AddressSpace)
 		}
-		switch what {
-		case ledger.OpMap:
+		switch op {
+		case livemem.OpMap:
 			m.Handle = c.src[i]
-		case ledger.OpAllocFailed:
+		case livemem.OpAllocFailed:
 			m.Handle = int64(c.result[i])
 		}
 		m.AtNs = c.start[i]
-		if !what.FromStart() {
+		if !op.FromStart() {
 			m.AtNs = units.EndOf(c.start[i], c.dur[i])
 			m.DurNs = m.AtNs - c.start[i]
 		}
@@ -85,46 +88,46 @@ func (t *Timeline) loadMemory(g *format.Group, c *memoryColumns, l *loader[ledge
 		})
 		rows = append(rows, m)
 	}
-	SortNearly(rows, (*ledger.Call).Before)
+	SortNearly(rows, (*livemem.Call).Before)
 	return rows, nil
 }
 
-// deviceOfMemory returns the device that row i is about. cuMemCreate names it: the
-// thread may have another one current, or none.
-func (t *Timeline) deviceOfMemory(c *memoryColumns, i int, space ledger.Space) int32 {
-	if space == ledger.SpacePhysical && c.whats[c.kind.Index[i]] == ledger.OpAlloc &&
+// deviceOfMemory returns the device of the memory in row i. cuMemCreate has the device as an
+// argument, which may differ from the thread's current device.
+func (t *Timeline) deviceOfMemory(c *memoryColumns, i int, space livemem.Space) int32 {
+	if space == livemem.SpacePhysical && c.ops[c.kind.Index[i]] == livemem.OpAlloc &&
 		c.flags[i]&format.FlagUnreadable == 0 {
-		if v := c.value[i]; v >= 0 && v < ledger.MaxDevices {
+		if v := c.value[i]; v >= 0 && v < livemem.MaxDevices {
 			return int32(v)
 		}
 	}
 	return t.DeviceOf(c.pid[i], c.context[i], c.device[i])
 }
 
-// what tells what row i did to memory. Failed calls, and frees that had not
-// returned, changed nothing that is known.
-func (c *memoryColumns) what(i int) (ledger.Op, bool) {
+// op returns the effect of row i on memory. It returns false for failed calls, and for frees that
+// had not returned, because their effect is unknown.
+func (c *memoryColumns) op(i int) (livemem.Op, bool) {
 	kind := c.kind.Index[i]
 	unfinished := c.flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0
 	captured := c.flags[i]&format.FlagCaptured != 0
-	what := c.whats[kind]
+	op := c.ops[kind]
 	switch {
 	case !c.known[kind]:
 		return 0, false
-	case what != ledger.OpAlloc:
-		// Null is a pointer that may be freed, and no memory.
-		return what, !unfinished && !captured && c.result[i] == 0 && (c.ptr[i] != 0 || what != ledger.OpFree)
+	case op != livemem.OpAlloc:
+		// Freeing a null pointer is valid and has no effect.
+		return op, !unfinished && !captured && c.result[i] == 0 && (c.ptr[i] != 0 || op != livemem.OpFree)
 	case unfinished:
-		return ledger.OpAllocUnknown, true
+		return livemem.OpAllocUnknown, true
 	case c.result[i] != 0:
-		return ledger.OpAllocFailed, true
+		return livemem.OpAllocFailed, true
 	case c.ptr[i] == 0:
-		// cudaMalloc(0) succeeds with a null pointer: nothing was allocated.
-		return ledger.OpAllocUnknown, c.bytes[i] != 0 || c.flags[i]&format.FlagUnreadable != 0
+		// cudaMalloc(0) succeeds with a null pointer and allocates nothing.
+		return livemem.OpAllocUnknown, c.bytes[i] != 0 || c.flags[i]&format.FlagUnreadable != 0
 	case captured:
-		return ledger.OpGraphAlloc, true
+		return livemem.OpGraphAlloc, true
 	}
-	return ledger.OpAlloc, true
+	return livemem.OpAlloc, true
 }
 
 func (c *memoryColumns) read(g *format.Group, strings *origin.Names) {
@@ -145,19 +148,19 @@ func (c *memoryColumns) read(g *format.Group, strings *origin.Names) {
 		c.memory,
 	)
 	c.names, c.sites, c.memories = strings.All(c.name.Dict), strings.All(c.site.Dict), strings.All(c.memory.Dict)
-	c.whats, c.known, c.spaces = c.whats[:0], c.known[:0], c.spaces[:0]
+	c.ops, c.known, c.spaces = c.ops[:0], c.known[:0], c.spaces[:0]
 	maps, physical := false, false
 	for _, k := range c.kind.Dict {
-		what, known := ledger.OpsByKind[k]
-		c.whats, c.known = append(c.whats, what), append(c.known, known)
-		maps = maps || known && what == ledger.OpMap
+		op, known := livemem.OpsByKind[k]
+		c.ops, c.known = append(c.ops, op), append(c.known, known)
+		maps = maps || known && op == livemem.OpMap
 	}
 	for _, m := range c.memory.Dict {
-		space := ledger.SpacesByMemory[m]
+		space := livemem.SpacesByMemory[m]
 		c.spaces = append(c.spaces, space)
-		physical = physical || space == ledger.SpacePhysical
+		physical = physical || space == livemem.SpacePhysical
 	}
-	// Most recordings have none of these.
+	// Most recordings need neither column.
 	if maps {
 		c.src = g.Int64("src_ptr", c.src)
 	}

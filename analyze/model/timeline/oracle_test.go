@@ -11,14 +11,14 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// oracle computes the outcome of a replay the slow way: with nothing but lists, each
-// looked through from its begin for every call.
+// oracle computes the outcome of a replay with simple lists, each scanned from the start for every
+// call. It is slow and independent of livemem.
 type oracle struct {
 	rows []*format.Row
 	live []*oracleBlock
 	maps []*oracleMap
 	lent []*oracleLoan
-	// foreign are pointers of graphs.
+	// foreign are pointers to memory of graphs.
 	foreign []*format.Row
 	analyzetest.Outcome
 }
@@ -32,7 +32,7 @@ type oracleBlock struct {
 
 type oracleMap struct {
 	row   *format.Row
-	block *oracleBlock // nil: not known
+	block *oracleBlock // nil if the mapped memory is unknown
 }
 
 type oracleLoan struct {
@@ -40,12 +40,12 @@ type oracleLoan struct {
 	times int64
 }
 
-// oracleEvent is a row at the moment when it takes effect.
+// oracleEvent is a row at the time when it takes effect.
 type oracleEvent struct {
 	at   int64
 	rank int
 	row  *format.Row
-	ends func(*oracleBlock) bool // of the end of a context or process
+	ends func(*oracleBlock) bool // reports whether the end of a context or process frees a block
 	left bool
 }
 
@@ -84,8 +84,8 @@ func succeeded(r *format.Row) bool {
 	return r.Result == 0 && r.Flags&(format.FlagOpen|format.FlagAbandoned) == 0
 }
 
-// events returns what a row does, and when: what the driver gives counts from the
-// end of the call, all else from its start.
+// events returns the effects of a row and their times. Allocations take effect when the call
+// returns, all others when it starts.
 func (o *oracle) events(r *format.Row) []oracleEvent {
 	start, end := r.StartNs, r.StartNs+r.DurNs
 	if r.Kind == format.KindProcess {
@@ -127,7 +127,8 @@ func (o *oracle) events(r *format.Row) []oracleEvent {
 	return nil
 }
 
-// contextEnd returns which allocations go with the context that a call ends.
+// contextEnd returns a function that reports whether the end of a context by this call frees an
+// allocation.
 func (o *oracle) contextEnd(r *format.Row) func(*format.Row) bool {
 	handle := int64(0)
 	switch r.Name {
@@ -157,8 +158,8 @@ func (o *oracle) contextEnd(r *format.Row) func(*format.Row) bool {
 	}
 }
 
-// isLastRelease counts references and believes the count if the context is not used
-// before the first, nor between a last release and the next retain.
+// isLastRelease counts the references to a primary context. It trusts the count only if no call
+// uses the context before the first retain, or between a last release and the next retain.
 func (o *oracle) isLastRelease(release *format.Row, handle int64) bool {
 	var calls []*format.Row
 	for _, r := range o.rows {
@@ -198,8 +199,8 @@ func (o *oracle) isLastRelease(release *format.Row, handle int64) bool {
 	return isLast && (refs > 0 || !used(idleFrom, math.MaxInt64))
 }
 
-// device is the device of a call, or that of other calls in its context, or the only
-// one.
+// device returns the device of a call: its own, that of other calls in its context, or the only
+// device.
 func (o *oracle) device(r *format.Row) int32 {
 	if r.Device >= 0 {
 		return r.Device
@@ -237,7 +238,7 @@ func (o *oracle) device(r *format.Row) int32 {
 	return -1
 }
 
-// class tells apart what equal numbers may stand for.
+// class returns the number space of a memory kind.
 func class(kind string) string {
 	switch kind {
 	case format.MemoryArray, format.MemoryPhysical, format.MemoryIPC, format.MemoryExternal:
@@ -347,7 +348,7 @@ func (o *oracle) free(r *format.Row) {
 	}
 }
 
-// settle ends memory that is neither referred to nor mapped.
+// settle ends physical memory without references and mappings.
 func (o *oracle) settle(b *oracleBlock, seen bool) {
 	if b.ended || b.refs > 0 || b.maps > 0 {
 		return
@@ -359,7 +360,7 @@ func (o *oracle) settle(b *oracleBlock, seen bool) {
 	}
 }
 
-// unmap takes away mappings that a row's range touches and returns how many.
+// unmap removes the mappings that overlap a row's range, and returns how many.
 func (o *oracle) unmap(r *format.Row, seen bool) int64 {
 	var gone []*oracleMap
 	o.maps = slices.DeleteFunc(o.maps, func(m *oracleMap) bool {

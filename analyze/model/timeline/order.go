@@ -9,27 +9,29 @@ import (
 	"github.com/gpurec/gpurec/analyze/stats"
 )
 
-// Row groups are written roughly in the order in which calls returned, by several
-// threads, and calls that never returned come last. To see rows in exact order of
-// time without holding them all, InOrder keeps only those row groups loaded that
-// overlap the current moment.
+// The recorder writes row groups roughly in the order in which calls returned, from several
+// threads. Calls that never returned come last. InOrder yields rows in exact order of time, and
+// keeps only those row groups in memory that overlap the current time.
 
-// Stream is how InOrder handles rows of type R.
+// Stream describes to InOrder how to read rows of type R.
 type Stream[R any] struct {
-	// Load returns the rows of a row group in order of less.
+	// Load returns the rows of a row group, sorted by Less.
 	Load func(Span) ([]R, error)
-	// ahead, if set, is called instead of load, and beside yield: one group ahead of what
-	// is yielded. It must use nothing that yield changes. What it returns beside the rows
-	// is called, no longer beside yield, before the first row of the group is yielded.
+	// ahead, if set, replaces Load. It runs in another goroutine, one row group ahead of yield, and
+	// must not use data that yield changes. InOrder calls the returned begin in its own goroutine
+	// before it yields the first row of the group.
 	ahead func(Span) (rows []R, begin func(), err error)
-	// release, if set, is called when all rows of a group were yielded.
+	// Release, if set, is called after all rows of a row group were yielded.
 	Release func(Span, []R)
-	At      func(*R) int64
-	Less    func(a, b *R) bool
+	// At returns the time of a row.
+	At func(*R) int64
+	// Less orders rows, by time first.
+	Less func(a, b *R) bool
 }
 
-// InOrder yields the rows of all spans in order of less, which must order by time
-// (at) first. No row of a span may be earlier than the span's firstNs.
+// InOrder calls yield for the rows of all spans in the order of s.Less, which must order by s.At
+// first. No row of a span may be earlier than the span's FirstNs. It returns the first error of
+// reading or of yield.
 func InOrder[R any](spans []Span, s Stream[R], yield func(*R) error) error {
 	o := newOrdered(spans, s)
 	defer o.close()
@@ -46,16 +48,17 @@ func InOrder[R any](spans []Span, s Stream[R], yield func(*R) error) error {
 	}
 }
 
-// ordered is InOrder by stretches of rows, for those who put two streams in one order.
+// ordered is the iterator behind InOrder. It returns slices of rows, so that a caller can merge two
+// streams.
 type ordered[R any] struct {
 	Stream[R]
-	waiting []Span
-	active  []*loaded[R] // a heap: the group with the earliest row is first
+	waiting []Span       // spans that are not loaded yet, by FirstNs
+	active  []*loaded[R] // heap of row groups by their next row
 	load    func() (*loaded[R], error)
-	close   func() // must be called
+	close   func() // must be called at the end
 }
 
-// loaded is a row group that InOrder is in the middle of.
+// loaded is a row group that is partly yielded.
 type loaded[R any] struct {
 	span Span
 	rows []R
@@ -79,8 +82,8 @@ func newOrdered[R any](spans []Span, s Stream[R]) *ordered[R] {
 	return o
 }
 
-// loadAhead loads the groups in a goroutine, in their order. One is loaded while rows of
-// those before it are yielded; close ends that.
+// loadAhead loads the row groups in a goroutine, in order. It loads one group while rows of earlier
+// groups are yielded; end stops the goroutine.
 func loadAhead[R any](
 	spans []Span,
 	load func(Span) ([]R, func(), error),
@@ -114,13 +117,13 @@ func loadAhead[R any](
 	}
 	return next, func() {
 		close(stop)
-		for range results { // until it has noticed
+		for range results { // wait until the goroutine has stopped
 		}
 	}
 }
 
-// next returns the rows that come next, none at the end. They are valid until next is
-// called again.
+// next returns the next rows in order, or none at the end. They are valid until the following call
+// of next.
 func (o *ordered[R]) next() ([]R, error) {
 	o.settle()
 	for len(o.waiting) > 0 && (len(o.active) == 0 || o.waiting[0].FirstNs <= o.At(o.active[0].head())) {
@@ -145,7 +148,7 @@ func (o *ordered[R]) next() ([]R, error) {
 
 func (o *ordered[R]) earlier(a, b *loaded[R]) bool { return o.Less(a.head(), b.head()) }
 
-// settle puts the group of which rows were yielded where it belongs now.
+// settle restores the heap after rows of the first row group were yielded.
 func (o *ordered[R]) settle() {
 	if len(o.active) == 0 {
 		return
@@ -161,11 +164,12 @@ func (o *ordered[R]) settle() {
 	o.active = stats.HeapPop(o.active, o.earlier)
 }
 
-// until returns how many rows of the first active group come before those of any other
-// group: at least one.
+// until returns how many rows of the first row group come before the rows of all other groups: at
+// least one.
 func (o *ordered[R]) until(rows []R) int {
 	var rival *R
-	for _, other := range o.active[1:min(3, len(o.active))] { // the heap's second is one of the root's children
+	// the second element in order is a child of the heap's root
+	for _, other := range o.active[1:min(3, len(o.active))] {
 		if rival == nil || o.Less(other.head(), rival) {
 			rival = other.head()
 		}
@@ -177,7 +181,7 @@ func (o *ordered[R]) until(rows []R) int {
 	comes := func(row *R) bool {
 		return (rival == nil || !o.Less(rival, row)) && (len(o.waiting) == 0 || o.At(row) < nextNs)
 	}
-	// Groups that overlap have short stretches, the others one: the steps grow.
+	// Overlapping groups have short runs, others one long run, so the step size doubles.
 	known, step := 1, 1
 	for known+step <= len(rows) && comes(&rows[known+step-1]) {
 		known += step
@@ -187,8 +191,8 @@ func (o *ordered[R]) until(rows []R) int {
 	return known + sort.Search(len(rest), func(i int) bool { return !comes(&rest[i]) })
 }
 
-// SortNearly sorts rows that are in order but for neighbours, as those of a row
-// group are: insertion while that is cheap, a full sort when it is not.
+// SortNearly sorts rows that are almost in order, such as those of a row group. It uses insertion
+// sort while that is cheap, and a full sort otherwise.
 func SortNearly[R any](rows []R, less func(a, b *R) bool) {
 	budget := 16 * len(rows)
 	for i := 1; i < len(rows); i++ {

@@ -8,7 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// RanksText lists the ranks of all processes.
+// RanksText lists the ranks of all processes, shortened if there are many.
 func (t *Timeline) RanksText() string {
 	ranks := make(map[int32]bool)
 	for pid := range t.Facts.Processes {

@@ -6,47 +6,47 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// A program that has a caching allocator knows nothing of the memory that the allocator
-// has of the driver: its memory are the blocks that it was handed out. Program is
-// memory as programs see it: blocks of caching allocators, and of the driver's memory
-// what is not an allocator's segment.
+// Program is the memory of a recording as the recorded program sees it. A program with a caching
+// allocator does not see the segments that the allocator gets from the driver; it sees the blocks
+// that it allocates. So Program has the blocks of caching allocators, and the driver memory that is
+// not a segment of an allocator.
 type Program struct {
 	T          *Timeline
-	Driver     *ledger.Ledger
+	Driver     *livemem.Set
 	Allocators *caching.Set
-	segments   ledger.BlockSet // block.number of the driver's memory that is allocators' segments
-	consume    func(*Program, *ledger.Change)
-	change     ledger.Change // the one that is handed out
+	// Block.Number of the driver memory that is a segment of an allocator
+	segments livemem.BlockSet
+	consume  func(*Program, *livemem.Change)
+	change   livemem.Change // reused for every step, to save an allocation
 }
 
-// ReplayProgram is replay with the memory that programs see. Blocks end when the
-// program gives them back, whether a stream still uses them or not, and are as large as
-// the program asked for. also, if it is set, gets all changes of the driver's memory,
-// and watch those of allocators.
+// ReplayProgram replays the recording as a Program. A block ends when the program frees it, even if
+// a stream still uses it, and has the requested size. The callbacks onDriver and onAllocator, if
+// not nil, get all changes of driver memory and of caching allocators.
 func (t *Timeline) ReplayProgram(
-	consume func(*Program, *ledger.Change),
-	also func(*ledger.Change),
-	watch caching.Consumer,
+	consume func(*Program, *livemem.Change),
+	onDriver func(*livemem.Change),
+	onAllocator caching.Consumer,
 ) (*Program, error) {
 	p := &Program{T: t, consume: consume}
-	onDriver := func(l *ledger.Ledger, c *ledger.Change) {
+	replayDriver := func(l *livemem.Set, c *livemem.Change) {
 		p.Driver = l
 		p.driverChange(c)
-		if also != nil {
-			also(c)
+		if onDriver != nil {
+			onDriver(c)
 		}
 	}
 	var err error
 	if len(t.Allocations) == 0 {
 		p.Allocators = caching.NewSet(&t.Allocators, t.Facts.AllocatorRules)
-		p.Driver, err = t.Replay(onDriver)
+		p.Driver, err = t.Replay(replayDriver)
 		return p, err
 	}
 	if t.segments == nil {
@@ -55,70 +55,71 @@ func (t *Timeline) ReplayProgram(
 		}
 	}
 	p.segments = *t.segments
-	p.Driver, p.Allocators, err = t.ReplayAll(onDriver, func(a *caching.Allocator, c *caching.Change) {
+	p.Driver, p.Allocators, err = t.ReplayAll(replayDriver, func(a *caching.Allocator, c *caching.Change) {
 		p.Allocators = a.Set
 		p.allocatorChange(a, c)
-		if watch != nil {
-			watch(a, c)
+		if onAllocator != nil {
+			onAllocator(a, c)
 		}
 	})
 	return p, err
 }
 
-// FindSegments finds the driver's memory that allocators made segments of: what is at the
-// address of a segment when the allocator tells of it, or around a block that it reports,
-// what was allocated from inside of the allocator, and what it had before its events were
-// recorded. also, if it is set, gets
-// all changes of the driver's memory.
-func (t *Timeline) FindSegments(also func(*ledger.Change)) error {
+// FindSegments finds the driver memory that caching allocators use for segments. It searches memory
+// at the address of a segment event, around a reported block, and allocated by code of the
+// allocator. It also searches memory that the allocator had before its events were recorded. The
+// callback onDriver, if not nil, gets all changes of driver memory.
+func (t *Timeline) FindSegments(onDriver func(*livemem.Change)) error {
 	s := segmentSearch{
-		t:         t,
-		inside:    make(map[int32]bool),
-		looks:     make(map[*caching.Allocator]int),
-		addressed: make(map[int32]*Addressed),
-		byReports: t.Facts.Reported() > 0,
+		t:          t,
+		inside:     make(map[int32]bool),
+		tries:      make(map[*caching.Allocator]int),
+		candidates: make(map[int32]*SegmentCandidates),
+		byReports:  t.Facts.Reported() > 0,
 	}
-	_, _, err := t.replayTogether(true, func(l *ledger.Ledger, c *ledger.Change) {
+	_, _, err := t.replayTogether(true, func(l *livemem.Set, c *livemem.Change) {
 		s.driverChange(l, c)
-		if also != nil {
-			also(c)
+		if onDriver != nil {
+			onDriver(c)
 		}
 	}, s.allocatorChange)
 	if err == nil {
-		s.told.Union(s.inner)
-		t.segments = &s.told
+		s.reported.Union(s.inner)
+		t.segments = &s.reported
 	}
 	return err
 }
 
-// segmentSearch is the search for the driver's memory that is allocators' segments.
+// segmentSearch finds the driver memory that caching allocators use for segments.
 type segmentSearch struct {
-	t      *Timeline
-	driver *ledger.Ledger
-	told   ledger.BlockSet            // that an allocator told of
-	inner  ledger.BlockSet            // that comes from inside of one
-	inside map[int32]bool             // stack → it goes through an allocator
-	looks  map[*caching.Allocator]int // how often older was asked; maxLooks: it is known
-	// addressed is the memory of a process, if allocators are known by their reports.
-	addressed map[int32]*Addressed
-	byReports bool
+	t        *Timeline
+	driver   *livemem.Set
+	reported livemem.BlockSet // memory at the address of an allocator's event
+	inner    livemem.BlockSet // memory that code of an allocator allocated
+	inside   map[int32]bool   // by stack: whether it passes through an allocator
+	// how often findOlder was tried for an allocator; maxTries: done
+	tries map[*caching.Allocator]int
+	// candidates has the driver memory of each process, if allocators are known only from reported
+	// statistics.
+	candidates map[int32]*SegmentCandidates
+	byReports  bool
 }
 
-func (s *segmentSearch) driverChange(l *ledger.Ledger, c *ledger.Change) {
+func (s *segmentSearch) driverChange(l *livemem.Set, c *livemem.Change) {
 	s.driver = l
-	if c.Kind == ledger.Allocated && s.t.fromAllocator(s.t.Origins.List[c.Block.Origin].Stack, s.inside) {
+	if c.Kind == livemem.Allocated && s.t.fromAllocator(s.t.Origins.List[c.Block.Origin].Stack, s.inside) {
 		s.inner.Add(c.Block.Number)
 	}
 	if s.byReports && s.t.Origins.Memory(c.Block.Origin) == format.MemoryDevice {
-		s.addressedOf(s.t.Origins.Process[c.Block.Origin]).Note(c)
+		s.candidatesOf(s.t.Origins.Process[c.Block.Origin]).Note(c)
 	}
 }
 
-func (s *segmentSearch) addressedOf(process int32) *Addressed {
-	l := s.addressed[process]
+func (s *segmentSearch) candidatesOf(process int32) *SegmentCandidates {
+	l := s.candidates[process]
 	if l == nil {
-		l = new(Addressed)
-		s.addressed[process] = l
+		l = new(SegmentCandidates)
+		s.candidates[process] = l
 	}
 	return l
 }
@@ -130,31 +131,31 @@ func (s *segmentSearch) allocatorChange(a *caching.Allocator, c *caching.Change)
 	}
 	h := s.driver.OfProcess(process)
 	if a.Reports {
-		if number, ok := s.addressedOf(process).Around(c.Block.Ptr); ok {
-			s.told.Add(number)
+		if number, ok := s.candidatesOf(process).Around(c.Block.Ptr); ok {
+			s.reported.Add(number)
 		} else if c.Op == caching.BlockAllocated {
-			s.mapped(h, c.Block.Ptr, c.Block.Size, s.told.Add)
+			s.mapped(h, c.Block.Ptr, c.Block.Size, s.reported.Add)
 		}
-		if s.looks[a] < maxLooks && a.Check.Known[caching.AllocatedTotal] && a.Counts.Events > 1 &&
-			s.older(h, a, a.Totals().Reserved) {
-			s.looks[a] = maxLooks
+		if s.tries[a] < maxTries && a.Check.Known[caching.AllocatedTotal] && a.Counts.Events > 1 &&
+			s.findOlder(h, a, a.Totals().Reserved) {
+			s.tries[a] = maxTries
 		}
-		s.looks[a]++
+		s.tries[a]++
 		return
 	}
-	s.at(h, c, s.told.Add)
-	if s.looks[a] == 0 && a.Check.Known[caching.ReservedTotal] {
-		s.looks[a] = maxLooks
-		s.older(h, a, a.Before.Reserved)
+	s.at(h, c, s.reported.Add)
+	if s.tries[a] == 0 && a.Check.Known[caching.ReservedTotal] {
+		s.tries[a] = maxTries
+		s.findOlder(h, a, a.Before.Reserved)
 	}
 }
 
-// maxLooks is how often it is tried to find what an allocator that is known by its reports had
-// at the first of them. One try fails where the driver was asked for more meanwhile.
-const maxLooks = 256
+// maxTries bounds the search for the memory that an allocator known from reported statistics had at
+// its first report. A try fails if the allocator has got more memory from the driver since.
+const maxTries = 256
 
-// at calls yield for the driver's memory that a segment comes from.
-func (s *segmentSearch) at(h *ledger.Holdings, c *caching.Change, yield func(number int32)) {
+// at calls yield for the driver memory of a new segment.
+func (s *segmentSearch) at(h *livemem.ProcessMemory, c *caching.Change, yield func(number int32)) {
 	switch c.Op {
 	case caching.SegmentAllocated:
 		if b, ok := h.Pointers.Get(c.Ptr); ok {
@@ -165,25 +166,25 @@ func (s *segmentSearch) at(h *ledger.Holdings, c *caching.Change, yield func(num
 	}
 }
 
-// mapped calls yield for the physical memory behind addresses.
-func (s *segmentSearch) mapped(h *ledger.Holdings, ptr, bytes int64, yield func(number int32)) {
-	h.Mappings.Overlapping(ptr, units.EndOf(ptr, bytes), func(m ledger.Mapping) {
+// mapped calls yield for the physical memory mapped to an address range.
+func (s *segmentSearch) mapped(h *livemem.ProcessMemory, ptr, bytes int64, yield func(number int32)) {
+	h.Mappings.Overlapping(ptr, units.EndOf(ptr, bytes), func(m livemem.Mapping) {
 		if m.Handle != nil && m.Handle.Borrows == 0 {
 			yield(m.Handle.Block.Number)
 		}
 	})
 }
 
-// older adds what must have been an allocator's before its first event, or report: memory of
-// the process that comes from inside of it or from nowhere known, if that is exactly as much
-// as the allocator had. Reports tell that with what came for them.
-func (s *segmentSearch) older(h *ledger.Holdings, a *caching.Allocator, reserved int64) bool {
-	var before ledger.BlockSet
+// findOlder adds memory that the allocator must have had before its first event or report.
+// Candidates are memory allocated by the allocator's code, or without a stack. They are added only
+// if their sizes sum up to the allocator's reserved bytes.
+func (s *segmentSearch) findOlder(h *livemem.ProcessMemory, a *caching.Allocator, reserved int64) bool {
+	var before livemem.BlockSet
 	bytes := int64(0)
-	h.Each(func(_ int64, b ledger.Block) {
-		told := s.told.Has(b.Number)
-		isCandidate := s.inner.Has(b.Number) || told || s.t.SiteLabel(b.Origin) == NoStack
-		if isCandidate && (a.Reports || !told) && s.t.Origins.List[b.Origin].Device == a.Device &&
+	h.Each(func(_ int64, b livemem.Block) {
+		isReported := s.reported.Has(b.Number)
+		isCandidate := s.inner.Has(b.Number) || isReported || s.t.SiteLabel(b.Origin) == NoStack
+		if isCandidate && (a.Reports || !isReported) && s.t.Origins.List[b.Origin].Device == a.Device &&
 			b.Bytes%caching.SmallSegment == 0 &&
 			!s.t.OnHost(b.Origin) {
 			before.Add(b.Number)
@@ -197,8 +198,8 @@ func (s *segmentSearch) older(h *ledger.Holdings, a *caching.Allocator, reserved
 	return true
 }
 
-// oom.fromAllocator reports whether a stack goes through PyTorch's caching allocator; known
-// are the answers so far.
+// fromAllocator reports whether a stack passes through PyTorch's caching allocator. known caches
+// the answers.
 func (t *Timeline) fromAllocator(stack int32, known map[int32]bool) bool {
 	answer, ok := known[stack]
 	if !ok {
@@ -210,44 +211,44 @@ func (t *Timeline) fromAllocator(stack int32, known map[int32]bool) bool {
 	return answer
 }
 
-func (p *Program) driverChange(c *ledger.Change) {
-	if c.Kind == ledger.AllocFailed || !p.segments.Has(c.Block.Number) {
+func (p *Program) driverChange(c *livemem.Change) {
+	if c.Kind == livemem.AllocFailed || !p.segments.Has(c.Block.Number) {
 		p.consume(p, c)
 	}
 }
 
-// caching.Change hands out what a change of an allocator is to the program.
+// allocatorChange emits the change that a caching allocator's event means to the program.
 func (p *Program) allocatorChange(a *caching.Allocator, c *caching.Change) {
 	switch c.Op {
 	case caching.BlockAllocated:
-		p.emit(ledger.Allocated, c.AtNs, &c.Block)
+		p.emit(livemem.Allocated, c.AtNs, &c.Block)
 	case caching.BlockFreeRequested:
-		what := ledger.Freed
+		kind := livemem.Freed
 		if p.T.TearsDown(a.Pid, c.AtNs) {
-			what = ledger.FreedByExit
+			kind = livemem.FreedByExit
 		}
-		p.emit(what, c.AtNs, &c.Block)
+		p.emit(kind, c.AtNs, &c.Block)
 	case caching.BlockLost:
 		if c.Block.State == caching.IsBlock {
-			p.emit(ledger.FreeLost, c.AtNs, &c.Block)
+			p.emit(livemem.FreeLost, c.AtNs, &c.Block)
 		}
 	case caching.AllocatorEnd:
 		a.Each(func(b *caching.Piece) {
 			if b.State == caching.IsBlock {
-				p.emit(ledger.FreedByExit, c.AtNs, b)
+				p.emit(livemem.FreedByExit, c.AtNs, b)
 			}
 		})
 	}
 }
 
-// teardown is how long before the end of a process what it gives back, having asked for
-// nothing more, is part of that end. Python frees what modules hold, and CUDA contexts
-// with much memory take seconds to go.
+// teardown is the length of the phase before a process's end in which frees count as part of the
+// end, unless the process allocates again. Python frees the memory of modules then, and contexts
+// with much memory take seconds to destroy.
 const teardown = int64(10 * time.Second)
 
-// TearsDown reports whether a process that gives a block back at a moment is ending. To
-// the program, which did not free it before, it is all the same whether its interpreter
-// frees it at the end or the driver.
+// TearsDown reports whether a process is in the teardown before its end at atNs (Unix ns). Memory
+// that the interpreter frees then was not freed by the program, just like memory that the driver
+// frees.
 func (t *Timeline) TearsDown(pid int32, atNs int64) bool {
 	if t.teardowns == nil {
 		t.teardowns = t.findTeardowns()
@@ -256,8 +257,7 @@ func (t *Timeline) TearsDown(pid int32, atNs int64) bool {
 	return ok && atNs > from
 }
 
-// findTeardowns returns for processes of which the end was seen from when on they are
-// ending.
+// findTeardowns returns the start of the teardown, Unix ns, of each process whose end was recorded.
 func (t *Timeline) findTeardowns() map[int32]int64 {
 	found := make(map[int32]int64)
 	for _, e := range t.Facts.Exits {
@@ -270,7 +270,7 @@ func (t *Timeline) findTeardowns() map[int32]int64 {
 		}
 		c.start, c.pid = s.Group.Int64("start_ns", c.start), s.Group.Int32("pid", c.pid)
 		for i, start := range c.start {
-			if name := c.name.Index[i]; !c.known[name] || !c.whats[name].IsAlloc() {
+			if name := c.name.Index[i]; !c.known[name] || !c.ops[name].IsAlloc() {
 				continue
 			}
 			if from, ok := found[c.pid[i]]; ok && start > from {
@@ -281,26 +281,26 @@ func (t *Timeline) findTeardowns() map[int32]int64 {
 	return found
 }
 
-// emit hands out a change to a block, unless it is from before the recording.
-func (p *Program) emit(what ledger.ChangeKind, atNs int64, b *caching.Piece) {
+// emit passes a change of a block to the consumer. Blocks from before the recording are skipped.
+func (p *Program) emit(kind livemem.ChangeKind, atNs int64, b *caching.Piece) {
 	if b.Origin == origin.None {
 		return
 	}
 	c := &p.change
-	c.Kind, c.AtNs, c.Ptr, c.By = what, atNs, b.Ptr, b.Origin
+	c.Kind, c.AtNs, c.Ptr, c.By = kind, atNs, b.Ptr, b.Origin
 	c.Block = block(b)
 	p.consume(p, c)
 }
 
-// block is a block as the program sees it.
-func block(b *caching.Piece) ledger.Block {
-	return ledger.Block{Bytes: b.Requested, SinceNs: b.SinceNs, Origin: b.Origin}
+// block returns a block with the requested size, as the program sees it.
+func block(b *caching.Piece) livemem.Block {
+	return livemem.Block{Bytes: b.Requested, SinceNs: b.SinceNs, Origin: b.Origin}
 }
 
-// Each calls yield for everything that is live, in no order.
-func (p *Program) Each(yield func(ptr int64, b ledger.Block)) {
+// Each calls yield for every live block, in no order.
+func (p *Program) Each(yield func(ptr int64, b livemem.Block)) {
 	if p.Driver != nil {
-		p.Driver.Each(func(ptr int64, b ledger.Block) {
+		p.Driver.Each(func(ptr int64, b livemem.Block) {
 			if !p.segments.Has(b.Number) {
 				yield(ptr, b)
 			}
@@ -321,13 +321,13 @@ func (p *Program) Each(yield func(ptr int64, b ledger.Block)) {
 	}
 }
 
-// Counts are what the replay of the driver's calls could not account for.
-func (p *Program) Counts() *ledger.Counts { return &p.Driver.Counts }
+// Counts returns the counts of the driver calls' replay.
+func (p *Program) Counts() *livemem.Counts { return &p.Driver.Counts }
 
-// HasMemory reports whether the recording has any row about memory.
+// HasMemory reports whether the recording has any memory call or allocator event.
 func (t *Timeline) HasMemory() bool { return len(t.Memory)+len(t.Allocations) > 0 }
 
-// firstMemoryNs is when memory was first asked for or given back.
+// firstMemoryNs returns the time of the first memory call or allocator event, Unix ns.
 func (t *Timeline) firstMemoryNs() (ns int64, ok bool) {
 	for i, s := range slices.Concat(t.Memory, t.Allocations) {
 		if i == 0 || s.FirstNs < ns {

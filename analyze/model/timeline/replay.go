@@ -4,26 +4,26 @@ import (
 	"errors"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 )
 
-// ReplayAll runs memory calls and allocators' events together in order of time, and
-// hands the changes of both to their consumers.
+// ReplayAll replays memory calls and allocator events together in order of time, and passes the
+// changes of both to their consumers.
 func (t *Timeline) ReplayAll(
-	consume func(*ledger.Ledger, *ledger.Change),
+	consume func(*livemem.Set, *livemem.Change),
 	consumeAllocator caching.Consumer,
-) (*ledger.Ledger, *caching.Set, error) {
+) (*livemem.Set, *caching.Set, error) {
 	return t.replayTogether(false, consume, consumeAllocator)
 }
 
-// replayTogether is replayAll with all events of allocators, or only those that tell of segments.
+// replayTogether is ReplayAll, optionally with only those allocator events that concern segments.
 func (t *Timeline) replayTogether(
 	onlySegments bool,
-	consume func(*ledger.Ledger, *ledger.Change),
+	consume func(*livemem.Set, *livemem.Change),
 	consumeAllocator caching.Consumer,
-) (*ledger.Ledger, *caching.Set, error) {
+) (*livemem.Set, *caching.Set, error) {
 	s := caching.NewSet(&t.Allocators, t.Facts.AllocatorRules)
-	r := ledger.Replay{Ledger: ledger.New(&t.Origins, t.EndedWith), Events: t.Events, Consume: consume}
+	r := livemem.Replay{Live: livemem.New(&t.Origins, t.EndedWith), Events: t.Events, Consume: consume}
 	r.Exit = func(pid int32, atNs int64) { s.Exit(pid, atNs, consumeAllocator) }
 	allCalls, allEvents := newOrdered(
 		t.Memory,
@@ -34,7 +34,7 @@ func (t *Timeline) replayTogether(
 	)
 	defer allCalls.close()
 	defer allEvents.close()
-	var calls []ledger.Call
+	var calls []livemem.Call
 	var events []caching.Event
 	var callErr, err error
 	for {
@@ -54,28 +54,26 @@ func (t *Timeline) replayTogether(
 			events = events[1:]
 		default:
 			r.Finish()
-			return r.Ledger, s, t.Wrap(errors.Join(err, callErr))
+			return r.Live, s, t.Wrap(errors.Join(err, callErr))
 		}
 	}
 }
 
-// Replay runs all memory calls of the recording in order of effect and hands each
-// change of the ledger to consume, before it is made. It returns the final ledger.
+// Replay replays all memory calls of the recording in the order of their effect. It passes each
+// change to consume before it is applied, and returns the final memory.
 //
-// The rules: failed, open and abandoned calls change nothing. A free of an unknown
-// pointer ends memory from before the recording: it is counted and never makes bytes
-// negative. An alloc that returns a live pointer proves that its free was lost. The
-// end of a context frees what was allocated in it, the end of a process what it
-// holds. Physical memory lives while it is referred to or mapped, whatever contexts
-// there are. Where calls nest (a runtime call around the driver call that does the
-// work) and both are recorded, the first of them to take effect counts and the other
-// is the same memory.
-func (t *Timeline) Replay(consume func(*ledger.Ledger, *ledger.Change)) (*ledger.Ledger, error) {
-	r := ledger.Replay{Ledger: ledger.New(&t.Origins, t.EndedWith), Events: t.Events, Consume: consume}
-	err := InOrder(t.Memory, t.StreamMemory(), func(m *ledger.Call) error {
+// Failed, open and abandoned calls change nothing. A free of an unknown pointer ends memory from
+// before the recording: it is counted, and bytes never become negative. An allocation that returns
+// a live pointer proves that a free was lost. The end of a context frees the memory allocated in
+// it, and the end of a process all of its memory. Physical memory lives while it has references or
+// mappings, regardless of contexts. If calls nest (a runtime call around a driver call) and both
+// are recorded, the first to take effect counts.
+func (t *Timeline) Replay(consume func(*livemem.Set, *livemem.Change)) (*livemem.Set, error) {
+	r := livemem.Replay{Live: livemem.New(&t.Origins, t.EndedWith), Events: t.Events, Consume: consume}
+	err := InOrder(t.Memory, t.StreamMemory(), func(m *livemem.Call) error {
 		r.Call(m)
 		return nil
 	})
 	r.Finish()
-	return r.Ledger, t.Wrap(err)
+	return r.Live, t.Wrap(err)
 }

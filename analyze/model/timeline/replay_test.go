@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
@@ -26,8 +26,8 @@ func TestReplay(t *testing.T) {
 		"another thread gets the pointer while the free is still returning": {
 			func(tp *analyzetest.Tape) {
 				tp.Alloc(1, 10, p, 100)
-				tp.Alloc(25, 10, p, 300).Tid = 43 // ends at 35
-				tp.Free(20, 50, p)                // 20 to 70
+				tp.Alloc(25, 10, p, 300).Tid = 43 // the allocation returns at 35
+				tp.Free(20, 50, p)                // the free lasts from 20 to 70
 			},
 			analyzetest.Outcome{Live: map[string]int64{"42 device 7f0000000000": 300}, Peak: 300, Allocs: 2, Frees: 1},
 		},
@@ -75,7 +75,7 @@ func TestReplay(t *testing.T) {
 				tp.Alloc(1, 1, p, 100)
 				tp.Alloc(5, 1, p, 60).Pid = 77
 				tp.Exit(42, 50)
-				tp.Alloc(60, 1, q, 10) // the number is used again
+				tp.Alloc(60, 1, q, 10) // the kernel gives pid 42 to another process
 			},
 			analyzetest.Outcome{Live: map[string]int64{"77 device 7f0000000000": 60, "42 device 7f0000100000": 10}, Left: 1, Peak: 160, Allocs: 3},
 		},
@@ -104,7 +104,7 @@ func TestReplay(t *testing.T) {
 			if c.want.Live == nil {
 				c.want.Live = map[string]int64{}
 			}
-			if got := analyzetest.Replayed(t, tp.Timeline()); fmt.Sprint(got) != fmt.Sprint(c.want) {
+			if got := analyzetest.ReplayOutcome(t, tp.Timeline()); fmt.Sprint(got) != fmt.Sprint(c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
 			}
 		})
@@ -122,24 +122,24 @@ func TestReplayEqualsTheOracleOnRandomPrograms(t *testing.T) {
 		for i := range seed % 3 {
 			tp.Add(format.Row{Kind: format.KindDevice, Device: int32(i)})
 		}
-		// What a driver does has one right answer; what is recorded of it has the
-		// oracle's.
+		// The outcome of a simulated driver is unique. The outcome of an incomplete recording is
+		// defined by the oracle.
 		whole := oracleOutcome(tp.Rows)
 		if truth := w.live(); fmt.Sprint(whole.Live) != fmt.Sprint(truth) || whole.LostFrees != 0 {
-			t.Fatalf("seed %d: the oracle is wrong: %d lost frees, live\n%v\nin "+
+			t.Fatalf("seed %d: the oracle differs from the driver: %d lost frees, live\n%v\nin "+
 				"truth\n%v", seed, whole.LostFrees, whole.Live, truth)
 		}
-		if seed%4 == 1 { // and with calls lost
+		if seed%4 == 1 { // replay the rows with lost calls
 			tp.Rows = slices.DeleteFunc(tp.Rows, func(*format.Row) bool { return r.IntN(10) == 0 })
 		}
-		if seed%4 == 3 { // and with the recorder started late, or at times deaf for references
+		if seed%4 == 3 { // also with a late start, or with lost retains and releases
 			from := analyzetest.Epoch + r.Int64N(30000)
 			tp.Rows = slices.DeleteFunc(tp.Rows, func(row *format.Row) bool {
 				return row.StartNs < from && row.Kind != format.KindProcess ||
 					row.Name == "cuDevicePrimaryCtxRetain" && seed%8 == 3
 			})
 		}
-		if seed%4 >= 2 { // and with contexts that are not known
+		if seed%4 >= 2 { // replay the rows with unknown contexts
 			for _, row := range tp.Rows {
 				if row.Kind != format.KindAPI && row.Kind != format.KindDevice && r.IntN(2) == 0 {
 					row.Device = -1
@@ -152,7 +152,7 @@ func TestReplayEqualsTheOracleOnRandomPrograms(t *testing.T) {
 		shuffle(tp, r)
 		want := oracleOutcome(tp.Rows)
 		tl := tp.Timeline()
-		got := analyzetest.Replayed(t, tl)
+		got := analyzetest.ReplayOutcome(t, tl)
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("seed %d:\ngot  %+v\nwant %+v", seed, got, want)
 		}
@@ -160,7 +160,7 @@ func TestReplayEqualsTheOracleOnRandomPrograms(t *testing.T) {
 	}
 }
 
-// shuffle puts rows in the order in which calls return, roughly, as they are written.
+// shuffle puts the rows roughly in the order in which calls return, as a recorder writes them.
 func shuffle(tp *analyzetest.Tape, r *rand.Rand) {
 	slices.SortStableFunc(tp.Rows, func(a, b *format.Row) int {
 		return int(a.StartNs + a.DurNs - b.StartNs - b.DurNs)
@@ -171,8 +171,7 @@ func shuffle(tp *analyzetest.Tape, r *rand.Rand) {
 	}
 }
 
-// checkMemoryState compares the exported state with the oracle, at the end and on the
-// way there.
+// checkMemoryState compares state.ReadMemory with the oracle, at the end and at earlier times.
 func checkMemoryState(t *testing.T, tl *timeline.Timeline, rows []*format.Row, want *analyzetest.Outcome) {
 	t.Helper()
 	for _, until := range []int64{0, analyzetest.Epoch + 5000, analyzetest.Epoch + 20000} {
@@ -206,20 +205,20 @@ func checkMemoryState(t *testing.T, tl *timeline.Timeline, rows []*format.Row, w
 				total.PeakBytes < total.LiveBytes ||
 				total.Allocs-total.Frees != total.LiveBlocks ||
 				total.AllocBytes-total.FreedBytes != total.LiveBytes {
-				t.Errorf("until %d: total %+v, the allocations sum up to %+v", until, total, sum)
+				t.Errorf("until %d: total %+v, but the sum of all allocations is %+v", until, total, sum)
 			}
-			if total.Pid == 0 && !ledger.IsHost(total.Kind) {
+			if total.Pid == 0 && !livemem.IsHost(total.Kind) {
 				device.LiveBytes += total.LiveBytes
 				device.Allocs += total.Allocs
 			}
 		}
 		if all := s.Total(0, state.MemoryAll); all.LiveBytes != device.LiveBytes || all.Allocs != device.Allocs {
-			t.Errorf("until %d: on devices %+v, the kinds sum up to %+v", until, all, device)
+			t.Errorf("until %d: device total %+v, but the sum of all kinds is %+v", until, all, device)
 		}
 	}
 }
 
-func TestInOrderIsASort(t *testing.T) {
+func TestInOrderSorts(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	for round := range 50 {
 		var spans []timeline.Span
@@ -261,7 +260,7 @@ func TestInOrderIsASort(t *testing.T) {
 	}
 }
 
-func TestCallsOfUnknownDeviceBelongToTheOnlyOne(t *testing.T) {
+func TestCallsOfUnknownDeviceBelongToTheOnlyDevice(t *testing.T) {
 	for devices, want := range map[int]int32{0: -1, 1: 3, 2: -1} {
 		tp := analyzetest.NewTape(t)
 		for i := range devices {
@@ -269,9 +268,9 @@ func TestCallsOfUnknownDeviceBelongToTheOnlyOne(t *testing.T) {
 		}
 		tp.Alloc(1, 1, 0x1000, 64).Device = -1
 		tl := tp.Timeline()
-		analyzetest.Replayed(t, tl)
+		analyzetest.ReplayOutcome(t, tl)
 		if got := tl.Origins.List[0].Device; got != want {
-			t.Errorf("of %d devices: %d, want %d", devices, got, want)
+			t.Errorf("%d devices: %d, want %d", devices, got, want)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
@@ -41,10 +41,10 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 			}
 			rate := float64(analyzetest.Cell(t, r, 0, "growth_bytes_per_min").(int64))
 			if want := float64(600 * leak); math.Abs(rate-want) > want/20 {
-				t.Errorf("grows by %.0f bytes/min, want %.0f", rate, want)
+				t.Errorf("growth is %.0f bytes/min, want %.0f", rate, want)
 			}
 			sum := w.Totals()
-			// 64 MiB of the program's own call
+			// memory that the program allocated with cuMemAlloc
 			if got, want := r.Totals[0].Value, sum.Allocated+64*analyzetest.Mib; got != want {
 				t.Errorf("%d bytes live, want %d", got, want)
 			}
@@ -61,15 +61,14 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 				}
 			}
 			if v, _, _ := r.Number("growing"); v != 1 {
-				t.Errorf("%v rows grow", v)
+				t.Errorf("%v rows have the verdict growing", v)
 			}
 			if q := r.Quality; q.AllocatorDisagreed != 0 || q.AllocatorCompared == 0 || q.AllocatorsByReports != 1 ||
 				!strings.Contains(q.String(), "1 processes with allocators known by reports only") {
 				t.Errorf("quality %s", q.String())
 			}
 			if !slices.ContainsFunc(r.Notes, func(n string) bool {
-				return strings.Contains(n, "what was asked for "+
-					"rounded up")
+				return strings.Contains(n, "requested sizes rounded up")
 			}) {
 				t.Errorf("notes %q", r.Notes)
 			}
@@ -85,22 +84,23 @@ func TestReportsWithoutALeak(t *testing.T) {
 			t.Fatal(err)
 		}
 		if v, _, _ := r.Number("growing"); v != 0 {
-			t.Errorf("%s: %v rows grow: %v", conf, v, r.Tables[0].Rows[0].Cells)
+			t.Errorf("%s: %v rows have the verdict growing: %v", conf, v, r.Tables[0].Rows[0].Cells)
 		}
 	}
 }
 
-// Blocks are found in the driver's memory by their addresses, whatever stacks say.
+// TestDriversMemoryAroundAnAddress checks that a block is matched to driver memory by its address,
+// not by its stack.
 func TestDriversMemoryAroundAnAddress(t *testing.T) {
-	var l timeline.Addressed
+	var l timeline.SegmentCandidates
 	number := int32(0)
 	add := func(ptr, bytes int64) {
-		l.Note(&ledger.Change{Kind: ledger.Allocated, Ptr: ptr, Block: ledger.Block{Bytes: bytes, Number: number}})
+		l.Note(&livemem.Change{Kind: livemem.Allocated, Ptr: ptr, Block: livemem.Block{Bytes: bytes, Number: number}})
 		number++
 	}
 	add(64*analyzetest.Mib, 20*analyzetest.Mib)
 	add(10*analyzetest.Mib, 2*analyzetest.Mib)
-	add(30*analyzetest.Mib, analyzetest.Mib) // too small for a segment
+	add(30*analyzetest.Mib, analyzetest.Mib) // a block that is too small for an allocator's segment
 	add(12*analyzetest.Mib, 4*analyzetest.Mib)
 	for ptr, want := range map[int64]int32{
 		64 * analyzetest.Mib:   0,
@@ -117,8 +117,8 @@ func TestDriversMemoryAroundAnAddress(t *testing.T) {
 			t.Errorf("around %d MiB: %d, %v, want %d", ptr/analyzetest.Mib, n, ok, want)
 		}
 	}
-	l.Note(&ledger.Change{Kind: ledger.Freed, Ptr: 12 * analyzetest.Mib})
-	l.Note(&ledger.Change{Kind: ledger.Freed, Ptr: 11 * analyzetest.Mib})
+	l.Note(&livemem.Change{Kind: livemem.Freed, Ptr: 12 * analyzetest.Mib})
+	l.Note(&livemem.Change{Kind: livemem.Freed, Ptr: 11 * analyzetest.Mib})
 	if _, ok := l.Around(13 * analyzetest.Mib); ok || len(l) != 2 {
 		t.Errorf("after a free: %+v", l)
 	}

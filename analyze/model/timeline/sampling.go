@@ -10,25 +10,27 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// GapNs is for how much of a time launches were not recorded.
+// GapNs returns how long, in ns, launches were not recorded between two times.
 func (t *Timeline) GapNs(fromNs, toNs int64) int64 {
 	return sampling.LengthIn(t.Facts.Sampling.NoLaunches, query.Window{FromNs: fromNs, ToNs: toNs})
 }
 
+// Coverage returns for how much of the recording launches and their stacks were recorded.
 func (t *Timeline) Coverage() sampling.Coverage {
 	s, w := &t.Facts.Sampling, t.Recording()
 	l := sampling.Coverage{
 		Sampled:     len(s.NoLaunches)+len(s.NoStacks) > 0,
 		OfNs:        w.DurNs(),
 		MaxPct:      s.MaxOverheadPct,
-		OverheadPct: s.SawPct,
+		OverheadPct: s.MeasuredPct,
 	}
 	l.LaunchesNs, l.StacksNs = l.OfNs-sampling.LengthIn(s.NoLaunches, w), l.OfNs-sampling.LengthIn(s.NoStacks, w)
 	return l
 }
 
-// blinds are the times of a window without launches.
-func (t *Timeline) blinds(w query.Window) (list []sampling.Gap) {
+// samplingGaps returns the times of a window without recorded launches, and their neighboring
+// times.
+func (t *Timeline) samplingGaps(w query.Window) (list []sampling.Gap) {
 	for _, m := range t.Facts.Sampling.NoLaunches {
 		if m.FromNs < w.ToNs && m.ToNs > w.FromNs {
 			list = append(
@@ -48,7 +50,7 @@ func (t *Timeline) blinds(w query.Window) (list []sampling.Gap) {
 		}
 		left, right := min(b.FromNs-fromNs, b.DurNs()), min(toNs-b.ToNs, b.DurNs())
 		if left > 0 && right > 0 {
-			left, right = min(left, sampling.BesideRatio*right), min(right, sampling.BesideRatio*left)
+			left, right = min(left, sampling.NeighborRatio*right), min(right, sampling.NeighborRatio*left)
 		}
 		b.Left, b.Right = query.Window{
 			FromNs: b.FromNs - left,
@@ -61,8 +63,9 @@ func (t *Timeline) blinds(w query.Window) (list []sampling.Gap) {
 	return list
 }
 
-// countOthers counts calls that are no launches of kernels, and events of allocators, in blind times and beside them.
-func (t *Timeline) countOthers(list []sampling.Gap) {
+// countOtherCalls counts the calls other than kernel launches, and the allocator events, in each
+// gap and its neighboring times.
+func (t *Timeline) countOtherCalls(list []sampling.Gap) {
 	var bounds []int64
 	for i := range list {
 		b := &list[i]
@@ -70,7 +73,7 @@ func (t *Timeline) countOthers(list []sampling.Gap) {
 	}
 	slices.Sort(bounds)
 	bounds = slices.Compact(bounds)
-	counts := make([]int64, len(bounds)+1) // calls before the bound
+	counts := make([]int64, len(bounds)+1) // calls between the previous bound and each bound
 	var start []int64
 	var kind, name format.Strings
 	for _, spans := range [][]Span{t.Memory, t.Calls, t.Allocations} {
@@ -102,17 +105,17 @@ func (t *Timeline) countOthers(list []sampling.Gap) {
 	in := func(w query.Window) int64 { return before(w.ToNs) - before(w.FromNs) }
 	for i := range list {
 		b := &list[i]
-		b.Others, b.LikeOther = in(b.Window), in(b.Left)+in(b.Right)
+		b.Others, b.NeighborCalls = in(b.Window), in(b.Left)+in(b.Right)
 	}
 }
 
-// LaunchWeights returns the weights of a window, nil if all launches in it are recorded. Launches
-// of a time without are taken to be like those just before and after it.
+// LaunchWeights returns the weights of launches in a window. It returns nil if all launches were
+// recorded. Launches in a gap are assumed to be like those just before and after it.
 func (t *Timeline) LaunchWeights(w query.Window) *sampling.Weights {
 	if known, ok := t.weights[w]; ok {
 		return known
 	}
-	weights := sampling.NewLaunchWeights(t.countedBlinds(w))
+	weights := sampling.NewLaunchWeights(t.countedGaps(w))
 	if t.weights == nil {
 		t.weights = make(map[query.Window]*sampling.Weights)
 	}
@@ -120,10 +123,10 @@ func (t *Timeline) LaunchWeights(w query.Window) *sampling.Weights {
 	return weights
 }
 
-func (t *Timeline) countedBlinds(w query.Window) []sampling.Gap {
-	list := t.blinds(w)
+func (t *Timeline) countedGaps(w query.Window) []sampling.Gap {
+	list := t.samplingGaps(w)
 	if len(list) > 0 {
-		t.countOthers(list)
+		t.countOtherCalls(list)
 	}
 	return list
 }

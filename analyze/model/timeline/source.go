@@ -14,10 +14,10 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// AddSource gives native frames file and line from debug information, makes calls that were inlined
-// frames of their own, and names frames that the recorder could not name. Files are used only if
-// they have the build id that was recorded. Frames that have a line, as those of Python do, stay as
-// they are. It is called before reports are made; the recording is not changed.
+// AddSource adds file and line from debug information to native frames. It adds frames for inlined
+// calls, and names frames without a function name. A file is used only if its build ID matches the
+// recorded one. Frames with a line, such as Python frames, do not change. Call it before making
+// reports; it does not change the recording.
 func (t *Timeline) AddSource(finder *symbolize.Finder) stackpkg.SourceSummary {
 	modules := make(map[stackpkg.ModuleKey][]int32)
 	for id := range t.Stacks.Frames {
@@ -35,7 +35,7 @@ func (t *Timeline) AddSource(finder *symbolize.Finder) stackpkg.SourceSummary {
 		)
 	})
 	summary := stackpkg.SourceSummary{Modules: len(keys)}
-	r := stackpkg.SourceReader{Stacks: &t.Stacks, Finder: finder, Instead: make(map[int32][]int32)}
+	r := stackpkg.SourceReader{Stacks: &t.Stacks, Finder: finder, Replacements: make(map[int32][]int32)}
 	var errs []error
 	for _, key := range keys {
 		found, err := r.Module(key, modules[key])
@@ -47,18 +47,18 @@ func (t *Timeline) AddSource(finder *symbolize.Finder) stackpkg.SourceSummary {
 		}
 	}
 	summary.Err = errors.Join(errs...)
-	t.Stacks.Replace(r.Instead)
+	t.Stacks.Replace(r.Replacements)
 	t.placeStacks()
 	return summary
 }
 
-// placeStacks notes for every stack whose place in the program has a line now what reports call
-// that place, instead of what was recorded.
+// placeStacks sets the call site of every stack whose call site now has a source line. Reports show
+// it instead of the recorded site.
 func (t *Timeline) placeStacks() {
-	t.Stacks.Placed = make(map[int32]string)
+	t.Stacks.Sites = make(map[int32]string)
 	for stack := range t.Stacks.Stacks {
 		if f, ok := t.Stacks.UserFrame(stack); ok && f.Type == "native" && f.File != "" {
-			t.Stacks.Placed[stack] = symbolize.PlaceName(query.FrameName(f), f.File, f.Line)
+			t.Stacks.Sites[stack] = symbolize.NameWithLine(query.FrameName(f), f.File, f.Line)
 		}
 	}
 }

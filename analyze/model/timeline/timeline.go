@@ -9,7 +9,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/facts"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/model/stack"
@@ -17,13 +17,11 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Timeline is a recording prepared for reports: its facts, its stacks and where its
-// calls are. It reads calls when a report asks for them, row group by row group, and
-// keeps none of them.
+// Timeline is a recording prepared for reports: its facts, its stacks, and the positions of its
+// calls. It reads calls row group by row group when a report needs them, and keeps none of them.
 //
-// What Open read does not change, so several goroutines may use one Timeline: reports and
-// exports work on a View of it. Whoever replays it directly takes a View, too. AddSource
-// comes before all that.
+// The data that Open reads does not change, so several goroutines may use one Timeline. Reports,
+// exports and direct replays each work on a View. AddSource must be called before that.
 type Timeline struct {
 	Rec     *format.Recording
 	Facts   facts.Facts
@@ -32,31 +30,32 @@ type Timeline struct {
 	Scan    CallScan
 	API     APIScan
 
-	weights  map[query.Window]*sampling.Weights // of windows that were asked for
-	contexts contextDevices
-	madeHere map[contextKey]bool // contexts that the program made with cuCtxCreate
-	Events   []ledger.Event      // in order of time
-	Free     []FreeSample        // in order of time
-	Counts   *ledger.Counts      // of a replay, once calls.CountsWhile has made one
+	weights         map[query.Window]*sampling.Weights // cache of launch weights by window
+	contexts        contextDevices
+	createdContexts map[contextKey]bool // contexts that the program created with cuCtxCreate
+	Events          []livemem.Event     // ends of processes and contexts, in order of time
+	Free            []FreeSample        // results of cuMemGetInfo, in order of time
+	Counts          *livemem.Counts     // counts of a replay, set by calls.CountsWhile
 
 	Memory []Span // row groups of memory calls
 	Calls  []Span // row groups of all other calls
 
 	Allocations []Span // row groups of events of caching allocators
 	Allocators  caching.Numbers
-	// block.number of the driver's memory that is allocators' segments, once that was asked
-	segments  *ledger.BlockSet
-	teardowns map[int32]int64 // process → from when on it is ending, once that was asked
+	// segments has the Block.Number of driver memory that allocators use for segments. It is nil
+	// before FindSegments.
+	segments  *livemem.BlockSet
+	teardowns map[int32]int64 // by pid: start of the teardown, Unix ns; nil before the first use
 }
 
-// Open reads the recording's facts and stacks and measures its calls. The recording
-// must stay open while the Timeline is used.
+// Open reads the facts and stacks of a recording and scans its calls. The recording must stay open
+// while the Timeline is used. It returns errors of reading the recording.
 func Open(rec *format.Recording) (*Timeline, error) {
 	t := &Timeline{
-		Rec:        rec,
-		Origins:    origin.NewTable(),
-		madeHere:   make(map[contextKey]bool),
-		Allocators: caching.NewNumbers(),
+		Rec:             rec,
+		Origins:         origin.NewTable(),
+		createdContexts: make(map[contextKey]bool),
+		Allocators:      caching.NewNumbers(),
 	}
 	t.Scan.Stacks = make(map[string]int64)
 	f, err := facts.Read(rec)
@@ -64,7 +63,7 @@ func Open(rec *format.Recording) (*Timeline, error) {
 		return nil, err
 	}
 	t.Facts = *f
-	if err := Both(t.scanCalls, t.readStacks); err != nil { // the two share nothing
+	if err := RunParallel(t.scanCalls, t.readStacks); err != nil { // calls and stacks share no data
 		return nil, err
 	}
 	if err := t.learnContexts(); err != nil {
@@ -80,19 +79,19 @@ func Open(rec *format.Recording) (*Timeline, error) {
 	return t, nil
 }
 
-// View returns a Timeline of the same recording for one goroutine: it numbers origins and
-// allocators anew, and shares with t what is only read. It costs a few microseconds.
+// View returns a Timeline of the same recording for another goroutine. It has its own numbers of
+// origins and allocators, and shares read-only data with t. It costs a few microseconds.
 func (t *Timeline) View() *Timeline {
 	v := *t
 	v.Origins, v.Allocators = origin.NewTable(), caching.NewNumbers()
 	v.weights = maps.Clone(t.weights)
-	// Passes over row groups read columns into these again and again.
+	// Each View needs column buffers of its own.
 	v.Scan.start, v.Scan.flags, v.Scan.device, v.Scan.status = nil, nil, nil, format.Strings{}
 	v.API = APIScan{Calls: t.API.Calls, uuids: t.API.uuids}
 	return &v
 }
 
-// scanCalls notes where calls and allocators' events are.
+// scanCalls records the positions of the row groups with calls and allocator events.
 func (t *Timeline) scanCalls() error {
 	for i, g := range t.Rec.Groups() {
 		switch g.Class() {
@@ -109,14 +108,14 @@ func (t *Timeline) scanCalls() error {
 		}
 	}
 	t.API.sort()
-	for _, told := range slices.SortedFunc(maps.Keys(t.API.uuids), toldUUID.compare) {
-		t.Facts.LearnUUID(told.pid, told.ordinal, told.uuid)
+	for _, u := range slices.SortedFunc(maps.Keys(t.API.uuids), deviceUUID.compare) {
+		t.Facts.LearnUUID(u.pid, u.ordinal, u.uuid)
 	}
 	return nil
 }
 
-// Recording returns the window of the whole recording: the recorder's own times, or
-// where it left none (cut off before its first segment) those of the calls.
+// Recording returns the window of the whole recording. If the recorder ended before it wrote its
+// times, the window is that of the calls.
 func (t *Timeline) Recording() query.Window {
 	w := query.Window{FromNs: t.Rec.Meta.StartNs, ToNs: t.Rec.Meta.EndNs}
 	if w.FromNs == 0 && t.Scan.Events+t.Scan.AllocatorEvents > 0 {
@@ -128,24 +127,24 @@ func (t *Timeline) Recording() query.Window {
 	return w
 }
 
-// Span is one row group of calls.
+// Span is the position of one row group of calls.
 type Span struct {
 	Group *format.Group
 	Index int
-	// FirstNs is the earliest start of a call in the group: no call of it takes
-	// effect before.
+	// FirstNs is the earliest start of a call in the row group, Unix ns. No call of the group takes
+	// effect earlier.
 	FirstNs int64
 }
 
-// CallScan is what one pass over a few columns of all calls tells.
+// CallScan has the counts from one pass over a few columns of all calls.
 type CallScan struct {
 	Events          int64
 	AllocatorEvents int64
 	Open, Abandoned int64
 	unreadable      int64
 	firstNs, LastNs int64
-	Stacks          map[string]int64 // calls by stack status
-	unknownDevice   bool             // some call does not say its device
+	Stacks          map[string]int64 // number of calls, by stack status
+	unknownDevice   bool             // some recorded call lacks its device
 
 	start         []int64
 	flags, device []int32
@@ -187,7 +186,7 @@ func (s *CallScan) add(g *format.Group, index int) Span {
 	return sp
 }
 
-// Wrap adds the recording's name to an error of reading it.
+// Wrap adds the path of the recording to a read error. It returns nil for nil.
 func (t *Timeline) Wrap(err error) error {
 	if err == nil {
 		return nil

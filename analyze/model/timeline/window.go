@@ -2,8 +2,8 @@ package timeline
 
 import "github.com/gpurec/gpurec/analyze/query"
 
-// Activity is the window that trends are judged in: from the first memory call or event, not
-// from the start of the recorder, to the end of the recording or of the last process.
+// Activity returns the window in which trends are computed. It starts with the first memory call or
+// event, and ends with the recording or the last process.
 func (t *Timeline) Activity(f *query.Filter) query.Window {
 	w := t.Recording()
 	if first, ok := t.firstMemoryNs(); ok {

@@ -6,7 +6,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// makeContext retains a primary context or creates another one.
+// makeContext retains a primary context or creates a context.
 func (w *world) makeContext() bool {
 	p := w.proc()
 	w.ctx = nil
@@ -20,7 +20,7 @@ func (w *world) makeContext() bool {
 		row.Device = c.device
 		c.refs++
 		if !c.alive {
-			c.alive, c.endedNs = true, w.end // nobody else knows before
+			c.alive, c.endedNs = true, w.end // no other thread knows the context before
 		}
 		c.usedNs = max(c.usedNs, w.end)
 		return true
@@ -37,7 +37,7 @@ func (w *world) makeContext() bool {
 	return true
 }
 
-// endContext releases, resets or destroys one.
+// endContext releases, resets or destroys a context.
 func (w *world) endContext() bool {
 	p := w.proc()
 	i := w.r.IntN(len(p.contexts))

@@ -9,10 +9,10 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// world simulates processes with threads, contexts and a driver, and writes down
-// their calls as a recorder does. What the driver takes back it may hand out again
-// while the call that gave it back is still returning; programs use what they have
-// learnt from calls that returned, and end nothing that another thread is using.
+// world simulates processes with threads, contexts and a driver, and writes their calls as a
+// recorder does. The driver may return memory to another thread before the call that freed it has
+// returned. Programs use only handles and pointers from calls that have returned. They free nothing
+// that another thread uses.
 type world struct {
 	tp      *analyzetest.Tape
 	r       *rand.Rand
@@ -20,23 +20,23 @@ type world struct {
 	threads []origin.Thread
 	procs   map[int32]*worldProcess
 
-	thread     origin.Thread // whose call it is
-	start, end int64         // of the call that is made
+	thread     origin.Thread // the thread that makes the current call
+	start, end int64         // start and end of the current call, ns
 	ctx        *worldContext
 }
 
 type worldProcess struct {
-	contexts []*worldContext // that were made; the first two are the primary ones
+	contexts []*worldContext // all contexts; the first two are primary contexts
 	blocks   []*worldBlock
 	physical []*worldPhysical
 	mapped   []*worldMapping
-	ipc      map[int64]int64 // open how often
+	ipc      map[int64]int64 // how often each handle is open
 	external map[int64]bool
 	graphs   []int64
-	// taken are the names in use, released when the driver had one back.
+	// taken has the names in use; released has the time at which the driver got a name back.
 	taken    map[worldName]bool
 	released map[worldName]int64
-	vaFree   map[int64]int64 // when an address was unmapped
+	vaFree   map[int64]int64 // when an address range was unmapped
 	exited   bool
 }
 
@@ -48,10 +48,10 @@ type worldName struct {
 type worldContext struct {
 	handle  int64
 	device  int32
-	refs    int64 // of a primary context
+	refs    int64 // references by cuDevicePrimaryCtxRetain
 	alive   bool
 	usedNs  int64 // end of the last call that used it
-	endedNs int64 // when it was known to be gone
+	endedNs int64 // when its end was visible to the program
 }
 
 type worldBlock struct {
@@ -99,7 +99,7 @@ func newWorld(tp *analyzetest.Tape, r *rand.Rand, processes, threads int) *world
 
 func (w *world) proc() *worldProcess { return w.procs[w.thread.Pid] }
 
-// step makes one call of the thread that is behind the others.
+// step makes one call in the thread with the earliest clock.
 func (w *world) step() {
 	w.thread = origin.Thread{}
 	for _, o := range w.threads {
@@ -155,7 +155,7 @@ func (w *world) step() {
 	}
 }
 
-// call writes a call down.
+// call adds the row of a call.
 func (w *world) call(kind, name, memory string, ptr, bytes int64) *format.Row {
 	row := w.tp.Call(kind, name, w.start, w.end-w.start)
 	row.Pid, row.Tid, row.MemoryKind, row.Ptr, row.Bytes, row.Device = w.thread.Pid, w.thread.Tid, memory, ptr, bytes, -1
@@ -166,10 +166,10 @@ func (w *world) call(kind, name, memory string, ptr, bytes int64) *format.Row {
 	return row
 }
 
-// effect is when the driver has back what the call ends.
+// effect returns a random time during the call, at which the driver frees the memory.
 func (w *world) effect() int64 { return w.start + 1 + w.r.Int64N(w.end-w.start-1) }
 
-// name finds the lowest name of a space that the driver has or gets back in time.
+// name returns the lowest free number of a space: unused, or returned to the driver in time.
 func (w *world) name(space string, from, step int64) worldName {
 	p := w.proc()
 	n := worldName{space, from}
@@ -202,8 +202,9 @@ func (w *world) alloc() bool {
 	b := &worldBlock{kind: c.kind, bytes: 1 + w.r.Int64N(1<<20), ctx: w.ctx, returned: w.end}
 	switch c.kind {
 	case format.MemoryArray:
-		b.name = w.name("array", 0x7f0000000000, 512) // numbers that are pointers, too
-	case format.MemoryRegistered: // what the program chooses must be free before the call
+		b.name = w.name("array", 0x7f0000000000, 512) // handles with numbers that are also pointers
+	// the address comes from the program, so it must be free before the call
+	case format.MemoryRegistered:
 		p := w.proc()
 		b.name = worldName{"pointer", 0x550000000000}
 		for p.taken[b.name] || p.released[b.name] >= w.start {
@@ -235,7 +236,7 @@ func (w *world) free() bool {
 	case format.MemoryRegistered:
 		name = "cuMemHostUnregister"
 	case format.MemoryDevice, format.MemoryManaged, format.MemoryAsync:
-		kind, name = format.MemoryDevice, "cuMemFree_v2" // which takes all of these
+		kind, name = format.MemoryDevice, "cuMemFree_v2" // cuMemFree accepts all three kinds
 	}
 	w.call(format.KindFree, name, kind, b.name.ptr, 0)
 	return true
@@ -259,7 +260,7 @@ func (w *world) create() bool {
 	return true
 }
 
-// physical picks a handle that the program knows and may use.
+// physical returns a random handle that the program may use.
 func (w *world) physical(may func(*worldPhysical) bool) *worldPhysical {
 	list := slices.DeleteFunc(
 		slices.Clone(w.proc().physical),
@@ -273,7 +274,7 @@ func (w *world) physical(may func(*worldPhysical) bool) *worldPhysical {
 
 func (w *world) use(m *worldPhysical) { m.usedNs = max(m.usedNs, w.end) }
 
-// settle ends physical memory that nothing holds.
+// settle ends physical memory without references and mappings.
 func (w *world) settle(m *worldPhysical) {
 	if m.refs == 0 && m.maps == 0 {
 		w.giveName(worldName{"physical", m.number})
@@ -281,8 +282,8 @@ func (w *world) settle(m *worldPhysical) {
 	}
 }
 
-// quiet reports whether no call on the memory is under way: one that gives up the
-// last reference or mapping must not race with others.
+// quiet reports whether no call on the memory is in flight. A call that drops the last reference or
+// mapping must not race with another call.
 func (w *world) quiet(m *worldPhysical) bool { return m.usedNs < w.start }
 
 func (w *world) release() bool {
@@ -331,7 +332,7 @@ func (w *world) mapIt() bool {
 	return true
 }
 
-// unmap takes away one mapping, or several that lie side by side.
+// unmap removes one mapping, or several adjacent ones.
 func (w *world) unmap() bool {
 	p := w.proc()
 	if len(p.mapped) == 0 {
@@ -368,7 +369,7 @@ func (w *world) unmap() bool {
 func (w *world) borrow() bool {
 	p := w.proc()
 	if w.r.IntN(2) == 0 {
-		ptr := 0x7f0000000000 + w.r.Int64N(3)*512 // pointers of this space mean nothing for ours
+		ptr := 0x7f0000000000 + w.r.Int64N(3)*512 // IPC pointers may equal device pointers
 		p.ipc[ptr]++
 		w.call(format.KindBorrow, "cuIpcOpenMemHandle_v2", format.MemoryIPC, ptr, 0)
 		return true
@@ -398,7 +399,7 @@ func (w *world) giveBack() bool {
 	return true
 }
 
-// graph makes memory nodes, captures allocations, and frees what a graph allocated.
+// graph adds memory nodes, captures allocations, and frees memory of a graph.
 func (w *world) graph() bool {
 	p := w.proc()
 	if w.ctx == nil {
@@ -424,7 +425,7 @@ func (w *world) graph() bool {
 	return true
 }
 
-// fail makes a call that changes nothing.
+// fail makes a call without an effect.
 func (w *world) fail() bool {
 	kinds := []string{
 		format.KindAlloc,
@@ -454,14 +455,14 @@ func (w *world) fail() bool {
 	default:
 		row.Result = 1 + w.r.Int32N(3)
 	}
-	if w.r.IntN(3) == 0 { // nulls that succeed
+	if w.r.IntN(3) == 0 { // successful calls with a null pointer
 		row.Kind, row.Ptr, row.Bytes, row.Flags, row.Result = kinds[w.r.IntN(2)], 0, 0, 0, 0
 		row.MemoryKind = format.MemoryDevice
 	}
 	return true
 }
 
-// stray ends what was begun before the recording.
+// stray frees memory from before the recording.
 func (w *world) stray() bool {
 	far := 0x100000000000 + w.r.Int64N(1<<20)*4096
 	switch w.r.IntN(5) {
@@ -479,7 +480,7 @@ func (w *world) stray() bool {
 	return true
 }
 
-// exit ends a process, rarely; the last one stays.
+// exit ends a process at random. The last process stays.
 func (w *world) exit() bool {
 	left := 0
 	for _, p := range w.procs {
@@ -502,7 +503,7 @@ func (w *world) exit() bool {
 	return true
 }
 
-// live is what the driver knows to be live: bytes by process, kind and name.
+// live returns the live bytes in the simulated driver, by process, kind and number.
 func (w *world) live() map[string]int64 {
 	live := make(map[string]int64)
 	for pid, p := range w.procs {

@@ -32,7 +32,7 @@ func TestAllocatorReportIsExact(t *testing.T) {
 		for _, s := range w.Samples {
 			opt.Times = append(opt.Times, analyzetest.Epoch+s.AtNs)
 		}
-		slices.Reverse(opt.Times) // their order does not count
+		slices.Reverse(opt.Times) // the order of times has no effect
 		r, err := RunWith(tl, opt)
 		if err != nil {
 			t.Fatal(err)
@@ -54,7 +54,7 @@ func TestAllocatorReportIsExact(t *testing.T) {
 				),
 			)
 			if text := fmt.Sprint(row.Rows[0].Cells); len(want) == 0 || want[len(want)-1] != text {
-				want = append(want, text) // a step without an event has no moment of its own
+				want = append(want, text) // a step without an event has no time of its own
 			}
 			peak = max(peak, s.Totals.Allocated)
 		}
@@ -77,7 +77,7 @@ func TestAllocatorReportIsExact(t *testing.T) {
 		var events int64
 		for _, r := range tp.Rows {
 			if r.Name == format.AllocatorSnapshot && r.Pid == w.Pid && r.Device == w.Device {
-				events++ // changes nothing, and is not told
+				events++ // changes no total and is not an event of the report
 			}
 		}
 		for _, n := range analyzetest.Cells(t, r, "events", "events") {
@@ -125,7 +125,7 @@ func TestAllocatorReportOfAWindow(t *testing.T) {
 	}
 }
 
-// A process that ended has no moments afterwards; what it had then is its end.
+// A process that ended has no later rows; its last totals are those of its end.
 func TestAllocatorReportOfAnEndedProcess(t *testing.T) {
 	tp := analyzetest.Trainer(t)
 	tp.Add(

@@ -1,3 +1,3 @@
-// Package allocator reports the totals of caching allocators, such as PyTorch's, at moments of the
-// recording.
+// Package allocator reports the totals of caching allocators, such as PyTorch's, over the time of
+// the recording.
 package allocator

@@ -10,82 +10,84 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// Scan follows the totals of caching allocators. Memory from before the recording is known only at
-// the end of a replay: finish adds it to all totals. A Scan is not safe for concurrent use.
+// Scan collects the totals of caching allocators over time. Blocks and segments from before the
+// recording are known only at the end of a replay. finish then adds them to all totals. A Scan is
+// not safe for concurrent use.
 type Scan struct {
-	t      *timeline.Timeline
-	opt    *Options
-	window query.Window
-	times  []int64 // moments, Unix ns, rising
-	seen   *query.Callers
-	stats  map[*caching.Allocator]*allocatorStats // nil: the filter leaves it out
-	list   []*allocatorStats                      // set by finish, by process and device
+	t       *timeline.Timeline
+	opt     *Options
+	window  query.Window
+	times   []int64 // reported points in time, Unix ns, ascending
+	callers *query.Callers
+	stats   map[*caching.Allocator]*allocatorStats // nil value: the filter excludes the allocator
+	list    []*allocatorStats                      // set by finish, sorted by process and device
 }
 
-// allocatorStats are the totals of one allocator at the moments, its peaks and the end.
+// allocatorStats are the totals of one allocator at the reported times, at its peaks and at the
+// end.
 type allocatorStats struct {
 	a       *caching.Allocator
-	lastNs  int64 // its last event so far, Unix ns
-	firstNs int64 // its first event, Unix ns
-	endNs   int64 // when its process ended, Unix ns; 0: it did not
+	lastNs  int64 // time of its last event so far, Unix ns
+	firstNs int64 // time of its first event, Unix ns
+	endNs   int64 // time at which its process ended, Unix ns; 0: still running
 	moments []caching.Totals
 	end     caching.Totals // at the end of the window
-	closed  bool           // end and pools are set
-	peaks   [2]peak        // of allocated and reserved bytes
-	actions [caching.LookedAt + 1]actionCount
-	pools   map[torchPool]*poolUse // at the end
+	hasEnd  bool           // end and pools are set
+	peaks   [2]peak        // of allocated and of reserved bytes
+	actions [caching.SnapshotTaken + 1]actionCount
+	pools   map[torchPool]*poolTotals // at the end of the window
 }
 
-// peak is the first moment with the most bytes.
+// peak is the first point in time with the highest number of bytes.
 type peak struct {
-	atNs   int64 // Unix ns; 0: none yet
+	atNs   int64 // Unix ns; 0: no event yet
 	totals caching.Totals
 }
 
-// actionCount counts events of one kind in the window, and sums up their bytes.
+// actionCount has the number of events of one kind in the window, and the sum of their bytes.
 type actionCount struct{ events, bytes int64 }
 
-// torchPool is a pool and a stream of it.
+// torchPool is a memory pool of PyTorch's allocator and one of its streams.
 type torchPool struct{ pool, stream int64 }
 
-// poolUse is the memory of a pool for a stream. All but blocks are bytes; old is that of blocks in
-// segments from before the recording.
-type poolUse struct{ reserved, allocated, awaiting, blocks, old int64 }
+// poolTotals is the memory of a pool for one stream. blocks is a number, all other fields are bytes.
+// old is the size of blocks in segments from before the recording.
+type poolTotals struct{ reserved, allocated, awaiting, blocks, old int64 }
 
-// NewScan returns a scan of the allocators that opt.Filter lets through.
+// NewScan returns a scan of the allocators that pass opt.Filter.
 func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	s := &Scan{
-		t:      t,
-		opt:    opt,
-		window: opt.Window(t.Recording()),
-		seen:   query.NewCallers(),
-		stats:  make(map[*caching.Allocator]*allocatorStats),
+		t:       t,
+		opt:     opt,
+		window:  opt.Window(t.Recording()),
+		callers: query.NewCallers(),
+		stats:   make(map[*caching.Allocator]*allocatorStats),
 	}
 	s.times = slices.Compact(slices.Sorted(slices.Values(opt.Times)))
 	if n := int64(cmp.Or(opt.Moments, DefaultMoments)); len(s.times) == 0 {
-		whole, rest := s.window.DurNs()/n, s.window.DurNs()%n
+		stepNs, remainderNs := s.window.DurNs()/n, s.window.DurNs()%n
 		for i := int64(1); i <= n; i++ {
-			s.times = append(s.times, s.window.FromNs+whole*i+rest*i/n)
+			s.times = append(s.times, s.window.FromNs+stepNs*i+remainderNs*i/n)
 		}
 	}
 	return s
 }
 
-// Step takes the next change of an allocator.
+// Step processes the next change of an allocator.
 func (s *Scan) Step(a *caching.Allocator, c *caching.Change) {
-	b, met := s.stats[a]
+	b, known := s.stats[a]
 	switch {
-	case !met:
-		s.seen.Add(a.Pid, 0, a.Device, 0)
+	case !known:
+		s.callers.Add(a.Pid, 0, a.Device, 0)
 		if s.opt.PassesAllocator(a.Pid, a.Device) {
 			b = &allocatorStats{a: a, firstNs: c.AtNs}
-			if c.AtNs > s.window.FromNs { // what was there before may have been the most
+			if c.AtNs > s.window.FromNs { // memory from before the window may be the peak
 				b.peaks = [2]peak{{atNs: s.window.FromNs}, {atNs: s.window.FromNs}}
 			}
 		}
-		s.stats[a] = b // nil: the filter leaves it out
+		s.stats[a] = b // nil: the filter excludes it
 	case b != nil && c.Op != caching.BlockResized:
-		s.see(b, c.AtNs)
+		s.recordTotals(b, c.AtNs)
 	}
 	if b == nil || c.Op == caching.BlockResized {
 		return
@@ -94,8 +96,8 @@ func (s *Scan) Step(a *caching.Allocator, c *caching.Change) {
 	switch {
 	case c.Op == caching.AllocatorEnd:
 		b.endNs = c.AtNs
-		s.see(b, math.MaxInt64)
-	case c.Op <= caching.LookedAt && c.AtNs >= s.window.FromNs && c.AtNs <= s.window.ToNs:
+		s.recordTotals(b, math.MaxInt64)
+	case c.Op <= caching.SnapshotTaken && c.AtNs >= s.window.FromNs && c.AtNs <= s.window.ToNs:
 		n := &b.actions[c.Op]
 		n.events++
 		if c.Op.IsSegment() {
@@ -106,9 +108,9 @@ func (s *Scan) Step(a *caching.Allocator, c *caching.Change) {
 	}
 }
 
-// see keeps the totals of an allocator where they are needed between its last event and untilNs,
-// the time of its next one.
-func (s *Scan) see(b *allocatorStats, untilNs int64) {
+// recordTotals stores the current totals of an allocator for all reported times between its last event and
+// untilNs, the time of its next event (Unix ns).
+func (s *Scan) recordTotals(b *allocatorStats, untilNs int64) {
 	now := b.a.Seen
 	for len(b.moments) < len(s.times) && s.times[len(b.moments)] < untilNs {
 		if at := s.times[len(b.moments)]; at < b.firstNs {
@@ -125,16 +127,16 @@ func (s *Scan) see(b *allocatorStats, untilNs int64) {
 			}
 		}
 	}
-	if !b.closed && untilNs > s.window.ToNs {
-		b.closed = true
+	if !b.hasEnd && untilNs > s.window.ToNs {
+		b.hasEnd = true
 		if b.lastNs <= s.window.ToNs {
 			b.end = now
-			b.pools = usePerPool(b.a)
+			b.pools = sumByPool(b.a)
 		}
 	}
 }
 
-// finish ends the replay, adds the memory from before the recording, and sets s.list.
+// finish ends the replay, adds memory from before the recording to all totals, and sets s.list.
 func (s *Scan) finish(all *caching.Set) {
 	all.All(func(a *caching.Allocator) {
 		b := s.stats[a]
@@ -142,7 +144,7 @@ func (s *Scan) finish(all *caching.Set) {
 			return
 		}
 		if b.endNs == 0 {
-			s.see(b, math.MaxInt64)
+			s.recordTotals(b, math.MaxInt64)
 		}
 		for i := range b.moments {
 			b.moments[i] = b.moments[i].Plus(a.Before)
@@ -158,23 +160,23 @@ func (s *Scan) finish(all *caching.Set) {
 	})
 }
 
-// usePerPool sums up the memory of an allocator by pool and stream.
-func usePerPool(a *caching.Allocator) map[torchPool]*poolUse {
-	pools := make(map[torchPool]*poolUse)
-	of := func(p *caching.Piece) *poolUse {
+// sumByPool returns the memory of an allocator by pool and stream.
+func sumByPool(a *caching.Allocator) map[torchPool]*poolTotals {
+	pools := make(map[torchPool]*poolTotals)
+	poolOf := func(p *caching.Piece) *poolTotals {
 		key := torchPool{p.Pool, p.Stream}
 		if pools[key] == nil {
-			pools[key] = new(poolUse)
+			pools[key] = new(poolTotals)
 		}
 		return pools[key]
 	}
 	for s := range a.Ranges() {
 		for _, p := range a.Within(s) {
-			of(p).reserved += p.Size
+			poolOf(p).reserved += p.Size
 		}
 	}
 	a.Each(func(p *caching.Piece) {
-		u := of(p)
+		u := poolOf(p)
 		u.blocks++
 		if p.State == caching.IsBlock {
 			u.allocated += p.Size
@@ -188,12 +190,14 @@ func usePerPool(a *caching.Allocator) map[torchPool]*poolUse {
 	return pools
 }
 
-// statsSum are the sums over all allocators; late counts those whose first event is not recorded.
+// statsSum has the sums over all allocators. late is the number of allocators whose first event is
+// not in the recording.
 type statsSum struct {
 	end                                   caching.Totals
 	compared, disagreed, worst, late, oom int64
 }
 
+// sum returns the sums over all allocators of the report.
 func (s *Scan) sum() statsSum {
 	var sum statsSum
 	for _, b := range s.list {

@@ -4,7 +4,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// Sections are the tables and facts of the report, as --explain prints them.
+// Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
 	{Title: "moments", Columns: momentColumns},
@@ -15,10 +15,10 @@ var Sections = []report.Section{
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of the HTML page.
+// Page is the section of this report in the HTML page.
 var Page = report.Page{
 	Title:  "PyTorch's allocator",
-	About:  "Its books, exactly.",
+	About:  "Memory statistics of PyTorch's caching allocator, as in torch.cuda.memory_stats().",
 	Empty:  "No events of PyTorch's caching allocator were recorded.",
 	Tables: []string{"allocators", "peaks", "pools", "events"},
 }

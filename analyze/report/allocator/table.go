@@ -13,84 +13,97 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
+// factColumns are the columns of Scan.facts.
 var factColumns = []report.Column{
 	{
 		Key: "agreement", Title: "agreement", Unit: report.UnitText,
-		About: "how far the model agrees with the totals of allocated and reserved bytes that the allocators keep " +
-			"themselves",
+		About: "agreement of the model's allocated and reserved bytes with the allocators' own statistics",
 	},
 	{
 		Key: "seen_from", Title: "seen from", Unit: report.UnitText,
-		About: "whether the recording has the allocators' first events",
+		About: "point in time from which the recording has the allocators' events",
 	},
 }
 
+// totalColumns are the totals of the allocator report.
 var totalColumns = []report.Column{
 	{
 		Key: "allocated_bytes", Title: "allocated", Unit: report.UnitBytes,
-		About: "of all allocators, at the end of the window or of their process",
+		About: "allocated bytes of all allocators at the end of the window or of their process",
 	},
-	{Key: "reserved_bytes", Title: "reserved", Unit: report.UnitBytes, About: "of all allocators, then"},
-	{Key: "cached_bytes", Title: "cached", Unit: report.UnitBytes, About: "of all allocators, then"},
+	{
+		Key: "reserved_bytes", Title: "reserved", Unit: report.UnitBytes,
+		About: "reserved bytes of all allocators at the end of the window or of their process",
+	},
+	{
+		Key: "cached_bytes", Title: "cached", Unit: report.UnitBytes,
+		About: "cached bytes of all allocators at the end of the window or of their process",
+	},
 	{
 		Key: "ooms", Title: "out of memory", Unit: report.UnitCount,
-		About: "requests in the window that could not be fulfilled",
+		About: "requests in the window that failed because of too little memory",
 	},
 	{
 		Key: "compared_events", Title: "compared events", Unit: report.UnitCount,
-		About: "of all allocators, in the whole recording",
+		About: "events compared with the allocators' own statistics, in the whole recording",
 	},
 	{
 		Key: "disagreed_events", Title: "disagreed", Unit: report.UnitCount,
-		About: "of all allocators, in the whole recording",
+		About: "compared events at which the model and the allocator's statistics differed",
 	},
-	{Key: "worst_difference_bytes", Title: "", Unit: report.UnitBytes, About: "the largest difference"},
+	{
+		Key: "worst_difference_bytes", Title: "", Unit: report.UnitBytes,
+		About: "largest difference between the model and an allocator's own statistics",
+	},
 	{
 		Key: "late_allocators", Title: "seen late", Unit: report.UnitCount,
-		About: "allocators of which the recording does not have the first event",
+		About: "allocators whose first event is not in the recording",
 	},
 }
 
-// totalsColumns are the columns of caching.Totals.
+// totalsColumns are the columns for a caching.Totals.
 var totalsColumns = []report.Column{
 	{
 		Key: "allocated_bytes", Title: "ALLOCATED", Unit: report.UnitBytes,
-		About: "bytes of blocks that the program has: allocated_bytes.all.current of torch.cuda.memory_stats()",
+		About: "bytes of blocks that the program holds: allocated_bytes.all.current of torch.cuda.memory_stats()",
 	},
 	{
 		Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes,
-		About: "bytes from the driver: reserved_bytes.all.current",
+		About: "bytes that the allocator holds from the driver: reserved_bytes.all.current of " +
+			"torch.cuda.memory_stats()",
 	},
 	{
 		Key: "requested_bytes", Title: "REQUESTED", Unit: report.UnitBytes,
-		About: "bytes asked for, of blocks in use by program or streams: requested_bytes.all.current",
+		About: "requested sizes of blocks in use by the program or a stream: requested_bytes.all.current of " +
+			"torch.cuda.memory_stats()",
 	},
 	{
 		Key: "active_bytes", Title: "ACTIVE", Unit: report.UnitBytes,
-		About: "bytes of blocks in use by program or streams: active_bytes.all.current",
+		About: "bytes of blocks in use by the program or a stream: active_bytes.all.current of " +
+			"torch.cuda.memory_stats()",
 	},
 	{
 		Key: "cached_bytes", Title: "CACHED", Unit: report.UnitBytes,
-		About: "reserved bytes that are not active; of an allocator that is known by its reports, that are not " +
-			"allocated",
+		About: "reserved bytes that are not active. For an allocator known only from its memory reports: reserved " +
+			"bytes that are not allocated",
 	},
 	{
 		Key: "inactive_split_bytes", Title: "SPLIT", Unit: report.UnitBytes,
-		About: "of cached bytes, those in segments that have blocks in use, which therefore cannot go back to the " +
-			"driver; without expandable segments: inactive_split_bytes.all.current",
+		About: "cached bytes in segments with blocks in use, which therefore cannot return to the driver. Without " +
+			"expandable segments this is inactive_split_bytes.all.current of torch.cuda.memory_stats()",
 	},
 	{
 		Key: "segments", Title: "SEGMENTS", Unit: report.UnitCount,
-		About: "pieces of memory from the driver, without expandable segments: segment.all.current",
+		About: "segments from the driver, excluding expandable ones: segment.all.current of torch.cuda.memory_stats()",
 	},
 	{
 		Key: "allocations", Title: "BLOCKS", Unit: report.UnitCount,
-		About: "blocks that the program has: allocation.all.current",
+		About: "number of blocks that the program holds: allocation.all.current of torch.cuda.memory_stats()",
 	},
 }
 
-// totalsValues returns the values of totalsColumns. An allocator that is known by its reports tells
-// only some of them.
+// totalsValues returns the values of totalsColumns. byReports means that the allocator is known
+// only from its memory reports; then some values are nil.
 func totalsValues(t caching.Totals, byReports bool) report.Values {
 	v := report.Values{
 		"allocated_bytes":      t.Allocated,
@@ -111,9 +124,9 @@ func totalsValues(t caching.Totals, byReports bool) report.Values {
 	return v
 }
 
-// ownerColumns name the allocator of a row.
+// ownerColumns identify the allocator of a row.
 var ownerColumns = []report.Column{
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitID, About: "CUDA device of the process"},
 }
 
@@ -122,52 +135,56 @@ func (b *allocatorStats) ownerValues() report.Values {
 	return report.Values{"pid": int64(b.a.Pid), "device": int64(b.a.Device)}
 }
 
-// spareTotals are the columns that text leaves out first.
-var spareTotals = []string{"active_bytes", "requested_bytes", "segments", "inactive_split_bytes", "pid"}
+// hiddenFirst are the columns that text output hides first.
+var hiddenFirst = []string{"active_bytes", "requested_bytes", "segments", "inactive_split_bytes", "pid"}
 
+// allocatorColumns are the columns of Scan.table.
 var allocatorColumns = slices.Concat(ownerColumns, []report.Column{
-	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "its name"},
+	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "name of the process"},
 }, totalsColumns, []report.Column{
 	{
 		Key: "ended", Title: "", Unit: report.UnitRatio,
-		About: "true if the process ended: the values are what it had then",
+		About: "true if the process ended; the values are those at its end",
 	},
 	{
 		Key: "from_start", Title: "", Unit: report.UnitRatio,
-		About: "true if the recording has the allocator's first event: all values are exact. Otherwise " +
-			"allocated_bytes and reserved_bytes are, the others lack blocks and segments from before the recording " +
-			"that were not freed in it, and their changes are exact but for inactive_split_bytes",
+		About: "true if the recording has the allocator's first event; then all values are exact. Otherwise only " +
+			"allocated_bytes and reserved_bytes are exact. The other values lack blocks and segments from before the " +
+			"recording that were not freed in it. Their changes are exact except for inactive_split_bytes",
 	},
 	{Key: "events", Title: "", Unit: report.UnitCount, About: "events of the allocator in the recording"},
 	{
 		Key: "compared_events", Title: "", Unit: report.UnitCount,
-		About: "events that tell the allocator's own totals of allocated and reserved bytes; in the report they are " +
-			"compared with the model, one by one",
+		About: "events that carry the allocator's own allocated and reserved bytes; the report compares each with " +
+			"the model",
 	},
 	{
 		Key: "disagreed_events", Title: "", Unit: report.UnitCount,
-		About: "of those, events at which the model had others; it goes on with the allocator's",
+		About: "compared events at which the model's bytes differed; the model then takes the allocator's values",
 	},
-	{Key: "worst_difference_bytes", Title: "", Unit: report.UnitBytes, About: "the largest such difference"},
+	{Key: "worst_difference_bytes", Title: "", Unit: report.UnitBytes, About: "largest difference at a compared event"},
 	{
 		Key: "resized_blocks", Title: "", Unit: report.UnitCount,
-		About: "blocks of another size, by the allocator's totals, than its rules say",
+		About: "blocks whose size by the allocator's statistics differs from the size by its rounding rules",
 	},
-	{Key: "unmatched_frees", Title: "", Unit: report.UnitCount, About: "frees of blocks from before the recording"},
+	{
+		Key: "unmatched_frees", Title: "", Unit: report.UnitCount,
+		About: "frees of blocks that were allocated before the recording",
+	},
 	{
 		Key: "lost_frees", Title: "", Unit: report.UnitCount,
-		About: "blocks and segments that ended unseen: events were lost",
+		About: "blocks and segments whose free is not in the recording because events were lost",
 	},
 })
 
-// table returns a table with a row per allocator, at the end of the window.
+// table returns a table with one row per allocator, at the end of the window.
 func (s *Scan) table() report.Table {
 	table := report.Table{
-		Name:    "allocators",
-		Title:   "at the end",
-		Columns: allocatorColumns,
-		Spare:   append([]string{"process"}, spareTotals[:4]...),
-		Aside:   true,
+		Name:      "allocators",
+		Title:     "at the end",
+		Columns:   allocatorColumns,
+		HideFirst: append([]string{"process"}, hiddenFirst[:4]...),
+		Secondary: true,
 	}
 	for _, b := range s.list {
 		c, k := &b.a.Counts, &b.a.Check
@@ -188,19 +205,22 @@ func (s *Scan) table() report.Table {
 	return table
 }
 
+// peakColumns are the columns of Scan.peakTable.
 var peakColumns = slices.Concat([]report.Column{
 	{
 		Key: "peak_of", Title: "PEAK OF", Unit: report.UnitText,
-		About: "allocated or reserved bytes: the first moment of the window at which they were highest",
+		About: "the quantity whose first peak in the window this row shows: allocated or reserved",
 	},
-	{Key: "at_ns", Title: "", Unit: report.UnitTime, About: "that moment, Unix ns"},
-	{Key: "offset_ns", Title: "AT", Unit: report.UnitNs, About: "the same, from the recording's start"},
+	{Key: "at_ns", Title: "", Unit: report.UnitTime, About: "time of the peak, Unix ns"},
+	{Key: "offset_ns", Title: "AT", Unit: report.UnitNs, About: "time of the peak, from the start of the recording"},
 }, ownerColumns, totalsColumns)
 
-// peakTable returns a table with two rows per allocator: at its peak of allocated and of reserved
-// bytes.
+// peakTable returns a table with two rows per allocator: one at its peak of allocated bytes, one at
+// its peak of reserved bytes.
 func (s *Scan) peakTable() report.Table {
-	table := report.Table{Name: "peaks", Title: "at the peaks", Columns: peakColumns, Spare: spareTotals, Aside: true}
+	table := report.Table{
+		Name: "peaks", Title: "at the peaks", Columns: peakColumns, HideFirst: hiddenFirst, Secondary: true,
+	}
 	start := s.t.Recording().FromNs
 	for i, name := range []string{"allocated", "reserved"} {
 		for _, b := range s.list {
@@ -219,21 +239,22 @@ func (s *Scan) peakTable() report.Table {
 	return table
 }
 
+// eventColumns are the columns of Scan.eventTable.
 var eventColumns = slices.Concat(ownerColumns, []report.Column{
 	{
 		Key: "action", Title: "ACTION", Unit: report.UnitText,
-		About: "what the allocator did, in PyTorch's words; that somebody took a snapshot is not told",
+		About: "action of the allocator, by PyTorch's name; snapshots are not listed",
 	},
-	{Key: "events", Title: "EVENTS", Unit: report.UnitCount, About: "how often it did in the window"},
+	{Key: "events", Title: "EVENTS", Unit: report.UnitCount, About: "number of these actions in the window"},
 	{
 		Key: "bytes", Title: "BYTES", Unit: report.UnitBytes,
-		About: "sum of the bytes: of blocks as asked for, of segments their size",
+		About: "sum of the bytes: requested sizes of blocks, full sizes of segments",
 	},
 })
 
-// eventTable returns a table with a row per allocator and kind of event.
+// eventTable returns a table with one row per allocator and kind of event.
 func (s *Scan) eventTable() report.Table {
-	table := report.Table{Name: "events", Title: "events", Columns: eventColumns, Aside: true}
+	table := report.Table{Name: "events", Title: "events", Columns: eventColumns, Secondary: true}
 	for _, b := range s.list {
 		for op, n := range b.actions {
 			if n.events > 0 {
@@ -254,35 +275,39 @@ func (s *Scan) eventTable() report.Table {
 	return table
 }
 
+// poolColumns are the columns of Scan.poolTable.
 var poolColumns = slices.Concat(ownerColumns, []report.Column{
 	{
 		Key: "pool", Title: "POOL", Unit: report.UnitText,
-		About: "default; private n, asked for by the program (PyTorch's pool (0, n)); graph n, of a captured graph " +
-			"(pool (n, 0))",
+		About: "pool of the allocator. Private n: created by the program, PyTorch's pool (0, n). Graph n: of a " +
+			"captured CUDA graph, PyTorch's pool (n, 0). Default: any other memory",
 	},
-	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "stream that the memory is for"},
+	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "CUDA stream that the memory is reserved for"},
 	{
 		Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes,
-		About: "bytes from the driver at the end; without segments from before the recording",
+		About: "bytes held from the driver at the end; excludes segments from before the recording",
 	},
 	{
 		Key: "allocated_bytes", Title: "ALLOCATED", Unit: report.UnitBytes,
-		About: "bytes of blocks that the program has, as far as their allocation was seen",
+		About: "bytes of blocks that the program holds; excludes blocks allocated before the recording",
 	},
 	{
 		Key: "awaiting_bytes", Title: "AWAITING", Unit: report.UnitBytes,
-		About: "bytes of blocks that the program gave back and a stream still uses",
+		About: "bytes of blocks that the program freed but a stream still uses",
 	},
-	{Key: "cached_bytes", Title: "CACHED", Unit: report.UnitBytes, About: "bytes of gaps between the blocks"},
-	{Key: "blocks", Title: "BLOCKS", Unit: report.UnitCount, About: "blocks that the program has or streams use"},
+	{Key: "cached_bytes", Title: "CACHED", Unit: report.UnitBytes, About: "unused bytes between the blocks"},
+	{
+		Key: "blocks", Title: "BLOCKS", Unit: report.UnitCount,
+		About: "number of blocks that the program holds or a stream uses",
+	},
 })
 
-// poolTable returns a table with a row per pool and stream, largest first.
+// poolTable returns a table with one row per pool and stream, largest first.
 func (s *Scan) poolTable() report.Table {
-	table := report.Table{Name: "pools", Title: "pools and streams at the end", Columns: poolColumns, Aside: true}
+	table := report.Table{Name: "pools", Title: "pools and streams at the end", Columns: poolColumns, Secondary: true}
 	for _, b := range s.list {
 		if b.a.Reports {
-			continue // reports name neither
+			continue // memory reports name neither pool nor stream
 		}
 		keys := slices.SortedFunc(maps.Keys(b.pools), func(x, y torchPool) int {
 			return cmp.Or(
@@ -308,18 +333,19 @@ func (s *Scan) poolTable() report.Table {
 	return table
 }
 
+// momentColumns are the columns of Scan.momentTable.
 var momentColumns = slices.Concat(
 	[]report.Column{
 		{
 			Key: "at_ns", Title: "", Unit: report.UnitTime,
-			About: "a moment, Unix ns; events of that moment are included",
+			About: "point in time, Unix ns; includes the events at this time",
 		},
-		{Key: "offset_ns", Title: "AT", Unit: report.UnitNs, About: "the same, from the recording's start"},
+		{Key: "offset_ns", Title: "AT", Unit: report.UnitNs, About: "point in time, from the start of the recording"},
 	}, ownerColumns, totalsColumns)
 
-// momentTable returns a table with a row per moment and allocator, until its process ends.
+// momentTable returns a table with one row per reported time and allocator, until its process ends.
 func (s *Scan) momentTable() report.Table {
-	table := report.Table{Name: "moments", Title: "over time", Columns: momentColumns, Spare: spareTotals}
+	table := report.Table{Name: "moments", Title: "over time", Columns: momentColumns, HideFirst: hiddenFirst}
 	start := s.t.Recording().FromNs
 	for i, at := range s.times {
 		for _, b := range s.list {
@@ -338,7 +364,7 @@ func (s *Scan) momentTable() report.Table {
 	return table
 }
 
-// facts says how exact the totals are.
+// facts returns sentences on the accuracy of the totals.
 func (s *Scan) facts() []report.Fact {
 	if len(s.list) == 0 {
 		return report.Facts(factColumns, report.Values{
@@ -348,24 +374,24 @@ func (s *Scan) facts() []report.Fact {
 	}
 	sum := s.sum()
 	agreement := fmt.Sprintf(
-		"%s compared with the allocator's own totals, all equal",
+		"%s compared with the allocator's own statistics, all equal",
 		units.Plural(sum.compared, "event"),
 	)
 	switch {
 	case sum.compared == 0:
-		agreement = "no event tells the allocator's own totals: sizes of blocks are as its rules say"
+		agreement = "no event carries the allocator's own statistics: block sizes follow its rounding rules"
 	case sum.disagreed > 0:
 		agreement = fmt.Sprintf(
-			"%s compared with the allocator's own totals, %s differ, by up to %s",
+			"%s compared with the allocator's own statistics, %s differ, by up to %s",
 			units.Plural(sum.compared, "event"),
 			units.Count(sum.disagreed),
 			units.Bytes(sum.worst),
 		)
 	}
-	from := "their first event: all values are exact"
+	from := "the first event of each allocator: all values are exact"
 	if sum.late > 0 {
-		from = fmt.Sprintf("a later moment in %d of %d allocators: allocated and reserved bytes are exact, the rest "+
-			"lacks what was there before and was not freed; see --explain", sum.late, len(s.list))
+		from = fmt.Sprintf("a later event for %d of %d allocators: allocated and reserved bytes are exact, other "+
+			"values lack unfreed memory from before; see --explain", sum.late, len(s.list))
 	}
 	return report.Facts(factColumns, report.Values{
 		"agreement": agreement,
@@ -373,7 +399,7 @@ func (s *Scan) facts() []report.Fact {
 	})
 }
 
-// totals sums up all allocators at the end.
+// totals returns the sums over all allocators at the end of the window.
 func (s *Scan) totals() []report.Fact {
 	sum := s.sum()
 	return report.Facts(totalColumns, report.Values{

@@ -13,48 +13,49 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// TotalsScan follows the memory of caching allocators: at the end of a window, and at its peak. It
+// TotalsScan collects the memory of caching allocators at the end of a window and at its peak. It
 // is not safe for concurrent use.
 type TotalsScan struct {
 	t      *timeline.Timeline
 	filter *query.Filter
 	window query.Window
-	levels map[*caching.Allocator]*allocatorTotals
-	// The allocator of the last event: most events have the same one as the event before.
-	last      *caching.Allocator
-	lastLevel *allocatorTotals
+	totals map[*caching.Allocator]*allocatorTotals
+	// last is the allocator of the last event, because most events have the same one as the event
+	// before. lastTotals are its totals.
+	last       *caching.Allocator
+	lastTotals *allocatorTotals
 }
 
-// allocatorTotals is the memory of one allocator. Memory from before the recording is part of the
-// peaks, and not of totals.
+// allocatorTotals is the memory of one allocator. The peaks include memory from before the
+// recording, totals does not.
 type allocatorTotals struct {
 	totals                   caching.Totals
-	peakReserved, peakNs     int64 // of reserved bytes
-	peakAllocated            int64
-	allocs, frees, oom, last int64 // last is when the window's last event was
-	done                     bool
+	peakReserved, peakNs     int64 // peak of the reserved bytes, and its time (Unix ns)
+	peakAllocated            int64 // bytes
+	allocs, frees, oom, last int64 // event counts; last is the time of the last event in the window
+	done                     bool  // the window or the process ended
 }
 
-// NewTotalsScan returns a scan of the window for the allocators that the filter lets through.
+// NewTotalsScan returns a scan of the window w for the allocators that pass the filter.
 func NewTotalsScan(t *timeline.Timeline, f *query.Filter, w query.Window) *TotalsScan {
-	return &TotalsScan{t: t, filter: f, window: w, levels: make(map[*caching.Allocator]*allocatorTotals)}
+	return &TotalsScan{t: t, filter: f, window: w, totals: make(map[*caching.Allocator]*allocatorTotals)}
 }
 
-// wants reports whether the filter lets an allocator through. Its conditions on threads, streams and
-// sizes have no effect.
-func (u *TotalsScan) wants(a *caching.Allocator) bool {
+// passesFilter reports whether an allocator passes the filter. Conditions on threads, streams and sizes
+// have no effect.
+func (u *TotalsScan) passesFilter(a *caching.Allocator) bool {
 	f := u.filter
 	return (len(f.Pids) == 0 || slices.Contains(f.Pids, a.Pid)) &&
 		(len(f.Devices) == 0 || slices.Contains(f.Devices, a.Device))
 }
 
-// Watch takes the next change of an allocator.
+// Watch processes the next change of an allocator.
 func (u *TotalsScan) Watch(a *caching.Allocator, c *caching.Change) {
-	l := u.level(a)
+	l := u.totalsOf(a)
 	if c.Op == caching.BlockResized || l.done {
 		return
 	}
-	u.see(l, a, c.AtNs)
+	u.recordTotals(l, a, c.AtNs)
 	ends := c.Op == caching.AllocatorEnd || c.Op == caching.BlockFreeRequested && u.t.TearsDown(a.Pid, c.AtNs)
 	if l.done = ends || c.AtNs > u.window.ToNs; l.done || c.AtNs < u.window.FromNs {
 		return
@@ -70,22 +71,22 @@ func (u *TotalsScan) Watch(a *caching.Allocator, c *caching.Change) {
 	l.last = c.AtNs
 }
 
-// level returns the memory of an allocator so far.
-func (u *TotalsScan) level(a *caching.Allocator) *allocatorTotals {
+// totalsOf returns the totals of an allocator so far, and creates them if necessary.
+func (u *TotalsScan) totalsOf(a *caching.Allocator) *allocatorTotals {
 	if u.last == a {
-		return u.lastLevel
+		return u.lastTotals
 	}
-	l := u.levels[a]
+	l := u.totals[a]
 	if l == nil {
 		l = &allocatorTotals{peakReserved: -1}
-		u.levels[a] = l
+		u.totals[a] = l
 	}
-	u.last, u.lastLevel = a, l
+	u.last, u.lastTotals = a, l
 	return l
 }
 
-// see keeps the totals that an allocator had from its last event until untilNs.
-func (u *TotalsScan) see(l *allocatorTotals, a *caching.Allocator, untilNs int64) {
+// recordTotals stores the totals that an allocator had from its last event until untilNs, Unix ns.
+func (u *TotalsScan) recordTotals(l *allocatorTotals, a *caching.Allocator, untilNs int64) {
 	l.totals = a.Seen
 	if untilNs < u.window.FromNs {
 		return
@@ -96,17 +97,17 @@ func (u *TotalsScan) see(l *allocatorTotals, a *caching.Allocator, untilNs int64
 	l.peakAllocated = max(l.peakAllocated, a.Seen.Allocated+a.Before.Allocated)
 }
 
-// finish returns the allocators that the filter lets through, by process and device, after it has
-// set their totals at the end of the window or of their process.
+// finish sets the totals at the end of the window or of the process. It returns the allocators that
+// pass the filter, sorted by process and device.
 func (u *TotalsScan) finish(s *caching.Set) []*caching.Allocator {
 	var list []*caching.Allocator
 	s.All(func(a *caching.Allocator) {
-		l := u.levels[a]
-		if l == nil || !u.wants(a) {
+		l := u.totals[a]
+		if l == nil || !u.passesFilter(a) {
 			return
 		}
 		if !l.done {
-			u.see(l, a, u.window.ToNs)
+			u.recordTotals(l, a, u.window.ToNs)
 		}
 		list = append(list, a)
 	})
@@ -116,29 +117,28 @@ func (u *TotalsScan) finish(s *caching.Set) []*caching.Allocator {
 	return list
 }
 
-// TotalsFactColumns are those of TotalsScan.Facts.
+// TotalsFactColumns are the columns of TotalsScan.Facts.
 var TotalsFactColumns = []report.Column{
 	{
 		Key: "allocator", Title: "PyTorch's allocator", Unit: report.UnitText,
-		About: "what PyTorch's caching allocators, one per process and device, have of the driver at the end of the " +
-			"window or of their process, and what of that they have handed out; --tid, --stream and --min-bytes do " +
-			"not count",
+		About: "bytes that PyTorch's caching allocators hold from the driver, and the part in allocated blocks. " +
+			"Taken at the end of the window or process; --tid, --stream and --min-bytes have no effect",
 	},
 	{
 		Key: "allocator_reserved_bytes", Title: "", Unit: report.UnitBytes,
-		About: "bytes from the driver, as torch.cuda.memory_reserved() tells",
+		About: "bytes held from the driver, as in torch.cuda.memory_reserved()",
 	},
 	{
 		Key: "allocator_allocated_bytes", Title: "", Unit: report.UnitBytes,
-		About: "bytes of blocks handed out, as torch.cuda.memory_allocated() tells",
+		About: "bytes of allocated blocks, as in torch.cuda.memory_allocated()",
 	},
 	{
 		Key: "allocator_ooms", Title: "", Unit: report.UnitCount,
-		About: "requests in the window that the allocators could not fulfil, whatever the program did then",
+		About: "requests in the window that failed for lack of memory, even if the program recovered",
 	},
 }
 
-// Facts sums up all allocators after a replay.
+// Facts returns the sums over all allocators after a replay.
 func (u *TotalsScan) Facts(s *caching.Set) []report.Fact {
 	list := u.finish(s)
 	if len(list) == 0 {
@@ -152,8 +152,8 @@ func (u *TotalsScan) Facts(s *caching.Set) []report.Fact {
 	var sum caching.Totals
 	var oom int64
 	for _, a := range list {
-		sum = sum.Plus(u.levels[a].totals).Plus(a.Before)
-		oom += u.levels[a].oom
+		sum = sum.Plus(u.totals[a].totals).Plus(a.Before)
+		oom += u.totals[a].oom
 	}
 	text := fmt.Sprintf("reserved %s, of which %s allocated", units.Bytes(sum.Reserved), units.Bytes(sum.Allocated))
 	if len(list) > 1 {
@@ -169,53 +169,53 @@ func (u *TotalsScan) Facts(s *caching.Set) []report.Fact {
 
 // TotalsTableColumns are the columns of TotalsScan.Table.
 var TotalsTableColumns = []report.Column{
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device"},
 	{
 		Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes,
-		About: "bytes from the driver at the end of the window or of the process",
+		About: "bytes held from the driver at the end of the window or of the process",
 	},
 	{
 		Key: "allocated_bytes", Title: "ALLOCATED", Unit: report.UnitBytes,
-		About: "bytes of blocks that the program has then",
+		About: "bytes of allocated blocks at the end of the window or of the process",
 	},
 	{
 		Key: "requested_bytes", Title: "REQUESTED", Unit: report.UnitBytes,
-		About: "bytes that were asked for, of blocks that the program has or streams still use; without blocks from " +
-			"before the recording that were not freed in it",
+		About: "requested sizes of blocks that the program holds or a stream uses; excludes unfreed blocks from " +
+			"before the recording",
 	},
 	{
 		Key: "peak_reserved_bytes", Title: "PEAK RESERVED", Unit: report.UnitBytes,
-		About: "most bytes from the driver in the window",
+		About: "highest number of bytes held from the driver in the window",
 	},
 	{
 		Key: "peak_reserved_at_ns", Title: "AT", Unit: report.UnitNs,
-		About: "when that was first, from the recording's start",
+		About: "time of the first peak of reserved bytes, from the start of the recording",
 	},
 	{
 		Key: "peak_allocated_bytes", Title: "PEAK ALLOCATED", Unit: report.UnitBytes,
-		About: "most bytes of blocks in the window",
+		About: "highest number of bytes in allocated blocks in the window",
 	},
-	{Key: "allocs", Title: "ALLOCS", Unit: report.UnitCount, About: "blocks handed out in the window"},
-	{Key: "frees", Title: "FREES", Unit: report.UnitCount, About: "blocks given back in the window"},
-	{Key: "ooms", Title: "OOM", Unit: report.UnitCount, About: "requests in the window that could not be fulfilled"},
+	{Key: "allocs", Title: "ALLOCS", Unit: report.UnitCount, About: "blocks allocated in the window"},
+	{Key: "frees", Title: "FREES", Unit: report.UnitCount, About: "blocks freed in the window"},
+	{Key: "ooms", Title: "OOM", Unit: report.UnitCount, About: "requests in the window that failed for lack of memory"},
 }
 
-// Table returns a table with a row per allocator, after a replay.
+// Table returns a table with one row per allocator, after a replay.
 func (u *TotalsScan) Table(s *caching.Set) report.Table {
 	table := report.Table{
-		Name:    "allocators",
-		Title:   "PyTorch's caching allocators",
-		Columns: TotalsTableColumns,
-		Spare:   []string{"peak_reserved_at_ns", "requested_bytes"},
+		Name:      "allocators",
+		Title:     "PyTorch's caching allocators",
+		Columns:   TotalsTableColumns,
+		HideFirst: []string{"peak_reserved_at_ns", "requested_bytes"},
 	}
 	start := u.t.Recording().FromNs
 	for _, a := range u.finish(s) {
-		l := u.levels[a]
+		l := u.totals[a]
 		sum := l.totals.Plus(a.Before)
 		var requested any = sum.Requested
 		if a.Reports {
-			requested = nil // they do not tell it
+			requested = nil // memory reports have no requested sizes
 		}
 		table.Add(report.Values{
 			"pid":                  int64(a.Pid),

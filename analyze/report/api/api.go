@@ -11,20 +11,21 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// GroupNames returns the values that Options.GroupBy can have for this report, the default first.
+// GroupNames returns the values of Options.GroupBy that this report accepts, the default first.
 func GroupNames() []string {
 	return append([]string{"name", "site", "stack", "thread", "stream"}, timeline.IdentityGroups...)
 }
 
-// Run reports how often each function of the driver was called and how long that took, as nsys
-// does. It returns a *GroupError or *SortError for an unknown group or column.
+// Run reports the number and duration of calls of each CUDA driver function, as nsys does. It
+// returns a *report.GroupError for an unknown opt.GroupBy and a *report.SortError for an unknown
+// opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	sc := &scan{
-		Counter: calls.NewCounter(t, &opt.Filter), by: cmp.Or(opt.GroupBy, GroupNames()[0]),
+		Counter: calls.NewCounter(t, &opt.Filter), groupBy: cmp.Or(opt.GroupBy, GroupNames()[0]),
 		groups: make(map[groupKey]*callGroup), identities: make(map[int32]int64),
 	}
-	if !slices.Contains(GroupNames(), sc.by) {
+	if !slices.Contains(GroupNames(), sc.groupBy) {
 		return nil, &report.GroupError{Name: opt.GroupBy, Known: GroupNames()}
 	}
 	sc.sites = calls.SiteReader{T: t, Names: &sc.names}

@@ -1,2 +1,2 @@
-// Package api reports where the CPU spends its time in CUDA calls.
+// Package api reports the host time that threads spend in CUDA calls, by driver function.
 package api

@@ -12,32 +12,33 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// scan sums up calls by function and group, in one pass over them.
+// scan collects statistics of calls by function and group, in one pass. It is not safe for
+// concurrent use.
 type scan struct {
 	*calls.Counter
-	by     string
-	groups map[groupKey]*callGroup
-	names  origin.Names
-	sites  calls.SiteReader
-	// identities are the groups of processes, where calls are grouped by rank, job or the like.
+	groupBy string // one of GroupNames
+	groups  map[groupKey]*callGroup
+	names   origin.Names
+	sites   calls.SiteReader
+	// identities has the group of each process id, if calls are grouped by rank, job and similar.
 	identities map[int32]int64
 }
 
-// groupKey is what the calls of a row have in common: the function, and a site, stack, thread or
-// stream of a process, or the rank, job or the like of processes.
+// groupKey identifies a row: the driver function, and the group. group is a call site, stack,
+// thread, stream, or the rank, job or container of processes. pid is set for threads and streams.
 type groupKey struct {
 	name, pid int32
 	group     int64
 }
 
-// callGroup sums up the calls of a row.
+// callGroup has the statistics of the calls of one row.
 type callGroup struct {
 	calls, errors, open, nested int64
-	scaled                      int64 // calls in thousandths, with those that were not recorded
-	openNs                      int64 // time in open calls until the recording's end
-	stack                       int32 // of the first call
-	kind                        string
-	returned                    stats.Durations
+	scaled                      int64           // calls in thousandths, with an estimate of unrecorded ones
+	openNs                      int64           // time in open calls until the end of the recording, ns
+	stack                       int32           // stack id of the first call
+	kind                        string          // call kind, such as launch
+	durations                   stats.Durations // durations of returned calls
 }
 
 // read counts the calls of spans.
@@ -77,7 +78,7 @@ func (sc *scan) addGroup(g *format.Group) {
 			last = key
 			if group = sc.groups[key]; group == nil {
 				group = &callGroup{kind: sc.Kind.At(i)}
-				if sc.by == "stack" {
+				if sc.groupBy == "stack" {
 					group.stack = sc.sites.Stack[i]
 				}
 				sc.groups[key] = group
@@ -96,9 +97,9 @@ func (sc *scan) addGroup(g *format.Group) {
 	}
 }
 
-// keys returns a function that returns the key of a row, without the function's name.
+// keys returns a function that returns the groupKey of a row, with name unset.
 func (sc *scan) keys(g *format.Group) func(i int) groupKey {
-	switch sc.by {
+	switch sc.groupBy {
 	case "site":
 		sc.sites.Read(g)
 		return func(i int) groupKey { return groupKey{group: int64(sc.sites.At(i))} }
@@ -112,23 +113,24 @@ func (sc *scan) keys(g *format.Group) func(i int) groupKey {
 		sc.Pid, sc.Stream = g.Int32("pid", sc.Pid), g.Int64("stream", sc.Stream)
 		return func(i int) groupKey { return groupKey{pid: sc.Pid[i], group: sc.Stream[i]} }
 	}
-	if slices.Contains(timeline.IdentityGroups, sc.by) {
+	if slices.Contains(timeline.IdentityGroups, sc.groupBy) {
 		sc.Pid = g.Int32("pid", sc.Pid)
 		return func(i int) groupKey { return groupKey{group: sc.identity(sc.Pid[i])} }
 	}
 	return func(int) groupKey { return groupKey{} }
 }
 
-// identity returns the group of a process as an index of names.
+// identity returns the group of a process, an index of names.
 func (sc *scan) identity(pid int32) int64 {
 	group, ok := sc.identities[pid]
 	if !ok {
-		group = int64(sc.names.ID(sc.T.IdentityLabel(pid, sc.by)))
+		group = int64(sc.names.ID(sc.T.IdentityLabel(pid, sc.groupBy)))
 		sc.identities[pid] = group
 	}
 	return group
 }
 
+// add adds a call to the group.
 func (a *callGroup) add(durNs int64, result, flags int32) {
 	a.calls++
 	switch {
@@ -139,14 +141,15 @@ func (a *callGroup) add(durNs int64, result, flags int32) {
 		a.openNs = units.EndOf(a.openNs, durNs)
 	case flags&format.FlagNoReturn != 0:
 	default:
-		a.returned.Add(durNs)
+		a.durations.Add(durNs)
 		if calls.IsError(result) {
 			a.errors++
 		}
 	}
 }
 
-// estimatedNs estimates the time of all calls that returned; nil if no duration is known.
+// estimatedNs returns the estimated duration of all returned calls, an int64 in ns. It returns nil
+// if no duration is known.
 func (a *callGroup) estimatedNs() any {
-	return a.returned.Estimated(sampling.Whole(a.scaled) - a.open)
+	return a.durations.Estimated(sampling.Whole(a.scaled) - a.open)
 }

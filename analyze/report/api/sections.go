@@ -6,16 +6,16 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// Sections are the tables and facts of the report, as --explain prints them.
+// Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
 	{Title: "api", Columns: slices.Concat(callColumns, groupColumns)},
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of the HTML page.
+// Page is the section of this report in the HTML page.
 var Page = report.Page{
 	Title: "CUDA calls",
-	About: "How often each function of the driver was called, and how long that took the CPU.",
-	Empty: "No calls in the window.",
+	About: "Number and host time of the calls of each CUDA driver function.",
+	Empty: "The recording has no calls in the window.",
 }

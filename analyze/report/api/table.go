@@ -14,21 +14,25 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-var factColumns = []report.Column{{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is " +
-	"nothing to tell"}}
+// factColumns are the facts of the report.
+var factColumns = []report.Column{
+	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if the window has no calls"},
+}
 
+// totalColumns are the totals of the report.
 var totalColumns = []report.Column{
-	{Key: "calls", Title: "calls", Unit: report.UnitCount, About: "calls that began in the window"},
-	{Key: "timed_calls", Title: "timed", Unit: report.UnitCount, About: "of these, calls whose duration is known"},
+	{Key: "calls", Title: "calls", Unit: report.UnitCount, About: "number of calls that began in the window"},
+	{Key: "timed_calls", Title: "timed", Unit: report.UnitCount, About: "number of calls with a known duration"},
 	{Key: "total_ns", Title: "time", Unit: report.UnitNs, About: "sum of the durations of timed calls"},
 	{
 		Key: "estimated_total_ns", Title: "estimated for all", Unit: report.UnitNs,
-		About: "estimate for all calls: the sum of this column; absent where all are timed",
+		About: "estimated duration of all calls: sum of ~TOTAL; absent if all calls are timed",
 	},
 	{Key: "errors", Title: "errors", Unit: report.UnitCount, About: "calls that returned an error"},
-	{Key: "open_calls", Title: "open", Unit: report.UnitCount, About: "calls that were not seen to return"},
+	{Key: "open_calls", Title: "open", Unit: report.UnitCount, About: "calls without a recorded return"},
 }
 
+// totals returns the totals of the report.
 func (sc *scan) totals() []report.Fact {
 	var sum callGroup
 	var estimated int64
@@ -37,19 +41,19 @@ func (sc *scan) totals() []report.Fact {
 		sum.scaled += a.scaled
 		sum.errors += a.errors
 		sum.open += a.open
-		sum.returned.Merge(&a.returned)
+		sum.durations.Merge(&a.durations)
 		if ns, ok := a.estimatedNs().(int64); ok {
 			estimated = units.EndOf(estimated, ns)
 		}
 	}
 	var estimate any
-	if sum.returned.Count+sum.open < sum.calls || sc.Weights != nil {
+	if sum.durations.Count+sum.open < sum.calls || sc.Weights != nil {
 		estimate = estimated
 	}
 	totals := report.Facts(totalColumns, report.Values{
 		"calls":              sum.calls,
-		"timed_calls":        sum.returned.Count,
-		"total_ns":           sum.returned.SumNs,
+		"timed_calls":        sum.durations.Count,
+		"total_ns":           sum.durations.SumNs,
 		"estimated_total_ns": estimate,
 		"errors":             sum.errors,
 		"open_calls":         sum.open,
@@ -60,100 +64,110 @@ func (sc *scan) totals() []report.Fact {
 	return totals
 }
 
+// callColumns are the columns of scan.table without the group.
 var callColumns = []report.Column{
 	{
 		Key: "time_pct", Title: "TIME%", Unit: report.UnitPercent,
-		About: "share of estimated_total_ns in that of all rows, as in nsys; time of calls inside of other calls " +
-			"counts for both",
+		About: "share of ~TOTAL in the ~TOTAL of all rows, as in nsys; the time of nested calls counts for the outer " +
+			"call too",
 	},
 	{
 		Key: "total_ns", Title: "TOTAL TIME", Unit: report.UnitNs,
-		About: "sum of the time that threads spent in these calls, of TIMED calls only; CPU time, waiting or " +
-			"working, not GPU time, and threads add up",
+		About: "sum of the durations of TIMED calls over all threads: host time in which the thread works or waits, " +
+			"not GPU time",
 	},
 	{
 		Key: "estimated_total_ns", Title: "~TOTAL", Unit: report.UnitNs,
-		About: "estimate: what total_ns would be if the calls that returned unseen had taken as long on average as " +
-			"the timed ones; equal to total_ns where all are timed",
+		About: "estimated duration of all returned calls: average duration of TIMED calls x number of returned " +
+			"calls; equal to total_ns if all are timed",
 	},
-	{Key: "calls", Title: "NUM CALLS", Unit: report.UnitCount, About: "calls that began in the window"},
+	{Key: "calls", Title: "NUM CALLS", Unit: report.UnitCount, About: "number of calls that began in the window"},
 	{
 		Key: "timed_calls", Title: "TIMED", Unit: report.UnitCount,
-		About: "of these, those whose duration is known: all times but estimated_total_ns and open_ns are of them. " +
-			"At high rates the returns of kernel launches are probed for a share of the time only",
+		About: "number of calls with a known duration, which all times except estimated_total_ns and open_ns cover. " +
+			"At high rates the recorder probes only a part of the returns of kernel launches",
 	},
-	{Key: "avg_ns", Title: "AVG", Unit: report.UnitNs, About: "average duration"},
+	{Key: "avg_ns", Title: "AVG", Unit: report.UnitNs, About: "average duration of timed calls"},
 	{
 		Key: "med_ns", Title: "MED", Unit: report.UnitNs,
-		About: "half of the calls took no longer; read from a histogram, off by less than 0.8%",
+		About: "median duration of timed calls, from a histogram; the error is below 0.8%",
 	},
-	{Key: "min_ns", Title: "MIN", Unit: report.UnitNs, About: "shortest"},
-	{Key: "max_ns", Title: "MAX", Unit: report.UnitNs, About: "longest that returned"},
-	{Key: "stddev_ns", Title: "STDDEV", Unit: report.UnitNs, About: "standard deviation of the duration, of a sample"},
-	{Key: "p95_ns", Title: "P95", Unit: report.UnitNs, About: "95% of the calls took no longer; off by less than 0.8%"},
-	{Key: "p99_ns", Title: "P99", Unit: report.UnitNs, About: "99% of the calls took no longer; off by less than 0.8%"},
+	{Key: "min_ns", Title: "MIN", Unit: report.UnitNs, About: "shortest duration of a timed call"},
+	{Key: "max_ns", Title: "MAX", Unit: report.UnitNs, About: "longest duration of a timed call"},
+	{
+		Key: "stddev_ns", Title: "STDDEV", Unit: report.UnitNs,
+		About: "sample standard deviation of the duration of timed calls",
+	},
+	{
+		Key: "p95_ns", Title: "P95", Unit: report.UnitNs,
+		About: "95th percentile of the duration of timed calls; the error is below 0.8%",
+	},
+	{
+		Key: "p99_ns", Title: "P99", Unit: report.UnitNs,
+		About: "99th percentile of the duration of timed calls; the error is below 0.8%",
+	},
 	{
 		Key: "errors", Title: "ERRORS", Unit: report.UnitCount,
-		About: "calls that returned an error (not ready and shutting down are none)",
+		About: "calls that returned an error; excludes CUDA_ERROR_NOT_READY and CUDA_ERROR_DEINITIALIZED",
 	},
 	{
 		Key: "open_calls", Title: "OPEN", Unit: report.UnitCount,
-		About: "calls that were not seen to return; they are in none of the times",
+		About: "calls without a recorded return; all durations exclude them",
 	},
 	{
 		Key: "open_ns", Title: "OPEN FOR", Unit: report.UnitNs,
-		About: "how long those of them had taken that were open at the end of the recording, together",
+		About: "total duration of calls that were open at the end of the recording",
 	},
 	{
 		Key: "nested_calls", Title: "", Unit: report.UnitCount,
-		About: "of NUM CALLS, those inside of another recorded call",
+		About: "part of NUM CALLS inside another recorded call",
 	},
 	{
 		Key: "kind", Title: "", Unit: report.UnitText,
-		About: "alloc, free, launch, memcpy, memset, sync, api and the like",
+		About: "kind of the calls: alloc, free, launch, memcpy, memset, sync, api and others",
 	},
-	{Key: "name", Title: "NAME", Unit: report.UnitText, About: "function of the CUDA driver"},
+	{Key: "name", Title: "NAME", Unit: report.UnitText, About: "CUDA driver function"},
 }
 
-// groupColumns are the last column of grouped tables, one for each way to group.
+// groupColumns are the possible last columns of scan.table, one for each value of --group-by.
 var groupColumns = []report.Column{
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
-		About: "with --group-by site or stack: the frame of the program's own code that made the call, of stacks " +
-			"with their number",
+		About: "call site (--group-by site or stack): the frame of the program's own code that made the call; for " +
+			"stacks with the stack id",
 	},
-	{Key: "thread", Title: "THREAD", Unit: report.UnitText, About: "with --group-by thread: thread and its name"},
+	{Key: "thread", Title: "THREAD", Unit: report.UnitText, About: "id and name of the thread (--group-by thread)"},
 	{
 		Key: "stream", Title: "STREAM", Unit: report.UnitText,
-		About: "with --group-by stream: process and stream handle; 0 is the default stream, and calls without a " +
-			"stream are there too",
+		About: "process id and stream handle (--group-by stream); 0 is the default stream, and includes calls " +
+			"without a stream",
 	},
 	{
 		Key: "rank", Title: "RANK", Unit: report.UnitText,
-		About: "with --group-by rank: rank of the process, and its job if there are several",
+		About: "rank of the process, and its job if there are several (--group-by rank)",
 	},
-	{Key: "job", Title: "JOB", Unit: report.UnitText, About: "with --group-by job: job of the process"},
+	{Key: "job", Title: "JOB", Unit: report.UnitText, About: "job of the process (--group-by job)"},
 	{
 		Key: "container", Title: "CONTAINER", Unit: report.UnitText,
-		About: "with --group-by container: first 12 digits of the container's id",
+		About: "first 12 digits of the container id (--group-by container)",
 	},
 	{
 		Key: "pod", Title: "POD", Unit: report.UnitText,
-		About: "with --group-by pod: Kubernetes namespace and pod, or the pod's UID",
+		About: "Kubernetes namespace and pod name, or the pod's UID (--group-by pod)",
 	},
 	{
 		Key: "cgroup", Title: "CGROUP", Unit: report.UnitText,
-		About: "with --group-by cgroup: longest path in the process's cgroups",
+		About: "longest cgroup path of the process (--group-by cgroup)",
 	},
 }
 
-// table has a row per function and group, those with the most time first.
+// table returns a table with one row per function and group, longest time first.
 func (sc *scan) table(opt *query.Options) (report.Table, error) {
 	table := report.Table{
 		Name:    "api",
 		Title:   "calls by time spent in them on the CPU",
 		Columns: slices.Clone(callColumns),
-		Spare: []string{
+		HideFirst: []string{
 			"stddev_ns",
 			"p95_ns",
 			"open_ns",
@@ -197,34 +211,35 @@ func (sc *scan) table(opt *query.Options) (report.Table, error) {
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return table, err
 	}
-	if sc.by == "stack" {
+	if sc.groupBy == "stack" {
 		frames.Fill(sc.T, &table, opt)
 	}
 	return table, nil
 }
 
-// hideEmpty hides the columns on calls without a duration and on open calls if there are none.
+// hideEmpty hides the columns about calls without a duration, and about open calls, if there are
+// none.
 func (sc *scan) hideEmpty(columns []report.Column) {
 	untimed, open := false, false
 	for _, a := range sc.groups {
-		untimed = untimed || a.returned.Count+a.open < a.calls
+		untimed = untimed || a.durations.Count+a.open < a.calls
 		open = open || a.open > 0
 	}
 	if !untimed {
-		report.Hide(columns, "timed_calls")
+		report.HideTitle(columns, "timed_calls")
 		if sc.Weights == nil {
-			report.Hide(columns, "estimated_total_ns")
+			report.HideTitle(columns, "estimated_total_ns")
 		}
 	}
 	if !open {
-		report.Hide(columns, "open_calls")
-		report.Hide(columns, "open_ns")
+		report.HideTitle(columns, "open_calls")
+		report.HideTitle(columns, "open_ns")
 	}
 }
 
-// values returns the values of a row but its group. all is the time of all rows, ns.
+// values returns the values of a row except its group. all is the time of all rows, ns.
 func (sc *scan) values(key groupKey, a *callGroup, all int64) report.Values {
-	d := &a.returned
+	d := &a.durations
 	var pct, openNs any
 	if ns, ok := a.estimatedNs().(int64); ok && all > 0 {
 		pct = units.Percent(ns, all)
@@ -258,9 +273,9 @@ func (sc *scan) values(key groupKey, a *callGroup, all int64) report.Values {
 	return values
 }
 
-// groupLabel returns the cell of the group column.
+// groupLabel returns the cell of the group column for a key.
 func (sc *scan) groupLabel(key groupKey) string {
-	switch sc.by {
+	switch sc.groupBy {
 	case "stack":
 		if key.group == 0 {
 			return timeline.NoStack
@@ -271,12 +286,13 @@ func (sc *scan) groupLabel(key groupKey) string {
 	case "stream":
 		return fmt.Sprintf("%d: %s", key.pid, query.StreamName(key.group))
 	}
-	return sc.names.List[key.group] // of a site, rank, job, container, pod or cgroup
+	return sc.names.List[key.group] // call site, rank, job, container, pod or cgroup
 }
 
-// groupColumn returns the column of the groups, false if calls are grouped by function alone.
+// groupColumn returns the column with the groups. It returns false if calls are grouped only by
+// function.
 func (sc *scan) groupColumn() (report.Column, bool) {
-	key := sc.by
+	key := sc.groupBy
 	if key == "stack" {
 		key = "site"
 	}

@@ -5,26 +5,27 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/origin"
 )
 
-// threadBursts finds the bursts of a thread.
+// threadBursts detects the bursts of one thread.
 type threadBursts struct {
 	calls.BurstDetector
-	burst *burst // that the last copy was part of
+	burst *burst // statistics of the thread's last burst
 }
 
-// burstKey is the thread of bursts, and the call site of the copy that made them bursts.
+// burstKey is the thread of a burst, and the call site of the copy that completed the burst
+// condition.
 type burstKey struct {
 	Thread origin.Thread
 	Site   int32
 }
 
-// burst sums up the bursts of a thread that became bursts at one call site.
+// burst has the statistics of the bursts with the same burstKey.
 type burst struct {
-	Bursts, Copies, now, Most int64
-	FirstNs, LastNs           int64
-	Stack                     int32
+	Bursts, Copies, current, Most int64 // bursts; copies in all, in the current and in the largest burst
+	FirstNs, LastNs               int64 // times of the first burst and of the last copy, Unix ns
+	Stack                         int32 // stack id of the first burst
 }
 
-// addSmall counts a small copy if it is part of a burst.
+// addSmall adds a small copy, if it is part of a burst.
 func (sc *Scan) addSmall(c *calls.Call) {
 	th := sc.threads[c.Thread()]
 	if th == nil {
@@ -42,11 +43,11 @@ func (sc *Scan) addSmall(c *calls.Call) {
 		}
 		th.burst = sc.Bursts[key]
 		th.burst.Bursts++
-		th.burst.now = 0
+		th.burst.current = 0
 	}
 	b := th.burst
 	b.LastNs = c.StartNs
 	b.Copies += joined
-	b.now += joined
-	b.Most = max(b.Most, b.now)
+	b.current += joined
+	b.Most = max(b.Most, b.current)
 }

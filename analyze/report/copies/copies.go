@@ -12,8 +12,8 @@ import (
 )
 
 // Run reports copies by direction, size, kind of host memory and mode of the call, and bursts of
-// small copies. It returns a *ClassError if the recording lacks the calls that it needs, and a
-// *SortError for an unknown column.
+// small copies. It returns a *quality.ClassError if the recording lacks necessary classes of calls,
+// and a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Check(t, "copies", Needs); err != nil {

@@ -1,2 +1,2 @@
-// Package copies reports copies and fills: bytes, rates, pageable host memory.
+// Package copies reports memory copies: bytes, rates, pageable host memory and bursts.
 package copies

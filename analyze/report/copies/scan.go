@@ -13,26 +13,26 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// A burst is burstCopies or more copies of less than burstBytes by one thread within burstNs.
+// A burst is at least burstCopies copies of less than burstBytes each by one thread within burstNs.
 const (
 	burstCopies = 50
 	burstBytes  = 4 << 10
 	burstNs     = int64(10e6)
 )
 
-// bandwidthMinBytes is the least size of copies whose host time says something of bandwidth. Below
-// it, the time is that of the call.
+// bandwidthMinBytes is the smallest copy whose host time measures bandwidth. The time of smaller
+// copies is mostly that of the call.
 const bandwidthMinBytes = 64 << 10
 
-// stuckMinBytes is the least size of copies whose host time says whether the call waited for the
-// copy. linkBytesPerNs is more than any link between host and GPU moves: PCIe 5.0 with 16 lanes
-// has 63 GB/s. There, 1 MiB takes 16 us, and a call that only enqueues the copy takes 5 us.
+// measurableBytes is the smallest copy whose host time shows whether the call waited for the copy.
+// linkBytesPerNs exceeds the rate of any link between host and GPU: PCIe 5.0 x16 has 63 GB/s. At
+// that rate 1 MiB takes 16 us. A call that only enqueues the copy takes 5 us.
 const (
-	stuckMinBytes  = 1 << 20
-	linkBytesPerNs = 64
+	measurableBytes = 1 << 20
+	linkBytesPerNs  = 64
 )
 
-// copySizes are the buckets of sizes; below is the bound of each, not included.
+// copySizes are the size classes of copies. below is the upper bound in bytes, exclusive.
 var copySizes = []struct {
 	below int64
 	name  string
@@ -45,13 +45,13 @@ var copySizes = []struct {
 	{1<<63 - 1, ">= 256 MiB"},
 }
 
-// Modes of copies, by the function that is called.
+// Modes of copies, by the name of the driver function.
 const (
 	modeBlocking = "blocking"
 	modeAsync    = "async"
 )
 
-// Scan sums up copies, in one pass over them.
+// Scan collects statistics of copies in one pass. It is not safe for concurrent use.
 type Scan struct {
 	*calls.Reader
 	host    *hostmem.Blocks
@@ -61,34 +61,34 @@ type Scan struct {
 	Bursts  map[burstKey]*burst
 }
 
-// groupKey is what the copies of a row have in common.
+// groupKey identifies a row of the table of copies. size is an index of copySizes.
 type groupKey struct {
 	direction, mode, host string
 	size                  int
 }
 
-// siteKey is a call site, as an index of Names, with the direction and mode of its copies.
+// siteKey is a call site with the direction and mode of its copies. Site is an index of Names.
 type siteKey struct {
 	Site            int32
 	Direction, mode string
 }
 
-// copyStats sums up copies.
+// copyStats has the statistics of a group of copies.
 type copyStats struct {
 	copies, captured, errors, open int64
-	bytes                          int64 // of copies that were made: neither failed nor captured
-	took                           stats.Durations
-	// Copies whose host time is that of the copy: bandwidth is computed from these.
+	bytes                          int64 // of copies that neither failed nor were captured
+	durations                      stats.Durations
+	// Copies whose host time is the time of the copy. Their totals give the bandwidth.
 	measuredBytes, measuredNs int64
-	// Async copies of 64 KiB and more with host memory that is not known to be pinned. Telling
-	// ones are large enough to show whether the call waited for the copy; Stuck ones waited.
+	// Async copies of at least 64 KiB with host memory that is not known to be pinned. Measurable
+	// ones are at least measurableBytes large; the call of Stuck ones waited for the copy.
 	Unpinned, UnpinnedBytes, UnpinnedNs int64
-	Telling, Stuck                      int64
-	FirstNs, LastNs                     int64 // entries
+	Measurable, Stuck                   int64
+	FirstNs, LastNs                     int64 // starts of the first and last copy, Unix ns
 	Stack                               int32
 }
 
-// NewScan returns a Scan that looks up the host's side of copies in host.
+// NewScan returns a Scan of the copies of r. It finds the kind of host memory of each copy in host.
 func NewScan(r *calls.Reader, host *hostmem.Blocks) *Scan {
 	return &Scan{
 		Reader:  r,
@@ -100,7 +100,7 @@ func NewScan(r *calls.Reader, host *hostmem.Blocks) *Scan {
 	}
 }
 
-// Add counts a copy.
+// Add adds a copy to the statistics. It always returns nil.
 func (sc *Scan) Add(c *calls.Call) error {
 	name := sc.Names.List[c.Name]
 	key := groupKey{direction: cmp.Or(sc.Names.List[c.CopyKind], "unknown"), mode: modeBlocking}
@@ -114,12 +114,12 @@ func (sc *Scan) Add(c *calls.Call) error {
 	if sc.groups[key] == nil {
 		sc.groups[key] = new(copyStats)
 	}
-	sc.groups[key].add(c, key.bandwidth(c))
+	sc.groups[key].add(c, key.measuresBandwidth(c))
 	site := siteKey{c.Site, key.direction, key.mode}
 	if sc.Sites[site] == nil {
 		sc.Sites[site] = &copyStats{Stack: c.Stack, FirstNs: c.StartNs}
 	}
-	sc.Sites[site].add(c, key.bandwidth(c))
+	sc.Sites[site].add(c, key.measuresBandwidth(c))
 	if key.mode == modeAsync && key.host == hostmem.HostUnknown {
 		sc.Sites[site].addUnpinned(c)
 	}
@@ -129,7 +129,7 @@ func (sc *Scan) Add(c *calls.Call) error {
 	return nil
 }
 
-// hostOf returns the kind of host memory of a copy, "" if no side of it is on the host.
+// hostOf returns the kind of host memory of a copy, or "" if neither side is in host memory.
 func (sc *Scan) hostOf(direction string, c *calls.Call) string {
 	switch {
 	case strings.HasPrefix(direction, "H"):
@@ -145,22 +145,23 @@ func (sc *Scan) hostOf(direction string, c *calls.Call) string {
 	return ""
 }
 
-// bandwidth reports whether the call's time is that of its copy: the call waits for the copy, and
-// the copy is large enough to be most of the time.
-func (k *groupKey) bandwidth(c *calls.Call) bool {
-	// copies on a device do not block
+// measuresBandwidth reports whether the host time of a call measures bandwidth: the call waits for
+// the copy, and the copy takes most of the time.
+func (k *groupKey) measuresBandwidth(c *calls.Call) bool {
+	// A copy within a device does not block the call.
 	host := strings.HasPrefix(k.direction, "H") || strings.HasSuffix(k.direction, "toH")
 	return host && k.mode == modeBlocking && c.Bytes >= bandwidthMinBytes && c.EndNs > c.StartNs
 }
 
-func (s *copyStats) add(c *calls.Call, bandwidth bool) {
+// add adds a copy. isMeasured means that its host time measures bandwidth.
+func (s *copyStats) add(c *calls.Call, isMeasured bool) {
 	s.copies++
 	s.LastNs = max(s.LastNs, c.StartNs)
 	if c.Flags&(format.FlagOpen|format.FlagAbandoned) != 0 {
 		s.open++
 	}
 	if c.Timed() {
-		s.took.Add(c.EndNs - c.StartNs)
+		s.durations.Add(c.EndNs - c.StartNs)
 		if calls.IsError(c.Result) {
 			s.errors++
 		}
@@ -171,7 +172,7 @@ func (s *copyStats) add(c *calls.Call, bandwidth bool) {
 		s.captured++
 	default:
 		s.bytes = units.EndOf(s.bytes, c.Bytes)
-		if bandwidth && c.Timed() {
+		if isMeasured && c.Timed() {
 			s.measuredBytes, s.measuredNs = units.EndOf(
 				s.measuredBytes,
 				c.Bytes,
@@ -183,7 +184,7 @@ func (s *copyStats) add(c *calls.Call, bandwidth bool) {
 	}
 }
 
-// addUnpinned counts an async copy with host memory that is not known to be pinned.
+// addUnpinned adds an async copy with host memory that is not known to be pinned.
 func (s *copyStats) addUnpinned(c *calls.Call) {
 	if c.Bytes < bandwidthMinBytes || c.Failed() || c.Flags&format.FlagCaptured != 0 {
 		return
@@ -194,21 +195,22 @@ func (s *copyStats) addUnpinned(c *calls.Call) {
 		return
 	}
 	s.UnpinnedNs = units.EndOf(s.UnpinnedNs, c.EndNs-c.StartNs)
-	if c.Bytes >= stuckMinBytes {
-		s.Telling++
+	if c.Bytes >= measurableBytes {
+		s.Measurable++
 		if c.EndNs-c.StartNs >= c.Bytes/linkBytesPerNs {
 			s.Stuck++
 		}
 	}
 }
 
+// merge adds the statistics of o to s.
 func (s *copyStats) merge(o *copyStats) {
 	s.copies += o.copies
 	s.captured += o.captured
 	s.errors += o.errors
 	s.open += o.open
 	s.bytes = units.EndOf(s.bytes, o.bytes)
-	s.took.Merge(&o.took)
+	s.durations.Merge(&o.durations)
 	s.measuredBytes, s.measuredNs = units.EndOf(
 		s.measuredBytes,
 		o.measuredBytes,
@@ -218,7 +220,8 @@ func (s *copyStats) merge(o *copyStats) {
 	)
 }
 
-// rate is the bandwidth in bytes a second as seen from the host, nil where no copy shows it.
+// rate returns the bandwidth measured on the host, a catalog.Measured in bytes per second. It
+// returns nil if no copy measures bandwidth.
 func (s *copyStats) rate() any {
 	if s.measuredNs == 0 {
 		return nil

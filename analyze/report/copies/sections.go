@@ -5,7 +5,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Sections are the tables and facts of the report, as --explain prints them.
+// Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
 	{Title: "bursts", Columns: burstColumns},
@@ -14,13 +14,13 @@ var Sections = []report.Section{
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of the HTML page.
+// Page is the section of this report in the HTML page.
 var Page = report.Page{
 	Title: "Copies",
-	About: "By direction, size and kind of host memory.",
-	Empty: "No copies in the window.",
+	About: "Memory copies by direction, size and kind of host memory.",
+	Empty: "The recording has no copies in the window.",
 	Kind:  format.KindMemcpy,
 }
 
-// Needs are the classes of calls without which the report would be wrong or empty.
+// Needs are the classes of calls that the report needs.
 var Needs = []string{format.RecordCopy}

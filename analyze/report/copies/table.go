@@ -8,35 +8,42 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-var factColumns = []report.Column{{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is " +
-	"nothing to tell"}}
+// factColumns are the facts of the report.
+var factColumns = []report.Column{
+	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if the window has no copies"},
+}
 
+// totalColumns are the totals of the report.
 var totalColumns = []report.Column{
 	{Key: "copies", Title: "copies", Unit: report.UnitCount, About: "copies that began in the window"},
 	{
 		Key: "bytes", Title: "copied", Unit: report.UnitBytes,
-		About: "bytes of those that were made: neither failed nor captured",
+		About: "bytes of copies that neither failed nor were captured",
 	},
 	{
 		Key: "host_sum_ns", Title: "host time", Unit: report.UnitNs,
-		About: "time that threads spent in copies whose duration is known",
+		About: "time that threads spent in timed copy calls",
 	},
-	{Key: "timed_copies", Title: "timed", Unit: report.UnitCount, About: "copies whose duration is known"},
-	{Key: "blocking_copies", Title: "blocking", Unit: report.UnitCount, About: "copies that are called without Async"},
+	{Key: "timed_copies", Title: "timed", Unit: report.UnitCount, About: "copies with a known duration of the call"},
+	{
+		Key: "blocking_copies", Title: "blocking", Unit: report.UnitCount,
+		About: "copies by a driver function without Async in its name",
+	},
 	{
 		Key: "unknown_memory_copies", Title: "with unknown host memory", Unit: report.UnitCount,
-		About: "copies with a host side that is in no pinned or managed memory of the recording: pageable, or " +
-			"pinned out of its sight",
+		About: "copies whose host memory is not in recorded pinned or managed memory: it is pageable, or pinned " +
+			"without a recorded call",
 	},
 	{
 		Key: "bursts", Title: "bursts of small copies", Unit: report.UnitCount,
 		About: "bursts of at least 50 copies below 4 KiB within 10 ms by one thread",
 	},
-	{Key: "burst_copies", Title: "copies in bursts", Unit: report.UnitCount, About: "copies in these"},
+	{Key: "burst_copies", Title: "copies in bursts", Unit: report.UnitCount, About: "number of copies in bursts"},
 	{Key: "errors", Title: "errors", Unit: report.UnitCount, About: "copies that returned an error"},
-	{Key: "open_copies", Title: "open", Unit: report.UnitCount, About: "copies that were not seen to return"},
+	{Key: "open_copies", Title: "open", Unit: report.UnitCount, About: "copies without a recorded return of the call"},
 }
 
+// totals returns the totals of the report.
 func (sc *Scan) totals() []report.Fact {
 	var sum copyStats
 	var blocking, unknown, bursts, inBursts int64
@@ -56,8 +63,8 @@ func (sc *Scan) totals() []report.Fact {
 	return report.Facts(totalColumns, report.Values{
 		"copies":                sum.copies,
 		"bytes":                 sum.bytes,
-		"host_sum_ns":           sum.took.SumNs,
-		"timed_copies":          sum.took.Count,
+		"host_sum_ns":           sum.durations.SumNs,
+		"timed_copies":          sum.durations.Count,
 		"blocking_copies":       blocking,
 		"unknown_memory_copies": unknown,
 		"bursts":                bursts,
@@ -67,54 +74,63 @@ func (sc *Scan) totals() []report.Fact {
 	})
 }
 
+// groupColumns are the columns of Scan.table.
 var groupColumns = []report.Column{
-	{Key: "copies", Title: "COPIES", Unit: report.UnitCount, About: "copies that began in the window"},
+	{Key: "copies", Title: "COPIES", Unit: report.UnitCount, About: "number of copies that began in the window"},
 	{
 		Key: "bytes", Title: "BYTES", Unit: report.UnitBytes,
-		About: "bytes of those that were made: neither failed nor captured",
+		About: "bytes of copies that neither failed nor were captured",
 	},
 	{
 		Key:   "host_sum_ns",
 		Title: "HOST SUM",
 		Unit:  report.UnitNs,
-		About: "time that threads spent in these calls, of TIMED ones; " +
-			"of async copies it is the time to hand them over",
+		About: "time that threads spent in timed copy calls; an async call only enqueues the copy",
 	},
-	{Key: "timed_copies", Title: "TIMED", Unit: report.UnitCount, About: "copies whose duration is known"},
-	{Key: "host_avg_ns", Title: "HOST AVG", Unit: report.UnitNs, About: "average of that"},
-	{Key: "host_p95_ns", Title: "P95", Unit: report.UnitNs, About: "95% took no longer; off by less than 0.8%"},
+	{Key: "timed_copies", Title: "TIMED", Unit: report.UnitCount, About: "copies with a known duration of the call"},
+	{Key: "host_avg_ns", Title: "HOST AVG", Unit: report.UnitNs, About: "average duration of a timed copy call"},
+	{
+		Key: "host_p95_ns", Title: "P95", Unit: report.UnitNs,
+		About: "95th percentile of the duration of timed copy calls; the error is below 0.8%",
+	},
 	{
 		Key: "bandwidth_bytes_per_second", Title: "BANDWIDTH", Unit: report.UnitRatio,
-		About: "bytes by host time, of blocking copies between host and device of 64 KiB and more only: others " +
-			"return before the copy is done, or their time is that of the call. Waiting for earlier work is in it: " +
+		About: "bytes / host time of blocking copies of at least 64 KiB between host and device. Other calls return " +
+			"before the copy ends, or take longer than the copy. The host time includes waiting for earlier work, so " +
 			"the link may be faster",
 	},
-	{Key: "captured", Title: "CAPTURED", Unit: report.UnitCount, About: "copies that were put into a graph, not made"},
+	{
+		Key: "captured", Title: "CAPTURED", Unit: report.UnitCount,
+		About: "copies that stream capture added to a graph and did not run",
+	},
 	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "copies that returned an error"},
-	{Key: "open_copies", Title: "OPEN", Unit: report.UnitCount, About: "copies that were not seen to return"},
+	{Key: "open_copies", Title: "OPEN", Unit: report.UnitCount, About: "copies without a recorded return of the call"},
 	{
 		Key: "mode", Title: "MODE", Unit: report.UnitText,
-		About: "async: a function with Async in its name; blocking: one without. From pageable memory an async copy " +
-			"blocks too",
+		About: "async: by a driver function with Async in its name; blocking: by another one. An async copy with " +
+			"pageable memory blocks too",
 	},
 	{
 		Key: "host_memory", Title: "HOST MEMORY", Unit: report.UnitText,
-		About: "pinned: inside of pinned or registered memory that was live then; managed; unknown: in none that " +
-			"the recording knows, so pageable, or pinned before it began; absent for copies on devices",
+		About: "kind of host memory. Pinned: in pinned or registered memory that was live. Managed. Unknown: in no " +
+			"recorded memory, so it is pageable, or was pinned before the recording. Absent for copies within devices",
 	},
-	{Key: "size", Title: "SIZE", Unit: report.UnitText, About: "bytes of the copy, upper bound not included"},
+	{
+		Key: "size", Title: "SIZE", Unit: report.UnitText,
+		About: "size class of the copy in bytes, without the upper bound",
+	},
 	{
 		Key: "direction", Title: "DIRECTION", Unit: report.UnitText,
-		About: "HtoD to the device, DtoH to the host, DtoD, with A for arrays, U where only the driver knows; " +
-			"unknown for cuMemcpy and cuMemcpyAsync, which do not say",
+		About: "direction of the copy. HtoD: to the device. DtoH: to the host. DtoD: within or between devices. A is " +
+			"an array, U an address of unknown kind. Unknown: cuMemcpy and cuMemcpyAsync, which have no direction",
 	},
 }
 
-// table has a row per direction, size, memory and mode.
+// table returns a table with one row per direction, size class, host memory and mode.
 func (sc *Scan) table() report.Table {
 	table := report.Table{
 		Name: "copies", Title: "copies by time spent in them on the CPU", Columns: slices.Clone(groupColumns),
-		Spare: []string{"host_p95_ns", "timed_copies", "host_avg_ns", "open_copies", "bandwidth_bytes_per_second"},
+		HideFirst: []string{"host_p95_ns", "timed_copies", "host_avg_ns", "open_copies", "bandwidth_bytes_per_second"},
 	}
 	var captured, errors, open int64
 	for key, s := range sc.groups {
@@ -122,10 +138,10 @@ func (sc *Scan) table() report.Table {
 		table.Add(report.Values{
 			"copies":                     s.copies,
 			"bytes":                      s.bytes,
-			"host_sum_ns":                s.took.Total(),
-			"timed_copies":               s.took.Count,
-			"host_avg_ns":                s.took.Avg(),
-			"host_p95_ns":                s.took.At(0.95),
+			"host_sum_ns":                s.durations.Total(),
+			"timed_copies":               s.durations.Count,
+			"host_avg_ns":                s.durations.Avg(),
+			"host_p95_ns":                s.durations.At(0.95),
 			"bandwidth_bytes_per_second": s.rate(),
 			"captured":                   s.captured,
 			"errors":                     s.errors,
@@ -138,34 +154,36 @@ func (sc *Scan) table() report.Table {
 	}
 	for name, n := range map[string]int64{"captured": captured, "errors": errors, "open_copies": open} {
 		if n == 0 {
-			report.Hide(table.Columns, name)
+			report.HideTitle(table.Columns, name)
 		}
 	}
 	table.Sort("host_sum_ns", "bytes", "copies", "direction", "size", "host_memory", "mode")
 	return table
 }
 
+// burstColumns are the columns of Scan.burstTable.
 var burstColumns = []report.Column{
 	{
 		Key: "bursts", Title: "BURSTS", Unit: report.UnitCount,
-		About: "bursts: at least 50 copies below 4 KiB within 10 ms by one thread; a burst goes on while that holds",
+		About: "number of bursts: at least 50 copies below 4 KiB within 10 ms by one thread. A burst continues while " +
+			"this rate holds",
 	},
-	{Key: "copies", Title: "COPIES", Unit: report.UnitCount, About: "copies in them"},
-	{Key: "copies_max", Title: "LARGEST", Unit: report.UnitCount, About: "copies of the largest one"},
+	{Key: "copies", Title: "COPIES", Unit: report.UnitCount, About: "number of copies in all bursts"},
+	{Key: "copies_max", Title: "LARGEST", Unit: report.UnitCount, About: "number of copies in the largest burst"},
 	{
 		Key: "first_ns", Title: "FIRST", Unit: report.UnitNs,
-		About: "when the first one was noticed, at its 50th copy, from the recording's start",
+		About: "time of the 50th copy of the first burst, from the start of the recording",
 	},
-	{Key: "thread", Title: "THREAD", Unit: report.UnitText, About: "thread that copied"},
+	{Key: "thread", Title: "THREAD", Unit: report.UnitText, About: "thread that made the copies"},
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
-		About: "the place in the program of that copy; others may take part in a burst",
+		About: "call site of the 50th copy; other call sites may take part in the burst",
 	},
 }
 
-// burstTable has a row per thread and call site with bursts.
+// burstTable returns a table with one row per thread and call site with bursts.
 func (sc *Scan) burstTable() report.Table {
-	table := report.Table{Name: "bursts", Title: "bursts of small copies", Columns: burstColumns, Aside: true}
+	table := report.Table{Name: "bursts", Title: "bursts of small copies", Columns: burstColumns, Secondary: true}
 	start := sc.T.Recording().FromNs
 	for key, b := range sc.Bursts {
 		row := table.Add(report.Values{
@@ -182,34 +200,47 @@ func (sc *Scan) burstTable() report.Table {
 	return table
 }
 
+// siteColumns are the columns of Scan.siteTable.
 var siteColumns = []report.Column{
 	{
 		Key: "host_sum_ns", Title: "HOST SUM", Unit: report.UnitNs,
-		About: "time that threads spent in these calls, of timed ones",
+		About: "time that threads spent in timed copy calls",
 	},
-	{Key: "copies", Title: "COPIES", Unit: report.UnitCount, About: "copies that began in the window"},
-	{Key: "timed_copies", Title: "TIMED", Unit: report.UnitCount, About: "copies whose duration is known"},
-	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "bytes of those that were made"},
-	{Key: "bandwidth_bytes_per_second", Title: "BANDWIDTH", Unit: report.UnitRatio, About: "as above"},
-	{Key: "direction", Title: "DIRECTION", Unit: report.UnitText, About: "as above"},
-	{Key: "mode", Title: "MODE", Unit: report.UnitText, About: "as above"},
+	{Key: "copies", Title: "COPIES", Unit: report.UnitCount, About: "number of copies that began in the window"},
+	{Key: "timed_copies", Title: "TIMED", Unit: report.UnitCount, About: "copies with a known duration of the call"},
+	{
+		Key: "bytes", Title: "BYTES", Unit: report.UnitBytes,
+		About: "bytes of copies that neither failed nor were captured",
+	},
+	{
+		Key: "bandwidth_bytes_per_second", Title: "BANDWIDTH", Unit: report.UnitRatio,
+		About: "bytes / host time of blocking copies of at least 64 KiB between host and device",
+	},
+	{
+		Key: "direction", Title: "DIRECTION", Unit: report.UnitText,
+		About: "direction of the copies, as in the table copies",
+	},
+	{
+		Key: "mode", Title: "MODE", Unit: report.UnitText,
+		About: "mode of the copies: async or blocking, as in the table copies",
+	},
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
-		About: "the frame of the program's own code that made the call",
+		About: "call site: the frame of the program's own code that made the call",
 	},
 }
 
-// siteTable has a row per call site, direction and mode.
+// siteTable returns a table with one row per call site, direction and mode.
 func (sc *Scan) siteTable() report.Table {
 	table := report.Table{
-		Name: "sites", Title: "copies by place in the program", Columns: siteColumns, Aside: true,
-		Spare: []string{"timed_copies"},
+		Name: "sites", Title: "copies by call site", Columns: siteColumns, Secondary: true,
+		HideFirst: []string{"timed_copies"},
 	}
 	for key, s := range sc.Sites {
 		table.Add(report.Values{
-			"host_sum_ns":                s.took.Total(),
+			"host_sum_ns":                s.durations.Total(),
 			"copies":                     s.copies,
-			"timed_copies":               s.took.Count,
+			"timed_copies":               s.durations.Count,
 			"bytes":                      s.bytes,
 			"bandwidth_bytes_per_second": s.rate(),
 			"direction":                  key.Direction,

@@ -8,17 +8,17 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// Run reports the calls that returned an error and what the errors mean: asynchronous errors with
-// the launches before them, invalid frees with the earlier calls for the same memory, and all
-// others by call site. It returns a *report.SortError for an unknown opt.Sort.
+// Run reports the CUDA calls that returned an error: asynchronous errors with the launches before
+// them, invalid frees with earlier calls for the same memory, and all other errors by call site. It
+// returns a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
-	counts, err := calls.CountsWhile(t, func() error { return nil }) // for the quality block
+	counts, err := calls.CountsWhile(t, func() error { return nil }) // the quality block needs them
 	if err != nil {
 		return nil, err
 	}
 	s := NewScan(t, &opt.Filter)
-	if err := s.scan(); err != nil {
+	if err := s.readAll(); err != nil {
 		return nil, err
 	}
 	faults, err := s.findFaults()
@@ -44,18 +44,18 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	broken := faultTable(t, faults, opt.Top)
-	faults = faults[:len(broken.Rows)]
+	faultsTable := faultTable(t, faults, opt.Top)
+	faults = faults[:len(faultsTable.Rows)]
 	launches, err := launchesBefore(t, faults, &opt.Filter)
 	if err != nil {
 		return nil, err
 	}
 	r.Tables = []report.Table{
-		broken,
+		faultsTable,
 		suspectTable(t, faults, launches, &opt),
 		invalidFreeTable(t, s, frees, &opt),
 		table,
-		s.quietTable(),
+		s.nonErrorTable(),
 	}
 	return r, nil
 }

@@ -1,3 +1,3 @@
-// Package cudaerrors reports failed CUDA calls, asynchronous errors with the launches before them,
-// and invalid frees with the call that freed first.
+// Package cudaerrors reports failed CUDA calls. It lists asynchronous errors with the launches
+// before them, and invalid frees with the call that freed the memory first.
 package cudaerrors

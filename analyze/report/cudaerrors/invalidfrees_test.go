@@ -14,7 +14,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// freeScript writes a program that frees something wrongly.
+// freeScript writes a recording of a program with an invalid free.
 type freeScript struct{ *analyzetest.Tape }
 
 func newFreeScript(t testing.TB) *freeScript {
@@ -26,7 +26,7 @@ func newFreeScript(t testing.TB) *freeScript {
 	return &freeScript{tp}
 }
 
-// makes adds an allocation at 1 s, of another function if names are given.
+// makes adds an allocation at 1 s, by the first of names if there are any.
 func (s *freeScript) makes(ptr, bytes int64, name ...string) *format.Row {
 	r := analyzetest.At(s.Alloc(analyzetest.Second, analyzetest.Us, ptr, bytes), 1, "load (train.cc:10)")
 	if len(name) > 0 {
@@ -47,7 +47,7 @@ func (s *freeScript) fails(ptr int64, name ...string) *format.Row {
 	return r
 }
 
-// named gives a call its function, kind of memory, and kind of row.
+// named sets the function, the kind of memory and the call kind of a call.
 func (s *freeScript) named(r *format.Row, name []string) *format.Row {
 	if len(name) > 0 {
 		r.Name, r.MemoryKind = name[0], name[1]
@@ -58,7 +58,7 @@ func (s *freeScript) named(r *format.Row, name []string) *format.Row {
 	return r
 }
 
-// virtual adds mapped memory: handle 0x77 at 0x10000.
+// virtual adds memory mapped at 0x10000, with handle 0x77.
 func (s *freeScript) virtual() {
 	s.named(
 		analyzetest.At(
@@ -78,12 +78,12 @@ func (s *freeScript) virtual() {
 
 const freeAddress = int64(0x7f0000000000)
 
-// invalidFreeCases are programs with one failed free at 3 s; verdict "" says that it is none of
-// the pointer's fault.
+// invalidFreeCases are programs with one failed free at 3 s. The verdict "" means that the pointer
+// is not the cause.
 var invalidFreeCases = map[string]struct {
 	script  func(*freeScript)
 	verdict string
-	sites   string // allocation and first free
+	sites   string // allocation site and site of the first free
 	says    string
 }{
 	"double free": {
@@ -99,7 +99,7 @@ var invalidFreeCases = map[string]struct {
 	"memory from before the recording, freed twice": {func(s *freeScript) {
 		s.frees(freeAddress)
 		s.fails(freeAddress)
-	}, "double free", "<nil>, drop (train.cc:20)", "its allocation is not recorded; drop (train.cc:20) freed it"},
+	}, "double free", "<nil>, drop (train.cc:20)", "the recording has no allocation of the block; drop (train.cc:20) freed it"},
 	"freed twice, allocated again, freed": {func(s *freeScript) {
 		s.makes(freeAddress, analyzetest.Mib)
 		s.frees(freeAddress)
@@ -117,7 +117,7 @@ var invalidFreeCases = map[string]struct {
 		s.frees(freeAddress)
 		s.fails(freeAddress)
 	}, "double free", "load (train.cc:10), drop (train.cc:20)", "freed it at 2.00s"},
-	"two threads free it at once": {func(s *freeScript) { // the one that wins enters later
+	"two threads free it at once": {func(s *freeScript) { // the successful call starts later
 		s.makes(freeAddress, analyzetest.Mib)
 		r := s.frees(freeAddress)
 		r.StartNs, r.DurNs = analyzetest.Epoch+3*analyzetest.Second+analyzetest.Us, analyzetest.Us
@@ -186,7 +186,7 @@ var invalidFreeCases = map[string]struct {
 	"inside a block": {func(s *freeScript) {
 		s.makes(freeAddress, analyzetest.Mib)
 		s.fails(freeAddress + 512)
-	}, "inside a block", "load (train.cc:10), <nil>", "with an address 512 B behind its start; the block stays " +
+	}, "inside a block", "load (train.cc:10), <nil>", "with an address 512 B after the start of the block; the block stays " +
 		"allocated"},
 	"behind a block": {func(s *freeScript) {
 		s.makes(freeAddress, analyzetest.Mib)
@@ -201,40 +201,40 @@ var invalidFreeCases = map[string]struct {
 	"cuMemFree of pinned memory": {func(s *freeScript) {
 		s.makes(freeAddress, analyzetest.Mib, "cuMemHostAlloc", format.MemoryHost)
 		s.fails(freeAddress)
-	}, "wrong function", "load (train.cc:10), <nil>", "free it with cuMemFreeHost: it stays allocated until then"},
+	}, "wrong function", "load (train.cc:10), <nil>", "the memory stays allocated until it is freed with cuMemFreeHost"},
 	"cuMemFreeHost of device memory": {func(s *freeScript) {
 		s.makes(freeAddress, analyzetest.Mib)
 		s.fails(freeAddress, "cuMemFreeHost", format.MemoryHost)
-	}, "wrong function", "load (train.cc:10), <nil>", "free it with cuMemFree: it stays allocated until then"},
+	}, "wrong function", "load (train.cc:10), <nil>", "the memory stays allocated until it is freed with cuMemFree"},
 	"cuMemFreeHost of registered memory": {func(s *freeScript) {
 		s.makes(freeAddress, analyzetest.Mib, "cuMemHostRegister_v2", format.MemoryRegistered)
 		s.fails(freeAddress, "cuMemFreeHost", format.MemoryHost)
-	}, "wrong function", "load (train.cc:10), <nil>", "free it with cuMemHostUnregister: it stays allocated until then"},
+	}, "wrong function", "load (train.cc:10), <nil>", "the memory stays allocated until it is freed with cuMemHostUnregister"},
 	"cuMemFree of mapped memory": {func(s *freeScript) {
 		s.virtual()
 		s.fails(0x10000)
-	}, "wrong function", "load (train.cc:10), <nil>", "free it with cuMemUnmap and cuMemRelease: it stays allocated " +
-		"until then"},
+	}, "wrong function", "load (train.cc:10), <nil>", "the memory stays allocated until it is freed with " +
+		"cuMemUnmap and cuMemRelease"},
 	"cuMemFree of a handle": {func(s *freeScript) {
 		s.makes(0x77, 2*analyzetest.Mib, "cuMemCreate", format.MemoryPhysical)
 		s.fails(0x77)
-	}, "wrong function", "load (train.cc:10), <nil>", "free it with cuMemRelease: it stays allocated until then"},
+	}, "wrong function", "load (train.cc:10), <nil>", "the memory stays allocated until it is freed with cuMemRelease"},
 	"cuMemFree of an array": {func(s *freeScript) {
 		s.makes(0x77, 2*analyzetest.Mib, "cuMipmappedArrayCreate", format.MemoryArray)
 		s.fails(0x77)
-	}, "wrong function", "load (train.cc:10), <nil>", "free it with cuMipmappedArrayDestroy: it stays allocated " +
-		"until then"},
+	}, "wrong function", "load (train.cc:10), <nil>", "the memory stays allocated until it is freed with " +
+		"cuMipmappedArrayDestroy"},
 	"cuMemFree of another process's memory": {func(s *freeScript) {
 		s.named(s.makes(freeAddress, 0), []string{"cuIpcOpenMemHandle_v2", format.MemoryIPC, format.KindBorrow})
 		s.fails(freeAddress)
-	}, "wrong function", "<nil>, <nil>", "free it with cuIpcCloseMemHandle: it stays allocated until then"},
+	}, "wrong function", "<nil>, <nil>", "the memory stays allocated until it is freed with cuIpcCloseMemHandle"},
 
 	"after its context": {func(s *freeScript) {
 		s.makes(freeAddress, analyzetest.Mib).Context = 0xc0
 		r := s.Call(format.KindAPI, "cuCtxDestroy_v2", 2*analyzetest.Second, analyzetest.Us)
 		r.Ptr, r.Context = 0xc0, 0xc0
 		s.fails(freeAddress)
-	}, "freed with its context", "load (train.cc:10), <nil>", "its context ended at 2.00s and freed it"},
+	}, "freed with its context", "load (train.cc:10), <nil>", "the end of its context at 2.00s freed it"},
 	"after its context, without one": {func(s *freeScript) {
 		s.makes(freeAddress, analyzetest.Mib).Context = 0xc0
 		s.Call(format.KindAPI, "cuCtxDestroy_v2", 2*analyzetest.Second, analyzetest.Us).Ptr = 0xc0
@@ -243,12 +243,13 @@ var invalidFreeCases = map[string]struct {
 
 	"a wild pointer": {
 		func(s *freeScript) { s.fails(freeAddress) }, "unknown pointer", "<nil>, <nil>",
-		"no recorded call of the process returned this address: it is of another process or of no allocation of CUDA",
+		"no recorded call of the process returned this address: the memory belongs to another process, " +
+			"or CUDA did not allocate it",
 	},
 	"an old pointer, or a wild one": {func(s *freeScript) {
 		s.Without(func(r *format.Row) bool { return r.Name == "cuInit" })
 		s.fails(freeAddress)
-	}, "unknown pointer", "<nil>, <nil>", "it was allocated before the recording, or never; confidence low"},
+	}, "unknown pointer", "<nil>, <nil>", "the memory was allocated before the recording, or never; confidence low"},
 	"another process's pointer": {func(s *freeScript) {
 		s.makes(freeAddress, analyzetest.Mib).Pid = 43
 		s.fails(freeAddress)
@@ -372,7 +373,7 @@ func TestInvalidFreesAreGroupedBySites(t *testing.T) {
 	}
 }
 
-// TestFailedFreesAreBounded: what is not kept is said.
+// TestFailedFreesAreBounded checks that the report states the number of omitted failed frees.
 func TestFailedFreesAreBounded(t *testing.T) {
 	s := newFreeScript(t)
 	s.makes(freeAddress, analyzetest.Mib)
@@ -387,7 +388,7 @@ func TestFailedFreesAreBounded(t *testing.T) {
 	if n, _, _ := r.Number("double_frees"); n != fault.MaxFailedFrees {
 		t.Errorf("%v double frees", n)
 	}
-	if got := fmt.Sprint(r.Facts[0].Value); got != "5 more failed frees are only counted as failed calls" {
+	if got := fmt.Sprint(r.Facts[0].Value); got != "5 more failed frees have no verdict, because there are too many" {
 		t.Errorf("result %q", got)
 	}
 }
@@ -400,7 +401,7 @@ func TestConfidenceOfInvalidFrees(t *testing.T) {
 		"complete": {func(*freeScript) {}, report.ConfidenceHigh, ""},
 		"calls lost": {func(s *freeScript) {
 			s.Add(format.Row{Kind: format.KindLost, Name: report.LostMemory, StartNs: analyzetest.Epoch, Value: 3})
-		}, report.ConfidenceLow, "3 calls that allocate or free were lost"},
+		}, report.ConfidenceLow, "3 calls that allocate or free memory were lost"},
 	} {
 		s := newFreeScript(t)
 		invalidFreeCases["double free"].script(s)

@@ -15,46 +15,46 @@ import (
 // concurrent use.
 type Scan struct {
 	*calls.Counter
-	Groups map[Key]*Group
-	quiet  map[Key]*Group // results that are not errors, such as "not ready"; Key.Site is 0
-	Names  origin.Names   // functions and call sites
-	frees  fault.FailedFrees
+	Groups    map[Key]*Group
+	nonErrors map[Key]*Group // results that are no errors, such as CUDA_ERROR_NOT_READY; Key.Site is 0
+	Names     origin.Names   // names of functions and call sites
+	frees     fault.FailedFrees
 
 	stack []int32
 	site  format.Strings
 }
 
-// Key is what the calls of a group have in common.
+// Key identifies a group of calls with the same function, call site and result.
 type Key struct {
 	Name, Site int32 // function and call site, indexes of Scan.Names
 	Result     int32 // CUresult
 }
 
-// Group is a number of calls with the same Key.
+// Group has the statistics of the calls with the same Key.
 type Group struct {
 	Calls           int64
-	nested          int64 // of Calls, those made inside another recorded call
-	FirstNs, LastNs int64 // entry of the first and the last call, Unix ns
+	nested          int64 // part of Calls that was made inside another recorded call
+	FirstNs, LastNs int64 // start of the first and of the last call, Unix ns
 	Stack           int32 // stack id of the first call
 	Threads         map[origin.Thread]int64
 }
 
 // NewScan returns a scan of the calls that pass the filter.
 func NewScan(t *timeline.Timeline, f *query.Filter) *Scan {
-	return &Scan{Counter: calls.NewCounter(t, f), Groups: make(map[Key]*Group), quiet: make(map[Key]*Group)}
+	return &Scan{Counter: calls.NewCounter(t, f), Groups: make(map[Key]*Group), nonErrors: make(map[Key]*Group)}
 }
 
-// matched reports whether any call passed the filter, whatever it returned.
+// matched reports whether any call passed the filter, with or without an error.
 func (s *Scan) matched() bool {
 	n := s.Seen.Explain(s.Filter)
 	return n.Filter == ""
 }
 
-// scan reads all calls of the recording.
-func (s *Scan) scan() error {
+// readAll reads all calls of the recording.
+func (s *Scan) readAll() error {
 	for _, spans := range [][]timeline.Span{s.T.Memory, s.T.Calls} {
 		for _, span := range spans {
-			s.Group(span.Group)
+			s.AddGroup(span.Group)
 			if err := span.Group.Err(); err != nil {
 				return s.T.Wrap(err)
 			}
@@ -63,8 +63,8 @@ func (s *Scan) scan() error {
 	return nil
 }
 
-// Group reads a row group. If all of its calls succeeded, it reads their results only.
-func (s *Scan) Group(g *format.Group) {
+// AddGroup processes a row group. If all of its calls succeeded, it reads only their results.
+func (s *Scan) AddGroup(g *format.Group) {
 	s.Result, s.Flags = g.Int32("result", s.Result), g.Int32("flags", s.Flags)
 	if !s.Filter.Callers() && !slices.ContainsFunc(s.Result, func(r int32) bool { return r != 0 }) {
 		return
@@ -92,7 +92,7 @@ func (s *Scan) Group(g *format.Group) {
 			continue
 		}
 		key := Key{Name: names[s.Name.Index[i]], Result: s.Result[i]}
-		groups := s.quiet
+		groups := s.nonErrors
 		if calls.IsError(s.Result[i]) {
 			groups = s.Groups
 			key.Site = s.Names.ID(s.T.SiteOfCall(s.stack[i], s.site.At(i)))
@@ -110,6 +110,7 @@ func (s *Scan) Group(g *format.Group) {
 	}
 }
 
+// add adds a call to the group.
 func (e *Group) add(startNs int64, stack int32, th origin.Thread, nested bool) {
 	e.Calls++
 	if nested {
@@ -122,7 +123,7 @@ func (e *Group) add(startNs int64, stack int32, th origin.Thread, nested bool) {
 	}
 }
 
-// recordedFromStart returns the processes whose first call, cuInit, is in the recording.
+// recordedFromStart returns the processes whose first CUDA call, cuInit, is in the recording.
 func recordedFromStart(t *timeline.Timeline) (map[int32]bool, error) {
 	started := make(map[int32]bool)
 	var name format.Strings
@@ -153,7 +154,7 @@ func (s *Scan) findFaults() ([]fault.Fault, error) {
 	}), err
 }
 
-// launchesBefore returns the launches before each fault.
+// launchesBefore returns the launches before each asynchronous error.
 func launchesBefore(t *timeline.Timeline, faults []fault.Fault, f *query.Filter) ([][]fault.Launch, error) {
 	moments := make([]fault.Moment, len(faults))
 	for i, f := range faults {

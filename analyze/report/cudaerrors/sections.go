@@ -5,20 +5,20 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/xid"
 )
 
-// Sections are the tables and facts of the report, as --explain prints them.
+// Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
 	{Title: "asynchronous", Columns: faultColumns},
 	{Title: "suspects", Columns: xid.LaunchColumns},
 	{Title: "invalid_frees", Columns: invalidFreeColumns},
 	{Title: "errors", Columns: errorColumns},
-	{Title: "no_errors", Columns: quietColumns},
+	{Title: "no_errors", Columns: nonErrorColumns},
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of the HTML page.
+// Page is the section of this report in the HTML page.
 var Page = report.Page{
 	Title: "Failed calls",
-	About: "Which calls failed, and what that means.",
-	Empty: "No call failed.",
+	About: "CUDA calls that returned an error, and the meaning of the errors.",
+	Empty: "No call returned an error.",
 }

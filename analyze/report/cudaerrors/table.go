@@ -19,135 +19,166 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
+// factColumns are the columns of Scan.facts.
 var factColumns = []report.Column{
-	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell, or not all"},
+	{
+		Key: "result", Title: "result", Unit: report.UnitText,
+		About: "set if no call failed, or if the report omits failed frees",
+	},
 }
 
+// faultColumns are the columns of faultTable.
 var faultColumns = []report.Column{
 	{
 		Key: "at_ns", Title: "NOTICED", Unit: report.UnitNs,
-		About: "return of the first call that noticed it, from the recording's start",
+		About: "return of the first call that reported the error, from the start of the recording",
 	},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "tid", Title: "TID", Unit: report.UnitID, About: "thread of that call"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	{Key: "tid", Title: "TID", Unit: report.UnitID, About: "id of the thread of the call that reported the error"},
 	{
 		Key: "context", Title: "CONTEXT", Unit: report.UnitText,
-		About: "context that is broken from then on; absent if not known",
+		About: "CUDA context that the error made unusable; absent if unknown",
 	},
-	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the call"},
+	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the call that reported the error"},
 	{
 		Key: "call", Title: "NOTICED BY", Unit: report.UnitText,
-		About: "the call that returned it: where it was noticed, not what caused it",
+		About: "first call that returned the error; an earlier launch caused it",
 	},
-	{Key: "result", Title: "RESULT", Unit: report.UnitID, About: "the CUresult"},
+	{Key: "result", Title: "RESULT", Unit: report.UnitID, About: "CUresult of the call"},
 	{
 		Key: "xid", Title: "XID", Unit: report.UnitText,
-		About: "the last Xid of the process until then, and how long before; clocks may differ by 100 ms",
+		About: "last Xid of the process before the error, and the time between them; clocks may differ by 100 ms",
 	},
-	{Key: "result_name", Title: "ERROR", Unit: report.UnitText, About: "its name in CUDA's headers"},
+	{Key: "result_name", Title: "ERROR", Unit: report.UnitText, About: "name of the CUresult in the CUDA headers"},
 }
 
+// invalidFreeColumns are the columns of invalidFreeTable.
 var invalidFreeColumns = []report.Column{
 	{
 		Key: "calls", Title: "CALLS", Unit: report.UnitCount,
-		About: "failed frees that began in the window, with this verdict and these sites",
+		About: "number of failed frees that began in the window, with this verdict and these call sites",
 	},
 	{
 		Key: "verdict", Title: "VERDICT", Unit: report.UnitText,
-		About: "double free: freed before, and not allocated again since; inside a block: behind the start of a " +
-			"live block; " +
-			"wrong function: the memory is live, and another function frees it; freed with its context: the context " +
-			"ended first; " +
-			"unknown pointer: no recorded call returned it",
+		About: "kind of error. Double free: the memory was freed before, and not allocated again. Inside a block: " +
+			"the address is after the start of a live block. Wrong function: the memory is live, and another " +
+			"function frees it. Freed with its context: the CUDA context ended first. Unknown pointer: no recorded " +
+			"call returned the address",
 	},
-	{Key: "name", Title: "FUNCTION", Unit: report.UnitText, About: "function of the CUDA driver that failed"},
+	{Key: "name", Title: "FUNCTION", Unit: report.UnitText, About: "CUDA driver function of the failed free"},
 	{
 		Key: "bytes", Title: "BYTES", Unit: report.UnitBytes,
-		About: "size of the block of the first call; absent if its allocation is not recorded",
+		About: "size of the block in the first call; absent if its allocation is not in the recording",
 	},
-	{Key: "memory_kind", Title: "", Unit: report.UnitText, About: "kind of memory of that block"},
+	{Key: "memory_kind", Title: "", Unit: report.UnitText, About: "kind of memory of the block"},
 	{
 		Key: "first_ns", Title: "FIRST", Unit: report.UnitNs,
-		About: "entry of the first call, from the recording's start",
+		About: "start of the first call, from the start of the recording",
 	},
-	{Key: "last_ns", Title: "", Unit: report.UnitNs, About: "entry of the last one"},
+	{Key: "last_ns", Title: "", Unit: report.UnitNs, About: "start of the last call, from the start of the recording"},
 	{Key: "address", Title: "", Unit: report.UnitText, About: "pointer or handle of the first call"},
 	{
 		Key: "offset_bytes", Title: "", Unit: report.UnitBytes,
-		About: "inside a block: the address's distance from the block's start",
+		About: "verdict inside a block: distance of the address from the start of the block",
 	},
 	{
 		Key: "allocated_ns", Title: "", Unit: report.UnitNs,
-		About: "return of the allocation of that block, from the recording's start",
+		About: "return of the call that allocated the block, from the start of the recording",
 	},
-	{Key: "allocated_tid", Title: "", Unit: report.UnitID, About: "thread of the allocation"},
+	{Key: "allocated_tid", Title: "", Unit: report.UnitID, About: "id of the thread that allocated the block"},
 	{
 		Key: "freed_ns", Title: "", Unit: report.UnitNs,
-		About: "double free: entry of the call that freed it before; freed with its context: end of the context",
+		About: "time of the earlier free: start of its call (double free), or end of the context (freed with its " +
+			"context)",
 	},
-	{Key: "freed_tid", Title: "", Unit: report.UnitID, About: "thread of that call"},
-	{Key: "freed_name", Title: "", Unit: report.UnitText, About: "function of that call"},
+	{Key: "freed_tid", Title: "", Unit: report.UnitID, About: "id of the thread of the earlier free"},
+	{Key: "freed_name", Title: "", Unit: report.UnitText, About: "CUDA driver function of the earlier free"},
 	{
 		Key: "right_function", Title: "", Unit: report.UnitText,
-		About: "wrong function: the function that frees this memory",
+		About: "verdict wrong function: the function that can free this memory",
 	},
-	{Key: "result", Title: "", Unit: report.UnitID, About: "the CUresult"},
-	{Key: "result_name", Title: "", Unit: report.UnitText, About: "its name in CUDA's headers"},
-	{Key: "confidence", Title: "CONFIDENCE", Unit: report.UnitText, About: "high, medium or low"},
+	{Key: "result", Title: "", Unit: report.UnitID, About: "CUresult of the failed free"},
+	{Key: "result_name", Title: "", Unit: report.UnitText, About: "name of the CUresult in the CUDA headers"},
+	{
+		Key: "confidence", Title: "CONFIDENCE", Unit: report.UnitText,
+		About: "confidence in the verdict: high, medium or low",
+	},
 	{
 		Key: "confidence_reasons", Title: "", Unit: report.UnitText,
-		About: "what lowers it: lost calls, damaged segments, a recording that began after the process",
+		About: "reasons that lower the confidence: lost calls, damaged segments, a recording that began after the " +
+			"process",
 	},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process of the first call"},
-	{Key: "tid", Title: "", Unit: report.UnitID, About: "thread of the first call"},
-	{Key: "allocated_site", Title: "ALLOCATED AT", Unit: report.UnitText, About: "allocation site of the block"},
-	{Key: "freed_site", Title: "FREED AT", Unit: report.UnitText, About: "site of the free before"},
-	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "site of the failed free"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id of the first call"},
+	{Key: "tid", Title: "", Unit: report.UnitID, About: "thread id of the first call"},
+	{Key: "allocated_site", Title: "ALLOCATED AT", Unit: report.UnitText, About: "call site that allocated the block"},
+	{Key: "freed_site", Title: "FREED AT", Unit: report.UnitText, About: "call site of the earlier free"},
+	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "call site of the failed free"},
 }
 
+// errorColumns are the columns of Scan.table.
 var errorColumns = []report.Column{
-	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "calls that began in the window and returned this"},
+	{
+		Key: "calls", Title: "CALLS", Unit: report.UnitCount,
+		About: "number of calls that began in the window and returned this result",
+	},
 	{
 		Key: "class", Title: "CLASS", Unit: report.UnitText,
-		About: "asynchronous: of work given to the GPU earlier, the call only noticed it, and every later call in " +
-			"the context returns it too; memory: out of memory; call: about the call itself; question: programs ask " +
-			"that way and expect to be told no",
+		About: "class of the error. Asynchronous: earlier GPU work failed, the call only reports it, and all later " +
+			"calls in the context return it too. Memory: out of memory. Call: the call itself is wrong. Question: " +
+			"the program tests for something and expects this result",
 	},
-	{Key: "name", Title: "FUNCTION", Unit: report.UnitText, About: "function of the CUDA driver"},
-	{Key: "result", Title: "RESULT", Unit: report.UnitID, About: "the CUresult"},
-	{Key: "result_name", Title: "ERROR", Unit: report.UnitText, About: "its name in CUDA's headers"},
-	{Key: "first_ns", Title: "FIRST", Unit: report.UnitNs, About: "entry of the first one, from the recording's start"},
-	{Key: "last_ns", Title: "LAST", Unit: report.UnitNs, About: "entry of the last one"},
-	{Key: "processes", Title: "PID", Unit: report.UnitText, About: "processes"},
-	{Key: "threads", Title: "", Unit: report.UnitText, About: "threads, those with most of the calls first, at most 8"},
-	{Key: "thread_count", Title: "THREADS", Unit: report.UnitCount, About: "number of threads"},
+	{Key: "name", Title: "FUNCTION", Unit: report.UnitText, About: "CUDA driver function"},
+	{Key: "result", Title: "RESULT", Unit: report.UnitID, About: "CUresult of the calls"},
+	{Key: "result_name", Title: "ERROR", Unit: report.UnitText, About: "name of the CUresult in the CUDA headers"},
+	{
+		Key: "first_ns", Title: "FIRST", Unit: report.UnitNs,
+		About: "start of the first call, from the start of the recording",
+	},
+	{
+		Key: "last_ns", Title: "LAST", Unit: report.UnitNs,
+		About: "start of the last call, from the start of the recording",
+	},
+	{Key: "processes", Title: "PID", Unit: report.UnitText, About: "process ids of the calls"},
+	{
+		Key: "threads", Title: "", Unit: report.UnitText,
+		About: "ids and names of the threads, most calls first, at most 8",
+	},
+	{Key: "thread_count", Title: "THREADS", Unit: report.UnitCount, About: "number of threads that made the calls"},
 	{
 		Key: "nested_calls", Title: "", Unit: report.UnitCount,
-		About: "of CALLS, those inside of another recorded call, which mostly returns it too",
+		About: "part of CALLS inside another recorded call, which usually returns the same result",
 	},
-	{Key: "meaning", Title: "", Unit: report.UnitText, About: "what the result means, in plain words"},
+	{Key: "meaning", Title: "", Unit: report.UnitText, About: "meaning of the CUresult"},
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
-		About: "the frame of the program's own code that made the call",
+		About: "call site: the frame of the program's own code that made the call",
 	},
 }
 
-var quietColumns = []report.Column{
-	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "calls that began in the window and returned this"},
-	{Key: "name", Title: "FUNCTION", Unit: report.UnitText, About: "function of the CUDA driver"},
-	{Key: "result", Title: "RESULT", Unit: report.UnitID, About: "the CUresult"},
-	{Key: "result_name", Title: "NAME", Unit: report.UnitText, About: "its name in CUDA's headers"},
-	{Key: "meaning", Title: "WHY IT IS NONE", Unit: report.UnitText, About: "what it means"},
+// nonErrorColumns are the columns of Scan.nonErrorTable.
+var nonErrorColumns = []report.Column{
+	{
+		Key: "calls", Title: "CALLS", Unit: report.UnitCount,
+		About: "number of calls that began in the window and returned this result",
+	},
+	{Key: "name", Title: "FUNCTION", Unit: report.UnitText, About: "CUDA driver function"},
+	{Key: "result", Title: "RESULT", Unit: report.UnitID, About: "CUresult of the calls"},
+	{Key: "result_name", Title: "NAME", Unit: report.UnitText, About: "name of the CUresult in the CUDA headers"},
+	{
+		Key: "meaning", Title: "WHY IT IS NONE", Unit: report.UnitText,
+		About: "meaning of the CUresult, which is no error",
+	},
 }
 
+// totalColumns are the totals of the report.
 var totalColumns = []report.Column{
 	{
 		Key: "failed_calls", Title: "failed calls", Unit: report.UnitCount,
-		About: "calls that returned an error, questions included",
+		About: "calls that returned an error, including class question",
 	},
 	{
 		Key: "asynchronous_errors", Title: "asynchronous", Unit: report.UnitCount,
-		About: "contexts that an asynchronous error broke",
+		About: "CUDA contexts that an asynchronous error made unusable",
 	},
 	{
 		Key: "out_of_memory", Title: "out of memory", Unit: report.UnitCount,
@@ -155,42 +186,44 @@ var totalColumns = []report.Column{
 	},
 	{
 		Key: "questions", Title: "questions", Unit: report.UnitCount,
-		About: "of failed_calls, those by which programs find something out",
+		About: "failed calls of class question: the program tests for something and expects this result",
 	},
 	{
 		Key: "no_errors", Title: "results that are no error", Unit: report.UnitCount,
-		About: "calls that returned not ready, or shutting down",
+		About: "calls that returned CUDA_ERROR_NOT_READY or CUDA_ERROR_DEINITIALIZED, which are no errors",
 	},
 	{
 		Key: "invalid_frees", Title: "invalid frees", Unit: report.UnitCount,
-		About: "of failed_calls, frees that are wrong about their pointer: see the table invalid_frees",
+		About: "failed frees with a wrong pointer: see the table invalid_frees",
 	},
 	{
 		Key: "double_frees", Title: "double frees", Unit: report.UnitCount,
-		About: "of invalid_frees, those of memory that was freed before",
+		About: "invalid frees of memory that was freed before",
 	},
 }
 
-// facts says whether any call failed, and how many failed frees were not classified.
+// facts returns the facts of the report: whether any call failed, and how many failed frees have no
+// verdict.
 func (s *Scan) facts() []report.Fact {
 	result := ""
 	switch {
 	case len(s.Groups) == 0:
 		result = "no call returned an error"
 	case s.frees.LeftOut > 0:
-		result = fmt.Sprintf("%s more failed frees are only counted as failed calls", units.Count(s.frees.LeftOut))
+		n := units.Count(s.frees.LeftOut)
+		result = fmt.Sprintf("%s more failed frees have no verdict, because there are too many", n)
 	}
 	return report.Facts(factColumns, report.Values{"result": result})
 }
 
-// faultTable returns a table with a row per context that an asynchronous error broke.
+// faultTable returns a table with one row per context that an asynchronous error made unusable.
 func faultTable(t *timeline.Timeline, faults []fault.Fault, top int) report.Table {
 	table := report.Table{
-		Name:    "asynchronous",
-		Title:   "errors of earlier work, where they were noticed first",
-		Columns: faultColumns,
-		Aside:   true,
-		Spare:   []string{"context", "device", "tid"},
+		Name:      "asynchronous",
+		Title:     "asynchronous errors, by the first call that reported them",
+		Columns:   faultColumns,
+		Secondary: true,
+		HideFirst: []string{"context", "device", "tid"},
 	}
 	for i := range faults {
 		f := &faults[i]
@@ -198,9 +231,9 @@ func faultTable(t *timeline.Timeline, faults []fault.Fault, top int) report.Tabl
 		if f.Context != 0 {
 			context = fmt.Sprintf("0x%x", uint64(f.Context))
 		}
-		evidence := catalog.ResultMeaning(f.Result) + fmt.Sprintf("; it happened in work that was given to the GPU "+
-			"before %s was called or while it waited: the launches that are listed are suspects, "+
-			"the last ones first; every later call in this context returns the same", f.Name)
+		evidence := catalog.ResultMeaning(f.Result) + fmt.Sprintf("; GPU work that was launched before or during %s "+
+			"failed: the listed launches are suspects, the last one first; all later calls in this context "+
+			"return the same error", f.Name)
 		if x, ok := fault.XidOf(&t.Facts, f); ok {
 			lastXid = fmt.Sprintf("%d, %s before", x.Code, units.Duration(f.EndNs-x.AtNs))
 			e, _ := x.Describe()
@@ -224,13 +257,14 @@ func faultTable(t *timeline.Timeline, faults []fault.Fault, top int) report.Tabl
 		}).Evidence = evidence
 	}
 	if top > 0 && len(table.Rows) > top {
-		table.More, table.Rows = len(table.Rows)-top, table.Rows[:top]
+		table.OmittedRows, table.Rows = len(table.Rows)-top, table.Rows[:top]
 	}
 	processespkg.AddRanks(t, &table)
 	return table
 }
 
-// suspectTable returns a table with a row per launch; launches are those of launchesBefore.
+// suspectTable returns a table with one row per launch before an asynchronous error. launches is
+// the result of launchesBefore.
 func suspectTable(
 	t *timeline.Timeline,
 	faults []fault.Fault,
@@ -238,12 +272,12 @@ func suspectTable(
 	opt *query.Options,
 ) report.Table {
 	table := report.Table{
-		Name:    "suspects",
-		Title:   "launches before them that may still have been running, the last first",
-		Columns: xid.LaunchColumns,
-		Aside:   true,
-		Keys:    []string{},
-		Spare:   []string{"tid"},
+		Name:      "suspects",
+		Title:     "suspect launches before the asynchronous errors, the last first",
+		Columns:   xid.LaunchColumns,
+		Secondary: true,
+		Keys:      []string{},
+		HideFirst: []string{"tid"},
 	}
 	for i := range faults {
 		xid.AddLaunches(t, &table, faults[i].Label(t), faults[i].EndNs, launches[i])
@@ -252,25 +286,25 @@ func suspectTable(
 	return table
 }
 
-// invalidFreeTable returns a table with a row per group of invalid frees.
+// invalidFreeTable returns a table with one row per group of invalid frees.
 func invalidFreeTable(t *timeline.Timeline, s *Scan, list []InvalidFree, opt *query.Options) report.Table {
 	table := report.Table{
-		Name: "invalid_frees", Title: "invalid frees: what failed frees are about",
-		Columns: invalidFreeColumns, Aside: true,
-		Keys:  []string{"verdict", "name", "allocated_site", "freed_site", "site"},
-		Spare: []string{"pid", "confidence", "first_ns", "bytes", "allocated_site"},
+		Name: "invalid_frees", Title: "invalid frees",
+		Columns: invalidFreeColumns, Secondary: true,
+		Keys:      []string{"verdict", "name", "allocated_site", "freed_site", "site"},
+		HideFirst: []string{"pid", "confidence", "first_ns", "bytes", "allocated_site"},
 	}
 	for i := range list {
 		s.addInvalidFree(&table, &list[i])
 	}
 	if opt.Top > 0 && len(table.Rows) > opt.Top {
-		table.More, table.Rows = len(table.Rows)-opt.Top, table.Rows[:opt.Top]
+		table.OmittedRows, table.Rows = len(table.Rows)-opt.Top, table.Rows[:opt.Top]
 	}
 	frames.Fill(t, &table, opt)
 	return table
 }
 
-// addInvalidFree adds the row of a group of invalid frees.
+// addInvalidFree adds the row of one group of invalid frees.
 func (s *Scan) addInvalidFree(table *report.Table, f *InvalidFree) {
 	t := s.T
 	since := func(ns int64) int64 { return ns - t.Recording().FromNs }
@@ -322,14 +356,14 @@ func (s *Scan) addInvalidFree(table *report.Table, f *InvalidFree) {
 	row.StackID, row.Evidence = f.Stack, f.evidence(t, name, site)
 }
 
-// table returns a table with a row per function, result and call site: the worst class first,
-// then by calls.
+// table returns a table with one row per function, result and call site, sorted by class, worst
+// first, and then by number of calls.
 func (s *Scan) table(opt *query.Options) (report.Table, error) {
 	table := report.Table{
-		Name:    "errors",
-		Title:   "failed calls",
-		Columns: errorColumns,
-		Spare:   []string{"thread_count", "last_ns", "processes", "class"},
+		Name:      "errors",
+		Title:     "failed calls",
+		Columns:   errorColumns,
+		HideFirst: []string{"thread_count", "last_ns", "processes", "class"},
 	}
 	start := s.T.Recording().FromNs
 	for key, e := range s.Groups {
@@ -364,14 +398,15 @@ func (s *Scan) table(opt *query.Options) (report.Table, error) {
 	return table, nil
 }
 
-// threadNames returns the ids of the processes that made calls, and the threads with most calls.
+// threadNames returns the ids of the processes that made calls, and the threads with the most
+// calls.
 func threadNames(t *timeline.Timeline, calls map[origin.Thread]int64) (processes, threads []string) {
-	const most = 8
+	const maxNames = 8
 	list := slices.SortedFunc(maps.Keys(calls), func(a, b origin.Thread) int {
 		return cmp.Or(cmp.Compare(calls[b], calls[a]), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Tid, b.Tid))
 	})
 	for i, th := range list {
-		if i < most {
+		if i < maxNames {
 			threads = append(threads, strings.TrimSpace(fmt.Sprintf("%d %s", th.Tid, t.Facts.Threads[th])))
 		}
 		if pid := fmt.Sprint(th.Pid); !slices.Contains(processes, pid) {
@@ -382,10 +417,12 @@ func threadNames(t *timeline.Timeline, calls map[origin.Thread]int64) (processes
 	return processes, threads
 }
 
-// quietTable returns a table with a row per function and result that is not an error.
-func (s *Scan) quietTable() report.Table {
-	table := report.Table{Name: "no_errors", Title: "results that are no error", Columns: quietColumns, Aside: true}
-	for key, e := range s.quiet {
+// nonErrorTable returns a table with one row per function and result that is no error.
+func (s *Scan) nonErrorTable() report.Table {
+	table := report.Table{
+		Name: "no_errors", Title: "results that are no error", Columns: nonErrorColumns, Secondary: true,
+	}
+	for key, e := range s.nonErrors {
 		table.Add(report.Values{
 			"calls":       e.Calls,
 			"name":        s.Names.List[key.Name],
@@ -398,9 +435,9 @@ func (s *Scan) quietTable() report.Table {
 	return table
 }
 
-// totals sums up the groups; faults is the number of asynchronous errors.
+// totals returns the sums over the groups. faults is the number of asynchronous errors.
 func (s *Scan) totals(faults int, frees []InvalidFree) []report.Fact {
-	var failed, memory, questions, quiet int64
+	var failed, memory, questions, nonErrors int64
 	for key, e := range s.Groups {
 		failed += e.Calls
 		switch ClassOf(s.Names.List[key.Name], key.Result) {
@@ -410,15 +447,15 @@ func (s *Scan) totals(faults int, frees []InvalidFree) []report.Fact {
 			questions += e.Calls
 		}
 	}
-	for _, e := range s.quiet {
-		quiet += e.Calls
+	for _, e := range s.nonErrors {
+		nonErrors += e.Calls
 	}
 	return report.Facts(totalColumns, report.Values{
 		"failed_calls":        failed,
 		"asynchronous_errors": int64(faults),
 		"out_of_memory":       memory,
 		"questions":           questions,
-		"no_errors":           quiet,
+		"no_errors":           nonErrors,
 		"invalid_frees":       countFrees(frees, fault.FreeRefused),
 		"double_frees":        countFrees(frees, fault.DoubleFree),
 	})

@@ -11,10 +11,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Run compares a report on two recordings. Rows of tables are paired by the columns that say what
-// they are about; several rows with equal values in these are paired in their order. Rows are
-// ordered by the size of their change. Of opt only Sort and Top are used. Run returns a *SortError
-// for a column that no table has.
+// Run compares a report on two recordings. It pairs rows by their key columns, and rows with equal
+// keys in their order. It sorts rows by the size of their change. Of opt it uses only Sort and Top.
+// Run returns a *report.SortError if no table has the column opt.Sort.
 func Run(before, after *Side, opt query.Options) (*report.Report, error) {
 	a, b := before.report, after.report
 	r := &report.Report{
@@ -50,18 +49,18 @@ func Run(before, after *Side, opt query.Options) (*report.Report, error) {
 		"per":          d.per(),
 		"not_compared": strings.Join(skipped, ", "),
 	}), d.numbers...)
-	return r, arrangeAny(r.Tables, opt.Sort, opt.Top)
+	return r, arrangeTables(r.Tables, opt.Sort, opt.Top)
 }
 
-// differ compares the tables and numbers of two reports, and counts what it finds.
+// differ compares the tables and numbers of two reports and counts the differences.
 type differ struct {
-	before, after            *Side
-	changed, fresh, gone, ok int64         // rows
-	numbers                  []report.Fact // comparisons of facts and totals
-	verdicts                 []report.Fact // rows that got or lost a verdict
+	before, after                 *Side
+	changed, added, removed, same int64         // number of changed, new, removed and equal rows
+	numbers                       []report.Fact // comparisons of facts and totals
+	verdicts                      []report.Fact // numbers of rows that got or lost a verdict
 }
 
-// per says by what numbers are divided, "" if they are not.
+// per returns the divisors of the numbers as text, or "" if numbers are not divided.
 func (d *differ) per() string {
 	if d.after.amount == 0 {
 		return ""
@@ -74,18 +73,19 @@ func (d *differ) per() string {
 	)
 }
 
+// totals returns the totals of the comparison.
 func (d *differ) totals() []report.Fact {
 	return append(report.Facts(totalColumns, report.Values{
 		"changed": d.changed,
-		"new":     d.fresh,
-		"gone":    d.gone,
-		"same":    d.ok,
+		"new":     d.added,
+		"gone":    d.removed,
+		"same":    d.same,
 	}), d.verdicts...)
 }
 
-// arrangeAny sorts all tables that have the column, and cuts them to top rows. The tables setup and
-// numbers stay whole. It returns a *SortError if no table has the column.
-func arrangeAny(tables []report.Table, by string, top int) error {
+// arrangeTables sorts all tables that have the column by, and cuts them to top rows. It skips the
+// tables setup and numbers. It returns a *report.SortError if no table has the column.
+func arrangeTables(tables []report.Table, by string, top int) error {
 	var wrong error
 	sorted := false
 	for i := range tables {

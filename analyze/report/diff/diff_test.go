@@ -55,7 +55,7 @@ func diff(t *testing.T, before, after *diffpkg.Side, opt query.Options) *report.
 	return r
 }
 
-// launching is a recording of so many launches of two kernels a second, for some seconds.
+// launching returns a recording of some seconds, with launches of two kernels at a given rate.
 func launching(t *testing.T, seconds, a, b int64) *analyzetest.Tape {
 	tp := analyzetest.NewTape(t)
 	tp.Meta.EndNs = analyzetest.Epoch + seconds*analyzetest.Second
@@ -170,7 +170,7 @@ func TestDiffOfLeaks(t *testing.T) {
 	}
 }
 
-// Numbers of stacks, threads, processes and streams are others in every recording.
+// Stack ids, thread ids, process ids and stream handles differ between recordings.
 func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
 	make := func(pid int32, stack int32) *analyzetest.Tape {
 		tp := analyzetest.NewTape(t)
@@ -274,7 +274,7 @@ func TestEveryReportCanBeCompared(t *testing.T) {
 	}
 }
 
-// Damaged files give an error or a result.
+// A damaged file gives an error or a result.
 func TestDiffOfRowsOfAnyValue(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	for i, v := range []int64{0, 1, -1, 1<<63 - 1, -1 << 63, analyzetest.Epoch} {

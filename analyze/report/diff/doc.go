@@ -1,2 +1,2 @@
-// Package diff compares two reports of the same kind. It knows no particular report.
+// Package diff compares two reports of the same kind. It works for every report.
 package diff

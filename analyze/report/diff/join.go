@@ -11,32 +11,32 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// joined is the comparison of two tables while it is made.
-type joined struct {
+// tableJoin is the comparison of two tables.
+type tableJoin struct {
 	*differ
 	a, b     *report.Table
-	atA, atB map[string]int  // indices of columns, by key
-	keys     []report.Column // columns of b that say what a row is about
-	words    []report.Column // further columns of b with text that both tables show
-	measures []measure       // columns of b with numbers that both tables have
-	main     string          // key of the measure that is shown in full
+	atA, atB map[string]int  // column indexes by key
+	keys     []report.Column // columns of b that identify a row
+	texts    []report.Column // other text columns of b that both tables show
+	measures []measure       // number columns of b that both tables have
+	main     string          // key of the measure with all four columns shown
 	target   report.Table
 }
 
-// moreShown is the number of measures beside the main one whose change is shown.
-const moreShown = 3
+// maxShownChanges is the number of further measures whose change text output shows.
+const maxShownChanges = 3
 
-// join compares the rows of two tables.
+// join returns the comparison of two tables.
 func (d *differ) join(a, b *report.Table) report.Table {
-	j := joined{differ: d, a: a, b: b, atA: positions(a), atB: positions(b), keys: keyColumns(b)}
+	j := tableJoin{differ: d, a: a, b: b, atA: positions(a), atB: positions(b), keys: keyColumns(b)}
 	j.chooseColumns()
-	j.target = report.Table{Name: b.Name, Title: b.Title, Aside: b.Aside}
+	j.target = report.Table{Name: b.Name, Title: b.Title, Secondary: b.Secondary}
 	j.addColumns()
 	verdicts := newVerdictCount(b)
 	for _, p := range pairs(a, b) {
 		j.addRow(p, verdicts)
 	}
-	if j.verdicts == nil { // the first table with verdicts is what a report is about
+	if j.verdicts == nil { // only the main table's verdicts count
 		j.verdicts = verdicts.facts()
 	}
 	j.order()
@@ -44,7 +44,7 @@ func (d *differ) join(a, b *report.Table) report.Table {
 	return j.target
 }
 
-// positions returns the indices of the columns of a table, by key.
+// positions returns the column indexes of a table by key.
 func positions(t *report.Table) map[string]int {
 	at := make(map[string]int, len(t.Columns))
 	for i, c := range t.Columns {
@@ -53,14 +53,14 @@ func positions(t *report.Table) map[string]int {
 	return at
 }
 
-// chooseColumns fills in the words and measures, and the main measure: the first that is shown
-// whatever the width.
-func (j *joined) chooseColumns() {
+// chooseColumns sets the texts and measures. It also sets the main measure: the first one that text
+// output never hides.
+func (j *tableJoin) chooseColumns() {
 	isTaken := func(key string) bool { return report.ColumnOf(j.b, key) >= 0 }
 	for _, c := range j.b.Columns {
 		_, isCommon := j.atA[c.Key]
 		isKey := slices.ContainsFunc(j.keys, func(k report.Column) bool { return k.Key == c.Key })
-		isShown := c.Title != "" && !slices.Contains(j.b.Spare, c.Key)
+		isShown := c.Title != "" && !slices.Contains(j.b.HideFirst, c.Key)
 		switch {
 		case isKey || !isCommon:
 		case isMeasure(&c):
@@ -69,7 +69,7 @@ func (j *joined) chooseColumns() {
 				j.main = c.Key
 			}
 		case c.Unit == report.UnitText && isShown:
-			j.words = append(j.words, c)
+			j.texts = append(j.texts, c)
 		}
 	}
 	if j.main == "" && len(j.measures) > 0 {
@@ -77,13 +77,18 @@ func (j *joined) chooseColumns() {
 	}
 }
 
-// addColumns adds the columns of the comparison: whether a row changed, words and measures of both
-// recordings, and what the row is about.
-func (j *joined) addColumns() {
+// rowColumn is the first column of a comparison.
+var rowColumn = report.Column{
+	Key: "row", Title: "ROW", Unit: report.UnitText, About: "change of the row: new, gone, changed or same",
+}
+
+// addColumns adds the columns of the comparison: the kind of change, the texts and measures of both
+// recordings, and the keys.
+func (j *tableJoin) addColumns() {
 	t := &j.target
-	t.Columns = []report.Column{{Key: "row", Title: "ROW", Unit: report.UnitText, About: "new, gone, changed or same"}}
+	t.Columns = []report.Column{rowColumn}
 	var labels []report.Column
-	for _, w := range j.words {
+	for _, w := range j.texts {
 		t.Columns = append(t.Columns,
 			report.Column{Key: w.Key + "_before", Unit: report.UnitText, About: "before: " + w.About},
 			report.Column{Key: w.Key + "_after", Unit: report.UnitText, About: "after: " + w.About})
@@ -96,26 +101,26 @@ func (j *joined) addColumns() {
 	for i := range j.measures {
 		m := &j.measures[i]
 		columns := m.columns(m.Key == j.main)
-		if m.Key != j.main && m.Title != "" && shown < moreShown && !slices.Contains(j.b.Spare, m.Key) {
+		if m.Key != j.main && m.Title != "" && shown < maxShownChanges && !slices.Contains(j.b.HideFirst, m.Key) {
 			shown++
-			report.Title(columns, m.change, changeTitle+m.Title)
-			t.Spare = slices.Insert(t.Spare, 0, m.change)
+			report.SetTitle(columns, m.change, changeTitle+m.Title)
+			t.HideFirst = slices.Insert(t.HideFirst, 0, m.change)
 		}
 		t.Columns = append(t.Columns, columns...)
 	}
 	t.Columns = slices.Concat(t.Columns, labels, j.keys)
 }
 
-// changeTitle begins the titles of the changes of measures beside the main one.
+// changeTitle is the prefix of titles of changes of further measures.
 const changeTitle = "+/- "
 
-// addRow adds a pair, and counts whether it changed.
-func (j *joined) addRow(p pair, verdicts *verdictCount) {
+// addRow adds the row of a pair, and counts it as changed or not.
+func (j *tableJoin) addRow(p pair, verdicts *verdictCount) {
 	values := make(report.Values, len(j.target.Columns))
 	differs := p.before == nil || p.after == nil
-	for _, w := range j.words {
+	for _, w := range j.texts {
 		was, is := j.cellsOf(p, w.Key)
-		differs = j.addWord(values, w.Key, was, is) || differs
+		differs = j.addText(values, w.Key, was, is) || differs
 		if w.Key == "verdict" {
 			verdicts.add(was, is)
 		}
@@ -131,20 +136,20 @@ func (j *joined) addRow(p pair, verdicts *verdictCount) {
 			values[c.Key] = cell(p.before, j.atA, c.Key)
 		}
 	}
-	row, of := j.target.Add(values), cmp.Or(p.after, p.before)
-	row.Stack, row.StackFrames, row.Brief = of.Stack, of.StackFrames, of.Brief || !differs
-	if len(of.Stack) > 0 || of.Evidence != "" {
+	row, source := j.target.Add(values), cmp.Or(p.after, p.before)
+	row.Stack, row.StackFrames, row.Brief = source.Stack, source.StackFrames, source.Brief || !differs
+	if len(source.Stack) > 0 || source.Evidence != "" {
 		row.Evidence = evidenceOf(p)
 	}
 }
 
-// cellsOf returns the cells of a pair in a column, nil in a row that is not there.
-func (j *joined) cellsOf(p pair, key string) (was, is any) {
+// cellsOf returns both cells of a pair in a column, nil for a missing row.
+func (j *tableJoin) cellsOf(p pair, key string) (was, is any) {
 	return cell(p.before, j.atA, key), cell(p.after, j.atB, key)
 }
 
-// cell returns the value of a row in the column of a key; nil if there is no row, or no such
-// column.
+// cell returns the value of a row in the column with a key. It returns nil if the row is nil or the
+// column does not exist.
 func cell(r *report.Row, at map[string]int, key string) any {
 	if i, ok := at[key]; ok && r != nil {
 		return r.Cells[i]
@@ -152,8 +157,8 @@ func cell(r *report.Row, at map[string]int, key string) any {
 	return nil
 }
 
-// addWord adds the values of a word, and reports whether it changed.
-func (j *joined) addWord(values report.Values, key string, was, is any) bool {
+// addText adds the values of a text column, and reports whether it changed.
+func (j *tableJoin) addText(values report.Values, key string, was, is any) bool {
 	values[key+"_before"], values[key+"_after"] = was, is
 	label := report.UnitText.Text(is)
 	if is == nil {
@@ -161,18 +166,18 @@ func (j *joined) addWord(values report.Values, key string, was, is any) bool {
 	}
 	differs := was != nil && is != nil && fmt.Sprint(was) != fmt.Sprint(is)
 	if differs {
-		label = report.UnitText.Text(was) + wordChange + report.UnitText.Text(is)
+		label = report.UnitText.Text(was) + changeArrow + report.UnitText.Text(is)
 	}
 	values[key] = label
 	return differs
 }
 
-// wordChange separates the two values of a word that changed.
-const wordChange = " -> "
+// changeArrow separates the two values of a changed text column.
+const changeArrow = " -> "
 
-// addMeasure adds the values of a measure, and reports whether it changed. A row that is not there
-// counts as 0.
-func (j *joined) addMeasure(values report.Values, m *measure, p pair) bool {
+// addMeasure adds the values of a measure, and reports whether it changed. A missing row counts as
+// 0.
+func (j *tableJoin) addMeasure(values report.Values, m *measure, p pair) bool {
 	was, is := j.cellsOf(p, m.Key)
 	was, is = j.before.value(&m.Column, was), j.after.value(&m.Column, is)
 	from, to := was, is
@@ -187,24 +192,24 @@ func (j *joined) addMeasure(values report.Values, m *measure, p pair) bool {
 	return ok && n != 0 || (was == nil) != (is == nil)
 }
 
-// count counts a pair, and returns what happened to the row.
-func (j *joined) count(p pair, differs bool) string {
+// count counts a pair by its kind of change, and returns the kind.
+func (j *tableJoin) count(p pair, differs bool) string {
 	switch {
 	case p.before == nil:
-		j.fresh++
+		j.added++
 		return "new"
 	case p.after == nil:
-		j.gone++
+		j.removed++
 		return "gone"
 	case differs:
 		j.changed++
 		return "changed"
 	}
-	j.ok++
+	j.same++
 	return "same"
 }
 
-// evidenceOf returns the evidence of both rows.
+// evidenceOf returns the evidence of both rows of a pair.
 func evidenceOf(p pair) string {
 	switch {
 	case p.before == nil:
@@ -218,7 +223,7 @@ func evidenceOf(p pair) string {
 }
 
 // order sorts the rows by the size of the change of the main measure, unknown changes last.
-func (j *joined) order() {
+func (j *tableJoin) order() {
 	for i := range j.measures {
 		if j.measures[i].Key != j.main {
 			continue
@@ -226,14 +231,14 @@ func (j *joined) order() {
 		at := report.ColumnOf(&j.target, j.measures[i].change)
 		slices.SortStableFunc(j.target.Rows, func(a, b report.Row) int {
 			x, ok := report.AsNumber(a.Cells[at])
-			y, also := report.AsNumber(b.Cells[at])
-			return cmp.Or(-report.CompareBools(ok, also), cmp.Compare(math.Abs(y), math.Abs(x)))
+			y, okB := report.AsNumber(b.Cells[at])
+			return cmp.Or(-report.CompareBools(ok, okB), cmp.Compare(math.Abs(y), math.Abs(x)))
 		})
 	}
 }
 
-// hideSame removes the titles of columns that have no change in any row, except verdicts.
-func (j *joined) hideSame() {
+// hideSame hides columns without a change in any row, except verdicts.
+func (j *tableJoin) hideSame() {
 	t := &j.target
 	for i := range t.Columns {
 		c := &t.Columns[i]
@@ -245,13 +250,13 @@ func (j *joined) hideSame() {
 			c.Title = ""
 		}
 	}
-	for _, w := range j.words {
+	for _, w := range j.texts {
 		at := report.ColumnOf(t, w.Key)
 		isChanged := slices.ContainsFunc(t.Rows, func(r report.Row) bool {
-			return strings.Contains(r.Cells[at].(string), wordChange)
+			return strings.Contains(r.Cells[at].(string), changeArrow)
 		})
 		if w.Key != "verdict" && !isChanged {
-			report.Hide(t.Columns, w.Key)
+			report.HideTitle(t.Columns, w.Key)
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// keyNames are the keys of columns that say what a row is about, for tables without Keys. Numbers
-// of processes and threads, and handles, are not among them: they differ between recordings.
+// keyNames are the keys of columns that identify a row, for tables without Keys. They exclude
+// process ids, thread ids and handles, because these differ between recordings.
 var keyNames = []string{
 	"name", "kind", "call", "kernel", "function", "module", "library", "owner", "site", "stack", "thread", "stream",
 	"size", "size_bucket", "direction", "copy_kind", "memory_kind", "device", "device_name", "metric", "reason",
@@ -17,7 +17,7 @@ var keyNames = []string{
 	"rank", "job", "container", "pod", "cgroup",
 }
 
-// keyColumns returns the columns that say what a row is about.
+// keyColumns returns the columns that identify a row.
 func keyColumns(t *report.Table) (list []report.Column) {
 	names := t.Keys
 	if names == nil {
@@ -31,8 +31,8 @@ func keyColumns(t *report.Table) (list []report.Column) {
 	return list
 }
 
-// commonKeys returns the keys of the keyColumns that another table has too: ranks, for example, may
-// be known of one recording only.
+// commonKeys returns the keys of the keyColumns that another table has too. For example, only one
+// of the recordings may have ranks.
 func commonKeys(t, other *report.Table) (keys []string) {
 	for _, c := range keyColumns(t) {
 		if report.ColumnOf(other, c.Key) >= 0 {
@@ -42,15 +42,16 @@ func commonKeys(t, other *report.Table) (keys []string) {
 	return keys
 }
 
-// isComparable reports whether the rows of a table can be paired, and have numbers.
+// isComparable reports whether a table has key columns and number columns.
 func isComparable(t *report.Table) bool {
 	return len(keyColumns(t)) > 0 && slices.ContainsFunc(t.Columns, func(c report.Column) bool { return isMeasure(&c) })
 }
 
-// pair is a row of each recording. One of the two may be nil.
+// pair has the matching rows of both recordings. One of the rows may be nil.
 type pair struct{ before, after *report.Row }
 
-// pairs pairs the rows of two tables with equal keys, the first with the first.
+// pairs returns the pairs of rows of two tables with equal keys. Rows with the same key are paired
+// in order.
 func pairs(a, b *report.Table) []pair {
 	index := make(map[string][]int)
 	var list []pair
@@ -71,8 +72,8 @@ func pairs(a, b *report.Table) []pair {
 	return list
 }
 
-// keyOf returns what a row is about, as text to compare. Numbers of stacks and processes differ
-// between recordings: the frames of the stack, and the name of the process or thread, replace them.
+// keyOf returns the key of a row as text. Stack ids and process ids differ between recordings, so
+// it uses the frames of the stack and the name of the process or thread instead.
 func keyOf(t *report.Table, r *report.Row, keys []string) string {
 	var b strings.Builder
 	for _, key := range keys {
@@ -82,7 +83,7 @@ func keyOf(t *report.Table, r *report.Row, keys []string) string {
 			if at := strings.LastIndex(text, " #"); at >= 0 {
 				text = text[:at]
 			}
-			for _, f := range report.Named(r.Stack) {
+			for _, f := range report.VisibleFrames(r.Stack) {
 				text += "\x00" + f.Func
 			}
 		case "pid", "thread":

@@ -15,14 +15,14 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Per is what the numbers of a comparison are divided by: nothing (the zero value), seconds, or
-// steps.
+// Per is the divisor of the numbers of a comparison: none (the zero value), seconds, or steps.
 type Per struct {
 	unit   string
-	kernel *regexp.Regexp // each launch of such a kernel is a step
+	kernel *regexp.Regexp // each launch of a matching kernel is a step
 }
 
-// ParsePer parses "second", or "step=REGEX" with the name of a kernel that is launched once a step.
+// ParsePer parses "second", or "step=REGEX", where REGEX matches a kernel that is launched once per
+// step.
 func ParsePer(text string) (Per, error) {
 	if text == "" || text == "second" {
 		return Per{unit: text}, nil
@@ -38,29 +38,29 @@ func ParsePer(text string) (Per, error) {
 	return Per{"step", kernel}, nil
 }
 
-// NoStepsError is returned for a recording without a launch of the kernel that marks steps.
+// NoStepsError is returned for a recording without a launch of the kernel that counts steps.
 type NoStepsError struct{ Kernel string }
 
-// Error names the pattern that no kernel matches.
+// Error names the pattern of the kernel.
 func (e *NoStepsError) Error() string {
-	return fmt.Sprintf("no launch of a kernel that matches %q", e.Kernel)
+	return fmt.Sprintf("no launch of a kernel matches %q", e.Kernel)
 }
 
-// ReportFunc makes a report of a recording.
+// ReportFunc computes a report of a recording.
 type ReportFunc func(*timeline.Timeline, query.Options) (*report.Report, error)
 
-// Side is one of the two recordings of a comparison: the report on it, and its setup. It does not
-// need the recording any more.
+// Side is one of the two recordings of a comparison: its report and its setup. It does not refer to
+// the open recording.
 type Side struct {
 	Path   string
 	report *report.Report
-	setup  map[string]string // by setupNames
+	setup  map[string]string // by name of setupNames
 	per    Per
-	amount float64 // seconds or steps to divide by; 0: numbers are not divided
+	amount float64 // number of seconds or steps; 0: numbers are not divided
 }
 
-// NewSide makes the report for one side of a comparison. Sort and Top of the options are not used:
-// they belong to the comparison. It returns a *NoStepsError if there is nothing to divide by.
+// NewSide computes the report for one side of a comparison. It ignores Sort and Top of the options,
+// which belong to the comparison. It returns a *NoStepsError if no launch counts as a step.
 func NewSide(t *timeline.Timeline, make ReportFunc, opt query.Options, per Per) (*Side, error) {
 	opt.Sort, opt.Top = "", 0
 	r, err := make(t, opt)
@@ -83,13 +83,13 @@ func NewSide(t *timeline.Timeline, make ReportFunc, opt query.Options, per Per) 
 	return s, nil
 }
 
-// setupNames are the names of what setup returns, in the order of the table.
+// setupNames are the keys of the result of setup, in the order of the table.
 var setupNames = []string{
 	"driver", "CUDA", "GPUs", "framework", "stacks", "host", "CPU", "kernel", "gpurec", "attached by",
 	"processes", "ranks", "complete",
 }
 
-// setup returns the machine and software of a recording, and how it was made, by setupNames.
+// setup returns the machine, the software and the recording options of a recording, by setupNames.
 func setup(t *timeline.Timeline) map[string]string {
 	m := &t.Rec.Meta
 	var gpus, frameworks []string
@@ -122,8 +122,8 @@ func setup(t *timeline.Timeline) map[string]string {
 	}
 }
 
-// launchesOf counts the launches of kernels whose name matches, and the launches of graphs if the
-// name of the function does.
+// launchesOf returns the number of launches of kernels whose name matches, plus the number of graph
+// launches if the name of the driver function matches.
 func launchesOf(t *timeline.Timeline, kernel *regexp.Regexp, f *query.Filter) (int64, error) {
 	u := calls.NewCounter(t, f)
 	if err := u.Scan(); err != nil {

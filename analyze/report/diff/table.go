@@ -8,86 +8,94 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
+// factColumns are the facts of the comparison.
 var factColumns = []report.Column{
-	{Key: "report", Title: "report", Unit: report.UnitText, About: "the report that is compared"},
+	{Key: "report", Title: "report", Unit: report.UnitText, About: "name of the compared report"},
 	{Key: "before", Title: "before", Unit: report.UnitText, About: "first recording, and the length of its window"},
 	{Key: "after", Title: "after", Unit: report.UnitText, About: "second recording, and the length of its window"},
 	{
 		Key: "per", Title: "per", Unit: report.UnitText,
-		About: "by what counts, bytes and times are divided, and how many that are; shares, rates, extremes and " +
-			"moments are not divided",
+		About: "divisor of counts, bytes and times, and its value in both recordings; shares, rates, extremes and " +
+			"points in time are not divided",
 	},
 	{
 		Key: "not_compared", Title: "not compared", Unit: report.UnitText,
-		About: "tables whose rows have no counterpart: they are events, or are about one recording",
+		About: "tables that are not compared: their rows are events, or describe one recording",
 	},
 }
 
+// totalColumns are the totals of the comparison.
 var totalColumns = []report.Column{
 	{
 		Key: "changed", Title: "changed rows", Unit: report.UnitCount,
-		About: "rows that both recordings have and that are different in some number or word",
+		About: "rows that both recordings have, with a different number or text",
 	},
 	{Key: "new", Title: "new", Unit: report.UnitCount, About: "rows that only the second recording has"},
 	{Key: "gone", Title: "gone", Unit: report.UnitCount, About: "rows that only the first recording has"},
-	{Key: "same", Title: "same", Unit: report.UnitCount, About: "rows that are equal"},
+	{Key: "same", Title: "same", Unit: report.UnitCount, About: "rows that are equal in both recordings"},
 }
 
-// nameColumns explain the keys that a comparison makes of those of a report.
+// nameColumns explain how a comparison derives column keys from those of a report.
 var nameColumns = []report.Column{
-	{Key: "row", Title: "ROW", Unit: report.UnitText, About: "new, gone, changed or same"},
+	rowColumn,
 	{
 		Key: "<column>_before", Title: "BEFORE", Unit: report.UnitText,
-		About: "the column in the first recording; of the columns with numbers the first that is not left out for " +
-			"width is shown",
+		About: "value of the column in the first recording; text output shows the main column of numbers",
 	},
-	{Key: "<column>_after", Title: "AFTER", Unit: report.UnitText, About: "in the second recording"},
+	{
+		Key: "<column>_after", Title: "AFTER", Unit: report.UnitText,
+		About: "value of the column in the second recording",
+	},
 	{
 		Key: "<column>_change", Title: "CHANGE", Unit: report.UnitText,
-		About: "after - before; a new row was 0 before, a gone one is 0 after, and what is unknown has no change. " +
-			"+/- columns are the changes of further columns",
+		About: "after - before. A new row counts as 0 before, a gone row as 0 after; unknown values have no change. " +
+			"+/- columns are changes of further columns",
 	},
 	{
 		Key: "<column>_change_pct", Title: "CHANGE%", Unit: report.UnitPercent,
-		About: "that, in percent of before; absent where before is 0",
+		About: "change in percent of before; absent if before is 0",
 	},
 	{
 		Key: "<column>_per_second_..., _per_step_...", Title: "", Unit: report.UnitText,
-		About: "the same with --per; _by_second_... where the report itself has a column <column>_per_second",
+		About: "the same values with --per; _by_second_... if the report has its own column <column>_per_second",
 	},
 	{
 		Key: "<total>_before, _after, _change, _change_pct", Title: "", Unit: report.UnitText,
-		About: "the same of facts and totals of the report; for --fail-on",
+		About: "the same values for facts and totals of the report, for --fail-on",
 	},
 	{
 		Key: "new_<verdict>", Title: "", Unit: report.UnitCount,
-		About: "rows with this verdict in the second recording that had another one, or were not there, in the " +
-			"first: new_growing",
+		About: "rows with this verdict in the second recording that had another verdict, or did not exist, in the " +
+			"first; for example new_growing",
 	},
 	{
 		Key: "gone_<verdict>", Title: "", Unit: report.UnitCount,
-		About: "rows with this verdict in the first recording that have another one, or are not there, in the second",
+		About: "rows with this verdict in the first recording that have another verdict, or do not exist, in the " +
+			"second",
 	},
 }
 
+// setupColumns are the columns of setupTable.
 var setupColumns = []report.Column{
 	{
 		Key: "what", Title: "DIFFERENT", Unit: report.UnitText,
-		About: "what the two recordings do not have in common; numbers can differ because of it",
+		About: "property of the machine, the software or the recording that differs; it may explain other differences",
 	},
-	{Key: "before", Title: "BEFORE", Unit: report.UnitText, About: "in the first recording"},
-	{Key: "after", Title: "AFTER", Unit: report.UnitText, About: "in the second recording"},
+	{Key: "before", Title: "BEFORE", Unit: report.UnitText, About: "value of the property in the first recording"},
+	{Key: "after", Title: "AFTER", Unit: report.UnitText, About: "value of the property in the second recording"},
 }
 
-// Names of the tables that are not comparisons of tables.
+// Names of the tables that do not compare tables.
 const (
 	setupName   = "setup"
 	numbersName = "numbers"
 )
 
-// setupTable has a row per difference between the setups of the recordings.
+// setupTable returns a table with one row per difference between the setups of the recordings.
 func setupTable(before, after *Side) report.Table {
-	table := report.Table{Name: setupName, Title: "different about the recordings", Columns: setupColumns, Aside: true}
+	table := report.Table{
+		Name: setupName, Title: "differences between the recordings", Columns: setupColumns, Secondary: true,
+	}
 	for _, name := range setupNames {
 		if was, is := before.setup[name], after.setup[name]; was != is {
 			table.Add(report.Values{"what": name, "before": units.Known(was), "after": units.Known(is)})
@@ -96,18 +104,19 @@ func setupTable(before, after *Side) report.Table {
 	return table
 }
 
+// numberColumns are the columns of differ.numberTable.
 var numberColumns = []report.Column{
-	{Key: "name", Title: "NUMBER", Unit: report.UnitText, About: "fact or total of the report"},
-	{Key: "before", Title: "BEFORE", Unit: report.UnitText, About: "in the first recording"},
-	{Key: "after", Title: "AFTER", Unit: report.UnitText, About: "in the second"},
+	{Key: "name", Title: "NUMBER", Unit: report.UnitText, About: "name of a fact or total of the report"},
+	{Key: "before", Title: "BEFORE", Unit: report.UnitText, About: "value in the first recording"},
+	{Key: "after", Title: "AFTER", Unit: report.UnitText, About: "value in the second recording"},
 	{Key: "change", Title: "CHANGE", Unit: report.UnitText, About: "after - before"},
-	{Key: "change_pct", Title: "CHANGE%", Unit: signed(report.UnitPercent), About: "in percent of before"},
+	{Key: "change_pct", Title: "CHANGE%", Unit: signed(report.UnitPercent), About: "change in percent of before"},
 }
 
-// numberTable has a row per fact or total that changed. It notes the comparison of all of them in
-// d.numbers.
+// numberTable returns a table with one row per fact or total that changed. It also stores the
+// comparison of all facts and totals in d.numbers.
 func (d *differ) numberTable() report.Table {
-	table := report.Table{Name: numbersName, Title: "numbers", Columns: numberColumns, Aside: true}
+	table := report.Table{Name: numbersName, Title: "numbers", Columns: numberColumns, Secondary: true}
 	a := slices.Concat(d.before.report.Totals, d.before.report.Facts)
 	seen := make(map[string]bool)
 	b := slices.Concat(d.after.report.Totals, d.after.report.Facts)
@@ -137,7 +146,7 @@ func (d *differ) numberTable() report.Table {
 	return table
 }
 
-// columns returns the columns that compare a measure. They have titles if it is the main one.
+// columns returns the columns that compare a measure. They have titles if isMain is true.
 func (m *measure) columns(isMain bool) []report.Column {
 	before := report.Column{Key: m.before, Unit: m.Unit, About: "before: " + m.About}
 	after := report.Column{Key: m.after, Unit: m.Unit, About: "after: " + m.About}

@@ -1,3 +1,3 @@
-// Package frag reports fragmentation: free memory in pieces, maps of address ranges, and whether a
-// request would fit.
+// Package frag reports fragmentation: unused memory in small pieces, maps of address ranges, and
+// the unused memory that a request of a given size could use.
 package frag

@@ -13,29 +13,29 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// Options shape the report of fragmentation.
+// Options configure the fragmentation report.
 type Options struct {
 	query.Options
-	// Request is the size of a request, bytes: the report says how much unused memory could serve
-	// it. 0 stands for the largest request that the program made.
+	// Request is the size of an allocation request, bytes. The report has the unused memory that
+	// could serve it. 0 means the largest request of the program.
 	Request int64
-	// At selects the moment to report. query.AtPeak is the one at which blocks kept most bytes.
+	// At selects the point in time to report. query.AtPeak is the time with most stranded bytes.
 	At query.Moment
-	// AtNs is the moment for query.AtTime, Unix ns.
+	// AtNs is the point in time for query.AtTime, Unix ns.
 	AtNs int64
 	// Maps adds address maps to the report, as tables of characters.
 	Maps bool
 }
 
-// Run reports as RunWith does, for the largest request, at the peak and without maps.
+// Run is RunWith for the largest request, at the peak and without maps.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	r, _, err := RunWith(t, Options{Options: opt})
 	return r, err
 }
 
-// RunWith reports reserved memory that cannot be used, with a verdict for each space: see
-// spaceFinding.judge. It also returns the address maps, one per owner that had memory at a moment. It
-// returns a *report.SortError for an unknown opt.Sort.
+// RunWith reports reserved memory that cannot be used, with a verdict for each space. A space is a
+// set of segments, reserved addresses or a memory pool. RunWith also returns the address maps, one
+// per owner that had memory. It returns a *report.SortError for an unknown opt.Sort.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, []AddressMap, error) {
 	t = t.View()
 	s := NewScan(t, &opt)
@@ -46,12 +46,12 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, []AddressMap, e
 	return s.Report(p)
 }
 
-// Report returns the report and the address maps after a replay; p is the program at its end. It
-// returns a *report.SortError for an unknown Options.Sort.
+// Report returns the report and the address maps after a replay. p is the program's memory at its
+// end. Report returns a *report.SortError for an unknown Options.Sort.
 func (s *Scan) Report(p *timeline.Program) (*report.Report, []AddressMap, error) {
 	t, opt := s.t, s.opt
 	r := &report.Report{Command: "frag", Window: s.window, Quality: quality.OfProgram(t, p), Notes: t.Facts.Notes}
-	owners := s.sorted()
+	owners := s.sortedOwners()
 	frees := p.Counts().Frees
 	p.Allocators.All(func(a *caching.Allocator) { frees += a.Counts.Frees })
 	level, reasons := r.Quality.Confidence(frees)
@@ -59,8 +59,8 @@ func (s *Scan) Report(p *timeline.Program) (*report.Report, []AddressMap, error)
 	pins := s.pinTable(owners)
 	found := findTrends(owners)
 	trends := s.trendTable(found)
-	if len(owners) == 0 && len(s.seen.Pids) > 0 && len(spaces.Rows) == 0 {
-		r.NoMatch = s.seen.Explain(&opt.Filter)
+	if len(owners) == 0 && len(s.callers.Pids) > 0 && len(spaces.Rows) == 0 {
+		r.NoMatch = s.callers.Explain(&opt.Filter)
 	}
 	r.Facts = s.facts(len(spaces.Rows))
 	r.Totals = s.totals(&spaces, owners, found)
@@ -68,18 +68,18 @@ func (s *Scan) Report(p *timeline.Program) (*report.Report, []AddressMap, error)
 	if err := spaces.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, nil, err
 	}
-	_ = pins.Arrange("", opt.Top) // no column is asked for
+	_ = pins.Arrange("", opt.Top) // cannot fail without a sort column
 	frames.Fill(t, &pins, &opt.Options)
 	r.Tables = []report.Table{spaces, pins, trends, s.momentTable(owners)}
 	var pictures []AddressMap
 	for _, o := range owners {
 		if !slices.ContainsFunc(o.levels, func(l usage) bool { return l.reserved > 0 }) {
-			continue // it had memory only between moments
+			continue // it had memory only between the surveyed times
 		}
-		o.picture.Title, o.picture.Failures = s.ownerTitle(o), o.failures
-		pictures = append(pictures, *o.picture)
+		o.addressMap.Title, o.addressMap.Failures = s.ownerTitle(o), o.failures
+		pictures = append(pictures, *o.addressMap)
 		if opt.Maps {
-			r.Tables = append(r.Tables, o.picture.table(fmt.Sprintf("map%d", len(pictures))))
+			r.Tables = append(r.Tables, o.addressMap.table(fmt.Sprintf("map%d", len(pictures))))
 		}
 	}
 	return r, pictures, nil

@@ -26,13 +26,13 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// naiveSpace is a space counted anew from the lists of a analyzetest.TorchWorld.
+// naiveSpace is a space computed from the lists of an analyzetest.TorchWorld.
 type naiveSpace struct {
 	reserved, active, unused, kept, largest, split, saved int64
 	gaps                                                  []int64
 }
 
-// naiveSpaces counts segments of one world by kind and pool.
+// naiveSpaces returns the spaces of one world by kind and pool.
 func naiveSpaces(w *analyzetest.TorchWorld) map[string]*naiveSpace {
 	found := make(map[string]*naiveSpace)
 	for _, s := range w.Segments {
@@ -69,7 +69,7 @@ func naiveSpaces(w *analyzetest.TorchWorld) map[string]*naiveSpace {
 	return found
 }
 
-// keep counts byte by byte, in steps of the least size, what of a gap cannot go back.
+// keep counts the stranded bytes of a hole byte by byte, in steps of the smallest block.
 func (n *naiveSpace) keep(s *analyzetest.TorchSegment, b *analyzetest.TorchBlock, used bool) {
 	whole := func(base, step int64) (sum int64) {
 		for at := base; at < b.Ptr+b.Size; at += step {
@@ -98,7 +98,7 @@ func (n *naiveSpace) external() float64 {
 	return 1 - float64(n.largest)/float64(n.unused)
 }
 
-// naivePins are the kept bytes of segments by site, without expandable ones.
+// naivePins returns the stranded bytes of segments by call site, without expandable segments.
 func naivePins(w *analyzetest.TorchWorld) map[string]int64 {
 	found := make(map[string]int64)
 	for _, s := range w.Segments {
@@ -120,7 +120,7 @@ func naivePins(w *analyzetest.TorchWorld) map[string]int64 {
 	return found
 }
 
-// TestFragmentationEqualsANaiveCount compares the report with random layouts.
+// TestFragmentationEqualsANaiveCount compares the report with a naive count on random layouts.
 func TestFragmentationEqualsANaiveCount(t *testing.T) {
 	for seed := range uint64(24) {
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -216,7 +216,7 @@ func comparePins(t *testing.T, r *reportpkg.Report, want map[string]int64) {
 	}
 	for i := range sites {
 		if kept[i] != fmt.Sprint(want[sites[i]]) {
-			t.Errorf("%s keeps %s, want %d", sites[i], kept[i], want[sites[i]])
+			t.Errorf("%s strands %s, want %d", sites[i], kept[i], want[sites[i]])
 		}
 	}
 }
@@ -274,7 +274,7 @@ func TestFragmentationAtAMoment(t *testing.T) {
 	tl := analyzetest.FragTape(t).Timeline()
 	for name, c := range map[string]struct {
 		opt  fragpkg.Options
-		want int64 // MiB kept
+		want int64 // stranded MiB
 	}{
 		"worst":    {fragpkg.Options{}, 30*14 + 40},
 		"the end":  {fragpkg.Options{At: query.AtEnd}, 30*14 + 40},
@@ -287,7 +287,7 @@ func TestFragmentationAtAMoment(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, _, _ := r.Number("kept_bytes"); got != float64(c.want*analyzetest.Mib) {
-			t.Errorf("%s: %v MiB kept, want %d", name, got/float64(analyzetest.Mib), c.want)
+			t.Errorf("%s: %v MiB stranded, want %d", name, got/float64(analyzetest.Mib), c.want)
 		}
 	}
 }
@@ -303,13 +303,13 @@ func TestHolesBetweenPlainAllocationsAreNoFragmentation(t *testing.T) {
 	}
 	if text := string(
 		analyzetest.Rendered(t, r, render.Options{}),
-	); len(r.Tables[0].Rows)+len(maps) != 0 || !strings.Contains(text, "nothing that can fragment is known") ||
+	); len(r.Tables[0].Rows)+len(maps) != 0 || !strings.Contains(text, "nothing can be fragmented") ||
 		!strings.Contains(text, "are addresses, not memory") {
 		t.Errorf("%s", text)
 	}
 }
 
-// TestReservationsEqualANaiveCount maps and unmaps at random.
+// TestReservationsEqualANaiveCount maps and unmaps addresses at random.
 func TestReservationsEqualANaiveCount(t *testing.T) {
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 9))
@@ -353,8 +353,8 @@ func TestReservationsEqualANaiveCount(t *testing.T) {
 	}
 }
 
-// TestForecastBeatsNoChange measures forecasts where the truth is known: on series that
-// go on as they began they must beat no change, and nowhere be much worse.
+// TestForecastBeatsNoChange measures the error of forecasts. On series with a constant trend they
+// must beat a forecast of no change. On all other series they must not be much worse.
 func TestForecastBeatsNoChange(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	noise := func() float64 { return (r.Float64() - 0.5) * float64(4*analyzetest.Mib) }

@@ -10,28 +10,28 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// AddressMap shows the use of the addresses of one owner over time, as a grid of stretches of
-// addresses by moments. It leaves out addresses that the owner never had.
+// AddressMap is the use of one owner's addresses over time: a grid of address ranges by points in
+// time. It omits addresses that the owner never had.
 type AddressMap struct {
 	Title   string
-	Moments []int64 // Unix ns, rising
-	// Ptr has the start of each stretch, rising, and Bytes the length of all of them.
+	Moments []int64 // points in time, Unix ns, ascending
+	// Ptr has the start of each address range, ascending. Bytes is the length of every range.
 	Ptr   []int64
 	Bytes int64
-	// Reserved[i][k] and Used[i][k] are the reserved and used bytes of stretch i at moment k.
+	// Reserved[i][k] and Used[i][k] are the reserved and used bytes of range i at Moments[k].
 	Reserved, Used [][]int64
-	Failures       []int64 // when allocations failed, Unix ns
+	Failures       []int64 // times of failed allocations, Unix ns
 
 	ranges addressRanges
-	before []int64 // sum of the bytes of the ranges before each range
+	before []int64 // number of bytes in all ranges before each range
 }
 
-const mapStretches = 96 // stretches of a map
+const mapRanges = 96 // number of address ranges of a map
 
-// MapMoments is the number of moments of a map. A row with an address fits into 80 columns.
+// MapMoments is the number of points in time of a map. A row with an address then fits 80 columns.
 const MapMoments = 48
 
-// newAddressMap returns an empty map of the ranges, which are sorted and joined.
+// newAddressMap returns an empty map of ranges, which must be sorted and joined.
 func newAddressMap(ranges addressRanges, moments []int64) *AddressMap {
 	m := &AddressMap{Moments: moments, ranges: ranges}
 	var total int64
@@ -39,7 +39,7 @@ func newAddressMap(ranges addressRanges, moments []int64) *AddressMap {
 		m.before = append(m.before, total)
 		total += r.end - r.start
 	}
-	m.Bytes = units.RoundUp(max(1, total/mapStretches), caching.BlockUnit)
+	m.Bytes = units.RoundUp(max(1, total/mapRanges), caching.BlockUnit)
 	if total >= mapRows*caching.PageBytes {
 		m.Bytes = units.RoundUp(m.Bytes, caching.PageBytes)
 	}
@@ -52,7 +52,7 @@ func newAddressMap(ranges addressRanges, moments []int64) *AddressMap {
 	return m
 }
 
-// add marks bytes at an address as reserved at a moment, and as used if used is set.
+// add marks bytes at an address as reserved at a time, and as used if used is true.
 func (m *AddressMap) add(moment int, ptr, bytes int64, used bool) {
 	m.spread(moment, ptr, bytes, m.Reserved)
 	if used {
@@ -60,10 +60,10 @@ func (m *AddressMap) add(moment int, ptr, bytes int64, used bool) {
 	}
 }
 
-// use marks bytes at an address, which were added before, as used.
+// use marks bytes at an address as used. add must have marked them as reserved.
 func (m *AddressMap) use(moment int, ptr, bytes int64) { m.spread(moment, ptr, bytes, m.Used) }
 
-// spread adds bytes at an address to the stretches of a grid at a moment.
+// spread adds bytes at an address to the cells of a grid at a time.
 func (m *AddressMap) spread(moment int, ptr, bytes int64, grid [][]int64) {
 	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].end > ptr })
 	if i == len(m.ranges) || ptr < m.ranges[i].start || moment >= len(m.Moments) {
@@ -78,7 +78,7 @@ func (m *AddressMap) spread(moment int, ptr, bytes int64, grid [][]int64) {
 	}
 }
 
-// failedAt reports whether an allocation failed between the previous moment and this one.
+// failedAt reports whether an allocation failed between the previous point in time and this one.
 func (m *AddressMap) failedAt(moment int) bool {
 	for _, ns := range m.Failures {
 		if ns <= m.Moments[moment] && (moment == 0 || ns > m.Moments[moment-1]) {
@@ -88,8 +88,8 @@ func (m *AddressMap) failedAt(moment int) bool {
 	return false
 }
 
-// shade returns the shade of a part of a map with this many bytes: 0 is not reserved, 1 is reserved
-// and empty, shades-1 is full.
+// shade returns the shade of a map cell of size bytes. 0 is not reserved, 1 is reserved and unused,
+// shades-1 is fully used.
 func shade(reserved, used, of int64) int {
 	switch {
 	case reserved*2 < of && used == 0:
@@ -100,26 +100,28 @@ func shade(reserved, used, of int64) int {
 	return min(shades-1, 2+int(used*(shades-3)/max(1, of)))
 }
 
+// shades is the number of shades of a map.
 const shades = 6
 
-// shadeChars are the shades in text.
+// shadeChars are the characters of the shades in text output.
 var shadeChars = [shades]string{" ", "·", "░", "▒", "▓", "█"}
 
+// mapColumns are the columns of AddressMap.table.
 var mapColumns = []report.Column{
-	{Key: "address", Title: "ADDRESS", Unit: report.UnitText, About: "where the stretch begins"},
+	{Key: "address", Title: "ADDRESS", Unit: report.UnitText, About: "start of the address range"},
 	{
 		Key:   "use",
 		Title: "TIME →   █ used, ▓ ▒ ░ partly, · reserved and empty, x failed", Unit: report.UnitText,
-		About: "a character per moment",
+		About: "use of the address range over time, one character per point in time",
 	},
 }
 
-// mapRows is the most rows that a map has in text.
+// mapRows is the maximum number of rows of a map in text output.
 const mapRows = 24
 
 // table returns the map as a table of characters.
 func (m *AddressMap) table(name string) report.Table {
-	table := report.Table{Name: name, Title: "address map: " + m.Title, Columns: mapColumns, Aside: true}
+	table := report.Table{Name: name, Title: "address map: " + m.Title, Columns: mapColumns, Secondary: true}
 	var marks strings.Builder
 	for k := range m.Moments {
 		if m.failedAt(k) {

@@ -6,46 +6,46 @@ import (
 	"sort"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
-// reservation is a range of addresses that a program reserved (cuMemAddressReserve), with the memory
-// that is mapped there.
+// reservation is an address range that a program reserved with cuMemAddressReserve, and the memory
+// mapped there.
 type reservation struct {
 	ptr, end int64
 	device   int32
-	mapped   ledger.Mappings
+	mapped   livemem.Mappings
 }
 
-// survey adds the mapped and unmapped parts to a space.
+// survey adds the mapped and unmapped parts of the reservation to a space.
 func (r *reservation) survey(s *caching.Space) {
 	s.Extents++
 	s.Reserved += r.end - r.ptr
 	at := r.ptr
-	r.mapped.Each(func(m ledger.Mapping) {
+	r.mapped.Each(func(m livemem.Mapping) {
 		s.Active += m.End - m.Start
 		s.Blocks++
 		if m.Start > at {
-			s.AddGap(m.Start-at, caching.AnyBlocks)
+			s.AddHole(m.Start-at, caching.AnyBlocks)
 		}
 		at = m.End
 	})
 	if at < r.end {
-		s.AddGap(r.end-at, caching.AnyBlocks)
+		s.AddHole(r.end-at, caching.AnyBlocks)
 	}
 }
 
-// addressCall is a successful call that reserves, maps, unmaps or frees addresses.
+// addressCall is a successful call that reserves, maps, unmaps or frees an address range.
 type addressCall struct {
 	atNs, ptr, bytes int64
 	pid, device      int32
 	op               addressOp
 }
 
-// addressOp is the effect of an addressCall. Of calls at the same time, the lower one comes first.
+// addressOp is the effect of an addressCall. Calls at the same time are applied in ascending order.
 type addressOp uint8
 
 const (
@@ -55,14 +55,15 @@ const (
 	addressMap
 )
 
-var addressKinds = map[string]addressOp{
+// addressOps has the addressOp of each call kind that changes reserved addresses.
+var addressOps = map[string]addressOp{
 	format.KindUnmap:     addressUnmap,
 	format.KindUnreserve: addressUnreserve,
 	format.KindReserve:   addressReserve,
 	format.KindMap:       addressMap,
 }
 
-// before orders calls by the time of their effect.
+// before reports whether the call c takes effect before the call o.
 func (c *addressCall) before(o *addressCall) bool {
 	if c.atNs != o.atNs {
 		return c.atNs < o.atNs
@@ -70,8 +71,8 @@ func (c *addressCall) before(o *addressCall) bool {
 	return c.op < o.op
 }
 
-// eachAddressCall yields the address calls in order of effect. It yields none if the recording has no
-// reservation.
+// eachAddressCall calls yield for each address call, in order of their effect. It calls yield for
+// none if the recording has no reservation.
 func eachAddressCall(t *timeline.Timeline, yield func(*addressCall)) error {
 	var kind format.Strings
 	var spans []timeline.Span
@@ -81,7 +82,7 @@ func eachAddressCall(t *timeline.Timeline, yield func(*addressCall)) error {
 		if err := s.Group.Err(); err != nil {
 			return t.Wrap(err)
 		}
-		if slices.ContainsFunc(kind.Dict, func(k string) bool { _, ok := addressKinds[k]; return ok }) {
+		if slices.ContainsFunc(kind.Dict, func(k string) bool { _, ok := addressOps[k]; return ok }) {
 			spans = append(spans, s)
 		}
 		reserves = reserves || slices.Contains(kind.Dict, format.KindReserve)
@@ -97,7 +98,7 @@ func eachAddressCall(t *timeline.Timeline, yield func(*addressCall)) error {
 	return t.Wrap(err)
 }
 
-// loadAddressCalls returns the address calls of a row group, in order of effect.
+// loadAddressCalls returns the address calls of a row group, in order of their effect.
 func loadAddressCalls(t *timeline.Timeline, g *format.Group) ([]addressCall, error) {
 	kind := g.Strings("kind")
 	start, dur, ptr, bytes := g.Int64(
@@ -132,10 +133,10 @@ func loadAddressCalls(t *timeline.Timeline, g *format.Group) ([]addressCall, err
 	}
 	var rows []addressCall
 	for i := range start {
-		op, ok := addressKinds[kind.At(i)]
+		op, ok := addressOps[kind.At(i)]
 		if !ok || result[i] != 0 || flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0 || ptr[i] <= 0 ||
 			bytes[i] <= 0 ||
-			bytes[i] > ledger.AddressSpace {
+			bytes[i] > livemem.AddressSpace {
 			continue
 		}
 		c := addressCall{start[i], ptr[i], bytes[i], pid[i], t.DeviceOf(pid[i], context[i], device[i]), op}
@@ -148,16 +149,16 @@ func loadAddressCalls(t *timeline.Timeline, g *format.Group) ([]addressCall, err
 	return rows, nil
 }
 
-// reservations has the current reservations of each process, by address.
+// reservations has the current reservations of each process id, sorted by address.
 type reservations map[int32][]*reservation
 
-// find returns the index of the first reservation of a process that ends behind ptr.
+// find returns the index of the first reservation of a process that ends after ptr.
 func (r reservations) find(pid int32, ptr int64) int {
 	list := r[pid]
 	return sort.Search(len(list), func(i int) bool { return list[i].end > ptr })
 }
 
-// apply takes the next call.
+// apply applies the next call to the reservations.
 func (r reservations) apply(c *addressCall) {
 	list := r[c.pid]
 	at := r.find(c.pid, c.ptr)
@@ -167,7 +168,7 @@ func (r reservations) apply(c *addressCall) {
 	case addressReserve:
 		last := at
 		for last < len(list) && list[last].ptr < end {
-			last++ // the call that freed it was lost
+			last++ // the call that freed this reservation was lost
 		}
 		list = slices.Delete(list, at, last)
 		r[c.pid] = slices.Insert(list, at, &reservation{ptr: c.ptr, end: end, device: c.device})
@@ -177,23 +178,23 @@ func (r reservations) apply(c *addressCall) {
 		}
 	case addressMap:
 		if inside {
-			list[at].mapped.Cut(c.ptr, end, func(ledger.Mapping) {})
-			list[at].mapped.Insert(ledger.Mapping{Start: c.ptr, End: end})
+			list[at].mapped.Cut(c.ptr, end, func(livemem.Mapping) {})
+			list[at].mapped.Insert(livemem.Mapping{Start: c.ptr, End: end})
 		}
 	case addressUnmap:
 		if inside {
-			list[at].mapped.Cut(c.ptr, end, func(ledger.Mapping) {})
+			list[at].mapped.Cut(c.ptr, end, func(livemem.Mapping) {})
 		}
 	}
 }
 
-// addressRange is the range [start, end).
+// addressRange is the address range [start, end).
 type addressRange struct{ start, end int64 }
 
-// addressRanges is a list of ranges. After joined it is sorted, and no range touches another one.
+// addressRanges is a list of address ranges. joined returns it sorted, with no two ranges touching.
 type addressRanges []addressRange
 
-// joined returns the ranges sorted, with those that touch joined. It reorders r.
+// joined returns the ranges sorted, with touching ranges merged. It reorders r.
 func (r addressRanges) joined() addressRanges {
 	slices.SortFunc(r, func(a, b addressRange) int { return cmp.Compare(a.start, b.start) })
 	var list addressRanges
@@ -207,7 +208,7 @@ func (r addressRanges) joined() addressRanges {
 	return list
 }
 
-// overlaps reports whether any of the joined ranges shares an address with [start, end).
+// overlaps reports whether a range of r shares an address with [start, end). r must be joined.
 func (r addressRanges) overlaps(start, end int64) bool {
 	i := sort.Search(len(r), func(i int) bool { return r[i].end > start })
 	return i < len(r) && r[i].start < end

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -15,28 +15,29 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// ownerKey identifies an owner of memory that is handed out in parts: a caching allocator, or a
-// program that maps memory into reserved addresses.
+// ownerKey identifies an owner: a caching allocator, or a program that maps memory into reserved
+// addresses. Both divide memory from the driver into parts.
 type ownerKey struct {
 	pid, device  int32
 	reservations bool
 }
 
-// owner is an allocator or a program with reserved addresses, and its memory over time.
+// owner is a caching allocator or a program with reserved addresses, and its memory over time.
 type owner struct {
 	ownerKey
-	levels   []usage   // at the moments so far
-	detail   *snapshot // at the moment of the report, as far as it is known; may be nil
-	picture  *AddressMap
-	failures []int64 // when requests failed, Unix ns
-	largest  int64   // largest request, bytes
-	ended    bool    // its process ended
+	levels     []usage   // at the surveyed times so far
+	snapshot   *snapshot // best candidate for the reported time so far; may be nil
+	addressMap *AddressMap
+	failures   []int64 // times of failed requests, Unix ns
+	largest    int64   // largest request, bytes
+	ended      bool    // its process ended
 }
 
-// usage sums up the spaces of an owner at a moment, bytes. largest is the largest gap.
-type usage struct{ reserved, active, unused, kept, largest int64 }
+// usage has the sums over an owner's spaces at one time, bytes. kept are the stranded bytes,
+// largest is the largest hole.
+type usage struct{ reserved, active, unused, stranded, largestHole int64 }
 
-// snapshot is the memory of an owner at the moment of the report.
+// snapshot is the memory of an owner at the reported time.
 type snapshot struct {
 	atNs   int64 // Unix ns
 	level  usage
@@ -45,46 +46,47 @@ type snapshot struct {
 	pins   []*pin
 }
 
-// pin is a call site whose blocks keep memory from going back to the driver.
+// pin is a call site whose live blocks strand memory: their segments cannot return to the driver.
 type pin struct {
-	site             string
-	live, blocks     int64 // bytes and number of the blocks
-	segments         int64 // segments that they keep
-	kept, alone      int64 // bytes of gaps that they keep, and that only they keep
-	oldestNs         int64 // when the oldest block was allocated, Unix ns
-	stack            int32 // stack id of one of them
-	segment, counted int64 // last segment and last gap that were counted
+	site                    string
+	live, blocks            int64 // bytes and number of the blocks
+	segments                int64 // segments with such blocks
+	stranded, strandedAlone int64 // bytes of holes that the blocks strand: shared with others, and alone
+	oldestNs                int64 // time at which the oldest block was allocated, Unix ns
+	stack                   int32 // stack id of one of the blocks
+	segment, counted        int64 // number of the last segment and of the last hole that were counted
 }
 
-// Scan surveys the memory of owners at moments. It is not safe for concurrent use.
+// Scan surveys the memory of owners at several points in time. It is not safe for concurrent use.
 type Scan struct {
-	t       *timeline.Timeline
-	opt     *Options
-	window  query.Window
-	moments []int64 // Unix ns, rising
-	owners  map[ownerKey]*owner
-	ranges  map[ownerKey]addressRanges // addresses at which each owner ever had memory
-	seen    *query.Callers
-	pools   bool // memory of pools was allocated
-	reports bool // an allocator is known by its reports only
-	looks   int  // failures at which an owner was surveyed
+	t              *timeline.Timeline
+	opt            *Options
+	window         query.Window
+	moments        []int64 // surveyed times, Unix ns, ascending
+	owners         map[ownerKey]*owner
+	ranges         map[ownerKey]addressRanges // all addresses at which each owner had memory
+	callers        *query.Callers
+	hasPools       bool // memory of driver pools was allocated
+	hasReports     bool // an allocator is known only from its memory reports
+	failureSurveys int  // number of failures at which an owner was surveyed
 
-	last      *caching.Allocator // of the last ownerOf
+	last      *caching.Allocator // argument of the last ownerOf
 	lastOwner *owner
 }
 
-// maxFailureLooks bounds the failures at which owners are surveyed, in addition to the moments.
-const maxFailureLooks = 200
+// maxFailureSurveys limits the number of failures at which owners are surveyed.
+const maxFailureSurveys = 200
 
-// NewScan returns a scan of MapMoments moments of the window, and of opt.AtNs for query.AtTime.
+// NewScan returns a scan at MapMoments points in time of the window, and at opt.AtNs for
+// query.AtTime.
 func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	s := &Scan{
-		t:      t,
-		opt:    opt,
-		window: t.Activity(&opt.Filter),
-		owners: make(map[ownerKey]*owner),
-		ranges: make(map[ownerKey]addressRanges),
-		seen:   query.NewCallers(),
+		t:       t,
+		opt:     opt,
+		window:  t.Activity(&opt.Filter),
+		owners:  make(map[ownerKey]*owner),
+		ranges:  make(map[ownerKey]addressRanges),
+		callers: query.NewCallers(),
 	}
 	for i := range int64(MapMoments) {
 		s.moments = append(s.moments, s.window.FromNs+int64(float64(s.window.DurNs())*float64(i+1)/MapMoments))
@@ -98,29 +100,29 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	return s
 }
 
-// run replays the recording.
+// run replays the recording and returns the program's memory at its end.
 func (s *Scan) run() (*timeline.Program, error) {
 	if err := s.FindRanges(); err != nil {
 		return nil, err
 	}
-	l, all, err := s.t.ReplayAll(func(_ *ledger.Ledger, c *ledger.Change) { s.Driver(c) }, s.Watch)
+	l, all, err := s.t.ReplayAll(func(_ *livemem.Set, c *livemem.Change) { s.Driver(c) }, s.Watch)
 	if err != nil {
 		return nil, err
 	}
 	return &timeline.Program{T: s.t, Driver: l, Allocators: all}, s.Finish(all)
 }
 
-// Finish surveys the owners at the moments after the last change, and reserved addresses at all
-// moments.
+// Finish surveys the owners at the times after the last change, and reserved addresses at all
+// times.
 func (s *Scan) Finish(all *caching.Set) error {
 	for _, a := range all.List {
 		if a != nil && !a.Reports {
 			if o := s.ownerOf(a); o != nil {
-				s.until(o, a, math.MaxInt64)
+				s.surveyBefore(o, a, math.MaxInt64)
 			}
 		}
 	}
-	if err := s.watchReservations(); err != nil {
+	if err := s.scanReservations(); err != nil {
 		return err
 	}
 	for _, o := range s.owners {
@@ -131,7 +133,7 @@ func (s *Scan) Finish(all *caching.Set) error {
 	return nil
 }
 
-// FindRanges finds the addresses at which each allocator ever had memory. Call it before a replay.
+// FindRanges finds all addresses at which each allocator had memory. Call it before a replay.
 func (s *Scan) FindRanges() error {
 	err := timeline.InOrder(s.t.Allocations, s.t.StreamAllocators(true), func(e *caching.Event) error {
 		key := s.t.Allocators.Keys[e.Allocator]
@@ -146,8 +148,8 @@ func (s *Scan) FindRanges() error {
 	return s.t.Wrap(err)
 }
 
-// addRange adds a range of addresses. It keeps the list short where addresses are used again and
-// again.
+// addRange adds an address range to an owner. It merges ranges when the list grows, because
+// allocators use the same addresses many times.
 func (s *Scan) addRange(key ownerKey, r addressRange) {
 	list := append(s.ranges[key], r)
 	if len(list) == cap(list) && len(list) >= 1<<12 {
@@ -156,54 +158,54 @@ func (s *Scan) addRange(key ownerKey, r addressRange) {
 	s.ranges[key] = list
 }
 
-// wants reports whether the filter lets a process and device through.
-func (s *Scan) wants(pid, device int32) bool {
+// passesFilter reports whether a process and device pass the filter.
+func (s *Scan) passesFilter(pid, device int32) bool {
 	f := &s.opt.Filter
-	s.seen.Add(pid, pid, device, 0)
+	s.callers.Add(pid, pid, device, 0)
 	return (len(f.Pids) == 0 || slices.Contains(f.Pids, pid)) &&
 		(len(f.Devices) == 0 || slices.Contains(f.Devices, device))
 }
 
-// owner returns the owner of a key, nil if the filter leaves it out.
+// owner returns the owner of a key, or nil if the filter excludes the owner.
 func (s *Scan) owner(key ownerKey) *owner {
 	if o, ok := s.owners[key]; ok {
 		return o
 	}
-	if !s.wants(key.pid, key.device) {
+	if !s.passesFilter(key.pid, key.device) {
 		return nil
 	}
-	o := &owner{ownerKey: key, picture: newAddressMap(s.ranges[key], s.moments)}
+	o := &owner{ownerKey: key, addressMap: newAddressMap(s.ranges[key], s.moments)}
 	s.owners[key] = o
 	return o
 }
 
-// ownerOf returns the owner of an allocator, nil if the filter leaves it out.
+// ownerOf returns the owner of an allocator, or nil if the filter excludes the owner.
 func (s *Scan) ownerOf(a *caching.Allocator) *owner {
-	if s.last != a { // most events are of the same one as the event before
+	if s.last != a { // most events have the same allocator as the event before
 		s.last, s.lastOwner = a, s.owner(ownerKey{a.Pid, a.Device, false})
 	}
 	return s.lastOwner
 }
 
-// Driver takes the next change of the driver's memory.
-func (s *Scan) Driver(c *ledger.Change) {
-	if c.Kind == ledger.Allocated && s.t.Origins.Memory(c.Block.Origin) == format.MemoryAsync {
-		s.pools = true
+// Driver processes the next change of driver memory.
+func (s *Scan) Driver(c *livemem.Change) {
+	if c.Kind == livemem.Allocated && s.t.Origins.Memory(c.Block.Origin) == format.MemoryAsync {
+		s.hasPools = true
 	}
 }
 
-// Watch takes the next change of an allocator. An allocator is surveyed at its next event after a
-// moment, which may correct the size of its newest block.
+// Watch processes the next change of an allocator. It surveys an allocator at the first event after
+// a surveyed time, because that event may correct the size of the newest block.
 func (s *Scan) Watch(a *caching.Allocator, c *caching.Change) {
 	if a.Reports {
-		s.reports = true
+		s.hasReports = true
 		return
 	}
 	o := s.ownerOf(a)
 	if o == nil || c.Op == caching.BlockResized {
 		return
 	}
-	s.until(o, a, c.AtNs)
+	s.surveyBefore(o, a, c.AtNs)
 	inWindow := c.AtNs >= s.window.FromNs && c.AtNs <= s.window.ToNs
 	switch c.Op {
 	case caching.BlockAllocated:
@@ -211,112 +213,119 @@ func (s *Scan) Watch(a *caching.Allocator, c *caching.Change) {
 			o.largest = max(o.largest, c.Block.Requested)
 		}
 	case caching.OutOfMemory:
-		if !inWindow || s.looks == maxFailureLooks {
+		if !inWindow || s.failureSurveys == maxFailureSurveys {
 			return
 		}
-		s.looks++
+		s.failureSurveys++
 		o.failures = append(o.failures, c.AtNs)
 		o.largest = max(o.largest, c.Block.Requested)
-		s.detail(o, a, c.AtNs, a.Survey(nil))
+		s.takeSnapshot(o, a, c.AtNs, a.Survey(nil))
 	case caching.AllocatorEnd:
 		if inWindow {
-			s.detail(o, a, c.AtNs, a.Survey(nil))
+			s.takeSnapshot(o, a, c.AtNs, a.Survey(nil))
 		}
 		o.ended = true
 	}
 }
 
-// until surveys an owner at the moments before ns, Unix ns.
-func (s *Scan) until(o *owner, a *caching.Allocator, ns int64) {
+// surveyBefore surveys an owner at the surveyed times before ns, Unix ns.
+func (s *Scan) surveyBefore(o *owner, a *caching.Allocator, ns int64) {
 	for len(o.levels) < len(s.moments) && s.moments[len(o.levels)] < ns {
 		moment := len(o.levels)
 		spaces := a.Survey(nil)
 		o.levels = append(o.levels, levelOf(spaces))
-		s.detail(o, a, s.moments[moment], spaces)
+		s.takeSnapshot(o, a, s.moments[moment], spaces)
 		for seg := range a.Ranges() {
 			for _, p := range a.Within(seg) {
-				o.picture.add(moment, p.Ptr, p.Size, p.State != caching.IsGap)
+				o.addressMap.add(moment, p.Ptr, p.Size, p.State != caching.IsHole)
 			}
 		}
 	}
 }
 
-// levelOf sums up spaces.
+// levelOf returns the sums over spaces.
 func levelOf(spaces []*caching.Space) (l usage) {
 	for _, s := range spaces {
 		l.reserved += s.Reserved
 		l.active += s.Active
 		l.unused += s.Unused
-		l.kept += s.Kept
-		l.largest = max(l.largest, s.Largest)
+		l.stranded += s.Stranded
+		l.largestHole = max(l.largestHole, s.Largest)
 	}
 	return l
 }
 
-// wanted reports whether this is the moment of the report, by what is known so far.
-func (s *Scan) wanted(o *owner, atNs int64, l usage) bool {
+// isBetterSnapshot reports whether a snapshot at atNs (Unix ns) is a better candidate for the reported time.
+func (s *Scan) isBetterSnapshot(o *owner, atNs int64, l usage) bool {
 	if l.reserved == 0 && l.active == 0 {
 		return false
 	}
 	switch {
 	case s.opt.At == query.AtTime:
 		return atNs == s.opt.AtNs
-	case o.detail == nil || s.opt.At == query.AtEnd:
+	case o.snapshot == nil || s.opt.At == query.AtEnd:
 		return true
 	}
-	d := &o.detail.level
-	if o.reservations { // holes are addresses: nothing is kept
-		return cmp.Or(cmp.Compare(l.unused-l.largest, d.unused-d.largest), cmp.Compare(l.reserved, d.reserved)) > 0
+	d := &o.snapshot.level
+	if o.reservations { // holes in reserved addresses strand no memory
+		return cmp.Or(
+			cmp.Compare(l.unused-l.largestHole, d.unused-d.largestHole),
+			cmp.Compare(l.reserved, d.reserved),
+		) > 0
 	}
-	return cmp.Or(cmp.Compare(l.kept, d.kept), cmp.Compare(l.reserved, d.reserved)) > 0
+	return cmp.Or(cmp.Compare(l.stranded, d.stranded), cmp.Compare(l.reserved, d.reserved)) > 0
 }
 
-// detail takes a snapshot if this is the moment of the report.
-func (s *Scan) detail(o *owner, a *caching.Allocator, atNs int64, spaces []*caching.Space) {
-	if l := levelOf(spaces); s.wanted(o, atNs, l) {
-		o.detail = &snapshot{atNs: atNs, level: l, spaces: spaces, unseen: a.Unseen(spaces), pins: s.pinsOf(a)}
+// takeSnapshot takes a snapshot of an owner if the time is a better candidate for the reported time.
+func (s *Scan) takeSnapshot(o *owner, a *caching.Allocator, atNs int64, spaces []*caching.Space) {
+	if l := levelOf(spaces); s.isBetterSnapshot(o, atNs, l) {
+		o.snapshot = &snapshot{atNs: atNs, level: l, spaces: spaces, unseen: a.Unseen(spaces), pins: s.findPins(a)}
 	}
 }
 
-// pinsOf returns the call sites whose blocks keep gaps, most bytes first.
-func (s *Scan) pinsOf(a *caching.Allocator) []*pin {
+// findPins returns the call sites whose blocks strand memory, most bytes first.
+func (s *Scan) findPins(a *caching.Allocator) []*pin {
 	found := make(map[string]*pin)
-	met := make(map[int32]bool) // blocks
-	var gaps int64
-	var here []*pin
-	a.Survey(func(g caching.Pinned) {
-		gaps++
-		here = here[:0]
+	counted := make(map[int32]bool) // counted blocks
+	var holes int64
+	var holePins []*pin
+	a.Survey(func(g caching.StrandedHole) {
+		holes++
+		holePins = holePins[:0]
 		for _, i := range g.Blocks {
 			p := &a.Pieces[i]
-			one := s.pinOf(found, p)
-			if !met[i] {
-				met[i] = true
-				one.live += p.Size
-				one.blocks++
-				one.oldestNs = min(one.oldestNs, p.SinceNs)
+			pin := s.addPin(found, p)
+			if !counted[i] {
+				counted[i] = true
+				pin.live += p.Size
+				pin.blocks++
+				pin.oldestNs = min(pin.oldestNs, p.SinceNs)
 			}
-			if one.segment != g.Segment {
-				one.segment = g.Segment
-				one.segments++
+			if pin.segment != g.Segment {
+				pin.segment = g.Segment
+				pin.segments++
 			}
-			if one.counted != gaps {
-				one.counted = gaps
-				one.kept += g.Kept
-				here = append(here, one)
+			if pin.counted != holes {
+				pin.counted = holes
+				pin.stranded += g.Bytes
+				holePins = append(holePins, pin)
 			}
 		}
-		if len(here) == 1 {
-			here[0].alone += g.Kept
+		if len(holePins) == 1 {
+			holePins[0].strandedAlone += g.Bytes
 		}
 	})
 	return slices.SortedFunc(maps.Values(found), func(a, b *pin) int {
-		return cmp.Or(cmp.Compare(b.alone, a.alone), cmp.Compare(b.kept, a.kept), cmp.Compare(a.site, b.site))
+		return cmp.Or(
+			cmp.Compare(b.strandedAlone, a.strandedAlone),
+			cmp.Compare(b.stranded, a.stranded),
+			cmp.Compare(a.site, b.site),
+		)
 	})
 }
 
-// pinOf returns the call site that allocated a block.
-func (s *Scan) pinOf(found map[string]*pin, p *caching.Piece) *pin {
+// addPin returns the entry for the call site that allocated a block, and creates it if necessary.
+func (s *Scan) addPin(found map[string]*pin, p *caching.Piece) *pin {
 	site := s.t.BlockSite(p.Origin)
 	if found[site] == nil {
 		found[site] = &pin{site: site, oldestNs: p.SinceNs}
@@ -327,8 +336,8 @@ func (s *Scan) pinOf(found map[string]*pin, p *caching.Piece) *pin {
 	return found[site]
 }
 
-// watchReservations surveys, at all moments, the reserved addresses that no allocator uses.
-func (s *Scan) watchReservations() error {
+// scanReservations surveys, at all times, the reserved addresses that no allocator uses.
+func (s *Scan) scanReservations() error {
 	ofAllocators := make(map[int32]addressRanges)
 	for key, r := range s.ranges {
 		ofAllocators[key.pid] = append(ofAllocators[key.pid], r...)
@@ -354,20 +363,20 @@ func (s *Scan) watchReservations() error {
 	moment := 0
 	err = eachAddressCall(s.t, func(c *addressCall) {
 		for ; moment < len(s.moments) && s.moments[moment] < c.atNs; moment++ {
-			s.lookAtReservations(now, moment)
+			s.surveyReservations(now, moment)
 		}
 		if !ofAllocators[c.pid].overlaps(c.ptr, units.EndOf(c.ptr, c.bytes)) {
 			now.apply(c)
 		}
 	})
 	for ; moment < len(s.moments); moment++ {
-		s.lookAtReservations(now, moment)
+		s.surveyReservations(now, moment)
 	}
 	return err
 }
 
-// lookAtReservations surveys the reservations at a moment, an index of s.moments.
-func (s *Scan) lookAtReservations(now reservations, moment int) {
+// surveyReservations surveys the reservations at s.moments[moment].
+func (s *Scan) surveyReservations(now reservations, moment int) {
 	atNs := s.moments[moment]
 	spaces := make(map[ownerKey]*caching.Space)
 	for pid, list := range now {
@@ -384,8 +393,8 @@ func (s *Scan) lookAtReservations(now reservations, moment int) {
 				spaces[key] = &caching.Space{Kind: caching.InReservation}
 			}
 			r.survey(spaces[key])
-			o.picture.add(moment, r.ptr, r.end-r.ptr, false)
-			r.mapped.Each(func(m ledger.Mapping) { o.picture.use(moment, m.Start, m.End-m.Start) })
+			o.addressMap.add(moment, r.ptr, r.end-r.ptr, false)
+			r.mapped.Each(func(m livemem.Mapping) { o.addressMap.use(moment, m.Start, m.End-m.Start) })
 		}
 	}
 	for key, o := range s.owners {
@@ -398,14 +407,14 @@ func (s *Scan) lookAtReservations(now reservations, moment int) {
 		}
 		l := levelOf(list)
 		o.levels = append(o.levels, l)
-		if s.wanted(o, atNs, l) {
-			o.detail = &snapshot{atNs: atNs, level: l, spaces: list}
+		if s.isBetterSnapshot(o, atNs, l) {
+			o.snapshot = &snapshot{atNs: atNs, level: l, spaces: list}
 		}
 	}
 }
 
-// sorted returns the owners by process and device.
-func (s *Scan) sorted() []*owner {
+// sortedOwners returns the owners sorted by process and device.
+func (s *Scan) sortedOwners() []*owner {
 	return slices.SortedFunc(maps.Values(s.owners), func(a, b *owner) int {
 		order := cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.device, b.device))
 		if order == 0 && a.reservations != b.reservations {

@@ -6,9 +6,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// Sections are the tables and facts of the report, as --explain prints them.
+// Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
-	{Title: "facts", Columns: slices.Concat(lacksColumns, factColumns)},
+	{Title: "facts", Columns: slices.Concat(missingColumns, factColumns)},
 	{Title: "spaces", Columns: spaceColumns},
 	{Title: "pins", Columns: pinColumns},
 	{Title: "trends", Columns: trendColumns},
@@ -17,11 +17,11 @@ var Sections = []report.Section{
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of the HTML page.
+// Page is the section of this report in the HTML page.
 var Page = report.Page{
 	Title: "Fragmentation and address map",
-	About: "What is reserved and cannot be used, whose blocks keep it, and what addresses were used for over time.",
-	Empty: "Nothing that can fragment is known: no caching allocator, no mapped addresses, no memory pool that the " +
-		"program asked about.",
+	About: "Reserved memory that cannot be used, the call sites that strand it, and the use of addresses over time.",
+	Empty: "The recording has no caching allocator, no mapped addresses and no queried memory pool: nothing can be " +
+		"fragmented.",
 	Tables: []string{"spaces", "pins", "trends"},
 }

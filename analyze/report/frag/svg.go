@@ -9,19 +9,20 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Sizes of the picture, in pixels.
+// Sizes of the SVG picture, in pixels.
 const (
-	svgCell   = 12 // width of a moment
-	svgRow    = 5  // height of a stretch
+	svgCell   = 12 // width of one point in time
+	svgRow    = 5  // height of one address range
 	svgLeft   = 130
 	svgTop    = 40
 	svgBottom = 40
 )
 
+// shadeColours are the fill colours of the shades.
 var shadeColours = [shades]string{"#ffffff", "#e4e9f0", "#b9d0ea", "#7fabd9", "#4180be", "#12508f"}
 
-// WriteMaps writes address maps to out as an SVG picture, one below the other. Times are relative to
-// startNs, the start of the recording, Unix ns. The only errors are those of out.
+// WriteMaps writes address maps to out as one SVG picture, one map below the other. Times are
+// relative to startNs, the start of the recording (Unix ns). WriteMaps returns only errors of out.
 func WriteMaps(out io.Writer, maps []AddressMap, startNs int64) error {
 	w := bufio.NewWriter(out)
 	height := svgTop
@@ -39,7 +40,7 @@ func WriteMaps(out io.Writer, maps []AddressMap, startNs int64) error {
 	)
 	fmt.Fprintf(w, `<rect class="bg" width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
 	if len(maps) == 0 {
-		fmt.Fprintf(w, `<text x="10" y="24">no memory that can fragment is known</text>`+"\n")
+		fmt.Fprintf(w, `<text x="10" y="24">no memory that can be fragmented was recorded</text>`+"\n")
 	}
 	y := 0
 	for i := range maps {
@@ -53,8 +54,8 @@ func WriteMaps(out io.Writer, maps []AddressMap, startNs int64) error {
 // height returns the height of the map in pixels.
 func (m *AddressMap) height() int { return svgTop + len(m.Ptr)*svgRow + svgBottom }
 
-// draw writes one map. Neighbours of the same shade are one rectangle. The class of a rectangle is
-// its shade, so that a page can colour it.
+// draw writes one map. Adjacent cells of the same shade become one rectangle. The class of a
+// rectangle is its shade, so that a page's style sheet can colour it.
 func (m *AddressMap) draw(w *bufio.Writer, y int, startNs int64) {
 	fmt.Fprintf(w, `<g transform="translate(0 %d)">`+"\n"+`<text x="10" y="18" font-size="13">`, y)
 	_ = xml.EscapeText(w, []byte(units.OneLine(units.ValidUTF8(m.Title)))) // errors stay in the buffer, for Flush
@@ -108,7 +109,7 @@ func (m *AddressMap) draw(w *bufio.Writer, y int, startNs int64) {
 	)
 }
 
-// drawFailures draws a line at the time of each failure.
+// drawFailures draws a vertical line at the time of each failed allocation.
 func (m *AddressMap) drawFailures(w *bufio.Writer) {
 	if len(m.Moments) < 2 {
 		return

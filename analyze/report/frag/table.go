@@ -14,204 +14,253 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
+// factColumns are the columns of Scan.facts.
 var factColumns = []report.Column{
-	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing that can fragment"},
-	{Key: "pools", Title: "pools", Unit: report.UnitText, About: "what is known of memory pools"},
-	{Key: "note", Title: "note", Unit: report.UnitText, About: "what is not in this report"},
+	{
+		Key: "result", Title: "result", Unit: report.UnitText,
+		About: "set if the recording has no memory that can be fragmented",
+	},
+	{Key: "pools", Title: "pools", Unit: report.UnitText, About: "a limitation for memory of driver pools"},
+	{Key: "note", Title: "note", Unit: report.UnitText, About: "memory that this report excludes"},
 }
 
-// lacksColumns is the fact of recordings with an allocator that is known by its reports only.
-var lacksColumns = []report.Column{
-	{Key: "lacks", Title: "lacks", Unit: report.UnitText, About: "what of PyTorch's allocator the recording lacks"},
+// missingColumns is the fact of recordings with an allocator that is known only from its memory
+// reports.
+var missingColumns = []report.Column{
+	{
+		Key: "lacks", Title: "lacks", Unit: report.UnitText,
+		About: "data of PyTorch's allocator that the recording lacks",
+	},
 }
 
+// spaceColumns are the columns of Scan.spaceTable.
 var spaceColumns = []report.Column{
 	{
 		Key: "verdict", Title: "VERDICT", Unit: report.UnitText,
-		About: "fragmented: blocks keep at least 20% of the reserved bytes, and more than a segment of 20 MiB, from " +
-			"going back to the driver; idle: a pool holds that much unused; fine: less; addresses: no memory is " +
-			"lost, holes in reserved addresses are addresses",
+		About: "verdict on the space. Fragmented: at least 20% of the reserved bytes, and at least 20 MiB, cannot " +
+			"return to the driver because of live blocks. Idle: a pool has as much unused memory. Fine: less of " +
+			"either. Addresses: reserved addresses, whose holes hold no memory",
 	},
 	{
 		Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes,
-		About: "memory from the driver; of reserved addresses their length; of pools as the program last asked",
+		About: "bytes held from the driver; for reserved addresses their length; for pools by the program's last query",
 	},
 	{
 		Key: "active_bytes", Title: "ACTIVE", Unit: report.UnitBytes,
-		About: "bytes in blocks that the program has or streams still use; mapped bytes; of pools what is allocated",
+		About: "bytes of blocks that the program holds or a stream uses; for reserved addresses mapped bytes; for " +
+			"pools allocated bytes",
 	},
-	{Key: "unused_bytes", Title: "UNUSED", Unit: report.UnitBytes, About: "bytes of gaps"},
+	{
+		Key: "unused_bytes", Title: "UNUSED", Unit: report.UnitBytes,
+		About: "bytes of holes: reserved bytes that are not active",
+	},
 	{
 		Key: "kept_bytes", Title: "KEPT", Unit: report.UnitBytes,
-		About: "of these, what blocks keep from going back to the driver: all gaps of segments that have a block; " +
-			"of expandable segments what is left of gaps without whole steps of 20 MiB, or 2 MiB where blocks up to " +
-			"1 MiB are",
+		About: "stranded bytes: holes that cannot return to the driver because of a live block. In segments these " +
+			"are all holes of a segment with a block. In expandable segments these are holes without whole steps of " +
+			"20 MiB (2 MiB in small pools)",
 	},
 	{
 		Key: "external_ratio", Title: "EXTERNAL", Unit: report.UnitRatio,
-		About: "external fragmentation index: 1 - largest gap / all gaps",
+		About: "external fragmentation index: 1 - largest hole / all holes",
 	},
-	{Key: "largest_gap_bytes", Title: "LARGEST", Unit: report.UnitBytes, About: "the largest gap"},
+	{Key: "largest_gap_bytes", Title: "LARGEST", Unit: report.UnitBytes, About: "size of the largest hole"},
 	{
 		Key: "blowup_ratio", Title: "BLOW-UP", Unit: report.UnitRatio,
 		About: "reserved / active; absent if nothing is active",
 	},
 	{
 		Key: "unusable_pct", Title: "UNUSABLE%", Unit: report.UnitPercent,
-		About: "share of UNUSED in gaps that cannot take a block of the request: too small, or in segments for " +
-			"blocks up to 1 MiB or for larger ones only; another stream's gaps count as usable",
+		About: "share of UNUSED that cannot serve the request: the holes are too small, or in segments of another " +
+			"size class. Holes of other streams count as usable",
 	},
 	{
 		Key: "request_bytes", Title: "", Unit: report.UnitBytes,
-		About: "that request: --request, or the largest one seen",
+		About: "size of the request for UNUSABLE%: --request, or else the program's largest request",
 	},
 	{
 		Key: "saved_bytes", Title: "SAVED", Unit: report.UnitBytes,
-		About: "of KEPT, whole 2 MiB pages inside of gaps: no more than that could go back if segments were " +
-			"expandable (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True); absent where they are",
+		About: "part of KEPT that expandable segments could return at most: whole 2 MiB pages in holes " +
+			"(PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True). Absent if they are on",
 	},
 	{
 		Key: "saved_least_bytes", Title: "", Unit: report.UnitBytes,
-		About: "of that, what is whole in the steps of 20 MiB in which PyTorch maps for blocks above 1 MiB and " +
-			"takes back: this much at least, if blocks lay as they do",
+		About: "part of KEPT that expandable segments could return at least, with the same block addresses. These " +
+			"are whole steps of 20 MiB, by which PyTorch maps and unmaps memory for blocks above 1 MiB",
 	},
 	{
 		Key: "inactive_split_bytes", Title: "", Unit: report.UnitBytes,
-		About: "as PyTorch counts inactive_split_bytes: gaps in segments that have blocks, without expandable ones",
+		About: "holes in segments with blocks, without expandable segments; PyTorch's inactive_split_bytes",
 	},
 	{
 		Key: "internal_bytes", Title: "", Unit: report.UnitBytes,
-		About: "bytes by which blocks are larger than what was asked for",
+		About: "internal fragmentation: block sizes minus requested sizes",
 	},
 	{
 		Key: "extents", Title: "", Unit: report.UnitCount,
-		About: "segments, stretches of expandable ones, or reservations",
+		About: "number of segments, of contiguous ranges of expandable segments, or of reservations",
 	},
-	{Key: "blocks", Title: "", Unit: report.UnitCount, About: "blocks, or mappings"},
-	{Key: "gaps", Title: "", Unit: report.UnitCount, About: "gaps"},
+	{Key: "blocks", Title: "", Unit: report.UnitCount, About: "number of blocks, or of mappings"},
+	{Key: "gaps", Title: "", Unit: report.UnitCount, About: "number of holes"},
 	{
 		Key: "unseen_bytes", Title: "", Unit: report.UnitBytes,
-		About: "reserved by the same allocator before the recording began: what is in these segments is in no other " +
-			"number",
+		About: "segments that the same allocator reserved before the recording; all other numbers exclude them",
 	},
 	{
 		Key: "at_ns", Title: "AT", Unit: report.UnitNs,
-		About: "moment of these numbers, from the recording's start: see --at",
+		About: "time of these numbers, from the start of the recording; see --at",
 	},
-	{Key: "confidence", Title: "", Unit: report.UnitText, About: "high, medium or low; see confidence_reasons"},
+	{
+		Key: "confidence", Title: "", Unit: report.UnitText,
+		About: "confidence in the verdict: high, medium or low; see confidence_reasons",
+	},
 	{
 		Key: "confidence_reasons", Title: "", Unit: report.UnitText,
-		About: "what lowers the confidence: lost events, a model that differs from the allocator's own totals, " +
-			"segments from before the recording",
+		About: "reasons that lower the confidence: lost events, a model that differs from the allocator's " +
+			"statistics, segments from before the recording",
 	},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the process"},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
 	{
 		Key: "space", Title: "WHERE", Unit: report.UnitText,
-		About: "segments and expandable segments of PyTorch's allocator, by pool; reserved addresses; or a memory " +
-			"pool of the driver",
+		About: "kind of space: segments or expandable segments of PyTorch's allocator, by pool; reserved addresses; " +
+			"or a memory pool of the driver",
 	},
 }
 
+// pinColumns are the columns of Scan.pinTable.
 var pinColumns = []report.Column{
 	{
 		Key: "alone_bytes", Title: "ALONE", Unit: report.UnitBytes,
-		About: "bytes of gaps that only blocks of this place keep: they could go back if these were freed",
+		About: "bytes that only blocks of this call site strand: freeing the blocks would return them to the driver",
 	},
 	{
 		Key: "kept_bytes", Title: "KEPT", Unit: report.UnitBytes,
-		About: "bytes of gaps in segments that have a block of this place; places share segments, so that the sum " +
-			"is more than what is kept",
+		About: "bytes of holes in segments with a block of this call site. Call sites share segments, so the sum " +
+			"exceeds the stranded bytes",
 	},
-	{Key: "segments", Title: "SEGMENTS", Unit: report.UnitCount, About: "segments that are kept"},
-	{Key: "live_bytes", Title: "LIVE", Unit: report.UnitBytes, About: "bytes of the blocks that keep them"},
-	{Key: "blocks", Title: "COUNT", Unit: report.UnitCount, About: "number of these blocks"},
+	{
+		Key: "segments", Title: "SEGMENTS", Unit: report.UnitCount,
+		About: "number of segments with a block of this call site",
+	},
+	{
+		Key: "live_bytes", Title: "LIVE", Unit: report.UnitBytes,
+		About: "bytes of the blocks of this call site in these segments",
+	},
+	{
+		Key: "blocks", Title: "COUNT", Unit: report.UnitCount,
+		About: "number of blocks of this call site in these segments",
+	},
 	{
 		Key: "oldest_age_ns", Title: "OLDEST", Unit: report.UnitNs,
-		About: "age of the oldest; absent if it is from before the recording",
+		About: "age of the oldest block; absent if it is from before the recording",
 	},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the process"},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
-		About: "the frame of the program's own code that allocated the blocks",
+		About: "call site: the frame of the program's own code that allocated the blocks",
 	},
 }
 
+// trendColumns are the columns of Scan.trendTable.
 var trendColumns = []report.Column{
 	{
 		Key: "direction", Title: "TREND", Unit: report.UnitText,
-		About: "of the kept bytes at 48 moments of the window (of reserved addresses: of holes outside of the " +
-			"largest): rising (tau >= 0.8, and still in the last quarter), rose (tau >= 0.8, but not in the last " +
-			"quarter any more), falling (tau <= -0.8) or steady",
+		About: "trend of the stranded bytes at 48 times of the window; for reserved addresses of the holes except " +
+			"the largest. Rising: tau >= 0.8, also in the last quarter. Rose: tau >= 0.8, but not in the last " +
+			"quarter. Falling: tau <= -0.8. Steady: any other",
 	},
-	{Key: "first_bytes", Title: "FIRST", Unit: report.UnitBytes, About: "kept at the first moment with memory"},
-	{Key: "peak_bytes", Title: "MOST", Unit: report.UnitBytes, About: "most kept at a moment"},
-	{Key: "last_bytes", Title: "LAST", Unit: report.UnitBytes, About: "kept at the last moment"},
+	{
+		Key: "first_bytes", Title: "FIRST", Unit: report.UnitBytes,
+		About: "stranded bytes at the first surveyed time with memory",
+	},
+	{Key: "peak_bytes", Title: "MOST", Unit: report.UnitBytes, About: "highest stranded bytes at a surveyed time"},
+	{Key: "last_bytes", Title: "LAST", Unit: report.UnitBytes, About: "stranded bytes at the last surveyed time"},
 	{
 		Key: "growth_bytes_per_min", Title: "GROWTH/min", Unit: report.UnitBytesRate,
-		About: "Theil-Sen slope, per minute",
+		About: "Theil-Sen slope of the stranded bytes, per minute",
 	},
 	{
 		Key: "forecast_bytes", Title: "FORECAST", Unit: report.UnitBytes,
-		About: "kept at forecast_ns: of a line through all moments if lines proved better than no change in the " +
-			"last quarter, which was held back; else the last value; absent with fewer than 12 moments",
+		About: "forecast of the stranded bytes at forecast_ns: a line through all surveyed times if lines predicted " +
+			"the last quarter better than no change, else the last value. Absent with fewer than 12 times",
 	},
 	{
 		Key: "error_bytes", Title: "ERROR", Unit: report.UnitBytes,
-		About: "mean absolute error of such a forecast in the last quarter, from the first three",
+		About: "mean absolute error of the same forecast for the last quarter, made from the first three",
 	},
 	{
 		Key: "no_change_error_bytes", Title: "NO CHANGE", Unit: report.UnitBytes,
-		About: "the same error if nothing had been foretold to change",
+		About: "mean absolute error for the last quarter of a forecast of no change",
 	},
 	{
 		Key: "forecast_ns", Title: "", Unit: report.UnitNs,
-		About: "moment of FORECAST, from the recording's start: as long after the end as was held back",
+		About: "time of FORECAST, from the start of the recording: a quarter of the series after its end",
 	},
 	{Key: "tau", Title: "", Unit: report.UnitRatio, About: "Mann-Kendall tau: 1 only rises, -1 only falls"},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the process"},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "owner", Title: "OF", Unit: report.UnitText, About: "PyTorch's allocator, or reserved addresses"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	{
+		Key: "owner", Title: "OF", Unit: report.UnitText,
+		About: "owner of the memory: PyTorch's allocator, or reserved addresses",
+	},
 }
 
+// momentColumns are the columns of Scan.momentTable.
 var momentColumns = []report.Column{
-	{Key: "at_ns", Title: "", Unit: report.UnitNs, About: "moment, from the recording's start"},
-	{Key: "reserved_bytes", Title: "", Unit: report.UnitBytes, About: "as in spaces, all of one owner together"},
-	{Key: "active_bytes", Title: "", Unit: report.UnitBytes, About: "as in spaces"},
-	{Key: "unused_bytes", Title: "", Unit: report.UnitBytes, About: "as in spaces"},
-	{Key: "kept_bytes", Title: "", Unit: report.UnitBytes, About: "as in spaces"},
-	{Key: "largest_gap_bytes", Title: "", Unit: report.UnitBytes, About: "as in spaces"},
+	{Key: "at_ns", Title: "", Unit: report.UnitNs, About: "point in time, from the start of the recording"},
+	{
+		Key: "reserved_bytes", Title: "", Unit: report.UnitBytes,
+		About: "RESERVED of the table spaces at this time, summed over all spaces of the owner",
+	},
+	{Key: "active_bytes", Title: "", Unit: report.UnitBytes, About: "ACTIVE of the table spaces at this time, summed"},
+	{Key: "unused_bytes", Title: "", Unit: report.UnitBytes, About: "UNUSED of the table spaces at this time, summed"},
+	{Key: "kept_bytes", Title: "", Unit: report.UnitBytes, About: "KEPT of the table spaces at this time, summed"},
+	{
+		Key: "largest_gap_bytes", Title: "", Unit: report.UnitBytes,
+		About: "size of the owner's largest hole at this time",
+	},
 	{Key: "device", Title: "", Unit: report.UnitText, About: "CUDA device of the process"},
-	{Key: "pid", Title: "", Unit: report.UnitID, About: "process"},
-	{Key: "owner", Title: "", Unit: report.UnitText, About: "PyTorch's allocator, or reserved addresses"},
+	{Key: "pid", Title: "", Unit: report.UnitID, About: "process id"},
+	{
+		Key: "owner", Title: "", Unit: report.UnitText,
+		About: "owner of the memory: PyTorch's allocator, or reserved addresses",
+	},
 }
 
+// totalColumns are the totals of the fragmentation report.
 var totalColumns = []report.Column{
-	{Key: "kept_bytes", Title: "kept", Unit: report.UnitBytes, About: "sum of KEPT"},
-	{Key: "unused_bytes", Title: "unused", Unit: report.UnitBytes, About: "sum of UNUSED, without reserved addresses"},
+	{Key: "kept_bytes", Title: "kept", Unit: report.UnitBytes, About: "stranded bytes: sum of KEPT"},
+	{
+		Key: "unused_bytes", Title: "unused", Unit: report.UnitBytes,
+		About: "sum of UNUSED, excluding reserved addresses",
+	},
 	{
 		Key: "reserved_bytes", Title: "reserved", Unit: report.UnitBytes,
-		About: "sum of RESERVED, without reserved addresses",
+		About: "sum of RESERVED, excluding reserved addresses",
 	},
 	{
 		Key: "kept_pct", Title: "% kept", Unit: report.UnitPercent,
-		About: "share of kept_bytes in reserved_bytes; absent without any",
+		About: "share of kept_bytes in reserved_bytes; absent if nothing is reserved",
 	},
 	{Key: "saved_bytes", Title: "saved at most by expandable segments", Unit: report.UnitBytes, About: "sum of SAVED"},
 	{Key: "fragmented", Title: "fragmented", Unit: report.UnitCount, About: "rows with verdict fragmented"},
-	{Key: "rising", Title: "rising", Unit: report.UnitCount, About: "trends that rise by at least 1 MiB"},
+	{
+		Key: "rising", Title: "rising", Unit: report.UnitCount,
+		About: "owners whose stranded bytes rise by at least 1 MiB",
+	},
 	{
 		Key: "external_ratio_max", Title: "external at most", Unit: report.UnitRatio,
-		About: "largest EXTERNAL of memory, without reserved addresses; absent without any",
+		About: "largest EXTERNAL, excluding reserved addresses; absent if there is none",
 	},
 	{
 		Key: "failures", Title: "failed requests", Unit: report.UnitCount,
-		About: "requests that PyTorch's allocator could not meet in the window, at most 200",
+		About: "requests to PyTorch's allocator in the window that failed for lack of memory, at most 200",
 	},
 }
 
-// name returns the name of the owner, as in the column "owner".
+// name returns the name of the owner, a value of the column "owner".
 func (o *owner) name() string {
 	if o.reservations {
 		return spaceReservations
@@ -224,13 +273,15 @@ func (s *Scan) ownerTitle(o *owner) string {
 	return fmt.Sprintf("%s of %s on device %s", o.name(), s.t.PidLabel(o.pid), s.t.OrdinalLabel(o.pid, o.device))
 }
 
-// spaceTable returns a table with a row per space and memory pool, most kept bytes first.
+// spaceTable returns a table with one row per space and memory pool, most stranded bytes first.
 func (s *Scan) spaceTable(findings []spaceFinding, level string, reasons []string) report.Table {
 	table := report.Table{
 		Name:    "spaces",
-		Title:   "memory that is handed out in parts",
+		Title:   "memory that can be fragmented",
 		Columns: spaceColumns,
-		Spare:   []string{"at_ns", "pid", "device", "largest_gap_bytes", "unused_bytes", "saved_bytes", "blowup_ratio"},
+		HideFirst: []string{
+			"at_ns", "pid", "device", "largest_gap_bytes", "unused_bytes", "saved_bytes", "blowup_ratio",
+		},
 	}
 	for i := range findings {
 		s.addSpace(&table, &findings[i])
@@ -248,7 +299,7 @@ func (s *Scan) addSpace(table *report.Table, f *spaceFinding) {
 		"reserved_bytes":       sp.Reserved,
 		"active_bytes":         sp.Active,
 		"unused_bytes":         sp.Unused,
-		"kept_bytes":           sp.Kept,
+		"kept_bytes":           sp.Stranded,
 		"external_ratio":       sp.External(),
 		"largest_gap_bytes":    sp.Largest,
 		"blowup_ratio":         f.blowUp,
@@ -260,26 +311,26 @@ func (s *Scan) addSpace(table *report.Table, f *spaceFinding) {
 		"internal_bytes":       f.internal,
 		"extents":              sp.Extents,
 		"blocks":               sp.Blocks,
-		"gaps":                 int64(len(sp.Gaps)),
-		"unseen_bytes":         o.detail.unseen,
-		"at_ns":                o.detail.atNs - s.t.Recording().FromNs,
+		"gaps":                 int64(len(sp.Holes)),
+		"unseen_bytes":         o.snapshot.unseen,
+		"at_ns":                o.snapshot.atNs - s.t.Recording().FromNs,
 		"confidence":           f.level,
 		"confidence_reasons":   f.reasons,
 		"device":               s.t.OrdinalLabel(o.pid, o.device),
 		"pid":                  int64(o.pid),
-		"space":                f.where,
+		"space":                f.label,
 	})
 	row.Evidence, row.Brief = f.evidence(), f.verdict == verdictFine && len(s.owners) > 1
 }
 
-// addPools adds a row per memory pool of the driver of which the program asked how much it holds.
+// addPools adds one row per driver memory pool whose size the program queried.
 func (s *Scan) addPools(table *report.Table, level string, reasons []string) {
 	pools := s.t.Pools(s.window, &s.opt.Filter)
 	for _, key := range slices.SortedFunc(maps.Keys(pools), func(a, b timeline.PoolKey) int {
 		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Pool, b.Pool))
 	}) {
 		p := pools[key]
-		s.seen.Add(key.Pid, key.Pid, p.Device, 0)
+		s.callers.Add(key.Pid, key.Pid, p.Device, 0)
 		if p.Reserved < 0 || p.Used < 0 || p.Reserved < s.opt.MinBytes {
 			continue
 		}
@@ -289,7 +340,7 @@ func (s *Scan) addPools(table *report.Table, level string, reasons []string) {
 			blowUp = float64(p.Reserved) / float64(p.Used)
 		}
 		row := table.Add(report.Values{
-			"verdict":              judgePool(unused, p.Reserved),
+			"verdict":              classifyPool(unused, p.Reserved),
 			"reserved_bytes":       p.Reserved,
 			"active_bytes":         p.Used,
 			"unused_bytes":         unused,
@@ -314,35 +365,35 @@ func (s *Scan) addPools(table *report.Table, level string, reasons []string) {
 			"pid":                  int64(key.Pid),
 			"space":                fmt.Sprintf("%s 0x%x", spacePool, uint64(key.Pool)),
 		})
-		row.Evidence = fmt.Sprintf("the pool held %s that nobody used when the program last asked; how it lies is "+
-			"the driver's secret; confidence %s", units.Bytes(unused), level)
+		row.Evidence = fmt.Sprintf("the pool had %s unused at the program's last query; the driver does not report "+
+			"how it is divided; confidence %s", units.Bytes(unused), level)
 	}
 }
 
-// pinTable returns a table with a row per call site whose blocks keep segments.
+// pinTable returns a table with one row per call site whose blocks strand memory.
 func (s *Scan) pinTable(owners []*owner) report.Table {
 	table := report.Table{
-		Name:    "pins",
-		Title:   "whose blocks keep segments",
-		Columns: pinColumns,
-		Aside:   true,
-		Spare:   []string{"pid", "device", "blocks"},
+		Name:      "pins",
+		Title:     "call sites whose blocks strand memory",
+		Columns:   pinColumns,
+		Secondary: true,
+		HideFirst: []string{"pid", "device", "blocks"},
 	}
 	for _, o := range owners {
-		if o.detail == nil {
+		if o.snapshot == nil {
 			continue
 		}
-		for _, p := range o.detail.pins {
-			if p.kept < s.opt.MinBytes {
+		for _, p := range o.snapshot.pins {
+			if p.stranded < s.opt.MinBytes {
 				continue
 			}
 			var age any
 			if p.oldestNs > 0 {
-				age = max(0, o.detail.atNs-p.oldestNs)
+				age = max(0, o.snapshot.atNs-p.oldestNs)
 			}
 			table.Add(report.Values{
-				"alone_bytes":   p.alone,
-				"kept_bytes":    p.kept,
+				"alone_bytes":   p.strandedAlone,
+				"kept_bytes":    p.stranded,
 				"segments":      p.segments,
 				"live_bytes":    p.live,
 				"blocks":        p.blocks,
@@ -360,14 +411,14 @@ func (s *Scan) pinTable(owners []*owner) report.Table {
 	return table
 }
 
-// trendTable returns a table with a row per trend.
+// trendTable returns a table with one row per trend.
 func (s *Scan) trendTable(trends []trend) report.Table {
 	table := report.Table{
-		Name:    "trends",
-		Title:   "what blocks keep, over time",
-		Columns: trendColumns,
-		Aside:   true,
-		Spare:   []string{"pid", "device", "first_bytes", "peak_bytes"},
+		Name:      "trends",
+		Title:     "stranded memory over time",
+		Columns:   trendColumns,
+		Secondary: true,
+		HideFirst: []string{"pid", "device", "first_bytes", "peak_bytes"},
 	}
 	step := float64(s.window.DurNs()) / MapMoments
 	for i := range trends {
@@ -377,7 +428,7 @@ func (s *Scan) trendTable(trends []trend) report.Table {
 			perMin = units.RoundInt(t.Slope / step * float64(time.Minute))
 		}
 		var next, wrong, steady, at any
-		if t.foretold {
+		if t.hasForecast {
 			next, wrong, steady = t.Next, units.RoundInt(t.Error()), units.RoundInt(t.SteadyError)
 			at = s.window.ToNs + units.RoundInt(step*float64(t.HeldBack)) - s.t.Recording().FromNs
 		}
@@ -400,9 +451,9 @@ func (s *Scan) trendTable(trends []trend) report.Table {
 	return table
 }
 
-// momentTable returns a table with a row per owner and moment.
+// momentTable returns a table with one row per owner and surveyed time.
 func (s *Scan) momentTable(owners []*owner) report.Table {
-	table := report.Table{Name: "moments", Title: "moments", Columns: momentColumns, Aside: true}
+	table := report.Table{Name: "moments", Title: "moments", Columns: momentColumns, Secondary: true}
 	for _, o := range owners {
 		for i, l := range o.levels {
 			table.Add(report.Values{
@@ -410,8 +461,8 @@ func (s *Scan) momentTable(owners []*owner) report.Table {
 				"reserved_bytes":    l.reserved,
 				"active_bytes":      l.active,
 				"unused_bytes":      l.unused,
-				"kept_bytes":        l.kept,
-				"largest_gap_bytes": l.largest,
+				"kept_bytes":        l.stranded,
+				"largest_gap_bytes": l.largestHole,
 				"device":            s.t.OrdinalLabel(o.pid, o.device),
 				"pid":               int64(o.pid),
 				"owner":             o.name(),
@@ -422,32 +473,32 @@ func (s *Scan) momentTable(owners []*owner) report.Table {
 	return table
 }
 
-// facts says what the report lacks; rows is the number of spaces and pools.
+// facts returns sentences on data that the report lacks. rows is the number of spaces and pools.
 func (s *Scan) facts(rows int) []report.Fact {
 	result, pools := "", ""
-	var lacks []report.Fact
+	var missing []report.Fact
 	if rows == 0 {
-		result = "nothing that can fragment is known: no caching allocator, no reserved addresses, no memory pool " +
-			"that the program asked about"
+		result = "the recording has no caching allocator, no reserved addresses and no queried memory pool: nothing " +
+			"can be fragmented"
 	}
-	if s.reports {
+	if s.hasReports {
 		result = ""
-		lacks = report.Facts(lacksColumns, report.Values{
-			"lacks": "the segments of PyTorch's allocator, and what lies unused in them, are not in this recording, " +
-				"which has its reports only; " + caching.RecordSegments,
+		missing = report.Facts(missingColumns, report.Values{
+			"lacks": "the recording has no segments of PyTorch's allocator and no unused memory in them, only the " +
+				"allocator's memory reports; " + caching.RecordSegments,
 		})
 	}
-	if s.pools {
-		pools = "how much of the device a memory pool holds is known only where the program asked for its attributes"
+	if s.hasPools {
+		pools = "the size of a memory pool of the driver is known only if the program queries its attributes"
 	}
-	return append(lacks, report.Facts(factColumns, report.Values{
+	return append(missing, report.Facts(factColumns, report.Values{
 		"result": result,
 		"pools":  pools,
-		"note":   "holes between allocations of cuMemAlloc are addresses, not memory: they are in nothing here",
+		"note":   "holes between allocations of cuMemAlloc are addresses, not memory: all numbers here exclude them",
 	})...)
 }
 
-// totals sums up the spaces, owners and trends.
+// totals returns the sums over the spaces, owners and trends.
 func (s *Scan) totals(spaces *report.Table, owners []*owner, trends []trend) []report.Fact {
 	var kept, unused, reserved, saved, fragmented, rising, failures int64
 	var external, share any
@@ -466,7 +517,7 @@ func (s *Scan) totals(spaces *report.Table, owners []*owner, trends []trend) []r
 			fragmented++
 		}
 		if e, ok := spaces.Cell(r, "external_ratio").(float64); ok {
-			external = report.Most(external, e)
+			external = report.MaxCell(external, e)
 		}
 	}
 	for _, o := range owners {

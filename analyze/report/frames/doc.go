@@ -1,2 +1,2 @@
-// Package frames fills the stacks of rows.
+// Package frames sets the call stacks of table rows.
 package frames

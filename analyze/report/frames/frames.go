@@ -10,20 +10,20 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Shown returns the frames of a stack as a report shows them, leaf first: at most limit frames (0:
-// all). A Frame with the number of frames replaces those that rules hide, and those beyond the
-// limit. Frames of CUDA at the leaf are left out without a number: every stack has them. A stack
-// that is hidden as a whole keeps its first frame.
-func Shown(s *stackpkg.Table, stack int32, limit int, rules *query.FrameRules) []report.Frame {
+// ForDisplay returns the frames of a stack for display, leaf first, at most limit frames. A limit of
+// 0 means all frames. A placeholder Frame with a count replaces frames that the rules hide and frames
+// beyond the limit. Hidden CUDA frames at the leaf are dropped without a placeholder, because every
+// stack has them. If the rules hide the whole stack, its first frame stays.
+func ForDisplay(s *stackpkg.Table, stack int32, limit int, rules *query.FrameRules) []report.Frame {
 	ids := s.Stacks[stack]
 	var list []report.Frame
 	n := 0
 	for i, id := range ids {
 		f := &s.Frames[id]
-		of, hidden := rules.Hides(f)
+		library, hidden := rules.Hides(f)
 		switch {
-		case hidden && (of != query.OfCUDA || len(list) > 0):
-			list = fold(list, of)
+		case hidden && (library != query.OfCUDA || len(list) > 0):
+			list = fold(list, library)
 		case hidden:
 		case limit > 0 && n == limit:
 			return cutShort(list, len(ids)-i)
@@ -37,8 +37,8 @@ func Shown(s *stackpkg.Table, stack int32, limit int, rules *query.FrameRules) [
 	}
 	list = []report.Frame{reportFrame(&s.Frames[ids[0]])}
 	for _, id := range ids[1:] {
-		of, _ := rules.Hides(&s.Frames[id])
-		list = fold(list, of)
+		library, _ := rules.Hides(&s.Frames[id])
+		list = fold(list, library)
 	}
 	return list
 }
@@ -47,20 +47,20 @@ func reportFrame(f *format.Frame) report.Frame {
 	return report.Frame{Func: query.FrameName(f), File: f.File, Line: f.Line, Module: f.Module}
 }
 
-// fold adds a hidden frame to the list.
+// fold adds a hidden frame to the placeholder at the end of the list. of is the frame's library.
 func fold(list []report.Frame, of string) []report.Frame {
 	if n := len(list); n == 0 || list[n-1].Folded == 0 {
 		list = append(list, report.Frame{})
 	}
 	last := &list[len(list)-1]
 	last.Folded++
-	if !slices.Contains(last.Of, of) {
-		last.Of = append(last.Of, of)
+	if !slices.Contains(last.Libraries, of) {
+		last.Libraries = append(last.Libraries, of)
 	}
 	return list
 }
 
-// cutShort ends the list with the number of frames beyond the limit.
+// cutShort ends the list with a placeholder for the frames beyond the limit.
 func cutShort(list []report.Frame, more int) []report.Frame {
 	if n := len(list); n > 0 && list[n-1].Folded > 0 {
 		more += list[n-1].Folded
@@ -69,8 +69,8 @@ func cutShort(list []report.Frame, more int) []report.Frame {
 	return append(list, report.Frame{Folded: more})
 }
 
-// Fill sets the stacks of the rows of a table from their StackID. Call it after Arrange, which
-// drops rows.
+// Fill sets the stack of each row of a table from its StackID. Call it after Table.Arrange, which
+// removes rows.
 func Fill(t *timeline.Timeline, table *report.Table, opt *query.Options) {
 	limit := opt.MaxFrames
 	if opt.AllFrames {
@@ -78,7 +78,7 @@ func Fill(t *timeline.Timeline, table *report.Table, opt *query.Options) {
 	}
 	for i := range table.Rows {
 		r := &table.Rows[i]
-		r.Stack = Shown(&t.Stacks, r.StackID, limit, opt.FrameRules())
+		r.Stack = ForDisplay(&t.Stacks, r.StackID, limit, opt.FrameRules())
 		r.StackFrames = len(t.Stacks.Stacks[r.StackID])
 	}
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// lines shows a stack as text does.
+// lines returns a stack as text output prints it.
 func lines(list []report.Frame) string {
 	var b strings.Builder
 	for _, f := range list {
-		b.WriteString(render.Text(&f) + "\n")
+		b.WriteString(render.FrameText(&f) + "\n")
 	}
 	return b.String()
 }
@@ -28,7 +28,7 @@ func lines(list []report.Frame) string {
 func shownFrames(frames []format.Frame, limit int, rules *query.FrameRules) []report.Frame {
 	s := &stack.Table{Stacks: make(map[int32][]int32), About: make(map[int32]stack.About)}
 	s.Add(&format.Row{StackID: 1, Frames: frames}, make(map[format.Frame]int32))
-	return framespkg.Shown(s, 1, limit, rules)
+	return framespkg.ForDisplay(s, 1, limit, rules)
 }
 
 func TestStacksAreFolded(t *testing.T) {
@@ -39,7 +39,7 @@ func TestStacksAreFolded(t *testing.T) {
 		}
 		return r
 	}
-	app := analyzetest.Mixed("libcuda.so.1 cuMemAlloc_v2", "/app/sim step", "/app/sim std::function<void "+
+	app := analyzetest.MixedStack("libcuda.so.1 cuMemAlloc_v2", "/app/sim step", "/app/sim std::function<void "+
 		"(int)>::operator()", "/app/sim main", "libc.so.6 __libc_start_call_main", "/app/sim _start")
 	for name, c := range map[string]struct {
 		frames []format.Frame
@@ -47,7 +47,7 @@ func TestStacksAreFolded(t *testing.T) {
 		rules  *query.FrameRules
 		want   string
 	}{
-		"a launch of PyTorch": {analyzetest.Forward(analyzetest.LaunchLeaf, analyzetest.Addition), 0, query.DefaultFrameRules, `
+		"a launch of PyTorch": {analyzetest.ForwardStack(analyzetest.LaunchLeaf, analyzetest.Addition), 0, query.DefaultFrameRules, `
 at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float>> [libtorch_cuda.so]
 at::native::add_kernel [libtorch_cuda.so]
 … 8 frames of PyTorch and CPython
@@ -60,7 +60,7 @@ main (/app/train.py:120)
 <module> (/app/train.py:131)
 … 7 frames of CPython and libc
 `},
-		"memory of PyTorch's allocator": {analyzetest.Forward(analyzetest.AllocatorFrames, nil), 5, query.DefaultFrameRules, `
+		"memory of PyTorch's allocator": {analyzetest.ForwardStack(analyzetest.AllocatorFrames, nil), 5, query.DefaultFrameRules, `
 … 3 frames of PyTorch
 at::detail::empty_generic [libtorch_cpu.so]
 at::detail::empty_cuda [libtorch_cuda.so]
@@ -71,7 +71,7 @@ Block.forward (/app/model.py:12)
 Sequential.forward (/venv/lib/python3.12/site-packages/torch/nn/modules/container.py:219)
 … 16 more frames
 `},
-		"a limit behind which all is hidden": {analyzetest.Forward(analyzetest.LaunchLeaf, analyzetest.Addition), 7, query.DefaultFrameRules, `
+		"a limit behind which all is hidden": {analyzetest.ForwardStack(analyzetest.LaunchLeaf, analyzetest.Addition), 7, query.DefaultFrameRules, `
 at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float>> [libtorch_cuda.so]
 at::native::add_kernel [libtorch_cuda.so]
 … 8 frames of PyTorch and CPython
@@ -84,14 +84,14 @@ main (/app/train.py:120)
 <module> (/app/train.py:131)
 … 7 frames of CPython and libc
 `},
-		"a thread of the autograd engine": {analyzetest.Backward(), 0, query.DefaultFrameRules, `
+		"a thread of the autograd engine": {analyzetest.BackwardStack(), 0, query.DefaultFrameRules, `
 at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float>> [libtorch_cuda.so]
 at::native::add_kernel [libtorch_cuda.so]
 … 5 frames of PyTorch
 torch::autograd::generated::AddBackward0::apply [libtorch_cpu.so]
 … 7 frames of PyTorch, the standard library and libc
 `},
-		"a stripped interpreter": {analyzetest.Mixed(
+		"a stripped interpreter": {analyzetest.MixedStack(
 			"libcuda.so.580.95.05 cuLaunchKernel",
 			"libcudart.so.13 ",
 			"libcudart.so.13 cudaLaunchKernel",
@@ -134,14 +134,14 @@ run (/app/workloads.py:40)
 			"[sim]\n… 1 frame of ^std::\nmain [sim]\n… 1 frame of libc\\.so\n_start [sim]\n"},
 		"no rules":         {app[:2], 0, own("none"), "\ncuMemAlloc_v2 [libcuda.so.1]\nstep [sim]\n"},
 		"only the default": {app[:2], 0, own("default"), "\nstep [sim]\n"},
-		"files of Python":  {analyzetest.Forward(analyzetest.LaunchLeaf, nil), 3, own("/site-packages/", "lib(cuda|python)"), "\n… 4 frames of lib(cuda|python) and /site-packages/\nBlock.forward (/app/model.py:12)\n… 13 frames of /site-packages/ and lib(cuda|python)\ntrain_step (/app/train.py:88)\nmain (/app/train.py:120)\n… 8 more frames\n"},
+		"files of Python":  {analyzetest.ForwardStack(analyzetest.LaunchLeaf, nil), 3, own("/site-packages/", "lib(cuda|python)"), "\n… 4 frames of lib(cuda|python) and /site-packages/\nBlock.forward (/app/model.py:12)\n… 13 frames of /site-packages/ and lib(cuda|python)\ntrain_step (/app/train.py:88)\nmain (/app/train.py:120)\n… 8 more frames\n"},
 		"everything hidden": {
-			analyzetest.Mixed("libcuda.so.1 cuMemAlloc_v2", "libcudart.so.12 cudaMalloc", "libpython3.12.so.1.0 "+
+			analyzetest.MixedStack("libcuda.so.1 cuMemAlloc_v2", "libcudart.so.12 cudaMalloc", "libpython3.12.so.1.0 "+
 				"_PyEval_EvalFrameDefault", "/usr/bin/python3 _start"), 0, query.DefaultFrameRules,
 			"\ncuMemAlloc_v2 [libcuda.so.1]\n… 3 frames of CUDA and CPython\n",
 		},
-		"the call alone":      {analyzetest.Mixed("libcuda.so.1 cuMemAlloc_v2"), 0, query.DefaultFrameRules, "\ncuMemAlloc_v2 [libcuda.so.1]\n"},
-		"code without a name": {analyzetest.Mixed("libcuda.so.1 cuMemAlloc_v2", "[jit] ", "[jit] py::step:/app/train.py", "[jit] ", "/app/sim main"), 0, query.DefaultFrameRules, "\n… 1 frame of unknown code\npy::step:/app/train.py\n… 1 frame of unknown code\nmain [sim]\n"},
+		"the call alone":      {analyzetest.MixedStack("libcuda.so.1 cuMemAlloc_v2"), 0, query.DefaultFrameRules, "\ncuMemAlloc_v2 [libcuda.so.1]\n"},
+		"code without a name": {analyzetest.MixedStack("libcuda.so.1 cuMemAlloc_v2", "[jit] ", "[jit] py::step:/app/train.py", "[jit] ", "/app/sim main"), 0, query.DefaultFrameRules, "\n… 1 frame of unknown code\npy::step:/app/train.py\n… 1 frame of unknown code\nmain [sim]\n"},
 		"no stack":            {nil, 0, query.DefaultFrameRules, "\n"},
 	} {
 		if got := "\n" + lines(shownFrames(c.frames, c.limit, c.rules)); got != c.want {
@@ -211,12 +211,12 @@ func TestWhatIsPlumbing(t *testing.T) {
 		analyzetest.TorchDir + "_ops.py:1061 OpOverloadPacket.__call__":                   query.OfPyTorch,
 		analyzetest.TorchDir + "utils/_contextlib.py:116 context_decorator.<locals>.deco": query.OfPyTorch,
 		analyzetest.TorchDir + "_tensor.py:521 Tensor.backward":                           "",
-		// As linkers name them.
+		// Names as linkers write them.
 		"libtorch_cuda.so " + symbolize.Demangle("_ZN2at12_GLOBAL__N_1L23wrapper_CUDA_add_TensorERKNS_6TensorES3_RKN3c106ScalarE"):                                                             query.OfPyTorch,
 		"libtorch_cpu.so " + symbolize.Demangle("_ZThn16_N5torch8autograd6python12PythonEngine11thread_initEiRKSt10shared_ptrINS0_10ReadyQueueEEb"):                                            query.OfPyTorch,
 		"libtorch_cuda.so " + symbolize.Demangle("_ZN2at6native15gpu_kernel_implIZZZNS0_15add_kernel_cudaERNS_18TensorIteratorBaseERKN3c106ScalarEENKUlvE_clEvENKUlvE0_clEvEUlffE_EEvS3_RKT_"): "",
 	} {
-		f := analyzetest.Mixed(line)[0]
+		f := analyzetest.MixedStack(line)[0]
 		if of, hidden := query.DefaultFrameRules.Hides(&f); hidden != (want != "") || hidden && of != want {
 			t.Errorf("%s: hidden %v (%s), want %q", line, hidden, of, want)
 		}
@@ -230,11 +230,11 @@ func TestFrameRulesThatAreWrong(t *testing.T) {
 	}
 }
 
-// A profile holds all frames but those that somebody asked to leave out.
+// A profile has all frames except those that a filter hides.
 func TestProfileLeavesOutFramesThatAreAskedFor(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	r := tp.Add(format.Row{Kind: format.KindStack, StackID: 1, StackStatus: format.StackComplete})
-	r.Frames = analyzetest.Forward(analyzetest.AllocatorFrames, nil)
+	r.Frames = analyzetest.ForwardStack(analyzetest.AllocatorFrames, nil)
 	analyzetest.At(tp.Alloc(analyzetest.Second, 1, 0x1000, analyzetest.Mib), 1, "")
 	tl := tp.Timeline()
 	count := func(rules *query.FrameRules) int {
@@ -249,7 +249,7 @@ func TestProfileLeavesOutFramesThatAreAskedFor(t *testing.T) {
 	), count(
 		query.DefaultFrameRules,
 	); all != len(r.Frames) ||
-		few != len(report.Named(shownFrames(r.Frames, 0, query.DefaultFrameRules))) {
+		few != len(report.VisibleFrames(shownFrames(r.Frames, 0, query.DefaultFrameRules))) {
 		t.Errorf("%d frames and %d", all, few)
 	}
 }

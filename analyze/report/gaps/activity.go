@@ -13,15 +13,15 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// activity is what a thread did in a gap that it ended.
+// activity has the CUDA calls of one thread during an idle gap. The thread's launch ended the gap.
 type activity struct {
-	ByCall  map[calls.Name]int64 // ns in the gap by function, without calls inside of others
-	Longest calls.Call           // the longest of these calls, without strings
-	mostNs  int64                // ns of Longest in the gap
+	ByCall  map[calls.Name]int64 // time in the gap by function, ns, without nested calls
+	Longest calls.Call           // call with the longest time in the gap, without its strings
+	mostNs  int64                // time of Longest in the gap, ns
 	Site    string               // call site of Longest
 }
 
-// InCUDA returns the time that the thread spent in calls, ns.
+// InCUDA returns the time in the gap that the thread spent in CUDA calls, ns.
 func (a *activity) InCUDA() (ns int64) {
 	for _, n := range a.ByCall {
 		ns += n
@@ -29,32 +29,33 @@ func (a *activity) InCUDA() (ns int64) {
 	return ns
 }
 
-// gapWatch are the gaps that one thread ended.
-type gapWatch struct {
-	gaps  []*Gap  // in order of FromNs
-	until []int64 // latest end of the gaps up to each
+// threadGaps has the idle gaps that launches of one thread ended.
+type threadGaps struct {
+	gaps        []*Gap  // sorted by FromNs
+	latestEndNs []int64 // latestEndNs[i] is the latest end of gaps[:i+1], Unix ns
 }
 
-// FindCPUActivity fills Doing of the gaps in List: the calls of the threads that ended them.
+// FindCPUActivity sets Activity of each gap in List from the calls of the thread whose launch ended
+// it.
 func (sc *Scan) FindCPUActivity() error {
-	watches := make(map[origin.Thread]*gapWatch)
-	whole := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
+	watches := make(map[origin.Thread]*threadGaps)
+	span := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
 	for i := range sc.List {
 		g := &sc.List[i]
-		g.Doing.ByCall = make(map[calls.Name]int64)
-		th := g.Ended.Thread()
+		g.Activity.ByCall = make(map[calls.Name]int64)
+		th := g.EndedBy.Thread()
 		if watches[th] == nil {
-			watches[th] = new(gapWatch)
+			watches[th] = new(threadGaps)
 		}
 		watches[th].gaps = append(watches[th].gaps, g)
-		whole = query.Window{FromNs: min(whole.FromNs, g.FromNs), ToNs: max(whole.ToNs, g.ToNs)}
+		span = query.Window{FromNs: min(span.FromNs, g.FromNs), ToNs: max(span.ToNs, g.ToNs)}
 	}
 	for _, w := range watches {
 		w.order()
 	}
 	for _, spans := range [][]timeline.Span{sc.T.Calls, sc.T.Memory} {
 		for _, s := range spans {
-			if len(sc.List) == 0 || s.FirstNs > whole.ToNs {
+			if len(sc.List) == 0 || s.FirstNs > span.ToNs {
 				continue
 			}
 			sc.readGroup(s.Group, watches, gapTimes(sc.List))
@@ -66,19 +67,19 @@ func (sc *Scan) FindCPUActivity() error {
 	return nil
 }
 
-// order sorts the gaps, and notes until when each and those before it last.
-func (w *gapWatch) order() {
+// order sorts the gaps and fills latestEndNs.
+func (w *threadGaps) order() {
 	slices.SortFunc(w.gaps, func(a, b *Gap) int {
-		return cmp.Or(cmp.Compare(a.FromNs, b.FromNs), a.longer(b))
+		return cmp.Or(cmp.Compare(a.FromNs, b.FromNs), a.compareLength(b))
 	})
 	latest := int64(0)
 	for _, g := range w.gaps {
 		latest = max(latest, g.ToNs)
-		w.until = append(w.until, latest)
+		w.latestEndNs = append(w.latestEndNs, latest)
 	}
 }
 
-// gapTimes returns the times that any of the gaps covers, in order and without overlaps.
+// gapTimes returns the union of the gaps' times as sorted intervals without overlaps.
 func gapTimes(list []Gap) []query.Window {
 	var times []query.Window
 	for _, g := range list {
@@ -96,12 +97,12 @@ func gapTimes(list []Gap) []query.Window {
 	return joined
 }
 
-// readGroup notes the calls of a row group that were in a gap. It reads more than the times only if
-// there are any.
-func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*gapWatch, times []query.Window) {
+// readGroup adds the calls of a row group that overlap a gap. It reads more columns than the times
+// only if there are such calls.
+func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*threadGaps, times []query.Window) {
 	sc.Start, sc.Dur = g.Int64("start_ns", sc.Start), g.Int64("dur_ns", sc.Dur)
 	var hits []int
-	next := 0 // of times; calls are nearly in order
+	next := 0 // index of times; calls are nearly sorted
 	for i, start := range sc.Start {
 		for next > 0 && times[next-1].ToNs > start {
 			next--
@@ -138,17 +139,17 @@ func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*gapWatch, 
 		}
 		end := units.EndOf(sc.Start[i], sc.Dur[i])
 		last := sort.Search(len(w.gaps), func(k int) bool { return w.gaps[k].FromNs >= end }) - 1
-		for k := last; k >= 0 && w.until[k] > sc.Start[i]; k-- {
+		for k := last; k >= 0 && w.latestEndNs[k] > sc.Start[i]; k-- {
 			if w.gaps[k].ToNs > sc.Start[i] {
-				sc.note(w.gaps[k], i, end)
+				sc.addCall(w.gaps[k], i, end)
 			}
 		}
 	}
 }
 
-// note adds row i, a call that ends at endNs, to the activity in a gap.
-func (sc *Scan) note(g *Gap, i int, endNs int64) {
-	a := &g.Doing
+// addCall adds row i, a call that ends at endNs (Unix ns), to the activity in gap g.
+func (sc *Scan) addCall(g *Gap, i int, endNs int64) {
+	a := &g.Activity
 	ns := min(endNs, g.ToNs) - max(sc.Start[i], g.FromNs)
 	a.ByCall[calls.Name{Kind: sc.Kind.At(i), Name: sc.Name.At(i)}] += ns
 	if ns > a.mostNs || ns == a.mostNs && sc.Start[i] < a.Longest.StartNs {

@@ -1,2 +1,3 @@
-// Package gaps reports spans in which a process launched nothing, and what its CPU did meanwhile.
+// Package gaps reports idle gaps: intervals in which a process launched no GPU work, and the CPU
+// activity in them.
 package gaps

@@ -12,31 +12,32 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// DefaultMinGapNs is the shortest interval without launches that counts as a gap by default, ns. To
-// prepare a step of training mostly takes less.
+// DefaultMinGapNs is the default minimum length of a gap, ns. Preparing a training step usually
+// takes less.
 const DefaultMinGapNs = int64(1e6)
 
-// Options are the options of the report.
+// Options configure the gaps report.
 type Options struct {
 	query.Options
-	// MinGapNs is the shortest interval that is a gap, ns. 0 means DefaultMinGapNs.
+	// MinGapNs is the minimum length of a gap, ns. 0 means DefaultMinGapNs.
 	MinGapNs int64
 }
 
-// AllDevices is the device of the Track for all devices of a process together.
+// AllDevices is the Device of a Track that covers all devices of a process.
 const AllDevices = int32(-2)
 
-// DefaultTop bounds the rows of the longest gaps where --top does not.
+// DefaultTop is the maximum number of rows of the table of longest gaps without --top.
 const DefaultTop = 1000
 
-// Run is RunWith with the default of MinGapNs.
+// Run is RunWith with DefaultMinGapNs.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return RunWith(t, Options{Options: opt})
 }
 
-// RunWith reports intervals in which a process launched nothing: their number and length, what the
-// launching thread did in the longest ones, and whether the GPU was idle. It returns a *ClassError
-// if the recording lacks the calls that it needs, and a *SortError for an unknown column.
+// RunWith reports intervals in which a process launched no GPU work: their number and length, the
+// activity of the launching thread in the longest gaps, and whether the GPU was idle. It returns a
+// *quality.ClassError if the recording lacks necessary classes of calls, and a *report.SortError
+// for an unknown opt.Sort.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Check(t, "gaps", Needs); err != nil {

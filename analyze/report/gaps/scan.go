@@ -10,7 +10,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Lengths are the buckets of the distribution; BelowNs is the bound of each, not included.
+// Lengths are the length classes of the distribution of intervals. BelowNs is the upper bound,
+// exclusive.
 var Lengths = []struct {
 	BelowNs int64
 	name    string
@@ -24,59 +25,62 @@ var Lengths = []struct {
 	{1<<63 - 1, ">= 1s"},
 }
 
-// Scan finds intervals without launches, in one pass over the launches.
+// Scan collects intervals without launches, in one pass over the launches. It is not safe for
+// concurrent use.
 type Scan struct {
 	*calls.Reader
-	minNs  int64
-	keep   int
-	Tracks map[Track]*trackGaps
-	last   lastTrack
-	// The longest gaps, heaps with the shortest first: of processes, and of their devices.
-	ofProcess, ofDevice []Gap
-	List                []Gap // those to list, the longest first; see SelectLongest
+	minNs     int64 // minimum length of a gap, ns
+	maxListed int   // maximum length of List
+	Tracks    map[Track]*trackGaps
+	last      lastTrack
+	// processGaps and deviceGaps are heaps of the longest gaps, shortest first: on all devices of a
+	// process together, and on single devices.
+	processGaps, deviceGaps []Gap
+	List                    []Gap // the longest gaps, longest first; set by SelectLongest
 }
 
-// Track is a device of a process, or all of its devices together (AllDevices).
+// Track is one device of a process, or all of its devices together (AllDevices).
 type Track struct{ Pid, Device int32 }
 
-// trackGaps sums up the gaps of a track.
+// trackGaps has the statistics of the gaps on a track.
 type trackGaps struct {
 	Launches, Unreturned int64
-	blindNs              int64 // between first and last launch, in which launches were not recorded
-	FirstNs              int64 // entry of the first launch
-	UntilNs              int64 // return of the last launch so far, entry where that is not known
+	unrecordedNs         int64 // time between first and last launch without recorded launches, ns
+	FirstNs              int64 // start of the first launch, Unix ns
+	UntilNs              int64 // return of the last launch so far (else its start), Unix ns
 	Gaps                 stats.Durations
-	All                  [7]struct{ Count, ns int64 } // intervals of any size by Lengths
+	ByLength             [7]struct{ Count, ns int64 } // intervals of any length, by index of Lengths
 }
 
-// Gap is an interval without launches on a track.
+// Gap is an interval without launches on a track. FromNs and ToNs are Unix ns.
 type Gap struct {
 	Track        Track
 	FromNs, ToNs int64
-	Ended        calls.Call // the launch that ended the gap
-	Doing        activity
+	EndedBy      calls.Call // the launch that ended the gap
+	Activity     activity
 	Busy         Busy
 }
 
-// seenNs is the time between the first and last launch, without times in which launches were not
-// recorded.
-func (s *trackGaps) seenNs() int64 { return s.UntilNs - s.FirstNs - s.blindNs }
+// recordedNs returns the time between the first and last launch in which launches were recorded,
+// ns.
+func (s *trackGaps) recordedNs() int64 { return s.UntilNs - s.FirstNs - s.unrecordedNs }
 
 // DurNs returns the length of the gap, ns.
 func (g *Gap) DurNs() int64 { return g.ToNs - g.FromNs }
 
-// longer orders gaps from long to short.
-func (g *Gap) longer(o *Gap) int {
+// compareLength compares gaps by length, longest first.
+func (g *Gap) compareLength(o *Gap) int {
 	return cmp.Or(cmp.Compare(o.DurNs(), g.DurNs()), cmp.Compare(g.FromNs, o.FromNs),
 		cmp.Compare(g.Track.Pid, o.Track.Pid), cmp.Compare(g.Track.Device, o.Track.Device))
 }
 
-// NewScan returns a Scan for gaps of at least minNs, which lists at most keep of them.
+// NewScan returns a Scan for gaps of at least minNs. List will have at most keep gaps.
 func NewScan(r *calls.Reader, minNs int64, keep int) *Scan {
-	return &Scan{Reader: r, minNs: minNs, keep: keep, Tracks: make(map[Track]*trackGaps)}
+	return &Scan{Reader: r, minNs: minNs, maxListed: keep, Tracks: make(map[Track]*trackGaps)}
 }
 
-// Add counts a launch. Launches that did not run end no gap: failed and captured ones.
+// Add adds a launch. Failed and captured launches end no gap, because they do not run. Add always
+// returns nil.
 func (sc *Scan) Add(c *calls.Call) error {
 	if c.Failed() || c.Flags&(format.FlagCaptured|format.FlagAbandoned) != 0 {
 		return nil
@@ -88,18 +92,18 @@ func (sc *Scan) Add(c *calls.Call) error {
 			device:  sc.track(Track{c.Pid, c.Device}, c.StartNs),
 		}
 	}
-	sc.launch(Track{c.Pid, AllDevices}, sc.last.process, c, &sc.ofProcess)
-	sc.launch(sc.last.track, sc.last.device, c, &sc.ofDevice)
+	sc.launch(Track{c.Pid, AllDevices}, sc.last.process, c, &sc.processGaps)
+	sc.launch(sc.last.track, sc.last.device, c, &sc.deviceGaps)
 	return nil
 }
 
-// lastTrack caches the track of the previous launch: most launches are on the same one.
+// lastTrack caches the track of the previous launch, because most launches have the same track.
 type lastTrack struct {
 	track           Track
 	process, device *trackGaps
 }
 
-// track returns the entry of a track; a new one begins at startNs.
+// track returns the statistics of a track. A new track begins at startNs, Unix ns.
 func (sc *Scan) track(track Track, startNs int64) *trackGaps {
 	s := sc.Tracks[track]
 	if s == nil {
@@ -109,7 +113,7 @@ func (sc *Scan) track(track Track, startNs int64) *trackGaps {
 	return s
 }
 
-// launch adds a launch to one track, and the gap that it ends.
+// launch adds a launch to one track, and the gap that the launch ends.
 func (sc *Scan) launch(track Track, s *trackGaps, c *calls.Call, longest *[]Gap) {
 	s.Launches++
 	end := c.EndNs
@@ -117,38 +121,38 @@ func (sc *Scan) launch(track Track, s *trackGaps, c *calls.Call, longest *[]Gap)
 		s.Unreturned++
 		end = c.StartNs
 	}
-	blind := sc.T.GapNs(s.UntilNs, c.StartNs)
-	s.blindNs += blind
-	if between := c.StartNs - s.UntilNs; between > 0 && s.Launches > 1 && blind == 0 {
+	unrecorded := sc.T.GapNs(s.UntilNs, c.StartNs)
+	s.unrecordedNs += unrecorded
+	if between := c.StartNs - s.UntilNs; between > 0 && s.Launches > 1 && unrecorded == 0 {
 		size := 0
 		for between >= Lengths[size].BelowNs {
 			size++
 		}
-		s.All[size].Count++
-		s.All[size].ns += between
+		s.ByLength[size].Count++
+		s.ByLength[size].ns += between
 		if between >= sc.minNs {
 			s.Gaps.Add(between)
-			sc.remember(longest, Gap{Track: track, FromNs: s.UntilNs, ToNs: c.StartNs}, c)
+			sc.keepLongest(longest, Gap{Track: track, FromNs: s.UntilNs, ToNs: c.StartNs}, c)
 		}
 	}
 	s.UntilNs = max(s.UntilNs, min(end, sc.Window.ToNs))
 }
 
-// remember keeps a gap if it is among the longest.
-func (sc *Scan) remember(longest *[]Gap, g Gap, c *calls.Call) {
-	shorter := func(a, b Gap) bool { return b.longer(&a) < 0 }
-	if len(*longest) < sc.keep {
-		g.Ended = *c
+// keepLongest keeps a gap if it is one of the longest.
+func (sc *Scan) keepLongest(longest *[]Gap, g Gap, c *calls.Call) {
+	shorter := func(a, b Gap) bool { return b.compareLength(&a) < 0 }
+	if len(*longest) < sc.maxListed {
+		g.EndedBy = *c
 		*longest = stats.HeapPush(*longest, g, shorter)
-	} else if g.longer(&(*longest)[0]) < 0 {
-		g.Ended = *c
+	} else if g.compareLength(&(*longest)[0]) < 0 {
+		g.EndedBy = *c
 		(*longest)[0] = g
 		stats.HeapFix(*longest, shorter)
 	}
 }
 
-// SelectLongest fills List, after the last Add. A process with one device has the same gaps there
-// as on all devices together: they are listed once.
+// SelectLongest sets List. Call it after the last Add. For a process with one device, it lists each
+// gap only once.
 func (sc *Scan) SelectLongest() {
 	devices := make(map[int32]int)
 	for track := range sc.Tracks {
@@ -161,18 +165,18 @@ func (sc *Scan) SelectLongest() {
 			delete(sc.Tracks, Track{pid, AllDevices})
 		}
 	}
-	for _, list := range [][]Gap{sc.ofProcess, sc.ofDevice} {
+	for _, list := range [][]Gap{sc.processGaps, sc.deviceGaps} {
 		for i := range list {
 			if sc.Tracks[list[i].Track] != nil {
 				sc.List = append(sc.List, list[i])
 			}
 		}
 	}
-	slices.SortFunc(sc.List, func(a, b Gap) int { return a.longer(&b) })
-	sc.List = sc.List[:min(len(sc.List), sc.keep)]
+	slices.SortFunc(sc.List, func(a, b Gap) int { return a.compareLength(&b) })
+	sc.List = sc.List[:min(len(sc.List), sc.maxListed)]
 }
 
-// SortedTracks returns the tracks by process and device.
+// SortedTracks returns the tracks sorted by process and device.
 func (sc *Scan) SortedTracks() []Track {
 	return slices.SortedFunc(maps.Keys(sc.Tracks), func(a, b Track) int {
 		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device))

@@ -5,7 +5,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Sections are the tables and facts of the report, as --explain prints them.
+// Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
 	{Title: "processes", Columns: trackColumns},
@@ -14,13 +14,13 @@ var Sections = []report.Section{
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of the HTML page.
+// Page is the section of this report in the HTML page.
 var Page = report.Page{
 	Title: "Gaps",
-	About: "When a process gave the GPU nothing to do, and what it did then.",
-	Empty: "Nothing was launched in the window.",
+	About: "Idle gaps, in which a process launched no GPU work, and the CPU activity in them.",
+	Empty: "The recording has no launches in the window.",
 	Kind:  format.KindLaunch,
 }
 
-// Needs are the classes of calls without which the report would be wrong or empty.
+// Needs are the classes of calls that the report needs.
 var Needs = []string{format.RecordLaunch, format.RecordCopy, format.RecordSync}

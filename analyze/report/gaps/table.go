@@ -12,53 +12,56 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
+// factColumns are the facts of the report.
 var factColumns = []report.Column{
-	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell"},
+	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if the window has no launches"},
 	{
 		Key: "min_gap_ns", Title: "shortest gap", Unit: report.UnitNs,
-		About: "intervals between launches that are shorter are no gaps",
+		About: "minimum length of a gap; shorter intervals between launches are not gaps",
 	},
 }
 
+// totalColumns are the totals of the report.
 var totalColumns = []report.Column{
 	{
 		Key: "gaps", Title: "gaps", Unit: report.UnitCount,
-		About: "gaps of processes, all their devices taken together: from the return of a launch (its entry, where " +
-			"the return was not recorded) to the entry of the next one that ran",
+		About: "number of gaps of processes, on all their devices together. A gap lasts from the return of a launch " +
+			"(or its start, if the return was not recorded) to the start of the next launch that ran",
 	},
-	{Key: "gap_sum_ns", Title: "without launches", Unit: report.UnitNs, About: "length of these together"},
-	{Key: "gap_max_ns", Title: "longest", Unit: report.UnitNs, About: "the longest"},
+	{Key: "gap_sum_ns", Title: "without launches", Unit: report.UnitNs, About: "total length of the gaps"},
+	{Key: "gap_max_ns", Title: "longest", Unit: report.UnitNs, About: "length of the longest gap"},
 	{
 		Key: "gap_pct", Title: "% of the time between first and last launch", Unit: report.UnitPercent,
-		About: "their share in that time, of all processes; times in which launches were not recorded " +
-			"(--max-overhead) are in neither",
+		About: "share of the gaps in the time between the first and last launch of each process, without times in " +
+			"which launches were not recorded (--max-overhead)",
 	},
 	{
 		Key: "launches", Title: "launches", Unit: report.UnitCount,
-		About: "kernel and graph launches in the window that ran, as far as is known",
+		About: "kernel and graph launches in the window that neither failed nor were captured",
 	},
 	{
 		Key: "idle_gaps", Title: "with idle GPU", Unit: report.UnitCount,
-		About: "of the gaps listed, those in which samples say that the GPU was idle",
+		About: "listed gaps in which the GPU was idle by NVML's samples",
 	},
 	{
 		Key: "busy_gaps", Title: "with busy GPU", Unit: report.UnitCount,
-		About: "of the gaps listed, those in which the GPU was busy: with earlier work, or another process's",
+		About: "listed gaps in which the GPU was busy, with earlier work or work of another process",
 	},
 }
 
+// totals returns the totals of the report.
 func (sc *Scan) totals() []report.Fact {
 	var sum stats.Durations
 	var span, launches, idle, busy int64
 	for _, track := range sc.SortedTracks() {
 		if s := sc.Tracks[track]; track.Device == AllDevices || sc.Tracks[Track{track.Pid, AllDevices}] == nil {
 			sum.Merge(&s.Gaps)
-			span = units.EndOf(span, s.seenNs())
+			span = units.EndOf(span, s.recordedNs())
 			launches += s.Launches
 		}
 	}
 	for i := range sc.List {
-		switch sc.List[i].Busy.Word() {
+		switch sc.List[i].Busy.State() {
 		case GPUIdle:
 			idle++
 		case GPUBusy:
@@ -76,53 +79,58 @@ func (sc *Scan) totals() []report.Fact {
 	})
 }
 
+// trackColumns are the columns of Scan.trackTable.
 var trackColumns = []report.Column{
 	{
 		Key: "gaps", Title: "GAPS", Unit: report.UnitCount,
-		About: "intervals without launches of at least min_gap_ns: from the return of a launch (its entry, where " +
-			"the return was not recorded) to the entry of the next one that ran. Failed and captured launches do " +
-			"not run",
+		About: "number of gaps: intervals without launches of at least min_gap_ns. A gap lasts from the return of a " +
+			"launch (or its start, if the return was not recorded) to the start of the next launch that ran. Failed " +
+			"and captured launches do not run",
 	},
-	{Key: "gap_sum_ns", Title: "TOTAL", Unit: report.UnitNs, About: "length of these together"},
+	{Key: "gap_sum_ns", Title: "TOTAL", Unit: report.UnitNs, About: "total length of the gaps"},
 	{
 		Key: "gap_pct", Title: "GAP%", Unit: report.UnitPercent,
-		About: "share in the time between first and last launch, without times in which launches were not recorded",
+		About: "share of the gaps in the time between first and last launch, without times in which launches were " +
+			"not recorded",
 	},
-	{Key: "gap_med_ns", Title: "MED", Unit: report.UnitNs, About: "half of them are no longer; off by less than 0.8%"},
-	{Key: "gap_p95_ns", Title: "P95", Unit: report.UnitNs, About: "95% are no longer; off by less than 0.8%"},
-	{Key: "gap_max_ns", Title: "LONGEST", Unit: report.UnitNs, About: "the longest"},
+	{Key: "gap_med_ns", Title: "MED", Unit: report.UnitNs, About: "median length of the gaps; the error is below 0.8%"},
+	{
+		Key: "gap_p95_ns", Title: "P95", Unit: report.UnitNs,
+		About: "95th percentile of the length of the gaps; the error is below 0.8%",
+	},
+	{Key: "gap_max_ns", Title: "LONGEST", Unit: report.UnitNs, About: "length of the longest gap"},
 	{
 		Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount,
-		About: "kernel and graph launches in the window that ran, as far as is known",
+		About: "kernel and graph launches in the window that neither failed nor were captured",
 	},
 	{
 		Key: "unreturned_launches", Title: "", Unit: report.UnitCount,
-		About: "of these, launches that were recorded at their entry only: their gap begins there",
+		About: "launches without a recorded return: their gap begins at their start",
 	},
 	{
 		Key: "lead_ns", Title: "BEFORE", Unit: report.UnitNs,
-		About: "from the window's start to the first launch; not a gap",
+		About: "time from the start of the window to the first launch; not a gap",
 	},
 	{
 		Key: "tail_ns", Title: "AFTER", Unit: report.UnitNs,
-		About: "from the last launch to the window's end, or the end of the process; not a gap",
+		About: "time from the last launch to the end of the window or process; not a gap",
 	},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "process", Title: "", Unit: report.UnitText, About: "its name"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	{Key: "process", Title: "", Unit: report.UnitText, About: "name of the process"},
 	{
 		Key: "device", Title: "DEVICE", Unit: report.UnitText,
-		About: "CUDA device as the process counts; all: launches on any of several devices",
+		About: "CUDA device ordinal in the process; all means all devices of the process together",
 	},
 }
 
-// trackTable has a row per process and device.
+// trackTable returns a table with one row per process and device.
 func (sc *Scan) trackTable() report.Table {
 	table := report.Table{
-		Name:    "processes",
-		Title:   "time without launches",
-		Columns: trackColumns,
-		Aside:   true,
-		Spare:   []string{"gap_med_ns", "lead_ns"},
+		Name:      "processes",
+		Title:     "time without launches",
+		Columns:   trackColumns,
+		Secondary: true,
+		HideFirst: []string{"gap_med_ns", "lead_ns"},
 	}
 	for _, track := range sc.SortedTracks() {
 		s := sc.Tracks[track]
@@ -134,7 +142,7 @@ func (sc *Scan) trackTable() report.Table {
 		table.Add(report.Values{
 			"gaps":                s.Gaps.Count,
 			"gap_sum_ns":          s.Gaps.SumNs,
-			"gap_pct":             units.Percent(s.Gaps.SumNs, s.seenNs()),
+			"gap_pct":             units.Percent(s.Gaps.SumNs, s.recordedNs()),
 			"gap_med_ns":          s.Gaps.At(0.5),
 			"gap_p95_ns":          s.Gaps.At(0.95),
 			"gap_max_ns":          s.Gaps.Most(),
@@ -151,7 +159,7 @@ func (sc *Scan) trackTable() report.Table {
 	return table
 }
 
-// trackDevice names the device of a track.
+// trackDevice returns the name of the device of a track.
 func (sc *Scan) trackDevice(track Track) string {
 	if track.Device == AllDevices {
 		return "all"
@@ -159,32 +167,36 @@ func (sc *Scan) trackDevice(track Track) string {
 	return sc.T.OrdinalLabel(track.Pid, track.Device)
 }
 
+// lengthColumns are the columns of Scan.lengthTable.
 var lengthColumns = []report.Column{
 	{
 		Key: "length", Title: "LENGTH", Unit: report.UnitText,
-		About: "of the interval between two launches, of any length, upper bound not included",
+		About: "length class of the interval between two launches, without its upper bound",
 	},
-	{Key: "intervals", Title: "INTERVALS", Unit: report.UnitCount, About: "intervals of that length"},
-	{Key: "total_ns", Title: "TOTAL", Unit: report.UnitNs, About: "their length together"},
+	{Key: "intervals", Title: "INTERVALS", Unit: report.UnitCount, About: "number of intervals in the length class"},
+	{Key: "total_ns", Title: "TOTAL", Unit: report.UnitNs, About: "total length of these intervals"},
 	{
 		Key: "span_pct", Title: "SHARE%", Unit: report.UnitPercent,
-		About: "share in the time between first and last launch",
+		About: "share of TOTAL in the time between first and last launch",
 	},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "as above"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	{
+		Key: "device", Title: "DEVICE", Unit: report.UnitText,
+		About: "CUDA device ordinal in the process; all means all devices of the process together",
+	},
 }
 
-// lengthTable has a row per process, device and length of intervals.
+// lengthTable returns a table with one row per process, device and length class of intervals.
 func (sc *Scan) lengthTable() report.Table {
 	table := report.Table{
-		Name:    "distribution",
-		Title:   "intervals between launches by length",
-		Columns: lengthColumns,
-		Aside:   true,
+		Name:      "distribution",
+		Title:     "intervals between launches by length",
+		Columns:   lengthColumns,
+		Secondary: true,
 	}
 	for _, track := range sc.SortedTracks() {
 		s := sc.Tracks[track]
-		for i, n := range s.All {
+		for i, n := range s.ByLength {
 			if n.Count == 0 {
 				continue
 			}
@@ -192,7 +204,7 @@ func (sc *Scan) lengthTable() report.Table {
 				"length":    Lengths[i].name,
 				"intervals": n.Count,
 				"total_ns":  n.ns,
-				"span_pct":  units.Percent(n.ns, s.seenNs()),
+				"span_pct":  units.Percent(n.ns, s.recordedNs()),
 				"pid":       int64(track.Pid),
 				"device":    sc.trackDevice(track),
 			})
@@ -202,57 +214,85 @@ func (sc *Scan) lengthTable() report.Table {
 	return table
 }
 
+// gapColumns are the columns of Scan.gapTable.
 var gapColumns = []report.Column{
 	{Key: "dur_ns", Title: "GAP", Unit: report.UnitNs, About: "length of the gap"},
-	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when it began, from the recording's start"},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
+	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "start of the gap, from the start of the recording"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
 	{
 		Key: "device", Title: "DEVICE", Unit: report.UnitText,
-		About: "CUDA device without launches; all: none of several had any",
+		About: "CUDA device without launches; all means all devices of the process",
 	},
 	{
 		Key: "tid", Title: "TID", Unit: report.UnitID,
-		About: "thread that made the launch that ended the gap: DOING is about it",
+		About: "id of the thread whose launch ended the gap; DOING is its activity",
 	},
-	{Key: "doing_pct", Title: "OF IT%", Unit: report.UnitPercent, About: "share of DOING in the gap"},
-	{Key: "waiting_ns", Title: "", Unit: report.UnitNs, About: "time of the thread in synchronizations, in the gap"},
-	{Key: "copying_ns", Title: "", Unit: report.UnitNs, About: "in copies and fills"},
-	{Key: "memory_ns", Title: "", Unit: report.UnitNs, About: "in calls that allocate, free or map memory"},
-	{Key: "other_cuda_ns", Title: "", Unit: report.UnitNs, About: "in other calls of the driver"},
-	{Key: "outside_ns", Title: "", Unit: report.UnitNs, About: "in none"},
+	{
+		Key: "doing_pct", Title: "OF IT%", Unit: report.UnitPercent,
+		About: "share of the gap that the thread spent in DOING",
+	},
+	{
+		Key: "waiting_ns", Title: "", Unit: report.UnitNs,
+		About: "time in the gap that the thread spent in synchronization calls",
+	},
+	{
+		Key: "copying_ns", Title: "", Unit: report.UnitNs,
+		About: "time in the gap that the thread spent in copy and memset calls",
+	},
+	{
+		Key: "memory_ns", Title: "", Unit: report.UnitNs,
+		About: "time in the gap that the thread spent in calls that allocate, free or map memory",
+	},
+	{
+		Key: "other_cuda_ns", Title: "", Unit: report.UnitNs,
+		About: "time in the gap that the thread spent in other CUDA calls",
+	},
+	{
+		Key: "outside_ns", Title: "", Unit: report.UnitNs,
+		About: "time in the gap that the thread spent outside CUDA calls",
+	},
 	{
 		Key: "gpu", Title: "GPU", Unit: report.UnitText,
-		About: "idle: the GPU was busy for at most 5% of the gap, by samples that cover at least half of it; busy: " +
-			"at least 50%; partly; unsure: the samples reach too far beyond the gap; absent where samples do not " +
-			"tell. Busy can be earlier work of the process, or another process",
+		About: "state of the GPU by NVML samples that cover at least half of the gap. Idle: busy for at most 5% of " +
+			"the gap. Busy: at least 50%. Partly: between. Unsure: the samples extend too far beyond the gap. Absent " +
+			"without samples. The GPU may be busy with earlier work or another process",
 	},
 	{
 		Key: "gpu_busy_min_pct", Title: "", Unit: report.UnitPercent,
-		About: "least that the GPU can have been busy in the gap, given gpm_sm_active_percent: a sample is an " +
-			"average of half a second, of which a part may lie outside of the gap; without GPM, the mean of " +
-			"gpu_utilization_percent of samples whose second lies in the gap",
+		About: "lower bound of the GPU's busy share of the gap, from gpm_sm_active_percent. Its samples average half " +
+			"a second, which may extend beyond the gap. Without GPM: average of gpu_utilization_percent samples " +
+			"whose second is in the gap",
 	},
-	{Key: "gpu_busy_max_pct", Title: "", Unit: report.UnitPercent, About: "most that it can have been busy"},
-	{Key: "call_site", Title: "", Unit: report.UnitText, About: "place in the program of the longest call in the gap"},
-	{Key: "ended_by", Title: "ENDED BY", Unit: report.UnitText, About: "kernel, or call, that was launched at its end"},
-	{Key: "ended_site", Title: "LAUNCHED AT", Unit: report.UnitText, About: "place in the program of that launch"},
+	{
+		Key: "gpu_busy_max_pct", Title: "", Unit: report.UnitPercent,
+		About: "upper bound of the GPU's busy share of the gap",
+	},
+	{Key: "call_site", Title: "", Unit: report.UnitText, About: "call site of the thread's longest call in the gap"},
+	{
+		Key: "ended_by", Title: "ENDED BY", Unit: report.UnitText,
+		About: "kernel, or else driver function, of the launch that ended the gap",
+	},
+	{
+		Key: "ended_site", Title: "LAUNCHED AT", Unit: report.UnitText,
+		About: "call site of the launch that ended the gap",
+	},
 	{
 		Key: "doing", Title: "DOING", Unit: report.UnitText,
-		About: "what the thread did most of the gap: a function of the CUDA driver, or outside CUDA (Python, data " +
-			"loading, anything)",
+		About: "main activity of the thread in the gap: a CUDA driver function, or outside CUDA (Python, data " +
+			"loading or any other code)",
 	},
 }
 
-// gapStacks is the number of gaps whose stack text shows.
+// gapStacks is the number of gaps whose stack text output prints.
 const gapStacks = 3
 
-// gapTable lists the longest gaps.
+// gapTable returns a table with the longest gaps.
 func (sc *Scan) gapTable() report.Table {
 	table := report.Table{
-		Name:    "gaps",
-		Title:   "longest gaps",
-		Columns: slices.Clone(gapColumns),
-		Spare:   []string{"tid", "pid", "device", "doing_pct"},
+		Name:      "gaps",
+		Title:     "longest gaps",
+		Columns:   slices.Clone(gapColumns),
+		HideFirst: []string{"tid", "pid", "device", "doing_pct"},
 	}
 	sampled := false
 	for i := range sc.List {
@@ -263,28 +303,29 @@ func (sc *Scan) gapTable() report.Table {
 		sampled = sampled || g.Busy.Ok
 	}
 	if !sampled {
-		report.Hide(table.Columns, "gpu")
+		report.HideTitle(table.Columns, "gpu")
 	}
 	processes.AddRanks(sc.T, &table)
 	return table
 }
 
+// gapValues returns the row of a gap.
 func (sc *Scan) gapValues(g *Gap) report.Values {
-	what, ns := g.most()
+	activity, ns := g.mainActivity()
 	waiting := g.InKind(format.KindSync)
 	copying := g.InKind(format.KindMemcpy, format.KindMemset)
 	other := g.InKind(format.KindAPI, format.KindLaunch)
-	inside := g.Doing.InCUDA()
+	inside := g.Activity.InCUDA()
 	var gpu, busyMin, busyMax any
 	if b := g.Busy; b.Ok {
-		gpu, busyMin, busyMax = b.Word(), b.MinPct, b.MaxPct
+		gpu, busyMin, busyMax = b.State(), b.MinPct, b.MaxPct
 	}
 	return report.Values{
 		"dur_ns":           g.DurNs(),
 		"at_ns":            g.FromNs - sc.T.Recording().FromNs,
 		"pid":              int64(g.Track.Pid),
 		"device":           sc.trackDevice(g.Track),
-		"tid":              int64(g.Ended.Tid),
+		"tid":              int64(g.EndedBy.Tid),
 		"doing_pct":        units.Percent(ns, g.DurNs()),
 		"waiting_ns":       waiting,
 		"copying_ns":       copying,
@@ -294,24 +335,24 @@ func (sc *Scan) gapValues(g *Gap) report.Values {
 		"gpu":              gpu,
 		"gpu_busy_min_pct": busyMin,
 		"gpu_busy_max_pct": busyMax,
-		"call_site":        units.Known(g.Doing.Site),
-		"ended_by":         cmp.Or(sc.Names.List[g.Ended.Kernel], sc.Names.List[g.Ended.Name]),
-		"ended_site":       sc.Names.List[g.Ended.Site],
-		"doing":            what,
+		"call_site":        units.Known(g.Activity.Site),
+		"ended_by":         cmp.Or(sc.Names.List[g.EndedBy.Kernel], sc.Names.List[g.EndedBy.Name]),
+		"ended_site":       sc.Names.List[g.EndedBy.Site],
+		"doing":            activity,
 	}
 }
 
-// gapEvidence says what the thread did in a gap, and returns the stack that shows it.
+// gapEvidence returns a sentence on the activity of the thread in a gap, and the stack for it.
 func (sc *Scan) gapEvidence(g *Gap) (stack int32, text string) {
-	what, ns := g.most()
+	activity, ns := g.mainActivity()
 	text = fmt.Sprintf(
-		"thread %s was %s for %s of it",
-		sc.T.ThreadLabel(g.Ended.Thread()),
-		Where(what),
+		"thread %s was %s for %s of the gap",
+		sc.T.ThreadLabel(g.EndedBy.Thread()),
+		ActivityPhrase(activity),
 		units.Duration(ns),
 	)
-	if what == OutsideCUDA {
-		return g.Ended.Stack, text + "; the launch that ended it came from"
+	if activity == OutsideCUDA {
+		return g.EndedBy.Stack, text + "; stack of the launch that ended the gap:"
 	}
-	return g.Doing.Longest.Stack, text + ", called from"
+	return g.Activity.Longest.Stack, text + "; stack of the longest call:"
 }

@@ -1,2 +1,3 @@
-// Package gpu reports NVML's samples of each GPU: use, memory, clocks, power, and what limits them.
+// Package gpu reports NVML's samples of each GPU: utilization, memory, clocks, power, and the
+// reasons for low clocks.
 package gpu

@@ -12,11 +12,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// Run reports what NVML sampled of the GPUs: how busy they were, what throttled them, and their
+// Run reports NVML's samples of the GPUs: how busy they were, why they were throttled, and their
 // health. It returns no rows for a recording without samples.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
-	counts, err := calls.CountsWhile(t, func() error { return nil }) // for the quality block
+	counts, err := calls.CountsWhile(t, func() error { return nil }) // the quality block needs them
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,8 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return r, nil
 }
 
-// noSamples explains why no sample passes the filter, nil if the recording has none.
+// noSamples explains why no sample passes the filter. It returns nil if the recording has no
+// samples.
 func noSamples(gpus *metricpkg.Devices) *query.NoMatch {
 	devices := make(map[int32]bool)
 	for _, s := range gpus.T.Facts.Samples {
@@ -61,7 +62,7 @@ func noSamples(gpus *metricpkg.Devices) *query.NoMatch {
 	return query.FirstNoMatch(query.NewNoMatch("device", gpus.Filter.Devices, devices, name))
 }
 
-// processSeries returns the series of samples about processes, by metric.
+// processSeries returns the time series of samples about processes, by metric.
 func processSeries(gpus *metricpkg.Devices) map[timeline.PidOnDevice]map[string]*metricpkg.Series {
 	found := make(map[timeline.PidOnDevice]map[string]*metricpkg.Series)
 	for _, s := range gpus.T.Facts.ProcessSamples {
@@ -80,8 +81,8 @@ func processSeries(gpus *metricpkg.Devices) map[timeline.PidOnDevice]map[string]
 		series := found[key][name]
 		series.AtNs, series.Values = append(series.AtNs, s.AtNs), append(series.Values, s.Value)
 	}
-	for _, of := range found {
-		for _, s := range of {
+	for _, byMetric := range found {
+		for _, s := range byMetric {
 			s.Weigh()
 		}
 	}

@@ -29,7 +29,7 @@ func TestGPUReport(t *testing.T) {
 			t.Errorf("%s = %v, want %v", name, got, want)
 		}
 	}
-	// Seven of thirty intervals: each sample stands for half a second to both sides.
+	// Seven of thirty intervals: each sample covers half a second on both sides.
 	if got, _, _ := r.Number("throttled_pct_max"); math.Abs(got-100*7.0/30) > 1e-6 {
 		t.Errorf("throttled %v", got)
 	}
@@ -87,7 +87,7 @@ func TestSeriesAreWeighedByTime(t *testing.T) {
 		s.Weigh()
 		switch name {
 		case "a burst counts its time":
-			// The usual distance is a second, so that the long ones count for five.
+			// The usual sampling interval is a second, so the long intervals count for five.
 			if got, want := s.Mean(), 9*(2*2.5+3)/(2*5.0+3); math.Abs(got-want) > 1e-9 {
 				t.Errorf("%s: mean %v, want %v", name, got, want)
 			}

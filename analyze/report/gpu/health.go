@@ -10,72 +10,74 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// healthCheck is the result of one check of a device. Level is an index of VerdictLevels.
+// healthCheck is the result of one health check of a device. Level is an index of VerdictLevels.
 type healthCheck struct {
-	What, State, Action string
+	Name, State, Action string
 	Level               int
 	value               any
 }
 
-// Health checks a device. Checks whose metrics were not sampled are left out.
+// Health returns the health checks of a device. It omits checks whose metrics were not sampled.
 func Health(gpus *metricpkg.Devices, device int32) []healthCheck {
 	var list []healthCheck
-	of := gpus.Devices[device]
+	metrics := gpus.Devices[device]
 	last := func(metric string) (v int64, rise int64, ok bool) {
-		s := of[metric]
+		s := metrics[metric]
 		if s == nil {
 			return 0, 0, false
 		}
 		return units.RoundInt(s.Last()), units.RoundInt(s.Grown()), true
 	}
-	add := func(level int, what string, value any, state, action string) {
-		list = append(list, healthCheck{What: what, State: state, Action: action, Level: level, value: value})
+	add := func(level int, name string, value any, state, action string) {
+		list = append(list, healthCheck{Name: name, State: state, Action: action, Level: level, value: value})
 	}
 	eccHealth(gpus, device, last, add)
 	if v, _, ok := last("remapped_rows_failure"); ok && v > 0 {
-		add(problem, "row remapping", v, "a row of memory could not be remapped", "have the GPU replaced; run "+
-			"NVIDIA's field diagnostics")
+		add(problem, "row remapping", v, "a row of memory could not be remapped", "replace the GPU; run NVIDIA's "+
+			"field diagnostics")
 	} else if v, _, ok := last("remapped_rows_pending"); ok && v > 0 {
-		add(problem, "row remapping", v, "a row of memory waits to be remapped", "drain the GPU and reset it "+
+		add(problem, "row remapping", v, "a row of memory is pending remapping", "drain the GPU and reset it "+
 			"(nvidia-smi -r)")
 	} else if ok {
 		bad, _, _ := last("remapped_rows_uncorrectable")
 		good, _, _ := last("remapped_rows_correctable")
 		if bad+good == 0 {
-			add(info, "row remapping", int64(0), "no row of memory was ever remapped", "")
+			add(info, "row remapping", int64(0), "no row of memory has ever been remapped", "")
 		} else {
-			add(info, "row remapping", bad+good, fmt.Sprintf("%s remapped in the GPU's life, %d because of "+
-				"uncorrectable errors; nothing is pending", units.Plural(bad+good, "row"), bad), "")
+			add(info, "row remapping", bad+good, fmt.Sprintf("%s remapped in the GPU's lifetime, %d because of "+
+				"uncorrectable errors; none pending", units.Plural(bad+good, "row"), bad), "")
 		}
 	}
 	if v, _, ok := last("retired_pages_pending"); ok {
-		one, _, _ := last("retired_pages_single_bit")
-		two, _, _ := last("retired_pages_double_bit")
+		single, _, _ := last("retired_pages_single_bit")
+		double, _, _ := last("retired_pages_double_bit")
 		switch {
 		case v > 0:
-			add(problem, "page retirement", one+two, "pages of memory wait to be retired", "drain the GPU and reset "+
-				"it, or reboot")
-		case one+two > 60:
+			add(problem, "page retirement", single+double, "pages of memory are pending retirement",
+				"drain the GPU and reset it, or reboot")
+		case single+double > 60:
 			add(
 				problem,
 				"page retirement",
-				one+two,
-				units.Plural(one+two, "page")+" of memory retired",
-				"have the GPU replaced: 64 is the most",
+				single+double,
+				units.Plural(single+double, "page")+" of memory retired",
+				"replace the GPU: at most 64 pages can be retired",
 			)
 		default:
-			add(info, "page retirement", one+two, units.Plural(one+two, "page")+" of memory retired, none pending", "")
+			pages := units.Plural(single+double, "page")
+			add(info, "page retirement", single+double, pages+" of memory retired, none pending", "")
 		}
 	}
 	linkHealth(gpus, device, last, add)
-	if s, limit := of[catalog.MetricHeat], gpus.T.Facts.Devices[device].Fact.SlowdownCelsius; s != nil && limit > 0 {
+	limit := gpus.T.Facts.Devices[device].Fact.SlowdownCelsius
+	if s := metrics[catalog.MetricHeat]; s != nil && limit > 0 {
 		hottest := units.RoundInt(slices.Max(s.Values))
 		if hottest >= limit {
 			add(
 				problem,
 				"temperature",
 				hottest,
-				fmt.Sprintf("%d °C, and clocks are held down from %d °C on", hottest, limit),
+				fmt.Sprintf("%d °C; the GPU reduces its clocks from %d °C", hottest, limit),
 				"check the cooling",
 			)
 		} else {
@@ -91,7 +93,7 @@ func Health(gpus *metricpkg.Devices, device int32) []healthCheck {
 	return list
 }
 
-// eccHealth judges the counters of ECC errors.
+// eccHealth adds the checks of the ECC error counters.
 func eccHealth(
 	gpus *metricpkg.Devices,
 	device int32,
@@ -99,12 +101,12 @@ func eccHealth(
 	add func(int, string, any, string, string),
 ) {
 	if on := gpus.T.Facts.Devices[device].Fact.ECC; on != nil && !*on {
-		add(notice, "ECC", nil, "is off: errors of memory are not noticed", "nvidia-smi -e 1 and a reset switch it on")
+		add(notice, "ECC", nil, "is off: memory errors are not detected", "nvidia-smi -e 1 and a reset turn it on")
 		return
 	}
 	if v, rise, ok := last("ecc_uncorrected_volatile_errors"); ok {
-		whole, _, _ := last("ecc_uncorrected_aggregate_errors")
-		life := fmt.Sprintf("%s in the GPU's life", units.Count(whole))
+		lifetime, _, _ := last("ecc_uncorrected_aggregate_errors")
+		life := fmt.Sprintf("%s in the GPU's lifetime", units.Count(lifetime))
 		switch {
 		case rise > 0:
 			add(
@@ -112,7 +114,7 @@ func eccHealth(
 				"ECC, uncorrected",
 				v,
 				fmt.Sprintf("%s during the recording, %s", units.Plural(rise, "error"), life),
-				"results of that time may be wrong; see gpurec analyze xid, drain the GPU and reset it",
+				"results of this run may be wrong; run gpurec analyze xid, drain the GPU and reset it",
 			)
 		case v > 0:
 			add(
@@ -120,7 +122,7 @@ func eccHealth(
 				"ECC, uncorrected",
 				v,
 				fmt.Sprintf("%s since the driver was loaded, before the recording, %s", units.Plural(v, "error"), life),
-				"drain the GPU and reset it; if they come back, have it replaced",
+				"drain the GPU and reset it; replace it if the errors return",
 			)
 		default:
 			add(info, "ECC, uncorrected", v, "none since the driver was loaded, "+life, "")
@@ -129,30 +131,30 @@ func eccHealth(
 	if v, rise, ok := last("ecc_corrected_volatile_errors"); ok {
 		level, action := info, ""
 		if rise > 0 {
-			level, action = notice, "nothing was lost; watch whether it goes on"
+			level, action = notice, "no data was lost; watch whether the count keeps rising"
 		}
 		add(level, "ECC, corrected", v, fmt.Sprintf("%s since the driver was loaded, %s of them during the "+
 			"recording", units.Plural(v, "error"), units.Count(rise)), action)
 	}
 }
 
-// linkHealth judges PCIe and NVLink. PCIe slows down when the GPU idles, so that only a speed that
-// was never reached is worth a notice.
+// linkHealth adds the checks of PCIe and NVLink. An idle GPU slows its PCIe link down. So
+// linkHealth reports only a speed that the link never reached.
 func linkHealth(
 	gpus *metricpkg.Devices,
 	device int32,
 	last func(string) (int64, int64, bool),
 	add func(int, string, any, string, string),
 ) {
-	fact, of := &gpus.T.Facts.Devices, gpus.Devices[device]
+	fact, metrics := &gpus.T.Facts.Devices, gpus.Devices[device]
 	for _, link := range []struct {
-		what, metric, unit string
+		name, metric, unit string
 		most               int64
 	}{
 		{"PCIe generation", catalog.MetricPCIeGen, "", (*fact)[device].Fact.PCIeGenerationMax},
 		{"PCIe width", catalog.MetricPCIeWidth, " lanes", (*fact)[device].Fact.PCIeWidthMax},
 	} {
-		s := of[link.metric]
+		s := metrics[link.metric]
 		if s == nil || link.most <= 0 {
 			continue
 		}
@@ -161,21 +163,21 @@ func linkHealth(
 		case high < link.most && (!ok || b.IdlePct < 100):
 			add(
 				notice,
-				link.what,
+				link.name,
 				high,
 				fmt.Sprintf("never more than %d of %d%s", high, link.most, link.unit),
-				"copies are slower than they could be: check slot, riser and BIOS settings",
+				"copies are slower than possible: check slot, riser and BIOS settings",
 			)
 		case low < high:
 			add(
 				info,
-				link.what,
+				link.name,
 				units.RoundInt(s.Last()),
-				fmt.Sprintf("%d of %d%s, at times %d: usual when the GPU idles", high, link.most, link.unit, low),
+				fmt.Sprintf("%d of %d%s, at times %d: usual when the GPU is idle", high, link.most, link.unit, low),
 				"",
 			)
 		default:
-			add(info, link.what, high, fmt.Sprintf("%d of %d%s", high, link.most, link.unit), "")
+			add(info, link.name, high, fmt.Sprintf("%d of %d%s", high, link.most, link.unit), "")
 		}
 	}
 	if _, rise, ok := last("pcie_replays"); ok && rise > 0 {
@@ -183,35 +185,35 @@ func linkHealth(
 			notice,
 			"PCIe replays",
 			rise,
-			units.Plural(rise, "packet")+" sent again during the recording",
+			units.Plural(rise, "packet")+" resent during the recording",
 			"bit errors on the bus: check slot, riser and cable if there are many",
 		)
 	}
-	// Links of Hopper and later correct bits all the time: two H200s under NCCL had 3,250 CRC and
-	// 5,774 ECC data errors for 23 GiB, and not one replay. Only packets sent again cost
-	// throughput.
+	// NVLink of Hopper and later corrects bit errors all the time. For 23 GiB over NCCL, two H200
+	// GPUs had 3,250 CRC errors, 5,774 ECC data errors and no replay. Only resent packets reduce
+	// the throughput.
 	var errors []string
-	var sum, again int64
+	var sum, resent int64
 	for _, kind := range []string{"recovery", "replay", "crc_flit", "crc_data", "ecc_data"} {
 		if _, rise, ok := last("nvlink_" + kind + "_errors"); ok && rise > 0 {
 			errors = append(errors, fmt.Sprintf("%s %s", units.Count(rise), strings.ReplaceAll(kind, "_", " ")))
 			sum += rise
 			if !strings.HasSuffix(kind, "_data") {
-				again += rise
+				resent += rise
 			}
 		}
 	}
 	switch {
-	case again == 0 && sum > 0:
+	case resent == 0 && sum > 0:
 		add(info, "NVLink errors", sum, units.Enumerated(errors)+" errors during the recording, corrected on the "+
-			"link: nothing was sent again", "")
-	case again > 0:
+			"link without resending", "")
+	case resent > 0:
 		add(
 			notice,
 			"NVLink errors",
 			sum,
 			units.Enumerated(errors)+" errors during the recording",
-			"look at nvidia-smi nvlink -e; many of them cost throughput",
+			"check nvidia-smi nvlink -e; many errors reduce the throughput",
 		)
 	}
 }

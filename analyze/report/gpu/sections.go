@@ -4,7 +4,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// Sections are the tables and facts of the report, as --explain prints them.
+// Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
 	{Title: "verdicts", Columns: verdictColumns},
 	{Title: "metrics", Columns: metricColumns},
@@ -14,11 +14,11 @@ var Sections = []report.Section{
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of the HTML page.
+// Page is the section of this report in the HTML page.
 var Page = report.Page{
 	Title:  "GPUs",
 	Chart:  "gpus",
-	About:  "What NVML sampled: how busy the GPUs were, what held their clocks down, how healthy they are.",
+	About:  "NVML's samples of the GPUs: how busy they were, why their clocks were reduced, and their health.",
 	Empty:  "The recording has no NVML samples.",
 	Tables: []string{"verdicts", "throttling", "health", "processes"},
 }

@@ -14,31 +14,32 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
+// totalColumns are the columns of totals.
 var totalColumns = []report.Column{
-	{Key: "problems", Title: "problems", Unit: report.UnitCount, About: "verdicts of level problem"},
+	{Key: "problems", Title: "problems", Unit: report.UnitCount, About: "number of verdicts of level problem"},
 	{
 		Key: "busy_pct_min", Title: "% busy at least", Unit: report.UnitPercent,
-		About: "busy of the device that was least busy; absent without samples",
+		About: "busy share of the least busy device; absent without samples",
 	},
 	{
 		Key: "idle_pct_max", Title: "% idle at most", Unit: report.UnitPercent,
-		About: "idle of the device that was most idle",
+		About: "idle share of the most idle device",
 	},
 	{
 		Key: "throttled_pct_max", Title: "% throttled at most", Unit: report.UnitPercent,
-		About: "share of the time in which the clocks of a device were held down by power or temperature, of the " +
-			"device with most of it",
+		About: "highest share of the time in which a device's clocks were reduced because of power or temperature",
 	},
 	{
 		Key: "energy_joules", Title: "energy in J", Unit: report.UnitRatio,
-		About: "energy of all devices in the window, between the first and the last sample",
+		About: "energy of all devices between the first and last sample in the window",
 	},
 	{
 		Key: "uncorrected_ecc_errors", Title: "uncorrected ECC errors", Unit: report.UnitCount,
-		About: "by which the counters of uncorrected ECC errors rose in the window, all devices",
+		About: "uncorrected ECC errors of all devices in the window, from the rise of their counters",
 	},
 }
 
+// totals returns the totals of the report.
 func totals(gpus *metricpkg.Devices, verdicts []verdict) []report.Fact {
 	var problems int64
 	for i := range verdicts {
@@ -49,10 +50,10 @@ func totals(gpus *metricpkg.Devices, verdicts []verdict) []report.Fact {
 	var busyMin, idleMax, throttledMax, energy, ecc any
 	for _, device := range gpus.Sorted() {
 		if b, ok := gpus.BusyOf(device); ok {
-			busyMin, idleMax = report.Least(busyMin, b.Pct), report.Most(idleMax, b.IdlePct)
+			busyMin, idleMax = report.MinCell(busyMin, b.Pct), report.MaxCell(idleMax, b.IdlePct)
 		}
 		if s := gpus.Devices[device][catalog.MetricReasons]; s != nil {
-			throttledMax = report.Most(throttledMax, s.Share(IsThrottled))
+			throttledMax = report.MaxCell(throttledMax, s.Share(IsThrottled))
 		}
 		if joules, _, ok := energyOf(gpus, device); ok {
 			sum, _ := energy.(int64)
@@ -73,24 +74,25 @@ func totals(gpus *metricpkg.Devices, verdicts []verdict) []report.Fact {
 	})
 }
 
+// verdictColumns are the columns of verdictTable.
 var verdictColumns = []report.Column{
 	{
 		Key: "level", Title: "LEVEL", Unit: report.UnitText,
-		About: "problem: somebody should do something; notice: worth knowing; info",
+		About: "severity. Problem: action is needed. Notice: worth knowing. Info: normal",
 	},
-	{Key: "device", Title: "", Unit: report.UnitID, About: "GPU, as NVML counts"},
+	{Key: "device", Title: "", Unit: report.UnitID, About: "NVML index of the GPU"},
 	gpuNameColumn,
 	{
 		Key: "verdict", Title: "VERDICT", Unit: report.UnitText,
-		About: "what stands out, with its evidence: busy by gpm_sm_active_percent, or gpu_utilization_percent where " +
-			"the GPU has no GPM; idle: samples of it below 0.05%; throttled by clock_event_reasons; energy by the " +
-			"GPU's counter, or power times time where it has none",
+		About: "finding about the GPU, with its numbers. Busy is gpm_sm_active_percent, or gpu_utilization_percent " +
+			"without GPM. Idle are samples below 0.05% busy. Throttled is by clock_event_reasons. Energy is from the " +
+			"GPU's counter, or else power times time",
 	},
 }
 
-// verdictTable has a row per verdict.
+// verdictTable returns a table with one row per verdict.
 func verdictTable(verdicts []verdict) report.Table {
-	table := report.Table{Name: "verdicts", Title: "what stands out", Columns: verdictColumns, Aside: true}
+	table := report.Table{Name: "verdicts", Title: "findings", Columns: verdictColumns, Secondary: true}
 	for i := range verdicts {
 		v := &verdicts[i]
 		values := report.Values{"level": VerdictLevels[v.level], "device": nil, "device_name": nil, "verdict": v.text}
@@ -102,36 +104,38 @@ func verdictTable(verdicts []verdict) report.Table {
 	return table
 }
 
+// throttleColumns are the columns of throttleTable.
 var throttleColumns = []report.Column{
 	gpuColumn, gpuNameColumn,
 	{
 		Key: "reason", Title: "REASON", Unit: report.UnitText,
-		About: "what determined the clocks, a bit of clock_event_reasons; several at a time are possible",
+		About: "reason that determined the clocks, a bit of clock_event_reasons; several can be set at a time",
 	},
 	{
 		Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent,
-		About: "share of the sampled time in which the bit was set, by the samples; absent if the GPU does not tell",
+		About: "share of the sampled time in which the bit was set; absent if the GPU does not report it",
 	},
 	{
 		Key: "time_ns", Title: "TIME", Unit: report.UnitNs,
-		About: "that share of the time between the first and last sample",
+		About: "SHARE% of the time between the first and last sample",
 	},
 	{
 		Key: "counted_ns", Title: "COUNTED", Unit: report.UnitNs,
-		About: "the same by the driver's own counter, which sees what lies between samples; absent where it has none",
+		About: "time in which the reason applied, from the driver's counter, which covers the time between samples; " +
+			"absent without a counter",
 	},
 	{
 		Key: "slows", Title: "SLOWS", Unit: report.UnitText,
-		About: "yes if it keeps the GPU from running as fast as it could",
+		About: "yes if the reason keeps the GPU below its highest possible clocks",
 	},
-	{Key: "meaning", Title: "MEANING", Unit: report.UnitText, About: "what it means and what to do"},
+	{Key: "meaning", Title: "MEANING", Unit: report.UnitText, About: "meaning of the reason, and advice"},
 }
 
-// throttleTable has a row per device and reason that was seen.
+// throttleTable returns a table with one row per device and reason that applied.
 func throttleTable(gpus *metricpkg.Devices) report.Table {
 	table := report.Table{
 		Name: "throttling", Title: "what determined the clocks", Columns: slices.Clone(throttleColumns),
-		Aside: true, Spare: []string{"slows", "time_ns"},
+		Secondary: true, HideFirst: []string{"slows", "time_ns"},
 	}
 	counted := false
 	for _, device := range gpus.Sorted() {
@@ -162,13 +166,13 @@ func throttleTable(gpus *metricpkg.Devices) report.Table {
 		}
 	}
 	if !counted {
-		report.Hide(table.Columns, "counted_ns")
+		report.HideTitle(table.Columns, "counted_ns")
 	}
 	return table
 }
 
-// throttledTime returns the share of the sampled time in which a bit was set, a float64 in percent,
-// and that time, an int64 in ns. Both are nil without samples.
+// throttledTime returns the share of the sampled time in which a bit was set (float64, percent),
+// and that time (int64, ns). Both are nil without samples.
 func throttledTime(samples *metricpkg.Series, bit int64) (sharePct, timeNs any) {
 	if samples == nil {
 		return nil, nil
@@ -180,28 +184,29 @@ func throttledTime(samples *metricpkg.Series, bit int64) (sharePct, timeNs any) 
 	return pct, units.RoundInt(pct / 100 * samples.TotalNs())
 }
 
+// healthColumns are the columns of healthTable.
 var healthColumns = []report.Column{
 	gpuColumn, gpuNameColumn,
 	{
 		Key: "level", Title: "LEVEL", Unit: report.UnitText,
-		About: "problem: somebody should do something; notice: worth knowing; info: as it should be",
+		About: "severity. Problem: action is needed. Notice: worth knowing. Info: normal",
 	},
-	{Key: "check", Title: "CHECK", Unit: report.UnitText, About: "what was looked at"},
-	{Key: "value", Title: "VALUE", Unit: report.UnitRatio, About: "the number behind it: the last sample"},
-	{Key: "action", Title: "", Unit: report.UnitText, About: "what to do"},
-	{Key: "state", Title: "STATE", Unit: report.UnitText, About: "what it says, in words"},
+	{Key: "check", Title: "CHECK", Unit: report.UnitText, About: "name of the health check"},
+	{Key: "value", Title: "VALUE", Unit: report.UnitRatio, About: "last sample of the checked metric"},
+	{Key: "action", Title: "", Unit: report.UnitText, About: "advice"},
+	{Key: "state", Title: "STATE", Unit: report.UnitText, About: "result of the check as a sentence"},
 }
 
-// healthTable has a row per device and check.
+// healthTable returns a table with one row per device and health check.
 func healthTable(gpus *metricpkg.Devices) report.Table {
-	table := report.Table{Name: "health", Title: "health", Columns: healthColumns, Aside: true}
+	table := report.Table{Name: "health", Title: "health", Columns: healthColumns, Secondary: true}
 	for _, device := range gpus.Sorted() {
 		for _, h := range Health(gpus, device) {
 			table.Add(report.Values{
 				"device":      int64(device),
 				"device_name": gpus.T.GPUName(device),
 				"level":       VerdictLevels[h.Level],
-				"check":       h.What,
+				"check":       h.Name,
 				"value":       h.value,
 				"action":      units.Known(h.Action),
 				"state":       h.State,
@@ -211,48 +216,64 @@ func healthTable(gpus *metricpkg.Devices) report.Table {
 	return table
 }
 
+// processColumns are the columns of processTable.
 var processColumns = []report.Column{
 	gpuColumn, gpuNameColumn,
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process that uses the GPU"},
-	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "its name"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "id of a process that uses the GPU"},
+	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "name of the process"},
 	{Key: "recorded", Title: "RECORDED", Unit: report.UnitText, About: "yes if its calls are in the recording"},
 	{
 		Key: "memory_last_bytes", Title: "MEMORY", Unit: report.UnitBytes,
-		About: "memory that the driver counts for it, at the last sample of the window; context and modules too",
+		About: "memory of the process on the GPU by NVML's last sample in the window; includes context and modules",
 	},
-	{Key: "memory_max_bytes", Title: "MAX", Unit: report.UnitBytes, About: "most of that"},
+	{
+		Key: "memory_max_bytes", Title: "MAX", Unit: report.UnitBytes,
+		About: "highest sample of the memory of the process on the GPU",
+	},
 	{
 		Key: "sm_avg_pct", Title: "SM%", Unit: report.UnitPercent,
-		About: "average share of the driver's sampling periods in which it had a kernel running",
+		About: "share of time in which the process had a kernel running, averaged over the driver's sampling periods",
 	},
-	{Key: "sm_max_pct", Title: "", Unit: report.UnitPercent, About: "highest of that"},
-	{Key: "memory_avg_pct", Title: "MEM%", Unit: report.UnitPercent, About: "the same for accesses to memory"},
-	{Key: "encoder_avg_pct", Title: "", Unit: report.UnitPercent, About: "the same for video encoding"},
-	{Key: "decoder_avg_pct", Title: "", Unit: report.UnitPercent, About: "the same for video decoding"},
+	{Key: "sm_max_pct", Title: "", Unit: report.UnitPercent, About: "highest sample of SM%"},
+	{
+		Key: "memory_avg_pct", Title: "MEM%", Unit: report.UnitPercent,
+		About: "share of time in which the process accessed device memory, averaged over the driver's sampling " +
+			"periods",
+	},
+	{
+		Key: "encoder_avg_pct", Title: "", Unit: report.UnitPercent,
+		About: "share of time in which the process used the video encoder, averaged over the driver's sampling " +
+			"periods",
+	},
+	{
+		Key: "decoder_avg_pct", Title: "", Unit: report.UnitPercent,
+		About: "share of time in which the process used the video decoder, averaged over the driver's sampling " +
+			"periods",
+	},
 }
 
-// processTable has a row per process on a device.
+// processTable returns a table with one row per process on a device.
 func processTable(gpus *metricpkg.Devices) report.Table {
-	table := report.Table{Name: "processes", Title: "processes on the GPUs", Columns: processColumns, Aside: true}
+	table := report.Table{Name: "processes", Title: "processes on the GPUs", Columns: processColumns, Secondary: true}
 	found := processSeries(gpus)
 	keys := slices.SortedFunc(maps.Keys(found), func(a, b timeline.PidOnDevice) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Pid, b.Pid))
 	})
 	for _, key := range keys {
-		of := found[key]
+		metrics := found[key]
 		name, recorded := gpus.T.ProcessName(key.Pid)
 		var last, most any
-		if s := of[catalog.MetricOfProcess]; s != nil {
+		if s := metrics[catalog.MetricOfProcess]; s != nil {
 			last, most = units.RoundInt(s.Last()), units.RoundInt(slices.Max(s.Values))
 		}
 		avg := func(metric string) any {
-			if s := of[metric]; s != nil {
+			if s := metrics[metric]; s != nil {
 				return s.Mean()
 			}
 			return nil
 		}
 		var smMax any
-		if s := of[catalog.MetricSMOfPid]; s != nil {
+		if s := metrics[catalog.MetricSMOfPid]; s != nil {
 			smMax = slices.Max(s.Values)
 		}
 		recordedText := "no"
@@ -278,65 +299,66 @@ func processTable(gpus *metricpkg.Devices) report.Table {
 	return table
 }
 
+// metricColumns are the columns of metricTable.
 var metricColumns = []report.Column{
 	gpuColumn, gpuNameColumn,
 	{
 		Key: "metric", Title: "METRIC", Unit: report.UnitText,
-		About: "what was sampled; its name ends in the unit of the numbers, see format/FORMAT.md",
+		About: "name of the sampled metric; it ends in the unit of the numbers, see format/FORMAT.md",
 	},
-	{Key: "samples", Title: "SAMPLES", Unit: report.UnitCount, About: "samples in the window"},
+	{Key: "samples", Title: "SAMPLES", Unit: report.UnitCount, About: "number of samples in the window"},
 	{Key: "min", Title: "MIN", Unit: report.UnitRatio, About: "lowest sample; absent for counters"},
 	{
 		Key: "avg", Title: "AVG", Unit: report.UnitRatio,
-		About: "average over time: a sample stands for the time halfway to its neighbours, and for no more than 2.5 " +
-			"usual distances on a side; absent for counters",
+		About: "average over time; absent for counters. A sample covers the time halfway to each neighbour, but at " +
+			"most 2.5 usual sampling intervals on each side",
 	},
 	{
 		Key: "p95", Title: "P95", Unit: report.UnitRatio,
-		About: "value that was not exceeded in 95% of that time; absent for counters",
+		About: "95th percentile over time, weighted like AVG; absent for counters",
 	},
 	{Key: "max", Title: "MAX", Unit: report.UnitRatio, About: "highest sample; absent for counters and masks"},
 	{Key: "last", Title: "LAST", Unit: report.UnitRatio, About: "last sample"},
 	{
 		Key: "rise", Title: "RISE", Unit: report.UnitRatio,
-		About: "of counters: last minus first sample, across resets; absent for others",
+		About: "rise of a counter: last minus first sample, corrected for resets; absent for other metrics",
 	},
 	{
-		Key: "course", Title: "OVER TIME", Unit: report.UnitCourse,
-		About: "average in each twentieth of the window, or the last one before where there is no sample, from 0 to " +
-			"the highest; absent for counters and masks, and where it never changes",
+		Key: "course", Title: "OVER TIME", Unit: report.UnitSeries,
+		About: "average in each twentieth of the window, or the last earlier sample if there is none, from 0 to the " +
+			"maximum. Absent for counters and masks, and for constant values",
 	},
 }
 
 // gpuColumn and gpuNameColumn identify the GPU of a row.
 var (
-	gpuColumn     = report.Column{Key: "device", Title: "GPU", Unit: report.UnitID, About: "GPU, as NVML counts"}
-	gpuNameColumn = report.Column{Key: "device_name", Title: "", Unit: report.UnitText, About: "its name"}
+	gpuColumn     = report.Column{Key: "device", Title: "GPU", Unit: report.UnitID, About: "NVML index of the GPU"}
+	gpuNameColumn = report.Column{Key: "device_name", Title: "", Unit: report.UnitText, About: "name of the GPU"}
 )
 
-// metricTable has a row per device and metric.
+// metricTable returns a table with one row per device and metric.
 func metricTable(gpus *metricpkg.Devices) report.Table {
 	table := report.Table{
 		Name: "metrics", Title: "metrics", Columns: slices.Clone(metricColumns),
-		Spare: []string{"samples", "min", "last", "p95", "course"},
+		HideFirst: []string{"samples", "min", "last", "p95", "course"},
 	}
 	counters := false
 	for _, device := range gpus.Sorted() {
-		of := gpus.Devices[device]
-		for _, name := range slices.Sorted(maps.Keys(of)) {
-			values := metricValues(of[name], name, gpus.Window)
+		series := gpus.Devices[device]
+		for _, name := range slices.Sorted(maps.Keys(series)) {
+			values := metricValues(series[name], name, gpus.Window)
 			values["device"], values["device_name"] = int64(device), gpus.T.GPUName(device)
 			table.Add(values)
 			counters = counters || catalog.IsCounter(name)
 		}
 	}
 	if !counters {
-		report.Hide(table.Columns, "rise")
+		report.HideTitle(table.Columns, "rise")
 	}
 	return table
 }
 
-// metricValues returns the values of a metric: those that fit its kind, nil for the others.
+// metricValues returns the values of a metric. Columns that do not fit the metric's kind are nil.
 func metricValues(s *metricpkg.Series, name string, window query.Window) report.Values {
 	unit := catalog.UnitOf(name)
 	value := func(v float64) any { return catalog.Measured{Value: v, Unit: unit} }
@@ -352,14 +374,14 @@ func metricValues(s *metricpkg.Series, name string, window query.Window) report.
 		"course":  nil,
 	}
 	switch least, most := slices.Min(s.Values), slices.Max(s.Values); {
-	case name == catalog.MetricReasons: // a mask: the table of throttling has its bits
+	case name == catalog.MetricReasons: // a bit mask: the table of throttling lists its bits
 	case catalog.IsCounter(name):
 		values["rise"] = value(s.Grown())
 	default:
 		values["min"], values["avg"] = value(least), value(s.Mean())
 		values["p95"], values["max"] = value(s.Quantile(0.95)), value(most)
 		if least != most {
-			values["course"] = s.Course(window)
+			values["course"] = s.History(window)
 		}
 	}
 	return values

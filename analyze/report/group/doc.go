@@ -1,3 +1,3 @@
-// Package group groups memory by call site, stack, function, process, rank and more, and leaves
-// out what suppressions name.
+// Package group groups memory by call site, stack, function, process, rank and more. It leaves out
+// memory that a suppression matches.
 package group

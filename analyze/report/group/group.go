@@ -10,14 +10,14 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// Names returns the names that New knows, the default first.
+// Names returns the group names that New accepts, the default first.
 func Names() []string {
 	return append([]string{"site", "stack", "function", "module", "size", "thread", "stream", "device", "pid", "name"},
 		timeline.IdentityGroups...)
 }
 
-// Grouping numbers groups of allocations, by a property of their origin or by size. It is not safe
-// for concurrent use.
+// Grouping assigns allocations to groups by a property of their origin or by size. Groups are
+// numbered from 0. A Grouping is not safe for concurrent use.
 type Grouping struct {
 	t      *timeline.Timeline
 	Filter *query.Filter
@@ -26,12 +26,12 @@ type Grouping struct {
 	Labels   originpkg.Names // names of the groups
 	byOrigin []int32         // group + 1; 0: not decided yet, -1: filtered out, -2: suppressed
 	bySize   map[int64]int32 // nil unless By is "size"
-	Seen     *query.Callers
-	Suppress *Suppressor // hides allocations; may be nil
+	Callers  *query.Callers  // callers of all allocations, to explain a filter that passes none
+	Suppress *Suppressor     // leaves out allocations that a suppression matches; may be nil
 }
 
-// New returns a grouping of what the filter lets through; "" is the first of Names. It returns a
-// *report.GroupError for an unknown name.
+// New returns a Grouping of the allocations that pass the filter. An empty by means the first of
+// Names. New returns a *report.GroupError for an unknown name.
 func New(t *timeline.Timeline, by string, filter *query.Filter) (*Grouping, error) {
 	if by == "" {
 		by = Names()[0]
@@ -39,15 +39,15 @@ func New(t *timeline.Timeline, by string, filter *query.Filter) (*Grouping, erro
 	if !slices.Contains(Names(), by) {
 		return nil, &report.GroupError{Name: by, Known: Names()}
 	}
-	g := &Grouping{t: t, Filter: filter, By: by, Seen: query.NewCallers()}
+	g := &Grouping{t: t, Filter: filter, By: by, Callers: query.NewCallers()}
 	if by == "size" {
 		g.bySize = make(map[int64]int32)
 	}
 	return g, nil
 }
 
-// Of returns the group of an allocation of an origin, an index of Timeline.Origins. It returns
-// false if the filter or a suppression leaves the allocation out.
+// Of returns the group of an allocation. origin is an index of Timeline.Origins, bytes the size. It
+// returns false if the filter or a suppression leaves the allocation out.
 func (g *Grouping) Of(origin int32, bytes int64) (int32, bool) {
 	for int(origin) >= len(g.byOrigin) {
 		g.byOrigin = append(g.byOrigin, 0)
@@ -71,15 +71,15 @@ func (g *Grouping) Of(origin int32, bytes int64) (int32, bool) {
 	return group, true
 }
 
-// Suppressed reports whether it was a suppression that made Of leave an allocation out.
+// Suppressed reports whether Of left an allocation out because of a suppression.
 func (g *Grouping) Suppressed(origin int32, bytes int64) bool {
 	return g.byOrigin[origin] == -2 && bytes >= g.Filter.MinBytes
 }
 
-// decide returns the value of byOrigin for an origin.
+// decide returns the value of byOrigin for origin id.
 func (g *Grouping) decide(id int32) int32 {
 	o := &g.t.Origins.List[id]
-	g.Seen.Add(o.Pid, o.Tid, o.Device, o.Stream)
+	g.Callers.Add(o.Pid, o.Tid, o.Device, o.Stream)
 	if !g.Filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 		return -1
 	}
@@ -92,5 +92,5 @@ func (g *Grouping) decide(id int32) int32 {
 	return g.Labels.ID(g.t.OriginLabel(id, g.By)) + 1
 }
 
-// Title returns the heading of the column that names groups.
+// Title returns the heading of the column with the group names.
 func Title(by string) string { return strings.ToUpper(by) }

@@ -3,26 +3,26 @@ package group
 import (
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// Suppressor applies suppressions to the stacks of one recording, and counts the live memory that
-// they hide. A nil Suppressor suppresses nothing.
+// Suppressor matches suppressions against the stacks of one recording, and counts the live memory
+// that they match. A nil Suppressor suppresses nothing.
 type Suppressor struct {
 	t       *timeline.Timeline
 	list    []query.Suppression
-	byStack map[int32]int32 // 1 + the suppression that matches; 0: none
+	byStack map[int32]int32 // by stack id: 1 + index of the matching suppression, 0 for none
 	bySite  map[string]int32
 	hidden  []hiddenMemory // by suppression
 }
 
-// hiddenMemory is the live memory that a suppression hides: blocks and bytes.
+// hiddenMemory is the live memory that one suppression matches.
 type hiddenMemory struct{ Count, Bytes int64 }
 
-// NewSuppressor returns a suppressor of s, nil if s has no patterns.
+// NewSuppressor returns a Suppressor of s. It returns nil if s has no patterns.
 func NewSuppressor(t *timeline.Timeline, s *query.Suppressions) *Suppressor {
 	if s == nil || len(s.Patterns) == 0 {
 		return nil
@@ -37,7 +37,7 @@ func NewSuppressor(t *timeline.Timeline, s *query.Suppressions) *Suppressor {
 }
 
 // Of returns the index of the first suppression that matches an allocation: any frame of its stack,
-// or its call site if no stack was recorded. It returns false if none matches.
+// or its call site if no stack was recorded. It returns false if no suppression matches.
 func (s *Suppressor) Of(origin int32) (int, bool) {
 	if s == nil {
 		return 0, false
@@ -46,12 +46,12 @@ func (s *Suppressor) Of(origin int32) (int, bool) {
 	if stack == 0 {
 		return s.ofSite(s.t.SiteLabel(origin))
 	}
-	known, ok := s.byStack[stack]
+	match, ok := s.byStack[stack]
 	if !ok {
-		known = s.ofFrames(s.t.Stacks.Stacks[stack])
-		s.byStack[stack] = known
+		match = s.ofFrames(s.t.Stacks.Stacks[stack])
+		s.byStack[stack] = match
 	}
-	return int(known) - 1, known > 0
+	return int(match) - 1, match > 0
 }
 
 func (s *Suppressor) ofFrames(stack []int32) int32 {
@@ -64,21 +64,22 @@ func (s *Suppressor) ofFrames(stack []int32) int32 {
 }
 
 func (s *Suppressor) ofSite(site string) (int, bool) {
-	known, ok := s.bySite[site]
+	match, ok := s.bySite[site]
 	if !ok {
-		known = int32(slices.IndexFunc(s.list, func(one query.Suppression) bool { return one.Matches(site) })) + 1
-		s.bySite[site] = known
+		matches := func(p query.Suppression) bool { return p.Matches(site) }
+		match = int32(slices.IndexFunc(s.list, matches)) + 1
+		s.bySite[site] = match
 	}
-	return int(known) - 1, known > 0
+	return int(match) - 1, match > 0
 }
 
-// Count adds a live block to those that a suppression hides.
-func (s *Suppressor) Count(which int, b *ledger.Block) {
+// Count adds a live block to the memory that suppression which matches.
+func (s *Suppressor) Count(which int, b *livemem.Block) {
 	s.hidden[which].Count++
 	s.hidden[which].Bytes += b.Bytes
 }
 
-// Total returns the sum of all hidden memory.
+// Total returns the sum of all suppressed memory.
 func (s *Suppressor) Total() (sum hiddenMemory) {
 	if s == nil {
 		return sum
@@ -94,24 +95,24 @@ func (s *Suppressor) Total() (sum hiddenMemory) {
 var SuppressedColumns = []report.Column{
 	{
 		Key: "count", Title: "count", Unit: report.UnitCount,
-		About: "blocks that were live at the end and that the suppression hid: they are in no other number",
+		About: "blocks live at the end that match the suppression; all other numbers exclude them",
 	},
-	{Key: "bytes", Title: "bytes", Unit: report.UnitCount, About: "bytes of these"},
+	{Key: "bytes", Title: "bytes", Unit: report.UnitCount, About: "bytes of the blocks that match the suppression"},
 	{
 		Key: "template", Title: "template", Unit: report.UnitText,
-		About: "the suppression, as it stands in the file of --suppressions",
+		About: "the pattern in the --suppressions file",
 	},
 }
 
-// Table returns a table of the suppressions that hide live memory, like the summary of
+// Table returns a table of the suppressions that match live memory, like the summary of
 // LeakSanitizer.
 func (s *Suppressor) Table() report.Table {
 	table := report.Table{
-		Name:    "suppressions_used",
-		Title:   "Suppressions used:",
-		Columns: SuppressedColumns,
-		Aside:   true,
-		Keys:    []string{"template"},
+		Name:      "suppressions_used",
+		Title:     "Suppressions used:",
+		Columns:   SuppressedColumns,
+		Secondary: true,
+		Keys:      []string{"template"},
 	}
 	if s == nil {
 		return table

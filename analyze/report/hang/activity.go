@@ -6,28 +6,29 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// activity is a set of parts of a window: those in which a thread was in a call.
+// activity is a bit set of the parts of a window in which a thread was in a call.
 type activity [4]uint64
 
 // activityParts is the number of parts of a window.
 const activityParts = 256
 
-// mark adds the parts from one moment to another.
+// mark adds all parts between two times, Unix ns.
 func (a *activity) mark(p *windowParts, fromNs, toNs int64) {
-	first, last := p.of(fromNs), p.of(toNs)
+	first, last := p.partAt(fromNs), p.partAt(toNs)
 	for i := first; i <= last; i++ {
 		a[i/64] |= 1 << (i % 64)
 	}
 }
 
-// windowParts finds the part of a moment. It needs no division for moments in the same part as the
-// one before.
+// windowParts maps a time to a part of the window. It needs no division for a time in the same part
+// as the previous time.
 type windowParts struct {
 	window query.Window
-	begins [activityParts + 1]int64 // the last one is the window's end
-	part   int                      // the part found last
+	begins [activityParts + 1]int64 // start of each part, Unix ns; the last value is the window's end
+	part   int                      // result of the last partAt
 }
 
+// newWindowParts returns the parts of window w.
 func newWindowParts(w query.Window) *windowParts {
 	p := &windowParts{window: w}
 	for i := range p.begins {
@@ -38,20 +39,21 @@ func newWindowParts(w query.Window) *windowParts {
 	return p
 }
 
-func (p *windowParts) of(ns int64) int {
+// partAt returns the part of a time, Unix ns.
+func (p *windowParts) partAt(ns int64) int {
 	if ns < p.begins[p.part] || ns >= p.begins[p.part+1] {
 		p.part = partOf(p.window, ns)
 	}
 	return p.part
 }
 
-// partOf computes the part of a moment.
+// partOf computes the part of a time, Unix ns. Times outside the window get the nearest part.
 func partOf(w query.Window, ns int64) int {
 	part := float64(ns-w.FromNs) / float64(max(1, w.DurNs())) * activityParts
 	return int(max(0, min(part, activityParts-1)))
 }
 
-// longestPause returns the longest time between two active parts, ns, to within two parts.
+// longestPause returns the longest time between two active parts, ns. It is accurate to two parts.
 func (a *activity) longestPause(w query.Window) int64 {
 	last, longest := -1, 0
 	for i := range activityParts {

@@ -13,7 +13,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// callDetails are the columns of a call that callRef lacks.
+// callDetails are the columns of a call that callRef omits.
 type callDetails struct {
 	kind, name, kernel, Site string
 	stream, ptr, context     int64
@@ -23,35 +23,35 @@ type callDetails struct {
 	grid, block              [3]int32
 }
 
-// WantAll asks for the details of every call that the report may show.
-func (s *Scan) WantAll() {
-	s.want(s.Long...)
+// RequestAll requests the details of every call that the report may show.
+func (s *Scan) RequestAll() {
+	s.request(s.Long...)
 	for _, l := range s.Threads {
-		s.want(l.last)
-		s.want(l.open...)
+		s.request(l.last)
+		s.request(l.open...)
 	}
 	for _, p := range s.Processes {
 		if p.errors > 0 {
-			s.want(p.lastError)
+			s.request(p.lastError)
 		}
 		for _, launches := range p.streams {
-			s.want(launches...)
+			s.request(launches...)
 		}
 	}
 }
 
-// want asks for the details of calls.
-func (s *Scan) want(calls ...callRef) {
+// request requests the details of calls. ReadDetails reads them.
+func (s *Scan) request(calls ...callRef) {
 	for i := range calls {
 		s.details[calls[i].rowRef] = new(callDetails)
 	}
 }
 
-// Details returns the details of a call, after ReadDetails. It is nil for a call that was not
-// wanted.
+// Details returns the details of a call. It returns nil if RequestAll did not request the call.
+// Call ReadDetails first.
 func (s *Scan) Details(c *callRef) *callDetails { return s.details[c.rowRef] }
 
-// ReadDetails reads the details of all calls that were wanted, row group by row group.
+// ReadDetails reads the details of all requested calls, one row group at a time.
 func (s *Scan) ReadDetails() error {
 	bySpan := make(map[int32][]int32)
 	for ref := range s.details {
@@ -62,7 +62,7 @@ func (s *Scan) ReadDetails() error {
 		for _, row := range rows {
 			*s.details[rowRef{index, row}] = callDetails{}
 		}
-		s.detailsOf(g, index, rows)
+		s.readGroupDetails(g, index, rows)
 		if err := g.Err(); err != nil {
 			return s.T.Wrap(err)
 		}
@@ -70,8 +70,8 @@ func (s *Scan) ReadDetails() error {
 	return nil
 }
 
-// detailsOf reads the details of some rows of a row group, column by column.
-func (s *Scan) detailsOf(g *format.Group, index int32, rows []int32) {
+// readGroupDetails reads the details of rows of one row group, one column at a time.
+func (s *Scan) readGroupDetails(g *format.Group, index int32, rows []int32) {
 	texts := func(column string, to func(*callDetails) *string) {
 		values := g.Strings(column)
 		for _, row := range rows {
@@ -112,8 +112,8 @@ func (s *Scan) detailsOf(g *format.Group, index int32, rows []int32) {
 	}
 }
 
-// recordedOn returns the stream on which an event was last recorded (cuEventRecord) before a
-// moment, and when. ok is false if no such call is in the recording.
+// recordedOn returns the stream on which an event was last recorded (cuEventRecord) before a time,
+// and the time of that call (Unix ns). ok is false if the recording has no such call.
 func (s *Scan) recordedOn(pid int32, event, beforeNs int64) (stream, atNs int64, ok bool) {
 	for i := range s.Spans {
 		g := s.Spans[i].Group
@@ -140,7 +140,8 @@ func (s *Scan) recordedOn(pid int32, event, beforeNs int64) (stream, atNs int64,
 	return stream, atNs, ok
 }
 
-// kernelOf returns the short name of the kernel of a launch, or the function that was called.
+// kernelOf returns the short kernel name of a launch, or the driver function if the name is
+// unknown.
 func (s *Scan) kernelOf(c *callRef) string {
 	d := s.Details(c)
 	if d.kernel == "" {
@@ -149,8 +150,8 @@ func (s *Scan) kernelOf(c *callRef) string {
 	return symbolize.ShortKernel(d.kernel)
 }
 
-// lastKernel returns the name of the kernel that a process launched last, "" without launches.
-func (s *Scan) lastKernel(p *processLife) string {
+// lastKernel returns the name of the last kernel that a process launched, or "" without launches.
+func (s *Scan) lastKernel(p *processHistory) string {
 	c := p.lastLaunch()
 	if c == nil {
 		return ""
@@ -158,7 +159,7 @@ func (s *Scan) lastKernel(p *processLife) string {
 	return s.kernelOf(c)
 }
 
-// waitsFor says what a call waits for, "" if its columns do not show it.
+// waitsFor returns the object that a call waits for, or "" if it is unknown.
 func (s *Scan) waitsFor(c *callRef) string {
 	d := s.Details(c)
 	switch name := catalog.BaseName(d.name); {
@@ -177,14 +178,14 @@ func (s *Scan) waitsFor(c *callRef) string {
 	case d.kind == format.KindSync:
 		return "stream " + query.StreamName(d.stream)
 	case d.kind == format.KindMemcpy || d.kind == format.KindMemset:
-		return "a copy or fill on stream " + query.StreamName(d.stream)
+		return "a copy or memset on stream " + query.StreamName(d.stream)
 	case d.kind == format.KindLaunch:
-		return "room in the queue of stream " + query.StreamName(d.stream)
+		return "space in the launch queue of stream " + query.StreamName(d.stream)
 	}
 	return ""
 }
 
-// nameOf returns the number and name of a thread.
-func (s *Scan) nameOf(th origin.Thread) string {
+// threadName returns the id and name of a thread.
+func (s *Scan) threadName(th origin.Thread) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", th.Tid, s.T.Facts.Threads[th]))
 }

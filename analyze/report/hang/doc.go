@@ -1,3 +1,3 @@
-// Package hang reports what blocks at the end of a recording: open calls, silent threads and GPUs
-// that stay busy.
+// Package hang reports hung processes and threads at the end of a recording: open calls, threads
+// without calls, and GPUs that stay busy.
 package hang

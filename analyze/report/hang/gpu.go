@@ -10,36 +10,37 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// gpuSilence is the activity of a process's GPU while the process was silent.
-type gpuSilence struct {
+// silentGPU is the activity of a process's GPU while the process made no progress.
+type silentGPU struct {
 	device  int32
-	busyPct any    // share of the time in which a kernel ran, a float64; nil: not known
-	smPct   any    // share of SMs that were active, a float64; nil: not known
-	meaning string // a sentence for the evidence
+	busyPct any    // share of the time in which a kernel was running, a float64; nil: unknown
+	smPct   any    // share of active SMs, a float64; nil: unknown
+	meaning string // sentence for the evidence; "": no data
 }
 
-// utilizationLagNs is how long NVML may report a GPU as busy after its work: its sampling period.
+// utilizationLagNs is the time for which NVML may report a GPU as busy after its work, ns. It is
+// NVML's sampling period.
 const utilizationLagNs = 1_000_000_000
 
-// askGPU fills in what the GPU of a silent process did, and what that means.
-func (s *Scan) askGPU(p *ProcessVerdict) {
+// setGPU sets the GPU activity of a process without progress, and its meaning.
+func (s *Scan) setGPU(p *ProcessVerdict) {
 	call := p.waitingIn
 	if call == nil {
-		call = p.Life.lastLaunch()
+		call = p.History.lastLaunch()
 	}
 	if call == nil {
 		return
 	}
 	d := s.Details(call)
-	device, ok := s.T.Facts.NVMLDevice(p.Life.Pid, s.T.DeviceOf(p.Life.Pid, d.context, d.device))
+	device, ok := s.T.Facts.NVMLDevice(p.History.Pid, s.T.DeviceOf(p.History.Pid, d.context, d.device))
 	if !ok {
 		return
 	}
 	from := s.EndNs - p.SilentNs
-	p.gpu = gpuSilence{
+	p.gpu = silentGPU{
 		device:  device,
-		busyPct: s.mean(catalog.MetricGPUBusy, device, from),
-		smPct:   s.mean(catalog.MetricSMActive, device, from),
+		busyPct: s.silentMean(catalog.MetricGPUBusy, device, from),
+		smPct:   s.silentMean(catalog.MetricSMActive, device, from),
 	}
 	busy, ok := p.gpu.busyPct.(float64)
 	if !ok {
@@ -51,62 +52,64 @@ func (s *Scan) askGPU(p *ProcessVerdict) {
 	if sm, ok := p.gpu.smPct.(float64); ok && p.gpu.busyPct != nil {
 		p.gpu.meaning += fmt.Sprintf(" (SMs active %.0f %%)", sm)
 	}
-	p.gpu.meaning += s.reading(p, busy)
+	p.gpu.meaning += s.explainUtilization(p, busy)
 }
 
-// reading explains the utilization of the GPU of a silent process, in percent.
-func (s *Scan) reading(p *ProcessVerdict, busy float64) string {
-	kernel := s.lastKernel(p.Life)
+// explainUtilization explains the GPU utilization of a process without progress. busy is in
+// percent.
+func (s *Scan) explainUtilization(p *ProcessVerdict, busy float64) string {
+	kernel := s.lastKernel(p.History)
 	switch {
 	case busy >= gpuBusyPct && strings.Contains(strings.ToLower(kernel), "nccl"):
-		return fmt.Sprintf(": the last kernel, %s, is a collective; those spin while a peer is missing", kernel)
+		return fmt.Sprintf(": the last kernel, %s, is a collective, which spins until all peers take part", kernel)
 	case busy >= gpuBusyPct && p.waitingIn != nil:
-		return ": a kernel does not end, or somebody else uses the GPU"
+		return ": a kernel does not end, or another process uses the GPU"
 	case busy >= gpuBusyPct:
-		return ": it still works on what it was given, or for somebody else"
+		return ": it still runs work of this process, or work of another process"
 	case busy >= gpuIdlePct:
-		return ": there is work, of this process or another"
+		return ": it runs work of this process or of another process"
 	case p.waitingIn != nil:
-		return ": no kernel runs; what is waited for is not the GPU's work, but a host function, an event, a value " +
-			"in memory or a peer that does not come"
+		return ": no kernel is running; the call waits for a host function, an event, a value in memory or a peer, " +
+			"not for GPU work"
 	}
-	return ": neither the process nor its GPU does anything; look at the CPU: data loading, locks, network"
+	return ": the process and its GPU are both idle; check the CPU side: data loading, locks, network"
 }
 
-// mean returns the average of a metric over the silent time, nil without samples. The first second
-// counts only if there is no other.
-func (s *Scan) mean(metric string, device int32, from int64) any {
+// silentMean returns the average of a metric over the silent time, or nil without samples. It skips
+// the first second if there are later samples.
+func (s *Scan) silentMean(metric string, device int32, from int64) any {
 	id, ok := s.T.Facts.Metrics.Ids[metric]
 	if !ok {
 		return nil
 	}
 	for _, begin := range []int64{units.EndOf(from, utilizationLagNs), from} {
-		var of metricpkg.Series
+		var series metricpkg.Series
 		for _, sample := range s.T.Facts.Samples {
 			if sample.Metric == id && sample.Device == device && sample.AtNs > begin && sample.AtNs <= s.EndNs &&
 				!math.IsNaN(sample.Value) && !math.IsInf(sample.Value, 0) {
-				of.AtNs, of.Values = append(of.AtNs, sample.AtNs), append(of.Values, sample.Value)
+				series.AtNs, series.Values = append(series.AtNs, sample.AtNs), append(series.Values, sample.Value)
 			}
 		}
-		if len(of.Values) > 0 {
-			of.Weigh()
-			return of.Mean()
+		if len(series.Values) > 0 {
+			series.Weigh()
+			return series.Mean()
 		}
 	}
 	return nil
 }
 
-// troubleNs is the time before the last progress in which an error may have caused the hang.
-const troubleNs = 10_000_000_000
+// errorLookbackNs is the time before the last progress in which an error may have caused the hang,
+// ns.
+const errorLookbackNs = 10_000_000_000
 
-// trouble returns the Xids and the last error of a process from troubleNs before its last progress
-// on.
-func (s *Scan) trouble(p *ProcessVerdict) (list []string) {
-	from := p.Life.lastNs - troubleNs
+// recentErrors returns the Xids and the last CUDA error of a process since errorLookbackNs before
+// its last progress.
+func (s *Scan) recentErrors(p *ProcessVerdict) (list []string) {
+	from := p.History.lastNs - errorLookbackNs
 	for i := range s.T.Facts.Xids {
 		x := &s.T.Facts.Xids[i]
 		ofDevice := x.Device >= 0 && x.Pid == 0 && p.gpu.meaning != "" && x.Device == p.gpu.device
-		if x.Before || x.AtNs < from || x.AtNs > s.EndNs || x.Pid != p.Life.Pid && !ofDevice {
+		if x.Before || x.AtNs < from || x.AtNs > s.EndNs || x.Pid != p.History.Pid && !ofDevice {
 			continue
 		}
 		e, _ := x.Describe()
@@ -115,7 +118,7 @@ func (s *Scan) trouble(p *ProcessVerdict) (list []string) {
 			fmt.Sprintf("%s %d (%s) %s before", x.Kind(), x.Code, e.Name, units.Duration(s.EndNs-x.AtNs)),
 		)
 	}
-	if c := &p.Life.lastError; p.Life.errors > 0 && c.endNs >= from {
+	if c := &p.History.lastError; p.History.errors > 0 && c.endNs >= from {
 		d := s.Details(c)
 		list = append(
 			list,

@@ -12,24 +12,24 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// Options are the options of the report.
+// Options configure the hang report.
 type Options struct {
 	query.Options
-	// LongNs is the least duration of a long call or silence, ns. 0 means DefaultLongNs.
+	// LongNs is the shortest duration of a long call or silence, ns. 0 means DefaultLongNs.
 	LongNs int64
 }
 
-// DefaultLongNs is the default of Options.LongNs.
+// DefaultLongNs is the default of Options.LongNs: one second.
 const DefaultLongNs = int64(time.Second)
 
-// Run is RunWith with the default of LongNs.
+// Run is RunWith with DefaultLongNs.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return RunWith(t, Options{Options: opt})
 }
 
-// RunWith reports what processes and threads were doing at the end of the window: whether they
-// hang, in which call, and what led to it. It returns a *ClassError if the recording lacks the
-// calls that it needs, and a *SortError for an unknown column.
+// RunWith reports the state of processes and threads at the end of the window: whether they hang,
+// in which call, and since when. It returns a *quality.ClassError if the recording lacks necessary
+// classes of calls, and a *report.SortError for an unknown opt.Sort.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Check(t, "hang", Needs); err != nil {
@@ -38,7 +38,7 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if opt.LongNs <= 0 {
 		opt.LongNs = DefaultLongNs
 	}
-	counts, err := calls.CountsWhile(t, func() error { return nil }) // for the quality block
+	counts, err := calls.CountsWhile(t, func() error { return nil }) // the quality block needs them
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	verdicts, silent := s.Judge(polls), s.withoutCalls()
+	verdicts, silent := s.Classify(polls), s.processesWithoutCalls()
 	r := &report.Report{
 		Command: "hang", Window: s.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes,
 		Sentences: []string{"result", "advice", "look_at"},
@@ -79,12 +79,12 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	return r, nil
 }
 
-// readAll reads the calls, the details of those that the report may show, and the polls.
+// readAll reads the calls, the details of calls that the report may show, and the poll counters.
 func (s *Scan) readAll() (*pollCounts, error) {
 	if err := s.read(); err != nil {
 		return nil, err
 	}
-	s.WantAll()
+	s.RequestAll()
 	if err := s.ReadDetails(); err != nil {
 		return nil, err
 	}

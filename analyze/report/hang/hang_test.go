@@ -26,61 +26,67 @@ func TestHangVerdicts(t *testing.T) {
 	const launch, sync = format.KindLaunch, format.KindSync
 	for name, c := range map[string]struct {
 		tape func(*analyzetest.Tape)
-		want string // of threads: verdict confidence
+		want string // verdict and confidence of each thread
 	}{
-		"works to the end": {func(tp *analyzetest.Tape) { tp.Working(42, 42, 0, 60*analyzetest.Second, launch, "cuLaunchKernel") }, "alive high"},
+		"works to the end": {func(tp *analyzetest.Tape) {
+			tp.AddWorkingThread(42, 42, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
+		}, "alive high"},
 		"a call that does not end": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
+			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
 		}, "hanging high"},
 		"a call that just began": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.Opened(42, 42, 59900*analyzetest.Ms, sync, "cuStreamSynchronize")
+			tp.AddWorkingThread(42, 42, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddOpenCall(42, 42, 59900*analyzetest.Ms, sync, "cuStreamSynchronize")
 		}, "alive high"},
 		"such calls take long": {func(tp *analyzetest.Tape) {
 			tp.Call(sync, "cuStreamSynchronize", analyzetest.Second, 20*analyzetest.Second)
-			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
+			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
 		}, "waiting high"},
 		"three times as long": {func(tp *analyzetest.Tape) {
 			tp.Call(sync, "cuStreamSynchronize", analyzetest.Second, 10*analyzetest.Second)
-			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
+			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
 		}, "hanging high"},
-		"another thread goes on": {func(tp *analyzetest.Tape) {
-			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
-			tp.Working(42, 43, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
+		"another thread makes progress": {func(tp *analyzetest.Tape) {
+			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
+			tp.AddWorkingThread(42, 43, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
 		}, "waiting high, alive high"},
-		"calls end": {func(tp *analyzetest.Tape) { tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel") }, "idle high"},
+		"calls end": {func(tp *analyzetest.Tape) {
+			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+		}, "idle high"},
 		"pauses are usual": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, analyzetest.Second, launch, "cuLaunchKernel")
-			tp.Working(42, 42, 20*analyzetest.Second, 50*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddWorkingThread(42, 42, 0, analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddWorkingThread(42, 42, 20*analyzetest.Second, 50*analyzetest.Second, launch, "cuLaunchKernel")
 		}, "alive high"},
-		"hardly ever did a thing": {func(tp *analyzetest.Tape) { tp.Working(42, 42, 0, 300*analyzetest.Ms, launch, "cuLaunchKernel") }, "idle medium"},
+		"hardly ever did a thing": {func(tp *analyzetest.Tape) {
+			tp.AddWorkingThread(42, 42, 0, 300*analyzetest.Ms, launch, "cuLaunchKernel")
+		}, "idle medium"},
 		"the process has ended": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 300*analyzetest.Ms, launch, "cuLaunchKernel")
+			tp.AddWorkingThread(42, 42, 0, 300*analyzetest.Ms, launch, "cuLaunchKernel")
 			tp.Exit(42, analyzetest.Second)
 		}, "ended high"},
 		"asks in a loop": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.Counted(30*analyzetest.Second, 30*analyzetest.Second, 30e6)
+			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddCount(30*analyzetest.Second, 30*analyzetest.Second, 30e6)
 		}, "polling high"},
 		"a watchdog asks": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.Counted(30*analyzetest.Second, 30*analyzetest.Second, 300)
+			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddCount(30*analyzetest.Second, 30*analyzetest.Second, 300)
 		}, "idle high"},
 		"asked while it was busy": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.Counted(0, 30*analyzetest.Second, 30e6)
+			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddCount(0, 30*analyzetest.Second, 30e6)
 		}, "idle high"},
 		"calls were lost meanwhile": {func(tp *analyzetest.Tape) {
-			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuCtxSynchronize")
+			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuCtxSynchronize")
 			tp.Add(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + 40*analyzetest.Second, DurNs: analyzetest.Second, Value: 7})
 		}, "hanging low"},
 		"calls were lost before": {func(tp *analyzetest.Tape) {
-			tp.Opened(42, 42, 30*analyzetest.Second, sync, "cuCtxSynchronize")
+			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuCtxSynchronize")
 			tp.Add(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch, DurNs: analyzetest.Second, Value: 7})
 		}, "hanging high"},
 		"may be inside of a launch": {func(tp *analyzetest.Tape) {
-			tp.Working(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
 			r := tp.Call(launch, "cuLaunchKernel", 31*analyzetest.Second, 0)
 			r.Flags = format.FlagNoReturn
 		}, "idle medium"},
@@ -115,16 +121,16 @@ func TestTheRankThatIsMissingIsNamed(t *testing.T) {
 		}
 	}
 	if text := string(analyzetest.Rendered(t, r, render.Options{})); !strings.Contains(text, "look at    44 train: "+
-		"it launched its last kernel 2.10s before") ||
+		"its last kernel launch was 2.10s before") ||
 		!strings.Contains(
 			text,
-			"those spin while a peer is missing",
+			"which spins until all peers take part",
 		) || !strings.Contains(text, "event 0xe1, recorded on stream 9 1.0ms before") {
 		t.Error(text)
 	}
 }
 
-// silentTape is a recording of a process that makes no call.
+// silentTape returns a recording of a process that makes no call.
 func silentTape(t testing.TB) *analyzetest.Tape {
 	tp := analyzetest.NewTape(t)
 	tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
@@ -137,18 +143,18 @@ func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
 		tape func(*analyzetest.Tape)
 		want string
 	}{
-		"silent": {func(*analyzetest.Tape) {}, "silent: process 42 train made no CUDA call in the 1m0s that were " +
-			"recorded"},
+		"silent": {func(*analyzetest.Tape) {}, "silent: process 42 train made no CUDA call in the recorded " +
+			"1m0s"},
 		"two": {func(tp *analyzetest.Tape) {
 			tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 43, StartNs: analyzetest.Epoch, Device: -1})
 		}, "silent: 2 processes, such as 42 train, made no CUDA call"},
-		"asks in a loop":  {func(tp *analyzetest.Tape) { tp.Counted(0, 60*analyzetest.Second, 60e6) }, "polling: process 42 train made no CUDA call but 1,000,000 queries"},
-		"a watchdog asks": {func(tp *analyzetest.Tape) { tp.Counted(0, 60*analyzetest.Second, 600) }, "silent: "},
+		"asks in a loop":  {func(tp *analyzetest.Tape) { tp.AddCount(0, 60*analyzetest.Second, 60e6) }, "polling: process 42 train made no CUDA call except 1,000,000 queries"},
+		"a watchdog asks": {func(tp *analyzetest.Tape) { tp.AddCount(0, 60*analyzetest.Second, 600) }, "silent: "},
 		"has ended": {func(tp *analyzetest.Tape) { tp.Exit(42, analyzetest.Second) }, "no call was recorded, " +
-			"and no process is known that runs on"},
+			"and all recorded processes ended"},
 		"calls were lost": {func(tp *analyzetest.Tape) {
 			tp.Meta.Calls = map[string]format.CallCount{"launch": {Seen: 7, Lost: 7}}
-		}, "not known: no call was recorded, with 7 calls lost"},
+		}, "unknown: no call was recorded, and 7 calls lost"},
 	} {
 		tp := silentTape(t)
 		c.tape(tp)
@@ -171,7 +177,7 @@ func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
 func TestHangOfOneSilentProcess(t *testing.T) {
 	tp := silentTape(t)
 	tp.Add(format.Row{Kind: format.KindProcess, Name: "eval", Pid: 43, StartNs: analyzetest.Epoch, Device: -1})
-	tp.Working(44, 44, 0, 60*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
+	tp.AddWorkingThread(44, 44, 0, 60*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
 	r := hang(t, tp, hangpkg.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{43}}}})
 	if result := fmt.Sprint(r.Facts[0].Value); r.NoMatch != nil || !strings.HasPrefix(result, "silent: process 43 "+
 		"eval made no CUDA call") {
@@ -182,15 +188,15 @@ func TestHangOfOneSilentProcess(t *testing.T) {
 		tp,
 		hangpkg.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{45}}}},
 	); r.NoMatch == nil {
-		t.Error("a process that nobody recorded matches")
+		t.Error("a process that is not in the recording matches")
 	}
 }
 
 func TestHangLooksAtAnyMoment(t *testing.T) {
 	tp := analyzetest.NewTape(t)
-	tp.Working(42, 42, 0, 10*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
+	tp.AddWorkingThread(42, 42, 0, 10*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
 	tp.Call(format.KindSync, "cuStreamSynchronize", 10*analyzetest.Second, 20*analyzetest.Second)
-	tp.Working(42, 42, 30*analyzetest.Second, 60*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
+	tp.AddWorkingThread(42, 42, 30*analyzetest.Second, 60*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
 	for to, want := range map[int64]string{
 		5 * analyzetest.Second:  "alive",
 		25 * analyzetest.Second: "hanging",

@@ -12,59 +12,59 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// pollCounts are the counts of queries (cuStreamQuery, cuEventQuery), which are counted for all
-// processes together instead of recorded one by one.
+// pollCounts are the counters of queries (cuStreamQuery, cuEventQuery). Queries are not recorded as
+// calls. The recorder counts them for all processes together.
 type pollCounts struct {
 	rows   []pollRow
-	perSec float64 // queries a second in the later half of the silent time
-	// by are the processes that may have made these queries. suspects are, of each of them, the
-	// thread that was last seen.
-	by       map[int32]bool
-	suspects map[int32]*threadLife
+	perSec float64 // queries per second in the later half of the silent time
+	// processes are those that may have made these queries. suspects has the most recently active
+	// thread of each.
+	processes map[int32]bool
+	suspects  map[int32]*threadHistory
 }
 
-// pollRow is the counts of one function.
+// pollRow has the counters of one query function.
 type pollRow struct {
-	name          string
-	total         float64 // in the window
-	before, since float64 // queries a second before the silent time, and in its later half
-	overTime      [pollParts]float64
-	silentForNs   int64
+	name                   string
+	total                  float64 // queries in the window
+	beforeRate, silentRate float64 // queries per second before the silent time, and in its later half
+	overTime               [pollParts]float64
+	silentForNs            int64 // length of the silent time
 }
 
-// pollParts is the number of parts of the window for which queries are shown.
+// pollParts is the number of parts of the window in the column "over_time".
 const pollParts = 40
 
-// ReadPolls reads the counts of queries, and finds who can have made them: processes that are
-// silent and in no call.
+// ReadPolls reads the query counters. It also finds the processes that may have made the queries:
+// they are silent and in no call.
 func (s *Scan) ReadPolls() (*pollCounts, error) {
-	p := &pollCounts{by: make(map[int32]bool), suspects: make(map[int32]*threadLife)}
+	p := &pollCounts{processes: make(map[int32]bool), suspects: make(map[int32]*threadHistory)}
 	silentFrom := s.Window.FromNs
 	for pid, life := range s.Processes {
 		if exitNs := s.T.Facts.Processes[pid].ExitNs; exitNs > 0 && exitNs <= s.EndNs {
 			continue
 		}
 		silentFrom = max(silentFrom, life.lastNs)
-		inCall := slices.ContainsFunc(life.threads, func(l *threadLife) bool { return len(l.open) > 0 })
+		inCall := slices.ContainsFunc(life.threads, func(l *threadHistory) bool { return len(l.open) > 0 })
 		if s.EndNs-life.lastNs-s.T.GapNs(life.lastNs, s.EndNs) < s.longNs || inCall {
 			continue
 		}
-		p.by[pid] = true
-		p.suspects[pid] = slices.MaxFunc(life.threads, func(a, b *threadLife) int {
+		p.processes[pid] = true
+		p.suspects[pid] = slices.MaxFunc(life.threads, func(a, b *threadHistory) int {
 			return cmp.Or(cmp.Compare(a.LastNs, b.LastNs), cmp.Compare(b.Tid, a.Tid))
 		})
 	}
 	err := s.readCounts(p, silentFrom)
 	for i := range p.rows {
-		p.perSec += p.rows[i].since
+		p.perSec += p.rows[i].silentRate
 	}
 	if s.EndNs-silentFrom < s.longNs || p.perSec < pollsPerSecond {
-		clear(p.by)
+		clear(p.processes)
 	}
 	return p, err
 }
 
-// readCounts reads the counts. silentFrom is when the silent time began, Unix ns.
+// readCounts reads the counters. silentFrom is the start of the silent time, Unix ns.
 func (s *Scan) readCounts(p *pollCounts, silentFrom int64) error {
 	index := make(map[string]int)
 	for _, g := range s.T.Rec.Groups() {
@@ -92,16 +92,20 @@ func (s *Scan) readCounts(p *pollCounts, silentFrom int64) error {
 	}
 	for i := range p.rows {
 		r := &p.rows[i]
-		r.before /= max(1e-9, float64(silentFrom-s.Window.FromNs)/1e9)
-		r.since /= max(1e-9, float64(r.silentForNs)/2e9)
+		r.beforeRate /= max(1e-9, float64(silentFrom-s.Window.FromNs)/1e9)
+		r.silentRate /= max(1e-9, float64(r.silentForNs)/2e9)
 	}
 	slices.SortFunc(p.rows, func(a, b pollRow) int {
-		return cmp.Or(cmp.Compare(b.since, a.since), cmp.Compare(b.total, a.total), strings.Compare(a.name, b.name))
+		return cmp.Or(
+			cmp.Compare(b.silentRate, a.silentRate),
+			cmp.Compare(b.total, a.total),
+			strings.Compare(a.name, b.name),
+		)
 	})
 	return nil
 }
 
-// add counts the calls of an interval as if they were spread evenly over it.
+// add adds the queries of an interval, as if they were spread evenly over it.
 func (r *pollRow) add(w query.Window, fromNs, toNs int64, calls float64, silentFrom int64) {
 	share := func(from, to int64) float64 {
 		if toNs <= fromNs {
@@ -113,9 +117,9 @@ func (r *pollRow) add(w query.Window, fromNs, toNs int64, calls float64, silentF
 		return calls * max(0, float64(min(to, toNs))-float64(max(from, fromNs))) / (float64(toNs) - float64(fromNs))
 	}
 	r.total += share(w.FromNs, w.ToNs)
-	r.before += share(w.FromNs, silentFrom)
-	// the later half: a program that stopped querying does not poll
-	r.since += share(w.ToNs-(w.ToNs-silentFrom)/2, w.ToNs)
+	r.beforeRate += share(w.FromNs, silentFrom)
+	// Use the later half of the silent time: a program that stopped querying does not poll.
+	r.silentRate += share(w.ToNs-(w.ToNs-silentFrom)/2, w.ToNs)
 	step := float64(w.DurNs()) / pollParts
 	for i := range r.overTime {
 		from := w.FromNs + int64(float64(i)*step)

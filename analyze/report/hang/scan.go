@@ -15,56 +15,58 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Scan reads the calls until a moment in one pass. Of each thread and process it keeps the times of
-// its calls, the open calls and the last ones. Its size grows with the number of threads and
-// streams, not with the number of calls. The details of the few calls that a report shows are read
-// afterwards: see WantAll and ReadDetails.
+// Scan reads the calls up to a point in time in one pass. For each thread and process it keeps the
+// call times, the open calls and the last calls. Its size grows with the number of threads and
+// streams, not with the number of calls. RequestAll and ReadDetails then read the details of the
+// few calls that a report shows. A Scan is not safe for concurrent use.
 type Scan struct {
 	*callspkg.Counter
 	Spans     []timeline.Span
 	longNs    int64
-	EndNs     int64 // the moment
+	EndNs     int64 // the reported point in time, Unix ns
 	parts     *windowParts
-	Threads   map[origin.Thread]*threadLife
-	Processes map[int32]*processLife
-	Long      []callRef // a heap of the longest calls that returned; the shortest is first
+	Threads   map[origin.Thread]*threadHistory
+	Processes map[int32]*processHistory
+	Long      []callRef // heap of the longest calls that returned, shortest first
 	details   map[rowRef]*callDetails
 
-	// A cache of the last thread: most rows are of the same thread as the row before.
-	thread origin.Thread
-	life   *threadLife
+	// thread and history are those of the last row, because most rows have the same thread as the
+	// row before.
+	thread  origin.Thread
+	history *threadHistory
 }
 
-// rowRef is a row of a recording: the index of its span in Scan.Spans, and its row in the span.
+// rowRef is a row of a recording: the index of its span in Scan.Spans, and the row in the span.
 type rowRef struct{ span, row int32 }
 
 // callRef is a call without its details.
 type callRef struct {
 	rowRef
-	startNs, endNs int64 // endNs is math.MaxInt64 if the call had not returned
+	startNs, endNs int64 // Unix ns; endNs is math.MaxInt64 for an open call
 	pid, tid       int32
 	flags          int32
 }
 
+// isOpen reports whether the call had not returned.
 func (c *callRef) isOpen() bool { return c.endNs == math.MaxInt64 }
 
-// threadLife is what a thread did.
-type threadLife struct {
+// threadHistory is the history of a thread.
+type threadHistory struct {
 	origin.Thread
-	process         *processLife
+	process         *processHistory
 	calls           int64
-	FirstNs, LastNs int64 // first entry, last entry or return
+	FirstNs, LastNs int64 // start of the first call; last start or return of a call, Unix ns
 	last            callRef
-	open            []callRef // in no order
+	open            []callRef // unordered
 	active          activity
-	launched        bool // it launched kernels: calls that sampling may leave out
+	launched        bool // it launched kernels, which sampling may skip
 }
 
-// maxOpen bounds the open calls that are kept of a thread. Calls nested deeper add nothing.
+// maxOpen is the number of open calls kept per thread. More deeply nested calls add no information.
 const maxOpen = 16
 
-// outermost returns the open call of a thread that its other open calls are inside of, or nil.
-func (l *threadLife) outermost() *callRef {
+// outermost returns the open call that encloses the thread's other open calls, or nil.
+func (l *threadHistory) outermost() *callRef {
 	var first *callRef
 	for i := range l.open {
 		if c := &l.open[i]; first == nil || c.startNs < first.startNs {
@@ -74,19 +76,19 @@ func (l *threadLife) outermost() *callRef {
 	return first
 }
 
-// processLife is what a process did.
-type processLife struct {
+// processHistory is the history of a process.
+type processHistory struct {
 	Pid                         int32
 	calls, Launches, errors     int64
-	firstNs, lastNs, LaunchedNs int64
-	threads                     []*threadLife
-	streams                     map[int64][]callRef // the last launches by stream, the earliest first
-	longest                     map[string]int64    // ns of the longest call that returned, by function; from 1 ms on
+	firstNs, lastNs, LaunchedNs int64 // first call, last return, last launch, Unix ns
+	threads                     []*threadHistory
+	streams                     map[int64][]callRef // last launches by stream, earliest first
+	longest                     map[string]int64    // longest returned call by function, ns; at least 1 ms
 	lastError                   callRef
 }
 
 // lastLaunch returns the last launch of a process, or nil.
-func (p *processLife) lastLaunch() *callRef {
+func (p *processHistory) lastLaunch() *callRef {
 	var last *callRef
 	for _, stream := range slices.Sorted(maps.Keys(p.streams)) {
 		if c := &p.streams[stream][len(p.streams[stream])-1]; last == nil || c.startNs > last.startNs {
@@ -96,13 +98,13 @@ func (p *processLife) lastLaunch() *callRef {
 	return last
 }
 
-// launchesPerStream is the number of last launches that are kept of each stream.
+// launchesPerStream is the number of last launches kept per stream.
 const launchesPerStream = 3
 
-// longCalls bounds the long calls that are kept.
+// longCalls is the number of long calls kept.
 const longCalls = 1000
 
-// NewScan returns a Scan of the calls that pass the filter, until the end of the window.
+// NewScan returns a Scan of the calls that pass the filter, up to the end of the window.
 func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	counter := callspkg.NewCounter(t, &opt.Filter)
 	return &Scan{
@@ -111,13 +113,13 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 		longNs:    opt.LongNs,
 		EndNs:     counter.Window.ToNs,
 		parts:     newWindowParts(counter.Window),
-		Threads:   make(map[origin.Thread]*threadLife),
-		Processes: make(map[int32]*processLife),
+		Threads:   make(map[origin.Thread]*threadHistory),
+		Processes: make(map[int32]*processHistory),
 		details:   make(map[rowRef]*callDetails),
 	}
 }
 
-// read reads all calls.
+// read reads all calls of the recording.
 func (s *Scan) read() error {
 	for i := range s.Spans {
 		g := s.Spans[i].Group
@@ -133,8 +135,8 @@ func (s *Scan) read() error {
 	return nil
 }
 
-// bridgeSampling marks threads that launch kernels as active in times in which launches were not
-// recorded, between their first and last call. Else these times would count as usual pauses.
+// bridgeSampling marks threads that launch kernels as active while launches were not recorded,
+// between their first and last call. These times would count as pauses otherwise.
 func (s *Scan) bridgeSampling() {
 	for _, w := range s.T.Facts.Sampling.NoLaunches {
 		for _, l := range s.Threads {
@@ -145,8 +147,8 @@ func (s *Scan) bridgeSampling() {
 	}
 }
 
-// AddGroup adds the calls of a row group: that of the span with this index in Spans. If the group
-// cannot be read, its Err says why.
+// AddGroup adds the calls of a row group. index is the index of its span in Spans. A read error is
+// available as g.Err.
 func (s *Scan) AddGroup(g *format.Group, index int32) {
 	s.Kind, s.Name, s.Kernel = g.StringsInto("kind", s.Kind), g.StringsInto("name", s.Name), format.Strings{}
 	if s.Filter.Kernel != nil {
@@ -179,32 +181,32 @@ func (s *Scan) AddGroup(g *format.Group, index int32) {
 	}
 }
 
-// lifeOf returns the thread that made a call.
-func (s *Scan) lifeOf(th origin.Thread, startNs int64) *threadLife {
-	if s.life != nil && s.thread == th {
-		return s.life
+// historyOf returns the history of a thread, and creates it if necessary.
+func (s *Scan) historyOf(th origin.Thread, startNs int64) *threadHistory {
+	if s.history != nil && s.thread == th {
+		return s.history
 	}
 	life := s.Threads[th]
 	if life == nil {
 		p := s.Processes[th.Pid]
 		if p == nil {
-			p = &processLife{
+			p = &processHistory{
 				Pid: th.Pid, firstNs: startNs, lastNs: startNs, LaunchedNs: math.MinInt64,
 				streams: make(map[int64][]callRef), longest: make(map[string]int64),
 			}
 			s.Processes[th.Pid] = p
 		}
-		life = &threadLife{Thread: th, process: p, FirstNs: startNs, LastNs: startNs}
+		life = &threadHistory{Thread: th, process: p, FirstNs: startNs, LastNs: startNs}
 		p.threads = append(p.threads, life)
 		s.Threads[th] = life
 	}
-	s.thread, s.life = th, life
+	s.thread, s.history = th, life
 	return life
 }
 
-// addCall adds the call of row i.
+// addCall adds the call c, which is row i of the current row group.
 func (s *Scan) addCall(c *callRef, i int, isLaunch bool) {
-	life := s.lifeOf(origin.Thread{Pid: c.pid, Tid: c.tid}, c.startNs)
+	life := s.historyOf(origin.Thread{Pid: c.pid, Tid: c.tid}, c.startNs)
 	p := life.process
 	life.calls++
 	p.calls++
@@ -248,7 +250,7 @@ func (s *Scan) addCall(c *callRef, i int, isLaunch bool) {
 	}
 }
 
-// addLast adds a launch to the last ones of a stream, which are in order of time.
+// addLast inserts a launch into the last launches of a stream, which are sorted by time.
 func addLast(list []callRef, c *callRef) []callRef {
 	if len(list) == launchesPerStream && c.startNs < list[0].startNs {
 		return list
@@ -260,12 +262,12 @@ func addLast(list []callRef, c *callRef) []callRef {
 	if len(list) < launchesPerStream {
 		return slices.Insert(list, at, *c)
 	}
-	copy(list, list[1:at]) // in place: this is done for every launch
+	copy(list, list[1:at]) // in place, because this happens for every launch
 	list[at-1] = *c
 	return list
 }
 
-// keepLong keeps a long call if it is among the longest.
+// keepLong keeps a long call if it is one of the longest.
 func (s *Scan) keepLong(c *callRef) {
 	shorter := func(a, b callRef) bool {
 		return cmp.Or(

@@ -6,7 +6,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Sections are the tables and facts of the report, as --explain prints them.
+// Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
 	{Title: "processes", Columns: processColumns},
@@ -18,12 +18,12 @@ var Sections = []report.Section{
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of the HTML page.
+// Page is the section of this report in the HTML page.
 var Page = report.Page{
 	Title: "Hangs",
-	About: "What processes and threads did at the end.",
-	Empty: "No calls in the window.",
+	About: "State of processes and threads at the end of the recording, and the calls in which they hang.",
+	Empty: "The recording has no calls in the window.",
 }
 
-// Needs are the classes of calls without which the report would be wrong or empty.
+// Needs are the classes of calls that the report needs.
 var Needs = []string{format.RecordLaunch, format.RecordSync}

@@ -13,27 +13,32 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
+// factColumns are the columns of Scan.facts.
 var factColumns = []report.Column{
 	{
 		Key: "result", Title: "result", Unit: report.UnitText,
-		About: "the verdict in one sentence: the worst state of a process",
+		About: "worst state of a process, as one sentence",
 	},
-	{Key: "advice", Title: "what to do", Unit: report.UnitText, About: "where to look if no process made a call"},
+	{
+		Key: "advice", Title: "what to do", Unit: report.UnitText,
+		About: "advice on other tools if no process made a call",
+	},
 	{
 		Key: "look_at", Title: "look at", Unit: report.UnitText,
-		About: "the process that is unlike the others of its group, and in what",
+		About: "process that differs from the others of its group, and the difference",
 	},
 	{
 		Key: "moment_ns", Title: "looked at", Unit: report.UnitNs,
-		About: "the moment that is told of, from the recording's start: the end of the recording, or --to",
+		About: "reported point in time, from the start of the recording: its end, or --to",
 	},
 	{
 		Key: "without_calls", Title: "without calls", Unit: report.UnitText,
-		About: "recorded processes that run on and made no call: one that began before the recording, and has not " +
-			"returned, cannot be seen",
+		About: "recorded processes that had not ended and made no call; a call that began before the recording and " +
+			"has not returned is invisible",
 	},
 }
 
+// totalColumns are the columns of Scan.totals.
 var totalColumns = []report.Column{
 	{Key: "hanging", Title: "hanging", Unit: report.UnitCount, About: "processes in state hanging"},
 	{Key: "polling", Title: "polling", Unit: report.UnitCount, About: "processes in state polling"},
@@ -43,51 +48,51 @@ var totalColumns = []report.Column{
 	{Key: "ended", Title: "ended", Unit: report.UnitCount, About: "processes that had ended"},
 	{
 		Key: "silent", Title: "silent", Unit: report.UnitCount,
-		About: "processes that run on and made no call at all, see without calls: they may hang since before the " +
+		About: "processes that had not ended and made no call, see without calls; they may have hung before the " +
 			"recording, or not use CUDA",
 	},
 	{
 		Key: "odd_processes", Title: "unlike the others", Unit: report.UnitCount,
-		About: "processes that are unlike the others of their group, see UNLIKE THE OTHERS",
+		About: "processes that differ from the others of their group, see UNLIKE THE OTHERS",
 	},
 	{
 		Key: "open_calls", Title: "open calls", Unit: report.UnitCount,
-		About: "calls that had not returned at the moment, those inside of others left out",
+		About: "calls that had not returned at the reported time, without nested calls",
 	},
 	{
 		Key: "long_calls", Title: "long calls", Unit: report.UnitCount,
-		About: "calls that took --long or longer and returned, at most 1,000",
+		About: "returned calls that took at least --long, at most 1,000",
 	},
 	{
 		Key: "silent_max_ns", Title: "silent at most", Unit: report.UnitNs,
-		About: "longest silence of a process that had not ended",
+		About: "longest time without a call of a process that had not ended",
 	},
 }
 
-// facts returns the verdict in a sentence, the advice, and where to look.
+// facts returns the facts of the report: result, advice, and the first outlier.
 func (s *Scan) facts(verdicts []ProcessVerdict, silent []int32, polls *pollCounts) []report.Fact {
-	result, advice := s.silence(silent, polls)
+	result, advice := s.silentResult(silent, polls)
 	if len(verdicts) > 0 {
-		result, advice = s.sentence(verdicts), ""
+		result, advice = s.resultText(verdicts), ""
 	}
 	return report.Facts(factColumns, report.Values{
 		"result":        result,
 		"advice":        advice,
-		"look_at":       lookAt(s.T, verdicts),
+		"look_at":       firstOutlier(s.T, verdicts),
 		"moment_ns":     s.EndNs - s.T.Recording().FromNs,
 		"without_calls": s.pidLabels(silent),
 	})
 }
 
-// totals counts the verdicts. without and long are the numbers of processes without calls and of
-// long calls.
+// totals returns the number of processes by state, and more. without is the number of processes
+// without calls, long the number of long calls.
 func (s *Scan) totals(verdicts []ProcessVerdict, without, long int) []report.Fact {
 	var counts [numStates]int64
 	var odd, open, silent int64
 	for i := range verdicts {
 		p := &verdicts[i]
 		counts[p.State]++
-		if len(p.Odd) > 0 {
+		if len(p.Differences) > 0 {
 			odd++
 		}
 		if p.State != Ended {
@@ -114,86 +119,94 @@ func (s *Scan) totals(verdicts []ProcessVerdict, without, long int) []report.Fac
 	})
 }
 
-const stateAbout = "hanging: in a call for --long (1 s) or longer, and three times as long as any call of that " +
-	"function of the process before; " +
-	"waiting: in a call that long, but such calls took long before, or other threads go on; " +
-	"polling: 100 queries a second and more are counted, and nothing else; " +
-	"idle: no call for --long or longer, three times as long as any pause before; alive; ended. Of a process: the " +
-	"worst of its threads; threads that are done do not count while others go on"
+// stateAbout defines the states of threads and processes.
+const stateAbout = "state. Hanging: in a call for at least --long (1 s), and three times as long as any earlier " +
+	"call of that function in the process. Waiting: in a call for at least --long, but earlier calls took as long, " +
+	"or other threads make progress. Polling: at least 100 queries per second, and no other call. Idle: no call for " +
+	"at least --long, and three times the longest earlier pause. Alive: makes progress. Ended: the process ended. " +
+	"The state of a process is its worst thread state; finished threads do not count while others make progress"
 
+// processColumns are the columns of Scan.processTable.
 var processColumns = []report.Column{
 	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: stateAbout},
 	{
 		Key: "silent_ns", Title: "SILENT", Unit: report.UnitNs,
-		About: "since the last call of the process returned, or the call began that it is in",
+		About: "time since the last return of a call of the process, or since the start of its open call",
 	},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "its name"},
-	{Key: "confidence", Title: "CONFIDENCE", Unit: report.UnitText, About: "high, medium or low"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "name of the process"},
+	{
+		Key: "confidence", Title: "CONFIDENCE", Unit: report.UnitText,
+		About: "confidence in the verdict: high, medium or low",
+	},
 	{
 		Key: "confidence_reasons", Title: "", Unit: report.UnitText,
-		About: "what lowers it: lost calls, a cut-off recording, a launch whose return was not recorded, queries " +
-			"that cannot be told apart",
+		About: "reasons that lower the confidence: lost calls, a missing end of the recording, a launch without a " +
+			"recorded return, queries of several processes counted together",
 	},
 	{
 		Key: "gpu_busy_pct", Title: "GPU%", Unit: report.UnitPercent,
-		About: "average of gpu_utilization_percent of its GPU in the silent time, without the first second; absent " +
-			"without samples",
+		About: "average of gpu_utilization_percent of the process's GPU in the silent time, without the first " +
+			"second; absent without samples",
 	},
 	{
 		Key: "sm_active_pct", Title: "SM%", Unit: report.UnitPercent,
-		About: "the same of gpm_sm_active_percent: a kernel that spins keeps few SMs active",
+		About: "average of gpm_sm_active_percent in the silent time; a spinning kernel keeps few SMs active",
 	},
 	{
 		Key: "launch_ago_ns", Title: "LAST LAUNCH", Unit: report.UnitNs,
-		About: "how long before the moment it launched its last kernel; absent without launches",
+		About: "time since the last kernel launch of the process; absent without launches",
 	},
 	{
 		Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount,
-		About: "kernel and graph launches in the window, captured ones left out",
+		About: "kernel and graph launches in the window, without launches captured into a graph",
 	},
-	{Key: "calls", Title: "", Unit: report.UnitCount, About: "calls in the window"},
-	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "calls that returned an error"},
+	{Key: "calls", Title: "", Unit: report.UnitCount, About: "number of calls in the window"},
+	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "number of calls that returned an error"},
 	{
 		Key: "trouble", Title: "", Unit: report.UnitText,
-		About: "Xids and the last error from 10 s before the last progress on",
+		About: "Xids and the last CUDA error since 10 s before the last progress",
 	},
 	{
 		Key: "group_processes", Title: "", Unit: report.UnitCount,
-		About: "processes of the same program that launch kernels, such as ranks; absent if it is the only one, or " +
-			"none is stuck",
+		About: "number of processes of the same program that launch kernels, such as ranks; absent if there is only " +
+			"one, or if all make progress",
 	},
 	{
 		Key: "odd", Title: "UNLIKE THE OTHERS", Unit: report.UnitText,
-		About: "what tells it from all others of its group: it launched its last kernel --long or longer before " +
-			"them, it does not wait and they do, its last kernel is another one, they go on",
+		About: "differences from all other processes of the group. Its last kernel launch was at least --long " +
+			"earlier, it does not wait and they do, its last kernel is another one, or they make progress",
 	},
-	{Key: "last_kernel", Title: "LAST KERNEL", Unit: report.UnitText, About: "kernel that it launched last"},
+	{
+		Key: "last_kernel", Title: "LAST KERNEL", Unit: report.UnitText,
+		About: "name of the last kernel that the process launched",
+	},
 }
 
-// processTable has a row per process.
+// processTable returns a table with one row per process.
 func (s *Scan) processTable(verdicts []ProcessVerdict) report.Table {
 	table := report.Table{
-		Name: "processes", Title: "processes", Columns: slices.Clone(processColumns), Aside: true,
+		Name: "processes", Title: "processes", Columns: slices.Clone(processColumns), Secondary: true,
 		Keys: []string{"process"}, Verdicts: stateNames(),
-		Spare: []string{"errors", "sm_active_pct", "launches", "confidence", "last_kernel"},
+		HideFirst: []string{"errors", "sm_active_pct", "launches", "confidence", "last_kernel"},
 	}
 	odd := false
 	for i := range verdicts {
 		s.addProcess(&table, &verdicts[i])
-		odd = odd || len(verdicts[i].Odd) > 0
+		odd = odd || len(verdicts[i].Differences) > 0
 	}
 	if !odd {
-		report.Hide(table.Columns, "odd")
+		report.HideTitle(table.Columns, "odd")
 	}
 	return table
 }
 
+// addProcess adds the row of one process.
 func (s *Scan) addProcess(table *report.Table, p *ProcessVerdict) {
-	trouble := s.trouble(p)
+	trouble := s.recentErrors(p)
 	var launchAgo, group any
-	if p.Life.Launches > 0 {
-		launchAgo = s.EndNs - p.Life.LaunchedNs
+	if p.History.Launches > 0 {
+		launchAgo = s.EndNs - p.History.LaunchedNs
 	}
 	if p.group > 1 {
 		group = int64(p.group)
@@ -201,33 +214,34 @@ func (s *Scan) addProcess(table *report.Table, p *ProcessVerdict) {
 	row := table.Add(report.Values{
 		"verdict":            p.State.String(),
 		"silent_ns":          p.SilentNs,
-		"pid":                int64(p.Life.Pid),
-		"process":            s.T.Facts.Processes[p.Life.Pid].Name,
+		"pid":                int64(p.History.Pid),
+		"process":            s.T.Facts.Processes[p.History.Pid].Name,
 		"confidence":         p.Level,
 		"confidence_reasons": p.Reasons,
 		"gpu_busy_pct":       p.gpu.busyPct,
 		"sm_active_pct":      p.gpu.smPct,
 		"launch_ago_ns":      launchAgo,
-		"launches":           p.Life.Launches,
-		"calls":              p.Life.calls,
-		"errors":             p.Life.errors,
+		"launches":           p.History.Launches,
+		"calls":              p.History.calls,
+		"errors":             p.History.errors,
 		"trouble":            trouble,
 		"group_processes":    group,
-		"odd":                units.Known(strings.Join(p.Odd, "; ")),
-		"last_kernel":        units.Known(s.lastKernel(p.Life)),
+		"odd":                units.Known(strings.Join(p.Differences, "; ")),
+		"last_kernel":        units.Known(s.lastKernel(p.History)),
 	})
-	row.Brief, row.Evidence = p.State >= Alive && len(p.Odd) == 0, processEvidence(p, trouble)
+	row.Brief, row.Evidence = p.State >= Alive && len(p.Differences) == 0, processEvidence(p, trouble)
 }
 
-// processEvidence returns what speaks for a verdict: threads, GPU, the other processes of the
-// group, and errors.
+// processEvidence returns the evidence for a verdict: threads, GPU, differences from the group, and
+// errors.
 func processEvidence(p *ProcessVerdict, trouble []string) string {
 	parts := slices.Clone(p.Evidence)
 	if p.gpu.meaning != "" {
 		parts = append(parts, p.gpu.meaning)
 	}
-	if len(p.Odd) > 0 {
-		parts = append(parts, fmt.Sprintf("unlike the others of its %d: %s", p.group, units.Enumerated(p.Odd)))
+	if len(p.Differences) > 0 {
+		differences := units.Enumerated(p.Differences)
+		parts = append(parts, fmt.Sprintf("differs from the others of its group of %d: %s", p.group, differences))
 	}
 	if len(trouble) > 0 {
 		parts = append(parts, units.Enumerated(trouble))
@@ -235,46 +249,47 @@ func processEvidence(p *ProcessVerdict, trouble []string) string {
 	return strings.Join(append(parts, report.ConfidenceText(p.Level, p.Reasons)), "; ")
 }
 
+// threadColumns are the columns of Scan.threadTable.
 var threadColumns = []report.Column{
 	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: stateAbout},
 	{
 		Key: "since_ns", Title: "SINCE", Unit: report.UnitNs,
-		About: "how long it has been in the call, or since its last call ended",
+		About: "time since the start of the thread's open call, or since the end of its last call",
 	},
-	{Key: "confidence", Title: "", Unit: report.UnitText, About: "high, medium or low"},
-	{Key: "confidence_reasons", Title: "", Unit: report.UnitText, About: "what lowers it"},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "thread", Title: "THREAD", Unit: report.UnitText, About: "thread, and its name"},
+	{Key: "confidence", Title: "", Unit: report.UnitText, About: "confidence in the verdict: high, medium or low"},
+	{Key: "confidence_reasons", Title: "", Unit: report.UnitText, About: "reasons that lower the confidence"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	{Key: "thread", Title: "THREAD", Unit: report.UnitText, About: "id and name of the thread"},
 	{
 		Key: "open", Title: "OPEN", Unit: report.UnitText,
-		About: "yes if the thread is in the call; maybe: a launch of which the return was not recorded",
+		About: "yes if the thread is in the call; maybe for a launch without a recorded return",
 	},
-	{Key: "call", Title: "CALL", Unit: report.UnitText, About: "the call that it is in, or its last one"},
+	{Key: "call", Title: "CALL", Unit: report.UnitText, About: "the open call of the thread, or its last call"},
 	{
 		Key: "waits_for", Title: "WAITS FOR", Unit: report.UnitText,
-		About: "what an open call waits for: a stream, all streams, an event and the stream on which it was " +
-			"recorded last",
+		About: "object that the open call waits for: a stream, all streams, or an event with the stream of its last " +
+			"cuEventRecord",
 	},
-	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "its calls in the window"},
+	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "number of calls of the thread in the window"},
 	{
 		Key: "calls_per_second", Title: "BEFORE/s", Unit: report.UnitRatio,
-		About: "calls a second between its first and its last one",
+		About: "calls per second between the thread's first and last call",
 	},
 	{
 		Key: "pause_max_ns", Title: "PAUSE", Unit: report.UnitNs,
-		About: "longest time without a call before, to within a 256th of the window",
+		About: "longest earlier time without a call, accurate to 1/256 of the window",
 	},
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
-		About: "the frame of the program's own code that made the call",
+		About: "call site: the frame of the program's own code that made the call",
 	},
 }
 
-// threadTable has a row per thread, the worst first.
+// threadTable returns a table with one row per thread, worst state first.
 func (s *Scan) threadTable(verdicts []ProcessVerdict) report.Table {
 	table := report.Table{
 		Name: "threads", Title: "threads", Columns: threadColumns, Keys: []string{"thread"},
-		Spare: []string{"pause_max_ns", "calls", "waits_for", "calls_per_second"},
+		HideFirst: []string{"pause_max_ns", "calls", "waits_for", "calls_per_second"},
 	}
 	for i := range verdicts {
 		for k := range verdicts[i].Threads {
@@ -291,7 +306,7 @@ func (s *Scan) threadTable(verdicts []ProcessVerdict) report.Table {
 	return table
 }
 
-// addThread adds the row of a thread; process is the state of its process.
+// addThread adds the row of one thread. process is the state of its process.
 func (s *Scan) addThread(table *report.Table, j *threadVerdict, process State) {
 	d := s.Details(j.Call)
 	open, waits := "no", ""
@@ -306,12 +321,12 @@ func (s *Scan) addThread(table *report.Table, j *threadVerdict, process State) {
 		"since_ns":           j.silentNs,
 		"confidence":         j.level,
 		"confidence_reasons": j.reasons,
-		"pid":                int64(j.life.Pid),
-		"thread":             s.nameOf(j.life.Thread),
+		"pid":                int64(j.history.Pid),
+		"thread":             s.threadName(j.history.Thread),
 		"open":               open,
 		"call":               d.name,
 		"waits_for":          units.Known(waits),
-		"calls":              j.life.calls,
+		"calls":              j.history.calls,
 		"calls_per_second":   j.perSec,
 		"pause_max_ns":       j.pauseNs,
 		"site":               s.T.SiteOfCall(d.Stack, d.Site),
@@ -321,37 +336,41 @@ func (s *Scan) addThread(table *report.Table, j *threadVerdict, process State) {
 	row.Evidence = strings.Join(append(slices.Clone(j.evidence), report.ConfidenceText(j.level, j.reasons)), "; ")
 }
 
+// launchColumns are the columns of Scan.launchTable.
 var launchColumns = []report.Column{
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "stream"},
-	{Key: "before_ns", Title: "BEFORE", Unit: report.UnitNs, About: "from the launch to the moment"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "CUDA stream of the launch"},
+	{Key: "before_ns", Title: "BEFORE", Unit: report.UnitNs, About: "time from the launch to the reported time"},
 	{
 		Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText,
-		About: "kernel, template arguments folded; of a graph, the call",
+		About: "kernel name with folded template arguments; for a CUDA graph, the driver function",
 	},
-	{Key: "grid", Title: "GRID", Unit: report.UnitText, About: "blocks x threads of a block"},
-	{Key: "returned", Title: "RETURNED", Unit: report.UnitText, About: "yes, no, or ? if that was not recorded"},
-	{Key: "kernel", Title: "", Unit: report.UnitText, About: "demangled name; absent if not known"},
+	{Key: "grid", Title: "GRID", Unit: report.UnitText, About: "grid size x block size of the launch"},
+	{
+		Key: "returned", Title: "RETURNED", Unit: report.UnitText,
+		About: "whether the launch call returned: yes, no, or ? if it was not recorded",
+	},
+	{Key: "kernel", Title: "", Unit: report.UnitText, About: "demangled name of the kernel; absent if unknown"},
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
-		About: "the frame of the program's own code that made the launch",
+		About: "call site: the frame of the program's own code that made the launch",
 	},
 }
 
-// launchTable has the last launches of processes that are stuck, or unlike others, by stream. The
-// last launch of a process is the first.
+// launchTable returns a table with the last launches by stream, of processes that hang or differ
+// from their group. The latest launch of each process comes first.
 func (s *Scan) launchTable(verdicts []ProcessVerdict) report.Table {
 	table := report.Table{
 		Name: "launches", Title: "last launches by stream, the last first", Columns: launchColumns,
-		Aside: true, Keys: []string{},
+		Secondary: true, Keys: []string{},
 	}
 	for i := range verdicts {
 		p := &verdicts[i]
-		if p.State >= Alive && len(p.Odd) == 0 {
+		if p.State >= Alive && len(p.Differences) == 0 {
 			continue
 		}
 		var launches []callRef
-		for _, list := range p.Life.streams {
+		for _, list := range p.History.streams {
 			launches = append(launches, list...)
 		}
 		slices.SortFunc(launches, func(a, b callRef) int {
@@ -364,6 +383,7 @@ func (s *Scan) launchTable(verdicts []ProcessVerdict) report.Table {
 	return table
 }
 
+// addLaunch adds the row of one launch.
 func (s *Scan) addLaunch(table *report.Table, c *callRef) {
 	d := s.Details(c)
 	returned := "yes"
@@ -386,7 +406,7 @@ func (s *Scan) addLaunch(table *report.Table, c *callRef) {
 	row.StackID, row.Brief = d.Stack, true
 }
 
-// gridText returns the blocks and threads of a launch, nil for a graph.
+// gridText returns the grid and block sizes of a launch, or nil for a graph launch.
 func gridText(d *callDetails) any {
 	if d.grid == [3]int32{} {
 		return nil
@@ -394,35 +414,39 @@ func gridText(d *callDetails) any {
 	return fmt.Sprintf("%d,%d,%d x %d,%d,%d", d.grid[0], d.grid[1], d.grid[2], d.block[0], d.block[1], d.block[2])
 }
 
+// longCallColumns are the columns of Scan.longTable.
 var longCallColumns = []report.Column{
 	{Key: "dur_ns", Title: "TOOK", Unit: report.UnitNs, About: "duration of the call"},
-	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "its entry, from the recording's start"},
+	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "start of the call, from the start of the recording"},
 	{
 		Key: "call", Title: "CALL", Unit: report.UnitText,
-		About: "function of the CUDA driver; calls inside of another long one are left out",
+		About: "CUDA driver function; excludes calls nested in another long call",
 	},
-	{Key: "waits_for", Title: "WAITED FOR", Unit: report.UnitText, About: "what it waited for, as far as it tells"},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "thread", Title: "THREAD", Unit: report.UnitText, About: "thread, and its name"},
+	{
+		Key: "waits_for", Title: "WAITED FOR", Unit: report.UnitText,
+		About: "object that the call waited for; absent if unknown",
+	},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	{Key: "thread", Title: "THREAD", Unit: report.UnitText, About: "id and name of the thread"},
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
-		About: "the frame of the program's own code that made the call",
+		About: "call site: the frame of the program's own code that made the call",
 	},
 }
 
-// longTable has the long calls that returned, without those inside of others.
+// longTable returns a table with the long calls that returned, without nested ones.
 func (s *Scan) longTable() report.Table {
 	table := report.Table{
 		Name: "long_calls", Title: "calls that took long", Columns: longCallColumns,
-		Aside: true, Keys: []string{}, Spare: []string{"pid"},
+		Secondary: true, Keys: []string{}, HideFirst: []string{"pid"},
 	}
 	type entry struct {
 		origin.Thread
 		ns int64
 	}
-	met := make(map[entry]bool)
+	entries := make(map[entry]bool)
 	for i := range s.Long {
-		met[entry{origin.Thread{Pid: s.Long[i].pid, Tid: s.Long[i].tid}, s.Long[i].startNs}] = true
+		entries[entry{origin.Thread{Pid: s.Long[i].pid, Tid: s.Long[i].tid}, s.Long[i].startNs}] = true
 	}
 	slices.SortFunc(s.Long, func(a, b callRef) int {
 		return cmp.Or(cmp.Compare(b.endNs-b.startNs, a.endNs-a.startNs),
@@ -432,7 +456,7 @@ func (s *Scan) longTable() report.Table {
 		c := &s.Long[i]
 		d := s.Details(c)
 		thread := origin.Thread{Pid: c.pid, Tid: c.tid}
-		if d.parentNs != 0 && met[entry{thread, d.parentNs}] {
+		if d.parentNs != 0 && entries[entry{thread, d.parentNs}] {
 			continue
 		}
 		row := table.Add(report.Values{
@@ -441,7 +465,7 @@ func (s *Scan) longTable() report.Table {
 			"call":      d.name,
 			"waits_for": units.Known(s.waitsFor(c)),
 			"pid":       int64(c.pid),
-			"thread":    s.nameOf(thread),
+			"thread":    s.threadName(thread),
 			"site":      s.T.SiteOfCall(d.Stack, d.Site),
 		})
 		row.StackID, row.Brief = d.Stack, true
@@ -449,35 +473,39 @@ func (s *Scan) longTable() report.Table {
 	return table
 }
 
+// pollColumns are the columns of pollCounts.table.
 var pollColumns = []report.Column{
 	{
 		Key: "name", Title: "QUERY", Unit: report.UnitText,
-		About: "function that is only counted, of all processes together",
+		About: "query function, which the recorder counts for all processes together",
 	},
 	{
 		Key: "since_per_second", Title: "SILENT/s", Unit: report.UnitRatio,
-		About: "calls a second in the later half of the silent time, which begins with the last call of any process",
+		About: "queries per second in the later half of the silent time, which begins at the last call of any process",
 	},
-	{Key: "before_per_second", Title: "BEFORE/s", Unit: report.UnitRatio, About: "calls a second before that"},
-	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "calls in the window"},
+	{
+		Key: "before_per_second", Title: "BEFORE/s", Unit: report.UnitRatio,
+		About: "queries per second before the silent time",
+	},
+	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "number of queries in the window"},
 	{
 		Key: "over_time", Title: "OVER TIME", Unit: report.UnitText,
-		About: "calls in 40 equal parts of the window, each against the most",
+		About: "queries in 40 equal parts of the window, relative to the highest part",
 	},
 }
 
-// table has a row per function that is counted.
+// table returns a table with one row per query function.
 func (p *pollCounts) table() report.Table {
 	table := report.Table{
-		Name: "polling", Title: "queries that are only counted, of all processes together",
-		Columns: pollColumns, Aside: true,
+		Name: "polling", Title: "queries of all processes together (counted, not recorded)",
+		Columns: pollColumns, Secondary: true,
 	}
 	for i := range p.rows {
 		r := &p.rows[i]
 		table.Add(report.Values{
 			"name":              r.name,
-			"since_per_second":  r.since,
-			"before_per_second": r.before,
+			"since_per_second":  r.silentRate,
+			"before_per_second": r.beforeRate,
 			"calls":             units.RoundInt(r.total),
 			"over_time":         units.Sparkline(r.overTime[:]),
 		})

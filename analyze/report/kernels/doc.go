@@ -1,2 +1,2 @@
-// Package kernels reports launches of kernels and graphs.
+// Package kernels reports launches of CUDA kernels and CUDA graphs.
 package kernels

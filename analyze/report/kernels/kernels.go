@@ -8,9 +8,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// Run reports which kernels were launched, how often, in which sizes and from where. A recording
-// does not have the time that they ran on the GPU. Run returns a *ClassError if the recording
-// lacks the calls that it needs, and a *SortError for an unknown column.
+// Run reports the launched kernels, the number and size of their launches, and their call sites.
+// The recording has no GPU times. Run returns a *quality.ClassError if the recording lacks
+// necessary classes of calls, and a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Check(t, "kernels", Needs); err != nil {

@@ -12,32 +12,33 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// TinyThreads bounds tiny launches: they have fewer threads. A GPU of 100 SMs and more runs
-// 200,000 threads at a time. A tiny launch fills less than 4 % of it, and costs about as much to
-// launch as to run.
+// TinyThreads is the number of threads below which a launch is tiny. A GPU with 100 or more SMs runs
+// 200,000 threads at a time. A tiny launch fills less than 4 % of it, and launching takes about as long
+// as running.
 const TinyThreads = 8192
 
-// maxShapes bounds the keys of Scan.Counts: a program may launch each kernel in ever new sizes.
+// maxShapes is the maximum number of keys of Scan.Counts, because a program may launch each kernel
+// in many sizes.
 const maxShapes = 100_000
 
-// Scan sums up launches by kernel, shape, call site and stream, in one pass over them.
+// Scan collects statistics of launches by kernel, shape, call site and stream, in one pass. It is
+// not safe for concurrent use.
 type Scan struct {
 	*calls.Counter
 	Names   origin.Names
 	sites   calls.SiteReader
 	Counts  map[launchKey]*LaunchStats
-	recent  [1 << 12]recentLaunch // a cache in front of counts that most launches hit
+	recent  [1 << 12]recentLaunch // cache of Counts, hit by most launches
 	graphs  map[launchGraph]*LaunchStats
-	seconds map[int64]int64 // launches that ran, by second of the recording
-	untimed bool
+	seconds map[int64]int64 // number of launches by second of the recording
+	untimed bool            // a launch without a recorded return was counted
 
 	grid, block [3][]int32
 	shared      []int32
 	ptr         []int64
 }
 
-// launchKey is what launches of kernels that are counted together have in common. Site is an
-// index of Scan.Names.
+// launchKey identifies a group of kernel launches. Site is an index of Scan.Names.
 type launchKey struct {
 	launchStream
 	launchShape
@@ -50,13 +51,14 @@ type recentLaunch struct {
 	stats *LaunchStats
 }
 
-// launchShape is a kernel, an index of Scan.Names, with the size of its launch.
+// launchShape is a kernel with the grid, block and shared memory sizes of a launch. Kernel is an
+// index of Scan.Names.
 type launchShape struct {
 	Kernel, shared int32
 	grid, block    [3]int32
 }
 
-// manySizes in a grid marks the common entry of all shapes beyond maxShapes.
+// manySizes, in grid[0], marks the common entry of all shapes beyond maxShapes.
 const manySizes = -1
 
 // launchStream is a stream of a process on one of its devices.
@@ -65,7 +67,7 @@ type launchStream struct {
 	stream      int64
 }
 
-// launchGraph is a graph with the stream and the call site that launch it.
+// launchGraph is a CUDA graph with the stream and the call site of its launches.
 type launchGraph struct {
 	launchStream
 	graph int64
@@ -84,7 +86,7 @@ func NewScan(t *timeline.Timeline, f *query.Filter) *Scan {
 	return sc
 }
 
-// AddGroup counts the launches of a row group. If the group cannot be read, its Err says why.
+// AddGroup counts the launches of a row group. A read error is available as g.Err.
 func (sc *Scan) AddGroup(g *format.Group) {
 	if !slices.Contains(g.Kinds(), format.KindLaunch) {
 		return
@@ -96,7 +98,7 @@ func (sc *Scan) AddGroup(g *format.Group) {
 	launch, graph := sc.Launches(g)
 	pass := sc.Passes(g, sc.Kind, sc.Kernel)
 	kernels, began := sc.Names.All(sc.Kernel.Dict), sc.T.Recording().FromNs
-	var second, ran int64 // ran: launches so far in the second of the last launch
+	var second, ran int64 // ran is the number of launches so far in this second of the recording
 	for i, start := range sc.Start {
 		if !launch[sc.Kind.Index[i]] || start < sc.Window.FromNs || start > sc.Window.ToNs || !pass(i) {
 			continue
@@ -107,7 +109,7 @@ func (sc *Scan) AddGroup(g *format.Group) {
 			before := sc.Work.GraphKernels
 			sc.Work.Add(true, sc.Value[i], sc.Result[i], sc.Flags[i])
 			s := Entry(sc.graphs, launchGraph{stream, sc.ptr[i], site})
-			sc.count(s, i, nil)
+			sc.addLaunch(s, i, nil)
 			s.graphKernels += sc.Work.GraphKernels - before
 			continue
 		}
@@ -118,26 +120,27 @@ func (sc *Scan) AddGroup(g *format.Group) {
 			grid:   [3]int32{sc.grid[0][i], sc.grid[1][i], sc.grid[2][i]},
 			block:  [3]int32{sc.block[0][i], sc.block[1][i], sc.block[2][i]},
 		}
-		if sc.count(sc.stats(&launchKey{stream, shape, site}), i, &shape) {
+		if sc.addLaunch(sc.statsOf(&launchKey{stream, shape, site}), i, &shape) {
 			if now := (start - began) / 1e9; now != second {
-				sc.ranIn(second, ran)
+				sc.addToSecond(second, ran)
 				second, ran = now, 0
 			}
 			ran++
 		}
 	}
-	sc.ranIn(second, ran)
+	sc.addToSecond(second, ran)
 }
 
-// ranIn counts launches that ran in a second of the recording.
-func (sc *Scan) ranIn(second, launches int64) {
+// addToSecond adds launches to a second of the recording.
+func (sc *Scan) addToSecond(second, launches int64) {
 	if launches > 0 {
 		sc.seconds[second] += launches
 	}
 }
 
-// stats returns the entry of Counts for a key, or that of its kernel's other shapes.
-func (sc *Scan) stats(key *launchKey) *LaunchStats {
+// statsOf returns the statistics of a key. Beyond maxShapes, all further shapes of a kernel share
+// one entry.
+func (sc *Scan) statsOf(key *launchKey) *LaunchStats {
 	mixed := uint32(key.Kernel)*0x9e3779b1 ^ uint32(key.Site)*0x85ebca6b ^
 		uint32(key.grid[0]+key.grid[1]<<10+key.block[0]<<20)*0xc2b2ae35 ^ uint32(key.stream)*0x27d4eb2f
 	slot := &sc.recent[mixed>>20]
@@ -179,9 +182,9 @@ func (sc *Scan) read(g *format.Group) {
 	sc.sites.Read(g)
 }
 
-// count adds row i: a launch of a kernel, or of a graph if shape is nil. It reports whether the
-// launch ran, as far as is known.
-func (sc *Scan) count(s *LaunchStats, i int, shape *launchShape) bool {
+// addLaunch adds row i to the statistics s. It is a kernel launch, or a graph launch if shape is
+// nil. addLaunch reports whether the launch ran: it neither failed nor was captured.
+func (sc *Scan) addLaunch(s *LaunchStats, i int, shape *launchShape) bool {
 	flags := sc.Flags[i]
 	if flags&timeline.NoResult == 0 {
 		s.timed++
@@ -203,27 +206,27 @@ func (sc *Scan) count(s *LaunchStats, i int, shape *launchShape) bool {
 	} else {
 		s.scaled += sc.Weights.At(sc.Start[i])
 	}
-	if shape != nil && shape.known() {
+	if shape != nil && shape.isKnown() {
 		s.Sized++
 		s.Threads = units.EndOf(s.Threads, shape.threads())
-		if shape.tiny() {
+		if shape.isTiny() {
 			s.Tiny++
 		}
 	}
 	return true
 }
 
-// known reports whether the size of the launch could be read.
-func (s *launchShape) known() bool { return s.grid[0] > 0 && s.block[0] > 0 }
+// isKnown reports whether the size of the launch is known.
+func (s *launchShape) isKnown() bool { return s.grid[0] > 0 && s.block[0] > 0 }
 
-// tiny reports whether the launch has fewer than TinyThreads threads.
-func (s *launchShape) tiny() bool { return s.known() && s.threads() < TinyThreads }
+// isTiny reports whether the launch has fewer than TinyThreads threads.
+func (s *launchShape) isTiny() bool { return s.isKnown() && s.threads() < TinyThreads }
 
 // threads returns the number of threads of the launch, at least 1.
 func (s *launchShape) threads() int64 {
 	n := int64(1)
 	for _, v := range [6]int32{s.grid[0], s.grid[1], s.grid[2], s.block[0], s.block[1], s.block[2]} {
-		if n *= int64(max(1, v)); n > 1<<31 { // enough: the product of crafted numbers would not fit
+		if n *= int64(max(1, v)); n > 1<<31 { // avoids an overflow by corrupt recordings
 			return 1 << 31
 		}
 	}

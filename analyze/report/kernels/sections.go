@@ -5,7 +5,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Sections are the tables and facts of the report, as --explain prints them.
+// Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
 	{Title: "kernels", Columns: kernelColumns},
@@ -15,13 +15,13 @@ var Sections = []report.Section{
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of the HTML page.
+// Page is the section of this report in the HTML page.
 var Page = report.Page{
 	Title: "Kernels",
-	About: "Which kernels were launched, how often and from where.",
+	About: "Launched kernels, with the number of launches and their call sites.",
 	Empty: "No kernel was launched in the window.",
 	Kind:  format.KindLaunch,
 }
 
-// Needs are the classes of calls without which the report would be wrong or empty.
+// Needs are the classes of calls that the report needs.
 var Needs = []string{format.RecordLaunch}

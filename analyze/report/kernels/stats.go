@@ -12,20 +12,20 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// LaunchStats sums up launches.
+// LaunchStats has the statistics of a group of launches.
 type LaunchStats struct {
-	Launches int64 // that ran, as far as is known: neither failed nor captured
-	Sized    int64 // of Launches, those of known size
-	Tiny     int64 // of Launches, those of less than TinyThreads threads
-	Threads  int64 // of all sized launches together
+	Launches int64 // launches that neither failed nor were captured
+	Sized    int64 // part of Launches with a known size
+	Tiny     int64 // part of Launches with fewer than TinyThreads threads
+	Threads  int64 // total number of threads of sized launches
 
 	captured, errors int64
-	scaled           int64 // Launches in thousandths, with those that were not recorded
-	graphKernels     int64 // kernels that launches of graphs ran
-	timed, hostNs    int64 // launches of known duration, and the time spent in them
+	scaled           int64 // Launches in thousandths, including an estimate of unrecorded launches
+	graphKernels     int64 // number of kernels that graph launches ran
+	timed, hostNs    int64 // launches with a known duration, and the sum of their durations (ns)
 }
 
-// Merge adds the launches of o.
+// Merge adds the statistics of o to s.
 func (s *LaunchStats) Merge(o *LaunchStats) {
 	s.Launches += o.Launches
 	s.scaled += o.scaled
@@ -39,7 +39,8 @@ func (s *LaunchStats) Merge(o *LaunchStats) {
 	s.hostNs = units.EndOf(s.hostNs, o.hostNs)
 }
 
-// Total returns the time spent in launches of known duration, ns; nil if there are none.
+// Total returns the sum of known launch durations on the host, ns, an int64. It returns nil if no
+// duration is known.
 func (s *LaunchStats) Total() any {
 	if s.timed == 0 {
 		return nil
@@ -47,7 +48,7 @@ func (s *LaunchStats) Total() any {
 	return s.hostNs
 }
 
-// avg returns the average time of a launch, ns; nil if no duration is known.
+// avg returns the average launch duration on the host, ns. It returns nil if no duration is known.
 func (s *LaunchStats) avg() any {
 	if s.timed == 0 {
 		return nil
@@ -55,8 +56,9 @@ func (s *LaunchStats) avg() any {
 	return s.hostNs / s.timed
 }
 
-// estimated returns what Total would be if the other launches had taken as long on average.
-func (s *LaunchStats) estimated() any {
+// estimatedTotal returns the estimated launch durations of all launches, ns: the average times
+// their number.
+func (s *LaunchStats) estimatedTotal() any {
 	if s.timed == 0 {
 		return nil
 	}
@@ -64,7 +66,7 @@ func (s *LaunchStats) estimated() any {
 	return units.RoundInt(float64(s.hostNs) / float64(s.timed) * float64(all))
 }
 
-// Entry returns the statistics of a key, which it adds to the map if it is new.
+// Entry returns the statistics of a key. It adds an empty entry to the map if the key is new.
 func Entry[K comparable](of map[K]*LaunchStats, key K) *LaunchStats {
 	s := of[key]
 	if s == nil {
@@ -74,15 +76,15 @@ func Entry[K comparable](of map[K]*LaunchStats, key K) *LaunchStats {
 	return s
 }
 
-// launchGroup sums up the launches of a row.
+// launchGroup has the statistics of the launches of one table row.
 type launchGroup struct {
 	LaunchStats
 	sites  map[int32]int64 // launches by call site
 	shapes map[launchShape]bool
 }
 
-// summed groups the launches by a part of their key.
-func summed[K comparable](sc *Scan, of func(launchKey) K) map[K]*launchGroup {
+// sumBy groups the launches by a part of their key, which of returns.
+func sumBy[K comparable](sc *Scan, of func(launchKey) K) map[K]*launchGroup {
 	groups := make(map[K]*launchGroup)
 	for key, s := range sc.Counts {
 		g := groups[of(key)]
@@ -97,7 +99,8 @@ func summed[K comparable](sc *Scan, of func(launchKey) K) map[K]*launchGroup {
 	return groups
 }
 
-// site returns the call site of most of the launches, and the number of other sites.
+// site returns the call site of most launches of the group, and the number of other call sites, as
+// text.
 func (sc *Scan) site(g *launchGroup) string {
 	best := int32(-1)
 	for site, n := range g.sites {
@@ -111,12 +114,12 @@ func (sc *Scan) site(g *launchGroup) string {
 	return fmt.Sprintf("%s and %d more", sc.Names.List[best], len(g.sites)-1)
 }
 
-// kernels sums up the launches by kernel.
+// kernels returns the statistics of launches by kernel.
 func (sc *Scan) kernels() map[int32]*launchGroup {
-	return summed(sc, func(k launchKey) int32 { return k.Kernel })
+	return sumBy(sc, func(k launchKey) int32 { return k.Kernel })
 }
 
-// shortNames gives each kernel a short name of its own.
+// shortNames returns a unique short name for each kernel.
 func (sc *Scan) shortNames() map[int32]string {
 	byName := make(map[string]*calls.Stats)
 	for key := range sc.Counts {
@@ -132,7 +135,7 @@ func (sc *Scan) shortNames() map[int32]string {
 	return short
 }
 
-// sum adds up the launches of all kernels. Launches of graphs are not in it.
+// sum returns the statistics of all kernel launches, without graph launches.
 func (sc *Scan) sum() (sum LaunchStats) {
 	for _, s := range sc.Counts {
 		sum.Merge(s)
@@ -140,8 +143,8 @@ func (sc *Scan) sum() (sum LaunchStats) {
 	return sum
 }
 
-// mostLaunched returns the keys of the top groups by launches, and of those with as many launches as
-// the last of them; all keys if top is 0.
+// mostLaunched returns the keys of the groups with the most launches: top keys, and further keys
+// with as many launches as the last one. A top of 0 means all keys.
 func mostLaunched[K comparable](groups map[K]*launchGroup, top int) []K {
 	keys := slices.SortedFunc(maps.Keys(groups), func(a, b K) int {
 		return cmp.Compare(groups[b].Launches, groups[a].Launches)
@@ -156,7 +159,8 @@ func mostLaunched[K comparable](groups map[K]*launchGroup, top int) []K {
 	return keys[:top]
 }
 
-// perSecond returns n by the seconds of the window, nil if the window is empty.
+// perSecond returns n divided by the length of the window in seconds, or nil if the window is
+// empty.
 func (sc *Scan) perSecond(n int64) any {
 	if sc.Window.DurNs() == 0 {
 		return nil

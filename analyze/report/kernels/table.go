@@ -14,52 +14,55 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
+// factColumns are the facts of the report.
 var factColumns = []report.Column{
-	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell"},
+	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if the window has no launches"},
 	{
 		Key: "kernels_text", Title: "kernels", Unit: report.UnitText,
-		About: "kernels that ran by launches and by graphs, and that were only captured; of launches known to have " +
-			"worked",
+		About: "number of kernels that ran from launches and from graphs, and of captured kernels, for launches that " +
+			"succeeded",
 	},
 }
 
+// totalColumns are the totals of the report.
 var totalColumns = []report.Column{
 	{
 		Key: "launches", Title: "launches", Unit: report.UnitCount,
-		About: "kernel launches in the window that ran: neither failed nor captured; those whose result is not " +
-			"known are in it",
+		About: "kernel launches in the window that neither failed nor were captured, including those with an unknown " +
+			"result",
 	},
-	{Key: "kernels", Title: "kernels", Unit: report.UnitCount, About: "different kernels, by name"},
-	{Key: "tiny_launches", Title: "tiny", Unit: report.UnitCount, About: "launches of less than 8,192 threads"},
-	{Key: "tiny_pct", Title: "% tiny", Unit: report.UnitPercent, About: "share of these in launches"},
+	{Key: "kernels", Title: "kernels", Unit: report.UnitCount, About: "number of different kernels, by name"},
+	{Key: "tiny_launches", Title: "tiny", Unit: report.UnitCount, About: "launches of fewer than 8,192 threads"},
+	{Key: "tiny_pct", Title: "% tiny", Unit: report.UnitPercent, About: "share of tiny launches in all launches"},
 	{
 		Key: "captured_launches", Title: "captured", Unit: report.UnitCount,
-		About: "launches that stream capture put into a graph instead of running them",
+		About: "launches that stream capture added to a graph and did not run",
 	},
-	{Key: "graph_launches", Title: "graph launches", Unit: report.UnitCount, About: "graphs run"},
+	{Key: "graph_launches", Title: "graph launches", Unit: report.UnitCount, About: "number of graph launches"},
 	{
 		Key: "graph_kernels", Title: "kernels by graphs", Unit: report.UnitCount,
-		About: "kernels in those, as far as the making of the graphs was recorded",
+		About: "kernels run by graph launches, for graphs whose creation is in the recording",
 	},
 	{Key: "errors", Title: "errors", Unit: report.UnitCount, About: "launches that returned an error"},
 	{
 		Key: "launches_per_second", Title: "launches/s", Unit: report.UnitRatio,
-		About: "launches (estimated_launches, where some were left out) by the length of the window",
+		About: "launches divided by the length of the window; uses estimated_launches if launches were sampled",
 	},
 	{
 		Key: "peak_launches_per_second", Title: "launches in the busiest second", Unit: report.UnitCount,
-		About: "most launches in one second of the recording",
+		About: "highest number of launches in one second of the recording",
 	},
 	{
 		Key: "timed_launches", Title: "timed", Unit: report.UnitCount,
-		About: "launches, graphs too, whose host time is known",
+		About: "kernel and graph launches with a known duration of the call",
 	},
 	{
 		Key: "host_sum_ns", Title: "host time of these", Unit: report.UnitNs,
-		About: "time that threads spent in timed launches; CPU time, not GPU time",
+		About: "time that threads spent in timed launches: host time, not GPU time",
 	},
 }
 
+// totals returns the totals of the report.
 func (sc *Scan) totals() []report.Fact {
 	sum := sc.sum()
 	var graphs, graphKernels, busiest int64
@@ -93,64 +96,70 @@ func (sc *Scan) totals() []report.Fact {
 	return totals
 }
 
+// kernelColumns are the columns of Scan.table.
 var kernelColumns = []report.Column{
 	{
 		Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount,
-		About: "launches in the window that ran, neither failed nor captured; what graphs run is not in it",
+		About: "launches in the window that neither failed nor were captured; excludes kernels run by graphs",
 	},
 	{
 		Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent,
-		About: "share in all kernel launches; says nothing of GPU time",
+		About: "share of LAUNCHES in all kernel launches; not a share of GPU time",
 	},
 	{
 		Key: "launches_per_second", Title: "RATE/S", Unit: report.UnitRatio,
-		About: "launches (estimated_launches, where some were left out) by the length of the window",
+		About: "launches divided by the length of the window; uses estimated_launches if launches were sampled",
 	},
 	{
 		Key: "tiny_launches", Title: "TINY", Unit: report.UnitCount,
-		About: "of LAUNCHES, those of less than 8,192 threads (grid times block): they leave a large GPU almost empty",
+		About: "part of LAUNCHES with fewer than 8,192 threads (grid x block), which leave a large GPU almost empty",
 	},
 	{
 		Key: "threads_avg", Title: "THREADS", Unit: report.UnitCount,
-		About: "average threads of a launch, grid times block",
+		About: "average number of threads per launch: grid x block",
 	},
-	{Key: "shapes", Title: "SHAPES", Unit: report.UnitCount, About: "different grids, blocks and shared memory"},
+	{
+		Key: "shapes", Title: "SHAPES", Unit: report.UnitCount,
+		About: "number of different combinations of grid, block and shared memory",
+	},
 	{
 		Key: "captured", Title: "CAPTURED", Unit: report.UnitCount,
-		About: "launches that stream capture put into a graph instead",
+		About: "launches that stream capture added to a graph and did not run",
 	},
 	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "launches that returned an error"},
 	{
 		Key: "timed_launches", Title: "TIMED", Unit: report.UnitCount,
-		About: "launches whose host time is known: HOST columns are of these",
+		About: "launches with a known duration of the call; the HOST columns cover these",
 	},
 	{
 		Key: "host_sum_ns", Title: "HOST SUM", Unit: report.UnitNs,
-		About: "time that threads spent in timed launches, not GPU time",
+		About: "time that threads spent in timed launches: host time, not GPU time",
 	},
-	{Key: "host_avg_ns", Title: "HOST AVG", Unit: report.UnitNs, About: "average of that"},
+	{Key: "host_avg_ns", Title: "HOST AVG", Unit: report.UnitNs, About: "average duration of a timed launch call"},
 	{
 		Key: "estimated_host_sum_ns", Title: "", Unit: report.UnitNs,
-		About: "estimate: host_sum_ns if the other launches had taken as long on average",
+		About: "estimated time that threads spent in all launches: average duration x number of launches",
 	},
-	{Key: "sites", Title: "", Unit: report.UnitCount, About: "places in the program that launch it"},
+	{Key: "sites", Title: "", Unit: report.UnitCount, About: "number of call sites that launch the kernel"},
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
-		About: "the place with most of the launches, and how many others there are",
+		About: "call site with the most launches, and the number of other call sites",
 	},
-	{Key: "kernel", Title: "", Unit: report.UnitText, About: "demangled name"},
+	{Key: "kernel", Title: "", Unit: report.UnitText, About: "demangled name of the kernel"},
 	{
 		Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText,
-		About: "name with template arguments folded, #n where that is the same for several kernels; (unknown) where " +
-			"the recording has no name",
+		About: "short name of the kernel, with folded template arguments; #n if several kernels have the same short " +
+			"name; (unknown) if the recording has no name",
 	},
 }
 
-// table has a row per kernel.
+// table returns a table with one row per kernel.
 func (sc *Scan) table() report.Table {
 	table := report.Table{
 		Name: "kernels", Title: "kernels by launches", Columns: slices.Clone(kernelColumns),
-		Spare: []string{"threads_avg", "shapes", "host_avg_ns", "launches_per_second", "timed_launches", "host_sum_ns"},
+		HideFirst: []string{
+			"threads_avg", "shapes", "host_avg_ns", "launches_per_second", "timed_launches", "host_sum_ns",
+		},
 	}
 	if sc.Weights != nil {
 		table.Columns = report.InsertAfter(table.Columns, "launches", report.EstimatedLaunches)
@@ -164,17 +173,18 @@ func (sc *Scan) table() report.Table {
 	}
 	for key, n := range map[string]int64{"captured": sum.captured, "errors": sum.errors, "tiny_launches": sum.Tiny} {
 		if n == 0 {
-			report.Hide(table.Columns, key)
+			report.HideTitle(table.Columns, key)
 		}
 	}
 	if !sc.untimed {
-		report.Hide(table.Columns, "timed_launches")
+		report.HideTitle(table.Columns, "timed_launches")
 	}
 	table.Sort("launches", "captured", "kernel")
 	return table
 }
 
-// kernelValues returns the values of a kernel but its names.
+// kernelValues returns the values of a kernel except its names. sum has the statistics of all
+// kernels.
 func (sc *Scan) kernelValues(k *launchGroup, sum *LaunchStats) report.Values {
 	var threads any
 	if k.Sized > 0 {
@@ -192,7 +202,7 @@ func (sc *Scan) kernelValues(k *launchGroup, sum *LaunchStats) report.Values {
 		"timed_launches":        k.timed,
 		"host_sum_ns":           k.Total(),
 		"host_avg_ns":           k.avg(),
-		"estimated_host_sum_ns": k.estimated(),
+		"estimated_host_sum_ns": k.estimatedTotal(),
 		"sites":                 int64(len(k.sites)),
 		"site":                  sc.site(k),
 	}
@@ -202,41 +212,48 @@ func (sc *Scan) kernelValues(k *launchGroup, sum *LaunchStats) report.Values {
 	return values
 }
 
+// shapeColumns are the columns of Scan.shapeTable.
 var shapeColumns = []report.Column{
-	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "launches in the window that ran"},
-	{Key: "captured", Title: "", Unit: report.UnitCount, About: "launches that were captured"},
-	{Key: "grid", Title: "GRID", Unit: report.UnitText, About: "blocks"},
-	{Key: "block", Title: "BLOCK", Unit: report.UnitText, About: "threads of a block"},
-	{Key: "shared_bytes", Title: "SHARED", Unit: report.UnitBytes, About: "dynamic shared memory of a block"},
-	{Key: "threads", Title: "THREADS", Unit: report.UnitCount, About: "grid times block"},
-	{Key: "tiny", Title: "TINY", Unit: report.UnitText, About: "yes if that is less than 8,192"},
+	{
+		Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount,
+		About: "launches in the window that neither failed nor were captured",
+	},
+	{Key: "captured", Title: "", Unit: report.UnitCount, About: "launches that stream capture added to a graph"},
+	{Key: "grid", Title: "GRID", Unit: report.UnitText, About: "grid size in blocks"},
+	{Key: "block", Title: "BLOCK", Unit: report.UnitText, About: "block size in threads"},
+	{Key: "shared_bytes", Title: "SHARED", Unit: report.UnitBytes, About: "dynamic shared memory per block"},
+	{Key: "threads", Title: "THREADS", Unit: report.UnitCount, About: "threads per launch: grid x block"},
+	{Key: "tiny", Title: "TINY", Unit: report.UnitText, About: "yes if THREADS is less than 8,192"},
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
-		About: "the place in the program with most of them, and how many others there are",
+		About: "call site with the most launches, and the number of other call sites",
 	},
-	{Key: "kernel", Title: "", Unit: report.UnitText, About: "demangled name"},
-	{Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText, About: "as above"},
+	{Key: "kernel", Title: "", Unit: report.UnitText, About: "demangled name of the kernel"},
+	{
+		Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText,
+		About: "short name of the kernel, as in the table kernels",
+	},
 }
 
-// shapeTable has a row per kernel and size of launch. If top is not 0, it has only those that can
-// be among the first top rows: there may be maxShapes of them.
+// shapeTable returns a table with one row per kernel and launch size. There may be maxShapes rows.
+// If top is not 0, it adds only rows that can be among the first top rows.
 func (sc *Scan) shapeTable(top int) report.Table {
 	table := report.Table{
-		Name: "shapes", Title: "sizes of launches", Columns: shapeColumns, Aside: true,
-		Spare: []string{"tiny", "site"},
+		Name: "shapes", Title: "sizes of launches", Columns: shapeColumns, Secondary: true,
+		HideFirst: []string{"tiny", "site"},
 	}
 	short := sc.shortNames()
-	groups := summed(sc, func(k launchKey) launchShape { return k.launchShape })
+	groups := sumBy(sc, func(k launchKey) launchShape { return k.launchShape })
 	shown := mostLaunched(groups, top)
-	table.More = len(groups) - len(shown)
+	table.OmittedRows = len(groups) - len(shown)
 	for _, shape := range shown {
 		s := groups[shape]
 		var threads any
 		tiny := "no"
-		if shape.known() {
+		if shape.isKnown() {
 			threads = shape.threads()
 		}
-		if shape.tiny() {
+		if shape.isTiny() {
 			tiny = "yes"
 		}
 		table.Add(report.Values{
@@ -256,7 +273,7 @@ func (sc *Scan) shapeTable(top int) report.Table {
 	return table
 }
 
-// extent formats a grid or block as x×y×z, without trailing ones.
+// extent formats a grid or block size as x×y×z, without trailing ×1.
 func extent(v [3]int32) string {
 	if v[0] == manySizes {
 		return "(others)"
@@ -268,30 +285,34 @@ func extent(v [3]int32) string {
 	return text
 }
 
+// streamColumns are the columns of Scan.streamTable.
 var streamColumns = []report.Column{
 	{
 		Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount,
-		About: "kernel and graph launches in the window that ran",
+		About: "kernel and graph launches in the window that neither failed nor were captured",
 	},
-	{Key: "launches_per_second", Title: "RATE/S", Unit: report.UnitRatio, About: "these by the length of the window"},
+	{
+		Key: "launches_per_second", Title: "RATE/S", Unit: report.UnitRatio,
+		About: "launches divided by the length of the window",
+	},
 	{
 		Key: "tiny_launches", Title: "TINY", Unit: report.UnitCount,
-		About: "of LAUNCHES, kernels of less than 8,192 threads",
+		About: "part of LAUNCHES: kernels with fewer than 8,192 threads",
 	},
 	{
 		Key: "captured", Title: "CAPTURED", Unit: report.UnitCount,
-		About: "launches on the stream that were captured into a graph",
+		About: "launches on the stream that stream capture added to a graph",
 	},
 	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "launches that returned an error"},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the stream"},
 	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "stream handle; 0 is the default stream"},
 }
 
-// streamTable has a row per stream.
+// streamTable returns a table with one row per stream.
 func (sc *Scan) streamTable() report.Table {
-	table := report.Table{Name: "streams", Title: "launches by stream", Columns: streamColumns, Aside: true}
-	streams := summed(sc, func(k launchKey) launchStream { return k.launchStream })
+	table := report.Table{Name: "streams", Title: "launches by stream", Columns: streamColumns, Secondary: true}
+	streams := sumBy(sc, func(k launchKey) launchStream { return k.launchStream })
 	for key, g := range sc.graphs {
 		if streams[key.launchStream] == nil {
 			streams[key.launchStream] = new(launchGroup)
@@ -323,33 +344,43 @@ func (sc *Scan) streamTable() report.Table {
 	return table
 }
 
+// graphColumns are the columns of Scan.graphTable.
 var graphColumns = []report.Column{
-	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "times the graph ran in the window"},
+	{
+		Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount,
+		About: "number of launches of the graph in the window",
+	},
 	{
 		Key: "graph_kernels", Title: "KERNELS RUN", Unit: report.UnitCount,
-		About: "kernels that it holds, times that, as far as its making was recorded; 0 where it was not",
+		About: "kernels of the graph x launches; 0 if the creation of the graph is not in the recording",
 	},
 	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "launches that returned an error"},
-	{Key: "timed_launches", Title: "TIMED", Unit: report.UnitCount, About: "launches whose host time is known"},
+	{
+		Key: "timed_launches", Title: "TIMED", Unit: report.UnitCount,
+		About: "launches with a known duration of the call",
+	},
 	{
 		Key: "host_sum_ns", Title: "HOST SUM", Unit: report.UnitNs,
-		About: "time that threads spent in these, not GPU time",
+		About: "time that threads spent in timed launches: host time, not GPU time",
 	},
-	{Key: "host_avg_ns", Title: "HOST AVG", Unit: report.UnitNs, About: "average of that"},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "stream it was launched on"},
+	{Key: "host_avg_ns", Title: "HOST AVG", Unit: report.UnitNs, About: "average duration of a timed launch call"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "CUDA stream of the launches"},
 	{Key: "graph", Title: "GRAPH", Unit: report.UnitText, About: "handle of the executable graph"},
-	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the place in the program that launches it"},
+	{
+		Key: "site", Title: "SITE", Unit: report.UnitText,
+		About: "call site: the frame of the program's own code that launches the graph",
+	},
 }
 
-// graphTable has a row per graph, stream and call site that launches it.
+// graphTable returns a table with one row per graph, stream and call site.
 func (sc *Scan) graphTable() report.Table {
 	table := report.Table{
-		Name:    "graphs",
-		Title:   "graphs",
-		Columns: graphColumns,
-		Aside:   true,
-		Spare:   []string{"timed_launches", "host_avg_ns", "errors"},
+		Name:      "graphs",
+		Title:     "graphs",
+		Columns:   graphColumns,
+		Secondary: true,
+		HideFirst: []string{"timed_launches", "host_avg_ns", "errors"},
 	}
 	for key, g := range sc.graphs {
 		table.Add(report.Values{

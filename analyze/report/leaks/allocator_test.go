@@ -51,7 +51,7 @@ func TestLeaksOfTensors(t *testing.T) {
 				t.Errorf("grows by %.0f bytes/min, want %.0f", rate, want)
 			}
 			sum := w.Totals()
-			wantLive := sum.Requested + 64*analyzetest.Mib // of the program's own call
+			wantLive := sum.Requested + 64*analyzetest.Mib // of the program's own driver call
 			if got := r.Totals[0].Value; got != wantLive {
 				t.Errorf("%d bytes live, want %d", got, wantLive)
 			}
@@ -74,8 +74,8 @@ func TestLeaksOfTensors(t *testing.T) {
 	}
 }
 
-// TestSegmentsFromBeforeTheAllocatorsEvents: they are known by their stacks, or because
-// they are as many bytes as the allocator had already.
+// TestSegmentsFromBeforeTheAllocatorsEvents finds such segments by their stacks, or by their size:
+// they have as many bytes as the allocator had already reserved.
 func TestSegmentsFromBeforeTheAllocatorsEvents(t *testing.T) {
 	for _, conf := range []analyzetest.TorchConf{{}, {Expandable: true}} {
 		tp, _ := analyzetest.TorchTraining(t, conf, 3_000_000)
@@ -264,8 +264,8 @@ func TestAnAllocatorEndsWithItsProcess(t *testing.T) {
 	}
 }
 
-// TestAnInterpretersEndIsNoFree has a program whose interpreter frees everything when it
-// ends.
+// TestAnInterpretersEndIsNoFree records a program whose interpreter frees all memory when it
+// exits.
 func TestAnInterpretersEndIsNoFree(t *testing.T) {
 	tp, w := analyzetest.TorchTraining(t, analyzetest.TorchConf{}, 3_000_000)
 	want := w.Totals()
@@ -282,7 +282,7 @@ func TestAnInterpretersEndIsNoFree(t *testing.T) {
 		analyzetest.Cell(t, r, 0, "live_bytes") != int64(590*3_000_000) {
 		t.Error(r.Tables[0].Rows[0])
 	}
-	// What the last step gave back cannot be told from the end.
+	// Frees of the last step look like frees by the exit.
 	if got := r.Facts[2].Value.(int64); got < want.Allocated || got > want.Allocated+50*analyzetest.Mib {
 		t.Errorf("%d bytes allocated at the end, want %d", got, want.Allocated)
 	}

@@ -1,2 +1,2 @@
-// Package leaks reports which call sites keep memory, and judges whether they leak.
+// Package leaks reports which call sites hold memory, and classifies each as a leak or not.
 package leaks

@@ -9,9 +9,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// Run reports the memory that call sites, or the groups of opt.GroupBy, allocated and did not
-// free, with a verdict for each: see Scan.judge. It returns a *report.GroupError for an unknown
-// opt.GroupBy and a *report.SortError for an unknown opt.Sort.
+// Run reports the memory that each call site, or each group of opt.GroupBy, allocated and did not
+// free, with a verdict. It returns a *report.GroupError for an unknown opt.GroupBy, a
+// *report.SortError for an unknown opt.Sort, and a *quality.ClassError without memory calls.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Check(t, "leaks", Needs); err != nil {
@@ -29,19 +29,20 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return s.Report(p, use, &opt)
 }
 
-// Report returns the report after a replay: p is the program's memory at the end of the replay,
-// and use has watched its allocators. It returns a *report.SortError for an unknown opt.Sort.
+// Report returns the report after a replay. p is the program's memory at the end of the replay; use
+// has the allocator totals of the same replay. Report returns a *report.SortError for an unknown
+// opt.Sort.
 func (s *Scan) Report(p *timeline.Program, use *allocator.TotalsScan, opt *query.Options) (*report.Report, error) {
 	t := s.t
 	s.Finish(p)
 	r := &report.Report{Command: "leaks", Window: s.Window, Quality: quality.OfProgram(t, p)}
 	r.Facts, r.Notes = use.Facts(p.Allocators), r.Quality.Notes()
 	if !s.matched && t.HasMemory() {
-		r.NoMatch = s.Grouping.Seen.Explain(&opt.Filter)
+		r.NoMatch = s.Grouping.Callers.Explain(&opt.Filter)
 	}
 	findings := s.Findings(&r.Quality)
 	r.Totals = s.Totals(findings)
-	table := s.Table(findings, &r.Quality, TableOptions{AllStacks: opt.AllStacks || opt.AllFrames, Courses: true})
+	table := s.Table(findings, &r.Quality, TableOptions{AllStacks: opt.AllStacks || opt.AllFrames, FloorSeries: true})
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}

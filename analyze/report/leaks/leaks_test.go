@@ -19,7 +19,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// verdicts runs leaks and returns verdict by site.
+// verdicts runs leaks and returns the verdicts by call site.
 func verdicts(t *testing.T, tp *analyzetest.Tape, opt query.Options) map[string]string {
 	t.Helper()
 	r, err := leakspkg.Run(tp.Timeline(), opt)
@@ -34,14 +34,14 @@ func verdicts(t *testing.T, tp *analyzetest.Tape, opt query.Options) map[string]
 	return got
 }
 
-// labels are the names of the groups, in the order of the rows.
+// labels returns the names of the groups, in the order of the rows.
 func labels(t *testing.T, r *report.Report) []string {
 	return analyzetest.Cells(t, r, "leaks", r.Tables[0].Keys[0])
 }
 
 func TestVerdicts(t *testing.T) {
 	const base = int64(0x7f0000000000)
-	// steps calls do for every step of 100 ms from 1 s until end.
+	// steps calls do for each step of 100 ms, from 1 s until end.
 	steps := func(end int64, do func(i, at int64)) {
 		for i := int64(0); analyzetest.Second+i*100*analyzetest.Ms < end; i++ {
 			do(i, analyzetest.Second+i*100*analyzetest.Ms)
@@ -183,7 +183,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// openTimeline opens what a tape has written already.
+// openTimeline opens the recording of a tape that was written before.
 func openTimeline(t *testing.T, tp *analyzetest.Tape) *timeline.Timeline {
 	t.Helper()
 	tl, err := timeline.Open(analyzetest.OpenRecording(t, tp.Path))
@@ -207,7 +207,7 @@ func TestReportsLookAsBefore(t *testing.T) {
 	}
 	for _, by := range grouppkg.Names() {
 		if slices.Contains(timeline.IdentityGroups, by) {
-			continue // this training has none
+			continue // this training has no such memory
 		}
 		r, err := leakspkg.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
@@ -302,7 +302,7 @@ func TestFilters(t *testing.T) {
 	for want, f := range map[string]query.Filter{
 		"no row matches --pid 7; the recording has pids 42, 43":              {Pids: []int32{7}},
 		"no row matches --stream 0x64; the recording has streams 0, 1, 2, 3": {Streams: []int64{100}},
-		"no row matches all filters together":                                {Pids: []int32{42}, Tids: []int32{107}},
+		"no row matches all filters; use fewer filters":                      {Pids: []int32{42}, Tids: []int32{107}},
 	} {
 		for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leakspkg.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summarypkg.Run(tl, p0) }} {
 			r, err := make(query.Options{Filter: f})
@@ -408,7 +408,7 @@ func TestOptionsThatCannotBeFollowed(t *testing.T) {
 	}
 	table := &r.Tables[0]
 	allocs := func(row int) int64 { return table.Cell(&table.Rows[row], "allocs").(int64) }
-	if len(table.Rows) != 2 || table.More != 3 || allocs(0) < allocs(1) {
+	if len(table.Rows) != 2 || table.OmittedRows != 3 || allocs(0) < allocs(1) {
 		t.Errorf("sort by allocs: %+v", table)
 	}
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// verdictSeed is where random programs begin.
+// verdictSeed is the random seed of the first program.
 const verdictSeed = 1
 
-// verdictPrograms is how many of them a test judges: more where `make verdicts` asks.
+// verdictPrograms is the number of random programs per test; `make verdicts` sets more.
 func verdictPrograms() int {
 	if os.Getenv("GPUREC_VERDICTS") == "1" {
 		return 240
@@ -27,18 +27,18 @@ func verdictPrograms() int {
 	return 100
 }
 
-// madeUpProgram makes up a minute of a program of which it is known what leaks. What
-// cannot be known from a recording does not occur: a cache that is still filling when the
-// minute is over, a leak of three blocks, a ring that frees nothing yet.
+// madeUpProgram is a random program of one minute with known leaks. It avoids cases that a
+// recording cannot show: a cache that is still filling at the end, a leak of three blocks, a ring
+// that frees nothing yet.
 type madeUpProgram struct {
 	tp    *analyzetest.Tape
 	r     *rand.Rand
 	next  int64
 	grows map[string]bool
-	gaps  []error // segments that cannot be read
+	gaps  []error // errors of unreadable segments
 }
 
-// madeUpSite is a place that allocates, in one process, from one moment to another.
+// madeUpSite is a call site that allocates in one process during a part of the minute.
 type madeUpSite struct {
 	*madeUpProgram
 	name     string
@@ -73,7 +73,7 @@ func newMadeUpProgram(t testing.TB, seed uint64) *madeUpProgram {
 	}
 	for i := range p.r.IntN(3) {
 		s := &madeUpSite{madeUpProgram: p, name: fmt.Sprint("leak", i), pid: 42, from: programBegin, to: programEnd}
-		if p.r.IntN(3) == 0 { // in a process of its own, which may end
+		if p.r.IntN(3) == 0 { // in its own process, which may end
 			s.pid = 100 + int32(i)
 			if p.r.IntN(2) == 0 {
 				s.to = s.within(0.6, 0.9)
@@ -87,12 +87,12 @@ func newMadeUpProgram(t testing.TB, seed uint64) *madeUpProgram {
 	return p
 }
 
-// within is a moment between two shares of the site's time.
+// within returns a random time between two shares of the site's time.
 func (s *madeUpSite) within(from, to float64) int64 {
 	return s.from + int64((from+(to-from)*s.r.Float64())*float64(s.to-s.from))
 }
 
-// between is a random number in a range, small ones as often as large ones.
+// between returns a random number in a range. Small and large magnitudes are equally likely.
 func (p *madeUpProgram) between(low, high int64) int64 {
 	for high > 2*low && p.r.IntN(2) == 0 {
 		high /= 2
@@ -107,7 +107,7 @@ func (s *madeUpSite) alloc(atNs, bytes int64) int64 {
 	return s.next
 }
 
-// free gives a block back, unless that is only after the end.
+// free frees a block, unless the time is after the end.
 func (s *madeUpSite) free(atNs, ptr int64) {
 	if atNs >= s.to {
 		return
@@ -116,7 +116,7 @@ func (s *madeUpSite) free(atNs, ptr int64) {
 	r.Pid, r.Tid = s.pid, s.pid
 }
 
-// churn frees within the step, or in the next one.
+// churn frees within the same step or in the next one.
 func (s *madeUpSite) churn() {
 	step := s.between(100*analyzetest.Ms, analyzetest.Second)
 	life := 1 + s.r.Int64N(2*step)
@@ -125,7 +125,7 @@ func (s *madeUpSite) churn() {
 	}
 }
 
-// ring frees the oldest once it is full.
+// ring frees the oldest block when it is full.
 func (s *madeUpSite) ring() {
 	size := 20 + s.r.IntN(200)
 	step := (s.within(0.02, 0.7) - s.from) / int64(size)
@@ -138,7 +138,7 @@ func (s *madeUpSite) ring() {
 	}
 }
 
-// warmUp grows until some moment, faster or slower.
+// warmUp grows at some rate until a random time.
 func (s *madeUpSite) warmUp() {
 	end, step := s.within(0.05, 0.7), s.between(50*analyzetest.Ms, analyzetest.Second)
 	for ns := s.from; ns < end; ns += step {
@@ -146,7 +146,7 @@ func (s *madeUpSite) warmUp() {
 	}
 }
 
-// randomKeys is a cache that has nearly everything in the end.
+// randomKeys is a cache with random keys, which has nearly all of them in the end.
 func (s *madeUpSite) randomKeys() {
 	seen := make([]bool, 60+s.r.IntN(400))
 	requests := int64(float64(len(seen)) * (3.5 + 4*s.r.Float64()))
@@ -158,7 +158,7 @@ func (s *madeUpSite) randomKeys() {
 	}
 }
 
-// weights come all at once, up to three times.
+// weights allocates all blocks at once, up to three times.
 func (s *madeUpSite) weights() {
 	for range 1 + s.r.IntN(3) {
 		ns := s.within(0, 1)
@@ -168,7 +168,7 @@ func (s *madeUpSite) weights() {
 	}
 }
 
-// sawtooth throws away what it has, at least once.
+// sawtooth frees all of its blocks at least once.
 func (s *madeUpSite) sawtooth() {
 	period, step := s.within(0.02, 0.6)-s.from, s.between(50*analyzetest.Ms, 500*analyzetest.Ms)
 	var kept []int64
@@ -183,7 +183,7 @@ func (s *madeUpSite) sawtooth() {
 	}
 }
 
-// lifetimes has blocks that live for some time each.
+// lifetimes allocates blocks with random lifetimes.
 func (s *madeUpSite) lifetimes() {
 	step := s.between(50*analyzetest.Ms, 500*analyzetest.Ms)
 	for ns := s.from; ns < s.to; ns += step {
@@ -194,7 +194,7 @@ func (s *madeUpSite) lifetimes() {
 	}
 }
 
-// longerBuffers are replaced by longer ones, up to a bound.
+// longerBuffers replaces blocks by longer ones, up to a maximum.
 func (s *madeUpSite) longerBuffers() {
 	end, step := s.within(0.1, 0.7), s.between(100*analyzetest.Ms, analyzetest.Second)
 	var pair [2]int64
@@ -207,7 +207,7 @@ func (s *madeUpSite) longerBuffers() {
 	}
 }
 
-// jobs are processes that follow each other, and leave to their end what they have.
+// jobs are successive processes that free nothing before they end.
 func (s *madeUpSite) jobs() {
 	n := 5 + s.r.Int64N(20)
 	each := (s.to - s.from) / n
@@ -220,7 +220,7 @@ func (s *madeUpSite) jobs() {
 	}
 }
 
-// start is when a leak begins: at once, or later.
+// start returns the start of a leak: at once, or later.
 func (s *madeUpSite) start() int64 {
 	if s.r.IntN(2) == 0 {
 		return s.from
@@ -236,7 +236,7 @@ func (s *madeUpSite) regularLeak() {
 	}
 }
 
-// randomLeak leaks now and then, and what it has in between comes and goes.
+// randomLeak leaks at random, and also allocates and frees blocks in between.
 func (s *madeUpSite) randomLeak() {
 	start, n := s.start(), s.between(80, 400)
 	for range n {
@@ -248,7 +248,7 @@ func (s *madeUpSite) randomLeak() {
 	}
 }
 
-// burstyLeak leaks at the end of every epoch.
+// burstyLeak leaks at the end of each epoch.
 func (s *madeUpSite) burstyLeak() {
 	n := s.between(10, 30)
 	for i := range n {
@@ -258,7 +258,7 @@ func (s *madeUpSite) burstyLeak() {
 	}
 }
 
-// leakInOneBlock replaces its one block by a longer one for ever.
+// leakInOneBlock replaces its one block by a longer one again and again.
 func (s *madeUpSite) leakInOneBlock() {
 	start := s.start()
 	step := (s.to - start) / s.between(40, 300)
@@ -272,7 +272,7 @@ func (s *madeUpSite) leakInOneBlock() {
 	}
 }
 
-// leakOfFew forgets one of some blocks.
+// leakOfFew leaks one of several blocks.
 func (s *madeUpSite) leakOfFew() {
 	start, every := s.start(), int(s.between(2, 16))
 	step := (s.to - start) / (s.between(40, 60) * int64(every))
@@ -284,7 +284,7 @@ func (s *madeUpSite) leakOfFew() {
 	}
 }
 
-// judged compares the verdicts with what is known.
+// checkVerdicts compares the verdicts with the known leaks.
 func (p *madeUpProgram) judge(t *testing.T, what string, damaged bool) (right, wrong, missed int) {
 	t.Helper()
 	tl := p.tp.Timeline()
@@ -328,8 +328,8 @@ func TestVerdictsOfRandomPrograms(t *testing.T) {
 	)
 }
 
-// TestVerdictsOfDamagedRandomPrograms takes calls out of recordings: one by one or in
-// heaps, and says how many, or whole segments, of which nobody knows what was in them.
+// TestVerdictsOfDamagedRandomPrograms removes calls from recordings: single calls or bursts, with
+// their number noted, or whole segments of unknown content.
 func TestVerdictsOfDamagedRandomPrograms(t *testing.T) {
 	var right, missed int
 	for i := range uint64(verdictPrograms()) {
@@ -341,7 +341,7 @@ func TestVerdictsOfDamagedRandomPrograms(t *testing.T) {
 	t.Logf("%d damaged programs: %d leaks found, %d not", verdictPrograms(), right, missed)
 }
 
-// lose takes calls out, and leaves a note of how many.
+// lose removes calls and notes their number.
 func (p *madeUpProgram) lose(is func(*format.Row) bool) {
 	before := len(p.tp.Rows)
 	p.tp.Rows = slices.DeleteFunc(p.tp.Rows, func(r *format.Row) bool {
@@ -363,7 +363,7 @@ func (p *madeUpProgram) loseSome() string {
 	return fmt.Sprintf("%.0f%% lost", 100*share)
 }
 
-// loseFrees loses what makes a false leak: frees, and of one place.
+// loseFrees removes frees of one call site, which may look like a leak.
 func (p *madeUpProgram) loseFrees() string {
 	share := p.r.Float64()
 	p.lose(func(r *format.Row) bool { return r.Kind == format.KindFree && p.r.Float64() < share })

@@ -4,29 +4,30 @@ import (
 	"math"
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/group"
 )
 
-// Checkpoints is the number of intervals after the warm-up whose lowest live bytes are kept.
+// Checkpoints is the number of intervals after the warm-up. Each has a floor: its lowest live
+// bytes.
 const Checkpoints = 20
 
-// warmupShare is the share of the window in which a program sets itself up. Memory that is
-// allocated there and stays is not a leak.
+// warmupShare is the share of the window that counts as warm-up. Memory allocated during the
+// warm-up is not a leak.
 const warmupShare = 0.1
 
-// Scan counts, by group, the memory that a program allocates and frees. It takes the changes of a
-// replay (Consume) and then the memory at its end (Finish). It is not safe for concurrent use.
+// Scan collects statistics of allocations and frees by group. Consume processes the changes of a
+// replay, and Finish the memory at its end. A Scan is not safe for concurrent use.
 type Scan struct {
 	t        *timeline.Timeline
 	groups   []groupStats
 	Grouping *group.Grouping
 	Window   query.Window
-	warmNs   int64 // end of the warm-up
-	step     int   // checkpoints passed; -1 before the end of the warm-up
-	nextNs   int64 // time of the next checkpoint
+	warmNs   int64 // end of the warm-up, Unix ns
+	step     int   // number of passed checkpoints; -1 before the end of the warm-up
+	nextNs   int64 // time of the next checkpoint, Unix ns
 	live     int64
 	peak     int64
 	peakNs   int64
@@ -36,8 +37,8 @@ type Scan struct {
 	done     bool
 }
 
-// NewScan returns a scan of the memory that opt.Filter lets through. It returns a
-// *report.GroupError for an unknown opt.GroupBy.
+// NewScan returns a scan of the memory that passes opt.Filter. It returns a *report.GroupError for
+// an unknown opt.GroupBy.
 func NewScan(t *timeline.Timeline, opt *query.Options) (*Scan, error) {
 	by, err := group.New(t, opt.GroupBy, &opt.Filter)
 	if err != nil {
@@ -50,43 +51,43 @@ func NewScan(t *timeline.Timeline, opt *query.Options) (*Scan, error) {
 	return s, nil
 }
 
-// groupStats counts the allocations of one group, such as a call site.
+// groupStats are the counters of one group of allocations, such as a call site.
 type groupStats struct {
 	allocs, frees int64
 	allocBytes    int64
 	LiveBytes     int64
 	LiveCount     int64
-	trackers      []floorTracker // by process
+	trackers      []floorTracker // one per process
 	last          int            // index of the tracker that changed last
 
-	// Of the blocks that were never freed; complete after Finish.
+	// Statistics of the blocks that the program did not free; complete after Finish.
 	ages       []int64         // ns, sorted by Finish
 	startBytes int64           // bytes allocated during the warm-up
 	hostBytes  int64           // bytes of host memory
-	exited     int64           // number of blocks that the end of their process or context freed
+	exited     int64           // blocks that the end of their process or CUDA context freed
 	stacks     map[int32]int64 // bytes by stack id
 	Device     int32           // of all blocks, or mixedDevices
 	memory     int32           // kind of all blocks, an index of origin.Table.Strings, or mixedKinds
 	firstStack int32           // stack id of the first allocation
 }
 
-// floorTracker follows the live bytes of a group in one process. Processes are followed one by
-// one because memory ends with its process: a job that frees nothing before it ends does not leak,
-// however many such jobs follow each other.
+// floorTracker tracks the live bytes of a group in one process. Each process has its own tracker,
+// because the end of a process frees its memory. A series of short jobs that free nothing does not
+// leak.
 type floorTracker struct {
 	pid       int32
 	liveBytes int64
 	liveCount int64
-	exited    int64 // of liveCount, blocks that the end of the process or its context freed
-	exitNs    int64 // when that was, Unix ns
-	// floor is the lowest live bytes since the last checkpoint. floors has one value per
-	// checkpoint so far; it stays nil while all values are 0. The floor tells a leak from a
-	// sawtooth: memory that is allocated and freed between two checkpoints does not raise it.
+	exited    int64 // number of live blocks that the end of the process or CUDA context freed
+	exitNs    int64 // time of the latest of these frees, Unix ns
+	// floor is the lowest live bytes since the last checkpoint. floors has one value per passed
+	// checkpoint and is nil while all values are 0. The floor separates a leak from a sawtooth:
+	// memory that is allocated and freed between two checkpoints does not raise it.
 	floor  int64
 	floors []int64
 }
 
-// tracker returns the tracker of a process.
+// tracker returns the tracker of process pid, and creates it if necessary.
 func (g *groupStats) tracker(pid int32) *floorTracker {
 	if g.last < len(g.trackers) && g.trackers[g.last].pid == pid {
 		return &g.trackers[g.last]
@@ -103,8 +104,8 @@ const (
 	mixedKinds   = -1 // the group has memory of several kinds
 )
 
-// Consume takes the next change of a replay.
-func (s *Scan) Consume(p *timeline.Program, c *ledger.Change) {
+// Consume processes the next change of a replay.
+func (s *Scan) Consume(p *timeline.Program, c *livemem.Change) {
 	if s.done {
 		return
 	}
@@ -122,7 +123,7 @@ func (s *Scan) Consume(p *timeline.Program, c *ledger.Change) {
 	if !ok {
 		if s.Grouping.Suppressed(c.Block.Origin, c.Block.Bytes) {
 			s.matched = true
-			if c.Kind == ledger.FreedByExit {
+			if c.Kind == livemem.FreedByExit {
 				s.suppress(&c.Block)
 			}
 		}
@@ -132,15 +133,15 @@ func (s *Scan) Consume(p *timeline.Program, c *ledger.Change) {
 	for int(i) >= len(s.groups) {
 		s.groups = append(s.groups, groupStats{Device: s.t.Origins.List[c.Block.Origin].Device})
 	}
-	s.change(&s.groups[i], c)
+	s.count(&s.groups[i], c)
 }
 
-// change counts a change of a block of the group.
-func (s *Scan) change(g *groupStats, c *ledger.Change) {
+// count adds a change of one of the group's blocks to the counters.
+func (s *Scan) count(g *groupStats, c *livemem.Change) {
 	o := &s.t.Origins.List[c.Block.Origin]
 	in := g.tracker(o.Pid)
 	switch c.Kind {
-	case ledger.Allocated:
+	case livemem.Allocated:
 		if g.allocs == 0 {
 			g.firstStack, g.memory = o.Stack, o.Memory
 		} else if g.memory != o.Memory {
@@ -156,7 +157,7 @@ func (s *Scan) change(g *groupStats, c *ledger.Change) {
 		if s.live > s.peak {
 			s.peak, s.peakNs = s.live, c.AtNs
 		}
-	case ledger.Freed, ledger.FreeLost, ledger.FreedWithCtx:
+	case livemem.Freed, livemem.FreeLost, livemem.FreedWithCtx:
 		g.frees++
 		s.Frees++
 		g.LiveCount--
@@ -165,14 +166,14 @@ func (s *Scan) change(g *groupStats, c *ledger.Change) {
 		in.liveBytes -= c.Block.Bytes
 		in.floor = min(in.floor, in.liveBytes)
 		s.live -= c.Block.Bytes
-	case ledger.FreedByExit:
-		// The program did not free the block: it stays live in this report.
+	case livemem.FreedByExit:
+		// The end of the process freed the block, not the program. It stays live in this report.
 		g.exited++
 		in.exited++
 		in.exitNs = max(in.exitNs, c.AtNs)
 		s.live -= c.Block.Bytes
 		s.addUnfreed(g, &c.Block, c.AtNs)
-	case ledger.AllocFailed:
+	case livemem.AllocFailed:
 		s.failed++
 	}
 }
@@ -196,7 +197,7 @@ func (s *Scan) checkpoint() {
 	}
 }
 
-// checkpoint keeps the floor of the interval that ends, unless that is the warm-up.
+// checkpoint stores the floor of the interval that ends, unless the interval is the warm-up.
 func (c *floorTracker) checkpoint(step int) {
 	if step >= 0 && (c.floors != nil || c.floor != 0) {
 		if c.floors == nil {
@@ -207,8 +208,8 @@ func (c *floorTracker) checkpoint(step int) {
 	c.floor = c.liveBytes
 }
 
-// addUnfreed counts a block that the program had not freed at atNs, Unix ns.
-func (s *Scan) addUnfreed(g *groupStats, b *ledger.Block, atNs int64) {
+// addUnfreed adds a block that the program had not freed at atNs, Unix ns.
+func (s *Scan) addUnfreed(g *groupStats, b *livemem.Block, atNs int64) {
 	o := &s.t.Origins.List[b.Origin]
 	g.ages = append(g.ages, max(0, atNs-b.SinceNs))
 	if b.SinceNs <= s.warmNs {
@@ -226,13 +227,13 @@ func (s *Scan) addUnfreed(g *groupStats, b *ledger.Block, atNs int64) {
 	g.stacks[o.Stack] += b.Bytes
 }
 
-// suppress counts an unfreed block that a suppression hides.
-func (s *Scan) suppress(b *ledger.Block) {
+// suppress counts an unfreed block that matches a suppression.
+func (s *Scan) suppress(b *livemem.Block) {
 	which, _ := s.Grouping.Suppress.Of(b.Origin)
 	s.Grouping.Suppress.Count(which, b)
 }
 
-// Finish ends the window: p is the program's memory at its end. Later calls do nothing.
+// Finish ends the window. p is the program's memory at the end. Later calls have no effect.
 func (s *Scan) Finish(p *timeline.Program) {
 	if s.done {
 		return
@@ -241,7 +242,7 @@ func (s *Scan) Finish(p *timeline.Program) {
 	for s.step < Checkpoints {
 		s.checkpoint()
 	}
-	p.Each(func(_ int64, b ledger.Block) {
+	p.Each(func(_ int64, b livemem.Block) {
 		if b.SinceNs < s.Window.FromNs {
 			return
 		}
@@ -270,12 +271,12 @@ func (s *Scan) series(c *floorTracker) []int64 {
 	return c.floors
 }
 
-// allExited reports whether the end of processes or contexts freed all that the group had not
-// freed itself.
+// allExited reports whether the end of processes or CUDA contexts freed all blocks that the program
+// did not free.
 func (g *groupStats) allExited() bool { return g.LiveCount > 0 && g.exited == g.LiveCount }
 
-// Stack returns the id of the stack with most of the unfreed bytes, or of the first allocation if
-// all was freed.
+// Stack returns the id of the stack with most of the unfreed bytes. It returns the stack of the
+// first allocation if all blocks were freed.
 func (g *groupStats) Stack() int32 {
 	best, most := g.firstStack, int64(-1)
 	for id, bytes := range g.stacks {

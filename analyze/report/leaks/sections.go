@@ -9,20 +9,20 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// Sections are the tables and facts of the report, as --explain prints them.
+// Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
 	{Title: "facts", Columns: allocator.TotalsFactColumns},
-	{Title: "rows", Columns: slices.Concat(Columns, []report.Column{courseColumn})},
+	{Title: "rows", Columns: slices.Concat(Columns, []report.Column{floorColumn})},
 	{Title: "totals", Columns: TotalColumns},
 	{Title: "suppressions_used", Columns: group.SuppressedColumns},
 }
 
-// Page is the section of the HTML page.
+// Page is the section of this report in the HTML page.
 var Page = report.Page{
 	Title: "Leaks",
-	About: "What became of the memory that each place allocated.",
-	Empty: "Nothing was allocated in the window.",
+	About: "Memory that each call site allocated and did not free, with a verdict.",
+	Empty: "No memory was allocated in the window.",
 }
 
-// Needs are the classes of calls without which the report would be wrong or empty.
+// Needs are the classes of calls that the report needs.
 var Needs = []string{quality.MemoryOrAllocator}

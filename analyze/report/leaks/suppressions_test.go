@@ -29,7 +29,7 @@ func TestSuppressionPatterns(t *testing.T) {
 		"libtorch*.so$": {"/venv/libtorch_cuda.so", "/venv/libtorch_cuda.so.1"},
 		"train.py":      {"/app/train.py", "/app/trainXpy"}, // no regular expression
 	} {
-		one := analyzetest.ParsedSuppressions(t, "leak:"+pattern).Patterns[0]
+		one := analyzetest.ParseSuppressions(t, "leak:"+pattern).Patterns[0]
 		for _, name := range strings.Fields(c.matches) {
 			if !one.Matches(name) {
 				t.Errorf("%s does not match %s", pattern, name)
@@ -44,14 +44,14 @@ func TestSuppressionPatterns(t *testing.T) {
 }
 
 func TestSuppressionLines(t *testing.T) {
-	s := analyzetest.ParsedSuppressions(t, "# what stays\n\n  leak:Cache::fill \r\nleak:^/opt/lib:x\n")
+	s := analyzetest.ParseSuppressions(t, "# what stays\n\n  leak:Cache::fill \r\nleak:^/opt/lib:x\n")
 	if len(s.Patterns) != 2 || s.Patterns[0].Text != "Cache::fill" || s.Patterns[1].Text != "^/opt/lib:x" {
 		t.Errorf("%+v", s.Patterns)
 	}
 	for text, want := range map[string]string{
-		"leak:a\nCache::fill\n":            `known.supp:2: "Cache::fill": "Cache" is no kind of suppression; there is leak`,
+		"leak:a\nCache::fill\n":            `known.supp:2: "Cache::fill": "Cache" is not a known suppression type; use leak:PATTERN`,
 		"fill":                             `known.supp:1: "fill": write it as leak:PATTERN`,
-		"#\n\nrace:f":                      `known.supp:3: "race:f": "race" is no kind of suppression; there is leak`,
+		"#\n\nrace:f":                      `known.supp:3: "race:f": "race" is not a known suppression type; use leak:PATTERN`,
 		"leak:":                            "matches everything",
 		"leak:*":                           "matches everything",
 		"leak:^*$":                         "matches everything",
@@ -72,7 +72,7 @@ func big(n int) string { return strings.Repeat("x", n) }
 func TestSuppressedMemoryIsInNoNumber(t *testing.T) {
 	for name, c := range map[string]struct {
 		lines string
-		want  string // blocks and bytes by template
+		want  string // number of blocks, bytes and pattern
 		grows float64
 	}{
 		"by function":              {"leak:log_metrics", "580 2432696320 log_metrics", 0},
@@ -85,7 +85,7 @@ func TestSuppressedMemoryIsInNoNumber(t *testing.T) {
 		"what was freed is not listed": {"leak:^load_weights$\nleak:evaluate", "8 4294967296 ^load_weights$", 1},
 	} {
 		tl := analyzetest.Training(t).Timeline()
-		r, err := leaks.Run(tl, query.Options{Suppressions: analyzetest.ParsedSuppressions(t, c.lines)})
+		r, err := leaks.Run(tl, query.Options{Suppressions: analyzetest.ParseSuppressions(t, c.lines)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestSuppressedMemoryIsInNoNumber(t *testing.T) {
 		got := strings.Join(used, "; ")
 		switch c.want {
 		case "all":
-			if blocks != 688 { // of 689 live ones, cuMemHostAlloc has no stack
+			if blocks != 688 { // of 689 live blocks, the one of cuMemHostAlloc has no stack
 				t.Errorf("%s: %d blocks: %s", name, blocks, got)
 			}
 		default:
@@ -121,7 +121,7 @@ func TestSuppressedMemoryIsInNoNumber(t *testing.T) {
 	}
 }
 
-// What a suppression hides must not be an alarm, whatever became of the process.
+// Suppressed memory must not cause an alarm, however the process ended.
 func TestSuppressionsOfEndedProcesses(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	tp.Stack(1, "fill", "main")
@@ -136,7 +136,7 @@ func TestSuppressionsOfEndedProcesses(t *testing.T) {
 			1,
 			"fill (a.cc:1)",
 		)
-		// without a stack: by its site
+		// without a stack: by its call site
 		r := tp.Alloc(
 			analyzetest.Second+i*100*analyzetest.Ms,
 			analyzetest.Us,
@@ -147,7 +147,7 @@ func TestSuppressionsOfEndedProcesses(t *testing.T) {
 	}
 	tp.Exit(42, 20*analyzetest.Second)
 	tl := tp.Timeline()
-	r, err := leaks.Run(tl, query.Options{Suppressions: analyzetest.ParsedSuppressions(t, "leak:^fill$\nleak:b.py")})
+	r, err := leaks.Run(tl, query.Options{Suppressions: analyzetest.ParseSuppressions(t, "leak:^fill$\nleak:b.py")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,8 +168,8 @@ func TestSuppressionsOfEndedProcesses(t *testing.T) {
 	analyzetest.Golden(t, "suppressions.table", analyzetest.Rendered(t, r, render.Options{Width: 110}))
 }
 
-// FuzzSuppressions: a file is read or refused with a line number, and what is read matches
-// as an equal regular expression does.
+// FuzzSuppressions reads random files. A file is read, or refused with a line number. Its patterns
+// match like equivalent regular expressions.
 func FuzzSuppressions(f *testing.F) {
 	f.Add("leak:^a*b$\n# c\n", "aXb")
 	f.Add("leak:a*a", "aa")
@@ -189,7 +189,7 @@ func FuzzSuppressions(f *testing.F) {
 			one := &s.Patterns[i]
 			got := one.Matches(name)
 			if !utf8.ValidString(one.Text) || !utf8.ValidString(name) {
-				continue // regular expressions are of runes
+				continue // regular expressions match runes
 			}
 			if want := asRegexp(one.Text).MatchString(name); got != want {
 				t.Errorf("%q in %q: %v, want %v", one.Text, name, got, want)
@@ -198,7 +198,7 @@ func FuzzSuppressions(f *testing.F) {
 	})
 }
 
-// asRegexp is a pattern as a regular expression.
+// asRegexp returns a pattern as a regular expression.
 func asRegexp(pattern string) *regexp.Regexp {
 	inner, begin := strings.CutPrefix(pattern, "^")
 	inner, end := strings.CutSuffix(inner, "$")

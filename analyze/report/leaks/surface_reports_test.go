@@ -12,7 +12,7 @@ func TestAContextAsArenaIsNoLeak(t *testing.T) {
 		for i := range int64(50) {
 			context := 0xc0 + i
 			for k := range int64(10) {
-				analyzetest.In(
+				analyzetest.InContext(
 					analyzetest.At(
 						tp.Alloc(
 							analyzetest.Second+i*analyzetest.Second+k*10*analyzetest.Ms,
@@ -41,14 +41,14 @@ func TestAContextAsArenaIsNoLeak(t *testing.T) {
 		"one context, reset before the end": {func(tp *analyzetest.Tape) {
 			tp.API("cuDevicePrimaryCtxRetain", 1, 0xd0, 0)
 			for i := range int64(500) {
-				analyzetest.In(analyzetest.At(tp.Alloc(analyzetest.Second+i*100*analyzetest.Ms, analyzetest.Us, 0x7f0000000000+i*analyzetest.Mib, analyzetest.Mib), 1, "x"), 0xd0, 0)
+				analyzetest.InContext(analyzetest.At(tp.Alloc(analyzetest.Second+i*100*analyzetest.Ms, analyzetest.Us, 0x7f0000000000+i*analyzetest.Mib, analyzetest.Mib), 1, "x"), 0xd0, 0)
 			}
 			tp.API("cuDevicePrimaryCtxReset_v2", 52*analyzetest.Second, 0, 0)
 			tp.Exit(42, 53*analyzetest.Second)
 		}, "growing"},
 		"one block, and a reset before the end": {func(tp *analyzetest.Tape) {
 			analyzetest.At(tp.Alloc(analyzetest.Second, analyzetest.Us, 0x1000, 8), 1, "y")
-			analyzetest.In(analyzetest.At(tp.Alloc(30*analyzetest.Second, analyzetest.Us, 0x2000, analyzetest.Mib), 1, "x"), 0xd0, 0)
+			analyzetest.InContext(analyzetest.At(tp.Alloc(30*analyzetest.Second, analyzetest.Us, 0x2000, analyzetest.Mib), 1, "x"), 0xd0, 0)
 			tp.API("cuDevicePrimaryCtxReset_v2", 52*analyzetest.Second, 0, 0)
 		}, "exit leak"},
 	} {

@@ -9,83 +9,90 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Columns are the columns of the table of leaks. Scan.Table adds one that names the group.
+// Columns are the columns of the table of leaks. Scan.Table adds a column with the group's name.
 var Columns = []report.Column{
 	{
 		Key: "verdict", Title: "VERDICT", Unit: report.UnitText,
-		About: "growing: the lowest live bytes of a process between checkpoints (20 after a warm-up of 10%) rise " +
-			"all along since they began to (tau >= 0.8, at least 5 rises), still in the last quarter, in the second " +
-			"half at no less than half the slope of the first, by at least 1 MiB and 1% of what is live, per " +
-			"window or per minute if the window is shorter, by more than blocks that come and go do by " +
-			"chance, and by twice what lost frees would explain, in the last quarter too; churn: " +
-			"nothing is left, or 90% was freed and the rest is young; startup: 90% of what is left " +
-			"is from the warm-up; exit leak: the process, or the last context it used, ended with it (blocks of " +
-			"PyTorch are retained then); retained: what else is live",
+		About: "classification of the row. Growing: the floor of the live bytes rises until the end. The floor is " +
+			"the lowest live bytes between two of 20 checkpoints after a warm-up of 10%. The rise must be steady " +
+			"(tau >= 0.8, at least 5 rises), still present in the last quarter, and its second half at least half " +
+			"as steep as its first. It must be at least 1 MiB and 1% of the live bytes, per window or per minute " +
+			"if the window is shorter. It must exceed chance, and twice what lost frees would explain. Churn: no " +
+			"block is live, or 90% were freed and the rest is young. Startup: 90% of the live bytes are from the " +
+			"warm-up. Exit leak: the process or its last CUDA context ended without a free (PyTorch's blocks are " +
+			"retained then). Retained: all other live memory",
 	},
 	{
 		Key: "live_bytes", Title: "LIVE", Unit: report.UnitBytes,
-		About: "bytes allocated in the window that the program had not freed at its end, or when its process or the " +
-			"last context of that ended",
+		About: "bytes allocated in the window and not freed at its end, or not freed by the program when its process " +
+			"or last CUDA context ended",
 	},
-	{Key: "live_count", Title: "COUNT", Unit: report.UnitCount, About: "allocations behind LIVE"},
+	{
+		Key: "live_count", Title: "COUNT", Unit: report.UnitCount,
+		About: "number of unfreed allocations, whose bytes are LIVE",
+	},
 	{Key: "allocs", Title: "ALLOCS", Unit: report.UnitCount, About: "allocations in the window"},
-	{Key: "freed_pct", Title: "FREED%", Unit: report.UnitPercent, About: "share of ALLOCS that was freed"},
+	{Key: "freed_pct", Title: "FREED%", Unit: report.UnitPercent, About: "share of ALLOCS that were freed"},
 	{
 		Key: "age_median_ns", Title: "AGE(med)", Unit: report.UnitNs,
-		About: "median age of the live allocations at the end of the window",
+		About: "median age of the unfreed allocations at the end of the window",
 	},
 	{
 		Key: "growth_bytes_per_min", Title: "GROWTH/min", Unit: report.UnitBytesRate,
-		About: "Theil-Sen slope of the lowest live bytes between checkpoints, per minute; of what grows, since it " +
-			"began to",
+		About: "Theil-Sen slope of the lowest live bytes between checkpoints, per minute. Growing rows use only the " +
+			"checkpoints since the rise began",
 	},
 	{
 		Key: "frees", Title: "", Unit: report.UnitCount,
-		About: "frees of ALLOCS, those included that were not recorded but must have happened",
+		About: "number of ALLOCS that were freed, including frees that must have happened but were not recorded",
 	},
-	{Key: "alloc_bytes", Title: "", Unit: report.UnitBytes, About: "bytes of ALLOCS"},
+	{Key: "alloc_bytes", Title: "", Unit: report.UnitBytes, About: "total bytes of ALLOCS"},
 	{
 		Key: "grown_bytes", Title: "", Unit: report.UnitBytes,
-		About: "rise of the lowest live bytes over the checkpoints, by the slope",
+		About: "rise of the lowest live bytes over all checkpoints: slope times number of checkpoints",
 	},
 	{
 		Key: "tau", Title: "", Unit: report.UnitRatio,
-		About: "Mann-Kendall tau of the lowest live bytes: 1 only rises, -1 only falls",
+		About: "Mann-Kendall tau of the lowest live bytes between checkpoints: 1 if they only rise, -1 if they only " +
+			"fall",
 	},
 	{
 		Key: "oom_in_ns", Title: "OOM IN", Unit: report.UnitNs,
-		About: "(memory of the device - memory used at NVML's last sample, or where there is none at the program's " +
-			"last cuMemGetInfo) / growth of the row; absent without either, for host memory and for rows that do " +
-			"not grow",
+		About: "time until the device is out of memory: (device memory - used memory) / growth of the row. The used " +
+			"memory is NVML's last sample, or else the program's last cuMemGetInfo. Absent without both, for host " +
+			"memory and for rows that do not grow",
 	},
-	{Key: "confidence", Title: "", Unit: report.UnitText, About: "high, medium or low; see confidence_reasons"},
+	{
+		Key: "confidence", Title: "", Unit: report.UnitText,
+		About: "confidence in the verdict: high, medium or low; see confidence_reasons",
+	},
 	{
 		Key: "confidence_reasons", Title: "", Unit: report.UnitText,
-		About: "what lowers the confidence: lost calls, a cut-off recording, unmatched frees, a short window",
+		About: "reasons that lower the confidence: lost calls, a cut-off recording, unmatched frees, a short window",
 	},
 	{
 		Key: "memory_kind", Title: "", Unit: report.UnitText,
-		About: "kind of the memory: device, async, managed, host, torch (blocks that PyTorch's caching allocator " +
-			"handed out, with the bytes that were asked for) and so on; several if the row has several",
+		About: "kind of the memory: device, async, managed, host, torch and others. Torch is a block of PyTorch's " +
+			"caching allocator with its requested size. Several means that the row has several kinds",
 	},
 }
 
-// courseColumn draws the floors that the verdict rests on.
-var courseColumn = report.Column{
+// floorColumn draws the floors over time, on which the verdict is based.
+var floorColumn = report.Column{
 	Key:   "floor_course_bytes",
 	Title: "OVER TIME",
-	Unit:  report.UnitCourse,
-	About: "lowest live bytes between the checkpoints after the warm-up, from 0 to the highest of them: a leak " +
-		"rises to the end, a cache levels off; absent where nothing stayed",
+	Unit:  report.UnitSeries,
+	About: "lowest live bytes between checkpoints after the warm-up, over time. A leak rises to the end, a cache " +
+		"levels off. Absent if no memory stayed live",
 }
 
-// TotalColumns are those of Scan.Totals.
+// TotalColumns are the columns of Scan.Totals.
 var TotalColumns = []report.Column{
 	{Key: "live_bytes", Title: "live", Unit: report.UnitBytes, About: "sum of LIVE over all rows"},
 	{Key: "live_count", Title: "blocks", Unit: report.UnitCount, About: "sum of COUNT over all rows"},
 	{Key: "allocs", Title: "allocs", Unit: report.UnitCount, About: "sum of ALLOCS over all rows"},
 	{Key: "failed_allocs", Title: "failed allocs", Unit: report.UnitCount, About: "allocations that returned an error"},
-	{Key: "peak_bytes", Title: "peak", Unit: report.UnitBytes, About: "most bytes live at a time"},
+	{Key: "peak_bytes", Title: "peak", Unit: report.UnitBytes, About: "highest live bytes at any time in the window"},
 	{Key: "growing", Title: "growing", Unit: report.UnitCount, About: "rows with verdict growing"},
 	{Key: "exit_leaks", Title: "exit leaks", Unit: report.UnitCount, About: "rows with verdict exit leak"},
 	{Key: "retained", Title: "retained", Unit: report.UnitCount, About: "rows with verdict retained"},
@@ -97,41 +104,44 @@ var TotalColumns = []report.Column{
 	},
 	{
 		Key: "suppressed_blocks", Title: "suppressed blocks", Unit: report.UnitCount,
-		About: "blocks that were live at the end and that --suppressions leaves out of everything else",
+		About: "blocks live at the end that match --suppressions; all other numbers exclude them",
 	},
-	{Key: "suppressed_bytes", Title: "suppressed", Unit: report.UnitBytes, About: "bytes of these"},
+	{
+		Key: "suppressed_bytes", Title: "suppressed", Unit: report.UnitBytes,
+		About: "bytes of the blocks that match --suppressions",
+	},
 	{
 		Key: "oom_in_ns", Title: "out of memory in", Unit: report.UnitNs,
-		About: "soonest device: (memory - memory used at NVML's last sample or the program's last cuMemGetInfo) / " +
-			"growth of its growing rows",
+		About: "shortest time until a device is out of memory: (device memory - used memory) / growth of its growing " +
+			"rows. The used memory is NVML's last sample or the program's last cuMemGetInfo",
 	},
 }
 
-// TableOptions choose what a table of leaks shows.
+// TableOptions configure Scan.Table.
 type TableOptions struct {
-	AllStacks bool // stacks of all rows in text, not only of those that may be leaks
-	Courses   bool // a column with the course of the floors
+	AllStacks   bool // text output prints the stacks of all rows, not only of possible leaks
+	FloorSeries bool // adds the column with the floors over time
 }
 
-// Table returns a table with a row per finding, in the same order.
+// Table returns a table with one row per finding, in the same order.
 func (s *Scan) Table(findings []Finding, q *report.Quality, opt TableOptions) report.Table {
 	label := report.Column{
 		Key:   s.Grouping.By,
 		Title: group.Title(s.Grouping.By),
 		Unit:  report.UnitText,
-		About: "where the memory was allocated, or what --group-by asks for",
+		About: "call site that allocated the memory, or the group of --group-by",
 	}
 	table := report.Table{
-		Name:     "leaks",
-		Title:    "leaks",
-		Columns:  slices.Clone(Columns),
-		Spare:    []string{"oom_in_ns", "age_median_ns", "freed_pct", "memory_kind"},
-		Keys:     []string{s.Grouping.By},
-		Verdicts: verdictNames(),
+		Name:      "leaks",
+		Title:     "leaks",
+		Columns:   slices.Clone(Columns),
+		HideFirst: []string{"oom_in_ns", "age_median_ns", "freed_pct", "memory_kind"},
+		Keys:      []string{s.Grouping.By},
+		Verdicts:  verdictNames(),
 	}
-	if opt.Courses {
-		table.Columns = append(table.Columns, courseColumn)
-		table.Spare = slices.Insert(table.Spare, 2, courseColumn.Key)
+	if opt.FloorSeries {
+		table.Columns = append(table.Columns, floorColumn)
+		table.HideFirst = slices.Insert(table.HideFirst, 2, floorColumn.Key)
 	}
 	table.Columns = append(table.Columns, label)
 	level, reasons := q.Confidence(s.Frees)
@@ -159,8 +169,8 @@ func (s *Scan) Table(findings []Finding, q *report.Quality, opt TableOptions) re
 			"memory_kind":          kindLabel(s.t, j.memory),
 			s.Grouping.By:          j.Label,
 		}
-		if opt.Courses {
-			values[courseColumn.Key] = s.floorCourse(j.groupStats)
+		if opt.FloorSeries {
+			values[floorColumn.Key] = s.floorSeries(j.groupStats)
 		}
 		row := table.Add(values)
 		row.Evidence = j.Evidence() + "; " + report.ConfidenceText(rowLevel, rowReasons)
@@ -168,15 +178,15 @@ func (s *Scan) Table(findings []Finding, q *report.Quality, opt TableOptions) re
 		row.StackID = j.Stack()
 	}
 	if !forecast {
-		report.Hide(table.Columns, "oom_in_ns")
+		report.HideTitle(table.Columns, "oom_in_ns")
 	}
 	if len(s.t.Allocations) > 0 {
-		report.Title(table.Columns, "memory_kind", "KIND")
+		report.SetTitle(table.Columns, "memory_kind", "KIND")
 	}
 	return table
 }
 
-// age returns the median age of the unfreed blocks, nil if there are none.
+// age returns the median age of the unfreed blocks, or nil if no block is unfreed.
 func age(j *Finding) any {
 	if j.LiveCount == 0 {
 		return nil
@@ -184,7 +194,7 @@ func age(j *Finding) any {
 	return j.medianAge
 }
 
-// kindLabel returns the name of the kind of a group's memory.
+// kindLabel returns the name of a kind of memory. memory is a value of groupStats.memory.
 func kindLabel(t *timeline.Timeline, memory int32) string {
 	if memory == mixedKinds {
 		return "several"
@@ -192,9 +202,9 @@ func kindLabel(t *timeline.Timeline, memory int32) string {
 	return t.Origins.Strings.List[memory]
 }
 
-// floorCourse returns the floors of a group, of all its processes together, as an []int64; nil if
-// all of them are 0.
-func (s *Scan) floorCourse(g *groupStats) any {
+// floorSeries returns the floors of a group over time, summed over its processes, as an []int64. It
+// returns nil if all floors are 0.
+func (s *Scan) floorSeries(g *groupStats) any {
 	var sum []int64
 	for i := range g.trackers {
 		for step, floor := range s.series(&g.trackers[i]) {
@@ -210,7 +220,7 @@ func (s *Scan) floorCourse(g *groupStats) any {
 	return sum
 }
 
-// Totals sums up all findings.
+// Totals returns the sums over all findings.
 func (s *Scan) Totals(findings []Finding) []report.Fact {
 	var live, count, allocs int64
 	var perMin float64

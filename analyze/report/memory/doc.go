@@ -1,2 +1,2 @@
-// Package memory reports who holds memory at a moment, and compares it with NVML.
+// Package memory reports the holders of memory at a point in time, and compares them with NVML.
 package memory

@@ -1,7 +1,7 @@
 package memory
 
 import (
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -9,25 +9,25 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// Options shape the report of memory.
+// Options configure the memory report.
 type Options struct {
 	query.Options
-	// At selects the moment whose holders the report shows.
+	// At selects the point in time whose holders the report shows.
 	At query.Moment
-	// AtNs is that moment for query.AtTime, Unix ns.
+	// AtNs is the point in time for query.AtTime, Unix ns.
 	AtNs int64
-	// Reconcile compares the memory of calls with NVML's numbers for the processes and devices.
+	// Reconcile compares the recorded memory with NVML's numbers for the processes and devices.
 	Reconcile bool
 }
 
-// Run reports as RunWith does, at the peak and without Reconcile.
+// Run is RunWith at the peak and without Reconcile.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return RunWith(t, Options{Options: opt})
 }
 
-// RunWith reports which call sites hold how much memory at a moment, and with Reconcile how that
-// compares with NVML's numbers. It returns a *report.SortError for an unknown opt.Sort, and an error
-// if the recording has no memory calls.
+// RunWith reports the call sites that hold memory at a point in time. With Reconcile it also
+// compares their memory with NVML's numbers. It returns a *report.SortError for an unknown opt.Sort
+// and a *quality.ClassError if the recording has no memory calls.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Check(t, "memory", Needs); err != nil {
@@ -39,16 +39,16 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 		return nil, err
 	}
 	if opt.At == query.AtPeak {
-		if err := s.goToPeak(); err != nil {
+		if err := s.replayToPeak(); err != nil {
 			return nil, err
 		}
 	}
 	return s.Report(&l.Counts)
 }
 
-// Report returns the report after a replay; counts are those of the replay. It returns a
+// Report returns the report after a replay. counts are the counters of the replay. Report returns a
 // *report.SortError for an unknown Options.Sort.
-func (s *Scan) Report(counts *ledger.Counts) (*report.Report, error) {
+func (s *Scan) Report(counts *livemem.Counts) (*report.Report, error) {
 	t, opt := s.t, s.opt
 	r := &report.Report{
 		Command: "memory",
@@ -57,7 +57,7 @@ func (s *Scan) Report(counts *ledger.Counts) (*report.Report, error) {
 		Notes:   t.Facts.Notes,
 	}
 	if !s.matched && len(t.Memory) > 0 {
-		r.NoMatch = s.seen.Explain(&opt.Filter)
+		r.NoMatch = s.callers.Explain(&opt.Filter)
 	}
 	r.Facts = s.facts("")
 	holders := s.holderTable()
@@ -66,11 +66,11 @@ func (s *Scan) Report(counts *ledger.Counts) (*report.Report, error) {
 	}
 	frames.Fill(t, &holders, &opt.Options)
 	levels := s.levelTable()
-	r.Tables = []report.Table{levels, s.libraryTable(), asidePools(t, s.window, &opt.Filter), holders}
+	r.Tables = []report.Table{levels, s.libraryTable(), secondaryPoolTable(t, s.window, &opt.Filter), holders}
 	r.Totals = report.Facts(totalColumns, report.Values{
 		"held_bytes":    s.heldBytes(),
 		"peak_bytes":    s.peak,
-		"failed_allocs": s.use.failed(),
+		"failed_allocs": s.levelScan.failed(),
 	})
 	if !opt.Reconcile {
 		return r, nil
@@ -79,20 +79,21 @@ func (s *Scan) Report(counts *ledger.Counts) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range r.Tables { // the comparison is the main table now
-		r.Tables[i].Aside = true
+	for i := range r.Tables { // with Reconcile, the comparison is the main table
+		r.Tables[i].Secondary = true
 	}
-	if len(c.accounts) == 0 {
-		r.Facts = s.facts("the recording has no samples of what the driver counts for the recorded processes, or " +
-			"does not pair their devices")
+	if len(c.processes) == 0 {
+		r.Facts = s.facts("the recording has no NVML samples of the memory of the recorded processes, or " +
+			"their devices could not be matched")
 	}
 	r.Tables = append([]report.Table{c.table(), c.deviceTable()}, r.Tables...)
 	r.Totals = append(r.Totals, c.totals()...)
 	return r, nil
 }
 
-func asidePools(t *timeline.Timeline, w query.Window, f *query.Filter) report.Table {
+// secondaryPoolTable returns the table of memory pools as a secondary table.
+func secondaryPoolTable(t *timeline.Timeline, w query.Window, f *query.Filter) report.Table {
 	table := PoolTable(t, w, f)
-	table.Aside = true
+	table.Secondary = true
 	return table
 }

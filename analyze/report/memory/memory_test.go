@@ -99,7 +99,7 @@ func TestWhoAskedForMemory(t *testing.T) {
 	}
 }
 
-// parts are the rows of the account as "part MiB".
+// parts returns the rows of the reconcile table as "part MiB".
 func parts(t *testing.T, r *report.Report) map[string]int64 {
 	list := make(map[string]int64)
 	for i := range r.Tables {
@@ -137,7 +137,7 @@ func TestReconcile(t *testing.T) {
 		}, 30 * analyzetest.Second, map[string]int64{"nvml": 520 + 30 + 7*512 + 32, "tracked": 7*512 + 32, "context and modules": 30, "not attributed": 520}},
 		"with pools": {func(tp *analyzetest.Tape) {
 			for i := range int64(20) {
-				a := analyzetest.In(tp.Memory(format.KindAlloc, format.MemoryAsync, analyzetest.Second+i*700*analyzetest.Ms, 0x7c0000000000+i*analyzetest.Mib, analyzetest.Mib), 0xc1, 0)
+				a := analyzetest.InContext(tp.Memory(format.KindAlloc, format.MemoryAsync, analyzetest.Second+i*700*analyzetest.Ms, 0x7c0000000000+i*analyzetest.Mib, analyzetest.Mib), 0xc1, 0)
 				a.Name = "cuMemAllocAsync"
 			}
 			for _, r := range tp.Rows {
@@ -149,7 +149,7 @@ func TestReconcile(t *testing.T) {
 				timeline.PoolReservedCurrent: 64 * analyzetest.Mib,
 				timeline.PoolUsedCurrent:     20 * analyzetest.Mib,
 			} {
-				pool := analyzetest.In(tp.API("cuMemPoolGetAttribute", 29*analyzetest.Second, 0xf00, 0), 0xc1, 0)
+				pool := analyzetest.InContext(tp.API("cuMemPoolGetAttribute", 29*analyzetest.Second, 0xf00, 0), 0xc1, 0)
 				pool.Bytes, pool.Value = bytes, attribute
 			}
 		}, 30 * analyzetest.Second, map[string]int64{"nvml": 64 + 550 + 7*512 + 32, "tracked": 20 + 7*512 + 32, "not attributed": 64 - 20 + 550, "unused in pools": 44}},

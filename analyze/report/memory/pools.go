@@ -14,29 +14,35 @@ import (
 
 // PoolColumns are the columns of PoolTable.
 var PoolColumns = []report.Column{
-	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "GPU of the pool, or of the context that asked"},
-	{Key: "pid", Title: "PID", Unit: report.UnitText, About: "process"},
+	{
+		Key: "device", Title: "DEVICE", Unit: report.UnitText,
+		About: "GPU of the pool, or of the context whose call queried the pool",
+	},
+	{Key: "pid", Title: "PID", Unit: report.UnitText, About: "process id"},
 	{Key: "pool", Title: "POOL", Unit: report.UnitText, About: "handle of the memory pool"},
 	{
 		Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes,
-		About: "memory the pool holds of the device, when the program last asked (cuMemPoolGetAttribute)",
+		About: "device memory that the pool holds, from the program's last cuMemPoolGetAttribute",
 	},
 	{
 		Key: "used_bytes", Title: "USED", Unit: report.UnitBytes,
-		About: "of that what is allocated, when the program last asked; what is freed stays in the pool until it is " +
-			"trimmed",
+		About: "allocated bytes of the pool, from the program's last cuMemPoolGetAttribute; freed memory stays in " +
+			"the pool until it is trimmed",
 	},
-	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when it last asked, from the recording's start"},
+	{
+		Key: "at_ns", Title: "AT", Unit: report.UnitNs,
+		About: "time of the program's last cuMemPoolGetAttribute, from the start of the recording",
+	},
 }
 
-// PoolTable returns a table with a row per memory pool of the driver whose attributes the program
-// asked for in the window.
+// PoolTable returns a table with one row per driver memory pool whose attributes the program
+// queried in the window.
 func PoolTable(t *timeline.Timeline, w query.Window, f *query.Filter) report.Table {
 	table := report.Table{
-		Name:    "pools",
-		Title:   "memory pools, as the program last asked",
-		Columns: PoolColumns,
-		Spare:   []string{"at_ns"},
+		Name:      "pools",
+		Title:     "memory pools, as the program last queried them",
+		Columns:   PoolColumns,
+		HideFirst: []string{"at_ns"},
 	}
 	pools := t.Pools(w, f)
 	keys := slices.SortedFunc(maps.Keys(pools), func(a, b timeline.PoolKey) int {
@@ -48,8 +54,8 @@ func PoolTable(t *timeline.Timeline, w query.Window, f *query.Filter) report.Tab
 			"device":         t.OrdinalLabel(key.Pid, p.Device),
 			"pid":            fmt.Sprint(key.Pid),
 			"pool":           fmt.Sprintf("0x%x", uint64(key.Pool)),
-			"reserved_bytes": asked(p.Reserved),
-			"used_bytes":     asked(p.Used),
+			"reserved_bytes": queriedBytes(p.Reserved),
+			"used_bytes":     queriedBytes(p.Used),
 			"at_ns":          max(0, p.AtNs-t.Recording().FromNs),
 		})
 	}
@@ -57,8 +63,8 @@ func PoolTable(t *timeline.Timeline, w query.Window, f *query.Filter) report.Tab
 	return table
 }
 
-// asked returns a number of bytes, nil if it is negative: the program did not ask for it.
-func asked(bytes int64) any {
+// queriedBytes returns a number of bytes, or nil if it is negative: the program did not query it.
+func queriedBytes(bytes int64) any {
 	if bytes < 0 {
 		return nil
 	}

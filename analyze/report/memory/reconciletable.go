@@ -17,33 +17,36 @@ import (
 
 // reconcileColumns are the columns of reconciliation.table.
 var reconcileColumns = []report.Column{
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "recorded process"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id of a recorded process"},
 	{
 		Key: "device", Title: "DEVICE", Unit: report.UnitText,
-		About: "GPU, as NVML counts; paired with the process's ordinal by UUID",
+		About: "NVML index of the GPU; matched with the process's CUDA ordinal by UUID",
 	},
-	{Key: "memory_kind", Title: "KIND", Unit: report.UnitText, About: "kind of tracked memory"},
-	{Key: "library", Title: "LIBRARY", Unit: report.UnitText, About: "who asked for it"},
-	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "bytes"},
-	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share in what the driver counts"},
+	{Key: "memory_kind", Title: "KIND", Unit: report.UnitText, About: "kind of the tracked memory"},
+	{Key: "library", Title: "LIBRARY", Unit: report.UnitText, About: "library that allocated the tracked memory"},
+	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "bytes of this part"},
+	{
+		Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent,
+		About: "share of the part in NVML's memory of the process",
+	},
 	{
 		Key: "part", Title: "PART", Unit: report.UnitText,
-		About: "nvml: what the driver counts for the process; tracked: memory that calls allocated and did not free " +
-			"until that sample; context and modules; not attributed: the rest; unused in pools is part of the rest " +
-			"and known only as of when the program asked",
+		About: "part of the process's memory. Part nvml: the memory that NVML reports. Tracked: memory that recorded " +
+			"calls allocated and did not free before the sample. Context and modules: CUDA context and loaded code. " +
+			"Not attributed: the rest. Unused in pools: part of the rest, from the program's last query",
 	},
 }
 
-// table returns a table with a row per part of each account.
+// table returns a table with one row per part of each process's memory.
 func (c *reconciliation) table() report.Table {
 	table := report.Table{
-		Name:    "reconcile",
-		Title:   "what the driver counts for each process, and what that is",
-		Columns: reconcileColumns,
-		Spare:   []string{"share_pct", "memory_kind"},
+		Name:      "reconcile",
+		Title:     "memory of each process by NVML, and its parts",
+		Columns:   reconcileColumns,
+		HideFirst: []string{"share_pct", "memory_kind"},
 	}
-	for _, a := range c.accounts {
-		nvml := units.RoundInt(a.samples[a.chosen].Value)
+	for _, a := range c.processes {
+		nvml := units.RoundInt(a.samples[a.nearest].Value)
 		row := func(part string, memory, library any, bytes int64, evidence string) {
 			table.Add(report.Values{
 				"pid":         int64(a.Pid),
@@ -55,91 +58,91 @@ func (c *reconciliation) table() report.Table {
 				"part":        part,
 			}).Evidence = evidence
 		}
-		at := a.samples[a.chosen].AtNs
+		at := a.samples[a.nearest].AtNs
 		row(
 			"nvml",
 			nil,
 			nil,
 			nvml,
 			fmt.Sprintf(
-				"NVML's sample at %s, nearest to the moment (%s)",
+				"NVML's sample at %s, nearest to the reported time (%s away)",
 				units.Duration(at-c.t.Recording().FromNs),
 				units.Duration(at-c.atNs),
 			),
 		)
-		for _, place := range slices.SortedFunc(maps.Keys(a.held), func(x, y libraryPlace) int {
+		for _, place := range slices.SortedFunc(maps.Keys(a.byLibrary), func(x, y libraryKind) int {
 			return cmp.Or(
-				cmp.Compare(a.held[y], a.held[x]),
+				cmp.Compare(a.byLibrary[y], a.byLibrary[x]),
 				strings.Compare(x.memory, y.memory),
 				strings.Compare(x.library, y.library),
 			)
 		}) {
-			if a.held[place] != 0 {
-				row("tracked", place.memory, place.library, a.held[place], trackedEvidence(place.memory))
+			if a.byLibrary[place] != 0 {
+				row("tracked", place.memory, place.library, a.byLibrary[place], trackedEvidence(place.memory))
 			}
 		}
-		m := a.making()
+		m := a.loadGrowth()
 		if m.bytes > 0 {
 			row("context and modules", nil, nil, m.bytes, m.String())
 		}
-		rest := nvml - a.tracked[a.chosen] - m.bytes
+		rest := nvml - a.tracked[a.nearest] - m.bytes
 		row("not attributed", nil, nil, rest, restEvidence(rest, m))
 		if unused, askedNs, ok := c.unusedInPools(a, at); ok {
-			row("unused in pools", format.MemoryAsync, nil, unused, fmt.Sprintf("part of what is not attributed: "+
-				"reserved minus used, as the program asked at %s", units.Duration(askedNs-c.t.Recording().FromNs)))
+			row("unused in pools", format.MemoryAsync, nil, unused, fmt.Sprintf("part of \"not attributed\": "+
+				"reserved minus used, by the program's query at %s", units.Duration(askedNs-c.t.Recording().FromNs)))
 		}
 	}
 	processespkg.AddRanks(c.t, &table)
 	return table
 }
 
-// trackedEvidence says what the bytes of a kind of memory may miss, in words; "" for most kinds.
+// trackedEvidence returns how tracked bytes of a kind may differ from NVML's; "" for most kinds.
 func trackedEvidence(memory string) string {
 	switch memory {
 	case format.MemoryManaged:
-		return "calls; at most that: its pages may lie in the host's memory"
+		return "from calls; an upper bound, because managed pages may be in host memory"
 	case format.MemoryAsync:
-		return "calls; it lies in pools, which hold more than that"
+		return "from calls; the pools hold more device memory than this"
 	case format.MemoryPhysical:
-		return "calls: handles of cuMemCreate that are not released, or mapped"
+		return "from calls: handles of cuMemCreate that are not released or still mapped"
 	}
 	return ""
 }
 
-// String says how the growth is known, in words.
-func (m making) String() string {
-	text := fmt.Sprintf("growth of the driver's count beyond allocations, in %s with calls that make contexts or "+
-		"load code in between", units.Plural(m.steps, "pair")+" of samples")
+// String returns the evidence for the growth as a sentence.
+func (m loadGrowth) String() string {
+	text := fmt.Sprintf("growth of NVML's number beyond allocations, in %s with calls between them that create "+
+		"contexts or load code", units.Plural(m.steps, "pair")+" of samples")
 	if m.fromStart {
-		return text + "; the first context was made in the recording"
+		return text + "; the recording has the first context creation"
 	}
-	return text + "; the context was made before the recording"
+	return text + "; the context was created before the recording"
 }
 
-// restEvidence says what memory that is not attributed may be, in words.
-func restEvidence(rest int64, m making) string {
+// restEvidence explains memory that is not attributed. rest is its size, bytes.
+func restEvidence(rest int64, m loadGrowth) string {
 	switch {
 	case rest == 0:
 		return ""
 	case rest < 0:
-		return "more was allocated than the driver counts: managed memory in the host, or a sample that is older " +
+		return "recorded allocations exceed NVML's number: managed memory is in host memory, or the sample is older " +
 			"than the last allocations"
 	case !m.fromStart:
-		return "the context, and what was loaded and allocated before the recording, are in it; also rounding to " +
-			"pages and unused memory of pools"
+		return "includes the context, and code and memory from before the recording; also rounding to pages and " +
+			"unused memory of pools"
 	}
-	return "rounding of allocations to pages, unused memory of pools, and what the driver allocates for itself"
+	return "rounding of allocations to pages, unused memory of pools, and the driver's internal allocations"
 }
 
-// totals sums up all accounts; the values are nil if there are none.
+// totals returns the sums over all processes. The values are nil if there are no processes.
 func (c *reconciliation) totals() []report.Fact {
 	var nvml, rest int64
-	for _, a := range c.accounts {
-		used := units.RoundInt(a.samples[a.chosen].Value)
+	for _, a := range c.processes {
+		used := units.RoundInt(a.samples[a.nearest].Value)
 		nvml += used
-		rest += used - a.tracked[a.chosen] - a.making().bytes
+		rest += used - a.tracked[a.nearest] - a.loadGrowth().bytes
 	}
-	if len(c.accounts) == 0 {
+	if len(c.processes) == 0 {
 		return report.Facts(reconcileTotalColumns, report.Values{
 			"nvml_process_bytes":   nil,
 			"attributed_pct":       nil,
@@ -153,32 +156,34 @@ func (c *reconciliation) totals() []report.Fact {
 	})
 }
 
+// deviceColumns are the columns of reconciliation.deviceTable.
 var deviceColumns = []report.Column{
-	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "GPU, as NVML counts"},
+	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "NVML index of the GPU"},
 	{
 		Key: "part", Title: "PART", Unit: report.UnitText,
-		About: "total, used and reserved (the driver's and the firmware's own, not in used) of the device; process: " +
-			"recorded or another one; rest: used, but of no process that the driver tells",
+		About: "part of the device's memory. Total and used: of the whole device. Reserved: memory of the driver and " +
+			"firmware, not in used. Process: a recorded or other process. Rest: used memory that NVML assigns to no " +
+			"process",
 	},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "its name"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "name of the process"},
 	{Key: "recorded", Title: "RECORDED", Unit: report.UnitText, About: "yes if its calls are in the recording"},
 	{
 		Key: "bytes", Title: "BYTES", Unit: report.UnitBytes,
-		About: "bytes, by NVML's sample nearest to the moment; of processes nearest to that of the device",
+		About: "bytes by NVML's sample nearest to the reported time; for processes, nearest to the device's sample",
 	},
-	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when that sample was taken, from the recording's start"},
+	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "time of NVML's sample, from the start of the recording"},
 }
 
-// deviceTable returns a table with NVML's numbers for each device at the moment, and for the
+// deviceTable returns a table with NVML's numbers for each device at the reported time, and for all
 // processes on it, recorded or not.
 func (c *reconciliation) deviceTable() report.Table {
 	table := report.Table{
-		Name:    "devices",
-		Title:   "memory of the devices, as the driver counts it",
-		Columns: deviceColumns,
-		Aside:   true,
-		Spare:   []string{"at_ns"},
+		Name:      "devices",
+		Title:     "memory of the devices, by NVML",
+		Columns:   deviceColumns,
+		Secondary: true,
+		HideFirst: []string{"at_ns"},
 	}
 	f := &c.t.Facts
 	for _, device := range slices.Sorted(maps.Keys(f.Devices)) {
@@ -192,7 +197,7 @@ func (c *reconciliation) deviceTable() report.Table {
 	return table
 }
 
-// addDevice adds the rows of a device; used is the sample of its used memory.
+// addDevice adds the rows of a device. used is the sample of its used memory.
 func (c *reconciliation) addDevice(table *report.Table, device int32, used facts.Sample) {
 	f := &c.t.Facts
 	label, start := c.t.DeviceLabel(device), c.t.Recording().FromNs
@@ -232,12 +237,12 @@ func (c *reconciliation) addDevice(table *report.Table, device int32, used facts
 	}
 }
 
-// momentOf returns the moment for a device, Unix ns: that of the chosen sample of a process on it,
-// as processes are sampled less often than devices.
+// momentOf returns the time for NVML samples of a device, Unix ns. This is the time of the nearest
+// sample of a process on the device, because processes are sampled less often than devices.
 func (c *reconciliation) momentOf(device int32) int64 {
-	for _, a := range c.accounts {
+	for _, a := range c.processes {
 		if a.Device == device {
-			return a.samples[a.chosen].AtNs
+			return a.samples[a.nearest].AtNs
 		}
 	}
 	return c.atNs

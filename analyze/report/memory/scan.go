@@ -1,48 +1,50 @@
 package memory
 
 import (
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Scan follows who holds memory: by origin, which knows process, device, kind, stack and place.
+// Scan tracks the holders of memory by origin: process, device, kind, stack and call site. It is
+// not safe for concurrent use.
 type Scan struct {
-	t      *timeline.Timeline
-	opt    *Options
-	window query.Window
-	use    *LevelScan
-	seen   *query.Callers
+	t         *timeline.Timeline
+	opt       *Options
+	window    query.Window
+	levelScan *LevelScan
+	callers   *query.Callers
 
-	matched   bool     // a change passed the filter
-	atNs      int64    // the moment of the holders, Unix ns
-	libraries []string // by origin
-	levels    map[libraryPlace]*Level
-	ofOrigin  []*Level // the level of each origin
+	matched       bool     // a change passed the filter
+	atNs          int64    // reported point in time, Unix ns
+	libraries     []string // name of the allocating library, by origin
+	levels        map[libraryKind]*Level
+	levelByOrigin []*Level // level of each origin
 
-	courses map[*Level]*metric.Course
+	series map[*Level]*metric.History
 
-	total, peak        int64     // live bytes on devices, now and at most
-	changes, peakAfter int64     // changes of device memory so far, and until the peak
-	held               []Holding // at atNs, by origin
+	total, peak        int64     // live bytes on devices: current and highest
+	changes, peakAfter int64     // number of changes of device memory: so far, and until the peak
+	holdings           []Holding // at atNs, by origin
 }
 
-// Holding is the live memory of one origin or call site.
+// Holding is the live memory of one origin or call site: bytes and number of blocks.
 type Holding struct{ Bytes, Blocks int64 }
 
-// libraryPlace is a device, a kind of memory and the library that asked for it.
-type libraryPlace struct {
+// libraryKind is a device, a kind of memory and the library that allocated it.
+type libraryKind struct {
 	device          int32
 	memory, library string
 }
 
-// NewScan returns a scan of the memory that opt.Filter lets through.
+// NewScan returns a scan of the memory that passes opt.Filter.
 func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	s := &Scan{
-		t: t, opt: opt, window: opt.Window(t.Recording()), use: NewLevelScan(t, &opt.Filter), seen: query.NewCallers(),
-		levels: make(map[libraryPlace]*Level), courses: make(map[*Level]*metric.Course),
+		t: t, opt: opt, window: opt.Window(t.Recording()),
+		levelScan: NewLevelScan(t, &opt.Filter), callers: query.NewCallers(),
+		levels: make(map[libraryKind]*Level), series: make(map[*Level]*metric.History),
 	}
 	s.atNs = s.window.ToNs
 	if opt.At == query.AtTime {
@@ -51,24 +53,24 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	return s
 }
 
-// Consume takes the next change of a replay.
-func (s *Scan) Consume(_ *ledger.Ledger, c *ledger.Change) {
+// Consume processes the next change of a replay.
+func (s *Scan) Consume(_ *livemem.Set, c *livemem.Change) {
 	id := c.Block.Origin
 	o := &s.t.Origins.List[id]
-	s.seen.Add(o.Pid, o.Tid, o.Device, o.Stream)
-	kind, onDevice := s.use.Consume(c)
-	if kind == nil || c.Kind == ledger.AllocFailed {
+	s.callers.Add(o.Pid, o.Tid, o.Device, o.Stream)
+	kind, onDevice := s.levelScan.Consume(c)
+	if kind == nil || c.Kind == livemem.AllocFailed {
 		return
 	}
 	s.matched = true
-	s.follow(kind, c.AtNs)
-	s.follow(onDevice, c.AtNs)
-	s.level(id).move(c, s.window.FromNs)
-	s.hold(c)
+	s.extendSeries(kind, c.AtNs)
+	s.extendSeries(onDevice, c.AtNs)
+	s.level(id).apply(c, s.window.FromNs)
+	s.updateHoldings(c)
 	if onDevice == nil {
 		return
 	}
-	s.total += ledger.Signed(c)
+	s.total += livemem.SignedBytes(c)
 	s.changes++
 	if s.total > s.peak || c.AtNs <= s.window.FromNs {
 		s.peak, s.peakAfter = s.total, s.changes
@@ -78,48 +80,48 @@ func (s *Scan) Consume(_ *ledger.Ledger, c *ledger.Change) {
 	}
 }
 
-// follow adds the live bytes of a level, which may be nil, to its course.
-func (s *Scan) follow(l *Level, atNs int64) {
+// extendSeries appends the live bytes of a level to its time series. l may be nil.
+func (s *Scan) extendSeries(l *Level, atNs int64) {
 	if l == nil {
 		return
 	}
-	c := s.courses[l]
+	c := s.series[l]
 	if c == nil {
-		c = &metric.Course{Window: s.window}
-		s.courses[l] = c
+		c = &metric.History{Window: s.window}
+		s.series[l] = c
 	}
 	c.Set(atNs, l.Live)
 }
 
-// hold counts a change up to the moment of the holders.
-func (s *Scan) hold(c *ledger.Change) {
+// updateHoldings applies a change to the holdings, if it is not after the reported time.
+func (s *Scan) updateHoldings(c *livemem.Change) {
 	if s.opt.At != query.AtPeak && c.AtNs > s.atNs {
 		return
 	}
-	s.held = units.Grow(s.held, c.Block.Origin)
-	h := &s.held[c.Block.Origin]
-	h.Bytes += ledger.Signed(c)
-	if c.Kind == ledger.Allocated {
+	s.holdings = units.Grow(s.holdings, c.Block.Origin)
+	h := &s.holdings[c.Block.Origin]
+	h.Bytes += livemem.SignedBytes(c)
+	if c.Kind == livemem.Allocated {
 		h.Blocks++
 	} else {
 		h.Blocks--
 	}
 }
 
-// goToPeak replays the recording again, up to the peak that Consume has found.
-func (s *Scan) goToPeak() error {
-	s.held = s.held[:0]
+// replayToPeak replays the recording again, up to the peak that Consume found.
+func (s *Scan) replayToPeak() error {
+	s.holdings = s.holdings[:0]
 	use := NewLevelScan(s.t, &s.opt.Filter)
 	var changes int64
-	_, err := s.t.Replay(func(_ *ledger.Ledger, c *ledger.Change) {
+	_, err := s.t.Replay(func(_ *livemem.Set, c *livemem.Change) {
 		if changes == s.peakAfter {
 			return
 		}
 		kind, onDevice := use.Consume(c)
-		if kind == nil || c.Kind == ledger.AllocFailed {
+		if kind == nil || c.Kind == livemem.AllocFailed {
 			return
 		}
-		s.hold(c)
+		s.updateHoldings(c)
 		if onDevice != nil {
 			changes++
 		}
@@ -127,7 +129,7 @@ func (s *Scan) goToPeak() error {
 	return err
 }
 
-// library returns the library that asked for the memory of an origin.
+// library returns the library that allocated the memory of an origin.
 func (s *Scan) library(id int32) string {
 	s.libraries = units.Grow(s.libraries, id)
 	if s.libraries[id] == "" {
@@ -138,20 +140,20 @@ func (s *Scan) library(id int32) string {
 
 // level returns the level of the device, kind and library of an origin.
 func (s *Scan) level(id int32) *Level {
-	s.ofOrigin = units.Grow(s.ofOrigin, id)
-	if s.ofOrigin[id] == nil {
-		place := libraryPlace{s.t.Origins.List[id].Device, s.t.Origins.Memory(id), s.library(id)}
+	s.levelByOrigin = units.Grow(s.levelByOrigin, id)
+	if s.levelByOrigin[id] == nil {
+		place := libraryKind{s.t.Origins.List[id].Device, s.t.Origins.Memory(id), s.library(id)}
 		if s.levels[place] == nil {
 			s.levels[place] = new(Level)
 		}
-		s.ofOrigin[id] = s.levels[place]
+		s.levelByOrigin[id] = s.levels[place]
 	}
-	return s.ofOrigin[id]
+	return s.levelByOrigin[id]
 }
 
-// heldBytes returns the bytes that are held on devices.
+// heldBytes returns the bytes held on devices.
 func (s *Scan) heldBytes() (sum int64) {
-	for id, h := range s.held {
+	for id, h := range s.holdings {
 		if !s.t.OnHost(int32(id)) {
 			sum += h.Bytes
 		}

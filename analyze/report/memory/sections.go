@@ -7,7 +7,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Sections are the tables and facts of the report, as --explain prints them.
+// Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
 	{Title: "levels", Columns: levelSectionColumns},
@@ -18,13 +18,13 @@ var Sections = []report.Section{
 	{Title: "totals", Columns: slices.Concat(totalColumns, reconcileTotalColumns)},
 }
 
-// Page is the section of the HTML page.
+// Page is the section of this report in the HTML page.
 var Page = report.Page{
 	ID:    "holders",
 	Title: "Who has the driver's memory",
-	About: "What calls explain of what the driver counts, by library and place, at the end.",
-	Empty: "The recording has no calls about the driver's memory.",
+	About: "Memory of each process by NVML, and the libraries and call sites that hold it at the end.",
+	Empty: "The recording has no calls that allocate driver memory.",
 }
 
-// Needs are the classes of calls without which the report would be wrong or empty.
+// Needs are the classes of calls that the report needs.
 var Needs = []string{format.RecordMemory}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/processes"
@@ -12,28 +12,33 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
+// factColumns are the columns of Scan.facts.
 var factColumns = []report.Column{
 	{
 		Key: "at", Title: "holders at", Unit: report.UnitText,
-		About: "the moment of which holders are told: the peak of memory on all devices together, the end of the " +
-			"window or a time; offset from the recording's start",
+		About: "point in time whose holders the report shows: the peak of memory on all devices together, the end " +
+			"of the window, or the time of --at. The offset is from the start of the recording",
 	},
-	{Key: "at_ns", Title: "", Unit: report.UnitNs, About: "the same, from the recording's start"},
-	{Key: "async", Title: "async memory", Unit: report.UnitText, About: "what is known of memory pools"},
+	{
+		Key: "at_ns", Title: "", Unit: report.UnitNs,
+		About: "point in time whose holders the report shows, from the start of the recording",
+	},
+	{Key: "async", Title: "async memory", Unit: report.UnitText, About: "a limitation for memory of driver pools"},
 	{
 		Key: "reconcile", Title: "reconcile", Unit: report.UnitText,
-		About: "why there is nothing to compare with (with --reconcile)",
+		About: "reason why --reconcile has no NVML samples to compare with",
 	},
 }
 
+// totalColumns are the totals of the memory report.
 var totalColumns = []report.Column{
 	{
 		Key: "held_bytes", Title: "held", Unit: report.UnitBytes,
-		About: "memory on devices that is live at that moment: neither host nor registered",
+		About: "live memory on devices at the reported time, without host and registered memory",
 	},
 	{
 		Key: "peak_bytes", Title: "peak", Unit: report.UnitBytes,
-		About: "most memory live on all devices together in the window",
+		About: "highest live memory on all devices together in the window",
 	},
 	{Key: "failed_allocs", Title: "failed allocs", Unit: report.UnitCount, About: "allocations that returned an error"},
 }
@@ -42,7 +47,7 @@ var totalColumns = []report.Column{
 var reconcileTotalColumns = []report.Column{
 	{
 		Key: "nvml_process_bytes", Title: "NVML", Unit: report.UnitBytes,
-		About: "memory that the driver counts for the recorded processes, nearest samples to the moment (with " +
+		About: "NVML's memory of the recorded processes, from the samples nearest to the reported time (with " +
 			"--reconcile)",
 	},
 	{
@@ -51,20 +56,22 @@ var reconcileTotalColumns = []report.Column{
 	},
 	{
 		Key: "not_attributed_bytes", Title: "not attributed", Unit: report.UnitBytes,
-		About: "the rest (with --reconcile); negative if more was allocated than the driver counts",
+		About: "nvml_process_bytes without attributed memory (with --reconcile); negative if recorded allocations " +
+			"exceed it",
 	},
 }
 
-// facts returns the facts of the report; reconciled says why there is nothing to reconcile with.
+// facts returns the facts of the report. reconciled is the reason why --reconcile has no data, or
+// "".
 func (s *Scan) facts(reconciled string) []report.Fact {
 	offset := s.atNs - s.t.Recording().FromNs
 	name := map[query.Moment]string{query.AtPeak: "the peak, ", query.AtEnd: "the end, ", query.AtTime: ""}
 	at := name[s.opt.At] + units.Duration(offset)
 	pools := ""
-	for place := range s.use.kinds {
+	for place := range s.levelScan.kinds {
 		if place.Memory == format.MemoryAsync {
-			pools = "lies in pools that keep what is freed; how much they hold of the device only a program that " +
-				"asks for pool attributes lets know: see memory pools"
+			pools = "memory of pools: a pool keeps freed memory, and its size is known only if the program queries " +
+				"the pool's attributes; see memory pools"
 		}
 	}
 	return report.Facts(factColumns, report.Values{
@@ -75,50 +82,51 @@ func (s *Scan) facts(reconciled string) []report.Fact {
 	})
 }
 
-// levelSectionColumns explain the tables of levels and libraries.
-var levelSectionColumns = slices.Concat(LevelColumns, []report.Column{levelCourse}, libraryColumns)
+// levelSectionColumns are the columns of the tables of levels and libraries, for --explain.
+var levelSectionColumns = slices.Concat(LevelColumns, []report.Column{levelSeries}, libraryColumns)
 
-// levelCourse draws live memory over time.
-var levelCourse = report.Column{
+// levelSeries draws live memory over time.
+var levelSeries = report.Column{
 	Key:   "live_course_bytes",
 	Title: "OVER TIME",
-	Unit:  report.UnitCourse,
-	About: "most live bytes in each twentieth of the window, from 0 to the highest of them",
+	Unit:  report.UnitSeries,
+	About: "highest live bytes in each twentieth of the window, drawn from 0 to the maximum",
 }
 
-// levelTable returns a table with a row per device and kind.
+// levelTable returns a table with one row per device and kind.
 func (s *Scan) levelTable() report.Table {
 	table := report.Table{
-		Name:    "levels",
-		Title:   "memory by device and kind",
-		Columns: slices.Concat(LevelColumns, []report.Column{levelCourse}),
-		Aside:   true,
-		Spare:   []string{"peak_at_ns", levelCourse.Key},
+		Name:      "levels",
+		Title:     "memory by device and kind",
+		Columns:   slices.Concat(LevelColumns, []report.Column{levelSeries}),
+		Secondary: true,
+		HideFirst: []string{"peak_at_ns", levelSeries.Key},
 	}
-	for _, p := range s.use.places() {
-		values := s.use.values(p)
-		values[levelCourse.Key] = nil
-		if c := s.courses[s.use.at(p)]; c != nil {
-			values[levelCourse.Key] = c.Values()
+	for _, p := range s.levelScan.deviceKinds() {
+		values := s.levelScan.values(p)
+		values[levelSeries.Key] = nil
+		if c := s.series[s.levelScan.level(p)]; c != nil {
+			values[levelSeries.Key] = c.Values()
 		}
 		table.Add(values)
 	}
 	return table
 }
 
+// libraryColumns are the additional columns of Scan.libraryTable.
 var libraryColumns = []report.Column{
 	{
 		Key: "library", Title: "LIBRARY", Unit: report.UnitText,
-		About: "who asked the driver: the library or program of the innermost frame outside of libcuda and the CUDA " +
-			"runtime",
+		About: "library that called the driver: the library or program of the innermost frame outside of libcuda " +
+			"and the CUDA runtime",
 	},
 	{
 		Key: "held_bytes", Title: "HELD", Unit: report.UnitBytes,
-		About: "bytes live at the moment that holders are told of",
+		About: "live bytes at the reported time",
 	},
 }
 
-// libraryTable returns a table with a row per device, kind and library.
+// libraryTable returns a table with one row per device, kind and library.
 func (s *Scan) libraryTable() report.Table {
 	columns := report.Pick(
 		slices.Concat(LevelColumns, libraryColumns),
@@ -132,16 +140,16 @@ func (s *Scan) libraryTable() report.Table {
 		"allocs",
 	)
 	table := report.Table{
-		Name:    "libraries",
-		Title:   "memory by the library that asked for it",
-		Columns: columns,
-		Aside:   true,
-		Spare:   []string{"peak_at_ns"},
+		Name:      "libraries",
+		Title:     "memory by the library that allocated it",
+		Columns:   columns,
+		Secondary: true,
+		HideFirst: []string{"peak_at_ns"},
 	}
-	held := make(map[libraryPlace]int64)
-	for id := range s.held {
-		place := libraryPlace{s.t.Origins.List[id].Device, s.t.Origins.Memory(int32(id)), s.library(int32(id))}
-		held[place] += s.held[id].Bytes
+	byLibrary := make(map[libraryKind]int64)
+	for id := range s.holdings {
+		place := libraryKind{s.t.Origins.List[id].Device, s.t.Origins.Memory(int32(id)), s.library(int32(id))}
+		byLibrary[place] += s.holdings[id].Bytes
 	}
 	start := s.t.Recording().FromNs
 	for place, l := range s.levels {
@@ -151,7 +159,7 @@ func (s *Scan) libraryTable() report.Table {
 			"library":     place.library,
 			"peak_bytes":  l.Peak,
 			"peak_at_ns":  max(0, l.peakNs-start),
-			"held_bytes":  held[place],
+			"held_bytes":  byLibrary[place],
 			"live_bytes":  l.Live,
 			"allocs":      l.allocs,
 		})
@@ -160,24 +168,25 @@ func (s *Scan) libraryTable() report.Table {
 	return table
 }
 
+// holderColumns are the columns of Scan.holderTable.
 var holderColumns = []report.Column{
-	{Key: "bytes", Title: "HELD", Unit: report.UnitBytes, About: "bytes live at the moment"},
+	{Key: "bytes", Title: "HELD", Unit: report.UnitBytes, About: "live bytes at the reported time"},
 	{
 		Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent,
-		About: "share of HELD in all memory on devices that was live then; absent for memory of the host",
+		About: "share of HELD in the live memory of all devices at the reported time; absent for host memory",
 	},
-	{Key: "blocks", Title: "COUNT", Unit: report.UnitCount, About: "allocations behind HELD"},
+	{Key: "blocks", Title: "COUNT", Unit: report.UnitCount, About: "number of live allocations, whose bytes are HELD"},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the process"},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
 	{Key: "memory_kind", Title: "KIND", Unit: report.UnitText, About: "kind of memory, see levels"},
 	{
 		Key: "library", Title: "LIBRARY", Unit: report.UnitText,
-		About: "who asked the driver: the library or program of the innermost frame outside of libcuda and the CUDA " +
-			"runtime",
+		About: "library that called the driver: the library or program of the innermost frame outside of libcuda " +
+			"and the CUDA runtime",
 	},
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
-		About: "the frame of the program's own code that made the allocation",
+		About: "call site: the frame of the program's own code that allocated the memory",
 	},
 }
 
@@ -187,25 +196,25 @@ type holderKey struct {
 	memory, library, site string
 }
 
-// holder is the memory of a row; origin is the one with most of it, biggest bytes.
+// holder is the memory of one row. origin is the origin with the most bytes of it, biggest.
 type holder struct {
 	Holding
 	origin  int32
 	biggest int64
 }
 
-// holderTable returns a table with a row per process, device, kind, library and call site that
+// holderTable returns a table with one row per process, device, kind, library and call site that
 // holds memory.
 func (s *Scan) holderTable() report.Table {
 	table := report.Table{
-		Name:    "holders",
-		Title:   "who held memory",
-		Columns: holderColumns,
-		Spare:   []string{"blocks", "device", "pid"},
+		Name:      "holders",
+		Title:     "who held memory",
+		Columns:   holderColumns,
+		HideFirst: []string{"blocks", "device", "pid"},
 	}
 	found := make(map[holderKey]*holder)
-	for id := range s.held {
-		h := s.held[id]
+	for id := range s.holdings {
+		h := s.holdings[id]
 		if h.Blocks == 0 && h.Bytes == 0 {
 			continue
 		}
@@ -214,17 +223,17 @@ func (s *Scan) holderTable() report.Table {
 		if found[key] == nil {
 			found[key] = new(holder)
 		}
-		one := found[key]
-		one.Bytes += h.Bytes
-		one.Blocks += h.Blocks
-		if h.Bytes > one.biggest {
-			one.origin, one.biggest = int32(id), h.Bytes
+		rowHolder := found[key]
+		rowHolder.Bytes += h.Bytes
+		rowHolder.Blocks += h.Blocks
+		if h.Bytes > rowHolder.biggest {
+			rowHolder.origin, rowHolder.biggest = int32(id), h.Bytes
 		}
 	}
 	all := s.heldBytes()
 	for key, h := range found {
 		var share any
-		if !ledger.IsHost(key.memory) {
+		if !livemem.IsHost(key.memory) {
 			share = units.Percent(h.Bytes, all)
 		}
 		row := table.Add(report.Values{
@@ -238,7 +247,7 @@ func (s *Scan) holderTable() report.Table {
 			"site":        key.site,
 		})
 		row.StackID, row.Evidence = s.t.Origins.List[h.origin].Stack, fmt.Sprintf(
-			"%s of kind %s, asked for by %s",
+			"%s of kind %s, allocated by %s",
 			units.Plural(h.Blocks, "allocation"),
 			key.memory,
 			key.library,

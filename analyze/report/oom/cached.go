@@ -8,26 +8,27 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/caching"
 )
 
-// cachedPart is unused memory of a caching allocator, and the reason why a request could not use it.
+// cachedPart is unused memory of a caching allocator that a failed request could not use for one
+// reason.
 type cachedPart struct {
 	reason                 CachedReason
-	bytes, pieces, largest int64
-	segments               int64
-	holders                map[int32]int64 // bytes of gaps in the segments of blocks, by their origin
-	heldBy                 string          // call site with most of these bytes
+	bytes, pieces, largest int64           // total size, number of holes, size of the largest hole
+	segments               int64           // number of segments with such holes
+	holders                map[int32]int64 // by origin of a block: bytes of holes in its segments
+	heldBy                 string          // call site with the most such bytes
 }
 
-// CachedReason says why a request could not use memory of a caching allocator.
+// CachedReason is the reason why a request could not use cached memory of a caching allocator.
 type CachedReason uint8
 
 const (
-	TooSmall    CachedReason = iota // no piece of the right pool and stream is large enough
-	OtherClass                      // its segments are for blocks of another size class
-	OtherStream                     // it is for another stream
-	OtherPool                       // it is in another pool
-	Awaited                         // the program freed it, but a stream still uses it
-	GoesBack                        // whole segments: they go back to the driver before a retry
-	LargeEnough                     // none: a piece is large enough
+	TooSmall       CachedReason = iota // no hole of the right pool and stream is large enough
+	OtherSizeClass                     // the segments are for another size class
+	OtherStream                        // the memory is for another stream
+	OtherPool                          // the memory is in another pool
+	UsedByStream                       // the program freed the block, but a stream still uses it
+	WholeSegment                       // a whole segment, which returns to the driver before a retry
+	LargeEnough                        // no reason: a hole is large enough
 )
 
 func (r CachedReason) String() string {
@@ -38,8 +39,8 @@ func (r CachedReason) String() string {
 	}[r]
 }
 
-// sortCached sets Context.cached: the gaps of an allocator by reason.
-func (s *contextScan) sortCached(sc *Context, a *caching.Allocator) {
+// classifyCached sets Context.cached: the holes of an allocator, grouped by reason.
+func (s *contextScan) classifyCached(sc *Context, a *caching.Allocator) {
 	parts := make(map[CachedReason]*cachedPart)
 	at := func(r CachedReason) *cachedPart {
 		if parts[r] == nil {
@@ -48,7 +49,7 @@ func (s *contextScan) sortCached(sc *Context, a *caching.Allocator) {
 		return parts[r]
 	}
 	for seg := range a.Ranges() {
-		s.sortSegment(sc, a, seg, at)
+		s.classifySegment(sc, a, seg, at)
 		sc.Expandable = sc.Expandable || seg.IsStretch()
 	}
 	for r := range LargeEnough + 1 {
@@ -60,8 +61,8 @@ func (s *contextScan) sortCached(sc *Context, a *caching.Allocator) {
 	slices.SortStableFunc(sc.cached, func(a, b cachedPart) int { return cmp.Compare(b.bytes, a.bytes) })
 }
 
-// sortSegment adds the gaps of a segment to the parts that at returns.
-func (s *contextScan) sortSegment(
+// classifySegment adds the holes of a segment to the parts that at returns.
+func (s *contextScan) classifySegment(
 	sc *Context,
 	a *caching.Allocator,
 	seg *caching.Segment,
@@ -78,19 +79,19 @@ func (s *contextScan) sortSegment(
 		var part *cachedPart
 		switch {
 		case p.State == caching.IsAwaiting:
-			part = at(Awaited)
+			part = at(UsedByStream)
 		case p.State == caching.IsBlock:
 			continue
 		default:
 			part = at(sc.reason(a, seg, p, empty))
 			gaps += p.Size
-			if !empty && p.Size < sc.size {
+			if !empty && p.Size < sc.roundedSize {
 				sc.fragmented += p.Size
 			}
 			if empty {
-				sc.whole += p.Size
-			} else if seg.IsStretch() && !sc.abandoned { // before it gives up, the allocator gives back what it can
-				sc.whole += caching.WholeSteps(seg.Ptr, p.Ptr, p.Size, step)
+				sc.returnable += p.Size
+			} else if seg.IsStretch() && !sc.abandoned { // an abandoned request has already unmapped these
+				sc.returnable += caching.WholeSteps(seg.Ptr, p.Ptr, p.Size, step)
 			}
 		}
 		part.bytes += p.Size
@@ -106,7 +107,7 @@ func (s *contextScan) sortSegment(
 		return
 	}
 	for _, p := range a.Within(seg) {
-		if p.State != caching.IsGap {
+		if p.State != caching.IsHole {
 			for _, part := range parts {
 				part.holders[p.Origin] += gaps
 			}
@@ -114,27 +115,28 @@ func (s *contextScan) sortSegment(
 	}
 }
 
-// reason returns why the request could not use a gap; empty means that its segment has no blocks.
+// reason returns the reason why the request could not use a hole p. empty means that the segment
+// has no blocks.
 func (sc *Context) reason(a *caching.Allocator, seg *caching.Segment, p *caching.Piece, empty bool) CachedReason {
 	small := a.Rules.Round(sc.Requested) <= caching.SmallRequest
 	switch {
 	case !sc.byAllocator && empty, empty && p.Size < sc.Requested:
-		return GoesBack
+		return WholeSegment
 	case !sc.byAllocator:
-		return TooSmall // to the driver all pieces of segments in use are too small
+		return TooSmall // the driver cannot use holes of segments in use
 	case p.Pool != sc.pool:
 		return OtherPool
 	case p.Stream != sc.stream:
 		return OtherStream
 	case !seg.IsStretch() && small != (seg.Size == caching.SmallSegment):
-		return OtherClass
+		return OtherSizeClass
 	case p.Size < sc.Requested:
 		return TooSmall
 	}
 	return LargeEnough
 }
 
-// topHolder returns the call site whose blocks keep most of a part.
+// topHolder returns the call site whose blocks strand most of a part.
 func (s *contextScan) topHolder(p *cachedPart) string {
 	sites := make(map[string]int64)
 	for origin, bytes := range p.holders {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/calls"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/report/memory"
@@ -15,140 +15,140 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Context is a failure and the memory at its moment.
+// Context is a failed allocation and the memory at that time.
 type Context struct {
 	*Failure
 	pid, tid, device int32
 	memory           string // kind of the requested memory
 
-	// Of the caching allocator of its process and device, if there is one.
+	// State of the caching allocator of the process and device, if there is one.
 	hasAllocator bool
 	totals       caching.Totals
-	unseen       int64 // reserved bytes of segments from before the recording
+	unseen       int64 // reserved bytes in segments from before the recording
 	spaces       []*caching.Space
 	cached       []cachedPart
-	whole        int64 // bytes that it may give back: segments without blocks, whole steps of expandable ones
+	returnable   int64 // bytes that can return to the driver: empty segments, whole steps of expandable ones
 	Expandable   bool
-	// size is the size of the requested block, rounded as the allocator does. fragmented is the sum of
-	// the gaps between blocks that are smaller, bytes.
-	size, fragmented int64
-	// The allocator's limit lies in [limitLeast, limitBelow) if it gave up without asking the driver.
-	// limitLeast is 0 if it is not known.
+	// roundedSize is the block size for the request, by the allocator's rounding rules. fragmented
+	// is the sum of the holes that are smaller than roundedSize, bytes.
+	roundedSize, fragmented int64
+	// The allocator's own limit is in [limitLeast, limitBelow), bytes, if the allocator gave up
+	// without calling the driver. limitLeast is 0 if it is unknown.
 	limitLeast, limitBelow int64
 	tracked                int64 // live bytes on the device by the calls of all recorded processes
 	holders                []holdingSite
-	ownBytes               int64 // of tracked, those of the process
+	ownBytes               int64 // part of tracked that belongs to the process of the request
 
-	freedNext int64 // bytes that the process freed on the device within the next second
-	free      freeMemory
+	freedAfter int64 // bytes that the process freed on the device within freedAfterNs
+	free       freeMemory
 }
 
-// freedAfterNs is the time after a failure in which frees count as Context.freedNext, ns.
+// freedAfterNs is the time after a failure in which frees count for Context.freedAfter, ns.
 const freedAfterNs = 1_000_000_000
 
-// MaxContexts bounds the failures whose context is examined.
+// MaxContexts is the maximum number of failures that Contexts examines.
 const MaxContexts = 200
 
-// holdingSite is the live memory of one kind and call site.
+// holdingSite is the live memory of one kind at one call site.
 type holdingSite struct {
 	memory.Holding
 	memory, site string
 }
 
-// contextScan examines the context of failures in a second replay.
+// contextScan collects the context of failures in a second replay.
 type contextScan struct {
-	t      *timeline.Timeline
-	wanted map[int32]*Context // by failure.number
-	number int32
-	recent []*Context // failures of the last freedAfterNs
-	p      *timeline.Program
-	most   map[*caching.Allocator]int64 // peak of reserved bytes
+	t            *timeline.Timeline
+	contexts     map[int32]*Context // by Failure.number
+	failures     int32              // number of failures so far
+	recent       []*Context         // failures within the last freedAfterNs
+	p            *timeline.Program
+	peakReserved map[*caching.Allocator]int64 // highest reserved bytes so far
 }
 
-// Contexts replays the recording again and returns the context of each failure.
+// Contexts replays the recording again and returns the context of each failure of the list.
 func Contexts(t *timeline.Timeline, list []*Failure) ([]*Context, error) {
-	s := &contextScan{t: t, wanted: make(map[int32]*Context), most: make(map[*caching.Allocator]int64)}
+	s := &contextScan{t: t, contexts: make(map[int32]*Context), peakReserved: make(map[*caching.Allocator]int64)}
 	contexts := make([]*Context, len(list))
 	for i, f := range list {
 		o := &t.Origins.List[f.Origin]
 		contexts[i] = &Context{Failure: f, pid: o.Pid, tid: o.Tid, device: o.Device, memory: t.Origins.Memory(f.Origin)}
-		s.wanted[f.number] = contexts[i]
+		s.contexts[f.number] = contexts[i]
 	}
-	_, err := t.ReplayProgram(s.program, s.driver, s.allocator)
+	_, err := t.ReplayProgram(s.onProgramChange, s.onDriverChange, s.onAllocatorChange)
 	for _, sc := range contexts {
 		sc.free = freeAt(t, sc)
 	}
 	return contexts, err
 }
 
-// driver takes the next change of the driver's memory.
-func (s *contextScan) driver(c *ledger.Change) {
-	if c.Kind == ledger.AllocFailed && c.Ptr == calls.ResultOutOfMemory {
-		s.next()
+// onDriverChange processes the next change of driver memory.
+func (s *contextScan) onDriverChange(c *livemem.Change) {
+	if c.Kind == livemem.AllocFailed && c.Ptr == calls.ResultOutOfMemory {
+		s.examineNext()
 	}
 }
 
-// allocator takes the next change of an allocator.
-func (s *contextScan) allocator(a *caching.Allocator, c *caching.Change) {
+// onAllocatorChange processes the next change of an allocator.
+func (s *contextScan) onAllocatorChange(a *caching.Allocator, c *caching.Change) {
 	if c.Op == caching.SegmentAllocated || c.Op == caching.SegmentMapped {
-		s.most[a] = max(s.most[a], a.Totals().Reserved+c.Bytes)
+		s.peakReserved[a] = max(s.peakReserved[a], a.Totals().Reserved+c.Bytes)
 	}
 	if c.Op == caching.OutOfMemory && c.Block.Origin != originpkg.None {
-		if s.p == nil { // it is the first thing that happens
+		if s.p == nil { // the failure is the first event of the recording
 			s.p = &timeline.Program{T: s.t, Allocators: a.Set}
 		}
-		s.next()
+		s.examineNext()
 	}
 }
 
-// program takes the next change of the program's memory. It sees a change of the driver before
-// driver does.
-func (s *contextScan) program(p *timeline.Program, c *ledger.Change) {
+// onProgramChange processes the next change of the program's memory. The replay calls it before
+// onDriverChange for the same change.
+func (s *contextScan) onProgramChange(p *timeline.Program, c *livemem.Change) {
 	s.p = p
-	if c.Kind != ledger.Freed && c.Kind != ledger.FreedWithCtx || len(s.recent) == 0 {
+	if c.Kind != livemem.Freed && c.Kind != livemem.FreedWithCtx || len(s.recent) == 0 {
 		return
 	}
 	s.recent = slices.DeleteFunc(s.recent, func(sc *Context) bool { return c.AtNs > sc.AtNs+freedAfterNs })
 	o := &s.t.Origins.List[c.Block.Origin]
 	for _, sc := range s.recent {
-		if o.Pid == sc.pid && o.Device == sc.device && s.t.OnHost(c.Block.Origin) == ledger.IsHost(sc.memory) {
-			sc.freedNext += c.Block.Bytes
+		if o.Pid == sc.pid && o.Device == sc.device && s.t.OnHost(c.Block.Origin) == livemem.IsHost(sc.memory) {
+			sc.freedAfter += c.Block.Bytes
 		}
 	}
 }
 
-// next examines the next failure of the recording, if it was chosen.
-func (s *contextScan) next() {
-	sc := s.wanted[s.number]
-	s.number++
+// examineNext collects the context of the next failure in the recording, if the list has it.
+func (s *contextScan) examineNext() {
+	sc := s.contexts[s.failures]
+	s.failures++
 	if sc == nil {
 		return
 	}
 	s.recent = append(s.recent, sc)
 	if s.p != nil {
-		s.hold(sc)
-		s.lookAtAllocator(sc)
+		s.findHolders(sc)
+		s.examineAllocator(sc)
 	}
 }
 
-// hold sets the holders of memory on the device of a failure, or of host memory.
-func (s *contextScan) hold(sc *Context) {
-	var held []memory.Holding // by origin
-	s.p.Each(func(_ int64, b ledger.Block) {
-		held = units.Grow(held, b.Origin)
-		held[b.Origin].Bytes += b.Bytes
-		held[b.Origin].Blocks++
+// findHolders sets the holders of memory on the device of a failure, or of host memory.
+func (s *contextScan) findHolders(sc *Context) {
+	var holdings []memory.Holding // by origin
+	s.p.Each(func(_ int64, b livemem.Block) {
+		holdings = units.Grow(holdings, b.Origin)
+		holdings[b.Origin].Bytes += b.Bytes
+		holdings[b.Origin].Blocks++
 	})
 	type key struct{ memory, site string }
 	found := make(map[key]*holdingSite)
 	gpu, paired := s.t.Facts.GPUOf(sc.pid, sc.device)
-	for id, h := range held {
+	for id, h := range holdings {
 		origin := int32(id)
 		o := &s.t.Origins.List[origin]
-		if h.Blocks == 0 || s.t.OnHost(origin) != ledger.IsHost(sc.memory) {
+		if h.Blocks == 0 || s.t.OnHost(origin) != livemem.IsHost(sc.memory) {
 			continue
 		}
-		if o.Pid != sc.pid || o.Device != sc.device && !ledger.IsHost(sc.memory) {
+		if o.Pid != sc.pid || o.Device != sc.device && !livemem.IsHost(sc.memory) {
 			if other, ok := s.t.Facts.GPUOf(o.Pid, o.Device); paired && ok && other == gpu {
 				sc.tracked += h.Bytes
 			}
@@ -175,9 +175,9 @@ func (s *contextScan) hold(sc *Context) {
 	})
 }
 
-// lookAtAllocator sets what is known of the allocator of the process and device.
-func (s *contextScan) lookAtAllocator(sc *Context) {
-	if s.p.Allocators == nil || ledger.IsHost(sc.memory) {
+// examineAllocator sets the state of the allocator of the process and device.
+func (s *contextScan) examineAllocator(sc *Context) {
+	if s.p.Allocators == nil || livemem.IsHost(sc.memory) {
 		return
 	}
 	for _, a := range s.p.Allocators.List {
@@ -190,31 +190,31 @@ func (s *contextScan) lookAtAllocator(sc *Context) {
 		sc.spaces = a.Survey(nil)
 		sc.unseen = a.Unseen(sc.spaces)
 		sc.tracked += sc.totals.Reserved - sc.totals.Allocated
-		sc.size = a.Rules.Round(sc.Requested)
-		sc.boundLimit(&a.Rules, s.most[a])
-		s.sortCached(sc, a)
+		sc.roundedSize = a.Rules.Round(sc.Requested)
+		sc.boundLimit(&a.Rules, s.peakReserved[a])
+		s.classifyCached(sc, a)
 	}
 }
 
-// boundLimit sets the bounds of the allocator's limit: most is the peak of its reserved bytes. The
-// limit is below the reserved bytes and a segment for the request. If the two contradict each other,
-// the limit was lowered.
-func (sc *Context) boundLimit(rules *caching.Rules, most int64) {
+// boundLimit sets the bounds of the allocator's own limit. peakReserved is the highest number of
+// reserved bytes so far; the limit allowed it. The limit is below the reserved bytes plus a segment
+// for the request. If the bounds contradict each other, the program lowered the limit.
+func (sc *Context) boundLimit(rules *caching.Rules, peakReserved int64) {
 	if !sc.HitOwnLimit() {
 		return
 	}
-	whole := *rules
-	whole.Expandable = false // PyTorch compares the limit with a segment for the request in any case
-	sc.limitBelow = sc.totals.Reserved + whole.Segment(sc.size)
-	if most = max(most, sc.totals.Reserved); most < sc.limitBelow {
-		sc.limitLeast = most
+	fixedRules := *rules
+	fixedRules.Expandable = false // PyTorch always checks the limit with a full segment
+	sc.limitBelow = sc.totals.Reserved + fixedRules.Segment(sc.roundedSize)
+	if peakReserved = max(peakReserved, sc.totals.Reserved); peakReserved < sc.limitBelow {
+		sc.limitLeast = peakReserved
 	}
 }
 
-// HitOwnLimit reports whether the allocator gave up without asking the driver.
-func (sc *Context) HitOwnLimit() bool { return sc.byAllocator && sc.abandoned && sc.calls == 0 }
+// HitOwnLimit reports whether the allocator gave up without calling the driver.
+func (sc *Context) HitOwnLimit() bool { return sc.byAllocator && sc.abandoned && sc.driverCalls == 0 }
 
 // onDevice reports whether the request was for device memory.
 func (sc *Context) onDevice() bool {
-	return !ledger.IsHost(sc.memory) && sc.memory != format.MemoryManaged
+	return !livemem.IsHost(sc.memory) && sc.memory != format.MemoryManaged
 }

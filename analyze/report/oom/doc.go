@@ -1,2 +1,2 @@
-// Package oom reports failed allocations, and why each failed.
+// Package oom reports failed allocations and the reason of each failure.
 package oom

@@ -8,64 +8,64 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// freeMemory is the free memory of a device at a moment, by its sources. An age is the time from a
-// source's answer to the moment, ns; it is negative for later answers.
+// freeMemory is the free memory of a device at a failure, by several sources. An age is the time
+// from a source's sample to the failure, ns. It is negative for later samples.
 type freeMemory struct {
 	bytes  int64
 	ageNs  int64
-	source string // "": not known
+	source string // name of the best source; "": unknown
 
-	asked, askedAgeNs any // cuMemGetInfo
-	nvml, nvmlAgeNs   any
-	total             int64 // bytes of the device; 0: not known
-	others            any   // bytes that other processes use, an int64
-	othersNamed       []string
+	queried, queriedAgeNs any      // from the program's nearest cuMemGetInfo: bytes, ns
+	nvml, nvmlAgeNs       any      // from NVML's nearest sample: bytes, ns
+	total                 int64    // bytes of the device; 0: unknown
+	others                any      // bytes that other processes use, an int64
+	otherNames            []string // up to three other processes: pid, name and size
 }
 
-// fromAllocator is the source of numbers in the events of PyTorch's allocator.
+// fromAllocator is the source of free memory that an event of PyTorch's allocator carries.
 const fromAllocator = "the allocator"
 
-// freeAt returns the free memory at a failure: by the allocator, or else by the nearest other source.
+// freeAt returns the free memory at a failure: from the allocator, or else from the nearest sample.
 func freeAt(t *timeline.Timeline, sc *Context) freeMemory {
 	var f freeMemory
-	take := func(bytes, ageNs int64, source string) {
+	use := func(bytes, ageNs int64, source string) {
 		if f.source == "" || f.source != fromAllocator && max(ageNs, -ageNs) < max(f.ageNs, -f.ageNs) {
 			f.bytes, f.ageNs, f.source = bytes, ageNs, source
 		}
 	}
 	if sc.deviceFree >= 0 {
-		take(sc.deviceFree, 0, fromAllocator)
+		use(sc.deviceFree, 0, fromAllocator)
 	}
-	if s, ok := askedNear(t, sc.device, sc.AtNs); ok {
-		f.asked, f.askedAgeNs, f.total = s.FreeBytes, sc.AtNs-s.AtNs, s.TotalBytes
-		take(s.FreeBytes, sc.AtNs-s.AtNs, "cuMemGetInfo")
+	if s, ok := nearestQuery(t, sc.device, sc.AtNs); ok {
+		f.queried, f.queriedAgeNs, f.total = s.FreeBytes, sc.AtNs-s.AtNs, s.TotalBytes
+		use(s.FreeBytes, sc.AtNs-s.AtNs, "cuMemGetInfo")
 	}
 	index, paired := t.Facts.NVMLDevice(sc.pid, sc.device)
 	if !paired {
 		return f
 	}
-	if m, _, isMIG := t.Facts.MIGOf(sc.pid, sc.device); isMIG { // samples are of the whole GPU
+	if m, _, isMIG := t.Facts.MIGOf(sc.pid, sc.device); isMIG { // NVML samples only the whole GPU
 		f.total = max(f.total, m.MemoryBytes)
 	} else {
 		f.total = max(f.total, t.Facts.Devices[index].TotalBytes)
 		if s, ok := t.Facts.Nearest(catalog.MetricMemoryFree, index, sc.AtNs); ok {
 			f.nvml, f.nvmlAgeNs = units.RoundInt(s.Value), sc.AtNs-s.AtNs
-			take(units.RoundInt(s.Value), sc.AtNs-s.AtNs, "NVML")
+			use(units.RoundInt(s.Value), sc.AtNs-s.AtNs, "NVML")
 		}
 		otherProcesses(t, &f, sc, index)
 	}
-	// A sample may be from before the memory was filled. Tracked memory bounds it.
-	most := max(0, f.total-sc.tracked)
-	if f.total > 0 && f.source != fromAllocator && (f.source == "" || most < f.bytes) {
-		f.bytes, f.ageNs, f.source = most, 0, atMost
+	// The sample may be older than some allocations. Tracked memory gives an upper bound.
+	upperBound := max(0, f.total-sc.tracked)
+	if f.total > 0 && f.source != fromAllocator && (f.source == "" || upperBound < f.bytes) {
+		f.bytes, f.ageNs, f.source = upperBound, 0, fromUpperBound
 	}
 	return f
 }
 
-// atMost is the source of an upper bound.
-const atMost = "the device's memory without what is known to be used: there is no more"
+// fromUpperBound is the source of an upper bound of the free memory.
+const fromUpperBound = "an upper bound: device memory minus memory that is known to be used"
 
-// otherProcesses sets the memory of other processes on a GPU, an NVML index.
+// otherProcesses sets the memory of other processes on a GPU. index is its NVML index.
 func otherProcesses(t *timeline.Timeline, f *freeMemory, sc *Context, index int32) {
 	var sum int64
 	for _, s := range t.Facts.ProcessesAt(index, sc.AtNs) {
@@ -75,17 +75,17 @@ func otherProcesses(t *timeline.Timeline, f *freeMemory, sc *Context, index int3
 		}
 		sum += units.RoundInt(s.Value)
 		f.others = sum
-		if name, _ := t.ProcessName(s.Pid); len(f.othersNamed) < 3 {
-			f.othersNamed = append(
-				f.othersNamed,
+		if name, _ := t.ProcessName(s.Pid); len(f.otherNames) < 3 {
+			f.otherNames = append(
+				f.otherNames,
 				fmt.Sprintf("%d %s %s", s.Pid, name, units.Bytes(units.RoundInt(s.Value))),
 			)
 		}
 	}
 }
 
-// askedNear returns the answer of cuMemGetInfo that is nearest to atNs.
-func askedNear(t *timeline.Timeline, device int32, atNs int64) (best timeline.FreeSample, ok bool) {
+// nearestQuery returns the result of cuMemGetInfo that is nearest to atNs, Unix ns.
+func nearestQuery(t *timeline.Timeline, device int32, atNs int64) (best timeline.FreeSample, ok bool) {
 	for _, s := range t.Free {
 		if s.Device == device && (!ok || max(s.AtNs-atNs, atNs-s.AtNs) < max(best.AtNs-atNs, atNs-best.AtNs)) {
 			best, ok = s, true

@@ -11,9 +11,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// Run reports the allocations that failed, why each failed (see Context.judge), and what the program
-// did afterwards. It returns a *report.SortError for an unknown opt.Sort, and an error if the
-// recording has no memory calls.
+// Run reports the failed allocations, the reason of each failure, and the recovery of the program.
+// It returns a *report.SortError for an unknown opt.Sort and a *quality.ClassError if the recording
+// has no memory calls.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Check(t, "oom", Needs); err != nil {
@@ -26,8 +26,8 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return NewReport(t, all, p, &opt)
 }
 
-// NewReport returns the report of all failures of a recording; p is the program at its end. It
-// returns a *report.SortError for an unknown opt.Sort.
+// NewReport returns the report of all failures of a recording. p is the program's memory at the
+// end. NewReport returns a *report.SortError for an unknown opt.Sort.
 func NewReport(t *timeline.Timeline, all []Failure, p *timeline.Program, opt *query.Options) (*report.Report, error) {
 	r := &report.Report{
 		Command: "oom",
@@ -35,7 +35,7 @@ func NewReport(t *timeline.Timeline, all []Failure, p *timeline.Program, opt *qu
 		Quality: quality.OfProgram(t, p),
 		Notes:   t.Facts.Notes,
 	}
-	chosen, rest, none := Choose(t, all, &opt.Filter)
+	chosen, rest, none := SelectFailures(t, all, &opt.Filter)
 	r.NoMatch = none
 	r.Facts = facts(len(all), rest)
 	var contexts []*Context
@@ -45,7 +45,7 @@ func NewReport(t *timeline.Timeline, all []Failure, p *timeline.Program, opt *qu
 			return nil, err
 		}
 	}
-	verdicts := Judge(contexts, p, &r.Quality)
+	verdicts := Classify(contexts, p, &r.Quality)
 	r.Totals = totals(contexts, verdicts, rest)
 	table := failureTable(t, contexts, verdicts)
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
@@ -56,26 +56,26 @@ func NewReport(t *timeline.Timeline, all []Failure, p *timeline.Program, opt *qu
 	return r, nil
 }
 
-// Choose returns the failures that pass the filter, in order of time, but no more than MaxContexts:
-// it leaves out those with the least harm, and returns their number as rest. none explains why no
-// failure passes; it is nil otherwise.
-func Choose(
+// SelectFailures returns the failures that pass the filter in order of time, at most MaxContexts.
+// It leaves out failures with the least severe outcome first; rest is their number. none explains
+// why no failure passes the filter, and is nil if one passes.
+func SelectFailures(
 	t *timeline.Timeline,
 	all []Failure,
 	filter *query.Filter,
 ) (chosen []*Failure, rest int, none *query.NoMatch) {
-	seen, window := query.NewCallers(), filter.Window(t.Recording())
+	callers, window := query.NewCallers(), filter.Window(t.Recording())
 	for i := range all {
 		f := &all[i]
 		o := &t.Origins.List[f.Origin]
-		seen.Add(o.Pid, o.Tid, o.Device, o.Stream)
+		callers.Add(o.Pid, o.Tid, o.Device, o.Stream)
 		if f.AtNs >= window.FromNs && f.AtNs <= window.ToNs && f.Requested >= filter.MinBytes &&
 			filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 			chosen = append(chosen, f)
 		}
 	}
 	if len(chosen) == 0 && len(all) > 0 {
-		none = seen.Explain(filter)
+		none = callers.Explain(filter)
 	}
 	if rest = len(chosen) - MaxContexts; rest > 0 {
 		slices.SortStableFunc(chosen, func(a, b *Failure) int { return cmp.Compare(a.Outcome, b.Outcome) })

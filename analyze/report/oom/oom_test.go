@@ -14,7 +14,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// oomCase is a program that fails once, and what is to be said of it.
+// oomCase is a program with one failed allocation, and the expected verdict.
 type oomCase struct {
 	script  func(*analyzetest.TorchScript)
 	class   oom.Class
@@ -27,126 +27,126 @@ type oomCase struct {
 var oomCases = map[string]oomCase{
 	"more than there is": {func(s *analyzetest.TorchScript) {
 		s.Sparse(9, 100*analyzetest.Mib, 100*analyzetest.Mib)
-		s.Refused(300 * analyzetest.Mib)
-		s.Refused(300 * analyzetest.Mib)
+		s.FailedDriverAlloc(300 * analyzetest.Mib)
+		s.FailedDriverAlloc(300 * analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 100*analyzetest.Mib)
-	}, oom.Capacity, oom.NothingSince, "no", 2, "100.0 MiB free, 0 B of the allocator's memory unused; the driver " +
+	}, oom.Capacity, oom.Inactive, "no", 2, "100.0 MiB were free, and 0 B unused in the allocator's segments; the driver " +
 		"refused 2 times"},
 	"gaps of 14 MiB": {func(s *analyzetest.TorchScript) {
 		s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
-		s.Refused(300 * analyzetest.Mib)
-		s.Refused(300 * analyzetest.Mib)
+		s.FailedDriverAlloc(300 * analyzetest.Mib)
+		s.FailedDriverAlloc(300 * analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 200*analyzetest.Mib)
 		s.Launch()
-	}, oom.Fragmentation, oom.WentOn, "perhaps", 2, "560.0 MiB unused in segments, but the largest piece has 14.0 MiB"},
+	}, oom.Fragmentation, oom.Continued, "perhaps", 2, "560.0 MiB unused in segments, but the largest piece is 14.0 MiB"},
 	"gaps of 90 MiB": {func(s *analyzetest.TorchScript) {
 		s.Sparse(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
-		s.Refused(300 * analyzetest.Mib)
+		s.FailedDriverAlloc(300 * analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 100*analyzetest.Mib)
 		s.Tp.Exit(42, 30*analyzetest.Second)
-	}, oom.Fragmentation, oom.Ended, "yes", 1, "with expandable segments it would have fitted"},
+	}, oom.Fragmentation, oom.Ended, "yes", 1, "with expandable segments the request would have succeeded"},
 	"gaps of another stream": {func(s *analyzetest.TorchScript) {
 		s.Stream = 0x77
 		s.Sparse(4, 200*analyzetest.Mib, 10*analyzetest.Mib)
 		s.Stream = 0
-		s.Refused(150 * analyzetest.Mib)
+		s.FailedDriverAlloc(150 * analyzetest.Mib)
 		s.Oom(150*analyzetest.Mib, 100*analyzetest.Mib)
 		s.Segment(0x7e0000000000, 150*analyzetest.Mib)
 		s.Block(0x7e0000000000, 150*analyzetest.Mib, "forward (model.py:12)")
-	}, oom.Fragmentation, oom.Recovered, "yes", 1, "largest piece has 190.0 MiB and is of no use here"},
+	}, oom.Fragmentation, oom.Recovered, "yes", 1, "largest piece is 190.0 MiB and cannot serve this request"},
 	"memory fraction": {func(s *analyzetest.TorchScript) {
 		s.Sparse(2, 100*analyzetest.Mib, 100*analyzetest.Mib)
 		s.Oom(100*analyzetest.Mib, 800*analyzetest.Mib)
 		s.Launch()
-	}, oom.Limit, oom.WentOn, "no", 0, "gave up without asking the driver"},
+	}, oom.Limit, oom.Continued, "no", 0, "gave up without calling the driver"},
 	"memory fraction, and gaps that are enough": {func(s *analyzetest.TorchScript) {
 		s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
 		s.Launch()
-	}, oom.Limit, oom.WentOn, "perhaps", 0, "the request of 300.0 MiB would have fit into 560.0 MiB of unused " +
-		"memory in one piece, or without the limit of 800.0 MiB to 1.1 GiB; expandable segments would have helped if"},
+	}, oom.Limit, oom.Continued, "perhaps", 0, "the request of 300.0 MiB would have succeeded if 560.0 MiB of " +
+		"unused memory were in one piece, or without the limit of 800.0 MiB to 1.1 GiB; expandable segments would have helped if"},
 	"memory fraction, and large gaps": {func(s *analyzetest.TorchScript) {
 		s.Sparse(5, 110*analyzetest.Mib, 10*analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 450*analyzetest.Mib)
-	}, oom.Limit, oom.NothingSince, "yes", 0, "into 500.0 MiB of unused memory in one piece, or without the limit " +
-		"of 550.0 MiB to 850.0 MiB; with expandable segments it would have fitted"},
+	}, oom.Limit, oom.Inactive, "yes", 0, "if 500.0 MiB of unused memory were in one piece, or without the limit " +
+		"of 550.0 MiB to 850.0 MiB; with expandable segments the request would have succeeded"},
 	"memory fraction, and gaps that are just enough": {func(s *analyzetest.TorchScript) {
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(140*analyzetest.Mib, 700*analyzetest.Mib)
-	}, oom.Limit, oom.NothingSince, "perhaps", 0, "would have fit into 140.0 MiB of unused memory"},
+	}, oom.Limit, oom.Inactive, "perhaps", 0, "would have succeeded if 140.0 MiB of unused memory"},
 	"memory fraction, and gaps that are not enough": {func(s *analyzetest.TorchScript) {
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(140*analyzetest.Mib+512, 700*analyzetest.Mib)
-	}, oom.Limit, oom.NothingSince, "no", 0, "a limit on it, such as set_per_process_memory_fraction or one of a " +
+	}, oom.Limit, oom.Inactive, "no", 0, "it has a limit, such as set_per_process_memory_fraction or that of a " +
 		"pool; "},
 	"memory fraction, and one large gap of another stream": {func(s *analyzetest.TorchScript) {
 		s.Stream = 0x77
 		s.Sparse(1, 400*analyzetest.Mib, 10*analyzetest.Mib)
 		s.Stream = 0
-		s.Sparse2(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.SparseElsewhere(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 400*analyzetest.Mib)
-	}, oom.Limit, oom.NothingSince, "yes", 0, "an unused piece of 390.0 MiB is of no use here: it is of another " +
-		"stream, pool or size"},
+	}, oom.Limit, oom.Inactive, "yes", 0, "an unused piece of 390.0 MiB does not help: it is for another " +
+		"stream, pool or size class"},
 	"memory fraction, and gaps of several streams": {func(s *analyzetest.TorchScript) {
 		s.Stream = 0x77
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Stream = 0
-		s.Sparse2(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.SparseElsewhere(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(200*analyzetest.Mib, 400*analyzetest.Mib)
-	}, oom.Limit, oom.NothingSince, "perhaps", 0, "would have fit into 280.0 MiB of unused memory in one piece"},
+	}, oom.Limit, oom.Inactive, "perhaps", 0, "would have succeeded if 280.0 MiB of unused memory were in one piece"},
 	"a fraction that was lowered": {func(s *analyzetest.TorchScript) {
-		s.Sparse2(1, 900*analyzetest.Mib, analyzetest.Mib)
+		s.SparseElsewhere(1, 900*analyzetest.Mib, analyzetest.Mib)
 		s.Free(0x7d0000000000, analyzetest.Mib)
 		s.GiveBack(0x7d0000000000, 900*analyzetest.Mib)
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Oom(100*analyzetest.Mib, 700*analyzetest.Mib)
-	}, oom.Limit, oom.NothingSince, "perhaps", 0, "or without the limit of less than 300.0 MiB"},
+	}, oom.Limit, oom.Inactive, "perhaps", 0, "or without the limit of less than 300.0 MiB"},
 	"the driver's limit, and gaps that are enough": {func(s *analyzetest.TorchScript) {
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
-		s.Refused(100 * analyzetest.Mib)
+		s.FailedDriverAlloc(100 * analyzetest.Mib)
 		s.Oom(100*analyzetest.Mib, 700*analyzetest.Mib)
-	}, oom.Limit, oom.NothingSince, "yes", 1, "would have fit into 140.0 MiB of unused memory in one piece, or " +
+	}, oom.Limit, oom.Inactive, "yes", 1, "would have succeeded if 140.0 MiB of unused memory were in one piece, or " +
 		"without the limit; with"},
 	"gaps that are enough, and NCCL below a quota": {func(s *analyzetest.TorchScript) {
 		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
-		s.Asked(700 * analyzetest.Mib)
-		analyzetest.At(s.Refused(100*analyzetest.Mib), 3, "init (train.py:1)")
-	}, oom.Limit, oom.NothingSince, "", 1, "the driver refused: a limit such as"},
+		s.AddMemGetInfo(700 * analyzetest.Mib)
+		analyzetest.At(s.FailedDriverAlloc(100*analyzetest.Mib), 3, "init (train.py:1)")
+	}, oom.Limit, oom.Inactive, "", 1, "the driver refused: a limit of a MIG slice"},
 	"another process": {func(s *analyzetest.TorchScript) {
 		s.Sparse(2, 100*analyzetest.Mib, 100*analyzetest.Mib)
-		s.Used(42, "train", 200*analyzetest.Mib)
-		s.Used(99, "notebook", 700*analyzetest.Mib)
-		s.Refused(300 * analyzetest.Mib)
+		s.AddProcessMemory(42, "train", 200*analyzetest.Mib)
+		s.AddProcessMemory(99, "notebook", 700*analyzetest.Mib)
+		s.FailedDriverAlloc(300 * analyzetest.Mib)
 		s.Oom(300*analyzetest.Mib, 100*analyzetest.Mib)
-	}, oom.OtherProcess, oom.NothingSince, "no", 1, "other processes used 700.0 MiB (99 notebook 700.0 MiB)"},
+	}, oom.OtherProcess, oom.Inactive, "no", 1, "other processes used 700.0 MiB (99 notebook 700.0 MiB)"},
 	"cached by PyTorch, wanted by NCCL": {func(s *analyzetest.TorchScript) {
 		s.Sparse(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
 		for i := range int64(9) {
 			s.Free(0x7f0000000000+i*0x10000000, 10*analyzetest.Mib)
 		}
-		s.Asked(100 * analyzetest.Mib)
-		analyzetest.At(s.Refused(200*analyzetest.Mib), 3, "init (train.py:1)")
+		s.AddMemGetInfo(100 * analyzetest.Mib)
+		analyzetest.At(s.FailedDriverAlloc(200*analyzetest.Mib), 3, "init (train.py:1)")
 		s.Launch()
-	}, oom.Cached, oom.WentOn, "", 1, "900.0 MiB more in whole segments of PyTorch's cache"},
+	}, oom.Cached, oom.Continued, "", 1, "900.0 MiB more in whole segments of PyTorch's cache"},
 	"tried again by PyTorch": {func(s *analyzetest.TorchScript) {
 		s.Sparse(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
 		for i := range int64(9) {
 			s.Free(0x7f0000000000+i*0x10000000, 10*analyzetest.Mib)
 		}
-		s.Asked(100 * analyzetest.Mib)
-		s.Refused(300 * analyzetest.Mib)
+		s.AddMemGetInfo(100 * analyzetest.Mib)
+		s.FailedDriverAlloc(300 * analyzetest.Mib)
 		for i := range int64(3) {
 			s.GiveBack(0x7f0000000000+i*0x10000000, 100*analyzetest.Mib)
 		}
 		s.Segment(0x7e0000000000, 300*analyzetest.Mib)
 		s.Block(0x7e0000000000, 299*analyzetest.Mib, "forward (model.py:12)")
-	}, oom.Cached, oom.Retried, "yes", 1, "the driver refused 1 time, 300.0 MiB were given back in between; it " +
-		"succeeded"},
+	}, oom.Cached, oom.Retried, "yes", 1, "the driver refused 1 time, and the allocator returned 300.0 MiB to " +
+		"the driver in between; the same request succeeded"},
 	"a plain program": {func(s *analyzetest.TorchScript) {
 		s.Tp.Alloc(analyzetest.Second, analyzetest.Us, 0x7f0000000000, 900*analyzetest.Mib)
 		s.Now += analyzetest.Second
-		s.Asked(100 * analyzetest.Mib)
-		s.Refused(200 * analyzetest.Mib)
+		s.AddMemGetInfo(100 * analyzetest.Mib)
+		s.FailedDriverAlloc(200 * analyzetest.Mib)
 		s.Tp.Free(s.Now+500*analyzetest.Ms, analyzetest.Us, 0x7f0000000000)
 		s.Tp.Alloc(s.Now+12*analyzetest.Second, analyzetest.Us, 0x7f0000000000, 400*analyzetest.Mib)
 	}, oom.Capacity, oom.Recovered, "", 1, "900.0 MiB were freed within the next second"},
@@ -154,20 +154,20 @@ var oomCases = map[string]oomCase{
 		s.Tp.NVML(0, s.Now, catalog.MetricMemoryFree, float64(990*analyzetest.Mib))
 		s.Tp.Alloc(s.Now+analyzetest.Ms, analyzetest.Us, 0x7f0000000000, 900*analyzetest.Mib)
 		s.Now += 2 * analyzetest.Ms
-		s.Refused(200 * analyzetest.Mib)
-	}, oom.Capacity, oom.NothingSince, "", 1, "at most 100.0 MiB free"},
+		s.FailedDriverAlloc(200 * analyzetest.Mib)
+	}, oom.Capacity, oom.Inactive, "", 1, "at most 100.0 MiB were free"},
 	"a pool with a maximum": {func(s *analyzetest.TorchScript) {
-		s.Asked(800 * analyzetest.Mib)
-		r := s.Refused(200 * analyzetest.Mib)
+		s.AddMemGetInfo(800 * analyzetest.Mib)
+		r := s.FailedDriverAlloc(200 * analyzetest.Mib)
 		r.Name, r.MemoryKind = "cuMemAllocAsync", format.MemoryAsync
-	}, oom.Limit, oom.NothingSince, "", 1, "the pool may have a maximum"},
+	}, oom.Limit, oom.Inactive, "", 1, "the pool may have a maximum"},
 	"memory of the host": {func(s *analyzetest.TorchScript) {
-		r := s.Refused(200 * analyzetest.Mib)
+		r := s.FailedDriverAlloc(200 * analyzetest.Mib)
 		r.Name, r.MemoryKind = "cuMemHostAlloc", format.MemoryHost
-	}, oom.Limit, oom.NothingSince, "", 1, "is the host's"},
-	"nobody asked": {func(s *analyzetest.TorchScript) {
-		s.Refused(200 * analyzetest.Mib)
-	}, oom.Unknown, oom.NothingSince, "", 1, "nobody asked how much was free"},
+	}, oom.Limit, oom.Inactive, "", 1, "is host memory"},
+	"no sample of the free memory": {func(s *analyzetest.TorchScript) {
+		s.FailedDriverAlloc(200 * analyzetest.Mib)
+	}, oom.Unknown, oom.Inactive, "", 1, "but there is no sample of the free memory"},
 }
 
 func TestOOMClasses(t *testing.T) {
@@ -195,7 +195,8 @@ func TestOOMClasses(t *testing.T) {
 			t.Errorf("%s: %v of class %s", name, n, c.class)
 		}
 		also, said := "<nil>", 0.0
-		if c.class == oom.Limit && strings.Contains(c.says, "would have fit") || name == "a fraction that was lowered" {
+		if c.class == oom.Limit && strings.Contains(c.says, "of unused memory") ||
+			name == "a fraction that was lowered" {
 			also, said = "fragmentation", 1
 		}
 		if got := analyzetest.Cells(t, r, "failures", "also"); got[0] != also {
@@ -220,15 +221,15 @@ func TestOOMConfidenceGoesDown(t *testing.T) {
 		"other totals": {func(s *analyzetest.TorchScript) {
 			for _, r := range s.Tp.Rows[len(s.Tp.Rows)-40:] {
 				if r.Kind == format.KindAllocator {
-					r.AllocatedBytes += 1000 // no block is so much larger
+					r.AllocatedBytes += 1000 // no block is larger than its request by so much
 				}
 			}
-		}, report.ConfidenceLow, "the allocator counts other bytes"},
+		}, report.ConfidenceLow, "own statistics differ from its recorded events"},
 		"attached later": {func(s *analyzetest.TorchScript) {
 			s.Tp.Rows = slices.DeleteFunc(s.Tp.Rows, func(r *format.Row) bool {
 				return r.Kind == format.KindAllocator && r.StartNs < analyzetest.Epoch+analyzetest.Second+30*analyzetest.Ms
 			})
-		}, report.ConfidenceMedium, "of the allocator's segments are older than the recording"},
+		}, report.ConfidenceMedium, "of the allocator's segments are from before the recording"},
 	} {
 		s := analyzetest.NewTorchScript(t)
 		oomCases["gaps of 14 MiB"].script(s)
@@ -260,7 +261,7 @@ func TestOOMTellsWhyCachedMemoryWasOfNoUse(t *testing.T) {
 	s.Sparse(3, 20*analyzetest.Mib, 6*analyzetest.Mib)
 	s.Row(format.AllocatorFreeRequested, 0x7f0000000000, 6*analyzetest.Mib).AllocatedBytes -= 6 * analyzetest.Mib
 	s.Allocated -= 6 * analyzetest.Mib
-	s.Refused(100 * analyzetest.Mib)
+	s.FailedDriverAlloc(100 * analyzetest.Mib)
 	s.Oom(100*analyzetest.Mib, 40*analyzetest.Mib)
 	r, err := oom.Run(s.Tp.Timeline(), query.Options{})
 	if err != nil {
@@ -287,11 +288,11 @@ func TestOOMTellsWhyCachedMemoryWasOfNoUse(t *testing.T) {
 		got[reasons[i]] = bytes[i] + " " + by[i]
 	}
 	for reason, want := range map[oom.CachedReason]string{
-		oom.OtherClass:  fmt.Sprint(3*analyzetest.Mib/2, " bias (model.py:1)"),
-		oom.OtherStream: fmt.Sprint(70*analyzetest.Mib, " side (model.py:2)"),
-		oom.OtherPool:   fmt.Sprint(50*analyzetest.Mib, " graph (model.py:3)"),
-		oom.TooSmall:    fmt.Sprint(42*analyzetest.Mib, " keep (train.py:3)"),
-		oom.Awaited:     fmt.Sprint(6*analyzetest.Mib, " keep (train.py:3)"),
+		oom.OtherSizeClass: fmt.Sprint(3*analyzetest.Mib/2, " bias (model.py:1)"),
+		oom.OtherStream:    fmt.Sprint(70*analyzetest.Mib, " side (model.py:2)"),
+		oom.OtherPool:      fmt.Sprint(50*analyzetest.Mib, " graph (model.py:3)"),
+		oom.TooSmall:       fmt.Sprint(42*analyzetest.Mib, " keep (train.py:3)"),
+		oom.UsedByStream:   fmt.Sprint(6*analyzetest.Mib, " keep (train.py:3)"),
 	} {
 		if got[reason.String()] != want {
 			t.Errorf("%s: %s, want %s", reason, got[reason.String()], want)
@@ -319,8 +320,8 @@ func TestOOMReport(t *testing.T) {
 	}
 }
 
-// limitedTape fails twice under a limit: the first request would fit into the unused memory in one
-// piece, the second would not.
+// limitedTape fails twice under a limit. The first request would fit into the unused memory if that
+// were in one piece, the second would not.
 func limitedTape(t testing.TB) *analyzetest.Tape {
 	s := analyzetest.NewTorchScript(t)
 	s.Sparse(35, 200*analyzetest.Mib, 98*analyzetest.Mib)
@@ -375,16 +376,16 @@ func TestOOMFollowsTheFilter(t *testing.T) {
 	}
 }
 
-// TestManyFailuresAreBounded: those that did harm are looked at first.
+// TestManyFailuresAreBounded checks that the report keeps the worst failures.
 func TestManyFailuresAreBounded(t *testing.T) {
 	s := analyzetest.NewTorchScript(t)
 	for range 3 * oom.MaxContexts {
-		s.Refused(200 * analyzetest.Mib)
+		s.FailedDriverAlloc(200 * analyzetest.Mib)
 		s.Tp.Alloc(s.Now+analyzetest.Us*10, analyzetest.Us, 0x7f0000000000, 200*analyzetest.Mib)
 		s.Tp.Free(s.Now+analyzetest.Us*20, analyzetest.Us, 0x7f0000000000)
 	}
 	s.Now += analyzetest.Second
-	s.Refused(300 * analyzetest.Mib)
+	s.FailedDriverAlloc(300 * analyzetest.Mib)
 	r, err := oom.Run(s.Tp.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -393,7 +394,7 @@ func TestManyFailuresAreBounded(t *testing.T) {
 	if n, _, _ := r.Number(
 		"failures",
 	); n != 3*oom.MaxContexts+1 || len(outcomes) != oom.MaxContexts ||
-		outcomes[oom.MaxContexts-1] != oom.NothingSince.String() {
+		outcomes[oom.MaxContexts-1] != oom.Inactive.String() {
 		t.Errorf("%v failures, %d rows, the last %s", n, len(outcomes), outcomes[len(outcomes)-1])
 	}
 }

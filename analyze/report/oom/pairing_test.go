@@ -10,7 +10,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// dividedTape is of a machine with a divided GPU and a whole one; processes see them differently.
+// dividedTape is of a machine with one MIG GPU and one whole GPU. Processes see them differently.
 func dividedTape(t *testing.T) *analyzetest.Tape {
 	tp := analyzetest.NewTape(t)
 	for device, fact := range []string{
@@ -36,20 +36,20 @@ func dividedTape(t *testing.T) *analyzetest.Tape {
 	return tp
 }
 
-// TestMIGDevicesArePaired pairs ordinals of processes with MIG devices by what the recorder found,
-// and by what the driver told the process.
+// TestMIGDevicesArePaired pairs CUDA ordinals of processes with MIG devices, by the recorder's facts
+// and by the UUIDs that the driver returned to the process.
 func TestMIGDevicesArePaired(t *testing.T) {
 	tp := dividedTape(t)
-	told := func(pid int32, name, uuid string) {
+	returnUUID := func(pid int32, name, uuid string) {
 		r := tp.Call(format.KindAPI, name, analyzetest.Second+int64(pid)*analyzetest.Ms, analyzetest.Us)
 		r.Pid, r.Device, r.Message = pid, 0, uuid
 	}
-	told(5, "cuDeviceGetUuid_v2", "GPU-1111") // not what its environment says
-	told(6, "cuDeviceGetUuid", "GPU-aaaa")    // only the GPU: the part is known
-	told(7, "cuDeviceGetUuid_v2", "GPU-2222")
-	told(7, "cuDeviceGetUuid", "GPU-aaaa")
-	told(8, "cuDeviceGetUuid_v2", "GPU-bbbb")
-	told(9, "cuDeviceGetUuid", "GPU-aaaa") // which part is not known
+	returnUUID(5, "cuDeviceGetUuid_v2", "GPU-1111") // differs from the process's environment
+	returnUUID(6, "cuDeviceGetUuid", "GPU-aaaa")    // only the GPU: its MIG device is known
+	returnUUID(7, "cuDeviceGetUuid_v2", "GPU-2222")
+	returnUUID(7, "cuDeviceGetUuid", "GPU-aaaa")
+	returnUUID(8, "cuDeviceGetUuid_v2", "GPU-bbbb")
+	returnUUID(9, "cuDeviceGetUuid", "GPU-aaaa") // the MIG device is unknown
 	tl := tp.Timeline()
 	for pid, want := range map[int32]string{
 		1: "0 NVIDIA H100 1g.10gb (MIG of GPU 0), samples of 0 true, reverse 0 true",
@@ -80,7 +80,7 @@ func TestMIGDevicesArePaired(t *testing.T) {
 	}
 }
 
-// TestMemoryOfAMIGDevice: what is free of the whole GPU is not free for a process on a part of it.
+// TestMemoryOfAMIGDevice checks that free memory of the whole GPU does not count for a MIG device.
 func TestMemoryOfAMIGDevice(t *testing.T) {
 	for uuid, want := range map[string]struct{ total, nvml int64 }{
 		"MIG-1111": {10 << 30, -1}, "MIG-2222": {0, -1}, "GPU-bbbb": {80 << 30, 60 << 30},

@@ -5,7 +5,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Sections are the tables and facts of the report, as --explain prints them.
+// Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
 	{Title: "failures", Columns: failureColumns},
@@ -14,12 +14,12 @@ var Sections = []report.Section{
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of the HTML page.
+// Page is the section of this report in the HTML page.
 var Page = report.Page{
 	Title: "Out of memory",
-	About: "Every allocation that failed, why, and who held the memory.",
+	About: "Each failed allocation, its reason, and the call sites that held the memory.",
 	Empty: "No allocation failed.",
 }
 
-// Needs are the classes of calls without which the report would be wrong or empty.
+// Needs are the classes of calls that the report needs.
 var Needs = []string{format.RecordMemory}

@@ -10,228 +10,267 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
+// factColumns are the columns of facts.
 var factColumns = []report.Column{
-	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell, or not all"},
+	{
+		Key: "result", Title: "result", Unit: report.UnitText,
+		About: "set if no allocation failed, or if the report omits failures",
+	},
 }
 
+// failureColumns are the columns of failureTable.
 var failureColumns = []report.Column{
 	{
 		Key: "at_ns", Title: "AT", Unit: report.UnitNs,
-		About: "when the driver refused, or PyTorch's allocator gave up; from the recording's start",
+		About: "time at which the driver refused or PyTorch's allocator gave up, from the start of the recording",
 	},
 	{
 		Key: "class", Title: "CLASS", Unit: report.UnitText,
-		About: "capacity: not even all free memory would have been enough; fragmentation: free memory of the device " +
-			"and unused memory in PyTorch's segments together are enough, but no piece is; cached: whole segments " +
-			"of PyTorch's cache are; limit: the device had enough free, so that a limit of the allocator, a " +
-			"pool, a MIG slice or a cgroup said no, or the memory is the host's; other process: it is " +
-			"enough together with what other processes use; unknown: nobody tells what was free",
+		About: "reason of the failure. Capacity: all free and unused memory together was not enough. Fragmentation: " +
+			"free device memory and unused memory in PyTorch's segments together were enough, but no piece was. " +
+			"Cached: whole segments in PyTorch's cache were enough. Limit: the device had enough free memory, so a " +
+			"limit of the allocator, a pool, a MIG slice or a cgroup refused; or the request was for host memory. " +
+			"Other process: enough together with the memory of other processes. Unknown: no sample of the free memory",
 	},
 	{
 		Key: "also", Title: "ALSO", Unit: report.UnitText,
-		About: "fragmentation: class limit, and the request would have fit into the allocator's unused memory too, " +
-			"had it been in one piece; else absent",
+		About: "fragmentation: the class is limit, but the request would also have fit into the allocator's unused " +
+			"memory if that were in one piece; else absent",
 	},
 	{
 		Key: "outcome", Title: "THEN", Unit: report.UnitText,
-		About: "what the same thread did afterwards: retried (the same request succeeded after cached memory was " +
-			"given back: no error reached the program), recovered (it got as much later), went on (it got less, or " +
-			"gave work to the GPU), nothing since, ended (and the process ended)",
+		About: "behaviour of the thread after the failure. Retried: the same request succeeded after the allocator " +
+			"freed its cache, without an error for the program. Recovered: an allocation of the same size succeeded " +
+			"later. Went on: a smaller allocation succeeded, or the thread used the GPU. Nothing since: no further " +
+			"work. Ended: no further work, and the process ended",
 	},
 	{
 		Key: "requested_bytes", Title: "REQUESTED", Unit: report.UnitBytes,
-		About: "bytes asked for; PyTorch tells those of a request that it gives up rounded to 512",
+		About: "requested bytes; for a request that PyTorch gave up, rounded up to 512",
 	},
 	{
 		Key: "free_bytes", Title: "FREE", Unit: report.UnitBytes,
-		About: "what the device had free: as PyTorch's allocator tells, else the nearest answer of cuMemGetInfo or " +
-			"sample of NVML, bounded by the device's memory without what calls have allocated; absent for memory of " +
-			"the host",
+		About: "free memory of the device: from PyTorch's event, or else from the nearest cuMemGetInfo or NVML " +
+			"sample. At most the device's memory minus recorded allocations. Absent for host memory",
 	},
 	{
 		Key: "allocated_bytes", Title: "ALLOCATED", Unit: report.UnitBytes,
-		About: "blocks of PyTorch's allocator for this process and device that the program had then",
+		About: "bytes in allocated blocks of PyTorch's allocator for this process and device",
 	},
 	{
 		Key: "unused_bytes", Title: "UNUSED", Unit: report.UnitBytes,
-		About: "bytes in segments of that allocator that were not in blocks; see the table cached",
+		About: "unused bytes in the segments of PyTorch's allocator; see the table cached",
 	},
-	{Key: "largest_gap_bytes", Title: "LARGEST", Unit: report.UnitBytes, About: "the largest of these gaps"},
+	{
+		Key: "largest_gap_bytes", Title: "LARGEST", Unit: report.UnitBytes,
+		About: "largest unused piece in the segments of PyTorch's allocator",
+	},
 	{
 		Key: "expandable_fits", Title: "EXPANDABLE", Unit: report.UnitText,
-		About: "would it have fitted with expandable segments? yes: free memory and what is whole in gaps in " +
-			"PyTorch's steps of 20 MiB is enough; perhaps: all whole pages of 2 MiB are; absent if they are on, or " +
-			"PyTorch's allocator did not ask",
+		About: "whether expandable segments would have avoided the failure. Yes: free memory and whole steps of 20 " +
+			"MiB in unused memory are enough. Perhaps: whole pages of 2 MiB are enough. No: neither. Absent if they " +
+			"are on, or if PyTorch's allocator did not make the request",
 	},
 	{
 		Key: "fragmented_bytes", Title: "", Unit: report.UnitBytes,
-		About: "of UNUSED, gaps between blocks that are smaller than the request",
+		About: "part of UNUSED in pieces that are smaller than the request",
 	},
 	{
 		Key: "limit_least_bytes", Title: "", Unit: report.UnitBytes,
-		About: "bytes that the allocator's limit allows at least: the most it had reserved; absent unless it gave " +
-			"up without asking the driver, and if the limit was lowered meanwhile",
+		About: "lower bound of the allocator's own limit: its highest reserved bytes. Absent unless it gave up " +
+			"without calling the driver, and if the program lowered the limit",
 	},
 	{
 		Key: "limit_below_bytes", Title: "", Unit: report.UnitBytes,
-		About: "bytes below which that limit lies: reserved, and a segment for the request",
+		About: "upper bound of the allocator's own limit: reserved bytes plus a segment for the request",
 	},
-	{Key: "reserved_bytes", Title: "", Unit: report.UnitBytes, About: "memory that allocator had of the driver"},
+	{
+		Key: "reserved_bytes", Title: "", Unit: report.UnitBytes,
+		About: "bytes that PyTorch's allocator held from the driver",
+	},
 	{
 		Key: "active_bytes", Title: "", Unit: report.UnitBytes,
-		About: "allocated, and given back but still used by a stream",
+		About: "bytes of blocks of PyTorch's allocator that the program held or a stream used",
 	},
 	{
 		Key: "returned_bytes", Title: "", Unit: report.UnitBytes,
-		About: "what that allocator gave back to the driver before it gave up, or succeeded",
+		About: "bytes that PyTorch's allocator returned to the driver before the request ended",
 	},
-	{Key: "driver_calls", Title: "", Unit: report.UnitCount, About: "calls of the driver that failed for this request"},
+	{Key: "driver_calls", Title: "", Unit: report.UnitCount, About: "number of failed driver calls for this request"},
 	{
 		Key: "driver_bytes", Title: "", Unit: report.UnitBytes,
-		About: "bytes that the driver was asked for; 0: it was not asked",
+		About: "bytes of the driver call; 0 if the allocator did not call the driver",
 	},
-	{Key: "free_source", Title: "", Unit: report.UnitText, About: "where FREE is from"},
+	{Key: "free_source", Title: "", Unit: report.UnitText, About: "source of FREE"},
 	{
 		Key: "free_age_ns", Title: "", Unit: report.UnitNs,
-		About: "how old FREE was; negative if it was asked afterwards",
+		About: "age of the sample for FREE at the failure; negative if the sample is later",
 	},
 	{
 		Key: "allocator_free_bytes", Title: "", Unit: report.UnitBytes,
-		About: "free memory as PyTorch's allocator tells it with the failure",
+		About: "free memory of the device, from PyTorch's out-of-memory event",
 	},
-	{Key: "asked_free_bytes", Title: "", Unit: report.UnitBytes, About: "free memory by the nearest cuMemGetInfo"},
-	{Key: "asked_age_ns", Title: "", Unit: report.UnitNs, About: "how old that was"},
-	{Key: "nvml_free_bytes", Title: "", Unit: report.UnitBytes, About: "free memory by NVML's nearest sample"},
-	{Key: "nvml_age_ns", Title: "", Unit: report.UnitNs, About: "how old that was"},
+	{
+		Key: "asked_free_bytes", Title: "", Unit: report.UnitBytes,
+		About: "free memory of the device, from the program's nearest cuMemGetInfo",
+	},
+	{
+		Key: "asked_age_ns", Title: "", Unit: report.UnitNs,
+		About: "age of the cuMemGetInfo sample at the failure; negative if it is later",
+	},
+	{
+		Key: "nvml_free_bytes", Title: "", Unit: report.UnitBytes,
+		About: "free memory of the device, from NVML's nearest sample",
+	},
+	{
+		Key: "nvml_age_ns", Title: "", Unit: report.UnitNs,
+		About: "age of the NVML sample at the failure; negative if it is later",
+	},
 	{
 		Key: "other_processes_bytes", Title: "", Unit: report.UnitBytes,
-		About: "memory of other processes on the device, by NVML's nearest samples",
+		About: "memory of other processes on the device, from NVML's nearest samples",
 	},
 	{
 		Key: "freed_next_second_bytes", Title: "", Unit: report.UnitBytes,
-		About: "bytes that the process freed on the device within a second afterwards",
+		About: "bytes that the process freed on the device within one second after the failure",
 	},
 	{
 		Key: "recovered_after_ns", Title: "", Unit: report.UnitNs,
-		About: "how long it took until the thread got memory again",
+		About: "time until an allocation of the thread succeeded",
 	},
-	{Key: "confidence", Title: "", Unit: report.UnitText, About: "high, medium or low; see confidence_reasons"},
+	{
+		Key: "confidence", Title: "", Unit: report.UnitText,
+		About: "confidence in CLASS: high, medium or low; see confidence_reasons",
+	},
 	{
 		Key: "confidence_reasons", Title: "", Unit: report.UnitText,
-		About: "what lowers the confidence: lost calls, a model that differs from the allocator's own totals, " +
-			"segments from before the recording, an old sample of free memory",
+		About: "reasons that lower the confidence: lost calls, a model that differs from the allocator's statistics, " +
+			"segments from before the recording, an old sample of the free memory",
 	},
-	{Key: "asked_by", Title: "BY", Unit: report.UnitText, About: "PyTorch, or the function of the driver"},
+	{
+		Key: "asked_by", Title: "BY", Unit: report.UnitText,
+		About: "allocator that got the request: PyTorch, or the driver function",
+	},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the process"},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "tid", Title: "", Unit: report.UnitID, About: "thread"},
-	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "the frame of the program's own code that asked"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	{Key: "tid", Title: "", Unit: report.UnitID, About: "thread id"},
+	{
+		Key: "site", Title: "SITE", Unit: report.UnitText,
+		About: "call site: the frame of the program's own code that made the request",
+	},
 }
 
+// cachedColumns are the columns of cachedTable.
 var cachedColumns = []report.Column{
-	{Key: "failure_ns", Title: "AT", Unit: report.UnitNs, About: "failure that this belongs to, as in failures"},
-	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "bytes of PyTorch's segments that no block has"},
-	{Key: "pieces", Title: "PIECES", Unit: report.UnitCount, About: "in how many pieces"},
-	{Key: "largest_bytes", Title: "LARGEST", Unit: report.UnitBytes, About: "the largest of them"},
+	{Key: "failure_ns", Title: "AT", Unit: report.UnitNs, About: "time of the failure, AT of the table failures"},
+	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "unused bytes in PyTorch's segments"},
+	{Key: "pieces", Title: "PIECES", Unit: report.UnitCount, About: "number of pieces of this unused memory"},
+	{Key: "largest_bytes", Title: "LARGEST", Unit: report.UnitBytes, About: "largest piece of this unused memory"},
 	{
 		Key: "segments", Title: "SEGMENTS", Unit: report.UnitCount,
-		About: "in how many segments, or stretches of expandable ones",
+		About: "number of segments, or of contiguous ranges of expandable segments, with this unused memory",
 	},
 	{
 		Key: "reason", Title: "WHY OF NO USE", Unit: report.UnitText,
-		About: "too small pieces; for blocks of another size (segments for blocks up to 1 MiB, or for others); of " +
-			"another stream; in another pool; still used by a stream; whole segments (the driver gets them when the " +
-			"allocator asks again)",
+		About: "reason why the request could not use the memory. For blocks of another size: the segments are " +
+			"for blocks up to 1 MiB, or for larger ones. Still used by a stream: the program freed the block, but a " +
+			"stream still uses it. Whole segments: they return to the driver when the allocator frees its cache",
 	},
 	{
 		Key: "held_by", Title: "HELD BY", Unit: report.UnitText,
-		About: "the place whose blocks lie in the segments with most of it",
+		About: "call site whose blocks are in the segments with most of this memory",
 	},
 }
 
+// holderColumns are the columns of holderTable.
 var holderColumns = []report.Column{
-	{Key: "failure_ns", Title: "AT", Unit: report.UnitNs, About: "failure that this belongs to, as in failures"},
+	{Key: "failure_ns", Title: "AT", Unit: report.UnitNs, About: "time of the failure, AT of the table failures"},
 	{
 		Key: "bytes", Title: "HELD", Unit: report.UnitBytes,
-		About: "bytes that the place held; of PyTorch's blocks as asked for",
+		About: "bytes that the call site held; requested sizes for PyTorch's blocks",
 	},
-	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share in all that the process held there"},
-	{Key: "blocks", Title: "COUNT", Unit: report.UnitCount, About: "allocations behind HELD"},
+	{
+		Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent,
+		About: "share of HELD in all memory that the process held on the device",
+	},
+	{Key: "blocks", Title: "COUNT", Unit: report.UnitCount, About: "number of live allocations, whose bytes are HELD"},
 	{
 		Key: "memory_kind", Title: "KIND", Unit: report.UnitText,
-		About: "kind of memory; torch: blocks of PyTorch's allocator",
+		About: "kind of memory; torch means blocks of PyTorch's allocator",
 	},
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
-		About: "the frame of the program's own code that made the allocations",
+		About: "call site: the frame of the program's own code that allocated the memory",
 	},
 }
 
+// totalColumns are the columns of totals.
 var totalColumns = []report.Column{
 	{
 		Key: "failures", Title: "failures", Unit: report.UnitCount,
-		About: "allocations that failed, those included that succeeded when tried again",
+		About: "failed allocations, including those whose retry succeeded",
 	},
 	{
 		Key: "fatal", Title: "without recovery", Unit: report.UnitCount,
-		About: "failures after which the thread did nothing more",
+		About: "failures after which the thread did no further work",
 	},
 	{
 		Key: "retried", Title: "retried", Unit: report.UnitCount,
-		About: "failures of which the program saw nothing but lost time",
+		About: "failures whose retry by the allocator succeeded: the program lost only time",
 	},
-	{Key: "capacity", Title: "capacity", Unit: report.UnitCount, About: "failures of that class"},
-	{Key: "fragmentation", Title: "fragmentation", Unit: report.UnitCount, About: "failures of that class"},
-	{Key: "cached", Title: "cached", Unit: report.UnitCount, About: "failures of that class"},
-	{Key: "limit", Title: "limit", Unit: report.UnitCount, About: "failures of that class"},
-	{Key: "other_process", Title: "other process", Unit: report.UnitCount, About: "failures of that class"},
-	{Key: "unknown", Title: "unknown", Unit: report.UnitCount, About: "failures of that class"},
+	{Key: "capacity", Title: "capacity", Unit: report.UnitCount, About: "failures of class capacity"},
+	{Key: "fragmentation", Title: "fragmentation", Unit: report.UnitCount, About: "failures of class fragmentation"},
+	{Key: "cached", Title: "cached", Unit: report.UnitCount, About: "failures of class cached"},
+	{Key: "limit", Title: "limit", Unit: report.UnitCount, About: "failures of class limit"},
+	{Key: "other_process", Title: "other process", Unit: report.UnitCount, About: "failures of class other process"},
+	{Key: "unknown", Title: "unknown", Unit: report.UnitCount, About: "failures of class unknown"},
 	{
 		Key: "fragmentation_under_limit", Title: "fragmentation under a limit", Unit: report.UnitCount,
-		About: "of class limit, failures that are fragmentation too: see also",
+		About: "failures of class limit whose column also is fragmentation",
 	},
 }
 
-// facts says whether anything failed, and how many failures are in no table; rest is their number.
+// facts returns the facts of the report. failures is the number of failures, rest the number of
+// failures that no table lists.
 func facts(failures, rest int) []report.Fact {
 	result := ""
 	switch {
 	case failures == 0:
 		result = "no allocation failed"
 	case rest > 0:
-		result = fmt.Sprintf("%s more are only counted", units.Plural(int64(rest), "failure"))
+		result = fmt.Sprintf("%s more are in no table", units.Plural(int64(rest), "failure"))
 	}
 	return report.Facts(factColumns, report.Values{"result": result})
 }
 
-// failureTable returns a table with a row per failure.
+// failureTable returns a table with one row per failure.
 func failureTable(t *timeline.Timeline, contexts []*Context, verdicts []Verdict) report.Table {
 	table := report.Table{
 		Name: "failures", Title: "failed allocations", Columns: slices.Clone(failureColumns),
-		Spare: []string{"pid", "device", "expandable_fits", "asked_by", "largest_gap_bytes", "allocated_bytes"},
+		HideFirst: []string{"pid", "device", "expandable_fits", "asked_by", "largest_gap_bytes", "allocated_bytes"},
 	}
 	anyAllocator, anyAlso := false, false
 	for i, sc := range contexts {
-		anyAllocator, anyAlso = anyAllocator || sc.hasAllocator, anyAlso || verdicts[i].Also
+		anyAllocator, anyAlso = anyAllocator || sc.hasAllocator, anyAlso || verdicts[i].AlsoFragmentation
 		addFailure(t, &table, sc, &verdicts[i])
 	}
 	if !anyAlso {
-		report.Hide(table.Columns, "also")
+		report.HideTitle(table.Columns, "also")
 	}
 	if !anyAllocator {
 		for _, key := range []string{"allocated_bytes", "unused_bytes", "largest_gap_bytes", "expandable_fits"} {
-			report.Hide(table.Columns, key)
+			report.HideTitle(table.Columns, key)
 		}
 	}
 	processes.AddRanks(t, &table)
 	return table
 }
 
-// addFailure adds the row of a failure.
+// addFailure adds the row of one failure.
 func addFailure(t *timeline.Timeline, table *report.Table, sc *Context, v *Verdict) {
 	var allocated, unused, largest, fragmented, reserved, active any
-	var told, free, freeAge, after, also, limitLeast, limitBelow any
-	if v.Also {
+	var allocatorFree, free, freeAge, recoveredAfter, also, limitLeast, limitBelow any
+	if v.AlsoFragmentation {
 		also = Fragmentation.String()
 	}
 	if sc.limitBelow > 0 && v.Class == Limit {
@@ -246,13 +285,13 @@ func addFailure(t *timeline.Timeline, table *report.Table, sc *Context, v *Verdi
 		allocated, unused, largest, reserved, active = sc.totals.Allocated, u, l, sc.totals.Reserved, sc.totals.Active
 	}
 	if sc.deviceFree >= 0 {
-		told = sc.deviceFree
+		allocatorFree = sc.deviceFree
 	}
 	if sc.free.source != "" && sc.onDevice() {
 		free, freeAge = sc.free.bytes, sc.free.ageNs
 	}
 	if sc.outcomeNs > 0 {
-		after = sc.outcomeNs - sc.AtNs
+		recoveredAfter = sc.outcomeNs - sc.AtNs
 	}
 	row := table.Add(report.Values{
 		"at_ns":                   sc.AtNs - t.Recording().FromNs,
@@ -264,28 +303,28 @@ func addFailure(t *timeline.Timeline, table *report.Table, sc *Context, v *Verdi
 		"allocated_bytes":         allocated,
 		"unused_bytes":            unused,
 		"largest_gap_bytes":       largest,
-		"expandable_fits":         v.Fits,
+		"expandable_fits":         v.ExpandableFits,
 		"fragmented_bytes":        fragmented,
 		"limit_least_bytes":       limitLeast,
 		"limit_below_bytes":       limitBelow,
 		"reserved_bytes":          reserved,
 		"active_bytes":            active,
-		"returned_bytes":          sc.returned,
-		"driver_calls":            sc.calls,
-		"driver_bytes":            sc.asked,
+		"returned_bytes":          sc.returnedBytes,
+		"driver_calls":            sc.driverCalls,
+		"driver_bytes":            sc.driverBytes,
 		"free_source":             sc.free.source,
 		"free_age_ns":             freeAge,
-		"allocator_free_bytes":    told,
-		"asked_free_bytes":        sc.free.asked,
-		"asked_age_ns":            sc.free.askedAgeNs,
+		"allocator_free_bytes":    allocatorFree,
+		"asked_free_bytes":        sc.free.queried,
+		"asked_age_ns":            sc.free.queriedAgeNs,
 		"nvml_free_bytes":         sc.free.nvml,
 		"nvml_age_ns":             sc.free.nvmlAgeNs,
 		"other_processes_bytes":   sc.free.others,
-		"freed_next_second_bytes": sc.freedNext,
-		"recovered_after_ns":      after,
+		"freed_next_second_bytes": sc.freedAfter,
+		"recovered_after_ns":      recoveredAfter,
 		"confidence":              v.Confidence,
 		"confidence_reasons":      v.Reasons,
-		"asked_by":                askedBy(t, sc),
+		"asked_by":                requestedFrom(t, sc),
 		"device":                  t.DeviceLabel(sc.device),
 		"pid":                     int64(sc.pid),
 		"tid":                     int64(sc.tid),
@@ -294,22 +333,23 @@ func addFailure(t *timeline.Timeline, table *report.Table, sc *Context, v *Verdi
 	row.Evidence, row.StackID = sc.evidence(v), t.Origins.List[sc.Origin].Stack
 }
 
-// askedBy returns the name of the allocator, or of the function of the driver, that was asked.
-func askedBy(t *timeline.Timeline, sc *Context) string {
+// requestedFrom returns the name of the allocator, or of the driver function, that got the request.
+func requestedFrom(t *timeline.Timeline, sc *Context) string {
 	if sc.byAllocator {
 		return "PyTorch"
 	}
 	return t.Origins.Name(sc.Origin)
 }
 
-// cachedTable returns a table with a row per failure and reason why cached memory was of no use.
+// cachedTable returns a table with one row per failure and reason why cached memory could not be
+// used.
 func cachedTable(t *timeline.Timeline, contexts []*Context, top int) report.Table {
 	table := report.Table{
-		Name:    "cached",
-		Title:   "unused memory of PyTorch's allocator at the failures",
-		Columns: cachedColumns,
-		Aside:   true,
-		Spare:   []string{"segments"},
+		Name:      "cached",
+		Title:     "unused memory of PyTorch's allocator at the failures",
+		Columns:   cachedColumns,
+		Secondary: true,
+		HideFirst: []string{"segments"},
 	}
 	for _, sc := range contexts {
 		for i := range sc.cached {
@@ -329,21 +369,22 @@ func cachedTable(t *timeline.Timeline, contexts []*Context, top int) report.Tabl
 			})
 		}
 	}
-	_ = table.Arrange("", top) // no column is asked for
+	_ = table.Arrange("", top) // cannot fail without a sort column
 	return table
 }
 
-// shownHolders is the number of holders in the table for each failure.
+// shownHolders is the number of call sites per failure in the table of holders.
 const shownHolders = 5
 
-// holderTable returns a table with a row per failure and call site that held most memory.
+// holderTable returns a table with one row per failure and call site, for the call sites that held
+// the most memory.
 func holderTable(t *timeline.Timeline, contexts []*Context, top int) report.Table {
 	table := report.Table{
-		Name:    "holders",
-		Title:   "who held memory at the failures",
-		Columns: holderColumns,
-		Aside:   true,
-		Spare:   []string{"share_pct", "memory_kind"},
+		Name:      "holders",
+		Title:     "call sites that held memory at the failures",
+		Columns:   holderColumns,
+		Secondary: true,
+		HideFirst: []string{"share_pct", "memory_kind"},
 	}
 	for _, sc := range contexts {
 		for _, h := range sc.holders[:min(shownHolders, len(sc.holders))] {
@@ -361,17 +402,17 @@ func holderTable(t *timeline.Timeline, contexts []*Context, top int) report.Tabl
 	return table
 }
 
-// totals sums up all failures; rest is the number of those without a context.
+// totals returns the sums over all failures. rest is the number of failures without a context.
 func totals(contexts []*Context, verdicts []Verdict, rest int) []report.Fact {
 	var classes [NumClasses]int64
 	var fatal, again, also int64
 	for i, sc := range contexts {
 		classes[verdicts[i].Class]++
-		if verdicts[i].Also {
+		if verdicts[i].AlsoFragmentation {
 			also++
 		}
 		switch {
-		case sc.Outcome <= NothingSince:
+		case sc.Outcome <= Inactive:
 			fatal++
 		case sc.Outcome == Retried:
 			again++

@@ -1,3 +1,3 @@
-// Package processes lists the processes of a recording with their identity (rank, job, container),
-// and adds the rank to rows that name a process.
+// Package processes lists the recorded processes with their identity (rank, job, container). It
+// also adds the rank to rows that name a process.
 package processes

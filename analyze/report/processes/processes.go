@@ -14,46 +14,46 @@ import (
 
 // Columns are the columns of the table of processes.
 var Columns = []report.Column{
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "its name"},
-	{Key: "rank", Title: "RANK", Unit: report.UnitID, About: "its rank in the job, from 0"},
-	{Key: "world_size", Title: "OF", Unit: report.UnitCount, About: "processes of the job"},
-	{Key: "local_rank", Title: "LOCAL RANK", Unit: report.UnitID, About: "its rank on the node, from 0"},
-	{Key: "local_world_size", Title: "", Unit: report.UnitCount, About: "processes of the job on the node"},
-	{Key: "node_rank", Title: "", Unit: report.UnitID, About: "the node's number in the job, from 0"},
-	{Key: "node", Title: "NODE", Unit: report.UnitText, About: "the node's name as the scheduler has it"},
-	{Key: "job", Title: "JOB", Unit: report.UnitText, About: "the job's name as its launcher or scheduler has it"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "name of the process"},
+	{Key: "rank", Title: "RANK", Unit: report.UnitID, About: "rank of the process in the job, from 0"},
+	{Key: "world_size", Title: "OF", Unit: report.UnitCount, About: "number of processes of the job"},
+	{Key: "local_rank", Title: "LOCAL RANK", Unit: report.UnitID, About: "rank of the process on the node, from 0"},
+	{Key: "local_world_size", Title: "", Unit: report.UnitCount, About: "number of processes of the job on the node"},
+	{Key: "node_rank", Title: "", Unit: report.UnitID, About: "number of the node in the job, from 0"},
+	{Key: "node", Title: "NODE", Unit: report.UnitText, About: "name of the node, from the scheduler"},
+	{Key: "job", Title: "JOB", Unit: report.UnitText, About: "name of the job, from its launcher or scheduler"},
 	{
 		Key: "attempt", Title: "ATTEMPT", Unit: report.UnitID,
-		About: "restarts of the job before, as its launcher or scheduler counts them",
+		About: "number of earlier restarts of the job, from its launcher or scheduler",
 	},
 	{Key: "slurm_job", Title: "", Unit: report.UnitText, About: "number of the Slurm job"},
-	{Key: "slurm_step", Title: "", Unit: report.UnitText, About: "the step in it"},
-	{Key: "slurm_task", Title: "", Unit: report.UnitID, About: "the step's task on the node, from 0"},
-	{Key: "slurm_array", Title: "", Unit: report.UnitText, About: "the job's name in an array: JOB_INDEX"},
-	{Key: "cluster", Title: "", Unit: report.UnitText, About: "Slurm's name of the cluster"},
-	{Key: "container", Title: "CONTAINER", Unit: report.UnitText, About: "first 12 digits of the container's id"},
-	{Key: "container_id", Title: "", Unit: report.UnitText, About: "the whole id"},
-	{Key: "pod", Title: "POD", Unit: report.UnitText, About: "Kubernetes namespace and pod, or the pod's UID"},
-	{Key: "pod_name", Title: "", Unit: report.UnitText, About: "the pod's name"},
-	{Key: "namespace", Title: "", Unit: report.UnitText, About: "its namespace"},
-	{Key: "pod_uid", Title: "", Unit: report.UnitText, About: "its UID"},
+	{Key: "slurm_step", Title: "", Unit: report.UnitText, About: "step of the Slurm job"},
+	{Key: "slurm_task", Title: "", Unit: report.UnitID, About: "task of the Slurm step on the node, from 0"},
+	{Key: "slurm_array", Title: "", Unit: report.UnitText, About: "Slurm array job and index: JOB_INDEX"},
+	{Key: "cluster", Title: "", Unit: report.UnitText, About: "name of the cluster, from Slurm"},
+	{Key: "container", Title: "CONTAINER", Unit: report.UnitText, About: "first 12 digits of the container id"},
+	{Key: "container_id", Title: "", Unit: report.UnitText, About: "full container id"},
+	{Key: "pod", Title: "POD", Unit: report.UnitText, About: "Kubernetes namespace and pod name, or the pod's UID"},
+	{Key: "pod_name", Title: "", Unit: report.UnitText, About: "name of the Kubernetes pod"},
+	{Key: "namespace", Title: "", Unit: report.UnitText, About: "Kubernetes namespace of the pod"},
+	{Key: "pod_uid", Title: "", Unit: report.UnitText, About: "UID of the Kubernetes pod"},
 	{
 		Key: "sources", Title: "", Unit: report.UnitText,
-		About: "where values of the identity are from: KEY: env VARIABLE or cgroup",
+		About: "sources of the identity values, each as KEY: env VARIABLE or KEY: cgroup",
 	},
-	{Key: "cgroup", Title: "CGROUP", Unit: report.UnitText, About: "longest path in the process's cgroups"},
-	{Key: "cgroups", Title: "", Unit: report.UnitText, About: "/proc/PID/cgroup, whole"},
+	{Key: "cgroup", Title: "CGROUP", Unit: report.UnitText, About: "longest cgroup path of the process"},
+	{Key: "cgroups", Title: "", Unit: report.UnitText, About: "full text of /proc/PID/cgroup"},
 }
 
-// NewTable returns a table with a row per recorded process that passes the filter, by job and
-// rank. It has no rows if nothing but process ids and names is known.
+// NewTable returns a table with one row per recorded process that passes the filter, sorted by job
+// and rank. The table is empty if the recording has only process ids and names.
 func NewTable(t *timeline.Timeline, f *query.Filter) report.Table {
 	table := report.Table{
 		Name: "processes", Title: "processes", Columns: slices.Clone(Columns),
-		Aside: true, Keys: []string{}, Spare: []string{"cgroup", "node", "local_rank", "attempt", "pid"},
+		Secondary: true, Keys: []string{}, HideFirst: []string{"cgroup", "node", "local_rank", "attempt", "pid"},
 	}
-	if !t.Facts.TellsProcesses() {
+	if !t.Facts.DistinguishesProcesses() {
 		return table
 	}
 	pids := slices.SortedFunc(maps.Keys(t.Facts.Processes), func(a, b int32) int {
@@ -69,13 +69,13 @@ func NewTable(t *timeline.Timeline, f *query.Filter) report.Table {
 	for _, c := range slices.Clone(table.Columns) {
 		hasValue := func(r report.Row) bool { v := table.Cell(&r, c.Key); return v != nil && v != "/" }
 		if !slices.ContainsFunc(table.Rows, hasValue) {
-			report.Hide(table.Columns, c.Key)
+			report.HideTitle(table.Columns, c.Key)
 		}
 	}
 	return table
 }
 
-// addProcess adds the row of a process.
+// addProcess adds the row of process pid.
 func addProcess(t *timeline.Timeline, table *report.Table, pid int32) {
 	p := t.Facts.Processes[pid]
 	id := &p.Identity

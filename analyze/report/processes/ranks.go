@@ -9,14 +9,14 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// RankColumn is the column that AddRanks adds.
+// RankColumn is the column that AddRanks inserts.
 var RankColumn = report.Column{
 	Key: "rank", Title: "RANK", Unit: report.UnitID,
-	About: "rank of the process in its job; the column is there if the rank of any process is known",
+	About: "rank of the process in its job; absent if no process has a known rank",
 }
 
-// AddRanks adds RankColumn behind the column "pid" of each table, if any process of the recording
-// has a rank. It leaves a table alone that has no column "pid", or a column "rank" already.
+// AddRanks inserts RankColumn behind the column "pid" of each table, if any recorded process has a
+// rank. It skips tables without a column "pid" and tables that already have a column "rank".
 func AddRanks(t *timeline.Timeline, tables ...*report.Table) {
 	if !t.Facts.HasRanks {
 		return
@@ -31,16 +31,16 @@ func AddRanks(t *timeline.Timeline, tables ...*report.Table) {
 			column.Title = ""
 		}
 		table.InsertColumn("pid", column, func(r *report.Row) any { return rankOf(t, table.Cell(r, "pid")) })
-		if spare := slices.Index(table.Spare, "pid"); spare >= 0 {
-			table.Spare = slices.Insert(slices.Clone(table.Spare), spare+1, RankColumn.Key)
+		if spare := slices.Index(table.HideFirst, "pid"); spare >= 0 {
+			table.HideFirst = slices.Insert(slices.Clone(table.HideFirst), spare+1, RankColumn.Key)
 		}
-		if len(table.Keys) > 0 { // ranks are the same in other recordings
+		if len(table.Keys) > 0 { // pids differ between recordings, ranks do not
 			table.Keys = append(slices.Clone(table.Keys), RankColumn.Key)
 		}
 	}
 }
 
-// rankOf returns the rank of the process whose id is in a cell, nil if it is not known.
+// rankOf returns the rank of the process whose id is in a cell, or nil if the rank is unknown.
 func rankOf(t *timeline.Timeline, cell any) any {
 	pid, err := strconv.ParseInt(fmt.Sprint(cell), 10, 32)
 	if err != nil {

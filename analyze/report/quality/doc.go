@@ -1,3 +1,3 @@
-// Package quality measures how far a recording can be trusted: lost calls, classes of calls that
-// were not recorded, and the classes that a report needs.
+// Package quality measures how complete a recording is. It counts lost calls and checks that the
+// recording has the classes of calls that a report needs.
 package quality

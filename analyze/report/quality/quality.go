@@ -5,16 +5,16 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
 
-// OfRecording returns the quality of a recording. counts are those of a replay of its driver
+// OfRecording returns the quality of a recording. counts are the counters of a replay of its driver
 // memory.
-func OfRecording(t *timeline.Timeline, counts *ledger.Counts) report.Quality {
+func OfRecording(t *timeline.Timeline, counts *livemem.Counts) report.Quality {
 	total := t.Rec.Meta.Totals()
 	inferred := t.Facts.Inferred()
 	q := report.Quality{
@@ -53,7 +53,7 @@ func OfRecording(t *timeline.Timeline, counts *ledger.Counts) report.Quality {
 	return q
 }
 
-// OfProgram returns the quality of a recording after a replay of driver memory and caching
+// OfProgram returns the quality of a recording after a replay of the driver memory and the caching
 // allocators.
 func OfProgram(t *timeline.Timeline, p *timeline.Program) report.Quality {
 	q := OfRecording(t, p.Counts())

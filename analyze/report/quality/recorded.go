@@ -9,8 +9,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// ClassError is returned for a report that needs calls which the recording leaves out (gpurec
-// record --record).
+// ClassError is returned if a report needs classes of calls that the recording leaves out because
+// of gpurec record --record.
 type ClassError struct {
 	Report  string
 	Missing []string // some of format.RecordClasses
@@ -18,11 +18,11 @@ type ClassError struct {
 
 // Error names the report and the missing classes.
 func (e *ClassError) Error() string {
-	return fmt.Sprintf("%s needs calls of class %s, which this recording leaves out (it was made with --record)",
+	return fmt.Sprintf("%s needs calls of class %s, which this recording leaves out because of --record",
 		e.Report, strings.Join(e.Missing, ", "))
 }
 
-// MemoryOrAllocator is satisfied by either of the two classes: both have the memory of a program.
+// MemoryOrAllocator is a requirement that either of the two classes meets.
 const MemoryOrAllocator = format.RecordMemory + " or " + format.RecordAllocator
 
 // Check returns a *ClassError if the recording leaves out a class that the report needs.
@@ -33,7 +33,8 @@ func Check(t *timeline.Timeline, report string, needs []string) error {
 	return nil
 }
 
-// Missing returns those of the classes that the recording leaves out.
+// Missing returns those of classes that the recording leaves out. A class may be two joined by " or
+// ".
 func Missing(t *timeline.Timeline, classes []string) (missing []string) {
 	for _, c := range classes {
 		if !slices.ContainsFunc(strings.Split(c, " or "), t.Rec.Meta.Has) {

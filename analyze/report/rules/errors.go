@@ -17,7 +17,7 @@ import (
 
 var ruleXid = Rule{
 	ID:     "xid",
-	About:  "the driver reported an error of a GPU or NVSwitch during the recording",
+	About:  "the NVIDIA driver reported an Xid or SXid error of a GPU or NVSwitch during the recording",
 	Report: "xid",
 	check:  checkXid,
 }
@@ -27,7 +27,7 @@ func checkXid(s *Survey) ([]Hit, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
-	h := Hit{Severity: SeverityProblem, Level: report.ConfidenceHigh}
+	h := Hit{Severity: SeverityProblem, Confidence: report.ConfidenceHigh}
 	for i := range list {
 		x := &list[i]
 		e, known := x.Describe()
@@ -41,9 +41,9 @@ func checkXid(s *Survey) ([]Hit, error) {
 		if x.Pid != 0 {
 			where = strings.TrimSpace(where + ", process " + cmp.Or(s.t.PidLabel(x.Pid), x.Process))
 		}
-		h.Places = append(
-			h.Places,
-			Place{
+		h.Evidence = append(
+			h.Evidence,
+			Evidence{
 				Where:   where,
 				Count:   int64(1),
 				FirstNs: x.AtNs,
@@ -54,42 +54,44 @@ func checkXid(s *Survey) ([]Hit, error) {
 	}
 	first := &list[0]
 	e, _ := first.Describe()
-	h.What = fmt.Sprintf("%s %d (%s)", first.Kind(), first.Code, e.Name)
+	h.Summary = fmt.Sprintf("%s %d (%s)", first.Kind(), first.Code, e.Name)
 	if n := len(list) - 1; n > 0 {
-		h.What += fmt.Sprintf(" and %d more", n)
+		h.Summary += fmt.Sprintf(" and %d more", n)
 	}
-	h.Advice = "The hardware, the driver or the machine is at fault: drain the GPU and reset it, and have it " +
-		"checked if it comes back."
+	h.Advice = "The cause is the hardware, the driver or the machine. Drain the GPU and reset it, and have the " +
+		"hardware checked if the error returns."
 	if e.Causes&catalog.ByApplication != 0 {
-		h.Advice = "Look at the launches before it, and run the program under compute-sanitizer."
+		h.Advice = "The program can cause this error. Check the launches before it, and run the program under " +
+			"compute-sanitizer."
 	}
 	return []Hit{h}, nil
 }
 
+// Hang is the rule for processes that hang, or only poll, at the end of the recording.
 var Hang = Rule{
 	ID: "hang",
-	About: "at the end of the recording a process hangs in a call for 1 s or longer, three times as long as any " +
-		"before (a problem), or does nothing but ask whether work is done (a notice): " +
-		"verdicts hanging and polling of analyze hang",
+	About: "at the end of the recording a process is inside of a call for 1 s or longer, three times as long as any " +
+		"call before: a problem. A process that only polls whether GPU work has finished is a notice. " +
+		"These are the verdicts hanging and polling of analyze hang",
 	Report: "hang",
-	advice: "Look at the call and the last launches of each stream; of several ranks, at the one that is unlike the " +
-		"others.",
+	advice: "Check the call and the last launches on each stream. With several ranks, start with the rank that " +
+		"differs from the others.",
 	check: checkHang,
 }
 
 func checkHang(s *Survey) ([]Hit, error) {
 	var hits []Hit
 	for _, state := range []hang.State{hang.Hanging, hang.Polling} {
-		h := Hit{Severity: SeverityProblem, Level: report.ConfidenceHigh}
+		h := Hit{Severity: SeverityProblem, Confidence: report.ConfidenceHigh}
 		if state == hang.Polling {
 			h.Severity = SeverityNotice
 		}
-		for i := range s.states {
-			p := &s.states[i]
+		for i := range s.processVerdicts {
+			p := &s.processVerdicts[i]
 			if p.State != state {
 				continue
 			}
-			where, stack := s.t.PidLabel(p.Life.Pid), int32(0)
+			where, stack := s.t.PidLabel(p.History.Pid), int32(0)
 			for k := range p.Threads {
 				if j := &p.Threads[k]; j.State == state {
 					d := s.hang.Details(j.Call)
@@ -98,13 +100,13 @@ func checkHang(s *Survey) ([]Hit, error) {
 				}
 			}
 			detail := slices.Clone(p.Evidence)
-			if len(p.Odd) > 0 {
-				detail = append(detail, "unlike the others: "+units.Enumerated(p.Odd))
+			if len(p.Differences) > 0 {
+				detail = append(detail, "differs from the other processes: "+units.Enumerated(p.Differences))
 			}
-			if len(h.Places) == 0 || p.Level == report.ConfidenceLow {
-				h.Level, h.Reasons = p.Level, p.Reasons
+			if len(h.Evidence) == 0 || p.Level == report.ConfidenceLow {
+				h.Confidence, h.Reasons = p.Level, p.Reasons
 			}
-			h.Places = append(h.Places, Place{
+			h.Evidence = append(h.Evidence, Evidence{
 				Where:   where,
 				Stack:   stack,
 				Count:   int64(1),
@@ -114,58 +116,65 @@ func checkHang(s *Survey) ([]Hit, error) {
 				Detail:  strings.Join(detail, "; "),
 			})
 		}
-		if len(h.Places) == 0 {
+		if len(h.Evidence) == 0 {
 			continue
 		}
-		h.What = fmt.Sprintf("%s: %s", state, h.Places[0].Detail)
-		if n := len(h.Places); n > 1 {
-			h.What = fmt.Sprintf("%s: %d processes, for up to %s", state, n, units.Duration(h.Places[0].Ns.(int64)))
+		h.Summary = fmt.Sprintf("%s: %s", state, h.Evidence[0].Detail)
+		if n := len(h.Evidence); n > 1 {
+			h.Summary = fmt.Sprintf(
+				"%s: %d processes, for up to %s",
+				state,
+				n,
+				units.Duration(h.Evidence[0].Ns.(int64)),
+			)
 		}
-		s.lookAtOthers(&h, state)
+		s.addOutliers(&h, state)
 		hits = append(hits, h)
 	}
 	return hits, nil
 }
 
-// lookAtOthers adds the processes that differ from those that hang: these mostly wait for them.
-func (s *Survey) lookAtOthers(h *Hit, state hang.State) {
-	odd := slices.DeleteFunc(
-		slices.Clone(s.states),
-		func(p hang.ProcessVerdict) bool { return p.State == state || len(p.Odd) == 0 },
+// addOutliers adds, as evidence, the processes that do not hang but differ from the others.
+// Processes that hang usually wait for an outlier.
+func (s *Survey) addOutliers(h *Hit, state hang.State) {
+	outliers := slices.DeleteFunc(
+		slices.Clone(s.processVerdicts),
+		func(p hang.ProcessVerdict) bool { return p.State == state || len(p.Differences) == 0 },
 	)
-	for i := range odd {
-		p := &odd[i]
-		where := "process " + s.t.PidLabel(p.Life.Pid)
+	for i := range outliers {
+		p := &outliers[i]
+		where := "process " + s.t.PidLabel(p.History.Pid)
 		if i == 0 {
-			h.What += fmt.Sprintf("; look at %s: %s", where, p.Odd[0])
+			h.Summary += fmt.Sprintf("; check %s: %s", where, p.Differences[0])
 		}
-		h.Places = append(h.Places, Place{
+		h.Evidence = append(h.Evidence, Evidence{
 			Where: where, Count: int64(1), Ns: p.SilentNs, FirstNs: s.hang.EndNs - p.SilentNs, lastNs: s.hang.EndNs,
-			Detail: "unlike the others: " + strings.Join(append(slices.Clone(p.Odd), p.Evidence...), "; "),
+			Detail: "differs from the other processes: " +
+				strings.Join(append(slices.Clone(p.Differences), p.Evidence...), "; "),
 		})
 	}
-	if len(odd) > 1 {
-		h.What += fmt.Sprintf(", and %d more", len(odd)-1)
+	if len(outliers) > 1 {
+		h.Summary += fmt.Sprintf(", and %d more", len(outliers)-1)
 	}
 }
 
 var ruleBrokenContext = Rule{
 	ID: "broken-context",
-	About: "a call returned an asynchronous error, such as an illegal address: work given to the GPU earlier " +
-		"failed, and every later call of the context fails too",
+	About: "a call returned an asynchronous error, such as an illegal address: earlier GPU work failed, and every " +
+		"later call in that CUDA context fails too",
 	Report: "errors",
-	advice: "Run it under compute-sanitizer, or with CUDA_LAUNCH_BLOCKING=1: the call that noticed the error is not " +
-		"the one that caused it.",
+	advice: "The call that returned the error did not cause it. Run the program under compute-sanitizer or with " +
+		"CUDA_LAUNCH_BLOCKING=1.",
 	check: checkBrokenContext,
 }
 
 func checkBrokenContext(s *Survey) ([]Hit, error) {
 	h := s.newHit(SeverityProblem, "")
-	h.Level, h.Reasons = report.ConfidenceHigh, nil // what was returned is known, whatever else was lost
+	h.Confidence, h.Reasons = report.ConfidenceHigh, nil // the result was recorded: lost calls do not matter
 	for key, e := range s.errors.Groups {
 		name := s.errors.Names.List[key.Name]
 		if cudaerrors.ClassOf(name, key.Result) == cudaerrors.Classes[0] {
-			h.Places = append(h.Places, Place{
+			h.Evidence = append(h.Evidence, Evidence{
 				Where:   s.errors.Names.List[key.Site],
 				Stack:   e.Stack,
 				Count:   e.Calls,
@@ -180,85 +189,87 @@ func checkBrokenContext(s *Survey) ([]Hit, error) {
 			})
 		}
 	}
-	if len(h.Places) == 0 {
+	if len(h.Evidence) == 0 {
 		return nil, nil
 	}
-	// The first one to notice is nearest to the cause.
-	slices.SortFunc(h.Places, func(a, b Place) int {
+	// The first call that returned the error is nearest to the cause.
+	slices.SortFunc(h.Evidence, func(a, b Evidence) int {
 		return cmp.Or(
 			cmp.Compare(a.FirstNs, b.FirstNs),
 			strings.Compare(a.Detail, b.Detail),
 			strings.Compare(a.Where, b.Where),
 		)
 	})
-	h.What = "noticed by " + h.Places[0].Detail
-	s.unseenResults(&h)
+	h.Summary = "asynchronous error, first returned by " + h.Evidence[0].Detail
+	s.noteUnknownResults(&h)
 	return []Hit{h}, nil
 }
 
-// ignoredErrors is the number of equal failures from which on a program seems to ignore them. It may
-// try twice.
-const ignoredErrors = 3
+// minIgnoredErrors is the smallest number of equal failures at one call site that rule
+// unchecked-error reports. A program that checks results may retry once.
+const minIgnoredErrors = 3
 
+// UncheckedError is the rule for programs that seem to ignore the results of CUDA calls.
 var UncheckedError = Rule{
 	ID: "unchecked-error",
-	About: "a call fails 3 times or more in the same way at one place, and its threads go on: calls that give work " +
-		"or get memory after an asynchronous error broke the context (a problem), " +
-		"or others, if the process launched kernels afterwards (a notice). Out of memory, calls by which programs " +
-		"ask for something, and invalid frees do not count",
+	About: "a call site fails 3 times or more with the same error, and the program continues. A problem if the call " +
+		"launches, copies or allocates after an asynchronous error broke the context. " +
+		"A notice for other calls, if the process launched kernels afterwards. Out-of-memory errors, queries and " +
+		"invalid frees do not count",
 	Report: "errors",
-	advice: "Check what CUDA calls return, after every launch too. What is computed after an error that nobody saw " +
-		"is not to be trusted.",
+	advice: "Check the result of every CUDA call, and cudaGetLastError after every launch. Results that were " +
+		"computed after an unchecked error may be wrong.",
 	check: checkUncheckedError,
 }
 
 func checkUncheckedError(s *Survey) ([]Hit, error) {
 	broken, ignored := s.newHit(SeverityProblem, ""), s.newHit(SeverityNotice, "")
-	invalid := cudaerrors.CountByKey(s.frees)
+	invalid := cudaerrors.CountByKey(s.invalidFrees)
 	for key, e := range s.errors.Groups {
 		name := s.errors.Names.List[key.Name]
 		class := cudaerrors.ClassOf(name, key.Result)
 		h := &ignored
 		switch {
-		case e.Calls < ignoredErrors:
+		case e.Calls < minIgnoredErrors:
 			continue
-		case class == "asynchronous" && isWork(name):
+		case class == "asynchronous" && submitsWork(name):
 			h = &broken
-		case class != "call" || !s.wentOn(e) || invalid[key] == e.Calls:
+		case class != "call" || !s.launchedAfter(e) || invalid[key] == e.Calls:
 			continue
 		}
-		h.Places = append(h.Places, Place{
+		h.Evidence = append(h.Evidence, Evidence{
 			Where: s.errors.Names.List[key.Site], Stack: e.Stack, Count: e.Calls, FirstNs: e.FirstNs, lastNs: e.LastNs,
 			Detail: fmt.Sprintf("%s: %s, %s", name, catalog.ResultName(key.Result), catalog.ResultMeaning(key.Result)),
 		})
 	}
 	var hits []Hit
 	for _, h := range []Hit{broken, ignored} {
-		if len(h.Places) == 0 {
+		if len(h.Evidence) == 0 {
 			continue
 		}
-		sortPlaces(h.Places)
+		sortEvidence(h.Evidence)
 		var failed int64
-		for _, p := range h.Places {
+		for _, p := range h.Evidence {
 			failed += p.Count.(int64)
 		}
-		h.What = fmt.Sprintf("%s failed, and the program went on", units.Plural(failed, "call"))
+		h.Summary = fmt.Sprintf("%s failed, but the program continued", units.Plural(failed, "call"))
 		if h.Severity == SeverityProblem {
-			h.What = fmt.Sprintf(
-				"%s failed in a context that an error had broken before, and the program went on",
+			h.Summary = fmt.Sprintf(
+				"%s failed in a context broken by an earlier error, but the program continued",
 				units.Plural(failed, "call"),
 			)
 		} else {
-			h.lower(report.ConfidenceMedium, "a program may expect such a failure")
+			h.lower(report.ConfidenceMedium, "the program may expect this failure")
 		}
-		s.unseenResults(&h)
+		s.noteUnknownResults(&h)
 		hits = append(hits, h)
 	}
 	return hits, nil
 }
 
-// wentOn reports whether a process launched kernels after its call had failed.
-func (s *Survey) wentOn(e *cudaerrors.Group) bool {
+// launchedAfter reports whether a process launched kernels after its first call of the group e
+// failed.
+func (s *Survey) launchedAfter(e *cudaerrors.Group) bool {
 	for th := range e.Threads {
 		if p := s.hang.Processes[th.Pid]; p != nil && p.Launches > 0 && p.LaunchedNs > e.FirstNs {
 			return true
@@ -267,14 +278,15 @@ func (s *Survey) wentOn(e *cudaerrors.Group) bool {
 	return false
 }
 
-// unseenResults adds a reason if the results of some launches are not known.
-func (s *Survey) unseenResults(h *Hit) {
-	var launches, unknown int64
+// noteUnknownResults adds a reason to the confidence if the results of some launches were not
+// recorded.
+func (s *Survey) noteUnknownResults(h *Hit) {
+	var launches, unreturned int64
 	for _, track := range s.gaps.Tracks {
-		launches, unknown = launches+track.Launches, unknown+track.Unreturned
+		launches, unreturned = launches+track.Launches, unreturned+track.Unreturned
 	}
-	if unknown > 0 {
-		h.Reasons = append(h.Reasons, fmt.Sprintf("of %.0f%% of the launches the result is not known: more may have "+
-			"failed", units.Percent(unknown, launches)))
+	if unreturned > 0 {
+		h.Reasons = append(h.Reasons, fmt.Sprintf("the result of %.0f%% of the launches was not recorded, so more "+
+			"may have failed", units.Percent(unreturned, launches)))
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
-	metricpkg "github.com/gpurec/gpurec/analyze/model/metric"
+	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/gaps"
@@ -17,41 +17,44 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-const metricFP64 = "gpm_fp64_active_percent"
-
-const metricFP32 = "gpm_fp32_active_percent"
-
-const metricFP16 = "gpm_fp16_active_percent"
-
+// Names of GPM metrics: the share of time in which the pipes for FP64, FP32 and FP16 arithmetic
+// were active, %.
 const (
-	// With fewer than fewSamples rules find nothing. With fewer than someSamples the confidence is
-	// lower. GPM is sampled twice a second.
-	fewSamples, someSamples = 4, 10
-	// idleShare is the share of time, %, from which on a used GPU counts as idle.
-	idleShare = 20.0
-	// idleSpanNs is the shortest time between first and last launch, ns, for which gaps are judged
-	// without samples. A shorter one is the start of a program.
-	idleSpanNs = int64(5e9)
-	// lowActivity is the activity, %, below which a GPU is used badly. It is the default of nsys's rule
-	// for GPU utilization.
-	lowActivity = 50.0
-	// lowOccupancy is the share, %, of the warps that an active SM has room for. Its four schedulers
-	// need some four warps each to hide the latency of arithmetic: 16 of 64.
-	lowOccupancy = 25.0
-	// Kernels need no occupancy if their activity of tensor cores or memory, %, is this high.
-	goodTensor, goodDRAM = 10.0, 50.0
-	// Below noTensor, %, tensor cores are not used. From someArithmetic, %, of the other pipes on, they
-	// could matter: below it, kernels wait for memory.
-	noTensor, someArithmetic = 1.0, 20.0
+	metricFP64 = "gpm_fp64_active_percent"
+	metricFP32 = "gpm_fp32_active_percent"
+	metricFP16 = "gpm_fp16_active_percent"
 )
 
-// watchedGPUs returns the GPUs that recorded processes launched on, or all sampled GPUs if these are
-// not known.
-func (s *Survey) watchedGPUs() []int32 {
-	if len(s.devices) == 0 {
-		return s.gpu.Sorted()
+const (
+	// With fewer than minSamples samples a rule does not fire. With fewer than enoughSamples its
+	// confidence is medium. gpurec takes two GPM samples per second.
+	minSamples, enoughSamples = 4, 10
+	// minIdleSharePct is the smallest share of time, %, for which rule gpu-idle reports an idle
+	// GPU.
+	minIdleSharePct = 20.0
+	// minIdleSpanNs is the shortest time between the first and the last launch, ns, in which gaps
+	// show idle time without samples. A shorter time is only the start of a program.
+	minIdleSpanNs = int64(5e9)
+	// lowActivityPct is the activity, %, below which a GPU is underused. The GPU utilization rule
+	// of nsys has the same default.
+	lowActivityPct = 50.0
+	// lowOccupancyPct is the occupancy of active SMs, %, below which rule low-occupancy fires. The
+	// four schedulers of an SM need about 16 of 64 warps to hide the latency of arithmetic.
+	lowOccupancyPct = 25.0
+	// Kernels that keep tensor cores or DRAM this busy, %, do not need more occupancy.
+	goodTensorPct, goodDRAMPct = 10.0, 50.0
+	// Tensor cores count as unused below unusedTensorPct, %. They would help only if the other
+	// arithmetic pipes are active at least minArithmeticPct, %: otherwise kernels wait for memory.
+	unusedTensorPct, minArithmeticPct = 1.0, 20.0
+)
+
+// usedGPUs returns the NVML indexes of the GPUs on which the recorded processes launched work. If
+// the recording does not contain this mapping, it returns all sampled GPUs.
+func (s *Survey) usedGPUs() []int32 {
+	if len(s.tracksByGPU) == 0 {
+		return s.series.Sorted()
 	}
-	return slices.Sorted(maps.Keys(s.devices))
+	return slices.Sorted(maps.Keys(s.tracksByGPU))
 }
 
 // gpuLabel returns the index and name of a GPU.
@@ -59,42 +62,44 @@ func (s *Survey) gpuLabel(device int32) string {
 	return strings.TrimSpace(fmt.Sprintf("GPU %d %s", device, s.t.Facts.Devices[device].Name))
 }
 
-// sampledHit returns a hit without places that rests on samples.
-func (s *Survey) sampledHit(severity int, samples *metricpkg.Series, format string, args ...any) Hit {
-	h := Hit{Severity: severity, What: fmt.Sprintf(format, args...), Level: report.ConfidenceHigh}
-	if n := len(samples.Values); n < someSamples {
+// sampledHit returns a hit without evidence. Its confidence depends on the number of samples.
+func (s *Survey) sampledHit(severity int, samples *metric.Series, format string, args ...any) Hit {
+	h := Hit{Severity: severity, Summary: fmt.Sprintf(format, args...), Confidence: report.ConfidenceHigh}
+	if n := len(samples.Values); n < enoughSamples {
 		h.lower(report.ConfidenceMedium, "only %d samples", n)
 	}
 	return h
 }
 
-// enough returns the samples of a metric while the recorded processes launched, nil if there are too
-// few.
-func (s *Survey) enough(device int32, metric string) *metricpkg.Series {
-	if of := s.working.Devices[device][metric]; of != nil && len(of.Values) >= fewSamples {
-		return of
+// workSamples returns the samples of a metric between the first and the last launch of the recorded
+// processes. It returns nil if there are fewer than minSamples.
+func (s *Survey) workSamples(device int32, name string) *metric.Series {
+	if samples := s.workSeries.Devices[device][name]; samples != nil && len(samples.Values) >= minSamples {
+		return samples
 	}
 	return nil
 }
 
 var ruleThrottling = Rule{
 	ID: "throttling",
-	About: "the clocks of a GPU were held down at least 1% of the time by temperature, power brake or hardware " +
-		"slowdown: a problem; " +
-		"at least 10% by the power cap alone: an info, for it is how a GPU under full load works",
+	About: "the clocks of a GPU were lowered at least 1% of the time by temperature, power brake or hardware " +
+		"slowdown: a problem. " +
+		"Clocks lowered at least 10% of the time by the power cap alone are an info: this is normal under full load",
 	Report: "gpu",
-	advice: "Check the cooling and the power supply of the machine; nvidia-smi -q -d PERFORMANCE shows the same now.",
-	check:  checkThrottling,
+	advice: "Check the cooling and the power supply of the machine. To see the present state, run " +
+		"nvidia-smi -q -d PERFORMANCE.",
+	check: checkThrottling,
 }
 
-// powerCapShare is the share of time at the power cap, %, below which it is not worth a hit.
-const powerCapShare = 10.0
+// minPowerCapSharePct is the smallest share of time at the power cap, %, that rule throttling
+// reports.
+const minPowerCapSharePct = 10.0
 
 func checkThrottling(s *Survey) ([]Hit, error) {
 	var hits []Hit
-	for _, device := range s.watchedGPUs() {
-		samples := s.gpu.Devices[device][catalog.MetricReasons]
-		if samples == nil || len(samples.Values) < fewSamples {
+	for _, device := range s.usedGPUs() {
+		samples := s.series.Devices[device][catalog.MetricReasons]
+		if samples == nil || len(samples.Values) < minSamples {
 			continue
 		}
 		hard, capped := samples.Share(
@@ -102,113 +107,113 @@ func checkThrottling(s *Survey) ([]Hit, error) {
 		), samples.Share(
 			gpu.HasBit(gpu.PowerCapBit),
 		)
-		if hard < worthPct && capped < powerCapShare {
+		if hard < minSharePct && capped < minPowerCapSharePct {
 			continue
 		}
 		h := s.sampledHit(
 			SeverityProblem,
 			samples,
-			"clocks held down %.1f%% of the time",
+			"clocks lowered for %.1f%% of the time",
 			samples.Share(gpu.IsThrottled),
 		)
-		if hard < worthPct {
-			h.Severity, h.Advice = SeverityInfo, "The power cap sets the pace: nothing is wrong, but a higher limit "+
-				"(nvidia-smi -pl), if the machine allows it, would be faster."
+		if hard < minSharePct {
+			h.Severity, h.Advice = SeverityInfo, "The power cap limits the clocks, which is normal under full load. "+
+				"If the machine allows it, a higher limit (nvidia-smi -pl) is faster."
 		}
 		var names []string
 		for i := range gpu.ClockReasons {
 			c := &gpu.ClockReasons[i]
 			pct := samples.Share(gpu.HasBit(c.Bit))
-			if !c.Slows || pct < worthPct {
+			if !c.Slows || pct < minSharePct {
 				continue
 			}
 			names = append(names, c.Name)
-			is := gpu.HasBit(c.Bit)
-			h.Places = append(h.Places, Place{
+			hasReason := gpu.HasBit(c.Bit)
+			h.Evidence = append(h.Evidence, Evidence{
 				Where: s.gpuLabel(
 					device,
 				),
 				Count:   int64(len(samples.Values)),
 				Ns:      units.RoundInt(pct / 100 * samples.TotalNs()),
-				FirstNs: samples.AtNs[slices.IndexFunc(samples.Values, is)],
-				lastNs:  samples.AtNs[lastIndex(samples.Values, is)],
+				FirstNs: samples.AtNs[slices.IndexFunc(samples.Values, hasReason)],
+				lastNs:  samples.AtNs[lastIndex(samples.Values, hasReason)],
 				Detail: fmt.Sprintf(
-					"%s %.1f%% of the time, over time %s",
+					"%s for %.1f%% of the time, over time %s",
 					c.Name,
 					pct,
-					overTime(samples, s.Window, is),
+					overTime(samples, s.Window, hasReason),
 				),
 			})
 		}
-		h.What += ": " + units.Enumerated(names)
-		sortPlaces(h.Places)
+		h.Summary += ": " + units.Enumerated(names)
+		sortEvidence(h.Evidence)
 		hits = append(hits, h)
 	}
 	return hits, nil
 }
 
-// overTimeParts is the number of parts of the window that overTime shows.
+// overTimeParts is the number of equal parts of the window that overTime draws.
 const overTimeParts = 20
 
-// overTime draws, for each part of the window, the share of samples for which is returns true.
-func overTime(s *metricpkg.Series, w query.Window, is func(float64) bool) string {
-	var all, hits [overTimeParts]float64
+// overTime draws a sparkline of the window: for each part, the share of the samples that match.
+func overTime(s *metric.Series, w query.Window, matches func(float64) bool) string {
+	var all, shares [overTimeParts]float64
 	for i, v := range s.Values {
 		part := max(0, min(int(float64(s.AtNs[i]-w.FromNs)/float64(max(1, w.DurNs()))*overTimeParts), overTimeParts-1))
 		all[part]++
-		if is(v) {
-			hits[part]++
+		if matches(v) {
+			shares[part]++
 		}
 	}
-	for i := range hits {
-		hits[i] /= max(1, all[i])
+	for i := range shares {
+		shares[i] /= max(1, all[i])
 	}
-	return units.Sparkline(hits[:])
+	return units.Sparkline(shares[:])
 }
 
 var ruleGPUIdle = Rule{
 	ID: "gpu-idle",
-	About: "a GPU was idle at least 20% of the time between the first and the last launch of the recorded " +
-		"processes, by GPM (SM activity) or GPU utilization; " +
-		"without samples: at least 20% of that time lies in gaps of 1 ms and more between launches, in which the " +
-		"thread did not wait for the GPU",
+	About: "a GPU was idle at least 20% of the time between the first and the last launch, according to SM activity " +
+		"(GPM) or GPU utilization. " +
+		"Without samples: gaps of 1 ms or more between launches, without a wait for the GPU, are at least 20% of " +
+		"that time",
 	Report: "gaps",
-	advice: "Prepare the next step while the GPU works: more loader workers, pinned memory and async copies, no " +
-		"waits in between.",
+	advice: "Prepare the next step while the GPU works: use more data loader workers, pinned memory and async " +
+		"copies. Avoid waits between launches.",
 	check: checkGPUIdle,
 }
 
 func checkGPUIdle(s *Survey) ([]Hit, error) {
 	var hits []Hit
-	for _, device := range s.watchedGPUs() {
-		b, ok := s.working.BusyOf(device)
-		if !ok || len(s.devices[device]) == 0 || b.IdlePct < idleShare {
+	for _, device := range s.usedGPUs() {
+		b, ok := s.workSeries.BusyOf(device)
+		if !ok || len(s.tracksByGPU[device]) == 0 || b.IdlePct < minIdleSharePct {
 			continue
 		}
-		samples := cmp.Or(s.enough(device, catalog.MetricSMActive), s.enough(device, catalog.MetricGPUBusy))
+		samples := cmp.Or(s.workSamples(device, catalog.MetricSMActive), s.workSamples(device, catalog.MetricGPUBusy))
 		if samples == nil {
 			continue
 		}
-		if err := s.watchGaps(); err != nil {
+		if err := s.explainGaps(); err != nil {
 			return nil, err
 		}
 		h := s.sampledHit(SeverityNotice, samples, "idle %.1f%% of the time between first and last launch", b.IdlePct)
 		for _, track := range s.tracks(device) {
-			h.Places = append(h.Places, s.longestGaps(track)...)
+			h.Evidence = append(h.Evidence, s.longestGaps(track)...)
 		}
-		sortPlaces(h.Places)
-		h.Places = append([]Place{
+		sortEvidence(h.Evidence)
+		h.Evidence = append([]Evidence{
 			{
 				Where: s.gpuLabel(
 					device,
 				),
 				Count:   int64(len(samples.Values)),
 				Ns:      units.RoundInt(b.IdlePct / 100 * samples.TotalNs()),
-				FirstNs: s.working.Window.FromNs,
-				lastNs:  s.working.Window.ToNs,
-				Detail:  "samples in which nothing ran",
+				FirstNs: s.workSeries.Window.FromNs,
+				lastNs:  s.workSeries.Window.ToNs,
+				Detail:  "samples without a running kernel",
 			},
-		}, h.Places...)
+		}, h.Evidence...)
 		hits = append(hits, h)
 	}
 	for _, track := range s.gaps.SortedTracks() {
@@ -221,63 +226,65 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// idleByGaps judges a track without samples by its gaps.
+// idleByGaps returns a hit for a launch track whose GPU was not sampled, if its gaps show that the
+// GPU was idle for minIdleSharePct of the time.
 func (s *Survey) idleByGaps(track gaps.Track) ([]Hit, error) {
 	launches := s.gaps.Tracks[track]
 	span := launches.UntilNs - launches.FirstNs
-	if track.Device == gaps.AllDevices && len(s.gaps.Tracks) > 1 || s.isSampled(track) || span < idleSpanNs ||
-		launches.Gaps.SumNs < int64(idleShare/100*float64(span)) {
+	if track.Device == gaps.AllDevices && len(s.gaps.Tracks) > 1 || s.isSampled(track) || span < minIdleSpanNs ||
+		launches.Gaps.SumNs < int64(minIdleSharePct/100*float64(span)) {
 		return nil, nil
 	}
-	if err := s.watchGaps(); err != nil {
+	if err := s.explainGaps(); err != nil {
 		return nil, err
 	}
 	var idle int64
 	for i := range s.gaps.List {
 		if g := &s.gaps.List[i]; g.Track == track {
-			_, ns := mostIdle(g)
+			_, ns := idleActivity(g)
 			idle = units.EndOf(idle, ns)
 		}
 	}
-	if pct := units.Percent(idle, span); pct >= idleShare {
-		h := s.newHit(SeverityNotice, "no work, and nobody waiting for it, %.1f%% of the time between first and "+
-			"last launch", pct)
-		h.lower(report.ConfidenceLow, "there are no samples of this GPU: it may have been busy with earlier work")
-		h.Places = s.longestGaps(track)
+	if pct := units.Percent(idle, span); pct >= minIdleSharePct {
+		h := s.newHit(SeverityNotice, "%.1f%% of the time between first and last launch without new work or a wait "+
+			"for the GPU", pct)
+		h.lower(report.ConfidenceLow, "there are no samples of this GPU, so it may have been busy with earlier work")
+		h.Evidence = s.longestGaps(track)
 		return []Hit{h}, nil
 	}
 	return nil, nil
 }
 
-// isSampled reports whether there are samples of the GPU of a track.
+// isSampled reports whether the GPU of a launch track has samples of its activity.
 func (s *Survey) isSampled(track gaps.Track) bool {
 	index, ok := s.t.Facts.NVMLDevice(track.Pid, track.Device)
-	return ok && (s.enough(index, catalog.MetricSMActive) != nil || s.enough(index, catalog.MetricGPUBusy) != nil)
+	return ok &&
+		(s.workSamples(index, catalog.MetricSMActive) != nil || s.workSamples(index, catalog.MetricGPUBusy) != nil)
 }
 
-// longestGaps returns the longest gaps of a track as evidence. Gaps at the same call site are one
-// place.
-func (s *Survey) longestGaps(track gaps.Track) []Place {
-	type doing struct{ what, site string }
-	found := make(map[doing]*Place)
+// longestGaps returns the longest gaps of a launch track as evidence: one row for each call site
+// and CPU activity.
+func (s *Survey) longestGaps(track gaps.Track) []Evidence {
+	type gapCause struct{ activity, site string }
+	found := make(map[gapCause]*Evidence)
 	for i := range s.gaps.List {
 		g := &s.gaps.List[i]
-		if g.Track != track || g.Busy.Word() == gaps.GPUBusy {
+		if g.Track != track || g.Busy.State() == gaps.GPUBusy {
 			continue
 		}
-		what, idle := mostIdle(g)
-		key := doing{what, s.gaps.Names.List[g.Ended.Site]}
-		stack := g.Ended.Stack
-		if what != gaps.OutsideCUDA {
-			key.site, stack = g.Doing.Site, g.Doing.Longest.Stack
+		activity, idleNs := idleActivity(g)
+		key := gapCause{activity, s.gaps.Names.List[g.EndedBy.Site]}
+		stack := g.EndedBy.Stack
+		if activity != gaps.OutsideCUDA {
+			key.site, stack = g.Activity.Site, g.Activity.Longest.Stack
 		}
 		p := found[key]
 		if p == nil {
-			detail := "in gaps; mostly " + gaps.Where(what)
-			if what == gaps.OutsideCUDA {
-				detail += "; the launch after them is here"
+			detail := "gaps between launches, mostly " + gaps.ActivityPhrase(activity)
+			if activity == gaps.OutsideCUDA {
+				detail += "; this site made the launch after the gap"
 			}
-			p = &Place{
+			p = &Evidence{
 				Where:   key.site,
 				Stack:   stack,
 				Count:   int64(0),
@@ -288,57 +295,58 @@ func (s *Survey) longestGaps(track gaps.Track) []Place {
 			}
 			found[key] = p
 		}
-		p.Count, p.Ns = p.Count.(int64)+1, units.EndOf(p.Ns.(int64), idle)
+		p.Count, p.Ns = p.Count.(int64)+1, units.EndOf(p.Ns.(int64), idleNs)
 		p.FirstNs, p.lastNs = min(p.FirstNs, g.FromNs), max(p.lastNs, g.ToNs)
 	}
-	var list []Place
+	var list []Evidence
 	for _, p := range found {
 		list = append(list, *p)
 	}
-	sortPlaces(list)
+	sortEvidence(list)
 	return list
 }
 
-// mostIdle returns the time in a gap, ns, in which the thread neither waited for the GPU nor copied,
-// and what it did for most of that time.
-func mostIdle(g *gaps.Gap) (what string, ns int64) {
-	waiting := g.InKind(format.KindSync, format.KindMemcpy, format.KindMemset)
-	what, most := gaps.OutsideCUDA, max(0, g.DurNs()-g.Doing.InCUDA())
-	for k, n := range g.Doing.ByCall {
+// idleActivity returns the time in a gap, ns, in which the launching thread neither waited for the
+// GPU nor copied. activity is the CUDA function that took most of that time, or gaps.OutsideCUDA.
+func idleActivity(g *gaps.Gap) (activity string, ns int64) {
+	waitingNs := g.InKind(format.KindSync, format.KindMemcpy, format.KindMemset)
+	activity, most := gaps.OutsideCUDA, max(0, g.DurNs()-g.Activity.InCUDA())
+	for k, n := range g.Activity.ByCall {
 		isWait := k.Kind == format.KindSync || k.Kind == format.KindMemcpy || k.Kind == format.KindMemset
-		if !isWait && (n > most || n == most && k.Name < what) {
-			what, most = k.Name, n
+		if !isWait && (n > most || n == most && k.Name < activity) {
+			activity, most = k.Name, n
 		}
 	}
-	return what, max(0, g.DurNs()-waiting)
+	return activity, max(0, g.DurNs()-waitingNs)
 }
 
 var ruleLowSM = Rule{
 	ID: "low-sm-activity",
-	About: "while a GPU ran something, less than 50% of its SMs were active on average (GPM; without it: kernels " +
-		"ran less than 50% of the time), between the first and the last launch",
+	About: "less than 50% of the SMs were active on average while a GPU was not idle, between the first and the last " +
+		"launch (GPM). Without GPM: kernels ran less than 50% of that time",
 	Report: "gpu",
-	advice: "Give it more work at a time: larger batches, several streams, or fewer and larger kernels.",
+	advice: "Give the GPU more parallel work: larger batches, several streams, or fewer and larger kernels.",
 	check:  checkLowSM,
 }
 
 func checkLowSM(s *Survey) ([]Hit, error) {
 	var hits []Hit
-	for _, device := range s.watchedGPUs() {
-		samples, what := s.enough(device, catalog.MetricSMActive), "SMs active %.1f%% on average while something ran"
+	for _, device := range s.usedGPUs() {
+		samples := s.workSamples(device, catalog.MetricSMActive)
+		summary := "SMs active %.1f%% on average while the GPU was not idle"
 		if samples == nil {
-			samples, what = s.enough(device, catalog.MetricGPUBusy), "a kernel ran %.1f%% of the time on average "+
-				"while something ran"
+			samples = s.workSamples(device, catalog.MetricGPUBusy)
+			summary = "a kernel ran %.1f%% of the time on average while the GPU was not idle"
 		}
-		if samples == nil || len(s.devices[device]) == 0 {
+		if samples == nil || len(s.tracksByGPU[device]) == 0 {
 			continue
 		}
-		busy := only(samples, func(v float64) bool { return v >= metricpkg.AlmostIdlePct })
-		if len(busy.Values) < fewSamples || busy.Mean() >= lowActivity {
+		busy := samplesWhere(samples, func(v float64) bool { return v >= metric.AlmostIdlePct })
+		if len(busy.Values) < minSamples || busy.Mean() >= lowActivityPct {
 			continue
 		}
-		h := s.sampledHit(SeverityNotice, busy, what, busy.Mean())
-		h.Places = []Place{
+		h := s.sampledHit(SeverityNotice, busy, summary, busy.Mean())
+		h.Evidence = []Evidence{
 			{
 				Where: s.gpuLabel(
 					device,
@@ -359,47 +367,46 @@ func checkLowSM(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// only returns the samples for which is returns true, with the time that each stands for.
-func only(s *metricpkg.Series, is func(float64) bool) *metricpkg.Series {
-	o := new(metricpkg.Series)
+// samplesWhere returns the samples whose value matches, with their weights.
+func samplesWhere(s *metric.Series, matches func(float64) bool) *metric.Series {
+	selected := new(metric.Series)
 	for i, v := range s.Values {
-		if is(v) {
-			o.AtNs = append(o.AtNs, s.AtNs[i])
-			o.Values = append(o.Values, v)
-			o.Weights = append(o.Weights, s.Weights[i])
+		if matches(v) {
+			selected.AtNs = append(selected.AtNs, s.AtNs[i])
+			selected.Values = append(selected.Values, v)
+			selected.Weights = append(selected.Weights, s.Weights[i])
 		}
 	}
-	return o
+	return selected
 }
 
-// gpmMeans are averages of GPM metrics of a busy GPU, %; -1 for a metric without samples.
+// gpmMeans are the averages of GPM metrics of one GPU, %. A metric without samples is -1.
 type gpmMeans struct{ sm, occupancy, tensor, dram, arithmetic float64 }
 
-// means returns the averages of a GPU while its SMs were busy.
-func (s *Survey) means(device int32) (m gpmMeans, samples *metricpkg.Series) {
-	of := func(metric string) float64 {
-		if one := s.enough(device, metric); one != nil {
-			return one.Mean()
+// gpmMeans returns the averages of a GPU between the first and the last launch, and its samples of
+// SM activity. samples is nil if the recorded processes did not use the GPU, if there are too few
+// samples, or if fewer than lowActivityPct of the SMs were active.
+func (s *Survey) gpmMeans(device int32) (m gpmMeans, samples *metric.Series) {
+	samples = s.workSamples(device, catalog.MetricSMActive)
+	if samples == nil || len(s.tracksByGPU[device]) == 0 || samples.Mean() < lowActivityPct {
+		return m, nil
+	}
+	mean := func(name string) float64 {
+		if values := s.workSamples(device, name); values != nil {
+			return values.Mean()
 		}
 		return -1
 	}
-	if samples = s.enough(
-		device,
-		catalog.MetricSMActive,
-	); samples == nil || len(s.devices[device]) == 0 ||
-		samples.Mean() < lowActivity {
-		return m, nil
-	}
 	return gpmMeans{
-		samples.Mean(),
-		of(catalog.MetricOccupancy),
-		of(catalog.MetricTensor),
-		of(catalog.MetricDRAM),
-		max(of(metricFP64), of(metricFP32), of(metricFP16)),
+		sm:         samples.Mean(),
+		occupancy:  mean(catalog.MetricOccupancy),
+		tensor:     mean(catalog.MetricTensor),
+		dram:       mean(catalog.MetricDRAM),
+		arithmetic: max(mean(metricFP64), mean(metricFP32), mean(metricFP16)),
 	}, samples
 }
 
-// text returns the averages in words.
+// text lists the averages of the metrics that have samples.
 func (m gpmMeans) text() string {
 	var parts []string
 	for _, p := range []struct {
@@ -409,7 +416,7 @@ func (m gpmMeans) text() string {
 		{"SMs active", m.sm},
 		{"occupancy", m.occupancy},
 		{"tensor cores", m.tensor},
-		{"other arithmetic", m.arithmetic},
+		{"other arithmetic units", m.arithmetic},
 		{"memory bandwidth", m.dram},
 	} {
 		if p.pct >= 0 {
@@ -421,53 +428,55 @@ func (m gpmMeans) text() string {
 
 var ruleLowOccupancy = Rule{
 	ID: "low-occupancy",
-	About: "active SMs have less than 25% of the warps that they have room for, and neither tensor cores (10%) nor " +
-		"memory bandwidth (50%) are used well; of GPUs whose SMs are active 50% of the time and more (GPM)",
+	About: "active SMs run less than 25% of the warps that they have room for, tensor cores are active less than 10% " +
+		"of the time, and DRAM bandwidth is below 50%. Checked for GPUs with at least 50% of their SMs active (GPM)",
 	Report: "gpu",
-	advice: "Too few threads are resident to hide latency: look for kernels with small grids, many registers or " +
+	advice: "Too few threads are resident to hide latency. Look for kernels with small grids, many registers or " +
 		"much shared memory (gpurec analyze kernels).",
 	check: checkLowOccupancy,
 }
 
 func checkLowOccupancy(s *Survey) ([]Hit, error) {
 	return s.gpmHits(SeverityNotice, func(m gpmMeans) string {
-		if m.occupancy < 0 || 100*m.occupancy/m.sm >= lowOccupancy || m.tensor >= goodTensor || m.dram >= goodDRAM {
+		if m.occupancy < 0 || 100*m.occupancy/m.sm >= lowOccupancyPct || m.tensor >= goodTensorPct ||
+			m.dram >= goodDRAMPct {
 			return ""
 		}
-		return fmt.Sprintf("active SMs have %.0f%% of their warps", 100*m.occupancy/m.sm)
+		return fmt.Sprintf("active SMs run only %.0f%% of their possible warps", 100*m.occupancy/m.sm)
 	})
 }
 
 var ruleTensorUnused = Rule{
 	ID: "tensor-cores-unused",
-	About: "tensor cores are active less than 1% of the time although other pipes for arithmetic are 20% and more; " +
-		"of GPUs whose SMs are active 50% of the time and more (GPM)",
+	About: "tensor cores are active less than 1% of the time, although other arithmetic pipes are active 20% or " +
+		"more. Checked for GPUs with at least 50% of their SMs active (GPM)",
 	Report: "gpu",
-	advice: "If these are matrix products, bfloat16 (autocast) or TF32 (torch.set_float32_matmul_precision('high')) " +
-		"would use tensor cores.",
+	advice: "If the kernels compute matrix products, use tensor cores: bfloat16 (autocast) or TF32 " +
+		"(torch.set_float32_matmul_precision('high')).",
 	check: checkTensorUnused,
 }
 
 func checkTensorUnused(s *Survey) ([]Hit, error) {
 	return s.gpmHits(SeverityInfo, func(m gpmMeans) string {
-		if m.tensor < 0 || m.tensor >= noTensor || m.arithmetic < someArithmetic {
+		if m.tensor < 0 || m.tensor >= unusedTensorPct || m.arithmetic < minArithmeticPct {
 			return ""
 		}
-		return fmt.Sprintf("tensor cores active %.1f%%, other arithmetic %.1f%%", m.tensor, m.arithmetic)
+		return fmt.Sprintf("tensor cores active %.1f%%, other arithmetic units %.1f%%", m.tensor, m.arithmetic)
 	})
 }
 
-// gpmHits returns a hit for each GPU for whose averages say returns a text.
-func (s *Survey) gpmHits(severity int, say func(gpmMeans) string) ([]Hit, error) {
+// gpmHits returns a hit for each GPU whose averages have a problem. problem describes it in a
+// phrase, or returns "" if there is none.
+func (s *Survey) gpmHits(severity int, problem func(gpmMeans) string) ([]Hit, error) {
 	var hits []Hit
-	for _, device := range s.watchedGPUs() {
-		m, samples := s.means(device)
+	for _, device := range s.usedGPUs() {
+		m, samples := s.gpmMeans(device)
 		if samples == nil {
 			continue
 		}
-		if text := say(m); text != "" {
+		if text := problem(m); text != "" {
 			h := s.sampledHit(severity, samples, "%s", text)
-			h.Places = []Place{
+			h.Evidence = []Evidence{
 				{
 					Where: s.gpuLabel(
 						device,

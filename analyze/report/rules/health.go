@@ -11,54 +11,55 @@ import (
 
 var ruleGPUHealth = Rule{
 	ID: "gpu-health",
-	About: "a check of health of analyze gpu is not as it should be: uncorrected ECC errors, rows to be remapped, " +
-		"pages to be retired, too hot (a problem, of any GPU that was sampled); " +
-		"corrected ECC errors, PCIe below what it can, packets sent again, ECC off (a notice, of GPUs that the " +
-		"recorded processes used)",
+	About: "a health check of analyze gpu failed. A problem, for any sampled GPU: uncorrected ECC errors, pending " +
+		"row remapping or page retirement, overheating. " +
+		"A notice, for GPUs that the recorded processes used: corrected ECC errors, a slow PCIe link, PCIe replays, " +
+		"ECC off",
 	Report: "gpu",
 	check:  checkGPUHealth,
 }
 
 func checkGPUHealth(s *Survey) ([]Hit, error) {
 	var hits []Hit
-	used := s.watchedGPUs()
-	for _, device := range s.gpu.Sorted() {
+	used := s.usedGPUs()
+	for _, device := range s.series.Sorted() {
 		hits = append(hits, s.healthHits(device, slices.Contains(used, device))...)
 	}
 	return hits, nil
 }
 
-// healthHits returns a hit for the problems of a GPU, and one for its notices if the recorded
-// processes used it.
+// healthHits returns a hit for the problems of a GPU, and one for its notices. used reports whether
+// the recorded processes used the GPU: the notices of an unused GPU are left out.
 func (s *Survey) healthHits(device int32, used bool) (hits []Hit) {
 	for _, severity := range []int{SeverityProblem, SeverityNotice} {
-		h := Hit{Severity: severity, Level: report.ConfidenceHigh} // the GPU counts these itself
-		var said, actions []string
-		for _, state := range gpu.Health(s.gpu, device) {
+		h := Hit{Severity: severity, Confidence: report.ConfidenceHigh} // the GPU's own counters are exact
+		var states, actions []string
+		for _, state := range gpu.Health(s.series, device) {
 			if state.Level != severity || severity == SeverityNotice && !used {
 				continue
 			}
-			text := state.What + ": " + state.State
-			said = append(said, text)
+			text := state.Name + ": " + state.State
+			states = append(states, text)
 			if !slices.Contains(actions, state.Action) {
 				actions = append(actions, state.Action)
 			}
-			h.Places = append(
-				h.Places,
-				Place{Where: s.gpuLabel(device), Detail: fmt.Sprintf("%s: %s", text, state.Action)},
+			h.Evidence = append(
+				h.Evidence,
+				Evidence{Where: s.gpuLabel(device), Detail: fmt.Sprintf("%s: %s", text, state.Action)},
 			)
 		}
-		if len(said) == 0 {
+		if len(states) == 0 {
 			continue
 		}
-		h.What = strings.Join(said, "; ")
+		h.Summary = strings.Join(states, "; ")
 		h.Advice = sentence(strings.Join(actions, "; "))
 		hits = append(hits, h)
 	}
 	return hits
 }
 
-// sentence returns a phrase as a sentence.
+// sentence returns a phrase as a sentence: with a capital letter, unless it is a command, and a
+// full stop.
 func sentence(phrase string) string {
 	if phrase == "" || strings.HasPrefix(phrase, "nvidia-smi") {
 		return phrase + "."

@@ -9,24 +9,28 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
-	htmlpkg "github.com/gpurec/gpurec/analyze/export/html"
+	htmlexport "github.com/gpurec/gpurec/analyze/export/html"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/format"
 )
 
-// TestHTMLTellsWhatRulesTell compares the list at the top with the report of rules.
-// pageOfRules is the page of a recording.
+// pageOfRules returns the HTML page of a recording.
 func pageOfRules(t *testing.T, tp *analyzetest.Tape, opt query.Options) string {
 	t.Helper()
 	var page bytes.Buffer
-	if _, err := htmlpkg.Write(tp.Timeline(), &page, htmlpkg.Options{Options: opt, Name: "run.parquet"}); err != nil {
+	if _, err := htmlexport.Write(
+		tp.Timeline(),
+		&page,
+		htmlexport.Options{Options: opt, Name: "run.parquet"},
+	); err != nil {
 		t.Fatal(err)
 	}
 	return page.String()
 }
 
-func TestHTMLTellsWhatRulesTell(t *testing.T) {
+// TestHTMLHitsMatchRules compares the hits at the top of the HTML page with the report of rules.
+func TestHTMLHitsMatchRules(t *testing.T) {
 	row := regexp.MustCompile(
 		`<tr><td><span class="level \w+">(\w+)</span></td><td><strong>([\w-]+)</strong> ([^<]*)(?:<div class="where">([^<]*)</div>)?<div class="advice">([^<]*)</div>`,
 	)
@@ -37,20 +41,20 @@ func TestHTMLTellsWhatRulesTell(t *testing.T) {
 		"hostile":  analyzetest.HostilePage(t),
 		"steady":   analyzetest.Steady(t),
 	} {
-		for _, opt := range []query.Options{{}, {Suppressions: analyzetest.ParsedSuppressions(t, "leak:train_step")}} {
+		for _, opt := range []query.Options{{}, {Suppressions: analyzetest.ParseSuppressions(t, "leak:train_step")}} {
 			page := pageOfRules(t, tp, opt)
 			r := checked(t, tp, rules.Options{Options: opt})
 			var want, got []string
 			for i := range analyzetest.Cells(t, r, "hits", "rule") {
-				var one []string
+				var cells []string
 				for _, column := range []string{"severity", "rule", "what", "where", "advice"} {
 					if v := analyzetest.Cells(t, r, "hits", column)[i]; v != "<nil>" {
-						one = append(one, htmlpkg.Brief(v))
+						cells = append(cells, htmlexport.Brief(v))
 					} else {
-						one = append(one, "")
+						cells = append(cells, "")
 					}
 				}
-				want = append(want, strings.Join(one, " | "))
+				want = append(want, strings.Join(cells, " | "))
 			}
 			for _, m := range row.FindAllStringSubmatch(page, -1) {
 				got = append(got, html.UnescapeString(strings.Join(m[1:], " | ")))
@@ -62,15 +66,16 @@ func TestHTMLTellsWhatRulesTell(t *testing.T) {
 	}
 }
 
-// TestHTMLSaysWhatNoRuleTells has a space that is fragmented, one call that fails, and an Xid of yesterday.
-func TestHTMLSaysWhatNoRuleTells(t *testing.T) {
+// TestHTMLListsFindingsWithoutRule has problems that no rule reports: a fragmented pool, one failed
+// call, and an Xid from before the recording.
+func TestHTMLListsFindingsWithoutRule(t *testing.T) {
 	tp := analyzetest.Steady(t)
-	analyzetest.Fragmented(tp)
+	analyzetest.AddFragmentedAllocator(tp)
 	tp.Call(format.KindAPI, "cuModuleLoadData", 59*analyzetest.Second, analyzetest.Us).Result = 209
 	tp.Xid(-90*analyzetest.Second, 1, 42, 31, format.XidFact{Text: "MMU Fault", Before: true})
 	page := pageOfRules(t, tp, query.Options{})
 	for _, want := range []string{
-		"2.0 GiB of 3.9 GiB reserved by process 42 cannot be used or given back: ",
+		"2.0 GiB of 3.9 GiB reserved by process 42 can neither be used nor released: ",
 		"1 call of cuModuleLoadData returned CUDA_ERROR_NO_BINARY_FOR_GPU, first at 59.00s",
 		"1 Xid reported before the recording began",
 	} {

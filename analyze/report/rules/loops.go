@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/calls"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -13,54 +13,55 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// allocLoops finds places that allocate memory of the driver and free it again soon. Such calls
-// are slow and belong at the start of a program.
+// allocLoops finds call sites that allocate driver memory and free it within maxTemporaryNs. Driver
+// allocations are slow, so a program should make them once at its start.
 type allocLoops struct {
 	grouping *group.Grouping
-	Sites    []allocLoop
-	slow     []bool // by origin
+	Sites    []allocLoop // by group of grouping
+	slow     []bool      // by origin: cached results of isSlowMemory
 }
 
-// allocLoop is the memory that one place allocated and freed again soon.
+// allocLoop counts the short-lived allocations of one call site.
 type allocLoop struct {
-	Pairs           int64 // allocations that were freed within temporaryNs
-	Bytes           int64 // of these
-	FirstNs, LastNs int64 // when the first and the last of these was allocated
-	Origin          int32 // of the first
+	Pairs           int64 // allocations that were freed within maxTemporaryNs
+	Bytes           int64 // sum of their sizes
+	FirstNs, LastNs int64 // times of the first and the last of these allocations, Unix ns
+	Origin          int32 // origin of the first of these allocations
 }
 
-// temporaryNs is the longest life of memory that counts as allocated for a step, in ns. Slower
-// steps are not held up by allocating.
-const temporaryNs = int64(1e9)
+// maxTemporaryNs is the longest life of a short-lived allocation, ns. In a loop with longer steps
+// the time to allocate does not matter.
+const maxTemporaryNs = int64(1e9)
 
-// newAllocLoops returns a scan of changes that pass the filter.
+// newAllocLoops returns a scan of the allocations that pass the filter.
 func newAllocLoops(t *timeline.Timeline, f *query.Filter) *allocLoops {
-	by, _ := group.New(t, "site", f) // there is such a group
-	return &allocLoops{grouping: by}
+	grouping, _ := group.New(t, "site", f) // no error: "site" is a valid grouping
+	return &allocLoops{grouping: grouping}
 }
 
-// isSlow reports whether the driver takes long to hand out memory of the origin with this id.
-func (l *allocLoops) isSlow(t *timeline.Timeline, id int32) bool {
+// isSlowMemory reports whether an origin allocates with a slow driver function, not from a pool or
+// a cache. id is the number of the origin.
+func (l *allocLoops) isSlowMemory(t *timeline.Timeline, id int32) bool {
 	for int(id) >= len(l.slow) {
-		isSlow := false
+		isSlowMemory := false
 		switch t.Origins.Memory(int32(len(l.slow))) {
 		case format.MemoryDevice, format.MemoryManaged, format.MemoryHost, format.MemoryRegistered:
-			isSlow = true
+			isSlowMemory = true
 		}
-		l.slow = append(l.slow, isSlow)
+		l.slow = append(l.slow, isSlowMemory)
 	}
 	return l.slow[id]
 }
 
-// Consume takes a change of the program's memory. Segments of caching allocators are not part of
-// that memory.
-func (l *allocLoops) Consume(p *timeline.Program, c *ledger.Change) {
+// Consume counts a short-lived allocation when it is freed. The program's memory does not include
+// the segments of caching allocators.
+func (l *allocLoops) Consume(p *timeline.Program, c *livemem.Change) {
 	b := &c.Block
-	if c.Kind != ledger.Freed || c.AtNs-b.SinceNs > temporaryNs {
+	if c.Kind != livemem.Freed || c.AtNs-b.SinceNs > maxTemporaryNs {
 		return
 	}
-	if !l.isSlow(p.T, b.Origin) {
-		return // pools and caches are for this
+	if !l.isSlowMemory(p.T, b.Origin) {
+		return // pools and caches make short-lived allocations fast
 	}
 	i, ok := l.grouping.Of(b.Origin, b.Bytes)
 	if !ok || b.SinceNs < l.grouping.Filter.FromNs ||
@@ -77,45 +78,47 @@ func (l *allocLoops) Consume(p *timeline.Program, c *ledger.Change) {
 	s.FirstNs, s.LastNs = min(s.FirstNs, b.SinceNs), max(s.LastNs, b.SinceNs)
 }
 
-// moduleScan counts calls that load code, and finds processes that were recorded from their
-// first call.
+// moduleScan counts the calls that load code by call site. It also finds the processes that were
+// recorded from their first call.
 type moduleScan struct {
 	*calls.Counter
-	Names  origin.Names
-	sites  calls.SiteReader
-	Places map[int32]*moduleLoads // by site
-	Inits  map[int32]bool         // processes that were recorded from their first call
-	middle int64                  // of the time in which the program did something
+	Names    origin.Names
+	sites    calls.SiteReader
+	Sites    map[int32]*moduleLoads // by site
+	SeenInit map[int32]bool         // processes that were recorded from their first call
+	middleNs int64                  // middle of the time in which the program was active, Unix ns
 }
 
-// moduleLoads are the loads of one place.
+// moduleLoads counts the calls of one call site that load code.
 type moduleLoads struct {
-	Loads, Late     int64 // late: in the second half of the time
-	FirstNs, LastNs int64
-	Took            int64 // ns, of those that returned
-	Stack           int32
-	Name            int32
+	Loads           int64 // all calls
+	Late            int64 // calls in the second half of the time
+	FirstNs, LastNs int64 // start of the first and of the last call, Unix ns
+	TookNs          int64 // sum of the durations of the calls that returned
+	Stack           int32 // stack id of the first call
+	Name            int32 // number of the function's name in moduleScan.Names
 }
 
-// newModuleScan returns a scan of calls that pass the filter.
+// newModuleScan returns a scan of the calls that pass the filter.
 func newModuleScan(t *timeline.Timeline, f *query.Filter) *moduleScan {
 	w := t.Activity(f)
 	u := &moduleScan{
-		Counter: calls.NewCounter(t, f),
-		Places:  make(map[int32]*moduleLoads),
-		Inits:   make(map[int32]bool),
-		middle:  w.FromNs + w.DurNs()/2,
+		Counter:  calls.NewCounter(t, f),
+		Sites:    make(map[int32]*moduleLoads),
+		SeenInit: make(map[int32]bool),
+		middleNs: w.FromNs + w.DurNs()/2,
 	}
 	u.sites = calls.SiteReader{T: t, Names: &u.Names}
 	return u
 }
 
-// loadsCode reports whether a call loads code into a context.
+// loadsCode reports whether a CUDA driver function loads code into a context.
 func loadsCode(name string) bool {
 	return strings.HasPrefix(name, "cuModuleLoad") || strings.HasPrefix(name, "cuLibraryLoad")
 }
 
-// Group reads a row group. Most have no such call in their dictionary.
+// Group reads a row group. It returns early if the group's dictionary of names has no function that
+// loads code and no cuInit, which is the usual case.
 func (u *moduleScan) Group(g *format.Group) {
 	u.Name = g.StringsInto("name", u.Name)
 	load, init, any := make([]bool, len(u.Name.Dict)), make([]bool, len(u.Name.Dict)), false
@@ -141,23 +144,23 @@ func (u *moduleScan) Group(g *format.Group) {
 	for i, start := range u.Start {
 		name := u.Name.Index[i]
 		if init[name] {
-			u.Inits[u.Pid[i]] = true
+			u.SeenInit[u.Pid[i]] = true
 		}
 		if !load[name] || start < u.Window.FromNs || start > u.Window.ToNs || !pass(i) {
 			continue
 		}
-		p := u.Places[u.sites.At(i)]
+		p := u.Sites[u.sites.At(i)]
 		if p == nil {
 			p = &moduleLoads{FirstNs: start, LastNs: start, Stack: u.sites.Stack[i], Name: names[name]}
-			u.Places[u.sites.At(i)] = p
+			u.Sites[u.sites.At(i)] = p
 		}
 		p.Loads++
-		if start >= u.middle {
+		if start >= u.middleNs {
 			p.Late++
 		}
 		p.FirstNs, p.LastNs = min(p.FirstNs, start), max(p.LastNs, start)
 		if u.Flags[i]&timeline.NoResult == 0 {
-			p.Took = units.EndOf(p.Took, u.Dur[i])
+			p.TookNs = units.EndOf(p.TookNs, u.Dur[i])
 		}
 	}
 }

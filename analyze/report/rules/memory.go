@@ -15,45 +15,45 @@ import (
 
 var ruleGrowing = Rule{
 	ID:     "growing-site",
-	About:  "memory of a place in the program grows: verdict growing of analyze leaks, with its suppressions",
+	About:  "the live memory of a call site grows: verdict growing of analyze leaks. Suppressions of leaks apply",
 	Report: "leaks",
-	advice: "Look for what keeps these blocks: a list, a cache without a bound, a graph of autograd that is still " +
-		"referred to.",
+	advice: "Find the reference that keeps these blocks alive: a list, an unbounded cache, or an autograd graph that " +
+		"is never released.",
 	check: checkGrowing,
 }
 
 func checkGrowing(s *Survey) ([]Hit, error) {
-	var places []Place
+	var sites []Evidence
 	var perMin float64
 	onDevice := make(map[int32]float64)
 	level, reasons := s.Quality.Confidence(s.Leaks.Frees)
-	h := Hit{Severity: SeverityProblem, Level: report.ConfidenceHigh}
-	for i := range s.Findings {
-		j := &s.Findings[i]
+	h := Hit{Severity: SeverityProblem, Confidence: report.ConfidenceHigh}
+	for i := range s.LeakFindings {
+		j := &s.LeakFindings[i]
 		if j.Verdict != leaks.Growing {
 			continue
 		}
 		perMin += j.PerMin
 		onDevice[j.Device] += j.GrowthOnDevice()
-		if len(places) == 0 {
-			h.Level, h.Reasons = j.Confidence(level, reasons, s.Leaks.Window)
+		if len(sites) == 0 {
+			h.Confidence, h.Reasons = j.Confidence(level, reasons, s.Leaks.Window)
 		}
-		places = append(places, Place{
+		sites = append(sites, Evidence{
 			Where: j.Label, Stack: j.Stack(), Count: j.LiveCount, Bytes: j.LiveBytes,
 			Detail: fmt.Sprintf("grows by %s/min; %s", units.Bytes(units.RoundInt(j.PerMin)), j.Evidence()),
 		})
 	}
-	if len(places) == 0 {
+	if len(sites) == 0 {
 		return nil, nil
 	}
-	h.Places = places
-	h.What = fmt.Sprintf(
-		"grows by %s/min, %s live",
+	h.Evidence = sites
+	h.Summary = fmt.Sprintf(
+		"memory grows by %s/min, %s live",
 		units.Bytes(units.RoundInt(perMin)),
-		units.Bytes(places[0].Bytes.(int64)),
+		units.Bytes(sites[0].Bytes.(int64)),
 	)
-	if n := len(places); n > 1 {
-		h.What = fmt.Sprintf("%d places grow by %s/min together", n, units.Bytes(units.RoundInt(perMin)))
+	if n := len(sites); n > 1 {
+		h.Summary = fmt.Sprintf("%d call sites together grow by %s/min", n, units.Bytes(units.RoundInt(perMin)))
 	}
 	var soonest any
 	for device, growth := range onDevice {
@@ -68,43 +68,43 @@ func checkGrowing(s *Survey) ([]Hit, error) {
 		}
 	}
 	if soonest != nil {
-		h.What += ", out of memory in " + units.Duration(soonest.(int64))
+		h.Summary += ", out of memory in about " + units.Duration(soonest.(int64))
 	}
 	return []Hit{h}, nil
 }
 
 var ruleExitLeak = Rule{
 	ID: "exit-leak",
-	About: "memory of the driver was live when its process, or the last context of that, ended: verdict exit leak " +
-		"of analyze leaks, with its suppressions. An info: the driver takes it back",
+	About: "driver memory was still allocated when its process or the process's last CUDA context ended: verdict " +
+		"exit leak of analyze leaks. An info, because the driver frees this memory. Suppressions of leaks apply",
 	Report: "leaks",
-	advice: "It harms nobody unless the same code runs in a program that lives longer; free it, or name the place " +
-		"in --suppressions.",
+	advice: "The driver freed this memory at exit, so it only matters if the code also runs in long-lived programs. " +
+		"Free it, or list its call site in a --suppressions file.",
 	check: checkExitLeak,
 }
 
 func checkExitLeak(s *Survey) ([]Hit, error) {
 	level, reasons := s.Quality.Confidence(s.Leaks.Frees)
-	h := Hit{Severity: SeverityInfo, Level: report.ConfidenceHigh}
+	h := Hit{Severity: SeverityInfo, Confidence: report.ConfidenceHigh}
 	var bytes, blocks int64
-	for i := range s.Findings {
-		j := &s.Findings[i]
+	for i := range s.LeakFindings {
+		j := &s.LeakFindings[i]
 		if j.Verdict != leaks.ExitLeak {
 			continue
 		}
-		if len(h.Places) == 0 {
-			h.Level, h.Reasons = j.Confidence(level, reasons, s.Leaks.Window)
+		if len(h.Evidence) == 0 {
+			h.Confidence, h.Reasons = j.Confidence(level, reasons, s.Leaks.Window)
 		}
 		bytes, blocks = bytes+j.LiveBytes, blocks+j.LiveCount
-		h.Places = append(
-			h.Places,
-			Place{Where: j.Label, Stack: j.Stack(), Count: j.LiveCount, Bytes: j.LiveBytes, Detail: j.Evidence()},
+		h.Evidence = append(
+			h.Evidence,
+			Evidence{Where: j.Label, Stack: j.Stack(), Count: j.LiveCount, Bytes: j.LiveBytes, Detail: j.Evidence()},
 		)
 	}
-	if len(h.Places) == 0 {
+	if len(h.Evidence) == 0 {
 		return nil, nil
 	}
-	h.What = fmt.Sprintf(
+	h.Summary = fmt.Sprintf(
 		"%s in %s not freed before the process ended",
 		units.Bytes(bytes),
 		units.Plural(blocks, "block"),
@@ -113,37 +113,37 @@ func checkExitLeak(s *Survey) ([]Hit, error) {
 }
 
 const (
-	// loopPairs and loopPairsPerSecond are the allocations with a free from which on they count as a
-	// loop. Steps of training take 20 ms and more: 50 a second are at least one in each step.
-	loopPairs          = 100
-	loopPairsPerSecond = 50.0
+	// minPairs and minPairsPerSecond are the smallest number and rate of allocation and free pairs
+	// that count as a loop. A training step takes 20 ms or more, so 50 per second is one per step.
+	minPairs          = 100
+	minPairsPerSecond = 50.0
 )
 
 var ruleAllocLoop = Rule{
 	ID: "alloc-in-loop",
-	About: "a place allocates device, managed or pinned memory of the driver and frees it within a second, at least " +
-		"100 times and 50 times a second. " +
-		"Pools (cuMemAllocAsync) and PyTorch's allocator do not count",
+	About: "a call site allocates device, managed or pinned memory and frees it within a second, at least 100 times " +
+		"and 50 times per second. " +
+		"Allocations from pools (cuMemAllocAsync) and from PyTorch's allocator do not count",
 	Report: "leaks",
-	advice: "Each cudaFree waits for all work of the GPU. Allocate once and use it again, or take cudaMallocAsync, " +
-		"which hands memory out of a pool.",
+	advice: "Each cudaFree waits until the GPU is idle. Allocate once and reuse the block, or use cudaMallocAsync, " +
+		"which allocates from a pool.",
 	check: checkAllocLoop,
 }
 
 func checkAllocLoop(s *Survey) ([]Hit, error) {
 	h := s.newHit(SeverityNotice, "")
 	var pairs int64
-	for i := range s.loops.Sites {
-		l := &s.loops.Sites[i]
-		if l.Pairs < loopPairs {
+	for i := range s.allocLoops.Sites {
+		l := &s.allocLoops.Sites[i]
+		if l.Pairs < minPairs {
 			continue
 		}
 		perSec := float64(l.Pairs-1) / (float64(max(1, l.LastNs-l.FirstNs)) / 1e9)
-		if perSec < loopPairsPerSecond {
+		if perSec < minPairsPerSecond {
 			continue
 		}
 		pairs += l.Pairs
-		h.Places = append(h.Places, Place{
+		h.Evidence = append(h.Evidence, Evidence{
 			Where: s.t.SiteLabel(
 				l.Origin,
 			),
@@ -153,148 +153,157 @@ func checkAllocLoop(s *Survey) ([]Hit, error) {
 			FirstNs: l.FirstNs,
 			lastNs:  l.LastNs,
 			Detail: fmt.Sprintf(
-				"%s, freed within a second, %s times a second",
+				"%s, freed within a second, %s times per second",
 				s.t.Origins.Name(l.Origin),
 				units.RateText(perSec),
 			),
 		})
 	}
-	if len(h.Places) == 0 {
+	if len(h.Evidence) == 0 {
 		return nil, nil
 	}
-	sortPlaces(h.Places)
-	h.What = fmt.Sprintf("%s of memory that is freed again at once", units.Plural(pairs, "allocation"))
+	sortEvidence(h.Evidence)
+	h.Summary = fmt.Sprintf("%s freed within a second, in a loop", units.Plural(pairs, "allocation"))
 	return []Hit{h}, nil
 }
 
+// OOM is the rule for allocations that failed for lack of memory.
 var OOM = Rule{
 	ID: "out-of-memory",
-	About: "an allocation failed for want of memory, by analyze oom; a problem if the thread did nothing more " +
-		"afterwards, else a notice",
+	About: "an allocation failed for lack of memory: see analyze oom. A problem if the thread made no further " +
+		"calls, otherwise a notice",
 	Report: "oom",
 	check:  checkOOM,
 }
 
-// oomAdvice has the advice for each class.
+// oomAdvice is the advice for each class of failed allocation.
 var oomAdvice = [oom.NumClasses]string{
-	oom.Capacity: "The model and its data do not fit: take a smaller batch, checkpoint activations, or find " +
-		"what holds most (gpurec analyze memory --at peak).",
-	oom.Fragmentation: "Enough was free, but in pieces: try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
-	oom.Cached: "Memory lay in PyTorch's cache that this call could not reach: call torch.cuda.empty_cache() " +
-		"before it, or bound the cache.",
-	oom.Limit: "A limit said no, not the device: look for set_per_process_memory_fraction, the limit of a " +
-		"pool, a MIG slice or a cgroup.",
-	oom.OtherProcess: "Other processes hold the memory: see who they are (gpurec analyze memory --reconcile).",
-	oom.Unknown:      "Nobody asked how much was free: record with NVML to know.",
+	oom.Capacity: "The model and its data do not fit: use a smaller batch or activation checkpointing, or find " +
+		"the largest holders (gpurec analyze memory --at peak).",
+	oom.Fragmentation: "Enough memory was free, but in pieces: try " +
+		"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
+	oom.Cached: "PyTorch's cache held free memory that this call could not use: call torch.cuda.empty_cache() " +
+		"before it, or limit the cache.",
+	oom.Limit: "A limit was reached, not the capacity of the device: check set_per_process_memory_fraction, " +
+		"memory pools, MIG slices and cgroups.",
+	oom.OtherProcess: "Other processes hold the memory: list them with gpurec analyze memory --reconcile.",
+	oom.Unknown:      "The recording does not show how much memory was free: record again with NVML samples.",
 }
 
 func checkOOM(s *Survey) ([]Hit, error) {
-	if len(s.contexts) == 0 {
+	if len(s.oomContexts) == 0 {
 		return nil, nil
 	}
-	order := make([]int, len(s.contexts))
+	order := make([]int, len(s.oomContexts))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortStableFunc(
 		order,
-		func(a, b int) int { return cmp.Compare(s.contexts[a].Outcome, s.contexts[b].Outcome) },
+		func(a, b int) int { return cmp.Compare(s.oomContexts[a].Outcome, s.oomContexts[b].Outcome) },
 	)
 	worst := order[0]
 	h := s.oomHit(order)
-	if s.contexts[worst].Outcome <= oom.NothingSince {
+	if s.oomContexts[worst].Outcome <= oom.Inactive {
 		h.Severity = SeverityProblem
 	}
 	classes := make(map[string]int64)
 	fatal := int64(0)
-	for i, sc := range s.contexts {
-		classes[verdictName(&s.causes[i])]++
-		if sc.Outcome <= oom.NothingSince {
+	for i, failure := range s.oomContexts {
+		classes[verdictName(&s.oomVerdicts[i])]++
+		if failure.Outcome <= oom.Inactive {
 			fatal++
 		}
 	}
 	var parts []string
 	for class := range oom.NumClasses {
-		for _, v := range []oom.Verdict{{Class: class}, {Class: class, Also: true}} {
+		for _, v := range []oom.Verdict{{Class: class}, {Class: class, AlsoFragmentation: true}} {
 			if n := classes[verdictName(&v)]; n > 0 {
 				parts = append(parts, fmt.Sprintf("%s %d", verdictName(&v), n))
 			}
 		}
 	}
-	h.What = fmt.Sprintf(
-		"%s failed for want of memory (%s)",
-		units.Plural(int64(len(s.contexts)), "allocation"),
+	h.Summary = fmt.Sprintf(
+		"%s failed for lack of memory (%s)",
+		units.Plural(int64(len(s.oomContexts)), "allocation"),
 		strings.Join(parts, ", "),
 	)
 	if fatal > 0 {
-		h.What += fmt.Sprintf(", %d without recovery", fatal)
+		h.Summary += fmt.Sprintf(", %d without recovery", fatal)
 	}
 	return []Hit{h}, nil
 }
 
-// oomHit returns a hit with these failures, indexes of s.contexts, as evidence. Its confidence and
-// advice are those of the first.
+// oomHit returns a hit with failed allocations as evidence; order has their indexes in
+// s.oomContexts. The confidence and the advice of the hit are those of the first.
 func (s *Survey) oomHit(order []int) Hit {
-	first := &s.causes[order[0]]
+	first := &s.oomVerdicts[order[0]]
 	h := Hit{
-		Severity: SeverityNotice,
-		Advice:   advice(s.contexts[order[0]], first),
-		Level:    first.Confidence,
-		Reasons:  first.Reasons,
+		Severity:   SeverityNotice,
+		Advice:     advice(s.oomContexts[order[0]], first),
+		Confidence: first.Confidence,
+		Reasons:    first.Reasons,
 	}
 	for _, i := range order {
-		sc := s.contexts[i]
-		h.Places = append(h.Places, Place{
+		failure := s.oomContexts[i]
+		h.Evidence = append(h.Evidence, Evidence{
 			Where: s.t.SiteLabel(
-				sc.Origin,
+				failure.Origin,
 			),
-			Stack:   s.t.Origins.List[sc.Origin].Stack,
+			Stack:   s.t.Origins.List[failure.Origin].Stack,
 			Count:   int64(1),
-			Bytes:   sc.Requested,
-			FirstNs: sc.AtNs,
-			lastNs:  sc.AtNs,
-			Detail:  fmt.Sprintf("%s, then %s: %s", verdictName(&s.causes[i]), sc.Outcome, s.causes[i].Because),
+			Bytes:   failure.Requested,
+			FirstNs: failure.AtNs,
+			lastNs:  failure.AtNs,
+			Detail: fmt.Sprintf(
+				"%s, then %s: %s",
+				verdictName(&s.oomVerdicts[i]),
+				failure.Outcome,
+				s.oomVerdicts[i].Explanation,
+			),
 		})
 	}
 	return h
 }
 
-// verdictName returns the class of a failure, with fragmentation if it is that too.
+// verdictName returns the class of a failed allocation. It adds "and fragmentation" if free memory
+// in pieces is a second cause.
 func verdictName(v *oom.Verdict) string {
-	if v.Also {
+	if v.AlsoFragmentation {
 		return fmt.Sprintf("%s and %s", v.Class, oom.Fragmentation)
 	}
 	return v.Class.String()
 }
 
-// advice returns what to do about a failure. There are two remedies for fragmentation under a limit.
-func advice(sc *oom.Context, v *oom.Verdict) string {
-	if !v.Also {
+// advice returns the advice for a failed allocation. If fragmentation is the second cause, the
+// advice names two remedies: one against fragmentation, and a higher limit.
+func advice(failure *oom.Context, v *oom.Verdict) string {
+	if !v.AlsoFragmentation {
 		return oomAdvice[v.Class]
 	}
-	against := "try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
-	if sc.Expandable || v.Fits == "no" {
-		against = "free the blocks between the pieces (gpurec analyze frag)"
+	remedy := "try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+	if failure.Expandable || v.ExpandableFits == "no" {
+		remedy = "free the blocks between the pieces (gpurec analyze frag)"
 	}
 	limit := "a MIG slice, a cgroup or a quota"
-	if sc.HitOwnLimit() {
+	if failure.HitOwnLimit() {
 		limit = "torch.cuda.set_per_process_memory_fraction"
 	}
-	return fmt.Sprintf("Enough was unused, but in pieces: %s, or raise the limit (%s).", against, limit)
+	return fmt.Sprintf("Enough memory was unused, but in pieces: %s, or raise the limit (%s).", remedy, limit)
 }
 
 var ruleOOMFragmentation = Rule{
 	ID: "oom-fragmentation",
-	About: "an allocation failed although enough memory was free: in pieces, or in PyTorch's cache (classes " +
-		"fragmentation and cached of analyze oom, and limit where it is fragmentation too)",
+	About: "an allocation failed although enough memory was free, but in pieces or in PyTorch's cache. These are " +
+		"the classes fragmentation and cached of analyze oom, and limit with fragmentation as second cause",
 	Report: "frag",
 	check:  checkOOMFragmentation,
 }
 
 func checkOOMFragmentation(s *Survey) ([]Hit, error) {
 	var order []int
-	for i := range s.contexts {
-		if v := &s.causes[i]; v.Class == oom.Fragmentation || v.Class == oom.Cached || v.Also {
+	for i := range s.oomContexts {
+		if v := &s.oomVerdicts[i]; v.Class == oom.Fragmentation || v.Class == oom.Cached || v.AlsoFragmentation {
 			order = append(order, i)
 		}
 	}
@@ -302,31 +311,31 @@ func checkOOMFragmentation(s *Survey) ([]Hit, error) {
 		return nil, nil
 	}
 	h := s.oomHit(order)
-	first := s.contexts[order[0]]
+	first := s.oomContexts[order[0]]
 	unused, largest := first.Unused()
-	h.What = fmt.Sprintf(
-		"%s could not be had with %s free and %s unused in segments (largest piece %s)",
+	h.Summary = fmt.Sprintf(
+		"a request for %s failed with %s free and %s unused in segments (largest piece %s)",
 		units.Bytes(first.Requested),
 		first.FreeText(),
 		units.Bytes(unused),
 		units.Bytes(largest),
 	)
-	if s.causes[order[0]].Also {
-		h.What += ", under a limit"
+	if s.oomVerdicts[order[0]].AlsoFragmentation {
+		h.Summary += ", under a limit"
 	}
 	return []Hit{h}, nil
 }
 
-// minRetries is the number of equal failed requests at one call site that count as a loop. PyTorch's
-// own second and third try are part of the first.
+// minRetries is the number of equal failed requests of one call site that count as a retry loop.
+// The retries inside of PyTorch's allocator do not count: they are part of one request.
 const minRetries = 3
 
 var ruleAllocRetry = Rule{
 	ID:     "failed-alloc-in-loop",
-	About:  "the same request for memory is refused at one place 3 times or more",
+	About:  "a call site requests the same size 3 times or more, and each request fails for lack of memory",
 	Report: "oom",
-	advice: "Trying again without freeing anything does not help, and each refusal takes milliseconds. Give " +
-		"something back first, or give up.",
+	advice: "A retry without freeing memory fails again, and each failure takes milliseconds. Free memory before " +
+		"the retry, or stop retrying.",
 	check: checkAllocRetry,
 }
 
@@ -335,12 +344,12 @@ func checkAllocRetry(s *Survey) ([]Hit, error) {
 		site  string
 		bytes int64
 	}
-	found := make(map[request]*Place)
-	for _, f := range s.failures {
+	found := make(map[request]*Evidence)
+	for _, f := range s.oomFailures {
 		key := request{s.t.SiteLabel(f.Origin), f.Requested}
 		p := found[key]
 		if p == nil {
-			p = &Place{
+			p = &Evidence{
 				Where:   key.site,
 				Stack:   s.t.Origins.List[f.Origin].Stack,
 				Count:   int64(0),
@@ -356,34 +365,34 @@ func checkAllocRetry(s *Survey) ([]Hit, error) {
 	for _, p := range found {
 		if p.Count.(int64) >= minRetries {
 			p.Detail = fmt.Sprintf(
-				"%s refused again and again, over %s",
+				"requests for %s failed repeatedly for %s",
 				units.Bytes(p.Bytes.(int64)),
 				units.Duration(p.lastNs-p.FirstNs),
 			)
-			h.Places = append(h.Places, *p)
+			h.Evidence = append(h.Evidence, *p)
 		}
 	}
-	if len(h.Places) == 0 {
+	if len(h.Evidence) == 0 {
 		return nil, nil
 	}
-	sortPlaces(h.Places)
-	h.What = fmt.Sprintf("the same request was refused %d times", h.Places[0].Count)
+	sortEvidence(h.Evidence)
+	h.Summary = fmt.Sprintf("the same request for memory failed %d times", h.Evidence[0].Count)
 	return []Hit{h}, nil
 }
 
 var ruleMemoryFull = Rule{
 	ID:     "memory-near-limit",
-	About:  "more than 95% of a GPU's memory was in use, by NVML",
+	About:  "more than 95% of a GPU's memory was in use, according to NVML",
 	Report: "memory --reconcile",
-	advice: "The next larger batch, or another process, fails. What lies in PyTorch's cache counts as used: analyze " +
-		"allocator tells it from what is needed.",
+	advice: "A larger batch or another process will probably run out of memory. NVML counts PyTorch's cache as used: " +
+		"gpurec analyze allocator shows how much of it is free.",
 	check: checkMemoryFull,
 }
 
 func checkMemoryFull(s *Survey) ([]Hit, error) {
 	var hits []Hit
-	for _, device := range s.watchedGPUs() {
-		used, total := gpu.MemoryOf(s.gpu, device)
+	for _, device := range s.usedGPUs() {
+		used, total := gpu.MemoryOf(s.series, device)
 		if used == nil {
 			continue
 		}
@@ -394,8 +403,8 @@ func checkMemoryFull(s *Survey) ([]Hit, error) {
 		}
 		most := units.RoundInt(slices.Max(used.Values))
 		h := s.newHit(SeverityNotice, "%s of %s in use", units.Bytes(most), units.Bytes(units.RoundInt(total)))
-		h.Reasons, h.Level = nil, report.ConfidenceHigh // NVML loses no calls
-		h.Places = []Place{
+		h.Reasons, h.Confidence = nil, report.ConfidenceHigh // lost calls do not affect NVML samples
+		h.Evidence = []Evidence{
 			{
 				Where: s.gpuLabel(
 					device,
@@ -405,8 +414,7 @@ func checkMemoryFull(s *Survey) ([]Hit, error) {
 				Bytes:   most,
 				FirstNs: used.AtNs[at],
 				lastNs:  used.AtNs[lastIndex(used.Values, high)],
-				Detail: fmt.Sprintf("more than 95%% in use %.1f%% of "+
-					"the time", used.Share(high)),
+				Detail:  fmt.Sprintf("more than 95%% in use for %.1f%% of the time", used.Share(high)),
 			},
 		}
 		hits = append(hits, h)
@@ -414,10 +422,11 @@ func checkMemoryFull(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// lastIndex returns the index of the last value for which is returns true, 0 if there is none.
-func lastIndex(values []float64, is func(float64) bool) int {
+// lastIndex returns the index of the last value for which matches returns true, or 0 if there is
+// none.
+func lastIndex(values []float64, matches func(float64) bool) int {
 	for i := len(values) - 1; i > 0; i-- {
-		if is(values[i]) {
+		if matches(values[i]) {
 			return i
 		}
 	}

@@ -8,47 +8,48 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/rules"
 )
 
-// TestRulesNameBothSidesOfALimit: what is fragmentation too has two remedies, what is not has one.
-func TestRulesNameBothSidesOfALimit(t *testing.T) {
+// TestOOMAdviceUnderALimit checks failures under a memory limit: with fragmentation as second cause
+// the advice names two remedies, without it only the limit.
+func TestOOMAdviceUnderALimit(t *testing.T) {
 	for name, c := range map[string]struct {
 		script           func(*analyzetest.TorchScript)
 		what, fragmented string // of out-of-memory, and of oom-fragmentation
 		advice           string
 	}{
-		"gaps that are enough": {
+		"enough unused memory in pieces": {
 			func(s *analyzetest.TorchScript) {
 				s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
 				s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
 			},
-			"(limit and fragmentation 1)", "300.0 MiB could not be had with 700.0 MiB free and 560.0 MiB unused in " +
+			"(limit and fragmentation 1)", "a request for 300.0 MiB failed with 700.0 MiB free and 560.0 MiB unused in " +
 				"segments (largest piece 14.0 MiB), under a limit",
-			"Enough was unused, but in pieces: try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or raise the " +
-				"limit (torch.cuda.set_per_process_memory_fraction).",
+			"Enough memory was unused, but in pieces: try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or raise " +
+				"the limit (torch.cuda.set_per_process_memory_fraction).",
 		},
-		"gaps without whole pages": {
+		"unused pieces smaller than a page": {
 			func(s *analyzetest.TorchScript) {
 				s.Sparse(40, 2*analyzetest.Mib, analyzetest.Mib)
 				s.Oom(30*analyzetest.Mib, 700*analyzetest.Mib)
 			},
-			"(limit and fragmentation 1)", "30.0 MiB could not be had",
-			"Enough was unused, but in pieces: free the blocks between the pieces (gpurec analyze frag), or raise " +
-				"the limit (torch.cuda.set_per_process_memory_fraction).",
+			"(limit and fragmentation 1)", "a request for 30.0 MiB failed",
+			"Enough memory was unused, but in pieces: free the blocks between the pieces (gpurec analyze frag), or " +
+				"raise the limit (torch.cuda.set_per_process_memory_fraction).",
 		},
 		"the driver's limit": {
 			func(s *analyzetest.TorchScript) {
 				s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
-				s.Refused(300 * analyzetest.Mib)
+				s.FailedDriverAlloc(300 * analyzetest.Mib)
 				s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
 			},
-			"(limit and fragmentation 1)", "300.0 MiB could not be had", "or raise the limit (a MIG slice, a cgroup " +
+			"(limit and fragmentation 1)", "a request for 300.0 MiB failed", "or raise the limit (a MIG slice, a cgroup " +
 				"or a quota).",
 		},
-		"gaps that are not enough": {
+		"too little unused memory": {
 			func(s *analyzetest.TorchScript) {
 				s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 				s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
 			},
-			"(limit 1)", "", "A limit said no, not the device",
+			"(limit 1)", "", "A limit was reached, not the capacity of the device",
 		},
 	} {
 		s := analyzetest.NewTorchScript(t)

@@ -23,20 +23,21 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// TestEveryRuleSaysWhatItNeeds fails for a new rule that is in neither list.
-func TestEveryRuleSaysWhatItNeeds(t *testing.T) {
-	// of any call, or of samples
+// TestEveryRuleDeclaresItsClasses fails for a new rule that is neither in NeededClasses nor in the
+// list of this test.
+func TestEveryRuleDeclaresItsClasses(t *testing.T) {
+	// Rules that check calls of any class, or NVML samples.
 	free := []string{"xid", "broken-context", "unchecked-error", "gpu-health", "throttling"}
 	for _, r := range rules.All() {
 		_, needs := rules.NeededClasses[r.ID]
 		if needs == slices.Contains(free, r.ID) {
-			t.Errorf("%s must be in classesOfRule, or in the list of this test", r.ID)
+			t.Errorf("%s must be in NeededClasses, or in the list of this test", r.ID)
 		}
 	}
 }
 
-// TestReportsRefuseWhatWasNotRecorded asks a recording of each class for every report.
-func TestReportsRefuseWhatWasNotRecorded(t *testing.T) {
+// TestReportsRefuseMissingClasses runs every report on recordings that lack some classes of calls.
+func TestReportsRefuseMissingClasses(t *testing.T) {
 	reports := map[string]func(*timeline.Timeline, query.Options) error{
 		"kernels": func(tl *timeline.Timeline, o query.Options) error { _, err := kernels.Run(tl, o); return err },
 		"copies":  func(tl *timeline.Timeline, o query.Options) error { _, err := copies.Run(tl, o); return err },
@@ -86,7 +87,8 @@ func TestReportsRefuseWhatWasNotRecorded(t *testing.T) {
 	}
 }
 
-// TestRulesWithoutTheirCallsAreNotChecked: what a rule cannot see is no clean result.
+// TestRulesWithoutTheirCallsAreNotChecked checks that a rule without recorded calls has no number,
+// not 0: the missing calls are no clean result.
 func TestRulesWithoutTheirCallsAreNotChecked(t *testing.T) {
 	tp := analyzetest.Steady(t)
 	tp.Meta.Classes = []string{format.RecordMemory}
@@ -99,6 +101,6 @@ func TestRulesWithoutTheirCallsAreNotChecked(t *testing.T) {
 		t.Errorf("gpu_idle %v, growing_site %v: want absent and a number", values["gpu_idle"], values["growing_site"])
 	}
 	if n := values["rules_checked"].(int64); n >= int64(len(rules.All())) || n == 0 {
-		t.Errorf("%d rules are said to be checked", n)
+		t.Errorf("rules_checked is %d, want fewer than all rules but more than 0", n)
 	}
 }

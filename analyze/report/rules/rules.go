@@ -11,38 +11,40 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/frames"
 )
 
-// Rule is a check for a problem that experts look for in a recording. It is a function of a Survey:
-// rules compute nothing that no report computes, they decide which of it deserves attention. The
-// thresholds of a rule are constants next to it, with their reasons.
+// Rule checks a Survey for one problem. A rule only applies thresholds to numbers that other
+// reports also show. The thresholds are constants next to the rule, with their reasons.
 type Rule struct {
-	ID     string // stable: scripts may use it
-	About  string // when it fires, with its thresholds
-	Report string // name of the report that shows more
-	advice string // what to do, in at most two sentences
+	ID     string // name of the rule; stable, because scripts use it
+	About  string // the condition under which the rule fires, with its thresholds
+	Report string // arguments of gpurec analyze for the report with the details
+	advice string // recommended action, in at most two sentences
 	check  func(*Survey) ([]Hit, error)
 }
 
-// Hit is a finding of a rule.
+// Hit is a problem that a rule found, or several similar ones.
 type Hit struct {
-	Rule     *Rule
-	Severity int // index into gpu.VerdictLevels
-	What     string
-	Advice   string   // that of the rule, unless the rule has set another one
-	Places   []Place  // the most important one first
-	Level    string   // confidence
-	Reasons  []string // what lowers the confidence
+	Rule       *Rule
+	Severity   int        // SeverityProblem, SeverityNotice or SeverityInfo
+	Summary    string     // the problem in one phrase, with its main number
+	Advice     string     // recommended action: the rule's advice, or a more specific one
+	Evidence   []Evidence // the most important row first
+	Confidence string     // report.ConfidenceHigh, ConfidenceMedium or ConfidenceLow
+	Reasons    []string   // reasons for a confidence below high
 }
 
-// Place is a row of evidence. Count, Ns and Bytes are nil or an int64.
-type Place struct {
-	Where            string // site, GPU or process
-	Stack            int32  // stack id; 0: none
-	Count, Ns, Bytes any
-	FirstNs, lastNs  int64 // Unix ns; 0: no time
-	Detail           string
+// Evidence is one row of evidence for a hit: a call site, a GPU or a process, with its numbers.
+type Evidence struct {
+	Where   string // name of the call site, GPU or process
+	Stack   int32  // id of the call stack; 0 means none
+	Count   any    // int64: calls, blocks or samples; nil if the row has no count
+	Ns      any    // int64: time lost or observed, ns; nil if the row has no time
+	Bytes   any    // int64: bytes concerned; nil if the row has no size
+	FirstNs int64  // first occurrence, Unix ns; 0 means unknown
+	lastNs  int64  // last occurrence, Unix ns; 0 means unknown
+	Detail  string // further facts, as a phrase
 }
 
-// Severities of hits, which index gpu.VerdictLevels.
+// Severities of hits, the worst first. They are indexes into gpu.VerdictLevels.
 const (
 	SeverityProblem = iota
 	SeverityNotice
@@ -50,8 +52,8 @@ const (
 	NumSeverities
 )
 
-// All returns all rules, in the order of their hits of equal severity: failures first, then losses
-// of time.
+// All returns all rules: first those for failures, then those for lost time. Hits of equal severity
+// have the same order.
 func All() []*Rule {
 	return []*Rule{
 		&ruleXid,
@@ -81,7 +83,7 @@ func All() []*Rule {
 	}
 }
 
-// Info describes a rule.
+// Info describes a rule: its ID, and the condition under which it fires.
 type Info struct{ Name, About string }
 
 // List returns a description of each rule, in the order of All.
@@ -92,18 +94,18 @@ func List() (list []Info) {
 	return list
 }
 
-// UnknownError reports a name that no rule has.
+// UnknownError is returned for the name of a rule that does not exist. Known lists all names.
 type UnknownError struct {
 	Name  string
 	Known []string
 }
 
 func (e *UnknownError) Error() string {
-	return fmt.Sprintf("there is no rule %q; there are %s", e.Name, strings.Join(e.Known, ", "))
+	return fmt.Sprintf("there is no rule %q; the rules are %s", e.Name, strings.Join(e.Known, ", "))
 }
 
-// chosenRules returns the rules with these names, all rules if there are no names. It returns an
-// *UnknownError for a name that no rule has.
+// chosenRules returns the rules with these names, or all rules if names is empty. It returns an
+// *UnknownError for an unknown name.
 func chosenRules(names []string) ([]*Rule, error) {
 	all := All()
 	var known []string
@@ -118,20 +120,21 @@ func chosenRules(names []string) ([]*Rule, error) {
 	return slices.DeleteFunc(all, func(r *Rule) bool { return len(names) > 0 && !slices.Contains(names, r.ID) }), nil
 }
 
-// Options shape the report of rules.
+// Options are the options of the rules report.
 type Options struct {
 	query.Options
-	// Rules are the names of the rules to check; empty: all.
+	// Rules are the names of the rules to check. If it is empty, all rules are checked.
 	Rules []string
 }
 
-// Run reports as RunWith does, for all rules.
+// Run checks a recording against all rules. Its errors are those of RunWith.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return RunWith(t, Options{Options: opt})
 }
 
-// RunWith checks a recording against rules. It returns an *UnknownError for an unknown name in
-// opt.Rules and a *report.SortError for an unknown opt.Sort.
+// RunWith checks a recording against the rules that opt selects, and returns the report. It returns
+// an *UnknownError for an unknown name in opt.Rules and a *report.SortError for an unknown
+// opt.Sort.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.View()
 	opt.GroupBy = ""

@@ -19,7 +19,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// checked applies rules to a made-up recording.
+// checked returns the report of rules about a synthetic recording.
 func checked(t *testing.T, tp *analyzetest.Tape, opt rules.Options) *report.Report {
 	t.Helper()
 	tl := tp.Timeline()
@@ -31,7 +31,7 @@ func checked(t *testing.T, tp *analyzetest.Tape, opt rules.Options) *report.Repo
 	return r
 }
 
-func TestNothingFiresOnASteadyTraining(t *testing.T) {
+func TestNoRuleFiresOnSteadyTraining(t *testing.T) {
 	tp := analyzetest.Steady(t)
 	r := checked(t, tp, rules.Options{})
 	if n := len(r.Tables[0].Rows); n > 0 {
@@ -42,7 +42,8 @@ func TestNothingFiresOnASteadyTraining(t *testing.T) {
 		r,
 		map[string]float64{"hits": 0, "problems": 0, "rules_checked": float64(len(rules.All())), "growing_site": 0},
 	)
-	// Nor if the recorder came late, NVML was off, or memory was pinned out of sight: the copies return at once.
+	// No rule may fire if gpurec attached late, if NVML samples are missing, or if the calls that
+	// pinned memory were not recorded: the copies still return at once.
 	for name, change := range map[string]func(*analyzetest.Tape){
 		"late": func(tp *analyzetest.Tape) {
 			tp.Without(func(r *format.Row) bool { return r.Name == "cuInit" || r.MemoryKind == format.MemoryHost })
@@ -61,7 +62,9 @@ func TestNothingFiresOnASteadyTraining(t *testing.T) {
 	}
 }
 
-func TestEveryRuleFiresAndNearlyDoesNot(t *testing.T) {
+// TestEveryRuleFires has, for each rule, a recording in which the rule fires and a near miss in
+// which it does not.
+func TestEveryRuleFires(t *testing.T) {
 	cases := analyzetest.RuleCases()
 	for _, rule := range rules.All() {
 		c, ok := cases[rule.ID]
@@ -88,7 +91,7 @@ func TestEveryRuleFiresAndNearlyDoesNot(t *testing.T) {
 				}
 			}
 			if where := analyzetest.Cells(t, r, "hits", "where")[i]; !strings.HasPrefix(where, c.Where) {
-				t.Errorf("blames %s, want %s", where, c.Where)
+				t.Errorf("where %s, want %s", where, c.Where)
 			}
 			if severity := analyzetest.Cells(t, r, "hits", "severity")[i]; severity != c.Severity {
 				t.Errorf("severity %s, want %s", severity, c.Severity)
@@ -121,7 +124,7 @@ func TestConfidenceOfRules(t *testing.T) {
 		level  string
 		reason string
 	}{
-		"as it should be": {"launch-bound", launchBound, "high", ""},
+		"complete recording": {"launch-bound", launchBound, "high", ""},
 		"returns of some launches are not known": {"launch-bound", func(tp *analyzetest.Tape) {
 			launchBound(tp)
 			for i, r := range tp.Rows {
@@ -129,7 +132,7 @@ func TestConfidenceOfRules(t *testing.T) {
 					r.Flags, r.DurNs = format.FlagNoReturn, 0
 				}
 			}
-		}, "medium", "only the entry is known"},
+		}, "medium", "of the launches was not recorded"},
 		"no samples": {"launch-bound", func(tp *analyzetest.Tape) {
 			launchBound(tp)
 			tp.Without(func(r *format.Row) bool { return r.Kind == format.KindNVML })
@@ -146,15 +149,15 @@ func TestConfidenceOfRules(t *testing.T) {
 			launchBound(tp)
 			tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: `{"class":"launch","inferred":1000,"checked":100,"wrong":5,"wrong_estimated":50}`})
 		}, "medium", "5% of inferred stacks"},
-		"pageable, seen from the start": {"memcpy-async-pageable", func(tp *analyzetest.Tape) { analyzetest.RuleCases()["memcpy-async-pageable"].Fires(tp) }, "high", ""},
-		"pageable, seen from later on": {"memcpy-async-pageable", func(tp *analyzetest.Tape) {
+		"pageable, recorded from the start": {"memcpy-async-pageable", func(tp *analyzetest.Tape) { analyzetest.RuleCases()["memcpy-async-pageable"].Fires(tp) }, "high", ""},
+		"pageable, gpurec attached later": {"memcpy-async-pageable", func(tp *analyzetest.Tape) {
 			analyzetest.RuleCases()["memcpy-async-pageable"].Fires(tp)
 			tp.Without(func(r *format.Row) bool { return r.Name == "cuInit" })
 		}, "medium", "began after the program"},
 		"a free with calls lost": {"invalid-free", func(tp *analyzetest.Tape) {
 			analyzetest.RuleCases()["invalid-free"].Fires(tp)
 			tp.Add(format.Row{Kind: format.KindLost, Name: report.LostMemory, StartNs: analyzetest.Epoch + analyzetest.Second, Value: 3})
-		}, "medium", "3 calls that allocate or free were lost"},
+		}, "medium", "3 calls that allocate or free memory were lost"},
 		"few samples": {"low-sm-activity", func(tp *analyzetest.Tape) {
 			analyzetest.RuleCases()["low-sm-activity"].Fires(tp)
 			tp.Without(func(r *format.Row) bool {
@@ -184,7 +187,7 @@ func TestConfidenceOfRules(t *testing.T) {
 	}
 }
 
-// Of the same trouble, how bad it is depends on what came of it.
+// TestSeverityOfRules checks that the severity of a hit depends on its consequences.
 func TestSeverityOfRules(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*analyzetest.Tape)
@@ -192,10 +195,10 @@ func TestSeverityOfRules(t *testing.T) {
 	}{
 		"work in a broken context": {func(tp *analyzetest.Tape) {
 			for i := range int64(5) {
-				tp.Big(59_950*analyzetest.Ms+i*analyzetest.Us, "after").Result = 700
+				tp.AddFullLaunch(59_950*analyzetest.Ms+i*analyzetest.Us, "after").Result = 700
 			}
 		}, "problem broken-context, problem unchecked-error"},
-		"tidying up in a broken context": {func(tp *analyzetest.Tape) {
+		"frees in a broken context": {func(tp *analyzetest.Tape) {
 			for i := range int64(50) {
 				tp.Free(59_950*analyzetest.Ms+i*analyzetest.Us, analyzetest.Us, 0x1000).Result = 700
 			}
@@ -204,21 +207,21 @@ func TestSeverityOfRules(t *testing.T) {
 			tp.NVML(1, 30*analyzetest.Second, "ecc_corrected_volatile_errors", 5)
 			tp.NVML(1, 31*analyzetest.Second, "ecc_corrected_volatile_errors", 6)
 		}, "notice gpu-health"},
-		"trouble of a GPU that nobody used": {func(tp *analyzetest.Tape) { tp.NVML(0, 30*analyzetest.Second, "remapped_rows_failure", 1) }, "problem gpu-health"},
+		"a problem of an unused GPU": {func(tp *analyzetest.Tape) { tp.NVML(0, 30*analyzetest.Second, "remapped_rows_failure", 1) }, "problem gpu-health"},
 		"the power cap half of the time": {func(tp *analyzetest.Tape) {
 			tp.Resample(catalog.MetricReasons, func(i int) float64 { return float64(4 * (i % 2)) })
 		}, "info throttling"},
 		"wild pointers, freed once": {func(tp *analyzetest.Tape) {
 			tp.Free(30*analyzetest.Second, analyzetest.Us, 0x1000).Result = fault.ResultInvalidValue
 		}, "notice invalid-free"},
-		"memory that was had in the end": {func(tp *analyzetest.Tape) {
+		"a retry that succeeds": {func(tp *analyzetest.Tape) {
 			tp.Alloc(30*analyzetest.Second, analyzetest.Us, 0, 20<<30).Result = calls.ResultOutOfMemory
 			tp.Alloc(31*analyzetest.Second, analyzetest.Us, 0x700000000000, 20<<30)
 			tp.Free(32*analyzetest.Second, analyzetest.Us, 0x700000000000)
 		}, "notice out-of-memory"},
 		"polling": {func(tp *analyzetest.Tape) {
 			tp.Meta.EndNs = analyzetest.Epoch + 120*analyzetest.Second
-			tp.Counted(10*analyzetest.Second, 110*analyzetest.Second, 110_000)
+			tp.AddCount(10*analyzetest.Second, 110*analyzetest.Second, 110_000)
 		}, "notice hang"},
 	} {
 		tp := analyzetest.Steady(t)
@@ -234,14 +237,15 @@ func TestSeverityOfRules(t *testing.T) {
 	}
 }
 
-// A GPU that idles is seen in the gaps alone where there is no NVML, if nobody waited for it.
+// TestIdleWithoutSamples checks gpu-idle without NVML samples: gaps between launches count as idle
+// time unless the thread waits for the GPU in them.
 func TestIdleWithoutSamples(t *testing.T) {
 	for name, waits := range map[string]bool{"the thread waits for the GPU": true, "the thread loads data": false} {
 		tp := analyzetest.NewTape(t)
 		for i := range int64(200) {
-			tp.Big(i*200*analyzetest.Ms, "gemm")
+			tp.AddFullLaunch(i*200*analyzetest.Ms, "gemm")
 			if waits {
-				tp.Synced("cuStreamSynchronize", i*200*analyzetest.Ms+analyzetest.Ms, 190*analyzetest.Ms, 7, 0)
+				tp.AddSync("cuStreamSynchronize", i*200*analyzetest.Ms+analyzetest.Ms, 190*analyzetest.Ms, 7, 0)
 			}
 		}
 		names := analyzetest.Cells(t, checked(t, tp, rules.Options{}), "hits", "rule")
@@ -251,14 +255,15 @@ func TestIdleWithoutSamples(t *testing.T) {
 	}
 }
 
-// A process that waits for the GPU is not held up by launching, however little of the GPU its kernels fill.
-func TestLaunchBoundDoesNotWait(t *testing.T) {
+// TestLaunchBoundNeedsNoWaits checks that launch-bound does not fire for a process that waits for
+// the GPU: launching is not its bottleneck, however low the SM activity is.
+func TestLaunchBoundNeedsNoWaits(t *testing.T) {
 	for name, waits := range map[string]bool{"it waits": true, "it does not": false} {
 		tp := analyzetest.Steady(t)
 		analyzetest.RuleCases()["launch-bound"].Fires(tp)
 		if waits {
 			for i := range int64(40) {
-				tp.Synced("cuStreamSynchronize", 2*analyzetest.Second+i*100*analyzetest.Ms, 50*analyzetest.Ms, 7, 0)
+				tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second+i*100*analyzetest.Ms, 50*analyzetest.Ms, 7, 0)
 			}
 		}
 		names := analyzetest.Cells(t, checked(t, tp, rules.Options{}), "hits", "rule")
@@ -281,13 +286,13 @@ func TestRuleFilter(t *testing.T) {
 	_, err := rules.RunWith(tp.Timeline(), rules.Options{Rules: []string{"groing-site"}})
 	var unknown *rules.UnknownError
 	if !errors.As(err, &unknown) ||
-		!strings.Contains(err.Error(), `no rule "groing-site"; there are xid, broken-context, hang`) {
+		!strings.Contains(err.Error(), `no rule "groing-site"; the rules are xid, broken-context, hang`) {
 		t.Error(err)
 	}
 	r = checked(
 		t,
 		analyzetest.Training(t),
-		rules.Options{Options: query.Options{Suppressions: analyzetest.ParsedSuppressions(t, "leak:log_metrics")}},
+		rules.Options{Options: query.Options{Suppressions: analyzetest.ParseSuppressions(t, "leak:log_metrics")}},
 	)
 	analyzetest.Numbers(t, r, map[string]float64{"growing_site": 0})
 	if got := analyzetest.Cells(t, r, "suppressions_used", "template"); fmt.Sprint(got) != "[log_metrics]" {
@@ -299,15 +304,16 @@ func TestRuleFilter(t *testing.T) {
 		rules.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}},
 	)
 	if r.NoMatch == nil || len(r.Tables[0].Rows) > 0 {
-		t.Errorf("nobody's hits: %v", r.NoMatch)
+		t.Errorf("a filter for another process leaves hits, or no NoMatch: %v", r.NoMatch)
 	}
 }
 
-// Of ranks that hang, the one that they wait for is named, although it does not hang.
-func TestHangNamesTheRankThatIsMissing(t *testing.T) {
+// TestHangNamesTheMissingRank checks that a hit of several hanging ranks names the rank that they
+// wait for, although that rank does not hang.
+func TestHangNamesTheMissingRank(t *testing.T) {
 	r := checked(t, analyzetest.Ranks(t), rules.Options{Rules: []string{"hang"}})
-	if what := analyzetest.Cells(t, r, "hits", "what")[0]; what != "hanging: 3 processes, for up to 20.00s; look at "+
-		"process 44 train: it launched its last kernel 2.10s before the first of the 3 others did" {
+	if what := analyzetest.Cells(t, r, "hits", "what")[0]; what != "hanging: 3 processes, for up to 20.00s; check "+
+		"process 44 train: its last kernel launch was 2.10s before that of the first of the 3 others" {
 		t.Error(what)
 	}
 	if where := analyzetest.Cells(t, r, "evidence", "where"); len(where) != 4 || where[3] != "process 44 train" {
@@ -322,7 +328,7 @@ func TestSuppressionsHideExitLeaks(t *testing.T) {
 		r := checked(
 			t,
 			tp,
-			rules.Options{Options: query.Options{Suppressions: analyzetest.ParsedSuppressions(t, "leak:"+name)}},
+			rules.Options{Options: query.Options{Suppressions: analyzetest.ParseSuppressions(t, "leak:"+name)}},
 		)
 		analyzetest.Numbers(t, r, map[string]float64{"exit_leak": want})
 	}
@@ -347,7 +353,7 @@ func TestShellWord(t *testing.T) {
 	}
 }
 
-func TestRulesLookAsBefore(t *testing.T) {
+func TestRulesGoldens(t *testing.T) {
 	analyzetest.Goldens(
 		t,
 		checked(t, analyzetest.Troubled(t), rules.Options{Options: query.Options{Top: 20, MaxFrames: 12}}),

@@ -7,7 +7,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/group"
 )
 
-// Sections are the tables and facts of the report, as --explain prints them.
+// Sections describe the facts and tables of the report. --explain prints them.
 var Sections = []report.Section{
 	{Title: "facts", Columns: slices.Concat(factColumns, ruleColumns())},
 	{Title: "hits", Columns: hitColumns},

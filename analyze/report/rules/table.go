@@ -14,53 +14,54 @@ import (
 var factColumns = []report.Column{
 	{
 		Key: "result", Title: "result", Unit: report.UnitText,
-		About: "set if nothing was found, or not all rules were checked",
+		About: "set if no rule fired, or if some rules were not checked",
 	},
-	{Key: "rules_checked", Title: "", Unit: report.UnitCount, About: "rules that were checked"},
+	{Key: "rules_checked", Title: "", Unit: report.UnitCount, About: "number of rules that were checked"},
 }
 
-// ruleFacts returns the result, and the number of places of each rule. unchecked is the number of chosen
-// rules whose events are not in the recording.
+// ruleFacts returns the facts of the report: the result, the number of checked rules, and the rows
+// of evidence of each rule. unchecked is the number of chosen rules whose events were not recorded.
 func ruleFacts(checked []*Rule, unchecked int, hits []Hit) []report.Fact {
 	var result []string
 	if len(hits) == 0 {
-		result = append(result, fmt.Sprintf("no rule of %d found anything", len(checked)))
+		result = append(result, fmt.Sprintf("no rule fired (%s checked)", units.Plural(int64(len(checked)), "rule")))
 	}
 	if unchecked > 0 {
-		result = append(result, units.Plural(int64(unchecked), "rule")+" not checked: the recording leaves out the "+
-			"calls they need (--record)")
+		result = append(result, units.Plural(int64(unchecked), "rule")+" not checked, because the required calls "+
+			"were not recorded (gpurec record --record)")
 	}
 	list := report.Facts(factColumns, report.Values{
 		"result":        strings.Join(result, "; "),
 		"rules_checked": int64(len(checked)),
 	})
 	for _, r := range All() {
-		var places any
+		var rows any
 		if slices.Contains(checked, r) {
 			n := int64(0)
 			for i := range hits {
 				if hits[i].Rule == r {
-					n += int64(max(1, len(hits[i].Places)))
+					n += int64(max(1, len(hits[i].Evidence)))
 				}
 			}
-			places = n
+			rows = n
 		}
-		list = append(list, report.Fact{Column: r.column(), Value: places})
+		list = append(list, report.Fact{Column: r.column(), Value: rows})
 	}
 	return list
 }
 
-// column returns the column of the number of places of a rule, for --fail-on.
+// column describes the fact with the number of rows of evidence of a rule, for --fail-on.
 func (r *Rule) column() report.Column {
 	return report.Column{
 		Key:   strings.ReplaceAll(r.ID, "-", "_"),
 		Title: "",
 		Unit:  report.UnitCount,
-		About: "rows of evidence of " + r.ID + ", 0: it did not fire, absent: it was not checked. " + r.About,
+		About: "rows of evidence of rule " + r.ID + "; 0 if it did not fire, absent if it was not checked. " +
+			"It fires if " + r.About,
 	}
 }
 
-// ruleColumns returns the columns of all rules.
+// ruleColumns describes the facts of all rules, for --explain.
 func ruleColumns() (list []report.Column) {
 	for _, r := range All() {
 		list = append(list, r.column())
@@ -72,88 +73,94 @@ var hitColumns = []report.Column{
 	{Key: "rule", Title: "RULE", Unit: report.UnitText, About: "name of the rule"},
 	{
 		Key: "severity", Title: "SEVERITY", Unit: report.UnitText,
-		About: "problem: the program fails, hangs or leaks, or a GPU is in trouble; notice: it costs time or " +
+		About: "problem: the program fails, hangs or leaks, or a GPU has an error; notice: the program loses time or " +
 			"memory; info: worth knowing",
 	},
-	{Key: "confidence", Title: "CONFIDENCE", Unit: report.UnitText, About: "high, medium or low"},
 	{
-		Key: "confidence_reasons", Title: "", Unit: report.UnitText,
-		About: "what lowers it: lost calls, a short or damaged recording, inferred stacks, calls of which only the " +
-			"entry is known, too few samples",
+		Key: "confidence", Title: "CONFIDENCE", Unit: report.UnitText,
+		About: "confidence in the hit: high, medium or low",
+	},
+	{
+		Key:   "confidence_reasons",
+		Title: "",
+		Unit:  report.UnitText,
+		About: "reasons for a confidence below high: lost calls, a short or damaged recording, inferred stacks, " +
+			"calls without a recorded return, too few samples",
 	},
 	{
 		Key: "places", Title: "", Unit: report.UnitCount,
-		About: "rows of evidence; the most important ones are in the table evidence",
+		About: "rows of evidence; the table evidence has the most important ones",
 	},
 	{
 		Key: "first_ns", Title: "", Unit: report.UnitNs,
-		About: "when it was first seen, from the recording's start; absent if it has no time",
+		About: "time of the first occurrence, from the start of the recording; absent if the evidence has no time",
 	},
-	{Key: "advice", Title: "", Unit: report.UnitText, About: "what to do"},
-	{Key: "more", Title: "", Unit: report.UnitText, About: "the command that shows more"},
-	{Key: "what", Title: "WHAT", Unit: report.UnitText, About: "what was found"},
+	{Key: "advice", Title: "", Unit: report.UnitText, About: "recommended action"},
+	{Key: "more", Title: "", Unit: report.UnitText, About: "the gpurec command that shows the details"},
+	{Key: "what", Title: "WHAT", Unit: report.UnitText, About: "the problem in one phrase, with its main number"},
 	{
 		Key: "where", Title: "WHERE", Unit: report.UnitText,
-		About: "the place in the program, GPU or process with most of it",
+		About: "the call site, GPU or process with the most important evidence",
 	},
 }
 
 // hitTable returns a table with a row per hit.
 func hitTable(t *timeline.Timeline, hits []Hit) report.Table {
 	table := report.Table{
-		Name:    "hits",
-		Title:   "what experts would look at",
-		Columns: hitColumns,
-		Spare:   []string{"confidence"},
-		Keys:    []string{"rule", "where"},
+		Name:      "hits",
+		Title:     "hits of the rules, the worst first",
+		Columns:   hitColumns,
+		HideFirst: []string{"confidence"},
+		Keys:      []string{"rule", "where"},
 	}
 	for i := range hits {
 		h := &hits[i]
 		where, stack, first := h.Where(), int32(0), any(nil)
-		for k := range h.Places {
-			if at := h.Places[k].FirstNs; at != 0 && (first == nil || at-t.Recording().FromNs < first.(int64)) {
+		for k := range h.Evidence {
+			if at := h.Evidence[k].FirstNs; at != 0 && (first == nil || at-t.Recording().FromNs < first.(int64)) {
 				first = at - t.Recording().FromNs
 			}
 		}
-		if len(h.Places) > 0 {
-			stack = h.Places[0].Stack
+		if len(h.Evidence) > 0 {
+			stack = h.Evidence[0].Stack
 		}
 		more := "gpurec analyze " + h.Rule.Report + " " + ShellWord(t.Rec.Path)
 		row := table.Add(report.Values{
 			"rule":               h.Rule.ID,
 			"severity":           gpu.VerdictLevels[h.Severity],
-			"confidence":         h.Level,
+			"confidence":         h.Confidence,
 			"confidence_reasons": h.Reasons,
-			"places":             int64(len(h.Places)),
+			"places":             int64(len(h.Evidence)),
 			"first_ns":           first,
 			"advice":             h.Advice,
 			"more":               more,
-			"what":               h.What,
+			"what":               h.Summary,
 			"where":              where,
 		})
 		row.StackID, row.Evidence = stack, fmt.Sprintf(
 			"%s. %s C%s. More: %s",
-			h.What,
+			h.Summary,
 			h.Advice,
-			report.ConfidenceText(h.Level, h.Reasons)[1:],
+			report.ConfidenceText(h.Confidence, h.Reasons)[1:],
 			more,
 		)
 	}
 	return table
 }
 
-// Where returns the most important place, and the number of others, in words; nil if there is none.
+// Where returns the call site, GPU or process of the most important evidence, and the number of
+// further rows. It returns nil if the hit has no evidence, or evidence without a place.
 func (h *Hit) Where() any {
-	switch n := len(h.Places); {
-	case n == 0 || h.Places[0].Where == "":
+	switch n := len(h.Evidence); {
+	case n == 0 || h.Evidence[0].Where == "":
 		return nil
 	case n > 1:
-		return fmt.Sprintf("%s, and %d more", h.Places[0].Where, n-1)
+		return fmt.Sprintf("%s, and %d more", h.Evidence[0].Where, n-1)
 	}
-	return h.Places[0].Where
+	return h.Evidence[0].Where
 }
 
-// ShellWord returns a path as a word of a shell command, quoted if necessary.
+// ShellWord returns a path as one word of a POSIX shell command, in single quotes if necessary.
 func ShellWord(path string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
@@ -166,33 +173,43 @@ func ShellWord(path string) string {
 }
 
 var evidenceColumns = []report.Column{
-	{Key: "rule", Title: "RULE", Unit: report.UnitText, About: "the rule that it is evidence for"},
-	{Key: "count", Title: "COUNT", Unit: report.UnitCount, About: "calls, blocks or samples"},
+	{Key: "rule", Title: "RULE", Unit: report.UnitText, About: "the rule that fired"},
+	{Key: "count", Title: "COUNT", Unit: report.UnitCount, About: "number of calls, blocks or samples"},
 	{
 		Key: "time_ns", Title: "TIME", Unit: report.UnitNs,
-		About: "time that it took or lasted, of calls whose duration is known",
+		About: "duration of the problem, or sum of the durations of the calls whose duration is known",
 	},
-	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "bytes that it is about"},
-	{Key: "first_ns", Title: "FIRST", Unit: report.UnitNs, About: "when it was first seen, from the recording's start"},
-	{Key: "last_ns", Title: "LAST", Unit: report.UnitNs, About: "when it was last seen"},
-	{Key: "detail", Title: "DETAIL", Unit: report.UnitText, About: "what else is known"},
-	{Key: "where", Title: "WHERE", Unit: report.UnitText, About: "place in the program, GPU or process"},
+	{
+		Key: "bytes", Title: "BYTES", Unit: report.UnitBytes,
+		About: "bytes that were allocated, requested, copied or in use",
+	},
+	{
+		Key: "first_ns", Title: "FIRST", Unit: report.UnitNs,
+		About: "time of the first occurrence, from the start of the recording",
+	},
+	{
+		Key: "last_ns", Title: "LAST", Unit: report.UnitNs,
+		About: "time of the last occurrence, from the start of the recording",
+	},
+	{Key: "detail", Title: "DETAIL", Unit: report.UnitText, About: "further facts about this row"},
+	{Key: "where", Title: "WHERE", Unit: report.UnitText, About: "call site, GPU or process"},
 }
 
-// mostPlaces is the most rows of evidence of a hit, unless Options.Top is 0.
-const mostPlaces = 5
+// maxEvidenceRows is the largest number of rows of evidence that a report shows of a hit. With
+// query.Options.Top 0 it shows all rows.
+const maxEvidenceRows = 5
 
-// evidenceTable returns a table with a row per place of each hit.
+// evidenceTable returns a table of the evidence of all hits. top is query.Options.Top.
 func evidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
 	table := report.Table{
-		Name:    "evidence",
-		Title:   "evidence",
-		Columns: evidenceColumns,
-		Aside:   true,
-		Keys:    []string{"rule", "where", "detail"},
-		Spare:   []string{"last_ns", "first_ns", "bytes"},
+		Name:      "evidence",
+		Title:     "evidence",
+		Columns:   evidenceColumns,
+		Secondary: true,
+		Keys:      []string{"rule", "where", "detail"},
+		HideFirst: []string{"last_ns", "first_ns", "bytes"},
 	}
-	from := func(ns int64) any {
+	sinceStart := func(ns int64) any {
 		if ns == 0 {
 			return nil
 		}
@@ -200,19 +217,19 @@ func evidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
 	}
 	for i := range hits {
 		h := &hits[i]
-		for k := range h.Places {
-			if top > 0 && k == mostPlaces {
-				table.More += len(h.Places) - k
+		for k := range h.Evidence {
+			if top > 0 && k == maxEvidenceRows {
+				table.OmittedRows += len(h.Evidence) - k
 				break
 			}
-			p := &h.Places[k]
+			p := &h.Evidence[k]
 			table.Add(report.Values{
 				"rule":     h.Rule.ID,
 				"count":    p.Count,
 				"time_ns":  p.Ns,
 				"bytes":    p.Bytes,
-				"first_ns": from(p.FirstNs),
-				"last_ns":  from(p.lastNs),
+				"first_ns": sinceStart(p.FirstNs),
+				"last_ns":  sinceStart(p.lastNs),
 				"detail":   units.Known(p.Detail),
 				"where":    units.Known(p.Where),
 			})
@@ -221,38 +238,39 @@ func evidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
 	return table
 }
 
-// ShortHitColumns are the columns of ShortHits.
+// ShortHitColumns are the columns of the table that ShortHits returns.
 var ShortHitColumns = []report.Column{
 	{Key: "severity", Title: "SEVERITY", Unit: report.UnitText, About: "problem, notice or info: see analyze rules"},
 	{Key: "rule", Title: "RULE", Unit: report.UnitText, About: "name of the rule"},
-	{Key: "what", Title: "WHAT", Unit: report.UnitText, About: "what was found"},
+	{Key: "what", Title: "WHAT", Unit: report.UnitText, About: "the problem in one phrase, with its main number"},
 	{
 		Key: "confidence", Title: "CONFIDENCE", Unit: report.UnitText,
-		About: "high, medium or low; analyze rules says why",
+		About: "confidence in the hit: high, medium or low; analyze rules gives the reasons",
 	},
 	{
 		Key: "where", Title: "WHERE", Unit: report.UnitText,
-		About: "the place in the program, GPU or process with most of it",
+		About: "the call site, GPU or process with the most important evidence",
 	},
 }
 
-// ShortHits returns a table with a row per hit, for the summary.
+// ShortHits returns a table with one row for each hit, without evidence and advice, for the
+// summary.
 func ShortHits(hits []Hit) report.Table {
 	table := report.Table{
-		Name:    "hits",
-		Title:   "what experts would look at; gpurec analyze rules says why, and what to do",
-		Columns: ShortHitColumns,
-		Lead:    true,
-		Spare:   []string{"confidence"},
-		Keys:    []string{"rule", "where"},
+		Name:       "hits",
+		Title:      "hits of the rules; gpurec analyze rules shows the evidence, and what to do",
+		Columns:    ShortHitColumns,
+		AboveFacts: true,
+		HideFirst:  []string{"confidence"},
+		Keys:       []string{"rule", "where"},
 	}
 	for i := range hits {
 		h := &hits[i]
 		table.Add(report.Values{
 			"severity":   gpu.VerdictLevels[h.Severity],
 			"rule":       h.Rule.ID,
-			"what":       h.What,
-			"confidence": h.Level,
+			"what":       h.Summary,
+			"confidence": h.Confidence,
 			"where":      h.Where(),
 		})
 	}
@@ -260,19 +278,22 @@ func ShortHits(hits []Hit) report.Table {
 }
 
 var totalColumns = []report.Column{
-	{Key: "hits", Title: "hits", Unit: report.UnitCount, About: "rules that found something; of GPUs, per GPU"},
+	{
+		Key: "hits", Title: "hits", Unit: report.UnitCount,
+		About: "hits of all rules; a rule about GPUs has one hit for each GPU",
+	},
 	{
 		Key: "problems", Title: "problems", Unit: report.UnitCount,
-		About: "hits of severity problem: the program fails, hangs or leaks, or a GPU is in trouble",
+		About: "hits of severity problem: the program fails, hangs or leaks, or a GPU has an error",
 	},
 	{
 		Key: "notices", Title: "notices", Unit: report.UnitCount,
-		About: "hits of severity notice: it costs time or memory",
+		About: "hits of severity notice: the program loses time or memory",
 	},
 	{Key: "infos", Title: "infos", Unit: report.UnitCount, About: "hits of severity info: worth knowing"},
 }
 
-// totals counts the hits.
+// totals returns the number of hits, in total and by severity.
 func totals(hits []Hit) []report.Fact {
 	n := CountBySeverity(hits)
 	return report.Facts(totalColumns, report.Values{

@@ -10,23 +10,24 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/gaps"
 	"github.com/gpurec/gpurec/analyze/report/kernels"
-	waitspkg "github.com/gpurec/gpurec/analyze/report/waits"
+	"github.com/gpurec/gpurec/analyze/report/waits"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// unpinnedCopies is the number of copies below which a call site is not judged.
-const unpinnedCopies = 10
+// minUnpinnedCopies is the smallest number of copies at one call site that rule
+// memcpy-async-pageable reports.
+const minUnpinnedCopies = 10
 
 var rulePageable = Rule{
 	ID: "memcpy-async-pageable",
-	About: "10 async copies or more of one place, of 64 KiB and more each, with host memory that is not known to be " +
-		"pinned. Memory may have been pinned before the recording: unless the " +
-		"processes were recorded from their first call, at least half of the copies of 1 MiB and more must have " +
-		"taken as long as the fastest link (64 GB/s) takes, which pinned ones do not",
+	About: "a call site makes 10 or more async copies of at least 64 KiB each with host memory that no recorded call " +
+		"pinned. Memory may have been pinned before the recording. So if the processes were not recorded from their " +
+		"first call, at least half of the copies of 1 MiB or more must also block the thread. Blocking means to take " +
+		"at least as long as the fastest link (64 GB/s)",
 	Report: "copies",
-	advice: "An async copy from or to pageable memory blocks and is staged by the driver. Pin the memory: " +
-		"pin_memory=True, cudaMallocHost or cudaHostRegister.",
+	advice: "With pageable host memory an async copy blocks the thread while the driver stages the data. Pin the " +
+		"memory: pin_memory=True, cudaMallocHost or cudaHostRegister.",
 	check: checkPageable,
 }
 
@@ -35,20 +36,20 @@ func checkPageable(s *Survey) ([]Hit, error) {
 	fromStart := s.fromStart()
 	var copies, bytes int64
 	for key, c := range s.copies.Sites {
-		blocks := c.Telling >= unpinnedCopies && 2*c.Stuck >= c.Telling
-		if c.Unpinned < unpinnedCopies || !blocks && (!fromStart || c.Telling >= unpinnedCopies) {
+		blocks := c.Measurable >= minUnpinnedCopies && 2*c.Stuck >= c.Measurable
+		if c.Unpinned < minUnpinnedCopies || !blocks && (!fromStart || c.Measurable >= minUnpinnedCopies) {
 			continue
 		}
 		copies, bytes = copies+c.Unpinned, units.EndOf(bytes, c.UnpinnedBytes)
-		detail := key.Direction + ", no memory known to be pinned"
+		detail := key.Direction + ", host memory not pinned by a recorded call"
 		if blocks {
 			detail += fmt.Sprintf(
-				"; %s of %s of 1 MiB and more returned no sooner than the data was there",
+				"; %s of %s copies of 1 MiB or more blocked the thread",
 				units.Count(c.Stuck),
-				units.Count(c.Telling),
+				units.Count(c.Measurable),
 			)
 		}
-		h.Places = append(h.Places, Place{
+		h.Evidence = append(h.Evidence, Evidence{
 			Where:   s.copies.Names.List[key.Site],
 			Stack:   c.Stack,
 			Count:   c.Unpinned,
@@ -59,28 +60,28 @@ func checkPageable(s *Survey) ([]Hit, error) {
 			Detail:  detail,
 		})
 	}
-	if len(h.Places) == 0 {
+	if len(h.Evidence) == 0 {
 		return nil, nil
 	}
 	if !fromStart {
-		h.lower(report.ConfidenceMedium, "the recording began after the program: memory pinned before looks the "+
-			"same, but for the time that its copies take")
+		h.lower(report.ConfidenceMedium, "the recording began after the program, so memory may have been pinned before")
 	}
-	s.bySite(&h)
-	sortPlaces(h.Places)
-	h.What = fmt.Sprintf("%s async copies with pageable memory, %s", units.Count(copies), units.Bytes(bytes))
+	s.lowerForInferredStacks(&h)
+	sortEvidence(h.Evidence)
+	h.Summary = fmt.Sprintf("%s async copies with pageable memory, %s", units.Count(copies), units.Bytes(bytes))
 	return []Hit{h}, nil
 }
 
-// burstsWorth is the number of copies in bursts that is worth a hit: at some 10 us each, 5 ms.
-const burstsWorth = 500
+// minBurstCopies is the smallest number of copies in bursts that rule small-copies reports. At about
+// 10 us each they take 5 ms.
+const minBurstCopies = 500
 
 var ruleSmallCopies = Rule{
 	ID: "small-copies",
-	About: "at least 500 copies of less than 4 KiB in bursts of 50 and more within 10 ms by one thread, as analyze " +
-		"copies counts them",
+	About: "there are at least 500 copies of less than 4 KiB in bursts. A burst is 50 or more copies by one thread " +
+		"within 10 ms: see analyze copies",
 	Report: "copies",
-	advice: "Each copy costs some 10 us, however small. Put the values into one buffer and copy that.",
+	advice: "Each copy takes about 10 us, however small it is. Collect the values in one buffer, and copy the buffer.",
 	check:  checkSmallCopies,
 }
 
@@ -89,54 +90,54 @@ func checkSmallCopies(s *Survey) ([]Hit, error) {
 	var copies, bursts int64
 	for key, b := range s.copies.Bursts {
 		copies, bursts = copies+b.Copies, bursts+b.Bursts
-		h.Places = append(h.Places, Place{
+		h.Evidence = append(h.Evidence, Evidence{
 			Where:   s.copies.Names.List[key.Site],
 			Stack:   b.Stack,
 			Count:   b.Copies,
 			FirstNs: b.FirstNs,
 			lastNs:  b.LastNs,
 			Detail: fmt.Sprintf(
-				"%s, the largest of %s, by thread %s",
+				"%s, the largest with %s copies, by thread %s",
 				units.Plural(b.Bursts, "burst"),
 				units.Count(b.Most),
 				s.t.ThreadLabel(key.Thread),
 			),
 		})
 	}
-	if copies < burstsWorth {
+	if copies < minBurstCopies {
 		return nil, nil
 	}
-	s.bySite(&h)
-	sortPlaces(h.Places)
-	h.What = fmt.Sprintf("%s small copies in %s", units.Count(copies), units.Plural(bursts, "burst"))
+	s.lowerForInferredStacks(&h)
+	sortEvidence(h.Evidence)
+	h.Summary = fmt.Sprintf("%s small copies in %s", units.Count(copies), units.Plural(bursts, "burst"))
 	return []Hit{h}, nil
 }
 
-// waitBubbleNs is an estimate of the time that a wait costs in addition to the waiting, ns: the GPU is
-// idle until the thread runs again and its next launch arrives.
+// waitBubbleNs estimates how long the GPU is idle after each wait, ns: until the thread is
+// scheduled again and its next launch reaches the GPU.
 const waitBubbleNs = 20_000
 
 var ruleSyncLoop = Rule{
 	ID: "sync-in-loop",
-	About: "waits of one place in loops (20 and more within a second by one thread, as analyze sync counts them) " +
-		"come so often that the pauses which they make, " +
-		"20 us each, are 1% of the time of the threads: 500 a second",
+	About: "a call site waits for the GPU in loops at least 500 times per second. A loop is 20 or more waits by one " +
+		"thread within a second: see analyze sync. " +
+		"After each wait the GPU is idle for about 20 us, here 1% of the time or more",
 	Report: "sync",
-	advice: "Wait once for many launches: no item(), print or synchronize in the inner loop. An order of work on " +
-		"the GPU needs events, not waits.",
+	advice: "Wait once for many launches: remove item(), print and synchronize from the inner loop. To order work " +
+		"between streams, use CUDA events instead of waits.",
 	check: checkSyncLoop,
 }
 
 func checkSyncLoop(s *Survey) ([]Hit, error) {
 	h := s.newHit(SeverityNotice, "")
-	var waits int64
+	var loopWaits int64
 	for key, w := range s.waits.Groups {
 		span := s.spanNs(w.Threads)
-		if w.LoopWaits < waitspkg.LoopWaits || units.Percent(w.LoopWaits*waitBubbleNs, span) < worthPct {
+		if w.LoopWaits < waits.LoopWaits || units.Percent(w.LoopWaits*waitBubbleNs, span) < minSharePct {
 			continue
 		}
-		waits += w.LoopWaits
-		h.Places = append(h.Places, Place{
+		loopWaits += w.LoopWaits
+		h.Evidence = append(h.Evidence, Evidence{
 			Where:   s.waits.Names.List[key.Site],
 			Stack:   w.Stack,
 			Count:   w.LoopWaits,
@@ -144,36 +145,37 @@ func checkSyncLoop(s *Survey) ([]Hit, error) {
 			FirstNs: w.FirstNs,
 			lastNs:  w.LastNs,
 			Detail: fmt.Sprintf(
-				"%s, %s a second, %s on average",
+				"%s, %s per second, %s on average",
 				s.waits.Names.List[key.Name],
 				units.RateText(float64(w.LoopWaits)/(float64(max(1, span))/1e9)),
 				report.UnitNs.Text(w.Took.Avg()),
 			),
 		})
 	}
-	if len(h.Places) == 0 {
+	if len(h.Evidence) == 0 {
 		return nil, nil
 	}
-	sortPlaces(h.Places)
-	h.What = fmt.Sprintf("%s in loops", units.Plural(waits, "wait"))
+	sortEvidence(h.Evidence)
+	h.Summary = fmt.Sprintf("%s for the GPU in loops", units.Plural(loopWaits, "wait"))
 	return []Hit{h}, nil
 }
 
 const (
-	// tinyPerSecond is the least number of tiny launches a second: at some 5 us each, 1 % of the time.
-	tinyPerSecond = 2000.0
-	// tinyShare is their least share of all launches, %. A few small kernels between large ones are
-	// normal.
-	tinyShare = 50.0
+	// minTinyPerSecond is the smallest number of tiny launches per second that rule tiny-kernels
+	// reports. At about 5 us each they take 1% of the time.
+	minTinyPerSecond = 2000.0
+	// minTinySharePct is the smallest share of tiny launches in all launches, %. A few small
+	// kernels between large ones are normal.
+	minTinySharePct = 50.0
 )
 
 var ruleTinyKernels = Rule{
 	ID: "tiny-kernels",
-	About: "at least half of the launches have fewer than 8,192 threads, as analyze kernels counts them, and there " +
-		"are 2,000 of these a second and more",
+	About: "at least half of the kernel launches are tiny, with fewer than 8,192 threads, and there are 2,000 or " +
+		"more of them per second: see analyze kernels",
 	Report: "kernels",
-	advice: "Such kernels mostly cost more to launch than to run. Fuse them (torch.compile, foreach optimizers), " +
-		"batch the work, or put the launches into a CUDA graph.",
+	advice: "Tiny kernels usually take longer to launch than to run. Fuse them (torch.compile, foreach optimizers), " +
+		"batch the work, or use a CUDA graph.",
 	check: checkTinyKernels,
 }
 
@@ -193,18 +195,18 @@ func checkTinyKernels(s *Survey) ([]Hit, error) {
 		span, unknown = max(span, track.UntilNs-track.FirstNs), unknown+track.Unreturned
 	}
 	perSec := float64(sum.Tiny) / (float64(max(1, span)) / 1e9)
-	if perSec < tinyPerSecond || units.Percent(sum.Tiny, sum.Sized) < tinyShare {
+	if perSec < minTinyPerSecond || units.Percent(sum.Tiny, sum.Sized) < minTinySharePct {
 		return nil, nil
 	}
 	h := s.newHit(
 		SeverityNotice,
-		"%.0f%% of %s launches are tiny, %s a second",
+		"%.0f%% of %s launches are tiny, %s per second",
 		units.Percent(sum.Tiny, sum.Sized),
 		units.Count(sum.Launches),
 		units.RateText(perSec),
 	)
 	for key, l := range found {
-		h.Places = append(h.Places, Place{
+		h.Evidence = append(h.Evidence, Evidence{
 			Where: s.kernels.Names.List[key.site],
 			Count: l.Tiny,
 			Ns:    l.Total(),
@@ -215,9 +217,9 @@ func checkTinyKernels(s *Survey) ([]Hit, error) {
 			),
 		})
 	}
-	s.onlyEntries(&h, unknown, sum.Launches)
-	s.bySite(&h)
-	slices.SortFunc(h.Places, func(a, b Place) int {
+	s.lowerForMissingReturns(&h, unknown, sum.Launches)
+	s.lowerForInferredStacks(&h)
+	slices.SortFunc(h.Evidence, func(a, b Evidence) int {
 		return cmp.Or(
 			report.CompareCells(a.Count, b.Count),
 			strings.Compare(a.Where, b.Where),
@@ -228,26 +230,28 @@ func checkTinyKernels(s *Survey) ([]Hit, error) {
 }
 
 const (
-	// boundPerSecond is the number of launches a second that can keep a thread busy. In PyTorch one
-	// takes 20 us of Python and C++ or more, in a loop in C some 3 us.
-	boundPerSecond = 5000.0
-	// closeShare is the least share of launches, %, within 100 us of the one before. boundLaunches is
-	// their least number.
-	closeShare    = 80.0
-	boundLaunches = 5000
-	// noWaiting is the largest share of time, %, that such a process waits for the GPU. Any program that
-	// reads its loss waits for the last launches of each step.
-	noWaiting = 20.0
+	// minLaunchesPerSecond is a rate of launches that can keep a thread busy. In PyTorch one launch
+	// takes 20 us or more of Python and C++, in a loop in C about 3 us.
+	minLaunchesPerSecond = 5000.0
+	// minCloseSharePct is the smallest share of launches, %, that follow the previous launch within
+	// 100 us.
+	minCloseSharePct = 80.0
+	// minLaunches is the smallest number of launches of a track that rule launch-bound reports.
+	minLaunches = 5000
+	// maxWaitSharePct is the largest share of time, %, that a launch-bound process waits for the
+	// GPU. It is not 0 because any program that reads its loss waits for the last launches of each
+	// step.
+	maxWaitSharePct = 20.0
 )
 
 var ruleLaunchBound = Rule{
 	ID: "launch-bound",
-	About: "5,000 launches a second and more, 80% of them within 100 us of the one before, of a process that waits " +
-		"for the GPU less than 20% of that time, " +
-		"while less than 50% of the GPU is busy (SM activity by GPM, else GPU utilization, if it was sampled)",
+	About: "a process launches 5,000 kernels or more per second, 80% of them within 100 us of the previous launch, " +
+		"but the GPU is less than 50% busy. Busy is SM activity (GPM), or else GPU utilization, if sampled. " +
+		"The process waits for the GPU less than 20% of that time",
 	Report: "gaps",
-	advice: "The CPU cannot launch as fast as the GPU works. Put the step into a CUDA graph " +
-		"(torch.compile(mode='reduce-overhead')), fuse kernels, or take larger batches.",
+	advice: "The GPU finishes kernels faster than the CPU launches them. Put the step into a CUDA graph " +
+		"(torch.compile(mode='reduce-overhead')), fuse kernels, or use larger batches.",
 	check: checkLaunchBound,
 }
 
@@ -256,34 +260,35 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 	for _, track := range s.gaps.SortedTracks() {
 		l := s.gaps.Tracks[track]
 		apart := int64(0)
-		for i, n := range l.All {
+		for i, n := range l.ByLength {
 			if gaps.Lengths[i].BelowNs > 100e3 {
 				apart += n.Count
 			}
 		}
 		span := l.UntilNs - l.FirstNs
 		perSec := float64(l.Launches) / (float64(max(1, span)) / 1e9)
-		if track.Device == gaps.AllDevices || l.Launches < boundLaunches || perSec < boundPerSecond ||
-			units.Percent(l.Launches-apart, l.Launches) < closeShare {
+		if track.Device == gaps.AllDevices || l.Launches < minLaunches || perSec < minLaunchesPerSecond ||
+			units.Percent(l.Launches-apart, l.Launches) < minCloseSharePct {
 			continue
 		}
 		h := s.newHit(SeverityNotice, "")
-		text, bound := s.notBusy(track, &h)
-		if !bound {
+		text, ok := s.underusesGPU(track, &h)
+		if !ok {
 			continue
 		}
-		h.What = fmt.Sprintf("%s launches a second, %s", units.RateText(perSec), text)
-		h.Places = s.launchSites(track)
-		s.onlyEntries(&h, l.Unreturned, l.Launches)
-		s.bySite(&h)
+		h.Summary = fmt.Sprintf("%s launches per second, %s", units.RateText(perSec), text)
+		h.Evidence = s.launchSites(track)
+		s.lowerForMissingReturns(&h, l.Unreturned, l.Launches)
+		s.lowerForInferredStacks(&h)
 		hits = append(hits, h)
 	}
 	return hits, nil
 }
 
-// notBusy reports whether the process of a track did not wait for the GPU, and the GPU was idle part of
-// the time.
-func (s *Survey) notBusy(track gaps.Track, h *Hit) (text string, bound bool) {
+// underusesGPU reports whether the process of a launch track hardly waits for the GPU although the
+// GPU is not busy. text describes how busy the GPU is. Without samples of the GPU it lowers the
+// confidence of h.
+func (s *Survey) underusesGPU(track gaps.Track, h *Hit) (text string, ok bool) {
 	var waited int64
 	for th, w := range s.waits.Threads {
 		if th.Pid == track.Pid {
@@ -292,34 +297,37 @@ func (s *Survey) notBusy(track gaps.Track, h *Hit) (text string, bound bool) {
 	}
 	l := s.gaps.Tracks[track]
 	pct := units.Percent(waited, l.UntilNs-l.FirstNs)
-	if pct >= noWaiting {
+	if pct >= maxWaitSharePct {
 		return "", false
 	}
 	if index, ok := s.t.Facts.NVMLDevice(track.Pid, track.Device); ok {
-		if samples := s.enough(index, catalog.MetricSMActive); samples != nil {
-			return fmt.Sprintf("while %.0f%% of the SMs are active", samples.Mean()), samples.Mean() < lowActivity
+		if samples := s.workSamples(index, catalog.MetricSMActive); samples != nil {
+			return fmt.Sprintf("while %.0f%% of the SMs are active", samples.Mean()), samples.Mean() < lowActivityPct
 		}
-		if samples := s.enough(index, catalog.MetricGPUBusy); samples != nil {
-			return fmt.Sprintf("while a kernel runs %.0f%% of the time", samples.Mean()), samples.Mean() < lowActivity
+		if samples := s.workSamples(index, catalog.MetricGPUBusy); samples != nil {
+			return fmt.Sprintf(
+				"while a kernel runs %.0f%% of the time",
+				samples.Mean(),
+			), samples.Mean() < lowActivityPct
 		}
 	}
-	h.lower(report.ConfidenceLow, "there are no samples of this GPU: it is not known how busy it was")
-	return fmt.Sprintf("and the process waits for the GPU %.1f%% of that time", pct), true
+	h.lower(report.ConfidenceLow, "there are no samples of how busy this GPU was")
+	return fmt.Sprintf("and the process waits for the GPU only %.1f%% of that time", pct), true
 }
 
-// launchSites returns the call sites that launch on a track, as evidence.
-func (s *Survey) launchSites(track gaps.Track) []Place {
+// launchSites returns, as evidence, the call sites that launch kernels on a track.
+func (s *Survey) launchSites(track gaps.Track) []Evidence {
 	found := make(map[int32]*kernels.LaunchStats)
 	for key, l := range s.kernels.Counts {
 		if key.Pid == track.Pid && key.Device == track.Device {
 			kernels.Entry(found, key.Site).Merge(l)
 		}
 	}
-	var list []Place
+	var list []Evidence
 	for site, l := range found {
 		list = append(
 			list,
-			Place{
+			Evidence{
 				Where:  s.kernels.Names.List[site],
 				Count:  l.Launches,
 				Ns:     l.Total(),
@@ -327,38 +335,39 @@ func (s *Survey) launchSites(track gaps.Track) []Place {
 			},
 		)
 	}
-	slices.SortFunc(list, func(a, b Place) int {
+	slices.SortFunc(list, func(a, b Evidence) int {
 		return cmp.Or(report.CompareCells(a.Count, b.Count), strings.Compare(a.Where, b.Where))
 	})
 	return list
 }
 
-// lateLoads is the number of loads of code in the second half of the time that count as a loop.
-const lateLoads = 20
+// minLateLoads is the smallest number of loads at one call site, in the second half of the time,
+// that rule module-load-in-loop reports.
+const minLateLoads = 20
 
 var ruleModuleLoop = Rule{
 	ID: "module-load-in-loop",
-	About: "a place loads code (cuModuleLoad..., cuLibraryLoad...) 20 times and more in the second half of the " +
-		"time, and half as often as in the first: no warm-up",
+	About: "a call site loads code (cuModuleLoad..., cuLibraryLoad...) 20 times or more in the second half of the " +
+		"time, and at least half as often as in the first half. So this is no warm-up",
 	Report: "api --group-by site",
-	advice: "Loading code takes milliseconds and can wait for the GPU. Keep the module, or the compiled function, " +
-		"and look why it is compiled or loaded again.",
+	advice: "Loading code takes milliseconds and can wait for the GPU. Keep the module or the compiled function, and " +
+		"find out why the program compiles or loads it again.",
 	check: checkModuleLoop,
 }
 
 func checkModuleLoop(s *Survey) ([]Hit, error) {
 	h := s.newHit(SeverityNotice, "")
 	var loads int64
-	for site, m := range s.modules.Places {
-		if m.Late < lateLoads || 2*m.Late < m.Loads-m.Late {
+	for site, m := range s.modules.Sites {
+		if m.Late < minLateLoads || 2*m.Late < m.Loads-m.Late {
 			continue
 		}
 		loads += m.Loads
-		h.Places = append(h.Places, Place{
+		h.Evidence = append(h.Evidence, Evidence{
 			Where:   s.modules.Names.List[site],
 			Stack:   m.Stack,
 			Count:   m.Loads,
-			Ns:      m.Took,
+			Ns:      m.TookNs,
 			FirstNs: m.FirstNs,
 			lastNs:  m.LastNs,
 			Detail: fmt.Sprintf(
@@ -368,11 +377,11 @@ func checkModuleLoop(s *Survey) ([]Hit, error) {
 			),
 		})
 	}
-	if len(h.Places) == 0 {
+	if len(h.Evidence) == 0 {
 		return nil, nil
 	}
-	s.bySite(&h)
-	sortPlaces(h.Places)
-	h.What = fmt.Sprintf("code is loaded %d times, until the end", loads)
+	s.lowerForInferredStacks(&h)
+	sortEvidence(h.Evidence)
+	h.Summary = fmt.Sprintf("code loaded %d times, not only at the start", loads)
 	return []Hit{h}, nil
 }

@@ -1,2 +1,2 @@
-// Package stacks reports the calls and their states by stack.
+// Package stacks reports the call stacks of CUDA calls, and how complete the stacks are.
 package stacks

@@ -11,23 +11,23 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// scan counts calls by their stack and by its state. It holds a number for each distinct stack and
-// state, however many calls there are.
+// scan counts calls by their stack and its status. Its size grows with the number of distinct
+// stacks, not with the number of calls. It is not safe for concurrent use.
 type scan struct {
 	*callspkg.Counter
 	counts   map[stackState]int64
-	all      int64 // calls counted
+	all      int64 // number of counted calls
 	statuses origin.Names
 
 	stack  []int32
 	status format.Strings
 }
 
-// stackState is a stack with the state that calls give for it. status is an index of
+// stackState is a stack with its status for some calls. stack is a stack id, status an index of
 // scan.statuses.
 type stackState struct{ stack, status int32 }
 
-// read counts all calls, of memory and others.
+// read counts the calls of all row groups.
 func (sc *scan) read() error {
 	for _, spans := range [][]timeline.Span{sc.T.Memory, sc.T.Calls} {
 		for _, s := range spans {
@@ -51,7 +51,7 @@ func (sc *scan) addGroup(g *format.Group) {
 	}
 	pass := sc.Passes(g, sc.Kind, sc.Kernel)
 	var last stackState
-	var run int64 // calls of the same state in a row
+	var run int64 // number of consecutive calls with the same state
 	for i, start := range sc.Start {
 		if start < sc.Window.FromNs || start > sc.Window.ToNs || !pass(i) {
 			continue
@@ -70,8 +70,8 @@ func (sc *scan) addGroup(g *format.Group) {
 	}
 }
 
-// with returns the number of calls whose stack has the status.
-func (sc *scan) with(status string) (n int64) {
+// callsWith returns the number of calls whose stack has this status.
+func (sc *scan) callsWith(status string) (n int64) {
 	for state, calls := range sc.counts {
 		if sc.statuses.List[state.status] == status {
 			n += calls
@@ -80,10 +80,10 @@ func (sc *scan) with(status string) (n int64) {
 	return n
 }
 
-// stackCount counts the calls from one stack.
+// stackCount has the numbers of calls from one stack.
 type stackCount struct{ calls, inferred, nested int64 }
 
-// countStacks counts the calls from each stack.
+// countStacks returns the numbers of calls by stack id.
 func (sc *scan) countStacks() map[int32]*stackCount {
 	counts := make(map[int32]*stackCount)
 	for state, calls := range sc.counts {
@@ -106,14 +106,15 @@ func (sc *scan) countStacks() map[int32]*stackCount {
 	return counts
 }
 
-// stackGroup is what the stacks of a row have in common, such as status and reason.
+// stackGroup is a group of stacks, such as a status with a reason, or a module with a reason.
 type stackGroup struct{ first, second string }
 
-// groupCount counts the calls and stacks of a group.
+// groupCount has the numbers of calls and stacks of a group.
 type groupCount struct{ calls, stacks int64 }
 
-// grouped counts calls and stacks by the group that of returns; false leaves them out.
-func (sc *scan) grouped(of func(stackState) (stackGroup, bool)) map[stackGroup]*groupCount {
+// countGroups counts calls and stacks by the group that of returns. It skips states for which of
+// returns false.
+func (sc *scan) countGroups(of func(stackState) (stackGroup, bool)) map[stackGroup]*groupCount {
 	groups := make(map[stackGroup]*groupCount)
 	for state, calls := range sc.counts {
 		key, ok := of(state)
@@ -131,16 +132,16 @@ func (sc *scan) grouped(of func(stackState) (stackGroup, bool)) map[stackGroup]*
 	return groups
 }
 
-// reason returns why a stack is truncated, "" if it is not.
+// reason returns the reason why a stack is truncated, or "" if it is not truncated.
 func (sc *scan) reason(s stackState) string {
 	if sc.statuses.List[s.status] != format.StackTruncated {
 		return ""
 	}
-	return cmp.Or(sc.T.Stacks.About[s.stack].Reason, format.WhyOther)
+	return cmp.Or(sc.T.Stacks.About[s.stack].Reason, format.TruncationOther)
 }
 
-// endsIn returns the module or file of the outermost frame that has one.
-func endsIn(s *stackpkg.Table, stack int32) string {
+// lastModule returns the module, or else the file, of the outermost frame that has one.
+func lastModule(s *stackpkg.Table, stack int32) string {
 	for _, id := range slices.Backward(s.Stacks[stack]) {
 		if f := &s.Frames[id]; f.Module != "" || f.File != "" {
 			return cmp.Or(f.Module, f.File)

@@ -10,11 +10,11 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Run reports which stacks calls came from, how often, and how well the stacks are known. It
-// returns a *SortError for an unknown column.
+// Run reports the stacks of calls, the number of calls from each, and how complete the stacks are.
+// It returns a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
-	counts, err := callspkg.CountsWhile(t, func() error { return nil }) // for the quality block
+	counts, err := callspkg.CountsWhile(t, func() error { return nil }) // the quality block needs them
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	r.Totals = sc.totals()
 	sum := t.Facts.Inferred()
 	r.Facts = report.Facts(factColumns, report.Values{
-		"inference": sampling.InferenceText(&sum, sc.with(format.StackInferred) > 0),
+		"inference": sampling.InferenceText(&sum, sc.callsWith(format.StackInferred) > 0),
 	})
 	r.Tables = []report.Table{sc.stateTable(), inferenceTable(&t.Facts), sc.endTable(), table}
 	return r, nil

@@ -29,7 +29,7 @@ func TestStacksLookAsBefore(t *testing.T) {
 	analyzetest.Golden(t, "stacks.narrow.table", analyzetest.Rendered(t, r, render.Options{Width: 80}))
 }
 
-// stackCalls returns the column of calls by stack.
+// stackCalls returns the column of calls by stack id.
 func stackCalls(t *testing.T, tl *timeline.Timeline, opt query.Options) string {
 	t.Helper()
 	r, err := stacks.Run(tl, opt)
@@ -102,7 +102,7 @@ func TestStackCountsAddUp(t *testing.T) {
 		share > 100.01 {
 		t.Errorf("%v calls, by totals %v, by states %v (%v%%), recorded %d", all, sum, calls, share, tl.Scan.Events)
 	}
-	// Of 1083 calls 20 are nested and have no stack of their own.
+	// 20 of the 1083 calls are nested and have no stack of their own.
 	for name, want := range map[string]float64{
 		"stacks_inferred_pct":  100 * 936 / 1063.,
 		"stacks_truncated_pct": 100 * 40 / 1063.,
@@ -144,7 +144,7 @@ func TestInferenceThatWasNotMeasured(t *testing.T) {
 		"estimate too big":    {[]string{`{"inferred":10,"checked":5,"wrong":1,"wrong_estimated":9223372036854775807}`}, "inferred stacks not checked"},
 	} {
 		tp := analyzetest.NewTape(t)
-		analyzetest.From(tp.Call(format.KindLaunch, "cuLaunchKernel", 1, 1), 1, format.StackInferred)
+		analyzetest.WithStack(tp.Call(format.KindLaunch, "cuLaunchKernel", 1, 1), 1, format.StackInferred)
 		for _, text := range c.notes {
 			tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: text})
 		}
@@ -164,10 +164,10 @@ func TestInferenceThatWasNotMeasured(t *testing.T) {
 func TestStacksOfADamagedRecording(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	tp.StackRow(1, format.StackTruncated, "of a later version", analyzetest.Hostile, nil)
-	analyzetest.From(tp.Call(format.KindLaunch, "cuLaunchKernel", 1, 1), 1, format.StackTruncated)
-	analyzetest.From(tp.Call(format.KindLaunch, "cuLaunchKernel", 2, 1), 1, "of a later version")
-	analyzetest.From(tp.Call(format.KindLaunch, "cuLaunchKernel", 3, 1), -5, "")
-	analyzetest.From(tp.Call(format.KindLaunch, "cuLaunchKernel", 4, 1), 0, format.StackTruncated)
+	analyzetest.WithStack(tp.Call(format.KindLaunch, "cuLaunchKernel", 1, 1), 1, format.StackTruncated)
+	analyzetest.WithStack(tp.Call(format.KindLaunch, "cuLaunchKernel", 2, 1), 1, "of a later version")
+	analyzetest.WithStack(tp.Call(format.KindLaunch, "cuLaunchKernel", 3, 1), -5, "")
+	analyzetest.WithStack(tp.Call(format.KindLaunch, "cuLaunchKernel", 4, 1), 0, format.StackTruncated)
 	r, err := stacks.Run(tp.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +186,7 @@ func TestStacksOfADamagedRecording(t *testing.T) {
 	}
 }
 
-// The counts by stack and status are those that DuckDB finds.
+// The counts by stack and status must equal DuckDB's.
 func TestDuckDBCountsTheSameStacks(t *testing.T) {
 	tp := analyzetest.Pytorch(t)
 	tl := tp.Timeline()
@@ -215,7 +215,7 @@ func TestDuckDBCountsTheSameStacks(t *testing.T) {
 	for i := range states.Rows {
 		row := &states.Rows[i]
 		want := fmt.Sprintf(`[{"n":%v}]`, states.Cell(row, "calls"))
-		if states.Cell(row, "reason") == format.WhyMapping && got[1] != want {
+		if states.Cell(row, "reason") == format.TruncationMapping && got[1] != want {
 			t.Errorf("%s, want %s", got[1], want)
 		}
 	}

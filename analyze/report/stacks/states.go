@@ -11,33 +11,37 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
+// stateColumns are the columns of scan.stateTable.
 var stateColumns = []report.Column{
-	{Key: "status", Title: "STATUS", Unit: report.UnitText, About: "what calls say of their stack"},
+	{
+		Key: "status", Title: "STATUS", Unit: report.UnitText,
+		About: "status of the stack: complete, inferred, truncated, frame_pointer, parent or none",
+	},
 	{
 		Key: "reason", Title: "WHY", Unit: report.UnitText,
-		About: "why it is truncated, in a word; MEANING says it in a sentence",
+		About: "reason why the stack is truncated, as one word; MEANING has a sentence",
 	},
-	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "calls in the window with such a stack"},
+	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "number of calls in the window with this status"},
 	{Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent, About: "share of CALLS in all calls of the window"},
-	{Key: "stacks", Title: "STACKS", Unit: report.UnitCount, About: "distinct stacks of these calls"},
-	{Key: "meaning", Title: "MEANING", Unit: report.UnitText, About: "what that means"},
+	{Key: "stacks", Title: "STACKS", Unit: report.UnitCount, About: "number of distinct stacks of these calls"},
+	{Key: "meaning", Title: "MEANING", Unit: report.UnitText, About: "meaning of the status"},
 }
 
-// stateTable has a row per state of stacks.
+// stateTable returns a table with one row per status and reason.
 func (sc *scan) stateTable() report.Table {
-	groups := sc.grouped(func(s stackState) (stackGroup, bool) {
+	groups := sc.countGroups(func(s stackState) (stackGroup, bool) {
 		return stackGroup{sc.statuses.List[s.status], sc.reason(s)}, true
 	})
 	table := report.Table{
-		Name:    "states",
-		Title:   "calls by what is known of their stack",
-		Columns: slices.Clone(stateColumns),
-		Aside:   true,
+		Name:      "states",
+		Title:     "calls by status of their stack",
+		Columns:   slices.Clone(stateColumns),
+		Secondary: true,
 	}
-	if sc.with(format.StackTruncated) == 0 {
-		report.Hide(table.Columns, "reason")
+	if sc.callsWith(format.StackTruncated) == 0 {
+		report.HideTitle(table.Columns, "reason")
 	}
-	rank := func(status string) int { // states of a later version come last
+	rank := func(status string) int { // statuses of later versions come last
 		if i := slices.Index(States, status); i >= 0 {
 			return i
 		}
@@ -61,23 +65,23 @@ func (sc *scan) stateTable() report.Table {
 	return table
 }
 
-// States are the states of stacks, in the order of the table.
+// States are the statuses of stacks, in the order of the table.
 var States = []string{
 	format.StackComplete, format.StackInferred, format.StackTruncated,
 	format.StackFramePointer, format.StackParent, format.StackNone,
 }
 
-// stateMeaning explains a state of stacks, and the reason of a truncated one.
+// stateMeaning explains a status of stacks, and the reason of a truncated one.
 func stateMeaning(status, reason string) string {
 	switch status {
 	case format.StackComplete:
-		return "unwound to the thread's start"
+		return "unwound to the start of the thread"
 	case format.StackInferred:
-		return "of an equal-looking call, not unwound again"
+		return "taken from an earlier call with the same fingerprint, not unwound again"
 	case format.StackFramePointer:
 		return "walked by frame pointers: frames may be missing"
 	case format.StackParent:
-		return "nested calls: the stack of the outer call"
+		return "nested call, which has the stack of the outer call"
 	case format.StackNone:
 		return "no stack was recorded"
 	case format.StackTruncated:
@@ -85,16 +89,16 @@ func stateMeaning(status, reason string) string {
 		return ""
 	}
 	switch reason {
-	case format.WhyDepth:
+	case format.TruncationDepth:
 		return "more frames than the kernel may walk"
-	case format.WhyMapping:
+	case format.TruncationMapping:
 		return "a library that the unwinder did not know yet"
-	case format.WhyCode:
+	case format.TruncationCode:
 		return "machine code without unwind information, such as a JIT's"
-	case format.WhyPython:
+	case format.TruncationPython:
 		return "a Python frame could not be read"
-	case format.WhyProbe:
+	case format.TruncationProbe:
 		return "the return probe of another tool is in the way"
 	}
-	return "for another reason"
+	return "another reason"
 }

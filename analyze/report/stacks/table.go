@@ -17,24 +17,29 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
+// factColumns are the facts of the report.
 var factColumns = []report.Column{
 	{
 		Key: "inference", Title: "inferred stacks", Unit: report.UnitText,
-		About: "how often the recorder was wrong when it took the stack of an equal-looking call, measured by " +
-			"unwinding a share of these calls nevertheless",
+		About: "error rate of inferred stacks. An inferred stack is taken from an earlier call with the same " +
+			"fingerprint. The recorder unwinds a sample of these calls to measure the errors",
 	},
 }
 
+// totalColumns are the totals of the report.
 var totalColumns = []report.Column{
 	{Key: "calls", Title: "calls", Unit: report.UnitCount, About: "calls that began in the window"},
-	{Key: "stacks", Title: "distinct stacks", Unit: report.UnitCount, About: "different stacks of these"},
+	{
+		Key: "stacks", Title: "distinct stacks", Unit: report.UnitCount,
+		About: "number of distinct stacks of these calls",
+	},
 	{
 		Key: "complete_calls", Title: "complete", Unit: report.UnitCount,
-		About: "calls whose stack was unwound to the thread's start",
+		About: "calls whose stack was unwound to the start of the thread",
 	},
 	{
 		Key: "inferred_calls", Title: "inferred", Unit: report.UnitCount,
-		About: "calls with the stack of an equal-looking call",
+		About: "calls whose stack was taken from an earlier call with the same fingerprint",
 	},
 	{Key: "truncated_calls", Title: "truncated", Unit: report.UnitCount, About: "calls whose stack ends too early"},
 	{
@@ -43,11 +48,12 @@ var totalColumns = []report.Column{
 	},
 	{
 		Key: "parent_calls", Title: "nested", Unit: report.UnitCount,
-		About: "calls inside of other calls, which have the stack of those",
+		About: "nested calls, which have the stack of the outer call",
 	},
 	{Key: "none_calls", Title: "without stack", Unit: report.UnitCount, About: "calls without a stack"},
 }
 
+// totals returns the totals of the report.
 func (sc *scan) totals() []report.Fact {
 	distinct := make(map[int32]bool)
 	for state := range sc.counts {
@@ -58,65 +64,67 @@ func (sc *scan) totals() []report.Fact {
 	return report.Facts(totalColumns, report.Values{
 		"calls":               sc.all,
 		"stacks":              int64(len(distinct)),
-		"complete_calls":      sc.with(format.StackComplete),
-		"inferred_calls":      sc.with(format.StackInferred),
-		"truncated_calls":     sc.with(format.StackTruncated),
-		"frame_pointer_calls": sc.with(format.StackFramePointer),
-		"parent_calls":        sc.with(format.StackParent),
-		"none_calls":          sc.with(format.StackNone),
+		"complete_calls":      sc.callsWith(format.StackComplete),
+		"inferred_calls":      sc.callsWith(format.StackInferred),
+		"truncated_calls":     sc.callsWith(format.StackTruncated),
+		"frame_pointer_calls": sc.callsWith(format.StackFramePointer),
+		"parent_calls":        sc.callsWith(format.StackParent),
+		"none_calls":          sc.callsWith(format.StackNone),
 	})
 }
 
+// stackColumns are the columns of scan.table.
 var stackColumns = []report.Column{
 	{
 		Key: "calls", Title: "CALLS", Unit: report.UnitCount,
-		About: "calls from this stack that began in the window, nested ones included",
+		About: "number of calls from this stack that began in the window, including nested calls",
 	},
 	{
 		Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent,
-		About: "share of CALLS in all calls of the window, also of those without stack",
+		About: "share of CALLS in all calls of the window, with and without a stack",
 	},
 	{
 		Key: "status", Title: "STATUS", Unit: report.UnitText,
-		About: "complete: unwound to the thread's start; truncated: it ends too early, see WHY; frame_pointer: " +
-			"walked by frame pointers, frames may be missing",
+		About: "status of the stack. Complete: unwound to the start of the thread. Truncated: it ends too early, see " +
+			"WHY. Status frame_pointer: walked by frame pointers, frames may be missing",
 	},
 	{
 		Key: "reason", Title: "WHY", Unit: report.UnitText,
-		About: "why a stack is truncated: depth, more frames than the kernel may walk; mapping, a library that the " +
-			"unwinder did not know yet; code, machine code without unwind information, such as a JIT's; python, a " +
-			"Python frame that could not be read; probe, another tool's return probe; other",
+		About: "reason why the stack is truncated. Depth: more frames than the kernel can walk. Mapping: a library " +
+			"that the unwinder had not loaded yet. Code: machine code without unwind information, such as JIT code. " +
+			"Python: an unreadable Python frame. Probe: another tool's return probe. Other: any other reason",
 	},
 	{
 		Key: "inferred_calls", Title: "INFERRED", Unit: report.UnitCount,
-		About: "of CALLS, those not unwound themselves: they looked like another call from this stack",
+		About: "part of CALLS that was not unwound: these calls have the same fingerprint as an earlier call from " +
+			"this stack",
 	},
 	{
 		Key: "nested_calls", Title: "", Unit: report.UnitCount,
-		About: "of CALLS, those inside of another call: the stack is that of the outer one",
+		About: "part of CALLS inside another call: the stack is that of the outer call",
 	},
 	{
 		Key: "depth", Title: "FRAMES", Unit: report.UnitCount,
-		About: "frames of the stack, also those not shown; absent if the stack is not in the recording",
+		About: "number of frames of the stack, including hidden ones; absent if the recording lacks the stack",
 	},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "stack_id", Title: "", Unit: report.UnitID, About: "number of the stack in the recording, column stack_id"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	{Key: "stack_id", Title: "", Unit: report.UnitID, About: "id of the stack in the recording, column stack_id"},
 	{
 		Key: "call", Title: "CALL", Unit: report.UnitText,
-		About: "the stack's innermost frame: the function of the CUDA driver",
+		About: "innermost frame of the stack: the CUDA driver function",
 	},
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
-		About: "the frame of the program's own code that made the call",
+		About: "call site: the frame of the program's own code that made the call",
 	},
 }
 
-// table has a row per stack, with the frames to show.
+// table returns a table with one row per stack, with its frames.
 func (sc *scan) table(opt *query.Options) (report.Table, error) {
 	counts := sc.countStacks()
 	table := report.Table{
 		Name: "stacks", Title: "stacks by calls", Columns: slices.Clone(stackColumns),
-		Spare: []string{"pid", "depth", "inferred_calls"},
+		HideFirst: []string{"pid", "depth", "inferred_calls"},
 	}
 	var inferred, truncated bool
 	for _, id := range slices.Sorted(maps.Keys(counts)) {
@@ -125,10 +133,10 @@ func (sc *scan) table(opt *query.Options) (report.Table, error) {
 		truncated = truncated || sc.T.Stacks.About[id].Reason != ""
 	}
 	if !inferred {
-		report.Hide(table.Columns, "inferred_calls")
+		report.HideTitle(table.Columns, "inferred_calls")
 	}
 	if !truncated {
-		report.Hide(table.Columns, "reason")
+		report.HideTitle(table.Columns, "reason")
 	}
 	table.Sort("calls")
 	processes.AddRanks(sc.T, &table)
@@ -139,6 +147,7 @@ func (sc *scan) table(opt *query.Options) (report.Table, error) {
 	return table, nil
 }
 
+// addRow adds the row of stack id.
 func (sc *scan) addRow(table *report.Table, id int32, c *stackCount) {
 	values := report.Values{
 		"calls":          c.calls,
@@ -170,30 +179,36 @@ func (sc *scan) addRow(table *report.Table, id int32, c *stackCount) {
 	row.StackID, row.Evidence = id, evidence
 }
 
+// endColumns are the columns of scan.endTable.
 var endColumns = []report.Column{
-	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "calls in the window whose stack is truncated there"},
+	{
+		Key: "calls", Title: "CALLS", Unit: report.UnitCount,
+		About: "number of calls in the window whose stack ends in this module",
+	},
 	{
 		Key: "share_pct", Title: "SHARE%", Unit: report.UnitPercent,
 		About: "share of CALLS in all calls with a truncated stack",
 	},
-	{Key: "stacks", Title: "STACKS", Unit: report.UnitCount, About: "distinct stacks of these calls"},
-	{Key: "reason", Title: "WHY", Unit: report.UnitText, About: "why they are truncated"},
+	{Key: "stacks", Title: "STACKS", Unit: report.UnitCount, About: "number of distinct stacks of these calls"},
+	{Key: "reason", Title: "WHY", Unit: report.UnitText, About: "reason why the stacks are truncated"},
 	{
 		Key: "module", Title: "LAST MODULE", Unit: report.UnitText,
-		About: "module, or Python file, of the outermost frame that lies in one",
+		About: "module, or else Python file, of the outermost frame that has one",
 	},
 }
 
-// endRows bounds the rows of the modules that truncated stacks end in.
+// endRows is the maximum number of rows of scan.endTable.
 const endRows = 5
 
-// endTable has a row per module that truncated stacks end in.
+// endTable returns a table with one row per module and reason of truncated stacks.
 func (sc *scan) endTable() report.Table {
-	groups := sc.grouped(func(s stackState) (stackGroup, bool) {
+	groups := sc.countGroups(func(s stackState) (stackGroup, bool) {
 		reason := sc.reason(s)
-		return stackGroup{endsIn(&sc.T.Stacks, s.stack), reason}, reason != ""
+		return stackGroup{lastModule(&sc.T.Stacks, s.stack), reason}, reason != ""
 	})
-	table := report.Table{Name: "truncated_in", Title: "where truncated stacks end", Columns: endColumns, Aside: true}
+	table := report.Table{
+		Name: "truncated_in", Title: "where truncated stacks end", Columns: endColumns, Secondary: true,
+	}
 	keys := slices.SortedFunc(maps.Keys(groups), func(a, b stackGroup) int {
 		return cmp.Or(
 			cmp.Compare(groups[b].calls, groups[a].calls),
@@ -203,13 +218,13 @@ func (sc *scan) endTable() report.Table {
 	})
 	for i, k := range keys {
 		if i == endRows {
-			table.More = len(keys) - endRows
+			table.OmittedRows = len(keys) - endRows
 			break
 		}
 		n := groups[k]
 		table.Add(report.Values{
 			"calls":     n.calls,
-			"share_pct": units.Percent(n.calls, sc.with(format.StackTruncated)),
+			"share_pct": units.Percent(n.calls, sc.callsWith(format.StackTruncated)),
 			"stacks":    n.stacks,
 			"reason":    k.second,
 			"module":    k.first,
@@ -218,49 +233,50 @@ func (sc *scan) endTable() report.Table {
 	return table
 }
 
+// inferenceColumns are the columns of inferenceTable.
 var inferenceColumns = []report.Column{
 	{Key: "class", Title: "CLASS", Unit: report.UnitText, About: "class of calls"},
 	{
 		Key: "inferred", Title: "INFERRED", Unit: report.UnitCount,
-		About: "calls of the whole recording with the stack of an equal-looking call",
+		About: "calls of the whole recording whose stack was taken from an earlier call with the same fingerprint",
 	},
 	{
 		Key: "checked", Title: "CHECKED", Unit: report.UnitCount,
-		About: "calls that could have had one, were chosen at random and unwound instead to check it",
+		About: "randomly chosen calls that were unwound to check the stack that would have been inferred",
 	},
 	{
 		Key: "wrong", Title: "WRONG", Unit: report.UnitCount,
-		About: "of CHECKED, calls that came from another stack than the one assumed",
+		About: "part of CHECKED whose real stack differs from the stack that would have been inferred",
 	},
 	{
 		Key: "wrong_estimated", Title: "EST. WRONG", Unit: report.UnitCount,
-		About: "of INFERRED, calls with another call's stack: every one of WRONG counts for as many as one was " +
-			"checked of, new fingerprints being checked more often than old ones",
+		About: "estimated part of INFERRED with a wrong stack. Each wrong check is weighted by its checking rate, " +
+			"because new fingerprints are checked more often than old ones",
 	},
 	{
 		Key: "error_pct", Title: "ERROR%", Unit: report.UnitPercent,
-		About: "EST. WRONG / INFERRED; absent if nothing was checked",
+		About: "EST. WRONG / INFERRED; absent if no call was checked",
 	},
 	{
 		Key: "busy", Title: "BUSY", Unit: report.UnitCount,
-		About: "calls that found the processor's unwinder in use and have a stack by frame pointers",
+		About: "calls whose stack was walked by frame pointers, because the unwinder of the CPU was in use",
 	},
 	{
 		Key: "key", Title: "KEY", Unit: report.UnitText,
-		About: "what calls must have in common for one's stack to be taken for the other's",
+		About: "fingerprint: the values that two calls must share so that one gets the other's stack",
 	},
 }
 
-// inferenceTable has a row per class of calls whose stacks can be inferred.
+// inferenceTable returns a table with one row per class of calls with inferred stacks.
 func inferenceTable(f *facts.Facts) report.Table {
 	table := report.Table{
-		Name:    "inference",
-		Title:   "inferred stacks, and those that were unwound to check them",
-		Columns: slices.Clone(inferenceColumns),
-		Aside:   true,
+		Name:      "inference",
+		Title:     "inferred stacks, and checks of them",
+		Columns:   slices.Clone(inferenceColumns),
+		Secondary: true,
 	}
 	if sum := f.Inferred(); sum.Busy == 0 {
-		report.Hide(table.Columns, "busy")
+		report.HideTitle(table.Columns, "busy")
 	}
 	for _, i := range f.Inferences {
 		table.Add(report.Values{

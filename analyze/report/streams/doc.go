@@ -1,2 +1,2 @@
-// Package streams reports what each CUDA stream was given to do, and whether work can overlap.
+// Package streams reports the work of each CUDA stream, and whether work can overlap.
 package streams

@@ -7,54 +7,55 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Handles that the CUDA driver gives a meaning of its own.
+// Stream handles with a special meaning in the CUDA driver API.
 const (
-	streamDefault   = 0 // CU_STREAM_LEGACY, or that of the thread in the _ptsz functions
+	streamDefault   = 0 // legacy default stream, or per-thread default stream in _ptsz functions
 	streamLegacy    = 1 // CU_STREAM_LEGACY
 	streamPerThread = 2 // CU_STREAM_PER_THREAD
 )
 
-// stream names a stream of a process.
+// stream identifies a CUDA stream of a process.
 type stream struct {
 	pid, device int32
-	handle      int64 // streamLegacy and streamPerThread stand for streamDefault, too
+	handle      int64 // streamLegacy or streamPerThread for streamDefault
 }
 
-// deviceOf names a device that a process uses.
-type deviceOf struct{ pid, device int32 }
+// processDevice identifies a device of a process.
+type processDevice struct{ pid, device int32 }
 
-// deviceOf returns the device of a process that the stream is on.
-func (s stream) deviceOf() deviceOf { return deviceOf{s.pid, s.device} }
+// deviceOf returns the device of the stream in its process.
+func (s stream) deviceOf() processDevice { return processDevice{s.pid, s.device} }
 
-// work is what a stream was given to do.
+// work has the statistics of the work of one stream.
 type work struct {
 	launches, captured, copies, copiedBytes, fills int64
-	waits                                          stats.Durations // of threads for the stream
-	threads                                        map[int32]bool
-	lastThread                                     int32 // already in threads
-	firstNs, lastNs                                int64 // entries of the first and the last call
+	waits                                          stats.Durations // waits of threads for the stream
+	threads                                        map[int32]bool  // ids of threads that used the stream
+	lastThread                                     int32           // thread of the last call
+	firstNs, lastNs                                int64           // starts of the first and last call, Unix ns
 }
 
-// operations is the number of operations that ran on the stream.
+// operations returns the number of operations that ran on the stream.
 func (w *work) operations() int64 { return w.launches + w.copies + w.fills }
 
-// scan sums up calls by stream, in one pass.
+// scan collects statistics of calls by stream, in one pass. It is not safe for concurrent use.
 type scan struct {
 	*calls.Reader
 	streams map[stream]*work
-	// lastStream and lastWork are those of the call before: most calls have the same stream.
+	// lastStream and lastWork are those of the last call, because most calls have the same stream.
 	lastStream stream
 	lastWork   *work
 }
 
+// newScan returns a scan of the calls of r.
 func newScan(r *calls.Reader) *scan {
 	return &scan{Reader: r, streams: make(map[stream]*work)}
 }
 
-// add counts a call. Calls that failed gave the stream no work. Of the waits, only those for a
-// stream count: queries do not wait, and events and contexts are no streams.
+// add adds a call. It skips failed calls, because they add no work to the stream. Of the
+// synchronization calls it counts only cuStreamSynchronize. It always returns nil.
 func (sc *scan) add(c *calls.Call) error {
-	kind := sc.Of[c.Kind]
+	kind := sc.Kinds[c.Kind]
 	if c.Failed() || kind == format.KindSync && catalog.BaseName(sc.Names.List[c.Name]) != "cuStreamSynchronize" {
 		return nil
 	}
@@ -86,7 +87,7 @@ func (sc *scan) add(c *calls.Call) error {
 	return nil
 }
 
-// workOf returns what is counted for a stream.
+// workOf returns the statistics of a stream, and creates them if necessary.
 func (sc *scan) workOf(key stream) *work {
 	if key == sc.lastStream && sc.lastWork != nil {
 		return sc.lastWork
@@ -100,16 +101,16 @@ func (sc *scan) workOf(key stream) *work {
 	return w
 }
 
-// operationsOfDevices returns how many operations the streams of each device ran.
-func (sc *scan) operationsOfDevices() map[deviceOf]int64 {
-	operations := make(map[deviceOf]int64)
+// operationsOfDevices returns the number of operations of all streams of each device.
+func (sc *scan) operationsOfDevices() map[processDevice]int64 {
+	operations := make(map[processDevice]int64)
 	for key, w := range sc.streams {
 		operations[key.deviceOf()] += w.operations()
 	}
 	return operations
 }
 
-// handleOf returns the stream that a call names, with one handle for each default stream.
+// handleOf returns the stream handle of a call. Each default stream has one handle.
 func handleOf(c *calls.Call) int64 {
 	switch {
 	case c.Stream != streamDefault:

@@ -5,19 +5,19 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Sections are the tables and facts of the report, as --explain prints them.
+// Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
 	{Title: "streams", Columns: columns},
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of the HTML page.
+// Page is the section of this report in the HTML page.
 var Page = report.Page{
 	Title: "Streams",
-	About: "What each stream was given to do, and what keeps work from overlapping.",
-	Empty: "No stream was given work in the window.",
+	About: "Work of each CUDA stream, and streams that keep work from overlapping.",
+	Empty: "The recording has no stream work in the window.",
 }
 
-// Needs are the classes of calls without which the report would be wrong or empty.
+// Needs are the classes of calls that the report needs.
 var Needs = []string{format.RecordLaunch, format.RecordCopy, format.RecordSync}

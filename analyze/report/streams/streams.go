@@ -9,9 +9,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Run reports the launches, copies and fills of each stream, the threads that give it work, and
-// streams that keep work from overlapping. It returns a *ClassError if the recording lacks the
-// calls that it needs, and a *SortError for an unknown column.
+// Run reports the launches, copies and memsets of each stream, the threads that use it, and streams
+// that keep work from overlapping. It returns a *quality.ClassError if the recording lacks
+// necessary classes of calls, and a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Check(t, "streams", Needs); err != nil {
@@ -27,13 +27,13 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		Window:  sc.Window,
 		Quality: quality.OfRecording(t, counts),
 		Notes:   t.Facts.Notes,
-		// It is too long for a line.
+		// The result is longer than a line.
 		Sentences: []string{"result"},
 	}
 	if len(sc.streams) == 0 && len(sc.Seen.Pids) > 0 {
 		r.NoMatch = sc.Seen.Explain(&opt.Filter)
 	}
-	findings := sc.judge()
+	findings := sc.findOverlapLimits()
 	r.Facts, r.Totals = facts(findings), sc.totals(findings)
 	table := sc.table(findings)
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
@@ -43,5 +43,5 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return r, nil
 }
 
-// kinds are the calls that are read: the first three give a stream work.
+// kinds are the call kinds that the scan reads. The first three are stream work.
 var kinds = []string{format.KindLaunch, format.KindMemcpy, format.KindMemset, format.KindSync}

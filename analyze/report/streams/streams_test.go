@@ -12,22 +12,22 @@ import (
 
 const second, us = analyzetest.Second, analyzetest.Us
 
-// busy is a recording with work on several streams: launches, a copy and a fill on the legacy
-// default stream, one launch and a wait on a stream of its own, a captured launch, a failed one,
-// and waits for an event and of a query, which belong to no stream.
+// busy returns a recording with work on several streams: launches, a copy and a memset on the legacy
+// default stream, one launch and a wait on another stream, a captured launch, a failed launch, and
+// waits and queries of events, which belong to no stream.
 func busy(t testing.TB) *analyzetest.Tape {
 	tp := analyzetest.NewTape(t)
 	for i := range int64(10) {
-		tp.Launched(second+i*us, us, "gemm", 0, 0)
+		tp.AddLaunch(second+i*us, us, "gemm", 0, 0)
 	}
-	tp.Copied("cuMemcpyHtoD_v2", "HtoD", 2*second, us, 0x1000, 0x2000, 4096).Stream = 0
+	tp.AddCopy("cuMemcpyHtoD_v2", "HtoD", 2*second, us, 0x1000, 0x2000, 4096).Stream = 0
 	tp.Call(format.KindMemset, "cuMemsetD8Async", 2*second+us, us).Stream = 0
-	other := tp.Launched(3*second, us, "relu", 0x7000, 0)
+	other := tp.AddLaunch(3*second, us, "relu", 0x7000, 0)
 	other.Tid = 43
-	tp.Launched(3*second+us, us, "relu", 0x7000, 0).Flags = format.FlagCaptured
-	tp.Launched(3*second+2*us, us, "relu", 0x7000, 0).Result = 700
-	tp.Synced("cuStreamSynchronize", 4*second, 5*us, 0x7000, 0)
-	tp.Synced("cuEventSynchronize", 5*second, us, 0, 0)
+	tp.AddLaunch(3*second+us, us, "relu", 0x7000, 0).Flags = format.FlagCaptured
+	tp.AddLaunch(3*second+2*us, us, "relu", 0x7000, 0).Result = 700
+	tp.AddSync("cuStreamSynchronize", 4*second, 5*us, 0x7000, 0)
+	tp.AddSync("cuEventSynchronize", 5*second, us, 0, 0)
 	tp.Call(format.KindAPI, "cuStreamQuery", 5*second+us, us).Stream = 0x7000
 	return tp
 }
@@ -62,37 +62,37 @@ func TestOperationsAreCountedByStream(t *testing.T) {
 func TestFindings(t *testing.T) {
 	for name, c := range map[string]struct {
 		make func(tp *analyzetest.Tape)
-		want []string // by stream: finding
+		want []string // finding by stream
 	}{
 		"nothing": {func(*analyzetest.Tape) {}, nil},
 		"one stream": {
-			func(tp *analyzetest.Tape) { tp.Launched(second, us, "k", 0x7000, 0) },
+			func(tp *analyzetest.Tape) { tp.AddLaunch(second, us, "k", 0x7000, 0) },
 			[]string{"0x7000: only one"},
 		},
 		"the legacy default stream alone": {
-			func(tp *analyzetest.Tape) { tp.Launched(second, us, "k", 0, 0) },
+			func(tp *analyzetest.Tape) { tp.AddLaunch(second, us, "k", 0, 0) },
 			[]string{"legacy default: only one"},
 		},
 		"two streams": {func(tp *analyzetest.Tape) {
-			tp.Launched(second, us, "k", 0x7000, 0)
-			tp.Launched(2*second, us, "k", 0x8000, 0)
+			tp.AddLaunch(second, us, "k", 0x7000, 0)
+			tp.AddLaunch(2*second, us, "k", 0x8000, 0)
 		}, []string{"0x7000: ", "0x8000: "}},
-		"CU_STREAM_LEGACY beside another": {func(tp *analyzetest.Tape) {
-			tp.Launched(second, us, "k", 1, 0)
-			tp.Launched(2*second, us, "k", 0x8000, 0)
+		"CU_STREAM_LEGACY and another stream": {func(tp *analyzetest.Tape) {
+			tp.AddLaunch(second, us, "k", 1, 0)
+			tp.AddLaunch(2*second, us, "k", 0x8000, 0)
 		}, []string{"0x8000: ", "legacy default: may hold others up"}},
-		"default streams of threads beside another": {func(tp *analyzetest.Tape) {
-			tp.Launched(second, us, "k", 0, 0).Flags = format.FlagPerThreadStream
-			tp.Launched(second, us, "k", 2, 0)
-			tp.Launched(2*second, us, "k", 0x8000, 0)
+		"per-thread default streams and another stream": {func(tp *analyzetest.Tape) {
+			tp.AddLaunch(second, us, "k", 0, 0).Flags = format.FlagPerThreadStream
+			tp.AddLaunch(second, us, "k", 2, 0)
+			tp.AddLaunch(2*second, us, "k", 0x8000, 0)
 		}, []string{"default of each thread: ", "0x8000: "}},
 		"a stream that was only waited for": {func(tp *analyzetest.Tape) {
-			tp.Launched(second, us, "k", 0, 0)
-			tp.Synced("cuStreamSynchronize", 2*second, us, 0x8000, 0)
+			tp.AddLaunch(second, us, "k", 0, 0)
+			tp.AddSync("cuStreamSynchronize", 2*second, us, 0x8000, 0)
 		}, []string{"legacy default: only one", "0x8000: "}},
 		"two processes with one stream each": {func(tp *analyzetest.Tape) {
-			tp.Launched(second, us, "k", 0, 0)
-			tp.Launched(second, us, "k", 0x8000, 0).Pid = 43
+			tp.AddLaunch(second, us, "k", 0, 0)
+			tp.AddLaunch(second, us, "k", 0x8000, 0).Pid = 43
 		}, []string{"legacy default: only one", "0x8000: only one"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,14 +7,15 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
+// factColumns are the facts of the report.
 var factColumns = []report.Column{
 	{
 		Key: "result", Title: "result", Unit: report.UnitText,
-		About: "whether work can overlap: what keeps it from that, or nothing if nothing was found",
+		About: "reason why work may not overlap; absent if there is none",
 	},
 }
 
-// facts say in a sentence what the findings mean.
+// facts returns the meaning of the findings as one sentence.
 func facts(findings map[stream]finding) []report.Fact {
 	count := make(map[finding]int)
 	for _, f := range findings {
@@ -23,27 +24,29 @@ func facts(findings map[stream]finding) []report.Fact {
 	result := ""
 	switch {
 	case count[findingLegacy] > 0:
-		result = "the legacy default stream has work beside other streams: they wait for each other, " +
-			"unless the others were created with CU_STREAM_NON_BLOCKING, as PyTorch does"
+		result = "the legacy default stream and other streams have work: they wait for each other, unless the others " +
+			"were created with CU_STREAM_NON_BLOCKING, as PyTorch does"
 	case count[findingOnly] > 0:
-		result = "only one stream of a process has work: its operations run one after the other"
+		result = "only one stream of a process has work, so its operations run one after the other"
 	}
 	return report.Facts(factColumns, report.Values{"result": result})
 }
 
+// totalColumns are the totals of the report.
 var totalColumns = []report.Column{
-	{Key: "streams", Title: "streams", Unit: report.UnitCount, About: "streams with calls in the window"},
+	{Key: "streams", Title: "streams", Unit: report.UnitCount, About: "number of streams with calls in the window"},
 	{
 		Key: "operations", Title: "operations", Unit: report.UnitCount,
-		About: "launches, copies and fills of all streams",
+		About: "launches, copies and memsets of all streams",
 	},
 	{
 		Key: "may_hold_up", Title: "may hold others up", Unit: report.UnitCount,
-		About: "rows with the finding may hold others up",
+		About: "rows with the finding 'may hold others up'",
 	},
-	{Key: "only_one", Title: "only one", Unit: report.UnitCount, About: "rows with the finding only one"},
+	{Key: "only_one", Title: "only one", Unit: report.UnitCount, About: "rows with the finding 'only one'"},
 }
 
+// totals returns the totals of the report.
 func (sc *scan) totals(findings map[stream]finding) []report.Fact {
 	count := make(map[finding]int64)
 	for _, f := range findings {
@@ -61,52 +64,62 @@ func (sc *scan) totals(findings map[stream]finding) []report.Fact {
 	})
 }
 
+// columns are the columns of scan.table.
 var columns = []report.Column{
 	{
 		Key: "operations", Title: "OPERATIONS", Unit: report.UnitCount,
-		About: "launches, copies and fills that were recorded in the window and ran",
+		About: "launches, copies and memsets in the window that neither failed nor were captured",
 	},
 	{
 		Key: "operations_pct", Title: "OF DEVICE", Unit: report.UnitPercent,
-		About: "share of the operations of the process on the device",
+		About: "share of OPERATIONS in all operations of the process on the device",
 	},
-	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "of these, launches of kernels and graphs"},
-	{Key: "copies", Title: "COPIES", Unit: report.UnitCount, About: "of these, copies"},
-	{Key: "copied_bytes", Title: "COPIED", Unit: report.UnitBytes, About: "bytes of these copies"},
-	{Key: "fills", Title: "FILLS", Unit: report.UnitCount, About: "of OPERATIONS, fills"},
+	{Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount, About: "kernel and graph launches in OPERATIONS"},
+	{Key: "copies", Title: "COPIES", Unit: report.UnitCount, About: "copies in OPERATIONS"},
+	{Key: "copied_bytes", Title: "COPIED", Unit: report.UnitBytes, About: "bytes of COPIES"},
+	{Key: "fills", Title: "FILLS", Unit: report.UnitCount, About: "memsets in OPERATIONS"},
 	{
 		Key: "captured", Title: "CAPTURED", Unit: report.UnitCount,
-		About: "operations that were captured into a graph; they run when the graph is launched",
+		About: "operations that stream capture added to a graph; they run when the graph is launched",
 	},
 	{
 		Key: "waits", Title: "WAITS", Unit: report.UnitCount,
-		About: "calls of cuStreamSynchronize for the stream that returned",
+		About: "returned cuStreamSynchronize calls for the stream",
 	},
-	{Key: "wait_sum_ns", Title: "WAITED", Unit: report.UnitNs, About: "sum of the durations of these"},
-	{Key: "threads", Title: "THREADS", Unit: report.UnitCount, About: "threads that gave it work or waited for it"},
-	{Key: "first_ns", Title: "", Unit: report.UnitNs, About: "when its first call began, from the recording's start"},
-	{Key: "last_ns", Title: "", Unit: report.UnitNs, About: "when its last call began, from the recording's start"},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device"},
+	{Key: "wait_sum_ns", Title: "WAITED", Unit: report.UnitNs, About: "total duration of WAITS"},
+	{
+		Key: "threads", Title: "THREADS", Unit: report.UnitCount,
+		About: "number of threads that used the stream or waited for it",
+	},
+	{
+		Key: "first_ns", Title: "", Unit: report.UnitNs,
+		About: "start of the first call on the stream, from the start of the recording",
+	},
+	{
+		Key: "last_ns", Title: "", Unit: report.UnitNs,
+		About: "start of the last call on the stream, from the start of the recording",
+	},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the stream"},
 	{
 		Key: "stream", Title: "STREAM", Unit: report.UnitText,
-		About: "handle; legacy default is the stream 0 of programs built without per-thread default streams",
+		About: "handle of the stream; legacy default is stream 0 of programs built without per-thread default streams",
 	},
 	{
 		Key: "finding", Title: "FINDING", Unit: report.UnitText,
-		About: "may hold others up: it is the legacy default stream, and other streams have work; they wait for " +
-			"each other unless the other was created with CU_STREAM_NON_BLOCKING; only one: no other stream of " +
-			"the process has work on the device",
+		About: "reason why work may not overlap. May hold others up: the legacy default stream and other streams " +
+			"have work; they wait for each other unless created with CU_STREAM_NON_BLOCKING. Only one: no other " +
+			"stream of the process has work on the device",
 	},
 }
 
-// table has a row for each stream.
+// table returns a table with one row per stream.
 func (sc *scan) table(findings map[stream]finding) report.Table {
 	table := report.Table{
-		Name:    "streams",
-		Columns: columns,
-		Spare:   []string{"captured", "fills", "copied_bytes", "waits"},
-		Keys:    []string{"device", "stream"},
+		Name:      "streams",
+		Columns:   columns,
+		HideFirst: []string{"captured", "fills", "copied_bytes", "waits"},
+		Keys:      []string{"device", "stream"},
 	}
 	start, ofDevice := sc.T.Recording().FromNs, sc.operationsOfDevices()
 	for key, w := range sc.streams {
@@ -125,7 +138,7 @@ func (sc *scan) table(findings map[stream]finding) report.Table {
 			"last_ns":        w.lastNs - start,
 			"pid":            int64(key.pid),
 			"device":         sc.T.DeviceLabel(key.device),
-			"stream":         name(key.handle),
+			"stream":         streamLabel(key.handle),
 			"finding":        string(findings[key]),
 		})
 	}
@@ -134,8 +147,8 @@ func (sc *scan) table(findings map[stream]finding) report.Table {
 	return table
 }
 
-// name is a stream as users know it.
-func name(handle int64) string {
+// streamLabel returns the name of a stream as users know it.
+func streamLabel(handle int64) string {
 	switch handle {
 	case streamLegacy:
 		return "legacy default"

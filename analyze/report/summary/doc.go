@@ -1,2 +1,2 @@
-// Package summary reports the most important of all reports on one screen.
+// Package summary shows the most important facts and rows of all other reports on one screen.
 package summary

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze/model/calls"
-	"github.com/gpurec/gpurec/analyze/model/ledger"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -18,31 +18,45 @@ import (
 )
 
 var factColumns = []report.Column{
-	{Key: "processes", Title: "processes", Unit: report.UnitText, About: "recorded processes"},
-	{Key: "devices", Title: "devices", Unit: report.UnitText, About: "GPUs"},
-	{Key: "host", Title: "host", Unit: report.UnitText, About: "machine that was recorded"},
-	{Key: "driver", Title: "driver", Unit: report.UnitText, About: "NVIDIA driver and the CUDA version it supports"},
+	{
+		Key:   "processes",
+		Title: "processes",
+		Unit:  report.UnitText,
+		About: "process id and name of each recorded process",
+	},
+	{Key: "devices", Title: "devices", Unit: report.UnitText, About: "index and name of each GPU of the machine"},
+	{Key: "host", Title: "host", Unit: report.UnitText, About: "host name of the recorded machine"},
+	{
+		Key: "driver", Title: "driver", Unit: report.UnitText,
+		About: "version of the NVIDIA driver, and the CUDA version that it supports",
+	},
 	{
 		Key: "recorded_by", Title: "recorded by", Unit: report.UnitText,
-		About: "version and command line of the recorder",
+		About: "version and command line of the gpurec that recorded",
 	},
 	{Key: "start_ns", Title: "started", Unit: report.UnitTime, About: "start of the recording"},
 	{Key: "dur_ns", Title: "duration", Unit: report.UnitNs, About: "length of the recording"},
-	{Key: "call_errors", Title: "errors", Unit: report.UnitCount, About: "calls that returned an error, in the window"},
+	{
+		Key: "call_errors", Title: "errors", Unit: report.UnitCount,
+		About: "CUDA driver calls in the window that returned an error",
+	},
 	{
 		Key: "unfinished_calls", Title: "open calls", Unit: report.UnitCount,
-		About: "calls that were not seen to return, in the window",
+		About: "calls in the window whose return was not recorded",
 	},
 	{
 		Key: "out_of_memory", Title: "out of memory", Unit: report.UnitCount,
-		About: "calls that returned CUDA_ERROR_OUT_OF_MEMORY, in the window",
+		About: "calls in the window that returned CUDA_ERROR_OUT_OF_MEMORY",
 	},
-	{Key: "xids", Title: "Xid errors", Unit: report.UnitCount, About: "Xid errors of any device, in the window"},
+	{Key: "xids", Title: "Xid errors", Unit: report.UnitCount, About: "Xid errors of all devices in the window"},
 	{
 		Key: "kernels", Title: "kernels", Unit: report.UnitText,
-		About: "kernels that ran and were captured, in the window; the numbers are below",
+		About: "kernels_run, captured_launches and graph_launches as text",
 	},
-	{Key: "kernels_run", Title: "", Unit: report.UnitCount, About: "kernels_launched + graph_kernels"},
+	{
+		Key: "kernels_run", Title: "", Unit: report.UnitCount,
+		About: "kernels that ran in the window: kernels_launched + graph_kernels",
+	},
 	{
 		Key: "kernels_launched", Title: "", Unit: report.UnitCount,
 		About: "kernel launches that succeeded and were not captured",
@@ -51,41 +65,47 @@ var factColumns = []report.Column{
 		Key: "captured_launches", Title: "", Unit: report.UnitCount,
 		About: "kernel launches that stream capture put into a graph instead of running them",
 	},
-	{Key: "graph_launches", Title: "", Unit: report.UnitCount, About: "graphs run"},
+	{Key: "graph_launches", Title: "", Unit: report.UnitCount, About: "launches of CUDA graphs that succeeded"},
 	{
 		Key: "graph_kernels", Title: "", Unit: report.UnitCount,
-		About: "kernels in those graphs, as far as their making was recorded",
+		About: "kernels that ran in graph launches, as far as the construction of the graphs was recorded",
 	},
 	{
 		Key: "borrowed", Title: "borrowed", Unit: report.UnitText,
-		About: "memory of other processes and APIs that was opened here, by kind (ipc, external, physical: an " +
-			"imported handle); it is in no other number",
+		About: "memory of other processes and APIs that the process opened, by kind: ipc, external, physical (an " +
+			"imported handle). No other number includes it",
 	},
-	{Key: "borrowed_opened", Title: "", Unit: report.UnitCount, About: "how often memory was borrowed"},
+	{
+		Key: "borrowed_opened", Title: "", Unit: report.UnitCount,
+		About: "calls that opened memory of another process or API",
+	},
 	{
 		Key: "borrowed_open", Title: "", Unit: report.UnitCount,
-		About: "of those, not given back before the end of the recording or of the process",
+		About: "borrowed_opened that were not closed before the end of the recording or of the process",
 	},
 	{
 		Key: "borrowed_bytes", Title: "", Unit: report.UnitBytes,
-		About: "bytes of borrowed_opened, where the call says how much",
+		About: "bytes of borrowed_opened; calls without a size count as 0",
 	},
 	{
 		Key: "graph_memory", Title: "graph memory", Unit: report.UnitText,
-		About: "memory that graphs allocate when they run; it is in no number of live bytes",
+		About: "memory that CUDA graphs allocate when they run. Live bytes do not include it",
 	},
-	{Key: "graph_allocs", Title: "", Unit: report.UnitCount, About: "allocations in graphs"},
-	{Key: "graph_alloc_bytes", Title: "", Unit: report.UnitBytes, About: "bytes of those, each counted once"},
-	{Key: "rules", Title: "rules", Unit: report.UnitText, About: "set if no rule of analyze rules found anything"},
+	{Key: "graph_allocs", Title: "", Unit: report.UnitCount, About: "allocation nodes in CUDA graphs"},
+	{
+		Key: "graph_alloc_bytes", Title: "", Unit: report.UnitBytes,
+		About: "bytes of graph_allocs; each node counts once, however often its graph runs",
+	},
+	{Key: "rules", Title: "rules", Unit: report.UnitText, About: "set if no rule of analyze rules fired"},
 	{Key: "problems", Title: "", Unit: report.UnitCount, About: "hits of severity problem: see analyze rules"},
-	{Key: "notices", Title: "", Unit: report.UnitCount, About: "hits of severity notice"},
+	{Key: "notices", Title: "", Unit: report.UnitCount, About: "hits of severity notice: see analyze rules"},
 }
 
-// facts describes the recording and what it contains.
+// facts returns the facts about the recording: its origin, its contents and the number of hits.
 func facts(
 	t *timeline.Timeline,
 	calls *calls.Counter,
-	l *ledger.Ledger,
+	l *livemem.Set,
 	rulesChecked int,
 	hits []rules.Hit,
 ) []report.Fact {
@@ -113,9 +133,9 @@ func facts(
 		driver = strings.TrimSpace(driver + " (CUDA " + m.CUDAVersion + ")")
 	}
 	sum, work, borrowed := calls.Total(), &calls.Work, l.BorrowTotals()
-	severities, checked := rules.CountBySeverity(hits), ""
+	severities, result := rules.CountBySeverity(hits), ""
 	if len(hits) == 0 {
-		checked = fmt.Sprintf("none of %d found anything", rulesChecked)
+		result = fmt.Sprintf("none fired (%d checked)", rulesChecked)
 	}
 	return report.Facts(factColumns, report.Values{
 		"processes":         strings.Join(processes, ", "),
@@ -142,14 +162,14 @@ func facts(
 		"graph_memory":      graphText(&l.Counts),
 		"graph_allocs":      l.Counts.GraphAllocs,
 		"graph_alloc_bytes": l.Counts.GraphBytes,
-		"rules":             checked,
+		"rules":             result,
 		"problems":          severities[rules.SeverityProblem],
 		"notices":           severities[rules.SeverityNotice],
 	})
 }
 
-// graphText returns the memory of graphs, in words; "" if there is none.
-func graphText(c *ledger.Counts) string {
+// graphText describes the memory that CUDA graphs allocate. It returns "" if no graph allocates.
+func graphText(c *livemem.Counts) string {
 	if c.GraphAllocs == 0 {
 		return ""
 	}
@@ -160,7 +180,7 @@ func graphText(c *ledger.Counts) string {
 	)
 }
 
-// xidsIn returns the number of Xids in a window.
+// xidsIn returns the number of Xid errors in a window.
 func xidsIn(t *timeline.Timeline, w query.Window) int64 {
 	var n int64
 	for _, x := range t.Facts.Xids {
@@ -172,11 +192,14 @@ func xidsIn(t *timeline.Timeline, w query.Window) int64 {
 }
 
 var findingColumns = []report.Column{
-	{Key: "finding", Title: "FINDING", Unit: report.UnitText, About: "what stands out; rows are ordered by weight"},
-	{Key: "next", Title: "NEXT", Unit: report.UnitText, About: "the report that shows more"},
+	{
+		Key: "finding", Title: "FINDING", Unit: report.UnitText,
+		About: "a problem that no rule reports; the most important one first",
+	},
+	{Key: "next", Title: "NEXT", Unit: report.UnitText, About: "the gpurec analyze command with the details"},
 }
 
-// findings returns a table of problems that no rule checks, or whose rule found nothing.
+// findings returns a table of problems that no rule checks, or whose rule did not fire.
 func findings(t *timeline.Timeline, r *report.Report, hits []rules.Hit) report.Table {
 	table := report.Table{Name: "findings", Title: "findings", Columns: findingColumns}
 	found := func(r *rules.Rule) bool {
@@ -196,52 +219,56 @@ func findings(t *timeline.Timeline, r *report.Report, hits []rules.Hit) report.T
 		add("errors", "%s failed with CUDA_ERROR_OUT_OF_MEMORY", units.Plural(n, "call"))
 	}
 	if n := number("unfinished_calls"); n > 0 && !found(&rules.Hang) {
-		add("perfetto", "%s had not returned at the end", units.Plural(n, "call"))
+		add("perfetto", "%s had not returned at the end of the recording", units.Plural(n, "call"))
 	}
 	if n := r.Quality.LostEvents; n > 0 {
-		add("", "%s lost: numbers are too low by that", units.Plural(n, "call"))
+		add("", "%s lost: all counts are too low by up to this number", units.Plural(n, "call"))
 	}
 	if d := t.Rec.Meta.ClockStepNs; d > int64(time.Second) || d < -int64(time.Second) {
-		add("", "the wall clock was set by %s during the recording", units.Duration(d))
+		add("", "the wall clock was changed by %s during the recording", units.Duration(d))
 	}
 	return table
 }
 
-// callColumns are those of the table of calls; launches that were sampled add EstimatedCalls.
+// callColumns are the columns of the table of calls. If launches were sampled, callTable adds the
+// column report.EstimatedCalls.
 var callColumns = []report.Column{
-	{Key: "name", Title: "CALL", Unit: report.UnitText, About: "function of the CUDA driver"},
-	{Key: "kind", Title: "KIND", Unit: report.UnitText, About: "alloc, free, launch, memcpy, memset, sync or api"},
+	{Key: "name", Title: "CALL", Unit: report.UnitText, About: "function of the CUDA driver API"},
+	{
+		Key: "kind", Title: "KIND", Unit: report.UnitText,
+		About: "kind of the function: alloc, free, launch, memcpy, memset, sync or api",
+	},
 	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "calls that began in the window"},
 	{
 		Key: "errors", Title: "ERRORS", Unit: report.UnitCount,
-		About: "calls that returned an error (not ready and shutting down are none)",
+		About: "calls that returned an error; CUDA_ERROR_NOT_READY and CUDA_ERROR_DEINITIALIZED do not count",
 	},
-	{Key: "unfinished", Title: "OPEN", Unit: report.UnitCount, About: "calls that were not seen to return"},
+	{Key: "unfinished", Title: "OPEN", Unit: report.UnitCount, About: "calls whose return was not recorded"},
 	{
 		Key: "timed", Title: "TIMED", Unit: report.UnitCount,
-		About: "calls whose duration is known: at high rates the returns of kernel launches are probed for a share " +
-			"of the time only; the times are of these calls",
+		About: "calls whose duration is known. At high rates gpurec probes the returns of kernel launches only part " +
+			"of the time. HOST columns include only timed calls",
 	},
 	{
 		Key: "host_sum_ns", Title: "HOST SUM", Unit: report.UnitNs,
-		About: "sum of the time threads spent in these calls; it is CPU time waiting or working, not GPU time, and " +
-			"threads add up",
+		About: "sum over all threads of the time inside of these calls, working or waiting. It is CPU time, not GPU " +
+			"time",
 	},
-	{Key: "host_max_ns", Title: "HOST MAX", Unit: report.UnitNs, About: "longest of these calls"},
+	{Key: "host_max_ns", Title: "HOST MAX", Unit: report.UnitNs, About: "duration of the longest of these calls"},
 }
 
-// callTable returns a table with a row per function of the driver.
+// callTable returns a table with one row for each CUDA driver function and kind.
 func callTable(u *calls.Counter) report.Table {
 	table := report.Table{
-		Name:    "calls",
-		Title:   "calls by time spent in them on the CPU",
-		Columns: slices.Clone(callColumns),
-		Spare:   []string{"host_max_ns", "timed"},
+		Name:      "calls",
+		Title:     "calls by time spent in them on the CPU",
+		Columns:   slices.Clone(callColumns),
+		HideFirst: []string{"host_max_ns", "timed"},
 	}
 	if u.Weights != nil {
 		table.Columns = report.InsertAfter(table.Columns, "calls", report.EstimatedCalls)
 	}
-	untimed := false
+	hasUntimed := false
 	for n, s := range u.Calls {
 		values := report.Values{
 			"name":        n.Name,
@@ -257,47 +284,49 @@ func callTable(u *calls.Counter) report.Table {
 			values[report.EstimatedCalls.Key] = sampling.Whole(s.Scaled)
 		}
 		table.Add(values)
-		untimed = untimed || s.Timed+s.Open < s.Calls
+		hasUntimed = hasUntimed || s.Timed+s.Open < s.Calls
 	}
-	if !untimed {
-		report.Hide(table.Columns, "timed")
+	if !hasUntimed {
+		report.HideTitle(table.Columns, "timed")
 	}
 	table.Sort("host_sum_ns", "calls", "name", "kind")
 	return table
 }
 
-// kernelColumns are those of the table of kernels; launches that were sampled add EstimatedLaunches.
+// kernelColumns are the columns of the table of kernels. If launches were sampled, kernelTable adds
+// the column report.EstimatedLaunches.
 var kernelColumns = []report.Column{
 	{
 		Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount,
-		About: "launches of the kernel in the window that ran; how long it ran on the GPU is not known, and what " +
-			"graphs launch is not in it",
+		About: "launches of the kernel in the window that succeeded and were not captured. Kernels in CUDA graphs do " +
+			"not count. The time on the GPU is not recorded",
 	},
 	{
 		Key: "captured", Title: "CAPTURED", Unit: report.UnitCount,
-		About: "launches that stream capture put into a graph instead",
+		About: "launches that stream capture put into a graph instead of running them",
 	},
 	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "launches that returned an error"},
 	{
 		Key: "host_sum_ns", Title: "HOST SUM", Unit: report.UnitNs,
-		About: "sum of the time threads spent launching it, not GPU time; of the launches whose duration is known, " +
-			"see calls",
+		About: "sum of the CPU time of the launch calls whose duration is known: see TIMED of the table calls. It is " +
+			"not GPU time",
 	},
 	{
 		Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText,
-		About: "name with template arguments folded, #n where that is the same for several kernels",
+		About: "short kernel name: nested template arguments are folded. #n distinguishes kernels whose short names " +
+			"are equal",
 	},
-	{Key: "kernel", Title: "", Unit: report.UnitText, About: "demangled name"},
+	{Key: "kernel", Title: "", Unit: report.UnitText, About: "full demangled name of the kernel"},
 }
 
-// kernelTable returns a table with a row per kernel.
+// kernelTable returns a table with one row for each kernel.
 func kernelTable(u *calls.Counter) report.Table {
 	table := report.Table{Name: "kernels", Title: "kernels by launches", Columns: slices.Clone(kernelColumns)}
 	if u.Weights != nil {
 		table.Columns = report.InsertAfter(table.Columns, "launches", report.EstimatedLaunches)
 	}
 	short := calls.ShortKernels(u.Kernels)
-	captured := false
+	hasCaptured := false
 	for name, s := range u.Kernels {
 		values := report.Values{
 			"launches":     s.Calls - s.Captured,
@@ -311,10 +340,10 @@ func kernelTable(u *calls.Counter) report.Table {
 			values[report.EstimatedLaunches.Key] = sampling.Whole(s.Scaled) - s.Captured
 		}
 		table.Add(values)
-		captured = captured || s.Captured > 0
+		hasCaptured = hasCaptured || s.Captured > 0
 	}
-	if !captured {
-		report.Hide(table.Columns, "captured")
+	if !hasCaptured {
+		report.HideTitle(table.Columns, "captured")
 	}
 	table.Sort("launches", "captured", "kernel")
 	return table

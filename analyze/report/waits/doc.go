@@ -1,2 +1,2 @@
-// Package waits reports calls in which the CPU waited for the GPU.
+// Package waits reports CUDA calls in which a thread waits for the GPU (gpurec analyze sync).
 package waits

@@ -13,65 +13,66 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// A loop is LoopWaits or more waits of one thread at one call site within loopNs.
+// A loop is at least LoopWaits waits of one thread at one call site within loopNs.
 const (
 	LoopWaits = 20
 	loopNs    = int64(1e9)
 )
 
-// Scan sums up the time that threads wait for the GPU, in one pass over the synchronizations.
+// Scan collects statistics of the time that threads wait for the GPU, in one pass over the
+// synchronization calls. It is not safe for concurrent use.
 type Scan struct {
 	*calls.Reader
-	Groups  map[callSite]*siteWaits
-	loops   map[loopKey]*calls.BurstDetector
-	Threads map[origin.Thread]*threadWaits
-	longest []calls.Call // a heap: the shortest is first
-	keep    int          // calls in longest, at most
+	Groups     map[callSite]*siteWaits
+	loops      map[loopKey]*calls.BurstDetector
+	Threads    map[origin.Thread]*threadWaits
+	longest    []calls.Call // heap of the longest waits, shortest first
+	maxLongest int          // maximum length of longest
 }
 
-// callSite is a function and the place that calls it, as indices of Names.
+// callSite is a driver function and its call site, both as indexes of Names.
 type callSite struct{ Name, Site int32 }
 
-// loopKey is what the waits of a loop have in common.
+// loopKey identifies the waits that may form a loop.
 type loopKey struct {
 	callSite
 	thread origin.Thread
 }
 
-// siteWaits sums up the waits of one call site.
+// siteWaits has the statistics of the waits at one call site.
 type siteWaits struct {
 	waits, open, errors, nested int64
-	openNs                      int64
-	loops, LoopWaits            int64
-	FirstNs, LastNs             int64 // entries
-	Stack                       int32 // of the first one
+	openNs                      int64 // total time of waits that were open at the end, ns
+	loops, LoopWaits            int64 // number of loops, and of waits in loops
+	FirstNs, LastNs             int64 // starts of the first and last wait, Unix ns
+	Stack                       int32 // stack id of the first wait
 	Took                        stats.Durations
 	Threads                     map[origin.Thread]bool
 }
 
-// threadWaits sums up the waits of one thread.
+// threadWaits has the statistics of the waits of one thread.
 type threadWaits struct {
 	waits           int64
-	WaitNs          int64 // time in the window; waits inside of others count once
-	untilNs         int64 // end of the last wait
-	firstNs, lastNs int64 // first and last recorded call of the thread in the window
+	WaitNs          int64 // time in waits inside the window, ns; nested waits count once
+	untilNs         int64 // end of the last wait, Unix ns
+	firstNs, lastNs int64 // first and last recorded call of the thread in the window, Unix ns
 }
 
-// spanNs is the time between the first and the last call of the thread.
+// spanNs returns the time between the first and the last call of the thread, ns.
 func (w *threadWaits) spanNs() int64 { return max(0, w.lastNs-w.firstNs) }
 
-// NewScan returns a Scan that keeps the longest waits one by one, at most keep of them.
+// NewScan returns a Scan of the calls of r. It keeps the keep longest waits for the table of them.
 func NewScan(r *calls.Reader, keep int) *Scan {
 	return &Scan{
-		Reader:  r,
-		Groups:  make(map[callSite]*siteWaits),
-		loops:   make(map[loopKey]*calls.BurstDetector),
-		Threads: make(map[origin.Thread]*threadWaits),
-		keep:    keep,
+		Reader:     r,
+		Groups:     make(map[callSite]*siteWaits),
+		loops:      make(map[loopKey]*calls.BurstDetector),
+		Threads:    make(map[origin.Thread]*threadWaits),
+		maxLongest: keep,
 	}
 }
 
-// Add counts a wait. Queries are left out.
+// Add adds a wait to the statistics. It skips queries such as cuEventQuery. It always returns nil.
 func (sc *Scan) Add(c *calls.Call) error {
 	if strings.Contains(sc.Names.List[c.Name], "Query") {
 		return nil
@@ -119,35 +120,35 @@ func (sc *Scan) Add(c *calls.Call) error {
 			s.errors++
 		}
 	}
-	sc.remember(c)
+	sc.keepLongest(c)
 	return nil
 }
 
-// cover adds the part of a wait that lies in the window and in no earlier wait of the thread.
+// cover adds the part of a wait that is in the window and in no earlier wait of the thread.
 func (w *threadWaits) cover(c *calls.Call, window query.Window) {
 	end := min(c.EndNs, window.ToNs)
 	w.WaitNs += max(0, end-max(c.StartNs, w.untilNs))
 	w.untilNs = max(w.untilNs, end)
 }
 
-// remember keeps the longest waits.
-func (sc *Scan) remember(c *calls.Call) {
-	shorter := func(a, b calls.Call) bool { return longer(&b, &a) < 0 }
-	if len(sc.longest) < sc.keep {
+// keepLongest keeps a wait if it is one of the longest.
+func (sc *Scan) keepLongest(c *calls.Call) {
+	shorter := func(a, b calls.Call) bool { return compareDuration(&b, &a) < 0 }
+	if len(sc.longest) < sc.maxLongest {
 		sc.longest = stats.HeapPush(sc.longest, *c, shorter)
-	} else if longer(c, &sc.longest[0]) < 0 {
+	} else if compareDuration(c, &sc.longest[0]) < 0 {
 		sc.longest[0] = *c
 		stats.HeapFix(sc.longest, shorter)
 	}
 }
 
-// longer orders calls from long to short.
-func longer(a, b *calls.Call) int {
+// compareDuration compares calls by duration, longest first.
+func compareDuration(a, b *calls.Call) int {
 	return cmp.Or(cmp.Compare(b.EndNs-b.StartNs, a.EndNs-a.StartNs),
 		cmp.Compare(a.StartNs, b.StartNs), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Tid, b.Tid))
 }
 
-// measureThreads finds the first and the last call of each thread that waits.
+// measureThreads sets the first and the last call of each thread that waits.
 func (sc *Scan) measureThreads() error {
 	if len(sc.Threads) == 0 {
 		return nil

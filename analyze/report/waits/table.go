@@ -16,42 +16,45 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// longestWaits bounds the rows of the longest waits where --top does not.
+// longestWaits is the maximum number of rows of the table of longest waits without --top.
 const longestWaits = 1000
 
-// longestStacks is the number of longest waits whose stack text shows.
+// longestStacks is the number of longest waits whose stack text output prints.
 const longestStacks = 3
 
-var factColumns = []report.Column{{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is " +
-	"nothing to tell"}}
+// factColumns are the facts of the report.
+var factColumns = []report.Column{
+	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if the window has no waits"},
+}
 
+// totalColumns are the totals of the report.
 var totalColumns = []report.Column{
 	{
 		Key: "waits", Title: "waits", Unit: report.UnitCount,
-		About: "waits that began in the window; questions such as cuEventQuery are none",
+		About: "number of waits that began in the window; excludes queries such as cuEventQuery",
 	},
 	{
 		Key: "wait_sum_ns", Title: "waited", Unit: report.UnitNs,
-		About: "sum of the durations of waits that returned; threads add up",
+		About: "sum of the durations of returned waits, over all threads",
 	},
 	{
 		Key: "wait_union_pct_max", Title: "% of its time, the thread that waited most", Unit: report.UnitPercent,
-		About: "share of the time between its first and last recorded call that a thread waited, of the thread with " +
-			"the highest share",
+		About: "highest share of waiting of any thread, in the time between the thread's first and last recorded call",
 	},
 	{
 		Key: "loops", Title: "loops", Unit: report.UnitCount,
-		About: "stretches of at least 20 waits within a second at one place by one thread",
+		About: "number of loops: at least 20 waits of one thread at one call site within a second",
 	},
-	{Key: "loop_waits", Title: "waits in loops", Unit: report.UnitCount, About: "waits in these"},
-	{Key: "open_waits", Title: "open", Unit: report.UnitCount, About: "waits that were not seen to return"},
+	{Key: "loop_waits", Title: "waits in loops", Unit: report.UnitCount, About: "number of waits in loops"},
+	{Key: "open_waits", Title: "open", Unit: report.UnitCount, About: "waits without a recorded return"},
 	{
 		Key: "open_ns", Title: "open for", Unit: report.UnitNs,
-		About: "how long those had taken that were open at the end, together",
+		About: "total duration of waits that were open at the end of the recording",
 	},
 	{Key: "errors", Title: "errors", Unit: report.UnitCount, About: "waits that returned an error"},
 }
 
+// totals returns the totals of the report.
 func (sc *Scan) totals() []report.Fact {
 	var sum siteWaits
 	for _, s := range sc.Groups {
@@ -66,7 +69,7 @@ func (sc *Scan) totals() []report.Fact {
 	var highest any
 	for _, th := range sc.Threads {
 		if span := th.spanNs(); span > 0 {
-			highest = report.Most(highest, units.Percent(th.WaitNs, span))
+			highest = report.MaxCell(highest, units.Percent(th.WaitNs, span))
 		}
 	}
 	return report.Facts(totalColumns, report.Values{
@@ -81,55 +84,62 @@ func (sc *Scan) totals() []report.Fact {
 	})
 }
 
+// callColumns are the columns of Scan.table.
 var callColumns = []report.Column{
 	{
 		Key: "wait_sum_ns", Title: "WAITED", Unit: report.UnitNs,
-		About: "sum of the durations of those that returned; threads add up",
+		About: "sum of the durations of returned waits, over all threads",
 	},
 	{
 		Key: "window_pct", Title: "WINDOW%", Unit: report.UnitPercent,
-		About: "wait_sum_ns by the length of the window; above 100 where several threads wait at a time",
+		About: "wait_sum_ns / length of the window; above 100 if several threads wait at the same time",
 	},
 	{
 		Key: "threads_pct", Title: "THREADS%", Unit: report.UnitPercent,
-		About: "wait_sum_ns by the time between first and last recorded call of the threads that wait here, in the " +
-			"window",
+		About: "wait_sum_ns / time between the first and last recorded call in the window, summed over the threads " +
+			"that wait here",
 	},
-	{Key: "waits", Title: "WAITS", Unit: report.UnitCount, About: "waits that began in the window"},
-	{Key: "avg_ns", Title: "AVG", Unit: report.UnitNs, About: "average duration"},
-	{Key: "p95_ns", Title: "P95", Unit: report.UnitNs, About: "95% took no longer; off by less than 0.8%"},
-	{Key: "max_ns", Title: "MAX", Unit: report.UnitNs, About: "longest that returned"},
+	{Key: "waits", Title: "WAITS", Unit: report.UnitCount, About: "number of waits that began in the window"},
+	{Key: "avg_ns", Title: "AVG", Unit: report.UnitNs, About: "average duration of returned waits"},
+	{
+		Key: "p95_ns", Title: "P95", Unit: report.UnitNs,
+		About: "95th percentile of the duration of returned waits; the error is below 0.8%",
+	},
+	{Key: "max_ns", Title: "MAX", Unit: report.UnitNs, About: "duration of the longest returned wait"},
 	{
 		Key: "loop_waits", Title: "IN LOOPS", Unit: report.UnitCount,
-		About: "waits that belong to at least 20 within a second, at this place by one thread",
+		About: "waits in loops: at least 20 waits of one thread at this call site within a second",
 	},
-	{Key: "loops", Title: "", Unit: report.UnitCount, About: "how many such stretches there are"},
-	{Key: "threads", Title: "", Unit: report.UnitCount, About: "threads that wait here"},
-	{Key: "timed_waits", Title: "", Unit: report.UnitCount, About: "waits that returned: times are of these"},
-	{Key: "open_waits", Title: "OPEN", Unit: report.UnitCount, About: "waits that were not seen to return"},
+	{Key: "loops", Title: "", Unit: report.UnitCount, About: "number of loops"},
+	{Key: "threads", Title: "", Unit: report.UnitCount, About: "number of threads that wait at this call site"},
+	{
+		Key: "timed_waits", Title: "", Unit: report.UnitCount,
+		About: "number of returned waits, which all durations cover",
+	},
+	{Key: "open_waits", Title: "OPEN", Unit: report.UnitCount, About: "waits without a recorded return"},
 	{
 		Key: "open_ns", Title: "", Unit: report.UnitNs,
-		About: "how long those had taken that were open at the end, together",
+		About: "total duration of waits that were open at the end of the recording",
 	},
 	{Key: "errors", Title: "ERRORS", Unit: report.UnitCount, About: "waits that returned an error"},
-	{Key: "nested_waits", Title: "", Unit: report.UnitCount, About: "waits inside of another recorded call"},
+	{Key: "nested_waits", Title: "", Unit: report.UnitCount, About: "waits inside another recorded call"},
 	{
 		Key: "waits_for", Title: "FOR", Unit: report.UnitText,
-		About: "stream: all work given to it before; event: the work before it was recorded; context: all work of " +
-			"the context, also that of other threads (cudaDeviceSynchronize ends here)",
+		About: "object that the call waits for. Stream: all earlier work of the stream. Event: the work before the " +
+			"event. Context: all work of the context, by all threads (cudaDeviceSynchronize)",
 	},
-	{Key: "name", Title: "CALL", Unit: report.UnitText, About: "function of the CUDA driver"},
+	{Key: "name", Title: "CALL", Unit: report.UnitText, About: "CUDA driver function"},
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
-		About: "the frame of the program's own code that made the call",
+		About: "call site: the frame of the program's own code that made the call",
 	},
 }
 
-// table has a row per function and call site.
+// table returns a table with one row per driver function and call site.
 func (sc *Scan) table() report.Table {
 	table := report.Table{
-		Name: "sync", Title: "waits by call and place", Columns: slices.Clone(callColumns),
-		Spare: []string{"p95_ns", "threads_pct", "waits_for", "avg_ns"},
+		Name: "sync", Title: "waits by function and call site", Columns: slices.Clone(callColumns),
+		HideFirst: []string{"p95_ns", "threads_pct", "waits_for", "avg_ns"},
 	}
 	var open, errors int64
 	for key, s := range sc.Groups {
@@ -138,13 +148,14 @@ func (sc *Scan) table() report.Table {
 	}
 	for name, n := range map[string]int64{"open_waits": open, "errors": errors} {
 		if n == 0 {
-			report.Hide(table.Columns, name)
+			report.HideTitle(table.Columns, name)
 		}
 	}
 	table.Sort("wait_sum_ns", "waits", "name", "site")
 	return table
 }
 
+// addRow adds the row of one function and call site.
 func (sc *Scan) addRow(table *report.Table, key callSite, s *siteWaits) {
 	var span int64
 	for th := range s.Threads {
@@ -173,29 +184,29 @@ func (sc *Scan) addRow(table *report.Table, key callSite, s *siteWaits) {
 	})
 }
 
+// threadColumns are the columns of Scan.threadTable.
 var threadColumns = []report.Column{
 	{
 		Key: "wait_ns", Title: "WAITED", Unit: report.UnitNs,
-		About: "time in which the thread waited, inside of the window; open waits are in it, waits inside of others " +
-			"count once",
+		About: "time in which the thread waited in the window, including open waits; nested waits count once",
 	},
 	{
 		Key: "thread_pct", Title: "THREAD%", Unit: report.UnitPercent,
-		About: "share of the time between its first and last recorded call in the window",
+		About: "share of WAITED in ITS TIME",
 	},
-	{Key: "window_pct", Title: "WINDOW%", Unit: report.UnitPercent, About: "share of the window"},
+	{Key: "window_pct", Title: "WINDOW%", Unit: report.UnitPercent, About: "share of WAITED in the window"},
 	{
 		Key: "thread_ns", Title: "ITS TIME", Unit: report.UnitNs,
-		About: "time between its first and last recorded call in the window",
+		About: "time between the thread's first and last recorded call in the window",
 	},
-	{Key: "waits", Title: "WAITS", Unit: report.UnitCount, About: "waits that began in the window"},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process"},
-	{Key: "thread", Title: "THREAD", Unit: report.UnitText, About: "thread and its name"},
+	{Key: "waits", Title: "WAITS", Unit: report.UnitCount, About: "number of waits that began in the window"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	{Key: "thread", Title: "THREAD", Unit: report.UnitText, About: "id and name of the thread"},
 }
 
-// threadTable has a row per thread that waits.
+// threadTable returns a table with one row per thread that waits.
 func (sc *Scan) threadTable() report.Table {
-	table := report.Table{Name: "threads", Title: "threads by time waited", Columns: threadColumns, Aside: true}
+	table := report.Table{Name: "threads", Title: "threads by time waited", Columns: threadColumns, Secondary: true}
 	keys := slices.SortedFunc(maps.Keys(sc.Threads), func(a, b origin.Thread) int {
 		return cmp.Or(
 			cmp.Compare(sc.Threads[b].WaitNs, sc.Threads[a].WaitNs),
@@ -219,32 +230,36 @@ func (sc *Scan) threadTable() report.Table {
 	return table
 }
 
+// longestColumns are the columns of Scan.longestTable.
 var longestColumns = []report.Column{
 	{
 		Key: "dur_ns", Title: "WAITED", Unit: report.UnitNs,
-		About: "how long it took; of an open one, until the end of the recording",
+		About: "duration of the wait; for an open wait until the end of the recording",
 	},
-	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "when it began, from the recording's start"},
-	{Key: "state", Title: "", Unit: report.UnitText, About: "returned, or open"},
-	{Key: "name", Title: "CALL", Unit: report.UnitText, About: "function of the CUDA driver"},
-	{Key: "waited_for", Title: "FOR", Unit: report.UnitText, About: "stream, event or context it waited for"},
-	{Key: "thread", Title: "THREAD", Unit: report.UnitText, About: "thread and its name"},
+	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "start of the wait, from the start of the recording"},
+	{Key: "state", Title: "", Unit: report.UnitText, About: "state of the wait: returned or open"},
+	{Key: "name", Title: "CALL", Unit: report.UnitText, About: "CUDA driver function"},
+	{
+		Key: "waited_for", Title: "FOR", Unit: report.UnitText,
+		About: "stream, event or context that the call waited for",
+	},
+	{Key: "thread", Title: "THREAD", Unit: report.UnitText, About: "id and name of the thread"},
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
-		About: "the frame of the program's own code that made the call",
+		About: "call site: the frame of the program's own code that made the call",
 	},
 }
 
-// longestTable lists the longest waits.
+// longestTable returns a table with the longest waits.
 func (sc *Scan) longestTable() report.Table {
 	table := report.Table{
-		Name:    "longest",
-		Title:   "longest waits",
-		Columns: longestColumns,
-		Aside:   true,
-		Spare:   []string{"thread", "waited_for"},
+		Name:      "longest",
+		Title:     "longest waits",
+		Columns:   longestColumns,
+		Secondary: true,
+		HideFirst: []string{"thread", "waited_for"},
 	}
-	slices.SortFunc(sc.longest, func(a, b calls.Call) int { return longer(&a, &b) })
+	slices.SortFunc(sc.longest, func(a, b calls.Call) int { return compareDuration(&a, &b) })
 	start := sc.T.Recording().FromNs
 	for i := range sc.longest {
 		c := &sc.longest[i]
@@ -258,7 +273,7 @@ func (sc *Scan) longestTable() report.Table {
 			"at_ns":      c.StartNs - start,
 			"state":      state,
 			"name":       name,
-			"waited_for": sc.target(c, waitsFor(name)),
+			"waited_for": sc.targetName(c, waitsFor(name)),
 			"thread":     sc.T.ThreadLabel(c.Thread()),
 			"site":       sc.Names.List[c.Site],
 		})
@@ -267,7 +282,7 @@ func (sc *Scan) longestTable() report.Table {
 	return table
 }
 
-// waitsFor says what a call waits for.
+// waitsFor returns the kind of object that a driver function waits for.
 func waitsFor(name string) string {
 	switch {
 	case strings.HasPrefix(name, "cuStream"):
@@ -280,9 +295,9 @@ func waitsFor(name string) string {
 	return "other"
 }
 
-// target names what a call waited for.
-func (sc *Scan) target(c *calls.Call, what string) string {
-	switch what {
+// targetName returns the name of the object that a call waited for. kind is the result of waitsFor.
+func (sc *Scan) targetName(c *calls.Call, kind string) string {
+	switch kind {
 	case "stream":
 		return "stream " + query.StreamName(c.Stream)
 	case "event":
@@ -290,5 +305,5 @@ func (sc *Scan) target(c *calls.Call, what string) string {
 	case "context":
 		return "context of device " + sc.T.DeviceLabel(c.Device)
 	}
-	return what
+	return kind
 }

@@ -12,9 +12,10 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Run reports where threads wait for the GPU, for how long and for what. Queries (cuStreamQuery,
-// cuEventQuery) are not waits. Run returns a *ClassError if the recording lacks the calls that it
-// needs, and a *SortError for an unknown column.
+// Run reports the call sites where threads wait for the GPU, the duration of the waits, and the
+// objects that they wait for. Queries (cuStreamQuery, cuEventQuery) are not waits. Run returns a
+// *quality.ClassError if the recording lacks necessary classes of calls, and a *report.SortError
+// for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
 	if err := quality.Check(t, "sync", Needs); err != nil {

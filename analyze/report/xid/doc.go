@@ -1,2 +1,2 @@
-// Package xid reports Xids of the driver with the launches before them.
+// Package xid reports the NVIDIA driver's Xid errors and the kernel launches before them.
 package xid

@@ -11,33 +11,33 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// LaunchColumns are the columns of a table of launches before an error, see AddLaunches.
+// LaunchColumns are the columns of a table of launches before an error; see AddLaunches.
 var LaunchColumns = []report.Column{
-	{Key: "before", Title: "BEFORE", Unit: report.UnitText, About: "what the launch came before"},
-	{Key: "before_ns", Title: "TIME BEFORE", Unit: report.UnitNs, About: "from the launch's entry to that"},
+	{Key: "before", Title: "BEFORE", Unit: report.UnitText, About: "the error that followed the launch"},
+	{Key: "before_ns", Title: "TIME BEFORE", Unit: report.UnitNs, About: "time from the launch call to the error"},
 	{
 		Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText,
-		About: "kernel launched, template arguments folded; of a graph, the call",
+		About: "name of the launched kernel with folded template arguments; for a CUDA graph, the driver function",
 	},
-	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "stream it was launched on"},
-	{Key: "tid", Title: "TID", Unit: report.UnitID, About: "thread that launched it"},
-	{Key: "kernel", Title: "", Unit: report.UnitText, About: "demangled name; absent if not known"},
-	{Key: "call", Title: "", Unit: report.UnitText, About: "function of the CUDA driver"},
+	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "CUDA stream of the launch"},
+	{Key: "tid", Title: "TID", Unit: report.UnitID, About: "id of the thread that made the launch"},
+	{Key: "kernel", Title: "", Unit: report.UnitText, About: "demangled name of the kernel; absent if unknown"},
+	{Key: "call", Title: "", Unit: report.UnitText, About: "CUDA driver function of the launch"},
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
-		About: "the frame of the program's own code that made the launch",
+		About: "call site: the frame of the program's own code that made the launch",
 	},
 }
 
-// AddLaunches adds a row per launch before an error at atNs, Unix ns, to a table with the columns
-// LaunchColumns; before names that error. Text shows the stack of the first launch only.
+// AddLaunches adds one row per launch before an error at atNs (Unix ns) to a table with the columns
+// LaunchColumns. before names the error. Text output prints only the stack of the first launch.
 func AddLaunches(t *timeline.Timeline, table *report.Table, before string, atNs int64, launches []fault.Launch) {
 	from := t.Recording().FromNs
 	if len(launches) > 0 {
 		from = launches[0].StartNs
 	}
 	if gap := t.GapNs(from, atNs); gap > 0 {
-		text := fmt.Sprintf("(launches were not recorded for %s of the time before)", units.Duration(gap))
+		text := fmt.Sprintf("(launches were not recorded for %s before the error)", units.Duration(gap))
 		table.Add(report.Values{
 			"before":       before,
 			"before_ns":    nil,

@@ -9,8 +9,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// Select returns the Xids that pass the filter and lie in the window. Xids from before the
-// recording are included unless the filter sets a start.
+// Select returns the Xids that pass the filter and are in the window. It includes Xids from before
+// the recording unless the filter sets a start.
 func Select(t *timeline.Timeline, f *query.Filter, w query.Window) []facts.Xid {
 	var list []facts.Xid
 	for _, x := range t.Facts.Xids {
@@ -24,7 +24,7 @@ func Select(t *timeline.Timeline, f *query.Filter, w query.Window) []facts.Xid {
 	return list
 }
 
-// noMatch names the condition of the filter that no Xid meets.
+// noMatch returns the condition of the filter that no Xid meets.
 func noMatch(t *timeline.Timeline, f *query.Filter) *query.NoMatch {
 	pids, devices := make(map[int32]bool), make(map[int32]bool)
 	for _, x := range t.Facts.Xids {
@@ -33,10 +33,10 @@ func noMatch(t *timeline.Timeline, f *query.Filter) *query.NoMatch {
 	return query.FirstNoMatch(f.NoProcess(pids), query.NewNoMatch("device", f.Devices, devices, query.PidText))
 }
 
-// hasProcess reports whether the Xid names a process whose launches may be in the recording.
+// hasProcess reports whether an Xid names a process whose launches may be in the recording.
 func hasProcess(x *facts.Xid) bool { return x.Pid != 0 && !x.Before && !x.Sxid }
 
-// launchesBefore returns, for each Xid that names a process, the launches before it.
+// launchesBefore returns the launches before each Xid that names a process.
 func launchesBefore(t *timeline.Timeline, list []facts.Xid, f *query.Filter) ([][]fault.Launch, error) {
 	var moments []fault.Moment
 	for i := range list {

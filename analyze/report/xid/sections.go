@@ -4,7 +4,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// Sections are the tables and facts of the report, as --explain prints them.
+// Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
 	{Title: "xids", Columns: columns},
@@ -12,9 +12,9 @@ var Sections = []report.Section{
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of the HTML page.
+// Page is the section of this report in the HTML page.
 var Page = report.Page{
 	Title: "Xids",
-	About: "Errors that the GPU's driver wrote down.",
-	Empty: "The driver reported no error in the window, as far as it was watched: see the notes below.",
+	About: "Errors that the NVIDIA driver reported (Xids), with the kernel launches before them.",
+	Empty: "The NVIDIA driver reported no error in the window. The notes below list times without monitoring.",
 }

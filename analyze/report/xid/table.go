@@ -16,83 +16,94 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// columns are those of the table of Xids.
+// columns are the columns of the table of Xids.
 var columns = []report.Column{
 	{
 		Key: "at_ns", Title: "AT", Unit: report.UnitNs,
-		About: "when, from the recording's start; negative: before it began, from the kernel's log",
+		About: "time of the error, from the start of the recording; negative for earlier errors from the kernel log",
 	},
-	{Key: "time_ns", Title: "", Unit: report.UnitTime, About: "when"},
+	{Key: "time_ns", Title: "", Unit: report.UnitTime, About: "time of the error"},
 	{
 		Key: "device", Title: "DEVICE", Unit: report.UnitText,
-		About: "GPU, as NVML counts; of an NVSwitch its PCI address",
+		About: "NVML index of the GPU, or PCI address of the NVSwitch",
 	},
-	{Key: "kind", Title: "KIND", Unit: report.UnitText, About: "Xid, or SXid: of an NVSwitch"},
-	{Key: "code", Title: "CODE", Unit: report.UnitID, About: "number of the error"},
-	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process that the driver names; absent if it names none"},
+	{
+		Key: "kind", Title: "KIND", Unit: report.UnitText,
+		About: "Xid for an error of a GPU, SXid for an error of an NVSwitch",
+	},
+	{Key: "code", Title: "CODE", Unit: report.UnitID, About: "number of the Xid"},
+	{
+		Key: "pid", Title: "PID", Unit: report.UnitID,
+		About: "id of the process that the driver names; absent if it names none",
+	},
 	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "name of the process"},
 	{
 		Key: "causes", Title: "CAUSE", Unit: report.UnitText,
-		About: "what it can come from, by NVIDIA's catalogue, in no order: application, driver (or firmware), " +
-			"hardware, host (PCIe, power, cooling), another error or action",
+		About: "possible causes by NVIDIA's Xid catalogue, unordered: application, driver (or firmware), hardware, " +
+			"host (PCIe, power, cooling), another error or action",
 	},
 	{
 		Key: "error", Title: "CUDA ERROR", Unit: report.UnitText,
-		About: "the first asynchronous CUDA error that a call of the process returned from 100 ms before the Xid on " +
-			"(clocks differ): the call and its CUresult",
+		About: "first asynchronous CUDA error that a call of the process returned: the call and its CUresult. The " +
+			"search starts 100 ms before the Xid, because clocks differ",
 	},
-	{Key: "error_after_ns", Title: "", Unit: report.UnitNs, About: "from the Xid to the return of that call"},
-	{Key: "meaning", Title: "", Unit: report.UnitText, About: "what it means, in plain words"},
-	{Key: "action", Title: "", Unit: report.UnitText, About: "what to do"},
-	{Key: "text", Title: "", Unit: report.UnitText, About: "the driver's words"},
-	{Key: "pci", Title: "", Unit: report.UnitText, About: "PCI address that the driver names"},
-	{Key: "sources", Title: "", Unit: report.UnitText, About: "who saw it: tracepoint, kmsg, nvml"},
+	{
+		Key: "error_after_ns", Title: "", Unit: report.UnitNs,
+		About: "time from the Xid to the return of the call in CUDA ERROR",
+	},
+	{Key: "meaning", Title: "", Unit: report.UnitText, About: "meaning of the Xid"},
+	{Key: "action", Title: "", Unit: report.UnitText, About: "advice"},
+	{Key: "text", Title: "", Unit: report.UnitText, About: "message of the driver"},
+	{Key: "pci", Title: "", Unit: report.UnitText, About: "PCI address in the driver's message"},
+	{Key: "sources", Title: "", Unit: report.UnitText, About: "sources that reported the Xid: tracepoint, kmsg, nvml"},
 	{Key: "in_catalogue", Title: "", Unit: report.UnitCount, About: "1 if this version of gpurec knows the code"},
-	{Key: "name", Title: "NAME", Unit: report.UnitText, About: "what the code is called"},
+	{Key: "name", Title: "NAME", Unit: report.UnitText, About: "name of the Xid code"},
 }
 
+// factColumns are the columns of xidFacts.
 var factColumns = []report.Column{
-	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if there is nothing to tell"},
+	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if the recording has no Xid"},
 }
 
+// totalColumns are the columns of totals.
 var totalColumns = []report.Column{
-	{Key: "xids", Title: "Xids", Unit: report.UnitCount, About: "errors of GPUs, those before the recording included"},
+	{Key: "xids", Title: "Xids", Unit: report.UnitCount, About: "errors of GPUs, including those before the recording"},
 	{Key: "sxids", Title: "SXids", Unit: report.UnitCount, About: "errors of NVSwitches"},
 	{
 		Key: "xids_before", Title: "before the recording", Unit: report.UnitCount,
-		About: "of both, those from the kernel's log before the recording began",
+		About: "Xids and SXids from before the recording, from the kernel log",
 	},
 	{
 		Key: "hardware_xids", Title: "not of the program", Unit: report.UnitCount,
-		About: "of both, those that no application can cause: hardware, host or driver",
+		About: "Xids and SXids that no application can cause: hardware, host or driver",
 	},
 	{
 		Key: "unknown_codes", Title: "of unknown codes", Unit: report.UnitCount,
-		About: "of both, those whose code this version of gpurec does not know",
+		About: "Xids and SXids whose code this version of gpurec does not know",
 	},
 }
 
-// newTable returns a table with a row per Xid.
+// newTable returns a table with one row per Xid.
 func newTable(t *timeline.Timeline, list []facts.Xid, faults []fault.Fault) report.Table {
 	table := report.Table{
-		Name:    "xids",
-		Title:   "errors reported by the driver",
-		Columns: slices.Clone(columns),
-		Spare:   []string{"kind", "process", "error"},
+		Name:      "xids",
+		Title:     "errors reported by the driver",
+		Columns:   slices.Clone(columns),
+		HideFirst: []string{"kind", "process", "error"},
 	}
-	switches := false
+	hasSwitches := false
 	for i := range list {
 		addXid(t, &table, &list[i], faults)
-		switches = switches || list[i].Sxid
+		hasSwitches = hasSwitches || list[i].Sxid
 	}
-	if !switches {
-		report.Hide(table.Columns, "kind")
+	if !hasSwitches {
+		report.HideTitle(table.Columns, "kind")
 	}
 	processes.AddRanks(t, &table)
 	return table
 }
 
-// addXid adds the row of an Xid.
+// addXid adds the row of one Xid.
 func addXid(t *timeline.Timeline, table *report.Table, x *facts.Xid, faults []fault.Fault) {
 	e, inCatalogue := x.Describe()
 	pid, process, device := processOf(t, x)
@@ -100,25 +111,25 @@ func addXid(t *timeline.Timeline, table *report.Table, x *facts.Xid, faults []fa
 	if f := fault.After(faults, x.Pid, x.AtNs); f != nil && hasProcess(x) {
 		failed, after = fmt.Sprintf("%s: %d %s", f.Name, f.Result, catalog.ResultName(f.Result)), f.EndNs-x.AtNs
 	}
-	knows := int64(0)
+	known := int64(0)
 	if inCatalogue {
-		knows = 1
+		known = 1
 	}
 	evidence := e.Meaning
 	if x.Text != "" {
 		evidence += "; the driver says: " + strings.TrimSpace(x.Text)
 	}
-	evidence += "; what to do: " + e.Action
+	evidence += "; advice: " + e.Action
 	if failed != nil {
 		evidence += fmt.Sprintf(
-			"; noticed by %s, %s later: %s",
+			"; first CUDA error: %s, %s later: %s",
 			failed,
 			units.Duration(after.(int64)),
-			"see analyze errors",
+			"run gpurec analyze errors",
 		)
 	}
 	if len(x.Sources) > 0 {
-		evidence += "; seen by " + units.Enumerated(x.Sources)
+		evidence += "; reported by " + units.Enumerated(x.Sources)
 	}
 	table.Add(report.Values{
 		"at_ns":          x.AtNs - t.Recording().FromNs,
@@ -136,12 +147,12 @@ func addXid(t *timeline.Timeline, table *report.Table, x *facts.Xid, faults []fa
 		"text":           units.Known(x.Text),
 		"pci":            units.Known(x.Pci),
 		"sources":        x.Sources,
-		"in_catalogue":   knows,
+		"in_catalogue":   known,
 		"name":           e.Name,
 	}).Evidence = evidence
 }
 
-// processOf names the process and the device of an Xid, as far as they are known.
+// processOf returns the process and the device of an Xid, with nil for unknown values.
 func processOf(t *timeline.Timeline, x *facts.Xid) (pid, process, device any) {
 	if x.Pid != 0 {
 		pid = int64(x.Pid)
@@ -159,12 +170,12 @@ func processOf(t *timeline.Timeline, x *facts.Xid) (pid, process, device any) {
 	return pid, units.Known(name), device
 }
 
-// launchTable returns a table with a row per launch; launches are those of launchesBefore.
+// launchTable returns a table with one row per launch. launches is the result of launchesBefore.
 func launchTable(t *timeline.Timeline, list []facts.Xid, launches [][]fault.Launch, opt *query.Options) report.Table {
 	table := report.Table{
-		Name: "launches_before", Title: "launches before them that may still have been running, " +
-			"the last first", Columns: LaunchColumns, Aside: true, Keys: []string{},
-		Spare: []string{"tid"},
+		Name: "launches_before", Title: "suspect launches before the Xids, " +
+			"the last first", Columns: LaunchColumns, Secondary: true, Keys: []string{},
+		HideFirst: []string{"tid"},
 	}
 	for i := range list {
 		x := &list[i]
@@ -179,14 +190,16 @@ func launchTable(t *timeline.Timeline, list []facts.Xid, launches [][]fault.Laun
 	return table
 }
 
+// xidFacts returns the facts of the report.
 func xidFacts(list []facts.Xid) []report.Fact {
 	result := ""
 	if len(list) == 0 {
-		result = "the driver reported no error, as far as the recorder could see"
+		result = "no source of the recorder reported an Xid"
 	}
 	return report.Facts(factColumns, report.Values{"result": result})
 }
 
+// totals returns the totals of the report.
 func totals(list []facts.Xid) []report.Fact {
 	var xids, sxids, before, hardware, unknown int64
 	for i := range list {

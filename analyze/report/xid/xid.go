@@ -9,11 +9,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// Run reports the Xids of the recording: their meaning, and the launches and CUDA errors of the
+// Run reports the Xids of the recording with their meaning, and the launches and CUDA errors of the
 // process around them.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
-	counts, err := calls.CountsWhile(t, func() error { return nil }) // for the quality block
+	counts, err := calls.CountsWhile(t, func() error { return nil }) // the quality block needs them
 	if err != nil {
 		return nil, err
 	}

@@ -17,11 +17,11 @@ func newAllocator() *cobra.Command {
 	var moments int
 	cmd := &cobra.Command{
 		Use:   "allocator [FILE]",
-		Short: "Show the books of PyTorch's caching allocator: allocated, reserved, cached",
-		Long: `allocator shows what PyTorch's caching allocators, one per process and device, had of the
-driver and handed out, to the byte as torch.cuda.memory_stats() tells it: at the end, at
-the peaks, over time, by pool and stream; and how often that was compared with what the
-allocators count themselves.`,
+		Short: "Show PyTorch's caching allocator: allocated, reserved and cached bytes",
+		Long: `allocator shows the state of PyTorch's caching allocators, one per process and device:
+allocated, reserved and cached bytes. The values equal those of torch.cuda.memory_stats().
+It shows them at the end, at the peaks, over time, by pool and by stream. It also shows
+how often gpurec compared its values with the counters of the allocators.`,
 		Example: `  gpurec analyze allocator run.parquet
   gpurec analyze allocator --pid 4242 --moments 100 --format csv run.parquet
   gpurec analyze allocator --at 12s,2026-11-20T10:00:05.5Z --format json run.parquet | jq .moments
@@ -47,10 +47,10 @@ allocators count themselves.`,
 	flags := cmd.Flags()
 	f.addScope(flags)
 	f.addReport(flags)
-	flags.StringSliceVar(&times, "at", nil, "tell of `TIMES` instead: offsets such as 12s, Unix ns, or RFC 3339, "+
-		"with commas between")
-	flags.IntVar(&moments, "moments", allocator.DefaultMoments, "tell of `N` moments at equal distances")
-	f.opt.Top = 0 // moments are not ordered by weight
+	flags.StringSliceVar(&times, "at", nil, "report these `TIMES`, separated by commas: offsets such as 12s, Unix "+
+		"ns, or RFC 3339")
+	flags.IntVar(&moments, "moments", allocator.DefaultMoments, "report `N` times at equal intervals")
+	f.opt.Top = 0 // show all rows: the table of moments is sorted by time
 	flags.Lookup("top").DefValue = "0"
 	return cmd
 }

@@ -1,5 +1,6 @@
-// Package analyze is the command gpurec analyze: one file for each report and export. It turns flags
-// into one call of the packages under analyze, and the result into messages and an exit code.
+// Package analyze implements the command "gpurec analyze". Each file implements the subcommand of
+// one report or export: it parses flags, calls a package below the repository's folder analyze, and
+// prints the result.
 package analyze
 
 import (
@@ -12,21 +13,26 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// New returns the command analyze with all its subcommands.
+// New returns the command "gpurec analyze" with all its subcommands.
 func New() *cobra.Command {
 	f := &reportFlags{command: "summary"}
 	cmd := &cobra.Command{
 		Use:   "analyze [FILE]",
-		Short: "Answer questions from a recording",
-		Long: `analyze answers questions from a recording, on any machine: no GPU, no root. Without
-a subcommand it prints a summary. FILE may be the folder of an unfinished recording;
-without FILE it takes the newest gpurec-*.parquet of the current folder.
+		Short: "Print reports about a recording",
+		Long: `analyze prints reports about a recording. It runs on any machine, without GPU or root.
+Without a subcommand it prints a summary. FILE may be the folder of an unfinished
+recording. Without FILE, analyze reads the newest gpurec-*.parquet in the current folder.
 
---rank, --job and --container choose processes by what torchrun, MPI, Slurm or Kubernetes
-gave them. The summary lists them under processes.
+--rank, --job and --container select processes by the rank, job or container that
+torchrun, MPI, Slurm or Kubernetes set. The summary lists these values.
 
-Results go to standard output, everything else to standard error. Exit status 3
-means that a --fail-on condition held.`,
+Reports fold stack frames of CUDA, CPython, libc and PyTorch internals. --hide-frames
+REGEX also folds frames whose function, module or file matches; --hide-frames none turns
+the default folding off. --source adds source lines to frames. --debug-dir and
+--debuginfod select further sources of debug files, and imply --source.
+
+Reports go to standard output, messages to standard error. Exit status 3 means that the
+condition of --fail-on holds.`,
 		Example: `  gpurec analyze run.parquet
   gpurec analyze leaks run.parquet
   gpurec analyze leaks --fail-on 'growing>0' run.parquet`,
@@ -47,18 +53,19 @@ means that a --fail-on condition held.`,
 	return cmd
 }
 
-// subcommands make the subcommands by name. The file of each adds it.
+// subcommands maps the name of each subcommand to its constructor. Each file of this package adds
+// its own subcommands in init.
 var subcommands = make(map[string]func() *cobra.Command)
 
 func init() { subcommands["summary"] = newSummary }
 
-// newSummary is what analyze does without a subcommand, by its own name.
+// newSummary returns the subcommand summary. "gpurec analyze" without a subcommand does the same.
 func newSummary() *cobra.Command {
 	f := &reportFlags{command: "summary"}
 	cmd := &cobra.Command{
 		Use:     "summary [FILE]",
-		Short:   "Tell what a recording holds and what stands out in it",
-		Long:    `summary is what analyze prints without a subcommand.`,
+		Short:   "Summarize a recording: its contents and the most important findings",
+		Long:    `summary prints the same report as "gpurec analyze" without a subcommand.`,
 		Example: `  gpurec analyze summary --from 10s --to 20s run.parquet`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE:    func(_ *cobra.Command, args []string) error { return f.report(args, summary.Run) },
@@ -67,6 +74,7 @@ func newSummary() *cobra.Command {
 	return cmd
 }
 
+// addSummary adds the flags of the summary.
 func (f *reportFlags) addSummary(flags *pflag.FlagSet) {
 	f.addFilter(flags)
 	f.addKernel(flags)
@@ -74,7 +82,8 @@ func (f *reportFlags) addSummary(flags *pflag.FlagSet) {
 	f.addSuppressions(flags)
 }
 
-// unknownReport is the error for a word that is neither a report nor a file.
+// unknownReport returns the usage error for an argument that is neither a report nor a file. The
+// hint is the report with the most similar name.
 func unknownReport(cmd *cobra.Command, word string) error {
 	hint := cmd.CommandPath() + " --help"
 	cmd.SuggestionsMinimumDistance = 2

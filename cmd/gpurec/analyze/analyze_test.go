@@ -19,22 +19,23 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestMain lets tests run this test binary as gpurec: a process of its own that can be interrupted.
+// TestMain makes this test binary run as gpurec if a test starts it by that name. Tests can then
+// interrupt a separate gpurec process.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"gpurec": func() { os.Exit(run(context.Background(), os.Args[1:])) },
 	})
 }
 
-// run runs a command line of gpurec, of which there is only analyze.
+// run executes a gpurec command line in this process. Only the command analyze exists.
 func run(ctx context.Context, args []string) int {
 	root := &cobra.Command{Use: "gpurec"}
 	root.AddCommand(New())
 	return command.Run(ctx, root, args)
 }
 
-// runHere runs a command line in the current folder of the test and returns what it
-// printed and its exit code.
+// runHere executes a gpurec command line in the current folder. It returns the text on standard
+// output and standard error, and the exit code.
 func runHere(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	capture := func(stream **os.File) func() string {
@@ -59,7 +60,7 @@ func runHere(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	return out(), err(), code
 }
 
-// leakyRecording writes a recording of 60 s in which one site leaks 1 MiB every 100 ms.
+// leakyRecording writes a recording of 60 s in which one call site leaks 1 MiB every 100 ms.
 func leakyRecording(t *testing.T, path string) {
 	t.Helper()
 	w, err := format.Create(path, format.Options{})
@@ -108,7 +109,7 @@ func TestAnalyzeCommandLines(t *testing.T) {
 	leakyRecording(t, "run.parquet")
 	for line, want := range map[string]struct {
 		code           int
-		stdout, stderr string // must be in there
+		stdout, stderr string // substrings of the output
 	}{
 		"analyze run.parquet": {0, "growing-site  grows by 600.0 " +
 			"MiB/min", ""},
@@ -125,8 +126,8 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		"analyze leaks --fail-on groing>0 run.parquet":  {2, "", `"groing" is no number of this report`},
 		"analyze leaks --pid 7 run.parquet": {0, "", "no row matches --pid 7; " +
 			"the recording has pids 4242"},
-		"analyze leaks --format html run.parquet": {2, "", "--format html: a page has " +
-			"all reports together"},
+		"analyze leaks --format html run.parquet": {2, "", "--format html: use gpurec " +
+			"analyze report"},
 		"analyze leaks --format xml run.parquet":                     {2, "", `unknown format "xml"`},
 		"analyze leaks --group-by colour run.parquet":                {2, "", `cannot group by "colour"`},
 		"analyze leaks --sort colour run.parquet":                    {2, "", `no column "colour"`},
@@ -139,7 +140,7 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		"analyze leaks --top -1 run.parquet":                         {2, "", "negative"},
 		"analyze --kernel ( run.parquet":                             {2, "", "--kernel"},
 		"analyze --kernel gemm run.parquet":                          {0, "gemm", ""},
-		"analyze --from 2m run.parquet":                              {0, "", "outside of the recording"},
+		"analyze --from 2m run.parquet":                              {0, "", "outside the recording"},
 		"analyze stacks run.parquet":                                 {0, "1,200 calls, 1,200 without stack", ""},
 		"analyze stacks --explain":                                   {0, "why a stack is truncated", ""},
 		"analyze stacks --sort colour run.parquet":                   {2, "", `no column "colour"`},
@@ -171,7 +172,7 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		"analyze sync --explain":                                       {0, "cudaDeviceSynchronize ends here", ""},
 		"analyze gaps run.parquet":                                     {0, "599 gaps", ""},
 		"analyze gaps --min-gap 1s run.parquet":                        {0, "total: 0 gaps", ""},
-		"analyze gaps --min-gap 0 run.parquet":                         {2, "", "--min-gap 0s is not above 0"},
+		"analyze gaps --min-gap 0 run.parquet":                         {2, "", "--min-gap 0s: must be above 0"},
 		"analyze gaps --fail-on gap_pct>90 run.parquet":                {3, "outside CUDA", "gap_pct>90"},
 		"analyze errors run.parquet":                                   {0, "no call returned an error", ""},
 		"analyze errors --pid 7 run.parquet":                           {0, "", "no row matches --pid 7"},
@@ -195,9 +196,9 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		"analyze perfetto --split --max-slices 700 -o s.pftrace.gz " +
 			"run.parquet": {0, "", "1,200 calls -> s.pftrace.gz … s.3.pftrace.gz (3 files)"},
 		"analyze perfetto --split -o t.pftrace run.parquet": {0, "", "1,200 calls -> t.pftrace; " +
-			"next: open it"},
+			"next: open the file"},
 		"analyze perfetto --split --max-slices 0 run.parquet":             {2, "", "--split needs --max-slices"},
-		"analyze perfetto --split -o - run.parquet":                       {2, "", "standard output is one"},
+		"analyze perfetto --split -o - run.parquet":                       {2, "", "--split cannot write several files to standard output"},
 		"analyze perfetto --fail-on events>0 -o d.pftrace.gz run.parquet": {3, "", "events>0 (it is 1200)"},
 	} {
 		stdout, stderr, code := runHere(t, strings.Fields(line)...)
@@ -210,13 +211,13 @@ func TestAnalyzeCommandLines(t *testing.T) {
 	}
 }
 
-func TestAnalyzeTakesTheNewestRecording(t *testing.T) {
+func TestAnalyzeReadsNewestRecording(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if _, stderr, code := runHere(
 		t,
 		"analyze",
 	); code != message.ExitFailed ||
-		!strings.Contains(stderr, "no gpurec-*.parquet in this folder") {
+		!strings.Contains(stderr, "this folder has no gpurec-*.parquet") {
 		t.Errorf("empty folder: exit %d, %s", code, stderr)
 	}
 	for i, name := range []string{"gpurec-b-1.parquet", "gpurec-a-2.parquet", "other.parquet"} {
@@ -235,7 +236,7 @@ func TestAnalyzeTakesTheNewestRecording(t *testing.T) {
 func TestAnalyzeWritesFiles(t *testing.T) {
 	t.Chdir(t.TempDir())
 	leakyRecording(t, "run.parquet")
-	for range 2 { // by default next to the recording, and only once
+	for range 2 { // the second run fails: the default output next to the recording exists
 		runHere(t, "analyze", "pprof", "run.parquet")
 		runHere(t, "analyze", "perfetto", "run.parquet")
 	}
@@ -292,9 +293,9 @@ func TestAnalyzeWritesFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := io.ReadAll(in); err != nil || string(text) != string(plain) {
-		t.Errorf("the compressed trace is another one: %v", err)
+		t.Errorf("the compressed trace differs from the plain one: %v", err)
 	}
-	// A trace in parts is written whole or not at all.
+	// perfetto --split writes no file if it cannot write all files.
 	if err := os.WriteFile("parts.2.pftrace", []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +314,7 @@ func TestAnalyzeWritesFiles(t *testing.T) {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 	if files, err := filepath.Glob("parts*"); err != nil || len(files) != 1 || files[0] != "parts.2.pftrace" {
-		t.Errorf("%v are left, %v", files, err)
+		t.Errorf("files after a failed --split: %v, %v", files, err)
 	}
 	if _, _, code := runHere(
 		t,
@@ -323,7 +324,7 @@ func TestAnalyzeWritesFiles(t *testing.T) {
 		filepath.Join("absent", "run.pftrace"),
 		"run.parquet",
 	); code != message.ExitFailed {
-		t.Errorf("a folder that is not there: exit %d", code)
+		t.Errorf("missing output folder: exit %d", code)
 	}
 }
 
@@ -349,7 +350,7 @@ func TestAnalyzeJSONIsOneObject(t *testing.T) {
 	}
 }
 
-func TestColorIsAFlag(t *testing.T) {
+func TestColorFlag(t *testing.T) {
 	t.Chdir(t.TempDir())
 	leakyRecording(t, "run.parquet")
 	if stdout, _, _ := runHere(
@@ -366,7 +367,7 @@ func TestColorIsAFlag(t *testing.T) {
 		t.Errorf("always: %q", stdout)
 	}
 	if stdout, _, _ := runHere(t, "analyze", "leaks", "run.parquet"); strings.Contains(stdout, "\x1b") {
-		t.Errorf("a file is painted: %q", stdout)
+		t.Errorf("colors in a file: %q", stdout)
 	}
 	if _, stderr, code := runHere(
 		t,
@@ -376,7 +377,7 @@ func TestColorIsAFlag(t *testing.T) {
 		"pink",
 		"run.parquet",
 	); code != message.ExitUsage ||
-		!strings.Contains(stderr, "--color pink: there are auto, always, never") {
+		!strings.Contains(stderr, "--color pink: must be one of auto, always, never") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }

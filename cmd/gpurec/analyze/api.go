@@ -13,11 +13,14 @@ func newAPI() *cobra.Command {
 	f := &reportFlags{command: "api"}
 	cmd := &cobra.Command{
 		Use:   "api [FILE]",
-		Short: "Show how often each CUDA call was made, how long it took, and how often it failed",
-		Long: `api shows every function of the CUDA driver that was called: the columns of nsys stats
-(cuda_api_sum), and besides 95th and 99th percentile, errors and calls that are still
-open. Times are of the CPU, in the call. Where the duration of some calls was not
-recorded, TIMED says of how many the times are, and ~TOTAL is an estimate for all.`,
+		Short: "Show the number, duration and errors of calls for each CUDA driver function",
+		Long: `api shows one row for each CUDA driver function that the processes called. The columns
+are those of nsys stats (cuda_api_sum), plus the 95th and 99th percentile, errors and open
+calls. Durations are CPU time inside the call. If gpurec did not record the duration of
+every call, TIMED is the number of timed calls. ~TOTAL then estimates the total time of
+all calls.
+
+Keys of --group-by: ` + strings.Join(api.GroupNames(), ", ") + `.`,
 		Example: `  gpurec analyze api run.parquet
   gpurec analyze api --group-by site --sort p99_ns run.parquet
   gpurec analyze api --fail-on 'errors>0' --format csv run.parquet`,
@@ -29,10 +32,15 @@ recorded, TIMED says of how many the times are, and ~TOTAL is an estimate for al
 	f.addKernel(flags)
 	f.addReport(flags)
 	groups := api.GroupNames()
-	flags.StringVar(&f.opt.GroupBy, "group-by", groups[0], "one row per call and `WHAT`: "+strings.Join(groups, ", "))
+	flags.StringVar(
+		&f.opt.GroupBy,
+		"group-by",
+		groups[0],
+		"one row per function and `KEY`, such as site or thread",
+	)
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: time)")
 	f.addFrames(flags)
-	// the flag exists
+	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc("group-by", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

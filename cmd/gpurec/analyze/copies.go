@@ -11,11 +11,11 @@ func newCopies() *cobra.Command {
 	f := &reportFlags{command: "copies"}
 	cmd := &cobra.Command{
 		Use:   "copies [FILE]",
-		Short: "Show copies by direction, size and host memory, and bursts of small ones",
-		Long: `copies shows copies by direction, size, way of calling (blocking or async) and kind of
-host memory, as far as the recording saw it being pinned. Bandwidth is only told where
-the time of the call is that of the copy. Bursts are 50 copies below 4 KiB, or more,
-within 10 ms by one thread.`,
+		Short: "Show copies by direction, size and kind of host memory, and bursts of small copies",
+		Long: `copies shows memory copies by direction, size, mode (blocking or async) and kind of host
+memory. Host memory counts as pinned if the recording contains the call that pinned it.
+The bandwidth is shown only for calls that last as long as their copy. A burst is 50 or
+more copies below 4 KiB by one thread within 10 ms.`,
 		Example: `  gpurec analyze copies run.parquet
   gpurec analyze copies --min-bytes 1MiB --sort bytes run.parquet
   gpurec analyze copies --fail-on 'bursts>0' run.parquet`,

@@ -16,11 +16,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// comparison is what diff asks of a report: to be made of two recordings. Every report that is
-// printed has it as the value of the hidden flag --before, so that what can be reported can be
-// compared.
+// comparison is the value of the hidden flag --before, which every printed report has. "gpurec
+// analyze diff" sets the flag to make a report compare two recordings.
 type comparison struct {
-	path string // of the recording that is compared with; "": no comparison
+	path string // the earlier recording; "" for no comparison
 	per  diff.Per
 	sort string
 	top  int
@@ -32,13 +31,13 @@ func (c *comparison) Set(path string) error { c.path = path; return nil }
 func (c *comparison) String() string        { return c.path }
 func (c *comparison) Type() string          { return "FILE" }
 
-// compare prints a report on two recordings; the second one is that of args. Both are made at a
-// time: half of the cores would wait.
+// compare prints the differences of one report on two recordings. The first recording is that of
+// --before, the second that of args. compare reads both at the same time to use all cores.
 func (f *reportFlags) compare(args []string, make diff.ReportFunc) error {
 	var before, after *diff.Side
-	err := f.open([]string{f.against.path}, func(path string, t *timeline.Timeline) error {
-		opt := f.opt // times are changed for the second recording
-		ended := inBackground(func() (err error) {
+	err := f.open([]string{f.before.path}, func(path string, t *timeline.Timeline) error {
+		opt := f.opt // f.read sets the times of f.opt for the second recording
+		done := inBackground(func() (err error) {
 			before, err = f.side(path, t, make, opt)
 			return err
 		})
@@ -46,38 +45,38 @@ func (f *reportFlags) compare(args []string, make diff.ReportFunc) error {
 			after, err = f.side(path, t, make, f.opt)
 			return err
 		})
-		return cmp.Or(<-ended, err)
+		return cmp.Or(<-done, err)
 	})
 	if err != nil {
 		return err
 	}
-	r, err := diff.Run(before, after, query.Options{Sort: f.against.sort, Top: f.against.top})
+	r, err := diff.Run(before, after, query.Options{Sort: f.before.sort, Top: f.before.top})
 	if err != nil {
-		return f.wrong(f.against.path, err)
+		return f.explainError(f.before.path, err)
 	}
 	return f.print(r)
 }
 
-// side makes the report on one recording.
+// side computes the report on one recording, as one side of a comparison.
 func (f *reportFlags) side(
 	path string,
 	t *timeline.Timeline,
 	make diff.ReportFunc,
 	opt query.Options,
 ) (*diff.Side, error) {
-	s, err := diff.NewSide(t, make, opt, f.against.per)
-	var none *diff.NoStepsError
-	if errors.As(err, &none) {
+	s, err := diff.NewSide(t, make, opt, f.before.per)
+	var noSteps *diff.NoStepsError
+	if errors.As(err, &noSteps) {
 		return nil, message.Usagef("gpurec analyze summary "+path, "--per: %s has %w", path, err)
 	}
-	return s, f.wrong(path, err)
+	return s, f.explainError(path, err)
 }
 
-// inBackground runs a function and sends what it returns.
+// inBackground runs do in a goroutine and sends its error on the returned channel.
 func inBackground(do func() error) <-chan error {
-	ended := make(chan error, 1)
-	go func() { ended <- do() }()
-	return ended
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	return done
 }
 
 func init() { subcommands["diff"] = newDiff }
@@ -87,28 +86,31 @@ func newDiff() *cobra.Command {
 	var c comparison
 	cmd := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
-		Short: "Compare any report on two recordings: what changed, what is new, what is gone",
-		Long: `diff makes a report on two recordings and pairs the rows of its tables by what they are
-about: before, after, change, new and gone rows, the most changed ones first. It takes the
-flags of the report, too. What differs about the recordings, such as driver and GPU, comes
-first. --per makes recordings of different lengths comparable: numbers a second, or a step,
-which is a launch of a kernel.`,
+		Short: "Compare a report on two recordings: changed, new and gone rows",
+		Long: `diff computes one report on two recordings and pairs the rows of its tables. For each
+pair it shows the values before and after, and the change. The rows with the largest
+change come first; new and gone rows are marked. diff first prints differences between
+the recordings, such as the driver version and the GPUs. It accepts the flags of the
+report too.
+
+--per makes recordings of different lengths comparable. It divides values by seconds or
+by steps. A step is one launch of the kernel that matches REGEX.`,
 		Example: `  gpurec analyze diff before.parquet after.parquet
   gpurec analyze diff --report kernels --per 'step=adam' before.parquet after.parquet
   gpurec analyze diff --fail-on 'new_growing>0 || growth_bytes_per_min_change>1MiB' before.parquet after.parquet`,
 		Args: cobra.MaximumNArgs(2),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&report, "report", "leaks", "compare report `NAME`")
+	flags.StringVar(&report, "report", "leaks", "compare the report `NAME`")
 	flags.StringVar(
 		&per,
 		"per",
 		"",
-		"divide counts, bytes and times by `WHAT`: second, or step=REGEX of a kernel's name",
+		"divide counts, bytes and times by `UNIT`: second, or step=REGEX of a kernel name",
 	)
-	flags.StringVar(&c.sort, "sort", "", "sort by `COLUMN`: change, change%, or a key of --format json (default: "+
-		"the size of the change)")
-	flags.IntVar(&c.top, "top", 20, "rows of a table; 0: all")
+	flags.StringVar(&c.sort, "sort", "", "sort by `COLUMN`: change, change% or a key of --format json (default: "+
+		"size of change)")
+	flags.IntVar(&c.top, "top", 20, "maximum number of rows in a table; 0: all")
 	given := make(map[string]*forwarded)
 	for _, sub := range reportCommands() {
 		forwardFlags(flags, sub.Flags(), given)
@@ -125,10 +127,10 @@ which is a launch of a kernel.`,
 			)
 		}
 		if len(args) != 2 {
-			return message.Usagef("gpurec analyze diff --help", "diff compares two recordings, %d given", len(args))
+			return message.Usagef("gpurec analyze diff --help", "diff needs two recordings, got %d", len(args))
 		}
 		if c.top < 0 {
-			return message.Usagef("gpurec analyze diff --help", "--top cannot be negative")
+			return message.Usagef("gpurec analyze diff --help", "--top must not be negative")
 		}
 		if c.per, err = diff.ParsePer(per); err != nil {
 			return message.Usagef("gpurec analyze diff --help", "--per: %w", err)
@@ -144,12 +146,13 @@ which is a launch of a kernel.`,
 	for _, sub := range reportCommands() {
 		names = append(names, sub.Name())
 	}
-	// the flag exists
+	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc("report", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// reportCommands are new commands for all reports: those can be compared.
+// reportCommands returns a new subcommand for each report in analyze.Reports. diff can compare
+// these reports.
 func reportCommands() (list []*cobra.Command) {
 	for _, r := range analyze.Reports {
 		list = append(list, subcommands[r.Name]())
@@ -157,6 +160,8 @@ func reportCommands() (list []*cobra.Command) {
 	return list
 }
 
+// reportNamed returns a new subcommand for the report with a name, or a usage error that lists the
+// reports.
 func reportNamed(name string) (*cobra.Command, error) {
 	var names []string
 	for _, c := range reportCommands() {
@@ -167,36 +172,38 @@ func reportNamed(name string) (*cobra.Command, error) {
 	}
 	return nil, message.Usagef(
 		"gpurec analyze diff --help",
-		"--report: there is no report %q to compare; there are %s",
+		"--report: unknown report %q; the reports are %s",
 		name,
 		strings.Join(names, ", "),
 	)
 }
 
-// forwarded is a flag of diff that is meant for the report.
+// forwarded is the value of a diff flag that diff passes on to the report.
 type forwarded struct {
-	like   *pflag.Flag
-	values []string
+	target *pflag.Flag // the flag of the report
+	values []string    // the values from the command line, in order
 }
 
 func (v *forwarded) Set(text string) error { v.values = append(v.values, text); return nil }
 func (v *forwarded) String() string        { return "" }
-func (v *forwarded) Type() string          { return v.like.Value.Type() }
+func (v *forwarded) Type() string          { return v.target.Value.Type() }
 
-// forwardFlags adds the flags of a report to those of diff. What only some reports have is hidden, and taken.
+// forwardFlags adds the flags of a report to those of diff and records their values in given. It
+// skips flags that diff already has.
 func forwardFlags(to, from *pflag.FlagSet, given map[string]*forwarded) {
 	from.VisitAll(func(flag *pflag.Flag) {
 		if to.Lookup(flag.Name) != nil || flag.Name == comparisonFlag {
 			return
 		}
-		v := &forwarded{like: flag}
+		v := &forwarded{target: flag}
 		given[flag.Name] = v
 		added := to.VarPF(v, flag.Name, flag.Shorthand, flag.Usage)
 		added.NoOptDefVal, added.DefValue, added.Hidden = flag.NoOptDefVal, flag.DefValue, flag.Hidden
 	})
 }
 
-// forward gives the report the flags that diff was given.
+// forward sets the flags of the report to the values from the command line of diff. It returns a
+// usage error for a flag that the report does not have.
 func forward(sub *cobra.Command, given map[string]*forwarded) error {
 	for name, v := range given {
 		for _, text := range v.values {

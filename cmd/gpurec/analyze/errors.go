@@ -11,15 +11,15 @@ func newErrors() *cobra.Command {
 	f := &reportFlags{command: "errors"}
 	cmd := &cobra.Command{
 		Use:   "errors [FILE]",
-		Short: "Show which CUDA calls failed, where, and what that means",
-		Long: `errors shows the calls that returned an error, by function, error and place. Errors of
-work that was given to the GPU earlier (700, 719 and the like) are only noticed by the
-call that returns them: for these it lists the launches that can be to blame, and the
-driver's Xid.
+		Short: "Show failed CUDA calls, their call sites, and what the errors mean",
+		Long: `errors shows the calls that returned an error, by function, error and call site. Some
+errors, such as 700 and 719, come from earlier work on the GPU: a later call returns them.
+For these, errors lists the kernel launches that may be the cause, and the driver's Xid.
 
-The table of invalid frees says why frees failed: memory freed twice (with the sites of the
-allocation and of both frees), a pointer inside a block, the wrong function, memory that
-ended with its context, or a pointer that no recorded call returned.`,
+The table of invalid frees shows why frees failed. A double free is shown with the call
+sites of the allocation and of both frees. The other causes are a pointer into the middle
+of a block, the wrong function, memory whose context was destroyed, and a pointer that no
+recorded call returned.`,
 		Example: `  gpurec analyze errors run.parquet
   gpurec analyze errors --pid 4242 --sort first_ns run.parquet
   gpurec analyze errors --fail-on 'asynchronous_errors>0 || double_frees>0' run.parquet`,

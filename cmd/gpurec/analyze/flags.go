@@ -18,10 +18,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// reportFlags are the flags of analyze and its subcommands as they were typed.
+// reportFlags holds the flags of "gpurec analyze" and its subcommands as typed, and the options
+// that they set.
 type reportFlags struct {
-	command  string
-	values   []reportpkg.Section // what an export writes; those of a report are in analyze.Reports
+	command  string              // name of the subcommand
+	values   []reportpkg.Section // --explain texts of an export; those of a report are in analyze.Reports
 	from, to string
 	streams  []string
 	minBytes string
@@ -39,43 +40,46 @@ type reportFlags struct {
 	only   timeline.ProcessFilter
 	render render.Options
 
-	failIf  *reportpkg.Condition
-	against comparison // of diff
+	failIf *reportpkg.Condition // parsed --fail-on; nil without the flag
+	before comparison           // set by diff
 }
 
-// addFilter adds the flags that all reports of calls have.
+// addFilter adds the flags of all reports about calls.
 func (f *reportFlags) addFilter(flags *pflag.FlagSet) {
 	f.addScope(flags)
 	flags.Int32SliceVar(&f.opt.Tids, "tid", nil, "only thread `TID`")
 	flags.StringSliceVar(&f.streams, "stream", nil, "only stream `HANDLE`")
-	flags.StringVar(&f.minBytes, "min-bytes", "0", "leave out allocations and copies below `SIZE`")
+	flags.StringVar(&f.minBytes, "min-bytes", "0", "ignore allocations and copies below `SIZE`")
 }
 
-// addScope adds the flags that all reports have.
+// addScope adds the flags of all reports and exports: the time window, the selection of processes
+// and devices, --fail-on and --explain.
 func (f *reportFlags) addScope(flags *pflag.FlagSet) {
-	flags.StringVar(&f.from, "from", "", "leave out what was before `TIME`: an offset such as 12s, or RFC 3339")
-	flags.StringVar(&f.to, "to", "", "leave out what was after `TIME`")
-	flags.Int32SliceVarP(&f.opt.Pids, "pid", "p", nil, "only process `PID`; may be given several times")
+	flags.StringVar(&f.from, "from", "", "start of the time window: `TIME` is an offset such as 12s, or RFC 3339")
+	flags.StringVar(&f.to, "to", "", "end of the time window: `TIME` as in --from")
+	flags.Int32SliceVarP(&f.opt.Pids, "pid", "p", nil, "only process `PID`; repeatable")
 	flags.Int32SliceVar(
 		&f.only.Ranks,
 		"rank",
 		nil,
-		"only processes of rank `N` in their job; may be given several times",
+		"only processes with rank `N` in their job; repeatable",
 	)
-	flags.StringSliceVar(&f.only.Jobs, "job", nil, "only processes of job `NAME`, or of the Slurm job of this number")
-	flags.StringSliceVar(&f.only.Containers, "container", nil, "only processes in the container whose `ID` begins so")
+	flags.StringSliceVar(&f.only.Jobs, "job", nil, "only processes of job `NAME` (for Slurm also the job number)")
+	flags.StringSliceVar(&f.only.Containers, "container", nil, "only processes in the container whose ID starts "+
+		"with `ID`")
 	flags.Int32SliceVar(&f.opt.Devices, "device", nil, "only CUDA device `N`")
-	flags.StringVar(&f.failOn, "fail-on", "", "exit with status 3 if `EXPR` holds, such as 'growing>0' or "+
-		"'live_bytes>100MiB || lost_events>0'")
-	flags.BoolVar(&f.explain, "explain", false, "print how each value is computed, and nothing else")
+	flags.StringVar(&f.failOn, "fail-on", "", "exit with status 3 if `EXPR` holds, e.g. 'growing>0 || "+
+		"lost_events>0'")
+	flags.BoolVar(&f.explain, "explain", false, "only print how each value is computed")
 }
 
+// addSuppressions adds --suppressions.
 func (f *reportFlags) addSuppressions(flags *pflag.FlagSet) {
-	flags.StringVar(&f.suppressions, "suppressions", "", "leave out memory that `FILE` names, in lines leak:PATTERN "+
-		"as LeakSanitizer has them")
+	flags.StringVar(&f.suppressions, "suppressions", "", "ignore memory that matches a line leak:PATTERN of `FILE` "+
+		"(LeakSanitizer)")
 }
 
-// readSuppressions reads the file of --suppressions.
+// readSuppressions parses the file of --suppressions. It does nothing without the flag.
 func (f *reportFlags) readSuppressions() error {
 	if f.suppressions == "" {
 		return nil
@@ -91,22 +95,28 @@ func (f *reportFlags) readSuppressions() error {
 	return nil
 }
 
+// addKernel adds --kernel.
 func (f *reportFlags) addKernel(flags *pflag.FlagSet) {
-	flags.StringVar(&f.kernel, "kernel", "", "leave out launches of kernels that do not match `REGEX`")
+	flags.StringVar(&f.kernel, "kernel", "", "only launches of kernels whose name matches `REGEX`")
 }
 
-// addReport adds the flags of reports that are printed.
+// addReport adds the flags of reports that print tables.
 func (f *reportFlags) addReport(flags *pflag.FlagSet) {
-	flags.StringVar(&f.render.Format, "format", render.Formats()[0], "print as "+strings.Join(render.Formats(), ", "))
-	flags.BoolVar(&f.render.NoHeader, "no-header", false, "leave out headings")
-	flags.StringVar(&f.color, "color", terminal.ColorAuto, "paint verdicts `WHEN`: auto (on a terminal, unless "+
-		"NO_COLOR is set), always, never")
-	flags.IntVar(&f.opt.Top, "top", 20, "rows of a table; 0: all")
-	flags.Var(&f.against, comparisonFlag, "compare with `FILE`, as diff does")
-	_ = flags.MarkHidden(comparisonFlag) // the flag exists
+	flags.StringVar(
+		&f.render.Format,
+		"format",
+		render.Formats()[0],
+		"output format: "+strings.Join(render.Formats(), ", "),
+	)
+	flags.BoolVar(&f.render.NoHeader, "no-header", false, "print no table headings")
+	flags.StringVar(&f.color, "color", terminal.ColorAuto, "color verdicts `WHEN`: auto (on a terminal without "+
+		"NO_COLOR), always, never")
+	flags.IntVar(&f.opt.Top, "top", 20, "maximum number of rows in a table; 0: all")
+	flags.Var(&f.before, comparisonFlag, "compare with the recording `FILE`, as diff does")
+	_ = flags.MarkHidden(comparisonFlag) // MarkHidden fails only for an unknown flag
 }
 
-// help is the command that explains the flags.
+// help returns the command that prints the help of the subcommand.
 func (f *reportFlags) help() string {
 	if f.command == "summary" {
 		return "gpurec analyze --help"
@@ -114,19 +124,28 @@ func (f *reportFlags) help() string {
 	return "gpurec analyze " + f.command + " --help"
 }
 
-// check reads the flags that need no recording, or says which one is wrong.
+// check parses the flags that do not depend on the recording. It returns a *message.UsageError for
+// a wrong flag.
 func (f *reportFlags) check() error {
 	if err := render.CheckFormat(f.render.Format); err != nil {
 		if f.render.Format == "html" {
-			return message.Usagef("gpurec analyze report", "--format html: a page has all reports together")
+			return message.Usagef(
+				"gpurec analyze report",
+				"--format html: use gpurec analyze report, which writes all reports as one page",
+			)
 		}
 		return message.Usagef(f.help(), "--format: %w", err)
 	}
 	if f.color != "" && !slices.Contains(terminal.ColorModes, f.color) {
-		return message.Usagef(f.help(), "--color %s: there are %s", f.color, strings.Join(terminal.ColorModes, ", "))
+		return message.Usagef(
+			f.help(),
+			"--color %s: must be one of %s",
+			f.color,
+			strings.Join(terminal.ColorModes, ", "),
+		)
 	}
 	var err error
-	if f.minBytes != "" { // not every report has the flag
+	if f.minBytes != "" { // "" for subcommands without --min-bytes
 		if f.opt.MinBytes, err = size.Parse(f.minBytes); err != nil {
 			return message.Usagef(f.help(), "--min-bytes: %w", err)
 		}
@@ -144,7 +163,7 @@ func (f *reportFlags) check() error {
 		}
 		f.opt.Streams = append(f.opt.Streams, stream)
 	}
-	if err := f.frameRules(); err != nil {
+	if err := f.readHideFrames(); err != nil {
 		return err
 	}
 	if err := f.readSuppressions(); err != nil {
@@ -160,13 +179,14 @@ func (f *reportFlags) check() error {
 	}
 	for _, n := range []int{f.opt.Top, f.opt.MaxFrames} {
 		if n < 0 {
-			return message.Usagef(f.help(), "--top and --max-frames cannot be negative")
+			return message.Usagef(f.help(), "--top and --max-frames must not be negative")
 		}
 	}
 	return nil
 }
 
-// times reads --from and --to, which may count from the recording's start.
+// times parses --from and --to and sets the time window. Offsets count from the start of the
+// recording.
 func (f *reportFlags) times(recording query.Window) error {
 	for _, b := range []struct {
 		flag, text string
@@ -181,7 +201,7 @@ func (f *reportFlags) times(recording query.Window) error {
 		}
 		if ns < recording.FromNs || ns > recording.ToNs {
 			message.Warningf(
-				"--%s %s is outside of the recording, which lasts %v",
+				"--%s %s is outside the recording, which lasts %v",
 				b.flag,
 				b.text,
 				time.Duration(recording.DurNs()),
@@ -195,7 +215,8 @@ func (f *reportFlags) times(recording query.Window) error {
 	return nil
 }
 
-// moment reads a flag that says peak, end or a time.
+// moment parses the text of --at: peak, end or a time. The returned nanoseconds are Unix time and
+// are set for a time only.
 func (f *reportFlags) moment(text string, t *timeline.Timeline) (query.Moment, int64, error) {
 	switch text {
 	case "peak":
@@ -212,18 +233,18 @@ func (f *reportFlags) moment(text string, t *timeline.Timeline) (query.Moment, i
 
 // addFrames adds the flags of reports that show stacks.
 func (f *reportFlags) addFrames(flags *pflag.FlagSet) {
-	flags.IntVar(&f.opt.MaxFrames, "max-frames", 12, "frames shown of a stack; 0: all")
-	f.addHideFrames(flags, "fold frames whose function, module or file matches `REGEX`, besides those of CUDA, "+
-		"CPython, libc and the inside of PyTorch; none: fold only what is named here; may be given several times")
+	flags.IntVar(&f.opt.MaxFrames, "max-frames", 12, "maximum number of frames in a stack; 0: all")
+	f.addHideFrames(flags, "also fold frames that match `REGEX`; none: no default folding; repeatable")
 	f.source.add(flags)
 }
 
+// addHideFrames adds --hide-frames with a usage text.
 func (f *reportFlags) addHideFrames(flags *pflag.FlagSet, usage string) {
 	flags.StringArrayVar(&f.hideFrames, "hide-frames", nil, usage)
 }
 
-// frameRules reads --hide-frames.
-func (f *reportFlags) frameRules() error {
+// readHideFrames parses --hide-frames.
+func (f *reportFlags) readHideFrames() error {
 	if len(f.hideFrames) == 0 {
 		return nil
 	}

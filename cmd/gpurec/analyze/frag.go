@@ -22,13 +22,17 @@ func newFrag() *cobra.Command {
 	svg := outputFlags{flag: "--svg"}
 	cmd := &cobra.Command{
 		Use:   "frag [FILE]",
-		Short: "Show where reserved memory cannot be used, and which blocks keep it",
-		Long: `frag shows where memory really can fragment: in segments of PyTorch's caching allocator,
-in addresses that are reserved and mapped in parts, in memory pools. For each it tells
-what is unused and why it cannot go back to the driver, which places allocated the blocks
-that keep it, what expandable segments would save, and how that moves over time, with an
-address map. Holes between plain allocations are addresses, not memory: frag leaves them
-out.`,
+		Short: "Show reserved memory that cannot be used, and the blocks that strand it",
+		Long: `frag shows fragmentation of GPU memory: in segments of PyTorch's caching allocator, in
+partly mapped address ranges, and in memory pools. For each it shows:
+
+  - the unused bytes, and why they cannot go back to the driver
+  - the call sites of the blocks that strand them
+  - the bytes that expandable segments would save
+  - the change over time, and an address map
+
+Holes between plain driver allocations are not fragmentation: they take addresses, not
+memory. frag does not count them.`,
 		Example: `  gpurec analyze frag run.parquet
   gpurec analyze frag --request 512MiB --at end run.parquet
   gpurec analyze frag --svg map.svg --fail-on 'fragmented>0' run.parquet`,
@@ -39,14 +43,20 @@ out.`,
 				return message.Usagef(f.help(), "--request: %w", err)
 			}
 			if len(f.opt.Tids)+len(f.streams) > 0 {
-				return message.Usagef(f.help(), "segments belong to a process and device: frag knows no --tid and "+
-					"--stream")
+				return message.Usagef(
+					f.help(),
+					"frag does not support --tid and --stream: segments belong to a process "+
+						"and device",
+				)
 			}
 			if svg.path == "-" {
-				return message.Usagef(f.help(), "--svg needs a file: standard output is for the report")
+				return message.Usagef(
+					f.help(),
+					"--svg - is not supported: the report goes to standard output; use --svg FILE",
+				)
 			}
-			if svg.path != "" && f.against.path != "" {
-				return message.Usagef(f.help(), "--svg draws the maps of one recording, diff compares two")
+			if svg.path != "" && f.before.path != "" {
+				return message.Usagef(f.help(), "diff does not support --svg, which draws the maps of one recording")
 			}
 			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 				o := frag.Options{Options: opt, Request: bytes, Maps: f.render.Format == "table"}
@@ -74,18 +84,18 @@ out.`,
 	flags := cmd.Flags()
 	f.addFilter(flags)
 	f.addReport(flags)
-	flags.Lookup("min-bytes").Usage = "leave out what reserves or keeps less than `SIZE`"
-	_, _ = flags.MarkHidden("tid"), flags.MarkHidden("stream") // the flags exist
-	flags.StringVar(&request, "request", "0", "tell how much free memory could serve a request of `SIZE`; 0: the "+
-		"largest one seen")
-	flags.StringVar(&at, "at", "worst", "tell of `TIME`: worst (most kept by blocks), end, an offset such as 12s, "+
+	flags.Lookup("min-bytes").Usage = "ignore segments and blocks that reserve or strand less than `SIZE`"
+	_, _ = flags.MarkHidden("tid"), flags.MarkHidden("stream") // MarkHidden fails only for an unknown flag
+	flags.StringVar(&request, "request", "0", "show the free bytes usable for a request of `SIZE`; 0: the largest "+
+		"request")
+	flags.StringVar(&at, "at", "worst", "report the state at `TIME`: worst (most stranded), end, an offset (12s) "+
 		"or RFC 3339")
-	flags.StringVar(&svg.path, "svg", "", "draw the address maps into `FILE`")
+	flags.StringVar(&svg.path, "svg", "", "write the address maps to `FILE` as SVG")
 	flags.BoolVar(&svg.force, "force", false, "replace the file of --svg if it exists")
-	flags.StringVar(&f.opt.Sort, "sort", "", "sort the first table by `COLUMN` (default: bytes kept)")
+	flags.StringVar(&f.opt.Sort, "sort", "", "sort the first table by `COLUMN` (default: stranded bytes)")
 	f.addFrames(flags)
-	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "fold nothing and show all frames")
-	// the flag exists
+	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show all frames of every stack")
+	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc(
 		"at",
 		cobra.FixedCompletions([]string{"worst", "end"}, cobra.ShellCompDirectiveNoFileComp),

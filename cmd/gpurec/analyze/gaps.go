@@ -18,18 +18,18 @@ func newGaps() *cobra.Command {
 	var shortest time.Duration
 	cmd := &cobra.Command{
 		Use:   "gaps [FILE]",
-		Short: "Show when nothing was launched, what the CPU did then, and whether the GPU was idle",
-		Long: `gaps shows the intervals in which a process launched nothing, altogether and for each
-of its devices: how many, how long, and of the longest what the thread that launched
-next did in them (which CUDA call, or none), what ended them, and whether the GPU was
-idle by the samples of NVML.`,
+		Short: "Show gaps between kernel launches, the CPU activity in them, and GPU idle time",
+		Long: `gaps shows the intervals in which a process launched no kernel, per process and per
+device: their number and length. For the longest gaps it shows the call that ended the
+gap, and the CUDA calls that the launching thread made during the gap. NVML samples show
+whether the GPU was idle.`,
 		Example: `  gpurec analyze gaps run.parquet
   gpurec analyze gaps --min-gap 50ms --device 1 run.parquet
   gpurec analyze gaps --fail-on 'gap_pct>30' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if shortest <= 0 {
-				return message.Usagef(f.help(), "--min-gap %v is not above 0", shortest)
+				return message.Usagef(f.help(), "--min-gap %v: must be above 0", shortest)
 			}
 			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 				return gaps.RunWith(t, gaps.Options{Options: opt, MinGapNs: int64(shortest)})
@@ -40,9 +40,8 @@ idle by the samples of NVML.`,
 	f.addFilter(flags)
 	f.addKernel(flags)
 	f.addReport(flags)
-	_ = flags.MarkHidden("min-bytes") // the flag exists; launches have no size
-	flags.DurationVar(&shortest, "min-gap", time.Duration(gaps.DefaultMinGapNs), "shortest `TIME` without launches "+
-		"that is a gap")
+	_ = flags.MarkHidden("min-bytes") // kernel launches have no size
+	flags.DurationVar(&shortest, "min-gap", time.Duration(gaps.DefaultMinGapNs), "minimum `TIME` of a gap")
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort gaps by `COLUMN` (default: length)")
 	f.addFrames(flags)
 	return cmd

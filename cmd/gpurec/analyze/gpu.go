@@ -11,10 +11,10 @@ func newGPU() *cobra.Command {
 	f := &reportFlags{command: "gpu"}
 	cmd := &cobra.Command{
 		Use:   "gpu [FILE]",
-		Short: "Show how busy the GPUs were, what held them down, and in which health they are",
-		Long: `gpu shows what NVML said of each GPU: how busy it was, for how long its clocks were
-held down and why, ECC errors and row remapping, PCIe and NVLink, the processes on it,
-and every metric that was sampled. What stands out comes first.`,
+		Short: "Show the utilisation, clock throttling and health of the GPUs",
+		Long: `gpu shows the NVML samples of each GPU. They include the utilisation, the time and
+reasons of clock throttling, ECC errors, row remapping, PCIe and NVLink. The report also
+lists the processes on each GPU and every sampled metric. Problems come first.`,
 		Example: `  gpurec analyze gpu run.parquet
   gpurec analyze gpu --device 0 --from 10s --to 20s run.parquet
   gpurec analyze gpu --fail-on 'problems>0 || idle_pct_max>50' run.parquet`,
@@ -24,8 +24,8 @@ and every metric that was sampled. What stands out comes first.`,
 	flags := cmd.Flags()
 	f.addFilter(flags)
 	f.addReport(flags)
-	flags.Lookup("device").Usage = "only GPU `N`, as NVML counts"
-	f.opt.Top = 0 // metrics are not ordered by weight
+	flags.Lookup("device").Usage = "only GPU `N` (NVML index)"
+	f.opt.Top = 0 // show all rows: the metrics are not sorted by importance
 	flags.Lookup("top").DefValue = "0"
 	return cmd
 }

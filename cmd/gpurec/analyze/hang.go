@@ -18,13 +18,18 @@ func newHang() *cobra.Command {
 	var long time.Duration
 	cmd := &cobra.Command{
 		Use:   "hang [FILE]",
-		Short: "Tell whether processes hang, in which call, and what led to it",
-		Long: `hang tells of every process and thread whether it hangs, waits, polls, has gone idle or is
-alive at the end of the recording, or at the time of --to: calls that have not returned,
-with their stack and what they wait for, the last launches of each stream, what the GPU
-did meanwhile, Xids and errors just before, and which of several equal processes, such as
-the ranks of a training, is unlike the others. A process that hangs since before the
-recording makes no call in it: it is called silent, with where else to look.`,
+		Short: "Show whether processes hang, in which call, and the events before",
+		Long: `hang shows a verdict for every process and thread: hanging, waiting, polling, idle or
+alive. The verdict is for the end of the recording, or for the time of --to. hang also
+shows:
+
+  - calls that have not returned, their stack and the object that they wait for
+  - the last kernel launches of each stream
+  - the GPU activity, and the Xids and errors before the hang
+  - the outlier among equal processes, such as the ranks of a training job
+
+A process that was already hung when the recording started makes no calls. It is reported
+as "silent", with advice where to look next.`,
 		Example: `  gpurec analyze hang run.parquet
   gpurec analyze hang --long 10s --to 5m --pid 4242 run.parquet
   gpurec analyze hang --fail-on 'hanging>0 || odd_processes>0' run.parquet`,
@@ -46,10 +51,10 @@ recording makes no call in it: it is called silent, with where else to look.`,
 		&long,
 		"long",
 		time.Duration(hang.DefaultLongNs),
-		"calls and silences of `TIME` or longer are long",
+		"minimum `TIME` without return or calls that counts as a hang",
 	)
-	flags.StringVar(&f.opt.Sort, "sort", "", "sort threads by `COLUMN` (default: verdict, then since when)")
+	flags.StringVar(&f.opt.Sort, "sort", "", "sort threads by `COLUMN` (default: verdict, then start time)")
 	f.addFrames(flags)
-	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "fold nothing and show all frames")
+	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show all frames of every stack")
 	return cmd
 }

@@ -11,10 +11,10 @@ func newKernels() *cobra.Command {
 	f := &reportFlags{command: "kernels"}
 	cmd := &cobra.Command{
 		Use:   "kernels [FILE]",
-		Short: "Show which kernels were launched, how often, in which sizes, and from where",
-		Long: `kernels shows launches by kernel, by size (grid, block, shared memory), by stream and by
-graph, with their rate, the CPU time of launching where it is known, and launches that
-are too small for a GPU. How long kernels ran on the GPU a recording does not say.`,
+		Short: "Show kernel launches by kernel, size, stream and call site",
+		Long: `kernels shows kernel launches by kernel, by size (grid, block, shared memory), by stream
+and by graph. It shows their rate, the CPU time of the launch calls, and launches that are
+too small to fill the GPU. A recording does not contain the GPU time of kernels.`,
 		Example: `  gpurec analyze kernels run.parquet
   gpurec analyze kernels --kernel gemm --from 10s --to 11s run.parquet
   gpurec analyze kernels --sort tiny_launches --fail-on 'tiny_pct>50' run.parquet`,

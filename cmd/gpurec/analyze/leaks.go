@@ -14,14 +14,21 @@ func newLeaks() *cobra.Command {
 	f := &reportFlags{command: "leaks"}
 	cmd := &cobra.Command{
 		Use:   "leaks [FILE]",
-		Short: "Show which places allocate memory that is not freed, and what that is",
-		Long: `leaks shows for every place that allocated GPU or pinned host memory what became of
-it: growing (a leak), exit leak (never freed before the process ended), retained,
-startup (allocated at the start and kept, as weights are) or churn (freed again).
+		Short: "Show the call sites whose GPU memory grows or is never freed",
+		Long: `leaks shows a verdict for every call site that allocated GPU or pinned host memory:
 
---suppressions leaves out memory that is known to stay: a file as LeakSanitizer reads it,
-with lines leak:PATTERN. A pattern is looked for in function, source file and module of all
-frames of the stack; * is anything, ^ the beginning, $ the end, # begins a comment.`,
+  growing    live memory grows: a leak
+  exit leak  never freed before the process exited
+  retained   live, but not growing
+  startup    allocated at the start and kept, such as weights
+  churn      allocated and freed again
+
+--suppressions ignores memory that stays on purpose. The file has lines leak:PATTERN, as
+for LeakSanitizer. gpurec searches each pattern in the function, source file and module
+of every stack frame. In a pattern, * matches any text, ^ the start and $ the end. Lines
+with # are comments.
+
+Keys of --group-by: ` + strings.Join(grouppkg.Names(), ", ") + `.`,
 		Example: `  gpurec analyze leaks run.parquet
   gpurec analyze leaks --suppressions known.supp --fail-on 'growing>0' run.parquet
   gpurec analyze leaks --group-by function --top 5
@@ -34,13 +41,13 @@ frames of the stack; * is anything, ^ the beginning, $ the end, # begins a comme
 	f.addFilter(flags)
 	f.addReport(flags)
 	groups := grouppkg.Names()
-	flags.StringVar(&f.opt.GroupBy, "group-by", groups[0], "one row per `WHAT`: "+strings.Join(groups, ", "))
+	flags.StringVar(&f.opt.GroupBy, "group-by", groups[0], "one row per `KEY`, such as site or function")
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: verdict, then live bytes)")
 	f.addSuppressions(flags)
 	f.addFrames(flags)
-	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "fold nothing, show all frames, and the stacks of all rows")
-	flags.BoolVar(&f.opt.AllStacks, "all-stacks", false, "show stacks of rows that are startup or churn too")
-	// the flag exists
+	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show all frames, and the stacks of all rows")
+	flags.BoolVar(&f.opt.AllStacks, "all-stacks", false, "also show the stacks of startup and churn rows")
+	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc("group-by", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -17,11 +17,13 @@ func newMemory() *cobra.Command {
 	var reconcile bool
 	cmd := &cobra.Command{
 		Use:   "memory [FILE]",
-		Short: "Show who holds memory, at the peak or another time, and where the rest of it is",
-		Long: `memory shows how much memory was live by kind and by the library that asked for it, and
-who held it at the peak, at the end or at any time. With --reconcile it compares that with
-what the driver counts for each process: memory of which calls are known, context and
-modules as far as the recording saw them grow, and what is not attributed.`,
+		Short: "Show live memory at the peak or another time, by kind, library and call site",
+		Long: `memory shows live memory by kind and by the library that allocated it. It lists the call
+sites that held it at the peak, at the end or at another time.
+
+--reconcile compares live memory with the driver's count for each process. It splits that
+count into memory of recorded calls, recorded growth of contexts and modules, and
+unattributed memory.`,
 		Example: `  gpurec analyze memory run.parquet
   gpurec analyze memory --at 12s --top 5 run.parquet
   gpurec analyze memory --reconcile --at end run.parquet`,
@@ -47,13 +49,13 @@ modules as far as the recording saw them grow, and what is not attributed.`,
 	flags := cmd.Flags()
 	f.addFilter(flags)
 	f.addReport(flags)
-	flags.StringVar(&at, "at", "peak", "tell who held memory at `TIME`: peak, end, an offset such as 12s, or RFC 3339")
-	flags.BoolVar(&reconcile, "reconcile", false, "compare with what the driver counts for the processes and devices")
-	flags.StringVar(&f.opt.Sort, "sort", "", "sort holders by `COLUMN` (default: bytes held)")
+	flags.StringVar(&at, "at", "peak", "report the memory at `TIME`: peak, end, an offset such as 12s, or RFC 3339")
+	flags.BoolVar(&reconcile, "reconcile", false, "compare with the driver's counts per process and device")
+	flags.StringVar(&f.opt.Sort, "sort", "", "sort call sites by `COLUMN` (default: live bytes)")
 	f.addFrames(flags)
-	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "fold nothing, show all frames, and the stacks of all rows")
+	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show all frames, and the stacks of all rows")
 	flags.BoolVar(&f.opt.AllStacks, "all-stacks", false, "show the stacks of all rows")
-	// the flag exists
+	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc(
 		"at",
 		cobra.FixedCompletions([]string{"peak", "end"}, cobra.ShellCompDirectiveNoFileComp),

@@ -11,14 +11,20 @@ func newOOM() *cobra.Command {
 	f := &reportFlags{command: "oom"}
 	cmd := &cobra.Command{
 		Use:   "oom [FILE]",
-		Short: "Show why allocations failed, who held the memory, and what became of the program",
-		Long: `oom shows every allocation that failed, of PyTorch's allocator and of the driver: how
-much was asked for and how much was free, whether memory was missing (capacity), lay in
-pieces that were too small (fragmentation) or in a cache, a limit said no or another
-process had it, who held memory at that moment, and whether the program recovered. What
-PyTorch asked for again and then got is shown as retried: it costs time and is no crash.
-A request under a limit that unused memory in one piece would have served too is shown as
-fragmentation in the column ALSO: expandable segments, or a higher limit, would help.`,
+		Short: "Show why allocations failed, what held the memory, and whether the program recovered",
+		Long: `oom shows every failed allocation of PyTorch's allocator and of the driver. For each it
+shows:
+
+  - the requested size and the free memory
+  - the cause: capacity (no memory left), fragmentation (free memory in pieces that are
+    too small), cached memory, a limit, or memory of another process
+  - the call sites that held the memory
+  - whether the program recovered
+
+An allocation that failed first and then succeeded is shown as retried: it costs time but
+is not a crash. A request that failed because of a limit may also have failed because of
+fragmentation. The column ALSO shows this: expandable segments or a higher limit would
+help.`,
 		Example: `  gpurec analyze oom run.parquet
   gpurec analyze oom --pid 4242 --top 3 run.parquet
   gpurec analyze oom --fail-on 'fatal>0 || fragmentation>0' run.parquet`,
@@ -30,6 +36,6 @@ fragmentation in the column ALSO: expandable segments, or a higher limit, would 
 	f.addReport(flags)
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort failures by `COLUMN` (default: time)")
 	f.addFrames(flags)
-	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "fold nothing and show all frames")
+	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show all frames of every stack")
 	return cmd
 }

@@ -16,25 +16,30 @@ import (
 	"golang.org/x/term"
 )
 
-// outputFlags say where a file for another tool goes.
+// outputFlags holds the flags for the output file of an export.
 type outputFlags struct {
 	path  string
 	force bool
-	flag  string // that sets path, if it is not -o
+	flag  string // the flag that sets path; "" for -o
 }
 
+// add adds -o and --force. suffix is the file name extension of the default output.
 func (o *outputFlags) add(flags *pflag.FlagSet, suffix string) {
-	flags.StringVarP(&o.path, "output", "o", "", "write to `FILE`; - is standard output (default: the recording's "+
-		"name with "+suffix+")")
+	flags.StringVarP(&o.path, "output", "o", "", "write to `FILE`; - for standard output (default: recording name "+
+		"with "+suffix+")")
 	flags.BoolVar(&o.force, "force", false, "replace FILE if it exists")
 }
 
-// write creates the file, which belongs to the user behind sudo, and has it filled. The file
-// gets its name when it is complete; if that fails, what was there stays. It returns the name.
+// write creates the output file, calls fill to write it, and returns its path. Under sudo the file
+// belongs to the user who called sudo. The file appears at its path only when it is complete. On an
+// error, an existing file at the path stays unchanged.
 func (o *outputFlags) write(recording, suffix string, fill func(io.Writer) error) (path string, err error) {
 	if o.path == "-" {
 		if term.IsTerminal(int(os.Stdout.Fd())) {
-			return "", message.Usagef("gpurec analyze … -o FILE", "the output is binary: no terminal can show it")
+			return "", message.Usagef(
+				"gpurec analyze … -o FILE",
+				"the output is binary: write it to a file, not to a terminal",
+			)
 		}
 		return "standard output", fill(os.Stdout)
 	}
@@ -53,7 +58,7 @@ func (o *outputFlags) write(recording, suffix string, fill func(io.Writer) error
 	return path, nil
 }
 
-// name is the file's name: the one that was asked for, or the recording's with a suffix.
+// name returns the path of the output file: that of -o, or the recording's path with suffix.
 func (o *outputFlags) name(recording, suffix string) string {
 	if o.path != "" {
 		return o.path
@@ -61,7 +66,8 @@ func (o *outputFlags) name(recording, suffix string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(recording, format.SegmentSuffix), ".parquet") + suffix
 }
 
-// create creates a file for the user behind sudo. What is at path is replaced by Commit.
+// create creates the output file as a temporary file. Commit moves it to path. Under sudo the file
+// belongs to the user who called sudo.
 func (o *outputFlags) create(path string) (*output.File, error) {
 	file, err := output.Create(path, output.Options{Force: o.force, Owner: output.SudoOwner()})
 	if err != nil {
@@ -70,7 +76,7 @@ func (o *outputFlags) create(path string) (*output.File, error) {
 	return file, nil
 }
 
-// check returns the error that create would return for what is at path, and changes nothing.
+// check returns the error that create would return for path, and creates no file.
 func (o *outputFlags) check(path string) error {
 	out, err := output.Open(path, output.Options{Force: o.force, Owner: output.SudoOwner()})
 	if err != nil {
@@ -79,7 +85,7 @@ func (o *outputFlags) check(path string) error {
 	return out.Close()
 }
 
-// explain says why the file cannot be written, and what to type instead.
+// explain adds a hint to an error about the output file: a flag or command that avoids the error.
 func (o *outputFlags) explain(err error) error {
 	flag := cmp.Or(o.flag, "-o")
 	if refused := message.ExplainOutput(flag, flag == "-o", err); refused != nil {
@@ -89,7 +95,7 @@ func (o *outputFlags) explain(err error) error {
 	if errors.Is(err, output.ErrExists) && errors.As(err, &path) {
 		return message.WithHint(
 			fmt.Errorf("%s exists", path.Path),
-			"the same command with --force, or with "+flag+" OTHER",
+			"run the same command with --force, or with "+flag+" OTHER",
 		)
 	}
 	return cmp.Or(message.ExplainFolder(flag, err), err)

@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// traceFlags are the flags of perfetto.
+// traceFlags holds the flags of "gpurec analyze perfetto".
 type traceFlags struct {
 	*reportFlags
 	out    outputFlags
@@ -34,14 +34,14 @@ func newPerfetto() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "perfetto [FILE]",
 		Short: "Write a trace for ui.perfetto.dev",
-		Long: `perfetto writes every call as a slice on its thread, with arguments, stack and result,
-what was launched and copied on every stream, the live memory of every GPU, and the
-samples of NVML, as a trace that ui.perfetto.dev opens (in the browser: nothing is sent
-anywhere). A name that ends in .gz is compressed.
+		Long: `perfetto writes a trace for ui.perfetto.dev, which runs in the browser and uploads
+nothing. The trace has a slice for every call on its thread, with arguments, stack and
+result. It also shows kernel launches and copies of every stream, live memory of every
+GPU, and NVML samples. perfetto compresses a file whose name ends in .gz.
 
-The viewer gets slow with millions of slices: calls beyond --max-slices are left out, and
-it is said how many. With --split they are written to further files NAME.2.pftrace,
-NAME.3.pftrace and so on; a call that reaches into the next file is in both.`,
+The viewer is slow with millions of slices. perfetto omits the calls beyond --max-slices
+and prints their number. With --split it writes them to the files NAME.2.pftrace,
+NAME.3.pftrace and so on. A call that spans two files is in both.`,
 		Example: `  gpurec analyze perfetto run.parquet
   gpurec analyze perfetto --from 10s --to 12s -o part.pftrace.gz run.parquet
   gpurec analyze perfetto --split --max-slices 1000000 run.parquet`,
@@ -49,11 +49,11 @@ NAME.3.pftrace and so on; a call that reaches into the next file is in both.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			switch {
 			case f.slices < 0:
-				return message.Usagef(f.help(), "--max-slices cannot be negative")
+				return message.Usagef(f.help(), "--max-slices must not be negative")
 			case f.split && f.slices == 0:
-				return message.Usagef(f.help(), "--split needs --max-slices: how many slices a file is to have")
+				return message.Usagef(f.help(), "--split needs --max-slices above 0: the number of slices per file")
 			case f.split && f.out.path == "-":
-				return message.Usagef(f.help(), "--split writes several files: standard output is one")
+				return message.Usagef(f.help(), "--split cannot write several files to standard output: use -o FILE")
 			}
 			return f.open(args, f.perfetto)
 		},
@@ -61,14 +61,14 @@ NAME.3.pftrace and so on; a call that reaches into the next file is in both.`,
 	f.addFilter(cmd.Flags())
 	f.addKernel(cmd.Flags())
 	f.source.add(cmd.Flags())
-	cmd.Flags().Int64Var(&f.slices, "max-slices", perfettopkg.DefaultMaxSlices, "write at most `N` slices and "+
-		"instants of calls; 0: all")
-	cmd.Flags().BoolVar(&f.split, "split", false, "go on in further files instead of leaving calls out, each of "+
-		"--max-slices")
+	cmd.Flags().Int64Var(&f.slices, "max-slices", perfettopkg.DefaultMaxSlices, "maximum number `N` of call "+
+		"slices and instants; 0: all")
+	cmd.Flags().BoolVar(&f.split, "split", false, "write calls beyond --max-slices to further files")
 	f.out.add(cmd.Flags(), ".pftrace")
 	return cmd
 }
 
+// perfetto writes the trace of a recording and prints the number of calls and the next step.
 func (f *traceFlags) perfetto(path string, t *timeline.Timeline) error {
 	parts := &traceParts{out: &f.out, name: f.out.name(path, ".pftrace")}
 	opt := perfettopkg.Options{Filter: f.opt.Filter, MaxSlices: f.slices}
@@ -86,31 +86,32 @@ func (f *traceFlags) perfetto(path string, t *timeline.Timeline) error {
 	if stats.LeftOut > 0 {
 		from := query.Offset(stats.LeftOutNs, t.Recording())
 		message.Warningf(
-			"%s calls from %s on are left out: more than %s slices; --split writes them to further files",
+			"the trace omits %s calls from %s on: it is limited to %s slices; --split writes all calls",
 			units.Count(stats.LeftOut),
 			from,
 			units.Count(f.slices),
 		)
 		message.Hintf("gpurec analyze perfetto --from %s %s -o FILE", from, path)
 	}
-	next := "open it"
+	next := "open the file"
 	if stats.Parts > 1 {
-		next = "open them one by one"
+		next = "open the files one by one"
 	}
 	message.Notef("%s calls -> %s; next: %s at https://ui.perfetto.dev", units.Count(stats.Calls), parts, next)
 	return f.exported(&report.Report{Command: f.command, Quality: stats.Quality, NoMatch: stats.NoMatch})
 }
 
-// traceParts are the files of a trace.
+// traceParts writes a trace to one or more files.
 type traceParts struct {
 	out     *outputFlags
-	name    string // of the first
-	written []string
+	name    string   // path of the first file
+	written []string // paths of the complete files
 	file    *output.File
 	zip     *gzip.Writer
 }
 
-// write has the trace written to files, or to standard output. If that fails none of them is left.
+// write calls trace to write the files, or standard output for -o -. On an error it deletes all
+// files that it wrote.
 func (p *traceParts) write(trace func(io.Writer) (*perfettopkg.Stats, error)) (stats *perfettopkg.Stats, err error) {
 	if p.out.path == "-" {
 		p.written = []string{"standard output"}
@@ -134,7 +135,7 @@ func (p *traceParts) write(trace func(io.Writer) (*perfettopkg.Stats, error)) (s
 	return stats, nil
 }
 
-// discard removes what was written.
+// discard deletes all files written so far, the unfinished one included.
 func (p *traceParts) discard() {
 	if p.file != nil {
 		p.file.Discard()
@@ -144,7 +145,8 @@ func (p *traceParts) discard() {
 	}
 }
 
-// partName is the name of a file, the first of which is 1: run.pftrace.gz → run.2.pftrace.gz.
+// partName returns the path of the file with number n: for n = 2, run.pftrace.gz →
+// run.2.pftrace.gz.
 func (p *traceParts) partName(n string) string {
 	base, zipped := strings.CutSuffix(p.name, ".gz")
 	ext := filepath.Ext(base)
@@ -155,8 +157,8 @@ func (p *traceParts) partName(n string) string {
 	return name
 }
 
-// check checks the names of all parts before anything is written. How many there will be is not
-// known yet: what has the name of a later part is refused, needed or not.
+// check returns an error if a file of the trace exists and may not be replaced. The number of files
+// is not known yet, so check rejects every existing file with the name of a later part.
 func (p *traceParts) check() error {
 	if err := p.out.check(p.name); err != nil {
 		return err
@@ -180,7 +182,7 @@ func (p *traceParts) check() error {
 	return nil
 }
 
-// next closes the file that was written and begins another.
+// next completes the current file and creates the next one.
 func (p *traceParts) next() (io.Writer, error) {
 	if err := p.close(); err != nil {
 		return nil, err
@@ -198,7 +200,8 @@ func (p *traceParts) next() (io.Writer, error) {
 		return file, nil
 	}
 	if p.zip == nil {
-		// the level exists; the usual one takes five times as long for three tenths less
+		// NewWriterLevel fails only for an invalid level. The default level takes 5 times as long for
+		// files that are 30 % smaller.
 		p.zip, _ = gzip.NewWriterLevel(file, gzip.BestSpeed)
 	} else {
 		p.zip.Reset(file)
@@ -206,7 +209,7 @@ func (p *traceParts) next() (io.Writer, error) {
 	return p.zip, nil
 }
 
-// close ends the file that was written.
+// close completes the current file and moves it to its path.
 func (p *traceParts) close() error {
 	if p.file == nil {
 		return nil
@@ -226,7 +229,7 @@ func (p *traceParts) close() error {
 	return nil
 }
 
-// String names the files.
+// String returns the path of the file, or the first and the last path and the number of files.
 func (p *traceParts) String() string {
 	if n := len(p.written); n > 1 {
 		return fmt.Sprintf("%s … %s (%d files)", p.written[0], p.written[n-1], n)

@@ -18,67 +18,68 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// profileFlags are the flags of pprof and folded, which write the same profiles.
+// profileFlags holds the flags of the subcommands pprof and folded, which write the same profiles.
 type profileFlags struct {
 	*reportFlags
-	of  pprofpkg.Options
-	at  string
-	out outputFlags
+	options pprofpkg.Options
+	at      string
+	out     outputFlags
 }
 
+// add adds the common flags of pprof and folded.
 func (f *profileFlags) add(flags *pflag.FlagSet) {
 	f.addFilter(flags)
 	f.addKernel(flags)
 	types, roots := pprofpkg.Types(), pprofpkg.Roots()
-	flags.StringVar(&f.of.Type, "type", types[0], "`WHAT` to profile: "+strings.Join(types, ", "))
-	flags.StringVar(&f.at, "at", "end", "with heap and allocs, show what was in use at `TIME`: end, peak, an offset "+
-		"such as 12s, or RFC 3339")
+	flags.StringVar(&f.options.Type, "type", types[0], "profile `TYPE`: "+strings.Join(types, ", "))
+	flags.StringVar(&f.at, "at", "end", "for heap and allocs, `TIME` of the live memory: end, peak, an offset (12s) "+
+		"or RFC 3339")
 	flags.StringVar(
-		&f.of.RootBy,
+		&f.options.RootBy,
 		"root-by",
 		"",
-		"put stacks under a frame for their `WHAT`: "+strings.Join(roots, ", "),
+		"add a root frame for the `KEY` of each stack: "+strings.Join(roots, ", "),
 	)
-	f.addHideFrames(flags, "leave out frames of CUDA, CPython, libc and the inside of PyTorch, and those whose "+
-		"function, module or file matches `REGEX`; default: only the former; none: only the latter")
+	f.addHideFrames(flags, "also hide frames that match `REGEX`; none: no default hiding; repeatable")
 	f.source.add(flags)
 }
 
-// check reads the flags that need no recording.
+// check returns a usage error for a wrong --type, --root-by or --at.
 func (f *profileFlags) check() error {
 	for _, c := range []struct {
 		flag, value string
 		known       []string
-	}{{"type", f.of.Type, pprofpkg.Types()}, {"root-by", f.of.RootBy, append(pprofpkg.Roots(), "")}} {
+	}{{"type", f.options.Type, pprofpkg.Types()}, {"root-by", f.options.RootBy, append(pprofpkg.Roots(), "")}} {
 		if !slices.Contains(c.known, c.value) {
 			return message.Usagef(
 				f.help(),
-				"--%s %s: there are %s",
+				"--%s %s: must be one of %s",
 				c.flag,
 				c.value,
 				strings.TrimSuffix(strings.Join(c.known, ", "), ", "),
 			)
 		}
 	}
-	if isMemory := f.of.Type == "heap" || f.of.Type == "allocs"; !isMemory && f.at != "end" {
+	if isMemory := f.options.Type == "heap" || f.options.Type == "allocs"; !isMemory && f.at != "end" {
 		return message.Usagef(
 			f.help(),
-			"--at %s is for --type heap and allocs; for %s there are --from and --to",
+			"--at %s needs --type heap or allocs; with --type %s use --from and --to",
 			f.at,
-			f.of.Type,
+			f.options.Type,
 		)
 	}
 	return nil
 }
 
-// profile makes the profile, and says what it is worth.
+// profile builds the profile. The returned report holds only the recording's quality and, if no row
+// matched the filter, the reason.
 func (f *profileFlags) profile(path string, t *timeline.Timeline) (*profile.Profile, *reportpkg.Report, error) {
-	f.of.Options = f.opt
+	f.options.Options = f.opt
 	var err error
-	if f.of.At, f.of.AtNs, err = f.moment(f.at, t); err != nil {
+	if f.options.At, f.options.AtNs, err = f.moment(f.at, t); err != nil {
 		return nil, nil, err
 	}
-	p, quality, noMatch, err := pprofpkg.Build(t, f.of)
+	p, quality, noMatch, err := pprofpkg.Build(t, f.options)
 	if err != nil {
 		return nil, nil, message.ExplainOpen(path, err)
 	}
@@ -92,14 +93,14 @@ func newPprof() *cobra.Command {
 	var address string
 	cmd := &cobra.Command{
 		Use:   "pprof [FILE]",
-		Short: "Write a profile for go tool pprof and other viewers of pprof files, or show it in the browser",
-		Long: `pprof writes a profile for pprof, which shows it as flame graphs and tables, compares
-two of them, and more: of the stacks that allocated memory (heap, allocs), launched
-kernels (launches), spent time in the CUDA driver (api-time), waited for the GPU
-(sync-time) or copied (copies). Times are those of threads on the CPU, never of the GPU.
+		Short: "Write a profile for go tool pprof, or show it in the browser",
+		Long: `pprof writes a profile for "go tool pprof", which draws flame graphs and compares
+profiles. A profile counts, per stack, allocated memory (heap, allocs), kernel launches
+(launches), time in the CUDA driver (api-time), time spent waiting for the GPU
+(sync-time), or copies (copies). All times are CPU thread time, not GPU time.
 
-With --http it writes no file and serves pprof's own web pages of the profile instead,
-until Ctrl-C: at :0 on a free port of this machine, for this machine only.`,
+With --http, pprof writes no file. It serves pprof's web pages until Ctrl-C. The address
+:0 is a free port, reachable from this machine only.`,
 		Example: `  gpurec analyze pprof run.parquet && go tool pprof -http=: run.pb.gz
   gpurec analyze pprof --http :0 --at peak run.parquet
   gpurec analyze pprof --type launches --root-by thread -o launches.pb.gz run.parquet
@@ -111,11 +112,10 @@ until Ctrl-C: at :0 on a free port of this machine, for this machine only.`,
 			}
 			serving := cmd.Flags().Changed("http")
 			if _, _, err := net.SplitHostPort(address); serving && err != nil {
-				return message.Usagef(f.help(), "--http %s: want HOST:PORT, or :0 for a free port of this "+
-					"machine", address)
+				return message.Usagef(f.help(), "--http %s: must be HOST:PORT, or :0 for a free port", address)
 			}
 			if serving && f.out.path != "" {
-				return message.Usagef(f.help(), "--http writes no file: leave out -o %s", f.out.path)
+				return message.Usagef(f.help(), "--http writes no file: remove -o %s", f.out.path)
 			}
 			return f.open(args, func(path string, t *timeline.Timeline) error {
 				if serving {
@@ -126,33 +126,34 @@ until Ctrl-C: at :0 on a free port of this machine, for this machine only.`,
 		},
 	}
 	f.add(cmd.Flags())
-	cmd.Flags().StringVar(&address, "http", "", "serve pprof's web pages at `HOST:PORT` instead of writing a file; "+
-		"no HOST is localhost, port 0 a free one")
+	cmd.Flags().StringVar(&address, "http", "", "serve pprof's web pages at `HOST:PORT` (default HOST localhost; port "+
+		"0: a free port)")
 	f.out.add(cmd.Flags(), ".pb.gz")
 	return f.complete(cmd)
 }
 
-// complete has the shell complete what flags may be set to.
+// complete registers the shell completion of --type, --root-by and --at. It returns cmd.
 func (f *profileFlags) complete(cmd *cobra.Command) *cobra.Command {
 	for flag, known := range map[string][]string{
 		"type":    pprofpkg.Types(),
 		"root-by": pprofpkg.Roots(),
 		"at":      {"end", "peak"},
 	} {
-		// the flag exists
+		// RegisterFlagCompletionFunc fails only for an unknown flag.
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return cmd
 }
 
+// pprof writes the profile to a file, or to standard output.
 func (f *profileFlags) pprof(path string, t *timeline.Timeline) error {
 	p, report, err := f.profile(path, t)
 	if err != nil {
 		return err
 	}
 	suffix := ".pb.gz"
-	if f.of.Type != "heap" {
-		suffix = "." + f.of.Type + suffix
+	if f.options.Type != "heap" {
+		suffix = "." + f.options.Type + suffix
 	}
 	written, err := f.out.write(path, suffix, p.Write)
 	if err != nil {
@@ -168,7 +169,7 @@ func (f *profileFlags) pprof(path string, t *timeline.Timeline) error {
 	return f.exported(report)
 }
 
-// serve shows the profile in pprof's web pages until the user ends it.
+// serve serves pprof's web pages of the profile until ctx ends or the user presses Ctrl-C.
 func (f *profileFlags) serve(ctx context.Context, path string, t *timeline.Timeline, address string) error {
 	p, report, err := f.profile(path, t)
 	if err != nil {
@@ -179,7 +180,7 @@ func (f *profileFlags) serve(ctx context.Context, path string, t *timeline.Timel
 		return err
 	}
 	if len(p.Sample) == 0 {
-		return message.WithHint(noSamples(f.of.Type), "gpurec analyze "+path)
+		return message.WithHint(noSamples(f.options.Type), "gpurec analyze "+path)
 	}
 	return servePprof(ctx, p, address)
 }
@@ -192,9 +193,9 @@ func newFolded() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "folded [FILE]",
 		Short: "Write folded stacks for flamegraph.pl and speedscope",
-		Long: `folded writes the profiles of gpurec analyze pprof as text: a line per distinct stack, root
-first, frames joined by semicolons, and a number. flamegraph.pl makes a picture of it,
-speedscope.app opens it (in the browser: nothing is sent anywhere).`,
+		Long: `folded writes the profiles of "gpurec analyze pprof" as text. Each line is a distinct
+stack and a value: the frames, root first, are joined by semicolons. flamegraph.pl draws
+the text. speedscope.app opens it in the browser and uploads nothing.`,
 		Example: `  gpurec analyze folded run.parquet | flamegraph.pl --countname bytes > heap.svg
   gpurec analyze folded --type sync-time --root-by thread -o waits.folded run.parquet
   gpurec analyze folded --sample-type alloc_space run.parquet | sort -nrk2 | head`,
@@ -207,13 +208,14 @@ speedscope.app opens it (in the browser: nothing is sent anywhere).`,
 		},
 	}
 	f.add(cmd.Flags())
-	cmd.Flags().StringVar(&sampleType, "sample-type", "", "the `VALUE` to write, such as alloc_space; gpurec "+
-		"analyze folded --explain lists them (default: that of the type which pprof shows first)")
-	cmd.Flags().StringVarP(&f.out.path, "output", "o", "-", "write to `FILE`; - is standard output")
+	cmd.Flags().StringVar(&sampleType, "sample-type", "", "write `VALUE`, such as alloc_space; --explain lists the "+
+		"values (default: that of --type)")
+	cmd.Flags().StringVarP(&f.out.path, "output", "o", "-", "write to `FILE`; - for standard output")
 	cmd.Flags().BoolVar(&f.out.force, "force", false, "replace FILE if it exists")
 	return f.complete(cmd)
 }
 
+// folded writes the profile as folded stacks.
 func (f *profileFlags) folded(path string, t *timeline.Timeline, sampleType string) error {
 	p, report, err := f.profile(path, t)
 	if err != nil {
@@ -222,9 +224,9 @@ func (f *profileFlags) folded(path string, t *timeline.Timeline, sampleType stri
 	if known := pprofpkg.SampleTypes(p); sampleType != "" && !slices.Contains(known, sampleType) {
 		return message.Usagef(
 			f.help(),
-			"--sample-type %s: --type %s has %s",
+			"--sample-type %s: the values of --type %s are %s",
 			sampleType,
-			f.of.Type,
+			f.options.Type,
 			strings.Join(known, ", "),
 		)
 	}
@@ -235,7 +237,7 @@ func (f *profileFlags) folded(path string, t *timeline.Timeline, sampleType stri
 	}
 	written := "standard output"
 	if f.out.path == "-" {
-		err = fill(os.Stdout) // text: a terminal can show it
+		err = fill(os.Stdout) // not out.write, which refuses to write to a terminal
 	} else {
 		written, err = f.out.write(path, ".folded", fill)
 	}

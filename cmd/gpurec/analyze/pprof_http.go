@@ -18,18 +18,20 @@ import (
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 )
 
+// noSamples returns the error for an empty profile of a type.
 func noSamples(kind string) error {
-	return fmt.Errorf("nothing to show: the profile of %s is empty", kind)
+	return fmt.Errorf("the %s profile is empty: no recorded call matches", kind)
 }
 
-// servePprof shows a profile in pprof's own web pages at an address until ctx ends or the user presses Ctrl-C.
+// servePprof serves pprof's web pages of a profile until ctx ends or the user presses Ctrl-C.
+// address is HOST:PORT; an empty HOST is localhost.
 func servePprof(ctx context.Context, p *profile.Profile, address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return err
 	}
 	if host == "" {
-		host = "localhost" // what programs of other machines must ask for by name
+		host = "localhost" // not all interfaces: other machines must not reach the pages
 	}
 	listener, err := net.Listen("tcp", net.JoinHostPort(host, port))
 	if err != nil {
@@ -40,7 +42,7 @@ func servePprof(ctx context.Context, p *profile.Profile, address string) error {
 	defer stop()
 	at := listener.Addr().String()
 	return driver.PProf(&driver.Options{
-		// pprof finds its flags by this, and its profile by asking for the last argument.
+		// The last argument is the name of the profile, which pprof passes to Fetch.
 		Flagset: &pprofFlags{
 			flag.NewFlagSet("pprof", flag.ContinueOnError),
 			[]string{"-http=" + at, "-no_browser", "-symbolize=none", "recording"},
@@ -54,8 +56,9 @@ func servePprof(ctx context.Context, p *profile.Profile, address string) error {
 	})
 }
 
-// pprofPages are pprof's pages below /ui/, where its links lead, and nothing for requests that name
-// another host: a web page must not read the profile by a name that it has pointed to this machine.
+// pprofPages returns a handler that serves pprof's pages below /ui/, the path of their links. On a
+// loopback address it rejects requests with another host name. This stops DNS rebinding: a foreign
+// web page cannot read the profile through a host name that resolves to this machine.
 func pprofPages(args *driver.HTTPServerArgs) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/ui/", http.StripPrefix("/ui", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -76,14 +79,14 @@ func pprofPages(args *driver.HTTPServerArgs) http.Handler {
 			strings.Trim(name, "[]"),
 		); isLocal && name != "localhost" &&
 			(ip == nil || !ip.IsLoopback()) {
-			http.Error(w, "this address is for localhost only", http.StatusForbidden)
+			http.Error(w, "this address serves requests to localhost only", http.StatusForbidden)
 			return
 		}
 		mux.ServeHTTP(w, r)
 	})
 }
 
-// serveUntil serves until ctx ends; requests that are being answered get a moment more.
+// serveUntil serves pages until ctx ends. Open requests then have one second to finish.
 func serveUntil(ctx context.Context, listener net.Listener, pages http.Handler) error {
 	server := &http.Server{Handler: pages, ReadHeaderTimeout: 10 * time.Second}
 	done := make(chan error, 1)
@@ -102,14 +105,14 @@ func serveUntil(ctx context.Context, listener net.Listener, pages http.Handler) 
 	return nil
 }
 
-// pprofProfile gives pprof the profile that it asks for.
+// pprofProfile implements driver.Fetcher: it returns the profile p for every name.
 type pprofProfile struct{ p *profile.Profile }
 
 func (f pprofProfile) Fetch(string, time.Duration, time.Duration) (*profile.Profile, string, error) {
 	return f.p, "", nil
 }
 
-// pprofUI prints what pprof has to say as messages.
+// pprofUI implements driver.UI: it prints pprof's errors as gpurec warnings.
 type pprofUI struct{}
 
 func (pprofUI) ReadLine(string) (string, error) { return "", errors.New("no terminal") }
@@ -121,7 +124,7 @@ func (pprofUI) IsTerminal() bool                    { return false }
 func (pprofUI) WantBrowser() bool                   { return false }
 func (pprofUI) SetAutoComplete(func(string) string) {}
 
-// pprofFlags gives pprof its command line.
+// pprofFlags implements driver.FlagSet: it parses args instead of the command line of gpurec.
 type pprofFlags struct {
 	*flag.FlagSet
 	args []string

@@ -15,7 +15,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// deepRecording has launches with a stack of Python, C++ and kernel.
+// deepRecording writes a recording of kernel launches whose stack has Python frames, C++ frames and
+// the kernel.
 func deepRecording(t *testing.T, path string) {
 	t.Helper()
 	w, err := format.Create(path, format.Options{})
@@ -57,7 +58,8 @@ func deepRecording(t *testing.T, path string) {
 	}
 }
 
-// started runs gpurec until the test ends and returns the part of its messages until the one with a word in it.
+// started runs gpurec until the end of the test. It returns the messages up to the first one that
+// contains word.
 func started(t *testing.T, word string, args ...string) (cmd *exec.Cmd, messages string) {
 	t.Helper()
 	program, err := os.Executable()
@@ -65,7 +67,7 @@ func started(t *testing.T, word string, args ...string) (cmd *exec.Cmd, messages
 		t.Fatal(err)
 	}
 	cmd = exec.Command(program, args...)
-	cmd.Args[0] = "gpurec" // see TestMain
+	cmd.Args[0] = "gpurec" // TestMain runs gpurec under this name
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
@@ -104,7 +106,8 @@ func fetch(t *testing.T, url, host string) (status int, body string) {
 	return res.StatusCode, string(text)
 }
 
-// pprof's own pages show the frames of a stack through Python, C++ and the GPU until Ctrl-C ends them.
+// TestPprofIsServed checks that pprof's web pages show the Python, C++ and GPU frames of a stack,
+// and that Ctrl-C ends the server.
 func TestPprofIsServed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	deepRecording(t, "run.parquet")
@@ -124,7 +127,7 @@ func TestPprofIsServed(t *testing.T) {
 	_, rest, _ := strings.Cut(messages, "http://")
 	address, _, found := strings.Cut(rest, "/ui/")
 	if !found || !strings.HasPrefix(address, "127.0.0.1:") && !strings.HasPrefix(address, "[::1]:") {
-		t.Fatalf("not at an address of this machine only: %s", messages)
+		t.Fatalf("the address is not a loopback address: %s", messages)
 	}
 	for _, page := range []string{"top", "flamegraph", ""} {
 		status, body := fetch(t, "http://"+address+"/ui/"+page, "")
@@ -141,10 +144,10 @@ func TestPprofIsServed(t *testing.T) {
 		}
 	}
 	if status, _ := fetch(t, "http://"+address+"/ui/top", "evil.example"); status != http.StatusForbidden {
-		t.Errorf("a page that took the name of another host is answered %d", status)
+		t.Errorf("status %d for a request with another host name", status)
 	}
 	if status, _ := fetch(t, "http://"+address+"/ui/absent", "localhost:1"); status != http.StatusNotFound {
-		t.Errorf("a page that there is not: %d", status)
+		t.Errorf("status %d for a page that does not exist", status)
 	}
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
@@ -157,10 +160,10 @@ func TestPprofIsServed(t *testing.T) {
 			t.Errorf("Ctrl-C: %v", err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("Ctrl-C does not end it")
+		t.Error("pprof --http still runs 10 s after Ctrl-C")
 	}
 	if files, err := os.ReadDir("."); err != nil || len(files) != 1 {
-		t.Errorf("files beside the recording: %v %v", files, err)
+		t.Errorf("files next to the recording: %v %v", files, err)
 	}
 }
 
@@ -169,7 +172,7 @@ func TestFoldedAndProfileCommandLines(t *testing.T) {
 	deepRecording(t, "run.parquet")
 	for line, want := range map[string]struct {
 		code           int
-		stdout, stderr string // must be in there
+		stdout, stderr string // substrings of the output
 	}{
 		"analyze folded --type launches run.parquet": {0, "step (train.py:88);at::add(at::Tensor " +
 			"const&);cuLaunchKernel;[gpu] void gemm<float>(int) 100\n", "1 stacks -> standard output"},
@@ -177,20 +180,20 @@ func TestFoldedAndProfileCommandLines(t *testing.T) {
 			"run.parquet": {0, "[gpu] void gemm<float>(int) 100000\n", ""},
 		"analyze folded --type api-time -o a.folded run.parquet": {0, "", "1 stacks -> a.folded"},
 		"analyze folded --type launches --sample-type calls " +
-			"run.parquet": {2, "", "--sample-type calls: --type launches has launches, launch_cpu"},
-		"analyze folded --root-by moon run.parquet": {2, "", "--root-by moon: there are thread, stream, device, pid"},
+			"run.parquet": {2, "", "--sample-type calls: the values of --type launches are launches, launch_cpu"},
+		"analyze folded --root-by moon run.parquet": {2, "", "--root-by moon: must be one of thread, stream, device, pid"},
 		"analyze folded --explain":                  {0, "wait_time", ""},
 		"analyze pprof --type launches run.parquet": {0, "", "1 samples -> " +
 			"run.launches.pb.gz"},
-		"analyze pprof --type launches --at peak run.parquet": {2, "", "--at peak is " +
-			"for --type heap and allocs"},
+		"analyze pprof --type launches --at peak run.parquet": {2, "", "--at peak needs " +
+			"--type heap or allocs"},
 		"analyze pprof --at yesterday run.parquet": {2, "", "--at: read time"},
 		"analyze pprof --at peak -o b.pb.gz run.parquet": {0, "", "0 samples -> " +
 			"b.pb.gz"},
-		"analyze pprof --http nowhere run.parquet": {2, "", "--http nowhere: want HOST:PORT"},
+		"analyze pprof --http nowhere run.parquet": {2, "", "--http nowhere: must be HOST:PORT"},
 		"analyze pprof --http :0 -o c.pb.gz run.parquet": {2, "", "--http writes " +
-			"no file: leave out -o c.pb.gz"},
-		"analyze pprof --http :0 run.parquet": {1, "", "nothing to show: the profile of heap is empty"},
+			"no file: remove -o c.pb.gz"},
+		"analyze pprof --http :0 run.parquet": {1, "", "the heap profile is empty: no recorded call matches"},
 		"analyze pprof --http 203.0.113.1:80 --type launches " +
 			"run.parquet": {1, "", "--http 203.0.113.1:80: listen"},
 	} {

@@ -24,11 +24,12 @@ func newReport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report [FILE]",
 		Short: "Write all reports as one HTML page with charts, for a browser",
-		Long: `report writes one page: first what the rules found, as analyze rules tells it, memory over time with who held it at any moment,
-leaks, a flame graph, address maps, tables of calls and kernels, the GPUs' samples, Xids,
-and what the recording does not know. The file needs nothing else, asks no network for
-anything, and stays below some megabytes however long the recording: mail it, attach it
-to a ticket, print it.`,
+		Long: `report writes one HTML page. It starts with the findings of "gpurec analyze rules". It
+then shows memory over time, leaks, a flame graph, address maps, CUDA calls, kernels, GPU
+samples, Xids and gaps in the recording.
+
+The page is one file without external resources. It stays below a few megabytes for
+recordings of any length, so that you can mail it or attach it to a ticket.`,
 		Example: `  gpurec analyze report run.parquet                    # writes run.html
   gpurec analyze report -o report.html --force run.parquet
   gpurec analyze report --from 10s --to 20s -o part.html run.parquet
@@ -41,14 +42,14 @@ to a ticket, print it.`,
 	f.addFilter(cmd.Flags())
 	f.addKernel(cmd.Flags())
 	f.addSuppressions(cmd.Flags())
-	cmd.Flags().IntVar(&f.opt.Top, "top", htmlpkg.DefaultRows, "rows of a table, at most 500")
-	f.addHideFrames(cmd.Flags(), "leave out frames whose function, module or file matches `REGEX`, besides those of "+
-		"CUDA, CPython, libc and the inside of PyTorch; none: only what is named here")
+	cmd.Flags().IntVar(&f.opt.Top, "top", htmlpkg.DefaultRows, "maximum number of rows in a table, up to 500")
+	f.addHideFrames(cmd.Flags(), "also hide frames that match `REGEX`; none: no default hiding; repeatable")
 	f.source.add(cmd.Flags())
 	out.add(cmd.Flags(), ".html")
 	return cmd
 }
 
+// html writes the page and prints the number of findings.
 func (f *reportFlags) html(path string, t *timeline.Timeline, out *outputFlags) error {
 	var stats *htmlpkg.Stats
 	written, err := out.write(path, ".html", func(w io.Writer) (err error) {
@@ -63,31 +64,31 @@ func (f *reportFlags) html(path string, t *timeline.Timeline, out *outputFlags) 
 		return err
 	}
 	message.Notef("quality: %s", &stats.Quality)
-	found := "nothing stands out"
+	found := "no findings"
 	switch {
 	case stats.Hits == 1:
-		found = "1 verdict to look at"
+		found = "1 finding"
 	case stats.Hits > 1:
-		found = units.Count(int64(stats.Hits)) + " verdicts to look at"
+		found = units.Count(int64(stats.Hits)) + " findings"
 	}
-	message.Notef("%s -> %s (%s); next: open it in a browser", found, written, units.Bytes(stats.Bytes))
+	message.Notef("%s -> %s (%s); next: open the file in a browser", found, written, units.Bytes(stats.Bytes))
 	return f.exported(
 		&report.Report{Command: f.command, Totals: stats.Totals, Quality: stats.Quality, NoMatch: stats.NoMatch},
 	)
 }
 
-// quietFor is how long work goes on before it is talked about.
-const quietFor = 2 * time.Second
+// progressDelay is the time before the first progress message.
+const progressDelay = 2 * time.Second
 
-// progress returns a function that tells of steps once the work has taken a while, if
-// somebody is there to read it.
+// progress returns a function that prints the name of a step as a progress message after
+// progressDelay. It returns nil if standard error is not a terminal.
 func progress() func(step string) {
 	began := time.Now()
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
 		return nil
 	}
 	return func(step string) {
-		if time.Since(began) > quietFor {
+		if time.Since(began) > progressDelay {
 			message.Notef("reading: %s", strings.TrimSpace(step))
 		}
 	}

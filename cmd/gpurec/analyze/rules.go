@@ -24,14 +24,15 @@ func newRules() *cobra.Command {
 	var chosen []string
 	cmd := &cobra.Command{
 		Use:   "rules [FILE]",
-		Short: "Check a recording as experts do: what is wrong, why, and what to do about it",
-		Long: `rules checks a recording for what experts look at, the worst first: each hit with its
-evidence, its confidence, advice, and the command that shows more. The rules are
+		Short: "Check a recording for known problems, with evidence and advice",
+		Long: `rules checks a recording for known problems and prints the findings, most severe first.
+Each finding has its evidence, its confidence, advice, and a command that shows details.
+The rules are:
 
 ` + strings.Join(about, "\n") + `
 
---explain says when each of them fires. For --fail-on there are problems, notices, and a
-number for each rule, such as growing_site: its rows of evidence.`,
+--explain prints the condition of each rule. The values for --fail-on are problems,
+notices, and one value per rule, such as growing_site: its number of evidence rows.`,
 		Example: `  gpurec analyze rules run.parquet
   gpurec analyze rules --rule gpu-idle --rule launch-bound run.parquet
   gpurec analyze rules --fail-on 'problems>0 || sync_in_loop>0' run.parquet
@@ -52,12 +53,12 @@ number for each rule, such as growing_site: its rows of evidence.`,
 	f.addFilter(flags)
 	f.addKernel(flags)
 	f.addReport(flags)
-	flags.StringSliceVar(&chosen, "rule", nil, "check only rule `NAME`; may be given several times")
+	flags.StringSliceVar(&chosen, "rule", nil, "check only rule `NAME`; repeatable")
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: severity)")
 	f.addSuppressions(flags)
 	f.addFrames(flags)
-	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "fold nothing and show all frames")
-	// the flag exists
+	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show all frames of every stack")
+	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc("rule", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -20,7 +20,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// open opens the recording that args name, or the newest one here, and calls use.
+// open checks the flags, opens the recording of args and calls use with its path. Without args it
+// opens the newest recording in the current folder. With --explain it only prints explanations.
 func (f *reportFlags) open(args []string, use func(path string, t *timeline.Timeline) error) error {
 	if f.explain {
 		return analyze.Explain(os.Stdout, f.sections())
@@ -31,7 +32,7 @@ func (f *reportFlags) open(args []string, use func(path string, t *timeline.Time
 	return f.read(args, use)
 }
 
-// sections are the tables and facts that --explain prints.
+// sections returns the tables and values that --explain describes.
 func (f *reportFlags) sections() []reportpkg.Section {
 	if r := analyze.Named(f.command); r != nil {
 		return r.Sections
@@ -39,7 +40,7 @@ func (f *reportFlags) sections() []reportpkg.Section {
 	return f.values
 }
 
-// read is open with flags that were checked.
+// read opens the recording of args and calls use with its path. The caller has checked the flags.
 func (f *reportFlags) read(args []string, use func(path string, t *timeline.Timeline) error) error {
 	var path string
 	if len(args) > 0 {
@@ -58,13 +59,13 @@ func (f *reportFlags) read(args []string, use func(path string, t *timeline.Time
 	}
 	defer rec.Close()
 	for _, d := range rec.Damaged {
-		message.Warningf("left out: %v", d)
+		message.Warningf("skipped a damaged segment: %v", d)
 	}
 	switch rec.Meta.Complete {
 	case format.CompleteRecovered:
-		message.Warningf("%s was cut off and recovered: its last seconds may be missing", path)
+		message.Warningf("%s was interrupted and recovered: its last seconds may be missing", path)
 	case format.CompleteNo:
-		message.Warningf("%s is not finished: what came after its last segment is missing", path)
+		message.Warningf("%s is not finished: calls after its last segment are missing", path)
 	}
 	t, err := timeline.Open(rec)
 	if err != nil {
@@ -78,7 +79,8 @@ func (f *reportFlags) read(args []string, use func(path string, t *timeline.Time
 	return use(path, t)
 }
 
-// newestRecording returns the recording in dir that was written last.
+// newestRecording returns the path of the newest recording in dir by modification time. It returns
+// an error if dir has no recording.
 func newestRecording(dir string) (string, error) {
 	var newest string
 	var at time.Time
@@ -95,37 +97,39 @@ func newestRecording(dir string) (string, error) {
 	}
 	if newest == "" {
 		return "", message.WithHint(
-			errors.New("no FILE given, and no gpurec-*.parquet in this folder"),
+			errors.New("no recording: the command line has no FILE, and this folder has no gpurec-*.parquet"),
 			"sudo gpurec record -p PID -d 10s",
 		)
 	}
 	return newest, nil
 }
 
-// report prints a report and applies --fail-on.
+// report opens the recording of args, computes a report with make, prints it and applies --fail-on.
+// If --before is set, it compares the report on two recordings.
 func (f *reportFlags) report(
 	args []string,
 	make func(*timeline.Timeline, query.Options) (*reportpkg.Report, error),
 ) error {
-	if f.against.path != "" && !f.explain {
+	if f.before.path != "" && !f.explain {
 		return f.compare(args, make)
 	}
 	return f.open(args, func(path string, t *timeline.Timeline) error {
 		r, err := make(t, f.opt)
 		if err != nil {
-			return f.wrong(path, err)
+			return f.explainError(path, err)
 		}
 		return f.print(r)
 	})
 }
 
-// wrong says which flag, or what about the recording, an error of a report is about.
-func (f *reportFlags) wrong(path string, err error) error {
+// explainError converts an error of a report to a usage error that names the flag, or adds a hint.
+// It returns nil for nil.
+func (f *reportFlags) explainError(path string, err error) error {
 	var group *reportpkg.GroupError
 	var sort *reportpkg.SortError
 	var usage *message.UsageError
 	var class *quality.ClassError
-	var hinted *message.HintedError // about an output
+	var hinted *message.HintedError // an error about the output file
 	switch {
 	case err == nil:
 		return nil
@@ -146,14 +150,15 @@ func (f *reportFlags) wrong(path string, err error) error {
 	return message.ExplainOpen(path, err)
 }
 
-// print prints a report and applies --fail-on.
+// print prints a report and its notes and applies --fail-on. It returns a *message.ExitStatus if
+// the condition holds.
 func (f *reportFlags) print(r *reportpkg.Report) error {
 	f.render.Width, f.render.Color, f.render.ASCII = terminal.Inspect(os.Stdout, f.color)
 	var text bytes.Buffer
 	if err := render.Write(&text, r, f.render); err != nil {
 		return err
 	}
-	failed, err := f.failed(r) // before printing: the condition may be wrong
+	failed, err := f.failed(r) // before printing: --fail-on may be a usage error
 	if err != nil {
 		return err
 	}
@@ -161,7 +166,7 @@ func (f *reportFlags) print(r *reportpkg.Report) error {
 		return fmt.Errorf("write report: %w", err)
 	}
 	for _, n := range r.Notes {
-		message.Notef("note of the recorder: %s", n)
+		message.Notef("recorder: %s", n)
 	}
 	if f.render.Format == "csv" {
 		if r.Before != nil {
@@ -172,7 +177,7 @@ func (f *reportFlags) print(r *reportpkg.Report) error {
 	return f.finish(r, failed)
 }
 
-// failed applies --fail-on: it returns the part of the condition that holds, or "".
+// failed evaluates --fail-on. It returns the part of the condition that holds, or "".
 func (f *reportFlags) failed(r *reportpkg.Report) (because string, err error) {
 	if f.failIf == nil {
 		return "", nil
@@ -184,7 +189,8 @@ func (f *reportFlags) failed(r *reportpkg.Report) (because string, err error) {
 	return because, nil
 }
 
-// finish tells about a filter that matched nothing and about --fail-on.
+// finish warns about a filter that matched no row. It returns a *message.ExitStatus if failed, the
+// part of --fail-on that holds, is not "".
 func (f *reportFlags) finish(r *reportpkg.Report, failed string) error {
 	if r.NoMatch != nil {
 		message.Warningf("%v", r.NoMatch)
@@ -196,7 +202,7 @@ func (f *reportFlags) finish(r *reportpkg.Report, failed string) error {
 	return nil
 }
 
-// exported ends a command that wrote a file: --fail-on sees the recording's quality.
+// exported finishes an export: it applies --fail-on to the recording's quality.
 func (f *reportFlags) exported(r *reportpkg.Report) error {
 	failed, err := f.failed(r)
 	if err != nil {

@@ -11,31 +11,32 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// debuginfodEnv is what --debuginfod stands for without a value, and the variable that other clients read.
+// debuginfodEnv is the default value of --debuginfod without =URLS. It names the environment
+// variable with the server URLs, which other debuginfod clients use too.
 const debuginfodEnv = "$DEBUGINFOD_URLS"
 
-// sourceFlags say whether and from where frames get their source lines.
+// sourceFlags holds the flags for source lines of frames.
 type sourceFlags struct {
-	on         bool
+	enabled    bool
 	dirs       []string
 	debuginfod *pflag.Flag
 
-	finder *symbolize.Finder // nil: lines are not wanted
+	finder *symbolize.Finder // finds debug files; nil without source lines
 }
 
+// add adds --source, --debug-dir and --debuginfod.
 func (s *sourceFlags) add(flags *pflag.FlagSet) {
-	flags.BoolVar(&s.on, "source", false, "add source lines and inlined calls to native frames, from debug "+
-		"information on this machine")
-	flags.StringArrayVar(&s.dirs, "debug-dir", nil, "look for debug files in `DIR` too: .build-id/xx/yyy.debug, or "+
-		"named as the module; may be given several times; implies --source")
-	flags.String("debuginfod", "", "get debug files from the servers of `URLS`; implies --source")
+	flags.BoolVar(&s.enabled, "source", false, "add source lines and inlined calls from debug files on this machine")
+	flags.StringArrayVar(&s.dirs, "debug-dir", nil, "also search debug files in `DIR` (by build ID or module name); "+
+		"repeatable")
+	flags.String("debuginfod", "", "also get debug files from the debuginfod servers `URLS`")
 	s.debuginfod = flags.Lookup("debuginfod")
 	s.debuginfod.NoOptDefVal = debuginfodEnv
 }
 
-// check reads the flags. Commands that show no frames do not have them.
+// check parses the flags and sets s.finder. It does nothing for subcommands without these flags.
 func (s *sourceFlags) check() error {
-	if s.debuginfod == nil || !s.on && len(s.dirs) == 0 && !s.debuginfod.Changed {
+	if s.debuginfod == nil || !s.enabled && len(s.dirs) == 0 && !s.debuginfod.Changed {
 		return nil
 	}
 	s.finder = &symbolize.Finder{Dirs: s.dirs}
@@ -50,7 +51,7 @@ func (s *sourceFlags) check() error {
 	urls := s.debuginfod.Value.String()
 	if urls == debuginfodEnv || urls == "" {
 		if urls = os.Getenv("DEBUGINFOD_URLS"); strings.TrimSpace(urls) == "" {
-			return fmt.Errorf("--debuginfod: no URL is given, and %s is not set", debuginfodEnv)
+			return fmt.Errorf("--debuginfod: no server: use --debuginfod=URLS, or set %s", debuginfodEnv)
 		}
 	}
 	client, err := symbolize.NewDebuginfod(strings.Fields(urls))
@@ -61,7 +62,8 @@ func (s *sourceFlags) check() error {
 	return nil
 }
 
-// apply adds lines to the frames of a recording and tells where there are none.
+// apply adds source lines to the frames of a recording. It prints warnings, and the modules without
+// source lines.
 func (s *sourceFlags) apply(t *timeline.Timeline) {
 	if s.finder == nil {
 		return
@@ -77,7 +79,7 @@ func (s *sourceFlags) apply(t *timeline.Timeline) {
 	}
 }
 
-// someNames lists the names of up to three modules.
+// someNames returns the names of up to three modules, separated by commas.
 func someNames(modules []string) string {
 	const most = 3
 	var names []string

@@ -11,11 +11,11 @@ func newStacks() *cobra.Command {
 	f := &reportFlags{command: "stacks"}
 	cmd := &cobra.Command{
 		Use:   "stacks [FILE]",
-		Short: "Show from where the CUDA driver is called, how often, and how well that is known",
-		Long: `stacks shows the distinct stacks that calls came from and how many calls each made.
-Before them it tells how many calls have a complete stack, an inferred one (that of an
-equal-looking call), a truncated one (why, and where such stacks end) or none, and how
-often an inferred stack was wrong.`,
+		Short: "Show the stacks of CUDA driver calls, their frequency and completeness",
+		Long: `stacks shows the distinct stacks of CUDA driver calls, with the number of calls of each.
+It first shows the number of calls with a complete, inferred, truncated or missing stack.
+An inferred stack is that of an equal-looking call; stacks shows how often such a stack
+was wrong. For truncated stacks it shows the reason and the last frame.`,
 		Example: `  gpurec analyze stacks run.parquet
   gpurec analyze stacks --kernel gemm --top 5 --max-frames 0
   gpurec analyze stacks --fail-on 'stacks_truncated_pct>5' run.parquet`,
@@ -28,6 +28,6 @@ often an inferred stack was wrong.`,
 	f.addReport(flags)
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: calls)")
 	f.addFrames(flags)
-	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "fold nothing and show all frames")
+	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show all frames of every stack")
 	return cmd
 }

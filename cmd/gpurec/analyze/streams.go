@@ -11,11 +11,12 @@ func newStreams() *cobra.Command {
 	f := &reportFlags{command: "streams"}
 	cmd := &cobra.Command{
 		Use:   "streams [FILE]",
-		Short: "Show what each stream was given to do, and what keeps work from overlapping",
-		Long: `streams shows the launches, copies and fills of each CUDA stream, the threads that give
-it work, and how long threads wait for it. Two findings keep work from overlapping: all
-work of a process goes to one stream, or the legacy default stream has work beside others.
-A recording does not say when the GPU ran an operation.`,
+		Short: "Show the work of each CUDA stream, and causes that prevent overlap",
+		Long: `streams shows the kernel launches, copies and fills of each CUDA stream, the threads that
+submit them, and the time that threads wait for the stream. It reports two causes that
+prevent overlap. Either all work of a process goes to one stream, or a process uses the
+legacy default stream next to other streams. A recording does not contain the time at
+which the GPU executed an operation.`,
 		Example: `  gpurec analyze streams run.parquet
   gpurec analyze streams --pid 4711 --from 10s --to 20s run.parquet
   gpurec analyze streams --fail-on 'may_hold_up>0' run.parquet`,

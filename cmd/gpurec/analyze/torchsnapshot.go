@@ -22,19 +22,19 @@ func newTorchSnapshot() *cobra.Command {
 	var at string
 	cmd := &cobra.Command{
 		Use:   "torch-snapshot [FILE]",
-		Short: "Write a memory snapshot for PyTorch's own viewer",
-		Long: `torch-snapshot writes what PyTorch's caching allocator had at a moment, and what it did
-until then, as torch.cuda.memory._dump_snapshot() would have: for the viewer at
-pytorch.org/memory_viz (in the browser: nothing is sent anywhere) and for
-torch/cuda/_memory_viz.py. Of a job that was running before the recording, it shows
-what is known, and says what is missing.`,
+		Short: "Write a memory snapshot for PyTorch's memory viewer",
+		Long: `torch-snapshot writes the state of PyTorch's caching allocator at one time, and the trace
+of its events up to that time. The file has the format of
+torch.cuda.memory._dump_snapshot(). The viewer at pytorch.org/memory_viz, which uploads
+nothing, and torch/cuda/_memory_viz.py read it. For a job that started before the
+recording, torch-snapshot prints which part of the state is missing.`,
 		Example: `  gpurec analyze torch-snapshot -o snapshot.pickle run.parquet
   gpurec analyze torch-snapshot --at peak -o - run.parquet | python3 -m torch.cuda._memory_viz stats -
   gpurec analyze torch-snapshot --pid 4242 --at 12s --max-trace-entries 0 run.parquet`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if opt.MaxTraceEntries < 0 {
-				return message.Usagef(f.help(), "--max-trace-entries cannot be negative")
+				return message.Usagef(f.help(), "--max-trace-entries must not be negative")
 			}
 			return f.open(args, func(path string, t *timeline.Timeline) error {
 				var err error
@@ -47,16 +47,15 @@ what is known, and says what is missing.`,
 	}
 	flags := cmd.Flags()
 	f.addScope(flags)
-	flags.StringVar(&f.minBytes, "min-bytes", "0", "leave blocks below `SIZE` out of the trace")
-	flags.StringVar(&at, "at", "end", "show the state at `TIME`, and the trace up to it: peak (most bytes "+
-		"allocated), end, an offset such as 12s, Unix ns, or RFC 3339")
+	flags.StringVar(&f.minBytes, "min-bytes", "0", "omit blocks below `SIZE` from the trace")
+	flags.StringVar(&at, "at", "end", "`TIME` of the snapshot: peak (most bytes), end, an offset (12s), "+
+		"Unix ns, or RFC 3339")
 	flags.Int64Var(&opt.MaxTraceEntries, "max-trace-entries", torchsnapshot.DefaultTraceEntries, "write the last "+
 		"`N` events of each device; 0: all")
-	f.addHideFrames(flags, "leave out frames of CUDA, CPython, libc and the inside of PyTorch, and those whose "+
-		"function, module or file matches `REGEX`; default: only the former; none: only the latter")
+	f.addHideFrames(flags, "also hide frames that match `REGEX`; none: no default hiding; repeatable")
 	f.source.add(flags)
 	out.add(flags, ".pickle")
-	// the flag exists
+	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc(
 		"at",
 		cobra.FixedCompletions([]string{"peak", "end"}, cobra.ShellCompDirectiveNoFileComp),
@@ -64,6 +63,7 @@ what is known, and says what is missing.`,
 	return cmd
 }
 
+// torchSnapshot writes the snapshot and prints its contents and the next step.
 func (f *reportFlags) torchSnapshot(
 	path string,
 	t *timeline.Timeline,
@@ -97,7 +97,7 @@ func (f *reportFlags) torchSnapshot(
 	after := time.Duration(s.AtNs - t.Recording().FromNs).Round(time.Microsecond)
 	message.Notef(
 		"process %d at %v: %s allocated, %s reserved, %s segments, %s blocks, %s events -> %s; next: open "+
-			"it at https://pytorch.org/memory_viz",
+			"the file at https://pytorch.org/memory_viz",
 		s.Pid,
 		after,
 		units.Bytes(s.Totals.Allocated),

@@ -11,10 +11,10 @@ func newXid() *cobra.Command {
 	f := &reportFlags{command: "xid"}
 	cmd := &cobra.Command{
 		Use:   "xid [FILE]",
-		Short: "Explain the errors that the GPU's driver reported, and show what was launched before",
-		Long: `xid shows the Xid errors of GPUs and the SXid errors of NVSwitches: what they mean, what
-they can come from, what to do, which process had them, which CUDA error it got and what
-it had launched before.`,
+		Short: "Explain the Xid errors of the GPU driver, and show the launches before them",
+		Long: `xid shows the Xid errors of GPUs and the SXid errors of NVSwitches. For each error it
+shows the meaning, possible causes and advice. It also shows the affected process, the
+CUDA error that the process got, and its last kernel launches.`,
 		Example: `  gpurec analyze xid run.parquet
   gpurec analyze xid --format json run.parquet | jq '.xids[].action'
   gpurec analyze xid --fail-on 'hardware_xids>0' run.parquet`,
@@ -25,7 +25,7 @@ it had launched before.`,
 	f.addFilter(flags)
 	f.addKernel(flags)
 	f.addReport(flags)
-	flags.Lookup("device").Usage = "only GPU `N`, as NVML counts"
+	flags.Lookup("device").Usage = "only GPU `N` (NVML index)"
 	f.addFrames(flags)
 	return cmd
 }

@@ -1,5 +1,5 @@
-// Package command runs a command line: it turns wrong flags and arguments into usage errors, prints
-// errors, and chooses the exit code.
+// Package command executes a command line. It converts wrong flags and arguments to usage errors,
+// prints errors, and chooses the exit code.
 package command
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Run runs a command line and returns the exit code: that of a message.ExitStatus, else one of the
-// message.Exit constants.
+// Run executes the command line args and prints its error. It returns the exit code: that of a
+// message.ExitStatus, else one of the message.Exit constants.
 func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -35,8 +35,8 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	return message.ExitFailed
 }
 
-// asUsageErrors turns errors about the arguments of a command and its subcommands, such as an
-// unknown subcommand, into usage errors with a hint.
+// asUsageErrors makes cmd and its subcommands return usage errors with a hint for wrong arguments,
+// such as an unknown subcommand.
 func asUsageErrors(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(c *cobra.Command, args []string) error {

@@ -1,12 +1,13 @@
-// Package message prints what gpurec says on standard error, and explains errors.
+// Package message prints notes, warnings, errors and hints to standard error.
 //
-// For every command:
-//   - standard output has the data that was asked for, and nothing else;
-//   - everything else goes to standard error, one line each, prefixed "gpurec: ", in lower case,
-//     without a final period;
-//   - an error says what is wrong and names the file, pid or flag; a hint is a command to paste; a
-//     warning says what the result is worth;
-//   - other packages say what is wrong, cmd/gpurec says what to do about it.
+// Every command follows these rules:
+//   - Reports and exported data go to standard output, and nothing else.
+//   - A message is one line on standard error. It starts with "gpurec: ", is in lower case, and has no
+//     final period.
+//   - An error describes the problem and names the file, process or flag.
+//   - A hint is a command to paste.
+//   - A warning describes missing or unreliable data in the result.
+//   - Other packages return errors. Only cmd/gpurec adds hints.
 package message
 
 import (
@@ -17,47 +18,55 @@ import (
 	"unicode"
 )
 
-// Exit codes of gpurec. After record -- COMMAND, gpurec exits with the command's status instead.
+// Exit codes of gpurec. With "record -- COMMAND", gpurec exits with the exit status of COMMAND
+// instead.
 const (
 	ExitOK     = 0
 	ExitFailed = 1
 	ExitUsage  = 2 // the command line is wrong
-	ExitFailOn = 3 // a condition of --fail-on holds
+	ExitFailOn = 3 // the condition of --fail-on holds
 )
 
-// UsageError is a wrong command line. Hint is a command to paste, "" for none.
+// UsageError describes a wrong command line.
 type UsageError struct {
 	Err  error
-	Hint string
+	Hint string // a command to paste, "" for none
 }
 
+// Error returns the text of Err, without the hint.
 func (e *UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// Usagef returns a UsageError.
+// Usagef returns a *UsageError with a hint and a formatted text. The format may have %w.
 func Usagef(hint, format string, args ...any) error {
 	return &UsageError{Err: fmt.Errorf(format, args...), Hint: hint}
 }
 
-// HintedError is an error with a command to paste that avoids it.
+// HintedError is an error with a hint: a command that avoids or explains the error.
 type HintedError struct {
 	Err  error
-	Hint string
+	Hint string // a command to paste
 }
 
-// WithHint returns a HintedError.
+// WithHint returns a *HintedError.
 func WithHint(err error, hint string) error { return &HintedError{Err: err, Hint: hint} }
 
+// Error returns the text of Err, without the hint.
 func (e *HintedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
 func (e *HintedError) Unwrap() error { return e.Err }
 
-// ExitStatus ends gpurec with a code and without an error message.
+// ExitStatus is an error that makes gpurec exit with Code, without an error message.
 type ExitStatus struct{ Code int }
 
+// Error returns "exit status" and the code.
 func (e *ExitStatus) Error() string { return fmt.Sprintf("exit status %d", e.Code) }
 
-// Printable returns a rune, or '?' for one that controls a terminal or changes the direction of
-// text: names come from processes that are not trusted. Use it with strings.Map.
+// Printable returns r, or '?' for a rune that controls a terminal or changes the text direction.
+// strings.Map(Printable, text) makes text from untrusted processes safe to print.
 func Printable(r rune) rune {
 	if !unicode.IsPrint(r) {
 		return '?'
@@ -65,16 +74,16 @@ func Printable(r rune) rune {
 	return r
 }
 
-// Notef prints a note.
+// Notef prints a formatted note as one line on standard error.
 func Notef(format string, args ...any) { printLine("", fmt.Sprintf(format, args...)) }
 
-// Warningf prints a warning.
+// Warningf prints a formatted warning as one line on standard error.
 func Warningf(format string, args ...any) { printLine("warning: ", fmt.Sprintf(format, args...)) }
 
-// Hintf prints a hint: a command to paste.
+// Hintf prints a formatted hint, a command to paste, as one line on standard error.
 func Hintf(format string, args ...any) { printLine("hint: ", fmt.Sprintf(format, args...)) }
 
-// PrintError prints an error and its hint, if it has one.
+// PrintError prints each line of an error, and the hint of a UsageError or HintedError.
 func PrintError(err error) {
 	for _, line := range strings.Split(err.Error(), "\n") {
 		printLine("error: ", line)

@@ -13,7 +13,7 @@ import (
 	"github.com/gpurec/gpurec/format/output"
 )
 
-// printed returns what a function prints on standard error.
+// printed returns the text that print writes to standard error.
 func printed(t *testing.T, print func()) string {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -85,13 +85,13 @@ func TestExplainOutput(t *testing.T) {
 		pipes   bool
 		hint    string
 	}{
-		{output.Error{Path: "d", Problem: output.IsFolder, What: "is a folder"}, true, "-o d/NAME"},
-		{output.Error{Path: "/dev/sda", Problem: output.NotRegular, What: "is a device"}, true, "-o - > /dev/sda"},
-		{output.Error{Path: "/dev/sda", Problem: output.NotRegular, What: "is a device"}, false, "the same command " +
+		{output.Error{Path: "d", Problem: output.IsFolder, Description: "is a folder"}, true, "-o d/NAME"},
+		{output.Error{Path: "/dev/sda", Problem: output.NotRegular, Description: "is a device"}, true, "-o - > /dev/sda"},
+		{output.Error{Path: "/dev/sda", Problem: output.NotRegular, Description: "is a device"}, false, "run the same command " +
 			"with -o OTHER"},
-		{output.Error{Path: "l", Problem: output.IsLink, What: "is a symbolic link", Target: "t"}, false, "-o t --force"},
-		{output.Error{Path: "/tmp/r", Problem: output.ForeignFolder, What: "is not safe"}, false, "-o $HOME/r"},
-		{output.Error{Path: "/srv/r", Problem: output.ForeignFolder, What: "is not safe"}, false, "-o /tmp/r"},
+		{output.Error{Path: "l", Problem: output.IsLink, Description: "is a symbolic link", Target: "t"}, false, "-o t --force"},
+		{output.Error{Path: "/tmp/r", Problem: output.ForeignFolder, Description: "is not safe"}, false, "-o $HOME/r"},
+		{output.Error{Path: "/srv/r", Problem: output.ForeignFolder, Description: "is not safe"}, false, "-o /tmp/r"},
 	} {
 		err := ExplainOutput("-o", c.pipes, fmt.Errorf("create: %w", &c.refused))
 		var hinted *HintedError

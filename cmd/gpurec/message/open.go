@@ -9,7 +9,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// ExplainOpen turns an error of format.Open into a sentence with a hint.
+// ExplainOpen converts an error of format.Open for path to an error that names path. It adds a hint
+// where a command helps.
 func ExplainOpen(path string, err error) error {
 	var version *format.VersionError
 	switch {
@@ -17,7 +18,7 @@ func ExplainOpen(path string, err error) error {
 		segments := path + format.SegmentSuffix
 		if _, serr := os.Stat(segments); serr == nil {
 			return WithHint(
-				fmt.Errorf("%s does not exist, but an unfinished recording of that name does", path),
+				fmt.Errorf("%s does not exist, but its unfinished recording does", path),
 				"gpurec recover "+segments)
 		}
 		return WithHint(

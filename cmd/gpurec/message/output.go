@@ -12,14 +12,14 @@ import (
 	"github.com/gpurec/gpurec/format/output"
 )
 
-// ExplainOutput says why the file that a flag names is refused, and what to type instead. It
-// returns nil if the error is about something else. Without pipes the flag knows no "-".
+// ExplainOutput adds a hint to an *output.Error: a value of flag that would be accepted. It returns
+// nil for other errors. pipes is true if flag accepts "-" for standard output.
 func ExplainOutput(flag string, pipes bool, err error) error {
 	var refused *output.Error
 	if !errors.As(err, &refused) {
 		return nil
 	}
-	other := "the same command with " + flag + " OTHER"
+	other := "run the same command with " + flag + " OTHER"
 	switch refused.Problem {
 	case output.IsFolder:
 		other = flag + " " + filepath.Join(refused.Path, "NAME")
@@ -34,15 +34,16 @@ func ExplainOutput(flag string, pipes bool, err error) error {
 			other += ", or with " + flag + " - for standard output"
 		}
 	case output.ForeignFile:
-		return WithHint(fmt.Errorf("%w: %s replaces no file of another user", refused, flag), other)
+		return WithHint(fmt.Errorf("%w: %s does not replace files of other users", refused, flag), other)
 	case output.ForeignFolder:
-		return WithHint(refused, flag+" "+safePlace(refused.Path))
+		return WithHint(refused, flag+" "+safePath(refused.Path))
 	}
 	return WithHint(fmt.Errorf("%w: %s needs a new name or a regular file", refused, flag), other)
 }
 
-// safePlace is a path of the same name in a folder that is no other user's.
-func safePlace(path string) string {
+// safePath returns a path with the same file name in $HOME or /tmp: a folder where other users
+// cannot replace the file.
+func safePath(path string) string {
 	path = strings.TrimSuffix(path, format.SegmentSuffix)
 	if filepath.Dir(path) == "/tmp" {
 		return "$HOME/" + filepath.Base(path)
@@ -50,8 +51,8 @@ func safePlace(path string) string {
 	return "/tmp/" + filepath.Base(path)
 }
 
-// ExplainFolder says that an output's folder is missing or cannot be written to, and what to type.
-// It returns nil if the error is about something else.
+// ExplainFolder adds a hint to an error about the folder of an output file: the folder is missing
+// or not writable. It returns nil for other errors. flag names the flag of the output file.
 func ExplainFolder(flag string, err error) error {
 	var path *fs.PathError
 	if !errors.As(err, &path) {
@@ -62,9 +63,9 @@ func ExplainFolder(flag string, err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return WithHint(fmt.Errorf("folder %s does not exist", folder), "mkdir -p "+folder)
 	case errors.Is(err, syscall.ENOTDIR):
-		return WithHint(fmt.Errorf("%s is no folder", folder), flag+" "+safePlace(path.Path))
+		return WithHint(fmt.Errorf("%s is not a folder", folder), flag+" "+safePath(path.Path))
 	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS):
-		return WithHint(fmt.Errorf("cannot write to %s: %w", folder, path.Err), flag+" "+safePlace(path.Path))
+		return WithHint(fmt.Errorf("cannot write to %s: %w", folder, path.Err), flag+" "+safePath(path.Path))
 	}
 	return nil
 }

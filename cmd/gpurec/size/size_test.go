@@ -15,8 +15,8 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"": "is no size", "B": "is no size", "-1": "is no size", "1.5G": "is no size", "1MM": "is no size",
-		"1P": "is no size", "9223372036854775807T": "is too large", "5000000T": "is too large",
+		"": "is not a size", "B": "is not a size", "-1": "is not a size", "1.5G": "is not a size", "1MM": "is not a size",
+		"1P": "is not a size", "9223372036854775807T": "is too large", "5000000T": "is too large",
 	} {
 		if n, err := Parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Parse(%q) = %d, %v, want %q", text, n, err, want)

@@ -1,4 +1,5 @@
-// Package terminal tells how text can be written to standard output or standard error.
+// Package terminal reports the line width, color support and character set of standard output or
+// standard error.
 package terminal
 
 import (
@@ -18,9 +19,9 @@ const (
 // ColorModes lists the values of --color, the default first.
 var ColorModes = []string{ColorAuto, ColorAlways, ColorNever}
 
-// Inspect returns the width of lines in columns, 0 for no limit; whether to use colors; and whether to
-// write ASCII only. color is a value of --color. For auto, the environment decides, then whether out
-// is a terminal.
+// Inspect returns the line width in columns (0 for no limit), whether to use colors, and whether to
+// write ASCII only. color is a value of --color. For ColorAuto, environment variables decide first;
+// without them, colors are used on a terminal.
 func Inspect(out *os.File, color string) (width int, paint, ascii bool) {
 	isTerminal := term.IsTerminal(int(out.Fd()))
 	if isTerminal {
@@ -28,13 +29,13 @@ func Inspect(out *os.File, color string) (width int, paint, ascii bool) {
 			width = columns
 		}
 	}
-	return width, paints(color, isTerminal), isTerminal && !speaksUTF8()
+	return width, usesColor(color, isTerminal), isTerminal && !isUTF8Locale()
 }
 
-// paints reports whether to use colors. It follows no-color.org and bixense.com/clicolors: NO_COLOR
-// means no unless it is empty, CLICOLOR_FORCE means yes unless it is 0, CLICOLOR=0 means no. A
-// terminal of type dumb gets no colors.
-func paints(color string, isTerminal bool) bool {
+// usesColor reports whether to use colors. It follows no-color.org and bixense.com/clicolors. A
+// non-empty NO_COLOR means no, CLICOLOR_FORCE other than 0 means yes, and CLICOLOR=0 means no.
+// TERM=dumb means no.
+func usesColor(color string, isTerminal bool) bool {
 	force := os.Getenv("CLICOLOR_FORCE")
 	switch {
 	case color == ColorAlways:
@@ -47,9 +48,9 @@ func paints(color string, isTerminal bool) bool {
 	return isTerminal && os.Getenv("CLICOLOR") != "0" && os.Getenv("TERM") != "dumb"
 }
 
-// speaksUTF8 reports whether the locale's encoding is UTF-8. It assumes so if no locale is set, as in
-// most containers.
-func speaksUTF8() bool {
+// isUTF8Locale reports whether the encoding of the locale is UTF-8. It returns true if no locale is
+// set, as in most containers.
+func isUTF8Locale() bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if locale := strings.ToLower(os.Getenv(name)); locale != "" {
 			return strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8")

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestPaints(t *testing.T) {
+func TestUsesColor(t *testing.T) {
 	for _, c := range []struct {
 		flag     string
 		terminal bool
@@ -35,13 +35,13 @@ func TestPaints(t *testing.T) {
 			name, value, _ := strings.Cut(set, "=")
 			t.Setenv(name, value)
 		}
-		if got := paints(c.flag, c.terminal); got != c.want {
+		if got := usesColor(c.flag, c.terminal); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
 }
 
-func TestSpeaksUTF8(t *testing.T) {
+func TestIsUTF8Locale(t *testing.T) {
 	for env, want := range map[string]bool{
 		"":                              true,
 		"LANG=C.UTF-8":                  true,
@@ -57,7 +57,7 @@ func TestSpeaksUTF8(t *testing.T) {
 			name, value, _ := strings.Cut(set, "=")
 			t.Setenv(name, value)
 		}
-		if got := speaksUTF8(); got != want {
+		if got := isUTF8Locale(); got != want {
 			t.Errorf("%s: %v", env, got)
 		}
 	}

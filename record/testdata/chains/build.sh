@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds the programs whose call chains are known:
+# Builds the test programs that write the stacks from which they call the driver:
 #   build.sh [OUTDIR]        default: build/chains in the repository; simcuda has to be in build/simcuda
-# All without frame pointers. NAME.debug is the symbol table of a stripped NAME.
+# All are built without frame pointers. NAME.debug is the symbol table of a stripped NAME.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -18,6 +18,6 @@ ${CXX:-c++} -std=gnu++17 -D_Static_assert=static_assert $flags -fPIC -shared "$h
 ${CXX:-c++} -std=gnu++17 -D_Static_assert=static_assert $flags "$here/chain.cc" -o "$out/chain" "$cuda" -lpthread -ldl
 strip --strip-all -o "$out/chain-stripped" "$out/chain"
 cp "$out/chain" "$out/chain-stripped.debug"
-# The other way to build a program: at fixed addresses, everything but the driver in one file.
+# A program at fixed addresses, linked statically except for the driver.
 ${CXX:-c++} -std=gnu++17 -D_Static_assert=static_assert $flags -fno-pie -no-pie -static-libgcc -static-libstdc++ "$here/chain.cc" -o "$out/chain-fixed" "$cuda" \
 	-lpthread -ldl

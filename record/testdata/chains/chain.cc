@@ -1,11 +1,11 @@
-// Calls the driver from C++ in many ways, without frame pointers, and writes down from where.
+// Calls the driver from C++ in many ways, without frame pointers, and writes the stacks of its calls.
 //
 //	chain EXPECTED.JSONL LATE.SO [PASSES]
 //
-// prints "ready", waits for a byte on stdin, prints "done CALLS" and waits for the end of stdin. Each place that allocates does so
-// with a number of bytes of its own; EXPECTED has a line for each: its name, its bytes and its functions, innermost first. Every
-// function says that it is there (HERE) and on which line it calls the next one (NEXT), so what is written down is known from the
-// source alone and no unwinder was asked.
+// prints "ready", waits for a byte on stdin, makes its calls, prints "done CALLS" and waits for the end of
+// stdin. Each call site allocates its own number of bytes. EXPECTED has a line for each call site: its
+// name, its bytes and its functions, innermost first. Every function notes its name (HERE) and the line
+// of its next call (NEXT). So the expected stacks come from the source alone, without an unwinder.
 extern "C" {
 #include "cuda_sim.h"
 }
@@ -28,7 +28,7 @@ extern "C" {
 
 namespace {
 
-enum { DEEP = 100, TOO_DEEP = 400 }; // the unwinder ends near 145 frames
+enum { DEEP = 100, TOO_DEEP = 400 }; // the unwinder's limit is about 145 frames
 
 struct Here {
 	const char *function;
@@ -37,7 +37,7 @@ struct Here {
 
 thread_local std::vector<Here> stack;
 
-// Present is in every function of a known chain, declared first, so that it ends last.
+// Present pushes a function to the expected stack while the function runs.
 struct Present {
 	explicit Present(const char *function) { stack.push_back({function, 0}); }
 	~Present() { stack.pop_back(); }
@@ -51,7 +51,7 @@ std::map<std::string, size_t> sizes;
 std::map<std::string, std::string> lines;
 std::map<std::string, int> times;
 long calls;
-bool late_is_new; // the library that is opened late: the recorder may not know it yet
+bool late_is_new; // late.so was opened in this pass: the recorder may not have its unwind tables yet
 
 void check(CUresult result, const char *what)
 {
@@ -61,7 +61,7 @@ void check(CUresult result, const char *what)
 	}
 }
 
-// bytes_of is the number of bytes that belongs to a place; the chain is written down at the first time.
+// bytes_of returns the number of bytes of a call site. Its first call stores the expected stack.
 size_t bytes_of(const char *name, const Here *own, size_t frames)
 {
 	std::lock_guard<std::mutex> guard(lock);
@@ -89,13 +89,14 @@ CUcontext context;
 extern "C" FRAME void allocate(const char *name)
 {
 	HERE("allocate");
-	size_t bytes = bytes_of(name, stack.data(), stack.size()); // the frees have the same chains, so the line here is not compared
+	// The frees have the same stack, so the line of this call is not compared.
+	size_t bytes = bytes_of(name, stack.data(), stack.size());
 	CUdeviceptr memory;
 	check(cuMemAlloc_v2(&memory, bytes), "cuMemAlloc_v2");
 	check(cuMemFree_v2(memory), "cuMemFree_v2");
 }
 
-// Frames of all shapes that compilers make.
+// Functions with frames of all shapes that compilers make.
 extern "C" FRAME int shape_plain(int x)
 {
 	HERE("shape_plain");
@@ -130,7 +131,7 @@ extern "C" FRAME int shape_aligned(int x)
 	return x + aligned[x & 255];
 }
 
-// Both at once: the frame's address is in a register, and the register is saved in the frame.
+// The frame's address is in a register, and the register is saved in the frame.
 extern "C" FRAME int shape_aligned_variable(int x, ...)
 {
 	HERE("shape_aligned_variable");
@@ -175,7 +176,7 @@ extern "C" FRAME void after_last_instruction()
 	try {
 		NEXT; last_instruction("before a throw");
 	} catch (const std::string &) {
-		stack.pop_back(); // last_instruction cannot do it
+		stack.pop_back(); // last_instruction cannot pop its own entry
 		NEXT; allocate("in a catch");
 		try {
 			try {
@@ -258,7 +259,7 @@ extern "C" FRAME int even(int depth)
 	NEXT; return 1 + odd(depth - 1);
 }
 
-// libc calls back.
+// Callbacks from libc.
 extern "C" FRAME int comparison(const void *a, const void *b)
 {
 	HERE("comparison");
@@ -362,11 +363,11 @@ extern "C" FRAME void threads()
 		pthread_join(thread, nullptr);
 }
 
-// A library that is opened only now.
+// A library that is opened during the recording.
 typedef void (*Entry)(size_t, void (*)(void));
 Entry late_entry;
 
-// call_late calls the library, whose functions cannot say that they are there.
+// call_late calls late.so, and pushes the names of its functions to the expected stack for them.
 extern "C" FRAME void call_late(const char *name, void (*back)(void))
 {
 	HERE("call_late");

@@ -1,11 +1,11 @@
-"""Calls the driver from Python in as many ways as there are, and writes down from where.
+"""Calls the driver from Python in many ways, and writes the stacks of its calls.
 
     chain.py CHAINS.SO EXPECTED.JSONL [PASSES]
 
-prints "ready", waits for a byte on stdin, prints "done CALLS" and waits for the end of stdin. Each place that allocates does so with
-a number of bytes of its own; EXPECTED has a line for each: its name, its bytes and its frames, innermost first. All is done PASSES
-times. In the first pass the frames are written down by sys._getframe, in the middle of the call that leads to the driver; the
-others add QUIET to the bytes and walk nothing, so that a look at the stack cannot change what is recorded of it.
+prints "ready", waits for a byte on stdin, makes its calls PASSES times, prints "done CALLS" and waits for the end of stdin.
+Each call site allocates its own number of bytes. EXPECTED has a line for each call site: its name, its bytes and its
+frames, innermost first. In the first pass, sys._getframe reads the frames during the call that leads to the driver. Later
+passes add QUIET to the bytes and read no frames, so that reading frames cannot change the recorded stacks.
 """
 import asyncio
 import contextlib
@@ -19,8 +19,8 @@ import threading
 import weakref
 
 QUIET = 1 << 20
-DEEP, TOO_DEEP = 100, 900  # the unwinder goes at most 500 frames deep
-SHORT_LIVED = {"exec of a string", "import", "imported"}  # places in code that is gone soon after
+DEEP, TOO_DEEP = 100, 900  # the unwinder's limit is 500 frames
+SHORT_LIVED = {"exec of a string", "import", "imported"}  # call sites in code that is freed soon after
 
 with_gil = ctypes.PyDLL(sys.argv[1])
 without_gil = ctypes.CDLL(sys.argv[1])
@@ -31,11 +31,11 @@ chain_call_object.argtypes, chain_call_object.restype = [ctypes.py_object], None
 driver = ctypes.CDLL("libcuda.so.1")
 CALLBACK = ctypes.CFUNCTYPE(None)
 
-expected = {}  # by bytes
-sizes = {}  # by the name of the place
+expected = {}  # bytes -> expected stack
+sizes = {}  # name of the call site -> bytes
 names = {}
-record = None  # in the first pass: write_down
-inside = threading.local()  # native functions of ours that the thread is in: (the frame that called, name)
+record = None  # write_down in the first pass, then None
+inside = threading.local()  # calls: native functions that the thread is in, as (frame of the caller, name)
 
 
 def write_down(size, caller=None):
@@ -56,7 +56,7 @@ def write_down(size, caller=None):
 
 @contextlib.contextmanager
 def through(name):
-    """Says that the caller's frame calls a native function of ours."""
+    """Notes that the caller's frame calls a native function of chains.so."""
     if not hasattr(inside, "calls"):
         inside.calls = []
     inside.calls.append((sys._getframe(2), name))
@@ -65,7 +65,7 @@ def through(name):
 
 
 def at(name):
-    """The number of bytes that belongs to a place."""
+    """Returns the number of bytes of a call site."""
     if record is not None:
         assert name not in sizes, name
         size = sizes[name] = 4096 + len(sizes)
@@ -176,7 +176,7 @@ def methods():
     Local().inner()
 
 
-# Modules called as PyTorch calls them: __call__ leads through a slot in C.
+# Modules that are called as in PyTorch: __call__ goes through a slot in C.
 class Module:
     def __call__(self, *args, **kwargs):
         return self._wrapped_call_impl(*args, **kwargs)
@@ -341,7 +341,7 @@ def in_argument():
     return True
 
 
-# The driver itself, called by ctypes.
+# Driver functions that are called directly with ctypes.
 def direct():
     pointer = ctypes.c_uint64()
     driver.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(noted(at("direct"))))
@@ -354,7 +354,7 @@ def noted(size):
     return size
 
 
-# Python, C, Python.
+# Python calls C, which calls Python.
 COMPILED = compile("def executed():\n  pass\n  chain_alloc(record, at('exec'))\n\nexecuted()\n", "compiled.py", "exec")
 
 
@@ -429,7 +429,7 @@ def destructors():
     return reference
 
 
-# An import, and code that runs in it.
+# An import, and code that runs in the import.
 def imports():
     sys.modules.pop("late_module", None)
     import late_module

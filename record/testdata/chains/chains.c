@@ -1,6 +1,7 @@
 /*
- * The native half of chain.py and train_sim.py, loaded by ctypes: functions with known names between Python and the driver.
- * Compiled without frame pointers and without Python's headers: the same file serves every CPython.
+ * The native half of chain.py and train_sim.py, loaded by ctypes: functions with known names between Python
+ * and the driver. It is compiled without frame pointers and without Python's headers, so that one
+ * file serves every CPython.
  */
 #include "cuda_sim.h"
 
@@ -11,7 +12,7 @@
 
 #define FRAME __attribute__((visibility("default"), noinline))
 
-/* The part of Python's stable interface that is used. */
+/* Declarations from Python's stable ABI. */
 typedef struct _object PyObject;
 extern PyObject _Py_NoneStruct;
 PyObject *PyObject_CallFunction(PyObject *callable, const char *format, ...);
@@ -53,15 +54,15 @@ FRAME void chains_init(void)
 	check(cuModuleGetFunction(&kernel, module, "step_kernel"), "cuModuleGetFunction");
 }
 
-/* Every thread needs the context once. */
+/* Sets the current context. Every thread must call this function once. */
 FRAME void chains_thread_init(void)
 {
 	check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
 }
 
 /*
- * Allocates and frees. First record(bytes) may write down the Python frames as they are now: in the middle of the very call that
- * leads here, so the lines are those of the call. With the GIL (PyDLL).
+ * Allocates and frees. Before, record(bytes) may read the current Python frames, whose lines are then
+ * those of this call. Called with the GIL (PyDLL).
  */
 FRAME void chain_alloc(PyObject *record, uint64_t bytes)
 {
@@ -72,14 +73,14 @@ FRAME void chain_alloc(PyObject *record, uint64_t bytes)
 	check(cuMemFree_v2(memory), "cuMemFree_v2");
 }
 
-/* C that calls back: a ctypes callback, without the GIL (CDLL). */
+/* Calls a ctypes callback. Called without the GIL (CDLL). */
 FRAME void chain_call_back(void (*callback)(void))
 {
 	callback();
 	__asm__ volatile("");
 }
 
-/* C that calls a Python object, with the GIL (PyDLL), from a frame of an unusual size. */
+/* Calls a Python object from a large frame. Called with the GIL (PyDLL). */
 FRAME void chain_call_object(PyObject *callable)
 {
 	volatile char ballast[5000];
@@ -95,7 +96,7 @@ FRAME void *chain_thread_main(void *callback)
 	return NULL;
 }
 
-/* A thread that Python did not make runs the callback. Without the GIL. */
+/* Runs the callback in a thread that Python did not create. Called without the GIL. */
 FRAME void chain_native_thread(void (*callback)(void))
 {
 	pthread_t thread;
@@ -104,8 +105,8 @@ FRAME void chain_native_thread(void (*callback)(void))
 }
 
 /*
- * Kernels of train_sim.py. All launches leave through one function, as those of a library do, so that the driver's caller and often
- * the stack pointer too are the same for many different stacks. gridDimX says which stack it is.
+ * Kernels of train_sim.py. All launches go through one function, as in a library. So many different stacks have
+ * the same caller of the driver, and often the same stack pointer. gridDimX identifies the stack.
  */
 FRAME void launch_kernel(unsigned int site)
 {
@@ -120,7 +121,7 @@ FRAME void launch_kernel(unsigned int site)
 	}
 OP(op_gemm) OP(op_softmax) OP(op_norm) OP(op_elementwise)
 
-/* The same ones as deep again, so that a shallow Python stack can have the stack pointer of a deep one. */
+/* One more native frame, so that a shallow Python stack can have the stack pointer of a deep one. */
 FRAME void op_composite(unsigned int site)
 {
 	op_elementwise(site);
@@ -133,8 +134,9 @@ FRAME void op_synchronize(void)
 }
 
 /*
- * The backward pass: a native thread, made once, goes through a list of nodes while the caller waits, as PyTorch's engine does. A
- * node is a site number for a native launch, or one below zero for callback(-node), which may run Python.
+ * The backward pass: a native thread executes a list of nodes while the caller waits, as in PyTorch's engine.
+ * A node >= 0 is the site number of a native launch. A node < 0 means callback(-node), which may run
+ * Python.
  */
 static struct {
 	pthread_mutex_t lock;
@@ -192,7 +194,7 @@ FRAME void *backward_thread(void *unused)
 	return unused;
 }
 
-/* Without the GIL. */
+/* Called without the GIL. */
 FRAME void backward_run(const int *nodes, int count, void (*callback)(int))
 {
 	pthread_t thread;

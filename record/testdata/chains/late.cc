@@ -1,4 +1,4 @@
-// A library that chain.cc opens while it is being recorded.
+// A library that chain.cc opens during the recording.
 extern "C" {
 #include "cuda_sim.h"
 }
@@ -17,7 +17,7 @@ extern "C" __attribute__((noinline)) void late_entry(size_t bytes, void (*back)(
 	volatile char ballast[3000];
 	ballast[0] = 0;
 	if (back)
-		back(); // into the program, which may come here again
+		back(); // into the program, which may call late_entry again
 	else
 		late_inner(bytes);
 	ballast[1] = ballast[0];

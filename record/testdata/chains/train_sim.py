@@ -1,15 +1,16 @@
-"""A training loop's look-alike, whose every launch says from where it was made.
+"""A simulated training loop that writes the stack of each of its launches.
 
     train_sim.py CHAINS.SO EXPECTED.JSONL [--variant plain|recursive|random] [--seconds N] [--rate LAUNCHES_PER_SECOND] [--seed N]
 
-prints "ready", waits for a byte on stdin, trains for N seconds, prints "done LAUNCHES" and waits for the end of stdin. gridDimX of a
-launch is the number of its stack in EXPECTED: two launches have the same number if and only if all their frames are the same,
-Python's lines included. Layers repeat, different call sites run the same functions at the same depth, and all launches leave through
-one native function, so that stacks which look alike from below are not the same. The backward pass runs in a native thread.
+prints "ready", waits for a byte on stdin, trains for N seconds, prints "done LAUNCHES" and waits for the end of stdin.
+gridDimX of a launch is the number of its stack in EXPECTED. Two launches have the same number only if all their frames are
+the same, including the lines of Python frames. Layers repeat, different call sites run the same functions at the same
+depth, and all launches go through one native function. So stacks with equal inner frames differ in outer frames. The
+backward pass runs in a native thread.
 
     plain      a transformer: the same launches in every step
     recursive  trees of layers, of another shape in every step
-    random     the transformer's layers in another order in every step, through several paths of the same length
+    random     the transformer's layers in another order in every step, through several call paths of the same length
 """
 import argparse
 import ctypes
@@ -34,21 +35,21 @@ gemm, softmax, norm, elementwise, composite = (
     getattr(library, name) for name in ("op_gemm", "op_softmax", "op_norm", "op_elementwise", "op_composite"))
 synchronize = library.op_synchronize
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_int)
-NATIVE = {  # innermost first
+NATIVE = {  # native functions of an operation, innermost first
     "gemm": ["launch_kernel", "op_gemm"], "softmax": ["launch_kernel", "op_softmax"], "norm": ["launch_kernel", "op_norm"],
     "elementwise": ["launch_kernel", "op_elementwise"], "composite": ["launch_kernel", "op_elementwise", "op_composite"],
 }
 BACKWARD = ["backward_node", "backward_thread"]
-BACKWARD_GEMM, BACKWARD_REDUCE = 1, 2  # odd numbers are one function, even ones the other: see backward_node
+BACKWARD_GEMM, BACKWARD_REDUCE = 1, 2  # backward_node calls one function for odd numbers, the other for even ones
 
-numbers = {}  # of stacks
-stacks = {  # by number
+numbers = {}  # stack -> its number
+stacks = {  # number -> stack
     BACKWARD_GEMM: ["launch_kernel", "backward_gemm", *BACKWARD], BACKWARD_REDUCE: ["launch_kernel", "backward_reduce", *BACKWARD]}
 launches = 0
 
 
 def at(op):
-    """The number of the stack that the caller is going to launch op from: on the same line."""
+    """Returns the number of the stack from which the caller launches op on the same line."""
     global launches
     launches += 1
     frame, key = sys._getframe(1), [op]
@@ -156,7 +157,7 @@ class Transformer(Module):
 
 
 class Tree(Module):
-    """A layer of layers, down to depth 0, as deep to the left as to the right only by chance."""
+    """A tree of layers down to depth 0, whose shape is random."""
 
     def __init__(self, chance):
         self.chance, self.leaves = chance, [LayerNorm(), Linear(), GELU(), Dropout()]
@@ -171,7 +172,7 @@ class Tree(Module):
 
 
 class Shuffled(Module):
-    """Layers in random order; which of the three it was that called a layer is only in one frame's line."""
+    """Layers in random order. Only the line of one frame shows which of three calls called a layer."""
 
     def __init__(self, chance):
         self.chance = chance
@@ -222,7 +223,7 @@ class AdamW:
 
 
 class Function:
-    """Gradients written in Python, run by the native engine."""
+    """A gradient function in Python, which the native engine runs."""
 
     @staticmethod
     def scale():

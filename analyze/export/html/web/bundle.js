@@ -204,14 +204,14 @@
       this.plot.addEventListener("keydown", (e) => this.onKey(e));
       this.draw();
     }
-    /** Returns the ranges of all series, for those who do not see the chart. */
+    /** Returns the ranges of all series as text, for screen readers. */
     describe() {
       return this.series.map((s) => {
         const range = extent(s.v);
         return range ? `${s.name} from ${this.text(range.min)} to ${this.text(range.max)}` : s.name;
       }).join("; ");
     }
-    /** Makes the button of the legend that shows and hides a series. */
+    /** Creates the legend entry of a series: a button that shows and hides the series. */
     makeEntry(series, i) {
       const swatch = element("span", { className: series.stacked ? "swatch" : "swatch stroke" });
       const value = element("span", { className: "value" });
@@ -226,7 +226,7 @@
       });
       return { button: button2, swatch, value };
     }
-    /** Draws the chart in the present width and theme. */
+    /** Draws the chart with the current width and theme. */
     draw() {
       const width = Math.max(240, this.plot.clientWidth);
       const selected = this.u?.cursor.idx;
@@ -237,7 +237,7 @@
       this.u = new uPlot(options, values, this.plot);
       this.showValues(selected);
     }
-    /** Returns what uPlot draws: values, how to draw them, and the bands between stacked series. */
+    /** Returns the input of uPlot: values, series options, and the bands between stacked series. */
     layers() {
       const values = [this.merged[0]], series = [{}], bands = [];
       let below = null, last = -1;
@@ -284,7 +284,7 @@
         }
       };
     }
-    /** Reports clicks to onPick. A drag zooms and is no click. */
+    /** Calls onPick for clicks, but not for drags, which zoom. */
     listen(u) {
       let downX = 0;
       u.over.addEventListener("mousedown", (e) => {
@@ -295,14 +295,14 @@
         if (isClick && idx != null) this.onPick?.(u.data[0][idx]);
       });
     }
-    /** Shows the values of a point in the legend; none if idx is null or undefined. */
+    /** Shows the values at a point in the legend, or no values if idx is null or undefined. */
     showValues(idx) {
       this.entries.forEach(({ value }, i) => {
         const v = idx == null ? null : this.merged[i + 1][idx];
         value.textContent = v == null ? "" : this.text(v);
       });
     }
-    /** Moves the cursor by the arrow keys, Home and End; Escape shows the whole window. */
+    /** Handles keys: the arrow keys, Home and End move the cursor, Escape resets the zoom. */
     onKey(e) {
       if (e.key === "Escape") {
         this.u.setScale("x", { min: this.data.from, max: this.data.to });
@@ -356,7 +356,7 @@
     for (const list of ["texts", "memory", "groups", "gpus", "marks"]) data[list] ??= [];
     return data;
   }
-  var restName = "all other places";
+  var restName = "all other sites";
   function holdersAt(data, memory, k) {
     const held = memory.held[k], [bytes, blocks] = memory.rest[k], holders = [];
     for (let i = 0; i < held.length; i += 3) {
@@ -406,7 +406,7 @@
   }
   var stackColour = (i) => `--c${i % stackColours}`;
   function leastSeries({ t, least }) {
-    return { name: "least in each part of the time", t, v: least, colour: "--text", dash: [2, 3] };
+    return { name: "minimum of each part of the time", t, v: least, colour: "--text", dash: [2, 3] };
   }
   function totalSeries(line, i, peakBytes) {
     const isDetail = line.name === "PyTorch allocated" || line.name.startsWith("all of");
@@ -423,7 +423,8 @@
     if (!data.activity) return;
     const { t, lines } = data.activity;
     const series = lines.map(({ name, v }, i) => ({ name, t, v, colour: stackColour(i), stacked: true }));
-    charts2.add(new Chart(box, { title: "Calls a second", unit: "count", height: 180, series, data }));
+    const title = "Calls per second";
+    charts2.add(new Chart(box, { title, unit: "count", height: 180, series, data }));
   }
 
   // src/flametree.js
@@ -470,7 +471,7 @@
     if (metrics.length > 0) charts2.add(new FlamePanel(box, flame, texts, metrics));
   }
   var FlamePanel = class {
-    /** On paper the graph is scaled, not drawn again: d3 draws a frame later. */
+    /** Printing scales the graph instead of drawing it again, because d3 would draw too late. */
     screenOnly = true;
     constructor(box, flame, texts, metrics) {
       Object.assign(this, { flame, texts, metric: metrics[0] });
@@ -482,9 +483,9 @@
       });
       this.search.addEventListener("input", () => this.find(this.search.value.trim()));
       this.status = element("p", { className: "status", id: "flame-status", role: "status" });
-      this.place = element("div", { className: "flame" });
-      this.place.addEventListener("keydown", (e) => this.onKey(e));
-      box.append(this.makeTools(metrics), this.place, this.status);
+      this.container = element("div", { className: "flame" });
+      this.container.addEventListener("keydown", (e) => this.onKey(e));
+      box.append(this.makeTools(metrics), this.container, this.status);
       this.draw();
     }
     makeTools(metrics) {
@@ -505,7 +506,7 @@
       const text = textOfUnit(this.flame.metrics[this.metric].unit)(value);
       return `${text}, ${percentText(value, this.flame.root.v[this.metric])} %`;
     }
-    /** Returns the name and value of a frame that d3 has drawn. */
+    /** Returns the name and the value of a frame that d3 has drawn, as text. */
     frameText(frame) {
       return `${frame.data.name}: ${this.valueText(frame.data.value)}`;
     }
@@ -514,13 +515,13 @@
       this.status.textContent = "";
       this.draw();
     }
-    /** Draws the graph in the present width; a search stays. */
+    /** Draws the graph with the current width, and applies the current search again. */
     draw() {
       const tree = framesOf(this.flame.root, this.texts, this.metric);
-      this.place.replaceChildren();
+      this.container.replaceChildren();
       this.graph = this.makeGraph((depthOf(tree) + 0.1) * rowHeight);
-      d3.select(this.place).datum(tree).call(this.graph);
-      const svg = this.place.firstChild;
+      d3.select(this.container).datum(tree).call(this.graph);
+      const svg = this.container.firstChild;
       svg.setAttribute("viewBox", `0 0 ${svg.getAttribute("width")} ${svg.getAttribute("height")}`);
       svg.setAttribute("role", "group");
       svg.setAttribute("aria-label", "Flame graph: " + this.flame.metrics[this.metric].name);
@@ -529,12 +530,12 @@
     }
     makeGraph(height) {
       const colour = (frame) => `var(${frame.highlight ? "--flame-hit" : kindColours[frame.data.kind]})`;
-      return flamegraph.default().width(Math.max(240, this.place.clientWidth)).height(height).cellHeight(rowHeight).inverted(true).transitionDuration(0).minFrameSize(1).setColorMapper(colour).setLabelHandler((frame) => this.frameText(frame)).onClick((frame) => {
+      return flamegraph.default().width(Math.max(240, this.container.clientWidth)).height(height).cellHeight(rowHeight).inverted(true).transitionDuration(0).minFrameSize(1).setColorMapper(colour).setLabelHandler((frame) => this.frameText(frame)).onClick((frame) => {
         this.status.textContent = this.frameText(frame);
         this.makeFocusable();
       });
     }
-    /** Marks the frames that a search finds and shows their sum. */
+    /** Highlights the frames whose name contains the term, and shows the sum of their values. */
     find(term) {
       let hits = 0, sum = 0;
       this.graph.setSearchMatch((frame) => isMatch(frame.data.name, term));
@@ -556,9 +557,12 @@
       this.status.textContent = "";
     }
     groups() {
-      return [...this.place.querySelectorAll("g.frame")];
+      return [...this.container.querySelectorAll("g.frame")];
     }
-    /** Lets Tab reach one frame: wanted, the one that it reached before, or the root. */
+    /**
+     * Makes one frame reachable with Tab: wanted if it is given, else the frame that was reachable
+     * before, else the root.
+     */
     makeFocusable(wanted) {
       const groups = this.groups();
       const current = wanted ?? groups.find((g) => g.tabIndex === 0) ?? groups[0];
@@ -606,25 +610,25 @@
   }
 
   // src/memory.js
-  var keysHint = "Drag to zoom, double-click to see all; arrow keys move from point to point.";
-  var envelopeHint = "Memory swings too fast to be drawn: areas are the most of each part of the time, the dotted line is the least.";
+  var keysHint = "Drag to zoom, double-click to reset. Arrow keys move from point to point.";
+  var envelopeHint = "Memory changes too fast to draw each change. The areas show the maximum of each part of the time, the dotted line shows the minimum.";
   function drawMemory(box, data, charts2) {
     if (data.memory.length > 0) new MemoryPanel(box, data, charts2);
   }
   var MemoryPanel = class {
     constructor(box, data, charts2) {
       Object.assign(this, { data, charts: charts2 });
-      this.place = element("div");
+      this.container = element("div");
       this.detail = element("div", { className: "detail", role: "status" });
-      box.append(this.makeTools(), this.place, this.detail);
+      box.append(this.makeTools(), this.container, this.detail);
       this.show(data.memory[0]);
     }
     makeTools() {
       const tools = element("div", { className: "tools" });
       if (this.data.memory.length > 1) tools.append(...this.makeDeviceChoice());
       tools.append(
-        button("Who held it at the peak", () => this.showHolders(this.memory.peak)),
-        button("… at the end", () => this.showHolders(this.memory.t.length - 1)),
+        button("Holders at the peak", () => this.showHolders(this.memory.peak)),
+        button("Holders at the end", () => this.showHolders(this.memory.t.length - 1)),
         element("span", { text: keysHint })
       );
       return tools;
@@ -635,16 +639,16 @@
       choice.addEventListener("change", () => this.show(this.data.memory[choice.value]));
       return [element("label", { text: "Memory of ", htmlFor: "device" }), choice];
     }
-    /** Shows the memory of a device, at its peak. */
+    /** Shows the chart of a device, and the holders at its peak. */
     show(memory) {
       this.memory = memory;
       const { series, isEnvelope } = memorySeries(this.data, memory);
-      this.place.replaceChildren();
+      this.container.replaceChildren();
       if (isEnvelope) {
-        this.place.append(element("p", { className: "about", text: envelopeHint }));
+        this.container.append(element("p", { className: "about", text: envelopeHint }));
       }
       this.charts.delete(this.chart);
-      this.chart = new Chart(this.place, {
+      this.chart = new Chart(this.container, {
         title: "Memory over time",
         unit: "bytes",
         height: 320,
@@ -656,13 +660,13 @@
       this.charts.add(this.chart);
       this.showHolders(memory.peak);
     }
-    /** Shows who held memory at the moment of index k. */
+    /** Shows the largest holders of memory at the moment with index k. */
     showHolders(k) {
       const { t, total, peak, title } = this.memory;
       const at = secondsText(t[k]) + (k === peak ? ", the peak" : "");
       const table = holdersTable(holdersAt(this.data, this.memory, k), total[k]);
       this.detail.replaceChildren(
-        element("h3", { text: `Held at ${at}: ${bytesText(total[k])}, ${title}` }),
+        element("h3", { text: `Live at ${at}: ${bytesText(total[k])}, ${title}` }),
         element("div", { className: "scroll" }, table)
       );
     }
@@ -735,10 +739,10 @@
     return a < b ? -sign : sign;
   }
   var wordsOf = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
-  function shownRows(texts, places, words, isFolded) {
+  function shownRows(texts, positions, words, isFolded) {
     return texts.map((text, i) => {
       if (words.length > 0) return words.every((word) => text.includes(word));
-      return !isFolded || places[i] < foldedRows;
+      return !isFolded || positions[i] < foldedRows;
     });
   }
 
@@ -797,12 +801,12 @@
       this.isFolded = !this.isFolded;
       this.show();
     }
-    /** Shows the rows that pass the filter, or the first ones of a folded table. */
+    /** Shows the rows that match the filter. Without a filter a folded table shows its first rows. */
     show() {
       const words = wordsOf(this.input.value), total = this.rows.length;
-      const places = new Map([...bodyOf(this.table).rows].map((row, i) => [row, i]));
-      const placeOfRow = this.rows.map((row) => places.get(row));
-      const shown = shownRows(this.texts, placeOfRow, words, this.isFolded);
+      const positions = new Map([...bodyOf(this.table).rows].map((row, i) => [row, i]));
+      const positionOfRow = this.rows.map((row) => positions.get(row));
+      const shown = shownRows(this.texts, positionOfRow, words, this.isFolded);
       this.rows.forEach((row, i) => {
         row.hidden = !shown[i];
       });
@@ -826,7 +830,7 @@
   var Theme = class {
     /**
      * @param {HTMLElement} control the button that changes the theme
-     * @param {function(): void} onChange is called after each change, but not for printing
+     * @param {function(): void} onChange is called after each change, except changes for printing
      */
     constructor(control, onChange) {
       this.control = control;

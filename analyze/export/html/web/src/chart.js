@@ -12,20 +12,22 @@ import { textOfUnit } from "./text.js";
  * @property {number[]} t seconds, ascending
  * @property {?number[]} v
  * @property {string} colour name of a CSS variable
- * @property {boolean} [stacked] lies on the stacked series before it
+ * @property {boolean} [stacked] the series is drawn on top of the previous stacked series
  * @property {number[]} [dash] lengths of dashes and gaps, in pixels
- * @property {boolean} [off] is hidden at first
+ * @property {boolean} [off] the series is hidden at first
  *
  * @typedef {object} ChartOptions
  * @property {string} title
  * @property {string} unit a unit of textOfUnit
  * @property {number} height pixels
  * @property {Series[]} series
- * @property {import("./data.js").ReportData} data its window and marks are those of the chart
- * @property {function(number): void} [onPick] gets the time, in seconds, of a click or key
- * @property {number[]} [stops] times at which the arrow keys stop; without it, all points
+ * @property {import("./data.js").ReportData} data source of the chart's window and marks
+ * @property {function(number): void} [onPick] is called with the time, in seconds, that a click or
+ *     a key selects
+ * @property {number[]} [stops] times at which the arrow keys stop; by default all points
  */
 
+/** A chart with keyboard control and a legend. */
 export class Chart {
 	/**
 	 * @param {HTMLElement} parent
@@ -45,7 +47,7 @@ export class Chart {
 		this.draw();
 	}
 
-	/** Returns the ranges of all series, for those who do not see the chart. */
+	/** Returns the ranges of all series as text, for screen readers. */
 	describe() {
 		return this.series.map((s) => {
 			const range = extent(s.v);
@@ -53,7 +55,7 @@ export class Chart {
 		}).join("; ");
 	}
 
-	/** Makes the button of the legend that shows and hides a series. */
+	/** Creates the legend entry of a series: a button that shows and hides the series. */
 	makeEntry(series, i) {
 		const swatch = element("span", { className: series.stacked ? "swatch" : "swatch stroke" });
 		const value = element("span", { className: "value" });
@@ -69,7 +71,7 @@ export class Chart {
 		return { button, swatch, value };
 	}
 
-	/** Draws the chart in the present width and theme. */
+	/** Draws the chart with the current width and theme. */
 	draw() {
 		const width = Math.max(240, this.plot.clientWidth);
 		const selected = this.u?.cursor.idx;
@@ -81,7 +83,7 @@ export class Chart {
 		this.showValues(selected);
 	}
 
-	/** Returns what uPlot draws: values, how to draw them, and the bands between stacked series. */
+	/** Returns the input of uPlot: values, series options, and the bands between stacked series. */
 	layers() {
 		const values = [this.merged[0]], series = [{}], bands = [];
 		let below = null, last = -1;
@@ -127,7 +129,7 @@ export class Chart {
 		};
 	}
 
-	/** Reports clicks to onPick. A drag zooms and is no click. */
+	/** Calls onPick for clicks, but not for drags, which zoom. */
 	listen(u) {
 		let downX = 0;
 		u.over.addEventListener("mousedown", (e) => { downX = e.clientX; });
@@ -137,7 +139,7 @@ export class Chart {
 		});
 	}
 
-	/** Shows the values of a point in the legend; none if idx is null or undefined. */
+	/** Shows the values at a point in the legend, or no values if idx is null or undefined. */
 	showValues(idx) {
 		this.entries.forEach(({ value }, i) => {
 			const v = idx == null ? null : this.merged[i + 1][idx];
@@ -145,7 +147,7 @@ export class Chart {
 		});
 	}
 
-	/** Moves the cursor by the arrow keys, Home and End; Escape shows the whole window. */
+	/** Handles keys: the arrow keys, Home and End move the cursor, Escape resets the zoom. */
 	onKey(e) {
 		if (e.key === "Escape") {
 			this.u.setScale("x", { min: this.data.from, max: this.data.to });
@@ -176,12 +178,13 @@ function seriesOptions(series, colour, show) {
 }
 
 /**
- * Returns the stop that a key leads to; null for other keys. Shift moves by ten.
+ * Returns the index of the stop to which a key moves the cursor. With Shift, arrow keys move by
+ * ten.
  *
  * @param {{key: string, shiftKey: boolean}} event
- * @param {number} stop the present one
- * @param {number} last
- * @returns {?number}
+ * @param {number} stop index of the current stop
+ * @param {number} last index of the last stop
+ * @returns {?number} null for other keys
  */
 export function stopAfterKey({ key, shiftKey }, stop, last) {
 	const step = shiftKey ? 10 : 1;

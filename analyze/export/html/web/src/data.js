@@ -1,5 +1,5 @@
-// The data of the page's charts, as Go writes it into the page. Times are seconds since the start
-// of the recording. Texts are indexes into texts.
+// The data of all charts: the JSON of chartData in data.go. Times are seconds since the start of
+// the recording. Names of sites, kinds and frames are indexes into texts.
 
 /**
  * @typedef {object} ReportData
@@ -9,44 +9,45 @@
  * @property {Memory[]} memory one per device, and one for the host; the largest first
  * @property {Group[]} groups
  * @property {?Flame} flame
- * @property {?{t: number[], lines: {name: string, v: ?number[]}[]}} activity calls a second
+ * @property {?{t: number[], lines: {name: string, v: ?number[]}[]}} activity calls per second
  * @property {{title: string, charts: MetricChart[]}[]} gpus
- * @property {Mark[]} marks by time
+ * @property {Mark[]} marks in order of time
  *
- * @typedef {object} Memory the memory of a device over time; lists have an entry per moment
+ * @typedef {object} Memory the memory of a device over time; each list has one entry per moment
  * @property {string} title
- * @property {number[]} t the moments
+ * @property {number[]} t times of the moments
  * @property {number[]} total live bytes
  * @property {number[]} shown the groups with a series of their own
  * @property {number[][]} series for each of shown, its live bytes
- * @property {number[][]} held group, bytes and blocks of the largest holders, one after the other
+ * @property {number[][]} held the largest holders: group, bytes and blocks of the first holder,
+ *     then of the second, and so on
  * @property {[number, number][]} rest bytes and blocks of all other holders
  * @property {number} peak index of the moment with most bytes
  * @property {Line[]} lines other totals, in bytes
  *
  * @typedef {object} Group an allocation site and a kind of memory
- * @property {number} s text of the site
- * @property {number} k text of the kind
- * @property {number[]} f texts of the frames, leaf first
+ * @property {number} s index of the site in texts
+ * @property {number} k index of the kind of memory in texts
+ * @property {number[]} f indexes of the frames in texts, leaf first
  *
- * @typedef {object} Line
+ * @typedef {object} Line a value over time: v[i] holds from t[i] on
  * @property {string} name
  * @property {number[]} t
  * @property {?number[]} v
  *
  * @typedef {{title: string, unit: string, lines: Line[]}} MetricChart
- * @typedef {{t: number, text: string}} Mark an event that all charts show
+ * @typedef {{t: number, text: string}} Mark an event that all charts show as a vertical line
  * @typedef {{metrics: {name: string, unit: string}[], root: FlameNode}} Flame
  *
  * @typedef {object} FlameNode
- * @property {number} n text of the name
+ * @property {number} n index of the name in texts
  * @property {number} k 0 native, 1 Python, 2 other
  * @property {number[]} v a value per metric
  * @property {FlameNode[]} [c] callees
  */
 
 /**
- * Decodes the page's data. Lists that Go writes as null are empty.
+ * Decodes the data of the page. Lists that are null in the JSON become empty.
  *
  * @param {string} text JSON
  * @returns {ReportData}
@@ -67,11 +68,11 @@ export function parseReport(text) {
  * @property {string[]} frames leaf first
  */
 
-/** The name of all holders that are not listed. */
-export const restName = "all other places";
+/** The name of the sum of all holders that are not listed. */
+export const restName = "all other sites";
 
 /**
- * Returns who held memory at a moment: the largest holders, then all others as one.
+ * Returns the holders of memory at a moment: the largest ones, then one entry for all others.
  *
  * @param {ReportData} data
  * @param {Memory} memory
@@ -92,7 +93,8 @@ export function holdersAt(data, memory, k) {
 }
 
 /**
- * Returns the name of a group: its site, with the kind of memory if another group has that site.
+ * Returns the name of a group: its site. If another shown group has the same site, the name
+ * includes the kind of memory.
  *
  * @param {ReportData} data
  * @param {number} group
@@ -106,7 +108,7 @@ export function groupName({ groups, texts }, group, among) {
 }
 
 /**
- * Returns the bytes that no shown group has, at each moment.
+ * Returns, for each moment, the live bytes of the groups that are not shown.
  *
  * @param {Memory} memory
  * @returns {number[]}

@@ -1,8 +1,8 @@
-// Elements and colours of the page.
+// Functions that create HTML elements and read colours of the theme.
 
 /**
- * Makes an element. An attribute is a property of the element where there is one of that name;
- * text is its text.
+ * Creates an element. An entry of attributes sets the property with that name if the element has
+ * one, else the HTML attribute. The entry text sets the text of the element.
  *
  * @param {string} tag
  * @param {Object<string, *>} attributes
@@ -21,7 +21,7 @@ export function element(tag, attributes = {}, ...children) {
 }
 
 /**
- * Makes a button.
+ * Creates a button.
  *
  * @param {string} text
  * @param {function(): void} onClick

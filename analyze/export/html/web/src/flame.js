@@ -1,5 +1,5 @@
-// The panel of the flame graph, drawn by d3-flame-graph with the root at the top. All of it can be
-// used with the keyboard.
+// The flame graph panel, drawn by d3-flame-graph with the root at the top. It has full keyboard
+// control.
 import { button, element } from "./dom.js";
 import { depthOf, frameAfterKey, framesOf, isMatch, usableMetrics } from "./flametree.js";
 import { d3, flamegraph } from "./libraries.js";
@@ -9,11 +9,11 @@ const rowHeight = 18; // pixels
 const kindColours = ["--flame-native", "--flame-python", "--flame-other"];
 
 /**
- * Draws the panel. It is empty if no metric has any value.
+ * Draws the flame graph panel. It stays empty if no metric has a value above 0.
  *
  * @param {HTMLElement} box
  * @param {import("./data.js").ReportData} data
- * @param {Set<{draw: function(): void}>} charts gets the flame graph
+ * @param {Set<{draw: function(): void}>} charts the flame graph is added to this set
  */
 export function drawFlame(box, { flame, texts }, charts) {
 	if (!flame) return;
@@ -22,7 +22,7 @@ export function drawFlame(box, { flame, texts }, charts) {
 }
 
 class FlamePanel {
-	/** On paper the graph is scaled, not drawn again: d3 draws a frame later. */
+	/** Printing scales the graph instead of drawing it again, because d3 would draw too late. */
 	screenOnly = true;
 
 	constructor(box, flame, texts, metrics) {
@@ -33,9 +33,9 @@ class FlamePanel {
 		});
 		this.search.addEventListener("input", () => this.find(this.search.value.trim()));
 		this.status = element("p", { className: "status", id: "flame-status", role: "status" });
-		this.place = element("div", { className: "flame" });
-		this.place.addEventListener("keydown", (e) => this.onKey(e));
-		box.append(this.makeTools(metrics), this.place, this.status);
+		this.container = element("div", { className: "flame" });
+		this.container.addEventListener("keydown", (e) => this.onKey(e));
+		box.append(this.makeTools(metrics), this.container, this.status);
 		this.draw();
 	}
 
@@ -55,7 +55,7 @@ class FlamePanel {
 		return `${text}, ${percentText(value, this.flame.root.v[this.metric])} %`;
 	}
 
-	/** Returns the name and value of a frame that d3 has drawn. */
+	/** Returns the name and the value of a frame that d3 has drawn, as text. */
 	frameText(frame) {
 		return `${frame.data.name}: ${this.valueText(frame.data.value)}`;
 	}
@@ -66,13 +66,13 @@ class FlamePanel {
 		this.draw();
 	}
 
-	/** Draws the graph in the present width; a search stays. */
+	/** Draws the graph with the current width, and applies the current search again. */
 	draw() {
 		const tree = framesOf(this.flame.root, this.texts, this.metric);
-		this.place.replaceChildren();
+		this.container.replaceChildren();
 		this.graph = this.makeGraph((depthOf(tree) + 0.1) * rowHeight);
-		d3.select(this.place).datum(tree).call(this.graph);
-		const svg = this.place.firstChild;
+		d3.select(this.container).datum(tree).call(this.graph);
+		const svg = this.container.firstChild;
 		svg.setAttribute("viewBox", `0 0 ${svg.getAttribute("width")} ${svg.getAttribute("height")}`);
 		svg.setAttribute("role", "group");
 		svg.setAttribute("aria-label", "Flame graph: " + this.flame.metrics[this.metric].name);
@@ -84,7 +84,7 @@ class FlamePanel {
 		const colour = (frame) =>
 			`var(${frame.highlight ? "--flame-hit" : kindColours[frame.data.kind]})`;
 		return flamegraph.default()
-			.width(Math.max(240, this.place.clientWidth)).height(height).cellHeight(rowHeight)
+			.width(Math.max(240, this.container.clientWidth)).height(height).cellHeight(rowHeight)
 			.inverted(true).transitionDuration(0).minFrameSize(1)
 			.setColorMapper(colour)
 			.setLabelHandler((frame) => this.frameText(frame))
@@ -94,7 +94,7 @@ class FlamePanel {
 			});
 	}
 
-	/** Marks the frames that a search finds and shows their sum. */
+	/** Highlights the frames whose name contains the term, and shows the sum of their values. */
 	find(term) {
 		let hits = 0, sum = 0;
 		this.graph.setSearchMatch((frame) => isMatch(frame.data.name, term));
@@ -115,10 +115,13 @@ class FlamePanel {
 	}
 
 	groups() {
-		return [...this.place.querySelectorAll("g.frame")];
+		return [...this.container.querySelectorAll("g.frame")];
 	}
 
-	/** Lets Tab reach one frame: wanted, the one that it reached before, or the root. */
+	/**
+	 * Makes one frame reachable with Tab: wanted if it is given, else the frame that was reachable
+	 * before, else the root.
+	 */
 	makeFocusable(wanted) {
 		const groups = this.groups();
 		const current = wanted ?? groups.find((g) => g.tabIndex === 0) ?? groups[0];

@@ -1,4 +1,4 @@
-// The tree of the flame graph: what is drawn of it, searched in it, and where keys lead.
+// Functions on the tree of the flame graph: selection of a metric, search, and keyboard navigation.
 
 /**
  * @typedef {object} Frame a frame as d3-flame-graph draws it
@@ -9,7 +9,7 @@
  */
 
 /**
- * Returns the indexes of the metrics that have any value.
+ * Returns the indexes of the metrics whose total is above 0.
  *
  * @param {import("./data.js").Flame} flame
  * @returns {number[]}
@@ -19,11 +19,11 @@ export function usableMetrics(flame) {
 }
 
 /**
- * Returns the part of a tree that has values of a metric.
+ * Returns the tree of one metric. Frames without a value of the metric are left out.
  *
  * @param {import("./data.js").FlameNode} node
  * @param {string[]} texts
- * @param {number} metric index
+ * @param {number} metric index of the metric
  * @returns {Frame}
  */
 export function framesOf(node, texts, metric) {
@@ -34,7 +34,7 @@ export function framesOf(node, texts, metric) {
 }
 
 /**
- * Returns the rows that a tree takes: 1 for a frame without children.
+ * Returns the number of levels of a tree, 1 for a frame without children.
  *
  * @param {Frame} frame
  * @returns {number}
@@ -44,7 +44,8 @@ export function depthOf(frame) {
 }
 
 /**
- * Reports whether a search finds a name. Case does not matter; an empty search finds nothing.
+ * Reports whether a name contains a search term. Case does not matter. An empty term matches no
+ * name.
  *
  * @param {string} name
  * @param {string} term
@@ -56,15 +57,15 @@ export function isMatch(name, term) {
 
 /**
  * @typedef {object} DrawnFrame a node of d3-hierarchy
- * @property {number} value 0 if the frame is zoomed away
+ * @property {number} value 0 if the frame is outside of the zoomed part
  * @property {number} x0 left edge
  * @property {?DrawnFrame} parent
  * @property {DrawnFrame[]} [children]
  */
 
 /**
- * Returns the frame that an arrow key leads to: the caller, the largest callee or a neighbour.
- * At an edge it is the frame itself.
+ * Returns the frame to which an arrow key moves the focus: the caller, the largest callee or a
+ * neighbour. If there is none, it returns the frame itself.
  *
  * @param {DrawnFrame} frame
  * @param {string} key

@@ -1,14 +1,14 @@
-// The panel of the GPUs' metrics over time.
+// The GPU panel: charts of NVML and GPM metrics over time.
 import { Chart } from "./chart.js";
 import { element } from "./dom.js";
 import { stackColour } from "./memoryseries.js";
 
 /**
- * Draws the panel: for each GPU a chart per unit.
+ * Draws the GPU panel: a group of charts for each GPU.
  *
  * @param {HTMLElement} box
  * @param {import("./data.js").ReportData} data
- * @param {Set<Chart>} charts gets the charts
+ * @param {Set<Chart>} charts the new charts are added to this set
  */
 export function drawGPUs(box, data, charts) {
 	for (const gpu of data.gpus) {

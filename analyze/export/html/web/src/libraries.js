@@ -1,4 +1,4 @@
-// The libraries of lib/, which earlier scripts of the page define as globals.
+// The libraries in lib/. Scripts that run before this bundle define them as global variables.
 
 /** uPlot draws charts; d3 and its plugin flamegraph draw the flame graph. */
 export const { uPlot, d3, flamegraph } = globalThis;

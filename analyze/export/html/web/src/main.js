@@ -1,4 +1,5 @@
-// Starts the page: tables first, then charts, then what follows the window and the printer.
+// Entry point of the page's scripts. It makes tables sortable, draws the charts, and redraws them
+// when the window is resized or the page is printed.
 import { drawActivity } from "./activity.js";
 import { parseReport } from "./data.js";
 import { drawFlame } from "./flame.js";
@@ -12,7 +13,7 @@ const panels = { memory: drawMemory, activity: drawActivity, gpus: drawGPUs, fla
 const resizeDelayMs = 120;
 const paperWidth = "680px";
 
-/** All that is drawn again after a change of width or theme. */
+/** The charts and the flame graph. All are drawn again after a change of width or theme. */
 const charts = new Set();
 const theme = new Theme(document.getElementById("theme"), redraw);
 

@@ -1,8 +1,8 @@
-// Events that all charts show: a vertical line with a text.
+// Marks: events that all charts show as a vertical line with a label.
 import { themeColour } from "./dom.js";
 
 /**
- * Returns the marks within a range.
+ * Returns the marks within a time range, both ends included.
  *
  * @param {import("./data.js").Mark[]} marks
  * @param {number} fromS seconds
@@ -12,11 +12,12 @@ import { themeColour } from "./dom.js";
 export const marksWithin = (marks, fromS, toS) => marks.filter((m) => m.t >= fromS && m.t <= toS);
 
 /**
- * Reports which labels fit: those that neither overlap a label on their left nor leave the plot.
+ * Reports for each label whether it is drawn: it must not overlap the last drawn label on its left,
+ * and must end inside the plot.
  *
  * @param {{x: number, width: number}[]} labels from left to right, in pixels
  * @param {number} right edge of the plot, in pixels
- * @param {number} gap least distance of two labels, in pixels
+ * @param {number} gap smallest distance between two labels, in pixels
  * @returns {boolean[]}
  */
 export function labelsThatFit(labels, right, gap) {
@@ -29,7 +30,7 @@ export function labelsThatFit(labels, right, gap) {
 }
 
 /**
- * Returns a plugin of uPlot that draws marks.
+ * Returns a uPlot plugin that draws marks.
  *
  * @param {import("./data.js").Mark[]} marks
  * @returns {object}

@@ -1,4 +1,5 @@
-// The panel of memory over time: a chart, and who held memory at the moment that was picked.
+// The memory panel: a chart of live memory over time, and a table of the largest holders at the
+// selected time.
 import { Chart } from "./chart.js";
 import { holdersAt } from "./data.js";
 import { button, element } from "./dom.js";
@@ -6,12 +7,12 @@ import { memorySeries } from "./memoryseries.js";
 import { indexAt } from "./series.js";
 import { bytesText, countText, percentText, secondsText } from "./text.js";
 
-const keysHint = "Drag to zoom, double-click to see all; arrow keys move from point to point.";
-const envelopeHint = "Memory swings too fast to be drawn: areas are the most of each part " +
-	"of the time, the dotted line is the least.";
+const keysHint = "Drag to zoom, double-click to reset. Arrow keys move from point to point.";
+const envelopeHint = "Memory changes too fast to draw each change. The areas show the maximum of " +
+	"each part of the time, the dotted line shows the minimum.";
 
 /**
- * Draws the panel. It is empty if nothing held memory.
+ * Draws the memory panel. It stays empty if the recording has no live memory.
  *
  * @param {HTMLElement} box
  * @param {import("./data.js").ReportData} data
@@ -24,9 +25,9 @@ export function drawMemory(box, data, charts) {
 class MemoryPanel {
 	constructor(box, data, charts) {
 		Object.assign(this, { data, charts });
-		this.place = element("div");
+		this.container = element("div");
 		this.detail = element("div", { className: "detail", role: "status" });
-		box.append(this.makeTools(), this.place, this.detail);
+		box.append(this.makeTools(), this.container, this.detail);
 		this.show(data.memory[0]);
 	}
 
@@ -34,8 +35,8 @@ class MemoryPanel {
 		const tools = element("div", { className: "tools" });
 		if (this.data.memory.length > 1) tools.append(...this.makeDeviceChoice());
 		tools.append(
-			button("Who held it at the peak", () => this.showHolders(this.memory.peak)),
-			button("… at the end", () => this.showHolders(this.memory.t.length - 1)),
+			button("Holders at the peak", () => this.showHolders(this.memory.peak)),
+			button("Holders at the end", () => this.showHolders(this.memory.t.length - 1)),
 			element("span", { text: keysHint }));
 		return tools;
 	}
@@ -47,16 +48,16 @@ class MemoryPanel {
 		return [element("label", { text: "Memory of ", htmlFor: "device" }), choice];
 	}
 
-	/** Shows the memory of a device, at its peak. */
+	/** Shows the chart of a device, and the holders at its peak. */
 	show(memory) {
 		this.memory = memory;
 		const { series, isEnvelope } = memorySeries(this.data, memory);
-		this.place.replaceChildren();
+		this.container.replaceChildren();
 		if (isEnvelope) {
-			this.place.append(element("p", { className: "about", text: envelopeHint }));
+			this.container.append(element("p", { className: "about", text: envelopeHint }));
 		}
 		this.charts.delete(this.chart);
-		this.chart = new Chart(this.place, {
+		this.chart = new Chart(this.container, {
 			title: "Memory over time", unit: "bytes", height: 320, series, data: this.data,
 			stops: memory.t, onPick: (t) => this.showHolders(indexAt(memory.t, t)),
 		});
@@ -64,13 +65,13 @@ class MemoryPanel {
 		this.showHolders(memory.peak);
 	}
 
-	/** Shows who held memory at the moment of index k. */
+	/** Shows the largest holders of memory at the moment with index k. */
 	showHolders(k) {
 		const { t, total, peak, title } = this.memory;
 		const at = secondsText(t[k]) + (k === peak ? ", the peak" : "");
 		const table = holdersTable(holdersAt(this.data, this.memory, k), total[k]);
 		this.detail.replaceChildren(
-			element("h3", { text: `Held at ${at}: ${bytesText(total[k])}, ${title}` }),
+			element("h3", { text: `Live at ${at}: ${bytesText(total[k])}, ${title}` }),
 			element("div", { className: "scroll" }, table));
 	}
 }

@@ -1,15 +1,16 @@
-// The series of the chart of memory.
+// The series of the memory chart.
 import { groupName, restBytes, restName } from "./data.js";
 import { envelope, extent } from "./series.js";
 
 const stackColours = 9, lineColours = 5;
 
-// A line that is higher than this many peaks is hidden at first: it would flatten the others.
+// A line above this multiple of the memory peak is hidden at first: it would flatten the others.
 const farAbove = 3;
 
 /**
- * Returns the series of the memory of a device: a stacked series per group, one for the rest, and
- * other totals as lines. Memory that swings is shown as its envelope.
+ * Returns the series of a memory chart: one stacked series for each allocation site, one for the
+ * remaining sites, and other totals as lines. Memory that changes too fast is shown as its
+ * envelope.
  *
  * @param {import("./data.js").ReportData} data
  * @param {import("./data.js").Memory} memory
@@ -34,7 +35,7 @@ export function memorySeries(data, memory) {
 }
 
 /**
- * Returns the colour of a series of a chart.
+ * Returns the colour of a stacked series.
  *
  * @param {number} i index of the series; colours repeat
  * @returns {string} name of a CSS variable
@@ -42,7 +43,7 @@ export function memorySeries(data, memory) {
 export const stackColour = (i) => `--c${i % stackColours}`;
 
 function leastSeries({ t, least }) {
-	return { name: "least in each part of the time", t, v: least, colour: "--text", dash: [2, 3] };
+	return { name: "minimum of each part of the time", t, v: least, colour: "--text", dash: [2, 3] };
 }
 
 function totalSeries(line, i, peakBytes) {

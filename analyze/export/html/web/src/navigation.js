@@ -1,6 +1,6 @@
-// The links to sections.
+// The navigation bar with links to the sections.
 
-/** Marks the link of the section that is being read. */
+/** Marks the link of the section at the top of the window while the reader scrolls. */
 export function followSections() {
 	const links = new Map([...document.querySelectorAll("nav a")].map((a) => [a.hash.slice(1), a]));
 	const observer = new IntersectionObserver((entries) => {

@@ -1,18 +1,18 @@
-// Rows of tables: their order and which of them are shown.
+// The order of table rows, and the choice of the rows that are shown.
 
-/** Rows of a long table that are shown at first. */
+/** Number of rows that a folded table shows. */
 export const foldedRows = 12;
 
-/** Rows up to which a table is not long: hiding three would save nothing. */
+/** Largest number of rows of a table that is not folded. Hiding three rows would save no space. */
 export const longTable = foldedRows + 3;
 
 /**
  * @typedef {"ascending" | "descending"} Order
- * @typedef {?(string | number)} Key what a row is sorted by; null is unknown
+ * @typedef {?(string | number)} Key the sort key of a row; null if its value is unknown
  */
 
 /**
- * Returns the key of a cell.
+ * Returns the sort key of a cell.
  *
  * @param {string | undefined} value the number of a cell with numbers, "" if it is unknown;
  *     undefined for a cell with text
@@ -26,7 +26,8 @@ export function keyOf(value, text) {
 }
 
 /**
- * Returns the order after a click on a heading: numbers begin with the largest, text with a.
+ * Returns the order after a click on a heading. The first click sorts numbers from the largest to
+ * the smallest, and text alphabetically. Further clicks reverse the order.
  *
  * @param {?string} current order of this column; null if it is not sorted
  * @param {boolean} isNumber
@@ -39,9 +40,10 @@ export function nextOrder(current, isNumber) {
 }
 
 /**
- * Returns the order of rows. Equal keys stay as they are, unknown ones come last in both orders.
+ * Returns rows in sorted order. Rows with equal keys keep their order. Unknown keys come last in
+ * both orders.
  *
- * @param {Key[]} keys one per row; all of one column, so of one type
+ * @param {Key[]} keys the key of each row; all keys have the same type
  * @param {Order} order
  * @returns {number[]} indexes of rows
  */
@@ -61,23 +63,23 @@ function compare(a, b, sign) {
  * Returns the words of a filter.
  *
  * @param {string} text
- * @returns {string[]} lower case; empty if the filter is
+ * @returns {string[]} in lower case; empty if the filter is empty
  */
 export const wordsOf = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
 
 /**
- * Reports which rows are shown. A filter looks at all rows. Without one, a folded table shows its
- * first rows in the order that they have.
+ * Reports for each row whether it is shown. With a filter, all rows that contain every word are
+ * shown. Without a filter, a folded table shows the first rows of its current order.
  *
  * @param {string[]} texts text of each row, in lower case
- * @param {number[]} places place of each row in the current order
+ * @param {number[]} positions position of each row in the current order
  * @param {string[]} words of the filter
  * @param {boolean} isFolded
  * @returns {boolean[]}
  */
-export function shownRows(texts, places, words, isFolded) {
+export function shownRows(texts, positions, words, isFolded) {
 	return texts.map((text, i) => {
 		if (words.length > 0) return words.every((word) => text.includes(word));
-		return !isFolded || places[i] < foldedRows;
+		return !isFolded || positions[i] < foldedRows;
 	});
 }

@@ -1,14 +1,15 @@
-// Ranges and ticks of the axes of charts.
+// Ranges and ticks of chart axes.
 
 /**
- * The distances of ticks on an axis of bytes: powers of two, so that labels are whole.
+ * The possible distances between ticks on an axis of bytes: powers of two, so that labels are whole
+ * numbers of KiB, MiB or GiB.
  *
  * @type {number[]}
  */
 export const byteSteps = Array.from({ length: 51 }, (_, i) => 2 ** i);
 
 /**
- * Returns the range of the time axis: the zoomed range, or all if that is empty.
+ * Returns the range of the time axis: the zoomed range, or the whole window if that range is empty.
  *
  * @param {?number} min seconds
  * @param {?number} max seconds
@@ -19,9 +20,9 @@ export const byteSteps = Array.from({ length: 51 }, (_, i) => 2 ** i);
 export const timeRange = (min, max, fromS, toS) => (max > min ? [min, max] : [fromS, toS]);
 
 /**
- * Returns the range of a value axis. It contains 0 and leaves room above the largest value.
+ * Returns the range of a value axis. It contains 0, and ends 6 % above the largest value.
  *
- * @param {?number} min least value; null or NaN if there is none
+ * @param {?number} min smallest value; null or NaN if there is none
  * @param {?number} max largest value; null or NaN if there is none
  * @returns {[number, number]}
  */

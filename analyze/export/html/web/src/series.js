@@ -1,7 +1,7 @@
-// Values over time. A value holds until the next point of its line: lines are steps.
+// Values over time. Lines are step functions: a value holds until the next point.
 
 /**
- * Returns the index of the last time that is not after t; 0 if all are.
+ * Returns the index of the last time that is not after t, or 0 if all times are after t.
  *
  * @param {number[]} times ascending, in seconds
  * @param {number} t seconds
@@ -18,12 +18,13 @@ export function indexAt(times, t) {
 }
 
 /**
- * Puts lines with times of their own on one axis.
+ * Merges lines with different times onto one time axis.
  *
  * @param {{t: number[], v: ?number[]}[]} lines times in seconds, ascending, and values
  * @param {number} fromS start of the axis, in seconds
  * @param {number} toS end of the axis, in seconds
- * @returns {?number[][]} the times, then the values of each line; null before its first point
+ * @returns {?number[][]} the times, then the values of each line; a value is null before the
+ *     line's first point
  */
 export function mergeLines(lines, fromS, toS) {
 	const times = [...new Set([fromS, toS, ...lines.flatMap((line) => line.t)])].sort((a, b) => a - b);
@@ -39,7 +40,7 @@ function valuesAt(line, times) {
 }
 
 /**
- * Puts a line on top of another one.
+ * Adds the values of a line to those of the line below it, for a stacked chart.
  *
  * @param {?number[]} values unknown ones count as 0
  * @param {?number[]} below the line below; null if there is none
@@ -48,7 +49,7 @@ function valuesAt(line, times) {
 export const stackOn = (values, below) => values.map((v, k) => (v ?? 0) + (below ? below[k] : 0));
 
 /**
- * Returns the least and the largest known value; null if no value is known.
+ * Returns the smallest and the largest finite value, or null if there is none.
  *
  * @param {?number[]} values
  * @returns {?{min: number, max: number}}
@@ -63,19 +64,19 @@ export function extent(values) {
 	return min <= max ? { min, max } : null;
 }
 
-/** Parts of the window in an envelope. */
+/** Number of equal parts of the window in an envelope. */
 export const envelopeParts = 200;
 
 /**
- * Returns the envelope of memory that swings: the moment with most, and the least, of each part of
- * the window. Such memory would be drawn as a comb.
+ * Returns the envelope of memory that rises and falls quickly: the maximum and the minimum of each
+ * part of the window. Without an envelope the chart would be a solid comb of vertical lines.
  *
  * @param {{t: number[], total: number[]}} memory moments in seconds, and bytes
  * @param {number} fromS start of the window, in seconds
  * @param {number} toS end of the window, in seconds
  * @returns {?{t: number[], at: number[], least: number[]}} for each part its start in seconds, the
- *     index of the moment with most (-1: before the first) and the least bytes; null if memory
- *     swings in a quarter of the parts or less
+ *     index of the moment with most bytes (-1 before the first moment), and its fewest bytes.
+ *     null if memory falls below 80 % of its maximum in at most a quarter of the parts
  */
 export function envelope(memory, fromS, toS) {
 	const result = { t: [], at: [], least: [] };

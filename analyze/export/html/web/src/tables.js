@@ -1,11 +1,11 @@
-// Tables of the page. Go writes them complete; this adds sorting by their headings, and a filter
-// above those that are long enough to need one.
+// Sorting and filtering of tables. The page contains complete tables; this module makes their
+// headings sort them, and adds a filter above tables with at least filteredRows rows.
 import { button, element } from "./dom.js";
 import { foldedRows, keyOf, longTable, nextOrder, shownRows, sortedRows, wordsOf } from "./rows.js";
 
-const filteredRows = 6; // rows from which a table gets a filter
+const filteredRows = 6; // smallest number of rows for which a table gets a filter
 
-/** Makes all tables of the page sortable, and those of six rows and more filterable. */
+/** Makes all tables sortable, and tables with at least filteredRows rows filterable. */
 export function enhanceTables() {
 	for (const table of document.querySelectorAll("table.data")) {
 		[...headsOf(table)].forEach((th, column) => {
@@ -30,7 +30,7 @@ function sortTable(table, column) {
 	table.dispatchEvent(new Event("sorted"));
 }
 
-/** The filter above a table, and the button below it that folds a long one. */
+/** The filter above a table, and the button below a long table that folds it. */
 class TableFilter {
 	constructor(table) {
 		this.table = table;
@@ -64,12 +64,12 @@ class TableFilter {
 		this.show();
 	}
 
-	/** Shows the rows that pass the filter, or the first ones of a folded table. */
+	/** Shows the rows that match the filter. Without a filter a folded table shows its first rows. */
 	show() {
 		const words = wordsOf(this.input.value), total = this.rows.length;
-		const places = new Map([...bodyOf(this.table).rows].map((row, i) => [row, i]));
-		const placeOfRow = this.rows.map((row) => places.get(row));
-		const shown = shownRows(this.texts, placeOfRow, words, this.isFolded);
+		const positions = new Map([...bodyOf(this.table).rows].map((row, i) => [row, i]));
+		const positionOfRow = this.rows.map((row) => positions.get(row));
+		const shown = shownRows(this.texts, positionOfRow, words, this.isFolded);
 		this.rows.forEach((row, i) => { row.hidden = !shown[i]; });
 		const matches = shown.filter(Boolean).length;
 		this.count.textContent = words.length > 0 ? `${matches} of ${total} rows` : "";

@@ -1,6 +1,6 @@
-// Numbers as text for people.
+// Numbers as text with readable units.
 
-/** The text of a value that is not known: null, undefined, NaN or infinite. */
+/** The text of an unknown value: null, undefined, NaN or infinite. */
 export const unknown = "–";
 
 /**
@@ -21,13 +21,13 @@ export function bytesText(n) {
 	if (!isKnown(n)) return unknown;
 	const sign = n < 0 ? "-" : "";
 	let size = Math.abs(n), unit = 0;
-	// From 1023.95 on, one decimal would round to 1024.0.
+	// Use the next unit from 1023.95 on, because toFixed(1) would round to 1024.0.
 	for (; size >= 1023.95 && unit < byteUnits.length - 1; unit++) size /= 1024;
 	return `${sign}${size.toFixed(unit === 0 ? 0 : 1)} ${byteUnits[unit]}`;
 }
 
 /**
- * Returns a duration in ns, µs, ms, or as secondsText does.
+ * Returns a duration in ns, µs or ms; from 1 s on the text of secondsText.
  *
  * @param {?number} n nanoseconds, of any sign
  * @returns {string}
@@ -58,7 +58,7 @@ export function secondsText(s) {
 }
 
 /**
- * Returns a number with separators. Fractions below 100 keep one decimal.
+ * Returns a number with thousands separators. Numbers below 100 keep one decimal place.
  *
  * @param {?number} n
  * @returns {string}
@@ -70,7 +70,8 @@ export function countText(n) {
 }
 
 /**
- * Returns part/whole in percent, with one decimal and without the sign; unknown for a whole of 0.
+ * Returns part/whole in percent with one decimal place, without the percent sign. It returns
+ * unknown if whole is 0.
  *
  * @param {?number} part
  * @param {?number} whole
@@ -82,7 +83,7 @@ export function percentText(part, whole) {
 }
 
 /**
- * Returns the function that writes values of a unit.
+ * Returns the function that formats values of a unit.
  *
  * @param {string} unit "bytes", "bytes/s", "ns", "count", any other name, or "" for none
  * @returns {function(?number): string}

@@ -1,10 +1,12 @@
-// The theme of the page: as the system, light or dark. Paper is always light.
+// The theme of the page: that of the system, light or dark. Printed pages are always light.
 
 const names = { auto: "as the system", light: "light", dark: "dark" };
 
 /**
- * @param {string} theme
- * @returns {string} the theme after a click
+ * Returns the theme after a click on the theme button.
+ *
+ * @param {string} theme "auto", "light" or "dark"
+ * @returns {string}
  */
 export function nextTheme(theme) {
 	const themes = Object.keys(names);
@@ -23,10 +25,11 @@ export function isDark(theme, isSystemDark, isPrinting) {
 	return !isPrinting && (theme === "dark" || (theme === "auto" && isSystemDark));
 }
 
+/** The state of the theme, and the button that changes it. */
 export class Theme {
 	/**
 	 * @param {HTMLElement} control the button that changes the theme
-	 * @param {function(): void} onChange is called after each change, but not for printing
+	 * @param {function(): void} onChange is called after each change, except changes for printing
 	 */
 	constructor(control, onChange) {
 		this.control = control;

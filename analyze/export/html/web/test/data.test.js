@@ -30,13 +30,13 @@ test("holdersAt", () => {
 	assert.deepEqual(of(2), [
 		{ bytes: 300, blocks: 3, kind: "device", site: "load.py:3", frames: [] },
 		{ bytes: 100, blocks: 1, kind: "managed", site: "train.py:10", frames: ["train.py:10"] },
-		{ bytes: 50, blocks: 7, kind: "", site: "all other places", frames: [] },
+		{ bytes: 50, blocks: 7, kind: "", site: "all other sites", frames: [] },
 	]);
 });
 
 test("the rest is listed if it has blocks, also without bytes", () => {
 	assert.deepEqual(holdersAt({ texts, groups }, { held: [[]], rest: [[0, 1]] }, 0),
-		[{ bytes: 0, blocks: 1, kind: "", site: "all other places", frames: [] }]);
+		[{ bytes: 0, blocks: 1, kind: "", site: "all other sites", frames: [] }]);
 });
 
 test("groupName adds the kind only to tell groups of one site apart", () => {

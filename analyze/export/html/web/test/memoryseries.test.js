@@ -24,8 +24,8 @@ test("each shown group has a stacked series", () => {
 });
 
 test("the rest has a series if there is any", () => {
-	assert.deepEqual(namesOf(memoryWith({ total: [30, 41] })), ["a.py:1", "b.py:2", "all other places"]);
-	assert.deepEqual(namesOf(memoryWith({ shown: [], series: [] })), ["all other places"]);
+	assert.deepEqual(namesOf(memoryWith({ total: [30, 41] })), ["a.py:1", "b.py:2", "all other sites"]);
+	assert.deepEqual(namesOf(memoryWith({ shown: [], series: [] })), ["all other sites"]);
 	assert.deepEqual(namesOf(memoryWith({ t: [], total: [], series: [[], []] })), ["a.py:1", "b.py:2"]);
 });
 
@@ -36,7 +36,7 @@ test("memory that swings is drawn by its envelope", () => {
 	const memory = memoryWith({ t, total: v, shown: [0], series: [v] });
 	const { series, isEnvelope } = memorySeries(data, memory);
 	assert.equal(isEnvelope, true);
-	assert.deepEqual(series.map((s) => s.name), ["a.py:1", "least in each part of the time"]);
+	assert.deepEqual(series.map((s) => s.name), ["a.py:1", "minimum of each part of the time"]);
 	assert.deepEqual(new Set(series[0].v), new Set([0, 100]));
 	assert.equal(series[0].v[0], 0, "before the first moment");
 	assert.deepEqual(new Set(series[1].v), new Set([0]));
@@ -47,8 +47,8 @@ test("lines that are details or far above the peak are hidden at first", () => {
 	for (const [name, v, off] of [
 		["PyTorch reserved", [40], false], ["PyTorch allocated", [40], true],
 		["all of GPU 0, by NVML", [40], true],
-		["from the driver, by calls", [120], false], ["from the driver, by calls", [121], true],
-		["the processes, by NVML", [null], false], ["the processes, by NVML", [], false],
+		["allocated from the driver", [120], false], ["allocated from the driver", [121], true],
+		["recorded processes, by NVML", [null], false], ["recorded processes, by NVML", [], false],
 	]) {
 		const line = memorySeries(data, memoryWith({ lines: [{ name, t: v.map(() => 1), v }] })).series[2];
 		assert.equal(line.off, off, `${name} of ${v}`);

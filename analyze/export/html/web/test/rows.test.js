@@ -38,13 +38,13 @@ test("wordsOf", () => {
 });
 
 test("a filter shows the rows with all words", () => {
-	const texts = ["main train", "main load", "idle"], places = [2, 1, 0];
+	const texts = ["main train", "main load", "idle"], positions = [2, 1, 0];
 	for (const [words, want] of [
 		[["main"], [true, true, false]], [["load", "main"], [false, true, false]],
-		[["nobody"], [false, false, false]],
+		[["absent"], [false, false, false]],
 	]) {
-		assert.deepEqual(shownRows(texts, places, words, true), want, words.join());
-		assert.deepEqual(shownRows(texts, places, words, false), want, words.join());
+		assert.deepEqual(shownRows(texts, positions, words, true), want, words.join());
+		assert.deepEqual(shownRows(texts, positions, words, false), want, words.join());
 	}
 	assert.deepEqual(shownRows([], [], ["main"], true), []);
 });

@@ -1,0 +1,25 @@
+package livemem
+
+// BlockSet is a set of block numbers, see Block.Number. The zero value is empty.
+type BlockSet []uint64
+
+// Add adds a number.
+func (s *BlockSet) Add(n int32) {
+	for int(n)/64 >= len(*s) {
+		*s = append(*s, 0)
+	}
+	(*s)[n/64] |= 1 << (n % 64)
+}
+
+// Union adds all numbers of another set.
+func (s *BlockSet) Union(o BlockSet) {
+	for i, bits := range o {
+		for len(*s) <= i {
+			*s = append(*s, 0)
+		}
+		(*s)[i] |= bits
+	}
+}
+
+// Has reports whether the set contains a number.
+func (s BlockSet) Has(n int32) bool { return int(n)/64 < len(s) && s[n/64]&(1<<(n%64)) != 0 }

@@ -1,0 +1,106 @@
+package livemem
+
+import "github.com/gpurec/gpurec/format"
+
+// Call is a call that allocates, frees, maps or imports memory. It is small, because a window of
+// calls is held in memory and sorted.
+//
+// An allocation takes effect when the call returns, a free when the call starts. This keeps the
+// order right if another thread gets the same address while the call that freed it has not
+// returned. Mapping and retaining take effect at the start of the call: another thread may release
+// the handle before the call returns.
+type Call struct {
+	AtNs   int64 // when the call takes effect, Unix ns
+	DurNs  int64 // duration of the call, ns
+	Ptr    int64 // address or handle of the memory, see Space
+	Bytes  int64 // size of the memory
+	Handle int64 // OpMap: the handle mapped at Ptr; OpAllocFailed: the CUDA result
+	Origin int32 // origin of the call, a number in origin.Table
+	Op     Op
+	Space  Space
+}
+
+// Op is the effect of a call on memory. The ops up to OpUnreserve end memory, and their order
+// matters for sorting.
+type Op uint8
+
+const (
+	OpFree         Op = iota // frees an allocation, or drops a reference to a handle
+	OpUnmap                  // unmaps physical memory from addresses
+	OpReturn                 // closes memory opened by OpBorrow
+	OpUnreserve              // frees reserved addresses
+	OpAlloc                  // allocates memory, or creates a handle
+	OpAllocFailed            // an allocation that returned an error
+	OpAllocUnknown           // open, abandoned or unreadable, so the address is unknown
+	OpGraphAlloc             // captured into a graph by stream capture
+	OpReserve                // reserves addresses without memory
+	OpBorrow                 // opens memory of another process or API
+	OpRetain                 // adds a reference to a handle
+	OpMap                    // maps physical memory to addresses
+)
+
+// Space is the number space of Call.Ptr: addresses, or one of several kinds of handles. Equal
+// numbers in different spaces are different objects.
+type Space uint8
+
+const (
+	SpacePointer  Space = iota // device and host addresses, which share one address space
+	SpaceArray                 // Ptr is the handle of a CUDA array
+	SpacePhysical              // Ptr is the handle of physical memory (cuMemCreate)
+	SpaceIPC                   // Ptr is an address imported from another process
+	SpaceExternal              // Ptr is the handle of memory imported from another API
+)
+
+// OpsByKind maps the column kind to the op of a call. For alloc and free it is the op of a
+// successful call.
+var OpsByKind = map[string]Op{
+	format.KindAlloc: OpAlloc, format.KindFree: OpFree, format.KindMap: OpMap, format.KindUnmap: OpUnmap,
+	format.KindRetain: OpRetain, format.KindBorrow: OpBorrow, format.KindReturn: OpReturn,
+	format.KindReserve: OpReserve, format.KindUnreserve: OpUnreserve,
+}
+
+// SpacesByMemory maps the column memory_kind to the number space of its handles. Other kinds use
+// SpacePointer.
+var SpacesByMemory = map[string]Space{
+	format.MemoryArray: SpaceArray, format.MemoryPhysical: SpacePhysical,
+	format.MemoryIPC: SpaceIPC, format.MemoryExternal: SpaceExternal,
+}
+
+// AddressSpace is larger than any successful allocation, in bytes. A larger size comes from a
+// damaged file; the bound keeps sums from overflowing.
+const AddressSpace = 1 << 47
+
+// FromStart reports whether calls with this op take effect when they start. Other calls take effect
+// when they return.
+func (w Op) FromStart() bool { return w <= OpUnreserve || w >= OpRetain }
+
+// rank orders ops that take effect at the same time: first frees, then allocations, then ops that
+// refer to existing memory.
+func (w Op) rank() int {
+	switch {
+	case w <= OpUnreserve:
+		return 0
+	case w < OpRetain:
+		return 1
+	}
+	return 2
+}
+
+// startNs returns the start of the call, Unix ns.
+func (m *Call) startNs() int64 {
+	if m.Op.FromStart() {
+		return m.AtNs
+	}
+	return m.AtNs - m.DurNs
+}
+
+// Before reports whether the call must be applied before o.
+func (m *Call) Before(o *Call) bool {
+	if m.AtNs != o.AtNs {
+		return m.AtNs < o.AtNs
+	}
+	return m.Op.rank() < o.Op.rank()
+}
+
+// MaxDevices is larger than the number of GPUs in any machine. A larger device number is invalid.
+const MaxDevices = 1 << 10

@@ -1,0 +1,27 @@
+package livemem
+
+// Event is a change of live memory that does not come from a memory call.
+type Event struct {
+	AtNs       int64
+	Pid        int32
+	Kind       EventKind
+	Ptr, Bytes int64
+	// Context is the handle of a context that ends. 0 means all contexts on the device that the
+	// program did not create itself.
+	Context int64
+	Device  int32
+	// Last is set if the process allocates nothing afterwards. The program did not intend to
+	// continue without the memory, so the memory counts as not freed.
+	Last bool
+}
+
+// EventKind is the kind of an Event, such as the end of a context.
+type EventKind uint8
+
+const (
+	EventGraphAlloc   EventKind = iota // a graph has a node that allocates memory
+	EventMappedBuffer                  // a buffer of another API was mapped
+	EventMappedArray                   // an array of another API was mapped
+	EventContextEnd                    // a CUDA context was destroyed
+	EventExit                          // a process ended
+)

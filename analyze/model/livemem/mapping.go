@@ -1,0 +1,88 @@
+package livemem
+
+import (
+	"slices"
+	"sort"
+)
+
+// Each calls yield for all mappings, in order of address.
+func (r *Mappings) Each(yield func(Mapping)) {
+	for _, piece := range r.Pieces {
+		for _, m := range piece {
+			yield(m)
+		}
+	}
+}
+
+// Mapping is an address range that has physical memory mapped to it.
+type Mapping struct {
+	Start, End int64   // End is the first address after the range
+	Handle     *Handle // nil: the handle was created before the recording
+	Number     int64   // number of the handle, as in ProcessMemory.Handles
+}
+
+// Mappings are the mappings of one process, in order of address and without overlaps. They are kept
+// in pieces of bounded length, so that insertion and removal move few entries. An allocator that
+// grows in steps of 2 MiB has 70,000 mappings.
+type Mappings struct{ Pieces [][]Mapping }
+
+// MaxPiece is the number of mappings above which a piece is split in two.
+const MaxPiece = 512
+
+// Cut removes all mappings that overlap [from, to), and calls yield for each.
+func (r *Mappings) Cut(from, to int64, yield func(Mapping)) {
+	p := sort.Search(len(r.Pieces), func(i int) bool { return r.Pieces[i][len(r.Pieces[i])-1].End > from })
+	for p < len(r.Pieces) {
+		piece := r.Pieces[p]
+		first := sort.Search(len(piece), func(i int) bool { return piece[i].End > from })
+		last := first
+		for last < len(piece) && piece[last].Start < to {
+			yield(piece[last])
+			last++
+		}
+		more := last == len(piece)
+		if piece = slices.Delete(piece, first, last); len(piece) > 0 {
+			r.Pieces[p] = piece
+			p++
+		} else {
+			r.Pieces = slices.Delete(r.Pieces, p, p+1)
+		}
+		if !more {
+			return
+		}
+	}
+}
+
+// Overlapping calls yield for all mappings that overlap [from, to).
+func (r *Mappings) Overlapping(from, to int64, yield func(Mapping)) {
+	p := sort.Search(len(r.Pieces), func(i int) bool { return r.Pieces[i][len(r.Pieces[i])-1].End > from })
+	for ; p < len(r.Pieces); p++ {
+		for _, m := range r.Pieces[p] {
+			if m.Start >= to {
+				return
+			}
+			if m.End > from {
+				yield(m)
+			}
+		}
+	}
+}
+
+// Insert adds a mapping. No other mapping may overlap its addresses.
+func (r *Mappings) Insert(m Mapping) {
+	if len(r.Pieces) == 0 {
+		r.Pieces = append(r.Pieces, []Mapping{m})
+		return
+	}
+	p := sort.Search(len(r.Pieces), func(i int) bool { return r.Pieces[i][len(r.Pieces[i])-1].End > m.Start })
+	p = min(p, len(r.Pieces)-1)
+	piece := r.Pieces[p]
+	at := sort.Search(len(piece), func(i int) bool { return piece[i].End > m.Start })
+	piece = slices.Insert(piece, at, m)
+	r.Pieces[p] = piece
+	if len(piece) > MaxPiece {
+		half := len(piece) / 2
+		r.Pieces = slices.Insert(r.Pieces, p+1, slices.Clone(piece[half:]))
+		r.Pieces[p] = piece[:half]
+	}
+}

@@ -1,0 +1,199 @@
+package diff
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/report"
+)
+
+// isMeasure reports whether the values of a column in two recordings can be subtracted. Names,
+// points in time and time series cannot.
+func isMeasure(c *report.Column) bool {
+	switch c.Unit {
+	case report.UnitText, report.UnitTime, report.UnitID, report.UnitSeries:
+		return false
+	case report.UnitNs:
+		return !hasWord(c, "at", "first", "last", "moment")
+	}
+	return true
+}
+
+// isSum reports whether the values of a column grow with the length of a recording.
+func isSum(c *report.Column) bool {
+	return (c.Unit == report.UnitCount || c.Unit == report.UnitBytes || c.Unit == report.UnitNs) && isMeasure(c) &&
+		!hasWord(
+			c,
+			"max",
+			"min",
+			"med",
+			"median",
+			"avg",
+			"mean",
+			"p50",
+			"p90",
+			"p95",
+			"p99",
+			"stddev",
+			"age",
+			"in",
+			"per",
+			"largest",
+			"longest",
+			"shortest",
+			"peak",
+			"first",
+			"last",
+			"depth",
+			"dur",
+			"stacks",
+			"threads",
+			"processes",
+			"devices",
+		)
+}
+
+// hasWord reports whether the key of a column contains one of the words.
+func hasWord(c *report.Column, words ...string) bool {
+	return slices.ContainsFunc(strings.Split(c.Key, "_"), func(w string) bool { return slices.Contains(words, w) })
+}
+
+// measure is a number column with the keys of the columns that compare it.
+type measure struct {
+	report.Column
+	before, after, change, changePct string
+}
+
+// measure returns the measure of a column or fact. isTaken reports whether the report itself has a
+// column or fact with a key, such as launches_per_second.
+func (d *differ) measure(c report.Column, isTaken func(key string) bool) measure {
+	name := c.Key
+	if unit := d.after.per.unit; d.after.amount > 0 && isSum(&c) {
+		if name += "_per_" + unit; isTaken(name) {
+			name = c.Key + "_by_" + unit
+		}
+	}
+	return measure{c, name + "_before", name + "_after", name + "_change", name + "_change_pct"}
+}
+
+// values returns the values of both recordings, and the change between the numbers from and to.
+func (m *measure) values(was, is, from, to any) report.Values {
+	diff, pct := difference(from, to)
+	return report.Values{m.before: was, m.after: is, m.change: diff, m.changePct: pct}
+}
+
+// value returns the number in a cell. A sum is divided by seconds or steps if --per is set. value
+// returns nil if the cell is no number.
+func (s *Side) value(c *report.Column, v any) any {
+	var n float64
+	switch v := v.(type) {
+	case int64:
+		if s.amount == 0 || !isSum(c) {
+			return v
+		}
+		n = float64(v)
+	case float64:
+		n = v
+	case catalog.Measured:
+		n = v.Value
+	case bool:
+		if v {
+			return int64(1)
+		}
+		return int64(0)
+	default:
+		return nil
+	}
+	if s.amount > 0 && isSum(c) {
+		n /= s.amount
+	}
+	if math.IsNaN(n) || math.IsInf(n, 0) {
+		return nil
+	}
+	return n
+}
+
+// difference returns after - before, and the same in percent of before. It returns nil for unknown
+// values.
+func difference(before, after any) (diff, pct any) {
+	was, wasNumber := report.AsNumber(before)
+	is, isNumber := report.AsNumber(after)
+	if !wasNumber || !isNumber {
+		return nil, nil
+	}
+	if was != 0 {
+		if p := 100 * (is - was) / math.Abs(was); !math.IsInf(p, 0) {
+			pct = p
+		}
+	}
+	a, isInt := before.(int64)
+	b, alsoInt := after.(int64)
+	if isInt && alsoInt && (b-a < 0) == (b < a) { // the difference does not overflow
+		return b - a, pct
+	}
+	if diff := is - was; !math.IsInf(diff, 0) {
+		return diff, pct
+	}
+	return nil, pct
+}
+
+// signed returns the unit of differences of values in unit u.
+func signed(u report.Unit) report.Unit {
+	if u == report.UnitText {
+		return u
+	}
+	return u | report.UnitSigned
+}
+
+// verdictCount counts rows that got or lost a verdict.
+type verdictCount struct {
+	names        []string
+	gained, lost map[string]int64 // number of rows by verdict
+}
+
+// newVerdictCount returns a verdictCount with the verdicts of a table, all 0.
+func newVerdictCount(t *report.Table) *verdictCount {
+	return &verdictCount{slices.Clone(t.Verdicts), make(map[string]int64), make(map[string]int64)}
+}
+
+// add counts a row with a verdict in each recording. nil means that the row has no verdict.
+func (v *verdictCount) add(was, is any) {
+	before, _ := was.(string)
+	after, _ := is.(string)
+	for _, s := range []string{before, after} {
+		if s != "" && !slices.Contains(v.names, s) {
+			v.names = append(v.names, s)
+		}
+	}
+	if before != after {
+		v.gained[after]++
+		v.lost[before]++
+	}
+}
+
+// facts returns two totals per verdict: rows that got it, and rows that lost it.
+func (v *verdictCount) facts() (list []report.Fact) {
+	for _, name := range v.names {
+		key := strings.ReplaceAll(name, " ", "_")
+		gained := report.Column{
+			Key:   "new_" + key,
+			Title: "now " + name,
+			Unit:  report.UnitCount,
+			About: "rows that got the verdict " + name,
+		}
+		lost := report.Column{
+			Key:   "gone_" + key,
+			Title: "no longer " + name,
+			Unit:  report.UnitCount,
+			About: "rows that lost the verdict " + name,
+		}
+		list = append(
+			list,
+			report.Fact{Column: gained, Value: v.gained[name]},
+			report.Fact{Column: lost, Value: v.lost[name]},
+		)
+	}
+	return list
+}

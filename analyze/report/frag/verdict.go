@@ -1,0 +1,216 @@
+package frag
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/units"
+)
+
+// Kinds of spaces. They are values of the column "space".
+const (
+	SpaceSegments     = "segments"
+	SpaceExpandable   = "expandable segments"
+	spaceReservations = "reserved addresses"
+	spacePool         = "memory pool"
+)
+
+// spaceName returns the name of a kind of spaces.
+func spaceName(k caching.SpaceKind) string {
+	return [...]string{SpaceSegments, SpaceExpandable, spaceReservations}[k]
+}
+
+// Verdicts of spaces. They are values of the column "verdict".
+const (
+	verdictFine       = "fine"
+	verdictFragmented = "fragmented"
+	verdictIdle       = "idle"
+	verdictAddresses  = "addresses"
+)
+
+// spaceFinding is a space of an owner with its verdict.
+type spaceFinding struct {
+	*caching.Space
+	owner    *owner
+	verdict  string
+	label    string // value of the column "space"
+	internal int64  // block sizes minus requested sizes, bytes
+	level    string // confidence level
+	reasons  []string
+
+	// Cells of the row; see spaceColumns. nil means that the value does not apply.
+	request, unusable, blowUp, saved, savedLeast any
+}
+
+// findSpaces returns the spaces of all owners that pass the filter. level and reasons are the
+// confidence of the recording.
+func (s *Scan) findSpaces(owners []*owner, level string, reasons []string) []spaceFinding {
+	var findings []spaceFinding
+	for _, o := range owners {
+		if o.snapshot == nil {
+			continue
+		}
+		for _, sp := range o.snapshot.spaces {
+			if sp.Reserved+sp.Active > 0 && sp.Reserved >= s.opt.MinBytes {
+				f := spaceFinding{Space: sp, owner: o}
+				f.level, f.reasons = LowerConfidence(o.snapshot.spaces, o.snapshot.unseen, level, reasons)
+				f.classify(cmp.Or(s.opt.Request, o.largest))
+				findings = append(findings, f)
+			}
+		}
+	}
+	return findings
+}
+
+// classify sets the verdict, and the values that depend on the size of a request (bytes, 0 for none):
+//
+//	addresses   the space is reserved addresses, whose holes hold no memory
+//	fragmented  stranded bytes are at least fragmentedShare of the reserved bytes and
+//	            at least fragmentedBytes
+//	fine        any other case
+func (f *spaceFinding) classify(request int64) {
+	f.verdict, f.label = verdictFine, spaceName(f.Kind)
+	switch {
+	case f.Kind == caching.InReservation:
+		f.verdict = verdictAddresses
+	case fragmentedBy(f.Stranded, f.Reserved):
+		f.verdict = verdictFragmented
+	}
+	if request > 0 {
+		f.request = request
+		if f.Unused > 0 {
+			f.unusable = 100 * f.Unusable(request)
+		}
+	}
+	if b, ok := f.BlowUp(); ok {
+		f.blowUp = b
+	}
+	if f.Kind == caching.InSegments {
+		f.saved, f.savedLeast = f.Saved, f.SavedLeast
+	}
+	if !f.owner.reservations {
+		f.label += ", pool " + caching.PoolName(f.Pool)
+		f.internal = max(0, f.Active-f.Requested)
+	}
+}
+
+// Limits from which a space is fragmented.
+const (
+	fragmentedShare = 0.2
+	fragmentedBytes = caching.LargeSegment
+)
+
+// fragmentedBy reports whether a space with these stranded and reserved bytes is fragmented.
+func fragmentedBy(kept, reserved int64) bool {
+	return kept >= fragmentedBytes && float64(kept) >= fragmentedShare*float64(reserved)
+}
+
+// classifyPool returns the verdict of a memory pool of the driver.
+func classifyPool(unused, reserved int64) string {
+	if fragmentedBy(unused, reserved) {
+		return verdictIdle
+	}
+	return verdictFine
+}
+
+// LowerConfidence lowers the confidence in an allocator's spaces if some blocks are in segments
+// from before the recording. unseenBytes is the size of these segments.
+func LowerConfidence(spaces []*caching.Space, unseenBytes int64, level string, reasons []string) (string, []string) {
+	strays := slices.ContainsFunc(spaces, func(s *caching.Space) bool { return s.Strays > 0 })
+	if unseenBytes == 0 && !strays {
+		return level, reasons
+	}
+	reason := "some blocks are in segments from before the recording"
+	if unseenBytes > 0 {
+		reason = units.Bytes(unseenBytes) + " of the allocator's segments are from before the recording"
+	}
+	if level == report.ConfidenceHigh {
+		level = report.ConfidenceMedium
+	}
+	return level, append(reasons[:len(reasons):len(reasons)], reason)
+}
+
+// evidence returns a sentence with the numbers behind the verdict, and the confidence.
+func (f *spaceFinding) evidence() string {
+	return f.sizesText() + "; " + report.ConfidenceText(f.level, f.reasons)
+}
+
+// sizesText returns a sentence with the sizes of the space.
+func (f *spaceFinding) sizesText() string {
+	if f.Kind == caching.InReservation {
+		return fmt.Sprintf(
+			"%s of %s are mapped, in %s; the largest hole is %s",
+			units.Bytes(f.Active),
+			units.Bytes(f.Reserved),
+			units.Plural(f.Blocks, "mapping"),
+			units.Bytes(f.Largest),
+		)
+	}
+	text := fmt.Sprintf(
+		"%s of %s are unused in %s, %s of it stranded by %s",
+		units.Bytes(f.Unused),
+		units.Bytes(f.Reserved),
+		units.Plural(int64(len(f.Holes)), "hole"),
+		units.Bytes(f.Stranded),
+		units.Plural(f.Blocks, "block"),
+	)
+	if pct, ok := f.unusable.(float64); ok {
+		text += fmt.Sprintf("; a request of %s cannot use %.0f%% of it", units.Bytes(f.request.(int64)), pct)
+	}
+	if f.Kind == caching.InSegments && f.Saved > 0 {
+		text += fmt.Sprintf("; with expandable segments up to %s could return to the driver", units.Bytes(f.Saved))
+	}
+	return text
+}
+
+// trend is the trend of an owner's stranded bytes over time; see owner.series.
+type trend struct {
+	owner  *owner
+	series []int64
+	stats.Forecast
+	hasForecast bool // the series is long enough for a forecast
+}
+
+// isRising reports whether the trend rises steadily and by at least 1 MiB.
+func (t *trend) isRising() bool {
+	return t.Lasting() && slices.Max(t.series)-t.series[0] >= stats.MinGrowth
+}
+
+// findTrends returns the trends of the owners that had memory at a surveyed time.
+func findTrends(owners []*owner) []trend {
+	var trends []trend
+	for _, o := range owners {
+		if _, series := o.series(); len(series) > 0 {
+			t := trend{owner: o, series: series}
+			t.Forecast, t.hasForecast = stats.NewForecast(series)
+			trends = append(trends, t)
+		}
+	}
+	return trends
+}
+
+// series returns the stranded bytes from the first surveyed time with memory on. first is its index
+// in Scan.moments. For reserved addresses it returns the bytes of all holes but the largest.
+func (o *owner) series() (first int, list []int64) {
+	first = slices.IndexFunc(o.levels, func(l usage) bool { return l.reserved > 0 })
+	if first < 0 {
+		return 0, nil
+	}
+	for _, l := range o.levels[first:] {
+		v := l.stranded
+		if o.reservations {
+			v = l.unused - l.largestHole
+		}
+		list = append(list, v)
+	}
+	if o.ended { // frees by the end of the process are not part of the trend
+		for len(list) > 0 && o.levels[first+len(list)-1].reserved == 0 {
+			list = list[:len(list)-1]
+		}
+	}
+	return first, list
+}

@@ -1,0 +1,241 @@
+package hang
+
+import (
+	"fmt"
+
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// State is the state of a thread or process at the end of the window. Smaller values are worse.
+type State int
+
+// States; stateAbout defines them.
+const (
+	Hanging State = iota
+	Polling
+	Waiting
+	Idle
+	Alive
+	Ended
+	numStates
+)
+
+// String returns the name of the state, a value of the column verdict.
+func (s State) String() string {
+	return [...]string{"hanging", "polling", "waiting", "idle", "alive", "ended"}[s]
+}
+
+// stateNames returns the names of the states, worst first.
+func stateNames() (list []string) {
+	for s := range numStates {
+		list = append(list, s.String())
+	}
+	return list
+}
+
+// Limits for the classification of threads.
+const (
+	// slowdownFactor is the factor by which an open call or a pause must exceed the longest earlier
+	// one. It separates hangs from slow work.
+	slowdownFactor = 3
+	// pollsPerSecond is the rate of queries from which a program without other calls counts as
+	// polling. Watchdogs query ten times per second.
+	pollsPerSecond = 100
+	// A thread was busy before it went silent if it made at least busyCalls calls, and
+	// busyPerSecond calls per second.
+	busyCalls, busyPerSecond = 10, 1.0
+	// A GPU with a utilization of gpuBusyPct or more is always busy. Below gpuIdlePct it is idle.
+	gpuBusyPct, gpuIdlePct = 90, 5
+)
+
+// threadVerdict is the state of a thread with its evidence and confidence.
+type threadVerdict struct {
+	State        State
+	history      *threadHistory
+	Call         *callRef // the outermost open call, or the last call
+	silentNs     int64    // time without progress until the end of the window
+	perSec       float64  // calls per second before the silent time
+	pauseNs      int64    // longest pause before the silent time
+	unrecordedNs int64    // part of silentNs in which launches were not recorded
+	evidence     []string
+	level        string
+	reasons      []string
+}
+
+// addEvidence adds a sentence to the evidence of the verdict.
+func (j *threadVerdict) addEvidence(format string, args ...any) {
+	j.evidence = append(j.evidence, fmt.Sprintf(format, args...))
+}
+
+// lower lowers the confidence to a level and adds the reason.
+func (j *threadVerdict) lower(to, format string, args ...any) {
+	if j.level == report.ConfidenceHigh || to == report.ConfidenceLow {
+		j.level = to
+	}
+	j.reasons = append(j.reasons, fmt.Sprintf(format, args...))
+}
+
+// classifyThread returns the state of a thread. The first condition that holds applies:
+//
+//	ended    its process has ended
+//	hanging  it has been in a call for at least LongNs, and three times as long as any
+//	         earlier call of the same function
+//	waiting  it has been in a call for at least LongNs, but earlier calls took as long, or other
+//	         threads of the process make progress
+//	alive    it has been in a call for less than LongNs, or its last call ended less than
+//	         LongNs ago, or an earlier pause was as long
+//	polling  it makes no recorded call, but it may have made the counted queries
+//	idle     it was busy before, and makes no calls now
+func (s *Scan) classifyThread(l *threadHistory, polls *pollCounts) threadVerdict {
+	j := threadVerdict{
+		history: l, level: report.ConfidenceHigh, Call: l.outermost(),
+		silentNs: s.EndNs - l.LastNs, pauseNs: l.active.longestPause(s.Window),
+	}
+	if j.Call == nil {
+		j.Call = &l.last
+	}
+	if busy := l.LastNs - l.FirstNs; busy > 0 {
+		j.perSec = float64(l.calls) / (float64(busy) / 1e9)
+	}
+	if l.launched {
+		j.unrecordedNs = s.T.GapNs(l.LastNs, s.EndNs)
+	}
+	exitNs := s.T.Facts.Processes[l.Pid].ExitNs
+	switch {
+	case exitNs > 0 && exitNs <= s.EndNs:
+		j.State = Ended
+		j.addEvidence("its process ended %s earlier", units.Duration(s.EndNs-exitNs))
+		return j
+	case j.Call.isOpen():
+		s.classifyOpen(&j)
+	case j.silentNs < s.longNs:
+		j.State = Alive
+		j.addEvidence("its last call ended %s earlier", units.Duration(j.silentNs))
+	case j.silentNs-j.unrecordedNs < s.longNs:
+		j.State = Alive
+		j.addEvidence("no call for %s, but launches were not recorded for %s of that time  "+
+			"(--max-overhead)", units.Duration(j.silentNs), units.Duration(j.unrecordedNs))
+		j.lower(report.ConfidenceLow, "launches were not recorded for most of the silent time")
+	default:
+		s.classifySilent(&j, polls)
+	}
+	if j.State != Alive {
+		s.lowerForLosses(&j)
+	}
+	return j
+}
+
+// classifyOpen sets the state of a thread that is in a call.
+func (s *Scan) classifyOpen(j *threadVerdict) {
+	age := s.EndNs - j.Call.startNs
+	d, p := s.Details(j.Call), j.history.process
+	longest := p.longest[d.name]
+	j.silentNs = age
+	switch {
+	case age < s.longNs:
+		j.State = Alive
+		j.addEvidence("in %s for %s", d.name, units.Duration(age))
+		return
+	case age < slowdownFactor*longest:
+		j.State = Waiting
+		j.addEvidence(
+			"in %s for %s; earlier calls of the function took up to %s",
+			d.name,
+			units.Duration(age),
+			units.Duration(longest),
+		)
+	case p.lastNs > j.Call.startNs && s.EndNs-p.lastNs < s.longNs:
+		j.State = Waiting
+		j.addEvidence("in %s for %s, while other threads of the process make progress", d.name, units.Duration(age))
+	case longest > 0:
+		j.addEvidence(
+			"in %s for %s, %.0f times as long as any earlier call of the function (%s)",
+			d.name,
+			units.Duration(age),
+			float64(age)/float64(longest),
+			units.Duration(longest),
+		)
+	default:
+		j.addEvidence("in %s for %s; earlier calls of the function took less than a millisecond", d.name,
+			units.Duration(age))
+	}
+	if inner := len(j.history.open) - 1; inner > 0 {
+		j.addEvidence("with %s nested in it", units.Plural(int64(inner), "more call"))
+	}
+}
+
+// classifySilent sets the state of a thread that is in no call and made none for at least LongNs.
+func (s *Scan) classifySilent(j *threadVerdict, polls *pollCounts) {
+	unseen := j.Call.flags&format.FlagNoReturn != 0
+	wasBusy := j.history.calls >= busyCalls && j.perSec >= busyPerSecond
+	switch {
+	case polls.processes[j.history.Pid] && j.history == polls.suspects[j.history.Pid]:
+		j.State = Polling
+		j.addEvidence(
+			"%s queries of events and streams per second, and no other call",
+			units.Count(units.RoundInt(polls.perSec)),
+		)
+		if len(polls.processes) > 1 {
+			j.lower(
+				report.ConfidenceLow,
+				"queries are counted for all processes together, and %d of them may have polled",
+				len(polls.processes),
+			)
+		} else if len(s.Processes) > 1 {
+			j.lower(report.ConfidenceMedium, "queries are counted for all processes together")
+		}
+	case j.silentNs-j.unrecordedNs < slowdownFactor*j.pauseNs && !unseen:
+		j.State = Alive
+		silent, pause := units.Duration(j.silentNs), units.Duration(j.pauseNs)
+		j.addEvidence("no call for %s, but an earlier pause was %s long", silent, pause)
+	default:
+		j.State = Idle
+		j.addEvidence("no call for %s", units.Duration(j.silentNs))
+		if !wasBusy {
+			j.lower(report.ConfidenceMedium, "it made only %s before", units.Plural(j.history.calls, "call"))
+		}
+	}
+	if wasBusy && j.State != Alive {
+		j.addEvidence(
+			"%s calls per second before that, with pauses of at most %s",
+			units.RateText(j.perSec),
+			units.Duration(j.pauseNs+int64(float64(s.Window.DurNs())/activityParts)),
+		)
+	}
+	if j.unrecordedNs > 0 {
+		j.addEvidence("launches were not recorded for %s of that time (--max-overhead)", units.Duration(j.unrecordedNs))
+		j.lower(report.ConfidenceMedium, "launches were not recorded for a part of the silent time")
+	}
+	if unseen {
+		name := s.Details(j.Call).name
+		j.addEvidence("it may still be in its last call, %s, whose return gpurec does not record", name)
+		j.lower(report.ConfidenceMedium, "the last call is a launch without a recorded return")
+	}
+}
+
+// lowerForLosses lowers the confidence because of lost calls and damaged or missing parts of the
+// recording.
+func (s *Scan) lowerForLosses(j *threadVerdict) {
+	from := s.EndNs - j.silentNs
+	var lostThen, lostAll int64
+	for _, l := range s.T.Facts.Lost {
+		lostAll += l.Calls
+		if units.EndOf(l.StartNs, l.DurNs) >= from && l.StartNs <= s.EndNs {
+			lostThen += l.Calls
+		}
+	}
+	switch lost := max(s.T.Rec.Meta.Totals().Lost, lostAll); {
+	case lostThen > 0:
+		j.lower(report.ConfidenceLow, "%s lost during the silent time", units.Plural(lostThen, "call"))
+	case lost > 0 && lostAll == 0:
+		j.lower(report.ConfidenceMedium, "%s lost at unknown times", units.Plural(lost, "call"))
+	}
+	if n := len(s.T.Rec.Damaged); n > 0 {
+		j.lower(report.ConfidenceLow, "%s damaged", units.Plural(int64(n), "segment"))
+	}
+	if s.T.Rec.Meta.Complete != format.CompleteYes && s.EndNs >= s.T.Scan.LastNs {
+		j.lower(report.ConfidenceLow, "the end of the recording is missing, with its open calls and all later calls")
+	}
+}

@@ -1,0 +1,285 @@
+package leaks
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Verdict is the classification of a group of allocations. Smaller values are worse.
+type Verdict int
+
+const (
+	Growing  Verdict = iota // the live bytes rise until the end
+	ExitLeak                // the process or its CUDA context ended without freeing the memory
+	Retained                // the memory is live, and no other verdict applies
+	Startup                 // nearly all live bytes were allocated during the warm-up
+	Churn                   // nearly all allocations were freed
+	numVerdicts
+)
+
+func (v Verdict) String() string {
+	return [...]string{"growing", "exit leak", "retained", "startup", "churn"}[v]
+}
+
+func verdictNames() (list []string) {
+	for v := range numVerdicts {
+		list = append(list, v.String())
+	}
+	return list
+}
+
+// isSuspect reports whether memory with this verdict may be a leak.
+func (v Verdict) isSuspect() bool { return v <= Retained }
+
+// Finding is a group of allocations with its verdict and the statistics behind the verdict.
+type Finding struct {
+	*groupStats
+	Label       string // name of the group
+	Verdict     Verdict
+	trend       stats.Trend // of the process whose floor changes most
+	checkpoints int         // number of checkpoints of that process
+	grown       int64       // rise of the floors over the window, bytes, from the slope
+	PerMin      float64     // growth, bytes per minute
+	medianAge   int64       // of the unfreed blocks, ns
+
+	// Reasons why rising memory does not have the verdict Growing.
+	slowing           bool // the rise slows down
+	explainedByChance bool // random allocation and freeing may explain the rise
+	explainedByLoss   bool // lost frees may explain the rise
+}
+
+// Findings classifies all groups. It sorts by verdict, worst first, and then by live bytes.
+func (s *Scan) Findings(q *report.Quality) []Finding {
+	var findings []Finding
+	for i := range s.groups {
+		if s.groups[i].allocs > 0 {
+			findings = append(findings, s.classify(i, lostFor(q, kindLabel(s.t, s.groups[i].memory))))
+		}
+	}
+	slices.SortFunc(findings, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Verdict, b.Verdict), cmp.Compare(b.LiveBytes, a.LiveBytes),
+			cmp.Compare(b.allocBytes, a.allocBytes), strings.Compare(a.Label, b.Label))
+	})
+	return findings
+}
+
+// lostFor returns the number of lost calls that may have freed memory of a kind. Damaged segments
+// may hold any number of calls, so lostFor then returns math.MaxInt64.
+func lostFor(q *report.Quality, kind string) int64 {
+	if q.DamagedSegments > 0 {
+		return math.MaxInt64
+	}
+	switch kind {
+	case format.MemoryTorch:
+		return q.LostAllocatorEvents
+	case "several":
+		return q.LostMemoryEvents + q.LostAllocatorEvents
+	}
+	return q.LostMemoryEvents
+}
+
+// classify returns group i with its verdict. lost is the number of frees of its blocks that may be
+// missing in the recording. The first verdict whose condition holds applies:
+//
+//	growing    in at least one process, the floor of the live bytes rises steadily
+//	           until the end; see grows
+//	churn      no block is live
+//	startup    nine tenths of the live bytes were allocated during the warm-up
+//	churn      nine tenths of the blocks were freed, and half of the live blocks are
+//	           younger than half of the window
+//	exit leak  the process, or its last CUDA context, ended with the blocks live
+//	retained   any other case
+func (s *Scan) classify(i int, lost int64) Finding {
+	g := &s.groups[i]
+	j := Finding{groupStats: g, Label: s.Grouping.Labels.List[i], medianAge: stats.Median(g.ages)}
+	switch {
+	case s.grows(&j, lost):
+		j.Verdict = Growing
+	case g.LiveCount == 0:
+		j.Verdict = Churn
+	case float64(g.startBytes) >= 0.9*float64(g.LiveBytes):
+		j.Verdict = Startup
+	case float64(g.frees) >= 0.9*float64(g.allocs) && j.medianAge <= s.Window.DurNs()/2:
+		j.Verdict = Churn
+	case g.allExited() && kindLabel(s.t, g.memory) != format.MemoryTorch: // Python keeps objects until it exits
+		j.Verdict = ExitLeak
+	default:
+		j.Verdict = Retained
+	}
+	return j
+}
+
+// grows measures the growth of a group and reports whether the group leaks. All of these conditions
+// must hold in at least one process:
+//   - The floor rises without a pause (stats.Trend.Lasting) from some checkpoint on (stats.Rise).
+//   - The rise does not slow down. A cache that fills up slows down.
+//   - The floor rises by at least 1 MiB and 1 % of the group's memory over the window. If the window
+//     is shorter than a minute, the rise is extrapolated to a minute.
+//   - Random allocation and freeing cannot explain the rise (randomRise).
+//   - Lost frees cannot explain the rise. Assume that every lost call freed a block of the group:
+//     half of the rise must remain, and half of the rise in the last quarter.
+func (s *Scan) grows(j *Finding, lost int64) bool {
+	block := float64(j.LiveBytes) / float64(max(1, j.LiveCount))
+	var rising, all []movement
+	for i := range j.trackers {
+		series := s.series(&j.trackers[i])
+		all = append(all, movement{stats.NewTrend(series), series})
+		switch t := stats.NewTrend(stats.Rise(series)); {
+		case !t.Lasting():
+		case t.Slowing(block):
+			j.slowing = true
+		default:
+			rising = append(rising, movement{t, series})
+		}
+	}
+	if len(rising) == 0 {
+		j.add(s, all)
+		return false
+	}
+	level := j.add(s, rising)
+	over := max(s.stepNs()*float64(j.trend.Steps), float64(time.Minute))
+	if j.PerMin/float64(time.Minute)*over < max(stats.MinGrowth, level/100) {
+		return false
+	}
+	j.explainedByChance = float64(j.grown) < j.randomRise()
+	j.explainedByLoss = 2*float64(lost)*block > min(float64(j.grown), j.trend.Recent)
+	return !j.explainedByChance && !j.explainedByLoss
+}
+
+// movement is the floor of a group's live bytes over time in one process.
+type movement struct {
+	stats.Trend
+	series []int64
+}
+
+// add adds the growth of movements to the finding. It returns the sum of their last floors, bytes.
+func (j *Finding) add(s *Scan, movements []movement) (level float64) {
+	for i, m := range movements {
+		j.grown += units.RoundInt(m.Slope * float64(m.Steps))
+		j.PerMin += s.perMinute(m.Slope)
+		if n := len(m.series); n > 0 {
+			level += float64(m.series[n-1])
+		}
+		if i == 0 || math.Abs(m.Slope) > math.Abs(j.trend.Slope) {
+			j.trend, j.checkpoints = m.Trend, len(m.series)
+		}
+	}
+	return level
+}
+
+// randomRise returns the rise of live memory, bytes, that chance explains if blocks are allocated
+// and freed independently of each other. It is twice the standard deviation of the difference of
+// two Poisson variables whose mean is the number of live blocks. It returns 0 if no block was
+// freed, and for few blocks: the program may replace one block by a larger one again and again.
+func (g *groupStats) randomRise() float64 {
+	if g.frees == 0 || g.LiveCount < fewBlocks {
+		return 0
+	}
+	return 2 * math.Sqrt(2*float64(g.LiveCount)) * float64(g.LiveBytes) / float64(g.LiveCount)
+}
+
+// fewBlocks is the number of blocks below which statistics are not meaningful.
+const fewBlocks = 10
+
+// stepNs returns the time between two checkpoints, ns.
+func (s *Scan) stepNs() float64 { return float64(s.Window.ToNs-s.warmNs) / Checkpoints }
+
+// perMinute converts a slope per checkpoint interval to a slope per minute.
+func (s *Scan) perMinute(slope float64) float64 {
+	if step := s.stepNs(); step > 0 {
+		return slope / step * float64(time.Minute)
+	}
+	return 0
+}
+
+// Evidence returns one sentence with the numbers behind the verdict.
+func (j *Finding) Evidence() string {
+	freed := fmt.Sprintf("%s of %s freed", units.Count(j.frees), units.Count(j.allocs))
+	switch j.Verdict {
+	case Growing:
+		return fmt.Sprintf(
+			"%s, lowest live bytes rose by %s over %d checkpoints (tau %.2f)",
+			freed,
+			units.Bytes(j.grown),
+			j.trend.Steps,
+			j.trend.Tau,
+		)
+	case ExitLeak:
+		return freed + j.doubt() + ", live when the process or its last CUDA context ended"
+	case Startup:
+		return fmt.Sprintf("%s, %.0f%% of the live bytes were allocated in the first tenth of the "+
+			"window", freed, units.Percent(j.startBytes, j.LiveBytes))
+	}
+	return fmt.Sprintf("%s%s, tau %.2f", freed, j.doubt(), j.trend.Tau)
+}
+
+// doubt returns the reason why rising memory does not have the verdict Growing, or "".
+func (j *Finding) doubt() string {
+	switch {
+	case j.explainedByLoss:
+		return ", rises, but lost frees may explain the rise"
+	case j.explainedByChance:
+		return ", rises, but chance may explain the rise"
+	case j.slowing:
+		return ", rises more and more slowly, like a cache that fills up"
+	}
+	return ""
+}
+
+// Confidence returns the confidence in the verdict and the reasons that lower it. level and reasons
+// are those of the recording. Few blocks, few checkpoints or a short window lower them further.
+func (j *Finding) Confidence(level string, reasons []string, w query.Window) (string, []string) {
+	if j.Verdict == Churn {
+		return level, reasons
+	}
+	lower := func(reason string) {
+		if level == report.ConfidenceHigh {
+			level = report.ConfidenceMedium
+		}
+		reasons = append(reasons[:len(reasons):len(reasons)], reason)
+	}
+	if d := w.DurNs(); d < int64(10*time.Second) {
+		lower("only " + units.Duration(d) + " of activity was recorded")
+	}
+	if j.Verdict == Growing && j.allocs-j.frees < fewBlocks {
+		lower(fmt.Sprintf("only %d allocations are live", j.allocs-j.frees))
+	}
+	if j.Verdict == Growing && 2*j.trend.Steps <= j.checkpoints {
+		lower(fmt.Sprintf("live bytes rise only in the last %d of %d checkpoints", j.trend.Steps, j.checkpoints))
+	}
+	return level, reasons
+}
+
+// GrowthOnDevice returns the growth of device memory, bytes per minute. It returns 0 for host
+// memory and for verdicts other than Growing.
+func (j *Finding) GrowthOnDevice() float64 {
+	if j.Verdict != Growing || j.hostBytes > 0 {
+		return 0
+	}
+	return j.PerMin
+}
+
+// OomIn returns the time until a device is out of memory, an int64 in ns, if its memory grows by
+// perMin bytes per minute from atNs (Unix ns) on. It returns nil if perMin is not positive or the
+// free memory is unknown.
+func OomIn(t *timeline.Timeline, device int32, perMin float64, atNs int64) any {
+	if perMin <= 0 {
+		return nil
+	}
+	total, used, ok := t.DeviceUse(device, atNs)
+	if !ok {
+		return nil
+	}
+	return units.RoundInt(max(0, total-used) / perMin * float64(time.Minute))
+}

@@ -1,0 +1,306 @@
+package oom
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/frag"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Class is the reason of a failed allocation.
+type Class uint8
+
+const (
+	Capacity      Class = iota // all free and unused memory together was not enough
+	Fragmentation              // enough memory was free in total, but no piece was large enough
+	Cached                     // whole segments in PyTorch's cache would have been enough
+	Limit                      // the device had enough free memory: a limit refused the request
+	OtherProcess               // with the memory of other processes it would have been enough
+	Unknown                    // the free memory is unknown
+	NumClasses                 // number of classes
+)
+
+func (c Class) String() string {
+	return [...]string{"capacity", "fragmentation", "cached", "limit", "other process", "unknown"}[c]
+}
+
+// Verdict is the class of a failure with its explanation and confidence.
+type Verdict struct {
+	Class          Class
+	Explanation    string // explanation of the class, part of a sentence
+	Confidence     string
+	Reasons        []string // reasons that lower the confidence
+	ExpandableFits any      // result of Context.expandableFits
+	// AlsoFragmentation means that the class is Limit, and that the request would have fit into
+	// unused memory of the allocator if that were in one piece.
+	AlsoFragmentation bool
+}
+
+// Classify returns the verdict of each failure. p is the program's memory at the end of the replay.
+func Classify(contexts []*Context, p *timeline.Program, q *report.Quality) []Verdict {
+	frees := p.Counts().Frees
+	p.Allocators.All(func(a *caching.Allocator) { frees += a.Counts.Frees })
+	level, reasons := q.Confidence(frees)
+	verdicts := make([]Verdict, len(contexts))
+	for i, sc := range contexts {
+		verdicts[i] = sc.classify()
+		verdicts[i].setConfidence(sc, level, reasons)
+	}
+	return verdicts
+}
+
+// driverNeed returns the number of bytes that the driver had to provide for the request.
+func (sc *Context) driverNeed() int64 {
+	if sc.driverBytes > 0 && !sc.Expandable {
+		return sc.driverBytes
+	}
+	return sc.Requested
+}
+
+// Unused returns the total size and the largest size of holes in the segments of the process's
+// allocator, bytes.
+func (sc *Context) Unused() (bytes, largest int64) {
+	for _, s := range sc.spaces {
+		bytes += s.Unused
+		largest = max(largest, s.Largest)
+	}
+	return bytes, largest
+}
+
+// expandableFits returns whether the request would have succeeded with expandable segments, at the
+// same block addresses. "yes": whole steps of 20 MiB in holes are enough. "perhaps": whole pages of
+// 2 MiB are enough. "no": neither. It returns nil if expandable segments are on, or if the request
+// was not to an allocator.
+func (sc *Context) expandableFits() any {
+	if !sc.hasAllocator || !sc.byAllocator || sc.Expandable || sc.free.source == "" {
+		return nil
+	}
+	least := sc.returnable
+	if !sc.HitOwnLimit() || sc.free.bytes < sc.driverNeed() { // under a limit, only returned memory can be used again
+		least += sc.free.bytes
+	}
+	most := least
+	for _, s := range sc.spaces {
+		least += s.SavedLeast
+		most += s.Saved
+	}
+	switch need := units.RoundUp(sc.Requested, caching.PageBytes); {
+	case least >= need:
+		return "yes"
+	case most >= need:
+		return "perhaps"
+	}
+	return "no"
+}
+
+// classify returns the verdict of a failure. The first condition that holds applies:
+//
+//	limit          the request was for host memory, or the device had enough free memory.
+//	               Also fragmentation if the holes of the allocator together were enough
+//	cached         enough with whole segments in PyTorch's cache, which return to the driver
+//	               only when PyTorch's allocator frees its cache
+//	fragmentation  enough with all holes of segments
+//	other process  enough with the memory of other processes
+//	capacity       not enough with all of these
+//
+// The class is unknown if the free memory is unknown.
+func (sc *Context) classify() Verdict {
+	unused, _ := sc.Unused()
+	free, need := sc.free.bytes, sc.driverNeed()
+	others, _ := sc.free.others.(int64)
+	v := Verdict{ExpandableFits: sc.expandableFits()}
+	switch {
+	case !sc.onDevice():
+		v.Class = Limit
+		v.Explanation = fmt.Sprintf("memory of kind %s is host memory: the host, a limit on locked memory or a cgroup "+
+			"refused the request, not the device", sc.memory)
+	case sc.free.source == "":
+		v.Class = Unknown
+		v.Explanation = "the recording has no sample of the free memory, from the program or from NVML"
+	case free >= need && sc.free.source == fromUpperBound:
+		v.Class = Unknown
+		v.Explanation = fmt.Sprintf(
+			"%s of the device were not in use by recorded calls, but there is no sample of the free memory",
+			units.Bytes(free),
+		)
+	case free >= need:
+		v.Class, v.Explanation, v.AlsoFragmentation = Limit, sc.limitText(), sc.wouldFitInOnePiece()
+		v.Explanation += sc.underLimitText(v.AlsoFragmentation)
+	case sc.returnable > 0 && free+sc.returnable >= need:
+		v.Class = Cached
+		v.Explanation = fmt.Sprintf(
+			"%s were free, and %s more in whole segments of PyTorch's cache",
+			units.Bytes(free),
+			units.Bytes(sc.returnable),
+		)
+	case unused > 0 && free+unused >= sc.Requested:
+		v.Class, v.Explanation = Fragmentation, sc.fragmentedText(unused)
+	case others > 0 && free+unused+others >= need:
+		v.Class = OtherProcess
+		v.Explanation = fmt.Sprintf(
+			"%s were free, and other processes used %s (%s)",
+			sc.FreeText(),
+			units.Bytes(others),
+			strings.Join(sc.free.otherNames, ", "),
+		)
+	default:
+		v.Class = Capacity
+		v.Explanation = fmt.Sprintf("%s were free", sc.FreeText())
+		if sc.hasAllocator {
+			v.Explanation += fmt.Sprintf(", and %s unused in the allocator's segments", units.Bytes(unused))
+		}
+	}
+	if text, ok := fitsText[v.ExpandableFits]; ok && (v.Class == Fragmentation || v.AlsoFragmentation) {
+		v.Explanation += text
+	}
+	return v
+}
+
+// fitsText has the sentence for each value of Verdict.ExpandableFits.
+var fitsText = map[any]string{
+	"no": "; expandable segments would not have helped: the holes contain too few whole pages",
+	"perhaps": "; expandable segments would have helped if blocks were closer together: the holes contain enough " +
+		"whole pages of 2 MiB, but too few steps of 20 MiB",
+	"yes": "; with expandable segments the request would have succeeded",
+}
+
+// FreeText returns the free memory of the device as text, such as "at most 1 GiB".
+func (sc *Context) FreeText() string {
+	if sc.free.source == fromUpperBound {
+		return "at most " + units.Bytes(sc.free.bytes)
+	}
+	return units.Bytes(sc.free.bytes)
+}
+
+// limitText returns a sentence on the limit that may have refused the request.
+func (sc *Context) limitText() string {
+	free := fmt.Sprintf("%s were free by %s", units.Bytes(sc.free.bytes), sc.free.source)
+	switch {
+	case sc.byAllocator && sc.driverCalls == 0:
+		return free + ", and the allocator gave up without calling the driver: it has a limit, such as " +
+			"set_per_process_memory_fraction or that of a pool"
+	case sc.memory == format.MemoryAsync:
+		return free + ", and the driver refused: the pool may have a maximum size"
+	}
+	return free + ", and the driver refused: a limit of a MIG slice, a cgroup or a quota, or another allocation at " +
+		"the same time"
+}
+
+// wouldFitInOnePiece reports whether the holes of the allocator together were large enough for the
+// request, and each hole was too small. PyTorch's own limit does not apply to holes.
+func (sc *Context) wouldFitInOnePiece() bool {
+	return sc.hasAllocator && sc.byAllocator && sc.roundedSize > 0 && sc.fragmented >= sc.roundedSize
+}
+
+// underLimitText returns a sentence on unused memory of the allocator that did not help, or "".
+func (sc *Context) underLimitText(wouldFit bool) string {
+	_, largest := sc.Unused()
+	switch {
+	case wouldFit:
+		return fmt.Sprintf("; the request of %s would have succeeded if %s of unused memory were in one piece, or "+
+			"without the limit%s",
+			units.Bytes(sc.Requested), units.Bytes(sc.fragmented), sc.limitBounds())
+	case sc.byAllocator && largest >= sc.roundedSize && largest > 0:
+		return fmt.Sprintf(
+			"; an unused piece of %s does not help: it is for another stream, pool or size class",
+			units.Bytes(largest),
+		)
+	}
+	return ""
+}
+
+// limitBounds returns the bounds of the allocator's own limit as text, or "" if they are unknown.
+func (sc *Context) limitBounds() string {
+	switch {
+	case sc.limitBelow == 0:
+		return ""
+	case sc.limitLeast == 0:
+		return fmt.Sprintf(" of less than %s", units.Bytes(sc.limitBelow))
+	}
+	return fmt.Sprintf(" of %s to %s", units.Bytes(sc.limitLeast), units.Bytes(sc.limitBelow))
+}
+
+// fragmentedText returns a sentence on the fragmentation of the free memory. unused is in bytes.
+func (sc *Context) fragmentedText(unused int64) string {
+	_, largest := sc.Unused()
+	text := fmt.Sprintf(
+		"%s of the device were free and %s unused in segments, but the largest piece is %s",
+		units.Bytes(sc.free.bytes),
+		units.Bytes(unused),
+		units.Bytes(largest),
+	)
+	if largest >= sc.Requested {
+		text += " and cannot serve this request"
+	}
+	return text
+}
+
+// setConfidence sets the confidence of the verdict. level and reasons are those of the recording.
+// Missing or old data about the failure lower them.
+func (v *Verdict) setConfidence(sc *Context, level string, reasons []string) {
+	reasons = reasons[:len(reasons):len(reasons)]
+	lower := func(to, reason string) {
+		if level == report.ConfidenceHigh || to == report.ConfidenceLow {
+			level = to
+		}
+		reasons = append(reasons, reason)
+	}
+	age := max(sc.free.ageNs, -sc.free.ageNs)
+	switch {
+	case !sc.onDevice():
+	case v.Class == Unknown:
+		lower(report.ConfidenceLow, "the free memory is unknown")
+	case sc.free.source == fromUpperBound:
+		lower(report.ConfidenceMedium, "the free memory is known only from recorded allocations")
+	case age > 1_000_000_000:
+		lower(report.ConfidenceLow, fmt.Sprintf("the sample of the free memory is %s away", units.Duration(age)))
+	case age > 50_000_000:
+		lower(report.ConfidenceMedium, fmt.Sprintf("the sample of the free memory is %s away", units.Duration(age)))
+	}
+	level, reasons = frag.LowerConfidence(sc.spaces, sc.unseen, level, reasons)
+	if v.Class == Limit && sc.byAllocator && sc.driverCalls > 0 {
+		lower(report.ConfidenceLow, "the driver refused although enough memory was free")
+	}
+	v.Confidence, v.Reasons = level, reasons
+}
+
+// evidence returns a sentence with the numbers behind the verdict.
+func (sc *Context) evidence(v *Verdict) string {
+	parts := []string{fmt.Sprintf("requested %s; %s", units.Bytes(sc.Requested), v.Explanation)}
+	if sc.byAllocator && sc.driverCalls > 0 {
+		parts = append(
+			parts,
+			fmt.Sprintf(
+				"the driver refused %s, and the allocator returned %s to the driver in between",
+				units.Plural(sc.driverCalls, "time"),
+				units.Bytes(sc.returnedBytes),
+			),
+		)
+	}
+	if len(sc.holders) > 0 {
+		h := sc.holders[0]
+		blocks := units.Plural(h.Blocks, "block")
+		parts = append(parts, fmt.Sprintf("%s held the most memory, %s in %s", h.site, units.Bytes(h.Bytes), blocks))
+	}
+	switch sc.Outcome {
+	case Retried:
+		later := units.Duration(sc.outcomeNs - sc.firstNs)
+		parts = append(parts, fmt.Sprintf("the same request succeeded %s later", later))
+	case Recovered:
+		later := units.Duration(sc.outcomeNs - sc.AtNs)
+		parts = append(parts, fmt.Sprintf("the thread allocated as much %s later", later))
+	}
+	if sc.freedAfter > 0 {
+		parts = append(parts, fmt.Sprintf("%s were freed within the next second", units.Bytes(sc.freedAfter)))
+	}
+	text := strings.Join(parts, "; ") + "; confidence " + v.Confidence
+	if len(v.Reasons) > 0 {
+		text += ": " + strings.Join(v.Reasons, ", ")
+	}
+	return text
+}

@@ -1,0 +1,150 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/quality"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// NeededClasses lists, by the ID of a rule, the classes of events that the rule needs. A rule that
+// is not listed works with any recording.
+var NeededClasses = map[string][]string{
+	"hang":                  {format.RecordLaunch, format.RecordSync},
+	"out-of-memory":         {format.RecordMemory},
+	"oom-fragmentation":     {format.RecordMemory},
+	"invalid-free":          {format.RecordMemory},
+	"failed-alloc-in-loop":  {format.RecordMemory},
+	"growing-site":          {quality.MemoryOrAllocator},
+	"exit-leak":             {quality.MemoryOrAllocator},
+	"memory-near-limit":     {format.RecordMemory},
+	"alloc-in-loop":         {quality.MemoryOrAllocator},
+	"gpu-idle":              {format.RecordLaunch, format.RecordCopy, format.RecordSync},
+	"launch-bound":          {format.RecordLaunch, format.RecordSync},
+	"low-sm-activity":       {format.RecordLaunch},
+	"low-occupancy":         {format.RecordLaunch},
+	"tensor-cores-unused":   {format.RecordLaunch},
+	"tiny-kernels":          {format.RecordLaunch},
+	"sync-in-loop":          {format.RecordSync},
+	"memcpy-async-pageable": {format.RecordCopy, format.RecordMemory},
+	"small-copies":          {format.RecordCopy},
+	"module-load-in-loop":   {format.RecordModule},
+}
+
+// Checkable returns the chosen rules whose classes of events were recorded.
+func Checkable(t *timeline.Timeline, chosen []*Rule) []*Rule {
+	return slices.DeleteFunc(
+		slices.Clone(chosen),
+		func(r *Rule) bool { return len(quality.Missing(t, NeededClasses[r.ID])) > 0 },
+	)
+}
+
+// Check returns the hits of the chosen rules, the most severe first. Run must have returned before.
+func (s *Survey) Check(chosen []*Rule) ([]Hit, error) {
+	var hits []Hit
+	for _, r := range chosen {
+		found, err := r.check(s)
+		if err != nil {
+			return nil, err
+		}
+		for i := range found {
+			found[i].Rule = r
+			found[i].Advice = cmp.Or(found[i].Advice, r.advice)
+		}
+		hits = append(hits, found...)
+	}
+	slices.SortStableFunc(hits, func(a, b Hit) int { return cmp.Compare(a.Severity, b.Severity) })
+	return hits, nil
+}
+
+// minSharePct is the smallest share of time, %, that most rules report. Saving less is not worth a
+// change of the program, and two windows of the same training differ by more.
+const minSharePct = 1.0
+
+// newHit returns a hit without evidence. Its confidence depends on losses in the recording and on
+// the length of the window. Less than 1% of lost calls does not lower the confidence.
+func (s *Survey) newHit(severity int, format string, args ...any) Hit {
+	h := Hit{Severity: severity, Summary: fmt.Sprintf(format, args...), Confidence: report.ConfidenceHigh}
+	q := &s.Quality
+	switch lost := q.LostEvents; {
+	case lost*10 > q.Events:
+		h.lower(report.ConfidenceLow, "%s lost", units.Plural(lost, "call"))
+	case lost*100 > q.Events:
+		h.lower(report.ConfidenceMedium, "%s lost", units.Plural(lost, "call"))
+	}
+	if n := q.DamagedSegments; n > 0 {
+		h.lower(report.ConfidenceMedium, "%s damaged", units.Plural(n, "segment"))
+	}
+	if d := s.Window.DurNs(); d < int64(3*time.Second) {
+		h.lower(report.ConfidenceMedium, "the window is only %s long", units.Duration(d))
+	}
+	return h
+}
+
+// lower lowers the confidence to the given level, unless it is lower already, and adds a reason.
+func (h *Hit) lower(level, format string, args ...any) {
+	if h.Confidence == report.ConfidenceHigh || level == report.ConfidenceLow {
+		h.Confidence = level
+	}
+	h.Reasons = append(h.Reasons, fmt.Sprintf(format, args...))
+}
+
+// lowerForInferredStacks lowers the confidence of a hit that names call sites, if at least
+// minSharePct of the inferred stacks are wrong.
+func (s *Survey) lowerForInferredStacks(h *Hit) {
+	if pct, ok := sampling.ErrorPct(&s.Quality.Inferred).(float64); ok && pct >= minSharePct {
+		h.lower(report.ConfidenceMedium, "%.0f%% of inferred stacks belong to another call", pct)
+	}
+}
+
+// lowerForMissingReturns lowers the confidence if the return of some launches was not recorded;
+// unreturned is the number of these launches.
+func (s *Survey) lowerForMissingReturns(h *Hit, unreturned, launches int64) {
+	if unreturned > 0 {
+		h.lower(
+			report.ConfidenceMedium,
+			"the return of %.0f%% of the launches was not recorded",
+			units.Percent(unreturned, launches),
+		)
+	}
+}
+
+// sortEvidence sorts evidence by time, then by count, then by bytes, the largest first.
+func sortEvidence(list []Evidence) {
+	slices.SortFunc(list, func(a, b Evidence) int {
+		return cmp.Or(
+			report.CompareCells(a.Ns, b.Ns),
+			report.CompareCells(a.Count, b.Count),
+			report.CompareCells(a.Bytes, b.Bytes),
+			strings.Compare(a.Where, b.Where),
+			strings.Compare(a.Detail, b.Detail),
+		)
+	})
+}
+
+// submitsWork reports whether a CUDA driver function submits work to the GPU or allocates memory. A
+// program that only cleans up after an error calls none of these.
+func submitsWork(name string) bool {
+	for _, prefix := range []string{"cuLaunch", "cuGraphLaunch", "cuMemcpy", "cuMemset", "cuMemAlloc", "cuMemCreate"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// CountBySeverity returns the number of hits of each severity.
+func CountBySeverity(hits []Hit) (n [NumSeverities]int64) {
+	for i := range hits {
+		n[hits[i].Severity]++
+	}
+	return n
+}

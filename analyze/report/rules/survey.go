@@ -1,0 +1,324 @@
+package rules
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/hostmem"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
+	"github.com/gpurec/gpurec/analyze/model/metric"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/copies"
+	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
+	"github.com/gpurec/gpurec/analyze/report/gaps"
+	"github.com/gpurec/gpurec/analyze/report/hang"
+	"github.com/gpurec/gpurec/analyze/report/kernels"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/oom"
+	"github.com/gpurec/gpurec/analyze/report/quality"
+	"github.com/gpurec/gpurec/analyze/report/waits"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Survey collects the data of many reports in two passes over a recording: one replay of memory
+// and one reading of all calls. The rules, the summary and the HTML page use it. Call NewSurvey,
+// then Run, then Check. A Survey is not safe for concurrent use.
+type Survey struct {
+	t      *timeline.Timeline
+	filter *query.Filter
+	// Window is the time range of the report, Unix ns.
+	Window query.Window
+	// Quality describes losses and inferred data of the recording. Run sets it.
+	Quality report.Quality
+	// Consumer, if set, receives every change of the program's memory during the replay, in order
+	// of time. Set it before Run.
+	Consumer func(*timeline.Program, *livemem.Change)
+
+	// Results of the replay of memory.
+
+	// Program is the memory as the program sees it: tensors, and driver memory outside of the
+	// segments of caching allocators.
+	Program *timeline.Program
+	// Leaks groups the program's allocations by call site.
+	Leaks *leaks.Scan
+	// LeakFindings are the verdicts about the call sites of Leaks, the worst first.
+	LeakFindings []leaks.Finding
+	allocLoops   *allocLoops
+	hostBlocks   *hostmem.Blocks
+	// Failures collects the allocations that failed for lack of memory.
+	Failures    *oom.FailureScan
+	oomFailures []*oom.Failure // the part of Failures that the filter selects
+	oomContexts []*oom.Context // state of memory at each of oomFailures
+	oomVerdicts []oom.Verdict  // cause of each of oomFailures
+
+	// Results of the reading of calls.
+
+	cache format.ColumnCache // of the current row group
+	// Calls counts calls by function, and kernels by name.
+	Calls           *calls.Counter
+	copies          *copies.Scan
+	waits           *waits.Scan
+	gaps            *gaps.Scan
+	gapsExplained   bool // explainGaps has run
+	kernels         *kernels.Scan
+	modules         *moduleScan
+	errors          *cudaerrors.Scan
+	invalidFrees    []cudaerrors.InvalidFree
+	hang            *hang.Scan
+	processVerdicts []hang.ProcessVerdict
+
+	series *metric.Devices // NVML samples of the window, by GPU
+	// workSeries are the samples between the first and the last launch of the recorded processes.
+	workSeries *metric.Devices
+	// tracksByGPU lists, by NVML index, the launch tracks of the recorded processes. It is empty if
+	// the recording does not map the processes' devices to NVML indexes.
+	tracksByGPU map[int32][]gaps.Track
+}
+
+// NewSurvey returns a Survey of the calls and allocations that opt.Filter selects. It returns a
+// *report.GroupError for an unknown opt.GroupBy.
+func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
+	leakScan, err := leaks.NewScan(t, opt)
+	if err != nil {
+		return nil, err
+	}
+	f := &opt.Filter
+	// The scan of copies needs to know which host memory is pinned. If the recording has a caching
+	// allocator, FindSegments collects pinned memory before the calls are read. Otherwise pinned
+	// memory is known only after the replay, and Run reads the copies in an additional pass.
+	kinds := []string{format.KindLaunch, format.KindSync, format.KindMemcpy}
+	if len(t.Allocations) == 0 {
+		kinds = kinds[:2]
+	}
+	reader := calls.NewReader(t, f, kinds...)
+	copyReader := reader
+	if len(t.Allocations) == 0 {
+		copyReader = calls.NewReader(t, f, format.KindMemcpy)
+	}
+	s := &Survey{
+		t:          t,
+		filter:     f,
+		Window:     reader.Window,
+		Leaks:      leakScan,
+		allocLoops: newAllocLoops(t, f),
+		hostBlocks: hostmem.New(),
+		Failures:   &oom.FailureScan{T: t},
+		Calls:      calls.NewCounter(t, f),
+		waits:      waits.NewScan(reader, 1),
+		gaps:       gaps.NewScan(reader, gaps.DefaultMinGapNs, gaps.DefaultTop),
+		kernels:    kernels.NewScan(t, f),
+		modules:    newModuleScan(t, f),
+		errors:     cudaerrors.NewScan(t, f),
+		hang:       hang.NewScan(t, &hang.Options{Options: *opt, LongNs: hang.DefaultLongNs}),
+	}
+	s.copies = copies.NewScan(copyReader, s.hostBlocks)
+	return s, nil
+}
+
+// Run reads the recording. onDriverChange receives every change of driver memory, onAllocatorChange
+// every change of a caching allocator; both may be nil. Run calls them from one goroutine at a
+// time.
+func (s *Survey) Run(onDriverChange func(*livemem.Change), onAllocatorChange caching.Consumer) error {
+	// Functions that run in parallel share no mutable state.
+	replay := func() error { return s.replay(onDriverChange, onAllocatorChange) }
+	var err error
+	if len(s.t.Allocations) > 0 {
+		search := func() error { return s.t.FindSegments(func(c *livemem.Change) { s.hostBlocks.Note(s.t, c) }) }
+		if err = timeline.RunParallel(search, s.scanMemory); err == nil {
+			err = timeline.RunParallel(replay, s.scanCalls)
+		}
+	} else if err = timeline.RunParallel(replay, func() error { return firstError(s.scanCalls, s.scanMemory) }); err == nil {
+		err = s.copies.Each(s.copies.Add)
+	}
+	if err != nil {
+		return err
+	}
+	s.gaps.SelectLongest()
+	s.collectSamples()
+	return firstError(s.findMemoryProblems, s.classifyInvalidFrees, s.classifyProcesses)
+}
+
+// firstError runs functions in order until one fails, and returns its error.
+func firstError(list ...func() error) error {
+	for _, f := range list {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replay replays memory and passes each change to the scans and to the consumers of Run.
+func (s *Survey) replay(
+	onDriverChange func(*livemem.Change),
+	onAllocatorChange caching.Consumer,
+) (err error) {
+	s.Program, err = s.t.ReplayProgram(func(p *timeline.Program, c *livemem.Change) {
+		s.Leaks.Consume(p, c)
+		s.allocLoops.Consume(p, c)
+		if s.Consumer != nil {
+			s.Consumer(p, c)
+		}
+	}, func(c *livemem.Change) {
+		if len(s.t.Allocations) == 0 {
+			s.hostBlocks.Note(s.t, c)
+		}
+		s.Failures.Driver(c)
+		if onDriverChange != nil {
+			onDriverChange(c)
+		}
+	}, func(a *caching.Allocator, c *caching.Change) {
+		s.Failures.Allocator(a, c)
+		if onAllocatorChange != nil {
+			onAllocatorChange(a, c)
+		}
+	})
+	return err
+}
+
+// scanMemory reads the calls that allocate or free memory, in any order.
+func (s *Survey) scanMemory() error {
+	for _, sp := range s.t.Memory {
+		if err := s.scan(sp).Err(); err != nil {
+			return s.t.Wrap(err)
+		}
+	}
+	return nil
+}
+
+// scanCalls reads all other calls by row group, and launches, waits and copies in order of time.
+func (s *Survey) scanCalls() error {
+	return s.waits.EachOf(func(sp timeline.Span) *format.Group {
+		g := s.scan(sp)
+		s.kernels.AddGroup(g)
+		s.modules.Group(g)
+		return g
+	}, s.addInOrder)
+}
+
+// scan passes a row group to the scans that need no order, and returns it with cached columns.
+func (s *Survey) scan(sp timeline.Span) *format.Group {
+	g := s.cache.Wrap(sp.Group)
+	s.Calls.Group(g)
+	s.errors.AddGroup(g)
+	if sp.FirstNs <= s.hang.EndNs {
+		s.hang.AddGroup(
+			g,
+			int32(slices.IndexFunc(s.hang.Spans, func(o timeline.Span) bool { return o.Group == sp.Group })),
+		)
+	}
+	return g
+}
+
+// addInOrder passes a launch, wait or copy to its scan. Calls arrive in order of time.
+func (s *Survey) addInOrder(c *calls.Call) error {
+	switch s.waits.Kinds[c.Kind] {
+	case format.KindLaunch:
+		return s.gaps.Add(c)
+	case format.KindMemcpy:
+		return s.copies.Add(c)
+	}
+	return s.waits.Add(c)
+}
+
+// collectSamples collects the NVML samples, and maps launch tracks to GPUs.
+func (s *Survey) collectSamples() {
+	s.tracksByGPU = make(map[int32][]gaps.Track)
+	work := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
+	for track, launches := range s.gaps.Tracks {
+		work.FromNs, work.ToNs = min(work.FromNs, launches.FirstNs), max(work.ToNs, launches.UntilNs)
+		if index, ok := s.t.Facts.NVMLDevice(track.Pid, track.Device); ok && track.Device != gaps.AllDevices {
+			s.tracksByGPU[index] = append(s.tracksByGPU[index], track)
+		}
+	}
+	samplesIn := func(w query.Window) *metric.Devices {
+		u := &metric.Devices{T: s.t, Window: w, Filter: s.filter, Devices: make(map[int32]map[string]*metric.Series)}
+		u.Collect()
+		return u
+	}
+	s.series, s.workSeries = samplesIn(s.Window), samplesIn(work)
+}
+
+// findMemoryProblems computes the verdicts about leaks and failed allocations after the replay.
+func (s *Survey) findMemoryProblems() error {
+	s.Leaks.Finish(s.Program)
+	s.Quality = quality.OfProgram(s.t, s.Program)
+	s.LeakFindings = s.Leaks.Findings(&s.Quality)
+	all, err := s.Failures.Finish()
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	s.oomFailures, _, _ = oom.SelectFailures(s.t, all, s.filter)
+	if len(s.oomFailures) > 0 {
+		if s.oomContexts, err = oom.Contexts(s.t, s.oomFailures); err != nil {
+			return err
+		}
+		s.oomVerdicts = oom.Classify(s.oomContexts, s.Program, &s.Quality)
+	}
+	return nil
+}
+
+// classifyInvalidFrees finds the cause of each free that failed because of its pointer.
+func (s *Survey) classifyInvalidFrees() (err error) {
+	s.invalidFrees, err = cudaerrors.InvalidFrees(s.t, s.errors, &s.Quality)
+	return err
+}
+
+// classifyProcesses computes the hang verdict of each process at the end of the recording.
+func (s *Survey) classifyProcesses() error {
+	s.hang.Long = nil // no rule uses the list of long calls
+	s.hang.RequestAll()
+	polls, err := s.hang.ReadPolls()
+	if err := errors.Join(err, s.hang.ReadDetails()); err != nil {
+		return err
+	}
+	s.processVerdicts = s.hang.Classify(polls)
+	return nil
+}
+
+// explainGaps finds GPU and CPU activity in the longest gaps between launches. It does so only
+// once.
+func (s *Survey) explainGaps() error {
+	if s.gapsExplained {
+		return nil
+	}
+	s.gapsExplained = true
+	s.gaps.FindGPUActivity()
+	return s.gaps.FindCPUActivity()
+}
+
+// fromStart reports whether every process was recorded from its first call, cuInit.
+func (s *Survey) fromStart() bool {
+	for pid := range s.hang.Processes {
+		if !s.modules.SeenInit[pid] {
+			return false
+		}
+	}
+	return len(s.hang.Processes) > 0
+}
+
+// spanNs returns the sum over threads of the time between the first and the last call, ns.
+func (s *Survey) spanNs(threads map[origin.Thread]bool) (ns int64) {
+	for th := range threads {
+		if life := s.hang.Threads[th]; life != nil {
+			ns = units.EndOf(ns, max(0, life.LastNs-life.FirstNs))
+		}
+	}
+	return ns
+}
+
+// tracks returns the launch tracks on a GPU, ordered by process and CUDA device.
+func (s *Survey) tracks(device int32) []gaps.Track {
+	list := slices.Clone(s.tracksByGPU[device])
+	slices.SortFunc(list, func(a, b gaps.Track) int {
+		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device))
+	})
+	return list
+}

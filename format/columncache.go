@@ -1,0 +1,54 @@
+package format
+
+// ColumnCache caches the decoded columns of one row group, so that several readers of the same row
+// group decode each column once. The zero value is an empty cache. It is not safe for concurrent
+// use.
+type ColumnCache struct {
+	int64s   cachedColumns[[]int64]
+	int32s   cachedColumns[[]int32]
+	float64s cachedColumns[[]float64]
+	strings  cachedColumns[Strings]
+}
+
+// Wrap returns a Group with the rows of g that decodes each column at most once. Column methods of
+// the result return slices of the cache: callers must not change them, and the next Wrap reuses
+// them. Those methods ignore their dst argument. Err of the result reports only errors of reads
+// through it. The result is not safe for concurrent use, but g still is.
+func (c *ColumnCache) Wrap(g *Group) *Group {
+	c.int64s.invalidate()
+	c.int32s.invalidate()
+	c.float64s.invalidate()
+	c.strings.invalidate()
+	return &Group{rows: g.rows, columns: g.columns, path: g.path, index: g.index, kinds: g.Kinds(), cache: c}
+}
+
+// cachedColumns holds decoded columns by name. After invalidate, the memory of old values is
+// reused.
+type cachedColumns[V any] map[string]*cachedColumn[V]
+
+type cachedColumn[V any] struct {
+	values V
+	valid  bool // values are those of the current row group
+}
+
+func (k cachedColumns[V]) invalidate() {
+	for _, column := range k {
+		column.valid = false
+	}
+}
+
+// get returns a column. If the cache has no valid values, read decodes them into the old memory.
+func (k *cachedColumns[V]) get(name string, read func(V) V) V {
+	column := (*k)[name]
+	if column == nil {
+		if *k == nil {
+			*k = make(cachedColumns[V])
+		}
+		column = new(cachedColumn[V])
+		(*k)[name] = column
+	}
+	if !column.valid {
+		column.values, column.valid = read(column.values), true
+	}
+	return column.values
+}
