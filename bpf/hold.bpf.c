@@ -2,13 +2,14 @@
 
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Holds a thread of a target process when the dynamic loader has mapped a library whose probes and
- * unwind tables are not in place yet. The loader calls _dl_debug_state after it has mapped
- * libraries, and before it runs their constructors; a probe on that function waits.
+ * Holds threads of targets until probes and unwind tables are in place for the code that they have
+ * loaded. One program is on the dynamic loader's _dl_debug_state: the loader calls it after it has
+ * mapped libraries, and before it runs their constructors. Another program is on the functions of
+ * libcuda that programs call first.
  *
- * No signal and no ptrace is involved, so no parent, shell or debugger notices. The wait ends
- * when user space releases the thread, when the hold lasts too long, or when user space has not
- * shown for a while that it lives: a recorder that was killed leaves nothing held.
+ * A program waits in a loop. The loop ends when user space releases the thread, after max_hold_ns,
+ * or when user space has not updated alive_ns for patience_ns. So a recorder that was killed holds
+ * no thread.
  *
  * Needs kernel BTF and Linux 6.0: sleepable uprobes, bpf_loop, bpf_copy_from_user_task.
  */
@@ -32,7 +33,7 @@ struct task_struct {
 	int tgid;
 } __attribute__((preserve_access_index));
 
-/* The map of cuda.bpf.c; user space puts it in place of this one. */
+/* User space replaces this map by the map of cuda.bpf.c. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -40,7 +41,7 @@ struct {
 	__type(value, __u32);
 } targets SEC(".maps");
 
-/* What is known of the libraries of a process. */
+/* State of the libraries of a process. */
 struct loaded {
 	__u64 last;       /* the last entry of its list of libraries, a struct link_map */
 	__u32 calls_cuda; /* it has called libcuda: from then on, all code that it loads can be in a stack */
@@ -54,7 +55,7 @@ struct {
 	__type(value, struct loaded);
 } processes SEC(".maps");
 
-/* Thread -> 1 once user space has released it. */
+/* Thread ID -> enum hold_state. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -67,13 +68,13 @@ struct {
 	__uint(max_entries, 1 << 16);
 } hold_requests SEC(".maps");
 
-/* CLOCK_MONOTONIC time of user space's last sign of life. */
+/* User space writes the current CLOCK_MONOTONIC time here, every 20 ms. */
 volatile __u64 alive_ns = 0;
-/* Without a sign of life for this long, nothing is held. */
+/* No thread is held if alive_ns is older than this. */
 volatile __u64 patience_ns = 100 * NS_PER_MS;
 /* The longest hold. */
 volatile __u64 max_hold_ns = 20000 * NS_PER_MS;
-/* Holds that ended without a release, or that had no room to begin. */
+/* Threads that ran without a release by user space. */
 __u64 unreleased = 0;
 
 /* The list that the dynamic loader keeps for debuggers (link.h). */
@@ -88,8 +89,8 @@ struct r_debug {
 
 enum list_state {
 	LIBRARIES_CONSISTENT, /* RT_CONSISTENT: the list may be read */
-	LIBRARIES_COME,       /* RT_ADD: the loader is about to add libraries */
-	LIBRARIES_GO,         /* RT_DELETE: it is about to remove some */
+	LIBRARIES_ADD,        /* RT_ADD: the loader is about to add libraries */
+	LIBRARIES_DELETE,     /* RT_DELETE: the loader is about to remove libraries */
 };
 
 /* is_probed reports whether gpurec probes libraries of this file name: libcuda.so* and libc10*. */
@@ -107,11 +108,11 @@ struct walk {
 	int is_new, is_probed;
 };
 
-/* The longest path whose name is found, and the longest name. */
+/* Maximum length of a path, and of the end of it that is compared. */
 #define MAX_PATH 256
 #define MAX_NAME 32
 
-/* walk_step looks at one library: 1 ends the loop. */
+/* walk_step reads one entry of the list. It returns 1, which ends the loop, after the last entry. */
 static long walk_step(__u32 i, struct walk *w)
 {
 	struct link_map map;
@@ -152,7 +153,7 @@ struct wait {
 	int released;
 };
 
-/* wait_step looks once whether the hold has ended: 1 ends the loop. */
+/* wait_step returns 1, which ends the loop, if the hold has ended. */
 static long wait_step(__u32 i, struct wait *w)
 {
 	__u32 *state = bpf_map_lookup_elem(&holds, &w->tid);
@@ -165,7 +166,7 @@ static long wait_step(__u32 i, struct wait *w)
 	}
 	if (now > w->until_ns || now > alive_ns + patience_ns)
 		return 1;
-	/* Reads a page of user space, and on the way lets other threads run where the kernel is not preemptible. */
+	/* The read fails, but lets other threads run in a kernel without preemption. */
 	bpf_copy_from_user_task(&byte, sizeof(byte), (void *)0, bpf_get_current_task_btf(), 0);
 	return 0;
 }
@@ -183,7 +184,7 @@ static __always_inline enum hold_reason reason_to_hold(__u32 pid, __u64 at)
 
 	if (bpf_probe_read_user(&list, sizeof(list), (void *)at))
 		return 0;
-	if (list.state == LIBRARIES_GO && known)
+	if (list.state == LIBRARIES_DELETE && known)
 		known->last = 0;
 	if (list.state != LIBRARIES_CONSISTENT)
 		return 0;
@@ -227,8 +228,8 @@ static __always_inline int hold(enum hold_reason reason)
 }
 
 /*
- * _dl_debug_state of the dynamic loader: libraries come (the list is not consistent), or have come.
- * The cookie is the distance from the function to the loader's struct r_debug.
+ * Runs on _dl_debug_state, which the dynamic loader calls before and after it changes its list of
+ * libraries. The attach cookie is the distance from the function to the loader's struct r_debug.
  */
 SEC("uprobe.s")
 int libraries_changed(struct pt_regs *ctx)
@@ -242,14 +243,14 @@ int libraries_changed(struct pt_regs *ctx)
 	return reason ? hold(reason) : 0;
 }
 
-/* A function of libcuda that programs call first. */
+/* Runs on the functions of libcuda that programs call first. */
 SEC("uprobe.s")
 int cuda_called(struct pt_regs *ctx)
 {
 	__u32 pid = bpf_get_current_pid_tgid() >> 32;
 	struct loaded first = {.calls_cuda = 1}, *known = bpf_map_lookup_elem(&processes, &pid);
 
-	if (known && known->calls_cuda || !bpf_map_lookup_elem(&targets, &pid))
+	if ((known && known->calls_cuda) || !bpf_map_lookup_elem(&targets, &pid))
 		return 0;
 	if (known)
 		known->calls_cuda = 1;

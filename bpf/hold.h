@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the program that holds threads and user space tell each other. */
+/* The records and states that the programs of hold.bpf.c share with user space. */
 #ifndef GPUREC_HOLD_H
 #define GPUREC_HOLD_H
 

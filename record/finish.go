@@ -107,7 +107,8 @@ func (s *Session) finalMeta(detachNs int64) format.Meta {
 	cost := overhead.OwnCost()
 	meta.Cost.CPUNs, meta.Cost.RSSBytes = cost.CPUNs-s.costBase.CPUNs, cost.RSSBytes
 	meta.Cost.DetachNs = detachNs
-	meta.Cost.Holds, meta.Cost.HeldNs, meta.Cost.Unheld = s.holds.stats.Holds, s.holds.stats.HeldNs, s.holds.stats.Unreleased
+	held := s.holds.stats
+	meta.Cost.Holds, meta.Cost.HeldNs, meta.Cost.Unheld = held.Holds, held.HeldNs, held.Unreleased
 	meta.Cost.BPFRunNs, meta.Cost.BPFRuns = s.probes.RunTimes()
 	return meta
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/record/clock"
 	"github.com/gpurec/gpurec/record/hold"
+	"github.com/gpurec/gpurec/record/privilege"
 )
 
 // holds is the part of a Session that holds threads of a started command. The supervisor owns it;
@@ -27,7 +28,9 @@ func (s *Session) startHolder() {
 		return
 	}
 	pid := s.opt.Command.Pid()
-	holder, err := hold.Start(hold.Options{Targets: s.probes.Objects.Targets, Max: s.opt.HoldMax, Child: pid})
+	holder, err := hold.Start(hold.Options{
+		Targets: s.probes.Objects.Targets, Max: s.opt.HoldMax, Child: pid, Multi: s.probes.How == privilege.AttachMulti,
+	})
 	if err != nil {
 		s.warn("the command is not held while libraries are probed, so its first calls may be missing: " + err.Error())
 		return
@@ -57,7 +60,7 @@ func (s *Session) probeLoader(pid int) {
 		return // it loads no library
 	}
 	if err == nil {
-		err = s.holds.holder.Probe(loader)
+		err = s.holds.holder.ProbeLoader(loader)
 		loader.Close()
 	}
 	if err != nil && p.Alive() {
@@ -73,8 +76,9 @@ func (h *holds) requests() <-chan hold.Request {
 	return h.holder.Requests()
 }
 
-// cover probes what a held thread has loaded, and releases it when stacks can be unwound.
-func (s *Session) cover(r hold.Request) {
+// onHold probes the libraries that a held thread has loaded, and releases the thread when its stacks
+// can be unwound.
+func (s *Session) onHold(r hold.Request) {
 	s.addHeld(r.Pid)
 	code := s.targets.Cover(r.Pid)
 	s.probeDrivers()

@@ -34,7 +34,12 @@ func TestStartedCommandIsCoveredFromItsFirstCall(t *testing.T) {
 			}
 			cost := result.Meta.Cost
 			if cost.Holds == 0 || cost.HeldNs == 0 || cost.Unheld != 0 {
-				t.Errorf("%d holds of %d ns, %d threads ran before they were covered", cost.Holds, cost.HeldNs, cost.Unheld)
+				t.Errorf(
+					"%d holds of %d ns, %d threads ran before they were covered",
+					cost.Holds,
+					cost.HeldNs,
+					cost.Unheld,
+				)
 			}
 			t.Logf("%d holds, %.1f ms", cost.Holds, float64(cost.HeldNs)/1e6)
 		})

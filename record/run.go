@@ -71,7 +71,7 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 		case e := <-s.pipeline.processEvents:
 			s.onProcessEvent(e)
 		case r := <-s.holds.requests():
-			s.cover(r)
+			s.onHold(r)
 		case <-scan.C:
 			scan.Reset(s.targets.Scan())
 		}

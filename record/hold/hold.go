@@ -28,6 +28,7 @@ type Options struct {
 	Targets *ebpf.Map     // of the BPF programs: threads of these processes are held
 	Max     time.Duration // the longest hold
 	Child   int           // the process that gpurec started itself
+	Multi   bool          // attach by uprobe_multi, whose removal is quick; else by perf uprobes
 }
 
 // Request is a thread that is held until Release.
@@ -66,15 +67,15 @@ type Holder struct {
 }
 
 const (
-	// tick is how often the tracer looks whether threads have stopped, while there are some.
+	// tick is the interval at which the tracer checks held threads.
 	tick = time.Millisecond
-	// beat is how often the tracer shows the BPF program that it lives. patience is how long the
-	// program waits for it: long enough for a machine whose processors are all busy.
+	// beat is the interval at which the tracer updates alive_ns of the BPF programs. patience is the
+	// age at which these ignore it: long enough for a machine whose processors are all busy.
 	beat     = 20 * time.Millisecond
-	patience = time.Second
+	patience = 3 * time.Second
 )
 
-// Start loads the BPF programs and starts to trace. Nothing is held before Probe.
+// Start loads the BPF programs and starts the tracer. Nothing is held before ProbeLoader and ProbeDriver.
 func Start(opt Options) (*Holder, error) {
 	h := &Holder{
 		opt: opt, requests: make(chan Request, 64), asked: make(chan Request), released: make(chan Request),
@@ -83,6 +84,11 @@ func Start(opt Options) (*Holder, error) {
 	spec, err := bpf.LoadHold()
 	if err != nil {
 		return nil, fmt.Errorf("read BPF programs: %w", err)
+	}
+	if opt.Multi {
+		for _, name := range []string{bpf.HoldProgLibrariesChanged, bpf.HoldProgCudaCalled} {
+			spec.Programs[name].AttachType = ebpf.AttachTraceUprobeMulti
+		}
 	}
 	if err := spec.LoadAndAssign(&h.objects, &ebpf.CollectionOptions{
 		MapReplacements: map[string]*ebpf.Map{"targets": opt.Targets},
@@ -120,26 +126,10 @@ func (h *Holder) start() error {
 	return nil
 }
 
-// Probe probes a loader for all processes, once. Threads of targets are held from then on.
-func (h *Holder) Probe(l *Loader) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.probed[l.ID] {
-		return nil
-	}
-	executable, err := link.OpenExecutable(l.executable())
-	if err != nil {
-		return fmt.Errorf("probe the loader: %w", err)
-	}
-	probe, err := executable.Uprobe(functionSymbol, h.objects.LibrariesChanged, &link.UprobeOptions{
-		Address: l.function, Cookie: l.toList,
-	})
-	if err != nil {
-		return fmt.Errorf("probe the loader: %w", err)
-	}
-	h.probed[l.ID] = true
-	h.links = append(h.links, probe)
-	return nil
+// ProbeLoader probes a loader for all processes, once. From then on, threads of targets are held
+// when they have loaded libraries.
+func (h *Holder) ProbeLoader(l *Loader) error {
+	return h.attach(l.ID, l.executable(), h.objects.LibrariesChanged, []uint64{l.function}, []uint64{l.toList})
 }
 
 // firstFunctions are those that programs and the CUDA runtime call before all others.
@@ -147,28 +137,45 @@ var firstFunctions = []string{
 	"cuInit", "cuDriverGetVersion", "cuGetProcAddress", "cuGetProcAddress_v2", "cuGetExportTable",
 }
 
-// ProbeDriver probes a libcuda for all processes, once: a target's first call waits from then on.
+// ProbeDriver probes a file of libcuda for all processes, once. From then on, the first call of a
+// target waits.
 func (h *Holder) ProbeDriver(lib *library.Library) error {
+	var offsets []uint64
+	for _, at := range lib.Probes {
+		if slices.Contains(firstFunctions, at.Symbol) {
+			offsets = append(offsets, at.FileOffset)
+		}
+	}
+	return h.attach(lib.ID, lib.Executable(), h.objects.CudaCalled, offsets, make([]uint64, len(offsets)))
+}
+
+// attach attaches a program to file offsets of an executable, unless the file is probed already.
+func (h *Holder) attach(id process.FileID, path string, program *ebpf.Program, offsets, cookies []uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.probed[lib.ID] {
+	if h.probed[id] || len(offsets) == 0 {
 		return nil
 	}
-	executable, err := link.OpenExecutable(lib.Executable())
+	executable, err := link.OpenExecutable(path)
 	if err != nil {
-		return fmt.Errorf("probe first calls: %w", err)
+		return fmt.Errorf("attach the program that holds threads: %w", err)
 	}
-	for _, at := range lib.Probes {
-		if !slices.Contains(firstFunctions, at.Symbol) {
-			continue
-		}
-		probe, err := executable.Uprobe(at.Symbol, h.objects.CudaCalled, &link.UprobeOptions{Address: at.FileOffset})
+	if h.opt.Multi {
+		l, err := executable.UprobeMulti(nil, program, &link.UprobeMultiOptions{Addresses: offsets, Cookies: cookies})
 		if err != nil {
-			return fmt.Errorf("probe first calls: %w", err)
+			return fmt.Errorf("attach the program that holds threads: %w", err)
 		}
-		h.links = append(h.links, probe)
+		h.links = append(h.links, l)
+	} else {
+		for i, offset := range offsets {
+			l, err := executable.Uprobe("", program, &link.UprobeOptions{Address: offset, Cookie: cookies[i]})
+			if err != nil {
+				return fmt.Errorf("attach the program that holds threads: %w", err)
+			}
+			h.links = append(h.links, l)
+		}
 	}
-	h.probed[lib.ID] = true
+	h.probed[id] = true
 	return nil
 }
 
@@ -194,7 +201,7 @@ func (h *Holder) Stats() Stats {
 func (h *Holder) Close() error {
 	h.mu.Lock()
 	for _, l := range h.links {
-		_ = l.Close() // it goes with the process at the latest
+		_ = l.Close() // the kernel removes it at the latest when gpurec exits
 	}
 	h.links = nil
 	h.mu.Unlock()
@@ -206,7 +213,7 @@ func (h *Holder) Close() error {
 // requestBytes is the size of struct hold_request.
 const requestBytes = 24
 
-// read passes requests from the ring buffer on to the tracer.
+// read passes requests from the ring buffer to the tracer.
 func (h *Holder) read(reader *ringbuf.Reader) {
 	for {
 		record, err := reader.Read()
@@ -227,9 +234,10 @@ func (h *Holder) read(reader *ringbuf.Reader) {
 	}
 }
 
-// trace is the tracer: ptrace(2) binds a traced thread to the thread that seized it.
+// trace is the goroutine of the tracer. It has an OS thread of its own, because only the thread that
+// seized a thread may call ptrace(2) for it.
 func (h *Holder) trace() {
-	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+	runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 	held := make(map[int]*thread)
 	look := time.NewTicker(tick)
 	defer look.Stop()
@@ -251,7 +259,7 @@ func (h *Holder) trace() {
 				look.Stop()
 			}
 		case <-alive.C:
-			_ = h.showLife() // without it, nothing is held
+			_ = h.showLife() // if it fails, no thread is held
 		case <-h.stop:
 			h.finish(held)
 			return
@@ -268,7 +276,7 @@ func (h *Holder) begin(r Request) *thread {
 	h.holds.Add(1)
 	select {
 	case h.requests <- r:
-	default: // whoever reads them is far behind: the thread must not wait for that
+	default: // the session is far behind, and must not delay the thread
 		t.isReleased = true
 		h.late.Add(1)
 	}
@@ -278,7 +286,11 @@ func (h *Holder) begin(r Request) *thread {
 // leaveKernel ends the wait of the BPF program. A thread that is traced stops when it returns to
 // user space.
 func (h *Holder) leaveKernel(tid int) {
-	_ = h.objects.Holds.Update(uint32(tid), uint32(bpf.HoldHoldStateHOLD_RELEASED), ebpf.UpdateExist) // it left already
+	_ = h.objects.Holds.Update(
+		uint32(tid),
+		uint32(bpf.HoldHoldStateHOLD_RELEASED),
+		ebpf.UpdateExist,
+	) // fails if the wait has ended already
 }
 
 // look releases the threads that are held for too long, and lets go those that were released
@@ -320,7 +332,7 @@ func (h *Holder) finish(held map[int]*thread) {
 	}
 }
 
-// showLife writes the time for the BPF program.
+// showLife writes the current time to alive_ns of the BPF programs.
 func (h *Holder) showLife() error {
 	return h.objects.AliveNs.Set(uint64(clock.Ns(unix.CLOCK_MONOTONIC)))
 }

@@ -126,7 +126,7 @@ func dynamicSymbols(f *elffile.File, names ...string) ([]uint64, error) {
 	for ; len(symbols) >= elf.Sym64Size; symbols = symbols[elf.Sym64Size:] {
 		at := uint64(binary.LittleEndian.Uint32(symbols))
 		for i, name := range names {
-			if end := at + uint64(len(name)); end < uint64(len(texts)) && string(texts[at:end]) == name && texts[end] == 0 {
+			if hasText(texts, at, name) {
 				addresses[i] = binary.LittleEndian.Uint64(symbols[8:])
 			}
 		}
@@ -137,6 +137,12 @@ func dynamicSymbols(f *elffile.File, names ...string) ([]uint64, error) {
 		}
 	}
 	return addresses, nil
+}
+
+// hasText reports whether a string table has the NUL-terminated text at an offset.
+func hasText(texts []byte, at uint64, text string) bool {
+	end := at + uint64(len(text))
+	return end < uint64(len(texts)) && string(texts[at:end]) == text && texts[end] == 0
 }
 
 // executable returns a path by which the kernel opens exactly this file.

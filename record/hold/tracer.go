@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread is a held thread, as the tracer knows it.
+// thread is the tracer's state of a held thread.
 type thread struct {
 	Request
 	until      time.Time
@@ -87,7 +87,15 @@ type siginfo struct {
 func waitid(tid int, info *siginfo, options int) error {
 	*info = siginfo{}
 	const byPid = 1 // P_PID
-	_, _, errno := unix.Syscall6(unix.SYS_WAITID, byPid, uintptr(tid), uintptr(unsafe.Pointer(info)), uintptr(options|unix.WALL), 0, 0)
+	_, _, errno := unix.Syscall6(
+		unix.SYS_WAITID,
+		byPid,
+		uintptr(tid),
+		uintptr(unsafe.Pointer(info)),
+		uintptr(options|unix.WALL),
+		0,
+		0,
+	)
 	if errno != 0 {
 		return errno
 	}

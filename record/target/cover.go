@@ -15,13 +15,15 @@ func (s *Set) Cover(pid int) []unwind.Mapping {
 		return nil // the process has exited
 	}
 	s.attachLibraries(p, true)
-	maps, err := p.Maps()
-	if err != nil || s.unwinder == nil {
+	if s.unwinder == nil {
 		return nil
 	}
-	s.probes.MapCode(pid, maps)
+	code, err := mapCode(s.probes, p)
+	if err != nil {
+		return nil // the process has exited
+	}
 	s.unwinder.Refresh(pid)
-	return codeOf(p, maps)
+	return code
 }
 
 // Drivers returns the probed files of libcuda.

@@ -10,7 +10,6 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/record/unwind"
-	"github.com/gpurec/gpurec/symbolize"
 )
 
 // NoteMapped reports that a process has new executable mappings. Safe for concurrent use.
@@ -47,24 +46,27 @@ func (s *Set) addUnwinding(p *process.Process) {
 func (s *Set) AwaitUnwinding(probes *probe.Probes, unwinder *unwind.Unwinder) {
 	end := time.Now().Add(probe.SyncTimeout)
 	for _, p := range s.All() {
-		maps, err := p.Maps()
-		if err != nil {
-			continue // the process has exited
+		if code, err := mapCode(probes, p); err == nil { // otherwise the process has exited
+			unwinder.Sync(p.Pid, code, time.Until(end), nil)
 		}
-		probes.MapCode(p.Pid, maps)
-		unwinder.Sync(p.Pid, codeOf(p, maps), time.Until(end), nil)
 	}
 }
 
-// codeOf returns the mappings of a process that need unwind tables.
-func codeOf(p *process.Process, maps []symbolize.Mapping) []unwind.Mapping {
+// mapCode passes the mappings of a process to the BPF programs. It returns those that need unwind
+// tables.
+func mapCode(probes *probe.Probes, p *process.Process) ([]unwind.Mapping, error) {
+	maps, err := p.Maps()
+	if err != nil {
+		return nil, err
+	}
+	probes.MapCode(p.Pid, maps)
 	var code []unwind.Mapping
 	for _, m := range maps {
 		if m.Executable() && m.Inode != 0 && isELF(p.MapFile(m)) {
 			code = append(code, unwind.Mapping{Start: m.Start, End: m.End})
 		}
 	}
-	return code
+	return code, nil
 }
 
 // isELF reports whether a file begins as an ELF file. Other executable mappings, such as JIT code

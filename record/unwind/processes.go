@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-
-	"github.com/gpurec/gpurec/record/clock"
 )
 
 // Mapping is an address range of executable, file-backed memory of a process.
@@ -74,8 +72,13 @@ func (u *Unwinder) Sync(pid int, mappings []Mapping, timeout time.Duration, stop
 		}
 		now := time.Now()
 		hasAll := missing == 0 && u.haveTables(files, now)
-		if hasAll || now.After(end) || clock.Sleep(stop, 5*time.Millisecond) {
+		if hasAll || now.After(end) {
 			return missing
+		}
+		select {
+		case <-stop:
+			return missing
+		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
