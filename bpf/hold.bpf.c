@@ -14,9 +14,9 @@
  * Needs kernel BTF and Linux 6.0: sleepable uprobes, bpf_loop, bpf_copy_from_user_task.
  */
 #include <linux/bpf.h>
-#include <linux/ptrace.h>
 #include <bpf/bpf_helpers.h>
 #include "hold.h"
+#include "regs.h"
 
 char _license[] SEC("license") = "GPL";
 
@@ -149,6 +149,7 @@ int forget_libraries(__u64 *ctx)
 
 struct wait {
 	__u32 tid;
+	__u64 sp;
 	__u64 until_ns;
 	int released;
 };
@@ -166,8 +167,11 @@ static long wait_step(__u32 i, struct wait *w)
 	}
 	if (now > w->until_ns || now > alive_ns + patience_ns)
 		return 1;
-	/* The read fails, but lets other threads run in a kernel without preemption. */
-	bpf_copy_from_user_task(&byte, sizeof(byte), (void *)0, bpf_get_current_task_btf(), 0);
+	/*
+	 * The helper finds the page of the stack for another task's access, and calls cond_resched
+	 * for that: in a kernel without preemption, other threads would not run before the loop ends.
+	 */
+	bpf_copy_from_user_task(&byte, sizeof(byte), (void *)w->sp, bpf_get_current_task_btf(), 0);
 	return 0;
 }
 
@@ -207,11 +211,11 @@ static __always_inline enum hold_reason reason_to_hold(__u32 pid, __u64 at)
 }
 
 /* hold waits until user space releases the thread. */
-static __always_inline int hold(enum hold_reason reason)
+static __always_inline int hold(enum hold_reason reason, __u64 sp)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	struct hold_request r = {.pid = pid_tgid >> 32, .tid = (__u32)pid_tgid, .start_ns = bpf_ktime_get_ns(), .reason = reason};
-	struct wait w = {.tid = r.tid, .until_ns = r.start_ns + max_hold_ns};
+	struct wait w = {.tid = r.tid, .sp = sp, .until_ns = r.start_ns + max_hold_ns};
 	__u32 state = HOLD_ASKED;
 
 	if (r.start_ns > alive_ns + patience_ns ||
@@ -240,7 +244,7 @@ int libraries_changed(struct pt_regs *ctx)
 	if (!bpf_map_lookup_elem(&targets, &pid))
 		return 0;
 	reason = reason_to_hold(pid, bpf_get_func_ip(ctx) + bpf_get_attach_cookie(ctx));
-	return reason ? hold(reason) : 0;
+	return reason ? hold(reason, REG_SP(ctx)) : 0;
 }
 
 /* Runs on the functions of libcuda that programs call first. */
@@ -256,5 +260,5 @@ int cuda_called(struct pt_regs *ctx)
 		known->calls_cuda = 1;
 	else
 		bpf_map_update_elem(&processes, &pid, &first, BPF_ANY);
-	return hold(HOLD_FOR_TABLES);
+	return hold(HOLD_FOR_TABLES, REG_SP(ctx));
 }
