@@ -51,24 +51,24 @@ func everyReport(rec *format.Recording) error {
 		if err != nil {
 			return err
 		}
-		rules, err := rulespkg.RunWith(tl, rulespkg.Options{})
+		rules, err := rulespkg.RunWithOptions(tl, rulespkg.Options{})
 		if err != nil {
 			return err
 		}
-		if err := render.Write(io.Discard, rules, render.Options{Width: 80}); err != nil {
+		if err := render.WriteReport(io.Discard, rules, render.Options{Width: 80}); err != nil {
 			return err
 		}
-		for _, f := range render.Formats() {
+		for _, f := range render.ListFormats() {
 			if err := errors.Join(
-				render.Write(io.Discard, stacks, render.Options{Format: f, Width: 80}),
-				render.Write(io.Discard, leaks, render.Options{Format: f, Width: 80}),
-				render.Write(io.Discard, summary, render.Options{Format: f}),
+				render.WriteReport(io.Discard, stacks, render.Options{Format: f, Width: 80}),
+				render.WriteReport(io.Discard, leaks, render.Options{Format: f, Width: 80}),
+				render.WriteReport(io.Discard, summary, render.Options{Format: f}),
 			); err != nil {
 				return err
 			}
 		}
 	}
-	p, _, _, err := pprof.BuildHeap(tl, query.Options{})
+	p, _, _, err := pprof.BuildHeapProfile(tl, query.Options{})
 	if err != nil {
 		return err
 	}
@@ -93,8 +93,8 @@ func everyReport(rec *format.Recording) error {
 		return err
 	}
 	if err := errors.Join(
-		render.Write(io.Discard, frag, render.Options{Width: 80}),
-		render.Write(io.Discard, oom, render.Options{Width: 80}),
+		render.WriteReport(io.Discard, frag, render.Options{Width: 80}),
+		render.WriteReport(io.Discard, oom, render.Options{Width: 80}),
 		fragpkg.WriteMaps(io.Discard, pictures, 0),
 	); err != nil {
 		return err
@@ -104,11 +104,11 @@ func everyReport(rec *format.Recording) error {
 		if err != nil {
 			return err
 		}
-		if err := render.Write(io.Discard, r, render.Options{Width: 80}); err != nil {
+		if err := render.WriteReport(io.Discard, r, render.Options{Width: 80}); err != nil {
 			return err
 		}
 	}
-	_, err = perfetto.Write(tl, io.Discard, perfetto.Options{})
+	_, err = perfetto.WriteTrace(tl, io.Discard, perfetto.Options{})
 	return err
 }
 

@@ -350,7 +350,7 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 		analyzetest.Safe(t, r)
 	}
 	var page bytes.Buffer
-	if _, err := html.Write(tl, &page, html.Options{}); err != nil {
+	if _, err := html.WritePage(tl, &page, html.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, bad := range []string{"<script>alert", "<img", "<!--", "\x1b", "\u202e"} {
@@ -390,7 +390,7 @@ func TestTheLastExecSetsTheIdentity(t *testing.T) {
 func TestPageAndTraceNameRanks(t *testing.T) {
 	tl := cluster(t).Timeline()
 	var page bytes.Buffer
-	if _, err := html.Write(tl, &page, html.Options{}); err != nil {
+	if _, err := html.WritePage(tl, &page, html.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"42 train rank 0, 43 train rank 1", `<section id="processes"`, "research/train-1", "1123456789ab"} {
@@ -399,13 +399,13 @@ func TestPageAndTraceNameRanks(t *testing.T) {
 		}
 	}
 	var trace bytes.Buffer
-	if _, err := perfetto.Write(tl, &trace, perfetto.Options{}); err != nil {
+	if _, err := perfetto.WriteTrace(tl, &trace, perfetto.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(trace.Bytes(), []byte("train rank 3")) {
 		t.Error("the trace lacks the rank")
 	}
-	p, _, _, err := pprof.Build(tl, pprof.Options{Type: "launches", RootBy: "rank"})
+	p, _, _, err := pprof.BuildProfile(tl, pprof.Options{Type: "launches", RootBy: "rank"})
 	if err != nil {
 		t.Fatal(err)
 	}

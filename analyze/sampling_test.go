@@ -84,7 +84,7 @@ func TestSampledLaunchesAreEstimated(t *testing.T) {
 		t.Errorf("summary: kernels %s", got)
 	}
 	var trace bytes.Buffer
-	if _, err := perfetto.Write(
+	if _, err := perfetto.WriteTrace(
 		tl,
 		&trace,
 		perfetto.Options{},

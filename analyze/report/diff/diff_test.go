@@ -311,8 +311,8 @@ func TestDiffOfRowsOfAnyValue(t *testing.T) {
 		a, b := side(t, tp, "a", make, "second"), side(t, analyzetest.NewTape(t), "b", make, "second")
 		for _, r := range []*report.Report{diff(t, a, b, query.Options{}), diff(t, b, a, query.Options{})} {
 			analyzetest.Safe(t, r)
-			for _, f := range render.Formats() {
-				if err := render.Write(io.Discard, r, render.Options{Format: f}); err != nil {
+			for _, f := range render.ListFormats() {
+				if err := render.WriteReport(io.Discard, r, render.Options{Format: f}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -20,7 +20,7 @@ import (
 func lines(list []report.Frame) string {
 	var b strings.Builder
 	for _, f := range list {
-		b.WriteString(render.FrameText(&f) + "\n")
+		b.WriteString(render.FormatFrame(&f) + "\n")
 	}
 	return b.String()
 }
@@ -238,7 +238,7 @@ func TestProfileLeavesOutFramesThatAreAskedFor(t *testing.T) {
 	analyzetest.At(tp.Alloc(analyzetest.Second, 1, 0x1000, analyzetest.Mib), 1, "")
 	tl := tp.Timeline()
 	count := func(rules *query.FrameRules) int {
-		p, _, _, err := pprof.BuildHeap(tl, query.Options{Hide: rules})
+		p, _, _, err := pprof.BuildHeapProfile(tl, query.Options{Hide: rules})
 		if err != nil {
 			t.Fatal(err)
 		}

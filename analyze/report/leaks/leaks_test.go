@@ -200,7 +200,7 @@ func TestReportsLookAsBefore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range render.Formats() {
+		for _, f := range render.ListFormats() {
 			analyzetest.Golden(t, command+"."+f, analyzetest.Rendered(t, r, render.Options{Format: f}))
 		}
 		analyzetest.Golden(t, command+".narrow.table", analyzetest.Rendered(t, r, render.Options{Width: 80}))

@@ -19,7 +19,7 @@ import (
 func pageOfRules(t *testing.T, tp *analyzetest.Tape, opt query.Options) string {
 	t.Helper()
 	var page bytes.Buffer
-	if _, err := htmlexport.Write(
+	if _, err := htmlexport.WritePage(
 		tp.Timeline(),
 		&page,
 		htmlexport.Options{Options: opt, Name: "run.parquet"},
@@ -49,7 +49,7 @@ func TestHTMLHitsMatchRules(t *testing.T) {
 				var cells []string
 				for _, column := range []string{"severity", "rule", "what", "where", "advice"} {
 					if v := analyzetest.Cells(t, r, "hits", column)[i]; v != "<nil>" {
-						cells = append(cells, htmlexport.Brief(v))
+						cells = append(cells, htmlexport.ShortenSentence(v))
 					} else {
 						cells = append(cells, "")
 					}

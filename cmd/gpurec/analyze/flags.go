@@ -105,8 +105,8 @@ func (f *reportFlags) addReport(flags *pflag.FlagSet) {
 	flags.StringVar(
 		&f.render.Format,
 		"format",
-		render.Formats()[0],
-		"output format: "+strings.Join(render.Formats(), ", "),
+		render.ListFormats()[0],
+		"output format: "+strings.Join(render.ListFormats(), ", "),
 	)
 	flags.BoolVar(&f.render.NoHeader, "no-header", false, "print no table headings")
 	flags.StringVar(&f.color, "color", terminal.ColorAuto, "color verdicts `WHEN`: auto (on a terminal without "+

@@ -78,7 +78,9 @@ func (f *traceFlags) perfetto(path string, t *timeline.Timeline) error {
 			return err
 		}
 	}
-	stats, err := parts.write(func(w io.Writer) (*perfettopkg.Stats, error) { return perfettopkg.Write(t, w, opt) })
+	stats, err := parts.write(
+		func(w io.Writer) (*perfettopkg.TraceStats, error) { return perfettopkg.WriteTrace(t, w, opt) },
+	)
 	if err != nil {
 		return err
 	}
@@ -112,7 +114,9 @@ type traceParts struct {
 
 // write calls trace to write the files, or standard output for -o -. On an error it deletes all
 // files that it wrote.
-func (p *traceParts) write(trace func(io.Writer) (*perfettopkg.Stats, error)) (stats *perfettopkg.Stats, err error) {
+func (p *traceParts) write(
+	trace func(io.Writer) (*perfettopkg.TraceStats, error),
+) (stats *perfettopkg.TraceStats, err error) {
 	if p.out.path == "-" {
 		p.written = []string{"standard output"}
 		_, err = p.out.write("", "", func(w io.Writer) (err error) {
@@ -200,8 +204,8 @@ func (p *traceParts) next() (io.Writer, error) {
 		return file, nil
 	}
 	if p.zip == nil {
-		// NewWriterLevel fails only for an invalid level. The default level takes 5 times as long for
-		// files that are 30 % smaller.
+		// NewWriterLevel fails only for an invalid level. The default level takes 5 times as long
+		// for files that are 30 % smaller.
 		p.zip, _ = gzip.NewWriterLevel(file, gzip.BestSpeed)
 	} else {
 		p.zip.Reset(file)

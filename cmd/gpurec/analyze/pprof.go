@@ -30,7 +30,7 @@ type profileFlags struct {
 func (f *profileFlags) add(flags *pflag.FlagSet) {
 	f.addFilter(flags)
 	f.addKernel(flags)
-	types, roots := pprofpkg.Types(), pprofpkg.Roots()
+	types, roots := pprofpkg.ListProfileTypes(), pprofpkg.ListRootKinds()
 	flags.StringVar(&f.options.Type, "type", types[0], "profile `TYPE`: "+strings.Join(types, ", "))
 	flags.StringVar(&f.at, "at", "end", "for heap and allocs, `TIME` of the live memory: end, peak, an offset (12s) "+
 		"or RFC 3339")
@@ -49,7 +49,7 @@ func (f *profileFlags) check() error {
 	for _, c := range []struct {
 		flag, value string
 		known       []string
-	}{{"type", f.options.Type, pprofpkg.Types()}, {"root-by", f.options.RootBy, append(pprofpkg.Roots(), "")}} {
+	}{{"type", f.options.Type, pprofpkg.ListProfileTypes()}, {"root-by", f.options.RootBy, append(pprofpkg.ListRootKinds(), "")}} {
 		if !slices.Contains(c.known, c.value) {
 			return message.Usagef(
 				f.help(),
@@ -79,7 +79,7 @@ func (f *profileFlags) profile(path string, t *timeline.Timeline) (*profile.Prof
 	if f.options.At, f.options.AtNs, err = f.moment(f.at, t); err != nil {
 		return nil, nil, err
 	}
-	p, quality, noMatch, err := pprofpkg.Build(t, f.options)
+	p, quality, noMatch, err := pprofpkg.BuildProfile(t, f.options)
 	if err != nil {
 		return nil, nil, message.ExplainOpen(path, err)
 	}
@@ -135,8 +135,8 @@ With --http, pprof writes no file. It serves pprof's web pages until Ctrl-C. The
 // complete registers the shell completion of --type, --root-by and --at. It returns cmd.
 func (f *profileFlags) complete(cmd *cobra.Command) *cobra.Command {
 	for flag, known := range map[string][]string{
-		"type":    pprofpkg.Types(),
-		"root-by": pprofpkg.Roots(),
+		"type":    pprofpkg.ListProfileTypes(),
+		"root-by": pprofpkg.ListRootKinds(),
 		"at":      {"end", "peak"},
 	} {
 		// RegisterFlagCompletionFunc fails only for an unknown flag.
@@ -221,7 +221,7 @@ func (f *profileFlags) folded(path string, t *timeline.Timeline, sampleType stri
 	if err != nil {
 		return err
 	}
-	if known := pprofpkg.SampleTypes(p); sampleType != "" && !slices.Contains(known, sampleType) {
+	if known := pprofpkg.ListSampleTypes(p); sampleType != "" && !slices.Contains(known, sampleType) {
 		return message.Usagef(
 			f.help(),
 			"--sample-type %s: the values of --type %s are %s",
@@ -232,7 +232,7 @@ func (f *profileFlags) folded(path string, t *timeline.Timeline, sampleType stri
 	}
 	var lines int
 	fill := func(w io.Writer) (err error) {
-		lines, err = pprofpkg.Folded(w, p, sampleType)
+		lines, err = pprofpkg.WriteFoldedStacks(w, p, sampleType)
 		return err
 	}
 	written := "standard output"

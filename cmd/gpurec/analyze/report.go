@@ -42,7 +42,7 @@ recordings of any length, so that you can mail it or attach it to a ticket.`,
 	f.addFilter(cmd.Flags())
 	f.addKernel(cmd.Flags())
 	f.addSuppressions(cmd.Flags())
-	cmd.Flags().IntVar(&f.opt.Top, "top", htmlpkg.DefaultRows, "maximum number of rows in a table, up to 500")
+	cmd.Flags().IntVar(&f.opt.Top, "top", htmlpkg.DefaultTableRows, "maximum number of rows in a table, up to 500")
 	f.addHideFrames(cmd.Flags(), "also hide frames that match `REGEX`; none: no default hiding; repeatable")
 	f.source.add(cmd.Flags())
 	out.add(cmd.Flags(), ".html")
@@ -51,9 +51,9 @@ recordings of any length, so that you can mail it or attach it to a ticket.`,
 
 // html writes the page and prints the number of findings.
 func (f *reportFlags) html(path string, t *timeline.Timeline, out *outputFlags) error {
-	var stats *htmlpkg.Stats
+	var stats *htmlpkg.PageStats
 	written, err := out.write(path, ".html", func(w io.Writer) (err error) {
-		stats, err = htmlpkg.Write(
+		stats, err = htmlpkg.WritePage(
 			t,
 			w,
 			htmlpkg.Options{Options: f.opt, Name: filepath.Base(path), Progress: progress()},

@@ -24,7 +24,7 @@ import (
 // opens the newest recording in the current folder. With --explain it only prints explanations.
 func (f *reportFlags) open(args []string, use func(path string, t *timeline.Timeline) error) error {
 	if f.explain {
-		return analyze.Explain(os.Stdout, f.sections())
+		return analyze.ExplainSections(os.Stdout, f.sections())
 	}
 	if err := f.check(); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (f *reportFlags) open(args []string, use func(path string, t *timeline.Time
 
 // sections returns the tables and values that --explain describes.
 func (f *reportFlags) sections() []reportpkg.Section {
-	if r := analyze.Named(f.command); r != nil {
+	if r := analyze.FindReport(f.command); r != nil {
 		return r.Sections
 	}
 	return f.values
@@ -155,7 +155,7 @@ func (f *reportFlags) explainError(path string, err error) error {
 func (f *reportFlags) print(r *reportpkg.Report) error {
 	f.render.Width, f.render.Color, f.render.ASCII = terminal.Inspect(os.Stdout, f.color)
 	var text bytes.Buffer
-	if err := render.Write(&text, r, f.render); err != nil {
+	if err := render.WriteReport(&text, r, f.render); err != nil {
 		return err
 	}
 	failed, err := f.failed(r) // before printing: --fail-on may be a usage error
