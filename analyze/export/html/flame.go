@@ -47,7 +47,7 @@ type flameValues [numFlameMetrics]int64
 
 // flameNode is a frame of the flame graph. Its values include those of its callees.
 type flameNode struct {
-	name     int32 // number in texts
+	name     int32 // number of the name in textTable
 	kind     int8  // frameKindNative, frameKindPython or frameKindOther
 	values   flameValues
 	children map[int32]*flameNode // callees by name
@@ -59,8 +59,8 @@ type flameScan struct {
 	filter *query.Filter
 	window query.Window
 
-	now       []liveMemory // live at present, by origin
-	allocated []liveMemory // allocated in the window, by origin
+	now       []liveMemory // live memory at present, by origin
+	allocated []liveMemory // memory allocated in the window, by origin
 	total     int64        // live bytes at present
 	peak      memoryExtreme
 }
@@ -104,7 +104,7 @@ type flameBuilder struct {
 	texts *textTable
 	root  *flameNode
 	paths map[int32][]*flameNode // nodes from the root to the leaf, by stack id
-	drawn map[int32]drawnFrame   // cache of frame, by frame id
+	drawn map[int32]drawnFrame   // cached results of lookUpFrame, by frame id
 }
 
 // drawnFrame is the name and kind of a frame, or the fact that the frame rules hide it.

@@ -20,13 +20,13 @@ import (
 // hitView is the hit of a rule.
 type hitView struct {
 	Level        string   // severity: problem, notice or info
-	Rule         string   // ID of the rule
+	Rule         string   // ID of the rule that fired
 	Text         string   // the problem in one phrase
 	Where        string   // call site, GPU or process of the most important evidence
 	Evidence     []string // the first rows of evidence, with their numbers
 	Frames       []string // stack of the first row of evidence
 	Advice       string
-	Confidence   string // with its reasons
+	Confidence   string // confidence in the hit, with its reasons
 	More         string // the gpurec command with the details
 	Section      string // ID of the section with the details
 	SectionTitle string

@@ -19,14 +19,14 @@ type memoryLines struct {
 	t       *timeline.Timeline
 	filter  *query.Filter
 	window  query.Window
-	drivers map[int32]*driverMemoryLine // by device
-	torch   map[int32]*torchMemoryLine  // by device
+	drivers map[int32]*driverMemoryLine // driver memory, by device
+	torch   map[int32]*torchMemoryLine  // allocator totals, by device
 }
 
 // driverMemoryLine is the driver memory of a device over time.
 type driverMemoryLine struct {
 	*valueCurve
-	bytes int64 // live at present
+	bytes int64 // live driver memory at present
 }
 
 // torchMemoryLine is the sum of the totals of a device's caching allocators over time. The memory
@@ -35,7 +35,7 @@ type driverMemoryLine struct {
 type torchMemoryLine struct {
 	reserved, allocated *valueCurve
 	parts               []allocatorShare
-	sum                 caching.Totals // of parts
+	sum                 caching.Totals // sum of the totals in parts
 	lastNs              int64          // time of the last change, Unix ns
 }
 

@@ -37,7 +37,7 @@ type memoryHolder struct {
 // memoryState is the live memory of a device, or of the host, at one moment.
 type memoryState struct {
 	atNs    int64          // Unix ns
-	total   int64          // live bytes
+	total   int64          // live bytes of all holders
 	holders []memoryHolder // the largest first
 	rest    liveMemory     // sum of the holders that were left out
 }
@@ -46,9 +46,9 @@ type memoryState struct {
 // groups have changed since, so that set copies only those and not all groups.
 type memoryExtreme struct {
 	atNs, total int64
-	live        []liveMemory // by group
-	changed     []int32      // groups that changed after atNs
-	isChanged   []bool       // by group
+	live        []liveMemory // live memory at the extreme, by group
+	changed     []int32      // groups whose memory changed after atNs
+	isChanged   []bool       // whether a group is in changed, by group
 }
 
 // markGroupChanged records that a group has changed after the extreme.
@@ -314,7 +314,7 @@ type valueCurve struct {
 	windowBuckets
 	bucket int          // current bucket; -1 before the first value
 	lo, hi curvePoint   // lowest and highest value of the current bucket
-	now    float64      // last value
+	now    float64      // last value of the curve
 	points []curvePoint // in order of time
 }
 

@@ -79,7 +79,7 @@ type PageStats struct {
 
 // pageView is the data of the template web/report.html.
 type pageView struct {
-	Name     string // of the recording
+	Name     string // name of the recording
 	Policy   string // value of Content-Security-Policy
 	Styles   []template.CSS
 	Data     template.JS // chartData as JSON
@@ -142,8 +142,8 @@ func WritePage(t *timeline.Timeline, out io.Writer, opt Options) (*PageStats, er
 type pageBuilder struct {
 	t       *timeline.Timeline
 	opt     *Options
-	reports map[string]*report.Report // by command
-	hits    []rules.Hit               // of all rules
+	reports map[string]*report.Report // reports of the page, by command
+	hits    []rules.Hit               // hits of all rules, the most severe first
 	maps    []frag.AddressMap
 	frees   int64
 

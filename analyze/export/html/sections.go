@@ -197,7 +197,7 @@ func (b *pageBuilder) newSectionViews() (list []sectionView) {
 			}
 		case "frag":
 			for i := range b.maps[:min(maxAddressMaps, len(b.maps))] {
-				// svg writes to a strings.Builder, which returns no errors.
+				// drawAddressMap writes to a strings.Builder, which returns no errors.
 				if picture, err := drawAddressMap(&b.maps[i], b.t.Recording().FromNs); err == nil {
 					s.Maps = append(s.Maps, picture)
 				}

@@ -24,7 +24,7 @@ type factView struct{ Title, Value string }
 
 // tableView is a table of the page.
 type tableView struct {
-	ID    string // of the HTML element
+	ID    string // ID of the HTML element of the table
 	Title string
 	Head  []columnHeadingView
 	Rows  []rowView

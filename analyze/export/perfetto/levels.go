@@ -16,7 +16,7 @@ import (
 
 // memoryStep is a new value of a memory counter, or a failed allocation.
 type memoryStep struct {
-	atNs    int64 // Unix ns
+	atNs    int64 // time of the step, Unix ns
 	device  int32
 	memory  string // kind of memory, or state.AllMemory
 	live    int64  // live bytes from atNs on

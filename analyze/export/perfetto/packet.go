@@ -15,7 +15,7 @@ import (
 // Field numbers of Perfetto's trace format, with the names of protos/perfetto/trace/*.proto. There
 // is no Go package with these messages.
 const (
-	fieldTracePacket = 1 // Trace
+	fieldTracePacket = 1 // field of message Trace
 
 	// TracePacket
 	fieldClockSnapshot         = 6
@@ -93,7 +93,7 @@ func appendBytesField[T []byte | string](b []byte, field protowire.Number, v T) 
 // the interned data of the first packet that uses it. Later packets refer to its number (iid).
 type traceWriter struct {
 	out      io.Writer
-	err      error  // first error of out
+	err      error  // first error of a write to out
 	offsetNs int64  // recorded time minus CLOCK_MONOTONIC
 	lastNs   uint64 // time of the last packet with a time, CLOCK_MONOTONIC
 
@@ -287,7 +287,7 @@ func (w *traceWriter) addEventCategoryID(id uint64) {
 type internedColumn struct {
 	w     *traceWriter
 	field protowire.Number
-	ids   []uint64 // by index of the dictionary; 0 if not interned yet
+	ids   []uint64 // numbers by index of the dictionary; 0 if not interned yet
 }
 
 // resetIDs clears the cached numbers for the dictionary of a new row group.

@@ -148,7 +148,7 @@ type traceBuilder struct {
 	window query.Window
 	stats  TraceStats
 	seen   *query.Callers
-	max    int64 // Options.MaxSlices
+	max    int64 // largest number of slices in a part: Options.MaxSlices
 	slices int64 // slices and instants of calls in this part
 	full   bool  // a call was left out, so all later calls are left out too
 	next   func() (io.Writer, error)
@@ -194,7 +194,7 @@ type trackKey struct {
 
 // traceMark is an instant of the trace that belongs to no call, such as an Xid error.
 type traceMark struct {
-	atNs  int64 // Unix ns
+	atNs  int64 // time of the instant, Unix ns
 	write func()
 }
 

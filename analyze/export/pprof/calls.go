@@ -133,7 +133,7 @@ type callProfile struct {
 	samples map[callSampleKey]*callSampleValue
 	sizes   map[callSampleKey]int // number of distinct sizes of calls, by key without bytes
 	timed   int64                 // calls with a known duration
-	all     int64                 // all calls
+	all     int64                 // all calls, also those whose duration is unknown
 
 	stack    []int32
 	parent   []int64
