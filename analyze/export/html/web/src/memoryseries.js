@@ -49,7 +49,8 @@ function leastSeries({ t, least }) {
 function totalSeries(line, i, peakBytes) {
 	const isDetail = line.name === "PyTorch allocated" || line.name.startsWith("all of");
 	return {
-		...line, colour: `--l${i % numLineColours}`, dash: line.name.endsWith("NVML") ? [6, 4] : undefined,
+		...line, colour: `--l${i % numLineColours}`,
+		dash: line.name.endsWith("NVML") ? [6, 4] : undefined,
 		off: isDetail || extent(line.v)?.max > hiddenLineFactor * peakBytes,
 	};
 }

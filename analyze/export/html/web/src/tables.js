@@ -1,7 +1,9 @@
 // Sorting and filtering of tables. The page contains complete tables; this module makes their
 // headings sort them, and adds a filter above tables with at least minFilteredRows rows.
 import { button, element } from "./dom.js";
-import { foldedRows, keyOf, maxUnfoldedRows, nextOrder, shownRows, sortedRows, wordsOf } from "./rows.js";
+import {
+	foldedRows, keyOf, maxUnfoldedRows, nextOrder, shownRows, sortedRows, wordsOf,
+} from "./rows.js";
 
 const minFilteredRows = 6; // smallest number of rows for which a table gets a filter
 
