@@ -178,7 +178,7 @@ func BenchmarkSummary(b *testing.B) {
 
 func BenchmarkPprof(b *testing.B) {
 	benchReport(b, func(tl *timeline.Timeline) error {
-		p, _, _, err := pprof.BuildHeap(tl, query.Options{})
+		p, _, _, err := pprof.BuildHeapProfile(tl, query.Options{})
 		if err != nil {
 			return err
 		}
@@ -188,7 +188,7 @@ func BenchmarkPprof(b *testing.B) {
 
 func BenchmarkPerfetto(b *testing.B) {
 	benchReport(b, func(tl *timeline.Timeline) error {
-		_, err := perfetto.Write(tl, io.Discard, perfetto.Options{})
+		_, err := perfetto.WriteTrace(tl, io.Discard, perfetto.Options{})
 		return err
 	})
 }
@@ -200,6 +200,9 @@ func BenchmarkStacks(b *testing.B) {
 func BenchmarkHTML(b *testing.B) {
 	benchReport(
 		b,
-		func(tl *timeline.Timeline) error { _, err := html.Write(tl, io.Discard, html.Options{}); return err },
+		func(tl *timeline.Timeline) error {
+			_, err := html.WritePage(tl, io.Discard, html.Options{})
+			return err
+		},
 	)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/api"
-	copiespkg "github.com/gpurec/gpurec/analyze/report/copies"
-	gapspkg "github.com/gpurec/gpurec/analyze/report/gaps"
+	"github.com/gpurec/gpurec/analyze/report/copies"
+	"github.com/gpurec/gpurec/analyze/report/gaps"
 	"github.com/gpurec/gpurec/analyze/report/kernels"
 	"github.com/gpurec/gpurec/analyze/report/waits"
 	"github.com/gpurec/gpurec/format"
@@ -30,13 +30,13 @@ func callReports(tl *timeline.Timeline) map[string]func(query.Options) (*report.
 	return map[string]func(query.Options) (*report.Report, error){
 		"api":        func(p0 query.Options) (*report.Report, error) { return api.Run(tl, p0) },
 		"kernels":    func(p0 query.Options) (*report.Report, error) { return kernels.Run(tl, p0) },
-		"copies":     func(p0 query.Options) (*report.Report, error) { return copiespkg.Run(tl, p0) },
+		"copies":     func(p0 query.Options) (*report.Report, error) { return copies.Run(tl, p0) },
 		"sync":       func(p0 query.Options) (*report.Report, error) { return waits.Run(tl, p0) },
 		"api.site":   func(o query.Options) (*report.Report, error) { o.GroupBy = "site"; return api.Run(tl, o) },
 		"api.stack":  func(o query.Options) (*report.Report, error) { o.GroupBy = "stack"; return api.Run(tl, o) },
 		"api.thread": func(o query.Options) (*report.Report, error) { o.GroupBy = "thread"; return api.Run(tl, o) },
 		"api.stream": func(o query.Options) (*report.Report, error) { o.GroupBy = "stream"; return api.Run(tl, o) },
-		"gaps":       func(o query.Options) (*report.Report, error) { return gapspkg.RunWith(tl, gapspkg.Options{Options: o}) },
+		"gaps":       func(o query.Options) (*report.Report, error) { return gaps.RunWith(tl, gaps.Options{Options: o}) },
 	}
 }
 
@@ -192,22 +192,22 @@ func TestNumbersOfCallsByHand(t *testing.T) {
 		}
 		analyzetest.Numbers(t, r, want)
 	}
-	copies, err := copiespkg.Run(tl, query.Options{})
+	copyReport, err := copies.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The bandwidth of 10 MiB in 1 ms. Small and asynchronous copies have none.
 	if got := strings.Join(
-		analyzetest.Cells(t, copies, "copies", "bandwidth_bytes_per_second"),
+		analyzetest.Cells(t, copyReport, "copies", "bandwidth_bytes_per_second"),
 		" ",
 	); got != "10485760000 <nil> <nil>" {
 		t.Errorf("bandwidth %s", got)
 	}
-	if got := strings.Join(analyzetest.Cells(t, copies, "copies", "host_memory"), " "); got != "unknown unknown "+
+	if got := strings.Join(analyzetest.Cells(t, copyReport, "copies", "host_memory"), " "); got != "unknown unknown "+
 		"pinned" {
 		t.Errorf("host memory %s", got)
 	}
-	gaps, err := gapspkg.RunWith(tl, gapspkg.Options{Options: query.Options{Top: 1}})
+	gapReport, err := gaps.RunWith(tl, gaps.Options{Options: query.Options{Top: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func TestNumbersOfCallsByHand(t *testing.T) {
 		"ended_by":   "gemm<float>(int)",
 		"device":     "0 NVIDIA H200",
 	} {
-		if got := strings.Join(analyzetest.Cells(t, gaps, "gaps", key), " "); got != want {
+		if got := strings.Join(analyzetest.Cells(t, gapReport, "gaps", key), " "); got != want {
 			t.Errorf("column %s of the longest gap: %q, want %q", key, got, want)
 		}
 	}
@@ -232,18 +232,18 @@ func TestBusyInAGap(t *testing.T) {
 	}
 	for _, c := range []struct {
 		fromMs, toMs int64
-		want         gapspkg.Busy
+		want         gaps.Busy
 		word         string
 	}{
-		{500, 1000, gapspkg.Busy{MinPct: 0, MaxPct: 0, Ok: true}, gapspkg.GPUIdle},
-		{0, 500, gapspkg.Busy{MinPct: 100, MaxPct: 100, Ok: true}, gapspkg.GPUBusy},
-		{500, 1500, gapspkg.Busy{MinPct: 25, MaxPct: 25, Ok: true}, gapspkg.GPUPartly},
+		{500, 1000, gaps.Busy{MinPct: 0, MaxPct: 0, Ok: true}, gaps.GPUIdle},
+		{0, 500, gaps.Busy{MinPct: 100, MaxPct: 100, Ok: true}, gaps.GPUBusy},
+		{500, 1500, gaps.Busy{MinPct: 25, MaxPct: 25, Ok: true}, gaps.GPUPartly},
 		// 250 ms of busy time can be inside or outside the interval.
-		{1100, 1300, gapspkg.Busy{MinPct: 0, MaxPct: 100, Ok: true}, gapspkg.GPUUnsure},
-		{2100, 2200, gapspkg.Busy{}, ""}, // no NVML sample covers the interval
-		{1900, 2200, gapspkg.Busy{}, ""}, // samples cover a third of the interval
+		{1100, 1300, gaps.Busy{MinPct: 0, MaxPct: 100, Ok: true}, gaps.GPUUnsure},
+		{2100, 2200, gaps.Busy{}, ""}, // no NVML sample covers the interval
+		{1900, 2200, gaps.Busy{}, ""}, // samples cover a third of the interval
 	} {
-		if got := gapspkg.BusyByAverages(
+		if got := gaps.BusyByAverages(
 			s,
 			c.fromMs*analyzetest.Ms,
 			c.toMs*analyzetest.Ms,
@@ -253,10 +253,10 @@ func TestBusyInAGap(t *testing.T) {
 		}
 	}
 	// The utilization samples at 1.0 s and 1.5 s each cover the second before.
-	if got := gapspkg.BusyInside(s, 0, 1500*analyzetest.Ms); got != (gapspkg.Busy{MinPct: 25, MaxPct: 25, Ok: true}) {
+	if got := gaps.BusyInside(s, 0, 1500*analyzetest.Ms); got != (gaps.Busy{MinPct: 25, MaxPct: 25, Ok: true}) {
 		t.Errorf("by utilization %+v", got)
 	}
-	if got := gapspkg.BusyInside((*metric.Series)(nil), 0, 1); got.Ok {
+	if got := gaps.BusyInside((*metric.Series)(nil), 0, 1); got.Ok {
 		t.Error("busy without samples")
 	}
 }
@@ -426,7 +426,7 @@ func BenchmarkKernels(b *testing.B) {
 func BenchmarkCopies(b *testing.B) {
 	benchReport(
 		b,
-		func(tl *timeline.Timeline) error { _, err := copiespkg.Run(tl, query.Options{Top: 20}); return err },
+		func(tl *timeline.Timeline) error { _, err := copies.Run(tl, query.Options{Top: 20}); return err },
 	)
 }
 
@@ -436,7 +436,7 @@ func BenchmarkSync(b *testing.B) {
 
 func BenchmarkGaps(b *testing.B) {
 	benchReport(b, func(tl *timeline.Timeline) error {
-		_, err := gapspkg.RunWith(tl, gapspkg.Options{Options: query.Options{Top: 20}, MinGapNs: 1000})
+		_, err := gaps.RunWith(tl, gaps.Options{Options: query.Options{Top: 20}, MinGapNs: 1000})
 		return err
 	})
 }

@@ -10,12 +10,12 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
-	callspkg "github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/api"
 	"github.com/gpurec/gpurec/analyze/report/gaps"
-	kernelspkg "github.com/gpurec/gpurec/analyze/report/kernels"
+	"github.com/gpurec/gpurec/analyze/report/kernels"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/format"
 )
@@ -27,7 +27,7 @@ func randomCalls(t testing.TB, seed uint64) *analyzetest.Tape {
 	tp.Meta.EndNs = analyzetest.Epoch + 20*analyzetest.Second
 	tp.Gpus()
 	r := rand.New(rand.NewPCG(seed, 7))
-	calls := []struct{ kind, name string }{
+	functions := []struct{ kind, name string }{
 		{format.KindLaunch, "cuLaunchKernel"},
 		{format.KindLaunch, "cuLaunchKernel"},
 		{format.KindLaunch, "cuGraphLaunch"},
@@ -40,7 +40,7 @@ func randomCalls(t testing.TB, seed uint64) *analyzetest.Tape {
 	}
 	for th := range int32(4) {
 		for now := r.Int64N(analyzetest.Ms); now < 2*analyzetest.Second; {
-			c := calls[r.IntN(len(calls))]
+			c := functions[r.IntN(len(functions))]
 			// median 60 us, between 100 ns and a second
 			dur := int64(math.Exp(r.NormFloat64()*2 + 11))
 			row := tp.Call(c.kind, c.name, now, dur)
@@ -51,7 +51,7 @@ func randomCalls(t testing.TB, seed uint64) *analyzetest.Tape {
 			case n == 0:
 				row.Result = 1
 			case n == 1:
-				row.Result = callspkg.ResultNotReady
+				row.Result = calls.ResultNotReady
 			case n == 2 && c.kind == format.KindLaunch:
 				row.Flags = format.FlagCaptured
 			case n < 6 && c.kind == format.KindLaunch:
@@ -315,27 +315,27 @@ func TestSumsOfCallReportsEqualAnOracle(t *testing.T) {
 	for seed := range uint64(5) {
 		tp := randomCalls(t, seed)
 		tl := tp.Timeline()
-		kernels, copies, sync := map[string]float64{}, map[string]float64{}, map[string]float64{}
+		kernelSums, copySums, sync := map[string]float64{}, map[string]float64{}, map[string]float64{}
 		for _, r := range tp.Rows {
 			failed := hasReturn(r) && r.Result != 0
-			ran := !(failed && r.Result != callspkg.ResultNotReady) && r.Flags&format.FlagCaptured == 0
+			ran := !(failed && r.Result != calls.ResultNotReady) && r.Flags&format.FlagCaptured == 0
 			switch {
 			case r.Kind == format.KindLaunch && r.Name == "cuLaunchKernel":
 				if ran {
-					kernels["launches"]++
-					if r.GridX*r.BlockX < kernelspkg.TinyThreads {
-						kernels["tiny_launches"]++
+					kernelSums["launches"]++
+					if r.GridX*r.BlockX < kernels.TinyThreads {
+						kernelSums["tiny_launches"]++
 					}
 				} else if r.Flags&format.FlagCaptured != 0 {
-					kernels["captured_launches"]++
+					kernelSums["captured_launches"]++
 				}
 			case r.Kind == format.KindMemcpy:
-				copies["copies"]++
+				copySums["copies"]++
 				if !failed {
-					copies["bytes"] += float64(r.Bytes)
+					copySums["bytes"] += float64(r.Bytes)
 				}
 				if hasReturn(r) {
-					copies["host_sum_ns"] += float64(r.DurNs)
+					copySums["host_sum_ns"] += float64(r.DurNs)
 				}
 			case r.Kind == format.KindSync && r.Name == "cuStreamSynchronize":
 				sync["waits"]++
@@ -344,7 +344,7 @@ func TestSumsOfCallReportsEqualAnOracle(t *testing.T) {
 				}
 			}
 		}
-		for name, want := range map[string]map[string]float64{"kernels": kernels, "copies": copies, "sync": sync} {
+		for name, want := range map[string]map[string]float64{"kernels": kernelSums, "copies": copySums, "sync": sync} {
 			r, err := callReports(tl)[name](query.Options{})
 			if err != nil {
 				t.Fatal(err)

@@ -12,11 +12,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/analyze/model/state"
-	querypkg "github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
 	"github.com/gpurec/gpurec/analyze/report/gaps"
-	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/format"
 )
@@ -114,10 +114,10 @@ func (s *sqlReport) sql(path string) string {
 	quantile := func(q string) string {
 		return "list_sort(list(dur_ns) filter (TIMED))[cast(ceil(" + q + " * count(*) filter (TIMED)) as integer)]"
 	}
-	query := strings.NewReplacer("P50", quantile("0.5"), "P95", quantile("0.95"), "P99", quantile("0.99")).
+	sql := strings.NewReplacer("P50", quantile("0.5"), "P95", quantile("0.95"), "P99", quantile("0.99")).
 		Replace(s.query)
 	return strings.NewReplacer("FROM", fmt.Sprintf("from read_parquet('%s')", path), "TIMED", "flags & 35 = 0", "ERROR", "result not in (0, 4, 600)", "EPOCH", fmt.Sprint(analyzetest.Epoch)).
-		Replace(query)
+		Replace(sql)
 }
 
 func TestReportsEqualDuckDB(t *testing.T) {
@@ -129,13 +129,13 @@ func TestReportsEqualDuckDB(t *testing.T) {
 			queries = append(queries, sqlReports[i].sql(tp.Path))
 		}
 		reports := callReports(tl)
-		reports["errors"] = func(p0 querypkg.Options) (*report.Report, error) { return cudaerrors.Run(tl, p0) }
-		reports["gaps"] = func(o querypkg.Options) (*report.Report, error) {
+		reports["errors"] = func(p0 query.Options) (*report.Report, error) { return cudaerrors.Run(tl, p0) }
+		reports["gaps"] = func(o query.Options) (*report.Report, error) {
 			return gaps.RunWith(tl, gaps.Options{Options: o, MinGapNs: 8 * analyzetest.Ms})
 		}
 		for i, answer := range viewers.InDuckDB(t, queries...) {
 			s := &sqlReports[i]
-			r, err := reports[s.name](querypkg.Options{})
+			r, err := reports[s.name](query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -240,7 +240,7 @@ func TestAllocatorEqualsDuckDB(t *testing.T) {
 	world.Row(format.AllocatorSnapshot, 0, 0, nil)
 	tp.Meta.EndNs = analyzetest.Epoch + world.Now + analyzetest.Second
 	tl := tp.Timeline()
-	leaks, err := leakspkg.Run(tl, querypkg.Options{})
+	leakReport, err := leaks.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func TestAllocatorEqualsDuckDB(t *testing.T) {
 		`select count(*) as events, last(allocated_bytes order by start_ns) as allocated, last(reserved_bytes order by start_ns) as reserved, count(*) filter (name = 'oom') as failed, count(*) filter (name = 'alloc') -
 			count(*) filter (name = 'free_requested') as allocations `+from,
 	)
-	equalsSQL(t, leaks, "leaks", []string{"site"}, answers[0])
+	equalsSQL(t, leakReport, "leaks", []string{"site"}, answers[0])
 	s := &states[0]
 	book := new(report.Report)
 	for key, n := range map[string]int64{
@@ -275,7 +275,7 @@ func TestAllocatorEqualsDuckDB(t *testing.T) {
 // DuckDB.
 func TestLiveMemoryByPlaceEqualsDuckDB(t *testing.T) {
 	tp := analyzetest.Training(t)
-	leaks, err := leakspkg.Run(tp.Timeline(), querypkg.Options{})
+	leakReport, err := leaks.Run(tp.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,5 +290,5 @@ func TestLiveMemoryByPlaceEqualsDuckDB(t *testing.T) {
 			tp.Path,
 		),
 	)
-	equalsSQL(t, leaks, "leaks", []string{"site"}, answers[0])
+	equalsSQL(t, leakReport, "leaks", []string{"site"}, answers[0])
 }

@@ -11,24 +11,24 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/processes"
 )
 
-// commonSections are the parts of --explain that all reports and exports have.
-var commonSections = []report.Section{
+// commonExplainSections are the parts of --explain that all reports and exports have.
+var commonExplainSections = []report.Section{
 	{Title: "quality", Columns: slices.Concat(report.QualityColumns, report.SamplingColumns)},
 	{Title: "where launches were sampled", Columns: []report.Column{report.EstimatedLaunches, report.EstimatedCalls}},
 }
 
-// Explain writes to out how each value in the sections is computed. It needs no recording. It
-// returns errors of writing.
-func Explain(out io.Writer, sections []report.Section) error {
+// ExplainSections writes to out how each value in the sections is computed. It needs no recording.
+// It returns errors of writing.
+func ExplainSections(out io.Writer, sections []report.Section) error {
 	w := bufio.NewWriter(out)
-	for _, s := range slices.Concat(sections, commonSections) {
+	for _, s := range slices.Concat(sections, commonExplainSections) {
 		fmt.Fprintf(w, "%s\n", s.Title)
 		for _, c := range s.Columns {
 			name := c.Key
 			if c.Title != "" && !strings.EqualFold(c.Title, c.Key) {
 				name += " (" + c.Title + ")"
 			}
-			explain(w, name, c.About)
+			writeColumnExplanation(w, name, c.About)
 			// Rows about a process have its rank next to the pid.
 			if c.Key == "pid" &&
 				!slices.ContainsFunc(
@@ -36,13 +36,13 @@ func Explain(out io.Writer, sections []report.Section) error {
 					func(c report.Column) bool { return c.Key == processes.RankColumn.Key },
 				) {
 				rank := &processes.RankColumn
-				explain(w, rank.Key+" ("+rank.Title+")", rank.About)
+				writeColumnExplanation(w, rank.Key+" ("+rank.Title+")", rank.About)
 			}
 		}
 	}
 	return w.Flush()
 }
 
-func explain(w io.Writer, name, about string) {
+func writeColumnExplanation(w io.Writer, name, about string) {
 	fmt.Fprintf(w, "  %s\n      %s\n", name, about)
 }

@@ -22,13 +22,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report/diff"
-	fragpkg "github.com/gpurec/gpurec/analyze/report/frag"
+	"github.com/gpurec/gpurec/analyze/report/frag"
 	"github.com/gpurec/gpurec/analyze/report/hang"
-	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
-	oompkg "github.com/gpurec/gpurec/analyze/report/oom"
-	rulespkg "github.com/gpurec/gpurec/analyze/report/rules"
-	stackspkg "github.com/gpurec/gpurec/analyze/report/stacks"
-	summarypkg "github.com/gpurec/gpurec/analyze/report/summary"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/oom"
+	"github.com/gpurec/gpurec/analyze/report/rules"
+	"github.com/gpurec/gpurec/analyze/report/stacks"
+	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -39,36 +39,36 @@ func everyReport(rec *format.Recording) error {
 		return err
 	}
 	for _, by := range []string{"site", "size"} {
-		leaks, err := leakspkg.Run(tl, query.Options{GroupBy: by})
+		leakReport, err := leaks.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
 			return err
 		}
-		summary, err := summarypkg.Run(tl, query.Options{Filter: query.Filter{Devices: []int32{0}}})
+		summaryReport, err := summary.Run(tl, query.Options{Filter: query.Filter{Devices: []int32{0}}})
 		if err != nil {
 			return err
 		}
-		stacks, err := stackspkg.Run(tl, query.Options{Sort: "site"})
+		stackReport, err := stacks.Run(tl, query.Options{Sort: "site"})
 		if err != nil {
 			return err
 		}
-		rules, err := rulespkg.RunWith(tl, rulespkg.Options{})
+		ruleReport, err := rules.RunWithOptions(tl, rules.Options{})
 		if err != nil {
 			return err
 		}
-		if err := render.Write(io.Discard, rules, render.Options{Width: 80}); err != nil {
+		if err := render.WriteReport(io.Discard, ruleReport, render.Options{Width: 80}); err != nil {
 			return err
 		}
-		for _, f := range render.Formats() {
+		for _, f := range render.ListFormats() {
 			if err := errors.Join(
-				render.Write(io.Discard, stacks, render.Options{Format: f, Width: 80}),
-				render.Write(io.Discard, leaks, render.Options{Format: f, Width: 80}),
-				render.Write(io.Discard, summary, render.Options{Format: f}),
+				render.WriteReport(io.Discard, stackReport, render.Options{Format: f, Width: 80}),
+				render.WriteReport(io.Discard, leakReport, render.Options{Format: f, Width: 80}),
+				render.WriteReport(io.Discard, summaryReport, render.Options{Format: f}),
 			); err != nil {
 				return err
 			}
 		}
 	}
-	p, _, _, err := pprof.BuildHeap(tl, query.Options{})
+	p, _, _, err := pprof.BuildHeapProfile(tl, query.Options{})
 	if err != nil {
 		return err
 	}
@@ -81,21 +81,21 @@ func everyReport(rec *format.Recording) error {
 	if _, err := state.ReadAllocators(tl, 0); err != nil {
 		return err
 	}
-	frag, pictures, err := fragpkg.RunWith(tl, fragpkg.Options{Maps: true})
+	fragReport, pictures, err := frag.RunWith(tl, frag.Options{Maps: true})
 	if err != nil {
 		return err
 	}
 	if _, err := hang.RunWith(tl, hang.Options{}); err != nil {
 		return err
 	}
-	oom, err := oompkg.Run(tl, query.Options{})
+	oomReport, err := oom.Run(tl, query.Options{})
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(
-		render.Write(io.Discard, frag, render.Options{Width: 80}),
-		render.Write(io.Discard, oom, render.Options{Width: 80}),
-		fragpkg.WriteMaps(io.Discard, pictures, 0),
+		render.WriteReport(io.Discard, fragReport, render.Options{Width: 80}),
+		render.WriteReport(io.Discard, oomReport, render.Options{Width: 80}),
+		frag.WriteMaps(io.Discard, pictures, 0),
 	); err != nil {
 		return err
 	}
@@ -104,11 +104,11 @@ func everyReport(rec *format.Recording) error {
 		if err != nil {
 			return err
 		}
-		if err := render.Write(io.Discard, r, render.Options{Width: 80}); err != nil {
+		if err := render.WriteReport(io.Discard, r, render.Options{Width: 80}); err != nil {
 			return err
 		}
 	}
-	_, err = perfetto.Write(tl, io.Discard, perfetto.Options{})
+	_, err = perfetto.WriteTrace(tl, io.Discard, perfetto.Options{})
 	return err
 }
 

@@ -18,9 +18,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
-	apipkg "github.com/gpurec/gpurec/analyze/report/api"
+	"github.com/gpurec/gpurec/analyze/report/api"
 	"github.com/gpurec/gpurec/analyze/report/hang"
-	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
@@ -82,20 +82,20 @@ func TestReportsByIdentity(t *testing.T) {
 		"pod":       "[(no pod) research/train-1 research/train-0]",
 		"cgroup":    "[/system.slice/monitor.service /kubepods/pod1/",
 	} {
-		leaks, err := leakspkg.Run(tl, query.Options{GroupBy: by, Top: 9})
+		leakReport, err := leaks.Run(tl, query.Options{GroupBy: by, Top: 9})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := fmt.Sprint(analyzetest.Cells(t, leaks, "leaks", by)); !strings.HasPrefix(got, want) {
+		if got := fmt.Sprint(analyzetest.Cells(t, leakReport, "leaks", by)); !strings.HasPrefix(got, want) {
 			t.Errorf("leaks --group-by %s: got %s, want %s", by, got, want)
 		}
-		api, err := apipkg.Run(tl, query.Options{GroupBy: by})
+		apiReport, err := api.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := analyzetest.Cells(t, api, "api", by)
+		got := analyzetest.Cells(t, apiReport, "api", by)
 		slices.Sort(got)
-		values := analyzetest.Cells(t, leaks, "leaks", by)
+		values := analyzetest.Cells(t, leakReport, "leaks", by)
 		slices.Sort(values)
 		if got = slices.Compact(got); !slices.Equal(got, values) {
 			t.Errorf("api --group-by %s: got %v, want %v", by, got, values)
@@ -108,11 +108,11 @@ func TestRanksOfSeveralJobsHaveTheirJob(t *testing.T) {
 	tp.Identify(42, analyzetest.RankOf(0, 2, "a"), nil)
 	tp.Identify(43, analyzetest.RankOf(0, 2, "b"), nil)
 	tp.Identify(44, analyzetest.RankOf(0, 2, ""), nil)
-	api, err := apipkg.Run(tp.Timeline(), query.Options{GroupBy: "rank"})
+	apiReport, err := api.Run(tp.Timeline(), query.Options{GroupBy: "rank"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := analyzetest.Cells(t, api, "api", "rank")
+	got := analyzetest.Cells(t, apiReport, "api", "rank")
 	slices.Sort(got)
 	if want := []string{"(no rank)", "0", "0 of a", "0 of b"}; !slices.Equal(slices.Compact(got), want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -148,7 +148,7 @@ func TestProcessesAreChosenByIdentity(t *testing.T) {
 		opt := query.Options{Filter: c.filter}
 		tl.Restrict(&opt.Filter, c.by)
 		tl.Restrict(&opt.Filter, c.by) // restricting twice has no effect
-		r, err := leakspkg.Run(tl, opt)
+		r, err := leaks.Run(tl, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -350,7 +350,7 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 		analyzetest.Safe(t, r)
 	}
 	var page bytes.Buffer
-	if _, err := html.Write(tl, &page, html.Options{}); err != nil {
+	if _, err := html.WritePage(tl, &page, html.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, bad := range []string{"<script>alert", "<img", "<!--", "\x1b", "\u202e"} {
@@ -390,7 +390,7 @@ func TestTheLastExecSetsTheIdentity(t *testing.T) {
 func TestPageAndTraceNameRanks(t *testing.T) {
 	tl := cluster(t).Timeline()
 	var page bytes.Buffer
-	if _, err := html.Write(tl, &page, html.Options{}); err != nil {
+	if _, err := html.WritePage(tl, &page, html.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"42 train rank 0, 43 train rank 1", `<section id="processes"`, "research/train-1", "1123456789ab"} {
@@ -399,13 +399,13 @@ func TestPageAndTraceNameRanks(t *testing.T) {
 		}
 	}
 	var trace bytes.Buffer
-	if _, err := perfetto.Write(tl, &trace, perfetto.Options{}); err != nil {
+	if _, err := perfetto.WriteTrace(tl, &trace, perfetto.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(trace.Bytes(), []byte("train rank 3")) {
 		t.Error("the trace lacks the rank")
 	}
-	p, _, _, err := pprof.Build(tl, pprof.Options{Type: "launches", RootBy: "rank"})
+	p, _, _, err := pprof.BuildProfile(tl, pprof.Options{Type: "launches", RootBy: "rank"})
 	if err != nil {
 		t.Fatal(err)
 	}

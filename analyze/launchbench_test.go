@@ -118,7 +118,7 @@ func TestTraceOfManyLaunchesIsSmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := perfetto.Write(tl, file, perfetto.Options{}); err != nil {
+	if _, err := perfetto.WriteTrace(tl, file, perfetto.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	size, err := file.Seek(0, io.SeekCurrent)
@@ -181,7 +181,7 @@ func BenchmarkPerfettoLaunches(b *testing.B) {
 	var slices int64
 	benchManyLaunches(b, func(tl *timeline.Timeline) error {
 		written = 0
-		stats, err := perfetto.Write(tl, &written, perfetto.Options{})
+		stats, err := perfetto.WriteTrace(tl, &written, perfetto.Options{})
 		if err == nil {
 			slices = 2 * stats.Calls
 		}
@@ -194,7 +194,7 @@ func BenchmarkPerfettoLaunches(b *testing.B) {
 // BenchmarkProfileLaunches measures writing the profile of a million launches.
 func BenchmarkProfileLaunches(b *testing.B) {
 	benchManyLaunches(b, func(tl *timeline.Timeline) error {
-		p, _, _, err := pprof.Build(tl, pprof.Options{Type: "launches"})
+		p, _, _, err := pprof.BuildProfile(tl, pprof.Options{Type: "launches"})
 		if err != nil {
 			return err
 		}

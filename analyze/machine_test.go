@@ -16,7 +16,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
-	reportpkg "github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
 	"github.com/gpurec/gpurec/analyze/report/gpu"
 	"github.com/gpurec/gpurec/analyze/report/memory"
@@ -26,7 +26,7 @@ import (
 
 func TestReportsOfACrash(t *testing.T) {
 	tl := analyzetest.Crashing(t).Timeline()
-	for command, make := range map[string]func(query.Options) (*reportpkg.Report, error){"xid": func(p0 query.Options) (*reportpkg.Report, error) { return xid.Run(tl, p0) }, "errors": func(p0 query.Options) (*reportpkg.Report, error) { return cudaerrors.Run(tl, p0) }} {
+	for command, make := range map[string]func(query.Options) (*report.Report, error){"xid": func(p0 query.Options) (*report.Report, error) { return xid.Run(tl, p0) }, "errors": func(p0 query.Options) (*report.Report, error) { return cudaerrors.Run(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
@@ -295,15 +295,15 @@ func TestXidsPassTheFilter(t *testing.T) {
 }
 
 // machineReports returns the reports about GPUs and errors.
-func machineReports(tl *timeline.Timeline) map[string]func(query.Options) (*reportpkg.Report, error) {
-	return map[string]func(query.Options) (*reportpkg.Report, error){
-		"xid":    func(p0 query.Options) (*reportpkg.Report, error) { return xid.Run(tl, p0) },
-		"errors": func(p0 query.Options) (*reportpkg.Report, error) { return cudaerrors.Run(tl, p0) },
-		"gpu":    func(p0 query.Options) (*reportpkg.Report, error) { return gpu.Run(tl, p0) },
-		"memory": func(o query.Options) (*reportpkg.Report, error) {
+func machineReports(tl *timeline.Timeline) map[string]func(query.Options) (*report.Report, error) {
+	return map[string]func(query.Options) (*report.Report, error){
+		"xid":    func(p0 query.Options) (*report.Report, error) { return xid.Run(tl, p0) },
+		"errors": func(p0 query.Options) (*report.Report, error) { return cudaerrors.Run(tl, p0) },
+		"gpu":    func(p0 query.Options) (*report.Report, error) { return gpu.Run(tl, p0) },
+		"memory": func(o query.Options) (*report.Report, error) {
 			return memory.RunWith(tl, memory.Options{Options: o})
 		},
-		"reconcile": func(o query.Options) (*reportpkg.Report, error) {
+		"reconcile": func(o query.Options) (*report.Report, error) {
 			return memory.RunWith(tl, memory.Options{Options: o, Reconcile: true, At: query.AtEnd})
 		},
 	}
@@ -416,8 +416,8 @@ func TestMachineReportsAreTheSameEveryTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			now := make(map[string]string)
-			for name, report := range machineReports(tl) {
-				r, err := report(query.Options{Top: 2})
+			for name, runReport := range machineReports(tl) {
+				r, err := runReport(query.Options{Top: 2})
 				if err != nil {
 					t.Fatal(err)
 				}

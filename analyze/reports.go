@@ -58,8 +58,8 @@ var Reports = []Report{
 	{"stacks", stacks.Sections, report.Page{}, nil, stacks.Run},
 }
 
-// Named returns the report with a name, or nil if there is none.
-func Named(name string) *Report {
+// FindReport returns the report with a name, or nil if there is none.
+func FindReport(name string) *Report {
 	if i := slices.IndexFunc(Reports, func(r Report) bool { return r.Name == name }); i >= 0 {
 		return &Reports[i]
 	}

@@ -59,7 +59,7 @@ var selfExplanatory = []string{"site", "finding", "next"}
 func checkExplained(t *testing.T, of analyze.Report, r *report.Report) {
 	t.Helper()
 	var text bytes.Buffer
-	if err := analyze.Explain(&text, of.Sections); err != nil {
+	if err := analyze.ExplainSections(&text, of.Sections); err != nil {
 		t.Fatal(err)
 	}
 	var columns []report.Column
@@ -113,15 +113,15 @@ func TestReportsShareATimeline(t *testing.T) {
 func writers(tl *timeline.Timeline) map[string]func(io.Writer) error {
 	list := map[string]func(io.Writer) error{
 		"page": func(w io.Writer) error {
-			_, err := html.Write(tl, w, html.Options{Name: "run.parquet"})
+			_, err := html.WritePage(tl, w, html.Options{Name: "run.parquet"})
 			return err
 		},
 		"perfetto": func(w io.Writer) error {
-			_, err := perfetto.Write(tl, w, perfetto.Options{})
+			_, err := perfetto.WriteTrace(tl, w, perfetto.Options{})
 			return err
 		},
 		"pprof": func(w io.Writer) error {
-			p, _, _, err := pprof.Build(tl, pprof.Options{})
+			p, _, _, err := pprof.BuildProfile(tl, pprof.Options{})
 			if err != nil {
 				return err
 			}
@@ -134,7 +134,7 @@ func writers(tl *timeline.Timeline) map[string]func(io.Writer) error {
 			if err != nil {
 				return err
 			}
-			return render.Write(w, r, render.Options{Format: "json"})
+			return render.WriteReport(w, r, render.Options{Format: "json"})
 		}
 	}
 	return list

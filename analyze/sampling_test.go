@@ -15,7 +15,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/gaps"
 	"github.com/gpurec/gpurec/analyze/report/hang"
 	"github.com/gpurec/gpurec/analyze/report/kernels"
-	summarypkg "github.com/gpurec/gpurec/analyze/report/summary"
+	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -76,15 +76,18 @@ func TestSampledLaunchesAreEstimated(t *testing.T) {
 			analyzetest.Goldens(t, r, "sampled.kernels", 110)
 		}
 	}
-	summary, err := summarypkg.Run(tl, query.Options{})
+	summaryReport, err := summary.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(analyzetest.Cells(t, summary, "kernels", "estimated_launches"), " "); got != "600 600" {
+	if got := strings.Join(
+		analyzetest.Cells(t, summaryReport, "kernels", "estimated_launches"),
+		" ",
+	); got != "600 600" {
 		t.Errorf("summary: kernels %s", got)
 	}
 	var trace bytes.Buffer
-	if _, err := perfetto.Write(
+	if _, err := perfetto.WriteTrace(
 		tl,
 		&trace,
 		perfetto.Options{},

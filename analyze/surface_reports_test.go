@@ -110,7 +110,7 @@ func TestCutTextsStayDifferent(t *testing.T) {
 		for _, text := range c.texts {
 			rows = append(rows, []string{text})
 		}
-		render.CutCells(rows, []int{16})
+		render.CutTableCells(rows, []int{16})
 		var got []string
 		for _, row := range rows {
 			got = append(got, row[0])
@@ -132,11 +132,11 @@ func TestWrapped(t *testing.T) {
 		{"one two three", 3, ">one\n..two\n..three\n"},
 		{"", 8, ">\n"},
 	} {
-		if got := render.Wrapped(c.text, ">", "..", c.width); got != c.want {
+		if got := render.WrapText(c.text, ">", "..", c.width); got != c.want {
 			t.Errorf("%q at %d: %q, want %q", c.text, c.width, got, c.want)
 		}
 	}
-	if render.Wrapped("日本語 日本語", "", "", 7) != "日本語 日本語\n" {
+	if render.WrapText("日本語 日本語", "", "", 7) != "日本語 日本語\n" {
 		t.Error("width is counted in bytes")
 	}
 }

@@ -80,7 +80,7 @@ func Cells(t *testing.T, r *report.Report, table, key string) []string {
 func Rendered(t *testing.T, r *report.Report, opt render.Options) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := render.Write(&b, r, opt); err != nil {
+	if err := render.WriteReport(&b, r, opt); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/calls"
-	timelinepkg "github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -151,9 +151,9 @@ func OpenRecording(t testing.TB, path string) *format.Recording {
 }
 
 // Timeline writes the recording and opens it as a Timeline.
-func (tp *Tape) Timeline() *timelinepkg.Timeline {
+func (tp *Tape) Timeline() *timeline.Timeline {
 	tp.t.Helper()
-	tl, err := timelinepkg.Open(tp.Record())
+	tl, err := timeline.Open(tp.Record())
 	if err != nil {
 		tp.t.Fatal(err)
 	}

@@ -14,15 +14,15 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// object is a JSON object that keeps the order of its keys.
-type object []report.Fact
+// jsonObject is a JSON object that keeps the order of its keys.
+type jsonObject []report.Fact
 
-func (o *object) add(key string, value any) {
+func (o *jsonObject) addField(key string, value any) {
 	*o = append(*o, report.Fact{Column: report.Column{Key: key}, Value: value})
 }
 
 // MarshalJSON encodes the object with its keys in order.
-func (o object) MarshalJSON() ([]byte, error) {
+func (o jsonObject) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
 	for i, f := range o {
@@ -48,38 +48,38 @@ func (o object) MarshalJSON() ([]byte, error) {
 // writeJSON writes the report as one JSON object: schema_version, command, window, facts, a list
 // for each table, totals, notes and quality.
 func writeJSON(w *bufio.Writer, r *report.Report) error {
-	var o object
-	o.add("schema_version", report.SchemaVersion)
-	o.add("command", r.Command)
-	o.add(
+	var o jsonObject
+	o.addField("schema_version", report.SchemaVersion)
+	o.addField("command", r.Command)
+	o.addField(
 		"window",
-		object{
+		jsonObject{
 			{Column: report.Column{Key: "from_ns"}, Value: r.Window.FromNs},
 			{Column: report.Column{Key: "to_ns"}, Value: r.Window.ToNs},
 			{Column: report.Column{Key: "dur_ns"}, Value: r.Window.DurNs()},
 		},
 	)
 	if len(r.Facts) > 0 {
-		o.add("facts", object(r.Facts))
+		o.addField("facts", jsonObject(r.Facts))
 	}
 	for i := range r.Tables {
-		o.add(r.Tables[i].Name, rowObjects(&r.Tables[i]))
+		o.addField(r.Tables[i].Name, newRowObjects(&r.Tables[i]))
 		if more := r.Tables[i].OmittedRows; more > 0 {
-			o.add(r.Tables[i].Name+"_left_out", more)
+			o.addField(r.Tables[i].Name+"_left_out", more)
 		}
 	}
 	if len(r.Totals) > 0 {
-		o.add("totals", object(r.Totals))
+		o.addField("totals", jsonObject(r.Totals))
 	}
 	notes := append([]string{}, r.Notes...)
 	if r.NoMatch != nil {
 		notes = append(notes, r.NoMatch.Error())
 	}
-	o.add("notes", notes)
+	o.addField("notes", notes)
 	if r.Before != nil {
-		o.add("quality_before", qualityObject(r.Before))
+		o.addField("quality_before", newQualityObject(r.Before))
 	}
-	o.add("quality", qualityObject(&r.Quality))
+	o.addField("quality", newQualityObject(&r.Quality))
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
@@ -89,61 +89,62 @@ func writeJSON(w *bufio.Writer, r *report.Report) error {
 	return nil
 }
 
-// rowObjects returns the rows of a table as JSON objects, with frames and evidence where a row has
-// them.
-func rowObjects(t *report.Table) []object {
-	list := make([]object, 0, len(t.Rows))
+// newRowObjects returns the rows of a table as JSON objects, with frames and evidence where a row
+// has them.
+func newRowObjects(t *report.Table) []jsonObject {
+	list := make([]jsonObject, 0, len(t.Rows))
 	for _, r := range t.Rows {
-		var o object
+		var o jsonObject
 		for i, c := range t.Columns {
-			o.add(c.Key, nonNilList(r.Cells[i]))
+			o.addField(c.Key, replaceNilList(r.Cells[i]))
 		}
 		if r.Stack != nil {
 			frames := report.VisibleFrames(r.Stack)
-			o.add("frames", frames)
-			o.add("frames_hidden", r.StackFrames-len(frames))
+			o.addField("frames", frames)
+			o.addField("frames_hidden", r.StackFrames-len(frames))
 		}
 		if r.Evidence != "" {
-			o.add("evidence", r.Evidence)
+			o.addField("evidence", r.Evidence)
 		}
 		list = append(list, o)
 	}
 	return list
 }
 
-// nonNilList returns an empty list for a nil list of strings, so that JSON has [] instead of null.
-func nonNilList(v any) any {
+// replaceNilList returns an empty list for a nil list of strings, so that JSON has [] instead of
+// null.
+func replaceNilList(v any) any {
 	if list, ok := v.([]string); ok && list == nil {
 		return []string{}
 	}
 	return v
 }
 
-// qualityObject returns the quality of a recording as a JSON object.
-func qualityObject(q *report.Quality) object {
-	o := object(q.Facts())
-	var shares object
+// newQualityObject returns the quality of a recording as a JSON object.
+func newQualityObject(q *report.Quality) jsonObject {
+	o := jsonObject(q.Facts())
+	var shares jsonObject
 	for _, s := range q.StackShares {
-		shares.add(s.Status, s.Pct)
+		shares.addField(s.Status, s.Pct)
 	}
-	o.add("stacks_pct", shares)
-	o.add("gpu_timing", q.GPUTiming)
+	o.addField("stacks_pct", shares)
+	o.addField("gpu_timing", q.GPUTiming)
 	return o
 }
 
 // writeCSV writes the rows of the main table. If the report has several tables, not counting those
-// with Table.Secondary, it writes facts and totals as lines of key and value instead. It does not write
-// the quality of the recording.
+// with Table.Secondary, it writes facts and totals as lines of key and value instead. It does not
+// write the quality of the recording.
 func writeCSV(w *bufio.Writer, r *report.Report, opt Options) error {
 	out := csv.NewWriter(w)
 	head := []string{"key", "value"}
 	var lines [][]string
 	tables := slices.DeleteFunc(slices.Clone(r.Tables), func(t report.Table) bool { return t.Secondary })
 	if len(tables) == 1 {
-		head, lines = csvLines(&tables[0])
+		head, lines = formatCSVLines(&tables[0])
 	} else {
 		for _, f := range append(append([]report.Fact{}, r.Facts...), r.Totals...) {
-			lines = append(lines, []string{f.Key, csvCell(f.Value)})
+			lines = append(lines, []string{f.Key, formatCSVCell(f.Value)})
 		}
 	}
 	if !opt.NoHeader {
@@ -155,9 +156,9 @@ func writeCSV(w *bufio.Writer, r *report.Report, opt Options) error {
 	return out.Error()
 }
 
-// csvLines returns the keys of a table's columns and the cells of its rows. If any row has a stack,
-// the last column has its function names, separated by semicolons.
-func csvLines(t *report.Table) (head []string, lines [][]string) {
+// formatCSVLines returns the keys of a table's columns and the cells of its rows. If any row has a
+// stack, the last column has its function names, separated by semicolons.
+func formatCSVLines(t *report.Table) (head []string, lines [][]string) {
 	stacks := false
 	for _, r := range t.Rows {
 		stacks = stacks || r.Stack != nil
@@ -171,7 +172,7 @@ func csvLines(t *report.Table) (head []string, lines [][]string) {
 	for _, r := range t.Rows {
 		var line []string
 		for _, cell := range r.Cells {
-			line = append(line, csvCell(cell))
+			line = append(line, formatCSVCell(cell))
 		}
 		if stacks {
 			var frames []string
@@ -185,9 +186,9 @@ func csvLines(t *report.Table) (head []string, lines [][]string) {
 	return head, lines
 }
 
-// csvCell returns a value without units; nil is empty. Text that a spreadsheet would evaluate as a
-// formula gets a single quote in front.
-func csvCell(v any) string {
+// formatCSVCell returns a value without units; nil is empty. Text that a spreadsheet would evaluate
+// as a formula gets a single quote in front.
+func formatCSVCell(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return ""

@@ -10,9 +10,10 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// Options are the options of Write.
+// Options are the options of WriteReport.
 type Options struct {
-	// Format is one of Formats. An empty format means the first one, "table".
+	// Format is one of the names that ListFormats returns. An empty format means the first one,
+	// "table".
 	Format string
 	// Width is the width of the terminal in characters. Longer lines of text are cut or wrapped. 0
 	// means no limit.
@@ -25,20 +26,21 @@ type Options struct {
 	ASCII bool
 }
 
-// Formats lists the names of the formats that Write supports, the default first.
-func Formats() []string { return []string{"table", "json", "csv", "md"} }
+// ListFormats lists the names of the formats that WriteReport supports, the default first.
+func ListFormats() []string { return []string{"table", "json", "csv", "md"} }
 
-// FormatError is returned for the name of a format that Write does not support.
-type FormatError struct{ Name string }
+// UnknownFormatError is returned for the name of a format that WriteReport does not support.
+type UnknownFormatError struct{ Name string }
 
-func (e *FormatError) Error() string {
-	return fmt.Sprintf("unknown format %q; the formats are %s", e.Name, strings.Join(Formats(), ", "))
+func (e *UnknownFormatError) Error() string {
+	return fmt.Sprintf("unknown format %q; the formats are %s", e.Name, strings.Join(ListFormats(), ", "))
 }
 
-// Write writes a report to out. Text and Markdown are for people: values have readable units, and
-// control characters are replaced. JSON and CSV are for programs: numbers have no unit suffix, and
-// no text is cut. Write returns a *FormatError for an unknown format, or an error of out.
-func Write(out io.Writer, r *report.Report, opt Options) error {
+// WriteReport writes a report to out. Text and Markdown are for people: values have readable units,
+// and control characters are replaced. JSON and CSV are for programs: numbers have no unit suffix,
+// and no text is cut. WriteReport returns a *UnknownFormatError for an unknown format, or an error
+// of out.
+func WriteReport(out io.Writer, r *report.Report, opt Options) error {
 	if err := CheckFormat(opt.Format); err != nil {
 		return err
 	}
@@ -60,7 +62,7 @@ func Write(out io.Writer, r *report.Report, opt Options) error {
 		buffer := bufio.NewWriter(&text)
 		writeText(buffer, r, opt)
 		if err = buffer.Flush(); err == nil {
-			_, err = asciiForms.WriteString(w, text.String())
+			_, err = asciiReplacer.WriteString(w, text.String())
 		}
 	}
 	if err != nil {
@@ -69,10 +71,10 @@ func Write(out io.Writer, r *report.Report, opt Options) error {
 	return w.Flush()
 }
 
-// CheckFormat returns a *FormatError if Write does not support the format.
+// CheckFormat returns a *UnknownFormatError if WriteReport does not support the format.
 func CheckFormat(name string) error {
-	if name == "" || slices.Contains(Formats(), name) {
+	if name == "" || slices.Contains(ListFormats(), name) {
 		return nil
 	}
-	return &FormatError{name}
+	return &UnknownFormatError{name}
 }

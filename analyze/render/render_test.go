@@ -39,7 +39,7 @@ func TestControlCharactersAreReplaced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ruleReport, err := rules.RunWith(tl, rules.Options{})
+		ruleReport, err := rules.RunWithOptions(tl, rules.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestTablesFitTheWidth(t *testing.T) {
 	tl := tp.Timeline()
 	for _, width := range []int{80, 100, 132} {
 		runRules := func(o query.Options) (*report.Report, error) {
-			return rules.RunWith(tl, rules.Options{Options: o})
+			return rules.RunWithOptions(tl, rules.Options{Options: o})
 		}
 		for _, run := range []func(query.Options) (*report.Report, error){func(o query.Options) (*report.Report, error) { return leaks.Run(tl, o) }, func(o query.Options) (*report.Report, error) { return summary.Run(tl, o) }, func(o query.Options) (*report.Report, error) { return stacks.Run(tl, o) }, runRules} {
 			r, err := run(query.Options{})
@@ -110,8 +110,8 @@ func TestNoHeader(t *testing.T) {
 }
 
 func TestUnknownFormat(t *testing.T) {
-	var unknown *render.FormatError
-	if err := render.Write(
+	var unknown *render.UnknownFormatError
+	if err := render.WriteReport(
 		&bytes.Buffer{},
 		&report.Report{},
 		render.Options{Format: "html"},

@@ -7,38 +7,51 @@ import (
 
 // ANSI escape sequences that start a colour, and that return to the default colour.
 const (
-	Red    = "\x1b[31m"
-	Yellow = "\x1b[33m"
-	Plain  = "\x1b[0m"
+	ColourRed    = "\x1b[31m"
+	ColourYellow = "\x1b[33m"
+	ColourReset  = "\x1b[0m"
 )
 
-// colouredKeys are the keys of the columns with verdicts and severities.
-var colouredKeys = []string{"verdict", "level", "severity", "class"}
+// colouredColumnKeys are the keys of the columns with verdicts and severities.
+var colouredColumnKeys = []string{"verdict", "level", "severity", "class"}
 
-// isColoured reports whether the cells of a column can have a colour.
-func isColoured(key string) bool { return slices.Contains(colouredKeys, key) }
+// isColumnColoured reports whether the cells of a column can have a colour.
+func isColumnColoured(key string) bool { return slices.Contains(colouredColumnKeys, key) }
 
-// verdictColours are the colours of verdicts and severities. Others have no colour.
+// verdictColours are the colours of the verdicts and severities of all reports. Other texts have no
+// colour.
 var verdictColours = map[string]string{
-	"growing": Red, "exit leak": Red, "retained": Yellow, // leaks
-	"hanging": Red, "polling": Yellow, "waiting": Yellow, // hang
-	"capacity": Red, "fragmentation": Red, "cached": Red, "limit": Red, "other process": Red, // oom
-	"fragmented": Red, // frag
-	"critical":   Red, "problem": Red, "error": Red, "warning": Yellow, "notice": Yellow,
+	"growing":       ColourRed,
+	"exit leak":     ColourRed,
+	"retained":      ColourYellow,
+	"hanging":       ColourRed,
+	"polling":       ColourYellow,
+	"waiting":       ColourYellow,
+	"capacity":      ColourRed,
+	"fragmentation": ColourRed,
+	"cached":        ColourRed,
+	"limit":         ColourRed,
+	"other process": ColourRed,
+	"fragmented":    ColourRed,
+	"critical":      ColourRed,
+	"problem":       ColourRed,
+	"error":         ColourRed,
+	"warning":       ColourYellow,
+	"notice":        ColourYellow,
 }
 
-// withColour returns text in the colour of a verdict or severity.
-func withColour(text, verdict string) string {
+// colourVerdict returns text in the colour of a verdict or severity.
+func colourVerdict(text, verdict string) string {
 	color, ok := verdictColours[verdict]
 	if !ok {
 		return text
 	}
-	return color + text + Plain
+	return color + text + ColourReset
 }
 
-// asciiForms replaces each non-ASCII character of gpurec's text output by one ASCII character, so
-// that the widths of columns do not change.
-var asciiForms = strings.NewReplacer(
+// asciiReplacer replaces each non-ASCII character of gpurec's text output by one ASCII character,
+// so that the widths of columns do not change.
+var asciiReplacer = strings.NewReplacer(
 	"…",
 	"~",
 	"×",

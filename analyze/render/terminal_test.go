@@ -32,7 +32,7 @@ func TestOnlyVerdictsAreColoured(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range []*report.Report{leakReport, gpuReport} {
-		for _, format := range render.Formats() {
+		for _, format := range render.ListFormats() {
 			coloured, plain := string(
 				analyzetest.Rendered(t, r, render.Options{Format: format, Width: 100, Color: true}),
 			), string(
@@ -48,10 +48,10 @@ func TestOnlyVerdictsAreColoured(t *testing.T) {
 	}
 	text := string(analyzetest.Rendered(t, leakReport, render.Options{Color: true}))
 	for _, want := range []string{
-		render.Red + "growing" + render.Plain + "     2.3 GiB",
-		render.Yellow + "retained" + render.Plain,
+		render.ColourRed + "growing" + render.ColourReset + "     2.3 GiB",
+		render.ColourYellow + "retained" + render.ColourReset,
 		"\nstartup ",
-		"1. " + render.Red + "growing" + render.Plain + ": log_metrics",
+		"1. " + render.ColourRed + "growing" + render.ColourReset + ": log_metrics",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %q", want, text)

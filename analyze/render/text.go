@@ -13,12 +13,12 @@ import (
 )
 
 // writeText writes the report as aligned text: facts, tables, stacks below their table, totals, and
-// the quality of the recording. Tables with Lead come before the facts.
+// the quality of the recording. Tables with AboveFacts come before the facts.
 func writeText(w *bufio.Writer, r *report.Report, opt Options) {
 	for i := range r.Tables {
 		if t := &r.Tables[i]; t.AboveFacts && IsTableShown(t) {
 			fmt.Fprintf(w, "%s\n", t.Title)
-			writeTable(w, t, opt)
+			writeTextTable(w, t, opt)
 			fmt.Fprintln(w)
 		}
 	}
@@ -32,7 +32,7 @@ func writeText(w *bufio.Writer, r *report.Report, opt Options) {
 		text := f.Unit.Text(f.Value)
 		switch {
 		case IsFactShown(&f) && slices.Contains(r.Sentences, f.Key):
-			fmt.Fprint(w, Wrapped(text, fmt.Sprintf("%-*s  ", pad, f.Title), strings.Repeat(" ", pad+2), opt.Width))
+			fmt.Fprint(w, WrapText(text, fmt.Sprintf("%-*s  ", pad, f.Title), strings.Repeat(" ", pad+2), opt.Width))
 		case IsFactShown(&f):
 			fmt.Fprintf(w, "%-*s  %s\n", pad, f.Title, units.Cut(text, opt.Width-pad-2))
 		}
@@ -45,7 +45,7 @@ func writeText(w *bufio.Writer, r *report.Report, opt Options) {
 		if len(r.Tables) > 1 {
 			fmt.Fprintf(w, "\n%s\n", t.Title)
 		}
-		writeTable(w, t, opt)
+		writeTextTable(w, t, opt)
 		if t.OmittedRows > 0 {
 			fmt.Fprintf(w, "… and %s\n", units.Plural(int64(t.OmittedRows), "more row"))
 		}
@@ -54,19 +54,19 @@ func writeText(w *bufio.Writer, r *report.Report, opt Options) {
 	if len(r.Facts)+len(r.Tables) > 0 {
 		fmt.Fprintln(w)
 	}
-	if totals := FactLine(r.Totals); totals != "" {
-		fmt.Fprint(w, Wrapped("total: "+totals, "", "  ", opt.Width))
+	if totals := JoinFacts(r.Totals); totals != "" {
+		fmt.Fprint(w, WrapText("total: "+totals, "", "  ", opt.Width))
 	}
 	if r.Before != nil {
-		fmt.Fprint(w, Wrapped("quality before: "+r.Before.String(), "", "  ", opt.Width))
+		fmt.Fprint(w, WrapText("quality before: "+r.Before.String(), "", "  ", opt.Width))
 	}
-	fmt.Fprint(w, Wrapped("quality: "+r.Quality.String(), "", "  ", opt.Width))
+	fmt.Fprint(w, WrapText("quality: "+r.Quality.String(), "", "  ", opt.Width))
 }
 
-// Wrapped breaks text between words into lines of at most width characters, and ends it with a
+// WrapText breaks text between words into lines of at most width characters, and ends it with a
 // newline. The first line begins with first, the others with indent. It does not break lines if
 // width is 0 or negative.
-func Wrapped(text, first, indent string, width int) string {
+func WrapText(text, first, indent string, width int) string {
 	var b strings.Builder
 	b.WriteString(first)
 	column := len(first)
@@ -97,9 +97,9 @@ func IsTableShown(t *report.Table) bool {
 	return len(t.Rows) > 0 && slices.ContainsFunc(t.Columns, func(c report.Column) bool { return c.Title != "" })
 }
 
-// FactLine joins facts into one line. It leaves out facts without a value, and all but the first
+// JoinFacts joins facts into one line. It leaves out facts without a value, and all but the first
 // fact if they are 0.
-func FactLine(facts []report.Fact) string {
+func JoinFacts(facts []report.Fact) string {
 	var parts []string
 	for i, f := range facts {
 		if f.Value == nil || i > 0 && f.Value == int64(0) {
@@ -115,17 +115,17 @@ func FactLine(facts []report.Fact) string {
 	return strings.Join(parts, ", ")
 }
 
-// visibleCells returns the headings and cells of the columns that have a title and whose key is not
-// in hidden. For each of these columns, right is true if it is aligned to the right, and coloured
-// if it has verdicts.
-func visibleCells(t *report.Table, hidden ...string) (head []string, rows [][]string, right, coloured []bool) {
+// formatVisibleCells returns the headings and cells of the columns that have a title and whose key
+// is not in hidden. For each of these columns, right is true if it is aligned to the right, and
+// coloured if it has verdicts.
+func formatVisibleCells(t *report.Table, hidden ...string) (head []string, rows [][]string, right, coloured []bool) {
 	for i, c := range t.Columns {
 		if c.Title == "" || slices.Contains(hidden, c.Key) {
 			continue
 		}
 		head = append(head, c.Title)
 		right = append(right, c.Unit != report.UnitText)
-		coloured = append(coloured, isColoured(c.Key))
+		coloured = append(coloured, isColumnColoured(c.Key))
 		for k, r := range t.Rows {
 			if len(rows) <= k {
 				rows = append(rows, nil)
@@ -136,31 +136,31 @@ func visibleCells(t *report.Table, hidden ...string) (head []string, rows [][]st
 	return head, rows, right, coloured
 }
 
-// writeTable writes a table as aligned text. If the table is too wide, it leaves out the columns of
-// Table.Spare, one after the other, and then cuts text.
-func writeTable(w *bufio.Writer, t *report.Table, opt Options) {
-	head, rows, right, coloured := visibleCells(t)
-	widths := columnWidths(head, rows, opt.NoHeader)
-	for hidden := 1; hidden <= len(t.HideFirst) && !fitsWidth(widths, right, opt.Width); hidden++ {
-		head, rows, right, coloured = visibleCells(t, t.HideFirst[:hidden]...)
-		widths = columnWidths(head, rows, opt.NoHeader)
+// writeTextTable writes a table as aligned text. If the table is too wide, it leaves out the
+// columns of Table.HideFirst, one after the other, and then cuts text.
+func writeTextTable(w *bufio.Writer, t *report.Table, opt Options) {
+	head, rows, right, coloured := formatVisibleCells(t)
+	widths := measureColumnWidths(head, rows, opt.NoHeader)
+	for hidden := 1; hidden <= len(t.HideFirst) && !fitsTerminalWidth(widths, right, opt.Width); hidden++ {
+		head, rows, right, coloured = formatVisibleCells(t, t.HideFirst[:hidden]...)
+		widths = measureColumnWidths(head, rows, opt.NoHeader)
 	}
-	fitWidths(widths, right, opt.Width)
-	CutCells(rows, widths)
+	narrowTextColumns(widths, right, opt.Width)
+	CutTableCells(rows, widths)
 	if !opt.Color {
 		coloured = nil
 	}
 	if !opt.NoHeader {
-		writeLine(w, head, widths, right, nil)
+		writeTextRow(w, head, widths, right, nil)
 	}
 	for _, row := range rows {
-		writeLine(w, row, widths, right, coloured)
+		writeTextRow(w, row, widths, right, coloured)
 	}
 }
 
-// writeLine writes the cells of one row, each with the width of its column. coloured marks the
+// writeTextRow writes the cells of one row, each with the width of its column. coloured marks the
 // columns with verdicts; nil means no colours.
-func writeLine(w *bufio.Writer, cells []string, widths []int, right, coloured []bool) {
+func writeTextRow(w *bufio.Writer, cells []string, widths []int, right, coloured []bool) {
 	var b strings.Builder
 	for i, cell := range cells {
 		if i > 0 {
@@ -169,7 +169,7 @@ func writeLine(w *bufio.Writer, cells []string, widths []int, right, coloured []
 		cell = units.Cut(cell, widths[i])
 		gap := strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(cell)))
 		if coloured != nil && coloured[i] {
-			cell = withColour(cell, cell)
+			cell = colourVerdict(cell, cell)
 		}
 		if right[i] {
 			b.WriteString(gap + cell)
@@ -180,8 +180,8 @@ func writeLine(w *bufio.Writer, cells []string, widths []int, right, coloured []
 	fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
 }
 
-// columnWidths returns the width of each column in characters, before cutting.
-func columnWidths(head []string, rows [][]string, noHeader bool) []int {
+// measureColumnWidths returns the width of each column in characters, before cutting.
+func measureColumnWidths(head []string, rows [][]string, noHeader bool) []int {
 	widths := make([]int, len(head))
 	for i, h := range head {
 		if !noHeader {
@@ -194,9 +194,9 @@ func columnWidths(head []string, rows [][]string, noHeader bool) []int {
 	return widths
 }
 
-// fitsWidth reports whether lines fit the terminal if text columns are narrowed to a readable
-// width.
-func fitsWidth(widths []int, right []bool, width int) bool {
+// fitsTerminalWidth reports whether lines fit the terminal if text columns are narrowed to a
+// readable width.
+func fitsTerminalWidth(widths []int, right []bool, width int) bool {
 	const readable = 24 // characters
 	line := 2 * (len(widths) - 1)
 	for i, w := range widths {
@@ -208,11 +208,12 @@ func fitsWidth(widths []int, right []bool, width int) bool {
 	return width <= 0 || line <= width
 }
 
-// minTextWidth is the smallest width of a narrowed text column, in characters.
-const minTextWidth = 12
+// minTextColumnWidth is the smallest width of a narrowed text column, in characters.
+const minTextColumnWidth = 12
 
-// fitWidths narrows the text columns in widths, the widest first, until a line fits the terminal.
-func fitWidths(widths []int, right []bool, width int) {
+// narrowTextColumns narrows the text columns in widths, the widest first, until a line fits the
+// terminal.
+func narrowTextColumns(widths []int, right []bool, width int) {
 	if width <= 0 {
 		return
 	}
@@ -221,10 +222,10 @@ func fitWidths(widths []int, right []bool, width int) {
 		over += w
 	}
 	for over > 0 {
-		widest, second := -1, minTextWidth
+		widest, second := -1, minTextColumnWidth
 		for i, w := range widths {
 			switch {
-			case right[i] || w <= minTextWidth:
+			case right[i] || w <= minTextColumnWidth:
 			case widest < 0 || w > widths[widest]:
 				if widest >= 0 {
 					second = max(second, widths[widest])
@@ -243,8 +244,8 @@ func fitWidths(widths []int, right []bool, width int) {
 	}
 }
 
-// CutMiddle cuts text to width characters. It replaces the middle of the text by an ellipsis.
-func CutMiddle(text string, width int) string {
+// CutTextMiddle cuts text to width characters. It replaces the middle of the text by an ellipsis.
+func CutTextMiddle(text string, width int) string {
 	runes := []rune(text)
 	if width <= 1 || len(runes) <= width {
 		return units.Cut(text, width)
@@ -253,9 +254,9 @@ func CutMiddle(text string, width int) string {
 	return string(runes[:head]) + "…" + string(runes[len(runes)-(width-1-head):])
 }
 
-// CutCells cuts the cells in rows to the widths of their columns. It cuts the end of a cell, or the
-// middle if different cells of the column have the same beginning.
-func CutCells(rows [][]string, widths []int) {
+// CutTableCells cuts the cells in rows to the widths of their columns. It cuts the end of a cell,
+// or the middle if different cells of the column have the same beginning.
+func CutTableCells(rows [][]string, widths []int) {
 	for column, width := range widths {
 		same := make(map[string]string) // uncut text by cut text
 		differ := make(map[string]bool) // cut texts that represent several uncut ones
@@ -269,7 +270,7 @@ func CutCells(rows [][]string, widths []int) {
 		for _, row := range rows {
 			short := units.Cut(row[column], width)
 			if differ[short] {
-				short = CutMiddle(row[column], width)
+				short = CutTextMiddle(row[column], width)
 			}
 			row[column] = short
 		}
@@ -284,33 +285,33 @@ func writeStacks(w *bufio.Writer, t *report.Table, opt Options) {
 		if r.Brief || len(r.Stack) == 0 && r.Evidence == "" {
 			continue
 		}
-		first := headingText(&t.Columns[0], r.Cells[0])
+		first := formatHeadingValue(&t.Columns[0], r.Cells[0])
 		heading := units.Cut(fmt.Sprintf("%d. %s: %s", i+1, first, units.OneLine(fmt.Sprint(r.Cells[label]))), width)
-		if opt.Color && isColoured(t.Columns[0].Key) {
-			heading = strings.Replace(heading, first, withColour(first, first), 1)
+		if opt.Color && isColumnColoured(t.Columns[0].Key) {
+			heading = strings.Replace(heading, first, colourVerdict(first, first), 1)
 		}
 		fmt.Fprintf(w, "\n%s\n", heading)
 		if r.Evidence != "" {
-			fmt.Fprint(w, Wrapped(units.OneLine(r.Evidence), "   ", "   ", width))
+			fmt.Fprint(w, WrapText(units.OneLine(r.Evidence), "   ", "   ", width))
 		}
 		for _, f := range r.Stack {
-			fmt.Fprintf(w, "%s\n", units.Cut("     "+units.OneLine(FrameText(&f)), width))
+			fmt.Fprintf(w, "%s\n", units.Cut("     "+units.OneLine(FormatFrame(&f)), width))
 		}
 	}
 }
 
-// headingText returns the value of a row's first column for the heading of its stack: "3 blocks",
-// or only the value if it is not a count.
-func headingText(c *report.Column, v any) string {
+// formatHeadingValue returns the value of a row's first column for the heading of its stack: "3
+// blocks", or only the value if it is not a count.
+func formatHeadingValue(c *report.Column, v any) string {
 	if n, ok := v.(int64); ok && c.Unit == report.UnitCount {
 		return units.Plural(n, units.SingularOf(strings.ToLower(c.Title)))
 	}
 	return c.Unit.Text(v)
 }
 
-// FrameText returns a frame as one line: the function with its source line or module. For folded
+// FormatFrame returns a frame as one line: the function with its source line or module. For folded
 // frames it returns their number.
-func FrameText(f *report.Frame) string {
+func FormatFrame(f *report.Frame) string {
 	switch {
 	case f.Folded > 0 && f.Libraries == nil:
 		return "… " + units.Plural(int64(f.Folded), "more frame")
@@ -330,7 +331,7 @@ func FrameText(f *report.Frame) string {
 func writeMarkdown(w *bufio.Writer, r *report.Report, opt Options) {
 	for _, f := range r.Facts {
 		if IsFactShown(&f) {
-			fmt.Fprintf(w, "- %s: %s\n", f.Title, markdownCell(f.Unit.Text(f.Value)))
+			fmt.Fprintf(w, "- %s: %s\n", f.Title, escapeMarkdownCell(f.Unit.Text(f.Value)))
 		}
 	}
 	for i := range r.Tables {
@@ -341,7 +342,7 @@ func writeMarkdown(w *bufio.Writer, r *report.Report, opt Options) {
 		if !opt.NoHeader {
 			fmt.Fprintf(w, "\n### %s\n\n", t.Title)
 		}
-		head, rows, right, _ := visibleCells(t)
+		head, rows, right, _ := formatVisibleCells(t)
 		writeMarkdownRow(w, head)
 		rule := make([]string, len(head))
 		for i := range rule {
@@ -358,24 +359,24 @@ func writeMarkdown(w *bufio.Writer, r *report.Report, opt Options) {
 			fmt.Fprintf(w, "\n… and %s\n", units.Plural(int64(t.OmittedRows), "more row"))
 		}
 	}
-	if totals := FactLine(r.Totals); totals != "" {
-		fmt.Fprintf(w, "\ntotal: %s\n", markdownCell(totals))
+	if totals := JoinFacts(r.Totals); totals != "" {
+		fmt.Fprintf(w, "\ntotal: %s\n", escapeMarkdownCell(totals))
 	}
 	if r.Before != nil {
-		fmt.Fprintf(w, "\nquality before: %s\n", markdownCell(r.Before.String()))
+		fmt.Fprintf(w, "\nquality before: %s\n", escapeMarkdownCell(r.Before.String()))
 	}
-	fmt.Fprintf(w, "\nquality: %s\n", markdownCell(r.Quality.String()))
+	fmt.Fprintf(w, "\nquality: %s\n", escapeMarkdownCell(r.Quality.String()))
 }
 
 func writeMarkdownRow(w *bufio.Writer, cells []string) {
 	for _, c := range cells {
-		fmt.Fprintf(w, "| %s ", markdownCell(c))
+		fmt.Fprintf(w, "| %s ", escapeMarkdownCell(c))
 	}
 	fmt.Fprintln(w, "|")
 }
 
-// markdownEscapes escapes the characters with a meaning in Markdown or in HTML.
-var markdownEscapes = strings.NewReplacer(
+// markdownEscaper escapes the characters with a meaning in Markdown or in HTML.
+var markdownEscaper = strings.NewReplacer(
 	`\`,
 	`\\`,
 	"|",
@@ -396,4 +397,4 @@ var markdownEscapes = strings.NewReplacer(
 	`\[`,
 )
 
-func markdownCell(s string) string { return markdownEscapes.Replace(s) }
+func escapeMarkdownCell(s string) string { return markdownEscaper.Replace(s) }

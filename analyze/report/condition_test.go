@@ -7,7 +7,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/query"
-	reportpkg "github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 )
 
@@ -31,7 +31,7 @@ func TestConditions(t *testing.T) {
 		"truncated_tail==1":                     false,
 		"unsymbolized_frames_pct>=0.5%":         false,
 	} {
-		c, err := reportpkg.ParseCondition(text)
+		c, err := report.ParseCondition(text)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -57,17 +57,17 @@ func TestConditionsThatAreWrong(t *testing.T) {
 		"growing>1e999":  "not a number",
 		"growing>NaN":    "not a number",
 	} {
-		if _, err := reportpkg.ParseCondition(text); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := report.ParseCondition(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
-	c, err := reportpkg.ParseCondition("growng>0")
+	c, err := report.ParseCondition("growng>0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var unknown *reportpkg.UnknownNameError
+	var unknown *report.UnknownNameError
 	if _, _, err := c.Holds(
-		&reportpkg.Report{},
+		&report.Report{},
 	); !errors.As(err, &unknown) ||
 		!strings.Contains(err.Error(), "lost_events") {
 		t.Errorf("unknown name: %v", err)
@@ -82,7 +82,7 @@ func TestAnUnknownNumberFulfilsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"oom_in_ns<1h", "oom_in_ns>=0", "oom_in_ns!=5"} {
-		c, err := reportpkg.ParseCondition(text)
+		c, err := report.ParseCondition(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,18 +105,18 @@ func FuzzFailOn(f *testing.F) {
 	} {
 		f.Add(s)
 	}
-	report := new(reportpkg.Report)
+	testReport := new(report.Report)
 	for _, c := range leaks.TotalColumns {
-		report.Totals = append(report.Totals, reportpkg.Fact{Column: c, Value: int64(1)})
+		testReport.Totals = append(testReport.Totals, report.Fact{Column: c, Value: int64(1)})
 	}
-	report.Totals[len(report.Totals)-1].Value = nil // unknown
+	testReport.Totals[len(testReport.Totals)-1].Value = nil // unknown
 	f.Fuzz(func(t *testing.T, text string) {
-		c, err := reportpkg.ParseCondition(text)
+		c, err := report.ParseCondition(text)
 		if (err == nil) == (c == nil) {
 			t.Fatalf("condition %v, error %v", c, err)
 		}
 		if c != nil {
-			holds, because, err := c.Holds(report)
+			holds, because, err := c.Holds(testReport)
 			if err != nil && (holds || because != "") {
 				t.Fatal("a result and an error")
 			}

@@ -92,7 +92,7 @@ func (s *scenario) invalidFrees(dir string) (got map[string]int64, fires bool, e
 		)
 		got[key] += row["calls"].(int64)
 	}
-	found, err := rules.RunWith(tl, rules.Options{Rules: []string{"invalid-free"}})
+	found, err := rules.RunWithOptions(tl, rules.Options{Rules: []string{"invalid-free"}})
 	if err != nil {
 		return nil, false, err
 	}

@@ -73,7 +73,7 @@ func TestOOMUnderALimit(t *testing.T) {
 // limit and against fragmentation.
 func checkFragmentationRule(t *testing.T, tl *timeline.Timeline, expandable bool) {
 	t.Helper()
-	found, err := rules.RunWith(tl, rules.Options{Rules: []string{"oom-fragmentation"}})
+	found, err := rules.RunWithOptions(tl, rules.Options{Rules: []string{"oom-fragmentation"}})
 	must(t, err)
 	hits := rowsOf(found, "hits")
 	if len(hits) != 1 {

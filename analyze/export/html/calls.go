@@ -11,23 +11,29 @@ import (
 // call that another recorded call made.
 type callsOverTime struct {
 	*calls.Counter
-	parts   buckets
-	counts  [len(activityNames)][numBuckets]int64 // calls by index of activityNames and bucket
-	byStack map[int32]*stackTime                  // by stack id
-	kinds   map[string]int64                      // calls by kind
+	parts   windowBuckets
+	counts  [len(activityLineNames)][numWindowBuckets]int64 // calls by index of activityLineNames and bucket
+	byStack map[int32]*stackCallTime                        // by stack id
+	kinds   map[string]int64                                // calls by kind
 
 	stack  []int32 // column stack_id of the current row group
 	parent []int64 // column parent_start_ns of the current row group
 }
 
-// stackTime is the number of calls from one stack, and the sum of their known durations.
-type stackTime struct{ calls, hostNs int64 }
+// stackCallTime is the number of calls from one stack, and the sum of their known durations.
+type stackCallTime struct{ calls, hostNs int64 }
 
-// activityNames are the kinds of calls in the chart of calls over time.
-var activityNames = [...]string{"kernel and graph launches", "copies and fills", "memory calls", "waits", "other calls"}
+// activityLineNames are the kinds of calls in the chart of calls over time.
+var activityLineNames = [...]string{
+	"kernel and graph launches",
+	"copies and fills",
+	"memory calls",
+	"waits",
+	"other calls",
+}
 
-// activityOf returns the index into activityNames of a kind of call.
-func activityOf(kind string) int {
+// activityLineOf returns the index into activityLineNames of a kind of call.
+func activityLineOf(kind string) int {
 	switch kind {
 	case format.KindLaunch:
 		return 0
@@ -45,18 +51,18 @@ func activityOf(kind string) int {
 func newCallsOverTime(t *timeline.Timeline, f *query.Filter) *callsOverTime {
 	u := &callsOverTime{
 		Counter: calls.NewCounter(t, f),
-		byStack: make(map[int32]*stackTime),
+		byStack: make(map[int32]*stackCallTime),
 		kinds:   make(map[string]int64),
 	}
-	u.parts = buckets{u.Window}
+	u.parts = windowBuckets{u.Window}
 	return u
 }
 
-// scan reads all calls of the recording.
-func (u *callsOverTime) scan() error {
+// scanCalls reads all calls of the recording.
+func (u *callsOverTime) scanCalls() error {
 	for _, spans := range [][]timeline.Span{u.T.Memory, u.T.Calls} {
 		for _, s := range spans {
-			u.group(s.Group)
+			u.countRowGroup(s.Group)
 			if err := s.Group.Err(); err != nil {
 				return u.T.Wrap(err)
 			}
@@ -65,8 +71,8 @@ func (u *callsOverTime) scan() error {
 	return nil
 }
 
-// group counts the calls of a row group.
-func (u *callsOverTime) group(g *format.Group) {
+// countRowGroup counts the calls of a row group.
+func (u *callsOverTime) countRowGroup(g *format.Group) {
 	u.Kind, u.Kernel = g.StringsInto("kind", u.Kind), format.Strings{}
 	if u.Filter.Kernel != nil {
 		u.Kernel = g.StringsInto("kernel", u.Kernel)
@@ -88,13 +94,13 @@ func (u *callsOverTime) group(g *format.Group) {
 	pass := u.Passes(g, u.Kind, u.Kernel)
 	activity, seen := make([]int, len(u.Kind.Dict)), make([]int64, len(u.Kind.Dict))
 	for i, k := range u.Kind.Dict {
-		activity[i] = activityOf(k)
+		activity[i] = activityLineOf(k)
 	}
-	var sum *stackTime
+	var sum *stackCallTime
 	last := int32(-1)
 	for i, start := range u.Start {
-		b := u.parts.of(start)
-		if b < 0 || b == numBuckets || !pass(i) || u.parent[i] != 0 {
+		b := u.parts.bucketAt(start)
+		if b < 0 || b == numWindowBuckets || !pass(i) || u.parent[i] != 0 {
 			continue
 		}
 		kind := u.Kind.Index[i]
@@ -103,7 +109,7 @@ func (u *callsOverTime) group(g *format.Group) {
 		if sum == nil || u.stack[i] != last {
 			last = u.stack[i]
 			if sum = u.byStack[last]; sum == nil {
-				sum = new(stackTime)
+				sum = new(stackCallTime)
 				u.byStack[last] = sum
 			}
 		}

@@ -23,23 +23,23 @@ import (
 // it for scripts. Times are seconds since the start of the recording. Names of sites, kinds and
 // frames are indexes into Texts.
 type chartData struct {
-	FromS    float64       `json:"from"`
-	ToS      float64       `json:"to"`
-	Texts    []string      `json:"texts"`
-	Memory   []memoryData  `json:"memory"`
-	Groups   []groupData   `json:"groups"`
-	Flame    *flameData    `json:"flame"`
-	Activity *activityData `json:"activity"`
-	GPUs     []gpuData     `json:"gpus"`
-	Marks    []markData    `json:"marks"`
+	FromS    float64               `json:"from"`
+	ToS      float64               `json:"to"`
+	Texts    []string              `json:"texts"`
+	Memory   []memoryData          `json:"memory"`
+	Groups   []allocationGroupData `json:"groups"`
+	Flame    *flameData            `json:"flame"`
+	Activity *activityData         `json:"activity"`
+	GPUs     []gpuData             `json:"gpus"`
+	Marks    []chartMarkData       `json:"marks"`
 }
 
 // memoryData is the memory of a device, or of the host, over time. Its lists have one entry for
 // each moment, in order of time.
 type memoryData struct {
-	Title string  `json:"title"`
-	T     []secs  `json:"t"`
-	Total []int64 `json:"total"` // live bytes
+	Title string         `json:"title"`
+	T     []chartSeconds `json:"t"`
+	Total []int64        `json:"total"` // live bytes
 	// Shown are the groups with a series of their own, the one with the highest maximum first.
 	Shown []int32 `json:"shown"`
 	// Series are the live bytes of each group of Shown.
@@ -55,8 +55,8 @@ type memoryData struct {
 	device int32
 }
 
-// groupData is a call site that allocates one kind of memory.
-type groupData struct {
+// allocationGroupData is a call site that allocates one kind of memory.
+type allocationGroupData struct {
 	Site  int32   `json:"s"`
 	Kind  int32   `json:"k"`
 	Stack []int32 `json:"f"` // frames, leaf first
@@ -64,21 +64,21 @@ type groupData struct {
 
 // lineData is a value over time: V[i] holds from T[i] on.
 type lineData struct {
-	Name string `json:"name"`
-	T    []secs `json:"t"`
-	V    []num  `json:"v"`
+	Name string         `json:"name"`
+	T    []chartSeconds `json:"t"`
+	V    []chartNumber  `json:"v"`
 }
 
 // flameData is the flame graph: the metrics to choose from, and the tree of frames.
 type flameData struct {
 	Metrics []flameMetric `json:"metrics"`
-	Root    flameJSON     `json:"root"`
+	Root    flameNodeJSON `json:"root"`
 }
 
 // activityData are the calls per second over time, one line for each kind of call.
 type activityData struct {
-	T     []secs     `json:"t"`
-	Lines []lineData `json:"lines"`
+	T     []chartSeconds `json:"t"`
+	Lines []lineData     `json:"lines"`
 }
 
 // gpuData are the charts of the metrics of one GPU.
@@ -94,62 +94,64 @@ type metricChartData struct {
 	Lines []lineData `json:"lines"`
 }
 
-// markData is an event that all charts show as a vertical line.
-type markData struct {
-	T    secs   `json:"t"`
-	Text string `json:"text"`
+// chartMarkData is an event that all charts show as a vertical line.
+type chartMarkData struct {
+	T    chartSeconds `json:"t"`
+	Text string       `json:"text"`
 }
 
-// secs is a time in seconds, and num a value. In JSON secs is rounded to 10 us and num to 6 digits,
+// chartSeconds is a time in seconds, and chartNumber a value in a chart. In JSON a time is
+// rounded to 10 us and a value to 6 digits,
 // which halves the size of the data.
 type (
-	secs float64
-	num  float64
+	chartSeconds float64
+	chartNumber  float64
 )
 
 // MarshalJSON encodes the time, rounded to 10 us.
-func (s secs) MarshalJSON() ([]byte, error) {
+func (s chartSeconds) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, math.Round(float64(s)*1e5)/1e5, 'f', -1, 64), nil
 }
 
-// MarshalJSON encodes the value, rounded to 6 digits. NaN and infinite values are null.
-func (n num) MarshalJSON() ([]byte, error) {
+// MarshalJSON encodes a value of a chart, rounded to 6 digits. NaN and infinite values are null.
+func (n chartNumber) MarshalJSON() ([]byte, error) {
 	if math.IsNaN(float64(n)) || math.IsInf(float64(n), 0) {
 		return []byte("null"), nil
 	}
 	return strconv.AppendFloat(nil, float64(n), 'g', 6, 64), nil
 }
 
-// texts numbers the distinct texts of the charts. The texts are shortened and have no control
+// textTable numbers the distinct texts of the charts. The texts are shortened and have no control
 // characters.
-type texts struct{ origin.Names }
+type textTable struct{ origin.Names }
 
-// maxTextLen is the largest length of a name in the page, in characters. C++ names can have 10,000.
-const maxTextLen = 240
+// maxTextChars is the largest length of a name in the page, in characters. C++ names can have
+// 10,000.
+const maxTextChars = 240
 
-// id returns the number of a text.
-func (t *texts) id(s string) int32 { return t.Names.ID(shortText(s)) }
+// addText adds a text, unless it was added before, and returns its number.
+func (t *textTable) addText(s string) int32 { return t.Names.ID(shortenText(s)) }
 
-// shortText returns a text on one line, cut in the middle to maxTextLen characters.
-func shortText(s string) string { return render.CutMiddle(units.OneLine(s), maxTextLen) }
+// shortenText returns a text on one line, cut in the middle to maxTextChars characters.
+func shortenText(s string) string { return render.CutTextMiddle(units.OneLine(s), maxTextChars) }
 
-// sinceStart converts a time (Unix ns) to seconds since the start of the recording.
-func sinceStart(t *timeline.Timeline, ns int64) secs {
-	return secs(float64(ns-t.Recording().FromNs) / 1e9)
+// secondsSinceStart converts a time (Unix ns) to seconds since the start of the recording.
+func secondsSinceStart(t *timeline.Timeline, ns int64) chartSeconds {
+	return chartSeconds(float64(ns-t.Recording().FromNs) / 1e9)
 }
 
-// maxSeries is the largest number of stacked series in a memory chart, maxHolders the largest
-// number of holders that it lists for one moment.
+// maxMemorySeries is the largest number of stacked series in a memory chart, maxMomentHolders the
+// largest number of holders that it lists for one moment.
 const (
-	maxSeries  = 9
-	maxHolders = 12
+	maxMemorySeries  = 9
+	maxMomentHolders = 12
 )
 
 // maxStackFrames is the largest number of frames of each stack in the page.
 const maxStackFrames = 40
 
-// data adds the memory charts, and their groups, to d.
-func (s *momentScan) data(d *chartData, all *texts, rules *query.FrameRules) {
+// addMemoryCharts adds the memory charts, and their groups, to d.
+func (s *momentScan) addMemoryCharts(d *chartData, all *textTable, rules *query.FrameRules) {
 	numbers := make(map[int32]int32) // index into d.Groups by group
 	number := func(group int32) int32 {
 		n, ok := numbers[group]
@@ -157,9 +159,9 @@ func (s *momentScan) data(d *chartData, all *texts, rules *query.FrameRules) {
 			n = int32(len(d.Groups))
 			numbers[group] = n
 			about := &s.about[group]
-			g := groupData{Site: all.id(about.site), Kind: all.id(about.memory), Stack: []int32{}}
+			g := allocationGroupData{Site: all.addText(about.site), Kind: all.addText(about.memory), Stack: []int32{}}
 			for _, f := range frames.ForDisplay(&s.t.Stacks, about.stack, maxStackFrames, rules) {
-				g.Stack = append(g.Stack, all.id(render.FrameText(&f)))
+				g.Stack = append(g.Stack, all.addText(render.FormatFrame(&f)))
 			}
 			d.Groups = append(d.Groups, g)
 		}
@@ -167,11 +169,11 @@ func (s *momentScan) data(d *chartData, all *texts, rules *query.FrameRules) {
 	}
 	for _, device := range slices.Sorted(maps.Keys(s.devices)) {
 		series := s.devices[device]
-		m := memoryData{Title: shortText("GPU " + s.t.SharedLabel(device)), Lines: []lineData{}, device: device}
-		if device == hostMemory {
+		m := memoryData{Title: shortenText("GPU " + s.t.SharedLabel(device)), Lines: []lineData{}, device: device}
+		if device == hostDeviceKey {
 			m.Title = "host memory (pinned or registered)"
 		}
-		if series.data(&m, s.t, number) {
+		if series.fillMemoryChart(&m, s.t, number) {
 			d.Memory = append(d.Memory, m)
 		}
 	}
@@ -181,11 +183,11 @@ func (s *momentScan) data(d *chartData, all *texts, rules *query.FrameRules) {
 	)
 }
 
-// data sets the chart of one device. number returns the index of a group in chartData.Groups. data
-// returns false if the device never had live memory.
-func (s *momentSeries) data(m *memoryData, t *timeline.Timeline, number func(group int32) int32) bool {
+// fillMemoryChart sets the chart of one device. number returns the index of a group in
+// chartData.Groups. fillMemoryChart returns false if the device never had live memory.
+func (s *momentSeries) fillMemoryChart(m *memoryData, t *timeline.Timeline, number func(group int32) int32) bool {
 	moments := s.list
-	shown := largestGroups(moments)
+	shown := findLargestGroups(moments)
 	if len(shown) == 0 {
 		return false
 	}
@@ -197,16 +199,16 @@ func (s *momentSeries) data(m *memoryData, t *timeline.Timeline, number func(gro
 	}
 	for k := range moments {
 		o := &moments[k]
-		m.T, m.Total = append(m.T, sinceStart(t, o.atNs)), append(m.Total, o.total)
+		m.T, m.Total = append(m.T, secondsSinceStart(t, o.atNs)), append(m.Total, o.total)
 		if o.total > m.Total[m.Peak] {
 			m.Peak = k
 		}
-		row, rest := make([]int64, 0, 3*maxHolders), o.rest
+		row, rest := make([]int64, 0, 3*maxMomentHolders), o.rest
 		for i, h := range o.holders {
 			if n, ok := at[h.group]; ok {
 				m.Series[n][k] = h.bytes
 			}
-			if i < maxHolders {
+			if i < maxMomentHolders {
 				row = append(row, int64(number(h.group)), h.bytes, h.blocks)
 			} else {
 				rest.bytes += h.bytes
@@ -218,8 +220,9 @@ func (s *momentSeries) data(m *memoryData, t *timeline.Timeline, number func(gro
 	return true
 }
 
-// largestGroups returns the groups with the most live bytes at any moment, at most maxSeries.
-func largestGroups(moments []memoryState) []int32 {
+// findLargestGroups returns the groups with the most live bytes at any moment, at most
+// maxMemorySeries.
+func findLargestGroups(moments []memoryState) []int32 {
 	most := make(map[int32]int64)
 	for i := range moments {
 		for _, h := range moments[i].holders {
@@ -230,33 +233,33 @@ func largestGroups(moments []memoryState) []int32 {
 		maps.Keys(most),
 		func(a, b int32) int { return cmp.Or(cmp.Compare(most[b], most[a]), cmp.Compare(a, b)) },
 	)
-	return groups[:min(maxSeries, len(groups))]
+	return groups[:min(maxMemorySeries, len(groups))]
 }
 
 // newLineData returns a line with the points of a curve, multiplied by factor.
-func newLineData(t *timeline.Timeline, name string, points []point, factor float64) lineData {
-	l := lineData{Name: name, T: []secs{}, V: []num{}}
+func newLineData(t *timeline.Timeline, name string, points []curvePoint, factor float64) lineData {
+	l := lineData{Name: name, T: []chartSeconds{}, V: []chartNumber{}}
 	for _, p := range points {
-		l.T, l.V = append(l.T, sinceStart(t, p.atNs)), append(l.V, num(p.value*factor))
+		l.T, l.V = append(l.T, secondsSinceStart(t, p.atNs)), append(l.V, chartNumber(p.value*factor))
 	}
 	return l
 }
 
-// data returns the calls per second over time, or nil if there are no calls.
-func (u *callsOverTime) data() *activityData {
+// newActivityData returns the calls per second over time, or nil if there are no calls.
+func (u *callsOverTime) newActivityData() *activityData {
 	a := new(activityData)
-	width := float64(u.Window.DurNs()) / numBuckets / 1e9 // of a bucket, seconds
+	width := float64(u.Window.DurNs()) / numWindowBuckets / 1e9 // of a bucket of the window, seconds
 	if width == 0 || len(u.byStack) == 0 {
 		return nil
 	}
-	for i := range numBuckets {
-		a.T = append(a.T, sinceStart(u.T, u.parts.start(i)))
+	for i := range numWindowBuckets {
+		a.T = append(a.T, secondsSinceStart(u.T, u.parts.bucketStartNs(i)))
 	}
-	for k, name := range activityNames {
-		l := lineData{Name: name, T: []secs{}}
+	for k, name := range activityLineNames {
+		l := lineData{Name: name, T: []chartSeconds{}}
 		hasCalls := false
 		for _, n := range u.counts[k] {
-			l.V = append(l.V, num(float64(n)/width))
+			l.V = append(l.V, chartNumber(float64(n)/width))
 			hasCalls = hasCalls || n > 0
 		}
 		if hasCalls {
@@ -266,8 +269,8 @@ func (u *callsOverTime) data() *activityData {
 	return a
 }
 
-// gpuCharts are the charts of each GPU. The metrics of one chart have the same unit.
-var gpuCharts = []struct {
+// gpuChartSpecs are the charts of each GPU. The metrics of one chart have the same unit.
+var gpuChartSpecs = []struct {
 	title   string
 	metrics []chartMetric
 }{
@@ -301,29 +304,29 @@ var gpuCharts = []struct {
 // chartMetric is the name of an NVML or GPM metric, with its title in the legend.
 type chartMetric struct{ name, title string }
 
-// maxGPUs is the largest number of GPUs with charts.
-const maxGPUs = 16
+// maxChartedGPUs is the largest number of GPUs with charts.
+const maxChartedGPUs = 16
 
 // newGPUData returns the charts of the NVML samples of each GPU.
 func newGPUData(t *timeline.Timeline, f *query.Filter) (list []gpuData) {
 	w := f.Window(t.Recording())
 	u := &metric.Devices{T: t, Filter: f, Window: w, Devices: make(map[int32]map[string]*metric.Series)}
 	u.Collect()
-	for _, device := range u.Sorted()[:min(maxGPUs, len(u.Devices))] {
-		g := gpuData{Title: shortText("GPU " + t.DeviceLabel(device))}
-		for _, c := range gpuCharts {
+	for _, device := range u.Sorted()[:min(maxChartedGPUs, len(u.Devices))] {
+		g := gpuData{Title: shortenText("GPU " + t.DeviceLabel(device))}
+		for _, c := range gpuChartSpecs {
 			chart := metricChartData{Title: c.title}
 			for _, metric := range c.metrics {
 				s, unit := u.Devices[device][metric.name], catalog.UnitOf(metric.name)
 				if s == nil || len(s.Values) < 2 {
 					continue
 				}
-				curve := newCurve(w)
+				curve := newValueCurve(w)
 				for i, at := range s.AtNs {
-					curve.add(at, s.Values[i])
+					curve.addValue(at, s.Values[i])
 				}
 				chart.Unit = unit.Name
-				chart.Lines = append(chart.Lines, newLineData(t, metric.title, curve.finish(), unit.Factor))
+				chart.Lines = append(chart.Lines, newLineData(t, metric.title, curve.finishPoints(), unit.Factor))
 			}
 			if len(chart.Lines) > 0 {
 				g.Charts = append(g.Charts, chart)
@@ -336,14 +339,18 @@ func newGPUData(t *timeline.Timeline, f *query.Filter) (list []gpuData) {
 	return list
 }
 
-// maxMarks is the largest number of marks in the charts, and of notes in the page.
-const maxMarks = 400
+// maxChartMarks is the largest number of marks in the charts, and of notes in the page.
+const maxChartMarks = 400
 
-// newMarks returns the marks of a window: Xid errors, lost calls and failed allocations.
-func newMarks(t *timeline.Timeline, w query.Window, failed *[numBuckets]failures) (list []markData) {
+// newChartMarks returns the marks of a window: Xid errors, lost calls and failed allocations.
+func newChartMarks(
+	t *timeline.Timeline,
+	w query.Window,
+	failed *[numWindowBuckets]bucketFailures,
+) (list []chartMarkData) {
 	add := func(ns int64, format string, args ...any) {
 		if ns >= w.FromNs && ns <= w.ToNs {
-			list = append(list, markData{sinceStart(t, ns), fmt.Sprintf(format, args...)})
+			list = append(list, chartMarkData{secondsSinceStart(t, ns), fmt.Sprintf(format, args...)})
 		}
 	}
 	for i := range t.Facts.Xids {
@@ -359,9 +366,10 @@ func newMarks(t *timeline.Timeline, w query.Window, failed *[numBuckets]failures
 		l := &t.Facts.Lost[i]
 		add(l.StartNs, "%s lost", units.Plural(l.Calls, units.OneLine(l.Class)+" call"))
 	}
-	slices.SortStableFunc(list, func(a, b markData) int { return cmp.Compare(a.T, b.T) })
-	return list[:min(maxMarks, len(list))]
+	slices.SortStableFunc(list, func(a, b chartMarkData) int { return cmp.Compare(a.T, b.T) })
+	return list[:min(maxChartMarks, len(list))]
 }
 
-// script returns the data as JSON. encoding/json escapes the characters with a meaning in HTML.
-func (d *chartData) script() ([]byte, error) { return json.Marshal(d) }
+// encodeScript returns the data of all charts as JSON. encoding/json escapes the characters with a
+// meaning in HTML.
+func (d *chartData) encodeScript() ([]byte, error) { return json.Marshal(d) }

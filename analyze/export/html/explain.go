@@ -6,5 +6,5 @@ import (
 
 // Sections describe the table of the page that no other report has. --explain prints them.
 var Sections = []report.Section{
-	{Title: "peak", Columns: peakColumns},
+	{Title: "peak", Columns: memoryPeakColumns},
 }

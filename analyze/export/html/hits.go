@@ -20,13 +20,13 @@ import (
 // hitView is the hit of a rule.
 type hitView struct {
 	Level        string   // severity: problem, notice or info
-	Rule         string   // ID of the rule
+	Rule         string   // ID of the rule that fired
 	Text         string   // the problem in one phrase
 	Where        string   // call site, GPU or process of the most important evidence
 	Evidence     []string // the first rows of evidence, with their numbers
 	Frames       []string // stack of the first row of evidence
 	Advice       string
-	Confidence   string // with its reasons
+	Confidence   string // confidence in the hit, with its reasons
 	More         string // the gpurec command with the details
 	Section      string // ID of the section with the details
 	SectionTitle string
@@ -35,42 +35,42 @@ type hitView struct {
 // findingView is a sentence about a problem, with the ID and title of the section with the details.
 type findingView struct{ Text, Section, SectionTitle string }
 
-// maxEvidence is the largest number of rows of evidence for each hit.
-const maxEvidence = 3
+// maxEvidenceRows is the largest number of rows of evidence for each hit.
+const maxEvidenceRows = 3
 
-// verdicts returns the hits of the rules, the most severe first.
-func (b *pageBuilder) verdicts() (list []hitView) {
+// newHitViews returns the hits of the rules, the most severe first.
+func (b *pageBuilder) newHitViews() (list []hitView) {
 	for i := range b.hits {
 		h := &b.hits[i]
 		v := hitView{
 			Level:   gpu.VerdictLevels[h.Severity],
 			Rule:    h.Rule.ID,
-			Text:    Brief(h.Summary),
-			Advice:  Brief(h.Advice),
-			Section: sectionOfRule(h.Rule),
-			More:    "gpurec analyze " + h.Rule.Report + " " + rules.ShellWord(units.OneLine(b.opt.Name)),
+			Text:    ShortenSentence(h.Summary),
+			Advice:  ShortenSentence(h.Advice),
+			Section: findRuleSection(h.Rule),
+			More:    "gpurec analyze " + h.Rule.Report + " " + rules.QuoteShellWord(units.OneLine(b.opt.Name)),
 		}
-		v.SectionTitle = sectionTitle(v.Section)
+		v.SectionTitle = findSectionTitle(v.Section)
 		text := report.ConfidenceText(h.Confidence, h.Reasons)
-		v.Confidence = Brief(strings.ToUpper(text[:1]) + text[1:])
-		if where, ok := h.Where().(string); ok {
-			v.Where = shortText(where)
+		v.Confidence = ShortenSentence(strings.ToUpper(text[:1]) + text[1:])
+		if where, ok := h.MainLocation().(string); ok {
+			v.Where = shortenText(where)
 		}
 		for k := range h.Evidence {
-			if k == maxEvidence {
+			if k == maxEvidenceRows {
 				v.Evidence = append(
 					v.Evidence,
 					fmt.Sprintf("… and %s", units.Plural(int64(len(h.Evidence)-k), "more row")),
 				)
 				break
 			}
-			if text := evidenceText(&h.Evidence[k], b.t); text != "" {
-				v.Evidence = append(v.Evidence, Brief(text))
+			if text := formatEvidence(&h.Evidence[k], b.t); text != "" {
+				v.Evidence = append(v.Evidence, ShortenSentence(text))
 			}
 		}
 		if len(h.Evidence) > 0 {
 			for _, f := range frames.ForDisplay(&b.t.Stacks, h.Evidence[0].Stack, maxStackFrames, b.opt.FrameRules()) {
-				v.Frames = append(v.Frames, shortText(render.FrameText(&f)))
+				v.Frames = append(v.Frames, shortenText(render.FormatFrame(&f)))
 			}
 		}
 		list = append(list, v)
@@ -78,12 +78,12 @@ func (b *pageBuilder) verdicts() (list []hitView) {
 	return list
 }
 
-// Brief returns a sentence as the page shows it: on one line, and cut in the middle if it is very
-// long.
-func Brief(s string) string { return render.CutMiddle(units.OneLine(s), 2*maxTextLen) }
+// ShortenSentence returns a sentence as the page shows it: on one line, and cut in the middle if it
+// is very long.
+func ShortenSentence(s string) string { return render.CutTextMiddle(units.OneLine(s), 2*maxTextChars) }
 
-// evidenceText returns a row of evidence as text: the place, then its numbers and details.
-func evidenceText(p *rules.Evidence, t *timeline.Timeline) string {
+// formatEvidence returns a row of evidence as text: the place, then its numbers and details.
+func formatEvidence(p *rules.Evidence, t *timeline.Timeline) string {
 	var parts []string
 	if n, ok := p.Count.(int64); ok && n > 1 {
 		parts = append(parts, units.Count(n)+" times")
@@ -107,8 +107,8 @@ func evidenceText(p *rules.Evidence, t *timeline.Timeline) string {
 	return p.Where + ": " + text
 }
 
-// sectionOfRule returns the ID of the section with the report of a rule.
-func sectionOfRule(r *rules.Rule) string {
+// findRuleSection returns the ID of the section with the report of a rule.
+func findRuleSection(r *rules.Rule) string {
 	command, _, _ := strings.Cut(r.Report, " ")
 	for i := range pageSections {
 		if pageSections[i].command == command {
@@ -118,8 +118,8 @@ func sectionOfRule(r *rules.Rule) string {
 	return "verdicts" // not reached: TestEveryRuleHasASection checks all rules
 }
 
-// attention returns the number of hits with severity problem or notice.
-func (b *pageBuilder) attention() (n int) {
+// countProblemsAndNotices returns the number of hits with severity problem or notice.
+func (b *pageBuilder) countProblemsAndNotices() (n int) {
 	for i := range b.hits {
 		if b.hits[i].Severity < rules.SeverityInfo {
 			n++
@@ -128,38 +128,41 @@ func (b *pageBuilder) attention() (n int) {
 	return n
 }
 
-// findings returns the problems that no rule reports: fragmented spaces, single failed calls, and
-// Xid errors from before the recording.
-func (b *pageBuilder) findings() (list []findingView) {
+// newFindingViews returns the problems that no rule reports: fragmented spaces, single failed
+// calls, and Xid errors from before the recording.
+func (b *pageBuilder) newFindingViews() (list []findingView) {
 	add := func(section, format string, args ...any) {
-		list = append(list, findingView{Brief(fmt.Sprintf(format, args...)), section, sectionTitle(section)})
+		list = append(
+			list,
+			findingView{ShortenSentence(fmt.Sprintf(format, args...)), section, findSectionTitle(section)},
+		)
 	}
-	spaces := tableNamed(b.reports["frag"], "spaces")
+	spaces := findTable(b.reports["frag"], "spaces")
 	for i := range spaces.Rows {
-		if r := &spaces.Rows[i]; cellText(spaces, r, "verdict") == "fragmented" {
+		if r := &spaces.Rows[i]; formatCell(spaces, r, "verdict") == "fragmented" {
 			add(
 				"frag",
 				"%s of %s reserved by process %s can neither be used nor released: %s",
-				cellText(spaces, r, "kept_bytes"),
-				cellText(spaces, r, "reserved_bytes"),
-				cellText(spaces, r, "pid"),
-				cellText(spaces, r, "space"),
+				formatCell(spaces, r, "kept_bytes"),
+				formatCell(spaces, r, "reserved_bytes"),
+				formatCell(spaces, r, "pid"),
+				formatCell(spaces, r, "space"),
 			)
 		}
 	}
-	errors := tableNamed(b.reports["errors"], "errors")
+	errors := findTable(b.reports["errors"], "errors")
 	for i := range errors.Rows {
 		r := &errors.Rows[i]
-		n, _ := cellValue(errors, r, "calls").(int64)
-		if cellText(errors, r, "class") == "call" && !b.fired(&rules.UncheckedError) &&
-			!b.isInvalidFree(cellText(errors, r, "name"), cellText(errors, r, "site")) {
+		n, _ := findCellValue(errors, r, "calls").(int64)
+		if formatCell(errors, r, "class") == "call" && !b.hasRuleFired(&rules.UncheckedErrorRule) &&
+			!b.isInvalidFreeSite(formatCell(errors, r, "name"), formatCell(errors, r, "site")) {
 			add(
 				"errors",
 				"%s of %s returned %s, first at %s: too few for a rule, or the program ended afterwards",
 				units.Plural(n, "call"),
-				cellText(errors, r, "name"),
-				cellText(errors, r, "result_name"),
-				cellText(errors, r, "first_ns"),
+				formatCell(errors, r, "name"),
+				formatCell(errors, r, "result_name"),
+				formatCell(errors, r, "first_ns"),
 			)
 		}
 	}
@@ -175,20 +178,20 @@ func (b *pageBuilder) findings() (list []findingView) {
 	return list[:min(maxFindings, len(list))]
 }
 
-// isInvalidFree reports whether the rule invalid-free covers the failures of a function at a call
-// site.
-func (b *pageBuilder) isInvalidFree(name, site string) bool {
-	frees := tableNamed(b.reports["errors"], "invalid_frees")
-	return b.fired(&rules.InvalidFree) && slices.ContainsFunc(frees.Rows, func(r report.Row) bool {
-		return cellText(frees, &r, "name") == name && cellText(frees, &r, "site") == site
+// isInvalidFreeSite reports whether the rule invalid-free covers the failures of a function at a
+// call site.
+func (b *pageBuilder) isInvalidFreeSite(name, site string) bool {
+	frees := findTable(b.reports["errors"], "invalid_frees")
+	return b.hasRuleFired(&rules.InvalidFreeRule) && slices.ContainsFunc(frees.Rows, func(r report.Row) bool {
+		return formatCell(frees, &r, "name") == name && formatCell(frees, &r, "site") == site
 	})
 }
 
 // maxFindings is the largest number of findings at the top of the page.
 const maxFindings = 6
 
-// fired reports whether a rule has a hit.
-func (b *pageBuilder) fired(r *rules.Rule) bool {
+// hasRuleFired reports whether a rule has a hit.
+func (b *pageBuilder) hasRuleFired(r *rules.Rule) bool {
 	for i := range b.hits {
 		if b.hits[i].Rule == r {
 			return true

@@ -23,7 +23,7 @@ import (
 func pageText(t *testing.T, tl *timeline.Timeline, opt Options) string {
 	t.Helper()
 	var page bytes.Buffer
-	if _, err := Write(tl, &page, opt); err != nil {
+	if _, err := WritePage(tl, &page, opt); err != nil {
 		t.Fatal(err)
 	}
 	return page.String()
@@ -77,10 +77,10 @@ func TestMomentsKeepExtremes(t *testing.T) {
 		}
 		tl := tp.Timeline()
 		scan := newMomentScan(tl, &query.Filter{})
-		if _, err := tl.ReplayProgram(scan.consume, nil, nil); err != nil {
+		if _, err := tl.ReplayProgram(scan.consumeChange, nil, nil); err != nil {
 			t.Fatal(err)
 		}
-		scan.finish()
+		scan.finishSeries()
 		s := scan.devices[0]
 		stateAt := func(ns int64) int64 {
 			i, found := slices.BinarySearchFunc(states, ns, func(s state, ns int64) int { return int(s.atNs - ns) })
@@ -101,13 +101,13 @@ func TestMomentsKeepExtremes(t *testing.T) {
 			if want := stateAt(m.atNs); m.total != want || sum != want {
 				t.Fatalf("at %d: %d, holders %d, want %d", m.atNs, m.total, sum, want)
 			}
-			kept[int64(s.of(m.atNs))<<48|m.total] = true
+			kept[int64(s.bucketAt(m.atNs))<<48|m.total] = true
 		}
 		most, least := make(map[int]int64), make(map[int]int64)
 		for _, st := range states[1:] {
-			b := s.of(st.atNs)
+			b := s.bucketAt(st.atNs)
 			if _, ok := most[b]; !ok {
-				before := stateAt(max(s.start(b), analyzetest.Epoch))
+				before := stateAt(max(s.bucketStartNs(b), analyzetest.Epoch))
 				most[b], least[b] = before, before
 			}
 			most[b], least[b] = max(most[b], st.total), min(least[b], st.total)
@@ -120,11 +120,17 @@ func TestMomentsKeepExtremes(t *testing.T) {
 		// A curve keeps its value until the next point, so the value must be right at the end of an
 		// idle stretch.
 		for i, m := range s.list[:len(s.list)-1] {
-			if gap := s.list[i+1].atNs - 1; s.of(gap) > s.of(m.atNs)+1 && stateAt(s.start(s.of(gap))) != m.total {
-				t.Fatalf("after %d the curve stays at %d, but %d is live", m.atNs, m.total, stateAt(s.start(s.of(gap))))
+			if gap := s.list[i+1].atNs - 1; s.bucketAt(gap) > s.bucketAt(m.atNs)+1 &&
+				stateAt(s.bucketStartNs(s.bucketAt(gap))) != m.total {
+				t.Fatalf(
+					"after %d the curve stays at %d, but %d is live",
+					m.atNs,
+					m.total,
+					stateAt(s.bucketStartNs(s.bucketAt(gap))),
+				)
 			}
 		}
-		if peak := s.peak.state(); peak.total != slices.MaxFunc(
+		if peak := s.peak.copyState(); peak.total != slices.MaxFunc(
 			states,
 			func(a, b state) int { return int(a.total - b.total) },
 		).total {
@@ -134,25 +140,28 @@ func TestMomentsKeepExtremes(t *testing.T) {
 }
 
 func TestCurveKeepsExtremes(t *testing.T) {
-	c := newCurve(query.Window{FromNs: 0, ToNs: 1000 * analyzetest.Second})
+	c := newValueCurve(query.Window{FromNs: 0, ToNs: 1000 * analyzetest.Second})
 	r := rand.New(rand.NewPCG(1, 2))
 	most, least := make(map[int]float64), make(map[int]float64)
 	for at := int64(0); at < 1000*analyzetest.Second; at += 50 * analyzetest.Ms {
 		v := r.NormFloat64()
-		c.add(at, v)
-		b := c.of(at)
+		c.addValue(at, v)
+		b := c.bucketAt(at)
 		if _, ok := most[b]; !ok {
 			most[b], least[b] = v, v
 		}
 		most[b], least[b] = max(most[b], v), min(least[b], v)
 	}
-	points := c.finish()
-	if len(points) > 3*numBuckets {
+	points := c.finishPoints()
+	if len(points) > 3*numWindowBuckets {
 		t.Errorf("%d points", len(points))
 	}
 	for b := range most {
 		for _, want := range []float64{most[b], least[b]} {
-			if !slices.ContainsFunc(points, func(p point) bool { return p.value == want && c.of(p.atNs) == b }) {
+			if !slices.ContainsFunc(
+				points,
+				func(p curvePoint) bool { return p.value == want && c.bucketAt(p.atNs) == b },
+			) {
 				t.Fatalf("part %d lacks %g", b, want)
 			}
 		}
@@ -289,8 +298,8 @@ func TestHTMLIsDeterministic(t *testing.T) {
 }
 
 func TestEveryRuleHasASection(t *testing.T) {
-	for _, r := range rules.All() {
-		if sectionOfRule(r) == "" || sectionOfRule(r) == "verdicts" {
+	for _, r := range rules.AllRules() {
+		if findRuleSection(r) == "" || findRuleSection(r) == "verdicts" {
 			t.Errorf("%s: no section for analyze %s", r.ID, r.Report)
 		}
 	}
@@ -327,16 +336,16 @@ func TestHTMLLossLowersConfidence(t *testing.T) {
 // TestLibrariesMatchChecksums compares the embedded libraries with the checksums that
 // scripts/weblibs.sh wrote.
 func TestLibrariesMatchChecksums(t *testing.T) {
-	sums := asset("web/lib/SHA256SUMS")
+	sums := readAsset("web/lib/SHA256SUMS")
 	found := 0
-	err := fs.WalkDir(web, "web/lib", func(path string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(webFiles, "web/lib", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || d.Name() == "SHA256SUMS" {
 			return err
 		}
 		found++
 		if line := fmt.Sprintf(
 			"%x  %s\n",
-			sha256.Sum256([]byte(asset(path))),
+			sha256.Sum256([]byte(readAsset(path))),
 			d.Name(),
 		); !strings.Contains(
 			sums,
@@ -350,7 +359,7 @@ func TestLibrariesMatchChecksums(t *testing.T) {
 		t.Errorf("%d files, %v", found, err)
 	}
 	for _, name := range scriptFiles {
-		if text := asset(
+		if text := readAsset(
 			name,
 		); strings.Contains(text, "</script") || strings.Contains(text, "<!--") ||
 			strings.Contains(text, "\r") {

@@ -19,30 +19,30 @@ type memoryLines struct {
 	t       *timeline.Timeline
 	filter  *query.Filter
 	window  query.Window
-	drivers map[int32]*driverLine // by device
-	torch   map[int32]*torchLine  // by device
+	drivers map[int32]*driverMemoryLine // driver memory, by device
+	torch   map[int32]*torchMemoryLine  // allocator totals, by device
 }
 
-// driverLine is the driver memory of a device over time.
-type driverLine struct {
-	*curve
-	bytes int64 // live at present
+// driverMemoryLine is the driver memory of a device over time.
+type driverMemoryLine struct {
+	*valueCurve
+	bytes int64 // live driver memory at present
 }
 
-// torchLine is the sum of the totals of a device's caching allocators over time. The memory that an
-// allocator had before the recording is known only at its end. Then all earlier points are raised
-// by this memory.
-type torchLine struct {
-	reserved, allocated *curve
-	parts               []torchPart
-	sum                 caching.Totals // of parts
+// torchMemoryLine is the sum of the totals of a device's caching allocators over time. The memory
+// that an allocator had before the recording is known only at its end. Then all earlier points are
+// raised by this memory.
+type torchMemoryLine struct {
+	reserved, allocated *valueCurve
+	parts               []allocatorShare
+	sum                 caching.Totals // sum of the totals in parts
 	lastNs              int64          // time of the last change, Unix ns
 }
 
-// torchPart is the share of one allocator in a torchLine.
-type torchPart struct {
+// allocatorShare is the share of one allocator in a torchMemoryLine.
+type allocatorShare struct {
 	a       *caching.Allocator
-	counted caching.Totals // totals of a that are in torchLine.sum
+	counted caching.Totals // totals of a that are in torchMemoryLine.sum
 }
 
 func newMemoryLines(t *timeline.Timeline, f *query.Filter) *memoryLines {
@@ -50,13 +50,13 @@ func newMemoryLines(t *timeline.Timeline, f *query.Filter) *memoryLines {
 		t:       t,
 		filter:  f,
 		window:  f.Window(t.Recording()),
-		drivers: make(map[int32]*driverLine),
-		torch:   make(map[int32]*torchLine),
+		drivers: make(map[int32]*driverMemoryLine),
+		torch:   make(map[int32]*torchMemoryLine),
 	}
 }
 
-// driver follows one change of driver memory.
-func (l *memoryLines) driver(c *livemem.Change) {
+// addDriverChange follows one change of driver memory.
+func (l *memoryLines) addDriverChange(c *livemem.Change) {
 	o := &l.t.Origins.List[c.Block.Origin]
 	if c.Kind == livemem.AllocFailed || c.Block.Bytes < l.filter.MinBytes ||
 		!l.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) ||
@@ -66,94 +66,99 @@ func (l *memoryLines) driver(c *livemem.Change) {
 	device := o.Device
 	line := l.drivers[device]
 	if line == nil {
-		line = &driverLine{curve: newCurve(l.window)}
-		line.add(l.window.FromNs, 0)
+		line = &driverMemoryLine{valueCurve: newValueCurve(l.window)}
+		line.addValue(l.window.FromNs, 0)
 		l.drivers[device] = line
 	}
 	line.bytes += livemem.SignedBytes(c)
-	line.add(c.AtNs, float64(line.bytes))
+	line.addValue(c.AtNs, float64(line.bytes))
 }
 
-// allocator follows one change of a caching allocator. It is called before the change, so the
-// totals of a are those since the previous change.
-func (l *memoryLines) allocator(a *caching.Allocator, c *caching.Change) {
+// addAllocatorChange follows one change of a caching allocator. It is called before the change, so
+// the totals of a are those since the previous change.
+func (l *memoryLines) addAllocatorChange(a *caching.Allocator, c *caching.Change) {
 	if !l.filter.PassesAllocator(a.Pid, a.Device) || c.Op == caching.BlockResized {
 		return
 	}
 	line := l.torch[a.Device]
 	if line == nil {
-		line = &torchLine{reserved: newCurve(l.window), allocated: newCurve(l.window), lastNs: l.window.FromNs}
+		line = &torchMemoryLine{
+			reserved:  newValueCurve(l.window),
+			allocated: newValueCurve(l.window),
+			lastNs:    l.window.FromNs,
+		}
 		l.torch[a.Device] = line
 	}
-	i := slices.IndexFunc(line.parts, func(p torchPart) bool { return p.a == a })
+	i := slices.IndexFunc(line.parts, func(p allocatorShare) bool { return p.a == a })
 	if i < 0 {
-		line.parts = append(line.parts, torchPart{a: a})
+		line.parts = append(line.parts, allocatorShare{a: a})
 		i = len(line.parts) - 1
 	}
-	line.update()
+	line.addPresentTotals()
 	line.lastNs = c.AtNs
 	if c.Op == caching.AllocatorEnd {
-		line.end(&line.parts[i])
+		line.endAllocator(&line.parts[i])
 		line.sum.Reserved -= line.parts[i].counted.Reserved
 		line.sum.Allocated -= line.parts[i].counted.Allocated
 		line.parts = slices.Delete(line.parts, i, i+1)
-		line.update()
+		line.addPresentTotals()
 	}
 }
 
-// end raises the line by the memory that an allocator had before the recording.
-func (l *torchLine) end(p *torchPart) {
-	l.reserved.raise(float64(p.a.Before.Reserved))
-	l.allocated.raise(float64(p.a.Before.Allocated))
+// endAllocator raises the line by the memory that an allocator had before the recording.
+func (l *torchMemoryLine) endAllocator(p *allocatorShare) {
+	l.reserved.raiseValues(float64(p.a.Before.Reserved))
+	l.allocated.raiseValues(float64(p.a.Before.Allocated))
 }
 
-// update adds the present totals of the allocators to the line, at the time of the last change.
-func (l *torchLine) update() {
+// addPresentTotals adds the present totals of the allocators to the line, at the time of the last
+// change.
+func (l *torchMemoryLine) addPresentTotals() {
 	for i := range l.parts {
 		p := &l.parts[i]
 		l.sum.Reserved += p.a.Seen.Reserved - p.counted.Reserved
 		l.sum.Allocated += p.a.Seen.Allocated - p.counted.Allocated
 		p.counted = p.a.Seen
 	}
-	l.reserved.add(l.lastNs, float64(l.sum.Reserved))
-	l.allocated.add(l.lastNs, float64(l.sum.Allocated))
+	l.reserved.addValue(l.lastNs, float64(l.sum.Reserved))
+	l.allocated.addValue(l.lastNs, float64(l.sum.Allocated))
 }
 
-// finish ends all lines.
-func (l *memoryLines) finish() {
+// finishLines completes the lines of all caching allocators at the end of the recording.
+func (l *memoryLines) finishLines() {
 	for _, line := range l.torch {
-		line.update()
+		line.addPresentTotals()
 		for i := range line.parts {
-			line.end(&line.parts[i])
+			line.endAllocator(&line.parts[i])
 		}
 	}
 }
 
-// data adds the lines to the memory charts of their devices.
-func (l *memoryLines) data(d *chartData) {
+// addLinesToCharts adds the lines of memory totals to the memory charts of their devices.
+func (l *memoryLines) addLinesToCharts(d *chartData) {
 	t := l.t
 	for i := range d.Memory {
 		m := &d.Memory[i]
-		if m.device == hostMemory {
+		if m.device == hostDeviceKey {
 			continue
 		}
 		if line := l.torch[m.device]; line != nil {
 			m.Lines = append(
 				m.Lines,
-				newLineData(t, "PyTorch reserved", line.reserved.finish(), 1),
-				newLineData(t, "PyTorch allocated", line.allocated.finish(), 1),
+				newLineData(t, "PyTorch reserved", line.reserved.finishPoints(), 1),
+				newLineData(t, "PyTorch allocated", line.allocated.finishPoints(), 1),
 			)
 		}
 		if line := l.drivers[m.device]; line != nil {
-			m.Lines = append(m.Lines, newLineData(t, "allocated from the driver", line.finish(), 1))
+			m.Lines = append(m.Lines, newLineData(t, "allocated from the driver", line.finishPoints(), 1))
 		}
-		m.Lines = append(m.Lines, l.nvml(m.device)...)
+		m.Lines = append(m.Lines, l.newNVMLLines(m.device)...)
 	}
 }
 
-// nvml returns lines of NVML's samples for a CUDA device. It returns none if the device is unknown
-// to NVML, or is a different GPU in different processes.
-func (l *memoryLines) nvml(device int32) (lines []lineData) {
+// newNVMLLines returns lines of NVML's samples for a CUDA device. It returns none if the device is
+// unknown to NVML, or is a different GPU in different processes.
+func (l *memoryLines) newNVMLLines(device int32) (lines []lineData) {
 	f := &l.t.Facts
 	gpus := make(map[int32]bool)
 	for _, pid := range slices.Sorted(maps.Keys(f.Processes)) {
@@ -165,17 +170,17 @@ func (l *memoryLines) nvml(device int32) (lines []lineData) {
 		return nil
 	}
 	for index := range gpus {
-		if c := l.processMemory(index); c != nil {
-			lines = append(lines, newLineData(l.t, "recorded processes, by NVML", c.finish(), 1))
+		if c := l.sumProcessMemory(index); c != nil {
+			lines = append(lines, newLineData(l.t, "recorded processes, by NVML", c.finishPoints(), 1))
 		}
 		if id, ok := f.Metrics.Ids[catalog.MetricMemoryUsed]; ok {
-			c := newCurve(l.window)
+			c := newValueCurve(l.window)
 			for _, s := range f.Samples {
 				if s.Metric == id && s.Device == index && s.AtNs >= l.window.FromNs && s.AtNs <= l.window.ToNs {
-					c.add(s.AtNs, s.Value)
+					c.addValue(s.AtNs, s.Value)
 				}
 			}
-			if points := c.finish(); len(points) > 0 {
+			if points := c.finishPoints(); len(points) > 0 {
 				lines = append(lines, newLineData(l.t, fmt.Sprintf("all of GPU %d, by NVML", index), points, 1))
 			}
 		}
@@ -183,15 +188,15 @@ func (l *memoryLines) nvml(device int32) (lines []lineData) {
 	return lines
 }
 
-// processMemory returns the sum of the memory that NVML counts for the recorded processes on a GPU.
-// It returns nil if there are no samples in the window.
-func (l *memoryLines) processMemory(gpu int32) *curve {
+// sumProcessMemory returns the sum of the memory that NVML counts for the recorded processes on a
+// GPU. It returns nil if there are no samples in the window.
+func (l *memoryLines) sumProcessMemory(gpu int32) *valueCurve {
 	f := &l.t.Facts
 	id, ok := f.Metrics.Ids[catalog.MetricOfProcess]
 	if !ok {
 		return nil
 	}
-	var c *curve
+	var c *valueCurve
 	last, sum := make(map[int32]float64), 0.0
 	for _, s := range f.ProcessSamples {
 		if _, recorded := f.Processes[s.Pid]; s.Metric != id || s.Device != gpu || !recorded ||
@@ -205,9 +210,9 @@ func (l *memoryLines) processMemory(gpu int32) *curve {
 			continue
 		}
 		if c == nil {
-			c = newCurve(l.window)
+			c = newValueCurve(l.window)
 		}
-		c.add(s.AtNs, sum)
+		c.addValue(s.AtNs, sum)
 	}
 	return c
 }

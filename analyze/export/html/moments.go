@@ -14,13 +14,13 @@ import (
 )
 
 // A page cannot hold the live memory after each of millions of calls. So momentScan divides the
-// window into numBuckets equal buckets. For each bucket it keeps the exact state of memory at two
-// moments: when most bytes were live, and when fewest were. A curve through these points reaches
-// every peak and every minimum, and the holders at a peak are exact, not averages.
+// window into numWindowBuckets equal buckets. For each bucket it keeps the exact state of memory at
+// two moments: when most bytes were live, and when fewest were. A curve through these points
+// reaches every peak and every minimum, and the holders at a peak are exact, not averages.
 
-// numBuckets is the number of equal parts of the window. A curve of memory has at most two points
-// per bucket.
-const numBuckets = 200
+// numWindowBuckets is the number of equal parts of the window. A curve of memory has at most two
+// points per bucket.
+const numWindowBuckets = 200
 
 // maxKeptHolders is the largest number of holders that memoryState keeps. The others are summed up.
 const maxKeptHolders = 1000
@@ -28,31 +28,31 @@ const maxKeptHolders = 1000
 // liveMemory is the number and size of live allocations.
 type liveMemory struct{ bytes, blocks int64 }
 
-// holder is a group of allocations that are live at a moment.
-type holder struct {
+// memoryHolder is a group of allocations that are live at a moment.
+type memoryHolder struct {
 	group int32 // index into momentScan.about
 	liveMemory
 }
 
 // memoryState is the live memory of a device, or of the host, at one moment.
 type memoryState struct {
-	atNs    int64      // Unix ns
-	total   int64      // live bytes
-	holders []holder   // the largest first
-	rest    liveMemory // sum of the holders that were left out
+	atNs    int64          // Unix ns
+	total   int64          // live bytes of all holders
+	holders []memoryHolder // the largest first
+	rest    liveMemory     // sum of the holders that were left out
 }
 
-// extreme is the state of memory when most, or fewest, bytes were live. It records which groups
-// have changed since, so that set copies only those and not all groups.
-type extreme struct {
+// memoryExtreme is the state of memory when most, or fewest, bytes were live. It records which
+// groups have changed since, so that set copies only those and not all groups.
+type memoryExtreme struct {
 	atNs, total int64
-	live        []liveMemory // by group
-	changed     []int32      // groups that changed after atNs
-	isChanged   []bool       // by group
+	live        []liveMemory // live memory at the extreme, by group
+	changed     []int32      // groups whose memory changed after atNs
+	isChanged   []bool       // whether a group is in changed, by group
 }
 
-// markChanged records that a group has changed after the extreme.
-func (e *extreme) markChanged(group int32) {
+// markGroupChanged records that a group has changed after the extreme.
+func (e *memoryExtreme) markGroupChanged(group int32) {
 	for int(group) >= len(e.isChanged) {
 		e.isChanged = append(e.isChanged, false)
 	}
@@ -62,8 +62,8 @@ func (e *extreme) markChanged(group int32) {
 	}
 }
 
-// set makes the present state of memory the extreme.
-func (e *extreme) set(atNs, total int64, now []liveMemory) {
+// setState makes the present state of memory the extreme.
+func (e *memoryExtreme) setState(atNs, total int64, now []liveMemory) {
 	e.atNs, e.total = atNs, total
 	for len(e.live) < len(now) {
 		e.live = append(e.live, liveMemory{})
@@ -74,17 +74,19 @@ func (e *extreme) set(atNs, total int64, now []liveMemory) {
 	e.changed = e.changed[:0]
 }
 
-// state returns a copy of the state of memory at the extreme.
-func (e *extreme) state() memoryState {
+// copyState returns a copy of the state of memory at the extreme.
+func (e *memoryExtreme) copyState() memoryState {
 	m := memoryState{atNs: e.atNs, total: e.total}
 	for g, h := range e.live {
 		if h.bytes != 0 || h.blocks != 0 {
-			m.holders = append(m.holders, holder{int32(g), h})
+			m.holders = append(m.holders, memoryHolder{int32(g), h})
 		}
 	}
 	slices.SortFunc(
 		m.holders,
-		func(a, b holder) int { return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.group, b.group)) },
+		func(a, b memoryHolder) int {
+			return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.group, b.group))
+		},
 	)
 	if len(m.holders) > maxKeptHolders {
 		for _, h := range m.holders[maxKeptHolders:] {
@@ -96,118 +98,118 @@ func (e *extreme) state() memoryState {
 	return m
 }
 
-// buckets divides a window into numBuckets equal parts.
-type buckets struct{ window query.Window }
+// windowBuckets divides a window into numWindowBuckets equal parts.
+type windowBuckets struct{ window query.Window }
 
-// of returns the bucket of a time (Unix ns): -1 before the window, numBuckets after it.
-func (b buckets) of(ns int64) int {
+// bucketAt returns the bucket of a time (Unix ns): -1 before the window, numWindowBuckets after it.
+func (b windowBuckets) bucketAt(ns int64) int {
 	switch d := b.window.DurNs(); {
 	case ns < b.window.FromNs:
 		return -1
 	case ns > b.window.ToNs:
-		return numBuckets
-	case d < numBuckets:
+		return numWindowBuckets
+	case d < numWindowBuckets:
 		return 0
 	default:
-		hi, lo := bits.Mul64(uint64(ns-b.window.FromNs), numBuckets)
+		hi, lo := bits.Mul64(uint64(ns-b.window.FromNs), numWindowBuckets)
 		n, _ := bits.Div64(hi, lo, uint64(d))
-		return min(numBuckets-1, int(n))
+		return min(numWindowBuckets-1, int(n))
 	}
 }
 
-// start returns the start of a bucket, Unix ns.
-func (b buckets) start(i int) int64 {
-	whole, rest := b.window.DurNs()/numBuckets, b.window.DurNs()%numBuckets
-	return b.window.FromNs + whole*int64(i) + (rest*int64(i)+numBuckets-1)/numBuckets
+// bucketStartNs returns the start time of a bucket of the window, Unix ns.
+func (b windowBuckets) bucketStartNs(i int) int64 {
+	whole, rest := b.window.DurNs()/numWindowBuckets, b.window.DurNs()%numWindowBuckets
+	return b.window.FromNs + whole*int64(i) + (rest*int64(i)+numWindowBuckets-1)/numWindowBuckets
 }
 
 // momentSeries collects the states of the memory of one device, or of the host.
 type momentSeries struct {
-	buckets
-	now        []liveMemory // live memory at present, by group
-	total      int64        // live bytes at present
-	bucket     int          // current bucket; -1 before the window
-	hasChanges bool         // memory changed in the current bucket
-	settled    bool         // the last state in list equals the present one
-	most       extreme      // maximum of the current bucket
-	least      extreme      // minimum of the current bucket
-	peak       extreme      // maximum of the window
+	windowBuckets
+	now        []liveMemory  // live memory at present, by group
+	total      int64         // live bytes at present
+	bucket     int           // current bucket; -1 before the window
+	hasChanges bool          // memory changed in the current bucket
+	settled    bool          // the last state in list equals the present one
+	most       memoryExtreme // maximum of the current bucket
+	least      memoryExtreme // minimum of the current bucket
+	peak       memoryExtreme // maximum of the window
 	hasPeak    bool
 	list       []memoryState // in order of time
 	finished   bool
 }
 
 func newMomentSeries(w query.Window) *momentSeries {
-	return &momentSeries{buckets: buckets{w}, bucket: -1, settled: true}
+	return &momentSeries{windowBuckets: windowBuckets{w}, bucket: -1, settled: true}
 }
 
-// change adds to the live memory of a group; bytes and blocks are negative for a free. Times must
-// not decrease.
-func (s *momentSeries) change(atNs int64, group int32, bytes, blocks int64) {
+// addChange adds to the live memory of a group; bytes and blocks are negative for a free. Times
+// must not decrease.
+func (s *momentSeries) addChange(atNs int64, group int32, bytes, blocks int64) {
 	if s.finished {
 		return
 	}
 	if atNs > s.window.ToNs {
-		s.finish()
+		s.finishWindow()
 		return
 	}
-	s.advance(s.of(atNs))
+	s.advanceToBucket(s.bucketAt(atNs))
 	for int(group) >= len(s.now) {
 		s.now = append(s.now, liveMemory{})
 	}
 	s.now[group].bytes += bytes
 	s.now[group].blocks += blocks
 	s.total += bytes
-	for _, e := range []*extreme{&s.most, &s.least, &s.peak} {
-		e.markChanged(group)
+	for _, e := range []*memoryExtreme{&s.most, &s.least, &s.peak} {
+		e.markGroupChanged(group)
 	}
 	if s.bucket < 0 {
 		return
 	}
 	s.hasChanges = true
 	if s.total > s.most.total {
-		s.most.set(atNs, s.total, s.now)
+		s.most.setState(atNs, s.total, s.now)
 	}
 	if s.total < s.least.total {
-		s.least.set(atNs, s.total, s.now)
+		s.least.setState(atNs, s.total, s.now)
 	}
 	if s.total > s.peak.total {
-		s.peak.set(atNs, s.total, s.now)
+		s.peak.setState(atNs, s.total, s.now)
 	}
 }
 
-// advance closes the buckets before the given one, and opens it.
-func (s *momentSeries) advance(bucket int) {
+// advanceToBucket closes the buckets before the given one, and opens it.
+func (s *momentSeries) advanceToBucket(bucket int) {
 	for s.bucket < bucket {
 		if s.bucket >= 0 {
-			s.close()
+			s.closeBucket()
 		}
 		s.bucket++
 		if s.settled && !s.hasChanges && s.bucket > 0 && s.bucket < bucket { // skip buckets without changes
 			s.bucket = bucket
 		}
-		s.open()
+		s.openBucket()
 	}
 }
 
-// open begins the current bucket: its maximum and minimum are the present state.
-func (s *momentSeries) open() {
-	at := s.start(s.bucket)
+// openBucket begins the current bucket: its maximum and minimum are the present state.
+func (s *momentSeries) openBucket() {
+	at := s.bucketStartNs(s.bucket)
 	s.hasChanges = false
-	s.most.set(at, s.total, s.now)
-	s.least.set(at, s.total, s.now)
+	s.most.setState(at, s.total, s.now)
+	s.least.setState(at, s.total, s.now)
 	if !s.hasPeak {
 		s.hasPeak = true
-		s.peak.set(at, s.total, s.now)
+		s.peak.setState(at, s.total, s.now)
 	}
 }
 
-// close appends the maximum and the minimum of the current bucket to list, in order of time.
+// closeBucket appends the maximum and the minimum of the current bucket to list, in order of time.
 // Without changes it appends one state, unless the last state in list is the same.
-func (s *momentSeries) close() {
+func (s *momentSeries) closeBucket() {
 	if !s.hasChanges {
 		if !s.settled || len(s.list) == 0 {
-			s.list = append(s.list, s.most.state())
+			s.list = append(s.list, s.most.copyState())
 		}
 		s.settled = true
 		return
@@ -216,28 +218,28 @@ func (s *momentSeries) close() {
 	if second.atNs < first.atNs {
 		first, second = second, first
 	}
-	s.list = append(s.list, first.state())
+	s.list = append(s.list, first.copyState())
 	if second.atNs != first.atNs {
-		s.list = append(s.list, second.state())
+		s.list = append(s.list, second.copyState())
 	}
 	s.settled = false
 }
 
-// finish closes the window. The last state in list is that at the end of the window.
-func (s *momentSeries) finish() {
+// finishWindow closes the window. The last state in list is that at the end of the window.
+func (s *momentSeries) finishWindow() {
 	if s.finished {
 		return
 	}
-	s.advance(numBuckets - 1)
-	s.close()
+	s.advanceToBucket(numWindowBuckets - 1)
+	s.closeBucket()
 	s.finished = true
-	s.most.set(s.window.ToNs, s.total, s.now)
-	s.list = append(s.list, s.most.state())
+	s.most.setState(s.window.ToNs, s.total, s.now)
+	s.list = append(s.list, s.most.copyState())
 }
 
-// hostMemory is the key of host memory in momentScan.devices. CUDA devices have keys of 0 and more, and
-// -1 is an unknown device.
-const hostMemory = math.MinInt32
+// hostDeviceKey is the key of host memory in momentScan.devices. CUDA devices have keys of 0 and
+// more, and -1 is an unknown device.
+const hostDeviceKey = math.MinInt32
 
 // momentScan collects the live memory of programs over time: tensors, and driver memory outside of
 // the segments of caching allocators. When a process ends its memory is freed, so the totals are
@@ -246,14 +248,14 @@ type momentScan struct {
 	t        *timeline.Timeline
 	filter   *query.Filter
 	window   query.Window
-	groups   origin.Names  // numbers of groups, by kind of memory and call site
-	byOrigin []int32       // 1 + group of each origin; 0 if not yet known
-	about    []momentGroup // by group
+	groups   origin.Names      // numbers of groups, by kind of memory and call site
+	byOrigin []int32           // 1 + group of each origin; 0 if not yet known
+	about    []allocationGroup // by group
 	devices  map[int32]*momentSeries
 }
 
-// momentGroup describes a group of allocations: those of one call site with one kind of memory.
-type momentGroup struct {
+// allocationGroup describes a group of allocations: those of one call site with one kind of memory.
+type allocationGroup struct {
 	site, memory string
 	stack        int32 // stack id of the group's first allocation
 }
@@ -262,17 +264,17 @@ func newMomentScan(t *timeline.Timeline, f *query.Filter) *momentScan {
 	return &momentScan{t: t, filter: f, window: f.Window(t.Recording()), devices: make(map[int32]*momentSeries)}
 }
 
-// consume follows one change of the program's memory.
-func (s *momentScan) consume(_ *timeline.Program, c *livemem.Change) {
+// consumeChange follows one change of the program's memory.
+func (s *momentScan) consumeChange(_ *timeline.Program, c *livemem.Change) {
 	id := c.Block.Origin
 	o := &s.t.Origins.List[id]
 	if c.Kind == livemem.AllocFailed || c.Block.Bytes < s.filter.MinBytes ||
 		!s.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 		return
 	}
-	group, device := s.group(id), o.Device
+	group, device := s.groupOfOrigin(id), o.Device
 	if s.t.OnHost(id) {
-		device = hostMemory
+		device = hostDeviceKey
 	}
 	series := s.devices[device]
 	if series == nil {
@@ -280,59 +282,61 @@ func (s *momentScan) consume(_ *timeline.Program, c *livemem.Change) {
 		s.devices[device] = series
 	}
 	if c.Kind == livemem.Allocated {
-		series.change(c.AtNs, group, c.Block.Bytes, 1)
+		series.addChange(c.AtNs, group, c.Block.Bytes, 1)
 	} else {
-		series.change(c.AtNs, group, -c.Block.Bytes, -1)
+		series.addChange(c.AtNs, group, -c.Block.Bytes, -1)
 	}
 }
 
-// group returns the group of an origin.
-func (s *momentScan) group(id int32) int32 {
+// groupOfOrigin returns the group to which the allocations of an origin belong.
+func (s *momentScan) groupOfOrigin(id int32) int32 {
 	s.byOrigin = units.Grow(s.byOrigin, id)
 	if s.byOrigin[id] == 0 {
 		site, memory := s.t.SiteLabel(id), s.t.Origins.Memory(id)
 		group := s.groups.ID(memory + "\x00" + site)
 		if int(group) == len(s.about) {
-			s.about = append(s.about, momentGroup{site, memory, s.t.Origins.List[id].Stack})
+			s.about = append(s.about, allocationGroup{site, memory, s.t.Origins.List[id].Stack})
 		}
 		s.byOrigin[id] = group + 1
 	}
 	return s.byOrigin[id] - 1
 }
 
-// finish ends the series of all devices.
-func (s *momentScan) finish() {
+// finishSeries completes the memory series of all devices at the end of the window.
+func (s *momentScan) finishSeries() {
 	for _, series := range s.devices {
-		series.finish()
+		series.finishWindow()
 	}
 }
 
-// curve collects a value over time. It keeps the lowest and the highest value of each bucket.
-type curve struct {
-	buckets
-	bucket int     // current bucket; -1 before the first value
-	lo, hi point   // lowest and highest value of the current bucket
-	now    float64 // last value
-	points []point // in order of time
+// valueCurve collects a value over time. It keeps the lowest and the highest value of each bucket.
+type valueCurve struct {
+	windowBuckets
+	bucket int          // current bucket; -1 before the first value
+	lo, hi curvePoint   // lowest and highest value of the current bucket
+	now    float64      // last value of the curve
+	points []curvePoint // in order of time
 }
 
-// point is a value from a time (Unix ns) on.
-type point struct {
+// curvePoint is a value from a time (Unix ns) on.
+type curvePoint struct {
 	atNs  int64
 	value float64
 }
 
-func newCurve(w query.Window) *curve { return &curve{buckets: buckets{w}, bucket: -1} }
+func newValueCurve(w query.Window) *valueCurve {
+	return &valueCurve{windowBuckets: windowBuckets{w}, bucket: -1}
+}
 
-// add sets the value from a time (Unix ns) on. Times must not decrease.
-func (c *curve) add(atNs int64, v float64) {
-	b := c.of(max(atNs, c.window.FromNs))
-	if b >= numBuckets {
+// addValue sets the value from a time (Unix ns) on. Times must not decrease.
+func (c *valueCurve) addValue(atNs int64, v float64) {
+	b := c.bucketAt(max(atNs, c.window.FromNs))
+	if b >= numWindowBuckets {
 		return
 	}
-	p := point{max(atNs, c.window.FromNs), v}
+	p := curvePoint{max(atNs, c.window.FromNs), v}
 	if b != c.bucket {
-		c.flush()
+		c.flushBucket()
 		c.bucket, c.lo, c.hi = b, p, p
 	}
 	if v < c.lo.value {
@@ -344,8 +348,8 @@ func (c *curve) add(atNs int64, v float64) {
 	c.now = v
 }
 
-// flush appends the points of the current bucket.
-func (c *curve) flush() {
+// flushBucket appends the lowest and the highest value of the current bucket to the curve.
+func (c *valueCurve) flushBucket() {
 	if c.bucket < 0 {
 		return
 	}
@@ -358,12 +362,12 @@ func (c *curve) flush() {
 		c.points = append(c.points, second)
 	}
 	if c.now != second.value { // the last value holds from the next bucket on
-		c.points = append(c.points, point{c.start(c.bucket + 1), c.now})
+		c.points = append(c.points, curvePoint{c.bucketStartNs(c.bucket + 1), c.now})
 	}
 }
 
-// raise adds a constant to all values so far.
-func (c *curve) raise(by float64) {
+// raiseValues adds a constant to all values of the curve so far.
+func (c *valueCurve) raiseValues(by float64) {
 	for i := range c.points {
 		c.points[i].value += by
 	}
@@ -372,9 +376,9 @@ func (c *curve) raise(by float64) {
 	c.now += by
 }
 
-// finish returns the points of the curve.
-func (c *curve) finish() []point {
-	c.flush()
+// finishPoints returns the points of the curve.
+func (c *valueCurve) finishPoints() []curvePoint {
+	c.flushBucket()
 	c.bucket = -1
 	return c.points
 }

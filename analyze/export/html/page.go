@@ -34,7 +34,7 @@ import (
 // JSON block.
 
 //go:embed web/report.html web/report.css web/bundle.js web/lib
-var web embed.FS
+var webFiles embed.FS
 
 // scriptFiles are the scripts of the page, in the order in which they run. scripts/bundle_page.sh
 // builds bundle.js from the modules in web/src.
@@ -51,16 +51,16 @@ var licenceFiles = []string{"web/lib/uplot.LICENSE", "web/lib/d3.LICENSE", "web/
 // styleFiles are the style sheets of the page. Later ones override earlier ones.
 var styleFiles = []string{"web/lib/uPlot.min.css", "web/report.css"}
 
-// DefaultRows is the largest number of rows of each table if Options.Top is 0.
-const DefaultRows = 50
+// DefaultTableRows is the largest number of rows of each table if Options.Top is 0.
+const DefaultTableRows = 50
 
-// maxRows is the largest value of Options.Top. It limits the size of the page.
-const maxRows = 500
+// maxTableRows is the largest value of Options.Top. It limits the size of the page.
+const maxTableRows = 500
 
-// Options are the options of Write. The zero value selects the whole recording.
+// Options are the options of WritePage. The zero value selects the whole recording.
 type Options struct {
-	// Options.Top is the largest number of rows of each table, at most 500; 0 means DefaultRows.
-	// GroupBy and Sort are ignored.
+	// Options.Top is the largest number of rows of each table, at most 500; 0 means
+	// DefaultTableRows. GroupBy and Sort are ignored.
 	query.Options
 	// Name is the name of the recording in the title of the page and in commands.
 	Name string
@@ -68,8 +68,8 @@ type Options struct {
 	Progress func(step string)
 }
 
-// Stats describe a page that Write has written.
-type Stats struct {
+// PageStats describe a page that WritePage has written.
+type PageStats struct {
 	Hits    int           // hits of rules with severity problem or notice
 	Bytes   int64         // size of the page
 	Totals  []report.Fact // totals of the report leaks, for --fail-on
@@ -79,7 +79,7 @@ type Stats struct {
 
 // pageView is the data of the template web/report.html.
 type pageView struct {
-	Name     string // of the recording
+	Name     string // name of the recording
 	Policy   string // value of Content-Security-Policy
 	Styles   []template.CSS
 	Data     template.JS // chartData as JSON
@@ -97,26 +97,26 @@ type pageView struct {
 	Sections []sectionView
 }
 
-// Write writes the page of a recording to out: hits of rules, memory and calls over time, flame
+// WritePage writes the page of a recording to out: hits of rules, memory and calls over time, flame
 // graph, address maps and tables. The size of the page is limited, independent of the recording's
-// size. Write returns an error if it cannot read the recording or write to out.
-func Write(t *timeline.Timeline, out io.Writer, opt Options) (*Stats, error) {
+// size. WritePage returns an error if it cannot read the recording or write to out.
+func WritePage(t *timeline.Timeline, out io.Writer, opt Options) (*PageStats, error) {
 	t = t.View()
 	opt.GroupBy, opt.Sort = "", ""
-	opt.Top = min(cmp.Or(opt.Top, DefaultRows), maxRows)
+	opt.Top = min(cmp.Or(opt.Top, DefaultTableRows), maxTableRows)
 	opt.MaxFrames = cmp.Or(min(opt.MaxFrames, maxStackFrames), maxStackFrames)
 	if opt.Progress == nil {
 		opt.Progress = func(string) {}
 	}
 	b := &pageBuilder{t: t, opt: &opt, reports: make(map[string]*report.Report)}
-	if err := b.read(); err != nil {
+	if err := b.runReports(); err != nil {
 		return nil, err
 	}
-	page, err := b.page()
+	page, err := b.newPageView()
 	if err != nil {
 		return nil, err
 	}
-	text, err := template.ParseFS(web, "web/report.html")
+	text, err := template.ParseFS(webFiles, "web/report.html")
 	if err != nil {
 		return nil, fmt.Errorf("read template: %w", err)
 	}
@@ -129,8 +129,8 @@ func Write(t *timeline.Timeline, out io.Writer, opt Options) (*Stats, error) {
 		return nil, err
 	}
 	leaks := b.reports["leaks"]
-	return &Stats{
-		Hits:    b.attention(),
+	return &PageStats{
+		Hits:    b.countProblemsAndNotices(),
 		Bytes:   n,
 		Totals:  leaks.Totals,
 		Quality: leaks.Quality,
@@ -142,8 +142,8 @@ func Write(t *timeline.Timeline, out io.Writer, opt Options) (*Stats, error) {
 type pageBuilder struct {
 	t       *timeline.Timeline
 	opt     *Options
-	reports map[string]*report.Report // by command
-	hits    []rules.Hit               // of all rules
+	reports map[string]*report.Report // reports of the page, by command
+	hits    []rules.Hit               // hits of all rules, the most severe first
 	maps    []frag.AddressMap
 	frees   int64
 
@@ -152,7 +152,7 @@ type pageBuilder struct {
 	flame    *flameScan
 	lines    *memoryLines
 	calls    *callsOverTime
-	failures [numBuckets]failures
+	failures [numWindowBuckets]bucketFailures
 	failed   bool // an allocation failed in the window
 
 	// Results of the replay for the reports about memory.
@@ -162,11 +162,11 @@ type pageBuilder struct {
 	oomFailures *oom.FailureScan
 }
 
-// read runs all reports of the page. Reports about memory share one replay, and the charts of calls
-// are collected in parallel to it.
-func (b *pageBuilder) read() error {
+// runReports runs all reports of the page. Reports about memory share one replay, and the charts of
+// calls are collected in parallel to it.
+func (b *pageBuilder) runReports() error {
 	b.calls = newCallsOverTime(b.t, &b.opt.Filter)
-	if err := timeline.RunParallel(b.replay, b.calls.scan); err != nil {
+	if err := timeline.RunParallel(b.replayMemory, b.calls.scanCalls); err != nil {
 		return err
 	}
 	for _, s := range pageSections {
@@ -183,8 +183,9 @@ func (b *pageBuilder) read() error {
 	return nil
 }
 
-// replay runs the survey of the rules, and passes each change of memory to the scans of the page.
-func (b *pageBuilder) replay() error {
+// replayMemory runs the survey of the rules, and passes each change of memory to the scans of the
+// page.
+func (b *pageBuilder) replayMemory() error {
 	b.opt.Progress("memory")
 	t, opt := b.t, &b.opt.Options
 	s, err := rules.NewSurvey(t, opt)
@@ -204,34 +205,34 @@ func (b *pageBuilder) replay() error {
 	)
 	b.holders = memory.NewScan(t, &memory.Options{Options: *opt, At: query.AtEnd, Reconcile: hasProcessSamples(t)})
 	b.allocators, b.oomFailures = allocator.NewScan(t, &allocator.Options{Options: *opt}), s.Failures
-	if !b.cannotFragment() {
+	if !b.hasNoFragmentableMemory() {
 		b.frag = frag.NewScan(t, &frag.Options{Options: *opt})
 		if err := b.frag.FindRanges(); err != nil {
 			return err
 		}
 	}
 	s.Consumer = func(p *timeline.Program, c *livemem.Change) {
-		b.memory.consume(p, c)
-		b.flame.consume(p, c)
+		b.memory.consumeChange(p, c)
+		b.flame.consumeChange(p, c)
 		if c.Kind == livemem.AllocFailed {
-			b.addFailure(c.AtNs)
+			b.countFailedAllocation(c.AtNs)
 		}
 	}
-	err = s.Run(func(c *livemem.Change) {
+	err = s.ReadRecording(func(c *livemem.Change) {
 		b.holders.Consume(nil, c)
-		b.lines.driver(c)
+		b.lines.addDriverChange(c)
 		if b.frag != nil {
 			b.frag.Driver(c)
 		}
 	}, func(a *caching.Allocator, c *caching.Change) {
 		allocators.Watch(a, c)
-		b.lines.allocator(a, c)
+		b.lines.addAllocatorChange(a, c)
 		b.allocators.Step(a, c)
 		if b.frag != nil {
 			b.frag.Watch(a, c)
 		}
 		if c.Op == caching.OutOfMemory {
-			b.addFailure(c.AtNs)
+			b.countFailedAllocation(c.AtNs)
 		}
 	})
 	if err != nil {
@@ -242,23 +243,23 @@ func (b *pageBuilder) replay() error {
 	b.frees = p.Counts().Frees
 	b.program = p
 	p.Allocators.All(func(a *caching.Allocator) { b.frees += a.Counts.Frees })
-	b.memory.finish()
-	b.lines.finish()
-	if b.hits, err = s.Check(rules.Checkable(b.t, rules.All())); err != nil {
+	b.memory.finishSeries()
+	b.lines.finishLines()
+	if b.hits, err = s.CheckRules(rules.SelectCheckable(b.t, rules.AllRules())); err != nil {
 		return err
 	}
 	b.reports["leaks"], err = s.Leaks.Report(p, allocators, opt)
 	return err
 }
 
-// failures counts the allocations that failed in one bucket of the window. firstNs is the time of
-// the first one, Unix ns.
-type failures struct{ count, firstNs int64 }
+// bucketFailures counts the allocations that failed in one bucket of the window. firstNs is the
+// time of the first one, Unix ns.
+type bucketFailures struct{ count, firstNs int64 }
 
-// addFailure counts an allocation that failed.
-func (b *pageBuilder) addFailure(atNs int64) {
-	part := (buckets{b.memory.window}).of(atNs)
-	if part < 0 || part == numBuckets {
+// countFailedAllocation counts an allocation that failed.
+func (b *pageBuilder) countFailedAllocation(atNs int64) {
+	part := (windowBuckets{b.memory.window}).bucketAt(atNs)
+	if part < 0 || part == numWindowBuckets {
 		return
 	}
 	b.failed = true
@@ -268,26 +269,26 @@ func (b *pageBuilder) addFailure(atNs int64) {
 	}
 }
 
-// page returns the data of the template. read must have returned before.
-func (b *pageBuilder) page() (*pageView, error) {
+// newPageView returns the data of the template. runReports must have returned before.
+func (b *pageBuilder) newPageView() (*pageView, error) {
 	quality := &b.reports["leaks"].Quality
-	p := &pageView{Name: units.OneLine(b.opt.Name), Quality: quality.String(), Facts: b.facts()}
+	p := &pageView{Name: units.OneLine(b.opt.Name), Quality: quality.String(), Facts: b.newFactViews()}
 	p.Recorder = units.OneLine(b.t.Rec.Meta.GpurecVersion)
 	for _, note := range slices.Concat(b.t.Facts.Notes, quality.Notes()) {
-		p.Notes = append(p.Notes, render.CutMiddle(units.OneLine(note), 2*maxTextLen))
+		p.Notes = append(p.Notes, render.CutTextMiddle(units.OneLine(note), 2*maxTextChars))
 	}
-	p.Notes = p.Notes[:min(maxMarks, len(p.Notes))]
+	p.Notes = p.Notes[:min(maxChartMarks, len(p.Notes))]
 	p.Level, p.Weakened = quality.Confidence(b.frees)
 	if n := quality.LostEvents; n > 0 && quality.LostMemoryEvents == 0 {
 		p.Weakened = append(p.Weakened, units.Plural(n, "call")+" lost: counts and times are too low")
 	}
-	data, err := b.data()
+	data, err := b.encodeChartData()
 	if err != nil {
 		return nil, fmt.Errorf("make page: %w", err)
 	}
 	p.Data = template.JS(data) // safe in HTML: encoding/json escapes <, > and &
 	for _, name := range styleFiles {
-		p.Styles = append(p.Styles, template.CSS(asset(name)))
+		p.Styles = append(p.Styles, template.CSS(readAsset(name)))
 	}
 	sources := []string{
 		"default-src 'none'",
@@ -298,54 +299,60 @@ func (b *pageBuilder) page() (*pageView, error) {
 	}
 	hashes := []string{"script-src"}
 	for _, name := range scriptFiles {
-		text := asset(name)
+		text := readAsset(name)
 		p.Scripts = append(p.Scripts, template.JS(text))
 		sum := sha256.Sum256([]byte(text))
 		hashes = append(hashes, "'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'")
 	}
 	for _, name := range licenceFiles {
-		p.Licences = append(p.Licences, asset(name))
+		p.Licences = append(p.Licences, readAsset(name))
 	}
 	p.Policy = strings.Join(append(sources, strings.Join(hashes, " ")), "; ")
-	p.Verdicts, p.Findings, p.Rules = b.verdicts(), b.findings(), len(rules.Checkable(b.t, rules.All()))
-	p.Sections = b.sections()
+	p.Verdicts, p.Findings, p.Rules = b.newHitViews(), b.newFindingViews(), len(
+		rules.SelectCheckable(b.t, rules.AllRules()),
+	)
+	p.Sections = b.newSectionViews()
 	return p, nil
 }
 
-// asset returns the text of an embedded file.
-func asset(name string) string {
-	text, err := web.ReadFile(name)
+// readAsset returns the text of an embedded file.
+func readAsset(name string) string {
+	text, err := webFiles.ReadFile(name)
 	if err != nil {
 		panic("embedded file " + name + " is missing") // a bug in this package: see go:embed above
 	}
 	return string(text)
 }
 
-// data returns the data of the charts as JSON.
-func (b *pageBuilder) data() ([]byte, error) {
+// encodeChartData returns the data of the charts as JSON.
+func (b *pageBuilder) encodeChartData() ([]byte, error) {
 	t, w := b.t, b.opt.Window(b.t.Recording())
 	d := &chartData{
-		FromS: float64(sinceStart(t, w.FromNs)), ToS: float64(sinceStart(t, w.ToNs)),
-		Memory: []memoryData{}, Groups: []groupData{}, GPUs: newGPUData(t, &b.opt.Filter), Activity: b.calls.data(),
+		FromS:    float64(secondsSinceStart(t, w.FromNs)),
+		ToS:      float64(secondsSinceStart(t, w.ToNs)),
+		Memory:   []memoryData{},
+		Groups:   []allocationGroupData{},
+		GPUs:     newGPUData(t, &b.opt.Filter),
+		Activity: b.calls.newActivityData(),
 	}
-	var all texts
-	b.memory.data(d, &all, b.opt.FrameRules())
-	b.lines.data(d)
-	root, _ := flame(t, b.flame, b.calls, b.opt.FrameRules(), &all)
+	var all textTable
+	b.memory.addMemoryCharts(d, &all, b.opt.FrameRules())
+	b.lines.addLinesToCharts(d)
+	root, _ := newFlameTree(t, b.flame, b.calls, b.opt.FrameRules(), &all)
 	if len(root.Children) > 0 {
 		d.Flame = &flameData{flameMetrics, root}
 	}
-	d.Marks = newMarks(t, w, &b.failures)
+	d.Marks = newChartMarks(t, w, &b.failures)
 	d.Texts = all.List
-	return d.script()
+	return d.encodeScript()
 }
 
-// facts returns the facts about the recording at the top of the page.
-func (b *pageBuilder) facts() []factView {
+// newFactViews returns the facts about the recording at the top of the page.
+func (b *pageBuilder) newFactViews() []factView {
 	t, m, w := b.t, &b.t.Rec.Meta, b.t.Recording()
 	list := []factView{
-		{"processes", processNames(t)},
-		{"GPUs", deviceNames(t)},
+		{"processes", listProcessNames(t)},
+		{"GPUs", listDeviceNames(t)},
 		{"host", units.OneLine(m.Host)},
 		{"driver", units.OneLine(m.DriverVersion)},
 		{"started", report.UnitTime.Text(w.FromNs)},
@@ -366,23 +373,23 @@ func (b *pageBuilder) facts() []factView {
 	return known
 }
 
-// maxNamed is the largest number of processes or devices that the page lists by name.
-const maxNamed = 12
+// maxListedNames is the largest number of processes or devices that the page lists by name.
+const maxListedNames = 12
 
-func processNames(t *timeline.Timeline) string {
-	return nameList(t.Facts.Processes, func(pid int32) string { return t.PidLabel(pid) })
+func listProcessNames(t *timeline.Timeline) string {
+	return joinNames(t.Facts.Processes, func(pid int32) string { return t.PidLabel(pid) })
 }
 
-func deviceNames(t *timeline.Timeline) string {
-	return nameList(t.Facts.Devices, func(d int32) string { return t.DeviceLabel(d) })
+func listDeviceNames(t *timeline.Timeline) string {
+	return joinNames(t.Facts.Devices, func(d int32) string { return t.DeviceLabel(d) })
 }
 
-// noFailures reports whether no allocation failed in the window.
-func (b *pageBuilder) noFailures() bool { return !b.failed }
+// hasNoFailedAllocation reports whether no allocation failed in the window.
+func (b *pageBuilder) hasNoFailedAllocation() bool { return !b.failed }
 
-// cannotFragment reports whether the recording has no memory that can fragment: no segments of
-// caching allocators, no mapped address ranges and no memory pools.
-func (b *pageBuilder) cannotFragment() bool {
+// hasNoFragmentableMemory reports whether the recording has no memory that can fragment: no
+// segments of caching allocators, no mapped address ranges and no memory pools.
+func (b *pageBuilder) hasNoFragmentableMemory() bool {
 	if len(b.t.Allocations) > 0 || len(b.t.Pools(b.t.Recording(), new(query.Filter))) > 0 {
 		return false
 	}

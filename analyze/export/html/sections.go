@@ -21,13 +21,13 @@ type sectionView struct {
 	Title string
 	About string // description of the section
 	Chart string // panel that scripts draw: memory, flame, activity, gpus; "" if none
-	Parts []partView
+	Parts []reportView
 	Maps  []template.HTML // address maps as SVG
 	Empty string          // reason why the section has no data; "" if it has
 }
 
-// partView is the report of a section.
-type partView struct {
+// reportView is the report of a section.
+type reportView struct {
 	Facts  []factView
 	Tables []tableView
 	Totals string
@@ -48,8 +48,8 @@ type sectionSpec struct {
 	nothing func(b *pageBuilder) bool
 }
 
-// charts are the sections with a chart only. The key is the report whose section follows.
-var charts = map[string]sectionSpec{
+// chartSections are the sections with a chart only. The key is the report whose section follows.
+var chartSections = map[string]sectionSpec{
 	"leaks": {Page: report.Page{
 		ID: "memory", Title: "Memory over time", Chart: "memory",
 		About: "Live bytes by allocation site. The window has 200 parts, and the chart shows the exact maximum and " +
@@ -81,8 +81,8 @@ var charts = map[string]sectionSpec{
 	},
 }
 
-// onePassReports are the reports whose data pageBuilder.replay collects. All other reports read the
-// recording again.
+// onePassReports are the reports whose data pageBuilder.replayMemory collects. All other reports
+// read the recording again.
 var onePassReports = map[string]sectionSpec{
 	"leaks": {},
 	"memory": {make: func(b *pageBuilder) (*report.Report, error) {
@@ -94,12 +94,12 @@ var onePassReports = map[string]sectionSpec{
 		},
 		skip: func(b *pageBuilder) bool { return len(b.t.Allocations) == 0 },
 	},
-	"frag": {make: (*pageBuilder).fragmentation, skip: func(b *pageBuilder) bool { return b.frag == nil }},
-	"oom":  {make: (*pageBuilder).outOfMemory, skip: (*pageBuilder).noFailures},
+	"frag": {make: (*pageBuilder).newFragReport, skip: func(b *pageBuilder) bool { return b.frag == nil }},
+	"oom":  {make: (*pageBuilder).newOOMReport, skip: (*pageBuilder).hasNoFailedAllocation},
 }
 
-// processList is the last section of the page.
-var processList = sectionSpec{
+// processSection is the last section of the page.
+var processSection = sectionSpec{
 	Page: report.Page{
 		ID: "processes", Title: "Processes", About: "Rank, job, container and cgroup of each process.",
 		Empty: "The processes have no rank, job or container, and all are in the same cgroup.",
@@ -120,16 +120,16 @@ func newPageSections() (list []sectionSpec) {
 		if r.Page.Title == "" {
 			continue
 		}
-		if chart, ok := charts[r.Name]; ok {
+		if chart, ok := chartSections[r.Name]; ok {
 			list = append(list, chart)
 		}
-		list = append(list, reportSection(r))
+		list = append(list, newReportSection(r))
 	}
-	return append(list, processList)
+	return append(list, processSection)
 }
 
-// reportSection returns the section of a report.
-func reportSection(r analyze.Report) sectionSpec {
+// newReportSection returns the section of a report.
+func newReportSection(r analyze.Report) sectionSpec {
 	s, isOnePass := onePassReports[r.Name]
 	if !isOnePass {
 		s.make = func(b *pageBuilder) (*report.Report, error) { return r.Run(b.t, b.opt.Options) }
@@ -145,14 +145,14 @@ func reportSection(r analyze.Report) sectionSpec {
 	return s
 }
 
-// sectionTitle returns the title of the section with an ID.
-func sectionTitle(id string) string {
+// findSectionTitle returns the title of the section with an ID.
+func findSectionTitle(id string) string {
 	i := slices.IndexFunc(pageSections, func(s sectionSpec) bool { return s.ID == id })
 	return pageSections[i].Title
 }
 
-// fragmentation returns the report frag, and sets the address maps of b.
-func (b *pageBuilder) fragmentation() (r *report.Report, err error) {
+// newFragReport returns the report frag, and sets the address maps of b.
+func (b *pageBuilder) newFragReport() (r *report.Report, err error) {
 	if err := b.frag.Finish(b.program.Allocators); err != nil {
 		return nil, err
 	}
@@ -160,8 +160,8 @@ func (b *pageBuilder) fragmentation() (r *report.Report, err error) {
 	return r, err
 }
 
-// outOfMemory returns the report oom about the failures that the replay has found.
-func (b *pageBuilder) outOfMemory() (*report.Report, error) {
+// newOOMReport returns the report oom about the failures that the replay has found.
+func (b *pageBuilder) newOOMReport() (*report.Report, error) {
 	all, err := b.oomFailures.Finish()
 	if err != nil {
 		return nil, err
@@ -176,66 +176,67 @@ func hasProcessSamples(t *timeline.Timeline) bool {
 	return ok
 }
 
-// maxMaps is the largest number of address maps in the page.
-const maxMaps = 8
+// maxAddressMaps is the largest number of address maps in the page.
+const maxAddressMaps = 8
 
-// sections returns all sections. A section without data has only a sentence with the reason.
-func (b *pageBuilder) sections() (list []sectionView) {
+// newSectionViews returns all sections. A section without data has only a sentence with the reason.
+func (b *pageBuilder) newSectionViews() (list []sectionView) {
 	for i := range pageSections {
 		spec := &pageSections[i]
 		s := sectionView{ID: spec.ID, Title: spec.Title, About: spec.About, Chart: spec.Chart}
-		if part, ok := spec.part(b.reports[spec.command]); ok {
+		if part, ok := spec.newReportView(b.reports[spec.command]); ok {
 			s.Parts = append(s.Parts, part)
 		}
 		switch spec.ID {
 		case "memory":
-			if peaks := b.memory.peaks(&b.opt.Options); len(peaks.Rows) > 0 {
+			if peaks := b.memory.newPeakTable(&b.opt.Options); len(peaks.Rows) > 0 {
 				s.Parts = append(
 					s.Parts,
-					partView{Unscripted: true, Tables: []tableView{newTableView(&peaks, "memory")}},
+					reportView{Unscripted: true, Tables: []tableView{newTableView(&peaks, "memory")}},
 				)
 			}
 		case "frag":
-			for i := range b.maps[:min(maxMaps, len(b.maps))] {
-				// svg writes to a strings.Builder, which returns no errors.
-				if picture, err := svg(&b.maps[i], b.t.Recording().FromNs); err == nil {
+			for i := range b.maps[:min(maxAddressMaps, len(b.maps))] {
+				// drawAddressMap writes to a strings.Builder, which returns no errors.
+				if picture, err := drawAddressMap(&b.maps[i], b.t.Recording().FromNs); err == nil {
 					s.Maps = append(s.Maps, picture)
 				}
 			}
 		}
-		if b.isEmpty(spec, &s) {
-			s = sectionView{ID: spec.ID, Title: spec.Title, Empty: b.emptyReason(spec)}
+		if b.isSectionEmpty(spec, &s) {
+			s = sectionView{ID: spec.ID, Title: spec.Title, Empty: b.explainEmptySection(spec)}
 		}
 		list = append(list, s)
 	}
 	return list
 }
 
-// emptyReason returns the reason, as a sentence, why a section has no data.
-func (b *pageBuilder) emptyReason(spec *sectionSpec) string {
+// explainEmptySection returns the reason, as a sentence, why a section has no data.
+func (b *pageBuilder) explainEmptySection(spec *sectionSpec) string {
 	if err := quality.Check(b.t, spec.command, spec.needs); err != nil {
 		return "Not known: " + err.Error() + "."
 	}
 	return spec.Empty
 }
 
-// isEmpty reports whether a section has no data.
-func (b *pageBuilder) isEmpty(spec *sectionSpec, s *sectionView) bool {
+// isSectionEmpty reports whether a section has no data.
+func (b *pageBuilder) isSectionEmpty(spec *sectionSpec, s *sectionView) bool {
 	if spec.nothing != nil {
 		return spec.nothing(b)
 	}
-	return !slices.ContainsFunc(s.Parts, func(p partView) bool { return len(p.Tables) > 0 })
+	return !slices.ContainsFunc(s.Parts, func(p reportView) bool { return len(p.Tables) > 0 })
 }
 
-// part returns the view of the section's report. ok is false if r is nil or has no table to show.
-func (spec *sectionSpec) part(r *report.Report) (p partView, ok bool) {
+// newReportView returns the view of the section's report. ok is false if r is nil or has no table
+// to show.
+func (spec *sectionSpec) newReportView(r *report.Report) (p reportView, ok bool) {
 	if r == nil {
 		return p, false
 	}
-	p = partView{Totals: render.FactLine(r.Totals)}
+	p = reportView{Totals: render.JoinFacts(r.Totals)}
 	for _, f := range r.Facts {
 		if render.IsFactShown(&f) {
-			p.Facts = append(p.Facts, factView{f.Title, shortText(f.Unit.Text(f.Value))})
+			p.Facts = append(p.Facts, factView{f.Title, shortenText(f.Unit.Text(f.Value))})
 		}
 	}
 	for i := range r.Tables {

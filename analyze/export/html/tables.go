@@ -24,15 +24,15 @@ type factView struct{ Title, Value string }
 
 // tableView is a table of the page.
 type tableView struct {
-	ID    string // of the HTML element
+	ID    string // ID of the HTML element of the table
 	Title string
-	Head  []headingView
+	Head  []columnHeadingView
 	Rows  []rowView
 	More  string // "7 more rows" if the page leaves out rows, else ""
 }
 
-// headingView is the heading of a column.
-type headingView struct {
+// columnHeadingView is the heading of a table column in the page.
+type columnHeadingView struct {
 	Title  string
 	About  string // description of the column, shown as tooltip
 	Number bool   // the column has numbers and is aligned to the right
@@ -63,7 +63,7 @@ func newTableView(t *report.Table, command string) tableView {
 		if c.Title != "" {
 			h.Head = append(
 				h.Head,
-				headingView{columnTitle(c.Title), c.About, c.Unit&^report.UnitSigned != report.UnitText},
+				columnHeadingView{trimColumnTitle(c.Title), c.About, c.Unit&^report.UnitSigned != report.UnitText},
 			)
 			label = i
 		}
@@ -71,7 +71,7 @@ func newTableView(t *report.Table, command string) tableView {
 	cells, stacks := 0, 0
 	for i := range t.Rows {
 		row := newRowView(t, &t.Rows[i], label)
-		if cells += row.bytes(); cells > maxTableBytes {
+		if cells += row.estimateBytes(); cells > maxTableBytes {
 			break
 		}
 		for _, f := range row.Frames {
@@ -95,8 +95,8 @@ const (
 	maxStackBytes = 60_000
 )
 
-// bytes estimates the size of a row in the page, without its stack.
-func (r *rowView) bytes() int {
+// estimateBytes estimates the size of a row in the page, without its stack.
+func (r *rowView) estimateBytes() int {
 	sum := len(r.Evidence)
 	for i := range r.Cells {
 		sum += len(r.Cells[i].Text) + len(r.Cells[i].Sort) + 30
@@ -104,22 +104,22 @@ func (r *rowView) bytes() int {
 	return sum
 }
 
-// columnTitle returns the title of a column without the legend of sparkline characters, which text
-// output appends after three spaces.
-func columnTitle(title string) string {
+// trimColumnTitle returns the title of a column without the legend of sparkline characters, which
+// text output appends after three spaces.
+func trimColumnTitle(title string) string {
 	head, _, _ := strings.Cut(title, "   ")
 	return head
 }
 
 // newRowView returns the view of a row. label is the index of the column that has the row's stack.
 func newRowView(t *report.Table, r *report.Row, label int) rowView {
-	row := rowView{Evidence: render.CutMiddle(units.OneLine(r.Evidence), 2*maxTextLen)}
+	row := rowView{Evidence: render.CutTextMiddle(units.OneLine(r.Evidence), 2*maxTextChars)}
 	for i, c := range t.Columns {
 		if c.Title == "" {
 			continue
 		}
 		cell := cellView{
-			Text:   shortText(c.Unit.Text(r.Cells[i])),
+			Text:   shortenText(c.Unit.Text(r.Cells[i])),
 			Number: c.Unit&^report.UnitSigned != report.UnitText,
 			Label:  i == label,
 		}
@@ -127,20 +127,21 @@ func newRowView(t *report.Table, r *report.Row, label int) rowView {
 			cell.Text = "(no name)"
 		}
 		if cell.Number {
-			cell.Sort = sortKey(r.Cells[i])
+			cell.Sort = formatSortKey(r.Cells[i])
 		} else if c.Key == "verdict" || c.Key == "level" || c.Key == "class" {
-			cell.Level = verdictLevel(cell.Text)
+			cell.Level = severityOfVerdict(cell.Text)
 		}
 		row.Cells = append(row.Cells, cell)
 	}
 	for _, f := range r.Stack {
-		row.Frames = append(row.Frames, shortText(render.FrameText(&f)))
+		row.Frames = append(row.Frames, shortenText(render.FormatFrame(&f)))
 	}
 	return row
 }
 
-// sortKey returns the number of a cell, by which the page sorts rows; "" if the value is unknown.
-func sortKey(v any) string {
+// formatSortKey returns the number of a cell, by which the page sorts rows; "" if the value is
+// unknown.
+func formatSortKey(v any) string {
 	switch v := v.(type) {
 	case int64:
 		return strconv.FormatInt(v, 10)
@@ -152,9 +153,9 @@ func sortKey(v any) string {
 	return ""
 }
 
-// verdictLevel returns the severity of a verdict as a CSS class: problem, notice or info. It
+// severityOfVerdict returns the severity of a verdict as a CSS class: problem, notice or info. It
 // returns "" for other texts.
-func verdictLevel(verdict string) string {
+func severityOfVerdict(verdict string) string {
 	switch verdict {
 	case "problem", "growing", "hanging", "asynchronous", "capacity", "fragmentation":
 		return "problem"
@@ -176,11 +177,11 @@ func verdictLevel(verdict string) string {
 	return ""
 }
 
-// nameList returns the names of the first maxNamed keys, and the number of the others.
-func nameList[V any](all map[int32]V, name func(int32) string) string {
+// joinNames returns the names of the first maxListedNames keys, and the number of the others.
+func joinNames[V any](all map[int32]V, name func(int32) string) string {
 	keys := slices.Sorted(maps.Keys(all))
 	var list []string
-	for _, k := range keys[:min(maxNamed, len(keys))] {
+	for _, k := range keys[:min(maxListedNames, len(keys))] {
 		list = append(list, units.OneLine(name(k)))
 	}
 	if more := len(keys) - len(list); more > 0 {
@@ -189,8 +190,9 @@ func nameList[V any](all map[int32]V, name func(int32) string) string {
 	return strings.Join(list, ", ")
 }
 
-// svg returns an address map as an SVG picture. The style sheet of the page sets its colours.
-func svg(m *frag.AddressMap, startNs int64) (template.HTML, error) {
+// drawAddressMap returns an address map as an SVG picture. The style sheet of the page sets its
+// colours.
+func drawAddressMap(m *frag.AddressMap, startNs int64) (template.HTML, error) {
 	var b strings.Builder
 	if err := frag.WriteMaps(&b, []frag.AddressMap{*m}, startNs); err != nil {
 		return "", err
@@ -198,8 +200,9 @@ func svg(m *frag.AddressMap, startNs int64) (template.HTML, error) {
 	return template.HTML(b.String()), nil // WriteMaps escapes the text that comes from the recording
 }
 
-// cellValue returns the value of a row in the column with a key; nil if there is no such column.
-func cellValue(t *report.Table, r *report.Row, key string) any {
+// findCellValue returns the value of a row in the column with a key; nil if there is no such
+// column.
+func findCellValue(t *report.Table, r *report.Row, key string) any {
 	i := slices.IndexFunc(t.Columns, func(c report.Column) bool { return c.Key == key })
 	if i < 0 {
 		return nil
@@ -207,8 +210,9 @@ func cellValue(t *report.Table, r *report.Row, key string) any {
 	return r.Cells[i]
 }
 
-// cellText returns a cell as text with its unit; "" if the value is unknown.
-func cellText(t *report.Table, r *report.Row, key string) string {
+// formatCell returns the cell of a row in the column with a key as text with its unit; "" if the
+// value is unknown.
+func formatCell(t *report.Table, r *report.Row, key string) string {
 	i := slices.IndexFunc(t.Columns, func(c report.Column) bool { return c.Key == key })
 	if i < 0 || r.Cells[i] == nil {
 		return ""
@@ -216,9 +220,9 @@ func cellText(t *report.Table, r *report.Row, key string) string {
 	return t.Columns[i].Unit.Text(r.Cells[i])
 }
 
-// tableNamed returns the table of a report with a name. If there is no such table, or r is nil, it
+// findTable returns the table of a report with a name. If there is no such table, or r is nil, it
 // returns an empty table.
-func tableNamed(r *report.Report, name string) *report.Table {
+func findTable(r *report.Report, name string) *report.Table {
 	if r != nil {
 		for i := range r.Tables {
 			if r.Tables[i].Name == name {
@@ -229,18 +233,18 @@ func tableNamed(r *report.Report, name string) *report.Table {
 	return new(report.Table)
 }
 
-// peaks returns a table of the call sites that held most memory at the peak of each device. The
-// page shows it if the browser does not run scripts.
-func (s *momentScan) peaks(opt *query.Options) report.Table {
-	table := report.Table{Name: "peak", Title: "largest holders of memory at the peak", Columns: peakColumns}
+// newPeakTable returns a table of the call sites that held most memory at the peak of each device.
+// The page shows it if the browser does not run scripts.
+func (s *momentScan) newPeakTable(opt *query.Options) report.Table {
+	table := report.Table{Name: "peak", Title: "largest holders of memory at the peak", Columns: memoryPeakColumns}
 	for _, device := range slices.Sorted(maps.Keys(s.devices)) {
-		peak := s.devices[device].peak.state()
+		peak := s.devices[device].peak.copyState()
 		where := s.t.SharedLabel(device)
-		if device == hostMemory {
+		if device == hostDeviceKey {
 			where = "host"
 		}
 		for i, h := range peak.holders {
-			if i == maxHolders {
+			if i == maxMomentHolders {
 				break
 			}
 			about := &s.about[h.group]
@@ -261,7 +265,7 @@ func (s *momentScan) peaks(opt *query.Options) report.Table {
 	return table
 }
 
-var peakColumns = []report.Column{
+var memoryPeakColumns = []report.Column{
 	{
 		Key: "bytes", Title: "HELD", Unit: report.UnitBytes,
 		About: "live bytes of the call site at the memory peak of the device or of pinned host memory",

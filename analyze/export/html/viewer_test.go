@@ -31,7 +31,7 @@ func pageFile(t *testing.T, tl *timeline.Timeline) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Write(tl, file, Options{Name: "run.parquet"}); err != nil {
+	if _, err := WritePage(tl, file, Options{Name: "run.parquet"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := file.Close(); err != nil {

@@ -9,34 +9,34 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// allocatorTrack is the prefix of the names of a caching allocator's counters.
-const allocatorTrack = "PyTorch "
+// allocatorCounterPrefix is the prefix of the names of a caching allocator's counters.
+const allocatorCounterPrefix = "PyTorch "
 
-// minLevelIntervalNs is the shortest time between two values of an allocator's counter, ns.
+// minCounterIntervalNs is the shortest time between two values of an allocator's counter, ns.
 // Allocators change their totals up to 100,000 times per second, more than a screen can show.
-const minLevelIntervalNs = 1_000_000
+const minCounterIntervalNs = 1_000_000
 
-// allocatorLevels sends the totals of caching allocators as steps of counters.
-type allocatorLevels struct {
+// allocatorCounters sends the totals of caching allocators as steps of counters.
+type allocatorCounters struct {
 	t      *timeline.Timeline
 	filter *query.Filter
 	send   func(memoryStep)
-	shown  map[*caching.Allocator]shownTotals
+	shown  map[*caching.Allocator]sentTotals
 	order  []*caching.Allocator // in order of their first change
 }
 
-// shownTotals are the last totals of an allocator that were sent, and their time (Unix ns).
-type shownTotals struct {
+// sentTotals are the last totals of an allocator that were sent, and their time (Unix ns).
+type sentTotals struct {
 	atNs   int64
 	totals caching.Totals
 }
 
-func newAllocatorLevels(t *timeline.Timeline, f *query.Filter, send func(memoryStep)) *allocatorLevels {
-	return &allocatorLevels{t: t, filter: f, send: send, shown: make(map[*caching.Allocator]shownTotals)}
+func newAllocatorCounters(t *timeline.Timeline, f *query.Filter, send func(memoryStep)) *allocatorCounters {
+	return &allocatorCounters{t: t, filter: f, send: send, shown: make(map[*caching.Allocator]sentTotals)}
 }
 
-// consume sends the totals of an allocator before a change, and its failed allocations.
-func (l *allocatorLevels) consume(a *caching.Allocator, c *caching.Change) {
+// consumeChange sends the totals of an allocator before a change, and its failed allocations.
+func (l *allocatorCounters) consumeChange(a *caching.Allocator, c *caching.Change) {
 	if len(l.filter.Devices) > 0 && !slices.Contains(l.filter.Devices, a.Device) ||
 		len(l.filter.Pids) > 0 && !slices.Contains(l.filter.Pids, a.Pid) {
 		return
@@ -47,22 +47,24 @@ func (l *allocatorLevels) consume(a *caching.Allocator, c *caching.Change) {
 	last, known := l.shown[a]
 	if !known {
 		l.order = append(l.order, a)
-	} else if c.AtNs-last.atNs < minLevelIntervalNs {
+	} else if c.AtNs-last.atNs < minCounterIntervalNs {
 		return
 	}
-	l.show(a, c.AtNs, last, known)
+	l.sendTotals(a, c.AtNs, last, known)
 }
 
-// show sends the totals of an allocator that differ from the last ones. known is false on the first
-// call for an allocator.
-func (l *allocatorLevels) show(a *caching.Allocator, atNs int64, last shownTotals, known bool) {
+// sendTotals sends the totals of a caching allocator that differ from the last ones. known is false
+// on the first call for an allocator.
+func (l *allocatorCounters) sendTotals(a *caching.Allocator, atNs int64, last sentTotals, known bool) {
 	now, suffix := a.Totals(), ""
 	if len(l.t.Facts.Processes) > 1 {
 		suffix = fmt.Sprintf(" of process %d", a.Pid)
 	}
 	step := func(total string, value, before int64) {
 		if !known || value != before {
-			l.send(memoryStep{atNs: atNs, device: a.Device, counter: allocatorTrack + total + suffix, live: value})
+			l.send(
+				memoryStep{atNs: atNs, device: a.Device, counter: allocatorCounterPrefix + total + suffix, live: value},
+			)
 		}
 	}
 	step("allocated", now.Allocated, last.totals.Allocated)
@@ -70,12 +72,12 @@ func (l *allocatorLevels) show(a *caching.Allocator, atNs int64, last shownTotal
 	if !a.Reports {
 		step("requested", now.Requested, last.totals.Requested)
 	}
-	l.shown[a] = shownTotals{atNs, now}
+	l.shown[a] = sentTotals{atNs, now}
 }
 
-// finish sends the totals at the end of the recording.
-func (l *allocatorLevels) finish(atNs int64) {
+// sendFinalTotals sends the totals of all allocators at the end of the recording.
+func (l *allocatorCounters) sendFinalTotals(atNs int64) {
 	for _, a := range l.order {
-		l.show(a, atNs, l.shown[a], true)
+		l.sendTotals(a, atNs, l.shown[a], true)
 	}
 }

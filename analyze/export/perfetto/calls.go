@@ -19,20 +19,21 @@ import (
 // traceCall is a call that will be written to the trace: its time and its row in the columns.
 type traceCall struct {
 	startNs, endNs int64 // Unix ns; equal if the duration is unknown
-	columns        *callColumns
+	columns        *traceCallColumns
 	row            int32
 }
 
-// before orders calls by their start. An enclosing call comes before the calls inside of it.
-func (c *traceCall) before(o *traceCall) bool {
+// startsBefore reports whether a call comes before another one in the trace: by start time, and an
+// enclosing call before the calls inside of it.
+func (c *traceCall) startsBefore(o *traceCall) bool {
 	if c.startNs != o.startNs {
 		return c.startNs < o.startNs
 	}
 	return c.endNs > o.endNs
 }
 
-// callColumns are the columns of one row group that the trace needs.
-type callColumns struct {
+// traceCallColumns are the columns of one row group that the trace needs.
+type traceCallColumns struct {
 	start, dur, stream, ptr, bytes, src []int64
 	context                             []int64
 	pid, tid, device, result, flags     []int32
@@ -48,8 +49,8 @@ type callColumns struct {
 	nameIDs, kindIDs, kernelNameIDs, kernelIDs, memoryIDs, copyIDs, statusIDs internedColumn
 }
 
-// read reads the columns of a row group.
-func (c *callColumns) read(g *format.Group) {
+// readRowGroup reads the columns of a row group of calls.
+func (c *traceCallColumns) readRowGroup(g *format.Group) {
 	c.start, c.dur = g.Int64("start_ns", c.start), g.Int64("dur_ns", c.dur)
 	c.stream, c.ptr = g.Int64("stream", c.stream), g.Int64("ptr", c.ptr)
 	c.bytes, c.src = g.Int64("bytes", c.bytes), g.Int64("src_ptr", c.src)
@@ -75,27 +76,27 @@ func (c *callColumns) read(g *format.Group) {
 		&c.copyIDs:       {fieldAnnotationValues, &c.copy},
 		&c.statusIDs:     {fieldAnnotationValues, &c.status},
 	} {
-		ids.reset(nil, of.field, len(of.column.Dict))
+		ids.resetIDs(nil, of.field, len(of.column.Dict))
 	}
 }
 
-// stream returns the functions with which timeline.InOrder reads calls for the trace.
-func (p *trace) stream() timeline.Stream[traceCall] {
-	var spare []*callColumns
+// newCallStream returns the functions with which timeline.InOrder reads calls for the trace.
+func (p *traceBuilder) newCallStream() timeline.Stream[traceCall] {
+	var spare []*traceCallColumns
 	return timeline.Stream[traceCall]{
 		Load: func(s timeline.Span) ([]traceCall, error) {
-			c := new(callColumns)
+			c := new(traceCallColumns)
 			if n := len(spare); n > 0 {
 				c, spare = spare[n-1], spare[:n-1]
 			}
-			c.read(s.Group)
+			c.readRowGroup(s.Group)
 			if err := s.Group.Err(); err != nil {
 				return nil, err
 			}
 			for i, d := range c.device {
 				c.device[i] = p.t.DeviceOf(c.pid[i], c.context[i], d)
 			}
-			rows := p.selected(c)
+			rows := p.selectCalls(c)
 			if len(rows) == 0 {
 				spare = append(spare, c)
 			}
@@ -103,12 +104,12 @@ func (p *trace) stream() timeline.Stream[traceCall] {
 		},
 		Release: func(_ timeline.Span, rows []traceCall) { spare = append(spare, rows[0].columns) },
 		At:      func(c *traceCall) int64 { return c.startNs },
-		Less:    (*traceCall).before,
+		Less:    (*traceCall).startsBefore,
 	}
 }
 
-// selected returns the calls of a row group that pass the filter, in order of start.
-func (p *trace) selected(c *callColumns) []traceCall {
+// selectCalls returns the calls of a row group that pass the filter, in order of start.
+func (p *traceBuilder) selectCalls(c *traceCallColumns) []traceCall {
 	f := &p.filter
 	rows := slices.Grow(c.rows[:0], len(c.start))
 	for i, start := range c.start {
@@ -128,15 +129,15 @@ func (p *trace) selected(c *callColumns) []traceCall {
 			rows = append(rows, call)
 		}
 	}
-	timeline.SortNearly(rows, (*traceCall).before)
+	timeline.SortNearly(rows, (*traceCall).startsBefore)
 	c.rows = rows
 	return rows
 }
 
-// call writes one call: a slice on its thread and, if it submits work to a stream, an instant on
-// the stream.
-func (p *trace) call(call *traceCall) error {
-	p.advance(call.startNs)
+// writeCall writes one call: a slice on its thread and, if it submits work to a stream, an instant
+// on the stream.
+func (p *traceBuilder) writeCall(call *traceCall) error {
+	p.writeEventsUntil(call.startNs)
 	c, i := call.columns, int(call.row)
 	kind, flags := c.kind.At(i), c.flags[i]
 	failed := flags&timeline.NoResult == 0 && calls.IsError(c.result[i])
@@ -145,7 +146,7 @@ func (p *trace) call(call *traceCall) error {
 	if lane {
 		added = 2
 	}
-	slice := sliceEnd{
+	slice := openSlice{
 		startNs:  call.startNs,
 		atNs:     call.endNs,
 		caller:   origin.Thread{Pid: c.pid[i], Tid: c.tid[i]},
@@ -156,59 +157,59 @@ func (p *trace) call(call *traceCall) error {
 			!strings.Contains(c.name.At(i), "Query"),
 	}
 	if slice.waits {
-		p.wait(call.startNs, slice.caller.Pid, 1)
+		p.countWaitingThread(call.startNs, slice.caller.Pid, 1)
 	}
 	if p.max > 0 && p.slices+added > p.max && p.next != nil && p.slices > 0 {
-		if err := p.nextPart(call.startNs); err != nil {
+		if err := p.beginNextPart(call.startNs); err != nil {
 			return err
 		}
 	}
 	if flags&format.FlagOpen != 0 {
-		p.openCall(slice)
+		p.writeOpenCall(slice)
 	}
 	if p.full || p.max > 0 && p.slices+added > p.max && p.next == nil {
-		p.leaveOut(call, slice)
+		p.leaveOutCall(call, slice)
 		return p.w.err
 	}
 	p.slices += added
 	p.stats.Calls++
-	slice.thread = p.threadTrack(slice.caller)
+	slice.thread = p.findThreadTrack(slice.caller)
 	if flags&(format.FlagAbandoned|format.FlagNoReturn) != 0 { // the duration is unknown
-		p.w.start(eventInstant, slice.thread.uuid)
+		p.w.startEvent(eventTypeInstant, slice.thread.uuid)
 	} else {
 		p.beginSlice(slice)
 	}
-	p.w.nameID(c.nameIDs.at(p.w, &c.name, i))
-	p.w.categoryID(c.kindIDs.at(p.w, &c.kind, i))
+	p.w.setEventNameID(c.nameIDs.stringID(p.w, &c.name, i))
+	p.w.addEventCategoryID(c.kindIDs.stringID(p.w, &c.kind, i))
 	if lane {
 		p.flows++
-		p.w.event = appendFixed(p.w.event, fieldFlowIDs, p.flows)
+		p.w.event = appendFixed64Field(p.w.event, fieldFlowIDs, p.flows)
 	}
-	p.w.callstack(c.stack[i])
-	p.arguments(c, i, kind)
-	p.w.finish(call.startNs)
+	p.w.setEventStack(c.stack[i])
+	p.addArguments(c, i, kind)
+	p.w.finishEvent(call.startNs)
 	if lane {
-		p.lane(call, kind)
+		p.writeLaneInstant(call, kind)
 	}
 	return p.w.err
 }
 
-// openCall writes a call that has not returned on a track of its own.
-func (p *trace) openCall(slice sliceEnd) {
-	slice.thread = p.openTrack(slice.caller, slice.name)
+// writeOpenCall writes a call that has not returned on a track of its own.
+func (p *traceBuilder) writeOpenCall(slice openSlice) {
+	slice.thread = p.newOpenCallTrack(slice.caller, slice.name)
 	slice.name, slice.category, slice.ownTrack, slice.waits = slice.name+" has not returned", "open", true, false
 	p.beginSlice(slice)
-	p.w.name(slice.name)
-	p.w.category(slice.category)
-	p.w.callstack(slice.stack)
-	p.w.finish(slice.startNs)
+	p.w.setEventName(slice.name)
+	p.w.addEventCategory(slice.category)
+	p.w.setEventStack(slice.stack)
+	p.w.finishEvent(slice.startNs)
 }
 
-// leaveOut counts a call beyond MaxSlices. For the first one it writes an instant on gpurec's
+// leaveOutCall counts a call beyond MaxSlices. For the first one it writes an instant on gpurec's
 // track.
-func (p *trace) leaveOut(call *traceCall, slice sliceEnd) {
+func (p *traceBuilder) leaveOutCall(call *traceCall, slice openSlice) {
 	if slice.waits { // the counter of waiting threads includes calls that are left out
-		p.ends = stats.HeapPush(p.ends, slice, sliceEnd.before)
+		p.ends = stats.HeapPush(p.ends, slice, openSlice.endsBefore)
 	}
 	p.stats.LeftOut++
 	if p.stats.LeftOut > 1 {
@@ -216,51 +217,55 @@ func (p *trace) leaveOut(call *traceCall, slice sliceEnd) {
 	}
 	p.full = true // no later call is written, even if it needs fewer slices
 	p.stats.LeftOutNs = call.startNs
-	p.instant(
-		p.ownTrack(),
+	p.startInstant(
+		p.findGpurecTrack(),
 		fmt.Sprintf("all later calls are left out: the limit of %s slices is reached", units.Count(p.slices)),
 	)
-	p.w.finish(call.startNs)
+	p.w.finishEvent(call.startNs)
 }
 
-// lane writes the instant of a call on the lane of its stream, and ends the flow from the call.
-func (p *trace) lane(call *traceCall, kind string) {
+// writeLaneInstant writes the instant of a call on the lane of its stream, and ends the flow from
+// the call.
+func (p *traceBuilder) writeLaneInstant(call *traceCall, kind string) {
 	c, i := call.columns, int(call.row)
-	p.w.start(eventInstant, p.laneTrack(lane{c.stream[i], c.pid[i], c.device[i], c.flags[i]&format.FlagCaptured != 0}))
+	p.w.startEvent(
+		eventTypeInstant,
+		p.findLaneTrack(streamLane{c.stream[i], c.pid[i], c.device[i], c.flags[i]&format.FlagCaptured != 0}),
+	)
 	switch {
 	case c.kernel.At(i) != "":
-		p.w.nameID(c.kernelNameIDs.at(p.w, &c.kernel, i))
+		p.w.setEventNameID(c.kernelNameIDs.stringID(p.w, &c.kernel, i))
 	case kind == format.KindLaunch && catalog.BaseName(c.name.At(i)) == "cuGraphLaunch":
-		p.graph(c, i, call.startNs)
+		p.describeGraphLaunch(c, i, call.startNs)
 	case c.copy.At(i) != "":
-		p.w.name(c.name.At(i) + " " + c.copy.At(i))
+		p.w.setEventName(c.name.At(i) + " " + c.copy.At(i))
 	default:
-		p.w.nameID(c.nameIDs.at(p.w, &c.name, i))
+		p.w.setEventNameID(c.nameIDs.stringID(p.w, &c.name, i))
 	}
-	p.w.categoryID(c.kindIDs.at(p.w, &c.kind, i))
-	p.w.event = appendFixed(p.w.event, fieldTerminatingFlowIDs, p.flows)
-	p.w.finish(call.startNs)
+	p.w.addEventCategoryID(c.kindIDs.stringID(p.w, &c.kind, i))
+	p.w.event = appendFixed64Field(p.w.event, fieldTerminatingFlowIDs, p.flows)
+	p.w.finishEvent(call.startNs)
 }
 
-// graph sets the name of a graph launch to the graph's number of kernels. It adds a list of the
-// graph's nodes, as far as its construction was recorded.
-func (p *trace) graph(c *callColumns, i int, ns int64) {
+// describeGraphLaunch sets the name of a graph launch to the graph's number of kernels. It adds a
+// list of the graph's nodes, as far as its construction was recorded.
+func (p *traceBuilder) describeGraphLaunch(c *traceCallColumns, i int, ns int64) {
 	if n := int64(c.value[i]); n > 0 {
-		p.w.name("graph of " + units.Plural(n, "kernel"))
+		p.w.setEventName("graph of " + units.Plural(n, "kernel"))
 	} else {
-		p.w.name("graph")
+		p.w.setEventName("graph")
 	}
-	p.w.note("graph", annotationPointer, uint64(c.ptr[i]))
+	p.w.addAnnotation("graph", fieldAnnotationPointer, uint64(c.ptr[i]))
 	holds := "unknown: the construction of the graph was not recorded"
 	if v := p.graphs.At(c.pid[i], c.ptr[i], ns); v != nil && v.Text != "" {
 		holds = v.Text
 	}
-	p.w.noteText("holds", holds)
+	p.w.addTextAnnotation("holds", holds)
 }
 
-// launchArguments are the arguments of a launch that annotations show. Strings are interned
+// launchAnnotations are the arguments of a launch that annotations show. Strings are interned
 // numbers.
-type launchArguments struct {
+type launchAnnotations struct {
 	stream         int64
 	kernel, status uint64
 	grid, block    [3]int32
@@ -268,21 +273,21 @@ type launchArguments struct {
 	flags          int32
 }
 
-// maxCachedLaunches is the largest number of encoded annotations in trace.launches.
-const maxCachedLaunches = 1 << 16
+// maxCachedAnnotations is the largest number of encoded annotations in traceBuilder.launches.
+const maxCachedAnnotations = 1 << 16
 
-// arguments adds the arguments and the result of a call as debug annotations. It caches the encoded
-// annotations of launches.
-func (p *trace) arguments(c *callColumns, i int, kind string) {
+// addArguments adds the arguments and the result of a call as debug annotations. It caches the
+// encoded annotations of launches.
+func (p *traceBuilder) addArguments(c *traceCallColumns, i int, kind string) {
 	if kind != format.KindLaunch || c.ptr[i] != 0 || c.bytes[i] != 0 || c.src[i] != 0 {
 		p.encodeArguments(c, i, kind)
 		return
 	}
 	// Most launches repeat the arguments of an earlier launch.
-	key := launchArguments{
+	key := launchAnnotations{
 		stream: c.stream[i],
-		kernel: c.kernelIDs.known(p.w, &c.kernel, i),
-		status: c.statusIDs.known(p.w, &c.status, i),
+		kernel: c.kernelIDs.stringIDOrZero(p.w, &c.kernel, i),
+		status: c.statusIDs.stringIDOrZero(p.w, &c.status, i),
 		grid: [3]int32{
 			c.grid[0][i],
 			c.grid[1][i],
@@ -299,54 +304,54 @@ func (p *trace) arguments(c *callColumns, i int, kind string) {
 	}
 	before := len(p.w.event)
 	p.encodeArguments(c, i, kind)
-	if len(p.launches) < maxCachedLaunches {
+	if len(p.launches) < maxCachedAnnotations {
 		p.launches[key] = slices.Clone(p.w.event[before:])
 	}
 }
 
 // encodeArguments adds the debug annotations of a call to the current event.
-func (p *trace) encodeArguments(c *callColumns, i int, kind string) {
+func (p *traceBuilder) encodeArguments(c *traceCallColumns, i int, kind string) {
 	w := p.w
 	number := func(name string, v int64) {
 		if v != 0 {
-			w.note(name, annotationInt, uint64(v))
+			w.addAnnotation(name, fieldAnnotationInt, uint64(v))
 		}
 	}
 	pointer := func(name string, v int64) {
 		if v != 0 {
-			w.note(name, annotationPointer, uint64(v))
+			w.addAnnotation(name, fieldAnnotationPointer, uint64(v))
 		}
 	}
 	text := func(name string, ids *internedColumn, column *format.Strings) {
 		if column.At(i) != "" {
-			w.note(name, annotationStringIID, ids.at(w, column, i))
+			w.addAnnotation(name, fieldAnnotationStringIID, ids.stringID(w, column, i))
 		}
 	}
 	switch {
 	case c.flags[i]&format.FlagOpen != 0:
-		w.note("open", annotationBool, 1)
+		w.addAnnotation("open", fieldAnnotationBool, 1)
 	case c.flags[i]&format.FlagAbandoned != 0:
-		w.note("abandoned", annotationBool, 1)
+		w.addAnnotation("abandoned", fieldAnnotationBool, 1)
 	case c.flags[i]&format.FlagNoReturn != 0:
-		w.note("duration_unknown", annotationBool, 1)
+		w.addAnnotation("duration_unknown", fieldAnnotationBool, 1)
 	default:
 		number("result", int64(c.result[i]))
 	}
 	if c.flags[i]&format.FlagCaptured != 0 {
-		w.note("captured", annotationBool, 1)
+		w.addAnnotation("captured", fieldAnnotationBool, 1)
 	}
 	number("bytes", c.bytes[i])
 	pointer("ptr", c.ptr[i])
 	pointer("src_ptr", c.src[i])
 	if c.stream[i] != 0 || timeline.IsLane(kind) {
-		w.noteText("stream", query.StreamName(c.stream[i]))
+		w.addTextAnnotation("stream", query.StreamName(c.stream[i]))
 	}
 	text("memory_kind", &c.memoryIDs, &c.memory)
 	text("copy_kind", &c.copyIDs, &c.copy)
 	text("kernel", &c.kernelIDs, &c.kernel)
 	if c.grid[0][i] != 0 {
-		w.noteText("grid", fmt.Sprintf("%d,%d,%d", c.grid[0][i], c.grid[1][i], c.grid[2][i]))
-		w.noteText("block", fmt.Sprintf("%d,%d,%d", c.block[0][i], c.block[1][i], c.block[2][i]))
+		w.addTextAnnotation("grid", fmt.Sprintf("%d,%d,%d", c.grid[0][i], c.grid[1][i], c.grid[2][i]))
+		w.addTextAnnotation("block", fmt.Sprintf("%d,%d,%d", c.block[0][i], c.block[1][i], c.block[2][i]))
 		number("shared_bytes", int64(c.shared[i]))
 	}
 	text("stack_status", &c.statusIDs, &c.status)

@@ -16,7 +16,7 @@ import (
 
 // memoryStep is a new value of a memory counter, or a failed allocation.
 type memoryStep struct {
-	atNs    int64 // Unix ns
+	atNs    int64 // time of the step, Unix ns
 	device  int32
 	memory  string // kind of memory, or state.AllMemory
 	live    int64  // live bytes from atNs on
@@ -25,16 +25,16 @@ type memoryStep struct {
 	bytes   int64  // requested size of the failed allocation
 }
 
-// replayResult is the result of a replay of memory. It is set when the iterator of memorySteps
-// ends.
+// replayResult is the result of a replay of memory. It is set when the iterator of
+// replayMemorySteps ends.
 type replayResult struct {
 	counts livemem.Counts
 	err    error
 }
 
-// memorySteps replays memory and returns an iterator over its steps. The result is complete when
-// the iterator has ended.
-func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *replayResult) {
+// replayMemorySteps replays memory and returns an iterator over its steps. The result is complete
+// when the iterator has ended.
+func replayMemorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *replayResult) {
 	result := new(replayResult)
 	return func(yield func(memoryStep) bool) {
 		driver := memory.NewLevelScan(t, f)
@@ -47,12 +47,12 @@ func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *
 		exits := make(map[memory.DeviceKind]memoryStep) // last step of each level that changes at exitNs
 		exitNs := int64(0)                              // time at which a process or context ended, Unix ns
 		flush := func() {
-			for _, p := range sortedPlaces(exits) {
+			for _, p := range sortDeviceKinds(exits) {
 				send(exits[p])
 			}
 			clear(exits)
 		}
-		levels := newAllocatorLevels(t, f, send)
+		levels := newAllocatorCounters(t, f, send)
 		l, _, err := t.ReplayAll(func(_ *livemem.Set, c *livemem.Change) {
 			kind, total := driver.Consume(c)
 			if kind == nil {
@@ -85,17 +85,17 @@ func memorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memoryStep], *
 					send(all)
 				}
 			}
-		}, levels.consume)
+		}, levels.consumeChange)
 		flush()
-		levels.finish(t.Recording().ToNs)
+		levels.sendFinalTotals(t.Recording().ToNs)
 		if result.err = err; err == nil {
 			result.counts = l.Counts
 		}
 	}, result
 }
 
-// sortedPlaces returns the keys of m in order of device and kind of memory.
-func sortedPlaces(m map[memory.DeviceKind]memoryStep) []memory.DeviceKind {
+// sortDeviceKinds returns the keys of a map of memory steps in order of device and kind of memory.
+func sortDeviceKinds(m map[memory.DeviceKind]memoryStep) []memory.DeviceKind {
 	var list []memory.DeviceKind
 	for p := range m {
 		list = append(list, p)
@@ -106,17 +106,17 @@ func sortedPlaces(m map[memory.DeviceKind]memoryStep) []memory.DeviceKind {
 	return list
 }
 
-// memoryStep writes a step: the value of a counter, or an instant for a failed allocation.
-func (p *trace) memoryStep(s *memoryStep) {
+// writeMemoryStep writes a step: the value of a counter, or an instant for a failed allocation.
+func (p *traceBuilder) writeMemoryStep(s *memoryStep) {
 	if s.atNs > p.window.ToNs {
 		return
 	}
 	at := max(s.atNs, p.window.FromNs)
 	if s.failed {
 		if s.atNs >= p.window.FromNs {
-			p.instant(p.gpuTrack(s.device, "failed allocations"), "allocation failed: "+units.Bytes(s.bytes))
-			p.w.note("bytes", annotationInt, uint64(s.bytes))
-			p.w.finish(at)
+			p.startInstant(p.findGPUTrack(s.device, "failed allocations"), "allocation failed: "+units.Bytes(s.bytes))
+			p.w.addAnnotation("bytes", fieldAnnotationInt, uint64(s.bytes))
+			p.w.finishEvent(at)
 		}
 		return
 	}
@@ -126,26 +126,26 @@ func (p *trace) memoryStep(s *memoryStep) {
 	} else if s.memory != state.AllMemory {
 		name += " (" + s.memory + ")"
 	}
-	p.level(at, trackKey{device: s.device, kind: name}, byteCounter, float64(s.live))
+	p.writeCounterValue(at, trackKey{device: s.device, kind: name}, byteCounterDescriptor, float64(s.live))
 }
 
-// sample writes a sample of an NVML metric, or of the free memory that cuMemGetInfo returned.
-func (p *trace) sample(s *facts.Sample) {
-	if !p.inWindow(s.AtNs) || len(p.filter.Devices) > 0 && !slices.Contains(p.filter.Devices, s.Device) {
+// writeSample writes a sample of an NVML metric, or of the free memory that cuMemGetInfo returned.
+func (p *traceBuilder) writeSample(s *facts.Sample) {
+	if !p.isInWindow(s.AtNs) || len(p.filter.Devices) > 0 && !slices.Contains(p.filter.Devices, s.Device) {
 		return
 	}
-	name, unit := deviceFree, byteCounter
-	if s.Metric != metricDeviceFree {
+	name, unit := deviceFreeCounter, byteCounterDescriptor
+	if s.Metric != deviceFreeMetricID {
 		metric := p.t.Facts.Metrics.List[s.Metric]
-		name, unit = "NVML "+metric, counterUnit(metric)
+		name, unit = "NVML "+metric, newCounterDescriptor(metric)
 	}
-	p.level(s.AtNs, trackKey{device: s.Device, kind: name}, unit, s.Value)
+	p.writeCounterValue(s.AtNs, trackKey{device: s.Device, kind: name}, unit, s.Value)
 }
 
-// level writes a value of a counter, and keeps it for the next part of the trace.
-func (p *trace) level(ns int64, key trackKey, unit []byte, value float64) {
+// writeCounterValue writes a value of a counter, and keeps it for the next part of the trace.
+func (p *traceBuilder) writeCounterValue(ns int64, key trackKey, unit []byte, value float64) {
 	p.levels[key] = counterValue{unit, value}
-	p.w.counter(ns, p.counterTrack(key, unit), value)
+	p.w.writeCounterEvent(ns, p.findCounterTrack(key, unit), value)
 }
 
 // counterValue is the last value of a counter.
@@ -154,24 +154,25 @@ type counterValue struct {
 	value float64
 }
 
-// wait adds step to the number of threads of a process that wait for the GPU: 1 at the start of a wait,
-// -1 at its end.
-func (p *trace) wait(ns int64, pid int32, step float64) {
-	key := trackKey{kind: waitingThreads, pid: pid, device: processTracks}
-	p.level(ns, key, threadCounter, p.levels[key].value+step)
+// countWaitingThread adds step to the number of threads of a process that wait for the GPU: 1 at
+// the start of a wait, -1 at its end.
+func (p *traceBuilder) countWaitingThread(ns int64, pid int32, step float64) {
+	key := trackKey{kind: waitingThreadsCounter, pid: pid, device: processTrackDevice}
+	p.writeCounterValue(ns, key, threadCounterDescriptor, p.levels[key].value+step)
 }
 
-// waitingThreads is the name of the counter of threads that wait for the GPU.
-const waitingThreads = "threads waiting for the GPU"
+// waitingThreadsCounter is the name of the counter of threads that wait for the GPU.
+const waitingThreadsCounter = "threads waiting for the GPU"
 
-// deviceFree is the name of the counter of free device memory that cuMemGetInfo returned.
-const deviceFree = "device free (cuMemGetInfo)"
+// deviceFreeCounter is the name of the counter of free device memory that cuMemGetInfo returned.
+const deviceFreeCounter = "device free (cuMemGetInfo)"
 
-// metricDeviceFree is the metric number of deviceFree. Numbers of NVML metrics are not negative.
-const metricDeviceFree = -1
+// deviceFreeMetricID is the metric number of deviceFreeCounter. Numbers of NVML metrics are not
+// negative.
+const deviceFreeMetricID = -1
 
-// allSamples returns the samples of NVML and the results of cuMemGetInfo in order of time.
-func allSamples(t *timeline.Timeline) []facts.Sample {
+// collectSamples returns the samples of NVML and the results of cuMemGetInfo in order of time.
+func collectSamples(t *timeline.Timeline) []facts.Sample {
 	if len(t.Free) == 0 {
 		return t.Facts.Samples
 	}
@@ -179,7 +180,7 @@ func allSamples(t *timeline.Timeline) []facts.Sample {
 	for _, s := range t.Free {
 		all = append(
 			all,
-			facts.Sample{AtNs: s.AtNs, Value: float64(s.FreeBytes), Metric: metricDeviceFree, Device: s.Device},
+			facts.Sample{AtNs: s.AtNs, Value: float64(s.FreeBytes), Metric: deviceFreeMetricID, Device: s.Device},
 		)
 	}
 	slices.SortStableFunc(all, func(a, b facts.Sample) int { return cmp.Compare(a.AtNs, b.AtNs) })

@@ -8,11 +8,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/stats"
 )
 
-// nextPart ends the current part of the trace at ns (Unix ns) and begins the next one. The next
-// part repeats the calls that have not ended yet, and the last value of each counter.
-func (p *trace) nextPart(ns int64) error {
+// beginNextPart ends the current part of the trace at ns (Unix ns) and begins the next one. The
+// next part repeats the calls that have not ended yet, and the last value of each counter.
+func (p *traceBuilder) beginNextPart(ns int64) error {
 	carried := slices.Clone(p.ends)
-	slices.SortFunc(carried, func(a, b sliceEnd) int {
+	slices.SortFunc(carried, func(a, b openSlice) int {
 		return cmp.Or(cmp.Compare(a.startNs, b.startNs), cmp.Compare(b.atNs, a.atNs))
 	})
 	if err := p.closePart(ns); err != nil {
@@ -30,9 +30,9 @@ func (p *trace) nextPart(ns int64) error {
 	for i := range carried {
 		begin = min(begin, carried[i].startNs)
 	}
-	p.w.begin(begin)
+	p.w.beginSequence(begin)
 	for i := range carried {
-		p.carry(&carried[i])
+		p.repeatSlice(&carried[i])
 	}
 	keys := make([]trackKey, 0, len(p.levels))
 	for key := range p.levels {
@@ -42,47 +42,50 @@ func (p *trace) nextPart(ns int64) error {
 		return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(a.kind, b.kind), cmp.Compare(a.pid, b.pid))
 	})
 	for _, key := range keys {
-		p.level(ns, key, p.levels[key].unit, p.levels[key].value)
+		p.writeCounterValue(ns, key, p.levels[key].unit, p.levels[key].value)
 	}
-	p.instant(p.ownTrack(), fmt.Sprintf("part %d begins here; calls marked continued began before", p.stats.Parts))
-	p.w.finish(ns)
+	p.startInstant(
+		p.findGpurecTrack(),
+		fmt.Sprintf("part %d begins here; calls marked continued began before", p.stats.Parts),
+	)
+	p.w.finishEvent(ns)
 	return p.w.err
 }
 
 // closePart ends the current part. Slices that are open at ns are written up to their own ends.
-func (p *trace) closePart(ns int64) error {
-	p.instant(
-		p.ownTrack(),
+func (p *traceBuilder) closePart(ns int64) error {
+	p.startInstant(
+		p.findGpurecTrack(),
 		fmt.Sprintf("part %d ends here; calls that reach beyond are whole in it and in the next", p.stats.Parts),
 	)
-	p.w.finish(ns)
+	p.w.finishEvent(ns)
 	last := ns
 	for len(p.ends) > 0 {
 		p.ends[0].waits = false // the next part updates the counter of waiting threads
 		last = max(last, p.ends[0].atNs)
-		p.endSlice()
+		p.endFirstSlice()
 	}
-	p.w.end(last)
+	p.w.endSequence(last)
 	return p.w.err
 }
 
-// carry writes a slice of the previous part again, because it reaches into this part.
-func (p *trace) carry(e *sliceEnd) {
+// repeatSlice writes a slice of the previous part again, because it reaches into this part.
+func (p *traceBuilder) repeatSlice(e *openSlice) {
 	again := *e
 	switch {
 	case e.thread == nil:
-		p.ends = stats.HeapPush(p.ends, again, sliceEnd.before)
+		p.ends = stats.HeapPush(p.ends, again, openSlice.endsBefore)
 		return
 	case e.ownTrack:
-		again.thread = p.openTrack(e.caller, e.name)
+		again.thread = p.newOpenCallTrack(e.caller, e.name)
 	default:
-		again.thread = p.threadTrack(e.caller)
+		again.thread = p.findThreadTrack(e.caller)
 	}
 	p.beginSlice(again)
-	p.w.name(e.name)
-	p.w.category(e.category)
-	p.w.callstack(e.stack)
-	p.w.note("continued", annotationBool, 1)
-	p.w.finish(e.startNs)
+	p.w.setEventName(e.name)
+	p.w.addEventCategory(e.category)
+	p.w.setEventStack(e.stack)
+	p.w.addAnnotation("continued", fieldAnnotationBool, 1)
+	p.w.finishEvent(e.startNs)
 	p.slices++
 }

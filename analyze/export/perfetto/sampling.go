@@ -6,9 +6,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// samplingMarks returns marks for the intervals in which launches, or their stacks, were not
+// newSamplingMarks returns marks for the intervals in which launches, or their stacks, were not
 // recorded.
-func (p *trace) samplingMarks() (marks []mark) {
+func (p *traceBuilder) newSamplingMarks() (marks []traceMark) {
 	s := &p.t.Facts.Sampling
 	end := p.t.Recording().ToNs
 	for _, kind := range []struct {
@@ -22,10 +22,10 @@ func (p *trace) samplingMarks() (marks []mark) {
 			if w.ToNs == math.MaxInt64 {
 				w.ToNs = max(w.FromNs, end)
 			}
-			marks = append(marks, mark{w.FromNs, func() {
-				p.instant(p.ownTrack(), kind.name)
-				p.w.note("interval_ns", annotationInt, uint64(w.DurNs()))
-				p.w.finish(w.FromNs)
+			marks = append(marks, traceMark{w.FromNs, func() {
+				p.startInstant(p.findGpurecTrack(), kind.name)
+				p.w.addAnnotation("interval_ns", fieldAnnotationInt, uint64(w.DurNs()))
+				p.w.finishEvent(w.FromNs)
 			}})
 		}
 	}

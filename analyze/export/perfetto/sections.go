@@ -6,5 +6,5 @@ import (
 
 // Sections describe the tracks of a trace. --explain prints them.
 var Sections = []report.Section{
-	{Title: "tracks", Columns: trackColumns},
+	{Title: "tracks", Columns: traceTrackColumns},
 }

@@ -12,13 +12,13 @@ func TestTraceOfTheWholeSurface(t *testing.T) {
 	d, _ := traced(t, analyzetest.Surface(t).Timeline(), Options{})
 	counters := make(map[string]int)
 	for track, values := range d.counters {
-		for _, name := range []string{deviceFree, "live memory (physical)", "live memory (registered)"} {
+		for _, name := range []string{deviceFreeCounter, "live memory (physical)", "live memory (registered)"} {
 			if strings.HasSuffix(track, name) {
 				counters[name] += len(values)
 			}
 		}
 	}
-	if counters[deviceFree] != 100 || counters["live memory (physical)"] != 100 ||
+	if counters[deviceFreeCounter] != 100 || counters["live memory (physical)"] != 100 ||
 		counters["live memory (registered)"] != 1 {
 		t.Errorf("counters %v", counters)
 	}

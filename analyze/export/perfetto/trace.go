@@ -23,8 +23,8 @@ import (
 // slices took 15 s and 1.3 GB of memory.
 const DefaultMaxSlices = 2_000_000
 
-// trackColumns describe the tracks of a trace.
-var trackColumns = []report.Column{
+// traceTrackColumns describe the tracks of a trace.
+var traceTrackColumns = []report.Column{
 	{
 		Key: "process, thread", Title: "", Unit: report.UnitText,
 		About: "one slice for each call on the thread that made it, from entry to return, with stack, arguments and " +
@@ -83,20 +83,20 @@ var trackColumns = []report.Column{
 	},
 }
 
-// Options are the options of Write.
+// Options are the options of WriteTrace.
 type Options struct {
 	query.Filter
 	// MaxSlices is the largest number of slices and instants for calls; 0 means no limit. Further
 	// calls are left out. Counters are not limited.
 	MaxSlices int64
-	// Next, if not nil, is called when MaxSlices is reached. Write continues with the writer that
-	// Next returns, so no call is left out. The previous part is complete then. A call that spans
-	// several parts is in each of them, with its full duration and the mark "continued".
+	// Next, if not nil, is called when MaxSlices is reached. WriteTrace continues with the writer
+	// that Next returns, so no call is left out. The previous part is complete then. A call that
+	// spans several parts is in each of them, with its full duration and the mark "continued".
 	Next func() (io.Writer, error)
 }
 
-// Stats describe a trace that Write has written.
-type Stats struct {
+// TraceStats describe a trace that WriteTrace has written.
+type TraceStats struct {
 	Calls     int64 // calls in the trace
 	Parts     int   // number of parts: 1 + calls of Next
 	LeftOut   int64 // calls that were left out because of MaxSlices
@@ -105,34 +105,34 @@ type Stats struct {
 	NoMatch   *query.NoMatch // set if the filter selects no call
 }
 
-// Write writes the recording to out as a Perfetto trace, with packets in order of time. It needs
-// memory only for the calls that overlap. It returns an error if it cannot read the recording or
-// write to out.
-func Write(t *timeline.Timeline, out io.Writer, opt Options) (*Stats, error) {
+// WriteTrace writes the recording to out as a Perfetto trace, with packets in order of time. It
+// needs memory only for the calls that overlap. It returns an error if it cannot read the recording
+// or write to out.
+func WriteTrace(t *timeline.Timeline, out io.Writer, opt Options) (*TraceStats, error) {
 	t = t.View()
-	p := newTrace(t, out, opt)
+	p := newTraceBuilder(t, out, opt)
 	var err error
 	if p.graphs, err = graph.Read(t); err != nil {
 		return nil, err
 	}
-	p.w.begin(p.window.FromNs)
-	steps, counts := memorySteps(t, &p.filter)
+	p.w.beginSequence(p.window.FromNs)
+	steps, counts := replayMemorySteps(t, &p.filter)
 	next, stop := iter.Pull(steps)
 	defer stop()
 	p.nextStep = next
 	p.step, p.hasStep = next()
-	if err := timeline.InOrder(slices.Concat(t.Memory, t.Calls), p.stream(), p.call); err != nil {
+	if err := timeline.InOrder(slices.Concat(t.Memory, t.Calls), p.newCallStream(), p.writeCall); err != nil {
 		return nil, t.Wrap(err)
 	}
-	p.advance(p.window.ToNs)
-	p.endSlices()
+	p.writeEventsUntil(p.window.ToNs)
+	p.endAllSlices()
 	for p.hasStep { // run the replay to its end, so that its counts are complete
 		p.step, p.hasStep = next()
 	}
 	if err := counts.err; err != nil {
 		return nil, err
 	}
-	p.w.end(p.window.ToNs)
+	p.w.endSequence(p.window.ToNs)
 	p.stats.Quality = quality.OfRecording(t, &counts.counts)
 	if p.stats.Calls+p.stats.LeftOut == 0 && t.Scan.Events > 0 {
 		p.stats.NoMatch = p.seen.Explain(&p.filter)
@@ -140,31 +140,31 @@ func Write(t *timeline.Timeline, out io.Writer, opt Options) (*Stats, error) {
 	return &p.stats, p.w.err
 }
 
-// trace writes a Perfetto trace.
-type trace struct {
+// traceBuilder merges calls, memory levels, samples and marks into a Perfetto trace.
+type traceBuilder struct {
 	t      *timeline.Timeline
 	w      *traceWriter
 	filter query.Filter
 	window query.Window
-	stats  Stats
+	stats  TraceStats
 	seen   *query.Callers
-	max    int64 // Options.MaxSlices
+	max    int64 // largest number of slices in a part: Options.MaxSlices
 	slices int64 // slices and instants of calls in this part
 	full   bool  // a call was left out, so all later calls are left out too
 	next   func() (io.Writer, error)
 	graphs graph.Contents
 
 	partTracks
-	ends     []sliceEnd // heap of the open slices, the first to end at index 0
+	ends     []openSlice // heap of the open slices, the first to end at index 0
 	levels   map[trackKey]counterValue
-	launches map[launchArguments][]byte // cache of encoded annotations
-	flows    uint64                     // id of the last flow
+	launches map[launchAnnotations][]byte // cache of encoded annotations
+	flows    uint64                       // id of the last flow
 
 	nextStep func() (memoryStep, bool)
 	step     memoryStep
 	hasStep  bool
 	samples  []facts.Sample
-	marks    []mark
+	marks    []traceMark
 }
 
 // threadTrack is the track of a thread.
@@ -173,18 +173,18 @@ type threadTrack struct {
 	open []int64 // ends of the open slices, Unix ns, the outermost slice first
 }
 
-// sliceEnd is an open slice, with the data to repeat it in the next part of the trace.
-type sliceEnd struct {
+// openSlice is an open slice, with the data to repeat it in the next part of the trace.
+type openSlice struct {
 	startNs, atNs  int64        // start and end, Unix ns
 	thread         *threadTrack // nil if the slice was left out and only its wait is counted
 	caller         origin.Thread
 	name, category string
 	stack          int32
-	ownTrack       bool // the slice is on a track of its own: see openTrack
+	ownTrack       bool // the slice is on a track of its own: see newOpenCallTrack
 	waits          bool // the thread waits for the GPU
 }
 
-// trackKey identifies a track of a GPU, or of a process if device is processTracks.
+// trackKey identifies a track of a GPU, or of a process if device is processTrackDevice.
 type trackKey struct {
 	device int32
 	kind   string // kind of lane, or name of the counter or track
@@ -192,15 +192,15 @@ type trackKey struct {
 	stream int64  // set for lanes
 }
 
-// mark is an instant that belongs to no call.
-type mark struct {
-	atNs  int64 // Unix ns
+// traceMark is an instant of the trace that belongs to no call, such as an Xid error.
+type traceMark struct {
+	atNs  int64 // time of the instant, Unix ns
 	write func()
 }
 
-// newTrace returns a trace without packets.
-func newTrace(t *timeline.Timeline, out io.Writer, opt Options) *trace {
-	p := &trace{
+// newTraceBuilder returns a trace without packets.
+func newTraceBuilder(t *timeline.Timeline, out io.Writer, opt Options) *traceBuilder {
+	p := &traceBuilder{
 		t:      t,
 		w:      newTraceWriter(out, &t.Stacks, t.Rec.Meta.ClockOffsetNs),
 		filter: opt.Filter,
@@ -210,33 +210,33 @@ func newTrace(t *timeline.Timeline, out io.Writer, opt Options) *trace {
 		max:        opt.MaxSlices,
 		next:       opt.Next,
 		seen:       query.NewCallers(),
-		stats:      Stats{Parts: 1},
+		stats:      TraceStats{Parts: 1},
 		partTracks: newPartTracks(),
 		levels:     make(map[trackKey]counterValue),
-		launches:   make(map[launchArguments][]byte),
-		samples:    allSamples(t),
+		launches:   make(map[launchAnnotations][]byte),
+		samples:    collectSamples(t),
 	}
 	for _, x := range t.Facts.Xids {
-		p.marks = append(p.marks, mark{x.AtNs, func() {
-			p.instant(p.gpuTrack(x.Device, "Xid errors"), fmt.Sprintf("Xid %d: %s", x.Code, x.Text))
-			p.w.finish(x.AtNs)
+		p.marks = append(p.marks, traceMark{x.AtNs, func() {
+			p.startInstant(p.findGPUTrack(x.Device, "Xid errors"), fmt.Sprintf("Xid %d: %s", x.Code, x.Text))
+			p.w.finishEvent(x.AtNs)
 		}})
 	}
 	for _, l := range t.Facts.Lost {
-		p.marks = append(p.marks, mark{l.StartNs, func() {
-			p.instant(p.ownTrack(), fmt.Sprintf("%s %s calls lost", units.Count(l.Calls), l.Class))
-			p.w.note("interval_ns", annotationInt, uint64(l.DurNs))
-			p.w.finish(l.StartNs)
+		p.marks = append(p.marks, traceMark{l.StartNs, func() {
+			p.startInstant(p.findGpurecTrack(), fmt.Sprintf("%s %s calls lost", units.Count(l.Calls), l.Class))
+			p.w.addAnnotation("interval_ns", fieldAnnotationInt, uint64(l.DurNs))
+			p.w.finishEvent(l.StartNs)
 		}})
 	}
-	p.marks = append(p.marks, p.samplingMarks()...)
-	slices.SortStableFunc(p.marks, func(a, b mark) int { return cmp.Compare(a.atNs, b.atNs) })
+	p.marks = append(p.marks, p.newSamplingMarks()...)
+	slices.SortStableFunc(p.marks, func(a, b traceMark) int { return cmp.Compare(a.atNs, b.atNs) })
 	return p
 }
 
-// advance writes all events other than calls up to atNs, in order of time. Events at the same time
-// have this order: ends of slices, levels of memory, samples, marks.
-func (p *trace) advance(atNs int64) {
+// writeEventsUntil writes all events other than calls up to atNs, in order of time. Events at the
+// same time have this order: ends of slices, levels of memory, samples, marks.
+func (p *traceBuilder) writeEventsUntil(atNs int64) {
 	for {
 		next := int64(math.MaxInt64)
 		if len(p.ends) > 0 {
@@ -251,77 +251,77 @@ func (p *trace) advance(atNs int64) {
 		if len(p.marks) > 0 {
 			next = min(next, p.marks[0].atNs)
 		}
-		if next > atNs || !p.pending() {
+		if next > atNs || !p.hasPendingEvents() {
 			return
 		}
-		p.writeNext(next)
+		p.writeNextEvent(next)
 	}
 }
 
-// pending reports whether events other than calls are left to write.
-func (p *trace) pending() bool {
+// hasPendingEvents reports whether events other than calls are left to write.
+func (p *traceBuilder) hasPendingEvents() bool {
 	return len(p.ends) > 0 || p.hasStep || len(p.samples) > 0 || len(p.marks) > 0
 }
 
-// writeNext writes the first event whose time is ns.
-func (p *trace) writeNext(ns int64) {
+// writeNextEvent writes the first event whose time is ns.
+func (p *traceBuilder) writeNextEvent(ns int64) {
 	switch {
 	case len(p.ends) > 0 && p.ends[0].atNs == ns:
-		p.endSlice()
+		p.endFirstSlice()
 	case p.hasStep && p.step.atNs == ns:
-		p.memoryStep(&p.step)
+		p.writeMemoryStep(&p.step)
 		p.step, p.hasStep = p.nextStep()
 	case len(p.samples) > 0 && p.samples[0].AtNs == ns:
-		p.sample(&p.samples[0])
+		p.writeSample(&p.samples[0])
 		p.samples = p.samples[1:]
 	default:
-		if p.inWindow(ns) {
+		if p.isInWindow(ns) {
 			p.marks[0].write()
 		}
 		p.marks = p.marks[1:]
 	}
 }
 
-// inWindow reports whether a time (Unix ns) is in the window.
-func (p *trace) inWindow(ns int64) bool { return ns >= p.window.FromNs && ns <= p.window.ToNs }
+// isInWindow reports whether a time (Unix ns) is in the window.
+func (p *traceBuilder) isInWindow(ns int64) bool { return ns >= p.window.FromNs && ns <= p.window.ToNs }
 
 // beginSlice starts the event of a slice; the caller adds fields and finishes the event. It cuts
 // the end of a slice to that of the enclosing slice, because clocks can differ slightly.
-func (p *trace) beginSlice(e sliceEnd) {
+func (p *traceBuilder) beginSlice(e openSlice) {
 	if n := len(e.thread.open); n > 0 {
 		e.atNs = min(e.atNs, e.thread.open[n-1])
 	}
 	e.thread.open = append(e.thread.open, e.atNs)
-	p.ends = stats.HeapPush(p.ends, e, sliceEnd.before)
-	p.w.start(eventSliceBegin, e.thread.uuid)
+	p.ends = stats.HeapPush(p.ends, e, openSlice.endsBefore)
+	p.w.startEvent(eventTypeSliceBegin, e.thread.uuid)
 }
 
-// before orders slices by their end.
-func (e sliceEnd) before(o sliceEnd) bool { return e.atNs < o.atNs }
+// endsBefore reports whether a slice ends before another one.
+func (e openSlice) endsBefore(o openSlice) bool { return e.atNs < o.atNs }
 
-// endSlice ends the open slice with the earliest end.
-func (p *trace) endSlice() {
+// endFirstSlice ends the open slice with the earliest end.
+func (p *traceBuilder) endFirstSlice() {
 	e := p.ends[0]
-	p.ends = stats.HeapPop(p.ends, sliceEnd.before)
+	p.ends = stats.HeapPop(p.ends, openSlice.endsBefore)
 	if e.thread != nil {
 		e.thread.open = e.thread.open[:len(e.thread.open)-1]
-		p.w.start(eventSliceEnd, e.thread.uuid)
-		p.w.finishPlain(e.atNs)
+		p.w.startEvent(eventTypeSliceEnd, e.thread.uuid)
+		p.w.finishPlainEvent(e.atNs)
 	}
 	if e.waits {
-		p.wait(e.atNs, e.caller.Pid, -1)
+		p.countWaitingThread(e.atNs, e.caller.Pid, -1)
 	}
 }
 
-// endSlices ends all open slices.
-func (p *trace) endSlices() {
+// endAllSlices ends all open slices.
+func (p *traceBuilder) endAllSlices() {
 	for len(p.ends) > 0 {
-		p.endSlice()
+		p.endFirstSlice()
 	}
 }
 
-// instant starts an instant event; the caller may add fields, and must finish the event.
-func (p *trace) instant(track uint64, name string) {
-	p.w.start(eventInstant, track)
-	p.w.name(name)
+// startInstant starts an instant event; the caller may add fields, and must finish the event.
+func (p *traceBuilder) startInstant(track uint64, name string) {
+	p.w.startEvent(eventTypeInstant, track)
+	p.w.setEventName(name)
 }

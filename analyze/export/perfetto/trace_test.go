@@ -102,16 +102,16 @@ func decode(t *testing.T, b []byte) *decoded {
 	}
 	for i, p := range fields(t, b)[fieldTracePacket] {
 		m := fields(t, p.([]byte))
-		if number(m, fieldSequenceID) != sequenceID {
+		if number(m, fieldSequenceID) != packetSequenceID {
 			t.Fatalf("packet %d has no sequence", i)
 		}
 		if i == 0 &&
-			(number(m, fieldSequenceFlags) != sequenceCleared || m[fieldClockSnapshot] == nil || m[fieldTracePacketDefaults] == nil) {
+			(number(m, fieldSequenceFlags) != sequenceFlagStateCleared || m[fieldClockSnapshot] == nil || m[fieldTracePacketDefaults] == nil) {
 			t.Fatal("the first packet does not open the sequence")
 		}
 		if i == 0 { // the clock snapshot: later times are differences
 			for _, c := range fields(t, m[fieldClockSnapshot][0].([]byte))[1] {
-				if c := fields(t, c.([]byte)); number(c, 1) == clockDelta && number(c, 3) == 1 {
+				if c := fields(t, c.([]byte)); number(c, 1) == clockIDDelta && number(c, 3) == 1 {
 					clock = number(c, 2)
 				}
 			}
@@ -137,15 +137,15 @@ func decode(t *testing.T, b []byte) *decoded {
 			if parent := number(td, 5); parent != 0 {
 				name = tracks[parent] + " / " + name
 			}
-			if raw, ok := td[trackProcess]; ok {
+			if raw, ok := td[fieldTrackProcess]; ok {
 				name = fmt.Sprintf("process %d", number(fields(t, raw[0].([]byte)), 1))
 			}
-			if raw, ok := td[trackThread]; ok {
+			if raw, ok := td[fieldTrackThread]; ok {
 				th := fields(t, raw[0].([]byte))
 				name = fmt.Sprintf("thread %d %d", number(th, 1), number(th, 2))
 			}
 			tracks[number(td, 1)] = name
-			counters[number(td, 1)] = td[trackCounter] != nil
+			counters[number(td, 1)] = td[fieldTrackCounter] != nil
 		}
 		raw, ok := m[fieldTrackEvent]
 		if !ok {
@@ -160,19 +160,19 @@ func decode(t *testing.T, b []byte) *decoded {
 		if tracks[track] == "" {
 			t.Fatalf("event on unknown track %d", track)
 		}
-		switch number(e, fieldType) {
-		case eventCounter:
+		switch number(e, fieldEventType) {
+		case eventTypeCounter:
 			if !counters[track] {
 				t.Fatalf("counter on track %q", tracks[track])
 			}
 			d.counters[tracks[track]] = append(d.counters[tracks[track]], int64(number(e, fieldCounterValue)))
-		case eventSliceBegin, eventInstant:
+		case eventTypeSliceBegin, eventTypeInstant:
 			s := slice{
 				track:   tracks[track],
 				startNs: int64(ts),
 				name:    text(lookup(fieldEventNames, number(e, fieldNameIID)), 2),
 				depth:   len(open[track]),
-				instant: number(e, fieldType) == eventInstant,
+				instant: number(e, fieldEventType) == eventTypeInstant,
 			}
 			for _, c := range e[fieldCategoryIIDs] {
 				lookup(fieldEventCategories, c.(uint64))
@@ -180,7 +180,7 @@ func decode(t *testing.T, b []byte) *decoded {
 			for _, a := range e[fieldDebugAnnotations] {
 				note := fields(t, a.([]byte))
 				lookup(fieldAnnotationNames, number(note, 1))
-				if id, ok := note[annotationStringIID]; ok {
+				if id, ok := note[fieldAnnotationStringIID]; ok {
 					lookup(fieldAnnotationValues, id[0].(uint64))
 				}
 				s.notes++
@@ -197,7 +197,7 @@ func decode(t *testing.T, b []byte) *decoded {
 			if !s.instant {
 				open[track] = append(open[track], len(d.slices)-1)
 			}
-		case eventSliceEnd:
+		case eventTypeSliceEnd:
 			stack := open[track]
 			if len(stack) == 0 {
 				t.Fatalf("an end without a slice on %q", tracks[track])
@@ -215,10 +215,10 @@ func decode(t *testing.T, b []byte) *decoded {
 	return d
 }
 
-func traced(t *testing.T, tl *timeline.Timeline, opt Options) (*decoded, *Stats) {
+func traced(t *testing.T, tl *timeline.Timeline, opt Options) (*decoded, *TraceStats) {
 	t.Helper()
 	var b bytes.Buffer
-	stats, err := Write(tl, &b, opt)
+	stats, err := WriteTrace(tl, &b, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -421,7 +421,7 @@ func TestTraceIsDeterministic(t *testing.T) {
 	var first []byte
 	for range 3 {
 		var b bytes.Buffer
-		if _, err := Write(tp.Timeline(), &b, Options{}); err != nil {
+		if _, err := WriteTrace(tp.Timeline(), &b, Options{}); err != nil {
 			t.Fatal(err)
 		}
 		if first != nil && !bytes.Equal(first, b.Bytes()) {

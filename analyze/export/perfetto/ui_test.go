@@ -25,7 +25,7 @@ func TestPerfettoUIShowsTracks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Write(tp.Timeline(), file, Options{}); err != nil {
+	if _, err := WriteTrace(tp.Timeline(), file, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := file.Close(); err != nil {

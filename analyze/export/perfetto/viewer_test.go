@@ -39,7 +39,7 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Write(tl, file, Options{}); err != nil {
+	if _, err := WriteTrace(tl, file, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := file.Close(); err != nil {
@@ -117,7 +117,7 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 }
 
 func TestPerfettoReadsTheProfile(t *testing.T) {
-	p, _, _, err := pprof.BuildHeap(analyzetest.Training(t).Timeline(), query.Options{})
+	p, _, _, err := pprof.BuildHeapProfile(analyzetest.Training(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestPerfettoReadsTheProfile(t *testing.T) {
 // TestPprofReadsTheProfile compares the output of the pprof program with golden files that were
 // checked by eye.
 func TestPprofReadsTheProfile(t *testing.T) {
-	p, _, _, err := pprof.BuildHeap(analyzetest.Training(t).Timeline(), query.Options{})
+	p, _, _, err := pprof.BuildHeapProfile(analyzetest.Training(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -159,7 +159,7 @@ func TestPerfettoShowsAllCallStates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Write(tp.Timeline(), file, Options{}); err != nil {
+	if _, err := WriteTrace(tp.Timeline(), file, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := file.Close(); err != nil {
@@ -225,10 +225,10 @@ func TestPerfettoShowsAllCallStates(t *testing.T) {
 }
 
 // inParts writes a trace in parts of at most most slices.
-func inParts(t *testing.T, tl *timeline.Timeline, most int64) ([]*bytes.Buffer, *Stats) {
+func inParts(t *testing.T, tl *timeline.Timeline, most int64) ([]*bytes.Buffer, *TraceStats) {
 	t.Helper()
 	list := []*bytes.Buffer{new(bytes.Buffer)}
-	stats, err := Write(tl, list[0], Options{MaxSlices: most, Next: func() (io.Writer, error) {
+	stats, err := WriteTrace(tl, list[0], Options{MaxSlices: most, Next: func() (io.Writer, error) {
 		list = append(list, new(bytes.Buffer))
 		return list[len(list)-1], nil
 	}})
@@ -309,7 +309,7 @@ func TestTracePartsAreTheWhole(t *testing.T) {
 			t.Errorf("part %d: %s", i+1, got)
 		}
 	}
-	if _, err := Write(
+	if _, err := WriteTrace(
 		tl,
 		io.Discard,
 		Options{MaxSlices: 500, Next: func() (io.Writer, error) { return nil, io.ErrClosedPipe }},

@@ -19,7 +19,7 @@ import (
 const (
 	pythonModule = "[python]" // Python code
 	gpuModule    = "[gpu]"    // kernels, graphs and copies
-	ownModule    = "[gpurec]" // frames that gpurec adds: root frames and missing stacks
+	gpurecModule = "[gpurec]" // frames that gpurec adds: root frames and missing stacks
 )
 
 // profileSample has the stack and the labels of a sample.
@@ -35,18 +35,22 @@ type profileSample struct {
 	open             bool  // the call had not returned
 }
 
-// add adds a sample with its frames, labels and values.
-func (b *profileBuilder) add(s *profileSample, values ...int64) {
-	stack := b.stack(s.stack)
+// addSample adds a sample with its stack frames, labels and values to the profile.
+func (b *profileBuilder) addSample(s *profileSample, values ...int64) {
+	stack := b.addStackLocations(s.stack)
 	list := make([]*profile.Location, 0, len(stack)+3)
 	if s.leaf != "" {
-		list = append(list, b.syntheticLocation(gpuModule, "[gpu] "+s.leaf))
+		list = append(list, b.addSyntheticLocation(gpuModule, "[gpu] "+s.leaf))
 	}
 	if list = append(list, stack...); len(stack) == 0 {
-		list = append(list, b.syntheticLocation(ownModule, s.api), b.syntheticLocation(ownModule, timeline.NoStack))
+		list = append(
+			list,
+			b.addSyntheticLocation(gpurecModule, s.api),
+			b.addSyntheticLocation(gpurecModule, timeline.NoStack),
+		)
 	}
 	if b.rootBy != "" {
-		list = append(list, b.syntheticLocation(ownModule, b.root(s)))
+		list = append(list, b.addSyntheticLocation(gpurecModule, b.rootFrameName(s)))
 	}
 	sample := &profile.Sample{
 		Location: list,
@@ -78,8 +82,8 @@ func (b *profileBuilder) add(s *profileSample, values ...int64) {
 	b.p.Sample = append(b.p.Sample, sample)
 }
 
-// root returns the name of the root frame of a sample, for Options.RootBy.
-func (b *profileBuilder) root(s *profileSample) string {
+// rootFrameName returns the name of the root frame of a sample, for Options.RootBy.
+func (b *profileBuilder) rootFrameName(s *profileSample) string {
 	switch b.rootBy {
 	case "thread":
 		return "thread " + b.t.ThreadLabel(origin.Thread{Pid: s.pid, Tid: s.tid})
@@ -109,28 +113,29 @@ type profileBuilder struct {
 	functions map[functionKey]*profile.Function
 	locations map[int32]*profile.Location   // by id of the innermost frame in stack.Table
 	stacks    map[int32][]*profile.Location // by stack id
-	synthetic map[moduleFunction]*profile.Location
+	synthetic map[syntheticFrameKey]*profile.Location
 }
 
-// moduleFunction identifies a frame without address.
-type moduleFunction struct{ module, name string }
+// syntheticFrameKey identifies a frame without address.
+type syntheticFrameKey struct{ module, name string }
 
 // functionKey identifies a function by its demangled name, its mangled name and its source file.
 type functionKey struct{ name, system, file string }
 
-// begin prepares the builder and adds the first mapping, which pprof shows as the main program.
-func (b *profileBuilder) begin() {
+// addFirstMapping prepares the builder and adds the first mapping, which pprof shows as the main
+// program.
+func (b *profileBuilder) addFirstMapping() {
 	b.mappings = make(map[stack.ModuleKey]*profile.Mapping)
 	b.functions = make(map[functionKey]*profile.Function)
 	b.locations = make(map[int32]*profile.Location)
 	b.stacks = make(map[int32][]*profile.Location)
-	b.synthetic = make(map[moduleFunction]*profile.Location)
-	b.mapping(programModule(b.t))
+	b.synthetic = make(map[syntheticFrameKey]*profile.Location)
+	b.addMapping(findProgramModule(b.t))
 }
 
-// programModule returns the module of the recorded program: the module with the function _start, or
-// the executable of a process.
-func programModule(t *timeline.Timeline) stack.ModuleKey {
+// findProgramModule returns the module of the recorded program: the module with the function
+// _start, or the executable of a process.
+func findProgramModule(t *timeline.Timeline) stack.ModuleKey {
 	for i := range t.Stacks.Frames {
 		if f := &t.Stacks.Frames[i]; f.Func == "_start" && f.Module != "" {
 			return stack.ModuleKey{File: f.Module, BuildID: f.BuildID}
@@ -144,9 +149,9 @@ func programModule(t *timeline.Timeline) stack.ModuleKey {
 	return stack.ModuleKey{File: "[program]", BuildID: ""}
 }
 
-// mapping returns the mapping of a module. Recorded addresses are offsets in ELF files, which
+// addMapping returns the mapping of a module. Recorded addresses are offsets in ELF files, which
 // overlap between modules. So every mapping gets its own range of 2^48 bytes.
-func (b *profileBuilder) mapping(key stack.ModuleKey) *profile.Mapping {
+func (b *profileBuilder) addMapping(key stack.ModuleKey) *profile.Mapping {
 	if m, ok := b.mappings[key]; ok {
 		return m
 	}
@@ -168,14 +173,14 @@ func (b *profileBuilder) mapping(key stack.ModuleKey) *profile.Mapping {
 	return m
 }
 
-// stack returns the locations of a stack, leaf first. It returns none if the stack was not
-// recorded.
-func (b *profileBuilder) stack(stack int32) []*profile.Location {
+// addStackLocations returns the locations of a stack, leaf first. It returns none if the stack was
+// not recorded.
+func (b *profileBuilder) addStackLocations(stack int32) []*profile.Location {
 	list, ok := b.stacks[stack]
 	if !ok {
 		for ids := b.t.Stacks.Visible(stack, b.hide); len(ids) > 0; {
 			n := b.t.Stacks.SameCode(ids)
-			list = append(list, b.code(ids[:n]))
+			list = append(list, b.addAddressLocation(ids[:n]))
 			ids = ids[n:]
 		}
 		b.stacks[stack] = list
@@ -183,9 +188,9 @@ func (b *profileBuilder) stack(stack int32) []*profile.Location {
 	return list
 }
 
-// code returns the location of one address. ids are the frames at the address: a function, and the
-// functions into which it is inlined.
-func (b *profileBuilder) code(ids []int32) *profile.Location {
+// addAddressLocation returns the location of one address. ids are the frames at the address: a
+// function, and the functions into which it is inlined.
+func (b *profileBuilder) addAddressLocation(ids []int32) *profile.Location {
 	if l, ok := b.locations[ids[0]]; ok {
 		return l
 	}
@@ -196,21 +201,21 @@ func (b *profileBuilder) code(ids []int32) *profile.Location {
 	} else if f.Module == "" {
 		module = stack.ModuleKey{File: "[" + cmp.Or(f.Type, "unknown") + "]", BuildID: ""}
 	}
-	m := b.mapping(module)
+	m := b.addMapping(module)
 	addr := uint64(f.Addr) & (1<<48 - 1)
 	if f.Type == query.FramePython {
 		addr = uint64(len(b.p.Location) + 1) // a unique number, because Python code has no address
 	}
-	l := b.location(m, m.Start+addr)
+	l := b.addLocation(m, m.Start+addr)
 	for _, id := range ids {
-		l.Line = append(l.Line, b.frame(id))
+		l.Line = append(l.Line, b.newFrameLine(id))
 	}
 	b.locations[ids[0]] = l
 	return l
 }
 
-// frame returns the function and the source line of a frame.
-func (b *profileBuilder) frame(id int32) profile.Line {
+// newFrameLine returns the function and the source line of a frame.
+func (b *profileBuilder) newFrameLine(id int32) profile.Line {
 	f := &b.t.Stacks.Frames[id]
 	name, system := query.FrameName(f), f.SystemName
 	if f.Type == query.FramePython {
@@ -219,31 +224,31 @@ func (b *profileBuilder) frame(id int32) profile.Line {
 			name = fmt.Sprintf("%s (%s)", name, path.Base(f.File))
 		}
 	}
-	return profile.Line{Function: b.function(functionKey{name, system, f.File}), Line: int64(f.Line)}
+	return profile.Line{Function: b.addFunction(functionKey{name, system, f.File}), Line: int64(f.Line)}
 }
 
-// syntheticLocation returns the location of a frame without address, in a synthetic module.
-func (b *profileBuilder) syntheticLocation(module, name string) *profile.Location {
-	key := moduleFunction{module, name}
+// addSyntheticLocation returns the location of a frame without address, in a synthetic module.
+func (b *profileBuilder) addSyntheticLocation(module, name string) *profile.Location {
+	key := syntheticFrameKey{module, name}
 	if l, ok := b.synthetic[key]; ok {
 		return l
 	}
-	m := b.mapping(stack.ModuleKey{File: module, BuildID: ""})
-	l := b.location(m, m.Start+uint64(len(b.synthetic))+1)
-	l.Line = []profile.Line{{Function: b.function(functionKey{name: name})}}
+	m := b.addMapping(stack.ModuleKey{File: module, BuildID: ""})
+	l := b.addLocation(m, m.Start+uint64(len(b.synthetic))+1)
+	l.Line = []profile.Line{{Function: b.addFunction(functionKey{name: name})}}
 	b.synthetic[key] = l
 	return l
 }
 
-// location adds a location.
-func (b *profileBuilder) location(m *profile.Mapping, addr uint64) *profile.Location {
+// addLocation adds a location without functions to the profile.
+func (b *profileBuilder) addLocation(m *profile.Mapping, addr uint64) *profile.Location {
 	l := &profile.Location{ID: uint64(len(b.p.Location) + 1), Mapping: m, Address: addr}
 	b.p.Location = append(b.p.Location, l)
 	return l
 }
 
-// function returns the function with a key.
-func (b *profileBuilder) function(key functionKey) *profile.Function {
+// addFunction returns the function of the profile with a key, and adds it if it is new.
+func (b *profileBuilder) addFunction(key functionKey) *profile.Function {
 	// If both names are equal, pprof treats the name as mangled and removes template arguments.
 	// Then all instances of a kernel template would have the same name.
 	if key.system == key.name {

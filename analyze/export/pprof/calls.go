@@ -73,23 +73,28 @@ type callProfileType struct {
 	// wants selects calls by the name of the function, and by whether another recorded call made
 	// the call. nil selects all.
 	wants func(name string, nested bool) bool
-	leaf  func(c *callSample) string // returns the name of the leaf frame; nil adds no leaf frame
+	leaf  func(c *callLeafData) string // returns the name of the leaf frame; nil adds no leaf frame
 }
 
 var (
-	launchProfile = callProfileType{kind: format.KindLaunch, ran: true, leaf: workLeaf}
-	apiProfile    = callProfileType{wants: func(_ string, nested bool) bool { return !nested }}
-	waitProfile   = callProfileType{
+	launchProfileType = callProfileType{kind: format.KindLaunch, ran: true, leaf: launchLeafName}
+	apiProfileType    = callProfileType{wants: func(_ string, nested bool) bool { return !nested }}
+	waitProfileType   = callProfileType{
 		kind:  format.KindSync,
 		wants: func(name string, _ bool) bool { return !strings.Contains(name, "Query") },
 	}
-	copyProfile = callProfileType{kind: format.KindMemcpy, ran: true, bytes: true, leaf: func(c *callSample) string {
-		return "copy " + cmp.Or(c.copyKind, "of unknown direction")
-	}}
+	copyProfileType = callProfileType{
+		kind:  format.KindMemcpy,
+		ran:   true,
+		bytes: true,
+		leaf: func(c *callLeafData) string {
+			return "copy " + cmp.Or(c.copyKind, "of unknown direction")
+		},
+	}
 )
 
-// workLeaf returns the name of a kernel, or of a graph with its number of kernels.
-func workLeaf(c *callSample) string {
+// launchLeafName returns the name of a kernel, or of a graph with its number of kernels.
+func launchLeafName(c *callLeafData) string {
 	switch {
 	case c.graph && c.kernels > 0:
 		return "graph of " + units.Plural(c.kernels, "kernel")
@@ -99,43 +104,44 @@ func workLeaf(c *callSample) string {
 	return cmp.Or(c.kernel, catalog.UnknownKernel)
 }
 
-// callKey identifies a sample: calls that are equal in all these fields. kind, name, kernel and
-// copyKind are numbers of callProfile.names.
-type callKey struct {
+// callSampleKey identifies a sample: calls that are equal in all these fields. kind, name, kernel
+// and copyKind are numbers of callProfile.names.
+type callSampleKey struct {
 	stream, bytes, kernels       int64
 	stack, pid, tid, device      int32
 	kind, name, kernel, copyKind int32
 	graph, open                  bool
 }
 
-// callSample has the data of a sample from which callProfileType.leaf makes a leaf frame.
-type callSample struct {
+// callLeafData has the data of a sample from which callProfileType.leaf makes a leaf frame.
+type callLeafData struct {
 	kernel   string
 	copyKind string
 	kernels  int64 // number of kernels in a graph; 0 if unknown
 	graph    bool  // the call launches a graph
 }
 
-// callValue has the values of a sample: number of calls, their bytes and their known durations.
-type callValue struct{ calls, bytes, ns int64 }
+// callSampleValue has the values of a sample: number of calls, their bytes and their known
+// durations.
+type callSampleValue struct{ calls, bytes, ns int64 }
 
-// callProfile sums up calls by callKey.
+// callProfile sums up calls by callSampleKey.
 type callProfile struct {
 	*calls.Counter
 	kind    *callProfileType
 	names   origin.Names
-	samples map[callKey]*callValue
-	sizes   map[callKey]int // number of distinct sizes of calls, by key without bytes
-	timed   int64           // calls with a known duration
-	all     int64           // all calls
+	samples map[callSampleKey]*callSampleValue
+	sizes   map[callSampleKey]int // number of distinct sizes of calls, by key without bytes
+	timed   int64                 // calls with a known duration
+	all     int64                 // all calls, also those whose duration is unknown
 
 	stack    []int32
 	parent   []int64
 	copyKind format.Strings
 }
 
-// addCalls adds the samples of the calls in the window to the profile.
-func addCalls(
+// addCallSamples adds the samples of the calls in the window to the profile.
+func addCallSamples(
 	t *timeline.Timeline,
 	b *profileBuilder,
 	kind *callProfileType,
@@ -144,12 +150,12 @@ func addCalls(
 	p := &callProfile{
 		Counter: calls.NewCounter(t, &opt.Filter),
 		kind:    kind,
-		samples: make(map[callKey]*callValue),
-		sizes:   make(map[callKey]int),
+		samples: make(map[callSampleKey]*callSampleValue),
+		sizes:   make(map[callSampleKey]int),
 	}
-	counts, err := calls.CountsWhile(t, func() error { return p.scan(t.Calls) })
+	counts, err := calls.CountsWhile(t, func() error { return p.countSpans(t.Calls) })
 	if err == nil && kind.kind == "" {
-		err = p.scan(t.Memory)
+		err = p.countSpans(t.Memory)
 	}
 	if err != nil {
 		return q, nil, err
@@ -161,14 +167,14 @@ func addCalls(
 		b.p.Comments = append(b.p.Comments, fmt.Sprintf("durations are known of %s of %s calls: the return of the "+
 			"others was not recorded", units.Count(p.timed), units.Count(p.all)))
 	}
-	p.addTo(b)
+	p.addSamplesTo(b)
 	return quality.OfRecording(t, counts), none, nil
 }
 
-// scan counts the calls of row groups.
-func (p *callProfile) scan(spans []timeline.Span) error {
+// countSpans counts the calls in the row groups of spans.
+func (p *callProfile) countSpans(spans []timeline.Span) error {
 	for _, s := range spans {
-		p.group(s.Group)
+		p.countRowGroup(s.Group)
 		if err := s.Group.Err(); err != nil {
 			return p.T.Wrap(err)
 		}
@@ -176,12 +182,12 @@ func (p *callProfile) scan(spans []timeline.Span) error {
 	return nil
 }
 
-// group counts the calls of a row group.
-func (p *callProfile) group(g *format.Group) {
+// countRowGroup counts the calls of a row group.
+func (p *callProfile) countRowGroup(g *format.Group) {
 	if p.kind.kind != "" && !slices.Contains(g.Kinds(), p.kind.kind) {
 		return
 	}
-	p.read(g)
+	p.readColumns(g)
 	if g.Err() != nil {
 		return
 	}
@@ -196,14 +202,14 @@ func (p *callProfile) group(g *format.Group) {
 	), p.names.All(
 		p.copyKind.Dict,
 	)
-	var last callKey
-	var value *callValue
+	var last callSampleKey
+	var value *callSampleValue
 	for i, start := range p.Start {
-		if start < p.Window.FromNs || start > p.Window.ToNs || !p.wanted(i) || !pass(i) {
+		if start < p.Window.FromNs || start > p.Window.ToNs || !p.isOfType(i) || !pass(i) {
 			continue
 		}
 		name := p.Name.Index[i]
-		key := callKey{
+		key := callSampleKey{
 			stack:  p.stack[i],
 			pid:    p.Pid[i],
 			tid:    p.Tid[i],
@@ -223,14 +229,14 @@ func (p *callProfile) group(g *format.Group) {
 			key.kernels = int64(p.Value[i])
 		}
 		if value == nil || key != last {
-			last, value = key, p.sample(key)
+			last, value = key, p.findSample(key)
 		}
-		p.count(value, i)
+		p.addRow(value, i)
 	}
 }
 
-// read reads the columns of a row group.
-func (p *callProfile) read(g *format.Group) {
+// readColumns reads the columns of a row group of calls.
+func (p *callProfile) readColumns(g *format.Group) {
 	p.Kind, p.Name = g.StringsInto("kind", p.Kind), g.StringsInto("name", p.Name)
 	p.Start, p.Dur = g.Int64("start_ns", p.Start), g.Int64("dur_ns", p.Dur)
 	p.Result, p.Flags = g.Int32("result", p.Result), g.Int32("flags", p.Flags)
@@ -255,8 +261,8 @@ func (p *callProfile) read(g *format.Group) {
 	}
 }
 
-// wanted reports whether row i is a call of the profile's type. It does not check the filter.
-func (p *callProfile) wanted(i int) bool {
+// isOfType reports whether row i is a call of the profile's type. It does not check the filter.
+func (p *callProfile) isOfType(i int) bool {
 	if p.kind.kind != "" && p.Kind.At(i) != p.kind.kind ||
 		p.kind.wants != nil && !p.kind.wants(p.Name.At(i), p.parent[i] != 0) {
 		return false
@@ -265,8 +271,8 @@ func (p *callProfile) wanted(i int) bool {
 	return !p.kind.ran || !failed && p.Flags[i]&format.FlagCaptured == 0
 }
 
-// count adds row i to the values of its sample.
-func (p *callProfile) count(v *callValue, i int) {
+// addRow adds the call in row i to the values of its sample.
+func (p *callProfile) addRow(v *callSampleValue, i int) {
 	v.calls++
 	p.all++
 	if p.kind.bytes {
@@ -278,9 +284,9 @@ func (p *callProfile) count(v *callValue, i int) {
 	}
 }
 
-// sample returns the values of the sample with a key. If a call site has too many sizes of copies,
-// it rounds the size up.
-func (p *callProfile) sample(key callKey) *callValue {
+// findSample returns the values of the sample with a key. If a call site has too many sizes of
+// copies, it rounds the size up.
+func (p *callProfile) findSample(key callSampleKey) *callSampleValue {
 	if v, ok := p.samples[key]; ok {
 		return v
 	}
@@ -295,19 +301,19 @@ func (p *callProfile) sample(key callKey) *callValue {
 		}
 		p.sizes[place]++
 	}
-	v := new(callValue)
+	v := new(callSampleValue)
 	p.samples[key] = v
 	return v
 }
 
-// addTo adds the samples to the profile in a fixed order.
-func (p *callProfile) addTo(b *profileBuilder) {
-	keys := make([]callKey, 0, len(p.samples))
+// addSamplesTo adds the samples of calls to the profile, always in the same order.
+func (p *callProfile) addSamplesTo(b *profileBuilder) {
+	keys := make([]callSampleKey, 0, len(p.samples))
 	for k := range p.samples {
 		keys = append(keys, k)
 	}
 	names := p.names.List
-	slices.SortFunc(keys, func(a, b callKey) int {
+	slices.SortFunc(keys, func(a, b callSampleKey) int {
 		return cmp.Or(
 			cmp.Compare(a.pid, b.pid),
 			cmp.Compare(a.tid, b.tid),
@@ -319,8 +325,8 @@ func (p *callProfile) addTo(b *profileBuilder) {
 				names[b.kind],
 			),
 			strings.Compare(names[a.name], names[b.name]),
-			p.compare(a.kernel, b.kernel),
-			p.compare(a.copyKind, b.copyKind),
+			p.compareNames(a.kernel, b.kernel),
+			p.compareNames(a.copyKind, b.copyKind),
 			cmp.Compare(a.kernels, b.kernels),
 			cmp.Compare(a.bytes, b.bytes),
 			compareBool(a.open, b.open),
@@ -338,7 +344,7 @@ func (p *callProfile) addTo(b *profileBuilder) {
 			bytes:  k.bytes,
 			open:   k.open,
 		}
-		words := callSample{kernels: k.kernels, graph: k.graph}
+		words := callLeafData{kernels: k.kernels, graph: k.graph}
 		if p.kind.kind == format.KindLaunch {
 			words.kernel = names[k.kernel]
 		}
@@ -351,15 +357,15 @@ func (p *callProfile) addTo(b *profileBuilder) {
 		}
 		v := p.samples[k]
 		if p.kind.bytes {
-			b.add(&s, v.calls, v.bytes, v.ns)
+			b.addSample(&s, v.calls, v.bytes, v.ns)
 		} else {
-			b.add(&s, v.calls, v.ns)
+			b.addSample(&s, v.calls, v.ns)
 		}
 	}
 }
 
-// compare compares two numbers of names by the names.
-func (p *callProfile) compare(a, b int32) int {
+// compareNames compares two strings that are given by their numbers in names.
+func (p *callProfile) compareNames(a, b int32) int {
 	return strings.Compare(p.names.List[a], p.names.List[b])
 }
 

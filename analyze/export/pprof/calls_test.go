@@ -19,7 +19,7 @@ import (
 
 func profileOf(t *testing.T, tl *timeline.Timeline, opt Options) *profile.Profile {
 	t.Helper()
-	p, q, none, err := Build(tl, opt)
+	p, q, none, err := BuildProfile(tl, opt)
 	if err != nil || none != nil || q.Events == 0 {
 		t.Fatal(err, none, q)
 	}
@@ -41,7 +41,7 @@ func TestCallProfilesAddUp(t *testing.T) {
 	tp := analyzetest.Workload(t)
 	tl := tp.Timeline()
 	want := make(map[string][]int64)
-	for _, name := range Types()[2:] {
+	for _, name := range ListProfileTypes()[2:] {
 		want[name] = make([]int64, 2, 3)
 	}
 	want["copies"] = make([]int64, 3)
@@ -98,7 +98,7 @@ func TestCallProfilesAddUp(t *testing.T) {
 			t.Errorf("%+v: %d launches, want %d", f, got[0], want)
 		}
 	}
-	if _, _, none, err := Build(
+	if _, _, none, err := BuildProfile(
 		tl,
 		Options{Type: "launches", Options: query.Options{Filter: query.Filter{Pids: []int32{5}}}},
 	); err != nil || none == nil ||
@@ -106,7 +106,7 @@ func TestCallProfilesAddUp(t *testing.T) {
 		t.Errorf("%v, %v", none, err)
 	}
 	for _, wrong := range []Options{{Type: "cpu"}, {RootBy: "moon"}} {
-		if _, _, _, err := Build(tl, wrong); err == nil {
+		if _, _, _, err := BuildProfile(tl, wrong); err == nil {
 			t.Errorf("%+v is accepted", wrong)
 		}
 	}
@@ -147,7 +147,7 @@ func TestHeapProfileAtAMoment(t *testing.T) {
 		}
 		heldBytes, _, _ := r.Number("held_bytes")
 		var got int64
-		p, _, _, err := Build(tl, Options{Options: opt.Options, At: opt.At, AtNs: opt.AtNs})
+		p, _, _, err := BuildProfile(tl, Options{Options: opt.Options, At: opt.At, AtNs: opt.AtNs})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func TestFoldedStacksMatchProfile(t *testing.T) {
 	p := profileOf(t, analyzetest.Workload(t).Timeline(), Options{Type: "launches", RootBy: "thread"})
 	for _, sampleType := range []string{"", "launches", "launch_cpu"} {
 		var b bytes.Buffer
-		lines, err := Folded(&b, p, sampleType)
+		lines, err := WriteFoldedStacks(&b, p, sampleType)
 		if err != nil || lines != bytes.Count(b.Bytes(), []byte("\n")) {
 			t.Fatal(lines, err)
 		}
@@ -189,14 +189,14 @@ func TestFoldedStacksMatchProfile(t *testing.T) {
 			}
 			sum += n
 		}
-		if want := sums(p)[max(0, slices.Index(SampleTypes(p), sampleType))]; sum != want {
+		if want := sums(p)[max(0, slices.Index(ListSampleTypes(p), sampleType))]; sum != want {
 			t.Errorf("%s: %d, want %d", sampleType, sum, want)
 		}
 		if sampleType == "" {
 			analyzetest.Golden(t, "folded.txt", b.Bytes())
 		}
 	}
-	if _, err := Folded(
+	if _, err := WriteFoldedStacks(
 		&bytes.Buffer{},
 		p,
 		"alloc_space",

@@ -13,18 +13,18 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Folded writes a profile as folded stacks for flamegraph.pl and speedscope: one line for each
-// distinct stack, root first, with its value of one sample type. An empty sampleType selects the
-// profile's default. Stacks with the value 0 are left out. Folded returns the number of lines. It
-// returns an error for an unknown sample type, or an error of out.
-func Folded(out io.Writer, p *profile.Profile, sampleType string) (lines int, err error) {
+// WriteFoldedStacks writes a profile as folded stacks for flamegraph.pl and speedscope: one line
+// for each distinct stack, root first, with its value of one sample type. An empty sampleType
+// selects the profile's default. Stacks with the value 0 are left out. Folded returns the number of
+// lines. It returns an error for an unknown sample type, or an error of out.
+func WriteFoldedStacks(out io.Writer, p *profile.Profile, sampleType string) (lines int, err error) {
 	sampleType = cmp.Or(sampleType, p.DefaultSampleType)
 	at := slices.IndexFunc(p.SampleType, func(v *profile.ValueType) bool { return v.Type == sampleType })
 	if at < 0 {
 		return 0, fmt.Errorf(
 			"the profile has no sample type %q; its sample types are %s",
 			sampleType,
-			strings.Join(SampleTypes(p), ", "),
+			strings.Join(ListSampleTypes(p), ", "),
 		)
 	}
 	frames := make(map[*profile.Location]string)
@@ -35,7 +35,7 @@ func Folded(out io.Writer, p *profile.Profile, sampleType string) (lines int, er
 		for _, l := range slices.Backward(s.Location) {
 			text, ok := frames[l]
 			if !ok {
-				text = foldedLocation(l)
+				text = formatFoldedLocation(l)
 				frames[l] = text
 			}
 			stack = append(stack, text)
@@ -52,8 +52,8 @@ func Folded(out io.Writer, p *profile.Profile, sampleType string) (lines int, er
 	return lines, w.Flush()
 }
 
-// SampleTypes returns the names of the sample types of a profile.
-func SampleTypes(p *profile.Profile) []string {
+// ListSampleTypes returns the names of the sample types of a profile.
+func ListSampleTypes(p *profile.Profile) []string {
 	var list []string
 	for _, v := range p.SampleType {
 		list = append(list, v.Type)
@@ -61,19 +61,19 @@ func SampleTypes(p *profile.Profile) []string {
 	return list
 }
 
-// foldedLocation returns the frames of a location, root first, separated by semicolons. A location
-// has several frames if functions are inlined there.
-func foldedLocation(l *profile.Location) string {
+// formatFoldedLocation returns the frames of a location, root first, separated by semicolons. A
+// location has several frames if functions are inlined there.
+func formatFoldedLocation(l *profile.Location) string {
 	var list []string
 	for _, line := range slices.Backward(l.Line) {
 		name := line.Function.Name
 		if l.Mapping.File == pythonModule && line.Line > 0 && strings.HasSuffix(name, ")") {
 			name = fmt.Sprintf("%s:%d)", name[:len(name)-1], line.Line) // step (train.py:12)
 		}
-		list = append(list, foldedFrames.Replace(units.OneLine(name)))
+		list = append(list, semicolonReplacer.Replace(units.OneLine(name)))
 	}
 	return strings.Join(list, ";")
 }
 
-// foldedFrames replaces semicolons in names, because they separate frames.
-var foldedFrames = strings.NewReplacer(";", ":")
+// semicolonReplacer replaces semicolons in names, because they separate frames.
+var semicolonReplacer = strings.NewReplacer(";", ":")

@@ -14,7 +14,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-var heapColumns = []report.Column{
+var heapProfileColumns = []report.Column{
 	{
 		Key: "alloc_objects", Title: "", Unit: report.UnitCount,
 		About: "allocations in the window; with --at, those up to the selected time",
@@ -34,24 +34,24 @@ var heapColumns = []report.Column{
 // allocation.
 const maxExactSizes = 256
 
-// heapKey identifies a sample: allocations of one origin with the same size.
-type heapKey struct {
+// heapSampleKey identifies a sample: allocations of one origin with the same size.
+type heapSampleKey struct {
 	origin int32
 	bytes  int64
 }
 
-// heapValue has the values of a sample: allocations and live allocations, with their bytes.
-type heapValue struct{ allocs, allocBytes, live, liveBytes int64 }
+// heapSampleValue has the values of a sample: allocations and live allocations, with their bytes.
+type heapSampleValue struct{ allocs, allocBytes, live, liveBytes int64 }
 
-// heap sums up memory by origin and size.
-type heap struct {
+// heapProfile sums up memory by origin and size.
+type heapProfile struct {
 	t        *timeline.Timeline
 	grouping *group.Grouping
 	window   query.Window
-	samples  map[heapKey]*heapValue
+	samples  map[heapSampleKey]*heapSampleValue
 	sizes    []int // number of distinct sizes, by origin
 
-	// Data of findPeak, about device memory.
+	// Data of findPeakChange, about device memory.
 	live      int64 // live bytes at present
 	changes   int64 // number of changes so far
 	peak      int64 // most live bytes
@@ -59,8 +59,8 @@ type heap struct {
 	peakNs    int64 // time of the peak, Unix ns
 }
 
-// addHeap adds the samples of memory to the profile. opt.At selects the moment.
-func addHeap(
+// addHeapSamples adds the samples of memory to the profile. opt.At selects the moment.
+func addHeapSamples(
 	t *timeline.Timeline,
 	b *profileBuilder,
 	opt *Options,
@@ -69,13 +69,18 @@ func addHeap(
 	if err != nil {
 		return q, nil, err
 	}
-	h := &heap{t: t, grouping: grouping, window: t.Activity(&opt.Filter), samples: make(map[heapKey]*heapValue)}
-	consume := h.atEnd
+	h := &heapProfile{
+		t:        t,
+		grouping: grouping,
+		window:   t.Activity(&opt.Filter),
+		samples:  make(map[heapSampleKey]*heapSampleValue),
+	}
+	consume := h.countAtEnd
 	switch opt.At {
 	case query.AtTime:
 		consume = func(_ *timeline.Program, c *livemem.Change) {
 			if c.AtNs <= opt.AtNs {
-				h.atMoment(c)
+				h.countAtMoment(c)
 			}
 		}
 		b.p.Comments = append(
@@ -83,10 +88,10 @@ func addHeap(
 			"in use at "+units.Duration(opt.AtNs-t.Recording().FromNs)+" from the start of the recording",
 		)
 	case query.AtPeak:
-		if _, err := t.ReplayProgram(h.findPeak, nil, nil); err != nil {
+		if _, err := t.ReplayProgram(h.findPeakChange, nil, nil); err != nil {
 			return q, nil, err
 		}
-		consume = h.untilPeak
+		consume = h.countUntilPeak
 		b.p.Comments = append(
 			b.p.Comments,
 			"in use at the peak, "+units.Duration(h.peakNs-t.Recording().FromNs)+" from the start of the recording",
@@ -99,12 +104,12 @@ func addHeap(
 	if len(h.samples) == 0 && t.HasMemory() {
 		none = h.grouping.Callers.Explain(&opt.Filter)
 	}
-	h.addTo(b)
+	h.addSamplesTo(b)
 	return quality.OfProgram(t, memory), none, nil
 }
 
-// passes reports whether a change of memory passes the filter and is not a failed allocation.
-func (h *heap) passes(c *livemem.Change) bool {
+// passesFilter reports whether a change of memory passes the filter and is not a failed allocation.
+func (h *heapProfile) passesFilter(c *livemem.Change) bool {
 	if c.AtNs > h.window.ToNs || c.Kind == livemem.AllocFailed {
 		return false
 	}
@@ -112,26 +117,26 @@ func (h *heap) passes(c *livemem.Change) bool {
 	return ok
 }
 
-// atEnd counts a change for a profile at the end of the window: allocations of the window that the
-// program did not free itself.
-func (h *heap) atEnd(_ *timeline.Program, c *livemem.Change) {
-	if c.Block.SinceNs < h.window.FromNs || c.Kind == livemem.FreedByExit || !h.passes(c) {
+// countAtEnd counts a change for a profile at the end of the window: allocations of the window that
+// the program did not free itself.
+func (h *heapProfile) countAtEnd(_ *timeline.Program, c *livemem.Change) {
+	if c.Block.SinceNs < h.window.FromNs || c.Kind == livemem.FreedByExit || !h.passesFilter(c) {
 		return
 	}
-	h.count(c)
+	h.countChange(c)
 }
 
-// atMoment counts a change for a profile at a moment: all live allocations, also those from before
-// the window.
-func (h *heap) atMoment(c *livemem.Change) {
-	if h.passes(c) {
-		h.count(c)
+// countAtMoment counts a change for a profile at a moment: all live allocations, also those from
+// before the window.
+func (h *heapProfile) countAtMoment(c *livemem.Change) {
+	if h.passesFilter(c) {
+		h.countChange(c)
 	}
 }
 
-// count adds a change to the values of its sample.
-func (h *heap) count(c *livemem.Change) {
-	v := h.sample(heapKey{c.Block.Origin, c.Block.Bytes})
+// countChange adds an allocation or a free to the values of its sample.
+func (h *heapProfile) countChange(c *livemem.Change) {
+	v := h.findSample(heapSampleKey{c.Block.Origin, c.Block.Bytes})
 	if c.Kind != livemem.Allocated {
 		v.live--
 		v.liveBytes -= c.Block.Bytes
@@ -145,9 +150,9 @@ func (h *heap) count(c *livemem.Change) {
 	}
 }
 
-// findPeak finds the change after which most device memory was live.
-func (h *heap) findPeak(_ *timeline.Program, c *livemem.Change) {
-	if h.t.OnHost(c.Block.Origin) || !h.passes(c) {
+// findPeakChange finds the change after which most device memory was live.
+func (h *heapProfile) findPeakChange(_ *timeline.Program, c *livemem.Change) {
+	if h.t.OnHost(c.Block.Origin) || !h.passesFilter(c) {
 		return
 	}
 	h.live += livemem.SignedBytes(c)
@@ -157,20 +162,21 @@ func (h *heap) findPeak(_ *timeline.Program, c *livemem.Change) {
 	}
 }
 
-// untilPeak counts the changes up to the peak. findPeak must have seen all changes before.
-func (h *heap) untilPeak(_ *timeline.Program, c *livemem.Change) {
+// countUntilPeak counts the changes up to the peak. findPeakChange must have seen all changes
+// before.
+func (h *heapProfile) countUntilPeak(_ *timeline.Program, c *livemem.Change) {
 	if h.peakAfter == 0 {
 		return
 	}
-	h.atMoment(c)
-	if !h.t.OnHost(c.Block.Origin) && h.passes(c) {
+	h.countAtMoment(c)
+	if !h.t.OnHost(c.Block.Origin) && h.passesFilter(c) {
 		h.peakAfter--
 	}
 }
 
-// sample returns the values of the sample with a key. If the origin has too many sizes, it rounds
-// the size up.
-func (h *heap) sample(key heapKey) *heapValue {
+// findSample returns the values of the sample with a key. If the origin has too many sizes, it
+// rounds the size up.
+func (h *heapProfile) findSample(key heapSampleKey) *heapSampleValue {
 	if v, ok := h.samples[key]; ok {
 		return v
 	}
@@ -182,7 +188,7 @@ func (h *heap) sample(key heapKey) *heapValue {
 		}
 	}
 	h.sizes[key.origin]++
-	v := new(heapValue)
+	v := new(heapSampleValue)
 	h.samples[key] = v
 	return v
 }
@@ -190,19 +196,19 @@ func (h *heap) sample(key heapKey) *heapValue {
 // roundUpSize returns the smallest power of two that is not less than bytes.
 func roundUpSize(bytes int64) int64 { return 1 << bits.Len64(uint64(bytes-1)) & (1<<62 - 1) }
 
-// addTo adds the samples to the profile, in order of origin and size.
-func (h *heap) addTo(b *profileBuilder) {
-	keys := make([]heapKey, 0, len(h.samples))
+// addSamplesTo adds the samples of memory to the profile, in order of origin and size.
+func (h *heapProfile) addSamplesTo(b *profileBuilder) {
+	keys := make([]heapSampleKey, 0, len(h.samples))
 	for k := range h.samples {
 		keys = append(keys, k)
 	}
-	slices.SortFunc(keys, func(a, b heapKey) int {
+	slices.SortFunc(keys, func(a, b heapSampleKey) int {
 		return cmp.Or(cmp.Compare(a.origin, b.origin), cmp.Compare(a.bytes, b.bytes))
 	})
 	origins := &h.t.Origins
 	for _, k := range keys {
 		o, v := &origins.List[k.origin], h.samples[k]
-		b.add(
+		b.addSample(
 			&profileSample{
 				stack:  o.Stack,
 				api:    origins.Name(k.origin),

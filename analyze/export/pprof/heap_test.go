@@ -95,7 +95,7 @@ func TestHeapProfileGolden(t *testing.T) {
 		9,
 		"step (train.py:88)",
 	)
-	p, q, none, err := BuildHeap(tp.Timeline(), query.Options{})
+	p, q, none, err := BuildHeapProfile(tp.Timeline(), query.Options{})
 	if err != nil || none != nil || q.Events == 0 {
 		t.Fatal(err, none, q)
 	}
@@ -103,7 +103,7 @@ func TestHeapProfileGolden(t *testing.T) {
 }
 
 func TestHeapProfileFollowsTheConventions(t *testing.T) {
-	p, _, _, err := BuildHeap(analyzetest.Training(t).Timeline(), query.Options{})
+	p, _, _, err := BuildHeapProfile(analyzetest.Training(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, _, _, err := BuildHeap(tl, query.Options{Filter: f})
+		p, _, _, err := BuildHeapProfile(tl, query.Options{Filter: f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +179,7 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 func TestHeapProfileWithoutStacks(t *testing.T) {
 	tp := analyzetest.NewTape(t)
 	tp.Alloc(1, 1, 0x1000, 64)
-	p, _, _, err := BuildHeap(tp.Timeline(), query.Options{})
+	p, _, _, err := BuildHeapProfile(tp.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// Options are the options of Build.
+// Options are the options of BuildProfile.
 type Options struct {
 	query.Options
-	// Type is one of Types; "" means the first.
+	// Type is one of ListProfileTypes; "" means the first.
 	Type string
 	// At is the moment of the in-use values of memory profiles. query.AtTime means AtNs. At
 	// query.AtEnd memory that a process had not freed when it ended is in use; at other moments it
@@ -23,13 +23,13 @@ type Options struct {
 	At query.Moment
 	// AtNs is the moment for query.AtTime, Unix ns.
 	AtNs int64
-	// RootBy is one of Roots: each stack gets a root frame with the name of its thread, stream,
-	// device, process or rank. "" adds no frame.
+	// RootBy is one of ListRootKinds: each stack gets a root frame with the name of its thread,
+	// stream, device, process or rank. "" adds no frame.
 	RootBy string
 }
 
-// Types returns the types of profiles, the default first.
-func Types() []string {
+// ListProfileTypes returns the types of profiles, the default first.
+func ListProfileTypes() []string {
 	var list []string
 	for i := range profileTypes {
 		list = append(list, profileTypes[i].name)
@@ -37,8 +37,8 @@ func Types() []string {
 	return list
 }
 
-// Roots returns the possible values of Options.RootBy.
-func Roots() []string { return []string{"thread", "stream", "device", "pid", "rank"} }
+// ListRootKinds returns the possible values of Options.RootBy.
+func ListRootKinds() []string { return []string{"thread", "stream", "device", "pid", "rank"} }
 
 // profileType describes a type of profile. Its sample types are columns; pprof shows the one with
 // the index defaultIndex first.
@@ -50,43 +50,50 @@ type profileType struct {
 }
 
 var profileTypes = []profileType{
-	{"heap", "GPU and pinned host memory", heapColumns, 3, nil},
-	{"allocs", "GPU and pinned host memory", heapColumns, 1, nil},
-	{"launches", "kernel and graph launches", launchProfileColumns, 0, &launchProfile},
-	{"api-time", "time of threads in calls of the CUDA driver", apiProfileColumns, 1, &apiProfile},
-	{"sync-time", "time of threads in calls that wait for the GPU", waitProfileColumns, 1, &waitProfile},
-	{"copies", "memory copies", copyProfileColumns, 1, &copyProfile},
+	{"heap", "GPU and pinned host memory", heapProfileColumns, 3, nil},
+	{"allocs", "GPU and pinned host memory", heapProfileColumns, 1, nil},
+	{"launches", "kernel and graph launches", launchProfileColumns, 0, &launchProfileType},
+	{"api-time", "time of threads in calls of the CUDA driver", apiProfileColumns, 1, &apiProfileType},
+	{"sync-time", "time of threads in calls that wait for the GPU", waitProfileColumns, 1, &waitProfileType},
+	{"copies", "memory copies", copyProfileColumns, 1, &copyProfileType},
 }
 
-// Build returns a profile of the calls or allocations that pass the filter, by call stack, and the
-// quality of the recording.
+// BuildProfile returns a profile of the calls or allocations that pass the filter, by call stack,
+// and the quality of the recording.
 //
 // Samples have the text labels api, kind, stream, thread, device_name and copy_kind, and the
 // numeric labels device, pid, tid and bytes, the size of one allocation or copy. Calls that had not
 // returned have the label state with the value open. Stacks lack the frames that opt.Hide hides.
 // Kernels, graphs and copies are leaf frames whose names begin with [gpu].
 //
-// none is not nil if no call passes the filter. Build returns an error for an unknown type or root,
-// or if it cannot read the recording.
-func Build(t *timeline.Timeline, opt Options) (p *profile.Profile, q report.Quality, none *query.NoMatch, err error) {
+// none is not nil if no call passes the filter. BuildProfile returns an error for an unknown type
+// or root, or if it cannot read the recording.
+func BuildProfile(
+	t *timeline.Timeline,
+	opt Options,
+) (p *profile.Profile, q report.Quality, none *query.NoMatch, err error) {
 	t = t.View()
 	i := slices.IndexFunc(profileTypes, func(k profileType) bool { return k.name == cmp.Or(opt.Type, "heap") })
 	if i < 0 {
 		return nil, q, nil, fmt.Errorf(
 			"unknown profile type %q; the types are %s",
 			opt.Type,
-			strings.Join(Types(), ", "),
+			strings.Join(ListProfileTypes(), ", "),
 		)
 	}
-	if opt.RootBy != "" && !slices.Contains(Roots(), opt.RootBy) {
-		return nil, q, nil, fmt.Errorf("unknown root %q; the roots are %s", opt.RootBy, strings.Join(Roots(), ", "))
+	if opt.RootBy != "" && !slices.Contains(ListRootKinds(), opt.RootBy) {
+		return nil, q, nil, fmt.Errorf(
+			"unknown root %q; the roots are %s",
+			opt.RootBy,
+			strings.Join(ListRootKinds(), ", "),
+		)
 	}
 	kind := &profileTypes[i]
-	b := newProfile(t, kind, &opt)
+	b := newProfileBuilder(t, kind, &opt)
 	if kind.calls != nil {
-		q, none, err = addCalls(t, b, kind.calls, &opt)
+		q, none, err = addCallSamples(t, b, kind.calls, &opt)
 	} else {
-		q, none, err = addHeap(t, b, &opt)
+		q, none, err = addHeapSamples(t, b, &opt)
 	}
 	if err != nil {
 		return nil, q, nil, err
@@ -98,17 +105,17 @@ func Build(t *timeline.Timeline, opt Options) (p *profile.Profile, q report.Qual
 	return b.p, q, none, nil
 }
 
-// BuildHeap returns the profile of memory at the end of the window. It is Build with the default
-// type.
-func BuildHeap(
+// BuildHeapProfile returns the profile of memory at the end of the window. It is BuildProfile with
+// the default type.
+func BuildHeapProfile(
 	t *timeline.Timeline,
 	opt query.Options,
 ) (p *profile.Profile, q report.Quality, none *query.NoMatch, err error) {
-	return Build(t, Options{Options: opt, At: query.AtEnd})
+	return BuildProfile(t, Options{Options: opt, At: query.AtEnd})
 }
 
-// newProfile returns a builder of a profile without samples.
-func newProfile(t *timeline.Timeline, kind *profileType, opt *Options) *profileBuilder {
+// newProfileBuilder returns a builder of a profile without samples.
+func newProfileBuilder(t *timeline.Timeline, kind *profileType, opt *Options) *profileBuilder {
 	window := opt.Window(t.Recording())
 	if kind.calls == nil {
 		window = t.Activity(&opt.Filter)
@@ -120,7 +127,7 @@ func newProfile(t *timeline.Timeline, kind *profileType, opt *Options) *profileB
 		Comments: []string{kind.about + ", recorded by gpurec " + t.Rec.Meta.GpurecVersion},
 	}
 	for _, c := range kind.columns {
-		p.SampleType = append(p.SampleType, &profile.ValueType{Type: c.Key, Unit: profileUnit(c.Unit)})
+		p.SampleType = append(p.SampleType, &profile.ValueType{Type: c.Key, Unit: pprofUnit(c.Unit)})
 	}
 	p.DefaultSampleType = kind.columns[kind.defaultIndex].Key
 	p.PeriodType, p.Period = p.SampleType[kind.defaultIndex], 1
@@ -128,12 +135,12 @@ func newProfile(t *timeline.Timeline, kind *profileType, opt *Options) *profileB
 		p.PeriodType = &profile.ValueType{Type: "space", Unit: "bytes"}
 	}
 	b := &profileBuilder{t: t, hide: cmp.Or(opt.Hide, new(query.FrameRules)), rootBy: opt.RootBy, p: p}
-	b.begin()
+	b.addFirstMapping()
 	return b
 }
 
-// profileUnit returns pprof's name of a unit.
-func profileUnit(u report.Unit) string {
+// pprofUnit returns pprof's name of the unit of a sample type.
+func pprofUnit(u report.Unit) string {
 	switch u {
 	case report.UnitBytes:
 		return "bytes"
@@ -143,8 +150,8 @@ func profileUnit(u report.Unit) string {
 	return "count"
 }
 
-// sampleTypeColumns returns the sample types of all profiles, for --explain.
-func sampleTypeColumns() []report.Column {
+// listSampleTypeColumns returns the sample types of all profiles, for --explain.
+func listSampleTypeColumns() []report.Column {
 	var list []report.Column
 	for i := range profileTypes {
 		k := &profileTypes[i]

@@ -6,5 +6,5 @@ import (
 
 // Sections describe the sample types of all profiles. --explain prints them.
 var Sections = []report.Section{
-	{Title: "samples", Columns: sampleTypeColumns()},
+	{Title: "samples", Columns: listSampleTypeColumns()},
 }

@@ -49,7 +49,7 @@ func pprof(t *testing.T, args ...string) []byte {
 func TestPprofReadsProfilesOfCalls(t *testing.T) {
 	tp := analyzetest.Workload(t)
 	tl := tp.Timeline()
-	for _, name := range Types()[2:] {
+	for _, name := range ListProfileTypes()[2:] {
 		analyzetest.Golden(
 			t,
 			"pprof."+name+".txt",

@@ -13,34 +13,34 @@ import (
 // Opcodes of Python's pickle format. The memory_viz viewer has its own unpickler, which supports
 // these opcodes and only a few others.
 const (
-	pickleProto    = 0x80 // followed by the protocol version
-	pickleStop     = '.'
-	pickleMark     = '('
-	pickleList     = ']' // pushes an empty list
-	pickleAppends  = 'e' // appends the items above the mark to the list below it
-	pickleDict     = '}' // pushes an empty dictionary
-	pickleSetItems = 'u'
-	pickleTuple2   = 0x86
-	pickleTrue     = 0x88
-	pickleFalse    = 0x89
-	pickleInt1     = 'K'
-	pickleInt2     = 'M'
-	pickleInt4     = 'J'
-	pickleLong     = 0x8a
-	pickleFloat    = 'G'
-	pickleShortStr = 0x8c
-	pickleStr      = 'X'
-	pickleMemoize  = 0x94
-	pickleGet      = 'h'
-	pickleLongGet  = 'j'
+	pickleOpProtocol      = 0x80 // followed by the protocol version
+	pickleOpStop          = '.'
+	pickleOpMark          = '('
+	pickleOpEmptyList     = ']' // pushes an empty list
+	pickleOpAppends       = 'e' // appends the items above the mark to the list below it
+	pickleOpEmptyDict     = '}' // pushes an empty dictionary
+	pickleOpSetItems      = 'u'
+	pickleOpTuple2        = 0x86
+	pickleOpTrue          = 0x88
+	pickleOpFalse         = 0x89
+	pickleOpInt1Byte      = 'K'
+	pickleOpInt2Bytes     = 'M'
+	pickleOpInt4Bytes     = 'J'
+	pickleOpLongInt       = 0x8a
+	pickleOpFloat         = 'G'
+	pickleOpShortString   = 0x8c
+	pickleOpString        = 'X'
+	pickleOpMemoize       = 0x94
+	pickleOpGetMemo       = 'h'
+	pickleOpGetMemo4Bytes = 'j'
 )
 
-// maxBatch is the largest number of items that one opcode appends to a list. Unpicklers keep these
-// items on a stack. Python's pickler has the same limit.
-const maxBatch = 1000
+// maxAppendItems is the largest number of items that one opcode appends to a list. Unpicklers keep
+// these items on a stack. Python's pickler has the same limit.
+const maxAppendItems = 1000
 
 // pickler writes values as a Python pickle of protocol 4. It writes each distinct string once, and
-// keeps these strings in memory. finish returns the first error of the writer.
+// keeps these strings in memory. finishPickle returns the first error of the writer.
 type pickler struct {
 	w       *bufio.Writer
 	memos   int32            // number of memoized values
@@ -51,120 +51,122 @@ type pickler struct {
 // newPickler returns a pickler that writes to w.
 func newPickler(w io.Writer) *pickler {
 	p := &pickler{w: bufio.NewWriterSize(w, 1<<16), strings: make(map[string]int32)}
-	p.op(pickleProto, 4)
+	p.writeOpcode(pickleOpProtocol, 4)
 	return p
 }
 
-// finish ends the pickle and flushes the writer. The value of the pickle is the last value on the
-// unpickler's stack.
-func (p *pickler) finish() error {
-	p.op(pickleStop)
+// finishPickle ends the pickle and flushes the writer. The value of the pickle is the last value on
+// the unpickler's stack.
+func (p *pickler) finishPickle() error {
+	p.writeOpcode(pickleOpStop)
 	return p.w.Flush()
 }
 
-// op writes an opcode and its argument.
-func (p *pickler) op(code ...byte) { _, _ = p.w.Write(code) } // finish returns the error
+// writeOpcode writes a pickle opcode and its argument.
+func (p *pickler) writeOpcode(code ...byte) { _, _ = p.w.Write(code) } // finishPickle returns the error
 
-// memoize memoizes the value that was written last, and returns its number for writeMemo.
-func (p *pickler) memoize() int32 {
-	p.op(pickleMemoize)
+// memoizeLast memoizes the value that was written last, and returns its number for
+// writeMemoReference.
+func (p *pickler) memoizeLast() int32 {
+	p.writeOpcode(pickleOpMemoize)
 	p.memos++
 	return p.memos - 1
 }
 
-// writeMemo writes a reference to a memoized value. Python sees the same object, not an equal one.
-func (p *pickler) writeMemo(n int32) {
+// writeMemoReference writes a reference to a memoized value. Python sees the same object, not an
+// equal one.
+func (p *pickler) writeMemoReference(n int32) {
 	if n < 256 {
-		p.op(pickleGet, byte(n))
+		p.writeOpcode(pickleOpGetMemo, byte(n))
 		return
 	}
-	p.op(append(p.scratch[:0], pickleLongGet, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))...)
+	p.writeOpcode(append(p.scratch[:0], pickleOpGetMemo4Bytes, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))...)
 }
 
-// str writes a string, or a reference if the string was written before.
-func (p *pickler) str(s string) {
+// writeString writes a string, or a reference if the string was written before.
+func (p *pickler) writeString(s string) {
 	if n, ok := p.strings[s]; ok {
-		p.writeMemo(n)
+		p.writeMemoReference(n)
 		return
 	}
 	text := units.ValidUTF8(s)
 	if len(text) < 256 {
-		p.op(pickleShortStr, byte(len(text)))
+		p.writeOpcode(pickleOpShortString, byte(len(text)))
 	} else {
-		p.op(binary.LittleEndian.AppendUint32(append(p.scratch[:0], pickleStr), uint32(len(text)))...)
+		p.writeOpcode(binary.LittleEndian.AppendUint32(append(p.scratch[:0], pickleOpString), uint32(len(text)))...)
 	}
 	_, _ = p.w.WriteString(text)
-	p.strings[s] = p.memoize()
+	p.strings[s] = p.memoizeLast()
 }
 
-// int writes an integer with the shortest opcode.
-func (p *pickler) int(n int64) {
+// writeInt writes an integer with the shortest opcode.
+func (p *pickler) writeInt(n int64) {
 	switch {
 	case n >= 0 && n < 1<<8:
-		p.op(pickleInt1, byte(n))
+		p.writeOpcode(pickleOpInt1Byte, byte(n))
 	case n >= 0 && n < 1<<16:
-		p.op(pickleInt2, byte(n), byte(n>>8))
+		p.writeOpcode(pickleOpInt2Bytes, byte(n), byte(n>>8))
 	case n >= math.MinInt32 && n <= math.MaxInt32:
-		p.op(binary.LittleEndian.AppendUint32(append(p.scratch[:0], pickleInt4), uint32(n))...)
+		p.writeOpcode(binary.LittleEndian.AppendUint32(append(p.scratch[:0], pickleOpInt4Bytes), uint32(n))...)
 	default:
-		p.op(pickleLong, 8)
-		p.op(binary.LittleEndian.AppendUint64(p.scratch[:0], uint64(n))...)
+		p.writeOpcode(pickleOpLongInt, 8)
+		p.writeOpcode(binary.LittleEndian.AppendUint64(p.scratch[:0], uint64(n))...)
 	}
 }
 
-// float writes a floating-point number.
-func (p *pickler) float(v float64) {
-	p.op(binary.BigEndian.AppendUint64(append(p.scratch[:0], pickleFloat), math.Float64bits(v))...)
+// writeFloat writes a floating-point number.
+func (p *pickler) writeFloat(v float64) {
+	p.writeOpcode(binary.BigEndian.AppendUint64(append(p.scratch[:0], pickleOpFloat), math.Float64bits(v))...)
 }
 
-// bool writes True or False.
-func (p *pickler) bool(v bool) {
+// writeBool writes True or False.
+func (p *pickler) writeBool(v bool) {
 	if v {
-		p.op(pickleTrue)
+		p.writeOpcode(pickleOpTrue)
 	} else {
-		p.op(pickleFalse)
+		p.writeOpcode(pickleOpFalse)
 	}
 }
 
-// pair writes a tuple of two integers.
-func (p *pickler) pair(a, b int64) {
-	p.int(a)
-	p.int(b)
-	p.op(pickleTuple2)
+// writeIntPair writes a tuple of two integers.
+func (p *pickler) writeIntPair(a, b int64) {
+	p.writeInt(a)
+	p.writeInt(b)
+	p.writeOpcode(pickleOpTuple2)
 }
 
-// dict writes a dictionary. fill writes key, value, key, value and so on.
-func (p *pickler) dict(fill func()) {
-	p.op(pickleDict, pickleMark)
+// writeDict writes a dictionary. fill writes key, value, key, value and so on.
+func (p *pickler) writeDict(fill func()) {
+	p.writeOpcode(pickleOpEmptyDict, pickleOpMark)
 	fill()
-	p.op(pickleSetItems)
+	p.writeOpcode(pickleOpSetItems)
 }
 
-// list writes a list. fill must call item before it writes each item.
-func (p *pickler) list(fill func(item func())) {
-	p.op(pickleList, pickleMark)
+// writeList writes a list. fill must call item before it writes each item.
+func (p *pickler) writeList(fill func(item func())) {
+	p.writeOpcode(pickleOpEmptyList, pickleOpMark)
 	n := 0
 	fill(func() {
-		if n++; n > maxBatch {
-			p.op(pickleAppends, pickleMark)
+		if n++; n > maxAppendItems {
+			p.writeOpcode(pickleOpAppends, pickleOpMark)
 			n = 1
 		}
 	})
-	p.op(pickleAppends)
+	p.writeOpcode(pickleOpAppends)
 }
 
-// strItem, intItem and boolItem write a key and a value of a dictionary.
+// writeStringItem, writeIntItem and writeBoolItem write a key and a value of a dictionary.
 
-func (p *pickler) strItem(key, value string)       { p.str(key); p.str(value) }
-func (p *pickler) intItem(key string, value int64) { p.str(key); p.int(value) }
-func (p *pickler) boolItem(key string, value bool) { p.str(key); p.bool(value) }
+func (p *pickler) writeStringItem(key, value string)    { p.writeString(key); p.writeString(value) }
+func (p *pickler) writeIntItem(key string, value int64) { p.writeString(key); p.writeInt(value) }
+func (p *pickler) writeBoolItem(key string, value bool) { p.writeString(key); p.writeBool(value) }
 
-// numbersItem writes a key whose value is a dictionary of integers, in order of keys.
-func (p *pickler) numbersItem(key string, keys []string, values []int64) {
-	p.str(key)
-	p.dict(func() {
+// writeIntDictItem writes a key whose value is a dictionary of integers, in order of keys.
+func (p *pickler) writeIntDictItem(key string, keys []string, values []int64) {
+	p.writeString(key)
+	p.writeDict(func() {
 		for i, k := range slices.All(keys) {
-			p.intItem(k, values[i])
+			p.writeIntItem(k, values[i])
 		}
 	})
 }

@@ -6,5 +6,5 @@ import (
 
 // Sections describe the keys of a snapshot. --explain prints them.
 var Sections = []report.Section{
-	{Title: "snapshot", Columns: snapshotColumns},
+	{Title: "snapshot", Columns: snapshotKeyColumns},
 }

@@ -19,11 +19,11 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// DefaultTraceEntries is the default of Options.MaxTraceEntries for the command line. Viewers keep
-// all entries in memory.
-const DefaultTraceEntries = 100_000
+// DefaultMaxTraceEntries is the default of Options.MaxTraceEntries for the command line. Viewers
+// keep all entries in memory.
+const DefaultMaxTraceEntries = 100_000
 
-// Options are the options of New.
+// Options are the options of NewSnapshot.
 type Options struct {
 	// Filter selects allocators by Pids and Devices. FromNs is the start of the trace, and ToNs the
 	// end of the recording for the snapshot. MinBytes leaves smaller blocks out of the trace. All
@@ -41,9 +41,9 @@ type Options struct {
 	Hide *query.FrameRules
 }
 
-// ProcessesError is returned by New if the allocators that pass the filter do not belong to exactly
-// one process.
-type ProcessesError struct {
+// ProcessCountError is returned by NewSnapshot if the allocators that pass the filter do not belong
+// to exactly one process.
+type ProcessCountError struct {
 	// Pids are the processes with allocators in the recording, in ascending order.
 	Pids []int32
 	// Names are the names of Pids; "" if a name is unknown.
@@ -52,7 +52,7 @@ type ProcessesError struct {
 	Filtered bool
 }
 
-func (e *ProcessesError) Error() string {
+func (e *ProcessCountError) Error() string {
 	var list []string
 	for i, pid := range e.Pids {
 		text := fmt.Sprint(pid)
@@ -89,19 +89,19 @@ type Snapshot struct {
 	t       *timeline.Timeline
 	opt     Options
 	devices []*snapshotDevice // by CUDA device; nil for a device without allocator
-	parts   []tracePart       // in order of their first event
+	parts   []traceRowGroup   // in order of their first event
 }
 
-// New reads the recording and returns the snapshot for the time in opt. It returns a
-// *ProcessesError, or an error of reading the recording.
-func New(t *timeline.Timeline, opt Options) (*Snapshot, error) {
+// NewSnapshot reads the recording and returns the snapshot for the time in opt. It returns a
+// *ProcessCountError, or an error of reading the recording.
+func NewSnapshot(t *timeline.Timeline, opt Options) (*Snapshot, error) {
 	t = t.View()
 	if opt.Hide == nil {
 		opt.Hide = new(query.FrameRules)
 	}
 	s := &Snapshot{t: t, opt: opt, AtNs: opt.Window(t.Recording()).ToNs}
 	var err error
-	if s.Pid, err = allocatorProcess(t, &opt.Filter); err != nil {
+	if s.Pid, err = findAllocatorProcess(t, &opt.Filter); err != nil {
 		return nil, err
 	}
 	switch opt.At {
@@ -113,22 +113,22 @@ func New(t *timeline.Timeline, opt Options) (*Snapshot, error) {
 		}
 	}
 	scan := snapshotScan{s: s, devices: make(map[*caching.Allocator]*snapshotDevice)}
-	l, all, err := t.ReplayAll(func(*livemem.Set, *livemem.Change) {}, scan.step)
+	l, all, err := t.ReplayAll(func(*livemem.Set, *livemem.Change) {}, scan.consumeChange)
 	if err != nil {
 		return nil, err
 	}
-	scan.finish(all)
-	if err := s.countTrace(); err != nil {
+	scan.setDevices(all)
+	if err := s.countTraceEvents(); err != nil {
 		return nil, err
 	}
 	s.Quality = quality.OfRecording(t, &l.Counts)
-	s.fillSummary()
+	s.summarizeContents()
 	return s, nil
 }
 
-// allocatorProcess returns the process whose allocators pass the filter. It returns a
-// *ProcessesError if that is not exactly one process.
-func allocatorProcess(t *timeline.Timeline, f *query.Filter) (int32, error) {
+// findAllocatorProcess returns the process whose allocators pass the filter. It returns a
+// *ProcessCountError if that is not exactly one process.
+func findAllocatorProcess(t *timeline.Timeline, f *query.Filter) (int32, error) {
 	pids, passing := make(map[int32]bool), make(map[int32]bool)
 	var pid, device []int32
 	for _, s := range t.Allocations {
@@ -148,15 +148,15 @@ func allocatorProcess(t *timeline.Timeline, f *query.Filter) (int32, error) {
 			return p, nil
 		}
 	}
-	e := &ProcessesError{Pids: slices.Sorted(maps.Keys(pids)), Filtered: len(passing) == 0}
+	e := &ProcessCountError{Pids: slices.Sorted(maps.Keys(pids)), Filtered: len(passing) == 0}
 	for _, p := range e.Pids {
 		e.Names = append(e.Names, t.Facts.Processes[p].Name)
 	}
 	return 0, e
 }
 
-// wants reports whether the snapshot includes the allocator of a process and device.
-func (s *Snapshot) wants(pid, device int32) bool {
+// includesAllocator reports whether the snapshot includes the allocator of a process and device.
+func (s *Snapshot) includesAllocator(pid, device int32) bool {
 	return pid == s.Pid && s.opt.PassesAllocator(pid, device)
 }
 
@@ -180,7 +180,7 @@ func (s *Snapshot) findPeak() error {
 	_, all, err := s.t.ReplayAll(
 		func(*livemem.Set, *livemem.Change) {},
 		func(a *caching.Allocator, c *caching.Change) {
-			if !s.wants(a.Pid, a.Device) || c.Op == caching.BlockResized {
+			if !s.includesAllocator(a.Pid, a.Device) || c.Op == caching.BlockResized {
 				return
 			}
 			if levels[a] != nil {
@@ -206,8 +206,8 @@ func (s *Snapshot) findPeak() error {
 	return nil
 }
 
-// fillSummary sets the counts of the snapshot, and Missing.
-func (s *Snapshot) fillSummary() {
+// summarizeContents sets the counts of the snapshot, and Missing.
+func (s *Snapshot) summarizeContents() {
 	for number, d := range s.devices {
 		if d == nil {
 			continue
@@ -227,7 +227,7 @@ func (s *Snapshot) fillSummary() {
 			}
 		}
 		s.Segments += int64(len(d.segments))
-		s.addMissing(number, d, shown)
+		s.addMissingMemory(number, d, shown)
 		s.TraceEntries += d.events
 		if most := s.opt.MaxTraceEntries; most > 0 && d.events > most {
 			d.leftOut = d.events - most
@@ -253,9 +253,9 @@ func (s *Snapshot) fillSummary() {
 	}
 }
 
-// addMissing appends to Missing the memory of a device that the snapshot lacks or infers. shown are
-// the totals of the device's segments in the snapshot.
-func (s *Snapshot) addMissing(number int, d *snapshotDevice, shown caching.Totals) {
+// addMissingMemory appends to Missing the memory of a device that the snapshot lacks or infers.
+// shown are the totals of the device's segments in the snapshot.
+func (s *Snapshot) addMissingMemory(number int, d *snapshotDevice, shown caching.Totals) {
 	if d.reports {
 		s.Missing = append(s.Missing, fmt.Sprintf("device %d: segments are inferred from reported blocks and cover "+
 			"%s of %s reserved; memory that looks free in them may be in use; %s",
@@ -282,29 +282,29 @@ func (s *Snapshot) addMissing(number int, d *snapshotDevice, shown caching.Total
 func (s *Snapshot) Write(out io.Writer) error {
 	w := snapshotWriter{pickler: newPickler(out), s: s, frames: make(map[int32]int32), stacks: make(map[int32]int32)}
 	var err error
-	w.dict(func() {
-		w.str("segments")
-		w.list(func(item func()) {
+	w.writeDict(func() {
+		w.writeString("segments")
+		w.writeList(func(item func()) {
 			for number, d := range s.devices {
-				for i := range d.list() {
+				for i := range d.listSegments() {
 					item()
-					w.segment(int64(number), &d.segments[i])
+					w.writeSegment(int64(number), &d.segments[i])
 				}
 			}
 		})
-		w.str("device_traces")
-		w.list(func(item func()) {
+		w.writeString("device_traces")
+		w.writeList(func(item func()) {
 			for number := range s.devices {
 				item()
-				err = cmp.Or(err, w.trace(int32(number)))
+				err = cmp.Or(err, w.writeTrace(int32(number)))
 			}
 		})
-		w.str("allocator_settings")
-		w.settings()
-		w.str("external_annotations")
-		w.list(func(func()) {})
+		w.writeString("allocator_settings")
+		w.writeSettings()
+		w.writeString("external_annotations")
+		w.writeList(func(func()) {})
 	})
-	return cmp.Or(err, w.finish())
+	return cmp.Or(err, w.finishPickle())
 }
 
 // snapshotWriter writes the parts of a snapshot. It writes each frame and each stack once, and
@@ -316,8 +316,8 @@ type snapshotWriter struct {
 	stacks map[int32]int32 // memo number in the pickle by stack id
 }
 
-// segment writes a segment with its blocks.
-func (w *snapshotWriter) segment(device int64, g *snapshotSegment) {
+// writeSegment writes a segment with its blocks.
+func (w *snapshotWriter) writeSegment(device int64, g *snapshotSegment) {
 	var sum caching.Totals
 	large := g.bytes() != caching.SmallSegment
 	if g.expandable {
@@ -334,91 +334,91 @@ func (w *snapshotWriter) segment(device int64, g *snapshotSegment) {
 			sum.Allocated += p.Size
 		}
 	}
-	w.dict(func() {
-		w.intItem("device", device)
-		w.intItem("address", g.from)
-		w.intItem("total_size", g.bytes())
-		w.intItem("allocated_size", sum.Allocated)
-		w.intItem("active_size", sum.Active)
-		w.intItem("requested_size", sum.Requested)
-		w.intItem("stream", g.stream)
-		w.strItem("segment_type", map[bool]string{false: "small", true: "large"}[large])
-		w.str("segment_pool_id")
-		w.pair(max(0, -g.pool), max(0, g.pool))
-		w.boolItem("is_expandable", g.expandable)
-		w.str("frames")
-		w.stackOf(g.origin)
-		w.str("blocks")
-		w.list(func(item func()) {
+	w.writeDict(func() {
+		w.writeIntItem("device", device)
+		w.writeIntItem("address", g.from)
+		w.writeIntItem("total_size", g.bytes())
+		w.writeIntItem("allocated_size", sum.Allocated)
+		w.writeIntItem("active_size", sum.Active)
+		w.writeIntItem("requested_size", sum.Requested)
+		w.writeIntItem("stream", g.stream)
+		w.writeStringItem("segment_type", map[bool]string{false: "small", true: "large"}[large])
+		w.writeString("segment_pool_id")
+		w.writeIntPair(max(0, -g.pool), max(0, g.pool))
+		w.writeBoolItem("is_expandable", g.expandable)
+		w.writeString("frames")
+		w.writeOriginStack(g.origin)
+		w.writeString("blocks")
+		w.writeList(func(item func()) {
 			for i := range g.pieces {
 				item()
-				w.block(&g.pieces[i])
+				w.writeBlock(&g.pieces[i])
 			}
 		})
 	})
 }
 
-// blockStates are PyTorch's names of the states of a block.
-var blockStates = map[caching.PieceState]string{
+// torchBlockStates are PyTorch's names of the states of a block.
+var torchBlockStates = map[caching.PieceState]string{
 	caching.IsHole:     "inactive",
 	caching.IsBlock:    "active_allocated",
 	caching.IsAwaiting: "active_pending_free",
 }
 
-// block writes a block or a gap of a segment.
-func (w *snapshotWriter) block(p *caching.Piece) {
-	w.dict(func() {
-		w.intItem("address", p.Ptr)
-		w.intItem("size", p.Size)
-		w.intItem("requested_size", p.Requested)
-		w.strItem("state", blockStates[p.State])
-		w.str("frames")
-		w.stackOf(p.Origin)
+// writeBlock writes a block or a gap of a segment.
+func (w *snapshotWriter) writeBlock(p *caching.Piece) {
+	w.writeDict(func() {
+		w.writeIntItem("address", p.Ptr)
+		w.writeIntItem("size", p.Size)
+		w.writeIntItem("requested_size", p.Requested)
+		w.writeStringItem("state", torchBlockStates[p.State])
+		w.writeString("frames")
+		w.writeOriginStack(p.Origin)
 	})
 }
 
-// stackOf writes the stack of the origin with a number; an empty stack for origin.None.
-func (w *snapshotWriter) stackOf(id int32) {
+// writeOriginStack writes the stack of the origin with a number; an empty stack for origin.None.
+func (w *snapshotWriter) writeOriginStack(id int32) {
 	if id == origin.None {
-		w.stack(0)
+		w.writeStack(0)
 		return
 	}
-	w.stack(w.s.t.Origins.List[id].Stack)
+	w.writeStack(w.s.t.Origins.List[id].Stack)
 }
 
-// stack writes a list with the frames of a stack, the innermost first.
-func (w *snapshotWriter) stack(id int32) {
+// writeStack writes a list with the frames of a stack, the innermost first.
+func (w *snapshotWriter) writeStack(id int32) {
 	if n, ok := w.stacks[id]; ok {
-		w.writeMemo(n)
+		w.writeMemoReference(n)
 		return
 	}
-	w.list(func(item func()) {
+	w.writeList(func(item func()) {
 		for _, frame := range w.s.t.Stacks.Visible(id, w.s.opt.Hide) {
 			item()
-			w.frame(frame)
+			w.writeFrame(frame)
 		}
 	})
-	w.stacks[id] = w.memoize()
+	w.stacks[id] = w.memoizeLast()
 }
 
-// frame writes a frame.
-func (w *snapshotWriter) frame(id int32) {
+// writeFrame writes a stack frame: function, file and line.
+func (w *snapshotWriter) writeFrame(id int32) {
 	if n, ok := w.frames[id]; ok {
-		w.writeMemo(n)
+		w.writeMemoReference(n)
 		return
 	}
 	f := &w.s.t.Stacks.Frames[id]
-	w.dict(func() {
-		w.strItem("name", query.FrameName(f))
-		w.strItem("filename", cmp.Or(f.File, "??"))
-		w.intItem("line", int64(f.Line))
+	w.writeDict(func() {
+		w.writeStringItem("name", query.FrameName(f))
+		w.writeStringItem("filename", cmp.Or(f.File, "??"))
+		w.writeIntItem("line", int64(f.Line))
 	})
-	w.frames[id] = w.memoize()
+	w.frames[id] = w.memoizeLast()
 }
 
-// settings writes the allocator settings of the process: PYTORCH_CUDA_ALLOC_CONF, and the values in
-// it that gpurec understands.
-func (w *snapshotWriter) settings() {
+// writeSettings writes the allocator settings of the process: PYTORCH_CUDA_ALLOC_CONF, and the
+// values in it that gpurec understands.
+func (w *snapshotWriter) writeSettings() {
 	var conf string
 	for _, a := range w.s.t.Facts.Allocators {
 		if a.Pid == w.s.Pid && a.Allocator == format.MemoryTorch {
@@ -434,16 +434,16 @@ func (w *snapshotWriter) settings() {
 	for i := range powers {
 		powers[i] = fmt.Sprint(1 << i) // MiB
 	}
-	w.dict(func() {
-		w.strItem("PYTORCH_CUDA_ALLOC_CONF", strings.TrimSpace(conf))
-		w.intItem("max_split_size", maxSplit)
-		w.boolItem("expandable_segments", rules.Expandable)
-		w.numbersItem("roundup_power2_divisions", powers, rules.Divisions[:])
+	w.writeDict(func() {
+		w.writeStringItem("PYTORCH_CUDA_ALLOC_CONF", strings.TrimSpace(conf))
+		w.writeIntItem("max_split_size", maxSplit)
+		w.writeBoolItem("expandable_segments", rules.Expandable)
+		w.writeIntDictItem("roundup_power2_divisions", powers, rules.Divisions[:])
 	})
 }
 
-// snapshotColumns describe the keys of a snapshot.
-var snapshotColumns = []report.Column{
+// snapshotKeyColumns describe the keys of a snapshot.
+var snapshotKeyColumns = []report.Column{
 	{
 		Key: "segments", Title: "", Unit: report.UnitText,
 		About: "segments, and contiguous parts of expandable segments, with their blocks. Each has address, size, " +

@@ -71,44 +71,44 @@ func TestPickle(t *testing.T) {
 	texts := []string{"", "x", strings.Repeat("long", 100), "größer", "broken \xff", "x"}
 	var b bytes.Buffer
 	p := newPickler(&b)
-	p.dict(func() {
-		p.str("numbers")
-		p.list(func(item func()) {
-			for range 3 * maxBatch {
+	p.writeDict(func() {
+		p.writeString("numbers")
+		p.writeList(func(item func()) {
+			for range 3 * maxAppendItems {
 				for _, n := range numbers {
 					item()
-					p.int(n)
+					p.writeInt(n)
 				}
 			}
 		})
-		p.str("texts")
-		p.list(func(item func()) {
+		p.writeString("texts")
+		p.writeList(func(item func()) {
 			for _, s := range texts {
 				item()
-				p.str(s)
+				p.writeString(s)
 			}
 		})
-		p.str("again")
-		p.list(func(item func()) {
+		p.writeString("again")
+		p.writeList(func(item func()) {
 			item()
-			p.pair(1, -2)
-			n := p.memoize()
+			p.writeIntPair(1, -2)
+			n := p.memoizeLast()
 			for range 300 { // memo numbers of more than one byte
 				item()
-				p.list(func(func()) {})
-				p.memoize()
+				p.writeList(func(func()) {})
+				p.memoizeLast()
 			}
 			item()
-			p.writeMemo(n)
+			p.writeMemoReference(n)
 			item()
-			p.writeMemo(n + 300)
+			p.writeMemoReference(n + 300)
 		})
-		p.str("float")
-		p.float(0.25)
-		p.boolItem("yes", true)
-		p.boolItem("no", false)
+		p.writeString("float")
+		p.writeFloat(0.25)
+		p.writeBoolItem("yes", true)
+		p.writeBoolItem("no", false)
 	})
-	if err := p.finish(); err != nil {
+	if err := p.finishPickle(); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
@@ -119,7 +119,7 @@ func TestPickle(t *testing.T) {
 		Yes, No bool
 	}
 	unpickle(t, b.Bytes(), &got)
-	if len(got.Numbers) != 3*maxBatch*len(numbers) ||
+	if len(got.Numbers) != 3*maxAppendItems*len(numbers) ||
 		!slices.Equal(got.Numbers[len(got.Numbers)-len(numbers):], numbers) {
 		t.Errorf("numbers: %v", got.Numbers[:len(numbers)])
 	}
@@ -134,8 +134,8 @@ func TestPickle(t *testing.T) {
 
 func TestPicklerReturnsErrors(t *testing.T) {
 	p := newPickler(&failingWriter{})
-	p.str(strings.Repeat("x", 1<<20))
-	if err := p.finish(); !errors.Is(err, errDisk) {
+	p.writeString(strings.Repeat("x", 1<<20))
+	if err := p.finishPickle(); !errors.Is(err, errDisk) {
 		t.Error(err)
 	}
 }
@@ -177,7 +177,7 @@ type torchPickle struct {
 
 func takeSnapshot(t testing.TB, tl *timeline.Timeline, opt Options) (*Snapshot, []byte) {
 	t.Helper()
-	s, err := New(tl, opt)
+	s, err := NewSnapshot(tl, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -414,22 +414,22 @@ func compareOld(t *testing.T, got *torchPickle, want *analyzetest.TorchSample) {
 func TestSnapshotOptions(t *testing.T) {
 	tp, worlds := analyzetest.TorchTape(t, 7, 400, func(w *analyzetest.TorchWorld) { w.Patient = true })
 	tl := tp.Timeline()
-	var several *ProcessesError
-	if _, err := New(
+	var several *ProcessCountError
+	if _, err := NewSnapshot(
 		tl,
 		Options{},
 	); !errors.As(err, &several) || !slices.Equal(several.Pids, []int32{42, 77}) ||
 		several.Filtered {
 		t.Errorf("two processes: %v", err)
 	}
-	if _, err := New(
+	if _, err := NewSnapshot(
 		tl,
 		Options{Filter: query.Filter{Pids: []int32{5}}},
 	); !errors.As(err, &several) ||
 		!several.Filtered {
 		t.Errorf("no process: %v", err)
 	}
-	if _, err := New(
+	if _, err := NewSnapshot(
 		analyzetest.NewTape(t).Timeline(),
 		Options{},
 	); !errors.As(err, &several) ||
@@ -544,16 +544,16 @@ func TestSnapshotUsesSupportedOpcodes(t *testing.T) {
 func TestStretches(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		var l stretches
+		var l addressRanges
 		truth := make([]int64, 100) // stream by address; 0 if there is no memory
 		for range 30 {
 			from := r.Int64N(90)
-			s := stretch{from: from, to: from + 1 + r.Int64N(10), stream: 1 + r.Int64N(2)}
+			s := addressRange{from: from, to: from + 1 + r.Int64N(10), stream: 1 + r.Int64N(2)}
 			adding := r.IntN(3) > 0
 			if adding {
-				l.add(s)
+				l.addRange(s)
 			} else {
-				l.remove(s.from, s.to)
+				l.removeRange(s.from, s.to)
 			}
 			for a := s.from; a < s.to; a++ {
 				if !adding {

@@ -17,31 +17,31 @@ import (
 // address. The free of an old segment shows its exact bounds, and the free of an old block shows
 // the block. Both then apply to all earlier moments.
 
-// stretch is a contiguous range of addresses of an allocator.
-type stretch struct {
+// addressRange is a contiguous range of addresses of an allocator.
+type addressRange struct {
 	from, to     int64 // addresses; to is exclusive
 	stream, pool int64
 	expandable   bool
 }
 
-func (s stretch) bytes() int64 { return s.to - s.from }
+func (s addressRange) bytes() int64 { return s.to - s.from }
 
-// stretches are stretches that do not overlap, in order of address.
-type stretches []stretch
+// addressRanges are stretches that do not overlap, in order of address.
+type addressRanges []addressRange
 
-// around returns the range of indexes of the stretches that overlap or touch the addresses from to
-// to.
-func (l stretches) around(from, to int64) (first, end int) {
-	first, _ = slices.BinarySearchFunc(l, from, func(s stretch, at int64) int { return cmp.Compare(s.to, at) })
+// findOverlaps returns the range of indexes of the stretches that overlap or touch the addresses
+// from to to.
+func (l addressRanges) findOverlaps(from, to int64) (first, end int) {
+	first, _ = slices.BinarySearchFunc(l, from, func(s addressRange, at int64) int { return cmp.Compare(s.to, at) })
 	for end = first; end < len(l) && l[end].from <= to; end++ {
 	}
 	return first, end
 }
 
-// without returns the parts of s that no stretch of l covers.
-func (l stretches) without(s stretch) stretches {
-	var left stretches
-	first, end := l.around(s.from, s.to)
+// uncoveredParts returns the parts of s that no stretch of l covers.
+func (l addressRanges) uncoveredParts(s addressRange) addressRanges {
+	var left addressRanges
+	first, end := l.findOverlaps(s.from, s.to)
 	for _, o := range l[first:end] {
 		if o.from > s.from {
 			part := s
@@ -56,14 +56,14 @@ func (l stretches) without(s stretch) stretches {
 	return left
 }
 
-// add adds the parts of s that are not yet in l. It merges stretches that touch and have the same
-// stream, pool and kind.
-func (l *stretches) add(s stretch) {
-	for _, part := range l.without(s) {
-		first, end := l.around(part.from, part.to)
+// addRange adds the parts of s that are not yet in l. It merges stretches that touch and have the
+// same stream, pool and kind.
+func (l *addressRanges) addRange(s addressRange) {
+	for _, part := range l.uncoveredParts(s) {
+		first, end := l.findOverlaps(part.from, part.to)
 		list := slices.Clone((*l)[first:end])
 		list = append(list, part)
-		slices.SortFunc(list, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
+		slices.SortFunc(list, func(a, b addressRange) int { return cmp.Compare(a.from, b.from) })
 		merged := list[:1]
 		for _, next := range list[1:] {
 			last := &merged[len(merged)-1]
@@ -79,12 +79,12 @@ func (l *stretches) add(s stretch) {
 	}
 }
 
-// remove removes a range of addresses.
-func (l *stretches) remove(from, to int64) {
-	first, end := l.around(from, to)
-	var left stretches
+// removeRange removes a range of addresses.
+func (l *addressRanges) removeRange(from, to int64) {
+	first, end := l.findOverlaps(from, to)
+	var left addressRanges
 	for _, s := range (*l)[first:end] {
-		left = append(left, stretches{{from: from, to: to}}.without(s)...)
+		left = append(left, addressRanges{{from: from, to: to}}.uncoveredParts(s)...)
 	}
 	*l = slices.Replace(*l, first, end, left...)
 }
@@ -92,7 +92,7 @@ func (l *stretches) remove(from, to int64) {
 // snapshotSegment is a segment, or a contiguous part of an expandable segment, with its blocks and
 // gaps in order of address.
 type snapshotSegment struct {
-	stretch
+	addressRange
 	origin int32 // origin of the allocation; origin.None if unknown
 	pieces []caching.Piece
 }
@@ -104,9 +104,9 @@ type snapshotDevice struct {
 	totals   caching.Totals
 	segments []snapshotSegment // in order of address
 	strays   []caching.Piece   // blocks without a segment
-	old      stretches         // memory from before the recording that strays show
-	oldWhole stretches         // segments from before the recording that were freed after the moment
-	newer    stretches         // memory that was allocated after the moment
+	old      addressRanges     // memory from before the recording that strays show
+	oldWhole addressRanges     // segments from before the recording that were freed after the moment
+	newer    addressRanges     // memory that was allocated after the moment
 	events   int64             // number of events of the trace
 	leftOut  int64             // number of older events that are not written
 
@@ -115,8 +115,8 @@ type snapshotDevice struct {
 	inferredSegments int64 // number of these segments
 }
 
-// list returns the segments of a device. d may be nil.
-func (d *snapshotDevice) list() []snapshotSegment {
+// listSegments returns the segments of a device. d may be nil.
+func (d *snapshotDevice) listSegments() []snapshotSegment {
 	if d == nil {
 		return nil
 	}
@@ -129,10 +129,10 @@ type snapshotScan struct {
 	devices map[*caching.Allocator]*snapshotDevice
 }
 
-// step follows one change of an allocator. It copies the state before the first change after the
-// moment.
-func (n *snapshotScan) step(a *caching.Allocator, c *caching.Change) {
-	if !n.s.wants(a.Pid, a.Device) || c.Op == caching.BlockResized {
+// consumeChange follows one change of an allocator. It copies the state before the first change
+// after the moment.
+func (n *snapshotScan) consumeChange(a *caching.Allocator, c *caching.Change) {
+	if !n.s.includesAllocator(a.Pid, a.Device) || c.Op == caching.BlockResized {
 		return
 	}
 	d := n.devices[a]
@@ -145,17 +145,17 @@ func (n *snapshotScan) step(a *caching.Allocator, c *caching.Change) {
 	}
 	switch c.Op {
 	case caching.BlockFreeRequested, caching.BlockFreeCompleted, caching.BlockLost:
-		d.blockEnds(c)
+		d.noteBlockEnd(c)
 	case caching.SegmentAllocated, caching.SegmentMapped:
-		if s := (stretch{from: c.Ptr, to: c.Ptr + c.Bytes}); d.hasState {
-			d.newer.add(s)
+		if s := (addressRange{from: c.Ptr, to: c.Ptr + c.Bytes}); d.hasState {
+			d.newer.addRange(s)
 		} else {
-			d.old.remove(s.from, s.to)
+			d.old.removeRange(s.from, s.to)
 		}
 	case caching.SegmentFreed, caching.SegmentUnmapped:
-		d.segmentEnds(a, c)
+		d.noteSegmentEnd(a, c)
 	case caching.AllocatorEnd:
-		d.end(a)
+		d.endAllocator(a)
 	}
 }
 
@@ -165,8 +165,8 @@ func (d *snapshotDevice) copyState(a *caching.Allocator) {
 	d.totals = a.Seen
 	for s := range a.Ranges() {
 		g := snapshotSegment{
-			stretch: stretch{from: s.Ptr, to: s.Ptr, pool: s.Pool, expandable: s.IsStretch()},
-			origin:  s.Origin,
+			addressRange: addressRange{from: s.Ptr, to: s.Ptr, pool: s.Pool, expandable: s.IsStretch()},
+			origin:       s.Origin,
 		}
 		for _, p := range a.Within(s) {
 			g.pieces = append(g.pieces, *p)
@@ -184,14 +184,14 @@ func (d *snapshotDevice) copyState(a *caching.Allocator) {
 	})
 }
 
-// blockEnds follows the free or the loss of a block. A stray shows where memory from before the
+// noteBlockEnd follows the free or the loss of a block. A stray shows where memory from before the
 // recording is. If the free is after the moment, the stray was allocated at the moment.
-func (d *snapshotDevice) blockEnds(c *caching.Change) {
+func (d *snapshotDevice) noteBlockEnd(c *caching.Change) {
 	b := c.Block
 	if b.Segment != caching.StraySegment {
 		return
 	}
-	d.addStray(&b)
+	d.addStrayBlock(&b)
 	if !d.hasState || b.Origin != origin.None || b.State != caching.IsBlock {
 		return
 	}
@@ -201,34 +201,35 @@ func (d *snapshotDevice) blockEnds(c *caching.Change) {
 	d.strays = append(d.strays, b)
 }
 
-// addStray adds the addresses of a stray to the memory from before the recording.
-func (d *snapshotDevice) addStray(p *caching.Piece) {
-	for _, part := range d.newer.without(stretch{from: p.Ptr, to: p.Ptr + p.Size, stream: p.Stream, pool: p.Pool}) {
-		d.old.add(part)
+// addStrayBlock adds the addresses of a stray to the memory from before the recording.
+func (d *snapshotDevice) addStrayBlock(p *caching.Piece) {
+	block := addressRange{from: p.Ptr, to: p.Ptr + p.Size, stream: p.Stream, pool: p.Pool}
+	for _, part := range d.newer.uncoveredParts(block) {
+		d.old.addRange(part)
 	}
 }
 
-// segmentEnds follows the free of a segment. If the segment is from before the recording and the
+// noteSegmentEnd follows the free of a segment. If the segment is from before the recording and the
 // free is after the moment, the free shows the segment's exact bounds.
-func (d *snapshotDevice) segmentEnds(a *caching.Allocator, c *caching.Change) {
+func (d *snapshotDevice) noteSegmentEnd(a *caching.Allocator, c *caching.Change) {
 	switch {
 	case !d.hasState:
-		d.old.remove(c.Ptr, c.Ptr+c.Bytes)
-	case !isKnown(a, c):
-		s := stretch{from: c.Ptr, to: c.Ptr + c.Bytes, expandable: c.Op == caching.SegmentUnmapped}
-		if first, end := d.old.around(s.from+1, s.to-1); first < end {
+		d.old.removeRange(c.Ptr, c.Ptr+c.Bytes)
+	case !isAllocationRecorded(a, c):
+		s := addressRange{from: c.Ptr, to: c.Ptr + c.Bytes, expandable: c.Op == caching.SegmentUnmapped}
+		if first, end := d.old.findOverlaps(s.from+1, s.to-1); first < end {
 			s.stream, s.pool = d.old[first].stream, d.old[first].pool
 		}
-		for _, part := range d.newer.without(s) {
-			d.oldWhole = append(d.oldWhole, d.oldWhole.without(part)...)
+		for _, part := range d.newer.uncoveredParts(s) {
+			d.oldWhole = append(d.oldWhole, d.oldWhole.uncoveredParts(part)...)
 		}
-		slices.SortFunc(d.oldWhole, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
+		slices.SortFunc(d.oldWhole, func(a, b addressRange) int { return cmp.Compare(a.from, b.from) })
 	}
 }
 
-// isKnown reports whether the recording has the allocation of a segment, or of a part of one, that
-// is freed by c.
-func isKnown(a *caching.Allocator, c *caching.Change) bool {
+// isAllocationRecorded reports whether the recording has the allocation of a segment, or of a part
+// of one, that is freed by c.
+func isAllocationRecorded(a *caching.Allocator, c *caching.Change) bool {
 	if c.Op == caching.SegmentFreed {
 		n, ok := a.Began[c.Ptr]
 		return ok && !a.Segments[n].IsStretch()
@@ -237,28 +238,28 @@ func isKnown(a *caching.Allocator, c *caching.Change) bool {
 	return i != caching.None && a.Pieces[i].Ptr+a.Pieces[i].Size >= c.Ptr+c.Bytes
 }
 
-// end copies the state, unless that was done before, and adds the remaining strays.
-func (d *snapshotDevice) end(a *caching.Allocator) {
+// endAllocator copies the state, unless that was done before, and adds the remaining strays.
+func (d *snapshotDevice) endAllocator(a *caching.Allocator) {
 	if !d.hasState {
 		d.copyState(a)
 	}
 	a.Each(func(p *caching.Piece) {
 		if p.Segment == caching.StraySegment {
-			d.addStray(p)
+			d.addStrayBlock(p)
 		}
 	})
 }
 
-// finish sets the devices of the snapshot. If a process had several allocators for a device,
+// setDevices sets the devices of the snapshot. If a process had several allocators for a device,
 // because it executed another program, the snapshot has the last one that began before the moment.
-func (n *snapshotScan) finish(all *caching.Set) {
+func (n *snapshotScan) setDevices(all *caching.Set) {
 	all.All(func(a *caching.Allocator) {
 		d := n.devices[a]
 		if d == nil {
 			return
 		}
 		if !slices.Contains(all.Ended, a) {
-			d.end(a)
+			d.endAllocator(a)
 		}
 		d.totals = d.totals.Plus(a.Before)
 		for int(a.Device) >= len(n.s.devices) {
@@ -273,28 +274,29 @@ func (n *snapshotScan) finish(all *caching.Set) {
 	})
 	for _, d := range n.s.devices {
 		if d != nil {
-			d.addOld()
+			d.addOldSegments()
 		}
 	}
 }
 
-// addOld adds the segments from before the recording: those with exact bounds, then inferred ones.
-func (d *snapshotDevice) addOld() {
-	var covered stretches
+// addOldSegments adds the segments from before the recording: those with exact bounds, then
+// inferred ones.
+func (d *snapshotDevice) addOldSegments() {
+	var covered addressRanges
 	for i := range d.segments {
-		covered = append(covered, d.segments[i].stretch)
+		covered = append(covered, d.segments[i].addressRange)
 	}
 	slices.SortFunc(d.strays, func(a, b caching.Piece) int { return cmp.Compare(a.Ptr, b.Ptr) })
-	d.fillGaps()
-	for i, list := range []stretches{d.oldWhole, d.old} {
-		var parts stretches
+	d.fillSegmentGaps()
+	for i, list := range []addressRanges{d.oldWhole, d.old} {
+		var parts addressRanges
 		for _, s := range list {
-			parts = append(parts, covered.without(s)...)
+			parts = append(parts, covered.uncoveredParts(s)...)
 		}
 		for _, part := range parts {
 			d.segments = append(
 				d.segments,
-				snapshotSegment{stretch: part, origin: origin.None, pieces: d.piecesOf(part)},
+				snapshotSegment{addressRange: part, origin: origin.None, pieces: d.straysAndGaps(part)},
 			)
 			if i > 0 {
 				d.inferred += part.bytes()
@@ -302,14 +304,14 @@ func (d *snapshotDevice) addOld() {
 			}
 		}
 		covered = append(covered, parts...)
-		slices.SortFunc(covered, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
+		slices.SortFunc(covered, func(a, b addressRange) int { return cmp.Compare(a.from, b.from) })
 	}
 	slices.SortFunc(d.segments, func(a, b snapshotSegment) int { return cmp.Compare(a.from, b.from) })
 }
 
-// fillGaps moves strays into the gaps of segments. Because of lost events, the model can have a
-// block outside of the segment to which its address belongs.
-func (d *snapshotDevice) fillGaps() {
+// fillSegmentGaps moves strays into the gaps of segments. Because of lost events, the model can
+// have a block outside of the segment to which its address belongs.
+func (d *snapshotDevice) fillSegmentGaps() {
 	if len(d.strays) == 0 {
 		return
 	}
@@ -317,7 +319,7 @@ func (d *snapshotDevice) fillGaps() {
 		var list []caching.Piece
 		for _, p := range d.segments[i].pieces {
 			if p.State == caching.IsHole {
-				list = append(list, d.piecesOf(stretch{from: p.Ptr, to: p.Ptr + p.Size})...)
+				list = append(list, d.straysAndGaps(addressRange{from: p.Ptr, to: p.Ptr + p.Size})...)
 			} else {
 				list = append(list, p)
 			}
@@ -326,8 +328,8 @@ func (d *snapshotDevice) fillGaps() {
 	}
 }
 
-// piecesOf returns the strays in a stretch, and the gaps between them, in order of address.
-func (d *snapshotDevice) piecesOf(s stretch) []caching.Piece {
+// straysAndGaps returns the strays in a stretch, and the gaps between them, in order of address.
+func (d *snapshotDevice) straysAndGaps(s addressRange) []caching.Piece {
 	var list []caching.Piece
 	at := s.from
 	gap := func(to int64) {

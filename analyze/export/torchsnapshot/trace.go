@@ -17,8 +17,8 @@ type traceEvent struct {
 	op                       caching.Op
 }
 
-// torchColumns are the columns of a row group that decide whether an event is in the trace.
-type torchColumns struct {
+// torchEventColumns are the columns of a row group that decide whether an event is in the trace.
+type torchEventColumns struct {
 	start, bytes []int64
 	pid, device  []int32
 	name         format.Strings
@@ -26,8 +26,8 @@ type torchColumns struct {
 	known        []bool       // by index of name.Dict: the name is that of an Op
 }
 
-// read reads the columns of a row group.
-func (c *torchColumns) read(g *format.Group) {
+// readRowGroup reads the columns of a row group.
+func (c *torchEventColumns) readRowGroup(g *format.Group) {
 	c.start, c.bytes = g.Int64("start_ns", c.start), g.Int64("bytes", c.bytes)
 	c.pid, c.device = g.Int32("pid", c.pid), g.Int32("device", c.device)
 	c.name = g.StringsInto("name", c.name)
@@ -38,32 +38,32 @@ func (c *torchColumns) read(g *format.Group) {
 	}
 }
 
-// has reports whether event i of a row group is in the trace of its device.
-func (s *Snapshot) has(c *torchColumns, i int) bool {
+// isInTrace reports whether event i of a row group is in the trace of its device.
+func (s *Snapshot) isInTrace(c *torchEventColumns, i int) bool {
 	n := c.name.Index[i]
 	return c.known[n] && c.start[i] >= s.opt.FromNs && c.start[i] <= s.AtNs &&
 		(!c.ops[n].IsOfBlock() || c.bytes[i] >= s.opt.MinBytes) &&
-		s.wants(c.pid[i], c.device[i])
+		s.includesAllocator(c.pid[i], c.device[i])
 }
 
-// tracePart is a row group with events of the traces.
-type tracePart struct {
+// traceRowGroup is a row group with events of the traces.
+type traceRowGroup struct {
 	timeline.Span
 	lastNs int64   // time of the last event of a trace, Unix ns
 	events []int64 // number of events, by device
 }
 
-// countTrace counts the events of each device's trace, and sets Snapshot.parts.
-func (s *Snapshot) countTrace() error {
-	var c torchColumns
+// countTraceEvents counts the events of each device's trace, and sets Snapshot.parts.
+func (s *Snapshot) countTraceEvents() error {
+	var c torchEventColumns
 	for _, span := range s.t.Allocations {
-		c.read(span.Group)
+		c.readRowGroup(span.Group)
 		if err := span.Group.Err(); err != nil {
 			return s.t.Wrap(err)
 		}
-		part := tracePart{Span: span, lastNs: span.FirstNs, events: make([]int64, len(s.devices))}
+		part := traceRowGroup{Span: span, lastNs: span.FirstNs, events: make([]int64, len(s.devices))}
 		for i, device := range c.device {
-			if s.has(&c, i) && device >= 0 && int(device) < len(s.devices) && s.devices[device] != nil {
+			if s.isInTrace(&c, i) && device >= 0 && int(device) < len(s.devices) && s.devices[device] != nil {
 				part.events[device]++
 				part.lastNs = max(part.lastNs, c.start[i])
 			}
@@ -75,13 +75,14 @@ func (s *Snapshot) countTrace() error {
 		}
 		s.parts = append(s.parts, part)
 	}
-	slices.SortStableFunc(s.parts, func(a, b tracePart) int { return cmp.Compare(a.FirstNs, b.FirstNs) })
+	slices.SortStableFunc(s.parts, func(a, b traceRowGroup) int { return cmp.Compare(a.FirstNs, b.FirstNs) })
 	return nil
 }
 
-// newest returns the row groups with the newest events of a device, as many as MaxTraceEntries
-// allows. skip is the number of events at the beginning of these groups that are too many.
-func (s *Snapshot) newest(device int32) (spans []timeline.Span, skip int64) {
+// newestTraceSpans returns the row groups with the newest events of a device, as many as
+// MaxTraceEntries allows. skip is the number of events at the beginning of these groups that are
+// too many.
+func (s *Snapshot) newestTraceSpans(device int32) (spans []timeline.Span, skip int64) {
 	parts := s.parts
 	skip = s.devices[device].leftOut
 	for len(parts) > 1 && parts[0].events[device] <= skip && parts[0].lastNs < parts[1].FirstNs {
@@ -94,57 +95,57 @@ func (s *Snapshot) newest(device int32) (spans []timeline.Span, skip int64) {
 	return spans, skip
 }
 
-// trace writes the trace of a device: its newest events, at most MaxTraceEntries.
-func (w *snapshotWriter) trace(device int32) (err error) {
-	w.list(func(item func()) {
+// writeTrace writes the trace of a device: its newest events, at most MaxTraceEntries.
+func (w *snapshotWriter) writeTrace(device int32) (err error) {
+	w.writeList(func(item func()) {
 		if w.s.devices[device] == nil {
 			return
 		}
-		spans, skip := w.s.newest(device)
-		err = w.s.t.Wrap(timeline.InOrder(spans, w.s.stream(device), func(e *traceEvent) error {
+		spans, skip := w.s.newestTraceSpans(device)
+		err = w.s.t.Wrap(timeline.InOrder(spans, w.s.newTraceStream(device), func(e *traceEvent) error {
 			if skip > 0 {
 				skip--
 				return nil
 			}
 			item()
-			w.entry(e)
+			w.writeTraceEntry(e)
 			return nil
 		}))
 	})
 	return err
 }
 
-// entry writes an event with the keys of torch.cuda.memory._snapshot().
-func (w *snapshotWriter) entry(e *traceEvent) {
-	w.dict(func() {
-		w.strItem("action", caching.ActionsByOp[e.op])
+// writeTraceEntry writes an event with the keys of torch.cuda.memory._snapshot().
+func (w *snapshotWriter) writeTraceEntry(e *traceEvent) {
+	w.writeDict(func() {
+		w.writeStringItem("action", caching.ActionsByOp[e.op])
 		if e.op == caching.OutOfMemory {
-			w.intItem("device_free", e.free)
+			w.writeIntItem("device_free", e.free)
 		} else {
-			w.intItem("addr", e.ptr)
+			w.writeIntItem("addr", e.ptr)
 		}
-		w.intItem("size", e.bytes)
-		w.intItem("stream", e.stream)
-		w.intItem("time_us", e.atNs/1000)
-		w.strItem("compile_context", "N/A") // PyTorch's value for none
-		w.strItem("user_metadata", "")
+		w.writeIntItem("size", e.bytes)
+		w.writeIntItem("stream", e.stream)
+		w.writeIntItem("time_us", e.atNs/1000)
+		w.writeStringItem("compile_context", "N/A") // PyTorch's value for none
+		w.writeStringItem("user_metadata", "")
 		if e.stack != 0 {
-			w.str("frames")
-			w.stack(e.stack)
+			w.writeString("frames")
+			w.writeStack(e.stack)
 		}
 	})
 }
 
-// stream returns the functions with which timeline.InOrder reads the trace of a device.
-func (s *Snapshot) stream(device int32) timeline.Stream[traceEvent] {
-	var c torchColumns
+// newTraceStream returns the functions with which timeline.InOrder reads the trace of a device.
+func (s *Snapshot) newTraceStream(device int32) timeline.Stream[traceEvent] {
+	var c torchEventColumns
 	var ptr, streams []int64
 	var stack []int32
 	var value []float64
 	return timeline.Stream[traceEvent]{
 		Load: func(span timeline.Span) ([]traceEvent, error) {
 			g := span.Group
-			c.read(g)
+			c.readRowGroup(g)
 			ptr, streams, stack, value = g.Int64(
 				"ptr",
 				ptr,
@@ -163,7 +164,7 @@ func (s *Snapshot) stream(device int32) timeline.Stream[traceEvent] {
 			}
 			var rows []traceEvent
 			for i, start := range c.start {
-				if c.device[i] != device || !s.has(&c, i) {
+				if c.device[i] != device || !s.isInTrace(&c, i) {
 					continue
 				}
 				e := traceEvent{

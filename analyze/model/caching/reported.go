@@ -1,6 +1,6 @@
 package caching
 
-import originpkg "github.com/gpurec/gpurec/analyze/model/origin"
+import "github.com/gpurec/gpurec/analyze/model/origin"
 
 // RecordSegments is the advice to record segments, which reported statistics do not contain.
 const RecordSegments = "record with --allocator=auto; `gpurec check -p PID` reports whether this PyTorch " +
@@ -37,19 +37,19 @@ func (a *Allocator) reportedFree(e *Event, consume Consumer) {
 		a.Counts.UnmatchedFrees++
 		a.Before.Allocations++
 		a.Before.Requested += e.Bytes
-		i = a.newPiece(a.reportedBlock(e, originpkg.None))
+		i = a.newPiece(a.reportedBlock(e, origin.None))
 	}
 	a.emitReported(BlockFreeRequested, &a.Pieces[i], e.AtNs, consume)
 	a.drop(i)
 	a.moveReported(-1, e)
 }
 
-func (a *Allocator) reportedBlock(e *Event, origin int32) Piece {
+func (a *Allocator) reportedBlock(e *Event, originID int32) Piece {
 	return Piece{
 		Ptr:       e.Ptr,
 		Size:      e.Bytes,
 		Requested: e.Bytes,
-		Origin:    origin,
+		Origin:    originID,
 		Segment:   StraySegment,
 		prev:      None,
 		next:      None,
@@ -59,7 +59,7 @@ func (a *Allocator) reportedBlock(e *Event, origin int32) Piece {
 }
 
 func (a *Allocator) emitReported(op Op, b *Piece, atNs int64, consume Consumer) {
-	a.change = Change{Op: op, AtNs: atNs, Block: *b, Origin: originpkg.None}
+	a.change = Change{Op: op, AtNs: atNs, Block: *b, Origin: origin.None}
 	consume(a, &a.change)
 }
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/addrmap"
-	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
@@ -13,7 +13,7 @@ import (
 // MappedAt returns the physical memory that is mapped at an address. The second result is false if
 // nothing is mapped there.
 func (h *ProcessMemory) MappedAt(ptr int64) (b Block, ok bool) {
-	b.Origin = originpkg.None
+	b.Origin = origin.None
 	h.Mappings.Overlapping(ptr, units.EndOf(ptr, 1), func(m Mapping) {
 		ok = true
 		if m.Handle != nil {
@@ -79,11 +79,11 @@ type Counts struct {
 // Set holds the live driver memory of all processes at one point of a replay. It is not safe for
 // concurrent use.
 type Set struct {
-	origins   *originpkg.Table
-	endedWith func(origin int32, e *Event) bool // reports whether the context's end frees the block
-	Processes []ProcessMemory                   // by process number, as in origin.Table.Pids
-	Counts    Counts                            // totals of the replay so far
-	borrowed  map[string]*BorrowCount           // borrowed memory by memory kind
+	origins   *origin.Table
+	endedWith func(originID int32, e *Event) bool // reports whether the context's end frees the block
+	Processes []ProcessMemory                     // by process number, as in origin.Table.Pids
+	Counts    Counts                              // totals of the replay so far
+	borrowed  map[string]*BorrowCount             // borrowed memory by memory kind
 	// latest free of each thread, by thread number as in origin.Table
 	lastFree []freeCall
 	// reused for every step, to save an allocation per call
@@ -92,7 +92,7 @@ type Set struct {
 
 // New returns an empty Set for the processes in origins. endedWith reports whether the end of a
 // context frees the memory of an origin.
-func New(origins *originpkg.Table, endedWith func(origin int32, e *Event) bool) *Set {
+func New(origins *origin.Table, endedWith func(originID int32, e *Event) bool) *Set {
 	return &Set{origins: origins, endedWith: endedWith}
 }
 
@@ -166,8 +166,8 @@ func (r *Replay) event() {
 }
 
 // processMemory returns the memory of the process that an origin belongs to.
-func (s *Set) processMemory(origin int32) *ProcessMemory {
-	return s.OfProcess(s.origins.Process[origin])
+func (s *Set) processMemory(originID int32) *ProcessMemory {
+	return s.OfProcess(s.origins.Process[originID])
 }
 
 // OfProcess returns the memory of the process with this number in origin.Table.Pids.
@@ -313,7 +313,7 @@ func (s *Set) graphAlloc(h *ProcessMemory, ptr, bytes int64) {
 
 // event applies an event that is not a memory call, such as the end of a context.
 func (s *Set) event(e *Event, consume func(*Set, *Change)) {
-	h := s.OfProcess(originpkg.Numbered(s.origins.Pids, e.Pid))
+	h := s.OfProcess(origin.Numbered(s.origins.Pids, e.Pid))
 	switch e.Kind {
 	case EventExit:
 		s.endProcess(h, e, consume)

@@ -231,7 +231,7 @@ func checkSourceReports(t *testing.T, tl *timeline.Timeline, function string, de
 	if site := row.Cells[len(row.Cells)-1]; site != fmt.Sprintf("%s (%s)", function, place) {
 		t.Errorf("site %q, want %s (%s)", site, function, place)
 	}
-	prof, _, _, err := pprof.BuildHeap(tl, query.Options{})
+	prof, _, _, err := pprof.BuildHeapProfile(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

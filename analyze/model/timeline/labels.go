@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/livemem"
-	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/symbolize"
@@ -15,7 +15,7 @@ import (
 
 // ThreadLabel returns the label of a thread: its tid and name, and its pid if there are several
 // processes.
-func (t *Timeline) ThreadLabel(th originpkg.Thread) string {
+func (t *Timeline) ThreadLabel(th origin.Thread) string {
 	label := fmt.Sprint(th.Tid)
 	if len(t.Facts.Processes) > 1 {
 		label = fmt.Sprintf("%d/%d", th.Pid, th.Tid)
@@ -65,7 +65,7 @@ func (t *Timeline) OriginLabel(id int32, by string) string {
 		}
 		return query.FrameName(f)
 	case "thread":
-		if name := t.Facts.Threads[originpkg.Thread{Pid: o.Pid, Tid: o.Tid}]; name != "" {
+		if name := t.Facts.Threads[origin.Thread{Pid: o.Pid, Tid: o.Tid}]; name != "" {
 			return fmt.Sprintf("%d %s", o.Tid, name)
 		}
 		return fmt.Sprint(o.Tid)
@@ -131,14 +131,14 @@ func (t *Timeline) SiteOfCall(stack int32, site string) string {
 }
 
 // OnHost reports whether memory of an origin is host memory.
-func (t *Timeline) OnHost(origin int32) bool { return livemem.IsHost(t.Origins.Memory(origin)) }
+func (t *Timeline) OnHost(originID int32) bool { return livemem.IsHost(t.Origins.Memory(originID)) }
 
 // BlockSite returns the call site that allocated a block.
-func (t *Timeline) BlockSite(origin int32) string {
-	if origin == originpkg.None {
+func (t *Timeline) BlockSite(originID int32) string {
+	if originID == origin.None {
 		return "(before the recording)"
 	}
-	return t.SiteLabel(origin)
+	return t.SiteLabel(originID)
 }
 
 // PidLabel returns a process's pid, name and rank.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	stackpkg "github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/symbolize"
@@ -18,24 +18,24 @@ import (
 // calls, and names frames without a function name. A file is used only if its build ID matches the
 // recorded one. Frames with a line, such as Python frames, do not change. Call it before making
 // reports; it does not change the recording.
-func (t *Timeline) AddSource(finder *symbolize.Finder) stackpkg.SourceSummary {
-	modules := make(map[stackpkg.ModuleKey][]int32)
+func (t *Timeline) AddSource(finder *symbolize.Finder) stack.SourceSummary {
+	modules := make(map[stack.ModuleKey][]int32)
 	for id := range t.Stacks.Frames {
 		f := &t.Stacks.Frames[id]
 		if f.Type == "native" && f.File == "" && strings.ContainsAny(f.Module, `/\`) {
-			key := stackpkg.ModuleKey{File: f.Module, BuildID: f.BuildID}
+			key := stack.ModuleKey{File: f.Module, BuildID: f.BuildID}
 			modules[key] = append(modules[key], int32(id))
 		}
 	}
-	keys := slices.SortedFunc(maps.Keys(modules), func(a, b stackpkg.ModuleKey) int {
+	keys := slices.SortedFunc(maps.Keys(modules), func(a, b stack.ModuleKey) int {
 		return cmp.Or(
 			cmp.Compare(len(modules[b]), len(modules[a])),
 			cmp.Compare(a.File, b.File),
 			cmp.Compare(a.BuildID, b.BuildID),
 		)
 	})
-	summary := stackpkg.SourceSummary{Modules: len(keys)}
-	r := stackpkg.SourceReader{Stacks: &t.Stacks, Finder: finder, Replacements: make(map[int32][]int32)}
+	summary := stack.SourceSummary{Modules: len(keys)}
+	r := stack.SourceReader{Stacks: &t.Stacks, Finder: finder, Replacements: make(map[int32][]int32)}
 	var errs []error
 	for _, key := range keys {
 		found, err := r.Module(key, modules[key])
@@ -56,16 +56,16 @@ func (t *Timeline) AddSource(finder *symbolize.Finder) stackpkg.SourceSummary {
 // it instead of the recorded site.
 func (t *Timeline) placeStacks() {
 	t.Stacks.Sites = make(map[int32]string)
-	for stack := range t.Stacks.Stacks {
-		if f, ok := t.Stacks.UserFrame(stack); ok && f.Type == "native" && f.File != "" {
-			t.Stacks.Sites[stack] = symbolize.NameWithLine(query.FrameName(f), f.File, f.Line)
+	for stackID := range t.Stacks.Stacks {
+		if f, ok := t.Stacks.UserFrame(stackID); ok && f.Type == "native" && f.File != "" {
+			t.Stacks.Sites[stackID] = symbolize.NameWithLine(query.FrameName(f), f.File, f.Line)
 		}
 	}
 }
 
 func (t *Timeline) readStacks() error {
 	t.Stacks.Stacks = make(map[int32][]int32)
-	t.Stacks.About = make(map[int32]stackpkg.About)
+	t.Stacks.About = make(map[int32]stack.About)
 	ids := make(map[format.Frame]int32)
 	return t.Rec.Rows(func(r *format.Row) error {
 		if r.Kind == format.KindStack {

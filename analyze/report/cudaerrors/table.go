@@ -14,7 +14,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/frames"
-	processespkg "github.com/gpurec/gpurec/analyze/report/processes"
+	"github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/report/xid"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -259,7 +259,7 @@ func faultTable(t *timeline.Timeline, faults []fault.Fault, top int) report.Tabl
 	if top > 0 && len(table.Rows) > top {
 		table.OmittedRows, table.Rows = len(table.Rows)-top, table.Rows[:top]
 	}
-	processespkg.AddRanks(t, &table)
+	processes.AddRanks(t, &table)
 	return table
 }
 
@@ -368,7 +368,7 @@ func (s *Scan) table(opt *query.Options) (report.Table, error) {
 	start := s.T.Recording().FromNs
 	for key, e := range s.Groups {
 		name := s.Names.List[key.Name]
-		processes, threads := threadNames(s.T, e.Threads)
+		processNames, threads := threadNames(s.T, e.Threads)
 		row := table.Add(report.Values{
 			"calls":        e.Calls,
 			"class":        ClassOf(name, key.Result),
@@ -377,7 +377,7 @@ func (s *Scan) table(opt *query.Options) (report.Table, error) {
 			"result_name":  catalog.ResultName(key.Result),
 			"first_ns":     e.FirstNs - start,
 			"last_ns":      e.LastNs - start,
-			"processes":    processes,
+			"processes":    processNames,
 			"threads":      threads,
 			"thread_count": int64(len(e.Threads)),
 			"nested_calls": e.nested,
@@ -400,7 +400,7 @@ func (s *Scan) table(opt *query.Options) (report.Table, error) {
 
 // threadNames returns the ids of the processes that made calls, and the threads with the most
 // calls.
-func threadNames(t *timeline.Timeline, calls map[origin.Thread]int64) (processes, threads []string) {
+func threadNames(t *timeline.Timeline, calls map[origin.Thread]int64) (processNames, threads []string) {
 	const maxNames = 8
 	list := slices.SortedFunc(maps.Keys(calls), func(a, b origin.Thread) int {
 		return cmp.Or(cmp.Compare(calls[b], calls[a]), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Tid, b.Tid))
@@ -409,12 +409,12 @@ func threadNames(t *timeline.Timeline, calls map[origin.Thread]int64) (processes
 		if i < maxNames {
 			threads = append(threads, strings.TrimSpace(fmt.Sprintf("%d %s", th.Tid, t.Facts.Threads[th])))
 		}
-		if pid := fmt.Sprint(th.Pid); !slices.Contains(processes, pid) {
-			processes = append(processes, pid)
+		if pid := fmt.Sprint(th.Pid); !slices.Contains(processNames, pid) {
+			processNames = append(processNames, pid)
 		}
 	}
-	slices.Sort(processes)
-	return processes, threads
+	slices.Sort(processNames)
+	return processNames, threads
 }
 
 // nonErrorTable returns a table with one row per function and result that is no error.

@@ -16,13 +16,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/api"
 	"github.com/gpurec/gpurec/analyze/report/copies"
 	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
-	diffpkg "github.com/gpurec/gpurec/analyze/report/diff"
+	"github.com/gpurec/gpurec/analyze/report/diff"
 	"github.com/gpurec/gpurec/analyze/report/frag"
 	"github.com/gpurec/gpurec/analyze/report/gaps"
 	"github.com/gpurec/gpurec/analyze/report/gpu"
 	"github.com/gpurec/gpurec/analyze/report/hang"
 	"github.com/gpurec/gpurec/analyze/report/kernels"
-	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/analyze/report/oom"
 	"github.com/gpurec/gpurec/analyze/report/stacks"
@@ -32,13 +32,13 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-func side(t *testing.T, tp *analyzetest.Tape, path string, make diffpkg.ReportFunc, per string) *diffpkg.Side {
+func side(t *testing.T, tp *analyzetest.Tape, path string, make diff.ReportFunc, per string) *diff.Side {
 	t.Helper()
-	p, err := diffpkg.ParsePer(per)
+	p, err := diff.ParsePer(per)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := diffpkg.NewSide(tp.Timeline(), make, query.Options{MaxFrames: 12}, p)
+	s, err := diff.NewSide(tp.Timeline(), make, query.Options{MaxFrames: 12}, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,9 +46,9 @@ func side(t *testing.T, tp *analyzetest.Tape, path string, make diffpkg.ReportFu
 	return s
 }
 
-func diff(t *testing.T, before, after *diffpkg.Side, opt query.Options) *report.Report {
+func newDiffReport(t *testing.T, before, after *diff.Side, opt query.Options) *report.Report {
 	t.Helper()
-	r, err := diffpkg.Run(before, after, opt)
+	r, err := diff.Run(before, after, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestDiffByHand(t *testing.T) {
 		"step=^a$": "[changed new] [4 <nil>] [2.5 0.025] [-1.5 0.025] [-37.5 <nil>]",
 	} {
 		name := map[string]string{"": "calls", "second": "calls_per_second", "step=^a$": "calls_per_step"}[per]
-		r := diff(
+		r := newDiffReport(
 			t,
 			side(t, before, "before", summary.Run, per),
 			side(t, after, "after", summary.Run, per),
@@ -102,16 +102,16 @@ func TestDiffByHand(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	p, err := diffpkg.ParsePer("step=c")
+	p, err := diff.ParsePer("step=c")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var none *diffpkg.NoStepsError
-	if _, err := diffpkg.NewSide(before.Timeline(), summary.Run, query.Options{}, p); !errors.As(err, &none) {
+	var none *diff.NoStepsError
+	if _, err := diff.NewSide(before.Timeline(), summary.Run, query.Options{}, p); !errors.As(err, &none) {
 		t.Errorf("steps of a kernel that there is not: %v", err)
 	}
 	for _, text := range []string{"hour", "step", "step=("} {
-		if _, err := diffpkg.ParsePer(text); err == nil {
+		if _, err := diff.ParsePer(text); err == nil {
 			t.Errorf("%q is accepted", text)
 		}
 	}
@@ -134,8 +134,8 @@ func TestDiffOfLeaks(t *testing.T) {
 	}
 	after.Stack(9, "remember", "main", "_start")
 	after.Meta.DriverVersion, after.Meta.Stacks = "590.1", "dwarf"
-	a, b := side(t, before, "before.parquet", leakspkg.Run, ""), side(t, after, "after.parquet", leakspkg.Run, "")
-	r := diff(t, a, b, query.Options{Top: 20})
+	a, b := side(t, before, "before.parquet", leaks.Run, ""), side(t, after, "after.parquet", leaks.Run, "")
+	r := newDiffReport(t, a, b, query.Options{Top: 20})
 	analyzetest.Goldens(t, r, "diff", 110)
 	for name, want := range map[string]float64{
 		"new_growing":       1,
@@ -150,7 +150,7 @@ func TestDiffOfLeaks(t *testing.T) {
 			t.Errorf("%s is %v (%v, %v), want %v", name, v, ok, known, want)
 		}
 	}
-	back := diff(t, b, a, query.Options{Sort: "change"})
+	back := newDiffReport(t, b, a, query.Options{Sort: "change"})
 	if v, _, _ := back.Number("gone_growing"); v != 1 {
 		t.Errorf("the other way round %v rows are no longer growing", v)
 	}
@@ -158,10 +158,10 @@ func TestDiffOfLeaks(t *testing.T) {
 		t.Errorf("by change: %v", status)
 	}
 	var wrong *report.SortError
-	if _, err := diffpkg.Run(a, b, query.Options{Sort: "colour"}); !errors.As(err, &wrong) {
+	if _, err := diff.Run(a, b, query.Options{Sort: "colour"}); !errors.As(err, &wrong) {
 		t.Error(err)
 	}
-	same := diff(t, a, a, query.Options{})
+	same := newDiffReport(t, a, a, query.Options{})
 	if v, _, _ := same.Number(
 		"same",
 	); v != float64(len(analyzetest.Cells(t, same, "leaks", "row"))) ||
@@ -203,11 +203,16 @@ func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
 		return tp
 	}
 	for _, by := range []string{"stack", "pid", "thread", "site"} {
-		leaks := func(tl *timeline.Timeline, opt query.Options) (*report.Report, error) {
+		leakReport := func(tl *timeline.Timeline, opt query.Options) (*report.Report, error) {
 			opt.GroupBy = by
-			return leakspkg.Run(tl, opt)
+			return leaks.Run(tl, opt)
 		}
-		r := diff(t, side(t, make(42, 1), "a", leaks, ""), side(t, make(77, 5), "b", leaks, ""), query.Options{})
+		r := newDiffReport(
+			t,
+			side(t, make(42, 1), "a", leakReport, ""),
+			side(t, make(77, 5), "b", leakReport, ""),
+			query.Options{},
+		)
 		for _, status := range analyzetest.Cells(t, r, "leaks", "row") {
 			if status != "same" {
 				t.Errorf("by %s: %v", by, analyzetest.Cells(t, r, "leaks", "row"))
@@ -217,9 +222,9 @@ func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
 }
 
 func TestEveryReportCanBeCompared(t *testing.T) {
-	reports := map[string]diffpkg.ReportFunc{
+	reports := map[string]diff.ReportFunc{
 		"summary": summary.Run,
-		"leaks":   leakspkg.Run,
+		"leaks":   leaks.Run,
 		"stacks":  stacks.Run,
 		"errors":  cudaerrors.Run,
 		"xid":     xid.Run,
@@ -252,13 +257,13 @@ func TestEveryReportCanBeCompared(t *testing.T) {
 	}
 	for name, make := range reports {
 		for _, per := range []string{"", "second"} {
-			var sides []*diffpkg.Side
+			var sides []*diff.Side
 			for i, tp := range tapes {
 				sides = append(sides, side(t, tp, fmt.Sprint(i, analyzetest.Hostile), make, per))
 			}
 			for _, a := range sides {
 				for _, b := range sides {
-					r := diff(t, a, b, query.Options{Top: 5})
+					r := newDiffReport(t, a, b, query.Options{Top: 5})
 					if a == b {
 						if v, _, _ := r.Number("changed"); v != 0 {
 							t.Errorf("%s: a recording differs from itself", name)
@@ -307,12 +312,12 @@ func TestDiffOfRowsOfAnyValue(t *testing.T) {
 	hung := func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		return hang.RunWith(t, hang.Options{Options: opt})
 	}
-	for _, make := range []diffpkg.ReportFunc{hung, leakspkg.Run, summary.Run} {
+	for _, make := range []diff.ReportFunc{hung, leaks.Run, summary.Run} {
 		a, b := side(t, tp, "a", make, "second"), side(t, analyzetest.NewTape(t), "b", make, "second")
-		for _, r := range []*report.Report{diff(t, a, b, query.Options{}), diff(t, b, a, query.Options{})} {
+		for _, r := range []*report.Report{newDiffReport(t, a, b, query.Options{}), newDiffReport(t, b, a, query.Options{})} {
 			analyzetest.Safe(t, r)
-			for _, f := range render.Formats() {
-				if err := render.Write(io.Discard, r, render.Options{Format: f}); err != nil {
+			for _, f := range render.ListFormats() {
+				if err := render.WriteReport(io.Discard, r, render.Options{Format: f}); err != nil {
 					t.Error(err)
 				}
 			}

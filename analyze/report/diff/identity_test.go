@@ -8,7 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
-	reportpkg "github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/hang"
 )
 
@@ -18,10 +18,10 @@ func TestRowsOfTwoRecordingsArePairedByRank(t *testing.T) {
 		before.Identify(42+i, analyzetest.RankOf(int(i), 4, "a"), nil)
 		after.Identify(45-i, analyzetest.RankOf(int(i), 4, "b"), nil)
 	}
-	report := func(tl *timeline.Timeline, o query.Options) (*reportpkg.Report, error) {
+	diffReport := func(tl *timeline.Timeline, o query.Options) (*report.Report, error) {
 		return hang.RunWith(tl, hang.Options{Options: o})
 	}
-	r := diff(t, side(t, before, "a", report, ""), side(t, after, "b", report, ""), query.Options{})
+	r := newDiffReport(t, side(t, before, "a", diffReport, ""), side(t, after, "b", diffReport, ""), query.Options{})
 	changed := make(map[string]string)
 	verdicts := analyzetest.Cells(t, r, "processes", "verdict")
 	for i, rank := range analyzetest.Cells(t, r, "processes", "rank") {
@@ -39,7 +39,12 @@ func TestRowsOfTwoRecordingsArePairedByRank(t *testing.T) {
 		t.Errorf("got %v, want %v", changed, want)
 	}
 	for _, sides := range [][2]*analyzetest.Tape{{before, bare}, {bare, after}} {
-		r := diff(t, side(t, sides[0], "a", report, ""), side(t, sides[1], "b", report, ""), query.Options{})
+		r := newDiffReport(
+			t,
+			side(t, sides[0], "a", diffReport, ""),
+			side(t, sides[1], "b", diffReport, ""),
+			query.Options{},
+		)
 		if got := analyzetest.Cells(
 			t,
 			r,

@@ -18,9 +18,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
-	reportpkg "github.com/gpurec/gpurec/analyze/report"
-	fragpkg "github.com/gpurec/gpurec/analyze/report/frag"
-	oompkg "github.com/gpurec/gpurec/analyze/report/oom"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/frag"
+	"github.com/gpurec/gpurec/analyze/report/oom"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -36,9 +36,9 @@ type naiveSpace struct {
 func naiveSpaces(w *analyzetest.TorchWorld) map[string]*naiveSpace {
 	found := make(map[string]*naiveSpace)
 	for _, s := range w.Segments {
-		kind := fragpkg.SpaceSegments
+		kind := frag.SpaceSegments
 		if s.Expandable {
-			kind = fragpkg.SpaceExpandable
+			kind = frag.SpaceExpandable
 		}
 		key := kind + ", pool " + caching.PoolName(s.Pool)
 		if found[key] == nil {
@@ -143,11 +143,11 @@ func TestFragmentationEqualsANaiveCount(t *testing.T) {
 		for i := 0; i < 300 || w.Last.Name == format.AllocatorAlloc; i++ {
 			w.Step()
 		}
-		report, _, err := fragpkg.RunWith(tp.Timeline(), fragpkg.Options{At: query.AtEnd, Request: 3 * analyzetest.Mib})
+		fragReport, _, err := frag.RunWith(tp.Timeline(), frag.Options{At: query.AtEnd, Request: 3 * analyzetest.Mib})
 		if err != nil {
 			t.Fatal(err)
 		}
-		table := report.Tables[0]
+		table := fragReport.Tables[0]
 		want := naiveSpaces(w)
 		for _, row := range table.Rows {
 			where := table.Cell(&row, "space").(string)
@@ -162,7 +162,7 @@ func TestFragmentationEqualsANaiveCount(t *testing.T) {
 			t.Errorf("seed %d: %s is missing", seed, where)
 		}
 		if !w.Conf.Expandable {
-			comparePins(t, report, naivePins(w))
+			comparePins(t, fragReport, naivePins(w))
 		}
 	}
 }
@@ -170,8 +170,8 @@ func TestFragmentationEqualsANaiveCount(t *testing.T) {
 func compareSpace(
 	t *testing.T,
 	name string,
-	table *reportpkg.Table,
-	row *reportpkg.Row,
+	table *report.Table,
+	row *report.Row,
 	n *naiveSpace,
 	expandable bool,
 ) {
@@ -208,7 +208,7 @@ func compareSpace(
 	}
 }
 
-func comparePins(t *testing.T, r *reportpkg.Report, want map[string]int64) {
+func comparePins(t *testing.T, r *report.Report, want map[string]int64) {
 	t.Helper()
 	sites, kept := analyzetest.Cells(t, r, "pins", "site"), analyzetest.Cells(t, r, "pins", "kept_bytes")
 	if len(sites) != len(want) {
@@ -222,16 +222,16 @@ func comparePins(t *testing.T, r *reportpkg.Report, want map[string]int64) {
 }
 
 func TestFragmentationReport(t *testing.T) {
-	r, maps, err := fragpkg.RunWith(
+	r, maps, err := frag.RunWith(
 		analyzetest.FragTape(t).Timeline(),
-		fragpkg.Options{Options: query.Options{Top: 20, MaxFrames: 12}, Maps: true},
+		frag.Options{Options: query.Options{Top: 20, MaxFrames: 12}, Maps: true},
 	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	analyzetest.Goldens(t, r, "frag", 110)
 	var picture bytes.Buffer
-	if err := fragpkg.WriteMaps(&picture, maps, analyzetest.Epoch); err != nil {
+	if err := frag.WriteMaps(&picture, maps, analyzetest.Epoch); err != nil {
 		t.Fatal(err)
 	}
 	analyzetest.Golden(t, "frag.svg", picture.Bytes())
@@ -254,7 +254,7 @@ func TestFragmentationThatRisesIsToldFromWhatRose(t *testing.T) {
 		0: "steady",
 		analyzetest.Epoch + 46*analyzetest.Second: "rose",
 	} {
-		r, _, err := fragpkg.RunWith(tl, fragpkg.Options{Options: query.Options{Filter: query.Filter{ToNs: toNs}}})
+		r, _, err := frag.RunWith(tl, frag.Options{Options: query.Options{Filter: query.Filter{ToNs: toNs}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -273,16 +273,16 @@ func TestFragmentationThatRisesIsToldFromWhatRose(t *testing.T) {
 func TestFragmentationAtAMoment(t *testing.T) {
 	tl := analyzetest.FragTape(t).Timeline()
 	for name, c := range map[string]struct {
-		opt  fragpkg.Options
+		opt  frag.Options
 		want int64 // stranded MiB
 	}{
-		"worst":    {fragpkg.Options{}, 30*14 + 40},
-		"the end":  {fragpkg.Options{At: query.AtEnd}, 30*14 + 40},
-		"a time":   {fragpkg.Options{At: query.AtTime, AtNs: analyzetest.Epoch + 11500*analyzetest.Ms}, 10 * 14},
-		"a window": {fragpkg.Options{Options: query.Options{Filter: query.Filter{ToNs: analyzetest.Epoch + 11500*analyzetest.Ms}}}, 10 * 14},
-		"too late": {fragpkg.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}}, 0},
+		"worst":    {frag.Options{}, 30*14 + 40},
+		"the end":  {frag.Options{At: query.AtEnd}, 30*14 + 40},
+		"a time":   {frag.Options{At: query.AtTime, AtNs: analyzetest.Epoch + 11500*analyzetest.Ms}, 10 * 14},
+		"a window": {frag.Options{Options: query.Options{Filter: query.Filter{ToNs: analyzetest.Epoch + 11500*analyzetest.Ms}}}, 10 * 14},
+		"too late": {frag.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}}, 0},
 	} {
-		r, _, err := fragpkg.RunWith(tl, c.opt)
+		r, _, err := frag.RunWith(tl, c.opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,7 +297,7 @@ func TestHolesBetweenPlainAllocationsAreNoFragmentation(t *testing.T) {
 	for i := range int64(50) {
 		tp.Alloc(i*analyzetest.Ms, analyzetest.Us, 0x7f0000000000+i*64*analyzetest.Mib, analyzetest.Mib)
 	}
-	r, maps, err := fragpkg.RunWith(tp.Timeline(), fragpkg.Options{Maps: true})
+	r, maps, err := frag.RunWith(tp.Timeline(), frag.Options{Maps: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func TestReservationsEqualANaiveCount(t *testing.T) {
 			}
 			largest, unused, hole = max(largest, hole), unused+hole, 0
 		}
-		report, _, err := fragpkg.RunWith(tp.Timeline(), fragpkg.Options{At: query.AtEnd})
+		fragReport, _, err := frag.RunWith(tp.Timeline(), frag.Options{At: query.AtEnd})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -346,7 +346,7 @@ func TestReservationsEqualANaiveCount(t *testing.T) {
 			"unused_bytes":      unused,
 			"largest_gap_bytes": largest,
 		} {
-			if got := analyzetest.Cells(t, report, "spaces", key); len(got) != 1 || got[0] != fmt.Sprint(want) {
+			if got := analyzetest.Cells(t, fragReport, "spaces", key); len(got) != 1 || got[0] != fmt.Sprint(want) {
 				t.Errorf("seed %d: %s %v, want %d", seed, key, got, want)
 			}
 		}
@@ -371,16 +371,16 @@ func TestForecastBeatsNoChange(t *testing.T) {
 		var wrong, steady float64
 		for range 20 {
 			var all []int64
-			for i := range fragpkg.MapMoments + fragpkg.MapMoments/4 {
+			for i := range frag.MapMoments + frag.MapMoments/4 {
 				all = append(all, int64(max(0, shapes[name](i))))
 			}
-			f, ok := stats.NewForecast(all[:fragpkg.MapMoments])
+			f, ok := stats.NewForecast(all[:frag.MapMoments])
 			if !ok {
 				t.Fatal("no forecast")
 			}
-			truth := float64(all[fragpkg.MapMoments-1+f.HeldBack])
+			truth := float64(all[frag.MapMoments-1+f.HeldBack])
 			wrong += math.Abs(float64(f.Next)-truth) / 20
-			steady += math.Abs(float64(all[fragpkg.MapMoments-1])-truth) / 20
+			steady += math.Abs(float64(all[frag.MapMoments-1])-truth) / 20
 		}
 		t.Logf(
 			"%-8s mean error %6.1f MiB, no change %6.1f MiB",
@@ -405,13 +405,13 @@ func TestAddressMapIsWellFormed(t *testing.T) {
 			r.Name = analyzetest.Hostile
 		}
 	}
-	_, maps, err := fragpkg.RunWith(tp.Timeline(), fragpkg.Options{})
+	_, maps, err := frag.RunWith(tp.Timeline(), frag.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, list := range [][]fragpkg.AddressMap{nil, maps} {
+	for _, list := range [][]frag.AddressMap{nil, maps} {
 		var b bytes.Buffer
-		if err := fragpkg.WriteMaps(&b, list, analyzetest.Epoch); err != nil {
+		if err := frag.WriteMaps(&b, list, analyzetest.Epoch); err != nil {
 			t.Fatal(err)
 		}
 		d := xml.NewDecoder(&b)
@@ -457,25 +457,25 @@ func TestFragAndOOMAreTheSameEveryTime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			frag, _, err := fragpkg.RunWith(tl, fragpkg.Options{Maps: true})
+			fragReport, _, err := frag.RunWith(tl, frag.Options{Maps: true})
 			if err != nil {
 				t.Fatal(err)
 			}
-			oom, err := oompkg.Run(tl, query.Options{})
+			oomReport, err := oom.Run(tl, query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			now := string(
-				analyzetest.Rendered(t, frag, render.Options{Format: "json"}),
+				analyzetest.Rendered(t, fragReport, render.Options{Format: "json"}),
 			) + string(
-				analyzetest.Rendered(t, oom, render.Options{Format: "json"}),
+				analyzetest.Rendered(t, oomReport, render.Options{Format: "json"}),
 			)
 			if cmp.Compare(before, "") > 0 && before != now {
 				t.Error("a report differs from the one before")
 			}
 			before = now
 			for _, width := range []int{80, 100, 132} {
-				for line := range strings.Lines(string(analyzetest.Rendered(t, frag, render.Options{Width: width})) + string(analyzetest.Rendered(t, oom, render.Options{Width: width}))) {
+				for line := range strings.Lines(string(analyzetest.Rendered(t, fragReport, render.Options{Width: width})) + string(analyzetest.Rendered(t, oomReport, render.Options{Width: width}))) {
 					if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > width {
 						t.Errorf("at %d: a line of %d: %s", width, n, line)
 					}

@@ -3,19 +3,19 @@ package frames
 import (
 	"slices"
 
-	stackpkg "github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/format"
 )
 
-// ForDisplay returns the frames of a stack for display, leaf first, at most limit frames. A limit of
-// 0 means all frames. A placeholder Frame with a count replaces frames that the rules hide and frames
-// beyond the limit. Hidden CUDA frames at the leaf are dropped without a placeholder, because every
-// stack has them. If the rules hide the whole stack, its first frame stays.
-func ForDisplay(s *stackpkg.Table, stack int32, limit int, rules *query.FrameRules) []report.Frame {
-	ids := s.Stacks[stack]
+// ForDisplay returns the frames of a stack for display, leaf first, at most limit frames. A limit
+// of 0 means all frames. A placeholder Frame with a count replaces frames that the rules hide and
+// frames beyond the limit. Hidden CUDA frames at the leaf are dropped without a placeholder,
+// because every stack has them. If the rules hide the whole stack, its first frame stays.
+func ForDisplay(s *stack.Table, stackID int32, limit int, rules *query.FrameRules) []report.Frame {
+	ids := s.Stacks[stackID]
 	var list []report.Frame
 	n := 0
 	for i, id := range ids {

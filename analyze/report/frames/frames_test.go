@@ -11,7 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
-	framespkg "github.com/gpurec/gpurec/analyze/report/frames"
+	"github.com/gpurec/gpurec/analyze/report/frames"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/symbolize"
 )
@@ -20,15 +20,15 @@ import (
 func lines(list []report.Frame) string {
 	var b strings.Builder
 	for _, f := range list {
-		b.WriteString(render.FrameText(&f) + "\n")
+		b.WriteString(render.FormatFrame(&f) + "\n")
 	}
 	return b.String()
 }
 
-func shownFrames(frames []format.Frame, limit int, rules *query.FrameRules) []report.Frame {
+func shownFrames(frameList []format.Frame, limit int, rules *query.FrameRules) []report.Frame {
 	s := &stack.Table{Stacks: make(map[int32][]int32), About: make(map[int32]stack.About)}
-	s.Add(&format.Row{StackID: 1, Frames: frames}, make(map[format.Frame]int32))
-	return framespkg.ForDisplay(s, 1, limit, rules)
+	s.Add(&format.Row{StackID: 1, Frames: frameList}, make(map[format.Frame]int32))
+	return frames.ForDisplay(s, 1, limit, rules)
 }
 
 func TestStacksAreFolded(t *testing.T) {
@@ -238,7 +238,7 @@ func TestProfileLeavesOutFramesThatAreAskedFor(t *testing.T) {
 	analyzetest.At(tp.Alloc(analyzetest.Second, 1, 0x1000, analyzetest.Mib), 1, "")
 	tl := tp.Timeline()
 	count := func(rules *query.FrameRules) int {
-		p, _, _, err := pprof.BuildHeap(tl, query.Options{Hide: rules})
+		p, _, _, err := pprof.BuildHeapProfile(tl, query.Options{Hide: rules})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,7 @@ import (
 	"strconv"
 
 	"github.com/gpurec/gpurec/analyze/model/calls"
-	metricpkg "github.com/gpurec/gpurec/analyze/model/metric"
+	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -20,11 +20,11 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	gpus := &metricpkg.Devices{
+	gpus := &metric.Devices{
 		T:       t,
 		Window:  opt.Window(t.Recording()),
 		Filter:  &opt.Filter,
-		Devices: make(map[int32]map[string]*metricpkg.Series),
+		Devices: make(map[int32]map[string]*metric.Series),
 	}
 	gpus.Collect()
 	r := &report.Report{
@@ -50,7 +50,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 
 // noSamples explains why no sample passes the filter. It returns nil if the recording has no
 // samples.
-func noSamples(gpus *metricpkg.Devices) *query.NoMatch {
+func noSamples(gpus *metric.Devices) *query.NoMatch {
 	devices := make(map[int32]bool)
 	for _, s := range gpus.T.Facts.Samples {
 		devices[s.Device] = true
@@ -63,8 +63,8 @@ func noSamples(gpus *metricpkg.Devices) *query.NoMatch {
 }
 
 // processSeries returns the time series of samples about processes, by metric.
-func processSeries(gpus *metricpkg.Devices) map[timeline.PidOnDevice]map[string]*metricpkg.Series {
-	found := make(map[timeline.PidOnDevice]map[string]*metricpkg.Series)
+func processSeries(gpus *metric.Devices) map[timeline.PidOnDevice]map[string]*metric.Series {
+	found := make(map[timeline.PidOnDevice]map[string]*metric.Series)
 	for _, s := range gpus.T.Facts.ProcessSamples {
 		if s.AtNs < gpus.Window.FromNs || s.AtNs > gpus.Window.ToNs || !gpus.Passes(&s) ||
 			math.IsNaN(s.Value) || math.IsInf(s.Value, 0) {
@@ -72,11 +72,11 @@ func processSeries(gpus *metricpkg.Devices) map[timeline.PidOnDevice]map[string]
 		}
 		key := timeline.PidOnDevice{Device: s.Device, Pid: s.Pid}
 		if found[key] == nil {
-			found[key] = make(map[string]*metricpkg.Series)
+			found[key] = make(map[string]*metric.Series)
 		}
 		name := gpus.T.Facts.Metrics.List[s.Metric]
 		if found[key][name] == nil {
-			found[key][name] = new(metricpkg.Series)
+			found[key][name] = new(metric.Series)
 		}
 		series := found[key][name]
 		series.AtNs, series.Values = append(series.AtNs, s.AtNs), append(series.Values, s.Value)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/catalog"
-	metricpkg "github.com/gpurec/gpurec/analyze/model/metric"
+	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/gpu"
 )
@@ -80,7 +80,7 @@ func TestSeriesAreWeighedByTime(t *testing.T) {
 		"all at one time":         {[]int64{3, 3}, []int64{0, 8}, 4, 8, 50, 8},
 		"a counter that is reset": {[]int64{0, 1, 2, 3}, []int64{5, 8, 1, 2}, 0, 0, 0, 5},
 	} {
-		var s metricpkg.Series
+		var s metric.Series
 		for i := range c.at {
 			s.AtNs, s.Values = append(s.AtNs, c.at[i]*analyzetest.Second), append(s.Values, float64(c.values[i]))
 		}
@@ -111,7 +111,7 @@ func TestSeriesAreWeighedByTime(t *testing.T) {
 }
 
 func TestUnitsOfMetrics(t *testing.T) {
-	for metric, c := range map[string]struct {
+	for metricName, c := range map[string]struct {
 		value float64
 		want  string
 	}{
@@ -128,8 +128,8 @@ func TestUnitsOfMetrics(t *testing.T) {
 		"new_frobs":                          {12.5, "12.50"},
 		"encoder_latency_microseconds":       {1500, "1.5ms"}, "nan_percent": {math.NaN(), "-"},
 	} {
-		if got := (catalog.Measured{Value: c.value, Unit: catalog.UnitOf(metric)}).Text(); got != c.want {
-			t.Errorf("%s: %q, want %q", metric, got, c.want)
+		if got := (catalog.Measured{Value: c.value, Unit: catalog.UnitOf(metricName)}).Text(); got != c.want {
+			t.Errorf("%s: %q, want %q", metricName, got, c.want)
 		}
 	}
 }

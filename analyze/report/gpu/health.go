@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
-	metricpkg "github.com/gpurec/gpurec/analyze/model/metric"
+	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
@@ -18,11 +18,11 @@ type healthCheck struct {
 }
 
 // Health returns the health checks of a device. It omits checks whose metrics were not sampled.
-func Health(gpus *metricpkg.Devices, device int32) []healthCheck {
+func Health(gpus *metric.Devices, device int32) []healthCheck {
 	var list []healthCheck
 	metrics := gpus.Devices[device]
-	last := func(metric string) (v int64, rise int64, ok bool) {
-		s := metrics[metric]
+	last := func(metricName string) (v int64, rise int64, ok bool) {
+		s := metrics[metricName]
 		if s == nil {
 			return 0, 0, false
 		}
@@ -95,7 +95,7 @@ func Health(gpus *metricpkg.Devices, device int32) []healthCheck {
 
 // eccHealth adds the checks of the ECC error counters.
 func eccHealth(
-	gpus *metricpkg.Devices,
+	gpus *metric.Devices,
 	device int32,
 	last func(string) (int64, int64, bool),
 	add func(int, string, any, string, string),
@@ -141,7 +141,7 @@ func eccHealth(
 // linkHealth adds the checks of PCIe and NVLink. An idle GPU slows its PCIe link down. So
 // linkHealth reports only a speed that the link never reached.
 func linkHealth(
-	gpus *metricpkg.Devices,
+	gpus *metric.Devices,
 	device int32,
 	last func(string) (int64, int64, bool),
 	add func(int, string, any, string, string),

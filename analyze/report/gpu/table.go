@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
-	metricpkg "github.com/gpurec/gpurec/analyze/model/metric"
+	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -40,7 +40,7 @@ var totalColumns = []report.Column{
 }
 
 // totals returns the totals of the report.
-func totals(gpus *metricpkg.Devices, verdicts []verdict) []report.Fact {
+func totals(gpus *metric.Devices, verdicts []verdict) []report.Fact {
 	var problems int64
 	for i := range verdicts {
 		if verdicts[i].level == problem {
@@ -132,7 +132,7 @@ var throttleColumns = []report.Column{
 }
 
 // throttleTable returns a table with one row per device and reason that applied.
-func throttleTable(gpus *metricpkg.Devices) report.Table {
+func throttleTable(gpus *metric.Devices) report.Table {
 	table := report.Table{
 		Name: "throttling", Title: "what determined the clocks", Columns: slices.Clone(throttleColumns),
 		Secondary: true, HideFirst: []string{"slows", "time_ns"},
@@ -173,7 +173,7 @@ func throttleTable(gpus *metricpkg.Devices) report.Table {
 
 // throttledTime returns the share of the sampled time in which a bit was set (float64, percent),
 // and that time (int64, ns). Both are nil without samples.
-func throttledTime(samples *metricpkg.Series, bit int64) (sharePct, timeNs any) {
+func throttledTime(samples *metric.Series, bit int64) (sharePct, timeNs any) {
 	if samples == nil {
 		return nil, nil
 	}
@@ -198,7 +198,7 @@ var healthColumns = []report.Column{
 }
 
 // healthTable returns a table with one row per device and health check.
-func healthTable(gpus *metricpkg.Devices) report.Table {
+func healthTable(gpus *metric.Devices) report.Table {
 	table := report.Table{Name: "health", Title: "health", Columns: healthColumns, Secondary: true}
 	for _, device := range gpus.Sorted() {
 		for _, h := range Health(gpus, device) {
@@ -253,7 +253,7 @@ var processColumns = []report.Column{
 }
 
 // processTable returns a table with one row per process on a device.
-func processTable(gpus *metricpkg.Devices) report.Table {
+func processTable(gpus *metric.Devices) report.Table {
 	table := report.Table{Name: "processes", Title: "processes on the GPUs", Columns: processColumns, Secondary: true}
 	found := processSeries(gpus)
 	keys := slices.SortedFunc(maps.Keys(found), func(a, b timeline.PidOnDevice) int {
@@ -266,8 +266,8 @@ func processTable(gpus *metricpkg.Devices) report.Table {
 		if s := metrics[catalog.MetricOfProcess]; s != nil {
 			last, most = units.RoundInt(s.Last()), units.RoundInt(slices.Max(s.Values))
 		}
-		avg := func(metric string) any {
-			if s := metrics[metric]; s != nil {
+		avg := func(metricName string) any {
+			if s := metrics[metricName]; s != nil {
 				return s.Mean()
 			}
 			return nil
@@ -337,7 +337,7 @@ var (
 )
 
 // metricTable returns a table with one row per device and metric.
-func metricTable(gpus *metricpkg.Devices) report.Table {
+func metricTable(gpus *metric.Devices) report.Table {
 	table := report.Table{
 		Name: "metrics", Title: "metrics", Columns: slices.Clone(metricColumns),
 		HideFirst: []string{"samples", "min", "last", "p95", "course"},
@@ -359,7 +359,7 @@ func metricTable(gpus *metricpkg.Devices) report.Table {
 }
 
 // metricValues returns the values of a metric. Columns that do not fit the metric's kind are nil.
-func metricValues(s *metricpkg.Series, name string, window query.Window) report.Values {
+func metricValues(s *metric.Series, name string, window query.Window) report.Values {
 	unit := catalog.UnitOf(name)
 	value := func(v float64) any { return catalog.Measured{Value: v, Unit: unit} }
 	values := report.Values{

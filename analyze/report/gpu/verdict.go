@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
-	metricpkg "github.com/gpurec/gpurec/analyze/model/metric"
+	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
@@ -37,7 +37,7 @@ type verdict struct {
 }
 
 // verdicts returns the verdicts on all devices, worst level first.
-func verdicts(gpus *metricpkg.Devices) (list []verdict) {
+func verdicts(gpus *metric.Devices) (list []verdict) {
 	if len(gpus.T.Facts.Samples) == 0 {
 		list = append(list, verdict{level: notice, device: -1, text: "the recording has no NVML samples, so there " +
 			"is no data about the GPUs"})
@@ -69,7 +69,7 @@ func verdicts(gpus *metricpkg.Devices) (list []verdict) {
 }
 
 // energyOf returns the energy that a device used in the window, and the name of its source.
-func energyOf(gpus *metricpkg.Devices, device int32) (joules float64, how string, ok bool) {
+func energyOf(gpus *metric.Devices, device int32) (joules float64, how string, ok bool) {
 	metrics := gpus.Devices[device]
 	if s := metrics[catalog.MetricEnergy]; s != nil && len(s.Values) > 1 {
 		return s.Grown() / 1e3, "its energy counter", true
@@ -93,7 +93,7 @@ func jouleText(joules float64) string {
 
 // MemoryOf returns the used memory of a device over time and its total memory, bytes. It returns
 // nil and 0 if the total is unknown.
-func MemoryOf(gpus *metricpkg.Devices, device int32) (used *metricpkg.Series, total float64) {
+func MemoryOf(gpus *metric.Devices, device int32) (used *metric.Series, total float64) {
 	used = gpus.Devices[device][catalog.MetricMemoryUsed]
 	total = float64(gpus.T.Facts.Devices[device].TotalBytes)
 	if s := gpus.Devices[device][catalog.MetricMemoryTotal]; s != nil {
@@ -106,7 +106,7 @@ func MemoryOf(gpus *metricpkg.Devices, device int32) (used *metricpkg.Series, to
 }
 
 // memoryVerdict adds a notice if the memory of the device was nearly full.
-func memoryVerdict(gpus *metricpkg.Devices, device int32, add func(int, string, string, ...any)) {
+func memoryVerdict(gpus *metric.Devices, device int32, add func(int, string, string, ...any)) {
 	used, total := MemoryOf(gpus, device)
 	if used == nil {
 		return
@@ -118,7 +118,7 @@ func memoryVerdict(gpus *metricpkg.Devices, device int32, add func(int, string, 
 }
 
 // xids returns the number of the device's Xids in the window.
-func xids(gpus *metricpkg.Devices, device int32) (n int64) {
+func xids(gpus *metric.Devices, device int32) (n int64) {
 	for _, x := range gpus.T.Facts.Xids {
 		if x.Device == device && !x.Sxid && x.AtNs >= gpus.Window.FromNs && x.AtNs <= gpus.Window.ToNs {
 			n++
@@ -128,7 +128,7 @@ func xids(gpus *metricpkg.Devices, device int32) (n int64) {
 }
 
 // throttleVerdict adds a verdict if the device was throttled.
-func throttleVerdict(gpus *metricpkg.Devices, device int32, add func(int, string, string, ...any)) {
+func throttleVerdict(gpus *metric.Devices, device int32, add func(int, string, string, ...any)) {
 	samples := gpus.Devices[device][catalog.MetricReasons]
 	if samples == nil {
 		return

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -23,7 +23,7 @@ type Grouping struct {
 	Filter *query.Filter
 	By     string // one of Names
 
-	Labels   originpkg.Names // names of the groups
+	Labels   origin.Names    // names of the groups
 	byOrigin []int32         // group + 1; 0: not decided yet, -1: filtered out, -2: suppressed
 	bySize   map[int64]int32 // nil unless By is "size"
 	Callers  *query.Callers  // callers of all allocations, to explain a filter that passes none
@@ -46,16 +46,16 @@ func New(t *timeline.Timeline, by string, filter *query.Filter) (*Grouping, erro
 	return g, nil
 }
 
-// Of returns the group of an allocation. origin is an index of Timeline.Origins, bytes the size. It
-// returns false if the filter or a suppression leaves the allocation out.
-func (g *Grouping) Of(origin int32, bytes int64) (int32, bool) {
-	for int(origin) >= len(g.byOrigin) {
+// Of returns the group of an allocation. originID is an index of Timeline.Origins, bytes the size.
+// It returns false if the filter or a suppression leaves the allocation out.
+func (g *Grouping) Of(originID int32, bytes int64) (int32, bool) {
+	for int(originID) >= len(g.byOrigin) {
 		g.byOrigin = append(g.byOrigin, 0)
 	}
-	group := g.byOrigin[origin]
+	group := g.byOrigin[originID]
 	if group == 0 {
-		group = g.decide(origin)
-		g.byOrigin[origin] = group
+		group = g.decide(originID)
+		g.byOrigin[originID] = group
 	}
 	if group < 0 || bytes < g.Filter.MinBytes {
 		return 0, false
@@ -72,8 +72,8 @@ func (g *Grouping) Of(origin int32, bytes int64) (int32, bool) {
 }
 
 // Suppressed reports whether Of left an allocation out because of a suppression.
-func (g *Grouping) Suppressed(origin int32, bytes int64) bool {
-	return g.byOrigin[origin] == -2 && bytes >= g.Filter.MinBytes
+func (g *Grouping) Suppressed(originID int32, bytes int64) bool {
+	return g.byOrigin[originID] == -2 && bytes >= g.Filter.MinBytes
 }
 
 // decide returns the value of byOrigin for origin id.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
-	metricpkg "github.com/gpurec/gpurec/analyze/model/metric"
+	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
@@ -77,13 +77,13 @@ func (s *Scan) explainUtilization(p *ProcessVerdict, busy float64) string {
 
 // silentMean returns the average of a metric over the silent time, or nil without samples. It skips
 // the first second if there are later samples.
-func (s *Scan) silentMean(metric string, device int32, from int64) any {
-	id, ok := s.T.Facts.Metrics.Ids[metric]
+func (s *Scan) silentMean(metricName string, device int32, from int64) any {
+	id, ok := s.T.Facts.Metrics.Ids[metricName]
 	if !ok {
 		return nil
 	}
 	for _, begin := range []int64{units.EndOf(from, utilizationLagNs), from} {
-		var series metricpkg.Series
+		var series metric.Series
 		for _, sample := range s.T.Facts.Samples {
 			if sample.Metric == id && sample.Device == device && sample.AtNs > begin && sample.AtNs <= s.EndNs &&
 				!math.IsNaN(sample.Value) && !math.IsInf(sample.Value, 0) {

@@ -9,13 +9,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
-	hangpkg "github.com/gpurec/gpurec/analyze/report/hang"
+	"github.com/gpurec/gpurec/analyze/report/hang"
 	"github.com/gpurec/gpurec/format"
 )
 
-func hang(t *testing.T, tp *analyzetest.Tape, opt hangpkg.Options) *report.Report {
+func newHangReport(t *testing.T, tp *analyzetest.Tape, opt hang.Options) *report.Report {
 	t.Helper()
-	r, err := hangpkg.RunWith(tp.Timeline(), opt)
+	r, err := hang.RunWith(tp.Timeline(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestHangVerdicts(t *testing.T) {
 		tp := analyzetest.NewTape(t)
 		tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
 		c.tape(tp)
-		r := hang(t, tp, hangpkg.Options{})
+		r := newHangReport(t, tp, hang.Options{})
 		var got []string
 		levels := analyzetest.Cells(t, r, "threads", "confidence")
 		for i, v := range analyzetest.Cells(t, r, "threads", "verdict") {
@@ -107,7 +107,7 @@ func TestHangVerdicts(t *testing.T) {
 }
 
 func TestTheRankThatIsMissingIsNamed(t *testing.T) {
-	r := hang(t, analyzetest.Ranks(t), hangpkg.Options{Options: query.Options{Top: 20, MaxFrames: 12}})
+	r := newHangReport(t, analyzetest.Ranks(t), hang.Options{Options: query.Options{Top: 20, MaxFrames: 12}})
 	analyzetest.Goldens(t, r, "hang", 110)
 	if got := fmt.Sprint(
 		analyzetest.Cells(t, r, "processes", "verdict"),
@@ -138,7 +138,7 @@ func silentTape(t testing.TB) *analyzetest.Tape {
 }
 
 func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
-	analyzetest.Goldens(t, hang(t, silentTape(t), hangpkg.Options{}), "hangsilent", 110)
+	analyzetest.Goldens(t, newHangReport(t, silentTape(t), hang.Options{}), "hangsilent", 110)
 	for name, c := range map[string]struct {
 		tape func(*analyzetest.Tape)
 		want string
@@ -158,7 +158,7 @@ func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
 	} {
 		tp := silentTape(t)
 		c.tape(tp)
-		r := hang(t, tp, hangpkg.Options{})
+		r := newHangReport(t, tp, hang.Options{})
 		result := fmt.Sprint(r.Facts[0].Value)
 		if !strings.HasPrefix(result, c.want) {
 			t.Errorf("%s: %s", name, result)
@@ -178,15 +178,15 @@ func TestHangOfOneSilentProcess(t *testing.T) {
 	tp := silentTape(t)
 	tp.Add(format.Row{Kind: format.KindProcess, Name: "eval", Pid: 43, StartNs: analyzetest.Epoch, Device: -1})
 	tp.AddWorkingThread(44, 44, 0, 60*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
-	r := hang(t, tp, hangpkg.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{43}}}})
+	r := newHangReport(t, tp, hang.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{43}}}})
 	if result := fmt.Sprint(r.Facts[0].Value); r.NoMatch != nil || !strings.HasPrefix(result, "silent: process 43 "+
 		"eval made no CUDA call") {
 		t.Errorf("%v, %s", r.NoMatch, result)
 	}
-	if r = hang(
+	if r = newHangReport(
 		t,
 		tp,
-		hangpkg.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{45}}}},
+		hang.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{45}}}},
 	); r.NoMatch == nil {
 		t.Error("a process that is not in the recording matches")
 	}
@@ -202,17 +202,26 @@ func TestHangLooksAtAnyMoment(t *testing.T) {
 		25 * analyzetest.Second: "hanging",
 		60 * analyzetest.Second: "alive",
 	} {
-		r := hang(t, tp, hangpkg.Options{Options: query.Options{Filter: query.Filter{ToNs: analyzetest.Epoch + to}}})
+		r := newHangReport(
+			t,
+			tp,
+			hang.Options{Options: query.Options{Filter: query.Filter{ToNs: analyzetest.Epoch + to}}},
+		)
 		if got := analyzetest.Cells(t, r, "threads", "verdict")[0]; got != want {
 			t.Errorf("at %v: %s, want %s", to/analyzetest.Second, got, want)
 		}
 	}
-	r := hang(t, tp, hangpkg.Options{})
+	r := newHangReport(t, tp, hang.Options{})
 	if got := analyzetest.Cells(t, r, "long_calls", "dur_ns"); fmt.Sprint(got) != "[20000000000]" {
 		t.Error(got)
 	}
 	if n := len(
-		analyzetest.Cells(t, hang(t, tp, hangpkg.Options{LongNs: 21 * analyzetest.Second}), "long_calls", "dur_ns"),
+		analyzetest.Cells(
+			t,
+			newHangReport(t, tp, hang.Options{LongNs: 21 * analyzetest.Second}),
+			"long_calls",
+			"dur_ns",
+		),
 	); n != 0 {
 		t.Errorf("%d long calls", n)
 	}
@@ -220,7 +229,7 @@ func TestHangLooksAtAnyMoment(t *testing.T) {
 
 func TestHangIsSafeAndFits(t *testing.T) {
 	for _, tp := range []*analyzetest.Tape{analyzetest.HostileTape(t), analyzetest.Ranks(t), analyzetest.NewTape(t)} {
-		r := hang(t, tp, hangpkg.Options{})
+		r := newHangReport(t, tp, hang.Options{})
 		analyzetest.Safe(t, r)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
-	callspkg "github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/stats"
@@ -20,7 +20,7 @@ import (
 // streams, not with the number of calls. RequestAll and ReadDetails then read the details of the
 // few calls that a report shows. A Scan is not safe for concurrent use.
 type Scan struct {
-	*callspkg.Counter
+	*calls.Counter
 	Spans     []timeline.Span
 	longNs    int64
 	EndNs     int64 // the reported point in time, Unix ns
@@ -106,7 +106,7 @@ const longCalls = 1000
 
 // NewScan returns a Scan of the calls that pass the filter, up to the end of the window.
 func NewScan(t *timeline.Timeline, opt *Options) *Scan {
-	counter := callspkg.NewCounter(t, &opt.Filter)
+	counter := calls.NewCounter(t, &opt.Filter)
 	return &Scan{
 		Counter:   counter,
 		Spans:     slices.Concat(t.Memory, t.Calls),
@@ -235,7 +235,7 @@ func (s *Scan) addCall(c *callRef, i int, isLaunch bool) {
 			p.streams[s.Stream[i]] = more
 		}
 	}
-	if c.flags&timeline.NoResult == 0 && callspkg.IsError(s.Result[i]) &&
+	if c.flags&timeline.NoResult == 0 && calls.IsError(s.Result[i]) &&
 		!catalog.IsQuestion(s.Name.At(i), s.Result[i]) {
 		if p.errors++; p.errors == 1 || c.endNs >= p.lastError.endNs {
 			p.lastError = *c

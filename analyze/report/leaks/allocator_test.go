@@ -290,7 +290,7 @@ func TestAnInterpretersEndIsNoFree(t *testing.T) {
 
 func TestTensorsInProfiles(t *testing.T) {
 	tp, w := analyzetest.TorchTraining(t, analyzetest.TorchConf{Expandable: true}, 3_000_000)
-	p, _, none, err := pprof.BuildHeap(tp.Timeline(), query.Options{})
+	p, _, none, err := pprof.BuildHeapProfile(tp.Timeline(), query.Options{})
 	if err != nil || none != nil {
 		t.Fatal(err, none)
 	}

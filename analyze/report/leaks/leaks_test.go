@@ -13,16 +13,16 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
-	grouppkg "github.com/gpurec/gpurec/analyze/report/group"
-	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
-	summarypkg "github.com/gpurec/gpurec/analyze/report/summary"
+	"github.com/gpurec/gpurec/analyze/report/group"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
 )
 
 // verdicts runs leaks and returns the verdicts by call site.
 func verdicts(t *testing.T, tp *analyzetest.Tape, opt query.Options) map[string]string {
 	t.Helper()
-	r, err := leakspkg.Run(tp.Timeline(), opt)
+	r, err := leaks.Run(tp.Timeline(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestVerdicts(t *testing.T) {
 			tp := analyzetest.NewTape(t)
 			c.tape(tp)
 			if got := verdicts(t, tp, query.Options{})["x"]; got != c.want {
-				r, err := leakspkg.Run(openTimeline(t, tp), query.Options{})
+				r, err := leaks.Run(openTimeline(t, tp), query.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -195,21 +195,21 @@ func openTimeline(t *testing.T, tp *analyzetest.Tape) *timeline.Timeline {
 
 func TestReportsLookAsBefore(t *testing.T) {
 	tl := analyzetest.Training(t).Timeline()
-	for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leakspkg.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summarypkg.Run(tl, p0) }} {
+	for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leaks.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summary.Run(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range render.Formats() {
+		for _, f := range render.ListFormats() {
 			analyzetest.Golden(t, command+"."+f, analyzetest.Rendered(t, r, render.Options{Format: f}))
 		}
 		analyzetest.Golden(t, command+".narrow.table", analyzetest.Rendered(t, r, render.Options{Width: 80}))
 	}
-	for _, by := range grouppkg.Names() {
+	for _, by := range group.Names() {
 		if slices.Contains(timeline.IdentityGroups, by) {
 			continue // this training has no such memory
 		}
-		r, err := leakspkg.Run(tl, query.Options{GroupBy: by})
+		r, err := leaks.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,17 +223,17 @@ func TestReportsAreTheSameEveryTime(t *testing.T) {
 	var first []byte
 	for range 5 {
 		tl := tp.Timeline()
-		leaks, err := leakspkg.Run(tl, query.Options{GroupBy: "size"})
+		leakReport, err := leaks.Run(tl, query.Options{GroupBy: "size"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		summary, err := summarypkg.Run(tl, query.Options{})
+		summaryReport, err := summary.Run(tl, query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := append(
-			analyzetest.Rendered(t, leaks, render.Options{Format: "json"}),
-			analyzetest.Rendered(t, summary, render.Options{Format: "json"})...)
+			analyzetest.Rendered(t, leakReport, render.Options{Format: "json"}),
+			analyzetest.Rendered(t, summaryReport, render.Options{Format: "json"})...)
 		if first != nil && !bytes.Equal(first, got) {
 			t.Fatal("two runs differ")
 		}
@@ -244,8 +244,8 @@ func TestReportsAreTheSameEveryTime(t *testing.T) {
 func TestLeaksGroupsAddUp(t *testing.T) {
 	tl := analyzetest.Training(t).Timeline()
 	var want []report.Fact
-	for _, by := range grouppkg.Names() {
-		r, err := leakspkg.Run(tl, query.Options{GroupBy: by})
+	for _, by := range group.Names() {
+		r, err := leaks.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -289,7 +289,7 @@ func TestFilters(t *testing.T) {
 		"from":      {query.Filter{FromNs: analyzetest.Epoch + 7*analyzetest.Second}, []string{"site6", "site7"}},
 		"to":        {query.Filter{ToNs: analyzetest.Epoch + 2*analyzetest.Second + analyzetest.Us}, []string{"site0", "site1"}},
 	} {
-		r, err := leakspkg.Run(tl, query.Options{Filter: c.f})
+		r, err := leaks.Run(tl, query.Options{Filter: c.f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -304,7 +304,7 @@ func TestFilters(t *testing.T) {
 		"no row matches --stream 0x64; the recording has streams 0, 1, 2, 3": {Streams: []int64{100}},
 		"no row matches all filters; use fewer filters":                      {Pids: []int32{42}, Tids: []int32{107}},
 	} {
-		for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leakspkg.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summarypkg.Run(tl, p0) }} {
+		for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leaks.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summary.Run(tl, p0) }} {
 			r, err := make(query.Options{Filter: f})
 			if err != nil {
 				t.Fatal(err)
@@ -343,7 +343,7 @@ func TestConfidenceFallsWithWhatIsMissing(t *testing.T) {
 	} {
 		tp := analyzetest.Training(t)
 		c.change(tp)
-		r, err := leakspkg.Run(tp.Timeline(), query.Options{})
+		r, err := leaks.Run(tp.Timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -376,7 +376,7 @@ func TestAFolderOfSegmentsIsATruncatedRecording(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := leakspkg.Run(tl, query.Options{})
+	r, err := leaks.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,19 +390,19 @@ func TestAFolderOfSegmentsIsATruncatedRecording(t *testing.T) {
 
 func TestOptionsThatCannotBeFollowed(t *testing.T) {
 	tl := analyzetest.Training(t).Timeline()
-	var group *report.GroupError
-	if _, err := leakspkg.Run(tl, query.Options{GroupBy: "colour"}); !errors.As(err, &group) {
+	var groupError *report.GroupError
+	if _, err := leaks.Run(tl, query.Options{GroupBy: "colour"}); !errors.As(err, &groupError) {
 		t.Errorf("group by colour: %v", err)
 	}
 	var sort *report.SortError
-	if _, err := leakspkg.Run(
+	if _, err := leaks.Run(
 		tl,
 		query.Options{Sort: "colour"},
 	); !errors.As(err, &sort) ||
 		!strings.Contains(err.Error(), "live_bytes") {
 		t.Errorf("sort by colour: %v", err)
 	}
-	r, err := leakspkg.Run(tl, query.Options{Sort: "allocs", Top: 2})
+	r, err := leaks.Run(tl, query.Options{Sort: "allocs", Top: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
-	leakspkg "github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
@@ -60,7 +60,7 @@ func newMadeUpProgram(t testing.TB, seed uint64) *madeUpProgram {
 		(*madeUpSite).churn, (*madeUpSite).ring, (*madeUpSite).warmUp, (*madeUpSite).randomKeys, (*madeUpSite).weights,
 		(*madeUpSite).sawtooth, (*madeUpSite).lifetimes, (*madeUpSite).longerBuffers, (*madeUpSite).jobs,
 	}
-	leaks := []func(*madeUpSite){
+	leakReport := []func(*madeUpSite){
 		(*madeUpSite).regularLeak,
 		(*madeUpSite).randomLeak,
 		(*madeUpSite).burstyLeak,
@@ -81,7 +81,7 @@ func newMadeUpProgram(t testing.TB, seed uint64) *madeUpProgram {
 			}
 		}
 		p.grows[s.name] = true
-		leaks[p.r.IntN(len(leaks))](s)
+		leakReport[p.r.IntN(len(leakReport))](s)
 	}
 	slices.SortStableFunc(p.tp.Rows, func(a, b *format.Row) int { return cmp.Compare(a.StartNs, b.StartNs) })
 	return p
@@ -289,7 +289,7 @@ func (p *madeUpProgram) judge(t *testing.T, what string, damaged bool) (right, w
 	t.Helper()
 	tl := p.tp.Timeline()
 	tl.Rec.Damaged = p.gaps
-	r, err := leakspkg.Run(tl, query.Options{})
+	r, err := leaks.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/facts"
 	"github.com/gpurec/gpurec/analyze/report"
-	processespkg "github.com/gpurec/gpurec/analyze/report/processes"
+	"github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
@@ -92,7 +92,7 @@ func (c *reconciliation) table() report.Table {
 				"reserved minus used, by the program's query at %s", units.Duration(askedNs-c.t.Recording().FromNs)))
 		}
 	}
-	processespkg.AddRanks(c.t, &table)
+	processes.AddRanks(c.t, &table)
 	return table
 }
 
@@ -193,7 +193,7 @@ func (c *reconciliation) deviceTable() report.Table {
 		}
 		c.addDevice(&table, device, used)
 	}
-	processespkg.AddRanks(c.t, &table)
+	processes.AddRanks(c.t, &table)
 	return table
 }
 
@@ -221,8 +221,8 @@ func (c *reconciliation) addDevice(table *report.Table, device int32, used facts
 		addSample("reserved", s)
 	}
 	rest := units.RoundInt(used.Value)
-	processes := f.ProcessesAt(device, used.AtNs)
-	for _, s := range processes {
+	usedByProcess := f.ProcessesAt(device, used.AtNs)
+	for _, s := range usedByProcess {
 		name, isRecorded := c.t.ProcessName(s.Pid)
 		recorded := "no"
 		if isRecorded {
@@ -232,7 +232,7 @@ func (c *reconciliation) addDevice(table *report.Table, device int32, used facts
 		rest -= bytes
 		add("process", bytes, s.AtNs, int64(s.Pid), units.Known(name), recorded)
 	}
-	if len(processes) > 0 {
+	if len(usedByProcess) > 0 {
 		add("rest", rest, used.AtNs, nil, nil, nil)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
-	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -93,7 +93,7 @@ func (s *contextScan) onAllocatorChange(a *caching.Allocator, c *caching.Change)
 	if c.Op == caching.SegmentAllocated || c.Op == caching.SegmentMapped {
 		s.peakReserved[a] = max(s.peakReserved[a], a.Totals().Reserved+c.Bytes)
 	}
-	if c.Op == caching.OutOfMemory && c.Block.Origin != originpkg.None {
+	if c.Op == caching.OutOfMemory && c.Block.Origin != origin.None {
 		if s.p == nil { // the failure is the first event of the recording
 			s.p = &timeline.Program{T: s.t, Allocators: a.Set}
 		}
@@ -143,9 +143,9 @@ func (s *contextScan) findHolders(sc *Context) {
 	found := make(map[key]*holdingSite)
 	gpu, paired := s.t.Facts.GPUOf(sc.pid, sc.device)
 	for id, h := range holdings {
-		origin := int32(id)
-		o := &s.t.Origins.List[origin]
-		if h.Blocks == 0 || s.t.OnHost(origin) != livemem.IsHost(sc.memory) {
+		originID := int32(id)
+		o := &s.t.Origins.List[originID]
+		if h.Blocks == 0 || s.t.OnHost(originID) != livemem.IsHost(sc.memory) {
 			continue
 		}
 		if o.Pid != sc.pid || o.Device != sc.device && !livemem.IsHost(sc.memory) {
@@ -156,7 +156,7 @@ func (s *contextScan) findHolders(sc *Context) {
 		}
 		sc.tracked += h.Bytes
 		sc.ownBytes += h.Bytes
-		k := key{s.t.Origins.Memory(origin), s.t.SiteLabel(origin)}
+		k := key{s.t.Origins.Memory(originID), s.t.SiteLabel(originID)}
 		if found[k] == nil {
 			found[k] = &holdingSite{memory: k.memory, site: k.site}
 		}

@@ -6,7 +6,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
-	originpkg "github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -70,8 +70,8 @@ type failingThread struct {
 }
 
 // thread returns the failures of the thread of an origin, and creates them if necessary.
-func (s *FailureScan) thread(origin int32) *failingThread {
-	n := s.T.Origins.Thread[origin]
+func (s *FailureScan) thread(originID int32) *failingThread {
+	n := s.T.Origins.Thread[originID]
 	s.threads = units.Grow(s.threads, n)
 	return &s.threads[n]
 }
@@ -102,8 +102,8 @@ func (s *FailureScan) Driver(c *livemem.Change) {
 }
 
 // onAllocated sets the outcome of earlier failures of a thread whose allocation succeeded.
-func (s *FailureScan) onAllocated(origin int32, bytes, atNs int64, host bool) {
-	th := s.thread(origin)
+func (s *FailureScan) onAllocated(originID int32, bytes, atNs int64, host bool) {
+	th := s.thread(originID)
 	th.open = slices.DeleteFunc(th.open, func(i int32) bool {
 		f := &s.list[i]
 		if s.T.OnHost(f.Origin) != host {
@@ -115,7 +115,7 @@ func (s *FailureScan) onAllocated(origin int32, bytes, atNs int64, host bool) {
 		}
 		f.Outcome, f.outcomeNs = Recovered, atNs
 		if bytes == f.Requested && atNs-f.AtNs < retryNs &&
-			s.T.Origins.List[origin].Name == s.T.Origins.List[f.Origin].Name {
+			s.T.Origins.List[originID].Name == s.T.Origins.List[f.Origin].Name {
 			f.Outcome = Retried
 		}
 		return true
@@ -126,21 +126,21 @@ func (s *FailureScan) onAllocated(origin int32, bytes, atNs int64, host bool) {
 func (s *FailureScan) Allocator(a *caching.Allocator, c *caching.Change) {
 	switch c.Op {
 	case caching.OutOfMemory:
-		if c.Block.Origin != originpkg.None {
+		if c.Block.Origin != origin.None {
 			s.addAbandoned(a, c)
 		}
 	case caching.SegmentFreed, caching.SegmentUnmapped:
-		if len(s.list) > 0 && c.Origin != originpkg.None {
+		if len(s.list) > 0 && c.Origin != origin.None {
 			if th := s.thread(c.Origin); len(th.pending) > 0 {
 				s.list[th.pending[len(th.pending)-1]].returnedBytes += c.Bytes
 			}
 		}
 	case caching.SegmentAllocated, caching.SegmentMapped:
-		if len(s.list) > 0 && c.Origin != originpkg.None {
+		if len(s.list) > 0 && c.Origin != origin.None {
 			s.endRetry(a, c)
 		}
 	case caching.BlockAllocated:
-		if len(s.list) == 0 || c.Block.Origin == originpkg.None {
+		if len(s.list) == 0 || c.Block.Origin == origin.None {
 			return
 		}
 		th := s.thread(c.Block.Origin)
@@ -255,10 +255,10 @@ func (s *FailureScan) Finish() ([]Failure, error) {
 // setOutcomes sets the outcome of failures after which the thread allocated no memory. The
 // thread continued if it used the GPU.
 func setOutcomes(t *timeline.Timeline, list []Failure) error {
-	last := make(map[originpkg.Thread]int64) // start of the thread's last GPU work, Unix ns
+	last := make(map[origin.Thread]int64) // start of the thread's last GPU work, Unix ns
 	for i := range list {
 		if o := &t.Origins.List[list[i].Origin]; list[i].Outcome <= Inactive {
-			last[originpkg.Thread{Pid: o.Pid, Tid: o.Tid}] = 0
+			last[origin.Thread{Pid: o.Pid, Tid: o.Tid}] = 0
 		}
 	}
 	if len(last) == 0 {
@@ -272,7 +272,7 @@ func setOutcomes(t *timeline.Timeline, list []Failure) error {
 		o := &t.Origins.List[f.Origin]
 		switch {
 		case f.Outcome != Inactive:
-		case last[originpkg.Thread{Pid: o.Pid, Tid: o.Tid}] > f.AtNs:
+		case last[origin.Thread{Pid: o.Pid, Tid: o.Tid}] > f.AtNs:
 			f.Outcome = Continued
 		case t.Facts.Processes[o.Pid].ExitNs > 0:
 			f.Outcome = Ended
@@ -283,7 +283,7 @@ func setOutcomes(t *timeline.Timeline, list []Failure) error {
 
 // lastWork sets the start of the last GPU work of each thread of the map, Unix ns. GPU work is a
 // launch, a copy or a memset.
-func lastWork(t *timeline.Timeline, last map[originpkg.Thread]int64) error {
+func lastWork(t *timeline.Timeline, last map[origin.Thread]int64) error {
 	var kind format.Strings
 	var start []int64
 	var pid, tid []int32
@@ -301,7 +301,7 @@ func lastWork(t *timeline.Timeline, last map[originpkg.Thread]int64) error {
 			if !work[kind.Index[i]] {
 				continue
 			}
-			th := originpkg.Thread{Pid: pid[i], Tid: tid[i]}
+			th := origin.Thread{Pid: pid[i], Tid: tid[i]}
 			if at, ok := last[th]; ok && ns > at {
 				last[th] = ns
 			}

@@ -15,9 +15,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// NeededClasses lists, by the ID of a rule, the classes of events that the rule needs. A rule that
-// is not listed works with any recording.
-var NeededClasses = map[string][]string{
+// NeededEventClasses lists, by the ID of a rule, the classes of events that the rule needs. A rule
+// that is not listed works with any recording.
+var NeededEventClasses = map[string][]string{
 	"hang":                  {format.RecordLaunch, format.RecordSync},
 	"out-of-memory":         {format.RecordMemory},
 	"oom-fragmentation":     {format.RecordMemory},
@@ -39,16 +39,17 @@ var NeededClasses = map[string][]string{
 	"module-load-in-loop":   {format.RecordModule},
 }
 
-// Checkable returns the chosen rules whose classes of events were recorded.
-func Checkable(t *timeline.Timeline, chosen []*Rule) []*Rule {
+// SelectCheckable returns the chosen rules whose classes of events were recorded.
+func SelectCheckable(t *timeline.Timeline, chosen []*Rule) []*Rule {
 	return slices.DeleteFunc(
 		slices.Clone(chosen),
-		func(r *Rule) bool { return len(quality.Missing(t, NeededClasses[r.ID])) > 0 },
+		func(r *Rule) bool { return len(quality.Missing(t, NeededEventClasses[r.ID])) > 0 },
 	)
 }
 
-// Check returns the hits of the chosen rules, the most severe first. Run must have returned before.
-func (s *Survey) Check(chosen []*Rule) ([]Hit, error) {
+// CheckRules returns the hits of the chosen rules, the most severe first. ReadRecording must have
+// returned before.
+func (s *Survey) CheckRules(chosen []*Rule) ([]Hit, error) {
 	var hits []Hit
 	for _, r := range chosen {
 		found, err := r.check(s)
@@ -65,9 +66,9 @@ func (s *Survey) Check(chosen []*Rule) ([]Hit, error) {
 	return hits, nil
 }
 
-// minSharePct is the smallest share of time, %, that most rules report. Saving less is not worth a
-// change of the program, and two windows of the same training differ by more.
-const minSharePct = 1.0
+// minTimeSharePct is the smallest share of time, %, that most rules report. Saving less is not
+// worth a change of the program, and two windows of the same training differ by more.
+const minTimeSharePct = 1.0
 
 // newHit returns a hit without evidence. Its confidence depends on losses in the recording and on
 // the length of the window. Less than 1% of lost calls does not lower the confidence.
@@ -76,40 +77,41 @@ func (s *Survey) newHit(severity int, format string, args ...any) Hit {
 	q := &s.Quality
 	switch lost := q.LostEvents; {
 	case lost*10 > q.Events:
-		h.lower(report.ConfidenceLow, "%s lost", units.Plural(lost, "call"))
+		h.lowerConfidence(report.ConfidenceLow, "%s lost", units.Plural(lost, "call"))
 	case lost*100 > q.Events:
-		h.lower(report.ConfidenceMedium, "%s lost", units.Plural(lost, "call"))
+		h.lowerConfidence(report.ConfidenceMedium, "%s lost", units.Plural(lost, "call"))
 	}
 	if n := q.DamagedSegments; n > 0 {
-		h.lower(report.ConfidenceMedium, "%s damaged", units.Plural(n, "segment"))
+		h.lowerConfidence(report.ConfidenceMedium, "%s damaged", units.Plural(n, "segment"))
 	}
 	if d := s.Window.DurNs(); d < int64(3*time.Second) {
-		h.lower(report.ConfidenceMedium, "the window is only %s long", units.Duration(d))
+		h.lowerConfidence(report.ConfidenceMedium, "the window is only %s long", units.Duration(d))
 	}
 	return h
 }
 
-// lower lowers the confidence to the given level, unless it is lower already, and adds a reason.
-func (h *Hit) lower(level, format string, args ...any) {
+// lowerConfidence lowers the confidence to the given level, unless it is lower already, and adds a
+// reason.
+func (h *Hit) lowerConfidence(level, format string, args ...any) {
 	if h.Confidence == report.ConfidenceHigh || level == report.ConfidenceLow {
 		h.Confidence = level
 	}
 	h.Reasons = append(h.Reasons, fmt.Sprintf(format, args...))
 }
 
-// lowerForInferredStacks lowers the confidence of a hit that names call sites, if at least
-// minSharePct of the inferred stacks are wrong.
-func (s *Survey) lowerForInferredStacks(h *Hit) {
-	if pct, ok := sampling.ErrorPct(&s.Quality.Inferred).(float64); ok && pct >= minSharePct {
-		h.lower(report.ConfidenceMedium, "%.0f%% of inferred stacks belong to another call", pct)
+// lowerConfidenceForInferredStacks lowers the confidence of a hit that names call sites, if at
+// least minTimeSharePct of the inferred stacks are wrong.
+func (s *Survey) lowerConfidenceForInferredStacks(h *Hit) {
+	if pct, ok := sampling.ErrorPct(&s.Quality.Inferred).(float64); ok && pct >= minTimeSharePct {
+		h.lowerConfidence(report.ConfidenceMedium, "%.0f%% of inferred stacks belong to another call", pct)
 	}
 }
 
-// lowerForMissingReturns lowers the confidence if the return of some launches was not recorded;
-// unreturned is the number of these launches.
-func (s *Survey) lowerForMissingReturns(h *Hit, unreturned, launches int64) {
+// lowerConfidenceForMissingReturns lowers the confidence if the return of some launches was not
+// recorded; unreturned is the number of these launches.
+func (s *Survey) lowerConfidenceForMissingReturns(h *Hit, unreturned, launches int64) {
 	if unreturned > 0 {
-		h.lower(
+		h.lowerConfidence(
 			report.ConfidenceMedium,
 			"the return of %.0f%% of the launches was not recorded",
 			units.Percent(unreturned, launches),
@@ -130,9 +132,9 @@ func sortEvidence(list []Evidence) {
 	})
 }
 
-// submitsWork reports whether a CUDA driver function submits work to the GPU or allocates memory. A
-// program that only cleans up after an error calls none of these.
-func submitsWork(name string) bool {
+// submitsGPUWork reports whether a CUDA driver function submits work to the GPU or allocates
+// memory. A program that only cleans up after an error calls none of these.
+func submitsGPUWork(name string) bool {
 	for _, prefix := range []string{"cuLaunch", "cuGraphLaunch", "cuMemcpy", "cuMemset", "cuMemAlloc", "cuMemCreate"} {
 		if strings.HasPrefix(name, prefix) {
 			return true
@@ -141,8 +143,8 @@ func submitsWork(name string) bool {
 	return false
 }
 
-// CountBySeverity returns the number of hits of each severity.
-func CountBySeverity(hits []Hit) (n [NumSeverities]int64) {
+// CountHitsBySeverity returns the number of hits of each severity.
+func CountHitsBySeverity(hits []Hit) (n [NumSeverities]int64) {
 	for i := range hits {
 		n[hits[i].Severity]++
 	}

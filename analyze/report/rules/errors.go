@@ -15,7 +15,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-var ruleXid = Rule{
+var xidRule = Rule{
 	ID:     "xid",
 	About:  "the NVIDIA driver reported an Xid or SXid error of a GPU or NVSwitch during the recording",
 	Report: "xid",
@@ -32,7 +32,7 @@ func checkXid(s *Survey) ([]Hit, error) {
 		x := &list[i]
 		e, known := x.Describe()
 		if !known {
-			h.lower(report.ConfidenceMedium, "this version of gpurec does not know %s %d", x.Kind(), x.Code)
+			h.lowerConfidence(report.ConfidenceMedium, "this version of gpurec does not know %s %d", x.Kind(), x.Code)
 		}
 		where := x.Pci
 		if x.Device >= 0 {
@@ -67,8 +67,8 @@ func checkXid(s *Survey) ([]Hit, error) {
 	return []Hit{h}, nil
 }
 
-// Hang is the rule for processes that hang, or only poll, at the end of the recording.
-var Hang = Rule{
+// HangRule is the rule for processes that hang, or only poll, at the end of the recording.
+var HangRule = Rule{
 	ID: "hang",
 	About: "at the end of the recording a process is inside of a call for 1 s or longer, three times as long as any " +
 		"call before: a problem. A process that only polls whether GPU work has finished is a notice. " +
@@ -128,15 +128,15 @@ func checkHang(s *Survey) ([]Hit, error) {
 				units.Duration(h.Evidence[0].Ns.(int64)),
 			)
 		}
-		s.addOutliers(&h, state)
+		s.addOutlierProcesses(&h, state)
 		hits = append(hits, h)
 	}
 	return hits, nil
 }
 
-// addOutliers adds, as evidence, the processes that do not hang but differ from the others.
+// addOutlierProcesses adds, as evidence, the processes that do not hang but differ from the others.
 // Processes that hang usually wait for an outlier.
-func (s *Survey) addOutliers(h *Hit, state hang.State) {
+func (s *Survey) addOutlierProcesses(h *Hit, state hang.State) {
 	outliers := slices.DeleteFunc(
 		slices.Clone(s.processVerdicts),
 		func(p hang.ProcessVerdict) bool { return p.State == state || len(p.Differences) == 0 },
@@ -158,7 +158,7 @@ func (s *Survey) addOutliers(h *Hit, state hang.State) {
 	}
 }
 
-var ruleBrokenContext = Rule{
+var brokenContextRule = Rule{
 	ID: "broken-context",
 	About: "a call returned an asynchronous error, such as an illegal address: earlier GPU work failed, and every " +
 		"later call in that CUDA context fails too",
@@ -201,7 +201,7 @@ func checkBrokenContext(s *Survey) ([]Hit, error) {
 		)
 	})
 	h.Summary = "asynchronous error, first returned by " + h.Evidence[0].Detail
-	s.noteUnknownResults(&h)
+	s.noteUnknownLaunchResults(&h)
 	return []Hit{h}, nil
 }
 
@@ -209,8 +209,8 @@ func checkBrokenContext(s *Survey) ([]Hit, error) {
 // unchecked-error reports. A program that checks results may retry once.
 const minIgnoredErrors = 3
 
-// UncheckedError is the rule for programs that seem to ignore the results of CUDA calls.
-var UncheckedError = Rule{
+// UncheckedErrorRule is the rule for programs that seem to ignore the results of CUDA calls.
+var UncheckedErrorRule = Rule{
 	ID: "unchecked-error",
 	About: "a call site fails 3 times or more with the same error, and the program continues. A problem if the call " +
 		"launches, copies or allocates after an asynchronous error broke the context. " +
@@ -232,9 +232,9 @@ func checkUncheckedError(s *Survey) ([]Hit, error) {
 		switch {
 		case e.Calls < minIgnoredErrors:
 			continue
-		case class == "asynchronous" && submitsWork(name):
+		case class == "asynchronous" && submitsGPUWork(name):
 			h = &broken
-		case class != "call" || !s.launchedAfter(e) || invalid[key] == e.Calls:
+		case class != "call" || !s.launchedAfterError(e) || invalid[key] == e.Calls:
 			continue
 		}
 		h.Evidence = append(h.Evidence, Evidence{
@@ -259,17 +259,17 @@ func checkUncheckedError(s *Survey) ([]Hit, error) {
 				units.Plural(failed, "call"),
 			)
 		} else {
-			h.lower(report.ConfidenceMedium, "the program may expect this failure")
+			h.lowerConfidence(report.ConfidenceMedium, "the program may expect this failure")
 		}
-		s.noteUnknownResults(&h)
+		s.noteUnknownLaunchResults(&h)
 		hits = append(hits, h)
 	}
 	return hits, nil
 }
 
-// launchedAfter reports whether a process launched kernels after its first call of the group e
+// launchedAfterError reports whether a process launched kernels after its first call of the group e
 // failed.
-func (s *Survey) launchedAfter(e *cudaerrors.Group) bool {
+func (s *Survey) launchedAfterError(e *cudaerrors.Group) bool {
 	for th := range e.Threads {
 		if p := s.hang.Processes[th.Pid]; p != nil && p.Launches > 0 && p.LaunchedNs > e.FirstNs {
 			return true
@@ -278,9 +278,9 @@ func (s *Survey) launchedAfter(e *cudaerrors.Group) bool {
 	return false
 }
 
-// noteUnknownResults adds a reason to the confidence if the results of some launches were not
+// noteUnknownLaunchResults adds a reason to the confidence if the results of some launches were not
 // recorded.
-func (s *Survey) noteUnknownResults(h *Hit) {
+func (s *Survey) noteUnknownLaunchResults(h *Hit) {
 	var launches, unreturned int64
 	for _, track := range s.gaps.Tracks {
 		launches, unreturned = launches+track.Launches, unreturned+track.Unreturned

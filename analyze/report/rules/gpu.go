@@ -20,37 +20,38 @@ import (
 // Names of GPM metrics: the share of time in which the pipes for FP64, FP32 and FP16 arithmetic
 // were active, %.
 const (
-	metricFP64 = "gpm_fp64_active_percent"
-	metricFP32 = "gpm_fp32_active_percent"
-	metricFP16 = "gpm_fp16_active_percent"
+	metricFP64Active = "gpm_fp64_active_percent"
+	metricFP32Active = "gpm_fp32_active_percent"
+	metricFP16Active = "gpm_fp16_active_percent"
 )
 
 const (
-	// With fewer than minSamples samples a rule does not fire. With fewer than enoughSamples its
-	// confidence is medium. gpurec takes two GPM samples per second.
-	minSamples, enoughSamples = 4, 10
+	// With fewer than minGPUSamples samples a rule does not fire. With fewer than
+	// confidentGPUSamples its confidence is medium. gpurec takes two GPM samples per second.
+	minGPUSamples, confidentGPUSamples = 4, 10
 	// minIdleSharePct is the smallest share of time, %, for which rule gpu-idle reports an idle
 	// GPU.
 	minIdleSharePct = 20.0
-	// minIdleSpanNs is the shortest time between the first and the last launch, ns, in which gaps
+	// minLaunchSpanNs is the shortest time between the first and the last launch, ns, in which gaps
 	// show idle time without samples. A shorter time is only the start of a program.
-	minIdleSpanNs = int64(5e9)
-	// lowActivityPct is the activity, %, below which a GPU is underused. The GPU utilization rule
-	// of nsys has the same default.
-	lowActivityPct = 50.0
+	minLaunchSpanNs = int64(5e9)
+	// lowGPUActivityPct is the activity, %, below which a GPU is underused. The GPU utilization
+	// rule of nsys has the same default.
+	lowGPUActivityPct = 50.0
 	// lowOccupancyPct is the occupancy of active SMs, %, below which rule low-occupancy fires. The
 	// four schedulers of an SM need about 16 of 64 warps to hide the latency of arithmetic.
 	lowOccupancyPct = 25.0
 	// Kernels that keep tensor cores or DRAM this busy, %, do not need more occupancy.
-	goodTensorPct, goodDRAMPct = 10.0, 50.0
-	// Tensor cores count as unused below unusedTensorPct, %. They would help only if the other
-	// arithmetic pipes are active at least minArithmeticPct, %: otherwise kernels wait for memory.
-	unusedTensorPct, minArithmeticPct = 1.0, 20.0
+	busyTensorCorePct, busyDRAMPct = 10.0, 50.0
+	// Tensor cores count as unused below unusedTensorCorePct, %. They would help only if the other
+	// arithmetic pipes are active at least minArithmeticPipePct, %: otherwise kernels wait for
+	// memory.
+	unusedTensorCorePct, minArithmeticPipePct = 1.0, 20.0
 )
 
-// usedGPUs returns the NVML indexes of the GPUs on which the recorded processes launched work. If
-// the recording does not contain this mapping, it returns all sampled GPUs.
-func (s *Survey) usedGPUs() []int32 {
+// listUsedGPUs returns the NVML indexes of the GPUs on which the recorded processes launched work.
+// If the recording does not contain this mapping, it returns all sampled GPUs.
+func (s *Survey) listUsedGPUs() []int32 {
 	if len(s.tracksByGPU) == 0 {
 		return s.series.Sorted()
 	}
@@ -62,25 +63,25 @@ func (s *Survey) gpuLabel(device int32) string {
 	return strings.TrimSpace(fmt.Sprintf("GPU %d %s", device, s.t.Facts.Devices[device].Name))
 }
 
-// sampledHit returns a hit without evidence. Its confidence depends on the number of samples.
-func (s *Survey) sampledHit(severity int, samples *metric.Series, format string, args ...any) Hit {
+// newSampledHit returns a hit without evidence. Its confidence depends on the number of samples.
+func (s *Survey) newSampledHit(severity int, samples *metric.Series, format string, args ...any) Hit {
 	h := Hit{Severity: severity, Summary: fmt.Sprintf(format, args...), Confidence: report.ConfidenceHigh}
-	if n := len(samples.Values); n < enoughSamples {
-		h.lower(report.ConfidenceMedium, "only %d samples", n)
+	if n := len(samples.Values); n < confidentGPUSamples {
+		h.lowerConfidence(report.ConfidenceMedium, "only %d samples", n)
 	}
 	return h
 }
 
-// workSamples returns the samples of a metric between the first and the last launch of the recorded
-// processes. It returns nil if there are fewer than minSamples.
-func (s *Survey) workSamples(device int32, name string) *metric.Series {
-	if samples := s.workSeries.Devices[device][name]; samples != nil && len(samples.Values) >= minSamples {
+// samplesBetweenLaunches returns the samples of a metric between the first and the last launch of
+// the recorded processes. It returns nil if there are fewer than minGPUSamples.
+func (s *Survey) samplesBetweenLaunches(device int32, name string) *metric.Series {
+	if samples := s.workSeries.Devices[device][name]; samples != nil && len(samples.Values) >= minGPUSamples {
 		return samples
 	}
 	return nil
 }
 
-var ruleThrottling = Rule{
+var throttlingRule = Rule{
 	ID: "throttling",
 	About: "the clocks of a GPU were lowered at least 1% of the time by temperature, power brake or hardware " +
 		"slowdown: a problem. " +
@@ -97,9 +98,9 @@ const minPowerCapSharePct = 10.0
 
 func checkThrottling(s *Survey) ([]Hit, error) {
 	var hits []Hit
-	for _, device := range s.usedGPUs() {
+	for _, device := range s.listUsedGPUs() {
 		samples := s.series.Devices[device][catalog.MetricReasons]
-		if samples == nil || len(samples.Values) < minSamples {
+		if samples == nil || len(samples.Values) < minGPUSamples {
 			continue
 		}
 		hard, capped := samples.Share(
@@ -107,16 +108,16 @@ func checkThrottling(s *Survey) ([]Hit, error) {
 		), samples.Share(
 			gpu.HasBit(gpu.PowerCapBit),
 		)
-		if hard < minSharePct && capped < minPowerCapSharePct {
+		if hard < minTimeSharePct && capped < minPowerCapSharePct {
 			continue
 		}
-		h := s.sampledHit(
+		h := s.newSampledHit(
 			SeverityProblem,
 			samples,
 			"clocks lowered for %.1f%% of the time",
 			samples.Share(gpu.IsThrottled),
 		)
-		if hard < minSharePct {
+		if hard < minTimeSharePct {
 			h.Severity, h.Advice = SeverityInfo, "The power cap limits the clocks, which is normal under full load. "+
 				"If the machine allows it, a higher limit (nvidia-smi -pl) is faster."
 		}
@@ -124,7 +125,7 @@ func checkThrottling(s *Survey) ([]Hit, error) {
 		for i := range gpu.ClockReasons {
 			c := &gpu.ClockReasons[i]
 			pct := samples.Share(gpu.HasBit(c.Bit))
-			if !c.Slows || pct < minSharePct {
+			if !c.Slows || pct < minTimeSharePct {
 				continue
 			}
 			names = append(names, c.Name)
@@ -136,12 +137,12 @@ func checkThrottling(s *Survey) ([]Hit, error) {
 				Count:   int64(len(samples.Values)),
 				Ns:      units.RoundInt(pct / 100 * samples.TotalNs()),
 				FirstNs: samples.AtNs[slices.IndexFunc(samples.Values, hasReason)],
-				lastNs:  samples.AtNs[lastIndex(samples.Values, hasReason)],
+				lastNs:  samples.AtNs[lastMatchIndex(samples.Values, hasReason)],
 				Detail: fmt.Sprintf(
 					"%s for %.1f%% of the time, over time %s",
 					c.Name,
 					pct,
-					overTime(samples, s.Window, hasReason),
+					drawSparkline(samples, s.Window, hasReason),
 				),
 			})
 		}
@@ -152,14 +153,18 @@ func checkThrottling(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// overTimeParts is the number of equal parts of the window that overTime draws.
-const overTimeParts = 20
+// sparklineParts is the number of equal parts of the window that drawSparkline draws.
+const sparklineParts = 20
 
-// overTime draws a sparkline of the window: for each part, the share of the samples that match.
-func overTime(s *metric.Series, w query.Window, matches func(float64) bool) string {
-	var all, shares [overTimeParts]float64
+// drawSparkline draws a sparkline of the window: for each part, the share of the samples that
+// match.
+func drawSparkline(s *metric.Series, w query.Window, matches func(float64) bool) string {
+	var all, shares [sparklineParts]float64
 	for i, v := range s.Values {
-		part := max(0, min(int(float64(s.AtNs[i]-w.FromNs)/float64(max(1, w.DurNs()))*overTimeParts), overTimeParts-1))
+		part := max(
+			0,
+			min(int(float64(s.AtNs[i]-w.FromNs)/float64(max(1, w.DurNs()))*sparklineParts), sparklineParts-1),
+		)
 		all[part]++
 		if matches(v) {
 			shares[part]++
@@ -171,7 +176,7 @@ func overTime(s *metric.Series, w query.Window, matches func(float64) bool) stri
 	return units.Sparkline(shares[:])
 }
 
-var ruleGPUIdle = Rule{
+var gpuIdleRule = Rule{
 	ID: "gpu-idle",
 	About: "a GPU was idle at least 20% of the time between the first and the last launch, according to SM activity " +
 		"(GPM) or GPU utilization. " +
@@ -185,21 +190,29 @@ var ruleGPUIdle = Rule{
 
 func checkGPUIdle(s *Survey) ([]Hit, error) {
 	var hits []Hit
-	for _, device := range s.usedGPUs() {
+	for _, device := range s.listUsedGPUs() {
 		b, ok := s.workSeries.BusyOf(device)
 		if !ok || len(s.tracksByGPU[device]) == 0 || b.IdlePct < minIdleSharePct {
 			continue
 		}
-		samples := cmp.Or(s.workSamples(device, catalog.MetricSMActive), s.workSamples(device, catalog.MetricGPUBusy))
+		samples := cmp.Or(
+			s.samplesBetweenLaunches(device, catalog.MetricSMActive),
+			s.samplesBetweenLaunches(device, catalog.MetricGPUBusy),
+		)
 		if samples == nil {
 			continue
 		}
-		if err := s.explainGaps(); err != nil {
+		if err := s.explainLaunchGaps(); err != nil {
 			return nil, err
 		}
-		h := s.sampledHit(SeverityNotice, samples, "idle %.1f%% of the time between first and last launch", b.IdlePct)
-		for _, track := range s.tracks(device) {
-			h.Evidence = append(h.Evidence, s.longestGaps(track)...)
+		h := s.newSampledHit(
+			SeverityNotice,
+			samples,
+			"idle %.1f%% of the time between first and last launch",
+			b.IdlePct,
+		)
+		for _, track := range s.sortedLaunchTracks(device) {
+			h.Evidence = append(h.Evidence, s.longestGapEvidence(track)...)
 		}
 		sortEvidence(h.Evidence)
 		h.Evidence = append([]Evidence{
@@ -217,7 +230,7 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 		hits = append(hits, h)
 	}
 	for _, track := range s.gaps.SortedTracks() {
-		h, err := s.idleByGaps(track)
+		h, err := s.findIdleByGaps(track)
 		if err != nil {
 			return nil, err
 		}
@@ -226,45 +239,49 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// idleByGaps returns a hit for a launch track whose GPU was not sampled, if its gaps show that the
-// GPU was idle for minIdleSharePct of the time.
-func (s *Survey) idleByGaps(track gaps.Track) ([]Hit, error) {
+// findIdleByGaps returns a hit for a launch track whose GPU was not sampled, if its gaps show that
+// the GPU was idle for minIdleSharePct of the time.
+func (s *Survey) findIdleByGaps(track gaps.Track) ([]Hit, error) {
 	launches := s.gaps.Tracks[track]
 	span := launches.UntilNs - launches.FirstNs
-	if track.Device == gaps.AllDevices && len(s.gaps.Tracks) > 1 || s.isSampled(track) || span < minIdleSpanNs ||
+	if track.Device == gaps.AllDevices && len(s.gaps.Tracks) > 1 || s.hasGPUSamples(track) || span < minLaunchSpanNs ||
 		launches.Gaps.SumNs < int64(minIdleSharePct/100*float64(span)) {
 		return nil, nil
 	}
-	if err := s.explainGaps(); err != nil {
+	if err := s.explainLaunchGaps(); err != nil {
 		return nil, err
 	}
 	var idle int64
 	for i := range s.gaps.List {
 		if g := &s.gaps.List[i]; g.Track == track {
-			_, ns := idleActivity(g)
+			_, ns := longestIdleActivity(g)
 			idle = units.EndOf(idle, ns)
 		}
 	}
 	if pct := units.Percent(idle, span); pct >= minIdleSharePct {
 		h := s.newHit(SeverityNotice, "%.1f%% of the time between first and last launch without new work or a wait "+
 			"for the GPU", pct)
-		h.lower(report.ConfidenceLow, "there are no samples of this GPU, so it may have been busy with earlier work")
-		h.Evidence = s.longestGaps(track)
+		h.lowerConfidence(
+			report.ConfidenceLow,
+			"there are no samples of this GPU, so it may have been busy with earlier work",
+		)
+		h.Evidence = s.longestGapEvidence(track)
 		return []Hit{h}, nil
 	}
 	return nil, nil
 }
 
-// isSampled reports whether the GPU of a launch track has samples of its activity.
-func (s *Survey) isSampled(track gaps.Track) bool {
+// hasGPUSamples reports whether the GPU of a launch track has samples of its activity.
+func (s *Survey) hasGPUSamples(track gaps.Track) bool {
 	index, ok := s.t.Facts.NVMLDevice(track.Pid, track.Device)
 	return ok &&
-		(s.workSamples(index, catalog.MetricSMActive) != nil || s.workSamples(index, catalog.MetricGPUBusy) != nil)
+		(s.samplesBetweenLaunches(index, catalog.MetricSMActive) != nil ||
+			s.samplesBetweenLaunches(index, catalog.MetricGPUBusy) != nil)
 }
 
-// longestGaps returns the longest gaps of a launch track as evidence: one row for each call site
-// and CPU activity.
-func (s *Survey) longestGaps(track gaps.Track) []Evidence {
+// longestGapEvidence returns the longest gaps of a launch track as evidence: one row for each call
+// site and CPU activity.
+func (s *Survey) longestGapEvidence(track gaps.Track) []Evidence {
 	type gapCause struct{ activity, site string }
 	found := make(map[gapCause]*Evidence)
 	for i := range s.gaps.List {
@@ -272,7 +289,7 @@ func (s *Survey) longestGaps(track gaps.Track) []Evidence {
 		if g.Track != track || g.Busy.State() == gaps.GPUBusy {
 			continue
 		}
-		activity, idleNs := idleActivity(g)
+		activity, idleNs := longestIdleActivity(g)
 		key := gapCause{activity, s.gaps.Names.List[g.EndedBy.Site]}
 		stack := g.EndedBy.Stack
 		if activity != gaps.OutsideCUDA {
@@ -306,9 +323,10 @@ func (s *Survey) longestGaps(track gaps.Track) []Evidence {
 	return list
 }
 
-// idleActivity returns the time in a gap, ns, in which the launching thread neither waited for the
-// GPU nor copied. activity is the CUDA function that took most of that time, or gaps.OutsideCUDA.
-func idleActivity(g *gaps.Gap) (activity string, ns int64) {
+// longestIdleActivity returns the time in a gap, ns, in which the launching thread neither waited
+// for the GPU nor copied. activity is the CUDA function that took most of that time, or
+// gaps.OutsideCUDA.
+func longestIdleActivity(g *gaps.Gap) (activity string, ns int64) {
 	waitingNs := g.InKind(format.KindSync, format.KindMemcpy, format.KindMemset)
 	activity, most := gaps.OutsideCUDA, max(0, g.DurNs()-g.Activity.InCUDA())
 	for k, n := range g.Activity.ByCall {
@@ -320,32 +338,32 @@ func idleActivity(g *gaps.Gap) (activity string, ns int64) {
 	return activity, max(0, g.DurNs()-waitingNs)
 }
 
-var ruleLowSM = Rule{
+var lowSMActivityRule = Rule{
 	ID: "low-sm-activity",
 	About: "less than 50% of the SMs were active on average while a GPU was not idle, between the first and the last " +
 		"launch (GPM). Without GPM: kernels ran less than 50% of that time",
 	Report: "gpu",
 	advice: "Give the GPU more parallel work: larger batches, several streams, or fewer and larger kernels.",
-	check:  checkLowSM,
+	check:  checkLowSMActivity,
 }
 
-func checkLowSM(s *Survey) ([]Hit, error) {
+func checkLowSMActivity(s *Survey) ([]Hit, error) {
 	var hits []Hit
-	for _, device := range s.usedGPUs() {
-		samples := s.workSamples(device, catalog.MetricSMActive)
+	for _, device := range s.listUsedGPUs() {
+		samples := s.samplesBetweenLaunches(device, catalog.MetricSMActive)
 		summary := "SMs active %.1f%% on average while the GPU was not idle"
 		if samples == nil {
-			samples = s.workSamples(device, catalog.MetricGPUBusy)
+			samples = s.samplesBetweenLaunches(device, catalog.MetricGPUBusy)
 			summary = "a kernel ran %.1f%% of the time on average while the GPU was not idle"
 		}
 		if samples == nil || len(s.tracksByGPU[device]) == 0 {
 			continue
 		}
-		busy := samplesWhere(samples, func(v float64) bool { return v >= metric.AlmostIdlePct })
-		if len(busy.Values) < minSamples || busy.Mean() >= lowActivityPct {
+		busy := filterSamples(samples, func(v float64) bool { return v >= metric.AlmostIdlePct })
+		if len(busy.Values) < minGPUSamples || busy.Mean() >= lowGPUActivityPct {
 			continue
 		}
-		h := s.sampledHit(SeverityNotice, busy, summary, busy.Mean())
+		h := s.newSampledHit(SeverityNotice, busy, summary, busy.Mean())
 		h.Evidence = []Evidence{
 			{
 				Where: s.gpuLabel(
@@ -367,8 +385,8 @@ func checkLowSM(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// samplesWhere returns the samples whose value matches, with their weights.
-func samplesWhere(s *metric.Series, matches func(float64) bool) *metric.Series {
+// filterSamples returns the samples whose value matches, with their weights.
+func filterSamples(s *metric.Series, matches func(float64) bool) *metric.Series {
 	selected := new(metric.Series)
 	for i, v := range s.Values {
 		if matches(v) {
@@ -383,16 +401,16 @@ func samplesWhere(s *metric.Series, matches func(float64) bool) *metric.Series {
 // gpmMeans are the averages of GPM metrics of one GPU, %. A metric without samples is -1.
 type gpmMeans struct{ sm, occupancy, tensor, dram, arithmetic float64 }
 
-// gpmMeans returns the averages of a GPU between the first and the last launch, and its samples of
-// SM activity. samples is nil if the recorded processes did not use the GPU, if there are too few
-// samples, or if fewer than lowActivityPct of the SMs were active.
-func (s *Survey) gpmMeans(device int32) (m gpmMeans, samples *metric.Series) {
-	samples = s.workSamples(device, catalog.MetricSMActive)
-	if samples == nil || len(s.tracksByGPU[device]) == 0 || samples.Mean() < lowActivityPct {
+// computeGPMMeans returns the averages of a GPU between the first and the last launch, and its
+// samples of SM activity. samples is nil if the recorded processes did not use the GPU, if there
+// are too few samples, or if fewer than lowGPUActivityPct of the SMs were active.
+func (s *Survey) computeGPMMeans(device int32) (m gpmMeans, samples *metric.Series) {
+	samples = s.samplesBetweenLaunches(device, catalog.MetricSMActive)
+	if samples == nil || len(s.tracksByGPU[device]) == 0 || samples.Mean() < lowGPUActivityPct {
 		return m, nil
 	}
 	mean := func(name string) float64 {
-		if values := s.workSamples(device, name); values != nil {
+		if values := s.samplesBetweenLaunches(device, name); values != nil {
 			return values.Mean()
 		}
 		return -1
@@ -402,12 +420,12 @@ func (s *Survey) gpmMeans(device int32) (m gpmMeans, samples *metric.Series) {
 		occupancy:  mean(catalog.MetricOccupancy),
 		tensor:     mean(catalog.MetricTensor),
 		dram:       mean(catalog.MetricDRAM),
-		arithmetic: max(mean(metricFP64), mean(metricFP32), mean(metricFP16)),
+		arithmetic: max(mean(metricFP64Active), mean(metricFP32Active), mean(metricFP16Active)),
 	}, samples
 }
 
-// text lists the averages of the metrics that have samples.
-func (m gpmMeans) text() string {
+// describe lists the averages of the metrics that have samples.
+func (m gpmMeans) describe() string {
 	var parts []string
 	for _, p := range []struct {
 		name string
@@ -426,7 +444,7 @@ func (m gpmMeans) text() string {
 	return strings.Join(parts, ", ")
 }
 
-var ruleLowOccupancy = Rule{
+var lowOccupancyRule = Rule{
 	ID: "low-occupancy",
 	About: "active SMs run less than 25% of the warps that they have room for, tensor cores are active less than 10% " +
 		"of the time, and DRAM bandwidth is below 50%. Checked for GPUs with at least 50% of their SMs active (GPM)",
@@ -437,45 +455,45 @@ var ruleLowOccupancy = Rule{
 }
 
 func checkLowOccupancy(s *Survey) ([]Hit, error) {
-	return s.gpmHits(SeverityNotice, func(m gpmMeans) string {
-		if m.occupancy < 0 || 100*m.occupancy/m.sm >= lowOccupancyPct || m.tensor >= goodTensorPct ||
-			m.dram >= goodDRAMPct {
+	return s.newGPMHits(SeverityNotice, func(m gpmMeans) string {
+		if m.occupancy < 0 || 100*m.occupancy/m.sm >= lowOccupancyPct || m.tensor >= busyTensorCorePct ||
+			m.dram >= busyDRAMPct {
 			return ""
 		}
 		return fmt.Sprintf("active SMs run only %.0f%% of their possible warps", 100*m.occupancy/m.sm)
 	})
 }
 
-var ruleTensorUnused = Rule{
+var unusedTensorCoresRule = Rule{
 	ID: "tensor-cores-unused",
 	About: "tensor cores are active less than 1% of the time, although other arithmetic pipes are active 20% or " +
 		"more. Checked for GPUs with at least 50% of their SMs active (GPM)",
 	Report: "gpu",
 	advice: "If the kernels compute matrix products, use tensor cores: bfloat16 (autocast) or TF32 " +
 		"(torch.set_float32_matmul_precision('high')).",
-	check: checkTensorUnused,
+	check: checkUnusedTensorCores,
 }
 
-func checkTensorUnused(s *Survey) ([]Hit, error) {
-	return s.gpmHits(SeverityInfo, func(m gpmMeans) string {
-		if m.tensor < 0 || m.tensor >= unusedTensorPct || m.arithmetic < minArithmeticPct {
+func checkUnusedTensorCores(s *Survey) ([]Hit, error) {
+	return s.newGPMHits(SeverityInfo, func(m gpmMeans) string {
+		if m.tensor < 0 || m.tensor >= unusedTensorCorePct || m.arithmetic < minArithmeticPipePct {
 			return ""
 		}
 		return fmt.Sprintf("tensor cores active %.1f%%, other arithmetic units %.1f%%", m.tensor, m.arithmetic)
 	})
 }
 
-// gpmHits returns a hit for each GPU whose averages have a problem. problem describes it in a
+// newGPMHits returns a hit for each GPU whose averages have a problem. problem describes it in a
 // phrase, or returns "" if there is none.
-func (s *Survey) gpmHits(severity int, problem func(gpmMeans) string) ([]Hit, error) {
+func (s *Survey) newGPMHits(severity int, problem func(gpmMeans) string) ([]Hit, error) {
 	var hits []Hit
-	for _, device := range s.usedGPUs() {
-		m, samples := s.gpmMeans(device)
+	for _, device := range s.listUsedGPUs() {
+		m, samples := s.computeGPMMeans(device)
 		if samples == nil {
 			continue
 		}
 		if text := problem(m); text != "" {
-			h := s.sampledHit(severity, samples, "%s", text)
+			h := s.newSampledHit(severity, samples, "%s", text)
 			h.Evidence = []Evidence{
 				{
 					Where: s.gpuLabel(
@@ -485,7 +503,7 @@ func (s *Survey) gpmHits(severity int, problem func(gpmMeans) string) ([]Hit, er
 					Ns:      units.RoundInt(samples.TotalNs()),
 					FirstNs: samples.AtNs[0],
 					lastNs:  samples.AtNs[len(samples.AtNs)-1],
-					Detail:  m.text(),
+					Detail:  m.describe(),
 				},
 			}
 			hits = append(hits, h)

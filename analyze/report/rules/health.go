@@ -9,7 +9,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/gpu"
 )
 
-var ruleGPUHealth = Rule{
+var gpuHealthRule = Rule{
 	ID: "gpu-health",
 	About: "a health check of analyze gpu failed. A problem, for any sampled GPU: uncorrected ECC errors, pending " +
 		"row remapping or page retirement, overheating. " +
@@ -21,16 +21,16 @@ var ruleGPUHealth = Rule{
 
 func checkGPUHealth(s *Survey) ([]Hit, error) {
 	var hits []Hit
-	used := s.usedGPUs()
+	used := s.listUsedGPUs()
 	for _, device := range s.series.Sorted() {
-		hits = append(hits, s.healthHits(device, slices.Contains(used, device))...)
+		hits = append(hits, s.newHealthHits(device, slices.Contains(used, device))...)
 	}
 	return hits, nil
 }
 
-// healthHits returns a hit for the problems of a GPU, and one for its notices. used reports whether
-// the recorded processes used the GPU: the notices of an unused GPU are left out.
-func (s *Survey) healthHits(device int32, used bool) (hits []Hit) {
+// newHealthHits returns a hit for the problems of a GPU, and one for its notices. used reports
+// whether the recorded processes used the GPU: the notices of an unused GPU are left out.
+func (s *Survey) newHealthHits(device int32, used bool) (hits []Hit) {
 	for _, severity := range []int{SeverityProblem, SeverityNotice} {
 		h := Hit{Severity: severity, Confidence: report.ConfidenceHigh} // the GPU's own counters are exact
 		var states, actions []string
@@ -52,15 +52,15 @@ func (s *Survey) healthHits(device int32, used bool) (hits []Hit) {
 			continue
 		}
 		h.Summary = strings.Join(states, "; ")
-		h.Advice = sentence(strings.Join(actions, "; "))
+		h.Advice = makeSentence(strings.Join(actions, "; "))
 		hits = append(hits, h)
 	}
 	return hits
 }
 
-// sentence returns a phrase as a sentence: with a capital letter, unless it is a command, and a
+// makeSentence returns a phrase as a sentence: with a capital letter, unless it is a command, and a
 // full stop.
-func sentence(phrase string) string {
+func makeSentence(phrase string) string {
 	if phrase == "" || strings.HasPrefix(phrase, "nvidia-smi") {
 		return phrase + "."
 	}

@@ -2,14 +2,14 @@ package rules_test
 
 import (
 	"bytes"
-	"html"
+	stdhtml "html"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
-	htmlexport "github.com/gpurec/gpurec/analyze/export/html"
+	"github.com/gpurec/gpurec/analyze/export/html"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/format"
@@ -19,10 +19,10 @@ import (
 func pageOfRules(t *testing.T, tp *analyzetest.Tape, opt query.Options) string {
 	t.Helper()
 	var page bytes.Buffer
-	if _, err := htmlexport.Write(
+	if _, err := html.WritePage(
 		tp.Timeline(),
 		&page,
-		htmlexport.Options{Options: opt, Name: "run.parquet"},
+		html.Options{Options: opt, Name: "run.parquet"},
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestHTMLHitsMatchRules(t *testing.T) {
 				var cells []string
 				for _, column := range []string{"severity", "rule", "what", "where", "advice"} {
 					if v := analyzetest.Cells(t, r, "hits", column)[i]; v != "<nil>" {
-						cells = append(cells, htmlexport.Brief(v))
+						cells = append(cells, html.ShortenSentence(v))
 					} else {
 						cells = append(cells, "")
 					}
@@ -57,7 +57,7 @@ func TestHTMLHitsMatchRules(t *testing.T) {
 				want = append(want, strings.Join(cells, " | "))
 			}
 			for _, m := range row.FindAllStringSubmatch(page, -1) {
-				got = append(got, html.UnescapeString(strings.Join(m[1:], " | ")))
+				got = append(got, stdhtml.UnescapeString(strings.Join(m[1:], " | ")))
 			}
 			if !slices.Equal(got, want) {
 				t.Errorf("%s:\n%q\nwant\n%q", name, got, want)

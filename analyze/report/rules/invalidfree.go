@@ -8,8 +8,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// InvalidFree is the rule for frees that failed because of their pointer.
-var InvalidFree = Rule{
+// InvalidFreeRule is the rule for frees that failed because of their pointer.
+var InvalidFreeRule = Rule{
 	ID: "invalid-free",
 	About: "a free failed because of its pointer: see analyze errors. A problem if the pointer was freed before, is " +
 		"inside of a live block, or belongs to another free function. " +
@@ -46,20 +46,20 @@ func checkInvalidFree(s *Survey) ([]Hit, error) {
 				h.Advice = invalidFreeAdvice[f.Verdict]
 			}
 			calls += f.Calls
-			h.Evidence = append(h.Evidence, s.invalidFreeEvidence(f))
+			h.Evidence = append(h.Evidence, s.newInvalidFreeEvidence(f))
 		}
 		if len(h.Evidence) == 0 {
 			continue
 		}
 		h.Summary = fmt.Sprintf("%s failed; %s", units.Plural(calls, "free"), h.Evidence[0].Detail)
-		s.lowerForInferredStacks(&h)
+		s.lowerConfidenceForInferredStacks(&h)
 		hits = append(hits, h)
 	}
 	return hits, nil
 }
 
-// invalidFreeEvidence returns the row of evidence for a group of equal invalid frees.
-func (s *Survey) invalidFreeEvidence(f *cudaerrors.InvalidFree) Evidence {
+// newInvalidFreeEvidence returns the row of evidence for a group of equal invalid frees.
+func (s *Survey) newInvalidFreeEvidence(f *cudaerrors.InvalidFree) Evidence {
 	p := Evidence{
 		Where: s.errors.Names.List[f.Site], Stack: f.Stack, Count: f.Calls,
 		FirstNs: f.StartNs, lastNs: f.LastNs,

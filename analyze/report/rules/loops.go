@@ -13,35 +13,35 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// allocLoops finds call sites that allocate driver memory and free it within maxTemporaryNs. Driver
-// allocations are slow, so a program should make them once at its start.
-type allocLoops struct {
+// allocLoopScan finds call sites that allocate driver memory and free it within maxShortLifeNs.
+// Driver allocations are slow, so a program should make them once at its start.
+type allocLoopScan struct {
 	grouping *group.Grouping
-	Sites    []allocLoop // by group of grouping
-	slow     []bool      // by origin: cached results of isSlowMemory
+	Sites    []allocLoopSite // by group of grouping
+	slow     []bool          // by origin: cached results of isSlowAllocation
 }
 
-// allocLoop counts the short-lived allocations of one call site.
-type allocLoop struct {
-	Pairs           int64 // allocations that were freed within maxTemporaryNs
+// allocLoopSite counts the short-lived allocations of one call site.
+type allocLoopSite struct {
+	Pairs           int64 // allocations that were freed within maxShortLifeNs
 	Bytes           int64 // sum of their sizes
 	FirstNs, LastNs int64 // times of the first and the last of these allocations, Unix ns
 	Origin          int32 // origin of the first of these allocations
 }
 
-// maxTemporaryNs is the longest life of a short-lived allocation, ns. In a loop with longer steps
+// maxShortLifeNs is the longest life of a short-lived allocation, ns. In a loop with longer steps
 // the time to allocate does not matter.
-const maxTemporaryNs = int64(1e9)
+const maxShortLifeNs = int64(1e9)
 
-// newAllocLoops returns a scan of the allocations that pass the filter.
-func newAllocLoops(t *timeline.Timeline, f *query.Filter) *allocLoops {
+// newAllocLoopScan returns a scan of the allocations that pass the filter.
+func newAllocLoopScan(t *timeline.Timeline, f *query.Filter) *allocLoopScan {
 	grouping, _ := group.New(t, "site", f) // no error: "site" is a valid grouping
-	return &allocLoops{grouping: grouping}
+	return &allocLoopScan{grouping: grouping}
 }
 
-// isSlowMemory reports whether an origin allocates with a slow driver function, not from a pool or
-// a cache. id is the number of the origin.
-func (l *allocLoops) isSlowMemory(t *timeline.Timeline, id int32) bool {
+// isSlowAllocation reports whether an origin allocates with a slow driver function, not from a pool
+// or a cache. id is the number of the origin.
+func (l *allocLoopScan) isSlowAllocation(t *timeline.Timeline, id int32) bool {
 	for int(id) >= len(l.slow) {
 		isSlowMemory := false
 		switch t.Origins.Memory(int32(len(l.slow))) {
@@ -53,14 +53,14 @@ func (l *allocLoops) isSlowMemory(t *timeline.Timeline, id int32) bool {
 	return l.slow[id]
 }
 
-// Consume counts a short-lived allocation when it is freed. The program's memory does not include
-// the segments of caching allocators.
-func (l *allocLoops) Consume(p *timeline.Program, c *livemem.Change) {
+// consumeChange counts a short-lived allocation when it is freed. The program's memory does not
+// include the segments of caching allocators.
+func (l *allocLoopScan) consumeChange(p *timeline.Program, c *livemem.Change) {
 	b := &c.Block
-	if c.Kind != livemem.Freed || c.AtNs-b.SinceNs > maxTemporaryNs {
+	if c.Kind != livemem.Freed || c.AtNs-b.SinceNs > maxShortLifeNs {
 		return
 	}
-	if !l.isSlowMemory(p.T, b.Origin) {
+	if !l.isSlowAllocation(p.T, b.Origin) {
 		return // pools and caches make short-lived allocations fast
 	}
 	i, ok := l.grouping.Of(b.Origin, b.Bytes)
@@ -78,33 +78,33 @@ func (l *allocLoops) Consume(p *timeline.Program, c *livemem.Change) {
 	s.FirstNs, s.LastNs = min(s.FirstNs, b.SinceNs), max(s.LastNs, b.SinceNs)
 }
 
-// moduleScan counts the calls that load code by call site. It also finds the processes that were
-// recorded from their first call.
-type moduleScan struct {
+// moduleLoadScan counts the calls that load code by call site. It also finds the processes that
+// were recorded from their first call.
+type moduleLoadScan struct {
 	*calls.Counter
 	Names    origin.Names
 	sites    calls.SiteReader
-	Sites    map[int32]*moduleLoads // by site
-	SeenInit map[int32]bool         // processes that were recorded from their first call
-	middleNs int64                  // middle of the time in which the program was active, Unix ns
+	Sites    map[int32]*moduleLoadSite // by site
+	SeenInit map[int32]bool            // processes that were recorded from their first call
+	middleNs int64                     // middle of the time in which the program was active, Unix ns
 }
 
-// moduleLoads counts the calls of one call site that load code.
-type moduleLoads struct {
+// moduleLoadSite counts the calls of one call site that load code.
+type moduleLoadSite struct {
 	Loads           int64 // all calls
 	Late            int64 // calls in the second half of the time
 	FirstNs, LastNs int64 // start of the first and of the last call, Unix ns
 	TookNs          int64 // sum of the durations of the calls that returned
 	Stack           int32 // stack id of the first call
-	Name            int32 // number of the function's name in moduleScan.Names
+	Name            int32 // number of the function's name in moduleLoadScan.Names
 }
 
-// newModuleScan returns a scan of the calls that pass the filter.
-func newModuleScan(t *timeline.Timeline, f *query.Filter) *moduleScan {
+// newModuleLoadScan returns a scan of the calls that pass the filter.
+func newModuleLoadScan(t *timeline.Timeline, f *query.Filter) *moduleLoadScan {
 	w := t.Activity(f)
-	u := &moduleScan{
+	u := &moduleLoadScan{
 		Counter:  calls.NewCounter(t, f),
-		Sites:    make(map[int32]*moduleLoads),
+		Sites:    make(map[int32]*moduleLoadSite),
 		SeenInit: make(map[int32]bool),
 		middleNs: w.FromNs + w.DurNs()/2,
 	}
@@ -112,18 +112,18 @@ func newModuleScan(t *timeline.Timeline, f *query.Filter) *moduleScan {
 	return u
 }
 
-// loadsCode reports whether a CUDA driver function loads code into a context.
-func loadsCode(name string) bool {
+// loadsModule reports whether a CUDA driver function loads code into a context.
+func loadsModule(name string) bool {
 	return strings.HasPrefix(name, "cuModuleLoad") || strings.HasPrefix(name, "cuLibraryLoad")
 }
 
-// Group reads a row group. It returns early if the group's dictionary of names has no function that
-// loads code and no cuInit, which is the usual case.
-func (u *moduleScan) Group(g *format.Group) {
+// addRowGroup reads a row group. It returns early if the group's dictionary of names has no
+// function that loads code and no cuInit, which is the usual case.
+func (u *moduleLoadScan) addRowGroup(g *format.Group) {
 	u.Name = g.StringsInto("name", u.Name)
 	load, init, any := make([]bool, len(u.Name.Dict)), make([]bool, len(u.Name.Dict)), false
 	for i, name := range u.Name.Dict {
-		load[i], init[i] = loadsCode(name), name == "cuInit"
+		load[i], init[i] = loadsModule(name), name == "cuInit"
 		any = any || load[i] || init[i]
 	}
 	if !any {
@@ -151,7 +151,7 @@ func (u *moduleScan) Group(g *format.Group) {
 		}
 		p := u.Sites[u.sites.At(i)]
 		if p == nil {
-			p = &moduleLoads{FirstNs: start, LastNs: start, Stack: u.sites.Stack[i], Name: names[name]}
+			p = &moduleLoadSite{FirstNs: start, LastNs: start, Stack: u.sites.Stack[i], Name: names[name]}
 			u.Sites[u.sites.At(i)] = p
 		}
 		p.Loads++

@@ -13,16 +13,16 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-var ruleGrowing = Rule{
+var growingSiteRule = Rule{
 	ID:     "growing-site",
 	About:  "the live memory of a call site grows: verdict growing of analyze leaks. Suppressions of leaks apply",
 	Report: "leaks",
 	advice: "Find the reference that keeps these blocks alive: a list, an unbounded cache, or an autograd graph that " +
 		"is never released.",
-	check: checkGrowing,
+	check: checkGrowingSites,
 }
 
-func checkGrowing(s *Survey) ([]Hit, error) {
+func checkGrowingSites(s *Survey) ([]Hit, error) {
 	var sites []Evidence
 	var perMin float64
 	onDevice := make(map[int32]float64)
@@ -73,7 +73,7 @@ func checkGrowing(s *Survey) ([]Hit, error) {
 	return []Hit{h}, nil
 }
 
-var ruleExitLeak = Rule{
+var exitLeakRule = Rule{
 	ID: "exit-leak",
 	About: "driver memory was still allocated when its process or the process's last CUDA context ended: verdict " +
 		"exit leak of analyze leaks. An info, because the driver frees this memory. Suppressions of leaks apply",
@@ -113,13 +113,14 @@ func checkExitLeak(s *Survey) ([]Hit, error) {
 }
 
 const (
-	// minPairs and minPairsPerSecond are the smallest number and rate of allocation and free pairs
-	// that count as a loop. A training step takes 20 ms or more, so 50 per second is one per step.
-	minPairs          = 100
+	// minAllocFreePairs and minPairsPerSecond are the smallest number and rate of allocation and
+	// free pairs that count as a loop. A training step takes 20 ms or more, so 50 per second is one
+	// per step.
+	minAllocFreePairs = 100
 	minPairsPerSecond = 50.0
 )
 
-var ruleAllocLoop = Rule{
+var allocLoopRule = Rule{
 	ID: "alloc-in-loop",
 	About: "a call site allocates device, managed or pinned memory and frees it within a second, at least 100 times " +
 		"and 50 times per second. " +
@@ -135,7 +136,7 @@ func checkAllocLoop(s *Survey) ([]Hit, error) {
 	var pairs int64
 	for i := range s.allocLoops.Sites {
 		l := &s.allocLoops.Sites[i]
-		if l.Pairs < minPairs {
+		if l.Pairs < minAllocFreePairs {
 			continue
 		}
 		perSec := float64(l.Pairs-1) / (float64(max(1, l.LastNs-l.FirstNs)) / 1e9)
@@ -167,8 +168,8 @@ func checkAllocLoop(s *Survey) ([]Hit, error) {
 	return []Hit{h}, nil
 }
 
-// OOM is the rule for allocations that failed for lack of memory.
-var OOM = Rule{
+// OutOfMemoryRule is the rule for allocations that failed for lack of memory.
+var OutOfMemoryRule = Rule{
 	ID: "out-of-memory",
 	About: "an allocation failed for lack of memory: see analyze oom. A problem if the thread made no further " +
 		"calls, otherwise a notice",
@@ -203,14 +204,14 @@ func checkOOM(s *Survey) ([]Hit, error) {
 		func(a, b int) int { return cmp.Compare(s.oomContexts[a].Outcome, s.oomContexts[b].Outcome) },
 	)
 	worst := order[0]
-	h := s.oomHit(order)
+	h := s.newOOMHit(order)
 	if s.oomContexts[worst].Outcome <= oom.Inactive {
 		h.Severity = SeverityProblem
 	}
 	classes := make(map[string]int64)
 	fatal := int64(0)
 	for i, failure := range s.oomContexts {
-		classes[verdictName(&s.oomVerdicts[i])]++
+		classes[oomClassName(&s.oomVerdicts[i])]++
 		if failure.Outcome <= oom.Inactive {
 			fatal++
 		}
@@ -218,8 +219,8 @@ func checkOOM(s *Survey) ([]Hit, error) {
 	var parts []string
 	for class := range oom.NumClasses {
 		for _, v := range []oom.Verdict{{Class: class}, {Class: class, AlsoFragmentation: true}} {
-			if n := classes[verdictName(&v)]; n > 0 {
-				parts = append(parts, fmt.Sprintf("%s %d", verdictName(&v), n))
+			if n := classes[oomClassName(&v)]; n > 0 {
+				parts = append(parts, fmt.Sprintf("%s %d", oomClassName(&v), n))
 			}
 		}
 	}
@@ -234,13 +235,13 @@ func checkOOM(s *Survey) ([]Hit, error) {
 	return []Hit{h}, nil
 }
 
-// oomHit returns a hit with failed allocations as evidence; order has their indexes in
+// newOOMHit returns a hit with failed allocations as evidence; order has their indexes in
 // s.oomContexts. The confidence and the advice of the hit are those of the first.
-func (s *Survey) oomHit(order []int) Hit {
+func (s *Survey) newOOMHit(order []int) Hit {
 	first := &s.oomVerdicts[order[0]]
 	h := Hit{
 		Severity:   SeverityNotice,
-		Advice:     advice(s.oomContexts[order[0]], first),
+		Advice:     chooseOOMAdvice(s.oomContexts[order[0]], first),
 		Confidence: first.Confidence,
 		Reasons:    first.Reasons,
 	}
@@ -257,7 +258,7 @@ func (s *Survey) oomHit(order []int) Hit {
 			lastNs:  failure.AtNs,
 			Detail: fmt.Sprintf(
 				"%s, then %s: %s",
-				verdictName(&s.oomVerdicts[i]),
+				oomClassName(&s.oomVerdicts[i]),
 				failure.Outcome,
 				s.oomVerdicts[i].Explanation,
 			),
@@ -266,18 +267,18 @@ func (s *Survey) oomHit(order []int) Hit {
 	return h
 }
 
-// verdictName returns the class of a failed allocation. It adds "and fragmentation" if free memory
+// oomClassName returns the class of a failed allocation. It adds "and fragmentation" if free memory
 // in pieces is a second cause.
-func verdictName(v *oom.Verdict) string {
+func oomClassName(v *oom.Verdict) string {
 	if v.AlsoFragmentation {
 		return fmt.Sprintf("%s and %s", v.Class, oom.Fragmentation)
 	}
 	return v.Class.String()
 }
 
-// advice returns the advice for a failed allocation. If fragmentation is the second cause, the
-// advice names two remedies: one against fragmentation, and a higher limit.
-func advice(failure *oom.Context, v *oom.Verdict) string {
+// chooseOOMAdvice returns the advice for a failed allocation. If fragmentation is the second cause,
+// the advice names two remedies: one against fragmentation, and a higher limit.
+func chooseOOMAdvice(failure *oom.Context, v *oom.Verdict) string {
 	if !v.AlsoFragmentation {
 		return oomAdvice[v.Class]
 	}
@@ -292,7 +293,7 @@ func advice(failure *oom.Context, v *oom.Verdict) string {
 	return fmt.Sprintf("Enough memory was unused, but in pieces: %s, or raise the limit (%s).", remedy, limit)
 }
 
-var ruleOOMFragmentation = Rule{
+var oomFragmentationRule = Rule{
 	ID: "oom-fragmentation",
 	About: "an allocation failed although enough memory was free, but in pieces or in PyTorch's cache. These are " +
 		"the classes fragmentation and cached of analyze oom, and limit with fragmentation as second cause",
@@ -310,7 +311,7 @@ func checkOOMFragmentation(s *Survey) ([]Hit, error) {
 	if len(order) == 0 {
 		return nil, nil
 	}
-	h := s.oomHit(order)
+	h := s.newOOMHit(order)
 	first := s.oomContexts[order[0]]
 	unused, largest := first.Unused()
 	h.Summary = fmt.Sprintf(
@@ -326,11 +327,11 @@ func checkOOMFragmentation(s *Survey) ([]Hit, error) {
 	return []Hit{h}, nil
 }
 
-// minRetries is the number of equal failed requests of one call site that count as a retry loop.
-// The retries inside of PyTorch's allocator do not count: they are part of one request.
-const minRetries = 3
+// minAllocRetries is the number of equal failed requests of one call site that count as a retry
+// loop. The retries inside of PyTorch's allocator do not count: they are part of one request.
+const minAllocRetries = 3
 
-var ruleAllocRetry = Rule{
+var allocRetryRule = Rule{
 	ID:     "failed-alloc-in-loop",
 	About:  "a call site requests the same size 3 times or more, and each request fails for lack of memory",
 	Report: "oom",
@@ -363,7 +364,7 @@ func checkAllocRetry(s *Survey) ([]Hit, error) {
 	}
 	h := s.newHit(SeverityNotice, "")
 	for _, p := range found {
-		if p.Count.(int64) >= minRetries {
+		if p.Count.(int64) >= minAllocRetries {
 			p.Detail = fmt.Sprintf(
 				"requests for %s failed repeatedly for %s",
 				units.Bytes(p.Bytes.(int64)),
@@ -380,7 +381,7 @@ func checkAllocRetry(s *Survey) ([]Hit, error) {
 	return []Hit{h}, nil
 }
 
-var ruleMemoryFull = Rule{
+var memoryFullRule = Rule{
 	ID:     "memory-near-limit",
 	About:  "more than 95% of a GPU's memory was in use, according to NVML",
 	Report: "memory --reconcile",
@@ -391,7 +392,7 @@ var ruleMemoryFull = Rule{
 
 func checkMemoryFull(s *Survey) ([]Hit, error) {
 	var hits []Hit
-	for _, device := range s.usedGPUs() {
+	for _, device := range s.listUsedGPUs() {
 		used, total := gpu.MemoryOf(s.series, device)
 		if used == nil {
 			continue
@@ -413,7 +414,7 @@ func checkMemoryFull(s *Survey) ([]Hit, error) {
 				Ns:      units.RoundInt(used.Share(high) / 100 * used.TotalNs()),
 				Bytes:   most,
 				FirstNs: used.AtNs[at],
-				lastNs:  used.AtNs[lastIndex(used.Values, high)],
+				lastNs:  used.AtNs[lastMatchIndex(used.Values, high)],
 				Detail:  fmt.Sprintf("more than 95%% in use for %.1f%% of the time", used.Share(high)),
 			},
 		}
@@ -422,9 +423,9 @@ func checkMemoryFull(s *Survey) ([]Hit, error) {
 	return hits, nil
 }
 
-// lastIndex returns the index of the last value for which matches returns true, or 0 if there is
-// none.
-func lastIndex(values []float64, matches func(float64) bool) int {
+// lastMatchIndex returns the index of the last value for which matches returns true, or 0 if there
+// is none.
+func lastMatchIndex(values []float64, matches func(float64) bool) int {
 	for i := len(values) - 1; i > 0; i-- {
 		if matches(values[i]) {
 			return i

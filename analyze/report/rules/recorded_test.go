@@ -23,13 +23,13 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// TestEveryRuleDeclaresItsClasses fails for a new rule that is neither in NeededClasses nor in the
-// list of this test.
+// TestEveryRuleDeclaresItsClasses fails for a new rule that is neither in NeededEventClasses nor in
+// the list of this test.
 func TestEveryRuleDeclaresItsClasses(t *testing.T) {
 	// Rules that check calls of any class, or NVML samples.
 	free := []string{"xid", "broken-context", "unchecked-error", "gpu-health", "throttling"}
-	for _, r := range rules.All() {
-		_, needs := rules.NeededClasses[r.ID]
+	for _, r := range rules.AllRules() {
+		_, needs := rules.NeededEventClasses[r.ID]
 		if needs == slices.Contains(free, r.ID) {
 			t.Errorf("%s must be in NeededClasses, or in the list of this test", r.ID)
 		}
@@ -100,7 +100,7 @@ func TestRulesWithoutTheirCallsAreNotChecked(t *testing.T) {
 	if values["gpu_idle"] != nil || values["growing_site"] == nil {
 		t.Errorf("gpu_idle %v, growing_site %v: want absent and a number", values["gpu_idle"], values["growing_site"])
 	}
-	if n := values["rules_checked"].(int64); n >= int64(len(rules.All())) || n == 0 {
+	if n := values["rules_checked"].(int64); n >= int64(len(rules.AllRules())) || n == 0 {
 		t.Errorf("rules_checked is %d, want fewer than all rules but more than 0", n)
 	}
 }

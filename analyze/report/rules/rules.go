@@ -52,69 +52,69 @@ const (
 	NumSeverities
 )
 
-// All returns all rules: first those for failures, then those for lost time. Hits of equal severity
-// have the same order.
-func All() []*Rule {
+// AllRules returns all rules: first those for failures, then those for lost time. Hits of equal
+// severity have the same order.
+func AllRules() []*Rule {
 	return []*Rule{
-		&ruleXid,
-		&ruleBrokenContext,
-		&Hang,
-		&OOM,
-		&ruleOOMFragmentation,
-		&ruleAllocRetry,
-		&InvalidFree,
-		&UncheckedError,
-		&ruleGrowing,
-		&ruleExitLeak,
-		&ruleMemoryFull,
-		&ruleGPUHealth,
-		&ruleThrottling,
-		&ruleGPUIdle,
-		&ruleLaunchBound,
-		&ruleLowSM,
-		&ruleLowOccupancy,
-		&ruleTensorUnused,
-		&ruleTinyKernels,
-		&ruleSyncLoop,
-		&ruleAllocLoop,
-		&rulePageable,
-		&ruleSmallCopies,
-		&ruleModuleLoop,
+		&xidRule,
+		&brokenContextRule,
+		&HangRule,
+		&OutOfMemoryRule,
+		&oomFragmentationRule,
+		&allocRetryRule,
+		&InvalidFreeRule,
+		&UncheckedErrorRule,
+		&growingSiteRule,
+		&exitLeakRule,
+		&memoryFullRule,
+		&gpuHealthRule,
+		&throttlingRule,
+		&gpuIdleRule,
+		&launchBoundRule,
+		&lowSMActivityRule,
+		&lowOccupancyRule,
+		&unusedTensorCoresRule,
+		&tinyKernelRule,
+		&syncLoopRule,
+		&allocLoopRule,
+		&pageableCopyRule,
+		&smallCopyRule,
+		&moduleLoopRule,
 	}
 }
 
-// Info describes a rule: its ID, and the condition under which it fires.
-type Info struct{ Name, About string }
+// RuleInfo describes a rule: its ID, and the condition under which it fires.
+type RuleInfo struct{ Name, About string }
 
-// List returns a description of each rule, in the order of All.
-func List() (list []Info) {
-	for _, r := range All() {
-		list = append(list, Info{r.ID, r.About})
+// ListRules returns a description of each rule, in the order of All.
+func ListRules() (list []RuleInfo) {
+	for _, r := range AllRules() {
+		list = append(list, RuleInfo{r.ID, r.About})
 	}
 	return list
 }
 
-// UnknownError is returned for the name of a rule that does not exist. Known lists all names.
-type UnknownError struct {
+// UnknownRuleError is returned for the name of a rule that does not exist. Known lists all names.
+type UnknownRuleError struct {
 	Name  string
 	Known []string
 }
 
-func (e *UnknownError) Error() string {
+func (e *UnknownRuleError) Error() string {
 	return fmt.Sprintf("there is no rule %q; the rules are %s", e.Name, strings.Join(e.Known, ", "))
 }
 
-// chosenRules returns the rules with these names, or all rules if names is empty. It returns an
-// *UnknownError for an unknown name.
-func chosenRules(names []string) ([]*Rule, error) {
-	all := All()
+// selectRules returns the rules with these names, or all rules if names is empty. It returns an
+// *UnknownRuleError for an unknown name.
+func selectRules(names []string) ([]*Rule, error) {
+	all := AllRules()
 	var known []string
 	for _, r := range all {
 		known = append(known, r.ID)
 	}
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			return nil, &UnknownError{name, known}
+			return nil, &UnknownRuleError{name, known}
 		}
 	}
 	return slices.DeleteFunc(all, func(r *Rule) bool { return len(names) > 0 && !slices.Contains(names, r.ID) }), nil
@@ -127,18 +127,18 @@ type Options struct {
 	Rules []string
 }
 
-// Run checks a recording against all rules. Its errors are those of RunWith.
+// Run checks a recording against all rules. Its errors are those of RunWithOptions.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	return RunWith(t, Options{Options: opt})
+	return RunWithOptions(t, Options{Options: opt})
 }
 
-// RunWith checks a recording against the rules that opt selects, and returns the report. It returns
-// an *UnknownError for an unknown name in opt.Rules and a *report.SortError for an unknown
-// opt.Sort.
-func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
+// RunWithOptions checks a recording against the rules that opt selects, and returns the report. It
+// returns an *UnknownRuleError for an unknown name in opt.Rules and a *report.SortError for an
+// unknown opt.Sort.
+func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.View()
 	opt.GroupBy = ""
-	chosen, err := chosenRules(opt.Rules)
+	chosen, err := selectRules(opt.Rules)
 	if err != nil {
 		return nil, err
 	}
@@ -146,11 +146,11 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Run(nil, nil); err != nil {
+	if err := s.ReadRecording(nil, nil); err != nil {
 		return nil, err
 	}
-	checked := Checkable(t, chosen)
-	hits, err := s.Check(checked)
+	checked := SelectCheckable(t, chosen)
+	hits, err := s.CheckRules(checked)
 	if err != nil {
 		return nil, err
 	}
@@ -163,8 +163,8 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if len(s.Calls.Calls) == 0 && t.Scan.Events > 0 {
 		r.NoMatch = s.Calls.Seen.Explain(&opt.Filter)
 	}
-	r.Facts, r.Totals = ruleFacts(checked, len(chosen)-len(checked), hits), totals(hits)
-	table, evidence := hitTable(t, hits), evidenceTable(t, hits, opt.Top)
+	r.Facts, r.Totals = newRuleFacts(checked, len(chosen)-len(checked), hits), newTotalFacts(hits)
+	table, evidence := newHitTable(t, hits), newEvidenceTable(t, hits, opt.Top)
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}

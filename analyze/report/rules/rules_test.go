@@ -24,7 +24,7 @@ func checked(t *testing.T, tp *analyzetest.Tape, opt rules.Options) *report.Repo
 	t.Helper()
 	tl := tp.Timeline()
 	tl.Rec.Path = "run.parquet"
-	r, err := rules.RunWith(tl, opt)
+	r, err := rules.RunWithOptions(tl, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,12 @@ func TestNoRuleFiresOnSteadyTraining(t *testing.T) {
 	analyzetest.Numbers(
 		t,
 		r,
-		map[string]float64{"hits": 0, "problems": 0, "rules_checked": float64(len(rules.All())), "growing_site": 0},
+		map[string]float64{
+			"hits":          0,
+			"problems":      0,
+			"rules_checked": float64(len(rules.AllRules())),
+			"growing_site":  0,
+		},
 	)
 	// No rule may fire if gpurec attached late, if NVML samples are missing, or if the calls that
 	// pinned memory were not recorded: the copies still return at once.
@@ -66,7 +71,7 @@ func TestNoRuleFiresOnSteadyTraining(t *testing.T) {
 // which it does not.
 func TestEveryRuleFires(t *testing.T) {
 	cases := analyzetest.RuleCases()
-	for _, rule := range rules.All() {
+	for _, rule := range rules.AllRules() {
 		c, ok := cases[rule.ID]
 		if !ok {
 			t.Errorf("%s has no case", rule.ID)
@@ -283,8 +288,8 @@ func TestRuleFilter(t *testing.T) {
 	if _, ok, isKnown := r.Number("xid"); ok || !isKnown {
 		t.Error("a rule that was not checked has a number")
 	}
-	_, err := rules.RunWith(tp.Timeline(), rules.Options{Rules: []string{"groing-site"}})
-	var unknown *rules.UnknownError
+	_, err := rules.RunWithOptions(tp.Timeline(), rules.Options{Rules: []string{"groing-site"}})
+	var unknown *rules.UnknownRuleError
 	if !errors.As(err, &unknown) ||
 		!strings.Contains(err.Error(), `no rule "groing-site"; the rules are xid, broken-context, hang`) {
 		t.Error(err)
@@ -336,7 +341,7 @@ func TestSuppressionsHideExitLeaks(t *testing.T) {
 
 func TestRulesAreDescribed(t *testing.T) {
 	seen := make(map[string]bool)
-	for _, r := range rules.All() {
+	for _, r := range rules.AllRules() {
 		if seen[r.ID] || r.About == "" || r.Report == "" || strings.ToLower(r.ID) != r.ID ||
 			strings.ContainsAny(r.ID, "_ ") {
 			t.Errorf("rule %+v", r)
@@ -347,7 +352,7 @@ func TestRulesAreDescribed(t *testing.T) {
 
 func TestShellWord(t *testing.T) {
 	for path, want := range map[string]string{"run.parquet": "run.parquet", "/a b": "'/a b'", "it's": `'it'\''s'`, "": "''", "$(x)": "'$(x)'"} {
-		if got := rules.ShellWord(path); got != want {
+		if got := rules.QuoteShellWord(path); got != want {
 			t.Errorf("%q: %s, want %s", path, got, want)
 		}
 	}

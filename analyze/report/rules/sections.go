@@ -9,9 +9,9 @@ import (
 
 // Sections describe the facts and tables of the report. --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: slices.Concat(factColumns, ruleColumns())},
+	{Title: "facts", Columns: slices.Concat(resultFactColumns, ruleFactColumns())},
 	{Title: "hits", Columns: hitColumns},
 	{Title: "evidence", Columns: evidenceColumns},
 	{Title: "suppressions_used", Columns: group.SuppressedColumns},
-	{Title: "totals", Columns: totalColumns},
+	{Title: "totals", Columns: hitTotalColumns},
 }

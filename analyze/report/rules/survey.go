@@ -29,16 +29,16 @@ import (
 
 // Survey collects the data of many reports in two passes over a recording: one replay of memory
 // and one reading of all calls. The rules, the summary and the HTML page use it. Call NewSurvey,
-// then Run, then Check. A Survey is not safe for concurrent use.
+// then ReadRecording, then CheckRules. A Survey is not safe for concurrent use.
 type Survey struct {
 	t      *timeline.Timeline
 	filter *query.Filter
 	// Window is the time range of the report, Unix ns.
 	Window query.Window
-	// Quality describes losses and inferred data of the recording. Run sets it.
+	// Quality describes losses and inferred data of the recording. ReadRecording sets it.
 	Quality report.Quality
 	// Consumer, if set, receives every change of the program's memory during the replay, in order
-	// of time. Set it before Run.
+	// of time. Set it before ReadRecording.
 	Consumer func(*timeline.Program, *livemem.Change)
 
 	// Results of the replay of memory.
@@ -50,7 +50,7 @@ type Survey struct {
 	Leaks *leaks.Scan
 	// LeakFindings are the verdicts about the call sites of Leaks, the worst first.
 	LeakFindings []leaks.Finding
-	allocLoops   *allocLoops
+	allocLoops   *allocLoopScan
 	hostBlocks   *hostmem.Blocks
 	// Failures collects the allocations that failed for lack of memory.
 	Failures    *oom.FailureScan
@@ -66,9 +66,9 @@ type Survey struct {
 	copies          *copies.Scan
 	waits           *waits.Scan
 	gaps            *gaps.Scan
-	gapsExplained   bool // explainGaps has run
+	gapsExplained   bool // explainLaunchGaps has run
 	kernels         *kernels.Scan
-	modules         *moduleScan
+	modules         *moduleLoadScan
 	errors          *cudaerrors.Scan
 	invalidFrees    []cudaerrors.InvalidFree
 	hang            *hang.Scan
@@ -92,7 +92,8 @@ func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 	f := &opt.Filter
 	// The scan of copies needs to know which host memory is pinned. If the recording has a caching
 	// allocator, FindSegments collects pinned memory before the calls are read. Otherwise pinned
-	// memory is known only after the replay, and Run reads the copies in an additional pass.
+	// memory is known only after the replay, and ReadRecording reads the copies in an additional
+	// pass.
 	kinds := []string{format.KindLaunch, format.KindSync, format.KindMemcpy}
 	if len(t.Allocations) == 0 {
 		kinds = kinds[:2]
@@ -107,14 +108,14 @@ func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 		filter:     f,
 		Window:     reader.Window,
 		Leaks:      leakScan,
-		allocLoops: newAllocLoops(t, f),
+		allocLoops: newAllocLoopScan(t, f),
 		hostBlocks: hostmem.New(),
 		Failures:   &oom.FailureScan{T: t},
 		Calls:      calls.NewCounter(t, f),
 		waits:      waits.NewScan(reader, 1),
 		gaps:       gaps.NewScan(reader, gaps.DefaultMinGapNs, gaps.DefaultTop),
 		kernels:    kernels.NewScan(t, f),
-		modules:    newModuleScan(t, f),
+		modules:    newModuleLoadScan(t, f),
 		errors:     cudaerrors.NewScan(t, f),
 		hang:       hang.NewScan(t, &hang.Options{Options: *opt, LongNs: hang.DefaultLongNs}),
 	}
@@ -122,20 +123,20 @@ func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 	return s, nil
 }
 
-// Run reads the recording. onDriverChange receives every change of driver memory, onAllocatorChange
-// every change of a caching allocator; both may be nil. Run calls them from one goroutine at a
-// time.
-func (s *Survey) Run(onDriverChange func(*livemem.Change), onAllocatorChange caching.Consumer) error {
+// ReadRecording reads the recording. onDriverChange receives every change of driver memory,
+// onAllocatorChange every change of a caching allocator; both may be nil. ReadRecording calls them
+// from one goroutine at a time.
+func (s *Survey) ReadRecording(onDriverChange func(*livemem.Change), onAllocatorChange caching.Consumer) error {
 	// Functions that run in parallel share no mutable state.
-	replay := func() error { return s.replay(onDriverChange, onAllocatorChange) }
+	replay := func() error { return s.replayMemory(onDriverChange, onAllocatorChange) }
 	var err error
 	if len(s.t.Allocations) > 0 {
 		search := func() error { return s.t.FindSegments(func(c *livemem.Change) { s.hostBlocks.Note(s.t, c) }) }
-		if err = timeline.RunParallel(search, s.scanMemory); err == nil {
-			err = timeline.RunParallel(replay, s.scanCalls)
+		if err = timeline.RunParallel(search, s.scanMemoryCalls); err == nil {
+			err = timeline.RunParallel(replay, s.scanOtherCalls)
 		}
 	} else {
-		scan := func() error { return firstError(s.scanCalls, s.scanMemory) }
+		scan := func() error { return runUntilError(s.scanOtherCalls, s.scanMemoryCalls) }
 		if err = timeline.RunParallel(replay, scan); err == nil {
 			err = s.copies.Each(s.copies.Add)
 		}
@@ -144,12 +145,12 @@ func (s *Survey) Run(onDriverChange func(*livemem.Change), onAllocatorChange cac
 		return err
 	}
 	s.gaps.SelectLongest()
-	s.collectSamples()
-	return firstError(s.findMemoryProblems, s.classifyInvalidFrees, s.classifyProcesses)
+	s.collectGPUSamples()
+	return runUntilError(s.findMemoryProblems, s.classifyInvalidFrees, s.classifyHangingProcesses)
 }
 
-// firstError runs functions in order until one fails, and returns its error.
-func firstError(list ...func() error) error {
+// runUntilError runs functions in order until one fails, and returns its error.
+func runUntilError(list ...func() error) error {
 	for _, f := range list {
 		if err := f(); err != nil {
 			return err
@@ -158,14 +159,15 @@ func firstError(list ...func() error) error {
 	return nil
 }
 
-// replay replays memory and passes each change to the scans and to the consumers of Run.
-func (s *Survey) replay(
+// replayMemory replays memory and passes each change to the scans and to the consumers of
+// ReadRecording.
+func (s *Survey) replayMemory(
 	onDriverChange func(*livemem.Change),
 	onAllocatorChange caching.Consumer,
 ) (err error) {
 	s.Program, err = s.t.ReplayProgram(func(p *timeline.Program, c *livemem.Change) {
 		s.Leaks.Consume(p, c)
-		s.allocLoops.Consume(p, c)
+		s.allocLoops.consumeChange(p, c)
 		if s.Consumer != nil {
 			s.Consumer(p, c)
 		}
@@ -186,28 +188,30 @@ func (s *Survey) replay(
 	return err
 }
 
-// scanMemory reads the calls that allocate or free memory, in any order.
-func (s *Survey) scanMemory() error {
+// scanMemoryCalls reads the calls that allocate or free memory, in any order.
+func (s *Survey) scanMemoryCalls() error {
 	for _, sp := range s.t.Memory {
-		if err := s.scan(sp).Err(); err != nil {
+		if err := s.scanRowGroup(sp).Err(); err != nil {
 			return s.t.Wrap(err)
 		}
 	}
 	return nil
 }
 
-// scanCalls reads all other calls by row group, and launches, waits and copies in order of time.
-func (s *Survey) scanCalls() error {
+// scanOtherCalls reads all other calls by row group, and launches, waits and copies in order of
+// time.
+func (s *Survey) scanOtherCalls() error {
 	return s.waits.EachOf(func(sp timeline.Span) *format.Group {
-		g := s.scan(sp)
+		g := s.scanRowGroup(sp)
 		s.kernels.AddGroup(g)
-		s.modules.Group(g)
+		s.modules.addRowGroup(g)
 		return g
-	}, s.addInOrder)
+	}, s.addTimeOrderedCall)
 }
 
-// scan passes a row group to the scans that need no order, and returns it with cached columns.
-func (s *Survey) scan(sp timeline.Span) *format.Group {
+// scanRowGroup passes a row group to the scans that need no order, and returns it with cached
+// columns.
+func (s *Survey) scanRowGroup(sp timeline.Span) *format.Group {
 	g := s.cache.Wrap(sp.Group)
 	s.Calls.Group(g)
 	s.errors.AddGroup(g)
@@ -220,8 +224,8 @@ func (s *Survey) scan(sp timeline.Span) *format.Group {
 	return g
 }
 
-// addInOrder passes a launch, wait or copy to its scan. Calls arrive in order of time.
-func (s *Survey) addInOrder(c *calls.Call) error {
+// addTimeOrderedCall passes a launch, wait or copy to its scan. Calls arrive in order of time.
+func (s *Survey) addTimeOrderedCall(c *calls.Call) error {
 	switch s.waits.Kinds[c.Kind] {
 	case format.KindLaunch:
 		return s.gaps.Add(c)
@@ -231,8 +235,8 @@ func (s *Survey) addInOrder(c *calls.Call) error {
 	return s.waits.Add(c)
 }
 
-// collectSamples collects the NVML samples, and maps launch tracks to GPUs.
-func (s *Survey) collectSamples() {
+// collectGPUSamples collects the NVML samples, and maps launch tracks to GPUs.
+func (s *Survey) collectGPUSamples() {
 	s.tracksByGPU = make(map[int32][]gaps.Track)
 	work := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
 	for track, launches := range s.gaps.Tracks {
@@ -274,8 +278,8 @@ func (s *Survey) classifyInvalidFrees() (err error) {
 	return err
 }
 
-// classifyProcesses computes the hang verdict of each process at the end of the recording.
-func (s *Survey) classifyProcesses() error {
+// classifyHangingProcesses computes the hang verdict of each process at the end of the recording.
+func (s *Survey) classifyHangingProcesses() error {
 	s.hang.Long = nil // no rule uses the list of long calls
 	s.hang.RequestAll()
 	polls, err := s.hang.ReadPolls()
@@ -286,9 +290,9 @@ func (s *Survey) classifyProcesses() error {
 	return nil
 }
 
-// explainGaps finds GPU and CPU activity in the longest gaps between launches. It does so only
-// once.
-func (s *Survey) explainGaps() error {
+// explainLaunchGaps finds GPU and CPU activity in the longest gaps between launches. It does so
+// only once.
+func (s *Survey) explainLaunchGaps() error {
 	if s.gapsExplained {
 		return nil
 	}
@@ -297,8 +301,8 @@ func (s *Survey) explainGaps() error {
 	return s.gaps.FindCPUActivity()
 }
 
-// fromStart reports whether every process was recorded from its first call, cuInit.
-func (s *Survey) fromStart() bool {
+// recordedFromStart reports whether every process was recorded from its first call, cuInit.
+func (s *Survey) recordedFromStart() bool {
 	for pid := range s.hang.Processes {
 		if !s.modules.SeenInit[pid] {
 			return false
@@ -307,8 +311,9 @@ func (s *Survey) fromStart() bool {
 	return len(s.hang.Processes) > 0
 }
 
-// spanNs returns the sum over threads of the time between the first and the last call, ns.
-func (s *Survey) spanNs(threads map[origin.Thread]bool) (ns int64) {
+// sumThreadSpansNs returns the sum over threads of the time between the first and the last call,
+// ns.
+func (s *Survey) sumThreadSpansNs(threads map[origin.Thread]bool) (ns int64) {
 	for th := range threads {
 		if life := s.hang.Threads[th]; life != nil {
 			ns = units.EndOf(ns, max(0, life.LastNs-life.FirstNs))
@@ -317,8 +322,8 @@ func (s *Survey) spanNs(threads map[origin.Thread]bool) (ns int64) {
 	return ns
 }
 
-// tracks returns the launch tracks on a GPU, ordered by process and CUDA device.
-func (s *Survey) tracks(device int32) []gaps.Track {
+// sortedLaunchTracks returns the launch tracks on a GPU, ordered by process and CUDA device.
+func (s *Survey) sortedLaunchTracks(device int32) []gaps.Track {
 	list := slices.Clone(s.tracksByGPU[device])
 	slices.SortFunc(list, func(a, b gaps.Track) int {
 		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device))

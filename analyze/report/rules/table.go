@@ -11,7 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-var factColumns = []report.Column{
+var resultFactColumns = []report.Column{
 	{
 		Key: "result", Title: "result", Unit: report.UnitText,
 		About: "set if no rule fired, or if some rules were not checked",
@@ -19,9 +19,10 @@ var factColumns = []report.Column{
 	{Key: "rules_checked", Title: "", Unit: report.UnitCount, About: "number of rules that were checked"},
 }
 
-// ruleFacts returns the facts of the report: the result, the number of checked rules, and the rows
-// of evidence of each rule. unchecked is the number of chosen rules whose events were not recorded.
-func ruleFacts(checked []*Rule, unchecked int, hits []Hit) []report.Fact {
+// newRuleFacts returns the facts of the report: the result, the number of checked rules, and the
+// rows of evidence of each rule. unchecked is the number of chosen rules whose events were not
+// recorded.
+func newRuleFacts(checked []*Rule, unchecked int, hits []Hit) []report.Fact {
 	var result []string
 	if len(hits) == 0 {
 		result = append(result, fmt.Sprintf("no rule fired (%s checked)", units.Plural(int64(len(checked)), "rule")))
@@ -30,11 +31,11 @@ func ruleFacts(checked []*Rule, unchecked int, hits []Hit) []report.Fact {
 		result = append(result, units.Plural(int64(unchecked), "rule")+" not checked, because the required calls "+
 			"were not recorded (gpurec record --record)")
 	}
-	list := report.Facts(factColumns, report.Values{
+	list := report.Facts(resultFactColumns, report.Values{
 		"result":        strings.Join(result, "; "),
 		"rules_checked": int64(len(checked)),
 	})
-	for _, r := range All() {
+	for _, r := range AllRules() {
 		var rows any
 		if slices.Contains(checked, r) {
 			n := int64(0)
@@ -45,13 +46,13 @@ func ruleFacts(checked []*Rule, unchecked int, hits []Hit) []report.Fact {
 			}
 			rows = n
 		}
-		list = append(list, report.Fact{Column: r.column(), Value: rows})
+		list = append(list, report.Fact{Column: r.factColumn(), Value: rows})
 	}
 	return list
 }
 
-// column describes the fact with the number of rows of evidence of a rule, for --fail-on.
-func (r *Rule) column() report.Column {
+// factColumn describes the fact with the number of rows of evidence of a rule, for --fail-on.
+func (r *Rule) factColumn() report.Column {
 	return report.Column{
 		Key:   strings.ReplaceAll(r.ID, "-", "_"),
 		Title: "",
@@ -61,10 +62,10 @@ func (r *Rule) column() report.Column {
 	}
 }
 
-// ruleColumns describes the facts of all rules, for --explain.
-func ruleColumns() (list []report.Column) {
-	for _, r := range All() {
-		list = append(list, r.column())
+// ruleFactColumns describes the facts of all rules, for --explain.
+func ruleFactColumns() (list []report.Column) {
+	for _, r := range AllRules() {
+		list = append(list, r.factColumn())
 	}
 	return list
 }
@@ -104,8 +105,8 @@ var hitColumns = []report.Column{
 	},
 }
 
-// hitTable returns a table with a row per hit.
-func hitTable(t *timeline.Timeline, hits []Hit) report.Table {
+// newHitTable returns a table with a row per hit.
+func newHitTable(t *timeline.Timeline, hits []Hit) report.Table {
 	table := report.Table{
 		Name:      "hits",
 		Title:     "hits of the rules, the worst first",
@@ -115,7 +116,7 @@ func hitTable(t *timeline.Timeline, hits []Hit) report.Table {
 	}
 	for i := range hits {
 		h := &hits[i]
-		where, stack, first := h.Where(), int32(0), any(nil)
+		where, stack, first := h.MainLocation(), int32(0), any(nil)
 		for k := range h.Evidence {
 			if at := h.Evidence[k].FirstNs; at != 0 && (first == nil || at-t.Recording().FromNs < first.(int64)) {
 				first = at - t.Recording().FromNs
@@ -124,7 +125,7 @@ func hitTable(t *timeline.Timeline, hits []Hit) report.Table {
 		if len(h.Evidence) > 0 {
 			stack = h.Evidence[0].Stack
 		}
-		more := "gpurec analyze " + h.Rule.Report + " " + ShellWord(t.Rec.Path)
+		more := "gpurec analyze " + h.Rule.Report + " " + QuoteShellWord(t.Rec.Path)
 		row := table.Add(report.Values{
 			"rule":               h.Rule.ID,
 			"severity":           gpu.VerdictLevels[h.Severity],
@@ -148,9 +149,9 @@ func hitTable(t *timeline.Timeline, hits []Hit) report.Table {
 	return table
 }
 
-// Where returns the call site, GPU or process of the most important evidence, and the number of
-// further rows. It returns nil if the hit has no evidence, or evidence without a place.
-func (h *Hit) Where() any {
+// MainLocation returns the call site, GPU or process of the most important evidence, and the number
+// of further rows. It returns nil if the hit has no evidence, or evidence without a place.
+func (h *Hit) MainLocation() any {
 	switch n := len(h.Evidence); {
 	case n == 0 || h.Evidence[0].Where == "":
 		return nil
@@ -160,8 +161,9 @@ func (h *Hit) Where() any {
 	return h.Evidence[0].Where
 }
 
-// ShellWord returns a path as one word of a POSIX shell command, in single quotes if necessary.
-func ShellWord(path string) string {
+// QuoteShellWord returns a path as one word of a POSIX shell command, in single quotes if
+// necessary.
+func QuoteShellWord(path string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
 			strings.ContainsRune("/._-+,:@%=", r)
@@ -199,8 +201,8 @@ var evidenceColumns = []report.Column{
 // query.Options.Top 0 it shows all rows.
 const maxEvidenceRows = 5
 
-// evidenceTable returns a table of the evidence of all hits. top is query.Options.Top.
-func evidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
+// newEvidenceTable returns a table of the evidence of all hits. top is query.Options.Top.
+func newEvidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
 	table := report.Table{
 		Name:      "evidence",
 		Title:     "evidence",
@@ -238,7 +240,7 @@ func evidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
 	return table
 }
 
-// ShortHitColumns are the columns of the table that ShortHits returns.
+// ShortHitColumns are the columns of the table that NewShortHitTable returns.
 var ShortHitColumns = []report.Column{
 	{Key: "severity", Title: "SEVERITY", Unit: report.UnitText, About: "problem, notice or info: see analyze rules"},
 	{Key: "rule", Title: "RULE", Unit: report.UnitText, About: "name of the rule"},
@@ -253,9 +255,9 @@ var ShortHitColumns = []report.Column{
 	},
 }
 
-// ShortHits returns a table with one row for each hit, without evidence and advice, for the
+// NewShortHitTable returns a table with one row for each hit, without evidence and advice, for the
 // summary.
-func ShortHits(hits []Hit) report.Table {
+func NewShortHitTable(hits []Hit) report.Table {
 	table := report.Table{
 		Name:       "hits",
 		Title:      "hits of the rules; gpurec analyze rules shows the evidence, and what to do",
@@ -271,13 +273,13 @@ func ShortHits(hits []Hit) report.Table {
 			"rule":       h.Rule.ID,
 			"what":       h.Summary,
 			"confidence": h.Confidence,
-			"where":      h.Where(),
+			"where":      h.MainLocation(),
 		})
 	}
 	return table
 }
 
-var totalColumns = []report.Column{
+var hitTotalColumns = []report.Column{
 	{
 		Key: "hits", Title: "hits", Unit: report.UnitCount,
 		About: "hits of all rules; a rule about GPUs has one hit for each GPU",
@@ -293,10 +295,10 @@ var totalColumns = []report.Column{
 	{Key: "infos", Title: "infos", Unit: report.UnitCount, About: "hits of severity info: worth knowing"},
 }
 
-// totals returns the number of hits, in total and by severity.
-func totals(hits []Hit) []report.Fact {
-	n := CountBySeverity(hits)
-	return report.Facts(totalColumns, report.Values{
+// newTotalFacts returns the number of hits, in total and by severity.
+func newTotalFacts(hits []Hit) []report.Fact {
+	n := CountHitsBySeverity(hits)
+	return report.Facts(hitTotalColumns, report.Values{
 		"hits":     int64(len(hits)),
 		"problems": n[SeverityProblem],
 		"notices":  n[SeverityNotice],

@@ -19,7 +19,7 @@ import (
 // memcpy-async-pageable reports.
 const minUnpinnedCopies = 10
 
-var rulePageable = Rule{
+var pageableCopyRule = Rule{
 	ID: "memcpy-async-pageable",
 	About: "a call site makes 10 or more async copies of at least 64 KiB each with host memory that no recorded call " +
 		"pinned. Memory may have been pinned before the recording. So if the processes were not recorded from their " +
@@ -28,12 +28,12 @@ var rulePageable = Rule{
 	Report: "copies",
 	advice: "With pageable host memory an async copy blocks the thread while the driver stages the data. Pin the " +
 		"memory: pin_memory=True, cudaMallocHost or cudaHostRegister.",
-	check: checkPageable,
+	check: checkPageableCopies,
 }
 
-func checkPageable(s *Survey) ([]Hit, error) {
+func checkPageableCopies(s *Survey) ([]Hit, error) {
 	h := s.newHit(SeverityNotice, "")
-	fromStart := s.fromStart()
+	fromStart := s.recordedFromStart()
 	var copies, bytes int64
 	for key, c := range s.copies.Sites {
 		blocks := c.Measurable >= minUnpinnedCopies && 2*c.Stuck >= c.Measurable
@@ -64,19 +64,22 @@ func checkPageable(s *Survey) ([]Hit, error) {
 		return nil, nil
 	}
 	if !fromStart {
-		h.lower(report.ConfidenceMedium, "the recording began after the program, so memory may have been pinned before")
+		h.lowerConfidence(
+			report.ConfidenceMedium,
+			"the recording began after the program, so memory may have been pinned before",
+		)
 	}
-	s.lowerForInferredStacks(&h)
+	s.lowerConfidenceForInferredStacks(&h)
 	sortEvidence(h.Evidence)
 	h.Summary = fmt.Sprintf("%s async copies with pageable memory, %s", units.Count(copies), units.Bytes(bytes))
 	return []Hit{h}, nil
 }
 
-// minBurstCopies is the smallest number of copies in bursts that rule small-copies reports. At about
-// 10 us each they take 5 ms.
+// minBurstCopies is the smallest number of copies in bursts that rule small-copies reports. At
+// about 10 us each they take 5 ms.
 const minBurstCopies = 500
 
-var ruleSmallCopies = Rule{
+var smallCopyRule = Rule{
 	ID: "small-copies",
 	About: "there are at least 500 copies of less than 4 KiB in bursts. A burst is 50 or more copies by one thread " +
 		"within 10 ms: see analyze copies",
@@ -107,17 +110,17 @@ func checkSmallCopies(s *Survey) ([]Hit, error) {
 	if copies < minBurstCopies {
 		return nil, nil
 	}
-	s.lowerForInferredStacks(&h)
+	s.lowerConfidenceForInferredStacks(&h)
 	sortEvidence(h.Evidence)
 	h.Summary = fmt.Sprintf("%s small copies in %s", units.Count(copies), units.Plural(bursts, "burst"))
 	return []Hit{h}, nil
 }
 
-// waitBubbleNs estimates how long the GPU is idle after each wait, ns: until the thread is
+// idleAfterWaitNs estimates how long the GPU is idle after each wait, ns: until the thread is
 // scheduled again and its next launch reaches the GPU.
-const waitBubbleNs = 20_000
+const idleAfterWaitNs = 20_000
 
-var ruleSyncLoop = Rule{
+var syncLoopRule = Rule{
 	ID: "sync-in-loop",
 	About: "a call site waits for the GPU in loops at least 500 times per second. A loop is 20 or more waits by one " +
 		"thread within a second: see analyze sync. " +
@@ -132,8 +135,8 @@ func checkSyncLoop(s *Survey) ([]Hit, error) {
 	h := s.newHit(SeverityNotice, "")
 	var loopWaits int64
 	for key, w := range s.waits.Groups {
-		span := s.spanNs(w.Threads)
-		if w.LoopWaits < waits.LoopWaits || units.Percent(w.LoopWaits*waitBubbleNs, span) < minSharePct {
+		span := s.sumThreadSpansNs(w.Threads)
+		if w.LoopWaits < waits.LoopWaits || units.Percent(w.LoopWaits*idleAfterWaitNs, span) < minTimeSharePct {
 			continue
 		}
 		loopWaits += w.LoopWaits
@@ -161,15 +164,15 @@ func checkSyncLoop(s *Survey) ([]Hit, error) {
 }
 
 const (
-	// minTinyPerSecond is the smallest number of tiny launches per second that rule tiny-kernels
-	// reports. At about 5 us each they take 1% of the time.
-	minTinyPerSecond = 2000.0
-	// minTinySharePct is the smallest share of tiny launches in all launches, %. A few small
+	// minTinyLaunchesPerSecond is the smallest number of tiny launches per second that rule
+	// tiny-kernels reports. At about 5 us each they take 1% of the time.
+	minTinyLaunchesPerSecond = 2000.0
+	// minTinyLaunchSharePct is the smallest share of tiny launches in all launches, %. A few small
 	// kernels between large ones are normal.
-	minTinySharePct = 50.0
+	minTinyLaunchSharePct = 50.0
 )
 
-var ruleTinyKernels = Rule{
+var tinyKernelRule = Rule{
 	ID: "tiny-kernels",
 	About: "at least half of the kernel launches are tiny, with fewer than 8,192 threads, and there are 2,000 or " +
 		"more of them per second: see analyze kernels",
@@ -195,7 +198,7 @@ func checkTinyKernels(s *Survey) ([]Hit, error) {
 		span, unknown = max(span, track.UntilNs-track.FirstNs), unknown+track.Unreturned
 	}
 	perSec := float64(sum.Tiny) / (float64(max(1, span)) / 1e9)
-	if perSec < minTinyPerSecond || units.Percent(sum.Tiny, sum.Sized) < minTinySharePct {
+	if perSec < minTinyLaunchesPerSecond || units.Percent(sum.Tiny, sum.Sized) < minTinyLaunchSharePct {
 		return nil, nil
 	}
 	h := s.newHit(
@@ -217,8 +220,8 @@ func checkTinyKernels(s *Survey) ([]Hit, error) {
 			),
 		})
 	}
-	s.lowerForMissingReturns(&h, unknown, sum.Launches)
-	s.lowerForInferredStacks(&h)
+	s.lowerConfidenceForMissingReturns(&h, unknown, sum.Launches)
+	s.lowerConfidenceForInferredStacks(&h)
 	slices.SortFunc(h.Evidence, func(a, b Evidence) int {
 		return cmp.Or(
 			report.CompareCells(a.Count, b.Count),
@@ -233,18 +236,19 @@ const (
 	// minLaunchesPerSecond is a rate of launches that can keep a thread busy. In PyTorch one launch
 	// takes 20 us or more of Python and C++, in a loop in C about 3 us.
 	minLaunchesPerSecond = 5000.0
-	// minCloseSharePct is the smallest share of launches, %, that follow the previous launch within
-	// 100 us.
-	minCloseSharePct = 80.0
-	// minLaunches is the smallest number of launches of a track that rule launch-bound reports.
-	minLaunches = 5000
-	// maxWaitSharePct is the largest share of time, %, that a launch-bound process waits for the
-	// GPU. It is not 0 because any program that reads its loss waits for the last launches of each
-	// step.
-	maxWaitSharePct = 20.0
+	// minCloseLaunchSharePct is the smallest share of launches, %, that follow the previous launch
+	// within 100 us.
+	minCloseLaunchSharePct = 80.0
+	// minTrackLaunches is the smallest number of launches of a track that rule launch-bound
+	// reports.
+	minTrackLaunches = 5000
+	// maxWaitTimeSharePct is the largest share of time, %, that a launch-bound process waits for
+	// the GPU. It is not 0 because any program that reads its loss waits for the last launches of
+	// each step.
+	maxWaitTimeSharePct = 20.0
 )
 
-var ruleLaunchBound = Rule{
+var launchBoundRule = Rule{
 	ID: "launch-bound",
 	About: "a process launches 5,000 kernels or more per second, 80% of them within 100 us of the previous launch, " +
 		"but the GPU is less than 50% busy. Busy is SM activity (GPM), or else GPU utilization, if sampled. " +
@@ -267,28 +271,28 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 		}
 		span := l.UntilNs - l.FirstNs
 		perSec := float64(l.Launches) / (float64(max(1, span)) / 1e9)
-		if track.Device == gaps.AllDevices || l.Launches < minLaunches || perSec < minLaunchesPerSecond ||
-			units.Percent(l.Launches-apart, l.Launches) < minCloseSharePct {
+		if track.Device == gaps.AllDevices || l.Launches < minTrackLaunches || perSec < minLaunchesPerSecond ||
+			units.Percent(l.Launches-apart, l.Launches) < minCloseLaunchSharePct {
 			continue
 		}
 		h := s.newHit(SeverityNotice, "")
-		text, ok := s.underusesGPU(track, &h)
+		text, ok := s.describeUnderusedGPU(track, &h)
 		if !ok {
 			continue
 		}
 		h.Summary = fmt.Sprintf("%s launches per second, %s", units.RateText(perSec), text)
-		h.Evidence = s.launchSites(track)
-		s.lowerForMissingReturns(&h, l.Unreturned, l.Launches)
-		s.lowerForInferredStacks(&h)
+		h.Evidence = s.launchSiteEvidence(track)
+		s.lowerConfidenceForMissingReturns(&h, l.Unreturned, l.Launches)
+		s.lowerConfidenceForInferredStacks(&h)
 		hits = append(hits, h)
 	}
 	return hits, nil
 }
 
-// underusesGPU reports whether the process of a launch track hardly waits for the GPU although the
-// GPU is not busy. text describes how busy the GPU is. Without samples of the GPU it lowers the
-// confidence of h.
-func (s *Survey) underusesGPU(track gaps.Track, h *Hit) (text string, ok bool) {
+// describeUnderusedGPU reports whether the process of a launch track hardly waits for the GPU
+// although the GPU is not busy. text describes how busy the GPU is. Without samples of the GPU it
+// lowers the confidence of h.
+func (s *Survey) describeUnderusedGPU(track gaps.Track, h *Hit) (text string, ok bool) {
 	var waited int64
 	for th, w := range s.waits.Threads {
 		if th.Pid == track.Pid {
@@ -297,26 +301,26 @@ func (s *Survey) underusesGPU(track gaps.Track, h *Hit) (text string, ok bool) {
 	}
 	l := s.gaps.Tracks[track]
 	pct := units.Percent(waited, l.UntilNs-l.FirstNs)
-	if pct >= maxWaitSharePct {
+	if pct >= maxWaitTimeSharePct {
 		return "", false
 	}
 	if index, ok := s.t.Facts.NVMLDevice(track.Pid, track.Device); ok {
-		if samples := s.workSamples(index, catalog.MetricSMActive); samples != nil {
-			return fmt.Sprintf("while %.0f%% of the SMs are active", samples.Mean()), samples.Mean() < lowActivityPct
+		if samples := s.samplesBetweenLaunches(index, catalog.MetricSMActive); samples != nil {
+			return fmt.Sprintf("while %.0f%% of the SMs are active", samples.Mean()), samples.Mean() < lowGPUActivityPct
 		}
-		if samples := s.workSamples(index, catalog.MetricGPUBusy); samples != nil {
+		if samples := s.samplesBetweenLaunches(index, catalog.MetricGPUBusy); samples != nil {
 			return fmt.Sprintf(
 				"while a kernel runs %.0f%% of the time",
 				samples.Mean(),
-			), samples.Mean() < lowActivityPct
+			), samples.Mean() < lowGPUActivityPct
 		}
 	}
-	h.lower(report.ConfidenceLow, "there are no samples of how busy this GPU was")
+	h.lowerConfidence(report.ConfidenceLow, "there are no samples of how busy this GPU was")
 	return fmt.Sprintf("and the process waits for the GPU only %.1f%% of that time", pct), true
 }
 
-// launchSites returns, as evidence, the call sites that launch kernels on a track.
-func (s *Survey) launchSites(track gaps.Track) []Evidence {
+// launchSiteEvidence returns, as evidence, the call sites that launch kernels on a track.
+func (s *Survey) launchSiteEvidence(track gaps.Track) []Evidence {
 	found := make(map[int32]*kernels.LaunchStats)
 	for key, l := range s.kernels.Counts {
 		if key.Pid == track.Pid && key.Device == track.Device {
@@ -341,11 +345,11 @@ func (s *Survey) launchSites(track gaps.Track) []Evidence {
 	return list
 }
 
-// minLateLoads is the smallest number of loads at one call site, in the second half of the time,
-// that rule module-load-in-loop reports.
-const minLateLoads = 20
+// minLateModuleLoads is the smallest number of loads at one call site, in the second half of the
+// time, that rule module-load-in-loop reports.
+const minLateModuleLoads = 20
 
-var ruleModuleLoop = Rule{
+var moduleLoopRule = Rule{
 	ID: "module-load-in-loop",
 	About: "a call site loads code (cuModuleLoad..., cuLibraryLoad...) 20 times or more in the second half of the " +
 		"time, and at least half as often as in the first half. So this is no warm-up",
@@ -359,7 +363,7 @@ func checkModuleLoop(s *Survey) ([]Hit, error) {
 	h := s.newHit(SeverityNotice, "")
 	var loads int64
 	for site, m := range s.modules.Sites {
-		if m.Late < minLateLoads || 2*m.Late < m.Loads-m.Late {
+		if m.Late < minLateModuleLoads || 2*m.Late < m.Loads-m.Late {
 			continue
 		}
 		loads += m.Loads
@@ -380,7 +384,7 @@ func checkModuleLoop(s *Survey) ([]Hit, error) {
 	if len(h.Evidence) == 0 {
 		return nil, nil
 	}
-	s.lowerForInferredStacks(&h)
+	s.lowerConfidenceForInferredStacks(&h)
 	sortEvidence(h.Evidence)
 	h.Summary = fmt.Sprintf("code loaded %d times, not only at the start", loads)
 	return []Hit{h}, nil

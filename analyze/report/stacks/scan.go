@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"slices"
 
-	callspkg "github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/origin"
-	stackpkg "github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
 )
@@ -14,7 +14,7 @@ import (
 // scan counts calls by their stack and its status. Its size grows with the number of distinct
 // stacks, not with the number of calls. It is not safe for concurrent use.
 type scan struct {
-	*callspkg.Counter
+	*calls.Counter
 	counts   map[stackState]int64
 	all      int64 // number of counted calls
 	statuses origin.Names
@@ -72,9 +72,9 @@ func (sc *scan) addGroup(g *format.Group) {
 
 // callsWith returns the number of calls whose stack has this status.
 func (sc *scan) callsWith(status string) (n int64) {
-	for state, calls := range sc.counts {
+	for state, callCount := range sc.counts {
 		if sc.statuses.List[state.status] == status {
-			n += calls
+			n += callCount
 		}
 	}
 	return n
@@ -86,7 +86,7 @@ type stackCount struct{ calls, inferred, nested int64 }
 // countStacks returns the numbers of calls by stack id.
 func (sc *scan) countStacks() map[int32]*stackCount {
 	counts := make(map[int32]*stackCount)
-	for state, calls := range sc.counts {
+	for state, callCount := range sc.counts {
 		if state.stack == 0 {
 			continue
 		}
@@ -95,12 +95,12 @@ func (sc *scan) countStacks() map[int32]*stackCount {
 			c = new(stackCount)
 			counts[state.stack] = c
 		}
-		c.calls += calls
+		c.calls += callCount
 		switch sc.statuses.List[state.status] {
 		case format.StackInferred:
-			c.inferred += calls
+			c.inferred += callCount
 		case format.StackParent:
-			c.nested += calls
+			c.nested += callCount
 		}
 	}
 	return counts
@@ -116,7 +116,7 @@ type groupCount struct{ calls, stacks int64 }
 // returns false.
 func (sc *scan) countGroups(of func(stackState) (stackGroup, bool)) map[stackGroup]*groupCount {
 	groups := make(map[stackGroup]*groupCount)
-	for state, calls := range sc.counts {
+	for state, callCount := range sc.counts {
 		key, ok := of(state)
 		if !ok {
 			continue
@@ -124,7 +124,7 @@ func (sc *scan) countGroups(of func(stackState) (stackGroup, bool)) map[stackGro
 		if groups[key] == nil {
 			groups[key] = new(groupCount)
 		}
-		groups[key].calls += calls
+		groups[key].calls += callCount
 		if state.stack != 0 {
 			groups[key].stacks++
 		}
@@ -141,8 +141,8 @@ func (sc *scan) reason(s stackState) string {
 }
 
 // lastModule returns the module, or else the file, of the outermost frame that has one.
-func lastModule(s *stackpkg.Table, stack int32) string {
-	for _, id := range slices.Backward(s.Stacks[stack]) {
+func lastModule(s *stack.Table, stackID int32) string {
+	for _, id := range slices.Backward(s.Stacks[stackID]) {
 		if f := &s.Frames[id]; f.Module != "" || f.File != "" {
 			return cmp.Or(f.Module, f.File)
 		}

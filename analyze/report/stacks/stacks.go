@@ -1,7 +1,7 @@
 package stacks
 
 import (
-	callspkg "github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -14,11 +14,11 @@ import (
 // It returns a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.View()
-	counts, err := callspkg.CountsWhile(t, func() error { return nil }) // the quality block needs them
+	counts, err := calls.CountsWhile(t, func() error { return nil }) // the quality block needs them
 	if err != nil {
 		return nil, err
 	}
-	sc := &scan{Counter: callspkg.NewCounter(t, &opt.Filter), counts: make(map[stackState]int64)}
+	sc := &scan{Counter: calls.NewCounter(t, &opt.Filter), counts: make(map[stackState]int64)}
 	if err := sc.read(); err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func TestStacksLookAsBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range render.Formats() {
+	for _, f := range render.ListFormats() {
 		analyzetest.Golden(t, "stacks."+f, analyzetest.Rendered(t, r, render.Options{Format: f}))
 	}
 	analyzetest.Golden(t, "stacks.narrow.table", analyzetest.Rendered(t, r, render.Options{Width: 80}))

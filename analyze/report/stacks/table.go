@@ -11,7 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
-	framespkg "github.com/gpurec/gpurec/analyze/report/frames"
+	"github.com/gpurec/gpurec/analyze/report/frames"
 	"github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -143,7 +143,7 @@ func (sc *scan) table(opt *query.Options) (report.Table, error) {
 	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
 		return table, err
 	}
-	framespkg.Fill(sc.T, &table, opt)
+	frames.Fill(sc.T, &table, opt)
 	return table, nil
 }
 
@@ -165,10 +165,10 @@ func (sc *scan) addRow(table *report.Table, id int32, c *stackCount) {
 	evidence := ""
 	if about, found := sc.T.Stacks.About[id]; found {
 		values["status"], values["reason"] = about.Status, units.Known(about.Reason)
-		frames := sc.T.Stacks.Stacks[id]
-		values["depth"], values["pid"] = int64(len(frames)), int64(about.Pid)
-		if len(frames) > 0 {
-			values["call"] = query.FrameName(&sc.T.Stacks.Frames[frames[0]])
+		frameIDs := sc.T.Stacks.Stacks[id]
+		values["depth"], values["pid"] = int64(len(frameIDs)), int64(about.Pid)
+		if len(frameIDs) > 0 {
+			values["call"] = query.FrameName(&sc.T.Stacks.Frames[frameIDs[0]])
 		}
 		values["site"] = sc.T.SiteOf(id)
 		if about.Reason != "" {

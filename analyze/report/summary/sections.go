@@ -14,7 +14,7 @@ import (
 
 // Sections describe the facts and tables of the report. --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: slices.Concat(factColumns, allocator.TotalsFactColumns)},
+	{Title: "facts", Columns: slices.Concat(recordingFactColumns, allocator.TotalsFactColumns)},
 	{Title: "hits", Columns: rules.ShortHitColumns},
 	{Title: "memory", Columns: memory.LevelColumns},
 	{Title: "allocators", Columns: allocator.TotalsTableColumns},

@@ -24,11 +24,11 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	}
 	levels := memory.NewLevelScan(t, &opt.Filter)
 	allocators := allocator.NewTotalsScan(t, &opt.Filter, s.Leaks.Window)
-	if err := s.Run(func(c *livemem.Change) { levels.Consume(c) }, allocators.Watch); err != nil {
+	if err := s.ReadRecording(func(c *livemem.Change) { levels.Consume(c) }, allocators.Watch); err != nil {
 		return nil, err
 	}
-	checked := rules.Checkable(t, rules.All())
-	hits, err := s.Check(checked)
+	checked := rules.SelectCheckable(t, rules.AllRules())
+	hits, err := s.CheckRules(checked)
 	if err != nil {
 		return nil, err
 	}
@@ -38,22 +38,22 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if len(counts.Calls) == 0 && t.Scan.Events > 0 {
 		r.NoMatch = counts.Seen.Explain(&opt.Filter)
 	}
-	r.Facts = append(facts(t, counts, p.Driver, len(checked), hits), allocators.Facts(p.Allocators)...)
+	r.Facts = append(newRecordingFacts(t, counts, p.Driver, len(checked), hits), allocators.Facts(p.Allocators)...)
 	r.Totals = s.Leaks.Totals(s.LeakFindings)
 	leakTable := s.Leaks.Table(s.LeakFindings, &r.Quality, leaks.TableOptions{})
-	functions, kernels := callTable(counts), kernelTable(counts)
+	functions, kernels := newCallTable(counts), newKernelTable(counts)
 	for table, top := range map[*report.Table]int{
-		&leakTable: summaryTop,
-		&functions: summaryRows(opt.Top),
-		&kernels:   summaryRows(opt.Top),
+		&leakTable: maxLeakRows,
+		&functions: limitTableRows(opt.Top),
+		&kernels:   limitTableRows(opt.Top),
 	} {
 		if err := table.Arrange("", top); err != nil {
 			return nil, err
 		}
 	}
 	r.Tables = []report.Table{
-		rules.ShortHits(hits),
-		findings(t, r, hits),
+		rules.NewShortHitTable(hits),
+		newFindingTable(t, r, hits),
 		levels.Table(),
 		allocators.Table(p.Allocators),
 		memory.PoolTable(t, r.Window, &opt.Filter),
@@ -62,7 +62,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		kernels,
 	}
 	processTable := processes.NewTable(t, &opt.Filter)
-	if err := processTable.Arrange("", summaryRows(opt.Top)); err != nil {
+	if err := processTable.Arrange("", limitTableRows(opt.Top)); err != nil {
 		return nil, err
 	}
 	if len(processTable.Rows) > 0 {
@@ -74,12 +74,12 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return r, nil
 }
 
-// summaryTop is the number of rows of the table of leaks: analyze leaks shows the others.
-const summaryTop = 3
+// maxLeakRows is the number of rows of the table of leaks: analyze leaks shows the others.
+const maxLeakRows = 3
 
-// summaryRows returns the number of rows of the tables of calls, kernels and processes. top is
+// limitTableRows returns the number of rows of the tables of calls, kernels and processes. top is
 // query.Options.Top; 0 means all rows, both as argument and as result.
-func summaryRows(top int) int {
+func limitTableRows(top int) int {
 	if top == 0 {
 		return 0
 	}

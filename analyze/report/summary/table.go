@@ -17,7 +17,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-var factColumns = []report.Column{
+var recordingFactColumns = []report.Column{
 	{
 		Key:   "processes",
 		Title: "processes",
@@ -101,8 +101,9 @@ var factColumns = []report.Column{
 	{Key: "notices", Title: "", Unit: report.UnitCount, About: "hits of severity notice: see analyze rules"},
 }
 
-// facts returns the facts about the recording: its origin, its contents and the number of hits.
-func facts(
+// newRecordingFacts returns the facts about the recording: its origin, its contents and the number
+// of hits.
+func newRecordingFacts(
 	t *timeline.Timeline,
 	calls *calls.Counter,
 	l *livemem.Set,
@@ -133,11 +134,11 @@ func facts(
 		driver = strings.TrimSpace(driver + " (CUDA " + m.CUDAVersion + ")")
 	}
 	sum, work, borrowed := calls.Total(), &calls.Work, l.BorrowTotals()
-	severities, result := rules.CountBySeverity(hits), ""
+	severities, result := rules.CountHitsBySeverity(hits), ""
 	if len(hits) == 0 {
 		result = fmt.Sprintf("none fired (%d checked)", rulesChecked)
 	}
-	return report.Facts(factColumns, report.Values{
+	return report.Facts(recordingFactColumns, report.Values{
 		"processes":         strings.Join(processes, ", "),
 		"devices":           strings.Join(devices, ", "),
 		"host":              m.Host,
@@ -148,7 +149,7 @@ func facts(
 		"call_errors":       sum.Errors,
 		"unfinished_calls":  sum.Open,
 		"out_of_memory":     calls.OutOfMemory,
-		"xids":              xidsIn(t, calls.Window),
+		"xids":              countXids(t, calls.Window),
 		"kernels":           work.String(),
 		"kernels_run":       work.Run(),
 		"kernels_launched":  work.Launched,
@@ -159,7 +160,7 @@ func facts(
 		"borrowed_opened":   borrowed.Opened,
 		"borrowed_open":     borrowed.Opened - borrowed.Returned,
 		"borrowed_bytes":    borrowed.Bytes,
-		"graph_memory":      graphText(&l.Counts),
+		"graph_memory":      describeGraphMemory(&l.Counts),
 		"graph_allocs":      l.Counts.GraphAllocs,
 		"graph_alloc_bytes": l.Counts.GraphBytes,
 		"rules":             result,
@@ -168,8 +169,9 @@ func facts(
 	})
 }
 
-// graphText describes the memory that CUDA graphs allocate. It returns "" if no graph allocates.
-func graphText(c *livemem.Counts) string {
+// describeGraphMemory describes the memory that CUDA graphs allocate. It returns "" if no graph
+// allocates.
+func describeGraphMemory(c *livemem.Counts) string {
 	if c.GraphAllocs == 0 {
 		return ""
 	}
@@ -180,8 +182,8 @@ func graphText(c *livemem.Counts) string {
 	)
 }
 
-// xidsIn returns the number of Xid errors in a window.
-func xidsIn(t *timeline.Timeline, w query.Window) int64 {
+// countXids returns the number of Xid errors in a window.
+func countXids(t *timeline.Timeline, w query.Window) int64 {
 	var n int64
 	for _, x := range t.Facts.Xids {
 		if x.AtNs >= w.FromNs && x.AtNs <= w.ToNs {
@@ -199,8 +201,8 @@ var findingColumns = []report.Column{
 	{Key: "next", Title: "NEXT", Unit: report.UnitText, About: "the gpurec analyze command with the details"},
 }
 
-// findings returns a table of problems that no rule checks, or whose rule did not fire.
-func findings(t *timeline.Timeline, r *report.Report, hits []rules.Hit) report.Table {
+// newFindingTable returns a table of problems that no rule checks, or whose rule did not fire.
+func newFindingTable(t *timeline.Timeline, r *report.Report, hits []rules.Hit) report.Table {
 	table := report.Table{Name: "findings", Title: "findings", Columns: findingColumns}
 	found := func(r *rules.Rule) bool {
 		return slices.ContainsFunc(hits, func(h rules.Hit) bool { return h.Rule == r })
@@ -215,10 +217,10 @@ func findings(t *timeline.Timeline, r *report.Report, hits []rules.Hit) report.T
 		v, _, _ := r.Number(name)
 		return int64(v)
 	}
-	if n := number("out_of_memory"); n > 0 && !found(&rules.OOM) {
+	if n := number("out_of_memory"); n > 0 && !found(&rules.OutOfMemoryRule) {
 		add("errors", "%s failed with CUDA_ERROR_OUT_OF_MEMORY", units.Plural(n, "call"))
 	}
-	if n := number("unfinished_calls"); n > 0 && !found(&rules.Hang) {
+	if n := number("unfinished_calls"); n > 0 && !found(&rules.HangRule) {
 		add("perfetto", "%s had not returned at the end of the recording", units.Plural(n, "call"))
 	}
 	if n := r.Quality.LostEvents; n > 0 {
@@ -230,8 +232,8 @@ func findings(t *timeline.Timeline, r *report.Report, hits []rules.Hit) report.T
 	return table
 }
 
-// callColumns are the columns of the table of calls. If launches were sampled, callTable adds the
-// column report.EstimatedCalls.
+// callColumns are the columns of the table of calls. If launches were sampled, newCallTable adds
+// the column report.EstimatedCalls.
 var callColumns = []report.Column{
 	{Key: "name", Title: "CALL", Unit: report.UnitText, About: "function of the CUDA driver API"},
 	{
@@ -257,8 +259,8 @@ var callColumns = []report.Column{
 	{Key: "host_max_ns", Title: "HOST MAX", Unit: report.UnitNs, About: "duration of the longest of these calls"},
 }
 
-// callTable returns a table with one row for each CUDA driver function and kind.
-func callTable(u *calls.Counter) report.Table {
+// newCallTable returns a table with one row for each CUDA driver function and kind.
+func newCallTable(u *calls.Counter) report.Table {
 	table := report.Table{
 		Name:      "calls",
 		Title:     "calls by time spent in them on the CPU",
@@ -293,8 +295,8 @@ func callTable(u *calls.Counter) report.Table {
 	return table
 }
 
-// kernelColumns are the columns of the table of kernels. If launches were sampled, kernelTable adds
-// the column report.EstimatedLaunches.
+// kernelColumns are the columns of the table of kernels. If launches were sampled, newKernelTable
+// adds the column report.EstimatedLaunches.
 var kernelColumns = []report.Column{
 	{
 		Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount,
@@ -319,8 +321,8 @@ var kernelColumns = []report.Column{
 	{Key: "kernel", Title: "", Unit: report.UnitText, About: "full demangled name of the kernel"},
 }
 
-// kernelTable returns a table with one row for each kernel.
-func kernelTable(u *calls.Counter) report.Table {
+// newKernelTable returns a table with one row for each kernel.
+func newKernelTable(u *calls.Counter) report.Table {
 	table := report.Table{Name: "kernels", Title: "kernels by launches", Columns: slices.Clone(kernelColumns)}
 	if u.Weights != nil {
 		table.Columns = report.InsertAfter(table.Columns, "launches", report.EstimatedLaunches)

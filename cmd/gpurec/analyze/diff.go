@@ -122,8 +122,8 @@ by steps. A step is one launch of the kernel that matches REGEX.`,
 		}
 		if explain := given["explain"]; explain != nil && len(explain.values) > 0 {
 			return errors.Join(
-				analyze.Explain(os.Stdout, diff.Sections),
-				analyze.Explain(os.Stdout, analyze.Named(report).Sections),
+				analyze.ExplainSections(os.Stdout, diff.Sections),
+				analyze.ExplainSections(os.Stdout, analyze.FindReport(report).Sections),
 			)
 		}
 		if len(args) != 2 {

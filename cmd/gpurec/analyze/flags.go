@@ -11,7 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
-	reportpkg "github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/cmd/gpurec/size"
 	"github.com/gpurec/gpurec/cmd/gpurec/terminal"
@@ -21,8 +21,8 @@ import (
 // reportFlags holds the flags of "gpurec analyze" and its subcommands as typed, and the options
 // that they set.
 type reportFlags struct {
-	command  string              // name of the subcommand
-	values   []reportpkg.Section // --explain texts of an export; those of a report are in analyze.Reports
+	command  string           // name of the subcommand
+	values   []report.Section // --explain texts of an export; those of a report are in analyze.Reports
 	from, to string
 	streams  []string
 	minBytes string
@@ -40,8 +40,8 @@ type reportFlags struct {
 	only   timeline.ProcessFilter
 	render render.Options
 
-	failIf *reportpkg.Condition // parsed --fail-on; nil without the flag
-	before comparison           // set by diff
+	failIf *report.Condition // parsed --fail-on; nil without the flag
+	before comparison        // set by diff
 }
 
 // addFilter adds the flags of all reports about calls.
@@ -105,8 +105,8 @@ func (f *reportFlags) addReport(flags *pflag.FlagSet) {
 	flags.StringVar(
 		&f.render.Format,
 		"format",
-		render.Formats()[0],
-		"output format: "+strings.Join(render.Formats(), ", "),
+		render.ListFormats()[0],
+		"output format: "+strings.Join(render.ListFormats(), ", "),
 	)
 	flags.BoolVar(&f.render.NoHeader, "no-header", false, "print no table headings")
 	flags.StringVar(&f.color, "color", terminal.ColorAuto, "color verdicts `WHEN`: auto (on a terminal without "+
@@ -173,7 +173,7 @@ func (f *reportFlags) check() error {
 		return message.Usagef(f.help(), "%w", err)
 	}
 	if f.failOn != "" {
-		if f.failIf, err = reportpkg.ParseCondition(f.failOn); err != nil {
+		if f.failIf, err = report.ParseCondition(f.failOn); err != nil {
 			return message.Usagef(f.help(), "--fail-on: %w", err)
 		}
 	}

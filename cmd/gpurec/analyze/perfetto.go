@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	perfettopkg "github.com/gpurec/gpurec/analyze/export/perfetto"
+	"github.com/gpurec/gpurec/analyze/export/perfetto"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -30,7 +30,7 @@ type traceFlags struct {
 func init() { subcommands["perfetto"] = newPerfetto }
 
 func newPerfetto() *cobra.Command {
-	f := &traceFlags{reportFlags: &reportFlags{command: "perfetto", values: perfettopkg.Sections}}
+	f := &traceFlags{reportFlags: &reportFlags{command: "perfetto", values: perfetto.Sections}}
 	cmd := &cobra.Command{
 		Use:   "perfetto [FILE]",
 		Short: "Write a trace for ui.perfetto.dev",
@@ -61,7 +61,7 @@ NAME.3.pftrace and so on. A call that spans two files is in both.`,
 	f.addFilter(cmd.Flags())
 	f.addKernel(cmd.Flags())
 	f.source.add(cmd.Flags())
-	cmd.Flags().Int64Var(&f.slices, "max-slices", perfettopkg.DefaultMaxSlices, "maximum number `N` of call "+
+	cmd.Flags().Int64Var(&f.slices, "max-slices", perfetto.DefaultMaxSlices, "maximum number `N` of call "+
 		"slices and instants; 0: all")
 	cmd.Flags().BoolVar(&f.split, "split", false, "write calls beyond --max-slices to further files")
 	f.out.add(cmd.Flags(), ".pftrace")
@@ -71,14 +71,16 @@ NAME.3.pftrace and so on. A call that spans two files is in both.`,
 // perfetto writes the trace of a recording and prints the number of calls and the next step.
 func (f *traceFlags) perfetto(path string, t *timeline.Timeline) error {
 	parts := &traceParts{out: &f.out, name: f.out.name(path, ".pftrace")}
-	opt := perfettopkg.Options{Filter: f.opt.Filter, MaxSlices: f.slices}
+	opt := perfetto.Options{Filter: f.opt.Filter, MaxSlices: f.slices}
 	if f.split {
 		opt.Next = parts.next
 		if err := parts.check(); err != nil {
 			return err
 		}
 	}
-	stats, err := parts.write(func(w io.Writer) (*perfettopkg.Stats, error) { return perfettopkg.Write(t, w, opt) })
+	stats, err := parts.write(
+		func(w io.Writer) (*perfetto.TraceStats, error) { return perfetto.WriteTrace(t, w, opt) },
+	)
 	if err != nil {
 		return err
 	}
@@ -112,7 +114,9 @@ type traceParts struct {
 
 // write calls trace to write the files, or standard output for -o -. On an error it deletes all
 // files that it wrote.
-func (p *traceParts) write(trace func(io.Writer) (*perfettopkg.Stats, error)) (stats *perfettopkg.Stats, err error) {
+func (p *traceParts) write(
+	trace func(io.Writer) (*perfetto.TraceStats, error),
+) (stats *perfetto.TraceStats, err error) {
 	if p.out.path == "-" {
 		p.written = []string{"standard output"}
 		_, err = p.out.write("", "", func(w io.Writer) (err error) {
@@ -200,8 +204,8 @@ func (p *traceParts) next() (io.Writer, error) {
 		return file, nil
 	}
 	if p.zip == nil {
-		// NewWriterLevel fails only for an invalid level. The default level takes 5 times as long for
-		// files that are 30 % smaller.
+		// NewWriterLevel fails only for an invalid level. The default level takes 5 times as long
+		// for files that are 30 % smaller.
 		p.zip, _ = gzip.NewWriterLevel(file, gzip.BestSpeed)
 	} else {
 		p.zip.Reset(file)

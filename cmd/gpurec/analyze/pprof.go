@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/google/pprof/profile"
-	pprofpkg "github.com/gpurec/gpurec/analyze/export/pprof"
+	"github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
-	reportpkg "github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/spf13/cobra"
@@ -21,7 +21,7 @@ import (
 // profileFlags holds the flags of the subcommands pprof and folded, which write the same profiles.
 type profileFlags struct {
 	*reportFlags
-	options pprofpkg.Options
+	options pprof.Options
 	at      string
 	out     outputFlags
 }
@@ -30,7 +30,7 @@ type profileFlags struct {
 func (f *profileFlags) add(flags *pflag.FlagSet) {
 	f.addFilter(flags)
 	f.addKernel(flags)
-	types, roots := pprofpkg.Types(), pprofpkg.Roots()
+	types, roots := pprof.ListProfileTypes(), pprof.ListRootKinds()
 	flags.StringVar(&f.options.Type, "type", types[0], "profile `TYPE`: "+strings.Join(types, ", "))
 	flags.StringVar(&f.at, "at", "end", "for heap and allocs, `TIME` of the live memory: end, peak, an offset (12s) "+
 		"or RFC 3339")
@@ -49,7 +49,10 @@ func (f *profileFlags) check() error {
 	for _, c := range []struct {
 		flag, value string
 		known       []string
-	}{{"type", f.options.Type, pprofpkg.Types()}, {"root-by", f.options.RootBy, append(pprofpkg.Roots(), "")}} {
+	}{
+		{"type", f.options.Type, pprof.ListProfileTypes()},
+		{"root-by", f.options.RootBy, append(pprof.ListRootKinds(), "")},
+	} {
 		if !slices.Contains(c.known, c.value) {
 			return message.Usagef(
 				f.help(),
@@ -73,23 +76,23 @@ func (f *profileFlags) check() error {
 
 // profile builds the profile. The returned report holds only the recording's quality and, if no row
 // matched the filter, the reason.
-func (f *profileFlags) profile(path string, t *timeline.Timeline) (*profile.Profile, *reportpkg.Report, error) {
+func (f *profileFlags) profile(path string, t *timeline.Timeline) (*profile.Profile, *report.Report, error) {
 	f.options.Options = f.opt
 	var err error
 	if f.options.At, f.options.AtNs, err = f.moment(f.at, t); err != nil {
 		return nil, nil, err
 	}
-	p, quality, noMatch, err := pprofpkg.Build(t, f.options)
+	p, quality, noMatch, err := pprof.BuildProfile(t, f.options)
 	if err != nil {
 		return nil, nil, message.ExplainOpen(path, err)
 	}
-	return p, &reportpkg.Report{Command: f.command, Quality: quality, NoMatch: noMatch}, nil
+	return p, &report.Report{Command: f.command, Quality: quality, NoMatch: noMatch}, nil
 }
 
 func init() { subcommands["pprof"] = newPprof }
 
 func newPprof() *cobra.Command {
-	f := &profileFlags{reportFlags: &reportFlags{command: "pprof", values: pprofpkg.Sections}}
+	f := &profileFlags{reportFlags: &reportFlags{command: "pprof", values: pprof.Sections}}
 	var address string
 	cmd := &cobra.Command{
 		Use:   "pprof [FILE]",
@@ -135,8 +138,8 @@ With --http, pprof writes no file. It serves pprof's web pages until Ctrl-C. The
 // complete registers the shell completion of --type, --root-by and --at. It returns cmd.
 func (f *profileFlags) complete(cmd *cobra.Command) *cobra.Command {
 	for flag, known := range map[string][]string{
-		"type":    pprofpkg.Types(),
-		"root-by": pprofpkg.Roots(),
+		"type":    pprof.ListProfileTypes(),
+		"root-by": pprof.ListRootKinds(),
 		"at":      {"end", "peak"},
 	} {
 		// RegisterFlagCompletionFunc fails only for an unknown flag.
@@ -147,7 +150,7 @@ func (f *profileFlags) complete(cmd *cobra.Command) *cobra.Command {
 
 // pprof writes the profile to a file, or to standard output.
 func (f *profileFlags) pprof(path string, t *timeline.Timeline) error {
-	p, report, err := f.profile(path, t)
+	p, qualityReport, err := f.profile(path, t)
 	if err != nil {
 		return err
 	}
@@ -159,24 +162,24 @@ func (f *profileFlags) pprof(path string, t *timeline.Timeline) error {
 	if err != nil {
 		return err
 	}
-	message.Notef("quality: %s", &report.Quality)
+	message.Notef("quality: %s", &qualityReport.Quality)
 	message.Notef(
 		"%s samples -> %s; next: go tool pprof -http=: %s",
 		units.Count(int64(len(p.Sample))),
 		written,
 		written,
 	)
-	return f.exported(report)
+	return f.exported(qualityReport)
 }
 
 // serve serves pprof's web pages of the profile until ctx ends or the user presses Ctrl-C.
 func (f *profileFlags) serve(ctx context.Context, path string, t *timeline.Timeline, address string) error {
-	p, report, err := f.profile(path, t)
+	p, qualityReport, err := f.profile(path, t)
 	if err != nil {
 		return err
 	}
-	message.Notef("quality: %s", &report.Quality)
-	if err := f.exported(report); err != nil {
+	message.Notef("quality: %s", &qualityReport.Quality)
+	if err := f.exported(qualityReport); err != nil {
 		return err
 	}
 	if len(p.Sample) == 0 {
@@ -188,7 +191,7 @@ func (f *profileFlags) serve(ctx context.Context, path string, t *timeline.Timel
 func init() { subcommands["folded"] = newFolded }
 
 func newFolded() *cobra.Command {
-	f := &profileFlags{reportFlags: &reportFlags{command: "folded", values: pprofpkg.Sections}}
+	f := &profileFlags{reportFlags: &reportFlags{command: "folded", values: pprof.Sections}}
 	var sampleType string
 	cmd := &cobra.Command{
 		Use:   "folded [FILE]",
@@ -217,11 +220,11 @@ the text. speedscope.app opens it in the browser and uploads nothing.`,
 
 // folded writes the profile as folded stacks.
 func (f *profileFlags) folded(path string, t *timeline.Timeline, sampleType string) error {
-	p, report, err := f.profile(path, t)
+	p, qualityReport, err := f.profile(path, t)
 	if err != nil {
 		return err
 	}
-	if known := pprofpkg.SampleTypes(p); sampleType != "" && !slices.Contains(known, sampleType) {
+	if known := pprof.ListSampleTypes(p); sampleType != "" && !slices.Contains(known, sampleType) {
 		return message.Usagef(
 			f.help(),
 			"--sample-type %s: the values of --type %s are %s",
@@ -232,7 +235,7 @@ func (f *profileFlags) folded(path string, t *timeline.Timeline, sampleType stri
 	}
 	var lines int
 	fill := func(w io.Writer) (err error) {
-		lines, err = pprofpkg.Folded(w, p, sampleType)
+		lines, err = pprof.WriteFoldedStacks(w, p, sampleType)
 		return err
 	}
 	written := "standard output"
@@ -244,7 +247,7 @@ func (f *profileFlags) folded(path string, t *timeline.Timeline, sampleType stri
 	if err != nil {
 		return err
 	}
-	message.Notef("quality: %s", &report.Quality)
+	message.Notef("quality: %s", &qualityReport.Quality)
 	message.Notef("%s stacks -> %s", units.Count(int64(lines)), written)
-	return f.exported(report)
+	return f.exported(qualityReport)
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	htmlpkg "github.com/gpurec/gpurec/analyze/export/html"
+	"github.com/gpurec/gpurec/analyze/export/html"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -19,7 +19,7 @@ import (
 func init() { subcommands["report"] = newReport }
 
 func newReport() *cobra.Command {
-	f := &reportFlags{command: "report", values: htmlpkg.Sections}
+	f := &reportFlags{command: "report", values: html.Sections}
 	var out outputFlags
 	cmd := &cobra.Command{
 		Use:   "report [FILE]",
@@ -42,7 +42,7 @@ recordings of any length, so that you can mail it or attach it to a ticket.`,
 	f.addFilter(cmd.Flags())
 	f.addKernel(cmd.Flags())
 	f.addSuppressions(cmd.Flags())
-	cmd.Flags().IntVar(&f.opt.Top, "top", htmlpkg.DefaultRows, "maximum number of rows in a table, up to 500")
+	cmd.Flags().IntVar(&f.opt.Top, "top", html.DefaultTableRows, "maximum number of rows in a table, up to 500")
 	f.addHideFrames(cmd.Flags(), "also hide frames that match `REGEX`; none: no default hiding; repeatable")
 	f.source.add(cmd.Flags())
 	out.add(cmd.Flags(), ".html")
@@ -51,12 +51,12 @@ recordings of any length, so that you can mail it or attach it to a ticket.`,
 
 // html writes the page and prints the number of findings.
 func (f *reportFlags) html(path string, t *timeline.Timeline, out *outputFlags) error {
-	var stats *htmlpkg.Stats
+	var stats *html.PageStats
 	written, err := out.write(path, ".html", func(w io.Writer) (err error) {
-		stats, err = htmlpkg.Write(
+		stats, err = html.WritePage(
 			t,
 			w,
-			htmlpkg.Options{Options: f.opt, Name: filepath.Base(path), Progress: progress()},
+			html.Options{Options: f.opt, Name: filepath.Base(path), Progress: progress()},
 		)
 		return err
 	})

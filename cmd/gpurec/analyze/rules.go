@@ -17,7 +17,7 @@ func init() { subcommands["rules"] = newRules }
 func newRules() *cobra.Command {
 	f := &reportFlags{command: "rules"}
 	var names, about []string
-	for _, r := range rules.List() {
+	for _, r := range rules.ListRules() {
 		names = append(names, r.Name)
 		about = append(about, "  "+r.Name)
 	}
@@ -40,8 +40,8 @@ notices, and one value per rule, such as growing_site: its number of evidence ro
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-				r, err := rules.RunWith(t, rules.Options{Options: opt, Rules: chosen})
-				var unknown *rules.UnknownError
+				r, err := rules.RunWithOptions(t, rules.Options{Options: opt, Rules: chosen})
+				var unknown *rules.UnknownRuleError
 				if errors.As(err, &unknown) {
 					return nil, message.Usagef(f.help(), "--rule: %w", err)
 				}

@@ -13,7 +13,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
-	reportpkg "github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/quality"
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/cmd/gpurec/terminal"
@@ -24,7 +24,7 @@ import (
 // opens the newest recording in the current folder. With --explain it only prints explanations.
 func (f *reportFlags) open(args []string, use func(path string, t *timeline.Timeline) error) error {
 	if f.explain {
-		return analyze.Explain(os.Stdout, f.sections())
+		return analyze.ExplainSections(os.Stdout, f.sections())
 	}
 	if err := f.check(); err != nil {
 		return err
@@ -33,8 +33,8 @@ func (f *reportFlags) open(args []string, use func(path string, t *timeline.Time
 }
 
 // sections returns the tables and values that --explain describes.
-func (f *reportFlags) sections() []reportpkg.Section {
-	if r := analyze.Named(f.command); r != nil {
+func (f *reportFlags) sections() []report.Section {
+	if r := analyze.FindReport(f.command); r != nil {
 		return r.Sections
 	}
 	return f.values
@@ -108,7 +108,7 @@ func newestRecording(dir string) (string, error) {
 // If --before is set, it compares the report on two recordings.
 func (f *reportFlags) report(
 	args []string,
-	make func(*timeline.Timeline, query.Options) (*reportpkg.Report, error),
+	make func(*timeline.Timeline, query.Options) (*report.Report, error),
 ) error {
 	if f.before.path != "" && !f.explain {
 		return f.compare(args, make)
@@ -125,8 +125,8 @@ func (f *reportFlags) report(
 // explainError converts an error of a report to a usage error that names the flag, or adds a hint.
 // It returns nil for nil.
 func (f *reportFlags) explainError(path string, err error) error {
-	var group *reportpkg.GroupError
-	var sort *reportpkg.SortError
+	var group *report.GroupError
+	var sort *report.SortError
 	var usage *message.UsageError
 	var class *quality.ClassError
 	var hinted *message.HintedError // an error about the output file
@@ -152,10 +152,10 @@ func (f *reportFlags) explainError(path string, err error) error {
 
 // print prints a report and its notes and applies --fail-on. It returns a *message.ExitStatus if
 // the condition holds.
-func (f *reportFlags) print(r *reportpkg.Report) error {
+func (f *reportFlags) print(r *report.Report) error {
 	f.render.Width, f.render.Color, f.render.ASCII = terminal.Inspect(os.Stdout, f.color)
 	var text bytes.Buffer
-	if err := render.Write(&text, r, f.render); err != nil {
+	if err := render.WriteReport(&text, r, f.render); err != nil {
 		return err
 	}
 	failed, err := f.failed(r) // before printing: --fail-on may be a usage error
@@ -178,7 +178,7 @@ func (f *reportFlags) print(r *reportpkg.Report) error {
 }
 
 // failed evaluates --fail-on. It returns the part of the condition that holds, or "".
-func (f *reportFlags) failed(r *reportpkg.Report) (because string, err error) {
+func (f *reportFlags) failed(r *report.Report) (because string, err error) {
 	if f.failIf == nil {
 		return "", nil
 	}
@@ -191,7 +191,7 @@ func (f *reportFlags) failed(r *reportpkg.Report) (because string, err error) {
 
 // finish warns about a filter that matched no row. It returns a *message.ExitStatus if failed, the
 // part of --fail-on that holds, is not "".
-func (f *reportFlags) finish(r *reportpkg.Report, failed string) error {
+func (f *reportFlags) finish(r *report.Report, failed string) error {
 	if r.NoMatch != nil {
 		message.Warningf("%v", r.NoMatch)
 	}
@@ -203,7 +203,7 @@ func (f *reportFlags) finish(r *reportpkg.Report, failed string) error {
 }
 
 // exported finishes an export: it applies --fail-on to the recording's quality.
-func (f *reportFlags) exported(r *reportpkg.Report) error {
+func (f *reportFlags) exported(r *report.Report) error {
 	failed, err := f.failed(r)
 	if err != nil {
 		return err

@@ -50,7 +50,7 @@ recording, torch-snapshot prints which part of the state is missing.`,
 	flags.StringVar(&f.minBytes, "min-bytes", "0", "omit blocks below `SIZE` from the trace")
 	flags.StringVar(&at, "at", "end", "`TIME` of the snapshot: peak (most bytes), end, an offset (12s), "+
 		"Unix ns, or RFC 3339")
-	flags.Int64Var(&opt.MaxTraceEntries, "max-trace-entries", torchsnapshot.DefaultTraceEntries, "write the last "+
+	flags.Int64Var(&opt.MaxTraceEntries, "max-trace-entries", torchsnapshot.DefaultMaxTraceEntries, "write the last "+
 		"`N` events of each device; 0: all")
 	f.addHideFrames(flags, "also hide frames that match `REGEX`; none: no default hiding; repeatable")
 	f.source.add(flags)
@@ -71,8 +71,8 @@ func (f *reportFlags) torchSnapshot(
 	opt torchsnapshot.Options,
 ) error {
 	opt.Filter, opt.Hide = f.opt.Filter, f.opt.Hide
-	s, err := torchsnapshot.New(t, opt)
-	var processes *torchsnapshot.ProcessesError
+	s, err := torchsnapshot.NewSnapshot(t, opt)
+	var processes *torchsnapshot.ProcessCountError
 	switch {
 	case errors.As(err, &processes) && len(processes.Pids) == 0:
 		return message.WithHint(fmt.Errorf("%s: %w", path, err), "gpurec analyze summary "+path)

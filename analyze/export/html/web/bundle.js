@@ -98,7 +98,7 @@
       return i < 0 ? null : line.v[i];
     });
   }
-  var stackOn = (values, below) => values.map((v, k) => (v ?? 0) + (below ? below[k] : 0));
+  var stackValues = (values, below) => values.map((v, k) => (v ?? 0) + (below ? below[k] : 0));
   function extent(values) {
     let min = Infinity, max = -Infinity;
     for (const v of values) {
@@ -246,7 +246,7 @@
         this.entries[i].swatch.style.background = colour;
         let line = this.merged[i + 1];
         if (s.stacked && show) {
-          below = line = stackOn(line, below);
+          below = line = stackValues(line, below);
           if (last >= 0) bands.push({ series: [i + 1, last + 1] });
           last = i;
         }
@@ -356,7 +356,7 @@
     for (const list of ["texts", "memory", "groups", "gpus", "marks"]) data[list] ??= [];
     return data;
   }
-  var restName = "all other sites";
+  var otherSitesName = "all other sites";
   function holdersAt(data, memory, k) {
     const held = memory.held[k], [bytes, blocks] = memory.rest[k], holders = [];
     for (let i = 0; i < held.length; i += 3) {
@@ -369,7 +369,7 @@
         frames: group.f.map((f) => data.texts[f])
       });
     }
-    if (blocks > 0) holders.push({ bytes, blocks, kind: "", site: restName, frames: [] });
+    if (blocks > 0) holders.push({ bytes, blocks, kind: "", site: otherSitesName, frames: [] });
     return holders;
   }
   function groupName({ groups, texts }, group, among) {
@@ -377,14 +377,14 @@
     const isShared = among.some((other) => other !== group && groups[other].s === s);
     return isShared ? `${texts[s]} · ${texts[k]}` : texts[s];
   }
-  function restBytes(memory) {
+  function bytesOfOtherSites(memory) {
     return memory.total.map((total, k) => total - memory.series.reduce((sum, s) => sum + s[k], 0));
   }
 
   // src/memoryseries.js
-  var stackColours = 9;
-  var lineColours = 5;
-  var farAbove = 3;
+  var numStackColours = 9;
+  var numLineColours = 5;
+  var hiddenLineFactor = 3;
   function memorySeries(data, memory) {
     const outline = envelope(memory, data.from, data.to);
     const most = (v) => ({ t: outline.t, v: outline.at.map((k) => k < 0 ? 0 : v[k]) });
@@ -395,16 +395,16 @@
       colour: stackColour(i),
       stacked: true
     }));
-    const rest = restBytes(memory);
+    const rest = bytesOfOtherSites(memory);
     if (rest.some((v) => v > 0)) {
-      series.push({ name: restName, ...points(rest), colour: "--rest", stacked: true });
+      series.push({ name: otherSitesName, ...points(rest), colour: "--rest", stacked: true });
     }
     if (outline) series.push(leastSeries(outline));
     const peakBytes = extent(memory.total)?.max ?? 0;
     memory.lines.forEach((line, i) => series.push(totalSeries(line, i, peakBytes)));
     return { series, isEnvelope: outline !== null };
   }
-  var stackColour = (i) => `--c${i % stackColours}`;
+  var stackColour = (i) => `--c${i % numStackColours}`;
   function leastSeries({ t, least }) {
     return { name: "minimum of each part of the time", t, v: least, colour: "--text", dash: [2, 3] };
   }
@@ -412,9 +412,9 @@
     const isDetail = line.name === "PyTorch allocated" || line.name.startsWith("all of");
     return {
       ...line,
-      colour: `--l${i % lineColours}`,
+      colour: `--l${i % numLineColours}`,
       dash: line.name.endsWith("NVML") ? [6, 4] : void 0,
-      off: isDetail || extent(line.v)?.max > farAbove * peakBytes
+      off: isDetail || extent(line.v)?.max > hiddenLineFactor * peakBytes
     };
   }
 
@@ -610,7 +610,7 @@
   }
 
   // src/memory.js
-  var keysHint = "Drag to zoom, double-click to reset. Arrow keys move from point to point.";
+  var chartKeysHint = "Drag to zoom, double-click to reset. Arrow keys move from point to point.";
   var envelopeHint = "Memory changes too fast to draw each change. The areas show the maximum of each part of the time, the dotted line shows the minimum.";
   function drawMemory(box, data, charts2) {
     if (data.memory.length > 0) new MemoryPanel(box, data, charts2);
@@ -629,7 +629,7 @@
       tools.append(
         button("Holders at the peak", () => this.showHolders(this.memory.peak)),
         button("Holders at the end", () => this.showHolders(this.memory.t.length - 1)),
-        element("span", { text: keysHint })
+        element("span", { text: chartKeysHint })
       );
       return tools;
     }
@@ -717,7 +717,7 @@
 
   // src/rows.js
   var foldedRows = 12;
-  var longTable = foldedRows + 3;
+  var maxUnfoldedRows = foldedRows + 3;
   function keyOf(value, text) {
     if (value === void 0) return text.trim().toLowerCase();
     const number = Number(value);
@@ -730,9 +730,9 @@
   }
   function sortedRows(keys, order) {
     const sign = order === "ascending" ? 1 : -1;
-    return keys.map((_, i) => i).sort((i, j) => compare(keys[i], keys[j], sign));
+    return keys.map((_, i) => i).sort((i, j) => compareKeys(keys[i], keys[j], sign));
   }
-  function compare(a, b, sign) {
+  function compareKeys(a, b, sign) {
     if (a === b) return 0;
     if (a === null) return 1;
     if (b === null) return -1;
@@ -747,14 +747,14 @@
   }
 
   // src/tables.js
-  var filteredRows = 6;
+  var minFilteredRows = 6;
   function enhanceTables() {
     for (const table of document.querySelectorAll("table.data")) {
       [...headsOf(table)].forEach((th, column) => {
         const sort = button(th.textContent, () => sortTable(table, column), { title: th.title });
         th.replaceChildren(sort);
       });
-      if (bodyOf(table).rows.length >= filteredRows) new TableFilter(table);
+      if (bodyOf(table).rows.length >= minFilteredRows) new TableFilter(table);
     }
   }
   var headsOf = (table) => table.tHead.rows[0].cells;
@@ -774,7 +774,7 @@
       this.table = table;
       this.rows = [...bodyOf(table).rows];
       this.texts = this.rows.map((row) => row.textContent.toLowerCase());
-      this.isLong = this.rows.length > longTable;
+      this.isLong = this.rows.length > maxUnfoldedRows;
       this.isFolded = this.isLong;
       this.input = this.makeInput();
       this.count = element("span", { role: "status" });

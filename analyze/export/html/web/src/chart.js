@@ -3,7 +3,7 @@ import { element, themeColour } from "./dom.js";
 import { uPlot } from "./libraries.js";
 import { marksPlugin } from "./marks.js";
 import { byteSteps, secondsTick, timeRange, valueRange } from "./scales.js";
-import { extent, indexAt, mergeLines, stackOn } from "./series.js";
+import { extent, indexAt, mergeLines, stackValues } from "./series.js";
 import { textOfUnit } from "./text.js";
 
 /**
@@ -92,7 +92,7 @@ export class Chart {
 			this.entries[i].swatch.style.background = colour;
 			let line = this.merged[i + 1];
 			if (s.stacked && show) {
-				below = line = stackOn(line, below);
+				below = line = stackValues(line, below);
 				if (last >= 0) bands.push({ series: [i + 1, last + 1] });
 				last = i;
 			}

@@ -69,7 +69,7 @@ export function parseReport(text) {
  */
 
 /** The name of the sum of all holders that are not listed. */
-export const restName = "all other sites";
+export const otherSitesName = "all other sites";
 
 /**
  * Returns the holders of memory at a moment: the largest ones, then one entry for all others.
@@ -88,7 +88,7 @@ export function holdersAt(data, memory, k) {
 			site: data.texts[group.s], frames: group.f.map((f) => data.texts[f]),
 		});
 	}
-	if (blocks > 0) holders.push({ bytes, blocks, kind: "", site: restName, frames: [] });
+	if (blocks > 0) holders.push({ bytes, blocks, kind: "", site: otherSitesName, frames: [] });
 	return holders;
 }
 
@@ -113,6 +113,6 @@ export function groupName({ groups, texts }, group, among) {
  * @param {Memory} memory
  * @returns {number[]}
  */
-export function restBytes(memory) {
+export function bytesOfOtherSites(memory) {
 	return memory.total.map((total, k) => total - memory.series.reduce((sum, s) => sum + s[k], 0));
 }

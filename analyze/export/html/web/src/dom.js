@@ -1,8 +1,8 @@
 // Functions that create HTML elements and read colours of the theme.
 
 /**
- * Creates an element. An entry of attributes sets the property with that name if the element has
- * one, else the HTML attribute. The entry text sets the text of the element.
+ * Creates an HTML element. An entry of attributes sets the property with that name if the element
+ * has one, else the HTML attribute. The entry text sets the text of the element.
  *
  * @param {string} tag
  * @param {Object<string, *>} attributes
@@ -21,7 +21,7 @@ export function element(tag, attributes = {}, ...children) {
 }
 
 /**
- * Creates a button.
+ * Creates an HTML button.
  *
  * @param {string} text
  * @param {function(): void} onClick

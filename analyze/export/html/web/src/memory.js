@@ -7,7 +7,7 @@ import { memorySeries } from "./memoryseries.js";
 import { indexAt } from "./series.js";
 import { bytesText, countText, percentText, secondsText } from "./text.js";
 
-const keysHint = "Drag to zoom, double-click to reset. Arrow keys move from point to point.";
+const chartKeysHint = "Drag to zoom, double-click to reset. Arrow keys move from point to point.";
 const envelopeHint = "Memory changes too fast to draw each change. The areas show the maximum of " +
 	"each part of the time, the dotted line shows the minimum.";
 
@@ -37,7 +37,7 @@ class MemoryPanel {
 		tools.append(
 			button("Holders at the peak", () => this.showHolders(this.memory.peak)),
 			button("Holders at the end", () => this.showHolders(this.memory.t.length - 1)),
-			element("span", { text: keysHint }));
+			element("span", { text: chartKeysHint }));
 		return tools;
 	}
 

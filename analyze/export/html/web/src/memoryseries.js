@@ -1,11 +1,11 @@
 // The series of the memory chart.
-import { groupName, restBytes, restName } from "./data.js";
+import { groupName, bytesOfOtherSites, otherSitesName } from "./data.js";
 import { envelope, extent } from "./series.js";
 
-const stackColours = 9, lineColours = 5;
+const numStackColours = 9, numLineColours = 5;
 
 // A line above this multiple of the memory peak is hidden at first: it would flatten the others.
-const farAbove = 3;
+const hiddenLineFactor = 3;
 
 /**
  * Returns the series of a memory chart: one stacked series for each allocation site, one for the
@@ -24,9 +24,9 @@ export function memorySeries(data, memory) {
 		name: groupName(data, group, memory.shown), ...points(memory.series[i]),
 		colour: stackColour(i), stacked: true,
 	}));
-	const rest = restBytes(memory);
+	const rest = bytesOfOtherSites(memory);
 	if (rest.some((v) => v > 0)) {
-		series.push({ name: restName, ...points(rest), colour: "--rest", stacked: true });
+		series.push({ name: otherSitesName, ...points(rest), colour: "--rest", stacked: true });
 	}
 	if (outline) series.push(leastSeries(outline));
 	const peakBytes = extent(memory.total)?.max ?? 0;
@@ -40,7 +40,7 @@ export function memorySeries(data, memory) {
  * @param {number} i index of the series; colours repeat
  * @returns {string} name of a CSS variable
  */
-export const stackColour = (i) => `--c${i % stackColours}`;
+export const stackColour = (i) => `--c${i % numStackColours}`;
 
 function leastSeries({ t, least }) {
 	return { name: "minimum of each part of the time", t, v: least, colour: "--text", dash: [2, 3] };
@@ -49,7 +49,8 @@ function leastSeries({ t, least }) {
 function totalSeries(line, i, peakBytes) {
 	const isDetail = line.name === "PyTorch allocated" || line.name.startsWith("all of");
 	return {
-		...line, colour: `--l${i % lineColours}`, dash: line.name.endsWith("NVML") ? [6, 4] : undefined,
-		off: isDetail || extent(line.v)?.max > farAbove * peakBytes,
+		...line, colour: `--l${i % numLineColours}`,
+		dash: line.name.endsWith("NVML") ? [6, 4] : undefined,
+		off: isDetail || extent(line.v)?.max > hiddenLineFactor * peakBytes,
 	};
 }

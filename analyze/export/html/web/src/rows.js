@@ -4,7 +4,7 @@
 export const foldedRows = 12;
 
 /** Largest number of rows of a table that is not folded. Hiding three rows would save no space. */
-export const longTable = foldedRows + 3;
+export const maxUnfoldedRows = foldedRows + 3;
 
 /**
  * @typedef {"ascending" | "descending"} Order
@@ -12,7 +12,7 @@ export const longTable = foldedRows + 3;
  */
 
 /**
- * Returns the sort key of a cell.
+ * Returns the sort key of a table cell.
  *
  * @param {string | undefined} value the number of a cell with numbers, "" if it is unknown;
  *     undefined for a cell with text
@@ -26,8 +26,9 @@ export function keyOf(value, text) {
 }
 
 /**
- * Returns the order after a click on a heading. The first click sorts numbers from the largest to
- * the smallest, and text alphabetically. Further clicks reverse the order.
+ * Returns the sort order of a table after a click on a column heading. The first click sorts
+ * numbers from the largest to the smallest, and text alphabetically. Further clicks reverse the
+ * order.
  *
  * @param {?string} current order of this column; null if it is not sorted
  * @param {boolean} isNumber
@@ -40,8 +41,8 @@ export function nextOrder(current, isNumber) {
 }
 
 /**
- * Returns rows in sorted order. Rows with equal keys keep their order. Unknown keys come last in
- * both orders.
+ * Returns table rows in sorted order. Rows with equal keys keep their order. Unknown keys come last
+ * in both orders.
  *
  * @param {Key[]} keys the key of each row; all keys have the same type
  * @param {Order} order
@@ -49,10 +50,10 @@ export function nextOrder(current, isNumber) {
  */
 export function sortedRows(keys, order) {
 	const sign = order === "ascending" ? 1 : -1;
-	return keys.map((_, i) => i).sort((i, j) => compare(keys[i], keys[j], sign));
+	return keys.map((_, i) => i).sort((i, j) => compareKeys(keys[i], keys[j], sign));
 }
 
-function compare(a, b, sign) {
+function compareKeys(a, b, sign) {
 	if (a === b) return 0;
 	if (a === null) return 1;
 	if (b === null) return -1;
@@ -60,7 +61,7 @@ function compare(a, b, sign) {
 }
 
 /**
- * Returns the words of a filter.
+ * Returns the words of a table filter.
  *
  * @param {string} text
  * @returns {string[]} in lower case; empty if the filter is empty

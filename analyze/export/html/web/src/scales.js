@@ -9,7 +9,8 @@
 export const byteSteps = Array.from({ length: 51 }, (_, i) => 2 ** i);
 
 /**
- * Returns the range of the time axis: the zoomed range, or the whole window if that range is empty.
+ * Returns the range of the time axis of a chart: the zoomed range, or the whole window if that
+ * range is empty.
  *
  * @param {?number} min seconds
  * @param {?number} max seconds
@@ -20,7 +21,8 @@ export const byteSteps = Array.from({ length: 51 }, (_, i) => 2 ** i);
 export const timeRange = (min, max, fromS, toS) => (max > min ? [min, max] : [fromS, toS]);
 
 /**
- * Returns the range of a value axis. It contains 0, and ends 6 % above the largest value.
+ * Returns the range of the value axis of a chart. It contains 0, and ends 6 % above the largest
+ * value.
  *
  * @param {?number} min smallest value; null or NaN if there is none
  * @param {?number} max largest value; null or NaN if there is none

@@ -46,7 +46,8 @@ function valuesAt(line, times) {
  * @param {?number[]} below the line below; null if there is none
  * @returns {number[]}
  */
-export const stackOn = (values, below) => values.map((v, k) => (v ?? 0) + (below ? below[k] : 0));
+export const stackValues = (values, below) =>
+	values.map((v, k) => (v ?? 0) + (below ? below[k] : 0));
 
 /**
  * Returns the smallest and the largest finite value, or null if there is none.
@@ -68,8 +69,8 @@ export function extent(values) {
 export const envelopeParts = 200;
 
 /**
- * Returns the envelope of memory that rises and falls quickly: the maximum and the minimum of each
- * part of the window. Without an envelope the chart would be a solid comb of vertical lines.
+ * Returns the envelope of live memory that rises and falls quickly: the maximum and the minimum of
+ * each part of the window. Without an envelope the chart would be a solid comb of vertical lines.
  *
  * @param {{t: number[], total: number[]}} memory moments in seconds, and bytes
  * @param {number} fromS start of the window, in seconds

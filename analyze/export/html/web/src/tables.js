@@ -1,18 +1,20 @@
 // Sorting and filtering of tables. The page contains complete tables; this module makes their
-// headings sort them, and adds a filter above tables with at least filteredRows rows.
+// headings sort them, and adds a filter above tables with at least minFilteredRows rows.
 import { button, element } from "./dom.js";
-import { foldedRows, keyOf, longTable, nextOrder, shownRows, sortedRows, wordsOf } from "./rows.js";
+import {
+	foldedRows, keyOf, maxUnfoldedRows, nextOrder, shownRows, sortedRows, wordsOf,
+} from "./rows.js";
 
-const filteredRows = 6; // smallest number of rows for which a table gets a filter
+const minFilteredRows = 6; // smallest number of rows for which a table gets a filter
 
-/** Makes all tables sortable, and tables with at least filteredRows rows filterable. */
+/** Makes all tables sortable, and tables with at least minFilteredRows rows filterable. */
 export function enhanceTables() {
 	for (const table of document.querySelectorAll("table.data")) {
 		[...headsOf(table)].forEach((th, column) => {
 			const sort = button(th.textContent, () => sortTable(table, column), { title: th.title });
 			th.replaceChildren(sort);
 		});
-		if (bodyOf(table).rows.length >= filteredRows) new TableFilter(table);
+		if (bodyOf(table).rows.length >= minFilteredRows) new TableFilter(table);
 	}
 }
 
@@ -36,7 +38,7 @@ class TableFilter {
 		this.table = table;
 		this.rows = [...bodyOf(table).rows];
 		this.texts = this.rows.map((row) => row.textContent.toLowerCase());
-		this.isLong = this.rows.length > longTable;
+		this.isLong = this.rows.length > maxUnfoldedRows;
 		this.isFolded = this.isLong;
 		this.input = this.makeInput();
 		this.count = element("span", { role: "status" });

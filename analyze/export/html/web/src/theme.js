@@ -14,7 +14,7 @@ export function nextTheme(theme) {
 }
 
 /**
- * Reports whether the page is dark.
+ * Reports whether the page has dark colours.
  *
  * @param {string} theme "auto", "light" or "dark"
  * @param {boolean} isSystemDark

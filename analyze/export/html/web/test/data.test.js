@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { groupName, holdersAt, parseReport, restBytes } from "../src/data.js";
+import { groupName, holdersAt, parseReport, bytesOfOtherSites } from "../src/data.js";
 
 const texts = ["train.py:10", "device", "main", "load.py:3", "managed"];
 const groups = [{ s: 0, k: 1, f: [0, 2] }, { s: 3, k: 1, f: [] }, { s: 0, k: 4, f: [0] }];
@@ -47,8 +47,8 @@ test("groupName adds the kind only to tell groups of one site apart", () => {
 	]) assert.equal(groupName({ texts, groups }, group, among), want);
 });
 
-test("restBytes", () => {
-	assert.deepEqual(restBytes({ total: [10, 20, 30], series: [[1, 2, 30], [9, 8, 0]] }), [0, 10, 0]);
-	assert.deepEqual(restBytes({ total: [10], series: [] }), [10]);
-	assert.deepEqual(restBytes({ total: [], series: [[]] }), []);
+test("bytesOfOtherSites", () => {
+	assert.deepEqual(bytesOfOtherSites({ total: [10, 20, 30], series: [[1, 2, 30], [9, 8, 0]] }), [0, 10, 0]);
+	assert.deepEqual(bytesOfOtherSites({ total: [10], series: [] }), [10]);
+	assert.deepEqual(bytesOfOtherSites({ total: [], series: [[]] }), []);
 });

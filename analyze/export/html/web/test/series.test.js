@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { envelope, envelopeParts, extent, indexAt, mergeLines, stackOn } from "../src/series.js";
+import { envelope, envelopeParts, extent, indexAt, mergeLines, stackValues } from "../src/series.js";
 
 test("indexAt", () => {
 	const times = [1, 2, 2, 5];
@@ -44,11 +44,11 @@ test("mergeLines", async (t) => {
 	});
 });
 
-test("stackOn", () => {
-	assert.deepEqual(stackOn([1, null, 3], null), [1, 0, 3]);
-	assert.deepEqual(stackOn([1, null, 3], [10, 20, 30]), [11, 20, 33]);
-	assert.deepEqual(stackOn([undefined], [5]), [5]);
-	assert.deepEqual(stackOn([], []), []);
+test("stackValues", () => {
+	assert.deepEqual(stackValues([1, null, 3], null), [1, 0, 3]);
+	assert.deepEqual(stackValues([1, null, 3], [10, 20, 30]), [11, 20, 33]);
+	assert.deepEqual(stackValues([undefined], [5]), [5]);
+	assert.deepEqual(stackValues([], []), []);
 });
 
 test("extent", () => {
