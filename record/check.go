@@ -228,8 +228,8 @@ func tableOf(l *library.Library) CallTable {
 	if l.Kind != library.Driver {
 		return t
 	}
-	for i := range bpf.Calls {
-		name := bpf.Calls[i].Name
+	for i := range bpf.CallTable {
+		name := bpf.CallTable[i].Name
 		if !slices.ContainsFunc(l.Probes, func(p library.Probe) bool { return p.Symbol == name }) {
 			t.Missing = append(t.Missing, name)
 		}

@@ -62,8 +62,8 @@ func TestClassesEqualTheLedger(t *testing.T) {
 
 // isNamedIn reports whether a recording of these classes contains calls of an exported function.
 func isNamedIn(classes []string, name string) bool {
-	for cookie := range bpf.NumCookies() {
-		if call, exported, _, _ := bpf.ByCookie(uint16(cookie)); exported == name {
+	for cookie := range bpf.NumDriverCookies() {
+		if call, exported, _, _ := bpf.FunctionByCookie(uint16(cookie)); exported == name {
 			return probe.IsNeeded(call, classes)
 		}
 	}

@@ -55,7 +55,8 @@ type Options struct {
 	Children bool
 	// All records every process on the machine that uses CUDA; Pids is then empty.
 	All bool
-	// KeepGetters keeps the probes of frequent functions without side effects (bpf.Call.Getter).
+	// KeepGetters keeps the probes of frequent functions without side effects
+	// (bpf.ProbedFunction.Getter).
 	KeepGetters bool
 	// KeepReturns keeps the return probes of kernel launches at any launch rate.
 	KeepReturns bool

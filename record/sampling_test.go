@@ -22,9 +22,9 @@ import (
 // isSampled returns the functions whose calls may be missing when launches are sampled.
 func isSampled() map[string]bool {
 	sampled := make(map[string]bool)
-	for cookie := range bpf.NumCookies() {
-		call, name, _, _ := bpf.ByCookie(uint16(cookie))
-		sampled[name] = call.SamplesReturns()
+	for cookie := range bpf.NumDriverCookies() {
+		call, name, _, _ := bpf.FunctionByCookie(uint16(cookie))
+		sampled[name] = call.SamplesReturnProbes()
 	}
 	return sampled
 }

@@ -417,7 +417,7 @@ func awaitOpenCall(t *testing.T, s *Session, name string, since time.Duration) {
 			t.Fatal(err)
 		}
 		return slices.ContainsFunc(open, func(e bpf.CudaEvent) bool {
-			_, called, _, _ := bpf.ByCookie(e.Call)
+			_, called, _, _ := bpf.FunctionByCookie(e.Call)
 			return called == name && monotonic()-int64(e.StartNs) > since.Nanoseconds()
 		})
 	})

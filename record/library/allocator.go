@@ -27,8 +27,8 @@ var recordTrace = regexp.MustCompile(
 )
 
 // recordTraceParameters are the supported parameter lists of record_trace, one for each row of
-// bpf.Allocators. The device is an int or, in newer versions, a signed char; BPF programs read its
-// lowest byte. They do not read later parameters.
+// bpf.AllocatorFunctions. The device is an int or, in newer versions, a signed char; BPF programs
+// read its lowest byte. They do not read later parameters.
 var recordTraceParameters = []*regexp.Regexp{
 	regexp.MustCompile(
 		`^\(c10::[\w:]+::TraceEntry::Action, unsigned long, unsigned long, CUstream_st\*, (int|signed char), std::pair<unsigned long long, unsigned long long>, std::shared_ptr<c10::GatheredContext>\)$`,
@@ -79,7 +79,7 @@ func allocatorProbes(object *symbolize.Object, code *os.File) (probes []Probe, m
 	return nil, missing, nil
 }
 
-// recordTraceRow returns the row of bpf.Allocators for a demangled name with parameters.
+// recordTraceRow returns the row of bpf.AllocatorFunctions for a demangled name with parameters.
 func recordTraceRow(full string) (row int, known bool) {
 	_, parameters, _ := strings.Cut(full, "record_trace")
 	for row, list := range recordTraceParameters {

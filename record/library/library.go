@@ -181,8 +181,8 @@ func (c *Cache) Close() {
 	}
 }
 
-// driverProbes returns a probe for each function of the table that the library defines. A function with
-// several names is probed once, with its first name in the table.
+// driverProbes returns a probe for each function of the table that the library defines. A function
+// with several names is probed once, with its first name in the table.
 func driverProbes(object *symbolize.Object, code *os.File) ([]Probe, error) {
 	machine, err := machineOf(code)
 	if err != nil {
@@ -190,7 +190,7 @@ func driverProbes(object *symbolize.Object, code *os.File) ([]Probe, error) {
 	}
 	var probes []Probe
 	at := make(map[uint64]bool)
-	for _, s := range bpf.Symbols() {
+	for _, s := range bpf.ListProbeSymbols() {
 		symbol, ok := object.Find(s.Name)
 		if !ok {
 			continue
@@ -205,11 +205,11 @@ func driverProbes(object *symbolize.Object, code *os.File) ([]Probe, error) {
 		if n == 0 {
 			return nil, err
 		}
-		call, _, _, _ := bpf.ByCookie(s.Cookie)
+		call, _, _, _ := bpf.FunctionByCookie(s.Cookie)
 		skip, emulated := probeOffset(machine, text[:n])
 		probes = append(probes, Probe{
 			Symbol: s.Name, Cookie: s.Cookie, FileOffset: offset + uint64(skip), Skipped: skip,
-			Emulated: emulated, Return: call.NeedsReturn(),
+			Emulated: emulated, Return: call.NeedsReturnProbe(),
 		})
 	}
 	return probes, nil

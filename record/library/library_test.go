@@ -66,7 +66,7 @@ func FuzzLibrary(f *testing.F) {
 		cache := NewCache()
 		defer cache.Close()
 		lib, err := cache.add(file, name)
-		if err == nil && len(lib.Probes) > bpf.NumCookies()+len(bpf.Allocators) {
+		if err == nil && len(lib.Probes) > bpf.NumDriverCookies()+len(bpf.AllocatorFunctions) {
 			t.Errorf("%d probes", len(lib.Probes))
 		}
 	})

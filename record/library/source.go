@@ -61,7 +61,7 @@ func reportProbes(object *symbolize.Object, code *os.File) (probes []Probe, miss
 	return []Probe{
 		{
 			Symbol:     format.SourceReports,
-			Cookie:     bpf.AllocatorCookie(bpf.ReportRow),
+			Cookie:     bpf.AllocatorCookie(bpf.ReportFunctionRow),
 			FileOffset: offset + uint64(skip),
 			Skipped:    skip,
 			Emulated:   emulated,

@@ -48,10 +48,10 @@ func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 	var permanent, launches, allocator []library.Probe
 	getters := make(map[string][]library.Probe)
 	for _, at := range p.selectedProbes(lib) {
-		switch call, _, _, _ := bpf.ByCookie(at.Cookie); {
+		switch call, _, _, _ := bpf.FunctionByCookie(at.Cookie); {
 		case call.Getter:
 			getters[call.Name] = append(getters[call.Name], at)
-		case call.SamplesReturns():
+		case call.SamplesReturnProbes():
 			launches = append(launches, at)
 		case call.Class == bpf.CudaCallClassCLASS_ALLOCATOR:
 			allocator = append(allocator, at)
@@ -82,8 +82,8 @@ func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 
 // entryProgram returns the BPF program for the entry of a function.
 func (p *Probes) entryProgram(cookie uint16) *ebpf.Program {
-	switch call, _, _, _ := bpf.ByCookie(cookie); {
-	case call.SamplesReturns():
+	switch call, _, _, _ := bpf.FunctionByCookie(cookie); {
+	case call.SamplesReturnProbes():
 		return p.Objects.LaunchEnter
 	case call.Class == bpf.CudaCallClassCLASS_ALLOCATOR:
 		return p.Objects.AllocatorEnter
@@ -137,7 +137,7 @@ func (p *Probes) selectedProbes(lib *library.Library) []library.Probe {
 		return lib.Probes
 	}
 	return slices.DeleteFunc(slices.Clone(lib.Probes), func(at library.Probe) bool {
-		call, _, _, _ := bpf.ByCookie(at.Cookie)
+		call, _, _, _ := bpf.FunctionByCookie(at.Cookie)
 		return len(p.functions) > 0 && !slices.Contains(p.functions, at.Symbol) || !IsNeeded(call, p.classes)
 	})
 }
@@ -147,7 +147,7 @@ func (p *Probes) selectedProbes(lib *library.Library) []library.Probe {
 // its free would be reported as a leak.
 func allocationsLast(probes []library.Probe) []library.Probe {
 	isAllocation := func(at library.Probe) bool {
-		call, _, _, _ := bpf.ByCookie(at.Cookie)
+		call, _, _, _ := bpf.FunctionByCookie(at.Cookie)
 		return call.Kind == format.KindAlloc
 	}
 	return append(slices.DeleteFunc(slices.Clone(probes), isAllocation),

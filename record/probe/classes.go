@@ -53,7 +53,7 @@ var classOfPrefix = []struct{ prefix, class string }{
 
 // classOf returns the class of a function for Options.Classes, "" for functions that are always
 // recorded. ok is false if classOfPrefix has no prefix of the function.
-func classOf(call *bpf.Call) (class string, ok bool) {
+func classOf(call *bpf.ProbedFunction) (class string, ok bool) {
 	switch call.Class {
 	case bpf.CudaCallClassCLASS_MEMORY:
 		return format.RecordMemory, true
@@ -76,7 +76,7 @@ func classOf(call *bpf.Call) (class string, ok bool) {
 
 // IsNeeded reports whether a recording of these classes needs the calls of a function: the function
 // belongs to one of the classes, or is needed to interpret their calls. No classes means all.
-func IsNeeded(call *bpf.Call, classes []string) bool {
+func IsNeeded(call *bpf.ProbedFunction, classes []string) bool {
 	if len(classes) == 0 {
 		return true
 	}
@@ -93,7 +93,7 @@ func IsNeeded(call *bpf.Call, classes []string) bool {
 	case isCaptureCall(call.Name): // a call on a capturing stream runs nothing
 		return has(format.RecordMemory, format.RecordLaunch, format.RecordCopy, format.RecordGraph)
 	case class == format.RecordModule: // some module functions supply the names of kernels
-		namesKernels := call.Meaning == bpf.NewFunction || call.Effect == bpf.CudaCallEffectEFFECT_UNLOAD
+		namesKernels := call.Columns == bpf.ColumnsNewFunction || call.Effect == bpf.CudaCallEffectEFFECT_UNLOAD
 		return namesKernels && has(format.RecordLaunch, format.RecordGraph)
 	}
 	return false

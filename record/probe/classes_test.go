@@ -26,15 +26,15 @@ func FuzzCodeMap(f *testing.F) {
 // TestEveryCallHasAClass fails for a row of the call table whose name has no prefix in
 // classOfPrefix.
 func TestEveryCallHasAClass(t *testing.T) {
-	for i := range bpf.Calls {
-		class, ok := classOf(&bpf.Calls[i])
+	for i := range bpf.CallTable {
+		class, ok := classOf(&bpf.CallTable[i])
 		if !ok || class != "" && !slices.Contains(format.RecordClasses, class) {
-			t.Errorf("%s is of class %q: add a prefix of its name to classOfPrefix", bpf.Calls[i].Name, class)
+			t.Errorf("%s is of class %q: add a prefix of its name to classOfPrefix", bpf.CallTable[i].Name, class)
 		}
 	}
-	for i := range bpf.Allocators {
-		if class, _ := classOf(&bpf.Allocators[i]); class != format.RecordAllocator {
-			t.Errorf("%s is of class %q", bpf.Allocators[i].Name, class)
+	for i := range bpf.AllocatorFunctions {
+		if class, _ := classOf(&bpf.AllocatorFunctions[i]); class != format.RecordAllocator {
+			t.Errorf("%s is of class %q", bpf.AllocatorFunctions[i].Name, class)
 		}
 	}
 }
@@ -74,8 +74,8 @@ func TestIsNeeded(t *testing.T) {
 		{format.RecordStream, []string{"cuStreamCreate", "cuEventRecord"}, []string{"cuStreamSynchronize", "cuMemAlloc_v2"}},
 		{format.RecordGraph, []string{"cuGraphInstantiateWithFlags", "cuStreamBeginCapture_v2", "cuGraphAddMemAllocNode"}, []string{"cuGraphLaunch", "cuMemAlloc_v2"}},
 	} {
-		for i := range bpf.Calls {
-			call := &bpf.Calls[i]
+		for i := range bpf.CallTable {
+			call := &bpf.CallTable[i]
 			need := IsNeeded(call, []string{c.class})
 			if slices.Contains(c.with, call.Name) && !need || slices.Contains(c.without, call.Name) && need {
 				t.Errorf("--record %s: %s is needed: %v", c.class, call.Name, need)

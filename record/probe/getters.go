@@ -9,11 +9,12 @@ import (
 	"github.com/gpurec/gpurec/bpf"
 )
 
-// GetterCalls returns the number of calls of each getter (bpf.Call.Getter), by function name.
+// GetterCalls returns the number of calls of each getter (bpf.ProbedFunction.Getter), by function
+// name.
 func (p *Probes) GetterCalls() map[string]uint64 {
 	calls := make(map[string]uint64)
-	for cookie := range bpf.NumCookies() {
-		call, _, _, _ := bpf.ByCookie(uint16(cookie))
+	for cookie := range bpf.NumDriverCookies() {
+		call, _, _, _ := bpf.FunctionByCookie(uint16(cookie))
 		if !call.Getter {
 			continue
 		}

@@ -121,8 +121,8 @@ func (p *Probes) awaitReturns(stop <-chan struct{}, limit time.Duration) (bool, 
 
 // awaitsReturn reports whether an open call is a launch that will be sent at its return.
 func awaitsReturn(e bpf.CudaEvent) bool {
-	call, _, _, ok := bpf.ByCookie(e.Call)
-	return ok && call.SamplesReturns() && e.Flags&uint8(bpf.CudaEventFlagsEVENT_NO_RETURN) == 0
+	call, _, _, ok := bpf.FunctionByCookie(e.Call)
+	return ok && call.SamplesReturnProbes() && e.Flags&uint8(bpf.CudaEventFlagsEVENT_NO_RETURN) == 0
 }
 
 // LaunchSwitchDelay is how long in advance the BPF programs get the time at which launches are

@@ -81,9 +81,9 @@ func Load(opt Options) (*Probes, error) {
 			return nil, err
 		}
 	}
-	for cookie := range bpf.NumCookies() + len(bpf.Allocators) {
-		call, _, _, _ := bpf.ByCookie(uint16(cookie))
-		if err := p.Objects.Calls.Put(uint32(cookie), call.Spec()); err != nil {
+	for cookie := range bpf.NumDriverCookies() + len(bpf.AllocatorFunctions) {
+		call, _, _, _ := bpf.FunctionByCookie(uint16(cookie))
+		if err := p.Objects.Calls.Put(uint32(cookie), call.BPFSpec()); err != nil {
 			p.Close()
 			return nil, fmt.Errorf("fill the call table: %w", err)
 		}

@@ -25,7 +25,7 @@ func MarkOpen(calls []bpf.CudaEvent, atNs int64) {
 // EntryValues returns pointer and bytes of a call that has not returned. A value is 0 if the
 // function returns it through an out pointer.
 func EntryValues(e *bpf.CudaEvent) (ptr, bytes uint64) {
-	call, _, _, ok := bpf.ByCookie(e.Call)
+	call, _, _, ok := bpf.FunctionByCookie(e.Call)
 	if !ok {
 		return 0, 0
 	}

@@ -53,7 +53,7 @@ func (p *Probes) ThreadIDs() []uint64 {
 func appendOpen(open []bpf.CudaEvent, t *bpf.CudaThread) []bpf.CudaEvent {
 	for i := range min(int(t.Open), len(t.Calls)) {
 		e := t.Calls[i].Event
-		if call, _, _, ok := bpf.ByCookie(e.Call); ok && !call.CountOnly {
+		if call, _, _, ok := bpf.FunctionByCookie(e.Call); ok && !call.CountOnly {
 			open = append(open, e)
 		}
 	}

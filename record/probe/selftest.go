@@ -122,9 +122,9 @@ func (p *Probes) probeOwn(fileOffset uint64) (remove func() error, err error) {
 		return nil, err
 	}
 	cookie := slices.IndexFunc(
-		bpf.Calls,
-		func(c bpf.Call) bool { return c.Class == bpf.CudaCallClassCLASS_MEMORY },
-	) * bpf.CookiesPerCall
+		bpf.CallTable,
+		func(c bpf.ProbedFunction) bool { return c.Class == bpf.CudaCallClassCLASS_MEMORY },
+	) * bpf.CookiesPerFunction
 	var l link.Link
 	if p.How == privilege.AttachMulti {
 		l, err = executable.UprobeMulti(nil, p.Objects.CallEnter, &link.UprobeMultiOptions{

@@ -53,7 +53,7 @@ func newCaptures(missing *probe.MissingTimes) *captures {
 
 // update updates streams, events and graphs with a successful call. It reports whether the call's
 // work was captured into a graph instead of run.
-func (c *captures) update(e *bpf.CudaEvent, call *bpf.Call) (captured bool) {
+func (c *captures) update(e *bpf.CudaEvent, call *bpf.ProbedFunction) (captured bool) {
 	if e.Result != 0 {
 		return false
 	}
@@ -93,10 +93,10 @@ func (c *captures) update(e *bpf.CudaEvent, call *bpf.Call) (captured bool) {
 		delete(c.graphs, ptr)
 	}
 	if open := c.streams[stream]; open != nil && isWork(call) {
-		switch call.Meaning {
-		case bpf.Launch:
+		switch call.Columns {
+		case bpf.ColumnsLaunch:
 			open.kernels++
-		case bpf.LaunchList:
+		case bpf.ColumnsLaunchList:
 			open.kernels += int64(e.Bytes)
 		}
 		return true
@@ -149,7 +149,7 @@ func (c *captures) end(stream, graph handle, endNs int64) {
 }
 
 // isWork reports whether a call submits work to a stream.
-func isWork(call *bpf.Call) bool {
+func isWork(call *bpf.ProbedFunction) bool {
 	switch call.Class {
 	case bpf.CudaCallClassCLASS_LAUNCH, bpf.CudaCallClassCLASS_COPY:
 		return true

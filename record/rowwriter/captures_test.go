@@ -11,8 +11,8 @@ import (
 
 // called passes a successful call to captures.
 func called(c *captures, name string, startNs uint64, stream, ptr, src uint64) {
-	for i := range bpf.Calls {
-		if call := &bpf.Calls[i]; call.Name == name {
+	for i := range bpf.CallTable {
+		if call := &bpf.CallTable[i]; call.Name == name {
 			c.update(&bpf.CudaEvent{Pid: 7, StartNs: startNs, DurNs: 10, Stream: stream, Ptr: ptr, Src: src}, call)
 			return
 		}

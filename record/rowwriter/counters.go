@@ -61,7 +61,7 @@ type counters struct {
 }
 
 func newCounters(p *probe.Probes, c clock.Clock) *counters {
-	return &counters{probes: p, clock: c, lastNs: c.NowNs(), counts: make([]uint64, bpf.NumCookies())}
+	return &counters{probes: p, clock: c, lastNs: c.NowNs(), counts: make([]uint64, bpf.NumDriverCookies())}
 }
 
 // read reads the kernel's counters. It returns rows of kind lost and count for the changes since
@@ -114,7 +114,7 @@ func sumStats(perCPU []bpf.CudaClassStats) bpf.CudaClassStats {
 func (a *counters) readCounts(now int64) ([]format.Row, error) {
 	var rows []format.Row
 	for cookie := range a.counts {
-		call, name, _, _ := bpf.ByCookie(uint16(cookie))
+		call, name, _, _ := bpf.FunctionByCookie(uint16(cookie))
 		if !call.CountOnly {
 			continue
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // fillRow fills the row of a call. The row's memory is reused, so fillRow sets every column.
-func (s *Writer) fillRow(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name string) {
+func (s *Writer) fillRow(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction, name string) {
 	*row = format.Row{
 		Kind: call.Kind, Name: name, MemoryKind: call.Memory, CopyKind: call.Copy,
 		StartNs: s.counters.clock.UnixNs(e.StartNs), DurNs: int64(e.DurNs),
@@ -41,19 +41,19 @@ func (s *Writer) fillRow(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name
 	}
 }
 
-// interpret sets the columns of a row whose values depend on call.Meaning.
-func (s *Writer) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
-	switch call.Meaning {
-	case bpf.Launch:
+// interpret sets the columns of a row whose values depend on call.Columns.
+func (s *Writer) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction) {
+	switch call.Columns {
+	case bpf.ColumnsLaunch:
 		setGrid(row, e)
 		row.Function, row.SrcPtr = int64(e.Src), 0
 		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Src}].display
-	case bpf.LaunchList:
+	case bpf.ColumnsLaunchList:
 		setGrid(row, e)
 		row.Function, row.SrcPtr = int64(e.Src), 0
 		row.Value, row.Bytes = float64(e.Bytes), 0
 		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Src}].display
-	case bpf.NewFunction:
+	case bpf.ColumnsNewFunction:
 		row.Function, row.Ptr, row.Bytes, row.SrcPtr = int64(e.Ptr), int64(e.Bytes), 0, 0
 		if row.Function == 0 {
 			return
@@ -66,39 +66,39 @@ func (s *Writer) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
 		if known {
 			row.Kernel = name.display
 		}
-	case bpf.OfFunction:
+	case bpf.ColumnsFunction:
 		row.Function, row.Ptr = int64(e.Ptr), 0
 		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Ptr}].display
-	case bpf.KernelNode:
+	case bpf.ColumnsKernelNode:
 		setGrid(row, e)
 		row.Function, row.Bytes = int64(e.Bytes), 0
 		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Bytes}].display
-	case bpf.GraphNode:
+	case bpf.ColumnsGraphNode:
 		s.interpretNode(row, e)
-	case bpf.OnDevice:
+	case bpf.ColumnsDevice:
 		row.Device, row.Bytes = int32(e.Bytes), 0
-	case bpf.UUID:
+	case bpf.ColumnsDeviceUUID:
 		row.Device, row.Bytes = int32(e.Bytes), 0
 		if e.Result == 0 {
 			row.Message = uuidText(e)
 		}
-	case bpf.FreeOfTotal:
+	case bpf.ColumnsFreeMemory:
 		row.Value, row.SrcPtr = float64(e.Src), 0
-	case bpf.ElapsedTime:
+	case bpf.ColumnsElapsedTime:
 		row.Value, row.Bytes = float64(math.Float32frombits(uint32(e.Bytes))), 0
-	case bpf.Pitched:
+	case bpf.ColumnsPitched:
 		width := int64(e.Grid[0]) | int64(e.Grid[1])<<32
 		if e.Result == 0 {
 			width = int64(e.Bytes)
 		}
 		row.Bytes, row.SrcPtr = width*int64(e.Src), 0
-	case bpf.Array:
+	case bpf.ColumnsArray:
 		row.Bytes = arrayBytes(e)
-	case bpf.AllocatorEvent:
+	case bpf.ColumnsAllocatorEvent:
 		interpretAllocator(row, e)
-	case bpf.AllocatorReport:
+	case bpf.ColumnsAllocatorReport:
 		interpretReport(row, e)
-	case bpf.CopyByType:
+	case bpf.ColumnsCopyByType:
 		row.CopyKind = copyKind(e.Grid[2], e.Block[0])
 	default:
 		if call.Name == "cuGraphLaunch" {

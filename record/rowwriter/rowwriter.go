@@ -227,7 +227,7 @@ func (s *Writer) decode(chunk []byte) {
 
 // addCall writes the row of a call, and counts the call and its probe hits.
 func (s *Writer) addCall(e *bpf.CudaEvent) {
-	call, name, perThread, ok := bpf.ByCookie(e.Call)
+	call, name, perThread, ok := bpf.FunctionByCookie(e.Call)
 	if !ok {
 		return
 	}
@@ -272,7 +272,7 @@ func (s *Writer) addCall(e *bpf.CudaEvent) {
 		n = 1
 	}
 	switch {
-	case call.SamplesReturns():
+	case call.SamplesReturnProbes():
 		s.launches.count(row.Pid)
 		t.hits.Launches += n
 	case class == bpf.CudaCallClassCLASS_ALLOCATOR:
