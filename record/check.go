@@ -38,7 +38,7 @@ type Finding struct {
 func Check(pid int, how privilege.Attach) []Finding {
 	how = how.OnThisKernel()
 	findings := []Finding{
-		{What: "kernel", Needed: true, Text: "Linux " + host.Release(), Err: host.CheckKernel()},
+		{What: "kernel", Needed: true, Text: "Linux " + host.KernelRelease(), Err: host.CheckKernel()},
 		checkAttach(how),
 		{What: "privileges", Needed: true, Text: "sufficient for " + string(how), Err: privilege.Check(how)},
 		checkPrograms(how),

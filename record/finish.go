@@ -35,7 +35,7 @@ func (s *Session) Finish() (Result, error) {
 	begin := time.Now()
 	s.targets.CloseSearches()
 	endErr := s.probes.WaitForOpenCalls(probe.DetachGrace)
-	s.endNs = clock.Ns(unix.CLOCK_MONOTONIC)
+	s.endNs = clock.ReadNs(unix.CLOCK_MONOTONIC)
 	writer := s.pipeline.writer
 	writer.EndAt(s.clock.NowNs())
 	endErr = errors.Join(endErr, s.probes.StopEvents())
@@ -101,7 +101,7 @@ func (s *Session) Close() error {
 func (s *Session) finalMeta(detachNs int64) format.Meta {
 	meta := s.pipeline.writer.MetaNow()
 	meta.EndNs = s.pipeline.writer.EndNs()
-	meta.ClockStepNs = s.clock.StepNs()
+	meta.ClockStepNs = s.clock.WallClockStepNs()
 	cost := overhead.OwnCost()
 	meta.Cost.CPUNs, meta.Cost.RSSBytes = cost.CPUNs-s.costBase.CPUNs, cost.RSSBytes
 	meta.Cost.DetachNs = detachNs

@@ -81,7 +81,7 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 func (s *Session) reapThreads(stop <-chan struct{}) {
 	for !clock.Sleep(stop, probe.ReapInterval) {
 		if open := s.probes.ReapThreads(); len(open) > 0 {
-			probe.MarkOpen(open, clock.Ns(unix.CLOCK_MONOTONIC))
+			probe.MarkOpen(open, clock.ReadNs(unix.CLOCK_MONOTONIC))
 			s.pipeline.writer.SendOpenCalls(open)
 		}
 	}

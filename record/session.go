@@ -49,8 +49,9 @@ type Session struct {
 }
 
 // Start attaches to the processes and begins to record. It returns *process.Error,
-// *process.CgroupError, *privilege.Error, *host.KernelError, an error that matches format.ErrExists,
-// or an error of package os about the output. On an error it releases all resources.
+// *process.CgroupError, *privilege.Error, *host.KernelError, an error that matches
+// format.ErrExists, or an error of package os about the output. On an error it releases all
+// resources.
 func Start(opt Options) (_ *Session, err error) {
 	s := &Session{opt: opt, stop: make(chan struct{})}
 	defer func() {
@@ -155,7 +156,7 @@ func (s *Session) begin(writer *format.Writer) error {
 	s.meta.GpurecVersion, s.meta.Command = s.opt.Version, s.opt.CommandLine
 	s.meta.StartNs, s.meta.ClockOffsetNs = s.startNs, s.clock.OffsetNs
 	s.meta.Stacks, s.meta.Attach, s.meta.Classes = s.opt.Stacks, string(s.probes.How), s.opt.Classes
-	host.Describe(&s.meta)
+	host.DescribeMachine(&s.meta)
 	var err error
 	s.pipeline, err = newPipeline(rowwriter.Options{
 		Writer: writer, Probes: s.probes, Clock: s.clock, Unwinder: s.unwinder, Limits: s.opt.limits(), Meta: s.metaNow,

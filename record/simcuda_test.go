@@ -319,7 +319,7 @@ func base(s string) int {
 }
 
 // monotonic returns the current time of CLOCK_MONOTONIC, which the ledger uses.
-func monotonic() int64 { return clock.Ns(unix.CLOCK_MONOTONIC) }
+func monotonic() int64 { return clock.ReadNs(unix.CLOCK_MONOTONIC) }
 
 // recordedCalls returns the calls of a recording, by thread and in order of their starts.
 func recordedCalls(t *testing.T, path string) map[int32][]format.Row {

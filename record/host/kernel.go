@@ -21,19 +21,19 @@ func (e *KernelError) Error() string {
 }
 
 // CheckKernel returns a *KernelError if the running kernel is too old to record.
-func CheckKernel() error { return checkRelease(Release()) }
+func CheckKernel() error { return checkRelease(KernelRelease()) }
 
 // checkRelease returns a *KernelError for a release that is too old.
 func checkRelease(release string) error {
-	if OlderThan(release, minKernel[0], minKernel[1]) {
+	if IsOlderRelease(release, minKernel[0], minKernel[1]) {
 		return &KernelError{Release: release}
 	}
 	return nil
 }
 
-// OlderThan reports whether a kernel release is older than major.minor. It returns false for a
+// IsOlderRelease reports whether a kernel release is older than major.minor. It returns false for a
 // release that it cannot parse: the kernel itself will report missing features.
-func OlderThan(release string, major, minor int) bool {
+func IsOlderRelease(release string, major, minor int) bool {
 	var have [2]int
 	if _, err := fmt.Sscanf(release, "%d.%d", &have[0], &have[1]); err != nil {
 		return false
@@ -41,8 +41,9 @@ func OlderThan(release string, major, minor int) bool {
 	return have[0] < major || have[0] == major && have[1] < minor
 }
 
-// Release returns the kernel's release, such as 6.18.44-generic. It returns "" if uname(2) fails.
-func Release() string {
+// KernelRelease returns the kernel's release, such as 6.18.44-generic. It returns "" if uname(2)
+// fails.
+func KernelRelease() string {
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil {
 		return ""

@@ -71,9 +71,9 @@ func countList(list string) int {
 func ReadClocks() format.ClockSnapshot {
 	var best format.ClockSnapshot
 	for i := range 16 {
-		before := clock.Ns(unix.CLOCK_MONOTONIC)
-		wall, boot := clock.Ns(unix.CLOCK_REALTIME), clock.Ns(unix.CLOCK_BOOTTIME)
-		took := clock.Ns(unix.CLOCK_MONOTONIC) - before
+		before := clock.ReadNs(unix.CLOCK_MONOTONIC)
+		wall, boot := clock.ReadNs(unix.CLOCK_REALTIME), clock.ReadNs(unix.CLOCK_BOOTTIME)
+		took := clock.ReadNs(unix.CLOCK_MONOTONIC) - before
 		if i == 0 || took < best.UncertainNs {
 			best = format.ClockSnapshot{
 				MonotonicNs: before + took/2,

@@ -137,7 +137,7 @@ func (u *processUse) run(c clock.Clock) ([]format.Row, nvml.Return) {
 		return nil, ret
 	}
 	dur := c.NowNs() - start
-	step := c.StepNs() // the driver uses CLOCK_REALTIME
+	step := c.WallClockStepNs() // the driver uses CLOCK_REALTIME
 	var rows []format.Row
 	for _, s := range samples {
 		if s.TimeStamp <= u.lastUs || s.Pid == 0 {

@@ -93,8 +93,8 @@ func explainNVML(ret nvml.Return) string {
 	return nvml.ErrorString(ret)
 }
 
-// hasFunction reports whether the driver's NVML has a function. go-nvml resolves functions at the first
-// call, and calling a missing function would end the process.
+// hasFunction reports whether the driver's NVML has a function. go-nvml resolves functions at the
+// first call, and calling a missing function would end the process.
 func hasFunction(symbol string) bool { return nvml.Extensions().LookupSymbol(symbol) == nil }
 
 // identifyGPU opens a device and reads its UUID and name.
@@ -177,7 +177,7 @@ func (t *Sampler) Run(c clock.Clock, every time.Duration, sender *rows.Sender, s
 func (g *gpu) run(c clock.Clock, every time.Duration, sender *rows.Sender, stop <-chan struct{}) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	g.cpuBase = clock.Ns(unix.CLOCK_THREAD_CPUTIME_ID)
+	g.cpuBase = clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -202,11 +202,11 @@ func (g *gpu) sample(c clock.Clock, now time.Time, ahead time.Duration, sender *
 			continue
 		}
 		q.next = now.Add(q.every)
-		wall, cpu := clock.Ns(unix.CLOCK_MONOTONIC), clock.Ns(unix.CLOCK_THREAD_CPUTIME_ID)
+		wall, cpu := clock.ReadNs(unix.CLOCK_MONOTONIC), clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID)
 		answer, ret := q.run(c)
 		q.cost.Calls++
-		q.cost.WallNs += clock.Ns(unix.CLOCK_MONOTONIC) - wall
-		q.cost.CPUNs += clock.Ns(unix.CLOCK_THREAD_CPUTIME_ID) - cpu
+		q.cost.WallNs += clock.ReadNs(unix.CLOCK_MONOTONIC) - wall
+		q.cost.CPUNs += clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID) - cpu
 		if ret != nvml.SUCCESS {
 			g.note(c, q, ret, sender)
 			if g.lost {
@@ -217,7 +217,7 @@ func (g *gpu) sample(c clock.Clock, now time.Time, ahead time.Duration, sender *
 		sampled = append(sampled, answer...)
 	}
 	g.cost.Samples++
-	g.cost.CPUNs = clock.Ns(unix.CLOCK_THREAD_CPUTIME_ID) - g.cpuBase
+	g.cost.CPUNs = clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID) - g.cpuBase
 	sender.Send(sampled)
 }
 

@@ -30,7 +30,7 @@ func (a Attach) OnThisKernel() Attach {
 		return a
 	}
 	err := features.HaveBPFLinkUprobeMulti()
-	if err == nil || !errors.Is(err, ebpf.ErrNotSupported) && !host.OlderThan(host.Release(), 6, 6) {
+	if err == nil || !errors.Is(err, ebpf.ErrNotSupported) && !host.IsOlderRelease(host.KernelRelease(), 6, 6) {
 		return AttachMulti // or the test needs more privileges, and the version says 6.6
 	}
 	return AttachPerf

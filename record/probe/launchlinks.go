@@ -132,7 +132,7 @@ const LaunchSwitchDelay = 20 * time.Millisecond
 // IgnoreLaunches makes the BPF programs ignore launches that begin at or after untilNs, on
 // CLOCK_MONOTONIC. All launches before untilNs are recorded. Call DetachLaunches next.
 func (p *Probes) IgnoreLaunches() (untilNs int64, err error) {
-	untilNs = clock.Ns(unix.CLOCK_MONOTONIC) + LaunchSwitchDelay.Nanoseconds()
+	untilNs = clock.ReadNs(unix.CLOCK_MONOTONIC) + LaunchSwitchDelay.Nanoseconds()
 	if err := p.Objects.LaunchesUntilNs.Set(uint64(untilNs)); err != nil {
 		return 0, fmt.Errorf("ignore launches: %w", err)
 	}
@@ -172,7 +172,7 @@ func (p *Probes) AttachLaunches() (fromNs int64, err error) {
 		return 0, fmt.Errorf("probe launches: %w", err)
 	}
 	for {
-		fromNs = clock.Ns(unix.CLOCK_MONOTONIC) + LaunchSwitchDelay.Nanoseconds()
+		fromNs = clock.ReadNs(unix.CLOCK_MONOTONIC) + LaunchSwitchDelay.Nanoseconds()
 		err := errors.Join(
 			p.Objects.LaunchesFromNs.Set(uint64(fromNs)),
 			p.Objects.LaunchesUntilNs.Set(uint64(math.MaxUint64)),
@@ -180,7 +180,7 @@ func (p *Probes) AttachLaunches() (fromNs int64, err error) {
 		if err != nil {
 			return 0, fmt.Errorf("probe launches: %w", err)
 		}
-		if clock.Ns(unix.CLOCK_MONOTONIC) < fromNs { // otherwise the window was set too late: try again
+		if clock.ReadNs(unix.CLOCK_MONOTONIC) < fromNs { // otherwise the window was set too late: try again
 			p.Missing.End(fromNs)
 			return fromNs, nil
 		}

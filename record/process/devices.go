@@ -51,7 +51,7 @@ func devicesOf(environ string, gpus []host.GPU) []deviceFact {
 				break // CUDA ignores an invalid number and all later ones
 			}
 			if sameOrder || len(gpus) == 1 {
-				uuid, isMIG = gpus[n].Enumerated()
+				uuid, isMIG = gpus[n].CUDADeviceUUID()
 			}
 		} else {
 			uuid, isMIG = deviceUUID(gpus, name)
@@ -69,7 +69,8 @@ func devicesOf(environ string, gpus []host.GPU) []deviceFact {
 	return facts
 }
 
-// unrestrictedDevices maps the ordinals of a process without CUDA_VISIBLE_DEVICES, which sees all GPUs.
+// unrestrictedDevices maps the ordinals of a process without CUDA_VISIBLE_DEVICES, which sees all
+// GPUs.
 func unrestrictedDevices(gpus []host.GPU, sameOrder bool) []deviceFact {
 	divided := func(g host.GPU) bool { return len(g.Parts) > 0 }
 	if first := slices.IndexFunc(gpus, divided); first >= 0 {
@@ -160,15 +161,15 @@ func sameKind(gpus []host.GPU) bool {
 	return true
 }
 
-// deviceUUID returns the UUID of the device with a name as in CUDA_VISIBLE_DEVICES: a UUID, a unique
-// prefix of one, or MIG-GPU-UUID/GPU INSTANCE/COMPUTE INSTANCE. It returns "" for no match and for
-// several matches.
+// deviceUUID returns the UUID of the device with a name as in CUDA_VISIBLE_DEVICES: a UUID, a
+// unique prefix of one, or MIG-GPU-UUID/GPU INSTANCE/COMPUTE INSTANCE. It returns "" for no match
+// and for several matches.
 func deviceUUID(gpus []host.GPU, name string) (uuid string, isMIG bool) {
 	found := 0
 	for _, g := range gpus {
 		if g.UUID != "" && strings.HasPrefix(g.UUID, name) {
 			found++
-			uuid, isMIG = g.Enumerated()
+			uuid, isMIG = g.CUDADeviceUUID()
 		}
 		for _, m := range g.Parts {
 			older := fmt.Sprintf("MIG-%s/%d/%d", g.UUID, m.GPUInstance, m.ComputeInstance)

@@ -89,7 +89,7 @@ func startedUnixNs(bootNs int64) int64 {
 		return 0
 	}
 	const resolution = int64(1e9 / process.UserHz)
-	started := clock.Ns(unix.CLOCK_REALTIME) - clock.Ns(unix.CLOCK_BOOTTIME) + bootNs
+	started := clock.ReadNs(unix.CLOCK_REALTIME) - clock.ReadNs(unix.CLOCK_BOOTTIME) + bootNs
 	return (started + resolution/2) / resolution * resolution
 }
 

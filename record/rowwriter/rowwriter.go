@@ -37,7 +37,7 @@ type Writer struct {
 
 	// Chunks receives ring buffer records, one after the other, from the drain.
 	Chunks chan []byte
-	pool   *ring.Pool
+	pool   *ring.ChunkPool
 	rows   chan []format.Row        // rows of other goroutines, such as NVML; one class per slice
 	asks   chan chan overhead.Rates // requests of BusiestThreadRates
 	done   chan struct{}
@@ -89,7 +89,7 @@ type Options struct {
 	Probes   *probe.Probes
 	Clock    clock.Clock
 	Unwinder *unwind.Unwinder // nil: stacks are not unwound
-	Pool     *ring.Pool       // pool of the chunks; Wait frees the pool
+	Pool     *ring.ChunkPool  // pool of the chunks; Wait frees the pool
 	Limits   format.Limits
 	// Meta returns the metadata without the row writer's counts. Any goroutine may call it.
 	Meta func() format.Meta
@@ -104,7 +104,7 @@ func New(opt Options) *Writer {
 	s := &Writer{
 		writer: opt.Writer, counters: newCounters(opt.Probes, opt.Clock), stacks: stack.NewTable(opt.Unwinder),
 		names: newKernelNames(), threads: make(map[int32]*knownThread), baseMeta: opt.Meta,
-		Chunks: make(chan []byte, ring.MaxChunks), pool: opt.Pool, rows: make(chan []format.Row, 64),
+		Chunks: make(chan []byte, ring.MaxWaitingChunks), pool: opt.Pool, rows: make(chan []format.Row, 64),
 		asks: make(chan chan overhead.Rates), openCalls: make(chan []bpf.CudaEvent), done: make(chan struct{}),
 		launches: newLaunchRate(), ratedAt: time.Now(), bounds: newBounds(opt.Limits), exited: make(map[int32]int64),
 		onFailure: opt.OnFailure, onFull: opt.OnFull,
@@ -131,7 +131,7 @@ func (s *Writer) Run(rotateEvery time.Duration) {
 				continue
 			}
 			s.decode(chunk)
-			s.pool.Put(chunk)
+			s.pool.PutChunk(chunk)
 			s.enforceBounds()
 		case open := <-s.openCalls:
 			for i := range open {
@@ -212,7 +212,7 @@ func (s *Writer) decode(chunk []byte) {
 		case bpf.CudaRecordKindRECORD_UNWOUND:
 			stack := (*bpf.CudaUnwoundEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Sizeof(*stack)) + 8*int(stack.Words)
-			s.addStack(s.stacks.AddUnwound(stack, ring.Words(chunk[unsafe.Sizeof(*stack):], int(stack.Words))))
+			s.addStack(s.stacks.AddUnwound(stack, ring.StackWords(chunk[unsafe.Sizeof(*stack):], int(stack.Words))))
 		case bpf.CudaRecordKindRECORD_NAME:
 			name := (*bpf.CudaNameEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Offsetof(name.Name)) + int(name.Length)

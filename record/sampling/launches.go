@@ -108,7 +108,7 @@ func (g *limiter) apply(pct float64) error {
 			return err
 		}
 		g.stacksOff = stacksOff
-		g.noteSwitch(format.SampledStacks, !stacksOff, clock.Ns(unix.CLOCK_MONOTONIC), pct)
+		g.noteSwitch(format.SampledStacks, !stacksOff, clock.ReadNs(unix.CLOCK_MONOTONIC), pct)
 	}
 	if launchesOff != g.launchesOff {
 		if err := g.switchLaunches(launchesOff, pct); err != nil {
