@@ -73,17 +73,17 @@ func checkAllocators(pid int) []Finding {
 	if err != nil {
 		return nil
 	}
-	lib := library.First(libs, library.Allocator)
+	lib := library.FirstOfKind(libs, library.KindAllocator)
 	if lib == nil {
 		return nil
 	}
-	version := library.TorchVersion(p, lib.Path)
+	version := library.ReadTorchVersion(p, lib.Path)
 	f := Finding{What: "PyTorch", Text: strings.TrimSpace(version + " every tensor is recorded")}
-	switch source, why := library.AllocatorAuto.ChooseSource(lib, library.First(libs, library.Reports)); {
+	switch source, why := library.AllocatorModeAuto.ChooseSource(lib, library.FirstOfKind(libs, library.KindReports)); {
 	case source == nil:
-		f.Err = errors.New(library.MissingText(lib.Path, version, why))
+		f.Err = errors.New(library.ExplainMissingAllocator(lib.Path, version, why))
 	case why != "":
-		f.Text += "; " + library.LimitsText(lib.Path, version, why)
+		f.Text += "; " + library.ExplainReportLimits(lib.Path, version, why)
 	}
 	return []Finding{f}
 }
@@ -212,11 +212,11 @@ func Calls(pid int) ([]CallTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	if library.First(libs, library.Driver) == nil {
+	if library.FirstOfKind(libs, library.KindDriver) == nil {
 		return nil, &process.Error{Pid: pid, Comm: p.Comm, Err: process.ErrNoLibrary}
 	}
 	tables := make([]CallTable, 0, len(libs))
-	for _, lib := range library.AllocatorAuto.Wanted(libs) {
+	for _, lib := range library.AllocatorModeAuto.SelectLibraries(libs) {
 		tables = append(tables, tableOf(lib))
 	}
 	return tables, nil
@@ -225,7 +225,7 @@ func Calls(pid int) ([]CallTable, error) {
 // tableOf returns the probes for a library, and the functions of the call table that it lacks.
 func tableOf(l *library.Library) CallTable {
 	t := CallTable{Path: l.Path, Probes: l.Probes}
-	if l.Kind != library.Driver {
+	if l.Kind != library.KindDriver {
 		return t
 	}
 	for i := range bpf.CallTable {

@@ -27,7 +27,7 @@ func TestClassesEqualTheLedger(t *testing.T) {
 			p := startSim(t, nil, "storm", "--calls", "20000", "--threads", "2", "--seed", "11", "--wait")
 			p.expect("ready")
 			opt := testOptions(t, p.pid())
-			opt.Classes, opt.Allocator, opt.Stacks = classes, library.AllocatorOff, probe.StacksOff
+			opt.Classes, opt.Allocator, opt.Stacks = classes, library.AllocatorModeOff, probe.StacksOff
 			s := start(t, opt)
 			var since int64
 			result := runWhile(t, s, func() {

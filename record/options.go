@@ -97,7 +97,7 @@ func DefaultOptions() Options {
 		Stacks:          probe.StacksAuto,
 		Attach:          privilege.AttachAuto,
 		Children:        true,
-		Allocator:       library.AllocatorAuto,
+		Allocator:       library.AllocatorModeAuto,
 		NVMLInterval:    100 * time.Millisecond,
 		SegmentInterval: 3 * time.Second,
 		returns:         sampling.DefaultReturns,

@@ -94,7 +94,7 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	flags.StringVar(&f.opt.Stacks, "stacks", f.opt.Stacks, "stack `MODE`: auto, full, fp (frame pointers) or off")
 	flags.Var((*allocatorFlag)(&f.opt.Allocator), "allocator", "PyTorch allocator `MODE`: auto (every tensor), "+
 		"light or off")
-	flags.Lookup("allocator").NoOptDefVal = string(library.AllocatorAuto)
+	flags.Lookup("allocator").NoOptDefVal = string(library.AllocatorModeAuto)
 	flags.StringSliceVar(
 		&f.classes,
 		"record",

@@ -48,9 +48,9 @@ type recordFlags struct {
 var stackModes = []string{probe.StacksAuto, probe.StacksFull, probe.StacksFP, probe.StacksOff}
 
 var allocatorModes = []string{
-	string(library.AllocatorAuto),
-	string(library.AllocatorLight),
-	string(library.AllocatorOff),
+	string(library.AllocatorModeAuto),
+	string(library.AllocatorModeLight),
+	string(library.AllocatorModeOff),
 }
 
 // allocatorFlag parses the flag --allocator: auto, light, off, or a boolean as in older releases.
@@ -62,9 +62,9 @@ func (f *allocatorFlag) Type() string { return "string" }
 
 func (f *allocatorFlag) Set(value string) error {
 	if on, err := strconv.ParseBool(value); err == nil {
-		value = string(library.AllocatorOff)
+		value = string(library.AllocatorModeOff)
 		if on {
-			value = string(library.AllocatorAuto)
+			value = string(library.AllocatorModeAuto)
 		}
 	}
 	if !slices.Contains(allocatorModes, value) {

@@ -90,9 +90,9 @@ func recordTraceRow(full string) (row int, known bool) {
 	return 0, false
 }
 
-// TorchVersion returns the version of PyTorch that a library belongs to. It reads version.py near
-// the library, and returns "" if the version is unknown.
-func TorchVersion(p *process.Process, library string) string {
+// ReadTorchVersion returns the version of PyTorch that a library belongs to. It reads version.py
+// near the library, and returns "" if the version is unknown.
+func ReadTorchVersion(p *process.Process, library string) string {
 	file, err := p.OpenRegular(filepath.Join(filepath.Dir(library), "..", "version.py"), 0)
 	if err != nil {
 		return ""
@@ -110,9 +110,9 @@ func TorchVersion(p *process.Process, library string) string {
 	return ""
 }
 
-// AllocatorConf returns the configuration of PyTorch's allocator in the environment of the process,
-// or "" if there is none.
-func AllocatorConf(p *process.Process) string {
+// ReadAllocatorConf returns the configuration of PyTorch's allocator in the environment of the
+// process, or "" if there is none.
+func ReadAllocatorConf(p *process.Process) string {
 	environ, err := p.ReadFile("environ", process.MaxEnvironment)
 	if err != nil {
 		return ""
@@ -129,8 +129,9 @@ func AllocatorConf(p *process.Process) string {
 	return conf
 }
 
-// MissingText returns a sentence that explains why events of an allocator are not recorded.
-func MissingText(path, version, why string) string {
+// ExplainMissingAllocator returns a sentence that explains why events of an allocator are not
+// recorded.
+func ExplainMissingAllocator(path, version, why string) string {
 	if version != "" {
 		path += " of PyTorch " + version
 	}

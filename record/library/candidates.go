@@ -13,10 +13,10 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// Candidates returns the libcuda files that the process, or a program that it starts, could load.
-// It searches the folders in the process's environment and root. Probes that are attached before a
-// library is mapped miss no call.
-func (c *Cache) Candidates(p *process.Process) []*Library {
+// FindLoadableDrivers returns the libcuda files that the process, or a program that it starts,
+// could load. It searches the folders in the process's environment and root. Probes that are
+// attached before a library is mapped miss no call.
+func (c *Cache) FindLoadableDrivers(p *process.Process) []*Library {
 	var dirs []string
 	if environ, err := p.ReadFile("environ", process.MaxEnvironment); err == nil {
 		for kv := range strings.SplitSeq(environ, "\x00") {

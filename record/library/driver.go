@@ -13,11 +13,11 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// DriverUsers returns those of pids that have mapped libcuda.
-func DriverUsers(pids []int) []int {
+// FilterDriverUsers returns those of pids that have mapped libcuda.
+func FilterDriverUsers(pids []int) []int {
 	var users []int
 	for _, pid := range pids {
-		if uses, err := MapsDriver((&process.Process{Pid: pid})); err == nil && uses {
+		if uses, err := HasMappedDriver((&process.Process{Pid: pid})); err == nil && uses {
 			users = append(users, pid)
 		}
 	}
@@ -28,9 +28,9 @@ func DriverUsers(pids []int) []int {
 // names of 4 KiB.
 const maxMapsText = 256 << 20
 
-// MapsDriver reports whether the process has mapped libcuda as code. It stops reading at the first
-// such mapping.
-func MapsDriver(p *process.Process) (bool, error) {
+// HasMappedDriver reports whether the process has mapped libcuda as code. It stops reading at the
+// first such mapping.
+func HasMappedDriver(p *process.Process) (bool, error) {
 	file, err := os.Open(p.Path("maps"))
 	if err != nil {
 		return false, err

@@ -24,9 +24,9 @@ import (
 type Kind uint8
 
 const (
-	Driver    Kind = iota // libcuda, the CUDA driver library
-	Allocator             // libc10_cuda, with record_trace of PyTorch's caching allocator
-	Reports               // libc10, with reportMemoryUsageToProfiler, which the allocator calls for each block
+	KindDriver    Kind = iota // libcuda, the CUDA driver library
+	KindAllocator             // libc10_cuda, with record_trace of PyTorch's caching allocator
+	KindReports               // libc10, with reportMemoryUsageToProfiler, which the allocator calls for each block
 )
 
 // kindOf returns the kind of a library by its file name. ok is false for libraries that are not
@@ -34,11 +34,11 @@ const (
 func kindOf(name string) (kind Kind, ok bool) {
 	switch {
 	case libcudaName.MatchString(name):
-		return Driver, true
+		return KindDriver, true
 	case allocatorName.MatchString(name):
-		return Allocator, true
+		return KindAllocator, true
 	case reportName.MatchString(name):
-		return Reports, true
+		return KindReports, true
 	}
 	return 0, false
 }
@@ -146,7 +146,7 @@ func (c *Cache) add(file *os.File, path string) (*Library, error) {
 // read reads symbols and code of the library and chooses the probes.
 func (l *Library) read(size int64) error {
 	object, err := symbolize.NewObject(l.file, size)
-	if err != nil && l.Kind == Reports { // few programs need libc10's reports
+	if err != nil && l.Kind == KindReports { // few programs need libc10's reports
 		l.Missing = err.Error()
 		return nil
 	}
@@ -155,17 +155,17 @@ func (l *Library) read(size int64) error {
 	}
 	l.BuildID = object.BuildID()
 	switch l.Kind {
-	case Driver:
+	case KindDriver:
 		l.Probes, err = driverProbes(object, l.file)
-	case Allocator:
+	case KindAllocator:
 		l.Probes, l.Missing, err = allocatorProbes(object, l.file)
-	case Reports:
+	case KindReports:
 		l.Probes, l.Missing = reportProbes(object, l.file)
 	}
 	if err != nil {
 		return fmt.Errorf("read code of %s: %w", l.Path, err)
 	}
-	if len(l.Probes) == 0 && l.Kind == Driver {
+	if len(l.Probes) == 0 && l.Kind == KindDriver {
 		return fmt.Errorf("%s exports no CUDA driver function", l.Path)
 	}
 	return nil

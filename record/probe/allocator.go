@@ -20,10 +20,10 @@ const offsetUnknown = ^uint64(0)
 // SetAllocatorSource sets the library whose function reports the allocator events of a process.
 // It has no effect after the process's first allocator event.
 func (p *Probes) SetAllocatorSource(lib *library.Library, pid int) {
-	if lib.Kind == library.Driver || pid == EveryProcess {
+	if lib.Kind == library.KindDriver || pid == EveryProcess {
 		return
 	}
-	a := bpf.CudaProcessAllocator{StatsOffset: offsetUnknown, Source: uint32(lib.Source())}
+	a := bpf.CudaProcessAllocator{StatsOffset: offsetUnknown, Source: uint32(lib.AllocatorSource())}
 	_ = p.Objects.Allocators.Update(uint32(pid), a, ebpf.UpdateNoExist) // an existing source is kept
 }
 
@@ -32,7 +32,7 @@ func (p *Probes) SetAllocatorSource(lib *library.Library, pid int) {
 func (p *Probes) AllocatorSource(lib *library.Library, pid int) bpf.CudaAllocatorSource {
 	var a bpf.CudaProcessAllocator
 	if p.Objects.Allocators.Lookup(uint32(pid), &a) != nil {
-		return lib.Source()
+		return lib.AllocatorSource()
 	}
 	return bpf.CudaAllocatorSource(a.Source)
 }

@@ -29,7 +29,7 @@ func readProcess(pid int, listed bool) readResult {
 	if pid == os.Getpid() { // NVML loads libcuda into this process
 		return readResult{}
 	}
-	uses, err := library.MapsDriver((&process.Process{Pid: pid}))
+	uses, err := library.HasMappedDriver((&process.Process{Pid: pid}))
 	if errors.Is(err, fs.ErrPermission) && !listed {
 		return readResult{denied: true}
 	}

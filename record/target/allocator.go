@@ -42,7 +42,7 @@ func newAllocators() allocators {
 // renewAllocator discards the allocator state of a process that has mapped another allocator.
 // Without kernel BTF there is no exec event that would do so.
 func (s *Set) renewAllocator(libs []*library.Library, pid int) {
-	lib := library.First(libs, library.Allocator)
+	lib := library.FirstOfKind(libs, library.KindAllocator)
 	if known, ok := s.allocators.library[pid]; ok && lib != nil && known != lib.ID {
 		s.forgetAllocator(pid)
 		s.probes.ForgetAllocatorSource(pid)
@@ -53,8 +53,8 @@ func (s *Set) renewAllocator(libs []*library.Library, pid int) {
 // its event source, and the reasons for missing data. It starts the search for the statistics.
 func (s *Set) noteAllocator(libs []*library.Library, p *process.Process) {
 	w := &s.allocators
-	lib, reports := library.First(libs, library.Allocator), library.First(libs, library.Reports)
-	if lib == nil || s.opt.Allocator == library.AllocatorOff || w.library[p.Pid] == lib.ID ||
+	lib, reports := library.FirstOfKind(libs, library.KindAllocator), library.FirstOfKind(libs, library.KindReports)
+	if lib == nil || s.opt.Allocator == library.AllocatorModeOff || w.library[p.Pid] == lib.ID ||
 		reports == nil && w.isLoading(p.Pid) {
 		return
 	}
@@ -63,19 +63,19 @@ func (s *Set) noteAllocator(libs []*library.Library, p *process.Process) {
 		Allocator: format.MemoryTorch,
 		Library:   lib.Path,
 		BuildID:   lib.BuildID,
-		Version:   library.TorchVersion(p, lib.Path),
-		Conf:      library.AllocatorConf(p),
+		Version:   library.ReadTorchVersion(p, lib.Path),
+		Conf:      library.ReadAllocatorConf(p),
 	}
 	source, why := s.opt.Allocator.ChooseSource(lib, reports)
 	switch {
 	case source == nil:
-		fact.Missing = library.MissingText(lib.Path, fact.Version, why)
+		fact.Missing = library.ExplainMissingAllocator(lib.Path, fact.Version, why)
 		s.opt.Warn(fact.Missing)
 	case s.probes.AllocatorSource(source, p.Pid) == bpf.CudaAllocatorSourceSOURCE_REPORTS:
 		if source == lib {
 			why = "the process's first allocator event came from c10::reportMemoryUsageToProfiler"
 		}
-		fact.Source, fact.Limits = format.SourceReports, library.LimitsText(lib.Path, fact.Version, why)
+		fact.Source, fact.Limits = format.SourceReports, library.ExplainReportLimits(lib.Path, fact.Version, why)
 		if why != "" {
 			s.opt.Warn(fact.Limits)
 		}

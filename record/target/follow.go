@@ -133,7 +133,7 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 			s.warnUnprobed(p, err)
 			continue
 		}
-		if lib.Kind == library.Driver && s.probes.ProbeCount() > before && p.HasMapped(lib.ID) {
+		if lib.Kind == library.KindDriver && s.probes.ProbeCount() > before && p.HasMapped(lib.ID) {
 			s.noteLate(lib, p)
 		}
 	}
