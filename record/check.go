@@ -101,7 +101,7 @@ func checkAttach(how privilege.Attach) Finding {
 // checkPrograms loads the BPF programs and unloads them.
 func checkPrograms(how privilege.Attach) Finding {
 	f := Finding{What: "BPF programs", Needed: true, Text: "the kernel accepts them"}
-	p, err := probe.Load(probe.Options{How: how, BufferBytes: 1 << 16, Stacks: probe.StacksFP})
+	p, err := probe.LoadPrograms(probe.Options{How: how, BufferBytes: 1 << 16, Stacks: probe.StacksFP})
 	if err != nil {
 		f.Err = err
 		return f
@@ -120,12 +120,12 @@ func checkStacks(how privilege.Attach) Finding {
 		return f
 	}
 	defer u.Close()
-	p, err := probe.Load(probe.Options{How: how, BufferBytes: 1 << 16, Stacks: probe.StacksAuto, Unwinder: u})
+	p, err := probe.LoadPrograms(probe.Options{How: how, BufferBytes: 1 << 16, Stacks: probe.StacksAuto, Unwinder: u})
 	if err != nil {
 		f.Err = err
 		return f
 	}
-	f.Err = errors.Join(probe.SelfTest(p, u), p.Close())
+	f.Err = errors.Join(probe.SelfTestUnwinding(p, u), p.Close())
 	if f.Err == nil && !unwind.Patched() {
 		f.Err, f.Without = ErrUnpatched, "native frames are complete, Python frames are missing"
 	}
@@ -136,7 +136,7 @@ func checkStacks(how privilege.Attach) Finding {
 func checkFollow(how privilege.Attach) Finding {
 	f := Finding{What: "children", Text: "recorded from their first call", Without: "child processes are not " +
 		"recorded"}
-	p, err := probe.Load(probe.Options{How: how, BufferBytes: 1 << 16})
+	p, err := probe.LoadPrograms(probe.Options{How: how, BufferBytes: 1 << 16})
 	if err != nil {
 		f.Err = err
 		return f

@@ -64,7 +64,7 @@ func TestClassesEqualTheLedger(t *testing.T) {
 func isNamedIn(classes []string, name string) bool {
 	for cookie := range bpf.NumDriverCookies() {
 		if call, exported, _, _ := bpf.FunctionByCookie(uint16(cookie)); exported == name {
-			return probe.IsNeeded(call, classes)
+			return probe.IsFunctionNeeded(call, classes)
 		}
 	}
 	return false

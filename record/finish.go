@@ -34,7 +34,7 @@ func (s *Session) Finish() (Result, error) {
 	close(s.stop)
 	begin := time.Now()
 	s.targets.CloseSearches()
-	endErr := s.probes.WaitForOpenCalls(probe.DetachGrace)
+	endErr := s.probes.WaitForOpenCalls(probe.MaxDetachWait)
 	s.endNs = clock.ReadNs(unix.CLOCK_MONOTONIC)
 	writer := s.pipeline.writer
 	writer.EndAt(s.clock.NowNs())
@@ -51,7 +51,7 @@ func (s *Session) Finish() (Result, error) {
 	err := errors.Join(endErr, s.pipeline.drainAll(s.targets.OnLateProcessEvent))
 	// The map of thread states outlives the probes.
 	open, openErr := s.probes.OpenCalls()
-	probe.MarkOpen(open, s.endNs)
+	probe.MarkCallsOpen(open, s.endNs)
 	writer.WriteOpenCalls(open)
 	meta := s.finalMeta(detachNs)
 	result := Result{Output: s.output, Meta: meta, Elapsed: time.Duration(meta.EndNs - s.startNs)}
@@ -105,6 +105,6 @@ func (s *Session) finalMeta(detachNs int64) format.Meta {
 	cost := overhead.OwnCost()
 	meta.Cost.CPUNs, meta.Cost.RSSBytes = cost.CPUNs-s.costBase.CPUNs, cost.RSSBytes
 	meta.Cost.DetachNs = detachNs
-	meta.Cost.BPFRunNs, meta.Cost.BPFRuns = s.probes.RunTimes()
+	meta.Cost.BPFRunNs, meta.Cost.BPFRuns = s.probes.ReadRunTimes()
 	return meta
 }

@@ -332,7 +332,7 @@ func TestPerfUprobesBeginAndEndAtOnce(t *testing.T) {
 	opt.Attach, opt.Only = privilege.AttachPerf, probedByPerf
 	s := start(t, opt)
 	result := finishAfter(t, s, func() { awaitCalls(t, s, 1000) })
-	if entries, returns := s.probes.Links(); entries == 0 || returns == 0 || !s.Finished() {
+	if entries, returns := s.probes.CountPermanentLinks(); entries == 0 || returns == 0 || !s.Finished() {
 		t.Errorf("%d entries and %d returns are still probed; finished: %v", entries, returns, s.Finished())
 	}
 	if meta := metaOf(t, result.Output); meta.Complete != format.CompleteYes || meta.Cost.DetachNs != 0 {

@@ -42,7 +42,7 @@ func (s *Session) neededCapabilities() (effective, permitted []privilege.Capabil
 	if other := s.opt.Owner.Set && s.opt.Owner.UID != os.Geteuid(); other || !isOwnFolder(filepath.Dir(s.output)) {
 		effective = append(effective, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER)
 	}
-	return effective, []privilege.Capability{unix.CAP_SYS_ADMIN} // for probe.MeasureRunTimes
+	return effective, []privilege.Capability{unix.CAP_SYS_ADMIN} // for probe.EnableRunTimeStats
 }
 
 // isOwnFolder reports whether the user may write to a folder without capabilities.

@@ -79,9 +79,9 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 // reapThreads deletes the kernel state of exited threads, until stop is closed. It writes their
 // unfinished calls as open calls.
 func (s *Session) reapThreads(stop <-chan struct{}) {
-	for !clock.Sleep(stop, probe.ReapInterval) {
+	for !clock.Sleep(stop, probe.ThreadReapInterval) {
 		if open := s.probes.ReapThreads(); len(open) > 0 {
-			probe.MarkOpen(open, clock.ReadNs(unix.CLOCK_MONOTONIC))
+			probe.MarkCallsOpen(open, clock.ReadNs(unix.CLOCK_MONOTONIC))
 			s.pipeline.writer.SendOpenCalls(open)
 		}
 	}

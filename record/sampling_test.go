@@ -259,7 +259,7 @@ func TestCostOfAnException(t *testing.T) {
 		opt := testOptions(t, p.pid())
 		opt.Attach, opt.Only = how, []string{"cuMemAlloc_v2"}
 		s := start(t, opt)
-		ns, err := s.probes.ExceptionNs()
+		ns, err := s.probes.MeasureExceptionNs()
 		if err != nil || ns < 50 || ns > 100_000 {
 			t.Errorf("%s: %.0f ns, %v", how, ns, err)
 		}
@@ -325,5 +325,5 @@ func TestSamplingContinuesWhenAProcessExits(t *testing.T) {
 // ignoresLaunches reports whether launches are not recorded now.
 func ignoresLaunches(s *Session) bool {
 	now := monotonic()
-	return s.probes.Missing.Overlaps(now, now+1)
+	return s.probes.MissingLaunches.Overlaps(now, now+1)
 }

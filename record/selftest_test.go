@@ -22,7 +22,7 @@ func TestSelfTestDetectsABrokenUnwinder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer u.Close()
-	p, err := probe.Load(
+	p, err := probe.LoadPrograms(
 		probe.Options{
 			How:         privilege.AttachAuto.OnThisKernel(),
 			BufferBytes: 1 << 20,
@@ -34,7 +34,7 @@ func TestSelfTestDetectsABrokenUnwinder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	if err := probe.SelfTest(p, u); err != nil {
+	if err := probe.SelfTestUnwinding(p, u); err != nil {
 		t.Error(err)
 	}
 	for class := range bpf.CudaCallClassCLASS_COUNT {
@@ -52,7 +52,7 @@ func TestSelfTestDetectsABrokenUnwinder(t *testing.T) {
 	if err := u.Programs().Delete(uint32(bpf.CudaUnwinderSlotUNWINDER_ENTRY)); err != nil {
 		t.Fatal(err)
 	}
-	if err := probe.SelfTest(p, u); err == nil || !strings.Contains(err.Error(), "no stack was unwound") {
+	if err := probe.SelfTestUnwinding(p, u); err == nil || !strings.Contains(err.Error(), "no stack was unwound") {
 		t.Errorf("without the unwinder's programs: %v", err)
 	}
 }

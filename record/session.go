@@ -126,7 +126,7 @@ func (s *Session) attach(how privilege.Attach, libraries []target.Library) error
 // stacks walked by frame pointers.
 func (s *Session) loadProbes(how privilege.Attach, only process.Cgroup) (*probe.Probes, error) {
 	load := func() (*probe.Probes, error) {
-		return probe.Load(probe.Options{
+		return probe.LoadPrograms(probe.Options{
 			How: how, BufferBytes: s.opt.BufferBytes, Stacks: s.opt.Stacks, Unwinder: s.unwinder,
 			All: s.opt.All, Comm: process.KernelComm(s.opt.Comm), Cgroup: only,
 			Functions: s.opt.Only, Classes: s.opt.Classes, StackCacheSets: s.opt.stackCacheSets,
@@ -138,7 +138,7 @@ func (s *Session) loadProbes(how privilege.Attach, only process.Cgroup) (*probe.
 	}
 	if err == nil {
 		s.targets.AwaitUnwinding(p, s.unwinder)
-		if err = probe.SelfTest(p, s.unwinder); err == nil {
+		if err = probe.SelfTestUnwinding(p, s.unwinder); err == nil {
 			return p, nil
 		}
 		_ = p.Close() // no probe is attached yet, so Close cannot fail
@@ -197,9 +197,9 @@ func (s *Session) firstRows() []format.Row {
 // startHelpers starts all goroutines except the pipeline's. They end when s.stop is closed.
 func (s *Session) startHelpers() {
 	s.sampler = sampling.Sampler{Probes: s.probes, Recorder: s.pipeline.writer, Clock: s.clock, Warn: s.warn}
-	statsOn, statsEvery := probe.RunTimeSample, probe.RunTimePeriod
+	statsOn, statsEvery := probe.RunTimeSampleLength, probe.RunTimeSamplePeriod
 	if s.opt.MaxOverheadPct > 0 {
-		statsOn, statsEvery = probe.RunTimeSampleGoverned, probe.RunTimePeriodGoverned
+		statsOn, statsEvery = probe.GovernedSampleLength, probe.GovernedSamplePeriod
 		s.helpers.Go(func() { s.sampler.LimitOverhead(s.opt.governor, s.opt.MaxOverheadPct, s.stop) })
 	}
 	s.helpers.Go(func() { probe.SampleRunTimes(s.stop, statsOn, statsEvery) })

@@ -62,7 +62,7 @@ func unwindOptions(how privilege.Attach) unwind.Options {
 // inferenceNotes returns a note per class of calls with the error rate of inferred stacks.
 func (s *Session) inferenceNotes(now int64) []format.Row {
 	var rows []format.Row
-	for class, sum := range s.probes.InferenceStats() {
+	for class, sum := range s.probes.SumInferenceStats() {
 		var inferred int64
 		for _, n := range sum.Inferred {
 			inferred += int64(n)

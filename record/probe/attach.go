@@ -15,10 +15,10 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// Attach attaches the probes of a library to one process, or to all processes with EveryProcess.
-// It does nothing if the library was attached before, or an attempt failed. Return probes are
-// attached before entry probes, so that each recorded entry has its return.
-func (p *Probes) Attach(lib *library.Library, pid int) error {
+// AttachLibrary attaches the probes of a library to one process, or to all processes with
+// EveryProcess. It does nothing if the library was attached before, or an attempt failed. Return
+// probes are attached before entry probes, so that each recorded entry has its return.
+func (p *Probes) AttachLibrary(lib *library.Library, pid int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := attachment{lib.ID, pid}
@@ -138,7 +138,7 @@ func (p *Probes) selectedProbes(lib *library.Library) []library.Probe {
 	}
 	return slices.DeleteFunc(slices.Clone(lib.Probes), func(at library.Probe) bool {
 		call, _, _, _ := bpf.FunctionByCookie(at.Cookie)
-		return len(p.functions) > 0 && !slices.Contains(p.functions, at.Symbol) || !IsNeeded(call, p.classes)
+		return len(p.functions) > 0 && !slices.Contains(p.functions, at.Symbol) || !IsFunctionNeeded(call, p.classes)
 	})
 }
 

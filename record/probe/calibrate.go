@@ -58,9 +58,9 @@ func measureCallNs() float64 {
 	return rounds[len(rounds)/2]
 }
 
-// ExceptionNs measures the cost of a probe hit without its BPF program, in nanoseconds. It measures
-// an entry probe; a return probe costs about as much.
-func (p *Probes) ExceptionNs() (float64, error) {
+// MeasureExceptionNs measures the cost of a probe hit without its BPF program, in nanoseconds. It
+// measures an entry probe; a return probe costs about as much.
+func (p *Probes) MeasureExceptionNs() (float64, error) {
 	maps, err := (&process.Process{Pid: os.Getpid()}).Maps()
 	if err != nil {
 		return 0, err

@@ -74,9 +74,10 @@ func classOf(call *bpf.ProbedFunction) (class string, ok bool) {
 	return "", false
 }
 
-// IsNeeded reports whether a recording of these classes needs the calls of a function: the function
-// belongs to one of the classes, or is needed to interpret their calls. No classes means all.
-func IsNeeded(call *bpf.ProbedFunction, classes []string) bool {
+// IsFunctionNeeded reports whether a recording of these classes needs the calls of a function: the
+// function belongs to one of the classes, or is needed to interpret their calls. No classes means
+// all.
+func IsFunctionNeeded(call *bpf.ProbedFunction, classes []string) bool {
 	if len(classes) == 0 {
 		return true
 	}

@@ -76,11 +76,11 @@ func TestIsNeeded(t *testing.T) {
 	} {
 		for i := range bpf.CallTable {
 			call := &bpf.CallTable[i]
-			need := IsNeeded(call, []string{c.class})
+			need := IsFunctionNeeded(call, []string{c.class})
 			if slices.Contains(c.with, call.Name) && !need || slices.Contains(c.without, call.Name) && need {
 				t.Errorf("--record %s: %s is needed: %v", c.class, call.Name, need)
 			}
-			if !IsNeeded(call, nil) || !IsNeeded(call, format.RecordClasses) {
+			if !IsFunctionNeeded(call, nil) || !IsFunctionNeeded(call, format.RecordClasses) {
 				t.Errorf("%s is not recorded by default", call.Name)
 			}
 		}

@@ -15,13 +15,13 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// DetachGrace limits how long the end of a recording waits for calls in flight.
-const DetachGrace = 100 * time.Millisecond
+// MaxDetachWait limits how long the end of a recording waits for calls in flight.
+const MaxDetachWait = 100 * time.Millisecond
 
 // WaitForOpenCalls stops recording new calls and waits up to grace until the calls in flight have
 // returned. Calls that are still open are no error. Call StopEvents next.
 func (p *Probes) WaitForOpenCalls(grace time.Duration) error {
-	if err := p.Pause(true); err != nil {
+	if err := p.SetPaused(true); err != nil {
 		return err
 	}
 	for end := time.Now().Add(grace); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -55,7 +55,7 @@ func (p *Probes) StopEvents() error {
 func awaitPrograms() {
 	const global = 1 // MEMBARRIER_CMD_GLOBAL
 	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0); errno != 0 {
-		time.Sleep(DetachGrace) // a BPF program runs for microseconds
+		time.Sleep(MaxDetachWait) // a BPF program runs for microseconds
 	}
 }
 

@@ -28,9 +28,9 @@ func (p *Probes) GetterCalls() map[string]uint64 {
 	return calls
 }
 
-// DropGetter removes the probes of a getter, for good. It reports whether there were any. It waits
-// 10 ms between entries and returns, so that most calls in flight return before.
-func (p *Probes) DropGetter(name string) bool {
+// RemoveGetterProbes removes the probes of a getter, for good. It reports whether there were any.
+// It waits 10 ms between entries and returns, so that most calls in flight return before.
+func (p *Probes) RemoveGetterProbes(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	links := p.getters[name]

@@ -136,7 +136,7 @@ func (p *Probes) IgnoreLaunches() (untilNs int64, err error) {
 	if err := p.Objects.LaunchesUntilNs.Set(uint64(untilNs)); err != nil {
 		return 0, fmt.Errorf("ignore launches: %w", err)
 	}
-	p.Missing.Begin(untilNs)
+	p.MissingLaunches.Begin(untilNs)
 	return untilNs, nil
 }
 
@@ -181,7 +181,7 @@ func (p *Probes) AttachLaunches() (fromNs int64, err error) {
 			return 0, fmt.Errorf("probe launches: %w", err)
 		}
 		if clock.ReadNs(unix.CLOCK_MONOTONIC) < fromNs { // otherwise the window was set too late: try again
-			p.Missing.End(fromNs)
+			p.MissingLaunches.End(fromNs)
 			return fromNs, nil
 		}
 	}

@@ -30,9 +30,9 @@ type Options struct {
 	StackCacheSets int
 }
 
-// Load loads the BPF programs and fills the call table. It attaches nothing. It returns a
+// LoadPrograms loads the BPF programs and fills the call table. It attaches nothing. It returns a
 // *privilege.Error if capabilities are missing.
-func Load(opt Options) (*Probes, error) {
+func LoadPrograms(opt Options) (*Probes, error) {
 	how, bufferBytes := opt.How, opt.BufferBytes
 	spec, err := bpf.LoadCuda()
 	if err != nil {

@@ -4,9 +4,9 @@ package probe
 
 import "sync"
 
-// MissingTimes holds the periods in which kernel launches are not recorded, on CLOCK_MONOTONIC, in
-// ascending order. The last period may be unfinished. Safe for concurrent use.
-type MissingTimes struct {
+// MissingLaunchTimes holds the periods in which kernel launches are not recorded, on
+// CLOCK_MONOTONIC, in ascending order. The last period may be unfinished. Safe for concurrent use.
+type MissingLaunchTimes struct {
 	mu    sync.Mutex
 	times []missingTime
 }
@@ -15,21 +15,21 @@ type MissingTimes struct {
 type missingTime struct{ fromNs, toNs int64 }
 
 // Begin starts a period without launches.
-func (m *MissingTimes) Begin(ns int64) {
+func (m *MissingLaunchTimes) Begin(ns int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.times = append(m.times, missingTime{fromNs: ns})
 }
 
 // End ends the last period without launches.
-func (m *MissingTimes) End(ns int64) {
+func (m *MissingLaunchTimes) End(ns int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.times[len(m.times)-1].toNs = ns
 }
 
 // Overlaps reports whether launches were not recorded in a part of the time from fromNs to toNs.
-func (m *MissingTimes) Overlaps(fromNs, toNs int64) bool {
+func (m *MissingLaunchTimes) Overlaps(fromNs, toNs int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := len(m.times) - 1; i >= 0; i-- {

@@ -28,8 +28,8 @@ type Probes struct {
 	functions []string // probe only these functions, if not empty
 	classes   []string // probe only these classes, if not empty
 
-	// Missing holds the periods without kernel launches.
-	Missing MissingTimes
+	// MissingLaunches holds the periods without kernel launches.
+	MissingLaunches MissingLaunchTimes
 
 	mu        sync.Mutex
 	tracing   []link.Link
@@ -68,9 +68,9 @@ func (p *Probes) AttachedPids() []int {
 	return pids
 }
 
-// Links returns the number of permanent links to entries and to returns, without those that are
-// removed and attached again during the recording.
-func (p *Probes) Links() (entries, returns int) {
+// CountPermanentLinks returns the number of permanent links to entries and to returns, without
+// those that are removed and attached again during the recording.
+func (p *Probes) CountPermanentLinks() (entries, returns int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.permanent.entries), len(p.permanent.returns)

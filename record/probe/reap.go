@@ -18,14 +18,14 @@ import (
 // Kernel maps hold state of threads and processes. It is deleted when they have exited: otherwise a
 // long recording of a program that starts others would fill the maps.
 
-// ReapInterval is the time between searches for exited threads. The map of thread states holds
-// 65,536 threads, so at most that many may exit in this time.
-const ReapInterval = 10 * time.Second
+// ThreadReapInterval is the time between searches for exited threads. The map of thread states
+// holds 65,536 threads, so at most that many may exit in this time.
+const ThreadReapInterval = 10 * time.Second
 
 // ReapThreads deletes the state of exited threads, and returns their calls that had not returned.
 func (p *Probes) ReapThreads() []bpf.CudaEvent {
 	var open []bpf.CudaEvent
-	for _, id := range p.ThreadIDs() {
+	for _, id := range p.ListThreadIDs() {
 		if _, err := os.Lstat(fmt.Sprintf("/proc/%d/task/%d", id>>32, uint32(id))); !errors.Is(err, os.ErrNotExist) {
 			continue
 		}
@@ -37,9 +37,9 @@ func (p *Probes) ReapThreads() []bpf.CudaEvent {
 	return open
 }
 
-// ThreadIDs returns the threads that have state in the kernel, as pid<<32|tid. An ID may occur
+// ListThreadIDs returns the threads that have state in the kernel, as pid<<32|tid. An ID may occur
 // twice.
-func (p *Probes) ThreadIDs() []uint64 {
+func (p *Probes) ListThreadIDs() []uint64 {
 	var ids []uint64
 	var id uint64
 	m := p.Objects.Threads

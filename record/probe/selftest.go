@@ -49,9 +49,9 @@ var selfTestDepth = 0
 // pointer is still the caller's.
 var selfTestChain = []string{"probe.selfTestLeaf", "probe.selfTestOuter", "runtime.goexit"}
 
-// SelfTest unwinds a known stack of this process. It returns an error that describes the first
-// function that is missing from the result.
-func SelfTest(p *Probes, u *unwind.Unwinder) error {
+// SelfTestUnwinding unwinds a known stack of this process. It returns an error that describes the
+// first function that is missing from the result.
+func SelfTestUnwinding(p *Probes, u *unwind.Unwinder) error {
 	chain, err := ownStack(p, u)
 	if err != nil {
 		return fmt.Errorf("self-test of stack unwinding: %w", err)

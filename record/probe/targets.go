@@ -54,16 +54,18 @@ func (p *Probes) LostProcessEvents() uint64 {
 	return n
 }
 
-// Pause stops recording new calls, or resumes it. Returns of calls in flight are still recorded.
-func (p *Probes) Pause(on bool) error {
+// SetPaused stops recording new calls, or resumes it. Returns of calls in flight are still
+// recorded.
+func (p *Probes) SetPaused(on bool) error {
 	if err := p.Objects.Paused.Set(bpfBool(on)); err != nil {
 		return fmt.Errorf("pause the BPF programs: %w", err)
 	}
 	return nil
 }
 
-// SkipStacks makes the BPF programs record kernel launches without stacks (on), or with stacks.
-func (p *Probes) SkipStacks(on bool) error {
+// SkipLaunchStacks makes the BPF programs record kernel launches without stacks (on), or with
+// stacks.
+func (p *Probes) SkipLaunchStacks(on bool) error {
 	if err := p.Objects.SkipStacks.Set(bpfBool(on)); err != nil {
 		return fmt.Errorf("switch the stacks of launches: %w", err)
 	}

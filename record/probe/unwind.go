@@ -90,8 +90,8 @@ func (p *Probes) endUnwinding(opt Options) error {
 	return u.SetStop(p.unwind.UnwindStop)
 }
 
-// InferenceStats returns counts of inferred, checked and wrong stacks, by class of call.
-func (p *Probes) InferenceStats() (sums [bpf.CudaCallClassCLASS_COUNT]bpf.CudaInferenceStats) {
+// SumInferenceStats returns counts of inferred, checked and wrong stacks, by class of call.
+func (p *Probes) SumInferenceStats() (sums [bpf.CudaCallClassCLASS_COUNT]bpf.CudaInferenceStats) {
 	for class := range sums {
 		var cpus []bpf.CudaClassStats
 		if p.Objects.Stats.Lookup(uint32(class), &cpus) != nil {

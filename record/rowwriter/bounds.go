@@ -58,7 +58,7 @@ func newBounds(l format.Limits) bounds {
 
 // lateRows is how long after a process's exit its last rows may arrive: events in the ring buffer,
 // and open calls, which ReapThreads finds.
-const lateRows = 3 * probe.ReapInterval
+const lateRows = 3 * probe.ThreadReapInterval
 
 // enforceBounds rotates early if the current segments become too large for the limits, and ends a
 // recording that has reached its size limit.
@@ -94,7 +94,7 @@ func (s *Writer) clipToEnd(e *bpf.CudaEvent) bool {
 		return false
 	}
 	if left := uint64(s.bounds.endNs - start); e.DurNs > left {
-		e.Ptr, e.Bytes = probe.EntryValues(e)
+		e.Ptr, e.Bytes = probe.EntryPtrAndBytes(e)
 		e.DurNs, e.Result = left, 0
 		e.Flags |= uint8(bpf.CudaEventFlagsEVENT_OPEN)
 	}

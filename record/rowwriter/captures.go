@@ -18,7 +18,7 @@ type captures struct {
 	events  map[handle]*capture  // events recorded in a captured stream
 	graphs  map[handle]graphSize // sizes of captured and constructed graphs
 	execs   map[handle]graphSize // sizes of instantiated graphs
-	missing *probe.MissingTimes
+	missing *probe.MissingLaunchTimes
 }
 
 // graphSize is the number of kernel nodes of a graph. unknown is set if the number is unreliable,
@@ -44,7 +44,7 @@ type capture struct {
 	kernels int64
 }
 
-func newCaptures(missing *probe.MissingTimes) *captures {
+func newCaptures(missing *probe.MissingLaunchTimes) *captures {
 	return &captures{
 		streams: make(map[handle]*capture), events: make(map[handle]*capture),
 		graphs: make(map[handle]graphSize), execs: make(map[handle]graphSize), missing: missing,

@@ -28,7 +28,7 @@ func TestGraphSizeIsUnknownWithoutLaunches(t *testing.T) {
 		beginNs, endNs uint64
 		want           int64
 	}{"before": {100, 200, 2}, "into": {950, 1100, 0}, "across": {900, 2100, 0}, "within": {1200, 1300, 0}, "out of": {1900, 2100, 0}, "after": {2000, 2100, 2}} {
-		var missing probe.MissingTimes
+		var missing probe.MissingLaunchTimes
 		missing.Begin(1000)
 		missing.End(2000)
 		s := newCaptures(&missing)

@@ -109,7 +109,7 @@ func New(opt Options) *Writer {
 		launches: newLaunchRate(), ratedAt: time.Now(), bounds: newBounds(opt.Limits), exited: make(map[int32]int64),
 		onFailure: opt.OnFailure, onFull: opt.OnFull,
 	}
-	s.captures = newCaptures(&opt.Probes.Missing)
+	s.captures = newCaptures(&opt.Probes.MissingLaunches)
 	s.progress.Store(new(Progress))
 	return s
 }

@@ -35,7 +35,7 @@ func (s *Sampler) DropGetters(policy Getters, stop <-chan struct{}) {
 		since = since.Add(elapsed)
 		for name, n := range calls {
 			rate := float64(n-last[name]) / elapsed.Seconds()
-			if rate < policy.MaxRate || !s.Probes.DropGetter(name) {
+			if rate < policy.MaxRate || !s.Probes.RemoveGetterProbes(name) {
 				continue
 			}
 			s.note("getter", rate, fmt.Sprintf("%s was called %.0f times a second: its later calls are "+

@@ -55,7 +55,7 @@ func (s *Sampler) LimitOverhead(policy overhead.Policy, limitPct float64, stop <
 		if !ok {
 			return
 		}
-		m := overhead.LoadOf(rates, g.meter.HitNs(s.Probes.RunTimes()))
+		m := overhead.LoadOf(rates, g.meter.HitNs(s.Probes.ReadRunTimes()))
 		if g.governor.Next(m) {
 			g.warn(g.governor.Average(m), g.stuckText(m))
 		}
@@ -72,14 +72,14 @@ func (s *Sampler) LimitOverhead(policy overhead.Policy, limitPct float64, stop <
 
 // prepare measures the duration of a probe's exception and checks what can be sampled.
 func (g *limiter) prepare() (err error) {
-	if g.meter.ExceptionNs, err = g.Probes.ExceptionNs(); err != nil {
+	if g.meter.ExceptionNs, err = g.Probes.MeasureExceptionNs(); err != nil {
 		return err
 	}
 	if g.governor.MaxStep < overhead.SampleLaunches {
 		g.warn(0, "--max-overhead samples only stacks of launches. Launches cannot be sampled with "+
 			"--attach perf, or before Linux 6.6")
 	}
-	stats, err := probe.MeasureRunTimes()
+	stats, err := probe.EnableRunTimeStats()
 	if err != nil {
 		g.warn(0, "--max-overhead counts only the exceptions of probes. Run times of BPF programs cannot be "+
 			"measured: "+err.Error())
@@ -91,7 +91,7 @@ func (g *limiter) prepare() (err error) {
 // resetMeters starts a new measurement of rates and run times.
 func (g *limiter) resetMeters() {
 	g.Recorder.BusiestThreadRates(g.stop)
-	g.meter.HitNs(g.Probes.RunTimes())
+	g.meter.HitNs(g.Probes.ReadRunTimes())
 }
 
 // apply switches recording of launches and stacks as the governor decided. pct is the overhead in
@@ -104,7 +104,7 @@ func (g *limiter) apply(pct float64) error {
 		return nil
 	}
 	if stacksOff != g.stacksOff {
-		if err := g.Probes.SkipStacks(stacksOff); err != nil {
+		if err := g.Probes.SkipLaunchStacks(stacksOff); err != nil {
 			return err
 		}
 		g.stacksOff = stacksOff

@@ -37,11 +37,11 @@ func (s *Sampler) SampleReturns(policy Returns, stop <-chan struct{}) {
 				rate, policy.On, policy.Period))
 			noted = true
 		}
-		err := s.Probes.SkipReturns(stop)
+		err := s.Probes.SkipLaunchReturns(stop)
 		if clock.Sleep(stop, policy.Period-policy.On) {
 			return
 		}
-		if err = errors.Join(err, s.Probes.ProbeReturns()); err != nil {
+		if err = errors.Join(err, s.Probes.AttachLaunchReturns()); err != nil {
 			s.note("returns", 0, err.Error())
 			return
 		}

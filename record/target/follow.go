@@ -33,7 +33,7 @@ func (s *Set) Attach(probes *probe.Probes, unwinder *unwind.Unwinder, libraries 
 			return err
 		}
 	}
-	if err := probes.Pause(true); err != nil {
+	if err := probes.SetPaused(true); err != nil {
 		return err
 	}
 	for _, l := range libraries {
@@ -48,7 +48,7 @@ func (s *Set) Attach(probes *probe.Probes, unwinder *unwind.Unwinder, libraries 
 		}
 		s.libraries = append(s.libraries, l.Library)
 	}
-	return probes.Pause(false)
+	return probes.SetPaused(false)
 }
 
 // addRunningChildren adds children that were forked before forks were followed. These children may

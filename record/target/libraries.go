@@ -87,7 +87,7 @@ func (s *Set) probeLibrary(lib *library.Library, pid int) error {
 	if s.opt.All || pid != probe.EveryProcess && s.opt.Children && s.followErr == nil && !s.isMappedByOthers(lib.ID) {
 		pid = probe.EveryProcess
 	}
-	err := s.probes.Attach(lib, pid)
+	err := s.probes.AttachLibrary(lib, pid)
 	if p := s.Get(pid); err != nil && p != nil && !p.Alive() {
 		// The process exited while its probes were attached.
 		return &process.Error{Pid: pid, Comm: p.Comm, Err: process.ErrNoProcess}
