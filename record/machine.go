@@ -74,12 +74,12 @@ func (s *Session) endMachine() {
 
 // watchXids follows all available sources of Xids, and writes a note about unavailable ones.
 func (s *Session) watchXids() {
-	c, m, paths := s.clock, &s.machine, xid.SystemPaths
+	c, m, paths := s.clock, &s.machine, xid.SystemSourcePaths
 	if s.opt.xids != nil {
 		paths = *s.opt.xids
 	}
-	merger := xid.NewMerger(m.gpus)
-	feeds, missing := xid.OpenFeeds(paths, c)
+	merger := xid.NewReportMerger(m.gpus)
+	feeds, missing := xid.OpenXidFeeds(paths, c)
 	if len(feeds) == 0 && m.nvml != nil {
 		if err := m.nvml.WatchXids(c, merger, s.stop, &s.helpers); err != nil {
 			missing = append(missing, err.Error())
@@ -99,7 +99,7 @@ func (s *Session) watchXids() {
 			},
 		})
 	}
-	s.helpers.Go(func() { xid.Follow(c, feeds, merger, m.rows, s.stop) })
+	s.helpers.Go(func() { xid.FollowXids(c, feeds, merger, m.rows, s.stop) })
 }
 
 // hasDriver reports whether this host has NVIDIA's driver. Without the driver there are no Xids.

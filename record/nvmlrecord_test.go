@@ -34,7 +34,7 @@ func TestXidsComeFromNVMLWithoutKernelLog(t *testing.T) {
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
 	opt.NVMLInterval = 100 * time.Millisecond
-	opt.xids = &xid.Paths{Kmsg: filepath.Join(t.TempDir(), "none"), NoBPF: true}
+	opt.xids = &xid.SourcePaths{Kmsg: filepath.Join(t.TempDir(), "none"), NoBPF: true}
 	s := start(t, opt)
 	result := runWhile(t, s, func() {
 		simtest.Say(t, answers, "xid 79")

@@ -84,8 +84,8 @@ type Options struct {
 
 	returns        sampling.Returns // policy for return probes of launches
 	governor       overhead.Policy
-	stackCacheSets int        // limit of the stack cache, as probe.Options.StackCacheSets
-	xids           *xid.Paths // sources of Xids; nil: those of the system
+	stackCacheSets int              // limit of the stack cache, as probe.Options.StackCacheSets
+	xids           *xid.SourcePaths // sources of Xids; nil: those of the system
 	// clockShift is added to the wall clock as read at the start of the recording.
 	clockShift time.Duration
 }

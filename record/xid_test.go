@@ -19,7 +19,7 @@ import (
 // with NVIDIA's driver.
 func TestXidProgramIsAccepted(t *testing.T) {
 	needKernel(t)
-	err := xid.CheckProgram()
+	err := xid.CheckBPFProgram()
 	switch {
 	case err == nil, errors.Is(err, os.ErrNotExist): // no tracepoint: the verifier has accepted the program
 	case strings.Contains(err.Error(), "pci_dev"):
@@ -37,7 +37,7 @@ func TestXidsAreRecorded(t *testing.T) {
 	p := startSim(t, nil, "storm", "--calls", "100", "--threads", "1", "--seed", "1", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
-	opt.xids = &xid.Paths{Kmsg: f.LogPath, Tracefs: f.TracefsPaths}
+	opt.xids = &xid.SourcePaths{Kmsg: f.LogPath, Tracefs: f.TracefsPaths}
 	s := start(t, opt)
 	result := runWhile(t, s, func() {
 		simtest.AwaitRead(t, f.TraceFile) // wait until the existing text of the log has been read

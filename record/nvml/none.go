@@ -45,7 +45,7 @@ func (t *Sampler) Run(clock.Clock, time.Duration, *rows.Sender, <-chan struct{})
 func (t *Sampler) Costs() []format.SamplingCost { return nil }
 
 // WatchXids does nothing without cgo.
-func (t *Sampler) WatchXids(clock.Clock, *xid.Merger, <-chan struct{}, *sync.WaitGroup) error {
+func (t *Sampler) WatchXids(clock.Clock, *xid.ReportMerger, <-chan struct{}, *sync.WaitGroup) error {
 	return nil
 }
 

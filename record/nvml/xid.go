@@ -18,7 +18,12 @@ const eventWaitMs = 200
 
 // WatchXids adds the Xids that NVML reports to the merger until stop is closed. Use it if the
 // kernel's sources cannot be read. NVML reports code and device, but neither process nor text.
-func (t *Sampler) WatchXids(c clock.Clock, merger *xid.Merger, stop <-chan struct{}, helpers *sync.WaitGroup) error {
+func (t *Sampler) WatchXids(
+	c clock.Clock,
+	merger *xid.ReportMerger,
+	stop <-chan struct{},
+	helpers *sync.WaitGroup,
+) error {
 	for _, symbol := range []string{"nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2"} {
 		if !hasFunction(symbol) {
 			return errors.New("this NVML has no events")
@@ -43,7 +48,7 @@ func (t *Sampler) WatchXids(c clock.Clock, merger *xid.Merger, stop <-chan struc
 		for {
 			event, ret := set.Wait(eventWaitMs)
 			if ret == nvml.SUCCESS && event.EventType == nvml.EventTypeXidCriticalError {
-				merger.Add(
+				merger.AddReport(
 					xid.Report{
 						Source: xid.SourceNVML,
 						AtNs:   c.NowNs(),

@@ -12,15 +12,18 @@ import (
 	"github.com/gpurec/gpurec/record/rows"
 )
 
-// Paths are the paths of the kernel's log and of tracefs.
-type Paths struct {
+// SourcePaths are the paths of the kernel's log and of tracefs.
+type SourcePaths struct {
 	Kmsg    string
 	Tracefs []string
 	NoBPF   bool // do not use a BPF program if tracefs is not available
 }
 
-// SystemPaths are the usual paths on Linux.
-var SystemPaths = Paths{Kmsg: "/dev/kmsg", Tracefs: []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"}}
+// SystemSourcePaths are the usual paths on Linux.
+var SystemSourcePaths = SourcePaths{
+	Kmsg:    "/dev/kmsg",
+	Tracefs: []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"},
+}
 
 // Feed is a kernel source of Xid reports.
 type Feed interface {
@@ -33,9 +36,9 @@ type Feed interface {
 // xidPoll is the interval at which Follow checks for stop and for completed rows.
 const xidPoll = 200 * time.Millisecond
 
-// OpenFeeds opens the kernel's log and the driver's tracepoint. missing has the reason for each one
-// that cannot be opened.
-func OpenFeeds(paths Paths, c clock.Clock) (feeds []Feed, missing []string) {
+// OpenXidFeeds opens the kernel's log and the driver's tracepoint. missing has the reason for each
+// one that cannot be opened.
+func OpenXidFeeds(paths SourcePaths, c clock.Clock) (feeds []Feed, missing []string) {
 	if k, err := openKmsg(paths.Kmsg, c); err == nil {
 		feeds = append(feeds, k)
 	} else {
@@ -51,7 +54,7 @@ func OpenFeeds(paths Paths, c clock.Clock) (feeds []Feed, missing []string) {
 
 // openTracepoint opens the driver's tracepoint through tracefs or, without tracefs, by a BPF
 // program.
-func openTracepoint(paths Paths, c clock.Clock) (Feed, error) {
+func openTracepoint(paths SourcePaths, c clock.Clock) (Feed, error) {
 	t, err := openTrace(paths.Tracefs, c)
 	if err == nil {
 		return t, nil
@@ -66,9 +69,9 @@ func openTracepoint(paths Paths, c clock.Clock) (Feed, error) {
 	return nil, errors.Join(err, bpfErr)
 }
 
-// Follow sends rows of Xids until stop is closed, then the rows of all reports until then. It
+// FollowXids sends rows of Xids until stop is closed, then the rows of all reports until then. It
 // closes the feeds.
-func Follow(c clock.Clock, feeds []Feed, merger *Merger, sender *rows.Sender, stop <-chan struct{}) {
+func FollowXids(c clock.Clock, feeds []Feed, merger *ReportMerger, sender *rows.Sender, stop <-chan struct{}) {
 	defer func() {
 		for _, f := range feeds {
 			f.close()
@@ -79,7 +82,7 @@ func Follow(c clock.Clock, feeds []Feed, merger *Merger, sender *rows.Sender, st
 		for _, f := range feeds {
 			seen, ended := f.read()
 			for _, s := range seen {
-				merger.Add(s, c.NowNs())
+				merger.AddReport(s, c.NowNs())
 			}
 			if ended {
 				f.close()

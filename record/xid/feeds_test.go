@@ -46,7 +46,7 @@ func TestXidsAreFollowed(t *testing.T) {
 	sent := make(chan []format.Row, 16)
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
-		Follow(c, []Feed{k, trace}, NewMerger([]host.GPU{{PCI: "0000:00:06.0"}}), rows.NewSender(sent), stop)
+		FollowXids(c, []Feed{k, trace}, NewReportMerger([]host.GPU{{PCI: "0000:00:06.0"}}), rows.NewSender(sent), stop)
 		close(ended)
 	}()
 	byCode := make(map[float64]format.Row)

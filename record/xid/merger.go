@@ -35,13 +35,13 @@ const (
 	SourceNVML       = "nvml"       // only the code, when the recorder reads the event
 )
 
-// maxReportDelay is the largest difference in time between two reports of the same Xid. Sources differ by
-// the time until the recorder reads the log.
+// maxReportDelay is the largest difference in time between two reports of the same Xid. Sources
+// differ by the time until the recorder reads the log.
 const maxReportDelay = time.Second
 
-// Merger merges the reports of several sources into one row per Xid. It pairs the nth report of a
-// code by one source with the nth of another. It is safe for concurrent use.
-type Merger struct {
+// ReportMerger merges the reports of several sources into one row per Xid. It pairs the nth report
+// of a code by one source with the nth of another. It is safe for concurrent use.
+type ReportMerger struct {
 	devices map[string]int32 // NVML index by PCI address without function
 
 	mu      sync.Mutex
@@ -55,17 +55,17 @@ type pendingXid struct {
 	arrivedNs int64
 }
 
-// NewMerger returns a Merger for Xids of these GPUs.
-func NewMerger(gpus []host.GPU) *Merger {
-	m := &Merger{devices: make(map[string]int32)}
+// NewReportMerger returns a Merger for Xids of these GPUs.
+func NewReportMerger(gpus []host.GPU) *ReportMerger {
+	m := &ReportMerger{devices: make(map[string]int32)}
 	for _, g := range gpus {
 		m.devices[pciSlot(g.PCI)] = int32(g.Index)
 	}
 	return m
 }
 
-// Add adds a report. now is the current time in Unix ns.
-func (m *Merger) Add(s Report, now int64) {
+// AddReport adds a report. now is the current time in Unix ns.
+func (m *ReportMerger) AddReport(s Report, now int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.pending {
@@ -99,7 +99,7 @@ func (p *pendingXid) join(s Report) {
 
 // take returns and removes the rows of completed Xids: those that arrived before until (Unix ns),
 // and those from before the recording, which only the log has.
-func (m *Merger) take(until int64) []format.Row {
+func (m *ReportMerger) take(until int64) []format.Row {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var rows []format.Row
@@ -114,7 +114,7 @@ func (m *Merger) take(until int64) []format.Row {
 }
 
 // row returns the row of an Xid.
-func (m *Merger) row(p *pendingXid) format.Row {
+func (m *ReportMerger) row(p *pendingXid) format.Row {
 	slices.SortFunc(p.sources, func(a, b string) int { return -cmp.Compare(a, b) }) // tracepoint, nvml, kmsg
 	message, err := json.Marshal(
 		format.XidFact{PCI: p.PCI, Process: p.process, Text: p.text, Sources: p.sources, Before: p.before},

@@ -135,15 +135,15 @@ func FuzzXidText(f *testing.F) {
 	f.Add(`  a-1 [000] d..1. 1.000000: nvidia_dev_xid: dev=0000:00:06.0 error_code=31 msg="x"`)
 	f.Add("4,1,1,-;nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30")
 	f.Fuzz(func(t *testing.T, raw string) {
-		m := NewMerger(nil)
+		m := NewReportMerger(nil)
 		for _, r := range parseKmsg(raw) {
 			if s, ok := parseKmsgXid(r.text); ok {
-				m.Add(s, 1)
+				m.AddReport(s, 1)
 			}
 		}
 		for line := range strings.Lines(raw) {
 			if s, _, ok := parseTraceXid(line); ok {
-				m.Add(s, 1)
+				m.AddReport(s, 1)
 			}
 		}
 		for _, row := range m.take(2) {
@@ -160,7 +160,7 @@ func FuzzXidText(f *testing.F) {
 }
 
 func TestXidOfSeveralSourcesIsOneRow(t *testing.T) {
-	m := NewMerger([]host.GPU{{PCI: "0000:00:05.0", Index: 0}, {PCI: "0000:00:06.0", Index: 1}})
+	m := NewReportMerger([]host.GPU{{PCI: "0000:00:05.0", Index: 0}, {PCI: "0000:00:06.0", Index: 1}})
 	trace := Report{Source: sourceTracepoint, AtNs: 10e9, PCI: "0000:00:06.0", Code: 31, text: "channel 0x0a, fault"}
 	kmsg := Report{
 		Source:  sourceKmsg,
@@ -176,17 +176,17 @@ func TestXidOfSeveralSourcesIsOneRow(t *testing.T) {
 	other.Code = 43
 	history := kmsg
 	history.before = true
-	m.Add(kmsg, 1)
-	m.Add(trace, 1)
-	m.Add(at(trace, 100e6), 1) // the same code again, 100 ms later
-	m.Add(at(kmsg, 100e6), 1)
-	m.Add(other, 1)
-	m.Add(at(trace, 5e9), 1) // reported seconds later by one source only
-	m.Add(Report{Source: sourceKmsg, PCI: "0000:05:00.0", sxid: true, Code: 20034, text: "Fatal"}, 2)
+	m.AddReport(kmsg, 1)
+	m.AddReport(trace, 1)
+	m.AddReport(at(trace, 100e6), 1) // the same code again, 100 ms later
+	m.AddReport(at(kmsg, 100e6), 1)
+	m.AddReport(other, 1)
+	m.AddReport(at(trace, 5e9), 1) // reported seconds later by one source only
+	m.AddReport(Report{Source: sourceKmsg, PCI: "0000:05:00.0", sxid: true, Code: 20034, text: "Fatal"}, 2)
 	if rows := m.take(1); len(rows) != 0 {
 		t.Errorf("too early: %+v", rows)
 	}
-	m.Add(history, 1)
+	m.AddReport(history, 1)
 	rows := slices.Concat(m.take(1), m.take(2), m.take(3))
 	var got []string
 	for _, r := range rows {

@@ -70,9 +70,9 @@ func openRaw(c clock.Clock) (_ *rawTracepoint, err error) {
 	return x, nil
 }
 
-// CheckProgram returns nil if the kernel accepts the BPF program and the driver has the tracepoint.
-// If only the driver is missing, the error matches os.ErrNotExist.
-func CheckProgram() error {
+// CheckBPFProgram returns nil if the kernel accepts the BPF program and the driver has the
+// tracepoint. If only the driver is missing, the error matches os.ErrNotExist.
+func CheckBPFProgram() error {
 	x, err := openRaw(clock.New())
 	if err == nil {
 		x.close()
