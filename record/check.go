@@ -154,7 +154,7 @@ func checkNVML() Finding {
 		return f
 	}
 	defer t.Close()
-	f.Text = fmt.Sprintf("driver %s, CUDA %s, %d GPUs", t.DriverVersion, t.CUDAVersion, len(t.Facts(0)))
+	f.Text = fmt.Sprintf("driver %s, CUDA %s, %d GPUs", t.DriverVersion, t.CUDAVersion, len(t.DeviceRows(0)))
 	return f
 }
 

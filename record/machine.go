@@ -40,7 +40,7 @@ func (s *Session) openMachine() {
 func (m *machine) facts(startNs int64) []format.Row {
 	switch {
 	case m.nvml != nil:
-		return m.nvml.Facts(startNs)
+		return m.nvml.DeviceRows(startNs)
 	case m.nvmlErr != nil:
 		return []format.Row{
 			{Kind: format.KindNote, Name: "nvml", StartNs: startNs, Message: m.nvmlErr.Error(), Device: -1},
@@ -67,7 +67,7 @@ func (s *Session) endMachine() {
 	defer s.metaMu.Unlock()
 	s.meta.Cost.RowsDropped = dropped
 	if s.machine.nvml != nil {
-		s.meta.Cost.Sampling = s.machine.nvml.Costs()
+		s.meta.Cost.Sampling = s.machine.nvml.SamplingCosts()
 	}
 	s.meta.Clocks = append(s.meta.Clocks, host.ReadClocks())
 }

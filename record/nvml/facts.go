@@ -12,8 +12,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Facts returns one row of kind device for each GPU. now is in Unix ns.
-func (t *Sampler) Facts(now int64) []format.Row {
+// DeviceRows returns one row of kind device for each GPU. now is in Unix ns.
+func (t *Sampler) DeviceRows(now int64) []format.Row {
 	var rows []format.Row
 	for _, g := range t.devices {
 		fact := g.fact()

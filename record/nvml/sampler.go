@@ -240,9 +240,9 @@ func (g *gpu) note(c clock.Clock, q *query, ret nvml.Return, sender *rows.Sender
 	)
 }
 
-// Costs returns the cost of sampling by device. Call it after Run. It returns nil if a thread is
-// blocked.
-func (t *Sampler) Costs() []format.SamplingCost {
+// SamplingCosts returns the cost of sampling by device. Call it after Run. It returns nil if a
+// thread is blocked.
+func (t *Sampler) SamplingCosts() []format.SamplingCost {
 	if t.stuck {
 		return nil
 	}

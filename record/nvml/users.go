@@ -12,10 +12,10 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Users returns the processes on each GPU, with their SM utilization within the last window. If
-// some GPUs fail, it returns an error and the users of the others. It can block for minutes for a
-// GPU that has fallen off the bus.
-func Users(window time.Duration) ([]User, error) {
+// ListGPUUsers returns the processes on each GPU, with their SM utilization within the last window.
+// If some GPUs fail, it returns an error and the users of the others. It can block for minutes for
+// a GPU that has fallen off the bus.
+func ListGPUUsers(window time.Duration) ([]GPUUser, error) {
 	if ret := nvml.Init(); ret != nvml.SUCCESS {
 		return nil, fmt.Errorf("%w: %s", ErrNoNVML, explainNVML(ret))
 	}
@@ -24,12 +24,12 @@ func Users(window time.Duration) ([]User, error) {
 	if ret != nvml.SUCCESS {
 		return nil, fmt.Errorf("%w: count devices: %s", ErrNoNVML, explainNVML(ret))
 	}
-	var users []User
+	var users []GPUUser
 	var failed []error
 	for i := range n {
 		g, err := identifyGPU(i)
 		if err == nil {
-			var of []User
+			var of []GPUUser
 			of, err = g.users(window)
 			users = append(users, of...)
 		}
@@ -39,7 +39,7 @@ func Users(window time.Duration) ([]User, error) {
 }
 
 // users returns the compute processes on the device, ordered by pid.
-func (g *gpu) users(window time.Duration) ([]User, error) {
+func (g *gpu) users(window time.Duration) ([]GPUUser, error) {
 	memory := make(map[uint32]*int64) // nil: unknown
 	listed := false
 	for _, l := range computeLists {
@@ -64,13 +64,13 @@ func (g *gpu) users(window time.Duration) ([]User, error) {
 		return nil, fmt.Errorf("processes of GPU %d: %s", g.index, explainNVML(nvml.ERROR_NOT_SUPPORTED))
 	}
 	busy := g.smPercents(window)
-	users := make([]User, 0, len(memory))
+	users := make([]GPUUser, 0, len(memory))
 	for _, pid := range slices.Sorted(maps.Keys(memory)) {
 		use := GPUUse{Index: g.index, UUID: g.uuid, Name: g.name, MemoryBytes: memory[pid]}
 		if percent, ok := busy[pid]; ok {
 			use.SMPercent = &percent
 		}
-		users = append(users, User{Pid: int(pid), Use: use})
+		users = append(users, GPUUser{Pid: int(pid), Use: use})
 	}
 	return users, nil
 }

@@ -81,8 +81,11 @@ const (
 // no privileges for the user's own processes. It returns within 6 s.
 func List(gpus bool) Listing {
 	l := lister{
-		pids: process.AllPids, read: readProcess, query: func() ([]nvml.User, error) { return nvml.Users(smWindow) },
-		isHostNamespace: isHostPidNamespace(), patience: listPatience,
+		pids:            process.AllPids,
+		read:            readProcess,
+		query:           func() ([]nvml.GPUUser, error) { return nvml.ListGPUUsers(smWindow) },
+		isHostNamespace: isHostPidNamespace(),
+		patience:        listPatience,
 	}
 	return l.list(gpus)
 }
@@ -92,7 +95,7 @@ type lister struct {
 	pids func() []int
 	// read reads a process. A process that NVML does not list must have mapped libcuda.
 	read            func(pid int, listed bool) readResult
-	query           func() ([]nvml.User, error)
+	query           func() ([]nvml.GPUUser, error)
 	isHostNamespace bool
 	patience        time.Duration
 }
@@ -132,7 +135,7 @@ func (l lister) list(gpus bool) Listing {
 
 // gpuAnswer is the result of querying NVML.
 type gpuAnswer struct {
-	users []nvml.User
+	users []nvml.GPUUser
 	err   error
 }
 
@@ -154,11 +157,11 @@ func awaitGPUs(answers <-chan gpuAnswer, deadline time.Time) gpuAnswer {
 // translate checks that NVML's pids are pids of this pid namespace. In a container's namespace,
 // each pid must be that of a process that has mapped libcuda, and the list must not be empty.
 // Otherwise translate returns no users and an error.
-func (l lister) translate(a gpuAnswer, results map[int]readResult) ([]nvml.User, error) {
+func (l lister) translate(a gpuAnswer, results map[int]readResult) ([]nvml.GPUUser, error) {
 	if l.isHostNamespace || a.err != nil && len(a.users) == 0 {
 		return a.users, a.err
 	}
-	isForeign := func(u nvml.User) bool { return !results[u.Pid].uses }
+	isForeign := func(u nvml.GPUUser) bool { return !results[u.Pid].uses }
 	if slices.ContainsFunc(a.users, isForeign) {
 		return nil, errors.Join(ErrOtherNamespace, a.err)
 	}
@@ -205,7 +208,7 @@ func (l lister) readAll(pids []int, listed bool, deadline time.Time) (results ma
 }
 
 // assemble combines the results of reading processes and of querying NVML.
-func assemble(results map[int]readResult, unanswered []int, users []nvml.User, err error, gpus bool) Listing {
+func assemble(results map[int]readResult, unanswered []int, users []nvml.GPUUser, err error, gpus bool) Listing {
 	list := Listing{Unanswered: unanswered, NVMLErr: err}
 	slices.Sort(list.Unanswered)
 	uses := make(map[int][]nvml.GPUUse)

@@ -19,7 +19,7 @@ import (
 
 // fakeList returns a lister of simulated processes. Those in use have mapped libcuda, and those in
 // denied may not be read.
-func fakeList(use, denied []int, users []nvml.User, err error) lister {
+func fakeList(use, denied []int, users []nvml.GPUUser, err error) lister {
 	return lister{
 		pids: func() []int { return []int{4, 3, 2, 1} },
 		read: func(pid int, isListed bool) readResult {
@@ -28,13 +28,13 @@ func fakeList(use, denied []int, users []nvml.User, err error) lister {
 			}
 			return readResult{process: Process{Pid: pid}, uses: pid < 100 && (isListed || slices.Contains(use, pid))}
 		},
-		query: func() ([]nvml.User, error) { return users, err }, isHostNamespace: true, patience: 10 * time.Second,
+		query: func() ([]nvml.GPUUser, error) { return users, err }, isHostNamespace: true, patience: 10 * time.Second,
 	}
 }
 
-func usersOn(gpu int, pids ...int) (users []nvml.User) {
+func usersOn(gpu int, pids ...int) (users []nvml.GPUUser) {
 	for _, pid := range pids {
-		users = append(users, nvml.User{Pid: pid, Use: nvml.GPUUse{Index: gpu}})
+		users = append(users, nvml.GPUUser{Pid: pid, Use: nvml.GPUUse{Index: gpu}})
 	}
 	return users
 }
@@ -109,7 +109,7 @@ func TestListDoesNotWaitForWhatHangs(t *testing.T) {
 	if list := l.list(true); placedOn(list) != "1:0 2:none" || !slices.Equal(list.Unanswered, []int{3, 4}) {
 		t.Errorf("%+v", list)
 	}
-	l.read, l.query = whole, func() ([]nvml.User, error) { <-forever; return nil, nil }
+	l.read, l.query = whole, func() ([]nvml.GPUUser, error) { <-forever; return nil, nil }
 	if list := l.list(
 		true,
 	); placedOn(list) != "1:? 2:?" || !errors.Is(list.NVMLErr, errNVMLHangs) ||
