@@ -65,7 +65,7 @@ func moduleRow(p *process.Process, m symbolize.Mapping, noted map[process.FileID
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return row, false
 	}
-	file, err := p.OpenMapped(m)
+	file, err := p.OpenMappedFile(m)
 	if err != nil {
 		return row, false
 	}

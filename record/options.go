@@ -121,7 +121,7 @@ func (o *Options) getters() sampling.Getters {
 // targets returns the options of the set of target processes.
 func (o *Options) targets(warn func(text string)) target.Options {
 	t := target.Options{
-		Pids: o.Pids, Children: o.Children, All: o.All, Comm: process.KernelComm(o.Comm), Cgroup: o.Cgroup,
+		Pids: o.Pids, Children: o.Children, All: o.All, Comm: process.TruncateComm(o.Comm), Cgroup: o.Cgroup,
 		WaitForLibrary: o.WaitForLibrary, Allocator: o.Allocator, Warn: warn,
 	}
 	if o.Command != nil {

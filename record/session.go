@@ -128,7 +128,7 @@ func (s *Session) loadProbes(how privilege.Attach, only process.Cgroup) (*probe.
 	load := func() (*probe.Probes, error) {
 		return probe.LoadPrograms(probe.Options{
 			How: how, BufferBytes: s.opt.BufferBytes, Stacks: s.opt.Stacks, Unwinder: s.unwinder,
-			All: s.opt.All, Comm: process.KernelComm(s.opt.Comm), Cgroup: only,
+			All: s.opt.All, Comm: process.TruncateComm(s.opt.Comm), Cgroup: only,
 			Functions: s.opt.Only, Classes: s.opt.Classes, StackCacheSets: s.opt.stackCacheSets,
 		})
 	}

@@ -121,7 +121,7 @@ func (f *recordFlags) check(command []string) error {
 	if err := f.checkClasses(); err != nil {
 		return err
 	}
-	if short := process.KernelComm(f.opt.Comm); short != f.opt.Comm {
+	if short := process.TruncateComm(f.opt.Comm); short != f.opt.Comm {
 		message.Notef(
 			"process names have at most 15 characters: --comm %s matches processes named %s",
 			f.opt.Comm,

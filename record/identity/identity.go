@@ -86,13 +86,13 @@ func allowList() map[string]bool {
 	return list
 }
 
-// Of returns the identity of a process. environ is the text of /proc/PID/environ (NAME=VALUE, each
-// with a final NUL byte), cgroup the text of /proc/PID/cgroup. Both may be hostile: Of ignores
-// malformed numbers, numbers out of range, and long texts.
+// FindIdentity returns the identity of a process. environ is the text of /proc/PID/environ
+// (NAME=VALUE, each with a final NUL byte), cgroup the text of /proc/PID/cgroup. Both may be
+// hostile: FindIdentity ignores malformed numbers, numbers out of range, and long texts.
 //
 // The environment is that of the last exec. It lacks variables that the program sets later, as with
 // torch.multiprocessing.spawn. A program that changes its process title may overwrite it.
-func Of(environ, cgroup string) format.Identity {
+func FindIdentity(environ, cgroup string) format.Identity {
 	f := finder{env: readEnviron(environ), id: format.Identity{Sources: make(map[string]string)}}
 	f.readCgroup(cgroup)
 	f.findRank()
@@ -182,8 +182,8 @@ func (f *finder) setRank(l launcher) {
 	}
 }
 
-// ranksAgree reports whether at least one pair has two equal known numbers, and no pair has different
-// ones.
+// ranksAgree reports whether at least one pair has two equal known numbers, and no pair has
+// different ones.
 func ranksAgree(pairs ...*int) bool {
 	common := false
 	for i := 0; i < len(pairs); i += 2 {

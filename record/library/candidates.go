@@ -18,7 +18,7 @@ import (
 // attached before a library is mapped miss no call.
 func (c *Cache) FindLoadableDrivers(p *process.Process) []*Library {
 	var dirs []string
-	if environ, err := p.ReadFile("environ", process.MaxEnvironment); err == nil {
+	if environ, err := p.ReadProcFile("environ", process.MaxEnvironmentBytes); err == nil {
 		for kv := range strings.SplitSeq(environ, "\x00") {
 			if path, ok := strings.CutPrefix(kv, "LD_LIBRARY_PATH="); ok {
 				dirs = append(dirs, filepath.SplitList(path)...)

@@ -102,13 +102,13 @@ func (c *Cache) Mapped(p *process.Process) ([]*Library, error) {
 		if _, ok := kindOf(filepath.Base(m.Path)); !ok || !m.Executable() {
 			continue
 		}
-		file, err := p.OpenMapped(m)
+		file, err := p.OpenMappedFile(m)
 		var lib *Library
 		if err == nil {
 			lib, err = c.add(file, m.Path)
 		}
 		if err != nil {
-			failed = p.Wrap(err)
+			failed = p.WrapError(err)
 		} else if !slices.Contains(found, lib) {
 			found = append(found, lib)
 		}

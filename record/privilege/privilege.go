@@ -185,5 +185,5 @@ func CheckAccess(p *process.Process) error {
 			Missing: []Capability{unix.CAP_SYS_PTRACE}, Have: have.known(),
 		}
 	}
-	return p.Wrap(err)
+	return p.WrapError(err)
 }

@@ -20,8 +20,8 @@ import (
 // them depends on the container engine.
 var containerDigits = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
 
-// ContainerID returns the container ID in the text of /proc/PID/cgroup, or "" if there is none.
-func ContainerID(cgroup string) string { return containerDigits.FindString(cgroup) }
+// FindContainerID returns the container ID in the text of /proc/PID/cgroup, or "" if there is none.
+func FindContainerID(cgroup string) string { return containerDigits.FindString(cgroup) }
 
 // Facts describes a process. It is the message, as JSON, of a row of kind process. Fields that
 // could not be read are empty.
@@ -48,7 +48,7 @@ type Facts struct {
 // ReadFacts reads the facts of the process and stores them in Known. Fields that cannot be read
 // stay empty.
 func (p *Process) ReadFacts(gpus []host.GPU) Facts {
-	environ, err := p.ReadFile("environ", MaxEnvironment)
+	environ, err := p.ReadProcFile("environ", MaxEnvironmentBytes)
 	if err != nil {
 		environ = ""
 	}
@@ -57,14 +57,14 @@ func (p *Process) ReadFacts(gpus []host.GPU) Facts {
 	if exe, err := os.Readlink(p.Path("exe")); err == nil {
 		f.Exe = exe
 	}
-	if line, err := p.ReadFile("cmdline", maxCommandLine); err == nil {
+	if line, err := p.ReadProcFile("cmdline", maxCommandLine); err == nil {
 		f.CommandLine = strings.Split(strings.TrimSuffix(line, "\x00"), "\x00")
 	}
 	if cgroup, err := os.ReadFile(p.Path("cgroup")); err == nil {
 		f.Cgroup = strings.TrimSpace(string(cgroup))
-		f.ContainerID = ContainerID(f.Cgroup)
+		f.ContainerID = FindContainerID(f.Cgroup)
 	}
-	if id := identity.Of(environ, f.Cgroup); id.Known() {
+	if id := identity.FindIdentity(environ, f.Cgroup); id.Known() {
 		f.Identity = &id
 	}
 	var st unix.Stat_t
@@ -93,8 +93,8 @@ func (p *Process) namespacePids() []string {
 	return nil
 }
 
-// OwnPid returns the pid of the process in its own pid namespace.
-func (p *Process) OwnPid() string {
+// PidInOwnNamespace returns the pid of the process in its own pid namespace.
+func (p *Process) PidInOwnNamespace() string {
 	if pids := p.namespacePids(); len(pids) > 0 {
 		return pids[len(pids)-1]
 	}

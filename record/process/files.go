@@ -17,9 +17,9 @@ import (
 // Limits in bytes of data that a process controls. A process can make its command line terabytes
 // long with prctl(PR_SET_MM_MAP). The kernel accepts 6 MiB of arguments and environment at an exec.
 const (
-	// MaxEnvironment bounds the environment of a process, in bytes.
-	MaxEnvironment = 8 << 20
-	maxCommandLine = 128 << 10 // bytes of the command line in a recording
+	// MaxEnvironmentBytes bounds the environment of a process, in bytes.
+	MaxEnvironmentBytes = 8 << 20
+	maxCommandLine      = 128 << 10 // bytes of the command line in a recording
 )
 
 // errNotRegular is the error for a file that is not a regular file.
@@ -52,8 +52,8 @@ func (p *Process) OpenRegular(path string, flags int) (*os.File, error) {
 	return reopen(fd, path)
 }
 
-// OpenMapped opens the mapped file of a mapping.
-func (p *Process) OpenMapped(m symbolize.Mapping) (*os.File, error) {
+// OpenMappedFile opens the mapped file of a mapping.
+func (p *Process) OpenMappedFile(m symbolize.Mapping) (*os.File, error) {
 	file, err := OpenRegular(p.MapFile(m))
 	if err != nil && !errors.Is(err, errNotRegular) {
 		// Reading map_files needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE.
@@ -82,9 +82,9 @@ func ReadAtMost(file io.Reader, limit int64) (string, error) {
 	return text.String(), err
 }
 
-// ReadFile returns at most the first limit bytes of a file in /proc/PID whose content the process
-// controls.
-func (p *Process) ReadFile(name string, limit int64) (string, error) {
+// ReadProcFile returns at most the first limit bytes of a file in /proc/PID whose content the
+// process controls.
+func (p *Process) ReadProcFile(name string, limit int64) (string, error) {
 	file, err := os.Open(p.Path(name))
 	if err != nil {
 		return "", err

@@ -108,13 +108,13 @@ func parseStat(stat []byte) (comm string, startNs int64) {
 	fields := strings.Fields(string(stat[end+1:]))
 	if len(fields) > 19 { // field 22 of proc(5), counted from 1 with pid and comm
 		ticks, _ := strconv.ParseInt(fields[19], 10, 64)
-		startNs = ticks * 1e9 / UserHz
+		startNs = ticks * 1e9 / UserTicksPerSecond
 	}
 	return comm, startNs
 }
 
-// KernelComm returns the first 15 bytes of a process name, which the kernel stores.
-func KernelComm(name string) string { return name[:min(len(name), 15)] }
+// TruncateComm returns the first 15 bytes of a process name, which the kernel stores.
+func TruncateComm(name string) string { return name[:min(len(name), 15)] }
 
 // parentOf returns the parent's pid from the text of /proc/PID/stat, or 0.
 func parentOf(stat []byte) int {
@@ -126,33 +126,33 @@ func parentOf(stat []byte) int {
 	return parent
 }
 
-// Rename reads the process's name again. Call it after an exec.
-func (p *Process) Rename() {
+// RereadComm reads the process's name again. Call it after an exec.
+func (p *Process) RereadComm() {
 	if stat, err := os.ReadFile(p.Path("stat")); err == nil {
 		p.Comm, _ = parseStat(stat)
 	}
 }
 
-// UserHz is the unit of times in /proc/PID/stat, in ticks per second. It is 100 on all supported
-// architectures.
-const UserHz = 100
+// UserTicksPerSecond is the unit of times in /proc/PID/stat, in ticks per second. It is 100 on all
+// supported architectures.
+const UserTicksPerSecond = 100
 
 // Maps returns the process's mappings, sorted by address.
 func (p *Process) Maps() ([]symbolize.Mapping, error) {
 	file, err := os.Open(p.Path("maps"))
 	if err != nil {
-		return nil, p.Wrap(err)
+		return nil, p.WrapError(err)
 	}
 	defer file.Close()
 	maps, err := symbolize.ReadMaps(file)
 	if err != nil {
-		return nil, p.Wrap(err)
+		return nil, p.WrapError(err)
 	}
 	return maps, nil
 }
 
-// Wrap converts an error of reading /proc to an *Error of this process.
-func (p *Process) Wrap(err error) error {
+// WrapError converts an error of reading /proc to an *Error of this process.
+func (p *Process) WrapError(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH):
 		err = ErrNoProcess

@@ -34,9 +34,10 @@ type Process struct {
 	StartedUnixNs int64 `json:"started_unix_ns,omitempty"`
 }
 
-// IsIn reports whether the process is in the cgroup v2 with this path or in a descendant of it.
-func (p *Process) IsIn(cgroup string) bool {
-	return p.Cgroup != "" && process.IsBelow(p.Cgroup, cgroup)
+// IsInCgroup reports whether the process is in the cgroup v2 with this path or in a descendant of
+// it.
+func (p *Process) IsInCgroup(cgroup string) bool {
+	return p.Cgroup != "" && process.IsCgroupBelow(p.Cgroup, cgroup)
 }
 
 // Listing is the result of List.
@@ -56,9 +57,9 @@ type Listing struct {
 	NVMLErr error
 }
 
-// ErrOtherNamespace is the error if NVML lists processes by pids of the host, which differ from the
-// pids in this pid namespace.
-var ErrOtherNamespace = errors.New("NVML has the process numbers of the host, not those of this container")
+// ErrOtherPidNamespace is the error if NVML lists processes by pids of the host, which differ from
+// the pids in this pid namespace.
+var ErrOtherPidNamespace = errors.New("NVML has the process numbers of the host, not those of this container")
 
 // errNoneOfContainer is the error if NVML lists no process of a container, as with older drivers.
 var errNoneOfContainer = errors.New("NVML lists no process of this container")
@@ -163,7 +164,7 @@ func (l lister) translate(a gpuAnswer, results map[int]readResult) ([]nvml.GPUUs
 	}
 	isForeign := func(u nvml.GPUUser) bool { return !results[u.Pid].uses }
 	if slices.ContainsFunc(a.users, isForeign) {
-		return nil, errors.Join(ErrOtherNamespace, a.err)
+		return nil, errors.Join(ErrOtherPidNamespace, a.err)
 	}
 	for _, result := range results {
 		if result.uses && len(a.users) == 0 {

@@ -73,11 +73,11 @@ func TestListJoinsNVMLAndProc(t *testing.T) {
 		"ended since, or hidden":     {fakeList([]int{1}, nil, usersOn(0, 1, 100, 101), nil), "1:0", 0, 2, nil},
 		"nothing":                    {fakeList(nil, nil, nil, nil), "", 0, 0, nil},
 		"container, translated":      {inContainer(fakeList([]int{1, 2}, nil, usersOn(0, 1), nil)), "1:0 2:none", 0, 0, nil},
-		"container, numbers of host": {inContainer(fakeList([]int{1, 2}, nil, usersOn(0, 1, 4242), nil)), "1:? 2:?", 0, 0, ErrOtherNamespace},
+		"container, numbers of host": {inContainer(fakeList([]int{1, 2}, nil, usersOn(0, 1, 4242), nil)), "1:? 2:?", 0, 0, ErrOtherPidNamespace},
 		"container, none":            {inContainer(fakeList([]int{1}, nil, nil, nil)), "1:?", 0, 0, errNoneOfContainer},
 		"container, nothing":         {inContainer(fakeList(nil, nil, nil, nil)), "", 0, 0, nil},
 		"container, no NVML":         {inContainer(fakeList([]int{1}, nil, nil, nvml.ErrNoNVML)), "1:?", 0, 0, nvml.ErrNoNVML},
-		"container, by chance":       {inContainer(fakeList([]int{1}, nil, usersOn(0, 1, 3), nil)), "1:?", 0, 0, ErrOtherNamespace},
+		"container, by chance":       {inContainer(fakeList([]int{1}, nil, usersOn(0, 1, 3), nil)), "1:?", 0, 0, ErrOtherPidNamespace},
 	} {
 		list := c.lister.list(true)
 		if got := placedOn(

@@ -48,7 +48,7 @@ func readProcess(pid int, listed bool) readResult {
 // describe returns the process's values, except for its GPUs.
 func describe(p *process.Process) Process {
 	c := Process{Pid: p.Pid, Command: p.Comm, StartedUnixNs: startedUnixNs(p.StartNs)}
-	if line, err := p.ReadFile("cmdline", maxListedCommandLine); err == nil {
+	if line, err := p.ReadProcFile("cmdline", maxListedCommandLine); err == nil {
 		c.CommandLine = splitCommandLine(line)
 	}
 	var st unix.Stat_t
@@ -56,11 +56,11 @@ func describe(p *process.Process) Process {
 		uid := int(st.Uid)
 		c.UID, c.User = &uid, userName(uid)
 	}
-	cgroup, _ := p.ReadFile("cgroup", maxCgroupText) // "" if unreadable
-	environ, _ := p.ReadFile("environ", process.MaxEnvironment)
-	c.Cgroup, _ = process.CgroupPath(cgroup)
-	c.ContainerID = process.ContainerID(cgroup)
-	c.Identity = identity.Of(environ, cgroup)
+	cgroup, _ := p.ReadProcFile("cgroup", maxCgroupText) // "" if unreadable
+	environ, _ := p.ReadProcFile("environ", process.MaxEnvironmentBytes)
+	c.Cgroup, _ = process.ParseCgroupPath(cgroup)
+	c.ContainerID = process.FindContainerID(cgroup)
+	c.Identity = identity.FindIdentity(environ, cgroup)
 	return c
 }
 
@@ -88,7 +88,7 @@ func startedUnixNs(bootNs int64) int64 {
 	if bootNs == 0 {
 		return 0
 	}
-	const resolution = int64(1e9 / process.UserHz)
+	const resolution = int64(1e9 / process.UserTicksPerSecond)
 	started := clock.ReadNs(unix.CLOCK_REALTIME) - clock.ReadNs(unix.CLOCK_BOOTTIME) + bootNs
 	return (started + resolution/2) / resolution * resolution
 }

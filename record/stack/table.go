@@ -108,7 +108,8 @@ func callChain(e *bpf.CudaStackEvent) []uint64 {
 	return append(chain, pcs[1:]...)
 }
 
-// callSite returns the name of the call site, such as "step (train.py:12)". It is "" if there is none.
+// callSite returns the name of the call site, such as "step (train.py:12)". It is "" if there is
+// none.
 func callSite(frames []format.Frame) string {
 	i := symbolize.SiteFrame(len(frames), func(i int) symbolize.SiteCandidate {
 		f := &frames[i]
@@ -261,7 +262,7 @@ func (t *Table) perfMaps() (sum int64) {
 // openPerfMap opens the perf map of the process. Everyone may write to its folder, so it accepts
 // only a regular file of the process's user.
 func (s *addressSpace) openPerfMap() (*os.File, error) {
-	file, err := s.process.OpenRegular(fmt.Sprintf("/tmp/perf-%s.map", s.process.OwnPid()), unix.O_NOFOLLOW)
+	file, err := s.process.OpenRegular(fmt.Sprintf("/tmp/perf-%s.map", s.process.PidInOwnNamespace()), unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, err
 	}

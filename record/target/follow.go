@@ -107,7 +107,7 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 	pid := int(e.Pid)
 	known := s.Get(pid)
 	if known != nil && e.Change == uint16(bpf.CudaProcessChangePROCESS_EXEC) {
-		known.Rename()
+		known.RereadComm()
 		s.addUnwinding(known)
 		s.forgetAllocator(pid)
 		s.send([]format.Row{known.Row(known.ReadFacts(s.gpus), s.clock.UnixNs(e.StartNs))})

@@ -124,7 +124,7 @@ func (s *Set) openMatching() {
 			continue // the process has exited
 		}
 		named := s.opt.Comm == "" || p.Comm == s.opt.Comm
-		if pid == os.Getpid() || !named || s.opt.Cgroup != "" && !p.IsIn(s.opt.Cgroup) || !s.add(p) {
+		if pid == os.Getpid() || !named || s.opt.Cgroup != "" && !p.IsInCgroup(s.opt.Cgroup) || !s.add(p) {
 			p.Close()
 		}
 	}
