@@ -35,12 +35,12 @@ type Finding struct {
 
 // Check checks whether recording with the attach method how works on this machine, and in process
 // pid if pid is not 0. It attaches to no other process.
-func Check(pid int, how privilege.Attach) []Finding {
-	how = how.OnThisKernel()
+func Check(pid int, how privilege.AttachMethod) []Finding {
+	how = how.ResolveForKernel()
 	findings := []Finding{
 		{What: "kernel", Needed: true, Text: "Linux " + host.KernelRelease(), Err: host.CheckKernel()},
 		checkAttach(how),
-		{What: "privileges", Needed: true, Text: "sufficient for " + string(how), Err: privilege.Check(how)},
+		{What: "privileges", Needed: true, Text: "sufficient for " + string(how), Err: privilege.CheckAttach(how)},
 		checkPrograms(how),
 		checkFollow(how),
 		checkStacks(how),
@@ -89,7 +89,7 @@ func checkAllocators(pid int) []Finding {
 }
 
 // checkAttach checks whether the kernel supports uprobe_multi.
-func checkAttach(how privilege.Attach) Finding {
+func checkAttach(how privilege.AttachMethod) Finding {
 	f := Finding{What: "uprobe_multi", Text: "one link probes all functions", Without: "perf uprobes are used: " +
 		"removing each one takes 0.05 to 0.3 s"}
 	if how != privilege.AttachMulti {
@@ -99,7 +99,7 @@ func checkAttach(how privilege.Attach) Finding {
 }
 
 // checkPrograms loads the BPF programs and unloads them.
-func checkPrograms(how privilege.Attach) Finding {
+func checkPrograms(how privilege.AttachMethod) Finding {
 	f := Finding{What: "BPF programs", Needed: true, Text: "the kernel accepts them"}
 	p, err := probe.LoadPrograms(probe.Options{How: how, BufferBytes: 1 << 16, Stacks: probe.StacksFP})
 	if err != nil {
@@ -111,7 +111,7 @@ func checkPrograms(how privilege.Attach) Finding {
 }
 
 // checkStacks starts the unwinder and runs its self-test.
-func checkStacks(how privilege.Attach) Finding {
+func checkStacks(how privilege.AttachMethod) Finding {
 	f := Finding{What: "stacks", Text: "complete, with Python and C++ frames", Without: "stacks are walked by frame " +
 		"pointers: most frames of Python and PyTorch are missing"}
 	u, err := newUnwinder(unwindOptions(how))
@@ -133,7 +133,7 @@ func checkStacks(how privilege.Attach) Finding {
 }
 
 // checkFollow checks whether children of target processes can be followed.
-func checkFollow(how privilege.Attach) Finding {
+func checkFollow(how privilege.AttachMethod) Finding {
 	f := Finding{What: "children", Text: "recorded from their first call", Without: "child processes are not " +
 		"recorded"}
 	p, err := probe.LoadPrograms(probe.Options{How: how, BufferBytes: 1 << 16})
@@ -203,7 +203,7 @@ func Calls(pid int) ([]CallTable, error) {
 		return nil, err
 	}
 	defer p.Close()
-	if err := privilege.CheckAccess(p); err != nil {
+	if err := privilege.CheckProcessAccess(p); err != nil {
 		return nil, err
 	}
 	cache := library.NewCache()

@@ -37,7 +37,7 @@ type Options struct {
 	BufferBytes int
 	// Stacks selects how stacks are captured: probe.StacksAuto, StacksFull, StacksFP or StacksOff.
 	Stacks string
-	Attach privilege.Attach
+	Attach privilege.AttachMethod
 	// NVMLInterval is the interval of GPU samples; 0: no samples.
 	NVMLInterval time.Duration
 	// MaxBytes limits the size on disk of segments and finished file together. The recording ends

@@ -23,7 +23,7 @@ var recordingCapabilities = []privilege.Capability{
 // and permanently, and the ability to gain capabilities by exec. The process cannot Start another
 // recording afterwards. After an error, some capabilities may remain.
 func (s *Session) DropPrivileges() error {
-	if err := privilege.Drop(s.neededCapabilities()); err != nil {
+	if err := privilege.DropCapabilities(s.neededCapabilities()); err != nil {
 		return fmt.Errorf("drop capabilities: %w", err)
 	}
 	return nil

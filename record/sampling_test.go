@@ -255,7 +255,7 @@ func TestCostOfAnException(t *testing.T) {
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "10", "--wait")
 	p.expect("ready")
-	for _, how := range slices.Compact([]privilege.Attach{privilege.AttachAuto.OnThisKernel(), privilege.AttachPerf}) {
+	for _, how := range slices.Compact([]privilege.AttachMethod{privilege.AttachAuto.ResolveForKernel(), privilege.AttachPerf}) {
 		opt := testOptions(t, p.pid())
 		opt.Attach, opt.Only = how, []string{"cuMemAlloc_v2"}
 		s := start(t, opt)

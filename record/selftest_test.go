@@ -17,14 +17,14 @@ import (
 // unwinder that is never called.
 func TestSelfTestDetectsABrokenUnwinder(t *testing.T) {
 	needKernel(t)
-	u, err := unwind.Start(unwindOptions(privilege.AttachAuto.OnThisKernel()))
+	u, err := unwind.Start(unwindOptions(privilege.AttachAuto.ResolveForKernel()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer u.Close()
 	p, err := probe.LoadPrograms(
 		probe.Options{
-			How:         privilege.AttachAuto.OnThisKernel(),
+			How:         privilege.AttachAuto.ResolveForKernel(),
 			BufferBytes: 1 << 20,
 			Stacks:      probe.StacksFull,
 			Unwinder:    u,

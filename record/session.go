@@ -65,8 +65,8 @@ func Start(opt Options) (_ *Session, err error) {
 	if s.targets, err = target.Open(s.opt.targets(s.warn)); err != nil {
 		return nil, err
 	}
-	how := opt.Attach.OnThisKernel()
-	if err := privilege.Check(how); err != nil {
+	how := opt.Attach.ResolveForKernel()
+	if err := privilege.CheckAttach(how); err != nil {
 		return nil, err
 	}
 	libraries, err := s.targets.Libraries()
@@ -106,7 +106,7 @@ func (s *Session) defaultOutput(now time.Time) string {
 }
 
 // attach loads the BPF programs and attaches the probes.
-func (s *Session) attach(how privilege.Attach, libraries []target.Library) error {
+func (s *Session) attach(how privilege.AttachMethod, libraries []target.Library) error {
 	only := process.Cgroup{}
 	if s.opt.Cgroup != "" {
 		var err error
@@ -124,7 +124,7 @@ func (s *Session) attach(how privilege.Attach, libraries []target.Library) error
 
 // loadProbes loads the BPF programs. If stacks cannot be unwound, it loads the programs again for
 // stacks walked by frame pointers.
-func (s *Session) loadProbes(how privilege.Attach, only process.Cgroup) (*probe.Probes, error) {
+func (s *Session) loadProbes(how privilege.AttachMethod, only process.Cgroup) (*probe.Probes, error) {
 	load := func() (*probe.Probes, error) {
 		return probe.LoadPrograms(probe.Options{
 			How: how, BufferBytes: s.opt.BufferBytes, Stacks: s.opt.Stacks, Unwinder: s.unwinder,
@@ -233,7 +233,7 @@ func (s *Session) warn(text string) {
 func (s *Session) Output() string { return s.output }
 
 // Probes returns the number of probed addresses, and the attach method.
-func (s *Session) Probes() (int, privilege.Attach) { return s.probes.ProbeCount(), s.probes.How }
+func (s *Session) Probes() (int, privilege.AttachMethod) { return s.probes.ProbeCount(), s.probes.How }
 
 // HasNVML reports whether the GPUs are sampled with NVML.
 func (s *Session) HasNVML() bool { return s.machine.nvml != nil }

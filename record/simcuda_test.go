@@ -35,7 +35,7 @@ var skip = simtest.Skip
 // needKernel skips a test if the machine cannot attach probes to processes.
 func needKernel(t *testing.T) {
 	t.Helper()
-	if err := privilege.Check(privilege.AttachAuto); err != nil {
+	if err := privilege.CheckAttach(privilege.AttachAuto); err != nil {
 		skip(t, err.Error())
 	}
 	if _, err := os.Stat(filepath.Join(simcudaDir, "libcuda.so.1")); err != nil {
@@ -47,7 +47,7 @@ func needKernel(t *testing.T) {
 func needMulti(t *testing.T) {
 	t.Helper()
 	needKernel(t)
-	if privilege.AttachAuto.OnThisKernel() != privilege.AttachMulti {
+	if privilege.AttachAuto.ResolveForKernel() != privilege.AttachMulti {
 		skip(t, "this kernel has no uprobe_multi")
 	}
 }

@@ -20,7 +20,7 @@ var ErrUnpatched = unwind.ErrUnpatched
 
 // startUnwinder starts the unwinder for complete stacks. If it cannot, stacks are walked by frame
 // pointers, and stacksErr is the reason.
-func (s *Session) startUnwinder(how privilege.Attach) {
+func (s *Session) startUnwinder(how privilege.AttachMethod) {
 	if s.opt.Stacks != probe.StacksAuto && s.opt.Stacks != probe.StacksFull {
 		return
 	}
@@ -47,7 +47,7 @@ func newUnwinder(opt unwind.Options) (*unwind.Unwinder, error) {
 
 // unwindOptions returns the options of the unwinder. Pids contains gpurec itself, which the
 // self-test unwinds.
-func unwindOptions(how privilege.Attach) unwind.Options {
+func unwindOptions(how privilege.AttachMethod) unwind.Options {
 	opt := unwind.Options{
 		AttachType: ebpf.AttachTraceUprobeMulti,
 		EntrySlot:  uint32(bpf.CudaUnwinderSlotUNWINDER_ENTRY),

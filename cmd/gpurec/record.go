@@ -156,7 +156,7 @@ func (f *recordFlags) run(ctx context.Context, args []string) error {
 	if len(args) > 0 {
 		// Fail before the command starts. For running processes, record.Start returns better
 		// errors.
-		if err := privilege.Check(f.opt.Attach); err != nil {
+		if err := privilege.CheckAttach(f.opt.Attach); err != nil {
 			return f.explain(err)
 		}
 		if err := f.checkOutput(); err != nil {

@@ -129,7 +129,7 @@ func (f *recordFlags) check(command []string) error {
 		)
 		f.opt.Comm = short
 	}
-	f.opt.Attach = privilege.Attach(f.attach)
+	f.opt.Attach = privilege.AttachMethod(f.attach)
 	f.opt.Pids = f.pids
 	f.opt.Children = !f.noChildren
 	f.opt.Warn = func(text string) { message.Warningf("%s", text) }

@@ -17,7 +17,7 @@ import (
 
 // Options configure the BPF programs.
 type Options struct {
-	How         privilege.Attach
+	How         privilege.AttachMethod
 	BufferBytes int              // size of the ring buffer, a power of two
 	Stacks      string           // StacksAuto, StacksFull, StacksFP or StacksOff
 	Unwinder    *unwind.Unwinder // nil: stacks are not unwound
@@ -70,8 +70,8 @@ func LoadPrograms(opt Options) (*Probes, error) {
 	}
 	if err := spec.LoadAndAssign(&p.Objects, &ebpf.CollectionOptions{MapReplacements: replace}); err != nil {
 		err = fmt.Errorf("load BPF programs: %w", err)
-		if have, cerr := privilege.Effective(); cerr == nil {
-			err = have.ExplainLoad(err)
+		if have, cerr := privilege.ReadEffective(); cerr == nil {
+			err = have.ExplainLoadError(err)
 		}
 		return nil, err
 	}

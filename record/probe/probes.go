@@ -18,7 +18,7 @@ import (
 // Probes holds the BPF programs and their links. The kernel removes the probes when the links are
 // closed or the recorder exits. Safe for concurrent use.
 type Probes struct {
-	How     privilege.Attach
+	How     privilege.AttachMethod
 	Objects bpf.CudaObjects
 	process bpf.ProcessObjects // programs that follow children; empty if children are not followed
 	unwind  struct {           // the program at the end of unwinding; empty if stacks are not unwound

@@ -46,7 +46,7 @@ func SampleRunTimes(stop <-chan struct{}, on, every time.Duration) {
 // EnableRunTimeStats makes the kernel measure the run times of all BPF programs until stats is
 // closed. It needs CAP_SYS_ADMIN.
 func EnableRunTimeStats() (stats io.Closer, err error) {
-	err = privilege.With(unix.CAP_SYS_ADMIN, func() error {
+	err = privilege.WithCapability(unix.CAP_SYS_ADMIN, func() error {
 		stats, err = ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 		return err
 	})

@@ -97,7 +97,7 @@ func (s *Set) open() error {
 		if !p.Alive() {
 			return &process.Error{Pid: pid, Comm: p.Comm, Err: process.ErrNoProcess}
 		}
-		if err := privilege.CheckAccess(p); err != nil {
+		if err := privilege.CheckProcessAccess(p); err != nil {
 			return err
 		}
 	}
