@@ -102,7 +102,7 @@ func (s *Session) finalMeta(detachNs int64) format.Meta {
 	meta := s.pipeline.writer.MetaNow()
 	meta.EndNs = s.pipeline.writer.EndNs()
 	meta.ClockStepNs = s.clock.WallClockStepNs()
-	cost := overhead.OwnCost()
+	cost := overhead.ReadOwnCost()
 	meta.Cost.CPUNs, meta.Cost.RSSBytes = cost.CPUNs-s.costBase.CPUNs, cost.RSSBytes
 	meta.Cost.DetachNs = detachNs
 	meta.Cost.BPFRunNs, meta.Cost.BPFRuns = s.probes.ReadRunTimes()

@@ -82,8 +82,8 @@ type Options struct {
 	// Only probes only these functions; empty: all. For tests, like the members below.
 	Only []string
 
-	returns        sampling.Returns // policy for return probes of launches
-	governor       overhead.Policy
+	returns        sampling.ReturnPolicy // policy for return probes of launches
+	governor       overhead.GovernorPolicy
 	stackCacheSets int              // limit of the stack cache, as probe.Options.StackCacheSets
 	xids           *xid.SourcePaths // sources of Xids; nil: those of the system
 	// clockShift is added to the wall clock as read at the start of the recording.
@@ -100,8 +100,8 @@ func DefaultOptions() Options {
 		Allocator:       library.AllocatorModeAuto,
 		NVMLInterval:    100 * time.Millisecond,
 		SegmentInterval: 3 * time.Second,
-		returns:         sampling.DefaultReturns,
-		governor:        overhead.DefaultPolicy,
+		returns:         sampling.DefaultReturnPolicy,
+		governor:        overhead.DefaultGovernorPolicy,
 	}
 }
 
@@ -111,11 +111,11 @@ func (o *Options) limits() format.Limits {
 }
 
 // getters returns the policy for getters: without launches, a lower call rate is tolerated.
-func (o *Options) getters() sampling.Getters {
+func (o *Options) getters() sampling.GetterPolicy {
 	if len(o.Classes) > 0 && !slices.Contains(o.Classes, format.RecordLaunch) {
-		return sampling.GettersAlone
+		return sampling.GetterPolicyWithoutLaunches
 	}
-	return sampling.DefaultGetters
+	return sampling.DefaultGetterPolicy
 }
 
 // targets returns the options of the set of target processes.

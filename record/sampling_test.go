@@ -126,8 +126,12 @@ func TestSampledLaunchesEqualTheLedger(t *testing.T) {
 			p.expect("ready")
 			opt := testOptions(t, p.pid())
 			opt.Attach, opt.Stacks, opt.KeepReturns, opt.MaxOverheadPct = privilege.AttachMulti, stacks, false, 0.1
-			opt.returns = sampling.Returns{On: 100 * time.Millisecond, Period: 300 * time.Millisecond, MaxRate: 100}
-			opt.governor = overhead.Policy{
+			opt.returns = sampling.ReturnPolicy{
+				On:      100 * time.Millisecond,
+				Period:  300 * time.Millisecond,
+				MaxRate: 100,
+			}
+			opt.governor = overhead.GovernorPolicy{
 				Interval:         100 * time.Millisecond,
 				FullIntervals:    1,
 				SampledIntervals: 2,
@@ -205,7 +209,7 @@ func TestPerfUprobesSampleStacksOnly(t *testing.T) {
 		"cuMemFree_v2",
 		"cuLaunchKernel",
 	}
-	opt.governor = overhead.Policy{
+	opt.governor = overhead.GovernorPolicy{
 		Interval:         100 * time.Millisecond,
 		FullIntervals:    1,
 		SampledIntervals: 2,
@@ -282,8 +286,8 @@ func TestSamplingContinuesWhenAProcessExits(t *testing.T) {
 	long, short, _ := storm(endless), storm(endless), storm("1")
 	opt := testOptions(t, long.pid(), short.pid())
 	opt.Attach, opt.MaxOverheadPct, opt.KeepReturns = privilege.AttachMulti, 0.1, false
-	opt.returns = sampling.Returns{On: 100 * time.Millisecond, Period: 300 * time.Millisecond, MaxRate: 100}
-	opt.governor = overhead.Policy{
+	opt.returns = sampling.ReturnPolicy{On: 100 * time.Millisecond, Period: 300 * time.Millisecond, MaxRate: 100}
+	opt.governor = overhead.GovernorPolicy{
 		Interval:         100 * time.Millisecond,
 		FullIntervals:    1,
 		SampledIntervals: 2,

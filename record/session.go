@@ -170,7 +170,7 @@ func (s *Session) begin(writer *format.Writer) error {
 		s.pipeline.writer.Send(rows)
 	}
 	s.startHelpers()
-	s.costBase = overhead.OwnCost() // the cost of attaching is counted separately
+	s.costBase = overhead.ReadOwnCost() // the cost of attaching is counted separately
 	return nil
 }
 
@@ -205,10 +205,10 @@ func (s *Session) startHelpers() {
 	s.helpers.Go(func() { probe.SampleRunTimes(s.stop, statsOn, statsEvery) })
 	s.helpers.Go(func() { s.reapThreads(s.stop) })
 	if !s.opt.KeepGetters {
-		s.helpers.Go(func() { s.sampler.DropGetters(s.opt.getters(), s.stop) })
+		s.helpers.Go(func() { s.sampler.RemoveGetterProbes(s.opt.getters(), s.stop) })
 	}
 	if !s.opt.KeepReturns && s.probes.How == privilege.AttachMulti {
-		s.helpers.Go(func() { s.sampler.SampleReturns(s.opt.returns, s.stop) })
+		s.helpers.Go(func() { s.sampler.SampleLaunchReturns(s.opt.returns, s.stop) })
 	}
 	s.watchMachine()
 }

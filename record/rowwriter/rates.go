@@ -11,13 +11,13 @@ import (
 // busiestRates returns the probe hits per second of the busiest thread since the last call. Calls
 // that are only counted have no thread: all are attributed to the busiest thread. Lost calls are
 // assumed to be distributed as the recorded calls.
-func (s *Writer) busiestRates(now time.Time) overhead.Rates {
-	var busiest overhead.Hits
+func (s *Writer) busiestRates(now time.Time) overhead.HitRates {
+	var busiest overhead.ProbeHits
 	for _, t := range s.threads {
-		if t.hits.All() > busiest.All() {
+		if t.hits.Total() > busiest.Total() {
 			busiest = t.hits
 		}
-		t.hits = overhead.Hits{}
+		t.hits = overhead.ProbeHits{}
 	}
 	sum := s.counters.rateTotals()
 	counted := float64(sum.counted - s.rated.counted)
@@ -28,7 +28,7 @@ func (s *Writer) busiestRates(now time.Time) overhead.Rates {
 	if written > 0 {
 		scale *= 1 + lost/written
 	}
-	return overhead.Rates{
+	return overhead.HitRates{
 		Launches: float64(
 			busiest.Launches,
 		) * scale,

@@ -38,8 +38,8 @@ type Writer struct {
 	// Chunks receives ring buffer records, one after the other, from the drain.
 	Chunks chan []byte
 	pool   *ring.ChunkPool
-	rows   chan []format.Row        // rows of other goroutines, such as NVML; one class per slice
-	asks   chan chan overhead.Rates // requests of BusiestThreadRates
+	rows   chan []format.Row           // rows of other goroutines, such as NVML; one class per slice
+	asks   chan chan overhead.HitRates // requests of BusiestThreadRates
 	done   chan struct{}
 
 	// gathered has the calls that are not written yet, by row class from ClassMemory on.
@@ -105,7 +105,7 @@ func New(opt Options) *Writer {
 		writer: opt.Writer, counters: newCounters(opt.Probes, opt.Clock), stacks: stack.NewTable(opt.Unwinder),
 		names: newKernelNames(), threads: make(map[int32]*knownThread), baseMeta: opt.Meta,
 		Chunks: make(chan []byte, ring.MaxWaitingChunks), pool: opt.Pool, rows: make(chan []format.Row, 64),
-		asks: make(chan chan overhead.Rates), openCalls: make(chan []bpf.CudaEvent), done: make(chan struct{}),
+		asks: make(chan chan overhead.HitRates), openCalls: make(chan []bpf.CudaEvent), done: make(chan struct{}),
 		launches: newLaunchRate(), ratedAt: time.Now(), bounds: newBounds(opt.Limits), exited: make(map[int32]int64),
 		onFailure: opt.OnFailure, onFull: opt.OnFull,
 	}

@@ -16,7 +16,7 @@ import (
 type knownThread struct {
 	pid  int32
 	name string
-	hits overhead.Hits // probe hits since the last call of busiestRates
+	hits overhead.ProbeHits // probe hits since the last call of busiestRates
 }
 
 // noteThread writes the name of a thread at its first call.

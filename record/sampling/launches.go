@@ -24,20 +24,20 @@ const NoteOverhead = "overhead"
 type limiter struct {
 	*Sampler
 	stop                   <-chan struct{}
-	policy                 overhead.Policy
+	policy                 overhead.GovernorPolicy
 	limitPct               float64
 	governor               *overhead.Governor
-	meter                  overhead.Meter
+	meter                  overhead.HitMeter
 	stacksOff, launchesOff bool
-	warnedStep             overhead.Step // highest step that the user was warned about
+	warnedStep             overhead.SamplingStep // highest step that the user was warned about
 }
 
 // LimitOverhead keeps the probe overhead of the busiest thread below limitPct percent of its time,
 // if possible, until stop is closed.
-func (s *Sampler) LimitOverhead(policy overhead.Policy, limitPct float64, stop <-chan struct{}) {
-	most := overhead.SampleLaunches
+func (s *Sampler) LimitOverhead(policy overhead.GovernorPolicy, limitPct float64, stop <-chan struct{}) {
+	most := overhead.StepSampleLaunches
 	if s.Probes.How != privilege.AttachMulti {
-		most = overhead.SampleStacks
+		most = overhead.StepSampleStacks
 	}
 	g := limiter{
 		Sampler:  s,
@@ -55,9 +55,9 @@ func (s *Sampler) LimitOverhead(policy overhead.Policy, limitPct float64, stop <
 		if !ok {
 			return
 		}
-		m := overhead.LoadOf(rates, g.meter.HitNs(s.Probes.ReadRunTimes()))
-		if g.governor.Next(m) {
-			g.warn(g.governor.Average(m), g.stuckText(m))
+		m := overhead.ComputeMeasurement(rates, g.meter.MeasureHitNs(s.Probes.ReadRunTimes()))
+		if g.governor.DecideNextInterval(m) {
+			g.warn(g.governor.AverageOverheadPct(m), g.stuckText(m))
 		}
 		if g.governor.Step > g.warnedStep {
 			g.warnedStep = g.governor.Step
@@ -75,7 +75,7 @@ func (g *limiter) prepare() (err error) {
 	if g.meter.ExceptionNs, err = g.Probes.MeasureExceptionNs(); err != nil {
 		return err
 	}
-	if g.governor.MaxStep < overhead.SampleLaunches {
+	if g.governor.MaxStep < overhead.StepSampleLaunches {
 		g.warn(0, "--max-overhead samples only stacks of launches. Launches cannot be sampled with "+
 			"--attach perf, or before Linux 6.6")
 	}
@@ -91,15 +91,15 @@ func (g *limiter) prepare() (err error) {
 // resetMeters starts a new measurement of rates and run times.
 func (g *limiter) resetMeters() {
 	g.Recorder.BusiestThreadRates(g.stop)
-	g.meter.HitNs(g.Probes.ReadRunTimes())
+	g.meter.MeasureHitNs(g.Probes.ReadRunTimes())
 }
 
 // apply switches recording of launches and stacks as the governor decided. pct is the overhead in
 // percent.
 func (g *limiter) apply(pct float64) error {
 	whole, step := g.governor.RecordsAll(), g.governor.Step
-	g.launchesSampled.Store(step == overhead.SampleLaunches)
-	stacksOff, launchesOff := !whole, !whole && step == overhead.SampleLaunches
+	g.launchesSampled.Store(step == overhead.StepSampleLaunches)
+	stacksOff, launchesOff := !whole, !whole && step == overhead.StepSampleLaunches
 	if stacksOff == g.stacksOff && launchesOff == g.launchesOff {
 		return nil
 	}
@@ -183,9 +183,9 @@ func (g *limiter) share() string {
 }
 
 // stepText describes the current step.
-func (g *limiter) stepText(m overhead.Load) string {
+func (g *limiter) stepText(m overhead.Measurement) string {
 	what := "stacks of kernel launches are recorded"
-	if g.governor.Step == overhead.SampleLaunches {
+	if g.governor.Step == overhead.StepSampleLaunches {
 		what = "kernel launches are recorded"
 	}
 	return fmt.Sprintf("probes take about %.1f %% of the busiest thread's time. Until that falls, %s for only %s "+
@@ -194,10 +194,10 @@ func (g *limiter) stepText(m overhead.Load) string {
 }
 
 // stuckText explains why the limit cannot be kept.
-func (g *limiter) stuckText(m overhead.Load) string {
+func (g *limiter) stuckText(m overhead.Measurement) string {
 	text := fmt.Sprintf("probes still take about %.1f %% of the busiest thread's time, more than --max-overhead "+
 		"%g%%: calls that are never sampled take about %.1f %%",
-		g.governor.Average(m), g.limitPct, m.OthersPct)
+		g.governor.AverageOverheadPct(m), g.limitPct, m.OthersPct)
 	if m.AllocatorPct > m.OthersPct/4 {
 		text += fmt.Sprintf(
 			", of which events of PyTorch's allocator %.1f %% (--allocator=light or off)",

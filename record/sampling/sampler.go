@@ -15,9 +15,9 @@ import (
 type Recorder interface {
 	// Send writes rows of one class. It may block.
 	Send(rows []format.Row)
-	// BusiestThreadRates returns the probe hits per second of the busiest thread since the last call. It
-	// returns false if stop was closed.
-	BusiestThreadRates(stop <-chan struct{}) (overhead.Rates, bool)
+	// BusiestThreadRates returns the probe hits per second of the busiest thread since the last
+	// call. It returns false if stop was closed.
+	BusiestThreadRates(stop <-chan struct{}) (overhead.HitRates, bool)
 	// LaunchesPerSecond returns the rate of the process with the most kernel launches.
 	LaunchesPerSecond() int64
 }
