@@ -126,7 +126,7 @@ func checkStacks(how privilege.AttachMethod) Finding {
 		return f
 	}
 	f.Err = errors.Join(probe.SelfTestUnwinding(p, u), p.Close())
-	if f.Err == nil && !unwind.Patched() {
+	if f.Err == nil && !unwind.IsPatched() {
 		f.Err, f.Without = ErrUnpatched, "native frames are complete, Python frames are missing"
 	}
 	return f

@@ -33,11 +33,11 @@ type Result struct {
 func (s *Session) Finish() (Result, error) {
 	close(s.stop)
 	begin := time.Now()
-	s.targets.CloseSearches()
+	s.targets.StopTotalsSearches()
 	endErr := s.probes.WaitForOpenCalls(probe.MaxDetachWait)
 	s.endNs = clock.ReadNs(unix.CLOCK_MONOTONIC)
 	writer := s.pipeline.writer
-	writer.EndAt(s.clock.NowNs())
+	writer.SetEndNs(s.clock.NowNs())
 	endErr = errors.Join(endErr, s.probes.StopEvents())
 	detachNs := time.Since(begin).Nanoseconds()
 	if s.probes.How == privilege.AttachPerf {
@@ -56,7 +56,7 @@ func (s *Session) Finish() (Result, error) {
 	meta := s.finalMeta(detachNs)
 	result := Result{Output: s.output, Meta: meta, Elapsed: time.Duration(meta.EndNs - s.startNs)}
 	if err = writer.Finish(meta, errors.Join(err, openErr)); err != nil {
-		result.Unfinished = writer.Segments()
+		result.Unfinished = writer.SegmentFolder()
 		return result, err
 	}
 	s.finished.Store(true)
@@ -99,7 +99,7 @@ func (s *Session) Close() error {
 
 // finalMeta returns the metadata of the finished recording.
 func (s *Session) finalMeta(detachNs int64) format.Meta {
-	meta := s.pipeline.writer.MetaNow()
+	meta := s.pipeline.writer.CurrentMeta()
 	meta.EndNs = s.pipeline.writer.EndNs()
 	meta.ClockStepNs = s.clock.WallClockStepNs()
 	cost := overhead.ReadOwnCost()

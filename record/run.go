@@ -64,7 +64,7 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 		case <-mapped.C:
 			s.targets.AttachMapped()
 		case <-alive.C:
-			s.targets.FinishSearches()
+			s.targets.FinishTotalsSearches()
 			if left := s.targets.ReapExited(); !left && !s.opt.All {
 				return EndProcesses, nil
 			}

@@ -32,7 +32,7 @@ func (s *Session) startUnwinder(how privilege.AttachMethod) {
 	s.unwinder, s.stacksErr = newUnwinder(opt)
 	if s.stacksErr != nil {
 		s.opt.Stacks = probe.StacksFP
-	} else if !unwind.Patched() {
+	} else if !unwind.IsPatched() {
 		s.stacksErr = ErrUnpatched
 	}
 }
@@ -71,7 +71,7 @@ func (s *Session) inferenceNotes(now int64) []format.Row {
 			continue
 		}
 		text, err := json.Marshal(format.StackInference{
-			Class:      rowwriter.ClassNames[class],
+			Class:      rowwriter.CallClassNames[class],
 			Key:        "call, then previous stack and Python line, then Python frames, then native path",
 			Inferred:   inferred,
 			BySequence: int64(sum.Inferred[bpf.CudaFingerprintLevelLEVEL_SEQUENCE]),

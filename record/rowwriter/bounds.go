@@ -153,7 +153,7 @@ func (s *Writer) compact() {
 		exit, ended := b.exits[pid]
 		return ended && pid != 0 && exit < b.fromNs-int64(lateRows)
 	}
-	err := s.writer.Compact(s.MetaNow(), func(r *format.Row) bool {
+	err := s.writer.Compact(s.CurrentMeta(), func(r *format.Row) bool {
 		switch r.Kind {
 		case format.KindLost:
 			return r.StartNs+r.DurNs <= b.fromNs
@@ -228,7 +228,7 @@ func (s *Writer) forgetExited() {
 	if len(gone) == 0 {
 		return
 	}
-	s.stacks.Forget(gone)
+	s.stacks.ForgetProcesses(gone)
 	s.captures.forget(gone)
 	maps.DeleteFunc(s.threads, func(_ int32, t *knownThread) bool { return gone[t.pid] })
 	s.names.forget(gone)

@@ -14,8 +14,8 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 )
 
-// ClassNames are the names of bpf.CudaCallClass in Meta.Calls and in rows of kind lost.
-var ClassNames = [bpf.CudaCallClassCLASS_COUNT]string{
+// CallClassNames are the names of bpf.CudaCallClass in Meta.Calls and in rows of kind lost.
+var CallClassNames = [bpf.CudaCallClassCLASS_COUNT]string{
 	bpf.CudaCallClassCLASS_MEMORY: "memory",
 	bpf.CudaCallClassCLASS_LAUNCH: "launch",
 	bpf.CudaCallClassCLASS_COPY:   "copy",
@@ -85,7 +85,7 @@ func (a *counters) read() ([]format.Row, error) {
 				a.lostAfter[class] += int64(d)
 			} else if d > 0 {
 				rows = append(rows, format.Row{
-					Kind: format.KindLost, Name: ClassNames[class], Message: lossReasons[why],
+					Kind: format.KindLost, Name: CallClassNames[class], Message: lossReasons[why],
 					StartNs: a.lastNs, DurNs: now - a.lastNs, Value: float64(d), Device: -1,
 				})
 			}
@@ -165,7 +165,7 @@ func (a *counters) calls() map[string]format.CallCount {
 	calls := make(map[string]format.CallCount)
 	b, d := a.totals(), &a.dropped
 	b.add(d, -1)
-	for class, name := range ClassNames {
+	for class, name := range CallClassNames {
 		c := format.CallCount{
 			Seen:      int64(a.last[class].Seen) - a.after[class] - a.lostAfter[class],
 			Recorded:  b.written[class],

@@ -29,7 +29,7 @@ func (s *Writer) fillRow(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunc
 	s.interpret(row, e, call)
 	row.StackStatus = format.StackNone
 	if e.StackId != 0 {
-		stack := s.stacks.Get(e.StackId)
+		stack := s.stacks.GetStack(e.StackId)
 		row.StackID, row.Site = stack.ID, stack.Site
 		row.StackStatus = stack.Status
 		if stack.ID != 0 && e.Stack == uint8(bpf.CudaStackStateSTACK_INFERRED) {

@@ -164,7 +164,7 @@ func (s *Writer) addRows(rows []format.Row) {
 		exited := strings.Contains(rows[i].Message, `"exit_ns"`)
 		s.noteExit(rows[i].Pid, exited, s.counters.clock.NowNs())
 		if !exited {
-			s.stacks.Renew(uint32(rows[i].Pid))
+			s.stacks.RenewProcess(uint32(rows[i].Pid))
 		}
 	}
 	class := format.ClassOf(rows[0].Kind)
@@ -208,11 +208,13 @@ func (s *Writer) decode(chunk []byte) {
 		case bpf.CudaRecordKindRECORD_STACK:
 			stack := (*bpf.CudaStackEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Offsetof(stack.Pc)) + 8*int(stack.Frames)
-			s.addStack(s.stacks.Add(stack))
+			s.addStack(s.stacks.AddStack(stack))
 		case bpf.CudaRecordKindRECORD_UNWOUND:
 			stack := (*bpf.CudaUnwoundEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Sizeof(*stack)) + 8*int(stack.Words)
-			s.addStack(s.stacks.AddUnwound(stack, ring.StackWords(chunk[unsafe.Sizeof(*stack):], int(stack.Words))))
+			s.addStack(
+				s.stacks.AddUnwoundStack(stack, ring.StackWords(chunk[unsafe.Sizeof(*stack):], int(stack.Words))),
+			)
 		case bpf.CudaRecordKindRECORD_NAME:
 			name := (*bpf.CudaNameEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Offsetof(name.Name)) + int(name.Length)

@@ -19,7 +19,7 @@ func (s *Writer) rotate() {
 	rotation := s.writer.Rotation()
 	s.pending = append(s.pending, rotationRows{rotation, s.sinceRotate})
 	clear(s.sinceRotate[:])
-	if err := s.writer.Rotate(s.MetaNow()); err != nil {
+	if err := s.writer.Rotate(s.CurrentMeta()); err != nil {
 		s.fail(err)
 	}
 	stored := s.writer.FirstPendingRotation()
@@ -44,8 +44,8 @@ func (s *Writer) Finish(meta format.Meta, err error) error {
 	return err
 }
 
-// Segments returns the folder of the segments.
-func (s *Writer) Segments() string { return s.writer.Dir() }
+// SegmentFolder returns the folder of the segments.
+func (s *Writer) SegmentFolder() string { return s.writer.Dir() }
 
 // Close releases the resources of the Writer. It must be called after Wait.
 func (s *Writer) Close() {
@@ -127,9 +127,9 @@ func (s *Writer) flush() {
 	}
 }
 
-// MetaNow returns the current metadata. It must be called by the row writer's goroutine, or after
-// Wait.
-func (s *Writer) MetaNow() format.Meta {
+// CurrentMeta returns the current metadata. It must be called by the row writer's goroutine, or
+// after Wait.
+func (s *Writer) CurrentMeta() format.Meta {
 	meta, b := s.baseMeta(), &s.bounds
 	meta.Ring = b.ringMeta(meta.StartNs)
 	meta.EndNs = s.counters.clock.NowNs()
@@ -143,9 +143,9 @@ func (s *Writer) MetaNow() format.Meta {
 	return meta
 }
 
-// EndAt sets the end of the recording in Unix ns, unless the recording reached its size limit
+// SetEndNs sets the end of the recording in Unix ns, unless the recording reached its size limit
 // before. Safe for concurrent use.
-func (s *Writer) EndAt(ns int64) { s.counters.endNs.CompareAndSwap(0, ns) }
+func (s *Writer) SetEndNs(ns int64) { s.counters.endNs.CompareAndSwap(0, ns) }
 
 // Wait waits until Run has returned, and frees the pool. All chunks must have been sent before Wait
 // is called. No rows may be sent afterwards.

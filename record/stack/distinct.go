@@ -66,7 +66,7 @@ func (h *chainHasher) hashFrames(pid uint32, why string, frames []format.Frame) 
 // insert numbers a new stack and completes its row. If the table is full, it returns a note once,
 // and calls with this stack have no stack.
 func (t *Table) insert(id uint64, key chainKey, row format.Row) []format.Row {
-	s := &Info{ID: t.lastID + 1, pid: row.Pid, Site: callSite(row.Frames), Status: row.StackStatus}
+	s := &KnownStack{ID: t.lastID + 1, pid: row.Pid, Site: callSite(row.Frames), Status: row.StackStatus}
 	if t.roomBytes < s.bytes()+idBytes {
 		return t.noteFull()
 	}
@@ -78,7 +78,7 @@ func (t *Table) insert(id uint64, key chainKey, row format.Row) []format.Row {
 }
 
 // addAlias maps another kernel stack ID to a known stack.
-func (t *Table) addAlias(id uint64, s *Info) []format.Row {
+func (t *Table) addAlias(id uint64, s *KnownStack) []format.Row {
 	if _, ok := t.stacks[id]; !ok {
 		if t.roomBytes < idBytes {
 			return t.noteFull()
@@ -90,7 +90,7 @@ func (t *Table) addAlias(id uint64, s *Info) []format.Row {
 }
 
 // bytes returns the approximate memory of the stack.
-func (s *Info) bytes() int { return stackBytes + len(s.Site) }
+func (s *KnownStack) bytes() int { return stackBytes + len(s.Site) }
 
 // noteFull returns a note about the full table, once.
 func (t *Table) noteFull() []format.Row {
@@ -104,11 +104,11 @@ func (t *Table) noteFull() []format.Row {
 	}}
 }
 
-// Forget removes the stacks of processes that have ended.
-func (t *Table) Forget(gone map[int32]bool) {
+// ForgetProcesses removes the stacks of processes that have ended.
+func (t *Table) ForgetProcesses(gone map[int32]bool) {
 	maps.DeleteFunc(t.spaces, func(pid uint32, _ *addressSpace) bool { return gone[int32(pid)] })
-	maps.DeleteFunc(t.stacks, func(_ uint64, s *Info) bool { return t.release(gone[s.pid], idBytes) })
-	maps.DeleteFunc(t.chains, func(_ chainKey, s *Info) bool { return t.release(gone[s.pid], s.bytes()) })
+	maps.DeleteFunc(t.stacks, func(_ uint64, s *KnownStack) bool { return t.release(gone[s.pid], idBytes) })
+	maps.DeleteFunc(t.chains, func(_ chainKey, s *KnownStack) bool { return t.release(gone[s.pid], s.bytes()) })
 }
 
 // release adds the memory of a removed entry to the free space. It returns gone.

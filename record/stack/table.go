@@ -24,8 +24,8 @@ import (
 // Table numbers distinct stacks and names their frames while the process is running. It is not safe
 // for concurrent use.
 type Table struct {
-	stacks    map[uint64]*Info   // by kernel stack ID
-	chains    map[chainKey]*Info // by process and frames
+	stacks    map[uint64]*KnownStack   // by kernel stack ID
+	chains    map[chainKey]*KnownStack // by process and frames
 	spaces    map[uint32]*addressSpace
 	files     map[process.FileID]*module
 	lastID    int32
@@ -37,8 +37,8 @@ type Table struct {
 	unwound  map[*unwind.Module]*module
 }
 
-// Info is the stack of a call as columns of its row: number, call site and status.
-type Info struct {
+// KnownStack is the stack of a call as columns of its row: number, call site and status.
+type KnownStack struct {
 	ID     int32
 	pid    int32
 	Site   string
@@ -51,9 +51,9 @@ func NewTable(unwinder *unwind.Unwinder) *Table {
 		unwinder: unwinder,
 		unwound:  make(map[*unwind.Module]*module),
 		stacks: make(
-			map[uint64]*Info,
+			map[uint64]*KnownStack,
 		),
-		chains:    make(map[chainKey]*Info),
+		chains:    make(map[chainKey]*KnownStack),
 		keys:      newChainHasher(),
 		roomBytes: maxStackBytes,
 		spaces:    make(map[uint32]*addressSpace),
@@ -63,19 +63,19 @@ func NewTable(unwinder *unwind.Unwinder) *Table {
 
 // noStack is the stack of calls whose stack record was lost. The BPF programs send the stack again
 // at the next hit.
-var noStack = Info{Status: format.StackNone}
+var noStack = KnownStack{Status: format.StackNone}
 
-// Get returns the stack with a kernel stack ID. It never returns nil.
-func (t *Table) Get(id uint64) *Info {
+// GetStack returns the stack with a kernel stack ID. It never returns nil.
+func (t *Table) GetStack(id uint64) *KnownStack {
 	if s, ok := t.stacks[id]; ok {
 		return s
 	}
 	return &noStack
 }
 
-// Add names the frames of a stack and returns its row, preceded by rows of new modules. Chains that
-// differ only after an invalid address are the same stack.
-func (t *Table) Add(e *bpf.CudaStackEvent) []format.Row {
+// AddStack names the frames of a stack and returns its row, preceded by rows of new modules. Chains
+// that differ only after an invalid address are the same stack.
+func (t *Table) AddStack(e *bpf.CudaStackEvent) []format.Row {
 	space := t.space(e.Pid)
 	chain, status := space.cutInvalid(callChain(e))
 	key := t.keys.hashAddresses(e.Pid, chain)
@@ -204,8 +204,8 @@ func (t *Table) space(pid uint32) *addressSpace {
 	return s
 }
 
-// Renew reads the mappings of a process again. Call it for a new process and after an exec.
-func (t *Table) Renew(pid uint32) {
+// RenewProcess reads the mappings of a process again. Call it for a new process and after an exec.
+func (t *Table) RenewProcess(pid uint32) {
 	delete(t.spaces, pid)
 	t.space(pid)
 }

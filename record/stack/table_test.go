@@ -33,13 +33,13 @@ func TestDistinctStacksAreBounded(t *testing.T) {
 	if rows := keep(4, 7); len(rows) != 0 {
 		t.Errorf("full, already noted: %v", rows)
 	}
-	if rows := table.addAlias(5, table.Get(0)); len(rows) != 0 || table.Get(5) != &noStack {
+	if rows := table.addAlias(5, table.GetStack(0)); len(rows) != 0 || table.GetStack(5) != &noStack {
 		t.Errorf("a full table accepted another ID of a known stack")
 	}
-	if table.Get(3) != &noStack || table.Get(2).ID != 3 {
+	if table.GetStack(3) != &noStack || table.GetStack(2).ID != 3 {
 		t.Error("Get returned the wrong stack")
 	}
-	table.Forget(map[int32]bool{7: true})
+	table.ForgetProcesses(map[int32]bool{7: true})
 	if table.roomBytes != 3*(stackBytes+idBytes) || len(table.stacks)+len(table.chains) != 0 {
 		t.Errorf("room %d after the process is gone", table.roomBytes)
 	}

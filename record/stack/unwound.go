@@ -11,9 +11,9 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// AddUnwound names the frames of an unwound stack and returns rows like Add. Stacks that differ
-// only in the instruction within a Python line are the same stack.
-func (t *Table) AddUnwound(e *bpf.CudaUnwoundEvent, words []uint64) []format.Row {
+// AddUnwoundStack names the frames of an unwound stack and returns rows like Add. Stacks that
+// differ only in the instruction within a Python line are the same stack.
+func (t *Table) AddUnwoundStack(e *bpf.CudaUnwoundEvent, words []uint64) []format.Row {
 	unwound := t.unwinder.Frames(int(e.Pid), words[min(int(e.KernelWords), len(words)):])
 	var rows []format.Row
 	frames := make([]format.Frame, 0, len(unwound))

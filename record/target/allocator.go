@@ -127,8 +127,8 @@ func (s *Set) startTotalsSearch(lib, reports *library.Library, pid int) (missing
 	return ""
 }
 
-// FinishSearches ends the searches that have found the offset of an allocator's statistics.
-func (s *Set) FinishSearches() {
+// FinishTotalsSearches ends the searches that have found the offset of an allocator's statistics.
+func (s *Set) FinishTotalsSearches() {
 	w := &s.allocators
 	for pid, search := range w.searches {
 		at, found := w.layouts[search.library]
@@ -156,8 +156,8 @@ func (s *Set) forgetAllocator(pid int) {
 	s.probes.ForgetStatsOffset(pid)
 }
 
-// CloseSearches stops all searches for allocator statistics.
-func (s *Set) CloseSearches() {
+// StopTotalsSearches stops all searches for allocator statistics.
+func (s *Set) StopTotalsSearches() {
 	for _, search := range s.allocators.searches {
 		_ = search.reports.Close()
 	}

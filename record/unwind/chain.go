@@ -65,7 +65,7 @@ func (c *chain) Load(
 		return nil, fmt.Errorf("needs bpf_loop, Linux 5.17: %w", err)
 	}
 	slots := map[string]uint32{entryProgram: c.opt.EntrySlot, nativeProgram: uint32(support.ProgUnwindNative)}
-	if Patched() {
+	if IsPatched() {
 		slots[pythonProgram] = uint32(support.ProgUnwindPython)
 	}
 	names := make([]string, 0, len(slots))
@@ -188,7 +188,7 @@ func (c *chain) makeMaps(spec *ebpf.CollectionSpec) (err error) {
 	}); err != nil {
 		return err
 	}
-	if !Patched() {
+	if !IsPatched() {
 		if c.pythons, err = ebpf.NewMap(full.Maps[pythonsMap]); err != nil {
 			return fmt.Errorf("%s: %w", pythonsMap, err)
 		}

@@ -91,7 +91,7 @@ func start(opt Options, often intervals) (_ *Unwinder, err error) {
 		}
 	}()
 	interpreters := interpreterconfig.NoInterpreters()
-	if Patched() {
+	if IsPatched() {
 		interpreters.Python = interpreterconfig.AllInterpreters().Python
 	}
 	u.tracer, err = tracer.NewTracer(ctx, &tracer.Config{
@@ -134,8 +134,8 @@ func startError(err error) error {
 		"6.3.10 and 6.4) and gpurec cannot check for the fix: %s", cause)
 }
 
-// discardTraces receives the traces of the profiler's own chain. That chain is not attached, so there are
-// none.
+// discardTraces receives the traces of the profiler's own chain. That chain is not attached, so
+// there are none.
 func discardTraces(ctx context.Context, traces <-chan *libpf.EbpfTrace) {
 	for {
 		select {
