@@ -51,7 +51,7 @@ probes. The exit status is 1 if recording would fail.`,
 func check(out io.Writer, pid int, calls bool, how privilege.AttachMethod) error {
 	failed := false
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	for _, f := range record.Check(pid, how) {
+	for _, f := range record.CheckRequirements(pid, how) {
 		verdict := "ok"
 		switch {
 		case f.Err != nil && f.Needed:
@@ -85,7 +85,7 @@ func check(out io.Writer, pid int, calls bool, how privilege.AttachMethod) error
 // printCalls prints the functions that gpurec would probe in the CUDA libraries of process pid. It
 // marks the functions that a library does not export.
 func printCalls(out io.Writer, pid int) error {
-	tables, err := record.Calls(pid)
+	tables, err := record.ListLibraryProbes(pid)
 	if err != nil {
 		return err
 	}
