@@ -30,7 +30,7 @@ import (
 const simcudaDir = "../build/simcuda"
 
 // skip skips a test, or fails it if skips are not allowed.
-var skip = simtest.Skip
+var skip = simtest.SkipOrFail
 
 // needKernel skips a test if the machine cannot attach probes to processes.
 func needKernel(t *testing.T) {
