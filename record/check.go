@@ -41,14 +41,14 @@ func CheckRequirements(pid int, how privilege.AttachMethod) []RequirementCheck {
 		{What: "kernel", Needed: true, Text: "Linux " + host.KernelRelease(), Err: host.CheckKernel()},
 		checkAttach(how),
 		{What: "privileges", Needed: true, Text: "sufficient for " + string(how), Err: privilege.CheckAttach(how)},
-		checkPrograms(how),
-		checkFollow(how),
-		checkStacks(how),
+		checkBPFPrograms(how),
+		checkFollowingChildren(how),
+		checkUnwinding(how),
 		checkNVML(),
 		{
 			What:    "kernel log",
 			Text:    "/dev/kmsg is readable",
-			Err:     checkReadable("/dev/kmsg"),
+			Err:     checkReadableFile("/dev/kmsg"),
 			Without: "Xid errors of the kernel log are not recorded",
 		},
 	}
@@ -102,8 +102,8 @@ func checkAttach(how privilege.AttachMethod) RequirementCheck {
 	return f
 }
 
-// checkPrograms loads the BPF programs and unloads them.
-func checkPrograms(how privilege.AttachMethod) RequirementCheck {
+// checkBPFPrograms loads the BPF programs and unloads them.
+func checkBPFPrograms(how privilege.AttachMethod) RequirementCheck {
 	f := RequirementCheck{What: "BPF programs", Needed: true, Text: "the kernel accepts them"}
 	p, err := probe.LoadPrograms(probe.Options{How: how, BufferBytes: 1 << 16, Stacks: probe.StacksFP})
 	if err != nil {
@@ -114,15 +114,15 @@ func checkPrograms(how privilege.AttachMethod) RequirementCheck {
 	return f
 }
 
-// checkStacks starts the unwinder and runs its self-test.
-func checkStacks(how privilege.AttachMethod) RequirementCheck {
+// checkUnwinding starts the unwinder and runs its self-test.
+func checkUnwinding(how privilege.AttachMethod) RequirementCheck {
 	f := RequirementCheck{
 		What: "stacks",
 		Text: "complete, with Python and C++ frames",
 		Without: "stacks are walked by frame " +
 			"pointers: most frames of Python and PyTorch are missing",
 	}
-	u, err := newUnwinder(unwindOptions(how))
+	u, err := newUnwinder(newUnwindOptions(how))
 	if err != nil {
 		f.Err = err
 		return f
@@ -140,8 +140,8 @@ func checkStacks(how privilege.AttachMethod) RequirementCheck {
 	return f
 }
 
-// checkFollow checks whether children of target processes can be followed.
-func checkFollow(how privilege.AttachMethod) RequirementCheck {
+// checkFollowingChildren checks whether children of target processes can be followed.
+func checkFollowingChildren(how privilege.AttachMethod) RequirementCheck {
 	f := RequirementCheck{
 		What: "children",
 		Text: "recorded from their first call",
@@ -170,7 +170,7 @@ func checkNVML() RequirementCheck {
 	return f
 }
 
-func checkReadable(path string) error {
+func checkReadableFile(path string) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err
@@ -229,13 +229,13 @@ func ListLibraryProbes(pid int) ([]LibraryProbes, error) {
 	}
 	tables := make([]LibraryProbes, 0, len(libs))
 	for _, lib := range library.AllocatorModeAuto.SelectLibraries(libs) {
-		tables = append(tables, tableOf(lib))
+		tables = append(tables, listProbesOf(lib))
 	}
 	return tables, nil
 }
 
-// tableOf returns the probes for a library, and the functions of the call table that it lacks.
-func tableOf(l *library.Library) LibraryProbes {
+// listProbesOf returns the probes for a library, and the functions of the call table that it lacks.
+func listProbesOf(l *library.Library) LibraryProbes {
 	t := LibraryProbes{Path: l.Path, Probes: l.Probes}
 	if l.Kind != library.KindDriver {
 		return t

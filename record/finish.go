@@ -44,7 +44,7 @@ func (s *Session) Finish() (Result, error) {
 		detachNs = 0 // Close detaches perf uprobes
 	}
 	s.helpers.Wait()
-	s.endMachine()
+	s.storeSamplingCosts()
 	if rows := s.lastRows(); len(rows) > 0 {
 		writer.Send(rows)
 	}

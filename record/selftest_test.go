@@ -17,7 +17,7 @@ import (
 // unwinder that is never called.
 func TestSelfTestDetectsABrokenUnwinder(t *testing.T) {
 	needKernel(t)
-	u, err := unwind.Start(unwindOptions(privilege.AttachAuto.ResolveForKernel()))
+	u, err := unwind.Start(newUnwindOptions(privilege.AttachAuto.ResolveForKernel()))
 	if err != nil {
 		t.Fatal(err)
 	}

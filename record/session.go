@@ -33,7 +33,7 @@ type Session struct {
 	probes    *probe.Probes
 	pipeline  *pipeline // nil until the recording begins
 	sampler   sampling.Sampler
-	machine   machine
+	machine   gpuMonitor
 	output    string
 	clock     clock.Clock
 	startNs   int64 // start of the recording in Unix ns
@@ -86,7 +86,7 @@ func Start(opt Options) (_ *Session, err error) {
 			_ = writer.Abort() // Start returns err
 		}
 	}()
-	s.openMachine()
+	s.openNVML()
 	begin := time.Now()
 	s.startUnwinder(how)
 	if err := s.attach(how, libraries); err != nil {
@@ -96,13 +96,13 @@ func Start(opt Options) (_ *Session, err error) {
 	return s, s.begin(writer)
 }
 
-// defaultOutput returns the default file name, with the name of the oldest target process.
+// makeOutputName returns the default file name, with the name of the oldest target process.
 func (s *Session) defaultOutput(now time.Time) string {
 	comm, pid := "all", os.Getpid()
 	if p := s.targets.Oldest(); p != nil {
 		comm, pid = p.Comm, p.Pid
 	}
-	return defaultOutput(comm, pid, now.Format("20060102-150405"))
+	return makeOutputName(comm, pid, now.Format("20060102-150405"))
 }
 
 // attach loads the BPF programs and attaches the probes.
@@ -177,7 +177,7 @@ func (s *Session) begin(writer *format.Writer) error {
 // firstRows returns the facts and notes at the start of a recording.
 func (s *Session) firstRows() []format.Row {
 	rows := append(
-		s.machine.facts(s.startNs),
+		s.machine.gpuRows(s.startNs),
 		s.targets.Begin(s.clock, s.machine.gpus, s.pipeline.writer.Send, s.startNs)...)
 	note := func(name, text string) {
 		rows = append(
@@ -186,7 +186,7 @@ func (s *Session) firstRows() []format.Row {
 		)
 	}
 	if len(s.opt.Classes) > 0 {
-		note("classes", classNote(s.opt.Classes))
+		note("classes", describeMissingClasses(s.opt.Classes))
 	}
 	if s.stacksErr != nil {
 		note("stacks", "stacks are not complete: "+s.stacksErr.Error())
@@ -210,7 +210,7 @@ func (s *Session) startHelpers() {
 	if !s.opt.KeepReturns && s.probes.How == privilege.AttachMulti {
 		s.helpers.Go(func() { s.sampler.SampleLaunchReturns(s.opt.returns, s.stop) })
 	}
-	s.watchMachine()
+	s.startMonitoring()
 }
 
 // metaNow returns the current metadata without the row writer's counts.

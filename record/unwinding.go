@@ -24,7 +24,7 @@ func (s *Session) startUnwinder(how privilege.AttachMethod) {
 	if s.opt.Stacks != probe.StacksAuto && s.opt.Stacks != probe.StacksFull {
 		return
 	}
-	opt := unwindOptions(how)
+	opt := newUnwindOptions(how)
 	opt.Mapped = s.targets.NoteMapped
 	for _, p := range s.targets.All() {
 		opt.Pids = append(opt.Pids, p.Pid)
@@ -45,9 +45,9 @@ func newUnwinder(opt unwind.Options) (*unwind.Unwinder, error) {
 	return unwind.Start(opt)
 }
 
-// unwindOptions returns the options of the unwinder. Pids contains gpurec itself, which the
+// newUnwindOptions returns the options of the unwinder. Pids contains gpurec itself, which the
 // self-test unwinds.
-func unwindOptions(how privilege.AttachMethod) unwind.Options {
+func newUnwindOptions(how privilege.AttachMethod) unwind.Options {
 	opt := unwind.Options{
 		AttachType: ebpf.AttachTraceUprobeMulti,
 		EntrySlot:  uint32(bpf.CudaUnwinderSlotUNWINDER_ENTRY),

@@ -17,11 +17,11 @@ type Clock struct {
 }
 
 // New returns a Clock with the current offset of CLOCK_REALTIME from CLOCK_MONOTONIC.
-func New() Clock { return Clock{OffsetNs: monotonicOffset()} }
+func New() Clock { return Clock{OffsetNs: measureMonotonicOffset()} }
 
-// monotonicOffset returns CLOCK_REALTIME - CLOCK_MONOTONIC in ns. Of 16 readings it uses the
+// measureMonotonicOffset returns CLOCK_REALTIME - CLOCK_MONOTONIC in ns. Of 16 readings it uses the
 // fastest, which is the most exact.
-func monotonicOffset() int64 {
+func measureMonotonicOffset() int64 {
 	var best, offset int64
 	for i := range 16 {
 		before := ReadNs(unix.CLOCK_MONOTONIC)
@@ -51,7 +51,7 @@ func (c Clock) NowNs() int64 { return ReadNs(unix.CLOCK_MONOTONIC) + c.OffsetNs 
 
 // WallClockStepNs returns how far the wall clock has moved from the recording's clock since New, in
 // ns.
-func (c Clock) WallClockStepNs() int64 { return monotonicOffset() - c.OffsetNs }
+func (c Clock) WallClockStepNs() int64 { return measureMonotonicOffset() - c.OffsetNs }
 
 // Sleep waits for d or until stop is closed. It returns true if stop was closed.
 func Sleep(stop <-chan struct{}, d time.Duration) bool {

@@ -15,7 +15,7 @@ import (
 func DescribeMachine(meta *format.Meta) {
 	meta.Arch = runtime.GOARCH
 	meta.OSRelease = KernelRelease()
-	meta.Machine, meta.Clocks = machineFacts(), []format.ClockSnapshot{ReadClocks()}
+	meta.Machine, meta.Clocks = readMachineFacts(), []format.ClockSnapshot{ReadClocks()}
 	if host, err := os.Hostname(); err == nil {
 		meta.Host = host
 	}

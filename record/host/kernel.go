@@ -8,24 +8,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// minKernel is the oldest kernel that can record. The BPF programs need bpf_get_attach_cookie for
-// uprobes, which Linux 5.15 has (commit 7adfc6c9b315).
-var minKernel = [2]int{5, 15}
+// minKernelVersion is the oldest kernel that can record. The BPF programs need
+// bpf_get_attach_cookie for uprobes, which Linux 5.15 has (commit 7adfc6c9b315).
+var minKernelVersion = [2]int{5, 15}
 
 // KernelError is the error for a kernel that is too old to record. Release is its release.
 type KernelError struct{ Release string }
 
 // Error returns the kernel's release and the oldest supported version.
 func (e *KernelError) Error() string {
-	return fmt.Sprintf("this kernel is Linux %s, recording needs %d.%d or newer", e.Release, minKernel[0], minKernel[1])
+	return fmt.Sprintf(
+		"this kernel is Linux %s, recording needs %d.%d or newer",
+		e.Release,
+		minKernelVersion[0],
+		minKernelVersion[1],
+	)
 }
 
 // CheckKernel returns a *KernelError if the running kernel is too old to record.
-func CheckKernel() error { return checkRelease(KernelRelease()) }
+func CheckKernel() error { return checkKernelRelease(KernelRelease()) }
 
-// checkRelease returns a *KernelError for a release that is too old.
-func checkRelease(release string) error {
-	if IsOlderRelease(release, minKernel[0], minKernel[1]) {
+// checkKernelRelease returns a *KernelError for a release that is too old.
+func checkKernelRelease(release string) error {
+	if IsOlderRelease(release, minKernelVersion[0], minKernelVersion[1]) {
 		return &KernelError{Release: release}
 	}
 	return nil

@@ -232,7 +232,7 @@ func TestHostileValuesAreLeftOut(t *testing.T) {
 		"one",
 		"1\n",
 		"99999999999999999999",
-		fmt.Sprint(maxNumber + 1),
+		fmt.Sprint(maxRankOrSize + 1),
 		strings.Repeat("0", 11),
 		"１",
 	} {
@@ -248,7 +248,7 @@ func TestHostileValuesAreLeftOut(t *testing.T) {
 		"\xff\xfe",
 		"a\u202eb",
 		"a\u2028b",
-		strings.Repeat("x", maxText+1),
+		strings.Repeat("x", maxValueBytes+1),
 	} {
 		if id := FindIdentity(
 			"TORCHELASTIC_RUN_ID="+value+"\x00POD_NAME="+value+"\x00MASTER_ADDR="+value+"\x00MASTER_PORT=1\x00",
@@ -263,15 +263,15 @@ func TestHostileValuesAreLeftOut(t *testing.T) {
 		}
 	}
 	for environ, want := range map[string]string{
-		"RANK=3\x00RANK=4\x00":                                "rank:3", // the first one, like getenv
-		"RANK=\x00RANK=4\x00SLURM_PROCID=2\x00":               "rank:2",
-		"RANK\x00RANK=4":                                      "rank:4",
-		"RANK=5\x00WORLD_SIZE=5\x00":                          "rank:5", // the world size must be above the rank
-		"WORLD_SIZE=5\x00":                                    "",
-		"rank=1\x00XRANK=1\x00RANK_=1\x00=RANK=1\x00":         "",
-		"SLURM_JOB_ID=7a\x00SLURM_ARRAY_JOB_ID=1\x00":         "",
-		"SLURM_JOB_ID=" + strings.Repeat("7", 21) + "\x00":    "",
-		"TORCHELASTIC_RUN_ID=" + strings.Repeat("x", maxText): "job:" + strings.Repeat("x", maxText),
+		"RANK=3\x00RANK=4\x00":                                      "rank:3", // the first one, like getenv
+		"RANK=\x00RANK=4\x00SLURM_PROCID=2\x00":                     "rank:2",
+		"RANK\x00RANK=4":                                            "rank:4",
+		"RANK=5\x00WORLD_SIZE=5\x00":                                "rank:5", // the world size must be above the rank
+		"WORLD_SIZE=5\x00":                                          "",
+		"rank=1\x00XRANK=1\x00RANK_=1\x00=RANK=1\x00":               "",
+		"SLURM_JOB_ID=7a\x00SLURM_ARRAY_JOB_ID=1\x00":               "",
+		"SLURM_JOB_ID=" + strings.Repeat("7", 21) + "\x00":          "",
+		"TORCHELASTIC_RUN_ID=" + strings.Repeat("x", maxValueBytes): "job:" + strings.Repeat("x", maxValueBytes),
 	} {
 		if got := values(t, FindIdentity(environ, "")); got != want {
 			t.Errorf("%q: got %s, want %s", environ, got, want)
@@ -317,7 +317,7 @@ func FuzzOf(f *testing.F) {
 			"local_world_size": id.LocalWorldSize,
 			"node_rank":        id.NodeRank, "attempt": id.Attempt, "slurm_task": id.SlurmTask,
 		} {
-			if n != nil && (*n < 0 || *n > maxNumber) {
+			if n != nil && (*n < 0 || *n > maxRankOrSize) {
 				t.Errorf("%s is %d", key, *n)
 			}
 		}
@@ -335,7 +335,7 @@ func FuzzOf(f *testing.F) {
 			id.Namespace,
 			id.PodUID,
 		} {
-			if text != "" && !isText(text) {
+			if text != "" && !isPrintableText(text) {
 				t.Errorf("text %q", text)
 			}
 		}

@@ -25,11 +25,11 @@ func (c *Cache) FindLoadableDrivers(p *process.Process) []*Library {
 			}
 		}
 	}
-	dirs = append(dirs, cachedLibraryDirs()...)
+	dirs = append(dirs, readLinkerCacheDirs()...)
 	dirs = append(
 		dirs,
-		"/usr/lib/"+multiarch(),
-		"/lib/"+multiarch(),
+		"/usr/lib/"+multiarchDir(),
+		"/lib/"+multiarchDir(),
 		"/usr/lib64",
 		"/usr/lib",
 		"/usr/local/nvidia/lib64",
@@ -49,15 +49,15 @@ func (c *Cache) FindLoadableDrivers(p *process.Process) []*Library {
 		if err != nil {
 			continue
 		}
-		if lib, err := c.add(file, path); err == nil && !slices.Contains(found, lib) {
+		if lib, err := c.addFile(file, path); err == nil && !slices.Contains(found, lib) {
 			found = append(found, lib)
 		}
 	}
 	return found
 }
 
-// cachedLibraryDirs returns the folders with a libcuda in the dynamic linker's cache.
-func cachedLibraryDirs() []string {
+// readLinkerCacheDirs returns the folders with a libcuda in the dynamic linker's cache.
+func readLinkerCacheDirs() []string {
 	out, err := exec.Command("/sbin/ldconfig", "-p").Output()
 	if err != nil {
 		return nil
@@ -75,8 +75,8 @@ func cachedLibraryDirs() []string {
 	return dirs
 }
 
-// multiarch returns the name of the library folder on Debian and related distributions.
-func multiarch() string {
+// multiarchDir returns the name of the library folder on Debian and related distributions.
+func multiarchDir() string {
 	if runtime.GOARCH == "arm64" {
 		return "aarch64-linux-gnu"
 	}

@@ -32,12 +32,12 @@ func TestProbeOffset(t *testing.T) {
 		"ret":                              {[]byte{0xc3}, 0, false},
 		"nothing":                          {nil, 0, false},
 	} {
-		offset, emulated := probeOffset(elf.EM_X86_64, c.text)
+		offset, emulated := chooseProbeOffset(elf.EM_X86_64, c.text)
 		if offset != c.offset || emulated != c.emulated {
 			t.Errorf("%s: offset %d emulated %v, want %d %v", name, offset, emulated, c.offset, c.emulated)
 		}
 	}
-	if offset, emulated := probeOffset(elf.EM_AARCH64, []byte{0x55}); offset != 0 || emulated {
+	if offset, emulated := chooseProbeOffset(elf.EM_AARCH64, []byte{0x55}); offset != 0 || emulated {
 		t.Error("arm64 code must be probed at its first instruction")
 	}
 }
@@ -65,7 +65,7 @@ func FuzzLibrary(f *testing.F) {
 		}
 		cache := NewCache()
 		defer cache.Close()
-		lib, err := cache.add(file, name)
+		lib, err := cache.addFile(file, name)
 		if err == nil && len(lib.Probes) > bpf.NumDriverCookies()+len(bpf.AllocatorFunctions) {
 			t.Errorf("%d probes", len(lib.Probes))
 		}
@@ -91,14 +91,14 @@ func TestRecordTraceIsRecognized(t *testing.T) {
 			"char, int, std::shared_ptr<c10::GatheredContext>)", 0, false},
 		{"", 0, false},
 	} {
-		if row, known := recordTraceRow(method + test.parameters); row != test.row || known != test.known {
+		if row, known := findRecordTraceRow(method + test.parameters); row != test.row || known != test.known {
 			t.Errorf("%s: row %d, %v", test.parameters, row, known)
 		}
 	}
 	if name := fmt.Sprintf(
 		"_ZN3c104cuda20CUDACachingAllocator6Native22DeviceCachingAllocator12record_traceE%s",
 		"NS_",
-	); !recordTrace.MatchString(
+	); !recordTraceSymbol.MatchString(
 		name,
 	) {
 		t.Errorf("%s is not found", name)

@@ -29,22 +29,22 @@ const (
 	AllocatorModeOff AllocatorMode = "off"
 )
 
-// reportName matches the file name of the library with reportFunction.
-var reportName = regexp.MustCompile(`^libc10(-[0-9a-f]+)?\.so$`)
+// reportFileName matches the file name of the library with reportFunctionSymbol.
+var reportFileName = regexp.MustCompile(`^libc10(-[0-9a-f]+)?\.so$`)
 
-// reportFunction is the mangled name of c10::reportMemoryUsageToProfiler(void*, long, unsigned
-// long, unsigned long, c10::Device). The allocator calls it for each block that it allocates or
-// frees, with its totals.
-const reportFunction = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"
+// reportFunctionSymbol is the mangled name of c10::reportMemoryUsageToProfiler(void*, long,
+// unsigned long, unsigned long, c10::Device). The allocator calls it for each block that it
+// allocates or frees, with its totals.
+const reportFunctionSymbol = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"
 
-// reportProbes returns the probe of reportFunction, or the reason why it cannot be probed.
-func reportProbes(object *symbolize.Object, code *os.File) (probes []Probe, missing string) {
-	missing = "libc10.so has no " + symbolize.Demangle(reportFunction)
-	machine, err := machineOf(code)
+// findReportProbe returns the probe of reportFunctionSymbol, or the reason why it cannot be probed.
+func findReportProbe(object *symbolize.Object, code *os.File) (probes []Probe, missing string) {
+	missing = "libc10.so has no " + symbolize.Demangle(reportFunctionSymbol)
+	machine, err := readELFMachine(code)
 	if err != nil {
 		return nil, err.Error()
 	}
-	function, ok := object.Find(reportFunction)
+	function, ok := object.Find(reportFunctionSymbol)
 	if !ok {
 		return nil, missing
 	}
@@ -57,7 +57,7 @@ func reportProbes(object *symbolize.Object, code *os.File) (probes []Probe, miss
 	if n == 0 {
 		return nil, err.Error()
 	}
-	skip, emulated := probeOffset(machine, text[:n])
+	skip, emulated := chooseProbeOffset(machine, text[:n])
 	return []Probe{
 		{
 			Symbol:     format.SourceReports,
@@ -111,8 +111,8 @@ func (l *Library) AllocatorSource() bpf.CudaAllocatorSource {
 	return bpf.CudaAllocatorSourceSOURCE_TRACE
 }
 
-// reportsLack lists the data that reports to profilers do not contain.
-const reportsLack = "requested sizes, streams, pools, segments, failed requests, and when streams have finished " +
+// dataMissingInReports lists the data that reports to profilers do not contain.
+const dataMissingInReports = "requested sizes, streams, pools, segments, failed requests, and when streams have finished " +
 	"with a block"
 
 // ExplainReportLimits returns a sentence that explains which data is missing if an allocator is
@@ -121,7 +121,7 @@ func ExplainReportLimits(path, version, why string) string {
 	if version != "" {
 		path += " of PyTorch " + version
 	}
-	text := "PyTorch's allocations are recorded without " + reportsLack
+	text := "PyTorch's allocations are recorded without " + dataMissingInReports
 	if why == "" {
 		return text
 	}

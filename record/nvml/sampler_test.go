@@ -41,7 +41,7 @@ func sampleAll(t *testing.T, tel *Sampler, n int) map[string][]format.Row {
 	byName := make(map[string][]format.Row)
 	for range n {
 		clear(byName)
-		tel.devices[0].sample(clock.New(), time.Now(), time.Hour, rows.NewSender(sent))
+		tel.devices[0].runDueQueries(clock.New(), time.Now(), time.Hour, rows.NewSender(sent))
 		for _, row := range <-sent {
 			byName[row.Name] = append(byName[row.Name], row)
 		}
@@ -240,12 +240,12 @@ func TestFormatDescribesEveryMetric(t *testing.T) {
 		"process_encoder_utilization_percent": true,
 		"process_decoder_utilization_percent": true,
 	}
-	for _, m := range metrics {
+	for _, m := range functionMetrics {
 		for _, name := range m.names {
 			recorded[name] = true
 		}
 	}
-	for _, f := range fields {
+	for _, f := range fieldMetrics {
 		recorded[f.name] = true
 	}
 	for _, g := range gpmMetrics {
@@ -319,12 +319,12 @@ func TestLostDeviceIsNotedOnce(t *testing.T) {
 }
 
 func TestMemoryOfMIGInstancesIsSummed(t *testing.T) {
-	memory := memoryByPid(
+	memory := sumMemoryByPid(
 		[]nvml.ProcessInfo{
 			{Pid: 1, UsedGpuMemory: 5},
 			{Pid: 1, UsedGpuMemory: 6},
 			{Pid: 2, UsedGpuMemory: 7},
-			{Pid: 2, UsedGpuMemory: notAvailable},
+			{Pid: 2, UsedGpuMemory: memoryNotAvailable},
 		},
 	)
 	if len(memory) != 2 || memory[1] == nil || *memory[1] != 11 || memory[2] != nil {

@@ -17,12 +17,12 @@ import (
 // a GPU that has fallen off the bus.
 func ListGPUUsers(window time.Duration) ([]GPUUser, error) {
 	if ret := nvml.Init(); ret != nvml.SUCCESS {
-		return nil, fmt.Errorf("%w: %s", ErrNoNVML, explainNVML(ret))
+		return nil, fmt.Errorf("%w: %s", ErrNoNVML, explainNVMLError(ret))
 	}
 	defer nvml.Shutdown()
 	n, ret := nvml.DeviceGetCount()
 	if ret != nvml.SUCCESS {
-		return nil, fmt.Errorf("%w: count devices: %s", ErrNoNVML, explainNVML(ret))
+		return nil, fmt.Errorf("%w: count devices: %s", ErrNoNVML, explainNVMLError(ret))
 	}
 	var users []GPUUser
 	var failed []error
@@ -30,7 +30,7 @@ func ListGPUUsers(window time.Duration) ([]GPUUser, error) {
 		g, err := identifyGPU(i)
 		if err == nil {
 			var of []GPUUser
-			of, err = g.users(window)
+			of, err = g.listUsers(window)
 			users = append(users, of...)
 		}
 		failed = append(failed, err)
@@ -38,12 +38,12 @@ func ListGPUUsers(window time.Duration) ([]GPUUser, error) {
 	return users, errors.Join(failed...)
 }
 
-// users returns the compute processes on the device, ordered by pid.
-func (g *gpu) users(window time.Duration) ([]GPUUser, error) {
+// listUsers returns the compute processes on the device, ordered by pid.
+func (g *gpu) listUsers(window time.Duration) ([]GPUUser, error) {
 	memory := make(map[uint32]*int64) // nil: unknown
 	listed := false
-	for _, l := range computeLists {
-		if !l.isInLibrary() {
+	for _, l := range computeProcessLists {
+		if !l.isInNVML() {
 			continue
 		}
 		infos, ret := l.list(g.handle)
@@ -51,19 +51,19 @@ func (g *gpu) users(window time.Duration) ([]GPUUser, error) {
 			continue
 		}
 		if ret != nvml.SUCCESS {
-			return nil, fmt.Errorf("processes of GPU %d: %s", g.index, explainNVML(ret))
+			return nil, fmt.Errorf("processes of GPU %d: %s", g.index, explainNVMLError(ret))
 		}
 		listed = true
-		for pid, bytes := range memoryByPid(infos) {
+		for pid, bytes := range sumMemoryByPid(infos) {
 			if have := memory[pid]; have == nil || bytes != nil && *bytes > *have {
 				memory[pid] = bytes
 			}
 		}
 	}
 	if !listed {
-		return nil, fmt.Errorf("processes of GPU %d: %s", g.index, explainNVML(nvml.ERROR_NOT_SUPPORTED))
+		return nil, fmt.Errorf("processes of GPU %d: %s", g.index, explainNVMLError(nvml.ERROR_NOT_SUPPORTED))
 	}
-	busy := g.smPercents(window)
+	busy := g.readSMPercents(window)
 	users := make([]GPUUser, 0, len(memory))
 	for _, pid := range slices.Sorted(maps.Keys(memory)) {
 		use := GPUUse{Index: g.index, UUID: g.uuid, Name: g.name, MemoryBytes: memory[pid]}
@@ -75,9 +75,9 @@ func (g *gpu) users(window time.Duration) ([]GPUUser, error) {
 	return users, nil
 }
 
-// memoryByPid returns the memory of each process in a list, in bytes. A process has one entry per
-// MIG device. The memory is nil if NVML does not know all of it.
-func memoryByPid(infos []nvml.ProcessInfo) map[uint32]*int64 {
+// sumMemoryByPid returns the memory of each process in a list, in bytes. A process has one entry
+// per MIG device. The memory is nil if NVML does not know all of it.
+func sumMemoryByPid(infos []nvml.ProcessInfo) map[uint32]*int64 {
 	memory := make(map[uint32]*int64)
 	unknown := make(map[uint32]bool)
 	for _, p := range infos {
@@ -85,7 +85,7 @@ func memoryByPid(infos []nvml.ProcessInfo) map[uint32]*int64 {
 			memory[p.Pid] = new(int64)
 		}
 		*memory[p.Pid] += int64(p.UsedGpuMemory)
-		unknown[p.Pid] = unknown[p.Pid] || p.UsedGpuMemory == notAvailable
+		unknown[p.Pid] = unknown[p.Pid] || p.UsedGpuMemory == memoryNotAvailable
 	}
 	for pid, is := range unknown {
 		if is {
@@ -95,21 +95,21 @@ func memoryByPid(infos []nvml.ProcessInfo) map[uint32]*int64 {
 	return memory
 }
 
-// smPercents returns the newest SM utilization of each process within the last window, in percent.
-// It has no entry for processes without a sample.
-func (g *gpu) smPercents(window time.Duration) map[uint32]int {
-	if !hasFunction("nvmlDeviceGetProcessUtilization") {
+// readSMPercents returns the newest SM utilization of each process within the last window, in
+// percent. It has no entry for processes without a sample.
+func (g *gpu) readSMPercents(window time.Duration) map[uint32]int {
+	if !hasNVMLFunction("nvmlDeviceGetProcessUtilization") {
 		return nil
 	}
-	u := processUse{gpu: g, lastUs: uint64(time.Now().Add(-window).UnixMicro())}
-	samples, ret := u.samples()
+	u := utilizationReader{gpu: g, lastUs: uint64(time.Now().Add(-window).UnixMicro())}
+	samples, ret := u.readNewSamples()
 	if ret != nvml.SUCCESS {
 		return nil
 	}
 	newest := make(map[uint32]uint64)
 	percents := make(map[uint32]int)
 	for _, s := range samples {
-		if s.TimeStamp <= u.lastUs || s.TimeStamp < newest[s.Pid] || s.SmUtil > 100 { // see processUse
+		if s.TimeStamp <= u.lastUs || s.TimeStamp < newest[s.Pid] || s.SmUtil > 100 { // see utilizationReader
 			continue
 		}
 		newest[s.Pid], percents[s.Pid] = s.TimeStamp, int(s.SmUtil)

@@ -43,7 +43,7 @@ const (
 	StepSampleLaunches                     // sample launches and their stacks
 )
 
-// Measurement is the overhead in one interval.
+// Measurement is the overhead of probes in one interval of a Governor.
 type Measurement struct {
 	// OverheadPct is the share of time that the busiest thread spends in probes, in percent.
 	// OthersPct is the part of OverheadPct that cannot be sampled. AllocatorPct is the part of
@@ -63,9 +63,9 @@ type Governor struct {
 	at          int // intervals since the last change of Step
 	over, under int // consecutive intervals above and below the limit
 	// fullPct and fullNs are the overhead and the duration of a hit in the last full interval.
-	// bare is the duration of a hit without a stack, as a share of one with a stack.
+	// bareShare is the duration of a probe hit without a stack, as a share of one with a stack.
 	fullPct, fullNs, bareShare float64
-	// stuck is true after the governor has found that it cannot keep the limit.
+	// stuck is true after the governor has found that it cannot keep the overhead below the limit.
 	stuck bool
 }
 
@@ -92,9 +92,9 @@ func (g *Governor) DecideNextInterval(m Measurement) (gaveUp bool) {
 	}
 	switch {
 	case full && g.Step != StepSampleNothing:
-		g.relax(m)
+		g.relaxSampling(m)
 	case g.AverageOverheadPct(m) > g.limitPct:
-		gaveUp = g.tighten()
+		gaveUp = g.tightenSampling()
 	default:
 		g.over = 0
 		if g.Step == StepSampleStacks && g.fullNs > 0 && m.hitNs > 0 {
@@ -116,8 +116,9 @@ func (g *Governor) AverageOverheadPct(m Measurement) float64 {
 	return (full*g.fullPct + sampled*m.OverheadPct) / (full + sampled)
 }
 
-// tighten counts an interval above the limit. After TightenAfter intervals it increases Step.
-func (g *Governor) tighten() (gaveUp bool) {
+// tightenSampling counts an interval with more overhead than the limit. After TightenAfter such
+// intervals it increases Step, so that more is sampled.
+func (g *Governor) tightenSampling() (gaveUp bool) {
 	if g.over++; g.over < g.policy.TightenAfter {
 		return false
 	}
@@ -130,8 +131,9 @@ func (g *Governor) tighten() (gaveUp bool) {
 	return gaveUp
 }
 
-// relax checks in a full interval whether the lower Step would suffice.
-func (g *Governor) relax(m Measurement) {
+// relaxSampling counts a full interval whose overhead is clearly below the limit. After RelaxAfter
+// such intervals it lowers Step, so that less is sampled.
+func (g *Governor) relaxSampling(m Measurement) {
 	pct := m.OverheadPct
 	if g.Step == StepSampleLaunches {
 		pct *= g.bareShare

@@ -7,7 +7,7 @@ type ProbeHits struct {
 	Launches, Allocator, Others int64
 }
 
-// Total returns the sum of the counters.
+// Total returns the number of probe hits of all kinds of call.
 func (h *ProbeHits) Total() int64 { return h.Launches + h.Allocator + h.Others }
 
 // HitRates are the probe hits per second of the busiest thread, by kind of call.

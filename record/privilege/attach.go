@@ -14,7 +14,7 @@ import (
 // AttachMethod is the kernel interface that attaches probes.
 type AttachMethod string
 
-// Kernel interfaces. AttachAuto is the best one of the running kernel.
+// Kernel interfaces that attach probes. AttachAuto selects the best one of the running kernel.
 const (
 	AttachAuto AttachMethod = "auto"
 	// AttachMulti uses one uprobe_multi link for all functions of a library (since Linux 6.6).

@@ -62,11 +62,11 @@ func joinCapabilities(all []Capability) string {
 // CapabilitySet is a set of capabilities. Bit n is the capability with number n.
 type CapabilitySet uint64
 
-// has reports whether the set contains a capability.
-func (c CapabilitySet) has(want Capability) bool { return c>>want&1 == 1 }
+// hasCapability reports whether the set contains a capability.
+func (c CapabilitySet) hasCapability(want Capability) bool { return c>>want&1 == 1 }
 
-// known returns the capabilities in the set that gpurec uses.
-func (c CapabilitySet) known() []Capability {
+// listUsed returns the capabilities in the set that gpurec uses.
+func (c CapabilitySet) listUsed() []Capability {
 	var have []Capability
 	for _, k := range []Capability{
 		unix.CAP_BPF,
@@ -76,7 +76,7 @@ func (c CapabilitySet) known() []Capability {
 		unix.CAP_CHECKPOINT_RESTORE,
 		unix.CAP_SYSLOG,
 	} {
-		if c.has(k) {
+		if c.hasCapability(k) {
 			have = append(have, k)
 		}
 	}
@@ -113,19 +113,19 @@ func CheckAttach(how AttachMethod) error {
 	if err != nil {
 		return err
 	}
-	if missing := have.missing(how.ResolveForKernel()); len(missing) > 0 {
+	if missing := have.missingForAttach(how.ResolveForKernel()); len(missing) > 0 {
 		return &Error{
 			Task:    "attaching probes by " + string(how.ResolveForKernel()),
 			Missing: missing,
-			Have:    have.known(),
+			Have:    have.listUsed(),
 		}
 	}
 	return nil
 }
 
-// missing returns the capabilities for attaching that the set lacks.
-func (c CapabilitySet) missing(how AttachMethod) []Capability {
-	if c.has(unix.CAP_SYS_ADMIN) {
+// missingForAttach returns the capabilities for attaching probes that the set lacks.
+func (c CapabilitySet) missingForAttach(how AttachMethod) []Capability {
+	if c.hasCapability(unix.CAP_SYS_ADMIN) {
 		return nil
 	}
 	if how == AttachPerf {
@@ -133,7 +133,7 @@ func (c CapabilitySet) missing(how AttachMethod) []Capability {
 	}
 	var missing []Capability
 	for _, need := range []Capability{unix.CAP_BPF, unix.CAP_PERFMON} {
-		if !c.has(need) {
+		if !c.hasCapability(need) {
 			missing = append(missing, need)
 		}
 	}
@@ -143,11 +143,11 @@ func (c CapabilitySet) missing(how AttachMethod) []Capability {
 // ExplainLoadError converts EPERM from loading BPF programs or creating maps to an *Error, if
 // capabilities are missing. It returns all other errors unchanged.
 func (c CapabilitySet) ExplainLoadError(err error) error {
-	missing := c.missing(AttachMulti)
+	missing := c.missingForAttach(AttachMulti)
 	if len(missing) == 0 || !errors.Is(err, unix.EPERM) {
 		return err
 	}
-	return &Error{Task: "loading BPF programs", Missing: missing, Have: c.known()}
+	return &Error{Task: "loading BPF programs", Missing: missing, Have: c.listUsed()}
 }
 
 // CheckUnwinding returns an *Error if this process lacks a capability for unwinding, in addition to
@@ -159,14 +159,14 @@ func CheckUnwinding() error {
 		return err
 	}
 	var missing []Capability
-	if !have.has(unix.CAP_SYSLOG) {
+	if !have.hasCapability(unix.CAP_SYSLOG) {
 		missing = append(missing, unix.CAP_SYSLOG)
 	}
-	if !have.has(unix.CAP_CHECKPOINT_RESTORE) && !have.has(unix.CAP_SYS_ADMIN) {
+	if !have.hasCapability(unix.CAP_CHECKPOINT_RESTORE) && !have.hasCapability(unix.CAP_SYS_ADMIN) {
 		missing = append(missing, unix.CAP_CHECKPOINT_RESTORE)
 	}
 	if len(missing) > 0 {
-		return &Error{Task: "unwinding", Missing: missing, Have: have.known()}
+		return &Error{Task: "unwinding", Missing: missing, Have: have.listUsed()}
 	}
 	return nil
 }
@@ -184,10 +184,10 @@ func CheckProcessAccess(p *process.Process) error {
 		return nil
 	}
 	have, cerr := ReadEffective()
-	if cerr == nil && !have.has(unix.CAP_SYS_PTRACE) {
+	if cerr == nil && !have.hasCapability(unix.CAP_SYS_PTRACE) {
 		return &Error{
 			Task:    fmt.Sprintf("process %d (%s) belongs to another user: reading its mappings", p.Pid, p.Comm),
-			Missing: []Capability{unix.CAP_SYS_PTRACE}, Have: have.known(),
+			Missing: []Capability{unix.CAP_SYS_PTRACE}, Have: have.listUsed(),
 		}
 	}
 	return p.WrapError(err)

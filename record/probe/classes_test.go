@@ -18,22 +18,22 @@ func FuzzCodeMap(f *testing.F) {
 	f.Add("0-ffffffffffffffff r-xp 0 08:02 1 /a\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if maps, err := symbolize.ReadMaps(strings.NewReader(text)); err == nil {
-			codeMap(maps)
+			makeCodeMap(maps)
 		}
 	})
 }
 
 // TestEveryCallHasAClass fails for a row of the call table whose name has no prefix in
-// classOfPrefix.
+// classByPrefix.
 func TestEveryCallHasAClass(t *testing.T) {
 	for i := range bpf.CallTable {
-		class, ok := classOf(&bpf.CallTable[i])
+		class, ok := recordClassOf(&bpf.CallTable[i])
 		if !ok || class != "" && !slices.Contains(format.RecordClasses, class) {
 			t.Errorf("%s is of class %q: add a prefix of its name to classOfPrefix", bpf.CallTable[i].Name, class)
 		}
 	}
 	for i := range bpf.AllocatorFunctions {
-		if class, _ := classOf(&bpf.AllocatorFunctions[i]); class != format.RecordAllocator {
+		if class, _ := recordClassOf(&bpf.AllocatorFunctions[i]); class != format.RecordAllocator {
 			t.Errorf("%s is of class %q", bpf.AllocatorFunctions[i].Name, class)
 		}
 	}

@@ -8,20 +8,21 @@ import "sync"
 // CLOCK_MONOTONIC, in ascending order. The last period may be unfinished. Safe for concurrent use.
 type MissingLaunchTimes struct {
 	mu    sync.Mutex
-	times []missingTime
+	times []missingLaunchTime
 }
 
-// missingTime is a period without kernel launches; toNs is 0 while the period is unfinished.
-type missingTime struct{ fromNs, toNs int64 }
+// missingLaunchTime is a period in which kernel launches are not recorded; toNs is 0 while the
+// period is unfinished.
+type missingLaunchTime struct{ fromNs, toNs int64 }
 
-// Begin starts a period without launches.
+// Begin starts a period in which kernel launches are not recorded.
 func (m *MissingLaunchTimes) Begin(ns int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.times = append(m.times, missingTime{fromNs: ns})
+	m.times = append(m.times, missingLaunchTime{fromNs: ns})
 }
 
-// End ends the last period without launches.
+// End ends the last period in which kernel launches are not recorded.
 func (m *MissingLaunchTimes) End(ns int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -47,7 +47,7 @@ func (p *Probes) OpenCalls() ([]bpf.CudaEvent, error) {
 	)
 	threads := p.Objects.Threads.Iterate()
 	for threads.Next(&id, &t) {
-		open = appendOpen(open, &t)
+		open = appendOpenCalls(open, &t)
 	}
 	if err := threads.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
 		return nil, fmt.Errorf("read open calls: %w", err)

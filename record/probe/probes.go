@@ -83,7 +83,7 @@ func (p *Probes) ProbeCount() int { return int(p.count.Load()) }
 
 // Close removes the remaining probes and unloads the BPF programs.
 func (p *Probes) Close() error {
-	err := p.detach()
+	err := p.detachAllProbes()
 	if p.process.ProcessFork != nil {
 		err = errors.Join(err, p.process.Close())
 	}

@@ -31,7 +31,7 @@ func (p *Probes) ReapThreads() []bpf.CudaEvent {
 		}
 		var t bpf.CudaThread
 		if p.Objects.Threads.LookupAndDelete(id, &t) == nil {
-			open = appendOpen(open, &t)
+			open = appendOpenCalls(open, &t)
 		}
 	}
 	return open
@@ -49,8 +49,8 @@ func (p *Probes) ListThreadIDs() []uint64 {
 	return ids
 }
 
-// appendOpen appends a thread's calls that have not returned, from the outermost inwards.
-func appendOpen(open []bpf.CudaEvent, t *bpf.CudaThread) []bpf.CudaEvent {
+// appendOpenCalls appends a thread's calls that have not returned, from the outermost inwards.
+func appendOpenCalls(open []bpf.CudaEvent, t *bpf.CudaThread) []bpf.CudaEvent {
 	for i := range min(int(t.Open), len(t.Calls)) {
 		e := t.Calls[i].Event
 		if call, _, _, ok := bpf.FunctionByCookie(e.Call); ok && !call.CountOnly {
@@ -60,16 +60,16 @@ func appendOpen(open []bpf.CudaEvent, t *bpf.CudaThread) []bpf.CudaEvent {
 	return open
 }
 
-// setOwner records that a link is attached to one process. The caller holds p.mu.
-func (p *Probes) setOwner(pid int, l link.Link) {
+// setLinkOwner records that a link is attached to one process. The caller holds p.mu.
+func (p *Probes) setLinkOwner(pid int, l link.Link) {
 	if pid != EveryProcess {
 		p.owners[l] = pid
 	}
 }
 
-// unlink closes the uprobe_multi links of an exited process. Perf uprobes stay: the kernel needs
-// 0.05 to 0.3 s to remove one.
-func (p *Probes) unlink(pid int) {
+// closeProcessLinks closes the uprobe_multi links of an exited process. Perf uprobes stay: the
+// kernel needs 0.05 to 0.3 s to remove one.
+func (p *Probes) closeProcessLinks(pid int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.How != privilege.AttachMulti {

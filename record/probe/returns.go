@@ -16,7 +16,7 @@ func (p *Probes) SkipLaunchReturns(stop <-chan struct{}) error {
 	if err := p.Objects.SkipReturns.Set(uint8(1)); err != nil {
 		return fmt.Errorf("send launches at their entry: %w", err)
 	}
-	if returned, err := p.awaitReturns(stop, 0); err != nil || !returned {
+	if returned, err := p.awaitLaunchReturns(stop, 0); err != nil || !returned {
 		return err
 	}
 	p.mu.Lock()

@@ -52,7 +52,7 @@ var selfTestChain = []string{"probe.selfTestLeaf", "probe.selfTestOuter", "runti
 // SelfTestUnwinding unwinds a known stack of this process. It returns an error that describes the
 // first function that is missing from the result.
 func SelfTestUnwinding(p *Probes, u *unwind.Unwinder) error {
-	chain, err := ownStack(p, u)
+	chain, err := unwindOwnStack(p, u)
 	if err != nil {
 		return fmt.Errorf("self-test of stack unwinding: %w", err)
 	}
@@ -72,8 +72,8 @@ func SelfTestUnwinding(p *Probes, u *unwind.Unwinder) error {
 	return nil
 }
 
-// ownStack returns the function names of an unwound stack of this process, leaf first.
-func ownStack(p *Probes, u *unwind.Unwinder) ([]string, error) {
+// unwindOwnStack returns the function names of an unwound stack of this process, leaf first.
+func unwindOwnStack(p *Probes, u *unwind.Unwinder) ([]string, error) {
 	pid := os.Getpid()
 	self := &process.Process{Pid: pid}
 	maps, err := self.Maps()
@@ -94,7 +94,7 @@ func ownStack(p *Probes, u *unwind.Unwinder) ([]string, error) {
 		return nil, err
 	}
 	defer p.RemoveTarget(pid)
-	remove, err := p.probeOwn(leaf - code.Start + code.Offset)
+	remove, err := p.probeOwnInstruction(leaf - code.Start + code.Offset)
 	if err != nil {
 		return nil, err
 	}
@@ -114,9 +114,9 @@ func ownStack(p *Probes, u *unwind.Unwinder) ([]string, error) {
 	return p.readOwnStack(u, leaf)
 }
 
-// probeOwn probes an instruction of this program as if it were a CUDA call. remove removes the
-// probe and resets the counters that it changed.
-func (p *Probes) probeOwn(fileOffset uint64) (remove func() error, err error) {
+// probeOwnInstruction probes an instruction of this program as if it were a CUDA call. remove
+// removes the probe and resets the counters that it changed.
+func (p *Probes) probeOwnInstruction(fileOffset uint64) (remove func() error, err error) {
 	executable, err := link.OpenExecutable("/proc/self/exe")
 	if err != nil {
 		return nil, err

@@ -25,10 +25,10 @@ type CgroupError struct {
 	Err  error
 }
 
-// Error returns the path of the cgroup and the reason.
+// Error returns the path of the cgroup and the reason why it cannot be recorded.
 func (e *CgroupError) Error() string { return fmt.Sprintf("cgroup %s: %v", e.Path, e.Err) }
 
-// Unwrap returns the reason.
+// Unwrap returns the reason why the cgroup cannot be recorded.
 func (e *CgroupError) Unwrap() error { return e.Err }
 
 // errNoCgroup2 is the error on a host without cgroup v2.
@@ -62,7 +62,7 @@ func OpenCgroup(path string) (Cgroup, error) {
 		return Cgroup{}, &CgroupError{path, err}
 	}
 	if len(handle.Bytes()) < 8 {
-		return Cgroup{}, &CgroupError{path, fmt.Errorf("is not of cgroup v2")}
+		return Cgroup{}, &CgroupError{path, fmt.Errorf("the path is not in cgroup v2")}
 	}
 	level := uint32(0)
 	if clean := strings.Trim(filepath.Clean("/"+path), "/"); clean != "" {

@@ -18,7 +18,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// Reasons in an *Error.
+// Reasons why a process cannot be recorded. The Err of an *Error matches one of them.
 var (
 	// ErrNoProcess is the reason if no process has this pid, or if the process has ended.
 	ErrNoProcess = errors.New("no such process")
@@ -37,7 +37,7 @@ type Error struct {
 	Children []int
 }
 
-// Error returns the process and the reason.
+// Error names the process and the reason why it cannot be recorded.
 func (e *Error) Error() string {
 	if e.Comm == "" {
 		return fmt.Sprintf("process %d: %v", e.Pid, e.Err)
@@ -45,7 +45,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("process %d (%s) %v", e.Pid, e.Comm, e.Err)
 }
 
-// Unwrap returns the reason.
+// Unwrap returns the reason why the process cannot be recorded.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Process is a recorded process, read through /proc. It is not safe for concurrent use.
@@ -116,8 +116,8 @@ func parseStat(stat []byte) (comm string, startNs int64) {
 // TruncateComm returns the first 15 bytes of a process name, which the kernel stores.
 func TruncateComm(name string) string { return name[:min(len(name), 15)] }
 
-// parentOf returns the parent's pid from the text of /proc/PID/stat, or 0.
-func parentOf(stat []byte) int {
+// parseParentPid returns the parent's pid from the text of /proc/PID/stat, or 0.
+func parseParentPid(stat []byte) int {
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 2 {
 		return 0

@@ -20,7 +20,7 @@ func FuzzStat(f *testing.F) {
 	f.Add([]byte("1 (\x1b]0;) ("))
 	f.Fuzz(func(t *testing.T, stat []byte) {
 		parseStat(stat)
-		parentOf(stat)
+		parseParentPid(stat)
 	})
 }
 

@@ -19,8 +19,8 @@ type GetterPolicy struct {
 	FirstLook, Interval time.Duration
 }
 
-// DefaultGetterPolicy is the policy for recordings with launches. The first check is late enough to
-// record the contexts of busy threads.
+// DefaultGetterPolicy is the policy for getters in recordings with kernel launches. The first check
+// is late enough to record the contexts of busy threads.
 var DefaultGetterPolicy = GetterPolicy{MaxRate: 2000, FirstLook: 100 * time.Millisecond, Interval: time.Second}
 
 // GetterPolicyWithoutLaunches is the policy for recordings without launches. Such recordings have
@@ -38,7 +38,7 @@ func (s *Sampler) RemoveGetterProbes(policy GetterPolicy, stop <-chan struct{}) 
 			if rate < policy.MaxRate || !s.Probes.RemoveGetterProbes(name) {
 				continue
 			}
-			s.note("getter", rate, fmt.Sprintf("%s was called %.0f times a second: its later calls are "+
+			s.writeNote("getter", rate, fmt.Sprintf("%s was called %.0f times a second: its later calls are "+
 				"missing (--keep-getters keeps them)", name, rate))
 		}
 		last = calls

@@ -32,7 +32,7 @@ func (s *Sampler) SampleLaunchReturns(policy ReturnPolicy, stop <-chan struct{})
 			continue
 		}
 		if !noted {
-			s.note("returns", float64(rate), fmt.Sprintf("a process launched %d kernels a second: "+
+			s.writeNote("returns", float64(rate), fmt.Sprintf("a process launched %d kernels a second: "+
 				"later launches have duration and result for %v in every %v (--keep-returns: all have)",
 				rate, policy.On, policy.Period))
 			noted = true
@@ -42,7 +42,7 @@ func (s *Sampler) SampleLaunchReturns(policy ReturnPolicy, stop <-chan struct{})
 			return
 		}
 		if err = errors.Join(err, s.Probes.AttachLaunchReturns()); err != nil {
-			s.note("returns", 0, err.Error())
+			s.writeNote("returns", 0, err.Error())
 			return
 		}
 		if clock.Sleep(stop, policy.On) {

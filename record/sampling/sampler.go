@@ -35,8 +35,8 @@ type Sampler struct {
 	launchesSampled atomic.Bool
 }
 
-// note writes a note to the recording.
-func (s *Sampler) note(name string, value float64, text string) {
+// writeNote writes a note to the recording.
+func (s *Sampler) writeNote(name string, value float64, text string) {
 	s.Recorder.Send(
 		[]format.Row{
 			{Kind: format.KindNote, Name: name, StartNs: s.Clock.NowNs(), Device: -1, Value: value, Message: text},

@@ -116,7 +116,7 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 	}
 	p, err := process.Open(pid)
 	if err != nil { // the process has exited; its calls, if any, are recorded
-		s.noteGone(e)
+		s.noteEarlyExit(e)
 		s.probes.RemoveTarget(pid)
 		return
 	}
@@ -134,7 +134,7 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 			continue
 		}
 		if lib.Kind == library.KindDriver && s.probes.ProbeCount() > before && p.HasMapped(lib.ID) {
-			s.noteLate(lib, p)
+			s.noteLateAttach(lib, p)
 		}
 	}
 	s.attachLibraries(p)
@@ -147,7 +147,7 @@ func (s *Set) OnLateProcessEvent(e bpf.CudaProcessEvent) {
 	}
 	p, err := process.Open(int(e.Pid))
 	if err != nil {
-		s.noteGone(e)
+		s.noteEarlyExit(e)
 		return
 	}
 	defer p.Close()

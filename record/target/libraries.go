@@ -113,7 +113,7 @@ func (s *Set) isMappedByOthers(id process.FileID) bool {
 func (s *Set) attachLibraries(p *process.Process) {
 	libs, err := s.cache.Mapped(p)
 	failed := []error{err}
-	s.renewAllocator(libs, p.Pid)
+	s.forgetReplacedAllocator(libs, p.Pid)
 	for _, lib := range s.opt.Allocator.SelectLibraries(libs) {
 		s.probes.SetAllocatorSource(lib, p.Pid)
 		failed = append(failed, s.attachLate(lib, p))
@@ -139,7 +139,7 @@ func (s *Set) attachLate(lib *library.Library, p *process.Process) error {
 			s.libraries = append(s.libraries, lib)
 		}
 		if lib.Kind == library.KindDriver { // an allocator's totals show whether calls are missing
-			s.noteLate(lib, p)
+			s.noteLateAttach(lib, p)
 		}
 	}
 	return nil

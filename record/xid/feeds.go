@@ -33,8 +33,9 @@ type Feed interface {
 	close()
 }
 
-// xidPoll is the interval at which Follow checks for stop and for completed rows.
-const xidPoll = 200 * time.Millisecond
+// xidPollInterval is the interval at which FollowXids checks for stop and for Xids whose rows are
+// complete.
+const xidPollInterval = 200 * time.Millisecond
 
 // OpenXidFeeds opens the kernel's log and the driver's tracepoint. missing has the reason for each
 // one that cannot be opened.
@@ -55,14 +56,14 @@ func OpenXidFeeds(paths SourcePaths, c clock.Clock) (feeds []Feed, missing []str
 // openTracepoint opens the driver's tracepoint through tracefs or, without tracefs, by a BPF
 // program.
 func openTracepoint(paths SourcePaths, c clock.Clock) (Feed, error) {
-	t, err := openTrace(paths.Tracefs, c)
+	t, err := openTracefs(paths.Tracefs, c)
 	if err == nil {
 		return t, nil
 	}
 	if paths.NoBPF {
 		return nil, err
 	}
-	x, bpfErr := openRaw(c)
+	x, bpfErr := openRawTracepoint(c)
 	if bpfErr == nil {
 		return x, nil
 	}
@@ -94,26 +95,26 @@ func FollowXids(c clock.Clock, feeds []Feed, merger *ReportMerger, sender *rows.
 	}
 	for {
 		collect()
-		sender.Send(merger.take(c.NowNs() - maxReportDelay.Nanoseconds()))
+		sender.Send(merger.takeRows(c.NowNs() - maxReportDelay.Nanoseconds()))
 		if waitForXids(feeds, stop) {
 			collect()
-			sender.Send(merger.take(c.NowNs() + 1))
+			sender.Send(merger.takeRows(c.NowNs() + 1))
 			return
 		}
 	}
 }
 
-// waitForXids waits for new reports, at most xidPoll. It returns true if stop was closed.
+// waitForXids waits for new reports, at most xidPollInterval. It returns true if stop was closed.
 func waitForXids(feeds []Feed, stop <-chan struct{}) bool {
 	if len(feeds) == 0 {
-		return clock.Sleep(stop, xidPoll)
+		return clock.Sleep(stop, xidPollInterval)
 	}
 	fds := make([]unix.PollFd, len(feeds))
 	for i, f := range feeds {
 		fds[i] = unix.PollFd{Fd: int32(f.fd()), Events: unix.POLLIN}
 	}
-	if _, err := unix.Poll(fds, int(xidPoll.Milliseconds())); err != nil && err != unix.EINTR {
-		return clock.Sleep(stop, xidPoll)
+	if _, err := unix.Poll(fds, int(xidPollInterval.Milliseconds())); err != nil && err != unix.EINTR {
+		return clock.Sleep(stop, xidPollInterval)
 	}
 	select {
 	case <-stop:

@@ -25,7 +25,7 @@ func TestXidsAreFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trace, err := openTrace(f.TracefsPaths, c)
+	trace, err := openTracefs(f.TracefsPaths, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,13 +113,17 @@ func TestMissingSourcesOfXidsAreNamed(t *testing.T) {
 		!strings.Contains(err.Error(), "no such file") {
 		t.Errorf("kmsg: %v", err)
 	}
-	if _, err := openTrace([]string{dir}, clock.New()); err != errNoTracefs {
+	if _, err := openTracefs([]string{dir}, clock.New()); err != errNoTracefs {
 		t.Errorf("no tracefs: %v", err)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "events"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openTrace([]string{dir}, clock.New()); err == nil || !strings.Contains(err.Error(), "no tracepoint") {
+	if _, err := openTracefs(
+		[]string{dir},
+		clock.New(),
+	); err == nil ||
+		!strings.Contains(err.Error(), "no tracepoint") {
 		t.Errorf("no driver: %v", err)
 	}
 }
