@@ -155,6 +155,11 @@ type Cost struct {
 	// counts samples and facts that were dropped because the writer's queue was full. Since 1.1.
 	Sampling    []SamplingCost `json:"sampling,omitempty"`
 	RowsDropped int64          `json:"rows_dropped,omitempty"`
+	// Holds is how often threads of a started command were held until probes and unwind tables
+	// were in place, and HeldNs the sum of these times. Unheld is how many threads ran before that.
+	Holds  int64 `json:"holds,omitempty"`
+	HeldNs int64 `json:"held_ns,omitempty"`
+	Unheld int64 `json:"unheld,omitempty"`
 }
 
 // Machine describes the host of a recording.

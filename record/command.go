@@ -11,6 +11,9 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/format"
 )
@@ -77,12 +80,39 @@ func (c *Command) run() {
 		c.err = fmt.Errorf("continue the command: %w", err)
 		_ = c.cmd.Process.Kill()
 	}
+	awaitExit(c.Pid())
 	err := c.cmd.Wait()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		c.err = errors.Join(c.err, err)
 	}
 }
+
+// awaitExit waits until a child of gpurec exits. While the child is held, it is traced, and waitid
+// also returns when it stops.
+func awaitExit(pid int) {
+	for {
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil || info.Code == codeExited || info.Code == codeKilled || info.Code == codeDumped:
+			return
+		default:
+			time.Sleep(stoppedInterval)
+		}
+	}
+}
+
+// Codes of siginfo_t for the exit of a child (siginfo(7)).
+const (
+	codeExited = 1
+	codeKilled = 2
+	codeDumped = 3
+)
+
+// stoppedInterval is the time after which awaitExit checks a stopped child again.
+const stoppedInterval = 5 * time.Millisecond
 
 // Pid returns the process number of the program.
 func (c *Command) Pid() int { return c.cmd.Process.Pid }

@@ -12,7 +12,7 @@
 // # Goroutines
 //
 // A Session starts these goroutines. The helpers are all except supervisor, drain, row writer,
-// unwinder and command. They end when Session.stop is closed. Finish waits for the helpers before
+// unwinder, command and hold tracer. They end when Session.stop is closed. Finish waits for the helpers before
 // it empties the pipeline, so that no rows are sent after the channel of rows is closed.
 //
 //	goroutine     started by        owns                     sends to
@@ -30,6 +30,8 @@
 //	modules       watchMachine      files already written    rows (dropped if it would block)
 //	unwinder      unwind.Start      the unwind tables        target.Set.NoteMapped (never blocks)
 //	command       StartCommand      the traced child         nothing
+//	hold tracer   hold.Start        threads it has seized    hold.Holder.Requests (dropped if full)
+//	covers        onHold            one held thread each     hold.Holder.Release (may block)
 //
 //	channel        closed by                      after
 //	stop           Finish                         Run has returned

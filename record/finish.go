@@ -33,6 +33,7 @@ type Result struct {
 func (s *Session) Finish() (Result, error) {
 	close(s.stop)
 	begin := time.Now()
+	s.holds.close()
 	s.targets.StopTotalsSearches()
 	endErr := s.probes.WaitForOpenCalls(probe.MaxDetachWait)
 	s.endNs = clock.ReadNs(unix.CLOCK_MONOTONIC)
@@ -85,6 +86,7 @@ func (s *Session) Close() error {
 		s.targets.Close()
 	}
 	s.machine.close()
+	s.holds.close()
 	if s.unwinder != nil {
 		s.unwinder.Close()
 		s.unwinder = nil
@@ -105,6 +107,8 @@ func (s *Session) finalMeta(detachNs int64) format.Meta {
 	cost := overhead.ReadOwnCost()
 	meta.Cost.CPUNs, meta.Cost.RSSBytes = cost.CPUNs-s.costBase.CPUNs, cost.RSSBytes
 	meta.Cost.DetachNs = detachNs
+	held := s.holds.stats
+	meta.Cost.Holds, meta.Cost.HeldNs, meta.Cost.Unheld = held.Holds, held.HeldNs, held.Unreleased
 	meta.Cost.BPFRunNs, meta.Cost.BPFRuns = s.probes.ReadRunTimes()
 	return meta
 }

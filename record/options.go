@@ -24,6 +24,9 @@ type Options struct {
 	Pids []int
 	// Command is a program from StartCommand to record as well, or nil.
 	Command *Command
+	// HoldMax is the longest time for which a thread of Command or of its children is held until the
+	// code that it has loaded is covered. 0: no thread is held.
+	HoldMax time.Duration
 	// Duration ends the recording; 0: until the context is done or all processes have exited.
 	Duration time.Duration
 	// Output is the path of the file. "": a name from process and time, in Folder.
@@ -96,6 +99,7 @@ func DefaultOptions() Options {
 		BufferBytes:     32 << 20,
 		Stacks:          probe.StacksAuto,
 		Attach:          privilege.AttachAuto,
+		HoldMax:         20 * time.Second,
 		Children:        true,
 		Allocator:       library.AllocatorModeAuto,
 		NVMLInterval:    100 * time.Millisecond,

@@ -43,7 +43,7 @@ func TestReusedPidIsUnwound(t *testing.T) {
 				code = append(code, unwind.Mapping{Start: m.Start, End: m.End})
 			}
 		}
-		return u.Sync(pid, code, 30*time.Second) // milliseconds; seconds in an emulator
+		return u.Sync(pid, code, 30*time.Second, nil) // milliseconds; seconds in an emulator
 	}
 	if missing := know(); missing != 0 {
 		t.Fatalf("%d mappings of the first process have no unwind tables", missing)

@@ -69,7 +69,9 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 				return EndProcesses, nil
 			}
 		case e := <-s.pipeline.processEvents:
-			s.targets.OnProcessEvent(e)
+			s.onProcessEvent(e)
+		case r := <-s.holds.requests():
+			s.onHold(r)
 		case <-scan.C:
 			scan.Reset(s.targets.Scan())
 		}

@@ -232,7 +232,7 @@ func TestPerfUprobesSampleStacksOnly(t *testing.T) {
 		warnings,
 		"; ",
 	); !strings.Contains(text, "cannot be sampled with --attach perf") ||
-		!strings.Contains(text, "stacks of kernel launches are taken for 100ms in 300ms only") {
+		!strings.Contains(text, "stacks of kernel launches are recorded for only 100ms in 300ms") {
 		t.Errorf("unexpected warning: %s", text)
 	}
 	if recorded := recordedPeriods(t, result.Output); len(recorded) != 1 || recorded[0].toNs != math.MaxInt64 {

@@ -34,6 +34,7 @@ type Session struct {
 	pipeline  *pipeline // nil until the recording begins
 	sampler   sampling.Sampler
 	machine   gpuMonitor
+	holds     holds
 	output    string
 	clock     clock.Clock
 	startNs   int64 // start of the recording in Unix ns
@@ -119,7 +120,11 @@ func (s *Session) attach(how privilege.AttachMethod, libraries []target.Library)
 		return err
 	}
 	s.probes = probes
-	return s.targets.Attach(probes, s.unwinder, libraries)
+	if err := s.targets.Attach(probes, s.unwinder, libraries); err != nil {
+		return err
+	}
+	s.startHolder()
+	return nil
 }
 
 // loadProbes loads the BPF programs. If stacks cannot be unwound, it loads the programs again for

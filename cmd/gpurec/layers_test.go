@@ -47,6 +47,7 @@ var mayImport = map[string][]string{
 		"record/sampling",
 		"record/rowwriter",
 		"record/target",
+		"record/hold",
 		"record/xid",
 		"record/nvml",
 		"record/unwind",
@@ -112,6 +113,15 @@ var mayImport = map[string][]string{
 		"record/process",
 		"record/unwind",
 		"github.com/cilium/ebpf",
+	},
+	"record/hold": {
+		"bpf",
+		"symbolize/elffile",
+		"record/clock",
+		"record/library",
+		"record/process",
+		"github.com/cilium/ebpf",
+		"golang.org/x/sys",
 	},
 	"record/xid": {
 		"format",

@@ -61,7 +61,7 @@ func TestOOMUnderALimit(t *testing.T) {
 				}
 			}
 			if text := report.Tables[0].Rows[0].Evidence; !strings.Contains(text, "the request of 102.0 MiB would "+
-				"have fit into ") || !strings.Contains(text, "or without the limit of") {
+				"have succeeded ") || !strings.Contains(text, "or without the limit of") {
 				t.Error(text)
 			}
 			checkFragmentationRule(t, tl, strings.HasSuffix(conf, "True"))

@@ -37,6 +37,11 @@ Targets: -p PID may be a launcher such as torchrun, srun or mpirun. gpurec also 
 its running and future children. --all, --comm and --cgroup record matching processes
 that are running, and wait for new ones. "gpurec ps" lists the processes that use CUDA.
 
+With -- COMMAND, gpurec stops a thread of the command for moments: when it has just loaded
+a library with probes, and when it first calls CUDA. The thread continues when probes and
+unwind tables are in place, at the latest after --hold-max. It receives no signal. gpurec
+never stops processes of -p, --all, --comm or --cgroup.
+
 Stacks: by default gpurec unwinds complete stacks. For a frequent call it reuses the stack
 of an equal-looking call, and marks the reused stack as inferred. With --stacks full it
 unwinds every call. With --stacks fp it follows frame pointers, which starts faster but
@@ -85,6 +90,9 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 		"discard more")
 	flags.BoolVar(&f.opt.Force, "force", false, "replace FILE if it exists")
 	flags.BoolVar(&f.noChildren, "no-children", false, "do not record child processes")
+	flags.DurationVar(&f.opt.HoldMax, "hold-max", f.opt.HoldMax, "stop a thread of COMMAND for at most `TIME` until "+
+		"it is covered")
+	flags.BoolVar(&f.noHold, "no-hold", false, "never stop threads of COMMAND; its first calls may be missing")
 	flags.BoolVar(&f.opt.All, "all", false, "record every process that uses CUDA")
 	flags.StringVar(&f.opt.Comm, "comm", "", "record every process named `NAME`, as in /proc/PID/comm")
 	flags.StringVar(&f.opt.Cgroup, "cgroup", "", "record every process in or below cgroup v2 `PATH`, as in "+

@@ -41,6 +41,7 @@ type recordFlags struct {
 	// allocatorSet is true if the command line has --allocator.
 	allocatorSet bool
 
+	noHold     bool
 	noChildren bool
 	matching   []ps.Process // running processes that --all, --comm or --cgroup selects
 }
@@ -102,6 +103,9 @@ func (f *recordFlags) check(command []string) error {
 		return message.Usagef(help, "--stacks %s: must be auto, full, fp or off", f.opt.Stacks)
 	case f.attach != "auto" && f.attach != "uprobe_multi" && f.attach != "perf":
 		return message.Usagef(help, "--attach %s: must be auto, uprobe_multi or perf", f.attach)
+	case f.opt.HoldMax <= 0:
+		return message.Usagef("gpurec record --no-hold -- COMMAND", "--hold-max %v: must be positive; --no-hold turns "+
+			"holding off", f.opt.HoldMax)
 	case f.opt.Duration < 0:
 		return message.Usagef(help, "-d %v is negative", f.opt.Duration)
 	case f.opt.NVMLInterval < 0 || f.opt.NVMLInterval > 0 && f.opt.NVMLInterval < time.Millisecond:
@@ -132,6 +136,9 @@ func (f *recordFlags) check(command []string) error {
 	f.opt.Attach = privilege.AttachMethod(f.attach)
 	f.opt.Pids = f.pids
 	f.opt.Children = !f.noChildren
+	if f.noHold {
+		f.opt.HoldMax = 0
+	}
 	f.opt.Warn = func(text string) { message.Warningf("%s", text) }
 	f.opt.Owner = output.SudoOwner()
 	f.opt.Version, f.opt.CommandLine = version(), os.Args

@@ -57,6 +57,14 @@ func (f *recordFlags) printResult(r record.Result) {
 			time.Duration(r.Meta.EndNs-r.Meta.StartNs).Round(time.Second), units.Count(total.Dropped))
 	}
 	c := r.Meta.Cost
+	if c.Holds > 0 {
+		message.Notef("held %s in all, %s, until probes and unwind tables were in place (--no-hold turns this off)",
+			time.Duration(c.HeldNs).Round(time.Millisecond), units.Plural(c.Holds, "time"))
+	}
+	if c.Unheld > 0 {
+		message.Warningf("%s ran before probes and unwind tables were in place; first calls may be missing",
+			units.Plural(c.Unheld, "thread"))
+	}
 	perEvent := ""
 	if total.Recorded > 0 && r.Unfinished == "" {
 		perEvent = fmt.Sprintf(", %.1f bytes a call", float64(c.FileBytes)/float64(total.Recorded))

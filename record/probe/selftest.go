@@ -87,7 +87,7 @@ func unwindOwnStack(p *Probes, u *unwind.Unwinder) ([]string, error) {
 	}
 	u.Add(pid)
 	defer u.Forget(pid)
-	if u.Sync(pid, []unwind.Mapping{{Start: code.Start, End: code.End}}, SyncTimeout) > 0 {
+	if u.Sync(pid, []unwind.Mapping{{Start: code.Start, End: code.End}}, SyncTimeout, nil) > 0 {
 		return nil, errors.New("the unwind tables of gpurec were not ready in time")
 	}
 	if err := p.AddTarget(pid); err != nil {

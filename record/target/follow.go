@@ -111,7 +111,7 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 		s.addUnwinding(known)
 		s.forgetAllocator(pid)
 		s.send([]format.Row{known.Row(known.ReadFacts(s.gpus), s.clock.UnixNs(e.StartNs))})
-		s.attachLibraries(known)
+		s.attachLibraries(known, false)
 		return
 	}
 	p, err := process.Open(pid)
@@ -137,7 +137,7 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 			s.noteLateAttach(lib, p)
 		}
 	}
-	s.attachLibraries(p)
+	s.attachLibraries(p, false)
 }
 
 // OnLateProcessEvent writes a process that was forked before the recording ended and is no target.

@@ -110,13 +110,13 @@ func (s *Set) isMappedByOthers(id process.FileID) bool {
 
 // attachLibraries probes the libraries that a process has mapped. An error is written as a note and
 // does not end the recording: a process may contain files that cannot be probed.
-func (s *Set) attachLibraries(p *process.Process) {
+func (s *Set) attachLibraries(p *process.Process, isHeld bool) {
 	libs, err := s.cache.Mapped(p)
 	failed := []error{err}
 	s.forgetReplacedAllocator(libs, p.Pid)
 	for _, lib := range s.opt.Allocator.SelectLibraries(libs) {
 		s.probes.SetAllocatorSource(lib, p.Pid)
-		failed = append(failed, s.attachLate(lib, p))
+		failed = append(failed, s.attachLate(lib, p, isHeld))
 	}
 	s.noteAllocator(libs, p)
 	if errors.Join(failed...) != nil && p.Alive() {
@@ -126,7 +126,7 @@ func (s *Set) attachLibraries(p *process.Process) {
 
 // attachLate probes a library that the process has already mapped, and writes a note that earlier
 // calls are missing.
-func (s *Set) attachLate(lib *library.Library, p *process.Process) error {
+func (s *Set) attachLate(lib *library.Library, p *process.Process, isHeld bool) error {
 	before := s.probes.ProbeCount()
 	if err := s.probeLibrary(lib, p.Pid); err != nil {
 		if !p.Alive() {
@@ -159,7 +159,7 @@ func (s *Set) Scan() time.Duration {
 		if !p.Alive() {
 			continue
 		}
-		s.attachLibraries(p)
+		s.attachLibraries(p, false)
 	}
 	return next
 }

@@ -28,7 +28,7 @@ func (s *Set) AttachMapped() {
 		if maps, err := p.Maps(); err == nil { // otherwise the process has exited
 			s.probes.MapCode(pid, maps)
 		}
-		s.attachLibraries(p)
+		s.attachLibraries(p, false)
 	}
 }
 
@@ -46,19 +46,27 @@ func (s *Set) addUnwinding(p *process.Process) {
 func (s *Set) AwaitUnwinding(probes *probe.Probes, unwinder *unwind.Unwinder) {
 	end := time.Now().Add(probe.SyncTimeout)
 	for _, p := range s.All() {
-		maps, err := p.Maps()
-		if err != nil {
-			continue // the process has exited
+		if code, err := mapCode(probes, p); err == nil { // otherwise the process has exited
+			unwinder.Sync(p.Pid, code, time.Until(end), nil)
 		}
-		probes.MapCode(p.Pid, maps)
-		var code []unwind.Mapping
-		for _, m := range maps {
-			if m.Executable() && m.Inode != 0 && isELF(p.MapFile(m)) {
-				code = append(code, unwind.Mapping{Start: m.Start, End: m.End})
-			}
-		}
-		unwinder.Sync(p.Pid, code, time.Until(end))
 	}
+}
+
+// mapCode passes the mappings of a process to the BPF programs. It returns those that need unwind
+// tables.
+func mapCode(probes *probe.Probes, p *process.Process) ([]unwind.Mapping, error) {
+	maps, err := p.Maps()
+	if err != nil {
+		return nil, err
+	}
+	probes.MapCode(p.Pid, maps)
+	var code []unwind.Mapping
+	for _, m := range maps {
+		if m.Executable() && m.Inode != 0 && isELF(p.MapFile(m)) {
+			code = append(code, unwind.Mapping{Start: m.Start, End: m.End})
+		}
+	}
+	return code, nil
 }
 
 // isELF reports whether a file begins as an ELF file. Other executable mappings, such as JIT code

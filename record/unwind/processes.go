@@ -51,16 +51,15 @@ func (u *Unwinder) Refresh(pid int) {
 	_ = u.pidEvents.Put(uint64(pid)<<32|uint64(pid), true) // if the map is full, the next mapping tries again
 }
 
-// tableTime is how long Sync waits for unwind tables after all mappings are known. The profiler
-// adds tables asynchronously. Files without unwind information never get one.
+// tableTime is how long Sync waits for the unwind table of a file after the profiler has learned of
+// the file. The profiler adds tables asynchronously. Files without unwind information never get one.
 const tableTime = 300 * time.Millisecond
 
 // Sync waits until the profiler can unwind through all mappings of a process. The process must have
 // been added. Sync returns the number of mappings that are unknown after timeout, for example of
-// files that are not ELF files.
-func (u *Unwinder) Sync(pid int, mappings []Mapping, timeout time.Duration) (missing int) {
-	var mapped time.Time // time at which all mappings were known
-	for end := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
+// files that are not ELF files. It returns early when stop is closed; stop may be nil.
+func (u *Unwinder) Sync(pid int, mappings []Mapping, timeout time.Duration, stop <-chan struct{}) (missing int) {
+	for end := time.Now().Add(timeout); ; {
 		missing = 0
 		files := make(map[uint64]bool)
 		for _, m := range mappings {
@@ -72,22 +71,32 @@ func (u *Unwinder) Sync(pid int, mappings []Mapping, timeout time.Duration) (mis
 			files[first] = true
 		}
 		now := time.Now()
-		if mapped.IsZero() && missing == 0 {
-			mapped = now
-		}
-		hasAll := missing == 0 && (now.Sub(mapped) > tableTime || u.haveTables(files))
+		hasAll := missing == 0 && u.haveTables(files, now)
 		if hasAll || now.After(end) {
 			return missing
+		}
+		select {
+		case <-stop:
+			return missing
+		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-// haveTables reports whether the profiler has the unwind tables of all files.
-func (u *Unwinder) haveTables(files map[uint64]bool) bool {
+// haveTables reports whether the profiler has the unwind tables of all files. It does not wait longer
+// than tableTime for a file.
+func (u *Unwinder) haveTables(files map[uint64]bool, now time.Time) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	for file := range files {
-		if !u.hasTable(file) {
-			return false
+		since, isWaiting := u.waiting[file]
+		if isWaiting && now.Sub(since) > tableTime || u.hasTable(file) {
+			continue
 		}
+		if !isWaiting {
+			u.waiting[file] = now
+		}
+		return false
 	}
 	return true
 }

@@ -39,7 +39,7 @@ func TestProcessesComeAndGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		u.Add(cmd.Process.Pid)
-		missing := u.Sync(cmd.Process.Pid, codeOf(t, cmd.Process.Pid), 30*time.Second)
+		missing := u.Sync(cmd.Process.Pid, codeOf(t, cmd.Process.Pid), 30*time.Second, nil)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		u.Forget(cmd.Process.Pid)

@@ -111,9 +111,9 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		code           int
 		stdout, stderr string // substrings of the output
 	}{
-		"analyze run.parquet": {0, "growing-site  grows by 600.0 " +
+		"analyze run.parquet": {0, "growing-site  memory grows by 600.0 " +
 			"MiB/min", ""},
-		"analyze summary run.parquet": {0, "growing-site  grows by 600.0 " +
+		"analyze summary run.parquet": {0, "growing-site  memory grows by 600.0 " +
 			"MiB/min", ""},
 		"analyze leaks run.parquet":                {0, "growing", ""},
 		"analyze leaks --group-by pid run.parquet": {0, "4242", ""},
@@ -122,8 +122,8 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		"analyze leaks --explain":                       {0, "Theil-Sen", ""},
 		"analyze leaks --fail-on growing>0 run.parquet": {3, "growing", "failed on growing>0 (it is 1)"},
 		"analyze leaks --fail-on growing>1 run.parquet": {0, "growing", ""},
-		"analyze leaks --fail-on growing run.parquet":   {2, "", "compares nothing"},
-		"analyze leaks --fail-on groing>0 run.parquet":  {2, "", `"groing" is no number of this report`},
+		"analyze leaks --fail-on growing run.parquet":   {2, "", "has no comparison"},
+		"analyze leaks --fail-on groing>0 run.parquet":  {2, "", `this report has no number "groing"`},
 		"analyze leaks --pid 7 run.parquet": {0, "", "no row matches --pid 7; " +
 			"the recording has pids 4242"},
 		"analyze leaks --format html run.parquet": {2, "", "--format html: use gpurec " +
@@ -142,7 +142,7 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		"analyze --kernel gemm run.parquet":                          {0, "gemm", ""},
 		"analyze --from 2m run.parquet":                              {0, "", "outside the recording"},
 		"analyze stacks run.parquet":                                 {0, "1,200 calls, 1,200 without stack", ""},
-		"analyze stacks --explain":                                   {0, "why a stack is truncated", ""},
+		"analyze stacks --explain":                                   {0, "reason why the stack is truncated", ""},
 		"analyze stacks --sort colour run.parquet":                   {2, "", `no column "colour"`},
 		"analyze stacks --pid 7 run.parquet":                         {0, "", "no row matches --pid 7"},
 		"analyze stacks --fail-on stacks_none_pct>99 run.parquet":    {3, "", "stacks_none_pct>99 (it is 100)"},
@@ -152,15 +152,15 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		"analyze gpu run.parquet":                                    {0, "no NVML samples", ""},
 		"analyze gpu --explain":                                      {0, "clock_event_reasons", ""},
 		"analyze gpu --fail-on problems>0 run.parquet":               {0, "", ""},
-		"analyze xid run.parquet":                                    {0, "the driver reported no error", ""},
+		"analyze xid run.parquet":                                    {0, "no source of the recorder reported an Xid", ""},
 		"analyze xid --explain":                                      {0, "launches_before", ""},
 		"analyze xid --fail-on xids==0 run.parquet":                  {3, "", "xids==0 (it is 0)"},
 		"analyze api run.parquet":                                    {0, "cuLaunchKernel", ""},
 		"analyze api --group-by site --format csv run.parquet": {0, "cuMemAlloc_v2,step " +
 			"(train.py:88)", "quality: 1,200 events, 0 lost"},
-		"analyze api --group-by colour run.parquet":                    {2, "", `cannot group by "colour"; there are name, site, stack, thread, stream`},
+		"analyze api --group-by colour run.parquet":                    {2, "", `cannot group by "colour"; use one of name, site, stack, thread, stream`},
 		"analyze api --sort colour run.parquet":                        {2, "", `no column "colour"`},
-		"analyze api --explain":                                        {0, "off by less than 0.8%", ""},
+		"analyze api --explain":                                        {0, "the error is below 0.8%", ""},
 		"analyze api --fail-on calls>1199 run.parquet":                 {3, "", "calls>1199 (it is 1200)"},
 		"analyze api --pid 7 run.parquet":                              {0, "", "no row matches --pid 7"},
 		"analyze kernels run.parquet":                                  {0, "600 launches, 1 kernels", ""},
@@ -169,7 +169,7 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		"analyze copies run.parquet":                                   {0, "no copies in the window", ""},
 		"analyze copies --explain":                                     {0, "pageable", ""},
 		"analyze sync --fail-on waits>0 run.parquet":                   {0, "no waits in the window", ""},
-		"analyze sync --explain":                                       {0, "cudaDeviceSynchronize ends here", ""},
+		"analyze sync --explain":                                       {0, "all work of the context, by all threads (cudaDeviceSynchronize)", ""},
 		"analyze gaps run.parquet":                                     {0, "599 gaps", ""},
 		"analyze gaps --min-gap 1s run.parquet":                        {0, "total: 0 gaps", ""},
 		"analyze gaps --min-gap 0 run.parquet":                         {2, "", "--min-gap 0s: must be above 0"},
@@ -181,8 +181,7 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		"analyze memory --at 10s run.parquet":                          {0, "held 100.0 MiB", ""},
 		"analyze memory --at end --format csv --no-header run.parquet": {0, "629145600,100,600,", "quality:"},
 		"analyze memory --at noon run.parquet":                         {2, "", "--at: read time"},
-		"analyze memory --reconcile run.parquet": {0, "no samples of what the driver " +
-			"counts", ""},
+		"analyze memory --reconcile run.parquet": {0, "the recording has no NVML samples of the memory", ""},
 		"analyze memory --fail-on held_bytes>100MiB run.parquet": {3, "", "held_bytes>100MiB"},
 		"analyze leeks":                                                 {2, "", "hint: gpurec analyze leaks"},
 		"analyze leaks nothing.parquet":                                 {1, "", "nothing.parquet does not exist"},

@@ -67,7 +67,7 @@ func (f *reportFlags) side(
 	s, err := diff.NewSide(t, make, opt, f.before.per)
 	var noSteps *diff.NoStepsError
 	if errors.As(err, &noSteps) {
-		return nil, message.Usagef("gpurec analyze summary "+path, "--per: %s has %w", path, err)
+		return nil, message.Usagef("gpurec analyze summary "+path, "--per: %s: %w", path, err)
 	}
 	return s, f.explainError(path, err)
 }
