@@ -1,8 +1,8 @@
 package bpf
 
-// Allocators has a row for each probed function of a PyTorch caching allocator. record_trace is
-// not exported: package library finds its address by its signature.
-var Allocators = []Call{
+// AllocatorFunctions has a row for each probed function of a PyTorch caching allocator.
+// record_trace is not exported: package library finds its address by its signature.
+var AllocatorFunctions = []ProbedFunction{
 	// c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::record_trace(Action,
 	// address, bytes, stream, device, pool, context), PyTorch 2.8 to 2.11.
 	{
@@ -10,7 +10,7 @@ var Allocators = []Call{
 		Kind:    "allocator",
 		Memory:  "torch",
 		Class:   CudaCallClassCLASS_ALLOCATOR,
-		Meaning: AllocatorEvent,
+		Columns: ColumnsAllocatorEvent,
 		Decode:  CudaCallDecodeDECODE_ALLOCATOR_POOL,
 	},
 	// record_trace without pool, PyTorch 2.2 to 2.7. Older versions call it only while their memory
@@ -20,7 +20,7 @@ var Allocators = []Call{
 		Kind:    "allocator",
 		Memory:  "torch",
 		Class:   CudaCallClassCLASS_ALLOCATOR,
-		Meaning: AllocatorEvent,
+		Columns: ColumnsAllocatorEvent,
 		Decode:  CudaCallDecodeDECODE_ALLOCATOR,
 	},
 	// c10::reportMemoryUsageToProfiler(address, bytes, allocated, reserved, device), PyTorch 1.12
@@ -30,13 +30,13 @@ var Allocators = []Call{
 		Kind:    "allocator",
 		Memory:  "torch",
 		Class:   CudaCallClassCLASS_ALLOCATOR,
-		Meaning: AllocatorReport,
+		Columns: ColumnsAllocatorReport,
 		Decode:  CudaCallDecodeDECODE_REPORT,
 	},
 }
 
-// ReportRow is the index in Allocators of c10::reportMemoryUsageToProfiler.
-const ReportRow = 2
+// ReportFunctionRow is the index in AllocatorFunctions of c10::reportMemoryUsageToProfiler.
+const ReportFunctionRow = 2
 
-// AllocatorCookie returns the attach cookie of row index row of Allocators.
-func AllocatorCookie(row int) uint16 { return uint16(NumCookies() + row) }
+// AllocatorCookie returns the attach cookie of row index row of AllocatorFunctions.
+func AllocatorCookie(row int) uint16 { return uint16(NumDriverCookies() + row) }

@@ -1,8 +1,9 @@
 package bpf
 
-// Call is one row of the call table: a probed function, the kind of event that it becomes in the
-// recording, and the positions of its arguments. To record one more function, add a row to Calls.
-type Call struct {
+// ProbedFunction is one row of the call table: a probed function, the kind of event that it becomes
+// in the recording, and the positions of its arguments. To record one more function, add a row to
+// CallTable.
+type ProbedFunction struct {
 	// Name is the exported symbol with its version suffix. Its per-thread-stream variants
 	// (Name_ptds, Name_ptsz) have the same arguments and are probed, too. Other versions of a
 	// function have their own rows, because their arguments may differ.
@@ -18,8 +19,8 @@ type Call struct {
 	Class  CudaCallClass
 	Decode CudaCallDecode
 	Effect CudaCallEffect
-	// Meaning selects how Ptr, Bytes and Src are written to columns.
-	Meaning Meaning
+	// Columns selects how Ptr, Bytes and Src are written to columns.
+	Columns EventColumns
 	// CountOnly is set for frequent queries: calls are counted and send no event.
 	CountOnly bool
 	// Getter is set for frequent functions without side effects. Their probes are removed
@@ -32,107 +33,114 @@ type Call struct {
 	Scale                                 uint8
 }
 
-// Meaning selects how the members of a CudaEvent are written to the columns of a recording. A
+// EventColumns selects how the members of a CudaEvent are written to the columns of a recording. A
 // CudaEvent has one handle, one number and a second handle; a recording has more columns.
-type Meaning uint8
+type EventColumns uint8
 
-// Meanings of the members Ptr, Bytes and Src of a CudaEvent.
+// Kinds of EventColumns: what the members Ptr (ptr), Bytes (bytes) and Src (src) of a CudaEvent
+// hold.
 const (
-	Plain           Meaning = iota // the columns ptr, bytes and src_ptr
-	Launch                         // src is the launched function
-	NewFunction                    // ptr is a new function, bytes its module, src its name
-	OfFunction                     // ptr is a function handle
-	OnDevice                       // bytes is a device ordinal
-	FreeOfTotal                    // bytes is the free memory, src the total: column value
-	ElapsedTime                    // bytes is a float32 in milliseconds: column value
-	LaunchList                     // src is the first launch's function, bytes their number
-	KernelNode                     // bytes is a kernel node's function; grid, block
-	GraphNode                      // depends on CudaEvent.NodeType
-	Pitched                        // bytes is the returned pitch, src height, value width
-	Array                          // bytes is the width; grid and block: see enum call_decode
-	CopyByType                     // grid[2] and block[0]: memory types of source, target
-	UUID                           // grid and block hold a device UUID of 16 bytes
-	AllocatorEvent                 // grid and block hold the action and the totals
-	AllocatorReport                // the same without action; bytes < 0 for a free
+	ColumnsPlain           EventColumns = iota // they are the columns ptr, bytes and src_ptr
+	ColumnsLaunch                              // src is the launched function
+	ColumnsNewFunction                         // ptr is a new function, bytes its module, src its name
+	ColumnsFunction                            // ptr is a function handle
+	ColumnsDevice                              // bytes is a device ordinal
+	ColumnsFreeMemory                          // bytes is the free memory, src the total: column value
+	ColumnsElapsedTime                         // bytes is a float32 in milliseconds: column value
+	ColumnsLaunchList                          // src is the first launch's function, bytes their number
+	ColumnsKernelNode                          // bytes is a kernel node's function; grid, block
+	ColumnsGraphNode                           // depends on CudaEvent.NodeType
+	ColumnsPitched                             // bytes is the returned pitch, src height, value width
+	ColumnsArray                               // bytes is the width; grid and block: see enum call_decode
+	ColumnsCopyByType                          // grid[2] and block[0]: memory types of source, target
+	ColumnsDeviceUUID                          // grid and block hold a device UUID of 16 bytes
+	ColumnsAllocatorEvent                      // grid and block hold the action and the totals
+	ColumnsAllocatorReport                     // the totals without action; bytes < 0 for a free
 )
 
-// arg reads integer argument i (counted from 0) with 8 bytes.
-func arg(i uint8) CudaArgSpec {
+// argIn reads integer argument i (counted from 0) with 8 bytes.
+func argIn(i uint8) CudaArgSpec {
 	return CudaArgSpec{From: uint8(CudaArgFromARG_VALUE), Index: i, Size: 8}
 }
 
-// arg32 reads integer argument i with 4 bytes; the upper half of its register is undefined.
-func arg32(i uint8) CudaArgSpec {
+// argIn32 reads integer argument i with 4 bytes; the upper half of its register is undefined.
+func argIn32(i uint8) CudaArgSpec {
 	return CudaArgSpec{From: uint8(CudaArgFromARG_VALUE), Index: i, Size: 4}
 }
 
-// out reads, at return, the 8-byte value that argument i points to.
-func out(i uint8) CudaArgSpec { return CudaArgSpec{From: uint8(CudaArgFromARG_OUT), Index: i, Size: 8} }
+// argOut reads, at return, the 8-byte value that argument i points to.
+func argOut(i uint8) CudaArgSpec {
+	return CudaArgSpec{From: uint8(CudaArgFromARG_OUT), Index: i, Size: 8}
+}
 
-// in reads, at entry, 8 bytes at an offset in the structure that argument i points to.
-func in(i uint8, offset uint16) CudaArgSpec {
+// argPointee reads, at entry, 8 bytes at an offset in the structure that argument i points to.
+func argPointee(i uint8, offset uint16) CudaArgSpec {
 	return CudaArgSpec{From: uint8(CudaArgFromARG_POINTEE), Index: i, Size: 8, Offset: offset}
 }
 
-// in32 reads, at entry, 4 bytes at an offset in the structure that argument i points to.
-func in32(i uint8, offset uint16) CudaArgSpec {
+// argPointee32 reads, at entry, 4 bytes at an offset in the structure that argument i points to.
+func argPointee32(i uint8, offset uint16) CudaArgSpec {
 	return CudaArgSpec{From: uint8(CudaArgFromARG_POINTEE), Index: i, Size: 4, Offset: offset}
 }
 
-// outAt reads, at return, 8 bytes at an offset in the structure that argument i points to.
-func outAt(i uint8, offset uint16) CudaArgSpec {
+// argOutAt reads, at return, 8 bytes at an offset in the structure that argument i points to.
+func argOutAt(i uint8, offset uint16) CudaArgSpec {
 	return CudaArgSpec{From: uint8(CudaArgFromARG_OUT), Index: i, Size: 8, Offset: offset}
 }
 
-// out32 reads, at return, the 4-byte value that argument i points to.
-func out32(i uint8) CudaArgSpec {
+// argOut32 reads, at return, the 4-byte value that argument i points to.
+func argOut32(i uint8) CudaArgSpec {
 	return CudaArgSpec{From: uint8(CudaArgFromARG_OUT), Index: i, Size: 4}
 }
 
-// variants are the suffixes of a function's exported names. Programs that were compiled with
-// per-thread default streams call the names with a suffix.
-var variants = [...]string{"", "_ptds", "_ptsz"}
+// perThreadSuffixes are the suffixes of a function's exported names. Programs that were compiled
+// with per-thread default streams call the names with a suffix.
+var perThreadSuffixes = [...]string{"", "_ptds", "_ptsz"}
 
-// Symbol is an exported function name that can be probed, and its attach cookie.
-type Symbol struct {
+// ProbeSymbol is an exported function name that can be probed, and its attach cookie.
+type ProbeSymbol struct {
 	Name   string
 	Cookie uint16
 }
 
-// CookiesPerCall is the number of attach cookies of a row of Calls, one for each variant.
-const CookiesPerCall = len(variants)
+// CookiesPerFunction is the number of attach cookies of a row of CallTable, one for each of
+// perThreadSuffixes.
+const CookiesPerFunction = len(perThreadSuffixes)
 
-// Symbols returns all exported names of the functions in Calls.
-func Symbols() []Symbol {
-	symbols := make([]Symbol, 0, len(Calls)*len(variants))
-	for i := range Calls {
-		for v, suffix := range variants {
-			symbols = append(symbols, Symbol{Name: Calls[i].Name + suffix, Cookie: uint16(i*len(variants) + v)})
+// ListProbeSymbols returns all exported names of the functions in CallTable.
+func ListProbeSymbols() []ProbeSymbol {
+	symbols := make([]ProbeSymbol, 0, len(CallTable)*len(perThreadSuffixes))
+	for i := range CallTable {
+		for v, suffix := range perThreadSuffixes {
+			symbols = append(
+				symbols,
+				ProbeSymbol{Name: CallTable[i].Name + suffix, Cookie: uint16(i*len(perThreadSuffixes) + v)},
+			)
 		}
 	}
 	return symbols
 }
 
-// ByCookie returns the row of Calls or Allocators for an attach cookie (CudaEvent.Call), the
-// exported name of the function, and whether it is a per-thread-stream variant. For an invalid
-// cookie, ok is false.
-func ByCookie(cookie uint16) (call *Call, name string, perThreadStream, ok bool) {
-	row, v := int(cookie)/len(variants), int(cookie)%len(variants)
-	if i := int(cookie) - NumCookies(); i >= 0 && i < len(Allocators) {
-		return &Allocators[i], Allocators[i].Name, false, true
+// FunctionByCookie returns the row of CallTable or AllocatorFunctions for an attach cookie
+// (CudaEvent.Call), the exported name of the function, and whether it is a per-thread-stream
+// variant. For an invalid cookie, ok is false.
+func FunctionByCookie(cookie uint16) (call *ProbedFunction, name string, perThreadStream, ok bool) {
+	row, v := int(cookie)/len(perThreadSuffixes), int(cookie)%len(perThreadSuffixes)
+	if i := int(cookie) - NumDriverCookies(); i >= 0 && i < len(AllocatorFunctions) {
+		return &AllocatorFunctions[i], AllocatorFunctions[i].Name, false, true
 	}
-	if row >= len(Calls) {
+	if row >= len(CallTable) {
 		return nil, "", false, false
 	}
-	return &Calls[row], Calls[row].Name + variants[v], v != 0, true
+	return &CallTable[row], CallTable[row].Name + perThreadSuffixes[v], v != 0, true
 }
 
-// NumCookies returns the number of cookies of Calls. Cookies count from 0; those of Allocators
-// follow.
-func NumCookies() int { return len(Calls) * len(variants) }
+// NumDriverCookies returns the number of cookies of CallTable. Cookies count from 0; those of
+// AllocatorFunctions follow.
+func NumDriverCookies() int { return len(CallTable) * len(perThreadSuffixes) }
 
-// Spec returns the row in the layout that the BPF programs read.
-func (c *Call) Spec() CudaCallSpec {
+// BPFSpec returns the row in the layout that the BPF programs read.
+func (c *ProbedFunction) BPFSpec() CudaCallSpec {
 	spec := CudaCallSpec{
 		Class: uint8(c.Class), Decode: uint8(c.Decode), Effect: uint8(c.Effect), Scale: c.Scale,
 		Ptr: c.Ptr, Bytes: c.Bytes, Times: c.Times, Stream: c.Stream, Src: c.Src, Value: c.Value,
@@ -140,24 +148,28 @@ func (c *Call) Spec() CudaCallSpec {
 	if c.CountOnly {
 		spec.CountOnly = 1
 	}
-	spec.ReturnProbe = uint8(c.returnProbe())
+	spec.ReturnProbe = uint8(c.returnProbeMode())
 	if c.Getter {
 		spec.IsGetter = 1
 	}
 	return spec
 }
 
-// NeedsReturn reports whether the function's return is probed. Functions that are only counted,
-// without another effect, and functions of allocators need no return probe.
-func (c *Call) NeedsReturn() bool {
-	return c.returnProbe() != CudaReturnProbeRETURN_NEVER && (!c.CountOnly || c.Effect != CudaCallEffectEFFECT_NONE)
+// NeedsReturnProbe reports whether the function's return is probed. Functions that are only
+// counted, without another effect, and functions of allocators need no return probe.
+func (c *ProbedFunction) NeedsReturnProbe() bool {
+	return c.returnProbeMode() != CudaReturnProbeRETURN_NEVER && (!c.CountOnly || c.Effect != CudaCallEffectEFFECT_NONE)
 }
 
-// SamplesReturns reports whether the return probes of the function may be removed for a share of
-// the time, because its calls are too frequent. That is so for kernel launches.
-func (c *Call) SamplesReturns() bool { return c.returnProbe() == CudaReturnProbeRETURN_SAMPLED }
+// SamplesReturnProbes reports whether the return probes of the function may be removed for a share
+// of the time, because its calls are too frequent. That is so for kernel launches.
+func (c *ProbedFunction) SamplesReturnProbes() bool {
+	return c.returnProbeMode() == CudaReturnProbeRETURN_SAMPLED
+}
 
-func (c *Call) returnProbe() CudaReturnProbe {
+// returnProbeMode returns whether the function's return is probed: never, always, or for a share of
+// the time.
+func (c *ProbedFunction) returnProbeMode() CudaReturnProbe {
 	switch {
 	case c.Class == CudaCallClassCLASS_ALLOCATOR:
 		return CudaReturnProbeRETURN_NEVER

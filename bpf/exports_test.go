@@ -57,7 +57,7 @@ func lines(t *testing.T, name string) []string {
 // table nor in testdata/unprobed.txt, or in both, and for a listed function that is not exported.
 func TestEveryExportIsProbedOrHasAReason(t *testing.T) {
 	exported, probed := exports(t), make(map[string]bool)
-	for _, s := range Symbols() {
+	for _, s := range ListProbeSymbols() {
 		if probed[s.Name] {
 			t.Errorf("the table has %s twice", s.Name)
 		}
@@ -77,9 +77,9 @@ func TestEveryExportIsProbedOrHasAReason(t *testing.T) {
 			t.Errorf("unprobed.txt has %s, which the driver does not export", name)
 		}
 	}
-	for i := range Calls {
-		if !slices.Contains(exported, Calls[i].Name) {
-			t.Errorf("the table has %s, which the driver does not export", Calls[i].Name)
+	for i := range CallTable {
+		if !slices.Contains(exported, CallTable[i].Name) {
+			t.Errorf("the table has %s, which the driver does not export", CallTable[i].Name)
 		}
 	}
 }

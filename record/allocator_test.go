@@ -274,7 +274,7 @@ func TestRecordTraceOfPyTorch23(t *testing.T) {
 func TestAllocatorOffRecordsNoEvents(t *testing.T) {
 	needKernel(t)
 	opt := testOptions(t)
-	opt.Allocator = library.AllocatorOff
+	opt.Allocator = library.AllocatorModeOff
 	result, _ := recordTensors(t, opt, nil, "tensors", "--events", "5000", "--seed", "6")
 	if rows := allocatorRows(t, result.Output); len(rows) != 0 || result.Meta.Calls["memory"].Recorded == 0 {
 		t.Errorf("events of %d threads, calls %+v", len(rows), result.Meta.Calls)

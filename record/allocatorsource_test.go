@@ -145,12 +145,12 @@ func TestReportsEqualTheLedger(t *testing.T) {
 		stacks        string
 		warned        string // part of the one warning; "": none
 	}{
-		{"another name", "renamed/tensors", library.AllocatorAuto, probe.StacksFP, "it has no function record_trace " +
+		{"another name", "renamed/tensors", library.AllocatorModeAuto, probe.StacksFP, "it has no function record_trace " +
 			"that could be probed"},
-		{"stripped/auto stacks", "stripped/tensors", library.AllocatorAuto, probe.StacksAuto, "it has no function " +
+		{"stripped/auto stacks", "stripped/tensors", library.AllocatorModeAuto, probe.StacksAuto, "it has no function " +
 			"record_trace that could be probed"},
-		{"light", "tensors", library.AllocatorLight, probe.StacksFP, ""},
-		{"light/older", "other/tensors", library.AllocatorLight, probe.StacksFP, ""},
+		{"light", "tensors", library.AllocatorModeLight, probe.StacksFP, ""},
+		{"light/older", "other/tensors", library.AllocatorModeLight, probe.StacksFP, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var warnings []string
@@ -261,9 +261,9 @@ func TestReportsOfARunningProgram(t *testing.T) {
 func TestAllocatorWithoutSourceIsReported(t *testing.T) {
 	needKernel(t)
 	for mode, why := range map[library.AllocatorMode]string{
-		library.AllocatorAuto: "it has no function record_trace that could be probed: its symbols are stripped, or " +
+		library.AllocatorModeAuto: "it has no function record_trace that could be probed: its symbols are stripped, or " +
 			"PyTorch is older than 2.2; libc10.so has no c10::reportMemoryUsageToProfiler",
-		library.AllocatorLight: "libc10_cuda.so: libc10.so has no c10::reportMemoryUsageToProfiler",
+		library.AllocatorModeLight: "libc10_cuda.so: libc10.so has no c10::reportMemoryUsageToProfiler",
 	} {
 		var warnings []string
 		opt := testOptions(t)

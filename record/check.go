@@ -20,8 +20,8 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// Finding is a result of Check: whether one requirement of a recording is met.
-type Finding struct {
+// RequirementCheck is a result of Check: whether one requirement of a recording is met.
+type RequirementCheck struct {
 	// What names the requirement, such as "kernel" or "privileges".
 	What string
 	// Needed is true if recording fails with Err. Otherwise Without describes the consequence of
@@ -33,22 +33,22 @@ type Finding struct {
 	Err  error
 }
 
-// Check checks whether recording with the attach method how works on this machine, and in process
-// pid if pid is not 0. It attaches to no other process.
-func Check(pid int, how privilege.Attach) []Finding {
-	how = how.OnThisKernel()
-	findings := []Finding{
-		{What: "kernel", Needed: true, Text: "Linux " + host.Release(), Err: host.CheckKernel()},
+// CheckRequirements checks whether recording with the attach method how works on this machine, and
+// in process pid if pid is not 0. It attaches to no other process.
+func CheckRequirements(pid int, how privilege.AttachMethod) []RequirementCheck {
+	how = how.ResolveForKernel()
+	findings := []RequirementCheck{
+		{What: "kernel", Needed: true, Text: "Linux " + host.KernelRelease(), Err: host.CheckKernel()},
 		checkAttach(how),
-		{What: "privileges", Needed: true, Text: "sufficient for " + string(how), Err: privilege.Check(how)},
-		checkPrograms(how),
-		checkFollow(how),
-		checkStacks(how),
+		{What: "privileges", Needed: true, Text: "sufficient for " + string(how), Err: privilege.CheckAttach(how)},
+		checkBPFPrograms(how),
+		checkFollowingChildren(how),
+		checkUnwinding(how),
 		checkNVML(),
 		{
 			What:    "kernel log",
 			Text:    "/dev/kmsg is readable",
-			Err:     checkReadable("/dev/kmsg"),
+			Err:     checkReadableFile("/dev/kmsg"),
 			Without: "Xid errors of the kernel log are not recorded",
 		},
 	}
@@ -61,7 +61,7 @@ func Check(pid int, how privilege.Attach) []Finding {
 
 // checkAllocators checks whether the caching allocator of a process can be recorded. It returns no
 // finding for a process without a PyTorch allocator.
-func checkAllocators(pid int) []Finding {
+func checkAllocators(pid int) []RequirementCheck {
 	p, err := process.Open(pid)
 	if err != nil {
 		return nil // checkProcess reports the error
@@ -73,35 +73,39 @@ func checkAllocators(pid int) []Finding {
 	if err != nil {
 		return nil
 	}
-	lib := library.First(libs, library.Allocator)
+	lib := library.FirstOfKind(libs, library.KindAllocator)
 	if lib == nil {
 		return nil
 	}
-	version := library.TorchVersion(p, lib.Path)
-	f := Finding{What: "PyTorch", Text: strings.TrimSpace(version + " every tensor is recorded")}
-	switch source, why := library.AllocatorAuto.ChooseSource(lib, library.First(libs, library.Reports)); {
+	version := library.ReadTorchVersion(p, lib.Path)
+	f := RequirementCheck{What: "PyTorch", Text: strings.TrimSpace(version + " every tensor is recorded")}
+	switch source, why := library.AllocatorModeAuto.ChooseSource(lib, library.FirstOfKind(libs, library.KindReports)); {
 	case source == nil:
-		f.Err = errors.New(library.MissingText(lib.Path, version, why))
+		f.Err = errors.New(library.ExplainMissingAllocator(lib.Path, version, why))
 	case why != "":
-		f.Text += "; " + library.LimitsText(lib.Path, version, why)
+		f.Text += "; " + library.ExplainReportLimits(lib.Path, version, why)
 	}
-	return []Finding{f}
+	return []RequirementCheck{f}
 }
 
 // checkAttach checks whether the kernel supports uprobe_multi.
-func checkAttach(how privilege.Attach) Finding {
-	f := Finding{What: "uprobe_multi", Text: "one link probes all functions", Without: "perf uprobes are used: " +
-		"removing each one takes 0.05 to 0.3 s"}
+func checkAttach(how privilege.AttachMethod) RequirementCheck {
+	f := RequirementCheck{
+		What: "uprobe_multi",
+		Text: "one link probes all functions",
+		Without: "perf uprobes are used: " +
+			"removing each one takes 0.05 to 0.3 s",
+	}
 	if how != privilege.AttachMulti {
 		f.Err = errors.New("not used: uprobe_multi needs Linux 6.6")
 	}
 	return f
 }
 
-// checkPrograms loads the BPF programs and unloads them.
-func checkPrograms(how privilege.Attach) Finding {
-	f := Finding{What: "BPF programs", Needed: true, Text: "the kernel accepts them"}
-	p, err := probe.Load(probe.Options{How: how, BufferBytes: 1 << 16, Stacks: probe.StacksFP})
+// checkBPFPrograms loads the BPF programs and unloads them.
+func checkBPFPrograms(how privilege.AttachMethod) RequirementCheck {
+	f := RequirementCheck{What: "BPF programs", Needed: true, Text: "the kernel accepts them"}
+	p, err := probe.LoadPrograms(probe.Options{How: how, BufferBytes: 1 << 16, Stacks: probe.StacksFP})
 	if err != nil {
 		f.Err = err
 		return f
@@ -110,33 +114,41 @@ func checkPrograms(how privilege.Attach) Finding {
 	return f
 }
 
-// checkStacks starts the unwinder and runs its self-test.
-func checkStacks(how privilege.Attach) Finding {
-	f := Finding{What: "stacks", Text: "complete, with Python and C++ frames", Without: "stacks are walked by frame " +
-		"pointers: most frames of Python and PyTorch are missing"}
-	u, err := newUnwinder(unwindOptions(how))
+// checkUnwinding starts the unwinder and runs its self-test.
+func checkUnwinding(how privilege.AttachMethod) RequirementCheck {
+	f := RequirementCheck{
+		What: "stacks",
+		Text: "complete, with Python and C++ frames",
+		Without: "stacks are walked by frame " +
+			"pointers: most frames of Python and PyTorch are missing",
+	}
+	u, err := newUnwinder(newUnwindOptions(how))
 	if err != nil {
 		f.Err = err
 		return f
 	}
 	defer u.Close()
-	p, err := probe.Load(probe.Options{How: how, BufferBytes: 1 << 16, Stacks: probe.StacksAuto, Unwinder: u})
+	p, err := probe.LoadPrograms(probe.Options{How: how, BufferBytes: 1 << 16, Stacks: probe.StacksAuto, Unwinder: u})
 	if err != nil {
 		f.Err = err
 		return f
 	}
-	f.Err = errors.Join(probe.SelfTest(p, u), p.Close())
-	if f.Err == nil && !unwind.Patched() {
+	f.Err = errors.Join(probe.SelfTestUnwinding(p, u), p.Close())
+	if f.Err == nil && !unwind.IsPatched() {
 		f.Err, f.Without = ErrUnpatched, "native frames are complete, Python frames are missing"
 	}
 	return f
 }
 
-// checkFollow checks whether children of target processes can be followed.
-func checkFollow(how privilege.Attach) Finding {
-	f := Finding{What: "children", Text: "recorded from their first call", Without: "child processes are not " +
-		"recorded"}
-	p, err := probe.Load(probe.Options{How: how, BufferBytes: 1 << 16})
+// checkFollowingChildren checks whether children of target processes can be followed.
+func checkFollowingChildren(how privilege.AttachMethod) RequirementCheck {
+	f := RequirementCheck{
+		What: "children",
+		Text: "recorded from their first call",
+		Without: "child processes are not " +
+			"recorded",
+	}
+	p, err := probe.LoadPrograms(probe.Options{How: how, BufferBytes: 1 << 16})
 	if err != nil {
 		f.Err = err
 		return f
@@ -146,19 +158,19 @@ func checkFollow(how privilege.Attach) Finding {
 }
 
 // checkNVML checks whether the GPUs can be sampled.
-func checkNVML() Finding {
-	f := Finding{What: "NVML", Without: "GPU utilization, memory and power are not recorded"}
+func checkNVML() RequirementCheck {
+	f := RequirementCheck{What: "NVML", Without: "GPU utilization, memory and power are not recorded"}
 	t, err := nvml.Open()
 	if err != nil {
 		f.Err = err
 		return f
 	}
 	defer t.Close()
-	f.Text = fmt.Sprintf("driver %s, CUDA %s, %d GPUs", t.DriverVersion, t.CUDAVersion, len(t.Facts(0)))
+	f.Text = fmt.Sprintf("driver %s, CUDA %s, %d GPUs", t.DriverVersion, t.CUDAVersion, len(t.DeviceRows(0)))
 	return f
 }
 
-func checkReadable(path string) error {
+func checkReadableFile(path string) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err
@@ -167,9 +179,9 @@ func checkReadable(path string) error {
 }
 
 // checkProcess checks whether a process can be recorded.
-func checkProcess(pid int) Finding {
-	f := Finding{What: fmt.Sprintf("process %d", pid), Needed: true}
-	tables, err := Calls(pid)
+func checkProcess(pid int) RequirementCheck {
+	f := RequirementCheck{What: fmt.Sprintf("process %d", pid), Needed: true}
+	tables, err := ListLibraryProbes(pid)
 	if err != nil {
 		f.Err = err
 		return f
@@ -188,22 +200,22 @@ func checkProcess(pid int) Finding {
 	return f
 }
 
-// CallTable lists the probes for one library.
-type CallTable struct {
+// LibraryProbes lists the probes for one library.
+type LibraryProbes struct {
 	Path    string
 	Probes  []library.Probe
 	Missing []string // functions of the call table that the library does not export
 }
 
-// Calls returns the probes for each libcuda and caching allocator that a process has mapped. It
-// returns the same errors about processes as Start.
-func Calls(pid int) ([]CallTable, error) {
+// ListLibraryProbes returns the probes for each libcuda and caching allocator that a process has
+// mapped. It returns the same errors about processes as Start.
+func ListLibraryProbes(pid int) ([]LibraryProbes, error) {
 	p, err := process.Open(pid)
 	if err != nil {
 		return nil, err
 	}
 	defer p.Close()
-	if err := privilege.CheckAccess(p); err != nil {
+	if err := privilege.CheckProcessAccess(p); err != nil {
 		return nil, err
 	}
 	cache := library.NewCache()
@@ -212,24 +224,24 @@ func Calls(pid int) ([]CallTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	if library.First(libs, library.Driver) == nil {
+	if library.FirstOfKind(libs, library.KindDriver) == nil {
 		return nil, &process.Error{Pid: pid, Comm: p.Comm, Err: process.ErrNoLibrary}
 	}
-	tables := make([]CallTable, 0, len(libs))
-	for _, lib := range library.AllocatorAuto.Wanted(libs) {
-		tables = append(tables, tableOf(lib))
+	tables := make([]LibraryProbes, 0, len(libs))
+	for _, lib := range library.AllocatorModeAuto.SelectLibraries(libs) {
+		tables = append(tables, listProbesOf(lib))
 	}
 	return tables, nil
 }
 
-// tableOf returns the probes for a library, and the functions of the call table that it lacks.
-func tableOf(l *library.Library) CallTable {
-	t := CallTable{Path: l.Path, Probes: l.Probes}
-	if l.Kind != library.Driver {
+// listProbesOf returns the probes for a library, and the functions of the call table that it lacks.
+func listProbesOf(l *library.Library) LibraryProbes {
+	t := LibraryProbes{Path: l.Path, Probes: l.Probes}
+	if l.Kind != library.KindDriver {
 		return t
 	}
-	for i := range bpf.Calls {
-		name := bpf.Calls[i].Name
+	for i := range bpf.CallTable {
+		name := bpf.CallTable[i].Name
 		if !slices.ContainsFunc(l.Probes, func(p library.Probe) bool { return p.Symbol == name }) {
 			t.Missing = append(t.Missing, name)
 		}

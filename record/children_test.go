@@ -211,7 +211,7 @@ func TestProcessesAreChosenByNameAndCgroup(t *testing.T) {
 			path = rest
 		}
 	}
-	if _, err := process.CgroupRoot(); err != nil { // the machine has cgroup v1
+	if _, err := process.FindCgroupRoot(); err != nil { // the machine has cgroup v1
 		dir := t.TempDir()
 		if err := syscall.Mount("none", dir, "cgroup2", 0, ""); err != nil {
 			skip(t, "cannot mount cgroup v2: "+err.Error())

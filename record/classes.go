@@ -10,9 +10,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// classNote returns a sentence about the classes of calls that a recording with --record leaves
-// out.
-func classNote(classes []string) string {
+// describeMissingClasses returns a sentence about the classes of calls that a recording with
+// --record leaves out.
+func describeMissingClasses(classes []string) string {
 	var absent []string
 	for _, c := range format.RecordClasses {
 		if !slices.Contains(classes, c) {

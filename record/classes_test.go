@@ -27,7 +27,7 @@ func TestClassesEqualTheLedger(t *testing.T) {
 			p := startSim(t, nil, "storm", "--calls", "20000", "--threads", "2", "--seed", "11", "--wait")
 			p.expect("ready")
 			opt := testOptions(t, p.pid())
-			opt.Classes, opt.Allocator, opt.Stacks = classes, library.AllocatorOff, probe.StacksOff
+			opt.Classes, opt.Allocator, opt.Stacks = classes, library.AllocatorModeOff, probe.StacksOff
 			s := start(t, opt)
 			var since int64
 			result := runWhile(t, s, func() {
@@ -62,9 +62,9 @@ func TestClassesEqualTheLedger(t *testing.T) {
 
 // isNamedIn reports whether a recording of these classes contains calls of an exported function.
 func isNamedIn(classes []string, name string) bool {
-	for cookie := range bpf.NumCookies() {
-		if call, exported, _, _ := bpf.ByCookie(uint16(cookie)); exported == name {
-			return probe.IsNeeded(call, classes)
+	for cookie := range bpf.NumDriverCookies() {
+		if call, exported, _, _ := bpf.FunctionByCookie(uint16(cookie)); exported == name {
+			return probe.IsFunctionNeeded(call, classes)
 		}
 	}
 	return false

@@ -1,8 +1,9 @@
 // Package record attaches to CUDA processes, receives the events of their CUDA calls and writes a
 // recording. It records facts; package analyze draws conclusions.
 //
-// Package record needs Linux and the privileges that privilege.Check names. It changes nothing in
-// the recorded processes: the kernel attaches the probes, and removes them when the recorder exits.
+// Package record needs Linux and the privileges that privilege.CheckAttach names. It changes
+// nothing in the recorded processes: the kernel attaches the probes, and removes them when the
+// recorder exits.
 //
 // Options, Session and Command are the interface for programs, together with the errors and
 // constants of the packages that their documentation names. All other names in the packages below

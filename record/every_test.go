@@ -44,8 +44,8 @@ func TestEveryFunctionOfTheTable(t *testing.T) {
 	checkCaptures(t, result.Output)
 	checkNodes(t, result.Output)
 	exported := exportedFunctions(t)
-	for cookie := range bpf.NumCookies() {
-		call, name, _, _ := bpf.ByCookie(uint16(cookie))
+	for cookie := range bpf.NumDriverCookies() {
+		call, name, _, _ := bpf.FunctionByCookie(uint16(cookie))
 		if !exported[name] {
 			if name == call.Name {
 				t.Errorf("%s is in the table but not in simcuda", name)

@@ -434,14 +434,18 @@ func TestStateOfExitedThreadsIsDeleted(t *testing.T) {
 	since := monotonic()
 	result := runWhile(t, s, func() {
 		p.step()
-		eventually(t, "the kernel keeps state of the threads", func() bool { return len(s.probes.ThreadIDs()) >= 8 })
-		if open := s.probes.ReapThreads(); len(open) != 0 || len(s.probes.ThreadIDs()) < 8 {
+		eventually(
+			t,
+			"the kernel keeps state of the threads",
+			func() bool { return len(s.probes.ListThreadIDs()) >= 8 },
+		)
+		if open := s.probes.ReapThreads(); len(open) != 0 || len(s.probes.ListThreadIDs()) < 8 {
 			t.Error("the state of running threads was deleted")
 		}
 		p.expect("done")
 		p.finish()
-		if open := s.probes.ReapThreads(); len(open) != 0 || len(s.probes.ThreadIDs()) != 0 {
-			t.Errorf("%d open calls, %d threads left", len(open), len(s.probes.ThreadIDs()))
+		if open := s.probes.ReapThreads(); len(open) != 0 || len(s.probes.ListThreadIDs()) != 0 {
+			t.Errorf("%d open calls, %d threads left", len(open), len(s.probes.ListThreadIDs()))
 		}
 	})
 	compare(t, result.Output, readLedger(t, p.ledger, since))

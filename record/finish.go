@@ -34,30 +34,30 @@ func (s *Session) Finish() (Result, error) {
 	close(s.stop)
 	begin := time.Now()
 	s.holds.close()
-	s.targets.CloseSearches()
-	endErr := s.probes.WaitForOpenCalls(probe.DetachGrace)
-	s.endNs = clock.Ns(unix.CLOCK_MONOTONIC)
+	s.targets.StopTotalsSearches()
+	endErr := s.probes.WaitForOpenCalls(probe.MaxDetachWait)
+	s.endNs = clock.ReadNs(unix.CLOCK_MONOTONIC)
 	writer := s.pipeline.writer
-	writer.EndAt(s.clock.NowNs())
+	writer.SetEndNs(s.clock.NowNs())
 	endErr = errors.Join(endErr, s.probes.StopEvents())
 	detachNs := time.Since(begin).Nanoseconds()
 	if s.probes.How == privilege.AttachPerf {
 		detachNs = 0 // Close detaches perf uprobes
 	}
 	s.helpers.Wait()
-	s.endMachine()
+	s.storeSamplingCosts()
 	if rows := s.lastRows(); len(rows) > 0 {
 		writer.Send(rows)
 	}
 	err := errors.Join(endErr, s.pipeline.drainAll(s.targets.OnLateProcessEvent))
 	// The map of thread states outlives the probes.
 	open, openErr := s.probes.OpenCalls()
-	probe.MarkOpen(open, s.endNs)
+	probe.MarkCallsOpen(open, s.endNs)
 	writer.WriteOpenCalls(open)
 	meta := s.finalMeta(detachNs)
 	result := Result{Output: s.output, Meta: meta, Elapsed: time.Duration(meta.EndNs - s.startNs)}
 	if err = writer.Finish(meta, errors.Join(err, openErr)); err != nil {
-		result.Unfinished = writer.Segments()
+		result.Unfinished = writer.SegmentFolder()
 		return result, err
 	}
 	s.finished.Store(true)
@@ -101,14 +101,14 @@ func (s *Session) Close() error {
 
 // finalMeta returns the metadata of the finished recording.
 func (s *Session) finalMeta(detachNs int64) format.Meta {
-	meta := s.pipeline.writer.MetaNow()
+	meta := s.pipeline.writer.CurrentMeta()
 	meta.EndNs = s.pipeline.writer.EndNs()
-	meta.ClockStepNs = s.clock.StepNs()
-	cost := overhead.OwnCost()
+	meta.ClockStepNs = s.clock.WallClockStepNs()
+	cost := overhead.ReadOwnCost()
 	meta.Cost.CPUNs, meta.Cost.RSSBytes = cost.CPUNs-s.costBase.CPUNs, cost.RSSBytes
 	meta.Cost.DetachNs = detachNs
 	held := s.holds.stats
 	meta.Cost.Holds, meta.Cost.HeldNs, meta.Cost.Unheld = held.Holds, held.HeldNs, held.Unreleased
-	meta.Cost.BPFRunNs, meta.Cost.BPFRuns = s.probes.RunTimes()
+	meta.Cost.BPFRunNs, meta.Cost.BPFRuns = s.probes.ReadRunTimes()
 	return meta
 }

@@ -102,7 +102,7 @@ func (s *Session) addHeld(pid int) {
 		default:
 			s.onProcessEvent(bpf.CudaProcessEvent{
 				Pid: uint32(pid), Change: uint16(bpf.CudaProcessChangePROCESS_FORK),
-				StartNs: uint64(clock.Ns(unix.CLOCK_MONOTONIC)),
+				StartNs: uint64(clock.ReadNs(unix.CLOCK_MONOTONIC)),
 			})
 			return
 		}

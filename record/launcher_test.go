@@ -53,7 +53,7 @@ func startLauncher(t *testing.T, dir string) *launcher {
 			return strings.HasPrefix(string(out), "ready")
 		})
 	}
-	l.workers = library.DriverUsers(process.Descendants([]int{cmd.Process.Pid}))
+	l.workers = library.FilterDriverUsers(process.Descendants([]int{cmd.Process.Pid}))
 	if len(l.workers) != 2 || len(process.Descendants([]int{cmd.Process.Pid})) != 4 {
 		t.Fatalf("workers %v", l.workers)
 	}

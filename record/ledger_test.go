@@ -44,8 +44,8 @@ var notProbed = []string{
 // countedCalls returns the functions of the call table that are only counted.
 func countedCalls() map[string]bool {
 	counted := make(map[string]bool)
-	for cookie := range bpf.NumCookies() {
-		call, name, _, _ := bpf.ByCookie(uint16(cookie))
+	for cookie := range bpf.NumDriverCookies() {
+		call, name, _, _ := bpf.FunctionByCookie(uint16(cookie))
 		counted[name] = call.CountOnly
 	}
 	return counted
@@ -202,9 +202,9 @@ func directionOf(name string) string {
 // namesDevice reports whether a function has a device argument. The device of its row is that
 // argument, not the device of the thread's context.
 func namesDevice(name string) bool {
-	for cookie := range bpf.NumCookies() {
-		if call, n, _, _ := bpf.ByCookie(uint16(cookie)); n == name {
-			return call.Meaning == bpf.OnDevice || call.Meaning == bpf.UUID
+	for cookie := range bpf.NumDriverCookies() {
+		if call, n, _, _ := bpf.FunctionByCookie(uint16(cookie)); n == name {
+			return call.Columns == bpf.ColumnsDevice || call.Columns == bpf.ColumnsDeviceUUID
 		}
 	}
 	return false
@@ -332,7 +332,7 @@ func TestPerfUprobesBeginAndEndAtOnce(t *testing.T) {
 	opt.Attach, opt.Only = privilege.AttachPerf, probedByPerf
 	s := start(t, opt)
 	result := finishAfter(t, s, func() { awaitCalls(t, s, 1000) })
-	if entries, returns := s.probes.Links(); entries == 0 || returns == 0 || !s.Finished() {
+	if entries, returns := s.probes.CountPermanentLinks(); entries == 0 || returns == 0 || !s.Finished() {
 		t.Errorf("%d entries and %d returns are still probed; finished: %v", entries, returns, s.Finished())
 	}
 	if meta := metaOf(t, result.Output); meta.Complete != format.CompleteYes || meta.Cost.DetachNs != 0 {

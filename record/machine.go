@@ -14,8 +14,8 @@ import (
 	"github.com/gpurec/gpurec/record/xid"
 )
 
-// machine samples the GPUs and follows their errors (Xids) during the recording.
-type machine struct {
+// gpuMonitor samples the GPUs and follows their errors (Xids) during the recording.
+type gpuMonitor struct {
 	nvml *nvml.Sampler // nil: GPUs are not sampled
 	// nvmlErr is the reason for which GPUs are not sampled; nil if sampling is off or works.
 	nvmlErr error
@@ -23,9 +23,9 @@ type machine struct {
 	rows    *rows.Sender
 }
 
-// openMachine opens NVML. It must be called before probes are attached: it can take seconds, and
+// openNVML opens NVML. It must be called before probes are attached: it can take seconds, and
 // nothing reads the ring buffer meanwhile.
-func (s *Session) openMachine() {
+func (s *Session) openNVML() {
 	if s.opt.NVMLInterval <= 0 {
 		return
 	}
@@ -36,11 +36,11 @@ func (s *Session) openMachine() {
 	}
 }
 
-// facts returns the rows of the GPUs, or a note with the reason for which there are none.
-func (m *machine) facts(startNs int64) []format.Row {
+// gpuRows returns the rows of the GPUs, or a note with the reason for which there are none.
+func (m *gpuMonitor) gpuRows(startNs int64) []format.Row {
 	switch {
 	case m.nvml != nil:
-		return m.nvml.Facts(startNs)
+		return m.nvml.DeviceRows(startNs)
 	case m.nvmlErr != nil:
 		return []format.Row{
 			{Kind: format.KindNote, Name: "nvml", StartNs: startNs, Message: m.nvmlErr.Error(), Device: -1},
@@ -49,37 +49,37 @@ func (m *machine) facts(startNs int64) []format.Row {
 	return nil
 }
 
-// watchMachine starts the goroutines that sample GPUs, follow Xids and record mapped libraries.
-func (s *Session) watchMachine() {
+// startMonitoring starts the goroutines that sample GPUs, follow Xids and record mapped libraries.
+func (s *Session) startMonitoring() {
 	m := &s.machine
 	m.rows = s.pipeline.writer.Sender()
 	if m.nvml != nil {
 		s.helpers.Go(func() { m.nvml.Run(s.clock, s.opt.NVMLInterval, m.rows, s.stop) })
 	}
 	s.watchXids()
-	s.helpers.Go(func() { s.noteModules(s.clock, s.stop) })
+	s.helpers.Go(func() { s.writeModuleRows(s.clock, s.stop) })
 }
 
-// endMachine adds the cost of sampling to the metadata. The helpers must have ended.
-func (s *Session) endMachine() {
+// storeSamplingCosts adds the cost of sampling to the metadata. The helpers must have ended.
+func (s *Session) storeSamplingCosts() {
 	dropped := s.machine.rows.Close()
 	s.metaMu.Lock()
 	defer s.metaMu.Unlock()
 	s.meta.Cost.RowsDropped = dropped
 	if s.machine.nvml != nil {
-		s.meta.Cost.Sampling = s.machine.nvml.Costs()
+		s.meta.Cost.Sampling = s.machine.nvml.SamplingCosts()
 	}
 	s.meta.Clocks = append(s.meta.Clocks, host.ReadClocks())
 }
 
 // watchXids follows all available sources of Xids, and writes a note about unavailable ones.
 func (s *Session) watchXids() {
-	c, m, paths := s.clock, &s.machine, xid.SystemPaths
+	c, m, paths := s.clock, &s.machine, xid.SystemSourcePaths
 	if s.opt.xids != nil {
 		paths = *s.opt.xids
 	}
-	merger := xid.NewMerger(m.gpus)
-	feeds, missing := xid.OpenFeeds(paths, c)
+	merger := xid.NewReportMerger(m.gpus)
+	feeds, missing := xid.OpenXidFeeds(paths, c)
 	if len(feeds) == 0 && m.nvml != nil {
 		if err := m.nvml.WatchXids(c, merger, s.stop, &s.helpers); err != nil {
 			missing = append(missing, err.Error())
@@ -99,17 +99,17 @@ func (s *Session) watchXids() {
 			},
 		})
 	}
-	s.helpers.Go(func() { xid.Follow(c, feeds, merger, m.rows, s.stop) })
+	s.helpers.Go(func() { xid.FollowXids(c, feeds, merger, m.rows, s.stop) })
 }
 
 // hasDriver reports whether this host has NVIDIA's driver. Without the driver there are no Xids.
-func (m *machine) hasDriver() bool {
+func (m *gpuMonitor) hasDriver() bool {
 	_, err := os.Stat("/proc/driver/nvidia")
 	return err == nil || len(m.gpus) > 0
 }
 
 // close closes NVML if it was opened.
-func (m *machine) close() {
+func (m *gpuMonitor) close() {
 	if m.nvml != nil {
 		m.nvml.Close()
 		m.nvml = nil

@@ -14,16 +14,16 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// moduleInterval is the interval of searches for new libraries. Reading the mappings of a PyTorch
-// process takes one to two milliseconds.
-const moduleInterval = 10 * time.Second
+// moduleScanInterval is the interval of searches for new libraries. Reading the mappings of a
+// PyTorch process takes one to two milliseconds.
+const moduleScanInterval = 10 * time.Second
 
-// noteModules writes rows of the ELF files that the targets have mapped, until stop is closed, and
-// once more then. Stacks name only the files of their frames. All files together identify a
+// writeModuleRows writes rows of the ELF files that the targets have mapped, until stop is closed,
+// and once more then. Stacks name only the files of their frames. All files together identify a
 // build of the program.
-func (s *Session) noteModules(c clock.Clock, stop <-chan struct{}) {
+func (s *Session) writeModuleRows(c clock.Clock, stop <-chan struct{}) {
 	noted := make(map[process.FileID]bool)
-	for ended := false; ; ended = clock.Sleep(stop, moduleInterval) {
+	for ended := false; ; ended = clock.Sleep(stop, moduleScanInterval) {
 		for _, p := range s.targets.All() {
 			maps, err := p.Maps()
 			if err != nil {
@@ -31,7 +31,7 @@ func (s *Session) noteModules(c clock.Clock, stop <-chan struct{}) {
 			}
 			var rows []format.Row
 			for _, m := range maps {
-				if row, ok := moduleRow(p, m, noted); ok {
+				if row, ok := makeModuleRow(p, m, noted); ok {
 					row.StartNs = c.NowNs()
 					rows = append(rows, row)
 				}
@@ -44,8 +44,8 @@ func (s *Session) noteModules(c clock.Clock, stop <-chan struct{}) {
 	}
 }
 
-// moduleRow returns the row of a mapped ELF file; ok is false if noted has the file already.
-func moduleRow(p *process.Process, m symbolize.Mapping, noted map[process.FileID]bool) (row format.Row, ok bool) {
+// makeModuleRow returns the row of a mapped ELF file; ok is false if noted has the file already.
+func makeModuleRow(p *process.Process, m symbolize.Mapping, noted map[process.FileID]bool) (row format.Row, ok bool) {
 	if !m.Executable() || m.Inode == 0 {
 		return row, false
 	}
@@ -65,7 +65,7 @@ func moduleRow(p *process.Process, m symbolize.Mapping, noted map[process.FileID
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return row, false
 	}
-	file, err := p.OpenMapped(m)
+	file, err := p.OpenMappedFile(m)
 	if err != nil {
 		return row, false
 	}

@@ -17,8 +17,8 @@ import (
 
 func TestXidsComeFromNVMLWithoutKernelLog(t *testing.T) {
 	needKernel(t)
-	answers := simtest.NVML(t, simcudaDir)
-	simtest.Say(t, answers)
+	answers := simtest.LoadSimulatedNVML(t, simcudaDir)
+	simtest.SetNVMLAnswers(t, answers)
 	p := startSim(
 		t,
 		[]string{"SIMCUDA_STATE=" + os.Getenv("SIMCUDA_STATE")},
@@ -34,10 +34,10 @@ func TestXidsComeFromNVMLWithoutKernelLog(t *testing.T) {
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
 	opt.NVMLInterval = 100 * time.Millisecond
-	opt.xids = &xid.Paths{Kmsg: filepath.Join(t.TempDir(), "none"), NoBPF: true}
+	opt.xids = &xid.SourcePaths{Kmsg: filepath.Join(t.TempDir(), "none"), NoBPF: true}
 	s := start(t, opt)
 	result := runWhile(t, s, func() {
-		simtest.Say(t, answers, "xid 79")
+		simtest.SetNVMLAnswers(t, answers, "xid 79")
 		time.Sleep(100 * time.Millisecond)
 	})
 	rows := factRows(t, result.Output, format.KindXid)
@@ -59,8 +59,8 @@ func TestXidsComeFromNVMLWithoutKernelLog(t *testing.T) {
 
 func TestProcessesAndFactsAreRecorded(t *testing.T) {
 	needKernel(t)
-	answers := simtest.NVML(t, simcudaDir)
-	simtest.Say(
+	answers := simtest.LoadSimulatedNVML(t, simcudaDir)
+	simtest.SetNVMLAnswers(
 		t,
 		answers,
 		"nvmlDeviceGetProcessUtilization 37 0 5 255",

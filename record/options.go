@@ -40,7 +40,7 @@ type Options struct {
 	BufferBytes int
 	// Stacks selects how stacks are captured: probe.StacksAuto, StacksFull, StacksFP or StacksOff.
 	Stacks string
-	Attach privilege.Attach
+	Attach privilege.AttachMethod
 	// NVMLInterval is the interval of GPU samples; 0: no samples.
 	NVMLInterval time.Duration
 	// MaxBytes limits the size on disk of segments and finished file together. The recording ends
@@ -58,7 +58,8 @@ type Options struct {
 	Children bool
 	// All records every process on the machine that uses CUDA; Pids is then empty.
 	All bool
-	// KeepGetters keeps the probes of frequent functions without side effects (bpf.Call.Getter).
+	// KeepGetters keeps the probes of frequent functions without side effects
+	// (bpf.ProbedFunction.Getter).
 	KeepGetters bool
 	// KeepReturns keeps the return probes of kernel launches at any launch rate.
 	KeepReturns bool
@@ -84,10 +85,10 @@ type Options struct {
 	// Only probes only these functions; empty: all. For tests, like the members below.
 	Only []string
 
-	returns        sampling.Returns // policy for return probes of launches
-	governor       overhead.Policy
-	stackCacheSets int        // limit of the stack cache, as probe.Options.StackCacheSets
-	xids           *xid.Paths // sources of Xids; nil: those of the system
+	returns        sampling.ReturnPolicy // policy for return probes of launches
+	governor       overhead.GovernorPolicy
+	stackCacheSets int              // limit of the stack cache, as probe.Options.StackCacheSets
+	xids           *xid.SourcePaths // sources of Xids; nil: those of the system
 	// clockShift is added to the wall clock as read at the start of the recording.
 	clockShift time.Duration
 }
@@ -100,11 +101,11 @@ func DefaultOptions() Options {
 		Attach:          privilege.AttachAuto,
 		HoldMax:         20 * time.Second,
 		Children:        true,
-		Allocator:       library.AllocatorAuto,
+		Allocator:       library.AllocatorModeAuto,
 		NVMLInterval:    100 * time.Millisecond,
 		SegmentInterval: 3 * time.Second,
-		returns:         sampling.DefaultReturns,
-		governor:        overhead.DefaultPolicy,
+		returns:         sampling.DefaultReturnPolicy,
+		governor:        overhead.DefaultGovernorPolicy,
 	}
 }
 
@@ -114,17 +115,17 @@ func (o *Options) limits() format.Limits {
 }
 
 // getters returns the policy for getters: without launches, a lower call rate is tolerated.
-func (o *Options) getters() sampling.Getters {
+func (o *Options) getters() sampling.GetterPolicy {
 	if len(o.Classes) > 0 && !slices.Contains(o.Classes, format.RecordLaunch) {
-		return sampling.GettersAlone
+		return sampling.GetterPolicyWithoutLaunches
 	}
-	return sampling.DefaultGetters
+	return sampling.DefaultGetterPolicy
 }
 
 // targets returns the options of the set of target processes.
 func (o *Options) targets(warn func(text string)) target.Options {
 	t := target.Options{
-		Pids: o.Pids, Children: o.Children, All: o.All, Comm: process.KernelComm(o.Comm), Cgroup: o.Cgroup,
+		Pids: o.Pids, Children: o.Children, All: o.All, Comm: process.TruncateComm(o.Comm), Cgroup: o.Cgroup,
 		WaitForLibrary: o.WaitForLibrary, Allocator: o.Allocator, Warn: warn,
 	}
 	if o.Command != nil {

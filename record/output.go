@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// defaultOutput returns the default file name, gpurec-COMM-PID-TIME.parquet. It replaces spaces,
+// makeOutputName returns the default file name, gpurec-COMM-PID-TIME.parquet. It replaces spaces,
 // path separators and characters outside ASCII by _.
-func defaultOutput(comm string, pid int, at string) string {
+func makeOutputName(comm string, pid int, at string) string {
 	clean := strings.Map(func(r rune) rune {
 		if r == filepath.Separator || r <= ' ' || r > '~' {
 			return '_'

@@ -14,7 +14,7 @@ func FuzzOutputName(f *testing.F) {
 	f.Add("\x1b]0;) (")
 	f.Add("../..")
 	f.Fuzz(func(t *testing.T, comm string) {
-		if name := defaultOutput(comm, 1, "now"); filepath.Base(name) != name || strings.ContainsAny(name, "\x1b\n") {
+		if name := makeOutputName(comm, 1, "now"); filepath.Base(name) != name || strings.ContainsAny(name, "\x1b\n") {
 			t.Errorf("a recording is called %q", name)
 		}
 	})

@@ -20,7 +20,7 @@ import (
 // exited.
 func TestReusedPidIsUnwound(t *testing.T) {
 	needKernel(t)
-	u, err := newUnwinder(unwindOptions(privilege.AttachAuto.OnThisKernel()))
+	u, err := newUnwinder(newUnwindOptions(privilege.AttachAuto.ResolveForKernel()))
 	if err != nil {
 		skip(t, err.Error())
 	}

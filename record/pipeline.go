@@ -30,7 +30,7 @@ func newPipeline(opt rowwriter.Options) (*pipeline, error) {
 		failures:      make(chan error, 1),
 		full:          make(chan struct{}, 1),
 	}
-	pool, err := ring.NewPool()
+	pool, err := ring.NewChunkPool()
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ var recordingCapabilities = []privilege.Capability{
 // and permanently, and the ability to gain capabilities by exec. The process cannot Start another
 // recording afterwards. After an error, some capabilities may remain.
 func (s *Session) DropPrivileges() error {
-	if err := privilege.Drop(s.neededCapabilities()); err != nil {
+	if err := privilege.DropCapabilities(s.neededCapabilities()); err != nil {
 		return fmt.Errorf("drop capabilities: %w", err)
 	}
 	return nil
@@ -39,14 +39,16 @@ func (s *Session) neededCapabilities() (effective, permitted []privilege.Capabil
 	if s.opt.Command != nil { // the command may be another user's, and receives signals from gpurec
 		effective = append(effective, unix.CAP_KILL)
 	}
-	if other := s.opt.Owner.Set && s.opt.Owner.UID != os.Geteuid(); other || !isOwnFolder(filepath.Dir(s.output)) {
+	if other := s.opt.Owner.Set &&
+		s.opt.Owner.UID != os.Geteuid(); other ||
+		!ownsWritableFolder(filepath.Dir(s.output)) {
 		effective = append(effective, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER)
 	}
-	return effective, []privilege.Capability{unix.CAP_SYS_ADMIN} // for probe.MeasureRunTimes
+	return effective, []privilege.Capability{unix.CAP_SYS_ADMIN} // for probe.EnableRunTimeStats
 }
 
-// isOwnFolder reports whether the user may write to a folder without capabilities.
-func isOwnFolder(path string) bool {
+// ownsWritableFolder reports whether the user may write to a folder without capabilities.
+func ownsWritableFolder(path string) bool {
 	var st unix.Stat_t
 	return unix.Stat(path, &st) == nil && int(st.Uid) == os.Geteuid() && st.Mode&unix.S_IWUSR != 0
 }

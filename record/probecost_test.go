@@ -35,7 +35,7 @@ type worker struct {
 // startWorker compiles a program of testdata and starts it.
 func startWorker(b *testing.B, source string, env []string, args ...string) *worker {
 	b.Helper()
-	if err := privilege.Check(privilege.AttachAuto); err != nil {
+	if err := privilege.CheckAttach(privilege.AttachAuto); err != nil {
 		b.Skip(err.Error())
 	}
 	program := filepath.Join(b.TempDir(), source)
@@ -131,7 +131,7 @@ func BenchmarkProbe(b *testing.B) {
 	for _, instruction := range []string{"push", "nop5", "nop", "endbr64", "sub", "mov", "jump", "call"} {
 		b.Run(instruction, func(b *testing.B) {
 			w := startWorker(b, "instructions", nil, instruction)
-			if privilege.AttachAuto.OnThisKernel() != privilege.AttachMulti {
+			if privilege.AttachAuto.ResolveForKernel() != privilege.AttachMulti {
 				b.Skip("this kernel has no uprobe_multi")
 			}
 			b.Run("bare", w.bench)
@@ -168,8 +168,8 @@ func BenchmarkAttach(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, how := range []privilege.Attach{privilege.AttachMulti, privilege.AttachPerf} {
-		if how == privilege.AttachMulti && privilege.AttachAuto.OnThisKernel() != privilege.AttachMulti ||
+	for _, how := range []privilege.AttachMethod{privilege.AttachMulti, privilege.AttachPerf} {
+		if how == privilege.AttachMulti && privilege.AttachAuto.ResolveForKernel() != privilege.AttachMulti ||
 			how == privilege.AttachPerf && testing.Short() {
 			continue
 		}
@@ -182,7 +182,7 @@ func BenchmarkAttach(b *testing.B) {
 	}
 }
 
-func benchmarkAttach(b *testing.B, executable *link.Executable, how privilege.Attach, offsets []uint64) {
+func benchmarkAttach(b *testing.B, executable *link.Executable, how privilege.AttachMethod, offsets []uint64) {
 	attachType := ebpf.AttachNone
 	if how == privilege.AttachMulti {
 		attachType = ebpf.AttachTraceUprobeMulti

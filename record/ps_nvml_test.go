@@ -14,13 +14,13 @@ import (
 // TestListHasWhatNVMLReports lists a program that computes on a GPU, and a program that has mapped
 // the driver's library and uses no GPU.
 func TestListHasWhatNVMLReports(t *testing.T) {
-	answers := simtest.NVML(t, simcudaDir)
+	answers := simtest.LoadSimulatedNVML(t, simcudaDir)
 	t.Setenv("SIMCUDA_DEVICES", "2")
 	p := startSim(t, []string{"SIMCUDA_STATE=" + os.Getenv("SIMCUDA_STATE")}, "storm", "--calls", "100", "--wait")
 	p.expect("ready")
 	idle := startSim(t, []string{"SIMCUDA_STATE=" + os.Getenv("SIMCUDA_STATE")}, "torchrun", "--wait")
 	idle.expect("ready")
-	simtest.Say(t, answers, "nvmlDeviceGetProcessUtilization 71 33 0 0")
+	simtest.SetNVMLAnswers(t, answers, "nvmlDeviceGetProcessUtilization 71 33 0 0")
 	list := ps.List(true)
 	got, without := listedProcess(list, p.pid()), listedProcess(list, idle.pid())
 	if list.NVMLErr != nil || got == nil || without == nil {
@@ -42,12 +42,12 @@ func TestListHasWhatNVMLReports(t *testing.T) {
 	}
 
 	// Values that the driver does not support are absent, not 0.
-	simtest.Say(t, answers, "nvmlDeviceGetProcessUtilization not_supported")
+	simtest.SetNVMLAnswers(t, answers, "nvmlDeviceGetProcessUtilization not_supported")
 	list = ps.List(true)
 	if use := listedProcess(list, p.pid()).GPUs[0]; use.SMPercent != nil || use.MemoryBytes == nil {
 		t.Errorf("%+v", use)
 	}
-	simtest.Say(
+	simtest.SetNVMLAnswers(
 		t,
 		answers,
 		"nvmlDeviceGetComputeRunningProcesses_v3 lost",

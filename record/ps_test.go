@@ -72,10 +72,10 @@ func TestListDescribesProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if path, _ := process.CgroupPath(string(text)); got.Cgroup != path || path != "" && !got.IsIn(path) {
+	if path, _ := process.ParseCgroupPath(string(text)); got.Cgroup != path || path != "" && !got.IsInCgroup(path) {
 		t.Errorf("cgroup %q, not %q", got.Cgroup, path)
 	}
-	if want := identity.Of(
+	if want := identity.FindIdentity(
 		"RANK=3\x00WORLD_SIZE=8\x00LOCAL_RANK=1\x00",
 		"",
 	); !reflect.DeepEqual(got.Rank, want.Rank) ||

@@ -63,9 +63,9 @@ func replayLedger(ledger map[int32][]ledgerCall) *ledgerMemory {
 		live: make(map[memoryKey]ledgerCall), refs: make(map[memoryKey]int), maps: make(map[memoryKey]ledgerCall),
 		totals: make(map[string]*state.MemoryTotal), captured: make(map[handle]int64),
 	}
-	table := make(map[string]bpf.Call)
-	for cookie := range bpf.NumCookies() {
-		call, name, _, _ := bpf.ByCookie(uint16(cookie))
+	table := make(map[string]bpf.ProbedFunction)
+	for cookie := range bpf.NumDriverCookies() {
+		call, name, _, _ := bpf.FunctionByCookie(uint16(cookie))
 		table[name] = *call
 	}
 	var all []ledgerCall
@@ -87,7 +87,7 @@ func replayLedger(ledger map[int32][]ledgerCall) *ledgerMemory {
 }
 
 // capture follows stream capture and reports whether a call's work went into a graph.
-func (b *ledgerMemory) capture(c ledgerCall, call bpf.Call) bool {
+func (b *ledgerMemory) capture(c ledgerCall, call bpf.ProbedFunction) bool {
 	pid := uint32(c.pid)
 	stream, event := handle{pid, c.stream}, handle{pid, c.ptr}
 	if c.result != 0 {
@@ -116,7 +116,7 @@ func (b *ledgerMemory) capture(c ledgerCall, call bpf.Call) bool {
 	return captured && call.Memory == format.MemoryAsync
 }
 
-func (b *ledgerMemory) apply(c ledgerCall, call bpf.Call) {
+func (b *ledgerMemory) apply(c ledgerCall, call bpf.ProbedFunction) {
 	if b.capture(c, call) {
 		return
 	}

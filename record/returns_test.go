@@ -38,7 +38,11 @@ func TestReturnsOfLaunchesAreSampled(t *testing.T) {
 			p.expect("ready")
 			opt := testOptions(t, p.pid())
 			opt.Attach, opt.Stacks, opt.KeepReturns = privilege.AttachMulti, stacks, false
-			opt.returns = sampling.Returns{On: 200 * time.Millisecond, Period: 500 * time.Millisecond, MaxRate: 100}
+			opt.returns = sampling.ReturnPolicy{
+				On:      200 * time.Millisecond,
+				Period:  500 * time.Millisecond,
+				MaxRate: 100,
+			}
 			s := start(t, opt)
 			if err := s.StacksError(); err != nil {
 				skip(t, err.Error())

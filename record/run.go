@@ -64,7 +64,7 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 		case <-mapped.C:
 			s.targets.AttachMapped()
 		case <-alive.C:
-			s.targets.FinishSearches()
+			s.targets.FinishTotalsSearches()
 			if left := s.targets.ReapExited(); !left && !s.opt.All {
 				return EndProcesses, nil
 			}
@@ -81,9 +81,9 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 // reapThreads deletes the kernel state of exited threads, until stop is closed. It writes their
 // unfinished calls as open calls.
 func (s *Session) reapThreads(stop <-chan struct{}) {
-	for !clock.Sleep(stop, probe.ReapInterval) {
+	for !clock.Sleep(stop, probe.ThreadReapInterval) {
 		if open := s.probes.ReapThreads(); len(open) > 0 {
-			probe.MarkOpen(open, clock.Ns(unix.CLOCK_MONOTONIC))
+			probe.MarkCallsOpen(open, clock.ReadNs(unix.CLOCK_MONOTONIC))
 			s.pipeline.writer.SendOpenCalls(open)
 		}
 	}

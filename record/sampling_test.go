@@ -22,9 +22,9 @@ import (
 // isSampled returns the functions whose calls may be missing when launches are sampled.
 func isSampled() map[string]bool {
 	sampled := make(map[string]bool)
-	for cookie := range bpf.NumCookies() {
-		call, name, _, _ := bpf.ByCookie(uint16(cookie))
-		sampled[name] = call.SamplesReturns()
+	for cookie := range bpf.NumDriverCookies() {
+		call, name, _, _ := bpf.FunctionByCookie(uint16(cookie))
+		sampled[name] = call.SamplesReturnProbes()
 	}
 	return sampled
 }
@@ -126,8 +126,12 @@ func TestSampledLaunchesEqualTheLedger(t *testing.T) {
 			p.expect("ready")
 			opt := testOptions(t, p.pid())
 			opt.Attach, opt.Stacks, opt.KeepReturns, opt.MaxOverheadPct = privilege.AttachMulti, stacks, false, 0.1
-			opt.returns = sampling.Returns{On: 100 * time.Millisecond, Period: 300 * time.Millisecond, MaxRate: 100}
-			opt.governor = overhead.Policy{
+			opt.returns = sampling.ReturnPolicy{
+				On:      100 * time.Millisecond,
+				Period:  300 * time.Millisecond,
+				MaxRate: 100,
+			}
+			opt.governor = overhead.GovernorPolicy{
 				Interval:         100 * time.Millisecond,
 				FullIntervals:    1,
 				SampledIntervals: 2,
@@ -205,7 +209,7 @@ func TestPerfUprobesSampleStacksOnly(t *testing.T) {
 		"cuMemFree_v2",
 		"cuLaunchKernel",
 	}
-	opt.governor = overhead.Policy{
+	opt.governor = overhead.GovernorPolicy{
 		Interval:         100 * time.Millisecond,
 		FullIntervals:    1,
 		SampledIntervals: 2,
@@ -255,11 +259,11 @@ func TestCostOfAnException(t *testing.T) {
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "10", "--wait")
 	p.expect("ready")
-	for _, how := range slices.Compact([]privilege.Attach{privilege.AttachAuto.OnThisKernel(), privilege.AttachPerf}) {
+	for _, how := range slices.Compact([]privilege.AttachMethod{privilege.AttachAuto.ResolveForKernel(), privilege.AttachPerf}) {
 		opt := testOptions(t, p.pid())
 		opt.Attach, opt.Only = how, []string{"cuMemAlloc_v2"}
 		s := start(t, opt)
-		ns, err := s.probes.ExceptionNs()
+		ns, err := s.probes.MeasureExceptionNs()
 		if err != nil || ns < 50 || ns > 100_000 {
 			t.Errorf("%s: %.0f ns, %v", how, ns, err)
 		}
@@ -282,8 +286,8 @@ func TestSamplingContinuesWhenAProcessExits(t *testing.T) {
 	long, short, _ := storm(endless), storm(endless), storm("1")
 	opt := testOptions(t, long.pid(), short.pid())
 	opt.Attach, opt.MaxOverheadPct, opt.KeepReturns = privilege.AttachMulti, 0.1, false
-	opt.returns = sampling.Returns{On: 100 * time.Millisecond, Period: 300 * time.Millisecond, MaxRate: 100}
-	opt.governor = overhead.Policy{
+	opt.returns = sampling.ReturnPolicy{On: 100 * time.Millisecond, Period: 300 * time.Millisecond, MaxRate: 100}
+	opt.governor = overhead.GovernorPolicy{
 		Interval:         100 * time.Millisecond,
 		FullIntervals:    1,
 		SampledIntervals: 2,
@@ -325,5 +329,5 @@ func TestSamplingContinuesWhenAProcessExits(t *testing.T) {
 // ignoresLaunches reports whether launches are not recorded now.
 func ignoresLaunches(s *Session) bool {
 	now := monotonic()
-	return s.probes.Missing.Overlaps(now, now+1)
+	return s.probes.MissingLaunches.Overlaps(now, now+1)
 }

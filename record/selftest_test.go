@@ -17,14 +17,14 @@ import (
 // unwinder that is never called.
 func TestSelfTestDetectsABrokenUnwinder(t *testing.T) {
 	needKernel(t)
-	u, err := unwind.Start(unwindOptions(privilege.AttachAuto.OnThisKernel()))
+	u, err := unwind.Start(newUnwindOptions(privilege.AttachAuto.ResolveForKernel()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer u.Close()
-	p, err := probe.Load(
+	p, err := probe.LoadPrograms(
 		probe.Options{
-			How:         privilege.AttachAuto.OnThisKernel(),
+			How:         privilege.AttachAuto.ResolveForKernel(),
 			BufferBytes: 1 << 20,
 			Stacks:      probe.StacksFull,
 			Unwinder:    u,
@@ -34,7 +34,7 @@ func TestSelfTestDetectsABrokenUnwinder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	if err := probe.SelfTest(p, u); err != nil {
+	if err := probe.SelfTestUnwinding(p, u); err != nil {
 		t.Error(err)
 	}
 	for class := range bpf.CudaCallClassCLASS_COUNT {
@@ -52,7 +52,7 @@ func TestSelfTestDetectsABrokenUnwinder(t *testing.T) {
 	if err := u.Programs().Delete(uint32(bpf.CudaUnwinderSlotUNWINDER_ENTRY)); err != nil {
 		t.Fatal(err)
 	}
-	if err := probe.SelfTest(p, u); err == nil || !strings.Contains(err.Error(), "no stack was unwound") {
+	if err := probe.SelfTestUnwinding(p, u); err == nil || !strings.Contains(err.Error(), "no stack was unwound") {
 		t.Errorf("without the unwinder's programs: %v", err)
 	}
 }

@@ -33,7 +33,7 @@ type Session struct {
 	probes    *probe.Probes
 	pipeline  *pipeline // nil until the recording begins
 	sampler   sampling.Sampler
-	machine   machine
+	machine   gpuMonitor
 	holds     holds
 	output    string
 	clock     clock.Clock
@@ -50,8 +50,9 @@ type Session struct {
 }
 
 // Start attaches to the processes and begins to record. It returns *process.Error,
-// *process.CgroupError, *privilege.Error, *host.KernelError, an error that matches format.ErrExists,
-// or an error of package os about the output. On an error it releases all resources.
+// *process.CgroupError, *privilege.Error, *host.KernelError, an error that matches
+// format.ErrExists, or an error of package os about the output. On an error it releases all
+// resources.
 func Start(opt Options) (_ *Session, err error) {
 	s := &Session{opt: opt, stop: make(chan struct{})}
 	defer func() {
@@ -65,8 +66,8 @@ func Start(opt Options) (_ *Session, err error) {
 	if s.targets, err = target.Open(s.opt.targets(s.warn)); err != nil {
 		return nil, err
 	}
-	how := opt.Attach.OnThisKernel()
-	if err := privilege.Check(how); err != nil {
+	how := opt.Attach.ResolveForKernel()
+	if err := privilege.CheckAttach(how); err != nil {
 		return nil, err
 	}
 	libraries, err := s.targets.Libraries()
@@ -86,7 +87,7 @@ func Start(opt Options) (_ *Session, err error) {
 			_ = writer.Abort() // Start returns err
 		}
 	}()
-	s.openMachine()
+	s.openNVML()
 	begin := time.Now()
 	s.startUnwinder(how)
 	if err := s.attach(how, libraries); err != nil {
@@ -96,17 +97,17 @@ func Start(opt Options) (_ *Session, err error) {
 	return s, s.begin(writer)
 }
 
-// defaultOutput returns the default file name, with the name of the oldest target process.
+// makeOutputName returns the default file name, with the name of the oldest target process.
 func (s *Session) defaultOutput(now time.Time) string {
 	comm, pid := "all", os.Getpid()
 	if p := s.targets.Oldest(); p != nil {
 		comm, pid = p.Comm, p.Pid
 	}
-	return defaultOutput(comm, pid, now.Format("20060102-150405"))
+	return makeOutputName(comm, pid, now.Format("20060102-150405"))
 }
 
 // attach loads the BPF programs and attaches the probes.
-func (s *Session) attach(how privilege.Attach, libraries []target.Library) error {
+func (s *Session) attach(how privilege.AttachMethod, libraries []target.Library) error {
 	only := process.Cgroup{}
 	if s.opt.Cgroup != "" {
 		var err error
@@ -128,11 +129,11 @@ func (s *Session) attach(how privilege.Attach, libraries []target.Library) error
 
 // loadProbes loads the BPF programs. If stacks cannot be unwound, it loads the programs again for
 // stacks walked by frame pointers.
-func (s *Session) loadProbes(how privilege.Attach, only process.Cgroup) (*probe.Probes, error) {
+func (s *Session) loadProbes(how privilege.AttachMethod, only process.Cgroup) (*probe.Probes, error) {
 	load := func() (*probe.Probes, error) {
-		return probe.Load(probe.Options{
+		return probe.LoadPrograms(probe.Options{
 			How: how, BufferBytes: s.opt.BufferBytes, Stacks: s.opt.Stacks, Unwinder: s.unwinder,
-			All: s.opt.All, Comm: process.KernelComm(s.opt.Comm), Cgroup: only,
+			All: s.opt.All, Comm: process.TruncateComm(s.opt.Comm), Cgroup: only,
 			Functions: s.opt.Only, Classes: s.opt.Classes, StackCacheSets: s.opt.stackCacheSets,
 		})
 	}
@@ -142,7 +143,7 @@ func (s *Session) loadProbes(how privilege.Attach, only process.Cgroup) (*probe.
 	}
 	if err == nil {
 		s.targets.AwaitUnwinding(p, s.unwinder)
-		if err = probe.SelfTest(p, s.unwinder); err == nil {
+		if err = probe.SelfTestUnwinding(p, s.unwinder); err == nil {
 			return p, nil
 		}
 		_ = p.Close() // no probe is attached yet, so Close cannot fail
@@ -160,7 +161,7 @@ func (s *Session) begin(writer *format.Writer) error {
 	s.meta.GpurecVersion, s.meta.Command = s.opt.Version, s.opt.CommandLine
 	s.meta.StartNs, s.meta.ClockOffsetNs = s.startNs, s.clock.OffsetNs
 	s.meta.Stacks, s.meta.Attach, s.meta.Classes = s.opt.Stacks, string(s.probes.How), s.opt.Classes
-	host.Describe(&s.meta)
+	host.DescribeMachine(&s.meta)
 	var err error
 	s.pipeline, err = newPipeline(rowwriter.Options{
 		Writer: writer, Probes: s.probes, Clock: s.clock, Unwinder: s.unwinder, Limits: s.opt.limits(), Meta: s.metaNow,
@@ -174,14 +175,14 @@ func (s *Session) begin(writer *format.Writer) error {
 		s.pipeline.writer.Send(rows)
 	}
 	s.startHelpers()
-	s.costBase = overhead.OwnCost() // the cost of attaching is counted separately
+	s.costBase = overhead.ReadOwnCost() // the cost of attaching is counted separately
 	return nil
 }
 
 // firstRows returns the facts and notes at the start of a recording.
 func (s *Session) firstRows() []format.Row {
 	rows := append(
-		s.machine.facts(s.startNs),
+		s.machine.gpuRows(s.startNs),
 		s.targets.Begin(s.clock, s.machine.gpus, s.pipeline.writer.Send, s.startNs)...)
 	note := func(name, text string) {
 		rows = append(
@@ -190,7 +191,7 @@ func (s *Session) firstRows() []format.Row {
 		)
 	}
 	if len(s.opt.Classes) > 0 {
-		note("classes", classNote(s.opt.Classes))
+		note("classes", describeMissingClasses(s.opt.Classes))
 	}
 	if s.stacksErr != nil {
 		note("stacks", "stacks are not complete: "+s.stacksErr.Error())
@@ -201,20 +202,20 @@ func (s *Session) firstRows() []format.Row {
 // startHelpers starts all goroutines except the pipeline's. They end when s.stop is closed.
 func (s *Session) startHelpers() {
 	s.sampler = sampling.Sampler{Probes: s.probes, Recorder: s.pipeline.writer, Clock: s.clock, Warn: s.warn}
-	statsOn, statsEvery := probe.RunTimeSample, probe.RunTimePeriod
+	statsOn, statsEvery := probe.RunTimeSampleLength, probe.RunTimeSamplePeriod
 	if s.opt.MaxOverheadPct > 0 {
-		statsOn, statsEvery = probe.RunTimeSampleGoverned, probe.RunTimePeriodGoverned
+		statsOn, statsEvery = probe.GovernedSampleLength, probe.GovernedSamplePeriod
 		s.helpers.Go(func() { s.sampler.LimitOverhead(s.opt.governor, s.opt.MaxOverheadPct, s.stop) })
 	}
 	s.helpers.Go(func() { probe.SampleRunTimes(s.stop, statsOn, statsEvery) })
 	s.helpers.Go(func() { s.reapThreads(s.stop) })
 	if !s.opt.KeepGetters {
-		s.helpers.Go(func() { s.sampler.DropGetters(s.opt.getters(), s.stop) })
+		s.helpers.Go(func() { s.sampler.RemoveGetterProbes(s.opt.getters(), s.stop) })
 	}
 	if !s.opt.KeepReturns && s.probes.How == privilege.AttachMulti {
-		s.helpers.Go(func() { s.sampler.SampleReturns(s.opt.returns, s.stop) })
+		s.helpers.Go(func() { s.sampler.SampleLaunchReturns(s.opt.returns, s.stop) })
 	}
-	s.watchMachine()
+	s.startMonitoring()
 }
 
 // metaNow returns the current metadata without the row writer's counts.
@@ -237,7 +238,7 @@ func (s *Session) warn(text string) {
 func (s *Session) Output() string { return s.output }
 
 // Probes returns the number of probed addresses, and the attach method.
-func (s *Session) Probes() (int, privilege.Attach) { return s.probes.ProbeCount(), s.probes.How }
+func (s *Session) Probes() (int, privilege.AttachMethod) { return s.probes.ProbeCount(), s.probes.How }
 
 // HasNVML reports whether the GPUs are sampled with NVML.
 func (s *Session) HasNVML() bool { return s.machine.nvml != nil }

@@ -30,12 +30,12 @@ import (
 const simcudaDir = "../build/simcuda"
 
 // skip skips a test, or fails it if skips are not allowed.
-var skip = simtest.Skip
+var skip = simtest.SkipOrFail
 
 // needKernel skips a test if the machine cannot attach probes to processes.
 func needKernel(t *testing.T) {
 	t.Helper()
-	if err := privilege.Check(privilege.AttachAuto); err != nil {
+	if err := privilege.CheckAttach(privilege.AttachAuto); err != nil {
 		skip(t, err.Error())
 	}
 	if _, err := os.Stat(filepath.Join(simcudaDir, "libcuda.so.1")); err != nil {
@@ -47,7 +47,7 @@ func needKernel(t *testing.T) {
 func needMulti(t *testing.T) {
 	t.Helper()
 	needKernel(t)
-	if privilege.AttachAuto.OnThisKernel() != privilege.AttachMulti {
+	if privilege.AttachAuto.ResolveForKernel() != privilege.AttachMulti {
 		skip(t, "this kernel has no uprobe_multi")
 	}
 }
@@ -319,7 +319,7 @@ func base(s string) int {
 }
 
 // monotonic returns the current time of CLOCK_MONOTONIC, which the ledger uses.
-func monotonic() int64 { return clock.Ns(unix.CLOCK_MONOTONIC) }
+func monotonic() int64 { return clock.ReadNs(unix.CLOCK_MONOTONIC) }
 
 // recordedCalls returns the calls of a recording, by thread and in order of their starts.
 func recordedCalls(t *testing.T, path string) map[int32][]format.Row {
@@ -417,7 +417,7 @@ func awaitOpenCall(t *testing.T, s *Session, name string, since time.Duration) {
 			t.Fatal(err)
 		}
 		return slices.ContainsFunc(open, func(e bpf.CudaEvent) bool {
-			_, called, _, _ := bpf.ByCookie(e.Call)
+			_, called, _, _ := bpf.FunctionByCookie(e.Call)
 			return called == name && monotonic()-int64(e.StartNs) > since.Nanoseconds()
 		})
 	})

@@ -20,11 +20,11 @@ var ErrUnpatched = unwind.ErrUnpatched
 
 // startUnwinder starts the unwinder for complete stacks. If it cannot, stacks are walked by frame
 // pointers, and stacksErr is the reason.
-func (s *Session) startUnwinder(how privilege.Attach) {
+func (s *Session) startUnwinder(how privilege.AttachMethod) {
 	if s.opt.Stacks != probe.StacksAuto && s.opt.Stacks != probe.StacksFull {
 		return
 	}
-	opt := unwindOptions(how)
+	opt := newUnwindOptions(how)
 	opt.Mapped = s.targets.NoteMapped
 	for _, p := range s.targets.All() {
 		opt.Pids = append(opt.Pids, p.Pid)
@@ -32,7 +32,7 @@ func (s *Session) startUnwinder(how privilege.Attach) {
 	s.unwinder, s.stacksErr = newUnwinder(opt)
 	if s.stacksErr != nil {
 		s.opt.Stacks = probe.StacksFP
-	} else if !unwind.Patched() {
+	} else if !unwind.IsPatched() {
 		s.stacksErr = ErrUnpatched
 	}
 }
@@ -45,9 +45,9 @@ func newUnwinder(opt unwind.Options) (*unwind.Unwinder, error) {
 	return unwind.Start(opt)
 }
 
-// unwindOptions returns the options of the unwinder. Pids contains gpurec itself, which the
+// newUnwindOptions returns the options of the unwinder. Pids contains gpurec itself, which the
 // self-test unwinds.
-func unwindOptions(how privilege.Attach) unwind.Options {
+func newUnwindOptions(how privilege.AttachMethod) unwind.Options {
 	opt := unwind.Options{
 		AttachType: ebpf.AttachTraceUprobeMulti,
 		EntrySlot:  uint32(bpf.CudaUnwinderSlotUNWINDER_ENTRY),
@@ -62,7 +62,7 @@ func unwindOptions(how privilege.Attach) unwind.Options {
 // inferenceNotes returns a note per class of calls with the error rate of inferred stacks.
 func (s *Session) inferenceNotes(now int64) []format.Row {
 	var rows []format.Row
-	for class, sum := range s.probes.InferenceStats() {
+	for class, sum := range s.probes.SumInferenceStats() {
 		var inferred int64
 		for _, n := range sum.Inferred {
 			inferred += int64(n)
@@ -71,7 +71,7 @@ func (s *Session) inferenceNotes(now int64) []format.Row {
 			continue
 		}
 		text, err := json.Marshal(format.StackInference{
-			Class:      rowwriter.ClassNames[class],
+			Class:      rowwriter.CallClassNames[class],
 			Key:        "call, then previous stack and Python line, then Python frames, then native path",
 			Inferred:   inferred,
 			BySequence: int64(sum.Inferred[bpf.CudaFingerprintLevelLEVEL_SEQUENCE]),

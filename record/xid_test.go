@@ -19,7 +19,7 @@ import (
 // with NVIDIA's driver.
 func TestXidProgramIsAccepted(t *testing.T) {
 	needKernel(t)
-	err := xid.CheckProgram()
+	err := xid.CheckBPFProgram()
 	switch {
 	case err == nil, errors.Is(err, os.ErrNotExist): // no tracepoint: the verifier has accepted the program
 	case strings.Contains(err.Error(), "pci_dev"):
@@ -31,18 +31,21 @@ func TestXidProgramIsAccepted(t *testing.T) {
 
 func TestXidsAreRecorded(t *testing.T) {
 	needKernel(t)
-	f := simtest.NewXids(t)
-	f.Log("nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up", f.AtMost(time.Hour))
+	f := simtest.NewSimulatedXids(t)
+	f.WriteKernelLog(
+		"nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
+		f.LimitToUptime(time.Hour),
+	)
 	fmt.Fprintln(f.TraceFile, "  prog-7  [000] d..1.     1.000000: other_event: ")
 	p := startSim(t, nil, "storm", "--calls", "100", "--threads", "1", "--seed", "1", "--wait")
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
-	opt.xids = &xid.Paths{Kmsg: f.LogPath, Tracefs: f.TracefsPaths}
+	opt.xids = &xid.SourcePaths{Kmsg: f.LogPath, Tracefs: f.TracefsPaths}
 	s := start(t, opt)
 	result := runWhile(t, s, func() {
-		simtest.AwaitRead(t, f.TraceFile) // wait until the existing text of the log has been read
-		f.Trace(`dev=0000:00:06.0 error_code=31 msg="channel 0x0a, MMU Fault"`)
-		f.Log("NVRM: Xid (PCI:0000:00:06): 31, pid=462, name=illegal, channel 0x0a, MMU Fault", 0)
+		simtest.AwaitPipeRead(t, f.TraceFile) // wait until the existing text of the log has been read
+		f.WriteTracePipe(`dev=0000:00:06.0 error_code=31 msg="channel 0x0a, MMU Fault"`)
+		f.WriteKernelLog("NVRM: Xid (PCI:0000:00:06): 31, pid=462, name=illegal, channel 0x0a, MMU Fault", 0)
 		p.step()
 		p.expect("done")
 	})

@@ -28,7 +28,7 @@ func TestReportOfRealRecordings(t *testing.T) {
 		}
 	}
 	for _, path := range []string{filepath.Join(sim, "leak"), filepath.Join(torch, "tensors"), tools, browser} {
-		if _, err := os.Stat(path); err != nil || privilege.Check(privilege.AttachAuto) != nil {
+		if _, err := os.Stat(path); err != nil || privilege.CheckAttach(privilege.AttachAuto) != nil {
 			if os.Getenv("GPUREC_MUST_RUN") == "1" {
 				t.Fatalf("GPUREC_MUST_RUN=1, but attaching is not permitted or %q does not exist", path)
 			}

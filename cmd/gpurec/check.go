@@ -36,7 +36,7 @@ probes. The exit status is 1 if recording would fail.`,
 			if calls && pid == 0 {
 				return message.Usagef("sudo gpurec check -p PID --calls", "--calls needs a process: -p PID")
 			}
-			return check(os.Stdout, pid, calls, privilege.Attach(attach))
+			return check(os.Stdout, pid, calls, privilege.AttachMethod(attach))
 		},
 	}
 	cmd.Flags().IntVarP(&pid, "pid", "p", 0, "also check process `PID`")
@@ -48,10 +48,10 @@ probes. The exit status is 1 if recording would fail.`,
 
 // check prints one line per tested feature. It returns an error if recording would fail. pid 0
 // checks the machine only; calls also prints the functions to probe in process pid.
-func check(out io.Writer, pid int, calls bool, how privilege.Attach) error {
+func check(out io.Writer, pid int, calls bool, how privilege.AttachMethod) error {
 	failed := false
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	for _, f := range record.Check(pid, how) {
+	for _, f := range record.CheckRequirements(pid, how) {
 		verdict := "ok"
 		switch {
 		case f.Err != nil && f.Needed:
@@ -85,7 +85,7 @@ func check(out io.Writer, pid int, calls bool, how privilege.Attach) error {
 // printCalls prints the functions that gpurec would probe in the CUDA libraries of process pid. It
 // marks the functions that a library does not export.
 func printCalls(out io.Writer, pid int) error {
-	tables, err := record.Calls(pid)
+	tables, err := record.ListLibraryProbes(pid)
 	if err != nil {
 		return err
 	}

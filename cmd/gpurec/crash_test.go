@@ -23,7 +23,10 @@ import (
 // than five seconds before the kill.
 func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 	sim := simcudaDir()
-	if _, err := os.Stat(filepath.Join(sim, "storm")); err != nil || privilege.Check(privilege.AttachAuto) != nil {
+	if _, err := os.Stat(
+		filepath.Join(sim, "storm"),
+	); err != nil ||
+		privilege.CheckAttach(privilege.AttachAuto) != nil {
 		if os.Getenv("GPUREC_MUST_RUN") == "1" {
 			t.Fatal("GPUREC_MUST_RUN=1, but simcuda is not built or attaching is not permitted")
 		}

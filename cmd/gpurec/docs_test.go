@@ -379,7 +379,7 @@ var runsAnywhere = []string{"analyze", "dump", "recover", "completion", "help"}
 // TestDocsOutputs runs the commands in the fenced blocks of docs/ and README.md, and compares
 // what they print.
 func TestDocsOutputs(t *testing.T) {
-	canRecord := privilege.Check(privilege.AttachAuto)
+	canRecord := privilege.CheckAttach(privilege.AttachAuto)
 	if _, err := os.Stat(filepath.Join(simcudaDir(), "leak")); err != nil {
 		canRecord = errors.Join(canRecord, err)
 	}
@@ -505,7 +505,8 @@ func (d *document) runConsole(t *testing.T, dir string, b docBlock) {
 	}
 }
 
-// runLine runs a command and returns the lines it prints: on standard output, of a live block on both.
+// runLine runs a command and returns the lines it prints: on standard output, of a live block on
+// both.
 func (d *document) runLine(t *testing.T, dir string, b docBlock, command string) []string {
 	cmd := exec.Command("sh", "-c", "sudo() { \"$@\"; }\n"+command)
 	var stdout bytes.Buffer

@@ -19,7 +19,7 @@ import (
 func TestFaultRecorderKilledWhileItHolds(t *testing.T) {
 	sim := simcudaDir()
 	watched := filepath.Join(sim, "watched")
-	if _, err := os.Stat(watched); err != nil || privilege.Check(privilege.AttachAuto) != nil {
+	if _, err := os.Stat(watched); err != nil || privilege.CheckAttach(privilege.AttachAuto) != nil {
 		if os.Getenv("GPUREC_MUST_RUN") == "1" {
 			t.Fatal("this test must run, but simcuda is not built or attaching is not permitted")
 		}

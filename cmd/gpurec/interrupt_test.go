@@ -186,7 +186,7 @@ func simEnvironment(t *testing.T) (dir string, env []string) {
 	if _, err := os.Stat(
 		filepath.Join(simcudaDir(), "storm"),
 	); err != nil ||
-		privilege.Check(privilege.AttachPerf) != nil {
+		privilege.CheckAttach(privilege.AttachPerf) != nil {
 		if os.Getenv("GPUREC_MUST_RUN") == "1" {
 			t.Fatal("GPUREC_MUST_RUN=1, but simcuda is not built or attaching is not permitted")
 		}

@@ -108,7 +108,7 @@ func snapshot(t *testing.T, dir string) string {
 // needOutputs skips the test without root: only root can create devices and attach probes.
 func needOutputs(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 || privilege.Check(privilege.AttachAuto) != nil {
+	if os.Geteuid() != 0 || privilege.CheckAttach(privilege.AttachAuto) != nil {
 		if os.Getenv("GPUREC_MUST_RUN") == "1" {
 			t.Fatal("GPUREC_MUST_RUN=1, but the test does not run as root")
 		}

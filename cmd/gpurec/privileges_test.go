@@ -25,7 +25,10 @@ import (
 // The command and the recording belong to another user, as under sudo.
 func TestRecorderDropsPrivileges(t *testing.T) {
 	sim := simcudaDir()
-	if _, err := os.Stat(filepath.Join(sim, "torchrun")); err != nil || privilege.Check(privilege.AttachAuto) != nil {
+	if _, err := os.Stat(
+		filepath.Join(sim, "torchrun"),
+	); err != nil ||
+		privilege.CheckAttach(privilege.AttachAuto) != nil {
 		if os.Getenv("GPUREC_MUST_RUN") == "1" {
 			t.Fatal("GPUREC_MUST_RUN=1, but simcuda is not built or attaching is not permitted")
 		}

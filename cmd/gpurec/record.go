@@ -102,7 +102,7 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	flags.StringVar(&f.opt.Stacks, "stacks", f.opt.Stacks, "stack `MODE`: auto, full, fp (frame pointers) or off")
 	flags.Var((*allocatorFlag)(&f.opt.Allocator), "allocator", "PyTorch allocator `MODE`: auto (every tensor), "+
 		"light or off")
-	flags.Lookup("allocator").NoOptDefVal = string(library.AllocatorAuto)
+	flags.Lookup("allocator").NoOptDefVal = string(library.AllocatorModeAuto)
 	flags.StringSliceVar(
 		&f.classes,
 		"record",
@@ -164,7 +164,7 @@ func (f *recordFlags) run(ctx context.Context, args []string) error {
 	if len(args) > 0 {
 		// Fail before the command starts. For running processes, record.Start returns better
 		// errors.
-		if err := privilege.Check(f.opt.Attach); err != nil {
+		if err := privilege.CheckAttach(f.opt.Attach); err != nil {
 			return f.explain(err)
 		}
 		if err := f.checkOutput(); err != nil {

@@ -30,14 +30,14 @@ func (f *recordFlags) checkClasses() error {
 	slices.Sort(f.classes)
 	f.classes = slices.Compact(f.classes)
 	listed := slices.Contains(f.classes, format.RecordAllocator)
-	switch off := f.opt.Allocator == library.AllocatorOff; {
+	switch off := f.opt.Allocator == library.AllocatorModeOff; {
 	case listed && off:
 		return message.Usagef("gpurec record --record allocator …", "--record allocator and --allocator=off "+
 			"contradict each other")
 	case !listed && f.allocatorSet && !off:
 		f.classes = append(f.classes, format.RecordAllocator)
 	case !listed:
-		f.opt.Allocator = library.AllocatorOff
+		f.opt.Allocator = library.AllocatorModeOff
 	}
 	f.opt.Classes = f.classes
 	return nil

@@ -49,9 +49,9 @@ type recordFlags struct {
 var stackModes = []string{probe.StacksAuto, probe.StacksFull, probe.StacksFP, probe.StacksOff}
 
 var allocatorModes = []string{
-	string(library.AllocatorAuto),
-	string(library.AllocatorLight),
-	string(library.AllocatorOff),
+	string(library.AllocatorModeAuto),
+	string(library.AllocatorModeLight),
+	string(library.AllocatorModeOff),
 }
 
 // allocatorFlag parses the flag --allocator: auto, light, off, or a boolean as in older releases.
@@ -63,9 +63,9 @@ func (f *allocatorFlag) Type() string { return "string" }
 
 func (f *allocatorFlag) Set(value string) error {
 	if on, err := strconv.ParseBool(value); err == nil {
-		value = string(library.AllocatorOff)
+		value = string(library.AllocatorModeOff)
 		if on {
-			value = string(library.AllocatorAuto)
+			value = string(library.AllocatorModeAuto)
 		}
 	}
 	if !slices.Contains(allocatorModes, value) {
@@ -125,7 +125,7 @@ func (f *recordFlags) check(command []string) error {
 	if err := f.checkClasses(); err != nil {
 		return err
 	}
-	if short := process.KernelComm(f.opt.Comm); short != f.opt.Comm {
+	if short := process.TruncateComm(f.opt.Comm); short != f.opt.Comm {
 		message.Notef(
 			"process names have at most 15 characters: --comm %s matches processes named %s",
 			f.opt.Comm,
@@ -133,7 +133,7 @@ func (f *recordFlags) check(command []string) error {
 		)
 		f.opt.Comm = short
 	}
-	f.opt.Attach = privilege.Attach(f.attach)
+	f.opt.Attach = privilege.AttachMethod(f.attach)
 	f.opt.Pids = f.pids
 	f.opt.Children = !f.noChildren
 	if f.noHold {

@@ -93,7 +93,7 @@ func (f *recordFlags) noMatchMessage(list ps.Listing, args []string) (text, hint
 
 // matches reports whether --comm and --cgroup select process p.
 func (f *recordFlags) matches(p *ps.Process) bool {
-	return (f.opt.Comm == "" || p.Command == f.opt.Comm) && (f.opt.Cgroup == "" || p.IsIn(f.opt.Cgroup))
+	return (f.opt.Comm == "" || p.Command == f.opt.Comm) && (f.opt.Cgroup == "" || p.IsInCgroup(f.opt.Cgroup))
 }
 
 // selection returns the conditions of --comm and --cgroup, such as " named python3 in cgroup

@@ -61,7 +61,7 @@ func TestScripts(t *testing.T) {
 				return false, fmt.Errorf("unknown condition %q", cond)
 			}
 			_, serr := os.Stat(filepath.Join(simcudaDir(), "libcuda.so.1"))
-			err := privilege.Check(privilege.AttachAuto)
+			err := privilege.CheckAttach(privilege.AttachAuto)
 			if (serr != nil || err != nil) && os.Getenv("GPUREC_MUST_RUN") == "1" {
 				return false, fmt.Errorf("GPUREC_MUST_RUN=1, but simcuda: %v, privileges: %v", serr, err)
 			}

@@ -157,7 +157,7 @@ func TestVerdicts(t *testing.T) {
 func needVerdicts(t *testing.T) {
 	t.Helper()
 	for _, path := range []string{"../../build/simcuda/verdicts", "../../build/simtorch/libc10_cuda.so"} {
-		if _, err := os.Stat(path); err != nil || privilege.Check(privilege.AttachAuto) != nil {
+		if _, err := os.Stat(path); err != nil || privilege.CheckAttach(privilege.AttachAuto) != nil {
 			if os.Getenv("GPUREC_MUST_RUN") == "1" {
 				t.Fatalf("GPUREC_MUST_RUN=1, but attaching is not permitted or %s does not exist", path)
 			}

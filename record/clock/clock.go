@@ -17,16 +17,16 @@ type Clock struct {
 }
 
 // New returns a Clock with the current offset of CLOCK_REALTIME from CLOCK_MONOTONIC.
-func New() Clock { return Clock{OffsetNs: monotonicOffset()} }
+func New() Clock { return Clock{OffsetNs: measureMonotonicOffset()} }
 
-// monotonicOffset returns CLOCK_REALTIME - CLOCK_MONOTONIC in ns. Of 16 readings it uses the
+// measureMonotonicOffset returns CLOCK_REALTIME - CLOCK_MONOTONIC in ns. Of 16 readings it uses the
 // fastest, which is the most exact.
-func monotonicOffset() int64 {
+func measureMonotonicOffset() int64 {
 	var best, offset int64
 	for i := range 16 {
-		before := Ns(unix.CLOCK_MONOTONIC)
-		wall := Ns(unix.CLOCK_REALTIME)
-		after := Ns(unix.CLOCK_MONOTONIC)
+		before := ReadNs(unix.CLOCK_MONOTONIC)
+		wall := ReadNs(unix.CLOCK_REALTIME)
+		after := ReadNs(unix.CLOCK_MONOTONIC)
 		if i == 0 || after-before < best {
 			best, offset = after-before, wall-before-(after-before)/2
 		}
@@ -34,8 +34,8 @@ func monotonicOffset() int64 {
 	return offset
 }
 
-// Ns returns the time of a kernel clock in ns. id is a clock such as unix.CLOCK_MONOTONIC.
-func Ns(id int32) int64 {
+// ReadNs returns the time of a kernel clock in ns. id is a clock such as unix.CLOCK_MONOTONIC.
+func ReadNs(id int32) int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(id, &ts); err != nil {
 		return 0 // cannot happen for these clocks
@@ -47,10 +47,11 @@ func Ns(id int32) int64 {
 func (c Clock) UnixNs(monotonicNs uint64) int64 { return int64(monotonicNs) + c.OffsetNs }
 
 // NowNs returns the current time on the recording's clock, Unix ns.
-func (c Clock) NowNs() int64 { return Ns(unix.CLOCK_MONOTONIC) + c.OffsetNs }
+func (c Clock) NowNs() int64 { return ReadNs(unix.CLOCK_MONOTONIC) + c.OffsetNs }
 
-// StepNs returns how far the wall clock has moved from the recording's clock since New, in ns.
-func (c Clock) StepNs() int64 { return monotonicOffset() - c.OffsetNs }
+// WallClockStepNs returns how far the wall clock has moved from the recording's clock since New, in
+// ns.
+func (c Clock) WallClockStepNs() int64 { return measureMonotonicOffset() - c.OffsetNs }
 
 // Sleep waits for d or until stop is closed. It returns true if stop was closed.
 func Sleep(stop <-chan struct{}, d time.Duration) bool {

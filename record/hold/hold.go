@@ -320,7 +320,7 @@ func (h *Holder) release(held map[int]*thread, t *thread) {
 	} else if !letGo(t.Tid) {
 		return
 	}
-	h.heldNs.Add(clock.Ns(unix.CLOCK_MONOTONIC) - t.SinceNs)
+	h.heldNs.Add(clock.ReadNs(unix.CLOCK_MONOTONIC) - t.SinceNs)
 	delete(held, t.Tid)
 }
 
@@ -334,5 +334,5 @@ func (h *Holder) finish(held map[int]*thread) {
 
 // showLife writes the current time to alive_ns of the BPF programs.
 func (h *Holder) showLife() error {
-	return h.objects.AliveNs.Set(uint64(clock.Ns(unix.CLOCK_MONOTONIC)))
+	return h.objects.AliveNs.Set(uint64(clock.ReadNs(unix.CLOCK_MONOTONIC)))
 }

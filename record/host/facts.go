@@ -10,11 +10,12 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Describe sets the fields of the metadata that describe the machine. Unreadable fields stay empty.
-func Describe(meta *format.Meta) {
+// DescribeMachine sets the fields of the metadata that describe the machine. Unreadable fields stay
+// empty.
+func DescribeMachine(meta *format.Meta) {
 	meta.Arch = runtime.GOARCH
-	meta.OSRelease = Release()
-	meta.Machine, meta.Clocks = machineFacts(), []format.ClockSnapshot{ReadClocks()}
+	meta.OSRelease = KernelRelease()
+	meta.Machine, meta.Clocks = readMachineFacts(), []format.ClockSnapshot{ReadClocks()}
 	if host, err := os.Hostname(); err == nil {
 		meta.Host = host
 	}

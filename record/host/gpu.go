@@ -13,10 +13,10 @@ type GPU struct {
 	Parts      []format.MIGDevice // MIG devices of the GPU
 }
 
-// Enumerated returns the UUID of the device that CUDA enumerates for a visible GPU: the GPU's UUID
-// or, in MIG mode, that of its first MIG device. It returns "" if there is none or if it is
+// CUDADeviceUUID returns the UUID of the device that CUDA enumerates for a visible GPU: the GPU's
+// UUID or, in MIG mode, that of its first MIG device. It returns "" if there is none or if it is
 // unknown.
-func (g *GPU) Enumerated() (uuid string, isMIG bool) {
+func (g *GPU) CUDADeviceUUID() (uuid string, isMIG bool) {
 	switch {
 	case len(g.Parts) > 0:
 		return g.Parts[0].UUID, g.Parts[0].UUID != ""

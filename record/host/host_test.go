@@ -13,19 +13,19 @@ func TestOldKernelsAreRefused(t *testing.T) {
 		"4.18.0":                false,
 		"weird":                 true,
 	} {
-		if err := checkRelease(release); (err == nil) != ok {
+		if err := checkKernelRelease(release); (err == nil) != ok {
 			t.Errorf("%s: %v", release, err)
 		}
 	}
 	want := "this kernel is Linux 5.10.0, recording needs 5.15 or newer"
-	if err := checkRelease("5.10.0"); err == nil || err.Error() != want {
+	if err := checkKernelRelease("5.10.0"); err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}
 }
 
 func TestCPUListsAreCounted(t *testing.T) {
 	for list, want := range map[string]int{"0": 1, "0-3": 4, "0-3,8,10-11": 7, "": 0, "x": 0, "1-y": 0} {
-		if got := countList(list); got != want {
+		if got := countCPUList(list); got != want {
 			t.Errorf("%q: %d, want %d", list, got, want)
 		}
 	}

@@ -8,32 +8,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// minKernel is the oldest kernel that can record. The BPF programs need bpf_get_attach_cookie for
-// uprobes, which Linux 5.15 has (commit 7adfc6c9b315).
-var minKernel = [2]int{5, 15}
+// minKernelVersion is the oldest kernel that can record. The BPF programs need
+// bpf_get_attach_cookie for uprobes, which Linux 5.15 has (commit 7adfc6c9b315).
+var minKernelVersion = [2]int{5, 15}
 
 // KernelError is the error for a kernel that is too old to record. Release is its release.
 type KernelError struct{ Release string }
 
 // Error returns the kernel's release and the oldest supported version.
 func (e *KernelError) Error() string {
-	return fmt.Sprintf("this kernel is Linux %s, recording needs %d.%d or newer", e.Release, minKernel[0], minKernel[1])
+	return fmt.Sprintf(
+		"this kernel is Linux %s, recording needs %d.%d or newer",
+		e.Release,
+		minKernelVersion[0],
+		minKernelVersion[1],
+	)
 }
 
 // CheckKernel returns a *KernelError if the running kernel is too old to record.
-func CheckKernel() error { return checkRelease(Release()) }
+func CheckKernel() error { return checkKernelRelease(KernelRelease()) }
 
-// checkRelease returns a *KernelError for a release that is too old.
-func checkRelease(release string) error {
-	if OlderThan(release, minKernel[0], minKernel[1]) {
+// checkKernelRelease returns a *KernelError for a release that is too old.
+func checkKernelRelease(release string) error {
+	if IsOlderRelease(release, minKernelVersion[0], minKernelVersion[1]) {
 		return &KernelError{Release: release}
 	}
 	return nil
 }
 
-// OlderThan reports whether a kernel release is older than major.minor. It returns false for a
+// IsOlderRelease reports whether a kernel release is older than major.minor. It returns false for a
 // release that it cannot parse: the kernel itself will report missing features.
-func OlderThan(release string, major, minor int) bool {
+func IsOlderRelease(release string, major, minor int) bool {
 	var have [2]int
 	if _, err := fmt.Sscanf(release, "%d.%d", &have[0], &have[1]); err != nil {
 		return false
@@ -41,8 +46,9 @@ func OlderThan(release string, major, minor int) bool {
 	return have[0] < major || have[0] == major && have[1] < minor
 }
 
-// Release returns the kernel's release, such as 6.18.44-generic. It returns "" if uname(2) fails.
-func Release() string {
+// KernelRelease returns the kernel's release, such as 6.18.44-generic. It returns "" if uname(2)
+// fails.
+func KernelRelease() string {
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil {
 		return ""

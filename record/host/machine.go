@@ -15,11 +15,11 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// machineFacts returns the CPU model, the number of CPUs and the memory size of the host.
-func machineFacts() format.Machine {
-	m := format.Machine{CPUs: runtime.NumCPU(), CPU: cpuModel()}
+// readMachineFacts returns the CPU model, the number of CPUs and the memory size of the host.
+func readMachineFacts() format.Machine {
+	m := format.Machine{CPUs: runtime.NumCPU(), CPU: readCPUModel()}
 	if online, err := os.ReadFile("/sys/devices/system/cpu/online"); err == nil {
-		if n := countList(strings.TrimSpace(string(online))); n > 0 {
+		if n := countCPUList(strings.TrimSpace(string(online))); n > 0 {
 			m.CPUs = n // the CPUs of the machine; this process may be restricted to fewer
 		}
 	}
@@ -30,8 +30,9 @@ func machineFacts() format.Machine {
 	return m
 }
 
-// cpuModel returns the model name of the first CPU, or "" if /proc/cpuinfo has none, as on arm64.
-func cpuModel() string {
+// readCPUModel returns the model name of the first CPU, or "" if /proc/cpuinfo has none, as on
+// arm64.
+func readCPUModel() string {
 	file, err := os.Open("/proc/cpuinfo")
 	if err != nil {
 		return ""
@@ -45,9 +46,9 @@ func cpuModel() string {
 	return ""
 }
 
-// countList returns the number of members in a kernel list such as 0-3,8. It returns 0 for a
+// countCPUList returns the number of members in a kernel list such as 0-3,8. It returns 0 for a
 // malformed list.
-func countList(list string) int {
+func countCPUList(list string) int {
 	n := 0
 	for part := range strings.SplitSeq(list, ",") {
 		first, last, isRange := strings.Cut(part, "-")
@@ -71,9 +72,9 @@ func countList(list string) int {
 func ReadClocks() format.ClockSnapshot {
 	var best format.ClockSnapshot
 	for i := range 16 {
-		before := clock.Ns(unix.CLOCK_MONOTONIC)
-		wall, boot := clock.Ns(unix.CLOCK_REALTIME), clock.Ns(unix.CLOCK_BOOTTIME)
-		took := clock.Ns(unix.CLOCK_MONOTONIC) - before
+		before := clock.ReadNs(unix.CLOCK_MONOTONIC)
+		wall, boot := clock.ReadNs(unix.CLOCK_REALTIME), clock.ReadNs(unix.CLOCK_BOOTTIME)
+		took := clock.ReadNs(unix.CLOCK_MONOTONIC) - before
 		if i == 0 || took < best.UncertainNs {
 			best = format.ClockSnapshot{
 				MonotonicNs: before + took/2,

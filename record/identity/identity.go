@@ -12,14 +12,15 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Limits of values. Larger numbers and longer texts are ignored.
+// Limits of values in environment variables. Larger numbers and longer texts are ignored.
 const (
-	maxNumber = 1 << 24 // ranks, sizes, restarts
-	maxText   = 256     // bytes
+	maxRankOrSize = 1 << 24 // ranks, sizes, restarts
+	maxValueBytes = 256     // bytes
 )
 
-// launcher has the environment variables that a launcher sets. "" means that it does not set one.
-type launcher struct{ rank, worldSize, localRank, localWorldSize string }
+// launcherVariables has the environment variables that a launcher sets. "" means that it does not
+// set one.
+type launcherVariables struct{ rank, worldSize, localRank, localWorldSize string }
 
 // Priority of sources. The first launcher with a rank or a local rank counts. A later launcher adds
 // missing values if its ranks agree: srun with PMIx sets PMIX_RANK, and Slurm sets the number of
@@ -41,7 +42,7 @@ type launcher struct{ rank, worldSize, localRank, localWorldSize string }
 //	namespace    POD_NAMESPACE
 //	pod_uid      cgroup
 var (
-	launchers = []launcher{
+	launchers = []launcherVariables{
 		{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}, // torchrun
 		{
 			"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
@@ -49,26 +50,26 @@ var (
 		},
 		{"PMIX_RANK", "", "", ""},
 		{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, // MPICH, Intel MPI
-		slurm,
+		slurmLauncher,
 	}
-	slurm     = launcher{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""}
-	nodeRanks = []string{
+	slurmLauncher     = launcherVariables{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""}
+	nodeRankVariables = []string{
 		"GROUP_RANK", "NODE_RANK", "SLURM_NODEID", "JOB_COMPLETION_INDEX",
 		"LWS_WORKER_INDEX",
 	}
-	nodes    = []string{"SLURMD_NODENAME", "NODE_NAME"}
-	jobs     = []string{"RAY_JOB_ID", "JOBSET_NAME", "LWS_LEADER_ADDRESS"}
-	attempts = []string{
+	nodeNameVariables = []string{"SLURMD_NODENAME", "NODE_NAME"}
+	jobVariables      = []string{"RAY_JOB_ID", "JOBSET_NAME", "LWS_LEADER_ADDRESS"}
+	attemptVariables  = []string{
 		"TORCHELASTIC_RESTART_COUNT", "JOBSET_RESTART_ATTEMPT",
 		"SLURM_RESTART_COUNT",
 	}
 )
 
 // allowedVariables has the names of all variables that are read.
-var allowedVariables = allowList()
+var allowedVariables = listAllowedVariables()
 
-// allowList returns the names of all variables in the tables above.
-func allowList() map[string]bool {
+// listAllowedVariables returns the names of all variables in the tables above.
+func listAllowedVariables() map[string]bool {
 	names := []string{
 		"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT",
 		"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID",
@@ -78,7 +79,7 @@ func allowList() map[string]bool {
 		names = append(names, l.rank, l.worldSize, l.localRank, l.localWorldSize)
 	}
 	list := make(map[string]bool)
-	for _, some := range [][]string{names, nodeRanks, nodes, jobs, attempts} {
+	for _, some := range [][]string{names, nodeRankVariables, nodeNameVariables, jobVariables, attemptVariables} {
 		for _, name := range some {
 			list[name] = name != ""
 		}
@@ -86,26 +87,26 @@ func allowList() map[string]bool {
 	return list
 }
 
-// Of returns the identity of a process. environ is the text of /proc/PID/environ (NAME=VALUE, each
-// with a final NUL byte), cgroup the text of /proc/PID/cgroup. Both may be hostile: Of ignores
-// malformed numbers, numbers out of range, and long texts.
+// FindIdentity returns the identity of a process. environ is the text of /proc/PID/environ
+// (NAME=VALUE, each with a final NUL byte), cgroup the text of /proc/PID/cgroup. Both may be
+// hostile: FindIdentity ignores malformed numbers, numbers out of range, and long texts.
 //
 // The environment is that of the last exec. It lacks variables that the program sets later, as with
 // torch.multiprocessing.spawn. A program that changes its process title may overwrite it.
-func Of(environ, cgroup string) format.Identity {
-	f := finder{env: readEnviron(environ), id: format.Identity{Sources: make(map[string]string)}}
+func FindIdentity(environ, cgroup string) format.Identity {
+	f := identityFinder{env: readEnviron(environ), id: format.Identity{Sources: make(map[string]string)}}
 	f.readCgroup(cgroup)
 	f.findRank()
-	f.number(&f.id.NodeRank, "node_rank", 0, nodeRanks...)
-	f.text(&f.id.Node, "node", nodes...)
+	f.setNumber(&f.id.NodeRank, "node_rank", 0, nodeRankVariables...)
+	f.setText(&f.id.Node, "node", nodeNameVariables...)
 	f.findSlurm()
 	f.findJob()
-	f.number(&f.id.Attempt, "attempt", 0, attempts...)
-	f.text(&f.id.Pod, "pod", "POD_NAME")
+	f.setNumber(&f.id.Attempt, "attempt", 0, attemptVariables...)
+	f.setText(&f.id.Pod, "pod", "POD_NAME")
 	if f.id.Pod == "" && f.env["KUBERNETES_SERVICE_HOST"] != "" {
-		f.text(&f.id.Pod, "pod", "HOSTNAME")
+		f.setText(&f.id.Pod, "pod", "HOSTNAME")
 	}
-	f.text(&f.id.Namespace, "namespace", "POD_NAMESPACE")
+	f.setText(&f.id.Namespace, "namespace", "POD_NAMESPACE")
 	if !f.id.Known() {
 		return format.Identity{}
 	}
@@ -128,14 +129,15 @@ func readEnviron(environ string) map[string]string {
 	return env
 }
 
-// finder collects the identity of one process.
-type finder struct {
+// identityFinder collects the identity (rank, node, job, pod) of one process.
+type identityFinder struct {
 	env map[string]string
 	id  format.Identity
 }
 
-// number sets an unknown value to the first variable with a number from min to maxNumber.
-func (f *finder) number(to **int, key string, min int, names ...string) {
+// setNumber sets *to, if it is nil, to the first environment variable with a number from min to
+// maxRankOrSize.
+func (f *identityFinder) setNumber(to **int, key string, min int, names ...string) {
 	for _, name := range names {
 		if *to != nil {
 			return
@@ -146,19 +148,19 @@ func (f *finder) number(to **int, key string, min int, names ...string) {
 	}
 }
 
-// text sets an unknown value to the first variable with a valid text.
-func (f *finder) text(to *string, key string, names ...string) {
+// setText sets *to, if it is empty, to the first environment variable with a valid text.
+func (f *identityFinder) setText(to *string, key string, names ...string) {
 	for _, name := range names {
-		if *to == "" && isText(f.env[name]) {
+		if *to == "" && isPrintableText(f.env[name]) {
 			*to, f.id.Sources[key] = f.env[name], "env "+name
 		}
 	}
 }
 
-// findRank sets ranks and sizes.
-func (f *finder) findRank() {
+// findRank sets the rank and the local rank of the process, and the sizes of its job.
+func (f *identityFinder) findRank() {
 	for _, l := range launchers {
-		if l == slurm && f.id.SlurmStep != "" && !isDigits(f.id.SlurmStep) {
+		if l == slurmLauncher && f.id.SlurmStep != "" && !isDigits(f.id.SlurmStep) {
 			continue // a batch script has rank 0, but is not a task
 		}
 		rank, localRank := parseNumber(f.env[l.rank], 0), parseNumber(f.env[l.localRank], 0)
@@ -171,19 +173,19 @@ func (f *finder) findRank() {
 
 // setRank sets unknown ranks and sizes from a launcher's variables. It ignores a size that is not
 // above the rank.
-func (f *finder) setRank(l launcher) {
-	f.number(&f.id.Rank, "rank", 0, l.rank)
-	f.number(&f.id.LocalRank, "local_rank", 0, l.localRank)
+func (f *identityFinder) setRank(l launcherVariables) {
+	f.setNumber(&f.id.Rank, "rank", 0, l.rank)
+	f.setNumber(&f.id.LocalRank, "local_rank", 0, l.localRank)
 	if f.id.Rank != nil {
-		f.number(&f.id.WorldSize, "world_size", *f.id.Rank+1, l.worldSize)
+		f.setNumber(&f.id.WorldSize, "world_size", *f.id.Rank+1, l.worldSize)
 	}
 	if f.id.LocalRank != nil {
-		f.number(&f.id.LocalWorldSize, "local_world_size", *f.id.LocalRank+1, l.localWorldSize)
+		f.setNumber(&f.id.LocalWorldSize, "local_world_size", *f.id.LocalRank+1, l.localWorldSize)
 	}
 }
 
-// ranksAgree reports whether at least one pair has two equal known numbers, and no pair has different
-// ones.
+// ranksAgree reports whether at least one pair has two equal known numbers, and no pair has
+// different ones.
 func ranksAgree(pairs ...*int) bool {
 	common := false
 	for i := 0; i < len(pairs); i += 2 {
@@ -200,45 +202,45 @@ func ranksAgree(pairs ...*int) bool {
 }
 
 // findSlurm sets values of a Slurm job that the cgroup does not have.
-func (f *finder) findSlurm() {
+func (f *identityFinder) findSlurm() {
 	if isDigits(f.env["SLURM_JOB_ID"]) {
-		f.text(&f.id.SlurmJob, "slurm_job", "SLURM_JOB_ID")
+		f.setText(&f.id.SlurmJob, "slurm_job", "SLURM_JOB_ID")
 	}
 	if isDigits(f.env["SLURM_STEP_ID"]) {
-		f.text(&f.id.SlurmStep, "slurm_step", "SLURM_STEP_ID")
+		f.setText(&f.id.SlurmStep, "slurm_step", "SLURM_STEP_ID")
 	}
 	job, task := f.env["SLURM_ARRAY_JOB_ID"], f.env["SLURM_ARRAY_TASK_ID"]
 	if isDigits(job) && isDigits(task) {
 		f.id.SlurmArray = job + "_" + task
 		f.id.Sources["slurm_array"] = "env SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID"
 	}
-	f.text(&f.id.Cluster, "cluster", "SLURM_CLUSTER_NAME")
+	f.setText(&f.id.Cluster, "cluster", "SLURM_CLUSTER_NAME")
 }
 
 // findJob sets the name of the job.
-func (f *finder) findJob() {
+func (f *identityFinder) findJob() {
 	if f.env["TORCHELASTIC_RUN_ID"] != "none" { // default of torchrun without --rdzv-id
-		f.text(&f.id.Job, "job", "TORCHELASTIC_RUN_ID")
+		f.setText(&f.id.Job, "job", "TORCHELASTIC_RUN_ID")
 	}
 	if f.id.Job == "" && f.id.SlurmJob != "" {
 		f.id.Job, f.id.Sources["job"] = f.id.SlurmJob, f.id.Sources["slurm_job"]
 	}
-	f.text(&f.id.Job, "job", jobs...)
+	f.setText(&f.id.Job, "job", jobVariables...)
 	host, port := f.env["MASTER_ADDR"], parseNumber(f.env["MASTER_PORT"], 1)
-	if f.id.Job == "" && isText(host) && port != nil && *port <= 65535 {
-		if address := net.JoinHostPort(host, strconv.Itoa(*port)); isText(address) {
+	if f.id.Job == "" && isPrintableText(host) && port != nil && *port <= 65535 {
+		if address := net.JoinHostPort(host, strconv.Itoa(*port)); isPrintableText(address) {
 			f.id.Job, f.id.Sources["job"] = address, "env MASTER_ADDR, MASTER_PORT"
 		}
 	}
 }
 
-// parseNumber returns a decimal number from min to maxNumber, or nil.
+// parseNumber returns a decimal number from min to maxRankOrSize, or nil.
 func parseNumber(text string, min int) *int {
 	if len(text) > 10 || !isDigits(text) {
 		return nil
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < min || n > maxNumber {
+	if err != nil || n < min || n > maxRankOrSize {
 		return nil
 	}
 	return &n
@@ -249,8 +251,8 @@ func isDigits(text string) bool {
 	return text != "" && len(text) <= 20 && strings.Trim(text, "0123456789") == ""
 }
 
-// isText reports whether a text is short, printable and not empty.
-func isText(text string) bool {
-	return text != "" && len(text) <= maxText && utf8.ValidString(text) &&
+// isPrintableText reports whether a text is short, printable and not empty.
+func isPrintableText(text string) bool {
+	return text != "" && len(text) <= maxValueBytes && utf8.ValidString(text) &&
 		!strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }

@@ -123,7 +123,7 @@ func TestIdentityIsReadFromLaunchers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := values(t, Of(strings.Join(c.environ, "\x00")+"\x00", c.cgroup)); got != c.want {
+			if got := values(t, FindIdentity(strings.Join(c.environ, "\x00")+"\x00", c.cgroup)); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 		})
@@ -158,14 +158,17 @@ func TestIdentityIsReadFromCgroups(t *testing.T) {
 		"0::/kubepods/podX/" + containerHex:                                                                                   "",
 		"0::/system.slice/docker-" + containerHex + ".scope\n1:name=systemd:/kubepods/burstable/pod" + podUID + "\n2:x:/podX": "pod_uid:" + podUID,
 	} {
-		if got := values(t, Of("", cgroup)); got != want {
+		if got := values(t, FindIdentity("", cgroup)); got != want {
 			t.Errorf("%s\ngot  %s\nwant %s", cgroup, got, want)
 		}
 	}
 }
 
 func TestSlurmsCgroupBeatsItsEnvironment(t *testing.T) {
-	id := Of("SLURM_JOB_ID=999\x00SLURM_STEP_ID=7\x00", "0::/system.slice/slurmstepd.scope/job_5/step_0/user/task_0")
+	id := FindIdentity(
+		"SLURM_JOB_ID=999\x00SLURM_STEP_ID=7\x00",
+		"0::/system.slice/slurmstepd.scope/job_5/step_0/user/task_0",
+	)
 	if id.Job != "5" || id.SlurmJob != "5" || id.SlurmStep != "0" || id.Sources["job"] != "cgroup" ||
 		id.Sources["slurm_step"] != "cgroup" {
 		t.Errorf("%+v", id)
@@ -173,7 +176,7 @@ func TestSlurmsCgroupBeatsItsEnvironment(t *testing.T) {
 }
 
 func TestEveryValueHasItsSource(t *testing.T) {
-	id := Of(
+	id := FindIdentity(
 		"RANK=1\x00WORLD_SIZE=2\x00LOCAL_RANK=1\x00OMPI_COMM_WORLD_RANK=1\x00OMPI_COMM_WORLD_LOCAL_SIZE=2\x00SLURM_NODEID=0\x00NODE_NAME=n\x00"+
 			"MASTER_ADDR=a\x00MASTER_PORT=1\x00SLURM_RESTART_COUNT=0\x00SLURM_ARRAY_JOB_ID=1\x00SLURM_ARRAY_TASK_ID=2\x00SLURM_CLUSTER_NAME=c\x00"+
 			"KUBERNETES_SERVICE_HOST=h\x00HOSTNAME=pod\x00POD_NAMESPACE=ns\x00",
@@ -229,11 +232,11 @@ func TestHostileValuesAreLeftOut(t *testing.T) {
 		"one",
 		"1\n",
 		"99999999999999999999",
-		fmt.Sprint(maxNumber + 1),
+		fmt.Sprint(maxRankOrSize + 1),
 		strings.Repeat("0", 11),
 		"１",
 	} {
-		if id := Of("RANK="+value+"\x00", ""); id.Known() {
+		if id := FindIdentity("RANK="+value+"\x00", ""); id.Known() {
 			t.Errorf("RANK=%q: %s", value, values(t, id))
 		}
 	}
@@ -245,9 +248,9 @@ func TestHostileValuesAreLeftOut(t *testing.T) {
 		"\xff\xfe",
 		"a\u202eb",
 		"a\u2028b",
-		strings.Repeat("x", maxText+1),
+		strings.Repeat("x", maxValueBytes+1),
 	} {
-		if id := Of(
+		if id := FindIdentity(
 			"TORCHELASTIC_RUN_ID="+value+"\x00POD_NAME="+value+"\x00MASTER_ADDR="+value+"\x00MASTER_PORT=1\x00",
 			"",
 		); id.Known() {
@@ -255,22 +258,22 @@ func TestHostileValuesAreLeftOut(t *testing.T) {
 		}
 	}
 	for _, port := range []string{"", "0", "65536", "x"} {
-		if id := Of("MASTER_ADDR=n0\x00MASTER_PORT="+port, ""); id.Known() {
+		if id := FindIdentity("MASTER_ADDR=n0\x00MASTER_PORT="+port, ""); id.Known() {
 			t.Errorf("port %q: %s", port, values(t, id))
 		}
 	}
 	for environ, want := range map[string]string{
-		"RANK=3\x00RANK=4\x00":                                "rank:3", // the first one, like getenv
-		"RANK=\x00RANK=4\x00SLURM_PROCID=2\x00":               "rank:2",
-		"RANK\x00RANK=4":                                      "rank:4",
-		"RANK=5\x00WORLD_SIZE=5\x00":                          "rank:5", // the world size must be above the rank
-		"WORLD_SIZE=5\x00":                                    "",
-		"rank=1\x00XRANK=1\x00RANK_=1\x00=RANK=1\x00":         "",
-		"SLURM_JOB_ID=7a\x00SLURM_ARRAY_JOB_ID=1\x00":         "",
-		"SLURM_JOB_ID=" + strings.Repeat("7", 21) + "\x00":    "",
-		"TORCHELASTIC_RUN_ID=" + strings.Repeat("x", maxText): "job:" + strings.Repeat("x", maxText),
+		"RANK=3\x00RANK=4\x00":                                      "rank:3", // the first one, like getenv
+		"RANK=\x00RANK=4\x00SLURM_PROCID=2\x00":                     "rank:2",
+		"RANK\x00RANK=4":                                            "rank:4",
+		"RANK=5\x00WORLD_SIZE=5\x00":                                "rank:5", // the world size must be above the rank
+		"WORLD_SIZE=5\x00":                                          "",
+		"rank=1\x00XRANK=1\x00RANK_=1\x00=RANK=1\x00":               "",
+		"SLURM_JOB_ID=7a\x00SLURM_ARRAY_JOB_ID=1\x00":               "",
+		"SLURM_JOB_ID=" + strings.Repeat("7", 21) + "\x00":          "",
+		"TORCHELASTIC_RUN_ID=" + strings.Repeat("x", maxValueBytes): "job:" + strings.Repeat("x", maxValueBytes),
 	} {
-		if got := values(t, Of(environ, "")); got != want {
+		if got := values(t, FindIdentity(environ, "")); got != want {
 			t.Errorf("%q: got %s, want %s", environ, got, want)
 		}
 	}
@@ -279,7 +282,7 @@ func TestHostileValuesAreLeftOut(t *testing.T) {
 func TestNothingElseOfTheEnvironmentIsKept(t *testing.T) {
 	secret := "wJalrXUtnFEMI"
 	text, err := json.Marshal(
-		Of(
+		FindIdentity(
 			"AWS_SECRET_ACCESS_KEY="+secret+"\x00RANK=1\x00MY_"+secret+"=1\x00RANKS="+secret+"\x00KUBERNETES_SERVICE_HOST="+secret+"\x00",
 			secret,
 		),
@@ -306,7 +309,7 @@ func FuzzOf(f *testing.F) {
 		"9:memory:/slurm/uid_0/job_9\n",
 	)
 	f.Fuzz(func(t *testing.T, environ, cgroup string) {
-		id := Of(environ, cgroup)
+		id := FindIdentity(environ, cgroup)
 		for key, n := range map[string]*int{
 			"rank":             id.Rank,
 			"world_size":       id.WorldSize,
@@ -314,7 +317,7 @@ func FuzzOf(f *testing.F) {
 			"local_world_size": id.LocalWorldSize,
 			"node_rank":        id.NodeRank, "attempt": id.Attempt, "slurm_task": id.SlurmTask,
 		} {
-			if n != nil && (*n < 0 || *n > maxNumber) {
+			if n != nil && (*n < 0 || *n > maxRankOrSize) {
 				t.Errorf("%s is %d", key, *n)
 			}
 		}
@@ -332,7 +335,7 @@ func FuzzOf(f *testing.F) {
 			id.Namespace,
 			id.PodUID,
 		} {
-			if text != "" && !isText(text) {
+			if text != "" && !isPrintableText(text) {
 				t.Errorf("text %q", text)
 			}
 		}

@@ -15,20 +15,20 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// allocatorName matches the file name of the library with PyTorch's caching allocator.
-var allocatorName = regexp.MustCompile(`^libc10_cuda(-[0-9a-f]+)?\.so$`)
+// allocatorFileName matches the file name of the library with PyTorch's caching allocator.
+var allocatorFileName = regexp.MustCompile(`^libc10_cuda(-[0-9a-f]+)?\.so$`)
 
-// recordTrace matches the start of the mangled name of record_trace, which the allocator calls for
-// each event. The full name is
+// recordTraceSymbol matches the start of the mangled name of record_trace, which the allocator
+// calls for each event. The full name is
 // c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::record_trace. PyTorch before 2.0
 // has no namespace Native.
-var recordTrace = regexp.MustCompile(
+var recordTraceSymbol = regexp.MustCompile(
 	`^_ZN3c104cuda20CUDACachingAllocator(6Native)?\d*.*DeviceCachingAllocator12record_traceE`,
 )
 
 // recordTraceParameters are the supported parameter lists of record_trace, one for each row of
-// bpf.Allocators. The device is an int or, in newer versions, a signed char; BPF programs read its
-// lowest byte. They do not read later parameters.
+// bpf.AllocatorFunctions. The device is an int or, in newer versions, a signed char; BPF programs
+// read its lowest byte. They do not read later parameters.
 var recordTraceParameters = []*regexp.Regexp{
 	regexp.MustCompile(
 		`^\(c10::[\w:]+::TraceEntry::Action, unsigned long, unsigned long, CUstream_st\*, (int|signed char), std::pair<unsigned long long, unsigned long long>, std::shared_ptr<c10::GatheredContext>\)$`,
@@ -38,20 +38,20 @@ var recordTraceParameters = []*regexp.Regexp{
 	),
 }
 
-// allocatorProbes returns the probe of record_trace, or the reason why it cannot be probed.
-func allocatorProbes(object *symbolize.Object, code *os.File) (probes []Probe, missing string, err error) {
-	machine, err := machineOf(code)
+// findRecordTraceProbe returns the probe of record_trace, or the reason why it cannot be probed.
+func findRecordTraceProbe(object *symbolize.Object, code *os.File) (probes []Probe, missing string, err error) {
+	machine, err := readELFMachine(code)
 	if err != nil {
 		return nil, "", err
 	}
 	missing = "it has no function record_trace that could be probed: its symbols are stripped, or PyTorch is older " +
 		"than 2.2"
 	for symbol := range object.Symbols() {
-		if !recordTrace.MatchString(symbol.Name) {
+		if !recordTraceSymbol.MatchString(symbol.Name) {
 			continue
 		}
 		full := symbolize.DemangleFull(symbol.Name)
-		row, known := recordTraceRow(full)
+		row, known := findRecordTraceRow(full)
 		if !known {
 			missing = "gpurec supports record_trace of PyTorch 2.2 to 2.11, not " + full
 			continue
@@ -65,7 +65,7 @@ func allocatorProbes(object *symbolize.Object, code *os.File) (probes []Probe, m
 		if n == 0 {
 			return nil, "", err
 		}
-		skip, emulated := probeOffset(machine, text[:n])
+		skip, emulated := chooseProbeOffset(machine, text[:n])
 		return []Probe{
 			{
 				Symbol:     format.SourceTrace,
@@ -79,8 +79,9 @@ func allocatorProbes(object *symbolize.Object, code *os.File) (probes []Probe, m
 	return nil, missing, nil
 }
 
-// recordTraceRow returns the row of bpf.Allocators for a demangled name with parameters.
-func recordTraceRow(full string) (row int, known bool) {
+// findRecordTraceRow returns the row of bpf.AllocatorFunctions for a demangled name with
+// parameters.
+func findRecordTraceRow(full string) (row int, known bool) {
 	_, parameters, _ := strings.Cut(full, "record_trace")
 	for row, list := range recordTraceParameters {
 		if list.MatchString(parameters) {
@@ -90,9 +91,9 @@ func recordTraceRow(full string) (row int, known bool) {
 	return 0, false
 }
 
-// TorchVersion returns the version of PyTorch that a library belongs to. It reads version.py near
-// the library, and returns "" if the version is unknown.
-func TorchVersion(p *process.Process, library string) string {
+// ReadTorchVersion returns the version of PyTorch that a library belongs to. It reads version.py
+// near the library, and returns "" if the version is unknown.
+func ReadTorchVersion(p *process.Process, library string) string {
 	file, err := p.OpenRegular(filepath.Join(filepath.Dir(library), "..", "version.py"), 0)
 	if err != nil {
 		return ""
@@ -110,10 +111,10 @@ func TorchVersion(p *process.Process, library string) string {
 	return ""
 }
 
-// AllocatorConf returns the configuration of PyTorch's allocator in the environment of the process,
-// or "" if there is none.
-func AllocatorConf(p *process.Process) string {
-	environ, err := p.ReadFile("environ", process.MaxEnvironment)
+// ReadAllocatorConf returns the configuration of PyTorch's allocator in the environment of the
+// process, or "" if there is none.
+func ReadAllocatorConf(p *process.Process) string {
+	environ, err := p.ReadProcFile("environ", process.MaxEnvironmentBytes)
 	if err != nil {
 		return ""
 	}
@@ -129,8 +130,9 @@ func AllocatorConf(p *process.Process) string {
 	return conf
 }
 
-// MissingText returns a sentence that explains why events of an allocator are not recorded.
-func MissingText(path, version, why string) string {
+// ExplainMissingAllocator returns a sentence that explains why events of an allocator are not
+// recorded.
+func ExplainMissingAllocator(path, version, why string) string {
 	if version != "" {
 		path += " of PyTorch " + version
 	}

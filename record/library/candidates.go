@@ -13,23 +13,23 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// Candidates returns the libcuda files that the process, or a program that it starts, could load.
-// It searches the folders in the process's environment and root. Probes that are attached before a
-// library is mapped miss no call.
-func (c *Cache) Candidates(p *process.Process) []*Library {
+// FindLoadableDrivers returns the libcuda files that the process, or a program that it starts,
+// could load. It searches the folders in the process's environment and root. Probes that are
+// attached before a library is mapped miss no call.
+func (c *Cache) FindLoadableDrivers(p *process.Process) []*Library {
 	var dirs []string
-	if environ, err := p.ReadFile("environ", process.MaxEnvironment); err == nil {
+	if environ, err := p.ReadProcFile("environ", process.MaxEnvironmentBytes); err == nil {
 		for kv := range strings.SplitSeq(environ, "\x00") {
 			if path, ok := strings.CutPrefix(kv, "LD_LIBRARY_PATH="); ok {
 				dirs = append(dirs, filepath.SplitList(path)...)
 			}
 		}
 	}
-	dirs = append(dirs, cachedLibraryDirs()...)
+	dirs = append(dirs, readLinkerCacheDirs()...)
 	dirs = append(
 		dirs,
-		"/usr/lib/"+multiarch(),
-		"/lib/"+multiarch(),
+		"/usr/lib/"+multiarchDir(),
+		"/lib/"+multiarchDir(),
 		"/usr/lib64",
 		"/usr/lib",
 		"/usr/local/nvidia/lib64",
@@ -49,15 +49,15 @@ func (c *Cache) Candidates(p *process.Process) []*Library {
 		if err != nil {
 			continue
 		}
-		if lib, err := c.add(file, path); err == nil && !slices.Contains(found, lib) {
+		if lib, err := c.addFile(file, path); err == nil && !slices.Contains(found, lib) {
 			found = append(found, lib)
 		}
 	}
 	return found
 }
 
-// cachedLibraryDirs returns the folders with a libcuda in the dynamic linker's cache.
-func cachedLibraryDirs() []string {
+// readLinkerCacheDirs returns the folders with a libcuda in the dynamic linker's cache.
+func readLinkerCacheDirs() []string {
 	out, err := exec.Command("/sbin/ldconfig", "-p").Output()
 	if err != nil {
 		return nil
@@ -75,8 +75,8 @@ func cachedLibraryDirs() []string {
 	return dirs
 }
 
-// multiarch returns the name of the library folder on Debian and related distributions.
-func multiarch() string {
+// multiarchDir returns the name of the library folder on Debian and related distributions.
+func multiarchDir() string {
 	if runtime.GOARCH == "arm64" {
 		return "aarch64-linux-gnu"
 	}

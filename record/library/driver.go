@@ -13,30 +13,30 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// DriverUsers returns those of pids that have mapped libcuda.
-func DriverUsers(pids []int) []int {
+// FilterDriverUsers returns those of pids that have mapped libcuda.
+func FilterDriverUsers(pids []int) []int {
 	var users []int
 	for _, pid := range pids {
-		if uses, err := MapsDriver((&process.Process{Pid: pid})); err == nil && uses {
+		if uses, err := HasMappedDriver((&process.Process{Pid: pid})); err == nil && uses {
 			users = append(users, pid)
 		}
 	}
 	return users
 }
 
-// maxMapsText bounds the text of /proc/PID/maps in bytes: 65,530 mappings, the default limit, with
+// maxMapsBytes bounds the text of /proc/PID/maps in bytes: 65,530 mappings, the default limit, with
 // names of 4 KiB.
-const maxMapsText = 256 << 20
+const maxMapsBytes = 256 << 20
 
-// MapsDriver reports whether the process has mapped libcuda as code. It stops reading at the first
-// such mapping.
-func MapsDriver(p *process.Process) (bool, error) {
+// HasMappedDriver reports whether the process has mapped libcuda as code. It stops reading at the
+// first such mapping.
+func HasMappedDriver(p *process.Process) (bool, error) {
 	file, err := os.Open(p.Path("maps"))
 	if err != nil {
 		return false, err
 	}
 	defer file.Close()
-	lines := bufio.NewReaderSize(io.LimitReader(file, maxMapsText), 64<<10)
+	lines := bufio.NewReaderSize(io.LimitReader(file, maxMapsBytes), 64<<10)
 	for {
 		line, err := lines.ReadSlice('\n')
 		if bytes.Contains(line, []byte("/libcuda.so")) && isDriverMapping(line) {
@@ -54,5 +54,6 @@ func MapsDriver(p *process.Process) (bool, error) {
 // isDriverMapping reports whether a line of /proc/PID/maps is an executable mapping of libcuda.
 func isDriverMapping(line []byte) bool {
 	maps, err := symbolize.ReadMaps(bytes.NewReader(line))
-	return err == nil && len(maps) == 1 && maps[0].Executable() && libcudaName.MatchString(filepath.Base(maps[0].Path))
+	return err == nil && len(maps) == 1 && maps[0].Executable() &&
+		libcudaFileName.MatchString(filepath.Base(maps[0].Path))
 }

@@ -24,21 +24,21 @@ import (
 type Kind uint8
 
 const (
-	Driver    Kind = iota // libcuda, the CUDA driver library
-	Allocator             // libc10_cuda, with record_trace of PyTorch's caching allocator
-	Reports               // libc10, with reportMemoryUsageToProfiler, which the allocator calls for each block
+	KindDriver    Kind = iota // libcuda, the CUDA driver library
+	KindAllocator             // libc10_cuda, with record_trace of PyTorch's caching allocator
+	KindReports               // libc10, with reportMemoryUsageToProfiler, which the allocator calls for each block
 )
 
-// kindOf returns the kind of a library by its file name. ok is false for libraries that are not
-// probed.
-func kindOf(name string) (kind Kind, ok bool) {
+// kindByFileName returns the kind of a library by its file name. ok is false for libraries that are
+// not probed.
+func kindByFileName(name string) (kind Kind, ok bool) {
 	switch {
-	case libcudaName.MatchString(name):
-		return Driver, true
-	case allocatorName.MatchString(name):
-		return Allocator, true
-	case reportName.MatchString(name):
-		return Reports, true
+	case libcudaFileName.MatchString(name):
+		return KindDriver, true
+	case allocatorFileName.MatchString(name):
+		return KindAllocator, true
+	case reportFileName.MatchString(name):
+		return KindReports, true
 	}
 	return 0, false
 }
@@ -73,7 +73,7 @@ type Probe struct {
 // Executable returns a path that opens exactly this file, even after it was renamed or deleted.
 func (l *Library) Executable() string { return fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()) }
 
-var libcudaName = regexp.MustCompile(`^libcuda\.so(\.[0-9.]+)?$`)
+var libcudaFileName = regexp.MustCompile(`^libcuda\.so(\.[0-9.]+)?$`)
 
 // Cache holds all known libraries with their open files. Reading the symbols of a library takes
 // milliseconds. The process in which a library was found may end before the library is probed. A
@@ -86,8 +86,9 @@ type Cache struct {
 // NewCache returns an empty Cache.
 func NewCache() *Cache { return &Cache{known: make(map[process.FileID]*Library)} }
 
-// maxLibraries bounds the number of open files, because a process can create any number of them.
-const maxLibraries = 128
+// maxOpenLibraries bounds the number of library files that the recorder keeps open. A process can
+// create any number of libraries.
+const maxOpenLibraries = 128
 
 // Mapped returns the libraries to probe that the process has mapped. With an error, it still
 // returns the libraries that can be probed.
@@ -99,16 +100,16 @@ func (c *Cache) Mapped(p *process.Process) ([]*Library, error) {
 	var found []*Library
 	var failed error
 	for _, m := range maps {
-		if _, ok := kindOf(filepath.Base(m.Path)); !ok || !m.Executable() {
+		if _, ok := kindByFileName(filepath.Base(m.Path)); !ok || !m.Executable() {
 			continue
 		}
-		file, err := p.OpenMapped(m)
+		file, err := p.OpenMappedFile(m)
 		var lib *Library
 		if err == nil {
-			lib, err = c.add(file, m.Path)
+			lib, err = c.addFile(file, m.Path)
 		}
 		if err != nil {
-			failed = p.Wrap(err)
+			failed = p.WrapError(err)
 		} else if !slices.Contains(found, lib) {
 			found = append(found, lib)
 		}
@@ -116,9 +117,9 @@ func (c *Cache) Mapped(p *process.Process) ([]*Library, error) {
 	return found, failed
 }
 
-// add returns the library in an open file. It stores the file in a new library, or closes it if the
-// library is known. Messages use path.
-func (c *Cache) add(file *os.File, path string) (*Library, error) {
+// addFile returns the library in an open file. It stores the file in a new library, or closes it if
+// the library is known. Messages use path.
+func (c *Cache) addFile(file *os.File, path string) (*Library, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
 		file.Close()
@@ -131,22 +132,22 @@ func (c *Cache) add(file *os.File, path string) (*Library, error) {
 	switch {
 	case known:
 		file.Close()
-	case len(c.known) == maxLibraries:
+	case len(c.known) == maxOpenLibraries:
 		file.Close()
-		return nil, fmt.Errorf("%s is not probed: there are %d libraries already", path, maxLibraries)
+		return nil, fmt.Errorf("%s is not probed: there are %d libraries already", path, maxOpenLibraries)
 	default:
-		kind, _ := kindOf(filepath.Base(path))
+		kind, _ := kindByFileName(filepath.Base(path))
 		lib = &Library{ID: id, Path: path, file: file, Kind: kind}
-		lib.err = lib.read(st.Size)
+		lib.err = lib.chooseProbes(st.Size)
 		c.known[id] = lib
 	}
 	return lib, lib.err
 }
 
-// read reads symbols and code of the library and chooses the probes.
-func (l *Library) read(size int64) error {
+// chooseProbes reads symbols and code of the library and chooses the probes.
+func (l *Library) chooseProbes(size int64) error {
 	object, err := symbolize.NewObject(l.file, size)
-	if err != nil && l.Kind == Reports { // few programs need libc10's reports
+	if err != nil && l.Kind == KindReports { // few programs need libc10's reports
 		l.Missing = err.Error()
 		return nil
 	}
@@ -155,17 +156,17 @@ func (l *Library) read(size int64) error {
 	}
 	l.BuildID = object.BuildID()
 	switch l.Kind {
-	case Driver:
-		l.Probes, err = driverProbes(object, l.file)
-	case Allocator:
-		l.Probes, l.Missing, err = allocatorProbes(object, l.file)
-	case Reports:
-		l.Probes, l.Missing = reportProbes(object, l.file)
+	case KindDriver:
+		l.Probes, err = findDriverProbes(object, l.file)
+	case KindAllocator:
+		l.Probes, l.Missing, err = findRecordTraceProbe(object, l.file)
+	case KindReports:
+		l.Probes, l.Missing = findReportProbe(object, l.file)
 	}
 	if err != nil {
 		return fmt.Errorf("read code of %s: %w", l.Path, err)
 	}
-	if len(l.Probes) == 0 && l.Kind == Driver {
+	if len(l.Probes) == 0 && l.Kind == KindDriver {
 		return fmt.Errorf("%s exports no CUDA driver function", l.Path)
 	}
 	return nil
@@ -181,16 +182,16 @@ func (c *Cache) Close() {
 	}
 }
 
-// driverProbes returns a probe for each function of the table that the library defines. A function with
-// several names is probed once, with its first name in the table.
-func driverProbes(object *symbolize.Object, code *os.File) ([]Probe, error) {
-	machine, err := machineOf(code)
+// findDriverProbes returns a probe for each function of the table that the library defines. A
+// function with several names is probed once, with its first name in the table.
+func findDriverProbes(object *symbolize.Object, code *os.File) ([]Probe, error) {
+	machine, err := readELFMachine(code)
 	if err != nil {
 		return nil, err
 	}
 	var probes []Probe
 	at := make(map[uint64]bool)
-	for _, s := range bpf.Symbols() {
+	for _, s := range bpf.ListProbeSymbols() {
 		symbol, ok := object.Find(s.Name)
 		if !ok {
 			continue
@@ -205,18 +206,18 @@ func driverProbes(object *symbolize.Object, code *os.File) ([]Probe, error) {
 		if n == 0 {
 			return nil, err
 		}
-		call, _, _, _ := bpf.ByCookie(s.Cookie)
-		skip, emulated := probeOffset(machine, text[:n])
+		call, _, _, _ := bpf.FunctionByCookie(s.Cookie)
+		skip, emulated := chooseProbeOffset(machine, text[:n])
 		probes = append(probes, Probe{
 			Symbol: s.Name, Cookie: s.Cookie, FileOffset: offset + uint64(skip), Skipped: skip,
-			Emulated: emulated, Return: call.NeedsReturn(),
+			Emulated: emulated, Return: call.NeedsReturnProbe(),
 		})
 	}
 	return probes, nil
 }
 
-// machineOf returns the CPU architecture of an ELF file: e_machine in its header.
-func machineOf(file *os.File) (elf.Machine, error) {
+// readELFMachine returns the CPU architecture of an ELF file: e_machine in its header.
+func readELFMachine(file *os.File) (elf.Machine, error) {
 	var header [20]byte
 	if _, err := file.ReadAt(header[:], 0); err != nil {
 		return elf.EM_NONE, err
@@ -224,11 +225,11 @@ func machineOf(file *os.File) (elf.Machine, error) {
 	return elf.Machine(binary.LittleEndian.Uint16(header[18:])), nil
 }
 
-// probeOffset chooses the instruction to probe at the start of a function. It is the first
+// chooseProbeOffset chooses the instruction to probe at the start of a function. It is the first
 // instruction that the kernel emulates. All instructions before it must keep the arguments, the
-// stack pointer and memory unchanged. If there is no such instruction, probeOffset returns 0: the
-// first instruction.
-func probeOffset(machine elf.Machine, text []byte) (offset int, emulated bool) {
+// stack pointer and memory unchanged. If there is no such instruction, chooseProbeOffset returns 0:
+// the first instruction.
+func chooseProbeOffset(machine elf.Machine, text []byte) (offset int, emulated bool) {
 	if machine != elf.EM_X86_64 {
 		return 0, false
 	}
@@ -242,10 +243,10 @@ func probeOffset(machine elf.Machine, text []byte) (offset int, emulated bool) {
 		if err != nil {
 			return 0, false
 		}
-		if isEmulated(in) {
+		if isEmulatedInstruction(in) {
 			return at, true
 		}
-		if !isHarmless(in) {
+		if !isHarmlessInstruction(in) {
 			return 0, false
 		}
 		at += in.Len
@@ -253,9 +254,9 @@ func probeOffset(machine elf.Machine, text []byte) (offset int, emulated bool) {
 	return 0, false
 }
 
-// isEmulated reports whether the kernel's uprobes emulate the instruction: see branch_setup_xol_ops
-// and push_setup_xol_ops in arch/x86/kernel/uprobes.c.
-func isEmulated(in x86asm.Inst) bool {
+// isEmulatedInstruction reports whether the kernel's uprobes emulate the instruction: see
+// branch_setup_xol_ops and push_setup_xol_ops in arch/x86/kernel/uprobes.c.
+func isEmulatedInstruction(in x86asm.Inst) bool {
 	switch in.Op {
 	case x86asm.PUSH:
 		_, register := in.Args[0].(x86asm.Reg)
@@ -272,22 +273,22 @@ func isEmulated(in x86asm.Inst) bool {
 	return relative && in.Op >= x86asm.JA && in.Op <= x86asm.JS
 }
 
-// isHarmless reports whether an instruction may execute before the probe: it changes no argument
-// register, no stack pointer and no memory.
-func isHarmless(in x86asm.Inst) bool {
+// isHarmlessInstruction reports whether an instruction may execute before the probe: it changes no
+// argument register, no stack pointer and no memory.
+func isHarmlessInstruction(in x86asm.Inst) bool {
 	switch in.Op {
 	case x86asm.CMP, x86asm.TEST, x86asm.NOP:
 		return true
 	case x86asm.MOV, x86asm.LEA, x86asm.XOR, x86asm.MOVZX, x86asm.MOVSX:
 		r, ok := in.Args[0].(x86asm.Reg)
-		return ok && !isArgumentRegister(r)
+		return ok && !mayHoldArgument(r)
 	}
 	return false
 }
 
-// isArgumentRegister reports whether a register may hold an argument. It returns true for all
+// mayHoldArgument reports whether a register may hold an argument. It returns true for all
 // registers except scratch registers.
-func isArgumentRegister(r x86asm.Reg) bool {
+func mayHoldArgument(r x86asm.Reg) bool {
 	switch r {
 	case x86asm.RAX, x86asm.EAX, x86asm.R10, x86asm.R10L, x86asm.R11, x86asm.R11L:
 		return false // scratch registers of the System V ABI

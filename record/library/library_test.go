@@ -32,12 +32,12 @@ func TestProbeOffset(t *testing.T) {
 		"ret":                              {[]byte{0xc3}, 0, false},
 		"nothing":                          {nil, 0, false},
 	} {
-		offset, emulated := probeOffset(elf.EM_X86_64, c.text)
+		offset, emulated := chooseProbeOffset(elf.EM_X86_64, c.text)
 		if offset != c.offset || emulated != c.emulated {
 			t.Errorf("%s: offset %d emulated %v, want %d %v", name, offset, emulated, c.offset, c.emulated)
 		}
 	}
-	if offset, emulated := probeOffset(elf.EM_AARCH64, []byte{0x55}); offset != 0 || emulated {
+	if offset, emulated := chooseProbeOffset(elf.EM_AARCH64, []byte{0x55}); offset != 0 || emulated {
 		t.Error("arm64 code must be probed at its first instruction")
 	}
 }
@@ -65,8 +65,8 @@ func FuzzLibrary(f *testing.F) {
 		}
 		cache := NewCache()
 		defer cache.Close()
-		lib, err := cache.add(file, name)
-		if err == nil && len(lib.Probes) > bpf.NumCookies()+len(bpf.Allocators) {
+		lib, err := cache.addFile(file, name)
+		if err == nil && len(lib.Probes) > bpf.NumDriverCookies()+len(bpf.AllocatorFunctions) {
 			t.Errorf("%d probes", len(lib.Probes))
 		}
 	})
@@ -91,14 +91,14 @@ func TestRecordTraceIsRecognized(t *testing.T) {
 			"char, int, std::shared_ptr<c10::GatheredContext>)", 0, false},
 		{"", 0, false},
 	} {
-		if row, known := recordTraceRow(method + test.parameters); row != test.row || known != test.known {
+		if row, known := findRecordTraceRow(method + test.parameters); row != test.row || known != test.known {
 			t.Errorf("%s: row %d, %v", test.parameters, row, known)
 		}
 	}
 	if name := fmt.Sprintf(
 		"_ZN3c104cuda20CUDACachingAllocator6Native22DeviceCachingAllocator12record_traceE%s",
 		"NS_",
-	); !recordTrace.MatchString(
+	); !recordTraceSymbol.MatchString(
 		name,
 	) {
 		t.Errorf("%s is not found", name)
@@ -106,22 +106,22 @@ func TestRecordTraceIsRecognized(t *testing.T) {
 }
 
 func TestChooseSource(t *testing.T) {
-	good, bad := &Library{Kind: Allocator}, &Library{Kind: Allocator, Missing: "no trace"}
-	reports, silent := &Library{Kind: Reports}, &Library{Kind: Reports, Missing: "no reports"}
+	good, bad := &Library{Kind: KindAllocator}, &Library{Kind: KindAllocator, Missing: "no trace"}
+	reports, silent := &Library{Kind: KindReports}, &Library{Kind: KindReports, Missing: "no reports"}
 	for _, test := range []struct {
 		mode               AllocatorMode
 		allocator, reports *Library
 		source             *Library
 		why                string
 	}{
-		{AllocatorAuto, good, reports, good, ""},
-		{AllocatorAuto, good, nil, good, ""},
-		{AllocatorAuto, bad, reports, reports, "no trace"},
-		{AllocatorAuto, bad, silent, nil, "no trace; no reports"},
-		{AllocatorAuto, bad, nil, nil, "no trace"},
-		{AllocatorLight, good, reports, reports, ""},
-		{AllocatorLight, good, silent, nil, "no reports"},
-		{AllocatorLight, good, nil, nil, "libc10.so is not mapped"},
+		{AllocatorModeAuto, good, reports, good, ""},
+		{AllocatorModeAuto, good, nil, good, ""},
+		{AllocatorModeAuto, bad, reports, reports, "no trace"},
+		{AllocatorModeAuto, bad, silent, nil, "no trace; no reports"},
+		{AllocatorModeAuto, bad, nil, nil, "no trace"},
+		{AllocatorModeLight, good, reports, reports, ""},
+		{AllocatorModeLight, good, silent, nil, "no reports"},
+		{AllocatorModeLight, good, nil, nil, "libc10.so is not mapped"},
 	} {
 		if source, why := test.mode.ChooseSource(
 			test.allocator,
@@ -130,7 +130,7 @@ func TestChooseSource(t *testing.T) {
 			why != test.why {
 			t.Errorf("%+v: %+v, %q", test, source, why)
 		}
-		driver := &Library{Kind: Driver}
+		driver := &Library{Kind: KindDriver}
 		libs := []*Library{driver, test.allocator}
 		if test.reports != nil {
 			libs = append(libs, test.reports)
@@ -139,15 +139,15 @@ func TestChooseSource(t *testing.T) {
 		if test.source != nil {
 			want = append(want, test.source)
 		}
-		if got := test.mode.Wanted(libs); !slices.Equal(got, want) {
+		if got := test.mode.SelectLibraries(libs); !slices.Equal(got, want) {
 			t.Errorf("%+v: %d libraries are probed", test, len(got))
 		}
-		if got := AllocatorOff.Wanted(libs); !slices.Equal(got, libs[:1]) {
+		if got := AllocatorModeOff.SelectLibraries(libs); !slices.Equal(got, libs[:1]) {
 			t.Errorf("off: %d libraries are probed", len(got))
 		}
 	}
 	// Without libc10_cuda.so, a program does not use PyTorch's CUDA allocator.
-	if got := AllocatorLight.Wanted([]*Library{reports}); len(got) != 0 {
+	if got := AllocatorModeLight.SelectLibraries([]*Library{reports}); len(got) != 0 {
 		t.Error("libc10.so without libc10_cuda.so is probed")
 	}
 }

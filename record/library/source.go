@@ -19,32 +19,32 @@ type AllocatorMode string
 
 // Allocator modes. A process is recorded through one function only.
 const (
-	// AllocatorAuto probes record_trace, with three events per tensor. If record_trace cannot be
-	// probed, it works like AllocatorLight.
-	AllocatorAuto AllocatorMode = "auto"
-	// AllocatorLight probes the allocator's reports to profilers, with two events per tensor. They
-	// lack requested sizes, streams, pools, segments and failed requests.
-	AllocatorLight AllocatorMode = "light"
-	// AllocatorOff records no allocator.
-	AllocatorOff AllocatorMode = "off"
+	// AllocatorModeAuto probes record_trace, with three events per tensor. If record_trace cannot
+	// be probed, it works like AllocatorModeLight.
+	AllocatorModeAuto AllocatorMode = "auto"
+	// AllocatorModeLight probes the allocator's reports to profilers, with two events per tensor.
+	// They lack requested sizes, streams, pools, segments and failed requests.
+	AllocatorModeLight AllocatorMode = "light"
+	// AllocatorModeOff records no allocator.
+	AllocatorModeOff AllocatorMode = "off"
 )
 
-// reportName matches the file name of the library with reportFunction.
-var reportName = regexp.MustCompile(`^libc10(-[0-9a-f]+)?\.so$`)
+// reportFileName matches the file name of the library with reportFunctionSymbol.
+var reportFileName = regexp.MustCompile(`^libc10(-[0-9a-f]+)?\.so$`)
 
-// reportFunction is the mangled name of c10::reportMemoryUsageToProfiler(void*, long, unsigned
-// long, unsigned long, c10::Device). The allocator calls it for each block that it allocates or
-// frees, with its totals.
-const reportFunction = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"
+// reportFunctionSymbol is the mangled name of c10::reportMemoryUsageToProfiler(void*, long,
+// unsigned long, unsigned long, c10::Device). The allocator calls it for each block that it
+// allocates or frees, with its totals.
+const reportFunctionSymbol = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"
 
-// reportProbes returns the probe of reportFunction, or the reason why it cannot be probed.
-func reportProbes(object *symbolize.Object, code *os.File) (probes []Probe, missing string) {
-	missing = "libc10.so has no " + symbolize.Demangle(reportFunction)
-	machine, err := machineOf(code)
+// findReportProbe returns the probe of reportFunctionSymbol, or the reason why it cannot be probed.
+func findReportProbe(object *symbolize.Object, code *os.File) (probes []Probe, missing string) {
+	missing = "libc10.so has no " + symbolize.Demangle(reportFunctionSymbol)
+	machine, err := readELFMachine(code)
 	if err != nil {
 		return nil, err.Error()
 	}
-	function, ok := object.Find(reportFunction)
+	function, ok := object.Find(reportFunctionSymbol)
 	if !ok {
 		return nil, missing
 	}
@@ -57,11 +57,11 @@ func reportProbes(object *symbolize.Object, code *os.File) (probes []Probe, miss
 	if n == 0 {
 		return nil, err.Error()
 	}
-	skip, emulated := probeOffset(machine, text[:n])
+	skip, emulated := chooseProbeOffset(machine, text[:n])
 	return []Probe{
 		{
 			Symbol:     format.SourceReports,
-			Cookie:     bpf.AllocatorCookie(bpf.ReportRow),
+			Cookie:     bpf.AllocatorCookie(bpf.ReportFunctionRow),
 			FileOffset: offset + uint64(skip),
 			Skipped:    skip,
 			Emulated:   emulated,
@@ -69,24 +69,25 @@ func reportProbes(object *symbolize.Object, code *os.File) (probes []Probe, miss
 	}, ""
 }
 
-// Wanted returns those of libs that are probed for a process: the driver and one allocator source.
-func (m AllocatorMode) Wanted(libs []*Library) []*Library {
+// SelectLibraries returns those of libs that are probed for a process: the driver and one allocator
+// source.
+func (m AllocatorMode) SelectLibraries(libs []*Library) []*Library {
 	var source *Library
-	if allocator := First(libs, Allocator); allocator != nil && m != AllocatorOff {
-		source, _ = m.ChooseSource(allocator, First(libs, Reports))
+	if allocator := FirstOfKind(libs, KindAllocator); allocator != nil && m != AllocatorModeOff {
+		source, _ = m.ChooseSource(allocator, FirstOfKind(libs, KindReports))
 	}
-	return slices.DeleteFunc(slices.Clone(libs), func(l *Library) bool { return l.Kind != Driver && l != source })
+	return slices.DeleteFunc(slices.Clone(libs), func(l *Library) bool { return l.Kind != KindDriver && l != source })
 }
 
 // ChooseSource returns the library whose function is probed for an allocator, or nil if there is
 // none. If the library is not allocator, why is the reason. reports is nil if libc10 is not mapped.
 func (m AllocatorMode) ChooseSource(allocator, reports *Library) (lib *Library, why string) {
 	switch {
-	case m != AllocatorLight && allocator.Missing == "":
+	case m != AllocatorModeLight && allocator.Missing == "":
 		return allocator, ""
 	case reports == nil:
 		return nil, cmp.Or(allocator.Missing, "libc10.so is not mapped")
-	case reports.Missing != "" && m == AllocatorLight:
+	case reports.Missing != "" && m == AllocatorModeLight:
 		return nil, reports.Missing
 	case reports.Missing != "":
 		return nil, allocator.Missing + "; " + reports.Missing
@@ -94,33 +95,33 @@ func (m AllocatorMode) ChooseSource(allocator, reports *Library) (lib *Library, 
 	return reports, allocator.Missing
 }
 
-// First returns the first library of a kind, or nil.
-func First(libs []*Library, kind Kind) *Library {
+// FirstOfKind returns the first library of a kind, or nil.
+func FirstOfKind(libs []*Library, kind Kind) *Library {
 	if i := slices.IndexFunc(libs, func(l *Library) bool { return l.Kind == kind }); i >= 0 {
 		return libs[i]
 	}
 	return nil
 }
 
-// Source returns the kind of allocator events that the library provides.
-func (l *Library) Source() bpf.CudaAllocatorSource {
-	if l.Kind == Reports {
+// AllocatorSource returns the kind of allocator events that the library provides.
+func (l *Library) AllocatorSource() bpf.CudaAllocatorSource {
+	if l.Kind == KindReports {
 		return bpf.CudaAllocatorSourceSOURCE_REPORTS
 	}
 	return bpf.CudaAllocatorSourceSOURCE_TRACE
 }
 
-// reportsLack lists the data that reports to profilers do not contain.
-const reportsLack = "requested sizes, streams, pools, segments, failed requests, and when streams have finished " +
+// dataMissingInReports lists the data that reports to profilers do not contain.
+const dataMissingInReports = "requested sizes, streams, pools, segments, failed requests, and when streams have finished " +
 	"with a block"
 
-// LimitsText returns a sentence that explains which data is missing if an allocator is recorded
-// through its reports.
-func LimitsText(path, version, why string) string {
+// ExplainReportLimits returns a sentence that explains which data is missing if an allocator is
+// recorded through its reports.
+func ExplainReportLimits(path, version, why string) string {
 	if version != "" {
 		path += " of PyTorch " + version
 	}
-	text := "PyTorch's allocations are recorded without " + reportsLack
+	text := "PyTorch's allocations are recorded without " + dataMissingInReports
 	if why == "" {
 		return text
 	}

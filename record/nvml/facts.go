@@ -12,12 +12,12 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Facts returns one row of kind device for each GPU. now is in Unix ns.
-func (t *Sampler) Facts(now int64) []format.Row {
+// DeviceRows returns one row of kind device for each GPU. now is in Unix ns.
+func (t *Sampler) DeviceRows(now int64) []format.Row {
 	var rows []format.Row
 	for _, g := range t.devices {
-		fact := g.fact()
-		fact.Topology = t.topology(g)
+		fact := g.readFact()
+		fact.Topology = t.readTopology(g)
 		message, err := json.Marshal(fact)
 		if err != nil {
 			continue // strings and numbers always encode
@@ -34,26 +34,26 @@ func (t *Sampler) Facts(now int64) []format.Row {
 	return rows
 }
 
-// readOptional calls an NVML function. ok is false if the driver lacks the function or the device
-// does not support it.
-func readOptional[T any](symbol string, read func() (T, nvml.Return)) (v T, ok bool) {
-	if !hasFunction(symbol) {
+// readOptionalValue calls an NVML function. ok is false if the driver lacks the function or the
+// device does not support it.
+func readOptionalValue[T any](symbol string, read func() (T, nvml.Return)) (v T, ok bool) {
+	if !hasNVMLFunction(symbol) {
 		return v, false
 	}
 	v, ret := read()
 	return v, ret == nvml.SUCCESS
 }
 
-// readNumber stores the result of an NVML function in *into, if the device supports it.
-func readNumber[T int | uint32](into *int64, symbol string, read func() (T, nvml.Return)) {
-	if v, ok := readOptional(symbol, read); ok {
+// readOptionalNumber stores the result of an NVML function in *into, if the device supports it.
+func readOptionalNumber[T int | uint32](into *int64, symbol string, read func() (T, nvml.Return)) {
+	if v, ok := readOptionalValue(symbol, read); ok {
 		*into = int64(v)
 	}
 }
 
-// featureState returns the state of an NVML feature, or nil if it is unknown.
-func featureState(symbol string, read func() (nvml.EnableState, nvml.Return)) *bool {
-	state, ok := readOptional(symbol, read)
+// readFeatureState returns the state of an NVML feature, or nil if it is unknown.
+func readFeatureState(symbol string, read func() (nvml.EnableState, nvml.Return)) *bool {
+	state, ok := readOptionalValue(symbol, read)
 	if !ok {
 		return nil
 	}
@@ -61,58 +61,58 @@ func featureState(symbol string, read func() (nvml.EnableState, nvml.Return)) *b
 	return &on
 }
 
-// fact returns the facts of the GPU, without its topology.
-func (g *gpu) fact() format.DeviceFact {
+// readFact returns the facts of the GPU, without its topology.
+func (g *gpu) readFact() format.DeviceFact {
 	d := g.handle
 	f := format.DeviceFact{UUID: g.uuid, PCI: g.pci}
-	f.Serial, _ = readOptional("nvmlDeviceGetSerial", d.GetSerial)
-	f.VBIOS, _ = readOptional("nvmlDeviceGetVbiosVersion", d.GetVbiosVersion)
-	if hasFunction("nvmlDeviceGetCudaComputeCapability") {
+	f.Serial, _ = readOptionalValue("nvmlDeviceGetSerial", d.GetSerial)
+	f.VBIOS, _ = readOptionalValue("nvmlDeviceGetVbiosVersion", d.GetVbiosVersion)
+	if hasNVMLFunction("nvmlDeviceGetCudaComputeCapability") {
 		if major, minor, ret := d.GetCudaComputeCapability(); ret == nvml.SUCCESS {
 			f.ComputeCapability = strconv.Itoa(major) + "." + strconv.Itoa(minor)
 		}
 	}
-	readNumber(&f.Cores, "nvmlDeviceGetNumGpuCores", d.GetNumGpuCores)
-	readNumber(&f.MemoryBusBits, "nvmlDeviceGetMemoryBusWidth", d.GetMemoryBusWidth)
-	if bar1, ok := readOptional("nvmlDeviceGetBAR1MemoryInfo", d.GetBAR1MemoryInfo); ok {
+	readOptionalNumber(&f.Cores, "nvmlDeviceGetNumGpuCores", d.GetNumGpuCores)
+	readOptionalNumber(&f.MemoryBusBits, "nvmlDeviceGetMemoryBusWidth", d.GetMemoryBusWidth)
+	if bar1, ok := readOptionalValue("nvmlDeviceGetBAR1MemoryInfo", d.GetBAR1MemoryInfo); ok {
 		f.BAR1Bytes = int64(bar1.Bar1Total)
 	}
-	if mode, ok := readOptional("nvmlDeviceGetComputeMode", d.GetComputeMode); ok {
-		f.ComputeMode = computeModes[mode]
+	if mode, ok := readOptionalValue("nvmlDeviceGetComputeMode", d.GetComputeMode); ok {
+		f.ComputeMode = computeModeNames[mode]
 	}
-	f.PersistenceMode = featureState("nvmlDeviceGetPersistenceMode", d.GetPersistenceMode)
-	f.ECC = featureState("nvmlDeviceGetEccMode", func() (nvml.EnableState, nvml.Return) {
+	f.PersistenceMode = readFeatureState("nvmlDeviceGetPersistenceMode", d.GetPersistenceMode)
+	f.ECC = readFeatureState("nvmlDeviceGetEccMode", func() (nvml.EnableState, nvml.Return) {
 		current, _, ret := d.GetEccMode()
 		return current, ret
 	})
-	readNumber(&f.PCIeGenerationMax, "nvmlDeviceGetMaxPcieLinkGeneration", d.GetMaxPcieLinkGeneration)
-	readNumber(&f.PCIeWidthMax, "nvmlDeviceGetMaxPcieLinkWidth", d.GetMaxPcieLinkWidth)
-	g.limits(&f)
+	readOptionalNumber(&f.PCIeGenerationMax, "nvmlDeviceGetMaxPcieLinkGeneration", d.GetMaxPcieLinkGeneration)
+	readOptionalNumber(&f.PCIeWidthMax, "nvmlDeviceGetMaxPcieLinkWidth", d.GetMaxPcieLinkWidth)
+	g.readLimits(&f)
 	f.MIG, f.MIGDevices = g.isDivided, g.parts
-	f.NVLinks = g.nvlinks()
+	f.NVLinks = g.readNVLinks()
 	return f
 }
 
-var computeModes = map[nvml.ComputeMode]string{
+var computeModeNames = map[nvml.ComputeMode]string{
 	nvml.COMPUTEMODE_DEFAULT: "default", nvml.COMPUTEMODE_EXCLUSIVE_THREAD: "exclusive_thread",
 	nvml.COMPUTEMODE_PROHIBITED: "prohibited", nvml.COMPUTEMODE_EXCLUSIVE_PROCESS: "exclusive_process",
 }
 
-// limits sets the limits of power, temperature and clocks.
-func (g *gpu) limits(f *format.DeviceFact) {
+// readLimits sets the limits of power, temperature and clocks.
+func (g *gpu) readLimits(f *format.DeviceFact) {
 	d := g.handle
-	readNumber(
+	readOptionalNumber(
 		&f.PowerLimitDefaultMilliwatts,
 		"nvmlDeviceGetPowerManagementDefaultLimit",
 		d.GetPowerManagementDefaultLimit,
 	)
-	if hasFunction("nvmlDeviceGetPowerManagementLimitConstraints") {
+	if hasNVMLFunction("nvmlDeviceGetPowerManagementLimitConstraints") {
 		if lowest, highest, ret := d.GetPowerManagementLimitConstraints(); ret == nvml.SUCCESS {
 			f.PowerLimitMinMilliwatts, f.PowerLimitMaxMilliwatts = int64(lowest), int64(highest)
 		}
 	}
 	threshold := func(into *int64, which nvml.TemperatureThresholds) {
-		readNumber(
+		readOptionalNumber(
 			into,
 			"nvmlDeviceGetTemperatureThreshold",
 			func() (uint32, nvml.Return) { return d.GetTemperatureThreshold(which) },
@@ -121,7 +121,11 @@ func (g *gpu) limits(f *format.DeviceFact) {
 	threshold(&f.SlowdownCelsius, nvml.TEMPERATURE_THRESHOLD_SLOWDOWN)
 	threshold(&f.ShutdownCelsius, nvml.TEMPERATURE_THRESHOLD_SHUTDOWN)
 	clock := func(into *int64, which nvml.ClockType) {
-		readNumber(into, "nvmlDeviceGetMaxClockInfo", func() (uint32, nvml.Return) { return d.GetMaxClockInfo(which) })
+		readOptionalNumber(
+			into,
+			"nvmlDeviceGetMaxClockInfo",
+			func() (uint32, nvml.Return) { return d.GetMaxClockInfo(which) },
+		)
 	}
 	clock(&f.MaxGraphicsClockMHz, nvml.CLOCK_GRAPHICS)
 	clock(&f.MaxSMClockMHz, nvml.CLOCK_SM)
@@ -129,14 +133,14 @@ func (g *gpu) limits(f *format.DeviceFact) {
 	clock(&f.MaxVideoClockMHz, nvml.CLOCK_VIDEO)
 }
 
-// openMIG reads whether MIG mode is on, and the MIG devices.
-func (g *gpu) openMIG() {
-	g.isDivided = featureState("nvmlDeviceGetMigMode", func() (nvml.EnableState, nvml.Return) {
+// readMIGDevices reads whether MIG mode is on, and the MIG devices.
+func (g *gpu) readMIGDevices() {
+	g.isDivided = readFeatureState("nvmlDeviceGetMigMode", func() (nvml.EnableState, nvml.Return) {
 		current, _, ret := g.handle.GetMigMode()
 		return nvml.EnableState(current), ret
 	})
-	if g.isDivided == nil || !*g.isDivided || !hasFunction("nvmlDeviceGetMaxMigDeviceCount") ||
-		!hasFunction("nvmlDeviceGetMigDeviceHandleByIndex") {
+	if g.isDivided == nil || !*g.isDivided || !hasNVMLFunction("nvmlDeviceGetMaxMigDeviceCount") ||
+		!hasNVMLFunction("nvmlDeviceGetMigDeviceHandleByIndex") {
 		return
 	}
 	n, ret := g.handle.GetMaxMigDeviceCount()
@@ -149,20 +153,20 @@ func (g *gpu) openMIG() {
 			continue // n is the largest possible number of MIG devices
 		}
 		m := format.MIGDevice{GPUInstance: -1, ComputeInstance: -1}
-		m.UUID, _ = readOptional("nvmlDeviceGetUUID", part.GetUUID)
-		m.Name, _ = readOptional("nvmlDeviceGetName", part.GetName)
-		readNumber(&m.GPUInstance, "nvmlDeviceGetGpuInstanceId", part.GetGpuInstanceId)
-		readNumber(&m.ComputeInstance, "nvmlDeviceGetComputeInstanceId", part.GetComputeInstanceId)
-		if memory, ok := readOptional("nvmlDeviceGetMemoryInfo", part.GetMemoryInfo); ok {
+		m.UUID, _ = readOptionalValue("nvmlDeviceGetUUID", part.GetUUID)
+		m.Name, _ = readOptionalValue("nvmlDeviceGetName", part.GetName)
+		readOptionalNumber(&m.GPUInstance, "nvmlDeviceGetGpuInstanceId", part.GetGpuInstanceId)
+		readOptionalNumber(&m.ComputeInstance, "nvmlDeviceGetComputeInstanceId", part.GetComputeInstanceId)
+		if memory, ok := readOptionalValue("nvmlDeviceGetMemoryInfo", part.GetMemoryInfo); ok {
 			m.MemoryBytes = int64(memory.Total)
 		}
 		g.parts = append(g.parts, m)
 	}
 }
 
-// nvlinks returns the NVLinks of the GPU.
-func (g *gpu) nvlinks() []format.NVLink {
-	if !hasFunction("nvmlDeviceGetNvLinkState") {
+// readNVLinks returns the NVLinks of the GPU.
+func (g *gpu) readNVLinks() []format.NVLink {
+	if !hasNVMLFunction("nvmlDeviceGetNvLinkState") {
 		return nil
 	}
 	var links []format.NVLink
@@ -172,9 +176,9 @@ func (g *gpu) nvlinks() []format.NVLink {
 			break
 		}
 		l := format.NVLink{Link: link, Active: state == nvml.FEATURE_ENABLED}
-		if l.Active && hasFunction("nvmlDeviceGetNvLinkRemotePciInfo_v2") {
+		if l.Active && hasNVMLFunction("nvmlDeviceGetNvLinkRemotePciInfo_v2") {
 			if remote, ret := g.handle.GetNvLinkRemotePciInfo(link); ret == nvml.SUCCESS {
-				l.Remote = pciName(cString(remote.BusId[:]))
+				l.Remote = formatPCIAddress(decodeCString(remote.BusId[:]))
 			}
 		}
 		links = append(links, l)
@@ -182,14 +186,14 @@ func (g *gpu) nvlinks() []format.NVLink {
 	return links
 }
 
-var topologyLevels = map[nvml.GpuTopologyLevel]string{
+var topologyLevelNames = map[nvml.GpuTopologyLevel]string{
 	nvml.TOPOLOGY_INTERNAL: "board", nvml.TOPOLOGY_SINGLE: "switch", nvml.TOPOLOGY_MULTIPLE: "switches",
 	nvml.TOPOLOGY_HOSTBRIDGE: "host_bridge", nvml.TOPOLOGY_NODE: "numa_node", nvml.TOPOLOGY_SYSTEM: "system",
 }
 
-// topology returns the PCIe paths from a GPU to the other GPUs.
-func (t *Sampler) topology(g *gpu) []format.PCIePath {
-	if !hasFunction("nvmlDeviceGetTopologyCommonAncestor") {
+// readTopology returns the PCIe paths from a GPU to the other GPUs.
+func (t *Sampler) readTopology(g *gpu) []format.PCIePath {
+	if !hasNVMLFunction("nvmlDeviceGetTopologyCommonAncestor") {
 		return nil
 	}
 	var near []format.PCIePath
@@ -198,15 +202,15 @@ func (t *Sampler) topology(g *gpu) []format.PCIePath {
 			continue
 		}
 		if level, ret := g.handle.GetTopologyCommonAncestor(other.handle); ret == nvml.SUCCESS {
-			near = append(near, format.PCIePath{Device: other.index, Between: topologyLevels[level]})
+			near = append(near, format.PCIePath{Device: other.index, Between: topologyLevelNames[level]})
 		}
 	}
 	return near
 }
 
-// pciName returns a PCI address in the notation of Linux, 0000:3b:00.0. NVML's domain has more
-// digits.
-func pciName(bus string) string {
+// formatPCIAddress returns a PCI address in the notation of Linux, 0000:3b:00.0. NVML's domain has
+// more digits.
+func formatPCIAddress(bus string) string {
 	domain, rest, found := strings.Cut(strings.ToLower(bus), ":")
 	if !found {
 		return strings.ToLower(bus)

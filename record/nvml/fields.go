@@ -13,60 +13,60 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// field is a metric with a numeric NVML field ID. All fields with the same period are read in one
-// call.
-type field struct {
+// fieldMetric is a metric with a numeric NVML field ID. All fields with the same period are read in
+// one call.
+type fieldMetric struct {
 	name  string
 	id    uint32
 	scope uint32
 	every time.Duration
 }
 
-// allLinks is the scope for the sum over all NVLinks.
-const allLinks = math.MaxUint32
+// scopeAllNVLinks is the scope for the sum over all NVLinks.
+const scopeAllNVLinks = math.MaxUint32
 
-var fields = []field{
-	{"power_instant_milliwatts", nvml.FI_DEV_POWER_INSTANT, 0, always},
-	{"power_average_milliwatts", nvml.FI_DEV_POWER_AVERAGE, 0, perSecond},
-	{"memory_temperature_celsius", nvml.FI_DEV_MEMORY_TEMP, 0, perSecond},
-	{"throttled_power_nanoseconds", nvml.FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP, 0, perSecond},
-	{"throttled_sync_boost_nanoseconds", nvml.FI_DEV_CLOCKS_EVENT_REASON_SYNC_BOOST, 0, perSecond},
-	{"throttled_thermal_nanoseconds", nvml.FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN, 0, perSecond},
-	{"throttled_hardware_thermal_nanoseconds", nvml.FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN, 0, perSecond},
-	{"throttled_power_brake_nanoseconds", nvml.FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN, 0, perSecond},
-	{"nvlink_tx_kibibytes", nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, allLinks, perSecond},
-	{"nvlink_rx_kibibytes", nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, allLinks, perSecond},
+var fieldMetrics = []fieldMetric{
+	{"power_instant_milliwatts", nvml.FI_DEV_POWER_INSTANT, 0, periodEverySample},
+	{"power_average_milliwatts", nvml.FI_DEV_POWER_AVERAGE, 0, periodSecond},
+	{"memory_temperature_celsius", nvml.FI_DEV_MEMORY_TEMP, 0, periodSecond},
+	{"throttled_power_nanoseconds", nvml.FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP, 0, periodSecond},
+	{"throttled_sync_boost_nanoseconds", nvml.FI_DEV_CLOCKS_EVENT_REASON_SYNC_BOOST, 0, periodSecond},
+	{"throttled_thermal_nanoseconds", nvml.FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN, 0, periodSecond},
+	{"throttled_hardware_thermal_nanoseconds", nvml.FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN, 0, periodSecond},
+	{"throttled_power_brake_nanoseconds", nvml.FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN, 0, periodSecond},
+	{"nvlink_tx_kibibytes", nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scopeAllNVLinks, periodSecond},
+	{"nvlink_rx_kibibytes", nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scopeAllNVLinks, periodSecond},
 }
 
-// fieldQueries returns one query per period with the fields that the device supports.
-func (g *gpu) fieldQueries() []*query {
-	if !hasFunction("nvmlDeviceGetFieldValues") {
+// makeFieldQueries returns one query per period with the fields that the device supports.
+func (g *gpu) makeFieldQueries() []*query {
+	if !hasNVMLFunction("nvmlDeviceGetFieldValues") {
 		return nil
 	}
-	asked := make([]nvml.FieldValue, len(fields))
-	for i, f := range fields {
+	asked := make([]nvml.FieldValue, len(fieldMetrics))
+	for i, f := range fieldMetrics {
 		asked[i].FieldId, asked[i].ScopeId = f.id, f.scope
 	}
 	if ret := g.handle.GetFieldValues(asked); ret != nvml.SUCCESS {
 		return nil
 	}
-	byPeriod := make(map[time.Duration][]field)
-	for i, f := range fields {
-		if _, ok := fieldValue(&asked[i]); ok {
+	byPeriod := make(map[time.Duration][]fieldMetric)
+	for i, f := range fieldMetrics {
+		if _, ok := decodeFieldValue(&asked[i]); ok {
 			byPeriod[f.every] = append(byPeriod[f.every], f)
 		}
 	}
 	var queries []*query
-	for _, every := range []time.Duration{always, perSecond} {
+	for _, every := range []time.Duration{periodEverySample, periodSecond} {
 		if some := byPeriod[every]; len(some) > 0 {
-			queries = append(queries, g.fieldQuery(some, every))
+			queries = append(queries, g.makeFieldQuery(some, every))
 		}
 	}
 	return queries
 }
 
-// fieldQuery returns a query that reads fields in one call.
-func (g *gpu) fieldQuery(some []field, every time.Duration) *query {
+// makeFieldQuery returns a query that reads fields in one call.
+func (g *gpu) makeFieldQuery(some []fieldMetric, every time.Duration) *query {
 	values := make([]nvml.FieldValue, len(some))
 	for i, f := range some {
 		values[i].FieldId, values[i].ScopeId = f.id, f.scope
@@ -83,8 +83,8 @@ func (g *gpu) fieldQuery(some []field, every time.Duration) *query {
 				if nvml.Return(values[i].NvmlReturn) == nvml.ERROR_GPU_IS_LOST {
 					ret = nvml.ERROR_GPU_IS_LOST
 				}
-				if v, ok := fieldValue(&values[i]); ok {
-					rows = append(rows, g.row(start, dur, f.name, v))
+				if v, ok := decodeFieldValue(&values[i]); ok {
+					rows = append(rows, g.makeMetricRow(start, dur, f.name, v))
 				}
 			}
 			return rows, ret
@@ -92,9 +92,9 @@ func (g *gpu) fieldQuery(some []field, every time.Duration) *query {
 	}
 }
 
-// fieldValue decodes a field value by its type. ok is false if the device does not support the
-// field.
-func fieldValue(v *nvml.FieldValue) (float64, bool) {
+// decodeFieldValue decodes a field value by its type. ok is false if the device does not support
+// the field.
+func decodeFieldValue(v *nvml.FieldValue) (float64, bool) {
 	if nvml.Return(v.NvmlReturn) != nvml.SUCCESS {
 		return 0, false
 	}

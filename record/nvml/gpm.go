@@ -35,8 +35,8 @@ var gpmMetrics = []struct {
 	{"gpm_nvlink_tx_mebibytes_per_second", nvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC},
 }
 
-// gpm holds two samples of a device's counters, which are overwritten in turn.
-type gpm struct {
+// gpmSampler holds two samples of a device's counters, which are overwritten in turn.
+type gpmSampler struct {
 	gpu     *gpu
 	samples [2]nvml.GpmSample
 	latest  int  // index of the latest sample
@@ -44,34 +44,34 @@ type gpm struct {
 	request gpmRequest
 }
 
-// gpmQueries returns the GPM query if the device supports GPM.
-func (g *gpu) gpmQueries() []*query {
+// makeGPMQueries returns the GPM query if the device supports GPM.
+func (g *gpu) makeGPMQueries() []*query {
 	for _, symbol := range []string{
 		"nvmlGpmQueryDeviceSupport",
 		"nvmlGpmSampleAlloc",
 		"nvmlGpmSampleGet",
 		"nvmlGpmMetricsGet",
 	} {
-		if !hasFunction(symbol) {
+		if !hasNVMLFunction(symbol) {
 			return nil
 		}
 	}
 	if !supportsGPM(g.handle) {
 		return nil
 	}
-	m := &gpm{gpu: g}
+	m := &gpmSampler{gpu: g}
 	for i := range m.samples { // NVML frees them at shutdown
 		var ret nvml.Return
 		if m.samples[i], ret = nvml.GpmSampleAlloc(); ret != nvml.SUCCESS {
 			return nil
 		}
 	}
-	return []*query{{name: "gpm", every: perGPM, run: m.run}}
+	return []*query{{name: "gpm", every: periodGPM, run: m.sampleGPM}}
 }
 
-// run takes a sample and returns the averages since the previous sample. The first call returns no
-// rows.
-func (m *gpm) run(c clock.Clock) ([]format.Row, nvml.Return) {
+// sampleGPM takes a sample of the GPM counters and returns the averages since the previous sample.
+// The first call returns no rows.
+func (m *gpmSampler) sampleGPM(c clock.Clock) ([]format.Row, nvml.Return) {
 	before, now := m.samples[m.latest], m.samples[1-m.latest]
 	start := c.NowNs()
 	if ret := now.Get(m.gpu.handle); ret != nvml.SUCCESS {
@@ -82,17 +82,17 @@ func (m *gpm) run(c clock.Clock) ([]format.Row, nvml.Return) {
 	if first {
 		return nil, nvml.SUCCESS
 	}
-	if ret := m.request.get(before, now); ret != nvml.SUCCESS {
+	if ret := m.request.computeMetrics(before, now); ret != nvml.SUCCESS {
 		return nil, ret
 	}
 	dur := c.NowNs() - start
 	rows := make([]format.Row, 0, len(gpmMetrics))
 	for i, g := range gpmMetrics {
-		value, ret := m.request.metric(i)
+		value, ret := m.request.metricValue(i)
 		if ret != nvml.SUCCESS || math.IsNaN(value) {
 			continue // a device has only some of the pipes
 		}
-		rows = append(rows, m.gpu.row(start, dur, g.name, value))
+		rows = append(rows, m.gpu.makeMetricRow(start, dur, g.name, value))
 	}
 	return rows, nvml.SUCCESS
 }

@@ -51,29 +51,29 @@ import (
 // supportsGPM reports whether a device supports GPU performance monitoring.
 func supportsGPM(d nvml.Device) bool {
 	s := C.struct_gpm_support{version: 1}
-	return nvml.Return(C.get_gpm_support(handleOf(d), &s)) == nvml.SUCCESS && s.supported != 0
+	return nvml.Return(C.get_gpm_support(unwrapNVMLHandle(d), &s)) == nvml.SUCCESS && s.supported != 0
 }
 
 // gpmRequest is the argument of nvmlGpmMetricsGet.
 type gpmRequest struct{ c C.struct_gpm_metrics }
 
-// get computes the metrics between two samples.
-func (r *gpmRequest) get(before, now nvml.GpmSample) nvml.Return {
+// computeMetrics computes the GPM metrics between two samples of a device's counters.
+func (r *gpmRequest) computeMetrics(before, now nvml.GpmSample) nvml.Return {
 	r.c.version, r.c.count = 1, C.uint(len(gpmMetrics))
-	r.c.sample1, r.c.sample2 = handleOf(before), handleOf(now)
+	r.c.sample1, r.c.sample2 = unwrapNVMLHandle(before), unwrapNVMLHandle(now)
 	for i, m := range gpmMetrics {
 		r.c.metrics[i].id = C.uint(m.id)
 	}
 	return nvml.Return(C.get_gpm_metrics(&r.c))
 }
 
-// metric returns the value of gpmMetrics[i].
-func (r *gpmRequest) metric(i int) (float64, nvml.Return) {
+// metricValue returns the value of gpmMetrics[i].
+func (r *gpmRequest) metricValue(i int) (float64, nvml.Return) {
 	return float64(r.c.metrics[i].value), nvml.Return(r.c.metrics[i].result)
 }
 
-// handleOf returns NVML's pointer for a device or a sample, which is the only field of its go-nvml
-// type.
-func handleOf(wrapped any) unsafe.Pointer {
+// unwrapNVMLHandle returns NVML's pointer for a device or a sample, which is the only field of its
+// go-nvml type.
+func unwrapNVMLHandle(wrapped any) unsafe.Pointer {
 	return reflect.ValueOf(wrapped).Field(0).UnsafePointer()
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// Periods of metrics. Metrics that change slowly or are expensive are read rarely, so that sampling
-// at 10 Hz takes less than 1 % of a core. The driver busy-waits for the GPU. On an H200, the energy
-// counter takes 4.1 ms of CPU time, process utilization 1.7 ms, GPM 1.6 ms, application clocks 0.7
-// ms and BAR1 0.4 ms. Most others take 3 to 20 µs.
+// Periods at which NVML metrics are read. Metrics that change slowly or are expensive are read
+// rarely, so that sampling at 10 Hz takes less than 1 % of a core. The driver busy-waits for the
+// GPU. On an H200, the energy counter takes 4.1 ms of CPU time, process utilization 1.7 ms, GPM 1.6
+// ms, application clocks 0.7 ms and BAR1 0.4 ms. Most others take 3 to 20 µs.
 const (
-	always    time.Duration = 0
-	perGPM                  = 500 * time.Millisecond
-	perSecond               = time.Second
-	slow                    = 2 * time.Second
-	slowest                 = 10 * time.Second
+	periodEverySample time.Duration = 0
+	periodGPM                       = 500 * time.Millisecond
+	periodSecond                    = time.Second
+	periodSlow                      = 2 * time.Second
+	periodSlowest                   = 10 * time.Second
 )
 
 // metric is one NVML function with one or more values. read returns the values in the order of
@@ -34,8 +34,8 @@ type metric struct {
 	read   func(nvml.Device) ([]float64, nvml.Return)
 }
 
-// scalarMetric returns a metric of an NVML function with one number.
-func scalarMetric[T int | uint32 | uint64](
+// newScalarMetric returns a metric of an NVML function with one number.
+func newScalarMetric[T int | uint32 | uint64](
 	symbol string,
 	every time.Duration,
 	name string,
@@ -47,14 +47,14 @@ func scalarMetric[T int | uint32 | uint64](
 	}}
 }
 
-// metrics are the metrics with their own NVML function. Of several metrics with the same name, the
-// first one that a device supports is used.
-var metrics = slices.Concat(useMetrics, powerMetrics, clockMetrics, linkMetrics, healthMetrics)
+// functionMetrics are the metrics with their own NVML function. Of several metrics with the same
+// name, the first one that a device supports is used.
+var functionMetrics = slices.Concat(utilizationMetrics, powerMetrics, clockMetrics, linkMetrics, healthMetrics)
 
-var useMetrics = []metric{
+var utilizationMetrics = []metric{
 	{
 		"nvmlDeviceGetUtilizationRates",
-		perSecond,
+		periodSecond,
 		[]string{"gpu_utilization_percent", "memory_utilization_percent"},
 		func(d nvml.Device) ([]float64, nvml.Return) {
 			u, ret := d.GetUtilizationRates()
@@ -63,7 +63,7 @@ var useMetrics = []metric{
 	},
 	{
 		"nvmlDeviceGetMemoryInfo_v2",
-		always,
+		periodEverySample,
 		[]string{"memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes"},
 		func(d nvml.Device) ([]float64, nvml.Return) {
 			m, ret := d.GetMemoryInfo_v2()
@@ -72,28 +72,46 @@ var useMetrics = []metric{
 	},
 	{
 		"nvmlDeviceGetMemoryInfo",
-		always,
+		periodEverySample,
 		[]string{"memory_used_bytes", "memory_free_bytes"},
 		func(d nvml.Device) ([]float64, nvml.Return) {
 			m, ret := d.GetMemoryInfo()
 			return []float64{float64(m.Used), float64(m.Free)}, ret
 		},
 	},
-	{"nvmlDeviceGetMemoryInfo", slowest, []string{"memory_total_bytes"}, func(d nvml.Device) ([]float64, nvml.Return) {
-		m, ret := d.GetMemoryInfo()
-		return []float64{float64(m.Total)}, ret
-	}},
-	{"nvmlDeviceGetBAR1MemoryInfo", slowest, []string{"bar1_used_bytes"}, func(d nvml.Device) ([]float64, nvml.Return) {
-		m, ret := d.GetBAR1MemoryInfo()
-		return []float64{float64(m.Bar1Used)}, ret
-	}},
-	engineMetric("nvmlDeviceGetEncoderUtilization", "encoder_utilization_percent", nvml.Device.GetEncoderUtilization),
-	engineMetric("nvmlDeviceGetDecoderUtilization", "decoder_utilization_percent", nvml.Device.GetDecoderUtilization),
-	engineMetric("nvmlDeviceGetJpgUtilization", "jpeg_utilization_percent", nvml.Device.GetJpgUtilization),
-	engineMetric("nvmlDeviceGetOfaUtilization", "ofa_utilization_percent", nvml.Device.GetOfaUtilization),
+	{
+		"nvmlDeviceGetMemoryInfo",
+		periodSlowest,
+		[]string{"memory_total_bytes"},
+		func(d nvml.Device) ([]float64, nvml.Return) {
+			m, ret := d.GetMemoryInfo()
+			return []float64{float64(m.Total)}, ret
+		},
+	},
+	{
+		"nvmlDeviceGetBAR1MemoryInfo",
+		periodSlowest,
+		[]string{"bar1_used_bytes"},
+		func(d nvml.Device) ([]float64, nvml.Return) {
+			m, ret := d.GetBAR1MemoryInfo()
+			return []float64{float64(m.Bar1Used)}, ret
+		},
+	},
+	newEngineMetric(
+		"nvmlDeviceGetEncoderUtilization",
+		"encoder_utilization_percent",
+		nvml.Device.GetEncoderUtilization,
+	),
+	newEngineMetric(
+		"nvmlDeviceGetDecoderUtilization",
+		"decoder_utilization_percent",
+		nvml.Device.GetDecoderUtilization,
+	),
+	newEngineMetric("nvmlDeviceGetJpgUtilization", "jpeg_utilization_percent", nvml.Device.GetJpgUtilization),
+	newEngineMetric("nvmlDeviceGetOfaUtilization", "ofa_utilization_percent", nvml.Device.GetOfaUtilization),
 	{
 		"nvmlDeviceGetEncoderStats",
-		slowest,
+		periodSlowest,
 		[]string{"encoder_sessions", "encoder_frames_per_second", "encoder_latency_microseconds"},
 		func(d nvml.Device) ([]float64, nvml.Return) {
 			sessions, fps, latency, ret := d.GetEncoderStats()
@@ -102,77 +120,77 @@ var useMetrics = []metric{
 	},
 }
 
-// engineMetric returns a metric of an engine's utilization. It ignores the sampling period in the NVML
-// result.
-func engineMetric(symbol, name string, read func(nvml.Device) (uint32, uint32, nvml.Return)) metric {
-	return scalarMetric(symbol, perSecond, name, func(d nvml.Device) (uint32, nvml.Return) {
+// newEngineMetric returns a metric of an engine's utilization. It ignores the sampling period in
+// the NVML result.
+func newEngineMetric(symbol, name string, read func(nvml.Device) (uint32, uint32, nvml.Return)) metric {
+	return newScalarMetric(symbol, periodSecond, name, func(d nvml.Device) (uint32, nvml.Return) {
 		percent, _, ret := read(d)
 		return percent, ret
 	})
 }
 
 var powerMetrics = []metric{
-	scalarMetric("nvmlDeviceGetPowerUsage", always, "power_milliwatts", nvml.Device.GetPowerUsage),
-	scalarMetric(
+	newScalarMetric("nvmlDeviceGetPowerUsage", periodEverySample, "power_milliwatts", nvml.Device.GetPowerUsage),
+	newScalarMetric(
 		"nvmlDeviceGetEnforcedPowerLimit",
-		slowest,
+		periodSlowest,
 		"power_limit_milliwatts",
 		nvml.Device.GetEnforcedPowerLimit,
 	),
-	scalarMetric(
+	newScalarMetric(
 		"nvmlDeviceGetTotalEnergyConsumption",
-		slowest,
+		periodSlowest,
 		"energy_millijoules",
 		nvml.Device.GetTotalEnergyConsumption,
 	),
-	scalarMetric(
+	newScalarMetric(
 		"nvmlDeviceGetTemperature",
-		perSecond,
+		periodSecond,
 		"temperature_celsius",
 		func(d nvml.Device) (uint32, nvml.Return) {
 			return d.GetTemperature(nvml.TEMPERATURE_GPU)
 		},
 	),
-	scalarMetric("nvmlDeviceGetFanSpeed", perSecond, "fan_speed_percent", nvml.Device.GetFanSpeed),
+	newScalarMetric("nvmlDeviceGetFanSpeed", periodSecond, "fan_speed_percent", nvml.Device.GetFanSpeed),
 }
 
 var clockMetrics = []metric{
-	clockOf("sm_clock_mhz", nvml.CLOCK_SM),
-	clockOf("memory_clock_mhz", nvml.CLOCK_MEM),
-	clockOf("graphics_clock_mhz", nvml.CLOCK_GRAPHICS),
-	clockOf("video_clock_mhz", nvml.CLOCK_VIDEO),
-	scalarMetric(
+	newClockMetric("sm_clock_mhz", nvml.CLOCK_SM),
+	newClockMetric("memory_clock_mhz", nvml.CLOCK_MEM),
+	newClockMetric("graphics_clock_mhz", nvml.CLOCK_GRAPHICS),
+	newClockMetric("video_clock_mhz", nvml.CLOCK_VIDEO),
+	newScalarMetric(
 		"nvmlDeviceGetApplicationsClock",
-		slowest,
+		periodSlowest,
 		"application_graphics_clock_mhz",
 		func(d nvml.Device) (uint32, nvml.Return) {
 			return d.GetApplicationsClock(nvml.CLOCK_GRAPHICS)
 		},
 	),
-	scalarMetric(
+	newScalarMetric(
 		"nvmlDeviceGetApplicationsClock",
-		slowest,
+		periodSlowest,
 		"application_memory_clock_mhz",
 		func(d nvml.Device) (uint32, nvml.Return) {
 			return d.GetApplicationsClock(nvml.CLOCK_MEM)
 		},
 	),
-	scalarMetric(
+	newScalarMetric(
 		"nvmlDeviceGetCurrentClocksEventReasons",
-		always,
+		periodEverySample,
 		"clock_event_reasons",
 		nvml.Device.GetCurrentClocksEventReasons,
 	),
 	// before driver 535
-	scalarMetric(
+	newScalarMetric(
 		"nvmlDeviceGetCurrentClocksThrottleReasons",
-		always,
+		periodEverySample,
 		"clock_event_reasons",
 		nvml.Device.GetCurrentClocksThrottleReasons,
 	),
 	{
 		"nvmlDeviceGetPerformanceState",
-		always,
+		periodEverySample,
 		[]string{"performance_state"},
 		func(d nvml.Device) ([]float64, nvml.Return) {
 			p, ret := d.GetPerformanceState()
@@ -184,56 +202,56 @@ var clockMetrics = []metric{
 	},
 }
 
-func clockOf(name string, kind nvml.ClockType) metric {
-	return scalarMetric(
+func newClockMetric(name string, kind nvml.ClockType) metric {
+	return newScalarMetric(
 		"nvmlDeviceGetClockInfo",
-		always,
+		periodEverySample,
 		name,
 		func(d nvml.Device) (uint32, nvml.Return) { return d.GetClockInfo(kind) },
 	)
 }
 
 var linkMetrics = []metric{
-	scalarMetric(
+	newScalarMetric(
 		"nvmlDeviceGetCurrPcieLinkGeneration",
-		perSecond,
+		periodSecond,
 		"pcie_link_generation",
 		nvml.Device.GetCurrPcieLinkGeneration,
 	),
-	scalarMetric(
+	newScalarMetric(
 		"nvmlDeviceGetCurrPcieLinkWidth",
-		perSecond,
+		periodSecond,
 		"pcie_link_width_lanes",
 		nvml.Device.GetCurrPcieLinkWidth,
 	),
-	scalarMetric(
+	newScalarMetric(
 		"nvmlDeviceGetPcieThroughput",
-		slowest,
+		periodSlowest,
 		"pcie_tx_kilobytes_per_second",
 		func(d nvml.Device) (uint32, nvml.Return) {
 			return d.GetPcieThroughput(nvml.PCIE_UTIL_TX_BYTES)
 		},
 	),
-	scalarMetric(
+	newScalarMetric(
 		"nvmlDeviceGetPcieThroughput",
-		slowest,
+		periodSlowest,
 		"pcie_rx_kilobytes_per_second",
 		func(d nvml.Device) (uint32, nvml.Return) {
 			return d.GetPcieThroughput(nvml.PCIE_UTIL_RX_BYTES)
 		},
 	),
-	scalarMetric("nvmlDeviceGetPcieReplayCounter", slowest, "pcie_replays", nvml.Device.GetPcieReplayCounter),
-	scalarMetric("nvmlDeviceGetNvLinkState", slowest, "nvlink_active_links", activeLinks),
-	linkErrors("nvlink_replay_errors", nvml.NVLINK_ERROR_DL_REPLAY),
-	linkErrors("nvlink_recovery_errors", nvml.NVLINK_ERROR_DL_RECOVERY),
-	linkErrors("nvlink_crc_flit_errors", nvml.NVLINK_ERROR_DL_CRC_FLIT),
-	linkErrors("nvlink_crc_data_errors", nvml.NVLINK_ERROR_DL_CRC_DATA),
-	linkErrors("nvlink_ecc_data_errors", nvml.NVLINK_ERROR_DL_ECC_DATA),
+	newScalarMetric("nvmlDeviceGetPcieReplayCounter", periodSlowest, "pcie_replays", nvml.Device.GetPcieReplayCounter),
+	newScalarMetric("nvmlDeviceGetNvLinkState", periodSlowest, "nvlink_active_links", countActiveNVLinks),
+	newNVLinkErrorMetric("nvlink_replay_errors", nvml.NVLINK_ERROR_DL_REPLAY),
+	newNVLinkErrorMetric("nvlink_recovery_errors", nvml.NVLINK_ERROR_DL_RECOVERY),
+	newNVLinkErrorMetric("nvlink_crc_flit_errors", nvml.NVLINK_ERROR_DL_CRC_FLIT),
+	newNVLinkErrorMetric("nvlink_crc_data_errors", nvml.NVLINK_ERROR_DL_CRC_DATA),
+	newNVLinkErrorMetric("nvlink_ecc_data_errors", nvml.NVLINK_ERROR_DL_ECC_DATA),
 }
 
-// activeLinks returns the number of active NVLinks. A device without NVLinks does not support the
-// metric.
-func activeLinks(d nvml.Device) (int, nvml.Return) {
+// countActiveNVLinks returns the number of active NVLinks. A device without NVLinks does not
+// support the metric.
+func countActiveNVLinks(d nvml.Device) (int, nvml.Return) {
 	known, active := 0, 0
 	for link := range nvml.NVLINK_MAX_LINKS {
 		state, ret := d.GetNvLinkState(link)
@@ -254,34 +272,39 @@ func activeLinks(d nvml.Device) (int, nvml.Return) {
 	return active, nvml.SUCCESS
 }
 
-// linkErrors returns a metric that sums an error counter over all NVLinks.
-func linkErrors(name string, counter nvml.NvLinkErrorCounter) metric {
-	return scalarMetric("nvmlDeviceGetNvLinkErrorCounter", slowest, name, func(d nvml.Device) (uint64, nvml.Return) {
-		var sum uint64
-		result := nvml.ERROR_NOT_SUPPORTED
-		for link := range nvml.NVLINK_MAX_LINKS {
-			n, ret := d.GetNvLinkErrorCounter(link, counter)
-			if ret == nvml.ERROR_INVALID_ARGUMENT || ret == nvml.ERROR_GPU_IS_LOST {
-				break // no more links
+// newNVLinkErrorMetric returns a metric that sums an error counter over all NVLinks.
+func newNVLinkErrorMetric(name string, counter nvml.NvLinkErrorCounter) metric {
+	return newScalarMetric(
+		"nvmlDeviceGetNvLinkErrorCounter",
+		periodSlowest,
+		name,
+		func(d nvml.Device) (uint64, nvml.Return) {
+			var sum uint64
+			result := nvml.ERROR_NOT_SUPPORTED
+			for link := range nvml.NVLINK_MAX_LINKS {
+				n, ret := d.GetNvLinkErrorCounter(link, counter)
+				if ret == nvml.ERROR_INVALID_ARGUMENT || ret == nvml.ERROR_GPU_IS_LOST {
+					break // no more links
+				}
+				if ret == nvml.SUCCESS {
+					sum, result = sum+n, nvml.SUCCESS
+				}
 			}
-			if ret == nvml.SUCCESS {
-				sum, result = sum+n, nvml.SUCCESS
-			}
-		}
-		return sum, result
-	})
+			return sum, result
+		},
+	)
 }
 
 var healthMetrics = []metric{
-	eccErrors("ecc_corrected_volatile_errors", nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.VOLATILE_ECC),
-	eccErrors("ecc_uncorrected_volatile_errors", nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC),
-	eccErrors("ecc_corrected_aggregate_errors", nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.AGGREGATE_ECC),
-	eccErrors("ecc_uncorrected_aggregate_errors", nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.AGGREGATE_ECC),
-	retiredPages("retired_pages_single_bit", nvml.PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS),
-	retiredPages("retired_pages_double_bit", nvml.PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR),
+	newECCMetric("ecc_corrected_volatile_errors", nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.VOLATILE_ECC),
+	newECCMetric("ecc_uncorrected_volatile_errors", nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC),
+	newECCMetric("ecc_corrected_aggregate_errors", nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.AGGREGATE_ECC),
+	newECCMetric("ecc_uncorrected_aggregate_errors", nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.AGGREGATE_ECC),
+	newRetiredPagesMetric("retired_pages_single_bit", nvml.PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS),
+	newRetiredPagesMetric("retired_pages_double_bit", nvml.PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR),
 	{
 		"nvmlDeviceGetRetiredPagesPendingStatus",
-		slowest,
+		periodSlowest,
 		[]string{"retired_pages_pending"},
 		func(d nvml.Device) ([]float64, nvml.Return) {
 			pending, ret := d.GetRetiredPagesPendingStatus()
@@ -290,7 +313,7 @@ var healthMetrics = []metric{
 	},
 	{
 		"nvmlDeviceGetRemappedRows",
-		slowest,
+		periodSlowest,
 		[]string{
 			"remapped_rows_correctable",
 			"remapped_rows_uncorrectable",
@@ -299,38 +322,48 @@ var healthMetrics = []metric{
 		},
 		func(d nvml.Device) ([]float64, nvml.Return) {
 			correctable, uncorrectable, pending, failure, ret := d.GetRemappedRows()
-			return []float64{float64(correctable), float64(uncorrectable), number(pending), number(failure)}, ret
+			return []float64{
+				float64(correctable),
+				float64(uncorrectable),
+				boolToNumber(pending),
+				boolToNumber(failure),
+			}, ret
 		},
 	},
 }
 
-func eccErrors(name string, kind nvml.MemoryErrorType, since nvml.EccCounterType) metric {
-	return scalarMetric("nvmlDeviceGetTotalEccErrors", slowest, name, func(d nvml.Device) (uint64, nvml.Return) {
-		return d.GetTotalEccErrors(kind, since)
-	})
+func newECCMetric(name string, kind nvml.MemoryErrorType, since nvml.EccCounterType) metric {
+	return newScalarMetric(
+		"nvmlDeviceGetTotalEccErrors",
+		periodSlowest,
+		name,
+		func(d nvml.Device) (uint64, nvml.Return) {
+			return d.GetTotalEccErrors(kind, since)
+		},
+	)
 }
 
-func retiredPages(name string, cause nvml.PageRetirementCause) metric {
-	return scalarMetric("nvmlDeviceGetRetiredPages", slowest, name, func(d nvml.Device) (int, nvml.Return) {
+func newRetiredPagesMetric(name string, cause nvml.PageRetirementCause) metric {
+	return newScalarMetric("nvmlDeviceGetRetiredPages", periodSlowest, name, func(d nvml.Device) (int, nvml.Return) {
 		pages, ret := d.GetRetiredPages(cause)
 		return len(pages), ret
 	})
 }
 
-func number(b bool) float64 {
+func boolToNumber(b bool) float64 {
 	if b {
 		return 1
 	}
 	return 0
 }
 
-// metricQueries returns a query for each metric that the device supports. It calls each function
-// once.
-func (g *gpu) metricQueries() []*query {
+// makeMetricQueries returns a query for each metric that the device supports. It calls each
+// function once.
+func (g *gpu) makeMetricQueries() []*query {
 	var queries []*query
 	taken := make(map[string]bool)
-	for _, m := range metrics {
-		if taken[m.names[0]] || !hasFunction(m.symbol) {
+	for _, m := range functionMetrics {
+		if taken[m.names[0]] || !hasNVMLFunction(m.symbol) {
 			continue
 		}
 		if _, ret := m.read(g.handle); ret != nvml.SUCCESS {
@@ -345,7 +378,7 @@ func (g *gpu) metricQueries() []*query {
 				dur := c.NowNs() - start
 				rows := make([]format.Row, 0, len(values))
 				for i, v := range values {
-					rows = append(rows, g.row(start, dur, m.names[i], v))
+					rows = append(rows, g.makeMetricRow(start, dur, m.names[i], v))
 				}
 				return rows, ret
 			}},
@@ -354,7 +387,7 @@ func (g *gpu) metricQueries() []*query {
 	return queries
 }
 
-func (g *gpu) row(start, dur int64, name string, value float64) format.Row {
+func (g *gpu) makeMetricRow(start, dur int64, name string, value float64) format.Row {
 	return format.Row{
 		Kind:    format.KindNVML,
 		StartNs: start,
@@ -365,8 +398,8 @@ func (g *gpu) row(start, dur int64, name string, value float64) format.Row {
 	}
 }
 
-// cString returns the C string in a fixed buffer.
-func cString[T int8 | uint8](buffer []T) string {
+// decodeCString returns the C string in a fixed buffer.
+func decodeCString[T int8 | uint8](buffer []T) string {
 	b := make([]byte, 0, len(buffer))
 	for _, c := range buffer {
 		b = append(b, byte(c))

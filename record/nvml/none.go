@@ -21,8 +21,8 @@ var ErrNoNVML = errors.New("no NVML")
 // Sampler is empty in a build without cgo, which NVML needs.
 type Sampler struct{ DriverVersion, CUDAVersion string }
 
-// Users returns an error that matches ErrNoNVML.
-func Users(time.Duration) ([]User, error) {
+// ListGPUUsers returns an error that matches ErrNoNVML.
+func ListGPUUsers(time.Duration) ([]GPUUser, error) {
 	_, err := Open()
 	return nil, err
 }
@@ -35,17 +35,17 @@ func Open() (*Sampler, error) {
 // GPUs returns nil: without cgo, no GPUs are known.
 func (t *Sampler) GPUs() []host.GPU { return nil }
 
-// Facts returns nil: without cgo, no GPUs are known.
-func (t *Sampler) Facts(int64) []format.Row { return nil }
+// DeviceRows returns nil: without cgo, no GPUs are known.
+func (t *Sampler) DeviceRows(int64) []format.Row { return nil }
 
 // Run does nothing without cgo.
 func (t *Sampler) Run(clock.Clock, time.Duration, *rows.Sender, <-chan struct{}) {}
 
-// Costs returns nil: without cgo, nothing is sampled.
-func (t *Sampler) Costs() []format.SamplingCost { return nil }
+// SamplingCosts returns nil: without cgo, nothing is sampled.
+func (t *Sampler) SamplingCosts() []format.SamplingCost { return nil }
 
 // WatchXids does nothing without cgo.
-func (t *Sampler) WatchXids(clock.Clock, *xid.Merger, <-chan struct{}, *sync.WaitGroup) error {
+func (t *Sampler) WatchXids(clock.Clock, *xid.ReportMerger, <-chan struct{}, *sync.WaitGroup) error {
 	return nil
 }
 

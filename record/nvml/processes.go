@@ -14,26 +14,26 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// processQueries returns the queries for processes on the device. They cover all processes that the
-// driver lists, also unrecorded ones, because all share the device's memory.
-func (g *gpu) processQueries() []*query {
+// makeProcessQueries returns the queries for processes on the device. They cover all processes that
+// the driver lists, also unrecorded ones, because all share the device's memory.
+func (g *gpu) makeProcessQueries() []*query {
 	var queries []*query
-	if lists := g.processLists(); len(lists) > 0 {
+	if lists := g.findProcessLists(); len(lists) > 0 {
 		queries = append(
 			queries,
 			&query{
 				name:  "process_used_memory_bytes",
-				every: perSecond,
+				every: periodSecond,
 				run: func(c clock.Clock) ([]format.Row, nvml.Return) {
-					return g.processMemory(c, lists)
+					return g.sampleProcessMemory(c, lists)
 				},
 			},
 		)
 	}
-	if hasFunction("nvmlDeviceGetProcessUtilization") {
-		u := &processUse{gpu: g}
-		if _, ret := u.run(clock.Clock{}); ret == nvml.SUCCESS {
-			queries = append(queries, &query{name: "process_utilization", every: slow, run: u.run})
+	if hasNVMLFunction("nvmlDeviceGetProcessUtilization") {
+		u := &utilizationReader{gpu: g}
+		if _, ret := u.sampleUtilization(clock.Clock{}); ret == nvml.SUCCESS {
+			queries = append(queries, &query{name: "process_utilization", every: periodSlow, run: u.sampleUtilization})
 		}
 	}
 	return queries
@@ -42,32 +42,35 @@ func (g *gpu) processQueries() []*query {
 // processList is an NVML function that lists processes on a device.
 type processList func(nvml.Device) ([]nvml.ProcessInfo, nvml.Return)
 
-// namedList is an NVML function that lists processes, with its symbol.
-type namedList struct {
+// processListFunction is an NVML function that lists processes, with its symbol.
+type processListFunction struct {
 	symbol string
 	list   processList
 }
 
-// computeLists list processes that use CUDA, directly or through MPS.
-var computeLists = []namedList{
+// computeProcessLists list processes that use CUDA, directly or through MPS.
+var computeProcessLists = []processListFunction{
 	{"nvmlDeviceGetComputeRunningProcesses", nvml.Device.GetComputeRunningProcesses},
 	{"nvmlDeviceGetMPSComputeRunningProcesses", nvml.Device.GetMPSComputeRunningProcesses},
 }
 
-// graphicsList lists processes that use graphics.
-var graphicsList = namedList{"nvmlDeviceGetGraphicsRunningProcesses", nvml.Device.GetGraphicsRunningProcesses}
-
-// isInLibrary reports whether NVML has the function in any version.
-func (l namedList) isInLibrary() bool {
-	return hasFunction(l.symbol) || hasFunction(l.symbol+"_v2") || hasFunction(l.symbol+"_v3")
+// graphicsProcessList lists processes that use graphics.
+var graphicsProcessList = processListFunction{
+	"nvmlDeviceGetGraphicsRunningProcesses",
+	nvml.Device.GetGraphicsRunningProcesses,
 }
 
-// processLists returns the lists that the device supports. A process that uses compute and graphics
-// is in both lists, with the same memory.
-func (g *gpu) processLists() []processList {
+// isInNVML reports whether NVML has the function in any version.
+func (l processListFunction) isInNVML() bool {
+	return hasNVMLFunction(l.symbol) || hasNVMLFunction(l.symbol+"_v2") || hasNVMLFunction(l.symbol+"_v3")
+}
+
+// findProcessLists returns the process lists of NVML that the device supports. A process that uses
+// compute and graphics is in both lists, with the same memory.
+func (g *gpu) findProcessLists() []processList {
 	var lists []processList
-	for _, l := range append(slices.Clone(computeLists), graphicsList) {
-		if !l.isInLibrary() {
+	for _, l := range append(slices.Clone(computeProcessLists), graphicsProcessList) {
+		if !l.isInNVML() {
 			continue
 		}
 		if _, ret := l.list(g.handle); ret == nvml.SUCCESS {
@@ -77,11 +80,11 @@ func (g *gpu) processLists() []processList {
 	return lists
 }
 
-// notAvailable is NVML's value for unknown memory of a process.
-const notAvailable = ^uint64(0)
+// memoryNotAvailable is NVML's value for unknown memory of a process.
+const memoryNotAvailable = ^uint64(0)
 
-// processMemory returns one row of used memory for each process.
-func (g *gpu) processMemory(c clock.Clock, lists []processList) ([]format.Row, nvml.Return) {
+// sampleProcessMemory returns one row of used memory for each process.
+func (g *gpu) sampleProcessMemory(c clock.Clock, lists []processList) ([]format.Row, nvml.Return) {
 	start := c.NowNs()
 	used := make(map[uint32]uint64)
 	for _, list := range lists {
@@ -91,7 +94,7 @@ func (g *gpu) processMemory(c clock.Clock, lists []processList) ([]format.Row, n
 		}
 		seen := make(map[uint32]uint64)
 		for _, p := range infos {
-			if p.UsedGpuMemory != notAvailable {
+			if p.UsedGpuMemory != memoryNotAvailable {
 				seen[p.Pid] += p.UsedGpuMemory // a process has one entry per MIG instance
 			}
 		}
@@ -102,20 +105,20 @@ func (g *gpu) processMemory(c clock.Clock, lists []processList) ([]format.Row, n
 	dur := c.NowNs() - start
 	rows := make([]format.Row, 0, len(used))
 	for pid, bytes := range used {
-		rows = append(rows, g.processRow(start, dur, pid, "process_used_memory_bytes", float64(bytes)))
+		rows = append(rows, g.makeProcessRow(start, dur, pid, "process_used_memory_bytes", float64(bytes)))
 	}
 	return rows, nvml.SUCCESS
 }
 
-// processRow returns a row of a process metric.
-func (g *gpu) processRow(start, dur int64, pid uint32, name string, value float64) format.Row {
-	row := g.row(start, dur, name, value)
-	row.Pid, row.Message = int32(pid), commOf(pid)
+// makeProcessRow returns a row of a process metric.
+func (g *gpu) makeProcessRow(start, dur int64, pid uint32, name string, value float64) format.Row {
+	row := g.makeMetricRow(start, dur, name, value)
+	row.Pid, row.Message = int32(pid), readComm(pid)
 	return row
 }
 
-// commOf returns the name of a process, or "" if it has ended or is hidden.
-func commOf(pid uint32) string {
+// readComm returns the name of a process, or "" if it has ended or is hidden.
+func readComm(pid uint32) string {
 	comm, err := os.ReadFile("/proc/" + strconv.Itoa(int(pid)) + "/comm")
 	if err != nil {
 		return ""
@@ -123,21 +126,21 @@ func commOf(pid uint32) string {
 	return strings.TrimSuffix(string(comm), "\n")
 }
 
-// processUse reads the utilization samples that the driver stores per process.
-type processUse struct {
+// utilizationReader reads the utilization samples that the driver stores per process.
+type utilizationReader struct {
 	gpu    *gpu
 	lastUs uint64 // time of the newest sample on the driver's clock, in µs
 }
 
-// run returns rows of the samples since the last call.
-func (u *processUse) run(c clock.Clock) ([]format.Row, nvml.Return) {
+// sampleUtilization returns rows of the driver's utilization samples since the last call.
+func (u *utilizationReader) sampleUtilization(c clock.Clock) ([]format.Row, nvml.Return) {
 	start := c.NowNs()
-	samples, ret := u.samples()
+	samples, ret := u.readNewSamples()
 	if ret != nvml.SUCCESS {
 		return nil, ret
 	}
 	dur := c.NowNs() - start
-	step := c.StepNs() // the driver uses CLOCK_REALTIME
+	step := c.WallClockStepNs() // the driver uses CLOCK_REALTIME
 	var rows []format.Row
 	for _, s := range samples {
 		if s.TimeStamp <= u.lastUs || s.Pid == 0 {
@@ -154,7 +157,7 @@ func (u *processUse) run(c clock.Clock) ([]format.Row, nvml.Return) {
 			{"process_decoder_utilization_percent", s.DecUtil},
 		} {
 			if v.value <= 100 { // some drivers report values above 100 for unknown
-				rows = append(rows, u.gpu.processRow(at, dur, s.Pid, v.name, float64(v.value)))
+				rows = append(rows, u.gpu.makeProcessRow(at, dur, s.Pid, v.name, float64(v.value)))
 			}
 		}
 	}
@@ -164,8 +167,8 @@ func (u *processUse) run(c clock.Clock) ([]format.Row, nvml.Return) {
 	return rows, nvml.SUCCESS
 }
 
-// samples returns the driver's samples since lastUs. Having no samples is not an error.
-func (u *processUse) samples() ([]nvml.ProcessUtilizationSample, nvml.Return) {
+// readNewSamples returns the driver's samples since lastUs. Having no samples is not an error.
+func (u *utilizationReader) readNewSamples() ([]nvml.ProcessUtilizationSample, nvml.Return) {
 	samples, ret := u.gpu.handle.GetProcessUtilization(u.lastUs)
 	if ret == nvml.ERROR_NOT_FOUND || ret == nvml.ERROR_INSUFFICIENT_SIZE {
 		return nil, nvml.SUCCESS

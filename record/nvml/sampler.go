@@ -57,13 +57,13 @@ type query struct {
 // ErrNoNVML is the reason why there are no GPU samples.
 var ErrNoNVML = errors.New("no NVML")
 
-// stuckAfter is how long Run waits for threads in NVML calls at the end of a recording.
-const stuckAfter = 3 * time.Second
+// maxThreadWait is how long Run waits for threads in NVML calls at the end of a recording.
+const maxThreadWait = 3 * time.Second
 
 // Open loads NVML and opens the devices. An error matches ErrNoNVML. Call Close to shut NVML down.
 func Open() (*Sampler, error) {
 	if ret := nvml.Init(); ret != nvml.SUCCESS {
-		return nil, fmt.Errorf("%w: %s", ErrNoNVML, explainNVML(ret))
+		return nil, fmt.Errorf("%w: %s", ErrNoNVML, explainNVMLError(ret))
 	}
 	t := new(Sampler)
 	if driver, ret := nvml.SystemGetDriverVersion(); ret == nvml.SUCCESS {
@@ -75,7 +75,7 @@ func Open() (*Sampler, error) {
 	n, ret := nvml.DeviceGetCount()
 	if ret != nvml.SUCCESS {
 		t.Close()
-		return nil, fmt.Errorf("%w: count devices: %s", ErrNoNVML, explainNVML(ret))
+		return nil, fmt.Errorf("%w: count devices: %s", ErrNoNVML, explainNVMLError(ret))
 	}
 	for i := range n {
 		if g, err := openGPU(i); err == nil {
@@ -85,23 +85,24 @@ func Open() (*Sampler, error) {
 	return t, nil
 }
 
-// explainNVML describes an NVML error. It does not call nvml.ErrorString if the library is missing.
-func explainNVML(ret nvml.Return) string {
+// explainNVMLError describes an NVML error. It does not call nvml.ErrorString if the library is
+// missing.
+func explainNVMLError(ret nvml.Return) string {
 	if ret == nvml.ERROR_LIBRARY_NOT_FOUND {
 		return "libnvidia-ml.so.1 was not found"
 	}
 	return nvml.ErrorString(ret)
 }
 
-// hasFunction reports whether the driver's NVML has a function. go-nvml resolves functions at the first
-// call, and calling a missing function would end the process.
-func hasFunction(symbol string) bool { return nvml.Extensions().LookupSymbol(symbol) == nil }
+// hasNVMLFunction reports whether the driver's NVML has a function. go-nvml resolves functions at
+// the first call, and calling a missing function would end the process.
+func hasNVMLFunction(symbol string) bool { return nvml.Extensions().LookupSymbol(symbol) == nil }
 
 // identifyGPU opens a device and reads its UUID and name.
 func identifyGPU(index int) (*gpu, error) {
 	handle, ret := nvml.DeviceGetHandleByIndex(index)
 	if ret != nvml.SUCCESS {
-		return nil, fmt.Errorf("open device %d: %s", index, explainNVML(ret))
+		return nil, fmt.Errorf("open device %d: %s", index, explainNVMLError(ret))
 	}
 	g := &gpu{index: index, handle: handle, cost: format.SamplingCost{Device: index}}
 	if uuid, ret := handle.GetUUID(); ret == nvml.SUCCESS {
@@ -123,16 +124,16 @@ func openGPU(index int) (*gpu, error) {
 	if m, ret := handle.GetMemoryInfo(); ret == nvml.SUCCESS {
 		g.total = m.Total
 	}
-	if hasFunction("nvmlDeviceGetPciInfo_v3") {
+	if hasNVMLFunction("nvmlDeviceGetPciInfo_v3") {
 		if pci, ret := handle.GetPciInfo(); ret == nvml.SUCCESS {
-			g.pci = pciName(cString(pci.BusId[:]))
+			g.pci = formatPCIAddress(decodeCString(pci.BusId[:]))
 		}
 	}
-	g.openMIG()
-	g.queries = append(g.queries, g.metricQueries()...)
-	g.queries = append(g.queries, g.fieldQueries()...)
-	g.queries = append(g.queries, g.gpmQueries()...)
-	g.queries = append(g.queries, g.processQueries()...)
+	g.readMIGDevices()
+	g.queries = append(g.queries, g.makeMetricQueries()...)
+	g.queries = append(g.queries, g.makeFieldQueries()...)
+	g.queries = append(g.queries, g.makeGPMQueries()...)
+	g.queries = append(g.queries, g.makeProcessQueries()...)
 	return g, nil
 }
 
@@ -157,12 +158,12 @@ func (t *Sampler) Run(c clock.Clock, every time.Duration, sender *rows.Sender, s
 	ended := make(chan struct{}, len(t.devices))
 	for _, g := range t.devices {
 		go func() {
-			g.run(c, every, sender, stop)
+			g.sampleUntilStop(c, every, sender, stop)
 			ended <- struct{}{}
 		}()
 	}
 	<-stop
-	deadline := time.After(stuckAfter)
+	deadline := time.After(maxThreadWait)
 	for range t.devices {
 		select {
 		case <-ended:
@@ -173,26 +174,27 @@ func (t *Sampler) Run(c clock.Clock, every time.Duration, sender *rows.Sender, s
 	}
 }
 
-// run samples one device. It locks its thread, because it measures the thread's CPU time.
-func (g *gpu) run(c clock.Clock, every time.Duration, sender *rows.Sender, stop <-chan struct{}) {
+// sampleUntilStop samples one device. It locks its thread, because it measures the thread's CPU
+// time.
+func (g *gpu) sampleUntilStop(c clock.Clock, every time.Duration, sender *rows.Sender, stop <-chan struct{}) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	g.cpuBase = clock.Ns(unix.CLOCK_THREAD_CPUTIME_ID)
+	g.cpuBase = clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		g.sample(c, time.Now(), every/2, sender)
+		g.runDueQueries(c, time.Now(), every/2, sender)
 		select {
 		case <-stop:
-			g.sample(c, time.Now(), time.Hour, sender) // final values
+			g.runDueQueries(c, time.Now(), time.Hour, sender) // final values
 			return
 		case <-tick.C:
 		}
 	}
 }
 
-// sample runs the queries that are due within ahead.
-func (g *gpu) sample(c clock.Clock, now time.Time, ahead time.Duration, sender *rows.Sender) {
+// runDueQueries runs the queries that are due within ahead.
+func (g *gpu) runDueQueries(c clock.Clock, now time.Time, ahead time.Duration, sender *rows.Sender) {
 	if g.lost {
 		return
 	}
@@ -202,13 +204,13 @@ func (g *gpu) sample(c clock.Clock, now time.Time, ahead time.Duration, sender *
 			continue
 		}
 		q.next = now.Add(q.every)
-		wall, cpu := clock.Ns(unix.CLOCK_MONOTONIC), clock.Ns(unix.CLOCK_THREAD_CPUTIME_ID)
+		wall, cpu := clock.ReadNs(unix.CLOCK_MONOTONIC), clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID)
 		answer, ret := q.run(c)
 		q.cost.Calls++
-		q.cost.WallNs += clock.Ns(unix.CLOCK_MONOTONIC) - wall
-		q.cost.CPUNs += clock.Ns(unix.CLOCK_THREAD_CPUTIME_ID) - cpu
+		q.cost.WallNs += clock.ReadNs(unix.CLOCK_MONOTONIC) - wall
+		q.cost.CPUNs += clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID) - cpu
 		if ret != nvml.SUCCESS {
-			g.note(c, q, ret, sender)
+			g.noteQueryError(c, q, ret, sender)
 			if g.lost {
 				return
 			}
@@ -217,17 +219,17 @@ func (g *gpu) sample(c clock.Clock, now time.Time, ahead time.Duration, sender *
 		sampled = append(sampled, answer...)
 	}
 	g.cost.Samples++
-	g.cost.CPUNs = clock.Ns(unix.CLOCK_THREAD_CPUTIME_ID) - g.cpuBase
+	g.cost.CPUNs = clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID) - g.cpuBase
 	sender.Send(sampled)
 }
 
-// note notes a query's first error, and that the device has stopped answering.
-func (g *gpu) note(c clock.Clock, q *query, ret nvml.Return, sender *rows.Sender) {
-	message := fmt.Sprintf("%s of device %d is missing in some samples: %s", q.name, g.index, explainNVML(ret))
+// noteQueryError notes a query's first error, and that the device has stopped answering.
+func (g *gpu) noteQueryError(c clock.Clock, q *query, ret nvml.Return, sender *rows.Sender) {
+	message := fmt.Sprintf("%s of device %d is missing in some samples: %s", q.name, g.index, explainNVMLError(ret))
 	switch ret {
 	case nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED, nvml.ERROR_GPU_NOT_FOUND, nvml.ERROR_UNINITIALIZED:
 		g.lost = true
-		message = fmt.Sprintf("device %d (%s) has stopped answering: %s", g.index, g.uuid, explainNVML(ret))
+		message = fmt.Sprintf("device %d (%s) has stopped answering: %s", g.index, g.uuid, explainNVMLError(ret))
 	}
 	if q.noted {
 		return
@@ -240,9 +242,9 @@ func (g *gpu) note(c clock.Clock, q *query, ret nvml.Return, sender *rows.Sender
 	)
 }
 
-// Costs returns the cost of sampling by device. Call it after Run. It returns nil if a thread is
-// blocked.
-func (t *Sampler) Costs() []format.SamplingCost {
+// SamplingCosts returns the time that NVML sampling took, by device. Call it after Run. It returns
+// nil if a thread is blocked.
+func (t *Sampler) SamplingCosts() []format.SamplingCost {
 	if t.stuck {
 		return nil
 	}

@@ -41,7 +41,7 @@ func sampleAll(t *testing.T, tel *Sampler, n int) map[string][]format.Row {
 	byName := make(map[string][]format.Row)
 	for range n {
 		clear(byName)
-		tel.devices[0].sample(clock.New(), time.Now(), time.Hour, rows.NewSender(sent))
+		tel.devices[0].runDueQueries(clock.New(), time.Now(), time.Hour, rows.NewSender(sent))
 		for _, row := range <-sent {
 			byName[row.Name] = append(byName[row.Name], row)
 		}
@@ -140,7 +140,7 @@ var simAnswers = map[string]struct {
 }
 
 func TestEveryMetricIsWhatNVMLSays(t *testing.T) {
-	answers := simtest.NVML(t, simcudaDir)
+	answers := simtest.LoadSimulatedNVML(t, simcudaDir)
 	var lines []string
 	want := map[string]float64{"memory_total_bytes": 8 << 30}
 	for key, a := range simAnswers {
@@ -149,7 +149,7 @@ func TestEveryMetricIsWhatNVMLSays(t *testing.T) {
 			want[name] = a.values[i]
 		}
 	}
-	simtest.Say(t, answers, lines...)
+	simtest.SetNVMLAnswers(t, answers, lines...)
 	got := sampleAll(t, openSimNVML(t), 2)
 	for name, value := range want {
 		rows := got[name]
@@ -169,7 +169,7 @@ func TestEveryMetricIsWhatNVMLSays(t *testing.T) {
 		key, _, _ := strings.Cut(line, " ")
 		lines[i] = key + " 0 0 0 0"
 	}
-	simtest.Say(t, answers, lines...)
+	simtest.SetNVMLAnswers(t, answers, lines...)
 	got = sampleAll(t, openSimNVML(t), 2)
 	for name := range want {
 		if rows := got[name]; len(rows) != 1 || name != "memory_total_bytes" && rows[0].Value != 0 {
@@ -179,12 +179,12 @@ func TestEveryMetricIsWhatNVMLSays(t *testing.T) {
 }
 
 func TestMetricsThatAreNotSupportedHaveNoRows(t *testing.T) {
-	answers := simtest.NVML(t, simcudaDir)
+	answers := simtest.LoadSimulatedNVML(t, simcudaDir)
 	everything := make([]string, 0, len(simAnswers))
 	for key := range simAnswers {
 		everything = append(everything, key+" not_supported")
 	}
-	simtest.Say(t, answers, everything...)
+	simtest.SetNVMLAnswers(t, answers, everything...)
 	got := sampleAll(t, openSimNVML(t), 2)
 	// An older function reports the memory and the clocks' reasons, as with an older driver.
 	left := slices.Sorted(maps.Keys(got))
@@ -200,7 +200,7 @@ func TestMetricsThatAreNotSupportedHaveNoRows(t *testing.T) {
 		t.Errorf("rows of %q", left)
 	}
 	// A typical server card has no fan, no NVLinks and no retired pages.
-	simtest.Say(t, answers)
+	simtest.SetNVMLAnswers(t, answers)
 	got = sampleAll(t, openSimNVML(t), 2)
 	for _, name := range []string{
 		"fan_speed_percent",
@@ -240,12 +240,12 @@ func TestFormatDescribesEveryMetric(t *testing.T) {
 		"process_encoder_utilization_percent": true,
 		"process_decoder_utilization_percent": true,
 	}
-	for _, m := range metrics {
+	for _, m := range functionMetrics {
 		for _, name := range m.names {
 			recorded[name] = true
 		}
 	}
-	for _, f := range fields {
+	for _, f := range fieldMetrics {
 		recorded[f.name] = true
 	}
 	for _, g := range gpmMetrics {
@@ -266,8 +266,8 @@ func TestFormatDescribesEveryMetric(t *testing.T) {
 }
 
 func TestLostDeviceIsNotedOnce(t *testing.T) {
-	answers := simtest.NVML(t, simcudaDir)
-	simtest.Say(t, answers)
+	answers := simtest.LoadSimulatedNVML(t, simcudaDir)
+	simtest.SetNVMLAnswers(t, answers)
 	t.Setenv("SIMCUDA_DEVICES", "2")
 	tel := openSimNVML(t)
 	sent := make(chan []format.Row, 1024)
@@ -300,7 +300,7 @@ func TestLostDeviceIsNotedOnce(t *testing.T) {
 		}
 	}
 	collectUntil(func() bool { return len(lastOf) == 2 })
-	simtest.Say(t, answers, "0/nvmlDeviceGetPowerUsage lost", "1/nvmlDeviceGetPerformanceState unknown")
+	simtest.SetNVMLAnswers(t, answers, "0/nvmlDeviceGetPowerUsage lost", "1/nvmlDeviceGetPerformanceState unknown")
 	collectUntil(func() bool { return len(notes) == 2 && lastOf[1]-lastOf[0] >= 50e6 })
 	close(stop)
 	<-ended
@@ -319,12 +319,12 @@ func TestLostDeviceIsNotedOnce(t *testing.T) {
 }
 
 func TestMemoryOfMIGInstancesIsSummed(t *testing.T) {
-	memory := memoryByPid(
+	memory := sumMemoryByPid(
 		[]nvml.ProcessInfo{
 			{Pid: 1, UsedGpuMemory: 5},
 			{Pid: 1, UsedGpuMemory: 6},
 			{Pid: 2, UsedGpuMemory: 7},
-			{Pid: 2, UsedGpuMemory: notAvailable},
+			{Pid: 2, UsedGpuMemory: memoryNotAvailable},
 		},
 	)
 	if len(memory) != 2 || memory[1] == nil || *memory[1] != 11 || memory[2] != nil {

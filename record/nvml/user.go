@@ -14,8 +14,8 @@ type GPUUse struct {
 	SMPercent *int `json:"sm_percent,omitempty"`
 }
 
-// User is a process on a GPU. Pid is NVML's pid, which may be of another pid namespace.
-type User struct {
+// GPUUser is a process on a GPU. Pid is NVML's pid, which may be of another pid namespace.
+type GPUUser struct {
 	Pid int
 	Use GPUUse
 }

@@ -12,25 +12,25 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Users returns the processes on each GPU, with their SM utilization within the last window. If
-// some GPUs fail, it returns an error and the users of the others. It can block for minutes for a
-// GPU that has fallen off the bus.
-func Users(window time.Duration) ([]User, error) {
+// ListGPUUsers returns the processes on each GPU, with their SM utilization within the last window.
+// If some GPUs fail, it returns an error and the users of the others. It can block for minutes for
+// a GPU that has fallen off the bus.
+func ListGPUUsers(window time.Duration) ([]GPUUser, error) {
 	if ret := nvml.Init(); ret != nvml.SUCCESS {
-		return nil, fmt.Errorf("%w: %s", ErrNoNVML, explainNVML(ret))
+		return nil, fmt.Errorf("%w: %s", ErrNoNVML, explainNVMLError(ret))
 	}
 	defer nvml.Shutdown()
 	n, ret := nvml.DeviceGetCount()
 	if ret != nvml.SUCCESS {
-		return nil, fmt.Errorf("%w: count devices: %s", ErrNoNVML, explainNVML(ret))
+		return nil, fmt.Errorf("%w: count devices: %s", ErrNoNVML, explainNVMLError(ret))
 	}
-	var users []User
+	var users []GPUUser
 	var failed []error
 	for i := range n {
 		g, err := identifyGPU(i)
 		if err == nil {
-			var of []User
-			of, err = g.users(window)
+			var of []GPUUser
+			of, err = g.listUsers(window)
 			users = append(users, of...)
 		}
 		failed = append(failed, err)
@@ -38,12 +38,12 @@ func Users(window time.Duration) ([]User, error) {
 	return users, errors.Join(failed...)
 }
 
-// users returns the compute processes on the device, ordered by pid.
-func (g *gpu) users(window time.Duration) ([]User, error) {
+// listUsers returns the compute processes on the device, ordered by pid.
+func (g *gpu) listUsers(window time.Duration) ([]GPUUser, error) {
 	memory := make(map[uint32]*int64) // nil: unknown
 	listed := false
-	for _, l := range computeLists {
-		if !l.isInLibrary() {
+	for _, l := range computeProcessLists {
+		if !l.isInNVML() {
 			continue
 		}
 		infos, ret := l.list(g.handle)
@@ -51,33 +51,33 @@ func (g *gpu) users(window time.Duration) ([]User, error) {
 			continue
 		}
 		if ret != nvml.SUCCESS {
-			return nil, fmt.Errorf("processes of GPU %d: %s", g.index, explainNVML(ret))
+			return nil, fmt.Errorf("processes of GPU %d: %s", g.index, explainNVMLError(ret))
 		}
 		listed = true
-		for pid, bytes := range memoryByPid(infos) {
+		for pid, bytes := range sumMemoryByPid(infos) {
 			if have := memory[pid]; have == nil || bytes != nil && *bytes > *have {
 				memory[pid] = bytes
 			}
 		}
 	}
 	if !listed {
-		return nil, fmt.Errorf("processes of GPU %d: %s", g.index, explainNVML(nvml.ERROR_NOT_SUPPORTED))
+		return nil, fmt.Errorf("processes of GPU %d: %s", g.index, explainNVMLError(nvml.ERROR_NOT_SUPPORTED))
 	}
-	busy := g.smPercents(window)
-	users := make([]User, 0, len(memory))
+	busy := g.readSMPercents(window)
+	users := make([]GPUUser, 0, len(memory))
 	for _, pid := range slices.Sorted(maps.Keys(memory)) {
 		use := GPUUse{Index: g.index, UUID: g.uuid, Name: g.name, MemoryBytes: memory[pid]}
 		if percent, ok := busy[pid]; ok {
 			use.SMPercent = &percent
 		}
-		users = append(users, User{Pid: int(pid), Use: use})
+		users = append(users, GPUUser{Pid: int(pid), Use: use})
 	}
 	return users, nil
 }
 
-// memoryByPid returns the memory of each process in a list, in bytes. A process has one entry per
-// MIG device. The memory is nil if NVML does not know all of it.
-func memoryByPid(infos []nvml.ProcessInfo) map[uint32]*int64 {
+// sumMemoryByPid returns the memory of each process in a list, in bytes. A process has one entry
+// per MIG device. The memory is nil if NVML does not know all of it.
+func sumMemoryByPid(infos []nvml.ProcessInfo) map[uint32]*int64 {
 	memory := make(map[uint32]*int64)
 	unknown := make(map[uint32]bool)
 	for _, p := range infos {
@@ -85,7 +85,7 @@ func memoryByPid(infos []nvml.ProcessInfo) map[uint32]*int64 {
 			memory[p.Pid] = new(int64)
 		}
 		*memory[p.Pid] += int64(p.UsedGpuMemory)
-		unknown[p.Pid] = unknown[p.Pid] || p.UsedGpuMemory == notAvailable
+		unknown[p.Pid] = unknown[p.Pid] || p.UsedGpuMemory == memoryNotAvailable
 	}
 	for pid, is := range unknown {
 		if is {
@@ -95,21 +95,21 @@ func memoryByPid(infos []nvml.ProcessInfo) map[uint32]*int64 {
 	return memory
 }
 
-// smPercents returns the newest SM utilization of each process within the last window, in percent.
-// It has no entry for processes without a sample.
-func (g *gpu) smPercents(window time.Duration) map[uint32]int {
-	if !hasFunction("nvmlDeviceGetProcessUtilization") {
+// readSMPercents returns the newest SM utilization of each process within the last window, in
+// percent. It has no entry for processes without a sample.
+func (g *gpu) readSMPercents(window time.Duration) map[uint32]int {
+	if !hasNVMLFunction("nvmlDeviceGetProcessUtilization") {
 		return nil
 	}
-	u := processUse{gpu: g, lastUs: uint64(time.Now().Add(-window).UnixMicro())}
-	samples, ret := u.samples()
+	u := utilizationReader{gpu: g, lastUs: uint64(time.Now().Add(-window).UnixMicro())}
+	samples, ret := u.readNewSamples()
 	if ret != nvml.SUCCESS {
 		return nil
 	}
 	newest := make(map[uint32]uint64)
 	percents := make(map[uint32]int)
 	for _, s := range samples {
-		if s.TimeStamp <= u.lastUs || s.TimeStamp < newest[s.Pid] || s.SmUtil > 100 { // see processUse
+		if s.TimeStamp <= u.lastUs || s.TimeStamp < newest[s.Pid] || s.SmUtil > 100 { // see utilizationReader
 			continue
 		}
 		newest[s.Pid], percents[s.Pid] = s.TimeStamp, int(s.SmUtil)

@@ -13,20 +13,26 @@ import (
 	"github.com/gpurec/gpurec/record/xid"
 )
 
-// eventWaitMs is the longest wait for an event in ms, after which the watch checks for stop.
-const eventWaitMs = 200
+// maxEventWaitMs is the longest wait for an NVML event in ms. WatchXids then checks whether it
+// should stop.
+const maxEventWaitMs = 200
 
 // WatchXids adds the Xids that NVML reports to the merger until stop is closed. Use it if the
 // kernel's sources cannot be read. NVML reports code and device, but neither process nor text.
-func (t *Sampler) WatchXids(c clock.Clock, merger *xid.Merger, stop <-chan struct{}, helpers *sync.WaitGroup) error {
+func (t *Sampler) WatchXids(
+	c clock.Clock,
+	merger *xid.ReportMerger,
+	stop <-chan struct{},
+	helpers *sync.WaitGroup,
+) error {
 	for _, symbol := range []string{"nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2"} {
-		if !hasFunction(symbol) {
+		if !hasNVMLFunction(symbol) {
 			return errors.New("this NVML has no events")
 		}
 	}
 	set, ret := nvml.EventSetCreate()
 	if ret != nvml.SUCCESS {
-		return fmt.Errorf("make a set of NVML events: %s", explainNVML(ret))
+		return fmt.Errorf("make a set of NVML events: %s", explainNVMLError(ret))
 	}
 	registered := 0
 	for _, g := range t.devices {
@@ -41,13 +47,13 @@ func (t *Sampler) WatchXids(c clock.Clock, merger *xid.Merger, stop <-chan struc
 	helpers.Go(func() {
 		defer set.Free()
 		for {
-			event, ret := set.Wait(eventWaitMs)
+			event, ret := set.Wait(maxEventWaitMs)
 			if ret == nvml.SUCCESS && event.EventType == nvml.EventTypeXidCriticalError {
-				merger.Add(
+				merger.AddReport(
 					xid.Report{
 						Source: xid.SourceNVML,
 						AtNs:   c.NowNs(),
-						PCI:    t.pciOf(event.Device),
+						PCI:    t.pciAddressOf(event.Device),
 						Code:   int32(event.EventData),
 					},
 					c.NowNs(),
@@ -65,11 +71,11 @@ func (t *Sampler) WatchXids(c clock.Clock, merger *xid.Merger, stop <-chan struc
 	return nil
 }
 
-// pciOf returns the PCI address of a device, because device handles cannot be compared.
-func (t *Sampler) pciOf(d nvml.Device) string {
+// pciAddressOf returns the PCI address of a device, because device handles cannot be compared.
+func (t *Sampler) pciAddressOf(d nvml.Device) string {
 	pci, ret := d.GetPciInfo()
 	if ret != nvml.SUCCESS {
 		return ""
 	}
-	return pciName(cString(pci.BusId[:]))
+	return formatPCIAddress(decodeCString(pci.BusId[:]))
 }

@@ -8,8 +8,8 @@ import "time"
 // stacks of kernel launches, then the launches: both are recorded for some seconds only. Memory
 // calls, allocator events, copies, waits and all other calls are always recorded.
 
-// Policy sets the intervals and thresholds of a Governor.
-type Policy struct {
+// GovernorPolicy sets the intervals and thresholds of a Governor.
+type GovernorPolicy struct {
 	// Interval is the time between two measurements. It is the unit of the following fields.
 	Interval time.Duration
 	// While sampling, everything is recorded for FullIntervals, then launches are sampled for
@@ -23,8 +23,9 @@ type Policy struct {
 	RelaxBelow float64
 }
 
-// DefaultPolicy measures every second. While sampling, it records everything for one second in ten.
-var DefaultPolicy = Policy{
+// DefaultGovernorPolicy measures every second. While sampling, it records everything for one second
+// in ten.
+var DefaultGovernorPolicy = GovernorPolicy{
 	Interval:         time.Second,
 	FullIntervals:    1,
 	SampledIntervals: 9,
@@ -33,17 +34,17 @@ var DefaultPolicy = Policy{
 	RelaxBelow:       0.7,
 }
 
-// Step is the extent of sampling. A greater Step samples more.
-type Step int
+// SamplingStep is the extent of sampling. A greater SamplingStep samples more.
+type SamplingStep int
 
 const (
-	SampleNothing  Step = iota // record everything
-	SampleStacks               // sample stacks of launches
-	SampleLaunches             // sample launches and their stacks
+	StepSampleNothing  SamplingStep = iota // record everything
+	StepSampleStacks                       // sample stacks of launches
+	StepSampleLaunches                     // sample launches and their stacks
 )
 
-// Load is the overhead in one interval.
-type Load struct {
+// Measurement is the overhead of probes in one interval of a Governor.
+type Measurement struct {
 	// OverheadPct is the share of time that the busiest thread spends in probes, in percent.
 	// OthersPct is the part of OverheadPct that cannot be sampled. AllocatorPct is the part of
 	// OthersPct for allocator events.
@@ -54,49 +55,49 @@ type Load struct {
 
 // Governor decides from measurements what is sampled. It is not safe for concurrent use.
 type Governor struct {
-	policy   Policy
+	policy   GovernorPolicy
 	limitPct float64
-	MaxStep  Step // greatest possible Step
+	MaxStep  SamplingStep // greatest possible Step
 
-	Step        Step
+	Step        SamplingStep
 	at          int // intervals since the last change of Step
 	over, under int // consecutive intervals above and below the limit
 	// fullPct and fullNs are the overhead and the duration of a hit in the last full interval.
-	// bare is the duration of a hit without a stack, as a share of one with a stack.
+	// bareShare is the duration of a probe hit without a stack, as a share of one with a stack.
 	fullPct, fullNs, bareShare float64
-	// stuck is true after the governor has found that it cannot keep the limit.
+	// stuck is true after the governor has found that it cannot keep the overhead below the limit.
 	stuck bool
 }
 
 // NewGovernor returns a Governor that keeps the overhead below limitPct percent. It starts without
 // sampling and uses no Step above most.
-func NewGovernor(policy Policy, limitPct float64, most Step) *Governor {
+func NewGovernor(policy GovernorPolicy, limitPct float64, most SamplingStep) *Governor {
 	return &Governor{policy: policy, limitPct: limitPct, MaxStep: most, bareShare: 1}
 }
 
 // RecordsAll reports whether everything is recorded in the current interval. A Step starts with its
 // sampled intervals.
 func (g *Governor) RecordsAll() bool {
-	return g.Step == SampleNothing ||
+	return g.Step == StepSampleNothing ||
 		g.at%(g.policy.FullIntervals+g.policy.SampledIntervals) >= g.policy.SampledIntervals
 }
 
-// Next takes the measurement of the last interval and decides about the next one. gaveUp is true
-// once: when the Governor finds that it cannot keep the limit.
-func (g *Governor) Next(m Load) (gaveUp bool) {
+// DecideNextInterval takes the measurement of the last interval and decides about the next one.
+// gaveUp is true once: when the Governor finds that it cannot keep the limit.
+func (g *Governor) DecideNextInterval(m Measurement) (gaveUp bool) {
 	full, was := g.RecordsAll(), g.Step
 	g.at++
 	if full {
 		g.fullPct, g.fullNs = m.OverheadPct, m.hitNs
 	}
 	switch {
-	case full && g.Step != SampleNothing:
-		g.relax(m)
-	case g.Average(m) > g.limitPct:
-		gaveUp = g.tighten()
+	case full && g.Step != StepSampleNothing:
+		g.relaxSampling(m)
+	case g.AverageOverheadPct(m) > g.limitPct:
+		gaveUp = g.tightenSampling()
 	default:
 		g.over = 0
-		if g.Step == SampleStacks && g.fullNs > 0 && m.hitNs > 0 {
+		if g.Step == StepSampleStacks && g.fullNs > 0 && m.hitNs > 0 {
 			g.bareShare = min(1, m.hitNs/g.fullNs)
 		}
 	}
@@ -106,17 +107,18 @@ func (g *Governor) Next(m Load) (gaveUp bool) {
 	return gaveUp
 }
 
-// Average returns the average overhead of full and sampled intervals in percent.
-func (g *Governor) Average(m Load) float64 {
-	if g.Step == SampleNothing {
+// AverageOverheadPct returns the average overhead of full and sampled intervals in percent.
+func (g *Governor) AverageOverheadPct(m Measurement) float64 {
+	if g.Step == StepSampleNothing {
 		return m.OverheadPct
 	}
 	full, sampled := float64(g.policy.FullIntervals), float64(g.policy.SampledIntervals)
 	return (full*g.fullPct + sampled*m.OverheadPct) / (full + sampled)
 }
 
-// tighten counts an interval above the limit. After TightenAfter intervals it increases Step.
-func (g *Governor) tighten() (gaveUp bool) {
+// tightenSampling counts an interval with more overhead than the limit. After TightenAfter such
+// intervals it increases Step, so that more is sampled.
+func (g *Governor) tightenSampling() (gaveUp bool) {
 	if g.over++; g.over < g.policy.TightenAfter {
 		return false
 	}
@@ -129,10 +131,11 @@ func (g *Governor) tighten() (gaveUp bool) {
 	return gaveUp
 }
 
-// relax checks in a full interval whether the lower Step would suffice.
-func (g *Governor) relax(m Load) {
+// relaxSampling counts a full interval whose overhead is clearly below the limit. After RelaxAfter
+// such intervals it lowers Step, so that less is sampled.
+func (g *Governor) relaxSampling(m Measurement) {
 	pct := m.OverheadPct
-	if g.Step == SampleLaunches {
+	if g.Step == StepSampleLaunches {
 		pct *= g.bareShare
 	}
 	if pct >= g.policy.RelaxBelow*g.limitPct {

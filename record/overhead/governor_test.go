@@ -13,17 +13,17 @@ import (
 type constant struct{ launches, stacks, others float64 }
 
 // measured returns the measurement of an interval with a Step.
-func (c constant) measured(step Step, whole bool) Load {
+func (c constant) measured(step SamplingStep, whole bool) Measurement {
 	launches, ns := c.launches, 2000.0
 	switch {
 	case whole:
-	case step == SampleLaunches:
+	case step == StepSampleLaunches:
 		launches = 0
-	case step == SampleStacks:
+	case step == StepSampleStacks:
 		launches -= c.stacks
 		ns *= launches / c.launches
 	}
-	return Load{OverheadPct: launches + c.others, OthersPct: c.others, hitNs: ns}
+	return Measurement{OverheadPct: launches + c.others, OthersPct: c.others, hitNs: ns}
 }
 
 // steps runs a governor for some intervals of each program and returns one letter per interval. n,
@@ -37,7 +37,7 @@ func steps(g *Governor, looks int, programs ...constant) string {
 			if g.RecordsAll() {
 				letter = strings.ToUpper(letter)
 			}
-			gaveUp := g.Next(c.measured(g.Step, g.RecordsAll()))
+			gaveUp := g.DecideNextInterval(c.measured(g.Step, g.RecordsAll()))
 			b.WriteString(letter)
 			if gaveUp {
 				b.WriteByte('!')
@@ -51,59 +51,59 @@ func TestGovernorPolicy(t *testing.T) {
 	cheap := constant{launches: 3}
 	for name, c := range map[string]struct {
 		limit    float64
-		most     Step
+		most     SamplingStep
 		looks    int
 		programs []constant
 		want     string
 	}{
-		"below the limit":   {5, SampleLaunches, 12, []constant{cheap}, "NNNNNNNNNNNN"},
-		"a moment above it": {5, SampleLaunches, 2, []constant{{launches: 20}, cheap, {launches: 20}, cheap}, "NNNNNNNN"},
+		"below the limit":   {5, StepSampleLaunches, 12, []constant{cheap}, "NNNNNNNNNNNN"},
+		"a moment above it": {5, StepSampleLaunches, 2, []constant{{launches: 20}, cheap, {launches: 20}, cheap}, "NNNNNNNN"},
 		"stacks are enough": {
-			5, SampleLaunches, 25,
+			5, StepSampleLaunches, 25,
 			[]constant{{launches: 8, stacks: 5}},
 			"NNN" + "sssssssssS" + "sssssssssS" + "ss",
 		},
 		"launches too": {
-			5, SampleLaunches, 17,
+			5, StepSampleLaunches, 17,
 			[]constant{{launches: 20, stacks: 5}},
 			"NNN" + "sss" + "lllllllllL" + "l",
 		},
 		"launches cannot be": {
-			5, SampleStacks, 17,
+			5, StepSampleStacks, 17,
 			[]constant{{launches: 20, stacks: 5}},
 			"NNN" + "sss!ssssssS" + "ssss",
 		},
 		"others are too much alone": {
-			5, SampleLaunches, 22,
+			5, StepSampleLaunches, 22,
 			[]constant{{launches: 20, stacks: 5, others: 12}},
 			"NNN" + "sss" + "lll!llllllL" + "llllll",
 		},
 		"back when it falls": {
-			5, SampleLaunches, 40,
+			5, StepSampleLaunches, 40,
 			[]constant{{launches: 20, stacks: 10}, cheap},
 			"NNN" + "sss" + strings.Repeat("lllllllllL", 3) + "llll" + "lllllL" + "lllllllllL" + "sssssssssS" + "sssssssssS" + "NNNN",
 		},
 		"not back for less than a third below": {
-			5, SampleLaunches, 30,
+			5, StepSampleLaunches, 30,
 			[]constant{{launches: 8, stacks: 5}, {launches: 4}},
 			"NNN" + strings.Repeat("sssssssssS", 5) + "sssssss",
 		},
 		"back at once where nothing runs": {
-			5, SampleLaunches, 23,
+			5, StepSampleLaunches, 23,
 			[]constant{{launches: 8, stacks: 5}, {}},
 			"NNN" + strings.Repeat("sssssssssS", 4) + "NNN",
 		},
 	} {
-		g := NewGovernor(DefaultPolicy, c.limit, c.most)
+		g := NewGovernor(DefaultGovernorPolicy, c.limit, c.most)
 		if got := steps(g, c.looks, c.programs...); got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)
 		}
 	}
 }
 
-// LoadOf multiplies the rates of hits by the duration of a hit.
+// ComputeMeasurement multiplies the rates of hits by the duration of a hit.
 func TestLoadOfHits(t *testing.T) {
-	l := LoadOf(Rates{Launches: 20_000, Allocator: 5_000, Others: 1_000}, 2000)
+	l := ComputeMeasurement(HitRates{Launches: 20_000, Allocator: 5_000, Others: 1_000}, 2000)
 	if got := fmt.Sprintf("%.2f %.2f %.2f", l.OverheadPct, l.OthersPct, l.AllocatorPct); got != "5.20 1.20 1.00" {
 		t.Errorf("got %s", got)
 	}

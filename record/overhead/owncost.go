@@ -8,8 +8,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// OwnCost returns the CPU time of this process in ns and its peak memory in bytes.
-func OwnCost() format.Cost {
+// ReadOwnCost returns the CPU time of this process in ns and its peak memory in bytes.
+func ReadOwnCost() format.Cost {
 	var usage unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
 		return format.Cost{}

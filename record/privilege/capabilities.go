@@ -11,9 +11,9 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
 
-// Drop removes all capabilities from all threads, except for two lists. Capabilities in effective
-// stay effective. Capabilities in atHand stay permitted, so that With can raise them.
-func Drop(effective, atHand []Capability) error {
+// DropCapabilities removes all capabilities from all threads, except for two lists. Capabilities in
+// effective stay effective. Capabilities in atHand stay permitted, so that With can raise them.
+func DropCapabilities(effective, atHand []Capability) error {
 	have, keep := cap.GetProc(), cap.NewSet()
 	var bounded []cap.Value
 	for c := range cap.MaxBits() {
@@ -48,9 +48,9 @@ func Drop(effective, atHand []Capability) error {
 	return keep.SetProc()
 }
 
-// With runs do on the current thread with a permitted capability made effective. If the capability
-// is not permitted, With runs do without it.
-func With(c Capability, do func() error) error {
+// WithCapability runs do on the current thread with a permitted capability made effective. If the
+// capability is not permitted, WithCapability runs do without it.
+func WithCapability(c Capability, do func() error) error {
 	runtime.LockOSThread()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var before [2]unix.CapUserData

@@ -59,14 +59,14 @@ func joinCapabilities(all []Capability) string {
 	return strings.Join(names, ", ")
 }
 
-// Set is a set of capabilities. Bit n is the capability with number n.
-type Set uint64
+// CapabilitySet is a set of capabilities. Bit n is the capability with number n.
+type CapabilitySet uint64
 
-// has reports whether the set contains a capability.
-func (c Set) has(want Capability) bool { return c>>want&1 == 1 }
+// hasCapability reports whether the set contains a capability.
+func (c CapabilitySet) hasCapability(want Capability) bool { return c>>want&1 == 1 }
 
-// known returns the capabilities in the set that gpurec uses.
-func (c Set) known() []Capability {
+// listUsed returns the capabilities in the set that gpurec uses.
+func (c CapabilitySet) listUsed() []Capability {
 	var have []Capability
 	for _, k := range []Capability{
 		unix.CAP_BPF,
@@ -76,15 +76,15 @@ func (c Set) known() []Capability {
 		unix.CAP_CHECKPOINT_RESTORE,
 		unix.CAP_SYSLOG,
 	} {
-		if c.has(k) {
+		if c.hasCapability(k) {
 			have = append(have, k)
 		}
 	}
 	return have
 }
 
-// Effective returns the effective capabilities of this process.
-func Effective() (Set, error) {
+// ReadEffective returns the effective capabilities of this process.
+func ReadEffective() (CapabilitySet, error) {
 	file, err := os.Open("/proc/self/status")
 	if err != nil {
 		return 0, fmt.Errorf("read own capabilities: %w", err)
@@ -96,32 +96,36 @@ func Effective() (Set, error) {
 			if err != nil {
 				return 0, fmt.Errorf("read own capabilities: %w", err)
 			}
-			return Set(bits), nil
+			return CapabilitySet(bits), nil
 		}
 	}
 	return 0, fmt.Errorf("read own capabilities: no CapEff line in /proc/self/status")
 }
 
-// Check returns an *Error if this process lacks a capability for attaching probes with an
+// CheckAttach returns an *Error if this process lacks a capability for attaching probes with an
 // interface.
 //
 // Loading BPF programs needs CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN (Linux 5.8, commit
 // a17b53c4a4b5). A uprobe_multi link needs no other capabilities. A perf uprobe needs CAP_SYS_ADMIN
 // since commit ba677dbe77af (2025, also in 6.6.y and 6.12.y).
-func Check(how Attach) error {
-	have, err := Effective()
+func CheckAttach(how AttachMethod) error {
+	have, err := ReadEffective()
 	if err != nil {
 		return err
 	}
-	if missing := have.missing(how.OnThisKernel()); len(missing) > 0 {
-		return &Error{Task: "attaching probes by " + string(how.OnThisKernel()), Missing: missing, Have: have.known()}
+	if missing := have.missingForAttach(how.ResolveForKernel()); len(missing) > 0 {
+		return &Error{
+			Task:    "attaching probes by " + string(how.ResolveForKernel()),
+			Missing: missing,
+			Have:    have.listUsed(),
+		}
 	}
 	return nil
 }
 
-// missing returns the capabilities for attaching that the set lacks.
-func (c Set) missing(how Attach) []Capability {
-	if c.has(unix.CAP_SYS_ADMIN) {
+// missingForAttach returns the capabilities for attaching probes that the set lacks.
+func (c CapabilitySet) missingForAttach(how AttachMethod) []Capability {
+	if c.hasCapability(unix.CAP_SYS_ADMIN) {
 		return nil
 	}
 	if how == AttachPerf {
@@ -129,46 +133,47 @@ func (c Set) missing(how Attach) []Capability {
 	}
 	var missing []Capability
 	for _, need := range []Capability{unix.CAP_BPF, unix.CAP_PERFMON} {
-		if !c.has(need) {
+		if !c.hasCapability(need) {
 			missing = append(missing, need)
 		}
 	}
 	return missing
 }
 
-// ExplainLoad converts EPERM from loading BPF programs or creating maps to an *Error, if
+// ExplainLoadError converts EPERM from loading BPF programs or creating maps to an *Error, if
 // capabilities are missing. It returns all other errors unchanged.
-func (c Set) ExplainLoad(err error) error {
-	missing := c.missing(AttachMulti)
+func (c CapabilitySet) ExplainLoadError(err error) error {
+	missing := c.missingForAttach(AttachMulti)
 	if len(missing) == 0 || !errors.Is(err, unix.EPERM) {
 		return err
 	}
-	return &Error{Task: "loading BPF programs", Missing: missing, Have: c.known()}
+	return &Error{Task: "loading BPF programs", Missing: missing, Have: c.listUsed()}
 }
 
 // CheckUnwinding returns an *Error if this process lacks a capability for unwinding, in addition to
 // those for attaching. Kernel symbol addresses need CAP_SYSLOG. Mapped files of processes need
 // CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN.
 func CheckUnwinding() error {
-	have, err := Effective()
+	have, err := ReadEffective()
 	if err != nil {
 		return err
 	}
 	var missing []Capability
-	if !have.has(unix.CAP_SYSLOG) {
+	if !have.hasCapability(unix.CAP_SYSLOG) {
 		missing = append(missing, unix.CAP_SYSLOG)
 	}
-	if !have.has(unix.CAP_CHECKPOINT_RESTORE) && !have.has(unix.CAP_SYS_ADMIN) {
+	if !have.hasCapability(unix.CAP_CHECKPOINT_RESTORE) && !have.hasCapability(unix.CAP_SYS_ADMIN) {
 		missing = append(missing, unix.CAP_CHECKPOINT_RESTORE)
 	}
 	if len(missing) > 0 {
-		return &Error{Task: "unwinding", Missing: missing, Have: have.known()}
+		return &Error{Task: "unwinding", Missing: missing, Have: have.listUsed()}
 	}
 	return nil
 }
 
-// CheckAccess returns an *Error if this process may not read /proc of another user's process.
-func CheckAccess(p *process.Process) error {
+// CheckProcessAccess returns an *Error if this process may not read /proc of another user's
+// process.
+func CheckProcessAccess(p *process.Process) error {
 	file, err := os.Open(p.Path("maps"))
 	if err == nil {
 		var b [1]byte
@@ -178,12 +183,12 @@ func CheckAccess(p *process.Process) error {
 	if err == nil || !os.IsPermission(err) && err != unix.EPERM {
 		return nil
 	}
-	have, cerr := Effective()
-	if cerr == nil && !have.has(unix.CAP_SYS_PTRACE) {
+	have, cerr := ReadEffective()
+	if cerr == nil && !have.hasCapability(unix.CAP_SYS_PTRACE) {
 		return &Error{
 			Task:    fmt.Sprintf("process %d (%s) belongs to another user: reading its mappings", p.Pid, p.Comm),
-			Missing: []Capability{unix.CAP_SYS_PTRACE}, Have: have.known(),
+			Missing: []Capability{unix.CAP_SYS_PTRACE}, Have: have.listUsed(),
 		}
 	}
-	return p.Wrap(err)
+	return p.WrapError(err)
 }

@@ -12,7 +12,7 @@ import (
 func TestRefusedProgramsNameTheirCapabilities(t *testing.T) {
 	refused := fmt.Errorf("map create: %w", unix.EPERM)
 	for _, c := range []struct {
-		have Set
+		have CapabilitySet
 		err  error
 		want string
 	}{
@@ -22,7 +22,7 @@ func TestRefusedProgramsNameTheirCapabilities(t *testing.T) {
 		{1 << unix.CAP_SYS_ADMIN, refused, refused.Error()},
 		{0, unix.EINVAL, unix.EINVAL.Error()},
 	} {
-		if got := c.have.ExplainLoad(c.err).Error(); got != c.want {
+		if got := c.have.ExplainLoadError(c.err).Error(); got != c.want {
 			t.Errorf("with %x: %s", uint64(c.have), got)
 		}
 	}

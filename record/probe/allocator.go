@@ -14,16 +14,17 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// offsetUnknown is OFFSET_UNKNOWN of event.h.
-const offsetUnknown = ^uint64(0)
+// unknownStatsOffset means that the offset of PyTorch's allocator statistics is unknown:
+// OFFSET_UNKNOWN of event.h.
+const unknownStatsOffset = ^uint64(0)
 
 // SetAllocatorSource sets the library whose function reports the allocator events of a process.
 // It has no effect after the process's first allocator event.
 func (p *Probes) SetAllocatorSource(lib *library.Library, pid int) {
-	if lib.Kind == library.Driver || pid == EveryProcess {
+	if lib.Kind == library.KindDriver || pid == EveryProcess {
 		return
 	}
-	a := bpf.CudaProcessAllocator{StatsOffset: offsetUnknown, Source: uint32(lib.Source())}
+	a := bpf.CudaProcessAllocator{StatsOffset: unknownStatsOffset, Source: uint32(lib.AllocatorSource())}
 	_ = p.Objects.Allocators.Update(uint32(pid), a, ebpf.UpdateNoExist) // an existing source is kept
 }
 
@@ -32,7 +33,7 @@ func (p *Probes) SetAllocatorSource(lib *library.Library, pid int) {
 func (p *Probes) AllocatorSource(lib *library.Library, pid int) bpf.CudaAllocatorSource {
 	var a bpf.CudaProcessAllocator
 	if p.Objects.Allocators.Lookup(uint32(pid), &a) != nil {
-		return lib.Source()
+		return lib.AllocatorSource()
 	}
 	return bpf.CudaAllocatorSource(a.Source)
 }
@@ -79,12 +80,12 @@ func (p *Probes) FindStatsOffset(pid int) (at uint64, ok bool) {
 	if p.Objects.AllocatorSearches.Lookup(uint32(pid), &search) != nil {
 		return 0, false
 	}
-	return findLayout(&search)
+	return findMatchingOffset(&search)
 }
 
 // ForgetStatsOffset deletes the statistics offset of a process and its search for the offset.
 func (p *Probes) ForgetStatsOffset(pid int) {
-	p.SetStatsOffset(pid, offsetUnknown)
+	p.SetStatsOffset(pid, unknownStatsOffset)
 	_ = p.Objects.AllocatorSearches.Delete(uint32(pid)) // the search may not exist
 }
 
@@ -93,25 +94,26 @@ func (p *Probes) ForgetAllocatorSource(pid int) {
 	_ = p.Objects.Allocators.Delete(uint32(pid)) // the entry may have been deleted
 }
 
-// minComparisons is the number of comparisons after which a word that matched every total is
-// accepted.
-const minComparisons = 32
+// minTotalsComparisons is the number of comparisons after which a word of PyTorch's allocator
+// object is accepted as the total, if it matched every reported total.
+const minTotalsComparisons = 32
 
-// statArrayWords is STAT_ARRAY_WORDS of allocator.h.
-const statArrayWords = 12
+// wordsPerStatArray is the size in 8-byte words of the array of one allocator statistic:
+// STAT_ARRAY_WORDS of allocator.h.
+const wordsPerStatArray = 12
 
-// findLayout returns the offset of the first word that always matched the allocated bytes, if the
-// word one array later always matched the reserved bytes. The first word of a statistic's array is
-// the current value of all pools.
-func findLayout(search *bpf.CudaAllocatorSearch) (offset uint64, ok bool) {
-	if search.Comparisons < minComparisons {
+// findMatchingOffset returns the offset of the first word that always matched the allocated bytes,
+// if the word one array later always matched the reserved bytes. The first word of a statistic's
+// array is the current value of all pools.
+func findMatchingOffset(search *bpf.CudaAllocatorSearch) (offset uint64, ok bool) {
+	if search.Comparisons < minTotalsComparisons {
 		return 0, false
 	}
 	isSet := func(words []uint64, i int) bool { return i < 64*len(words) && words[i/64]>>(i%64)&1 != 0 }
 	for piece, word := range search.Allocated {
 		for ; word != 0; word &= word - 1 {
 			i := 64*piece + bits.TrailingZeros64(word)
-			if isSet(search.Reserved[:], i+statArrayWords) {
+			if isSet(search.Reserved[:], i+wordsPerStatArray) {
 				return uint64(8 * i), true
 			}
 		}

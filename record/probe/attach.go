@@ -15,10 +15,10 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// Attach attaches the probes of a library to one process, or to all processes with EveryProcess.
-// It does nothing if the library was attached before, or an attempt failed. Return probes are
-// attached before entry probes, so that each recorded entry has its return.
-func (p *Probes) Attach(lib *library.Library, pid int) error {
+// AttachLibrary attaches the probes of a library to one process, or to all processes with
+// EveryProcess. It does nothing if the library was attached before, or an attempt failed. Return
+// probes are attached before entry probes, so that each recorded entry has its return.
+func (p *Probes) AttachLibrary(lib *library.Library, pid int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := attachment{lib.ID, pid}
@@ -48,10 +48,10 @@ func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 	var permanent, launches, allocator []library.Probe
 	getters := make(map[string][]library.Probe)
 	for _, at := range p.selectedProbes(lib) {
-		switch call, _, _, _ := bpf.ByCookie(at.Cookie); {
+		switch call, _, _, _ := bpf.FunctionByCookie(at.Cookie); {
 		case call.Getter:
 			getters[call.Name] = append(getters[call.Name], at)
-		case call.SamplesReturns():
+		case call.SamplesReturnProbes():
 			launches = append(launches, at)
 		case call.Class == bpf.CudaCallClassCLASS_ALLOCATOR:
 			allocator = append(allocator, at)
@@ -60,12 +60,12 @@ func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 		}
 	}
 	if len(launches) > 0 {
-		if err := p.linkLaunches(executable, launches, pid); err != nil {
+		if err := p.addLaunchLinks(executable, launches, pid); err != nil {
 			return err
 		}
 	}
 	for _, probes := range [][]library.Probe{permanent, allocator} {
-		if err := p.linkMulti(executable, probes, pid, &p.permanent); err != nil {
+		if err := p.attachMultiLinks(executable, probes, pid, &p.permanent); err != nil {
 			return err
 		}
 	}
@@ -73,7 +73,7 @@ func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 		if p.getters[name] == nil {
 			p.getters[name] = new(linkPairs)
 		}
-		if err := p.linkMulti(executable, probes, pid, p.getters[name]); err != nil {
+		if err := p.attachMultiLinks(executable, probes, pid, p.getters[name]); err != nil {
 			return err
 		}
 	}
@@ -82,8 +82,8 @@ func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 
 // entryProgram returns the BPF program for the entry of a function.
 func (p *Probes) entryProgram(cookie uint16) *ebpf.Program {
-	switch call, _, _, _ := bpf.ByCookie(cookie); {
-	case call.SamplesReturns():
+	switch call, _, _, _ := bpf.FunctionByCookie(cookie); {
+	case call.SamplesReturnProbes():
 		return p.Objects.LaunchEnter
 	case call.Class == bpf.CudaCallClassCLASS_ALLOCATOR:
 		return p.Objects.AllocatorEnter
@@ -91,34 +91,39 @@ func (p *Probes) entryProgram(cookie uint16) *ebpf.Program {
 	return p.Objects.CallEnter
 }
 
-// linkMulti attaches probes with uprobe_multi: one link for their entries and, where returns are
-// probed, one for their returns. All probes must have the same entry program. It appends the links
-// to pairs.
-func (p *Probes) linkMulti(executable *link.Executable, probes []library.Probe, pid int, pairs *linkPairs) error {
+// attachMultiLinks attaches probes with uprobe_multi: one link for their entries and, where returns
+// are probed, one for their returns. All probes must have the same entry program. It appends the
+// links to pairs.
+func (p *Probes) attachMultiLinks(
+	executable *link.Executable,
+	probes []library.Probe,
+	pid int,
+	pairs *linkPairs,
+) error {
 	if len(probes) == 0 {
 		return nil
 	}
-	entry, exit := multiOptions(probes, pid)
+	entry, exit := makeMultiOptions(probes, pid)
 	if len(exit.Addresses) > 0 {
 		returns, err := executable.UretprobeMulti(nil, p.Objects.CallExit, &exit)
 		if err != nil {
 			return err
 		}
 		pairs.returns = append(pairs.returns, returns)
-		p.setOwner(pid, returns)
+		p.setLinkOwner(pid, returns)
 	}
 	entries, err := executable.UprobeMulti(nil, p.entryProgram(probes[0].Cookie), &entry)
 	if err != nil {
 		return err
 	}
 	pairs.entries = append(pairs.entries, entries)
-	p.setOwner(pid, entries)
+	p.setLinkOwner(pid, entries)
 	p.count.Add(int64(len(entry.Addresses) + len(exit.Addresses)))
 	return nil
 }
 
-// multiOptions returns the link options for the entries and for the returns of probes.
-func multiOptions(probes []library.Probe, pid int) (entry, exit link.UprobeMultiOptions) {
+// makeMultiOptions returns the link options for the entries and for the returns of probes.
+func makeMultiOptions(probes []library.Probe, pid int) (entry, exit link.UprobeMultiOptions) {
 	entry.PID, exit.PID = uint32(pid), uint32(pid)
 	for _, at := range probes {
 		entry.Addresses = append(entry.Addresses, at.FileOffset)
@@ -137,17 +142,17 @@ func (p *Probes) selectedProbes(lib *library.Library) []library.Probe {
 		return lib.Probes
 	}
 	return slices.DeleteFunc(slices.Clone(lib.Probes), func(at library.Probe) bool {
-		call, _, _, _ := bpf.ByCookie(at.Cookie)
-		return len(p.functions) > 0 && !slices.Contains(p.functions, at.Symbol) || !IsNeeded(call, p.classes)
+		call, _, _, _ := bpf.FunctionByCookie(at.Cookie)
+		return len(p.functions) > 0 && !slices.Contains(p.functions, at.Symbol) || !IsFunctionNeeded(call, p.classes)
 	})
 }
 
-// allocationsLast moves the probes of allocations behind all others. Perf uprobes are attached one
-// by one while the program runs. A free without its allocation is harmless; an allocation without
-// its free would be reported as a leak.
-func allocationsLast(probes []library.Probe) []library.Probe {
+// moveAllocationsLast moves the probes of allocations behind all others. Perf uprobes are attached
+// one by one while the program runs. A free without its allocation is harmless; an allocation
+// without its free would be reported as a leak.
+func moveAllocationsLast(probes []library.Probe) []library.Probe {
 	isAllocation := func(at library.Probe) bool {
-		call, _, _, _ := bpf.ByCookie(at.Cookie)
+		call, _, _, _ := bpf.FunctionByCookie(at.Cookie)
 		return call.Kind == format.KindAlloc
 	}
 	return append(slices.DeleteFunc(slices.Clone(probes), isAllocation),
@@ -160,7 +165,7 @@ func (p *Probes) attachPerf(lib *library.Library, pid int) error {
 	if err != nil {
 		return err
 	}
-	for _, at := range allocationsLast(p.selectedProbes(lib)) {
+	for _, at := range moveAllocationsLast(p.selectedProbes(lib)) {
 		opt := &link.UprobeOptions{Address: at.FileOffset, PID: pid, Cookie: uint64(at.Cookie)}
 		if at.Return {
 			l, err := executable.Uretprobe("", p.Objects.CallExit, opt)

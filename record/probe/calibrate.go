@@ -36,31 +36,31 @@ func calibrationTarget(i int) byte {
 
 // A calibration is the median of several rounds, so that interrupts do not distort the result.
 const (
-	calibrationRounds = 21
-	calibrationCalls  = 400
+	calibrationRounds        = 21
+	callsPerCalibrationRound = 400
 )
 
-// measureCallNs returns the duration of one call of calibrationTarget, in nanoseconds.
-func measureCallNs() float64 {
+// measureTargetCallNs returns the duration of one call of calibrationTarget, in nanoseconds.
+func measureTargetCallNs() float64 {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	rounds := make([]float64, calibrationRounds)
 	sink := byte(0)
 	for r := range rounds {
 		begin := time.Now()
-		for i := range calibrationCalls {
+		for i := range callsPerCalibrationRound {
 			sink += calibrationTarget(i)
 		}
-		rounds[r] = float64(time.Since(begin).Nanoseconds()) / calibrationCalls
+		rounds[r] = float64(time.Since(begin).Nanoseconds()) / callsPerCalibrationRound
 	}
 	runtime.KeepAlive(sink)
 	slices.Sort(rounds)
 	return rounds[len(rounds)/2]
 }
 
-// ExceptionNs measures the cost of a probe hit without its BPF program, in nanoseconds. It measures
-// an entry probe; a return probe costs about as much.
-func (p *Probes) ExceptionNs() (float64, error) {
+// MeasureExceptionNs measures the cost of a probe hit without its BPF program, in nanoseconds. It
+// measures an entry probe; a return probe costs about as much.
+func (p *Probes) MeasureExceptionNs() (float64, error) {
 	maps, err := (&process.Process{Pid: os.Getpid()}).Maps()
 	if err != nil {
 		return 0, err
@@ -68,13 +68,13 @@ func (p *Probes) ExceptionNs() (float64, error) {
 	at := uint64(reflect.ValueOf(calibrationTarget).Pointer())
 	code, ok := symbolize.FindMapping(maps, at)
 	if !ok {
-		return 0, errors.New("own code not found")
+		return 0, errors.New("gpurec's own code is not in its mappings")
 	}
 	executable, err := link.OpenExecutable("/proc/self/exe")
 	if err != nil {
 		return 0, err
 	}
-	bare := measureCallNs()
+	bare := measureTargetCallNs()
 	// The AllocatorReport program returns at once for threads without recorded state.
 	var l link.Link
 	if offset := at - code.Start + code.Offset; p.How == privilege.AttachMulti {
@@ -93,6 +93,6 @@ func (p *Probes) ExceptionNs() (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	probed := measureCallNs()
+	probed := measureTargetCallNs()
 	return max(0, probed-bare), l.Close()
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// classOfPrefix maps the beginning of a function's name to its class for --record. It applies to
+// classByPrefix maps the beginning of a function's name to its class for --record. It applies to
 // functions that the BPF programs count as CLASS_API. The first match counts.
-var classOfPrefix = []struct{ prefix, class string }{
+var classByPrefix = []struct{ prefix, class string }{
 	{"cuLaunch", format.RecordLaunch},
 	{"cuGraphics", format.RecordMemory}, // graphics interop maps memory of other APIs
 	{"cuGraph", format.RecordGraph},
@@ -51,9 +51,9 @@ var classOfPrefix = []struct{ prefix, class string }{
 	{"cuVDPAUCtx", ""},
 }
 
-// classOf returns the class of a function for Options.Classes, "" for functions that are always
-// recorded. ok is false if classOfPrefix has no prefix of the function.
-func classOf(call *bpf.Call) (class string, ok bool) {
+// recordClassOf returns the class of a function for Options.Classes, "" for functions that are
+// always recorded. ok is false if classByPrefix has no prefix of the function.
+func recordClassOf(call *bpf.ProbedFunction) (class string, ok bool) {
 	switch call.Class {
 	case bpf.CudaCallClassCLASS_MEMORY:
 		return format.RecordMemory, true
@@ -66,7 +66,7 @@ func classOf(call *bpf.Call) (class string, ok bool) {
 	case bpf.CudaCallClassCLASS_ALLOCATOR:
 		return format.RecordAllocator, true
 	}
-	for _, p := range classOfPrefix {
+	for _, p := range classByPrefix {
 		if strings.HasPrefix(call.Name, p.prefix) {
 			return p.class, true
 		}
@@ -74,13 +74,14 @@ func classOf(call *bpf.Call) (class string, ok bool) {
 	return "", false
 }
 
-// IsNeeded reports whether a recording of these classes needs the calls of a function: the function
-// belongs to one of the classes, or is needed to interpret their calls. No classes means all.
-func IsNeeded(call *bpf.Call, classes []string) bool {
+// IsFunctionNeeded reports whether a recording of these classes needs the calls of a function: the
+// function belongs to one of the classes, or is needed to interpret their calls. No classes means
+// all.
+func IsFunctionNeeded(call *bpf.ProbedFunction, classes []string) bool {
 	if len(classes) == 0 {
 		return true
 	}
-	class, _ := classOf(call)
+	class, _ := recordClassOf(call)
 	if class == "" || slices.Contains(classes, class) {
 		return true
 	}
@@ -93,7 +94,7 @@ func IsNeeded(call *bpf.Call, classes []string) bool {
 	case isCaptureCall(call.Name): // a call on a capturing stream runs nothing
 		return has(format.RecordMemory, format.RecordLaunch, format.RecordCopy, format.RecordGraph)
 	case class == format.RecordModule: // some module functions supply the names of kernels
-		namesKernels := call.Meaning == bpf.NewFunction || call.Effect == bpf.CudaCallEffectEFFECT_UNLOAD
+		namesKernels := call.Columns == bpf.ColumnsNewFunction || call.Effect == bpf.CudaCallEffectEFFECT_UNLOAD
 		return namesKernels && has(format.RecordLaunch, format.RecordGraph)
 	}
 	return false

@@ -18,23 +18,23 @@ func FuzzCodeMap(f *testing.F) {
 	f.Add("0-ffffffffffffffff r-xp 0 08:02 1 /a\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if maps, err := symbolize.ReadMaps(strings.NewReader(text)); err == nil {
-			codeMap(maps)
+			makeCodeMap(maps)
 		}
 	})
 }
 
 // TestEveryCallHasAClass fails for a row of the call table whose name has no prefix in
-// classOfPrefix.
+// classByPrefix.
 func TestEveryCallHasAClass(t *testing.T) {
-	for i := range bpf.Calls {
-		class, ok := classOf(&bpf.Calls[i])
+	for i := range bpf.CallTable {
+		class, ok := recordClassOf(&bpf.CallTable[i])
 		if !ok || class != "" && !slices.Contains(format.RecordClasses, class) {
-			t.Errorf("%s is of class %q: add a prefix of its name to classOfPrefix", bpf.Calls[i].Name, class)
+			t.Errorf("%s is of class %q: add a prefix of its name to classOfPrefix", bpf.CallTable[i].Name, class)
 		}
 	}
-	for i := range bpf.Allocators {
-		if class, _ := classOf(&bpf.Allocators[i]); class != format.RecordAllocator {
-			t.Errorf("%s is of class %q", bpf.Allocators[i].Name, class)
+	for i := range bpf.AllocatorFunctions {
+		if class, _ := recordClassOf(&bpf.AllocatorFunctions[i]); class != format.RecordAllocator {
+			t.Errorf("%s is of class %q", bpf.AllocatorFunctions[i].Name, class)
 		}
 	}
 }
@@ -74,13 +74,13 @@ func TestIsNeeded(t *testing.T) {
 		{format.RecordStream, []string{"cuStreamCreate", "cuEventRecord"}, []string{"cuStreamSynchronize", "cuMemAlloc_v2"}},
 		{format.RecordGraph, []string{"cuGraphInstantiateWithFlags", "cuStreamBeginCapture_v2", "cuGraphAddMemAllocNode"}, []string{"cuGraphLaunch", "cuMemAlloc_v2"}},
 	} {
-		for i := range bpf.Calls {
-			call := &bpf.Calls[i]
-			need := IsNeeded(call, []string{c.class})
+		for i := range bpf.CallTable {
+			call := &bpf.CallTable[i]
+			need := IsFunctionNeeded(call, []string{c.class})
 			if slices.Contains(c.with, call.Name) && !need || slices.Contains(c.without, call.Name) && need {
 				t.Errorf("--record %s: %s is needed: %v", c.class, call.Name, need)
 			}
-			if !IsNeeded(call, nil) || !IsNeeded(call, format.RecordClasses) {
+			if !IsFunctionNeeded(call, nil) || !IsFunctionNeeded(call, format.RecordClasses) {
 				t.Errorf("%s is not recorded by default", call.Name)
 			}
 		}

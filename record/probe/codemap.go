@@ -10,12 +10,12 @@ import (
 // MapCode gives the BPF programs the address ranges of a process's code, from its mappings.
 func (p *Probes) MapCode(pid int, mappings []symbolize.Mapping) {
 	// On an error, native paths are less exact. The stack inference statistics show that.
-	_ = p.Objects.CodeMaps.Put(uint32(pid), codeMap(mappings))
+	_ = p.Objects.CodeMaps.Put(uint32(pid), makeCodeMap(mappings))
 }
 
-// codeMap makes a bitmap of the address ranges that hold code of a process. The BPF programs use it
-// to recognize return addresses.
-func codeMap(mappings []symbolize.Mapping) *bpf.CudaCodeMap {
+// makeCodeMap makes a bitmap of the address ranges that hold code of a process. The BPF programs
+// use it to recognize return addresses.
+func makeCodeMap(mappings []symbolize.Mapping) *bpf.CudaCodeMap {
 	const unitBits = 21
 	m := new(bpf.CudaCodeMap)
 	units := uint64(len(m.Units) * 64)

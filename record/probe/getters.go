@@ -9,11 +9,12 @@ import (
 	"github.com/gpurec/gpurec/bpf"
 )
 
-// GetterCalls returns the number of calls of each getter (bpf.Call.Getter), by function name.
+// GetterCalls returns the number of calls of each getter (bpf.ProbedFunction.Getter), by function
+// name.
 func (p *Probes) GetterCalls() map[string]uint64 {
 	calls := make(map[string]uint64)
-	for cookie := range bpf.NumCookies() {
-		call, _, _, _ := bpf.ByCookie(uint16(cookie))
+	for cookie := range bpf.NumDriverCookies() {
+		call, _, _, _ := bpf.FunctionByCookie(uint16(cookie))
 		if !call.Getter {
 			continue
 		}
@@ -27,9 +28,9 @@ func (p *Probes) GetterCalls() map[string]uint64 {
 	return calls
 }
 
-// DropGetter removes the probes of a getter, for good. It reports whether there were any. It waits
-// 10 ms between entries and returns, so that most calls in flight return before.
-func (p *Probes) DropGetter(name string) bool {
+// RemoveGetterProbes removes the probes of a getter, for good. It reports whether there were any.
+// It waits 10 ms between entries and returns, so that most calls in flight return before.
+func (p *Probes) RemoveGetterProbes(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	links := p.getters[name]

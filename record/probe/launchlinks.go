@@ -36,8 +36,8 @@ type launchLink struct {
 	gone       bool // the process has exited: do not attach again
 }
 
-// openLinks returns the open links of launch probes.
-func openLinks(of []launchLink) []link.Link {
+// listOpenLinks returns the open links of launch probes.
+func listOpenLinks(of []launchLink) []link.Link {
 	var links []link.Link
 	for _, l := range of {
 		if l.link != nil {
@@ -49,17 +49,17 @@ func openLinks(of []launchLink) []link.Link {
 
 // closeLaunchLinks closes the links of launch probes.
 func closeLaunchLinks(of []launchLink) error {
-	err := closeLinks(openLinks(of))
+	err := closeLinks(listOpenLinks(of))
 	for i := range of {
 		of[i].link = nil
 	}
 	return err
 }
 
-// linkLaunches attaches entries and returns of launches, in separate links. While launches are not
-// recorded, it attaches them later. The caller holds p.mu.
-func (p *Probes) linkLaunches(executable *link.Executable, probes []library.Probe, pid int) error {
-	entry, exit := multiOptions(probes, pid)
+// addLaunchLinks attaches entries and returns of launches, in separate links. While launches are
+// not recorded, it attaches them later. The caller holds p.mu.
+func (p *Probes) addLaunchLinks(executable *link.Executable, probes []library.Probe, pid int) error {
+	entry, exit := makeMultiOptions(probes, pid)
 	p.launches.entries = append(p.launches.entries, launchLink{executable: executable, options: entry})
 	p.launches.returns = append(p.launches.returns, launchLink{executable: executable, options: exit})
 	p.count.Add(int64(len(entry.Addresses) + len(exit.Addresses)))
@@ -101,9 +101,9 @@ func (p *Probes) attachMissingLaunches() error {
 	return err
 }
 
-// awaitReturns waits until no open launch waits for its return probe. It reports false if stop was
-// closed or limit has passed; limit 0 means no limit.
-func (p *Probes) awaitReturns(stop <-chan struct{}, limit time.Duration) (bool, error) {
+// awaitLaunchReturns waits until no open launch waits for its return probe. It reports false if
+// stop was closed or limit has passed; limit 0 means no limit.
+func (p *Probes) awaitLaunchReturns(stop <-chan struct{}, limit time.Duration) (bool, error) {
 	for begin := time.Now(); limit == 0 || time.Since(begin) < limit; {
 		if clock.Sleep(stop, returnsPollInterval) {
 			return false, nil
@@ -112,17 +112,17 @@ func (p *Probes) awaitReturns(stop <-chan struct{}, limit time.Duration) (bool, 
 		if err != nil {
 			return false, err
 		}
-		if !slices.ContainsFunc(open, awaitsReturn) {
+		if !slices.ContainsFunc(open, launchAwaitsReturn) {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// awaitsReturn reports whether an open call is a launch that will be sent at its return.
-func awaitsReturn(e bpf.CudaEvent) bool {
-	call, _, _, ok := bpf.ByCookie(e.Call)
-	return ok && call.SamplesReturns() && e.Flags&uint8(bpf.CudaEventFlagsEVENT_NO_RETURN) == 0
+// launchAwaitsReturn reports whether an open call is a launch that will be sent at its return.
+func launchAwaitsReturn(e bpf.CudaEvent) bool {
+	call, _, _, ok := bpf.FunctionByCookie(e.Call)
+	return ok && call.SamplesReturnProbes() && e.Flags&uint8(bpf.CudaEventFlagsEVENT_NO_RETURN) == 0
 }
 
 // LaunchSwitchDelay is how long in advance the BPF programs get the time at which launches are
@@ -132,17 +132,17 @@ const LaunchSwitchDelay = 20 * time.Millisecond
 // IgnoreLaunches makes the BPF programs ignore launches that begin at or after untilNs, on
 // CLOCK_MONOTONIC. All launches before untilNs are recorded. Call DetachLaunches next.
 func (p *Probes) IgnoreLaunches() (untilNs int64, err error) {
-	untilNs = clock.Ns(unix.CLOCK_MONOTONIC) + LaunchSwitchDelay.Nanoseconds()
+	untilNs = clock.ReadNs(unix.CLOCK_MONOTONIC) + LaunchSwitchDelay.Nanoseconds()
 	if err := p.Objects.LaunchesUntilNs.Set(uint64(untilNs)); err != nil {
 		return 0, fmt.Errorf("ignore launches: %w", err)
 	}
-	p.Missing.Begin(untilNs)
+	p.MissingLaunches.Begin(untilNs)
 	return untilNs, nil
 }
 
-// detachLaunchesGrace limits how long DetachLaunches waits for open launches. A launch does not
+// maxLaunchReturnWait limits how long DetachLaunches waits for open launches. A launch does not
 // return while its stream's queue is full.
-const detachLaunchesGrace = time.Second
+const maxLaunchReturnWait = time.Second
 
 // DetachLaunches removes the launch probes, after IgnoreLaunches. Closing stop ends its waits.
 func (p *Probes) DetachLaunches(stop <-chan struct{}) error {
@@ -153,7 +153,7 @@ func (p *Probes) DetachLaunches(stop <-chan struct{}) error {
 	p.launches.detached = true
 	err := closeLaunchLinks(p.launches.entries)
 	p.mu.Unlock()
-	returned, aerr := p.awaitReturns(stop, detachLaunchesGrace)
+	returned, aerr := p.awaitLaunchReturns(stop, maxLaunchReturnWait)
 	if err = errors.Join(err, aerr); err != nil || !returned {
 		return err
 	}
@@ -172,7 +172,7 @@ func (p *Probes) AttachLaunches() (fromNs int64, err error) {
 		return 0, fmt.Errorf("probe launches: %w", err)
 	}
 	for {
-		fromNs = clock.Ns(unix.CLOCK_MONOTONIC) + LaunchSwitchDelay.Nanoseconds()
+		fromNs = clock.ReadNs(unix.CLOCK_MONOTONIC) + LaunchSwitchDelay.Nanoseconds()
 		err := errors.Join(
 			p.Objects.LaunchesFromNs.Set(uint64(fromNs)),
 			p.Objects.LaunchesUntilNs.Set(uint64(math.MaxUint64)),
@@ -180,8 +180,8 @@ func (p *Probes) AttachLaunches() (fromNs int64, err error) {
 		if err != nil {
 			return 0, fmt.Errorf("probe launches: %w", err)
 		}
-		if clock.Ns(unix.CLOCK_MONOTONIC) < fromNs { // otherwise the window was set too late: try again
-			p.Missing.End(fromNs)
+		if clock.ReadNs(unix.CLOCK_MONOTONIC) < fromNs { // otherwise the window was set too late: try again
+			p.MissingLaunches.End(fromNs)
 			return fromNs, nil
 		}
 	}

@@ -17,7 +17,7 @@ import (
 
 // Options configure the BPF programs.
 type Options struct {
-	How         privilege.Attach
+	How         privilege.AttachMethod
 	BufferBytes int              // size of the ring buffer, a power of two
 	Stacks      string           // StacksAuto, StacksFull, StacksFP or StacksOff
 	Unwinder    *unwind.Unwinder // nil: stacks are not unwound
@@ -30,9 +30,9 @@ type Options struct {
 	StackCacheSets int
 }
 
-// Load loads the BPF programs and fills the call table. It attaches nothing. It returns a
+// LoadPrograms loads the BPF programs and fills the call table. It attaches nothing. It returns a
 // *privilege.Error if capabilities are missing.
-func Load(opt Options) (*Probes, error) {
+func LoadPrograms(opt Options) (*Probes, error) {
 	how, bufferBytes := opt.How, opt.BufferBytes
 	spec, err := bpf.LoadCuda()
 	if err != nil {
@@ -47,20 +47,20 @@ func Load(opt Options) (*Probes, error) {
 		owners:    make(map[link.Link]int),
 	}
 	for _, program := range spec.Programs {
-		program.AttachType = p.attachType()
+		program.AttachType = p.programAttachType()
 	}
 	spec.Maps["events"].MaxEntries = uint32(bufferBytes)
 	replace := make(map[string]*ebpf.Map)
 	if opt.Unwinder != nil {
-		replace = unwindMaps(opt.Unwinder)
+		replace = listSharedUnwindMaps(opt.Unwinder)
 		if err := spec.Variables["task_thread_pointer"].Set(opt.Unwinder.Layout().ThreadPointer); err != nil {
 			return nil, fmt.Errorf("set BPF variables: %w", err)
 		}
 	}
 	if err := errors.Join(
-		spec.Variables["stack_capture"].Set(uint8(stackModes[opt.Stacks])),
-		spec.Variables["record_all"].Set(bpfBool(opt.All)),
-		spec.Variables["only_comm"].Set(commBytes(opt.Comm)),
+		spec.Variables["stack_capture"].Set(uint8(bpfStackModes[opt.Stacks])),
+		spec.Variables["record_all"].Set(toBPFBool(opt.All)),
+		spec.Variables["only_comm"].Set(toCommBytes(opt.Comm)),
 		spec.Variables["only_cgroup"].Set(opt.Cgroup.ID),
 		spec.Variables["only_cgroup_level"].Set(opt.Cgroup.Level),
 		spec.Variables["wakeup_bytes"].Set(uint64(bufferBytes/4)),
@@ -70,20 +70,20 @@ func Load(opt Options) (*Probes, error) {
 	}
 	if err := spec.LoadAndAssign(&p.Objects, &ebpf.CollectionOptions{MapReplacements: replace}); err != nil {
 		err = fmt.Errorf("load BPF programs: %w", err)
-		if have, cerr := privilege.Effective(); cerr == nil {
-			err = have.ExplainLoad(err)
+		if have, cerr := privilege.ReadEffective(); cerr == nil {
+			err = have.ExplainLoadError(err)
 		}
 		return nil, err
 	}
 	if opt.Unwinder != nil {
-		if err := p.endUnwinding(opt); err != nil {
+		if err := p.loadUnwindStop(opt); err != nil {
 			p.Close()
 			return nil, err
 		}
 	}
-	for cookie := range bpf.NumCookies() + len(bpf.Allocators) {
-		call, _, _, _ := bpf.ByCookie(uint16(cookie))
-		if err := p.Objects.Calls.Put(uint32(cookie), call.Spec()); err != nil {
+	for cookie := range bpf.NumDriverCookies() + len(bpf.AllocatorFunctions) {
+		call, _, _, _ := bpf.FunctionByCookie(uint16(cookie))
+		if err := p.Objects.Calls.Put(uint32(cookie), call.BPFSpec()); err != nil {
 			p.Close()
 			return nil, fmt.Errorf("fill the call table: %w", err)
 		}
@@ -91,17 +91,17 @@ func Load(opt Options) (*Probes, error) {
 	return p, nil
 }
 
-// attachType returns the attach type of the programs: the kernel checks it at attach and at tail
-// calls.
-func (p *Probes) attachType() ebpf.AttachType {
+// programAttachType returns the attach type of the BPF programs: the kernel checks it at attach and
+// at tail calls.
+func (p *Probes) programAttachType() ebpf.AttachType {
 	if p.How == privilege.AttachPerf {
 		return ebpf.AttachNone
 	}
 	return ebpf.AttachTraceUprobeMulti
 }
 
-// commBytes returns a process name as the kernel stores it: 15 bytes and a 0.
-func commBytes(name string) (b [16]byte) {
+// toCommBytes returns a process name as the kernel stores it: 15 bytes and a 0.
+func toCommBytes(name string) (b [16]byte) {
 	copy(b[:15], name)
 	return b
 }

@@ -5,7 +5,7 @@ package probe
 import "testing"
 
 func TestMissingTimes(t *testing.T) {
-	var m MissingTimes
+	var m MissingLaunchTimes
 	m.Begin(100)
 	m.End(200)
 	m.Begin(300)

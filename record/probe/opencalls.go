@@ -11,21 +11,21 @@ import (
 	"github.com/gpurec/gpurec/bpf"
 )
 
-// MarkOpen marks calls as open (not returned) at a time on CLOCK_MONOTONIC, and sets their
+// MarkCallsOpen marks calls as open (not returned) at a time on CLOCK_MONOTONIC, and sets their
 // durations.
-func MarkOpen(calls []bpf.CudaEvent, atNs int64) {
+func MarkCallsOpen(calls []bpf.CudaEvent, atNs int64) {
 	for i := range calls {
 		e := &calls[i]
 		e.Flags |= uint8(bpf.CudaEventFlagsEVENT_OPEN)
 		e.DurNs = uint64(atNs) - e.StartNs
-		e.Ptr, e.Bytes = EntryValues(e)
+		e.Ptr, e.Bytes = EntryPtrAndBytes(e)
 	}
 }
 
-// EntryValues returns pointer and bytes of a call that has not returned. A value is 0 if the
+// EntryPtrAndBytes returns pointer and bytes of a call that has not returned. A value is 0 if the
 // function returns it through an out pointer.
-func EntryValues(e *bpf.CudaEvent) (ptr, bytes uint64) {
-	call, _, _, ok := bpf.ByCookie(e.Call)
+func EntryPtrAndBytes(e *bpf.CudaEvent) (ptr, bytes uint64) {
+	call, _, _, ok := bpf.FunctionByCookie(e.Call)
 	if !ok {
 		return 0, 0
 	}
@@ -47,7 +47,7 @@ func (p *Probes) OpenCalls() ([]bpf.CudaEvent, error) {
 	)
 	threads := p.Objects.Threads.Iterate()
 	for threads.Next(&id, &t) {
-		open = appendOpen(open, &t)
+		open = appendOpenCalls(open, &t)
 	}
 	if err := threads.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
 		return nil, fmt.Errorf("read open calls: %w", err)

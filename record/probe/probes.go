@@ -18,7 +18,7 @@ import (
 // Probes holds the BPF programs and their links. The kernel removes the probes when the links are
 // closed or the recorder exits. Safe for concurrent use.
 type Probes struct {
-	How     privilege.Attach
+	How     privilege.AttachMethod
 	Objects bpf.CudaObjects
 	process bpf.ProcessObjects // programs that follow children; empty if children are not followed
 	unwind  struct {           // the program at the end of unwinding; empty if stacks are not unwound
@@ -28,8 +28,8 @@ type Probes struct {
 	functions []string // probe only these functions, if not empty
 	classes   []string // probe only these classes, if not empty
 
-	// Missing holds the periods without kernel launches.
-	Missing MissingTimes
+	// MissingLaunches holds the periods without kernel launches.
+	MissingLaunches MissingLaunchTimes
 
 	mu        sync.Mutex
 	tracing   []link.Link
@@ -68,9 +68,9 @@ func (p *Probes) AttachedPids() []int {
 	return pids
 }
 
-// Links returns the number of permanent links to entries and to returns, without those that are
-// removed and attached again during the recording.
-func (p *Probes) Links() (entries, returns int) {
+// CountPermanentLinks returns the number of permanent links to entries and to returns, without
+// those that are removed and attached again during the recording.
+func (p *Probes) CountPermanentLinks() (entries, returns int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.permanent.entries), len(p.permanent.returns)
@@ -83,7 +83,7 @@ func (p *Probes) ProbeCount() int { return int(p.count.Load()) }
 
 // Close removes the remaining probes and unloads the BPF programs.
 func (p *Probes) Close() error {
-	err := p.detach()
+	err := p.detachAllProbes()
 	if p.process.ProcessFork != nil {
 		err = errors.Join(err, p.process.Close())
 	}

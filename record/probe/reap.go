@@ -18,28 +18,28 @@ import (
 // Kernel maps hold state of threads and processes. It is deleted when they have exited: otherwise a
 // long recording of a program that starts others would fill the maps.
 
-// ReapInterval is the time between searches for exited threads. The map of thread states holds
-// 65,536 threads, so at most that many may exit in this time.
-const ReapInterval = 10 * time.Second
+// ThreadReapInterval is the time between searches for exited threads. The map of thread states
+// holds 65,536 threads, so at most that many may exit in this time.
+const ThreadReapInterval = 10 * time.Second
 
 // ReapThreads deletes the state of exited threads, and returns their calls that had not returned.
 func (p *Probes) ReapThreads() []bpf.CudaEvent {
 	var open []bpf.CudaEvent
-	for _, id := range p.ThreadIDs() {
+	for _, id := range p.ListThreadIDs() {
 		if _, err := os.Lstat(fmt.Sprintf("/proc/%d/task/%d", id>>32, uint32(id))); !errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		var t bpf.CudaThread
 		if p.Objects.Threads.LookupAndDelete(id, &t) == nil {
-			open = appendOpen(open, &t)
+			open = appendOpenCalls(open, &t)
 		}
 	}
 	return open
 }
 
-// ThreadIDs returns the threads that have state in the kernel, as pid<<32|tid. An ID may occur
+// ListThreadIDs returns the threads that have state in the kernel, as pid<<32|tid. An ID may occur
 // twice.
-func (p *Probes) ThreadIDs() []uint64 {
+func (p *Probes) ListThreadIDs() []uint64 {
 	var ids []uint64
 	var id uint64
 	m := p.Objects.Threads
@@ -49,27 +49,27 @@ func (p *Probes) ThreadIDs() []uint64 {
 	return ids
 }
 
-// appendOpen appends a thread's calls that have not returned, from the outermost inwards.
-func appendOpen(open []bpf.CudaEvent, t *bpf.CudaThread) []bpf.CudaEvent {
+// appendOpenCalls appends a thread's calls that have not returned, from the outermost inwards.
+func appendOpenCalls(open []bpf.CudaEvent, t *bpf.CudaThread) []bpf.CudaEvent {
 	for i := range min(int(t.Open), len(t.Calls)) {
 		e := t.Calls[i].Event
-		if call, _, _, ok := bpf.ByCookie(e.Call); ok && !call.CountOnly {
+		if call, _, _, ok := bpf.FunctionByCookie(e.Call); ok && !call.CountOnly {
 			open = append(open, e)
 		}
 	}
 	return open
 }
 
-// setOwner records that a link is attached to one process. The caller holds p.mu.
-func (p *Probes) setOwner(pid int, l link.Link) {
+// setLinkOwner records that a link is attached to one process. The caller holds p.mu.
+func (p *Probes) setLinkOwner(pid int, l link.Link) {
 	if pid != EveryProcess {
 		p.owners[l] = pid
 	}
 }
 
-// unlink closes the uprobe_multi links of an exited process. Perf uprobes stay: the kernel needs
-// 0.05 to 0.3 s to remove one.
-func (p *Probes) unlink(pid int) {
+// closeProcessLinks closes the uprobe_multi links of an exited process. Perf uprobes stay: the
+// kernel needs 0.05 to 0.3 s to remove one.
+func (p *Probes) closeProcessLinks(pid int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.How != privilege.AttachMulti {

@@ -10,13 +10,13 @@ import (
 // returnsPollInterval is the interval at which awaitReturns checks for open launches.
 const returnsPollInterval = 10 * time.Millisecond
 
-// SkipReturns sends launches at their entry, and removes the return probes of launches when all
-// earlier launches have returned. Closing stop ends the wait.
-func (p *Probes) SkipReturns(stop <-chan struct{}) error {
+// SkipLaunchReturns sends launches at their entry, and removes the return probes of launches when
+// all earlier launches have returned. Closing stop ends the wait.
+func (p *Probes) SkipLaunchReturns(stop <-chan struct{}) error {
 	if err := p.Objects.SkipReturns.Set(uint8(1)); err != nil {
 		return fmt.Errorf("send launches at their entry: %w", err)
 	}
-	if returned, err := p.awaitReturns(stop, 0); err != nil || !returned {
+	if returned, err := p.awaitLaunchReturns(stop, 0); err != nil || !returned {
 		return err
 	}
 	p.mu.Lock()
@@ -25,8 +25,8 @@ func (p *Probes) SkipReturns(stop <-chan struct{}) error {
 	return closeLaunchLinks(p.launches.returns)
 }
 
-// ProbeReturns attaches the return probes of launches again.
-func (p *Probes) ProbeReturns() error {
+// AttachLaunchReturns attaches the return probes of launches again.
+func (p *Probes) AttachLaunchReturns() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.launches.skipped = false

@@ -13,25 +13,25 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// The kernel measures run times of BPF programs in samples of RunTimeSample every RunTimePeriod,
-// because measuring costs about 40 ns per run.
+// The kernel measures run times of BPF programs in samples of RunTimeSampleLength every
+// RunTimeSamplePeriod, because measuring costs about 40 ns per run.
 const (
-	RunTimeSample = time.Second
-	RunTimePeriod = 10 * time.Second
+	RunTimeSampleLength = time.Second
+	RunTimeSamplePeriod = 10 * time.Second
 )
 
 // With --max-overhead, the run times of BPF programs are measured in shorter and more frequent
 // samples.
 const (
-	RunTimeSampleGoverned = 100 * time.Millisecond
-	RunTimePeriodGoverned = time.Second
+	GovernedSampleLength = 100 * time.Millisecond
+	GovernedSamplePeriod = time.Second
 )
 
 // SampleRunTimes measures the run times of BPF programs for on in every period of every, until stop
 // is closed. It returns at once without CAP_SYS_ADMIN.
 func SampleRunTimes(stop <-chan struct{}, on, every time.Duration) {
 	for {
-		stats, err := MeasureRunTimes()
+		stats, err := EnableRunTimeStats()
 		if err != nil {
 			return
 		}
@@ -43,19 +43,19 @@ func SampleRunTimes(stop <-chan struct{}, on, every time.Duration) {
 	}
 }
 
-// MeasureRunTimes makes the kernel measure the run times of all BPF programs until stats is closed.
-// It needs CAP_SYS_ADMIN.
-func MeasureRunTimes() (stats io.Closer, err error) {
-	err = privilege.With(unix.CAP_SYS_ADMIN, func() error {
+// EnableRunTimeStats makes the kernel measure the run times of all BPF programs until stats is
+// closed. It needs CAP_SYS_ADMIN.
+func EnableRunTimeStats() (stats io.Closer, err error) {
+	err = privilege.WithCapability(unix.CAP_SYS_ADMIN, func() error {
 		stats, err = ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 		return err
 	})
 	return stats, err
 }
 
-// RunTimes returns the measured run time of the BPF programs, in nanoseconds, and the number of
+// ReadRunTimes returns the measured run time of the BPF programs, in nanoseconds, and the number of
 // measured runs.
-func (p *Probes) RunTimes() (ns, runs int64) {
+func (p *Probes) ReadRunTimes() (ns, runs int64) {
 	for _, prog := range []*ebpf.Program{
 		p.Objects.CallEnter,
 		p.Objects.LaunchEnter,

@@ -49,10 +49,10 @@ var selfTestDepth = 0
 // pointer is still the caller's.
 var selfTestChain = []string{"probe.selfTestLeaf", "probe.selfTestOuter", "runtime.goexit"}
 
-// SelfTest unwinds a known stack of this process. It returns an error that describes the first
-// function that is missing from the result.
-func SelfTest(p *Probes, u *unwind.Unwinder) error {
-	chain, err := ownStack(p, u)
+// SelfTestUnwinding unwinds a known stack of this process. It returns an error that describes the
+// first function that is missing from the result.
+func SelfTestUnwinding(p *Probes, u *unwind.Unwinder) error {
+	chain, err := unwindOwnStack(p, u)
 	if err != nil {
 		return fmt.Errorf("self-test of stack unwinding: %w", err)
 	}
@@ -72,8 +72,8 @@ func SelfTest(p *Probes, u *unwind.Unwinder) error {
 	return nil
 }
 
-// ownStack returns the function names of an unwound stack of this process, leaf first.
-func ownStack(p *Probes, u *unwind.Unwinder) ([]string, error) {
+// unwindOwnStack returns the function names of an unwound stack of this process, leaf first.
+func unwindOwnStack(p *Probes, u *unwind.Unwinder) ([]string, error) {
 	pid := os.Getpid()
 	self := &process.Process{Pid: pid}
 	maps, err := self.Maps()
@@ -94,7 +94,7 @@ func ownStack(p *Probes, u *unwind.Unwinder) ([]string, error) {
 		return nil, err
 	}
 	defer p.RemoveTarget(pid)
-	remove, err := p.probeOwn(leaf - code.Start + code.Offset)
+	remove, err := p.probeOwnInstruction(leaf - code.Start + code.Offset)
 	if err != nil {
 		return nil, err
 	}
@@ -114,17 +114,17 @@ func ownStack(p *Probes, u *unwind.Unwinder) ([]string, error) {
 	return p.readOwnStack(u, leaf)
 }
 
-// probeOwn probes an instruction of this program as if it were a CUDA call. remove removes the
-// probe and resets the counters that it changed.
-func (p *Probes) probeOwn(fileOffset uint64) (remove func() error, err error) {
+// probeOwnInstruction probes an instruction of this program as if it were a CUDA call. remove
+// removes the probe and resets the counters that it changed.
+func (p *Probes) probeOwnInstruction(fileOffset uint64) (remove func() error, err error) {
 	executable, err := link.OpenExecutable("/proc/self/exe")
 	if err != nil {
 		return nil, err
 	}
 	cookie := slices.IndexFunc(
-		bpf.Calls,
-		func(c bpf.Call) bool { return c.Class == bpf.CudaCallClassCLASS_MEMORY },
-	) * bpf.CookiesPerCall
+		bpf.CallTable,
+		func(c bpf.ProbedFunction) bool { return c.Class == bpf.CudaCallClassCLASS_MEMORY },
+	) * bpf.CookiesPerFunction
 	var l link.Link
 	if p.How == privilege.AttachMulti {
 		l, err = executable.UprobeMulti(nil, p.Objects.CallEnter, &link.UprobeMultiOptions{
@@ -175,7 +175,7 @@ func (p *Probes) readOwnStack(u *unwind.Unwinder, leaf uint64) ([]string, error)
 		if !isStack || chain != nil {
 			continue
 		}
-		words := ring.Words(record.RawSample[unsafe.Sizeof(*e):], int(e.Words))
+		words := ring.StackWords(record.RawSample[unsafe.Sizeof(*e):], int(e.Words))
 		frames := u.Frames(os.Getpid(), words[min(int(e.KernelWords), len(words)):])
 		if len(frames) == 0 {
 			return nil, fmt.Errorf("the stack has no frames (%s, error %d)", unwind.TruncationCause(e.Error), e.Error)

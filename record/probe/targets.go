@@ -11,8 +11,8 @@ import (
 	"github.com/gpurec/gpurec/bpf"
 )
 
-// bpfBool returns a boolean as the BPF programs store it.
-func bpfBool(b bool) uint8 {
+// toBPFBool returns a boolean as the BPF programs store it.
+func toBPFBool(b bool) uint8 {
 	if b {
 		return 1
 	}
@@ -54,17 +54,19 @@ func (p *Probes) LostProcessEvents() uint64 {
 	return n
 }
 
-// Pause stops recording new calls, or resumes it. Returns of calls in flight are still recorded.
-func (p *Probes) Pause(on bool) error {
-	if err := p.Objects.Paused.Set(bpfBool(on)); err != nil {
+// SetPaused stops recording new calls, or resumes it. Returns of calls in flight are still
+// recorded.
+func (p *Probes) SetPaused(on bool) error {
+	if err := p.Objects.Paused.Set(toBPFBool(on)); err != nil {
 		return fmt.Errorf("pause the BPF programs: %w", err)
 	}
 	return nil
 }
 
-// SkipStacks makes the BPF programs record kernel launches without stacks (on), or with stacks.
-func (p *Probes) SkipStacks(on bool) error {
-	if err := p.Objects.SkipStacks.Set(bpfBool(on)); err != nil {
+// SkipLaunchStacks makes the BPF programs record kernel launches without stacks (on), or with
+// stacks.
+func (p *Probes) SkipLaunchStacks(on bool) error {
+	if err := p.Objects.SkipStacks.Set(toBPFBool(on)); err != nil {
 		return fmt.Errorf("switch the stacks of launches: %w", err)
 	}
 	return nil
@@ -75,7 +77,7 @@ func (p *Probes) RemoveTarget(pid int) {
 	_ = p.Objects.Targets.Delete(uint32(pid)) // errors are ignored: entries may have been deleted
 	_ = p.Objects.CodeMaps.Delete(uint32(pid))
 	_ = p.Objects.Allocators.Delete(uint32(pid))
-	p.unlink(pid)
+	p.closeProcessLinks(pid)
 }
 
 // AddTarget makes a process a target: the BPF programs record its calls.

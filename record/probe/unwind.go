@@ -25,14 +25,14 @@ const (
 // take seconds to read.
 const SyncTimeout = 10 * time.Second
 
-// stackModes maps Options.Stacks to the modes of the BPF programs.
-var stackModes = map[string]bpf.CudaStackMode{
+// bpfStackModes maps Options.Stacks to the modes of the BPF programs.
+var bpfStackModes = map[string]bpf.CudaStackMode{
 	StacksAuto: bpf.CudaStackModeSTACKS_AUTO, StacksFull: bpf.CudaStackModeSTACKS_FULL,
 	StacksFP: bpf.CudaStackModeSTACKS_FRAME_POINTERS, StacksOff: bpf.CudaStackModeSTACKS_OFF,
 }
 
-// unwindMaps returns the maps that the BPF programs share with the unwinder, by name.
-func unwindMaps(u *unwind.Unwinder) map[string]*ebpf.Map {
+// listSharedUnwindMaps returns the maps that the BPF programs share with the unwinder, by name.
+func listSharedUnwindMaps(u *unwind.Unwinder) map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{"unwinders": u.Programs(), "python_processes": u.Pythons()}
 }
 
@@ -44,8 +44,8 @@ func (opt *Options) limitStackCache(spec *ebpf.CollectionSpec) error {
 	return spec.Variables["last_cache_set"].Set(uint32(opt.StackCacheSets - 1))
 }
 
-// endUnwinding loads unwind_stop, which runs after the unwinder, and links it to the unwinder.
-func (p *Probes) endUnwinding(opt Options) error {
+// loadUnwindStop loads unwind_stop, which runs after the unwinder, and links it to the unwinder.
+func (p *Probes) loadUnwindStop(opt Options) error {
 	u := opt.Unwinder
 	spec, err := bpf.LoadUnwind()
 	if err != nil {
@@ -66,7 +66,7 @@ func (p *Probes) endUnwinding(opt Options) error {
 		return fmt.Errorf("set BPF variables: %w", err)
 	}
 	for _, program := range spec.Programs {
-		program.AttachType = p.attachType()
+		program.AttachType = p.programAttachType()
 	}
 	spec.Maps["unwind_record"].ValueSize = u.Record().ValueSize()
 	spec.Maps["events"].MaxEntries = p.Objects.Events.MaxEntries()
@@ -90,8 +90,8 @@ func (p *Probes) endUnwinding(opt Options) error {
 	return u.SetStop(p.unwind.UnwindStop)
 }
 
-// InferenceStats returns counts of inferred, checked and wrong stacks, by class of call.
-func (p *Probes) InferenceStats() (sums [bpf.CudaCallClassCLASS_COUNT]bpf.CudaInferenceStats) {
+// SumInferenceStats returns counts of inferred, checked and wrong stacks, by class of call.
+func (p *Probes) SumInferenceStats() (sums [bpf.CudaCallClassCLASS_COUNT]bpf.CudaInferenceStats) {
 	for class := range sums {
 		var cpus []bpf.CudaClassStats
 		if p.Objects.Stats.Lookup(uint32(class), &cpus) != nil {

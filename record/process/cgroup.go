@@ -25,17 +25,17 @@ type CgroupError struct {
 	Err  error
 }
 
-// Error returns the path of the cgroup and the reason.
+// Error returns the path of the cgroup and the reason why it cannot be recorded.
 func (e *CgroupError) Error() string { return fmt.Sprintf("cgroup %s: %v", e.Path, e.Err) }
 
-// Unwrap returns the reason.
+// Unwrap returns the reason why the cgroup cannot be recorded.
 func (e *CgroupError) Unwrap() error { return e.Err }
 
 // errNoCgroup2 is the error on a host without cgroup v2.
 var errNoCgroup2 = errors.New("cgroup v2 is not mounted here")
 
-// CgroupRoot returns the mount point of cgroup v2.
-func CgroupRoot() (string, error) {
+// FindCgroupRoot returns the mount point of cgroup v2.
+func FindCgroupRoot() (string, error) {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
 		return "", err
@@ -50,7 +50,7 @@ func CgroupRoot() (string, error) {
 
 // OpenCgroup returns the cgroup with a path as in /proc/PID/cgroup. An error is a *CgroupError.
 func OpenCgroup(path string) (Cgroup, error) {
-	root, err := CgroupRoot()
+	root, err := FindCgroupRoot()
 	if err != nil {
 		return Cgroup{}, &CgroupError{path, err}
 	}
@@ -62,7 +62,7 @@ func OpenCgroup(path string) (Cgroup, error) {
 		return Cgroup{}, &CgroupError{path, err}
 	}
 	if len(handle.Bytes()) < 8 {
-		return Cgroup{}, &CgroupError{path, fmt.Errorf("is not of cgroup v2")}
+		return Cgroup{}, &CgroupError{path, fmt.Errorf("the path is not in cgroup v2")}
 	}
 	level := uint32(0)
 	if clean := strings.Trim(filepath.Clean("/"+path), "/"); clean != "" {
@@ -71,19 +71,19 @@ func OpenCgroup(path string) (Cgroup, error) {
 	return Cgroup{ID: binary.LittleEndian.Uint64(handle.Bytes()), Level: level}, nil
 }
 
-// IsIn reports whether the process is in the cgroup with this path or in a descendant of it.
-func (p *Process) IsIn(path string) bool {
+// IsInCgroup reports whether the process is in the cgroup with this path or in a descendant of it.
+func (p *Process) IsInCgroup(path string) bool {
 	text, err := os.ReadFile(p.Path("cgroup"))
 	if err != nil {
 		return false
 	}
-	own, ok := CgroupPath(string(text))
-	return ok && IsBelow(own, path)
+	own, ok := ParseCgroupPath(string(text))
+	return ok && IsCgroupBelow(own, path)
 }
 
-// CgroupPath returns the cgroup v2 path in the text of /proc/PID/cgroup. ok is false if there is
-// none.
-func CgroupPath(text string) (path string, ok bool) {
+// ParseCgroupPath returns the cgroup v2 path in the text of /proc/PID/cgroup. ok is false if there
+// is none.
+func ParseCgroupPath(text string) (path string, ok bool) {
 	for line := range strings.Lines(text) {
 		if path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
 			return path, true
@@ -92,8 +92,8 @@ func CgroupPath(text string) (path string, ok bool) {
 	return "", false
 }
 
-// IsBelow reports whether the cgroup path is root or a descendant of root.
-func IsBelow(path, root string) bool {
+// IsCgroupBelow reports whether the cgroup path is root or a descendant of root.
+func IsCgroupBelow(path, root string) bool {
 	root = strings.TrimSuffix(filepath.Clean("/"+root), "/")
 	return path == root || strings.HasPrefix(path, root+"/")
 }

@@ -13,7 +13,7 @@ func Descendants(pids []int) []int {
 	parents := make(map[int]int)
 	for _, pid := range AllPids() {
 		if stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat"); err == nil {
-			parents[pid] = parentOf(stat)
+			parents[pid] = parseParentPid(stat)
 		}
 	}
 	var found []int

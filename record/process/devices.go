@@ -22,25 +22,25 @@ type deviceFact struct {
 }
 
 const (
-	pairedOnly    = "only GPU"
-	pairedVisible = "CUDA_VISIBLE_DEVICES"
-	pairedOrder   = "order"
-	pairedMIG     = "first MIG device"
+	evidenceOnlyGPU        = "only GPU"
+	evidenceVisibleDevices = "CUDA_VISIBLE_DEVICES"
+	evidenceEqualOrder     = "order"
+	evidenceFirstMIG       = "first MIG device"
 )
 
-// devicesOf maps a process's device ordinals to GPUs. It uses the process's environment, in the
-// format of /proc/PID/environ, and the GPUs of the machine. It leaves out uncertain ordinals. NVML
-// counts GPUs by PCI bus. CUDA counts the fastest GPU first, unless CUDA_DEVICE_ORDER is PCI_BUS_ID
-// or all GPUs are of one kind.
+// mapDeviceOrdinals maps a process's device ordinals to GPUs. It uses the process's environment, in
+// the format of /proc/PID/environ, and the GPUs of the machine. It leaves out uncertain ordinals.
+// NVML counts GPUs by PCI bus. CUDA counts the fastest GPU first, unless CUDA_DEVICE_ORDER is
+// PCI_BUS_ID or all GPUs are of one kind.
 //
 // A process with a MIG device sees only that device: the first one of the first GPU in MIG mode. No
 // process sees a GPU in MIG mode that has no MIG devices.
-func devicesOf(environ string, gpus []host.GPU) []deviceFact {
-	env := newDeviceEnvironment(environ)
-	gpus = env.inContainer(gpus)
-	sameOrder := env.order == "PCI_BUS_ID" || sameKind(gpus)
+func mapDeviceOrdinals(environ string, gpus []host.GPU) []deviceFact {
+	env := parseDeviceEnvironment(environ)
+	gpus = env.filterContainerGPUs(gpus)
+	sameOrder := env.order == "PCI_BUS_ID" || haveSameName(gpus)
 	if !env.restricted {
-		return unrestrictedDevices(gpus, sameOrder)
+		return mapUnrestrictedOrdinals(gpus, sameOrder)
 	}
 	var facts []deviceFact
 	isSure := true // CUDA ignores devices after an unknown one
@@ -51,44 +51,45 @@ func devicesOf(environ string, gpus []host.GPU) []deviceFact {
 				break // CUDA ignores an invalid number and all later ones
 			}
 			if sameOrder || len(gpus) == 1 {
-				uuid, isMIG = gpus[n].Enumerated()
+				uuid, isMIG = gpus[n].CUDADeviceUUID()
 			}
 		} else {
-			uuid, isMIG = deviceUUID(gpus, name)
+			uuid, isMIG = findDeviceUUID(gpus, name)
 		}
 		if isMIG {
 			if !isSure {
 				return nil
 			}
-			return []deviceFact{{Ordinal: 0, UUID: uuid, How: pairedVisible}}
+			return []deviceFact{{Ordinal: 0, UUID: uuid, How: evidenceVisibleDevices}}
 		}
 		if isSure = isSure && uuid != ""; uuid != "" {
-			facts = append(facts, deviceFact{Ordinal: ordinal, UUID: uuid, How: pairedVisible})
+			facts = append(facts, deviceFact{Ordinal: ordinal, UUID: uuid, How: evidenceVisibleDevices})
 		}
 	}
 	return facts
 }
 
-// unrestrictedDevices maps the ordinals of a process without CUDA_VISIBLE_DEVICES, which sees all GPUs.
-func unrestrictedDevices(gpus []host.GPU, sameOrder bool) []deviceFact {
+// mapUnrestrictedOrdinals maps the ordinals of a process without CUDA_VISIBLE_DEVICES, which sees
+// all GPUs.
+func mapUnrestrictedOrdinals(gpus []host.GPU, sameOrder bool) []deviceFact {
 	divided := func(g host.GPU) bool { return len(g.Parts) > 0 }
 	if first := slices.IndexFunc(gpus, divided); first >= 0 {
 		isFirst := sameOrder || !slices.ContainsFunc(gpus[first+1:], divided)
 		if uuid := gpus[first].Parts[0].UUID; uuid != "" && isFirst {
-			return []deviceFact{{Ordinal: 0, UUID: uuid, How: pairedMIG}}
+			return []deviceFact{{Ordinal: 0, UUID: uuid, How: evidenceFirstMIG}}
 		}
 		return nil
 	}
 	whole := slices.DeleteFunc(slices.Clone(gpus), func(g host.GPU) bool { return g.IsDivided })
 	if len(whole) == 1 {
-		return []deviceFact{{Ordinal: 0, UUID: whole[0].UUID, How: pairedOnly}}
+		return []deviceFact{{Ordinal: 0, UUID: whole[0].UUID, How: evidenceOnlyGPU}}
 	}
 	if !sameOrder {
 		return nil
 	}
 	facts := make([]deviceFact, 0, len(whole))
 	for i, g := range whole {
-		facts = append(facts, deviceFact{Ordinal: i, UUID: g.UUID, How: pairedOrder})
+		facts = append(facts, deviceFact{Ordinal: i, UUID: g.UUID, How: evidenceEqualOrder})
 	}
 	return facts
 }
@@ -101,15 +102,15 @@ type deviceEnvironment struct {
 	order      string   // value of CUDA_DEVICE_ORDER
 }
 
-// newDeviceEnvironment parses an environment in the format of /proc/PID/environ.
-func newDeviceEnvironment(environ string) (env deviceEnvironment) {
+// parseDeviceEnvironment parses an environment in the format of /proc/PID/environ.
+func parseDeviceEnvironment(environ string) (env deviceEnvironment) {
 	for kv := range strings.SplitSeq(environ, "\x00") {
 		name, value, _ := strings.Cut(kv, "=")
 		switch name {
 		case "CUDA_VISIBLE_DEVICES":
-			env.restricted, env.visible = true, splitDevices(value)
+			env.restricted, env.visible = true, splitDeviceList(value)
 		case "NVIDIA_VISIBLE_DEVICES":
-			env.container = splitDevices(value)
+			env.container = splitDeviceList(value)
 		case "CUDA_DEVICE_ORDER":
 			env.order = value
 		}
@@ -117,8 +118,8 @@ func newDeviceEnvironment(environ string) (env deviceEnvironment) {
 	return env
 }
 
-// splitDevices splits a comma-separated list of devices.
-func splitDevices(list string) (names []string) {
+// splitDeviceList splits a comma-separated list of devices.
+func splitDeviceList(list string) (names []string) {
 	for d := range strings.SplitSeq(list, ",") {
 		if d = strings.TrimSpace(d); d != "" {
 			names = append(names, d)
@@ -127,12 +128,12 @@ func splitDevices(list string) (names []string) {
 	return names
 }
 
-// inContainer returns the GPUs that the process's container can see. If the container has MIG
-// devices, these are the GPUs with those MIG devices only; otherwise all GPUs.
-func (e *deviceEnvironment) inContainer(gpus []host.GPU) []host.GPU {
+// filterContainerGPUs returns the GPUs that the process's container can see. If the container has
+// MIG devices, these are the GPUs with those MIG devices only; otherwise all GPUs.
+func (e *deviceEnvironment) filterContainerGPUs(gpus []host.GPU) []host.GPU {
 	given := make(map[string]bool)
 	for _, name := range e.container {
-		if uuid, isMIG := deviceUUID(gpus, name); isMIG {
+		if uuid, isMIG := findDeviceUUID(gpus, name); isMIG {
 			given[uuid] = true
 		}
 	}
@@ -150,8 +151,8 @@ func (e *deviceEnvironment) inContainer(gpus []host.GPU) []host.GPU {
 	return left
 }
 
-// sameKind reports whether all GPUs have the same name.
-func sameKind(gpus []host.GPU) bool {
+// haveSameName reports whether all GPUs have the same name.
+func haveSameName(gpus []host.GPU) bool {
 	for _, g := range gpus {
 		if g.Name != gpus[0].Name {
 			return false
@@ -160,15 +161,15 @@ func sameKind(gpus []host.GPU) bool {
 	return true
 }
 
-// deviceUUID returns the UUID of the device with a name as in CUDA_VISIBLE_DEVICES: a UUID, a unique
-// prefix of one, or MIG-GPU-UUID/GPU INSTANCE/COMPUTE INSTANCE. It returns "" for no match and for
-// several matches.
-func deviceUUID(gpus []host.GPU, name string) (uuid string, isMIG bool) {
+// findDeviceUUID returns the UUID of the device with a name as in CUDA_VISIBLE_DEVICES: a UUID, a
+// unique prefix of one, or MIG-GPU-UUID/GPU INSTANCE/COMPUTE INSTANCE. It returns "" for no match
+// and for several matches.
+func findDeviceUUID(gpus []host.GPU, name string) (uuid string, isMIG bool) {
 	found := 0
 	for _, g := range gpus {
 		if g.UUID != "" && strings.HasPrefix(g.UUID, name) {
 			found++
-			uuid, isMIG = g.Enumerated()
+			uuid, isMIG = g.CUDADeviceUUID()
 		}
 		for _, m := range g.Parts {
 			older := fmt.Sprintf("MIG-%s/%d/%d", g.UUID, m.GPUInstance, m.ComputeInstance)

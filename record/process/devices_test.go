@@ -78,7 +78,7 @@ func TestDeviceOrdinalsArePairedByUUID(t *testing.T) {
 		{[]string{"NVIDIA_VISIBLE_DEVICES=MIG-1122", "CUDA_VISIBLE_DEVICES=0"}, []host.GPU{n, m}, "[{0 MIG-1122 " +
 			"CUDA_VISIBLE_DEVICES}]"},
 	} {
-		if got := fmt.Sprint(devicesOf(strings.Join(c.env, "\x00"), c.gpus)); got != c.want {
+		if got := fmt.Sprint(mapDeviceOrdinals(strings.Join(c.env, "\x00"), c.gpus)); got != c.want {
 			t.Errorf("%v with %v: %s, want %s", c.env, c.gpus, got, c.want)
 		}
 	}

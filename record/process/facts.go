@@ -16,12 +16,12 @@ import (
 	"github.com/gpurec/gpurec/record/identity"
 )
 
-// containerDigits matches a container ID in a cgroup's path: 64 hexadecimal digits. The text around
-// them depends on the container engine.
-var containerDigits = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
+// containerIDPattern matches a container ID in a cgroup's path: 64 hexadecimal digits. The text
+// around them depends on the container engine.
+var containerIDPattern = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
 
-// ContainerID returns the container ID in the text of /proc/PID/cgroup, or "" if there is none.
-func ContainerID(cgroup string) string { return containerDigits.FindString(cgroup) }
+// FindContainerID returns the container ID in the text of /proc/PID/cgroup, or "" if there is none.
+func FindContainerID(cgroup string) string { return containerIDPattern.FindString(cgroup) }
 
 // Facts describes a process. It is the message, as JSON, of a row of kind process. Fields that
 // could not be read are empty.
@@ -48,39 +48,39 @@ type Facts struct {
 // ReadFacts reads the facts of the process and stores them in Known. Fields that cannot be read
 // stay empty.
 func (p *Process) ReadFacts(gpus []host.GPU) Facts {
-	environ, err := p.ReadFile("environ", MaxEnvironment)
+	environ, err := p.ReadProcFile("environ", MaxEnvironmentBytes)
 	if err != nil {
 		environ = ""
 	}
-	f := Facts{StartBootNs: p.StartNs, UID: -1, Devices: devicesOf(environ, gpus)}
+	f := Facts{StartBootNs: p.StartNs, UID: -1, Devices: mapDeviceOrdinals(environ, gpus)}
 	defer func() { p.Known = f }()
 	if exe, err := os.Readlink(p.Path("exe")); err == nil {
 		f.Exe = exe
 	}
-	if line, err := p.ReadFile("cmdline", maxCommandLine); err == nil {
+	if line, err := p.ReadProcFile("cmdline", maxCommandLineBytes); err == nil {
 		f.CommandLine = strings.Split(strings.TrimSuffix(line, "\x00"), "\x00")
 	}
 	if cgroup, err := os.ReadFile(p.Path("cgroup")); err == nil {
 		f.Cgroup = strings.TrimSpace(string(cgroup))
-		f.ContainerID = ContainerID(f.Cgroup)
+		f.ContainerID = FindContainerID(f.Cgroup)
 	}
-	if id := identity.Of(environ, f.Cgroup); id.Known() {
+	if id := identity.FindIdentity(environ, f.Cgroup); id.Known() {
 		f.Identity = &id
 	}
 	var st unix.Stat_t
 	if unix.Stat(p.Path("."), &st) == nil {
 		f.UID = int(st.Uid)
 	}
-	f.NamespacePids = p.namespacePids()
+	f.NamespacePids = p.readNamespacePids()
 	if stat, err := os.ReadFile(p.Path("stat")); err == nil {
-		f.ParentPid = parentOf(stat)
+		f.ParentPid = parseParentPid(stat)
 	}
 	return f
 }
 
-// namespacePids returns the pids of the process: first in the recorder's pid namespace, last in its
-// own.
-func (p *Process) namespacePids() []string {
+// readNamespacePids returns the pids of the process: first in the recorder's pid namespace, last in
+// its own.
+func (p *Process) readNamespacePids() []string {
 	status, err := os.ReadFile(p.Path("status"))
 	if err != nil {
 		return nil
@@ -93,9 +93,9 @@ func (p *Process) namespacePids() []string {
 	return nil
 }
 
-// OwnPid returns the pid of the process in its own pid namespace.
-func (p *Process) OwnPid() string {
-	if pids := p.namespacePids(); len(pids) > 0 {
+// PidInOwnNamespace returns the pid of the process in its own pid namespace.
+func (p *Process) PidInOwnNamespace() string {
+	if pids := p.readNamespacePids(); len(pids) > 0 {
 		return pids[len(pids)-1]
 	}
 	return strconv.Itoa(p.Pid)

@@ -14,16 +14,17 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// Limits in bytes of data that a process controls. A process can make its command line terabytes
-// long with prctl(PR_SET_MM_MAP). The kernel accepts 6 MiB of arguments and environment at an exec.
+// Limits in bytes of data in /proc that a recorded process controls. A process can make its command
+// line terabytes long with prctl(PR_SET_MM_MAP). The kernel accepts 6 MiB of arguments and
+// environment at an exec.
 const (
-	// MaxEnvironment bounds the environment of a process, in bytes.
-	MaxEnvironment = 8 << 20
-	maxCommandLine = 128 << 10 // bytes of the command line in a recording
+	// MaxEnvironmentBytes bounds the environment of a process, in bytes.
+	MaxEnvironmentBytes = 8 << 20
+	maxCommandLineBytes = 128 << 10 // bytes of the command line in a recording
 )
 
-// errNotRegular is the error for a file that is not a regular file.
-var errNotRegular = errors.New("is not a regular file")
+// errNotRegularFile is the error for a file that is not a regular file.
+var errNotRegularFile = errors.New("is not a regular file")
 
 // OpenRegular opens a regular file that another user may have created. It refuses FIFOs and
 // devices, because opening them can block or have side effects.
@@ -32,7 +33,7 @@ func OpenRegular(path string) (*os.File, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	return reopen(fd, path)
+	return reopenForReading(fd, path)
 }
 
 // OpenRegular opens a regular file at a path in the process's mount namespace. Symbolic links never
@@ -49,28 +50,28 @@ func (p *Process) OpenRegular(path string, flags int) (*os.File, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	return reopen(fd, path)
+	return reopenForReading(fd, path)
 }
 
-// OpenMapped opens the mapped file of a mapping.
-func (p *Process) OpenMapped(m symbolize.Mapping) (*os.File, error) {
+// OpenMappedFile opens the mapped file of a mapping.
+func (p *Process) OpenMappedFile(m symbolize.Mapping) (*os.File, error) {
 	file, err := OpenRegular(p.MapFile(m))
-	if err != nil && !errors.Is(err, errNotRegular) {
+	if err != nil && !errors.Is(err, errNotRegularFile) {
 		// Reading map_files needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE.
 		return p.OpenRegular(m.Path, 0)
 	}
 	return file, err
 }
 
-// reopen opens the regular file behind the path descriptor fd for reading, and closes fd.
-func reopen(fd int, path string) (*os.File, error) {
+// reopenForReading opens the regular file behind the path descriptor fd for reading, and closes fd.
+func reopenForReading(fd int, path string) (*os.File, error) {
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, &os.PathError{Op: "open", Path: path, Err: errNotRegular}
+		return nil, &os.PathError{Op: "open", Path: path, Err: errNotRegularFile}
 	}
 	return os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
 }
@@ -82,9 +83,9 @@ func ReadAtMost(file io.Reader, limit int64) (string, error) {
 	return text.String(), err
 }
 
-// ReadFile returns at most the first limit bytes of a file in /proc/PID whose content the process
-// controls.
-func (p *Process) ReadFile(name string, limit int64) (string, error) {
+// ReadProcFile returns at most the first limit bytes of a file in /proc/PID whose content the
+// process controls.
+func (p *Process) ReadProcFile(name string, limit int64) (string, error) {
 	file, err := os.Open(p.Path(name))
 	if err != nil {
 		return "", err

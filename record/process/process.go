@@ -18,7 +18,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// Reasons in an *Error.
+// Reasons why a process cannot be recorded. The Err of an *Error matches one of them.
 var (
 	// ErrNoProcess is the reason if no process has this pid, or if the process has ended.
 	ErrNoProcess = errors.New("no such process")
@@ -37,7 +37,7 @@ type Error struct {
 	Children []int
 }
 
-// Error returns the process and the reason.
+// Error names the process and the reason why it cannot be recorded.
 func (e *Error) Error() string {
 	if e.Comm == "" {
 		return fmt.Sprintf("process %d: %v", e.Pid, e.Err)
@@ -45,7 +45,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("process %d (%s) %v", e.Pid, e.Comm, e.Err)
 }
 
-// Unwrap returns the reason.
+// Unwrap returns the reason why the process cannot be recorded.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Process is a recorded process, read through /proc. It is not safe for concurrent use.
@@ -108,16 +108,16 @@ func parseStat(stat []byte) (comm string, startNs int64) {
 	fields := strings.Fields(string(stat[end+1:]))
 	if len(fields) > 19 { // field 22 of proc(5), counted from 1 with pid and comm
 		ticks, _ := strconv.ParseInt(fields[19], 10, 64)
-		startNs = ticks * 1e9 / UserHz
+		startNs = ticks * 1e9 / UserTicksPerSecond
 	}
 	return comm, startNs
 }
 
-// KernelComm returns the first 15 bytes of a process name, which the kernel stores.
-func KernelComm(name string) string { return name[:min(len(name), 15)] }
+// TruncateComm returns the first 15 bytes of a process name, which the kernel stores.
+func TruncateComm(name string) string { return name[:min(len(name), 15)] }
 
-// parentOf returns the parent's pid from the text of /proc/PID/stat, or 0.
-func parentOf(stat []byte) int {
+// parseParentPid returns the parent's pid from the text of /proc/PID/stat, or 0.
+func parseParentPid(stat []byte) int {
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 2 {
 		return 0
@@ -126,33 +126,33 @@ func parentOf(stat []byte) int {
 	return parent
 }
 
-// Rename reads the process's name again. Call it after an exec.
-func (p *Process) Rename() {
+// RereadComm reads the process's name again. Call it after an exec.
+func (p *Process) RereadComm() {
 	if stat, err := os.ReadFile(p.Path("stat")); err == nil {
 		p.Comm, _ = parseStat(stat)
 	}
 }
 
-// UserHz is the unit of times in /proc/PID/stat, in ticks per second. It is 100 on all supported
-// architectures.
-const UserHz = 100
+// UserTicksPerSecond is the unit of times in /proc/PID/stat, in ticks per second. It is 100 on all
+// supported architectures.
+const UserTicksPerSecond = 100
 
 // Maps returns the process's mappings, sorted by address.
 func (p *Process) Maps() ([]symbolize.Mapping, error) {
 	file, err := os.Open(p.Path("maps"))
 	if err != nil {
-		return nil, p.Wrap(err)
+		return nil, p.WrapError(err)
 	}
 	defer file.Close()
 	maps, err := symbolize.ReadMaps(file)
 	if err != nil {
-		return nil, p.Wrap(err)
+		return nil, p.WrapError(err)
 	}
 	return maps, nil
 }
 
-// Wrap converts an error of reading /proc to an *Error of this process.
-func (p *Process) Wrap(err error) error {
+// WrapError converts an error of reading /proc to an *Error of this process.
+func (p *Process) WrapError(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ESRCH):
 		err = ErrNoProcess

@@ -20,7 +20,7 @@ func FuzzStat(f *testing.F) {
 	f.Add([]byte("1 (\x1b]0;) ("))
 	f.Fuzz(func(t *testing.T, stat []byte) {
 		parseStat(stat)
-		parentOf(stat)
+		parseParentPid(stat)
 	})
 }
 
@@ -28,12 +28,12 @@ func TestCgroupPaths(t *testing.T) {
 	for text, want := range map[string]string{
 		"0::/\n": "/", "12:cpu:/a\n0::/user.slice/a b\n": "/user.slice/a b", "4:memory:/docker/x\n": "", "": "",
 	} {
-		if got, ok := CgroupPath(text); got != want || ok != (want != "") {
+		if got, ok := ParseCgroupPath(text); got != want || ok != (want != "") {
 			t.Errorf("%q: %q %v", text, got, ok)
 		}
 	}
 	for path, below := range map[string]bool{"/a/b": true, "/a/b/c": true, "/a/bc": false, "/a": false} {
-		if IsBelow(path, "a/b/") != below || !IsBelow(path, "/") {
+		if IsCgroupBelow(path, "a/b/") != below || !IsCgroupBelow(path, "/") {
 			t.Errorf("%s", path)
 		}
 	}
@@ -46,7 +46,7 @@ func TestKernelComm(t *testing.T) {
 		"torchrun-launcher": "torchrun-launch",
 		"":                  "",
 	} {
-		if got := KernelComm(name); got != want {
+		if got := TruncateComm(name); got != want {
 			t.Errorf("%q: %q", name, got)
 		}
 	}

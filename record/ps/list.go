@@ -34,9 +34,10 @@ type Process struct {
 	StartedUnixNs int64 `json:"started_unix_ns,omitempty"`
 }
 
-// IsIn reports whether the process is in the cgroup v2 with this path or in a descendant of it.
-func (p *Process) IsIn(cgroup string) bool {
-	return p.Cgroup != "" && process.IsBelow(p.Cgroup, cgroup)
+// IsInCgroup reports whether the process is in the cgroup v2 with this path or in a descendant of
+// it.
+func (p *Process) IsInCgroup(cgroup string) bool {
+	return p.Cgroup != "" && process.IsCgroupBelow(p.Cgroup, cgroup)
 }
 
 // Listing is the result of List.
@@ -56,21 +57,22 @@ type Listing struct {
 	NVMLErr error
 }
 
-// ErrOtherNamespace is the error if NVML lists processes by pids of the host, which differ from the
-// pids in this pid namespace.
-var ErrOtherNamespace = errors.New("NVML has the process numbers of the host, not those of this container")
+// ErrOtherPidNamespace is the error if NVML lists processes by pids of the host, which differ from
+// the pids in this pid namespace.
+var ErrOtherPidNamespace = errors.New("NVML has the process numbers of the host, not those of this container")
 
-// errNoneOfContainer is the error if NVML lists no process of a container, as with older drivers.
-var errNoneOfContainer = errors.New("NVML lists no process of this container")
+// errNoContainerProcess is the error if NVML lists no process of a container, as with older
+// drivers.
+var errNoContainerProcess = errors.New("NVML lists no process of this container")
 
-// errNVMLHangs is the error if NVML did not answer in time.
-var errNVMLHangs = fmt.Errorf("NVML did not answer within %v", listPatience)
+// errNVMLTimeout is the error if NVML did not answer in time.
+var errNVMLTimeout = fmt.Errorf("NVML did not answer within %v", listTimeout)
 
 const (
-	// listPatience is the longest time that List waits for processes, and for NVML.
-	listPatience = 3 * time.Second
-	// smWindow is the largest age of a sample of SM utilization that List uses.
-	smWindow = 3 * time.Second
+	// listTimeout is the longest time that List waits for processes, and for NVML.
+	listTimeout = 3 * time.Second
+	// maxSMSampleAge is the largest age of a sample of SM utilization that List uses.
+	maxSMSampleAge = 3 * time.Second
 	// maxConcurrentReads is the number of processes that are read at the same time. Some reads may
 	// block forever.
 	maxConcurrentReads = 64
@@ -80,32 +82,35 @@ const (
 // GPUs, memory and SM utilization; otherwise Process.GPUs is nil. It attaches no probes and needs
 // no privileges for the user's own processes. It returns within 6 s.
 func List(gpus bool) Listing {
-	l := lister{
-		pids: process.AllPids, read: readProcess, query: func() ([]nvml.User, error) { return nvml.Users(smWindow) },
-		isHostNamespace: isHostPidNamespace(), patience: listPatience,
+	l := processLister{
+		pids:            process.AllPids,
+		read:            readProcess,
+		query:           func() ([]nvml.GPUUser, error) { return nvml.ListGPUUsers(maxSMSampleAge) },
+		isHostNamespace: isHostPidNamespace(),
+		patience:        listTimeout,
 	}
-	return l.list(gpus)
+	return l.listProcesses(gpus)
 }
 
-// lister holds the functions that List calls, so that tests can replace them.
-type lister struct {
+// processLister holds the functions that List calls, so that tests can replace them.
+type processLister struct {
 	pids func() []int
 	// read reads a process. A process that NVML does not list must have mapped libcuda.
-	read            func(pid int, listed bool) readResult
-	query           func() ([]nvml.User, error)
+	read            func(pid int, listed bool) processResult
+	query           func() ([]nvml.GPUUser, error)
 	isHostNamespace bool
 	patience        time.Duration
 }
 
-// readResult is the result of reading a process.
-type readResult struct {
+// processResult is the result of reading a process.
+type processResult struct {
 	process Process
 	uses    bool // whether the process uses CUDA; otherwise process is empty
 	denied  bool // whether this user may not read the process
 }
 
-// list returns the processes that use CUDA.
-func (l lister) list(gpus bool) Listing {
+// listProcesses returns the processes that use CUDA.
+func (l processLister) listProcesses(gpus bool) Listing {
 	answers := make(chan gpuAnswer, 1) // buffered: a late answer must not block the goroutine
 	deadline := time.Now().Add(l.patience)
 	if gpus {
@@ -114,30 +119,30 @@ func (l lister) list(gpus bool) Listing {
 			answers <- gpuAnswer{users, err}
 		}()
 	}
-	results, unanswered := l.readAll(l.pids(), false, deadline)
+	results, unanswered := l.readProcesses(l.pids(), false, deadline)
 	if !gpus {
-		return assemble(results, unanswered, nil, nil, gpus)
+		return assembleListing(results, unanswered, nil, nil, gpus)
 	}
-	users, err := l.translate(awaitGPUs(answers, deadline), results)
+	users, err := l.checkPidNamespace(awaitGPUAnswer(answers, deadline), results)
 	var listed []int // processes that only NVML lists
 	for _, u := range users {
 		if !results[u.Pid].uses && !slices.Contains(unanswered, u.Pid) && !slices.Contains(listed, u.Pid) {
 			listed = append(listed, u.Pid)
 		}
 	}
-	more, late := l.readAll(listed, true, time.Now().Add(l.patience))
+	more, late := l.readProcesses(listed, true, time.Now().Add(l.patience))
 	maps.Copy(results, more)
-	return assemble(results, append(unanswered, late...), users, err, gpus)
+	return assembleListing(results, append(unanswered, late...), users, err, gpus)
 }
 
 // gpuAnswer is the result of querying NVML.
 type gpuAnswer struct {
-	users []nvml.User
+	users []nvml.GPUUser
 	err   error
 }
 
-// awaitGPUs returns the result of querying NVML, or errNVMLHangs after the deadline.
-func awaitGPUs(answers <-chan gpuAnswer, deadline time.Time) gpuAnswer {
+// awaitGPUAnswer returns the result of querying NVML, or errNVMLTimeout after the deadline.
+func awaitGPUAnswer(answers <-chan gpuAnswer, deadline time.Time) gpuAnswer {
 	select {
 	case a := <-answers:
 		return a
@@ -147,35 +152,39 @@ func awaitGPUs(answers <-chan gpuAnswer, deadline time.Time) gpuAnswer {
 	case a := <-answers: // the answer and the deadline came together
 		return a
 	default:
-		return gpuAnswer{err: errNVMLHangs}
+		return gpuAnswer{err: errNVMLTimeout}
 	}
 }
 
-// translate checks that NVML's pids are pids of this pid namespace. In a container's namespace,
-// each pid must be that of a process that has mapped libcuda, and the list must not be empty.
-// Otherwise translate returns no users and an error.
-func (l lister) translate(a gpuAnswer, results map[int]readResult) ([]nvml.User, error) {
+// checkPidNamespace checks that NVML's pids are pids of this pid namespace. In a container's
+// namespace, each pid must be that of a process that has mapped libcuda, and the list must not be
+// empty. Otherwise translate returns no users and an error.
+func (l processLister) checkPidNamespace(a gpuAnswer, results map[int]processResult) ([]nvml.GPUUser, error) {
 	if l.isHostNamespace || a.err != nil && len(a.users) == 0 {
 		return a.users, a.err
 	}
-	isForeign := func(u nvml.User) bool { return !results[u.Pid].uses }
+	isForeign := func(u nvml.GPUUser) bool { return !results[u.Pid].uses }
 	if slices.ContainsFunc(a.users, isForeign) {
-		return nil, errors.Join(ErrOtherNamespace, a.err)
+		return nil, errors.Join(ErrOtherPidNamespace, a.err)
 	}
 	for _, result := range results {
 		if result.uses && len(a.users) == 0 {
-			return nil, errNoneOfContainer
+			return nil, errNoContainerProcess
 		}
 	}
 	return a.users, a.err
 }
 
-// readAll reads processes concurrently until the deadline. late are the processes that were not
-// read in time.
-func (l lister) readAll(pids []int, listed bool, deadline time.Time) (results map[int]readResult, late []int) {
+// readProcesses reads processes concurrently until the deadline. late are the processes that were
+// not read in time.
+func (l processLister) readProcesses(
+	pids []int,
+	listed bool,
+	deadline time.Time,
+) (results map[int]processResult, late []int) {
 	type answer struct {
 		pid int
-		readResult
+		processResult
 	}
 	answers := make(chan answer, len(pids)) // buffered: late answers must not block
 	slots := make(chan struct{}, maxConcurrentReads)
@@ -186,12 +195,12 @@ func (l lister) readAll(pids []int, listed bool, deadline time.Time) (results ma
 			<-slots
 		}()
 	}
-	results = make(map[int]readResult, len(pids))
+	results = make(map[int]processResult, len(pids))
 	timeout := time.After(time.Until(deadline))
 	for range pids {
 		select {
 		case a := <-answers:
-			results[a.pid] = a.readResult
+			results[a.pid] = a.processResult
 		case <-timeout:
 			for _, pid := range pids {
 				if _, ok := results[pid]; !ok {
@@ -204,8 +213,14 @@ func (l lister) readAll(pids []int, listed bool, deadline time.Time) (results ma
 	return results, nil
 }
 
-// assemble combines the results of reading processes and of querying NVML.
-func assemble(results map[int]readResult, unanswered []int, users []nvml.User, err error, gpus bool) Listing {
+// assembleListing combines the results of reading processes and of querying NVML.
+func assembleListing(
+	results map[int]processResult,
+	unanswered []int,
+	users []nvml.GPUUser,
+	err error,
+	gpus bool,
+) Listing {
 	list := Listing{Unanswered: unanswered, NVMLErr: err}
 	slices.Sort(list.Unanswered)
 	uses := make(map[int][]nvml.GPUUse)
@@ -229,12 +244,12 @@ func assemble(results map[int]readResult, unanswered []int, users []nvml.User, e
 			list.Unseen++
 		}
 	}
-	slices.SortFunc(list.Processes, inListOrder)
+	slices.SortFunc(list.Processes, compareByGPU)
 	return list
 }
 
-// inListOrder compares processes by their first GPU, then by pid. Processes without GPU are last.
-func inListOrder(a, b Process) int {
+// compareByGPU compares processes by their first GPU, then by pid. Processes without GPU are last.
+func compareByGPU(a, b Process) int {
 	first := func(p Process) int {
 		if len(p.GPUs) == 0 {
 			return int(^uint(0) >> 1)

@@ -19,22 +19,22 @@ import (
 
 // fakeList returns a lister of simulated processes. Those in use have mapped libcuda, and those in
 // denied may not be read.
-func fakeList(use, denied []int, users []nvml.User, err error) lister {
-	return lister{
+func fakeList(use, denied []int, users []nvml.GPUUser, err error) processLister {
+	return processLister{
 		pids: func() []int { return []int{4, 3, 2, 1} },
-		read: func(pid int, isListed bool) readResult {
+		read: func(pid int, isListed bool) processResult {
 			if slices.Contains(denied, pid) && !isListed {
-				return readResult{denied: true}
+				return processResult{denied: true}
 			}
-			return readResult{process: Process{Pid: pid}, uses: pid < 100 && (isListed || slices.Contains(use, pid))}
+			return processResult{process: Process{Pid: pid}, uses: pid < 100 && (isListed || slices.Contains(use, pid))}
 		},
-		query: func() ([]nvml.User, error) { return users, err }, isHostNamespace: true, patience: 10 * time.Second,
+		query: func() ([]nvml.GPUUser, error) { return users, err }, isHostNamespace: true, patience: 10 * time.Second,
 	}
 }
 
-func usersOn(gpu int, pids ...int) (users []nvml.User) {
+func usersOn(gpu int, pids ...int) (users []nvml.GPUUser) {
 	for _, pid := range pids {
-		users = append(users, nvml.User{Pid: pid, Use: nvml.GPUUse{Index: gpu}})
+		users = append(users, nvml.GPUUser{Pid: pid, Use: nvml.GPUUse{Index: gpu}})
 	}
 	return users
 }
@@ -59,7 +59,7 @@ func placedOn(list Listing) string {
 func TestListJoinsNVMLAndProc(t *testing.T) {
 	broken := errors.New("GPU 1 is lost")
 	for name, c := range map[string]struct {
-		lister lister
+		lister processLister
 		want   string
 		denied int
 		unseen int
@@ -73,13 +73,13 @@ func TestListJoinsNVMLAndProc(t *testing.T) {
 		"ended since, or hidden":     {fakeList([]int{1}, nil, usersOn(0, 1, 100, 101), nil), "1:0", 0, 2, nil},
 		"nothing":                    {fakeList(nil, nil, nil, nil), "", 0, 0, nil},
 		"container, translated":      {inContainer(fakeList([]int{1, 2}, nil, usersOn(0, 1), nil)), "1:0 2:none", 0, 0, nil},
-		"container, numbers of host": {inContainer(fakeList([]int{1, 2}, nil, usersOn(0, 1, 4242), nil)), "1:? 2:?", 0, 0, ErrOtherNamespace},
-		"container, none":            {inContainer(fakeList([]int{1}, nil, nil, nil)), "1:?", 0, 0, errNoneOfContainer},
+		"container, numbers of host": {inContainer(fakeList([]int{1, 2}, nil, usersOn(0, 1, 4242), nil)), "1:? 2:?", 0, 0, ErrOtherPidNamespace},
+		"container, none":            {inContainer(fakeList([]int{1}, nil, nil, nil)), "1:?", 0, 0, errNoContainerProcess},
 		"container, nothing":         {inContainer(fakeList(nil, nil, nil, nil)), "", 0, 0, nil},
 		"container, no NVML":         {inContainer(fakeList([]int{1}, nil, nil, nvml.ErrNoNVML)), "1:?", 0, 0, nvml.ErrNoNVML},
-		"container, by chance":       {inContainer(fakeList([]int{1}, nil, usersOn(0, 1, 3), nil)), "1:?", 0, 0, ErrOtherNamespace},
+		"container, by chance":       {inContainer(fakeList([]int{1}, nil, usersOn(0, 1, 3), nil)), "1:?", 0, 0, ErrOtherPidNamespace},
 	} {
-		list := c.lister.list(true)
+		list := c.lister.listProcesses(true)
 		if got := placedOn(
 			list,
 		); got != c.want || list.Denied != c.denied || list.Unseen != c.unseen ||
@@ -89,7 +89,7 @@ func TestListJoinsNVMLAndProc(t *testing.T) {
 	}
 }
 
-func inContainer(l lister) lister {
+func inContainer(l processLister) processLister {
 	l.isHostNamespace = false
 	return l
 }
@@ -99,20 +99,20 @@ func TestListDoesNotWaitForWhatHangs(t *testing.T) {
 	defer close(forever)
 	l := fakeList([]int{1, 2}, nil, usersOn(0, 1), nil)
 	whole := l.read
-	l.read = func(pid int, isListed bool) readResult {
+	l.read = func(pid int, isListed bool) processResult {
 		if pid >= 3 {
 			<-forever
 		}
 		return whole(pid, isListed)
 	}
 	l.patience = 200 * time.Millisecond
-	if list := l.list(true); placedOn(list) != "1:0 2:none" || !slices.Equal(list.Unanswered, []int{3, 4}) {
+	if list := l.listProcesses(true); placedOn(list) != "1:0 2:none" || !slices.Equal(list.Unanswered, []int{3, 4}) {
 		t.Errorf("%+v", list)
 	}
-	l.read, l.query = whole, func() ([]nvml.User, error) { <-forever; return nil, nil }
-	if list := l.list(
+	l.read, l.query = whole, func() ([]nvml.GPUUser, error) { <-forever; return nil, nil }
+	if list := l.listProcesses(
 		true,
-	); placedOn(list) != "1:? 2:?" || !errors.Is(list.NVMLErr, errNVMLHangs) ||
+	); placedOn(list) != "1:? 2:?" || !errors.Is(list.NVMLErr, errNVMLTimeout) ||
 		list.Unanswered != nil {
 		t.Errorf("%+v", list)
 	}

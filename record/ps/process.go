@@ -19,48 +19,48 @@ import (
 )
 
 // Limits of data that is read of a process, in bytes.
-const maxListedCommandLine = 16 << 10
+const maxCommandLineBytes = 16 << 10
 
-const maxCgroupText = 64 << 10
+const maxCgroupBytes = 64 << 10
 
 // readProcess reads a process in /proc. It may block while the kernel has locked the process's
 // memory.
-func readProcess(pid int, listed bool) readResult {
+func readProcess(pid int, listed bool) processResult {
 	if pid == os.Getpid() { // NVML loads libcuda into this process
-		return readResult{}
+		return processResult{}
 	}
-	uses, err := library.MapsDriver((&process.Process{Pid: pid}))
+	uses, err := library.HasMappedDriver((&process.Process{Pid: pid}))
 	if errors.Is(err, fs.ErrPermission) && !listed {
-		return readResult{denied: true}
+		return processResult{denied: true}
 	}
 	if !uses && !listed {
-		return readResult{}
+		return processResult{}
 	}
 	p, err := process.Open(pid)
 	if err != nil {
-		return readResult{} // the process has ended
+		return processResult{} // the process has ended
 	}
 	defer p.Close()
-	described := describe(p)
-	return readResult{process: described, uses: p.Alive()}
+	described := describeProcess(p)
+	return processResult{process: described, uses: p.Alive()}
 }
 
-// describe returns the process's values, except for its GPUs.
-func describe(p *process.Process) Process {
-	c := Process{Pid: p.Pid, Command: p.Comm, StartedUnixNs: startedUnixNs(p.StartNs)}
-	if line, err := p.ReadFile("cmdline", maxListedCommandLine); err == nil {
+// describeProcess returns the process's values, except for its GPUs.
+func describeProcess(p *process.Process) Process {
+	c := Process{Pid: p.Pid, Command: p.Comm, StartedUnixNs: bootToUnixNs(p.StartNs)}
+	if line, err := p.ReadProcFile("cmdline", maxCommandLineBytes); err == nil {
 		c.CommandLine = splitCommandLine(line)
 	}
 	var st unix.Stat_t
 	if unix.Stat(p.Path("."), &st) == nil {
 		uid := int(st.Uid)
-		c.UID, c.User = &uid, userName(uid)
+		c.UID, c.User = &uid, lookUpUserName(uid)
 	}
-	cgroup, _ := p.ReadFile("cgroup", maxCgroupText) // "" if unreadable
-	environ, _ := p.ReadFile("environ", process.MaxEnvironment)
-	c.Cgroup, _ = process.CgroupPath(cgroup)
-	c.ContainerID = process.ContainerID(cgroup)
-	c.Identity = identity.Of(environ, cgroup)
+	cgroup, _ := p.ReadProcFile("cgroup", maxCgroupBytes) // "" if unreadable
+	environ, _ := p.ReadProcFile("environ", process.MaxEnvironmentBytes)
+	c.Cgroup, _ = process.ParseCgroupPath(cgroup)
+	c.ContainerID = process.FindContainerID(cgroup)
+	c.Identity = identity.FindIdentity(environ, cgroup)
 	return c
 }
 
@@ -73,8 +73,8 @@ func splitCommandLine(text string) []string {
 	return strings.Split(text, "\x00")
 }
 
-// userName returns the name of a user, or "" if the UID has none.
-func userName(uid int) string {
+// lookUpUserName returns the name of a user, or "" if the UID has none.
+func lookUpUserName(uid int) string {
 	u, err := user.LookupId(strconv.Itoa(uid))
 	if err != nil {
 		return ""
@@ -82,14 +82,14 @@ func userName(uid int) string {
 	return u.Username
 }
 
-// startedUnixNs converts a start time on CLOCK_BOOTTIME to Unix ns, rounded to 10 ms. It returns 0
+// bootToUnixNs converts a start time on CLOCK_BOOTTIME to Unix ns, rounded to 10 ms. It returns 0
 // for 0.
-func startedUnixNs(bootNs int64) int64 {
+func bootToUnixNs(bootNs int64) int64 {
 	if bootNs == 0 {
 		return 0
 	}
-	const resolution = int64(1e9 / process.UserHz)
-	started := clock.Ns(unix.CLOCK_REALTIME) - clock.Ns(unix.CLOCK_BOOTTIME) + bootNs
+	const resolution = int64(1e9 / process.UserTicksPerSecond)
+	started := clock.ReadNs(unix.CLOCK_REALTIME) - clock.ReadNs(unix.CLOCK_BOOTTIME) + bootNs
 	return (started + resolution/2) / resolution * resolution
 }
 

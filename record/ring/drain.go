@@ -25,7 +25,7 @@ type Drain struct {
 	reader        *ringbuf.Reader
 	processEvents chan<- bpf.CudaProcessEvent // sent at once, before the records of calls
 	chunks        chan<- []byte
-	pool          *Pool
+	pool          *ChunkPool
 	stop          chan struct{}
 	done          chan struct{}
 	err           error
@@ -36,7 +36,7 @@ type Drain struct {
 func NewDrain(
 	events *ebpf.Map,
 	chunks chan<- []byte,
-	pool *Pool,
+	pool *ChunkPool,
 	processEvents chan<- bpf.CudaProcessEvent,
 ) (*Drain, error) {
 	reader, err := ringbuf.NewReader(events)
@@ -59,7 +59,7 @@ func (d *Drain) Run() {
 	defer close(d.done)
 	defer close(d.chunks)
 	var record ringbuf.Record
-	chunk := d.pool.get()
+	chunk := d.pool.getChunk()
 	for {
 		d.reader.SetDeadline(time.Now().Add(pollInterval))
 		// Read all available records, then wait up to pollInterval for more.
@@ -78,7 +78,7 @@ func (d *Drain) Run() {
 			}
 			if len(chunk)+len(record.RawSample)+8 > cap(chunk) {
 				d.chunks <- chunk
-				chunk = d.pool.get()
+				chunk = d.pool.getChunk()
 			}
 			chunk = append(chunk, record.RawSample...)
 			for len(chunk)%8 != 0 { // align records to 8 bytes: the row writer reads them in place
@@ -87,7 +87,7 @@ func (d *Drain) Run() {
 		}
 		if len(chunk) > 0 {
 			d.chunks <- chunk
-			chunk = d.pool.get()
+			chunk = d.pool.getChunk()
 		}
 		select {
 		case <-d.stop:

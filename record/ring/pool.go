@@ -11,27 +11,27 @@ import (
 const (
 	// chunkBytes is the size of a chunk in bytes.
 	chunkBytes = 1 << 20
-	// MaxChunks is the largest number of chunks that wait for the row writer: 64 MiB.
-	MaxChunks = 64
+	// MaxWaitingChunks is the largest number of chunks that wait for the row writer: 64 MiB.
+	MaxWaitingChunks = 64
 )
 
-// Pool provides memory for chunks between the Drain and the row writer. The memory is outside of
-// the Go heap, which has a low limit: a slow row writer would otherwise spend its time in garbage
-// collection. One goroutine gets chunks, another one puts them back.
-type Pool struct {
-	mapped []byte // memory of MaxChunks waiting chunks and one chunk on each side
+// ChunkPool provides memory for chunks between the Drain and the row writer. The memory is outside
+// of the Go heap, which has a low limit: a slow row writer would otherwise spend its time in
+// garbage collection. One goroutine gets chunks, another one puts them back.
+type ChunkPool struct {
+	mapped []byte // memory of MaxWaitingChunks waiting chunks and one chunk on each side
 	unused []byte // part of mapped that has not been used yet
 	// Chunks in hot are reused first. Chunks in cold are only needed in bursts: their memory is
 	// returned to the kernel.
 	hot, cold chan []byte
 }
 
-// hotChunks is the number of waiting chunks while the row writer keeps up.
-const hotChunks = 8
+// maxHotChunks is the number of waiting chunks while the row writer keeps up.
+const maxHotChunks = 8
 
-// NewPool reserves address space. The kernel allocates memory when a chunk is first written.
-func NewPool() (*Pool, error) {
-	const size = (MaxChunks + 2) * chunkBytes
+// NewChunkPool reserves address space. The kernel allocates memory when a chunk is first written.
+func NewChunkPool() (*ChunkPool, error) {
+	const size = (MaxWaitingChunks + 2) * chunkBytes
 	mapped, err := unix.Mmap(
 		-1,
 		0,
@@ -42,16 +42,16 @@ func NewPool() (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reserve %d bytes for records: %w", size, err)
 	}
-	return &Pool{
+	return &ChunkPool{
 		mapped: mapped,
 		unused: mapped,
-		hot:    make(chan []byte, hotChunks),
-		cold:   make(chan []byte, MaxChunks+2),
+		hot:    make(chan []byte, maxHotChunks),
+		cold:   make(chan []byte, MaxWaitingChunks+2),
 	}, nil
 }
 
-// get returns an empty chunk. It blocks if all chunks are in use. Only the Drain calls it.
-func (p *Pool) get() []byte {
+// getChunk returns an empty chunk. It blocks if all chunks are in use. Only the Drain calls it.
+func (p *ChunkPool) getChunk() []byte {
 	select {
 	case chunk := <-p.hot:
 		return chunk
@@ -75,8 +75,8 @@ func (p *Pool) get() []byte {
 	return chunk
 }
 
-// Put returns a chunk to the pool. Only the row writer calls it.
-func (p *Pool) Put(chunk []byte) {
+// PutChunk returns a chunk to the pool. Only the row writer calls it.
+func (p *ChunkPool) PutChunk(chunk []byte) {
 	select {
 	case p.hot <- chunk[:0]:
 	default:
@@ -86,4 +86,4 @@ func (p *Pool) Put(chunk []byte) {
 }
 
 // Close unmaps the memory. No chunk may be in use.
-func (p *Pool) Close() error { return unix.Munmap(p.mapped) }
+func (p *ChunkPool) Close() error { return unix.Munmap(p.mapped) }

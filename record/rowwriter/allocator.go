@@ -7,8 +7,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// allocatorActions maps bpf.CudaAllocatorAction to the names of actions in a recording.
-var allocatorActions = [...]string{
+// allocatorActionNames maps bpf.CudaAllocatorAction to the names of actions in a recording.
+var allocatorActionNames = [...]string{
 	bpf.CudaAllocatorActionACTION_ALLOC:          format.AllocatorAlloc,
 	bpf.CudaAllocatorActionACTION_FREE_REQUESTED: format.AllocatorFreeRequested,
 	bpf.CudaAllocatorActionACTION_FREE_COMPLETED: format.AllocatorFreeCompleted,
@@ -20,29 +20,30 @@ var allocatorActions = [...]string{
 	bpf.CudaAllocatorActionACTION_OOM:            format.AllocatorOOM,
 }
 
-// interpretAllocator sets the columns of an event that read_trace of allocator.h has decoded.
-func interpretAllocator(row *format.Row, e *bpf.CudaEvent) {
-	interpretTotals(row, e)
+// setAllocatorEventColumns sets the columns of an event that read_trace of allocator.h has decoded.
+func setAllocatorEventColumns(row *format.Row, e *bpf.CudaEvent) {
+	setAllocatorTotals(row, e)
 	row.Name = "other"
-	if int(e.Grid[0]) < len(allocatorActions) {
-		row.Name = allocatorActions[e.Grid[0]]
+	if int(e.Grid[0]) < len(allocatorActionNames) {
+		row.Name = allocatorActionNames[e.Grid[0]]
 	}
 	if row.Name == format.AllocatorOOM {
 		row.Value, row.Ptr = float64(e.Ptr), 0
 	}
 }
 
-// interpretReport sets the columns of an event that read_report of allocator.h has decoded.
-func interpretReport(row *format.Row, e *bpf.CudaEvent) {
-	interpretTotals(row, e)
+// setAllocatorReportColumns sets the columns of an event that read_report of allocator.h has
+// decoded.
+func setAllocatorReportColumns(row *format.Row, e *bpf.CudaEvent) {
+	setAllocatorTotals(row, e)
 	row.Name = format.AllocatorReportedAlloc
 	if row.Bytes < 0 {
 		row.Name, row.Bytes = format.AllocatorReportedFree, -row.Bytes
 	}
 }
 
-// interpretTotals sets the columns that all allocator events share.
-func interpretTotals(row *format.Row, e *bpf.CudaEvent) {
+// setAllocatorTotals sets the columns that all allocator events share.
+func setAllocatorTotals(row *format.Row, e *bpf.CudaEvent) {
 	row.Flags &^= format.FlagNoReturn // an allocator event has no duration
 	row.Context = 0
 	row.AllocatedBytes = int64(e.Grid[1]) | int64(e.Grid[2])<<32

@@ -15,7 +15,7 @@ type callTotals struct {
 	written, open, abandoned, counted, lost [bpf.CudaCallClassCLASS_COUNT]int64
 }
 
-// add adds n times the counts of o to b.
+// add adds n times the call counts of o to b.
 func (b *callTotals) add(o *callTotals, n int64) {
 	for c := range b.written {
 		b.written[c] += n * o.written[c]
@@ -34,9 +34,9 @@ type rotationTotals struct {
 	callTotals
 }
 
-// bounds keeps a recording within its size and age limits. It deletes the oldest rotations of a
-// ring recording, or ends any other recording. Only the row writer's goroutine uses it.
-type bounds struct {
+// recordingBounds keeps a recording within its size and age limits. It deletes the oldest rotations
+// of a ring recording, or ends any other recording. Only the row writer's goroutine uses it.
+type recordingBounds struct {
 	limits    format.Limits
 	last      callTotals       // totals at the last rotation
 	rotations []rotationTotals // on disk, oldest first
@@ -52,28 +52,28 @@ type bounds struct {
 	exits map[int32]int64
 }
 
-func newBounds(l format.Limits) bounds {
-	return bounds{limits: l, rows: make(map[string]int64), exits: make(map[int32]int64)}
+func newRecordingBounds(l format.Limits) recordingBounds {
+	return recordingBounds{limits: l, rows: make(map[string]int64), exits: make(map[int32]int64)}
 }
 
-// lateRows is how long after a process's exit its last rows may arrive: events in the ring buffer,
-// and open calls, which ReapThreads finds.
-const lateRows = 3 * probe.ReapInterval
+// maxRowDelayAfterExit is how long after a process's exit its last rows may arrive: events in the
+// ring buffer, and open calls, which ReapThreads finds.
+const maxRowDelayAfterExit = 3 * probe.ThreadReapInterval
 
-// enforceBounds rotates early if the current segments become too large for the limits, and ends a
+// enforceLimits rotates early if the current segments become too large for the limits, and ends a
 // recording that has reached its size limit.
-func (s *Writer) enforceBounds() {
+func (s *Writer) enforceLimits() {
 	if s.bounds.endNs != 0 || s.failed != nil || !s.writer.ShouldRotate() && !s.writer.Full() {
 		return
 	}
-	s.rotate()
+	s.rotateSegments()
 	if s.failed != nil || !s.writer.Full() {
 		return
 	}
 	s.updateCounters()
 	s.bounds.endNs = max(s.bounds.lastNs, 1)
-	s.counters.end(s.bounds.endNs)
-	s.write(format.ClassFact, []format.Row{
+	s.counters.endAt(s.bounds.endNs)
+	s.writeRows(format.ClassFact, []format.Row{
 		{
 			Kind:    format.KindNote,
 			Name:    "max_size",
@@ -86,23 +86,23 @@ func (s *Writer) enforceBounds() {
 	s.onFull()
 }
 
-// clipToEnd reports whether a call began before the recording reached its size limit. A call that
-// returned after that time becomes an open call.
-func (s *Writer) clipToEnd(e *bpf.CudaEvent) bool {
+// clipCallToEnd reports whether a call began before the recording reached its size limit. A call
+// that returned after that time becomes an open call.
+func (s *Writer) clipCallToEnd(e *bpf.CudaEvent) bool {
 	start := s.counters.clock.UnixNs(e.StartNs)
 	if start >= s.bounds.endNs {
 		return false
 	}
 	if left := uint64(s.bounds.endNs - start); e.DurNs > left {
-		e.Ptr, e.Bytes = probe.EntryValues(e)
+		e.Ptr, e.Bytes = probe.EntryPtrAndBytes(e)
 		e.DurNs, e.Result = left, 0
 		e.Flags |= uint8(bpf.CudaEventFlagsEVENT_OPEN)
 	}
 	return true
 }
 
-// dropOld deletes the oldest rotations of a ring recording that exceed its limits.
-func (s *Writer) dropOld() {
+// dropOldRotations deletes the oldest rotations of a ring recording that exceed its limits.
+func (s *Writer) dropOldRotations() {
 	b := &s.bounds
 	now := s.counters.endNs.Load()
 	if now == 0 {
@@ -129,31 +129,32 @@ func (s *Writer) dropOld() {
 	}
 }
 
-// endRotation stores the totals of the last rotation.
-func (s *Writer) endRotation(number int) {
+// storeRotationTotals stores the call totals of the rotation that has just ended, for a ring
+// recording.
+func (s *Writer) storeRotationTotals(number int) {
 	b := &s.bounds
 	if !b.limits.Ring {
 		return
 	}
-	now := s.counters.totals()
+	now := s.counters.currentTotals()
 	totals := rotationTotals{number: number, atNs: s.counters.lastNs, callTotals: now}
 	totals.add(&b.last, -1)
 	b.last = now
 	b.rotations = append(b.rotations, totals)
 	if s.failed == nil && s.writer.ShouldCompact() {
-		s.compact()
+		s.compactSegments()
 	}
 }
 
-// compact rewrites the segments of facts and stacks of a ring recording. It removes rows to which
-// no remaining event can refer.
-func (s *Writer) compact() {
+// compactSegments rewrites the segments of facts and stacks of a ring recording. It removes rows to
+// which no remaining event can refer.
+func (s *Writer) compactSegments() {
 	b := &s.bounds
 	gone := func(pid int32) bool {
 		exit, ended := b.exits[pid]
-		return ended && pid != 0 && exit < b.fromNs-int64(lateRows)
+		return ended && pid != 0 && exit < b.fromNs-int64(maxRowDelayAfterExit)
 	}
-	err := s.writer.Compact(s.MetaNow(), func(r *format.Row) bool {
+	err := s.writer.Compact(s.CurrentMeta(), func(r *format.Row) bool {
 		switch r.Kind {
 		case format.KindLost:
 			return r.StartNs+r.DurNs <= b.fromNs
@@ -163,7 +164,7 @@ func (s *Writer) compact() {
 		return false
 	})
 	if err != nil {
-		s.fail(err)
+		s.stopWriting(err)
 	}
 	maps.DeleteFunc(b.exits, func(pid int32, _ int64) bool { return gone(pid) })
 }
@@ -175,21 +176,21 @@ func (s *Writer) WriteOpenCalls(open []bpf.CudaEvent) {
 		s.addCall(&open[i])
 	}
 	s.updateCounters()
-	s.renameThreads()
-	s.rotate()
-	s.sync()
+	s.writeChangedThreadNames()
+	s.rotateSegments()
+	s.waitForSegments()
 	if !s.bounds.limits.Ring || s.failed != nil {
 		return
 	}
 	if s.bounds.fromNs != 0 {
-		s.compact()
-		s.sync()
+		s.compactSegments()
+		s.waitForSegments()
 	}
-	s.dropOld() // now the exact sizes of the segments are known
+	s.dropOldRotations() // now the exact sizes of the segments are known
 }
 
 // ringMeta returns the metadata of a ring recording, nil for other recordings.
-func (b *bounds) ringMeta(attachedNs int64) *format.Ring {
+func (b *recordingBounds) ringMeta(attachedNs int64) *format.Ring {
 	if !b.limits.Ring {
 		return nil
 	}
@@ -201,8 +202,8 @@ func (b *bounds) ringMeta(attachedNs int64) *format.Ring {
 	}
 }
 
-// noteExit records a process's exit time, or deletes the exit time when the pid is reused.
-func (s *Writer) noteExit(pid int32, exited bool, now int64) {
+// noteProcessExit records a process's exit time, or deletes the exit time when the pid is reused.
+func (s *Writer) noteProcessExit(pid int32, exited bool, now int64) {
 	if !exited {
 		delete(s.exited, pid)
 		delete(s.bounds.exits, pid)
@@ -214,10 +215,10 @@ func (s *Writer) noteExit(pid int32, exited bool, now int64) {
 	}
 }
 
-// forgetExited deletes state of processes that exited so long ago that no more rows of them can
-// arrive. Otherwise the state would grow with every short process.
-func (s *Writer) forgetExited() {
-	before := s.counters.clock.NowNs() - int64(lateRows)
+// forgetExitedProcesses deletes state of processes that exited so long ago that no more rows of
+// them can arrive. Otherwise the state would grow with every short process.
+func (s *Writer) forgetExitedProcesses() {
+	before := s.counters.clock.NowNs() - int64(maxRowDelayAfterExit)
 	gone := make(map[int32]bool)
 	for pid, at := range s.exited {
 		if at < before {
@@ -228,8 +229,8 @@ func (s *Writer) forgetExited() {
 	if len(gone) == 0 {
 		return
 	}
-	s.stacks.Forget(gone)
-	s.captures.forget(gone)
+	s.stacks.ForgetProcesses(gone)
+	s.captures.forgetProcesses(gone)
 	maps.DeleteFunc(s.threads, func(_ int32, t *knownThread) bool { return gone[t.pid] })
-	s.names.forget(gone)
+	s.names.forgetProcesses(gone)
 }

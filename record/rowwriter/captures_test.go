@@ -10,10 +10,10 @@ import (
 )
 
 // called passes a successful call to captures.
-func called(c *captures, name string, startNs uint64, stream, ptr, src uint64) {
-	for i := range bpf.Calls {
-		if call := &bpf.Calls[i]; call.Name == name {
-			c.update(&bpf.CudaEvent{Pid: 7, StartNs: startNs, DurNs: 10, Stream: stream, Ptr: ptr, Src: src}, call)
+func called(c *captureTracker, name string, startNs uint64, stream, ptr, src uint64) {
+	for i := range bpf.CallTable {
+		if call := &bpf.CallTable[i]; call.Name == name {
+			c.applyCall(&bpf.CudaEvent{Pid: 7, StartNs: startNs, DurNs: 10, Stream: stream, Ptr: ptr, Src: src}, call)
 			return
 		}
 	}
@@ -28,10 +28,10 @@ func TestGraphSizeIsUnknownWithoutLaunches(t *testing.T) {
 		beginNs, endNs uint64
 		want           int64
 	}{"before": {100, 200, 2}, "into": {950, 1100, 0}, "across": {900, 2100, 0}, "within": {1200, 1300, 0}, "out of": {1900, 2100, 0}, "after": {2000, 2100, 2}} {
-		var missing probe.MissingTimes
+		var missing probe.MissingLaunchTimes
 		missing.Begin(1000)
 		missing.End(2000)
-		s := newCaptures(&missing)
+		s := newCaptureTracker(&missing)
 		called(s, "cuStreamBeginCapture_v2", c.beginNs, stream, 0, 0)
 		called(s, "cuLaunchKernel", c.beginNs+1, stream, 0, 9)
 		called(s, "cuLaunchKernel", c.beginNs+2, stream, 0, 9)
@@ -44,10 +44,10 @@ func TestGraphSizeIsUnknownWithoutLaunches(t *testing.T) {
 		if want > 0 {
 			want++
 		}
-		if got := s.kernels(handle{7, exec}); got != c.want {
+		if got := s.countGraphKernels(objectHandle{7, exec}); got != c.want {
 			t.Errorf("captured %s: %d kernels, want %d", name, got, c.want)
 		}
-		if got := s.kernels(handle{7, cloned}); got != want {
+		if got := s.countGraphKernels(objectHandle{7, cloned}); got != want {
 			t.Errorf("captured %s, then cloned: %d kernels, want %d", name, got, want)
 		}
 	}

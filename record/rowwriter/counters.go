@@ -14,8 +14,8 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 )
 
-// ClassNames are the names of bpf.CudaCallClass in Meta.Calls and in rows of kind lost.
-var ClassNames = [bpf.CudaCallClassCLASS_COUNT]string{
+// CallClassNames are the names of bpf.CudaCallClass in Meta.Calls and in rows of kind lost.
+var CallClassNames = [bpf.CudaCallClassCLASS_COUNT]string{
 	bpf.CudaCallClassCLASS_MEMORY: "memory",
 	bpf.CudaCallClassCLASS_LAUNCH: "launch",
 	bpf.CudaCallClassCLASS_COPY:   "copy",
@@ -25,19 +25,19 @@ var ClassNames = [bpf.CudaCallClassCLASS_COUNT]string{
 	bpf.CudaCallClassCLASS_ALLOCATOR: "allocator",
 }
 
-// lossReasons are the texts of bpf.CudaLossReason in rows of kind lost.
-var lossReasons = [bpf.CudaLossReasonLOSS_REASONS]string{
+// lossReasonTexts are the texts of bpf.CudaLossReason in rows of kind lost.
+var lossReasonTexts = [bpf.CudaLossReasonLOSS_REASONS]string{
 	bpf.CudaLossReasonLOSS_RING_FULL: "ring buffer full",
 	bpf.CudaLossReasonLOSS_THREADS:   "too many threads",
 	bpf.CudaLossReasonLOSS_DEPTH:     "calls nested too deep",
 }
 
-// lossInterval is the time between two reads of the loss counters, and so the precision of the
-// times in rows of kind lost.
-const lossInterval = 100 * time.Millisecond
+// counterReadInterval is the time between two reads of the loss counters, and so the precision of
+// the times in rows of kind lost.
+const counterReadInterval = 100 * time.Millisecond
 
-// counters compares the kernel's counters of seen and lost calls with the written rows.
-type counters struct {
+// callCounters compares the kernel's counters of seen and lost calls with the written rows.
+type callCounters struct {
 	probes *probe.Probes
 	clock  clock.Clock
 	// last has the kernel's counters at the last read, by class.
@@ -60,13 +60,13 @@ type counters struct {
 	after, lostAfter [bpf.CudaCallClassCLASS_COUNT]int64
 }
 
-func newCounters(p *probe.Probes, c clock.Clock) *counters {
-	return &counters{probes: p, clock: c, lastNs: c.NowNs(), counts: make([]uint64, bpf.NumCookies())}
+func newCallCounters(p *probe.Probes, c clock.Clock) *callCounters {
+	return &callCounters{probes: p, clock: c, lastNs: c.NowNs(), counts: make([]uint64, bpf.NumDriverCookies())}
 }
 
-// read reads the kernel's counters. It returns rows of kind lost and count for the changes since
-// the last read.
-func (a *counters) read() ([]format.Row, error) {
+// readKernelCounters reads the kernel's counters. It returns rows of kind lost and count for the
+// changes since the last read.
+func (a *callCounters) readKernelCounters() ([]format.Row, error) {
 	now := a.clock.NowNs()
 	if end := a.endNs.Load(); end != 0 {
 		now = end
@@ -78,26 +78,26 @@ func (a *counters) read() ([]format.Row, error) {
 		if err := a.probes.Objects.Stats.Lookup(uint32(class), &perCPU); err != nil {
 			return nil, fmt.Errorf("read loss counters: %w", err)
 		}
-		sum := sumStats(perCPU)
+		sum := sumClassStats(perCPU)
 		for why, n := range sum.Lost {
 			d := n - a.last[class].Lost[why]
 			if a.full {
 				a.lostAfter[class] += int64(d)
 			} else if d > 0 {
 				rows = append(rows, format.Row{
-					Kind: format.KindLost, Name: ClassNames[class], Message: lossReasons[why],
+					Kind: format.KindLost, Name: CallClassNames[class], Message: lossReasonTexts[why],
 					StartNs: a.lastNs, DurNs: now - a.lastNs, Value: float64(d), Device: -1,
 				})
 			}
 		}
 		a.last[class] = sum
 	}
-	counted, err := a.readCounts(now)
+	counted, err := a.readCallCounts(now)
 	a.lastNs = now
 	return append(rows, counted...), err
 }
 
-func sumStats(perCPU []bpf.CudaClassStats) bpf.CudaClassStats {
+func sumClassStats(perCPU []bpf.CudaClassStats) bpf.CudaClassStats {
 	var sum bpf.CudaClassStats
 	for _, s := range perCPU {
 		sum.Seen += s.Seen
@@ -110,11 +110,11 @@ func sumStats(perCPU []bpf.CudaClassStats) bpf.CudaClassStats {
 	return sum
 }
 
-// readCounts returns rows of kind count for the calls that are only counted.
-func (a *counters) readCounts(now int64) ([]format.Row, error) {
+// readCallCounts returns rows of kind count for the calls that are only counted.
+func (a *callCounters) readCallCounts(now int64) ([]format.Row, error) {
 	var rows []format.Row
 	for cookie := range a.counts {
-		call, name, _, _ := bpf.ByCookie(uint16(cookie))
+		call, name, _, _ := bpf.FunctionByCookie(uint16(cookie))
 		if !call.CountOnly {
 			continue
 		}
@@ -142,14 +142,15 @@ func (a *counters) readCounts(now int64) ([]format.Row, error) {
 	return rows, nil
 }
 
-// end ends the counting at a time, as if the probes had been removed then.
-func (a *counters) end(atNs int64) {
+// endAt ends the counting of calls at a time, as if the probes had been removed then.
+func (a *callCounters) endAt(atNs int64) {
 	a.full = true
 	a.endNs.Store(atNs)
 }
 
-// totals returns the cumulative counts so far, including deleted rotations of a ring.
-func (a *counters) totals() callTotals {
+// currentTotals returns the cumulative counts of calls so far, including deleted rotations of a
+// ring recording.
+func (a *callCounters) currentTotals() callTotals {
 	b := callTotals{written: a.written, open: a.open, abandoned: a.abandoned, counted: a.counted}
 	for class := range a.last {
 		b.lost[class] = a.unwritten[class] - a.lostAfter[class]
@@ -160,12 +161,12 @@ func (a *counters) totals() callTotals {
 	return b
 }
 
-// calls returns the counts for Meta.Calls at the last read, by name of class.
-func (a *counters) calls() map[string]format.CallCount {
+// callCounts returns the counts for Meta.Calls at the last read, by name of class.
+func (a *callCounters) callCounts() map[string]format.CallCount {
 	calls := make(map[string]format.CallCount)
-	b, d := a.totals(), &a.dropped
+	b, d := a.currentTotals(), &a.dropped
 	b.add(d, -1)
-	for class, name := range ClassNames {
+	for class, name := range CallClassNames {
 		c := format.CallCount{
 			Seen:      int64(a.last[class].Seen) - a.after[class] - a.lostAfter[class],
 			Recorded:  b.written[class],

@@ -11,25 +11,26 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// fillRow fills the row of a call. The row's memory is reused, so fillRow sets every column.
-func (s *Writer) fillRow(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name string) {
+// fillCallRow fills the row of a call. The row's memory is reused, so fillCallRow sets every
+// column.
+func (s *Writer) fillCallRow(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction, name string) {
 	*row = format.Row{
 		Kind: call.Kind, Name: name, MemoryKind: call.Memory, CopyKind: call.Copy,
 		StartNs: s.counters.clock.UnixNs(e.StartNs), DurNs: int64(e.DurNs),
 		Pid: int32(e.Pid), Tid: int32(e.Tid), CPU: int32(e.Cpu), Device: int32(e.Device),
-		Context: int64(e.Context), Stream: int64(e.Stream), Result: e.Result, Flags: rowFlags(e.Flags),
+		Context: int64(e.Context), Stream: int64(e.Stream), Result: e.Result, Flags: convertEventFlags(e.Flags),
 		Ptr: int64(e.Ptr), Bytes: int64(e.Bytes), SrcPtr: int64(e.Src),
 	}
-	if s.captures.update(e, call) {
+	if s.captures.applyCall(e, call) {
 		row.Flags |= format.FlagCaptured
 	}
 	if e.ParentNs != 0 {
 		row.ParentStartNs = s.counters.clock.UnixNs(e.ParentNs)
 	}
-	s.interpret(row, e, call)
+	s.setEventColumns(row, e, call)
 	row.StackStatus = format.StackNone
 	if e.StackId != 0 {
-		stack := s.stacks.Get(e.StackId)
+		stack := s.stacks.GetStack(e.StackId)
 		row.StackID, row.Site = stack.ID, stack.Site
 		row.StackStatus = stack.Status
 		if stack.ID != 0 && e.Stack == uint8(bpf.CudaStackStateSTACK_INFERRED) {
@@ -41,19 +42,19 @@ func (s *Writer) fillRow(row *format.Row, e *bpf.CudaEvent, call *bpf.Call, name
 	}
 }
 
-// interpret sets the columns of a row whose values depend on call.Meaning.
-func (s *Writer) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
-	switch call.Meaning {
-	case bpf.Launch:
-		setGrid(row, e)
+// setEventColumns sets the columns of a row whose values depend on call.Columns.
+func (s *Writer) setEventColumns(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction) {
+	switch call.Columns {
+	case bpf.ColumnsLaunch:
+		setGridColumns(row, e)
 		row.Function, row.SrcPtr = int64(e.Src), 0
 		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Src}].display
-	case bpf.LaunchList:
-		setGrid(row, e)
+	case bpf.ColumnsLaunchList:
+		setGridColumns(row, e)
 		row.Function, row.SrcPtr = int64(e.Src), 0
 		row.Value, row.Bytes = float64(e.Bytes), 0
 		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Src}].display
-	case bpf.NewFunction:
+	case bpf.ColumnsNewFunction:
 		row.Function, row.Ptr, row.Bytes, row.SrcPtr = int64(e.Ptr), int64(e.Bytes), 0, 0
 		if row.Function == 0 {
 			return
@@ -61,107 +62,120 @@ func (s *Writer) interpret(row *format.Row, e *bpf.CudaEvent, call *bpf.Call) {
 		name, known := s.names.byHandle[kernelKey{e.Pid, e.Ptr}]
 		if of, ok := s.names.byHandle[kernelKey{e.Pid, e.Bytes}]; ok && call.Effect == bpf.CudaCallEffectEFFECT_NONE {
 			name, known = of, true // cuKernelGetFunction: the function has the kernel's name
-			s.learnName(e.Pid, e.Ptr, e.StartNs, name, false)
+			s.storeKernelName(e.Pid, e.Ptr, e.StartNs, name, false)
 		}
 		if known {
 			row.Kernel = name.display
 		}
-	case bpf.OfFunction:
+	case bpf.ColumnsFunction:
 		row.Function, row.Ptr = int64(e.Ptr), 0
 		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Ptr}].display
-	case bpf.KernelNode:
-		setGrid(row, e)
+	case bpf.ColumnsKernelNode:
+		setGridColumns(row, e)
 		row.Function, row.Bytes = int64(e.Bytes), 0
 		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Bytes}].display
-	case bpf.GraphNode:
-		s.interpretNode(row, e)
-	case bpf.OnDevice:
+	case bpf.ColumnsGraphNode:
+		s.setGraphNodeColumns(row, e)
+	case bpf.ColumnsDevice:
 		row.Device, row.Bytes = int32(e.Bytes), 0
-	case bpf.UUID:
+	case bpf.ColumnsDeviceUUID:
 		row.Device, row.Bytes = int32(e.Bytes), 0
 		if e.Result == 0 {
-			row.Message = uuidText(e)
+			row.Message = formatDeviceUUID(e)
 		}
-	case bpf.FreeOfTotal:
+	case bpf.ColumnsFreeMemory:
 		row.Value, row.SrcPtr = float64(e.Src), 0
-	case bpf.ElapsedTime:
+	case bpf.ColumnsElapsedTime:
 		row.Value, row.Bytes = float64(math.Float32frombits(uint32(e.Bytes))), 0
-	case bpf.Pitched:
+	case bpf.ColumnsPitched:
 		width := int64(e.Grid[0]) | int64(e.Grid[1])<<32
 		if e.Result == 0 {
 			width = int64(e.Bytes)
 		}
 		row.Bytes, row.SrcPtr = width*int64(e.Src), 0
-	case bpf.Array:
-		row.Bytes = arrayBytes(e)
-	case bpf.AllocatorEvent:
-		interpretAllocator(row, e)
-	case bpf.AllocatorReport:
-		interpretReport(row, e)
-	case bpf.CopyByType:
-		row.CopyKind = copyKind(e.Grid[2], e.Block[0])
+	case bpf.ColumnsArray:
+		row.Bytes = computeArrayBytes(e)
+	case bpf.ColumnsAllocatorEvent:
+		setAllocatorEventColumns(row, e)
+	case bpf.ColumnsAllocatorReport:
+		setAllocatorReportColumns(row, e)
+	case bpf.ColumnsCopyByType:
+		row.CopyKind = formatCopyDirection(e.Grid[2], e.Block[0])
 	default:
 		if call.Name == "cuGraphLaunch" {
-			row.Value = float64(s.captures.kernels(handle{e.Pid, e.Ptr}))
+			row.Value = float64(s.captures.countGraphKernels(objectHandle{e.Pid, e.Ptr}))
 			return
 		}
-		row.Value = float64(valueOfEvent(e))
+		row.Value = float64(readEventValue(e))
 	}
 }
 
-// valueOfEvent returns the call's value, which set_value of decode.h has stored in the grid.
-func valueOfEvent(e *bpf.CudaEvent) uint64 { return uint64(e.Grid[0]) | uint64(e.Grid[1])<<32 }
+// readEventValue returns the call's value, which set_value of decode.h has stored in the grid.
+func readEventValue(e *bpf.CudaEvent) uint64 { return uint64(e.Grid[0]) | uint64(e.Grid[1])<<32 }
 
 // CUgraphNodeTypes that interpretNode and captures handle.
 const (
-	nodeKernel      = 0
-	nodeGraph       = 4
-	nodeMemAlloc    = 10
-	nodeMemFree     = 11
-	nodeConditional = 13
+	graphNodeKernel      = 0
+	graphNodeGraph       = 4
+	graphNodeMemAlloc    = 10
+	graphNodeMemFree     = 11
+	graphNodeConditional = 13
 )
 
-// nodeTypes are the names of CUgraphNodeType in a recording.
-var nodeTypes = [...]string{
-	nodeKernel: "kernel", 1: "memcpy", 2: "memset", 3: "host", nodeGraph: "graph", 5: "empty",
-	6: "wait_event", 7: "event_record", 8: "ext_semas_signal", 9: "ext_semas_wait",
-	nodeMemAlloc: "mem_alloc", nodeMemFree: "mem_free", 12: "batch_mem_op", nodeConditional: "conditional",
+// graphNodeTypeNames are the names of CUgraphNodeType in a recording.
+var graphNodeTypeNames = [...]string{
+	graphNodeKernel:      "kernel",
+	1:                    "memcpy",
+	2:                    "memset",
+	3:                    "host",
+	graphNodeGraph:       "graph",
+	5:                    "empty",
+	6:                    "wait_event",
+	7:                    "event_record",
+	8:                    "ext_semas_signal",
+	9:                    "ext_semas_wait",
+	graphNodeMemAlloc:    "mem_alloc",
+	graphNodeMemFree:     "mem_free",
+	12:                   "batch_mem_op",
+	graphNodeConditional: "conditional",
 }
 
-// nodeType returns the CUgraphNodeType of an event, -1 if the BPF program could not read it.
-func nodeType(e *bpf.CudaEvent) int64 { return int64(e.NodeType) - 1 }
+// readGraphNodeType returns the CUgraphNodeType of an event, -1 if the BPF program could not read
+// it.
+func readGraphNodeType(e *bpf.CudaEvent) int64 { return int64(e.NodeType) - 1 }
 
-// interpretNode sets the columns of a call with CUgraphNodeParams, depending on the node type.
-func (s *Writer) interpretNode(row *format.Row, e *bpf.CudaEvent) {
-	kind := nodeType(e)
+// setGraphNodeColumns sets the columns of a call with CUgraphNodeParams, depending on the node
+// type.
+func (s *Writer) setGraphNodeColumns(row *format.Row, e *bpf.CudaEvent) {
+	kind := readGraphNodeType(e)
 	switch {
 	case kind < 0:
-	case kind < int64(len(nodeTypes)):
-		row.Message = nodeTypes[kind]
+	case kind < int64(len(graphNodeTypeNames)):
+		row.Message = graphNodeTypeNames[kind]
 	default:
 		row.Message = fmt.Sprintf("type %d", kind)
 	}
 	switch kind {
-	case nodeKernel:
-		setGrid(row, e)
+	case graphNodeKernel:
+		setGridColumns(row, e)
 		row.Function, row.Bytes = int64(e.Bytes), 0
 		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Bytes}].display
-	case nodeGraph:
-		row.Value = float64(valueOfEvent(e))
-	case nodeMemAlloc, nodeMemFree:
+	case graphNodeGraph:
+		row.Value = float64(readEventValue(e))
+	case graphNodeMemAlloc, graphNodeMemFree:
 		row.MemoryKind = format.MemoryGraph
 	}
 }
 
-// setGrid sets the columns of grid, block and dynamic shared memory.
-func setGrid(row *format.Row, e *bpf.CudaEvent) {
+// setGridColumns sets the columns of grid, block and dynamic shared memory.
+func setGridColumns(row *format.Row, e *bpf.CudaEvent) {
 	row.GridX, row.GridY, row.GridZ = int32(e.Grid[0]), int32(e.Grid[1]), int32(e.Grid[2])
 	row.BlockX, row.BlockY, row.BlockZ = int32(e.Block[0]), int32(e.Block[1]), int32(e.Block[2])
 	row.SharedBytes = int32(e.SharedBytes)
 }
 
-// uuidText returns a device UUID in the format of NVML and nvidia-smi.
-func uuidText(e *bpf.CudaEvent) string {
+// formatDeviceUUID returns a device UUID in the format of NVML and nvidia-smi.
+func formatDeviceUUID(e *bpf.CudaEvent) string {
 	var b [16]byte
 	for i, word := range []uint32{e.Grid[0], e.Grid[1], e.Grid[2], e.Block[0]} {
 		binary.LittleEndian.PutUint32(b[4*i:], word)
@@ -169,10 +183,10 @@ func uuidText(e *bpf.CudaEvent) string {
 	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// arrayBytes returns the size of a CUDA array in bytes: the product of width, height, depth (0
-// counts as 1), channels, and element size of the CUarray_format. It returns 0 for an unknown
+// computeArrayBytes returns the size of a CUDA array in bytes: the product of width, height, depth
+// (0 counts as 1), channels, and element size of the CUarray_format. It returns 0 for an unknown
 // format. For a mipmapped array it returns the size of the largest level.
-func arrayBytes(e *bpf.CudaEvent) int64 {
+func computeArrayBytes(e *bpf.CudaEvent) int64 {
 	element := map[uint32]int64{
 		0x01: 1, 0x02: 2, 0x03: 4, // unsigned int 8, 16, 32
 		0x08: 1, 0x09: 2, 0x0a: 4, // signed int 8, 16, 32
@@ -181,8 +195,8 @@ func arrayBytes(e *bpf.CudaEvent) int64 {
 	return int64(e.Bytes) * max(int64(e.Grid[0]), 1) * max(int64(e.Grid[1]), 1) * int64(e.Block[0]) * element
 }
 
-// copyKind returns the direction of a copy, from the CUmemorytypes of source and target.
-func copyKind(source, target uint32) string {
+// formatCopyDirection returns the direction of a copy, from the CUmemorytypes of source and target.
+func formatCopyDirection(source, target uint32) string {
 	letter := func(memoryType uint32) string {
 		switch memoryType {
 		case 1:
@@ -197,9 +211,9 @@ func copyKind(source, target uint32) string {
 	return letter(source) + "to" + letter(target)
 }
 
-// rowFlags converts the flags of an event to those of a row. The numbers in the file format are
-// independent of the numbers in BPF.
-func rowFlags(flags uint8) int32 {
+// convertEventFlags converts the flags of an event to those of a row. The numbers in the file
+// format are independent of the numbers in BPF.
+func convertEventFlags(flags uint8) int32 {
 	var row int32
 	for _, pair := range [...]struct {
 		kernel bpf.CudaEventFlags
@@ -217,10 +231,10 @@ func rowFlags(flags uint8) int32 {
 	return row
 }
 
-// addStack writes the rows of a new stack.
-func (s *Writer) addStack(rows []format.Row) {
+// writeStackRows writes the rows of a new stack.
+func (s *Writer) writeStackRows(rows []format.Row) {
 	for i := range rows {
 		rows[i].StartNs = s.counters.clock.NowNs()
-		s.write(format.ClassOf(rows[i].Kind), rows[i:i+1])
+		s.writeRows(format.ClassOf(rows[i].Kind), rows[i:i+1])
 	}
 }

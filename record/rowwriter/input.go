@@ -22,13 +22,13 @@ func (s *Writer) SendOpenCalls(calls []bpf.CudaEvent) { s.openCalls <- calls }
 
 // BusiestThreadRates returns the probe hits of the busiest thread since the last call, per second.
 // ok is false if stop was closed. Safe for concurrent use.
-func (s *Writer) BusiestThreadRates(stop <-chan struct{}) (rates overhead.Rates, ok bool) {
-	reply := make(chan overhead.Rates, 1)
+func (s *Writer) BusiestThreadRates(stop <-chan struct{}) (rates overhead.HitRates, ok bool) {
+	reply := make(chan overhead.HitRates, 1)
 	select {
 	case s.asks <- reply:
 		return <-reply, true
 	case <-stop:
-		return overhead.Rates{}, false
+		return overhead.HitRates{}, false
 	}
 }
 

@@ -19,35 +19,35 @@ type kernelKey struct {
 // kernelName is a kernel's name, as in the object file and demangled.
 type kernelName struct{ mangled, display string }
 
-// kernelNames maps kernel handles to names, within maxNameBytes of memory: a program can use any
-// number of names.
+// kernelNames maps kernel handles to names, within maxKernelNameBytes of memory: a program can use
+// any number of names.
 type kernelNames struct {
 	byHandle map[kernelKey]kernelName
 	// behind has the handles in byHandle whose name was read through the handle, not seen in a
 	// call.
 	behind      map[kernelKey]struct{}
 	texts       map[string]kernelName // by mangled name: a kernel can have many handles
-	room        int                   // remaining bytes of maxNameBytes
+	room        int                   // remaining bytes of maxKernelNameBytes
 	noteWritten bool                  // the note that no room is left has been written
 }
 
 const (
-	// maxNameBytes limits the memory for names and their map entries. PyTorch needs a few MB.
-	maxNameBytes = 48 << 20
-	// handleBytes is the approximate size of the entries of a handle in byHandle and behind,
-	// textBytes that of an entry of texts without the names.
-	handleBytes, textBytes = 128, 128
+	// maxKernelNameBytes limits the memory for names and their map entries. PyTorch needs a few MB.
+	maxKernelNameBytes = 48 << 20
+	// bytesPerHandle is the approximate size of the entries of a handle in byHandle and behind,
+	// bytesPerKernelName that of an entry of texts without the names.
+	bytesPerHandle, bytesPerKernelName = 128, 128
 )
 
 func newKernelNames() kernelNames {
 	return kernelNames{
 		byHandle: make(map[kernelKey]kernelName), behind: make(map[kernelKey]struct{}),
-		texts: make(map[string]kernelName), room: maxNameBytes,
+		texts: make(map[string]kernelName), room: maxKernelNameBytes,
 	}
 }
 
-// name returns a kernel's name with its demangled form.
-func (n *kernelNames) name(mangled []byte) kernelName {
+// demangleName returns a kernel's name with its demangled form.
+func (n *kernelNames) demangleName(mangled []byte) kernelName {
 	if known, ok := n.texts[string(mangled)]; ok {
 		return known
 	}
@@ -56,16 +56,16 @@ func (n *kernelNames) name(mangled []byte) kernelName {
 	return name
 }
 
-// add sets the name of a handle and reports whether there was room. behind means that the name was
-// read through the handle, not seen in a call.
-func (n *kernelNames) add(key kernelKey, name kernelName, behind bool) bool {
+// addName sets the name of a kernel handle and reports whether there was room for it. behind means
+// that the name was read through the handle, not seen in a call.
+func (n *kernelNames) addName(key kernelKey, name kernelName, behind bool) bool {
 	cost := 0
 	if _, ok := n.byHandle[key]; !ok {
-		cost = handleBytes
+		cost = bytesPerHandle
 	}
 	_, known := n.texts[name.mangled]
 	if !known {
-		cost += textBytes + len(name.mangled) + len(name.display)
+		cost += bytesPerKernelName + len(name.mangled) + len(name.display)
 	}
 	if cost > n.room {
 		return false
@@ -84,22 +84,24 @@ func (n *kernelNames) add(key kernelKey, name kernelName, behind bool) bool {
 	return true
 }
 
-// distrust deletes all names that were read through handles, and returns their number.
-func (n *kernelNames) distrust() int {
+// discardHandleNames deletes all kernel names that were read through kernel handles, and returns
+// their number.
+func (n *kernelNames) discardHandleNames() int {
 	count := len(n.behind)
 	maps.DeleteFunc(n.byHandle, func(k kernelKey, _ kernelName) bool { _, drop := n.behind[k]; return drop })
 	n.behind = make(map[kernelKey]struct{})
 	return count
 }
 
-// forget deletes the handles of exited processes, and names without a handle.
-func (n *kernelNames) forget(gone map[int32]bool) {
+// forgetProcesses deletes the kernel handles of exited processes, and kernel names without a
+// handle.
+func (n *kernelNames) forgetProcesses(gone map[int32]bool) {
 	maps.DeleteFunc(n.byHandle, func(k kernelKey, _ kernelName) bool { return gone[int32(k.pid)] })
 	left := *n
 	*n = newKernelNames()
 	n.noteWritten = left.noteWritten
 	for key, name := range left.byHandle {
 		_, behind := left.behind[key]
-		n.add(key, name, behind)
+		n.addName(key, name, behind)
 	}
 }

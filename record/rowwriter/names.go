@@ -9,34 +9,34 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// distrustNames discards all kernel names that were read through kernel handles, if the driver
+// discardHandleNames discards all kernel names that were read through kernel handles, if the driver
 // keeps no names there. The check compares these names with the names in calls. Driver 580 keeps
 // names behind handles, but does not document it.
-func (s *Writer) distrustNames() {
+func (s *Writer) discardHandleNames() {
 	if s.namesDistrusted {
 		return
 	}
-	confirmed, contradicted := s.counters.nameChecks()
+	confirmed, contradicted := s.counters.readNameChecks()
 	if contradicted == 0 || contradicted < confirmed {
 		return
 	}
 	s.namesDistrusted = true
-	s.write(format.ClassFact, []format.Row{
+	s.writeRows(format.ClassFact, []format.Row{
 		{
 			Kind:    format.KindNote,
 			Name:    "kernel_names",
 			StartNs: s.counters.clock.NowNs(),
 			Device:  -1,
-			Value:   float64(s.names.distrust()),
+			Value:   float64(s.names.discardHandleNames()),
 			Message: "this driver keeps no kernel names behind handles: kernels whose handles are older " +
 				"than the recording have no reliable names",
 		},
 	})
 }
 
-// nameChecks returns how often a name read through a handle matched the name in a call (confirmed),
-// and how often it differed (contradicted).
-func (a *counters) nameChecks() (confirmed, contradicted uint64) {
+// readNameChecks returns how often a name read through a handle matched the name in a call
+// (confirmed), and how often it differed (contradicted).
+func (a *callCounters) readNameChecks() (confirmed, contradicted uint64) {
 	var sums [2]uint64
 	for i := range sums {
 		var perCPU []uint64
@@ -50,20 +50,20 @@ func (a *counters) nameChecks() (confirmed, contradicted uint64) {
 	return sums[bpf.CudaNameCheckNAME_CONFIRMED], sums[bpf.CudaNameCheckNAME_CONTRADICTED]
 }
 
-// addName stores the name of a kernel handle and writes a row of kind kernel.
-func (s *Writer) addName(e *bpf.CudaNameEvent) {
+// addKernelName stores the name of a kernel handle and writes a row of kind kernel.
+func (s *Writer) addKernelName(e *bpf.CudaNameEvent) {
 	text := unsafe.Slice((*byte)(unsafe.Pointer(&e.Name[0])), len(e.Name))
 	mangled := text[:max(0, min(int(e.Length)-1, len(text)))]
 	behind := bpf.CudaNameSource(e.Source) == bpf.CudaNameSourceNAME_FROM_HANDLE
-	if behind && (s.namesDistrusted || !looksLikeSymbol(string(mangled))) {
+	if behind && (s.namesDistrusted || !looksLikeKernelName(string(mangled))) {
 		return
 	}
-	s.learnName(e.Pid, e.Handle, e.StartNs, s.names.name(mangled), behind)
+	s.storeKernelName(e.Pid, e.Handle, e.StartNs, s.names.demangleName(mangled), behind)
 }
 
-// looksLikeSymbol reports whether a text can be a kernel's name in an object file. The driver may
-// keep anything behind a handle.
-func looksLikeSymbol(name string) bool {
+// looksLikeKernelName reports whether a text can be a kernel's name in an object file. The driver
+// may keep anything behind a handle.
+func looksLikeKernelName(name string) bool {
 	for i, c := range []byte(name) {
 		letter := c == '_' || c == '$' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 		if !letter && (i == 0 || c != '.' && c != '@' && (c < '0' || c > '9')) {
@@ -73,9 +73,9 @@ func looksLikeSymbol(name string) bool {
 	return len(name) > 1
 }
 
-// learnName stores the name of a handle, which is valid from startNs on, and writes a row if the
-// name is new. behind means that the name was read through the handle, not seen in a call.
-func (s *Writer) learnName(pid uint32, handle, startNs uint64, name kernelName, behind bool) {
+// storeKernelName stores the name of a handle, which is valid from startNs on, and writes a row if
+// the name is new. behind means that the name was read through the handle, not seen in a call.
+func (s *Writer) storeKernelName(pid uint32, handle, startNs uint64, name kernelName, behind bool) {
 	key := kernelKey{pid, handle}
 	if s.names.byHandle[key] == name {
 		if !behind {
@@ -83,7 +83,7 @@ func (s *Writer) learnName(pid uint32, handle, startNs uint64, name kernelName, 
 		}
 		return
 	}
-	if !s.names.add(key, name, behind) {
+	if !s.names.addName(key, name, behind) {
 		if !s.names.noteWritten {
 			s.names.noteWritten = true
 			s.writeNote("kernel_names", "the table of kernel names is full: kernels that are launched for the first "+
@@ -91,7 +91,7 @@ func (s *Writer) learnName(pid uint32, handle, startNs uint64, name kernelName, 
 		}
 		return
 	}
-	s.write(format.ClassFact, []format.Row{{
+	s.writeRows(format.ClassFact, []format.Row{{
 		Kind: format.KindKernel, StartNs: s.counters.clock.UnixNs(startNs), Pid: int32(pid), Device: -1,
 		Function: int64(handle), Name: name.mangled, Kernel: name.display,
 	}})
@@ -99,7 +99,7 @@ func (s *Writer) learnName(pid uint32, handle, startNs uint64, name kernelName, 
 
 // writeNote writes a row of kind note.
 func (s *Writer) writeNote(name, message string) {
-	s.write(
+	s.writeRows(
 		format.ClassFact,
 		[]format.Row{
 			{Kind: format.KindNote, Name: name, StartNs: s.counters.clock.NowNs(), Device: -1, Message: message},

@@ -8,18 +8,18 @@ import (
 	"github.com/gpurec/gpurec/record/overhead"
 )
 
-// busiestRates returns the probe hits per second of the busiest thread since the last call. Calls
-// that are only counted have no thread: all are attributed to the busiest thread. Lost calls are
-// assumed to be distributed as the recorded calls.
-func (s *Writer) busiestRates(now time.Time) overhead.Rates {
-	var busiest overhead.Hits
+// computeBusiestRates returns the probe hits per second of the busiest thread since the last call.
+// Calls that are only counted have no thread: all are attributed to the busiest thread. Lost calls
+// are assumed to be distributed as the recorded calls.
+func (s *Writer) computeBusiestRates(now time.Time) overhead.HitRates {
+	var busiest overhead.ProbeHits
 	for _, t := range s.threads {
-		if t.hits.All() > busiest.All() {
+		if t.hits.Total() > busiest.Total() {
 			busiest = t.hits
 		}
-		t.hits = overhead.Hits{}
+		t.hits = overhead.ProbeHits{}
 	}
-	sum := s.counters.rateTotals()
+	sum := s.counters.sumRateTotals()
 	counted := float64(sum.counted - s.rated.counted)
 	written, lost := float64(sum.written-s.rated.written), float64(sum.lost-s.rated.lost)
 	perSecond := 1 / max(1e-3, now.Sub(s.ratedAt).Seconds())
@@ -28,7 +28,7 @@ func (s *Writer) busiestRates(now time.Time) overhead.Rates {
 	if written > 0 {
 		scale *= 1 + lost/written
 	}
-	return overhead.Rates{
+	return overhead.HitRates{
 		Launches: float64(
 			busiest.Launches,
 		) * scale,
@@ -40,7 +40,7 @@ func (s *Writer) busiestRates(now time.Time) overhead.Rates {
 // rateTotals are totals over all classes, from which busiestRates computes rates.
 type rateTotals struct{ counted, written, lost int64 }
 
-func (a *counters) rateTotals() (sum rateTotals) {
+func (a *callCounters) sumRateTotals() (sum rateTotals) {
 	for class := range a.last {
 		sum.counted += a.counted[class]
 		sum.written += a.written[class]

@@ -19,53 +19,55 @@ import (
 	"github.com/gpurec/gpurec/record/unwind"
 )
 
-// batchRows is the number of rows in one write to the segment writer: 4,096 x 320 bytes = 1.3 MiB.
-const batchRows = 4096
+// rowsPerBatch is the number of rows in one write to the segment writer: 4,096 x 320 bytes = 1.3
+// MiB.
+const rowsPerBatch = 4096
 
 // Writer decodes the records from the ring buffer into rows and writes the rows. It runs in its own
 // goroutine, so that symbolization, compression and the disk never delay the drain. Its state
 // belongs to that goroutine until Wait returns, and to the caller of Wait afterwards.
 type Writer struct {
 	writer          *format.Writer
-	counters        *counters
+	counters        *callCounters
 	stacks          *stack.Table
 	names           kernelNames
 	threads         map[int32]*knownThread
-	captures        *captures
+	captures        *captureTracker
 	namesDistrusted bool               // names read through handles are discarded
 	baseMeta        func() format.Meta // returns the metadata without the row writer's counts
 
 	// Chunks receives ring buffer records, one after the other, from the drain.
 	Chunks chan []byte
-	pool   *ring.Pool
-	rows   chan []format.Row        // rows of other goroutines, such as NVML; one class per slice
-	asks   chan chan overhead.Rates // requests of BusiestThreadRates
+	pool   *ring.ChunkPool
+	rows   chan []format.Row           // rows of other goroutines, such as NVML; one class per slice
+	asks   chan chan overhead.HitRates // requests of BusiestThreadRates
 	done   chan struct{}
 
 	// gathered has the calls that are not written yet, by row class from ClassMemory on.
-	gathered    [gatheredClasses][]format.Row
-	launches    launchRate
+	gathered    [numBatchedClasses][]format.Row
+	launches    launchRateMeter
 	sinceRotate [bpf.CudaCallClassCLASS_COUNT]int64 // calls since the last rotation
-	pending     []rotationRows                      // rotations that may not be on disk yet
+	pending     []rotationCallCounts                // rotations that may not be on disk yet
 	failed      error                               // the first write error; no more rows are written
 	onFailure   func(error)                         // called once, at the first write error
 	progress    atomic.Pointer[Progress]
-	// launchRate is the launch rate of the busiest process, per second.
+	// launchRateMeter is the launch rate of the busiest process, per second.
 	launchRate atomic.Int64
 	rated      rateTotals // totals at the last call of busiestRates
 	ratedAt    time.Time  // time of the last call of busiestRates
 
-	bounds    bounds
+	bounds    recordingBounds
 	onFull    func()          // called once, when the recording reaches its size limit
 	exited    map[int32]int64 // pid of each recently exited process -> exit time in Unix ns
 	openCalls chan []bpf.CudaEvent
 }
 
-// gatheredClasses is the number of row classes with frequent events, which are written in batches.
-const gatheredClasses = format.ClassAllocator - format.ClassMemory + 1
+// numBatchedClasses is the number of row classes with frequent events, which are written in
+// batches.
+const numBatchedClasses = format.ClassAllocator - format.ClassMemory + 1
 
-// rowClass returns the row class in which calls of a class are written.
-func rowClass(class bpf.CudaCallClass) format.Class {
+// rowClassOfCall returns the row class in which calls of a class are written.
+func rowClassOfCall(class bpf.CudaCallClass) format.Class {
 	switch class {
 	case bpf.CudaCallClassCLASS_MEMORY:
 		return format.ClassMemory
@@ -89,7 +91,7 @@ type Options struct {
 	Probes   *probe.Probes
 	Clock    clock.Clock
 	Unwinder *unwind.Unwinder // nil: stacks are not unwound
-	Pool     *ring.Pool       // pool of the chunks; Wait frees the pool
+	Pool     *ring.ChunkPool  // pool of the chunks; Wait frees the pool
 	Limits   format.Limits
 	// Meta returns the metadata without the row writer's counts. Any goroutine may call it.
 	Meta func() format.Meta
@@ -102,14 +104,26 @@ type Options struct {
 // New returns a Writer. The caller starts its goroutine with Run.
 func New(opt Options) *Writer {
 	s := &Writer{
-		writer: opt.Writer, counters: newCounters(opt.Probes, opt.Clock), stacks: stack.NewTable(opt.Unwinder),
-		names: newKernelNames(), threads: make(map[int32]*knownThread), baseMeta: opt.Meta,
-		Chunks: make(chan []byte, ring.MaxChunks), pool: opt.Pool, rows: make(chan []format.Row, 64),
-		asks: make(chan chan overhead.Rates), openCalls: make(chan []bpf.CudaEvent), done: make(chan struct{}),
-		launches: newLaunchRate(), ratedAt: time.Now(), bounds: newBounds(opt.Limits), exited: make(map[int32]int64),
-		onFailure: opt.OnFailure, onFull: opt.OnFull,
+		writer:    opt.Writer,
+		counters:  newCallCounters(opt.Probes, opt.Clock),
+		stacks:    stack.NewTable(opt.Unwinder),
+		names:     newKernelNames(),
+		threads:   make(map[int32]*knownThread),
+		baseMeta:  opt.Meta,
+		Chunks:    make(chan []byte, ring.MaxWaitingChunks),
+		pool:      opt.Pool,
+		rows:      make(chan []format.Row, 64),
+		asks:      make(chan chan overhead.HitRates),
+		openCalls: make(chan []bpf.CudaEvent),
+		done:      make(chan struct{}),
+		launches:  newLaunchRateMeter(),
+		ratedAt:   time.Now(),
+		bounds:    newRecordingBounds(opt.Limits),
+		exited:    make(map[int32]int64),
+		onFailure: opt.OnFailure,
+		onFull:    opt.OnFull,
 	}
-	s.captures = newCaptures(&opt.Probes.Missing)
+	s.captures = newCaptureTracker(&opt.Probes.MissingLaunches)
 	s.progress.Store(new(Progress))
 	return s
 }
@@ -118,7 +132,7 @@ func New(opt Options) *Writer {
 // rotateEvery.
 func (s *Writer) Run(rotateEvery time.Duration) {
 	defer close(s.done)
-	counterTicker := time.NewTicker(lossInterval)
+	counterTicker := time.NewTicker(counterReadInterval)
 	defer counterTicker.Stop()
 	rotate := time.NewTicker(rotateEvery)
 	defer rotate.Stop()
@@ -130,9 +144,9 @@ func (s *Writer) Run(rotateEvery time.Duration) {
 				chunks = nil
 				continue
 			}
-			s.decode(chunk)
-			s.pool.Put(chunk)
-			s.enforceBounds()
+			s.decodeRecords(chunk)
+			s.pool.PutChunk(chunk)
+			s.enforceLimits()
 		case open := <-s.openCalls:
 			for i := range open {
 				s.addCall(&open[i])
@@ -142,53 +156,53 @@ func (s *Writer) Run(rotateEvery time.Duration) {
 				rows = nil
 				continue
 			}
-			s.addRows(r)
-			s.enforceBounds()
+			s.writeOtherRows(r)
+			s.enforceLimits()
 		case reply := <-s.asks:
-			reply <- s.busiestRates(time.Now())
+			reply <- s.computeBusiestRates(time.Now())
 		case <-counterTicker.C:
 			s.updateCounters()
 		case <-rotate.C:
-			s.rotate()
+			s.rotateSegments()
 		}
 	}
 }
 
-// addRows writes rows of other goroutines. A new process, or a target that called exec, has other
-// mappings than the earlier process with this pid: its stacks are resolved again.
-func (s *Writer) addRows(rows []format.Row) {
+// writeOtherRows writes rows of other goroutines. A new process, or a target that called exec, has
+// other mappings than the earlier process with this pid: its stacks are resolved again.
+func (s *Writer) writeOtherRows(rows []format.Row) {
 	for i := range rows {
 		if rows[i].Kind != format.KindProcess {
 			continue
 		}
 		exited := strings.Contains(rows[i].Message, `"exit_ns"`)
-		s.noteExit(rows[i].Pid, exited, s.counters.clock.NowNs())
+		s.noteProcessExit(rows[i].Pid, exited, s.counters.clock.NowNs())
 		if !exited {
-			s.stacks.Renew(uint32(rows[i].Pid))
+			s.stacks.RenewProcess(uint32(rows[i].Pid))
 		}
 	}
 	class := format.ClassOf(rows[0].Kind)
 	if class == format.ClassSample && s.bounds.endNs != 0 {
 		return // the recording has reached its size limit
 	}
-	s.write(class, rows)
+	s.writeRows(class, rows)
 }
 
 // updateCounters writes rows of lost and counted calls, and updates the progress.
 func (s *Writer) updateCounters() {
-	rows, err := s.counters.read()
+	rows, err := s.counters.readKernelCounters()
 	if err != nil {
-		s.fail(err)
+		s.stopWriting(err)
 	}
 	for i := range rows {
-		s.write(format.ClassOf(rows[i].Kind), rows[i:i+1])
+		s.writeRows(format.ClassOf(rows[i].Kind), rows[i:i+1])
 	}
-	s.distrustNames()
-	if rate, ok := s.launches.update(time.Now()); ok {
+	s.discardHandleNames()
+	if rate, ok := s.launches.updateRate(time.Now()); ok {
 		s.launchRate.Store(rate)
 	}
 	var p Progress
-	for _, c := range s.counters.calls() {
+	for _, c := range s.counters.callCounts() {
 		p.Calls += c.Recorded + c.Dropped
 		p.Counted += c.Counted
 		p.Lost += c.Lost
@@ -197,8 +211,9 @@ func (s *Writer) updateCounters() {
 	s.progress.Store(&p)
 }
 
-// decode decodes ring buffer records. Each record begins with its kind, and is padded to 8 bytes.
-func (s *Writer) decode(chunk []byte) {
+// decodeRecords decodes ring buffer records. Each record begins with its kind, and is padded to 8
+// bytes.
+func (s *Writer) decodeRecords(chunk []byte) {
 	for len(chunk) >= 8 {
 		size := 0
 		switch kind := *(*uint16)(unsafe.Pointer(&chunk[0])); bpf.CudaRecordKind(kind) {
@@ -208,17 +223,19 @@ func (s *Writer) decode(chunk []byte) {
 		case bpf.CudaRecordKindRECORD_STACK:
 			stack := (*bpf.CudaStackEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Offsetof(stack.Pc)) + 8*int(stack.Frames)
-			s.addStack(s.stacks.Add(stack))
+			s.writeStackRows(s.stacks.AddStack(stack))
 		case bpf.CudaRecordKindRECORD_UNWOUND:
 			stack := (*bpf.CudaUnwoundEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Sizeof(*stack)) + 8*int(stack.Words)
-			s.addStack(s.stacks.AddUnwound(stack, ring.Words(chunk[unsafe.Sizeof(*stack):], int(stack.Words))))
+			s.writeStackRows(
+				s.stacks.AddUnwoundStack(stack, ring.StackWords(chunk[unsafe.Sizeof(*stack):], int(stack.Words))),
+			)
 		case bpf.CudaRecordKindRECORD_NAME:
 			name := (*bpf.CudaNameEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Offsetof(name.Name)) + int(name.Length)
-			s.addName(name)
+			s.addKernelName(name)
 		default:
-			s.fail(errors.New("decode ring buffer: unknown kind of record"))
+			s.stopWriting(errors.New("decode ring buffer: unknown kind of record"))
 			return
 		}
 		chunk = chunk[min((size+7)&^7, len(chunk)):]
@@ -227,21 +244,21 @@ func (s *Writer) decode(chunk []byte) {
 
 // addCall writes the row of a call, and counts the call and its probe hits.
 func (s *Writer) addCall(e *bpf.CudaEvent) {
-	call, name, perThread, ok := bpf.ByCookie(e.Call)
+	call, name, perThread, ok := bpf.FunctionByCookie(e.Call)
 	if !ok {
 		return
 	}
 	class := call.Class
-	rows := &s.gathered[rowClass(class)-format.ClassMemory]
-	if len(*rows) == batchRows { // write before the new call is counted, because writing may fail
-		s.write(rowClass(class), *rows)
+	rows := &s.gathered[rowClassOfCall(class)-format.ClassMemory]
+	if len(*rows) == rowsPerBatch { // write before the new call is counted, because writing may fail
+		s.writeRows(rowClassOfCall(class), *rows)
 		*rows = (*rows)[:0]
 	}
 	if s.failed != nil {
 		s.counters.unwritten[class]++
 		return
 	}
-	if s.bounds.endNs != 0 && !s.clipToEnd(e) {
+	if s.bounds.endNs != 0 && !s.clipCallToEnd(e) {
 		s.counters.after[class]++
 		return
 	}
@@ -249,11 +266,11 @@ func (s *Writer) addCall(e *bpf.CudaEvent) {
 	s.sinceRotate[class]++
 	s.bounds.lastNs = max(s.bounds.lastNs, s.counters.clock.UnixNs(e.StartNs+e.DurNs))
 	if *rows == nil {
-		*rows = make([]format.Row, 0, batchRows)
+		*rows = make([]format.Row, 0, rowsPerBatch)
 	}
 	*rows = (*rows)[:len(*rows)+1]
 	row := &(*rows)[len(*rows)-1]
-	s.fillRow(row, e, call, name)
+	s.fillCallRow(row, e, call, name)
 	if perThread {
 		row.Flags |= format.FlagPerThreadStream
 	}
@@ -265,15 +282,15 @@ func (s *Writer) addCall(e *bpf.CudaEvent) {
 	}
 	t, ok := s.threads[row.Tid]
 	if !ok {
-		t = s.noteThread(row.Pid, row.Tid)
+		t = s.addThread(row.Pid, row.Tid)
 	}
 	n := int64(2)
 	if row.Flags&(format.FlagNoReturn|format.FlagOpen|format.FlagAbandoned) != 0 {
 		n = 1
 	}
 	switch {
-	case call.SamplesReturns():
-		s.launches.count(row.Pid)
+	case call.SamplesReturnProbes():
+		s.launches.countLaunch(row.Pid)
 		t.hits.Launches += n
 	case class == bpf.CudaCallClassCLASS_ALLOCATOR:
 		t.hits.Allocator += n

@@ -10,27 +10,28 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// rotate finishes the current segments. The segment writer stores them on disk asynchronously.
-func (s *Writer) rotate() {
-	s.flush()
-	s.renameThreads()
-	s.forgetExited()
-	s.dropOld()
+// rotateSegments finishes the current segments of the recording. The segment writer stores them on
+// disk asynchronously.
+func (s *Writer) rotateSegments() {
+	s.flushCalls()
+	s.writeChangedThreadNames()
+	s.forgetExitedProcesses()
+	s.dropOldRotations()
 	rotation := s.writer.Rotation()
-	s.pending = append(s.pending, rotationRows{rotation, s.sinceRotate})
+	s.pending = append(s.pending, rotationCallCounts{rotation, s.sinceRotate})
 	clear(s.sinceRotate[:])
-	if err := s.writer.Rotate(s.MetaNow()); err != nil {
-		s.fail(err)
+	if err := s.writer.Rotate(s.CurrentMeta()); err != nil {
+		s.stopWriting(err)
 	}
 	stored := s.writer.FirstPendingRotation()
-	s.pending = slices.DeleteFunc(s.pending, func(r rotationRows) bool { return r.rotation < stored })
-	s.endRotation(rotation)
+	s.pending = slices.DeleteFunc(s.pending, func(r rotationCallCounts) bool { return r.rotation < stored })
+	s.storeRotationTotals(rotation)
 }
 
-// sync waits until all rotations are on disk or have failed.
-func (s *Writer) sync() {
+// waitForSegments waits until all finished segments are on disk, or could not be written.
+func (s *Writer) waitForSegments() {
 	if err := s.writer.Flush(); err != nil {
-		s.fail(err)
+		s.stopWriting(err)
 	}
 }
 
@@ -40,12 +41,12 @@ func (s *Writer) Finish(meta format.Meta, err error) error {
 	if err = errors.Join(err, s.failed); err == nil {
 		return s.writer.Finish(meta)
 	}
-	s.keepSegments(meta, err)
+	s.keepUnfinishedSegments(meta, err)
 	return err
 }
 
-// Segments returns the folder of the segments.
-func (s *Writer) Segments() string { return s.writer.Dir() }
+// SegmentFolder returns the folder of the recording's segments.
+func (s *Writer) SegmentFolder() string { return s.writer.Dir() }
 
 // Close releases the resources of the Writer. It must be called after Wait.
 func (s *Writer) Close() {
@@ -53,10 +54,10 @@ func (s *Writer) Close() {
 	_ = s.writer.Close() // only closes the folder of the segments
 }
 
-// keepSegments writes to the segments the reason for a missing final file, and the final counts:
-// those of the last rotation include rows that could not be written. It ignores its own errors,
-// because the disk may be full.
-func (s *Writer) keepSegments(meta format.Meta, why error) {
+// keepUnfinishedSegments writes to the segments the reason for a missing final file, and the final
+// counts: those of the last rotation include rows that could not be written. It ignores its own
+// errors, because the disk may be full.
+func (s *Writer) keepUnfinishedSegments(meta format.Meta, why error) {
 	_ = s.writer.Write(format.ClassFact, []format.Row{{
 		Kind: format.KindNote, Name: "unfinished", StartNs: meta.EndNs, Device: -1, Message: "the recording was not " +
 			"finished: " + why.Error(),
@@ -65,13 +66,13 @@ func (s *Writer) keepSegments(meta format.Meta, why error) {
 	_ = s.writer.Flush()
 }
 
-// fail stops writing. Rows from now on count as lost, as do the rows of the segments that the error
-// names.
-func (s *Writer) fail(err error) {
+// stopWriting stops writing rows to the recording. Rows from now on count as lost, as do the rows
+// of the segments that the error names.
+func (s *Writer) stopWriting(err error) {
 	var segment *format.SegmentError
 	if errors.As(err, &segment) {
 		for _, lost := range segment.Segments {
-			s.countLost(lost)
+			s.countLostSegment(lost)
 		}
 	}
 	if s.failed == nil {
@@ -80,23 +81,26 @@ func (s *Writer) fail(err error) {
 	}
 }
 
-// rotationRows counts the calls of one rotation, by class.
-type rotationRows struct {
+// rotationCallCounts counts the calls of one rotation, by class.
+type rotationCallCounts struct {
 	rotation int
 	rows     [bpf.CudaCallClassCLASS_COUNT]int64
 }
 
-// countLost counts the calls of a lost segment as lost instead of recorded. If the segment was not
-// finished, it also discards the rows that are gathered for the segment.
-func (s *Writer) countLost(lost format.LostSegment) {
+// countLostSegment counts the calls of a lost segment as lost instead of recorded. If the segment
+// was not finished, it also discards the rows that are gathered for the segment.
+func (s *Writer) countLostSegment(lost format.LostSegment) {
 	rows := &s.sinceRotate // calls of the segment that is being written
-	if i := slices.IndexFunc(s.pending, func(r rotationRows) bool { return r.rotation == lost.Rotation }); i >= 0 {
+	if i := slices.IndexFunc(
+		s.pending,
+		func(r rotationCallCounts) bool { return r.rotation == lost.Rotation },
+	); i >= 0 {
 		rows = &s.pending[i].rows
 	} else if gathered := lost.Class - format.ClassMemory; lost.Class >= format.ClassMemory {
 		s.gathered[gathered] = s.gathered[gathered][:0]
 	}
 	for class := range rows {
-		if lost.Class == rowClass(bpf.CudaCallClass(class)) {
+		if lost.Class == rowClassOfCall(bpf.CudaCallClass(class)) {
 			s.counters.written[class] -= rows[class]
 			s.counters.unwritten[class] += rows[class]
 			rows[class] = 0
@@ -104,36 +108,36 @@ func (s *Writer) countLost(lost format.LostSegment) {
 	}
 }
 
-// write writes rows of one class, unless an earlier write failed.
-func (s *Writer) write(c format.Class, rows []format.Row) {
+// writeRows writes rows of one class, unless an earlier write failed.
+func (s *Writer) writeRows(c format.Class, rows []format.Row) {
 	if s.failed == nil && len(rows) > 0 {
-		s.put(c, rows)
+		s.writeAlways(c, rows)
 	}
 }
 
-// put writes rows of one class, also after a failed write.
-func (s *Writer) put(c format.Class, rows []format.Row) {
+// writeAlways writes rows of one class, also after a failed write.
+func (s *Writer) writeAlways(c format.Class, rows []format.Row) {
 	if err := s.writer.Write(c, rows); err != nil {
-		s.fail(err)
+		s.stopWriting(err)
 	}
 }
 
-// flush passes the gathered calls to the segment writer, also after a failed write, because the
-// calls are already counted as recorded.
-func (s *Writer) flush() {
+// flushCalls passes the gathered calls to the segment writer, also after a failed write, because
+// the calls are already counted as recorded.
+func (s *Writer) flushCalls() {
 	for i := range s.gathered {
-		s.put(format.ClassMemory+format.Class(i), s.gathered[i])
+		s.writeAlways(format.ClassMemory+format.Class(i), s.gathered[i])
 		s.gathered[i] = s.gathered[i][:0]
 	}
 }
 
-// MetaNow returns the current metadata. It must be called by the row writer's goroutine, or after
-// Wait.
-func (s *Writer) MetaNow() format.Meta {
+// CurrentMeta returns the current metadata of the recording. It must be called by the row writer's
+// goroutine, or after Wait.
+func (s *Writer) CurrentMeta() format.Meta {
 	meta, b := s.baseMeta(), &s.bounds
 	meta.Ring = b.ringMeta(meta.StartNs)
 	meta.EndNs = s.counters.clock.NowNs()
-	meta.Calls = s.counters.calls()
+	meta.Calls = s.counters.callCounts()
 	if b.fromNs != 0 {
 		meta.StartNs = b.fromNs
 	}
@@ -143,9 +147,9 @@ func (s *Writer) MetaNow() format.Meta {
 	return meta
 }
 
-// EndAt sets the end of the recording in Unix ns, unless the recording reached its size limit
+// SetEndNs sets the end of the recording in Unix ns, unless the recording reached its size limit
 // before. Safe for concurrent use.
-func (s *Writer) EndAt(ns int64) { s.counters.endNs.CompareAndSwap(0, ns) }
+func (s *Writer) SetEndNs(ns int64) { s.counters.endNs.CompareAndSwap(0, ns) }
 
 // Wait waits until Run has returned, and frees the pool. All chunks must have been sent before Wait
 // is called. No rows may be sent afterwards.

@@ -22,18 +22,18 @@ func TestThreadsThatRenameThemselvesAreNamedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Writer{writer: writer, counters: &counters{clock: clock.New()}, threads: make(map[int32]*knownThread)}
+	s := &Writer{writer: writer, counters: &callCounters{clock: clock.New()}, threads: make(map[int32]*knownThread)}
 	name := func(name string) {
 		if err := os.WriteFile("/proc/thread-self/comm", []byte(name), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
 	name("first")
-	s.noteThread(int32(os.Getpid()), int32(unix.Gettid()))
-	s.renameThreads()
+	s.addThread(int32(os.Getpid()), int32(unix.Gettid()))
+	s.writeChangedThreadNames()
 	name("second")
-	s.renameThreads()
-	s.renameThreads()
+	s.writeChangedThreadNames()
+	s.writeChangedThreadNames()
 	if err := writer.Finish(format.Meta{}); err != nil {
 		t.Fatal(err)
 	}

@@ -9,36 +9,36 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// Getters is the policy for probes of getters such as cuCtxGetCurrent. Libraries call getters as
-// often as they launch kernels. A probe costs more than the getter itself and records no new
+// GetterPolicy is the policy for probes of getters such as cuCtxGetCurrent. Libraries call getters
+// as often as they launch kernels. A probe costs more than the getter itself and records no new
 // information.
-type Getters struct {
+type GetterPolicy struct {
 	// MaxRate is the largest number of calls per second up to which a getter stays probed.
 	MaxRate float64
 	// FirstLook is the time until the first check of rates, Interval the time between later checks.
 	FirstLook, Interval time.Duration
 }
 
-// DefaultGetters is the policy for recordings with launches. The first check is late enough to
-// record the contexts of busy threads.
-var DefaultGetters = Getters{MaxRate: 2000, FirstLook: 100 * time.Millisecond, Interval: time.Second}
+// DefaultGetterPolicy is the policy for getters in recordings with kernel launches. The first check
+// is late enough to record the contexts of busy threads.
+var DefaultGetterPolicy = GetterPolicy{MaxRate: 2000, FirstLook: 100 * time.Millisecond, Interval: time.Second}
 
-// GettersAlone is the policy for recordings without launches. Such recordings have few other calls,
-// so probes of getters would be most of the overhead.
-var GettersAlone = Getters{MaxRate: 200, FirstLook: 100 * time.Millisecond, Interval: time.Second}
+// GetterPolicyWithoutLaunches is the policy for recordings without launches. Such recordings have
+// few other calls, so probes of getters would be most of the overhead.
+var GetterPolicyWithoutLaunches = GetterPolicy{MaxRate: 200, FirstLook: 100 * time.Millisecond, Interval: time.Second}
 
-// DropGetters removes probes of getters that exceed the policy's rate, until stop is closed.
-func (s *Sampler) DropGetters(policy Getters, stop <-chan struct{}) {
+// RemoveGetterProbes removes probes of getters that exceed the policy's rate, until stop is closed.
+func (s *Sampler) RemoveGetterProbes(policy GetterPolicy, stop <-chan struct{}) {
 	last, since := s.Probes.GetterCalls(), time.Now()
 	for interval := policy.FirstLook; !clock.Sleep(stop, interval); interval = policy.Interval {
 		calls, elapsed := s.Probes.GetterCalls(), time.Since(since)
 		since = since.Add(elapsed)
 		for name, n := range calls {
 			rate := float64(n-last[name]) / elapsed.Seconds()
-			if rate < policy.MaxRate || !s.Probes.DropGetter(name) {
+			if rate < policy.MaxRate || !s.Probes.RemoveGetterProbes(name) {
 				continue
 			}
-			s.note("getter", rate, fmt.Sprintf("%s was called %.0f times a second: its later calls are "+
+			s.writeNote("getter", rate, fmt.Sprintf("%s was called %.0f times a second: its later calls are "+
 				"missing (--keep-getters keeps them)", name, rate))
 		}
 		last = calls

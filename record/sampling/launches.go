@@ -20,34 +20,35 @@ import (
 // NoteOverhead is the name of notes about the overhead of probes and the sampling that limits it.
 const NoteOverhead = "overhead"
 
-// limiter applies the decisions of the governor to the probes, and notes them in the recording.
-type limiter struct {
+// overheadLimiter applies the decisions of the governor to the probes, and notes them in the
+// recording.
+type overheadLimiter struct {
 	*Sampler
 	stop                   <-chan struct{}
-	policy                 overhead.Policy
+	policy                 overhead.GovernorPolicy
 	limitPct               float64
 	governor               *overhead.Governor
-	meter                  overhead.Meter
+	meter                  overhead.HitMeter
 	stacksOff, launchesOff bool
-	warnedStep             overhead.Step // highest step that the user was warned about
+	warnedStep             overhead.SamplingStep // highest step that the user was warned about
 }
 
 // LimitOverhead keeps the probe overhead of the busiest thread below limitPct percent of its time,
 // if possible, until stop is closed.
-func (s *Sampler) LimitOverhead(policy overhead.Policy, limitPct float64, stop <-chan struct{}) {
-	most := overhead.SampleLaunches
+func (s *Sampler) LimitOverhead(policy overhead.GovernorPolicy, limitPct float64, stop <-chan struct{}) {
+	most := overhead.StepSampleLaunches
 	if s.Probes.How != privilege.AttachMulti {
-		most = overhead.SampleStacks
+		most = overhead.StepSampleStacks
 	}
-	g := limiter{
+	g := overheadLimiter{
 		Sampler:  s,
 		stop:     stop,
 		policy:   policy,
 		limitPct: limitPct,
 		governor: overhead.NewGovernor(policy, limitPct, most),
 	}
-	if err := g.prepare(); err != nil {
-		g.warn(0, "the overhead of probes cannot be measured, so --max-overhead has no effect: "+err.Error())
+	if err := g.prepareMeasuring(); err != nil {
+		g.warnAndNote(0, "the overhead of probes cannot be measured, so --max-overhead has no effect: "+err.Error())
 		return
 	}
 	for g.resetMeters(); !clock.Sleep(stop, policy.Interval); {
@@ -55,33 +56,33 @@ func (s *Sampler) LimitOverhead(policy overhead.Policy, limitPct float64, stop <
 		if !ok {
 			return
 		}
-		m := overhead.LoadOf(rates, g.meter.HitNs(s.Probes.RunTimes()))
-		if g.governor.Next(m) {
-			g.warn(g.governor.Average(m), g.stuckText(m))
+		m := overhead.ComputeMeasurement(rates, g.meter.MeasureHitNs(s.Probes.ReadRunTimes()))
+		if g.governor.DecideNextInterval(m) {
+			g.warnAndNote(g.governor.AverageOverheadPct(m), g.explainExceededLimit(m))
 		}
 		if g.governor.Step > g.warnedStep {
 			g.warnedStep = g.governor.Step
-			g.warn(m.OverheadPct, g.stepText(m))
+			g.warnAndNote(m.OverheadPct, g.describeStep(m))
 		}
-		if err := g.apply(m.OverheadPct); err != nil {
-			g.warn(m.OverheadPct, "sampling of launches stopped: "+err.Error())
+		if err := g.applyStep(m.OverheadPct); err != nil {
+			g.warnAndNote(m.OverheadPct, "sampling of launches stopped: "+err.Error())
 			return
 		}
 	}
 }
 
-// prepare measures the duration of a probe's exception and checks what can be sampled.
-func (g *limiter) prepare() (err error) {
-	if g.meter.ExceptionNs, err = g.Probes.ExceptionNs(); err != nil {
+// prepareMeasuring measures the duration of a probe's exception and checks what can be sampled.
+func (g *overheadLimiter) prepareMeasuring() (err error) {
+	if g.meter.ExceptionNs, err = g.Probes.MeasureExceptionNs(); err != nil {
 		return err
 	}
-	if g.governor.MaxStep < overhead.SampleLaunches {
-		g.warn(0, "--max-overhead samples only stacks of launches. Launches cannot be sampled with "+
+	if g.governor.MaxStep < overhead.StepSampleLaunches {
+		g.warnAndNote(0, "--max-overhead samples only stacks of launches. Launches cannot be sampled with "+
 			"--attach perf, or before Linux 6.6")
 	}
-	stats, err := probe.MeasureRunTimes()
+	stats, err := probe.EnableRunTimeStats()
 	if err != nil {
-		g.warn(0, "--max-overhead counts only the exceptions of probes. Run times of BPF programs cannot be "+
+		g.warnAndNote(0, "--max-overhead counts only the exceptions of probes. Run times of BPF programs cannot be "+
 			"measured: "+err.Error())
 		return nil
 	}
@@ -89,29 +90,29 @@ func (g *limiter) prepare() (err error) {
 }
 
 // resetMeters starts a new measurement of rates and run times.
-func (g *limiter) resetMeters() {
+func (g *overheadLimiter) resetMeters() {
 	g.Recorder.BusiestThreadRates(g.stop)
-	g.meter.HitNs(g.Probes.RunTimes())
+	g.meter.MeasureHitNs(g.Probes.ReadRunTimes())
 }
 
-// apply switches recording of launches and stacks as the governor decided. pct is the overhead in
-// percent.
-func (g *limiter) apply(pct float64) error {
+// applyStep switches recording of launches and stacks as the governor decided. pct is the overhead
+// in percent.
+func (g *overheadLimiter) applyStep(pct float64) error {
 	whole, step := g.governor.RecordsAll(), g.governor.Step
-	g.launchesSampled.Store(step == overhead.SampleLaunches)
-	stacksOff, launchesOff := !whole, !whole && step == overhead.SampleLaunches
+	g.launchesSampled.Store(step == overhead.StepSampleLaunches)
+	stacksOff, launchesOff := !whole, !whole && step == overhead.StepSampleLaunches
 	if stacksOff == g.stacksOff && launchesOff == g.launchesOff {
 		return nil
 	}
 	if stacksOff != g.stacksOff {
-		if err := g.Probes.SkipStacks(stacksOff); err != nil {
+		if err := g.Probes.SkipLaunchStacks(stacksOff); err != nil {
 			return err
 		}
 		g.stacksOff = stacksOff
-		g.noteSwitch(format.SampledStacks, !stacksOff, clock.Ns(unix.CLOCK_MONOTONIC), pct)
+		g.noteSamplingSwitch(format.SampledStacks, !stacksOff, clock.ReadNs(unix.CLOCK_MONOTONIC), pct)
 	}
 	if launchesOff != g.launchesOff {
-		if err := g.switchLaunches(launchesOff, pct); err != nil {
+		if err := g.switchLaunchProbes(launchesOff, pct); err != nil {
 			return err
 		}
 	}
@@ -119,8 +120,8 @@ func (g *limiter) apply(pct float64) error {
 	return nil
 }
 
-// switchLaunches removes the probes of launches if off is true, and attaches them otherwise.
-func (g *limiter) switchLaunches(off bool, pct float64) error {
+// switchLaunchProbes removes the probes of launches if off is true, and attaches them otherwise.
+func (g *overheadLimiter) switchLaunchProbes(off bool, pct float64) error {
 	p := g.Probes
 	if !off {
 		from, err := p.AttachLaunches()
@@ -128,7 +129,7 @@ func (g *limiter) switchLaunches(off bool, pct float64) error {
 			return err
 		}
 		g.launchesOff = false
-		g.noteSwitch(format.SampledCalls, true, from, pct)
+		g.noteSamplingSwitch(format.SampledCalls, true, from, pct)
 		clock.Sleep(g.stop, probe.LaunchSwitchDelay)
 		return nil
 	}
@@ -137,12 +138,12 @@ func (g *limiter) switchLaunches(off bool, pct float64) error {
 		return err
 	}
 	g.launchesOff = true
-	g.noteSwitch(format.SampledCalls, false, until, pct)
+	g.noteSamplingSwitch(format.SampledCalls, false, until, pct)
 	return p.DetachLaunches(g.stop)
 }
 
-// noteSwitch notes the time from which a part of the calls is recorded, or not recorded.
-func (g *limiter) noteSwitch(what string, recorded bool, monotonicNs int64, pct float64) {
+// noteSamplingSwitch notes the time from which a part of the calls is recorded, or not recorded.
+func (g *overheadLimiter) noteSamplingSwitch(what string, recorded bool, monotonicNs int64, pct float64) {
 	text, err := json.Marshal(
 		format.Sampling{
 			Class:          format.SampledLaunch,
@@ -166,14 +167,14 @@ func (g *limiter) noteSwitch(what string, recorded bool, monotonicNs int64, pct 
 	})
 }
 
-// warn warns the user and notes the text in the recording.
-func (g *limiter) warn(pct float64, text string) {
+// warnAndNote warns the user and notes the text in the recording.
+func (g *overheadLimiter) warnAndNote(pct float64, text string) {
 	g.Warn(text)
-	g.note(NoteOverhead, pct, text)
+	g.writeNote(NoteOverhead, pct, text)
 }
 
-// share returns the share of time in which everything is recorded, as text.
-func (g *limiter) share() string {
+// formatFullShare returns the share of time in which everything is recorded, as text.
+func (g *overheadLimiter) formatFullShare() string {
 	p := g.policy
 	return fmt.Sprintf(
 		"%v in %v",
@@ -182,22 +183,22 @@ func (g *limiter) share() string {
 	)
 }
 
-// stepText describes the current step.
-func (g *limiter) stepText(m overhead.Load) string {
+// describeStep describes which launches and stacks are sampled at the current step.
+func (g *overheadLimiter) describeStep(m overhead.Measurement) string {
 	what := "stacks of kernel launches are recorded"
-	if g.governor.Step == overhead.SampleLaunches {
+	if g.governor.Step == overhead.StepSampleLaunches {
 		what = "kernel launches are recorded"
 	}
 	return fmt.Sprintf("probes take about %.1f %% of the busiest thread's time. Until that falls, %s for only %s "+
 		"(--max-overhead %g%%)",
-		m.OverheadPct, what, g.share(), g.limitPct)
+		m.OverheadPct, what, g.formatFullShare(), g.limitPct)
 }
 
-// stuckText explains why the limit cannot be kept.
-func (g *limiter) stuckText(m overhead.Load) string {
+// explainExceededLimit explains why the overhead cannot be kept below --max-overhead.
+func (g *overheadLimiter) explainExceededLimit(m overhead.Measurement) string {
 	text := fmt.Sprintf("probes still take about %.1f %% of the busiest thread's time, more than --max-overhead "+
 		"%g%%: calls that are never sampled take about %.1f %%",
-		g.governor.Average(m), g.limitPct, m.OthersPct)
+		g.governor.AverageOverheadPct(m), g.limitPct, m.OthersPct)
 	if m.AllocatorPct > m.OthersPct/4 {
 		text += fmt.Sprintf(
 			", of which events of PyTorch's allocator %.1f %% (--allocator=light or off)",

@@ -15,9 +15,9 @@ import (
 type Recorder interface {
 	// Send writes rows of one class. It may block.
 	Send(rows []format.Row)
-	// BusiestThreadRates returns the probe hits per second of the busiest thread since the last call. It
-	// returns false if stop was closed.
-	BusiestThreadRates(stop <-chan struct{}) (overhead.Rates, bool)
+	// BusiestThreadRates returns the probe hits per second of the busiest thread since the last
+	// call. It returns false if stop was closed.
+	BusiestThreadRates(stop <-chan struct{}) (overhead.HitRates, bool)
 	// LaunchesPerSecond returns the rate of the process with the most kernel launches.
 	LaunchesPerSecond() int64
 }
@@ -35,8 +35,8 @@ type Sampler struct {
 	launchesSampled atomic.Bool
 }
 
-// note writes a note to the recording.
-func (s *Sampler) note(name string, value float64, text string) {
+// writeNote writes a note to the recording.
+func (s *Sampler) writeNote(name string, value float64, text string) {
 	s.Recorder.Send(
 		[]format.Row{
 			{Kind: format.KindNote, Name: name, StartNs: s.Clock.NowNs(), Device: -1, Value: value, Message: text},

@@ -11,16 +11,17 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// NVML loads simcuda's NVML from the folder of make simcuda. It returns the path of the file that
-// Say writes answers to. Other functions of NVML return default values.
-func NVML(t *testing.T, simcudaDir string) (answers string) {
+// LoadSimulatedNVML loads simcuda's LoadSimulatedNVML from the folder of make simcuda. It returns
+// the path of the file that Say writes answers to. Other functions of LoadSimulatedNVML return
+// default values.
+func LoadSimulatedNVML(t *testing.T, simcudaDir string) (answers string) {
 	t.Helper()
 	library, err := filepath.Abs(filepath.Join(simcudaDir, "libnvidia-ml.so.1"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(library); err != nil {
-		Skip(t, "simcuda is not built: make simcuda")
+		SkipOrFail(t, "simcuda is not built: make simcuda")
 	}
 	answers = filepath.Join(t.TempDir(), "answers")
 	t.Setenv("SIMCUDA_NVML", answers)
@@ -31,9 +32,9 @@ func NVML(t *testing.T, simcudaDir string) (answers string) {
 	return answers
 }
 
-// Say replaces the answers of simcuda's NVML. An answer is one line, such as
+// SetNVMLAnswers replaces the answers of simcuda's NVML. An answer is one line, such as
 // "nvmlDeviceGetPowerUsage lost".
-func Say(t *testing.T, path string, answers ...string) {
+func SetNVMLAnswers(t *testing.T, path string, answers ...string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(strings.Join(answers, "\n")+"\n"), 0o600); err != nil {
 		t.Fatal(err)

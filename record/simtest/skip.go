@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Skip skips a test. With GPUREC_MUST_RUN=1 the test fails instead.
-func Skip(t testing.TB, reason string) {
+// SkipOrFail skips a test. With GPUREC_MUST_RUN=1 the test fails instead.
+func SkipOrFail(t testing.TB, reason string) {
 	t.Helper()
 	if os.Getenv("GPUREC_MUST_RUN") == "1" {
 		t.Fatalf("must run, but %s", reason)

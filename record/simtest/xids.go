@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Xids is a simulated kernel log and tracefs in a temporary folder. Readers get the lines that Log
-// and Trace write.
-type Xids struct {
+// SimulatedXids is a simulated kernel log and tracefs in a temporary folder. Readers get the lines
+// that Log and Trace write.
+type SimulatedXids struct {
 	// LogPath is the path of the log. TracefsPaths are paths for tracefs; the first one does not
 	// exist.
 	LogPath      string
@@ -26,12 +26,12 @@ type Xids struct {
 	InstancePath       string
 }
 
-// NewXids creates a log and a tracefs. The tracefs has a stale instance of a recorder that has
-// ended.
-func NewXids(t *testing.T) *Xids {
+// NewSimulatedXids creates a log and a tracefs. The tracefs has a stale instance of a recorder that
+// has ended.
+func NewSimulatedXids(t *testing.T) *SimulatedXids {
 	t.Helper()
 	dir := t.TempDir()
-	f := &Xids{LogPath: filepath.Join(dir, "kmsg"), TracefsPaths: []string{filepath.Join(dir, "missing"), dir}}
+	f := &SimulatedXids{LogPath: filepath.Join(dir, "kmsg"), TracefsPaths: []string{filepath.Join(dir, "missing"), dir}}
 	instance := func(pid int) string { return filepath.Join(dir, "instances", "gpurec-xid-"+strconv.Itoa(pid)) }
 	f.InstancePath = instance(os.Getpid())
 	stale := instance(1<<22 + 1) // above the largest pid
@@ -64,8 +64,8 @@ func NewXids(t *testing.T) *Xids {
 	return f
 }
 
-// AwaitRead waits until the readers have read everything in a pipe.
-func AwaitRead(t *testing.T, pipe *os.File) {
+// AwaitPipeRead waits until the readers have read everything in a pipe.
+func AwaitPipeRead(t *testing.T, pipe *os.File) {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
 		switch n, err := unix.IoctlGetInt(int(pipe.Fd()), unix.TIOCINQ); {
@@ -79,25 +79,25 @@ func AwaitRead(t *testing.T, pipe *os.File) {
 	}
 }
 
-// AtMost returns d, but at most half of the machine's uptime: records cannot be older than the
-// kernel.
-func (f *Xids) AtMost(d time.Duration) time.Duration {
-	return min(d, time.Duration(monotonic()/2))
+// LimitToUptime returns d, but at most half of the machine's uptime: records cannot be older than
+// the kernel.
+func (f *SimulatedXids) LimitToUptime(d time.Duration) time.Duration {
+	return min(d, time.Duration(readMonotonicNs()/2))
 }
 
-// Log writes a line to the kernel's log. Its time is ago before now.
-func (f *Xids) Log(text string, ago time.Duration) {
-	fmt.Fprintf(f.LogFile, "6,1,%d,-;%s\n SUBSYSTEM=pci\n", (monotonic()-ago.Nanoseconds())/1000, text)
+// WriteKernelLog writes a line to the simulated kernel log. The line has the time ago before now.
+func (f *SimulatedXids) WriteKernelLog(text string, ago time.Duration) {
+	fmt.Fprintf(f.LogFile, "6,1,%d,-;%s\n SUBSYSTEM=pci\n", (readMonotonicNs()-ago.Nanoseconds())/1000, text)
 }
 
-// Trace writes a line to the trace pipe.
-func (f *Xids) Trace(text string) {
-	now := monotonic()
+// WriteTracePipe writes a line to the simulated trace pipe of tracefs.
+func (f *SimulatedXids) WriteTracePipe(text string) {
+	now := readMonotonicNs()
 	fmt.Fprintf(f.TraceFile, "  prog-7  [000] d..1. %5d.%06d: nvidia_dev_xid: %s\n", now/1e9, now%1e9/1e3, text)
 }
 
-// monotonic returns CLOCK_MONOTONIC in ns.
-func monotonic() int64 {
+// readMonotonicNs returns CLOCK_MONOTONIC in ns.
+func readMonotonicNs() int64 {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		panic(err) // every Linux kernel has this clock

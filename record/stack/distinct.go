@@ -10,14 +10,14 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// maxStackBytes bounds the memory of the table of distinct stacks, to about 250,000 stacks. A
+// maxStackTableBytes bounds the memory of the table of distinct stacks, to about 250,000 stacks. A
 // hostile program can create any number. PyTorch programs have thousands.
-const maxStackBytes = 64 << 20
+const maxStackTableBytes = 64 << 20
 
 const (
-	// stackBytes is the approximate memory of a distinct stack without its site. idBytes is the
-	// memory of one kernel stack ID. Both consider that maps are half empty.
-	stackBytes, idBytes = 160, 48
+	// bytesPerStack is the approximate memory of a distinct stack without its site. bytesPerStackID
+	// is the memory of one kernel stack ID. Both consider that maps are half empty.
+	bytesPerStack, bytesPerStackID = 160, 48
 )
 
 // chainKey identifies a chain of frames.
@@ -35,8 +35,8 @@ func newChainHasher() chainHasher {
 	return chainHasher{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
 }
 
-// key returns the key of the text in the buffer.
-func (h *chainHasher) key() chainKey {
+// hashBuffer returns the 128-bit key of the text in the buffer.
+func (h *chainHasher) hashBuffer() chainKey {
 	return chainKey{maphash.Bytes(h.seeds[0], h.text), maphash.Bytes(h.seeds[1], h.text)}
 }
 
@@ -46,7 +46,7 @@ func (h *chainHasher) hashAddresses(pid uint32, chain []uint64) chainKey {
 	for _, pc := range chain {
 		h.text = binary.LittleEndian.AppendUint64(h.text, pc)
 	}
-	return h.key()
+	return h.hashBuffer()
 }
 
 // hashFrames returns the key of named frames. Stacks that look the same have the same key.
@@ -60,40 +60,40 @@ func (h *chainHasher) hashFrames(pid uint32, why string, frames []format.Frame) 
 		h.text = binary.LittleEndian.AppendUint32(h.text, uint32(f.Line))
 		h.text = binary.LittleEndian.AppendUint64(h.text, uint64(f.Addr))
 	}
-	return h.key()
+	return h.hashBuffer()
 }
 
-// insert numbers a new stack and completes its row. If the table is full, it returns a note once,
-// and calls with this stack have no stack.
-func (t *Table) insert(id uint64, key chainKey, row format.Row) []format.Row {
-	s := &Info{ID: t.lastID + 1, pid: row.Pid, Site: callSite(row.Frames), Status: row.StackStatus}
-	if t.roomBytes < s.bytes()+idBytes {
-		return t.noteFull()
+// insertStack numbers a new stack and completes its row. If the table is full, it returns a note
+// once, and calls with this stack have no stack.
+func (t *Table) insertStack(id uint64, key chainKey, row format.Row) []format.Row {
+	s := &KnownStack{ID: t.lastID + 1, pid: row.Pid, Site: nameCallSite(row.Frames), Status: row.StackStatus}
+	if t.roomBytes < s.memoryBytes()+bytesPerStackID {
+		return t.noteTableFull()
 	}
 	t.lastID++
-	t.roomBytes -= s.bytes() + idBytes
+	t.roomBytes -= s.memoryBytes() + bytesPerStackID
 	t.stacks[id], t.chains[key] = s, s
-	row.Kind, row.Device, row.StackID, row.Site, row.Stack = format.KindStack, -1, s.ID, s.Site, foldedStack(row.Frames)
+	row.Kind, row.Device, row.StackID, row.Site, row.Stack = format.KindStack, -1, s.ID, s.Site, foldStack(row.Frames)
 	return []format.Row{row}
 }
 
-// addAlias maps another kernel stack ID to a known stack.
-func (t *Table) addAlias(id uint64, s *Info) []format.Row {
+// aliasStackID maps another kernel stack ID to a known stack.
+func (t *Table) aliasStackID(id uint64, s *KnownStack) []format.Row {
 	if _, ok := t.stacks[id]; !ok {
-		if t.roomBytes < idBytes {
-			return t.noteFull()
+		if t.roomBytes < bytesPerStackID {
+			return t.noteTableFull()
 		}
-		t.roomBytes -= idBytes
+		t.roomBytes -= bytesPerStackID
 	}
 	t.stacks[id] = s
 	return nil
 }
 
-// bytes returns the approximate memory of the stack.
-func (s *Info) bytes() int { return stackBytes + len(s.Site) }
+// memoryBytes returns the approximate memory of the stack in the table, in bytes.
+func (s *KnownStack) memoryBytes() int { return bytesPerStack + len(s.Site) }
 
-// noteFull returns a note about the full table, once.
-func (t *Table) noteFull() []format.Row {
+// noteTableFull returns a note that the table of distinct stacks is full, once.
+func (t *Table) noteTableFull() []format.Row {
 	if t.fullNoted {
 		return nil
 	}
@@ -104,15 +104,22 @@ func (t *Table) noteFull() []format.Row {
 	}}
 }
 
-// Forget removes the stacks of processes that have ended.
-func (t *Table) Forget(gone map[int32]bool) {
+// ForgetProcesses removes the stacks of processes that have ended.
+func (t *Table) ForgetProcesses(gone map[int32]bool) {
 	maps.DeleteFunc(t.spaces, func(pid uint32, _ *addressSpace) bool { return gone[int32(pid)] })
-	maps.DeleteFunc(t.stacks, func(_ uint64, s *Info) bool { return t.release(gone[s.pid], idBytes) })
-	maps.DeleteFunc(t.chains, func(_ chainKey, s *Info) bool { return t.release(gone[s.pid], s.bytes()) })
+	maps.DeleteFunc(
+		t.stacks,
+		func(_ uint64, s *KnownStack) bool { return t.releaseBytes(gone[s.pid], bytesPerStackID) },
+	)
+	maps.DeleteFunc(
+		t.chains,
+		func(_ chainKey, s *KnownStack) bool { return t.releaseBytes(gone[s.pid], s.memoryBytes()) },
+	)
 }
 
-// release adds the memory of a removed entry to the free space. It returns gone.
-func (t *Table) release(gone bool, bytes int) bool {
+// releaseBytes adds bytes to the free space of the table of stacks if gone is true. It returns
+// gone.
+func (t *Table) releaseBytes(gone bool, bytes int) bool {
 	if gone {
 		t.roomBytes += bytes
 	}

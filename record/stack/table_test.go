@@ -14,9 +14,9 @@ import (
 
 func TestDistinctStacksAreBounded(t *testing.T) {
 	table := NewTable(nil)
-	table.roomBytes = 3 * (stackBytes + idBytes)
+	table.roomBytes = 3 * (bytesPerStack + bytesPerStackID)
 	keep := func(id uint64, pid uint32) []format.Row {
-		return table.insert(
+		return table.insertStack(
 			id,
 			table.keys.hashAddresses(pid, []uint64{id}),
 			format.Row{Pid: int32(pid), StackStatus: format.StackComplete},
@@ -33,14 +33,14 @@ func TestDistinctStacksAreBounded(t *testing.T) {
 	if rows := keep(4, 7); len(rows) != 0 {
 		t.Errorf("full, already noted: %v", rows)
 	}
-	if rows := table.addAlias(5, table.Get(0)); len(rows) != 0 || table.Get(5) != &noStack {
+	if rows := table.aliasStackID(5, table.GetStack(0)); len(rows) != 0 || table.GetStack(5) != &lostStack {
 		t.Errorf("a full table accepted another ID of a known stack")
 	}
-	if table.Get(3) != &noStack || table.Get(2).ID != 3 {
+	if table.GetStack(3) != &lostStack || table.GetStack(2).ID != 3 {
 		t.Error("Get returned the wrong stack")
 	}
-	table.Forget(map[int32]bool{7: true})
-	if table.roomBytes != 3*(stackBytes+idBytes) || len(table.stacks)+len(table.chains) != 0 {
+	table.ForgetProcesses(map[int32]bool{7: true})
+	if table.roomBytes != 3*(bytesPerStack+bytesPerStackID) || len(table.stacks)+len(table.chains) != 0 {
 		t.Errorf("room %d after the process is gone", table.roomBytes)
 	}
 	if rows := keep(6, 8); len(rows) != 1 || rows[0].StackID != 4 {
@@ -83,15 +83,15 @@ func TestStacksOfANewProcessAreNamed(t *testing.T) {
 	self := uint32(os.Getpid())
 	table := NewTable(nil)
 	defer table.Close()
-	space := table.space(self)
+	space := table.addressSpaceOf(self)
 	space.maps = nil                                  // the mappings were read too early
 	space.nextRefresh = time.Now().Add(1 * time.Hour) // and reading them took long
 	pc := uint64(reflect.ValueOf(TestStacksOfANewProcessAreNamed).Pointer())
-	chain, status := space.cutInvalid([]uint64{pc, pc + 1, 1 << 46})
+	chain, status := space.cutInvalidAddresses([]uint64{pc, pc + 1, 1 << 46})
 	if len(chain) != 2 || status != format.StackTruncated {
 		t.Errorf("chain %x, status %s", chain, status)
 	}
-	if frame, _ := space.frame(pc, false); !strings.HasSuffix(frame.Module, "stack.test") || frame.Addr == 0 {
+	if frame, _ := space.nameAddress(pc, false); !strings.HasSuffix(frame.Module, "stack.test") || frame.Addr == 0 {
 		t.Errorf("frame %+v", frame)
 	}
 }

@@ -11,41 +11,45 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// AddUnwound names the frames of an unwound stack and returns rows like Add. Stacks that differ
-// only in the instruction within a Python line are the same stack.
-func (t *Table) AddUnwound(e *bpf.CudaUnwoundEvent, words []uint64) []format.Row {
+// AddUnwoundStack names the frames of an unwound stack and returns rows like Add. Stacks that
+// differ only in the instruction within a Python line are the same stack.
+func (t *Table) AddUnwoundStack(e *bpf.CudaUnwoundEvent, words []uint64) []format.Row {
 	unwound := t.unwinder.Frames(int(e.Pid), words[min(int(e.KernelWords), len(words)):])
 	var rows []format.Row
 	frames := make([]format.Frame, 0, len(unwound))
 	for i := range unwound {
-		frame, m := t.unwoundFrame(&unwound[i])
+		frame, m := t.nameUnwoundFrame(&unwound[i])
 		if m != nil && !m.noted {
 			m.noted = true
-			rows = append(rows, m.row(int32(e.Pid)))
+			rows = append(rows, m.makeModuleRow(int32(e.Pid)))
 		}
 		frames = append(frames, frame)
 	}
 	status, why := format.StackComplete, ""
 	if e.Error != 0 {
 		status, why = format.StackTruncated, unwind.TruncationCause(e.Error)
-		if last, here := t.truncationAt(e); here != "" {
+		if last, here := t.explainTruncation(e); here != "" {
 			why = here
 			frames = append(frames, last...)
 		}
 	}
 	key := t.keys.hashFrames(e.Pid, why, frames)
 	if known, ok := t.chains[key]; ok {
-		return append(rows, t.addAlias(e.StackId, known)...)
+		return append(rows, t.aliasStackID(e.StackId, known)...)
 	}
 	return append(
 		rows,
-		t.insert(e.StackId, key, format.Row{Pid: int32(e.Pid), StackStatus: status, Message: why, Frames: frames})...)
+		t.insertStack(
+			e.StackId,
+			key,
+			format.Row{Pid: int32(e.Pid), StackStatus: status, Message: why, Frames: frames},
+		)...)
 }
 
-// truncationAt examines the code at which unwinding stopped. If it is more specific than the
-// unwinder's error, truncationAt returns the cause, and a frame for JIT code with its name.
-func (t *Table) truncationAt(e *bpf.CudaUnwoundEvent) ([]format.Frame, string) {
-	space := t.space(e.Pid)
+// explainTruncation examines the code at which unwinding stopped. If it is more specific than the
+// unwinder's error, explainTruncation returns the cause, and a frame for JIT code with its name.
+func (t *Table) explainTruncation(e *bpf.CudaUnwoundEvent) ([]format.Frame, string) {
+	space := t.addressSpaceOf(e.Pid)
 	m, ok := symbolize.FindMapping(space.maps, e.StopPc)
 	switch {
 	case ok && m.Path == "[uprobes]":
@@ -53,12 +57,12 @@ func (t *Table) truncationAt(e *bpf.CudaUnwoundEvent) ([]format.Frame, string) {
 	case !ok || m.Inode != 0 || !m.Executable():
 		return nil, ""
 	}
-	frame, _ := space.jitFrame(format.Frame{Type: "native", Addr: int64(e.StopPc)}, e.StopPc, m)
+	frame, _ := space.nameJITFrame(format.Frame{Type: "native", Addr: int64(e.StopPc)}, e.StopPc, m)
 	return []format.Frame{frame}, format.TruncationCode
 }
 
-// unwoundFrame names one frame.
-func (t *Table) unwoundFrame(f *unwind.Frame) (format.Frame, *module) {
+// nameUnwoundFrame returns one unwound frame with its function, file and module.
+func (t *Table) nameUnwoundFrame(f *unwind.Frame) (format.Frame, *mappedModule) {
 	if f.Python {
 		return format.Frame{
 			Func:       f.Function,
@@ -74,13 +78,13 @@ func (t *Table) unwoundFrame(f *unwind.Frame) (format.Frame, *module) {
 	}
 	mod, ok := t.unwound[f.Module]
 	if !ok {
-		mod = &module{path: f.Module.Path, file: f.Module.File}
+		mod = &mappedModule{path: f.Module.Path, file: f.Module.File}
 		t.unwound[f.Module] = mod
 	}
 	frame.Module = mod.path
-	if object := mod.load(); object != nil {
+	if object := mod.loadSymbols(); object != nil {
 		frame.BuildID = object.BuildID()
-		nameFrame(&frame, object)
+		setFunctionName(&frame, object)
 	}
 	return frame, mod
 }

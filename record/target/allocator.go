@@ -14,35 +14,35 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// allocators records which target processes have a PyTorch caching allocator, and finds the offset
-// of the statistics in its allocator objects.
-type allocators struct {
-	library  map[int]process.FileID    // pid -> library of the process's allocator
-	loading  map[int]time.Time         // pid -> first scan that found the allocator without libc10.so
-	layouts  map[process.FileID]uint64 // library -> offset of its statistics, in bytes
-	searches map[int]*layoutSearch     // pid -> running search for the offset
+// allocatorStates records which target processes have a PyTorch caching allocator, and finds the
+// offset of the statistics in its allocator objects.
+type allocatorStates struct {
+	library  map[int]process.FileID     // pid -> library of the process's allocator
+	loading  map[int]time.Time          // pid -> first scan that found the allocator without libc10.so
+	layouts  map[process.FileID]uint64  // library -> offset of its statistics, in bytes
+	searches map[int]*statsOffsetSearch // pid -> running search for the offset
 }
 
-// layoutSearch is a search for the offset of the statistics in one process's allocator objects. The
-// BPF program compares the objects with the totals that PyTorch reports.
-type layoutSearch struct {
+// statsOffsetSearch is a search for the offset of the statistics in one process's allocator
+// objects. The BPF program compares the objects with the totals that PyTorch reports.
+type statsOffsetSearch struct {
 	library process.FileID
 	reports link.Link
 }
 
-func newAllocators() allocators {
-	return allocators{
+func newAllocatorStates() allocatorStates {
+	return allocatorStates{
 		library:  make(map[int]process.FileID),
 		loading:  make(map[int]time.Time),
 		layouts:  make(map[process.FileID]uint64),
-		searches: make(map[int]*layoutSearch),
+		searches: make(map[int]*statsOffsetSearch),
 	}
 }
 
-// renewAllocator discards the allocator state of a process that has mapped another allocator.
-// Without kernel BTF there is no exec event that would do so.
-func (s *Set) renewAllocator(libs []*library.Library, pid int) {
-	lib := library.First(libs, library.Allocator)
+// forgetReplacedAllocator discards the allocator state of a process that has mapped another
+// allocator. Without kernel BTF there is no exec event that would do so.
+func (s *Set) forgetReplacedAllocator(libs []*library.Library, pid int) {
+	lib := library.FirstOfKind(libs, library.KindAllocator)
 	if known, ok := s.allocators.library[pid]; ok && lib != nil && known != lib.ID {
 		s.forgetAllocator(pid)
 		s.probes.ForgetAllocatorSource(pid)
@@ -53,9 +53,9 @@ func (s *Set) renewAllocator(libs []*library.Library, pid int) {
 // its event source, and the reasons for missing data. It starts the search for the statistics.
 func (s *Set) noteAllocator(libs []*library.Library, p *process.Process) {
 	w := &s.allocators
-	lib, reports := library.First(libs, library.Allocator), library.First(libs, library.Reports)
-	if lib == nil || s.opt.Allocator == library.AllocatorOff || w.library[p.Pid] == lib.ID ||
-		reports == nil && w.isLoading(p.Pid) {
+	lib, reports := library.FirstOfKind(libs, library.KindAllocator), library.FirstOfKind(libs, library.KindReports)
+	if lib == nil || s.opt.Allocator == library.AllocatorModeOff || w.library[p.Pid] == lib.ID ||
+		reports == nil && w.isLoadingLibc10(p.Pid) {
 		return
 	}
 	w.library[p.Pid] = lib.ID
@@ -63,19 +63,19 @@ func (s *Set) noteAllocator(libs []*library.Library, p *process.Process) {
 		Allocator: format.MemoryTorch,
 		Library:   lib.Path,
 		BuildID:   lib.BuildID,
-		Version:   library.TorchVersion(p, lib.Path),
-		Conf:      library.AllocatorConf(p),
+		Version:   library.ReadTorchVersion(p, lib.Path),
+		Conf:      library.ReadAllocatorConf(p),
 	}
 	source, why := s.opt.Allocator.ChooseSource(lib, reports)
 	switch {
 	case source == nil:
-		fact.Missing = library.MissingText(lib.Path, fact.Version, why)
+		fact.Missing = library.ExplainMissingAllocator(lib.Path, fact.Version, why)
 		s.opt.Warn(fact.Missing)
 	case s.probes.AllocatorSource(source, p.Pid) == bpf.CudaAllocatorSourceSOURCE_REPORTS:
 		if source == lib {
 			why = "the process's first allocator event came from c10::reportMemoryUsageToProfiler"
 		}
-		fact.Source, fact.Limits = format.SourceReports, library.LimitsText(lib.Path, fact.Version, why)
+		fact.Source, fact.Limits = format.SourceReports, library.ExplainReportLimits(lib.Path, fact.Version, why)
 		if why != "" {
 			s.opt.Warn(fact.Limits)
 		}
@@ -98,22 +98,22 @@ func (s *Set) noteAllocator(libs []*library.Library, p *process.Process) {
 	})
 }
 
-// loadingTime limits how long the dynamic loader may take from mapping libc10_cuda.so to mapping
-// libc10.so, on which libc10_cuda.so depends.
-const loadingTime = time.Second
+// maxLibc10LoadTime limits how long the dynamic loader may take from mapping libc10_cuda.so to
+// mapping libc10.so, on which libc10_cuda.so depends.
+const maxLibc10LoadTime = time.Second
 
-// isLoading reports whether a process without libc10.so may still be loading that library.
-func (w *allocators) isLoading(pid int) bool {
+// isLoadingLibc10 reports whether a process without libc10.so may still be loading that library.
+func (w *allocatorStates) isLoadingLibc10(pid int) bool {
 	since, ok := w.loading[pid]
 	if !ok {
 		since = time.Now()
 		w.loading[pid] = since
 	}
-	return time.Since(since) < loadingTime
+	return time.Since(since) < maxLibc10LoadTime
 }
 
-// startTotalsSearch starts recording the totals of a process's allocator. If it cannot, it returns
-// the reason as a sentence.
+// startTotalsSearch starts recording the totals (allocated and reserved bytes) of a process's
+// PyTorch allocator. If it cannot, it returns the reason as a sentence.
 func (s *Set) startTotalsSearch(lib, reports *library.Library, pid int) (missing string) {
 	if at, ok := s.allocators.layouts[lib.ID]; ok {
 		s.probes.SetStatsOffset(pid, at)
@@ -123,12 +123,13 @@ func (s *Set) startTotalsSearch(lib, reports *library.Library, pid int) (missing
 	if err != nil {
 		return "the totals of PyTorch's allocator statistics are not recorded: " + err.Error()
 	}
-	s.allocators.searches[pid] = &layoutSearch{library: lib.ID, reports: link}
+	s.allocators.searches[pid] = &statsOffsetSearch{library: lib.ID, reports: link}
 	return ""
 }
 
-// FinishSearches ends the searches that have found the offset of an allocator's statistics.
-func (s *Set) FinishSearches() {
+// FinishTotalsSearches ends each search for the offset of PyTorch's allocator statistics that has
+// found the offset.
+func (s *Set) FinishTotalsSearches() {
 	w := &s.allocators
 	for pid, search := range w.searches {
 		at, found := w.layouts[search.library]
@@ -144,7 +145,7 @@ func (s *Set) FinishSearches() {
 	}
 }
 
-// forgetAllocator discards the allocator state of a process.
+// forgetAllocator discards what is known of the PyTorch allocator of a process.
 func (s *Set) forgetAllocator(pid int) {
 	w := &s.allocators
 	if search := w.searches[pid]; search != nil {
@@ -156,8 +157,8 @@ func (s *Set) forgetAllocator(pid int) {
 	s.probes.ForgetStatsOffset(pid)
 }
 
-// CloseSearches stops all searches for allocator statistics.
-func (s *Set) CloseSearches() {
+// StopTotalsSearches stops all searches for the offset of PyTorch's allocator statistics.
+func (s *Set) StopTotalsSearches() {
 	for _, search := range s.allocators.searches {
 		_ = search.reports.Close()
 	}

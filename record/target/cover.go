@@ -30,7 +30,7 @@ func (s *Set) Cover(pid int) []unwind.Mapping {
 func (s *Set) Drivers() []*library.Library {
 	var drivers []*library.Library
 	for _, lib := range s.libraries {
-		if lib.Kind == library.Driver {
+		if lib.Kind == library.KindDriver {
 			drivers = append(drivers, lib)
 		}
 	}

@@ -33,7 +33,7 @@ func (s *Set) Attach(probes *probe.Probes, unwinder *unwind.Unwinder, libraries 
 			return err
 		}
 	}
-	if err := probes.Pause(true); err != nil {
+	if err := probes.SetPaused(true); err != nil {
 		return err
 	}
 	for _, l := range libraries {
@@ -48,7 +48,7 @@ func (s *Set) Attach(probes *probe.Probes, unwinder *unwind.Unwinder, libraries 
 		}
 		s.libraries = append(s.libraries, l.Library)
 	}
-	return probes.Pause(false)
+	return probes.SetPaused(false)
 }
 
 // addRunningChildren adds children that were forked before forks were followed. These children may
@@ -107,7 +107,7 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 	pid := int(e.Pid)
 	known := s.Get(pid)
 	if known != nil && e.Change == uint16(bpf.CudaProcessChangePROCESS_EXEC) {
-		known.Rename()
+		known.RereadComm()
 		s.addUnwinding(known)
 		s.forgetAllocator(pid)
 		s.send([]format.Row{known.Row(known.ReadFacts(s.gpus), s.clock.UnixNs(e.StartNs))})
@@ -116,7 +116,7 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 	}
 	p, err := process.Open(pid)
 	if err != nil { // the process has exited; its calls, if any, are recorded
-		s.noteGone(e)
+		s.noteEarlyExit(e)
 		s.probes.RemoveTarget(pid)
 		return
 	}
@@ -133,8 +133,8 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 			s.warnUnprobed(p, err)
 			continue
 		}
-		if lib.Kind == library.Driver && s.probes.ProbeCount() > before && p.HasMapped(lib.ID) {
-			s.noteLate(lib, p)
+		if lib.Kind == library.KindDriver && s.probes.ProbeCount() > before && p.HasMapped(lib.ID) {
+			s.noteLateAttach(lib, p)
 		}
 	}
 	s.attachLibraries(p, false)
@@ -147,7 +147,7 @@ func (s *Set) OnLateProcessEvent(e bpf.CudaProcessEvent) {
 	}
 	p, err := process.Open(int(e.Pid))
 	if err != nil {
-		s.noteGone(e)
+		s.noteEarlyExit(e)
 		return
 	}
 	defer p.Close()

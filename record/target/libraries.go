@@ -28,9 +28,9 @@ type Library struct {
 	Pid int
 }
 
-// Libraries returns the libraries to probe now: those that the processes have mapped, and for a held
-// command and for future children also those that they may load. If there are none, it returns a
-// *process.Error.
+// Libraries returns the libraries to probe now: those that the processes have mapped, and for a
+// held command and for future children also those that they may load. If there are none, it returns
+// a *process.Error.
 func (s *Set) Libraries() ([]Library, error) {
 	var libraries []Library
 	for _, p := range s.All() {
@@ -38,11 +38,11 @@ func (s *Set) Libraries() ([]Library, error) {
 		if err != nil && slices.Contains(s.opt.Pids, p.Pid) {
 			return nil, err
 		} // another process may have exited, or may be inaccessible
-		for _, lib := range s.opt.Allocator.Wanted(libs) {
+		for _, lib := range s.opt.Allocator.SelectLibraries(libs) {
 			libraries = append(libraries, Library{lib, p.Pid})
 		}
 	}
-	isDriver := func(l Library) bool { return l.Kind == library.Driver }
+	isDriver := func(l Library) bool { return l.Kind == library.KindDriver }
 	if slices.ContainsFunc(libraries, isDriver) && s.opt.CommandPid == 0 && !s.opt.All {
 		return libraries, nil
 	}
@@ -54,7 +54,7 @@ func (s *Set) Libraries() ([]Library, error) {
 		Pid:      p.Pid,
 		Comm:     p.Comm,
 		Err:      process.ErrNoLibrary,
-		Children: library.DriverUsers(process.Descendants(s.requestedPids())),
+		Children: library.FilterDriverUsers(process.Descendants(s.requestedPids())),
 	}
 }
 
@@ -63,16 +63,16 @@ func (s *Set) candidates() []Library {
 	var list []Library
 	if !s.opt.All {
 		for _, p := range s.All() {
-			for _, lib := range s.cache.Candidates(p) {
+			for _, lib := range s.cache.FindLoadableDrivers(p) {
 				list = append(list, Library{lib, p.Pid})
 			}
 		}
 		return list
 	}
-	libraries := s.cache.Candidates(&process.Process{Pid: os.Getpid()})
+	libraries := s.cache.FindLoadableDrivers(&process.Process{Pid: os.Getpid()})
 	for _, pid := range process.AllPids() {
 		libs, _ := s.cache.Mapped(&process.Process{Pid: pid}) // readable mappings of other processes
-		libraries = append(libraries, s.opt.Allocator.Wanted(libs)...)
+		libraries = append(libraries, s.opt.Allocator.SelectLibraries(libs)...)
 	}
 	for _, lib := range libraries {
 		list = append(list, Library{lib, probe.EveryProcess})
@@ -87,7 +87,7 @@ func (s *Set) probeLibrary(lib *library.Library, pid int) error {
 	if s.opt.All || pid != probe.EveryProcess && s.opt.Children && s.followErr == nil && !s.isMappedByOthers(lib.ID) {
 		pid = probe.EveryProcess
 	}
-	err := s.probes.Attach(lib, pid)
+	err := s.probes.AttachLibrary(lib, pid)
 	if p := s.Get(pid); err != nil && p != nil && !p.Alive() {
 		// The process exited while its probes were attached.
 		return &process.Error{Pid: pid, Comm: p.Comm, Err: process.ErrNoProcess}
@@ -113,8 +113,8 @@ func (s *Set) isMappedByOthers(id process.FileID) bool {
 func (s *Set) attachLibraries(p *process.Process, isHeld bool) {
 	libs, err := s.cache.Mapped(p)
 	failed := []error{err}
-	s.renewAllocator(libs, p.Pid)
-	for _, lib := range s.opt.Allocator.Wanted(libs) {
+	s.forgetReplacedAllocator(libs, p.Pid)
+	for _, lib := range s.opt.Allocator.SelectLibraries(libs) {
 		s.probes.SetAllocatorSource(lib, p.Pid)
 		failed = append(failed, s.attachLate(lib, p, isHeld))
 	}
@@ -138,8 +138,8 @@ func (s *Set) attachLate(lib *library.Library, p *process.Process, isHeld bool) 
 		if !slices.Contains(s.libraries, lib) {
 			s.libraries = append(s.libraries, lib)
 		}
-		if lib.Kind == library.Driver { // an allocator's totals show whether calls are missing
-			s.noteLate(lib, p)
+		if lib.Kind == library.KindDriver { // an allocator's totals show whether calls are missing
+			s.noteLateAttach(lib, p)
 		}
 	}
 	return nil

@@ -13,13 +13,13 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// maxWarnings limits the number of processes with a warning about failed probes. Each warning costs
-// a line and a row, and a program can start any number of processes.
-const maxWarnings = 100
+// maxWarnedProcesses limits the number of processes with a warning about failed probes. Each
+// warning costs a line and a row, and a program can start any number of processes.
+const maxWarnedProcesses = 100
 
 // warnUnprobed warns, once per process, that calls of the process are missing, and why.
 func (s *Set) warnUnprobed(p *process.Process, failed ...error) {
-	if s.unprobed[p.Pid] || len(s.unprobed) == maxWarnings {
+	if s.unprobed[p.Pid] || len(s.unprobed) == maxWarnedProcesses {
 		return
 	}
 	s.unprobed[p.Pid] = true
@@ -33,7 +33,7 @@ func (s *Set) warnUnprobed(p *process.Process, failed ...error) {
 		}
 	}
 	message := fmt.Sprintf("calls of process %d (%s) are missing: %s", p.Pid, p.Comm, strings.Join(why, "; "))
-	if len(s.unprobed) == maxWarnings {
+	if len(s.unprobed) == maxWarnedProcesses {
 		message += "; further processes get no warning"
 	}
 	s.opt.Warn(message)
@@ -46,14 +46,15 @@ func (s *Set) warnUnprobed(p *process.Process, failed ...error) {
 	s.send([]format.Row{row})
 }
 
-// noteGone writes the exit of a process that exited before its facts could be read.
-func (s *Set) noteGone(e bpf.CudaProcessEvent) {
+// noteEarlyExit writes the exit of a process that exited before its facts could be read.
+func (s *Set) noteEarlyExit(e bpf.CudaProcessEvent) {
 	gone := process.Process{Pid: int(e.Pid), Known: process.Facts{ParentPid: int(e.ParentPid), UID: -1}}
 	s.send([]format.Row{gone.ExitRow(s.clock.NowNs())})
 }
 
-// noteLate notes that a library was mapped before it was probed: earlier calls may be missing.
-func (s *Set) noteLate(lib *library.Library, p *process.Process) {
+// noteLateAttach notes that a library was mapped before it was probed: earlier calls may be
+// missing.
+func (s *Set) noteLateAttach(lib *library.Library, p *process.Process) {
 	s.send([]format.Row{{
 		Kind: format.KindNote, Name: "late_attach", StartNs: s.clock.NowNs(), Pid: int32(p.Pid), Device: -1,
 		Message: fmt.Sprintf("%s was mapped before it was probed; earlier calls of the process may be "+

@@ -60,7 +60,7 @@ type Set struct {
 	// to write when the recording begins.
 	unprobed   map[int]bool
 	notes      []format.Row
-	allocators allocators
+	allocators allocatorStates
 }
 
 // Open opens the requested processes and their present children. It returns a *process.Error or a
@@ -68,9 +68,9 @@ type Set struct {
 func Open(opt Options) (*Set, error) {
 	s := &Set{
 		opt: opt, members: make(map[int]*process.Process), mapped: newPidSet(), cache: library.NewCache(),
-		mappedByOthers: make(map[process.FileID]bool), unprobed: make(map[int]bool), allocators: newAllocators(),
+		mappedByOthers: make(map[process.FileID]bool), unprobed: make(map[int]bool), allocators: newAllocatorStates(),
 	}
-	if err := s.open(); err != nil {
+	if err := s.openRequested(); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (s *Set) requestedPids() []int {
 	return pids
 }
 
-func (s *Set) open() error {
+func (s *Set) openRequested() error {
 	pids := s.requestedPids()
 	for _, pid := range pids {
 		p, err := process.Open(pid)
@@ -97,12 +97,12 @@ func (s *Set) open() error {
 		if !p.Alive() {
 			return &process.Error{Pid: pid, Comm: p.Comm, Err: process.ErrNoProcess}
 		}
-		if err := privilege.CheckAccess(p); err != nil {
+		if err := privilege.CheckProcessAccess(p); err != nil {
 			return err
 		}
 	}
 	if s.opt.Comm != "" || s.opt.Cgroup != "" {
-		s.openMatching()
+		s.openMatchingProcesses()
 	}
 	if !s.opt.Children {
 		return nil
@@ -115,22 +115,22 @@ func (s *Set) open() error {
 	return nil
 }
 
-// openMatching adds the running processes that Comm and Cgroup select. The BPF programs add later
-// processes.
-func (s *Set) openMatching() {
+// openMatchingProcesses adds the running processes that Comm and Cgroup select. The BPF programs
+// add later processes.
+func (s *Set) openMatchingProcesses() {
 	for _, pid := range process.AllPids() {
 		p, err := process.Open(pid)
 		if err != nil {
 			continue // the process has exited
 		}
 		named := s.opt.Comm == "" || p.Comm == s.opt.Comm
-		if pid == os.Getpid() || !named || s.opt.Cgroup != "" && !p.IsIn(s.opt.Cgroup) || !s.add(p) {
+		if pid == os.Getpid() || !named || s.opt.Cgroup != "" && !p.IsInCgroup(s.opt.Cgroup) || !s.add(p) {
 			p.Close()
 		}
 	}
 }
 
-// add adds a process and reports whether its pid is new.
+// add adds a target process. It returns false if the set has the pid already.
 func (s *Set) add(p *process.Process) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

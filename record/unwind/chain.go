@@ -19,24 +19,24 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/tracer"
 )
 
-// Names of programs and maps in the profiler's BPF object.
+// Names of programs and maps in the BPF object of the OpenTelemetry profiler.
 const (
-	entryProgram  = "kprobe__generic"
-	nativeProgram = "kprobe_unwind_native"
-	pythonProgram = "kprobe_unwind_python"
-	rodataMap     = ".rodata.var"
-	recordMap     = "per_cpu_records"
-	programsMap   = "perf_progs"
-	pythonsMap    = "py_procs"
+	entryProgramName  = "kprobe__generic"
+	nativeProgramName = "kprobe_unwind_native"
+	pythonProgramName = "kprobe_unwind_python"
+	rodataMapName     = ".rodata.var"
+	recordMapName     = "per_cpu_records"
+	programsMapName   = "perf_progs"
+	pythonsMapName    = "py_procs"
 )
 
 const (
-	stopSlot      = uint32(support.ProgUnwindStop)
-	numSlots      = 32
-	maxFrameWords = 3072
-	// pythonFrames is the number of Python frames that each program unwinds. It is the profiler's
-	// own value for the verifier of Linux 6.6 and later.
-	pythonFrames = 15
+	stopProgramSlot = uint32(support.ProgUnwindStop)
+	numProgramSlots = 32
+	maxFrameWords   = 3072
+	// pythonFramesPerProgram is the number of Python frames that each program unwinds. It is the
+	// profiler's own value for the verifier of Linux 6.6 and later.
+	pythonFramesPerProgram = 15
 )
 
 // chain is a second copy of the profiler's BPF programs, which gpurec's probes enter by a tail
@@ -55,7 +55,7 @@ type chain struct {
 	haveMaps func(map[string]*ebpf.Map) error
 }
 
-// Load loads the chain's programs. It implements tracer.Probe.
+// Load loads the BPF programs of the chain. It implements tracer.Probe.
 func (c *chain) Load(
 	_ context.Context,
 	registrar tracer.ProbeRegistrar,
@@ -64,9 +64,9 @@ func (c *chain) Load(
 	if err := features.HaveProgramHelper(ebpf.Kprobe, asm.FnLoop); err != nil {
 		return nil, fmt.Errorf("needs bpf_loop, Linux 5.17: %w", err)
 	}
-	slots := map[string]uint32{entryProgram: c.opt.EntrySlot, nativeProgram: uint32(support.ProgUnwindNative)}
-	if Patched() {
-		slots[pythonProgram] = uint32(support.ProgUnwindPython)
+	slots := map[string]uint32{entryProgramName: c.opt.EntrySlot, nativeProgramName: uint32(support.ProgUnwindNative)}
+	if IsPatched() {
+		slots[pythonProgramName] = uint32(support.ProgUnwindPython)
 	}
 	names := make([]string, 0, len(slots))
 	for name := range slots {
@@ -82,7 +82,7 @@ func (c *chain) Load(
 	}
 	if err := errors.Join(
 		spec.Variables["origin_id_probe"].Set(origin),
-		spec.Variables["python_frames_per_program"].Set(uint32(pythonFrames)),
+		spec.Variables["python_frames_per_program"].Set(uint32(pythonFramesPerProgram)),
 		spec.Variables["tpbase_offset"].Get(new(uint64)),
 	); err != nil {
 		return nil, err
@@ -94,38 +94,39 @@ func (c *chain) Load(
 		return nil, err
 	}
 	own := map[string]*ebpf.Map{
-		programsMap:       c.programs,
-		recordMap:         c.record,
-		recordMap + "_kp": c.record,
-		rodataMap:         c.rodata,
+		programsMapName:       c.programs,
+		recordMapName:         c.record,
+		recordMapName + "_kp": c.record,
+		rodataMapName:         c.rodata,
 	}
-	uses := mapReferences(spec) // RewriteMaps removes the names
+	uses := findMapReferences(spec) // RewriteMaps removes the names
 	if err := pc.RewriteMaps(spec, nil); err != nil {
 		return nil, err
 	}
 	shared := make(map[string]*ebpf.Map)
 	for _, u := range uses {
 		if m := own[u.name]; m != nil {
-			if err := u.in().AssociateMap(m); err != nil {
+			if err := u.instructionRef().AssociateMap(m); err != nil {
 				return nil, fmt.Errorf("%s: %w", u.name, err)
 			}
 		} else {
-			if m, ok := u.in().Map().(*ebpf.Map); ok {
+			if m, ok := u.instructionRef().Map().(*ebpf.Map); ok {
 				shared[u.name] = m
 			}
 		}
 	}
 	if c.pythons != nil {
-		shared[pythonsMap] = c.pythons
+		shared[pythonsMapName] = c.pythons
 	}
 	if err := c.haveMaps(shared); err != nil {
 		return nil, err
 	}
-	return nil, c.load(spec, slots)
+	return nil, c.loadPrograms(spec, slots)
 }
 
-// load loads the programs into the kernel concurrently, because the verifier takes seconds.
-func (c *chain) load(spec *ebpf.CollectionSpec, slots map[string]uint32) error {
+// loadPrograms loads the unwinder's BPF programs into the kernel concurrently, because the verifier
+// takes seconds.
+func (c *chain) loadPrograms(spec *ebpf.CollectionSpec, slots map[string]uint32) error {
 	var (
 		mu   sync.Mutex
 		wg   sync.WaitGroup
@@ -158,11 +159,13 @@ type mapReference struct {
 	name        string
 }
 
-// in returns the instruction.
-func (u mapReference) in() *asm.Instruction { return &u.program.Instructions[u.instruction] }
+// instructionRef returns the instruction that refers to the map.
+func (u mapReference) instructionRef() *asm.Instruction {
+	return &u.program.Instructions[u.instruction]
+}
 
-// mapReferences returns all instructions that refer to maps.
-func mapReferences(spec *ebpf.CollectionSpec) []mapReference {
+// findMapReferences returns all instructions that refer to maps.
+func findMapReferences(spec *ebpf.CollectionSpec) []mapReference {
 	var found []mapReference
 	for _, p := range spec.Programs {
 		for i := range p.Instructions {
@@ -180,29 +183,29 @@ func (c *chain) makeMaps(spec *ebpf.CollectionSpec) (err error) {
 	if err != nil {
 		return err
 	}
-	if c.record, err = ebpf.NewMap(full.Maps[recordMap]); err != nil {
-		return fmt.Errorf("%s: %w", recordMap, err)
+	if c.record, err = ebpf.NewMap(full.Maps[recordMapName]); err != nil {
+		return fmt.Errorf("%s: %w", recordMapName, err)
 	}
 	if c.programs, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "unwinders", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: numSlots,
+		Name: "unwinders", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: numProgramSlots,
 	}); err != nil {
 		return err
 	}
-	if !Patched() {
-		if c.pythons, err = ebpf.NewMap(full.Maps[pythonsMap]); err != nil {
-			return fmt.Errorf("%s: %w", pythonsMap, err)
+	if !IsPatched() {
+		if c.pythons, err = ebpf.NewMap(full.Maps[pythonsMapName]); err != nil {
+			return fmt.Errorf("%s: %w", pythonsMapName, err)
 		}
 	}
-	constants := spec.Maps[rodataMap].Copy()
+	constants := spec.Maps[rodataMapName].Copy()
 	data := slices.Clone(constants.Contents[0].Value.([]byte))
 	for _, v := range spec.Variables {
-		if v.SectionName == rodataMap {
+		if v.SectionName == rodataMapName {
 			copy(data[v.Offset:], v.Value)
 		}
 	}
 	constants.Contents = []ebpf.MapKV{{Key: uint32(0), Value: data}}
 	if c.rodata, err = ebpf.NewMap(constants); err != nil {
-		return fmt.Errorf("%s: %w", rodataMap, err)
+		return fmt.Errorf("%s: %w", rodataMapName, err)
 	}
 	return nil
 }
@@ -216,15 +219,15 @@ func (c *chain) readLayout(spec *ebpf.CollectionSpec) error {
 	}
 	var record, trace, state *btf.Struct
 	if err := errors.Join(
-		typedef(full.Types, "PerCPURecord", &record),
-		typedef(full.Types, "Trace", &trace),
-		typedef(full.Types, "UnwindState", &state),
+		findTypedefStruct(full.Types, "PerCPURecord", &record),
+		findTypedefStruct(full.Types, "Trace", &trace),
+		findTypedefStruct(full.Types, "UnwindState", &state),
 	); err != nil {
 		return err
 	}
 	var errs []error
 	member := func(s *btf.Struct, name string) uint32 {
-		at, err := offsetOf(s.Members, name)
+		at, err := memberOffset(s.Members, name)
 		errs = append(errs, err)
 		return at
 	}
@@ -238,13 +241,13 @@ func (c *chain) readLayout(spec *ebpf.CollectionSpec) error {
 	errs = append(errs, spec.Variables["tpbase_offset"].Get(&threadPointer))
 	c.layout.ThreadPointer = uint32(threadPointer)
 	if c.layout.Data%8 != 0 || c.layout.Data < 32 || record.Size < c.layout.Data+8*maxFrameWords {
-		errs = append(errs, errors.New("the unwinder's record is not as expected"))
+		errs = append(errs, errors.New("the unwinder's stack record has an unexpected layout"))
 	}
 	return errors.Join(errs...)
 }
 
-// typedef finds the structure of a typedef.
-func typedef(types *btf.Spec, name string, to **btf.Struct) error {
+// findTypedefStruct finds the structure of a typedef.
+func findTypedefStruct(types *btf.Spec, name string, to **btf.Struct) error {
 	var t *btf.Typedef
 	if err := types.TypeByName(name, &t); err != nil {
 		return fmt.Errorf("layout of the unwinder's %s: %w", name, err)
@@ -257,8 +260,8 @@ func typedef(types *btf.Spec, name string, to **btf.Struct) error {
 	return nil
 }
 
-// offsetOf returns the offset of a member in bytes. It searches anonymous members too.
-func offsetOf(members []btf.Member, name string) (uint32, error) {
+// memberOffset returns the offset of a member in bytes. It searches anonymous members too.
+func memberOffset(members []btf.Member, name string) (uint32, error) {
 	for _, m := range members {
 		if m.Name == name {
 			return uint32(m.Offset / 8), nil
@@ -273,14 +276,14 @@ func offsetOf(members []btf.Member, name string) (uint32, error) {
 		case *btf.Union:
 			inner = t.Members
 		}
-		if at, err := offsetOf(inner, name); err == nil {
+		if at, err := memberOffset(inner, name); err == nil {
 			return uint32(m.Offset/8) + at, nil
 		}
 	}
 	return 0, fmt.Errorf("the unwinder's structures have no member %s", name)
 }
 
-// close closes the chain's programs and maps.
+// close closes the BPF programs and maps of the chain.
 func (c *chain) close() {
 	for _, p := range c.loaded {
 		p.Close()

@@ -49,7 +49,7 @@ func (u *Unwinder) Frames(pid int, words []uint64) []Frame {
 			if frame.Flags().ReturnAddress() {
 				addr--
 			}
-			frames = append(frames, Frame{Module: u.reporter.module(host.FileID(frame.Variable(0))), Addr: addr})
+			frames = append(frames, Frame{Module: u.reporter.moduleByFile(host.FileID(frame.Variable(0))), Addr: addr})
 		case frame.Type() == libpf.PythonFrame:
 			pythons = append(pythons, len(frames))
 			pythonWords = append(pythonWords, frame...)
@@ -87,8 +87,9 @@ func (r *reporter) ReportTraceEvent(trace *libpf.Trace, _ *samples.TraceEventMet
 	return nil
 }
 
-// maxModules bounds the number of open files. A process can map any number of files.
-const maxModules = 1536
+// maxOpenModules bounds the number of mapped ELF files that the recorder keeps open. A process can
+// map any number of files.
+const maxOpenModules = 1536
 
 // ReportExecutable opens each new file that a process has mapped. It implements the profiler's
 // ExecutableReporter.
@@ -102,7 +103,7 @@ func (r *reporter) ReportExecutable(e *otelreporter.ExecutableMetadata) {
 		r.modules = make(map[fileKey]*Module)
 	}
 	key := host.FileIDFromLibpf(e.MappingFile.Value().FileID)
-	if r.modules[key] != nil || len(r.modules) == maxModules {
+	if r.modules[key] != nil || len(r.modules) == maxOpenModules {
 		return
 	}
 	// opening a device can have side effects
@@ -112,14 +113,14 @@ func (r *reporter) ReportExecutable(e *otelreporter.ExecutableMetadata) {
 	r.modules[key] = m
 }
 
-// module returns the module of a file, or nil.
-func (r *reporter) module(key fileKey) *Module {
+// moduleByFile returns the mapped ELF file with a file ID of the profiler, or nil.
+func (r *reporter) moduleByFile(key fileKey) *Module {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.modules[key]
 }
 
-// close closes the files of all modules.
+// close closes the mapped ELF files that ReportExecutable has opened.
 func (r *reporter) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -30,8 +30,8 @@ func (u *Unwinder) Forget(pid int) {
 	u.Refresh(pid) // the profiler notices that the process has ended
 }
 
-// mapped is called when any process maps executable memory.
-func (u *Unwinder) mapped(pid int) {
+// onNewMapping is called when any process maps executable memory.
+func (u *Unwinder) onNewMapping(pid int) {
 	u.mu.Lock()
 	wanted := u.processes[pid]
 	u.mu.Unlock()

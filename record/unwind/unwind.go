@@ -36,7 +36,7 @@ type Unwinder struct {
 	cancel context.CancelFunc
 	chain  *chain
 	layout Layout
-	watch  *watch
+	watch  *mappingWatch
 
 	reporter reporter
 
@@ -93,7 +93,7 @@ func start(opt Options, often intervals) (_ *Unwinder, err error) {
 		}
 	}()
 	interpreters := interpreterconfig.NoInterpreters()
-	if Patched() {
+	if IsPatched() {
 		interpreters.Python = interpreterconfig.AllInterpreters().Python
 	}
 	u.tracer, err = tracer.NewTracer(ctx, &tracer.Config{
@@ -113,12 +113,12 @@ func start(opt Options, often intervals) (_ *Unwinder, err error) {
 		return nil, fmt.Errorf("start unwinder: %w", err)
 	}
 	go discardTraces(ctx, traces)
-	u.chain = &chain{opt: opt, haveMaps: u.haveMaps}
+	u.chain = &chain{opt: opt, haveMaps: u.storeProfilerMaps}
 	if err := u.tracer.Enable(ctx, u.chain); err != nil {
 		return nil, fmt.Errorf("load unwinder: %w", err)
 	}
 	u.layout = u.chain.layout
-	u.watch = watchMappings(ctx, u.mapped)
+	u.watch = watchMappings(ctx, u.onNewMapping)
 	return u, nil
 }
 
@@ -136,8 +136,8 @@ func startError(err error) error {
 		"6.3.10 and 6.4) and gpurec cannot check for the fix: %s", cause)
 }
 
-// discardTraces receives the traces of the profiler's own chain. That chain is not attached, so there are
-// none.
+// discardTraces receives the traces of the profiler's own chain. That chain is not attached, so
+// there are none.
 func discardTraces(ctx context.Context, traces <-chan *libpf.EbpfTrace) {
 	for {
 		select {
@@ -173,16 +173,16 @@ func (u *Unwinder) Layout() Layout { return u.layout }
 
 // SetStop sets the last program of the chain.
 func (u *Unwinder) SetStop(stop *ebpf.Program) error {
-	if err := u.chain.programs.Put(uint32(stopSlot), uint32(stop.FD())); err != nil {
+	if err := u.chain.programs.Put(uint32(stopProgramSlot), uint32(stop.FD())); err != nil {
 		return fmt.Errorf("set end of unwinder: %w", err)
 	}
 	return nil
 }
 
-// haveMaps stores the profiler's maps and adds the processes of Options.Pids. Reading their
-// mappings takes seconds, in parallel to loading the chain.
-func (u *Unwinder) haveMaps(maps map[string]*ebpf.Map) error {
-	u.pidEvents, u.pages, u.pythons = maps["pid_events"], maps["pid_page_to_mapping_info"], maps[pythonsMap]
+// storeProfilerMaps stores the profiler's maps and adds the processes of Options.Pids. Reading
+// their mappings takes seconds, in parallel to loading the chain.
+func (u *Unwinder) storeProfilerMaps(maps map[string]*ebpf.Map) error {
+	u.pidEvents, u.pages, u.pythons = maps["pid_events"], maps["pid_page_to_mapping_info"], maps[pythonsMapName]
 	for name, m := range maps {
 		if strings.HasPrefix(name, "exe_id_to_") {
 			u.tables = append(u.tables, m)

@@ -11,10 +11,10 @@ import (
 	"github.com/elastic/go-perf"
 )
 
-// watch reports new executable mappings of all processes: libraries that are opened later, and code
-// of JIT compilers. The profiler itself only checks when a stack ends in unknown memory, and less
-// and less often.
-type watch struct {
+// mappingWatch reports new executable mappings of all processes: libraries that are opened later,
+// and code of JIT compilers. The profiler itself only checks when a stack ends in unknown memory,
+// and less and less often.
+type mappingWatch struct {
 	events []*perf.Event
 	done   sync.WaitGroup
 }
@@ -22,8 +22,8 @@ type watch struct {
 // watchMappings calls mapped with the pid for every new executable mapping, until ctx is done.
 // Without the privilege for perf events it does nothing: stacks through new libraries are truncated
 // for a longer time.
-func watchMappings(ctx context.Context, mapped func(pid int)) *watch {
-	w := new(watch)
+func watchMappings(ctx context.Context, mapped func(pid int)) *mappingWatch {
+	w := new(mappingWatch)
 	own := uint32(os.Getpid())
 	cpus, err := ebpf.PossibleCPU() // all CPUs of the machine, also those that this process may not use
 	if err != nil {
@@ -60,8 +60,9 @@ func watchMappings(ctx context.Context, mapped func(pid int)) *watch {
 	return w
 }
 
-// close waits for the watch to end and closes its events. The context must be done.
-func (w *watch) close() {
+// close waits until the goroutines of the watch have ended, and closes its perf events. The context
+// of watchMappings must be done.
+func (w *mappingWatch) close() {
 	w.done.Wait()
 	for _, e := range w.events {
 		e.Close()

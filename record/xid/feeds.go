@@ -12,15 +12,18 @@ import (
 	"github.com/gpurec/gpurec/record/rows"
 )
 
-// Paths are the paths of the kernel's log and of tracefs.
-type Paths struct {
+// SourcePaths are the paths of the kernel's log and of tracefs.
+type SourcePaths struct {
 	Kmsg    string
 	Tracefs []string
 	NoBPF   bool // do not use a BPF program if tracefs is not available
 }
 
-// SystemPaths are the usual paths on Linux.
-var SystemPaths = Paths{Kmsg: "/dev/kmsg", Tracefs: []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"}}
+// SystemSourcePaths are the usual paths on Linux.
+var SystemSourcePaths = SourcePaths{
+	Kmsg:    "/dev/kmsg",
+	Tracefs: []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"},
+}
 
 // Feed is a kernel source of Xid reports.
 type Feed interface {
@@ -30,12 +33,13 @@ type Feed interface {
 	close()
 }
 
-// xidPoll is the interval at which Follow checks for stop and for completed rows.
-const xidPoll = 200 * time.Millisecond
+// xidPollInterval is the interval at which FollowXids checks for stop and for Xids whose rows are
+// complete.
+const xidPollInterval = 200 * time.Millisecond
 
-// OpenFeeds opens the kernel's log and the driver's tracepoint. missing has the reason for each one
-// that cannot be opened.
-func OpenFeeds(paths Paths, c clock.Clock) (feeds []Feed, missing []string) {
+// OpenXidFeeds opens the kernel's log and the driver's tracepoint. missing has the reason for each
+// one that cannot be opened.
+func OpenXidFeeds(paths SourcePaths, c clock.Clock) (feeds []Feed, missing []string) {
 	if k, err := openKmsg(paths.Kmsg, c); err == nil {
 		feeds = append(feeds, k)
 	} else {
@@ -51,24 +55,24 @@ func OpenFeeds(paths Paths, c clock.Clock) (feeds []Feed, missing []string) {
 
 // openTracepoint opens the driver's tracepoint through tracefs or, without tracefs, by a BPF
 // program.
-func openTracepoint(paths Paths, c clock.Clock) (Feed, error) {
-	t, err := openTrace(paths.Tracefs, c)
+func openTracepoint(paths SourcePaths, c clock.Clock) (Feed, error) {
+	t, err := openTracefs(paths.Tracefs, c)
 	if err == nil {
 		return t, nil
 	}
 	if paths.NoBPF {
 		return nil, err
 	}
-	x, bpfErr := openRaw(c)
+	x, bpfErr := openRawTracepoint(c)
 	if bpfErr == nil {
 		return x, nil
 	}
 	return nil, errors.Join(err, bpfErr)
 }
 
-// Follow sends rows of Xids until stop is closed, then the rows of all reports until then. It
+// FollowXids sends rows of Xids until stop is closed, then the rows of all reports until then. It
 // closes the feeds.
-func Follow(c clock.Clock, feeds []Feed, merger *Merger, sender *rows.Sender, stop <-chan struct{}) {
+func FollowXids(c clock.Clock, feeds []Feed, merger *ReportMerger, sender *rows.Sender, stop <-chan struct{}) {
 	defer func() {
 		for _, f := range feeds {
 			f.close()
@@ -79,7 +83,7 @@ func Follow(c clock.Clock, feeds []Feed, merger *Merger, sender *rows.Sender, st
 		for _, f := range feeds {
 			seen, ended := f.read()
 			for _, s := range seen {
-				merger.Add(s, c.NowNs())
+				merger.AddReport(s, c.NowNs())
 			}
 			if ended {
 				f.close()
@@ -91,26 +95,26 @@ func Follow(c clock.Clock, feeds []Feed, merger *Merger, sender *rows.Sender, st
 	}
 	for {
 		collect()
-		sender.Send(merger.take(c.NowNs() - maxReportDelay.Nanoseconds()))
+		sender.Send(merger.takeRows(c.NowNs() - maxReportDelay.Nanoseconds()))
 		if waitForXids(feeds, stop) {
 			collect()
-			sender.Send(merger.take(c.NowNs() + 1))
+			sender.Send(merger.takeRows(c.NowNs() + 1))
 			return
 		}
 	}
 }
 
-// waitForXids waits for new reports, at most xidPoll. It returns true if stop was closed.
+// waitForXids waits for new reports, at most xidPollInterval. It returns true if stop was closed.
 func waitForXids(feeds []Feed, stop <-chan struct{}) bool {
 	if len(feeds) == 0 {
-		return clock.Sleep(stop, xidPoll)
+		return clock.Sleep(stop, xidPollInterval)
 	}
 	fds := make([]unix.PollFd, len(feeds))
 	for i, f := range feeds {
 		fds[i] = unix.PollFd{Fd: int32(f.fd()), Events: unix.POLLIN}
 	}
-	if _, err := unix.Poll(fds, int(xidPoll.Milliseconds())); err != nil && err != unix.EINTR {
-		return clock.Sleep(stop, xidPoll)
+	if _, err := unix.Poll(fds, int(xidPollInterval.Milliseconds())); err != nil && err != unix.EINTR {
+		return clock.Sleep(stop, xidPollInterval)
 	}
 	select {
 	case <-stop:

@@ -19,13 +19,13 @@ import (
 )
 
 func TestXidsAreFollowed(t *testing.T) {
-	f := simtest.NewXids(t)
+	f := simtest.NewSimulatedXids(t)
 	c := clock.New()
 	k, err := openKmsg(f.LogPath, c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	trace, err := openTrace(f.TracefsPaths, c)
+	trace, err := openTracefs(f.TracefsPaths, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,14 +39,14 @@ func TestXidsAreFollowed(t *testing.T) {
 	if len(entries) != 1 {
 		t.Errorf("a stale instance was left: %v", entries)
 	}
-	age := f.AtMost(time.Minute)
+	age := f.LimitToUptime(time.Minute)
 	logged := c.NowNs()
-	f.Log("NVRM: Xid (PCI:0000:00:06): 13, pid=1, name=old, before", age)
-	f.Log("usb 1-1: new device", age)
+	f.WriteKernelLog("NVRM: Xid (PCI:0000:00:06): 13, pid=1, name=old, before", age)
+	f.WriteKernelLog("usb 1-1: new device", age)
 	sent := make(chan []format.Row, 16)
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
-		Follow(c, []Feed{k, trace}, NewMerger([]host.GPU{{PCI: "0000:00:06.0"}}), rows.NewSender(sent), stop)
+		FollowXids(c, []Feed{k, trace}, NewReportMerger([]host.GPU{{PCI: "0000:00:06.0"}}), rows.NewSender(sent), stop)
 		close(ended)
 	}()
 	byCode := make(map[float64]format.Row)
@@ -65,12 +65,15 @@ func TestXidsAreFollowed(t *testing.T) {
 	}
 	take(1)
 	begin := c.NowNs()
-	f.Trace(`Xid (PCI:0000:00:06.0): 31, channel 0x0a, MMU Fault`)
+	f.WriteTracePipe(`Xid (PCI:0000:00:06.0): 31, channel 0x0a, MMU Fault`)
 	// The log's clock is 3 s late: the time of reading counts.
-	f.Log("NVRM: Xid (PCI:0000:00:06): 31, pid=462, name=illegal, channel 0x0a, MMU Fault", 3*time.Second)
+	f.WriteKernelLog("NVRM: Xid (PCI:0000:00:06): 31, pid=462, name=illegal, channel 0x0a, MMU Fault", 3*time.Second)
 	take(2)
-	f.Log("NVRM: Xid (PCI:0000:00:06): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", 3*time.Second)
-	simtest.AwaitRead(t, f.LogFile)
+	f.WriteKernelLog(
+		"NVRM: Xid (PCI:0000:00:06): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+		3*time.Second,
+	)
+	simtest.AwaitPipeRead(t, f.LogFile)
 	before := c.NowNs()
 	close(stop) // reports before stop are written
 	take(3)
@@ -110,13 +113,17 @@ func TestMissingSourcesOfXidsAreNamed(t *testing.T) {
 		!strings.Contains(err.Error(), "no such file") {
 		t.Errorf("kmsg: %v", err)
 	}
-	if _, err := openTrace([]string{dir}, clock.New()); err != errNoTracefs {
+	if _, err := openTracefs([]string{dir}, clock.New()); err != errNoTracefs {
 		t.Errorf("no tracefs: %v", err)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "events"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openTrace([]string{dir}, clock.New()); err == nil || !strings.Contains(err.Error(), "no tracepoint") {
+	if _, err := openTracefs(
+		[]string{dir},
+		clock.New(),
+	); err == nil ||
+		!strings.Contains(err.Error(), "no tracepoint") {
 		t.Errorf("no driver: %v", err)
 	}
 }

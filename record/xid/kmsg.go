@@ -11,12 +11,12 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// kmsg reads the kernel's log: the records from before the recording, then new ones.
+// kmsgFeed reads the kernel's log: the records from before the recording, then new ones.
 //
 // The log has times of the CPU's clock, which NTP does not adjust. After weeks they differ from
 // CLOCK_MONOTONIC by seconds. A new record shows the difference to within the time until it is read
 // (milliseconds). Times of older records are not corrected, so they can be seconds off.
-type kmsg struct {
+type kmsgFeed struct {
 	file    int
 	clock   clock.Clock
 	live    bool // all records from before the recording are read
@@ -25,8 +25,8 @@ type kmsg struct {
 	beganNs int64
 }
 
-// openKmsg opens the log at its oldest record.
-func openKmsg(path string, c clock.Clock) (*kmsg, error) {
+// openKmsg opens the kernel's log at its oldest record.
+func openKmsg(path string, c clock.Clock) (*kmsgFeed, error) {
 	file, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
@@ -34,15 +34,15 @@ func openKmsg(path string, c clock.Clock) (*kmsg, error) {
 		}
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	return &kmsg{file: file, clock: c, beganNs: c.NowNs()}, nil
+	return &kmsgFeed{file: file, clock: c, beganNs: c.NowNs()}, nil
 }
 
-func (k *kmsg) fd() int { return k.file }
+func (k *kmsgFeed) fd() int { return k.file }
 
-func (k *kmsg) close() { unix.Close(k.file) }
+func (k *kmsgFeed) close() { unix.Close(k.file) }
 
 // read returns the Xids in new records.
-func (k *kmsg) read() (seen []Report, ended bool) {
+func (k *kmsgFeed) read() (seen []Report, ended bool) {
 	buffer := make([]byte, 16<<10) // a record has at most 8 KiB
 	for {
 		n, err := unix.Read(k.file, buffer)
@@ -56,8 +56,8 @@ func (k *kmsg) read() (seen []Report, ended bool) {
 			k.live = true
 			return seen, true
 		}
-		for _, record := range parseKmsg(string(buffer[:n])) {
-			at := k.time(record.localNs)
+		for _, record := range parseKmsgRecords(string(buffer[:n])) {
+			at := k.toUnixNs(record.localNs)
 			if s, ok := parseKmsgXid(record.text); ok {
 				s.AtNs, s.before = at, !k.live
 				seen = append(seen, s)
@@ -66,8 +66,8 @@ func (k *kmsg) read() (seen []Report, ended bool) {
 	}
 }
 
-// time converts a record's time to Unix ns.
-func (k *kmsg) time(localNs int64) int64 {
+// toUnixNs converts the time of a record in the kernel's log to Unix ns.
+func (k *kmsgFeed) toUnixNs(localNs int64) int64 {
 	if !k.live {
 		return min(localNs+k.clock.OffsetNs, k.beganNs)
 	}

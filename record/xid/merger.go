@@ -35,13 +35,13 @@ const (
 	SourceNVML       = "nvml"       // only the code, when the recorder reads the event
 )
 
-// maxReportDelay is the largest difference in time between two reports of the same Xid. Sources differ by
-// the time until the recorder reads the log.
+// maxReportDelay is the largest difference in time between two reports of the same Xid. Sources
+// differ by the time until the recorder reads the log.
 const maxReportDelay = time.Second
 
-// Merger merges the reports of several sources into one row per Xid. It pairs the nth report of a
-// code by one source with the nth of another. It is safe for concurrent use.
-type Merger struct {
+// ReportMerger merges the reports of several sources into one row per Xid. It pairs the nth report
+// of a code by one source with the nth of another. It is safe for concurrent use.
+type ReportMerger struct {
 	devices map[string]int32 // NVML index by PCI address without function
 
 	mu      sync.Mutex
@@ -55,32 +55,33 @@ type pendingXid struct {
 	arrivedNs int64
 }
 
-// NewMerger returns a Merger for Xids of these GPUs.
-func NewMerger(gpus []host.GPU) *Merger {
-	m := &Merger{devices: make(map[string]int32)}
+// NewReportMerger returns a Merger for Xids of these GPUs.
+func NewReportMerger(gpus []host.GPU) *ReportMerger {
+	m := &ReportMerger{devices: make(map[string]int32)}
 	for _, g := range gpus {
-		m.devices[pciSlot(g.PCI)] = int32(g.Index)
+		m.devices[normalizePCIAddress(g.PCI)] = int32(g.Index)
 	}
 	return m
 }
 
-// Add adds a report. now is the current time in Unix ns.
-func (m *Merger) Add(s Report, now int64) {
+// AddReport adds a report of an Xid. now is the current time in Unix ns.
+func (m *ReportMerger) AddReport(s Report, now int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.pending {
 		near := max(p.AtNs-s.AtNs, s.AtNs-p.AtNs) < maxReportDelay.Nanoseconds()
-		if near && p.Code == s.Code && p.sxid == s.sxid && p.before == s.before && pciSlot(p.PCI) == pciSlot(s.PCI) &&
+		if near && p.Code == s.Code && p.sxid == s.sxid && p.before == s.before &&
+			normalizePCIAddress(p.PCI) == normalizePCIAddress(s.PCI) &&
 			!slices.Contains(p.sources, s.Source) {
-			p.join(s)
+			p.joinReport(s)
 			return
 		}
 	}
 	m.pending = append(m.pending, &pendingXid{Report: s, sources: []string{s.Source}, arrivedNs: now})
 }
 
-// join adds the more exact values of another source's report.
-func (p *pendingXid) join(s Report) {
+// joinReport takes over the more exact values of another source's report of the same Xid.
+func (p *pendingXid) joinReport(s Report) {
 	exact := func(source string) int {
 		return slices.Index([]string{SourceNVML, sourceKmsg, sourceTracepoint}, source)
 	}
@@ -97,9 +98,9 @@ func (p *pendingXid) join(s Report) {
 	p.sources = append(p.sources, s.Source)
 }
 
-// take returns and removes the rows of completed Xids: those that arrived before until (Unix ns),
-// and those from before the recording, which only the log has.
-func (m *Merger) take(until int64) []format.Row {
+// takeRows returns and removes the rows of completed Xids: those that arrived before until (Unix
+// ns), and those from before the recording, which only the log has.
+func (m *ReportMerger) takeRows(until int64) []format.Row {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var rows []format.Row
@@ -107,14 +108,14 @@ func (m *Merger) take(until int64) []format.Row {
 		if p.arrivedNs >= until && !p.before {
 			return false
 		}
-		rows = append(rows, m.row(p))
+		rows = append(rows, m.makeXidRow(p))
 		return true
 	})
 	return rows
 }
 
-// row returns the row of an Xid.
-func (m *Merger) row(p *pendingXid) format.Row {
+// makeXidRow returns the row of kind xid for a merged Xid.
+func (m *ReportMerger) makeXidRow(p *pendingXid) format.Row {
 	slices.SortFunc(p.sources, func(a, b string) int { return -cmp.Compare(a, b) }) // tracepoint, nvml, kmsg
 	message, err := json.Marshal(
 		format.XidFact{PCI: p.PCI, Process: p.process, Text: p.text, Sources: p.sources, Before: p.before},
@@ -122,7 +123,7 @@ func (m *Merger) row(p *pendingXid) format.Row {
 	if err != nil {
 		message = nil // strings always encode
 	}
-	device, known := m.devices[pciSlot(p.PCI)]
+	device, known := m.devices[normalizePCIAddress(p.PCI)]
 	if !known || p.sxid {
 		device = -1
 	}
@@ -141,9 +142,9 @@ func (m *Merger) row(p *pendingXid) format.Row {
 	}
 }
 
-// pciSlot returns a PCI address in a form that is equal for all sources: without function, and
-// without leading zeros of the domain.
-func pciSlot(pci string) string {
+// normalizePCIAddress returns a PCI address in a form that is equal for all sources: without
+// function, and without leading zeros of the domain.
+func normalizePCIAddress(pci string) string {
 	slot, _, _ := strings.Cut(strings.ToLower(pci), ".")
 	domain, rest, found := strings.Cut(slot, ":")
 	if !found || !strings.Contains(rest, ":") {

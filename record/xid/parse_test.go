@@ -16,7 +16,7 @@ import (
 
 // FuzzRawXid decodes records of the BPF program.
 func FuzzRawXid(f *testing.F) {
-	f.Add(make([]byte, rawXidSize))
+	f.Add(make([]byte, rawXidRecordBytes))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if s, _, ok := decodeRawXid(raw); ok && len(s.text)+len(s.PCI) > len(raw) {
 			t.Errorf("%+v of %d bytes", s, len(raw))
@@ -105,7 +105,7 @@ func TestXidsOfTheTracepoint(t *testing.T) {
 }
 
 func TestKernelLogRecords(t *testing.T) {
-	got := parseKmsg("6,339,5140900,-;NVRM: one; two\n SUBSYSTEM=pci\n " +
+	got := parseKmsgRecords("6,339,5140900,-;NVRM: one; two\n SUBSYSTEM=pci\n " +
 		"DEVICE=+pci:0000:00:06.0\n4,340,5140901,c;next\nrubbish\n6,1,x,-;no time\n")
 	want := []kmsgRecord{{5140900000, "NVRM: one; two"}, {5140901000, "next"}}
 	if !slices.Equal(got, want) {
@@ -114,11 +114,11 @@ func TestKernelLogRecords(t *testing.T) {
 }
 
 func TestXidOfTheProgram(t *testing.T) {
-	raw := make([]byte, rawXidSize)
+	raw := make([]byte, rawXidRecordBytes)
 	binary.NativeEndian.PutUint64(raw, 12345)
 	binary.NativeEndian.PutUint64(raw[8:], 31)
-	copy(raw[rawXidDevice:], "0000:00:06.0\x00rubbish")
-	copy(raw[rawXidText:], "channel 0x0a\x00rubbish")
+	copy(raw[rawXidDeviceOffset:], "0000:00:06.0\x00rubbish")
+	copy(raw[rawXidTextOffset:], "channel 0x0a\x00rubbish")
 	s, ns, ok := decodeRawXid(raw)
 	if want := (Report{Source: sourceTracepoint, PCI: "0000:00:06.0", Code: 31, text: "channel 0x0a"}); !ok ||
 		ns != 12345 ||
@@ -135,23 +135,23 @@ func FuzzXidText(f *testing.F) {
 	f.Add(`  a-1 [000] d..1. 1.000000: nvidia_dev_xid: dev=0000:00:06.0 error_code=31 msg="x"`)
 	f.Add("4,1,1,-;nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30")
 	f.Fuzz(func(t *testing.T, raw string) {
-		m := NewMerger(nil)
-		for _, r := range parseKmsg(raw) {
+		m := NewReportMerger(nil)
+		for _, r := range parseKmsgRecords(raw) {
 			if s, ok := parseKmsgXid(r.text); ok {
-				m.Add(s, 1)
+				m.AddReport(s, 1)
 			}
 		}
 		for line := range strings.Lines(raw) {
 			if s, _, ok := parseTraceXid(line); ok {
-				m.Add(s, 1)
+				m.AddReport(s, 1)
 			}
 		}
-		for _, row := range m.take(2) {
+		for _, row := range m.takeRows(2) {
 			var fact format.XidFact
 			if err := json.Unmarshal(
 				[]byte(row.Message),
 				&fact,
-			); err != nil || len(fact.Text) > 2*maxXidText ||
+			); err != nil || len(fact.Text) > 2*maxXidTextBytes ||
 				row.Pid < 0 {
 				t.Errorf("%+v: %v", row, err)
 			}
@@ -160,7 +160,7 @@ func FuzzXidText(f *testing.F) {
 }
 
 func TestXidOfSeveralSourcesIsOneRow(t *testing.T) {
-	m := NewMerger([]host.GPU{{PCI: "0000:00:05.0", Index: 0}, {PCI: "0000:00:06.0", Index: 1}})
+	m := NewReportMerger([]host.GPU{{PCI: "0000:00:05.0", Index: 0}, {PCI: "0000:00:06.0", Index: 1}})
 	trace := Report{Source: sourceTracepoint, AtNs: 10e9, PCI: "0000:00:06.0", Code: 31, text: "channel 0x0a, fault"}
 	kmsg := Report{
 		Source:  sourceKmsg,
@@ -176,18 +176,18 @@ func TestXidOfSeveralSourcesIsOneRow(t *testing.T) {
 	other.Code = 43
 	history := kmsg
 	history.before = true
-	m.Add(kmsg, 1)
-	m.Add(trace, 1)
-	m.Add(at(trace, 100e6), 1) // the same code again, 100 ms later
-	m.Add(at(kmsg, 100e6), 1)
-	m.Add(other, 1)
-	m.Add(at(trace, 5e9), 1) // reported seconds later by one source only
-	m.Add(Report{Source: sourceKmsg, PCI: "0000:05:00.0", sxid: true, Code: 20034, text: "Fatal"}, 2)
-	if rows := m.take(1); len(rows) != 0 {
+	m.AddReport(kmsg, 1)
+	m.AddReport(trace, 1)
+	m.AddReport(at(trace, 100e6), 1) // the same code again, 100 ms later
+	m.AddReport(at(kmsg, 100e6), 1)
+	m.AddReport(other, 1)
+	m.AddReport(at(trace, 5e9), 1) // reported seconds later by one source only
+	m.AddReport(Report{Source: sourceKmsg, PCI: "0000:05:00.0", sxid: true, Code: 20034, text: "Fatal"}, 2)
+	if rows := m.takeRows(1); len(rows) != 0 {
 		t.Errorf("too early: %+v", rows)
 	}
-	m.Add(history, 1)
-	rows := slices.Concat(m.take(1), m.take(2), m.take(3))
+	m.AddReport(history, 1)
+	rows := slices.Concat(m.takeRows(1), m.takeRows(2), m.takeRows(3))
 	var got []string
 	for _, r := range rows {
 		var f format.XidFact

@@ -27,17 +27,17 @@ type rawTracepoint struct {
 	clock  clock.Clock
 }
 
-// Layout of a record in bytes: time and code (8 bytes each), then the device name and the text,
-// each with a final NUL byte.
+// Layout of the record that the BPF program sends for an Xid, in bytes: time and code (8 bytes
+// each), then the device name and the text, each with a final NUL byte.
 const (
-	rawXidDevice = 16
-	rawXidText   = 48
-	rawXidSize   = 512
+	rawXidDeviceOffset = 16
+	rawXidTextOffset   = 48
+	rawXidRecordBytes  = 512
 )
 
-// openRaw loads the BPF program and attaches it to the tracepoint.
-func openRaw(c clock.Clock) (_ *rawTracepoint, err error) {
-	offset, err := deviceNameOffset()
+// openRawTracepoint loads the BPF program and attaches it to the tracepoint.
+func openRawTracepoint(c clock.Clock) (_ *rawTracepoint, err error) {
+	offset, err := findPCINameOffset()
 	if err != nil {
 		return nil, fmt.Errorf("trace Xids by BPF: %w", err)
 	}
@@ -51,7 +51,7 @@ func openRaw(c clock.Clock) (_ *rawTracepoint, err error) {
 		return nil, fmt.Errorf("trace Xids by BPF: %w", err)
 	}
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "xid", Type: ebpf.RawTracepoint, License: "GPL", Instructions: xidProgram(x.ring, offset),
+		Name: "xid", Type: ebpf.RawTracepoint, License: "GPL", Instructions: makeXidProgram(x.ring, offset),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("trace Xids by BPF: %w", err)
@@ -70,19 +70,19 @@ func openRaw(c clock.Clock) (_ *rawTracepoint, err error) {
 	return x, nil
 }
 
-// CheckProgram returns nil if the kernel accepts the BPF program and the driver has the tracepoint.
-// If only the driver is missing, the error matches os.ErrNotExist.
-func CheckProgram() error {
-	x, err := openRaw(clock.New())
+// CheckBPFProgram returns nil if the kernel accepts the BPF program and the driver has the
+// tracepoint. If only the driver is missing, the error matches os.ErrNotExist.
+func CheckBPFProgram() error {
+	x, err := openRawTracepoint(clock.New())
 	if err == nil {
 		x.close()
 	}
 	return err
 }
 
-// deviceNameOffset returns the offset of the device name's pointer, dev.kobj.name, in this kernel's
-// struct pci_dev.
-func deviceNameOffset() (uint32, error) {
+// findPCINameOffset returns the offset of the device name's pointer, dev.kobj.name, in this
+// kernel's struct pci_dev.
+func findPCINameOffset() (uint32, error) {
 	spec, err := btf.LoadKernelSpec()
 	if err != nil {
 		return 0, err
@@ -106,8 +106,8 @@ func deviceNameOffset() (uint32, error) {
 	return offset, nil
 }
 
-// xidProgram returns a BPF program that sends one record per Xid.
-func xidProgram(ring *ebpf.Map, nameOffset uint32) asm.Instructions {
+// makeXidProgram returns a BPF program that sends one record per Xid.
+func makeXidProgram(ring *ebpf.Map, nameOffset uint32) asm.Instructions {
 	readString := func(to, size int32) asm.Instructions { // reads the string at r3
 		return asm.Instructions{
 			asm.Mov.Reg(
@@ -125,7 +125,7 @@ func xidProgram(ring *ebpf.Map, nameOffset uint32) asm.Instructions {
 			asm.R1,
 			ring.FD(),
 		),
-		asm.Mov.Imm(asm.R2, rawXidSize),
+		asm.Mov.Imm(asm.R2, rawXidRecordBytes),
 		asm.Mov.Imm(asm.R3, 0),
 		asm.FnRingbufReserve.Call(),
 		asm.JEq.Imm(asm.R0, 0, "out"),
@@ -136,7 +136,7 @@ func xidProgram(ring *ebpf.Map, nameOffset uint32) asm.Instructions {
 		asm.StoreMem(asm.R7, 8, asm.R1, asm.DWord),
 		asm.LoadMem(asm.R3, asm.R6, 16, asm.DWord),
 	}
-	p = append(p, readString(rawXidText, rawXidSize-rawXidText)...)
+	p = append(p, readString(rawXidTextOffset, rawXidRecordBytes-rawXidTextOffset)...)
 	p = append(
 		p,
 		asm.LoadMem(asm.R3, asm.R6, 0, asm.DWord),
@@ -145,12 +145,12 @@ func xidProgram(ring *ebpf.Map, nameOffset uint32) asm.Instructions {
 			asm.R1,
 			asm.R7,
 		),
-		asm.Add.Imm(asm.R1, rawXidDevice),
+		asm.Add.Imm(asm.R1, rawXidDeviceOffset),
 		asm.Mov.Imm(asm.R2, 8),
 		asm.FnProbeReadKernel.Call(),
-		asm.LoadMem(asm.R3, asm.R7, rawXidDevice, asm.DWord),
+		asm.LoadMem(asm.R3, asm.R7, rawXidDeviceOffset, asm.DWord),
 	)
-	p = append(p, readString(rawXidDevice, rawXidText-rawXidDevice)...)
+	p = append(p, readString(rawXidDeviceOffset, rawXidTextOffset-rawXidDeviceOffset)...)
 	return append(p,
 		asm.Mov.Reg(asm.R1, asm.R7), asm.Mov.Imm(asm.R2, 0), asm.FnRingbufSubmit.Call(),
 		asm.Mov.Imm(asm.R0, 0).WithSymbol("out"),
@@ -172,7 +172,7 @@ func (x *rawTracepoint) close() {
 	}
 }
 
-// read returns the new reports.
+// read returns the new Xid reports of the BPF program.
 func (x *rawTracepoint) read() (seen []Report, ended bool) {
 	for {
 		record, err := x.reader.Read()
@@ -186,9 +186,9 @@ func (x *rawTracepoint) read() (seen []Report, ended bool) {
 	}
 }
 
-// decodeRawXid decodes a record of the BPF program.
+// decodeRawXid decodes a record that the BPF program of makeXidProgram has sent for an Xid.
 func decodeRawXid(raw []byte) (s Report, monotonicNs uint64, ok bool) {
-	if len(raw) < rawXidSize {
+	if len(raw) < rawXidRecordBytes {
 		return s, 0, false
 	}
 	until := func(b []byte) string {
@@ -196,7 +196,9 @@ func decodeRawXid(raw []byte) (s Report, monotonicNs uint64, ok bool) {
 		return string(b)
 	}
 	s = Report{
-		Source: sourceTracepoint, PCI: until(raw[rawXidDevice:rawXidText]), text: clipText(until(raw[rawXidText:])),
+		Source: sourceTracepoint,
+		PCI:    until(raw[rawXidDeviceOffset:rawXidTextOffset]),
+		text:   clipXidText(until(raw[rawXidTextOffset:])),
 		// The code has 8 bytes; its low 4 bytes come first on little-endian machines.
 		Code: int32(binary.NativeEndian.Uint32(raw[8:])),
 	}

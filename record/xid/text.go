@@ -21,21 +21,21 @@ import (
 //	irq/44-nvidia-181 [000] ..... 27.210862: nvidia_dev_xid: Xid (PCI:0000:00:06.0): 31, channel 0x0000000a, …
 //	irq/44-nvidia-181 [000] ..... 27.210862: nvidia_dev_xid: dev=0000:00:06.0 error_code=31 msg="channel 0x0000000a, …"
 var (
-	kmsgXid = regexp.MustCompile(
+	kmsgXidPattern = regexp.MustCompile(
 		`^(?:NVRM: Xid|nvidia-nvswitch\d*: (SXid)) \((?:PCI:)?([0-9a-fA-F]+(?::[0-9a-fA-F]+)+(?:\.[0-9a-fA-F])?)([^)]*)\): (\d+)(?:, *(.*))?$`,
 	)
-	xidField = regexp.MustCompile(`^(pid|name)=("[^"]*"|'[^']*'|[^,]*)(?:, *|$)`)
-	traceXid = regexp.MustCompile(
+	xidFieldPattern = regexp.MustCompile(`^(pid|name)=("[^"]*"|'[^']*'|[^,]*)(?:, *|$)`)
+	traceXidPattern = regexp.MustCompile(
 		`\s(\d+)\.(\d{6}): nvidia_dev_xid: (?:Xid \(PCI:|dev=)([0-9a-fA-F:.]+)(?:\): | error_code=)(\d+)(?:, ?| msg=)(.*)$`,
 	)
 )
 
-// maxXidText bounds the stored text of an Xid in bytes.
-const maxXidText = 1000
+// maxXidTextBytes bounds the stored text of an Xid in bytes.
+const maxXidTextBytes = 1000
 
 // parseKmsgXid parses a line of the kernel's log without its header. ok is false for other lines.
 func parseKmsgXid(line string) (s Report, ok bool) {
-	match := kmsgXid.FindStringSubmatch(line)
+	match := kmsgXidPattern.FindStringSubmatch(line)
 	if match == nil {
 		return s, false
 	}
@@ -46,7 +46,7 @@ func parseKmsgXid(line string) (s Report, ok bool) {
 	s = Report{Source: sourceKmsg, sxid: match[1] != "", PCI: match[2], Code: int32(code)}
 	rest := match[5]
 	for {
-		field := xidField.FindStringSubmatch(rest)
+		field := xidFieldPattern.FindStringSubmatch(rest)
 		if field == nil {
 			break
 		}
@@ -61,13 +61,13 @@ func parseKmsgXid(line string) (s Report, ok bool) {
 			s.pid = int32(pid)
 		}
 	}
-	s.text = clipText(strings.TrimSpace(strings.TrimSpace(match[3]) + " " + rest))
+	s.text = clipXidText(strings.TrimSpace(strings.TrimSpace(match[3]) + " " + rest))
 	return s, true
 }
 
 // parseTraceXid parses a line of the trace pipe. monotonicNs is its time on CLOCK_MONOTONIC.
 func parseTraceXid(line string) (s Report, monotonicNs int64, ok bool) {
-	match := traceXid.FindStringSubmatch(" " + line)
+	match := traceXidPattern.FindStringSubmatch(" " + line)
 	if match == nil {
 		return s, 0, false
 	}
@@ -80,13 +80,18 @@ func parseTraceXid(line string) (s Report, monotonicNs int64, ok bool) {
 	if err != nil {
 		return s, 0, false
 	}
-	s = Report{Source: sourceTracepoint, PCI: match[3], Code: int32(code), text: clipText(strings.Trim(match[5], `"`))}
+	s = Report{
+		Source: sourceTracepoint,
+		PCI:    match[3],
+		Code:   int32(code),
+		text:   clipXidText(strings.Trim(match[5], `"`)),
+	}
 	return s, seconds*1e9 + micros*1e3, true
 }
 
-// clipText cuts a text to maxXidText bytes of valid UTF-8.
-func clipText(text string) string {
-	return strings.ToValidUTF8(text[:min(len(text), maxXidText)], "")
+// clipXidText cuts a text to maxXidTextBytes bytes of valid UTF-8.
+func clipXidText(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), maxXidTextBytes)], "")
 }
 
 // kmsgRecord is one record of /dev/kmsg.
@@ -95,9 +100,9 @@ type kmsgRecord struct {
 	text    string
 }
 
-// parseKmsg parses the result of one read of /dev/kmsg: "6,339,5140900,-;NVRM: …", followed by
-// lines of details that start with a space.
-func parseKmsg(raw string) []kmsgRecord {
+// parseKmsgRecords parses the result of one read of /dev/kmsg: "6,339,5140900,-;NVRM: …", followed
+// by lines of details that start with a space.
+func parseKmsgRecords(raw string) []kmsgRecord {
 	var records []kmsgRecord
 	for line := range strings.SplitSeq(raw, "\n") {
 		header, text, found := strings.Cut(line, ";")

@@ -15,9 +15,9 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// trace follows the driver's Xid tracepoint in its own tracefs instance, which does not affect
-// other tracers.
-type trace struct {
+// tracefsFeed follows the driver's Xid tracepoint in its own tracefs instance, which does not
+// affect other tracers.
+type tracefsFeed struct {
 	instance string
 	pipe     int
 	clock    clock.Clock
@@ -28,8 +28,8 @@ type trace struct {
 // not mount tracefs.
 var errNoTracefs = errors.New("tracefs is not mounted on /sys/kernel/tracing")
 
-// openTrace opens the tracepoint in the first of roots that is a tracefs.
-func openTrace(roots []string, c clock.Clock) (*trace, error) {
+// openTracefs opens the tracepoint in the first of roots that is a tracefs.
+func openTracefs(roots []string, c clock.Clock) (*tracefsFeed, error) {
 	for _, root := range roots {
 		if _, err := os.Stat(filepath.Join(root, "events")); err != nil {
 			continue
@@ -37,15 +37,15 @@ func openTrace(roots []string, c clock.Clock) (*trace, error) {
 		if _, err := os.Stat(filepath.Join(root, "events/nvidia/nvidia_dev_xid")); err != nil {
 			return nil, errors.New("the driver has no tracepoint nvidia:nvidia_dev_xid")
 		}
-		return openInstance(root, c)
+		return openTracefsInstance(root, c)
 	}
 	return nil, errNoTracefs
 }
 
-// openInstance creates a tracefs instance and enables the tracepoint in it.
-func openInstance(root string, c clock.Clock) (_ *trace, err error) {
-	removeStale(filepath.Join(root, "instances"))
-	t := &trace{instance: filepath.Join(root, "instances", instanceName(os.Getpid())), pipe: -1, clock: c}
+// openTracefsInstance creates a tracefs instance and enables the tracepoint in it.
+func openTracefsInstance(root string, c clock.Clock) (_ *tracefsFeed, err error) {
+	removeStaleInstances(filepath.Join(root, "instances"))
+	t := &tracefsFeed{instance: filepath.Join(root, "instances", tracefsInstanceName(os.Getpid())), pipe: -1, clock: c}
 	if err := os.Mkdir(t.instance, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("make a tracing instance: %w", err)
 	}
@@ -54,10 +54,10 @@ func openInstance(root string, c clock.Clock) (_ *trace, err error) {
 			t.close()
 		}
 	}()
-	if err := t.set("trace_clock", "mono"); err != nil {
+	if err := t.writeInstanceFile("trace_clock", "mono"); err != nil {
 		return nil, err
 	}
-	if err := t.set("events/nvidia/nvidia_dev_xid/enable", "1"); err != nil {
+	if err := t.writeInstanceFile("events/nvidia/nvidia_dev_xid/enable", "1"); err != nil {
 		return nil, err
 	}
 	pipe := filepath.Join(t.instance, "trace_pipe")
@@ -67,19 +67,19 @@ func openInstance(root string, c clock.Clock) (_ *trace, err error) {
 	return t, nil
 }
 
-// instancePrefix starts the names of gpurec's tracefs instances. The recorder's pid follows.
-const instancePrefix = "gpurec-xid-"
+// tracefsInstancePrefix starts the names of gpurec's tracefs instances. The recorder's pid follows.
+const tracefsInstancePrefix = "gpurec-xid-"
 
-func instanceName(pid int) string { return instancePrefix + strconv.Itoa(pid) }
+func tracefsInstanceName(pid int) string { return tracefsInstancePrefix + strconv.Itoa(pid) }
 
-// removeStale removes the instances of recorders that no longer exist.
-func removeStale(instances string) {
+// removeStaleInstances removes the instances of recorders that no longer exist.
+func removeStaleInstances(instances string) {
 	entries, err := os.ReadDir(instances)
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
-		number, ours := strings.CutPrefix(e.Name(), instancePrefix)
+		number, ours := strings.CutPrefix(e.Name(), tracefsInstancePrefix)
 		pid, err := strconv.Atoi(number)
 		if ours && err == nil && errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
 			_ = unix.Rmdir(filepath.Join(instances, e.Name())) // another recorder may remove it first
@@ -87,8 +87,8 @@ func removeStale(instances string) {
 	}
 }
 
-// set writes a value to a file of the instance.
-func (t *trace) set(file, value string) error {
+// writeInstanceFile writes a value to a file of the tracefs instance.
+func (t *tracefsFeed) writeInstanceFile(file, value string) error {
 	path := filepath.Join(t.instance, file)
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -101,19 +101,19 @@ func (t *trace) set(file, value string) error {
 	return nil
 }
 
-func (t *trace) fd() int { return t.pipe }
+func (t *tracefsFeed) fd() int { return t.pipe }
 
-// close removes the instance, which stops its tracing.
-func (t *trace) close() {
+// close removes the tracefs instance, which stops its tracing.
+func (t *tracefsFeed) close() {
 	if t.pipe >= 0 {
 		unix.Close(t.pipe)
 	}
-	_ = t.set("events/nvidia/nvidia_dev_xid/enable", "0") // in case the instance cannot be removed
+	_ = t.writeInstanceFile("events/nvidia/nvidia_dev_xid/enable", "0") // in case the instance cannot be removed
 	_ = unix.Rmdir(t.instance)
 }
 
-// read returns the new reports.
-func (t *trace) read() (seen []Report, ended bool) {
+// read returns the new Xid reports of the trace pipe.
+func (t *tracefsFeed) read() (seen []Report, ended bool) {
 	buffer := make([]byte, 16<<10)
 	for {
 		n, err := unix.Read(t.pipe, buffer)

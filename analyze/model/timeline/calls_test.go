@@ -393,11 +393,11 @@ func TestMappingsEqualAReference(t *testing.T) {
 	}
 }
 
-// TestReplayHasAnOpForEveryMemoryCall checks that every memory call that gpurec records has a meaning
-// for the replay.
+// TestReplayHasAnOpForEveryMemoryCall checks that every memory call that gpurec records has a
+// meaning for the replay.
 func TestReplayHasAnOpForEveryMemoryCall(t *testing.T) {
-	for i := range bpf.Calls {
-		c := &bpf.Calls[i]
+	for i := range bpf.CallTable {
+		c := &bpf.CallTable[i]
 		if format.ClassOf(c.Kind) != format.ClassMemory || c.Kind == format.KindReserve ||
 			c.Kind == format.KindUnreserve {
 			continue
@@ -421,7 +421,7 @@ func TestReplayHasAnOpForEveryMemoryCall(t *testing.T) {
 		}
 	}
 	for name := range timeline.APINames {
-		if !slices.ContainsFunc(bpf.Calls, func(c bpf.Call) bool { return c.Name == name }) {
+		if !slices.ContainsFunc(bpf.CallTable, func(c bpf.ProbedFunction) bool { return c.Name == name }) {
 			t.Errorf("%s is not recorded", name)
 		}
 	}
