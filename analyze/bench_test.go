@@ -54,7 +54,7 @@ func benchReport(b *testing.B, run func(*timeline.Timeline) error) {
 	}
 	for _, n := range sizes {
 		b.Run(fmt.Sprintf("%gM", float64(n)/1e6), func(b *testing.B) {
-			path := analyzetest.BenchRecording(b, n)
+			path := analyzetest.BenchRecordingPath(b, n)
 			for b.Loop() {
 				rec, err := format.Open(path)
 				if err != nil {
@@ -77,7 +77,7 @@ func benchReport(b *testing.B, run func(*timeline.Timeline) error) {
 
 func BenchmarkReplay(b *testing.B) {
 	benchReport(b, func(tl *timeline.Timeline) error {
-		_, err := tl.Replay(func(*livemem.Set, *livemem.Change) {})
+		_, err := tl.ReplayMemory(func(*livemem.Set, *livemem.Change) {})
 		return err
 	})
 }
@@ -99,7 +99,7 @@ func BenchmarkReplayPhysical(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		l, err := tl.Replay(func(*livemem.Set, *livemem.Change) {})
+		l, err := tl.ReplayMemory(func(*livemem.Set, *livemem.Change) {})
 		rec.Close()
 		if err != nil || l.Counts.Allocs != int64(allocs) || l.Counts.UnmatchedFrees+l.Counts.LostFrees > 0 {
 			b.Fatalf("%v, %+v", err, l.Counts)

@@ -151,7 +151,7 @@ func benchStackRows() []format.Row {
 			Func: fmt.Sprintf("layer_%d", i),
 			File: "/app/model.py",
 			Line: i + 1,
-			Type: query.FramePython,
+			Type: query.FrameTypePython,
 		}
 		stacks = append(
 			stacks,
@@ -236,12 +236,12 @@ func (tw *trainingWriter) facts(seconds int64) {
 // prepare adds the program's start and creates the step. It takes the second of two equal steps,
 // for which PyTorch's allocator already has all its memory.
 func (tw *trainingWriter) prepare() {
-	tp := analyzetest.NewTape(tw.t)
-	world := analyzetest.NewTorchWorld(tp, rand.New(rand.NewPCG(1, 1)), 42, 0, analyzetest.TorchConf{})
+	tp := analyzetest.NewTestRecording(tw.t)
+	world := analyzetest.NewTorchAllocator(tp, rand.New(rand.NewPCG(1, 1)), 42, 0, analyzetest.TorchConf{})
 	world.Capacity, world.Driver = 1<<40, true
 	for i := range int32(400) {
-		b := world.Alloc(int64(i%8+1)<<20, analyzetest.TorchSegment{})
-		analyzetest.At(b.Row, 1990+i%10, benchSite(1990+i%10))
+		b := world.AllocBlock(int64(i%8+1)<<20, analyzetest.TorchSegment{})
+		analyzetest.SetStackAndSite(b.Row, 1990+i%10, benchSite(1990+i%10))
 	}
 	trainingAllocs(world, rand.New(rand.NewPCG(2, 2)))
 	started := len(tp.Rows)
@@ -267,21 +267,21 @@ func (tw *trainingWriter) prepare() {
 }
 
 // trainingAllocs allocates and frees the blocks of one step: most live shortly, some to its end.
-func trainingAllocs(world *analyzetest.TorchWorld, r *rand.Rand) {
+func trainingAllocs(world *analyzetest.TorchAllocator, r *rand.Rand) {
 	first := len(world.Held)
 	for range benchAllocs {
 		stack := 1201 + r.Int32N(700)
-		analyzetest.At(
-			world.Alloc(512<<r.IntN(14)+r.Int64N(512), analyzetest.TorchSegment{}).Row,
+		analyzetest.SetStackAndSite(
+			world.AllocBlock(512<<r.IntN(14)+r.Int64N(512), analyzetest.TorchSegment{}).Row,
 			stack,
 			benchSite(stack),
 		)
 		for len(world.Held) > first+200 {
-			world.Free(world.Held[first+r.IntN(len(world.Held)-first)])
+			world.FreeBlock(world.Held[first+r.IntN(len(world.Held)-first)])
 		}
 	}
 	for len(world.Held) > first {
-		world.Free(world.Held[len(world.Held)-1])
+		world.FreeBlock(world.Held[len(world.Held)-1])
 	}
 }
 

@@ -42,13 +42,13 @@ func callReports(tl *timeline.Timeline) map[string]func(query.Options) (*report.
 
 // callsTape returns a recording of 10 s with steps of 500 ms: a copy, launches and a
 // synchronization. From 4 s to 5 s the program loads data.
-func callsTape(t testing.TB) *analyzetest.Tape {
-	tp := analyzetest.NewTape(t)
+func callsTape(t testing.TB) *analyzetest.TestRecording {
+	tp := analyzetest.NewTestRecording(t)
 	tp.Meta.EndNs = analyzetest.Epoch + 10*analyzetest.Second
-	tp.Gpus()
-	tp.Stack(1, "launch_all", "train_step", "main", "_start")
-	tp.Stack(2, "wait_for_loss", "train_step", "main", "_start")
-	tp.Stack(3, "upload", "load_batch", "main", "_start")
+	tp.AddTwoGPUs()
+	tp.AddStack(1, "launch_all", "train_step", "main", "_start")
+	tp.AddStack(2, "wait_for_loss", "train_step", "main", "_start")
+	tp.AddStack(3, "upload", "load_batch", "main", "_start")
 	tp.AddPinned(0, 0x500000, 2*analyzetest.Mib)
 	for step := range int64(16) {
 		begin := step * 500 * analyzetest.Ms
@@ -56,7 +56,7 @@ func callsTape(t testing.TB) *analyzetest.Tape {
 			// from 4 s to 5 s the program loads data and launches nothing
 			begin += analyzetest.Second
 		}
-		analyzetest.At(
+		analyzetest.SetStackAndSite(
 			tp.AddCopy(
 				"cuMemcpyHtoDAsync_v2",
 				"HtoD",
@@ -69,7 +69,7 @@ func callsTape(t testing.TB) *analyzetest.Tape {
 			3,
 			"upload (train.cc:10)",
 		)
-		analyzetest.At(
+		analyzetest.SetStackAndSite(
 			tp.AddCopy(
 				"cuMemcpyHtoD_v2",
 				"HtoD",
@@ -94,7 +94,7 @@ func callsTape(t testing.TB) *analyzetest.Tape {
 			if k%2 == 1 {
 				l.GridX, l.GridY, l.BlockX, l.SharedBytes = 4, 1, 64, 2048
 			}
-			analyzetest.At(l, 1, "launch_all (train.cc:10)")
+			analyzetest.SetStackAndSite(l, 1, "launch_all (train.cc:10)")
 			if step == 0 {
 				l.Flags = format.FlagCaptured
 			}
@@ -102,16 +102,16 @@ func callsTape(t testing.TB) *analyzetest.Tape {
 				l.Flags, l.DurNs = format.FlagNoReturn, 0
 			}
 		}
-		g := tp.Call(format.KindLaunch, "cuGraphLaunch", begin+11*analyzetest.Ms, 30*analyzetest.Us)
+		g := tp.AddCall(format.KindLaunch, "cuGraphLaunch", begin+11*analyzetest.Ms, 30*analyzetest.Us)
 		g.Ptr, g.Value, g.Stream = 0x6000, 3, 9
-		analyzetest.At(
+		analyzetest.SetStackAndSite(
 			tp.AddSync("cuStreamSynchronize", begin+12*analyzetest.Ms, 400*analyzetest.Ms, 7, 0),
 			2,
 			"wait_for_loss (train.cc:10)",
 		)
 	}
 	for i := range int64(60) { // a burst of small copies: 60 copies, 100 us apart
-		analyzetest.At(
+		analyzetest.SetStackAndSite(
 			tp.AddCopy(
 				"cuMemcpyDtoH_v2",
 				"DtoH",
@@ -129,7 +129,7 @@ func callsTape(t testing.TB) *analyzetest.Tape {
 		tp.AddSync("cuEventSynchronize", 9600*analyzetest.Ms+i*10*analyzetest.Ms, 5*analyzetest.Ms, 0, 0).Ptr = 0xe0
 	}
 	tp.AddSync("cuEventQuery", 9590*analyzetest.Ms, analyzetest.Us, 0, calls.ResultNotReady)
-	tp.Call(format.KindLaunch, "cuLaunchKernel", 9599*analyzetest.Ms, 5*analyzetest.Us).Result = 1
+	tp.AddCall(format.KindLaunch, "cuLaunchKernel", 9599*analyzetest.Ms, 5*analyzetest.Us).Result = 1
 	open := tp.AddSync("cuCtxSynchronize", 9950*analyzetest.Ms, 50*analyzetest.Ms, 0, 0)
 	open.Flags = format.FlagOpen
 	for i := range int64(20) { // samples of NVML index 1, which is ordinal 0 of the process
@@ -137,7 +137,7 @@ func callsTape(t testing.TB) *analyzetest.Tape {
 		if i == 9 || i == 10 { // samples of the time from 4 s to 5 s
 			value = 0
 		}
-		tp.NVML(1, i*500*analyzetest.Ms, catalog.MetricSMActive, value)
+		tp.AddNVMLSample(1, i*500*analyzetest.Ms, catalog.MetricSMActive, value)
 	}
 	return tp
 }
@@ -149,7 +149,7 @@ func TestReportsOfCalls(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		analyzetest.Goldens(t, r, "calls."+name, 110)
+		analyzetest.CompareGoldenReports(t, r, "calls."+name, 110)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestNumbersOfCallsByHand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		analyzetest.Numbers(t, r, want)
+		analyzetest.CheckNumbers(t, r, want)
 	}
 	copyReport, err := copies.Run(tl, query.Options{})
 	if err != nil {
@@ -198,12 +198,12 @@ func TestNumbersOfCallsByHand(t *testing.T) {
 	}
 	// The bandwidth of 10 MiB in 1 ms. Small and asynchronous copies have none.
 	if got := strings.Join(
-		analyzetest.Cells(t, copyReport, "copies", "bandwidth_bytes_per_second"),
+		analyzetest.ColumnTexts(t, copyReport, "copies", "bandwidth_bytes_per_second"),
 		" ",
 	); got != "10485760000 <nil> <nil>" {
 		t.Errorf("bandwidth %s", got)
 	}
-	if got := strings.Join(analyzetest.Cells(t, copyReport, "copies", "host_memory"), " "); got != "unknown unknown "+
+	if got := strings.Join(analyzetest.ColumnTexts(t, copyReport, "copies", "host_memory"), " "); got != "unknown unknown "+
 		"pinned" {
 		t.Errorf("host memory %s", got)
 	}
@@ -219,7 +219,7 @@ func TestNumbersOfCallsByHand(t *testing.T) {
 		"ended_by":   "gemm<float>(int)",
 		"device":     "0 NVIDIA H200",
 	} {
-		if got := strings.Join(analyzetest.Cells(t, gapReport, "gaps", key), " "); got != want {
+		if got := strings.Join(analyzetest.ColumnTexts(t, gapReport, "gaps", key), " "); got != want {
 			t.Errorf("column %s of the longest gap: %q, want %q", key, got, want)
 		}
 	}
@@ -279,7 +279,7 @@ func TestBurstDetector(t *testing.T) {
 		for _, field := range strings.Fields(c.at) {
 			var ns int64
 			fmt.Sscan(field, &ns)
-			n, new := crowd.Add(ns, 3, 10)
+			n, new := crowd.AddEvent(ns, 3, 10)
 			joined += n
 			if new {
 				began++
@@ -292,10 +292,10 @@ func TestBurstDetector(t *testing.T) {
 }
 
 func TestHostMemoryOfCopies(t *testing.T) {
-	tp := analyzetest.NewTape(t)
+	tp := analyzetest.NewTestRecording(t)
 	tp.AddPinned(10*analyzetest.Ms, 0x1000, 0x1000)
-	tp.Memory(format.KindAlloc, format.MemoryManaged, 10*analyzetest.Ms, 0x8000, 0x1000)
-	free := tp.Free(20*analyzetest.Ms, analyzetest.Us, 0x1000)
+	tp.AddMemoryCall(format.KindAlloc, format.MemoryManaged, 10*analyzetest.Ms, 0x8000, 0x1000)
+	free := tp.AddFree(20*analyzetest.Ms, analyzetest.Us, 0x1000)
 	free.Name, free.MemoryKind = "cuMemFreeHost", format.MemoryHost
 	tp.AddPinned(30*analyzetest.Ms, 0x1800, 0x100)
 	var want []string
@@ -311,14 +311,14 @@ func TestHostMemoryOfCopies(t *testing.T) {
 		)
 		want = append(want, host)
 	}
-	copied(5*analyzetest.Ms, 0x1000, hostmem.HostUnknown)
-	copied(12*analyzetest.Ms, 0x1000, hostmem.HostPinned)
-	copied(13*analyzetest.Ms, 0x1fff, hostmem.HostPinned)
-	copied(14*analyzetest.Ms, 0x2000, hostmem.HostUnknown)
-	copied(15*analyzetest.Ms, 0x8800, hostmem.HostManaged)
-	copied(25*analyzetest.Ms, 0x1800, hostmem.HostUnknown)
-	copied(35*analyzetest.Ms, 0x1800, hostmem.HostPinned)
-	copied(36*analyzetest.Ms, 0x1000, hostmem.HostUnknown)
+	copied(5*analyzetest.Ms, 0x1000, hostmem.HostKindUnknown)
+	copied(12*analyzetest.Ms, 0x1000, hostmem.HostKindPinned)
+	copied(13*analyzetest.Ms, 0x1fff, hostmem.HostKindPinned)
+	copied(14*analyzetest.Ms, 0x2000, hostmem.HostKindUnknown)
+	copied(15*analyzetest.Ms, 0x8800, hostmem.HostKindManaged)
+	copied(25*analyzetest.Ms, 0x1800, hostmem.HostKindUnknown)
+	copied(35*analyzetest.Ms, 0x1800, hostmem.HostKindPinned)
+	copied(36*analyzetest.Ms, 0x1000, hostmem.HostKindUnknown)
 	host, _, err := hostmem.Read(tp.Timeline())
 	if err != nil {
 		t.Fatal(err)
@@ -326,40 +326,40 @@ func TestHostMemoryOfCopies(t *testing.T) {
 	i := 0
 	for _, r := range tp.Rows {
 		if r.Kind == format.KindMemcpy {
-			if got := host.At(r.StartNs, 42, r.SrcPtr); got != want[i] {
+			if got := host.KindAt(r.StartNs, 42, r.SrcPtr); got != want[i] {
 				t.Errorf("copy %d: %s, want %s", i, got, want[i])
 			}
 			i++
 		}
 	}
-	if got := host.At(analyzetest.Epoch+40*analyzetest.Ms, 43, 0x1800); got != hostmem.HostUnknown {
+	if got := host.KindAt(analyzetest.Epoch+40*analyzetest.Ms, 43, 0x1800); got != hostmem.HostKindUnknown {
 		t.Errorf("pointer of another process: %s", got)
 	}
 }
 
 func TestCallReportsAreSafeRepeatableAndExplained(t *testing.T) {
-	hostiles := analyzetest.HostileTape(t)
-	analyzetest.At(hostiles.Call(format.KindSync, analyzetest.Hostile, 4*analyzetest.Second, 1), 1, analyzetest.Hostile)
-	analyzetest.At(
-		hostiles.AddCopy(analyzetest.Hostile, analyzetest.Hostile, 5*analyzetest.Second, 1, 1, 1, 1<<62),
+	hostiles := analyzetest.HostileRecording(t)
+	analyzetest.SetStackAndSite(hostiles.AddCall(format.KindSync, analyzetest.HostileName, 4*analyzetest.Second, 1), 1, analyzetest.HostileName)
+	analyzetest.SetStackAndSite(
+		hostiles.AddCopy(analyzetest.HostileName, analyzetest.HostileName, 5*analyzetest.Second, 1, 1, 1, 1<<62),
 		1,
-		analyzetest.Hostile,
+		analyzetest.HostileName,
 	)
-	launch := analyzetest.At(
-		hostiles.Call(format.KindLaunch, "cuLaunchKernel", 6*analyzetest.Second, 1<<62),
+	launch := analyzetest.SetStackAndSite(
+		hostiles.AddCall(format.KindLaunch, "cuLaunchKernel", 6*analyzetest.Second, 1<<62),
 		1,
-		analyzetest.Hostile,
+		analyzetest.HostileName,
 	)
-	launch.Kernel, launch.GridX, launch.GridY, launch.GridZ, launch.BlockX = analyzetest.Hostile, 1<<31-1, 1<<31-1, 1<<31-1, 1<<31-1
-	for tape, tp := range map[string]*analyzetest.Tape{
+	launch.Kernel, launch.GridX, launch.GridY, launch.GridZ, launch.BlockX = analyzetest.HostileName, 1<<31-1, 1<<31-1, 1<<31-1, 1<<31-1
+	for tape, tp := range map[string]*analyzetest.TestRecording{
 		"hostile":   hostiles,
 		"callsTape": callsTape(t),
-		"training":  analyzetest.Training(t),
-		"surface":   analyzetest.Surface(t),
-		"crash":     analyzetest.Crashing(t),
-		"empty":     analyzetest.NewTape(t),
+		"training":  analyzetest.TrainingRecording(t),
+		"surface":   analyzetest.AllMemoryKindsRecording(t),
+		"crash":     analyzetest.CrashingRecording(t),
+		"empty":     analyzetest.NewTestRecording(t),
 	} {
-		rec := tp.Record()
+		rec := tp.WriteAndOpen()
 		before := make(map[string]string)
 		for range 3 {
 			tl, err := timeline.Open(rec)
@@ -371,7 +371,7 @@ func TestCallReportsAreSafeRepeatableAndExplained(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				now := string(analyzetest.Rendered(t, r, render.Options{Format: "json"}))
+				now := string(analyzetest.RenderReport(t, r, render.Options{Format: "json"}))
 				if old, ok := before[name]; ok && old != now {
 					t.Errorf("report %s of tape %s differs in the second run:\n%s\n%s", name, tape, old, now)
 				}
@@ -386,12 +386,12 @@ func TestCallReportsAreSafeRepeatableAndExplained(t *testing.T) {
 // each value is computed.
 func checkReport(t *testing.T, name string, r *report.Report) {
 	t.Helper()
-	if !json.Valid(analyzetest.Rendered(t, r, render.Options{Format: "json"})) {
+	if !json.Valid(analyzetest.RenderReport(t, r, render.Options{Format: "json"})) {
 		t.Errorf("%s: not JSON", name)
 	}
 	for _, f := range []string{"table", "md"} {
 		for _, width := range []int{80, 100, 132} {
-			for line := range strings.Lines(string(analyzetest.Rendered(t, r, render.Options{Format: f, Width: width}))) {
+			for line := range strings.Lines(string(analyzetest.RenderReport(t, r, render.Options{Format: f, Width: width}))) {
 				line = strings.TrimSuffix(line, "\n")
 				if n := utf8.RuneCountInString(line); f == "table" && n > width {
 					t.Errorf("%s at %d: a line of %d characters: %s", name, width, n, line)

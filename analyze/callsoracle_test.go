@@ -22,10 +22,10 @@ import (
 
 // randomCalls returns a recording of random calls of all kinds by two processes with two threads
 // each. Calls of one thread do not overlap.
-func randomCalls(t testing.TB, seed uint64) *analyzetest.Tape {
-	tp := analyzetest.NewTape(t)
+func randomCalls(t testing.TB, seed uint64) *analyzetest.TestRecording {
+	tp := analyzetest.NewTestRecording(t)
 	tp.Meta.EndNs = analyzetest.Epoch + 20*analyzetest.Second
-	tp.Gpus()
+	tp.AddTwoGPUs()
 	r := rand.New(rand.NewPCG(seed, 7))
 	functions := []struct{ kind, name string }{
 		{format.KindLaunch, "cuLaunchKernel"},
@@ -43,7 +43,7 @@ func randomCalls(t testing.TB, seed uint64) *analyzetest.Tape {
 			c := functions[r.IntN(len(functions))]
 			// median 60 us, between 100 ns and a second
 			dur := int64(math.Exp(r.NormFloat64()*2 + 11))
-			row := tp.Call(c.kind, c.name, now, dur)
+			row := tp.AddCall(c.kind, c.name, now, dur)
 			row.Pid, row.Tid = 42+th/2, 100+th
 			row.Stream, row.Site, row.Device = r.Int64N(3), fmt.Sprint("site ", r.IntN(5)), r.Int32N(2)
 			row.StackID = r.Int32N(4)
@@ -86,18 +86,18 @@ func exactQuantile(sorted []int64, q float64) int64 {
 // near reports whether an estimated quantile is within the documented error.
 func near(got any, sorted []int64, q float64) bool {
 	want := exactQuantile(sorted, q)
-	return math.Abs(float64(got.(int64)-want)) <= stats.SketchErrorPct/100*float64(want)
+	return math.Abs(float64(got.(int64)-want)) <= stats.SketchMaxErrorPct/100*float64(want)
 }
 
 // hasReturn reports whether the call's result was recorded.
-func hasReturn(r *format.Row) bool { return r.Flags&timeline.NoResult == 0 }
+func hasReturn(r *format.Row) bool { return r.Flags&timeline.NoResultFlags == 0 }
 
 func TestAPIEqualsAnOracle(t *testing.T) {
 	for seed := range uint64(5) {
 		tp := randomCalls(t, seed)
-		tp.Identify(
+		tp.AddIdentity(
 			42,
-			format.Identity{Rank: analyzetest.NumberOf(1), Job: "a", Sources: map[string]string{"rank": "env RANK"}},
+			format.Identity{Rank: analyzetest.PointerTo(1), Job: "a", Sources: map[string]string{"rank": "env RANK"}},
 			map[string]any{"cgroup": "0::/a"},
 		)
 		tl := tp.Timeline()
@@ -215,11 +215,11 @@ func TestSketch(t *testing.T) {
 		slices.Sort(values)
 		left.Merge(&right)
 		for q := 0.0; q <= 1; q += 0.01 {
-			if !near(whole.At(q), values, q) {
-				t.Errorf("%s: quantile %.2f is %v, want %d", name, q, whole.At(q), exactQuantile(values, q))
+			if !near(whole.Quantile(q), values, q) {
+				t.Errorf("%s: quantile %.2f is %v, want %d", name, q, whole.Quantile(q), exactQuantile(values, q))
 			}
-			if left.At(q) != whole.At(q) {
-				t.Errorf("%s: merged, quantile %.2f is %v instead of %v", name, q, left.At(q), whole.At(q))
+			if left.Quantile(q) != whole.Quantile(q) {
+				t.Errorf("%s: merged, quantile %.2f is %v instead of %v", name, q, left.Quantile(q), whole.Quantile(q))
 			}
 		}
 		if left.Count != whole.Count || left.SumNs != whole.SumNs || left.MinNs != whole.MinNs ||
@@ -302,7 +302,7 @@ func TestGapsEqualAnOracle(t *testing.T) {
 }
 
 // inCUDA returns how long a thread was in CUDA calls between two times, in ns.
-func inCUDA(tp *analyzetest.Tape, tid int32, fromNs, toNs int64) (ns int64) {
+func inCUDA(tp *analyzetest.TestRecording, tid int32, fromNs, toNs int64) (ns int64) {
 	for _, r := range tp.Rows {
 		if r.Tid == tid && r.Flags&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
 			ns += max(0, min(r.StartNs+r.DurNs, toNs)-max(r.StartNs, fromNs))
@@ -349,7 +349,7 @@ func TestSumsOfCallReportsEqualAnOracle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			analyzetest.Numbers(t, r, want)
+			analyzetest.CheckNumbers(t, r, want)
 		}
 	}
 }

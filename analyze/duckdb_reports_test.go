@@ -133,7 +133,7 @@ func TestReportsEqualDuckDB(t *testing.T) {
 		reports["gaps"] = func(o query.Options) (*report.Report, error) {
 			return gaps.RunWith(tl, gaps.Options{Options: o, MinGapNs: 8 * analyzetest.Ms})
 		}
-		for i, answer := range viewers.InDuckDB(t, queries...) {
+		for i, answer := range viewers.QueryDuckDB(t, queries...) {
 			s := &sqlReports[i]
 			r, err := reports[s.name](query.Options{})
 			if err != nil {
@@ -226,18 +226,18 @@ func sameNumber(name string, got, want any) bool {
 	n, isNumber := got.(int64)
 	exact, err := strconv.ParseFloat(text, 64)
 	isQuantile := strings.Contains(name, "p95") || strings.Contains(name, "p99") || strings.Contains(name, "med")
-	return isNumber && err == nil && isQuantile && math.Abs(float64(n)-exact) <= stats.SketchErrorPct/100*exact
+	return isNumber && err == nil && isQuantile && math.Abs(float64(n)-exact) <= stats.SketchMaxErrorPct/100*exact
 }
 
 // TestAllocatorEqualsDuckDB compares the live tensors by call site with a query in DuckDB, and the
 // totals with the allocator's last event.
 func TestAllocatorEqualsDuckDB(t *testing.T) {
-	tp := analyzetest.NewTape(t)
-	world := analyzetest.NewTorchWorld(tp, rand.New(rand.NewPCG(9, 9)), 42, 0, analyzetest.TorchConf{})
+	tp := analyzetest.NewTestRecording(t)
+	world := analyzetest.NewTorchAllocator(tp, rand.New(rand.NewPCG(9, 9)), 42, 0, analyzetest.TorchConf{})
 	for range 20_000 {
-		world.Step()
+		world.RunRandomOperation()
 	}
-	world.Row(format.AllocatorSnapshot, 0, 0, nil)
+	world.AddEvent(format.AllocatorSnapshot, 0, 0, nil)
 	tp.Meta.EndNs = analyzetest.Epoch + world.Now + analyzetest.Second
 	tl := tp.Timeline()
 	leakReport, err := leaks.Run(tl, query.Options{})
@@ -249,7 +249,7 @@ func TestAllocatorEqualsDuckDB(t *testing.T) {
 		t.Fatalf("%v, %d allocators", err, len(states))
 	}
 	from := fmt.Sprintf("from read_parquet('%s') where kind = 'allocator'", tp.Path)
-	answers := viewers.InDuckDB(
+	answers := viewers.QueryDuckDB(
 		t,
 		`with event as (select name, site, bytes, row_number() over (partition by ptr order by start_ns desc) as n `+from+` and name in ('alloc', 'free_requested')),
 			began as (select site, count(*) as allocs, sum(bytes) as alloc_bytes `+from+` and name = 'alloc' group by site),
@@ -274,12 +274,12 @@ func TestAllocatorEqualsDuckDB(t *testing.T) {
 // TestLiveMemoryByPlaceEqualsDuckDB compares the live driver memory by call site with a query in
 // DuckDB.
 func TestLiveMemoryByPlaceEqualsDuckDB(t *testing.T) {
-	tp := analyzetest.Training(t)
+	tp := analyzetest.TrainingRecording(t)
 	leakReport, err := leaks.Run(tp.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	answers := viewers.InDuckDB(
+	answers := viewers.QueryDuckDB(
 		t,
 		fmt.Sprintf(
 			`with call as (select kind, bytes, if(site = '', '(no stack)', site) as place, ptr, if(kind = 'alloc', start_ns + dur_ns, start_ns) as effect

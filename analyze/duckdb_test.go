@@ -26,8 +26,8 @@ with events as (
 select cast(coalesce(sum(bytes), 0) as varchar) as live, cast(count(*) as varchar) as blocks from last where n = 1 and kind = 'alloc'`
 
 func TestDuckDBReadsTheRecording(t *testing.T) {
-	tp := analyzetest.Training(t)
-	analyzetest.RandomProgram(tp, rand.New(rand.NewPCG(5, 5)), 2000)
+	tp := analyzetest.TrainingRecording(t)
+	analyzetest.AddRandomProgram(tp, rand.New(rand.NewPCG(5, 5)), 2000)
 	tl := tp.Timeline()
 	kinds := make(map[string]int)
 	for _, r := range tp.Rows {
@@ -38,7 +38,7 @@ func TestDuckDBReadsTheRecording(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := fmt.Sprintf("from read_parquet('%s')", tp.Path)
-	got := viewers.InDuckDB(t,
+	got := viewers.QueryDuckDB(t,
 		"select kind, cast(count(*) as integer) as n "+from+" group by kind",
 		fmt.Sprintf(liveBySQL, tp.Path),
 		"select cast(max(value) as bigint) as used "+from+" where kind = 'nvml' and name = 'memory_used_bytes'",
@@ -74,7 +74,7 @@ func TestDuckDBReadsTheRecording(t *testing.T) {
 }
 
 func TestDuckDBReadsSegments(t *testing.T) {
-	tp := analyzetest.Training(t)
+	tp := analyzetest.TrainingRecording(t)
 	w, err := format.Create(tp.Path, format.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestDuckDBReadsSegments(t *testing.T) {
 	if err := errors.Join(w.Rotate(tp.Meta), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
-	got := viewers.InDuckDB(t, fmt.Sprintf("select cast(count(*) as integer) as n from "+
+	got := viewers.QueryDuckDB(t, fmt.Sprintf("select cast(count(*) as integer) as n from "+
 		"read_parquet('%s/*.parquet')", w.Dir()))
 	if want := fmt.Sprintf(`[{"n":%d}]`, len(tp.Rows)); got[0] != want {
 		t.Errorf("%s, want %s", got[0], want)

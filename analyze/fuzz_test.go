@@ -115,17 +115,17 @@ func everyReport(rec *format.Recording) error {
 // FuzzAnalyze runs all reports on damaged recordings. They must return an error or a result, and
 // must not panic.
 func FuzzAnalyze(f *testing.F) {
-	tp := analyzetest.NewTape(f)
-	tp.Stack(1, "f", "main")
-	analyzetest.At(tp.Alloc(1, 1, 0x1000, 64), 1, "f")
-	tp.Free(5, 1, 0x1000)
-	tp.Call(format.KindLaunch, "cuLaunchKernel", 9, 1).Kernel = "k"
-	tp.Create(10, 0x1010, 64)
-	tp.MapAt(20, 0x3000, 64, 0x1010)
-	tp.Unmap(30, 0x3000, 64)
-	tp.API("cuDevicePrimaryCtxReset_v2", 40, 0, 0)
-	tp.Add(format.Row{Kind: format.KindNVML, Name: catalog.MetricMemoryUsed, StartNs: analyzetest.Epoch, Value: 1})
-	tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: `{"checked":1}`})
+	tp := analyzetest.NewTestRecording(f)
+	tp.AddStack(1, "f", "main")
+	analyzetest.SetStackAndSite(tp.AddAlloc(1, 1, 0x1000, 64), 1, "f")
+	tp.AddFree(5, 1, 0x1000)
+	tp.AddCall(format.KindLaunch, "cuLaunchKernel", 9, 1).Kernel = "k"
+	tp.AddMemCreate(10, 0x1010, 64)
+	tp.AddMemMap(20, 0x3000, 64, 0x1010)
+	tp.AddMemUnmap(30, 0x3000, 64)
+	tp.AddAPICall("cuDevicePrimaryCtxReset_v2", 40, 0, 0)
+	tp.AddRow(format.Row{Kind: format.KindNVML, Name: catalog.MetricMemoryUsed, StartNs: analyzetest.Epoch, Value: 1})
+	tp.AddRow(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: `{"checked":1}`})
 	for i, name := range []string{
 		format.AllocatorSegmentAlloc,
 		format.AllocatorAlloc,
@@ -133,7 +133,7 @@ func FuzzAnalyze(f *testing.F) {
 		format.AllocatorFreeCompleted,
 		format.AllocatorSegmentMap, format.AllocatorSegmentUnmap, format.AllocatorOOM,
 	} {
-		tp.Add(
+		tp.AddRow(
 			format.Row{
 				Kind:          format.KindAllocator,
 				Name:          name,
@@ -146,9 +146,9 @@ func FuzzAnalyze(f *testing.F) {
 			},
 		)
 	}
-	tp.Memory(format.KindReserve, "", 70, 0x600000000000, 64<<20).Name = "cuMemAddressReserve"
-	tp.Alloc(80, 1, 0, 1<<30).Result = calls.ResultOutOfMemory
-	tp.Add(
+	tp.AddMemoryCall(format.KindReserve, "", 70, 0x600000000000, 64<<20).Name = "cuMemAddressReserve"
+	tp.AddAlloc(80, 1, 0, 1<<30).Result = calls.ResultOutOfMemory
+	tp.AddRow(
 		format.Row{
 			Kind:    format.KindNote,
 			Name:    format.NoteAllocator,
@@ -156,8 +156,8 @@ func FuzzAnalyze(f *testing.F) {
 			Message: `{"conf":"roundup_power2_divisions:[1:2,>:4]"}`,
 		},
 	)
-	tp.Exit(42, analyzetest.Second)
-	tp.Record()
+	tp.AddExit(42, analyzetest.Second)
+	tp.WriteAndOpen()
 	data, err := os.ReadFile(tp.Path)
 	if err != nil {
 		f.Fatal(err)
@@ -205,9 +205,9 @@ func FuzzNotes(f *testing.F) {
 	f.Add(uint8(2), "", `{"uuid":"GPU-0","memory_bytes":-1}`)
 	f.Add(uint8(3), "31", `{"text":"x","pci":"0000:00:06"}`)
 	f.Fuzz(func(t *testing.T, kind uint8, name, message string) {
-		tp := analyzetest.NewTape(t)
-		tp.Alloc(1, 1, 0x1000, 64)
-		tp.Add(
+		tp := analyzetest.NewTestRecording(t)
+		tp.AddAlloc(1, 1, 0x1000, 64)
+		tp.AddRow(
 			format.Row{
 				Kind:          format.KindAllocator,
 				Name:          format.AllocatorAlloc,
@@ -219,8 +219,8 @@ func FuzzNotes(f *testing.F) {
 				ReservedBytes: 2 << 20,
 			},
 		)
-		tp.Call(format.KindLaunch, "cuLaunchKernel", 9, 1).Kernel = name
-		tp.Add(
+		tp.AddCall(format.KindLaunch, "cuLaunchKernel", 9, 1).Kernel = name
+		tp.AddRow(
 			format.Row{
 				Kind:    kinds[int(kind)%len(kinds)],
 				Name:    name,
@@ -230,7 +230,7 @@ func FuzzNotes(f *testing.F) {
 				Value:   31,
 			},
 		)
-		if err := everyReport(tp.Record()); err != nil {
+		if err := everyReport(tp.WriteAndOpen()); err != nil {
 			t.Errorf("%q %q: %v", name, message, err)
 		}
 	})
@@ -253,7 +253,7 @@ func FuzzExpressions(f *testing.F) {
 	window := query.Window{FromNs: analyzetest.Epoch, ToNs: analyzetest.Epoch + 60*analyzetest.Second}
 	f.Fuzz(func(t *testing.T, text string) {
 		if ns, err := query.ParseTime(text, window); err == nil {
-			query.Offset(ns, window)
+			query.FormatOffset(ns, window)
 		}
 		if _, err := query.ParseStream(text); err == nil && text == "" {
 			t.Error("an empty text is parsed as a stream")
@@ -282,7 +282,7 @@ func TestRowsOfAnyValue(t *testing.T) {
 			}
 			return v[r.IntN(len(v))]
 		}
-		tp := analyzetest.NewTape(t)
+		tp := analyzetest.NewTestRecording(t)
 		tp.Meta.StartNs, tp.Meta.EndNs, tp.Meta.ClockOffsetNs = wild(), wild(), wild()
 		kinds := []string{
 			format.KindAlloc,
@@ -314,11 +314,11 @@ func TestRowsOfAnyValue(t *testing.T) {
 			"of a later version",
 		}
 		callNames := slices.Concat(
-			[]string{"", "memory", catalog.MetricMemoryUsed, analyzetest.Hostile, "cuGraphLaunch"},
-			slices.Sorted(maps.Keys(timeline.APINames)),
+			[]string{"", "memory", catalog.MetricMemoryUsed, analyzetest.HostileName, "cuGraphLaunch"},
+			slices.Sorted(maps.Keys(timeline.APIKindsByFunction)),
 		)
 		for range 600 {
-			row := tp.Add(format.Row{
+			row := tp.AddRow(format.Row{
 				Kind:          kinds[r.IntN(len(kinds))],
 				StartNs:       wild(),
 				DurNs:         wild(),
@@ -340,7 +340,7 @@ func TestRowsOfAnyValue(t *testing.T) {
 				Context:    wild(),
 				SrcPtr:     wild(),
 				MemoryKind: memories[r.IntN(len(memories))],
-				Kernel:     []string{"", "k<a<b<c<d,e>>>>", analyzetest.Hostile}[r.IntN(3)],
+				Kernel:     []string{"", "k<a<b<c<d,e>>>>", analyzetest.HostileName}[r.IntN(3)],
 				Message:    []string{"", "{", `{"exit_ns":1790000000000000000}`, `{"exit_ns":-5}`, "null"}[r.IntN(5)],
 			})
 			if row.Kind == format.KindStack {
@@ -350,12 +350,12 @@ func TestRowsOfAnyValue(t *testing.T) {
 						Addr: wild(),
 						Line: int32(wild()),
 						Type: "native",
-						Func: []string{"", analyzetest.Hostile}[r.IntN(2)],
+						Func: []string{"", analyzetest.HostileName}[r.IntN(2)],
 					}
 				}
 			}
 		}
-		rec := tp.Record()
+		rec := tp.WriteAndOpen()
 		if err := everyReport(rec); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
@@ -363,6 +363,6 @@ func TestRowsOfAnyValue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		analyzetest.ReplayOutcome(t, tl)
+		analyzetest.CheckReplay(t, tl)
 	}
 }

@@ -28,14 +28,14 @@ import (
 
 // cluster returns a recording of a training with four ranks in two pods of one job, and a process
 // outside of any job.
-func cluster(t testing.TB) *analyzetest.Tape {
-	tp := analyzetest.Ranks(t)
+func cluster(t testing.TB) *analyzetest.TestRecording {
+	tp := analyzetest.FourRanksRecording(t)
 	for pid := int32(42); pid < 46; pid++ {
 		rank := int(pid - 42)
-		id := analyzetest.RankOf(rank, 4, "demo")
+		id := analyzetest.RankIdentity(rank, 4, "demo")
 		id.SlurmJob, id.Pod, id.Namespace, id.Node = "77", fmt.Sprintf("train-%d", rank/2), "research", "node-1"
 		container := strings.Repeat(fmt.Sprintf("%d123456789abcdef", rank/2), 4)
-		tp.Identify(
+		tp.AddIdentity(
 			pid,
 			id,
 			map[string]any{
@@ -43,10 +43,10 @@ func cluster(t testing.TB) *analyzetest.Tape {
 				"cgroup":       "1:name=systemd:/\n0::/kubepods/pod" + fmt.Sprint(rank/2) + "/" + container,
 			},
 		)
-		a := tp.Alloc(int64(rank)*analyzetest.Ms, analyzetest.Us, int64(pid)<<40, int64(rank+1)*analyzetest.Mib)
+		a := tp.AddAlloc(int64(rank)*analyzetest.Ms, analyzetest.Us, int64(pid)<<40, int64(rank+1)*analyzetest.Mib)
 		a.Pid, a.Tid = pid, pid
 	}
-	tp.Add(
+	tp.AddRow(
 		format.Row{
 			Kind:    format.KindProcess,
 			Name:    "monitor",
@@ -56,7 +56,7 @@ func cluster(t testing.TB) *analyzetest.Tape {
 			Message: `{"exe":"/bin/monitor","cgroup":"0::/system.slice/monitor.service"}`,
 		},
 	)
-	a := tp.Alloc(9*analyzetest.Ms, analyzetest.Us, 50<<40, 100*analyzetest.Mib)
+	a := tp.AddAlloc(9*analyzetest.Ms, analyzetest.Us, 50<<40, 100*analyzetest.Mib)
 	a.Pid, a.Tid = 50, 50
 	return tp
 }
@@ -72,8 +72,8 @@ func TestReportsByIdentity(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		analyzetest.Golden(t, name+".table", analyzetest.Rendered(t, r, render.Options{Width: 140}))
-		analyzetest.Golden(t, name+".json", analyzetest.Rendered(t, r, render.Options{Format: "json"}))
+		analyzetest.CompareGolden(t, name+".table", analyzetest.RenderReport(t, r, render.Options{Width: 140}))
+		analyzetest.CompareGolden(t, name+".json", analyzetest.RenderReport(t, r, render.Options{Format: "json"}))
 	}
 	for by, want := range map[string]string{
 		"rank":      "[(no rank) 3 2 1 0]",
@@ -86,16 +86,16 @@ func TestReportsByIdentity(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := fmt.Sprint(analyzetest.Cells(t, leakReport, "leaks", by)); !strings.HasPrefix(got, want) {
+		if got := fmt.Sprint(analyzetest.ColumnTexts(t, leakReport, "leaks", by)); !strings.HasPrefix(got, want) {
 			t.Errorf("leaks --group-by %s: got %s, want %s", by, got, want)
 		}
 		apiReport, err := api.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := analyzetest.Cells(t, apiReport, "api", by)
+		got := analyzetest.ColumnTexts(t, apiReport, "api", by)
 		slices.Sort(got)
-		values := analyzetest.Cells(t, leakReport, "leaks", by)
+		values := analyzetest.ColumnTexts(t, leakReport, "leaks", by)
 		slices.Sort(values)
 		if got = slices.Compact(got); !slices.Equal(got, values) {
 			t.Errorf("api --group-by %s: got %v, want %v", by, got, values)
@@ -104,15 +104,15 @@ func TestReportsByIdentity(t *testing.T) {
 }
 
 func TestRanksOfSeveralJobsHaveTheirJob(t *testing.T) {
-	tp := analyzetest.Ranks(t)
-	tp.Identify(42, analyzetest.RankOf(0, 2, "a"), nil)
-	tp.Identify(43, analyzetest.RankOf(0, 2, "b"), nil)
-	tp.Identify(44, analyzetest.RankOf(0, 2, ""), nil)
+	tp := analyzetest.FourRanksRecording(t)
+	tp.AddIdentity(42, analyzetest.RankIdentity(0, 2, "a"), nil)
+	tp.AddIdentity(43, analyzetest.RankIdentity(0, 2, "b"), nil)
+	tp.AddIdentity(44, analyzetest.RankIdentity(0, 2, ""), nil)
 	apiReport, err := api.Run(tp.Timeline(), query.Options{GroupBy: "rank"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := analyzetest.Cells(t, apiReport, "api", "rank")
+	got := analyzetest.ColumnTexts(t, apiReport, "api", "rank")
 	slices.Sort(got)
 	if want := []string{"(no rank)", "0", "0 of a", "0 of b"}; !slices.Equal(slices.Compact(got), want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -146,8 +146,8 @@ func TestProcessesAreChosenByIdentity(t *testing.T) {
 		"rank and job":    {by: timeline.ProcessFilter{Ranks: []int32{1}, Jobs: []string{"other"}}, want: "0 no row matches --job other; the recording has jobs demo"},
 	} {
 		opt := query.Options{Filter: c.filter}
-		tl.Restrict(&opt.Filter, c.by)
-		tl.Restrict(&opt.Filter, c.by) // restricting twice has no effect
+		tl.RestrictProcesses(&opt.Filter, c.by)
+		tl.RestrictProcesses(&opt.Filter, c.by) // restricting twice has no effect
 		r, err := leaks.Run(tl, opt)
 		if err != nil {
 			t.Fatal(err)
@@ -164,17 +164,17 @@ func TestProcessesAreChosenByIdentity(t *testing.T) {
 }
 
 func TestRestrictReplacesTheEarlierRestriction(t *testing.T) {
-	first, second := analyzetest.Ranks(t), analyzetest.Ranks(t)
-	first.Identify(42, analyzetest.RankOf(1, 2, "a"), nil)
-	second.Identify(45, analyzetest.RankOf(1, 2, "b"), nil)
+	first, second := analyzetest.FourRanksRecording(t), analyzetest.FourRanksRecording(t)
+	first.AddIdentity(42, analyzetest.RankIdentity(1, 2, "a"), nil)
+	second.AddIdentity(45, analyzetest.RankIdentity(1, 2, "b"), nil)
 	f := query.Filter{Pids: []int32{42, 45}}
-	for tp, want := range map[*analyzetest.Tape]int32{first: 42, second: 45} {
-		if tp.Timeline().Restrict(&f, timeline.ProcessFilter{Ranks: []int32{1}}); !slices.Equal(f.Pids, []int32{want}) {
+	for tp, want := range map[*analyzetest.TestRecording]int32{first: 42, second: 45} {
+		if tp.Timeline().RestrictProcesses(&f, timeline.ProcessFilter{Ranks: []int32{1}}); !slices.Equal(f.Pids, []int32{want}) {
 			t.Errorf("got %v, want %d", f.Pids, want)
 		}
 	}
 	if first.Timeline().
-		Restrict(&f, timeline.ProcessFilter{}); !slices.Equal(f.Pids, []int32{42, 45}) ||
+		RestrictProcesses(&f, timeline.ProcessFilter{}); !slices.Equal(f.Pids, []int32{42, 45}) ||
 		f.Choice != nil {
 		t.Errorf("got %v", f.Pids)
 	}
@@ -197,10 +197,10 @@ func TestTablesWithProcessesHaveTheirRank(t *testing.T) {
 		bare, ranked := make(t), make(t)
 		for _, r := range ranked.Rows {
 			if r.Kind == format.KindProcess {
-				ranked.Identify(
+				ranked.AddIdentity(
 					r.Pid,
 					format.Identity{
-						Rank:    analyzetest.NumberOf(90_000 + int(r.Pid)),
+						Rank:    analyzetest.PointerTo(90_000 + int(r.Pid)),
 						Sources: map[string]string{"rank": "env RANK"},
 					},
 					nil,
@@ -247,7 +247,7 @@ func reportJSON(t *testing.T, make func(query.Options) (*report.Report, error)) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(analyzetest.Rendered(t, r, render.Options{Format: "json"}), &o); err != nil {
+	if err := json.Unmarshal(analyzetest.RenderReport(t, r, render.Options{Format: "json"}), &o); err != nil {
 		t.Fatal(err)
 	}
 	return o
@@ -288,7 +288,7 @@ func TestRowsCanBeSortedByRank(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(analyzetest.Cells(t, r, "threads", "rank")); got != "[3 2 1 0 <nil>]" {
+	if got := fmt.Sprint(analyzetest.ColumnTexts(t, r, "threads", "rank")); got != "[3 2 1 0 <nil>]" {
 		t.Error(got)
 	}
 }
@@ -300,8 +300,8 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 		`{"exe":"/app/train","exit_ns":1790000059000000000,"identity":{"rank":-5,"sources":{"rank":"env RANK"}}}`,
 		`{"exe":"/app/train","exit_ns":1790000059000000000,"identity":{"rank":9000000000,"sources":{"rank":"env RANK"}}}`,
 	} {
-		tp := analyzetest.NewTape(t)
-		tp.Add(
+		tp := analyzetest.NewTestRecording(t)
+		tp.AddRow(
 			format.Row{
 				Kind:    format.KindProcess,
 				Name:    "train",
@@ -316,10 +316,10 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 			t.Errorf("%s: %+v", message, p)
 		}
 	}
-	tp := analyzetest.Ranks(t)
+	tp := analyzetest.FourRanksRecording(t)
 	for i, name := range analyzetest.HostileNames {
 		text := func(s string) string { return name + s }
-		tp.Add(
+		tp.AddRow(
 			format.Row{
 				Kind:    format.KindProcess,
 				Name:    name,
@@ -328,10 +328,10 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 				Device:  -1,
 			},
 		)
-		tp.Identify(
+		tp.AddIdentity(
 			int32(100+i),
 			format.Identity{
-				Rank:      analyzetest.NumberOf(i),
+				Rank:      analyzetest.PointerTo(i),
 				Job:       name,
 				Pod:       text("p"),
 				Node:      text("n"),
@@ -347,7 +347,7 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		analyzetest.Safe(t, r)
+		analyzetest.CheckSafeToPrint(t, r)
 	}
 	var page bytes.Buffer
 	if _, err := html.WritePage(tl, &page, html.Options{}); err != nil {
@@ -361,9 +361,9 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 }
 
 func TestTheLastExecSetsTheIdentity(t *testing.T) {
-	tp := analyzetest.NewTape(t)
+	tp := analyzetest.NewTestRecording(t)
 	add := func(name, message string) {
-		tp.Add(
+		tp.AddRow(
 			format.Row{
 				Kind:    format.KindProcess,
 				Name:    name,
@@ -425,9 +425,9 @@ func TestProcessesAreListedWhereTheyDiffer(t *testing.T) {
 		"in a container":       {[]string{`{"container_id":"0123"}`}, 1},
 		"with an identity":     {[]string{`{"identity":{"job":"x","sources":{"job":"cgroup"}}}`, `{}`}, 2},
 	} {
-		tp := analyzetest.NewTape(t)
+		tp := analyzetest.NewTestRecording(t)
 		for i, m := range c.messages {
-			tp.Add(
+			tp.AddRow(
 				format.Row{
 					Kind:    format.KindProcess,
 					Name:    "train",

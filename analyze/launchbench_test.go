@@ -128,16 +128,16 @@ func TestTraceOfManyLaunchesIsSmall(t *testing.T) {
 	if size > 120*launches {
 		t.Errorf("%.1f bytes a launch", float64(size)/launches)
 	}
-	results := viewers.InPerfetto(
+	results := viewers.QueryPerfetto(
 		t,
 		trace,
-		viewers.StatsQuery,
+		viewers.PerfettoErrorsQuery,
 		`select count(*) n from flow`,
 		`select count(*) n from slice where name = 'cuLaunchKernel'`,
 		`select count(*) n from __intrinsic_track_event_callstacks`,
 		`select count(*) n from slice where dur < 0`,
 	)
-	if got, want := viewers.JsonText(
+	if got, want := viewers.EncodeJSON(
 		t,
 		results,
 	), fmt.Sprintf(

@@ -25,115 +25,115 @@ import (
 )
 
 func TestReportsOfACrash(t *testing.T) {
-	tl := analyzetest.Crashing(t).Timeline()
+	tl := analyzetest.CrashingRecording(t).Timeline()
 	for command, make := range map[string]func(query.Options) (*report.Report, error){"xid": func(p0 query.Options) (*report.Report, error) { return xid.Run(tl, p0) }, "errors": func(p0 query.Options) (*report.Report, error) { return cudaerrors.Run(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
 		}
-		analyzetest.Goldens(t, r, command, 110)
+		analyzetest.CompareGoldenReports(t, r, command, 110)
 	}
 }
 
 func TestSuspectsMayStillHaveBeenRunning(t *testing.T) {
-	fails := func(tp *analyzetest.Tape) {
+	fails := func(tp *analyzetest.TestRecording) {
 		tp.AddSync("cuCtxSynchronize", 10*analyzetest.Second, analyzetest.Ms, 0, 719)
 	}
 	for name, c := range map[string]struct {
-		tape func(*analyzetest.Tape)
+		tape func(*analyzetest.TestRecording)
 		want string
 	}{
-		"newest launch first": {func(tp *analyzetest.Tape) {
+		"newest launch first": {func(tp *analyzetest.TestRecording) {
 			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
 			tp.AddLaunch(2*analyzetest.Second, analyzetest.Us, "b", 7, 0)
 		}, "b a"},
-		"at most five launches": {func(tp *analyzetest.Tape) {
+		"at most five launches": {func(tp *analyzetest.TestRecording) {
 			for i, k := range strings.Split("abcdefgh", "") {
 				tp.AddLaunch(int64(i+1)*analyzetest.Second, analyzetest.Us, k, 7, 0)
 			}
 		}, "h g f e d"},
-		"launches out of order in the file": {func(tp *analyzetest.Tape) {
+		"launches out of order in the file": {func(tp *analyzetest.TestRecording) {
 			for _, i := range []int64{8, 3, 1, 7, 2, 6, 4, 5} {
 				tp.AddLaunch(i*analyzetest.Second, analyzetest.Us, string(rune('a'+i-1)), 7, 0)
 			}
 		}, "h g f e d"},
-		"launches before a stream synchronization": {func(tp *analyzetest.Tape) {
+		"launches before a stream synchronization": {func(tp *analyzetest.TestRecording) {
 			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
 			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "b", 9, 0)
 			tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0)
 			tp.AddLaunch(3*analyzetest.Second, analyzetest.Us, "c", 7, 0)
 		}, "c b"},
-		"launches before a failed synchronization": {func(tp *analyzetest.Tape) {
+		"launches before a failed synchronization": {func(tp *analyzetest.TestRecording) {
 			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
 			tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 1)
 		}, "a"},
-		"launches before a context synchronization": {func(tp *analyzetest.Tape) {
+		"launches before a context synchronization": {func(tp *analyzetest.TestRecording) {
 			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
 			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "b", 9, 0)
 			tp.AddSync("cuCtxSynchronize", 2*analyzetest.Second, analyzetest.Us, 0, 0)
 		}, ""},
-		"synchronization of a context by handle": {func(tp *analyzetest.Tape) {
+		"synchronization of a context by handle": {func(tp *analyzetest.TestRecording) {
 			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
 			other := tp.AddSync("cuCtxSynchronize_v2", 2*analyzetest.Second, analyzetest.Us, 0, 0)
 			other.Context, other.Ptr = 0xc2, 0xc1
 		}, ""},
-		"synchronization of another context": {func(tp *analyzetest.Tape) {
+		"synchronization of another context": {func(tp *analyzetest.TestRecording) {
 			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
 			tp.AddSync("cuCtxSynchronize_v2", 2*analyzetest.Second, analyzetest.Us, 0, 0).Ptr = 0xc2
 		}, "a"},
-		"launch while another thread synchronizes": {func(tp *analyzetest.Tape) {
+		"launch while another thread synchronizes": {func(tp *analyzetest.TestRecording) {
 			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
 			tp.AddSync("cuStreamSynchronize", analyzetest.Second-analyzetest.Ms, analyzetest.Second, 7, 0).Tid = 43
 		}, "a"},
-		"launch in another context": {func(tp *analyzetest.Tape) {
+		"launch in another context": {func(tp *analyzetest.TestRecording) {
 			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0).Context = 0xc2
 			tp.AddLaunch(2*analyzetest.Second, analyzetest.Us, "b", 7, 0).Context = 0
 		}, "b"},
-		"launches of another process, failed, captured or later launches": {func(tp *analyzetest.Tape) {
+		"launches of another process, failed, captured or later launches": {func(tp *analyzetest.TestRecording) {
 			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0).Pid = 43
 			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "b", 7, 0).Result = 1
 			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "c", 7, 0).Flags = format.FlagCaptured
 			tp.AddLaunch(11*analyzetest.Second, analyzetest.Us, "d", 7, 0)
 		}, ""},
-		"launch with unknown result": {func(tp *analyzetest.Tape) {
+		"launch with unknown result": {func(tp *analyzetest.TestRecording) {
 			r := tp.AddLaunch(analyzetest.Second, 0, "a", 7, 0)
 			r.Flags, r.Result = format.FlagNoReturn, 0
 			tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0).Tid = 43
 		}, "a"},
-		"launch with unknown result, before a synchronization of its thread": {func(tp *analyzetest.Tape) {
+		"launch with unknown result, before a synchronization of its thread": {func(tp *analyzetest.TestRecording) {
 			tp.AddLaunch(analyzetest.Second, 0, "a", 7, 0).Flags = format.FlagNoReturn
 			tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0)
 		}, ""},
 	} {
-		tp := analyzetest.NewTape(t)
+		tp := analyzetest.NewTestRecording(t)
 		c.tape(tp)
 		fails(tp)
 		r, err := cudaerrors.Run(tp.Timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(analyzetest.Cells(t, r, "suspects", "kernel"), " "); got != c.want {
+		if got := strings.Join(analyzetest.ColumnTexts(t, r, "suspects", "kernel"), " "); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }
 
 func TestSeveralFaultsHaveTheirOwnSuspects(t *testing.T) {
-	tp := analyzetest.NewTape(t)
+	tp := analyzetest.NewTestRecording(t)
 	tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
 	tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 700)
 	tp.AddSync("cuStreamSynchronize", 3*analyzetest.Second, analyzetest.Us, 7, 700)
-	tp.API("cuDevicePrimaryCtxReset_v2", 4*analyzetest.Second, 0, 0)
+	tp.AddAPICall("cuDevicePrimaryCtxReset_v2", 4*analyzetest.Second, 0, 0)
 	tp.AddLaunch(5*analyzetest.Second, analyzetest.Us, "b", 7, 0)
 	tp.AddSync("cuStreamSynchronize", 6*analyzetest.Second, analyzetest.Us, 7, 719)
 	r, err := cudaerrors.Run(tp.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(analyzetest.Cells(t, r, "asynchronous", "result"), " "); got != "700 719" {
+	if got := strings.Join(analyzetest.ColumnTexts(t, r, "asynchronous", "result"), " "); got != "700 719" {
 		t.Errorf("faults %s: want one for each context until its reset", got)
 	}
-	if got := strings.Join(analyzetest.Cells(t, r, "suspects", "kernel"), " "); got != "a b a" {
+	if got := strings.Join(analyzetest.ColumnTexts(t, r, "suspects", "kernel"), " "); got != "a b a" {
 		t.Errorf("suspects %s", got)
 	}
 	if n, _, _ := r.Number("asynchronous_errors"); n != 2 {
@@ -142,7 +142,7 @@ func TestSeveralFaultsHaveTheirOwnSuspects(t *testing.T) {
 }
 
 func TestErrorClasses(t *testing.T) {
-	r, err := cudaerrors.Run(analyzetest.Crashing(t).Timeline(), query.Options{})
+	r, err := cudaerrors.Run(analyzetest.CrashingRecording(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestErrorClasses(t *testing.T) {
 			t.Errorf("%s = %v, want %v", name, got, want)
 		}
 	}
-	if got := strings.Join(analyzetest.Cells(t, r, "errors", "class"), " "); got != "asynchronous asynchronous "+
+	if got := strings.Join(analyzetest.ColumnTexts(t, r, "errors", "class"), " "); got != "asynchronous asynchronous "+
 		"memory question" {
 		t.Errorf("classes %s", got)
 	}
@@ -165,7 +165,7 @@ func TestErrorClasses(t *testing.T) {
 		{Filter: query.Filter{Pids: []int32{7}}},
 		{Filter: query.Filter{Tids: []int32{7}}},
 	} {
-		r, err := cudaerrors.Run(analyzetest.Crashing(t).Timeline(), o)
+		r, err := cudaerrors.Run(analyzetest.CrashingRecording(t).Timeline(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,9 +188,9 @@ func TestEveryResultHasAMeaning(t *testing.T) {
 		!strings.Contains(catalog.ResultMeaning(12345), "does not know") {
 		t.Error("an unknown code has a meaning")
 	}
-	if !catalog.IsAsynchronous(700) || catalog.IsAsynchronous(701) || catalog.IsAsynchronous(713) ||
-		catalog.IsAsynchronous(720) ||
-		catalog.IsAsynchronous(0) {
+	if !catalog.IsAsynchronousError(700) || catalog.IsAsynchronousError(701) || catalog.IsAsynchronousError(713) ||
+		catalog.IsAsynchronousError(720) ||
+		catalog.IsAsynchronousError(0) {
 		t.Error("asynchronous errors")
 	}
 }
@@ -248,10 +248,10 @@ func TestXidCatalogue(t *testing.T) {
 		}
 	}
 	for _, codes := range [][]int64{
-		catalog.SxidHarmless,
-		catalog.SxidFatal,
-		catalog.SxidAlwaysFatal,
-		slices.Collect(maps.Keys(catalog.SXids)),
+		catalog.HarmlessSXids,
+		catalog.LinkFatalSXids,
+		catalog.AlwaysFatalSXids,
+		slices.Collect(maps.Keys(catalog.SXidEntries)),
 	} {
 		for _, code := range codes {
 			e, known := catalog.DescribeSXid(code)
@@ -281,11 +281,11 @@ func TestXidsPassTheFilter(t *testing.T) {
 		"to a time":       {query.Filter{ToNs: analyzetest.Epoch + 4*analyzetest.Second}, "63 31 20034"},
 		"another process": {query.Filter{Pids: []int32{1}}, ""},
 	} {
-		r, err := xid.Run(analyzetest.Crashing(t).Timeline(), query.Options{Filter: c.filter})
+		r, err := xid.Run(analyzetest.CrashingRecording(t).Timeline(), query.Options{Filter: c.filter})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(analyzetest.Cells(t, r, "xids", "code"), " "); got != c.want {
+		if got := strings.Join(analyzetest.ColumnTexts(t, r, "xids", "code"), " "); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 		if (r.NoMatch != nil) != (c.want == "") {
@@ -304,52 +304,52 @@ func machineReports(tl *timeline.Timeline) map[string]func(query.Options) (*repo
 			return memory.RunWith(tl, memory.Options{Options: o})
 		},
 		"reconcile": func(o query.Options) (*report.Report, error) {
-			return memory.RunWith(tl, memory.Options{Options: o, Reconcile: true, At: query.AtEnd})
+			return memory.RunWith(tl, memory.Options{Options: o, Reconcile: true, At: query.MomentEnd})
 		},
 	}
 }
 
 func TestMachineReportsAreSafeAndFit(t *testing.T) {
-	tp := analyzetest.HostileTape(t)
-	tp.Add(
+	tp := analyzetest.HostileRecording(t)
+	tp.AddRow(
 		format.Row{
 			Kind:    format.KindNVML,
-			Name:    catalog.MetricOfProcess,
+			Name:    catalog.MetricProcessMemory,
 			Device:  0,
 			Pid:     42,
 			StartNs: analyzetest.Epoch + 2,
 			Value:   1e9,
-			Message: analyzetest.Hostile,
+			Message: analyzetest.HostileName,
 		},
 	)
-	tp.Add(
+	tp.AddRow(
 		format.Row{
 			Kind:    format.KindNVML,
-			Name:    catalog.MetricOfProcess,
+			Name:    catalog.MetricProcessMemory,
 			Device:  0,
 			Pid:     99,
 			StartNs: analyzetest.Epoch + 2,
 			Value:   1e9,
-			Message: analyzetest.Hostile,
+			Message: analyzetest.HostileName,
 		},
 	)
-	tp.NVML(0, 2, catalog.MetricMemoryUsed, 3e9)
-	tp.Xid(
+	tp.AddNVMLSample(0, 2, catalog.MetricMemoryUsed, 3e9)
+	tp.AddXid(
 		3*analyzetest.Second,
 		0,
 		42,
 		31,
 		format.XidFact{
-			PCI:     analyzetest.Hostile,
-			Process: analyzetest.Hostile,
-			Text:    analyzetest.Hostile,
-			Sources: []string{analyzetest.Hostile},
+			PCI:     analyzetest.HostileName,
+			Process: analyzetest.HostileName,
+			Text:    analyzetest.HostileName,
+			Sources: []string{analyzetest.HostileName},
 		},
 	)
-	failed := analyzetest.At(
-		tp.Call(format.KindSync, analyzetest.Hostile, 4*analyzetest.Second, 1),
+	failed := analyzetest.SetStackAndSite(
+		tp.AddCall(format.KindSync, analyzetest.HostileName, 4*analyzetest.Second, 1),
 		1,
-		analyzetest.Hostile,
+		analyzetest.HostileName,
 	)
 	failed.Result = 700
 	tl := tp.Timeline()
@@ -360,7 +360,7 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 		}
 		for _, f := range []string{"table", "md"} {
 			for _, width := range []int{0, 40, 80} {
-				for _, c := range string(analyzetest.Rendered(t, r, render.Options{Format: f, Width: width})) {
+				for _, c := range string(analyzetest.RenderReport(t, r, render.Options{Format: f, Width: width})) {
 					if c != '\n' &&
 						(unicode.IsControl(c) || unicode.Is(unicode.Cf, c) || c == '\u2028' || c == utf8.RuneError) {
 						t.Fatalf("%s as %s: %q", name, f, c)
@@ -368,22 +368,22 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 				}
 			}
 		}
-		if md := string(analyzetest.Rendered(t, r, render.Options{Format: "md"})); strings.Contains(md, "<script>") {
+		if md := string(analyzetest.RenderReport(t, r, render.Options{Format: "md"})); strings.Contains(md, "<script>") {
 			t.Errorf("%s: the Markdown has unescaped HTML", name)
 		}
-		if !json.Valid(analyzetest.Rendered(t, r, render.Options{Format: "json"})) {
+		if !json.Valid(analyzetest.RenderReport(t, r, render.Options{Format: "json"})) {
 			t.Errorf("%s: not JSON", name)
 		}
-		if _, err := csv.NewReader(bytes.NewReader(analyzetest.Rendered(t, r, render.Options{Format: "csv"}))).
+		if _, err := csv.NewReader(bytes.NewReader(analyzetest.RenderReport(t, r, render.Options{Format: "csv"}))).
 			ReadAll(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for tape, tl := range map[string]*timeline.Timeline{
-		"crash":    analyzetest.Crashing(t).Timeline(),
-		"training": analyzetest.Training(t).Timeline(),
-		"machine":  analyzetest.Machine(t).Timeline(),
-		"surface":  analyzetest.Surface(t).Timeline(),
+		"crash":    analyzetest.CrashingRecording(t).Timeline(),
+		"training": analyzetest.TrainingRecording(t).Timeline(),
+		"machine":  analyzetest.TwoGPURecording(t).Timeline(),
+		"surface":  analyzetest.AllMemoryKindsRecording(t).Timeline(),
 	} {
 		for name, make := range machineReports(tl) {
 			r, err := make(query.Options{})
@@ -391,7 +391,7 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, width := range []int{80, 100, 132} {
-				for line := range strings.Lines(string(analyzetest.Rendered(t, r, render.Options{Width: width}))) {
+				for line := range strings.Lines(string(analyzetest.RenderReport(t, r, render.Options{Width: width}))) {
 					if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
 						t.Errorf("%s of %s at %d: a line of %d characters: %s", name, tape, width, n, line)
 					}
@@ -402,13 +402,13 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 }
 
 func TestMachineReportsAreTheSameEveryTime(t *testing.T) {
-	for _, tp := range []*analyzetest.Tape{
-		analyzetest.Crashing(t),
-		analyzetest.Machine(t),
-		analyzetest.Surface(t),
-		analyzetest.Training(t),
+	for _, tp := range []*analyzetest.TestRecording{
+		analyzetest.CrashingRecording(t),
+		analyzetest.TwoGPURecording(t),
+		analyzetest.AllMemoryKindsRecording(t),
+		analyzetest.TrainingRecording(t),
 	} {
-		rec := tp.Record()
+		rec := tp.WriteAndOpen()
 		var before map[string]string
 		for range 3 {
 			tl, err := timeline.Open(rec)
@@ -421,7 +421,7 @@ func TestMachineReportsAreTheSameEveryTime(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				now[name] = string(analyzetest.Rendered(t, r, render.Options{Format: "json"}))
+				now[name] = string(analyzetest.RenderReport(t, r, render.Options{Format: "json"}))
 				if before != nil && before[name] != now[name] {
 					t.Errorf("%s differs:\n%s\n%s", name, before[name], now[name])
 				}

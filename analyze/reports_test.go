@@ -20,17 +20,17 @@ import (
 )
 
 // recordings are the recordings of several tests. Together they fill every table of every report.
-var recordings = map[string]func(testing.TB) *analyzetest.Tape{
-	"training": analyzetest.Training,
-	"crashing": analyzetest.Crashing,
-	"trainer":  analyzetest.Trainer,
-	"frag":     analyzetest.FragTape,
-	"machine":  analyzetest.Machine,
-	"oom":      analyzetest.OomTape,
-	"workload": analyzetest.Workload,
-	"pytorch":  analyzetest.Pytorch,
-	"troubled": analyzetest.Troubled,
-	"ranks":    analyzetest.Ranks,
+var recordings = map[string]func(testing.TB) *analyzetest.TestRecording{
+	"training": analyzetest.TrainingRecording,
+	"crashing": analyzetest.CrashingRecording,
+	"trainer":  analyzetest.SmallAllocatorRecording,
+	"frag":     analyzetest.FragmentingRecording,
+	"machine":  analyzetest.TwoGPURecording,
+	"oom":      analyzetest.OOMRecording,
+	"workload": analyzetest.WorkloadRecording,
+	"pytorch":  analyzetest.PytorchStacksRecording,
+	"troubled": analyzetest.TroubledRecording,
+	"ranks":    analyzetest.FourRanksRecording,
 	"sampled":  sampledTape,
 	"working":  callsTape,
 }

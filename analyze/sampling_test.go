@@ -21,15 +21,15 @@ import (
 
 // sampledTape returns a recording of a training of 60 s. It launches two kernels every 100 ms and
 // synchronizes. From 6 s on, launches are recorded for 1 s in 10.
-func sampledTape(t testing.TB) *analyzetest.Tape {
-	tp := analyzetest.NewTape(t)
-	tp.Gpus()
-	tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
-	tp.Stack(1, "launch_all", "train_step", "main", "_start")
+func sampledTape(t testing.TB) *analyzetest.TestRecording {
+	tp := analyzetest.NewTestRecording(t)
+	tp.AddTwoGPUs()
+	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
+	tp.AddStack(1, "launch_all", "train_step", "main", "_start")
 	for at60 := int64(0); at60 < 60*analyzetest.Second; at60 += 100 * analyzetest.Ms {
 		if at60 < 6*analyzetest.Second || at60/analyzetest.Second%10 == 5 {
 			for k, kernel := range []string{"gemm<float>(int)", "add"} {
-				l := analyzetest.At(
+				l := analyzetest.SetStackAndSite(
 					tp.AddLaunch(at60+int64(k)*analyzetest.Ms, 10*analyzetest.Us, kernel, 7, 1),
 					1,
 					"launch_all (train.cc:10)",
@@ -63,9 +63,9 @@ func TestSampledLaunchesAreEstimated(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		analyzetest.Numbers(t, r, want)
+		analyzetest.CheckNumbers(t, r, want)
 		checkReport(t, name, r)
-		if text := string(analyzetest.Rendered(t, r, render.Options{})); !strings.Contains(text, "launches recorded "+
+		if text := string(analyzetest.RenderReport(t, r, render.Options{})); !strings.Contains(text, "launches recorded "+
 			"11.0 of 60.0 s (--max-overhead)") {
 			t.Errorf("%s does not mention --max-overhead:\n%s", name, text)
 		}
@@ -73,7 +73,7 @@ func TestSampledLaunchesAreEstimated(t *testing.T) {
 			t.Errorf("%s has notes %q", name, r.Notes)
 		}
 		if name == "kernels" {
-			analyzetest.Goldens(t, r, "sampled.kernels", 110)
+			analyzetest.CompareGoldenReports(t, r, "sampled.kernels", 110)
 		}
 	}
 	summaryReport, err := summary.Run(tl, query.Options{})
@@ -81,7 +81,7 @@ func TestSampledLaunchesAreEstimated(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := strings.Join(
-		analyzetest.Cells(t, summaryReport, "kernels", "estimated_launches"),
+		analyzetest.ColumnTexts(t, summaryReport, "kernels", "estimated_launches"),
 		" ",
 	); got != "600 600" {
 		t.Errorf("summary: kernels %s", got)
@@ -105,7 +105,7 @@ func TestNothingIsEstimatedWhereNothingWasSampled(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text := string(
-		analyzetest.Rendered(t, r, render.Options{Format: "json"}),
+		analyzetest.RenderReport(t, r, render.Options{Format: "json"}),
 	); strings.Contains(text, "estimated_launches") ||
 		strings.Contains(text, "launches_recorded_ns") {
 		t.Error(text)
@@ -126,7 +126,7 @@ func TestWeightsOfLaunches(t *testing.T) {
 		"outside of it":    {[]analyzetest.SamplingGap{{From: 50 * analyzetest.Second, To: 60 * analyzetest.Second}}, analyzetest.SamplingGap{From: 0, To: 50 * analyzetest.Second}, "nothing"},
 		"all of it":        {[]analyzetest.SamplingGap{{From: 0, To: 0}}, analyzetest.SamplingGap{From: 0, To: 60 * analyzetest.Second}, "1 1 1 1 1 1"},
 	} {
-		tp := analyzetest.NewTape(t)
+		tp := analyzetest.NewTestRecording(t)
 		tp.AddSamplingGaps(c.times...)
 		tl := tp.Timeline()
 		w := tl.LaunchWeights(
@@ -135,11 +135,11 @@ func TestWeightsOfLaunches(t *testing.T) {
 		var got []string
 		for s := int64(5); s < 60 && w != nil; s += 10 {
 			ns := analyzetest.Epoch + s*analyzetest.Second
-			if tl.GapNs(ns, ns+1) > 0 && name != "all of it" {
+			if tl.UnrecordedLaunchNs(ns, ns+1) > 0 && name != "all of it" {
 				got = append(got, "-")
 				continue
 			}
-			got = append(got, fmt.Sprint(float64(w.At(ns))/sampling.Thousandth))
+			got = append(got, fmt.Sprint(float64(w.WeightAt(ns))/sampling.LaunchWeightUnit))
 		}
 		if w == nil {
 			got = []string{"nothing"}
@@ -153,7 +153,7 @@ func TestWeightsOfLaunches(t *testing.T) {
 // A program runs faster while its launches are not recorded. The number of other calls shows by how
 // much.
 func TestEstimatesFollowOtherCalls(t *testing.T) {
-	tp := analyzetest.NewTape(t)
+	tp := analyzetest.NewTestRecording(t)
 	for ns := int64(0); ns < 60*analyzetest.Second; ns += 20 * analyzetest.Ms {
 		if inGap := ns >= 10*analyzetest.Second && ns < 19*analyzetest.Second; !inGap {
 			for k := range int64(4) {
@@ -171,7 +171,7 @@ func TestEstimatesFollowOtherCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	analyzetest.Numbers(t, r, map[string]float64{"launches": 51 * 50 * 4, "estimated_launches": 51*50*4 + 9*50*3*4})
+	analyzetest.CheckNumbers(t, r, map[string]float64{"launches": 51 * 50 * 4, "estimated_launches": 51*50*4 + 9*50*3*4})
 }
 
 // TestSwitchesOfADamagedFile checks that impossible sampling notes cause no panic and no impossible
@@ -184,7 +184,7 @@ func TestSwitchesOfADamagedFile(t *testing.T) {
 	tp.AddSamplingSwitch(30*analyzetest.Second, format.SampledCalls, true)
 	tp.AddSamplingSwitch(30*analyzetest.Second, "colours", false)
 	for _, text := range []string{"", "{", `{"class":"copy","what":"calls"}`, `{"class":7}`} {
-		tp.Add(
+		tp.AddRow(
 			format.Row{
 				Kind:    format.KindNote,
 				Name:    format.NoteSampling,
@@ -208,7 +208,7 @@ func TestSwitchesOfADamagedFile(t *testing.T) {
 
 // A sampling gap is not an idle gap; a recorded time without launches is.
 func TestNoGapsWhereLaunchesWereNotRecorded(t *testing.T) {
-	tp := analyzetest.NewTape(t)
+	tp := analyzetest.NewTestRecording(t)
 	for _, ns := range []int64{0, 1, 2, 12, 13, 15, 16, 17} {
 		tp.AddLaunch(ns*analyzetest.Second, 10*analyzetest.Us, "gemm", 7, 1)
 	}
@@ -224,7 +224,7 @@ func TestNoGapsWhereLaunchesWereNotRecorded(t *testing.T) {
 	}
 	// The idle gap lasts from 13 s to 15 s. From 2 s to 12 s launches were not recorded. 17 s minus
 	// 9 s without recording remain.
-	analyzetest.Numbers(
+	analyzetest.CheckNumbers(
 		t,
 		r,
 		map[string]float64{"gaps": 1, "gap_max_ns": 2e9 - 10e3, "gap_pct": 100 * (2e9 - 10e3) / (8e9 + 10e3)},
@@ -234,43 +234,43 @@ func TestNoGapsWhereLaunchesWereNotRecorded(t *testing.T) {
 func TestHangWhereLaunchesWereNotRecorded(t *testing.T) {
 	const launch, sync = format.KindLaunch, format.KindSync
 	for name, c := range map[string]struct {
-		tape func(*analyzetest.Tape)
+		tape func(*analyzetest.TestRecording)
 		want string
 	}{
-		"silent since the start of a sampling gap": {func(tp *analyzetest.Tape) {
+		"silent since the start of a sampling gap": {func(tp *analyzetest.TestRecording) {
 			tp.AddWorkingThread(42, 42, 0, 51*analyzetest.Second, launch, "cuLaunchKernel")
 			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
 		}, "alive low"},
-		"silent before a sampling gap": {func(tp *analyzetest.Tape) {
+		"silent before a sampling gap": {func(tp *analyzetest.TestRecording) {
 			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
 			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
 		}, "idle medium"},
-		"silent in a sampling gap": {func(tp *analyzetest.Tape) {
+		"silent in a sampling gap": {func(tp *analyzetest.TestRecording) {
 			tp.AddWorkingThread(42, 42, 0, 10*analyzetest.Second, launch, "cuLaunchKernel")
 			tp.AddWorkingThread(42, 42, 19*analyzetest.Second, 20*analyzetest.Second, launch, "cuLaunchKernel")
 			tp.AddWorkingThread(42, 42, 29*analyzetest.Second, 30*analyzetest.Second, launch, "cuLaunchKernel")
 			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 10 * analyzetest.Second, To: 19 * analyzetest.Second}, analyzetest.SamplingGap{From: 20 * analyzetest.Second, To: 29 * analyzetest.Second}, analyzetest.SamplingGap{From: 30 * analyzetest.Second, To: 39 * analyzetest.Second})
 		}, "idle medium"},
-		"the program makes no launches": {func(tp *analyzetest.Tape) {
+		"the program makes no launches": {func(tp *analyzetest.TestRecording) {
 			tp.AddWorkingThread(42, 42, 0, 51*analyzetest.Second, sync, "cuStreamSynchronize")
 			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
 		}, "idle high"},
-		"the thread is in a call": {func(tp *analyzetest.Tape) {
+		"the thread is in a call": {func(tp *analyzetest.TestRecording) {
 			tp.AddWorkingThread(42, 42, 0, 50*analyzetest.Second, launch, "cuLaunchKernel")
 			tp.AddOpenCall(42, 42, 50*analyzetest.Second, sync, "cuStreamSynchronize")
 			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
 		}, "hanging high"},
 	} {
-		tp := analyzetest.NewTape(t)
-		tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
+		tp := analyzetest.NewTestRecording(t)
+		tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
 		c.tape(tp)
 		r, err := hang.RunWith(tp.Timeline(), hang.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := analyzetest.Cells(t, r, "threads", "verdict")[0] + " " + analyzetest.Cells(t, r, "threads", "confidence")[0]
+		got := analyzetest.ColumnTexts(t, r, "threads", "verdict")[0] + " " + analyzetest.ColumnTexts(t, r, "threads", "confidence")[0]
 		if got != c.want {
-			t.Errorf("%s: %s, want %s\n%s", name, got, c.want, analyzetest.Rendered(t, r, render.Options{}))
+			t.Errorf("%s: %s, want %s\n%s", name, got, c.want, analyzetest.RenderReport(t, r, render.Options{}))
 		}
 	}
 }

@@ -15,14 +15,14 @@ import (
 )
 
 func TestReportsOfAllKindsOfMemory(t *testing.T) {
-	tl := analyzetest.Surface(t).Timeline()
+	tl := analyzetest.AllMemoryKindsRecording(t).Timeline()
 	for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leaks.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summary.Run(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
 		}
-		analyzetest.Golden(t, "surface."+command+".table", analyzetest.Rendered(t, r, render.Options{Width: 100}))
-		analyzetest.Golden(t, "surface."+command+".json", analyzetest.Rendered(t, r, render.Options{Format: "json"}))
+		analyzetest.CompareGolden(t, "surface."+command+".table", analyzetest.RenderReport(t, r, render.Options{Width: 100}))
+		analyzetest.CompareGolden(t, "surface."+command+".json", analyzetest.RenderReport(t, r, render.Options{Format: "json"}))
 		for name, want := range map[string]float64{
 			"kernels_run":       396 + 400,
 			"captured_launches": 4,
@@ -42,7 +42,7 @@ func TestReportsOfAllKindsOfMemory(t *testing.T) {
 }
 
 func TestStacksOfOtherRowsNeedAllStacks(t *testing.T) {
-	tl := analyzetest.Training(t).Timeline()
+	tl := analyzetest.TrainingRecording(t).Timeline()
 	show := func(opt query.Options) string {
 		r, err := leaks.Run(tl, opt)
 		if err != nil {
@@ -51,7 +51,7 @@ func TestStacksOfOtherRowsNeedAllStacks(t *testing.T) {
 		if r.Tables[0].Rows[4].Stack == nil {
 			t.Error("JSON lacks the stack of a churn row")
 		}
-		return string(analyzetest.Rendered(t, r, render.Options{Width: 100}))
+		return string(analyzetest.RenderReport(t, r, render.Options{Width: 100}))
 	}
 	for name, text := range map[string]string{
 		"by default": show(query.Options{}),
@@ -69,7 +69,7 @@ func TestStacksOfOtherRowsNeedAllStacks(t *testing.T) {
 }
 
 func TestShortKernelNamesAreDifferent(t *testing.T) {
-	stats := make(map[string]*calls.Stats)
+	stats := make(map[string]*calls.CallStats)
 	for _, name := range []string{
 		"k<A<long long, double>>",
 		"k<A<int, float, int>>",
@@ -78,9 +78,9 @@ func TestShortKernelNamesAreDifferent(t *testing.T) {
 		"k<B<long>>",
 		"gemm",
 	} {
-		stats[name] = new(calls.Stats)
+		stats[name] = new(calls.CallStats)
 	}
-	got := calls.ShortKernels(stats)
+	got := calls.ShortenKernelNames(stats)
 	want := map[string]string{
 		"k<A<int, float, int>>":   "k<A<...>> #1",
 		"k<A<int, float, long>>":  "k<A<...>> #2",

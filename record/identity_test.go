@@ -79,7 +79,7 @@ func TestRanksAreRecorded(t *testing.T) {
 	var sum float64
 	for rank, p := range ranks {
 		var f query.Filter
-		tl.Restrict(&f, timeline.ProcessFilter{Ranks: []int32{int32(rank)}})
+		tl.RestrictProcesses(&f, timeline.ProcessFilter{Ranks: []int32{int32(rank)}})
 		n := allocs(f)
 		if want := allocs(query.Filter{Pids: []int32{int32(p.pid())}}); n != want || n == 0 {
 			t.Errorf("rank %d: %v allocations, want %v", rank, n, want)

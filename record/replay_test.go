@@ -223,7 +223,7 @@ func TestReplayEqualsTheLedger(t *testing.T) {
 		}
 	}
 	for _, total := range want.totals {
-		have := got.Total(total.Pid, total.Kind)
+		have := got.TotalOf(total.Pid, total.Kind)
 		// The analyzer frees memory at its process's exit; the ledger has it as live.
 		left := int64(0)
 		for key, c := range want.live {

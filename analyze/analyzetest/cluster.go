@@ -7,11 +7,11 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// NumberOf returns a pointer to n, for the optional fields of format.Identity.
-func NumberOf(n int) *int { return &n }
+// PointerTo returns a pointer to n, for the optional fields of format.Identity.
+func PointerTo(n int) *int { return &n }
 
-// Identify adds an identity, and other facts, to the message of a process's row.
-func (tp *Tape) Identify(pid int32, id format.Identity, more map[string]any) {
+// AddIdentity adds an identity, and other facts, to the message of a process's row.
+func (tp *TestRecording) AddIdentity(pid int32, id format.Identity, more map[string]any) {
 	tp.t.Helper()
 	for _, r := range tp.Rows {
 		if r.Kind != format.KindProcess || r.Pid != pid {
@@ -33,14 +33,14 @@ func (tp *Tape) Identify(pid int32, id format.Identity, more map[string]any) {
 	}
 }
 
-// RankOf returns the identity of a rank in a job with `of` ranks, two on each node.
-func RankOf(rank, of int, job string) format.Identity {
+// RankIdentity returns the identity of a rank in a job with `of` ranks, two on each node.
+func RankIdentity(rank, of int, job string) format.Identity {
 	return format.Identity{
-		Rank:      NumberOf(rank),
-		WorldSize: NumberOf(of),
-		LocalRank: NumberOf(rank % 2),
+		Rank:      PointerTo(rank),
+		WorldSize: PointerTo(of),
+		LocalRank: PointerTo(rank % 2),
 		Job:       job,
-		Attempt:   NumberOf(1),
+		Attempt:   PointerTo(1),
 		Sources: map[string]string{
 			"rank":       "env RANK",
 			"world_size": "env WORLD_SIZE",

@@ -19,14 +19,14 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// update is set if the tests rewrite the golden files.
-var update = os.Getenv("GPUREC_UPDATE") == "1"
+// updateGoldens is set if the tests rewrite the golden files.
+var updateGoldens = os.Getenv("GPUREC_UPDATE") == "1"
 
-// Golden compares got with a file in testdata of the tested package.
-func Golden(t *testing.T, name string, got []byte) {
+// CompareGolden compares got with a file in testdata of the tested package.
+func CompareGolden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
-	if update {
+	if updateGoldens {
 		if err := writeGolden(path, got); err != nil {
 			t.Fatal(err)
 		}
@@ -41,8 +41,8 @@ func Golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// Skip skips a test that lacks a tool. With GPUREC_MUST_RUN=1 it fails the test.
-func Skip(t testing.TB, format string, args ...any) {
+// SkipWithoutTool skips a test that lacks a tool. With GPUREC_MUST_RUN=1 it fails the test.
+func SkipWithoutTool(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("GPUREC_MUST_RUN") == "1" {
 		t.Fatalf(format, args...)
@@ -50,16 +50,17 @@ func Skip(t testing.TB, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// Goldens compares a report with its golden files as a table of the given width, JSON and CSV.
-func Goldens(t *testing.T, r *report.Report, name string, width int) {
+// CompareGoldenReports compares a report with its golden files as a table of the given width, JSON
+// and CSV.
+func CompareGoldenReports(t *testing.T, r *report.Report, name string, width int) {
 	t.Helper()
-	Golden(t, name+".table", Rendered(t, r, render.Options{Width: width}))
-	Golden(t, name+".json", Rendered(t, r, render.Options{Format: "json"}))
-	Golden(t, name+".csv", Rendered(t, r, render.Options{Format: "csv"}))
+	CompareGolden(t, name+".table", RenderReport(t, r, render.Options{Width: width}))
+	CompareGolden(t, name+".json", RenderReport(t, r, render.Options{Format: "json"}))
+	CompareGolden(t, name+".csv", RenderReport(t, r, render.Options{Format: "csv"}))
 }
 
-// Cells returns the values of a column in all rows of a table.
-func Cells(t *testing.T, r *report.Report, table, key string) []string {
+// ColumnTexts returns the values of a column in all rows of a table.
+func ColumnTexts(t *testing.T, r *report.Report, table, key string) []string {
 	t.Helper()
 	for i := range r.Tables {
 		if r.Tables[i].Name != table {
@@ -76,8 +77,8 @@ func Cells(t *testing.T, r *report.Report, table, key string) []string {
 	return nil
 }
 
-// Rendered returns a report in the format of the options.
-func Rendered(t *testing.T, r *report.Report, opt render.Options) []byte {
+// RenderReport returns a report in the format of the options.
+func RenderReport(t *testing.T, r *report.Report, opt render.Options) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	if err := render.WriteReport(&b, r, opt); err != nil {
@@ -86,42 +87,42 @@ func Rendered(t *testing.T, r *report.Report, opt render.Options) []byte {
 	return b.Bytes()
 }
 
-// Safe checks that a report has no control characters for terminals, and that its JSON and CSV are
-// valid.
-func Safe(t *testing.T, r *report.Report) {
+// CheckSafeToPrint checks that a report has no control characters for terminals, and that its JSON
+// and CSV are valid.
+func CheckSafeToPrint(t *testing.T, r *report.Report) {
 	t.Helper()
 	for _, f := range []string{"table", "md"} {
-		for _, c := range string(Rendered(t, r, render.Options{Format: f, Width: 100})) {
+		for _, c := range string(RenderReport(t, r, render.Options{Format: f, Width: 100})) {
 			if c != '\n' &&
 				(unicode.IsControl(c) || unicode.Is(unicode.Cf, c) || c == '\u2028' || c == utf8.RuneError) {
 				t.Fatalf("%s as %s: %q", r.Command, f, c)
 			}
 		}
 	}
-	if !json.Valid(Rendered(t, r, render.Options{Format: "json"})) {
+	if !json.Valid(RenderReport(t, r, render.Options{Format: "json"})) {
 		t.Error("not JSON")
 	}
-	if _, err := csv.NewReader(bytes.NewReader(Rendered(t, r, render.Options{Format: "csv"}))).ReadAll(); err != nil {
+	if _, err := csv.NewReader(bytes.NewReader(RenderReport(t, r, render.Options{Format: "csv"}))).ReadAll(); err != nil {
 		t.Error(err)
 	}
 }
 
 // AddCopy adds a copy on stream 7. kind is the copy kind, e.g. "HtoD".
-func (tp *Tape) AddCopy(name, kind string, at, dur, dst, src, bytes int64) *format.Row {
-	r := tp.Call(format.KindMemcpy, name, at, dur)
+func (tp *TestRecording) AddCopy(name, kind string, at, dur, dst, src, bytes int64) *format.Row {
+	r := tp.AddCall(format.KindMemcpy, name, at, dur)
 	r.CopyKind, r.Ptr, r.SrcPtr, r.Bytes, r.Stream = kind, dst, src, bytes, 7
 	return r
 }
 
 // AddPinned adds an allocation of pinned host memory that takes no time.
-func (tp *Tape) AddPinned(at, ptr, bytes int64) *format.Row {
-	r := tp.Memory(format.KindAlloc, format.MemoryHost, at, ptr, bytes)
+func (tp *TestRecording) AddPinned(at, ptr, bytes int64) *format.Row {
+	r := tp.AddMemoryCall(format.KindAlloc, format.MemoryHost, at, ptr, bytes)
 	r.Name, r.DurNs = "cuMemHostAlloc", 0
 	return r
 }
 
-// Numbers compares values that --fail-on can test with those computed by hand.
-func Numbers(t *testing.T, r *report.Report, want map[string]float64) {
+// CheckNumbers compares values that --fail-on can test with those computed by hand.
+func CheckNumbers(t *testing.T, r *report.Report, want map[string]float64) {
 	t.Helper()
 	for name, v := range want {
 		if got, ok, _ := r.Number(name); !ok || got != v {
@@ -140,8 +141,8 @@ func ParseSuppressions(t testing.TB, text string) *query.Suppressions {
 	return s
 }
 
-// Root returns the root folder of the repository.
-func Root(t testing.TB) string {
+// RepositoryRoot returns the root folder of the repository.
+func RepositoryRoot(t testing.TB) string {
 	t.Helper()
 	folder, err := os.Getwd()
 	for ; err == nil; folder = filepath.Dir(folder) {
@@ -156,10 +157,10 @@ func Root(t testing.TB) string {
 	return ""
 }
 
-// InRoot returns the path of a file below the root folder of the repository.
-func InRoot(t testing.TB, elements ...string) string {
+// RepositoryPath returns the path of a file below the root folder of the repository.
+func RepositoryPath(t testing.TB, elements ...string) string {
 	t.Helper()
-	return filepath.Join(append([]string{Root(t)}, elements...)...)
+	return filepath.Join(append([]string{RepositoryRoot(t)}, elements...)...)
 }
 
 func writeGolden(path string, got []byte) error {

@@ -6,24 +6,24 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Hostile is a name with terminal escapes, invalid UTF-8 and markup, as a program can give itself
-// and its functions.
-const Hostile = "evil\x1b[2J\x07\nname\u202egnp.exe\u2028|<script>`*\xff\x9b5m\ttab"
+// HostileName is a name with terminal escapes, invalid UTF-8 and markup, as a program can give
+// itself and its functions.
+const HostileName = "evil\x1b[2J\x07\nname\u202egnp.exe\u2028|<script>`*\xff\x9b5m\ttab"
 
-// HostileTape returns a recording in which every name is Hostile.
-func HostileTape(t *testing.T) *Tape {
-	tp := NewTape(t)
-	tp.Meta.Host, tp.Meta.Command = Hostile, []string{Hostile}
-	tp.Add(format.Row{Kind: format.KindProcess, Name: Hostile, Pid: 42, StartNs: Epoch})
-	tp.Add(format.Row{Kind: format.KindThread, Name: Hostile, Pid: 42, Tid: 42, StartNs: Epoch})
-	tp.Add(format.Row{Kind: format.KindDevice, Name: Hostile, StartNs: Epoch})
-	tp.Add(format.Row{Kind: format.KindXid, Value: 13, Message: Hostile, StartNs: Epoch + 1})
-	tp.Add(format.Row{Kind: format.KindNVML, Name: Hostile, Value: 13, StartNs: Epoch + 1})
-	tp.Stack(1, Hostile)
-	r := At(tp.Alloc(1, 1, 0x1000, 64), 1, Hostile)
-	r.Name, r.MemoryKind, r.StackStatus = Hostile, Hostile, Hostile
-	l := tp.Call(format.KindLaunch, Hostile, 5, 1)
-	l.Kernel = Hostile
+// HostileRecording returns a recording in which every name is Hostile.
+func HostileRecording(t *testing.T) *TestRecording {
+	tp := NewTestRecording(t)
+	tp.Meta.Host, tp.Meta.Command = HostileName, []string{HostileName}
+	tp.AddRow(format.Row{Kind: format.KindProcess, Name: HostileName, Pid: 42, StartNs: Epoch})
+	tp.AddRow(format.Row{Kind: format.KindThread, Name: HostileName, Pid: 42, Tid: 42, StartNs: Epoch})
+	tp.AddRow(format.Row{Kind: format.KindDevice, Name: HostileName, StartNs: Epoch})
+	tp.AddRow(format.Row{Kind: format.KindXid, Value: 13, Message: HostileName, StartNs: Epoch + 1})
+	tp.AddRow(format.Row{Kind: format.KindNVML, Name: HostileName, Value: 13, StartNs: Epoch + 1})
+	tp.AddStack(1, HostileName)
+	r := SetStackAndSite(tp.AddAlloc(1, 1, 0x1000, 64), 1, HostileName)
+	r.Name, r.MemoryKind, r.StackStatus = HostileName, HostileName, HostileName
+	l := tp.AddCall(format.KindLaunch, HostileName, 5, 1)
+	l.Kernel = HostileName
 	return tp
 }
 
@@ -44,13 +44,13 @@ var HostileNames = []string{
 	"`${alert(1)}`",
 }
 
-// HostilePage returns a recording with HostileNames for the HTML page.
-func HostilePage(t *testing.T) *Tape {
-	tp := NewTape(t)
+// HostilePageRecording returns a recording with HostileNames for the HTML page.
+func HostilePageRecording(t *testing.T) *TestRecording {
+	tp := NewTestRecording(t)
 	tp.Meta.Host, tp.Meta.DriverVersion, tp.Meta.GpurecVersion = HostileNames[0], HostileNames[1], HostileNames[0]
 	for i, name := range HostileNames {
 		id := int32(i + 1)
-		tp.Add(
+		tp.AddRow(
 			format.Row{
 				Kind:    format.KindProcess,
 				Name:    name,
@@ -60,19 +60,19 @@ func HostilePage(t *testing.T) *Tape {
 				Message: `{"exe":"/x"}`,
 			},
 		)
-		tp.Add(format.Row{Kind: format.KindDevice, Name: name, Bytes: 1 << 36, StartNs: Epoch, Device: id})
-		tp.Add(format.Row{Kind: format.KindNote, Message: name, StartNs: Epoch, Device: -1})
-		tp.Stack(id, name, "main"+name)
+		tp.AddRow(format.Row{Kind: format.KindDevice, Name: name, Bytes: 1 << 36, StartNs: Epoch, Device: id})
+		tp.AddRow(format.Row{Kind: format.KindNote, Message: name, StartNs: Epoch, Device: -1})
+		tp.AddStack(id, name, "main"+name)
 		for k := range int64(40) {
-			a := tp.Alloc(int64(i)*Ms+k*Second, Us, int64(1<<40)+k<<30+int64(i)<<24, 2<<20)
+			a := tp.AddAlloc(int64(i)*Ms+k*Second, Us, int64(1<<40)+k<<30+int64(i)<<24, 2<<20)
 			a.StackID, a.Site, a.StackStatus, a.Device, a.MemoryKind = id, name, format.StackComplete, id, format.MemoryDevice
-			l := tp.Call(format.KindLaunch, name, int64(i)*Ms+k*Second+500*Ms, Us)
+			l := tp.AddCall(format.KindLaunch, name, int64(i)*Ms+k*Second+500*Ms, Us)
 			l.Kernel, l.StackID, l.Site = name, id, name
 		}
-		failed := tp.Call(format.KindAPI, name, 50*Second, Us)
+		failed := tp.AddCall(format.KindAPI, name, 50*Second, Us)
 		failed.Result, failed.Site = 1, name
-		tp.Xid(51*Second, id, 42, 31, format.XidFact{Text: name, Process: name})
+		tp.AddXid(51*Second, id, 42, 31, format.XidFact{Text: name, Process: name})
 	}
-	tp.Gpus()
+	tp.AddTwoGPUs()
 	return tp
 }

@@ -8,17 +8,17 @@ import (
 
 // Two instances of one template. pprof merges them if it takes their names for mangled ones.
 const (
-	// AddKernel is the full name of a kernel that adds.
-	AddKernel = "void at::native::vec_kernel<4, at::native::Add<float>>(int, at::native::Add<float>)"
-	mulKernel = "void at::native::vec_kernel<8, at::native::Mul<float>>(int, at::native::Mul<float>)"
+	// AddKernelName is the full name of a kernel that adds.
+	AddKernelName = "void at::native::vec_kernel<4, at::native::Add<float>>(int, at::native::Add<float>)"
+	mulKernelName = "void at::native::vec_kernel<8, at::native::Mul<float>>(int, at::native::Mul<float>)"
 )
 
-// Workload returns a recording of a program that calls CUDA from Python through C++. It has calls
-// of every outcome: captured, failed, nested, open, abandoned, without a recorded return.
-func Workload(t testing.TB) *Tape {
-	tp := NewTape(t)
+// WorkloadRecording returns a recording of a program that calls CUDA from Python through C++. It
+// has calls of every outcome: captured, failed, nested, open, abandoned, without a recorded return.
+func WorkloadRecording(t testing.TB) *TestRecording {
+	tp := NewTestRecording(t)
 	for _, pid := range []int32{42, 77} {
-		tp.Add(
+		tp.AddRow(
 			format.Row{
 				Kind:    format.KindProcess,
 				Name:    "python3",
@@ -28,16 +28,16 @@ func Workload(t testing.TB) *Tape {
 				Message: `{"exe":"/usr/bin/python3"}`,
 			},
 		)
-		tp.Add(format.Row{Kind: format.KindThread, Name: "main", Pid: pid, Tid: pid, StartNs: Epoch, Device: -1})
+		tp.AddRow(format.Row{Kind: format.KindThread, Name: "main", Pid: pid, Tid: pid, StartNs: Epoch, Device: -1})
 	}
-	tp.Add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
+	tp.AddRow(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
 	for id, call := range map[int32]string{
 		1: "cuLaunchKernel",
 		2: "cuMemcpyHtoD_v2",
 		3: "cuStreamSynchronize",
 		4: "cuGraphLaunch",
 	} {
-		tp.Add(
+		tp.AddRow(
 			format.Row{
 				Kind:        format.KindStack,
 				StackID:     id,
@@ -75,14 +75,14 @@ func Workload(t testing.TB) *Tape {
 		)
 	}
 	call := func(kind, name string, ms int64, stack int32) *format.Row {
-		r := tp.Call(kind, name, ms*1_000_000, 20*Us)
+		r := tp.AddCall(kind, name, ms*1_000_000, 20*Us)
 		r.StackID, r.StackStatus, r.Stream = stack, format.StackComplete, 7
 		return r
 	}
 	for i := range int64(40) {
 		r := call(format.KindLaunch, "cuLaunchKernel", 10*i, 1)
-		if r.Kernel = AddKernel; i%4 == 0 {
-			r.Kernel = mulKernel
+		if r.Kernel = AddKernelName; i%4 == 0 {
+			r.Kernel = mulKernelName
 		}
 		switch {
 		case i == 5:
@@ -108,6 +108,6 @@ func Workload(t testing.TB) *Tape {
 	a.Flags, a.DurNs = format.FlagAbandoned, Second
 	o := call(format.KindSync, "cuEventSynchronize", 59_000, 3)
 	o.Flags, o.DurNs = format.FlagOpen, Second
-	At(tp.Alloc(Ms, 30*Us, 0x7000, Mib), 0, "")
+	SetStackAndSite(tp.AddAlloc(Ms, 30*Us, 0x7000, Mib), 0, "")
 	return tp
 }

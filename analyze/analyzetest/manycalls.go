@@ -10,10 +10,10 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// BenchRecording returns the path of a recording of n calls. Half of them are allocs and frees of
-// eight threads at 500 call sites, half are launches. The file is kept in build/bench, so that only
-// the first run writes it.
-func BenchRecording(b testing.TB, n int) string {
+// BenchRecordingPath returns the path of a recording of n calls. Half of them are allocs and frees
+// of eight threads at 500 call sites, half are launches. The file is kept in build/bench, so that
+// only the first run writes it.
+func BenchRecordingPath(b testing.TB, n int) string {
 	b.Helper()
 	if n > 1_000_000 && os.Getenv("GPUREC_BENCH_LARGE") == "" {
 		b.Skip("set GPUREC_BENCH_LARGE=1 to run; it writes a file of 100 MB first")

@@ -13,8 +13,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Outcome is the result of a replay: its live memory and counts.
-type Outcome struct {
+// ReplayResult is the result of a replay: its live memory and counts.
+type ReplayResult struct {
 	Live      map[string]int64 // live bytes by "pid kind address"
 	Left      int64            // allocations that ended with their process or its last context
 	Peak      int64            // maximum of the live bytes of all memory
@@ -29,25 +29,25 @@ type Outcome struct {
 	Returned  int64
 }
 
-// ReplayOutcome replays a recording and returns the outcome. It checks that changes come in order
+// CheckReplay replays a recording and returns the outcome. It checks that changes come in order
 // of time.
-func ReplayOutcome(t *testing.T, tl *timeline.Timeline) Outcome {
+func CheckReplay(t *testing.T, tl *timeline.Timeline) ReplayResult {
 	t.Helper()
-	o := Outcome{Live: make(map[string]int64)}
+	o := ReplayResult{Live: make(map[string]int64)}
 	var live int64
 	last := int64(math.MinInt64)
-	l, err := tl.Replay(func(l *livemem.Set, c *livemem.Change) {
+	l, err := tl.ReplayMemory(func(l *livemem.Set, c *livemem.Change) {
 		if c.AtNs < last {
 			t.Fatalf("change at %d after one at %d", c.AtNs, last)
 		}
 		last = c.AtNs
 		switch c.Kind {
-		case livemem.Allocated:
+		case livemem.ChangeAllocated:
 			live += c.Block.Bytes
-		case livemem.Freed, livemem.FreeLost, livemem.FreedWithCtx, livemem.FreedByExit:
+		case livemem.ChangeFreed, livemem.ChangeFreeLost, livemem.ChangeFreedWithContext, livemem.ChangeFreedByExit:
 			live -= c.Block.Bytes
 		}
-		if c.Kind == livemem.FreedByExit {
+		if c.Kind == livemem.ChangeFreedByExit {
 			o.Left++
 		}
 		if live < 0 {
@@ -60,23 +60,23 @@ func ReplayOutcome(t *testing.T, tl *timeline.Timeline) Outcome {
 	}
 	for pid, i := range tl.Origins.Pids {
 		if int(i) < len(l.Processes) {
-			l.Processes[i].Each(func(ptr int64, b livemem.Block) {
-				o.Live[LiveKey(pid, tl.Origins.Memory(b.Origin), ptr)] = b.Bytes
+			l.Processes[i].EachBlock(func(ptr int64, b livemem.Block) {
+				o.Live[LiveBlockKey(pid, tl.Origins.MemoryKindOf(b.Origin), ptr)] = b.Bytes
 			})
 		}
 	}
 	c := l.Counts
 	o.Unmatched, o.LostFrees, o.Unknown, o.Failed = c.UnmatchedFrees, c.LostFrees, c.UnknownAllocs, c.Failed
 	o.Nested, o.Allocs, o.Frees = c.Nested, c.Allocs, c.Frees
-	borrowed := l.BorrowTotals()
+	borrowed := l.SumBorrowed()
 	o.Borrowed, o.Returned = borrowed.Opened, borrowed.Returned
 	return o
 }
 
-// RandomProgram simulates threads of several processes on one allocator. The allocator reuses a
+// AddRandomProgram simulates threads of several processes on one allocator. The allocator reuses a
 // pointer as soon as it is free inside the driver, which is during the call that frees it. It adds
 // rows in the order of calls.
-func RandomProgram(tp *Tape, r *rand.Rand, calls int) {
+func AddRandomProgram(tp *TestRecording, r *rand.Rand, calls int) {
 	type pointer struct{ pid, ptr int64 }
 	returned := make(map[pointer]int64) // live pointer → return of its allocation
 	released := make(map[pointer]int64) // freed pointer → time at which the driver freed it
@@ -104,11 +104,11 @@ func RandomProgram(tp *Tape, r *rand.Rand, calls int) {
 		var row *format.Row
 		switch k := r.IntN(20); {
 		case k == 0:
-			row = tp.Alloc(start, dur, 0, 1<<40)
+			row = tp.AddAlloc(start, dur, 0, 1<<40)
 			row.Result = 2
 		case k == 1:
 			// a free of memory allocated before the recording
-			row = tp.Free(start, dur, 0x1000+r.Int64N(1<<20)*16)
+			row = tp.AddFree(start, dur, 0x1000+r.Int64N(1<<20)*16)
 		case k < 11 || len(usable) == 0:
 			p := pointer{int64(th.Pid), 0x7f0000000000}
 			for ; ; p.ptr += 512 {
@@ -117,18 +117,18 @@ func RandomProgram(tp *Tape, r *rand.Rand, calls int) {
 				}
 			}
 			returned[p] = start + dur
-			row = tp.Alloc(start, dur, p.ptr, 1+r.Int64N(1<<20))
+			row = tp.AddAlloc(start, dur, p.ptr, 1+r.Int64N(1<<20))
 		default:
 			p := usable[r.IntN(len(usable))]
 			delete(returned, p)
 			released[p] = start + 1 + r.Int64N(dur-1)
-			row = tp.Free(start, dur, p.ptr)
+			row = tp.AddFree(start, dur, p.ptr)
 		}
 		row.Pid, row.Tid, row.Device = th.Pid, th.Tid, r.Int32N(2)
 	}
 }
 
-// LiveKey returns the key of a block in Outcome.Live.
-func LiveKey(pid int32, kind string, ptr int64) string {
+// LiveBlockKey returns the key of a block in Outcome.Live.
+func LiveBlockKey(pid int32, kind string, ptr int64) string {
 	return fmt.Sprintf("%d %s %x", pid, kind, ptr)
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// StackRow adds a stack with the given frames.
-func (tp *Tape) StackRow(id int32, status, reason, site string, frames []format.Frame) {
-	tp.Add(
+// AddStackRow adds a stack with the given frames.
+func (tp *TestRecording) AddStackRow(id int32, status, reason, site string, frames []format.Frame) {
+	tp.AddRow(
 		format.Row{
 			Kind:        format.KindStack,
 			Pid:         42,
@@ -26,18 +26,18 @@ func (tp *Tape) StackRow(id int32, status, reason, site string, frames []format.
 	)
 }
 
-// WithStack sets the stack of a call.
-func WithStack(r *format.Row, stack int32, status string) *format.Row {
+// SetStackStatus sets the stack of a call.
+func SetStackStatus(r *format.Row, stack int32, status string) *format.Row {
 	r.StackID, r.StackStatus = stack, status
 	return r
 }
 
-// Pytorch returns a recording with stacks in every state.
-func Pytorch(t testing.TB) *Tape {
-	tp := NewTape(t)
-	tp.Add(format.Row{Kind: format.KindProcess, Name: "python3", Pid: 42, StartNs: Epoch, Device: -1})
-	tp.Add(format.Row{Kind: format.KindNote, Name: "attach", Message: "a library was attached to late", StartNs: Epoch})
-	tp.Add(
+// PytorchStacksRecording returns a recording with stacks in every state.
+func PytorchStacksRecording(t testing.TB) *TestRecording {
+	tp := NewTestRecording(t)
+	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "python3", Pid: 42, StartNs: Epoch, Device: -1})
+	tp.AddRow(format.Row{Kind: format.KindNote, Name: "attach", Message: "a library was attached to late", StartNs: Epoch})
+	tp.AddRow(
 		format.Row{
 			Kind:    format.KindNote,
 			Name:    format.NoteStackInference,
@@ -45,7 +45,7 @@ func Pytorch(t testing.TB) *Tape {
 			Message: `{"class":"launch","key":"call, then Python frames","inferred":930,"checked":640,"wrong":2,"wrong_estimated":62,"busy":1}`,
 		},
 	)
-	tp.Add(
+	tp.AddRow(
 		format.Row{
 			Kind:    format.KindNote,
 			Name:    format.NoteStackInference,
@@ -53,7 +53,7 @@ func Pytorch(t testing.TB) *Tape {
 			Message: `{"class":"copy","key":"call","inferred":6,"checked":10,"wrong":5}`,
 		},
 	)
-	tp.Add(
+	tp.AddRow(
 		format.Row{
 			Kind:    format.KindNote,
 			Name:    format.NoteStackInference,
@@ -61,30 +61,30 @@ func Pytorch(t testing.TB) *Tape {
 			Message: `{"class":"copy","key":"call","inferred":6,"checked":60,"wrong":0}`,
 		},
 	)
-	add, mul := ForwardStack(LaunchLeaf, Addition), BackwardStack()
-	numba := MixedStack("libcuda.so.1 cuLaunchKernel", "/tmp/numba.so launch", "[jit] ")
-	late := MixedStack(
+	add, mul := ForwardStack(LaunchFrames, AdditionFrames), BackwardStack()
+	numba := ParseFrames("libcuda.so.1 cuLaunchKernel", "/tmp/numba.so launch", "[jit] ")
+	late := ParseFrames(
 		"libcuda.so.1 cuMemcpyHtoDAsync_v2",
 		"libcudart.so.12 cudaMemcpyAsync",
 		"/x/libdali.so dali::Copy",
 	)
-	tp.StackRow(1, format.StackComplete, "", "Block.forward (model.py:12)", add)
-	tp.StackRow(2, format.StackComplete, "", "", mul)
-	tp.StackRow(3, format.StackComplete, "", "Block.forward (model.py:12)", ForwardStack(AllocatorFrames, nil))
-	tp.StackRow(4, format.StackTruncated, format.TruncationCode, "launch", numba)
-	tp.StackRow(5, format.StackTruncated, format.TruncationMapping, "dali::Copy", late)
-	tp.StackRow(6, format.StackTruncated, format.TruncationMapping, "dali::Copy", late[:2])
-	tp.StackRow(
+	tp.AddStackRow(1, format.StackComplete, "", "Block.forward (model.py:12)", add)
+	tp.AddStackRow(2, format.StackComplete, "", "", mul)
+	tp.AddStackRow(3, format.StackComplete, "", "Block.forward (model.py:12)", ForwardStack(AllocatorFrames, nil))
+	tp.AddStackRow(4, format.StackTruncated, format.TruncationCode, "launch", numba)
+	tp.AddStackRow(5, format.StackTruncated, format.TruncationMapping, "dali::Copy", late)
+	tp.AddStackRow(6, format.StackTruncated, format.TruncationMapping, "dali::Copy", late[:2])
+	tp.AddStackRow(
 		7,
 		format.StackTruncated,
 		"",
 		"step (deep.py:5)",
-		MixedStack("libcuda.so.1 cuLaunchKernel", "/app/deep.py:5 step"),
+		ParseFrames("libcuda.so.1 cuLaunchKernel", "/app/deep.py:5 step"),
 	)
-	tp.StackRow(8, format.StackFramePointer, "", "load", MixedStack("libcuda.so.1 cuMemAlloc_v2", "/app/load load"))
+	tp.AddStackRow(8, format.StackFramePointer, "", "load", ParseFrames("libcuda.so.1 cuMemAlloc_v2", "/app/load load"))
 	for i := range int64(1000) {
-		l := WithStack(
-			tp.Call(format.KindLaunch, "cuLaunchKernel", Second+i*20*Ms, 5*Us),
+		l := SetStackStatus(
+			tp.AddCall(format.KindLaunch, "cuLaunchKernel", Second+i*20*Ms, 5*Us),
 			1+int32(i%2),
 			format.StackInferred,
 		)
@@ -94,37 +94,37 @@ func Pytorch(t testing.TB) *Tape {
 		}
 	}
 	for i := range int64(20) {
-		WithStack(tp.Alloc(2*Second+i*Ms, Us, 0x7f0000000000+i*Mib, Mib), 3, format.StackComplete)
-		WithStack(tp.Call(format.KindAPI, "cuCtxGetCurrent", 2*Second+i*Ms, 1), 3, format.StackParent)
-		WithStack(tp.Call(format.KindLaunch, "cuLaunchKernel", 3*Second+i*Ms, Us), 4, format.StackTruncated)
-		WithStack(tp.Call(format.KindMemcpy, "cuMemcpyHtoDAsync_v2", 4*Second+i*Ms, Us), 5+int32(i%3), format.StackTruncated).Tid = 43
+		SetStackStatus(tp.AddAlloc(2*Second+i*Ms, Us, 0x7f0000000000+i*Mib, Mib), 3, format.StackComplete)
+		SetStackStatus(tp.AddCall(format.KindAPI, "cuCtxGetCurrent", 2*Second+i*Ms, 1), 3, format.StackParent)
+		SetStackStatus(tp.AddCall(format.KindLaunch, "cuLaunchKernel", 3*Second+i*Ms, Us), 4, format.StackTruncated)
+		SetStackStatus(tp.AddCall(format.KindMemcpy, "cuMemcpyHtoDAsync_v2", 4*Second+i*Ms, Us), 5+int32(i%3), format.StackTruncated).Tid = 43
 	}
-	WithStack(tp.Alloc(9*Second, Us, 0x7e0000000000, Mib), 8, format.StackFramePointer)
-	tp.Call(format.KindSync, "cuCtxSynchronize", 10*Second, Us)
+	SetStackStatus(tp.AddAlloc(9*Second, Us, 0x7e0000000000, Mib), 8, format.StackFramePointer)
+	tp.AddCall(format.KindSync, "cuCtxSynchronize", 10*Second, Us)
 	// the row of this stack was lost
-	WithStack(tp.Call(format.KindSync, "cuCtxSynchronize", 11*Second, Us), 99, format.StackComplete)
+	SetStackStatus(tp.AddCall(format.KindSync, "cuCtxSynchronize", 11*Second, Us), 99, format.StackComplete)
 	return tp
 }
 
 // TorchDir is PyTorch's folder in simulated stacks.
 const TorchDir = "/venv/lib/python3.12/site-packages/torch/"
 
-// libraries maps prefixes of libraries in simulated stacks to their folders.
-var libraries = map[string]string{
+// libraryFolders maps prefixes of libraries in simulated stacks to their folders.
+var libraryFolders = map[string]string{
 	"libcuda": "/usr/lib/x86_64-linux-gnu/", "libcudart": "/venv/lib/python3.12/site-packages/nvidia/cuda_runtime/lib/",
 	"libtorch": TorchDir + "lib/", "libc10": TorchDir + "lib/", "libpython": "/usr/lib/",
 	"libc.so": "/usr/lib/x86_64-linux-gnu/", "libstdc++": "/usr/lib/x86_64-linux-gnu/",
 }
 
-var pythonLine = regexp.MustCompile(`^(\S+\.py|<frozen \w+>|<string>|<shim>):(\d+) (.+)$`)
+var pythonFramePattern = regexp.MustCompile(`^(\S+\.py|<frozen \w+>|<string>|<shim>):(\d+) (.+)$`)
 
-// MixedStack returns the frames that lines describe, innermost first: "FILE.py:LINE FUNCTION" for
+// ParseFrames returns the frames that lines describe, innermost first: "FILE.py:LINE FUNCTION" for
 // Python, "MODULE FUNCTION" for native code, "[jit] FUNCTION" for code without a file. A frame
 // without a function has no name.
-func MixedStack(lines ...string) []format.Frame {
+func ParseFrames(lines ...string) []format.Frame {
 	var frames []format.Frame
 	for i, line := range lines {
-		if m := pythonLine.FindStringSubmatch(line); m != nil {
+		if m := pythonFramePattern.FindStringSubmatch(line); m != nil {
 			n, _ := strconv.Atoi(m[2])
 			frames = append(frames, format.Frame{Func: m[3], File: m[1], Line: int32(n), Type: "python"})
 			continue
@@ -141,7 +141,7 @@ func MixedStack(lines ...string) []format.Frame {
 			f.Module, f.Type = "", "jit"
 		}
 		longest := "" // libcuda is also a prefix of libcudart
-		for prefix, dir := range libraries {
+		for prefix, dir := range libraryFolders {
 			if strings.HasPrefix(module, prefix) && len(prefix) > len(longest) {
 				longest, f.Module = prefix, dir+module
 			}
@@ -153,10 +153,10 @@ func MixedStack(lines ...string) []format.Frame {
 
 // Parts of stacks of CPython 3.12 and PyTorch 2.x, innermost first.
 var (
-	// LaunchLeaf is the innermost part of a stack of a kernel launch.
-	LaunchLeaf = []string{"libcuda.so.580.95.05 cuLaunchKernel", "libcudart.so.12 cudaLaunchKernel"}
-	// Addition is the part of a stack from the addition of two tensors to its Python binding.
-	Addition = []string{
+	// LaunchFrames is the innermost part of a stack of a kernel launch.
+	LaunchFrames = []string{"libcuda.so.580.95.05 cuLaunchKernel", "libcudart.so.12 cudaLaunchKernel"}
+	// AdditionFrames is the part of a stack from the addition of two tensors to its Python binding.
+	AdditionFrames = []string{
 		"libtorch_cuda.so at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float>>",
 		"libtorch_cuda.so at::native::add_kernel",
 		"libtorch_cuda.so at::(anonymous namespace)::wrapper_CUDA_add_Tensor",
@@ -180,23 +180,24 @@ var (
 		"libtorch_cpu.so at::_ops::empty_strided::redispatch",
 		"libtorch_python.so torch::autograd::THPVariable_to",
 	}
-	// calling is the part between a Python function and a Python function that it calls through C.
-	calling = []string{"libpython3.12.so.1.0 method_vectorcall_VARARGS_KEYWORDS", "libpython3.12.so.1.0 " +
+	// moduleCallFrames is the part between a Python function and a Python function that it calls
+	// through C.
+	moduleCallFrames = []string{"libpython3.12.so.1.0 method_vectorcall_VARARGS_KEYWORDS", "libpython3.12.so.1.0 " +
 		"_PyEval_EvalFrameDefault"}
-	module = []string{
+	moduleFrames = []string{
 		TorchDir + "nn/modules/module.py:1562 Module._call_impl", TorchDir + "nn/modules/module.py:1553 " +
 			"Module._wrapped_call_impl",
 		"libpython3.12.so.1.0 method_vectorcall", "libpython3.12.so.1.0 slot_tp_call", "libpython3.12.so.1.0 " +
 			"_PyObject_MakeTpCall",
 		"libpython3.12.so.1.0 _PyEval_EvalFrameDefault",
 	}
-	script = []string{"/app/train.py:88 train_step", "/app/train.py:120 main", "/app/train.py:131 <module>"}
-	start  = []string{
+	scriptFrames = []string{"/app/train.py:88 train_step", "/app/train.py:120 main", "/app/train.py:131 <module>"}
+	startFrames  = []string{
 		"libpython3.12.so.1.0 PyEval_EvalCode", "libpython3.12.so.1.0 ", "libpython3.12.so.1.0 " +
 			"_PyRun_SimpleFileObject", "libpython3.12.so.1.0 Py_RunMain",
 		"libc.so.6 ", "libc.so.6 __libc_start_main_impl", "/usr/bin/python3.12 _start",
 	}
-	engine = []string{
+	autogradFrames = []string{
 		"libtorch_cpu.so torch::autograd::Node::operator()", "libtorch_cpu.so " +
 			"torch::autograd::Engine::evaluate_function",
 		"libtorch_cpu.so torch::autograd::Engine::thread_main", "libtorch_python.so " +
@@ -207,12 +208,12 @@ var (
 
 // ForwardStack returns the stack of a model's layer that a script calls.
 func ForwardStack(leaf, operation []string) []format.Frame {
-	return MixedStack(slices.Concat(leaf, operation, calling, []string{"/app/model.py:12 Block.forward"}, module,
-		[]string{TorchDir + "nn/modules/container.py:219 Sequential.forward"}, module, script, start)...)
+	return ParseFrames(slices.Concat(leaf, operation, moduleCallFrames, []string{"/app/model.py:12 Block.forward"}, moduleFrames,
+		[]string{TorchDir + "nn/modules/container.py:219 Sequential.forward"}, moduleFrames, scriptFrames, startFrames)...)
 }
 
 // BackwardStack returns the stack of an operation in PyTorch's autograd engine.
 func BackwardStack() []format.Frame {
-	return MixedStack(slices.Concat(LaunchLeaf, Addition[:7], []string{"libtorch_cpu.so " +
-		"torch::autograd::generated::AddBackward0::apply"}, engine)...)
+	return ParseFrames(slices.Concat(LaunchFrames, AdditionFrames[:7], []string{"libtorch_cpu.so " +
+		"torch::autograd::generated::AddBackward0::apply"}, autogradFrames)...)
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // AddSamplingSwitch adds the note that the recording of launches or stacks was switched on or off.
-func (tp *Tape) AddSamplingSwitch(at int64, subject string, recorded bool) {
+func (tp *TestRecording) AddSamplingSwitch(at int64, subject string, recorded bool) {
 	text, err := json.Marshal(
 		format.Sampling{
 			Class:          format.SampledLaunch,
@@ -20,7 +20,7 @@ func (tp *Tape) AddSamplingSwitch(at int64, subject string, recorded bool) {
 	if err != nil {
 		tp.t.Fatal(err)
 	}
-	tp.Add(
+	tp.AddRow(
 		format.Row{
 			Kind:    format.KindNote,
 			Name:    format.NoteSampling,
@@ -36,7 +36,7 @@ func (tp *Tape) AddSamplingSwitch(at int64, subject string, recorded bool) {
 type SamplingGap struct{ From, To int64 }
 
 // AddSamplingGaps adds the notes of sampling gaps.
-func (tp *Tape) AddSamplingGaps(times ...SamplingGap) {
+func (tp *TestRecording) AddSamplingGaps(times ...SamplingGap) {
 	for _, w := range times {
 		tp.AddSamplingSwitch(w.From, format.SampledStacks, false)
 		tp.AddSamplingSwitch(w.From, format.SampledCalls, false)

@@ -8,11 +8,12 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Surface returns a recording of a program that uses all kinds of memory except cuMemAlloc.
-func Surface(t *testing.T) *Tape {
+// AllMemoryKindsRecording returns a recording of a program that uses all kinds of memory except
+// cuMemAlloc.
+func AllMemoryKindsRecording(t *testing.T) *TestRecording {
 	const va, page = int64(0x300000000), int64(2) << 20
-	tp := NewTape(t)
-	tp.Add(
+	tp := NewTestRecording(t)
+	tp.AddRow(
 		format.Row{
 			Kind:    format.KindProcess,
 			Name:    "server",
@@ -22,53 +23,53 @@ func Surface(t *testing.T) *Tape {
 			Message: `{"exe":"/app/server"}`,
 		},
 	)
-	tp.Add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
-	tp.Stack(1, "Segment::map", "Arena::grow", "main", "_start")
-	tp.Stack(2, "Staging::Staging", "main", "_start")
-	tp.API("cuDevicePrimaryCtxRetain", 1*Ms, 0xd0, 0)
-	tp.API("cuDeviceGetDefaultMemPool", 2*Ms, 0xf00, 0)
+	tp.AddRow(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
+	tp.AddStack(1, "Segment::map", "Arena::grow", "main", "_start")
+	tp.AddStack(2, "Staging::Staging", "main", "_start")
+	tp.AddAPICall("cuDevicePrimaryCtxRetain", 1*Ms, 0xd0, 0)
+	tp.AddAPICall("cuDeviceGetDefaultMemPool", 2*Ms, 0xf00, 0)
 	for i := range int64(100) {
 		begin := Second + i*500*Ms
-		InContext(At(tp.Create(begin, 0x1010+i, page), 1, "Arena::grow (arena.cc:20)"), 0xd0, 0)
-		tp.MapAt(begin+Ms, va+i*page, page, 0x1010+i)
-		tp.Release(begin+2*Ms, 0x1010+i)
-		a := InContext(tp.Memory(format.KindAlloc, format.MemoryAsync, begin+3*Ms, 0x7f0000000000, 3*page), 0xd0, 0)
+		SetContext(SetStackAndSite(tp.AddMemCreate(begin, 0x1010+i, page), 1, "Arena::grow (arena.cc:20)"), 0xd0, 0)
+		tp.AddMemMap(begin+Ms, va+i*page, page, 0x1010+i)
+		tp.AddMemRelease(begin+2*Ms, 0x1010+i)
+		a := SetContext(tp.AddMemoryCall(format.KindAlloc, format.MemoryAsync, begin+3*Ms, 0x7f0000000000, 3*page), 0xd0, 0)
 		a.Name, a.Stream = "cuMemAllocAsync", 7
-		tp.Memory(format.KindFree, format.MemoryAsync, begin+4*Ms, 0x7f0000000000, 0).Stream = 7
+		tp.AddMemoryCall(format.KindFree, format.MemoryAsync, begin+4*Ms, 0x7f0000000000, 0).Stream = 7
 		for k := range int64(4) {
-			l := InContext(tp.Call(format.KindLaunch, "cuLaunchKernel", begin+5*Ms+k*Us, 500), 0xd0, 0)
+			l := SetContext(tp.AddCall(format.KindLaunch, "cuLaunchKernel", begin+5*Ms+k*Us, 500), 0xd0, 0)
 			l.Kernel = fmt.Sprintf("at::native::vectorized_elementwise_kernel<4, "+
 				"at::native::AddFunctor<c10::complex<%s> >, std::array<char*, 3ul> >", []string{"float", "double"}[k%2])
 			if i == 0 {
 				l.Flags = format.FlagCaptured
 			}
 		}
-		g := InContext(tp.Call(format.KindLaunch, "cuGraphLaunch_ptsz", begin+6*Ms, 900), 0xd0, 0)
+		g := SetContext(tp.AddCall(format.KindLaunch, "cuGraphLaunch_ptsz", begin+6*Ms, 900), 0xd0, 0)
 		g.Ptr, g.Value = 0x6000, 4
-		info := InContext(tp.API("cuMemGetInfo_v2", begin+7*Ms, 0, 0), 0xd0, 0)
+		info := SetContext(tp.AddAPICall("cuMemGetInfo_v2", begin+7*Ms, 0, 0), 0xd0, 0)
 		info.Bytes, info.Value = 100<<30-i*page, float64(140<<30)
-		pool := InContext(tp.API("cuMemPoolGetAttribute", begin+8*Ms, 0xf00, 0), 0xd0, 0)
-		pool.Bytes, pool.Value = 64*Mib, timeline.PoolReservedCurrent
+		pool := SetContext(tp.AddAPICall("cuMemPoolGetAttribute", begin+8*Ms, 0xf00, 0), 0xd0, 0)
+		pool.Bytes, pool.Value = 64*Mib, timeline.PoolAttributeReserved
 	}
-	InContext(
-		At(
-			tp.Memory(format.KindAlloc, format.MemoryRegistered, 30*Second, 0x550000000000, 32*Mib),
+	SetContext(
+		SetStackAndSite(
+			tp.AddMemoryCall(format.KindAlloc, format.MemoryRegistered, 30*Second, 0x550000000000, 32*Mib),
 			2,
 			"Staging::Staging (staging.cc:5)",
 		),
 		0xd0,
 		0,
 	)
-	InContext(
-		At(tp.Memory(format.KindAlloc, format.MemoryArray, 31*Second, 0x551000000000, 4*Mib), 2, "Staging::Staging "+
+	SetContext(
+		SetStackAndSite(tp.AddMemoryCall(format.KindAlloc, format.MemoryArray, 31*Second, 0x551000000000, 4*Mib), 2, "Staging::Staging "+
 			"(staging.cc:5)"),
 		0xd0,
 		0,
 	)
-	tp.Memory(format.KindBorrow, format.MemoryIPC, 32*Second, 0x7e0000000000, 0)
-	tp.Memory(format.KindBorrow, format.MemoryExternal, 33*Second, 0x8000, 16*Mib)
-	tp.Memory(format.KindReturn, format.MemoryExternal, 34*Second, 0x8000, 0)
-	node := tp.API("cuGraphAddMemAllocNode", 35*Second, 0x7d0000000000, 0)
+	tp.AddMemoryCall(format.KindBorrow, format.MemoryIPC, 32*Second, 0x7e0000000000, 0)
+	tp.AddMemoryCall(format.KindBorrow, format.MemoryExternal, 33*Second, 0x8000, 16*Mib)
+	tp.AddMemoryCall(format.KindReturn, format.MemoryExternal, 34*Second, 0x8000, 0)
+	node := tp.AddAPICall("cuGraphAddMemAllocNode", 35*Second, 0x7d0000000000, 0)
 	node.MemoryKind, node.Bytes = format.MemoryGraph, 8*Mib
 	return tp
 }

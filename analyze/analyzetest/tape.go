@@ -23,18 +23,18 @@ const (
 	Mib    = int64(1) << 20
 )
 
-// Tape collects the rows of a simulated recording. Its methods return the added row, so that a test
-// can change it. Times are ns from the start of the recording.
-type Tape struct {
+// TestRecording collects the rows of a simulated recording. Its methods return the added row, so
+// that a test can change it. Times are ns from the start of the recording.
+type TestRecording struct {
 	t    testing.TB
 	Meta format.Meta // metadata that Record writes to the file
 	Rows []*format.Row
 	Path string // path of the file that Record writes
 }
 
-// NewTape returns an empty recording of 60 s.
-func NewTape(t testing.TB) *Tape {
-	return &Tape{t: t, Path: filepath.Join(t.TempDir(), "run.parquet"), Meta: format.Meta{
+// NewTestRecording returns an empty recording of 60 s.
+func NewTestRecording(t testing.TB) *TestRecording {
+	return &TestRecording{t: t, Path: filepath.Join(t.TempDir(), "run.parquet"), Meta: format.Meta{
 		GpurecVersion: "v0.0.0-test",
 		Command:       []string{"gpurec", "record"},
 		Host:          "box",
@@ -46,15 +46,15 @@ func NewTape(t testing.TB) *Tape {
 	}}
 }
 
-// Add adds a row.
-func (tp *Tape) Add(r format.Row) *format.Row {
+// AddRow adds a row.
+func (tp *TestRecording) AddRow(r format.Row) *format.Row {
 	tp.Rows = append(tp.Rows, &r)
 	return &r
 }
 
-// Call adds a call of thread 42 in process 42 that starts at `at` and takes dur.
-func (tp *Tape) Call(kind, name string, at, dur int64) *format.Row {
-	return tp.Add(
+// AddCall adds a call of thread 42 in process 42 that starts at `at` and takes dur.
+func (tp *TestRecording) AddCall(kind, name string, at, dur int64) *format.Row {
+	return tp.AddRow(
 		format.Row{
 			Kind:        kind,
 			Name:        name,
@@ -67,23 +67,23 @@ func (tp *Tape) Call(kind, name string, at, dur int64) *format.Row {
 	)
 }
 
-// Alloc adds a successful cuMemAlloc.
-func (tp *Tape) Alloc(at, dur, ptr, bytes int64) *format.Row {
-	r := tp.Call(format.KindAlloc, "cuMemAlloc_v2", at, dur)
+// AddAlloc adds a successful cuMemAlloc.
+func (tp *TestRecording) AddAlloc(at, dur, ptr, bytes int64) *format.Row {
+	r := tp.AddCall(format.KindAlloc, "cuMemAlloc_v2", at, dur)
 	r.Ptr, r.Bytes, r.MemoryKind = ptr, bytes, format.MemoryDevice
 	return r
 }
 
-// Free adds a cuMemFree.
-func (tp *Tape) Free(at, dur, ptr int64) *format.Row {
-	r := tp.Call(format.KindFree, "cuMemFree_v2", at, dur)
+// AddFree adds a cuMemFree.
+func (tp *TestRecording) AddFree(at, dur, ptr int64) *format.Row {
+	r := tp.AddCall(format.KindFree, "cuMemFree_v2", at, dur)
 	r.Ptr, r.MemoryKind = ptr, format.MemoryDevice
 	return r
 }
 
-// Stack adds a stack: a frame of libcuda, then the given functions, innermost first.
-func (tp *Tape) Stack(id int32, functions ...string) {
-	r := tp.Add(format.Row{Kind: format.KindStack, StackID: id, StackStatus: format.StackComplete, Device: -1})
+// AddStack adds a stack: a frame of libcuda, then the given functions, innermost first.
+func (tp *TestRecording) AddStack(id int32, functions ...string) {
+	r := tp.AddRow(format.Row{Kind: format.KindStack, StackID: id, StackStatus: format.StackComplete, Device: -1})
 	r.Frames = []format.Frame{
 		{
 			Func:       "cuMemAlloc_v2",
@@ -111,14 +111,14 @@ func (tp *Tape) Stack(id int32, functions ...string) {
 	}
 }
 
-// At sets the stack and the call site of a call.
-func At(r *format.Row, stack int32, site string) *format.Row {
+// SetStackAndSite sets the stack and the call site of a call.
+func SetStackAndSite(r *format.Row, stack int32, site string) *format.Row {
 	r.StackID, r.Site, r.StackStatus = stack, site, format.StackComplete
 	return r
 }
 
-// Record writes the recording to a file and opens it.
-func (tp *Tape) Record() *format.Recording {
+// WriteAndOpen writes the recording to a file and opens it.
+func (tp *TestRecording) WriteAndOpen() *format.Recording {
 	tp.t.Helper()
 	w, err := format.Create(tp.Path, format.Options{Force: true})
 	if err != nil {
@@ -151,21 +151,21 @@ func OpenRecording(t testing.TB, path string) *format.Recording {
 }
 
 // Timeline writes the recording and opens it as a Timeline.
-func (tp *Tape) Timeline() *timeline.Timeline {
+func (tp *TestRecording) Timeline() *timeline.Timeline {
 	tp.t.Helper()
-	tl, err := timeline.Open(tp.Record())
+	tl, err := timeline.Open(tp.WriteAndOpen())
 	if err != nil {
 		tp.t.Fatal(err)
 	}
 	return tl
 }
 
-// Training returns a recording of a training with a leak, a cache, a failed allocation, NVML
-// samples and an Xid. It has 60 s of steps of 100 ms.
-func Training(t testing.TB) *Tape {
-	tp := NewTape(t)
+// TrainingRecording returns a recording of a training with a leak, a cache, a failed allocation,
+// NVML samples and an Xid. It has 60 s of steps of 100 ms.
+func TrainingRecording(t testing.TB) *TestRecording {
+	tp := NewTestRecording(t)
 	tp.Meta.Calls = map[string]format.CallCount{"memory": {Seen: 1, Recorded: 1}}
-	tp.Add(
+	tp.AddRow(
 		format.Row{
 			Kind:    format.KindProcess,
 			Name:    "train",
@@ -175,40 +175,40 @@ func Training(t testing.TB) *Tape {
 			Message: `{"exe":"/app/train"}`,
 		},
 	)
-	tp.Add(format.Row{Kind: format.KindThread, Name: "main", Pid: 42, Tid: 42, StartNs: Epoch, Device: -1})
-	tp.Add(format.Row{Kind: format.KindThread, Name: "loader", Pid: 42, Tid: 43, StartNs: Epoch, Device: -1})
-	tp.Add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
-	tp.Stack(1, "load_weights", "main", "_start")
-	tp.Stack(2, "train_step", "main", "_start")
-	tp.Stack(3, "Cache::fill(int)", "train_step", "main", "_start")
-	tp.Stack(4, "log_metrics", "train_step", "main", "_start")
+	tp.AddRow(format.Row{Kind: format.KindThread, Name: "main", Pid: 42, Tid: 42, StartNs: Epoch, Device: -1})
+	tp.AddRow(format.Row{Kind: format.KindThread, Name: "loader", Pid: 42, Tid: 43, StartNs: Epoch, Device: -1})
+	tp.AddRow(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
+	tp.AddStack(1, "load_weights", "main", "_start")
+	tp.AddStack(2, "train_step", "main", "_start")
+	tp.AddStack(3, "Cache::fill(int)", "train_step", "main", "_start")
+	tp.AddStack(4, "log_metrics", "train_step", "main", "_start")
 	next := int64(0x7f00_0000_0000)
 	ptr := func(bytes int64) int64 { next += bytes + 512; return next }
 	for i := range int64(8) {
-		At(tp.Alloc(500*Ms+i*10*Ms, 300*Us, ptr(512*Mib), 512*Mib), 1, "load_weights (train.cc:10)")
+		SetStackAndSite(tp.AddAlloc(500*Ms+i*10*Ms, 300*Us, ptr(512*Mib), 512*Mib), 1, "load_weights (train.cc:10)")
 	}
 	for step := range int64(580) {
 		begin := 1500*Ms + step*100*Ms
 		work := ptr(64 * Mib)
-		At(tp.Alloc(begin, 200*Us, work, 64*Mib), 2, "train_step (train.cc:10)")
+		SetStackAndSite(tp.AddAlloc(begin, 200*Us, work, 64*Mib), 2, "train_step (train.cc:10)")
 		for k := range int64(3) {
-			l := tp.Call(format.KindLaunch, "cuLaunchKernel", begin+Ms+k*Ms, 8*Us)
+			l := tp.AddCall(format.KindLaunch, "cuLaunchKernel", begin+Ms+k*Ms, 8*Us)
 			l.Kernel, l.Stream, l.GridX, l.GridY, l.GridZ, l.BlockX, l.BlockY, l.BlockZ = "gemm<float>(int)", 7, 128, 1, 1, 256, 1, 1
 		}
-		tp.Call(format.KindSync, "cuStreamSynchronize", begin+5*Ms, 60*Ms)
-		tp.Free(begin+70*Ms, 100*Us, work)
+		tp.AddCall(format.KindSync, "cuStreamSynchronize", begin+5*Ms, 60*Ms)
+		tp.AddFree(begin+70*Ms, 100*Us, work)
 		if step < 100 {
-			At(tp.Alloc(begin+75*Ms, 100*Us, ptr(8*Mib), 8*Mib), 3, "Cache::fill(int) (train.cc:10)")
+			SetStackAndSite(tp.AddAlloc(begin+75*Ms, 100*Us, ptr(8*Mib), 8*Mib), 3, "Cache::fill(int) (train.cc:10)")
 		}
 		// never freed: the leak
-		At(tp.Alloc(begin+80*Ms, 50*Us, ptr(4*Mib), 4*Mib), 4, "log_metrics (train.cc:10)")
+		SetStackAndSite(tp.AddAlloc(begin+80*Ms, 50*Us, ptr(4*Mib), 4*Mib), 4, "log_metrics (train.cc:10)")
 	}
-	tp.Free(2*Second, 10*Us, 0x6f00_0000_0000) // a free of memory allocated before the recording
-	failed := tp.Alloc(30*Second, 20*Us, 0, 200<<30)
+	tp.AddFree(2*Second, 10*Us, 0x6f00_0000_0000) // a free of memory allocated before the recording
+	failed := tp.AddAlloc(30*Second, 20*Us, 0, 200<<30)
 	failed.Result = calls.ResultOutOfMemory
-	h := tp.Alloc(700*Ms, 500*Us, 0x5555_0000_0000, 16*Mib)
+	h := tp.AddAlloc(700*Ms, 500*Us, 0x5555_0000_0000, 16*Mib)
 	h.Name, h.MemoryKind, h.Tid = "cuMemHostAlloc", format.MemoryHost, 43
-	open := tp.Call(format.KindSync, "cuStreamSynchronize", 59900*Ms, 100*Ms)
+	open := tp.AddCall(format.KindSync, "cuStreamSynchronize", 59900*Ms, 100*Ms)
 	open.Flags = format.FlagOpen
 	for i := range int64(6) {
 		for name, v := range map[string]float64{
@@ -216,16 +216,16 @@ func Training(t testing.TB) *Tape {
 			catalog.MetricMemoryTotal: 140 << 30,
 			"utilization_pct":         91.5,
 		} {
-			tp.Add(format.Row{Kind: format.KindNVML, Name: name, StartNs: Epoch + i*10*Second, Value: v})
+			tp.AddRow(format.Row{Kind: format.KindNVML, Name: name, StartNs: Epoch + i*10*Second, Value: v})
 		}
 	}
-	tp.Add(format.Row{Kind: format.KindXid, StartNs: Epoch + 31*Second, Pid: 42, Value: 31, Message: "MMU fault"})
+	tp.AddRow(format.Row{Kind: format.KindXid, StartNs: Epoch + 31*Second, Pid: 42, Value: 31, Message: "MMU fault"})
 	return tp
 }
 
-// Exit adds the end of a process.
-func (tp *Tape) Exit(pid int32, at int64) {
-	tp.Add(
+// AddExit adds the end of a process.
+func (tp *TestRecording) AddExit(pid int32, at int64) {
+	tp.AddRow(
 		format.Row{
 			Kind:    format.KindProcess,
 			Pid:     pid,

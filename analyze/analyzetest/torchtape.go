@@ -10,14 +10,14 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// TorchTape simulates allocators of several processes and devices for a number of steps each, and
-// adds their events to one recording. The rows are only roughly in order of time. change can modify
-// each allocator before it starts.
-func TorchTape(t testing.TB, seed uint64, steps int, change func(*TorchWorld)) (*Tape, []*TorchWorld) {
+// TorchAllocatorRecording simulates allocators of several processes and devices for a number of
+// steps each, and adds their events to one recording. The rows are only roughly in order of time.
+// change can modify each allocator before it starts.
+func TorchAllocatorRecording(t testing.TB, seed uint64, steps int, change func(*TorchAllocator)) (*TestRecording, []*TorchAllocator) {
 	r := rand.New(rand.NewPCG(seed, seed))
-	tp := NewTape(t)
-	var worlds []*TorchWorld
-	for _, key := range []caching.Key{{Pid: 42, Device: 0}, {Pid: 42, Device: 1}, {Pid: 77, Device: 0}} {
+	tp := NewTestRecording(t)
+	var worlds []*TorchAllocator
+	for _, key := range []caching.AllocatorKey{{Pid: 42, Device: 0}, {Pid: 42, Device: 1}, {Pid: 77, Device: 0}} {
 		conf := TorchConf{Expandable: r.IntN(2) == 0}
 		if r.IntN(3) == 0 {
 			conf.Divisions = 4
@@ -25,10 +25,10 @@ func TorchTape(t testing.TB, seed uint64, steps int, change func(*TorchWorld)) (
 		if r.IntN(3) == 0 && !conf.Expandable {
 			conf.maxSplit = 30 * Mib
 		}
-		w := NewTorchWorld(tp, r, key.Pid, key.Device, conf)
+		w := NewTorchAllocator(tp, r, key.Pid, key.Device, conf)
 		change(w)
 		for i := 0; i < steps || w.Last.Name == format.AllocatorAlloc; i++ {
-			w.Step()
+			w.RunRandomOperation()
 		}
 		worlds = append(worlds, w)
 	}
@@ -41,11 +41,11 @@ func TorchTape(t testing.TB, seed uint64, steps int, change func(*TorchWorld)) (
 	return tp, worlds
 }
 
-// StateOf returns the state of a simulated allocator from a list, or the zero value.
-func StateOf(list []state.Allocator, w *TorchWorld) state.Allocator {
-	i := slices.IndexFunc(list, func(s state.Allocator) bool { return s.Pid == w.Pid && s.Device == w.Device })
+// FindAllocatorState returns the state of a simulated allocator from a list, or the zero value.
+func FindAllocatorState(list []state.AllocatorState, w *TorchAllocator) state.AllocatorState {
+	i := slices.IndexFunc(list, func(s state.AllocatorState) bool { return s.Pid == w.Pid && s.Device == w.Device })
 	if i < 0 {
-		return state.Allocator{}
+		return state.AllocatorState{}
 	}
 	return list[i]
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// TorchTraining returns a recording of 60 s of a training loop on PyTorch's allocator. It has
-// weights, activations that come and go, and a cache that fills in the first seconds. With leak >
-// 0, a list keeps that many bytes in each step of 100 ms. The driver's calls are recorded too; one
-// of them is not the allocator's.
-func TorchTraining(t testing.TB, conf TorchConf, leak int64) (*Tape, *TorchWorld) {
-	tp := NewTape(t)
-	tp.Add(
+// TorchTrainingRecording returns a recording of 60 s of a training loop on PyTorch's allocator. It
+// has weights, activations that come and go, and a cache that fills in the first seconds. With leak
+// > 0, a list keeps that many bytes in each step of 100 ms. The driver's calls are recorded too;
+// one of them is not the allocator's.
+func TorchTrainingRecording(t testing.TB, conf TorchConf, leak int64) (*TestRecording, *TorchAllocator) {
+	tp := NewTestRecording(t)
+	tp.AddRow(
 		format.Row{
 			Kind:    format.KindProcess,
 			Name:    "python3",
@@ -25,23 +25,23 @@ func TorchTraining(t testing.TB, conf TorchConf, leak int64) (*Tape, *TorchWorld
 			Message: `{"exe":"/usr/bin/python3"}`,
 		},
 	)
-	tp.Add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
-	tp.Add(
+	tp.AddRow(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
+	tp.AddRow(
 		format.Row{
 			Kind:    format.KindNote,
 			Name:    format.NoteAllocator,
 			Pid:     42,
-			Message: `{"allocator":"torch","conf":"` + conf.String() + `"` + conf.Source() + `}`,
+			Message: `{"allocator":"torch","conf":"` + conf.String() + `"` + conf.EventSource() + `}`,
 		},
 	)
 	for i, f := range []string{"load", "forward", "cache", "keep"} {
-		tp.Stack(int32(i+1), f, "main", "_start")
+		tp.AddStack(int32(i+1), f, "main", "_start")
 	}
-	w := NewTorchWorld(tp, rand.New(rand.NewPCG(1, 1)), 42, 0, conf)
+	w := NewTorchAllocator(tp, rand.New(rand.NewPCG(1, 1)), 42, 0, conf)
 	w.Driver, w.Capacity = true, 4000*Mib
 	get := func(bytes int64, stack int32, site string) *TorchBlock {
-		b := w.Alloc(bytes, TorchSegment{Stream: 7})
-		At(b.Row, stack, site)
+		b := w.AllocBlock(bytes, TorchSegment{Stream: 7})
+		SetStackAndSite(b.Row, stack, site)
 		w.Peak = max(w.Peak, w.requested)
 		return b
 	}
@@ -49,7 +49,7 @@ func TorchTraining(t testing.TB, conf TorchConf, leak int64) (*Tape, *TorchWorld
 		get(50*Mib, 1, "load (train.py:10)")
 	}
 	w.Now += 3 * Us
-	own := At(tp.Alloc(w.Now, Us, 0x6f0000000000, 64*Mib), 1, "load (train.py:12)")
+	own := SetStackAndSite(tp.AddAlloc(w.Now, Us, 0x6f0000000000, 64*Mib), 1, "load (train.py:12)")
 	own.Stream = 7
 	for step := range int64(590) {
 		w.Now = Second + step*100*Ms
@@ -62,7 +62,7 @@ func TorchTraining(t testing.TB, conf TorchConf, leak int64) (*Tape, *TorchWorld
 		}
 		w.Now += 50 * Ms
 		for _, b := range a {
-			w.Free(b)
+			w.FreeBlock(b)
 		}
 		if step == 300 {
 			w.emptyCache()
@@ -71,8 +71,8 @@ func TorchTraining(t testing.TB, conf TorchConf, leak int64) (*Tape, *TorchWorld
 	return tp, w
 }
 
-// Cell returns a value in a report's first table.
-func Cell(t testing.TB, r *report.Report, row int, key string) any {
+// CellValue returns a value in a report's first table.
+func CellValue(t testing.TB, r *report.Report, row int, key string) any {
 	t.Helper()
 	i := slices.IndexFunc(r.Tables[0].Columns, func(c report.Column) bool { return c.Key == key })
 	if i < 0 || row >= len(r.Tables[0].Rows) {
@@ -81,9 +81,9 @@ func Cell(t testing.TB, r *report.Report, row int, key string) any {
 	return r.Tables[0].Rows[row].Cells[i]
 }
 
-// ReportsTraining is a TorchTraining in which the recording has only the allocator's reported
-// statistics.
-func ReportsTraining(t *testing.T, conf TorchConf, leak int64) (*Tape, *TorchWorld) {
+// ReportedTrainingRecording is a TorchTrainingRecording in which the recording has only the
+// allocator's reported statistics.
+func ReportedTrainingRecording(t *testing.T, conf TorchConf, leak int64) (*TestRecording, *TorchAllocator) {
 	conf.Reports = true
-	return TorchTraining(t, conf, leak)
+	return TorchTrainingRecording(t, conf, leak)
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// TorchWorld simulates PyTorch's caching allocator for one process and device. It uses simple lists
-// and is independent of package caching. It adds its events as a recorder sees them, and takes a
-// sample of its totals after each operation.
-type TorchWorld struct {
-	tp          *Tape
+// TorchAllocator simulates PyTorch's caching allocator for one process and device. It uses simple
+// lists and is independent of package caching. It adds its events as a recorder sees them, and
+// takes a sample of its totals after each operation.
+type TorchAllocator struct {
+	tp          *TestRecording
 	R           *rand.Rand
 	Pid, Device int32
 	Now         int64 // current time, ns from the start of the recording
@@ -29,14 +29,14 @@ type TorchWorld struct {
 	Segments []*TorchSegment
 	Held     []*TorchBlock // blocks in use by the program
 	nextVA   int64
-	Samples  []TorchSample
+	Samples  []TorchAllocatorSample
 	Last     *format.Row // row of the latest allocator event
 	Peak     int64       // maximum of the requested bytes, if the test updates it
 	// The allocator's own totals.
 	allocated, requested, active, allocations, reserved, cudaMallocs int64
 }
 
-// TorchConf is the configuration of a TorchWorld.
+// TorchConf is the configuration of a TorchAllocator.
 type TorchConf struct {
 	Expandable bool
 	maxSplit   int64
@@ -44,8 +44,8 @@ type TorchConf struct {
 	Reports    bool // the recorder knows the allocator only from its reported statistics
 }
 
-// Source returns the part of the allocator's note that names the source of its events.
-func (c TorchConf) Source() string {
+// EventSource returns the part of the allocator's note that names the source of its events.
+func (c TorchConf) EventSource() string {
 	if !c.Reports {
 		return ""
 	}
@@ -88,20 +88,20 @@ type TorchBlock struct {
 	Row             *format.Row
 }
 
-// Free reports whether the range can be allocated.
-func (b *TorchBlock) Free() bool { return !b.InUse && !b.Awaiting && !b.Unmapped }
+// IsFree reports whether the range can be allocated.
+func (b *TorchBlock) IsFree() bool { return !b.InUse && !b.Awaiting && !b.Unmapped }
 
-// TorchSample is the state of the allocator after an operation.
-type TorchSample struct {
+// TorchAllocatorSample is the state of the allocator after an operation.
+type TorchAllocatorSample struct {
 	AtNs   int64
-	Totals caching.Totals
-	Blocks map[int64]state.Block // live blocks by address; nil in most samples
+	Totals caching.AllocatorTotals
+	Blocks map[int64]state.AllocatorBlock // live blocks by address; nil in most samples
 	After  string                // name of the latest allocator event before the sample
 }
 
-// NewTorchWorld returns an allocator without memory. Its driver has 400 MiB.
-func NewTorchWorld(tp *Tape, r *rand.Rand, pid, device int32, conf TorchConf) *TorchWorld {
-	return &TorchWorld{
+// NewTorchAllocator returns an allocator without memory. Its driver has 400 MiB.
+func NewTorchAllocator(tp *TestRecording, r *rand.Rand, pid, device int32, conf TorchConf) *TorchAllocator {
+	return &TorchAllocator{
 		tp:       tp,
 		R:        r,
 		Pid:      pid,
@@ -113,13 +113,13 @@ func NewTorchWorld(tp *Tape, r *rand.Rand, pid, device int32, conf TorchConf) *T
 	}
 }
 
-// Row adds an event with the current totals.
-func (w *TorchWorld) Row(name string, ptr, bytes int64, s *TorchSegment) *format.Row {
+// AddEvent adds an event with the current totals.
+func (w *TorchAllocator) AddEvent(name string, ptr, bytes int64, s *TorchSegment) *format.Row {
 	w.Now += 1 + w.R.Int64N(40)
 	if w.Conf.Reports {
-		return w.report(name, ptr)
+		return w.addReportedEvent(name, ptr)
 	}
-	r := w.tp.Add(format.Row{
+	r := w.tp.AddRow(format.Row{
 		Kind:           format.KindAllocator,
 		Name:           name,
 		StartNs:        Epoch + w.Now,
@@ -143,7 +143,7 @@ func (w *TorchWorld) Row(name string, ptr, bytes int64, s *TorchSegment) *format
 	return r
 }
 
-func (w *TorchWorld) round(size int64) int64 {
+func (w *TorchAllocator) roundSize(size int64) int64 {
 	if d := w.Conf.Divisions; d > 1 && size > 512*d {
 		power := int64(1)
 		for power*2 <= size {
@@ -154,24 +154,24 @@ func (w *TorchWorld) round(size int64) int64 {
 	return max(512, (size+511)/512*512)
 }
 
-// Step makes one random operation.
-func (w *TorchWorld) Step() {
+// RunRandomOperation makes one random operation.
+func (w *TorchAllocator) RunRandomOperation() {
 	switch n := w.R.IntN(100); {
 	case n < 48 || w.Last == nil || len(w.Held) == 0:
-		w.malloc()
+		w.allocRandomBlock()
 	case n < 90:
 		if b := w.Held[w.R.IntN(len(w.Held))]; !w.Patient || b.Row != w.Last {
-			w.Free(b)
+			w.FreeBlock(b)
 		}
 	case n < 95:
 		w.Held[w.R.IntN(len(w.Held))].streams = true
 	case n < 97:
-		w.complete(func(*TorchBlock) bool { return w.R.IntN(2) == 0 })
+		w.completeFrees(func(*TorchBlock) bool { return w.R.IntN(2) == 0 })
 	case n < 98:
 		w.emptyCache()
 	case n < 99:
 		last := w.Last
-		r := w.Row(format.AllocatorSnapshot, 0, 7, nil)
+		r := w.AddEvent(format.AllocatorSnapshot, 0, 7, nil)
 		w.Last = last
 		r.Device = 0
 		if w.Device != 0 {
@@ -179,25 +179,25 @@ func (w *TorchWorld) Step() {
 		}
 	default: // free blocks, to bound the number of live blocks
 		for len(w.Held) > 20 {
-			w.Free(w.Held[0]) // frees the oldest block, never the newest
+			w.FreeBlock(w.Held[0]) // frees the oldest block, never the newest
 		}
 	}
-	sample := TorchSample{AtNs: w.Now, Totals: w.Totals(), After: w.Last.Name}
+	sample := TorchAllocatorSample{AtNs: w.Now, Totals: w.CheckedTotals(), After: w.Last.Name}
 	if w.R.IntN(100) == 0 {
-		sample.Blocks = w.Blocks()
+		sample.Blocks = w.LiveBlocks()
 	}
 	w.Samples = append(w.Samples, sample)
 }
 
-// report adds a row of an allocator that is known only from its reported statistics. It returns an
-// unused row for events that are not reported. The caller sets the bytes, and the totals after an
-// alloc.
-func (w *TorchWorld) report(name string, ptr int64) *format.Row {
+// addReportedEvent adds a row of an allocator that is known only from its reported statistics. It
+// returns an unused row for events that are not reported. The caller sets the bytes, and the totals
+// after an alloc.
+func (w *TorchAllocator) addReportedEvent(name string, ptr int64) *format.Row {
 	name, ok := map[string]string{format.AllocatorAlloc: format.AllocatorReportedAlloc, format.AllocatorFreeRequested: format.AllocatorReportedFree}[name]
 	if !ok {
 		return new(format.Row)
 	}
-	return w.tp.Add(format.Row{
+	return w.tp.AddRow(format.Row{
 		Kind:           format.KindAllocator,
 		Name:           name,
 		StartNs:        Epoch + w.Now,
@@ -212,33 +212,33 @@ func (w *TorchWorld) report(name string, ptr int64) *format.Row {
 	})
 }
 
-func (w *TorchWorld) malloc() {
+func (w *TorchAllocator) allocRandomBlock() {
 	sizes := []int64{1 + w.R.Int64N(2000), 1 + w.R.Int64N(Mib), Mib + w.R.Int64N(9*Mib), 1 + w.R.Int64N(60*Mib)}
 	want := sizes[w.R.IntN(len(sizes))]
 	if len(w.Held) > 300 {
 		want = 1 + w.R.Int64N(300)
 	}
 	pools := []int64{0, 0, 0, 0, 1, -2}
-	w.complete(func(*TorchBlock) bool { return w.R.IntN(6) == 0 })
-	if b := w.Alloc(want, TorchSegment{Stream: 0x100 * w.R.Int64N(3), Pool: pools[w.R.IntN(len(pools))]}); b != nil {
-		At(b.Row, 1+w.R.Int32N(3), fmt.Sprintf("site %d", w.R.IntN(5)))
+	w.completeFrees(func(*TorchBlock) bool { return w.R.IntN(6) == 0 })
+	if b := w.AllocBlock(want, TorchSegment{Stream: 0x100 * w.R.Int64N(3), Pool: pools[w.R.IntN(len(pools))]}); b != nil {
+		SetStackAndSite(b.Row, 1+w.R.Int32N(3), fmt.Sprintf("site %d", w.R.IntN(5)))
 	}
 }
 
-// Alloc allocates a block on the stream and in the pool of key. It returns nil if there is no
+// AllocBlock allocates a block on the stream and in the pool of key. It returns nil if there is no
 // memory.
-func (w *TorchWorld) Alloc(want int64, key TorchSegment) *TorchBlock {
-	size := w.round(want)
+func (w *TorchAllocator) AllocBlock(want int64, key TorchSegment) *TorchBlock {
+	size := w.roundSize(want)
 	key.Small = size <= Mib
-	b := w.bestFit(&key, size)
+	b := w.findBestFit(&key, size)
 	if b == nil {
-		if b = w.grow(&key, size); b == nil {
+		if b = w.allocSegment(&key, size); b == nil {
 			w.emptyCache()
-			b = w.grow(&key, size)
+			b = w.allocSegment(&key, size)
 		}
 	}
 	if b == nil {
-		w.Row(format.AllocatorOOM, 0, size, &key).Value = float64(w.Capacity - w.reserved)
+		w.AddEvent(format.AllocatorOOM, 0, size, &key).Value = float64(w.Capacity - w.reserved)
 		return nil
 	}
 	remaining := b.Size - size
@@ -250,11 +250,11 @@ func (w *TorchWorld) Alloc(want int64, key TorchSegment) *TorchBlock {
 		split = true // as after restoring a graph's pool to a checkpoint
 	}
 	if split {
-		w.insert(b, &TorchBlock{segment: b.segment, Ptr: b.Ptr + size, Size: remaining})
+		w.insertAfter(b, &TorchBlock{segment: b.segment, Ptr: b.Ptr + size, Size: remaining})
 		b.Size = size
 	}
 	b.InUse, b.requested = true, want
-	b.Row = w.Row(format.AllocatorAlloc, b.Ptr, want, b.segment)
+	b.Row = w.AddEvent(format.AllocatorAlloc, b.Ptr, want, b.segment)
 	w.allocated += b.Size
 	w.active += b.Size
 	w.requested += want
@@ -266,14 +266,14 @@ func (w *TorchWorld) Alloc(want int64, key TorchSegment) *TorchBlock {
 	return b
 }
 
-// bestFit returns the smallest free block that is large enough, or nil.
-func (w *TorchWorld) bestFit(key *TorchSegment, size int64) (best *TorchBlock) {
+// findBestFit returns the smallest free block that is large enough, or nil.
+func (w *TorchAllocator) findBestFit(key *TorchSegment, size int64) (best *TorchBlock) {
 	for _, s := range w.Segments {
 		if s.Stream != key.Stream || s.Pool != key.Pool || s.Small != key.Small || s.Expandable != w.Conf.Expandable {
 			continue
 		}
 		for _, b := range s.Blocks {
-			if b.Free() && b.Size >= size &&
+			if b.IsFree() && b.Size >= size &&
 				(best == nil || b.Size < best.Size || b.Size == best.Size && b.Ptr < best.Ptr) {
 				best = b
 			}
@@ -286,9 +286,9 @@ func (w *TorchWorld) bestFit(key *TorchSegment, size int64) (best *TorchBlock) {
 	return best
 }
 
-func (w *TorchWorld) grow(key *TorchSegment, size int64) *TorchBlock {
+func (w *TorchAllocator) allocSegment(key *TorchSegment, size int64) *TorchBlock {
 	if w.Conf.Expandable {
-		return w.expand(key, size)
+		return w.expandSegment(key, size)
 	}
 	bytes := (size + 2*Mib - 1) / (2 * Mib) * (2 * Mib)
 	if key.Small {
@@ -306,13 +306,13 @@ func (w *TorchWorld) grow(key *TorchSegment, size int64) *TorchBlock {
 	w.Segments = append(w.Segments, &s)
 	w.reserved += bytes
 	w.cudaMallocs++
-	w.calls(func(ns int64) { w.call(w.tp.Alloc(ns, 5, s.Ptr, bytes)) })
-	At(w.Row(format.AllocatorSegmentAlloc, s.Ptr, bytes, &s), 4, "segment")
+	w.recordDriverCall(func(ns int64) { w.setCallOrigin(w.tp.AddAlloc(ns, 5, s.Ptr, bytes)) })
+	SetStackAndSite(w.AddEvent(format.AllocatorSegmentAlloc, s.Ptr, bytes, &s), 4, "segment")
 	return s.Blocks[0]
 }
 
-// expand maps memory at the lowest address with enough room.
-func (w *TorchWorld) expand(key *TorchSegment, size int64) *TorchBlock {
+// expandSegment maps memory at the lowest address with enough room.
+func (w *TorchAllocator) expandSegment(key *TorchSegment, size int64) *TorchBlock {
 	var s *TorchSegment
 	for _, o := range w.Segments {
 		if o.Expandable && o.Stream == key.Stream && o.Pool == key.Pool && o.Small == key.Small {
@@ -333,10 +333,10 @@ func (w *TorchWorld) expand(key *TorchSegment, size int64) *TorchBlock {
 	}
 	for i := 0; i < len(s.Blocks); i++ {
 		var room int64
-		for k := i; k < len(s.Blocks) && (s.Blocks[k].Free() || s.Blocks[k].Unmapped); k++ {
+		for k := i; k < len(s.Blocks) && (s.Blocks[k].IsFree() || s.Blocks[k].Unmapped); k++ {
 			room += s.Blocks[k].Size
 		}
-		if room < size || room == s.Blocks[i].Size && s.Blocks[i].Free() {
+		if room < size || room == s.Blocks[i].Size && s.Blocks[i].IsFree() {
 			continue
 		}
 		first := s.Blocks[i]
@@ -352,13 +352,13 @@ func (w *TorchWorld) expand(key *TorchSegment, size int64) *TorchBlock {
 				return nil
 			}
 			if bytes < b.Size {
-				w.insert(b, &TorchBlock{segment: s, Ptr: b.Ptr + bytes, Size: b.Size - bytes, Unmapped: true})
+				w.insertAfter(b, &TorchBlock{segment: s, Ptr: b.Ptr + bytes, Size: b.Size - bytes, Unmapped: true})
 				b.Size = bytes
 			}
 			b.Unmapped = false
 			w.reserved += bytes
 			w.mapPages(b.Ptr, bytes, granule)
-			At(w.Row(format.AllocatorSegmentMap, b.Ptr, bytes, s), 4, "segment")
+			SetStackAndSite(w.AddEvent(format.AllocatorSegmentMap, b.Ptr, bytes, s), 4, "segment")
 			have += bytes
 			i++
 			if b != first {
@@ -366,7 +366,7 @@ func (w *TorchWorld) expand(key *TorchSegment, size int64) *TorchBlock {
 				s.Blocks = slices.DeleteFunc(s.Blocks, func(o *TorchBlock) bool { return o == b })
 				i--
 			}
-			if i < len(s.Blocks) && s.Blocks[i].Free() {
+			if i < len(s.Blocks) && s.Blocks[i].IsFree() {
 				have += s.Blocks[i].Size
 				first.Size += s.Blocks[i].Size
 				s.Blocks = slices.Delete(s.Blocks, i, i+1)
@@ -378,85 +378,85 @@ func (w *TorchWorld) expand(key *TorchSegment, size int64) *TorchBlock {
 }
 
 // mapPages adds the driver calls that create and map memory, page by page.
-func (w *TorchWorld) mapPages(from, bytes, page int64) {
+func (w *TorchAllocator) mapPages(from, bytes, page int64) {
 	for va := from; va < from+bytes; va += page {
-		w.calls(func(ns int64) { w.call(w.tp.Create(ns, va>>20, page)) })
+		w.recordDriverCall(func(ns int64) { w.setCallOrigin(w.tp.AddMemCreate(ns, va>>20, page)) })
 	}
 	for va := from; va < from+bytes; va += page {
-		w.calls(func(ns int64) { w.call(w.tp.MapAt(ns, va, page, va>>20)) })
+		w.recordDriverCall(func(ns int64) { w.setCallOrigin(w.tp.AddMemMap(ns, va, page, va>>20)) })
 	}
 }
 
-// calls makes a driver call if driver calls are recorded.
-func (w *TorchWorld) calls(make func(ns int64)) {
+// recordDriverCall makes a driver call if driver calls are recorded.
+func (w *TorchAllocator) recordDriverCall(make func(ns int64)) {
 	if w.Driver {
 		w.Now += 10
 		make(w.Now - 8)
 	}
 }
 
-// call sets the process, device and call site of a driver call.
-func (w *TorchWorld) call(r *format.Row) {
-	At(r, 4, "segment")
+// setCallOrigin sets the process, device and call site of a driver call.
+func (w *TorchAllocator) setCallOrigin(r *format.Row) {
+	SetStackAndSite(r, 4, "segment")
 	r.Pid, r.Tid, r.Device = w.Pid, w.Pid, w.Device
 }
 
-func (w *TorchWorld) insert(after, b *TorchBlock) {
+func (w *TorchAllocator) insertAfter(after, b *TorchBlock) {
 	s := after.segment
 	s.Blocks = slices.Insert(s.Blocks, slices.Index(s.Blocks, after)+1, b)
 }
 
-// Free frees a block.
-func (w *TorchWorld) Free(b *TorchBlock) {
+// FreeBlock frees a block.
+func (w *TorchAllocator) FreeBlock(b *TorchBlock) {
 	w.Held = slices.DeleteFunc(w.Held, func(o *TorchBlock) bool { return o == b })
 	b.InUse = false
 	w.allocated -= b.Size
 	w.allocations--
-	if r := w.Row(format.AllocatorFreeRequested, b.Ptr, b.requested, b.segment); w.Conf.Reports {
+	if r := w.AddEvent(format.AllocatorFreeRequested, b.Ptr, b.requested, b.segment); w.Conf.Reports {
 		r.Bytes = b.Size
 	}
 	if b.streams {
 		b.Awaiting, b.streams = true, false
 		return
 	}
-	w.recycle(b)
+	w.recycleBlock(b)
 }
 
-// recycle turns an unused block into free memory.
-func (w *TorchWorld) recycle(b *TorchBlock) {
-	w.Row(format.AllocatorFreeCompleted, b.Ptr, b.requested, b.segment)
+// recycleBlock turns an unused block into free memory.
+func (w *TorchAllocator) recycleBlock(b *TorchBlock) {
+	w.AddEvent(format.AllocatorFreeCompleted, b.Ptr, b.requested, b.segment)
 	b.Awaiting = false
 	w.active -= b.Size
 	w.requested -= b.requested
 	s := b.segment
 	for i := len(s.Blocks) - 1; i > 0; i-- {
-		if s.Blocks[i].Free() && s.Blocks[i-1].Free() {
+		if s.Blocks[i].IsFree() && s.Blocks[i-1].IsFree() {
 			s.Blocks[i-1].Size += s.Blocks[i].Size
 			s.Blocks = slices.Delete(s.Blocks, i, i+1)
 		}
 	}
 }
 
-// complete frees the awaiting blocks for which done returns true.
-func (w *TorchWorld) complete(done func(*TorchBlock) bool) {
+// completeFrees frees the awaiting blocks for which done returns true.
+func (w *TorchAllocator) completeFrees(done func(*TorchBlock) bool) {
 	for _, s := range w.Segments {
 		for _, b := range slices.Clone(s.Blocks) {
 			if b.Awaiting && done(b) {
-				w.recycle(b)
+				w.recycleBlock(b)
 			}
 		}
 	}
 }
 
-func (w *TorchWorld) emptyCache() {
-	w.complete(func(*TorchBlock) bool { return true })
+func (w *TorchAllocator) emptyCache() {
+	w.completeFrees(func(*TorchBlock) bool { return true })
 	for _, s := range slices.Clone(w.Segments) {
 		switch {
 		case s.Expandable:
-			w.unmap(s)
-		case len(s.Blocks) == 1 && s.Blocks[0].Free():
-			w.Row(format.AllocatorSegmentFree, s.Ptr, s.Blocks[0].Size, s)
-			w.calls(func(ns int64) { w.call(w.tp.Free(ns, 5, s.Ptr)) })
+			w.unmapFreePages(s)
+		case len(s.Blocks) == 1 && s.Blocks[0].IsFree():
+			w.AddEvent(format.AllocatorSegmentFree, s.Ptr, s.Blocks[0].Size, s)
+			w.recordDriverCall(func(ns int64) { w.setCallOrigin(w.tp.AddFree(ns, 5, s.Ptr)) })
 			w.reserved -= s.Blocks[0].Size
 			w.cudaMallocs--
 			w.Segments = slices.DeleteFunc(w.Segments, func(o *TorchSegment) bool { return o == s })
@@ -464,7 +464,7 @@ func (w *TorchWorld) emptyCache() {
 	}
 }
 
-func (w *TorchWorld) unmap(s *TorchSegment) {
+func (w *TorchAllocator) unmapFreePages(s *TorchSegment) {
 	granule := 20 * Mib
 	if s.Small {
 		granule = 2 * Mib
@@ -479,7 +479,7 @@ func (w *TorchWorld) unmap(s *TorchSegment) {
 	}
 	for _, b := range s.Blocks {
 		from, to := (b.Ptr-s.Ptr+granule-1)/granule*granule+s.Ptr, (b.Ptr+b.Size-s.Ptr)/granule*granule+s.Ptr
-		if !b.Free() || from >= to {
+		if !b.IsFree() || from >= to {
 			if n := len(blocks); n > 0 && b.Unmapped && blocks[n-1].Unmapped {
 				blocks[n-1].Size += b.Size
 			} else {
@@ -489,10 +489,10 @@ func (w *TorchWorld) unmap(s *TorchSegment) {
 		}
 		w.reserved -= to - from
 		for va := from; va < to; va += granule {
-			w.calls(func(ns int64) { w.call(w.tp.Unmap(ns, va, granule)) })
-			w.calls(func(ns int64) { w.call(w.tp.Release(ns, va>>20)) })
+			w.recordDriverCall(func(ns int64) { w.setCallOrigin(w.tp.AddMemUnmap(ns, va, granule)) })
+			w.recordDriverCall(func(ns int64) { w.setCallOrigin(w.tp.AddMemRelease(ns, va>>20)) })
 		}
-		w.Row(format.AllocatorSegmentUnmap, from, to-from, s)
+		w.AddEvent(format.AllocatorSegmentUnmap, from, to-from, s)
 		add(TorchBlock{segment: s, Ptr: b.Ptr, Size: from - b.Ptr})
 		add(TorchBlock{segment: s, Ptr: from, Size: to - from, Unmapped: true})
 		add(TorchBlock{segment: s, Ptr: to, Size: b.Ptr + b.Size - to})
@@ -503,10 +503,10 @@ func (w *TorchWorld) unmap(s *TorchSegment) {
 	}
 }
 
-// Totals returns the totals, computed from the blocks where possible. It checks that they equal the
-// running totals.
-func (w *TorchWorld) Totals() caching.Totals {
-	t := caching.Totals{Reserved: w.reserved, Segments: w.cudaMallocs}
+// CheckedTotals returns the totals, computed from the blocks where possible. It checks that they
+// equal the running totals.
+func (w *TorchAllocator) CheckedTotals() caching.AllocatorTotals {
+	t := caching.AllocatorTotals{Reserved: w.reserved, Segments: w.cudaMallocs}
 	for _, s := range w.Segments {
 		for _, b := range s.Blocks {
 			if b.InUse {
@@ -517,7 +517,7 @@ func (w *TorchWorld) Totals() caching.Totals {
 				t.Active += b.Size
 				t.Requested += b.requested
 			}
-			if b.Free() && len(s.Blocks) > 1 && !s.Expandable {
+			if b.IsFree() && len(s.Blocks) > 1 && !s.Expandable {
 				t.InactiveSplit += b.Size
 			}
 		}
@@ -536,13 +536,13 @@ func (w *TorchWorld) Totals() caching.Totals {
 	return t
 }
 
-// Blocks returns the live blocks by address.
-func (w *TorchWorld) Blocks() map[int64]state.Block {
-	blocks := make(map[int64]state.Block)
+// LiveBlocks returns the live blocks by address.
+func (w *TorchAllocator) LiveBlocks() map[int64]state.AllocatorBlock {
+	blocks := make(map[int64]state.AllocatorBlock)
 	for _, s := range w.Segments {
 		for _, b := range s.Blocks {
 			if b.InUse || b.Awaiting {
-				blocks[b.Ptr] = state.Block{
+				blocks[b.Ptr] = state.AllocatorBlock{
 					Ptr: b.Ptr, Bytes: b.Size, Requested: b.requested, SinceNs: b.Row.StartNs, Awaiting: b.Awaiting,
 					Stream: s.Stream, Pool: s.Pool, StackID: b.Row.StackID, Site: b.Row.Site, Tid: b.Row.Tid,
 				}

@@ -6,12 +6,12 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Trainer returns a small recording of a caching allocator: two segments, a private pool, a block
-// that waits for a stream, and an out-of-memory event.
-func Trainer(t testing.TB) *Tape {
-	tp := NewTape(t)
-	tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: Epoch, Device: -1})
-	tp.Add(
+// SmallAllocatorRecording returns a small recording of a caching allocator: two segments, a private
+// pool, a block that waits for a stream, and an out-of-memory event.
+func SmallAllocatorRecording(t testing.TB) *TestRecording {
+	tp := NewTestRecording(t)
+	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: Epoch, Device: -1})
+	tp.AddRow(
 		format.Row{
 			Kind:    format.KindNote,
 			Name:    format.NoteAllocator,
@@ -22,7 +22,7 @@ func Trainer(t testing.TB) *Tape {
 	)
 	var allocated, reserved int64
 	event := func(at int64, name string, ptr, bytes int64) *format.Row {
-		return tp.Add(format.Row{
+		return tp.AddRow(format.Row{
 			Kind:           format.KindAllocator,
 			Name:           name,
 			StartNs:        Epoch + at,

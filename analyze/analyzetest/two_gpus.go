@@ -7,9 +7,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// LibraryStack adds a stack that calls CUDA through the runtime and a function of a library.
-func (tp *Tape) LibraryStack(id int32, module, function string) {
-	r := tp.Add(format.Row{Kind: format.KindStack, StackID: id, StackStatus: format.StackComplete, Device: -1, Pid: 42})
+// AddLibraryStack adds a stack that calls CUDA through the runtime and a function of a library.
+func (tp *TestRecording) AddLibraryStack(id int32, module, function string) {
+	r := tp.AddRow(format.Row{Kind: format.KindStack, StackID: id, StackStatus: format.StackComplete, Device: -1, Pid: 42})
 	r.Frames = []format.Frame{
 		{Func: "cuMemAlloc_v2", SystemName: "cuMemAlloc_v2", Module: "/usr/lib/libcuda.so.1", Type: "native"},
 		{Func: "cudaMalloc", SystemName: "cudaMalloc", Module: module, Type: "native"},
@@ -19,39 +19,39 @@ func (tp *Tape) LibraryStack(id int32, module, function string) {
 	}
 }
 
-// Machine returns a recording of two GPUs. The recorded program and a program that is not recorded
-// use the second GPU.
-func Machine(t testing.TB) *Tape {
+// TwoGPURecording returns a recording of two GPUs. The recorded program and a program that is not
+// recorded use the second GPU.
+func TwoGPURecording(t testing.TB) *TestRecording {
 	const mibF = float64(Mib)
-	tp := NewTape(t)
-	tp.Gpus()
-	tp.LibraryStack(1, "/opt/torch/lib/libtorch_cuda.so", "at::native::empty_cuda")
-	tp.LibraryStack(2, "/opt/nvidia/libcublas.so.13", "cublasCreate_v2")
-	tp.API("cuDevicePrimaryCtxRetain", 1500*Ms, 0xc1, 0).DurNs = 200 * Ms
+	tp := NewTestRecording(t)
+	tp.AddTwoGPUs()
+	tp.AddLibraryStack(1, "/opt/torch/lib/libtorch_cuda.so", "at::native::empty_cuda")
+	tp.AddLibraryStack(2, "/opt/nvidia/libcublas.so.13", "cublasCreate_v2")
+	tp.AddAPICall("cuDevicePrimaryCtxRetain", 1500*Ms, 0xc1, 0).DurNs = 200 * Ms
 	for i := range int64(8) {
-		a := InContext(
-			At(tp.Alloc(2500*Ms+i*Second, 100*Us, 0x7f0000000000+i<<30, 512*Mib), 1, "forward (model.py:12)"),
+		a := SetContext(
+			SetStackAndSite(tp.AddAlloc(2500*Ms+i*Second, 100*Us, 0x7f0000000000+i<<30, 512*Mib), 1, "forward (model.py:12)"),
 			0xc1,
 			0,
 		)
 		_ = a
 	}
-	InContext(At(tp.Alloc(2600*Ms, 100*Us, 0x7e0000000000, 32*Mib), 2, "forward (model.py:12)"), 0xc1, 0)
-	InContext(tp.Free(20*Second, Us, 0x7f0000000000), 0xc1, 0)
-	h := InContext(At(tp.Alloc(3*Second, Us, 0x7d0000000000, 64*Mib), 1, "forward (model.py:12)"), 0xc1, 0)
+	SetContext(SetStackAndSite(tp.AddAlloc(2600*Ms, 100*Us, 0x7e0000000000, 32*Mib), 2, "forward (model.py:12)"), 0xc1, 0)
+	SetContext(tp.AddFree(20*Second, Us, 0x7f0000000000), 0xc1, 0)
+	h := SetContext(SetStackAndSite(tp.AddAlloc(3*Second, Us, 0x7d0000000000, 64*Mib), 1, "forward (model.py:12)"), 0xc1, 0)
 	h.Name, h.MemoryKind = "cuMemHostAlloc", format.MemoryHost
-	tp.API("cuModuleGetFunction", 12200*Ms, 0, 0).Context = 0xc1
+	tp.AddAPICall("cuModuleGetFunction", 12200*Ms, 0, 0).Context = 0xc1
 	for i := range int64(31) {
 		now := i * Second
-		tp.NVML(0, now, catalog.MetricGPUBusy, 0)
-		tp.NVML(0, now, catalog.MetricMemoryUsed, 600*mibF)
-		tp.NVML(0, now, catalog.MetricPower, 75_000)
-		tp.NVML(1, now, catalog.MetricGPUBusy, 100)
+		tp.AddNVMLSample(0, now, catalog.MetricGPUUtilization, 0)
+		tp.AddNVMLSample(0, now, catalog.MetricMemoryUsed, 600*mibF)
+		tp.AddNVMLSample(0, now, catalog.MetricPower, 75_000)
+		tp.AddNVMLSample(1, now, catalog.MetricGPUUtilization, 100)
 		sm := 95.0
 		if i >= 27 {
 			sm = 0
 		}
-		tp.NVML(1, now, catalog.MetricSMActive, sm)
+		tp.AddNVMLSample(1, now, catalog.MetricSMActive, sm)
 		reasons := 0.0
 		switch {
 		case i >= 28:
@@ -61,12 +61,12 @@ func Machine(t testing.TB) *Tape {
 		case i == 16:
 			reasons = 4 + 64
 		}
-		tp.NVML(1, now, catalog.MetricReasons, reasons)
-		tp.NVML(1, now, "throttled_power_nanoseconds", 1e9+1e6*float64(min(i, 17)))
-		tp.NVML(1, now, catalog.MetricEnergy, 5e9+600_000*float64(i))
-		tp.NVML(1, now, catalog.MetricPower, 600_000)
-		tp.NVML(1, now, catalog.MetricHeat, 50+float64(i))
-		tp.NVML(1, now, catalog.MetricMemoryTotal, float64(140<<30))
+		tp.AddNVMLSample(1, now, catalog.MetricClockEventReasons, reasons)
+		tp.AddNVMLSample(1, now, "throttled_power_nanoseconds", 1e9+1e6*float64(min(i, 17)))
+		tp.AddNVMLSample(1, now, catalog.MetricEnergy, 5e9+600_000*float64(i))
+		tp.AddNVMLSample(1, now, catalog.MetricPower, 600_000)
+		tp.AddNVMLSample(1, now, catalog.MetricTemperature, 50+float64(i))
+		tp.AddNVMLSample(1, now, catalog.MetricMemoryTotal, float64(140<<30))
 		live := 512 * float64(min(8, max(0, i-2)))
 		if i > 20 {
 			live -= 512
@@ -82,13 +82,13 @@ func Machine(t testing.TB) *Tape {
 			context += 30 // MiB that a module loaded later needs
 		}
 		if i >= 2 {
-			used := tp.NVML(1, now, catalog.MetricOfProcess, (context+live)*mibF)
+			used := tp.AddNVMLSample(1, now, catalog.MetricProcessMemory, (context+live)*mibF)
 			used.Pid, used.Message = 42, "train"
 		}
-		other := tp.NVML(1, now, catalog.MetricOfProcess, 2000*mibF)
+		other := tp.AddNVMLSample(1, now, catalog.MetricProcessMemory, 2000*mibF)
 		other.Pid, other.Message = 77, "other"
-		tp.NVML(1, now, catalog.MetricMemoryUsed, (context+live+2000+10)*mibF)
-		tp.NVML(1, now, catalog.MetricReserved, 500*mibF)
+		tp.AddNVMLSample(1, now, catalog.MetricMemoryUsed, (context+live+2000+10)*mibF)
+		tp.AddNVMLSample(1, now, catalog.MetricMemoryReserved, 500*mibF)
 		if i%10 == 0 {
 			for name, v := range map[string]float64{
 				catalog.MetricPCIeGen:              5,
@@ -102,9 +102,9 @@ func Machine(t testing.TB) *Tape {
 				"ecc_corrected_volatile_errors":    0,
 				"pcie_replays":                     3, "new_metric_frobs": 12.5,
 			} {
-				tp.NVML(1, now, name, v)
+				tp.AddNVMLSample(1, now, name, v)
 			}
-			sm := tp.NVML(1, now, catalog.MetricSMOfPid, 90)
+			sm := tp.AddNVMLSample(1, now, catalog.MetricProcessSMUtilization, 90)
 			sm.Pid, sm.Message = 42, "train"
 		}
 	}

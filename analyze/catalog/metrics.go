@@ -8,15 +8,15 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Measured is a number whose unit depends on the row. Text output shows the unit; JSON and CSV have
-// the bare number.
-type Measured struct {
+// MetricValue is a number whose unit depends on the row. Text output shows the unit; JSON and CSV
+// have the bare number.
+type MetricValue struct {
 	Value float64
 	Unit  MetricUnit
 }
 
 // MarshalJSON writes the number, or null for NaN and infinite values.
-func (m Measured) MarshalJSON() ([]byte, error) {
+func (m MetricValue) MarshalJSON() ([]byte, error) {
 	if math.IsNaN(m.Value) || math.IsInf(m.Value, 0) {
 		return []byte("null"), nil
 	}
@@ -24,7 +24,7 @@ func (m Measured) MarshalJSON() ([]byte, error) {
 }
 
 // String returns the number without a unit.
-func (m Measured) String() string { return strconv.FormatFloat(m.Value, 'f', -1, 64) }
+func (m MetricValue) String() string { return strconv.FormatFloat(m.Value, 'f', -1, 64) }
 
 // MetricUnit is the display unit of a metric: its name, and the factor from the stored value.
 type MetricUnit struct {
@@ -33,8 +33,8 @@ type MetricUnit struct {
 	decimals int
 }
 
-// metricUnits maps suffixes of metric names to units. The longest matching suffix applies.
-var metricUnits = map[string]MetricUnit{
+// metricUnitsBySuffix maps suffixes of metric names to units. The longest matching suffix applies.
+var metricUnitsBySuffix = map[string]MetricUnit{
 	"_percent": {
 		"%",
 		1,
@@ -74,11 +74,11 @@ var metricUnits = map[string]MetricUnit{
 	"_frames_per_second": {"frames/s", 1, 0},
 }
 
-// UnitOf returns the display unit of a metric, by the suffix of its name. This also covers metrics
-// that this version does not know.
-func UnitOf(metric string) MetricUnit {
+// UnitOfMetric returns the display unit of a metric, by the suffix of its name. This also covers
+// metrics that this version does not know.
+func UnitOfMetric(metric string) MetricUnit {
 	best, unit := 0, MetricUnit{"", 1, 2}
-	for suffix, u := range metricUnits {
+	for suffix, u := range metricUnitsBySuffix {
 		if len(suffix) > best && strings.HasSuffix(metric, suffix) {
 			best, unit = len(suffix), u
 		}
@@ -86,31 +86,31 @@ func UnitOf(metric string) MetricUnit {
 	return unit
 }
 
-// Text formats the value with its unit.
-func (m Measured) Text() string {
+// TextWithUnit formats the value with its unit.
+func (m MetricValue) TextWithUnit() string {
 	v := m.Value * m.Unit.Factor
 	switch {
 	case math.IsNaN(v) || math.IsInf(v, 0):
 		return "-"
 	case m.Unit.Name == "bytes":
-		return units.Bytes(units.RoundInt(v))
+		return units.FormatBytes(units.RoundInt(v))
 	case m.Unit.Name == "bytes/s":
-		return units.Bytes(units.RoundInt(v)) + "/s"
+		return units.FormatBytes(units.RoundInt(v)) + "/s"
 	case m.Unit.Name == "ns":
-		return units.Duration(units.RoundInt(v))
+		return units.FormatDuration(units.RoundInt(v))
 	case m.Unit.Name == "" && v == math.Trunc(v):
-		return units.Count(units.RoundInt(v))
+		return units.FormatCount(units.RoundInt(v))
 	}
 	text := strconv.FormatFloat(v, 'f', m.Unit.decimals, 64)
 	if m.Unit.decimals == 0 {
-		text = units.Count(units.RoundInt(v))
+		text = units.FormatCount(units.RoundInt(v))
 	}
 	return strings.TrimSpace(text + " " + m.Unit.Name)
 }
 
-// IsCounter reports whether a metric only increases, so that its increase matters rather than its
-// value.
-func IsCounter(metric string) bool {
+// IsCounterMetric reports whether a metric only increases, so that its increase matters rather than
+// its value.
+func IsCounterMetric(metric string) bool {
 	switch metric {
 	case "energy_millijoules", "pcie_replays", "nvlink_tx_kibibytes", "nvlink_rx_kibibytes":
 		return true

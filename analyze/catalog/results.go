@@ -148,10 +148,10 @@ func ResultMeaning(result int32) string {
 	return "a code that this version of gpurec does not know"
 }
 
-// IsAsynchronous reports whether a result comes from earlier work on the GPU, so the call that
+// IsAsynchronousError reports whether a result comes from earlier work on the GPU, so the call that
 // returned it is not the cause. All these errors break the context permanently. Code 713, in the
 // middle of their range, concerns an argument and is not among them.
-func IsAsynchronous(result int32) bool {
+func IsAsynchronousError(result int32) bool {
 	switch result {
 	case 214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 911:
 		return true
@@ -159,10 +159,10 @@ func IsAsynchronous(result int32) bool {
 	return false
 }
 
-// IsQuestion reports whether a failed call is a query whose failure programs expect, so that it is
-// not an error.
-func IsQuestion(name string, result int32) bool {
-	switch BaseName(name) {
+// IsExpectedQueryFailure reports whether a failed call is a query whose failure programs expect, so
+// that it is not an error.
+func IsExpectedQueryFailure(name string, result int32) bool {
+	switch BaseFunctionName(name) {
 	case "cuGetProcAddress", "cuGetProcAddress_v2":
 		return result == 500 || result == 801
 	case "cuPointerGetAttribute", "cuPointerGetAttributes", "cuMemRetainAllocationHandle", "cuMemGetAddressRange_v2":

@@ -25,18 +25,19 @@ type Filter struct {
 	// Kernel, if not nil, excludes launches of kernels whose name does not match.
 	Kernel *regexp.Regexp
 
-	Choice *Choice // set by timeline.Restrict; nil without selection by rank, job or container
+	Choice *ProcessChoice // set by timeline.Restrict; nil without selection by rank, job or container
 }
 
-// Choice is the selection of processes that narrowed a Filter.
-type Choice struct {
+// ProcessChoice is the selection of processes that narrowed a Filter.
+type ProcessChoice struct {
 	Pids []int32 // the filter's Pids before the selection
-	// NoMatch returns the first condition that none of these processes fulfils, or nil.
-	NoMatch func(pids map[int32]bool) *NoMatch
+	// NoMatchError returns the first condition that none of these processes fulfils, or nil.
+	NoMatch func(pids map[int32]bool) *NoMatchError
 }
 
-// NoMatch is the error that no row passed the filter. It names the condition that matched nothing.
-type NoMatch struct {
+// NoMatchError is the error that no row passed the filter. It names the condition that matched
+// nothing.
+type NoMatchError struct {
 	// Filter is the condition (pid, tid, device, stream, rank, job, container). It is "" if each
 	// condition matches some row, but no row matches all.
 	Filter string
@@ -45,7 +46,7 @@ type NoMatch struct {
 }
 
 // Error returns the message.
-func (n *NoMatch) Error() string {
+func (n *NoMatchError) Error() string {
 	if n.Filter == "" {
 		return "no row matches all filters; use fewer filters"
 	}
@@ -57,8 +58,8 @@ func (n *NoMatch) Error() string {
 		n.Filter, strings.Join(n.Wanted, ","), units.PluralOf(n.Filter), has)
 }
 
-// Window returns the part of the recording's window that the filter selects.
-func (f *Filter) Window(w Window) Window {
+// NarrowWindow returns the part of the recording's window that the filter selects.
+func (f *Filter) NarrowWindow(w Window) Window {
 	if f.FromNs != 0 {
 		w.FromNs = f.FromNs
 	}
@@ -68,8 +69,8 @@ func (f *Filter) Window(w Window) Window {
 	return w
 }
 
-// Callers reports whether the filter selects by process, thread, device or stream.
-func (f *Filter) Callers() bool {
+// SelectsCallers reports whether the filter selects by process, thread, device or stream.
+func (f *Filter) SelectsCallers() bool {
 	return len(f.Pids)+len(f.Tids)+len(f.Devices)+len(f.Streams) > 0
 }
 
@@ -81,8 +82,8 @@ func (f *Filter) PassesCaller(pid, tid, device int32, stream int64) bool {
 		(len(f.Streams) == 0 || slices.Contains(f.Streams, stream))
 }
 
-// hasSize reports whether the bytes of such calls are a requested amount.
-func hasSize(kind string) bool {
+// hasRequestedSize reports whether the bytes of such calls are a requested amount.
+func hasRequestedSize(kind string) bool {
 	return kind == format.KindAlloc || kind == format.KindMemcpy || kind == format.KindMemset
 }
 
@@ -94,63 +95,63 @@ func (f *Filter) PassesKernel(kind, kernel string) bool {
 
 // PassesSize reports whether a call of this kind and size passes the filter.
 func (f *Filter) PassesSize(kind string, bytes int64) bool {
-	return f.MinBytes == 0 || !hasSize(kind) || bytes >= f.MinBytes
+	return f.MinBytes == 0 || !hasRequestedSize(kind) || bytes >= f.MinBytes
 }
 
-// Callers collects the processes, threads, devices and streams of the calls that a report read. It
-// explains a filter that matches nothing.
-type Callers struct {
+// SeenCallers collects the processes, threads, devices and streams of the calls that a report read.
+// It explains a filter that matches nothing.
+type SeenCallers struct {
 	Pids, tids, devices map[int32]bool
 	streams             map[int64]bool
 }
 
-// NewCallers returns an empty Callers.
-func NewCallers() *Callers {
-	return &Callers{make(map[int32]bool), make(map[int32]bool), make(map[int32]bool), make(map[int64]bool)}
+// NewSeenCallers returns an empty Callers.
+func NewSeenCallers() *SeenCallers {
+	return &SeenCallers{make(map[int32]bool), make(map[int32]bool), make(map[int32]bool), make(map[int64]bool)}
 }
 
-// Add records the process, thread, device and stream of a call.
-func (c *Callers) Add(pid, tid, device int32, stream int64) {
+// AddCaller records the process, thread, device and stream of a call.
+func (c *SeenCallers) AddCaller(pid, tid, device int32, stream int64) {
 	c.Pids[pid], c.tids[tid], c.devices[device], c.streams[stream] = true, true, true, true
 }
 
-// Explain returns the first condition of the filter that no call fulfils.
-func (c *Callers) Explain(f *Filter) *NoMatch {
-	return FirstNoMatch(
-		f.NoProcess(c.Pids),
-		NewNoMatch("tid", f.Tids, c.tids, PidText),
-		NewNoMatch("device", f.Devices, c.devices, PidText),
-		NewNoMatch("stream", f.Streams, c.streams, StreamName),
+// ExplainNoMatch returns the first condition of the filter that no call fulfils.
+func (c *SeenCallers) ExplainNoMatch(f *Filter) *NoMatchError {
+	return FirstNoMatchError(
+		f.ExplainNoProcess(c.Pids),
+		NewNoMatchError("tid", f.Tids, c.tids, FormatPid),
+		NewNoMatchError("device", f.Devices, c.devices, FormatPid),
+		NewNoMatchError("stream", f.Streams, c.streams, StreamName),
 	)
 }
 
-// NoProcess returns the condition on processes that none of pids fulfils. It returns nil if there
-// is none.
-func (f *Filter) NoProcess(pids map[int32]bool) *NoMatch {
+// ExplainNoProcess returns the condition on processes that none of pids fulfils. It returns nil if
+// there is none.
+func (f *Filter) ExplainNoProcess(pids map[int32]bool) *NoMatchError {
 	if f.Choice != nil {
 		return f.Choice.NoMatch(pids)
 	}
-	return NewNoMatch("pid", f.Pids, pids, PidText)
+	return NewNoMatchError("pid", f.Pids, pids, FormatPid)
 }
 
-// FirstNoMatch returns the first non-nil candidate. Without one it returns a NoMatch for the
-// combination of all conditions.
-func FirstNoMatch(candidates ...*NoMatch) *NoMatch {
+// FirstNoMatchError returns the first non-nil candidate. Without one it returns a NoMatchError for
+// the combination of all conditions.
+func FirstNoMatchError(candidates ...*NoMatchError) *NoMatchError {
 	for _, n := range candidates {
 		if n != nil {
 			return n
 		}
 	}
-	return &NoMatch{}
+	return &NoMatchError{}
 }
 
-// NewNoMatch returns a NoMatch if none of the wanted values is in has, otherwise nil. name is the
-// condition, and text formats a value.
-func NewNoMatch[T int32 | int64](name string, wanted []T, has map[T]bool, text func(T) string) *NoMatch {
+// NewNoMatchError returns a NoMatchError if none of the wanted values is in has, otherwise nil.
+// name is the condition, and text formats a value.
+func NewNoMatchError[T int32 | int64](name string, wanted []T, has map[T]bool, text func(T) string) *NoMatchError {
 	if len(wanted) == 0 || slices.ContainsFunc(wanted, func(v T) bool { return has[v] }) {
 		return nil
 	}
-	n := &NoMatch{Filter: name}
+	n := &NoMatchError{Filter: name}
 	for _, v := range wanted {
 		n.Wanted = append(n.Wanted, text(v))
 	}
@@ -162,12 +163,12 @@ func NewNoMatch[T int32 | int64](name string, wanted []T, has map[T]bool, text f
 	for _, v := range values {
 		n.Has = append(n.Has, text(v))
 	}
-	n.Has = AtMostNamed(n.Has)
+	n.Has = ShortenList(n.Has)
 	return n
 }
 
-// AtMostNamed shortens a list of values to 20, and adds how many more there are.
-func AtMostNamed(values []string) []string {
+// ShortenList shortens a list of values to 20, and adds how many more there are.
+func ShortenList(values []string) []string {
 	const most = 20
 	if len(values) <= most {
 		return values
@@ -194,7 +195,7 @@ func ParseTime(text string, recording Window) (int64, error) {
 		if d < 0 {
 			return 0, fmt.Errorf("read time %q: an offset from the recording's start cannot be negative", text)
 		}
-		return units.EndOf(recording.FromNs, int64(d)), nil
+		return units.EndOfRange(recording.FromNs, int64(d)), nil
 	}
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
@@ -204,8 +205,9 @@ func ParseTime(text string, recording Window) (int64, error) {
 	return at.UnixNano(), nil
 }
 
-// Offset formats a time (Unix ns) as an offset from the recording's start, as ParseTime parses it.
-func Offset(ns int64, recording Window) string {
+// FormatOffset formats a time (Unix ns) as an offset from the recording's start, as ParseTime
+// parses it.
+func FormatOffset(ns int64, recording Window) string {
 	return time.Duration(max(0, ns-recording.FromNs)).String()
 }
 
@@ -218,8 +220,8 @@ func ParseStream(text string) (int64, error) {
 	return int64(v), nil
 }
 
-// PidText formats a process id, or another small number.
-func PidText(pid int32) string { return strconv.Itoa(int(pid)) }
+// FormatPid formats a process id, or another small number.
+func FormatPid(pid int32) string { return strconv.Itoa(int(pid)) }
 
 // PassesAllocator reports whether the caching allocator of a process and device passes the filter.
 func (f *Filter) PassesAllocator(pid, device int32) bool {

@@ -53,8 +53,8 @@ func ParseFrameRules(texts []string) (*FrameRules, error) {
 	return r, nil
 }
 
-// Hides reports whether a frame is hidden, and names the software that it belongs to.
-func (r *FrameRules) Hides(f *format.Frame) (of string, hidden bool) {
+// HidesFrame reports whether a frame is hidden, and names the software that it belongs to.
+func (r *FrameRules) HidesFrame(f *format.Frame) (of string, hidden bool) {
 	for _, rule := range r.own {
 		if rule.MatchString(FrameName(f)) || rule.MatchString(f.Module) || rule.MatchString(f.File) {
 			return rule.String(), true
@@ -63,122 +63,123 @@ func (r *FrameRules) Hides(f *format.Frame) (of string, hidden bool) {
 	if !r.defaults {
 		return "", false
 	}
-	rules := nativePlumbing
-	if f.Type == FramePython {
-		rules = pythonPlumbing
+	rules := nativeFrameRules
+	if f.Type == FrameTypePython {
+		rules = pythonFrameRules
 	}
 	for i := range rules {
-		if rules[i].matches(f) {
+		if rules[i].matchesFrame(f) {
 			return rules[i].of, true
 		}
 	}
-	return OfUnknown, f.Type != FramePython && symbolize.IsUnknownCode(f.Module, f.Func)
+	return FrameOwnerUnknown, f.Type != FrameTypePython && symbolize.IsUnknownCode(f.Module, f.Func)
 }
 
-// FramePython is the type of Python frames. Their functions have a file and a line, and no module.
-const FramePython = "python"
+// FrameTypePython is the type of Python frames. Their functions have a file and a line, and no
+// module.
+const FrameTypePython = "python"
 
 // Software that hidden frames belong to, as shown in reports.
 const (
-	OfCUDA    = "CUDA"
-	OfPyTorch = "PyTorch"
-	OfCPython = "CPython"
-	OfStd     = "the standard library"
-	OfLibc    = "libc"
-	OfUnknown = "unknown code"
+	FrameOwnerCUDA    = "CUDA"
+	FrameOwnerPyTorch = "PyTorch"
+	FrameOwnerCPython = "CPython"
+	FrameOwnerStdlib     = "the standard library"
+	FrameOwnerLibc    = "libc"
+	FrameOwnerUnknown = "unknown code"
 )
 
-// plumbing matches code that calls only pass through. A nil expression matches everything.
-type plumbing struct {
+// hiddenFrameRule matches code that calls only pass through. A nil expression matches everything.
+type hiddenFrameRule struct {
 	of string
 	// module matches the module's file name; function and file match the full function name and
 	// path.
 	module, function, file *regexp.Regexp
 }
 
-func (p *plumbing) matches(f *format.Frame) bool {
+func (p *hiddenFrameRule) matchesFrame(f *format.Frame) bool {
 	return (p.module == nil || p.module.MatchString(symbolize.ModuleName(f.Module))) &&
 		(p.function == nil || p.function.MatchString(f.Func)) &&
 		(p.file == nil || p.file.MatchString(f.File))
 }
 
-// unnamed matches functions without a name, as in stripped libraries.
-var unnamed = regexp.MustCompile(`^$`)
+// emptyFunctionName matches functions without a name, as in stripped libraries.
+var emptyFunctionName = regexp.MustCompile(`^$`)
 
-// nativePlumbing are the rules for native code. Function names are those of symbolize.Demangle,
+// nativeFrameRules are the rules for native code. Function names are those of symbolize.Demangle,
 // without return type and parameters.
-var nativePlumbing = []plumbing{
-	{of: OfCUDA, module: DriverModules},
+var nativeFrameRules = []hiddenFrameRule{
+	{of: FrameOwnerCUDA, module: CUDADriverModules},
 	// The CUDA runtime, statically linked into a program.
-	{of: OfCUDA, function: regexp.MustCompile(`^(libcudart_static_\w+|__cudart\w*|__cuda[A-Z]\w*|cuda[A-Z]\w*)$`)},
+	{of: FrameOwnerCUDA, function: regexp.MustCompile(`^(libcudart_static_\w+|__cudart\w*|__cuda[A-Z]\w*|cuda[A-Z]\w*)$`)},
 	{
-		of:       OfCUDA,
-		function: unnamed,
+		of:       FrameOwnerCUDA,
+		function: emptyFunctionName,
 		module: regexp.MustCompile(
 			`^lib(nvidia|nvrtc|cublas|cudnn|cufft|curand|cusolver|cusparse|cutensor|nccl|nvJitLink)`,
 		),
 	},
 	{
-		of:     OfCPython,
+		of:     FrameOwnerCPython,
 		module: regexp.MustCompile(`^(libpython[23][\w.]*\.so|python[23]?[\d.]*[a-z]?$|_ctypes\.|libffi\.so)`),
 	},
 	// The Python interpreter, statically linked into a program. PyInit_NAME belongs to an extension
 	// module.
 	{
-		of: OfCPython,
+		of: FrameOwnerCPython,
 		function: regexp.MustCompile(
 			`^(_?Py(Eval|Object|Vectorcall|CFunction|Function|Method|Import|Run|Type|Iter|Number|Sequence|Mapping|Gen|Obj)_?\w*` +
 				`|Py_(RunMain|BytesMain|Main)|pymain_\w+|run_mod|run_eval_code_obj|builtin_exec|slot_tp_\w+|slot_nb_\w+|method_vectorcall\w*|vectorcall_\w+|cfunction_\w+|object_vacall|type_call)(\.\w+)*$`,
 		),
 	},
-	{of: OfPyTorch, module: regexp.MustCompile(`^libtorch_python\.so`)},
+	{of: FrameOwnerPyTorch, module: regexp.MustCompile(`^libtorch_python\.so`)},
 	// PyTorch's allocators, dispatcher and tensors, without operators. c10d (distributed) is not
 	// matched.
-	{of: OfPyTorch, function: regexp.MustCompile(`^((non-)?virtual thunk to )?(c10::` +
+	{of: FrameOwnerPyTorch, function: regexp.MustCompile(`^((non-)?virtual thunk to )?(c10::` +
 		`|at::_ops::\w+::(call|redispatch)$` +
 		`|at::(\(anonymous namespace\)::)+(wrapper_|structured_)` +
 		`|(torch::autograd::VariableType|torch::ADInplaceOrView|torch::TraceType|at::autocast|at::functionalization)::` +
 		`|torch::autograd::(Engine|GraphTask|python)::|torch::autograd::(call_function|validate_outputs|Node::operator\(\))` +
 		`|pybind11::)`)},
-	{of: OfStd, module: regexp.MustCompile(`^lib(stdc\+\+|c\+\+|gcc_s)\.so`)},
+	{of: FrameOwnerStdlib, module: regexp.MustCompile(`^lib(stdc\+\+|c\+\+|gcc_s)\.so`)},
 	{
-		of:       OfStd,
+		of:       FrameOwnerStdlib,
 		function: regexp.MustCompile(`^(std|__gnu_cxx|__cxxabiv1|core::ops)::|^_Unwind_\w+$|^__gxx_personality`),
 	},
 	{
-		of: OfLibc,
+		of: FrameOwnerLibc,
 		function: regexp.MustCompile(
 			`^(_start|__libc_start_\w+|start_thread|thread_start|(__)?clone3?|__clone_internal)(@.*)?$`,
 		),
 	},
-	{of: OfLibc, function: unnamed, module: regexp.MustCompile(`^((libc|libpthread)(-[\d.]+)?|ld-linux[-.\w]*)\.so`)},
+	{of: FrameOwnerLibc, function: emptyFunctionName, module: regexp.MustCompile(`^((libc|libpthread)(-[\d.]+)?|ld-linux[-.\w]*)\.so`)},
 }
 
-// pythonPlumbing are the rules for Python code: files of PyTorch and of Python itself, never those
-// of the user.
-var pythonPlumbing = []plumbing{
+// pythonFrameRules are the rules for Python code: files of PyTorch and of Python itself, never
+// those of the user.
+var pythonFrameRules = []hiddenFrameRule{
 	{
-		of:       OfPyTorch,
+		of:       FrameOwnerPyTorch,
 		file:     regexp.MustCompile(`(^|/)torch/nn/modules/module\.py$`),
 		function: regexp.MustCompile(`(^|\.)(_call_impl|_wrapped_call_impl|__call__)$`),
 	},
-	{of: OfPyTorch, file: regexp.MustCompile(`(^|/)torch/(_ops|utils/_contextlib|_dynamo/eval_frame)\.py$`)},
+	{of: FrameOwnerPyTorch, file: regexp.MustCompile(`(^|/)torch/(_ops|utils/_contextlib|_dynamo/eval_frame)\.py$`)},
 	// Modules built into the interpreter, which the unwinder names by module only, and frames of
 	// the interpreter between them.
 	{
-		of:   OfCPython,
+		of:   FrameOwnerCPython,
 		file: regexp.MustCompile(`^<(frozen |shim>)|^(_bootstrap|_bootstrap_external|runpy|zipimport)\.py$`),
 	},
 	{
-		of:   OfCPython,
+		of:   FrameOwnerCPython,
 		file: regexp.MustCompile(`/lib(64)?/python[23][.\d]*t?/(runpy|threading|contextlib|functools)\.py$`),
 	},
-	{of: OfCPython, function: regexp.MustCompile(`^<interpreter trampoline>$`)},
+	{of: FrameOwnerCPython, function: regexp.MustCompile(`^<interpreter trampoline>$`)},
 }
 
-// DriverModules matches the libraries of the CUDA driver and runtime. Every call passes through
+// CUDADriverModules matches the libraries of the CUDA driver and runtime. Every call passes through
 // them, so their frames do not identify the program.
-var DriverModules = regexp.MustCompile(`^lib(cuda|cudart)\.so`)
+var CUDADriverModules = regexp.MustCompile(`^lib(cuda|cudart)\.so`)
 
 // FrameName returns the frame's function, or its module and address if the function has no name.
 func FrameName(f *format.Frame) string { return symbolize.FrameName(f.Func, f.Module, f.Addr) }

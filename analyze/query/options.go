@@ -1,13 +1,13 @@
 package query
 
-// Moment selects the point in time that a report describes.
-type Moment int
+// ReportMoment selects the point in time that a report describes.
+type ReportMoment int
 
 // Values of Moment.
 const (
-	AtPeak Moment = iota // when device memory that passes the filter had its maximum
-	AtEnd                // state at the end of the window
-	AtTime               // state at a time that the user gave
+	MomentPeak ReportMoment = iota // when device memory that passes the filter had its maximum
+	MomentEnd                // state at the end of the window
+	MomentGivenTime               // state at a time that the user gave
 )
 
 // Options are the options of a report. The zero value is the whole recording grouped by call site,

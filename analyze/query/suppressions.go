@@ -45,7 +45,7 @@ func (e *SuppressionError) Error() string {
 // Limits of a suppressions file.
 const (
 	maxSuppressions    = 10_000
-	maxSuppressionLine = 4096
+	maxSuppressionLineBytes = 4096
 )
 
 // ParseSuppressions reads a suppressions file; path is its name in errors. It returns a
@@ -53,7 +53,7 @@ const (
 func ParseSuppressions(path string, in io.Reader) (*Suppressions, error) {
 	s := new(Suppressions)
 	lines := bufio.NewScanner(in)
-	lines.Buffer(make([]byte, 0, maxSuppressionLine), maxSuppressionLine)
+	lines.Buffer(make([]byte, 0, maxSuppressionLineBytes), maxSuppressionLineBytes)
 	number := 0
 	for lines.Scan() {
 		number++
@@ -63,10 +63,10 @@ func ParseSuppressions(path string, in io.Reader) (*Suppressions, error) {
 		}
 		pattern, why := parseSuppression(text)
 		if why == "" && len(s.Patterns) == maxSuppressions {
-			why = fmt.Sprintf("more than %s suppressions", units.Count(maxSuppressions))
+			why = fmt.Sprintf("more than %s suppressions", units.FormatCount(maxSuppressions))
 		}
 		if why != "" {
-			return nil, &SuppressionError{path, number, units.Cut(units.OneLine(text), 80), why}
+			return nil, &SuppressionError{path, number, units.ShortenText(units.SanitizeText(text), 80), why}
 		}
 		s.Patterns = append(s.Patterns, pattern)
 	}
@@ -75,7 +75,7 @@ func ParseSuppressions(path string, in io.Reader) (*Suppressions, error) {
 			path,
 			number + 1,
 			"",
-			fmt.Sprintf("the line is longer than %d bytes", maxSuppressionLine),
+			fmt.Sprintf("the line is longer than %d bytes", maxSuppressionLineBytes),
 		}
 	}
 	if err := lines.Err(); err != nil {
@@ -111,9 +111,9 @@ func parseSuppression(text string) (s Suppression, why string) {
 	return s, ""
 }
 
-// Matches reports whether the pattern matches a name. It searches each part at its first possible
-// position. A last part bound to the end is searched there.
-func (s *Suppression) Matches(name string) bool {
+// MatchesName reports whether the pattern matches a name. It searches each part at its first
+// possible position. A last part bound to the end is searched there.
+func (s *Suppression) MatchesName(name string) bool {
 	parts := s.parts
 	if s.begin {
 		rest, ok := strings.CutPrefix(name, parts[0])
@@ -148,7 +148,7 @@ func (s *Suppression) Matches(name string) bool {
 // as in the ELF file, the source file, and the path of the module.
 func (s *Suppression) MatchesFrame(f *format.Frame) bool {
 	for _, name := range [...]string{f.Func, f.SystemName, f.File, f.Module} {
-		if name != "" && s.Matches(name) {
+		if name != "" && s.MatchesName(name) {
 			return true
 		}
 	}

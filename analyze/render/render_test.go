@@ -25,7 +25,7 @@ import (
 // TestControlCharactersAreReplaced checks that names in a recording cannot send control characters
 // to a terminal, or HTML to a Markdown viewer.
 func TestControlCharactersAreReplaced(t *testing.T) {
-	tl := analyzetest.HostileTape(t).Timeline()
+	tl := analyzetest.HostileRecording(t).Timeline()
 	for _, by := range group.Names() {
 		leakReport, err := leaks.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
@@ -46,7 +46,7 @@ func TestControlCharactersAreReplaced(t *testing.T) {
 		for _, r := range []*report.Report{leakReport, summaryReport, stackReport, ruleReport} {
 			for _, f := range []string{"table", "md"} {
 				for _, width := range []int{0, 40, 80} {
-					for _, c := range string(analyzetest.Rendered(t, r, render.Options{Format: f, Width: width})) {
+					for _, c := range string(analyzetest.RenderReport(t, r, render.Options{Format: f, Width: width})) {
 						if c != '\n' &&
 							(unicode.IsControl(c) || unicode.Is(unicode.Cf, c) || c == '\u2028' || c == utf8.RuneError) {
 							t.Fatalf("%s by %s as %s: %q", r.Command, by, f, c)
@@ -55,17 +55,17 @@ func TestControlCharactersAreReplaced(t *testing.T) {
 				}
 			}
 			if md := string(
-				analyzetest.Rendered(t, r, render.Options{Format: "md"}),
+				analyzetest.RenderReport(t, r, render.Options{Format: "md"}),
 			); strings.Contains(
 				md,
 				"<script>",
 			) {
 				t.Error("HTML reaches the Markdown")
 			}
-			if !json.Valid(analyzetest.Rendered(t, r, render.Options{Format: "json"})) {
+			if !json.Valid(analyzetest.RenderReport(t, r, render.Options{Format: "json"})) {
 				t.Error("not JSON")
 			}
-			if _, err := csv.NewReader(bytes.NewReader(analyzetest.Rendered(t, r, render.Options{Format: "csv"}))).
+			if _, err := csv.NewReader(bytes.NewReader(analyzetest.RenderReport(t, r, render.Options{Format: "csv"}))).
 				ReadAll(); err != nil {
 				t.Error(err)
 			}
@@ -74,9 +74,9 @@ func TestControlCharactersAreReplaced(t *testing.T) {
 }
 
 func TestTablesFitTheWidth(t *testing.T) {
-	tp := analyzetest.Training(t)
-	tp.Stack(9, strings.Repeat("at::native::vectorized_elementwise_kernel<4, ", 20)+"日本語>")
-	analyzetest.At(tp.Alloc(50*analyzetest.Second, 1, 0x1000, analyzetest.Mib), 9, strings.Repeat("long ", 60))
+	tp := analyzetest.TrainingRecording(t)
+	tp.AddStack(9, strings.Repeat("at::native::vectorized_elementwise_kernel<4, ", 20)+"日本語>")
+	analyzetest.SetStackAndSite(tp.AddAlloc(50*analyzetest.Second, 1, 0x1000, analyzetest.Mib), 9, strings.Repeat("long ", 60))
 	tl := tp.Timeline()
 	for _, width := range []int{80, 100, 132} {
 		runRules := func(o query.Options) (*report.Report, error) {
@@ -87,7 +87,7 @@ func TestTablesFitTheWidth(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for line := range strings.Lines(string(analyzetest.Rendered(t, r, render.Options{Width: width}))) {
+			for line := range strings.Lines(string(analyzetest.RenderReport(t, r, render.Options{Width: width}))) {
 				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
 					t.Errorf("%s at %d: a line of %d: %s", r.Command, width, n, line)
 				}
@@ -97,12 +97,12 @@ func TestTablesFitTheWidth(t *testing.T) {
 }
 
 func TestNoHeader(t *testing.T) {
-	r, err := leaks.Run(analyzetest.Training(t).Timeline(), query.Options{})
+	r, err := leaks.Run(analyzetest.TrainingRecording(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range []string{"table", "csv"} {
-		text := string(analyzetest.Rendered(t, r, render.Options{Format: f, NoHeader: true}))
+		text := string(analyzetest.RenderReport(t, r, render.Options{Format: f, NoHeader: true}))
 		if !strings.HasPrefix(text, "growing") {
 			t.Errorf("%s begins with %q", f, text[:20])
 		}
@@ -152,7 +152,7 @@ func TestPlurals(t *testing.T) {
 		}
 	}
 	for n, want := range map[int64]string{0: "0 processes", 1: "1 process", 2: "2 processes", 1234: "1,234 processes"} {
-		if got := units.Plural(n, "process"); got != want {
+		if got := units.CountWithNoun(n, "process"); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
@@ -160,23 +160,23 @@ func TestPlurals(t *testing.T) {
 
 func TestUnits(t *testing.T) {
 	for want, got := range map[string]string{
-		"0 B":           units.Bytes(0),
-		"1023 B":        units.Bytes(1023),
-		"1.0 KiB":       units.Bytes(1024),
-		"1.0 MiB":       units.Bytes(1<<20 - 1),
-		"-1.5 GiB":      units.Bytes(-3 << 29),
-		"8388608.0 TiB": units.Bytes(1<<63 - 1),
-		"999ns":         units.Duration(999),
-		"1.5us":         units.Duration(1500),
-		"-2.0ms":        units.Duration(-2e6),
-		"59.99s":        units.Duration(59_990_000_000),
-		"2m5s":          units.Duration(125 * analyzetest.Second),
-		"3h10m":         units.Duration(11400 * analyzetest.Second),
-		"0":             units.Count(0),
-		"999":           units.Count(999),
-		"-1,000":        units.Count(-1000),
-		"1,234,567":     units.Count(1234567),
-		"-123":          units.Count(-123),
+		"0 B":           units.FormatBytes(0),
+		"1023 B":        units.FormatBytes(1023),
+		"1.0 KiB":       units.FormatBytes(1024),
+		"1.0 MiB":       units.FormatBytes(1<<20 - 1),
+		"-1.5 GiB":      units.FormatBytes(-3 << 29),
+		"8388608.0 TiB": units.FormatBytes(1<<63 - 1),
+		"999ns":         units.FormatDuration(999),
+		"1.5us":         units.FormatDuration(1500),
+		"-2.0ms":        units.FormatDuration(-2e6),
+		"59.99s":        units.FormatDuration(59_990_000_000),
+		"2m5s":          units.FormatDuration(125 * analyzetest.Second),
+		"3h10m":         units.FormatDuration(11400 * analyzetest.Second),
+		"0":             units.FormatCount(0),
+		"999":           units.FormatCount(999),
+		"-1,000":        units.FormatCount(-1000),
+		"1,234,567":     units.FormatCount(1234567),
+		"-123":          units.FormatCount(-123),
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -196,7 +196,7 @@ func TestParseTime(t *testing.T) {
 		if got, err := query.ParseTime(text, w); err != nil || got != want {
 			t.Errorf("%s: %d, %v", text, got, err)
 		}
-		if got, err := query.ParseTime(query.Offset(want, w), w); err != nil || got != want {
+		if got, err := query.ParseTime(query.FormatOffset(want, w), w); err != nil || got != want {
 			t.Errorf("%s does not survive Offset: %d, %v", text, got, err)
 		}
 	}

@@ -22,7 +22,7 @@ var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
 // TestOnlyVerdictsAreColoured checks that Color adds escape sequences and changes nothing else, and
 // that only the text format has them.
 func TestOnlyVerdictsAreColoured(t *testing.T) {
-	tl := analyzetest.Training(t).Timeline()
+	tl := analyzetest.TrainingRecording(t).Timeline()
 	leakReport, err := leaks.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -34,9 +34,9 @@ func TestOnlyVerdictsAreColoured(t *testing.T) {
 	for _, r := range []*report.Report{leakReport, gpuReport} {
 		for _, format := range render.ListFormats() {
 			coloured, plain := string(
-				analyzetest.Rendered(t, r, render.Options{Format: format, Width: 100, Color: true}),
+				analyzetest.RenderReport(t, r, render.Options{Format: format, Width: 100, Color: true}),
 			), string(
-				analyzetest.Rendered(t, r, render.Options{Format: format, Width: 100}),
+				analyzetest.RenderReport(t, r, render.Options{Format: format, Width: 100}),
 			)
 			if escapes.ReplaceAllString(coloured, "") != plain {
 				t.Errorf("%s as %s: colours change the text", r.Command, format)
@@ -46,7 +46,7 @@ func TestOnlyVerdictsAreColoured(t *testing.T) {
 			}
 		}
 	}
-	text := string(analyzetest.Rendered(t, leakReport, render.Options{Color: true}))
+	text := string(analyzetest.RenderReport(t, leakReport, render.Options{Color: true}))
 	for _, want := range []string{
 		render.ColourRed + "growing" + render.ColourReset + "     2.3 GiB",
 		render.ColourYellow + "retained" + render.ColourReset,
@@ -64,7 +64,7 @@ func TestOnlyVerdictsAreColoured(t *testing.T) {
 
 // TestASCIIKeepsWidths checks that ASCII output has only ASCII characters, and the same length.
 func TestASCIIKeepsWidths(t *testing.T) {
-	tl := analyzetest.Training(t).Timeline()
+	tl := analyzetest.TrainingRecording(t).Timeline()
 	memoryReport, err := memory.RunWith(tl, memory.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -76,9 +76,9 @@ func TestASCIIKeepsWidths(t *testing.T) {
 	for _, r := range []*report.Report{memoryReport, leakReport} {
 		for _, width := range []int{0, 80, 140} {
 			unicode, ascii := string(
-				analyzetest.Rendered(t, r, render.Options{Width: width}),
+				analyzetest.RenderReport(t, r, render.Options{Width: width}),
 			), string(
-				analyzetest.Rendered(t, r, render.Options{Width: width, ASCII: true}),
+				analyzetest.RenderReport(t, r, render.Options{Width: width, ASCII: true}),
 			)
 			if strings.IndexFunc(ascii, func(c rune) bool { return c >= utf8.RuneSelf }) >= 0 {
 				t.Errorf("%s: not ASCII: %s", r.Command, ascii)
@@ -92,12 +92,12 @@ func TestASCIIKeepsWidths(t *testing.T) {
 }
 
 func TestCourses(t *testing.T) {
-	c := &metric.History{Window: query.Window{FromNs: 1000, ToNs: 3000}}
+	c := &metric.MaximumHistory{Window: query.Window{FromNs: 1000, ToNs: 3000}}
 	for _, v := range [][2]int64{{10, 5}, {1000, 7}, {1050, 1}, {1350, 9}, {1360, 2}, {2999, 4}, {3000, 8}} {
-		c.Set(v[0], v[1])
+		c.SetValue(v[0], v[1])
 	}
 	want := []int64{7, 1, 1, 9, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 8}
-	got := c.Values()
+	got := c.StepMaxima()
 	for i := range want {
 		if len(got) != len(want) || got[i] != want[i] {
 			t.Fatalf("%v, want %v", got, want)
@@ -108,9 +108,9 @@ func TestCourses(t *testing.T) {
 			t.Errorf("%v: %q, want %q", values, got, want)
 		}
 	}
-	instant := &metric.History{Window: query.Window{FromNs: 5, ToNs: 5}}
-	instant.Set(5, 3)
-	if got := instant.Values(); len(got) != metric.HistorySteps || got[0] != 3 || got[metric.HistorySteps-1] != 3 {
+	instant := &metric.MaximumHistory{Window: query.Window{FromNs: 5, ToNs: 5}}
+	instant.SetValue(5, 3)
+	if got := instant.StepMaxima(); len(got) != metric.HistorySteps || got[0] != 3 || got[metric.HistorySteps-1] != 3 {
 		t.Errorf("a window without duration: %v", got)
 	}
 }
@@ -118,13 +118,13 @@ func TestCourses(t *testing.T) {
 // TestSparklinesMatchReports checks that the sparkline of a growing site rises, and that the
 // sparkline of memory reaches the peak of its row.
 func TestSparklinesMatchReports(t *testing.T) {
-	tl := analyzetest.Training(t).Timeline()
+	tl := analyzetest.TrainingRecording(t).Timeline()
 	leakReport, err := leaks.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []any{"rises", "level", "level", "level", nil} {
-		floors, ok := analyzetest.Cell(t, leakReport, i, "floor_course_bytes").([]int64)
+		floors, ok := analyzetest.CellValue(t, leakReport, i, "floor_course_bytes").([]int64)
 		switch {
 		case want == nil && ok, want != nil && len(floors) != leaks.Checkpoints:
 			t.Errorf("row %d: %v", i, floors)

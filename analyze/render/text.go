@@ -34,7 +34,7 @@ func writeText(w *bufio.Writer, r *report.Report, opt Options) {
 		case IsFactShown(&f) && slices.Contains(r.Sentences, f.Key):
 			fmt.Fprint(w, WrapText(text, fmt.Sprintf("%-*s  ", pad, f.Title), strings.Repeat(" ", pad+2), opt.Width))
 		case IsFactShown(&f):
-			fmt.Fprintf(w, "%-*s  %s\n", pad, f.Title, units.Cut(text, opt.Width-pad-2))
+			fmt.Fprintf(w, "%-*s  %s\n", pad, f.Title, units.ShortenText(text, opt.Width-pad-2))
 		}
 	}
 	for i := range r.Tables {
@@ -47,7 +47,7 @@ func writeText(w *bufio.Writer, r *report.Report, opt Options) {
 		}
 		writeTextTable(w, t, opt)
 		if t.OmittedRows > 0 {
-			fmt.Fprintf(w, "… and %s\n", units.Plural(int64(t.OmittedRows), "more row"))
+			fmt.Fprintf(w, "… and %s\n", units.CountWithNoun(int64(t.OmittedRows), "more row"))
 		}
 		writeStacks(w, t, opt)
 	}
@@ -166,7 +166,7 @@ func writeTextRow(w *bufio.Writer, cells []string, widths []int, right, coloured
 		if i > 0 {
 			b.WriteString("  ")
 		}
-		cell = units.Cut(cell, widths[i])
+		cell = units.ShortenText(cell, widths[i])
 		gap := strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(cell)))
 		if coloured != nil && coloured[i] {
 			cell = colourVerdict(cell, cell)
@@ -248,7 +248,7 @@ func narrowTextColumns(widths []int, right []bool, width int) {
 func CutTextMiddle(text string, width int) string {
 	runes := []rune(text)
 	if width <= 1 || len(runes) <= width {
-		return units.Cut(text, width)
+		return units.ShortenText(text, width)
 	}
 	head := width / 2
 	return string(runes[:head]) + "…" + string(runes[len(runes)-(width-1-head):])
@@ -261,14 +261,14 @@ func CutTableCells(rows [][]string, widths []int) {
 		same := make(map[string]string) // uncut text by cut text
 		differ := make(map[string]bool) // cut texts that represent several uncut ones
 		for _, row := range rows {
-			short := units.Cut(row[column], width)
+			short := units.ShortenText(row[column], width)
 			if whole, ok := same[short]; ok && whole != row[column] {
 				differ[short] = true
 			}
 			same[short] = row[column]
 		}
 		for _, row := range rows {
-			short := units.Cut(row[column], width)
+			short := units.ShortenText(row[column], width)
 			if differ[short] {
 				short = CutTextMiddle(row[column], width)
 			}
@@ -286,16 +286,16 @@ func writeStacks(w *bufio.Writer, t *report.Table, opt Options) {
 			continue
 		}
 		first := formatHeadingValue(&t.Columns[0], r.Cells[0])
-		heading := units.Cut(fmt.Sprintf("%d. %s: %s", i+1, first, units.OneLine(fmt.Sprint(r.Cells[label]))), width)
+		heading := units.ShortenText(fmt.Sprintf("%d. %s: %s", i+1, first, units.SanitizeText(fmt.Sprint(r.Cells[label]))), width)
 		if opt.Color && isColumnColoured(t.Columns[0].Key) {
 			heading = strings.Replace(heading, first, colourVerdict(first, first), 1)
 		}
 		fmt.Fprintf(w, "\n%s\n", heading)
 		if r.Evidence != "" {
-			fmt.Fprint(w, WrapText(units.OneLine(r.Evidence), "   ", "   ", width))
+			fmt.Fprint(w, WrapText(units.SanitizeText(r.Evidence), "   ", "   ", width))
 		}
 		for _, f := range r.Stack {
-			fmt.Fprintf(w, "%s\n", units.Cut("     "+units.OneLine(FormatFrame(&f)), width))
+			fmt.Fprintf(w, "%s\n", units.ShortenText("     "+units.SanitizeText(FormatFrame(&f)), width))
 		}
 	}
 }
@@ -304,7 +304,7 @@ func writeStacks(w *bufio.Writer, t *report.Table, opt Options) {
 // blocks", or only the value if it is not a count.
 func formatHeadingValue(c *report.Column, v any) string {
 	if n, ok := v.(int64); ok && c.Unit == report.UnitCount {
-		return units.Plural(n, units.SingularOf(strings.ToLower(c.Title)))
+		return units.CountWithNoun(n, units.SingularOf(strings.ToLower(c.Title)))
 	}
 	return c.Unit.Text(v)
 }
@@ -314,9 +314,9 @@ func formatHeadingValue(c *report.Column, v any) string {
 func FormatFrame(f *report.Frame) string {
 	switch {
 	case f.Folded > 0 && f.Libraries == nil:
-		return "… " + units.Plural(int64(f.Folded), "more frame")
+		return "… " + units.CountWithNoun(int64(f.Folded), "more frame")
 	case f.Folded > 0:
-		return fmt.Sprintf("… %s of %s", units.Plural(int64(f.Folded), "frame"), units.Enumerated(f.Libraries))
+		return fmt.Sprintf("… %s of %s", units.CountWithNoun(int64(f.Folded), "frame"), units.JoinWithAnd(f.Libraries))
 	case f.File != "" && f.Line > 0:
 		return fmt.Sprintf("%s (%s:%d)", f.Func, f.File, f.Line)
 	case f.File != "":
@@ -356,7 +356,7 @@ func writeMarkdown(w *bufio.Writer, r *report.Report, opt Options) {
 			writeMarkdownRow(w, row)
 		}
 		if t.OmittedRows > 0 {
-			fmt.Fprintf(w, "\n… and %s\n", units.Plural(int64(t.OmittedRows), "more row"))
+			fmt.Fprintf(w, "\n… and %s\n", units.CountWithNoun(int64(t.OmittedRows), "more row"))
 		}
 	}
 	if totals := JoinFacts(r.Totals); totals != "" {

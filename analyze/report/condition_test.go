@@ -12,7 +12,7 @@ import (
 )
 
 func TestConditions(t *testing.T) {
-	r, err := leaks.Run(analyzetest.Training(t).Timeline(), query.Options{})
+	r, err := leaks.Run(analyzetest.TrainingRecording(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,8 +75,8 @@ func TestConditionsThatAreWrong(t *testing.T) {
 }
 
 func TestAnUnknownNumberFulfilsNothing(t *testing.T) {
-	tp := analyzetest.NewTape(t)
-	tp.Alloc(1, 1, 0x1000, 64)
+	tp := analyzetest.NewTestRecording(t)
+	tp.AddAlloc(1, 1, 0x1000, 64)
 	r, err := leaks.Run(tp.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -56,7 +56,7 @@ type Quality struct {
 	AllocatorsByReports int64
 	// Classes are the recorded classes of calls. nil means all classes.
 	Classes  []string
-	Launches sampling.Coverage
+	Launches sampling.SamplingCoverage
 	// GPUTiming is the source of GPU times. It is always "none": only host times are recorded.
 	GPUTiming string
 }
@@ -90,7 +90,7 @@ func (q *Quality) Facts() []Fact {
 		"stacks_none_pct":           q.stacksPct(format.StackNone),
 		"stacks_checked":            q.StacksChecked,
 		"stacks_wrong":              q.StacksWrong,
-		"stacks_wrong_pct":          sampling.ErrorPct(&q.Inferred),
+		"stacks_wrong_pct":          sampling.InferenceErrorPct(&q.Inferred),
 	})
 	if q.DroppedEvents > 0 {
 		facts = append(facts, Fact{droppedColumn, q.DroppedEvents})
@@ -121,7 +121,7 @@ func (q *Quality) stacksPct(status string) any {
 // String returns the quality block as one line: the number of events, the number of lost events,
 // and every other number that is not 0.
 func (q *Quality) String() string {
-	parts := []string{fmt.Sprintf("%s events, %s lost", units.Count(q.Events), units.Count(q.LostEvents))}
+	parts := []string{fmt.Sprintf("%s events, %s lost", units.FormatCount(q.Events), units.FormatCount(q.LostEvents))}
 	for _, f := range q.Facts() {
 		if f.Title == "" || f.Key == "events" || f.Key == "lost_events" {
 			continue
@@ -129,7 +129,7 @@ func (q *Quality) String() string {
 		switch v := f.Value.(type) {
 		case int64:
 			if v > 0 {
-				parts = append(parts, units.Count(v)+" "+f.Title)
+				parts = append(parts, units.FormatCount(v)+" "+f.Title)
 			}
 		case float64:
 			if v > 0 {
@@ -142,29 +142,29 @@ func (q *Quality) String() string {
 		}
 	}
 	if len(q.Classes) > 0 {
-		parts = append(parts, "only "+units.Enumerated(q.Classes)+" calls recorded")
+		parts = append(parts, "only "+units.JoinWithAnd(q.Classes)+" calls recorded")
 	}
 	var stacks []string
 	for _, s := range q.StackShares {
-		stacks = append(stacks, fmt.Sprintf("%.0f%% %s", s.Pct, units.OneLine(s.Status)))
+		stacks = append(stacks, fmt.Sprintf("%.0f%% %s", s.Pct, units.SanitizeText(s.Status)))
 	}
 	if len(stacks) > 0 {
 		parts = append(parts, "stacks "+strings.Join(stacks, " "))
 	}
-	if pct := sampling.ErrorPct(&q.Inferred); pct != nil {
+	if pct := sampling.InferenceErrorPct(&q.Inferred); pct != nil {
 		parts = append(
 			parts,
 			fmt.Sprintf(
 				"inferred stacks %.2f%% wrong (%s of %s checked)",
 				pct,
-				units.Count(q.StacksWrong),
-				units.Count(q.StacksChecked),
+				units.FormatCount(q.StacksWrong),
+				units.FormatCount(q.StacksChecked),
 			),
 		)
 	} else if pct := q.stacksPct(format.StackInferred); pct != nil && pct != 0.0 {
 		parts = append(parts, "inferred stacks not checked")
 	}
-	if text := q.Launches.Text(); text != "" {
+	if text := q.Launches.FormatCoverage(); text != "" {
 		parts = append(parts, text)
 	}
 	return strings.Join(append(parts, "GPU timing "+q.GPUTiming), ", ")
@@ -187,11 +187,11 @@ func (q *Quality) Notes() (list []string) {
 	return append(list, fmt.Sprintf(
 		"PyTorch's own allocator statistics differ from the recorded allocator events at "+
 			"%s of %s, by up to %s. Events were lost, or this PyTorch version works differently",
-		units.Count(
+		units.FormatCount(
 			q.AllocatorDisagreed,
 		),
-		units.Plural(q.AllocatorCompared, "event"),
-		units.Bytes(q.AllocatorWorstBytes),
+		units.CountWithNoun(q.AllocatorCompared, "event"),
+		units.FormatBytes(q.AllocatorWorstBytes),
 	))
 }
 
@@ -224,9 +224,9 @@ func (q *Quality) Confidence(frees int64) (level string, reasons []string) {
 	if n := q.LostMemoryEvents; n > 0 {
 		// One lost call in 1000 can hide the leak of a small call site.
 		if n*1000 > q.Events {
-			lower(ConfidenceLow, "%s calls that allocate or free memory were lost", units.Count(n))
+			lower(ConfidenceLow, "%s calls that allocate or free memory were lost", units.FormatCount(n))
 		} else {
-			lower(ConfidenceMedium, "%s calls that allocate or free memory were lost", units.Count(n))
+			lower(ConfidenceMedium, "%s calls that allocate or free memory were lost", units.FormatCount(n))
 		}
 	}
 	if n := q.LostAllocatorEvents; n > 0 {
@@ -234,23 +234,23 @@ func (q *Quality) Confidence(frees int64) (level string, reasons []string) {
 		if n*1000 > q.AllocatorEvents {
 			to = ConfidenceLow
 		}
-		lower(to, "%s of the allocator were lost", units.Plural(n, "event"))
+		lower(to, "%s of the allocator were lost", units.CountWithNoun(n, "event"))
 	}
 	if n := q.AllocatorDisagreed; n > 0 {
 		to := ConfidenceMedium
 		if n*1000 > q.AllocatorCompared {
 			to = ConfidenceLow
 		}
-		lower(to, "the allocator's own statistics differ from its recorded events %s", units.Plural(n, "time"))
+		lower(to, "the allocator's own statistics differ from its recorded events %s", units.CountWithNoun(n, "time"))
 	}
 	if n := q.AllocatorLostFrees; n > 0 {
-		lower(ConfidenceMedium, "%s of the allocator were not recorded", units.Plural(n, "free"))
+		lower(ConfidenceMedium, "%s of the allocator were not recorded", units.CountWithNoun(n, "free"))
 	}
 	if q.LostFrees > 0 {
-		lower(ConfidenceMedium, "%s frees were not recorded", units.Count(q.LostFrees))
+		lower(ConfidenceMedium, "%s frees were not recorded", units.FormatCount(q.LostFrees))
 	}
 	if q.DamagedSegments > 0 {
-		lower(ConfidenceLow, "%s segments are damaged", units.Count(q.DamagedSegments))
+		lower(ConfidenceLow, "%s segments are damaged", units.FormatCount(q.DamagedSegments))
 	}
 	if q.TruncatedTail {
 		lower(ConfidenceMedium, "the recording was cut off")
@@ -258,10 +258,10 @@ func (q *Quality) Confidence(frees int64) (level string, reasons []string) {
 	// A few unmatched frees are normal when recording starts in a running program. More than 5
 	// % mean that the program allocates memory in ways that the recorder does not see.
 	if n := q.UnmatchedFrees; n*20 > frees+n {
-		lower(ConfidenceMedium, "%s frees of memory whose allocation was not recorded", units.Count(n))
+		lower(ConfidenceMedium, "%s frees of memory whose allocation was not recorded", units.FormatCount(n))
 	}
 	if q.UnknownAllocs > 0 {
-		lower(ConfidenceMedium, "%s allocations with an unknown address", units.Count(q.UnknownAllocs))
+		lower(ConfidenceMedium, "%s allocations with an unknown address", units.FormatCount(q.UnknownAllocs))
 	}
 	return level, reasons
 }

@@ -22,7 +22,7 @@ type Report struct {
 	// Notes are sentences about data that the report lacks.
 	Notes []string
 	// NoMatch explains why no event passes the filter. It is nil if an event passes.
-	NoMatch *query.NoMatch
+	NoMatch *query.NoMatchError
 	Quality Quality
 	// Before is the quality of the first recording of a diff. It is nil in other reports.
 	Before *Quality
@@ -59,7 +59,7 @@ type Table struct {
 }
 
 // Row is a row of a Table. Cells has one value for each column: an int64, float64, string,
-// []string, bool, catalog.Measured, or nil for an unknown value. A time series is an []int64 or
+// []string, bool, catalog.MetricValue, or nil for an unknown value. A time series is an []int64 or
 // []float64. The Column has the unit.
 type Row struct {
 	Cells []any

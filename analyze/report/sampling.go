@@ -31,12 +31,12 @@ var (
 // estimate.
 func EstimateOf(c Column, title string, thousandths int64) Fact {
 	c.Title = title
-	return Fact{c, sampling.Whole(thousandths)}
+	return Fact{c, sampling.RoundToLaunches(thousandths)}
 }
 
 // launchSamplingFacts returns the facts of a recording with sampled kernel launches. It returns nil
 // for other recordings.
-func launchSamplingFacts(l *sampling.Coverage) []Fact {
+func launchSamplingFacts(l *sampling.SamplingCoverage) []Fact {
 	if !l.Sampled {
 		return nil
 	}

@@ -22,39 +22,39 @@ func (u Unit) Text(v any) string {
 	case nil:
 		return "-"
 	case string:
-		return units.OneLine(v)
+		return units.SanitizeText(v)
 	case bool:
 		return strconv.FormatBool(v)
 	case []string:
-		return units.OneLine(strings.Join(v, "; "))
+		return units.SanitizeText(strings.Join(v, "; "))
 	case []int64:
 		return units.Sparkline(v)
 	case []float64:
 		return units.Sparkline(v)
-	case catalog.Measured:
-		return v.Text()
+	case catalog.MetricValue:
+		return v.TextWithUnit()
 	case float64:
 		switch u {
 		case UnitPercent:
 			return strconv.FormatFloat(v, 'f', 1, 64)
 		case UnitBytes, UnitBytesRate:
-			return units.Bytes(units.RoundInt(v))
+			return units.FormatBytes(units.RoundInt(v))
 		case UnitNs:
-			return units.Duration(units.RoundInt(v))
+			return units.FormatDuration(units.RoundInt(v))
 		}
 		return strconv.FormatFloat(v, 'f', 2, 64)
 	case int64:
 		switch u {
 		case UnitBytes, UnitBytesRate:
-			return units.Bytes(v)
+			return units.FormatBytes(v)
 		case UnitNs:
-			return units.Duration(v)
+			return units.FormatDuration(v)
 		case UnitID:
 			return strconv.FormatInt(v, 10)
 		case UnitTime:
 			return time.Unix(0, v).UTC().Format(time.RFC3339)
 		}
-		return units.Count(v)
+		return units.FormatCount(v)
 	}
 	return fmt.Sprint(v)
 }

@@ -20,21 +20,21 @@ type Forecast struct {
 	lineError, SteadyError float64
 }
 
-// MinForecast is the length of the shortest series that can be forecast. A quarter of it is held
-// back.
-const MinForecast = 12
+// MinForecastValues is the length of the shortest series that can be forecast. A quarter of it is
+// held back.
+const MinForecastValues = 12
 
 // NewForecast fits a line to the first three quarters of a series and measures its error on the
 // rest. It returns false if the series is too short.
 func NewForecast(series []int64) (f Forecast, ok bool) {
 	f.Trend = NewTrend(series)
 	n := len(series)
-	if n < MinForecast {
+	if n < MinForecastValues {
 		return f, false
 	}
 	f.HeldBack = n / 4
 	fit := series[:n-f.HeldBack]
-	slope, level := robustLine(fit)
+	slope, level := fitRobustLine(fit)
 	for i, v := range series[len(fit):] {
 		f.lineError += math.Abs(float64(v)-(level+slope*float64(len(fit)+i))) / float64(f.HeldBack)
 		f.SteadyError += math.Abs(float64(v)-float64(fit[len(fit)-1])) / float64(f.HeldBack)
@@ -42,14 +42,14 @@ func NewForecast(series []int64) (f Forecast, ok bool) {
 	f.line = f.lineError < f.SteadyError
 	f.Next = series[n-1]
 	if f.line {
-		slope, level = robustLine(series)
+		slope, level = fitRobustLine(series)
 		f.Next = max(0, units.RoundInt(level+slope*float64(n-1+f.HeldBack)))
 	}
 	return f, true
 }
 
-// robustLine fits value = level + slope*i: the Theil-Sen slope, and the median of the residuals.
-func robustLine(series []int64) (slope, level float64) {
+// fitRobustLine fits value = level + slope*i: the Theil-Sen slope, and the median of the residuals.
+func fitRobustLine(series []int64) (slope, level float64) {
 	slope = NewTrend(series).Slope
 	rest := make([]float64, len(series))
 	for i, v := range series {
@@ -59,8 +59,8 @@ func robustLine(series []int64) (slope, level float64) {
 	return slope, Median(rest)
 }
 
-// Error returns the mean absolute error of the chosen forecast.
-func (f *Forecast) Error() float64 {
+// MeanAbsoluteError returns the mean absolute error of the chosen forecast.
+func (f *Forecast) MeanAbsoluteError() float64 {
 	if f.line {
 		return f.lineError
 	}
@@ -70,7 +70,7 @@ func (f *Forecast) Error() float64 {
 // Direction describes the movement of the series in one word.
 func (f *Forecast) Direction() string {
 	switch {
-	case f.Lasting():
+	case f.RisesThroughout():
 		return "rising"
 	case f.Tau >= 0.8 && f.Slope > 0:
 		return "rose"

@@ -7,43 +7,43 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Sketch is a histogram of non-negative values with buckets that grow with the value. Values up to
-// 127 have one bucket each; above, each power of two has 64 buckets. A quantile is off by less than
-// 1/128 of its value. The size depends on the range of the values, not on their number. It is 512
-// bytes for each power of two in use, at most 29 KiB. Sketches can be merged.
-type Sketch struct {
-	rows  [64 - sketchBits]*[sketchSlots]int64
+// QuantileSketch is a histogram of non-negative values with buckets that grow with the value.
+// Values up to 127 have one bucket each; above, each power of two has 64 buckets. A quantile is off
+// by less than 1/128 of its value. The size depends on the range of the values, not on their
+// number. It is 512 bytes for each power of two in use, at most 29 KiB. Sketches can be merged.
+type QuantileSketch struct {
+	rows  [64 - sketchBucketBits]*[sketchBucketsPerPower]int64
 	Count int64 // number of values in the sketch
 }
 
 const (
-	sketchBits  = 6
-	sketchSlots = 1 << sketchBits
-	// SketchErrorPct is the error bound of quantiles in reports: 1/128, rounded up.
-	SketchErrorPct = 0.8
+	sketchBucketBits  = 6
+	sketchBucketsPerPower = 1 << sketchBucketBits
+	// SketchMaxErrorPct is the error bound of quantiles in reports: 1/128, rounded up.
+	SketchMaxErrorPct = 0.8
 )
 
-func (s *Sketch) add(v int64) {
+func (s *QuantileSketch) addValue(v int64) {
 	v = max(0, v)
-	row := max(0, bits.Len64(uint64(v))-sketchBits)
+	row := max(0, bits.Len64(uint64(v))-sketchBucketBits)
 	slot := v
 	if row > 0 {
-		slot = v>>(row-1) - sketchSlots
+		slot = v>>(row-1) - sketchBucketsPerPower
 	}
 	if s.rows[row] == nil {
-		s.rows[row] = new([sketchSlots]int64)
+		s.rows[row] = new([sketchBucketsPerPower]int64)
 	}
 	s.rows[row][slot]++
 	s.Count++
 }
 
-func (s *Sketch) merge(o *Sketch) {
+func (s *QuantileSketch) mergeSketch(o *QuantileSketch) {
 	for row, counts := range o.rows {
 		if counts == nil {
 			continue
 		}
 		if s.rows[row] == nil {
-			s.rows[row] = new([sketchSlots]int64)
+			s.rows[row] = new([sketchBucketsPerPower]int64)
 		}
 		for slot, n := range counts {
 			s.rows[row][slot] += n
@@ -54,7 +54,7 @@ func (s *Sketch) merge(o *Sketch) {
 
 // quantile returns the smallest value that a share q of the values do not exceed. It returns 0
 // without values.
-func (s *Sketch) quantile(q float64) int64 {
+func (s *QuantileSketch) quantile(q float64) int64 {
 	rank := max(1, int64(math.Ceil(q*float64(s.Count))))
 	for row, counts := range s.rows {
 		if counts == nil {
@@ -62,24 +62,24 @@ func (s *Sketch) quantile(q float64) int64 {
 		}
 		for slot, n := range counts {
 			if rank -= n; n > 0 && rank <= 0 {
-				return middle(row, int64(slot))
+				return bucketMiddle(row, int64(slot))
 			}
 		}
 	}
 	return 0
 }
 
-// middle returns the value that represents a bucket.
-func middle(row int, slot int64) int64 {
+// bucketMiddle returns the value that represents a bucket.
+func bucketMiddle(row int, slot int64) int64 {
 	if row == 0 {
 		return slot
 	}
-	return (sketchSlots+slot)<<(row-1) + (1<<(row-1)-1)/2
+	return (sketchBucketsPerPower+slot)<<(row-1) + (1<<(row-1)-1)/2
 }
 
 // Durations collects durations in ns: their count, sum, extremes, quantiles and variance.
 type Durations struct {
-	Sketch
+	QuantileSketch
 	SumNs, MinNs, MaxNs int64
 	// Welford's algorithm: Squares is the sum of squared distances from the mean
 	Mean, Squares float64
@@ -88,8 +88,8 @@ type Durations struct {
 // Add adds a duration in ns. A negative one counts as 0.
 func (d *Durations) Add(ns int64) {
 	ns = max(0, ns)
-	d.Sketch.add(ns)
-	d.SumNs = units.EndOf(d.SumNs, ns)
+	d.QuantileSketch.addValue(ns)
+	d.SumNs = units.EndOfRange(d.SumNs, ns)
 	if d.Count == 1 || ns < d.MinNs {
 		d.MinNs = ns
 	}
@@ -112,45 +112,45 @@ func (d *Durations) Merge(o *Durations) {
 	off := o.Mean - d.Mean
 	d.Mean += off * m / (n + m)
 	d.Squares += o.Squares + off*off*n*m/(n+m)
-	d.SumNs = units.EndOf(d.SumNs, o.SumNs)
-	d.Sketch.merge(&o.Sketch)
+	d.SumNs = units.EndOfRange(d.SumNs, o.SumNs)
+	d.QuantileSketch.mergeSketch(&o.QuantileSketch)
 }
 
 // The methods below return an int64 in ns, or nil without durations.
 
 // Total returns the sum.
-func (d *Durations) Total() any { return d.some(d.SumNs) }
+func (d *Durations) Total() any { return d.valueOrNil(d.SumNs) }
 
-// Avg returns the mean.
-func (d *Durations) Avg() any { return d.some(units.RoundInt(d.Mean)) }
+// Average returns the mean.
+func (d *Durations) Average() any { return d.valueOrNil(units.RoundInt(d.Mean)) }
 
-// Least returns the minimum.
-func (d *Durations) Least() any { return d.some(d.MinNs) }
+// Shortest returns the minimum.
+func (d *Durations) Shortest() any { return d.valueOrNil(d.MinNs) }
 
-// Most returns the maximum.
-func (d *Durations) Most() any { return d.some(d.MaxNs) }
+// Longest returns the maximum.
+func (d *Durations) Longest() any { return d.valueOrNil(d.MaxNs) }
 
-// At returns the quantile q, 0 to 1. The extremes are exact.
-func (d *Durations) At(q float64) any { return d.some(max(d.MinNs, min(d.MaxNs, d.quantile(q)))) }
+// Quantile returns the quantile q, 0 to 1. The extremes are exact.
+func (d *Durations) Quantile(q float64) any { return d.valueOrNil(max(d.MinNs, min(d.MaxNs, d.quantile(q)))) }
 
 // Stddev returns the sample standard deviation, as Nsight Systems computes it.
 func (d *Durations) Stddev() any {
 	if d.Count < 2 {
-		return d.some(0)
+		return d.valueOrNil(0)
 	}
-	return d.some(units.RoundInt(math.Sqrt(d.Squares / float64(d.Count-1))))
+	return d.valueOrNil(units.RoundInt(math.Sqrt(d.Squares / float64(d.Count-1))))
 }
 
-func (d *Durations) some(v int64) any {
+func (d *Durations) valueOrNil(v int64) any {
 	if d.Count == 0 {
 		return nil
 	}
 	return v
 }
 
-// Estimated returns the sum for all calls, if the calls without a duration take as long as the
+// EstimatedTotal returns the sum for all calls, if the calls without a duration take as long as the
 // others on average. It returns nil without durations.
-func (d *Durations) Estimated(calls int64) any {
+func (d *Durations) EstimatedTotal(calls int64) any {
 	if d.Count == 0 {
 		return nil
 	}

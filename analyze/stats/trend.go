@@ -59,10 +59,11 @@ func NewTrend(series []int64) Trend {
 	return t
 }
 
-// Rise returns the part of the series from where it starts to rise. A leak may start at any time,
-// and the level part before says nothing about it. Values count as level while they exceed the
-// first value by less than a twentieth of the series' range. The last level value is kept.
-func Rise(series []int64) []int64 {
+// CutBeforeRise returns the part of the series from where it starts to rise. A leak may start at
+// any time, and the level part before says nothing about it. Values count as level while they
+// exceed the first value by less than a twentieth of the series' range. The last level value is
+// kept.
+func CutBeforeRise(series []int64) []int64 {
 	if len(series) == 0 {
 		return series
 	}
@@ -75,26 +76,26 @@ func Rise(series []int64) []int64 {
 	return nil
 }
 
-// Slowing reports whether the second half of the series rose at less than half the slope of the
+// IsSlowing reports whether the second half of the series rose at less than half the slope of the
 // first half. The difference must exceed twice the standard deviation of two Poisson counts of
 // blocks of that size. A cache that fills with random requests slows this way, as it misses less
 // and less.
-func (t Trend) Slowing(block float64) bool {
+func (t Trend) IsSlowing(block float64) bool {
 	half := float64(t.Steps / 2)
 	return t.late < t.early/2 && (t.early-t.late)*half > 2*math.Sqrt(block*(t.early+t.late)*half)
 }
 
-// Lasting reports whether the series rose over its whole length. It needs a tau of at least 0.8, at
-// least five rises, and in the last quarter at least a quarter of the overall slope. Memory loaded
-// in a few pieces fails the second condition, a full cache the third.
-func (t Trend) Lasting() bool {
+// RisesThroughout reports whether the series rose over its whole length. It needs a tau of at least
+// 0.8, at least five rises, and in the last quarter at least a quarter of the overall slope. Memory
+// loaded in a few pieces fails the second condition, a full cache the third.
+func (t Trend) RisesThroughout() bool {
 	quarter := float64((t.Steps + 2) / 4)
-	return t.rises >= minRises && t.Tau >= 0.8 && t.Slope > 0 && t.Recent >= t.Slope*quarter/4
+	return t.rises >= minRiseSteps && t.Tau >= 0.8 && t.Slope > 0 && t.Recent >= t.Slope*quarter/4
 }
 
-// minRises is the number of increases that a rising series needs. Five values are in rising order
-// by chance once in 120 times.
-const minRises = 5
+// minRiseSteps is the number of increases that a rising series needs. Five values are in rising
+// order by chance once in 120 times.
+const minRiseSteps = 5
 
 // Median returns the median of sorted values, or 0 without values.
 func Median[T int64 | float64](sorted []T) T {
@@ -108,5 +109,6 @@ func Median[T int64 | float64](sorted []T) T {
 	return sorted[n/2-1] + (sorted[n/2]-sorted[n/2-1])/2
 }
 
-// MinGrowth is the growth, in bytes, from which memory counts as a leak. Smaller growth is noise.
-const MinGrowth = 1 << 20
+// MinLeakGrowthBytes is the growth, in bytes, from which memory counts as a leak. Smaller growth is
+// noise.
+const MinLeakGrowthBytes = 1 << 20

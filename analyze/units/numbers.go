@@ -13,9 +13,9 @@ func Percent(part, whole int64) float64 {
 	return 100 * float64(part) / float64(whole)
 }
 
-// EndOf returns startNs+durNs. It treats a negative duration as 0 and saturates at the largest
+// EndOfRange returns startNs+durNs. It treats a negative duration as 0 and saturates at the largest
 // int64, because damaged files can contain invalid times.
-func EndOf(startNs, durNs int64) int64 {
+func EndOfRange(startNs, durNs int64) int64 {
 	if durNs <= 0 {
 		return startNs
 	}

@@ -1,7 +1,7 @@
 package units
 
-// Grow appends zero values to list until the index id is valid, and returns the list.
-func Grow[T any](list []T, id int32) []T {
+// GrowToIndex appends zero values to list until the index id is valid, and returns the list.
+func GrowToIndex[T any](list []T, id int32) []T {
 	for int(id) >= len(list) {
 		var zero T
 		list = append(list, zero)

@@ -9,17 +9,17 @@ import (
 	"unicode/utf8"
 )
 
-// RateText formats a rate per second, with one decimal below 10.
-func RateText(perSec float64) string {
+// FormatRate formats a rate per second, with one decimal below 10.
+func FormatRate(perSec float64) string {
 	if perSec < 10 {
 		return fmt.Sprintf("%.1f", perSec)
 	}
-	return Count(RoundInt(perSec))
+	return FormatCount(RoundInt(perSec))
 }
 
-// Cut shortens text to a width in characters. A width of 0 or less means no limit. A number at the
-// end that distinguishes equal names, as in "name #2", is kept.
-func Cut(text string, width int) string {
+// ShortenText shortens text to a width in characters. A width of 0 or less means no limit. A number
+// at the end that distinguishes equal names, as in "name #2", is kept.
+func ShortenText(text string, width int) string {
 	if width <= 0 || utf8.RuneCountInString(text) <= width {
 		return text
 	}
@@ -34,8 +34,8 @@ func Cut(text string, width int) string {
 	return string([]rune(text)[:width-1-len(number)]) + "…" + number
 }
 
-// Enumerated joins names as "a, b and c".
-func Enumerated(list []string) string {
+// JoinWithAnd joins names as "a, b and c".
+func JoinWithAnd(list []string) string {
 	last := len(list) - 1
 	if last < 1 {
 		return strings.Join(list, "")
@@ -43,16 +43,16 @@ func Enumerated(list []string) string {
 	return strings.Join(list[:last], ", ") + " and " + list[last]
 }
 
-// Known returns the text, or nil for an empty text.
-func Known(text string) any {
+// TextOrNil returns the text, or nil for an empty text.
+func TextOrNil(text string) any {
 	if text == "" {
 		return nil
 	}
 	return text
 }
 
-// Bytes formats a number of bytes with a binary unit: 512 B, 1.5 KiB, 20.0 GiB.
-func Bytes(n int64) string {
+// FormatBytes formats a number of bytes with a binary unit: 512 B, 1.5 KiB, 20.0 GiB.
+func FormatBytes(n int64) string {
 	v, sign := float64(n), ""
 	if v < 0 {
 		v, sign = -v, "-"
@@ -69,8 +69,8 @@ func Bytes(n int64) string {
 	return ""
 }
 
-// Duration formats a duration in ns: 12.3us, 4.56s, 3m20s, 5h10m.
-func Duration(ns int64) string {
+// FormatDuration formats a duration in ns: 12.3us, 4.56s, 3m20s, 5h10m.
+func FormatDuration(ns int64) string {
 	d := time.Duration(ns)
 	switch abs := d.Abs(); {
 	case abs < time.Microsecond:
@@ -88,8 +88,8 @@ func Duration(ns int64) string {
 	return text
 }
 
-// Count formats a number with thousands separators: 88,310.
-func Count(n int64) string {
+// FormatCount formats a number with thousands separators: 88,310.
+func FormatCount(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	start := 0
 	if n < 0 {
@@ -101,12 +101,12 @@ func Count(n int64) string {
 	return text
 }
 
-// Plural formats a number with a noun: 1 call, 2 calls.
-func Plural(n int64, noun string) string {
+// CountWithNoun formats a number with a noun: 1 call, 2 calls.
+func CountWithNoun(n int64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	return Count(n) + " " + PluralOf(noun)
+	return FormatCount(n) + " " + PluralOf(noun)
 }
 
 // PluralOf returns the plural of a noun, or of words that end in a noun: process → processes.
@@ -137,10 +137,10 @@ func SingularOf(plural string) string {
 	return strings.TrimSuffix(plural, "s")
 }
 
-// OneLine makes text from a recording safe to print, because names come from untrusted programs. It
-// replaces control characters, line breaks and characters that change the writing direction by
-// question marks.
-func OneLine(s string) string {
+// SanitizeText makes text from a recording safe to print, because names come from untrusted
+// programs. It replaces control characters, line breaks and characters that change the writing
+// direction by question marks.
+func SanitizeText(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' ||
 			r == '\u2029' {
@@ -150,5 +150,6 @@ func OneLine(s string) string {
 	}, s)
 }
 
-// ValidUTF8 replaces invalid UTF-8 sequences by U+FFFD. Names from ELF files can contain any bytes.
-func ValidUTF8(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+// ReplaceInvalidUTF8 replaces invalid UTF-8 sequences by U+FFFD. Names from ELF files can contain
+// any bytes.
+func ReplaceInvalidUTF8(s string) string { return strings.ToValidUTF8(s, "\ufffd") }

@@ -196,7 +196,7 @@ func (l psLine) cells(now time.Time) []string {
 		gpu = strconv.Itoa(l.use.Index)
 		sm = number(l.use.SMPercent)
 		if bytes := l.use.MemoryBytes; bytes != nil {
-			memory = units.Bytes(*bytes)
+			memory = units.FormatBytes(*bytes)
 		}
 	}
 	if rank = number(l.Rank); rank != "" && l.WorldSize != nil {

@@ -209,7 +209,7 @@ func (f *recordFlags) follow(ctx context.Context, session *record.Session) error
 	} else if end == record.EndSize {
 		message.Warningf(
 			"the recording ended: it reached its size limit of %s; the recorded processes keep running",
-			units.Bytes(f.opt.MaxBytes),
+			units.FormatBytes(f.opt.MaxBytes),
 		)
 		message.Hintf("set a larger --max-size, or keep only the last 10 minutes with --ring 10m")
 	} else if end == record.EndProcesses && f.opt.Command == nil {

@@ -156,7 +156,7 @@ func (f *recordFlags) checkBounds() error {
 				"--%s %s: must be a size of at least %s",
 				flag,
 				text,
-				units.Bytes(format.MinMaxBytes),
+				units.FormatBytes(format.MinMaxBytes),
 			)
 		}
 		f.opt.MaxBytes = n

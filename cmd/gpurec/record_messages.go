@@ -40,30 +40,30 @@ func (f *recordFlags) announceSlowStart() {
 func (f *recordFlags) printResult(r record.Result) {
 	total := r.Meta.Totals()
 	if total.Lost > 0 {
-		message.Warningf("%s of %s calls lost; reports will be incomplete", units.Count(total.Lost),
-			units.Count(total.Seen))
+		message.Warningf("%s of %s calls lost; reports will be incomplete", units.FormatCount(total.Lost),
+			units.FormatCount(total.Seen))
 		if r.Unfinished == "" {
 			message.Hintf("record again with --buffer %dMiB", max(1, min(int64(f.opt.BufferBytes)*4, 1<<31)>>20))
 		}
 	}
 	if total.Open > 0 {
-		message.Notef("%s calls had not returned at the end; they are recorded as open", units.Count(total.Open))
+		message.Notef("%s calls had not returned at the end; they are recorded as open", units.FormatCount(total.Open))
 	}
 	if total.Recorded == 0 {
 		message.Warningf("the processes made no CUDA call%s while gpurec recorded", ofClasses(r.Meta.Classes))
 	}
 	if total.Dropped > 0 {
 		message.Notef("the recording holds the last %v; %s older calls were discarded (--ring)",
-			time.Duration(r.Meta.EndNs-r.Meta.StartNs).Round(time.Second), units.Count(total.Dropped))
+			time.Duration(r.Meta.EndNs-r.Meta.StartNs).Round(time.Second), units.FormatCount(total.Dropped))
 	}
 	c := r.Meta.Cost
 	if c.Holds > 0 {
 		message.Notef("held %s in all, %s, until probes and unwind tables were in place (--no-hold turns this off)",
-			time.Duration(c.HeldNs).Round(time.Millisecond), units.Plural(c.Holds, "time"))
+			time.Duration(c.HeldNs).Round(time.Millisecond), units.CountWithNoun(c.Holds, "time"))
 	}
 	if c.Unheld > 0 {
 		message.Warningf("%s ran before probes and unwind tables were in place; first calls may be missing",
-			units.Plural(c.Unheld, "thread"))
+			units.CountWithNoun(c.Unheld, "thread"))
 	}
 	perEvent := ""
 	if total.Recorded > 0 && r.Unfinished == "" {
@@ -79,7 +79,7 @@ func (f *recordFlags) printResult(r record.Result) {
 	}
 	message.Notef("own cost: attach %v%s, %.1f %% of a core, %s memory%s",
 		time.Duration(c.AttachNs).Round(time.Millisecond), detach,
-		float64(c.CPUNs)*100/max(float64(r.Elapsed.Nanoseconds()+c.DetachNs), 1), units.Bytes(c.RSSBytes), perEvent)
+		float64(c.CPUNs)*100/max(float64(r.Elapsed.Nanoseconds()+c.DetachNs), 1), units.FormatBytes(c.RSSBytes), perEvent)
 	if r.Unfinished == "" {
 		next := "leaks"
 		switch {
@@ -90,13 +90,13 @@ func (f *recordFlags) printResult(r record.Result) {
 		}
 		message.Notef(
 			"%s calls in %.1f s, %s lost -> %s (%s); next: gpurec analyze %s %s",
-			units.Count(
+			units.FormatCount(
 				total.Recorded,
 			),
 			seconds,
-			units.Count(total.Lost),
+			units.FormatCount(total.Lost),
 			r.Output,
-			units.Bytes(c.FileBytes),
+			units.FormatBytes(c.FileBytes),
 			next,
 			r.Output,
 		)

@@ -70,10 +70,10 @@ func (s *statusLine) show() {
 		"%v  %s calls  %s/s  %s lost  %s",
 		now.Sub(s.begin).
 			Round(time.Second),
-		units.Count(p.Calls),
-		units.Count(int64(rate)),
-		units.Count(p.Lost),
-		units.Bytes(p.FileBytes),
+		units.FormatCount(p.Calls),
+		units.FormatCount(int64(rate)),
+		units.FormatCount(p.Lost),
+		units.FormatBytes(p.FileBytes),
 	)
 	if s.terminal {
 		fmt.Fprintf(os.Stderr, "\r\x1b[Kgpurec: %s", text)

@@ -15,22 +15,22 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 )
 
-// Tool returns the path of a program that scripts/viewers.sh installs. It skips the test if the
+// ToolPath returns the path of a program that scripts/viewers.sh installs. It skips the test if the
 // program is missing.
-func Tool(t *testing.T, elements ...string) string {
+func ToolPath(t *testing.T, elements ...string) string {
 	t.Helper()
-	path := analyzetest.InRoot(t, append([]string{"build", "tools"}, elements...)...)
+	path := analyzetest.RepositoryPath(t, append([]string{"build", "tools"}, elements...)...)
 	if _, err := os.Stat(path); err != nil {
-		analyzetest.Skip(t, "%s is not installed: run scripts/viewers.sh", path)
+		analyzetest.SkipWithoutTool(t, "%s is not installed: run scripts/viewers.sh", path)
 	}
 	return path
 }
 
-// Node runs a script with node and returns the lines of its output.
-func Node(t *testing.T, args ...string) [][]byte {
+// RunNode runs a script with node and returns the lines of its output.
+func RunNode(t *testing.T, args ...string) [][]byte {
 	t.Helper()
 	if _, err := exec.LookPath("node"); err != nil {
-		analyzetest.Skip(t, "node is not installed")
+		analyzetest.SkipWithoutTool(t, "node is not installed")
 	}
 	cmd := exec.Command("node", args...)
 	var stderr bytes.Buffer
@@ -48,14 +48,14 @@ func Node(t *testing.T, args ...string) [][]byte {
 	return lines
 }
 
-// InPerfetto loads a file into Perfetto's trace processor and runs queries. Each result is a list
-// of rows, each a map from column to value.
-func InPerfetto(t *testing.T, path string, queries ...string) [][]map[string]any {
+// QueryPerfetto loads a file into Perfetto's trace processor and runs queries. Each result is a
+// list of rows, each a map from column to value.
+func QueryPerfetto(t *testing.T, path string, queries ...string) [][]map[string]any {
 	t.Helper()
-	lines := Node(
+	lines := RunNode(
 		t,
 		append(
-			[]string{analyzetest.InRoot(t, "scripts", "trace_processor.mjs"), Tool(t, "trace_processor"), path},
+			[]string{analyzetest.RepositoryPath(t, "scripts", "trace_processor.mjs"), ToolPath(t, "trace_processor"), path},
 			queries...)...)
 	if len(lines) != len(queries) {
 		t.Fatalf("%d results of %d queries", len(lines), len(queries))
@@ -69,11 +69,11 @@ func InPerfetto(t *testing.T, path string, queries ...string) [][]map[string]any
 	return results
 }
 
-// StatsQuery returns the errors and data losses that Perfetto found in a trace.
-const StatsQuery = `select name, value from stats where severity in ('error', 'data_loss') and value > 0`
+// PerfettoErrorsQuery returns the errors and data losses that Perfetto found in a trace.
+const PerfettoErrorsQuery = `select name, value from stats where severity in ('error', 'data_loss') and value > 0`
 
-// JsonText returns v as JSON.
-func JsonText(t *testing.T, v any) string {
+// EncodeJSON returns v as JSON.
+func EncodeJSON(t *testing.T, v any) string {
 	t.Helper()
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -82,21 +82,21 @@ func JsonText(t *testing.T, v any) string {
 	return string(text)
 }
 
-// Chromium returns the path of a browser. It skips the test if there is none.
-func Chromium(t *testing.T) string {
+// ChromiumPath returns the path of a browser. It skips the test if there is none.
+func ChromiumPath(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{os.Getenv("CHROMIUM"), "chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
 		}
 	}
-	analyzetest.Skip(t, "Chromium is not installed: run scripts/viewers.sh, or set CHROMIUM to its path")
+	analyzetest.SkipWithoutTool(t, "Chromium is not installed: run scripts/viewers.sh, or set CHROMIUM to its path")
 	return ""
 }
 
-// duckdbScript prints the rows of each query as a line of JSON. It is written to the folder of the
-// installed module, where node resolves imports.
-const duckdbScript = `import { DuckDBInstance } from '@duckdb/node-api';
+// duckdbQueryScript prints the rows of each query as a line of JSON. It is written to the folder of
+// the installed module, where node resolves imports.
+const duckdbQueryScript = `import { DuckDBInstance } from '@duckdb/node-api';
 const db = await (await DuckDBInstance.create()).connect();
 for (const sql of process.argv.slice(2)) {
   const rows = (await db.runAndReadAll(sql)).getRowObjectsJson();
@@ -104,16 +104,16 @@ for (const sql of process.argv.slice(2)) {
 }
 `
 
-// InDuckDB runs queries with DuckDB. Each result is a list of rows as JSON.
-func InDuckDB(t *testing.T, queries ...string) []string {
+// QueryDuckDB runs queries with DuckDB. Each result is a list of rows as JSON.
+func QueryDuckDB(t *testing.T, queries ...string) []string {
 	t.Helper()
-	module := Tool(t, "duckdb", "node_modules", "@duckdb", "node-api")
+	module := ToolPath(t, "duckdb", "node_modules", "@duckdb", "node-api")
 	script := filepath.Join(module, "..", "..", "..", "query.mjs")
-	if err := os.WriteFile(script, []byte(duckdbScript), 0o600); err != nil {
+	if err := os.WriteFile(script, []byte(duckdbQueryScript), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var results []string
-	for _, line := range Node(t, append([]string{script}, queries...)...) {
+	for _, line := range RunNode(t, append([]string{script}, queries...)...) {
 		results = append(results, string(line))
 	}
 	if len(results) != len(queries) {

@@ -10,7 +10,7 @@ import (
 // callsOverTime counts the calls of a recording by time, by stack and by kind. It does not count a
 // call that another recorded call made.
 type callsOverTime struct {
-	*calls.Counter
+	*calls.CallCounter
 	parts   windowBuckets
 	counts  [len(activityLineNames)][numWindowBuckets]int64 // calls by index of activityLineNames and bucket
 	byStack map[int32]*stackCallTime                        // by stack id
@@ -50,7 +50,7 @@ func activityLineOf(kind string) int {
 
 func newCallsOverTime(t *timeline.Timeline, f *query.Filter) *callsOverTime {
 	u := &callsOverTime{
-		Counter: calls.NewCounter(t, f),
+		CallCounter: calls.NewCallCounter(t, f),
 		byStack: make(map[int32]*stackCallTime),
 		kinds:   make(map[string]int64),
 	}
@@ -64,7 +64,7 @@ func (u *callsOverTime) scanCalls() error {
 		for _, s := range spans {
 			u.countRowGroup(s.Group)
 			if err := s.Group.Err(); err != nil {
-				return u.T.Wrap(err)
+				return u.T.WrapReadError(err)
 			}
 		}
 	}
@@ -91,7 +91,7 @@ func (u *callsOverTime) countRowGroup(g *format.Group) {
 	if g.Err() != nil {
 		return
 	}
-	pass := u.Passes(g, u.Kind, u.Kernel)
+	pass := u.NewRowFilter(g, u.Kind, u.Kernel)
 	activity, seen := make([]int, len(u.Kind.Dict)), make([]int64, len(u.Kind.Dict))
 	for i, k := range u.Kind.Dict {
 		activity[i] = activityLineOf(k)

@@ -123,21 +123,21 @@ func (n chartNumber) MarshalJSON() ([]byte, error) {
 
 // textTable numbers the distinct texts of the charts. The texts are shortened and have no control
 // characters.
-type textTable struct{ origin.Names }
+type textTable struct{ origin.StringNumbers }
 
 // maxTextChars is the largest length of a name in the page, in characters. C++ names can have
 // 10,000.
 const maxTextChars = 240
 
 // addText adds a text, unless it was added before, and returns its number.
-func (t *textTable) addText(s string) int32 { return t.Names.ID(shortenText(s)) }
+func (t *textTable) addText(s string) int32 { return t.StringNumbers.NumberOf(shortenText(s)) }
 
 // shortenText returns a text on one line, cut in the middle to maxTextChars characters.
-func shortenText(s string) string { return render.CutTextMiddle(units.OneLine(s), maxTextChars) }
+func shortenText(s string) string { return render.CutTextMiddle(units.SanitizeText(s), maxTextChars) }
 
 // secondsSinceStart converts a time (Unix ns) to seconds since the start of the recording.
 func secondsSinceStart(t *timeline.Timeline, ns int64) chartSeconds {
-	return chartSeconds(float64(ns-t.Recording().FromNs) / 1e9)
+	return chartSeconds(float64(ns-t.RecordingWindow().FromNs) / 1e9)
 }
 
 // maxMemorySeries is the largest number of stacked series in a memory chart, maxMomentHolders the
@@ -169,7 +169,7 @@ func (s *momentScan) addMemoryCharts(d *chartData, all *textTable, rules *query.
 	}
 	for _, device := range slices.Sorted(maps.Keys(s.devices)) {
 		series := s.devices[device]
-		m := memoryData{Title: shortenText("GPU " + s.t.SharedLabel(device)), Lines: []lineData{}, device: device}
+		m := memoryData{Title: shortenText("GPU " + s.t.SharedDeviceLabel(device)), Lines: []lineData{}, device: device}
 		if device == hostDeviceKey {
 			m.Title = "host memory (pinned or registered)"
 		}
@@ -279,7 +279,7 @@ var gpuChartSpecs = []struct {
 		{"gpm_sm_occupancy_percent", "SM occupancy"},
 		{"gpm_tensor_active_percent", "tensor cores active"},
 		{"gpm_dram_bandwidth_percent", "DRAM bandwidth"},
-		{catalog.MetricGPUBusy, "GPU utilization"},
+		{catalog.MetricGPUUtilization, "GPU utilization"},
 		{"memory_utilization_percent", "memory utilization"},
 	}},
 	{"Memory in use", []chartMetric{{catalog.MetricMemoryUsed, "in use"}}},
@@ -309,15 +309,15 @@ const maxChartedGPUs = 16
 
 // newGPUData returns the charts of the NVML samples of each GPU.
 func newGPUData(t *timeline.Timeline, f *query.Filter) (list []gpuData) {
-	w := f.Window(t.Recording())
-	u := &metric.Devices{T: t, Filter: f, Window: w, Devices: make(map[int32]map[string]*metric.Series)}
-	u.Collect()
-	for _, device := range u.Sorted()[:min(maxChartedGPUs, len(u.Devices))] {
+	w := f.NarrowWindow(t.RecordingWindow())
+	u := &metric.DeviceMetrics{T: t, Filter: f, Window: w, Devices: make(map[int32]map[string]*metric.Series)}
+	u.CollectSamples()
+	for _, device := range u.SortedIndexes()[:min(maxChartedGPUs, len(u.Devices))] {
 		g := gpuData{Title: shortenText("GPU " + t.DeviceLabel(device))}
 		for _, c := range gpuChartSpecs {
 			chart := metricChartData{Title: c.title}
 			for _, metric := range c.metrics {
-				s, unit := u.Devices[device][metric.name], catalog.UnitOf(metric.name)
+				s, unit := u.Devices[device][metric.name], catalog.UnitOfMetric(metric.name)
 				if s == nil || len(s.Values) < 2 {
 					continue
 				}
@@ -359,12 +359,12 @@ func newChartMarks(
 	}
 	for _, f := range failed {
 		if f.count > 0 {
-			add(f.firstNs, "%s failed", units.Plural(f.count, "allocation"))
+			add(f.firstNs, "%s failed", units.CountWithNoun(f.count, "allocation"))
 		}
 	}
 	for i := range t.Facts.Lost {
 		l := &t.Facts.Lost[i]
-		add(l.StartNs, "%s lost", units.Plural(l.Calls, units.OneLine(l.Class)+" call"))
+		add(l.StartNs, "%s lost", units.CountWithNoun(l.Calls, units.SanitizeText(l.Class)+" call"))
 	}
 	slices.SortStableFunc(list, func(a, b chartMarkData) int { return cmp.Compare(a.T, b.T) })
 	return list[:min(maxChartMarks, len(list))]

@@ -66,20 +66,20 @@ type flameScan struct {
 }
 
 func newFlameScan(t *timeline.Timeline, f *query.Filter) *flameScan {
-	return &flameScan{t: t, filter: f, window: f.Window(t.Recording())}
+	return &flameScan{t: t, filter: f, window: f.NarrowWindow(t.RecordingWindow())}
 }
 
 // consumeChange follows one change of the program's memory.
-func (s *flameScan) consumeChange(_ *timeline.Program, c *livemem.Change) {
+func (s *flameScan) consumeChange(_ *timeline.ProgramMemory, c *livemem.Change) {
 	o := &s.t.Origins.List[c.Block.Origin]
-	if c.Kind == livemem.AllocFailed || c.AtNs > s.window.ToNs || c.Block.Bytes < s.filter.MinBytes ||
+	if c.Kind == livemem.ChangeAllocFailed || c.AtNs > s.window.ToNs || c.Block.Bytes < s.filter.MinBytes ||
 		!s.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 		return
 	}
 	id := c.Block.Origin
-	s.now, s.allocated = units.Grow(s.now, id), units.Grow(s.allocated, id)
+	s.now, s.allocated = units.GrowToIndex(s.now, id), units.GrowToIndex(s.allocated, id)
 	s.peak.markGroupChanged(id)
-	if c.Kind != livemem.Allocated {
+	if c.Kind != livemem.ChangeAllocated {
 		s.now[id].bytes -= c.Block.Bytes
 		s.now[id].blocks--
 		s.total -= c.Block.Bytes
@@ -119,7 +119,7 @@ func (b *flameBuilder) lookUpFrame(id int32) drawnFrame {
 	d, ok := b.drawn[id]
 	if !ok {
 		f := &b.t.Stacks.Frames[id]
-		if _, d.hidden = b.rules.Hides(f); !d.hidden {
+		if _, d.hidden = b.rules.HidesFrame(f); !d.hidden {
 			d.name, d.kind = b.texts.addText(flameFrameName(f)), flameFrameKind(f)
 		}
 		b.drawn[id] = d
@@ -174,7 +174,7 @@ func (b *flameBuilder) makeStackNodes(stack int32) []*flameNode {
 		}
 	}
 	if len(nodes) == 1 {
-		child(b.texts.addText(cmp.Or(b.hiddenLeafName(stack), timeline.NoStack)), frameKindOther)
+		child(b.texts.addText(cmp.Or(b.hiddenLeafName(stack), timeline.NoStackSite)), frameKindOther)
 	}
 	return nodes
 }
@@ -199,7 +199,7 @@ func flameFrameName(f *format.Frame) string {
 
 // flameFrameKind returns whether a frame is Python or native code.
 func flameFrameKind(f *format.Frame) int8 {
-	if f.Type == query.FramePython {
+	if f.Type == query.FrameTypePython {
 		return frameKindPython
 	}
 	return frameKindNative

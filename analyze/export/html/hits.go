@@ -48,7 +48,7 @@ func (b *pageBuilder) newHitViews() (list []hitView) {
 			Text:    ShortenSentence(h.Summary),
 			Advice:  ShortenSentence(h.Advice),
 			Section: findRuleSection(h.Rule),
-			More:    "gpurec analyze " + h.Rule.Report + " " + rules.QuoteShellWord(units.OneLine(b.opt.Name)),
+			More:    "gpurec analyze " + h.Rule.Report + " " + rules.QuoteShellWord(units.SanitizeText(b.opt.Name)),
 		}
 		v.SectionTitle = findSectionTitle(v.Section)
 		text := report.ConfidenceText(h.Confidence, h.Reasons)
@@ -60,7 +60,7 @@ func (b *pageBuilder) newHitViews() (list []hitView) {
 			if k == maxEvidenceRows {
 				v.Evidence = append(
 					v.Evidence,
-					fmt.Sprintf("… and %s", units.Plural(int64(len(h.Evidence)-k), "more row")),
+					fmt.Sprintf("… and %s", units.CountWithNoun(int64(len(h.Evidence)-k), "more row")),
 				)
 				break
 			}
@@ -80,22 +80,22 @@ func (b *pageBuilder) newHitViews() (list []hitView) {
 
 // ShortenSentence returns a sentence as the page shows it: on one line, and cut in the middle if it
 // is very long.
-func ShortenSentence(s string) string { return render.CutTextMiddle(units.OneLine(s), 2*maxTextChars) }
+func ShortenSentence(s string) string { return render.CutTextMiddle(units.SanitizeText(s), 2*maxTextChars) }
 
 // formatEvidence returns a row of evidence as text: the place, then its numbers and details.
 func formatEvidence(p *rules.Evidence, t *timeline.Timeline) string {
 	var parts []string
 	if n, ok := p.Count.(int64); ok && n > 1 {
-		parts = append(parts, units.Count(n)+" times")
+		parts = append(parts, units.FormatCount(n)+" times")
 	}
 	if ns, ok := p.Ns.(int64); ok && ns > 0 {
-		parts = append(parts, units.Duration(ns))
+		parts = append(parts, units.FormatDuration(ns))
 	}
 	if bytes, ok := p.Bytes.(int64); ok {
-		parts = append(parts, units.Bytes(bytes))
+		parts = append(parts, units.FormatBytes(bytes))
 	}
 	if p.FirstNs != 0 {
-		parts = append(parts, "first at "+units.Duration(p.FirstNs-t.Recording().FromNs))
+		parts = append(parts, "first at "+units.FormatDuration(p.FirstNs-t.RecordingWindow().FromNs))
 	}
 	if p.Detail != "" {
 		parts = append(parts, p.Detail)
@@ -159,7 +159,7 @@ func (b *pageBuilder) newFindingViews() (list []findingView) {
 			add(
 				"errors",
 				"%s of %s returned %s, first at %s: too few for a rule, or the program ended afterwards",
-				units.Plural(n, "call"),
+				units.CountWithNoun(n, "call"),
 				formatCell(errors, r, "name"),
 				formatCell(errors, r, "result_name"),
 				formatCell(errors, r, "first_ns"),
@@ -173,7 +173,7 @@ func (b *pageBuilder) newFindingViews() (list []findingView) {
 		}
 	}
 	if before > 0 {
-		add("xid", "%s reported before the recording began, by any program", units.Plural(before, "Xid"))
+		add("xid", "%s reported before the recording began, by any program", units.CountWithNoun(before, "Xid"))
 	}
 	return list[:min(maxFindings, len(list))]
 }

@@ -49,7 +49,7 @@ func chartDataOf(t *testing.T, page string) map[string]any {
 func TestMomentsKeepExtremes(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	for range 20 {
-		tp := analyzetest.NewTape(t)
+		tp := analyzetest.NewTestRecording(t)
 		type state struct{ atNs, total int64 }
 		states := []state{{tp.Meta.StartNs, 0}}
 		var live [][2]int64
@@ -64,13 +64,13 @@ func TestMomentsKeepExtremes(t *testing.T) {
 			}
 			if len(live) > 0 && r.IntN(100) < 45 {
 				k := r.IntN(len(live))
-				tp.Free(at, 0, live[k][0])
+				tp.AddFree(at, 0, live[k][0])
 				total -= live[k][1]
 				live = slices.Delete(live, k, k+1)
 			} else {
 				next += 1 << 30
 				b := 1 + r.Int64N(1<<20)
-				tp.Alloc(at, 0, next, b).Site = fmt.Sprint("site", r.IntN(30))
+				tp.AddAlloc(at, 0, next, b).Site = fmt.Sprint("site", r.IntN(30))
 				live, total = append(live, [2]int64{next, b}), total+b
 			}
 			states = append(states, state{analyzetest.Epoch + at, total})
@@ -171,7 +171,7 @@ func TestCurveKeepsExtremes(t *testing.T) {
 // TestHTMLEscapesNames checks that names from a recording cannot become markup or scripts in the
 // page.
 func TestHTMLEscapesNames(t *testing.T) {
-	page := pageText(t, analyzetest.HostilePage(t).Timeline(), Options{Name: analyzetest.HostileNames[0]})
+	page := pageText(t, analyzetest.HostilePageRecording(t).Timeline(), Options{Name: analyzetest.HostileNames[0]})
 	for _, bad := range []string{
 		"<script>alert",
 		"<img",
@@ -199,7 +199,7 @@ func TestHTMLEscapesNames(t *testing.T) {
 // TestHTMLForbidsTheNetwork checks that the Content-Security-Policy allows only the page's own
 // scripts, by their hashes.
 func TestHTMLForbidsTheNetwork(t *testing.T) {
-	page := pageText(t, analyzetest.Training(t).Timeline(), Options{Name: "run.parquet"})
+	page := pageText(t, analyzetest.TrainingRecording(t).Timeline(), Options{Name: "run.parquet"})
 	policy := regexp.MustCompile(`http-equiv="Content-Security-Policy" content="([^"]*)"`).FindStringSubmatch(page)
 	if policy == nil {
 		t.Fatal("no policy")
@@ -238,7 +238,7 @@ func TestHTMLForbidsTheNetwork(t *testing.T) {
 
 // TestHTMLIsBounded checks the size of a page with 2,000 call sites that have long names.
 func TestHTMLIsBounded(t *testing.T) {
-	tp := analyzetest.NewTape(t)
+	tp := analyzetest.NewTestRecording(t)
 	long := strings.Repeat("std::vector<std::pair<", 30)
 	for i := range int32(2000) {
 		name := fmt.Sprint("place", i, long)
@@ -246,9 +246,9 @@ func TestHTMLIsBounded(t *testing.T) {
 		for k := range 20 {
 			functions = append(functions, fmt.Sprint("caller", i%50, "_", k, long))
 		}
-		tp.Stack(i+1, functions...)
+		tp.AddStack(i+1, functions...)
 		for k := range int64(3) {
-			a := tp.Alloc(
+			a := tp.AddAlloc(
 				int64(i)*10*analyzetest.Ms+k*3*analyzetest.Second,
 				analyzetest.Us,
 				int64(1<<40)+int64(i)<<24+k<<22,
@@ -256,7 +256,7 @@ func TestHTMLIsBounded(t *testing.T) {
 			)
 			a.StackID, a.Site, a.StackStatus = i+1, name, format.StackComplete
 		}
-		l := tp.Call(format.KindLaunch, "cuLaunchKernel", int64(i)*10*analyzetest.Ms, analyzetest.Us)
+		l := tp.AddCall(format.KindLaunch, "cuLaunchKernel", int64(i)*10*analyzetest.Ms, analyzetest.Us)
 		l.Kernel, l.StackID, l.Site, l.StackStatus = name, i+1, name, format.StackComplete
 	}
 	tl := tp.Timeline()
@@ -270,7 +270,7 @@ func TestHTMLIsBounded(t *testing.T) {
 
 // TestEmptyRecording checks that every section of an empty recording is marked as empty.
 func TestEmptyRecording(t *testing.T) {
-	page := pageText(t, analyzetest.NewTape(t).Timeline(), Options{Name: "empty"})
+	page := pageText(t, analyzetest.NewTestRecording(t).Timeline(), Options{Name: "empty"})
 	for i := range pageSections {
 		if s := &pageSections[i]; !strings.Contains(
 			page,
@@ -284,9 +284,9 @@ func TestEmptyRecording(t *testing.T) {
 // TestHTMLIsDeterministic checks that the pages of one recording are equal, with calls from many
 // stacks.
 func TestHTMLIsDeterministic(t *testing.T) {
-	tp := analyzetest.NewTape(t)
+	tp := analyzetest.NewTestRecording(t)
 	for id := range int32(20) {
-		tp.Stack(id+1, fmt.Sprintf("calls_%d", id), "main")
+		tp.AddStack(id+1, fmt.Sprintf("calls_%d", id), "main")
 		tp.AddLaunch(int64(id+1)*analyzetest.Ms, analyzetest.Us, "kernel", 0, id+1)
 	}
 	want := pageText(t, tp.Timeline(), Options{Name: "run.parquet"})
@@ -308,8 +308,8 @@ func TestEveryRuleHasASection(t *testing.T) {
 // TestHTMLLossLowersConfidence checks that the page shows lost calls above the verdicts and as
 // marks.
 func TestHTMLLossLowersConfidence(t *testing.T) {
-	tp := analyzetest.Training(t)
-	tp.Add(
+	tp := analyzetest.TrainingRecording(t)
+	tp.AddRow(
 		format.Row{
 			Kind:    format.KindLost,
 			Name:    "memory",

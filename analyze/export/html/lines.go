@@ -35,21 +35,21 @@ type driverMemoryLine struct {
 type torchMemoryLine struct {
 	reserved, allocated *valueCurve
 	parts               []allocatorShare
-	sum                 caching.Totals // sum of the totals in parts
+	sum                 caching.AllocatorTotals // sum of the totals in parts
 	lastNs              int64          // time of the last change, Unix ns
 }
 
 // allocatorShare is the share of one allocator in a torchMemoryLine.
 type allocatorShare struct {
 	a       *caching.Allocator
-	counted caching.Totals // totals of a that are in torchMemoryLine.sum
+	counted caching.AllocatorTotals // totals of a that are in torchMemoryLine.sum
 }
 
 func newMemoryLines(t *timeline.Timeline, f *query.Filter) *memoryLines {
 	return &memoryLines{
 		t:       t,
 		filter:  f,
-		window:  f.Window(t.Recording()),
+		window:  f.NarrowWindow(t.RecordingWindow()),
 		drivers: make(map[int32]*driverMemoryLine),
 		torch:   make(map[int32]*torchMemoryLine),
 	}
@@ -58,9 +58,9 @@ func newMemoryLines(t *timeline.Timeline, f *query.Filter) *memoryLines {
 // addDriverChange follows one change of driver memory.
 func (l *memoryLines) addDriverChange(c *livemem.Change) {
 	o := &l.t.Origins.List[c.Block.Origin]
-	if c.Kind == livemem.AllocFailed || c.Block.Bytes < l.filter.MinBytes ||
+	if c.Kind == livemem.ChangeAllocFailed || c.Block.Bytes < l.filter.MinBytes ||
 		!l.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) ||
-		l.t.OnHost(c.Block.Origin) {
+		l.t.IsHostOrigin(c.Block.Origin) {
 		return
 	}
 	device := o.Device
@@ -70,14 +70,14 @@ func (l *memoryLines) addDriverChange(c *livemem.Change) {
 		line.addValue(l.window.FromNs, 0)
 		l.drivers[device] = line
 	}
-	line.bytes += livemem.SignedBytes(c)
+	line.bytes += livemem.LiveBytesChange(c)
 	line.addValue(c.AtNs, float64(line.bytes))
 }
 
 // addAllocatorChange follows one change of a caching allocator. It is called before the change, so
 // the totals of a are those since the previous change.
-func (l *memoryLines) addAllocatorChange(a *caching.Allocator, c *caching.Change) {
-	if !l.filter.PassesAllocator(a.Pid, a.Device) || c.Op == caching.BlockResized {
+func (l *memoryLines) addAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
+	if !l.filter.PassesAllocator(a.Pid, a.Device) || c.Op == caching.OpBlockResized {
 		return
 	}
 	line := l.torch[a.Device]
@@ -96,7 +96,7 @@ func (l *memoryLines) addAllocatorChange(a *caching.Allocator, c *caching.Change
 	}
 	line.addPresentTotals()
 	line.lastNs = c.AtNs
-	if c.Op == caching.AllocatorEnd {
+	if c.Op == caching.OpAllocatorEnd {
 		line.endAllocator(&line.parts[i])
 		line.sum.Reserved -= line.parts[i].counted.Reserved
 		line.sum.Allocated -= line.parts[i].counted.Allocated
@@ -162,7 +162,7 @@ func (l *memoryLines) newNVMLLines(device int32) (lines []lineData) {
 	f := &l.t.Facts
 	gpus := make(map[int32]bool)
 	for _, pid := range slices.Sorted(maps.Keys(f.Processes)) {
-		if index, ok := f.NVMLDevice(pid, device); ok {
+		if index, ok := f.NVMLIndexOf(pid, device); ok {
 			gpus[index] = true
 		}
 	}
@@ -192,7 +192,7 @@ func (l *memoryLines) newNVMLLines(device int32) (lines []lineData) {
 // GPU. It returns nil if there are no samples in the window.
 func (l *memoryLines) sumProcessMemory(gpu int32) *valueCurve {
 	f := &l.t.Facts
-	id, ok := f.Metrics.Ids[catalog.MetricOfProcess]
+	id, ok := f.Metrics.Ids[catalog.MetricProcessMemory]
 	if !ok {
 		return nil
 	}

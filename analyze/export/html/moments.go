@@ -248,7 +248,7 @@ type momentScan struct {
 	t        *timeline.Timeline
 	filter   *query.Filter
 	window   query.Window
-	groups   origin.Names      // numbers of groups, by kind of memory and call site
+	groups   origin.StringNumbers      // numbers of groups, by kind of memory and call site
 	byOrigin []int32           // 1 + group of each origin; 0 if not yet known
 	about    []allocationGroup // by group
 	devices  map[int32]*momentSeries
@@ -261,19 +261,19 @@ type allocationGroup struct {
 }
 
 func newMomentScan(t *timeline.Timeline, f *query.Filter) *momentScan {
-	return &momentScan{t: t, filter: f, window: f.Window(t.Recording()), devices: make(map[int32]*momentSeries)}
+	return &momentScan{t: t, filter: f, window: f.NarrowWindow(t.RecordingWindow()), devices: make(map[int32]*momentSeries)}
 }
 
 // consumeChange follows one change of the program's memory.
-func (s *momentScan) consumeChange(_ *timeline.Program, c *livemem.Change) {
+func (s *momentScan) consumeChange(_ *timeline.ProgramMemory, c *livemem.Change) {
 	id := c.Block.Origin
 	o := &s.t.Origins.List[id]
-	if c.Kind == livemem.AllocFailed || c.Block.Bytes < s.filter.MinBytes ||
+	if c.Kind == livemem.ChangeAllocFailed || c.Block.Bytes < s.filter.MinBytes ||
 		!s.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 		return
 	}
 	group, device := s.groupOfOrigin(id), o.Device
-	if s.t.OnHost(id) {
+	if s.t.IsHostOrigin(id) {
 		device = hostDeviceKey
 	}
 	series := s.devices[device]
@@ -281,7 +281,7 @@ func (s *momentScan) consumeChange(_ *timeline.Program, c *livemem.Change) {
 		series = newMomentSeries(s.window)
 		s.devices[device] = series
 	}
-	if c.Kind == livemem.Allocated {
+	if c.Kind == livemem.ChangeAllocated {
 		series.addChange(c.AtNs, group, c.Block.Bytes, 1)
 	} else {
 		series.addChange(c.AtNs, group, -c.Block.Bytes, -1)
@@ -290,10 +290,10 @@ func (s *momentScan) consumeChange(_ *timeline.Program, c *livemem.Change) {
 
 // groupOfOrigin returns the group to which the allocations of an origin belong.
 func (s *momentScan) groupOfOrigin(id int32) int32 {
-	s.byOrigin = units.Grow(s.byOrigin, id)
+	s.byOrigin = units.GrowToIndex(s.byOrigin, id)
 	if s.byOrigin[id] == 0 {
-		site, memory := s.t.SiteLabel(id), s.t.Origins.Memory(id)
-		group := s.groups.ID(memory + "\x00" + site)
+		site, memory := s.t.SiteOfOrigin(id), s.t.Origins.MemoryKindOf(id)
+		group := s.groups.NumberOf(memory + "\x00" + site)
 		if int(group) == len(s.about) {
 			s.about = append(s.about, allocationGroup{site, memory, s.t.Origins.List[id].Stack})
 		}

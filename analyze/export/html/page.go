@@ -74,7 +74,7 @@ type PageStats struct {
 	Bytes   int64         // size of the page
 	Totals  []report.Fact // totals of the report leaks, for --fail-on
 	Quality report.Quality
-	NoMatch *query.NoMatch // set if the filter selects nothing
+	NoMatch *query.NoMatchError // set if the filter selects nothing
 }
 
 // pageView is the data of the template web/report.html.
@@ -101,7 +101,7 @@ type pageView struct {
 // graph, address maps and tables. The size of the page is limited, independent of the recording's
 // size. WritePage returns an error if it cannot read the recording or write to out.
 func WritePage(t *timeline.Timeline, out io.Writer, opt Options) (*PageStats, error) {
-	t = t.View()
+	t = t.NewView()
 	opt.GroupBy, opt.Sort = "", ""
 	opt.Top = min(cmp.Or(opt.Top, DefaultTableRows), maxTableRows)
 	opt.MaxFrames = cmp.Or(min(opt.MaxFrames, maxStackFrames), maxStackFrames)
@@ -156,7 +156,7 @@ type pageBuilder struct {
 	failed   bool // an allocation failed in the window
 
 	// Results of the replay for the reports about memory.
-	program     *timeline.Program
+	program     *timeline.ProgramMemory
 	allocators  *allocator.Scan
 	frag        *frag.Scan // nil if the recording has no memory that can fragment
 	oomFailures *oom.FailureScan
@@ -203,7 +203,7 @@ func (b *pageBuilder) replayMemory() error {
 		t,
 		&opt.Filter,
 	)
-	b.holders = memory.NewScan(t, &memory.Options{Options: *opt, At: query.AtEnd, Reconcile: hasProcessSamples(t)})
+	b.holders = memory.NewScan(t, &memory.Options{Options: *opt, At: query.MomentEnd, Reconcile: hasProcessSamples(t)})
 	b.allocators, b.oomFailures = allocator.NewScan(t, &allocator.Options{Options: *opt}), s.Failures
 	if !b.hasNoFragmentableMemory() {
 		b.frag = frag.NewScan(t, &frag.Options{Options: *opt})
@@ -211,10 +211,10 @@ func (b *pageBuilder) replayMemory() error {
 			return err
 		}
 	}
-	s.Consumer = func(p *timeline.Program, c *livemem.Change) {
+	s.Consumer = func(p *timeline.ProgramMemory, c *livemem.Change) {
 		b.memory.consumeChange(p, c)
 		b.flame.consumeChange(p, c)
-		if c.Kind == livemem.AllocFailed {
+		if c.Kind == livemem.ChangeAllocFailed {
 			b.countFailedAllocation(c.AtNs)
 		}
 	}
@@ -224,14 +224,14 @@ func (b *pageBuilder) replayMemory() error {
 		if b.frag != nil {
 			b.frag.Driver(c)
 		}
-	}, func(a *caching.Allocator, c *caching.Change) {
+	}, func(a *caching.Allocator, c *caching.AllocatorChange) {
 		allocators.Watch(a, c)
 		b.lines.addAllocatorChange(a, c)
 		b.allocators.Step(a, c)
 		if b.frag != nil {
 			b.frag.Watch(a, c)
 		}
-		if c.Op == caching.OutOfMemory {
+		if c.Op == caching.OpOutOfMemory {
 			b.countFailedAllocation(c.AtNs)
 		}
 	})
@@ -239,10 +239,10 @@ func (b *pageBuilder) replayMemory() error {
 		return err
 	}
 	p := s.Program
-	t.Counts = p.Counts()
-	b.frees = p.Counts().Frees
+	t.Counts = p.DriverCounts()
+	b.frees = p.DriverCounts().Frees
 	b.program = p
-	p.Allocators.All(func(a *caching.Allocator) { b.frees += a.Counts.Frees })
+	p.Allocators.EachAllocator(func(a *caching.Allocator) { b.frees += a.Counts.Frees })
 	b.memory.finishSeries()
 	b.lines.finishLines()
 	if b.hits, err = s.CheckRules(rules.SelectCheckable(b.t, rules.AllRules())); err != nil {
@@ -272,15 +272,15 @@ func (b *pageBuilder) countFailedAllocation(atNs int64) {
 // newPageView returns the data of the template. runReports must have returned before.
 func (b *pageBuilder) newPageView() (*pageView, error) {
 	quality := &b.reports["leaks"].Quality
-	p := &pageView{Name: units.OneLine(b.opt.Name), Quality: quality.String(), Facts: b.newFactViews()}
-	p.Recorder = units.OneLine(b.t.Rec.Meta.GpurecVersion)
+	p := &pageView{Name: units.SanitizeText(b.opt.Name), Quality: quality.String(), Facts: b.newFactViews()}
+	p.Recorder = units.SanitizeText(b.t.Rec.Meta.GpurecVersion)
 	for _, note := range slices.Concat(b.t.Facts.Notes, quality.Notes()) {
-		p.Notes = append(p.Notes, render.CutTextMiddle(units.OneLine(note), 2*maxTextChars))
+		p.Notes = append(p.Notes, render.CutTextMiddle(units.SanitizeText(note), 2*maxTextChars))
 	}
 	p.Notes = p.Notes[:min(maxChartMarks, len(p.Notes))]
 	p.Level, p.Weakened = quality.Confidence(b.frees)
 	if n := quality.LostEvents; n > 0 && quality.LostMemoryEvents == 0 {
-		p.Weakened = append(p.Weakened, units.Plural(n, "call")+" lost: counts and times are too low")
+		p.Weakened = append(p.Weakened, units.CountWithNoun(n, "call")+" lost: counts and times are too low")
 	}
 	data, err := b.encodeChartData()
 	if err != nil {
@@ -326,7 +326,7 @@ func readAsset(name string) string {
 
 // encodeChartData returns the data of the charts as JSON.
 func (b *pageBuilder) encodeChartData() ([]byte, error) {
-	t, w := b.t, b.opt.Window(b.t.Recording())
+	t, w := b.t, b.opt.NarrowWindow(b.t.RecordingWindow())
 	d := &chartData{
 		FromS:    float64(secondsSinceStart(t, w.FromNs)),
 		ToS:      float64(secondsSinceStart(t, w.ToNs)),
@@ -349,19 +349,19 @@ func (b *pageBuilder) encodeChartData() ([]byte, error) {
 
 // newFactViews returns the facts about the recording at the top of the page.
 func (b *pageBuilder) newFactViews() []factView {
-	t, m, w := b.t, &b.t.Rec.Meta, b.t.Recording()
+	t, m, w := b.t, &b.t.Rec.Meta, b.t.RecordingWindow()
 	list := []factView{
 		{"processes", listProcessNames(t)},
 		{"GPUs", listDeviceNames(t)},
-		{"host", units.OneLine(m.Host)},
-		{"driver", units.OneLine(m.DriverVersion)},
+		{"host", units.SanitizeText(m.Host)},
+		{"driver", units.SanitizeText(m.DriverVersion)},
 		{"started", report.UnitTime.Text(w.FromNs)},
-		{"duration", units.Duration(w.DurNs())},
+		{"duration", units.FormatDuration(w.DurNs())},
 	}
-	if win := b.opt.Window(w); win != w {
+	if win := b.opt.NarrowWindow(w); win != w {
 		list = append(
 			list,
-			factView{"shown", fmt.Sprintf("from %s to %s", query.Offset(win.FromNs, w), query.Offset(win.ToNs, w))},
+			factView{"shown", fmt.Sprintf("from %s to %s", query.FormatOffset(win.FromNs, w), query.FormatOffset(win.ToNs, w))},
 		)
 	}
 	var known []factView
@@ -390,7 +390,7 @@ func (b *pageBuilder) hasNoFailedAllocation() bool { return !b.failed }
 // hasNoFragmentableMemory reports whether the recording has no memory that can fragment: no
 // segments of caching allocators, no mapped address ranges and no memory pools.
 func (b *pageBuilder) hasNoFragmentableMemory() bool {
-	if len(b.t.Allocations) > 0 || len(b.t.Pools(b.t.Recording(), new(query.Filter))) > 0 {
+	if len(b.t.Allocations) > 0 || len(b.t.MemoryPools(b.t.RecordingWindow(), new(query.Filter))) > 0 {
 		return false
 	}
 	for _, s := range b.t.Memory {

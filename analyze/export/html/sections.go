@@ -172,7 +172,7 @@ func (b *pageBuilder) newOOMReport() (*report.Report, error) {
 // hasProcessSamples reports whether the recording has NVML samples of the memory of single
 // processes.
 func hasProcessSamples(t *timeline.Timeline) bool {
-	_, ok := t.Facts.Metrics.Ids[catalog.MetricOfProcess]
+	_, ok := t.Facts.Metrics.Ids[catalog.MetricProcessMemory]
 	return ok
 }
 
@@ -198,7 +198,7 @@ func (b *pageBuilder) newSectionViews() (list []sectionView) {
 		case "frag":
 			for i := range b.maps[:min(maxAddressMaps, len(b.maps))] {
 				// drawAddressMap writes to a strings.Builder, which returns no errors.
-				if picture, err := drawAddressMap(&b.maps[i], b.t.Recording().FromNs); err == nil {
+				if picture, err := drawAddressMap(&b.maps[i], b.t.RecordingWindow().FromNs); err == nil {
 					s.Maps = append(s.Maps, picture)
 				}
 			}

@@ -83,7 +83,7 @@ func newTableView(t *report.Table, command string) tableView {
 		h.Rows = append(h.Rows, row)
 	}
 	if more := t.OmittedRows + len(t.Rows) - len(h.Rows); more > 0 {
-		h.More = units.Plural(int64(more), "more row")
+		h.More = units.CountWithNoun(int64(more), "more row")
 	}
 	return h
 }
@@ -113,7 +113,7 @@ func trimColumnTitle(title string) string {
 
 // newRowView returns the view of a row. label is the index of the column that has the row's stack.
 func newRowView(t *report.Table, r *report.Row, label int) rowView {
-	row := rowView{Evidence: render.CutTextMiddle(units.OneLine(r.Evidence), 2*maxTextChars)}
+	row := rowView{Evidence: render.CutTextMiddle(units.SanitizeText(r.Evidence), 2*maxTextChars)}
 	for i, c := range t.Columns {
 		if c.Title == "" {
 			continue
@@ -147,7 +147,7 @@ func formatSortKey(v any) string {
 		return strconv.FormatInt(v, 10)
 	case float64:
 		return strconv.FormatFloat(v, 'g', 8, 64)
-	case catalog.Measured:
+	case catalog.MetricValue:
 		return strconv.FormatFloat(v.Value, 'g', 8, 64)
 	}
 	return ""
@@ -182,10 +182,10 @@ func joinNames[V any](all map[int32]V, name func(int32) string) string {
 	keys := slices.Sorted(maps.Keys(all))
 	var list []string
 	for _, k := range keys[:min(maxListedNames, len(keys))] {
-		list = append(list, units.OneLine(name(k)))
+		list = append(list, units.SanitizeText(name(k)))
 	}
 	if more := len(keys) - len(list); more > 0 {
-		list = append(list, fmt.Sprintf("and %s more", units.Count(int64(more))))
+		list = append(list, fmt.Sprintf("and %s more", units.FormatCount(int64(more))))
 	}
 	return strings.Join(list, ", ")
 }
@@ -239,7 +239,7 @@ func (s *momentScan) newPeakTable(opt *query.Options) report.Table {
 	table := report.Table{Name: "peak", Title: "largest holders of memory at the peak", Columns: memoryPeakColumns}
 	for _, device := range slices.Sorted(maps.Keys(s.devices)) {
 		peak := s.devices[device].peak.copyState()
-		where := s.t.SharedLabel(device)
+		where := s.t.SharedDeviceLabel(device)
 		if device == hostDeviceKey {
 			where = "host"
 		}
@@ -252,7 +252,7 @@ func (s *momentScan) newPeakTable(opt *query.Options) report.Table {
 				"bytes":       h.bytes,
 				"share_pct":   units.Percent(h.bytes, peak.total),
 				"blocks":      h.blocks,
-				"at_ns":       peak.atNs - s.t.Recording().FromNs,
+				"at_ns":       peak.atNs - s.t.RecordingWindow().FromNs,
 				"device":      where,
 				"memory_kind": about.memory,
 				"site":        about.site,

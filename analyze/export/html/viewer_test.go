@@ -47,17 +47,17 @@ const maxLoadMs = 30_000
 // It tests all controls of a normal page and of a page with hostile names. It only checks that a
 // page of a million events is drawn; with GPUREC_BENCH_LARGE set, ten million.
 func TestChromiumShowsReports(t *testing.T) {
-	tools, browser := viewers.Tool(t, "puppeteer"), viewers.Chromium(t)
-	tp := analyzetest.Training(t)
+	tools, browser := viewers.ToolPath(t, "puppeteer"), viewers.ChromiumPath(t)
+	tp := analyzetest.TrainingRecording(t)
 	for i := range int64(60) {
-		tp.NVML(0, i*analyzetest.Second, catalog.MetricGPUBusy, float64(i))
-		tp.NVML(0, i*analyzetest.Second, catalog.MetricPower, float64(300_000+i*1000))
+		tp.AddNVMLSample(0, i*analyzetest.Second, catalog.MetricGPUUtilization, float64(i))
+		tp.AddNVMLSample(0, i*analyzetest.Second, catalog.MetricPower, float64(300_000+i*1000))
 	}
 	n := 1_000_000
 	if os.Getenv("GPUREC_BENCH_LARGE") != "" {
 		n = 10_000_000
 	}
-	rec, err := format.Open(analyzetest.BenchRecording(t, n))
+	rec, err := format.Open(analyzetest.BenchRecordingPath(t, n))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,13 +66,13 @@ func TestChromiumShowsReports(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := viewers.Node(
+	lines := viewers.RunNode(
 		t,
-		analyzetest.InRoot(t, "scripts", "report_viewer.mjs"),
+		analyzetest.RepositoryPath(t, "scripts", "report_viewer.mjs"),
 		tools,
 		browser,
 		pageFile(t, tp.Timeline()),
-		pageFile(t, analyzetest.HostilePage(t).Timeline()),
+		pageFile(t, analyzetest.HostilePageRecording(t).Timeline()),
 		"--look",
 		pageFile(t, large),
 	)

@@ -28,7 +28,7 @@ type allocatorCounters struct {
 // sentTotals are the last totals of an allocator that were sent, and their time (Unix ns).
 type sentTotals struct {
 	atNs   int64
-	totals caching.Totals
+	totals caching.AllocatorTotals
 }
 
 func newAllocatorCounters(t *timeline.Timeline, f *query.Filter, send func(memoryStep)) *allocatorCounters {
@@ -36,12 +36,12 @@ func newAllocatorCounters(t *timeline.Timeline, f *query.Filter, send func(memor
 }
 
 // consumeChange sends the totals of an allocator before a change, and its failed allocations.
-func (l *allocatorCounters) consumeChange(a *caching.Allocator, c *caching.Change) {
+func (l *allocatorCounters) consumeChange(a *caching.Allocator, c *caching.AllocatorChange) {
 	if len(l.filter.Devices) > 0 && !slices.Contains(l.filter.Devices, a.Device) ||
 		len(l.filter.Pids) > 0 && !slices.Contains(l.filter.Pids, a.Pid) {
 		return
 	}
-	if c.Op == caching.OutOfMemory {
+	if c.Op == caching.OpOutOfMemory {
 		l.send(memoryStep{atNs: c.AtNs, device: a.Device, failed: true, bytes: c.Block.Requested})
 	}
 	last, known := l.shown[a]

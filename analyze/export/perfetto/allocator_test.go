@@ -13,18 +13,18 @@ import (
 // TestTraceShowsAllocators checks that the counters of an allocator end with the allocator's
 // totals, and that they are never negative.
 func TestTraceShowsAllocators(t *testing.T) {
-	tp, worlds := analyzetest.TorchTape(t, 5, 400, func(*analyzetest.TorchWorld) {})
+	tp, worlds := analyzetest.TorchAllocatorRecording(t, 5, 400, func(*analyzetest.TorchAllocator) {})
 	for _, pid := range []int32{42, 77} {
-		tp.Add(format.Row{Kind: format.KindProcess, Pid: pid, Name: "python3"})
+		tp.AddRow(format.Row{Kind: format.KindProcess, Pid: pid, Name: "python3"})
 	}
 	tl := tp.Timeline()
 	d, _ := traced(t, tl, Options{})
-	end, err := state.ReadAllocators(tl, tl.Recording().ToNs)
+	end, err := state.ReadAllocators(tl, tl.RecordingWindow().ToNs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range worlds {
-		model := analyzetest.StateOf(end, w)
+		model := analyzetest.FindAllocatorState(end, w)
 		for total, want := range map[string]int64{
 			"allocated": model.Allocated,
 			"reserved":  model.Reserved,

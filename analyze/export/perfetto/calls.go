@@ -80,10 +80,10 @@ func (c *traceCallColumns) readRowGroup(g *format.Group) {
 	}
 }
 
-// newCallStream returns the functions with which timeline.InOrder reads calls for the trace.
-func (p *traceBuilder) newCallStream() timeline.Stream[traceCall] {
+// newCallStream returns the functions with which timeline.EachRowInOrder reads calls for the trace.
+func (p *traceBuilder) newCallStream() timeline.RowStream[traceCall] {
 	var spare []*traceCallColumns
-	return timeline.Stream[traceCall]{
+	return timeline.RowStream[traceCall]{
 		Load: func(s timeline.Span) ([]traceCall, error) {
 			c := new(traceCallColumns)
 			if n := len(spare); n > 0 {
@@ -94,7 +94,7 @@ func (p *traceBuilder) newCallStream() timeline.Stream[traceCall] {
 				return nil, err
 			}
 			for i, d := range c.device {
-				c.device[i] = p.t.DeviceOf(c.pid[i], c.context[i], d)
+				c.device[i] = p.t.DeviceOfCall(c.pid[i], c.context[i], d)
 			}
 			rows := p.selectCalls(c)
 			if len(rows) == 0 {
@@ -113,15 +113,15 @@ func (p *traceBuilder) selectCalls(c *traceCallColumns) []traceCall {
 	f := &p.filter
 	rows := slices.Grow(c.rows[:0], len(c.start))
 	for i, start := range c.start {
-		call := traceCall{startNs: start, endNs: units.EndOf(start, c.dur[i]), columns: c, row: int32(i)}
+		call := traceCall{startNs: start, endNs: units.EndOfRange(start, c.dur[i]), columns: c, row: int32(i)}
 		if c.flags[i]&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
 			call.endNs = start // the duration is unknown
 		}
 		if start > p.window.ToNs || call.endNs < p.window.FromNs {
 			continue
 		}
-		if f.Callers() {
-			p.seen.Add(c.pid[i], c.tid[i], c.device[i], c.stream[i])
+		if f.SelectsCallers() {
+			p.seen.AddCaller(c.pid[i], c.tid[i], c.device[i], c.stream[i])
 		}
 		kind := c.kind.At(i)
 		if f.PassesCaller(c.pid[i], c.tid[i], c.device[i], c.stream[i]) && f.PassesKernel(kind, c.kernel.At(i)) &&
@@ -129,7 +129,7 @@ func (p *traceBuilder) selectCalls(c *traceCallColumns) []traceCall {
 			rows = append(rows, call)
 		}
 	}
-	timeline.SortNearly(rows, (*traceCall).startsBefore)
+	timeline.SortNearlySorted(rows, (*traceCall).startsBefore)
 	c.rows = rows
 	return rows
 }
@@ -140,8 +140,8 @@ func (p *traceBuilder) writeCall(call *traceCall) error {
 	p.writeEventsUntil(call.startNs)
 	c, i := call.columns, int(call.row)
 	kind, flags := c.kind.At(i), c.flags[i]
-	failed := flags&timeline.NoResult == 0 && calls.IsError(c.result[i])
-	lane := timeline.IsLane(kind) && !failed
+	failed := flags&timeline.NoResultFlags == 0 && calls.IsErrorResult(c.result[i])
+	lane := timeline.IsStreamWork(kind) && !failed
 	added := int64(1)
 	if lane {
 		added = 2
@@ -219,7 +219,7 @@ func (p *traceBuilder) leaveOutCall(call *traceCall, slice openSlice) {
 	p.stats.LeftOutNs = call.startNs
 	p.startInstant(
 		p.findGpurecTrack(),
-		fmt.Sprintf("all later calls are left out: the limit of %s slices is reached", units.Count(p.slices)),
+		fmt.Sprintf("all later calls are left out: the limit of %s slices is reached", units.FormatCount(p.slices)),
 	)
 	p.w.finishEvent(call.startNs)
 }
@@ -235,7 +235,7 @@ func (p *traceBuilder) writeLaneInstant(call *traceCall, kind string) {
 	switch {
 	case c.kernel.At(i) != "":
 		p.w.setEventNameID(c.kernelNameIDs.stringID(p.w, &c.kernel, i))
-	case kind == format.KindLaunch && catalog.BaseName(c.name.At(i)) == "cuGraphLaunch":
+	case kind == format.KindLaunch && catalog.BaseFunctionName(c.name.At(i)) == "cuGraphLaunch":
 		p.describeGraphLaunch(c, i, call.startNs)
 	case c.copy.At(i) != "":
 		p.w.setEventName(c.name.At(i) + " " + c.copy.At(i))
@@ -251,13 +251,13 @@ func (p *traceBuilder) writeLaneInstant(call *traceCall, kind string) {
 // list of the graph's nodes, as far as its construction was recorded.
 func (p *traceBuilder) describeGraphLaunch(c *traceCallColumns, i int, ns int64) {
 	if n := int64(c.value[i]); n > 0 {
-		p.w.setEventName("graph of " + units.Plural(n, "kernel"))
+		p.w.setEventName("graph of " + units.CountWithNoun(n, "kernel"))
 	} else {
 		p.w.setEventName("graph")
 	}
 	p.w.addAnnotation("graph", fieldAnnotationPointer, uint64(c.ptr[i]))
 	holds := "unknown: the construction of the graph was not recorded"
-	if v := p.graphs.At(c.pid[i], c.ptr[i], ns); v != nil && v.Text != "" {
+	if v := p.graphs.VersionAt(c.pid[i], c.ptr[i], ns); v != nil && v.Text != "" {
 		holds = v.Text
 	}
 	p.w.addTextAnnotation("holds", holds)
@@ -343,7 +343,7 @@ func (p *traceBuilder) encodeArguments(c *traceCallColumns, i int, kind string) 
 	number("bytes", c.bytes[i])
 	pointer("ptr", c.ptr[i])
 	pointer("src_ptr", c.src[i])
-	if c.stream[i] != 0 || timeline.IsLane(kind) {
+	if c.stream[i] != 0 || timeline.IsStreamWork(kind) {
 		w.addTextAnnotation("stream", query.StreamName(c.stream[i]))
 	}
 	text("memory_kind", &c.memoryIDs, &c.memory)

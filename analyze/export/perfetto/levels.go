@@ -18,7 +18,7 @@ import (
 type memoryStep struct {
 	atNs    int64 // time of the step, Unix ns
 	device  int32
-	memory  string // kind of memory, or state.AllMemory
+	memory  string // kind of memory, or state.AllMemoryKind
 	live    int64  // live bytes from atNs on
 	counter string // name of a caching allocator's counter; "" for driver memory
 	failed  bool   // the step is a failed allocation
@@ -28,7 +28,7 @@ type memoryStep struct {
 // replayResult is the result of a replay of memory. It is set when the iterator of
 // replayMemorySteps ends.
 type replayResult struct {
-	counts livemem.Counts
+	counts livemem.ReplayCounts
 	err    error
 }
 
@@ -53,30 +53,30 @@ func replayMemorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memorySt
 			clear(exits)
 		}
 		levels := newAllocatorCounters(t, f, send)
-		l, _, err := t.ReplayAll(func(_ *livemem.Set, c *livemem.Change) {
+		l, _, err := t.ReplayMemoryAndAllocators(func(_ *livemem.Set, c *livemem.Change) {
 			kind, total := driver.Consume(c)
 			if kind == nil {
 				return
 			}
 			o := &t.Origins.List[c.Block.Origin]
-			s := memoryStep{atNs: c.AtNs, device: o.Device, memory: t.Origins.Memory(c.Block.Origin), live: kind.Live}
+			s := memoryStep{atNs: c.AtNs, device: o.Device, memory: t.Origins.MemoryKindOf(c.Block.Origin), live: kind.Live}
 			all := s
-			all.memory = state.AllMemory
+			all.memory = state.AllMemoryKind
 			if total != nil {
 				all.live = total.Live
 			}
 			switch c.Kind {
-			case livemem.AllocFailed:
+			case livemem.ChangeAllocFailed:
 				s.failed, s.bytes = true, c.Block.Bytes
 				send(s)
-			case livemem.FreedByExit, livemem.FreedWithCtx:
+			case livemem.ChangeFreedByExit, livemem.ChangeFreedWithContext:
 				if c.AtNs != exitNs {
 					flush()
 				}
 				exitNs = c.AtNs
 				exits[memory.DeviceKind{Device: s.device, Memory: s.memory}] = s
 				if total != nil {
-					exits[memory.DeviceKind{Device: s.device, Memory: state.AllMemory}] = all
+					exits[memory.DeviceKind{Device: s.device, Memory: state.AllMemoryKind}] = all
 				}
 			default:
 				flush()
@@ -87,7 +87,7 @@ func replayMemorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memorySt
 			}
 		}, levels.consumeChange)
 		flush()
-		levels.sendFinalTotals(t.Recording().ToNs)
+		levels.sendFinalTotals(t.RecordingWindow().ToNs)
 		if result.err = err; err == nil {
 			result.counts = l.Counts
 		}
@@ -114,7 +114,7 @@ func (p *traceBuilder) writeMemoryStep(s *memoryStep) {
 	at := max(s.atNs, p.window.FromNs)
 	if s.failed {
 		if s.atNs >= p.window.FromNs {
-			p.startInstant(p.findGPUTrack(s.device, "failed allocations"), "allocation failed: "+units.Bytes(s.bytes))
+			p.startInstant(p.findGPUTrack(s.device, "failed allocations"), "allocation failed: "+units.FormatBytes(s.bytes))
 			p.w.addAnnotation("bytes", fieldAnnotationInt, uint64(s.bytes))
 			p.w.finishEvent(at)
 		}
@@ -123,14 +123,14 @@ func (p *traceBuilder) writeMemoryStep(s *memoryStep) {
 	name := "live memory"
 	if s.counter != "" {
 		name = s.counter
-	} else if s.memory != state.AllMemory {
+	} else if s.memory != state.AllMemoryKind {
 		name += " (" + s.memory + ")"
 	}
 	p.writeCounterValue(at, trackKey{device: s.device, kind: name}, byteCounterDescriptor, float64(s.live))
 }
 
 // writeSample writes a sample of an NVML metric, or of the free memory that cuMemGetInfo returned.
-func (p *traceBuilder) writeSample(s *facts.Sample) {
+func (p *traceBuilder) writeSample(s *facts.DeviceSample) {
 	if !p.isInWindow(s.AtNs) || len(p.filter.Devices) > 0 && !slices.Contains(p.filter.Devices, s.Device) {
 		return
 	}
@@ -172,7 +172,7 @@ const deviceFreeCounter = "device free (cuMemGetInfo)"
 const deviceFreeMetricID = -1
 
 // collectSamples returns the samples of NVML and the results of cuMemGetInfo in order of time.
-func collectSamples(t *timeline.Timeline) []facts.Sample {
+func collectSamples(t *timeline.Timeline) []facts.DeviceSample {
 	if len(t.Free) == 0 {
 		return t.Facts.Samples
 	}
@@ -180,9 +180,9 @@ func collectSamples(t *timeline.Timeline) []facts.Sample {
 	for _, s := range t.Free {
 		all = append(
 			all,
-			facts.Sample{AtNs: s.AtNs, Value: float64(s.FreeBytes), Metric: deviceFreeMetricID, Device: s.Device},
+			facts.DeviceSample{AtNs: s.AtNs, Value: float64(s.FreeBytes), Metric: deviceFreeMetricID, Device: s.Device},
 		)
 	}
-	slices.SortStableFunc(all, func(a, b facts.Sample) int { return cmp.Compare(a.AtNs, b.AtNs) })
+	slices.SortStableFunc(all, func(a, b facts.DeviceSample) int { return cmp.Compare(a.AtNs, b.AtNs) })
 	return all
 }

@@ -108,14 +108,14 @@ type traceWriter struct {
 	frames   map[int32]uint64                       // by frame id
 	stacks   map[int32]uint64                       // by stack id
 	mappings map[stack.ModuleKey]uint64
-	table    *stack.Table
+	table    *stack.StackTable
 }
 
 // traceBufferBytes is the size, in bytes, from which on buffered packets are written to out.
 const traceBufferBytes = 1 << 20
 
 // newTraceWriter returns a writer of a trace with the stacks of a table.
-func newTraceWriter(out io.Writer, table *stack.Table, offsetNs int64) *traceWriter {
+func newTraceWriter(out io.Writer, table *stack.StackTable, offsetNs int64) *traceWriter {
 	return &traceWriter{
 		out: out, offsetNs: offsetNs, table: table, buf: make([]byte, 0, traceBufferBytes+1<<16),
 		strings: make(map[protowire.Number]map[string]uint64), frames: make(map[int32]uint64),
@@ -191,7 +191,7 @@ func (w *traceWriter) newClockSnapshot(ns int64) []byte {
 func (w *traceWriter) writeTrackDescriptor(uuid, parent uint64, name string, rest []byte) {
 	d := appendVarintField(nil, 1, uuid)
 	if name != "" {
-		d = appendBytesField(d, 2, units.ValidUTF8(name))
+		d = appendBytesField(d, 2, units.ReplaceInvalidUTF8(name))
 	}
 	if parent != 0 {
 		d = appendVarintField(d, 5, parent)
@@ -265,7 +265,7 @@ func (w *traceWriter) internString(field protowire.Number, s string) uint64 {
 
 // setEventName sets the name of the current event.
 func (w *traceWriter) setEventName(s string) {
-	w.setEventNameID(w.internString(fieldEventNames, units.ValidUTF8(s)))
+	w.setEventNameID(w.internString(fieldEventNames, units.ReplaceInvalidUTF8(s)))
 }
 
 // setEventNameID sets the name of the current event to an interned string.
@@ -275,7 +275,7 @@ func (w *traceWriter) setEventNameID(id uint64) {
 
 // addEventCategory adds a category to the current event.
 func (w *traceWriter) addEventCategory(s string) {
-	w.addEventCategoryID(w.internString(fieldEventCategories, units.ValidUTF8(s)))
+	w.addEventCategoryID(w.internString(fieldEventCategories, units.ReplaceInvalidUTF8(s)))
 }
 
 // addEventCategoryID adds an interned category to the current event.
@@ -303,7 +303,7 @@ func (c *internedColumn) stringID(w *traceWriter, column *format.Strings, i int)
 	}
 	index := column.Index[i]
 	if c.ids[index] == 0 {
-		c.ids[index] = w.internString(c.field, units.ValidUTF8(column.Dict[index]))
+		c.ids[index] = w.internString(c.field, units.ReplaceInvalidUTF8(column.Dict[index]))
 	}
 	return c.ids[index]
 }
@@ -334,7 +334,7 @@ func (w *traceWriter) addAnnotation(name string, field protowire.Number, value u
 
 // addTextAnnotation adds a debug annotation with a text to the current event.
 func (w *traceWriter) addTextAnnotation(name, value string) {
-	w.addAnnotation(name, fieldAnnotationStringIID, w.internString(fieldAnnotationValues, units.ValidUTF8(value)))
+	w.addAnnotation(name, fieldAnnotationStringIID, w.internString(fieldAnnotationValues, units.ReplaceInvalidUTF8(value)))
 }
 
 // setEventStack sets the stack of the current event, if it was recorded.
@@ -366,11 +366,11 @@ func (w *traceWriter) internFrame(frame int32) uint64 {
 	w.frames[frame] = id
 	f := &w.table.Frames[frame]
 	b := appendVarintField(nil, 1, id)
-	b = appendVarintField(b, 2, w.internString(fieldFunctionNames, units.ValidUTF8(query.FrameName(f))))
+	b = appendVarintField(b, 2, w.internString(fieldFunctionNames, units.ReplaceInvalidUTF8(query.FrameName(f))))
 	b = appendVarintField(b, 3, w.internModule(f))
 	b = appendVarintField(b, 4, uint64(f.Addr))
 	if f.File != "" {
-		b = appendVarintField(b, 5, w.internString(fieldSourcePaths, units.ValidUTF8(f.File)))
+		b = appendVarintField(b, 5, w.internString(fieldSourcePaths, units.ReplaceInvalidUTF8(f.File)))
 		b = appendVarintField(b, 6, uint64(f.Line))
 	}
 	w.interned = appendBytesField(w.interned, fieldFrames, b)
@@ -390,7 +390,7 @@ func (w *traceWriter) internModule(f *format.Frame) uint64 {
 	if raw, err := hex.DecodeString(f.BuildID); err == nil && len(raw) > 0 {
 		b = appendVarintField(b, 2, w.internString(fieldBuildIDs, string(raw)))
 	}
-	b = appendVarintField(b, 7, w.internString(fieldMappingPaths, units.ValidUTF8(f.Module)))
+	b = appendVarintField(b, 7, w.internString(fieldMappingPaths, units.ReplaceInvalidUTF8(f.Module)))
 	w.interned = appendBytesField(w.interned, fieldMappings, b)
 	return id
 }

@@ -7,5 +7,5 @@ import (
 )
 
 func TestTraceOfAHostileRecordingIsValid(t *testing.T) {
-	traced(t, analyzetest.HostileTape(t).Timeline(), Options{})
+	traced(t, analyzetest.HostileRecording(t).Timeline(), Options{})
 }

@@ -10,7 +10,7 @@ import (
 // recorded.
 func (p *traceBuilder) newSamplingMarks() (marks []traceMark) {
 	s := &p.t.Facts.Sampling
-	end := p.t.Recording().ToNs
+	end := p.t.RecordingWindow().ToNs
 	for _, kind := range []struct {
 		name  string
 		times []query.Window

@@ -9,7 +9,7 @@ import (
 
 // TestTraceOfTheWholeSurface counts the values of memory counters that only few programs have.
 func TestTraceOfTheWholeSurface(t *testing.T) {
-	d, _ := traced(t, analyzetest.Surface(t).Timeline(), Options{})
+	d, _ := traced(t, analyzetest.AllMemoryKindsRecording(t).Timeline(), Options{})
 	counters := make(map[string]int)
 	for track, values := range d.counters {
 		for _, name := range []string{deviceFreeCounter, "live memory (physical)", "live memory (registered)"} {

@@ -102,14 +102,14 @@ type TraceStats struct {
 	LeftOut   int64 // calls that were left out because of MaxSlices
 	LeftOutNs int64 // start of the first call that was left out, Unix ns
 	Quality   report.Quality
-	NoMatch   *query.NoMatch // set if the filter selects no call
+	NoMatch   *query.NoMatchError // set if the filter selects no call
 }
 
 // WriteTrace writes the recording to out as a Perfetto trace, with packets in order of time. It
 // needs memory only for the calls that overlap. It returns an error if it cannot read the recording
 // or write to out.
 func WriteTrace(t *timeline.Timeline, out io.Writer, opt Options) (*TraceStats, error) {
-	t = t.View()
+	t = t.NewView()
 	p := newTraceBuilder(t, out, opt)
 	var err error
 	if p.graphs, err = graph.Read(t); err != nil {
@@ -121,8 +121,8 @@ func WriteTrace(t *timeline.Timeline, out io.Writer, opt Options) (*TraceStats, 
 	defer stop()
 	p.nextStep = next
 	p.step, p.hasStep = next()
-	if err := timeline.InOrder(slices.Concat(t.Memory, t.Calls), p.newCallStream(), p.writeCall); err != nil {
-		return nil, t.Wrap(err)
+	if err := timeline.EachRowInOrder(slices.Concat(t.Memory, t.Calls), p.newCallStream(), p.writeCall); err != nil {
+		return nil, t.WrapReadError(err)
 	}
 	p.writeEventsUntil(p.window.ToNs)
 	p.endAllSlices()
@@ -135,7 +135,7 @@ func WriteTrace(t *timeline.Timeline, out io.Writer, opt Options) (*TraceStats, 
 	p.w.endSequence(p.window.ToNs)
 	p.stats.Quality = quality.OfRecording(t, &counts.counts)
 	if p.stats.Calls+p.stats.LeftOut == 0 && t.Scan.Events > 0 {
-		p.stats.NoMatch = p.seen.Explain(&p.filter)
+		p.stats.NoMatch = p.seen.ExplainNoMatch(&p.filter)
 	}
 	return &p.stats, p.w.err
 }
@@ -147,12 +147,12 @@ type traceBuilder struct {
 	filter query.Filter
 	window query.Window
 	stats  TraceStats
-	seen   *query.Callers
+	seen   *query.SeenCallers
 	max    int64 // largest number of slices in a part: Options.MaxSlices
 	slices int64 // slices and instants of calls in this part
 	full   bool  // a call was left out, so all later calls are left out too
 	next   func() (io.Writer, error)
-	graphs graph.Contents
+	graphs graph.GraphContents
 
 	partTracks
 	ends     []openSlice // heap of the open slices, the first to end at index 0
@@ -163,7 +163,7 @@ type traceBuilder struct {
 	nextStep func() (memoryStep, bool)
 	step     memoryStep
 	hasStep  bool
-	samples  []facts.Sample
+	samples  []facts.DeviceSample
 	marks    []traceMark
 }
 
@@ -204,12 +204,12 @@ func newTraceBuilder(t *timeline.Timeline, out io.Writer, opt Options) *traceBui
 		t:      t,
 		w:      newTraceWriter(out, &t.Stacks, t.Rec.Meta.ClockOffsetNs),
 		filter: opt.Filter,
-		window: opt.Filter.Window(
-			t.Recording(),
+		window: opt.Filter.NarrowWindow(
+			t.RecordingWindow(),
 		),
 		max:        opt.MaxSlices,
 		next:       opt.Next,
-		seen:       query.NewCallers(),
+		seen:       query.NewSeenCallers(),
 		stats:      TraceStats{Parts: 1},
 		partTracks: newPartTracks(),
 		levels:     make(map[trackKey]counterValue),
@@ -224,7 +224,7 @@ func newTraceBuilder(t *timeline.Timeline, out io.Writer, opt Options) *traceBui
 	}
 	for _, l := range t.Facts.Lost {
 		p.marks = append(p.marks, traceMark{l.StartNs, func() {
-			p.startInstant(p.findGpurecTrack(), fmt.Sprintf("%s %s calls lost", units.Count(l.Calls), l.Class))
+			p.startInstant(p.findGpurecTrack(), fmt.Sprintf("%s %s calls lost", units.FormatCount(l.Calls), l.Class))
 			p.w.addAnnotation("interval_ns", fieldAnnotationInt, uint64(l.DurNs))
 			p.w.finishEvent(l.StartNs)
 		}})

@@ -237,7 +237,7 @@ func (d *decoded) onThreads() (list []slice) {
 }
 
 func TestTraceHoldsEveryCall(t *testing.T) {
-	tp := analyzetest.Training(t)
+	tp := analyzetest.TrainingRecording(t)
 	tl := tp.Timeline()
 	d, stats := traced(t, tl, Options{})
 	calls := make(map[string]int)
@@ -245,7 +245,7 @@ func TestTraceHoldsEveryCall(t *testing.T) {
 	for _, r := range tp.Rows {
 		if c := format.ClassOf(r.Kind); c == format.ClassMemory || c == format.ClassCall {
 			calls[r.Name]++
-			if timeline.IsLane(r.Kind) {
+			if timeline.IsStreamWork(r.Kind) {
 				lanes++
 			}
 		}
@@ -265,7 +265,7 @@ func TestTraceHoldsEveryCall(t *testing.T) {
 		t.Errorf("stats %+v", stats)
 	}
 	levels := memory.NewLevelScan(tl, &query.Filter{})
-	if _, err := tl.Replay(func(_ *livemem.Set, c *livemem.Change) { levels.Consume(c) }); err != nil {
+	if _, err := tl.ReplayMemory(func(_ *livemem.Set, c *livemem.Change) { levels.Consume(c) }); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := slices.Max(d.counters["GPU 0 NVIDIA H200 / live memory"]), levels.Total[0].Peak; got != want {
@@ -279,19 +279,19 @@ func TestTraceHoldsEveryCall(t *testing.T) {
 func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(seed, 2))
-		tp := analyzetest.NewTape(t)
-		analyzetest.RandomProgram(tp, r, 500)
+		tp := analyzetest.NewTestRecording(t)
+		analyzetest.AddRandomProgram(tp, r, 500)
 		for _, row := range slices.Clone(tp.Rows) {
 			switch r.IntN(10) {
 			case 0: // a call inside of another
 				in := *row
 				in.ParentStartNs, in.StartNs, in.DurNs = row.StartNs, row.StartNs+row.DurNs/4, row.DurNs/2
 				in.Kind, in.Name = format.KindAPI, "inner"
-				tp.Add(in)
+				tp.AddRow(in)
 			case 1: // clocks that disagree
 				in := *row
 				in.StartNs, in.DurNs, in.Kind, in.Name = row.StartNs+1, row.DurNs+5, format.KindSync, "longer than its parent"
-				tp.Add(in)
+				tp.AddRow(in)
 			case 2:
 				row.Flags = format.FlagOpen
 			case 3:
@@ -300,7 +300,7 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 				row.Flags, row.DurNs = format.FlagNoReturn, 0
 			}
 		}
-		tp.Exit(77, 20*analyzetest.Us)
+		tp.AddExit(77, 20*analyzetest.Us)
 		tl := tp.Timeline()
 		d, _ := traced(t, tl, Options{})
 		if len(d.onThreads()) != len(tp.Rows)-1 {
@@ -324,7 +324,7 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 			t.Errorf("seed %d: %d instants for %d calls with an unknown duration", seed, n, unknown)
 		}
 		levels := memory.NewLevelScan(tl, &query.Filter{})
-		if _, err := tl.Replay(func(_ *livemem.Set, c *livemem.Change) { levels.Consume(c) }); err != nil {
+		if _, err := tl.ReplayMemory(func(_ *livemem.Set, c *livemem.Change) { levels.Consume(c) }); err != nil {
 			t.Fatal(err)
 		}
 		for device, total := range levels.Total {
@@ -345,7 +345,7 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 }
 
 func TestTraceEndsAtMaxSlices(t *testing.T) {
-	tl := analyzetest.Training(t).Timeline()
+	tl := analyzetest.TrainingRecording(t).Timeline()
 	d, stats := traced(t, tl, Options{MaxSlices: 100})
 	all, whole := traced(t, tl, Options{})
 	// The Xid, the failed allocation, the second slice of the open call and the note are no calls.
@@ -365,7 +365,7 @@ func TestTraceEndsAtMaxSlices(t *testing.T) {
 }
 
 func TestTraceOfAWindow(t *testing.T) {
-	tp := analyzetest.Training(t)
+	tp := analyzetest.TrainingRecording(t)
 	f := query.Filter{
 		FromNs: analyzetest.Epoch + 10*analyzetest.Second,
 		ToNs:   analyzetest.Epoch + 11*analyzetest.Second,
@@ -392,8 +392,8 @@ func TestTraceOfAWindow(t *testing.T) {
 }
 
 func TestTraceShowsLosses(t *testing.T) {
-	tp := analyzetest.Training(t)
-	tp.Add(
+	tp := analyzetest.TrainingRecording(t)
+	tp.AddRow(
 		format.Row{
 			Kind:    format.KindLost,
 			Name:    "launch",
@@ -416,8 +416,8 @@ func TestTraceShowsLosses(t *testing.T) {
 }
 
 func TestTraceIsDeterministic(t *testing.T) {
-	tp := analyzetest.Training(t)
-	tp.Exit(42, 59*analyzetest.Second)
+	tp := analyzetest.TrainingRecording(t)
+	tp.AddExit(42, 59*analyzetest.Second)
 	var first []byte
 	for range 3 {
 		var b bytes.Buffer

@@ -35,7 +35,7 @@ func newCounterDescriptor(metric string) []byte {
 	case "percent", "pct":
 		unit = "%"
 	}
-	return appendBytesField(nil, 6, units.ValidUTF8(unit))
+	return appendBytesField(nil, 6, units.ReplaceInvalidUTF8(unit))
 }
 
 // cutAtLast cuts a string at the last separator, like strings.Cut at the first.
@@ -81,7 +81,7 @@ func (p *traceBuilder) findProcessTrack(pid int32) uint64 {
 		uuid = p.newTrackUUID()
 		p.processes[pid] = uuid
 		d := appendVarintField(nil, 1, uint64(pid))
-		d = appendBytesField(d, 6, units.ValidUTF8(p.t.ProcessTitle(pid)))
+		d = appendBytesField(d, 6, units.ReplaceInvalidUTF8(p.t.ProcessTitle(pid)))
 		p.w.writeTrackDescriptor(uuid, 0, "", appendBytesField(nil, fieldTrackProcess, d))
 	}
 	return uuid
@@ -98,7 +98,7 @@ func (p *traceBuilder) findThreadTrack(th origin.Thread) *threadTrack {
 	d := appendVarintField(nil, 1, uint64(th.Pid))
 	d = appendVarintField(d, 2, uint64(th.Tid))
 	if name := p.t.Facts.Threads[th]; name != "" {
-		d = appendBytesField(d, 5, units.ValidUTF8(name))
+		d = appendBytesField(d, 5, units.ReplaceInvalidUTF8(name))
 	}
 	p.w.writeTrackDescriptor(tr.uuid, 0, "", appendBytesField(nil, fieldTrackThread, d))
 	return tr

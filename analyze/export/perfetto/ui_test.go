@@ -15,10 +15,10 @@ import (
 // TestPerfettoUIShowsTracks opens a trace in the Perfetto UI. It uses an old version of the UI, so
 // the trace must not need newer features.
 func TestPerfettoUIShowsTracks(t *testing.T) {
-	ui, tools, browser := viewers.Tool(t, "perfetto_ui"), viewers.Tool(t, "puppeteer"), viewers.Chromium(t)
-	tp := analyzetest.Training(t)
+	ui, tools, browser := viewers.ToolPath(t, "perfetto_ui"), viewers.ToolPath(t, "puppeteer"), viewers.ChromiumPath(t)
+	tp := analyzetest.TrainingRecording(t)
 	for i := range int64(60) {
-		tp.NVML(0, i*analyzetest.Second, catalog.MetricGPUBusy, float64(i))
+		tp.AddNVMLSample(0, i*analyzetest.Second, catalog.MetricGPUUtilization, float64(i))
 	}
 	trace, shot := filepath.Join(t.TempDir(), "run.pftrace"), filepath.Join(t.TempDir(), "ui.png")
 	file, err := os.Create(trace)
@@ -31,7 +31,7 @@ func TestPerfettoUIShowsTracks(t *testing.T) {
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	lines := viewers.Node(t, analyzetest.InRoot(t, "scripts", "perfetto_ui.mjs"), ui, tools, browser, trace, shot)
+	lines := viewers.RunNode(t, analyzetest.RepositoryPath(t, "scripts", "perfetto_ui.mjs"), ui, tools, browser, trace, shot)
 	if len(lines) != 1 {
 		t.Fatalf("%d lines", len(lines))
 	}

@@ -19,8 +19,8 @@ import (
 )
 
 func TestPerfettoReadsTheTrace(t *testing.T) {
-	tp := analyzetest.Training(t)
-	tp.Add(
+	tp := analyzetest.TrainingRecording(t)
+	tp.AddRow(
 		format.Row{
 			Kind:    format.KindLost,
 			Name:    "launch",
@@ -31,7 +31,7 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 		},
 	)
 	// a call inside of an allocation
-	in := tp.Call(format.KindAPI, "cuCtxGetCurrent", 1500*analyzetest.Ms+50*analyzetest.Us, 20*analyzetest.Us)
+	in := tp.AddCall(format.KindAPI, "cuCtxGetCurrent", 1500*analyzetest.Ms+50*analyzetest.Us, 20*analyzetest.Us)
 	in.ParentStartNs = analyzetest.Epoch + 1500*analyzetest.Ms
 	tl := tp.Timeline()
 	path := filepath.Join(t.TempDir(), "run.pftrace")
@@ -45,10 +45,10 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	results := viewers.InPerfetto(
+	results := viewers.QueryPerfetto(
 		t,
 		path,
-		viewers.StatsQuery,
+		viewers.PerfettoErrorsQuery,
 		`select s.name name, count(*) n from slice s join thread_track t on s.track_id = t.id group by 1`,
 		`select cast(max(c.value) as int) peak from counter c join counter_track t on c.track_id = t.id where t.name = 'live memory'`,
 		`select count(*) n from slice where dur < 0`,
@@ -72,7 +72,7 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 	for _, r := range tp.Rows {
 		if c := format.ClassOf(r.Kind); c == format.ClassMemory || c == format.ClassCall {
 			want[r.Name]++
-			if timeline.IsLane(r.Kind) {
+			if timeline.IsStreamWork(r.Kind) {
 				lanes++
 			}
 		}
@@ -87,28 +87,28 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 		t.Errorf("no slices of %v", want)
 	}
 	levels := memory.NewLevelScan(tl, &query.Filter{})
-	if _, err := tl.Replay(func(_ *livemem.Set, c *livemem.Change) { levels.Consume(c) }); err != nil {
+	if _, err := tl.ReplayMemory(func(_ *livemem.Set, c *livemem.Change) { levels.Consume(c) }); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range map[int]string{
-		2:  `[{"peak":` + viewers.JsonText(t, levels.Total[0].Peak) + `}]`,
+		2:  `[{"peak":` + viewers.EncodeJSON(t, levels.Total[0].Peak) + `}]`,
 		3:  `[{"n":0}]`,
-		6:  `[{"n":` + viewers.JsonText(t, lanes) + `}]`,
+		6:  `[{"n":` + viewers.EncodeJSON(t, lanes) + `}]`,
 		7:  `[{"depth":1}]`,
 		8:  `[{"process":"train","thread":"main","tid":42},{"process":"train","thread":"loader","tid":43}]`,
-		9:  `[{"at":` + viewers.JsonText(t, "1790000000500000000") + `}]`,
+		9:  `[{"at":` + viewers.EncodeJSON(t, "1790000000500000000") + `}]`,
 		11: `[{"name":"1,204 launch calls lost"},{"name":"Xid 31: MMU fault"},{"name":"allocation failed: 200.0 GiB"}]`,
 		12: `[{"low":10737418240,"n":6}]`,
 		13: `[{"build_id":"beef"}]`,
 	} {
-		if got := viewers.JsonText(t, results[i]); got != want {
+		if got := viewers.EncodeJSON(t, results[i]); got != want {
 			t.Errorf("query %d: %s, want %s", i, got, want)
 		}
 	}
 	if row := results[4][0]; row["n"].(float64) < 1000 || row["stacks"].(float64) != 4 {
 		t.Errorf("callstacks: %v", row)
 	}
-	keys := viewers.JsonText(t, results[10])
+	keys := viewers.EncodeJSON(t, results[10])
 	for _, key := range []string{"debug.kernel", "debug.stream", "debug.grid", "debug.block"} {
 		if !strings.Contains(keys, `"`+key+`"`) {
 			t.Errorf("launches have no %s: %s", key, keys)
@@ -117,7 +117,7 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 }
 
 func TestPerfettoReadsTheProfile(t *testing.T) {
-	p, _, _, err := pprof.BuildHeapProfile(analyzetest.Training(t).Timeline(), query.Options{})
+	p, _, _, err := pprof.BuildHeapProfile(analyzetest.TrainingRecording(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,13 +132,13 @@ func TestPerfettoReadsTheProfile(t *testing.T) {
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	results := viewers.InPerfetto(
+	results := viewers.QueryPerfetto(
 		t,
 		path,
-		viewers.StatsQuery,
+		viewers.PerfettoErrorsQuery,
 		`select sample_type_type kind from __intrinsic_aggregate_profile order by id`,
 	)
-	if got := viewers.JsonText(
+	if got := viewers.EncodeJSON(
 		t,
 		results,
 	); got != `[[],[{"kind":"alloc_objects"},{"kind":"alloc_space"},{"kind":"inuse_objects"},{"kind":"inuse_space"}]]` {
@@ -149,7 +149,7 @@ func TestPerfettoReadsTheProfile(t *testing.T) {
 // TestPprofReadsTheProfile compares the output of the pprof program with golden files that were
 // checked by eye.
 func TestPprofReadsTheProfile(t *testing.T) {
-	p, _, _, err := pprof.BuildHeapProfile(analyzetest.Training(t).Timeline(), query.Options{})
+	p, _, _, err := pprof.BuildHeapProfile(analyzetest.TrainingRecording(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestPprofReadsTheProfile(t *testing.T) {
 		"large": {"-top", "-unit=MB", "-tagfocus=bytes=100mb:"},
 		"tags":  {"-tags"},
 	} {
-		cmd := exec.Command(viewers.Tool(t, "bin", "pprof"), append(args, path)...)
+		cmd := exec.Command(viewers.ToolPath(t, "bin", "pprof"), append(args, path)...)
 		cmd.Env = append(os.Environ(), "PPROF_BINARY_PATH="+t.TempDir(), "TZ=UTC", "HOME="+t.TempDir())
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
@@ -178,6 +178,6 @@ func TestPprofReadsTheProfile(t *testing.T) {
 		if err != nil {
 			t.Fatalf("pprof %v: %v\n%s", args, err, stderr.Bytes())
 		}
-		analyzetest.Golden(t, "pprof."+name+".txt", out)
+		analyzetest.CompareGolden(t, "pprof."+name+".txt", out)
 	}
 }

@@ -19,11 +19,11 @@ import (
 
 // capturedGraph adds calls that capture a graph on two streams, add a child graph, launch the
 // graph, capture it again and launch it again.
-func capturedGraph(tp *analyzetest.Tape) {
+func capturedGraph(tp *analyzetest.TestRecording) {
 	at := analyzetest.Second
 	call := func(kind, name string, change func(*format.Row)) {
 		at += 100 * analyzetest.Us
-		r := tp.Call(kind, name, at, 20*analyzetest.Us)
+		r := tp.AddCall(kind, name, at, 20*analyzetest.Us)
 		change(r)
 	}
 	handles := func(stream, ptr, src int64) func(*format.Row) {
@@ -69,7 +69,7 @@ func capturedGraph(tp *analyzetest.Tape) {
 }
 
 func TestGraphsListTheirNodes(t *testing.T) {
-	tp := analyzetest.NewTape(t)
+	tp := analyzetest.NewTestRecording(t)
 	capturedGraph(tp)
 	tl := tp.Timeline()
 	graphs, err := graph.Read(tl)
@@ -77,13 +77,13 @@ func TestGraphsListTheirNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, v := range graphs[graph.Handle{Pid: 42, Handle: 0xb1}] {
+	for _, v := range graphs[graph.ObjectHandle{Pid: 42, Handle: 0xb1}] {
 		got = append(got, v.Text)
 	}
 	if want := []string{"gemm ×2, side, copy DtoD, child", "child"}; !slices.Equal(got, want) || len(graphs) != 1 {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if v := graphs.At(42, 0xb1, analyzetest.Epoch); v != nil {
+	if v := graphs.VersionAt(42, 0xb1, analyzetest.Epoch); v != nil {
 		t.Errorf("a graph has the contents %s before it is created", v.Text)
 	}
 	d, _ := traced(t, tl, Options{})
@@ -107,9 +107,9 @@ func TestGraphsListTheirNodes(t *testing.T) {
 // TestGraphsOfNodesOfAnyType checks the contents of a graph whose nodes are added, changed and
 // removed.
 func TestGraphsOfNodesOfAnyType(t *testing.T) {
-	tp := analyzetest.NewTape(t)
+	tp := analyzetest.NewTestRecording(t)
 	node := func(name, message, kernel string, ptr, src int64) {
-		r := tp.API(name, int64(len(tp.Rows)+1)*10, ptr, 0)
+		r := tp.AddAPICall(name, int64(len(tp.Rows)+1)*10, ptr, 0)
 		r.Message, r.Kernel, r.SrcPtr = message, kernel, src
 	}
 	node("cuGraphAddKernelNode", "", "gemm", 0x11, 0xa1)
@@ -130,13 +130,13 @@ func TestGraphsOfNodesOfAnyType(t *testing.T) {
 	node("cuGraphNodeSetEnabled", "", "", 0xb1, 0x99)
 	node("cuGraphDestroyNode", "", "", 0x99, 0) // a node of an unknown graph
 	node("cuGraphExecUpdate_v2", "", "", 0xb1, 0xa1)
-	tp.Call(format.KindLaunch, "cuGraphLaunch", 1000, 1).Ptr = 0xb1
+	tp.AddCall(format.KindLaunch, "cuGraphLaunch", 1000, 1).Ptr = 0xb1
 	graphs, err := graph.Read(tp.Timeline())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, v := range graphs[graph.Handle{Pid: 42, Handle: 0xb1}] {
+	for _, v := range graphs[graph.ObjectHandle{Pid: 42, Handle: 0xb1}] {
 		got = append(got, v.Text)
 	}
 	const rest = "cuMemAllocAsync, copy, conditional, cuLaunchHostFunc"
@@ -152,7 +152,7 @@ func TestGraphsOfNodesOfAnyType(t *testing.T) {
 // TestPerfettoShowsAllCallStates checks with trace_processor that calls that succeed, fail, stay
 // open or lack a return have the right slices.
 func TestPerfettoShowsAllCallStates(t *testing.T) {
-	tp := analyzetest.Workload(t)
+	tp := analyzetest.WorkloadRecording(t)
 	capturedGraph(tp)
 	path := filepath.Join(t.TempDir(), "run.pftrace")
 	file, err := os.Create(path)
@@ -172,7 +172,7 @@ func TestPerfettoShowsAllCallStates(t *testing.T) {
 			continue
 		}
 		names[r.Name]++
-		if timeline.IsLane(r.Kind) && r.Result == 0 {
+		if timeline.IsStreamWork(r.Kind) && r.Result == 0 {
 			lanes++
 		}
 		if r.Flags&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
@@ -181,10 +181,10 @@ func TestPerfettoShowsAllCallStates(t *testing.T) {
 			waited += float64(r.DurNs)
 		}
 	}
-	results := viewers.InPerfetto(
+	results := viewers.QueryPerfetto(
 		t,
 		path,
-		viewers.StatsQuery,
+		viewers.PerfettoErrorsQuery,
 		`select s.name name, count(*) n from slice s join thread_track t on s.track_id = t.id group by 1`,
 		`select count(*) n, sum(s.dur) ns from slice s join thread_track t on s.track_id = t.id join args a using (arg_set_id)
 			where a.key in ('debug.duration_unknown', 'debug.abandoned')`,
@@ -218,7 +218,7 @@ func TestPerfettoShowsAllCallStates(t *testing.T) {
 		8: `[{"n":0}]`,
 		9: `[{"n":6}]`,
 	} {
-		if got := viewers.JsonText(t, results[i]); got != want {
+		if got := viewers.EncodeJSON(t, results[i]); got != want {
 			t.Errorf("query %d: %s, want %s", i, got, want)
 		}
 	}
@@ -241,9 +241,9 @@ func inParts(t *testing.T, tl *timeline.Timeline, most int64) ([]*bytes.Buffer, 
 // TestTracePartsAreTheWhole checks that all parts together have the events of the whole trace: each
 // call once, calls that span several parts with their full duration, and counters without gaps.
 func TestTracePartsAreTheWhole(t *testing.T) {
-	tp := analyzetest.Training(t)
+	tp := analyzetest.TrainingRecording(t)
 	for i := range int64(4) { // long calls, during which others begin
-		r := tp.Call(
+		r := tp.AddCall(
 			format.KindSync,
 			"cuEventSynchronize",
 			5*analyzetest.Second+i*10*analyzetest.Second,
@@ -304,8 +304,8 @@ func TestTracePartsAreTheWhole(t *testing.T) {
 		if err := os.WriteFile(path, list[i].Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		results := viewers.InPerfetto(t, path, viewers.StatsQuery, `select count(*) n from slice where dur < 0`)
-		if got := viewers.JsonText(t, results); got != `[[],[{"n":0}]]` {
+		results := viewers.QueryPerfetto(t, path, viewers.PerfettoErrorsQuery, `select count(*) n from slice where dur < 0`)
+		if got := viewers.EncodeJSON(t, results); got != `[[],[{"n":0}]]` {
 			t.Errorf("part %d: %s", i+1, got)
 		}
 	}

@@ -46,7 +46,7 @@ func (b *profileBuilder) addSample(s *profileSample, values ...int64) {
 		list = append(
 			list,
 			b.addSyntheticLocation(gpurecModule, s.api),
-			b.addSyntheticLocation(gpurecModule, timeline.NoStack),
+			b.addSyntheticLocation(gpurecModule, timeline.NoStackSite),
 		)
 	}
 	if b.rootBy != "" {
@@ -56,8 +56,8 @@ func (b *profileBuilder) addSample(s *profileSample, values ...int64) {
 		Location: list,
 		Value:    values,
 		Label: map[string][]string{
-			"api":    {units.ValidUTF8(s.api)},
-			"kind":   {units.ValidUTF8(s.kind)},
+			"api":    {units.ReplaceInvalidUTF8(s.api)},
+			"kind":   {units.ReplaceInvalidUTF8(s.kind)},
 			"stream": {query.StreamName(s.stream)},
 		},
 		NumLabel: map[string][]int64{"device": {int64(s.device)}, "pid": {int64(s.pid)}, "tid": {int64(s.tid)}},
@@ -73,7 +73,7 @@ func (b *profileBuilder) addSample(s *profileSample, values ...int64) {
 	}
 	for key, v := range text {
 		if v != "" {
-			sample.Label[key] = []string{units.ValidUTF8(v)}
+			sample.Label[key] = []string{units.ReplaceInvalidUTF8(v)}
 		}
 	}
 	if s.bytes != 0 {
@@ -95,7 +95,7 @@ func (b *profileBuilder) rootFrameName(s *profileSample) string {
 	case "device":
 		return "GPU " + b.t.DeviceLabel(s.device)
 	case "rank":
-		if rank, ok := b.t.Facts.Rank(s.pid); ok {
+		if rank, ok := b.t.Facts.RankOfProcess(s.pid); ok {
 			return fmt.Sprintf("rank %d", rank)
 		}
 		return "(no rank)"
@@ -111,7 +111,7 @@ type profileBuilder struct {
 	rootBy    string
 	mappings  map[stack.ModuleKey]*profile.Mapping
 	functions map[functionKey]*profile.Function
-	locations map[int32]*profile.Location   // by id of the innermost frame in stack.Table
+	locations map[int32]*profile.Location   // by id of the innermost frame in stack.StackTable
 	stacks    map[int32][]*profile.Location // by stack id
 	synthetic map[syntheticFrameKey]*profile.Location
 }
@@ -160,8 +160,8 @@ func (b *profileBuilder) addMapping(key stack.ModuleKey) *profile.Mapping {
 		ID:      id,
 		Start:   id << 48,
 		Limit:   id<<48 + 1<<48,
-		File:    units.ValidUTF8(key.File),
-		BuildID: units.ValidUTF8(key.BuildID),
+		File:    units.ReplaceInvalidUTF8(key.File),
+		BuildID: units.ReplaceInvalidUTF8(key.BuildID),
 		// The recording has the symbols. pprof must not look for them in files of another machine.
 		HasFunctions:    true,
 		HasFilenames:    true,
@@ -178,8 +178,8 @@ func (b *profileBuilder) addMapping(key stack.ModuleKey) *profile.Mapping {
 func (b *profileBuilder) addStackLocations(stack int32) []*profile.Location {
 	list, ok := b.stacks[stack]
 	if !ok {
-		for ids := b.t.Stacks.Visible(stack, b.hide); len(ids) > 0; {
-			n := b.t.Stacks.SameCode(ids)
+		for ids := b.t.Stacks.VisibleFrames(stack, b.hide); len(ids) > 0; {
+			n := b.t.Stacks.CountSameAddress(ids)
 			list = append(list, b.addAddressLocation(ids[:n]))
 			ids = ids[n:]
 		}
@@ -196,14 +196,14 @@ func (b *profileBuilder) addAddressLocation(ids []int32) *profile.Location {
 	}
 	f := &b.t.Stacks.Frames[ids[0]]
 	module := stack.ModuleKey{File: f.Module, BuildID: f.BuildID}
-	if f.Type == query.FramePython {
+	if f.Type == query.FrameTypePython {
 		module = stack.ModuleKey{File: pythonModule, BuildID: ""}
 	} else if f.Module == "" {
 		module = stack.ModuleKey{File: "[" + cmp.Or(f.Type, "unknown") + "]", BuildID: ""}
 	}
 	m := b.addMapping(module)
 	addr := uint64(f.Addr) & (1<<48 - 1)
-	if f.Type == query.FramePython {
+	if f.Type == query.FrameTypePython {
 		addr = uint64(len(b.p.Location) + 1) // a unique number, because Python code has no address
 	}
 	l := b.addLocation(m, m.Start+addr)
@@ -218,7 +218,7 @@ func (b *profileBuilder) addAddressLocation(ids []int32) *profile.Location {
 func (b *profileBuilder) newFrameLine(id int32) profile.Line {
 	f := &b.t.Stacks.Frames[id]
 	name, system := query.FrameName(f), f.SystemName
-	if f.Type == query.FramePython {
+	if f.Type == query.FrameTypePython {
 		system = f.Func
 		if f.File != "" {
 			name = fmt.Sprintf("%s (%s)", name, path.Base(f.File))
@@ -258,9 +258,9 @@ func (b *profileBuilder) addFunction(key functionKey) *profile.Function {
 	if !ok {
 		fn = &profile.Function{
 			ID:         uint64(len(b.p.Function) + 1),
-			Name:       units.ValidUTF8(key.name),
-			SystemName: units.ValidUTF8(key.system),
-			Filename:   units.ValidUTF8(key.file),
+			Name:       units.ReplaceInvalidUTF8(key.name),
+			SystemName: units.ReplaceInvalidUTF8(key.system),
+			Filename:   units.ReplaceInvalidUTF8(key.file),
 		}
 		b.functions[key] = fn
 		b.p.Function = append(b.p.Function, fn)

@@ -97,11 +97,11 @@ var (
 func launchLeafName(c *callLeafData) string {
 	switch {
 	case c.graph && c.kernels > 0:
-		return "graph of " + units.Plural(c.kernels, "kernel")
+		return "graph of " + units.CountWithNoun(c.kernels, "kernel")
 	case c.graph:
 		return "graph"
 	}
-	return cmp.Or(c.kernel, catalog.UnknownKernel)
+	return cmp.Or(c.kernel, catalog.UnknownKernelName)
 }
 
 // callSampleKey identifies a sample: calls that are equal in all these fields. kind, name, kernel
@@ -127,9 +127,9 @@ type callSampleValue struct{ calls, bytes, ns int64 }
 
 // callProfile sums up calls by callSampleKey.
 type callProfile struct {
-	*calls.Counter
+	*calls.CallCounter
 	kind    *callProfileType
-	names   origin.Names
+	names   origin.StringNumbers
 	samples map[callSampleKey]*callSampleValue
 	sizes   map[callSampleKey]int // number of distinct sizes of calls, by key without bytes
 	timed   int64                 // calls with a known duration
@@ -146,14 +146,14 @@ func addCallSamples(
 	b *profileBuilder,
 	kind *callProfileType,
 	opt *Options,
-) (q report.Quality, none *query.NoMatch, err error) {
+) (q report.Quality, none *query.NoMatchError, err error) {
 	p := &callProfile{
-		Counter: calls.NewCounter(t, &opt.Filter),
+		CallCounter: calls.NewCallCounter(t, &opt.Filter),
 		kind:    kind,
 		samples: make(map[callSampleKey]*callSampleValue),
 		sizes:   make(map[callSampleKey]int),
 	}
-	counts, err := calls.CountsWhile(t, func() error { return p.countSpans(t.Calls) })
+	counts, err := calls.CountReplayWhile(t, func() error { return p.countSpans(t.Calls) })
 	if err == nil && kind.kind == "" {
 		err = p.countSpans(t.Memory)
 	}
@@ -161,11 +161,11 @@ func addCallSamples(
 		return q, nil, err
 	}
 	if len(p.samples) == 0 && len(p.Seen.Pids) > 0 {
-		none = p.Seen.Explain(&opt.Filter)
+		none = p.Seen.ExplainNoMatch(&opt.Filter)
 	}
 	if p.timed < p.all {
 		b.p.Comments = append(b.p.Comments, fmt.Sprintf("durations are known of %s of %s calls: the return of the "+
-			"others was not recorded", units.Count(p.timed), units.Count(p.all)))
+			"others was not recorded", units.FormatCount(p.timed), units.FormatCount(p.all)))
 	}
 	p.addSamplesTo(b)
 	return quality.OfRecording(t, counts), none, nil
@@ -176,7 +176,7 @@ func (p *callProfile) countSpans(spans []timeline.Span) error {
 	for _, s := range spans {
 		p.countRowGroup(s.Group)
 		if err := s.Group.Err(); err != nil {
-			return p.T.Wrap(err)
+			return p.T.WrapReadError(err)
 		}
 	}
 	return nil
@@ -191,15 +191,15 @@ func (p *callProfile) countRowGroup(g *format.Group) {
 	if g.Err() != nil {
 		return
 	}
-	_, graph := p.Launches(g)
-	pass := p.Passes(g, p.Kind, p.Kernel)
-	kinds, apis, kernels, copies := p.names.All(
+	_, graph := p.FindLaunches(g)
+	pass := p.NewRowFilter(g, p.Kind, p.Kernel)
+	kinds, apis, kernels, copies := p.names.NumbersOf(
 		p.Kind.Dict,
-	), p.names.All(
+	), p.names.NumbersOf(
 		p.Name.Dict,
-	), p.names.All(
+	), p.names.NumbersOf(
 		p.Kernel.Dict,
-	), p.names.All(
+	), p.names.NumbersOf(
 		p.copyKind.Dict,
 	)
 	var last callSampleKey
@@ -213,7 +213,7 @@ func (p *callProfile) countRowGroup(g *format.Group) {
 			stack:  p.stack[i],
 			pid:    p.Pid[i],
 			tid:    p.Tid[i],
-			device: p.T.DeviceOf(p.Pid[i], p.Context[i], p.Device[i]),
+			device: p.T.DeviceOfCall(p.Pid[i], p.Context[i], p.Device[i]),
 			stream: p.Stream[i],
 			kind:   kinds[p.Kind.Index[i]],
 			name:   apis[name],
@@ -267,7 +267,7 @@ func (p *callProfile) isOfType(i int) bool {
 		p.kind.wants != nil && !p.kind.wants(p.Name.At(i), p.parent[i] != 0) {
 		return false
 	}
-	failed := p.Flags[i]&timeline.NoResult == 0 && calls.IsError(p.Result[i])
+	failed := p.Flags[i]&timeline.NoResultFlags == 0 && calls.IsErrorResult(p.Result[i])
 	return !p.kind.ran || !failed && p.Flags[i]&format.FlagCaptured == 0
 }
 
@@ -276,11 +276,11 @@ func (p *callProfile) addRow(v *callSampleValue, i int) {
 	v.calls++
 	p.all++
 	if p.kind.bytes {
-		v.bytes = units.EndOf(v.bytes, p.Bytes[i])
+		v.bytes = units.EndOfRange(v.bytes, p.Bytes[i])
 	}
 	if p.Flags[i]&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
 		p.timed++
-		v.ns = units.EndOf(v.ns, p.Dur[i])
+		v.ns = units.EndOfRange(v.ns, p.Dur[i])
 	}
 }
 

@@ -38,7 +38,7 @@ func sums(p *profile.Profile) []int64 {
 
 // TestCallProfilesAddUp compares the sums of each profile with sums over the rows of the recording.
 func TestCallProfilesAddUp(t *testing.T) {
-	tp := analyzetest.Workload(t)
+	tp := analyzetest.WorkloadRecording(t)
 	tl := tp.Timeline()
 	want := make(map[string][]int64)
 	for _, name := range ListProfileTypes()[2:] {
@@ -113,7 +113,7 @@ func TestCallProfilesAddUp(t *testing.T) {
 }
 
 func TestProfilesBeginWithTheirRoot(t *testing.T) {
-	tl := analyzetest.Workload(t).Timeline()
+	tl := analyzetest.WorkloadRecording(t).Timeline()
 	for by, want := range map[string][]string{
 		"thread": {"thread 42/42 main", "thread 77/77 main"},
 		"stream": {"stream 7 of process 42", "stream 8 of process 77"},
@@ -132,14 +132,14 @@ func TestProfilesBeginWithTheirRoot(t *testing.T) {
 
 // TestHeapProfileAtAMoment compares the memory profile at several moments with the report memory.
 func TestHeapProfileAtAMoment(t *testing.T) {
-	tp := analyzetest.Training(t)
-	tp.Exit(42, 59*analyzetest.Second+800*analyzetest.Ms)
+	tp := analyzetest.TrainingRecording(t)
+	tp.AddExit(42, 59*analyzetest.Second+800*analyzetest.Ms)
 	tl := tp.Timeline()
 	for _, opt := range []memory.Options{
-		{At: query.AtPeak},
-		{At: query.AtTime, AtNs: analyzetest.Epoch + 20*analyzetest.Second},
-		{At: query.AtTime, AtNs: analyzetest.Epoch + 59*analyzetest.Second + 900*analyzetest.Ms},
-		{At: query.AtPeak, Options: query.Options{Filter: query.Filter{ToNs: analyzetest.Epoch + 10*analyzetest.Second, FromNs: analyzetest.Epoch + 5*analyzetest.Second}}},
+		{At: query.MomentPeak},
+		{At: query.MomentGivenTime, AtNs: analyzetest.Epoch + 20*analyzetest.Second},
+		{At: query.MomentGivenTime, AtNs: analyzetest.Epoch + 59*analyzetest.Second + 900*analyzetest.Ms},
+		{At: query.MomentPeak, Options: query.Options{Filter: query.Filter{ToNs: analyzetest.Epoch + 10*analyzetest.Second, FromNs: analyzetest.Epoch + 5*analyzetest.Second}}},
 	} {
 		r, err := memory.RunWith(tl, opt)
 		if err != nil {
@@ -160,9 +160,9 @@ func TestHeapProfileAtAMoment(t *testing.T) {
 			t.Errorf("%+v: %d bytes in use, the report memory has %v", opt, got, heldBytes)
 		}
 	}
-	allocs := profileOf(t, tl, Options{Type: "allocs", At: query.AtEnd})
+	allocs := profileOf(t, tl, Options{Type: "allocs", At: query.MomentEnd})
 	if allocs.DefaultSampleType != "alloc_space" ||
-		!slices.Equal(sums(allocs), sums(profileOf(t, tl, Options{Type: "heap", At: query.AtEnd}))) {
+		!slices.Equal(sums(allocs), sums(profileOf(t, tl, Options{Type: "heap", At: query.MomentEnd}))) {
 		t.Error("the profile allocs differs from heap in more than the default sample type")
 	}
 }
@@ -170,7 +170,7 @@ func TestHeapProfileAtAMoment(t *testing.T) {
 // TestFoldedStacksMatchProfile parses folded stacks as flamegraph.pl and speedscope do: semicolons
 // separate frames, and the value follows the last space.
 func TestFoldedStacksMatchProfile(t *testing.T) {
-	p := profileOf(t, analyzetest.Workload(t).Timeline(), Options{Type: "launches", RootBy: "thread"})
+	p := profileOf(t, analyzetest.WorkloadRecording(t).Timeline(), Options{Type: "launches", RootBy: "thread"})
 	for _, sampleType := range []string{"", "launches", "launch_cpu"} {
 		var b bytes.Buffer
 		lines, err := WriteFoldedStacks(&b, p, sampleType)
@@ -193,7 +193,7 @@ func TestFoldedStacksMatchProfile(t *testing.T) {
 			t.Errorf("%s: %d, want %d", sampleType, sum, want)
 		}
 		if sampleType == "" {
-			analyzetest.Golden(t, "folded.txt", b.Bytes())
+			analyzetest.CompareGolden(t, "folded.txt", b.Bytes())
 		}
 	}
 	if _, err := WriteFoldedStacks(

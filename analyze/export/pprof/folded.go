@@ -70,7 +70,7 @@ func formatFoldedLocation(l *profile.Location) string {
 		if l.Mapping.File == pythonModule && line.Line > 0 && strings.HasSuffix(name, ")") {
 			name = fmt.Sprintf("%s:%d)", name[:len(name)-1], line.Line) // step (train.py:12)
 		}
-		list = append(list, semicolonReplacer.Replace(units.OneLine(name)))
+		list = append(list, semicolonReplacer.Replace(units.SanitizeText(name)))
 	}
 	return strings.Join(list, ";")
 }

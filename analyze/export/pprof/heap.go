@@ -64,7 +64,7 @@ func addHeapSamples(
 	t *timeline.Timeline,
 	b *profileBuilder,
 	opt *Options,
-) (q report.Quality, none *query.NoMatch, err error) {
+) (q report.Quality, none *query.NoMatchError, err error) {
 	grouping, err := group.New(t, "site", &opt.Filter)
 	if err != nil {
 		return q, nil, err
@@ -72,29 +72,29 @@ func addHeapSamples(
 	h := &heapProfile{
 		t:        t,
 		grouping: grouping,
-		window:   t.Activity(&opt.Filter),
+		window:   t.ActivityWindow(&opt.Filter),
 		samples:  make(map[heapSampleKey]*heapSampleValue),
 	}
 	consume := h.countAtEnd
 	switch opt.At {
-	case query.AtTime:
-		consume = func(_ *timeline.Program, c *livemem.Change) {
+	case query.MomentGivenTime:
+		consume = func(_ *timeline.ProgramMemory, c *livemem.Change) {
 			if c.AtNs <= opt.AtNs {
 				h.countAtMoment(c)
 			}
 		}
 		b.p.Comments = append(
 			b.p.Comments,
-			"in use at "+units.Duration(opt.AtNs-t.Recording().FromNs)+" from the start of the recording",
+			"in use at "+units.FormatDuration(opt.AtNs-t.RecordingWindow().FromNs)+" from the start of the recording",
 		)
-	case query.AtPeak:
+	case query.MomentPeak:
 		if _, err := t.ReplayProgram(h.findPeakChange, nil, nil); err != nil {
 			return q, nil, err
 		}
 		consume = h.countUntilPeak
 		b.p.Comments = append(
 			b.p.Comments,
-			"in use at the peak, "+units.Duration(h.peakNs-t.Recording().FromNs)+" from the start of the recording",
+			"in use at the peak, "+units.FormatDuration(h.peakNs-t.RecordingWindow().FromNs)+" from the start of the recording",
 		)
 	}
 	memory, err := t.ReplayProgram(consume, nil, nil)
@@ -102,7 +102,7 @@ func addHeapSamples(
 		return q, nil, err
 	}
 	if len(h.samples) == 0 && t.HasMemory() {
-		none = h.grouping.Callers.Explain(&opt.Filter)
+		none = h.grouping.Callers.ExplainNoMatch(&opt.Filter)
 	}
 	h.addSamplesTo(b)
 	return quality.OfProgram(t, memory), none, nil
@@ -110,7 +110,7 @@ func addHeapSamples(
 
 // passesFilter reports whether a change of memory passes the filter and is not a failed allocation.
 func (h *heapProfile) passesFilter(c *livemem.Change) bool {
-	if c.AtNs > h.window.ToNs || c.Kind == livemem.AllocFailed {
+	if c.AtNs > h.window.ToNs || c.Kind == livemem.ChangeAllocFailed {
 		return false
 	}
 	_, ok := h.grouping.Of(c.Block.Origin, c.Block.Bytes)
@@ -119,8 +119,8 @@ func (h *heapProfile) passesFilter(c *livemem.Change) bool {
 
 // countAtEnd counts a change for a profile at the end of the window: allocations of the window that
 // the program did not free itself.
-func (h *heapProfile) countAtEnd(_ *timeline.Program, c *livemem.Change) {
-	if c.Block.SinceNs < h.window.FromNs || c.Kind == livemem.FreedByExit || !h.passesFilter(c) {
+func (h *heapProfile) countAtEnd(_ *timeline.ProgramMemory, c *livemem.Change) {
+	if c.Block.SinceNs < h.window.FromNs || c.Kind == livemem.ChangeFreedByExit || !h.passesFilter(c) {
 		return
 	}
 	h.countChange(c)
@@ -137,7 +137,7 @@ func (h *heapProfile) countAtMoment(c *livemem.Change) {
 // countChange adds an allocation or a free to the values of its sample.
 func (h *heapProfile) countChange(c *livemem.Change) {
 	v := h.findSample(heapSampleKey{c.Block.Origin, c.Block.Bytes})
-	if c.Kind != livemem.Allocated {
+	if c.Kind != livemem.ChangeAllocated {
 		v.live--
 		v.liveBytes -= c.Block.Bytes
 		return
@@ -151,11 +151,11 @@ func (h *heapProfile) countChange(c *livemem.Change) {
 }
 
 // findPeakChange finds the change after which most device memory was live.
-func (h *heapProfile) findPeakChange(_ *timeline.Program, c *livemem.Change) {
-	if h.t.OnHost(c.Block.Origin) || !h.passesFilter(c) {
+func (h *heapProfile) findPeakChange(_ *timeline.ProgramMemory, c *livemem.Change) {
+	if h.t.IsHostOrigin(c.Block.Origin) || !h.passesFilter(c) {
 		return
 	}
-	h.live += livemem.SignedBytes(c)
+	h.live += livemem.LiveBytesChange(c)
 	h.changes++
 	if h.live > h.peak || c.AtNs <= h.window.FromNs {
 		h.peak, h.peakAfter, h.peakNs = h.live, h.changes, max(c.AtNs, h.window.FromNs)
@@ -164,12 +164,12 @@ func (h *heapProfile) findPeakChange(_ *timeline.Program, c *livemem.Change) {
 
 // countUntilPeak counts the changes up to the peak. findPeakChange must have seen all changes
 // before.
-func (h *heapProfile) countUntilPeak(_ *timeline.Program, c *livemem.Change) {
+func (h *heapProfile) countUntilPeak(_ *timeline.ProgramMemory, c *livemem.Change) {
 	if h.peakAfter == 0 {
 		return
 	}
 	h.countAtMoment(c)
-	if !h.t.OnHost(c.Block.Origin) && h.passesFilter(c) {
+	if !h.t.IsHostOrigin(c.Block.Origin) && h.passesFilter(c) {
 		h.peakAfter--
 	}
 }
@@ -180,7 +180,7 @@ func (h *heapProfile) findSample(key heapSampleKey) *heapSampleValue {
 	if v, ok := h.samples[key]; ok {
 		return v
 	}
-	h.sizes = units.Grow(h.sizes, key.origin)
+	h.sizes = units.GrowToIndex(h.sizes, key.origin)
 	if h.sizes[key.origin] >= maxExactSizes {
 		key.bytes = roundUpSize(key.bytes)
 		if v, ok := h.samples[key]; ok {
@@ -211,8 +211,8 @@ func (h *heapProfile) addSamplesTo(b *profileBuilder) {
 		b.addSample(
 			&profileSample{
 				stack:  o.Stack,
-				api:    origins.Name(k.origin),
-				kind:   origins.Memory(k.origin),
+				api:    origins.FunctionOf(k.origin),
+				kind:   origins.MemoryKindOf(k.origin),
 				pid:    o.Pid,
 				tid:    o.Tid,
 				device: o.Device,

@@ -68,8 +68,8 @@ func profileText(p *profile.Profile) []byte {
 }
 
 func TestHeapProfileGolden(t *testing.T) {
-	tp := analyzetest.Training(t)
-	r := tp.Add(format.Row{Kind: format.KindStack, StackID: 9, StackStatus: format.StackTruncated})
+	tp := analyzetest.TrainingRecording(t)
+	r := tp.AddRow(format.Row{Kind: format.KindStack, StackID: 9, StackStatus: format.StackTruncated})
 	r.Frames = []format.Frame{
 		{
 			Func:       "cuMemAlloc_v2",
@@ -90,8 +90,8 @@ func TestHeapProfileGolden(t *testing.T) {
 		{Module: "/usr/lib/libfoo.so", Addr: 0xabc, Type: "native"},
 		{Addr: 0x7fff12345678, Type: "jit"},
 	}
-	analyzetest.At(
-		tp.Alloc(40*analyzetest.Second, analyzetest.Us, 0x6000_0000_0000, 3*analyzetest.Mib),
+	analyzetest.SetStackAndSite(
+		tp.AddAlloc(40*analyzetest.Second, analyzetest.Us, 0x6000_0000_0000, 3*analyzetest.Mib),
 		9,
 		"step (train.py:88)",
 	)
@@ -99,11 +99,11 @@ func TestHeapProfileGolden(t *testing.T) {
 	if err != nil || none != nil || q.Events == 0 {
 		t.Fatal(err, none, q)
 	}
-	analyzetest.Golden(t, "heap.txt", profileText(throughFile(t, p)))
+	analyzetest.CompareGolden(t, "heap.txt", profileText(throughFile(t, p)))
 }
 
 func TestHeapProfileFollowsTheConventions(t *testing.T) {
-	p, _, _, err := BuildHeapProfile(analyzetest.Training(t).Timeline(), query.Options{})
+	p, _, _, err := BuildHeapProfile(analyzetest.TrainingRecording(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,9 +133,9 @@ func TestHeapProfileFollowsTheConventions(t *testing.T) {
 
 func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
-	tp := analyzetest.NewTape(t)
-	analyzetest.RandomProgram(tp, r, 3000) // more sizes at one call site than maxExactSizes
-	tp.Exit(77, 50*analyzetest.Ms)
+	tp := analyzetest.NewTestRecording(t)
+	analyzetest.AddRandomProgram(tp, r, 3000) // more sizes at one call site than maxExactSizes
+	tp.AddExit(77, 50*analyzetest.Ms)
 	tl := tp.Timeline()
 	for _, f := range []query.Filter{
 		{},
@@ -177,8 +177,8 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 }
 
 func TestHeapProfileWithoutStacks(t *testing.T) {
-	tp := analyzetest.NewTape(t)
-	tp.Alloc(1, 1, 0x1000, 64)
+	tp := analyzetest.NewTestRecording(t)
+	tp.AddAlloc(1, 1, 0x1000, 64)
 	p, _, _, err := BuildHeapProfile(tp.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +186,7 @@ func TestHeapProfileWithoutStacks(t *testing.T) {
 	if text := string(
 		profileText(p),
 	); !strings.Contains(text, "cuMemAlloc_v2") ||
-		!strings.Contains(text, timeline.NoStack) {
+		!strings.Contains(text, timeline.NoStackSite) {
 		t.Error(text)
 	}
 }

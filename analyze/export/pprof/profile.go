@@ -17,11 +17,11 @@ type Options struct {
 	query.Options
 	// Type is one of ListProfileTypes; "" means the first.
 	Type string
-	// At is the moment of the in-use values of memory profiles. query.AtTime means AtNs. At
-	// query.AtEnd memory that a process had not freed when it ended is in use; at other moments it
-	// is not.
-	At query.Moment
-	// AtNs is the moment for query.AtTime, Unix ns.
+	// At is the moment of the in-use values of memory profiles. query.MomentGivenTime means AtNs.
+	// At query.MomentEnd memory that a process had not freed when it ended is in use; at other
+	// moments it is not.
+	At query.ReportMoment
+	// AtNs is the moment for query.MomentGivenTime, Unix ns.
 	AtNs int64
 	// RootBy is one of ListRootKinds: each stack gets a root frame with the name of its thread,
 	// stream, device, process or rank. "" adds no frame.
@@ -71,8 +71,8 @@ var profileTypes = []profileType{
 func BuildProfile(
 	t *timeline.Timeline,
 	opt Options,
-) (p *profile.Profile, q report.Quality, none *query.NoMatch, err error) {
-	t = t.View()
+) (p *profile.Profile, q report.Quality, none *query.NoMatchError, err error) {
+	t = t.NewView()
 	i := slices.IndexFunc(profileTypes, func(k profileType) bool { return k.name == cmp.Or(opt.Type, "heap") })
 	if i < 0 {
 		return nil, q, nil, fmt.Errorf(
@@ -110,15 +110,15 @@ func BuildProfile(
 func BuildHeapProfile(
 	t *timeline.Timeline,
 	opt query.Options,
-) (p *profile.Profile, q report.Quality, none *query.NoMatch, err error) {
-	return BuildProfile(t, Options{Options: opt, At: query.AtEnd})
+) (p *profile.Profile, q report.Quality, none *query.NoMatchError, err error) {
+	return BuildProfile(t, Options{Options: opt, At: query.MomentEnd})
 }
 
 // newProfileBuilder returns a builder of a profile without samples.
 func newProfileBuilder(t *timeline.Timeline, kind *profileType, opt *Options) *profileBuilder {
-	window := opt.Window(t.Recording())
+	window := opt.NarrowWindow(t.RecordingWindow())
 	if kind.calls == nil {
-		window = t.Activity(&opt.Filter)
+		window = t.ActivityWindow(&opt.Filter)
 	}
 	p := &profile.Profile{
 		TimeNanos:     window.FromNs,

@@ -8,7 +8,7 @@ import (
 )
 
 func TestProfileOfAHostileRecordingIsValid(t *testing.T) {
-	p, _, _, err := BuildHeapProfile(analyzetest.HostileTape(t).Timeline(), query.Options{})
+	p, _, _, err := BuildHeapProfile(analyzetest.HostileRecording(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

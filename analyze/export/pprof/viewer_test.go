@@ -33,7 +33,7 @@ func profileFile(t *testing.T, p *profile.Profile) string {
 // pprof runs the pprof program and returns its output.
 func pprof(t *testing.T, args ...string) []byte {
 	t.Helper()
-	cmd := exec.Command(viewers.Tool(t, "bin", "pprof"), args...)
+	cmd := exec.Command(viewers.ToolPath(t, "bin", "pprof"), args...)
 	cmd.Env = append(os.Environ(), "PPROF_BINARY_PATH="+t.TempDir(), "TZ=UTC", "HOME="+t.TempDir())
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -47,40 +47,40 @@ func pprof(t *testing.T, args ...string) []byte {
 // TestPprofReadsProfilesOfCalls compares the output of the pprof program with golden files that
 // were checked by eye.
 func TestPprofReadsProfilesOfCalls(t *testing.T) {
-	tp := analyzetest.Workload(t)
+	tp := analyzetest.WorkloadRecording(t)
 	tl := tp.Timeline()
 	for _, name := range ListProfileTypes()[2:] {
-		analyzetest.Golden(
+		analyzetest.CompareGolden(
 			t,
 			"pprof."+name+".txt",
 			pprof(t, "-top", profileFile(t, profileOf(t, tl, Options{Type: name}))),
 		)
 	}
 	launches := profileFile(t, profileOf(t, tl, Options{Type: "launches"}))
-	analyzetest.Golden(t, "pprof.launches.tags.txt", pprof(t, "-tags", launches))
-	analyzetest.Golden(t, "pprof.launches.raw.txt", pprof(t, "-raw", launches))
-	analyzetest.Golden(t, "pprof.launches.lines.txt", pprof(t, "-traces", "-lines", "-focus=Mul", launches))
+	analyzetest.CompareGolden(t, "pprof.launches.tags.txt", pprof(t, "-tags", launches))
+	analyzetest.CompareGolden(t, "pprof.launches.raw.txt", pprof(t, "-raw", launches))
+	analyzetest.CompareGolden(t, "pprof.launches.lines.txt", pprof(t, "-traces", "-lines", "-focus=Mul", launches))
 
 	for _, r := range tp.Rows { // a second run with half as many calls of add, and without copies
-		if r.Kernel == analyzetest.AddKernel && r.StartNs > analyzetest.Epoch+200*analyzetest.Ms {
+		if r.Kernel == analyzetest.AddKernelName && r.StartNs > analyzetest.Epoch+200*analyzetest.Ms {
 			r.Kind, r.Name, r.Kernel = format.KindAPI, "cuFuncGetAttribute", ""
 		}
 	}
 	tp.Path = filepath.Join(t.TempDir(), "after.parquet")
 	after := profileFile(t, profileOf(t, tp.Timeline(), Options{Type: "launches"}))
-	analyzetest.Golden(t, "pprof.launches.diff.txt", pprof(t, "-top", "-diff_base="+launches, after))
+	analyzetest.CompareGolden(t, "pprof.launches.diff.txt", pprof(t, "-top", "-diff_base="+launches, after))
 }
 
 // TestPerfettoReadsProfilesOfCalls imports every type of profile into trace_processor, and checks
 // the number of frames.
 func TestPerfettoReadsProfilesOfCalls(t *testing.T) {
-	tl := analyzetest.Workload(t).Timeline()
+	tl := analyzetest.WorkloadRecording(t).Timeline()
 	for _, name := range []string{"launches", "copies"} {
 		p := profileOf(t, tl, Options{Type: name, RootBy: "device"})
-		results := viewers.InPerfetto(
+		results := viewers.QueryPerfetto(
 			t,
 			profileFile(t, p),
-			viewers.StatsQuery,
+			viewers.PerfettoErrorsQuery,
 			`select sample_type_type kind from __intrinsic_aggregate_profile order by id`,
 			`select distinct name from stack_profile_frame order by 1`,
 			`select cast(sum(s.value) as int) n from __intrinsic_aggregate_sample s join __intrinsic_aggregate_profile p on p.id = s.aggregate_profile_id
@@ -89,17 +89,17 @@ func TestPerfettoReadsProfilesOfCalls(t *testing.T) {
 		if len(results[0]) != 0 || len(results[1]) != len(p.SampleType) {
 			t.Errorf("%s: %v", name, results[:2])
 		}
-		frames := viewers.JsonText(t, results[2])
+		frames := viewers.EncodeJSON(t, results[2])
 		for _, want := range []string{"GPU 0 NVIDIA H200", "train; step (train.py)", "at::add(at::Tensor " +
 			"const\\u0026)", "[gpu] "} {
 			if !strings.Contains(frames, want) {
 				t.Errorf("%s: no frame %s in %s", name, want, frames)
 			}
 		}
-		if got, want := viewers.JsonText(
+		if got, want := viewers.EncodeJSON(
 			t,
 			results[3],
-		), `[{"n":`+viewers.JsonText(
+		), `[{"n":`+viewers.EncodeJSON(
 			t,
 			sums(p)[0],
 		)+`}]`; got != want {

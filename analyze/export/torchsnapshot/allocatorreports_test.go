@@ -14,13 +14,13 @@ import (
 // own reports: values that these do not contain are absent, and a report without any data returns
 // an error or a note.
 func TestReportsWithoutAllocatorEvents(t *testing.T) {
-	tp, w := analyzetest.ReportsTraining(t, analyzetest.TorchConf{}, 3_000_000)
+	tp, w := analyzetest.ReportedTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
 	tl := tp.Timeline()
 	r, err := allocator.RunWith(tl, allocator.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum := w.Totals()
+	sum := w.CheckedTotals()
 	for key, want := range map[string]any{
 		"allocated_bytes":      sum.Allocated,
 		"reserved_bytes":       sum.Reserved,
@@ -34,7 +34,7 @@ func TestReportsWithoutAllocatorEvents(t *testing.T) {
 		"disagreed_events":     int64(0),
 		"lost_frees":           int64(0),
 	} {
-		if got := analyzetest.Cell(t, r, 0, key); got != want {
+		if got := analyzetest.CellValue(t, r, 0, key); got != want {
 			t.Errorf("%s is %v, want %v", key, got, want)
 		}
 	}
@@ -48,7 +48,7 @@ func TestReportsWithoutAllocatorEvents(t *testing.T) {
 		len(fragReport.Tables[0].Rows) != 0 {
 		t.Errorf("frag: %+v, %d maps, rows %v", fragReport.Facts, len(pictures), fragReport.Tables[0].Rows)
 	}
-	s, data := takeSnapshot(t, tl, Options{At: query.AtTime, AtNs: analyzetest.Epoch + w.Now})
+	s, data := takeSnapshot(t, tl, Options{At: query.MomentGivenTime, AtNs: analyzetest.Epoch + w.Now})
 	if text := strings.Join(
 		s.Missing,
 		"\n",
@@ -58,7 +58,7 @@ func TestReportsWithoutAllocatorEvents(t *testing.T) {
 	}
 	var got torchPickle
 	unpickle(t, data, &got)
-	blocks := w.Blocks()
+	blocks := w.LiveBlocks()
 	n, actions := 0, make(map[string]int64)
 	for _, g := range got.Segments {
 		for _, b := range g.Blocks {

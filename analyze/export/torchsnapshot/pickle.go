@@ -89,7 +89,7 @@ func (p *pickler) writeString(s string) {
 		p.writeMemoReference(n)
 		return
 	}
-	text := units.ValidUTF8(s)
+	text := units.ReplaceInvalidUTF8(s)
 	if len(text) < 256 {
 		p.writeOpcode(pickleOpShortString, byte(len(text)))
 	} else {

@@ -29,10 +29,10 @@ type Options struct {
 	// end of the recording for the snapshot. MinBytes leaves smaller blocks out of the trace. All
 	// other fields are ignored.
 	query.Filter
-	// At is the moment of the snapshot: query.AtEnd, query.AtTime, or query.AtPeak for the moment
-	// with most allocated bytes. The trace ends there.
-	At query.Moment
-	// AtNs is the moment of the snapshot for query.AtTime, Unix ns.
+	// At is the moment of the snapshot: query.MomentEnd, query.MomentGivenTime, or query.MomentPeak
+	// for the moment with most allocated bytes. The trace ends there.
+	At query.ReportMoment
+	// AtNs is the moment of the snapshot for query.MomentGivenTime, Unix ns.
 	AtNs int64
 	// MaxTraceEntries is the largest number of events in the trace of each device. Older events are
 	// left out. 0 means no limit.
@@ -57,7 +57,7 @@ func (e *ProcessCountError) Error() string {
 	for i, pid := range e.Pids {
 		text := fmt.Sprint(pid)
 		if e.Names[i] != "" {
-			text += " (" + units.OneLine(e.Names[i]) + ")"
+			text += " (" + units.SanitizeText(e.Names[i]) + ")"
 		}
 		list = append(list, text)
 	}
@@ -65,9 +65,9 @@ func (e *ProcessCountError) Error() string {
 	case len(list) == 0:
 		return "the recording has no events of PyTorch's caching allocator"
 	case e.Filtered:
-		return "no allocator passes the filter; the recording has allocators of " + units.Enumerated(list)
+		return "no allocator passes the filter; the recording has allocators of " + units.JoinWithAnd(list)
 	}
-	return fmt.Sprintf("the recording has allocators of %d processes: %s", len(list), units.Enumerated(list))
+	return fmt.Sprintf("the recording has allocators of %d processes: %s", len(list), units.JoinWithAnd(list))
 }
 
 // Snapshot is the state of the caching allocators of one process at one moment, and the trace of
@@ -76,7 +76,7 @@ type Snapshot struct {
 	Pid  int32
 	AtNs int64 // moment of the snapshot, Unix ns
 	// Totals are the totals of all devices at the moment.
-	Totals caching.Totals
+	Totals caching.AllocatorTotals
 	// Segments is the number of segments, Blocks that of blocks (without unused gaps).
 	Segments, Blocks int64
 	// TraceEntries is the number of events in the traces, LeftOut the number of older events that
@@ -95,25 +95,25 @@ type Snapshot struct {
 // NewSnapshot reads the recording and returns the snapshot for the time in opt. It returns a
 // *ProcessCountError, or an error of reading the recording.
 func NewSnapshot(t *timeline.Timeline, opt Options) (*Snapshot, error) {
-	t = t.View()
+	t = t.NewView()
 	if opt.Hide == nil {
 		opt.Hide = new(query.FrameRules)
 	}
-	s := &Snapshot{t: t, opt: opt, AtNs: opt.Window(t.Recording()).ToNs}
+	s := &Snapshot{t: t, opt: opt, AtNs: opt.NarrowWindow(t.RecordingWindow()).ToNs}
 	var err error
 	if s.Pid, err = findAllocatorProcess(t, &opt.Filter); err != nil {
 		return nil, err
 	}
 	switch opt.At {
-	case query.AtTime:
+	case query.MomentGivenTime:
 		s.AtNs = opt.AtNs
-	case query.AtPeak:
+	case query.MomentPeak:
 		if err := s.findPeak(); err != nil {
 			return nil, err
 		}
 	}
 	scan := snapshotScan{s: s, devices: make(map[*caching.Allocator]*snapshotDevice)}
-	l, all, err := t.ReplayAll(func(*livemem.Set, *livemem.Change) {}, scan.consumeChange)
+	l, all, err := t.ReplayMemoryAndAllocators(func(*livemem.Set, *livemem.Change) {}, scan.consumeChange)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func findAllocatorProcess(t *timeline.Timeline, f *query.Filter) (int32, error) 
 	for _, s := range t.Allocations {
 		pid, device = s.Group.Int32("pid", pid), s.Group.Int32("device", device)
 		if err := s.Group.Err(); err != nil {
-			return 0, t.Wrap(err)
+			return 0, t.WrapReadError(err)
 		}
 		for i, p := range pid {
 			pids[p] = true
@@ -164,7 +164,7 @@ func (s *Snapshot) includesAllocator(pid, device int32) bool {
 // from before the recording is constant and does not move the peak. An allocator's totals after an
 // event are known at its next event, so the sum over several devices lags by one event.
 func (s *Snapshot) findPeak() error {
-	w := s.opt.Window(s.t.Recording())
+	w := s.opt.NarrowWindow(s.t.RecordingWindow())
 	type level struct{ bytes, sinceNs int64 }
 	levels := make(map[*caching.Allocator]*level)
 	var sum, peak int64
@@ -177,10 +177,10 @@ func (s *Snapshot) findPeak() error {
 			peak, s.AtNs = sum, max(l.sinceNs, w.FromNs)
 		}
 	}
-	_, all, err := s.t.ReplayAll(
+	_, all, err := s.t.ReplayMemoryAndAllocators(
 		func(*livemem.Set, *livemem.Change) {},
-		func(a *caching.Allocator, c *caching.Change) {
-			if !s.includesAllocator(a.Pid, a.Device) || c.Op == caching.BlockResized {
+		func(a *caching.Allocator, c *caching.AllocatorChange) {
+			if !s.includesAllocator(a.Pid, a.Device) || c.Op == caching.OpBlockResized {
 				return
 			}
 			if levels[a] != nil {
@@ -189,7 +189,7 @@ func (s *Snapshot) findPeak() error {
 				levels[a] = new(level)
 			}
 			levels[a].sinceNs = c.AtNs
-			if c.Op == caching.AllocatorEnd {
+			if c.Op == caching.OpAllocatorEnd {
 				sum -= levels[a].bytes
 				delete(levels, a)
 			}
@@ -198,7 +198,7 @@ func (s *Snapshot) findPeak() error {
 	if err != nil {
 		return err
 	}
-	all.All(func(a *caching.Allocator) {
+	all.EachAllocator(func(a *caching.Allocator) {
 		if levels[a] != nil {
 			update(a)
 		}
@@ -212,16 +212,16 @@ func (s *Snapshot) summarizeContents() {
 		if d == nil {
 			continue
 		}
-		s.Totals = s.Totals.Plus(d.totals)
-		var shown caching.Totals
+		s.Totals = s.Totals.AddTotals(d.totals)
+		var shown caching.AllocatorTotals
 		for i := range d.segments {
 			g := &d.segments[i]
 			shown.Reserved += g.bytes()
 			for _, p := range g.pieces {
-				if p.State != caching.IsHole {
+				if p.State != caching.PieceHole {
 					s.Blocks++
 				}
-				if p.State == caching.IsBlock {
+				if p.State == caching.PieceBlock {
 					shown.Allocated += p.Size
 				}
 			}
@@ -238,8 +238,8 @@ func (s *Snapshot) summarizeContents() {
 				fmt.Sprintf(
 					"device %d: the trace has the last %s of %s events",
 					number,
-					units.Count(most),
-					units.Count(d.events),
+					units.FormatCount(most),
+					units.FormatCount(d.events),
 				),
 			)
 		}
@@ -255,25 +255,25 @@ func (s *Snapshot) summarizeContents() {
 
 // addMissingMemory appends to Missing the memory of a device that the snapshot lacks or infers.
 // shown are the totals of the device's segments in the snapshot.
-func (s *Snapshot) addMissingMemory(number int, d *snapshotDevice, shown caching.Totals) {
+func (s *Snapshot) addMissingMemory(number int, d *snapshotDevice, shown caching.AllocatorTotals) {
 	if d.reports {
 		s.Missing = append(s.Missing, fmt.Sprintf("device %d: segments are inferred from reported blocks and cover "+
 			"%s of %s reserved; memory that looks free in them may be in use; %s",
-			number, units.Bytes(shown.Reserved), units.Bytes(d.totals.Reserved), caching.RecordSegments))
+			number, units.FormatBytes(shown.Reserved), units.FormatBytes(d.totals.Reserved), caching.RecordSegmentsAdvice))
 	} else if lacks := d.totals.Reserved - shown.Reserved; lacks > 0 {
 		s.Missing = append(s.Missing, fmt.Sprintf("device %d: %s of %s reserved are in segments from before the "+
 			"recording that no event shows",
-			number, units.Bytes(lacks), units.Bytes(d.totals.Reserved)))
+			number, units.FormatBytes(lacks), units.FormatBytes(d.totals.Reserved)))
 	}
 	if d.inferred > 0 && !d.reports {
 		s.Missing = append(s.Missing, fmt.Sprintf("device %d: %s in %s from before the recording are inferred from "+
 			"their blocks; memory that looks free in them may be in use",
-			number, units.Bytes(d.inferred), units.Plural(d.inferredSegments, "segment")))
+			number, units.FormatBytes(d.inferred), units.CountWithNoun(d.inferredSegments, "segment")))
 	}
 	if lacks := d.totals.Allocated - shown.Allocated; lacks > 0 {
 		s.Missing = append(s.Missing, fmt.Sprintf("device %d: blocks with %s of %s allocated are missing: they are "+
 			"from before the recording and were not freed in it, or their events were lost",
-			number, units.Bytes(lacks), units.Bytes(d.totals.Allocated)))
+			number, units.FormatBytes(lacks), units.FormatBytes(d.totals.Allocated)))
 	}
 }
 
@@ -318,19 +318,19 @@ type snapshotWriter struct {
 
 // writeSegment writes a segment with its blocks.
 func (w *snapshotWriter) writeSegment(device int64, g *snapshotSegment) {
-	var sum caching.Totals
-	large := g.bytes() != caching.SmallSegment
+	var sum caching.AllocatorTotals
+	large := g.bytes() != caching.SmallSegmentBytes
 	if g.expandable {
-		large = g.bytes()%caching.LargeSegment == 0
+		large = g.bytes()%caching.LargeSegmentBytes == 0
 	}
 	for _, p := range g.pieces {
-		if p.State == caching.IsHole {
+		if p.State == caching.PieceHole {
 			continue
 		}
-		large = p.Size > caching.SmallRequest
+		large = p.Size > caching.MaxSmallRequestBytes
 		sum.Active += p.Size
 		sum.Requested += p.Requested
-		if p.State == caching.IsBlock {
+		if p.State == caching.PieceBlock {
 			sum.Allocated += p.Size
 		}
 	}
@@ -360,13 +360,13 @@ func (w *snapshotWriter) writeSegment(device int64, g *snapshotSegment) {
 
 // torchBlockStates are PyTorch's names of the states of a block.
 var torchBlockStates = map[caching.PieceState]string{
-	caching.IsHole:     "inactive",
-	caching.IsBlock:    "active_allocated",
-	caching.IsAwaiting: "active_pending_free",
+	caching.PieceHole:     "inactive",
+	caching.PieceBlock:    "active_allocated",
+	caching.PieceAwaitsStream: "active_pending_free",
 }
 
 // writeBlock writes a block or a gap of a segment.
-func (w *snapshotWriter) writeBlock(p *caching.Piece) {
+func (w *snapshotWriter) writeBlock(p *caching.SegmentPiece) {
 	w.writeDict(func() {
 		w.writeIntItem("address", p.Ptr)
 		w.writeIntItem("size", p.Size)
@@ -377,9 +377,10 @@ func (w *snapshotWriter) writeBlock(p *caching.Piece) {
 	})
 }
 
-// writeOriginStack writes the stack of the origin with a number; an empty stack for origin.None.
+// writeOriginStack writes the stack of the origin with a number; an empty stack for
+// origin.NoOrigin.
 func (w *snapshotWriter) writeOriginStack(id int32) {
-	if id == origin.None {
+	if id == origin.NoOrigin {
 		w.writeStack(0)
 		return
 	}
@@ -393,7 +394,7 @@ func (w *snapshotWriter) writeStack(id int32) {
 		return
 	}
 	w.writeList(func(item func()) {
-		for _, frame := range w.s.t.Stacks.Visible(id, w.s.opt.Hide) {
+		for _, frame := range w.s.t.Stacks.VisibleFrames(id, w.s.opt.Hide) {
 			item()
 			w.writeFrame(frame)
 		}
@@ -425,7 +426,7 @@ func (w *snapshotWriter) writeSettings() {
 			conf = a.Conf
 		}
 	}
-	rules := caching.ParseRules(conf)
+	rules := caching.ParseAllocatorRules(conf)
 	maxSplit := rules.MaxSplit
 	if maxSplit == 0 {
 		maxSplit = -1 // PyTorch's value for no limit

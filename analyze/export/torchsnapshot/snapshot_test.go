@@ -27,7 +27,7 @@ import (
 func python(t testing.TB, program, path string) []byte {
 	t.Helper()
 	if _, err := exec.LookPath("python3"); err != nil {
-		analyzetest.Skip(t, "python3 is not installed")
+		analyzetest.SkipWithoutTool(t, "python3 is not installed")
 	}
 	var stderr bytes.Buffer
 	cmd := exec.Command("python3", "-c", program, path)
@@ -189,9 +189,9 @@ func takeSnapshot(t testing.TB, tl *timeline.Timeline, opt Options) (*Snapshot, 
 }
 
 // withStacks adds to the tape the stacks to which its events refer.
-func withStacks(tp *analyzetest.Tape) {
+func withStacks(tp *analyzetest.TestRecording) {
 	for id := int32(1); id <= 4; id++ {
-		tp.Add(
+		tp.AddRow(
 			format.Row{
 				Kind:        format.KindStack,
 				StackID:     id,
@@ -209,7 +209,7 @@ func withStacks(tp *analyzetest.Tape) {
 
 func TestSnapshotMatchesModel(t *testing.T) {
 	for seed := range uint64(4) {
-		tp, worlds := analyzetest.TorchTape(t, 200+seed, 500, func(w *analyzetest.TorchWorld) {
+		tp, worlds := analyzetest.TorchAllocatorRecording(t, 200+seed, 500, func(w *analyzetest.TorchAllocator) {
 			if w.Patient = true; w.Pid == 42 {
 				w.Conf = analyzetest.TorchConf{
 					Expandable: seed%2 == 0,
@@ -217,8 +217,8 @@ func TestSnapshotMatchesModel(t *testing.T) {
 			}
 		})
 		withStacks(tp)
-		for _, w := range []*analyzetest.TorchWorld{worlds[0], worlds[2]} {
-			tp.Add(
+		for _, w := range []*analyzetest.TorchAllocator{worlds[0], worlds[2]} {
+			tp.AddRow(
 				format.Row{
 					Kind:    format.KindNote,
 					Name:    format.NoteAllocator,
@@ -231,7 +231,7 @@ func TestSnapshotMatchesModel(t *testing.T) {
 		for _, w := range worlds {
 			sample := w.Samples[len(w.Samples)*3/4]
 			opt := Options{
-				At:     query.AtTime,
+				At:     query.MomentGivenTime,
 				AtNs:   analyzetest.Epoch + sample.AtNs,
 				Filter: query.Filter{Pids: []int32{w.Pid}, Devices: []int32{w.Device}},
 			}
@@ -245,7 +245,7 @@ func TestSnapshotMatchesModel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			compareSegments(t, &got, analyzetest.StateOf(list, w))
+			compareSegments(t, &got, analyzetest.FindAllocatorState(list, w))
 			compareTrace(t, &got, tp, w, opt.AtNs)
 			if conf := got.Allocator_settings["PYTORCH_CUDA_ALLOC_CONF"]; conf != w.Conf.String() {
 				t.Errorf("settings %v", got.Allocator_settings)
@@ -255,15 +255,15 @@ func TestSnapshotMatchesModel(t *testing.T) {
 }
 
 // compareSegments compares the segments and blocks of a snapshot with those of the model.
-func compareSegments(t *testing.T, got *torchPickle, want state.Allocator) {
+func compareSegments(t *testing.T, got *torchPickle, want state.AllocatorState) {
 	t.Helper()
-	var sum caching.Totals
-	var blocks []state.Block
+	var sum caching.AllocatorTotals
+	var blocks []state.AllocatorBlock
 	for i := range got.Segments {
 		g := &got.Segments[i]
 		r := want.Ranges[i]
 		at := g.Address
-		var own caching.Totals
+		var own caching.AllocatorTotals
 		for k := range g.Blocks {
 			b := &g.Blocks[k]
 			if b.Address != at {
@@ -282,7 +282,7 @@ func compareSegments(t *testing.T, got *torchPickle, want state.Allocator) {
 				own.Allocated += b.Size
 			}
 			w := want.Blocks[len(blocks)]
-			blocks = append(blocks, state.Block{
+			blocks = append(blocks, state.AllocatorBlock{
 				Ptr:       b.Address,
 				Bytes:     b.Size,
 				Requested: b.Requested_size,
@@ -312,17 +312,17 @@ func compareSegments(t *testing.T, got *torchPickle, want state.Allocator) {
 			t.Errorf("a segment of %d bytes is %s", r.Bytes, g.Segment_type)
 		}
 		sum.Reserved += g.Total_size
-		sum = sum.Plus(own)
+		sum = sum.AddTotals(own)
 	}
 	if sum.Reserved != want.Reserved || sum.Allocated != want.Allocated || sum.Active != want.Active ||
 		sum.Requested != want.Requested ||
 		!reflect.DeepEqual(blocks, want.Blocks) {
-		t.Errorf("%d blocks, %+v; want %d, %+v", len(blocks), sum, len(want.Blocks), want.Totals)
+		t.Errorf("%d blocks, %+v; want %d, %+v", len(blocks), sum, len(want.Blocks), want.AllocatorTotals)
 	}
 }
 
 // compareTrace compares the trace of a snapshot with the events of the recording.
-func compareTrace(t *testing.T, got *torchPickle, tp *analyzetest.Tape, w *analyzetest.TorchWorld, untilNs int64) {
+func compareTrace(t *testing.T, got *torchPickle, tp *analyzetest.TestRecording, w *analyzetest.TorchAllocator, untilNs int64) {
 	t.Helper()
 	var rows []*format.Row
 	for _, r := range tp.Rows {
@@ -351,7 +351,7 @@ func compareTrace(t *testing.T, got *torchPickle, tp *analyzetest.Tape, w *analy
 // must not overlap, and its inferred memory must have existed.
 func TestSnapshotOfARunningProgram(t *testing.T) {
 	for seed := range uint64(8) {
-		tp, worlds := analyzetest.TorchTape(t, 300+seed, 600, func(w *analyzetest.TorchWorld) {
+		tp, worlds := analyzetest.TorchAllocatorRecording(t, 300+seed, 600, func(w *analyzetest.TorchAllocator) {
 			w.Conf, w.Patient = analyzetest.TorchConf{Expandable: seed%2 == 0}, true
 		})
 		w := worlds[2]
@@ -371,7 +371,7 @@ func TestSnapshotOfARunningProgram(t *testing.T) {
 				t,
 				tl,
 				Options{
-					At:     query.AtTime,
+					At:     query.MomentGivenTime,
 					AtNs:   analyzetest.Epoch + sample.AtNs,
 					Filter: query.Filter{Pids: []int32{w.Pid}},
 				},
@@ -383,7 +383,7 @@ func TestSnapshotOfARunningProgram(t *testing.T) {
 	}
 }
 
-func compareOld(t *testing.T, got *torchPickle, want *analyzetest.TorchSample) {
+func compareOld(t *testing.T, got *torchPickle, want *analyzetest.TorchAllocatorSample) {
 	t.Helper()
 	var end, reserved int64
 	for _, g := range got.Segments {
@@ -412,7 +412,7 @@ func compareOld(t *testing.T, got *torchPickle, want *analyzetest.TorchSample) {
 }
 
 func TestSnapshotOptions(t *testing.T) {
-	tp, worlds := analyzetest.TorchTape(t, 7, 400, func(w *analyzetest.TorchWorld) { w.Patient = true })
+	tp, worlds := analyzetest.TorchAllocatorRecording(t, 7, 400, func(w *analyzetest.TorchAllocator) { w.Patient = true })
 	tl := tp.Timeline()
 	var several *ProcessCountError
 	if _, err := NewSnapshot(
@@ -430,7 +430,7 @@ func TestSnapshotOptions(t *testing.T) {
 		t.Errorf("no process: %v", err)
 	}
 	if _, err := NewSnapshot(
-		analyzetest.NewTape(t).Timeline(),
+		analyzetest.NewTestRecording(t).Timeline(),
 		Options{},
 	); !errors.As(err, &several) ||
 		len(several.Pids) != 0 {
@@ -441,13 +441,13 @@ func TestSnapshotOptions(t *testing.T) {
 	s, data := takeSnapshot(
 		t,
 		tl,
-		Options{At: query.AtPeak, Filter: query.Filter{Pids: []int32{w.Pid}}, MaxTraceEntries: 10},
+		Options{At: query.MomentPeak, Filter: query.Filter{Pids: []int32{w.Pid}}, MaxTraceEntries: 10},
 	)
 	var got torchPickle
 	unpickle(t, data, &got)
 	peak := slices.MaxFunc(
 		w.Samples,
-		func(a, b analyzetest.TorchSample) int { return int(a.Totals.Allocated - b.Totals.Allocated) },
+		func(a, b analyzetest.TorchAllocatorSample) int { return int(a.Totals.Allocated - b.Totals.Allocated) },
 	)
 	if s.Totals.Allocated < peak.Totals.Allocated || len(got.Device_traces[0]) != 10 || s.TraceEntries != 10 ||
 		s.LeftOut == 0 ||
@@ -460,7 +460,7 @@ func TestSnapshotOptions(t *testing.T) {
 	_, data = takeSnapshot(
 		t,
 		tl,
-		Options{At: query.AtEnd, Filter: query.Filter{Pids: []int32{w.Pid}, MinBytes: analyzetest.Mib}},
+		Options{At: query.MomentEnd, Filter: query.Filter{Pids: []int32{w.Pid}, MinBytes: analyzetest.Mib}},
 	)
 	unpickle(t, data, &got)
 	for _, e := range got.Device_traces[0] {
@@ -472,13 +472,13 @@ func TestSnapshotOptions(t *testing.T) {
 
 // TestSnapshotReadByPyTorch passes a snapshot to all functions of PyTorch's own reader.
 func TestSnapshotReadByPyTorch(t *testing.T) {
-	viewer := analyzetest.InRoot(t, "build", "tools", "memory_viz", "_memory_viz.py")
+	viewer := analyzetest.RepositoryPath(t, "build", "tools", "memory_viz", "_memory_viz.py")
 	if _, err := os.Stat(viewer); err != nil {
 		t.Skip("no _memory_viz.py; scripts/memory_viz.sh gets it, where PyTorch is installed or can be downloaded")
 	}
-	tp, worlds := analyzetest.TorchTape(t, 9, 400, func(w *analyzetest.TorchWorld) { w.Patient = true })
+	tp, worlds := analyzetest.TorchAllocatorRecording(t, 9, 400, func(w *analyzetest.TorchAllocator) { w.Patient = true })
 	withStacks(tp)
-	s, data := takeSnapshot(t, tp.Timeline(), Options{At: query.AtPeak, Filter: query.Filter{Pids: []int32{42}}})
+	s, data := takeSnapshot(t, tp.Timeline(), Options{At: query.MomentPeak, Filter: query.Filter{Pids: []int32{42}}})
 	path := filepath.Join(t.TempDir(), "snapshot.pickle")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
@@ -523,9 +523,9 @@ json.dump({"stats": viz.segsum(data), "trace": viz.trace(data), "active": of("se
 // TestSnapshotUsesSupportedOpcodes decodes a snapshot with the unpickler of the memory_viz viewer,
 // which supports few opcodes.
 func TestSnapshotUsesSupportedOpcodes(t *testing.T) {
-	tp, _ := analyzetest.TorchTape(t, 10, 300, func(w *analyzetest.TorchWorld) {})
+	tp, _ := analyzetest.TorchAllocatorRecording(t, 10, 300, func(w *analyzetest.TorchAllocator) {})
 	withStacks(tp)
-	_, data := takeSnapshot(t, tp.Timeline(), Options{At: query.AtEnd, Filter: query.Filter{Pids: []int32{42}}})
+	_, data := takeSnapshot(t, tp.Timeline(), Options{At: query.MomentEnd, Filter: query.Filter{Pids: []int32{42}}})
 	path := filepath.Join(t.TempDir(), "snapshot.pickle")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)

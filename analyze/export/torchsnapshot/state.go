@@ -93,17 +93,17 @@ func (l *addressRanges) removeRange(from, to int64) {
 // gaps in order of address.
 type snapshotSegment struct {
 	addressRange
-	origin int32 // origin of the allocation; origin.None if unknown
-	pieces []caching.Piece
+	origin int32 // origin of the allocation; origin.NoOrigin if unknown
+	pieces []caching.SegmentPiece
 }
 
 // snapshotDevice is the state of one allocator at the moment of a snapshot.
 type snapshotDevice struct {
 	firstNs  int64 // time of the allocator's first event, Unix ns
 	hasState bool  // copyState was called
-	totals   caching.Totals
+	totals   caching.AllocatorTotals
 	segments []snapshotSegment // in order of address
-	strays   []caching.Piece   // blocks without a segment
+	strays   []caching.SegmentPiece   // blocks without a segment
 	old      addressRanges     // memory from before the recording that strays show
 	oldWhole addressRanges     // segments from before the recording that were freed after the moment
 	newer    addressRanges     // memory that was allocated after the moment
@@ -131,8 +131,8 @@ type snapshotScan struct {
 
 // consumeChange follows one change of an allocator. It copies the state before the first change
 // after the moment.
-func (n *snapshotScan) consumeChange(a *caching.Allocator, c *caching.Change) {
-	if !n.s.includesAllocator(a.Pid, a.Device) || c.Op == caching.BlockResized {
+func (n *snapshotScan) consumeChange(a *caching.Allocator, c *caching.AllocatorChange) {
+	if !n.s.includesAllocator(a.Pid, a.Device) || c.Op == caching.OpBlockResized {
 		return
 	}
 	d := n.devices[a]
@@ -144,17 +144,17 @@ func (n *snapshotScan) consumeChange(a *caching.Allocator, c *caching.Change) {
 		d.copyState(a)
 	}
 	switch c.Op {
-	case caching.BlockFreeRequested, caching.BlockFreeCompleted, caching.BlockLost:
+	case caching.OpBlockFreeRequested, caching.OpBlockFreeCompleted, caching.OpBlockLost:
 		d.noteBlockEnd(c)
-	case caching.SegmentAllocated, caching.SegmentMapped:
+	case caching.OpSegmentAllocated, caching.OpSegmentMapped:
 		if s := (addressRange{from: c.Ptr, to: c.Ptr + c.Bytes}); d.hasState {
 			d.newer.addRange(s)
 		} else {
 			d.old.removeRange(s.from, s.to)
 		}
-	case caching.SegmentFreed, caching.SegmentUnmapped:
+	case caching.OpSegmentFreed, caching.OpSegmentUnmapped:
 		d.noteSegmentEnd(a, c)
-	case caching.AllocatorEnd:
+	case caching.OpAllocatorEnd:
 		d.endAllocator(a)
 	}
 }
@@ -163,12 +163,12 @@ func (n *snapshotScan) consumeChange(a *caching.Allocator, c *caching.Change) {
 func (d *snapshotDevice) copyState(a *caching.Allocator) {
 	d.hasState = true
 	d.totals = a.Seen
-	for s := range a.Ranges() {
+	for s := range a.SegmentsInOrder() {
 		g := snapshotSegment{
-			addressRange: addressRange{from: s.Ptr, to: s.Ptr, pool: s.Pool, expandable: s.IsStretch()},
+			addressRange: addressRange{from: s.Ptr, to: s.Ptr, pool: s.Pool, expandable: s.IsMappedRange()},
 			origin:       s.Origin,
 		}
-		for _, p := range a.Within(s) {
+		for _, p := range a.PiecesWithin(s) {
 			g.pieces = append(g.pieces, *p)
 			g.to = p.Ptr + p.Size
 		}
@@ -177,8 +177,8 @@ func (d *snapshotDevice) copyState(a *caching.Allocator) {
 			d.segments = append(d.segments, g)
 		}
 	}
-	a.Each(func(p *caching.Piece) {
-		if p.Segment == caching.StraySegment {
+	a.EachLiveBlock(func(p *caching.SegmentPiece) {
+		if p.Segment == caching.UnrecordedSegmentIndex {
 			d.strays = append(d.strays, *p)
 		}
 	})
@@ -186,23 +186,23 @@ func (d *snapshotDevice) copyState(a *caching.Allocator) {
 
 // noteBlockEnd follows the free or the loss of a block. A stray shows where memory from before the
 // recording is. If the free is after the moment, the stray was allocated at the moment.
-func (d *snapshotDevice) noteBlockEnd(c *caching.Change) {
+func (d *snapshotDevice) noteBlockEnd(c *caching.AllocatorChange) {
 	b := c.Block
-	if b.Segment != caching.StraySegment {
+	if b.Segment != caching.UnrecordedSegmentIndex {
 		return
 	}
 	d.addStrayBlock(&b)
-	if !d.hasState || b.Origin != origin.None || b.State != caching.IsBlock {
+	if !d.hasState || b.Origin != origin.NoOrigin || b.State != caching.PieceBlock {
 		return
 	}
-	if c.Op == caching.BlockFreeCompleted { // the free was requested before the recording
-		b.State = caching.IsAwaiting
+	if c.Op == caching.OpBlockFreeCompleted { // the free was requested before the recording
+		b.State = caching.PieceAwaitsStream
 	}
 	d.strays = append(d.strays, b)
 }
 
 // addStrayBlock adds the addresses of a stray to the memory from before the recording.
-func (d *snapshotDevice) addStrayBlock(p *caching.Piece) {
+func (d *snapshotDevice) addStrayBlock(p *caching.SegmentPiece) {
 	block := addressRange{from: p.Ptr, to: p.Ptr + p.Size, stream: p.Stream, pool: p.Pool}
 	for _, part := range d.newer.uncoveredParts(block) {
 		d.old.addRange(part)
@@ -211,12 +211,12 @@ func (d *snapshotDevice) addStrayBlock(p *caching.Piece) {
 
 // noteSegmentEnd follows the free of a segment. If the segment is from before the recording and the
 // free is after the moment, the free shows the segment's exact bounds.
-func (d *snapshotDevice) noteSegmentEnd(a *caching.Allocator, c *caching.Change) {
+func (d *snapshotDevice) noteSegmentEnd(a *caching.Allocator, c *caching.AllocatorChange) {
 	switch {
 	case !d.hasState:
 		d.old.removeRange(c.Ptr, c.Ptr+c.Bytes)
 	case !isAllocationRecorded(a, c):
-		s := addressRange{from: c.Ptr, to: c.Ptr + c.Bytes, expandable: c.Op == caching.SegmentUnmapped}
+		s := addressRange{from: c.Ptr, to: c.Ptr + c.Bytes, expandable: c.Op == caching.OpSegmentUnmapped}
 		if first, end := d.old.findOverlaps(s.from+1, s.to-1); first < end {
 			s.stream, s.pool = d.old[first].stream, d.old[first].pool
 		}
@@ -229,13 +229,13 @@ func (d *snapshotDevice) noteSegmentEnd(a *caching.Allocator, c *caching.Change)
 
 // isAllocationRecorded reports whether the recording has the allocation of a segment, or of a part
 // of one, that is freed by c.
-func isAllocationRecorded(a *caching.Allocator, c *caching.Change) bool {
-	if c.Op == caching.SegmentFreed {
+func isAllocationRecorded(a *caching.Allocator, c *caching.AllocatorChange) bool {
+	if c.Op == caching.OpSegmentFreed {
 		n, ok := a.Began[c.Ptr]
-		return ok && !a.Segments[n].IsStretch()
+		return ok && !a.Segments[n].IsMappedRange()
 	}
 	i := a.HoleAt(c.Ptr)
-	return i != caching.None && a.Pieces[i].Ptr+a.Pieces[i].Size >= c.Ptr+c.Bytes
+	return i != caching.NoPiece && a.Pieces[i].Ptr+a.Pieces[i].Size >= c.Ptr+c.Bytes
 }
 
 // endAllocator copies the state, unless that was done before, and adds the remaining strays.
@@ -243,8 +243,8 @@ func (d *snapshotDevice) endAllocator(a *caching.Allocator) {
 	if !d.hasState {
 		d.copyState(a)
 	}
-	a.Each(func(p *caching.Piece) {
-		if p.Segment == caching.StraySegment {
+	a.EachLiveBlock(func(p *caching.SegmentPiece) {
+		if p.Segment == caching.UnrecordedSegmentIndex {
 			d.addStrayBlock(p)
 		}
 	})
@@ -252,8 +252,8 @@ func (d *snapshotDevice) endAllocator(a *caching.Allocator) {
 
 // setDevices sets the devices of the snapshot. If a process had several allocators for a device,
 // because it executed another program, the snapshot has the last one that began before the moment.
-func (n *snapshotScan) setDevices(all *caching.Set) {
-	all.All(func(a *caching.Allocator) {
+func (n *snapshotScan) setDevices(all *caching.AllocatorSet) {
+	all.EachAllocator(func(a *caching.Allocator) {
 		d := n.devices[a]
 		if d == nil {
 			return
@@ -261,7 +261,7 @@ func (n *snapshotScan) setDevices(all *caching.Set) {
 		if !slices.Contains(all.Ended, a) {
 			d.endAllocator(a)
 		}
-		d.totals = d.totals.Plus(a.Before)
+		d.totals = d.totals.AddTotals(a.Before)
 		for int(a.Device) >= len(n.s.devices) {
 			n.s.devices = append(n.s.devices, nil)
 		}
@@ -286,7 +286,7 @@ func (d *snapshotDevice) addOldSegments() {
 	for i := range d.segments {
 		covered = append(covered, d.segments[i].addressRange)
 	}
-	slices.SortFunc(d.strays, func(a, b caching.Piece) int { return cmp.Compare(a.Ptr, b.Ptr) })
+	slices.SortFunc(d.strays, func(a, b caching.SegmentPiece) int { return cmp.Compare(a.Ptr, b.Ptr) })
 	d.fillSegmentGaps()
 	for i, list := range []addressRanges{d.oldWhole, d.old} {
 		var parts addressRanges
@@ -296,7 +296,7 @@ func (d *snapshotDevice) addOldSegments() {
 		for _, part := range parts {
 			d.segments = append(
 				d.segments,
-				snapshotSegment{addressRange: part, origin: origin.None, pieces: d.straysAndGaps(part)},
+				snapshotSegment{addressRange: part, origin: origin.NoOrigin, pieces: d.straysAndGaps(part)},
 			)
 			if i > 0 {
 				d.inferred += part.bytes()
@@ -316,9 +316,9 @@ func (d *snapshotDevice) fillSegmentGaps() {
 		return
 	}
 	for i := range d.segments {
-		var list []caching.Piece
+		var list []caching.SegmentPiece
 		for _, p := range d.segments[i].pieces {
-			if p.State == caching.IsHole {
+			if p.State == caching.PieceHole {
 				list = append(list, d.straysAndGaps(addressRange{from: p.Ptr, to: p.Ptr + p.Size})...)
 			} else {
 				list = append(list, p)
@@ -329,18 +329,18 @@ func (d *snapshotDevice) fillSegmentGaps() {
 }
 
 // straysAndGaps returns the strays in a stretch, and the gaps between them, in order of address.
-func (d *snapshotDevice) straysAndGaps(s addressRange) []caching.Piece {
-	var list []caching.Piece
+func (d *snapshotDevice) straysAndGaps(s addressRange) []caching.SegmentPiece {
+	var list []caching.SegmentPiece
 	at := s.from
 	gap := func(to int64) {
 		if to > at {
-			list = append(list, caching.Piece{Ptr: at, Size: to - at, Origin: origin.None})
+			list = append(list, caching.SegmentPiece{Ptr: at, Size: to - at, Origin: origin.NoOrigin})
 		}
 	}
 	first, _ := slices.BinarySearchFunc(
 		d.strays,
 		s.from,
-		func(p caching.Piece, from int64) int { return cmp.Compare(p.Ptr, from) },
+		func(p caching.SegmentPiece, from int64) int { return cmp.Compare(p.Ptr, from) },
 	)
 	for _, p := range d.strays[first:] {
 		if p.Ptr+p.Size > s.to {

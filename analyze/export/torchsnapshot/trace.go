@@ -12,9 +12,9 @@ import (
 // traceEvent is an entry of a snapshot's trace: one event of a caching allocator.
 type traceEvent struct {
 	atNs, ptr, bytes, stream int64
-	free                     int64 // free bytes of the device; only of caching.OutOfMemory
+	free                     int64 // free bytes of the device; only of caching.OpOutOfMemory
 	stack                    int32
-	op                       caching.Op
+	op                       caching.AllocatorOp
 }
 
 // torchEventColumns are the columns of a row group that decide whether an event is in the trace.
@@ -22,7 +22,7 @@ type torchEventColumns struct {
 	start, bytes []int64
 	pid, device  []int32
 	name         format.Strings
-	ops          []caching.Op // by index of name.Dict
+	ops          []caching.AllocatorOp // by index of name.Dict
 	known        []bool       // by index of name.Dict: the name is that of an Op
 }
 
@@ -33,7 +33,7 @@ func (c *torchEventColumns) readRowGroup(g *format.Group) {
 	c.name = g.StringsInto("name", c.name)
 	c.ops, c.known = c.ops[:0], c.known[:0]
 	for _, name := range c.name.Dict {
-		op, ok := caching.OpsByName[name]
+		op, ok := caching.OpsByEventName[name]
 		c.ops, c.known = append(c.ops, op), append(c.known, ok)
 	}
 }
@@ -42,7 +42,7 @@ func (c *torchEventColumns) readRowGroup(g *format.Group) {
 func (s *Snapshot) isInTrace(c *torchEventColumns, i int) bool {
 	n := c.name.Index[i]
 	return c.known[n] && c.start[i] >= s.opt.FromNs && c.start[i] <= s.AtNs &&
-		(!c.ops[n].IsOfBlock() || c.bytes[i] >= s.opt.MinBytes) &&
+		(!c.ops[n].ConcernsBlock() || c.bytes[i] >= s.opt.MinBytes) &&
 		s.includesAllocator(c.pid[i], c.device[i])
 }
 
@@ -59,7 +59,7 @@ func (s *Snapshot) countTraceEvents() error {
 	for _, span := range s.t.Allocations {
 		c.readRowGroup(span.Group)
 		if err := span.Group.Err(); err != nil {
-			return s.t.Wrap(err)
+			return s.t.WrapReadError(err)
 		}
 		part := traceRowGroup{Span: span, lastNs: span.FirstNs, events: make([]int64, len(s.devices))}
 		for i, device := range c.device {
@@ -102,7 +102,7 @@ func (w *snapshotWriter) writeTrace(device int32) (err error) {
 			return
 		}
 		spans, skip := w.s.newestTraceSpans(device)
-		err = w.s.t.Wrap(timeline.InOrder(spans, w.s.newTraceStream(device), func(e *traceEvent) error {
+		err = w.s.t.WrapReadError(timeline.EachRowInOrder(spans, w.s.newTraceStream(device), func(e *traceEvent) error {
 			if skip > 0 {
 				skip--
 				return nil
@@ -118,8 +118,8 @@ func (w *snapshotWriter) writeTrace(device int32) (err error) {
 // writeTraceEntry writes an event with the keys of torch.cuda.memory._snapshot().
 func (w *snapshotWriter) writeTraceEntry(e *traceEvent) {
 	w.writeDict(func() {
-		w.writeStringItem("action", caching.ActionsByOp[e.op])
-		if e.op == caching.OutOfMemory {
+		w.writeStringItem("action", caching.SnapshotActionsByOp[e.op])
+		if e.op == caching.OpOutOfMemory {
 			w.writeIntItem("device_free", e.free)
 		} else {
 			w.writeIntItem("addr", e.ptr)
@@ -136,13 +136,14 @@ func (w *snapshotWriter) writeTraceEntry(e *traceEvent) {
 	})
 }
 
-// newTraceStream returns the functions with which timeline.InOrder reads the trace of a device.
-func (s *Snapshot) newTraceStream(device int32) timeline.Stream[traceEvent] {
+// newTraceStream returns the functions with which timeline.EachRowInOrder reads the trace of a
+// device.
+func (s *Snapshot) newTraceStream(device int32) timeline.RowStream[traceEvent] {
 	var c torchEventColumns
 	var ptr, streams []int64
 	var stack []int32
 	var value []float64
-	return timeline.Stream[traceEvent]{
+	return timeline.RowStream[traceEvent]{
 		Load: func(span timeline.Span) ([]traceEvent, error) {
 			g := span.Group
 			c.readRowGroup(g)
@@ -175,12 +176,12 @@ func (s *Snapshot) newTraceStream(device int32) timeline.Stream[traceEvent] {
 					stack:  stack[i],
 					op:     c.ops[c.name.Index[i]],
 				}
-				if e.op == caching.OutOfMemory {
+				if e.op == caching.OpOutOfMemory {
 					e.free = int64(value[i])
 				}
 				rows = append(rows, e)
 			}
-			timeline.SortNearly(rows, func(a, b *traceEvent) bool { return a.atNs < b.atNs })
+			timeline.SortNearlySorted(rows, func(a, b *traceEvent) bool { return a.atNs < b.atNs })
 			return rows, nil
 		},
 		At:   func(e *traceEvent) int64 { return e.atNs },

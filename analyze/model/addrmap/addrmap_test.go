@@ -32,7 +32,7 @@ func TestMapEqualsGoMap(t *testing.T) {
 			}
 		}
 		got := make(map[int64]int32)
-		m.Each(func(ptr int64, value int32) { got[ptr] = value })
+		m.EachAddress(func(ptr int64, value int32) { got[ptr] = value })
 		if !maps.Equal(got, want) {
 			t.Fatalf("seed %d: %d addresses at the end, want %d", seed, len(got), len(want))
 		}

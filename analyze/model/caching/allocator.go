@@ -18,19 +18,19 @@ import (
 type PieceState uint8
 
 const (
-	IsHole     PieceState = iota // the piece is free space in its segment
-	IsBlock                      // the program uses the piece
-	IsAwaiting                   // the program freed the piece, but a stream still uses it
+	PieceHole     PieceState = iota // the piece is free space in its segment
+	PieceBlock                      // the program uses the piece
+	PieceAwaitsStream                   // the program freed the piece, but a stream still uses it
 )
 
-// Piece is a block or a hole of a segment.
-type Piece struct {
+// SegmentPiece is a block or a hole of a segment.
+type SegmentPiece struct {
 	Ptr, Size int64 // Size is in bytes; for a block it is the requested size, rounded up
 	Requested int64 // size that the program requested, bytes
 	SinceNs   int64 // when the block was allocated, Unix ns; 0: before the recording
 	Pool      int64 // number of the private pool; 0: none
 	Stream    int64
-	Origin    int32 // origin of the allocation; origin.None: before the recording
+	Origin    int32 // origin of the allocation; origin.NoOrigin: before the recording
 	Segment   int32 // index into Allocator.Segments, or one of the constants below
 	prev      int32 // number of the previous piece of the segment, or None
 	next      int32
@@ -42,16 +42,16 @@ type Piece struct {
 
 // Special values of Piece.Segment.
 const (
-	StraySegment      = -1 // the segment was allocated before the recording
-	expandableSegment = -2 // the piece is in an expandable segment
+	UnrecordedSegmentIndex      = -1 // the segment was allocated before the recording
+	expandableSegmentIndex = -2 // the piece is in an expandable segment
 )
 
-// None means "no piece" where a piece's number is expected.
-const None = -1
+// NoPiece means "no piece" where a piece's number is expected.
+const NoPiece = -1
 
-// Segment is memory from the driver. An expandable segment has one Segment for each contiguous
-// range of mapped addresses; its Size and Used stay 0.
-type Segment struct {
+// AllocatorSegment is memory from the driver. An expandable segment has one Segment for each
+// contiguous range of mapped addresses; its Size and Used stay 0.
+type AllocatorSegment struct {
 	Ptr, Size int64
 	Used      int64 // bytes of the segment's blocks
 	Pool      int64
@@ -59,21 +59,21 @@ type Segment struct {
 	SinceNs   int64
 }
 
-// unused returns the bytes of holes that cannot return to the driver, because the segment has
-// blocks.
-func (s *Segment) unused() int64 {
+// strandedBytes returns the bytes of holes that cannot return to the driver, because the segment
+// has blocks.
+func (s *AllocatorSegment) strandedBytes() int64 {
 	if s.Used == 0 {
 		return 0
 	}
 	return s.Size - s.Used
 }
 
-// IsStretch reports whether the segment is a mapped range of an expandable segment.
-func (s *Segment) IsStretch() bool { return s.Size == 0 }
+// IsMappedRange reports whether the segment is a mapped range of an expandable segment.
+func (s *AllocatorSegment) IsMappedRange() bool { return s.Size == 0 }
 
-// Totals are the current values of an allocator's statistics, summed over all its pools. Each field
-// names its key in torch.cuda.memory_stats().
-type Totals struct {
+// AllocatorTotals are the current values of an allocator's statistics, summed over all its pools.
+// Each field names its key in torch.cuda.memory_stats().
+type AllocatorTotals struct {
 	Allocated int64 // bytes of blocks in use by the program: allocated_bytes.all.current
 	// requested bytes of blocks in use by the program or a stream: requested_bytes.all.current
 	Requested int64
@@ -86,9 +86,9 @@ type Totals struct {
 	Allocations   int64 // blocks in use by the program: allocation.all.current
 }
 
-// Plus returns the sum of two Totals, field by field.
-func (a Totals) Plus(b Totals) Totals {
-	return Totals{
+// AddTotals returns the sum of two Totals, field by field.
+func (a AllocatorTotals) AddTotals(b AllocatorTotals) AllocatorTotals {
+	return AllocatorTotals{
 		a.Allocated + b.Allocated, a.Requested + b.Requested, a.Reserved + b.Reserved, a.Active + b.Active,
 		a.InactiveSplit + b.InactiveSplit, a.Segments + b.Segments, a.Allocations + b.Allocations,
 	}
@@ -97,32 +97,32 @@ func (a Totals) Plus(b Totals) Totals {
 // Allocator is the model of one caching allocator. Each process has one for each device. It is not
 // safe for concurrent use.
 type Allocator struct {
-	Set         *Set // the Set that this allocator belongs to
+	Set         *AllocatorSet // the Set that this allocator belongs to
 	Pid, Device int32
-	Rules       Rules
-	Check       Check
+	Rules       AllocatorRules
+	Check       TotalsCheck
 	Reports     bool // known only from reported statistics, see reported.go
 	// Seen are the totals of recorded events. Before are the totals of memory from before the
 	// recording. Before.Allocated and Before.Reserved are known from the first event on; its other
 	// fields grow with each free of such memory.
-	Seen, Before Totals
-	Counts       Counts
+	Seen, Before AllocatorTotals
+	Counts       EventCounts
 
-	Pieces   []Piece
+	Pieces   []SegmentPiece
 	spare    []int32            // indexes of unused entries of Pieces
 	at       addrmap.Map[int32] // start address of a piece → its number
-	Segments []Segment
+	Segments []AllocatorSegment
 	idle     []int32         // indexes of unused entries of Segments
 	Began    map[int64]int32 // start address of a segment, or of a mapped range → its number
 	ends     map[int64]int32 // end address of a mapped range → number of its last piece
-	change   Change          // reused for every step, to save an allocation
+	change   AllocatorChange          // reused for every step, to save an allocation
 	// holes are the holes of expandable segments, sorted by address if holesSorted is set.
-	holes       []hole
+	holes       []expandableHole
 	holesSorted bool
 }
 
-// Counts are the events of an allocator, and those that the model could not match.
-type Counts struct {
+// EventCounts are the events of an allocator, and those that the model could not match.
+type EventCounts struct {
 	Events, allocs, Frees int64
 	// UnmatchedFrees counts frees of blocks that were allocated before the recording, or whose
 	// allocation event was lost.
@@ -131,28 +131,28 @@ type Counts struct {
 	OutOfMemory    int64
 }
 
-func newAllocator(set *Set, key Key, rules Rules) *Allocator {
+func newAllocator(set *AllocatorSet, key AllocatorKey, rules AllocatorRules) *Allocator {
 	return &Allocator{
-		Set: set, Pid: key.Pid, Device: key.Device, Rules: rules, Check: Check{pending: None},
+		Set: set, Pid: key.Pid, Device: key.Device, Rules: rules, Check: TotalsCheck{pending: NoPiece},
 		Began: make(map[int64]int32), ends: make(map[int64]int32),
 	}
 }
 
 // Totals returns the allocator's totals, as far as the events so far determine them.
-func (a *Allocator) Totals() Totals { return a.Seen.Plus(a.Before) }
+func (a *Allocator) Totals() AllocatorTotals { return a.Seen.AddTotals(a.Before) }
 
-// Each calls yield for every live block, in an order that is the same in every run. A block from
-// before the recording is unknown until its free.
-func (a *Allocator) Each(yield func(p *Piece)) {
+// EachLiveBlock calls yield for every live block, in an order that is the same in every run. A
+// block from before the recording is unknown until its free.
+func (a *Allocator) EachLiveBlock(yield func(p *SegmentPiece)) {
 	for i := range a.Pieces {
-		if a.Pieces[i].State != IsHole {
+		if a.Pieces[i].State != PieceHole {
 			yield(&a.Pieces[i])
 		}
 	}
 }
 
 // newPiece adds a piece and returns its number. It invalidates pointers to pieces.
-func (a *Allocator) newPiece(p Piece) int32 {
+func (a *Allocator) newPiece(p SegmentPiece) int32 {
 	var i int32
 	if n := len(a.spare); n > 0 {
 		i = a.spare[n-1]
@@ -162,31 +162,31 @@ func (a *Allocator) newPiece(p Piece) int32 {
 		i = int32(len(a.Pieces))
 		a.Pieces = append(a.Pieces, p)
 	}
-	a.index(i)
+	a.indexPiece(i)
 	return i
 }
 
-// index makes a piece findable by its address, unless a block already has that address. Two pieces
-// at one address occur only after lost events; the block's free must find the block.
-func (a *Allocator) index(i int32) {
+// indexPiece makes a piece findable by its address, unless a block already has that address. Two
+// pieces at one address occur only after lost events; the block's free must find the block.
+func (a *Allocator) indexPiece(i int32) {
 	ptr := a.Pieces[i].Ptr
-	if old, ok := a.at.Get(ptr); !ok || a.Pieces[old].State == IsHole {
+	if old, ok := a.at.Get(ptr); !ok || a.Pieces[old].State == PieceHole {
 		a.at.Set(ptr, i)
 	}
 }
 
-// unindex undoes index.
-func (a *Allocator) unindex(i int32) {
+// unindexPiece undoes index.
+func (a *Allocator) unindexPiece(i int32) {
 	ptr := a.Pieces[i].Ptr
 	if n, ok := a.at.Get(ptr); ok && n == i {
 		a.at.Delete(ptr)
 	}
 }
 
-// drop deletes a piece that no other piece refers to.
-func (a *Allocator) drop(i int32) {
-	a.unindex(i)
-	a.Pieces[i] = Piece{prev: None, next: None}
+// deletePiece deletes a piece that no other piece refers to.
+func (a *Allocator) deletePiece(i int32) {
+	a.unindexPiece(i)
+	a.Pieces[i] = SegmentPiece{prev: NoPiece, next: NoPiece}
 	a.spare = append(a.spare, i)
 }
 
@@ -195,144 +195,147 @@ func (a *Allocator) pieceAt(ptr int64) int32 {
 	if i, ok := a.at.Get(ptr); ok {
 		return i
 	}
-	return None
+	return NoPiece
 }
 
-// sizeOf predicts the size of the block that an allocation event places in hole i. i may be None.
-func (a *Allocator) sizeOf(e *Event, i int32) int64 {
-	size := a.Rules.Round(e.Bytes)
-	if i == None {
+// predictBlockSize predicts the size of the block that an allocation event places in hole i. i may
+// be None.
+func (a *Allocator) predictBlockSize(e *AllocatorEvent, i int32) int64 {
+	size := a.Rules.RoundBlockSize(e.Bytes)
+	if i == NoPiece {
 		return size
 	}
-	room := a.room(i)
-	if room < size || a.Rules.splits(room, size, a.isSmall(i)) {
+	room := a.bytesToNextBlock(i)
+	if room < size || a.Rules.splitsHole(room, size, a.isInSmallSegment(i)) {
 		return min(room, size)
 	}
 	return room
 }
 
-// room returns the bytes up to the next block: those of the piece and of a hole after it.
-func (a *Allocator) room(i int32) int64 {
+// bytesToNextBlock returns the bytes up to the next block: those of the piece and of a hole after
+// it.
+func (a *Allocator) bytesToNextBlock(i int32) int64 {
 	p := &a.Pieces[i]
-	if p.next != None && a.Pieces[p.next].State == IsHole {
+	if p.next != NoPiece && a.Pieces[p.next].State == PieceHole {
 		return p.Size + a.Pieces[p.next].Size
 	}
 	return p.Size
 }
 
-// isSmall reports whether a piece is in a segment for small blocks.
-func (a *Allocator) isSmall(i int32) bool {
+// isInSmallSegment reports whether a piece is in a segment for small blocks.
+func (a *Allocator) isInSmallSegment(i int32) bool {
 	switch s := a.Pieces[i].Segment; s {
-	case StraySegment:
+	case UnrecordedSegmentIndex:
 		return false
-	case expandableSegment:
+	case expandableSegmentIndex:
 		return true // expandable segments are split like segments for small blocks
 	default:
-		return a.Segments[s].Size == SmallSegment
+		return a.Segments[s].Size == SmallSegmentBytes
 	}
 }
 
-// take turns the hole at the event's address into a block of size bytes. i is None if no hole is
-// known there.
-func (a *Allocator) take(e *Event, i int32, size, stream int64) int32 {
-	if i == None {
-		i = a.newPiece(Piece{Ptr: e.Ptr, Size: size, Segment: StraySegment, prev: None, next: None})
+// placeBlock turns the hole at the event's address into a block of size bytes. i is None if no hole
+// is known there.
+func (a *Allocator) placeBlock(e *AllocatorEvent, i int32, size, stream int64) int32 {
+	if i == NoPiece {
+		i = a.newPiece(SegmentPiece{Ptr: e.Ptr, Size: size, Segment: UnrecordedSegmentIndex, prev: NoPiece, next: NoPiece})
 	}
 	a.holesSorted = false
 	p := &a.Pieces[i]
-	p.State, p.Requested, p.SinceNs, p.Origin, p.Pool, p.Stream = IsBlock, e.Bytes, e.AtNs, e.Origin, e.Pool, stream
+	p.State, p.Requested, p.SinceNs, p.Origin, p.Pool, p.Stream = PieceBlock, e.Bytes, e.AtNs, e.Origin, e.Pool, stream
 	p.agreed = false
-	a.use(i, p.Size)
-	a.resize(i, size)
+	a.addUsedBytes(i, p.Size)
+	a.resizeBlock(i, size)
 	return i
 }
 
-// use adds more, which may be negative, to the bytes in blocks of a piece's segment.
-func (a *Allocator) use(i int32, more int64) {
+// addUsedBytes adds more, which may be negative, to the bytes in blocks of a piece's segment.
+func (a *Allocator) addUsedBytes(i int32, more int64) {
 	if s := a.Pieces[i].Segment; s >= 0 {
-		before := a.Segments[s].unused()
+		before := a.Segments[s].strandedBytes()
 		a.Segments[s].Used += more
-		a.Seen.InactiveSplit += a.Segments[s].unused() - before
+		a.Seen.InactiveSplit += a.Segments[s].strandedBytes() - before
 	}
 }
 
-// resize moves the end of a block. The hole after it shrinks or grows.
-func (a *Allocator) resize(i int32, size int64) {
+// resizeBlock moves the end of a block. The hole after it shrinks or grows.
+func (a *Allocator) resizeBlock(i int32, size int64) {
 	more := size - a.Pieces[i].Size
 	if more == 0 {
 		return
 	}
 	a.Pieces[i].Size = size
-	if a.Pieces[i].Segment == StraySegment {
+	if a.Pieces[i].Segment == UnrecordedSegmentIndex {
 		return
 	}
-	a.use(i, more)
+	a.addUsedBytes(i, more)
 	p := &a.Pieces[i]
 	next, end := p.next, p.Ptr+size
-	if next != None && a.Pieces[next].State == IsHole {
+	if next != NoPiece && a.Pieces[next].State == PieceHole {
 		g := &a.Pieces[next]
 		if g.Size > more {
-			a.unindex(next)
+			a.unindexPiece(next)
 			g.Ptr, g.Size = end, g.Size-more
-			a.index(next)
+			a.indexPiece(next)
 			return
 		}
-		a.unlink(next)
+		a.unlinkPiece(next)
 		return
 	}
-	rest := Piece{
+	rest := SegmentPiece{
 		Ptr:     end,
 		Size:    -more,
 		Pool:    p.Pool,
 		Stream:  p.Stream,
-		Origin:  origin.None,
+		Origin:  origin.NoOrigin,
 		Segment: p.Segment,
 		prev:    i,
 		next:    next,
 	}
 	n := a.newPiece(rest)
 	a.Pieces[i].next = n
-	if next != None {
+	if next != NoPiece {
 		a.Pieces[next].prev = n
-	} else if rest.Segment == expandableSegment {
+	} else if rest.Segment == expandableSegmentIndex {
 		a.ends[end+rest.Size] = n
 	}
 }
 
-// unlink removes a piece from its list and deletes it. The caller has added its bytes to the
+// unlinkPiece removes a piece from its list and deletes it. The caller has added its bytes to the
 // previous piece.
-func (a *Allocator) unlink(i int32) {
+func (a *Allocator) unlinkPiece(i int32) {
 	p := a.Pieces[i]
 	a.Pieces[p.prev].next = p.next
-	if p.next != None {
+	if p.next != NoPiece {
 		a.Pieces[p.next].prev = p.prev
-	} else if p.Segment == expandableSegment {
+	} else if p.Segment == expandableSegmentIndex {
 		a.ends[p.Ptr+p.Size] = p.prev
 	}
-	a.drop(i)
+	a.deletePiece(i)
 }
 
-// release turns a block into a hole and joins it with adjacent holes. A stray block is deleted.
-func (a *Allocator) release(i int32) {
+// releaseBlock turns a block into a hole and joins it with adjacent holes. A stray block is
+// deleted.
+func (a *Allocator) releaseBlock(i int32) {
 	p := &a.Pieces[i]
-	if p.Segment == StraySegment {
-		a.drop(i)
+	if p.Segment == UnrecordedSegmentIndex {
+		a.deletePiece(i)
 		return
 	}
 	a.holesSorted = false
-	a.use(i, -p.Size)
-	p.State, p.Requested, p.SinceNs, p.Origin = IsHole, 0, 0, origin.None
-	a.join(i)
+	a.addUsedBytes(i, -p.Size)
+	p.State, p.Requested, p.SinceNs, p.Origin = PieceHole, 0, 0, origin.NoOrigin
+	a.joinHoles(i)
 }
 
-// join merges a hole with the holes before and after it.
-func (a *Allocator) join(i int32) {
-	if next := a.Pieces[i].next; next != None && a.Pieces[next].State == IsHole {
+// joinHoles merges a hole with the holes before and after it.
+func (a *Allocator) joinHoles(i int32) {
+	if next := a.Pieces[i].next; next != NoPiece && a.Pieces[next].State == PieceHole {
 		a.Pieces[i].Size += a.Pieces[next].Size
-		a.unlink(next)
+		a.unlinkPiece(next)
 	}
-	if prev := a.Pieces[i].prev; prev != None && a.Pieces[prev].State == IsHole {
+	if prev := a.Pieces[i].prev; prev != NoPiece && a.Pieces[prev].State == PieceHole {
 		a.Pieces[prev].Size += a.Pieces[i].Size
-		a.unlink(i)
+		a.unlinkPiece(i)
 	}
 }

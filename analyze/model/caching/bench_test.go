@@ -25,15 +25,15 @@ func allocatorRecording(t testing.TB, n int) *format.Recording {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tp := analyzetest.NewTape(t)
-	world := analyzetest.NewTorchWorld(tp, rand.New(rand.NewPCG(1, 1)), 42, 0, analyzetest.TorchConf{})
+	tp := analyzetest.NewTestRecording(t)
+	world := analyzetest.NewTorchAllocator(tp, rand.New(rand.NewPCG(1, 1)), 42, 0, analyzetest.TorchConf{})
 	world.Capacity = 1 << 40
 	for written := 0; written < n; {
-		b := world.Alloc(512<<world.R.IntN(14), analyzetest.TorchSegment{})
+		b := world.AllocBlock(512<<world.R.IntN(14), analyzetest.TorchSegment{})
 		site := world.R.Int32N(200)
-		analyzetest.At(b.Row, site+1, fmt.Sprintf("forward (model.py:%d)", site))
+		analyzetest.SetStackAndSite(b.Row, site+1, fmt.Sprintf("forward (model.py:%d)", site))
 		if len(world.Held) > 2000 {
-			world.Free(world.Held[world.R.IntN(len(world.Held))])
+			world.FreeBlock(world.Held[world.R.IntN(len(world.Held))])
 		}
 		if len(tp.Rows) > 4000 {
 			var rows []format.Row
@@ -90,7 +90,7 @@ func TestAllocatorsAreReplayedInBoundedMemory(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, s, err := tl.ReplayAll(func(*livemem.Set, *livemem.Change) {}, func(*caching.Allocator, *caching.Change) {})
+		_, s, err := tl.ReplayMemoryAndAllocators(func(*livemem.Set, *livemem.Change) {}, func(*caching.Allocator, *caching.AllocatorChange) {})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ func TestAllocatorModelIsExact(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			configured := seed%4 != 3 // otherwise the model must infer the configuration
 			same := analyzetest.TorchConf{Expandable: seed%2 == 0, Divisions: int64(seed % 3 * 4)}
-			tp, worlds := analyzetest.TorchTape(t, seed, 500, func(w *analyzetest.TorchWorld) {
+			tp, worlds := analyzetest.TorchAllocatorRecording(t, seed, 500, func(w *analyzetest.TorchAllocator) {
 				if w.Pid == 42 {
 					w.Conf = same // both allocators of a process have the same configuration
 				}
@@ -30,8 +30,8 @@ func TestAllocatorModelIsExact(t *testing.T) {
 				w.Patient = !configured || seed%4 == 1
 			})
 			if configured {
-				for _, w := range []*analyzetest.TorchWorld{worlds[0], worlds[2]} {
-					tp.Add(
+				for _, w := range []*analyzetest.TorchAllocator{worlds[0], worlds[2]} {
+					tp.AddRow(
 						format.Row{
 							Kind:    format.KindNote,
 							Name:    format.NoteAllocator,
@@ -54,19 +54,19 @@ func TestAllocatorModelIsExact(t *testing.T) {
 	}
 }
 
-func compareTotals(t *testing.T, tl *timeline.Timeline, w *analyzetest.TorchWorld) {
+func compareTotals(t *testing.T, tl *timeline.Timeline, w *analyzetest.TorchAllocator) {
 	t.Helper()
 	var times []int64
 	for _, s := range w.Samples {
 		times = append(times, analyzetest.Epoch+s.AtNs)
 	}
-	moments, err := state.AllocatorsAt(tl, times)
+	moments, err := state.ReadAllocatorsAt(tl, times)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range w.Samples {
 		s := &w.Samples[i]
-		if got := analyzetest.StateOf(moments[i], w); got.Totals != s.Totals {
+		if got := analyzetest.FindAllocatorState(moments[i], w); got.AllocatorTotals != s.Totals {
 			t.Fatalf(
 				"pid %d device %d (%s), sample %d after %s:\ngot  %+v\nwant %+v",
 				w.Pid,
@@ -74,26 +74,26 @@ func compareTotals(t *testing.T, tl *timeline.Timeline, w *analyzetest.TorchWorl
 				w.Conf,
 				i,
 				s.After,
-				got.Totals,
+				got.AllocatorTotals,
 				s.Totals,
 			)
 		}
 	}
-	end := analyzetest.StateOf(moments[len(moments)-1], w)
+	end := analyzetest.FindAllocatorState(moments[len(moments)-1], w)
 	if end.Disagreed != 0 || end.UnmatchedFrees != 0 || end.LostFrees != 0 || end.FromStart == w.Silent ||
 		w.Silent != (end.Compared == 0) {
 		t.Errorf("pid %d device %d: %+v", w.Pid, w.Device, end)
 	}
 }
 
-func compareBlocks(t *testing.T, tl *timeline.Timeline, w *analyzetest.TorchWorld, s *analyzetest.TorchSample) {
+func compareBlocks(t *testing.T, tl *timeline.Timeline, w *analyzetest.TorchAllocator, s *analyzetest.TorchAllocatorSample) {
 	t.Helper()
 	list, err := state.ReadAllocators(tl, analyzetest.Epoch+s.AtNs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := analyzetest.StateOf(list, w)
-	blocks := make(map[int64]state.Block)
+	got := analyzetest.FindAllocatorState(list, w)
+	blocks := make(map[int64]state.AllocatorBlock)
 	for _, b := range got.Blocks {
 		blocks[b.Ptr] = b
 	}
@@ -128,12 +128,12 @@ func compareBlocks(t *testing.T, tl *timeline.Timeline, w *analyzetest.TorchWorl
 func TestAllocatorModelOfARunningProgram(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			tp, worlds := analyzetest.TorchTape(t, 100+seed, 600, func(w *analyzetest.TorchWorld) {
+			tp, worlds := analyzetest.TorchAllocatorRecording(t, 100+seed, 600, func(w *analyzetest.TorchAllocator) {
 				w.Conf = analyzetest.TorchConf{Expandable: seed%2 == 0}
 				w.Patient = true
 			})
 			for _, w := range worlds[:2] {
-				tp.Add(
+				tp.AddRow(
 					format.Row{
 						Kind:    format.KindNote,
 						Name:    format.NoteAllocator,
@@ -151,7 +151,7 @@ func TestAllocatorModelOfARunningProgram(t *testing.T) {
 			for _, w := range worlds {
 				w.Samples = slices.DeleteFunc(
 					w.Samples,
-					func(s analyzetest.TorchSample) bool { return analyzetest.Epoch+s.AtNs <= cut },
+					func(s analyzetest.TorchAllocatorSample) bool { return analyzetest.Epoch+s.AtNs <= cut },
 				)
 				compareDifferences(t, tl, w)
 			}
@@ -159,20 +159,20 @@ func TestAllocatorModelOfARunningProgram(t *testing.T) {
 	}
 }
 
-func compareDifferences(t *testing.T, tl *timeline.Timeline, w *analyzetest.TorchWorld) {
+func compareDifferences(t *testing.T, tl *timeline.Timeline, w *analyzetest.TorchAllocator) {
 	t.Helper()
 	var times []int64
 	for _, s := range w.Samples {
 		times = append(times, analyzetest.Epoch+s.AtNs)
 	}
-	moments, err := state.AllocatorsAt(tl, times)
+	moments, err := state.ReadAllocatorsAt(tl, times)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// For blocks that were awaiting at the cut only the requested size is known. The holes at that
 	// time are unknown.
-	since := func(now, then caching.Totals) caching.Totals {
-		return caching.Totals{
+	since := func(now, then caching.AllocatorTotals) caching.AllocatorTotals {
+		return caching.AllocatorTotals{
 			Allocated:     now.Allocated,
 			Requested:     now.Requested - then.Requested,
 			Reserved:      now.Reserved,
@@ -182,11 +182,11 @@ func compareDifferences(t *testing.T, tl *timeline.Timeline, w *analyzetest.Torc
 			Allocations:   now.Allocations - then.Allocations,
 		}
 	}
-	first := analyzetest.StateOf(moments[5], w).Totals
+	first := analyzetest.FindAllocatorState(moments[5], w).AllocatorTotals
 	unsure := 0
 	for i, s := range w.Samples[5:] {
-		got := analyzetest.StateOf(moments[i+5], w)
-		if since(got.Totals, first) != since(s.Totals, w.Samples[5].Totals) {
+		got := analyzetest.FindAllocatorState(moments[i+5], w)
+		if since(got.AllocatorTotals, first) != since(s.Totals, w.Samples[5].Totals) {
 			// A block is allocated, and the next event frees a block of unknown size. Only the
 			// difference of the two sizes is known, so the total between the two events is a guess.
 			if unsure++; s.After != format.AllocatorAlloc || unsure > len(w.Samples)/50 {
@@ -197,12 +197,12 @@ func compareDifferences(t *testing.T, tl *timeline.Timeline, w *analyzetest.Torc
 					w.Conf,
 					i+5,
 					s.After,
-					since(got.Totals, first),
+					since(got.AllocatorTotals, first),
 					since(s.Totals, w.Samples[5].Totals),
 				)
 			}
 		}
-		if n := got.Totals; min(
+		if n := got.AllocatorTotals; min(
 			n.Allocated,
 			n.Requested,
 			n.Reserved,
@@ -214,22 +214,22 @@ func compareDifferences(t *testing.T, tl *timeline.Timeline, w *analyzetest.Torc
 			t.Fatalf("negative: %+v", n)
 		}
 	}
-	end := analyzetest.StateOf(moments[len(moments)-1], w)
+	end := analyzetest.FindAllocatorState(moments[len(moments)-1], w)
 	if end.Disagreed != 0 || end.LostFrees != 0 || end.FromStart {
 		t.Errorf("pid %d device %d: %+v", w.Pid, w.Device, end)
 	}
 }
 
-// TestAllocatorModelSurvivesRandomEvents applies random events that no allocator emits. The model must not
-// panic, must end, and must forget the memory that has ended.
+// TestAllocatorModelSurvivesRandomEvents applies random events that no allocator emits. The model
+// must not panic, must end, and must forget the memory that has ended.
 func TestAllocatorModelSurvivesRandomEvents(t *testing.T) {
-	names := slices.Sorted(maps.Keys(caching.OpsByName))
+	names := slices.Sorted(maps.Keys(caching.OpsByEventName))
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		tp := analyzetest.NewTape(t)
+		tp := analyzetest.NewTestRecording(t)
 		unit := []int64{512, analyzetest.Mib, 2 * analyzetest.Mib}[r.IntN(3)]
 		for i := range int64(3000) {
-			row := tp.Add(format.Row{
+			row := tp.AddRow(format.Row{
 				Kind:    format.KindAllocator,
 				Name:    names[r.IntN(len(names))],
 				StartNs: analyzetest.Epoch + i,
@@ -265,16 +265,16 @@ func TestAllocatorModelSurvivesRandomEvents(t *testing.T) {
 }
 
 func TestAllocatorRules(t *testing.T) {
-	list := caching.ParseRules("garbage_collection_threshold:0.8, " +
+	list := caching.ParseAllocatorRules("garbage_collection_threshold:0.8, " +
 		"roundup_power2_divisions:[256:1,512:2,1024:4,>:8],max_split_size_mb:128")
-	four := caching.ParseRules("roundup_power2_divisions:4")
+	four := caching.ParseAllocatorRules("roundup_power2_divisions:4")
 	for _, c := range []struct {
-		rules       caching.Rules
+		rules       caching.AllocatorRules
 		bytes, want int64
 	}{
-		{caching.Rules{}, 1, 512},
-		{caching.Rules{}, 513, 1024},
-		{caching.Rules{}, analyzetest.Mib + 1, analyzetest.Mib + 512},
+		{caching.AllocatorRules{}, 1, 512},
+		{caching.AllocatorRules{}, 513, 1024},
+		{caching.AllocatorRules{}, analyzetest.Mib + 1, analyzetest.Mib + 512},
 		{four, 1200, 1536},
 		{four, 4 * 512, 4 * 512},
 		{four, 2049, 2560},
@@ -285,12 +285,12 @@ func TestAllocatorRules(t *testing.T) {
 		{list, 1025 * analyzetest.Mib, 1280 * analyzetest.Mib},
 		{list, 4097 * analyzetest.Mib, 4608 * analyzetest.Mib},
 	} {
-		if got := c.rules.Round(c.bytes); got != c.want {
+		if got := c.rules.RoundBlockSize(c.bytes); got != c.want {
 			t.Errorf("%d bytes: %d, want %d (%+v)", c.bytes, got, c.want, c.rules)
 		}
 	}
 	if list.MaxSplit != 128*analyzetest.Mib || list.Expandable ||
-		!caching.ParseRules("expandable_segments:True").Expandable {
+		!caching.ParseAllocatorRules("expandable_segments:True").Expandable {
 		t.Errorf("%+v", list)
 	}
 	for _, odd := range []string{
@@ -304,8 +304,8 @@ func TestAllocatorRules(t *testing.T) {
 		",,,",
 		"max_split_size_mb:-1",
 	} {
-		rules := caching.ParseRules(odd)
-		if rules.Round(5000) < 5000 {
+		rules := caching.ParseAllocatorRules(odd)
+		if rules.RoundBlockSize(5000) < 5000 {
 			t.Errorf("%q: %+v", odd, rules)
 		}
 	}

@@ -5,104 +5,104 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Event is an event of a framework's caching allocator. It is small, because a window of events is
-// held in memory and sorted. An allocator holds a lock while it works, so its events are in order
-// of time.
-type Event struct {
+// AllocatorEvent is an event of a framework's caching allocator. It is small, because a window of
+// events is held in memory and sorted. An allocator holds a lock while it works, so its events are
+// in order of time.
+type AllocatorEvent struct {
 	AtNs      int64 // time of the event, Unix ns
-	Ptr       int64 // address; for OutOfMemory the free bytes of the device
+	Ptr       int64 // address; for OpOutOfMemory the free bytes of the device
 	Bytes     int64 // size; for blocks the requested size
 	Pool      int64 // number of the private pool; 0: none
 	Stream    int64
 	Allocated int64 // allocated bytes that the allocator reports at this event; negative: unknown
 	Reserved  int64 // reserved bytes that the allocator reports at this event; negative: unknown
 	Allocator int32 // number of the allocator in Numbers
-	Origin    int32 // origin of the call, if the event has a stack; otherwise origin.None
-	Op        Op
+	Origin    int32 // origin of the call, if the event has a stack; otherwise origin.NoOrigin
+	Op        AllocatorOp
 }
 
-// Op is the operation of an allocator in an Event or a Change.
-type Op uint8
+// AllocatorOp is the operation of an allocator in an Event or a Change.
+type AllocatorOp uint8
 
 const (
-	BlockAllocated     Op = iota // the allocator gave a block to the program
-	BlockFreeRequested           // the program freed a block
-	BlockFreeCompleted           // no stream uses the freed block any more
-	SegmentAllocated             // a segment was allocated from the driver
-	SegmentFreed                 // a segment was returned to the driver
-	SegmentMapped                // an expandable segment grew by mapped memory
-	SegmentUnmapped              // an expandable segment unmapped memory
-	OutOfMemory                  // the allocator could not allocate a block
-	SnapshotTaken                // the program took a snapshot of the allocator
-	// from reported statistics, see reported.go; emitted as BlockAllocated
-	ReportedAlloc
-	ReportedFree // from reported statistics; emitted as BlockFreeRequested
+	OpBlockAllocated     AllocatorOp = iota // the allocator gave a block to the program
+	OpBlockFreeRequested           // the program freed a block
+	OpBlockFreeCompleted           // no stream uses the freed block any more
+	OpSegmentAllocated             // a segment was allocated from the driver
+	OpSegmentFreed                 // a segment was returned to the driver
+	OpSegmentMapped                // an expandable segment grew by mapped memory
+	OpSegmentUnmapped              // an expandable segment unmapped memory
+	OpOutOfMemory                  // the allocator could not allocate a block
+	OpSnapshotTaken                // the program took a snapshot of the allocator
+	// from reported statistics, see reported.go; emitted as OpBlockAllocated
+	OpReportedAlloc
+	OpReportedFree // from reported statistics; emitted as OpBlockFreeRequested
 
 	// The model emits these operations; no event has them.
-	BlockResized // the size of a block was corrected
-	BlockLost    // the free of a block was not recorded
-	AllocatorEnd // the process ended, and its allocator with it
+	OpBlockResized // the size of a block was corrected
+	OpBlockLost    // the free of a block was not recorded
+	OpAllocatorEnd // the process ended, and its allocator with it
 )
 
-// OpsByName maps the names of allocator events in a recording to their operations.
-var OpsByName = map[string]Op{
-	format.AllocatorAlloc:         BlockAllocated,
-	format.AllocatorFreeRequested: BlockFreeRequested,
-	format.AllocatorFreeCompleted: BlockFreeCompleted,
-	format.AllocatorSegmentAlloc:  SegmentAllocated,
-	format.AllocatorSegmentFree:   SegmentFreed,
-	format.AllocatorSegmentMap:    SegmentMapped,
-	format.AllocatorSegmentUnmap:  SegmentUnmapped,
-	format.AllocatorOOM:           OutOfMemory,
-	format.AllocatorSnapshot:      SnapshotTaken,
-	format.AllocatorReportedAlloc: ReportedAlloc,
-	format.AllocatorReportedFree:  ReportedFree,
+// OpsByEventName maps the names of allocator events in a recording to their operations.
+var OpsByEventName = map[string]AllocatorOp{
+	format.AllocatorAlloc:         OpBlockAllocated,
+	format.AllocatorFreeRequested: OpBlockFreeRequested,
+	format.AllocatorFreeCompleted: OpBlockFreeCompleted,
+	format.AllocatorSegmentAlloc:  OpSegmentAllocated,
+	format.AllocatorSegmentFree:   OpSegmentFreed,
+	format.AllocatorSegmentMap:    OpSegmentMapped,
+	format.AllocatorSegmentUnmap:  OpSegmentUnmapped,
+	format.AllocatorOOM:           OpOutOfMemory,
+	format.AllocatorSnapshot:      OpSnapshotTaken,
+	format.AllocatorReportedAlloc: OpReportedAlloc,
+	format.AllocatorReportedFree:  OpReportedFree,
 }
 
-// IsBegin reports whether the program requested memory. Only such events have a stack.
-func (w Op) IsBegin() bool {
-	return w.IsAlloc() || w >= SegmentAllocated && w <= OutOfMemory
+// RequestsMemory reports whether the program requested memory. Only such events have a stack.
+func (w AllocatorOp) RequestsMemory() bool {
+	return w.AllocatesBlock() || w >= OpSegmentAllocated && w <= OpOutOfMemory
 }
 
-// IsAlloc reports whether the operation allocates a block.
-func (w Op) IsAlloc() bool { return w == BlockAllocated || w == ReportedAlloc }
+// AllocatesBlock reports whether the operation allocates a block.
+func (w AllocatorOp) AllocatesBlock() bool { return w == OpBlockAllocated || w == OpReportedAlloc }
 
-// isReport reports whether the event comes from the allocator's reported statistics.
-func (w Op) isReport() bool { return w == ReportedAlloc || w == ReportedFree }
+// isReportedStatistic reports whether the event comes from the allocator's reported statistics.
+func (w AllocatorOp) isReportedStatistic() bool { return w == OpReportedAlloc || w == OpReportedFree }
 
-// IsOfBlock reports whether the operation allocates or frees a block.
-func (w Op) IsOfBlock() bool {
-	return w <= BlockFreeCompleted || w.isReport()
+// ConcernsBlock reports whether the operation allocates or frees a block.
+func (w AllocatorOp) ConcernsBlock() bool {
+	return w <= OpBlockFreeCompleted || w.isReportedStatistic()
 }
 
-// HasSegments reports whether the event proves that the allocator has memory from the driver. A
+// ProvesSegment reports whether the event proves that the allocator has memory from the driver. A
 // reported block lies in such memory.
-func (w Op) HasSegments() bool { return w.IsSegment() || w == ReportedAlloc }
+func (w AllocatorOp) ProvesSegment() bool { return w.ChangesSegment() || w == OpReportedAlloc }
 
-// IsSegment reports whether the allocator got memory from the driver or returned it.
-func (w Op) IsSegment() bool { return w >= SegmentAllocated && w <= SegmentUnmapped }
+// ChangesSegment reports whether the allocator got memory from the driver or returned it.
+func (w AllocatorOp) ChangesSegment() bool { return w >= OpSegmentAllocated && w <= OpSegmentUnmapped }
 
-// Key identifies an allocator: each process has one for each device.
-type Key struct{ Pid, Device int32 }
+// AllocatorKey identifies an allocator: each process has one for each device.
+type AllocatorKey struct{ Pid, Device int32 }
 
-// Numbers numbers the allocators in the order of their first events.
-type Numbers struct {
-	Keys []Key
-	ids  map[Key]int32
+// AllocatorNumbers numbers the allocators in the order of their first events.
+type AllocatorNumbers struct {
+	Keys []AllocatorKey
+	ids  map[AllocatorKey]int32
 	last int32 // cache: the latest result of ID
 }
 
-// NewNumbers returns an empty Numbers.
-func NewNumbers() Numbers {
-	return Numbers{ids: make(map[Key]int32)}
+// NewAllocatorNumbers returns an empty Numbers.
+func NewAllocatorNumbers() AllocatorNumbers {
+	return AllocatorNumbers{ids: make(map[AllocatorKey]int32)}
 }
 
-// ID returns the number of an allocator. A new allocator gets the next number.
-func (n *Numbers) ID(key Key) int32 {
+// NumberOf returns the number of an allocator. A new allocator gets the next number.
+func (n *AllocatorNumbers) NumberOf(key AllocatorKey) int32 {
 	if last := n.last; int(last) < len(n.Keys) && n.Keys[last] == key {
 		return last
 	}
-	id := origin.Numbered(n.ids, key)
+	id := origin.NumberOfKey(n.ids, key)
 	if int(id) == len(n.Keys) {
 		n.Keys = append(n.Keys, key)
 	}
@@ -110,17 +110,17 @@ func (n *Numbers) ID(key Key) int32 {
 	return id
 }
 
-// ActionsByOp maps operations to PyTorch's names for them in a memory snapshot.
-var ActionsByOp = map[Op]string{
-	BlockAllocated:     "alloc",
-	BlockFreeRequested: "free_requested",
-	BlockFreeCompleted: "free_completed",
-	SegmentAllocated:   "segment_alloc",
-	SegmentFreed:       "segment_free",
-	SegmentMapped:      "segment_map",
-	SegmentUnmapped:    "segment_unmap",
-	OutOfMemory:        "oom",
-	SnapshotTaken:      "snapshot",
-	ReportedAlloc:      "alloc",
-	ReportedFree:       "free_completed",
+// SnapshotActionsByOp maps operations to PyTorch's names for them in a memory snapshot.
+var SnapshotActionsByOp = map[AllocatorOp]string{
+	OpBlockAllocated:     "alloc",
+	OpBlockFreeRequested: "free_requested",
+	OpBlockFreeCompleted: "free_completed",
+	OpSegmentAllocated:   "segment_alloc",
+	OpSegmentFreed:       "segment_free",
+	OpSegmentMapped:      "segment_map",
+	OpSegmentUnmapped:    "segment_unmap",
+	OpOutOfMemory:        "oom",
+	OpSnapshotTaken:      "snapshot",
+	OpReportedAlloc:      "alloc",
+	OpReportedFree:       "free_completed",
 }

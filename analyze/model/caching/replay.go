@@ -6,53 +6,53 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/origin"
 )
 
-// Change is one step of an allocator. The consumer gets it before the model is updated, and must
-// not keep the pointer. BlockResized is the exception: it comes after the update, and the new size
-// applies since the block's allocation. The size of a block may become known only with the next
-// event of its allocator. So an allocator's totals are exact at its own changes and at the end, not
-// at those of other allocators.
-type Change struct {
-	Op   Op
+// AllocatorChange is one step of an allocator. The consumer gets it before the model is updated,
+// and must not keep the pointer. OpBlockResized is the exception: it comes after the update, and
+// the new size applies since the block's allocation. The size of a block may become known only with
+// the next event of its allocator. So an allocator's totals are exact at its own changes and at the
+// end, not at those of other allocators.
+type AllocatorChange struct {
+	Op   AllocatorOp
 	AtNs int64
-	// Block is the block that is allocated, freed or lost. For OutOfMemory it has the size that
-	// could not be allocated. For BlockResized it has its new size. A block from before the
-	// recording has the origin origin.None.
-	Block Piece
-	// oldSize is the block's size before BlockResized.
+	// Block is the block that is allocated, freed or lost. For OpOutOfMemory it has the size that
+	// could not be allocated. For OpBlockResized it has its new size. A block from before the
+	// recording has the origin origin.NoOrigin.
+	Block SegmentPiece
+	// oldSize is the block's size before OpBlockResized.
 	oldSize int64
-	// DeviceFree is the free memory of the device at OutOfMemory, in bytes.
+	// DeviceFree is the free memory of the device at OpOutOfMemory, in bytes.
 	DeviceFree int64
 	// Ptr, Bytes and Origin describe the segment, or mapped range, that is added or removed.
 	Ptr, Bytes int64
 	Origin     int32
 }
 
-// Consumer gets every change of an allocator. It may read the allocator:
+// ChangeConsumer gets every change of an allocator. It may read the allocator:
 //
 //	a.Totals()   the totals
 //	a.Each       the blocks, live or awaiting
 //	a.Ranges()   the segments; a.Within lists the blocks and holes of a segment
 //
-// At AllocatorEnd they describe the memory that the process held when it ended.
-type Consumer func(a *Allocator, c *Change)
+// At OpAllocatorEnd they describe the memory that the process held when it ended.
+type ChangeConsumer func(a *Allocator, c *AllocatorChange)
 
-// Set holds the allocators of a recording.
-type Set struct {
-	numbers *Numbers
-	rules   map[int32]Rules // allocator configurations by pid
+// AllocatorSet holds the allocators of a recording.
+type AllocatorSet struct {
+	numbers *AllocatorNumbers
+	rules   map[int32]AllocatorRules // allocator configurations by pid
 	List    []*Allocator    // by number in Numbers; nil if an allocator has no event yet
 	// Ended are the allocators whose process ended. The kernel may reuse the pid.
 	Ended []*Allocator
 }
 
-// NewSet returns an empty Set. Apply adds an allocator at its first event. rules are the
+// NewAllocatorSet returns an empty Set. Apply adds an allocator at its first event. rules are the
 // configurations by pid.
-func NewSet(numbers *Numbers, rules map[int32]Rules) *Set {
-	return &Set{numbers: numbers, rules: rules}
+func NewAllocatorSet(numbers *AllocatorNumbers, rules map[int32]AllocatorRules) *AllocatorSet {
+	return &AllocatorSet{numbers: numbers, rules: rules}
 }
 
-// of returns the allocator with a number. It creates the allocator if there is none.
-func (s *Set) of(n int32) *Allocator {
+// allocatorOf returns the allocator with a number. It creates the allocator if there is none.
+func (s *AllocatorSet) allocatorOf(n int32) *Allocator {
 	for len(s.List) <= int(n) {
 		s.List = append(s.List, nil)
 	}
@@ -63,11 +63,11 @@ func (s *Set) of(n int32) *Allocator {
 	return s.List[n]
 }
 
-// Exit ends the allocators of a process at atNs (Unix ns).
-func (s *Set) Exit(pid int32, atNs int64, consume Consumer) {
+// EndProcess ends the allocators of a process at atNs (Unix ns).
+func (s *AllocatorSet) EndProcess(pid int32, atNs int64, consume ChangeConsumer) {
 	for n, a := range s.List {
 		if a != nil && a.Pid == pid {
-			a.change = Change{Op: AllocatorEnd, AtNs: atNs, Origin: origin.None}
+			a.change = AllocatorChange{Op: OpAllocatorEnd, AtNs: atNs, Origin: origin.NoOrigin}
 			consume(a, &a.change)
 			s.Ended = append(s.Ended, a)
 			s.List[n] = nil
@@ -75,8 +75,8 @@ func (s *Set) Exit(pid int32, atNs int64, consume Consumer) {
 	}
 }
 
-// All calls yield for every allocator, those of ended processes first.
-func (s *Set) All(yield func(*Allocator)) {
+// EachAllocator calls yield for every allocator, those of ended processes first.
+func (s *AllocatorSet) EachAllocator(yield func(*Allocator)) {
 	for _, a := range s.Ended {
 		yield(a)
 	}
@@ -87,100 +87,100 @@ func (s *Set) All(yield func(*Allocator)) {
 	}
 }
 
-// Apply applies an event.
+// ApplyEvent applies an event.
 //
 // A free of an unknown pointer ends a block from before the recording. Its size follows from the
 // allocator's totals; it is counted, and no total becomes negative. An alloc at the address of a
 // live block proves that a free was lost. The end of a segment with live blocks proves the same.
 // Where the model differs from the allocator's totals, the model takes the totals.
-func (s *Set) Apply(e *Event, consume Consumer) {
-	a := s.of(e.Allocator)
+func (s *AllocatorSet) ApplyEvent(e *AllocatorEvent, consume ChangeConsumer) {
+	a := s.allocatorOf(e.Allocator)
 	a.Counts.Events++
 	if a.Counts.Events == 1 {
-		a.Reports = e.Op.isReport()
+		a.Reports = e.Op.isReportedStatistic()
 	}
-	if a.Reports != e.Op.isReport() {
+	if a.Reports != e.Op.isReportedStatistic() {
 		return // the recorder never writes both kinds of events for one process
 	}
 	switch e.Op {
-	case BlockAllocated:
-		a.alloc(e, e.Stream, consume)
-	case BlockFreeRequested:
-		a.freeRequested(e, consume)
-	case BlockFreeCompleted:
-		a.freeCompleted(e, consume)
-	case OutOfMemory:
-		a.compare(e, None, consume)
+	case OpBlockAllocated:
+		a.applyAlloc(e, e.Stream, consume)
+	case OpBlockFreeRequested:
+		a.applyFreeRequested(e, consume)
+	case OpBlockFreeCompleted:
+		a.applyFreeCompleted(e, consume)
+	case OpOutOfMemory:
+		a.compareTotals(e, NoPiece, consume)
 		a.Counts.OutOfMemory++
-		a.emit(
+		a.emitChange(
 			consume,
 			e,
-			&Piece{
+			&SegmentPiece{
 				Requested: e.Bytes,
 				Size:      e.Bytes,
 				Pool:      e.Pool,
 				Stream:    e.Stream,
 				Origin:    e.Origin,
 				SinceNs:   e.AtNs,
-				Segment:   StraySegment,
-				prev:      None,
-				next:      None,
+				Segment:   UnrecordedSegmentIndex,
+				prev:      NoPiece,
+				next:      NoPiece,
 			},
 		)
-	case ReportedAlloc:
-		a.reportedAlloc(e, consume)
-	case ReportedFree:
-		a.reportedFree(e, consume)
-	case SnapshotTaken: // PyTorch reports snapshots always for device 0
+	case OpReportedAlloc:
+		a.applyReportedAlloc(e, consume)
+	case OpReportedFree:
+		a.applyReportedFree(e, consume)
+	case OpSnapshotTaken: // PyTorch reports snapshots always for device 0
 	default:
-		a.segmentChange(e, e.Stream, consume)
+		a.applySegmentEvent(e, e.Stream, consume)
 	}
 }
 
-// compare checks the allocator's totals and corrects the model. It returns the size of the block
-// that an unmatched free ends.
-func (a *Allocator) compare(e *Event, freed int32, consume Consumer) int64 {
+// compareTotals checks the allocator's totals and corrects the model. It returns the size of the
+// block that an unmatched free ends.
+func (a *Allocator) compareTotals(e *AllocatorEvent, freed int32, consume ChangeConsumer) int64 {
 	sizes := [2]int64{}
 	blocks := [2]int32{a.Check.pending, freed}
 	for k, i := range blocks {
-		if i != None {
+		if i != NoPiece {
 			sizes[k] = a.Pieces[i].Size
 		}
 	}
-	size, corrected := a.compareAllocated(e, freed)
-	a.compareReserved(e)
-	if corrected != None {
+	size, corrected := a.compareAllocatedBytes(e, freed)
+	a.compareReservedBytes(e)
+	if corrected != NoPiece {
 		b := a.Pieces[corrected]
-		a.change = Change{
-			Op:      BlockResized,
+		a.change = AllocatorChange{
+			Op:      OpBlockResized,
 			AtNs:    b.SinceNs,
 			Block:   b,
 			oldSize: sizes[slices.Index(blocks[:], corrected)],
-			Origin:  origin.None,
+			Origin:  origin.NoOrigin,
 		}
 		consume(a, &a.change)
 	}
 	return size
 }
 
-// emit passes a block's change to consume. It copies the block only once, because it runs for
+// emitChange passes a block's change to consume. It copies the block only once, because it runs for
 // nearly every event.
-func (a *Allocator) emit(consume Consumer, e *Event, b *Piece) {
+func (a *Allocator) emitChange(consume ChangeConsumer, e *AllocatorEvent, b *SegmentPiece) {
 	c := &a.change
-	c.Op, c.AtNs, c.Origin = e.Op, e.AtNs, origin.None
+	c.Op, c.AtNs, c.Origin = e.Op, e.AtNs, origin.NoOrigin
 	c.Block = *b
 	c.oldSize, c.DeviceFree, c.Ptr, c.Bytes = 0, 0, 0, 0
-	if e.Op == OutOfMemory {
+	if e.Op == OpOutOfMemory {
 		c.DeviceFree = e.Ptr
 	}
 	consume(a, c)
 }
 
-func (a *Allocator) alloc(e *Event, stream int64, consume Consumer) {
-	a.compare(e, None, consume)
-	at := a.holeFor(e, consume)
-	size := a.sizeOf(e, at)
-	b := Piece{
+func (a *Allocator) applyAlloc(e *AllocatorEvent, stream int64, consume ChangeConsumer) {
+	a.compareTotals(e, NoPiece, consume)
+	at := a.findHoleForBlock(e, consume)
+	size := a.predictBlockSize(e, at)
+	b := SegmentPiece{
 		Ptr:       e.Ptr,
 		Size:      size,
 		Requested: e.Bytes,
@@ -188,175 +188,175 @@ func (a *Allocator) alloc(e *Event, stream int64, consume Consumer) {
 		Pool:      e.Pool,
 		Stream:    stream,
 		Origin:    e.Origin,
-		Segment:   StraySegment,
-		prev:      None,
-		next:      None,
-		State:     IsBlock,
+		Segment:   UnrecordedSegmentIndex,
+		prev:      NoPiece,
+		next:      NoPiece,
+		State:     PieceBlock,
 	}
-	a.emit(consume, e, &b)
+	a.emitChange(consume, e, &b)
 	a.Counts.allocs++
 	a.Seen.Allocated += size
 	a.Seen.Active += size
 	a.Seen.Requested += e.Bytes
 	a.Seen.Allocations++
-	a.Check.pending = a.take(e, at, size, stream)
+	a.Check.pending = a.placeBlock(e, at, size, stream)
 }
 
-// holeFor returns the hole in which a new block starts, or None if nothing is known at its address.
-// A block at that address was freed without a record. If a hole of an expandable segment is too
-// small, memory mapped before the recording follows it, and the hole is deleted.
-func (a *Allocator) holeFor(e *Event, consume Consumer) int32 {
+// findHoleForBlock returns the hole in which a new block starts, or None if nothing is known at its
+// address. A block at that address was freed without a record. If a hole of an expandable segment
+// is too small, memory mapped before the recording follows it, and the hole is deleted.
+func (a *Allocator) findHoleForBlock(e *AllocatorEvent, consume ChangeConsumer) int32 {
 	i, ok := a.at.Get(e.Ptr)
 	if !ok {
-		return None
+		return NoPiece
 	}
-	if a.Pieces[i].State != IsHole {
-		a.lose(&a.Pieces[i], e.AtNs, consume)
+	if a.Pieces[i].State != PieceHole {
+		a.endLostBlock(&a.Pieces[i], e.AtNs, consume)
 		// not joined with its neighbors, because the new block starts at the same address
-		a.Pieces[i].State = IsHole
-		a.use(i, -a.Pieces[i].Size)
-		if a.Pieces[i].Segment == StraySegment {
-			a.drop(i)
-			return None
+		a.Pieces[i].State = PieceHole
+		a.addUsedBytes(i, -a.Pieces[i].Size)
+		if a.Pieces[i].Segment == UnrecordedSegmentIndex {
+			a.deletePiece(i)
+			return NoPiece
 		}
 	}
-	if a.Pieces[i].Segment == expandableSegment && a.room(i) < a.Rules.Round(e.Bytes) {
-		a.cut(i, e.Ptr, e.Ptr+a.Pieces[i].Size)
+	if a.Pieces[i].Segment == expandableSegmentIndex && a.bytesToNextBlock(i) < a.Rules.RoundBlockSize(e.Bytes) {
+		a.cutHole(i, e.Ptr, e.Ptr+a.Pieces[i].Size)
 		return a.pieceAt(e.Ptr)
 	}
 	return i
 }
 
-// lose ends a block whose free was not recorded. If the allocator's totals are known, they already
-// include the free.
-func (a *Allocator) lose(p *Piece, atNs int64, consume Consumer) {
+// endLostBlock ends a block whose free was not recorded. If the allocator's totals are known, they
+// already include the free.
+func (a *Allocator) endLostBlock(p *SegmentPiece, atNs int64, consume ChangeConsumer) {
 	b := *p
-	a.change = Change{Op: BlockLost, AtNs: atNs, Block: b, Origin: origin.None}
+	a.change = AllocatorChange{Op: OpBlockLost, AtNs: atNs, Block: b, Origin: origin.NoOrigin}
 	consume(a, &a.change)
 	a.Counts.LostFrees++
-	if b.State == IsBlock {
+	if b.State == PieceBlock {
 		a.Seen.Allocations--
 	}
 	a.Seen.Requested -= b.Requested
-	if !a.Check.Known[AllocatedTotal] {
+	if !a.Check.Known[AllocatedTotalIndex] {
 		a.Seen.Active -= b.Size
-		if b.State == IsBlock {
+		if b.State == PieceBlock {
 			a.Seen.Allocated -= b.Size
 		}
 	}
 }
 
-func (a *Allocator) freeRequested(e *Event, consume Consumer) {
+func (a *Allocator) applyFreeRequested(e *AllocatorEvent, consume ChangeConsumer) {
 	i, ok := a.at.Get(e.Ptr)
 	// the free was completed unseen, and the address was used again
-	if ok && a.Pieces[i].State == IsAwaiting {
-		a.lose(&a.Pieces[i], e.AtNs, consume)
-		a.release(i)
+	if ok && a.Pieces[i].State == PieceAwaitsStream {
+		a.endLostBlock(&a.Pieces[i], e.AtNs, consume)
+		a.releaseBlock(i)
 	}
-	if !ok || a.Pieces[i].State != IsBlock {
-		i = None
+	if !ok || a.Pieces[i].State != PieceBlock {
+		i = NoPiece
 	}
-	size := a.compare(e, i, consume)
-	if i == None {
+	size := a.compareTotals(e, i, consume)
+	if i == NoPiece {
 		a.Counts.UnmatchedFrees++
 		i = a.addOlderBlock(e, size)
 		a.Before.Allocations++
-		if !a.Check.Known[AllocatedTotal] {
+		if !a.Check.Known[AllocatedTotalIndex] {
 			a.Before.Allocated += size
 			a.Before.Active += size
 		}
 	} else {
 		a.Counts.Frees++
 	}
-	a.emit(consume, e, &a.Pieces[i])
-	a.Pieces[i].State = IsAwaiting
+	a.emitChange(consume, e, &a.Pieces[i])
+	a.Pieces[i].State = PieceAwaitsStream
 	a.Seen.Allocated -= a.Pieces[i].Size
 	a.Seen.Allocations--
 }
 
 // addOlderBlock adds a block from before the recording, so that its free_completed event finds it.
-func (a *Allocator) addOlderBlock(e *Event, size int64) int32 {
+func (a *Allocator) addOlderBlock(e *AllocatorEvent, size int64) int32 {
 	a.Before.Requested += e.Bytes
 	return a.newPiece(
-		Piece{
+		SegmentPiece{
 			Ptr:       e.Ptr,
 			Size:      size,
 			Requested: e.Bytes,
 			Pool:      e.Pool,
 			Stream:    e.Stream,
-			Origin:    origin.None,
-			Segment:   StraySegment,
-			prev:      None,
-			next:      None,
-			State:     IsBlock,
+			Origin:    origin.NoOrigin,
+			Segment:   UnrecordedSegmentIndex,
+			prev:      NoPiece,
+			next:      NoPiece,
+			State:     PieceBlock,
 		},
 	)
 }
 
-func (a *Allocator) freeCompleted(e *Event, consume Consumer) {
-	a.compare(e, None, consume)
+func (a *Allocator) applyFreeCompleted(e *AllocatorEvent, consume ChangeConsumer) {
+	a.compareTotals(e, NoPiece, consume)
 	i, ok := a.at.Get(e.Ptr)
 	switch {
-	case !ok || a.Pieces[i].State == IsHole: // the block was freed before the recording
-		i = a.addOlderBlock(e, a.Rules.Round(e.Bytes))
+	case !ok || a.Pieces[i].State == PieceHole: // the block was freed before the recording
+		i = a.addOlderBlock(e, a.Rules.RoundBlockSize(e.Bytes))
 		a.Before.Active += a.Pieces[i].Size
-	case a.Pieces[i].State == IsBlock: // the block's free_requested event was lost
+	case a.Pieces[i].State == PieceBlock: // the block's free_requested event was lost
 		a.Counts.LostFrees++
 		a.Seen.Allocations--
-		if !a.Check.Known[AllocatedTotal] {
+		if !a.Check.Known[AllocatedTotalIndex] {
 			a.Seen.Allocated -= a.Pieces[i].Size
 		}
 	}
-	a.emit(consume, e, &a.Pieces[i])
+	a.emitChange(consume, e, &a.Pieces[i])
 	a.Seen.Active -= a.Pieces[i].Size
 	a.Seen.Requested -= a.Pieces[i].Requested
-	a.release(i)
+	a.releaseBlock(i)
 }
 
-func (a *Allocator) segmentChange(e *Event, stream int64, consume Consumer) {
-	a.compare(e, None, consume)
+func (a *Allocator) applySegmentEvent(e *AllocatorEvent, stream int64, consume ChangeConsumer) {
+	a.compareTotals(e, NoPiece, consume)
 	n, known := a.Began[e.Ptr]
-	known = known && !a.Segments[n].IsStretch()
-	if known && (e.Op == SegmentAllocated || e.Op == SegmentFreed) {
-		for _, p := range a.Within(&a.Segments[n]) {
-			if p.State != IsHole {
-				a.lose(p, e.AtNs, consume)
+	known = known && !a.Segments[n].IsMappedRange()
+	if known && (e.Op == OpSegmentAllocated || e.Op == OpSegmentFreed) {
+		for _, p := range a.PiecesWithin(&a.Segments[n]) {
+			if p.State != PieceHole {
+				a.endLostBlock(p, e.AtNs, consume)
 			}
 		}
 	}
-	a.change = Change{Op: e.Op, AtNs: e.AtNs, Ptr: e.Ptr, Bytes: e.Bytes, Origin: e.Origin}
+	a.change = AllocatorChange{Op: e.Op, AtNs: e.AtNs, Ptr: e.Ptr, Bytes: e.Bytes, Origin: e.Origin}
 	consume(a, &a.change)
 	switch e.Op {
-	case SegmentAllocated:
+	case OpSegmentAllocated:
 		if known {
 			a.Counts.LostFrees++
 			a.removeSegment(n)
 		}
 		a.addSegment(e, stream)
 		a.Seen.Reserved += e.Bytes
-	case SegmentFreed:
+	case OpSegmentFreed:
 		if known {
 			a.removeSegment(n)
 		} else {
 			a.Before.Segments++
 			a.Seen.Segments--
-			a.forgetReserved(e)
+			a.subtractOlderReserved(e)
 		}
 		a.Seen.Reserved -= e.Bytes
-	case SegmentMapped:
+	case OpSegmentMapped:
 		a.addMapping(e, stream)
 		a.Seen.Reserved += e.Bytes
-	case SegmentUnmapped:
+	case OpSegmentUnmapped:
 		if !a.removeMapping(e) {
-			a.forgetReserved(e)
+			a.subtractOlderReserved(e)
 		}
 		a.Seen.Reserved -= e.Bytes
 	}
 }
 
-// forgetReserved accounts for the end of a segment from before the recording.
-func (a *Allocator) forgetReserved(e *Event) {
-	if !a.Check.Known[ReservedTotal] {
+// subtractOlderReserved accounts for the end of a segment from before the recording.
+func (a *Allocator) subtractOlderReserved(e *AllocatorEvent) {
+	if !a.Check.Known[ReservedTotalIndex] {
 		a.Before.Reserved += e.Bytes
 	}
 }

@@ -11,17 +11,17 @@ import (
 // Constants of PyTorch's CUDA caching allocator (c10/cuda/CUDACachingAllocator.cpp). They have not
 // changed since version 1.7.
 const (
-	BlockUnit    = 512     // block sizes are multiples of it
-	SmallRequest = 1 << 20 // largest request that is placed in a segment of SmallSegment bytes
-	// SmallSegment is the size of a segment for small blocks.
-	SmallSegment = 2 << 20
-	LargeSegment = 20 << 20 // segment size for requests below half of it
+	BlockUnitBytes    = 512     // block sizes are multiples of it
+	MaxSmallRequestBytes = 1 << 20 // largest request that is placed in a segment of SmallSegmentBytes bytes
+	// SmallSegmentBytes is the size of a segment for small blocks.
+	SmallSegmentBytes = 2 << 20
+	LargeSegmentBytes = 20 << 20 // segment size for requests below half of it
 )
 
-// Rules are the parts of an allocator's configuration that determine block and segment sizes. The
-// program can change the configuration, or use a version with other rules. If the allocator's
-// totals show another size, the model takes the totals.
-type Rules struct {
+// AllocatorRules are the parts of an allocator's configuration that determine block and segment
+// sizes. The program can change the configuration, or use a version with other rules. If the
+// allocator's totals show another size, the model takes the totals.
+type AllocatorRules struct {
 	MaxSplit   int64 // larger segments are not split, bytes; 0: no limit
 	Expandable bool
 	// Divisions is the number of rounding steps between two powers of two. It is indexed by the
@@ -30,11 +30,11 @@ type Rules struct {
 	Divisions [16]int64
 }
 
-// ParseRules parses PYTORCH_CUDA_ALLOC_CONF: comma-separated settings such as
+// ParseAllocatorRules parses PYTORCH_CUDA_ALLOC_CONF: comma-separated settings such as
 // max_split_size_mb:128,roundup_power2_divisions:[256:1,>:4]. It ignores settings that it does not
 // know.
-func ParseRules(conf string) Rules {
-	var r Rules
+func ParseAllocatorRules(conf string) AllocatorRules {
+	var r AllocatorRules
 	for conf = strings.ReplaceAll(conf, " ", ""); conf != ""; {
 		var key, value string
 		key, conf, _ = strings.Cut(conf, ":")
@@ -63,7 +63,7 @@ func ParseRules(conf string) Rules {
 
 // readDivisions parses a list such as 256:1,512:2,>:8, with sizes in MiB. The first entry also
 // applies to all smaller sizes. The entry > applies to all larger sizes.
-func (r *Rules) readDivisions(list string) {
+func (r *AllocatorRules) readDivisions(list string) {
 	last := -1
 	for entry := range strings.SplitSeq(list, ",") {
 		size, value, _ := strings.Cut(entry, ":")
@@ -89,15 +89,15 @@ func (r *Rules) readDivisions(list string) {
 	}
 }
 
-// Round returns the block size for a request of the given bytes.
-func (r *Rules) Round(bytes int64) int64 {
-	if bytes < BlockUnit {
-		return BlockUnit
+// RoundBlockSize returns the block size for a request of the given bytes.
+func (r *AllocatorRules) RoundBlockSize(bytes int64) int64 {
+	if bytes < BlockUnitBytes {
+		return BlockUnitBytes
 	}
 	power := bits.Len64(uint64(bytes)) - 1
 	divisions := r.Divisions[min(max(0, power-20), len(r.Divisions)-1)]
-	if divisions <= 1 || bytes <= BlockUnit*divisions {
-		return (bytes + BlockUnit - 1) / BlockUnit * BlockUnit
+	if divisions <= 1 || bytes <= BlockUnitBytes*divisions {
+		return (bytes + BlockUnitBytes - 1) / BlockUnitBytes * BlockUnitBytes
 	}
 	step := int64(1) << power >> (bits.Len64(uint64(divisions)) - 1)
 	switch {
@@ -109,23 +109,23 @@ func (r *Rules) Round(bytes int64) int64 {
 	return (bytes + step - 1) / step * step
 }
 
-// Segment returns the size of the largest segment that the allocator requests from the driver for a
-// block of the given bytes.
-func (r *Rules) Segment(bytes int64) int64 {
+// MaxSegmentSize returns the size of the largest segment that the allocator requests from the
+// driver for a block of the given bytes.
+func (r *AllocatorRules) MaxSegmentSize(bytes int64) int64 {
 	switch {
-	case bytes <= SmallRequest:
-		return SmallSegment
-	case bytes < LargeSegment/2 || r.Expandable:
-		return units.RoundUp(bytes, LargeSegment)
+	case bytes <= MaxSmallRequestBytes:
+		return SmallSegmentBytes
+	case bytes < LargeSegmentBytes/2 || r.Expandable:
+		return units.RoundUp(bytes, LargeSegmentBytes)
 	}
-	return units.RoundUp(bytes, SmallSegment)
+	return units.RoundUp(bytes, SmallSegmentBytes)
 }
 
-// splits reports whether the allocator splits a hole when it places a block of size bytes in it.
-// Otherwise the block takes the whole hole.
-func (r *Rules) splits(gap, size int64, small bool) bool {
+// splitsHole reports whether the allocator splits a hole when it places a block of size bytes in
+// it. Otherwise the block takes the whole hole.
+func (r *AllocatorRules) splitsHole(gap, size int64, small bool) bool {
 	if small || r.Expandable {
-		return gap-size >= BlockUnit
+		return gap-size >= BlockUnitBytes
 	}
-	return gap-size > SmallRequest && (r.MaxSplit == 0 || size < r.MaxSplit)
+	return gap-size > MaxSmallRequestBytes && (r.MaxSplit == 0 || size < r.MaxSplit)
 }

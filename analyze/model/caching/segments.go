@@ -10,7 +10,7 @@ import (
 )
 
 // newSegment adds a segment and returns its number.
-func (a *Allocator) newSegment(s Segment) int32 {
+func (a *Allocator) newSegment(s AllocatorSegment) int32 {
 	var n int32
 	if k := len(a.idle); k > 0 {
 		n = a.idle[k-1]
@@ -24,34 +24,34 @@ func (a *Allocator) newSegment(s Segment) int32 {
 	return n
 }
 
-func (a *Allocator) dropSegment(n int32) {
+func (a *Allocator) deleteSegment(n int32) {
 	if a.Began[a.Segments[n].Ptr] == n {
 		delete(a.Began, a.Segments[n].Ptr)
 	}
-	a.Segments[n] = Segment{}
+	a.Segments[n] = AllocatorSegment{}
 	a.idle = append(a.idle, n)
 }
 
 // addSegment adds a segment that consists of one hole.
-func (a *Allocator) addSegment(e *Event, stream int64) {
+func (a *Allocator) addSegment(e *AllocatorEvent, stream int64) {
 	if e.Bytes == 0 {
 		return
 	}
 	a.Seen.Segments++
-	n := a.newSegment(Segment{Ptr: e.Ptr, Size: e.Bytes, Pool: e.Pool, Origin: e.Origin, SinceNs: e.AtNs})
-	if i, ok := a.at.Get(e.Ptr); ok && a.Pieces[i].Segment == StraySegment {
-		a.drop(i) // the end of this block was not recorded
+	n := a.newSegment(AllocatorSegment{Ptr: e.Ptr, Size: e.Bytes, Pool: e.Pool, Origin: e.Origin, SinceNs: e.AtNs})
+	if i, ok := a.at.Get(e.Ptr); ok && a.Pieces[i].Segment == UnrecordedSegmentIndex {
+		a.deletePiece(i) // the end of this block was not recorded
 	}
 	a.newPiece(
-		Piece{
+		SegmentPiece{
 			Ptr:     e.Ptr,
 			Size:    e.Bytes,
 			Pool:    e.Pool,
 			Stream:  stream,
-			Origin:  origin.None,
+			Origin:  origin.NoOrigin,
 			Segment: n,
-			prev:    None,
-			next:    None,
+			prev:    NoPiece,
+			next:    NoPiece,
 		},
 	)
 }
@@ -59,77 +59,77 @@ func (a *Allocator) addSegment(e *Event, stream int64) {
 // removeSegment removes a segment and all pieces in it.
 func (a *Allocator) removeSegment(n int32) {
 	a.Seen.Segments--
-	a.Seen.InactiveSplit -= a.Segments[n].unused()
-	for i := range a.Within(&a.Segments[n]) {
-		a.drop(i)
+	a.Seen.InactiveSplit -= a.Segments[n].strandedBytes()
+	for i := range a.PiecesWithin(&a.Segments[n]) {
+		a.deletePiece(i)
 	}
-	a.dropSegment(n)
+	a.deleteSegment(n)
 }
 
 // addMapping adds mapped addresses to an expandable segment, as a hole joined with the mapped
 // memory before and after it.
-func (a *Allocator) addMapping(e *Event, stream int64) {
+func (a *Allocator) addMapping(e *AllocatorEvent, stream int64) {
 	a.holesSorted = false
 	if _, ok := a.at.Get(e.Ptr); ok || e.Bytes == 0 {
 		return // the unmapping of this range was not recorded
 	}
 	end := e.Ptr + e.Bytes
-	p := Piece{
+	p := SegmentPiece{
 		Ptr:     e.Ptr,
 		Size:    e.Bytes,
 		Pool:    e.Pool,
 		Stream:  stream,
-		Origin:  origin.None,
-		Segment: expandableSegment,
-		prev:    None,
-		next:    None,
+		Origin:  origin.NoOrigin,
+		Segment: expandableSegmentIndex,
+		prev:    NoPiece,
+		next:    NoPiece,
 	}
 	same := func(i int32) bool {
-		return a.Pieces[i].Segment == expandableSegment && a.Pieces[i].Stream == stream && a.Pieces[i].Pool == e.Pool
+		return a.Pieces[i].Segment == expandableSegmentIndex && a.Pieces[i].Stream == stream && a.Pieces[i].Pool == e.Pool
 	}
 	// The neighbor may already have another neighbor if events were lost.
-	if before, ok := a.ends[e.Ptr]; ok && same(before) && a.Pieces[before].next == None {
+	if before, ok := a.ends[e.Ptr]; ok && same(before) && a.Pieces[before].next == NoPiece {
 		p.prev = before
 		delete(a.ends, e.Ptr)
 	} else {
-		a.newSegment(Segment{Ptr: e.Ptr, Pool: e.Pool, Origin: e.Origin, SinceNs: e.AtNs})
+		a.newSegment(AllocatorSegment{Ptr: e.Ptr, Pool: e.Pool, Origin: e.Origin, SinceNs: e.AtNs})
 	}
-	if n, ok := a.Began[end]; ok && a.Segments[n].IsStretch() {
-		if behind, ok := a.at.Get(end); ok && same(behind) && a.Pieces[behind].prev == None {
+	if n, ok := a.Began[end]; ok && a.Segments[n].IsMappedRange() {
+		if behind, ok := a.at.Get(end); ok && same(behind) && a.Pieces[behind].prev == NoPiece {
 			p.next = behind
-			a.dropSegment(n)
+			a.deleteSegment(n)
 		}
 	}
 	i := a.newPiece(p)
-	if p.prev != None {
+	if p.prev != NoPiece {
 		a.Pieces[p.prev].next = i
 	}
-	if p.next != None {
+	if p.next != NoPiece {
 		a.Pieces[p.next].prev = i
 	} else {
 		a.ends[end] = i
 	}
-	a.join(i)
+	a.joinHoles(i)
 }
 
 // removeMapping removes addresses from a hole of an expandable segment. It returns false if the
 // model did not know that they were mapped.
-func (a *Allocator) removeMapping(e *Event) bool {
+func (a *Allocator) removeMapping(e *AllocatorEvent) bool {
 	end := e.Ptr + e.Bytes
 	if e.Bytes == 0 {
 		return false
 	}
 	i := a.HoleAt(e.Ptr)
-	if i == None || a.Pieces[i].Ptr+a.Pieces[i].Size < end {
-		a.removeParts(e.Ptr, end) // mapped before the recording, or after lost events
+	if i == NoPiece || a.Pieces[i].Ptr+a.Pieces[i].Size < end {
+		a.removeHoleParts(e.Ptr, end) // mapped before the recording, or after lost events
 		return false
 	}
-	a.cut(i, e.Ptr, end)
+	a.cutHole(i, e.Ptr, end)
 	return true
 }
 
-// removeParts removes the known holes, or parts of them, between two addresses.
-func (a *Allocator) removeParts(from, to int64) {
+// removeHoleParts removes the known holes, or parts of them, between two addresses.
+func (a *Allocator) removeHoleParts(from, to int64) {
 	a.sortHoles()
 	var parts []int32
 	for _, g := range a.holes {
@@ -143,69 +143,69 @@ func (a *Allocator) removeParts(from, to int64) {
 		if _, taken := a.at.Get(to); taken && p.Ptr+p.Size > to {
 			continue // allocator events contradict each other: skip this hole
 		}
-		a.cut(i, max(from, p.Ptr), min(to, p.Ptr+p.Size))
+		a.cutHole(i, max(from, p.Ptr), min(to, p.Ptr+p.Size))
 	}
 }
 
-// cut removes addresses from a hole of an expandable segment. The rest on each side becomes a
+// cutHole removes addresses from a hole of an expandable segment. The rest on each side becomes a
 // mapped range of its own.
-func (a *Allocator) cut(i int32, from, to int64) {
+func (a *Allocator) cutHole(i int32, from, to int64) {
 	p := a.Pieces[i]
-	var head Segment
-	if p.prev == None {
-		if n, ok := a.Began[p.Ptr]; ok && a.Segments[n].IsStretch() {
+	var head AllocatorSegment
+	if p.prev == NoPiece {
+		if n, ok := a.Began[p.Ptr]; ok && a.Segments[n].IsMappedRange() {
 			head = a.Segments[n]
-			a.dropSegment(n)
+			a.deleteSegment(n)
 		}
 	}
-	if p.next == None {
+	if p.next == NoPiece {
 		delete(a.ends, p.Ptr+p.Size)
 	} else {
-		a.Pieces[p.next].prev = None
+		a.Pieces[p.next].prev = NoPiece
 	}
-	a.keepBefore(i, from, head)
-	a.keepBehind(&p, to, head)
+	a.keepRangeBefore(i, from, head)
+	a.keepRangeAfter(&p, to, head)
 }
 
-// keepBefore ends piece i, and its mapped range, at an address.
-func (a *Allocator) keepBefore(i int32, end int64, head Segment) {
+// keepRangeBefore ends piece i, and its mapped range, at an address.
+func (a *Allocator) keepRangeBefore(i int32, end int64, head AllocatorSegment) {
 	p := &a.Pieces[i]
 	if end > p.Ptr {
-		p.Size, p.next = end-p.Ptr, None
+		p.Size, p.next = end-p.Ptr, NoPiece
 		a.ends[end] = i
-		if p.prev == None {
-			a.newSegment(head.from(p.Ptr, p.Pool))
+		if p.prev == NoPiece {
+			a.newSegment(head.rangeFrom(p.Ptr, p.Pool))
 		}
 		return
 	}
-	if p.prev != None {
-		a.Pieces[p.prev].next = None
+	if p.prev != NoPiece {
+		a.Pieces[p.prev].next = NoPiece
 		a.ends[end] = p.prev
 	}
-	a.drop(i)
+	a.deletePiece(i)
 }
 
-// keepBehind starts a mapped range at an address inside or right after a removed piece.
-func (a *Allocator) keepBehind(p *Piece, start int64, head Segment) {
+// keepRangeAfter starts a mapped range at an address inside or right after a removed piece.
+func (a *Allocator) keepRangeAfter(p *SegmentPiece, start int64, head AllocatorSegment) {
 	if end := p.Ptr + p.Size; start < end {
 		rest := *p
-		rest.Ptr, rest.Size, rest.prev = start, end-start, None
+		rest.Ptr, rest.Size, rest.prev = start, end-start, NoPiece
 		n := a.newPiece(rest)
-		if rest.next != None {
+		if rest.next != NoPiece {
 			a.Pieces[rest.next].prev = n
 		} else {
 			a.ends[end] = n
 		}
-	} else if p.next == None {
+	} else if p.next == NoPiece {
 		return
 	}
-	a.newSegment(head.from(start, p.Pool))
+	a.newSegment(head.rangeFrom(start, p.Pool))
 }
 
-// from returns a mapped range that starts at an address, with the properties of s.
-func (s Segment) from(ptr, pool int64) Segment {
+// rangeFrom returns a mapped range that starts at an address, with the properties of s.
+func (s AllocatorSegment) rangeFrom(ptr, pool int64) AllocatorSegment {
 	if s.Ptr == 0 {
-		s.Origin = origin.None
+		s.Origin = origin.NoOrigin
 	}
 	s.Ptr, s.Pool = ptr, pool
 	return s
@@ -215,29 +215,29 @@ func (s Segment) from(ptr, pool int64) Segment {
 // allocator unmaps its holes one after another, so the holes are sorted once for many calls.
 func (a *Allocator) HoleAt(ptr int64) int32 {
 	if i, ok := a.at.Get(ptr); ok {
-		if p := &a.Pieces[i]; p.State != IsHole || p.Segment != expandableSegment {
-			return None
+		if p := &a.Pieces[i]; p.State != PieceHole || p.Segment != expandableSegmentIndex {
+			return NoPiece
 		}
 		return i
 	}
 	if !a.holesSorted {
 		a.sortHoles()
 	}
-	n, found := slices.BinarySearchFunc(a.holes, ptr, func(g hole, ptr int64) int { return cmp.Compare(g.ptr, ptr) })
+	n, found := slices.BinarySearchFunc(a.holes, ptr, func(g expandableHole, ptr int64) int { return cmp.Compare(g.ptr, ptr) })
 	if !found {
 		n--
 	}
 	if n < 0 {
-		return None
+		return NoPiece
 	}
 	if i, ok := a.at.Get(a.holes[n].ptr); !ok || i != a.holes[n].piece {
-		return None
+		return NoPiece
 	}
 	return a.holes[n].piece
 }
 
-// hole is a hole of an expandable segment.
-type hole struct {
+// expandableHole is a hole of an expandable segment.
+type expandableHole struct {
 	ptr   int64
 	piece int32
 }
@@ -245,17 +245,18 @@ type hole struct {
 func (a *Allocator) sortHoles() {
 	a.holes = a.holes[:0]
 	for i := range a.Pieces {
-		if p := &a.Pieces[i]; p.State == IsHole && p.Segment == expandableSegment {
-			a.holes = append(a.holes, hole{p.Ptr, int32(i)})
+		if p := &a.Pieces[i]; p.State == PieceHole && p.Segment == expandableSegmentIndex {
+			a.holes = append(a.holes, expandableHole{p.Ptr, int32(i)})
 		}
 	}
-	slices.SortFunc(a.holes, func(a, b hole) int { return cmp.Compare(a.ptr, b.ptr) })
+	slices.SortFunc(a.holes, func(a, b expandableHole) int { return cmp.Compare(a.ptr, b.ptr) })
 	a.holesSorted = true
 }
 
-// Ranges returns the segments and the mapped ranges of expandable segments, in order of address.
-func (a *Allocator) Ranges() iter.Seq[*Segment] {
-	return func(yield func(*Segment) bool) {
+// SegmentsInOrder returns the segments and the mapped ranges of expandable segments, in order of
+// address.
+func (a *Allocator) SegmentsInOrder() iter.Seq[*AllocatorSegment] {
+	return func(yield func(*AllocatorSegment) bool) {
 		for _, ptr := range slices.Sorted(maps.Keys(a.Began)) {
 			if !yield(&a.Segments[a.Began[ptr]]) {
 				return
@@ -264,16 +265,16 @@ func (a *Allocator) Ranges() iter.Seq[*Segment] {
 	}
 }
 
-// Within returns the numbers and pieces of a segment or mapped range, in order of address. The loop
-// may drop the current piece.
-func (a *Allocator) Within(s *Segment) iter.Seq2[int32, *Piece] {
-	return func(yield func(int32, *Piece) bool) {
+// PiecesWithin returns the numbers and pieces of a segment or mapped range, in order of address.
+// The loop may drop the current piece.
+func (a *Allocator) PiecesWithin(s *AllocatorSegment) iter.Seq2[int32, *SegmentPiece] {
+	return func(yield func(int32, *SegmentPiece) bool) {
 		n := a.Began[s.Ptr]
-		if s.IsStretch() {
-			n = expandableSegment
+		if s.IsMappedRange() {
+			n = expandableSegmentIndex
 		}
 		i, ok := a.at.Get(s.Ptr)
-		for ok && i != None && a.Pieces[i].Segment == n {
+		for ok && i != NoPiece && a.Pieces[i].Segment == n {
 			number, p := i, &a.Pieces[i]
 			if i = p.next; !yield(number, p) {
 				return

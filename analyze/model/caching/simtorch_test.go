@@ -24,7 +24,7 @@ func TestAllocatorModelEqualsSimtorch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ledger := runTensors(t, conf)
 			tp, points := readSimtorch(t, ledger)
-			tp.Add(
+			tp.AddRow(
 				format.Row{
 					Kind:    format.KindNote,
 					Name:    format.NoteAllocator,
@@ -34,7 +34,7 @@ func TestAllocatorModelEqualsSimtorch(t *testing.T) {
 			)
 			whole := totalsAt(t, tp, points)
 			for i, p := range points {
-				if whole[i].Totals != p.totals || whole[i].Disagreed != 0 || !whole[i].FromStart {
+				if whole[i].AllocatorTotals != p.totals || whole[i].Disagreed != 0 || !whole[i].FromStart {
 					t.Fatalf("checkpoint %d of device %d:\ngot  %+v\nwant %+v", i, p.device, whole[i], p.totals)
 				}
 			}
@@ -74,7 +74,7 @@ func TestAllocatorModelEqualsSimtorch(t *testing.T) {
 type simtorchPoint struct {
 	atNs        int64
 	pid, device int32
-	totals      caching.Totals
+	totals      caching.AllocatorTotals
 }
 
 // TestReportsModelEqualsSimtorch replays the statistics that simtorch reported. Their totals are
@@ -88,15 +88,15 @@ func TestReportsModelEqualsSimtorch(t *testing.T) {
 	tp.Rows = append(
 		slices.DeleteFunc(tp.Rows, func(r *format.Row) bool { return r.Kind == format.KindAllocator }),
 		reports...)
-	tp.Add(
+	tp.AddRow(
 		format.Row{
 			Kind:    format.KindNote,
 			Name:    format.NoteAllocator,
 			Pid:     points[0].pid,
-			Message: `{"allocator":"torch"` + analyzetest.TorchConf{Reports: true}.Source() + `}`,
+			Message: `{"allocator":"torch"` + analyzetest.TorchConf{Reports: true}.EventSource() + `}`,
 		},
 	)
-	check := func(name string, points []simtorchPoint) []state.Allocator {
+	check := func(name string, points []simtorchPoint) []state.AllocatorState {
 		states := totalsAt(t, tp, points)
 		for i, p := range points {
 			got := states[i]
@@ -204,9 +204,9 @@ func lastReport(rows []*format.Row, p simtorchPoint) (last *format.Row) {
 // runTensors runs simtorch's program of random requests, and returns the path of its ledger.
 func runTensors(t *testing.T, conf string) string {
 	t.Helper()
-	program := analyzetest.InRoot(t, "build", "simtorch", "tensors")
+	program := analyzetest.RepositoryPath(t, "build", "simtorch", "tensors")
 	if _, err := os.Stat(program); err != nil {
-		analyzetest.Skip(t, "no simtorch: make simtorch builds it")
+		analyzetest.SkipWithoutTool(t, "no simtorch: make simtorch builds it")
 	}
 	ledger := filepath.Join(t.TempDir(), "ledger")
 	cmd := exec.Command(
@@ -229,32 +229,32 @@ func runTensors(t *testing.T, conf string) string {
 	return ledger
 }
 
-func totalsAt(t *testing.T, tp *analyzetest.Tape, points []simtorchPoint) []state.Allocator {
+func totalsAt(t *testing.T, tp *analyzetest.TestRecording, points []simtorchPoint) []state.AllocatorState {
 	t.Helper()
 	var times []int64
 	for _, p := range points {
 		times = append(times, p.atNs)
 	}
-	moments, err := state.AllocatorsAt(tp.Timeline(), times)
+	moments, err := state.ReadAllocatorsAt(tp.Timeline(), times)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var states []state.Allocator
+	var states []state.AllocatorState
 	for i, p := range points {
-		states = append(states, analyzetest.StateOf(moments[i], &analyzetest.TorchWorld{Pid: p.pid, Device: p.device}))
+		states = append(states, analyzetest.FindAllocatorState(moments[i], &analyzetest.TorchAllocator{Pid: p.pid, Device: p.device}))
 	}
 	return states
 }
 
 // readSimtorch reads the events and checkpoints of a ledger.
-func readSimtorch(t *testing.T, path string) (*analyzetest.Tape, []simtorchPoint) {
+func readSimtorch(t *testing.T, path string) (*analyzetest.TestRecording, []simtorchPoint) {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	tp := analyzetest.NewTape(t)
+	tp := analyzetest.NewTestRecording(t)
 	var points []simtorchPoint
 	columns := make(map[string][]string)
 	for scanner := bufio.NewScanner(f); scanner.Scan(); {
@@ -273,7 +273,7 @@ func readSimtorch(t *testing.T, path string) (*analyzetest.Tape, []simtorchPoint
 		}
 		switch cells[0] {
 		case "event":
-			r := tp.Add(format.Row{
+			r := tp.AddRow(format.Row{
 				Kind:       format.KindAllocator,
 				Name:       text("action"),
 				MemoryKind: format.MemoryTorch,
@@ -302,7 +302,7 @@ func readSimtorch(t *testing.T, path string) (*analyzetest.Tape, []simtorchPoint
 					number("start_ns"),
 					int32(number("pid")),
 					int32(number("device")),
-					caching.Totals{
+					caching.AllocatorTotals{
 						Allocated: number(
 							"allocated_bytes",
 						),

@@ -8,22 +8,22 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// PageBytes is the granularity in which the driver maps and unmaps memory.
-const PageBytes = 2 << 20
+// DriverPageBytes is the granularity in which the driver maps and unmaps memory.
+const DriverPageBytes = 2 << 20
 
 // SpaceKind is the way in which an allocator manages a Space.
 type SpaceKind uint8
 
 const (
-	InSegments  SpaceKind = iota // segments of a caching allocator that do not grow
-	InStretches                  // expandable segments, whose pages can return to the driver
+	SpaceSegments  SpaceKind = iota // segments of a caching allocator that do not grow
+	SpaceExpandable                  // expandable segments, whose pages can return to the driver
 	// addresses of cuMemAddressReserve with memory mapped to parts of them
-	InReservation
+	SpaceReservation
 )
 
-// Space is the memory of one kind and pool that an allocator divides into blocks, at one point in
-// time. Sizes are in bytes. Free memory can be unusable only within a space.
-type Space struct {
+// MemorySpace is the memory of one kind and pool that an allocator divides into blocks, at one
+// point in time. Sizes are in bytes. Free memory can be unusable only within a space.
+type MemorySpace struct {
 	Kind SpaceKind
 	Pool int64
 
@@ -51,39 +51,40 @@ type SpaceHole struct {
 type HoleClass uint8
 
 const (
-	AnyBlocks   HoleClass = iota // the hole takes blocks of all sizes
-	SmallBlocks                  // the hole takes blocks of at most SmallRequest bytes
-	LargeBlocks                  // the hole takes blocks of more than SmallRequest bytes
+	HoleForAnyBlocks   HoleClass = iota // the hole takes blocks of all sizes
+	HoleForSmallBlocks                  // the hole takes blocks of at most MaxSmallRequestBytes bytes
+	HoleForLargeBlocks                  // the hole takes blocks of more than MaxSmallRequestBytes bytes
 )
 
-// takes reports whether a request of the given bytes fits into the hole.
-func (g SpaceHole) takes(request int64) bool {
-	if g.bytes < request || g.class == SmallBlocks && request > SmallRequest {
+// fitsRequest reports whether a request of the given bytes fits into the hole.
+func (g SpaceHole) fitsRequest(request int64) bool {
+	if g.bytes < request || g.class == HoleForSmallBlocks && request > MaxSmallRequestBytes {
 		return false
 	}
-	return g.class != LargeBlocks || request > SmallRequest
+	return g.class != HoleForLargeBlocks || request > MaxSmallRequestBytes
 }
 
-// External returns the external fragmentation index, 0 to 1: the share of free bytes outside the
-// largest hole. It is 0 for at most one hole.
-func (s *Space) External() float64 {
+// ExternalFragmentation returns the external fragmentation index, 0 to 1: the share of free bytes
+// outside the largest hole. It is 0 for at most one hole.
+func (s *MemorySpace) ExternalFragmentation() float64 {
 	if s.Unused == 0 {
 		return 0
 	}
 	return 1 - float64(s.Largest)/float64(s.Unused)
 }
 
-// BlowUp returns reserved bytes divided by active bytes. It returns false if nothing is active.
-func (s *Space) BlowUp() (float64, bool) {
+// ReservedPerActive returns reserved bytes divided by active bytes. It returns false if nothing is
+// active.
+func (s *MemorySpace) ReservedPerActive() (float64, bool) {
 	return float64(s.Reserved) / float64(max(1, s.Active)), s.Active > 0
 }
 
-// Unusable returns the share of free bytes, 0 to 1, in holes that cannot take a request of the
+// UnusableShare returns the share of free bytes, 0 to 1, in holes that cannot take a request of the
 // given bytes.
-func (s *Space) Unusable(request int64) float64 {
+func (s *MemorySpace) UnusableShare(request int64) float64 {
 	var fits int64
 	for _, g := range s.Holes {
-		if g.takes(request) {
+		if g.fitsRequest(request) {
 			fits += g.bytes
 		}
 	}
@@ -91,35 +92,37 @@ func (s *Space) Unusable(request int64) float64 {
 }
 
 // AddHole adds a hole of the given bytes.
-func (s *Space) AddHole(bytes int64, class HoleClass) {
+func (s *MemorySpace) AddHole(bytes int64, class HoleClass) {
 	s.Unused += bytes
 	s.Largest = max(s.Largest, bytes)
 	s.Holes = append(s.Holes, SpaceHole{bytes, class})
 }
 
-// WholeSteps returns the bytes between ptr and ptr+bytes that form whole steps, counted from base.
-func WholeSteps(base, ptr, bytes, step int64) int64 {
+// WholeStepBytes returns the bytes between ptr and ptr+bytes that form whole steps, counted from
+// base.
+func WholeStepBytes(base, ptr, bytes, step int64) int64 {
 	from, to := units.RoundUp(ptr-base, step), (ptr-base+bytes)/step*step
 	return max(0, to-from)
 }
 
-// Step returns the step in bytes in which PyTorch maps and unmaps a range of an expandable segment.
-// Ranges for small blocks use smaller steps. For a range without blocks, its length decides.
-func (a *Allocator) Step(seg *Segment) int64 {
+// MappingStepBytes returns the step in bytes in which PyTorch maps and unmaps a range of an
+// expandable segment. Ranges for small blocks use smaller steps. For a range without blocks, its
+// length decides.
+func (a *Allocator) MappingStepBytes(seg *AllocatorSegment) int64 {
 	var bytes int64
-	for _, p := range a.Within(seg) {
-		if p.State != IsHole {
-			if p.Size <= SmallRequest {
-				return SmallSegment
+	for _, p := range a.PiecesWithin(seg) {
+		if p.State != PieceHole {
+			if p.Size <= MaxSmallRequestBytes {
+				return SmallSegmentBytes
 			}
-			return LargeSegment
+			return LargeSegmentBytes
 		}
 		bytes += p.Size
 	}
-	if bytes%LargeSegment == 0 {
-		return LargeSegment
+	if bytes%LargeSegmentBytes == 0 {
+		return LargeSegmentBytes
 	}
-	return SmallSegment
+	return SmallSegmentBytes
 }
 
 // StrandedHole is a hole that cannot fully return to the driver, and the blocks that prevent it.
@@ -129,64 +132,64 @@ type StrandedHole struct {
 	Blocks  []int32 // piece numbers; for an expandable segment the neighbors of the hole
 }
 
-// Survey measures the allocator's current state: its spaces in order of kind and pool. In segments
-// from before the recording, only the blocks are known. They count as active, and the memory around
-// them is left out. The callback pin, if not nil, is called for every stranded hole; it must not
-// keep the slice.
-func (a *Allocator) Survey(pin func(StrandedHole)) []*Space {
-	found := make(map[[2]int64]*Space)
-	at := func(kind SpaceKind, pool int64) *Space {
+// MeasureSpaces measures the allocator's current state: its spaces in order of kind and pool. In
+// segments from before the recording, only the blocks are known. They count as active, and the
+// memory around them is left out. The callback pin, if not nil, is called for every stranded hole;
+// it must not keep the slice.
+func (a *Allocator) MeasureSpaces(pin func(StrandedHole)) []*MemorySpace {
+	found := make(map[[2]int64]*MemorySpace)
+	at := func(kind SpaceKind, pool int64) *MemorySpace {
 		key := [2]int64{int64(kind), pool}
 		if found[key] == nil {
-			found[key] = &Space{Kind: kind, Pool: pool}
+			found[key] = &MemorySpace{Kind: kind, Pool: pool}
 		}
 		return found[key]
 	}
 	var blocks []int32
-	for seg := range a.Ranges() {
-		if seg.IsStretch() {
-			a.surveyStretch(seg, at(InStretches, seg.Pool), pin)
+	for seg := range a.SegmentsInOrder() {
+		if seg.IsMappedRange() {
+			a.measureMappedRange(seg, at(SpaceExpandable, seg.Pool), pin)
 		} else {
-			blocks = a.surveySegment(seg, at(InSegments, seg.Pool), blocks[:0], pin)
+			blocks = a.measureSegment(seg, at(SpaceSegments, seg.Pool), blocks[:0], pin)
 		}
 	}
-	kind := InSegments
+	kind := SpaceSegments
 	if a.Rules.Expandable {
-		kind = InStretches
+		kind = SpaceExpandable
 	}
 	for i := range a.Pieces {
-		if p := &a.Pieces[i]; p.Segment == StraySegment && p.State != IsHole {
+		if p := &a.Pieces[i]; p.Segment == UnrecordedSegmentIndex && p.State != PieceHole {
 			s := at(kind, p.Pool)
 			s.addBlock(p)
 			s.Strays++
 		}
 	}
-	return slices.SortedFunc(maps.Values(found), func(a, b *Space) int {
+	return slices.SortedFunc(maps.Values(found), func(a, b *MemorySpace) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Pool, b.Pool))
 	})
 }
 
-func (s *Space) addBlock(p *Piece) {
+func (s *MemorySpace) addBlock(p *SegmentPiece) {
 	s.Blocks++
 	s.Active += p.Size
 	s.Requested += p.Requested
 }
 
-// surveySegment adds a segment to its space. The driver gets a segment back whole or not at all.
-func (a *Allocator) surveySegment(seg *Segment, s *Space, blocks []int32, pin func(StrandedHole)) []int32 {
-	class := LargeBlocks
-	if seg.Size == SmallSegment {
-		class = SmallBlocks
+// measureSegment adds a segment to its space. The driver gets a segment back whole or not at all.
+func (a *Allocator) measureSegment(seg *AllocatorSegment, s *MemorySpace, blocks []int32, pin func(StrandedHole)) []int32 {
+	class := HoleForLargeBlocks
+	if seg.Size == SmallSegmentBytes {
+		class = HoleForSmallBlocks
 	}
 	s.Extents++
 	s.Reserved += seg.Size
 	var holes, whole, least int64
-	for i, p := range a.Within(seg) {
-		if p.State == IsHole {
+	for i, p := range a.PiecesWithin(seg) {
+		if p.State == PieceHole {
 			s.AddHole(p.Size, class)
 			holes += p.Size
-			whole += WholeSteps(0, p.Ptr, p.Size, PageBytes)
-			least += WholeSteps(seg.Ptr, p.Ptr, p.Size, LargeSegment)
+			whole += WholeStepBytes(0, p.Ptr, p.Size, DriverPageBytes)
+			least += WholeStepBytes(seg.Ptr, p.Ptr, p.Size, LargeSegmentBytes)
 			continue
 		}
 		s.addBlock(p)
@@ -205,19 +208,19 @@ func (a *Allocator) surveySegment(seg *Segment, s *Space, blocks []int32, pin fu
 	return blocks
 }
 
-// surveyStretch adds a mapped range of an expandable segment to its space. Whole steps of its holes
-// can return to the driver.
-func (a *Allocator) surveyStretch(seg *Segment, s *Space, pin func(StrandedHole)) {
+// measureMappedRange adds a mapped range of an expandable segment to its space. Whole steps of its
+// holes can return to the driver.
+func (a *Allocator) measureMappedRange(seg *AllocatorSegment, s *MemorySpace, pin func(StrandedHole)) {
 	s.Extents++
-	step := a.Step(seg)
-	for _, p := range a.Within(seg) {
+	step := a.MappingStepBytes(seg)
+	for _, p := range a.PiecesWithin(seg) {
 		s.Reserved += p.Size
-		if p.State != IsHole {
+		if p.State != PieceHole {
 			s.addBlock(p)
 			continue
 		}
-		s.AddHole(p.Size, AnyBlocks)
-		kept := p.Size - WholeSteps(seg.Ptr, p.Ptr, p.Size, step)
+		s.AddHole(p.Size, HoleForAnyBlocks)
+		kept := p.Size - WholeStepBytes(seg.Ptr, p.Ptr, p.Size, step)
 		if kept == 0 {
 			continue
 		}
@@ -228,7 +231,7 @@ func (a *Allocator) surveyStretch(seg *Segment, s *Space, pin func(StrandedHole)
 		var around [2]int32
 		n := 0
 		for _, i := range []int32{p.prev, p.next} {
-			if i != None && a.Pieces[i].State != IsHole {
+			if i != NoPiece && a.Pieces[i].State != PieceHole {
 				around[n] = i
 				n++
 			}
@@ -237,8 +240,8 @@ func (a *Allocator) surveyStretch(seg *Segment, s *Space, pin func(StrandedHole)
 	}
 }
 
-// Unseen returns the reserved bytes in segments from before the recording.
-func (a *Allocator) Unseen(spaces []*Space) int64 {
+// UnseenReservedBytes returns the reserved bytes in segments from before the recording.
+func (a *Allocator) UnseenReservedBytes(spaces []*MemorySpace) int64 {
 	rest := a.Totals().Reserved
 	for _, s := range spaces {
 		rest -= s.Reserved
@@ -246,13 +249,13 @@ func (a *Allocator) Unseen(spaces []*Space) int64 {
 	return max(0, rest)
 }
 
-// PoolName returns the name of a caching allocator's pool for its number.
-func PoolName(pool int64) string {
+// FormatPool returns the name of a caching allocator's pool for its number.
+func FormatPool(pool int64) string {
 	switch {
 	case pool == 0:
 		return "default"
 	case pool > 0:
-		return "private " + units.Count(pool)
+		return "private " + units.FormatCount(pool)
 	}
-	return "graph " + units.Count(-pool)
+	return "graph " + units.FormatCount(-pool)
 }

@@ -18,13 +18,13 @@ const (
 	ResultNotReady      = 600
 )
 
-// IsError reports whether a CUDA result means that the call failed.
-func IsError(result int32) bool {
+// IsErrorResult reports whether a CUDA result means that the call failed.
+func IsErrorResult(result int32) bool {
 	return result != 0 && result != ResultDeinitialized && result != ResultNotReady
 }
 
-// Stats sums up the calls of one kind and name.
-type Stats struct {
+// CallStats sums up the calls of one kind and name.
+type CallStats struct {
 	Calls, Errors, Open int64 // all calls, failed calls, and calls that had not returned
 	Captured            int64 // launches captured into a graph, not run
 	Timed               int64 // calls with a known duration
@@ -33,7 +33,7 @@ type Stats struct {
 	Scaled int64
 }
 
-func (s *Stats) add(o *Stats) {
+func (s *CallStats) addStats(o *CallStats) {
 	s.Calls += o.Calls
 	s.Errors += o.Errors
 	s.Open += o.Open
@@ -44,21 +44,21 @@ func (s *Stats) add(o *Stats) {
 	s.Scaled += o.Scaled
 }
 
-// Name identifies calls by their kind and function.
-type Name struct{ Kind, Name string }
+// CallName identifies calls by their kind and function.
+type CallName struct{ Kind, Name string }
 
-// Counter counts calls and kernels of a recording. Its columns hold the current row group. It is
-// not safe for concurrent use.
-type Counter struct {
+// CallCounter counts calls and kernels of a recording. Its columns hold the current row group. It
+// is not safe for concurrent use.
+type CallCounter struct {
 	T           *timeline.Timeline
 	Filter      *query.Filter
 	Window      query.Window
-	Calls       map[Name]*Stats
-	Kernels     map[string]*Stats
-	Work        KernelWork
-	Seen        *query.Callers
+	Calls       map[CallName]*CallStats
+	Kernels     map[string]*CallStats
+	Work        KernelCounts
+	Seen        *query.SeenCallers
 	OutOfMemory int64
-	Weights     *sampling.Weights // nil if all launches were recorded
+	Weights     *sampling.LaunchWeights // nil if all launches were recorded
 
 	Start, Dur, Stream, Bytes       []int64
 	Context                         []int64
@@ -67,30 +67,30 @@ type Counter struct {
 	Kind, Name, Kernel              format.Strings
 }
 
-// NewCounter returns a Counter of the calls that pass the filter.
-func NewCounter(t *timeline.Timeline, f *query.Filter) *Counter {
-	window := f.Window(t.Recording())
-	return &Counter{
-		T: t, Filter: f, Window: window, Seen: query.NewCallers(), Weights: t.LaunchWeights(window),
-		Calls: make(map[Name]*Stats), Kernels: make(map[string]*Stats),
+// NewCallCounter returns a Counter of the calls that pass the filter.
+func NewCallCounter(t *timeline.Timeline, f *query.Filter) *CallCounter {
+	window := f.NarrowWindow(t.RecordingWindow())
+	return &CallCounter{
+		T: t, Filter: f, Window: window, Seen: query.NewSeenCallers(), Weights: t.LaunchWeights(window),
+		Calls: make(map[CallName]*CallStats), Kernels: make(map[string]*CallStats),
 	}
 }
 
-// Scan counts all calls of the recording. It returns errors of reading the recording.
-func (u *Counter) Scan() error {
+// CountRecording counts all calls of the recording. It returns errors of reading the recording.
+func (u *CallCounter) CountRecording() error {
 	for _, spans := range [][]timeline.Span{u.T.Memory, u.T.Calls} {
 		for _, s := range spans {
-			u.Group(s.Group)
+			u.CountGroup(s.Group)
 			if err := s.Group.Err(); err != nil {
-				return u.T.Wrap(err)
+				return u.T.WrapReadError(err)
 			}
 		}
 	}
 	return nil
 }
 
-// Group counts the calls of one row group.
-func (u *Counter) Group(g *format.Group) {
+// CountGroup counts the calls of one row group.
+func (u *CallCounter) CountGroup(g *format.Group) {
 	u.Kind, u.Name, u.Kernel = g.StringsInto(
 		"kind",
 		u.Kind,
@@ -102,12 +102,12 @@ func (u *Counter) Group(g *format.Group) {
 		u.Kernel,
 	)
 	kind, name, kernel := u.Kind, u.Name, u.Kernel
-	launch, graph := u.Launches(g)
+	launch, graph := u.FindLaunches(g)
 	u.Start, u.Dur = g.Int64("start_ns", u.Start), g.Int64("dur_ns", u.Dur)
 	u.Result, u.Flags = g.Int32("result", u.Result), g.Int32("flags", u.Flags)
-	pass := u.Passes(g, kind, kernel)
-	byName := make([]Stats, len(kind.Dict)*len(name.Dict))
-	byKernel, isKernel := make([]Stats, len(kernel.Dict)), make([]bool, len(kernel.Dict))
+	pass := u.NewRowFilter(g, kind, kernel)
+	byName := make([]CallStats, len(kind.Dict)*len(name.Dict))
+	byKernel, isKernel := make([]CallStats, len(kernel.Dict)), make([]bool, len(kernel.Dict))
 	for i, name := range kernel.Dict {
 		isKernel[i] = name != ""
 	}
@@ -115,10 +115,10 @@ func (u *Counter) Group(g *format.Group) {
 		if start < u.Window.FromNs || start > u.Window.ToNs || !pass(i) {
 			continue
 		}
-		call := Stats{Calls: 1, Scaled: sampling.Thousandth}
+		call := CallStats{Calls: 1, Scaled: sampling.LaunchWeightUnit}
 		if u.Flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0 {
 			call.Open = 1
-		} else if IsError(u.Result[i]) {
+		} else if IsErrorResult(u.Result[i]) {
 			call.Errors = 1
 			if u.Result[i] == ResultOutOfMemory {
 				u.OutOfMemory++
@@ -129,11 +129,11 @@ func (u *Counter) Group(g *format.Group) {
 				call.Captured = 1
 			}
 			if graph[name.Index[i]] {
-				u.Work.Add(true, u.Value[i], u.Result[i], u.Flags[i])
+				u.Work.AddLaunch(true, u.Value[i], u.Result[i], u.Flags[i])
 			} else {
-				u.Work.Add(false, 0, u.Result[i], u.Flags[i])
+				u.Work.AddLaunch(false, 0, u.Result[i], u.Flags[i])
 				if u.Weights != nil && call.Captured == 0 {
-					call.Scaled = u.Weights.At(start)
+					call.Scaled = u.Weights.WeightAt(start)
 				}
 			}
 		}
@@ -142,29 +142,29 @@ func (u *Counter) Group(g *format.Group) {
 			call.HostNs = max(0, u.Dur[i])
 			call.MaxNs = call.HostNs
 		}
-		byName[int(kind.Index[i])*len(name.Dict)+int(name.Index[i])].add(&call)
+		byName[int(kind.Index[i])*len(name.Dict)+int(name.Index[i])].addStats(&call)
 		if k := kernel.Index[i]; isKernel[k] {
-			byKernel[k].add(&call)
+			byKernel[k].addStats(&call)
 		}
 	}
 	for i := range byName {
-		merge(u.Calls, Name{kind.Dict[i/len(name.Dict)], name.Dict[i%len(name.Dict)]}, &byName[i])
+		mergeStats(u.Calls, CallName{kind.Dict[i/len(name.Dict)], name.Dict[i%len(name.Dict)]}, &byName[i])
 	}
 	for i := range byKernel {
 		if isKernel[i] {
-			merge(u.Kernels, kernel.Dict[i], &byKernel[i])
+			mergeStats(u.Kernels, kernel.Dict[i], &byKernel[i])
 		}
 	}
 }
 
-// Launches reports, for each kind and each function of the row group, whether it is a launch and a
-// graph launch.
-func (u *Counter) Launches(g *format.Group) (kinds, graphs []bool) {
+// FindLaunches reports, for each kind and each function of the row group, whether it is a launch
+// and a graph launch.
+func (u *CallCounter) FindLaunches(g *format.Group) (kinds, graphs []bool) {
 	for _, k := range u.Kind.Dict {
 		kinds = append(kinds, k == format.KindLaunch)
 	}
 	for _, n := range u.Name.Dict {
-		graphs = append(graphs, catalog.BaseName(n) == "cuGraphLaunch")
+		graphs = append(graphs, catalog.BaseFunctionName(n) == "cuGraphLaunch")
 	}
 	if slices.Contains(graphs, true) {
 		u.Value = g.Float64("value", u.Value)
@@ -172,21 +172,21 @@ func (u *Counter) Launches(g *format.Group) (kinds, graphs []bool) {
 	return kinds, graphs
 }
 
-func merge[K comparable](into map[K]*Stats, key K, s *Stats) {
+func mergeStats[K comparable](into map[K]*CallStats, key K, s *CallStats) {
 	if s.Calls == 0 {
 		return
 	}
 	if into[key] == nil {
-		into[key] = new(Stats)
+		into[key] = new(CallStats)
 	}
-	into[key].add(s)
+	into[key].addStats(s)
 }
 
-// Passes returns a function that reports whether row i of the row group passes the filter. It reads
-// only the columns that the filter needs; kernel may be empty without a filter by kernel.
-func (u *Counter) Passes(g *format.Group, kind, kernel format.Strings) func(i int) bool {
+// NewRowFilter returns a function that reports whether row i of the row group passes the filter. It
+// reads only the columns that the filter needs; kernel may be empty without a filter by kernel.
+func (u *CallCounter) NewRowFilter(g *format.Group, kind, kernel format.Strings) func(i int) bool {
 	f := u.Filter
-	byCaller := f.Callers()
+	byCaller := f.SelectsCallers()
 	if !byCaller && f.Kernel == nil && f.MinBytes == 0 {
 		return func(int) bool { return true }
 	}
@@ -204,8 +204,8 @@ func (u *Counter) Passes(g *format.Group, kind, kernel format.Strings) func(i in
 	}
 	return func(i int) bool {
 		if byCaller {
-			device := u.T.DeviceOf(u.Pid[i], u.Context[i], u.Device[i])
-			u.Seen.Add(u.Pid[i], u.Tid[i], device, u.Stream[i])
+			device := u.T.DeviceOfCall(u.Pid[i], u.Context[i], u.Device[i])
+			u.Seen.AddCaller(u.Pid[i], u.Tid[i], device, u.Stream[i])
 			if !f.PassesCaller(u.Pid[i], u.Tid[i], device, u.Stream[i]) {
 				return false
 			}
@@ -215,11 +215,11 @@ func (u *Counter) Passes(g *format.Group, kind, kernel format.Strings) func(i in
 	}
 }
 
-// Total returns the sum of all calls that passed the filter.
-func (u *Counter) Total() Stats {
-	var sum Stats
+// TotalStats returns the sum of all calls that passed the filter.
+func (u *CallCounter) TotalStats() CallStats {
+	var sum CallStats
 	for _, s := range u.Calls {
-		sum.add(s)
+		sum.addStats(s)
 	}
 	return sum
 }

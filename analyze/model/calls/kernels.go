@@ -9,17 +9,17 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// KernelWork counts kernels that ran, by launches and by graphs. A launch captured into a graph
+// KernelCounts counts kernels that ran, by launches and by graphs. A launch captured into a graph
 // runs when the graph is launched.
-type KernelWork struct {
+type KernelCounts struct {
 	// Launched counts kernel launches that ran, Captured those captured into graphs.
 	Launched, Captured int64
 	// GraphLaunches counts graph launches, GraphKernels the kernels in those graphs.
 	GraphLaunches, GraphKernels int64
 }
 
-// Add counts a launch. For a graph launch, kernels is the number of kernels in the graph.
-func (w *KernelWork) Add(graph bool, kernels float64, result, flags int32) {
+// AddLaunch counts a launch. For a graph launch, kernels is the number of kernels in the graph.
+func (w *KernelCounts) AddLaunch(graph bool, kernels float64, result, flags int32) {
 	const unfinished = format.FlagOpen | format.FlagAbandoned
 	switch {
 	case flags&unfinished != 0 || result != 0:
@@ -39,32 +39,32 @@ func (w *KernelWork) Add(graph bool, kernels float64, result, flags int32) {
 // files, so that sums do not overflow.
 const maxGraphKernels = 1 << 30
 
-// Run returns the number of kernels that ran, as far as it is known.
-func (w *KernelWork) Run() int64 { return w.Launched + w.GraphKernels }
+// KernelsRun returns the number of kernels that ran, as far as it is known.
+func (w *KernelCounts) KernelsRun() int64 { return w.Launched + w.GraphKernels }
 
 // String describes the counts in words. It returns "" if there were no kernels.
-func (w *KernelWork) String() string {
-	if w.Run()+w.Captured == 0 {
+func (w *KernelCounts) String() string {
+	if w.KernelsRun()+w.Captured == 0 {
 		return ""
 	}
-	text := units.Count(w.Run()) + " run"
+	text := units.FormatCount(w.KernelsRun()) + " run"
 	if w.GraphLaunches > 0 {
 		text += fmt.Sprintf(
 			": %s launched, %s by running %s",
-			units.Count(w.Launched),
-			units.Count(w.GraphKernels),
-			units.Plural(w.GraphLaunches, "graph"),
+			units.FormatCount(w.Launched),
+			units.FormatCount(w.GraphKernels),
+			units.CountWithNoun(w.GraphLaunches, "graph"),
 		)
 	}
 	if w.Captured > 0 {
-		text += fmt.Sprintf("; %s only captured into graphs", units.Count(w.Captured))
+		text += fmt.Sprintf("; %s only captured into graphs", units.FormatCount(w.Captured))
 	}
 	return text
 }
 
-// ShortKernels returns a unique short name for each kernel. If shortening makes several names
+// ShortenKernelNames returns a unique short name for each kernel. If shortening makes several names
 // equal, they are numbered in the order of their full names.
-func ShortKernels(kernels map[string]*Stats) map[string]string {
+func ShortenKernelNames(kernels map[string]*CallStats) map[string]string {
 	same := make(map[string][]string)
 	for full := range kernels {
 		s := symbolize.ShortKernel(full)

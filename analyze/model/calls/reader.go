@@ -24,86 +24,87 @@ type Call struct {
 	Nested                  bool // the call was made inside another recorded call
 }
 
-// Timed reports whether the call's duration is known. The duration of an open call is unknown: it
-// had not returned when the recording ended.
-func (c *Call) Timed() bool { return c.Flags&timeline.NoResult == 0 }
+// HasDuration reports whether the call's duration is known. The duration of an open call is
+// unknown: it had not returned when the recording ended.
+func (c *Call) HasDuration() bool { return c.Flags&timeline.NoResultFlags == 0 }
 
 // Failed reports whether the call returned an error. It is false if the result is unknown.
-func (c *Call) Failed() bool { return c.Flags&timeline.NoResult == 0 && c.Result != 0 }
+func (c *Call) Failed() bool { return c.Flags&timeline.NoResultFlags == 0 && c.Result != 0 }
 
 // Thread returns the thread that made the call.
 func (c *Call) Thread() origin.Thread { return origin.Thread{Pid: c.Pid, Tid: c.Tid} }
 
-func (c *Call) before(o *Call) bool {
+func (c *Call) startsBefore(o *Call) bool {
 	if c.StartNs != o.StartNs {
 		return c.StartNs < o.StartNs
 	}
 	return cmp.Or(cmp.Compare(c.Pid, o.Pid), cmp.Compare(c.Tid, o.Tid), cmp.Compare(c.EndNs, o.EndNs)) < 0
 }
 
-// Reader reads calls of selected kinds in the order of their start, if they pass the filter. It
+// CallReader reads calls of selected kinds in the order of their start, if they pass the filter. It
 // reads only row groups without memory calls, so it can run while another goroutine replays those.
 // A Reader is not safe for concurrent use.
-type Reader struct {
-	*Counter
+type CallReader struct {
+	*CallCounter
 	Kinds []string     // the kinds of calls to read, as in the column kind
-	Names origin.Names // names, sites and kernels that Call refers to
-	Sites SiteReader   // resolves the call sites
+	Names origin.StringNumbers // names, sites and kernels that Call refers to
+	Sites CallSiteReader   // resolves the call sites
 
 	ptrs, srcs, Parent []int64
 	copies             format.Strings
 }
 
-// NewReader returns a Reader for calls of the given kinds that pass the filter.
-func NewReader(t *timeline.Timeline, f *query.Filter, kinds ...string) *Reader {
-	r := &Reader{Counter: NewCounter(t, f), Kinds: kinds}
-	r.Sites = SiteReader{T: t, Names: &r.Names}
+// NewCallReader returns a Reader for calls of the given kinds that pass the filter.
+func NewCallReader(t *timeline.Timeline, f *query.Filter, kinds ...string) *CallReader {
+	r := &CallReader{CallCounter: NewCallCounter(t, f), Kinds: kinds}
+	r.Sites = CallSiteReader{T: t, Names: &r.Names}
 	return r
 }
 
-// Each calls yield for every call, in the order of start. The pointer is valid until yield returns.
-func (r *Reader) Each(yield func(*Call) error) error {
-	return r.EachOf(func(s timeline.Span) *format.Group { return s.Group }, yield)
+// EachCall calls yield for every call, in the order of start. The pointer is valid until yield
+// returns.
+func (r *CallReader) EachCall(yield func(*Call) error) error {
+	return r.EachCallFrom(func(s timeline.Span) *format.Group { return s.Group }, yield)
 }
 
-// EachOf works like Each, but gets its row groups from open.
-func (r *Reader) EachOf(open func(timeline.Span) *format.Group, yield func(*Call) error) error {
+// EachCallFrom works like Each, but gets its row groups from open.
+func (r *CallReader) EachCallFrom(open func(timeline.Span) *format.Group, yield func(*Call) error) error {
 	var spare [][]Call
-	return r.T.Wrap(timeline.InOrder(r.T.Calls, timeline.Stream[Call]{
+	return r.T.WrapReadError(timeline.EachRowInOrder(r.T.Calls, timeline.RowStream[Call]{
 		Load: func(s timeline.Span) ([]Call, error) {
 			var rows []Call
 			if n := len(spare); n > 0 {
 				rows, spare = spare[n-1][:0], spare[:n-1]
 			}
 			g := open(s)
-			rows = r.load(g, rows)
-			timeline.SortNearly(rows, (*Call).before)
+			rows = r.loadGroup(g, rows)
+			timeline.SortNearlySorted(rows, (*Call).startsBefore)
 			return rows, g.Err()
 		},
 		Release: func(_ timeline.Span, rows []Call) { spare = append(spare, rows) },
 		At:      func(c *Call) int64 { return c.StartNs },
-		Less:    (*Call).before,
+		Less:    (*Call).startsBefore,
 	}, yield))
 }
 
-func (r *Reader) load(g *format.Group, rows []Call) []Call {
-	if !slices.ContainsFunc(g.Kinds(), r.reads) {
+func (r *CallReader) loadGroup(g *format.Group, rows []Call) []Call {
+	if !slices.ContainsFunc(g.Kinds(), r.readsKind) {
 		return rows
 	}
-	r.read(g)
+	r.readColumns(g)
 	if g.Err() != nil {
 		return rows
 	}
 	r.Kernel = format.Strings{}
-	if r.reads(format.KindLaunch) || r.Filter.Kernel != nil {
+	if r.readsKind(format.KindLaunch) || r.Filter.Kernel != nil {
 		r.Kernel = g.StringsInto("kernel", r.Kernel)
 	}
 	wanted := make([]int8, len(r.Kind.Dict))
 	for i, k := range r.Kind.Dict {
 		wanted[i] = int8(slices.Index(r.Kinds, k))
 	}
-	pass := r.Passes(g, r.Kind, r.Kernel)
-	names, kernels, copies := r.Names.All(r.Name.Dict), r.Names.All(r.Kernel.Dict), r.Names.All(r.copies.Dict)
+	pass := r.NewRowFilter(g, r.Kind, r.Kernel)
+	names, kernels, copies := r.Names.NumbersOf(r.Name.Dict), r.Names.NumbersOf(r.Kernel.Dict), r.Names.NumbersOf(r.copies.Dict)
 	for i, start := range r.Start {
 		kind := wanted[r.Kind.Index[i]]
 		if kind < 0 || start < r.Window.FromNs || start > r.Window.ToNs || !pass(i) {
@@ -111,19 +112,19 @@ func (r *Reader) load(g *format.Group, rows []Call) []Call {
 		}
 		rows = append(rows, Call{
 			StartNs: start,
-			EndNs:   units.EndOf(start, r.Dur[i]),
+			EndNs:   units.EndOfRange(start, r.Dur[i]),
 			Stream:  r.Stream[i],
 			Ptr:     r.ptrs[i],
 			Src:     r.srcs[i],
 			Bytes:   max(0, r.Bytes[i]),
 			Pid:     r.Pid[i],
 			Tid:     r.Tid[i],
-			Device:  r.T.DeviceOf(r.Pid[i], r.Context[i], r.Device[i]),
+			Device:  r.T.DeviceOfCall(r.Pid[i], r.Context[i], r.Device[i]),
 			Stack:   r.Sites.Stack[i],
 			Result:  r.Result[i],
 			Flags:   r.Flags[i],
 			Name:    names[r.Name.Index[i]],
-			Site:    r.Sites.At(i),
+			Site:    r.Sites.SiteOfRow(i),
 			Kind:    kind,
 			Nested:  r.Parent[i] != 0,
 		})
@@ -138,11 +139,11 @@ func (r *Reader) load(g *format.Group, rows []Call) []Call {
 	return rows
 }
 
-// reads reports whether the Reader reads calls of a kind.
-func (r *Reader) reads(kind string) bool { return slices.Contains(r.Kinds, kind) }
+// readsKind reports whether the Reader reads calls of a kind.
+func (r *CallReader) readsKind(kind string) bool { return slices.Contains(r.Kinds, kind) }
 
-// read reads the columns of a row group that Call needs.
-func (r *Reader) read(g *format.Group) {
+// readColumns reads the columns of a row group that Call needs.
+func (r *CallReader) readColumns(g *format.Group) {
 	r.Kind, r.Name = g.StringsInto("kind", r.Kind), g.StringsInto("name", r.Name)
 	r.Start, r.Dur = g.Int64("start_ns", r.Start), g.Int64("dur_ns", r.Dur)
 	r.Pid, r.Tid, r.Device = g.Int32("pid", r.Pid), g.Int32("tid", r.Tid), g.Int32("device", r.Device)
@@ -151,16 +152,16 @@ func (r *Reader) read(g *format.Group) {
 	r.ptrs, r.srcs, r.Bytes = g.Int64("ptr", r.ptrs), g.Int64("src_ptr", r.srcs), g.Int64("bytes", r.Bytes)
 	r.Parent = g.Int64("parent_start_ns", r.Parent)
 	r.copies = format.Strings{}
-	if r.reads(format.KindMemcpy) {
+	if r.readsKind(format.KindMemcpy) {
 		r.copies = g.StringsInto("copy_kind", r.copies)
 	}
-	r.Sites.Read(g)
+	r.Sites.ReadGroup(g)
 }
 
-// SiteReader resolves the call site of each row of a row group to a number in Names.
-type SiteReader struct {
+// CallSiteReader resolves the call site of each row of a row group to a number in Names.
+type CallSiteReader struct {
 	T       *timeline.Timeline
-	Names   *origin.Names
+	Names   *origin.StringNumbers
 	byStack map[int32]int32
 
 	Stack []int32
@@ -168,43 +169,43 @@ type SiteReader struct {
 	ids   []int32 // by entry of the dictionary; -1: the site comes from the stack
 }
 
-// Read prepares the SiteReader for the rows of a row group.
-func (s *SiteReader) Read(g *format.Group) {
+// ReadGroup prepares the CallSiteReader for the rows of a row group.
+func (s *CallSiteReader) ReadGroup(g *format.Group) {
 	s.Stack, s.site = g.Int32("stack_id", s.Stack), g.StringsInto("site", s.site)
 	s.ids = s.ids[:0]
 	for _, site := range s.site.Dict {
 		id := int32(-1)
 		if site != "" && s.T.Stacks.Sites == nil {
-			id = s.Names.ID(site)
+			id = s.Names.NumberOf(site)
 		}
 		s.ids = append(s.ids, id)
 	}
 }
 
-// At returns the number of row i's call site in Names.
-func (s *SiteReader) At(i int) int32 {
+// SiteOfRow returns the number of row i's call site in Names.
+func (s *CallSiteReader) SiteOfRow(i int) int32 {
 	if id := s.ids[s.site.Index[i]]; id >= 0 {
 		return id
 	}
 	// some stacks have sites from source lines, others keep the recorded site
 	if site := s.site.At(i); site != "" {
-		return s.Names.ID(s.T.SiteOfCall(s.Stack[i], site))
+		return s.Names.NumberOf(s.T.SiteOfCall(s.Stack[i], site))
 	}
 	id, ok := s.byStack[s.Stack[i]]
 	if !ok {
 		if s.byStack == nil {
 			s.byStack = make(map[int32]int32)
 		}
-		id = s.Names.ID(s.T.SiteOf(s.Stack[i]))
+		id = s.Names.NumberOf(s.T.SiteOfStack(s.Stack[i]))
 		s.byStack[s.Stack[i]] = id
 	}
 	return id
 }
 
-// CountsWhile calls read, and replays the memory calls in another goroutine at the same time. It
-// returns the counts of the replay for the quality block. The two share no row group, and neither
-// changes the Timeline.
-func CountsWhile(t *timeline.Timeline, read func() error) (*livemem.Counts, error) {
+// CountReplayWhile calls read, and replays the memory calls in another goroutine at the same time.
+// It returns the counts of the replay for the quality block. The two share no row group, and
+// neither changes the Timeline.
+func CountReplayWhile(t *timeline.Timeline, read func() error) (*livemem.ReplayCounts, error) {
 	if t.Counts != nil { // every replay gives the same counts
 		return t.Counts, read()
 	}
@@ -213,7 +214,7 @@ func CountsWhile(t *timeline.Timeline, read func() error) (*livemem.Counts, erro
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		l, failed = t.Replay(func(*livemem.Set, *livemem.Change) {})
+		l, failed = t.ReplayMemory(func(*livemem.Set, *livemem.Change) {})
 	}()
 	err := read()
 	<-done
@@ -233,9 +234,9 @@ type BurstDetector struct {
 	inside bool    // the latest event was part of a burst
 }
 
-// Add records an event at atNs. It returns how many events it newly counts as part of a burst, and
-// whether this event starts a burst.
-func (c *BurstDetector) Add(atNs int64, most int, withinNs int64) (joined int64, began bool) {
+// AddEvent records an event at atNs. It returns how many events it newly counts as part of a burst,
+// and whether this event starts a burst.
+func (c *BurstDetector) AddEvent(atNs int64, most int, withinNs int64) (joined int64, began bool) {
 	c.fresh++
 	if len(c.starts) < most {
 		c.starts = append(c.starts, atNs)

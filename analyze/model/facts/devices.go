@@ -12,8 +12,8 @@ import (
 // NVML index. The two differ with CUDA_VISIBLE_DEVICES or CUDA_DEVICE_ORDER, and are matched by
 // UUID. The UUID of a MIG device maps to its parent GPU, because samples describe whole GPUs.
 
-// DeviceOrdinal is the CUDA ordinal that a process uses for a GPU or a MIG device.
-type DeviceOrdinal struct {
+// ProcessDevice is the CUDA ordinal that a process uses for a GPU or a MIG device.
+type ProcessDevice struct {
 	Ordinal int32  `json:"ordinal"`
 	UUID    string `json:"uuid"`
 }
@@ -24,8 +24,8 @@ type GPUPart struct {
 	mig   string // UUID of the MIG device; "" for the whole GPU
 }
 
-// withUUID finds the GPU or MIG device with a UUID.
-func (f *Facts) withUUID(uuid string) (GPUPart, bool) {
+// findByUUID finds the GPU or MIG device with a UUID.
+func (f *Facts) findByUUID(uuid string) (GPUPart, bool) {
 	if uuid == "" {
 		return GPUPart{}, false
 	}
@@ -42,13 +42,13 @@ func (f *Facts) withUUID(uuid string) (GPUPart, bool) {
 	return GPUPart{}, false
 }
 
-// GPUOf returns the GPU or MIG device behind a process's CUDA ordinal. It returns false if the
-// recording does not match the ordinal to a GPU. On a machine with one GPU, every ordinal is that
-// GPU.
-func (f *Facts) GPUOf(pid, ordinal int32) (GPUPart, bool) {
+// GPUOfOrdinal returns the GPU or MIG device behind a process's CUDA ordinal. It returns false if
+// the recording does not match the ordinal to a GPU. On a machine with one GPU, every ordinal is
+// that GPU.
+func (f *Facts) GPUOfOrdinal(pid, ordinal int32) (GPUPart, bool) {
 	for _, d := range f.Processes[pid].Devices {
 		if d.Ordinal == ordinal {
-			if part, ok := f.withUUID(d.UUID); ok {
+			if part, ok := f.findByUUID(d.UUID); ok {
 				return part, true
 			}
 		}
@@ -56,17 +56,17 @@ func (f *Facts) GPUOf(pid, ordinal int32) (GPUPart, bool) {
 	return GPUPart{index: f.OnlyDevice}, f.OnlyDevice >= 0 && ordinal >= 0
 }
 
-// NVMLDevice returns the NVML index of the GPU behind a process's CUDA ordinal. For a MIG device it
-// is the index of the parent GPU. It returns false in the same cases as GPUOf.
-func (f *Facts) NVMLDevice(pid, ordinal int32) (int32, bool) {
-	part, ok := f.GPUOf(pid, ordinal)
+// NVMLIndexOf returns the NVML index of the GPU behind a process's CUDA ordinal. For a MIG device
+// it is the index of the parent GPU. It returns false in the same cases as GPUOf.
+func (f *Facts) NVMLIndexOf(pid, ordinal int32) (int32, bool) {
+	part, ok := f.GPUOfOrdinal(pid, ordinal)
 	return part.index, ok
 }
 
-// MIGOf returns the MIG device behind a process's CUDA ordinal, and the NVML index of its parent
-// GPU.
-func (f *Facts) MIGOf(pid, ordinal int32) (m format.MIGDevice, index int32, ok bool) {
-	part, paired := f.GPUOf(pid, ordinal)
+// MIGDeviceOf returns the MIG device behind a process's CUDA ordinal, and the NVML index of its
+// parent GPU.
+func (f *Facts) MIGDeviceOf(pid, ordinal int32) (m format.MIGDevice, index int32, ok bool) {
+	part, paired := f.GPUOfOrdinal(pid, ordinal)
 	if !paired || part.mig == "" {
 		return m, -1, false
 	}
@@ -82,7 +82,7 @@ func (f *Facts) MIGOf(pid, ordinal int32) (m format.MIGDevice, index int32, ok b
 // MIG device of that GPU.
 func (f *Facts) OrdinalOf(pid, index int32) (int32, bool) {
 	for _, d := range f.Processes[pid].Devices {
-		if part, ok := f.withUUID(d.UUID); ok && part.index == index {
+		if part, ok := f.findByUUID(d.UUID); ok && part.index == index {
 			return d.Ordinal, true
 		}
 	}
@@ -96,27 +96,27 @@ func (f *Facts) OrdinalOf(pid, index int32) (int32, bool) {
 // recorder's own match. cuDeviceGetUuid_v2 returns the UUID of the MIG device, cuDeviceGetUuid that
 // of the parent GPU. The recording has both with the prefix "GPU-".
 func (f *Facts) LearnUUID(pid, ordinal int32, uuid string) {
-	part, isWhole := f.withUUID(uuid)
+	part, isWhole := f.findByUUID(uuid)
 	if !isWhole {
 		number, isGPU := strings.CutPrefix(uuid, "GPU-")
 		if !isGPU {
 			return
 		}
-		mig, ok := f.withUUID("MIG-" + number)
+		mig, ok := f.findByUUID("MIG-" + number)
 		if !ok {
 			return
 		}
 		part, uuid = mig, mig.mig
 	}
 	p := f.Processes[pid]
-	at := slices.IndexFunc(p.Devices, func(d DeviceOrdinal) bool { return d.Ordinal == ordinal })
+	at := slices.IndexFunc(p.Devices, func(d ProcessDevice) bool { return d.Ordinal == ordinal })
 	divided := f.Devices[part.index].Fact.MIG
 	if at >= 0 && part.mig == "" && divided != nil && *divided {
 		return // the UUID does not identify the MIG device
 	}
 	devices := slices.Clone(p.Devices)
 	if at < 0 {
-		devices = append(devices, DeviceOrdinal{ordinal, uuid})
+		devices = append(devices, ProcessDevice{ordinal, uuid})
 	} else {
 		devices[at].UUID = uuid
 	}
@@ -124,8 +124,8 @@ func (f *Facts) LearnUUID(pid, ordinal int32, uuid string) {
 	f.Processes[pid] = p
 }
 
-// MIGLabel names a MIG device and its parent GPU, e.g. "H100 1g.10gb (MIG of GPU 0)".
-func (f *Facts) MIGLabel(m format.MIGDevice, index int32) string {
+// FormatMIGDevice names a MIG device and its parent GPU, e.g. "H100 1g.10gb (MIG of GPU 0)".
+func (f *Facts) FormatMIGDevice(m format.MIGDevice, index int32) string {
 	name := strings.Replace(m.Name, " MIG ", " ", 1)
 	if name == "" {
 		name = f.Devices[index].Name
@@ -133,9 +133,9 @@ func (f *Facts) MIGLabel(m format.MIGDevice, index int32) string {
 	return strings.TrimSpace(fmt.Sprintf("%s (MIG of GPU %d)", name, index))
 }
 
-// MIGNames lists the MIG devices of a GPU, e.g. "1g.10gb + 2g.20gb". It returns "" for a GPU
+// ListMIGDevices lists the MIG devices of a GPU, e.g. "1g.10gb + 2g.20gb". It returns "" for a GPU
 // without MIG devices.
-func (f *Facts) MIGNames(index int32) string {
+func (f *Facts) ListMIGDevices(index int32) string {
 	var names []string
 	for _, m := range f.Devices[index].Fact.MIGDevices {
 		name := m.UUID

@@ -20,13 +20,13 @@ type Facts struct {
 	Devices   map[int32]Device
 	// OnlyDevice is the NVML index of the GPU on a machine with one GPU, otherwise -1.
 	OnlyDevice int32
-	Exits      []Exit // ends of processes, in order of time
-	Lost       []Loss
+	Exits      []ProcessExit // ends of processes, in order of time
+	Lost       []CallLoss
 	Notes      []string
 	Inferences []format.StackInference
-	Sampling   sampling.Switches
-	Samples    []Sample // of devices, in order of time
-	Metrics    origin.Names
+	Sampling   sampling.SamplingSwitches
+	Samples    []DeviceSample // of devices, in order of time
+	Metrics    origin.StringNumbers
 	// ProcessSamples are NVML samples of single processes, in order of time. Others has the names
 	// of those processes, recorded or not.
 	ProcessSamples []ProcessSample
@@ -34,7 +34,7 @@ type Facts struct {
 	Xids           []Xid
 	// Allocators are the caching allocators found in processes, in the order of their notes.
 	Allocators     []AllocatorFact
-	AllocatorRules map[int32]caching.Rules // configuration of the caching allocator by pid
+	AllocatorRules map[int32]caching.AllocatorRules // configuration of the caching allocator by pid
 
 	// HasRanks is set if the rank of any process is known. SeveralJobs is set if the processes
 	// belong to different jobs.
@@ -52,7 +52,7 @@ type Process struct {
 	Name    string          `json:"-"`
 	ExitNs  int64           `json:"exit_ns"`
 	Exe     string          `json:"exe"`
-	Devices []DeviceOrdinal `json:"devices"`
+	Devices []ProcessDevice `json:"devices"`
 	// Identity has the rank, the job and the pod. It is the zero value if none is known.
 	Identity    format.Identity `json:"-"`
 	ContainerID string          `json:"container_id"`
@@ -66,22 +66,22 @@ type Device struct {
 	Fact       format.DeviceFact
 }
 
-// Exit is the end of a process, at AtNs (Unix ns).
-type Exit struct {
+// ProcessExit is the end of a process, at AtNs (Unix ns).
+type ProcessExit struct {
 	AtNs int64
 	Pid  int32
 }
 
-// Loss is an interval (Unix ns) in which the recorder lost calls of a class.
-type Loss struct {
+// CallLoss is an interval (Unix ns) in which the recorder lost calls of a class.
+type CallLoss struct {
 	StartNs, DurNs int64
 	Class          string
 	Calls          int64
 }
 
-// Sample is one NVML sample. Metric indexes Facts.Metrics, Device is the NVML index, AtNs is Unix
-// ns.
-type Sample struct {
+// DeviceSample is one NVML sample. Metric indexes Facts.Metrics, Device is the NVML index, AtNs is
+// Unix ns.
+type DeviceSample struct {
 	AtNs   int64
 	Value  float64
 	Metric int32
@@ -91,7 +91,7 @@ type Sample struct {
 // ProcessSample is one NVML sample of a process on a device. The process may be one that gpurec
 // does not record.
 type ProcessSample struct {
-	Sample
+	DeviceSample
 	Pid int32
 }
 
@@ -102,8 +102,8 @@ func Read(rec *format.Recording) (*Facts, error) {
 	f.Threads = make(map[origin.Thread]string)
 	f.Devices = make(map[int32]Device)
 	f.Others = make(map[int32]string)
-	f.AllocatorRules = make(map[int32]caching.Rules)
-	if err := rec.Rows(f.add, format.ClassFact); err != nil {
+	f.AllocatorRules = make(map[int32]caching.AllocatorRules)
+	if err := rec.Rows(f.addRow, format.ClassFact); err != nil {
 		return nil, err
 	}
 	for _, g := range rec.Groups() {
@@ -114,25 +114,25 @@ func Read(rec *format.Recording) (*Facts, error) {
 			return nil, err
 		}
 	}
-	f.compareIdentities()
-	f.Sampling.Finish()
+	f.setIdentityFlags()
+	f.Sampling.ComputeWindows()
 	f.OnlyDevice = -1
 	if len(f.Devices) == 1 {
 		for d := range f.Devices {
 			f.OnlyDevice = d
 		}
 	}
-	slices.SortFunc(f.Exits, func(a, b Exit) int {
+	slices.SortFunc(f.Exits, func(a, b ProcessExit) int {
 		return cmp.Or(cmp.Compare(a.AtNs, b.AtNs), cmp.Compare(a.Pid, b.Pid))
 	})
-	slices.SortStableFunc(f.Samples, func(a, b Sample) int { return cmp.Compare(a.AtNs, b.AtNs) })
+	slices.SortStableFunc(f.Samples, func(a, b DeviceSample) int { return cmp.Compare(a.AtNs, b.AtNs) })
 	slices.SortStableFunc(f.ProcessSamples, func(a, b ProcessSample) int { return cmp.Compare(a.AtNs, b.AtNs) })
 	slices.SortStableFunc(f.Xids, func(a, b Xid) int { return cmp.Compare(a.AtNs, b.AtNs) })
-	slices.SortStableFunc(f.Lost, func(a, b Loss) int { return cmp.Compare(a.StartNs, b.StartNs) })
+	slices.SortStableFunc(f.Lost, func(a, b CallLoss) int { return cmp.Compare(a.StartNs, b.StartNs) })
 	return f, nil
 }
 
-func (f *Facts) add(r *format.Row) error {
+func (f *Facts) addRow(r *format.Row) error {
 	switch r.Kind {
 	case format.KindProcess:
 		f.addProcess(r)
@@ -143,14 +143,14 @@ func (f *Facts) add(r *format.Row) error {
 		_ = json.Unmarshal([]byte(r.Message), &fact) // an unreadable fact leaves the UUID empty
 		f.Devices[r.Device] = Device{r.Name, r.Bytes, fact}
 	case format.KindLost:
-		f.Lost = append(f.Lost, Loss{r.StartNs, max(0, r.DurNs), r.Name, int64(r.Value)})
+		f.Lost = append(f.Lost, CallLoss{r.StartNs, max(0, r.DurNs), r.Name, int64(r.Value)})
 	case format.KindNote:
-		if i, ok := sampling.ReadInference(r); ok {
-			f.addInference(i)
+		if i, ok := sampling.ReadStackInference(r); ok {
+			f.addStackInference(i)
 		} else if r.Name == format.NoteAllocator {
 			f.addAllocator(r)
 		} else if r.Name == format.NoteSampling {
-			f.Sampling.Add(r)
+			f.Sampling.AddNote(r)
 		} else {
 			f.Notes = append(f.Notes, r.Message)
 		}
@@ -165,7 +165,7 @@ func (f *Facts) addAllocator(r *format.Row) {
 		return
 	}
 	f.Allocators = append(f.Allocators, a)
-	f.AllocatorRules[r.Pid] = caching.ParseRules(a.Conf)
+	f.AllocatorRules[r.Pid] = caching.ParseAllocatorRules(a.Conf)
 	for _, text := range []string{a.Missing, a.Limits} {
 		if text != "" && !slices.Contains(f.Notes, text) {
 			f.Notes = append(f.Notes, text)
@@ -179,11 +179,11 @@ func (f *Facts) addSamples(g *format.Group) {
 	start, value := g.Int64("start_ns", nil), g.Float64("value", nil)
 	device, pid := g.Int32("device", nil), g.Int32("pid", nil)
 	message := g.Strings("message")
-	metrics := f.Metrics.All(name.Dict)
+	metrics := f.Metrics.NumbersOf(name.Dict)
 	for i, at := range start {
 		switch kind.At(i) {
 		case format.KindNVML:
-			s := Sample{at, value[i], metrics[name.Index[i]], device[i]}
+			s := DeviceSample{at, value[i], metrics[name.Index[i]], device[i]}
 			if pid[i] == 0 {
 				f.Samples = append(f.Samples, s)
 				continue
@@ -220,7 +220,7 @@ func (f *Facts) addProcess(r *format.Row) {
 		}
 		if parsed.ExitNs > 0 && parsed.ExitNs != p.ExitNs {
 			p.ExitNs = parsed.ExitNs
-			f.Exits = append(f.Exits, Exit{parsed.ExitNs, r.Pid})
+			f.Exits = append(f.Exits, ProcessExit{parsed.ExitNs, r.Pid})
 		}
 	}
 	f.Processes[r.Pid] = p
@@ -241,8 +241,8 @@ func readIdentity(message string) format.Identity {
 	return parsed.Identity
 }
 
-// LostCalls returns the number of lost calls of a class, or of all classes if class is "".
-func (f *Facts) LostCalls(class string) int64 {
+// CountLostCalls returns the number of lost calls of a class, or of all classes if class is "".
+func (f *Facts) CountLostCalls(class string) int64 {
 	var n int64
 	for _, l := range f.Lost {
 		if class == "" || l.Class == class {
@@ -267,9 +267,9 @@ func (f *Facts) LastSample(metric string, device int32, toNs int64) (float64, bo
 	return 0, false
 }
 
-// AllExited returns when the last process ended (Unix ns). It returns false unless the end of every
+// LastExit returns when the last process ended (Unix ns). It returns false unless the end of every
 // known process was recorded.
-func (f *Facts) AllExited() (atNs int64, ok bool) {
+func (f *Facts) LastExit() (atNs int64, ok bool) {
 	for _, p := range f.Processes {
 		if p.ExitNs == 0 {
 			return 0, false
@@ -279,8 +279,8 @@ func (f *Facts) AllExited() (atNs int64, ok bool) {
 	return atNs, len(f.Processes) > 0
 }
 
-// addInference replaces the earlier entry of the same class and key, or adds a new entry.
-func (f *Facts) addInference(i format.StackInference) {
+// addStackInference replaces the earlier entry of the same class and key, or adds a new entry.
+func (f *Facts) addStackInference(i format.StackInference) {
 	for k := range f.Inferences {
 		if o := &f.Inferences[k]; o.Class == i.Class && o.Key == i.Key {
 			*o = i
@@ -290,8 +290,8 @@ func (f *Facts) addInference(i format.StackInference) {
 	f.Inferences = append(f.Inferences, i)
 }
 
-// Inferred returns the sum of the stack inferences of all classes.
-func (f *Facts) Inferred() (sum format.StackInference) {
+// SumStackInferences returns the sum of the stack inferences of all classes.
+func (f *Facts) SumStackInferences() (sum format.StackInference) {
 	for _, i := range f.Inferences {
 		sum.Inferred += i.Inferred
 		sum.Checked += i.Checked
@@ -302,9 +302,9 @@ func (f *Facts) Inferred() (sum format.StackInference) {
 	return sum
 }
 
-// Reported returns the number of processes whose caching allocator is known only from its reported
-// statistics.
-func (f *Facts) Reported() (n int64) {
+// CountReportedAllocators returns the number of processes whose caching allocator is known only
+// from its reported statistics.
+func (f *Facts) CountReportedAllocators() (n int64) {
 	pids := make(map[int32]bool)
 	for _, a := range f.Allocators {
 		if a.Source == format.SourceReports {

@@ -8,8 +8,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Rank returns the rank of a process. It returns false if the rank is unknown.
-func (f *Facts) Rank(pid int32) (int32, bool) {
+// RankOfProcess returns the rank of a process. It returns false if the rank is unknown.
+func (f *Facts) RankOfProcess(pid int32) (int32, bool) {
 	if rank := f.Processes[pid].Identity.Rank; rank != nil {
 		return int32(*rank), true
 	}
@@ -18,14 +18,14 @@ func (f *Facts) Rank(pid int32) (int32, bool) {
 
 // RankText returns the rank of a process as text, or "" if the rank is unknown.
 func (f *Facts) RankText(pid int32) string {
-	if rank, ok := f.Rank(pid); ok {
+	if rank, ok := f.RankOfProcess(pid); ok {
 		return strconv.Itoa(int(rank))
 	}
 	return ""
 }
 
-// compareIdentities sets HasRanks and SeveralJobs.
-func (f *Facts) compareIdentities() {
+// setIdentityFlags sets HasRanks and SeveralJobs.
+func (f *Facts) setIdentityFlags() {
 	jobs := make(map[string]bool)
 	for _, p := range f.Processes {
 		f.HasRanks = f.HasRanks || p.Identity.Rank != nil
@@ -36,8 +36,9 @@ func (f *Facts) compareIdentities() {
 	f.SeveralJobs = len(jobs) > 1
 }
 
-// ShortID returns the first 12 characters of a container id, as container engines print it.
-func ShortID(id string) string { return id[:min(12, len(id))] }
+// ShortContainerID returns the first 12 characters of a container id, as container engines print
+// it.
+func ShortContainerID(id string) string { return id[:min(12, len(id))] }
 
 // PodName returns NAMESPACE/POD, or the pod's UID if its name is unknown.
 func PodName(id *format.Identity) string {

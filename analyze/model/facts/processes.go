@@ -9,12 +9,12 @@ import (
 	"github.com/gpurec/gpurec/analyze/catalog"
 )
 
-// processMemoryFreshNs is the maximum distance of a process's memory sample from the time of
+// maxMemorySampleAgeNs is the maximum distance of a process's memory sample from the time of
 // interest. The recorder takes one sample a second.
-const processMemoryFreshNs = 3_000_000_000
+const maxMemorySampleAgeNs = 3_000_000_000
 
-// Nearest returns the sample of a device metric that is nearest to a time (Unix ns).
-func (f *Facts) Nearest(metric string, device int32, atNs int64) (best Sample, ok bool) {
+// NearestSample returns the sample of a device metric that is nearest to a time (Unix ns).
+func (f *Facts) NearestSample(metric string, device int32, atNs int64) (best DeviceSample, ok bool) {
 	id, known := f.Metrics.Ids[metric]
 	if !known {
 		return best, false
@@ -30,17 +30,17 @@ func (f *Facts) Nearest(metric string, device int32, atNs int64) (best Sample, o
 	return best, ok
 }
 
-// ProcessesAt returns the memory of each process on a device around a time (Unix ns), largest
+// ProcessMemoryAt returns the memory of each process on a device around a time (Unix ns), largest
 // first.
-func (f *Facts) ProcessesAt(device int32, atNs int64) []ProcessSample {
-	id, known := f.Metrics.Ids[catalog.MetricOfProcess]
+func (f *Facts) ProcessMemoryAt(device int32, atNs int64) []ProcessSample {
+	id, known := f.Metrics.Ids[catalog.MetricProcessMemory]
 	if !known {
 		return nil
 	}
 	best := make(map[int32]ProcessSample)
 	for _, s := range f.ProcessSamples {
 		away := max(s.AtNs-atNs, atNs-s.AtNs)
-		if s.Metric != id || s.Device != device || math.IsNaN(s.Value) || away > processMemoryFreshNs {
+		if s.Metric != id || s.Device != device || math.IsNaN(s.Value) || away > maxMemorySampleAgeNs {
 			continue
 		}
 		if old, ok := best[s.Pid]; !ok || away < max(old.AtNs-atNs, atNs-old.AtNs) {
@@ -52,9 +52,9 @@ func (f *Facts) ProcessesAt(device int32, atNs int64) []ProcessSample {
 	})
 }
 
-// DistinguishesProcesses reports whether the recording can name processes by identity, container or
-// cgroup.
-func (f *Facts) DistinguishesProcesses() bool {
+// CanDistinguishProcesses reports whether the recording can name processes by identity, container
+// or cgroup.
+func (f *Facts) CanDistinguishProcesses() bool {
 	cgroups := make(map[string]bool)
 	for _, p := range f.Processes {
 		if p.Identity.Known() || p.ContainerID != "" {
@@ -65,10 +65,10 @@ func (f *Facts) DistinguishesProcesses() bool {
 	return len(cgroups) > 1
 }
 
-// RankOrder returns a sort key for processes: the rank, or the largest number if the rank is
+// RankSortKey returns a sort key for processes: the rank, or the largest number if the rank is
 // unknown.
-func (f *Facts) RankOrder(pid int32) int64 {
-	if rank, ok := f.Rank(pid); ok {
+func (f *Facts) RankSortKey(pid int32) int64 {
+	if rank, ok := f.RankOfProcess(pid); ok {
 		return int64(rank)
 	}
 	return math.MaxInt64

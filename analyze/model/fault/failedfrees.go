@@ -10,31 +10,31 @@ import (
 type freeTarget uint8
 
 const (
-	freesPointer   freeTarget = iota // frees device or host memory, by address
-	freesMapping                     // unmaps memory at an address
-	freesAddresses                   // frees reserved addresses
-	freesIPC                         // closes memory imported from another process
-	freesArray
-	freesPhysical // releases physical memory, by handle
-	freesExternal // destroys memory imported from another API
+	freeTargetPointer   freeTarget = iota // frees device or host memory, by address
+	freeTargetMapping                     // unmaps memory at an address
+	freeTargetAddresses                   // frees reserved addresses
+	freeTargetIPC                         // closes memory imported from another process
+	freeTargetArray
+	freeTargetPhysical // releases physical memory, by handle
+	freeTargetExternal // destroys memory imported from another API
 	numFreeTargets
 )
 
-var targetsByKind = map[string]freeTarget{
-	format.KindFree: freesPointer, format.KindUnmap: freesMapping,
-	format.KindUnreserve: freesAddresses, format.KindReturn: freesIPC,
+var freeTargetsByKind = map[string]freeTarget{
+	format.KindFree: freeTargetPointer, format.KindUnmap: freeTargetMapping,
+	format.KindUnreserve: freeTargetAddresses, format.KindReturn: freeTargetIPC,
 }
 
-var targetsByMemory = map[string]freeTarget{
-	format.MemoryArray: freesArray, format.MemoryPhysical: freesPhysical,
-	format.MemoryExternal: freesExternal,
+var freeTargetsByMemoryKind = map[string]freeTarget{
+	format.MemoryArray: freeTargetArray, format.MemoryPhysical: freeTargetPhysical,
+	format.MemoryExternal: freeTargetExternal,
 }
 
-// targetOf returns the target of calls of a kind and memory kind. It returns false for calls that
-// free nothing.
-func targetOf(kind, memory string) (freeTarget, bool) {
-	target, ok := targetsByKind[kind]
-	if special, is := targetsByMemory[memory]; ok && is {
+// freeTargetOf returns the target of calls of a kind and memory kind. It returns false for calls
+// that free nothing.
+func freeTargetOf(kind, memory string) (freeTarget, bool) {
+	target, ok := freeTargetsByKind[kind]
+	if special, is := freeTargetsByMemoryKind[memory]; ok && is {
 		target = special
 	}
 	return target, ok
@@ -66,13 +66,13 @@ type FailedFrees struct {
 	memory   format.Strings
 }
 
-// Next must be called before the rows of the next row group.
-func (f *FailedFrees) Next() { f.group = nil }
+// StartRowGroup must be called before the rows of the next row group.
+func (f *FailedFrees) StartRowGroup() { f.group = nil }
 
-// Add keeps row i of the row group, a failed call, if the call frees something. The caller sets all
-// exported fields of call except Ptr.
-func (f *FailedFrees) Add(g *format.Group, i int, kind string, call FailedFree) {
-	if _, ok := targetsByKind[kind]; !ok || !blamesPointer(call.Result) {
+// AddFailedFree keeps row i of the row group, a failed call, if the call frees something. The
+// caller sets all exported fields of call except Ptr.
+func (f *FailedFrees) AddFailedFree(g *format.Group, i int, kind string, call FailedFree) {
+	if _, ok := freeTargetsByKind[kind]; !ok || !canBlamePointer(call.Result) {
 		return
 	}
 	if f.group != g {
@@ -87,9 +87,9 @@ func (f *FailedFrees) Add(g *format.Group, i int, kind string, call FailedFree) 
 		f.LeftOut++
 		return
 	}
-	call.Ptr, call.endNs = f.ptr[i], units.EndOf(call.StartNs, f.dur[i])
+	call.Ptr, call.endNs = f.ptr[i], units.EndOfRange(call.StartNs, f.dur[i])
 	call.memory = f.memory.At(i)
-	call.target, _ = targetOf(kind, call.memory)
+	call.target, _ = freeTargetOf(kind, call.memory)
 	f.List = append(f.List, call)
 }
 
@@ -102,16 +102,16 @@ const (
 	ResultHostNotRegistered = 713
 )
 
-// blamesPointer reports whether an invalid pointer can cause this result of a free.
-func blamesPointer(result int32) bool {
+// canBlamePointer reports whether an invalid pointer can cause this result of a free.
+func canBlamePointer(result int32) bool {
 	switch result {
 	case ResultInvalidValue, ResultInvalidHandle, ResultHostNotRegistered:
 		return true
 	}
-	return blamesContext(result)
+	return blamesDestroyedContext(result)
 }
 
-// blamesContext reports whether the result only means that the context is destroyed.
-func blamesContext(result int32) bool {
+// blamesDestroyedContext reports whether the result only means that the context is destroyed.
+func blamesDestroyedContext(result int32) bool {
 	return result == ResultInvalidContext || result == ResultContextDestroyed
 }

@@ -18,14 +18,14 @@ type FreeVerdict uint8
 
 const (
 	// the call was correct, and the driver refused it for another reason
-	FreeRefused FreeVerdict = iota
+	VerdictRefused FreeVerdict = iota
 	// an earlier call freed the memory, and it was not allocated again
-	DoubleFree
-	InsideBlock   // the address is inside a live block, not at its start
-	WrongFunction // the memory is live, but another function must free it
-	ContextEnded  // the memory ended with its context
-	// UnknownPointer: no recorded allocation returned the address.
-	UnknownPointer
+	VerdictDoubleFree
+	VerdictInsideBlock   // the address is inside a live block, not at its start
+	VerdictWrongFunction // the memory is live, but another function must free it
+	VerdictContextEnded  // the memory ended with its context
+	// VerdictUnknownPointer: no recorded allocation returned the address.
+	VerdictUnknownPointer
 	// NumFreeVerdicts is the number of verdicts.
 	NumFreeVerdicts
 )
@@ -38,46 +38,47 @@ func (v FreeVerdict) String() string {
 	}[v]
 }
 
-// FreedMemory explains one failed free.
-type FreedMemory struct {
+// FailedFreeReason explains one failed free.
+type FailedFreeReason struct {
 	Verdict FreeVerdict
 	// Block is the memory, and Allocated reports whether its allocation was recorded. For reserved
 	// addresses Block.Bytes is 0.
 	Block     livemem.Block
 	Allocated bool
 	// By and AtNs are the origin and start (Unix ns) of the call that freed the memory first
-	// (DoubleFree). For ContextEnded they are origin.None and the end of the context.
+	// (VerdictDoubleFree). For VerdictContextEnded they are origin.NoOrigin and the end of the
+	// context.
 	By   int32
 	AtNs int64
-	// Right is the function that must free the memory (WrongFunction).
+	// Right is the function that must free the memory (VerdictWrongFunction).
 	Right string
-	// Offset is the distance from the start of the block in bytes (InsideBlock).
+	// Offset is the distance from the start of the block in bytes (VerdictInsideBlock).
 	Offset int64
 }
 
-// freeName identifies a resource that a process can free.
-type freeName struct {
+// freedResource identifies a resource that a process can free.
+type freedResource struct {
 	ptr    int64
 	pid    int32
 	target freeTarget
 }
 
-// freeScan replays memory calls to classify failed frees. It tracks only the addresses in failed
-// frees, so its memory is bounded by MaxFailedFrees, not by the length of the recording.
-type freeScan struct {
+// failedFreeScan replays memory calls to classify failed frees. It tracks only the addresses in
+// failed frees, so its memory is bounded by MaxFailedFrees, not by the length of the recording.
+type failedFreeScan struct {
 	t    *timeline.Timeline
-	r    livemem.Replay
+	r    livemem.MemoryReplay
 	list []FailedFree // not classified yet, in order of their return
 	next int          // index in found of the result for list[0]
 	// found has one result for each failed free.
-	found []FreedMemory
+	found []FailedFreeReason
 
-	wanted    map[freeName]bool // addresses in failed frees; target is 0
+	wanted    map[freedResource]bool // addresses in failed frees; target is 0
 	addresses map[int32][]int64 // the addresses of wanted by process, sorted
 	// ended says how each wanted resource ended last. reserved has the live address reservations
 	// among them.
-	ended    map[freeName]FreedMemory
-	reserved map[freeName]livemem.Block
+	ended    map[freedResource]FailedFreeReason
+	reserved map[freedResource]livemem.Block
 	// around has the live blocks that contain a wanted address after their start, by process.
 	around map[int32]*livemem.Mappings
 	last   map[origin.Thread]FailedFree // the previous failed free of each thread
@@ -85,22 +86,22 @@ type freeScan struct {
 
 // ClassifyFrees sorts the failed frees by the time of their return, and returns the reason for each
 // in the same order. It returns errors of reading the recording.
-func ClassifyFrees(t *timeline.Timeline, list []FailedFree) ([]FreedMemory, error) {
+func ClassifyFrees(t *timeline.Timeline, list []FailedFree) ([]FailedFreeReason, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
 	slices.SortStableFunc(list, func(a, b FailedFree) int {
 		return cmp.Or(cmp.Compare(a.endNs, b.endNs), -cmp.Compare(a.StartNs, b.StartNs))
 	})
-	s := &freeScan{
-		t: t, list: list, found: make([]FreedMemory, len(list)),
-		wanted: make(map[freeName]bool), addresses: make(map[int32][]int64),
-		ended: make(map[freeName]FreedMemory), reserved: make(map[freeName]livemem.Block),
+	s := &failedFreeScan{
+		t: t, list: list, found: make([]FailedFreeReason, len(list)),
+		wanted: make(map[freedResource]bool), addresses: make(map[int32][]int64),
+		ended: make(map[freedResource]FailedFreeReason), reserved: make(map[freedResource]livemem.Block),
 		around: make(map[int32]*livemem.Mappings), last: make(map[origin.Thread]FailedFree),
 	}
 	for i := range list {
 		f := &list[i]
-		if name := (freeName{ptr: f.Ptr, pid: f.Pid}); !s.wanted[name] {
+		if name := (freedResource{ptr: f.Ptr, pid: f.Pid}); !s.wanted[name] {
 			s.wanted[name] = true
 			s.addresses[f.Pid] = append(s.addresses[f.Pid], f.Ptr)
 		}
@@ -109,111 +110,111 @@ func ClassifyFrees(t *timeline.Timeline, list []FailedFree) ([]FreedMemory, erro
 		slices.Sort(addresses)
 		s.around[pid] = new(livemem.Mappings)
 	}
-	s.r = livemem.Replay{Live: livemem.New(&t.Origins, t.EndedWith), Events: t.Events, Consume: s.consume, Exit: s.exit}
-	err := timeline.InOrder(t.Memory, t.StreamMemory(), func(m *livemem.Call) error {
+	s.r = livemem.MemoryReplay{Live: livemem.New(&t.Origins, t.ContextEndFrees), Events: t.Events, Consume: s.applyChange, Exit: s.forgetProcess}
+	err := timeline.EachRowInOrder(t.Memory, t.NewMemoryStream(), func(m *livemem.MemoryCall) error {
 		s.classifyBefore(m.AtNs)
-		s.call(m)
+		s.applyCall(m)
 		return nil
 	})
 	s.classifyBefore(math.MaxInt64)
-	return s.found, t.Wrap(err)
+	return s.found, t.WrapReadError(err)
 }
 
 // classifyBefore classifies the frees that returned before ns. A failed free is classified at its
 // return: a call that succeeded meanwhile took effect before the failure.
-func (s *freeScan) classifyBefore(ns int64) {
+func (s *failedFreeScan) classifyBefore(ns int64) {
 	for len(s.list) > 0 && s.list[0].endNs < ns {
 		f := &s.list[0]
-		s.r.EventsBefore(f.endNs)
-		s.found[s.next] = s.classify(f)
+		s.r.ApplyEventsBefore(f.endNs)
+		s.found[s.next] = s.classifyFree(f)
 		s.list, s.next = s.list[1:], s.next+1
 	}
 }
 
-// call applies a memory call. It records what the call freed or reserved if a failed free has the
-// same address.
-func (s *freeScan) call(m *livemem.Call) {
+// applyCall applies a memory call. It records what the call freed or reserved if a failed free has
+// the same address.
+func (s *failedFreeScan) applyCall(m *livemem.MemoryCall) {
 	o := &s.t.Origins.List[m.Origin]
-	name := freeName{ptr: m.Ptr, pid: o.Pid}
-	if m.Op > livemem.OpUnreserve && m.Op != livemem.OpReserve || !s.wanted[name] {
-		s.r.Call(m)
+	name := freedResource{ptr: m.Ptr, pid: o.Pid}
+	if m.Op > livemem.OpFreeAddresses && m.Op != livemem.OpReserveAddresses || !s.wanted[name] {
+		s.r.ApplyCall(m)
 		return
 	}
-	name.target = targetOfCall(m)
-	s.r.EventsBefore(m.AtNs)
-	if m.Op == livemem.OpReserve {
+	name.target = freeTargetOfCall(m)
+	s.r.ApplyEventsBefore(m.AtNs)
+	if m.Op == livemem.OpReserveAddresses {
 		s.reserved[name] = livemem.Block{SinceNs: m.AtNs, Origin: m.Origin}
 		return
 	}
-	end := FreedMemory{Verdict: DoubleFree, By: m.Origin, AtNs: m.AtNs}
-	b, ok := s.live(name)
-	end.Block, end.Allocated = b, ok && b.Origin != origin.None
+	end := FailedFreeReason{Verdict: VerdictDoubleFree, By: m.Origin, AtNs: m.AtNs}
+	b, ok := s.findLiveBlock(name)
+	end.Block, end.Allocated = b, ok && b.Origin != origin.NoOrigin
 	nested := s.r.Live.Counts.Nested
-	s.r.Call(m)
+	s.r.ApplyCall(m)
 	if s.r.Live.Counts.Nested == nested { // otherwise the enclosing call already ended the memory
 		s.ended[name] = end
 		delete(s.reserved, name)
 	}
 }
 
-// targetOfCall returns the target of a call that frees or reserves something.
-func targetOfCall(m *livemem.Call) freeTarget {
+// freeTargetOfCall returns the target of a call that frees or reserves something.
+func freeTargetOfCall(m *livemem.MemoryCall) freeTarget {
 	switch {
 	case m.Op == livemem.OpUnmap:
-		return freesMapping
-	case m.Op == livemem.OpReserve || m.Op == livemem.OpUnreserve:
-		return freesAddresses
+		return freeTargetMapping
+	case m.Op == livemem.OpReserveAddresses || m.Op == livemem.OpFreeAddresses:
+		return freeTargetAddresses
 	case m.Space == livemem.SpaceArray:
-		return freesArray
+		return freeTargetArray
 	case m.Space == livemem.SpacePhysical:
-		return freesPhysical
+		return freeTargetPhysical
 	case m.Space == livemem.SpaceIPC:
-		return freesIPC
+		return freeTargetIPC
 	case m.Space == livemem.SpaceExternal:
-		return freesExternal
+		return freeTargetExternal
 	}
-	return freesPointer
+	return freeTargetPointer
 }
 
-// consume tracks blocks that contain wanted addresses, and records which wanted blocks end with a
-// context.
-func (s *freeScan) consume(_ *livemem.Set, c *livemem.Change) {
-	if c.Kind == livemem.AllocFailed {
+// applyChange tracks blocks that contain wanted addresses, and records which wanted blocks end with
+// a context.
+func (s *failedFreeScan) applyChange(_ *livemem.Set, c *livemem.Change) {
+	if c.Kind == livemem.ChangeAllocFailed {
 		return
 	}
 	o := &s.t.Origins.List[c.Block.Origin]
-	name := freeName{ptr: c.Ptr, pid: o.Pid}
-	if c.Kind >= livemem.FreedWithCtx && s.wanted[name] {
-		name.target = s.targetOfBlock(&c.Block)
-		s.ended[name] = FreedMemory{
-			Verdict: ContextEnded, Block: c.Block, Allocated: true,
-			By: origin.None, AtNs: c.AtNs,
+	name := freedResource{ptr: c.Ptr, pid: o.Pid}
+	if c.Kind >= livemem.ChangeFreedWithContext && s.wanted[name] {
+		name.target = s.freeTargetOfBlock(&c.Block)
+		s.ended[name] = FailedFreeReason{
+			Verdict: VerdictContextEnded, Block: c.Block, Allocated: true,
+			By: origin.NoOrigin, AtNs: c.AtNs,
 		}
 	}
 	addresses := s.addresses[o.Pid]
-	if len(addresses) == 0 || s.targetOfBlock(&c.Block) != freesPointer {
+	if len(addresses) == 0 || s.freeTargetOfBlock(&c.Block) != freeTargetPointer {
 		return
 	}
-	end := units.EndOf(c.Ptr, c.Block.Bytes)
+	end := units.EndOfRange(c.Ptr, c.Block.Bytes)
 	// Find the first wanted address after the start of the block.
 	if i, _ := slices.BinarySearch(addresses, c.Ptr+1); i == len(addresses) || addresses[i] >= end {
 		return
 	}
 	blocks := s.around[o.Pid]
-	blocks.Cut(c.Ptr, end, func(livemem.Mapping) {})
-	if c.Kind == livemem.Allocated {
-		blocks.Insert(livemem.Mapping{Start: c.Ptr, End: end, Number: c.Ptr})
+	blocks.RemoveOverlapping(c.Ptr, end, func(livemem.Mapping) {})
+	if c.Kind == livemem.ChangeAllocated {
+		blocks.InsertMapping(livemem.Mapping{Start: c.Ptr, End: end, Number: c.Ptr})
 	}
 }
 
-// targetOfBlock returns the target of the calls that can free a block.
-func (s *freeScan) targetOfBlock(b *livemem.Block) freeTarget {
-	target, _ := targetOf(format.KindFree, s.t.Origins.Memory(b.Origin))
+// freeTargetOfBlock returns the target of the calls that can free a block.
+func (s *failedFreeScan) freeTargetOfBlock(b *livemem.Block) freeTarget {
+	target, _ := freeTargetOf(format.KindFree, s.t.Origins.MemoryKindOf(b.Origin))
 	return target
 }
 
-// exit forgets a process, because the kernel may reuse its pid.
-func (s *freeScan) exit(pid int32, _ int64) {
+// forgetProcess forgets a process, because the kernel may reuse its pid.
+func (s *failedFreeScan) forgetProcess(pid int32, _ int64) {
 	for name := range s.ended {
 		if name.pid == pid {
 			delete(s.ended, name)
@@ -231,61 +232,61 @@ func (s *freeScan) exit(pid int32, _ int64) {
 
 // memoryOf returns the live memory of a process, or nil if no memory call of the process was
 // recorded.
-func (s *freeScan) memoryOf(pid int32) *livemem.ProcessMemory {
+func (s *failedFreeScan) memoryOf(pid int32) *livemem.ProcessMemory {
 	number, ok := s.t.Origins.Pids[pid]
 	if !ok {
 		return nil
 	}
-	return s.r.Live.OfProcess(number)
+	return s.r.Live.MemoryOfProcess(number)
 }
 
-// live returns the block that a call with this target and address would free now.
-func (s *freeScan) live(name freeName) (livemem.Block, bool) {
+// findLiveBlock returns the block that a call with this target and address would free now.
+func (s *failedFreeScan) findLiveBlock(name freedResource) (livemem.Block, bool) {
 	h := s.memoryOf(name.pid)
 	if h == nil {
 		return livemem.Block{}, false
 	}
 	switch name.target {
-	case freesPointer:
+	case freeTargetPointer:
 		return h.Pointers.Get(name.ptr)
-	case freesArray:
+	case freeTargetArray:
 		return h.Arrays.Get(name.ptr)
-	case freesPhysical:
+	case freeTargetPhysical:
 		if mem := h.Handles[name.ptr]; mem != nil && mem.Refs > 0 {
 			return mem.Block, true
 		}
-	case freesMapping:
-		return h.MappedAt(name.ptr)
-	case freesAddresses:
+	case freeTargetMapping:
+		return h.MappedBlockAt(name.ptr)
+	case freeTargetAddresses:
 		b, ok := s.reserved[name]
 		return b, ok
-	case freesIPC:
+	case freeTargetIPC:
 		return livemem.Block{
-			Origin: origin.None,
-		}, h.Borrowed[livemem.BorrowedName{Space: livemem.SpaceIPC, Ptr: name.ptr}] > 0
-	case freesExternal:
+			Origin: origin.NoOrigin,
+		}, h.Borrowed[livemem.BorrowedKey{Space: livemem.SpaceIPC, Ptr: name.ptr}] > 0
+	case freeTargetExternal:
 		return livemem.Block{
-			Origin: origin.None,
-		}, h.Borrowed[livemem.BorrowedName{Space: livemem.SpaceExternal, Ptr: name.ptr}] > 0
+			Origin: origin.NoOrigin,
+		}, h.Borrowed[livemem.BorrowedKey{Space: livemem.SpaceExternal, Ptr: name.ptr}] > 0
 	}
 	return livemem.Block{}, false
 }
 
-// blockAround returns the live block that contains the failed free's address after its start, and
-// the block's start.
-func (s *freeScan) blockAround(f *FailedFree) (b livemem.Block, start int64, ok bool) {
+// findBlockAround returns the live block that contains the failed free's address after its start,
+// and the block's start.
+func (s *failedFreeScan) findBlockAround(f *FailedFree) (b livemem.Block, start int64, ok bool) {
 	h := s.memoryOf(f.Pid)
-	if h == nil || f.target > freesMapping {
+	if h == nil || f.target > freeTargetMapping {
 		return b, 0, false
 	}
-	s.around[f.Pid].Overlapping(f.Ptr, units.EndOf(f.Ptr, 1), func(m livemem.Mapping) {
+	s.around[f.Pid].EachOverlapping(f.Ptr, units.EndOfRange(f.Ptr, 1), func(m livemem.Mapping) {
 		start = m.Start
 		b, ok = h.Pointers.Get(start)
 	})
 	return b, start, ok && f.Ptr > start
 }
 
-// classify returns the reason why a free failed. It checks in this order:
+// classifyFree returns the reason why a free failed. It checks in this order:
 //
 //	refused         the memory is live, and the function is the right one
 //	wrong function  memory is live at the address, and another function must free it
@@ -294,106 +295,107 @@ func (s *freeScan) blockAround(f *FailedFree) (b livemem.Block, start int64, ok 
 //	double free     another function freed the resource before
 //	inside a block  the address is after the start of a live block
 //	unknown pointer everything else
-func (s *freeScan) classify(f *FailedFree) FreedMemory {
+func (s *failedFreeScan) classifyFree(f *FailedFree) FailedFreeReason {
 	th := origin.Thread{Pid: f.Pid, Tid: f.Tid}
 	inner := s.last[th]
 	s.last[th] = *f
 	if inner.Ptr == f.Ptr && f.StartNs <= inner.StartNs && inner.endNs <= f.endNs {
-		return FreedMemory{} // the nested call failed too, and is classified on its own
+		return FailedFreeReason{} // the nested call failed too, and is classified on its own
 	}
-	found := s.lookUp(f)
-	if blamesContext(f.Result) && found.Verdict != ContextEnded {
-		return FreedMemory{}
+	found := s.findReason(f)
+	if blamesDestroyedContext(f.Result) && found.Verdict != VerdictContextEnded {
+		return FailedFreeReason{}
 	}
 	return found
 }
 
-func (s *freeScan) lookUp(f *FailedFree) FreedMemory {
-	own := freeName{f.Ptr, f.Pid, f.target}
+func (s *failedFreeScan) findReason(f *FailedFree) FailedFreeReason {
+	own := freedResource{f.Ptr, f.Pid, f.target}
 	ended, wasFreed := s.ended[own]
 	// The driver can return the address to another thread before the failed call returns.
-	if b, ok := s.live(own); ok && !(wasFreed && b.SinceNs > f.StartNs) {
-		if f.target == freesPointer && !freesKind(f.memory, s.t.Origins.Memory(b.Origin)) {
-			return s.belongsTo(freesPointer, b)
+	if b, ok := s.findLiveBlock(own); ok && !(wasFreed && b.SinceNs > f.StartNs) {
+		if f.target == freeTargetPointer && !canFreeMemoryKind(f.memory, s.t.Origins.MemoryKindOf(b.Origin)) {
+			return s.newWrongFunction(freeTargetPointer, b)
 		}
-		return FreedMemory{}
+		return FailedFreeReason{}
 	}
-	if found, ok := s.liveElsewhere(f, freesPointer, freesMapping, freesIPC); ok {
+	if found, ok := s.findOtherLiveTarget(f, freeTargetPointer, freeTargetMapping, freeTargetIPC); ok {
 		return found
 	}
 	if wasFreed {
 		return ended
 	}
-	if found, ok := s.liveElsewhere(f, freesAddresses, freesArray, freesPhysical, freesExternal); ok {
+	if found, ok := s.findOtherLiveTarget(f, freeTargetAddresses, freeTargetArray, freeTargetPhysical, freeTargetExternal); ok {
 		return found
 	}
 	for target := range numFreeTargets {
-		if ended, ok := s.ended[freeName{f.Ptr, f.Pid, target}]; ok {
+		if ended, ok := s.ended[freedResource{f.Ptr, f.Pid, target}]; ok {
 			return ended
 		}
 	}
-	if b, start, ok := s.blockAround(f); ok {
-		return FreedMemory{
-			Verdict: InsideBlock, Block: b, Allocated: true,
-			By: origin.None, Offset: f.Ptr - start,
+	if b, start, ok := s.findBlockAround(f); ok {
+		return FailedFreeReason{
+			Verdict: VerdictInsideBlock, Block: b, Allocated: true,
+			By: origin.NoOrigin, Offset: f.Ptr - start,
 		}
 	}
 	if h := s.memoryOf(f.Pid); h != nil && h.Foreign[f.Ptr] != 0 {
-		return FreedMemory{} // memory of a graph or of another API: its lifetime is unknown
+		return FailedFreeReason{} // memory of a graph or of another API: its lifetime is unknown
 	}
-	return FreedMemory{Verdict: UnknownPointer, By: origin.None}
+	return FailedFreeReason{Verdict: VerdictUnknownPointer, By: origin.NoOrigin}
 }
 
-// liveElsewhere returns the first of targets under which the failed free's address is live. It
-// skips the target of the failed free itself.
-func (s *freeScan) liveElsewhere(f *FailedFree, targets ...freeTarget) (FreedMemory, bool) {
-	if f.target == freesAddresses {
-		return FreedMemory{}, false // reserved addresses may also have memory mapped to them
+// findOtherLiveTarget returns the first of targets under which the failed free's address is live.
+// It skips the target of the failed free itself.
+func (s *failedFreeScan) findOtherLiveTarget(f *FailedFree, targets ...freeTarget) (FailedFreeReason, bool) {
+	if f.target == freeTargetAddresses {
+		return FailedFreeReason{}, false // reserved addresses may also have memory mapped to them
 	}
 	for _, target := range targets {
 		if target == f.target {
 			continue
 		}
-		if b, ok := s.live(freeName{f.Ptr, f.Pid, target}); ok {
-			return s.belongsTo(target, b), true
+		if b, ok := s.findLiveBlock(freedResource{f.Ptr, f.Pid, target}); ok {
+			return s.newWrongFunction(target, b), true
 		}
 	}
-	return FreedMemory{}, false
+	return FailedFreeReason{}, false
 }
 
-// belongsTo returns the verdict WrongFunction for live memory, with the right function.
-func (s *freeScan) belongsTo(target freeTarget, b livemem.Block) FreedMemory {
-	found := FreedMemory{
-		Verdict: WrongFunction, Block: b, Allocated: b.Origin != origin.None,
-		By: origin.None, Right: functionsByTarget[target],
+// newWrongFunction returns the verdict VerdictWrongFunction for live memory, with the right
+// function.
+func (s *failedFreeScan) newWrongFunction(target freeTarget, b livemem.Block) FailedFreeReason {
+	found := FailedFreeReason{
+		Verdict: VerdictWrongFunction, Block: b, Allocated: b.Origin != origin.NoOrigin,
+		By: origin.NoOrigin, Right: freeFunctionsByTarget[target],
 	}
 	switch {
-	case target == freesPointer:
-		found.Right = functionsByMemory[s.t.Origins.Memory(b.Origin)]
-	case target == freesArray && catalog.BaseName(s.t.Origins.Name(b.Origin)) == "cuMipmappedArrayCreate":
+	case target == freeTargetPointer:
+		found.Right = freeFunctionsByMemoryKind[s.t.Origins.MemoryKindOf(b.Origin)]
+	case target == freeTargetArray && catalog.BaseFunctionName(s.t.Origins.FunctionOf(b.Origin)) == "cuMipmappedArrayCreate":
 		found.Right = "cuMipmappedArrayDestroy"
 	}
 	return found
 }
 
-// functionsByTarget are the functions that free each target. functionsByMemory are those that free
-// a pointer, by memory kind.
+// freeFunctionsByTarget are the functions that free each target. freeFunctionsByMemoryKind are
+// those that free a pointer, by memory kind.
 var (
-	functionsByTarget = [numFreeTargets]string{
-		freesMapping: "cuMemUnmap and cuMemRelease", freesAddresses: "cuMemAddressFree",
-		freesIPC: "cuIpcCloseMemHandle", freesArray: "cuArrayDestroy",
-		freesPhysical: "cuMemRelease", freesExternal: "cuDestroyExternalMemory",
+	freeFunctionsByTarget = [numFreeTargets]string{
+		freeTargetMapping: "cuMemUnmap and cuMemRelease", freeTargetAddresses: "cuMemAddressFree",
+		freeTargetIPC: "cuIpcCloseMemHandle", freeTargetArray: "cuArrayDestroy",
+		freeTargetPhysical: "cuMemRelease", freeTargetExternal: "cuDestroyExternalMemory",
 	}
-	functionsByMemory = map[string]string{
+	freeFunctionsByMemoryKind = map[string]string{
 		format.MemoryDevice: "cuMemFree", format.MemoryManaged: "cuMemFree",
 		format.MemoryAsync: "cuMemFreeAsync", format.MemoryHost: "cuMemFreeHost",
 		format.MemoryRegistered: "cuMemHostUnregister",
 	}
 )
 
-// freesKind reports whether a function for one memory kind can free another kind: cuMemFree also
-// frees memory of pools, and cuMemFreeAsync memory of cuMemAlloc.
-func freesKind(call, memory string) bool {
+// canFreeMemoryKind reports whether a function for one memory kind can free another kind: cuMemFree
+// also frees memory of pools, and cuMemFreeAsync memory of cuMemAlloc.
+func canFreeMemoryKind(call, memory string) bool {
 	switch call {
 	case format.MemoryDevice:
 		return memory == format.MemoryDevice || memory == format.MemoryManaged ||

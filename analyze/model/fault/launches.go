@@ -16,8 +16,9 @@ import (
 // A fault on the GPU is noticed only after the call that caused it has returned. The candidates are
 // the launches before the fault, except those that a successful synchronization proved complete.
 
-// Moment is a point in time (Unix ns) of a process and context. Context 0 matches all contexts.
-type Moment struct {
+// ContextMoment is a point in time (Unix ns) of a process and context. Context 0 matches all
+// contexts.
+type ContextMoment struct {
 	AtNs    int64
 	Pid     int32
 	Context int64
@@ -34,12 +35,12 @@ type Launch struct {
 	Site           string
 }
 
-func (l *Launch) later(o *Launch) int {
+func (l *Launch) compareNewestFirst(o *Launch) int {
 	return cmp.Or(cmp.Compare(o.StartNs, l.StartNs), cmp.Compare(l.Tid, o.Tid))
 }
 
-// launchesPerMoment is the maximum number of launches reported for a moment.
-const launchesPerMoment = 5
+// maxLaunchesPerMoment is the maximum number of launches reported for a moment.
+const maxLaunchesPerMoment = 5
 
 // launchWatch collects launches of one process and context. Its moments are in order of time; each
 // moment ends an interval with launches and synchronizations.
@@ -47,18 +48,18 @@ type launchWatch struct {
 	context  int64
 	moments  []int64
 	launches [][]Launch // the latest launches of each interval
-	syncs    []map[syncKey]synced
+	syncs    []map[syncScope]latestSync
 }
 
-// syncKey is the object that a synchronization waits for: one stream, or all streams.
-type syncKey struct {
+// syncScope is the object that a synchronization waits for: one stream, or all streams.
+type syncScope struct {
 	stream int64
 	all    bool
 }
 
-// synced is the latest successful synchronization. It completes all work of its thread, and all
+// latestSync is the latest successful synchronization. It completes all work of its thread, and all
 // work that other threads launched before startNs.
-type synced struct {
+type latestSync struct {
 	startNs int64
 	tid     int32
 }
@@ -76,18 +77,18 @@ type launchScan struct {
 	isLaunch, isSync, isContextSync []bool
 }
 
-// LaunchesBefore returns, for each moment, the latest launches of its process and context that may
-// still have been running, newest first. It applies the filter's threads, streams and kernels.
-func LaunchesBefore(t *timeline.Timeline, moments []Moment, f *query.Filter) ([][]Launch, error) {
+// FindLaunchesBefore returns, for each moment, the latest launches of its process and context that
+// may still have been running, newest first. It applies the filter's threads, streams and kernels.
+func FindLaunchesBefore(t *timeline.Timeline, moments []ContextMoment, f *query.Filter) ([][]Launch, error) {
 	s := launchScan{filter: f, watches: make(map[int32][]*launchWatch)}
 	for _, m := range moments {
-		s.watch(m)
+		s.watchMoment(m)
 	}
 	for _, watches := range s.watches {
 		for _, w := range watches {
 			slices.Sort(w.moments)
 			w.moments = slices.Compact(w.moments)
-			w.launches, w.syncs = make([][]Launch, len(w.moments)), make([]map[syncKey]synced, len(w.moments))
+			w.launches, w.syncs = make([][]Launch, len(w.moments)), make([]map[syncScope]latestSync, len(w.moments))
 			s.untilNs = max(s.untilNs, w.moments[len(w.moments)-1])
 		}
 	}
@@ -95,15 +96,15 @@ func LaunchesBefore(t *timeline.Timeline, moments []Moment, f *query.Filter) ([]
 		if len(moments) == 0 || sp.FirstNs > s.untilNs {
 			continue
 		}
-		s.group(sp.Group)
+		s.scanGroup(sp.Group)
 		if err := sp.Group.Err(); err != nil {
-			return nil, t.Wrap(err)
+			return nil, t.WrapReadError(err)
 		}
 	}
-	found := make(map[Moment][]Launch)
+	found := make(map[ContextMoment][]Launch)
 	for pid, watches := range s.watches {
 		for _, w := range watches {
-			w.collect(pid, found)
+			w.collectLaunches(pid, found)
 		}
 	}
 	list := make([][]Launch, len(moments))
@@ -113,7 +114,7 @@ func LaunchesBefore(t *timeline.Timeline, moments []Moment, f *query.Filter) ([]
 	return list, nil
 }
 
-func (s *launchScan) watch(m Moment) {
+func (s *launchScan) watchMoment(m ContextMoment) {
 	for _, w := range s.watches[m.Pid] {
 		if w.context == m.Context {
 			w.moments = append(w.moments, m.AtNs)
@@ -123,11 +124,11 @@ func (s *launchScan) watch(m Moment) {
 	s.watches[m.Pid] = append(s.watches[m.Pid], &launchWatch{context: m.Context, moments: []int64{m.AtNs}})
 }
 
-func (s *launchScan) group(g *format.Group) {
+func (s *launchScan) scanGroup(g *format.Group) {
 	if !slices.Contains(g.Kinds(), format.KindLaunch) && !slices.Contains(g.Kinds(), format.KindSync) {
 		return
 	}
-	s.read(g)
+	s.readColumns(g)
 	for i, start := range s.start {
 		kind := s.kind.Index[i]
 		watches := s.watches[s.pid[i]]
@@ -136,15 +137,15 @@ func (s *launchScan) group(g *format.Group) {
 		}
 		for _, w := range watches {
 			if inContext := w.context == 0 || s.context[i] == 0 || w.context == s.context[i]; s.isSync[kind] {
-				s.sync(w, i, inContext)
+				s.addSync(w, i, inContext)
 			} else if inContext {
-				s.launch(w, i)
+				s.addLaunch(w, i)
 			}
 		}
 	}
 }
 
-func (s *launchScan) read(g *format.Group) {
+func (s *launchScan) readColumns(g *format.Group) {
 	s.start, s.dur = g.Int64("start_ns", s.start), g.Int64("dur_ns", s.dur)
 	s.context, s.stream = g.Int64("context", s.context), g.Int64("stream", s.stream)
 	s.ptr = g.Int64("ptr", s.ptr)
@@ -161,22 +162,22 @@ func (s *launchScan) read(g *format.Group) {
 	}
 }
 
-// launch adds row i, a launch, if it is one of the latest of its interval.
-func (s *launchScan) launch(w *launchWatch, i int) {
+// addLaunch adds row i, a launch, if it is one of the latest of its interval.
+func (s *launchScan) addLaunch(w *launchWatch, i int) {
 	flags := s.flags[i]
 	bin, _ := slices.BinarySearch(w.moments, s.start[i])
-	if bin == len(w.moments) || flags&format.FlagCaptured != 0 || flags&timeline.NoResult == 0 && s.result[i] != 0 ||
-		!s.passes(i) {
+	if bin == len(w.moments) || flags&format.FlagCaptured != 0 || flags&timeline.NoResultFlags == 0 && s.result[i] != 0 ||
+		!s.passesFilter(i) {
 		return
 	}
 	heap := w.launches[bin]
-	full := len(heap) == launchesPerMoment
+	full := len(heap) == maxLaunchesPerMoment
 	if full && s.start[i] < heap[0].StartNs {
 		return
 	}
 	l := Launch{
 		StartNs: s.start[i],
-		endNs:   units.EndOf(s.start[i], s.dur[i]),
+		endNs:   units.EndOfRange(s.start[i], s.dur[i]),
 		Stream:  s.stream[i],
 		pid:     s.pid[i],
 		Tid:     s.tid[i],
@@ -186,7 +187,7 @@ func (s *launchScan) launch(w *launchWatch, i int) {
 		Kernel:  s.kernel.At(i),
 		Site:    s.site.At(i),
 	}
-	earlier := func(a, b Launch) bool { return a.later(&b) > 0 }
+	earlier := func(a, b Launch) bool { return a.compareNewestFirst(&b) > 0 }
 	if full {
 		if !earlier(heap[0], l) {
 			return
@@ -198,65 +199,65 @@ func (s *launchScan) launch(w *launchWatch, i int) {
 	w.launches[bin] = stats.HeapPush(heap, l, earlier)
 }
 
-// passes applies the parts of the filter that concern launches.
-func (s *launchScan) passes(i int) bool {
+// passesFilter applies the parts of the filter that concern launches.
+func (s *launchScan) passesFilter(i int) bool {
 	f := s.filter
 	return f.PassesKernel(format.KindLaunch, s.kernel.At(i)) &&
 		(len(f.Tids) == 0 || slices.Contains(f.Tids, s.tid[i])) &&
 		(len(f.Streams) == 0 || slices.Contains(f.Streams, s.stream[i]))
 }
 
-// sync records row i, a successful synchronization, in the interval in which it returned. It
+// addSync records row i, a successful synchronization, in the interval in which it returned. It
 // ignores per-thread default streams and events, because their work is unknown.
-func (s *launchScan) sync(w *launchWatch, i int, inContext bool) {
+func (s *launchScan) addSync(w *launchWatch, i int, inContext bool) {
 	name := s.name.Index[i]
 	// cuCtxSynchronize_v2 has the context as an argument
 	all := s.isContextSync[name] && w.context != 0 && cmp.Or(s.ptr[i], s.context[i]) == w.context
-	ofStream := inContext && catalog.BaseName(s.name.Dict[name]) == "cuStreamSynchronize" &&
+	ofStream := inContext && catalog.BaseFunctionName(s.name.Dict[name]) == "cuStreamSynchronize" &&
 		s.flags[i]&format.FlagPerThreadStream == 0
-	if s.result[i] != 0 || s.flags[i]&timeline.NoResult != 0 || !all && !ofStream {
+	if s.result[i] != 0 || s.flags[i]&timeline.NoResultFlags != 0 || !all && !ofStream {
 		return
 	}
-	bin, _ := slices.BinarySearch(w.moments, units.EndOf(s.start[i], s.dur[i]))
+	bin, _ := slices.BinarySearch(w.moments, units.EndOfRange(s.start[i], s.dur[i]))
 	if bin == len(w.moments) {
 		return
 	}
 	if w.syncs[bin] == nil {
-		w.syncs[bin] = make(map[syncKey]synced)
+		w.syncs[bin] = make(map[syncScope]latestSync)
 	}
-	key := syncKey{s.stream[i], false}
+	key := syncScope{s.stream[i], false}
 	if all {
-		key = syncKey{0, true}
+		key = syncScope{0, true}
 	}
 	if last, ok := w.syncs[bin][key]; !ok || s.start[i] > last.startNs {
-		w.syncs[bin][key] = synced{s.start[i], s.tid[i]}
+		w.syncs[bin][key] = latestSync{s.start[i], s.tid[i]}
 	}
 }
 
-// collect merges the intervals: all intervals up to a moment come before it.
-func (w *launchWatch) collect(pid int32, found map[Moment][]Launch) {
+// collectLaunches merges the intervals: all intervals up to a moment come before it.
+func (w *launchWatch) collectLaunches(pid int32, found map[ContextMoment][]Launch) {
 	var last []Launch
-	done := make(map[syncKey]synced)
+	done := make(map[syncScope]latestSync)
 	for i, at := range w.moments {
 		last = append(slices.Clone(w.launches[i]), last...)
-		slices.SortStableFunc(last, func(a, b Launch) int { return a.later(&b) })
-		last = last[:min(len(last), launchesPerMoment)]
+		slices.SortStableFunc(last, func(a, b Launch) int { return a.compareNewestFirst(&b) })
+		last = last[:min(len(last), maxLaunchesPerMoment)]
 		for key, s := range w.syncs[i] {
 			if old, ok := done[key]; !ok || s.startNs > old.startNs {
 				done[key] = s
 			}
 		}
 		running := slices.DeleteFunc(slices.Clone(last), func(l Launch) bool {
-			return l.doneBy(done[syncKey{l.Stream, false}]) || l.doneBy(done[syncKey{0, true}])
+			return l.isCompletedBy(done[syncScope{l.Stream, false}]) || l.isCompletedBy(done[syncScope{0, true}])
 		})
-		found[Moment{at, pid, w.context}] = running
+		found[ContextMoment{at, pid, w.context}] = running
 	}
 }
 
-// doneBy reports whether a successful synchronization proves that the launch has completed. For a
-// launch recorded at its entry only, the time at which it reached the GPU is unknown. It is known
-// only that the launch came before the next call of its thread.
-func (l *Launch) doneBy(s synced) bool {
+// isCompletedBy reports whether a successful synchronization proves that the launch has completed.
+// For a launch recorded at its entry only, the time at which it reached the GPU is unknown. It is
+// known only that the launch came before the next call of its thread.
+func (l *Launch) isCompletedBy(s latestSync) bool {
 	if l.flags&(format.FlagPerThreadStream|format.FlagOpen|format.FlagAbandoned) != 0 || s.startNs == 0 {
 		return false
 	}

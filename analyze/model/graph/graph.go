@@ -17,17 +17,17 @@ import (
 // nodes. The calls are replayed in the order of their return. record counts kernels in the same
 // order. A program must order its captures itself.
 
-// Handle identifies a stream, event, graph or executable graph of a process.
-type Handle struct {
+// ObjectHandle identifies a stream, event, graph or executable graph of a process.
+type ObjectHandle struct {
 	Pid    int32
 	Handle int64
 }
 
-// Contents has the versions of each executable graph, in order of time.
-type Contents map[Handle][]*Version
+// GraphContents has the versions of each executable graph, in order of time.
+type GraphContents map[ObjectHandle][]*GraphVersion
 
-// Version is the contents of an executable graph until the next version starts.
-type Version struct {
+// GraphVersion is the contents of an executable graph until the next version starts.
+type GraphVersion struct {
 	fromNs int64
 	nodes  graphNodes
 	Text   string // nodes of the graph as text
@@ -41,7 +41,7 @@ type graphNodes struct {
 	changed bool // some nodes were removed or changed, and it is unknown which
 }
 
-func (n *graphNodes) add(label string, count int64) {
+func (n *graphNodes) addLabel(label string, count int64) {
 	if n.counts == nil {
 		n.counts = make(map[string]int64)
 	}
@@ -51,40 +51,41 @@ func (n *graphNodes) add(label string, count int64) {
 	n.counts[label] += count
 }
 
-func (n *graphNodes) addAll(o *graphNodes) {
+func (n *graphNodes) addNodes(o *graphNodes) {
 	if o == nil {
 		return
 	}
 	for _, label := range o.labels {
-		n.add(label, o.counts[label])
+		n.addLabel(label, o.counts[label])
 	}
 	n.changed = n.changed || o.changed
 }
 
-// replace removes one node with the label old, and adds one with the label label unless it is "".
-func (n *graphNodes) replace(old, label string) {
+// replaceNode removes one node with the label old, and adds one with the label label unless it is
+// "".
+func (n *graphNodes) replaceNode(old, label string) {
 	if n.counts[old]--; n.counts[old] <= 0 {
 		delete(n.counts, old)
 		n.labels = slices.DeleteFunc(n.labels, func(l string) bool { return l == old })
 	}
 	if label != "" {
-		n.add(label, 1)
+		n.addLabel(label, 1)
 	}
 }
 
-// graphLabels is the maximum number of node labels in the text for a graph.
-const graphLabels = 12
+// maxGraphLabels is the maximum number of node labels in the text for a graph.
+const maxGraphLabels = 12
 
 // String lists the nodes, e.g. "gemm ×24, copy DtoD, relu ×24".
 func (n *graphNodes) String() string {
 	var list []string
 	for i, label := range n.labels {
-		if i == graphLabels {
+		if i == maxGraphLabels {
 			list = append(list, fmt.Sprintf("… and %d kinds more", len(n.labels)-i))
 			break
 		}
 		if count := n.counts[label]; count > 1 {
-			label += " ×" + units.Count(count)
+			label += " ×" + units.FormatCount(count)
 		}
 		list = append(list, label)
 	}
@@ -94,11 +95,11 @@ func (n *graphNodes) String() string {
 	return strings.Join(list, ", ")
 }
 
-// At returns the contents of an executable graph at ns (Unix ns). It returns nil if the graph's
-// instantiation was not recorded.
-func (c Contents) At(pid int32, exec, ns int64) *Version {
-	var found *Version
-	for _, v := range c[Handle{pid, exec}] {
+// VersionAt returns the contents of an executable graph at ns (Unix ns). It returns nil if the
+// graph's instantiation was not recorded.
+func (c GraphContents) VersionAt(pid int32, exec, ns int64) *GraphVersion {
+	var found *GraphVersion
+	for _, v := range c[ObjectHandle{pid, exec}] {
 		if v.fromNs <= ns {
 			found = v
 		}
@@ -118,14 +119,14 @@ type graphStep struct {
 
 // Read reconstructs the graphs of a recording. It returns nil if no graph is launched, and errors
 // of reading the recording.
-func Read(t *timeline.Timeline) (Contents, error) {
+func Read(t *timeline.Timeline) (GraphContents, error) {
 	var r graphReader
 	launched := false
 	for _, spans := range [][]timeline.Span{t.Calls, t.Memory} {
 		for _, s := range spans {
-			launched = r.read(s.Group) || launched
+			launched = r.readGroup(s.Group) || launched
 			if err := s.Group.Err(); err != nil {
-				return nil, t.Wrap(err)
+				return nil, t.WrapReadError(err)
 			}
 		}
 		if !launched {
@@ -134,17 +135,17 @@ func Read(t *timeline.Timeline) (Contents, error) {
 	}
 	slices.SortStableFunc(r.steps, func(a, b graphStep) int { return cmp.Compare(a.atNs, b.atNs) })
 	m := graphBuilder{
-		streams: make(map[Handle]*graphCapture), events: make(map[Handle]*graphCapture),
-		graphs: make(map[Handle]*graphNodes), kernels: make(map[Handle]kernelNode), execs: make(Contents),
+		streams: make(map[ObjectHandle]*graphCapture), events: make(map[ObjectHandle]*graphCapture),
+		graphs: make(map[ObjectHandle]*graphNodes), kernels: make(map[ObjectHandle]kernelNode), execs: make(GraphContents),
 	}
 	for i := range r.steps {
-		m.step(&r.steps[i])
+		m.applyStep(&r.steps[i])
 	}
 	return m.execs, nil
 }
 
-// graphCalls are the functions that graphBuilder handles.
-var graphCalls = map[string]bool{
+// graphFunctions are the functions that graphBuilder handles.
+var graphFunctions = map[string]bool{
 	"cuStreamBeginCapture":              true,
 	"cuStreamBeginCapture_v2":           true,
 	"cuStreamBeginCaptureToGraph":       true,
@@ -192,16 +193,16 @@ type graphReader struct {
 	value                           []float64
 }
 
-// read reads a row group. It reports whether the row group has a graph launch.
-func (r *graphReader) read(g *format.Group) (launched bool) {
+// readGroup reads a row group. It reports whether the row group has a graph launch.
+func (r *graphReader) readGroup(g *format.Group) (launched bool) {
 	r.name, r.flags = g.StringsInto("name", r.name), g.Int32("flags", r.flags)
 	known := make([]bool, len(r.name.Dict))
 	hasGraphCalls, hasTypedNodes := false, false
 	for i, name := range r.name.Dict {
-		known[i] = graphCalls[catalog.BaseName(name)]
+		known[i] = graphFunctions[catalog.BaseFunctionName(name)]
 		hasGraphCalls = hasGraphCalls || known[i]
-		hasTypedNodes = hasTypedNodes || isTypedNode(catalog.BaseName(name))
-		launched = launched || catalog.BaseName(name) == "cuGraphLaunch"
+		hasTypedNodes = hasTypedNodes || isTypedNode(catalog.BaseFunctionName(name))
+		launched = launched || catalog.BaseFunctionName(name) == "cuGraphLaunch"
 	}
 	if !hasGraphCalls && !slices.ContainsFunc(r.flags, func(f int32) bool { return f&format.FlagCaptured != 0 }) {
 		return launched
@@ -220,11 +221,11 @@ func (r *graphReader) read(g *format.Group) (launched bool) {
 			continue
 		}
 		s := graphStep{
-			atNs: units.EndOf(
+			atNs: units.EndOfRange(
 				r.start[i],
 				r.dur[i],
 			),
-			name:     catalog.BaseName(r.name.At(i)),
+			name:     catalog.BaseFunctionName(r.name.At(i)),
 			pid:      r.pid[i],
 			stream:   r.stream[i],
 			ptr:      r.ptr[i],
@@ -235,7 +236,7 @@ func (r *graphReader) read(g *format.Group) (launched bool) {
 		s.label = nodeLabel(s.name, r.kernel.At(i), r.copyKind.At(i))
 		if isTypedNode(s.name) {
 			s.node = r.message.At(i)
-			s.label = typedLabel(s.node, s.label)
+			s.label = typedNodeLabel(s.node, s.label)
 		}
 		r.steps = append(r.steps, s)
 	}
@@ -262,7 +263,7 @@ func nodeLabel(name, kernel, copyKind string) string {
 	case strings.HasPrefix(name, "cuGraphAddKernelNode"),
 		strings.Contains(name, "KernelNodeSetParams"),
 		strings.HasPrefix(name, "cuLaunch") && name != "cuLaunchHostFunc":
-		return catalog.UnknownKernel
+		return catalog.UnknownKernelName
 	}
 	return name
 }
@@ -277,13 +278,13 @@ func isTypedNode(name string) bool {
 	return false
 }
 
-// typedLabel returns the label of a node by its type. kernel is the label for kernel nodes.
-func typedLabel(node, kernel string) string {
+// typedNodeLabel returns the label of a node by its type. kernel is the label for kernel nodes.
+func typedNodeLabel(node, kernel string) string {
 	switch node {
 	case "kernel":
 		if isTypedNode(kernel) {
 			// the row has no kernel, so its label is the name of the function
-			return catalog.UnknownKernel
+			return catalog.UnknownKernelName
 		}
 		return kernel
 	case "memcpy":
@@ -305,27 +306,27 @@ type graphCapture struct{ nodes graphNodes }
 
 // kernelNode is a graph node that launches a kernel.
 type kernelNode struct {
-	graph Handle
+	graph ObjectHandle
 	label string
 }
 
 // graphBuilder replays the calls that build and change graphs.
 type graphBuilder struct {
-	streams, events map[Handle]*graphCapture
-	graphs          map[Handle]*graphNodes
-	kernels         map[Handle]kernelNode // nodes that a call other than stream capture added
-	execs           Contents
+	streams, events map[ObjectHandle]*graphCapture
+	graphs          map[ObjectHandle]*graphNodes
+	kernels         map[ObjectHandle]kernelNode // nodes that a call other than stream capture added
+	execs           GraphContents
 }
 
-func (m *graphBuilder) graph(h Handle) *graphNodes {
+func (m *graphBuilder) nodesOfGraph(h ObjectHandle) *graphNodes {
 	if m.graphs[h] == nil {
 		m.graphs[h] = new(graphNodes)
 	}
 	return m.graphs[h]
 }
 
-func (m *graphBuilder) step(s *graphStep) {
-	stream, ptr, src := Handle{s.pid, s.stream}, Handle{s.pid, s.ptr}, Handle{s.pid, s.src}
+func (m *graphBuilder) applyStep(s *graphStep) {
+	stream, ptr, src := ObjectHandle{s.pid, s.stream}, ObjectHandle{s.pid, s.ptr}, ObjectHandle{s.pid, s.src}
 	switch s.name {
 	case "cuStreamBeginCapture", "cuStreamBeginCapture_v2", "cuStreamBeginCaptureToGraph":
 		m.streams[stream] = new(graphCapture)
@@ -341,71 +342,71 @@ func (m *graphBuilder) step(s *graphStep) {
 			m.streams[stream] = open
 		}
 	case "cuGraphAddKernelNode", "cuGraphAddKernelNode_v2":
-		m.addKernel(s, ptr, src)
+		m.addKernelNode(s, ptr, src)
 	case "cuGraphAddMemcpyNode",
 		"cuGraphAddMemsetNode",
 		"cuGraphAddMemAllocNode",
 		"cuGraphAddMemFreeNode",
 		"cuGraphAddHostNode":
-		m.graph(src).add(s.label, 1)
+		m.nodesOfGraph(src).addLabel(s.label, 1)
 	case "cuGraphAddNode", "cuGraphAddNode_v2":
-		m.addTyped(s, ptr, src)
+		m.addTypedNode(s, ptr, src)
 	case "cuGraphDestroyNode":
-		m.change(ptr, "")
+		m.changeKernelNode(ptr, "")
 	case "cuGraphKernelNodeSetParams", "cuGraphKernelNodeSetParams_v2", "cuGraphNodeSetParams":
 		if !isTypedNode(s.name) || s.node == "kernel" {
-			m.change(ptr, s.label)
+			m.changeKernelNode(ptr, s.label)
 		}
 	case "cuGraphExecKernelNodeSetParams", "cuGraphExecKernelNodeSetParams_v2", "cuGraphExecNodeSetParams":
 		if !isTypedNode(s.name) || s.node == "kernel" {
-			m.changeExec(s, ptr, src)
+			m.changeExecutableNode(s, ptr, src)
 		}
 	case "cuGraphNodeSetEnabled":
-		m.changeExec(s, ptr, Handle{})
+		m.changeExecutableNode(s, ptr, ObjectHandle{})
 	case "cuGraphAddChildGraphNode":
-		m.graph(src).addAll(m.graphs[Handle{s.pid, s.child}])
+		m.nodesOfGraph(src).addNodes(m.graphs[ObjectHandle{s.pid, s.child}])
 	case "cuGraphClone":
 		m.graphs[ptr] = new(graphNodes)
-		m.graphs[ptr].addAll(m.graphs[src])
+		m.graphs[ptr].addNodes(m.graphs[src])
 	case "cuGraphInstantiate", "cuGraphInstantiate_v2", "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithParams",
 		"cuGraphExecUpdate", "cuGraphExecUpdate_v2":
-		m.instantiate(s.atNs, ptr, m.graphs[src])
+		m.addVersion(s.atNs, ptr, m.graphs[src])
 	case "cuGraphExecDestroy":
-		m.instantiate(s.atNs, ptr, nil)
+		m.addVersion(s.atNs, ptr, nil)
 	case "cuGraphDestroy":
 		delete(m.graphs, ptr)
 	default:
 		if open := m.streams[stream]; s.captured && open != nil {
-			open.nodes.add(s.label, 1)
+			open.nodes.addLabel(s.label, 1)
 		}
 	}
 }
 
-// addTyped adds the node of cuGraphAddNode by its type.
-func (m *graphBuilder) addTyped(s *graphStep, node, graph Handle) {
+// addTypedNode adds the node of cuGraphAddNode by its type.
+func (m *graphBuilder) addTypedNode(s *graphStep, node, graph ObjectHandle) {
 	switch s.node {
 	case "graph":
-		m.graph(graph).addAll(m.graphs[Handle{s.pid, s.child}])
+		m.nodesOfGraph(graph).addNodes(m.graphs[ObjectHandle{s.pid, s.child}])
 	case "kernel":
-		m.addKernel(s, node, graph)
+		m.addKernelNode(s, node, graph)
 	case "empty":
 	default:
-		m.graph(graph).add(s.label, 1)
+		m.nodesOfGraph(graph).addLabel(s.label, 1)
 	}
 }
 
-func (m *graphBuilder) addKernel(s *graphStep, node, graph Handle) {
-	m.graph(graph).add(s.label, 1)
+func (m *graphBuilder) addKernelNode(s *graphStep, node, graph ObjectHandle) {
+	m.nodesOfGraph(graph).addLabel(s.label, 1)
 	m.kernels[node] = kernelNode{graph, s.label}
 }
 
-// change gives a kernel node another label, or removes the node if label is "". The call does not
-// have the graph as an argument. If the node is unknown, every graph of the process counts as
-// changed.
-func (m *graphBuilder) change(node Handle, label string) {
+// changeKernelNode gives a kernel node another label, or removes the node if label is "". The call
+// does not have the graph as an argument. If the node is unknown, every graph of the process counts
+// as changed.
+func (m *graphBuilder) changeKernelNode(node ObjectHandle, label string) {
 	known, ok := m.kernels[node]
 	if ok && m.graphs[known.graph] != nil {
-		m.graphs[known.graph].replace(known.label, label)
+		m.graphs[known.graph].replaceNode(known.label, label)
 		m.kernels[node] = kernelNode{known.graph, label}
 		if label == "" {
 			delete(m.kernels, node)
@@ -419,8 +420,8 @@ func (m *graphBuilder) change(node Handle, label string) {
 	}
 }
 
-// changeExec adds a version of an executable graph in which one kernel node has changed.
-func (m *graphBuilder) changeExec(s *graphStep, exec, node Handle) {
+// changeExecutableNode adds a version of an executable graph in which one kernel node has changed.
+func (m *graphBuilder) changeExecutableNode(s *graphStep, exec, node ObjectHandle) {
 	versions := m.execs[exec]
 	known, ok := m.kernels[node]
 	if len(versions) == 0 || ok && known.label == s.label {
@@ -431,23 +432,23 @@ func (m *graphBuilder) changeExec(s *graphStep, exec, node Handle) {
 		return
 	}
 	var nodes graphNodes
-	nodes.addAll(last)
+	nodes.addNodes(last)
 	if ok && nodes.counts[known.label] > 0 {
-		nodes.replace(known.label, s.label)
+		nodes.replaceNode(known.label, s.label)
 	} else {
 		nodes.changed = true
 	}
-	m.instantiate(s.atNs, exec, &nodes)
+	m.addVersion(s.atNs, exec, &nodes)
 }
 
 // endCapture ends the capture that a stream takes part in, for all its streams.
-func (m *graphBuilder) endCapture(stream, graph Handle) {
+func (m *graphBuilder) endCapture(stream, graph ObjectHandle) {
 	open := m.streams[stream]
 	if open == nil {
 		return
 	}
-	m.graph(graph).addAll(&open.nodes)
-	for _, in := range []map[Handle]*graphCapture{m.streams, m.events} {
+	m.nodesOfGraph(graph).addNodes(&open.nodes)
+	for _, in := range []map[ObjectHandle]*graphCapture{m.streams, m.events} {
 		for h, other := range in {
 			if other == open {
 				delete(in, h)
@@ -456,10 +457,10 @@ func (m *graphBuilder) endCapture(stream, graph Handle) {
 	}
 }
 
-// instantiate adds a version of an executable graph that starts at atNs.
-func (m *graphBuilder) instantiate(atNs int64, exec Handle, nodes *graphNodes) {
-	v := &Version{fromNs: atNs}
-	v.nodes.addAll(nodes)
+// addVersion adds a version of an executable graph that starts at atNs.
+func (m *graphBuilder) addVersion(atNs int64, exec ObjectHandle, nodes *graphNodes) {
+	v := &GraphVersion{fromNs: atNs}
+	v.nodes.addNodes(nodes)
 	v.Text = v.nodes.String()
 	m.execs[exec] = append(m.execs[exec], v)
 }

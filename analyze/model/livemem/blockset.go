@@ -1,10 +1,10 @@
 package livemem
 
-// BlockSet is a set of block numbers, see Block.Number. The zero value is empty.
-type BlockSet []uint64
+// BlockNumberSet is a set of block numbers, see Block.Number. The zero value is empty.
+type BlockNumberSet []uint64
 
-// Add adds a number.
-func (s *BlockSet) Add(n int32) {
+// AddNumber adds a number.
+func (s *BlockNumberSet) AddNumber(n int32) {
 	for int(n)/64 >= len(*s) {
 		*s = append(*s, 0)
 	}
@@ -12,7 +12,7 @@ func (s *BlockSet) Add(n int32) {
 }
 
 // Union adds all numbers of another set.
-func (s *BlockSet) Union(o BlockSet) {
+func (s *BlockNumberSet) Union(o BlockNumberSet) {
 	for i, bits := range o {
 		for len(*s) <= i {
 			*s = append(*s, 0)
@@ -22,4 +22,4 @@ func (s *BlockSet) Union(o BlockSet) {
 }
 
 // Has reports whether the set contains a number.
-func (s BlockSet) Has(n int32) bool { return int(n)/64 < len(s) && s[n/64]&(1<<(n%64)) != 0 }
+func (s BlockNumberSet) Has(n int32) bool { return int(n)/64 < len(s) && s[n/64]&(1<<(n%64)) != 0 }

@@ -13,9 +13,9 @@ import (
 // Borrowed memory belongs to another process or another API, and this process only opened it. It
 // does not count as live bytes, and cannot leak here.
 
-// BorrowedName identifies borrowed memory that is not a physical handle.
-type BorrowedName struct {
-	Space Space
+// BorrowedKey identifies borrowed memory that is not a physical handle.
+type BorrowedKey struct {
+	Space NumberSpace
 	Ptr   int64
 }
 
@@ -25,9 +25,9 @@ type BorrowCount struct {
 	Bytes            int64 // opened bytes, if the call has the size
 }
 
-// borrows returns the counts for the memory kind of an origin.
-func (s *Set) borrows(origin int32) *BorrowCount {
-	kind := s.origins.Memory(origin)
+// borrowCountOf returns the counts for the memory kind of an origin.
+func (s *Set) borrowCountOf(origin int32) *BorrowCount {
+	kind := s.origins.MemoryKindOf(origin)
 	if s.borrowed[kind] == nil {
 		if s.borrowed == nil {
 			s.borrowed = make(map[string]*BorrowCount)
@@ -37,12 +37,12 @@ func (s *Set) borrows(origin int32) *BorrowCount {
 	return s.borrowed[kind]
 }
 
-func (s *Set) borrow(h *ProcessMemory, m *Call) {
+func (s *Set) openBorrowed(h *ProcessMemory, m *MemoryCall) {
 	if m.Space == SpacePhysical {
 		mem := h.Handles[m.Ptr]
 		switch {
 		case mem == nil:
-			h.Handles[m.Ptr] = &Handle{
+			h.Handles[m.Ptr] = &PhysicalHandle{
 				Block:   Block{Bytes: m.Bytes, SinceNs: m.AtNs, Origin: m.Origin},
 				Refs:    1,
 				Borrows: 1,
@@ -55,21 +55,21 @@ func (s *Set) borrow(h *ProcessMemory, m *Call) {
 			mem.Borrows++
 		}
 	} else {
-		h.Borrowed[BorrowedName{m.Space, m.Ptr}]++
+		h.Borrowed[BorrowedKey{m.Space, m.Ptr}]++
 	}
-	count := s.borrows(m.Origin)
+	count := s.borrowCountOf(m.Origin)
 	count.Opened++
-	count.Bytes += min(m.Bytes, AddressSpace)
+	count.Bytes += min(m.Bytes, MaxAllocBytes)
 }
 
-// giveBack closes borrowed memory. The memory ends with as many closes as opens.
-func (s *Set) giveBack(h *ProcessMemory, m *Call) {
-	name := BorrowedName{m.Space, m.Ptr}
+// closeBorrowed closes borrowed memory. The memory ends with as many closes as opens.
+func (s *Set) closeBorrowed(h *ProcessMemory, m *MemoryCall) {
+	name := BorrowedKey{m.Space, m.Ptr}
 	times := h.Borrowed[name]
 	if times == 0 {
 		return // the process opened this memory before the recording
 	}
-	s.borrows(m.Origin).Returned++
+	s.borrowCountOf(m.Origin).Returned++
 	if h.Borrowed[name] = times - 1; times == 1 {
 		delete(h.Borrowed, name)
 	}
@@ -77,8 +77,8 @@ func (s *Set) giveBack(h *ProcessMemory, m *Call) {
 
 // freeImported reports whether a free ends memory that cuMemPoolImportPointer imported. One free
 // ends it, no matter how often it was imported.
-func (s *Set) freeImported(h *ProcessMemory, m *Call) bool {
-	name := BorrowedName{SpacePointer, m.Ptr}
+func (s *Set) freeImported(h *ProcessMemory, m *MemoryCall) bool {
+	name := BorrowedKey{SpacePointer, m.Ptr}
 	times := h.Borrowed[name]
 	if m.Space != SpacePointer || times == 0 {
 		return false
@@ -90,25 +90,25 @@ func (s *Set) freeImported(h *ProcessMemory, m *Call) bool {
 	return true
 }
 
-// BorrowedText lists the borrowed memory by kind. It returns "" if there is none.
-func (s *Set) BorrowedText() string {
+// FormatBorrowed lists the borrowed memory by kind. It returns "" if there is none.
+func (s *Set) FormatBorrowed() string {
 	var parts []string
 	for _, kind := range slices.Sorted(maps.Keys(s.borrowed)) {
 		c := s.borrowed[kind]
-		text := fmt.Sprintf("%s %s", units.Count(c.Opened), kind)
+		text := fmt.Sprintf("%s %s", units.FormatCount(c.Opened), kind)
 		if c.Bytes > 0 {
-			text += " (" + units.Bytes(c.Bytes) + ")"
+			text += " (" + units.FormatBytes(c.Bytes) + ")"
 		}
 		if open := c.Opened - c.Returned; open > 0 {
-			text += fmt.Sprintf(", %s not given back", units.Count(open))
+			text += fmt.Sprintf(", %s not given back", units.FormatCount(open))
 		}
 		parts = append(parts, text)
 	}
 	return strings.Join(parts, "; ")
 }
 
-// BorrowTotals returns the sum over all memory kinds.
-func (s *Set) BorrowTotals() (sum BorrowCount) {
+// SumBorrowed returns the sum over all memory kinds.
+func (s *Set) SumBorrowed() (sum BorrowCount) {
 	for _, c := range s.borrowed {
 		sum.Opened += c.Opened
 		sum.Returned += c.Returned

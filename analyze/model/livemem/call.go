@@ -2,49 +2,49 @@ package livemem
 
 import "github.com/gpurec/gpurec/format"
 
-// Call is a call that allocates, frees, maps or imports memory. It is small, because a window of
-// calls is held in memory and sorted.
+// MemoryCall is a call that allocates, frees, maps or imports memory. It is small, because a window
+// of calls is held in memory and sorted.
 //
 // An allocation takes effect when the call returns, a free when the call starts. This keeps the
 // order right if another thread gets the same address while the call that freed it has not
 // returned. Mapping and retaining take effect at the start of the call: another thread may release
 // the handle before the call returns.
-type Call struct {
+type MemoryCall struct {
 	AtNs   int64 // when the call takes effect, Unix ns
 	DurNs  int64 // duration of the call, ns
 	Ptr    int64 // address or handle of the memory, see Space
 	Bytes  int64 // size of the memory
-	Handle int64 // OpMap: the handle mapped at Ptr; OpAllocFailed: the CUDA result
-	Origin int32 // origin of the call, a number in origin.Table
-	Op     Op
-	Space  Space
+	Handle int64 // OpMapHandle: the handle mapped at Ptr; OpAllocFailed: the CUDA result
+	Origin int32 // origin of the call, a number in origin.OriginTable
+	Op     CallOp
+	Space  NumberSpace
 }
 
-// Op is the effect of a call on memory. The ops up to OpUnreserve end memory, and their order
-// matters for sorting.
-type Op uint8
+// CallOp is the effect of a call on memory. The ops up to OpFreeAddresses end memory, and their
+// order matters for sorting.
+type CallOp uint8
 
 const (
-	OpFree         Op = iota // frees an allocation, or drops a reference to a handle
+	OpFree         CallOp = iota // frees an allocation, or drops a reference to a handle
 	OpUnmap                  // unmaps physical memory from addresses
-	OpReturn                 // closes memory opened by OpBorrow
-	OpUnreserve              // frees reserved addresses
+	OpCloseBorrowed                 // closes memory opened by OpOpenBorrowed
+	OpFreeAddresses              // frees reserved addresses
 	OpAlloc                  // allocates memory, or creates a handle
 	OpAllocFailed            // an allocation that returned an error
-	OpAllocUnknown           // open, abandoned or unreadable, so the address is unknown
+	OpAllocUnknownAddress           // open, abandoned or unreadable, so the address is unknown
 	OpGraphAlloc             // captured into a graph by stream capture
-	OpReserve                // reserves addresses without memory
-	OpBorrow                 // opens memory of another process or API
-	OpRetain                 // adds a reference to a handle
-	OpMap                    // maps physical memory to addresses
+	OpReserveAddresses                // reserves addresses without memory
+	OpOpenBorrowed                 // opens memory of another process or API
+	OpRetainHandle                 // adds a reference to a handle
+	OpMapHandle                    // maps physical memory to addresses
 )
 
-// Space is the number space of Call.Ptr: addresses, or one of several kinds of handles. Equal
+// NumberSpace is the number space of Call.Ptr: addresses, or one of several kinds of handles. Equal
 // numbers in different spaces are different objects.
-type Space uint8
+type NumberSpace uint8
 
 const (
-	SpacePointer  Space = iota // device and host addresses, which share one address space
+	SpacePointer  NumberSpace = iota // device and host addresses, which share one address space
 	SpaceArray                 // Ptr is the handle of a CUDA array
 	SpacePhysical              // Ptr is the handle of physical memory (cuMemCreate)
 	SpaceIPC                   // Ptr is an address imported from another process
@@ -53,53 +53,53 @@ const (
 
 // OpsByKind maps the column kind to the op of a call. For alloc and free it is the op of a
 // successful call.
-var OpsByKind = map[string]Op{
-	format.KindAlloc: OpAlloc, format.KindFree: OpFree, format.KindMap: OpMap, format.KindUnmap: OpUnmap,
-	format.KindRetain: OpRetain, format.KindBorrow: OpBorrow, format.KindReturn: OpReturn,
-	format.KindReserve: OpReserve, format.KindUnreserve: OpUnreserve,
+var OpsByKind = map[string]CallOp{
+	format.KindAlloc: OpAlloc, format.KindFree: OpFree, format.KindMap: OpMapHandle, format.KindUnmap: OpUnmap,
+	format.KindRetain: OpRetainHandle, format.KindBorrow: OpOpenBorrowed, format.KindReturn: OpCloseBorrowed,
+	format.KindReserve: OpReserveAddresses, format.KindUnreserve: OpFreeAddresses,
 }
 
-// SpacesByMemory maps the column memory_kind to the number space of its handles. Other kinds use
-// SpacePointer.
-var SpacesByMemory = map[string]Space{
+// SpacesByMemoryKind maps the column memory_kind to the number space of its handles. Other kinds
+// use SpacePointer.
+var SpacesByMemoryKind = map[string]NumberSpace{
 	format.MemoryArray: SpaceArray, format.MemoryPhysical: SpacePhysical,
 	format.MemoryIPC: SpaceIPC, format.MemoryExternal: SpaceExternal,
 }
 
-// AddressSpace is larger than any successful allocation, in bytes. A larger size comes from a
+// MaxAllocBytes is larger than any successful allocation, in bytes. A larger size comes from a
 // damaged file; the bound keeps sums from overflowing.
-const AddressSpace = 1 << 47
+const MaxAllocBytes = 1 << 47
 
-// FromStart reports whether calls with this op take effect when they start. Other calls take effect
-// when they return.
-func (w Op) FromStart() bool { return w <= OpUnreserve || w >= OpRetain }
+// TakesEffectAtStart reports whether calls with this op take effect when they start. Other calls
+// take effect when they return.
+func (w CallOp) TakesEffectAtStart() bool { return w <= OpFreeAddresses || w >= OpRetainHandle }
 
-// rank orders ops that take effect at the same time: first frees, then allocations, then ops that
-// refer to existing memory.
-func (w Op) rank() int {
+// orderAtSameTime orders ops that take effect at the same time: first frees, then allocations, then
+// ops that refer to existing memory.
+func (w CallOp) orderAtSameTime() int {
 	switch {
-	case w <= OpUnreserve:
+	case w <= OpFreeAddresses:
 		return 0
-	case w < OpRetain:
+	case w < OpRetainHandle:
 		return 1
 	}
 	return 2
 }
 
 // startNs returns the start of the call, Unix ns.
-func (m *Call) startNs() int64 {
-	if m.Op.FromStart() {
+func (m *MemoryCall) startNs() int64 {
+	if m.Op.TakesEffectAtStart() {
 		return m.AtNs
 	}
 	return m.AtNs - m.DurNs
 }
 
-// Before reports whether the call must be applied before o.
-func (m *Call) Before(o *Call) bool {
+// ComesBefore reports whether the call must be applied before o.
+func (m *MemoryCall) ComesBefore(o *MemoryCall) bool {
 	if m.AtNs != o.AtNs {
 		return m.AtNs < o.AtNs
 	}
-	return m.Op.rank() < o.Op.rank()
+	return m.Op.orderAtSameTime() < o.Op.orderAtSameTime()
 }
 
 // MaxDevices is larger than the number of GPUs in any machine. A larger device number is invalid.

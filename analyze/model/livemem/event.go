@@ -1,7 +1,7 @@
 package livemem
 
-// Event is a change of live memory that does not come from a memory call.
-type Event struct {
+// MemoryEvent is a change of live memory that does not come from a memory call.
+type MemoryEvent struct {
 	AtNs       int64
 	Pid        int32
 	Kind       EventKind
@@ -23,5 +23,5 @@ const (
 	EventMappedBuffer                  // a buffer of another API was mapped
 	EventMappedArray                   // an array of another API was mapped
 	EventContextEnd                    // a CUDA context was destroyed
-	EventExit                          // a process ended
+	EventProcessExit                          // a process ended
 )

@@ -5,8 +5,8 @@ import (
 	"sort"
 )
 
-// Each calls yield for all mappings, in order of address.
-func (r *Mappings) Each(yield func(Mapping)) {
+// EachMapping calls yield for all mappings, in order of address.
+func (r *Mappings) EachMapping(yield func(Mapping)) {
 	for _, piece := range r.Pieces {
 		for _, m := range piece {
 			yield(m)
@@ -17,7 +17,7 @@ func (r *Mappings) Each(yield func(Mapping)) {
 // Mapping is an address range that has physical memory mapped to it.
 type Mapping struct {
 	Start, End int64   // End is the first address after the range
-	Handle     *Handle // nil: the handle was created before the recording
+	Handle     *PhysicalHandle // nil: the handle was created before the recording
 	Number     int64   // number of the handle, as in ProcessMemory.Handles
 }
 
@@ -26,11 +26,11 @@ type Mapping struct {
 // grows in steps of 2 MiB has 70,000 mappings.
 type Mappings struct{ Pieces [][]Mapping }
 
-// MaxPiece is the number of mappings above which a piece is split in two.
-const MaxPiece = 512
+// MaxMappingsPerPiece is the number of mappings above which a piece is split in two.
+const MaxMappingsPerPiece = 512
 
-// Cut removes all mappings that overlap [from, to), and calls yield for each.
-func (r *Mappings) Cut(from, to int64, yield func(Mapping)) {
+// RemoveOverlapping removes all mappings that overlap [from, to), and calls yield for each.
+func (r *Mappings) RemoveOverlapping(from, to int64, yield func(Mapping)) {
 	p := sort.Search(len(r.Pieces), func(i int) bool { return r.Pieces[i][len(r.Pieces[i])-1].End > from })
 	for p < len(r.Pieces) {
 		piece := r.Pieces[p]
@@ -53,8 +53,8 @@ func (r *Mappings) Cut(from, to int64, yield func(Mapping)) {
 	}
 }
 
-// Overlapping calls yield for all mappings that overlap [from, to).
-func (r *Mappings) Overlapping(from, to int64, yield func(Mapping)) {
+// EachOverlapping calls yield for all mappings that overlap [from, to).
+func (r *Mappings) EachOverlapping(from, to int64, yield func(Mapping)) {
 	p := sort.Search(len(r.Pieces), func(i int) bool { return r.Pieces[i][len(r.Pieces[i])-1].End > from })
 	for ; p < len(r.Pieces); p++ {
 		for _, m := range r.Pieces[p] {
@@ -68,8 +68,8 @@ func (r *Mappings) Overlapping(from, to int64, yield func(Mapping)) {
 	}
 }
 
-// Insert adds a mapping. No other mapping may overlap its addresses.
-func (r *Mappings) Insert(m Mapping) {
+// InsertMapping adds a mapping. No other mapping may overlap its addresses.
+func (r *Mappings) InsertMapping(m Mapping) {
 	if len(r.Pieces) == 0 {
 		r.Pieces = append(r.Pieces, []Mapping{m})
 		return
@@ -80,7 +80,7 @@ func (r *Mappings) Insert(m Mapping) {
 	at := sort.Search(len(piece), func(i int) bool { return piece[i].End > m.Start })
 	piece = slices.Insert(piece, at, m)
 	r.Pieces[p] = piece
-	if len(piece) > MaxPiece {
+	if len(piece) > MaxMappingsPerPiece {
 		half := len(piece) / 2
 		r.Pieces = slices.Insert(r.Pieces, p+1, slices.Clone(piece[half:]))
 		r.Pieces[p] = piece[:half]

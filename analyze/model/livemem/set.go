@@ -10,11 +10,11 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// MappedAt returns the physical memory that is mapped at an address. The second result is false if
-// nothing is mapped there.
-func (h *ProcessMemory) MappedAt(ptr int64) (b Block, ok bool) {
-	b.Origin = origin.None
-	h.Mappings.Overlapping(ptr, units.EndOf(ptr, 1), func(m Mapping) {
+// MappedBlockAt returns the physical memory that is mapped at an address. The second result is
+// false if nothing is mapped there.
+func (h *ProcessMemory) MappedBlockAt(ptr int64) (b Block, ok bool) {
+	b.Origin = origin.NoOrigin
+	h.Mappings.EachOverlapping(ptr, units.EndOfRange(ptr, 1), func(m Mapping) {
 		ok = true
 		if m.Handle != nil {
 			b = m.Handle.Block
@@ -28,7 +28,7 @@ func (h *ProcessMemory) MappedAt(ptr int64) (b Block, ok bool) {
 type Block struct {
 	Bytes   int64 // size of the block
 	SinceNs int64 // when the allocation returned, Unix ns
-	Origin  int32 // number of the allocating call's origin, or origin.None
+	Origin  int32 // number of the allocating call's origin, or origin.NoOrigin
 	Number  int32 // sequence number of the allocation, the same in every replay of a recording
 }
 
@@ -37,14 +37,14 @@ type Block struct {
 type ChangeKind uint8
 
 const (
-	Allocated ChangeKind = iota // an allocation succeeded
-	Freed                       // a call freed the memory
+	ChangeAllocated ChangeKind = iota // an allocation succeeded
+	ChangeFreed                       // a call freed the memory
 	// the free was not recorded: the driver returned the same address or handle again
-	FreeLost
+	ChangeFreeLost
 	// the block's context was destroyed, and the process allocated more afterwards
-	FreedWithCtx
-	FreedByExit // the process ended, or destroyed its last context
-	AllocFailed // an allocation failed, and no memory became live
+	ChangeFreedWithContext
+	ChangeFreedByExit // the process ended, or destroyed its last context
+	ChangeAllocFailed // an allocation failed, and no memory became live
 )
 
 // Change is one step of the replay. The consumer gets it before the Set is updated, and must not
@@ -53,13 +53,14 @@ const (
 type Change struct {
 	Kind  ChangeKind
 	AtNs  int64 // when the change takes effect, Unix ns
-	Ptr   int64 // address or handle; for AllocFailed the CUDA result
-	Block Block // the block that begins or ends; for AllocFailed the requested size
-	By    int32 // origin of the call; for FreedWithCtx and FreedByExit the origin of the block
+	Ptr   int64 // address or handle; for ChangeAllocFailed the CUDA result
+	Block Block // the block that begins or ends; for ChangeAllocFailed the requested size
+	By    int32 // origin of the call; for ChangeFreedWithContext and ChangeFreedByExit the origin of the block
 }
 
-// Counts are totals of a replay: allocations, frees, and events that the replay could not match.
-type Counts struct {
+// ReplayCounts are totals of a replay: allocations, frees, and events that the replay could not
+// match.
+type ReplayCounts struct {
 	// UnmatchedFrees counts frees of memory that was allocated before the recording, or whose
 	// allocation record was lost.
 	UnmatchedFrees int64
@@ -79,20 +80,20 @@ type Counts struct {
 // Set holds the live driver memory of all processes at one point of a replay. It is not safe for
 // concurrent use.
 type Set struct {
-	origins   *origin.Table
-	endedWith func(originID int32, e *Event) bool // reports whether the context's end frees the block
-	Processes []ProcessMemory                     // by process number, as in origin.Table.Pids
-	Counts    Counts                              // totals of the replay so far
+	origins   *origin.OriginTable
+	endedWith func(originID int32, e *MemoryEvent) bool // reports whether the context's end frees the block
+	Processes []ProcessMemory                     // by process number, as in origin.OriginTable.Pids
+	Counts    ReplayCounts                              // totals of the replay so far
 	borrowed  map[string]*BorrowCount             // borrowed memory by memory kind
-	// latest free of each thread, by thread number as in origin.Table
-	lastFree []freeCall
+	// latest free of each thread, by thread number as in origin.OriginTable
+	lastFree []threadFree
 	// reused for every step, to save an allocation per call
 	change Change
 }
 
 // New returns an empty Set for the processes in origins. endedWith reports whether the end of a
 // context frees the memory of an origin.
-func New(origins *origin.Table, endedWith func(originID int32, e *Event) bool) *Set {
+func New(origins *origin.OriginTable, endedWith func(originID int32, e *MemoryEvent) bool) *Set {
 	return &Set{origins: origins, endedWith: endedWith}
 }
 
@@ -100,27 +101,28 @@ func New(origins *origin.Table, endedWith func(originID int32, e *Event) bool) *
 type ProcessMemory struct {
 	Pointers addrmap.Map[Block]     // device and host memory: CUDA uses one address space for both
 	Arrays   addrmap.Map[Block]     // memory of CUDA arrays, by handle
-	Handles  map[int64]*Handle      // physical memory of cuMemCreate, by handle
+	Handles  map[int64]*PhysicalHandle      // physical memory of cuMemCreate, by handle
 	Mappings Mappings               // address ranges with physical memory behind them
-	Borrowed map[BorrowedName]int64 // how often each imported piece of memory is open
+	Borrowed map[BorrowedKey]int64 // how often each imported piece of memory is open
 	// Foreign holds pointers that cuMemFree accepts although no allocation returned them.
-	Foreign map[int64]ForeignKind
+	Foreign map[int64]ForeignPointerKind
 }
 
-// freeCall is the latest free of a thread. A nested free of the same pointer ends before endNs.
-type freeCall struct{ ptr, endNs int64 }
+// threadFree is the latest free of a thread. A nested free of the same pointer ends before endNs.
+type threadFree struct{ ptr, endNs int64 }
 
-// Each calls yield for every live block of all processes, in no order.
-func (s *Set) Each(yield func(ptr int64, b Block)) {
+// EachBlock calls yield for every live block of all processes, in no order.
+func (s *Set) EachBlock(yield func(ptr int64, b Block)) {
 	for i := range s.Processes {
-		s.Processes[i].Each(yield)
+		s.Processes[i].EachBlock(yield)
 	}
 }
 
-// Each calls yield for every live block of the process, in no order. Imported memory is left out.
-func (h *ProcessMemory) Each(yield func(ptr int64, b Block)) {
-	h.Pointers.Each(yield)
-	h.Arrays.Each(yield)
+// EachBlock calls yield for every live block of the process, in no order. Imported memory is left
+// out.
+func (h *ProcessMemory) EachBlock(yield func(ptr int64, b Block)) {
+	h.Pointers.EachAddress(yield)
+	h.Arrays.EachAddress(yield)
 	for number, mem := range h.Handles {
 		if mem.Borrows == 0 {
 			yield(number, mem.Block)
@@ -128,50 +130,50 @@ func (h *ProcessMemory) Each(yield func(ptr int64, b Block)) {
 	}
 }
 
-// Replay applies memory calls and the events between them to a Set, in order of time.
-type Replay struct {
+// MemoryReplay applies memory calls and the events between them to a Set, in order of time.
+type MemoryReplay struct {
 	Live    *Set                        // live memory that the replay updates
-	Events  []Event                     // events that are not applied yet, in order of time
+	Events  []MemoryEvent                     // events that are not applied yet, in order of time
 	Consume func(*Set, *Change)         // called with every change, before it is applied
 	Exit    func(pid int32, atNs int64) // called after a process has ended; may be nil
 }
 
-// Call applies all events before the call, then the call.
-func (r *Replay) Call(m *Call) {
-	r.EventsBefore(m.AtNs)
-	r.Live.apply(m, r.Consume)
+// ApplyCall applies all events before the call, then the call.
+func (r *MemoryReplay) ApplyCall(m *MemoryCall) {
+	r.ApplyEventsBefore(m.AtNs)
+	r.Live.applyCall(m, r.Consume)
 }
 
-// EventsBefore applies the events before a time (Unix ns).
-func (r *Replay) EventsBefore(ns int64) {
+// ApplyEventsBefore applies the events before a time (Unix ns).
+func (r *MemoryReplay) ApplyEventsBefore(ns int64) {
 	for len(r.Events) > 0 && r.Events[0].AtNs < ns {
-		r.event()
+		r.applyNextEvent()
 	}
 }
 
-// Finish applies all remaining events.
-func (r *Replay) Finish() {
+// ApplyRemainingEvents applies all remaining events.
+func (r *MemoryReplay) ApplyRemainingEvents() {
 	for len(r.Events) > 0 {
-		r.event()
+		r.applyNextEvent()
 	}
 }
 
-func (r *Replay) event() {
+func (r *MemoryReplay) applyNextEvent() {
 	e := &r.Events[0]
-	r.Live.event(e, r.Consume)
-	if e.Kind == EventExit && r.Exit != nil {
+	r.Live.applyEvent(e, r.Consume)
+	if e.Kind == EventProcessExit && r.Exit != nil {
 		r.Exit(e.Pid, e.AtNs)
 	}
 	r.Events = r.Events[1:]
 }
 
-// processMemory returns the memory of the process that an origin belongs to.
-func (s *Set) processMemory(originID int32) *ProcessMemory {
-	return s.OfProcess(s.origins.Process[originID])
+// memoryOfOrigin returns the memory of the process that an origin belongs to.
+func (s *Set) memoryOfOrigin(originID int32) *ProcessMemory {
+	return s.MemoryOfProcess(s.origins.Process[originID])
 }
 
-// OfProcess returns the memory of the process with this number in origin.Table.Pids.
-func (s *Set) OfProcess(number int32) *ProcessMemory {
+// MemoryOfProcess returns the memory of the process with this number in origin.OriginTable.Pids.
+func (s *Set) MemoryOfProcess(number int32) *ProcessMemory {
 	for len(s.Processes) <= int(number) {
 		s.Processes = append(s.Processes, newProcessMemory())
 	}
@@ -180,67 +182,68 @@ func (s *Set) OfProcess(number int32) *ProcessMemory {
 
 func newProcessMemory() ProcessMemory {
 	return ProcessMemory{
-		Handles: make(map[int64]*Handle), Borrowed: make(map[BorrowedName]int64), Foreign: make(map[int64]ForeignKind),
+		Handles: make(map[int64]*PhysicalHandle), Borrowed: make(map[BorrowedKey]int64), Foreign: make(map[int64]ForeignPointerKind),
 	}
 }
 
-// emit passes a change to consume. All changes share one value, which saves an allocation per call.
-func (s *Set) emit(consume func(*Set, *Change), kind ChangeKind, atNs, ptr int64, b Block, by int32) {
+// emitChange passes a change to consume. All changes share one value, which saves an allocation per
+// call.
+func (s *Set) emitChange(consume func(*Set, *Change), kind ChangeKind, atNs, ptr int64, b Block, by int32) {
 	s.change = Change{kind, atNs, ptr, b, by}
 	consume(s, &s.change)
 }
 
-func (s *Set) apply(m *Call, consume func(*Set, *Change)) {
-	h := s.processMemory(m.Origin)
+func (s *Set) applyCall(m *MemoryCall, consume func(*Set, *Change)) {
+	h := s.memoryOfOrigin(m.Origin)
 	switch m.Op {
 	case OpFree:
 		switch m.Space {
 		case SpacePhysical:
-			s.release(h, m, consume)
+			s.releaseHandle(h, m, consume)
 		case SpaceArray:
-			s.free(h, &h.Arrays, m, consume)
+			s.freeBlock(h, &h.Arrays, m, consume)
 		default:
-			s.free(h, &h.Pointers, m, consume)
+			s.freeBlock(h, &h.Pointers, m, consume)
 		}
 	case OpAlloc:
 		switch m.Space {
 		case SpacePhysical:
-			s.create(h, m, consume)
+			s.createHandle(h, m, consume)
 		case SpaceArray:
-			s.alloc(&h.Arrays, m, consume)
+			s.allocBlock(&h.Arrays, m, consume)
 		default:
-			s.alloc(&h.Pointers, m, consume)
+			s.allocBlock(&h.Pointers, m, consume)
 		}
 	case OpAllocFailed:
 		s.Counts.Failed++
-		s.emit(
+		s.emitChange(
 			consume,
-			AllocFailed,
+			ChangeAllocFailed,
 			m.AtNs,
 			m.Handle,
 			Block{Bytes: m.Bytes, SinceNs: m.AtNs, Origin: m.Origin},
 			m.Origin,
 		)
-	case OpAllocUnknown:
+	case OpAllocUnknownAddress:
 		s.Counts.UnknownAllocs++
 	case OpGraphAlloc:
-		s.graphAlloc(h, m.Ptr, m.Bytes)
-	case OpRetain:
+		s.countGraphAlloc(h, m.Ptr, m.Bytes)
+	case OpRetainHandle:
 		if mem := h.Handles[m.Ptr]; mem != nil {
 			mem.Refs++
 		}
-	case OpMap:
+	case OpMapHandle:
 		s.mapMemory(h, m, consume)
 	case OpUnmap:
-		s.unmap(h, m, consume)
-	case OpBorrow:
-		s.borrow(h, m)
-	case OpReturn:
-		s.giveBack(h, m)
+		s.unmapAddresses(h, m, consume)
+	case OpOpenBorrowed:
+		s.openBorrowed(h, m)
+	case OpCloseBorrowed:
+		s.closeBorrowed(h, m)
 	}
 }
 
-func (s *Set) alloc(blocks *addrmap.Map[Block], m *Call, consume func(*Set, *Change)) {
+func (s *Set) allocBlock(blocks *addrmap.Map[Block], m *MemoryCall, consume func(*Set, *Change)) {
 	if old, ok := blocks.Get(m.Ptr); ok {
 		threads := s.origins.Thread
 		if old.SinceNs >= m.startNs() && threads[old.Origin] == threads[m.Origin] {
@@ -248,19 +251,19 @@ func (s *Set) alloc(blocks *addrmap.Map[Block], m *Call, consume func(*Set, *Cha
 			return
 		}
 		s.Counts.LostFrees++
-		s.emit(consume, FreeLost, m.AtNs, m.Ptr, old, m.Origin)
+		s.emitChange(consume, ChangeFreeLost, m.AtNs, m.Ptr, old, m.Origin)
 		blocks.Delete(m.Ptr)
 	}
 	b := Block{m.Bytes, m.AtNs, m.Origin, int32(s.Counts.Allocs)}
 	s.Counts.Allocs++
-	s.emit(consume, Allocated, m.AtNs, m.Ptr, b, m.Origin)
+	s.emitChange(consume, ChangeAllocated, m.AtNs, m.Ptr, b, m.Origin)
 	blocks.Set(m.Ptr, b)
 }
 
-func (s *Set) free(h *ProcessMemory, blocks *addrmap.Map[Block], m *Call, consume func(*Set, *Change)) {
+func (s *Set) freeBlock(h *ProcessMemory, blocks *addrmap.Map[Block], m *MemoryCall, consume func(*Set, *Change)) {
 	th := int(s.origins.Thread[m.Origin])
 	for len(s.lastFree) <= th {
-		s.lastFree = append(s.lastFree, freeCall{})
+		s.lastFree = append(s.lastFree, threadFree{})
 	}
 	b, ok := blocks.Get(m.Ptr)
 	if !ok {
@@ -268,111 +271,113 @@ func (s *Set) free(h *ProcessMemory, blocks *addrmap.Map[Block], m *Call, consum
 			s.Counts.Nested++ // a call around this one freed the block, and was recorded too
 			return
 		}
-		if !h.freeForeign(m.Space, m.Ptr) && !s.freeImported(h, m) {
+		if !h.forgetForeignPointer(m.Space, m.Ptr) && !s.freeImported(h, m) {
 			s.Counts.UnmatchedFrees++
 		}
 	} else {
 		s.Counts.Frees++
-		s.emit(consume, Freed, m.AtNs, m.Ptr, b, m.Origin)
+		s.emitChange(consume, ChangeFreed, m.AtNs, m.Ptr, b, m.Origin)
 		blocks.Delete(m.Ptr)
 	}
-	s.lastFree[th] = freeCall{m.Ptr, units.EndOf(m.AtNs, m.DurNs)}
+	s.lastFree[th] = threadFree{m.Ptr, units.EndOfRange(m.AtNs, m.DurNs)}
 }
 
-// ForeignKind is the source of a pointer that no recorded allocation returned, such as a graph.
-type ForeignKind uint8
+// ForeignPointerKind is the source of a pointer that no recorded allocation returned, such as a
+// graph.
+type ForeignPointerKind uint8
 
 const (
-	fromGraph         ForeignKind = iota + 1 // memory of a graph: allocated again at each launch
-	fromExternal                             // a buffer imported from another API
-	fromExternalArray                        // an array imported from another API
+	foreignFromGraph         ForeignPointerKind = iota + 1 // memory of a graph: allocated again at each launch
+	foreignFromBuffer                             // a buffer imported from another API
+	foreignFromArray                        // an array imported from another API
 )
 
-// freeForeign reports whether the pointer is memory that this Set does not track. It forgets the
-// pointer unless a graph allocates it again.
-func (h *ProcessMemory) freeForeign(space Space, ptr int64) bool {
+// forgetForeignPointer reports whether the pointer is memory that this Set does not track. It
+// forgets the pointer unless a graph allocates it again.
+func (h *ProcessMemory) forgetForeignPointer(space NumberSpace, ptr int64) bool {
 	kind, ok := h.Foreign[ptr]
-	if !ok || (kind == fromExternalArray) != (space == SpaceArray) {
+	if !ok || (kind == foreignFromArray) != (space == SpaceArray) {
 		return false
 	}
-	if kind != fromGraph {
+	if kind != foreignFromGraph {
 		delete(h.Foreign, ptr)
 	}
 	return true
 }
 
-// graphAlloc counts memory that a graph allocates when it runs. How often the graph allocates and
-// frees it is not recorded.
-func (s *Set) graphAlloc(h *ProcessMemory, ptr, bytes int64) {
+// countGraphAlloc counts memory that a graph allocates when it runs. How often the graph allocates
+// and frees it is not recorded.
+func (s *Set) countGraphAlloc(h *ProcessMemory, ptr, bytes int64) {
 	s.Counts.GraphAllocs++
-	s.Counts.GraphBytes += min(max(0, bytes), AddressSpace)
+	s.Counts.GraphBytes += min(max(0, bytes), MaxAllocBytes)
 	if ptr != 0 {
-		h.Foreign[ptr] = fromGraph
+		h.Foreign[ptr] = foreignFromGraph
 	}
 }
 
-// event applies an event that is not a memory call, such as the end of a context.
-func (s *Set) event(e *Event, consume func(*Set, *Change)) {
-	h := s.OfProcess(origin.Numbered(s.origins.Pids, e.Pid))
+// applyEvent applies an event that is not a memory call, such as the end of a context.
+func (s *Set) applyEvent(e *MemoryEvent, consume func(*Set, *Change)) {
+	h := s.MemoryOfProcess(origin.NumberOfKey(s.origins.Pids, e.Pid))
 	switch e.Kind {
-	case EventExit:
+	case EventProcessExit:
 		s.endProcess(h, e, consume)
 	case EventContextEnd:
-		kind := FreedWithCtx
+		kind := ChangeFreedWithContext
 		if e.Last {
-			kind = FreedByExit
+			kind = ChangeFreedByExit
 		}
 		s.endContext(&h.Pointers, e, kind, consume)
 		s.endContext(&h.Arrays, e, kind, consume)
 	case EventGraphAlloc:
-		s.graphAlloc(h, e.Ptr, e.Bytes)
+		s.countGraphAlloc(h, e.Ptr, e.Bytes)
 	case EventMappedBuffer:
-		h.Foreign[e.Ptr] = fromExternal
+		h.Foreign[e.Ptr] = foreignFromBuffer
 	case EventMappedArray:
-		h.Foreign[e.Ptr] = fromExternalArray
+		h.Foreign[e.Ptr] = foreignFromArray
 	}
 }
 
-// ending is a block that ends with its process or context.
-type ending struct {
+// endedBlock is a block that ends with its process or context.
+type endedBlock struct {
 	ptr   int64
 	block Block
 }
 
 // endProcess ends all live memory of a process.
-func (s *Set) endProcess(h *ProcessMemory, e *Event, consume func(*Set, *Change)) {
-	var ended []ending
-	h.Each(func(ptr int64, b Block) { ended = append(ended, ending{ptr, b}) })
-	s.end(ended, FreedByExit, e.AtNs, consume)
+func (s *Set) endProcess(h *ProcessMemory, e *MemoryEvent, consume func(*Set, *Change)) {
+	var ended []endedBlock
+	h.EachBlock(func(ptr int64, b Block) { ended = append(ended, endedBlock{ptr, b}) })
+	s.endBlocks(ended, ChangeFreedByExit, e.AtNs, consume)
 	*h = newProcessMemory()
 }
 
 // endContext ends the blocks that were allocated in a context.
-func (s *Set) endContext(blocks *addrmap.Map[Block], e *Event, kind ChangeKind, consume func(*Set, *Change)) {
-	var ended []ending
-	blocks.Each(func(ptr int64, b Block) {
+func (s *Set) endContext(blocks *addrmap.Map[Block], e *MemoryEvent, kind ChangeKind, consume func(*Set, *Change)) {
+	var ended []endedBlock
+	blocks.EachAddress(func(ptr int64, b Block) {
 		if s.endedWith(b.Origin, e) {
-			ended = append(ended, ending{ptr, b})
+			ended = append(ended, endedBlock{ptr, b})
 		}
 	})
-	s.end(ended, kind, e.AtNs, consume)
+	s.endBlocks(ended, kind, e.AtNs, consume)
 	for i := range ended {
 		blocks.Delete(ended[i].ptr)
 	}
 }
 
-// end emits the changes of blocks that end at the same time, in the order of their allocation.
-// Charts drop some changes of one point in time, and must drop the same ones in every replay.
-func (s *Set) end(ended []ending, kind ChangeKind, atNs int64, consume func(*Set, *Change)) {
-	slices.SortFunc(ended, func(a, b ending) int {
+// endBlocks emits the changes of blocks that end at the same time, in the order of their
+// allocation. Charts drop some changes of one point in time, and must drop the same ones in every
+// replay.
+func (s *Set) endBlocks(ended []endedBlock, kind ChangeKind, atNs int64, consume func(*Set, *Change)) {
+	slices.SortFunc(ended, func(a, b endedBlock) int {
 		return cmp.Or(cmp.Compare(a.block.Number, b.block.Number), cmp.Compare(a.ptr, b.ptr))
 	})
 	for _, m := range ended {
-		s.emit(consume, kind, atNs, m.ptr, m.block, m.block.Origin)
+		s.emitChange(consume, kind, atNs, m.ptr, m.block, m.block.Origin)
 	}
 }
 
-// IsHost reports whether a memory kind is host memory: pinned or registered.
-func IsHost(kind string) bool {
+// IsHostKind reports whether a memory kind is host memory: pinned or registered.
+func IsHostKind(kind string) bool {
 	return kind == format.MemoryHost || kind == format.MemoryRegistered
 }

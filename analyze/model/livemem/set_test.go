@@ -11,23 +11,23 @@ import (
 // TestBlocksEndInTheOrderOfTheirAllocation ends a process and a context that hold blocks at random
 // addresses. Go maps iterate in random order; the changes must come in the order of allocation.
 func TestBlocksEndInTheOrderOfTheirAllocation(t *testing.T) {
-	for name, end := range map[string]Event{
-		"process": {Kind: EventExit, Pid: 7, AtNs: 1000},
+	for name, end := range map[string]MemoryEvent{
+		"process": {Kind: EventProcessExit, Pid: 7, AtNs: 1000},
 		"context": {Kind: EventContextEnd, Pid: 7, AtNs: 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
-			origins := origin.NewTable()
-			by := origins.ID(origin.Origin{Pid: 7})
-			l := New(&origins, func(int32, *Event) bool { return true })
+			origins := origin.NewOriginTable()
+			by := origins.NumberOf(origin.CallOrigin{Pid: 7})
+			l := New(&origins, func(int32, *MemoryEvent) bool { return true })
 			ignore := func(*Set, *Change) {}
 			var allocated []int64
 			for i := range 200 {
 				ptr := rand.Int64N(1<<40) + 1
-				l.apply(&Call{AtNs: int64(i), Ptr: ptr, Bytes: 8, Origin: by, Op: OpAlloc}, ignore)
+				l.applyCall(&MemoryCall{AtNs: int64(i), Ptr: ptr, Bytes: 8, Origin: by, Op: OpAlloc}, ignore)
 				allocated = append(allocated, ptr)
 			}
 			var ended []int64
-			l.event(&end, func(_ *Set, c *Change) { ended = append(ended, c.Ptr) })
+			l.applyEvent(&end, func(_ *Set, c *Change) { ended = append(ended, c.Ptr) })
 			if !slices.Equal(ended, allocated) {
 				t.Errorf("order of the ended blocks: %v; order of allocation: %v", ended, allocated)
 			}

@@ -11,21 +11,21 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// AlmostIdlePct is the percentage below which a GPU counts as idle: reports print such values as
+// MaxIdlePct is the percentage below which a GPU counts as idle: reports print such values as
 // 0.0 %.
-const AlmostIdlePct = 0.05 // GPM reports fractions of a percent
+const MaxIdlePct = 0.05 // GPM reports fractions of a percent
 
-// Devices holds the NVML samples of each device in the window.
-type Devices struct {
+// DeviceMetrics holds the NVML samples of each device in the window.
+type DeviceMetrics struct {
 	T       *timeline.Timeline
 	Window  query.Window
 	Filter  *query.Filter
 	Devices map[int32]map[string]*Series
 }
 
-// Collect sorts the samples by device and metric. It skips NaN and infinite values, which mean "not
-// measured".
-func (u *Devices) Collect() {
+// CollectSamples sorts the samples by device and metric. It skips NaN and infinite values, which
+// mean "not measured".
+func (u *DeviceMetrics) CollectSamples() {
 	f := &u.T.Facts
 	for _, s := range f.Samples {
 		if s.AtNs < u.Window.FromNs || s.AtNs > u.Window.ToNs || math.IsNaN(s.Value) || math.IsInf(s.Value, 0) ||
@@ -45,40 +45,40 @@ func (u *Devices) Collect() {
 	}
 	for _, of := range u.Devices {
 		for _, s := range of {
-			s.Weigh()
+			s.ComputeWeights()
 		}
 	}
 }
 
-// Sorted returns the NVML indexes of the devices in order.
-func (u *Devices) Sorted() []int32 { return slices.Sorted(maps.Keys(u.Devices)) }
+// SortedIndexes returns the NVML indexes of the devices in order.
+func (u *DeviceMetrics) SortedIndexes() []int32 { return slices.Sorted(maps.Keys(u.Devices)) }
 
-// Busy is how busy a device was, by the best available metric.
-type Busy struct {
+// DeviceBusy is how busy a device was, by the best available metric.
+type DeviceBusy struct {
 	Pct, IdlePct float64
 	Text         string // format for a sentence with Pct and IdlePct
 }
 
 // BusyOf returns how busy a device was. GPM measures active SMs; NVML utilization only says that
 // some kernel ran. It returns false if neither was sampled.
-func (u *Devices) BusyOf(device int32) (Busy, bool) {
+func (u *DeviceMetrics) BusyOf(device int32) (DeviceBusy, bool) {
 	of := u.Devices[device]
-	idle := func(v float64) bool { return v < AlmostIdlePct }
+	idle := func(v float64) bool { return v < MaxIdlePct }
 	if s := of[catalog.MetricSMActive]; s != nil {
-		return Busy{s.Mean(), s.Share(idle), "was busy %.1f %% (SMs active, GPM), idle %.1f %% of the time"}, true
+		return DeviceBusy{s.Mean(), s.SharePct(idle), "was busy %.1f %% (SMs active, GPM), idle %.1f %% of the time"}, true
 	}
-	if s := of[catalog.MetricGPUBusy]; s != nil {
-		return Busy{
+	if s := of[catalog.MetricGPUUtilization]; s != nil {
+		return DeviceBusy{
 			s.Mean(),
-			s.Share(idle),
+			s.SharePct(idle),
 			"ran some kernel %.1f %% of the time (GPU utilization), idle %.1f %%",
 		}, true
 	}
-	return Busy{}, false
+	return DeviceBusy{}, false
 }
 
-// Passes applies the filter's processes and devices to a sample.
-func (u *Devices) Passes(s *facts.ProcessSample) bool {
+// PassesFilter applies the filter's processes and devices to a sample.
+func (u *DeviceMetrics) PassesFilter(s *facts.ProcessSample) bool {
 	return (len(u.Filter.Pids) == 0 || slices.Contains(u.Filter.Pids, s.Pid)) &&
 		(len(u.Filter.Devices) == 0 || slices.Contains(u.Filter.Devices, s.Device))
 }

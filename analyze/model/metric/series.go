@@ -15,13 +15,14 @@ type Series struct {
 	Weights []float64
 }
 
-// gapFactor limits the time that a sample represents: at most this many median sample distances. A
-// longer distance is a gap in sampling.
-const gapFactor = 5
+// samplingGapFactor limits the time that a sample represents: at most this many median sample
+// distances. A longer distance is a gap in sampling.
+const samplingGapFactor = 5
 
-// Weigh computes the weights. The recorder reads NVML at roughly regular times. With weights, a
-// burst of samples counts only for the time it covers, and a gap in sampling counts for nothing.
-func (s *Series) Weigh() {
+// ComputeWeights computes the weights. The recorder reads NVML at roughly regular times. With
+// weights, a burst of samples counts only for the time it covers, and a gap in sampling counts for
+// nothing.
+func (s *Series) ComputeWeights() {
 	n := len(s.Values)
 	s.Weights = make([]float64, n)
 	if n == 1 {
@@ -33,21 +34,21 @@ func (s *Series) Weigh() {
 		steps[i] = s.AtNs[i+1] - s.AtNs[i]
 	}
 	usual := slices.Sorted(slices.Values(steps))
-	longest := gapFactor * stats.Median(usual)
+	longest := samplingGapFactor * stats.Median(usual)
 	for i, step := range steps {
 		half := float64(min(step, longest)) / 2
 		s.Weights[i] += half
 		s.Weights[i+1] += half
 	}
-	if s.TotalNs() == 0 { // all samples have the same time
+	if s.CoveredNs() == 0 { // all samples have the same time
 		for i := range s.Weights {
 			s.Weights[i] = 1
 		}
 	}
 }
 
-// TotalNs returns the time that all samples represent, in ns.
-func (s *Series) TotalNs() float64 {
+// CoveredNs returns the time that all samples represent, in ns.
+func (s *Series) CoveredNs() float64 {
 	var sum float64
 	for _, w := range s.Weights {
 		sum += w
@@ -61,18 +62,18 @@ func (s *Series) Mean() float64 {
 	for i, v := range s.Values {
 		sum += v * s.Weights[i]
 	}
-	return sum / s.TotalNs()
+	return sum / s.CoveredNs()
 }
 
-// Share returns the share of the time in which the predicate holds for the value, in percent.
-func (s *Series) Share(is func(float64) bool) float64 {
+// SharePct returns the share of the time in which the predicate holds for the value, in percent.
+func (s *Series) SharePct(is func(float64) bool) float64 {
 	var sum float64
 	for i, v := range s.Values {
 		if is(v) {
 			sum += s.Weights[i]
 		}
 	}
-	return 100 * sum / s.TotalNs()
+	return 100 * sum / s.CoveredNs()
 }
 
 // Quantile returns the smallest value that the metric does not exceed for the share q (0 to 1) of
@@ -88,16 +89,16 @@ func (s *Series) Quantile(q float64) float64 {
 	)
 	var sum float64
 	for _, i := range order {
-		if sum += s.Weights[i]; sum >= q*s.TotalNs()*(1-1e-12) {
+		if sum += s.Weights[i]; sum >= q*s.CoveredNs()*(1-1e-12) {
 			return s.Values[i]
 		}
 	}
 	return s.Values[order[len(order)-1]]
 }
 
-// Grown returns the increase of a counter. A decrease means that a new driver reset the counter;
-// the increase before the reset is kept.
-func (s *Series) Grown() float64 {
+// CounterIncrease returns the increase of a counter. A decrease means that a new driver reset the
+// counter; the increase before the reset is kept.
+func (s *Series) CounterIncrease() float64 {
 	var sum float64
 	for i := 1; i < len(s.Values); i++ {
 		if d := s.Values[i] - s.Values[i-1]; d >= 0 {
@@ -109,5 +110,5 @@ func (s *Series) Grown() float64 {
 	return sum
 }
 
-// Last returns the newest value. The series must not be empty.
-func (s *Series) Last() float64 { return s.Values[len(s.Values)-1] }
+// LastValue returns the newest value. The series must not be empty.
+func (s *Series) LastValue() float64 { return s.Values[len(s.Values)-1] }

@@ -3,14 +3,14 @@ package origin
 // Thread identifies a thread of a process.
 type Thread struct{ Pid, Tid int32 }
 
-// Names assigns a small number to each distinct string. The zero value is empty.
-type Names struct {
+// StringNumbers assigns a small number to each distinct string. The zero value is empty.
+type StringNumbers struct {
 	Ids  map[string]int32
 	List []string
 }
 
-// ID returns the number of a string. A new string gets the next number.
-func (n *Names) ID(s string) int32 {
+// NumberOf returns the number of a string. A new string gets the next number.
+func (n *StringNumbers) NumberOf(s string) int32 {
 	if id, ok := n.Ids[s]; ok {
 		return id
 	}
@@ -23,11 +23,11 @@ func (n *Names) ID(s string) int32 {
 	return id
 }
 
-// All returns the number of each string in a column's dictionary.
-func (n *Names) All(dict []string) []int32 {
+// NumbersOf returns the number of each string in a column's dictionary.
+func (n *StringNumbers) NumbersOf(dict []string) []int32 {
 	ids := make([]int32, len(dict))
 	for i, s := range dict {
-		ids[i] = n.ID(s)
+		ids[i] = n.NumberOf(s)
 	}
 	return ids
 }

@@ -1,30 +1,30 @@
 package origin
 
-// None is the origin of memory whose allocation was not recorded.
-const None = -1
+// NoOrigin is the origin of memory whose allocation was not recorded.
+const NoOrigin = -1
 
-// Table numbers the origins of memory calls. A call then needs 4 bytes for its origin, and a report
-// classifies each origin once instead of each call.
-type Table struct {
-	Numbers
+// OriginTable numbers the origins of memory calls. A call then needs 4 bytes for its origin, and a
+// report classifies each origin once instead of each call.
+type OriginTable struct {
+	OriginNumbers
 	Process []int32 // number of the process, by origin
 	Pids    map[int32]int32
 	Thread  []int32 // number of the thread, by origin
 	threads map[Thread]int32
 }
 
-// Numbers assigns a number to each distinct Origin.
-type Numbers struct {
-	Strings Names
-	Ids     map[Origin]int32
-	List    []Origin
+// OriginNumbers assigns a number to each distinct Origin.
+type OriginNumbers struct {
+	Strings StringNumbers
+	Ids     map[CallOrigin]int32
+	List    []CallOrigin
 	// recent is a cache in front of Ids. Most calls hit it.
 	recent [1 << 14]int32
 }
 
-// Origin is the set of columns that all calls of a thread from one call site share. Name, Site and
-// Memory index Table.Strings.
-type Origin struct {
+// CallOrigin is the set of columns that all calls of a thread from one call site share. Name, Site
+// and Memory index Table.Strings.
+type CallOrigin struct {
 	Stream     int64 // handle; 0 is the default stream
 	Context    int64
 	Pid, Tid   int32
@@ -34,10 +34,10 @@ type Origin struct {
 	Memory     int32
 }
 
-// NewTable returns an empty table.
-func NewTable() Table {
-	return Table{
-		Numbers: Numbers{Ids: make(map[Origin]int32)},
+// NewOriginTable returns an empty table.
+func NewOriginTable() OriginTable {
+	return OriginTable{
+		OriginNumbers: OriginNumbers{Ids: make(map[CallOrigin]int32)},
 		Pids:    make(map[int32]int32),
 		threads: make(map[Thread]int32),
 	}
@@ -45,13 +45,13 @@ func NewTable() Table {
 
 // equals compares like ==, but can be inlined, and compares first the fields that differ most
 // often.
-func (o *Origin) equals(p *Origin) bool {
+func (o *CallOrigin) equals(p *CallOrigin) bool {
 	return o.Stack == p.Stack && o.Tid == p.Tid && o.Name == p.Name && o.Stream == p.Stream && o.Context == p.Context &&
 		o.Pid == p.Pid && o.Device == p.Device && o.Site == p.Site && o.Memory == p.Memory
 }
 
-// ID returns the number of an origin. A new origin gets the next number.
-func (n *Numbers) ID(o Origin) int32 {
+// NumberOf returns the number of an origin. A new origin gets the next number.
+func (n *OriginNumbers) NumberOf(o CallOrigin) int32 {
 	slot := &n.recent[(uint32(o.Stack)*0x9e3779b1^uint32(o.Tid)*0x85ebca6b^uint32(o.Name)<<18)>>18]
 	if int(*slot) < len(n.List) && n.List[*slot].equals(&o) {
 		return *slot
@@ -66,27 +66,27 @@ func (n *Numbers) ID(o Origin) int32 {
 	return id
 }
 
-// ID returns the number of an origin, and numbers the process and thread of a new origin.
-func (t *Table) ID(o Origin) int32 {
-	id := t.Numbers.ID(o)
+// NumberOf returns the number of an origin, and numbers the process and thread of a new origin.
+func (t *OriginTable) NumberOf(o CallOrigin) int32 {
+	id := t.OriginNumbers.NumberOf(o)
 	if int(id) == len(t.Process) {
-		t.Process = append(t.Process, Numbered(t.Pids, o.Pid))
-		t.Thread = append(t.Thread, Numbered(t.threads, Thread{o.Pid, o.Tid}))
+		t.Process = append(t.Process, NumberOfKey(t.Pids, o.Pid))
+		t.Thread = append(t.Thread, NumberOfKey(t.threads, Thread{o.Pid, o.Tid}))
 	}
 	return id
 }
 
-// Name returns the CUDA function of an origin.
-func (t *Table) Name(id int32) string { return t.Strings.List[t.List[id].Name] }
+// FunctionOf returns the CUDA function of an origin.
+func (t *OriginTable) FunctionOf(id int32) string { return t.Strings.List[t.List[id].Name] }
 
-// Site returns the recorded call site of an origin.
-func (t *Table) Site(id int32) string { return t.Strings.List[t.List[id].Site] }
+// SiteOf returns the recorded call site of an origin.
+func (t *OriginTable) SiteOf(id int32) string { return t.Strings.List[t.List[id].Site] }
 
-// Memory returns the memory kind of an origin.
-func (t *Table) Memory(id int32) string { return t.Strings.List[t.List[id].Memory] }
+// MemoryKindOf returns the memory kind of an origin.
+func (t *OriginTable) MemoryKindOf(id int32) string { return t.Strings.List[t.List[id].Memory] }
 
-// Numbered returns the number of a key. A new key gets the next number.
-func Numbered[K comparable](numbers map[K]int32, key K) int32 {
+// NumberOfKey returns the number of a key. A new key gets the next number.
+func NumberOfKey[K comparable](numbers map[K]int32, key K) int32 {
 	n, ok := numbers[key]
 	if !ok {
 		n = int32(len(numbers))

@@ -8,41 +8,41 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// maxInferred is larger than any number of stacks in a recording. It bounds values of damaged
+// maxInferredStacks is larger than any number of stacks in a recording. It bounds values of damaged
 // files, so that sums do not overflow.
-const maxInferred = 1 << 50
+const maxInferredStacks = 1 << 50
 
-// ReadInference reads the note about inferred stacks. The recorder reuses a stored stack for
+// ReadStackInference reads the note about inferred stacks. The recorder reuses a stored stack for
 // similar calls, and the note counts how often this was wrong. It returns false if the row is
 // another note, or damaged.
-func ReadInference(r *format.Row) (i format.StackInference, ok bool) {
+func ReadStackInference(r *format.Row) (i format.StackInference, ok bool) {
 	if r.Name != format.NoteStackInference || json.Unmarshal([]byte(r.Message), &i) != nil {
 		return i, false
 	}
 	valid := min(i.Inferred, i.Checked, i.Wrong, i.WrongEstimated, i.Busy) >= 0 &&
-		max(i.Inferred, i.Checked, i.WrongEstimated, i.Busy) < maxInferred
+		max(i.Inferred, i.Checked, i.WrongEstimated, i.Busy) < maxInferredStacks
 	return i, valid && i.Wrong <= i.Checked
 }
 
-// ErrorPct returns the estimated share of inferred stacks that are wrong, in percent. It returns
-// nil if no stack was checked. Checked stacks are correct: the recorder unwound them.
-func ErrorPct(i *format.StackInference) any {
+// InferenceErrorPct returns the estimated share of inferred stacks that are wrong, in percent. It
+// returns nil if no stack was checked. Checked stacks are correct: the recorder unwound them.
+func InferenceErrorPct(i *format.StackInference) any {
 	if i.Checked == 0 || i.Inferred == 0 {
 		return nil
 	}
 	return units.Percent(min(i.WrongEstimated, i.Inferred), i.Inferred)
 }
 
-// InferenceText describes the error rate in words, or returns "" if there is nothing to say.
+// FormatInferenceError describes the error rate in words, or returns "" if there is nothing to say.
 // hasInferred reports whether any call has an inferred stack.
-func InferenceText(i *format.StackInference, hasInferred bool) string {
+func FormatInferenceError(i *format.StackInference, hasInferred bool) string {
 	switch {
 	case i.Checked > 0 && i.Inferred > 0:
 		return fmt.Sprintf(
 			"%.2f%% wrong (estimate: %s were also unwound, %s of them differed)",
-			ErrorPct(i),
-			units.Count(i.Checked),
-			units.Count(i.Wrong),
+			InferenceErrorPct(i),
+			units.FormatCount(i.Checked),
+			units.FormatCount(i.Wrong),
 		)
 	case hasInferred:
 		return "none was checked, so the error rate is unknown"

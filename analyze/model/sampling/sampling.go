@@ -17,9 +17,9 @@ import (
 // time, and records when. Reports count the recorded launches and estimate the rest. They give no
 // verdict on times without launches.
 
-// Switches lists the times in which launches, or their stacks, were not recorded. Windows are in
-// order of time and do not overlap.
-type Switches struct {
+// SamplingSwitches lists the times in which launches, or their stacks, were not recorded. Windows
+// are in order of time and do not overlap.
+type SamplingSwitches struct {
 	switches []samplingSwitch
 	// windows in Unix ns; ToNs is the first ns with data again
 	NoLaunches, NoStacks        []query.Window
@@ -31,8 +31,8 @@ type samplingSwitch struct {
 	format.Sampling
 }
 
-// Add reads a note that says that recording was switched on or off.
-func (s *Switches) Add(r *format.Row) {
+// AddNote reads a note that says that recording was switched on or off.
+func (s *SamplingSwitches) AddNote(r *format.Row) {
 	n := samplingSwitch{atNs: r.StartNs}
 	if json.Unmarshal([]byte(r.Message), &n.Sampling) == nil && n.Class == format.SampledLaunch {
 		s.switches = append(s.switches, n)
@@ -40,8 +40,8 @@ func (s *Switches) Add(r *format.Row) {
 	}
 }
 
-// Finish computes NoLaunches and NoStacks. Call it once, after the last Add.
-func (s *Switches) Finish() {
+// ComputeWindows computes NoLaunches and NoStacks. Call it once, after the last Add.
+func (s *SamplingSwitches) ComputeWindows() {
 	slices.SortStableFunc(s.switches, func(a, b samplingSwitch) int { return cmp.Compare(a.atNs, b.atNs) })
 	for i := range s.switches {
 		n := &s.switches[i]
@@ -63,8 +63,8 @@ func (s *Switches) Finish() {
 	s.switches = nil
 }
 
-// LengthIn returns how much of the window w the times cover, in ns.
-func LengthIn(times []query.Window, w query.Window) (ns int64) {
+// OverlapNs returns how much of the window w the times cover, in ns.
+func OverlapNs(times []query.Window, w query.Window) (ns int64) {
 	first := sort.Search(len(times), func(i int) bool { return times[i].ToNs > w.FromNs })
 	for _, t := range times[first:] {
 		if t.FromNs >= w.ToNs {
@@ -75,16 +75,16 @@ func LengthIn(times []query.Window, w query.Window) (ns int64) {
 	return ns
 }
 
-// Coverage is the time for which launches, and their stacks, were recorded.
-type Coverage struct {
+// SamplingCoverage is the time for which launches, and their stacks, were recorded.
+type SamplingCoverage struct {
 	Sampled              bool
 	LaunchesNs, StacksNs int64   // time in which launches, and their stacks, were recorded, ns
 	OfNs                 int64   // length of the whole window, ns
 	MaxPct, OverheadPct  float64 // limit and measured overhead of the busiest thread
 }
 
-// Text describes the coverage in words. It returns "" if everything was recorded.
-func (l *Coverage) Text() string {
+// FormatCoverage describes the coverage in words. It returns "" if everything was recorded.
+func (l *SamplingCoverage) FormatCoverage() string {
 	switch {
 	case !l.Sampled:
 		return ""
@@ -99,51 +99,51 @@ func (l *Coverage) Text() string {
 		"(--max-overhead)", float64(l.StacksNs)/1e9, float64(l.OfNs)/1e9)
 }
 
-// Note explains the consequences for a report. It returns "" if everything was recorded.
-func (l *Coverage) Note() string {
+// FormatNote explains the consequences for a report. It returns "" if everything was recorded.
+func (l *SamplingCoverage) FormatNote() string {
 	switch {
 	case !l.Sampled:
 		return ""
 	case l.LaunchesNs < l.OfNs:
-		return l.Text() + ". Counts of kernel launches cover that time only. Counts marked ~ are estimates " +
+		return l.FormatCoverage() + ". Counts of kernel launches cover that time only. Counts marked ~ are estimates " +
 			"for the whole window. Graph launches and all other calls are complete"
 	}
-	return l.Text() + ". All launches are recorded, some without a stack"
+	return l.FormatCoverage() + ". All launches are recorded, some without a stack"
 }
 
-// Thousandth is the unit of weights. Integer sums do not depend on the order of their terms.
-const Thousandth = 1000
+// LaunchWeightUnit is the unit of weights. Integer sums do not depend on the order of their terms.
+const LaunchWeightUnit = 1000
 
-// maxWeight bounds the weight of a launch, so that sums do not overflow for damaged files.
-const maxWeight = 1e6 * Thousandth
+// maxLaunchWeight bounds the weight of a launch, so that sums do not overflow for damaged files.
+const maxLaunchWeight = 1e6 * LaunchWeightUnit
 
-// Weights give, for each point in time, how many launches a recorded launch represents: itself and
-// a share of those that were not recorded.
-type Weights struct {
+// LaunchWeights give, for each point in time, how many launches a recorded launch represents:
+// itself and a share of those that were not recorded.
+type LaunchWeights struct {
 	fromNs  []int64
 	weights []int64 // in thousandths; valid from fromNs to the next entry
 }
 
-// Gap is a time without recorded launches, and the neighboring times whose launches serve as its
-// estimate.
-type Gap struct {
+// SamplingGap is a time without recorded launches, and the neighboring times whose launches serve
+// as its estimate.
+type SamplingGap struct {
 	query.Window
 	Left, Right           query.Window
 	Others, NeighborCalls int64 // calls other than launches, in the gap and in Left and Right
 }
 
-// NeighborRatio bounds how much longer one neighboring time of a gap may be than the other.
+// MaxNeighborRatio bounds how much longer one neighboring time of a gap may be than the other.
 // Launches long before the gap, such as during data loading, say little about it.
-const NeighborRatio = 2
+const MaxNeighborRatio = 2
 
 // minNeighborCalls is the number of other calls in the neighboring times that an estimate by calls
 // needs.
 const minNeighborCalls = 30
 
-// more returns how many unrecorded launches of the gap each launch in the neighboring times
-// represents, in thousandths. It scales by the number of other calls, because a program with less
-// recording runs faster. With few other calls it scales by time.
-func (b *Gap) more() int64 {
+// extraLaunchWeight returns how many unrecorded launches of the gap each launch in the neighboring
+// times represents, in thousandths. It scales by the number of other calls, because a program with
+// less recording runs faster. With few other calls it scales by time.
+func (b *SamplingGap) extraLaunchWeight() int64 {
 	inside, outside := float64(b.DurNs()), float64(b.Left.DurNs()+b.Right.DurNs())
 	if b.NeighborCalls >= minNeighborCalls {
 		inside, outside = float64(b.Others), float64(b.NeighborCalls)
@@ -151,12 +151,12 @@ func (b *Gap) more() int64 {
 	if outside == 0 {
 		return 0
 	}
-	return units.RoundInt(min(maxWeight, Thousandth*inside/outside))
+	return units.RoundInt(min(maxLaunchWeight, LaunchWeightUnit*inside/outside))
 }
 
 // NewLaunchWeights returns the weights of launches for the gaps in list. It returns nil, which
 // weighs every launch as 1, if there are none.
-func NewLaunchWeights(list []Gap) *Weights {
+func NewLaunchWeights(list []SamplingGap) *LaunchWeights {
 	if len(list) == 0 {
 		return nil
 	}
@@ -164,15 +164,15 @@ func NewLaunchWeights(list []Gap) *Weights {
 		atNs   int64
 		weight int64
 	}
-	edges := []edge{{math.MinInt64, Thousandth}}
+	edges := []edge{{math.MinInt64, LaunchWeightUnit}}
 	for i := range list {
-		b, more := &list[i], list[i].more()
+		b, more := &list[i], list[i].extraLaunchWeight()
 		for _, side := range []query.Window{b.Left, b.Right} {
 			edges = append(edges, edge{side.FromNs, more}, edge{side.ToNs, -more})
 		}
 	}
 	slices.SortStableFunc(edges, func(a, b edge) int { return cmp.Compare(a.atNs, b.atNs) })
-	weights := new(Weights)
+	weights := new(LaunchWeights)
 	sum := int64(0)
 	for _, e := range edges {
 		sum += e.weight
@@ -181,13 +181,14 @@ func NewLaunchWeights(list []Gap) *Weights {
 	return weights
 }
 
-// At returns the weight of a launch at ns (Unix ns), in thousandths. A nil *Weights gives 1000.
-func (w *Weights) At(ns int64) int64 {
+// WeightAt returns the weight of a launch at ns (Unix ns), in thousandths. A nil *Weights gives
+// 1000.
+func (w *LaunchWeights) WeightAt(ns int64) int64 {
 	if w == nil {
-		return Thousandth
+		return LaunchWeightUnit
 	}
 	return w.weights[sort.Search(len(w.fromNs), func(i int) bool { return w.fromNs[i] > ns })-1]
 }
 
-// Whole converts a sum of weights in thousandths to a number of launches, rounded.
-func Whole(thousandths int64) int64 { return (thousandths + Thousandth/2) / Thousandth }
+// RoundToLaunches converts a sum of weights in thousandths to a number of launches, rounded.
+func RoundToLaunches(thousandths int64) int64 { return (thousandths + LaunchWeightUnit/2) / LaunchWeightUnit }

@@ -31,32 +31,33 @@ var knownLibraries = []struct {
 	{regexp.MustCompile(`^libonnxruntime`), "ONNX Runtime"},
 }
 
-// runtimeFunctions matches functions of a CUDA runtime that is statically linked into a program or
-// library.
-var runtimeFunctions = regexp.MustCompile(`^(libcudart_static_\w+|__cudart\w*|__cuda[A-Z]\w*|cuda[A-Z]\w*)$`)
+// cudaRuntimeFunctions matches functions of a CUDA runtime that is statically linked into a program
+// or library.
+var cudaRuntimeFunctions = regexp.MustCompile(`^(libcudart_static_\w+|__cudart\w*|__cuda[A-Z]\w*|cuda[A-Z]\w*)$`)
 
-// NoLibrary is the name for memory whose stack is unknown.
-const NoLibrary = "(not known)"
+// UnknownLibrary is the name for memory whose stack is unknown.
+const UnknownLibrary = "(not known)"
 
-// LibraryOf returns the library or program that called the CUDA driver: the module of the innermost
-// frame outside the driver and the CUDA runtime. It returns NoLibrary if the stack is unknown.
-func (s *Table) LibraryOf(stack int32) string {
+// CallingLibrary returns the library or program that called the CUDA driver: the module of the
+// innermost frame outside the driver and the CUDA runtime. It returns UnknownLibrary if the stack
+// is unknown.
+func (s *StackTable) CallingLibrary(stack int32) string {
 	for _, id := range s.Stacks[stack] {
 		f := &s.Frames[id]
 		switch module := symbolize.ModuleName(f.Module); {
-		case f.Type == query.FramePython:
+		case f.Type == query.FrameTypePython:
 			return "Python"
-		case query.DriverModules.MatchString(module) || runtimeFunctions.MatchString(f.Func):
+		case query.CUDADriverModules.MatchString(module) || cudaRuntimeFunctions.MatchString(f.Func):
 		case f.Module == "" || symbolize.IsUnknownCode(f.Module, f.Func):
-			return NoLibrary
+			return UnknownLibrary
 		default:
-			return libraryName(f)
+			return libraryNameOfFrame(f)
 		}
 	}
-	return NoLibrary
+	return UnknownLibrary
 }
 
-func libraryName(f *format.Frame) string {
+func libraryNameOfFrame(f *format.Frame) string {
 	module := symbolize.ModuleName(f.Module)
 	for _, l := range knownLibraries {
 		if l.file.MatchString(module) {

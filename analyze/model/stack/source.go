@@ -23,20 +23,21 @@ type SourceSummary struct {
 
 // SourceReader resolves native frames to source lines with debug information.
 type SourceReader struct {
-	Stacks *Table
+	Stacks *StackTable
 	Finder *symbolize.Finder
 	// Replacements maps a frame to the frames that replace it, innermost first.
 	Replacements map[int32][]int32
 }
 
-// Module resolves the frames of one module. It reports whether any of them got a source line.
-func (r *SourceReader) Module(key ModuleKey, ids []int32) (found bool, err error) {
+// ResolveModule resolves the frames of one module. It reports whether any of them got a source
+// line.
+func (r *SourceReader) ResolveModule(key ModuleKey, ids []int32) (found bool, err error) {
 	slices.SortFunc(ids, func(a, b int32) int { return cmp.Compare(r.Stacks.Frames[a].Addr, r.Stacks.Frames[b].Addr) })
 	for file, err := range r.Finder.Files(key.File, key.BuildID) {
 		if err != nil {
 			return false, err
 		}
-		if err := r.name(file, ids); err != nil {
+		if err := r.nameFrames(file, ids); err != nil {
 			return false, err
 		}
 		source, err := symbolize.OpenSource(file)
@@ -46,14 +47,14 @@ func (r *SourceReader) Module(key ModuleKey, ids []int32) (found bool, err error
 		case err != nil:
 			return false, err
 		}
-		found, err = r.places(source, ids)
+		found, err = r.addSourceLines(source, ids)
 		return found, errors.Join(err, source.Close())
 	}
 	return false, nil
 }
 
-// name sets the function name of frames without one, from the file's symbol table.
-func (r *SourceReader) name(file string, ids []int32) (err error) {
+// nameFrames sets the function name of frames without one, from the file's symbol table.
+func (r *SourceReader) nameFrames(file string, ids []int32) (err error) {
 	frames := r.Stacks.Frames
 	if !slices.ContainsFunc(ids, func(id int32) bool { return frames[id].Func == "" }) {
 		return nil
@@ -74,9 +75,9 @@ func (r *SourceReader) name(file string, ids []int32) (err error) {
 	return object.Close()
 }
 
-// places sets the source lines of frames. An unreadable address does not stop the others; the first
-// error is returned at the end.
-func (r *SourceReader) places(source *symbolize.Source, ids []int32) (found bool, first error) {
+// addSourceLines sets the source lines of frames. An unreadable address does not stop the others;
+// the first error is returned at the end.
+func (r *SourceReader) addSourceLines(source *symbolize.Source, ids []int32) (found bool, first error) {
 	var at []symbolize.SourceFrame
 	for i, id := range ids {
 		addr := r.Stacks.Frames[id].Addr
@@ -87,16 +88,16 @@ func (r *SourceReader) places(source *symbolize.Source, ids []int32) (found bool
 			}
 		}
 		if len(at) > 0 {
-			r.Replacements[id] = r.Stacks.expand(r.Stacks.Frames[id], at)
+			r.Replacements[id] = r.Stacks.addInlinedFrames(r.Stacks.Frames[id], at)
 			found = found || slices.ContainsFunc(at, func(s symbolize.SourceFrame) bool { return s.File != "" })
 		}
 	}
 	return found, first
 }
 
-// expand adds one frame for each function inlined at the frame's address, innermost first. The
-// outermost frame is the recorded function and keeps its name.
-func (s *Table) expand(f format.Frame, at []symbolize.SourceFrame) []int32 {
+// addInlinedFrames adds one frame for each function inlined at the frame's address, innermost
+// first. The outermost frame is the recorded function and keeps its name.
+func (s *StackTable) addInlinedFrames(f format.Frame, at []symbolize.SourceFrame) []int32 {
 	var ids []int32
 	for _, function := range at {
 		frame := f
@@ -117,8 +118,8 @@ func (s *Table) expand(f format.Frame, at []symbolize.SourceFrame) []int32 {
 	return ids
 }
 
-// Replace replaces frames in all stacks. The map gives the new frames for each old one.
-func (s *Table) Replace(instead map[int32][]int32) {
+// ReplaceFrames replaces frames in all stacks. The map gives the new frames for each old one.
+func (s *StackTable) ReplaceFrames(instead map[int32][]int32) {
 	for stack, ids := range s.Stacks {
 		var frames []int32
 		for _, id := range ids {
@@ -132,9 +133,9 @@ func (s *Table) Replace(instead map[int32][]int32) {
 	}
 }
 
-// SameCode returns how many frames, from the first, have the same address: a frame and the
+// CountSameAddress returns how many frames, from the first, have the same address: a frame and the
 // functions into which it is inlined.
-func (s *Table) SameCode(ids []int32) int {
+func (s *StackTable) CountSameAddress(ids []int32) int {
 	n := 1
 	for n < len(ids) && s.inlined[ids[n-1]] && s.Frames[ids[n]].Addr == s.Frames[ids[0]].Addr {
 		n++

@@ -23,7 +23,7 @@ import (
 func command(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil && filepath.Base(name) == name {
-		analyzetest.Skip(t, "%s is not installed", name)
+		analyzetest.SkipWithoutTool(t, "%s is not installed", name)
 	}
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {
@@ -55,7 +55,7 @@ func compileSource(t testing.TB, source string, flags ...string) *sourceProgram 
 				"-Wl,--build-id=sha1",
 				"-o",
 				p.path,
-				analyzetest.InRoot(t, "symbolize", "testdata", source),
+				analyzetest.RepositoryPath(t, "symbolize", "testdata", source),
 			},
 			flags...)...)
 	for line := range strings.Lines(command(t, p.path)) {
@@ -86,7 +86,7 @@ func (p *sourceProgram) split(t testing.TB) {
 
 func (p *sourceProgram) line(t testing.TB, marker string) int {
 	t.Helper()
-	text, err := os.ReadFile(analyzetest.InRoot(t, "symbolize", "testdata", p.source))
+	text, err := os.ReadFile(analyzetest.RepositoryPath(t, "symbolize", "testdata", p.source))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,8 +109,8 @@ func buildID(t testing.TB, path string) string {
 // tape records one allocation from the marked call. function is the recorded name of the calling
 // function, or "". The outermost frame belongs to PyTorch's Python code, because a frame of the
 // script itself would become the call site.
-func (p *sourceProgram) tape(t testing.TB, call, function string) *analyzetest.Tape {
-	tp := analyzetest.NewTape(t)
+func (p *sourceProgram) tape(t testing.TB, call, function string) *analyzetest.TestRecording {
+	tp := analyzetest.NewTestRecording(t)
 	frame := format.Frame{
 		Func:       function,
 		SystemName: function,
@@ -121,7 +121,7 @@ func (p *sourceProgram) tape(t testing.TB, call, function string) *analyzetest.T
 	}
 	outer := frame
 	outer.Func, outer.SystemName, outer.Addr = "", "", p.main
-	tp.Add(
+	tp.AddRow(
 		format.Row{
 			Kind:        format.KindStack,
 			StackID:     1,
@@ -142,7 +142,7 @@ func (p *sourceProgram) tape(t testing.TB, call, function string) *analyzetest.T
 			},
 		},
 	)
-	analyzetest.At(tp.Alloc(analyzetest.Second, analyzetest.Us, 0x7f0000000000, analyzetest.Mib), 1, function)
+	analyzetest.SetStackAndSite(tp.AddAlloc(analyzetest.Second, analyzetest.Us, 0x7f0000000000, analyzetest.Mib), 1, function)
 	return tp
 }
 
@@ -182,7 +182,7 @@ func TestSourceAddsLinesAndInlinedCalls(t *testing.T) {
 							tp := p.tape(t, c.call, recorded)
 							tl := tp.Timeline()
 							before, _ := os.ReadFile(tp.Path)
-							summary := tl.AddSource(new(symbolize.Finder))
+							summary := tl.AddSourceLines(new(symbolize.Finder))
 							if summary.Modules != 2 ||
 								!slices.Equal(summary.Without, []string{"/nowhere/libcuda.so.1"}) ||
 								summary.Err != nil {
@@ -257,7 +257,7 @@ func TestSourceUsesNoOtherBuild(t *testing.T) {
 	}
 	tl := tp.Timeline()
 	before := stackText(tl)
-	summary := tl.AddSource(&symbolize.Finder{Dirs: []string{filepath.Dir(other.path)}})
+	summary := tl.AddSourceLines(&symbolize.Finder{Dirs: []string{filepath.Dir(other.path)}})
 	if !slices.Equal(summary.Without, []string{p.path, "/nowhere/libcuda.so.1"}) || summary.Err != nil {
 		t.Errorf("summary: %+v", summary)
 	}
@@ -274,7 +274,7 @@ func TestSourceReportsDamagedDebugInformation(t *testing.T) {
 		t.Fatal(err)
 	}
 	command(t, "objcopy", "--update-section", ".debug_info="+junk, p.path)
-	summary := tp.Timeline().AddSource(new(symbolize.Finder))
+	summary := tp.Timeline().AddSourceLines(new(symbolize.Finder))
 	if summary.Err == nil || !strings.Contains(summary.Err.Error(), "program: ") ||
 		strings.Count(summary.Err.Error(), "\n") > 0 {
 		t.Errorf("error: %v", summary.Err)

@@ -9,11 +9,11 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// Table holds the distinct stacks of a recording. Each distinct frame is stored once.
-type Table struct {
+// StackTable holds the distinct stacks of a recording. Each distinct frame is stored once.
+type StackTable struct {
 	Frames []format.Frame
 	Stacks map[int32][]int32 // stack id → indexes into Frames, innermost first
-	About  map[int32]About   // the other columns of a stack's row, by stack id
+	About  map[int32]StackInfo   // the other columns of a stack's row, by stack id
 	// AddSource sets inlined and Sites: the frames that are inlined into the next frame, and the
 	// call site of each stack by source line.
 	inlined map[int32]bool
@@ -22,25 +22,25 @@ type Table struct {
 	unnamed, stored int64
 }
 
-// About has the columns of a stack's row other than its frames.
-type About struct {
+// StackInfo has the columns of a stack's row other than its frames.
+type StackInfo struct {
 	Pid    int32
 	Status string
 	Reason string // why the stack is truncated; "" if it is complete
 	Site   string // call site that the recorder chose
 }
 
-// truncatedBy returns the reason why a stack is truncated, or "" for a complete stack.
-func truncatedBy(r *format.Row) string {
+// truncationReason returns the reason why a stack is truncated, or "" for a complete stack.
+func truncationReason(r *format.Row) string {
 	if r.StackStatus != format.StackTruncated {
 		return ""
 	}
 	return cmp.Or(r.Message, format.TruncationOther)
 }
 
-// Add stores the stack of a row. ids maps the frames stored so far to their indexes; Add adds new
-// frames to it.
-func (s *Table) Add(r *format.Row, ids map[format.Frame]int32) {
+// AddStack stores the stack of a row. ids maps the frames stored so far to their indexes; Add adds
+// new frames to it.
+func (s *StackTable) AddStack(r *format.Row, ids map[format.Frame]int32) {
 	stack := make([]int32, len(r.Frames))
 	for i, f := range r.Frames {
 		id, ok := ids[f]
@@ -56,15 +56,15 @@ func (s *Table) Add(r *format.Row, ids map[format.Frame]int32) {
 		}
 	}
 	s.Stacks[r.StackID] = stack
-	s.About[r.StackID] = About{r.Pid, r.StackStatus, truncatedBy(r), r.Site}
+	s.About[r.StackID] = StackInfo{r.Pid, r.StackStatus, truncationReason(r), r.Site}
 }
 
 // UnsymbolizedPct returns the share of stored frames without a function name, in percent.
-func (s *Table) UnsymbolizedPct() float64 { return units.Percent(s.unnamed, s.stored) }
+func (s *StackTable) UnsymbolizedPct() float64 { return units.Percent(s.unnamed, s.stored) }
 
 // UserFrame returns the innermost frame of the program's own code, by the rule with which record
 // chooses a call site. It returns false if the stack has no such frame.
-func (s *Table) UserFrame(stack int32) (*format.Frame, bool) {
+func (s *StackTable) UserFrame(stack int32) (*format.Frame, bool) {
 	frames := s.Stacks[stack]
 	i := symbolize.SiteFrame(len(frames), func(i int) symbolize.SiteCandidate {
 		f := &s.Frames[frames[i]]
@@ -72,7 +72,7 @@ func (s *Table) UserFrame(stack int32) (*format.Frame, bool) {
 			Module:   f.Module,
 			Function: f.Func,
 			File:     f.File,
-			Python:   f.Type == query.FramePython,
+			Python:   f.Type == query.FrameTypePython,
 		}
 	})
 	if i < 0 {

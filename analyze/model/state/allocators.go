@@ -11,11 +11,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 )
 
-// Allocator is the state of a caching allocator at one point in time. Each process has one for each
-// device.
-type Allocator struct {
+// AllocatorState is the state of a caching allocator at one point in time. Each process has one for
+// each device.
+type AllocatorState struct {
 	Pid, Device int32
-	caching.Totals
+	caching.AllocatorTotals
 	// FromStart is set if the recording has the allocator's first event. Then all totals are exact.
 	// Otherwise Allocated and Reserved are exact. The other totals lack memory from before the
 	// recording that was not freed by its end. Differences between two points in time are exact
@@ -25,10 +25,10 @@ type Allocator struct {
 	Ended bool
 	// Blocks are the blocks in use by the program or a stream, in order of address. Blocks from
 	// before the recording are left out.
-	Blocks []Block
+	Blocks []AllocatorBlock
 	// Ranges are the segments and the mapped ranges of expandable segments, in order of address.
 	// Ranges from before the recording are left out.
-	Ranges []Range
+	Ranges []AllocatorRange
 
 	Events         int64 // of the whole recording, as are the next three counts
 	UnmatchedFrees int64 // frees of blocks from before the recording
@@ -42,8 +42,8 @@ type Allocator struct {
 	Resized int64
 }
 
-// Block is a block of a caching allocator that is in use by the program or a stream.
-type Block struct {
+// AllocatorBlock is a block of a caching allocator that is in use by the program or a stream.
+type AllocatorBlock struct {
 	Ptr       int64
 	Bytes     int64 // size of the block, rounded up
 	Requested int64 // size that the program requested, bytes
@@ -56,8 +56,8 @@ type Block struct {
 	Tid       int32
 }
 
-// Range is memory that a caching allocator got from the driver.
-type Range struct {
+// AllocatorRange is memory that a caching allocator got from the driver.
+type AllocatorRange struct {
 	Ptr, Bytes int64
 	Expandable bool
 	Stream     int64
@@ -69,32 +69,32 @@ type Range struct {
 // ReadAllocators replays the recording up to untilNs (Unix ns, inclusive; 0: to its end). It
 // returns all caching allocators up to then, in order of process and device. It returns errors of
 // reading the recording.
-func ReadAllocators(t *timeline.Timeline, untilNs int64) ([]Allocator, error) {
+func ReadAllocators(t *timeline.Timeline, untilNs int64) ([]AllocatorState, error) {
 	at := untilNs
 	if at == 0 {
 		at = math.MaxInt64 - 1
 	}
-	var states []Allocator
-	err := AtMoments(
+	var states []AllocatorState
+	err := VisitAllocatorsAt(
 		t,
 		[]int64{at},
-		func(_ int, a *caching.Allocator, ended bool) { states = append(states, allocatorState(t, a, ended)) },
-		func(i int, a *caching.Allocator) { states[i].settle(a) },
+		func(_ int, a *caching.Allocator, ended bool) { states = append(states, newAllocatorState(t, a, ended)) },
+		func(i int, a *caching.Allocator) { states[i].addFinalTotals(a) },
 	)
 	sortAllocators(states)
 	return states, err
 }
 
-// AllocatorsAt returns the totals of all caching allocators at each of the times (Unix ns,
+// ReadAllocatorsAt returns the totals of all caching allocators at each of the times (Unix ns,
 // increasing, inclusive). Blocks and Ranges are empty.
-func AllocatorsAt(t *timeline.Timeline, times []int64) ([][]Allocator, error) {
-	states := make([][]Allocator, len(times))
-	var all []*Allocator
+func ReadAllocatorsAt(t *timeline.Timeline, times []int64) ([][]AllocatorState, error) {
+	states := make([][]AllocatorState, len(times))
+	var all []*AllocatorState
 	var when []int
-	err := AtMoments(t, times, func(i int, a *caching.Allocator, ended bool) {
-		all = append(all, &Allocator{Pid: a.Pid, Device: a.Device, Totals: a.Seen, Ended: ended})
+	err := VisitAllocatorsAt(t, times, func(i int, a *caching.Allocator, ended bool) {
+		all = append(all, &AllocatorState{Pid: a.Pid, Device: a.Device, AllocatorTotals: a.Seen, Ended: ended})
 		when = append(when, i)
-	}, func(i int, a *caching.Allocator) { all[i].settle(a) })
+	}, func(i int, a *caching.Allocator) { all[i].addFinalTotals(a) })
 	for i, s := range all {
 		states[when[i]] = append(states[when[i]], *s)
 	}
@@ -104,16 +104,16 @@ func AllocatorsAt(t *timeline.Timeline, times []int64) ([][]Allocator, error) {
 	return states, err
 }
 
-func sortAllocators(list []Allocator) {
-	slices.SortStableFunc(list, func(a, b Allocator) int {
+func sortAllocators(list []AllocatorState) {
+	slices.SortStableFunc(list, func(a, b AllocatorState) int {
 		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device))
 	})
 }
 
-// AtMoments calls visit for every allocator at each of the times. At the end of the recording it
-// calls settle for each visit, in the same order. Only then is the memory from before the recording
-// known.
-func AtMoments(
+// VisitAllocatorsAt calls visit for every allocator at each of the times. At the end of the
+// recording it calls settle for each visit, in the same order. Only then is the memory from before
+// the recording known.
+func VisitAllocatorsAt(
 	t *timeline.Timeline,
 	times []int64,
 	visit func(moment int, a *caching.Allocator, ended bool),
@@ -129,33 +129,33 @@ func AtMoments(
 			visited = append(visited, a)
 		}
 	}
-	_, s, err := t.ReplayAll(func(*livemem.Set, *livemem.Change) {}, func(a *caching.Allocator, c *caching.Change) {
-		if c.Op != caching.BlockResized {
+	_, s, err := t.ReplayMemoryAndAllocators(func(*livemem.Set, *livemem.Change) {}, func(a *caching.Allocator, c *caching.AllocatorChange) {
+		if c.Op != caching.OpBlockResized {
 			until(a, c.AtNs, false)
 		}
 	})
-	s.All(func(a *caching.Allocator) { until(a, math.MaxInt64, slices.Contains(s.Ended, a)) })
+	s.EachAllocator(func(a *caching.Allocator) { until(a, math.MaxInt64, slices.Contains(s.Ended, a)) })
 	for i, a := range visited {
 		settle(i, a)
 	}
 	return err
 }
 
-// allocatorState copies the state of an allocator. The totals are those of recorded events only.
-func allocatorState(t *timeline.Timeline, a *caching.Allocator, ended bool) Allocator {
-	s := Allocator{Pid: a.Pid, Device: a.Device, Totals: a.Seen, Ended: ended}
-	a.Each(func(p *caching.Piece) {
-		if p.Origin != origin.None {
-			s.Blocks = append(s.Blocks, allocatorBlock(t, p))
+// newAllocatorState copies the state of an allocator. The totals are those of recorded events only.
+func newAllocatorState(t *timeline.Timeline, a *caching.Allocator, ended bool) AllocatorState {
+	s := AllocatorState{Pid: a.Pid, Device: a.Device, AllocatorTotals: a.Seen, Ended: ended}
+	a.EachLiveBlock(func(p *caching.SegmentPiece) {
+		if p.Origin != origin.NoOrigin {
+			s.Blocks = append(s.Blocks, newBlock(t, p))
 		}
 	})
-	slices.SortFunc(s.Blocks, func(a, b Block) int { return cmp.Compare(a.Ptr, b.Ptr) })
-	for seg := range a.Ranges() {
-		r := Range{Ptr: seg.Ptr, Expandable: seg.IsStretch(), Pool: seg.Pool, SinceNs: seg.SinceNs}
-		if seg.Origin != origin.None {
+	slices.SortFunc(s.Blocks, func(a, b AllocatorBlock) int { return cmp.Compare(a.Ptr, b.Ptr) })
+	for seg := range a.SegmentsInOrder() {
+		r := AllocatorRange{Ptr: seg.Ptr, Expandable: seg.IsMappedRange(), Pool: seg.Pool, SinceNs: seg.SinceNs}
+		if seg.Origin != origin.NoOrigin {
 			r.StackID = t.Origins.List[seg.Origin].Stack
 		}
-		for _, p := range a.Within(seg) {
+		for _, p := range a.PiecesWithin(seg) {
 			r.Bytes += p.Size
 			r.Stream = p.Stream
 		}
@@ -164,18 +164,18 @@ func allocatorState(t *timeline.Timeline, a *caching.Allocator, ended bool) Allo
 	return s
 }
 
-func allocatorBlock(t *timeline.Timeline, p *caching.Piece) Block {
+func newBlock(t *timeline.Timeline, p *caching.SegmentPiece) AllocatorBlock {
 	o := &t.Origins.List[p.Origin]
-	return Block{
-		Ptr: p.Ptr, Bytes: p.Size, Requested: p.Requested, SinceNs: p.SinceNs, Awaiting: p.State == caching.IsAwaiting,
-		Stream: p.Stream, Pool: p.Pool, StackID: o.Stack, Site: t.SiteLabel(p.Origin), Tid: o.Tid,
+	return AllocatorBlock{
+		Ptr: p.Ptr, Bytes: p.Size, Requested: p.Requested, SinceNs: p.SinceNs, Awaiting: p.State == caching.PieceAwaitsStream,
+		Stream: p.Stream, Pool: p.Pool, StackID: o.Stack, Site: t.SiteOfOrigin(p.Origin), Tid: o.Tid,
 	}
 }
 
-// settle adds the values that are known only at the end of the recording.
-func (s *Allocator) settle(a *caching.Allocator) {
-	s.Totals = s.Totals.Plus(a.Before)
-	s.FromStart = a.FromStart()
+// addFinalTotals adds the values that are known only at the end of the recording.
+func (s *AllocatorState) addFinalTotals(a *caching.Allocator) {
+	s.AllocatorTotals = s.AllocatorTotals.AddTotals(a.Before)
+	s.FromStart = a.IsRecordedFromStart()
 	c, k := &a.Counts, &a.Check
 	s.Events, s.UnmatchedFrees, s.LostFrees, s.OutOfMemory = c.Events, c.UnmatchedFrees, c.LostFrees, c.OutOfMemory
 	s.Compared, s.Disagreed, s.WorstBytes, s.Resized = k.Compared, k.Disagreed, k.WorstBytes, k.Resized

@@ -9,17 +9,17 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 )
 
-// Memory is the driver memory of the recorded processes at a point in time, and the totals up to
-// then. Tests compare it with the ledger of a simulated driver.
-type Memory struct {
+// MemoryState is the driver memory of the recorded processes at a point in time, and the totals up
+// to then. Tests compare it with the ledger of a simulated driver.
+type MemoryState struct {
 	// Live are the live allocations, in order of process, kind and address.
-	Live []Allocation
+	Live []LiveAllocation
 	// Left are the allocations that ended with their process or its last context, without a call
 	// that freed them.
-	Left []Allocation
+	Left []LiveAllocation
 	// Totals has one row for each process and memory kind, and one for all device memory of a
-	// process (kind MemoryAll). The rows with pid 0 sum up all processes. Rows are in order of
-	// process and kind.
+	// process (kind AllDeviceMemory). The rows with pid 0 sum up all processes. Rows are in order
+	// of process and kind.
 	Totals []MemoryTotal
 
 	UnmatchedFrees int64 // frees, releases and unmaps of memory whose allocation was not recorded
@@ -32,8 +32,8 @@ type Memory struct {
 	GraphAllocs, GraphBytes          int64
 }
 
-// Allocation is one live allocation.
-type Allocation struct {
+// LiveAllocation is one live allocation.
+type LiveAllocation struct {
 	Pid     int32
 	Kind    string // memory kind, as in the column memory_kind
 	Ptr     int64  // address, or handle of an array or of physical memory
@@ -44,9 +44,9 @@ type Allocation struct {
 	StackID int32
 }
 
-// MemoryAll is the kind of a MemoryTotal that sums up all device memory: all kinds except host and
-// registered memory.
-const MemoryAll = AllMemory
+// AllDeviceMemory is the kind of a MemoryTotal that sums up all device memory: all kinds except
+// host and registered memory.
+const AllDeviceMemory = AllMemoryKind
 
 // MemoryTotal sums up the memory of one process and kind.
 type MemoryTotal struct {
@@ -62,30 +62,30 @@ type MemoryTotal struct {
 
 // ReadMemory replays the recording up to untilNs (Unix ns, inclusive; 0: to its end), and returns
 // the memory at that time. It returns errors of reading the recording.
-func ReadMemory(t *timeline.Timeline, untilNs int64) (*Memory, error) {
-	s := new(Memory)
-	totals := make(map[TotalKey]*MemoryTotal)
+func ReadMemory(t *timeline.Timeline, untilNs int64) (*MemoryState, error) {
+	s := new(MemoryState)
+	totals := make(map[MemoryTotalKey]*MemoryTotal)
 	done := false
 	finish := func(l *livemem.Set) {
 		done = true
-		l.Each(func(ptr int64, b livemem.Block) { s.Live = append(s.Live, allocation(t, ptr, b)) })
-		s.count(l)
+		l.EachBlock(func(ptr int64, b livemem.Block) { s.Live = append(s.Live, newLiveAllocation(t, ptr, b)) })
+		s.addReplayCounts(l)
 	}
-	l, err := t.Replay(func(l *livemem.Set, c *livemem.Change) {
+	l, err := t.ReplayMemory(func(l *livemem.Set, c *livemem.Change) {
 		switch {
 		case done:
 			return
 		case untilNs != 0 && c.AtNs > untilNs:
 			finish(l)
 			return
-		case c.Kind == livemem.FreedByExit:
-			s.Left = append(s.Left, allocation(t, c.Ptr, c.Block))
+		case c.Kind == livemem.ChangeFreedByExit:
+			s.Left = append(s.Left, newLiveAllocation(t, c.Ptr, c.Block))
 		}
-		for _, key := range TotalKeysOf(t, c.Block.Origin) {
+		for _, key := range TotalKeysOfOrigin(t, c.Block.Origin) {
 			if totals[key] == nil {
 				totals[key] = &MemoryTotal{Pid: key.Pid, Kind: key.Kind}
 			}
-			totals[key].change(c)
+			totals[key].applyChange(c)
 		}
 	})
 	if err != nil {
@@ -100,8 +100,8 @@ func ReadMemory(t *timeline.Timeline, untilNs int64) (*Memory, error) {
 	slices.SortFunc(s.Totals, func(a, b MemoryTotal) int {
 		return cmp.Or(cmp.Compare(a.Pid, b.Pid), strings.Compare(a.Kind, b.Kind))
 	})
-	for _, list := range [][]Allocation{s.Live, s.Left} {
-		slices.SortFunc(list, func(a, b Allocation) int {
+	for _, list := range [][]LiveAllocation{s.Live, s.Left} {
+		slices.SortFunc(list, func(a, b LiveAllocation) int {
 			return cmp.Or(
 				cmp.Compare(a.Pid, b.Pid),
 				strings.Compare(a.Kind, b.Kind),
@@ -113,9 +113,9 @@ func ReadMemory(t *timeline.Timeline, untilNs int64) (*Memory, error) {
 	return s, nil
 }
 
-// Total returns the totals of a process (0: all) and memory kind. Its counts are zero if there was
-// no such memory.
-func (s *Memory) Total(pid int32, kind string) MemoryTotal {
+// TotalOf returns the totals of a process (0: all) and memory kind. Its counts are zero if there
+// was no such memory.
+func (s *MemoryState) TotalOf(pid int32, kind string) MemoryTotal {
 	for _, t := range s.Totals {
 		if t.Pid == pid && t.Kind == kind {
 			return t
@@ -124,20 +124,20 @@ func (s *Memory) Total(pid int32, kind string) MemoryTotal {
 	return MemoryTotal{Pid: pid, Kind: kind}
 }
 
-func (s *Memory) count(l *livemem.Set) {
+func (s *MemoryState) addReplayCounts(l *livemem.Set) {
 	c := &l.Counts
 	s.UnmatchedFrees, s.LostFrees = c.UnmatchedFrees, c.LostFrees
 	s.UnknownAllocs, s.NestedCalls = c.UnknownAllocs, c.Nested
 	s.GraphAllocs, s.GraphBytes = c.GraphAllocs, c.GraphBytes
-	borrowed := l.BorrowTotals()
+	borrowed := l.SumBorrowed()
 	s.BorrowedOpened, s.BorrowedReturned = borrowed.Opened, borrowed.Returned
 }
 
-func allocation(t *timeline.Timeline, ptr int64, b livemem.Block) Allocation {
+func newLiveAllocation(t *timeline.Timeline, ptr int64, b livemem.Block) LiveAllocation {
 	o := &t.Origins.List[b.Origin]
-	return Allocation{
+	return LiveAllocation{
 		Pid:     o.Pid,
-		Kind:    t.Origins.Memory(b.Origin),
+		Kind:    t.Origins.MemoryKindOf(b.Origin),
 		Ptr:     ptr,
 		Bytes:   b.Bytes,
 		Device:  o.Device,
@@ -147,31 +147,31 @@ func allocation(t *timeline.Timeline, ptr int64, b livemem.Block) Allocation {
 	}
 }
 
-// TotalKey identifies a MemoryTotal.
-type TotalKey struct {
+// MemoryTotalKey identifies a MemoryTotal.
+type MemoryTotalKey struct {
 	Pid  int32
 	Kind string
 }
 
-// TotalKeysOf returns the totals to which memory of an origin contributes.
-func TotalKeysOf(t *timeline.Timeline, origin int32) []TotalKey {
-	pid, kind := t.Origins.List[origin].Pid, t.Origins.Memory(origin)
-	keys := []TotalKey{{pid, kind}, {0, kind}}
-	if !livemem.IsHost(kind) {
-		keys = append(keys, TotalKey{pid, MemoryAll}, TotalKey{0, MemoryAll})
+// TotalKeysOfOrigin returns the totals to which memory of an origin contributes.
+func TotalKeysOfOrigin(t *timeline.Timeline, origin int32) []MemoryTotalKey {
+	pid, kind := t.Origins.List[origin].Pid, t.Origins.MemoryKindOf(origin)
+	keys := []MemoryTotalKey{{pid, kind}, {0, kind}}
+	if !livemem.IsHostKind(kind) {
+		keys = append(keys, MemoryTotalKey{pid, AllDeviceMemory}, MemoryTotalKey{0, AllDeviceMemory})
 	}
 	return keys
 }
 
-func (m *MemoryTotal) change(c *livemem.Change) {
+func (m *MemoryTotal) applyChange(c *livemem.Change) {
 	switch c.Kind {
-	case livemem.Allocated:
+	case livemem.ChangeAllocated:
 		m.Allocs++
 		m.AllocBytes += c.Block.Bytes
 		m.LiveBlocks++
 		m.LiveBytes += c.Block.Bytes
 		m.PeakBytes = max(m.PeakBytes, m.LiveBytes)
-	case livemem.AllocFailed:
+	case livemem.ChangeAllocFailed:
 		m.FailedAllocs++
 	default:
 		m.Frees++
@@ -181,5 +181,5 @@ func (m *MemoryTotal) change(c *livemem.Change) {
 	}
 }
 
-// AllMemory is the kind that sums up all device memory.
-const AllMemory = "all"
+// AllMemoryKind is the kind that sums up all device memory.
+const AllMemoryKind = "all"

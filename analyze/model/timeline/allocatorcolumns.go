@@ -18,9 +18,9 @@ type allocatorColumns struct {
 	pid, tid, device, stack                  []int32
 	value                                    []float64
 	name, site, memory                       format.Strings
-	// dictionary → index in origin.Table.Strings
+	// dictionary → index in origin.OriginTable.Strings
 	names, sites, memories []int32
-	ops                    []caching.Op // operation of each event name in the dictionary
+	ops                    []caching.AllocatorOp // operation of each event name in the dictionary
 	// dictionary of names: whether to read the event
 	known []bool
 }
@@ -41,22 +41,22 @@ func (t *Timeline) scanAllocators(g *format.Group, index int) {
 	s.AllocatorEvents += int64(len(s.start))
 }
 
-// StreamAllocators returns the Stream with which InOrder reads allocator events. With onlySegments
-// it reads only events about segments, which are rare unless the allocator is known from reported
-// statistics.
-func (t *Timeline) StreamAllocators(onlySegments bool) Stream[caching.Event] {
+// NewAllocatorStream returns the Stream with which EachRowInOrder reads allocator events. With
+// onlySegments it reads only events about segments, which are rare unless the allocator is known
+// from reported statistics.
+func (t *Timeline) NewAllocatorStream(onlySegments bool) RowStream[caching.AllocatorEvent] {
 	var c allocatorColumns
-	l := newLoader[caching.Event](t)
-	return Stream[caching.Event]{
-		ahead: func(s Span) (rows []caching.Event, begin func(), err error) {
+	l := newRowLoader[caching.AllocatorEvent](t)
+	return RowStream[caching.AllocatorEvent]{
+		ahead: func(s Span) (rows []caching.AllocatorEvent, begin func(), err error) {
 			if c.readNames(s.Group, onlySegments) {
-				rows = c.load(s.Group, l)
+				rows = c.loadEvents(s.Group, l)
 			}
-			return rows, l.begin(func() { renumberEvents(l, rows) }), s.Group.Err()
+			return rows, l.shareNumbers(func() { renumberEvents(l, rows) }), s.Group.Err()
 		},
-		Release: l.release,
-		At:      func(e *caching.Event) int64 { return e.AtNs },
-		Less:    func(a, b *caching.Event) bool { return a.AtNs < b.AtNs },
+		Release: l.reuseRows,
+		At:      func(e *caching.AllocatorEvent) int64 { return e.AtNs },
+		Less:    func(a, b *caching.AllocatorEvent) bool { return a.AtNs < b.AtNs },
 	}
 }
 
@@ -66,58 +66,58 @@ func (c *allocatorColumns) readNames(g *format.Group, onlySegments bool) bool {
 	c.name = g.StringsInto("name", c.name)
 	c.ops, c.known = c.ops[:0], c.known[:0]
 	for _, name := range c.name.Dict {
-		op, ok := caching.OpsByName[name]
-		c.ops, c.known = append(c.ops, op), append(c.known, ok && (!onlySegments || op.HasSegments()))
+		op, ok := caching.OpsByEventName[name]
+		c.ops, c.known = append(c.ops, op), append(c.known, ok && (!onlySegments || op.ProvesSegment()))
 	}
 	return slices.Contains(c.known, true)
 }
 
-func (c *allocatorColumns) read(g *format.Group, strings *origin.Names) {
+func (c *allocatorColumns) readColumns(g *format.Group, strings *origin.StringNumbers) {
 	c.start, c.ptr, c.bytes = g.Int64("start_ns", c.start), g.Int64("ptr", c.ptr), g.Int64("bytes", c.bytes)
 	c.stream, c.context, c.pool = g.Int64("stream", c.stream), g.Int64("context", c.context), g.Int64("src_ptr", c.pool)
 	c.allocated, c.reserved = g.Int64("allocated_bytes", c.allocated), g.Int64("reserved_bytes", c.reserved)
 	c.pid, c.tid, c.device = g.Int32("pid", c.pid), g.Int32("tid", c.tid), g.Int32("device", c.device)
 	c.stack = g.Int32("stack_id", c.stack)
 	c.site, c.memory = g.StringsInto("site", c.site), g.StringsInto("memory_kind", c.memory)
-	c.names, c.sites, c.memories = strings.All(c.name.Dict), strings.All(c.site.Dict), strings.All(c.memory.Dict)
-	if slices.Contains(c.ops, caching.OutOfMemory) {
+	c.names, c.sites, c.memories = strings.NumbersOf(c.name.Dict), strings.NumbersOf(c.site.Dict), strings.NumbersOf(c.memory.Dict)
+	if slices.Contains(c.ops, caching.OpOutOfMemory) {
 		c.value = g.Float64("value", c.value)
 	}
 }
 
-// load returns the selected events of a row group. readNames must have been called for it.
-func (c *allocatorColumns) load(g *format.Group, l *loader[caching.Event]) []caching.Event {
+// loadEvents returns the selected events of a row group. readNames must have been called for it.
+func (c *allocatorColumns) loadEvents(g *format.Group, l *rowLoader[caching.AllocatorEvent]) []caching.AllocatorEvent {
 	wanted := 0
 	for _, name := range c.name.Index {
 		if c.known[name] {
 			wanted++
 		}
 	}
-	c.read(g, &l.origins.Strings)
+	c.readColumns(g, &l.origins.Strings)
 	if wanted == 0 || g.Err() != nil {
 		return nil
 	}
-	rows := l.rows(wanted)
+	rows := l.takeRows(wanted)
 	isSorted, last := true, int64(math.MinInt64)
 	for i, start := range c.start {
 		name := c.name.Index[i]
 		if !c.known[name] {
 			continue
 		}
-		e := caching.Event{
+		e := caching.AllocatorEvent{
 			AtNs:      start,
 			Ptr:       c.ptr[i] & (1<<56 - 1),
-			Bytes:     min(max(0, c.bytes[i]), livemem.AddressSpace),
+			Bytes:     min(max(0, c.bytes[i]), livemem.MaxAllocBytes),
 			Pool:      c.pool[i],
 			Stream:    c.stream[i],
 			Op:        c.ops[name],
-			Origin:    origin.None,
-			Allocated: min(c.allocated[i], livemem.AddressSpace),
-			Reserved:  min(c.reserved[i], livemem.AddressSpace),
-			Allocator: l.allocators.ID(caching.Key{Pid: c.pid[i], Device: c.device[i]}),
+			Origin:    origin.NoOrigin,
+			Allocated: min(c.allocated[i], livemem.MaxAllocBytes),
+			Reserved:  min(c.reserved[i], livemem.MaxAllocBytes),
+			Allocator: l.allocators.NumberOf(caching.AllocatorKey{Pid: c.pid[i], Device: c.device[i]}),
 		}
-		if e.Op.IsBegin() {
-			e.Origin = l.origins.ID(origin.Origin{
+		if e.Op.RequestsMemory() {
+			e.Origin = l.origins.NumberOf(origin.CallOrigin{
 				Stream:  c.stream[i],
 				Context: c.context[i],
 				Pid:     c.pid[i],
@@ -129,24 +129,24 @@ func (c *allocatorColumns) load(g *format.Group, l *loader[caching.Event]) []cac
 				Memory:  c.memories[c.memory.Index[i]],
 			})
 		}
-		if e.Op == caching.OutOfMemory {
-			e.Ptr = int64(min(max(0, c.value[i]), livemem.AddressSpace))
+		if e.Op == caching.OpOutOfMemory {
+			e.Ptr = int64(min(max(0, c.value[i]), livemem.MaxAllocBytes))
 		}
 		rows = append(rows, e)
 		isSorted, last = isSorted && start >= last, start
 	}
 	if !isSorted {
-		SortNearly(rows, func(a, b *caching.Event) bool { return a.AtNs < b.AtNs })
+		SortNearlySorted(rows, func(a, b *caching.AllocatorEvent) bool { return a.AtNs < b.AtNs })
 	}
 	return rows
 }
 
 // renumberEvents replaces the loader's numbers in events by the Timeline's.
-func renumberEvents(l *loader[caching.Event], rows []caching.Event) {
+func renumberEvents(l *rowLoader[caching.AllocatorEvent], rows []caching.AllocatorEvent) {
 	for i := range rows {
 		e := &rows[i]
 		e.Allocator = l.timelineAllocators[e.Allocator]
-		if e.Origin != origin.None {
+		if e.Origin != origin.NoOrigin {
 			e.Origin = l.timelineOrigins[e.Origin]
 		}
 	}

@@ -37,8 +37,8 @@ const (
 	APIDeviceUUID     // returns the UUID of a device
 )
 
-// APINames maps CUDA functions, without suffixes such as _ptsz, to their kind.
-var APINames = map[string]APIKind{
+// APIKindsByFunction maps CUDA functions, without suffixes such as _ptsz, to their kind.
+var APIKindsByFunction = map[string]APIKind{
 	"cuCtxCreate_v2": APICreateContext, "cuCtxCreate_v3": APICreateContext, "cuCtxCreate_v4": APICreateContext,
 	"cuCtxCreate": APICreateContext, "cuGLCtxCreate": APICreateContext, "cuGLCtxCreate_v2": APICreateContext,
 	"cuVDPAUCtxCreate": APICreateContext, "cuVDPAUCtxCreate_v2": APICreateContext,
@@ -91,13 +91,13 @@ type APIScan struct {
 	value                                []float64
 }
 
-// add collects the calls of one row group.
-func (s *APIScan) add(g *format.Group) {
+// addGroup collects the calls of one row group.
+func (s *APIScan) addGroup(g *format.Group) {
 	s.name = g.StringsInto("name", s.name)
 	s.kinds = s.kinds[:0]
 	any, nodes, pools := false, false, false
 	for _, name := range s.name.Dict {
-		kind := APINames[catalog.BaseName(name)]
+		kind := APIKindsByFunction[catalog.BaseFunctionName(name)]
 		s.kinds = append(s.kinds, kind)
 		any = any || kind != APINone
 		nodes, pools = nodes || kind == APIGraphNode, pools || kind == APIPoolOfLocation
@@ -123,13 +123,13 @@ func (s *APIScan) add(g *format.Group) {
 	}
 	const unknown = format.FlagOpen | format.FlagAbandoned | format.FlagUnreadable
 	for i, name := range s.name.Index {
-		kind := s.refine(s.kinds[name], i)
+		kind := s.refineKind(s.kinds[name], i)
 		if kind == APINone || s.result[i] != 0 || s.flags[i]&unknown != 0 {
 			continue
 		}
 		c := APICall{
 			StartNs: s.Start[i],
-			EndNs:   units.EndOf(s.Start[i], s.Dur[i]),
+			EndNs:   units.EndOfRange(s.Start[i], s.Dur[i]),
 			context: s.Context[i],
 			ptr:     s.ptr[i],
 			bytes:   s.bytes[i],
@@ -143,7 +143,7 @@ func (s *APIScan) add(g *format.Group) {
 			continue
 		}
 		if kind == APIMemGetInfo {
-			if s.lastMemGetInfo.sameAnswer(&c) {
+			if s.lastMemGetInfo.hasSameResult(&c) {
 				// the program got the same values before: some call cuMemGetInfo constantly
 				continue
 			}
@@ -153,8 +153,8 @@ func (s *APIScan) add(g *format.Group) {
 	}
 }
 
-// refine returns the kind of row i for functions whose kind depends on other columns.
-func (s *APIScan) refine(kind APIKind, i int) APIKind {
+// refineKind returns the kind of row i for functions whose kind depends on other columns.
+func (s *APIScan) refineKind(kind APIKind, i int) APIKind {
 	const device = 1 // CU_MEM_LOCATION_TYPE_DEVICE
 	switch {
 	// a node that frees memory has no size
@@ -168,13 +168,13 @@ func (s *APIScan) refine(kind APIKind, i int) APIKind {
 	return kind
 }
 
-// sameAnswer reports whether two calls returned the same values.
-func (c *APICall) sameAnswer(o *APICall) bool {
+// hasSameResult reports whether two calls returned the same values.
+func (c *APICall) hasSameResult(o *APICall) bool {
 	return c.Kind == o.Kind && c.Pid == o.Pid && c.Device == o.Device && c.context == o.context && c.bytes == o.bytes &&
 		c.value == o.value
 }
 
-func (s *APIScan) sort() {
+func (s *APIScan) sortCalls() {
 	slices.SortStableFunc(s.Calls, func(a, b APICall) int { return cmp.Compare(a.StartNs, b.StartNs) })
 }
 
@@ -184,18 +184,18 @@ type contextKey struct {
 	context int64
 }
 
-// SeveralDevices marks a context handle that was used for more than one device.
-const SeveralDevices = -2
+// AmbiguousDevice marks a context handle that was used for more than one device.
+const AmbiguousDevice = -2
 
 // contextDevices maps contexts to their device.
 type contextDevices map[contextKey]int32
 
-func (d contextDevices) learn(key contextKey, device int32) {
+func (d contextDevices) learnDevice(key contextKey, device int32) {
 	if key.context == 0 || device < 0 {
 		return
 	}
 	if known, ok := d[key]; ok && known != device {
-		device = SeveralDevices
+		device = AmbiguousDevice
 	}
 	d[key] = device
 }
@@ -206,7 +206,7 @@ func (t *Timeline) learnContexts() error {
 	t.contexts = make(contextDevices)
 	for i := range t.API.Calls {
 		if c := &t.API.Calls[i]; c.Kind == APICreateContext || c.Kind == APIRetainPrimary {
-			t.contexts.learn(contextKey{c.Pid, c.ptr}, c.Device)
+			t.contexts.learnDevice(contextKey{c.Pid, c.ptr}, c.Device)
 		}
 	}
 	if !t.Scan.unknownDevice {
@@ -227,17 +227,17 @@ func (t *Timeline) learnContexts() error {
 					continue
 				}
 				last, lastDevice = key, s.Device[i]
-				t.contexts.learn(key, lastDevice)
+				t.contexts.learnDevice(key, lastDevice)
 			}
 		}
 	}
 	return nil
 }
 
-// DeviceOf returns the device of a call. A call may lack its device if the process created its
+// DeviceOfCall returns the device of a call. A call may lack its device if the process created its
 // contexts before the recording. Then the device comes from other calls in the same context, or is
 // the machine's only GPU. It is -1 if unknown.
-func (t *Timeline) DeviceOf(pid int32, context int64, device int32) int32 {
+func (t *Timeline) DeviceOfCall(pid int32, context int64, device int32) int32 {
 	if device >= 0 {
 		return device
 	}

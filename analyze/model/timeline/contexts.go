@@ -15,9 +15,9 @@ import (
 // memory of graphs and other APIs.
 func (t *Timeline) readEvents() error {
 	for _, e := range t.Facts.Exits {
-		t.Events = append(t.Events, livemem.Event{AtNs: e.AtNs, Pid: e.Pid, Kind: livemem.EventExit})
+		t.Events = append(t.Events, livemem.MemoryEvent{AtNs: e.AtNs, Pid: e.Pid, Kind: livemem.EventProcessExit})
 	}
-	ends, err := t.contextEnds()
+	ends, err := t.findContextEnds()
 	if err != nil {
 		return err
 	}
@@ -28,53 +28,53 @@ func (t *Timeline) readEvents() error {
 		case c.Kind == APIGraphAlloc:
 			t.Events = append(
 				t.Events,
-				livemem.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: livemem.EventGraphAlloc, Ptr: c.ptr, Bytes: c.bytes},
+				livemem.MemoryEvent{AtNs: c.EndNs, Pid: c.Pid, Kind: livemem.EventGraphAlloc, Ptr: c.ptr, Bytes: c.bytes},
 			)
 		case c.Kind == APIMappedBuffer && c.ptr != 0:
 			t.Events = append(
 				t.Events,
-				livemem.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: livemem.EventMappedBuffer, Ptr: c.ptr},
+				livemem.MemoryEvent{AtNs: c.EndNs, Pid: c.Pid, Kind: livemem.EventMappedBuffer, Ptr: c.ptr},
 			)
 		case c.Kind == APIMappedArray && c.ptr != 0:
 			t.Events = append(
 				t.Events,
-				livemem.Event{AtNs: c.EndNs, Pid: c.Pid, Kind: livemem.EventMappedArray, Ptr: c.ptr},
+				livemem.MemoryEvent{AtNs: c.EndNs, Pid: c.Pid, Kind: livemem.EventMappedArray, Ptr: c.ptr},
 			)
 		}
 	}
-	slices.SortStableFunc(t.Events, func(a, b livemem.Event) int {
+	slices.SortStableFunc(t.Events, func(a, b livemem.MemoryEvent) int {
 		return cmp.Or(cmp.Compare(a.AtNs, b.AtNs), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Kind, b.Kind))
 	})
 	return nil
 }
 
-// primaryKey identifies the primary context of a device in a process.
-type primaryKey struct{ pid, device int32 }
+// primaryContextKey identifies the primary context of a device in a process.
+type primaryContextKey struct{ pid, device int32 }
 
-// primary is the recorded history of a primary context.
-type primary struct {
+// primaryContext is the recorded history of a primary context.
+type primaryContext struct {
 	context int64   // handle, which never changes; 0: no retain was recorded
 	refs    int64   // recorded retains minus recorded releases of the context
 	resets  []int64 // times of cuDevicePrimaryCtxReset, Unix ns
 	// ends are the releases that drop the last recorded reference.
-	ends []livemem.Event
+	ends []livemem.MemoryEvent
 	// idle are the times at which the context is not retained, if every retain was recorded. These
 	// are the time before the first retain, and from each of ends to the next retain.
 	idle []query.Window
 }
 
-// contextEnds returns when contexts ended. The last release of a primary context also ends it. But
-// a process that started before the recording may have retained it then; this shows as calls in the
-// context after its presumed end.
-func (t *Timeline) contextEnds() ([]livemem.Event, error) {
-	var ends []livemem.Event
-	primaries := make(map[primaryKey]*primary)
+// findContextEnds returns when contexts ended. The last release of a primary context also ends it.
+// But a process that started before the recording may have retained it then; this shows as calls in
+// the context after its presumed end.
+func (t *Timeline) findContextEnds() ([]livemem.MemoryEvent, error) {
+	var ends []livemem.MemoryEvent
+	primaries := make(map[primaryContextKey]*primaryContext)
 	// references by cuCtxAttach; the last cuCtxDetach destroys the context
 	attached := make(map[contextKey]int)
-	of := func(c *APICall) *primary {
-		key := primaryKey{c.Pid, c.Device}
+	of := func(c *APICall) *primaryContext {
+		key := primaryContextKey{c.Pid, c.Device}
 		if primaries[key] == nil {
-			primaries[key] = new(primary)
+			primaries[key] = new(primaryContext)
 		}
 		return primaries[key]
 	}
@@ -91,29 +91,29 @@ func (t *Timeline) contextEnds() ([]livemem.Event, error) {
 			} else if c.ptr != 0 {
 				ends = append(
 					ends,
-					livemem.Event{AtNs: c.StartNs, Pid: c.Pid, Kind: livemem.EventContextEnd, Context: c.ptr},
+					livemem.MemoryEvent{AtNs: c.StartNs, Pid: c.Pid, Kind: livemem.EventContextEnd, Context: c.ptr},
 				)
 			}
 		case APIDestroyContext:
 			if c.ptr != 0 {
 				ends = append(
 					ends,
-					livemem.Event{AtNs: c.StartNs, Pid: c.Pid, Kind: livemem.EventContextEnd, Context: c.ptr},
+					livemem.MemoryEvent{AtNs: c.StartNs, Pid: c.Pid, Kind: livemem.EventContextEnd, Context: c.ptr},
 				)
 			}
 		case APIResetPrimary:
 			of(c).resets = append(of(c).resets, c.StartNs)
 		case APIRetainPrimary:
-			of(c).retain(c)
+			of(c).retainContext(c)
 		case APIReleasePrimary:
-			of(c).release(c)
+			of(c).releaseContext(c)
 		}
 	}
 	for key, p := range primaries {
 		for _, at := range p.resets {
 			ends = append(
 				ends,
-				livemem.Event{
+				livemem.MemoryEvent{
 					AtNs:    at,
 					Pid:     key.pid,
 					Kind:    livemem.EventContextEnd,
@@ -123,15 +123,15 @@ func (t *Timeline) contextEnds() ([]livemem.Event, error) {
 			)
 		}
 	}
-	released, err := t.lastReleases(primaries)
+	released, err := t.findLastReleases(primaries)
 	if err != nil {
 		return nil, err
 	}
 	ends = append(ends, released...)
-	return ends, t.markLast(ends)
+	return ends, t.markLastEvents(ends)
 }
 
-func (p *primary) retain(c *APICall) {
+func (p *primaryContext) retainContext(c *APICall) {
 	if p.context == 0 {
 		p.idle = append(p.idle, query.Window{FromNs: math.MinInt64, ToNs: c.StartNs - 1})
 	} else if p.refs == 0 && len(p.idle) > 0 {
@@ -141,14 +141,14 @@ func (p *primary) retain(c *APICall) {
 	p.refs++
 }
 
-func (p *primary) release(c *APICall) {
+func (p *primaryContext) releaseContext(c *APICall) {
 	if p.refs == 0 {
 		return // the process retained the context before the recording
 	}
 	if p.refs--; p.refs == 0 {
 		p.ends = append(
 			p.ends,
-			livemem.Event{
+			livemem.MemoryEvent{
 				AtNs:    c.StartNs,
 				Pid:     c.Pid,
 				Kind:    livemem.EventContextEnd,
@@ -160,10 +160,10 @@ func (p *primary) release(c *APICall) {
 	}
 }
 
-// lastReleases returns the ends of those primary contexts that no call used while they were
+// findLastReleases returns the ends of those primary contexts that no call used while they were
 // presumed to be released.
-func (t *Timeline) lastReleases(primaries map[primaryKey]*primary) ([]livemem.Event, error) {
-	candidates := make(map[contextKey]*primary)
+func (t *Timeline) findLastReleases(primaries map[primaryContextKey]*primaryContext) ([]livemem.MemoryEvent, error) {
+	candidates := make(map[contextKey]*primaryContext)
 	for key, p := range primaries {
 		if len(p.ends) > 0 {
 			candidates[contextKey{key.pid, p.context}] = p
@@ -172,22 +172,22 @@ func (t *Timeline) lastReleases(primaries map[primaryKey]*primary) ([]livemem.Ev
 	if len(candidates) == 0 {
 		return nil, nil
 	}
-	err := t.uses(func(key contextKey, startNs int64) {
+	err := t.eachContextUse(func(key contextKey, startNs int64) {
 		p := candidates[key]
 		if p != nil &&
 			slices.ContainsFunc(p.idle, func(w query.Window) bool { return startNs >= w.FromNs && startNs <= w.ToNs }) {
 			delete(candidates, key)
 		}
 	})
-	var ends []livemem.Event
+	var ends []livemem.MemoryEvent
 	for _, p := range candidates {
 		ends = append(ends, p.ends...)
 	}
 	return ends, err
 }
 
-// uses calls yield for all successful calls that need a live context.
-func (t *Timeline) uses(yield func(key contextKey, startNs int64)) error {
+// eachContextUse calls yield for all successful calls that need a live context.
+func (t *Timeline) eachContextUse(yield func(key contextKey, startNs int64)) error {
 	s := &t.API
 	var kind, memory format.Strings
 	var needs []bool
@@ -211,7 +211,7 @@ func (t *Timeline) uses(yield func(key contextKey, startNs int64)) error {
 			}
 			needs = needs[:0]
 			for _, k := range kind.Dict {
-				needs = append(needs, k == format.KindAlloc || IsLane(k))
+				needs = append(needs, k == format.KindAlloc || IsStreamWork(k))
 			}
 			for i, start := range s.Start {
 				unfinished := s.flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0
@@ -224,8 +224,8 @@ func (t *Timeline) uses(yield func(key contextKey, startNs int64)) error {
 	return nil
 }
 
-// markLast sets Last on the ends of contexts after which the process allocates nothing.
-func (t *Timeline) markLast(ends []livemem.Event) error {
+// markLastEvents sets Last on the ends of contexts after which the process allocates nothing.
+func (t *Timeline) markLastEvents(ends []livemem.MemoryEvent) error {
 	if len(ends) == 0 {
 		return nil
 	}
@@ -243,7 +243,7 @@ func (t *Timeline) markLast(ends []livemem.Event) error {
 		for i, start := range s.Start {
 			if s.result[i] == 0 && s.flags[i]&(format.FlagOpen|format.FlagAbandoned) == 0 &&
 				kind.At(i) == format.KindAlloc {
-				last[s.Pid[i]] = max(last[s.Pid[i]], units.EndOf(start, s.Dur[i]))
+				last[s.Pid[i]] = max(last[s.Pid[i]], units.EndOfRange(start, s.Dur[i]))
 			}
 		}
 	}
@@ -253,9 +253,9 @@ func (t *Timeline) markLast(ends []livemem.Event) error {
 	return nil
 }
 
-// EndedWith reports whether the end of a context frees the memory of an origin. Memory in an
+// ContextEndFrees reports whether the end of a context frees the memory of an origin. Memory in an
 // unknown context is not freed.
-func (t *Timeline) EndedWith(id int32, e *livemem.Event) bool {
+func (t *Timeline) ContextEndFrees(id int32, e *livemem.MemoryEvent) bool {
 	o := &t.Origins.List[id]
 	if e.Context != 0 || o.Context == 0 {
 		return o.Context != 0 && o.Context == e.Context

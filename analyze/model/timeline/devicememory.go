@@ -12,8 +12,8 @@ import (
 
 // Values that the program read from the driver also include memory that no recorded call allocated.
 
-// FreeSample is a result of cuMemGetInfo.
-type FreeSample struct {
+// FreeMemorySample is a result of cuMemGetInfo.
+type FreeMemorySample struct {
 	AtNs                  int64
 	Device                int32
 	FreeBytes, TotalBytes int64
@@ -21,42 +21,42 @@ type FreeSample struct {
 
 // Attributes of cuMemPoolGetAttribute, as in CUmemPool_attribute.
 const (
-	PoolReservedCurrent = 5
-	PoolUsedCurrent     = 7
+	PoolAttributeReserved = 5
+	PoolAttributeUsed     = 7
 )
 
-// PoolKey identifies a memory pool of a process.
-type PoolKey struct {
+// MemoryPoolKey identifies a memory pool of a process.
+type MemoryPoolKey struct {
 	Pid  int32
 	Pool int64
 }
 
-// PoolState has the latest attributes that the program read from a memory pool. Sizes are in bytes;
-// -1 means that the program did not read the attribute.
-type PoolState struct {
+// MemoryPoolState has the latest attributes that the program read from a memory pool. Sizes are in
+// bytes; -1 means that the program did not read the attribute.
+type MemoryPoolState struct {
 	Device         int32
 	Reserved, Used int64
 	AtNs           int64
 }
 
-// freeSamples returns the results of cuMemGetInfo in order of time.
-func (t *Timeline) freeSamples() []FreeSample {
-	var list []FreeSample
+// freeMemorySamples returns the results of cuMemGetInfo in order of time.
+func (t *Timeline) freeMemorySamples() []FreeMemorySample {
+	var list []FreeMemorySample
 	for i := range t.API.Calls {
 		c := &t.API.Calls[i]
 		if total := units.RoundInt(c.value); c.Kind == APIMemGetInfo && total > 0 && c.bytes >= 0 && c.bytes <= total {
-			list = append(list, FreeSample{c.EndNs, t.DeviceOf(c.Pid, c.context, c.Device), c.bytes, total})
+			list = append(list, FreeMemorySample{c.EndNs, t.DeviceOfCall(c.Pid, c.context, c.Device), c.bytes, total})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b FreeSample) int { return cmp.Compare(a.AtNs, b.AtNs) })
+	slices.SortStableFunc(list, func(a, b FreeMemorySample) int { return cmp.Compare(a.AtNs, b.AtNs) })
 	return list
 }
 
-// DeviceUse returns the total and used memory of a device in bytes, from the last sample at or
-// before toNs. It uses NVML samples, or results of cuMemGetInfo if there are none. It returns false
-// without either.
-func (t *Timeline) DeviceUse(device int32, toNs int64) (total, used float64, ok bool) {
-	if _, isMIG := t.sharedMIG(device); !isMIG { // NVML samples describe whole GPUs
+// DeviceMemoryUse returns the total and used memory of a device in bytes, from the last sample at
+// or before toNs. It uses NVML samples, or results of cuMemGetInfo if there are none. It returns
+// false without either.
+func (t *Timeline) DeviceMemoryUse(device int32, toNs int64) (total, used float64, ok bool) {
+	if _, isMIG := t.sharedMIGLabel(device); !isMIG { // NVML samples describe whole GPUs
 		total, ok = t.Facts.LastSample(catalog.MetricMemoryTotal, device, toNs)
 		if !ok {
 			total = float64(t.Facts.Devices[device].TotalBytes)
@@ -73,36 +73,36 @@ func (t *Timeline) DeviceUse(device int32, toNs int64) (total, used float64, ok 
 	return 0, 0, false
 }
 
-// Pools returns the latest state of each memory pool that the program read in the window.
-func (t *Timeline) Pools(w query.Window, f *query.Filter) map[PoolKey]*PoolState {
-	devices := make(map[PoolKey]int32)
-	pools := make(map[PoolKey]*PoolState)
+// MemoryPools returns the latest state of each memory pool that the program read in the window.
+func (t *Timeline) MemoryPools(w query.Window, f *query.Filter) map[MemoryPoolKey]*MemoryPoolState {
+	devices := make(map[MemoryPoolKey]int32)
+	pools := make(map[MemoryPoolKey]*MemoryPoolState)
 	for i := range t.API.Calls {
 		c := &t.API.Calls[i]
-		key := PoolKey{c.Pid, c.ptr}
+		key := MemoryPoolKey{c.Pid, c.ptr}
 		if c.Kind == APIPoolOfDevice && c.value >= 0 && c.value < livemem.MaxDevices {
 			devices[key] = int32(c.value)
 		}
 		attribute := units.RoundInt(c.value)
-		if c.Kind != APIPoolAttribute || attribute != PoolReservedCurrent && attribute != PoolUsedCurrent ||
+		if c.Kind != APIPoolAttribute || attribute != PoolAttributeReserved && attribute != PoolAttributeUsed ||
 			c.EndNs < w.FromNs ||
 			c.EndNs > w.ToNs {
 			continue
 		}
 		device, ok := devices[key]
 		if !ok {
-			device = t.DeviceOf(c.Pid, c.context, c.Device)
+			device = t.DeviceOfCall(c.Pid, c.context, c.Device)
 		}
 		if len(f.Pids) > 0 && !slices.Contains(f.Pids, c.Pid) ||
 			len(f.Devices) > 0 && !slices.Contains(f.Devices, device) {
 			continue
 		}
 		if pools[key] == nil {
-			pools[key] = &PoolState{Reserved: -1, Used: -1}
+			pools[key] = &MemoryPoolState{Reserved: -1, Used: -1}
 		}
 		p := pools[key]
 		p.Device, p.AtNs = device, max(p.AtNs, c.EndNs)
-		if attribute == PoolReservedCurrent {
+		if attribute == PoolAttributeReserved {
 			p.Reserved = max(0, c.bytes)
 		} else {
 			p.Used = max(0, c.bytes)

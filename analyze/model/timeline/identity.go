@@ -29,13 +29,13 @@ type processChoice struct {
 	pids  []int32 // process ids of the filter before the restriction
 }
 
-// noPid matches no process.
-const noPid = int32(-1)
+// impossiblePid matches no process.
+const impossiblePid = int32(-1)
 
-// Restrict narrows a filter to the selected processes of this recording. It replaces an earlier
-// restriction. If no process matches, the filter matches nothing, and reports explain why with
-// NoMatch.
-func (t *Timeline) Restrict(f *query.Filter, to ProcessFilter) {
+// RestrictProcesses narrows a filter to the selected processes of this recording. It replaces an
+// earlier restriction. If no process matches, the filter matches nothing, and reports explain why
+// with NoMatch.
+func (t *Timeline) RestrictProcesses(f *query.Filter, to ProcessFilter) {
 	if f.Choice != nil {
 		f.Pids, f.Choice = f.Choice.Pids, nil
 	}
@@ -45,43 +45,43 @@ func (t *Timeline) Restrict(f *query.Filter, to ProcessFilter) {
 	c := &processChoice{to, &t.Facts, f.Pids}
 	var pids []int32
 	for _, pid := range slices.Sorted(maps.Keys(t.Facts.Processes)) {
-		if (len(f.Pids) == 0 || slices.Contains(f.Pids, pid)) && c.has(pid) {
+		if (len(f.Pids) == 0 || slices.Contains(f.Pids, pid)) && c.selectsProcess(pid) {
 			pids = append(pids, pid)
 		}
 	}
 	if len(pids) == 0 {
-		pids = []int32{noPid}
+		pids = []int32{impossiblePid}
 	}
-	f.Pids, f.Choice = pids, &query.Choice{Pids: f.Pids, NoMatch: c.noMatch}
+	f.Pids, f.Choice = pids, &query.ProcessChoice{Pids: f.Pids, NoMatch: c.explainNoMatch}
 }
 
-// has reports whether the process is selected.
-func (c *processChoice) has(pid int32) bool {
-	return c.hasRank(pid) && c.hasJob(pid) && c.hasContainer(pid)
+// selectsProcess reports whether the process is selected.
+func (c *processChoice) selectsProcess(pid int32) bool {
+	return c.selectsRank(pid) && c.selectsJob(pid) && c.selectsContainer(pid)
 }
 
-func (c *processChoice) hasRank(pid int32) bool {
-	rank, ok := c.facts.Rank(pid)
+func (c *processChoice) selectsRank(pid int32) bool {
+	rank, ok := c.facts.RankOfProcess(pid)
 	return len(c.Ranks) == 0 || ok && slices.Contains(c.Ranks, rank)
 }
 
-func (c *processChoice) hasJob(pid int32) bool {
+func (c *processChoice) selectsJob(pid int32) bool {
 	id := c.facts.Processes[pid].Identity
 	return len(c.Jobs) == 0 || slices.ContainsFunc(c.Jobs, func(job string) bool {
 		return job != "" && (job == id.Job || job == id.SlurmJob || job == id.SlurmArray)
 	})
 }
 
-func (c *processChoice) hasContainer(pid int32) bool {
+func (c *processChoice) selectsContainer(pid int32) bool {
 	id := c.facts.Processes[pid].ContainerID
 	return len(c.Containers) == 0 || slices.ContainsFunc(c.Containers, func(beginning string) bool {
 		return beginning != "" && strings.HasPrefix(id, strings.ToLower(beginning))
 	})
 }
 
-// noMatch returns the first condition that none of these processes fulfils. It returns nil if every
-// condition is fulfilled by some process.
-func (c *processChoice) noMatch(pids map[int32]bool) *query.NoMatch {
+// explainNoMatch returns the first condition that none of these processes fulfils. It returns nil
+// if every condition is fulfilled by some process.
+func (c *processChoice) explainNoMatch(pids map[int32]bool) *query.NoMatchError {
 	var ranks []string
 	for _, rank := range c.Ranks {
 		ranks = append(ranks, strconv.Itoa(int(rank)))
@@ -92,15 +92,15 @@ func (c *processChoice) noMatch(pids map[int32]bool) *query.NoMatch {
 		has    func(pid int32) bool
 		value  func(pid int32) string
 	}{
-		{"rank", ranks, c.hasRank, c.facts.RankText},
-		{"job", c.Jobs, c.hasJob, func(pid int32) string {
+		{"rank", ranks, c.selectsRank, c.facts.RankText},
+		{"job", c.Jobs, c.selectsJob, func(pid int32) string {
 			return c.facts.Processes[pid].Identity.Job
 		}},
-		{"container", c.Containers, c.hasContainer, func(pid int32) string {
-			return facts.ShortID(c.facts.Processes[pid].ContainerID)
+		{"container", c.Containers, c.selectsContainer, func(pid int32) string {
+			return facts.ShortContainerID(c.facts.Processes[pid].ContainerID)
 		}},
 	} {
-		if len(condition.wanted) == 0 || anyOf(pids, condition.has) {
+		if len(condition.wanted) == 0 || anyProcess(pids, condition.has) {
 			continue
 		}
 		var values []string
@@ -113,12 +113,12 @@ func (c *processChoice) noMatch(pids map[int32]bool) *query.NoMatch {
 		slices.SortFunc(values, func(a, b string) int {
 			return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 		})
-		return &query.NoMatch{Filter: condition.name, Wanted: condition.wanted, Has: query.AtMostNamed(values)}
+		return &query.NoMatchError{Filter: condition.name, Wanted: condition.wanted, Has: query.ShortenList(values)}
 	}
-	return query.NewNoMatch("pid", c.pids, pids, query.PidText)
+	return query.NewNoMatchError("pid", c.pids, pids, query.FormatPid)
 }
 
-func anyOf(pids map[int32]bool, has func(int32) bool) bool {
+func anyProcess(pids map[int32]bool, has func(int32) bool) bool {
 	for pid := range pids {
 		if has(pid) {
 			return true
@@ -130,8 +130,8 @@ func anyOf(pids map[int32]bool, has func(int32) bool) bool {
 // IdentityGroups are the values of --by that group by process identity.
 var IdentityGroups = []string{"rank", "job", "container", "pod", "cgroup"}
 
-// IdentityLabel returns the label of a process's group. by is one of IdentityGroups.
-func (t *Timeline) IdentityLabel(pid int32, by string) string {
+// ProcessIdentityLabel returns the label of a process's group. by is one of IdentityGroups.
+func (t *Timeline) ProcessIdentityLabel(pid int32, by string) string {
 	p := t.Facts.Processes[pid]
 	label := ""
 	switch by {
@@ -142,7 +142,7 @@ func (t *Timeline) IdentityLabel(pid int32, by string) string {
 	case "job":
 		label = p.Identity.Job
 	case "container":
-		label = facts.ShortID(p.ContainerID)
+		label = facts.ShortContainerID(p.ContainerID)
 	case "pod":
 		label = facts.PodName(&p.Identity)
 	case "cgroup":
@@ -157,7 +157,7 @@ func (t *Timeline) IdentityLabel(pid int32, by string) string {
 // ProcessTitle returns a process's name and rank.
 func (t *Timeline) ProcessTitle(pid int32) string {
 	name, _ := t.ProcessName(pid)
-	if rank, ok := t.Facts.Rank(pid); ok {
+	if rank, ok := t.Facts.RankOfProcess(pid); ok {
 		name += fmt.Sprintf(" rank %d", rank)
 	}
 	return strings.TrimSpace(name)

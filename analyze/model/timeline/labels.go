@@ -27,7 +27,7 @@ func (t *Timeline) ThreadLabel(th origin.Thread) string {
 }
 
 // GPUName returns the name of a device, or nil if it is unknown.
-func (t *Timeline) GPUName(device int32) any { return units.Known(t.Facts.Devices[device].Name) }
+func (t *Timeline) GPUName(device int32) any { return units.TextOrNil(t.Facts.Devices[device].Name) }
 
 // PidOnDevice identifies a process on a device.
 type PidOnDevice struct{ Device, Pid int32 }
@@ -38,11 +38,11 @@ func (t *Timeline) ProcessName(pid int32) (name string, recorded bool) {
 	return strings.TrimSpace(cmp.Or(p.Name, t.Facts.Others[pid])), recorded
 }
 
-// NoStack is the call site of calls without a recorded stack.
-const NoStack = "(no stack)"
+// NoStackSite is the call site of calls without a recorded stack.
+const NoStackSite = "(no stack)"
 
-// SizeLabel returns the exact size in bytes: rounded sizes can look equal.
-func SizeLabel(bytes int64) string { return fmt.Sprintf("%d B", bytes) }
+// FormatExactSize returns the exact size in bytes: rounded sizes can look equal.
+func FormatExactSize(bytes int64) string { return fmt.Sprintf("%d B", bytes) }
 
 // OriginLabel returns the label of an origin's group. by is a value of --by.
 func (t *Timeline) OriginLabel(id int32, by string) string {
@@ -50,14 +50,14 @@ func (t *Timeline) OriginLabel(id int32, by string) string {
 	switch by {
 	case "stack":
 		if o.Stack == 0 {
-			return NoStack
+			return NoStackSite
 		}
-		return fmt.Sprintf("%s #%d", t.SiteLabel(id), o.Stack)
+		return fmt.Sprintf("%s #%d", t.SiteOfOrigin(id), o.Stack)
 	case "function", "module":
 		f, ok := t.Stacks.UserFrame(o.Stack)
 		switch {
 		case !ok:
-			return NoStack
+			return NoStackSite
 		case by == "module" && f.Module == "":
 			return "(no module)"
 		case by == "module":
@@ -72,31 +72,31 @@ func (t *Timeline) OriginLabel(id int32, by string) string {
 	case "stream":
 		return query.StreamName(o.Stream)
 	case "device":
-		return t.OrdinalLabel(o.Pid, o.Device)
+		return t.OrdinalDeviceLabel(o.Pid, o.Device)
 	case "pid":
 		return t.PidLabel(o.Pid)
 	case "name":
-		return t.Origins.Name(id)
+		return t.Origins.FunctionOf(id)
 	}
 	if slices.Contains(IdentityGroups, by) {
-		return t.IdentityLabel(o.Pid, by)
+		return t.ProcessIdentityLabel(o.Pid, by)
 	}
-	return t.SiteLabel(id)
+	return t.SiteOfOrigin(id)
 }
 
-// SiteLabel returns the call site of an origin.
-func (t *Timeline) SiteLabel(id int32) string {
+// SiteOfOrigin returns the call site of an origin.
+func (t *Timeline) SiteOfOrigin(id int32) string {
 	if site, ok := t.Stacks.Sites[t.Origins.List[id].Stack]; ok {
 		return site
 	}
-	if site := t.Origins.Site(id); site != "" {
+	if site := t.Origins.SiteOf(id); site != "" {
 		return site
 	}
-	return t.SiteOf(t.Origins.List[id].Stack)
+	return t.SiteOfStack(t.Origins.List[id].Stack)
 }
 
-// SiteOf returns the call site of a stack.
-func (t *Timeline) SiteOf(stack int32) string {
+// SiteOfStack returns the call site of a stack.
+func (t *Timeline) SiteOfStack(stack int32) string {
 	if site, ok := t.Stacks.Sites[stack]; ok {
 		return site
 	}
@@ -105,7 +105,7 @@ func (t *Timeline) SiteOf(stack int32) string {
 	}
 	f, ok := t.Stacks.UserFrame(stack)
 	if !ok {
-		return NoStack
+		return NoStackSite
 	}
 	return symbolize.NameWithLine(query.FrameName(f), f.File, f.Line)
 }
@@ -127,18 +127,18 @@ func (t *Timeline) SiteOfCall(stack int32, site string) string {
 	if named, ok := t.Stacks.Sites[stack]; ok {
 		return named
 	}
-	return cmp.Or(site, t.SiteOf(stack))
+	return cmp.Or(site, t.SiteOfStack(stack))
 }
 
-// OnHost reports whether memory of an origin is host memory.
-func (t *Timeline) OnHost(originID int32) bool { return livemem.IsHost(t.Origins.Memory(originID)) }
+// IsHostOrigin reports whether memory of an origin is host memory.
+func (t *Timeline) IsHostOrigin(originID int32) bool { return livemem.IsHostKind(t.Origins.MemoryKindOf(originID)) }
 
-// BlockSite returns the call site that allocated a block.
-func (t *Timeline) BlockSite(originID int32) string {
-	if originID == origin.None {
+// SiteOfBlock returns the call site that allocated a block.
+func (t *Timeline) SiteOfBlock(originID int32) string {
+	if originID == origin.NoOrigin {
 		return "(before the recording)"
 	}
-	return t.SiteLabel(originID)
+	return t.SiteOfOrigin(originID)
 }
 
 // PidLabel returns a process's pid, name and rank.

@@ -5,13 +5,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/origin"
 )
 
-// loader reads rows of memory calls or allocator events ahead of a replay. The replay uses the
+// rowLoader reads rows of memory calls or allocator events ahead of a replay. The replay uses the
 // Timeline's numbers of origins and allocators at the same time, so the loader assigns numbers of
 // its own. When the replay reaches the rows, begin replaces them by the Timeline's numbers.
-type loader[R any] struct {
+type rowLoader[R any] struct {
 	t          *Timeline
-	origins    origin.Numbers
-	allocators caching.Numbers
+	origins    origin.OriginNumbers
+	allocators caching.AllocatorNumbers
 	announced  loaderCounts // numbers that begin has passed on
 	spare      chan []R     // slices of rows for reuse
 
@@ -22,17 +22,17 @@ type loader[R any] struct {
 // loaderCounts counts the numbers that a loader has assigned.
 type loaderCounts struct{ strings, origins, allocators int }
 
-func newLoader[R any](t *Timeline) *loader[R] {
-	return &loader[R]{
+func newRowLoader[R any](t *Timeline) *rowLoader[R] {
+	return &rowLoader[R]{
 		t:          t,
-		origins:    origin.Numbers{Ids: make(map[origin.Origin]int32)},
-		allocators: caching.NewNumbers(),
+		origins:    origin.OriginNumbers{Ids: make(map[origin.CallOrigin]int32)},
+		allocators: caching.NewAllocatorNumbers(),
 		spare:      make(chan []R, 4),
 	}
 }
 
-// rows returns an empty slice with capacity for n rows.
-func (l *loader[R]) rows(n int) []R {
+// takeRows returns an empty slice with capacity for n rows.
+func (l *rowLoader[R]) takeRows(n int) []R {
 	select {
 	case rows := <-l.spare:
 		if cap(rows) >= n {
@@ -43,31 +43,31 @@ func (l *loader[R]) rows(n int) []R {
 	return make([]R, 0, n)
 }
 
-// release returns a slice of rows for reuse.
-func (l *loader[R]) release(_ Span, rows []R) {
+// reuseRows returns a slice of rows for reuse.
+func (l *rowLoader[R]) reuseRows(_ Span, rows []R) {
 	select {
 	case l.spare <- rows:
 	default: // the channel has enough slices for reuse
 	}
 }
 
-// begin returns a function that adds the loader's new numbers to the Timeline, and then calls
-// renumber to replace the numbers in the rows. The replay calls it before it uses the rows.
-func (l *loader[R]) begin(renumber func()) func() {
+// shareNumbers returns a function that adds the loader's new numbers to the Timeline, and then
+// calls renumber to replace the numbers in the rows. The replay calls it before it uses the rows.
+func (l *rowLoader[R]) shareNumbers(renumber func()) func() {
 	now := loaderCounts{len(l.origins.Strings.List), len(l.origins.List), len(l.allocators.Keys)}
 	strings, origins := l.origins.Strings.List[l.announced.strings:], l.origins.List[l.announced.origins:]
 	keys := l.allocators.Keys[l.announced.allocators:]
 	l.announced = now
 	return func() {
 		for _, s := range strings {
-			l.timelineStrings = append(l.timelineStrings, l.t.Origins.Strings.ID(s))
+			l.timelineStrings = append(l.timelineStrings, l.t.Origins.Strings.NumberOf(s))
 		}
 		for _, o := range origins {
 			o.Name, o.Site, o.Memory = l.timelineStrings[o.Name], l.timelineStrings[o.Site], l.timelineStrings[o.Memory]
-			l.timelineOrigins = append(l.timelineOrigins, l.t.Origins.ID(o))
+			l.timelineOrigins = append(l.timelineOrigins, l.t.Origins.NumberOf(o))
 		}
 		for _, key := range keys {
-			l.timelineAllocators = append(l.timelineAllocators, l.t.Allocators.ID(key))
+			l.timelineAllocators = append(l.timelineAllocators, l.t.Allocators.NumberOf(key))
 		}
 		renumber()
 	}

@@ -16,45 +16,45 @@ type memoryColumns struct {
 	stack                           []int32
 	value                           []float64
 	kind, name, site, memory        format.Strings
-	// number in origin.Table.Strings of each dictionary entry
+	// number in origin.OriginTable.Strings of each dictionary entry
 	names, sites, memories []int32
-	ops                    []livemem.Op // op of each kind in the dictionary
+	ops                    []livemem.CallOp // op of each kind in the dictionary
 	// dictionary of kinds: whether the kind has an op
 	known  []bool
-	spaces []livemem.Space // dictionary of memory kinds → number space
+	spaces []livemem.NumberSpace // dictionary of memory kinds → number space
 }
 
-// StreamMemory returns the Stream with which InOrder reads memory calls.
-func (t *Timeline) StreamMemory() Stream[livemem.Call] {
+// NewMemoryStream returns the Stream with which EachRowInOrder reads memory calls.
+func (t *Timeline) NewMemoryStream() RowStream[livemem.MemoryCall] {
 	var c memoryColumns
-	l := newLoader[livemem.Call](t)
-	return Stream[livemem.Call]{
-		ahead: func(s Span) ([]livemem.Call, func(), error) {
+	l := newRowLoader[livemem.MemoryCall](t)
+	return RowStream[livemem.MemoryCall]{
+		ahead: func(s Span) ([]livemem.MemoryCall, func(), error) {
 			rows, err := t.loadMemory(s.Group, &c, l)
-			return rows, l.begin(func() {
+			return rows, l.shareNumbers(func() {
 				for i := range rows {
 					rows[i].Origin = l.timelineOrigins[rows[i].Origin]
 				}
 			}), err
 		},
-		Release: l.release,
-		At:      func(m *livemem.Call) int64 { return m.AtNs },
-		Less:    (*livemem.Call).Before,
+		Release: l.reuseRows,
+		At:      func(m *livemem.MemoryCall) int64 { return m.AtNs },
+		Less:    (*livemem.MemoryCall).ComesBefore,
 	}
 }
 
-func (t *Timeline) loadMemory(g *format.Group, c *memoryColumns, l *loader[livemem.Call]) ([]livemem.Call, error) {
-	c.read(g, &l.origins.Strings)
+func (t *Timeline) loadMemory(g *format.Group, c *memoryColumns, l *rowLoader[livemem.MemoryCall]) ([]livemem.MemoryCall, error) {
+	c.readColumns(g, &l.origins.Strings)
 	if err := g.Err(); err != nil {
 		return nil, err
 	}
-	rows := l.rows(len(c.start))
+	rows := l.takeRows(len(c.start))
 	for i := range c.start {
-		op, ok := c.op(i)
+		op, ok := c.opOfRow(i)
 		if !ok {
 			continue
 		}
-		m := livemem.Call{
+		m := livemem.MemoryCall{
 			DurNs: max(0, c.dur[i]),
 			Ptr:   c.ptr[i],
 			Bytes: max(0, c.bytes[i]),
@@ -62,20 +62,20 @@ func (t *Timeline) loadMemory(g *format.Group, c *memoryColumns, l *loader[livem
 			Space: c.spaces[c.memory.Index[i]],
 		}
 		if op == livemem.OpAlloc {
-			m.Bytes = min(m.Bytes, livemem.AddressSpace)
+			m.Bytes = min(m.Bytes, livemem.MaxAllocBytes)
 		}
 		switch op {
-		case livemem.OpMap:
+		case livemem.OpMapHandle:
 			m.Handle = c.src[i]
 		case livemem.OpAllocFailed:
 			m.Handle = int64(c.result[i])
 		}
 		m.AtNs = c.start[i]
-		if !op.FromStart() {
-			m.AtNs = units.EndOf(c.start[i], c.dur[i])
+		if !op.TakesEffectAtStart() {
+			m.AtNs = units.EndOfRange(c.start[i], c.dur[i])
 			m.DurNs = m.AtNs - c.start[i]
 		}
-		m.Origin = l.origins.ID(origin.Origin{
+		m.Origin = l.origins.NumberOf(origin.CallOrigin{
 			Stream:  c.stream[i],
 			Context: c.context[i],
 			Pid:     c.pid[i],
@@ -88,25 +88,25 @@ func (t *Timeline) loadMemory(g *format.Group, c *memoryColumns, l *loader[livem
 		})
 		rows = append(rows, m)
 	}
-	SortNearly(rows, (*livemem.Call).Before)
+	SortNearlySorted(rows, (*livemem.MemoryCall).ComesBefore)
 	return rows, nil
 }
 
 // deviceOfMemory returns the device of the memory in row i. cuMemCreate has the device as an
 // argument, which may differ from the thread's current device.
-func (t *Timeline) deviceOfMemory(c *memoryColumns, i int, space livemem.Space) int32 {
+func (t *Timeline) deviceOfMemory(c *memoryColumns, i int, space livemem.NumberSpace) int32 {
 	if space == livemem.SpacePhysical && c.ops[c.kind.Index[i]] == livemem.OpAlloc &&
 		c.flags[i]&format.FlagUnreadable == 0 {
 		if v := c.value[i]; v >= 0 && v < livemem.MaxDevices {
 			return int32(v)
 		}
 	}
-	return t.DeviceOf(c.pid[i], c.context[i], c.device[i])
+	return t.DeviceOfCall(c.pid[i], c.context[i], c.device[i])
 }
 
-// op returns the effect of row i on memory. It returns false for failed calls, and for frees that
-// had not returned, because their effect is unknown.
-func (c *memoryColumns) op(i int) (livemem.Op, bool) {
+// opOfRow returns the effect of row i on memory. It returns false for failed calls, and for frees
+// that had not returned, because their effect is unknown.
+func (c *memoryColumns) opOfRow(i int) (livemem.CallOp, bool) {
 	kind := c.kind.Index[i]
 	unfinished := c.flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0
 	captured := c.flags[i]&format.FlagCaptured != 0
@@ -118,19 +118,19 @@ func (c *memoryColumns) op(i int) (livemem.Op, bool) {
 		// Freeing a null pointer is valid and has no effect.
 		return op, !unfinished && !captured && c.result[i] == 0 && (c.ptr[i] != 0 || op != livemem.OpFree)
 	case unfinished:
-		return livemem.OpAllocUnknown, true
+		return livemem.OpAllocUnknownAddress, true
 	case c.result[i] != 0:
 		return livemem.OpAllocFailed, true
 	case c.ptr[i] == 0:
 		// cudaMalloc(0) succeeds with a null pointer and allocates nothing.
-		return livemem.OpAllocUnknown, c.bytes[i] != 0 || c.flags[i]&format.FlagUnreadable != 0
+		return livemem.OpAllocUnknownAddress, c.bytes[i] != 0 || c.flags[i]&format.FlagUnreadable != 0
 	case captured:
 		return livemem.OpGraphAlloc, true
 	}
 	return livemem.OpAlloc, true
 }
 
-func (c *memoryColumns) read(g *format.Group, strings *origin.Names) {
+func (c *memoryColumns) readColumns(g *format.Group, strings *origin.StringNumbers) {
 	c.start, c.dur = g.Int64("start_ns", c.start), g.Int64("dur_ns", c.dur)
 	c.ptr, c.bytes, c.stream = g.Int64("ptr", c.ptr), g.Int64("bytes", c.bytes), g.Int64("stream", c.stream)
 	c.context = g.Int64("context", c.context)
@@ -147,16 +147,16 @@ func (c *memoryColumns) read(g *format.Group, strings *origin.Names) {
 		"memory_kind",
 		c.memory,
 	)
-	c.names, c.sites, c.memories = strings.All(c.name.Dict), strings.All(c.site.Dict), strings.All(c.memory.Dict)
+	c.names, c.sites, c.memories = strings.NumbersOf(c.name.Dict), strings.NumbersOf(c.site.Dict), strings.NumbersOf(c.memory.Dict)
 	c.ops, c.known, c.spaces = c.ops[:0], c.known[:0], c.spaces[:0]
 	maps, physical := false, false
 	for _, k := range c.kind.Dict {
 		op, known := livemem.OpsByKind[k]
 		c.ops, c.known = append(c.ops, op), append(c.known, known)
-		maps = maps || known && op == livemem.OpMap
+		maps = maps || known && op == livemem.OpMapHandle
 	}
 	for _, m := range c.memory.Dict {
-		space := livemem.SpacesByMemory[m]
+		space := livemem.SpacesByMemoryKind[m]
 		c.spaces = append(c.spaces, space)
 		physical = physical || space == livemem.SpacePhysical
 	}

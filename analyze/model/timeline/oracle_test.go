@@ -20,7 +20,7 @@ type oracle struct {
 	lent []*oracleLoan
 	// foreign are pointers to memory of graphs.
 	foreign []*format.Row
-	analyzetest.Outcome
+	analyzetest.ReplayResult
 }
 
 type oracleBlock struct {
@@ -49,8 +49,8 @@ type oracleEvent struct {
 	left bool
 }
 
-func oracleOutcome(rows []*format.Row) analyzetest.Outcome {
-	o := &oracle{rows: rows, Outcome: analyzetest.Outcome{Live: make(map[string]int64)}}
+func oracleOutcome(rows []*format.Row) analyzetest.ReplayResult {
+	o := &oracle{rows: rows, ReplayResult: analyzetest.ReplayResult{Live: make(map[string]int64)}}
 	var events []oracleEvent
 	for _, r := range rows {
 		events = append(events, o.events(r)...)
@@ -74,10 +74,10 @@ func oracleOutcome(rows []*format.Row) analyzetest.Outcome {
 	}
 	for _, b := range o.live {
 		if b.borrows == 0 {
-			o.Live[analyzetest.LiveKey(b.row.Pid, b.row.MemoryKind, b.row.Ptr)] = b.row.Bytes
+			o.Live[analyzetest.LiveBlockKey(b.row.Pid, b.row.MemoryKind, b.row.Ptr)] = b.row.Bytes
 		}
 	}
-	return o.Outcome
+	return o.ReplayResult
 }
 
 func succeeded(r *format.Row) bool {
@@ -216,8 +216,8 @@ func (o *oracle) device(r *format.Row) int32 {
 				continue
 			}
 			if found >= 0 && found != c.Device {
-				found = timeline.SeveralDevices
-			} else if found != timeline.SeveralDevices {
+				found = timeline.AmbiguousDevice
+			} else if found != timeline.AmbiguousDevice {
 				found = c.Device
 			}
 		}

@@ -8,17 +8,17 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// RanksText lists the ranks of all processes, shortened if there are many.
-func (t *Timeline) RanksText() string {
+// ListRanks lists the ranks of all processes, shortened if there are many.
+func (t *Timeline) ListRanks() string {
 	ranks := make(map[int32]bool)
 	for pid := range t.Facts.Processes {
-		if rank, ok := t.Facts.Rank(pid); ok {
+		if rank, ok := t.Facts.RankOfProcess(pid); ok {
 			ranks[rank] = true
 		}
 	}
 	var list []string
 	for _, rank := range slices.Sorted(maps.Keys(ranks)) {
-		list = append(list, query.PidText(rank))
+		list = append(list, query.FormatPid(rank))
 	}
-	return strings.Join(query.AtMostNamed(list), ", ")
+	return strings.Join(query.ShortenList(list), ", ")
 }

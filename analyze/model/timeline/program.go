@@ -13,17 +13,17 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// Program is the memory of a recording as the recorded program sees it. A program with a caching
-// allocator does not see the segments that the allocator gets from the driver; it sees the blocks
-// that it allocates. So Program has the blocks of caching allocators, and the driver memory that is
-// not a segment of an allocator.
-type Program struct {
+// ProgramMemory is the memory of a recording as the recorded program sees it. A program with a
+// caching allocator does not see the segments that the allocator gets from the driver; it sees the
+// blocks that it allocates. So Program has the blocks of caching allocators, and the driver memory
+// that is not a segment of an allocator.
+type ProgramMemory struct {
 	T          *Timeline
 	Driver     *livemem.Set
-	Allocators *caching.Set
+	Allocators *caching.AllocatorSet
 	// Block.Number of the driver memory that is a segment of an allocator
-	segments livemem.BlockSet
-	consume  func(*Program, *livemem.Change)
+	segments livemem.BlockNumberSet
+	consume  func(*ProgramMemory, *livemem.Change)
 	change   livemem.Change // reused for every step, to save an allocation
 }
 
@@ -31,22 +31,22 @@ type Program struct {
 // a stream still uses it, and has the requested size. The callbacks onDriver and onAllocator, if
 // not nil, get all changes of driver memory and of caching allocators.
 func (t *Timeline) ReplayProgram(
-	consume func(*Program, *livemem.Change),
+	consume func(*ProgramMemory, *livemem.Change),
 	onDriver func(*livemem.Change),
-	onAllocator caching.Consumer,
-) (*Program, error) {
-	p := &Program{T: t, consume: consume}
+	onAllocator caching.ChangeConsumer,
+) (*ProgramMemory, error) {
+	p := &ProgramMemory{T: t, consume: consume}
 	replayDriver := func(l *livemem.Set, c *livemem.Change) {
 		p.Driver = l
-		p.driverChange(c)
+		p.applyDriverChange(c)
 		if onDriver != nil {
 			onDriver(c)
 		}
 	}
 	var err error
 	if len(t.Allocations) == 0 {
-		p.Allocators = caching.NewSet(&t.Allocators, t.Facts.AllocatorRules)
-		p.Driver, err = t.Replay(replayDriver)
+		p.Allocators = caching.NewAllocatorSet(&t.Allocators, t.Facts.AllocatorRules)
+		p.Driver, err = t.ReplayMemory(replayDriver)
 		return p, err
 	}
 	if t.segments == nil {
@@ -55,9 +55,9 @@ func (t *Timeline) ReplayProgram(
 		}
 	}
 	p.segments = *t.segments
-	p.Driver, p.Allocators, err = t.ReplayAll(replayDriver, func(a *caching.Allocator, c *caching.Change) {
+	p.Driver, p.Allocators, err = t.ReplayMemoryAndAllocators(replayDriver, func(a *caching.Allocator, c *caching.AllocatorChange) {
 		p.Allocators = a.Set
-		p.allocatorChange(a, c)
+		p.applyAllocatorChange(a, c)
 		if onAllocator != nil {
 			onAllocator(a, c)
 		}
@@ -75,14 +75,14 @@ func (t *Timeline) FindSegments(onDriver func(*livemem.Change)) error {
 		inside:     make(map[int32]bool),
 		tries:      make(map[*caching.Allocator]int),
 		candidates: make(map[int32]*SegmentCandidates),
-		byReports:  t.Facts.Reported() > 0,
+		byReports:  t.Facts.CountReportedAllocators() > 0,
 	}
-	_, _, err := t.replayTogether(true, func(l *livemem.Set, c *livemem.Change) {
-		s.driverChange(l, c)
+	_, _, err := t.replayBoth(true, func(l *livemem.Set, c *livemem.Change) {
+		s.applyDriverChange(l, c)
 		if onDriver != nil {
 			onDriver(c)
 		}
-	}, s.allocatorChange)
+	}, s.applyAllocatorChange)
 	if err == nil {
 		s.reported.Union(s.inner)
 		t.segments = &s.reported
@@ -94,10 +94,10 @@ func (t *Timeline) FindSegments(onDriver func(*livemem.Change)) error {
 type segmentSearch struct {
 	t        *Timeline
 	driver   *livemem.Set
-	reported livemem.BlockSet // memory at the address of an allocator's event
-	inner    livemem.BlockSet // memory that code of an allocator allocated
+	reported livemem.BlockNumberSet // memory at the address of an allocator's event
+	inner    livemem.BlockNumberSet // memory that code of an allocator allocated
 	inside   map[int32]bool   // by stack: whether it passes through an allocator
-	// how often findOlder was tried for an allocator; maxTries: done
+	// how often findOlderSegments was tried for an allocator; maxSegmentSearchTries: done
 	tries map[*caching.Allocator]int
 	// candidates has the driver memory of each process, if allocators are known only from reported
 	// statistics.
@@ -105,13 +105,13 @@ type segmentSearch struct {
 	byReports  bool
 }
 
-func (s *segmentSearch) driverChange(l *livemem.Set, c *livemem.Change) {
+func (s *segmentSearch) applyDriverChange(l *livemem.Set, c *livemem.Change) {
 	s.driver = l
-	if c.Kind == livemem.Allocated && s.t.fromAllocator(s.t.Origins.List[c.Block.Origin].Stack, s.inside) {
-		s.inner.Add(c.Block.Number)
+	if c.Kind == livemem.ChangeAllocated && s.t.isAllocatorStack(s.t.Origins.List[c.Block.Origin].Stack, s.inside) {
+		s.inner.AddNumber(c.Block.Number)
 	}
-	if s.byReports && s.t.Origins.Memory(c.Block.Origin) == format.MemoryDevice {
-		s.candidatesOf(s.t.Origins.Process[c.Block.Origin]).Note(c)
+	if s.byReports && s.t.Origins.MemoryKindOf(c.Block.Origin) == format.MemoryDevice {
+		s.candidatesOf(s.t.Origins.Process[c.Block.Origin]).ApplyChange(c)
 	}
 }
 
@@ -124,70 +124,71 @@ func (s *segmentSearch) candidatesOf(process int32) *SegmentCandidates {
 	return l
 }
 
-func (s *segmentSearch) allocatorChange(a *caching.Allocator, c *caching.Change) {
+func (s *segmentSearch) applyAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
 	process, ok := s.t.Origins.Pids[a.Pid]
 	if s.driver == nil || !ok {
 		return
 	}
-	h := s.driver.OfProcess(process)
+	h := s.driver.MemoryOfProcess(process)
 	if a.Reports {
-		if number, ok := s.candidatesOf(process).Around(c.Block.Ptr); ok {
-			s.reported.Add(number)
-		} else if c.Op == caching.BlockAllocated {
-			s.mapped(h, c.Block.Ptr, c.Block.Size, s.reported.Add)
+		if number, ok := s.candidatesOf(process).BlockAround(c.Block.Ptr); ok {
+			s.reported.AddNumber(number)
+		} else if c.Op == caching.OpBlockAllocated {
+			s.findMappedBlocks(h, c.Block.Ptr, c.Block.Size, s.reported.AddNumber)
 		}
-		if s.tries[a] < maxTries && a.Check.Known[caching.AllocatedTotal] && a.Counts.Events > 1 &&
-			s.findOlder(h, a, a.Totals().Reserved) {
-			s.tries[a] = maxTries
+		if s.tries[a] < maxSegmentSearchTries && a.Check.Known[caching.AllocatedTotalIndex] && a.Counts.Events > 1 &&
+			s.findOlderSegments(h, a, a.Totals().Reserved) {
+			s.tries[a] = maxSegmentSearchTries
 		}
 		s.tries[a]++
 		return
 	}
-	s.at(h, c, s.reported.Add)
-	if s.tries[a] == 0 && a.Check.Known[caching.ReservedTotal] {
-		s.tries[a] = maxTries
-		s.findOlder(h, a, a.Before.Reserved)
+	s.findSegmentBlock(h, c, s.reported.AddNumber)
+	if s.tries[a] == 0 && a.Check.Known[caching.ReservedTotalIndex] {
+		s.tries[a] = maxSegmentSearchTries
+		s.findOlderSegments(h, a, a.Before.Reserved)
 	}
 }
 
-// maxTries bounds the search for the memory that an allocator known from reported statistics had at
-// its first report. A try fails if the allocator has got more memory from the driver since.
-const maxTries = 256
+// maxSegmentSearchTries bounds the search for the memory that an allocator known from reported
+// statistics had at its first report. A try fails if the allocator has got more memory from the
+// driver since.
+const maxSegmentSearchTries = 256
 
-// at calls yield for the driver memory of a new segment.
-func (s *segmentSearch) at(h *livemem.ProcessMemory, c *caching.Change, yield func(number int32)) {
+// findSegmentBlock calls yield for the driver memory of a new segment.
+func (s *segmentSearch) findSegmentBlock(h *livemem.ProcessMemory, c *caching.AllocatorChange, yield func(number int32)) {
 	switch c.Op {
-	case caching.SegmentAllocated:
+	case caching.OpSegmentAllocated:
 		if b, ok := h.Pointers.Get(c.Ptr); ok {
 			yield(b.Number)
 		}
-	case caching.SegmentMapped:
-		s.mapped(h, c.Ptr, c.Bytes, yield)
+	case caching.OpSegmentMapped:
+		s.findMappedBlocks(h, c.Ptr, c.Bytes, yield)
 	}
 }
 
-// mapped calls yield for the physical memory mapped to an address range.
-func (s *segmentSearch) mapped(h *livemem.ProcessMemory, ptr, bytes int64, yield func(number int32)) {
-	h.Mappings.Overlapping(ptr, units.EndOf(ptr, bytes), func(m livemem.Mapping) {
+// findMappedBlocks calls yield for the physical memory mapped to an address range.
+func (s *segmentSearch) findMappedBlocks(h *livemem.ProcessMemory, ptr, bytes int64, yield func(number int32)) {
+	h.Mappings.EachOverlapping(ptr, units.EndOfRange(ptr, bytes), func(m livemem.Mapping) {
 		if m.Handle != nil && m.Handle.Borrows == 0 {
 			yield(m.Handle.Block.Number)
 		}
 	})
 }
 
-// findOlder adds memory that the allocator must have had before its first event or report.
+// findOlderSegments adds memory that the allocator must have had before its first event or report.
 // Candidates are memory allocated by the allocator's code, or without a stack. They are added only
 // if their sizes sum up to the allocator's reserved bytes.
-func (s *segmentSearch) findOlder(h *livemem.ProcessMemory, a *caching.Allocator, reserved int64) bool {
-	var before livemem.BlockSet
+func (s *segmentSearch) findOlderSegments(h *livemem.ProcessMemory, a *caching.Allocator, reserved int64) bool {
+	var before livemem.BlockNumberSet
 	bytes := int64(0)
-	h.Each(func(_ int64, b livemem.Block) {
+	h.EachBlock(func(_ int64, b livemem.Block) {
 		isReported := s.reported.Has(b.Number)
-		isCandidate := s.inner.Has(b.Number) || isReported || s.t.SiteLabel(b.Origin) == NoStack
+		isCandidate := s.inner.Has(b.Number) || isReported || s.t.SiteOfOrigin(b.Origin) == NoStackSite
 		if isCandidate && (a.Reports || !isReported) && s.t.Origins.List[b.Origin].Device == a.Device &&
-			b.Bytes%caching.SmallSegment == 0 &&
-			!s.t.OnHost(b.Origin) {
-			before.Add(b.Number)
+			b.Bytes%caching.SmallSegmentBytes == 0 &&
+			!s.t.IsHostOrigin(b.Origin) {
+			before.AddNumber(b.Number)
 			bytes += b.Bytes
 		}
 	})
@@ -198,9 +199,9 @@ func (s *segmentSearch) findOlder(h *livemem.ProcessMemory, a *caching.Allocator
 	return true
 }
 
-// fromAllocator reports whether a stack passes through PyTorch's caching allocator. known caches
+// isAllocatorStack reports whether a stack passes through PyTorch's caching allocator. known caches
 // the answers.
-func (t *Timeline) fromAllocator(stack int32, known map[int32]bool) bool {
+func (t *Timeline) isAllocatorStack(stack int32, known map[int32]bool) bool {
 	answer, ok := known[stack]
 	if !ok {
 		answer = slices.ContainsFunc(t.Stacks.Stacks[stack], func(id int32) bool {
@@ -211,45 +212,45 @@ func (t *Timeline) fromAllocator(stack int32, known map[int32]bool) bool {
 	return answer
 }
 
-func (p *Program) driverChange(c *livemem.Change) {
-	if c.Kind == livemem.AllocFailed || !p.segments.Has(c.Block.Number) {
+func (p *ProgramMemory) applyDriverChange(c *livemem.Change) {
+	if c.Kind == livemem.ChangeAllocFailed || !p.segments.Has(c.Block.Number) {
 		p.consume(p, c)
 	}
 }
 
-// allocatorChange emits the change that a caching allocator's event means to the program.
-func (p *Program) allocatorChange(a *caching.Allocator, c *caching.Change) {
+// applyAllocatorChange emits the change that a caching allocator's event means to the program.
+func (p *ProgramMemory) applyAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
 	switch c.Op {
-	case caching.BlockAllocated:
-		p.emit(livemem.Allocated, c.AtNs, &c.Block)
-	case caching.BlockFreeRequested:
-		kind := livemem.Freed
-		if p.T.TearsDown(a.Pid, c.AtNs) {
-			kind = livemem.FreedByExit
+	case caching.OpBlockAllocated:
+		p.emitChange(livemem.ChangeAllocated, c.AtNs, &c.Block)
+	case caching.OpBlockFreeRequested:
+		kind := livemem.ChangeFreed
+		if p.T.IsInTeardown(a.Pid, c.AtNs) {
+			kind = livemem.ChangeFreedByExit
 		}
-		p.emit(kind, c.AtNs, &c.Block)
-	case caching.BlockLost:
-		if c.Block.State == caching.IsBlock {
-			p.emit(livemem.FreeLost, c.AtNs, &c.Block)
+		p.emitChange(kind, c.AtNs, &c.Block)
+	case caching.OpBlockLost:
+		if c.Block.State == caching.PieceBlock {
+			p.emitChange(livemem.ChangeFreeLost, c.AtNs, &c.Block)
 		}
-	case caching.AllocatorEnd:
-		a.Each(func(b *caching.Piece) {
-			if b.State == caching.IsBlock {
-				p.emit(livemem.FreedByExit, c.AtNs, b)
+	case caching.OpAllocatorEnd:
+		a.EachLiveBlock(func(b *caching.SegmentPiece) {
+			if b.State == caching.PieceBlock {
+				p.emitChange(livemem.ChangeFreedByExit, c.AtNs, b)
 			}
 		})
 	}
 }
 
-// teardown is the length of the phase before a process's end in which frees count as part of the
+// teardownNs is the length of the phase before a process's end in which frees count as part of the
 // end, unless the process allocates again. Python frees the memory of modules then, and contexts
 // with much memory take seconds to destroy.
-const teardown = int64(10 * time.Second)
+const teardownNs = int64(10 * time.Second)
 
-// TearsDown reports whether a process is in the teardown before its end at atNs (Unix ns). Memory
-// that the interpreter frees then was not freed by the program, just like memory that the driver
-// frees.
-func (t *Timeline) TearsDown(pid int32, atNs int64) bool {
+// IsInTeardown reports whether a process is in the teardown before its end at atNs (Unix ns).
+// Memory that the interpreter frees then was not freed by the program, just like memory that the
+// driver frees.
+func (t *Timeline) IsInTeardown(pid int32, atNs int64) bool {
 	if t.teardowns == nil {
 		t.teardowns = t.findTeardowns()
 	}
@@ -261,7 +262,7 @@ func (t *Timeline) TearsDown(pid int32, atNs int64) bool {
 func (t *Timeline) findTeardowns() map[int32]int64 {
 	found := make(map[int32]int64)
 	for _, e := range t.Facts.Exits {
-		found[e.Pid] = e.AtNs - teardown
+		found[e.Pid] = e.AtNs - teardownNs
 	}
 	var c allocatorColumns
 	for _, s := range t.Allocations {
@@ -270,7 +271,7 @@ func (t *Timeline) findTeardowns() map[int32]int64 {
 		}
 		c.start, c.pid = s.Group.Int64("start_ns", c.start), s.Group.Int32("pid", c.pid)
 		for i, start := range c.start {
-			if name := c.name.Index[i]; !c.known[name] || !c.ops[name].IsAlloc() {
+			if name := c.name.Index[i]; !c.known[name] || !c.ops[name].AllocatesBlock() {
 				continue
 			}
 			if from, ok := found[c.pid[i]]; ok && start > from {
@@ -281,26 +282,27 @@ func (t *Timeline) findTeardowns() map[int32]int64 {
 	return found
 }
 
-// emit passes a change of a block to the consumer. Blocks from before the recording are skipped.
-func (p *Program) emit(kind livemem.ChangeKind, atNs int64, b *caching.Piece) {
-	if b.Origin == origin.None {
+// emitChange passes a change of a block to the consumer. Blocks from before the recording are
+// skipped.
+func (p *ProgramMemory) emitChange(kind livemem.ChangeKind, atNs int64, b *caching.SegmentPiece) {
+	if b.Origin == origin.NoOrigin {
 		return
 	}
 	c := &p.change
 	c.Kind, c.AtNs, c.Ptr, c.By = kind, atNs, b.Ptr, b.Origin
-	c.Block = block(b)
+	c.Block = newProgramBlock(b)
 	p.consume(p, c)
 }
 
-// block returns a block with the requested size, as the program sees it.
-func block(b *caching.Piece) livemem.Block {
+// newProgramBlock returns a block with the requested size, as the program sees it.
+func newProgramBlock(b *caching.SegmentPiece) livemem.Block {
 	return livemem.Block{Bytes: b.Requested, SinceNs: b.SinceNs, Origin: b.Origin}
 }
 
-// Each calls yield for every live block, in no order.
-func (p *Program) Each(yield func(ptr int64, b livemem.Block)) {
+// EachBlock calls yield for every live block, in no order.
+func (p *ProgramMemory) EachBlock(yield func(ptr int64, b livemem.Block)) {
 	if p.Driver != nil {
-		p.Driver.Each(func(ptr int64, b livemem.Block) {
+		p.Driver.EachBlock(func(ptr int64, b livemem.Block) {
 			if !p.segments.Has(b.Number) {
 				yield(ptr, b)
 			}
@@ -313,16 +315,16 @@ func (p *Program) Each(yield func(ptr int64, b livemem.Block)) {
 		if a == nil {
 			continue
 		}
-		a.Each(func(b *caching.Piece) {
-			if b.State == caching.IsBlock && b.Origin != origin.None {
-				yield(b.Ptr, block(b))
+		a.EachLiveBlock(func(b *caching.SegmentPiece) {
+			if b.State == caching.PieceBlock && b.Origin != origin.NoOrigin {
+				yield(b.Ptr, newProgramBlock(b))
 			}
 		})
 	}
 }
 
-// Counts returns the counts of the driver calls' replay.
-func (p *Program) Counts() *livemem.Counts { return &p.Driver.Counts }
+// DriverCounts returns the counts of the driver calls' replay.
+func (p *ProgramMemory) DriverCounts() *livemem.ReplayCounts { return &p.Driver.Counts }
 
 // HasMemory reports whether the recording has any memory call or allocator event.
 func (t *Timeline) HasMemory() bool { return len(t.Memory)+len(t.Allocations) > 0 }

@@ -16,95 +16,95 @@ import (
 func TestReplay(t *testing.T) {
 	const p, q = 0x7f0000000000, 0x7f0000100000
 	for name, c := range map[string]struct {
-		tape func(*analyzetest.Tape)
-		want analyzetest.Outcome
+		tape func(*analyzetest.TestRecording)
+		want analyzetest.ReplayResult
 	}{
 		"alloc and free": {
-			func(tp *analyzetest.Tape) { tp.Alloc(1, 10, p, 100); tp.Free(20, 5, p) },
-			analyzetest.Outcome{Peak: 100, Allocs: 1, Frees: 1},
+			func(tp *analyzetest.TestRecording) { tp.AddAlloc(1, 10, p, 100); tp.AddFree(20, 5, p) },
+			analyzetest.ReplayResult{Peak: 100, Allocs: 1, Frees: 1},
 		},
 		"another thread gets the pointer while the free is still returning": {
-			func(tp *analyzetest.Tape) {
-				tp.Alloc(1, 10, p, 100)
-				tp.Alloc(25, 10, p, 300).Tid = 43 // the allocation returns at 35
-				tp.Free(20, 50, p)                // the free lasts from 20 to 70
+			func(tp *analyzetest.TestRecording) {
+				tp.AddAlloc(1, 10, p, 100)
+				tp.AddAlloc(25, 10, p, 300).Tid = 43 // the allocation returns at 35
+				tp.AddFree(20, 50, p)                // the free lasts from 20 to 70
 			},
-			analyzetest.Outcome{Live: map[string]int64{"42 device 7f0000000000": 300}, Peak: 300, Allocs: 2, Frees: 1},
+			analyzetest.ReplayResult{Live: map[string]int64{"42 device 7f0000000000": 300}, Peak: 300, Allocs: 2, Frees: 1},
 		},
 		"a free of the same moment comes before the alloc": {
-			func(tp *analyzetest.Tape) {
-				tp.Alloc(1, 1, p, 100)
-				tp.Alloc(10, 10, p, 300).Tid = 43
-				tp.Free(20, 5, p)
+			func(tp *analyzetest.TestRecording) {
+				tp.AddAlloc(1, 1, p, 100)
+				tp.AddAlloc(10, 10, p, 300).Tid = 43
+				tp.AddFree(20, 5, p)
 			},
-			analyzetest.Outcome{Live: map[string]int64{"42 device 7f0000000000": 300}, Peak: 300, Allocs: 2, Frees: 1},
+			analyzetest.ReplayResult{Live: map[string]int64{"42 device 7f0000000000": 300}, Peak: 300, Allocs: 2, Frees: 1},
 		},
 		"failed, open and abandoned calls change nothing": {
-			func(tp *analyzetest.Tape) {
-				tp.Alloc(1, 1, p, 100).Result = 2
-				tp.Alloc(2, 1, p, 100).Flags = format.FlagOpen
-				tp.Alloc(3, 1, p, 100).Flags = format.FlagAbandoned
-				tp.Alloc(4, 1, p, 100)
-				tp.Free(6, 1, p).Result = 1
-				tp.Free(7, 1, p).Flags = format.FlagOpen
+			func(tp *analyzetest.TestRecording) {
+				tp.AddAlloc(1, 1, p, 100).Result = 2
+				tp.AddAlloc(2, 1, p, 100).Flags = format.FlagOpen
+				tp.AddAlloc(3, 1, p, 100).Flags = format.FlagAbandoned
+				tp.AddAlloc(4, 1, p, 100)
+				tp.AddFree(6, 1, p).Result = 1
+				tp.AddFree(7, 1, p).Flags = format.FlagOpen
 			},
-			analyzetest.Outcome{Live: map[string]int64{"42 device 7f0000000000": 100}, Peak: 100, Failed: 1, Unknown: 2, Allocs: 1},
+			analyzetest.ReplayResult{Live: map[string]int64{"42 device 7f0000000000": 100}, Peak: 100, Failed: 1, Unknown: 2, Allocs: 1},
 		},
 		"null pointers": {
-			func(tp *analyzetest.Tape) {
-				tp.Alloc(1, 1, 0, 0)
-				tp.Free(3, 1, 0)
-				tp.Alloc(5, 1, 0, 64).Flags = format.FlagUnreadable
+			func(tp *analyzetest.TestRecording) {
+				tp.AddAlloc(1, 1, 0, 0)
+				tp.AddFree(3, 1, 0)
+				tp.AddAlloc(5, 1, 0, 64).Flags = format.FlagUnreadable
 			},
-			analyzetest.Outcome{Unknown: 1},
+			analyzetest.ReplayResult{Unknown: 1},
 		},
 		"a free of an unknown pointer is memory from before": {
-			func(tp *analyzetest.Tape) { tp.Free(1, 1, p); tp.Alloc(5, 1, p, 100) },
-			analyzetest.Outcome{Live: map[string]int64{"42 device 7f0000000000": 100}, Peak: 100, Unmatched: 1, Allocs: 1},
+			func(tp *analyzetest.TestRecording) { tp.AddFree(1, 1, p); tp.AddAlloc(5, 1, p, 100) },
+			analyzetest.ReplayResult{Live: map[string]int64{"42 device 7f0000000000": 100}, Peak: 100, Unmatched: 1, Allocs: 1},
 		},
 		"an alloc of a live pointer proves a lost free": {
-			func(tp *analyzetest.Tape) { tp.Alloc(1, 1, p, 100); tp.Alloc(50, 1, p, 60) },
-			analyzetest.Outcome{Live: map[string]int64{"42 device 7f0000000000": 60}, Peak: 100, LostFrees: 1, Allocs: 2},
+			func(tp *analyzetest.TestRecording) { tp.AddAlloc(1, 1, p, 100); tp.AddAlloc(50, 1, p, 60) },
+			analyzetest.ReplayResult{Live: map[string]int64{"42 device 7f0000000000": 60}, Peak: 100, LostFrees: 1, Allocs: 2},
 		},
 		"processes do not share pointers": {
-			func(tp *analyzetest.Tape) { tp.Alloc(1, 1, p, 100); tp.Alloc(5, 1, p, 60).Pid = 77; tp.Free(9, 1, p) },
-			analyzetest.Outcome{Live: map[string]int64{"77 device 7f0000000000": 60}, Peak: 160, Allocs: 2, Frees: 1},
+			func(tp *analyzetest.TestRecording) { tp.AddAlloc(1, 1, p, 100); tp.AddAlloc(5, 1, p, 60).Pid = 77; tp.AddFree(9, 1, p) },
+			analyzetest.ReplayResult{Live: map[string]int64{"77 device 7f0000000000": 60}, Peak: 160, Allocs: 2, Frees: 1},
 		},
 		"the end of a process frees what it holds": {
-			func(tp *analyzetest.Tape) {
-				tp.Alloc(1, 1, p, 100)
-				tp.Alloc(5, 1, p, 60).Pid = 77
-				tp.Exit(42, 50)
-				tp.Alloc(60, 1, q, 10) // the kernel gives pid 42 to another process
+			func(tp *analyzetest.TestRecording) {
+				tp.AddAlloc(1, 1, p, 100)
+				tp.AddAlloc(5, 1, p, 60).Pid = 77
+				tp.AddExit(42, 50)
+				tp.AddAlloc(60, 1, q, 10) // the kernel gives pid 42 to another process
 			},
-			analyzetest.Outcome{Live: map[string]int64{"77 device 7f0000000000": 60, "42 device 7f0000100000": 10}, Left: 1, Peak: 160, Allocs: 3},
+			analyzetest.ReplayResult{Live: map[string]int64{"77 device 7f0000000000": 60, "42 device 7f0000100000": 10}, Left: 1, Peak: 160, Allocs: 3},
 		},
 		"nested calls are the same memory": {
-			func(tp *analyzetest.Tape) {
-				tp.Alloc(2, 6, p, 100).ParentStartNs = analyzetest.Epoch + 1
-				tp.Alloc(1, 10, p, 100).Name = "cudaMalloc"
-				tp.Free(20, 10, p).Name = "cudaFree"
-				tp.Free(22, 5, p).ParentStartNs = analyzetest.Epoch + 20
+			func(tp *analyzetest.TestRecording) {
+				tp.AddAlloc(2, 6, p, 100).ParentStartNs = analyzetest.Epoch + 1
+				tp.AddAlloc(1, 10, p, 100).Name = "cudaMalloc"
+				tp.AddFree(20, 10, p).Name = "cudaFree"
+				tp.AddFree(22, 5, p).ParentStartNs = analyzetest.Epoch + 20
 			},
-			analyzetest.Outcome{Peak: 100, Allocs: 1, Frees: 1, Nested: 2},
+			analyzetest.ReplayResult{Peak: 100, Allocs: 1, Frees: 1, Nested: 2},
 		},
 		"a nested free does not end what another thread got meanwhile": {
-			func(tp *analyzetest.Tape) {
-				tp.Alloc(1, 1, p, 100)
-				tp.Free(20, 20, p)
-				tp.Free(22, 15, p).ParentStartNs = analyzetest.Epoch + 20
-				tp.Alloc(24, 4, p, 30).Tid = 43
+			func(tp *analyzetest.TestRecording) {
+				tp.AddAlloc(1, 1, p, 100)
+				tp.AddFree(20, 20, p)
+				tp.AddFree(22, 15, p).ParentStartNs = analyzetest.Epoch + 20
+				tp.AddAlloc(24, 4, p, 30).Tid = 43
 			},
-			analyzetest.Outcome{Live: map[string]int64{"42 device 7f0000000000": 30}, Peak: 100, Allocs: 2, Frees: 1, Nested: 1},
+			analyzetest.ReplayResult{Live: map[string]int64{"42 device 7f0000000000": 30}, Peak: 100, Allocs: 2, Frees: 1, Nested: 1},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tp := analyzetest.NewTape(t)
+			tp := analyzetest.NewTestRecording(t)
 			c.tape(tp)
 			if c.want.Live == nil {
 				c.want.Live = map[string]int64{}
 			}
-			if got := analyzetest.ReplayOutcome(t, tp.Timeline()); fmt.Sprint(got) != fmt.Sprint(c.want) {
+			if got := analyzetest.CheckReplay(t, tp.Timeline()); fmt.Sprint(got) != fmt.Sprint(c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
 			}
 		})
@@ -114,13 +114,13 @@ func TestReplay(t *testing.T) {
 func TestReplayEqualsTheOracleOnRandomPrograms(t *testing.T) {
 	for seed := range uint64(64) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		tp := analyzetest.NewTape(t)
+		tp := analyzetest.NewTestRecording(t)
 		w := newWorld(tp, r, 1+int(seed%3), 1+int(seed/3%4))
 		for range 600 {
 			w.step()
 		}
 		for i := range seed % 3 {
-			tp.Add(format.Row{Kind: format.KindDevice, Device: int32(i)})
+			tp.AddRow(format.Row{Kind: format.KindDevice, Device: int32(i)})
 		}
 		// The outcome of a simulated driver is unique. The outcome of an incomplete recording is
 		// defined by the oracle.
@@ -152,7 +152,7 @@ func TestReplayEqualsTheOracleOnRandomPrograms(t *testing.T) {
 		shuffle(tp, r)
 		want := oracleOutcome(tp.Rows)
 		tl := tp.Timeline()
-		got := analyzetest.ReplayOutcome(t, tl)
+		got := analyzetest.CheckReplay(t, tl)
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("seed %d:\ngot  %+v\nwant %+v", seed, got, want)
 		}
@@ -161,7 +161,7 @@ func TestReplayEqualsTheOracleOnRandomPrograms(t *testing.T) {
 }
 
 // shuffle puts the rows roughly in the order in which calls return, as a recorder writes them.
-func shuffle(tp *analyzetest.Tape, r *rand.Rand) {
+func shuffle(tp *analyzetest.TestRecording, r *rand.Rand) {
 	slices.SortStableFunc(tp.Rows, func(a, b *format.Row) int {
 		return int(a.StartNs + a.DurNs - b.StartNs - b.DurNs)
 	})
@@ -172,7 +172,7 @@ func shuffle(tp *analyzetest.Tape, r *rand.Rand) {
 }
 
 // checkMemoryState compares state.ReadMemory with the oracle, at the end and at earlier times.
-func checkMemoryState(t *testing.T, tl *timeline.Timeline, rows []*format.Row, want *analyzetest.Outcome) {
+func checkMemoryState(t *testing.T, tl *timeline.Timeline, rows []*format.Row, want *analyzetest.ReplayResult) {
 	t.Helper()
 	for _, until := range []int64{0, analyzetest.Epoch + 5000, analyzetest.Epoch + 20000} {
 		s, err := state.ReadMemory(tl, until)
@@ -180,10 +180,10 @@ func checkMemoryState(t *testing.T, tl *timeline.Timeline, rows []*format.Row, w
 			t.Fatal(err)
 		}
 		live := make(map[string]int64)
-		sums := make(map[state.TotalKey]state.MemoryTotal)
+		sums := make(map[state.MemoryTotalKey]state.MemoryTotal)
 		for _, a := range s.Live {
-			live[analyzetest.LiveKey(a.Pid, a.Kind, a.Ptr)] = a.Bytes
-			for _, key := range []state.TotalKey{{Pid: a.Pid, Kind: a.Kind}, {Pid: 0, Kind: a.Kind}} {
+			live[analyzetest.LiveBlockKey(a.Pid, a.Kind, a.Ptr)] = a.Bytes
+			for _, key := range []state.MemoryTotalKey{{Pid: a.Pid, Kind: a.Kind}, {Pid: 0, Kind: a.Kind}} {
 				sum := sums[key]
 				sum.LiveBytes += a.Bytes
 				sum.LiveBlocks++
@@ -197,22 +197,22 @@ func checkMemoryState(t *testing.T, tl *timeline.Timeline, rows []*format.Row, w
 		}
 		var device state.MemoryTotal
 		for _, total := range s.Totals {
-			if total.Kind == state.MemoryAll {
+			if total.Kind == state.AllDeviceMemory {
 				continue
 			}
-			sum := sums[state.TotalKey{Pid: total.Pid, Kind: total.Kind}]
+			sum := sums[state.MemoryTotalKey{Pid: total.Pid, Kind: total.Kind}]
 			if total.LiveBytes != sum.LiveBytes || total.LiveBlocks != sum.LiveBlocks ||
 				total.PeakBytes < total.LiveBytes ||
 				total.Allocs-total.Frees != total.LiveBlocks ||
 				total.AllocBytes-total.FreedBytes != total.LiveBytes {
 				t.Errorf("until %d: total %+v, but the sum of all allocations is %+v", until, total, sum)
 			}
-			if total.Pid == 0 && !livemem.IsHost(total.Kind) {
+			if total.Pid == 0 && !livemem.IsHostKind(total.Kind) {
 				device.LiveBytes += total.LiveBytes
 				device.Allocs += total.Allocs
 			}
 		}
-		if all := s.Total(0, state.MemoryAll); all.LiveBytes != device.LiveBytes || all.Allocs != device.Allocs {
+		if all := s.TotalOf(0, state.AllDeviceMemory); all.LiveBytes != device.LiveBytes || all.Allocs != device.Allocs {
 			t.Errorf("until %d: device total %+v, but the sum of all kinds is %+v", until, all, device)
 		}
 	}
@@ -237,10 +237,10 @@ func TestInOrderSorts(t *testing.T) {
 		less := func(a, b *int64) bool { return *a < *b }
 		var got []int64
 		released := 0
-		err := timeline.InOrder(spans, timeline.Stream[int64]{
+		err := timeline.EachRowInOrder(spans, timeline.RowStream[int64]{
 			Load: func(s timeline.Span) ([]int64, error) {
 				rows := slices.Clone(groups[s.Index])
-				timeline.SortNearly(rows, less)
+				timeline.SortNearlySorted(rows, less)
 				return rows, nil
 			},
 			Release: func(timeline.Span, []int64) { released++ },
@@ -262,13 +262,13 @@ func TestInOrderSorts(t *testing.T) {
 
 func TestCallsOfUnknownDeviceBelongToTheOnlyDevice(t *testing.T) {
 	for devices, want := range map[int]int32{0: -1, 1: 3, 2: -1} {
-		tp := analyzetest.NewTape(t)
+		tp := analyzetest.NewTestRecording(t)
 		for i := range devices {
-			tp.Add(format.Row{Kind: format.KindDevice, Device: int32(3 + i)})
+			tp.AddRow(format.Row{Kind: format.KindDevice, Device: int32(3 + i)})
 		}
-		tp.Alloc(1, 1, 0x1000, 64).Device = -1
+		tp.AddAlloc(1, 1, 0x1000, 64).Device = -1
 		tl := tp.Timeline()
-		analyzetest.ReplayOutcome(t, tl)
+		analyzetest.CheckReplay(t, tl)
 		if got := tl.Origins.List[0].Device; got != want {
 			t.Errorf("%d devices: %d, want %d", devices, got, want)
 		}

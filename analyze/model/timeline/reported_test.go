@@ -22,7 +22,7 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 		"expandable segments": {Expandable: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tp, w := analyzetest.ReportsTraining(t, conf, leak)
+			tp, w := analyzetest.ReportedTrainingRecording(t, conf, leak)
 			tl := tp.Timeline()
 			r, err := leaks.Run(tl, query.Options{})
 			if err != nil {
@@ -35,28 +35,28 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 				"live_count":  int64(590),
 				"confidence":  "high",
 			} {
-				if got := analyzetest.Cell(t, r, 0, key); got != want {
+				if got := analyzetest.CellValue(t, r, 0, key); got != want {
 					t.Errorf("%s is %v, want %v: %s", key, got, want, r.Tables[0].Rows[0].Evidence)
 				}
 			}
-			rate := float64(analyzetest.Cell(t, r, 0, "growth_bytes_per_min").(int64))
+			rate := float64(analyzetest.CellValue(t, r, 0, "growth_bytes_per_min").(int64))
 			if want := float64(600 * leak); math.Abs(rate-want) > want/20 {
 				t.Errorf("growth is %.0f bytes/min, want %.0f", rate, want)
 			}
-			sum := w.Totals()
+			sum := w.CheckedTotals()
 			// memory that the program allocated with cuMemAlloc
 			if got, want := r.Totals[0].Value, sum.Allocated+64*analyzetest.Mib; got != want {
 				t.Errorf("%d bytes live, want %d", got, want)
 			}
-			if want := "reserved " + units.Bytes(
+			if want := "reserved " + units.FormatBytes(
 				sum.Reserved,
-			) + ", of which " + units.Bytes(
+			) + ", of which " + units.FormatBytes(
 				sum.Allocated,
 			) + " allocated"; r.Facts[0].Value != want {
 				t.Errorf("allocator: %q, want %q", r.Facts[0].Value, want)
 			}
 			for i := range r.Tables[0].Rows {
-				if site := analyzetest.Cell(t, r, i, "site"); site == "segment" {
+				if site := analyzetest.CellValue(t, r, i, "site"); site == "segment" {
 					t.Error("memory of segments is counted twice")
 				}
 			}
@@ -78,7 +78,7 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 
 func TestReportsWithoutALeak(t *testing.T) {
 	for _, conf := range []analyzetest.TorchConf{{}, {Expandable: true}} {
-		tp, _ := analyzetest.ReportsTraining(t, conf, 0)
+		tp, _ := analyzetest.ReportedTrainingRecording(t, conf, 0)
 		r, err := leaks.Run(tp.Timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -95,7 +95,7 @@ func TestDriversMemoryAroundAnAddress(t *testing.T) {
 	var l timeline.SegmentCandidates
 	number := int32(0)
 	add := func(ptr, bytes int64) {
-		l.Note(&livemem.Change{Kind: livemem.Allocated, Ptr: ptr, Block: livemem.Block{Bytes: bytes, Number: number}})
+		l.ApplyChange(&livemem.Change{Kind: livemem.ChangeAllocated, Ptr: ptr, Block: livemem.Block{Bytes: bytes, Number: number}})
 		number++
 	}
 	add(64*analyzetest.Mib, 20*analyzetest.Mib)
@@ -113,13 +113,13 @@ func TestDriversMemoryAroundAnAddress(t *testing.T) {
 		30 * analyzetest.Mib:   -1,
 		0:                      -1,
 	} {
-		if n, ok := l.Around(ptr); ok != (want >= 0) || ok && n != want {
+		if n, ok := l.BlockAround(ptr); ok != (want >= 0) || ok && n != want {
 			t.Errorf("around %d MiB: %d, %v, want %d", ptr/analyzetest.Mib, n, ok, want)
 		}
 	}
-	l.Note(&livemem.Change{Kind: livemem.Freed, Ptr: 12 * analyzetest.Mib})
-	l.Note(&livemem.Change{Kind: livemem.Freed, Ptr: 11 * analyzetest.Mib})
-	if _, ok := l.Around(13 * analyzetest.Mib); ok || len(l) != 2 {
+	l.ApplyChange(&livemem.Change{Kind: livemem.ChangeFreed, Ptr: 12 * analyzetest.Mib})
+	l.ApplyChange(&livemem.Change{Kind: livemem.ChangeFreed, Ptr: 11 * analyzetest.Mib})
+	if _, ok := l.BlockAround(13 * analyzetest.Mib); ok || len(l) != 2 {
 		t.Errorf("after a free: %+v", l)
 	}
 }

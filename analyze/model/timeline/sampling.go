@@ -10,32 +10,32 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// GapNs returns how long, in ns, launches were not recorded between two times.
-func (t *Timeline) GapNs(fromNs, toNs int64) int64 {
-	return sampling.LengthIn(t.Facts.Sampling.NoLaunches, query.Window{FromNs: fromNs, ToNs: toNs})
+// UnrecordedLaunchNs returns how long, in ns, launches were not recorded between two times.
+func (t *Timeline) UnrecordedLaunchNs(fromNs, toNs int64) int64 {
+	return sampling.OverlapNs(t.Facts.Sampling.NoLaunches, query.Window{FromNs: fromNs, ToNs: toNs})
 }
 
-// Coverage returns for how much of the recording launches and their stacks were recorded.
-func (t *Timeline) Coverage() sampling.Coverage {
-	s, w := &t.Facts.Sampling, t.Recording()
-	l := sampling.Coverage{
+// SamplingCoverage returns for how much of the recording launches and their stacks were recorded.
+func (t *Timeline) SamplingCoverage() sampling.SamplingCoverage {
+	s, w := &t.Facts.Sampling, t.RecordingWindow()
+	l := sampling.SamplingCoverage{
 		Sampled:     len(s.NoLaunches)+len(s.NoStacks) > 0,
 		OfNs:        w.DurNs(),
 		MaxPct:      s.MaxOverheadPct,
 		OverheadPct: s.MeasuredPct,
 	}
-	l.LaunchesNs, l.StacksNs = l.OfNs-sampling.LengthIn(s.NoLaunches, w), l.OfNs-sampling.LengthIn(s.NoStacks, w)
+	l.LaunchesNs, l.StacksNs = l.OfNs-sampling.OverlapNs(s.NoLaunches, w), l.OfNs-sampling.OverlapNs(s.NoStacks, w)
 	return l
 }
 
-// samplingGaps returns the times of a window without recorded launches, and their neighboring
+// findSamplingGaps returns the times of a window without recorded launches, and their neighboring
 // times.
-func (t *Timeline) samplingGaps(w query.Window) (list []sampling.Gap) {
+func (t *Timeline) findSamplingGaps(w query.Window) (list []sampling.SamplingGap) {
 	for _, m := range t.Facts.Sampling.NoLaunches {
 		if m.FromNs < w.ToNs && m.ToNs > w.FromNs {
 			list = append(
 				list,
-				sampling.Gap{Window: query.Window{FromNs: max(m.FromNs, w.FromNs), ToNs: min(m.ToNs, w.ToNs)}},
+				sampling.SamplingGap{Window: query.Window{FromNs: max(m.FromNs, w.FromNs), ToNs: min(m.ToNs, w.ToNs)}},
 			)
 		}
 	}
@@ -50,7 +50,7 @@ func (t *Timeline) samplingGaps(w query.Window) (list []sampling.Gap) {
 		}
 		left, right := min(b.FromNs-fromNs, b.DurNs()), min(toNs-b.ToNs, b.DurNs())
 		if left > 0 && right > 0 {
-			left, right = min(left, sampling.NeighborRatio*right), min(right, sampling.NeighborRatio*left)
+			left, right = min(left, sampling.MaxNeighborRatio*right), min(right, sampling.MaxNeighborRatio*left)
 		}
 		b.Left, b.Right = query.Window{
 			FromNs: b.FromNs - left,
@@ -65,7 +65,7 @@ func (t *Timeline) samplingGaps(w query.Window) (list []sampling.Gap) {
 
 // countOtherCalls counts the calls other than kernel launches, and the allocator events, in each
 // gap and its neighboring times.
-func (t *Timeline) countOtherCalls(list []sampling.Gap) {
+func (t *Timeline) countOtherCalls(list []sampling.SamplingGap) {
 	var bounds []int64
 	for i := range list {
 		b := &list[i]
@@ -89,7 +89,7 @@ func (t *Timeline) countOtherCalls(list []sampling.Gap) {
 				name,
 			)
 			for i, ns := range start {
-				if kind.At(i) != format.KindLaunch || catalog.BaseName(name.At(i)) == "cuGraphLaunch" {
+				if kind.At(i) != format.KindLaunch || catalog.BaseFunctionName(name.At(i)) == "cuGraphLaunch" {
 					counts[sort.Search(len(bounds), func(k int) bool { return bounds[k] > ns })]++
 				}
 			}
@@ -111,20 +111,20 @@ func (t *Timeline) countOtherCalls(list []sampling.Gap) {
 
 // LaunchWeights returns the weights of launches in a window. It returns nil if all launches were
 // recorded. Launches in a gap are assumed to be like those just before and after it.
-func (t *Timeline) LaunchWeights(w query.Window) *sampling.Weights {
+func (t *Timeline) LaunchWeights(w query.Window) *sampling.LaunchWeights {
 	if known, ok := t.weights[w]; ok {
 		return known
 	}
-	weights := sampling.NewLaunchWeights(t.countedGaps(w))
+	weights := sampling.NewLaunchWeights(t.findCountedGaps(w))
 	if t.weights == nil {
-		t.weights = make(map[query.Window]*sampling.Weights)
+		t.weights = make(map[query.Window]*sampling.LaunchWeights)
 	}
 	t.weights[w] = weights
 	return weights
 }
 
-func (t *Timeline) countedGaps(w query.Window) []sampling.Gap {
-	list := t.samplingGaps(w)
+func (t *Timeline) findCountedGaps(w query.Window) []sampling.SamplingGap {
+	list := t.findSamplingGaps(w)
 	if len(list) > 0 {
 		t.countOtherCalls(list)
 	}

@@ -10,35 +10,35 @@ import (
 
 // SegmentCandidates is the driver memory of a process that can be a segment of a caching allocator,
 // in order of address.
-type SegmentCandidates []candidateBlock
+type SegmentCandidates []segmentCandidate
 
-type candidateBlock struct {
+type segmentCandidate struct {
 	ptr, end int64
 	number   int32
 }
 
-// Note applies a change of driver memory.
-func (l *SegmentCandidates) Note(c *livemem.Change) {
+// ApplyChange applies a change of driver memory.
+func (l *SegmentCandidates) ApplyChange(c *livemem.Change) {
 	i, found := slices.BinarySearchFunc(
 		*l,
 		c.Ptr,
-		func(b candidateBlock, ptr int64) int { return int(min(1, max(-1, b.ptr-ptr))) },
+		func(b segmentCandidate, ptr int64) int { return int(min(1, max(-1, b.ptr-ptr))) },
 	)
 	switch {
-	case c.Kind == livemem.AllocFailed:
-	case c.Kind != livemem.Allocated && found:
+	case c.Kind == livemem.ChangeAllocFailed:
+	case c.Kind != livemem.ChangeAllocated && found:
 		*l = slices.Delete(*l, i, i+1)
-	case c.Kind == livemem.Allocated && !found && c.Block.Bytes >= caching.SmallSegment:
-		*l = slices.Insert(*l, i, candidateBlock{c.Ptr, units.EndOf(c.Ptr, c.Block.Bytes), c.Block.Number})
+	case c.Kind == livemem.ChangeAllocated && !found && c.Block.Bytes >= caching.SmallSegmentBytes:
+		*l = slices.Insert(*l, i, segmentCandidate{c.Ptr, units.EndOfRange(c.Ptr, c.Block.Bytes), c.Block.Number})
 	}
 }
 
-// Around returns the number of the block that contains an address.
-func (l SegmentCandidates) Around(ptr int64) (number int32, ok bool) {
+// BlockAround returns the number of the block that contains an address.
+func (l SegmentCandidates) BlockAround(ptr int64) (number int32, ok bool) {
 	i, found := slices.BinarySearchFunc(
 		l,
 		ptr,
-		func(b candidateBlock, ptr int64) int { return int(min(1, max(-1, b.ptr-ptr))) },
+		func(b segmentCandidate, ptr int64) int { return int(min(1, max(-1, b.ptr-ptr))) },
 	)
 	if !found {
 		i--

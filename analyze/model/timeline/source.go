@@ -14,11 +14,11 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// AddSource adds file and line from debug information to native frames. It adds frames for inlined
-// calls, and names frames without a function name. A file is used only if its build ID matches the
-// recorded one. Frames with a line, such as Python frames, do not change. Call it before making
-// reports; it does not change the recording.
-func (t *Timeline) AddSource(finder *symbolize.Finder) stack.SourceSummary {
+// AddSourceLines adds file and line from debug information to native frames. It adds frames for
+// inlined calls, and names frames without a function name. A file is used only if its build ID
+// matches the recorded one. Frames with a line, such as Python frames, do not change. Call it
+// before making reports; it does not change the recording.
+func (t *Timeline) AddSourceLines(finder *symbolize.Finder) stack.SourceSummary {
 	modules := make(map[stack.ModuleKey][]int32)
 	for id := range t.Stacks.Frames {
 		f := &t.Stacks.Frames[id]
@@ -38,7 +38,7 @@ func (t *Timeline) AddSource(finder *symbolize.Finder) stack.SourceSummary {
 	r := stack.SourceReader{Stacks: &t.Stacks, Finder: finder, Replacements: make(map[int32][]int32)}
 	var errs []error
 	for _, key := range keys {
-		found, err := r.Module(key, modules[key])
+		found, err := r.ResolveModule(key, modules[key])
 		if !found {
 			summary.Without = append(summary.Without, key.File)
 		}
@@ -47,14 +47,14 @@ func (t *Timeline) AddSource(finder *symbolize.Finder) stack.SourceSummary {
 		}
 	}
 	summary.Err = errors.Join(errs...)
-	t.Stacks.Replace(r.Replacements)
-	t.placeStacks()
+	t.Stacks.ReplaceFrames(r.Replacements)
+	t.setStackSites()
 	return summary
 }
 
-// placeStacks sets the call site of every stack whose call site now has a source line. Reports show
-// it instead of the recorded site.
-func (t *Timeline) placeStacks() {
+// setStackSites sets the call site of every stack whose call site now has a source line. Reports
+// show it instead of the recorded site.
+func (t *Timeline) setStackSites() {
 	t.Stacks.Sites = make(map[int32]string)
 	for stackID := range t.Stacks.Stacks {
 		if f, ok := t.Stacks.UserFrame(stackID); ok && f.Type == "native" && f.File != "" {
@@ -65,11 +65,11 @@ func (t *Timeline) placeStacks() {
 
 func (t *Timeline) readStacks() error {
 	t.Stacks.Stacks = make(map[int32][]int32)
-	t.Stacks.About = make(map[int32]stack.About)
+	t.Stacks.About = make(map[int32]stack.StackInfo)
 	ids := make(map[format.Frame]int32)
 	return t.Rec.Rows(func(r *format.Row) error {
 		if r.Kind == format.KindStack {
-			t.Stacks.Add(r, ids)
+			t.Stacks.AddStack(r, ids)
 		}
 		return nil
 	}, format.ClassStack)

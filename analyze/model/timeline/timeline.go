@@ -21,30 +21,30 @@ import (
 // calls. It reads calls row group by row group when a report needs them, and keeps none of them.
 //
 // The data that Open reads does not change, so several goroutines may use one Timeline. Reports,
-// exports and direct replays each work on a View. AddSource must be called before that.
+// exports and direct replays each work on a View. AddSourceLines must be called before that.
 type Timeline struct {
 	Rec     *format.Recording
 	Facts   facts.Facts
-	Stacks  stack.Table
-	Origins origin.Table
+	Stacks  stack.StackTable
+	Origins origin.OriginTable
 	Scan    CallScan
 	API     APIScan
 
-	weights         map[query.Window]*sampling.Weights // cache of launch weights by window
+	weights         map[query.Window]*sampling.LaunchWeights // cache of launch weights by window
 	contexts        contextDevices
 	createdContexts map[contextKey]bool // contexts that the program created with cuCtxCreate
-	Events          []livemem.Event     // ends of processes and contexts, in order of time
-	Free            []FreeSample        // results of cuMemGetInfo, in order of time
-	Counts          *livemem.Counts     // counts of a replay, set by calls.CountsWhile
+	Events          []livemem.MemoryEvent     // ends of processes and contexts, in order of time
+	Free            []FreeMemorySample        // results of cuMemGetInfo, in order of time
+	Counts          *livemem.ReplayCounts     // counts of a replay, set by calls.CountReplayWhile
 
 	Memory []Span // row groups of memory calls
 	Calls  []Span // row groups of all other calls
 
 	Allocations []Span // row groups of events of caching allocators
-	Allocators  caching.Numbers
+	Allocators  caching.AllocatorNumbers
 	// segments has the Block.Number of driver memory that allocators use for segments. It is nil
 	// before FindSegments.
-	segments  *livemem.BlockSet
+	segments  *livemem.BlockNumberSet
 	teardowns map[int32]int64 // by pid: start of the teardown, Unix ns; nil before the first use
 }
 
@@ -53,9 +53,9 @@ type Timeline struct {
 func Open(rec *format.Recording) (*Timeline, error) {
 	t := &Timeline{
 		Rec:             rec,
-		Origins:         origin.NewTable(),
+		Origins:         origin.NewOriginTable(),
 		createdContexts: make(map[contextKey]bool),
-		Allocators:      caching.NewNumbers(),
+		Allocators:      caching.NewAllocatorNumbers(),
 	}
 	t.Scan.Stacks = make(map[string]int64)
 	f, err := facts.Read(rec)
@@ -72,18 +72,18 @@ func Open(rec *format.Recording) (*Timeline, error) {
 	if err := t.readEvents(); err != nil {
 		return nil, err
 	}
-	t.Free = t.freeSamples()
-	if l := t.Coverage(); l.Sampled {
-		t.Facts.Notes = append(t.Facts.Notes, l.Note())
+	t.Free = t.freeMemorySamples()
+	if l := t.SamplingCoverage(); l.Sampled {
+		t.Facts.Notes = append(t.Facts.Notes, l.FormatNote())
 	}
 	return t, nil
 }
 
-// View returns a Timeline of the same recording for another goroutine. It has its own numbers of
+// NewView returns a Timeline of the same recording for another goroutine. It has its own numbers of
 // origins and allocators, and shares read-only data with t. It costs a few microseconds.
-func (t *Timeline) View() *Timeline {
+func (t *Timeline) NewView() *Timeline {
 	v := *t
-	v.Origins, v.Allocators = origin.NewTable(), caching.NewNumbers()
+	v.Origins, v.Allocators = origin.NewOriginTable(), caching.NewAllocatorNumbers()
 	v.weights = maps.Clone(t.weights)
 	// Each View needs column buffers of its own.
 	v.Scan.start, v.Scan.flags, v.Scan.device, v.Scan.status = nil, nil, nil, format.Strings{}
@@ -96,10 +96,10 @@ func (t *Timeline) scanCalls() error {
 	for i, g := range t.Rec.Groups() {
 		switch g.Class() {
 		case format.ClassMemory:
-			t.Memory = append(t.Memory, t.Scan.add(g, i))
+			t.Memory = append(t.Memory, t.Scan.addGroup(g, i))
 		case format.ClassCall:
-			t.Calls = append(t.Calls, t.Scan.add(g, i))
-			t.API.add(g)
+			t.Calls = append(t.Calls, t.Scan.addGroup(g, i))
+			t.API.addGroup(g)
 		case format.ClassAllocator:
 			t.scanAllocators(g, i)
 		}
@@ -107,16 +107,16 @@ func (t *Timeline) scanCalls() error {
 			return err
 		}
 	}
-	t.API.sort()
+	t.API.sortCalls()
 	for _, u := range slices.SortedFunc(maps.Keys(t.API.uuids), deviceUUID.compare) {
 		t.Facts.LearnUUID(u.pid, u.ordinal, u.uuid)
 	}
 	return nil
 }
 
-// Recording returns the window of the whole recording. If the recorder ended before it wrote its
-// times, the window is that of the calls.
-func (t *Timeline) Recording() query.Window {
+// RecordingWindow returns the window of the whole recording. If the recorder ended before it wrote
+// its times, the window is that of the calls.
+func (t *Timeline) RecordingWindow() query.Window {
 	w := query.Window{FromNs: t.Rec.Meta.StartNs, ToNs: t.Rec.Meta.EndNs}
 	if w.FromNs == 0 && t.Scan.Events+t.Scan.AllocatorEvents > 0 {
 		w.FromNs = t.Scan.firstNs
@@ -151,7 +151,7 @@ type CallScan struct {
 	status        format.Strings
 }
 
-func (s *CallScan) add(g *format.Group, index int) Span {
+func (s *CallScan) addGroup(g *format.Group, index int) Span {
 	s.start = g.Int64("start_ns", s.start)
 	s.flags = g.Int32("flags", s.flags)
 	sp := Span{Group: g, Index: index, FirstNs: math.MaxInt64}
@@ -186,8 +186,8 @@ func (s *CallScan) add(g *format.Group, index int) Span {
 	return sp
 }
 
-// Wrap adds the path of the recording to a read error. It returns nil for nil.
-func (t *Timeline) Wrap(err error) error {
+// WrapReadError adds the path of the recording to a read error. It returns nil for nil.
+func (t *Timeline) WrapReadError(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 // returned. Programs use only handles and pointers from calls that have returned. They free nothing
 // that another thread uses.
 type world struct {
-	tp      *analyzetest.Tape
+	tp      *analyzetest.TestRecording
 	r       *rand.Rand
 	clocks  map[origin.Thread]int64
 	threads []origin.Thread
@@ -79,7 +79,7 @@ type worldMapping struct {
 
 const worldVA = int64(0x300000000)
 
-func newWorld(tp *analyzetest.Tape, r *rand.Rand, processes, threads int) *world {
+func newWorld(tp *analyzetest.TestRecording, r *rand.Rand, processes, threads int) *world {
 	w := &world{tp: tp, r: r, clocks: make(map[origin.Thread]int64), procs: make(map[int32]*worldProcess)}
 	for p := range int32(processes) {
 		pid := 42 + 100*p
@@ -157,7 +157,7 @@ func (w *world) step() {
 
 // call adds the row of a call.
 func (w *world) call(kind, name, memory string, ptr, bytes int64) *format.Row {
-	row := w.tp.Call(kind, name, w.start, w.end-w.start)
+	row := w.tp.AddCall(kind, name, w.start, w.end-w.start)
 	row.Pid, row.Tid, row.MemoryKind, row.Ptr, row.Bytes, row.Device = w.thread.Pid, w.thread.Tid, memory, ptr, bytes, -1
 	if w.ctx != nil {
 		row.Context, row.Device = w.ctx.handle, w.ctx.device
@@ -499,7 +499,7 @@ func (w *world) exit() bool {
 	}
 	p := w.proc()
 	p.exited, p.blocks, p.physical, p.mapped = true, nil, nil, nil
-	w.tp.Exit(w.thread.Pid, at+1)
+	w.tp.AddExit(w.thread.Pid, at+1)
 	return true
 }
 
@@ -508,11 +508,11 @@ func (w *world) live() map[string]int64 {
 	live := make(map[string]int64)
 	for pid, p := range w.procs {
 		for _, b := range p.blocks {
-			live[analyzetest.LiveKey(pid, b.kind, b.name.ptr)] = b.bytes
+			live[analyzetest.LiveBlockKey(pid, b.kind, b.name.ptr)] = b.bytes
 		}
 		for _, m := range p.physical {
 			if !m.borrowed {
-				live[analyzetest.LiveKey(pid, format.MemoryPhysical, m.number)] = m.bytes
+				live[analyzetest.LiveBlockKey(pid, format.MemoryPhysical, m.number)] = m.bytes
 			}
 		}
 	}

@@ -33,9 +33,9 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // end, by pool and stream. It also reports whether the totals agree with the allocators' own
 // statistics. It returns a *report.SortError for an unknown opt.Sort.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
-	t = t.View()
+	t = t.NewView()
 	s := NewScan(t, &opt)
-	l, all, err := t.ReplayAll(func(*livemem.Set, *livemem.Change) {}, s.Step)
+	l, all, err := t.ReplayMemoryAndAllocators(func(*livemem.Set, *livemem.Change) {}, s.Step)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 
 // Report returns the report after a replay. all are the allocators of the replay, counts its
 // counters. Report returns a *report.SortError for an unknown Options.Sort.
-func (s *Scan) Report(all *caching.Set, counts *livemem.Counts) (*report.Report, error) {
+func (s *Scan) Report(all *caching.AllocatorSet, counts *livemem.ReplayCounts) (*report.Report, error) {
 	t, opt := s.t, s.opt
 	s.finish(all)
 	r := &report.Report{
@@ -54,7 +54,7 @@ func (s *Scan) Report(all *caching.Set, counts *livemem.Counts) (*report.Report,
 		Notes:   t.Facts.Notes,
 	}
 	if len(s.list) == 0 && len(t.Allocations) > 0 {
-		r.NoMatch = s.callers.Explain(&query.Filter{Pids: opt.Pids, Devices: opt.Devices, Choice: opt.Choice})
+		r.NoMatch = s.callers.ExplainNoMatch(&query.Filter{Pids: opt.Pids, Devices: opt.Devices, Choice: opt.Choice})
 	}
 	r.Facts = s.facts()
 	moments := s.momentTable()

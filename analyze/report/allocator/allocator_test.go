@@ -12,19 +12,19 @@ import (
 )
 
 func TestAllocatorReport(t *testing.T) {
-	r, err := RunWith(analyzetest.Trainer(t).Timeline(), Options{Moments: 6})
+	r, err := RunWith(analyzetest.SmallAllocatorRecording(t).Timeline(), Options{Moments: 6})
 	if err != nil {
 		t.Fatal(err)
 	}
-	analyzetest.Goldens(t, r, "allocator", 120)
+	analyzetest.CompareGoldenReports(t, r, "allocator", 120)
 }
 
 func TestAllocatorReportIsExact(t *testing.T) {
-	tp, worlds := analyzetest.TorchTape(
+	tp, worlds := analyzetest.TorchAllocatorRecording(
 		t,
 		400,
 		400,
-		func(w *analyzetest.TorchWorld) { w.Conf = analyzetest.TorchConf{Expandable: w.Pid == 77} },
+		func(w *analyzetest.TorchAllocator) { w.Conf = analyzetest.TorchConf{Expandable: w.Pid == 77} },
 	)
 	tl := tp.Timeline()
 	for _, w := range worlds {
@@ -65,7 +65,7 @@ func TestAllocatorReportIsExact(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Fatalf("pid %d device %d: %d moments, want %d", w.Pid, w.Device, len(got), len(want))
 		}
-		if allocated = analyzetest.Cells(
+		if allocated = analyzetest.ColumnTexts(
 			t,
 			r,
 			"peaks",
@@ -80,19 +80,19 @@ func TestAllocatorReportIsExact(t *testing.T) {
 				events++ // changes no total and is not an event of the report
 			}
 		}
-		for _, n := range analyzetest.Cells(t, r, "events", "events") {
+		for _, n := range analyzetest.ColumnTexts(t, r, "events", "events") {
 			var v int64
 			_, _ = fmt.Sscan(n, &v)
 			events += v
 		}
-		if total := analyzetest.Cells(t, r, "allocators", "events"); len(total) != 1 || total[0] != fmt.Sprint(events) {
+		if total := analyzetest.ColumnTexts(t, r, "allocators", "events"); len(total) != 1 || total[0] != fmt.Sprint(events) {
 			t.Errorf("%d events by action, %v in all", events, total)
 		}
 	}
 }
 
 func TestAllocatorReportOfAWindow(t *testing.T) {
-	tl := analyzetest.Trainer(t).Timeline()
+	tl := analyzetest.SmallAllocatorRecording(t).Timeline()
 	r, err := RunWith(
 		tl,
 		Options{
@@ -109,9 +109,9 @@ func TestAllocatorReportOfAWindow(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(
-		analyzetest.Cells(t, r, "moments", "allocated_bytes"),
-		analyzetest.Cells(t, r, "peaks", "allocated_bytes"),
-		analyzetest.Cells(t, r, "events", "action"),
+		analyzetest.ColumnTexts(t, r, "moments", "allocated_bytes"),
+		analyzetest.ColumnTexts(t, r, "peaks", "allocated_bytes"),
+		analyzetest.ColumnTexts(t, r, "events", "action"),
 	); got != "[4194816] [4195840 4195840] [free_requested]" {
 		t.Error(got)
 	}
@@ -119,7 +119,7 @@ func TestAllocatorReportOfAWindow(t *testing.T) {
 	if err != nil || r.NoMatch == nil || r.NoMatch.Filter != "pid" {
 		t.Errorf("%+v, %v", r.NoMatch, err)
 	}
-	r, err = RunWith(analyzetest.NewTape(t).Timeline(), Options{})
+	r, err = RunWith(analyzetest.NewTestRecording(t).Timeline(), Options{})
 	if err != nil || r.NoMatch != nil || len(r.Tables[0].Rows) != 0 {
 		t.Errorf("nothing recorded: %+v, %v", r, err)
 	}
@@ -127,8 +127,8 @@ func TestAllocatorReportOfAWindow(t *testing.T) {
 
 // A process that ended has no later rows; its last totals are those of its end.
 func TestAllocatorReportOfAnEndedProcess(t *testing.T) {
-	tp := analyzetest.Trainer(t)
-	tp.Add(
+	tp := analyzetest.SmallAllocatorRecording(t)
+	tp.AddRow(
 		format.Row{
 			Kind:    format.KindProcess,
 			Name:    "train",
@@ -143,9 +143,9 @@ func TestAllocatorReportOfAnEndedProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(
-		analyzetest.Cells(t, r, "moments", "allocations"),
-		analyzetest.Cells(t, r, "allocators", "allocated_bytes"),
-		analyzetest.Cells(t, r, "allocators", "ended"),
+		analyzetest.ColumnTexts(t, r, "moments", "allocations"),
+		analyzetest.ColumnTexts(t, r, "allocators", "allocated_bytes"),
+		analyzetest.ColumnTexts(t, r, "allocators", "ended"),
 	); got != "[3 3 2] [4194304] [true]" {
 		t.Error(got)
 	}

@@ -18,7 +18,7 @@ type Scan struct {
 	opt     *Options
 	window  query.Window
 	times   []int64 // reported points in time, Unix ns, ascending
-	callers *query.Callers
+	callers *query.SeenCallers
 	stats   map[*caching.Allocator]*allocatorStats // nil value: the filter excludes the allocator
 	list    []*allocatorStats                      // set by finish, sorted by process and device
 }
@@ -30,18 +30,18 @@ type allocatorStats struct {
 	lastNs  int64 // time of its last event so far, Unix ns
 	firstNs int64 // time of its first event, Unix ns
 	endNs   int64 // time at which its process ended, Unix ns; 0: still running
-	moments []caching.Totals
-	end     caching.Totals // at the end of the window
+	moments []caching.AllocatorTotals
+	end     caching.AllocatorTotals // at the end of the window
 	hasEnd  bool           // end and pools are set
 	peaks   [2]peak        // of allocated and of reserved bytes
-	actions [caching.SnapshotTaken + 1]actionCount
+	actions [caching.OpSnapshotTaken + 1]actionCount
 	pools   map[torchPool]*poolTotals // at the end of the window
 }
 
 // peak is the first point in time with the highest number of bytes.
 type peak struct {
 	atNs   int64 // Unix ns; 0: no event yet
-	totals caching.Totals
+	totals caching.AllocatorTotals
 }
 
 // actionCount has the number of events of one kind in the window, and the sum of their bytes.
@@ -50,8 +50,8 @@ type actionCount struct{ events, bytes int64 }
 // torchPool is a memory pool of PyTorch's allocator and one of its streams.
 type torchPool struct{ pool, stream int64 }
 
-// poolTotals is the memory of a pool for one stream. blocks is a number, all other fields are bytes.
-// old is the size of blocks in segments from before the recording.
+// poolTotals is the memory of a pool for one stream. blocks is a number, all other fields are
+// bytes. old is the size of blocks in segments from before the recording.
 type poolTotals struct{ reserved, allocated, awaiting, blocks, old int64 }
 
 // NewScan returns a scan of the allocators that pass opt.Filter.
@@ -59,8 +59,8 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	s := &Scan{
 		t:       t,
 		opt:     opt,
-		window:  opt.Window(t.Recording()),
-		callers: query.NewCallers(),
+		window:  opt.NarrowWindow(t.RecordingWindow()),
+		callers: query.NewSeenCallers(),
 		stats:   make(map[*caching.Allocator]*allocatorStats),
 	}
 	s.times = slices.Compact(slices.Sorted(slices.Values(opt.Times)))
@@ -74,11 +74,11 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 }
 
 // Step processes the next change of an allocator.
-func (s *Scan) Step(a *caching.Allocator, c *caching.Change) {
+func (s *Scan) Step(a *caching.Allocator, c *caching.AllocatorChange) {
 	b, known := s.stats[a]
 	switch {
 	case !known:
-		s.callers.Add(a.Pid, 0, a.Device, 0)
+		s.callers.AddCaller(a.Pid, 0, a.Device, 0)
 		if s.opt.PassesAllocator(a.Pid, a.Device) {
 			b = &allocatorStats{a: a, firstNs: c.AtNs}
 			if c.AtNs > s.window.FromNs { // memory from before the window may be the peak
@@ -86,21 +86,21 @@ func (s *Scan) Step(a *caching.Allocator, c *caching.Change) {
 			}
 		}
 		s.stats[a] = b // nil: the filter excludes it
-	case b != nil && c.Op != caching.BlockResized:
+	case b != nil && c.Op != caching.OpBlockResized:
 		s.recordTotals(b, c.AtNs)
 	}
-	if b == nil || c.Op == caching.BlockResized {
+	if b == nil || c.Op == caching.OpBlockResized {
 		return
 	}
 	b.lastNs = c.AtNs
 	switch {
-	case c.Op == caching.AllocatorEnd:
+	case c.Op == caching.OpAllocatorEnd:
 		b.endNs = c.AtNs
 		s.recordTotals(b, math.MaxInt64)
-	case c.Op <= caching.SnapshotTaken && c.AtNs >= s.window.FromNs && c.AtNs <= s.window.ToNs:
+	case c.Op <= caching.OpSnapshotTaken && c.AtNs >= s.window.FromNs && c.AtNs <= s.window.ToNs:
 		n := &b.actions[c.Op]
 		n.events++
-		if c.Op.IsSegment() {
+		if c.Op.ChangesSegment() {
 			n.bytes += c.Bytes
 		} else {
 			n.bytes += c.Block.Requested
@@ -108,13 +108,13 @@ func (s *Scan) Step(a *caching.Allocator, c *caching.Change) {
 	}
 }
 
-// recordTotals stores the current totals of an allocator for all reported times between its last event and
-// untilNs, the time of its next event (Unix ns).
+// recordTotals stores the current totals of an allocator for all reported times between its last
+// event and untilNs, the time of its next event (Unix ns).
 func (s *Scan) recordTotals(b *allocatorStats, untilNs int64) {
 	now := b.a.Seen
 	for len(b.moments) < len(s.times) && s.times[len(b.moments)] < untilNs {
 		if at := s.times[len(b.moments)]; at < b.firstNs {
-			b.moments = append(b.moments, caching.Totals{})
+			b.moments = append(b.moments, caching.AllocatorTotals{})
 			continue
 		}
 		b.moments = append(b.moments, now)
@@ -137,8 +137,8 @@ func (s *Scan) recordTotals(b *allocatorStats, untilNs int64) {
 }
 
 // finish ends the replay, adds memory from before the recording to all totals, and sets s.list.
-func (s *Scan) finish(all *caching.Set) {
-	all.All(func(a *caching.Allocator) {
+func (s *Scan) finish(all *caching.AllocatorSet) {
+	all.EachAllocator(func(a *caching.Allocator) {
 		b := s.stats[a]
 		if b == nil {
 			return
@@ -147,11 +147,11 @@ func (s *Scan) finish(all *caching.Set) {
 			s.recordTotals(b, math.MaxInt64)
 		}
 		for i := range b.moments {
-			b.moments[i] = b.moments[i].Plus(a.Before)
+			b.moments[i] = b.moments[i].AddTotals(a.Before)
 		}
-		b.end = b.end.Plus(a.Before)
+		b.end = b.end.AddTotals(a.Before)
 		for i := range b.peaks {
-			b.peaks[i].totals = b.peaks[i].totals.Plus(a.Before)
+			b.peaks[i].totals = b.peaks[i].totals.AddTotals(a.Before)
 		}
 		s.list = append(s.list, b)
 	})
@@ -163,27 +163,27 @@ func (s *Scan) finish(all *caching.Set) {
 // sumByPool returns the memory of an allocator by pool and stream.
 func sumByPool(a *caching.Allocator) map[torchPool]*poolTotals {
 	pools := make(map[torchPool]*poolTotals)
-	poolOf := func(p *caching.Piece) *poolTotals {
+	poolOf := func(p *caching.SegmentPiece) *poolTotals {
 		key := torchPool{p.Pool, p.Stream}
 		if pools[key] == nil {
 			pools[key] = new(poolTotals)
 		}
 		return pools[key]
 	}
-	for s := range a.Ranges() {
-		for _, p := range a.Within(s) {
+	for s := range a.SegmentsInOrder() {
+		for _, p := range a.PiecesWithin(s) {
 			poolOf(p).reserved += p.Size
 		}
 	}
-	a.Each(func(p *caching.Piece) {
+	a.EachLiveBlock(func(p *caching.SegmentPiece) {
 		u := poolOf(p)
 		u.blocks++
-		if p.State == caching.IsBlock {
+		if p.State == caching.PieceBlock {
 			u.allocated += p.Size
 		} else {
 			u.awaiting += p.Size
 		}
-		if p.Segment == caching.StraySegment {
+		if p.Segment == caching.UnrecordedSegmentIndex {
 			u.old += p.Size
 		}
 	})
@@ -193,7 +193,7 @@ func sumByPool(a *caching.Allocator) map[torchPool]*poolTotals {
 // statsSum has the sums over all allocators. late is the number of allocators whose first event is
 // not in the recording.
 type statsSum struct {
-	end                                   caching.Totals
+	end                                   caching.AllocatorTotals
 	compared, disagreed, worst, late, oom int64
 }
 
@@ -202,12 +202,12 @@ func (s *Scan) sum() statsSum {
 	var sum statsSum
 	for _, b := range s.list {
 		k := &b.a.Check
-		sum.end = sum.end.Plus(b.end)
+		sum.end = sum.end.AddTotals(b.end)
 		sum.compared += k.Compared
 		sum.disagreed += k.Disagreed
 		sum.worst = max(sum.worst, k.WorstBytes)
-		sum.oom += b.actions[caching.OutOfMemory].events
-		if !b.a.FromStart() {
+		sum.oom += b.actions[caching.OpOutOfMemory].events
+		if !b.a.IsRecordedFromStart() {
 			sum.late++
 		}
 	}

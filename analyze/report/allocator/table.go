@@ -61,7 +61,7 @@ var totalColumns = []report.Column{
 	},
 }
 
-// totalsColumns are the columns for a caching.Totals.
+// totalsColumns are the columns for a caching.AllocatorTotals.
 var totalsColumns = []report.Column{
 	{
 		Key: "allocated_bytes", Title: "ALLOCATED", Unit: report.UnitBytes,
@@ -104,7 +104,7 @@ var totalsColumns = []report.Column{
 
 // totalsValues returns the values of totalsColumns. byReports means that the allocator is known
 // only from its memory reports; then some values are nil.
-func totalsValues(t caching.Totals, byReports bool) report.Values {
+func totalsValues(t caching.AllocatorTotals, byReports bool) report.Values {
 	v := report.Values{
 		"allocated_bytes":      t.Allocated,
 		"reserved_bytes":       t.Reserved,
@@ -189,9 +189,9 @@ func (s *Scan) table() report.Table {
 	for _, b := range s.list {
 		c, k := &b.a.Counts, &b.a.Check
 		table.Add(report.Join(b.ownerValues(), totalsValues(b.end, b.a.Reports), report.Values{
-			"process":                units.Known(s.t.Facts.Processes[b.a.Pid].Name),
+			"process":                units.TextOrNil(s.t.Facts.Processes[b.a.Pid].Name),
 			"ended":                  b.endNs != 0,
-			"from_start":             b.a.FromStart(),
+			"from_start":             b.a.IsRecordedFromStart(),
 			"events":                 c.Events,
 			"compared_events":        k.Compared,
 			"disagreed_events":       k.Disagreed,
@@ -221,7 +221,7 @@ func (s *Scan) peakTable() report.Table {
 	table := report.Table{
 		Name: "peaks", Title: "at the peaks", Columns: peakColumns, HideFirst: hiddenFirst, Secondary: true,
 	}
-	start := s.t.Recording().FromNs
+	start := s.t.RecordingWindow().FromNs
 	for i, name := range []string{"allocated", "reserved"} {
 		for _, b := range s.list {
 			if p := &b.peaks[i]; p.atNs != 0 {
@@ -262,7 +262,7 @@ func (s *Scan) eventTable() report.Table {
 					report.Join(
 						b.ownerValues(),
 						report.Values{
-							"action": caching.ActionsByOp[caching.Op(op)],
+							"action": caching.SnapshotActionsByOp[caching.AllocatorOp(op)],
 							"events": n.events,
 							"bytes":  n.bytes,
 						},
@@ -319,7 +319,7 @@ func (s *Scan) poolTable() report.Table {
 		for _, key := range keys {
 			u := b.pools[key]
 			table.Add(report.Join(b.ownerValues(), report.Values{
-				"pool":            caching.PoolName(key.pool),
+				"pool":            caching.FormatPool(key.pool),
 				"stream":          query.StreamName(key.stream),
 				"reserved_bytes":  u.reserved,
 				"allocated_bytes": u.allocated,
@@ -346,7 +346,7 @@ var momentColumns = slices.Concat(
 // momentTable returns a table with one row per reported time and allocator, until its process ends.
 func (s *Scan) momentTable() report.Table {
 	table := report.Table{Name: "moments", Title: "over time", Columns: momentColumns, HideFirst: hiddenFirst}
-	start := s.t.Recording().FromNs
+	start := s.t.RecordingWindow().FromNs
 	for i, at := range s.times {
 		for _, b := range s.list {
 			if b.endNs == 0 || at < b.endNs {
@@ -375,7 +375,7 @@ func (s *Scan) facts() []report.Fact {
 	sum := s.sum()
 	agreement := fmt.Sprintf(
 		"%s compared with the allocator's own statistics, all equal",
-		units.Plural(sum.compared, "event"),
+		units.CountWithNoun(sum.compared, "event"),
 	)
 	switch {
 	case sum.compared == 0:
@@ -383,9 +383,9 @@ func (s *Scan) facts() []report.Fact {
 	case sum.disagreed > 0:
 		agreement = fmt.Sprintf(
 			"%s compared with the allocator's own statistics, %s differ, by up to %s",
-			units.Plural(sum.compared, "event"),
-			units.Count(sum.disagreed),
-			units.Bytes(sum.worst),
+			units.CountWithNoun(sum.compared, "event"),
+			units.FormatCount(sum.disagreed),
+			units.FormatBytes(sum.worst),
 		)
 	}
 	from := "the first event of each allocator: all values are exact"

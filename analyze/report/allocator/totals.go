@@ -29,7 +29,7 @@ type TotalsScan struct {
 // allocatorTotals is the memory of one allocator. The peaks include memory from before the
 // recording, totals does not.
 type allocatorTotals struct {
-	totals                   caching.Totals
+	totals                   caching.AllocatorTotals
 	peakReserved, peakNs     int64 // peak of the reserved bytes, and its time (Unix ns)
 	peakAllocated            int64 // bytes
 	allocs, frees, oom, last int64 // event counts; last is the time of the last event in the window
@@ -41,8 +41,8 @@ func NewTotalsScan(t *timeline.Timeline, f *query.Filter, w query.Window) *Total
 	return &TotalsScan{t: t, filter: f, window: w, totals: make(map[*caching.Allocator]*allocatorTotals)}
 }
 
-// passesFilter reports whether an allocator passes the filter. Conditions on threads, streams and sizes
-// have no effect.
+// passesFilter reports whether an allocator passes the filter. Conditions on threads, streams and
+// sizes have no effect.
 func (u *TotalsScan) passesFilter(a *caching.Allocator) bool {
 	f := u.filter
 	return (len(f.Pids) == 0 || slices.Contains(f.Pids, a.Pid)) &&
@@ -50,22 +50,22 @@ func (u *TotalsScan) passesFilter(a *caching.Allocator) bool {
 }
 
 // Watch processes the next change of an allocator.
-func (u *TotalsScan) Watch(a *caching.Allocator, c *caching.Change) {
+func (u *TotalsScan) Watch(a *caching.Allocator, c *caching.AllocatorChange) {
 	l := u.totalsOf(a)
-	if c.Op == caching.BlockResized || l.done {
+	if c.Op == caching.OpBlockResized || l.done {
 		return
 	}
 	u.recordTotals(l, a, c.AtNs)
-	ends := c.Op == caching.AllocatorEnd || c.Op == caching.BlockFreeRequested && u.t.TearsDown(a.Pid, c.AtNs)
+	ends := c.Op == caching.OpAllocatorEnd || c.Op == caching.OpBlockFreeRequested && u.t.IsInTeardown(a.Pid, c.AtNs)
 	if l.done = ends || c.AtNs > u.window.ToNs; l.done || c.AtNs < u.window.FromNs {
 		return
 	}
 	switch c.Op {
-	case caching.BlockAllocated:
+	case caching.OpBlockAllocated:
 		l.allocs++
-	case caching.BlockFreeRequested, caching.BlockLost:
+	case caching.OpBlockFreeRequested, caching.OpBlockLost:
 		l.frees++
-	case caching.OutOfMemory:
+	case caching.OpOutOfMemory:
 		l.oom++
 	}
 	l.last = c.AtNs
@@ -99,9 +99,9 @@ func (u *TotalsScan) recordTotals(l *allocatorTotals, a *caching.Allocator, unti
 
 // finish sets the totals at the end of the window or of the process. It returns the allocators that
 // pass the filter, sorted by process and device.
-func (u *TotalsScan) finish(s *caching.Set) []*caching.Allocator {
+func (u *TotalsScan) finish(s *caching.AllocatorSet) []*caching.Allocator {
 	var list []*caching.Allocator
-	s.All(func(a *caching.Allocator) {
+	s.EachAllocator(func(a *caching.Allocator) {
 		l := u.totals[a]
 		if l == nil || !u.passesFilter(a) {
 			return
@@ -139,7 +139,7 @@ var TotalsFactColumns = []report.Column{
 }
 
 // Facts returns the sums over all allocators after a replay.
-func (u *TotalsScan) Facts(s *caching.Set) []report.Fact {
+func (u *TotalsScan) Facts(s *caching.AllocatorSet) []report.Fact {
 	list := u.finish(s)
 	if len(list) == 0 {
 		return report.Facts(TotalsFactColumns, report.Values{
@@ -149,13 +149,13 @@ func (u *TotalsScan) Facts(s *caching.Set) []report.Fact {
 			"allocator_ooms":            nil,
 		})
 	}
-	var sum caching.Totals
+	var sum caching.AllocatorTotals
 	var oom int64
 	for _, a := range list {
-		sum = sum.Plus(u.totals[a].totals).Plus(a.Before)
+		sum = sum.AddTotals(u.totals[a].totals).AddTotals(a.Before)
 		oom += u.totals[a].oom
 	}
-	text := fmt.Sprintf("reserved %s, of which %s allocated", units.Bytes(sum.Reserved), units.Bytes(sum.Allocated))
+	text := fmt.Sprintf("reserved %s, of which %s allocated", units.FormatBytes(sum.Reserved), units.FormatBytes(sum.Allocated))
 	if len(list) > 1 {
 		text += fmt.Sprintf(" (%d allocators)", len(list))
 	}
@@ -202,24 +202,24 @@ var TotalsTableColumns = []report.Column{
 }
 
 // Table returns a table with one row per allocator, after a replay.
-func (u *TotalsScan) Table(s *caching.Set) report.Table {
+func (u *TotalsScan) Table(s *caching.AllocatorSet) report.Table {
 	table := report.Table{
 		Name:      "allocators",
 		Title:     "PyTorch's caching allocators",
 		Columns:   TotalsTableColumns,
 		HideFirst: []string{"peak_reserved_at_ns", "requested_bytes"},
 	}
-	start := u.t.Recording().FromNs
+	start := u.t.RecordingWindow().FromNs
 	for _, a := range u.finish(s) {
 		l := u.totals[a]
-		sum := l.totals.Plus(a.Before)
+		sum := l.totals.AddTotals(a.Before)
 		var requested any = sum.Requested
 		if a.Reports {
 			requested = nil // memory reports have no requested sizes
 		}
 		table.Add(report.Values{
 			"pid":                  int64(a.Pid),
-			"device":               u.t.OrdinalLabel(a.Pid, a.Device),
+			"device":               u.t.OrdinalDeviceLabel(a.Pid, a.Device),
 			"reserved_bytes":       sum.Reserved,
 			"allocated_bytes":      sum.Allocated,
 			"requested_bytes":      requested,

@@ -20,16 +20,16 @@ func GroupNames() []string {
 // returns a *report.GroupError for an unknown opt.GroupBy and a *report.SortError for an unknown
 // opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.View()
+	t = t.NewView()
 	sc := &scan{
-		Counter: calls.NewCounter(t, &opt.Filter), groupBy: cmp.Or(opt.GroupBy, GroupNames()[0]),
+		CallCounter: calls.NewCallCounter(t, &opt.Filter), groupBy: cmp.Or(opt.GroupBy, GroupNames()[0]),
 		groups: make(map[groupKey]*callGroup), identities: make(map[int32]int64),
 	}
 	if !slices.Contains(GroupNames(), sc.groupBy) {
 		return nil, &report.GroupError{Name: opt.GroupBy, Known: GroupNames()}
 	}
-	sc.sites = calls.SiteReader{T: t, Names: &sc.names}
-	counts, err := calls.CountsWhile(t, func() error { return sc.read(t.Calls) })
+	sc.sites = calls.CallSiteReader{T: t, Names: &sc.names}
+	counts, err := calls.CountReplayWhile(t, func() error { return sc.read(t.Calls) })
 	if err == nil {
 		err = sc.read(t.Memory)
 	}
@@ -46,7 +46,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if len(sc.groups) == 0 {
 		result = "no calls in the window"
 		if len(sc.Seen.Pids) > 0 {
-			r.NoMatch = sc.Seen.Explain(&opt.Filter)
+			r.NoMatch = sc.Seen.ExplainNoMatch(&opt.Filter)
 		}
 	}
 	table, err := sc.table(&opt)

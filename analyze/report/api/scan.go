@@ -15,11 +15,11 @@ import (
 // scan collects statistics of calls by function and group, in one pass. It is not safe for
 // concurrent use.
 type scan struct {
-	*calls.Counter
+	*calls.CallCounter
 	groupBy string // one of GroupNames
 	groups  map[groupKey]*callGroup
-	names   origin.Names
-	sites   calls.SiteReader
+	names   origin.StringNumbers
+	sites   calls.CallSiteReader
 	// identities has the group of each process id, if calls are grouped by rank, job and similar.
 	identities map[int32]int64
 }
@@ -46,7 +46,7 @@ func (sc *scan) read(spans []timeline.Span) error {
 	for _, s := range spans {
 		sc.addGroup(s.Group)
 		if err := s.Group.Err(); err != nil {
-			return sc.T.Wrap(err)
+			return sc.T.WrapReadError(err)
 		}
 	}
 	return nil
@@ -63,9 +63,9 @@ func (sc *scan) addGroup(g *format.Group) {
 	sc.Result, sc.Flags = g.Int32("result", sc.Result), g.Int32("flags", sc.Flags)
 	parent := g.Int64("parent_start_ns", nil)
 	keys := sc.keys(g)
-	pass := sc.Passes(g, sc.Kind, sc.Kernel)
-	names := sc.names.All(sc.Name.Dict)
-	launch, graph := sc.Launches(g)
+	pass := sc.NewRowFilter(g, sc.Kind, sc.Kernel)
+	names := sc.names.NumbersOf(sc.Name.Dict)
+	launch, graph := sc.FindLaunches(g)
 	var last groupKey
 	var group *callGroup
 	for i, start := range sc.Start {
@@ -90,9 +90,9 @@ func (sc *scan) addGroup(g *format.Group) {
 		group.add(sc.Dur[i], sc.Result[i], sc.Flags[i])
 		if sc.Weights != nil && launch[sc.Kind.Index[i]] && !graph[sc.Name.Index[i]] &&
 			sc.Flags[i]&format.FlagCaptured == 0 {
-			group.scaled += sc.Weights.At(start)
+			group.scaled += sc.Weights.WeightAt(start)
 		} else {
-			group.scaled += sampling.Thousandth
+			group.scaled += sampling.LaunchWeightUnit
 		}
 	}
 }
@@ -101,10 +101,10 @@ func (sc *scan) addGroup(g *format.Group) {
 func (sc *scan) keys(g *format.Group) func(i int) groupKey {
 	switch sc.groupBy {
 	case "site":
-		sc.sites.Read(g)
-		return func(i int) groupKey { return groupKey{group: int64(sc.sites.At(i))} }
+		sc.sites.ReadGroup(g)
+		return func(i int) groupKey { return groupKey{group: int64(sc.sites.SiteOfRow(i))} }
 	case "stack":
-		sc.sites.Read(g)
+		sc.sites.ReadGroup(g)
 		return func(i int) groupKey { return groupKey{group: int64(sc.sites.Stack[i])} }
 	case "thread":
 		sc.Pid, sc.Tid = g.Int32("pid", sc.Pid), g.Int32("tid", sc.Tid)
@@ -124,7 +124,7 @@ func (sc *scan) keys(g *format.Group) func(i int) groupKey {
 func (sc *scan) identity(pid int32) int64 {
 	group, ok := sc.identities[pid]
 	if !ok {
-		group = int64(sc.names.ID(sc.T.IdentityLabel(pid, sc.groupBy)))
+		group = int64(sc.names.NumberOf(sc.T.ProcessIdentityLabel(pid, sc.groupBy)))
 		sc.identities[pid] = group
 	}
 	return group
@@ -138,11 +138,11 @@ func (a *callGroup) add(durNs int64, result, flags int32) {
 		a.open++
 	case flags&format.FlagOpen != 0:
 		a.open++
-		a.openNs = units.EndOf(a.openNs, durNs)
+		a.openNs = units.EndOfRange(a.openNs, durNs)
 	case flags&format.FlagNoReturn != 0:
 	default:
 		a.durations.Add(durNs)
-		if calls.IsError(result) {
+		if calls.IsErrorResult(result) {
 			a.errors++
 		}
 	}
@@ -151,5 +151,5 @@ func (a *callGroup) add(durNs int64, result, flags int32) {
 // estimatedNs returns the estimated duration of all returned calls, an int64 in ns. It returns nil
 // if no duration is known.
 func (a *callGroup) estimatedNs() any {
-	return a.durations.Estimated(sampling.Whole(a.scaled) - a.open)
+	return a.durations.EstimatedTotal(sampling.RoundToLaunches(a.scaled) - a.open)
 }

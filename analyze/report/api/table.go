@@ -43,7 +43,7 @@ func (sc *scan) totals() []report.Fact {
 		sum.open += a.open
 		sum.durations.Merge(&a.durations)
 		if ns, ok := a.estimatedNs().(int64); ok {
-			estimated = units.EndOf(estimated, ns)
+			estimated = units.EndOfRange(estimated, ns)
 		}
 	}
 	var estimate any
@@ -193,7 +193,7 @@ func (sc *scan) table(opt *query.Options) (report.Table, error) {
 	var all int64
 	for _, a := range sc.groups {
 		if ns, ok := a.estimatedNs().(int64); ok {
-			all = units.EndOf(all, ns)
+			all = units.EndOfRange(all, ns)
 		}
 	}
 	for key, a := range sc.groups {
@@ -253,13 +253,13 @@ func (sc *scan) values(key groupKey, a *callGroup, all int64) report.Values {
 		"estimated_total_ns": a.estimatedNs(),
 		"calls":              a.calls,
 		"timed_calls":        d.Count,
-		"avg_ns":             d.Avg(),
-		"med_ns":             d.At(0.5),
-		"min_ns":             d.Least(),
-		"max_ns":             d.Most(),
+		"avg_ns":             d.Average(),
+		"med_ns":             d.Quantile(0.5),
+		"min_ns":             d.Shortest(),
+		"max_ns":             d.Longest(),
 		"stddev_ns":          d.Stddev(),
-		"p95_ns":             d.At(0.95),
-		"p99_ns":             d.At(0.99),
+		"p95_ns":             d.Quantile(0.95),
+		"p99_ns":             d.Quantile(0.99),
 		"errors":             a.errors,
 		"open_calls":         a.open,
 		"open_ns":            openNs,
@@ -268,7 +268,7 @@ func (sc *scan) values(key groupKey, a *callGroup, all int64) report.Values {
 		"name":               sc.names.List[key.name],
 	}
 	if sc.Weights != nil {
-		values[report.EstimatedCalls.Key] = sampling.Whole(a.scaled)
+		values[report.EstimatedCalls.Key] = sampling.RoundToLaunches(a.scaled)
 	}
 	return values
 }
@@ -278,9 +278,9 @@ func (sc *scan) groupLabel(key groupKey) string {
 	switch sc.groupBy {
 	case "stack":
 		if key.group == 0 {
-			return timeline.NoStack
+			return timeline.NoStackSite
 		}
-		return fmt.Sprintf("%s #%d", sc.T.SiteOf(int32(key.group)), key.group)
+		return fmt.Sprintf("%s #%d", sc.T.SiteOfStack(int32(key.group)), key.group)
 	case "thread":
 		return sc.T.ThreadLabel(origin.Thread{Pid: key.pid, Tid: int32(key.group)})
 	case "stream":

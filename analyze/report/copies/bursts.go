@@ -32,7 +32,7 @@ func (sc *Scan) addSmall(c *calls.Call) {
 		th = new(threadBursts)
 		sc.threads[c.Thread()] = th
 	}
-	joined, began := th.Add(c.StartNs, burstCopies, burstNs)
+	joined, began := th.AddEvent(c.StartNs, burstCopies, burstNs)
 	if joined == 0 {
 		return
 	}

@@ -15,7 +15,7 @@ import (
 // small copies. It returns a *quality.ClassError if the recording lacks necessary classes of calls,
 // and a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.View()
+	t = t.NewView()
 	if err := quality.Check(t, "copies", Needs); err != nil {
 		return nil, err
 	}
@@ -23,8 +23,8 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	sc := NewScan(calls.NewReader(t, &opt.Filter, format.KindMemcpy), host)
-	if err := sc.Each(sc.Add); err != nil {
+	sc := NewScan(calls.NewCallReader(t, &opt.Filter, format.KindMemcpy), host)
+	if err := sc.EachCall(sc.Add); err != nil {
 		return nil, err
 	}
 	r := &report.Report{
@@ -37,7 +37,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if len(sc.groups) == 0 {
 		result = "no copies in the window"
 		if len(sc.Seen.Pids) > 0 {
-			r.NoMatch = sc.Seen.Explain(&opt.Filter)
+			r.NoMatch = sc.Seen.ExplainNoMatch(&opt.Filter)
 		}
 	}
 	r.Facts, r.Totals = report.Facts(factColumns, report.Values{"result": result}), sc.totals()

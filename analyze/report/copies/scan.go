@@ -53,8 +53,8 @@ const (
 
 // Scan collects statistics of copies in one pass. It is not safe for concurrent use.
 type Scan struct {
-	*calls.Reader
-	host    *hostmem.Blocks
+	*calls.CallReader
+	host    *hostmem.HostBlocks
 	groups  map[groupKey]*copyStats
 	Sites   map[siteKey]*copyStats
 	threads map[origin.Thread]*threadBursts
@@ -89,9 +89,9 @@ type copyStats struct {
 }
 
 // NewScan returns a Scan of the copies of r. It finds the kind of host memory of each copy in host.
-func NewScan(r *calls.Reader, host *hostmem.Blocks) *Scan {
+func NewScan(r *calls.CallReader, host *hostmem.HostBlocks) *Scan {
 	return &Scan{
-		Reader:  r,
+		CallReader:  r,
 		host:    host,
 		groups:  make(map[groupKey]*copyStats),
 		Sites:   make(map[siteKey]*copyStats),
@@ -120,7 +120,7 @@ func (sc *Scan) Add(c *calls.Call) error {
 		sc.Sites[site] = &copyStats{Stack: c.Stack, FirstNs: c.StartNs}
 	}
 	sc.Sites[site].add(c, key.measuresBandwidth(c))
-	if key.mode == modeAsync && key.host == hostmem.HostUnknown {
+	if key.mode == modeAsync && key.host == hostmem.HostKindUnknown {
 		sc.Sites[site].addUnpinned(c)
 	}
 	if c.Bytes < burstBytes && c.Flags&format.FlagCaptured == 0 && !c.Failed() {
@@ -133,14 +133,14 @@ func (sc *Scan) Add(c *calls.Call) error {
 func (sc *Scan) hostOf(direction string, c *calls.Call) string {
 	switch {
 	case strings.HasPrefix(direction, "H"):
-		return sc.host.At(c.StartNs, c.Pid, c.Src)
+		return sc.host.KindAt(c.StartNs, c.Pid, c.Src)
 	case strings.HasSuffix(direction, "toH"):
-		return sc.host.At(c.StartNs, c.Pid, c.Ptr)
+		return sc.host.KindAt(c.StartNs, c.Pid, c.Ptr)
 	case direction == "unknown" || strings.Contains(direction, "U"):
-		if known := sc.host.At(c.StartNs, c.Pid, c.Src); known != hostmem.HostUnknown {
+		if known := sc.host.KindAt(c.StartNs, c.Pid, c.Src); known != hostmem.HostKindUnknown {
 			return known
 		}
-		return sc.host.At(c.StartNs, c.Pid, c.Ptr)
+		return sc.host.KindAt(c.StartNs, c.Pid, c.Ptr)
 	}
 	return ""
 }
@@ -160,9 +160,9 @@ func (s *copyStats) add(c *calls.Call, isMeasured bool) {
 	if c.Flags&(format.FlagOpen|format.FlagAbandoned) != 0 {
 		s.open++
 	}
-	if c.Timed() {
+	if c.HasDuration() {
 		s.durations.Add(c.EndNs - c.StartNs)
-		if calls.IsError(c.Result) {
+		if calls.IsErrorResult(c.Result) {
 			s.errors++
 		}
 	}
@@ -171,12 +171,12 @@ func (s *copyStats) add(c *calls.Call, isMeasured bool) {
 	case c.Flags&format.FlagCaptured != 0:
 		s.captured++
 	default:
-		s.bytes = units.EndOf(s.bytes, c.Bytes)
-		if isMeasured && c.Timed() {
-			s.measuredBytes, s.measuredNs = units.EndOf(
+		s.bytes = units.EndOfRange(s.bytes, c.Bytes)
+		if isMeasured && c.HasDuration() {
+			s.measuredBytes, s.measuredNs = units.EndOfRange(
 				s.measuredBytes,
 				c.Bytes,
-			), units.EndOf(
+			), units.EndOfRange(
 				s.measuredNs,
 				c.EndNs-c.StartNs,
 			)
@@ -190,11 +190,11 @@ func (s *copyStats) addUnpinned(c *calls.Call) {
 		return
 	}
 	s.Unpinned++
-	s.UnpinnedBytes = units.EndOf(s.UnpinnedBytes, c.Bytes)
-	if !c.Timed() {
+	s.UnpinnedBytes = units.EndOfRange(s.UnpinnedBytes, c.Bytes)
+	if !c.HasDuration() {
 		return
 	}
-	s.UnpinnedNs = units.EndOf(s.UnpinnedNs, c.EndNs-c.StartNs)
+	s.UnpinnedNs = units.EndOfRange(s.UnpinnedNs, c.EndNs-c.StartNs)
 	if c.Bytes >= measurableBytes {
 		s.Measurable++
 		if c.EndNs-c.StartNs >= c.Bytes/linkBytesPerNs {
@@ -209,25 +209,25 @@ func (s *copyStats) merge(o *copyStats) {
 	s.captured += o.captured
 	s.errors += o.errors
 	s.open += o.open
-	s.bytes = units.EndOf(s.bytes, o.bytes)
+	s.bytes = units.EndOfRange(s.bytes, o.bytes)
 	s.durations.Merge(&o.durations)
-	s.measuredBytes, s.measuredNs = units.EndOf(
+	s.measuredBytes, s.measuredNs = units.EndOfRange(
 		s.measuredBytes,
 		o.measuredBytes,
-	), units.EndOf(
+	), units.EndOfRange(
 		s.measuredNs,
 		o.measuredNs,
 	)
 }
 
-// rate returns the bandwidth measured on the host, a catalog.Measured in bytes per second. It
+// rate returns the bandwidth measured on the host, a catalog.MetricValue in bytes per second. It
 // returns nil if no copy measures bandwidth.
 func (s *copyStats) rate() any {
 	if s.measuredNs == 0 {
 		return nil
 	}
-	return catalog.Measured{
+	return catalog.MetricValue{
 		Value: float64(s.measuredBytes) / (float64(s.measuredNs) / 1e9),
-		Unit:  catalog.UnitOf("_bytes_per_second"),
+		Unit:  catalog.UnitOfMetric("_bytes_per_second"),
 	}
 }

@@ -52,7 +52,7 @@ func (sc *Scan) totals() []report.Fact {
 		if key.mode == modeBlocking {
 			blocking += s.copies
 		}
-		if key.host == hostmem.HostUnknown {
+		if key.host == hostmem.HostKindUnknown {
 			unknown += s.copies
 		}
 	}
@@ -140,14 +140,14 @@ func (sc *Scan) table() report.Table {
 			"bytes":                      s.bytes,
 			"host_sum_ns":                s.durations.Total(),
 			"timed_copies":               s.durations.Count,
-			"host_avg_ns":                s.durations.Avg(),
-			"host_p95_ns":                s.durations.At(0.95),
+			"host_avg_ns":                s.durations.Average(),
+			"host_p95_ns":                s.durations.Quantile(0.95),
 			"bandwidth_bytes_per_second": s.rate(),
 			"captured":                   s.captured,
 			"errors":                     s.errors,
 			"open_copies":                s.open,
 			"mode":                       key.mode,
-			"host_memory":                units.Known(key.host),
+			"host_memory":                units.TextOrNil(key.host),
 			"size":                       copySizes[key.size].name,
 			"direction":                  key.direction,
 		})
@@ -184,7 +184,7 @@ var burstColumns = []report.Column{
 // burstTable returns a table with one row per thread and call site with bursts.
 func (sc *Scan) burstTable() report.Table {
 	table := report.Table{Name: "bursts", Title: "bursts of small copies", Columns: burstColumns, Secondary: true}
-	start := sc.T.Recording().FromNs
+	start := sc.T.RecordingWindow().FromNs
 	for key, b := range sc.Bursts {
 		row := table.Add(report.Values{
 			"bursts":     b.Bursts,

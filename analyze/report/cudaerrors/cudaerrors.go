@@ -12,8 +12,8 @@ import (
 // them, invalid frees with earlier calls for the same memory, and all other errors by call site. It
 // returns a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.View()
-	counts, err := calls.CountsWhile(t, func() error { return nil }) // the quality block needs them
+	t = t.NewView()
+	counts, err := calls.CountReplayWhile(t, func() error { return nil }) // the quality block needs them
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		Notes:   t.Facts.Notes,
 	}
 	if len(s.Seen.Pids) > 0 && !s.matched() {
-		r.NoMatch = s.Seen.Explain(&opt.Filter)
+		r.NoMatch = s.Seen.ExplainNoMatch(&opt.Filter)
 	}
 	frees, err := InvalidFrees(t, s, &r.Quality)
 	if err != nil {

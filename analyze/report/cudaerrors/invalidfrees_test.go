@@ -15,20 +15,20 @@ import (
 )
 
 // freeScript writes a recording of a program with an invalid free.
-type freeScript struct{ *analyzetest.Tape }
+type freeScript struct{ *analyzetest.TestRecording }
 
 func newFreeScript(t testing.TB) *freeScript {
-	tp := analyzetest.NewTape(t)
-	tp.Stack(1, "load", "main")
-	tp.Stack(2, "drop", "main")
-	tp.Stack(3, "cleanup", "main")
-	tp.Call(format.KindAPI, "cuInit", 0, analyzetest.Us)
+	tp := analyzetest.NewTestRecording(t)
+	tp.AddStack(1, "load", "main")
+	tp.AddStack(2, "drop", "main")
+	tp.AddStack(3, "cleanup", "main")
+	tp.AddCall(format.KindAPI, "cuInit", 0, analyzetest.Us)
 	return &freeScript{tp}
 }
 
 // makes adds an allocation at 1 s, by the first of names if there are any.
 func (s *freeScript) makes(ptr, bytes int64, name ...string) *format.Row {
-	r := analyzetest.At(s.Alloc(analyzetest.Second, analyzetest.Us, ptr, bytes), 1, "load (train.cc:10)")
+	r := analyzetest.SetStackAndSite(s.AddAlloc(analyzetest.Second, analyzetest.Us, ptr, bytes), 1, "load (train.cc:10)")
 	if len(name) > 0 {
 		r.Name, r.MemoryKind = name[0], name[1]
 	}
@@ -37,12 +37,12 @@ func (s *freeScript) makes(ptr, bytes int64, name ...string) *format.Row {
 
 // frees adds a free that succeeds at 2 s.
 func (s *freeScript) frees(ptr int64, name ...string) *format.Row {
-	return s.named(analyzetest.At(s.Free(2*analyzetest.Second, analyzetest.Us, ptr), 2, "drop (train.cc:20)"), name)
+	return s.named(analyzetest.SetStackAndSite(s.AddFree(2*analyzetest.Second, analyzetest.Us, ptr), 2, "drop (train.cc:20)"), name)
 }
 
 // fails adds a free that fails at 3 s.
 func (s *freeScript) fails(ptr int64, name ...string) *format.Row {
-	r := s.named(analyzetest.At(s.Free(3*analyzetest.Second, analyzetest.Us, ptr), 3, "cleanup (train.cc:30)"), name)
+	r := s.named(analyzetest.SetStackAndSite(s.AddFree(3*analyzetest.Second, analyzetest.Us, ptr), 3, "cleanup (train.cc:30)"), name)
 	r.Result = fault.ResultInvalidValue
 	return r
 }
@@ -61,8 +61,8 @@ func (s *freeScript) named(r *format.Row, name []string) *format.Row {
 // virtual adds memory mapped at 0x10000, with handle 0x77.
 func (s *freeScript) virtual() {
 	s.named(
-		analyzetest.At(
-			s.Alloc(analyzetest.Second, analyzetest.Us, 0x10000, 2*analyzetest.Mib),
+		analyzetest.SetStackAndSite(
+			s.AddAlloc(analyzetest.Second, analyzetest.Us, 0x10000, 2*analyzetest.Mib),
 			1,
 			"load (train.cc:10)",
 		),
@@ -70,7 +70,7 @@ func (s *freeScript) virtual() {
 	)
 	s.makes(0x77, 2*analyzetest.Mib, "cuMemCreate", format.MemoryPhysical)
 	m := s.named(
-		s.Alloc(analyzetest.Second+analyzetest.Ms, analyzetest.Us, 0x10000, 2*analyzetest.Mib),
+		s.AddAlloc(analyzetest.Second+analyzetest.Ms, analyzetest.Us, 0x10000, 2*analyzetest.Mib),
 		[]string{"cuMemMap", "", format.KindMap},
 	)
 	m.SrcPtr = 0x77
@@ -104,15 +104,15 @@ var invalidFreeCases = map[string]struct {
 		s.makes(freeAddress, analyzetest.Mib)
 		s.frees(freeAddress)
 		s.fails(freeAddress)
-		analyzetest.At(
-			s.Alloc(4*analyzetest.Second, analyzetest.Us, freeAddress, analyzetest.Mib),
+		analyzetest.SetStackAndSite(
+			s.AddAlloc(4*analyzetest.Second, analyzetest.Us, freeAddress, analyzetest.Mib),
 			1,
 			"load (train.cc:10)",
 		)
-		s.Free(5*analyzetest.Second, analyzetest.Us, freeAddress)
+		s.AddFree(5*analyzetest.Second, analyzetest.Us, freeAddress)
 	}, "double free", "load (train.cc:10), drop (train.cc:20)", ""},
 	"freed twice, with another free of the address before": {func(s *freeScript) {
-		s.Free(500*analyzetest.Ms, analyzetest.Us, freeAddress)
+		s.AddFree(500*analyzetest.Ms, analyzetest.Us, freeAddress)
 		s.makes(freeAddress, analyzetest.Mib)
 		s.frees(freeAddress)
 		s.fails(freeAddress)
@@ -128,7 +128,7 @@ var invalidFreeCases = map[string]struct {
 		s.makes(freeAddress, analyzetest.Mib)
 		s.frees(freeAddress)
 		s.fails(freeAddress).DurNs = 10 * analyzetest.Us
-		s.Alloc(3*analyzetest.Second+2*analyzetest.Us, analyzetest.Us, freeAddress, analyzetest.Mib).Tid = 43
+		s.AddAlloc(3*analyzetest.Second+2*analyzetest.Us, analyzetest.Us, freeAddress, analyzetest.Mib).Tid = 43
 	}, "double free", "load (train.cc:10), drop (train.cc:20)", ""},
 	"a failing call inside the failing call": {func(s *freeScript) {
 		s.makes(freeAddress, analyzetest.Mib)
@@ -231,13 +231,13 @@ var invalidFreeCases = map[string]struct {
 
 	"after its context": {func(s *freeScript) {
 		s.makes(freeAddress, analyzetest.Mib).Context = 0xc0
-		r := s.Call(format.KindAPI, "cuCtxDestroy_v2", 2*analyzetest.Second, analyzetest.Us)
+		r := s.AddCall(format.KindAPI, "cuCtxDestroy_v2", 2*analyzetest.Second, analyzetest.Us)
 		r.Ptr, r.Context = 0xc0, 0xc0
 		s.fails(freeAddress)
 	}, "freed with its context", "load (train.cc:10), <nil>", "the end of its context at 2.00s freed it"},
 	"after its context, without one": {func(s *freeScript) {
 		s.makes(freeAddress, analyzetest.Mib).Context = 0xc0
-		s.Call(format.KindAPI, "cuCtxDestroy_v2", 2*analyzetest.Second, analyzetest.Us).Ptr = 0xc0
+		s.AddCall(format.KindAPI, "cuCtxDestroy_v2", 2*analyzetest.Second, analyzetest.Us).Ptr = 0xc0
 		s.fails(freeAddress).Result = fault.ResultContextDestroyed
 	}, "freed with its context", "load (train.cc:10), <nil>", ""},
 
@@ -247,7 +247,7 @@ var invalidFreeCases = map[string]struct {
 			"or CUDA did not allocate it",
 	},
 	"an old pointer, or a wild one": {func(s *freeScript) {
-		s.Without(func(r *format.Row) bool { return r.Name == "cuInit" })
+		s.RemoveRows(func(r *format.Row) bool { return r.Name == "cuInit" })
 		s.fails(freeAddress)
 	}, "unknown pointer", "<nil>, <nil>", "the memory was allocated before the recording, or never; confidence low"},
 	"another process's pointer": {func(s *freeScript) {
@@ -257,7 +257,7 @@ var invalidFreeCases = map[string]struct {
 	"the number of a process that ended": {func(s *freeScript) {
 		s.makes(freeAddress, analyzetest.Mib)
 		s.frees(freeAddress)
-		s.Exit(42, 2500*analyzetest.Ms)
+		s.AddExit(42, 2500*analyzetest.Ms)
 		s.fails(freeAddress)
 	}, "unknown pointer", "<nil>, <nil>", ""},
 
@@ -309,7 +309,7 @@ func TestInvalidFrees(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := analyzetest.Cells(t, r, "invalid_frees", "verdict")
+		got := analyzetest.ColumnTexts(t, r, "invalid_frees", "verdict")
 		if c.verdict == "" {
 			if len(got) > 0 {
 				t.Errorf("%s: %v", name, got)
@@ -317,11 +317,11 @@ func TestInvalidFrees(t *testing.T) {
 			continue
 		}
 		if len(got) != 1 || got[0] != c.verdict ||
-			analyzetest.Cells(t, r, "invalid_frees", "site")[0] != "cleanup (train.cc:30)" {
+			analyzetest.ColumnTexts(t, r, "invalid_frees", "site")[0] != "cleanup (train.cc:30)" {
 			t.Errorf("%s: %v, want %s", name, got, c.verdict)
 			continue
 		}
-		if sites := analyzetest.Cells(t, r, "invalid_frees", "allocated_site")[0] + ", " + analyzetest.Cells(t, r, "invalid_frees", "freed_site")[0]; sites != c.sites {
+		if sites := analyzetest.ColumnTexts(t, r, "invalid_frees", "allocated_site")[0] + ", " + analyzetest.ColumnTexts(t, r, "invalid_frees", "freed_site")[0]; sites != c.sites {
 			t.Errorf("%s: sites %s, want %s", name, sites, c.sites)
 		}
 		if n, _, _ := r.Number("invalid_frees"); n != 1 {
@@ -357,8 +357,8 @@ func TestInvalidFreesAreGroupedBySites(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(
-		analyzetest.Cells(t, r, "invalid_frees", "calls"),
-		analyzetest.Cells(t, r, "invalid_frees", "last_ns"),
+		analyzetest.ColumnTexts(t, r, "invalid_frees", "calls"),
+		analyzetest.ColumnTexts(t, r, "invalid_frees", "last_ns"),
 	); got != fmt.Sprintf(
 		"[10 1] [%d %d]",
 		39*analyzetest.Second,
@@ -400,7 +400,7 @@ func TestConfidenceOfInvalidFrees(t *testing.T) {
 	}{
 		"complete": {func(*freeScript) {}, report.ConfidenceHigh, ""},
 		"calls lost": {func(s *freeScript) {
-			s.Add(format.Row{Kind: format.KindLost, Name: report.LostMemory, StartNs: analyzetest.Epoch, Value: 3})
+			s.AddRow(format.Row{Kind: format.KindLost, Name: report.LostMemory, StartNs: analyzetest.Epoch, Value: 3})
 		}, report.ConfidenceLow, "3 calls that allocate or free memory were lost"},
 	} {
 		s := newFreeScript(t)
@@ -410,7 +410,7 @@ func TestConfidenceOfInvalidFrees(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, why := analyzetest.Cells(t, r, "invalid_frees", "confidence")[0], analyzetest.Cells(t, r, "invalid_frees", "confidence_reasons")[0]; got != c.level ||
+		if got, why := analyzetest.ColumnTexts(t, r, "invalid_frees", "confidence")[0], analyzetest.ColumnTexts(t, r, "invalid_frees", "confidence_reasons")[0]; got != c.level ||
 			!strings.Contains(why, c.cause) {
 			t.Errorf("%s: %s %s", name, got, why)
 		}
@@ -428,12 +428,12 @@ func TestInvalidFreesReport(t *testing.T) {
 	s.fails(freeAddress+20*analyzetest.Mib, "cuMemFreeHost", format.MemoryHost)
 	s.fails(freeAddress + 20*analyzetest.Mib + 4096)
 	s.makes(freeAddress+30*analyzetest.Mib, analyzetest.Mib).Context = 0xc0
-	s.Call(format.KindAPI, "cuCtxDestroy_v2", 2*analyzetest.Second, analyzetest.Us).Ptr = 0xc0
+	s.AddCall(format.KindAPI, "cuCtxDestroy_v2", 2*analyzetest.Second, analyzetest.Us).Ptr = 0xc0
 	s.fails(freeAddress + 30*analyzetest.Mib)
 	s.fails(0x1234)
 	r, err := cudaerrors.Run(s.Timeline(), query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {
 		t.Fatal(err)
 	}
-	analyzetest.Goldens(t, r, "invalidfrees", 130)
+	analyzetest.CompareGoldenReports(t, r, "invalidfrees", 130)
 }

@@ -14,10 +14,10 @@ import (
 // Scan counts calls that returned an error, by function, result and call site. It is not safe for
 // concurrent use.
 type Scan struct {
-	*calls.Counter
+	*calls.CallCounter
 	Groups    map[Key]*Group
 	nonErrors map[Key]*Group // results that are no errors, such as CUDA_ERROR_NOT_READY; Key.Site is 0
-	Names     origin.Names   // names of functions and call sites
+	Names     origin.StringNumbers   // names of functions and call sites
 	frees     fault.FailedFrees
 
 	stack []int32
@@ -41,12 +41,12 @@ type Group struct {
 
 // NewScan returns a scan of the calls that pass the filter.
 func NewScan(t *timeline.Timeline, f *query.Filter) *Scan {
-	return &Scan{Counter: calls.NewCounter(t, f), Groups: make(map[Key]*Group), nonErrors: make(map[Key]*Group)}
+	return &Scan{CallCounter: calls.NewCallCounter(t, f), Groups: make(map[Key]*Group), nonErrors: make(map[Key]*Group)}
 }
 
 // matched reports whether any call passed the filter, with or without an error.
 func (s *Scan) matched() bool {
-	n := s.Seen.Explain(s.Filter)
+	n := s.Seen.ExplainNoMatch(s.Filter)
 	return n.Filter == ""
 }
 
@@ -56,7 +56,7 @@ func (s *Scan) readAll() error {
 		for _, span := range spans {
 			s.AddGroup(span.Group)
 			if err := span.Group.Err(); err != nil {
-				return s.T.Wrap(err)
+				return s.T.WrapReadError(err)
 			}
 		}
 	}
@@ -66,7 +66,7 @@ func (s *Scan) readAll() error {
 // AddGroup processes a row group. If all of its calls succeeded, it reads only their results.
 func (s *Scan) AddGroup(g *format.Group) {
 	s.Result, s.Flags = g.Int32("result", s.Result), g.Int32("flags", s.Flags)
-	if !s.Filter.Callers() && !slices.ContainsFunc(s.Result, func(r int32) bool { return r != 0 }) {
+	if !s.Filter.SelectsCallers() && !slices.ContainsFunc(s.Result, func(r int32) bool { return r != 0 }) {
 		return
 	}
 	s.Kind, s.Name, s.Kernel = g.StringsInto(
@@ -83,20 +83,20 @@ func (s *Scan) AddGroup(g *format.Group) {
 	s.Start, s.stack = g.Int64("start_ns", s.Start), g.Int32("stack_id", s.stack)
 	s.Pid, s.Tid = g.Int32("pid", s.Pid), g.Int32("tid", s.Tid)
 	parent := g.Int64("parent_start_ns", nil)
-	pass := s.Passes(g, s.Kind, s.Kernel)
-	names := s.Names.All(s.Name.Dict)
-	s.frees.Next()
+	pass := s.NewRowFilter(g, s.Kind, s.Kernel)
+	names := s.Names.NumbersOf(s.Name.Dict)
+	s.frees.StartRowGroup()
 	for i, start := range s.Start {
 		if start < s.Window.FromNs || start > s.Window.ToNs || !pass(i) || s.Result[i] == 0 ||
-			s.Flags[i]&timeline.NoResult != 0 {
+			s.Flags[i]&timeline.NoResultFlags != 0 {
 			continue
 		}
 		key := Key{Name: names[s.Name.Index[i]], Result: s.Result[i]}
 		groups := s.nonErrors
-		if calls.IsError(s.Result[i]) {
+		if calls.IsErrorResult(s.Result[i]) {
 			groups = s.Groups
-			key.Site = s.Names.ID(s.T.SiteOfCall(s.stack[i], s.site.At(i)))
-			s.frees.Add(g, i, s.Kind.At(i), fault.FailedFree{
+			key.Site = s.Names.NumberOf(s.T.SiteOfCall(s.stack[i], s.site.At(i)))
+			s.frees.AddFailedFree(g, i, s.Kind.At(i), fault.FailedFree{
 				StartNs: start, Pid: s.Pid[i], Tid: s.Tid[i], Stack: s.stack[i],
 				Result: s.Result[i], Name: key.Name, Site: key.Site,
 			})
@@ -139,26 +139,26 @@ func recordedFromStart(t *timeline.Timeline) (map[int32]bool, error) {
 			}
 		}
 		if err := s.Group.Err(); err != nil {
-			return nil, t.Wrap(err)
+			return nil, t.WrapReadError(err)
 		}
 	}
 	return started, nil
 }
 
 // findFaults returns the asynchronous errors that pass the filter.
-func (s *Scan) findFaults() ([]fault.Fault, error) {
-	faults, err := fault.Find(s.T)
-	return slices.DeleteFunc(faults, func(f fault.Fault) bool {
+func (s *Scan) findFaults() ([]fault.GPUFault, error) {
+	faults, err := fault.FindFaults(s.T)
+	return slices.DeleteFunc(faults, func(f fault.GPUFault) bool {
 		return f.StartNs < s.Window.FromNs || f.StartNs > s.Window.ToNs ||
 			!s.Filter.PassesCaller(f.Pid, f.Tid, f.Device, f.Stream)
 	}), err
 }
 
 // launchesBefore returns the launches before each asynchronous error.
-func launchesBefore(t *timeline.Timeline, faults []fault.Fault, f *query.Filter) ([][]fault.Launch, error) {
-	moments := make([]fault.Moment, len(faults))
+func launchesBefore(t *timeline.Timeline, faults []fault.GPUFault, f *query.Filter) ([][]fault.Launch, error) {
+	moments := make([]fault.ContextMoment, len(faults))
 	for i, f := range faults {
-		moments[i] = fault.Moment{AtNs: f.EndNs, Pid: f.Pid, Context: f.Context}
+		moments[i] = fault.ContextMoment{AtNs: f.EndNs, Pid: f.Pid, Context: f.Context}
 	}
-	return fault.LaunchesBefore(t, moments, f)
+	return fault.FindLaunchesBefore(t, moments, f)
 }

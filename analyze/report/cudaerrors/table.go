@@ -210,14 +210,14 @@ func (s *Scan) facts() []report.Fact {
 	case len(s.Groups) == 0:
 		result = "no call returned an error"
 	case s.frees.LeftOut > 0:
-		n := units.Count(s.frees.LeftOut)
+		n := units.FormatCount(s.frees.LeftOut)
 		result = fmt.Sprintf("%s more failed frees have no verdict, because there are too many", n)
 	}
 	return report.Facts(factColumns, report.Values{"result": result})
 }
 
 // faultTable returns a table with one row per context that an asynchronous error made unusable.
-func faultTable(t *timeline.Timeline, faults []fault.Fault, top int) report.Table {
+func faultTable(t *timeline.Timeline, faults []fault.GPUFault, top int) report.Table {
 	table := report.Table{
 		Name:      "asynchronous",
 		Title:     "asynchronous errors, by the first call that reported them",
@@ -234,8 +234,8 @@ func faultTable(t *timeline.Timeline, faults []fault.Fault, top int) report.Tabl
 		evidence := catalog.ResultMeaning(f.Result) + fmt.Sprintf("; GPU work that was launched before or during %s "+
 			"failed: the listed launches are suspects, the last one first; all later calls in this context "+
 			"return the same error", f.Name)
-		if x, ok := fault.XidOf(&t.Facts, f); ok {
-			lastXid = fmt.Sprintf("%d, %s before", x.Code, units.Duration(f.EndNs-x.AtNs))
+		if x, ok := fault.FindXidOfFault(&t.Facts, f); ok {
+			lastXid = fmt.Sprintf("%d, %s before", x.Code, units.FormatDuration(f.EndNs-x.AtNs))
 			e, _ := x.Describe()
 			evidence += fmt.Sprintf(
 				"; the driver reported Xid %d (%s) of this process: %s",
@@ -245,11 +245,11 @@ func faultTable(t *timeline.Timeline, faults []fault.Fault, top int) report.Tabl
 			)
 		}
 		table.Add(report.Values{
-			"at_ns":       f.EndNs - t.Recording().FromNs,
+			"at_ns":       f.EndNs - t.RecordingWindow().FromNs,
 			"pid":         int64(f.Pid),
 			"tid":         int64(f.Tid),
 			"context":     context,
-			"device":      t.OrdinalLabel(f.Pid, f.Device),
+			"device":      t.OrdinalDeviceLabel(f.Pid, f.Device),
 			"call":        f.Name,
 			"result":      int64(f.Result),
 			"xid":         lastXid,
@@ -267,7 +267,7 @@ func faultTable(t *timeline.Timeline, faults []fault.Fault, top int) report.Tabl
 // the result of launchesBefore.
 func suspectTable(
 	t *timeline.Timeline,
-	faults []fault.Fault,
+	faults []fault.GPUFault,
 	launches [][]fault.Launch,
 	opt *query.Options,
 ) report.Table {
@@ -280,7 +280,7 @@ func suspectTable(
 		HideFirst: []string{"tid"},
 	}
 	for i := range faults {
-		xid.AddLaunches(t, &table, faults[i].Label(t), faults[i].EndNs, launches[i])
+		xid.AddLaunches(t, &table, faults[i].FormatLabel(t), faults[i].EndNs, launches[i])
 	}
 	frames.Fill(t, &table, opt)
 	return table
@@ -307,25 +307,25 @@ func invalidFreeTable(t *timeline.Timeline, s *Scan, list []InvalidFree, opt *qu
 // addInvalidFree adds the row of one group of invalid frees.
 func (s *Scan) addInvalidFree(table *report.Table, f *InvalidFree) {
 	t := s.T
-	since := func(ns int64) int64 { return ns - t.Recording().FromNs }
+	since := func(ns int64) int64 { return ns - t.RecordingWindow().FromNs }
 	name, site := s.Names.List[f.Name], s.Names.List[f.Site]
 	var bytes, memory, offset, allocatedNs, allocatedTid, freedNs, freedTid, freedName any
 	if f.Allocated {
 		o := &t.Origins.List[f.Block.Origin]
-		memory = units.Known(t.Origins.Memory(f.Block.Origin))
+		memory = units.TextOrNil(t.Origins.MemoryKindOf(f.Block.Origin))
 		allocatedNs, allocatedTid = since(f.Block.SinceNs), int64(o.Tid)
 		if f.Block.Bytes > 0 {
 			bytes = f.Block.Bytes
 		}
 	}
-	if f.Verdict == fault.InsideBlock {
+	if f.Verdict == fault.VerdictInsideBlock {
 		offset = f.Offset
 	}
 	if f.AtNs > 0 {
 		freedNs = since(f.AtNs)
 	}
-	if f.By != origin.None {
-		freedTid, freedName = int64(t.Origins.List[f.By].Tid), t.Origins.Name(f.By)
+	if f.By != origin.NoOrigin {
+		freedTid, freedName = int64(t.Origins.List[f.By].Tid), t.Origins.FunctionOf(f.By)
 	}
 	row := table.Add(report.Values{
 		"calls":              f.Calls,
@@ -342,15 +342,15 @@ func (s *Scan) addInvalidFree(table *report.Table, f *InvalidFree) {
 		"freed_ns":           freedNs,
 		"freed_tid":          freedTid,
 		"freed_name":         freedName,
-		"right_function":     units.Known(f.Right),
+		"right_function":     units.TextOrNil(f.Right),
 		"result":             int64(f.Result),
 		"result_name":        catalog.ResultName(f.Result),
 		"confidence":         f.Level,
 		"confidence_reasons": f.Reasons,
 		"pid":                int64(f.Pid),
 		"tid":                int64(f.Tid),
-		"allocated_site":     units.Known(f.AllocatedAt),
-		"freed_site":         units.Known(f.FreedAt),
+		"allocated_site":     units.TextOrNil(f.AllocatedAt),
+		"freed_site":         units.TextOrNil(f.FreedAt),
 		"site":               site,
 	})
 	row.StackID, row.Evidence = f.Stack, f.evidence(t, name, site)
@@ -365,7 +365,7 @@ func (s *Scan) table(opt *query.Options) (report.Table, error) {
 		Columns:   errorColumns,
 		HideFirst: []string{"thread_count", "last_ns", "processes", "class"},
 	}
-	start := s.T.Recording().FromNs
+	start := s.T.RecordingWindow().FromNs
 	for key, e := range s.Groups {
 		name := s.Names.List[key.Name]
 		processNames, threads := threadNames(s.T, e.Threads)
@@ -456,7 +456,7 @@ func (s *Scan) totals(faults int, frees []InvalidFree) []report.Fact {
 		"out_of_memory":       memory,
 		"questions":           questions,
 		"no_errors":           nonErrors,
-		"invalid_frees":       countFrees(frees, fault.FreeRefused),
-		"double_frees":        countFrees(frees, fault.DoubleFree),
+		"invalid_frees":       countFrees(frees, fault.VerdictRefused),
+		"double_frees":        countFrees(frees, fault.VerdictDoubleFree),
 	})
 }

@@ -20,11 +20,11 @@ var Classes = []string{"asynchronous", "memory", "call", "question"}
 // ClassOf returns the class of a failed call. name is the driver function, result its CUresult.
 func ClassOf(name string, result int32) string {
 	switch {
-	case catalog.IsAsynchronous(result):
+	case catalog.IsAsynchronousError(result):
 		return Classes[0]
 	case result == calls.ResultOutOfMemory:
 		return Classes[1]
-	case catalog.IsQuestion(name, result):
+	case catalog.IsExpectedQueryFailure(name, result):
 		return Classes[3]
 	}
 	return Classes[2]
@@ -34,7 +34,7 @@ func ClassOf(name string, result int32) string {
 // and FreedMemory are those of the first call.
 type InvalidFree struct {
 	fault.FailedFree
-	fault.FreedMemory
+	fault.FailedFreeReason
 	Calls                int64
 	LastNs               int64    // start of the last call, Unix ns
 	AllocatedAt, FreedAt string   // call sites; "" if unknown
@@ -58,16 +58,16 @@ func InvalidFrees(t *timeline.Timeline, s *Scan, q *report.Quality) ([]InvalidFr
 	groups := make(map[key]int)
 	var list []InvalidFree
 	for i := range found {
-		f := InvalidFree{FailedFree: s.frees.List[i], FreedMemory: found[i], Calls: 1}
-		if f.Verdict == fault.FreeRefused {
+		f := InvalidFree{FailedFree: s.frees.List[i], FailedFreeReason: found[i], Calls: 1}
+		if f.Verdict == fault.VerdictRefused {
 			continue
 		}
 		f.LastNs = f.StartNs
 		if f.Allocated {
-			f.AllocatedAt = t.SiteLabel(f.Block.Origin)
+			f.AllocatedAt = t.SiteOfOrigin(f.Block.Origin)
 		}
-		if f.By != origin.None {
-			f.FreedAt = t.SiteLabel(f.By)
+		if f.By != origin.NoOrigin {
+			f.FreedAt = t.SiteOfOrigin(f.By)
 		}
 		k := key{f.Verdict, f.AllocatedAt, f.FreedAt, f.Right, f.Name, f.Site, f.Result}
 		at, ok := groups[k]
@@ -107,19 +107,19 @@ func (f *InvalidFree) setConfidence(q *report.Quality) {
 		if n*1000 > q.Events {
 			to = report.ConfidenceLow
 		}
-		lower(to, "%s calls that allocate or free memory were lost", units.Count(n))
+		lower(to, "%s calls that allocate or free memory were lost", units.FormatCount(n))
 	}
 	if n := q.DamagedSegments; n > 0 {
-		lower(report.ConfidenceLow, "%s damaged", units.Plural(n, "segment"))
+		lower(report.ConfidenceLow, "%s damaged", units.CountWithNoun(n, "segment"))
 	}
-	if f.Verdict != fault.UnknownPointer {
+	if f.Verdict != fault.VerdictUnknownPointer {
 		return
 	}
 	if !f.fromStart || q.DroppedEvents > 0 {
 		lower(report.ConfidenceLow, "the recording began after the process: the memory may be from before")
 	}
 	if n := q.UnknownAllocs; n > 0 {
-		lower(report.ConfidenceMedium, "%s returned an unknown address", units.Plural(n, "allocation"))
+		lower(report.ConfidenceMedium, "%s returned an unknown address", units.CountWithNoun(n, "allocation"))
 	}
 }
 
@@ -132,10 +132,10 @@ func CountByKey(list []InvalidFree) map[Key]int64 {
 	return calls
 }
 
-// countFrees returns the number of calls with a verdict. fault.FreeRefused counts all calls.
+// countFrees returns the number of calls with a verdict. fault.VerdictRefused counts all calls.
 func countFrees(list []InvalidFree, verdict fault.FreeVerdict) (n int64) {
 	for i := range list {
-		if verdict == fault.FreeRefused || list[i].Verdict == verdict {
+		if verdict == fault.VerdictRefused || list[i].Verdict == verdict {
 			n += list[i].Calls
 		}
 	}
@@ -145,34 +145,34 @@ func countFrees(list []InvalidFree, verdict fault.FreeVerdict) (n int64) {
 // evidence returns a sentence on the block and its earlier calls. name and site are those of the
 // free.
 func (f *InvalidFree) evidence(t *timeline.Timeline, name, site string) string {
-	at := func(ns int64) string { return units.Duration(ns - t.Recording().FromNs) }
+	at := func(ns int64) string { return units.FormatDuration(ns - t.RecordingWindow().FromNs) }
 	made := "the recording has no allocation of the block"
 	if f.Allocated {
 		made = fmt.Sprintf("%s allocated %s at %s with %s (thread %d)", f.AllocatedAt,
-			units.Bytes(f.Block.Bytes), at(f.Block.SinceNs), t.Origins.Name(f.Block.Origin),
+			units.FormatBytes(f.Block.Bytes), at(f.Block.SinceNs), t.Origins.FunctionOf(f.Block.Origin),
 			t.Origins.List[f.Block.Origin].Tid)
 	}
 	call := fmt.Sprintf("%s called %s at %s (thread %d)", site, name, at(f.StartNs), f.Tid)
 	var text string
 	switch f.Verdict {
-	case fault.DoubleFree:
+	case fault.VerdictDoubleFree:
 		text = fmt.Sprintf("%s; %s freed it at %s with %s (thread %d); %s, %s later", made, f.FreedAt,
-			at(f.AtNs), t.Origins.Name(f.By), t.Origins.List[f.By].Tid, call,
-			units.Duration(max(0, f.StartNs-f.AtNs)))
-	case fault.InsideBlock:
+			at(f.AtNs), t.Origins.FunctionOf(f.By), t.Origins.List[f.By].Tid, call,
+			units.FormatDuration(max(0, f.StartNs-f.AtNs)))
+	case fault.VerdictInsideBlock:
 		text = fmt.Sprintf("%s; %s with an address %s after the start of the block; the block stays allocated",
-			made, call, units.Bytes(f.Offset))
-	case fault.WrongFunction:
+			made, call, units.FormatBytes(f.Offset))
+	case fault.VerdictWrongFunction:
 		text = fmt.Sprintf("%s; %s; the memory stays allocated until it is freed with %s",
 			made, call, f.Right)
-	case fault.ContextEnded:
+	case fault.VerdictContextEnded:
 		text = fmt.Sprintf("%s; the end of its context at %s freed it; %s", made, at(f.AtNs), call)
-	case fault.UnknownPointer:
+	case fault.VerdictUnknownPointer:
 		text = fmt.Sprintf("%s; no recorded call of the process returned this address: %s",
 			call, f.possibleOrigin())
 	}
 	if f.Calls > 1 {
-		text += fmt.Sprintf("; the first of %s", units.Plural(f.Calls, "call"))
+		text += fmt.Sprintf("; the first of %s", units.CountWithNoun(f.Calls, "call"))
 	}
 	return text + "; " + report.ConfidenceText(f.Level, f.Reasons)
 }

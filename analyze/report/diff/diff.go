@@ -68,8 +68,8 @@ func (d *differ) per() string {
 	return fmt.Sprintf(
 		"%s: before %s, after %s",
 		d.after.per.unit,
-		units.RateText(d.before.amount),
-		units.RateText(d.after.amount),
+		units.FormatRate(d.before.amount),
+		units.FormatRate(d.after.amount),
 	)
 }
 

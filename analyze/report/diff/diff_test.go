@@ -32,7 +32,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-func side(t *testing.T, tp *analyzetest.Tape, path string, make diff.ReportFunc, per string) *diff.Side {
+func side(t *testing.T, tp *analyzetest.TestRecording, path string, make diff.ReportFunc, per string) *diff.Side {
 	t.Helper()
 	p, err := diff.ParsePer(per)
 	if err != nil {
@@ -56,13 +56,13 @@ func newDiffReport(t *testing.T, before, after *diff.Side, opt query.Options) *r
 }
 
 // launching returns a recording of some seconds, with launches of two kernels at a given rate.
-func launching(t *testing.T, seconds, a, b int64) *analyzetest.Tape {
-	tp := analyzetest.NewTape(t)
+func launching(t *testing.T, seconds, a, b int64) *analyzetest.TestRecording {
+	tp := analyzetest.NewTestRecording(t)
 	tp.Meta.EndNs = analyzetest.Epoch + seconds*analyzetest.Second
 	for s := range seconds {
 		for k, n := range []int64{a, b} {
 			for i := range n {
-				tp.Call(format.KindLaunch, "cuLaunchKernel", s*analyzetest.Second+i*analyzetest.Ms+int64(k)*analyzetest.Us, 2000).Kernel = []string{"a", "b"}[k]
+				tp.AddCall(format.KindLaunch, "cuLaunchKernel", s*analyzetest.Second+i*analyzetest.Ms+int64(k)*analyzetest.Us, 2000).Kernel = []string{"a", "b"}[k]
 			}
 		}
 	}
@@ -71,7 +71,7 @@ func launching(t *testing.T, seconds, a, b int64) *analyzetest.Tape {
 
 func TestDiffByHand(t *testing.T) {
 	before, after := launching(t, 10, 1, 3), launching(t, 20, 2, 3)
-	after.Call(format.KindSync, "cuCtxSynchronize", analyzetest.Second, 5000)
+	after.AddCall(format.KindSync, "cuCtxSynchronize", analyzetest.Second, 5000)
 	after.Meta.DriverVersion = "590.1"
 	for per, want := range map[string]string{
 		"":         "[changed new] [40 <nil>] [100 1] [60 1] [150 <nil>]",
@@ -86,18 +86,18 @@ func TestDiffByHand(t *testing.T) {
 			query.Options{},
 		)
 		got := fmt.Sprint(
-			analyzetest.Cells(t, r, "calls", "row"),
-			analyzetest.Cells(t, r, "calls", name+"_before"),
-			analyzetest.Cells(t, r, "calls", name+"_after"),
-			analyzetest.Cells(t, r, "calls", name+"_change"),
-			analyzetest.Cells(t, r, "calls", name+"_change_pct"),
+			analyzetest.ColumnTexts(t, r, "calls", "row"),
+			analyzetest.ColumnTexts(t, r, "calls", name+"_before"),
+			analyzetest.ColumnTexts(t, r, "calls", name+"_after"),
+			analyzetest.ColumnTexts(t, r, "calls", name+"_change"),
+			analyzetest.ColumnTexts(t, r, "calls", name+"_change_pct"),
 		)
 		if got != want {
 			t.Errorf("per %q: %s, want %s", per, got, want)
 		}
 		if got := fmt.Sprint(
-			analyzetest.Cells(t, r, "setup", "what"),
-			analyzetest.Cells(t, r, "setup", "after"),
+			analyzetest.ColumnTexts(t, r, "setup", "what"),
+			analyzetest.ColumnTexts(t, r, "setup", "after"),
 		); got != "[driver] [590.1]" {
 			t.Error(got)
 		}
@@ -118,11 +118,11 @@ func TestDiffByHand(t *testing.T) {
 }
 
 func TestDiffOfLeaks(t *testing.T) {
-	before := analyzetest.Training(t)
-	after := analyzetest.Training(t)
+	before := analyzetest.TrainingRecording(t)
+	after := analyzetest.TrainingRecording(t)
 	for i := range int64(500) { // a new leak
-		analyzetest.At(
-			after.Alloc(
+		analyzetest.SetStackAndSite(
+			after.AddAlloc(
 				analyzetest.Second+i*100*analyzetest.Ms,
 				analyzetest.Us,
 				0x7e00_0000_0000+i*4*analyzetest.Mib,
@@ -132,11 +132,11 @@ func TestDiffOfLeaks(t *testing.T) {
 			"remember (train.cc:30)",
 		)
 	}
-	after.Stack(9, "remember", "main", "_start")
+	after.AddStack(9, "remember", "main", "_start")
 	after.Meta.DriverVersion, after.Meta.Stacks = "590.1", "dwarf"
 	a, b := side(t, before, "before.parquet", leaks.Run, ""), side(t, after, "after.parquet", leaks.Run, "")
 	r := newDiffReport(t, a, b, query.Options{Top: 20})
-	analyzetest.Goldens(t, r, "diff", 110)
+	analyzetest.CompareGoldenReports(t, r, "diff", 110)
 	for name, want := range map[string]float64{
 		"new_growing":       1,
 		"new_exit_leak":     0,
@@ -154,7 +154,7 @@ func TestDiffOfLeaks(t *testing.T) {
 	if v, _, _ := back.Number("gone_growing"); v != 1 {
 		t.Errorf("the other way round %v rows are no longer growing", v)
 	}
-	if status := analyzetest.Cells(t, back, "leaks", "row"); status[len(status)-1] != "gone" {
+	if status := analyzetest.ColumnTexts(t, back, "leaks", "row"); status[len(status)-1] != "gone" {
 		t.Errorf("by change: %v", status)
 	}
 	var wrong *report.SortError
@@ -164,7 +164,7 @@ func TestDiffOfLeaks(t *testing.T) {
 	same := newDiffReport(t, a, a, query.Options{})
 	if v, _, _ := same.Number(
 		"same",
-	); v != float64(len(analyzetest.Cells(t, same, "leaks", "row"))) ||
+	); v != float64(len(analyzetest.ColumnTexts(t, same, "leaks", "row"))) ||
 		len(same.Tables[0].Rows)+len(same.Tables[1].Rows) > 0 {
 		t.Errorf("a recording differs from itself: %v rows are the same", v)
 	}
@@ -172,10 +172,10 @@ func TestDiffOfLeaks(t *testing.T) {
 
 // Stack ids, thread ids, process ids and stream handles differ between recordings.
 func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
-	make := func(pid int32, stack int32) *analyzetest.Tape {
-		tp := analyzetest.NewTape(t)
-		tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: analyzetest.Epoch, Device: -1})
-		tp.Add(
+	make := func(pid int32, stack int32) *analyzetest.TestRecording {
+		tp := analyzetest.NewTestRecording(t)
+		tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: analyzetest.Epoch, Device: -1})
+		tp.AddRow(
 			format.Row{
 				Kind:    format.KindThread,
 				Name:    "main",
@@ -185,11 +185,11 @@ func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
 				Device:  -1,
 			},
 		)
-		tp.Stack(stack, "load", "main")
-		tp.Stack(stack+1, "load", "other", "main")
+		tp.AddStack(stack, "load", "main")
+		tp.AddStack(stack+1, "load", "other", "main")
 		for i := range int32(2) {
-			r := analyzetest.At(
-				tp.Alloc(
+			r := analyzetest.SetStackAndSite(
+				tp.AddAlloc(
 					analyzetest.Second+int64(i)*analyzetest.Ms,
 					analyzetest.Us,
 					0x1000+int64(i)*analyzetest.Mib,
@@ -213,9 +213,9 @@ func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
 			side(t, make(77, 5), "b", leakReport, ""),
 			query.Options{},
 		)
-		for _, status := range analyzetest.Cells(t, r, "leaks", "row") {
+		for _, status := range analyzetest.ColumnTexts(t, r, "leaks", "row") {
 			if status != "same" {
-				t.Errorf("by %s: %v", by, analyzetest.Cells(t, r, "leaks", "row"))
+				t.Errorf("by %s: %v", by, analyzetest.ColumnTexts(t, r, "leaks", "row"))
 			}
 		}
 	}
@@ -249,17 +249,17 @@ func TestEveryReportCanBeCompared(t *testing.T) {
 			return r, err
 		},
 	}
-	tapes := []*analyzetest.Tape{
-		analyzetest.Training(t),
-		analyzetest.HostileTape(t),
-		analyzetest.Crashing(t),
-		analyzetest.NewTape(t),
+	tapes := []*analyzetest.TestRecording{
+		analyzetest.TrainingRecording(t),
+		analyzetest.HostileRecording(t),
+		analyzetest.CrashingRecording(t),
+		analyzetest.NewTestRecording(t),
 	}
 	for name, make := range reports {
 		for _, per := range []string{"", "second"} {
 			var sides []*diff.Side
 			for i, tp := range tapes {
-				sides = append(sides, side(t, tp, fmt.Sprint(i, analyzetest.Hostile), make, per))
+				sides = append(sides, side(t, tp, fmt.Sprint(i, analyzetest.HostileName), make, per))
 			}
 			for _, a := range sides {
 				for _, b := range sides {
@@ -269,7 +269,7 @@ func TestEveryReportCanBeCompared(t *testing.T) {
 							t.Errorf("%s: a recording differs from itself", name)
 						}
 					}
-					analyzetest.Safe(t, r)
+					analyzetest.CheckSafeToPrint(t, r)
 					if keys := r.NumberNames(); len(keys) != len(slices.Compact(slices.Sorted(slices.Values(keys)))) {
 						t.Errorf("%s per %q: a number has the name of another: %q", name, per, keys)
 					}
@@ -281,7 +281,7 @@ func TestEveryReportCanBeCompared(t *testing.T) {
 
 // A damaged file gives an error or a result.
 func TestDiffOfRowsOfAnyValue(t *testing.T) {
-	tp := analyzetest.NewTape(t)
+	tp := analyzetest.NewTestRecording(t)
 	for i, v := range []int64{0, 1, -1, 1<<63 - 1, -1 << 63, analyzetest.Epoch} {
 		for k, kind := range []string{
 			format.KindAlloc,
@@ -290,10 +290,10 @@ func TestDiffOfRowsOfAnyValue(t *testing.T) {
 			format.KindCount,
 			format.KindNVML,
 		} {
-			r := tp.Add(
+			r := tp.AddRow(
 				format.Row{
 					Kind:    kind,
-					Name:    analyzetest.Hostile,
+					Name:    analyzetest.HostileName,
 					StartNs: v,
 					DurNs:   -v,
 					Pid:     int32(i),
@@ -305,7 +305,7 @@ func TestDiffOfRowsOfAnyValue(t *testing.T) {
 					Value:   float64(v),
 				},
 			)
-			r.Kernel = analyzetest.Hostile
+			r.Kernel = analyzetest.HostileName
 		}
 	}
 	tp.Meta.StartNs, tp.Meta.EndNs = -1<<63, 1<<63-1
@@ -313,9 +313,9 @@ func TestDiffOfRowsOfAnyValue(t *testing.T) {
 		return hang.RunWith(t, hang.Options{Options: opt})
 	}
 	for _, make := range []diff.ReportFunc{hung, leaks.Run, summary.Run} {
-		a, b := side(t, tp, "a", make, "second"), side(t, analyzetest.NewTape(t), "b", make, "second")
+		a, b := side(t, tp, "a", make, "second"), side(t, analyzetest.NewTestRecording(t), "b", make, "second")
 		for _, r := range []*report.Report{newDiffReport(t, a, b, query.Options{}), newDiffReport(t, b, a, query.Options{})} {
-			analyzetest.Safe(t, r)
+			analyzetest.CheckSafeToPrint(t, r)
 			for _, f := range render.ListFormats() {
 				if err := render.WriteReport(io.Discard, r, render.Options{Format: f}); err != nil {
 					t.Error(err)

@@ -13,18 +13,18 @@ import (
 )
 
 func TestRowsOfTwoRecordingsArePairedByRank(t *testing.T) {
-	before, after, bare := analyzetest.Ranks(t), analyzetest.Ranks(t), analyzetest.Ranks(t)
+	before, after, bare := analyzetest.FourRanksRecording(t), analyzetest.FourRanksRecording(t), analyzetest.FourRanksRecording(t)
 	for i := range int32(4) {
-		before.Identify(42+i, analyzetest.RankOf(int(i), 4, "a"), nil)
-		after.Identify(45-i, analyzetest.RankOf(int(i), 4, "b"), nil)
+		before.AddIdentity(42+i, analyzetest.RankIdentity(int(i), 4, "a"), nil)
+		after.AddIdentity(45-i, analyzetest.RankIdentity(int(i), 4, "b"), nil)
 	}
 	diffReport := func(tl *timeline.Timeline, o query.Options) (*report.Report, error) {
 		return hang.RunWith(tl, hang.Options{Options: o})
 	}
 	r := newDiffReport(t, side(t, before, "a", diffReport, ""), side(t, after, "b", diffReport, ""), query.Options{})
 	changed := make(map[string]string)
-	verdicts := analyzetest.Cells(t, r, "processes", "verdict")
-	for i, rank := range analyzetest.Cells(t, r, "processes", "rank") {
+	verdicts := analyzetest.ColumnTexts(t, r, "processes", "verdict")
+	for i, rank := range analyzetest.ColumnTexts(t, r, "processes", "rank") {
 		changed[rank] = verdicts[i]
 	}
 	if want := map[string]string{
@@ -38,14 +38,14 @@ func TestRowsOfTwoRecordingsArePairedByRank(t *testing.T) {
 	) {
 		t.Errorf("got %v, want %v", changed, want)
 	}
-	for _, sides := range [][2]*analyzetest.Tape{{before, bare}, {bare, after}} {
+	for _, sides := range [][2]*analyzetest.TestRecording{{before, bare}, {bare, after}} {
 		r := newDiffReport(
 			t,
 			side(t, sides[0], "a", diffReport, ""),
 			side(t, sides[1], "b", diffReport, ""),
 			query.Options{},
 		)
-		if got := analyzetest.Cells(
+		if got := analyzetest.ColumnTexts(
 			t,
 			r,
 			"processes",
@@ -54,7 +54,7 @@ func TestRowsOfTwoRecordingsArePairedByRank(t *testing.T) {
 			slices.Contains(got, "gone") {
 			t.Errorf("only one recording has ranks: %v", got)
 		}
-		if ranks := analyzetest.Cells(t, r, "setup", "what"); !slices.Contains(ranks, "ranks") {
+		if ranks := analyzetest.ColumnTexts(t, r, "setup", "what"); !slices.Contains(ranks, "ranks") {
 			t.Errorf("different: %v", ranks)
 		}
 	}

@@ -96,7 +96,7 @@ func (s *Side) value(c *report.Column, v any) any {
 		n = float64(v)
 	case float64:
 		n = v
-	case catalog.Measured:
+	case catalog.MetricValue:
 		n = v.Value
 	case bool:
 		if v {

@@ -116,8 +116,8 @@ func setup(t *timeline.Timeline) map[string]string {
 		"kernel":      strings.TrimSpace(m.OSRelease + " " + m.Arch),
 		"gpurec":      m.GpurecVersion,
 		"attached by": m.Attach,
-		"processes":   units.Plural(int64(len(t.Facts.Processes)), "process"),
-		"ranks":       t.RanksText(),
+		"processes":   units.CountWithNoun(int64(len(t.Facts.Processes)), "process"),
+		"ranks":       t.ListRanks(),
 		"complete":    m.Complete,
 	}
 }
@@ -125,8 +125,8 @@ func setup(t *timeline.Timeline) map[string]string {
 // launchesOf returns the number of launches of kernels whose name matches, plus the number of graph
 // launches if the name of the driver function matches.
 func launchesOf(t *timeline.Timeline, kernel *regexp.Regexp, f *query.Filter) (int64, error) {
-	u := calls.NewCounter(t, f)
-	if err := u.Scan(); err != nil {
+	u := calls.NewCallCounter(t, f)
+	if err := u.CountRecording(); err != nil {
 		return 0, err
 	}
 	var n int64
@@ -136,7 +136,7 @@ func launchesOf(t *timeline.Timeline, kernel *regexp.Regexp, f *query.Filter) (i
 		}
 	}
 	for name, s := range u.Calls {
-		if name.Kind == format.KindLaunch && catalog.BaseName(name.Name) == "cuGraphLaunch" &&
+		if name.Kind == format.KindLaunch && catalog.BaseFunctionName(name.Name) == "cuGraphLaunch" &&
 			kernel.MatchString(name.Name) {
 			n += s.Calls - s.Captured - s.Errors
 		}
@@ -145,4 +145,4 @@ func launchesOf(t *timeline.Timeline, kernel *regexp.Regexp, f *query.Filter) (i
 }
 
 // label returns the path of the recording and the length of its window.
-func (s *Side) label() string { return s.Path + ", " + units.Duration(s.report.Window.DurNs()) }
+func (s *Side) label() string { return s.Path + ", " + units.FormatDuration(s.report.Window.DurNs()) }

@@ -98,7 +98,7 @@ func setupTable(before, after *Side) report.Table {
 	}
 	for _, name := range setupNames {
 		if was, is := before.setup[name], after.setup[name]; was != is {
-			table.Add(report.Values{"what": name, "before": units.Known(was), "after": units.Known(is)})
+			table.Add(report.Values{"what": name, "before": units.TextOrNil(was), "after": units.TextOrNil(is)})
 		}
 	}
 	return table

@@ -19,9 +19,10 @@ type Options struct {
 	// Request is the size of an allocation request, bytes. The report has the unused memory that
 	// could serve it. 0 means the largest request of the program.
 	Request int64
-	// At selects the point in time to report. query.AtPeak is the time with most stranded bytes.
-	At query.Moment
-	// AtNs is the point in time for query.AtTime, Unix ns.
+	// At selects the point in time to report. query.MomentPeak is the time with most stranded
+	// bytes.
+	At query.ReportMoment
+	// AtNs is the point in time for query.MomentGivenTime, Unix ns.
 	AtNs int64
 	// Maps adds address maps to the report, as tables of characters.
 	Maps bool
@@ -37,7 +38,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // set of segments, reserved addresses or a memory pool. RunWith also returns the address maps, one
 // per owner that had memory. It returns a *report.SortError for an unknown opt.Sort.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, []AddressMap, error) {
-	t = t.View()
+	t = t.NewView()
 	s := NewScan(t, &opt)
 	p, err := s.run()
 	if err != nil {
@@ -48,19 +49,19 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, []AddressMap, e
 
 // Report returns the report and the address maps after a replay. p is the program's memory at its
 // end. Report returns a *report.SortError for an unknown Options.Sort.
-func (s *Scan) Report(p *timeline.Program) (*report.Report, []AddressMap, error) {
+func (s *Scan) Report(p *timeline.ProgramMemory) (*report.Report, []AddressMap, error) {
 	t, opt := s.t, s.opt
 	r := &report.Report{Command: "frag", Window: s.window, Quality: quality.OfProgram(t, p), Notes: t.Facts.Notes}
 	owners := s.sortedOwners()
-	frees := p.Counts().Frees
-	p.Allocators.All(func(a *caching.Allocator) { frees += a.Counts.Frees })
+	frees := p.DriverCounts().Frees
+	p.Allocators.EachAllocator(func(a *caching.Allocator) { frees += a.Counts.Frees })
 	level, reasons := r.Quality.Confidence(frees)
 	spaces := s.spaceTable(s.findSpaces(owners, level, reasons), level, reasons)
 	pins := s.pinTable(owners)
 	found := findTrends(owners)
 	trends := s.trendTable(found)
 	if len(owners) == 0 && len(s.callers.Pids) > 0 && len(spaces.Rows) == 0 {
-		r.NoMatch = s.callers.Explain(&opt.Filter)
+		r.NoMatch = s.callers.ExplainNoMatch(&opt.Filter)
 	}
 	r.Facts = s.facts(len(spaces.Rows))
 	r.Totals = s.totals(&spaces, owners, found)

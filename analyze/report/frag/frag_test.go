@@ -26,21 +26,21 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// naiveSpace is a space computed from the lists of an analyzetest.TorchWorld.
+// naiveSpace is a space computed from the lists of an analyzetest.TorchAllocator.
 type naiveSpace struct {
 	reserved, active, unused, kept, largest, split, saved int64
 	gaps                                                  []int64
 }
 
 // naiveSpaces returns the spaces of one world by kind and pool.
-func naiveSpaces(w *analyzetest.TorchWorld) map[string]*naiveSpace {
+func naiveSpaces(w *analyzetest.TorchAllocator) map[string]*naiveSpace {
 	found := make(map[string]*naiveSpace)
 	for _, s := range w.Segments {
 		kind := frag.SpaceSegments
 		if s.Expandable {
 			kind = frag.SpaceExpandable
 		}
-		key := kind + ", pool " + caching.PoolName(s.Pool)
+		key := kind + ", pool " + caching.FormatPool(s.Pool)
 		if found[key] == nil {
 			found[key] = new(naiveSpace)
 		}
@@ -50,7 +50,7 @@ func naiveSpaces(w *analyzetest.TorchWorld) map[string]*naiveSpace {
 			switch {
 			case b.Unmapped:
 				continue
-			case b.Free():
+			case b.IsFree():
 				n.unused += b.Size
 				n.largest = max(n.largest, b.Size)
 				n.gaps = append(n.gaps, b.Size)
@@ -99,7 +99,7 @@ func (n *naiveSpace) external() float64 {
 }
 
 // naivePins returns the stranded bytes of segments by call site, without expandable segments.
-func naivePins(w *analyzetest.TorchWorld) map[string]int64 {
+func naivePins(w *analyzetest.TorchAllocator) map[string]int64 {
 	found := make(map[string]int64)
 	for _, s := range w.Segments {
 		sites := make(map[string]bool)
@@ -107,7 +107,7 @@ func naivePins(w *analyzetest.TorchWorld) map[string]int64 {
 		for _, b := range s.Blocks {
 			if b.InUse || b.Awaiting {
 				sites[b.Row.Site] = true
-			} else if b.Free() {
+			} else if b.IsFree() {
 				gaps += b.Size
 			}
 		}
@@ -124,15 +124,15 @@ func naivePins(w *analyzetest.TorchWorld) map[string]int64 {
 func TestFragmentationEqualsANaiveCount(t *testing.T) {
 	for seed := range uint64(24) {
 		r := rand.New(rand.NewPCG(seed, 5))
-		tp := analyzetest.NewTape(t)
-		w := analyzetest.NewTorchWorld(
+		tp := analyzetest.NewTestRecording(t)
+		w := analyzetest.NewTorchAllocator(
 			tp,
 			r,
 			42,
 			0,
 			analyzetest.TorchConf{Expandable: seed%2 == 1, Divisions: int64(seed % 3 * 4)},
 		)
-		tp.Add(
+		tp.AddRow(
 			format.Row{
 				Kind:    format.KindNote,
 				Name:    format.NoteAllocator,
@@ -141,9 +141,9 @@ func TestFragmentationEqualsANaiveCount(t *testing.T) {
 			},
 		)
 		for i := 0; i < 300 || w.Last.Name == format.AllocatorAlloc; i++ {
-			w.Step()
+			w.RunRandomOperation()
 		}
-		fragReport, _, err := frag.RunWith(tp.Timeline(), frag.Options{At: query.AtEnd, Request: 3 * analyzetest.Mib})
+		fragReport, _, err := frag.RunWith(tp.Timeline(), frag.Options{At: query.MomentEnd, Request: 3 * analyzetest.Mib})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +210,7 @@ func compareSpace(
 
 func comparePins(t *testing.T, r *report.Report, want map[string]int64) {
 	t.Helper()
-	sites, kept := analyzetest.Cells(t, r, "pins", "site"), analyzetest.Cells(t, r, "pins", "kept_bytes")
+	sites, kept := analyzetest.ColumnTexts(t, r, "pins", "site"), analyzetest.ColumnTexts(t, r, "pins", "kept_bytes")
 	if len(sites) != len(want) {
 		t.Errorf("pins of %v, want %v", sites, want)
 	}
@@ -223,18 +223,18 @@ func comparePins(t *testing.T, r *report.Report, want map[string]int64) {
 
 func TestFragmentationReport(t *testing.T) {
 	r, maps, err := frag.RunWith(
-		analyzetest.FragTape(t).Timeline(),
+		analyzetest.FragmentingRecording(t).Timeline(),
 		frag.Options{Options: query.Options{Top: 20, MaxFrames: 12}, Maps: true},
 	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	analyzetest.Goldens(t, r, "frag", 110)
+	analyzetest.CompareGoldenReports(t, r, "frag", 110)
 	var picture bytes.Buffer
 	if err := frag.WriteMaps(&picture, maps, analyzetest.Epoch); err != nil {
 		t.Fatal(err)
 	}
-	analyzetest.Golden(t, "frag.svg", picture.Bytes())
+	analyzetest.CompareGolden(t, "frag.svg", picture.Bytes())
 	for name, want := range map[string]float64{
 		"kept_bytes": float64((30*14 + 40) * analyzetest.Mib),
 		"fragmented": 1,
@@ -248,7 +248,7 @@ func TestFragmentationReport(t *testing.T) {
 }
 
 func TestFragmentationThatRisesIsToldFromWhatRose(t *testing.T) {
-	tl := analyzetest.FragTape(t).Timeline()
+	tl := analyzetest.FragmentingRecording(t).Timeline()
 	for toNs, want := range map[int64]string{
 		analyzetest.Epoch + 31*analyzetest.Second: "rising",
 		0: "steady",
@@ -258,27 +258,27 @@ func TestFragmentationThatRisesIsToldFromWhatRose(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := analyzetest.Cells(t, r, "trends", "direction"); got[0] != want {
+		if got := analyzetest.ColumnTexts(t, r, "trends", "direction"); got[0] != want {
 			t.Errorf(
 				"until %s: %v, want %s (tau %v)",
-				query.Offset(toNs, tl.Recording()),
+				query.FormatOffset(toNs, tl.RecordingWindow()),
 				got,
 				want,
-				analyzetest.Cells(t, r, "trends", "tau"),
+				analyzetest.ColumnTexts(t, r, "trends", "tau"),
 			)
 		}
 	}
 }
 
 func TestFragmentationAtAMoment(t *testing.T) {
-	tl := analyzetest.FragTape(t).Timeline()
+	tl := analyzetest.FragmentingRecording(t).Timeline()
 	for name, c := range map[string]struct {
 		opt  frag.Options
 		want int64 // stranded MiB
 	}{
 		"worst":    {frag.Options{}, 30*14 + 40},
-		"the end":  {frag.Options{At: query.AtEnd}, 30*14 + 40},
-		"a time":   {frag.Options{At: query.AtTime, AtNs: analyzetest.Epoch + 11500*analyzetest.Ms}, 10 * 14},
+		"the end":  {frag.Options{At: query.MomentEnd}, 30*14 + 40},
+		"a time":   {frag.Options{At: query.MomentGivenTime, AtNs: analyzetest.Epoch + 11500*analyzetest.Ms}, 10 * 14},
 		"a window": {frag.Options{Options: query.Options{Filter: query.Filter{ToNs: analyzetest.Epoch + 11500*analyzetest.Ms}}}, 10 * 14},
 		"too late": {frag.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}}, 0},
 	} {
@@ -293,16 +293,16 @@ func TestFragmentationAtAMoment(t *testing.T) {
 }
 
 func TestHolesBetweenPlainAllocationsAreNoFragmentation(t *testing.T) {
-	tp := analyzetest.NewTape(t)
+	tp := analyzetest.NewTestRecording(t)
 	for i := range int64(50) {
-		tp.Alloc(i*analyzetest.Ms, analyzetest.Us, 0x7f0000000000+i*64*analyzetest.Mib, analyzetest.Mib)
+		tp.AddAlloc(i*analyzetest.Ms, analyzetest.Us, 0x7f0000000000+i*64*analyzetest.Mib, analyzetest.Mib)
 	}
 	r, maps, err := frag.RunWith(tp.Timeline(), frag.Options{Maps: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if text := string(
-		analyzetest.Rendered(t, r, render.Options{}),
+		analyzetest.RenderReport(t, r, render.Options{}),
 	); len(r.Tables[0].Rows)+len(maps) != 0 || !strings.Contains(text, "nothing can be fragmented") ||
 		!strings.Contains(text, "are addresses, not memory") {
 		t.Errorf("%s", text)
@@ -313,18 +313,18 @@ func TestHolesBetweenPlainAllocationsAreNoFragmentation(t *testing.T) {
 func TestReservationsEqualANaiveCount(t *testing.T) {
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 9))
-		tp := analyzetest.NewTape(t)
+		tp := analyzetest.NewTestRecording(t)
 		const pages = 32
-		tp.Memory(format.KindReserve, "", analyzetest.Ms, 0x600000000000, pages*2*analyzetest.Mib).Name = "cuMemAddressReserve"
+		tp.AddMemoryCall(format.KindReserve, "", analyzetest.Ms, 0x600000000000, pages*2*analyzetest.Mib).Name = "cuMemAddressReserve"
 		var mapped [pages]bool
 		for i := range int64(200) {
 			page := r.Int64N(pages)
 			at := analyzetest.Second + i*analyzetest.Ms
 			if mapped[page] {
-				tp.Unmap(at, 0x600000000000+page*2*analyzetest.Mib, 2*analyzetest.Mib)
+				tp.AddMemUnmap(at, 0x600000000000+page*2*analyzetest.Mib, 2*analyzetest.Mib)
 			} else {
-				tp.Create(at, 0x1000+i, 2*analyzetest.Mib)
-				tp.MapAt(at+analyzetest.Us, 0x600000000000+page*2*analyzetest.Mib, 2*analyzetest.Mib, 0x1000+i)
+				tp.AddMemCreate(at, 0x1000+i, 2*analyzetest.Mib)
+				tp.AddMemMap(at+analyzetest.Us, 0x600000000000+page*2*analyzetest.Mib, 2*analyzetest.Mib, 0x1000+i)
 			}
 			mapped[page] = !mapped[page]
 		}
@@ -336,7 +336,7 @@ func TestReservationsEqualANaiveCount(t *testing.T) {
 			}
 			largest, unused, hole = max(largest, hole), unused+hole, 0
 		}
-		fragReport, _, err := frag.RunWith(tp.Timeline(), frag.Options{At: query.AtEnd})
+		fragReport, _, err := frag.RunWith(tp.Timeline(), frag.Options{At: query.MomentEnd})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -346,7 +346,7 @@ func TestReservationsEqualANaiveCount(t *testing.T) {
 			"unused_bytes":      unused,
 			"largest_gap_bytes": largest,
 		} {
-			if got := analyzetest.Cells(t, fragReport, "spaces", key); len(got) != 1 || got[0] != fmt.Sprint(want) {
+			if got := analyzetest.ColumnTexts(t, fragReport, "spaces", key); len(got) != 1 || got[0] != fmt.Sprint(want) {
 				t.Errorf("seed %d: %s %v, want %d", seed, key, got, want)
 			}
 		}
@@ -393,16 +393,16 @@ func TestForecastBeatsNoChange(t *testing.T) {
 			t.Errorf("%s: error %.0f, no change %.0f", name, wrong, steady)
 		}
 	}
-	if _, ok := stats.NewForecast(make([]int64, stats.MinForecast-1)); ok {
+	if _, ok := stats.NewForecast(make([]int64, stats.MinForecastValues-1)); ok {
 		t.Error("a short series is forecast")
 	}
 }
 
 func TestAddressMapIsWellFormed(t *testing.T) {
-	tp := analyzetest.FragTape(t)
+	tp := analyzetest.FragmentingRecording(t)
 	for _, r := range tp.Rows {
 		if r.Kind == format.KindProcess || r.Kind == format.KindDevice {
-			r.Name = analyzetest.Hostile
+			r.Name = analyzetest.HostileName
 		}
 	}
 	_, maps, err := frag.RunWith(tp.Timeline(), frag.Options{})
@@ -443,14 +443,14 @@ func TestAddressMapIsWellFormed(t *testing.T) {
 }
 
 func TestFragAndOOMAreTheSameEveryTime(t *testing.T) {
-	for _, tp := range []*analyzetest.Tape{
-		analyzetest.FragTape(t),
-		analyzetest.OomTape(t),
-		analyzetest.Training(t),
-		analyzetest.Surface(t),
-		analyzetest.HostileTape(t),
+	for _, tp := range []*analyzetest.TestRecording{
+		analyzetest.FragmentingRecording(t),
+		analyzetest.OOMRecording(t),
+		analyzetest.TrainingRecording(t),
+		analyzetest.AllMemoryKindsRecording(t),
+		analyzetest.HostileRecording(t),
 	} {
-		rec := tp.Record()
+		rec := tp.WriteAndOpen()
 		before := ""
 		for range 3 {
 			tl, err := timeline.Open(rec)
@@ -466,16 +466,16 @@ func TestFragAndOOMAreTheSameEveryTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			now := string(
-				analyzetest.Rendered(t, fragReport, render.Options{Format: "json"}),
+				analyzetest.RenderReport(t, fragReport, render.Options{Format: "json"}),
 			) + string(
-				analyzetest.Rendered(t, oomReport, render.Options{Format: "json"}),
+				analyzetest.RenderReport(t, oomReport, render.Options{Format: "json"}),
 			)
 			if cmp.Compare(before, "") > 0 && before != now {
 				t.Error("a report differs from the one before")
 			}
 			before = now
 			for _, width := range []int{80, 100, 132} {
-				for line := range strings.Lines(string(analyzetest.Rendered(t, fragReport, render.Options{Width: width})) + string(analyzetest.Rendered(t, oomReport, render.Options{Width: width}))) {
+				for line := range strings.Lines(string(analyzetest.RenderReport(t, fragReport, render.Options{Width: width})) + string(analyzetest.RenderReport(t, oomReport, render.Options{Width: width}))) {
 					if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > width {
 						t.Errorf("at %d: a line of %d: %s", width, n, line)
 					}

@@ -39,9 +39,9 @@ func newAddressMap(ranges addressRanges, moments []int64) *AddressMap {
 		m.before = append(m.before, total)
 		total += r.end - r.start
 	}
-	m.Bytes = units.RoundUp(max(1, total/mapRanges), caching.BlockUnit)
-	if total >= mapRows*caching.PageBytes {
-		m.Bytes = units.RoundUp(m.Bytes, caching.PageBytes)
+	m.Bytes = units.RoundUp(max(1, total/mapRanges), caching.BlockUnitBytes)
+	if total >= mapRows*caching.DriverPageBytes {
+		m.Bytes = units.RoundUp(m.Bytes, caching.DriverPageBytes)
 	}
 	for at := int64(0); at < total; at += m.Bytes {
 		i := sort.Search(len(m.before), func(i int) bool { return m.before[i] > at }) - 1

@@ -21,20 +21,20 @@ type reservation struct {
 }
 
 // survey adds the mapped and unmapped parts of the reservation to a space.
-func (r *reservation) survey(s *caching.Space) {
+func (r *reservation) survey(s *caching.MemorySpace) {
 	s.Extents++
 	s.Reserved += r.end - r.ptr
 	at := r.ptr
-	r.mapped.Each(func(m livemem.Mapping) {
+	r.mapped.EachMapping(func(m livemem.Mapping) {
 		s.Active += m.End - m.Start
 		s.Blocks++
 		if m.Start > at {
-			s.AddHole(m.Start-at, caching.AnyBlocks)
+			s.AddHole(m.Start-at, caching.HoleForAnyBlocks)
 		}
 		at = m.End
 	})
 	if at < r.end {
-		s.AddHole(r.end-at, caching.AnyBlocks)
+		s.AddHole(r.end-at, caching.HoleForAnyBlocks)
 	}
 }
 
@@ -80,7 +80,7 @@ func eachAddressCall(t *timeline.Timeline, yield func(*addressCall)) error {
 	for _, s := range t.Memory {
 		kind = s.Group.StringsInto("kind", kind)
 		if err := s.Group.Err(); err != nil {
-			return t.Wrap(err)
+			return t.WrapReadError(err)
 		}
 		if slices.ContainsFunc(kind.Dict, func(k string) bool { _, ok := addressOps[k]; return ok }) {
 			spans = append(spans, s)
@@ -90,12 +90,12 @@ func eachAddressCall(t *timeline.Timeline, yield func(*addressCall)) error {
 	if !reserves {
 		return nil
 	}
-	err := timeline.InOrder(spans, timeline.Stream[addressCall]{
+	err := timeline.EachRowInOrder(spans, timeline.RowStream[addressCall]{
 		Load: func(s timeline.Span) ([]addressCall, error) { return loadAddressCalls(t, s.Group) },
 		At:   func(c *addressCall) int64 { return c.atNs },
 		Less: (*addressCall).before,
 	}, func(c *addressCall) error { yield(c); return nil })
-	return t.Wrap(err)
+	return t.WrapReadError(err)
 }
 
 // loadAddressCalls returns the address calls of a row group, in order of their effect.
@@ -136,16 +136,16 @@ func loadAddressCalls(t *timeline.Timeline, g *format.Group) ([]addressCall, err
 		op, ok := addressOps[kind.At(i)]
 		if !ok || result[i] != 0 || flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0 || ptr[i] <= 0 ||
 			bytes[i] <= 0 ||
-			bytes[i] > livemem.AddressSpace {
+			bytes[i] > livemem.MaxAllocBytes {
 			continue
 		}
-		c := addressCall{start[i], ptr[i], bytes[i], pid[i], t.DeviceOf(pid[i], context[i], device[i]), op}
+		c := addressCall{start[i], ptr[i], bytes[i], pid[i], t.DeviceOfCall(pid[i], context[i], device[i]), op}
 		if op == addressReserve {
-			c.atNs = units.EndOf(start[i], dur[i])
+			c.atNs = units.EndOfRange(start[i], dur[i])
 		}
 		rows = append(rows, c)
 	}
-	timeline.SortNearly(rows, (*addressCall).before)
+	timeline.SortNearlySorted(rows, (*addressCall).before)
 	return rows, nil
 }
 
@@ -162,7 +162,7 @@ func (r reservations) find(pid int32, ptr int64) int {
 func (r reservations) apply(c *addressCall) {
 	list := r[c.pid]
 	at := r.find(c.pid, c.ptr)
-	end := units.EndOf(c.ptr, c.bytes)
+	end := units.EndOfRange(c.ptr, c.bytes)
 	inside := at < len(list) && list[at].ptr <= c.ptr && end <= list[at].end
 	switch c.op {
 	case addressReserve:
@@ -178,12 +178,12 @@ func (r reservations) apply(c *addressCall) {
 		}
 	case addressMap:
 		if inside {
-			list[at].mapped.Cut(c.ptr, end, func(livemem.Mapping) {})
-			list[at].mapped.Insert(livemem.Mapping{Start: c.ptr, End: end})
+			list[at].mapped.RemoveOverlapping(c.ptr, end, func(livemem.Mapping) {})
+			list[at].mapped.InsertMapping(livemem.Mapping{Start: c.ptr, End: end})
 		}
 	case addressUnmap:
 		if inside {
-			list[at].mapped.Cut(c.ptr, end, func(livemem.Mapping) {})
+			list[at].mapped.RemoveOverlapping(c.ptr, end, func(livemem.Mapping) {})
 		}
 	}
 }

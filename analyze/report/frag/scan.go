@@ -41,7 +41,7 @@ type usage struct{ reserved, active, unused, stranded, largestHole int64 }
 type snapshot struct {
 	atNs   int64 // Unix ns
 	level  usage
-	spaces []*caching.Space
+	spaces []*caching.MemorySpace
 	unseen int64 // bytes of segments from before the recording
 	pins   []*pin
 }
@@ -65,7 +65,7 @@ type Scan struct {
 	moments        []int64 // surveyed times, Unix ns, ascending
 	owners         map[ownerKey]*owner
 	ranges         map[ownerKey]addressRanges // all addresses at which each owner had memory
-	callers        *query.Callers
+	callers        *query.SeenCallers
 	hasPools       bool // memory of driver pools was allocated
 	hasReports     bool // an allocator is known only from its memory reports
 	failureSurveys int  // number of failures at which an owner was surveyed
@@ -78,20 +78,20 @@ type Scan struct {
 const maxFailureSurveys = 200
 
 // NewScan returns a scan at MapMoments points in time of the window, and at opt.AtNs for
-// query.AtTime.
+// query.MomentGivenTime.
 func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	s := &Scan{
 		t:       t,
 		opt:     opt,
-		window:  t.Activity(&opt.Filter),
+		window:  t.ActivityWindow(&opt.Filter),
 		owners:  make(map[ownerKey]*owner),
 		ranges:  make(map[ownerKey]addressRanges),
-		callers: query.NewCallers(),
+		callers: query.NewSeenCallers(),
 	}
 	for i := range int64(MapMoments) {
 		s.moments = append(s.moments, s.window.FromNs+int64(float64(s.window.DurNs())*float64(i+1)/MapMoments))
 	}
-	if opt.At == query.AtTime {
+	if opt.At == query.MomentGivenTime {
 		at, found := slices.BinarySearch(s.moments, opt.AtNs)
 		if !found {
 			s.moments = slices.Insert(s.moments, at, opt.AtNs)
@@ -101,20 +101,20 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 }
 
 // run replays the recording and returns the program's memory at its end.
-func (s *Scan) run() (*timeline.Program, error) {
+func (s *Scan) run() (*timeline.ProgramMemory, error) {
 	if err := s.FindRanges(); err != nil {
 		return nil, err
 	}
-	l, all, err := s.t.ReplayAll(func(_ *livemem.Set, c *livemem.Change) { s.Driver(c) }, s.Watch)
+	l, all, err := s.t.ReplayMemoryAndAllocators(func(_ *livemem.Set, c *livemem.Change) { s.Driver(c) }, s.Watch)
 	if err != nil {
 		return nil, err
 	}
-	return &timeline.Program{T: s.t, Driver: l, Allocators: all}, s.Finish(all)
+	return &timeline.ProgramMemory{T: s.t, Driver: l, Allocators: all}, s.Finish(all)
 }
 
 // Finish surveys the owners at the times after the last change, and reserved addresses at all
 // times.
-func (s *Scan) Finish(all *caching.Set) error {
+func (s *Scan) Finish(all *caching.AllocatorSet) error {
 	for _, a := range all.List {
 		if a != nil && !a.Reports {
 			if o := s.ownerOf(a); o != nil {
@@ -135,17 +135,17 @@ func (s *Scan) Finish(all *caching.Set) error {
 
 // FindRanges finds all addresses at which each allocator had memory. Call it before a replay.
 func (s *Scan) FindRanges() error {
-	err := timeline.InOrder(s.t.Allocations, s.t.StreamAllocators(true), func(e *caching.Event) error {
+	err := timeline.EachRowInOrder(s.t.Allocations, s.t.NewAllocatorStream(true), func(e *caching.AllocatorEvent) error {
 		key := s.t.Allocators.Keys[e.Allocator]
-		if e.Op == caching.SegmentAllocated || e.Op == caching.SegmentMapped {
-			s.addRange(ownerKey{key.Pid, key.Device, false}, addressRange{e.Ptr, units.EndOf(e.Ptr, e.Bytes)})
+		if e.Op == caching.OpSegmentAllocated || e.Op == caching.OpSegmentMapped {
+			s.addRange(ownerKey{key.Pid, key.Device, false}, addressRange{e.Ptr, units.EndOfRange(e.Ptr, e.Bytes)})
 		}
 		return nil
 	})
 	for key, r := range s.ranges {
 		s.ranges[key] = r.joined()
 	}
-	return s.t.Wrap(err)
+	return s.t.WrapReadError(err)
 }
 
 // addRange adds an address range to an owner. It merges ranges when the list grows, because
@@ -161,7 +161,7 @@ func (s *Scan) addRange(key ownerKey, r addressRange) {
 // passesFilter reports whether a process and device pass the filter.
 func (s *Scan) passesFilter(pid, device int32) bool {
 	f := &s.opt.Filter
-	s.callers.Add(pid, pid, device, 0)
+	s.callers.AddCaller(pid, pid, device, 0)
 	return (len(f.Pids) == 0 || slices.Contains(f.Pids, pid)) &&
 		(len(f.Devices) == 0 || slices.Contains(f.Devices, device))
 }
@@ -189,40 +189,40 @@ func (s *Scan) ownerOf(a *caching.Allocator) *owner {
 
 // Driver processes the next change of driver memory.
 func (s *Scan) Driver(c *livemem.Change) {
-	if c.Kind == livemem.Allocated && s.t.Origins.Memory(c.Block.Origin) == format.MemoryAsync {
+	if c.Kind == livemem.ChangeAllocated && s.t.Origins.MemoryKindOf(c.Block.Origin) == format.MemoryAsync {
 		s.hasPools = true
 	}
 }
 
 // Watch processes the next change of an allocator. It surveys an allocator at the first event after
 // a surveyed time, because that event may correct the size of the newest block.
-func (s *Scan) Watch(a *caching.Allocator, c *caching.Change) {
+func (s *Scan) Watch(a *caching.Allocator, c *caching.AllocatorChange) {
 	if a.Reports {
 		s.hasReports = true
 		return
 	}
 	o := s.ownerOf(a)
-	if o == nil || c.Op == caching.BlockResized {
+	if o == nil || c.Op == caching.OpBlockResized {
 		return
 	}
 	s.surveyBefore(o, a, c.AtNs)
 	inWindow := c.AtNs >= s.window.FromNs && c.AtNs <= s.window.ToNs
 	switch c.Op {
-	case caching.BlockAllocated:
+	case caching.OpBlockAllocated:
 		if inWindow {
 			o.largest = max(o.largest, c.Block.Requested)
 		}
-	case caching.OutOfMemory:
+	case caching.OpOutOfMemory:
 		if !inWindow || s.failureSurveys == maxFailureSurveys {
 			return
 		}
 		s.failureSurveys++
 		o.failures = append(o.failures, c.AtNs)
 		o.largest = max(o.largest, c.Block.Requested)
-		s.takeSnapshot(o, a, c.AtNs, a.Survey(nil))
-	case caching.AllocatorEnd:
+		s.takeSnapshot(o, a, c.AtNs, a.MeasureSpaces(nil))
+	case caching.OpAllocatorEnd:
 		if inWindow {
-			s.takeSnapshot(o, a, c.AtNs, a.Survey(nil))
+			s.takeSnapshot(o, a, c.AtNs, a.MeasureSpaces(nil))
 		}
 		o.ended = true
 	}
@@ -232,19 +232,19 @@ func (s *Scan) Watch(a *caching.Allocator, c *caching.Change) {
 func (s *Scan) surveyBefore(o *owner, a *caching.Allocator, ns int64) {
 	for len(o.levels) < len(s.moments) && s.moments[len(o.levels)] < ns {
 		moment := len(o.levels)
-		spaces := a.Survey(nil)
+		spaces := a.MeasureSpaces(nil)
 		o.levels = append(o.levels, levelOf(spaces))
 		s.takeSnapshot(o, a, s.moments[moment], spaces)
-		for seg := range a.Ranges() {
-			for _, p := range a.Within(seg) {
-				o.addressMap.add(moment, p.Ptr, p.Size, p.State != caching.IsHole)
+		for seg := range a.SegmentsInOrder() {
+			for _, p := range a.PiecesWithin(seg) {
+				o.addressMap.add(moment, p.Ptr, p.Size, p.State != caching.PieceHole)
 			}
 		}
 	}
 }
 
 // levelOf returns the sums over spaces.
-func levelOf(spaces []*caching.Space) (l usage) {
+func levelOf(spaces []*caching.MemorySpace) (l usage) {
 	for _, s := range spaces {
 		l.reserved += s.Reserved
 		l.active += s.Active
@@ -255,15 +255,16 @@ func levelOf(spaces []*caching.Space) (l usage) {
 	return l
 }
 
-// isBetterSnapshot reports whether a snapshot at atNs (Unix ns) is a better candidate for the reported time.
+// isBetterSnapshot reports whether a snapshot at atNs (Unix ns) is a better candidate for the
+// reported time.
 func (s *Scan) isBetterSnapshot(o *owner, atNs int64, l usage) bool {
 	if l.reserved == 0 && l.active == 0 {
 		return false
 	}
 	switch {
-	case s.opt.At == query.AtTime:
+	case s.opt.At == query.MomentGivenTime:
 		return atNs == s.opt.AtNs
-	case o.snapshot == nil || s.opt.At == query.AtEnd:
+	case o.snapshot == nil || s.opt.At == query.MomentEnd:
 		return true
 	}
 	d := &o.snapshot.level
@@ -276,10 +277,11 @@ func (s *Scan) isBetterSnapshot(o *owner, atNs int64, l usage) bool {
 	return cmp.Or(cmp.Compare(l.stranded, d.stranded), cmp.Compare(l.reserved, d.reserved)) > 0
 }
 
-// takeSnapshot takes a snapshot of an owner if the time is a better candidate for the reported time.
-func (s *Scan) takeSnapshot(o *owner, a *caching.Allocator, atNs int64, spaces []*caching.Space) {
+// takeSnapshot takes a snapshot of an owner if the time is a better candidate for the reported
+// time.
+func (s *Scan) takeSnapshot(o *owner, a *caching.Allocator, atNs int64, spaces []*caching.MemorySpace) {
 	if l := levelOf(spaces); s.isBetterSnapshot(o, atNs, l) {
-		o.snapshot = &snapshot{atNs: atNs, level: l, spaces: spaces, unseen: a.Unseen(spaces), pins: s.findPins(a)}
+		o.snapshot = &snapshot{atNs: atNs, level: l, spaces: spaces, unseen: a.UnseenReservedBytes(spaces), pins: s.findPins(a)}
 	}
 }
 
@@ -289,7 +291,7 @@ func (s *Scan) findPins(a *caching.Allocator) []*pin {
 	counted := make(map[int32]bool) // counted blocks
 	var holes int64
 	var holePins []*pin
-	a.Survey(func(g caching.StrandedHole) {
+	a.MeasureSpaces(func(g caching.StrandedHole) {
 		holes++
 		holePins = holePins[:0]
 		for _, i := range g.Blocks {
@@ -325,11 +327,11 @@ func (s *Scan) findPins(a *caching.Allocator) []*pin {
 }
 
 // addPin returns the entry for the call site that allocated a block, and creates it if necessary.
-func (s *Scan) addPin(found map[string]*pin, p *caching.Piece) *pin {
-	site := s.t.BlockSite(p.Origin)
+func (s *Scan) addPin(found map[string]*pin, p *caching.SegmentPiece) *pin {
+	site := s.t.SiteOfBlock(p.Origin)
 	if found[site] == nil {
 		found[site] = &pin{site: site, oldestNs: p.SinceNs}
-		if p.Origin != origin.None {
+		if p.Origin != origin.NoOrigin {
 			found[site].stack = s.t.Origins.List[p.Origin].Stack
 		}
 	}
@@ -346,8 +348,8 @@ func (s *Scan) scanReservations() error {
 		ofAllocators[pid] = r.joined()
 	}
 	err := eachAddressCall(s.t, func(c *addressCall) {
-		if c.op == addressReserve && !ofAllocators[c.pid].overlaps(c.ptr, units.EndOf(c.ptr, c.bytes)) {
-			s.addRange(ownerKey{c.pid, c.device, true}, addressRange{c.ptr, units.EndOf(c.ptr, c.bytes)})
+		if c.op == addressReserve && !ofAllocators[c.pid].overlaps(c.ptr, units.EndOfRange(c.ptr, c.bytes)) {
+			s.addRange(ownerKey{c.pid, c.device, true}, addressRange{c.ptr, units.EndOfRange(c.ptr, c.bytes)})
 		}
 	})
 	if err != nil {
@@ -365,7 +367,7 @@ func (s *Scan) scanReservations() error {
 		for ; moment < len(s.moments) && s.moments[moment] < c.atNs; moment++ {
 			s.surveyReservations(now, moment)
 		}
-		if !ofAllocators[c.pid].overlaps(c.ptr, units.EndOf(c.ptr, c.bytes)) {
+		if !ofAllocators[c.pid].overlaps(c.ptr, units.EndOfRange(c.ptr, c.bytes)) {
 			now.apply(c)
 		}
 	})
@@ -378,7 +380,7 @@ func (s *Scan) scanReservations() error {
 // surveyReservations surveys the reservations at s.moments[moment].
 func (s *Scan) surveyReservations(now reservations, moment int) {
 	atNs := s.moments[moment]
-	spaces := make(map[ownerKey]*caching.Space)
+	spaces := make(map[ownerKey]*caching.MemorySpace)
 	for pid, list := range now {
 		if exit := s.t.Facts.Processes[pid].ExitNs; exit > 0 && exit < atNs {
 			continue
@@ -390,18 +392,18 @@ func (s *Scan) surveyReservations(now reservations, moment int) {
 				continue
 			}
 			if spaces[key] == nil {
-				spaces[key] = &caching.Space{Kind: caching.InReservation}
+				spaces[key] = &caching.MemorySpace{Kind: caching.SpaceReservation}
 			}
 			r.survey(spaces[key])
 			o.addressMap.add(moment, r.ptr, r.end-r.ptr, false)
-			r.mapped.Each(func(m livemem.Mapping) { o.addressMap.use(moment, m.Start, m.End-m.Start) })
+			r.mapped.EachMapping(func(m livemem.Mapping) { o.addressMap.use(moment, m.Start, m.End-m.Start) })
 		}
 	}
 	for key, o := range s.owners {
 		if !key.reservations {
 			continue
 		}
-		var list []*caching.Space
+		var list []*caching.MemorySpace
 		if sp := spaces[key]; sp != nil {
 			list = append(list, sp)
 		}

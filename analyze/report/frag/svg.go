@@ -58,7 +58,7 @@ func (m *AddressMap) height() int { return svgTop + len(m.Ptr)*svgRow + svgBotto
 // rectangle is its shade, so that a page's style sheet can colour it.
 func (m *AddressMap) draw(w *bufio.Writer, y int, startNs int64) {
 	fmt.Fprintf(w, `<g transform="translate(0 %d)">`+"\n"+`<text x="10" y="18" font-size="13">`, y)
-	_ = xml.EscapeText(w, []byte(units.OneLine(units.ValidUTF8(m.Title)))) // errors stay in the buffer, for Flush
+	_ = xml.EscapeText(w, []byte(units.SanitizeText(units.ReplaceInvalidUTF8(m.Title)))) // errors stay in the buffer, for Flush
 	fmt.Fprintf(w, "</text>\n")
 	for i := range m.Ptr {
 		top := svgTop + i*svgRow
@@ -98,7 +98,7 @@ func (m *AddressMap) draw(w *bufio.Writer, y int, startNs int64) {
 			`<text x="%d" y="%d">%s</text>`+"\n",
 			svgLeft+k*svgCell,
 			bottom+14,
-			units.Duration(m.Moments[k]-startNs),
+			units.FormatDuration(m.Moments[k]-startNs),
 		)
 	}
 	fmt.Fprintf(

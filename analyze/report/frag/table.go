@@ -270,7 +270,7 @@ func (o *owner) name() string {
 
 // ownerTitle returns the title of the owner's address map.
 func (s *Scan) ownerTitle(o *owner) string {
-	return fmt.Sprintf("%s of %s on device %s", o.name(), s.t.PidLabel(o.pid), s.t.OrdinalLabel(o.pid, o.device))
+	return fmt.Sprintf("%s of %s on device %s", o.name(), s.t.PidLabel(o.pid), s.t.OrdinalDeviceLabel(o.pid, o.device))
 }
 
 // spaceTable returns a table with one row per space and memory pool, most stranded bytes first.
@@ -293,14 +293,14 @@ func (s *Scan) spaceTable(findings []spaceFinding, level string, reasons []strin
 
 // addSpace adds the row of a space.
 func (s *Scan) addSpace(table *report.Table, f *spaceFinding) {
-	sp, o := f.Space, f.owner
+	sp, o := f.MemorySpace, f.owner
 	row := table.Add(report.Values{
 		"verdict":              f.verdict,
 		"reserved_bytes":       sp.Reserved,
 		"active_bytes":         sp.Active,
 		"unused_bytes":         sp.Unused,
 		"kept_bytes":           sp.Stranded,
-		"external_ratio":       sp.External(),
+		"external_ratio":       sp.ExternalFragmentation(),
 		"largest_gap_bytes":    sp.Largest,
 		"blowup_ratio":         f.blowUp,
 		"unusable_pct":         f.unusable,
@@ -313,10 +313,10 @@ func (s *Scan) addSpace(table *report.Table, f *spaceFinding) {
 		"blocks":               sp.Blocks,
 		"gaps":                 int64(len(sp.Holes)),
 		"unseen_bytes":         o.snapshot.unseen,
-		"at_ns":                o.snapshot.atNs - s.t.Recording().FromNs,
+		"at_ns":                o.snapshot.atNs - s.t.RecordingWindow().FromNs,
 		"confidence":           f.level,
 		"confidence_reasons":   f.reasons,
-		"device":               s.t.OrdinalLabel(o.pid, o.device),
+		"device":               s.t.OrdinalDeviceLabel(o.pid, o.device),
 		"pid":                  int64(o.pid),
 		"space":                f.label,
 	})
@@ -325,12 +325,12 @@ func (s *Scan) addSpace(table *report.Table, f *spaceFinding) {
 
 // addPools adds one row per driver memory pool whose size the program queried.
 func (s *Scan) addPools(table *report.Table, level string, reasons []string) {
-	pools := s.t.Pools(s.window, &s.opt.Filter)
-	for _, key := range slices.SortedFunc(maps.Keys(pools), func(a, b timeline.PoolKey) int {
+	pools := s.t.MemoryPools(s.window, &s.opt.Filter)
+	for _, key := range slices.SortedFunc(maps.Keys(pools), func(a, b timeline.MemoryPoolKey) int {
 		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Pool, b.Pool))
 	}) {
 		p := pools[key]
-		s.callers.Add(key.Pid, key.Pid, p.Device, 0)
+		s.callers.AddCaller(key.Pid, key.Pid, p.Device, 0)
 		if p.Reserved < 0 || p.Used < 0 || p.Reserved < s.opt.MinBytes {
 			continue
 		}
@@ -358,15 +358,15 @@ func (s *Scan) addPools(table *report.Table, level string, reasons []string) {
 			"blocks":               nil,
 			"gaps":                 nil,
 			"unseen_bytes":         nil,
-			"at_ns":                max(0, p.AtNs-s.t.Recording().FromNs),
+			"at_ns":                max(0, p.AtNs-s.t.RecordingWindow().FromNs),
 			"confidence":           level,
 			"confidence_reasons":   reasons,
-			"device":               s.t.OrdinalLabel(key.Pid, p.Device),
+			"device":               s.t.OrdinalDeviceLabel(key.Pid, p.Device),
 			"pid":                  int64(key.Pid),
 			"space":                fmt.Sprintf("%s 0x%x", spacePool, uint64(key.Pool)),
 		})
 		row.Evidence = fmt.Sprintf("the pool had %s unused at the program's last query; the driver does not report "+
-			"how it is divided; confidence %s", units.Bytes(unused), level)
+			"how it is divided; confidence %s", units.FormatBytes(unused), level)
 	}
 }
 
@@ -398,7 +398,7 @@ func (s *Scan) pinTable(owners []*owner) report.Table {
 				"live_bytes":    p.live,
 				"blocks":        p.blocks,
 				"oldest_age_ns": age,
-				"device":        s.t.OrdinalLabel(o.pid, o.device),
+				"device":        s.t.OrdinalDeviceLabel(o.pid, o.device),
 				"pid":           int64(o.pid),
 				"site":          p.site,
 			}).StackID = p.stack
@@ -429,8 +429,8 @@ func (s *Scan) trendTable(trends []trend) report.Table {
 		}
 		var next, wrong, steady, at any
 		if t.hasForecast {
-			next, wrong, steady = t.Next, units.RoundInt(t.Error()), units.RoundInt(t.SteadyError)
-			at = s.window.ToNs + units.RoundInt(step*float64(t.HeldBack)) - s.t.Recording().FromNs
+			next, wrong, steady = t.Next, units.RoundInt(t.MeanAbsoluteError()), units.RoundInt(t.SteadyError)
+			at = s.window.ToNs + units.RoundInt(step*float64(t.HeldBack)) - s.t.RecordingWindow().FromNs
 		}
 		table.Add(report.Values{
 			"direction":             t.Direction(),
@@ -443,7 +443,7 @@ func (s *Scan) trendTable(trends []trend) report.Table {
 			"no_change_error_bytes": steady,
 			"forecast_ns":           at,
 			"tau":                   t.Tau,
-			"device":                s.t.OrdinalLabel(o.pid, o.device),
+			"device":                s.t.OrdinalDeviceLabel(o.pid, o.device),
 			"pid":                   int64(o.pid),
 			"owner":                 o.name(),
 		})
@@ -457,13 +457,13 @@ func (s *Scan) momentTable(owners []*owner) report.Table {
 	for _, o := range owners {
 		for i, l := range o.levels {
 			table.Add(report.Values{
-				"at_ns":             s.moments[i] - s.t.Recording().FromNs,
+				"at_ns":             s.moments[i] - s.t.RecordingWindow().FromNs,
 				"reserved_bytes":    l.reserved,
 				"active_bytes":      l.active,
 				"unused_bytes":      l.unused,
 				"kept_bytes":        l.stranded,
 				"largest_gap_bytes": l.largestHole,
-				"device":            s.t.OrdinalLabel(o.pid, o.device),
+				"device":            s.t.OrdinalDeviceLabel(o.pid, o.device),
 				"pid":               int64(o.pid),
 				"owner":             o.name(),
 			})
@@ -485,7 +485,7 @@ func (s *Scan) facts(rows int) []report.Fact {
 		result = ""
 		missing = report.Facts(missingColumns, report.Values{
 			"lacks": "the recording has no segments of PyTorch's allocator and no unused memory in them, only the " +
-				"allocator's memory reports; " + caching.RecordSegments,
+				"allocator's memory reports; " + caching.RecordSegmentsAdvice,
 		})
 	}
 	if s.hasPools {

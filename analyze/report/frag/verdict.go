@@ -34,7 +34,7 @@ const (
 
 // spaceFinding is a space of an owner with its verdict.
 type spaceFinding struct {
-	*caching.Space
+	*caching.MemorySpace
 	owner    *owner
 	verdict  string
 	label    string // value of the column "space"
@@ -56,7 +56,7 @@ func (s *Scan) findSpaces(owners []*owner, level string, reasons []string) []spa
 		}
 		for _, sp := range o.snapshot.spaces {
 			if sp.Reserved+sp.Active > 0 && sp.Reserved >= s.opt.MinBytes {
-				f := spaceFinding{Space: sp, owner: o}
+				f := spaceFinding{MemorySpace: sp, owner: o}
 				f.level, f.reasons = LowerConfidence(o.snapshot.spaces, o.snapshot.unseen, level, reasons)
 				f.classify(cmp.Or(s.opt.Request, o.largest))
 				findings = append(findings, f)
@@ -66,7 +66,8 @@ func (s *Scan) findSpaces(owners []*owner, level string, reasons []string) []spa
 	return findings
 }
 
-// classify sets the verdict, and the values that depend on the size of a request (bytes, 0 for none):
+// classify sets the verdict, and the values that depend on the size of a request (bytes, 0 for
+// none):
 //
 //	addresses   the space is reserved addresses, whose holes hold no memory
 //	fragmented  stranded bytes are at least fragmentedShare of the reserved bytes and
@@ -75,7 +76,7 @@ func (s *Scan) findSpaces(owners []*owner, level string, reasons []string) []spa
 func (f *spaceFinding) classify(request int64) {
 	f.verdict, f.label = verdictFine, spaceName(f.Kind)
 	switch {
-	case f.Kind == caching.InReservation:
+	case f.Kind == caching.SpaceReservation:
 		f.verdict = verdictAddresses
 	case fragmentedBy(f.Stranded, f.Reserved):
 		f.verdict = verdictFragmented
@@ -83,17 +84,17 @@ func (f *spaceFinding) classify(request int64) {
 	if request > 0 {
 		f.request = request
 		if f.Unused > 0 {
-			f.unusable = 100 * f.Unusable(request)
+			f.unusable = 100 * f.UnusableShare(request)
 		}
 	}
-	if b, ok := f.BlowUp(); ok {
+	if b, ok := f.ReservedPerActive(); ok {
 		f.blowUp = b
 	}
-	if f.Kind == caching.InSegments {
+	if f.Kind == caching.SpaceSegments {
 		f.saved, f.savedLeast = f.Saved, f.SavedLeast
 	}
 	if !f.owner.reservations {
-		f.label += ", pool " + caching.PoolName(f.Pool)
+		f.label += ", pool " + caching.FormatPool(f.Pool)
 		f.internal = max(0, f.Active-f.Requested)
 	}
 }
@@ -101,7 +102,7 @@ func (f *spaceFinding) classify(request int64) {
 // Limits from which a space is fragmented.
 const (
 	fragmentedShare = 0.2
-	fragmentedBytes = caching.LargeSegment
+	fragmentedBytes = caching.LargeSegmentBytes
 )
 
 // fragmentedBy reports whether a space with these stranded and reserved bytes is fragmented.
@@ -119,14 +120,14 @@ func classifyPool(unused, reserved int64) string {
 
 // LowerConfidence lowers the confidence in an allocator's spaces if some blocks are in segments
 // from before the recording. unseenBytes is the size of these segments.
-func LowerConfidence(spaces []*caching.Space, unseenBytes int64, level string, reasons []string) (string, []string) {
-	strays := slices.ContainsFunc(spaces, func(s *caching.Space) bool { return s.Strays > 0 })
+func LowerConfidence(spaces []*caching.MemorySpace, unseenBytes int64, level string, reasons []string) (string, []string) {
+	strays := slices.ContainsFunc(spaces, func(s *caching.MemorySpace) bool { return s.Strays > 0 })
 	if unseenBytes == 0 && !strays {
 		return level, reasons
 	}
 	reason := "some blocks are in segments from before the recording"
 	if unseenBytes > 0 {
-		reason = units.Bytes(unseenBytes) + " of the allocator's segments are from before the recording"
+		reason = units.FormatBytes(unseenBytes) + " of the allocator's segments are from before the recording"
 	}
 	if level == report.ConfidenceHigh {
 		level = report.ConfidenceMedium
@@ -141,28 +142,28 @@ func (f *spaceFinding) evidence() string {
 
 // sizesText returns a sentence with the sizes of the space.
 func (f *spaceFinding) sizesText() string {
-	if f.Kind == caching.InReservation {
+	if f.Kind == caching.SpaceReservation {
 		return fmt.Sprintf(
 			"%s of %s are mapped, in %s; the largest hole is %s",
-			units.Bytes(f.Active),
-			units.Bytes(f.Reserved),
-			units.Plural(f.Blocks, "mapping"),
-			units.Bytes(f.Largest),
+			units.FormatBytes(f.Active),
+			units.FormatBytes(f.Reserved),
+			units.CountWithNoun(f.Blocks, "mapping"),
+			units.FormatBytes(f.Largest),
 		)
 	}
 	text := fmt.Sprintf(
 		"%s of %s are unused in %s, %s of it stranded by %s",
-		units.Bytes(f.Unused),
-		units.Bytes(f.Reserved),
-		units.Plural(int64(len(f.Holes)), "hole"),
-		units.Bytes(f.Stranded),
-		units.Plural(f.Blocks, "block"),
+		units.FormatBytes(f.Unused),
+		units.FormatBytes(f.Reserved),
+		units.CountWithNoun(int64(len(f.Holes)), "hole"),
+		units.FormatBytes(f.Stranded),
+		units.CountWithNoun(f.Blocks, "block"),
 	)
 	if pct, ok := f.unusable.(float64); ok {
-		text += fmt.Sprintf("; a request of %s cannot use %.0f%% of it", units.Bytes(f.request.(int64)), pct)
+		text += fmt.Sprintf("; a request of %s cannot use %.0f%% of it", units.FormatBytes(f.request.(int64)), pct)
 	}
-	if f.Kind == caching.InSegments && f.Saved > 0 {
-		text += fmt.Sprintf("; with expandable segments up to %s could return to the driver", units.Bytes(f.Saved))
+	if f.Kind == caching.SpaceSegments && f.Saved > 0 {
+		text += fmt.Sprintf("; with expandable segments up to %s could return to the driver", units.FormatBytes(f.Saved))
 	}
 	return text
 }
@@ -177,7 +178,7 @@ type trend struct {
 
 // isRising reports whether the trend rises steadily and by at least 1 MiB.
 func (t *trend) isRising() bool {
-	return t.Lasting() && slices.Max(t.series)-t.series[0] >= stats.MinGrowth
+	return t.RisesThroughout() && slices.Max(t.series)-t.series[0] >= stats.MinLeakGrowthBytes
 }
 
 // findTrends returns the trends of the owners that had memory at a surveyed time.

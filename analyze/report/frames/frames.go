@@ -14,15 +14,15 @@ import (
 // of 0 means all frames. A placeholder Frame with a count replaces frames that the rules hide and
 // frames beyond the limit. Hidden CUDA frames at the leaf are dropped without a placeholder,
 // because every stack has them. If the rules hide the whole stack, its first frame stays.
-func ForDisplay(s *stack.Table, stackID int32, limit int, rules *query.FrameRules) []report.Frame {
+func ForDisplay(s *stack.StackTable, stackID int32, limit int, rules *query.FrameRules) []report.Frame {
 	ids := s.Stacks[stackID]
 	var list []report.Frame
 	n := 0
 	for i, id := range ids {
 		f := &s.Frames[id]
-		library, hidden := rules.Hides(f)
+		library, hidden := rules.HidesFrame(f)
 		switch {
-		case hidden && (library != query.OfCUDA || len(list) > 0):
+		case hidden && (library != query.FrameOwnerCUDA || len(list) > 0):
 			list = fold(list, library)
 		case hidden:
 		case limit > 0 && n == limit:
@@ -37,7 +37,7 @@ func ForDisplay(s *stack.Table, stackID int32, limit int, rules *query.FrameRule
 	}
 	list = []report.Frame{reportFrame(&s.Frames[ids[0]])}
 	for _, id := range ids[1:] {
-		library, _ := rules.Hides(&s.Frames[id])
+		library, _ := rules.HidesFrame(&s.Frames[id])
 		list = fold(list, library)
 	}
 	return list

@@ -26,8 +26,8 @@ func lines(list []report.Frame) string {
 }
 
 func shownFrames(frameList []format.Frame, limit int, rules *query.FrameRules) []report.Frame {
-	s := &stack.Table{Stacks: make(map[int32][]int32), About: make(map[int32]stack.About)}
-	s.Add(&format.Row{StackID: 1, Frames: frameList}, make(map[format.Frame]int32))
+	s := &stack.StackTable{Stacks: make(map[int32][]int32), About: make(map[int32]stack.StackInfo)}
+	s.AddStack(&format.Row{StackID: 1, Frames: frameList}, make(map[format.Frame]int32))
 	return frames.ForDisplay(s, 1, limit, rules)
 }
 
@@ -39,7 +39,7 @@ func TestStacksAreFolded(t *testing.T) {
 		}
 		return r
 	}
-	app := analyzetest.MixedStack("libcuda.so.1 cuMemAlloc_v2", "/app/sim step", "/app/sim std::function<void "+
+	app := analyzetest.ParseFrames("libcuda.so.1 cuMemAlloc_v2", "/app/sim step", "/app/sim std::function<void "+
 		"(int)>::operator()", "/app/sim main", "libc.so.6 __libc_start_call_main", "/app/sim _start")
 	for name, c := range map[string]struct {
 		frames []format.Frame
@@ -47,7 +47,7 @@ func TestStacksAreFolded(t *testing.T) {
 		rules  *query.FrameRules
 		want   string
 	}{
-		"a launch of PyTorch": {analyzetest.ForwardStack(analyzetest.LaunchLeaf, analyzetest.Addition), 0, query.DefaultFrameRules, `
+		"a launch of PyTorch": {analyzetest.ForwardStack(analyzetest.LaunchFrames, analyzetest.AdditionFrames), 0, query.DefaultFrameRules, `
 at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float>> [libtorch_cuda.so]
 at::native::add_kernel [libtorch_cuda.so]
 … 8 frames of PyTorch and CPython
@@ -71,7 +71,7 @@ Block.forward (/app/model.py:12)
 Sequential.forward (/venv/lib/python3.12/site-packages/torch/nn/modules/container.py:219)
 … 16 more frames
 `},
-		"a limit behind which all is hidden": {analyzetest.ForwardStack(analyzetest.LaunchLeaf, analyzetest.Addition), 7, query.DefaultFrameRules, `
+		"a limit behind which all is hidden": {analyzetest.ForwardStack(analyzetest.LaunchFrames, analyzetest.AdditionFrames), 7, query.DefaultFrameRules, `
 at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float>> [libtorch_cuda.so]
 at::native::add_kernel [libtorch_cuda.so]
 … 8 frames of PyTorch and CPython
@@ -91,7 +91,7 @@ at::native::add_kernel [libtorch_cuda.so]
 torch::autograd::generated::AddBackward0::apply [libtorch_cpu.so]
 … 7 frames of PyTorch, the standard library and libc
 `},
-		"a stripped interpreter": {analyzetest.MixedStack(
+		"a stripped interpreter": {analyzetest.ParseFrames(
 			"libcuda.so.580.95.05 cuLaunchKernel",
 			"libcudart.so.13 ",
 			"libcudart.so.13 cudaLaunchKernel",
@@ -134,14 +134,14 @@ run (/app/workloads.py:40)
 			"[sim]\n… 1 frame of ^std::\nmain [sim]\n… 1 frame of libc\\.so\n_start [sim]\n"},
 		"no rules":         {app[:2], 0, own("none"), "\ncuMemAlloc_v2 [libcuda.so.1]\nstep [sim]\n"},
 		"only the default": {app[:2], 0, own("default"), "\nstep [sim]\n"},
-		"files of Python":  {analyzetest.ForwardStack(analyzetest.LaunchLeaf, nil), 3, own("/site-packages/", "lib(cuda|python)"), "\n… 4 frames of lib(cuda|python) and /site-packages/\nBlock.forward (/app/model.py:12)\n… 13 frames of /site-packages/ and lib(cuda|python)\ntrain_step (/app/train.py:88)\nmain (/app/train.py:120)\n… 8 more frames\n"},
+		"files of Python":  {analyzetest.ForwardStack(analyzetest.LaunchFrames, nil), 3, own("/site-packages/", "lib(cuda|python)"), "\n… 4 frames of lib(cuda|python) and /site-packages/\nBlock.forward (/app/model.py:12)\n… 13 frames of /site-packages/ and lib(cuda|python)\ntrain_step (/app/train.py:88)\nmain (/app/train.py:120)\n… 8 more frames\n"},
 		"everything hidden": {
-			analyzetest.MixedStack("libcuda.so.1 cuMemAlloc_v2", "libcudart.so.12 cudaMalloc", "libpython3.12.so.1.0 "+
+			analyzetest.ParseFrames("libcuda.so.1 cuMemAlloc_v2", "libcudart.so.12 cudaMalloc", "libpython3.12.so.1.0 "+
 				"_PyEval_EvalFrameDefault", "/usr/bin/python3 _start"), 0, query.DefaultFrameRules,
 			"\ncuMemAlloc_v2 [libcuda.so.1]\n… 3 frames of CUDA and CPython\n",
 		},
-		"the call alone":      {analyzetest.MixedStack("libcuda.so.1 cuMemAlloc_v2"), 0, query.DefaultFrameRules, "\ncuMemAlloc_v2 [libcuda.so.1]\n"},
-		"code without a name": {analyzetest.MixedStack("libcuda.so.1 cuMemAlloc_v2", "[jit] ", "[jit] py::step:/app/train.py", "[jit] ", "/app/sim main"), 0, query.DefaultFrameRules, "\n… 1 frame of unknown code\npy::step:/app/train.py\n… 1 frame of unknown code\nmain [sim]\n"},
+		"the call alone":      {analyzetest.ParseFrames("libcuda.so.1 cuMemAlloc_v2"), 0, query.DefaultFrameRules, "\ncuMemAlloc_v2 [libcuda.so.1]\n"},
+		"code without a name": {analyzetest.ParseFrames("libcuda.so.1 cuMemAlloc_v2", "[jit] ", "[jit] py::step:/app/train.py", "[jit] ", "/app/sim main"), 0, query.DefaultFrameRules, "\n… 1 frame of unknown code\npy::step:/app/train.py\n… 1 frame of unknown code\nmain [sim]\n"},
 		"no stack":            {nil, 0, query.DefaultFrameRules, "\n"},
 	} {
 		if got := "\n" + lines(shownFrames(c.frames, c.limit, c.rules)); got != c.want {
@@ -152,43 +152,43 @@ run (/app/workloads.py:40)
 
 func TestWhatIsPlumbing(t *testing.T) {
 	for line, want := range map[string]string{
-		"libcuda.so.580.95.05 ":              query.OfCUDA,
-		"/app/train __cudart516":             query.OfCUDA,
-		"/app/train cudaMemcpyAsync":         query.OfCUDA,
+		"libcuda.so.580.95.05 ":              query.FrameOwnerCUDA,
+		"/app/train __cudart516":             query.FrameOwnerCUDA,
+		"/app/train cudaMemcpyAsync":         query.FrameOwnerCUDA,
 		"/app/train cudaMalloc_wrapper(int)": "",
-		"/x/libcublasLt.so.12 ":              query.OfCUDA,
+		"/x/libcublasLt.so.12 ":              query.FrameOwnerCUDA,
 		"/x/libcublas.so.12 cublasGemmEx":    "",
 		"/x/libnccl.so.2 ncclAllReduce":      "",
-		"/usr/bin/python3.11 ":               query.OfCPython,
-		"/usr/bin/python main":               query.OfCPython,
+		"/usr/bin/python3.11 ":               query.FrameOwnerCPython,
+		"/usr/bin/python main":               query.FrameOwnerCPython,
 		"/app/pythonic main":                 "",
-		"/usr/lib/libpython3.13t.so.1.0 x":   query.OfCPython,
-		"/x/_ctypes.cpython-312-x86_64-linux-gnu.so _call_function_pointer":                 query.OfCPython,
-		"/app/blender _PyEval_EvalFrameDefault.cold":                                        query.OfCPython,
-		"/app/blender Py_RunMain":                                                           query.OfCPython,
+		"/usr/lib/libpython3.13t.so.1.0 x":   query.FrameOwnerCPython,
+		"/x/_ctypes.cpython-312-x86_64-linux-gnu.so _call_function_pointer":                 query.FrameOwnerCPython,
+		"/app/blender _PyEval_EvalFrameDefault.cold":                                        query.FrameOwnerCPython,
+		"/app/blender Py_RunMain":                                                           query.FrameOwnerCPython,
 		"/app/ext.so PyInit_ext":                                                            "",
 		"/app/ext.so PyTorchStep":                                                           "",
-		"libc10.so c10::Dispatcher::callBoxed":                                              query.OfPyTorch,
-		"/app/ext.so c10::impl::make_boxed_from_unboxed_functor<f>::call":                   query.OfPyTorch,
-		"/app/ext.so pybind11::cpp_function::dispatcher":                                    query.OfPyTorch,
+		"libc10.so c10::Dispatcher::callBoxed":                                              query.FrameOwnerPyTorch,
+		"/app/ext.so c10::impl::make_boxed_from_unboxed_functor<f>::call":                   query.FrameOwnerPyTorch,
+		"/app/ext.so pybind11::cpp_function::dispatcher":                                    query.FrameOwnerPyTorch,
 		"/app/ext.so my::c10::step":                                                         "",
 		"libtorch_cuda.so c10d::ProcessGroupNCCL::allreduce":                                "",
 		"libtorch_cuda.so at::cuda::blas::gemm<float>":                                      "",
-		"libtorch_cpu.so at::_ops::mm::call":                                                query.OfPyTorch,
+		"libtorch_cpu.so at::_ops::mm::call":                                                query.FrameOwnerPyTorch,
 		"libtorch_cpu.so at::_ops::call::name":                                              "",
 		"libtorch_cpu.so torch::autograd::generated::MmBackward0::apply":                    "",
-		"libtorch_cpu.so at::(anonymous namespace)::(anonymous namespace)::wrapper_CUDA_mm": query.OfPyTorch,
+		"libtorch_cpu.so at::(anonymous namespace)::(anonymous namespace)::wrapper_CUDA_mm": query.FrameOwnerPyTorch,
 		"libtorch_cpu.so ":                                                                  "",
-		"/app/sim std::__invoke_impl<void, step>":                                           query.OfStd,
+		"/app/sim std::__invoke_impl<void, step>":                                           query.FrameOwnerStdlib,
 		"/app/sim stdx::invoke":                                                             "",
-		"/app/rust core::ops::function::FnOnce::call_once":                                  query.OfStd,
-		"libc.so.6 clone":                                                                   query.OfLibc,
-		"libc.so.6 __libc_start_main@@GLIBC_2.34":                                           query.OfLibc,
-		"libc.so.6 ":                       query.OfLibc,
+		"/app/rust core::ops::function::FnOnce::call_once":                                  query.FrameOwnerStdlib,
+		"libc.so.6 clone":                                                                   query.FrameOwnerLibc,
+		"libc.so.6 __libc_start_main@@GLIBC_2.34":                                           query.FrameOwnerLibc,
+		"libc.so.6 ":                       query.FrameOwnerLibc,
 		"libc.so.6 qsort":                  "",
 		"/app/libctrain.so ":               "",
 		"/app/sim _starting":               "",
-		"[jit] ":                           query.OfUnknown,
+		"[jit] ":                           query.FrameOwnerUnknown,
 		"[jit] step":                       "",
 		"/app/train.py:1 _start":           "",
 		"/app/train.py:1 main":             "",
@@ -196,28 +196,28 @@ func TestWhatIsPlumbing(t *testing.T) {
 		"/app/module.py:1 _call_impl":      "",
 		"/app/torch_utils/nn/modules/module.py:1 _call_impl":                              "",
 		"/app/threading.py:1 run":                                                         "",
-		"/usr/lib/python3.12/threading.py:1073 Thread._bootstrap":                         query.OfCPython,
+		"/usr/lib/python3.12/threading.py:1073 Thread._bootstrap":                         query.FrameOwnerCPython,
 		"/usr/lib/python3.12/site-packages/mine/threading.py:1 run":                       "",
-		"<frozen runpy>:198 _run_module_as_main":                                          query.OfCPython,
-		"runpy.py:198 _run_module_as_main":                                                query.OfCPython,
-		"_bootstrap.py:1360 _find_and_load":                                               query.OfCPython,
-		"<shim>:1 <interpreter trampoline>":                                               query.OfCPython,
+		"<frozen runpy>:198 _run_module_as_main":                                          query.FrameOwnerCPython,
+		"runpy.py:198 _run_module_as_main":                                                query.FrameOwnerCPython,
+		"_bootstrap.py:1360 _find_and_load":                                               query.FrameOwnerCPython,
+		"<shim>:1 <interpreter trampoline>":                                               query.FrameOwnerCPython,
 		"/app/runpy.py:1 run":                                                             "",
 		"<string>:1 <module>":                                                             "",
-		"/app/train.py:1 <interpreter trampoline>":                                        query.OfCPython,
-		analyzetest.TorchDir + "nn/modules/module.py:1562 Module._call_impl":              query.OfPyTorch,
+		"/app/train.py:1 <interpreter trampoline>":                                        query.FrameOwnerCPython,
+		analyzetest.TorchDir + "nn/modules/module.py:1562 Module._call_impl":              query.FrameOwnerPyTorch,
 		analyzetest.TorchDir + "nn/modules/module.py:1000 Module.to":                      "",
 		analyzetest.TorchDir + "nn/modules/linear.py:125 Linear.forward":                  "",
-		analyzetest.TorchDir + "_ops.py:1061 OpOverloadPacket.__call__":                   query.OfPyTorch,
-		analyzetest.TorchDir + "utils/_contextlib.py:116 context_decorator.<locals>.deco": query.OfPyTorch,
+		analyzetest.TorchDir + "_ops.py:1061 OpOverloadPacket.__call__":                   query.FrameOwnerPyTorch,
+		analyzetest.TorchDir + "utils/_contextlib.py:116 context_decorator.<locals>.deco": query.FrameOwnerPyTorch,
 		analyzetest.TorchDir + "_tensor.py:521 Tensor.backward":                           "",
 		// Names as linkers write them.
-		"libtorch_cuda.so " + symbolize.Demangle("_ZN2at12_GLOBAL__N_1L23wrapper_CUDA_add_TensorERKNS_6TensorES3_RKN3c106ScalarE"):                                                             query.OfPyTorch,
-		"libtorch_cpu.so " + symbolize.Demangle("_ZThn16_N5torch8autograd6python12PythonEngine11thread_initEiRKSt10shared_ptrINS0_10ReadyQueueEEb"):                                            query.OfPyTorch,
+		"libtorch_cuda.so " + symbolize.Demangle("_ZN2at12_GLOBAL__N_1L23wrapper_CUDA_add_TensorERKNS_6TensorES3_RKN3c106ScalarE"):                                                             query.FrameOwnerPyTorch,
+		"libtorch_cpu.so " + symbolize.Demangle("_ZThn16_N5torch8autograd6python12PythonEngine11thread_initEiRKSt10shared_ptrINS0_10ReadyQueueEEb"):                                            query.FrameOwnerPyTorch,
 		"libtorch_cuda.so " + symbolize.Demangle("_ZN2at6native15gpu_kernel_implIZZZNS0_15add_kernel_cudaERNS_18TensorIteratorBaseERKN3c106ScalarEENKUlvE_clEvENKUlvE0_clEvEUlffE_EEvS3_RKT_"): "",
 	} {
-		f := analyzetest.MixedStack(line)[0]
-		if of, hidden := query.DefaultFrameRules.Hides(&f); hidden != (want != "") || hidden && of != want {
+		f := analyzetest.ParseFrames(line)[0]
+		if of, hidden := query.DefaultFrameRules.HidesFrame(&f); hidden != (want != "") || hidden && of != want {
 			t.Errorf("%s: hidden %v (%s), want %q", line, hidden, of, want)
 		}
 	}
@@ -232,10 +232,10 @@ func TestFrameRulesThatAreWrong(t *testing.T) {
 
 // A profile has all frames except those that a filter hides.
 func TestProfileLeavesOutFramesThatAreAskedFor(t *testing.T) {
-	tp := analyzetest.NewTape(t)
-	r := tp.Add(format.Row{Kind: format.KindStack, StackID: 1, StackStatus: format.StackComplete})
+	tp := analyzetest.NewTestRecording(t)
+	r := tp.AddRow(format.Row{Kind: format.KindStack, StackID: 1, StackStatus: format.StackComplete})
 	r.Frames = analyzetest.ForwardStack(analyzetest.AllocatorFrames, nil)
-	analyzetest.At(tp.Alloc(analyzetest.Second, 1, 0x1000, analyzetest.Mib), 1, "")
+	analyzetest.SetStackAndSite(tp.AddAlloc(analyzetest.Second, 1, 0x1000, analyzetest.Mib), 1, "")
 	tl := tp.Timeline()
 	count := func(rules *query.FrameRules) int {
 		p, _, _, err := pprof.BuildHeapProfile(tl, query.Options{Hide: rules})

@@ -15,7 +15,7 @@ import (
 
 // activity has the CUDA calls of one thread during an idle gap. The thread's launch ended the gap.
 type activity struct {
-	ByCall  map[calls.Name]int64 // time in the gap by function, ns, without nested calls
+	ByCall  map[calls.CallName]int64 // time in the gap by function, ns, without nested calls
 	Longest calls.Call           // call with the longest time in the gap, without its strings
 	mostNs  int64                // time of Longest in the gap, ns
 	Site    string               // call site of Longest
@@ -42,7 +42,7 @@ func (sc *Scan) FindCPUActivity() error {
 	span := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
 	for i := range sc.List {
 		g := &sc.List[i]
-		g.Activity.ByCall = make(map[calls.Name]int64)
+		g.Activity.ByCall = make(map[calls.CallName]int64)
 		th := g.EndedBy.Thread()
 		if watches[th] == nil {
 			watches[th] = new(threadGaps)
@@ -60,7 +60,7 @@ func (sc *Scan) FindCPUActivity() error {
 			}
 			sc.readGroup(s.Group, watches, gapTimes(sc.List))
 			if err := s.Group.Err(); err != nil {
-				return sc.T.Wrap(err)
+				return sc.T.WrapReadError(err)
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*threadGaps
 		for next < len(times) && times[next].ToNs <= start {
 			next++
 		}
-		if next < len(times) && times[next].FromNs < units.EndOf(start, sc.Dur[i]) {
+		if next < len(times) && times[next].FromNs < units.EndOfRange(start, sc.Dur[i]) {
 			hits = append(hits, i)
 		}
 	}
@@ -128,7 +128,7 @@ func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*threadGaps
 		sc.Flags,
 	)
 	sc.Pid, sc.Tid, sc.Parent = g.Int32("pid", sc.Pid), g.Int32("tid", sc.Tid), g.Int64("parent_start_ns", sc.Parent)
-	sc.Sites.Read(g)
+	sc.Sites.ReadGroup(g)
 	if g.Err() != nil {
 		return
 	}
@@ -137,7 +137,7 @@ func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*threadGaps
 		if w == nil || sc.Parent[i] != 0 || sc.Flags[i]&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
 			continue
 		}
-		end := units.EndOf(sc.Start[i], sc.Dur[i])
+		end := units.EndOfRange(sc.Start[i], sc.Dur[i])
 		last := sort.Search(len(w.gaps), func(k int) bool { return w.gaps[k].FromNs >= end }) - 1
 		for k := last; k >= 0 && w.latestEndNs[k] > sc.Start[i]; k-- {
 			if w.gaps[k].ToNs > sc.Start[i] {
@@ -151,9 +151,9 @@ func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*threadGaps
 func (sc *Scan) addCall(g *Gap, i int, endNs int64) {
 	a := &g.Activity
 	ns := min(endNs, g.ToNs) - max(sc.Start[i], g.FromNs)
-	a.ByCall[calls.Name{Kind: sc.Kind.At(i), Name: sc.Name.At(i)}] += ns
+	a.ByCall[calls.CallName{Kind: sc.Kind.At(i), Name: sc.Name.At(i)}] += ns
 	if ns > a.mostNs || ns == a.mostNs && sc.Start[i] < a.Longest.StartNs {
 		a.mostNs, a.Longest = ns, calls.Call{StartNs: sc.Start[i], EndNs: endNs, Stack: sc.Sites.Stack[i]}
-		a.Site = sc.Names.List[sc.Sites.At(i)]
+		a.Site = sc.Names.List[sc.Sites.SiteOfRow(i)]
 	}
 }

@@ -19,7 +19,7 @@ const OutsideCUDA = "outside CUDA"
 // OutsideCUDA.
 func (g *Gap) mainActivity() (activity string, ns int64) {
 	activity, ns = OutsideCUDA, max(0, g.DurNs()-g.Activity.InCUDA())
-	keys := slices.SortedFunc(maps.Keys(g.Activity.ByCall), func(a, b calls.Name) int {
+	keys := slices.SortedFunc(maps.Keys(g.Activity.ByCall), func(a, b calls.CallName) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
 	})
 	for _, k := range keys {
@@ -83,13 +83,13 @@ const utilizationNs = int64(1e9)
 
 // FindGPUActivity sets Busy of each gap in List, from the busiest device of the track.
 func (sc *Scan) FindGPUActivity() {
-	samples := &metric.Devices{
+	samples := &metric.DeviceMetrics{
 		T:       sc.T,
-		Window:  sc.T.Recording(),
+		Window:  sc.T.RecordingWindow(),
 		Filter:  new(query.Filter),
 		Devices: make(map[int32]map[string]*metric.Series),
 	}
-	samples.Collect()
+	samples.CollectSamples()
 	for i := range sc.List {
 		g := &sc.List[i]
 		for track := range sc.Tracks {
@@ -97,13 +97,13 @@ func (sc *Scan) FindGPUActivity() {
 				g.Track.Device != AllDevices && track.Device != g.Track.Device {
 				continue
 			}
-			index, paired := sc.T.Facts.NVMLDevice(track.Pid, track.Device)
+			index, paired := sc.T.Facts.NVMLIndexOf(track.Pid, track.Device)
 			if !paired {
 				continue
 			}
 			b := BusyByAverages(samples.Devices[index][catalog.MetricSMActive], g.FromNs, g.ToNs)
 			if !b.Ok {
-				b = BusyInside(samples.Devices[index][catalog.MetricGPUBusy], g.FromNs, g.ToNs)
+				b = BusyInside(samples.Devices[index][catalog.MetricGPUUtilization], g.FromNs, g.ToNs)
 			}
 			if b.Ok {
 				g.Busy = Busy{max(g.Busy.MinPct, b.MinPct), max(g.Busy.MaxPct, b.MaxPct), true}

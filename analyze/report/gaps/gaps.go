@@ -39,13 +39,13 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // *quality.ClassError if the recording lacks necessary classes of calls, and a *report.SortError
 // for an unknown opt.Sort.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
-	t = t.View()
+	t = t.NewView()
 	if err := quality.Check(t, "gaps", Needs); err != nil {
 		return nil, err
 	}
-	sc := NewScan(calls.NewReader(t, &opt.Filter, format.KindLaunch),
+	sc := NewScan(calls.NewCallReader(t, &opt.Filter, format.KindLaunch),
 		cmp.Or(opt.MinGapNs, DefaultMinGapNs), cmp.Or(opt.Top, DefaultTop))
-	counts, err := calls.CountsWhile(t, func() error { return sc.Each(sc.Add) })
+	counts, err := calls.CountReplayWhile(t, func() error { return sc.EachCall(sc.Add) })
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if len(sc.Tracks) == 0 {
 		result = "no launches in the window"
 		if len(sc.Seen.Pids) > 0 {
-			r.NoMatch = sc.Seen.Explain(&opt.Filter)
+			r.NoMatch = sc.Seen.ExplainNoMatch(&opt.Filter)
 		}
 	}
 	r.Facts = report.Facts(factColumns, report.Values{"result": result, "min_gap_ns": sc.minNs})

@@ -28,7 +28,7 @@ var Lengths = []struct {
 // Scan collects intervals without launches, in one pass over the launches. It is not safe for
 // concurrent use.
 type Scan struct {
-	*calls.Reader
+	*calls.CallReader
 	minNs     int64 // minimum length of a gap, ns
 	maxListed int   // maximum length of List
 	Tracks    map[Track]*trackGaps
@@ -75,8 +75,8 @@ func (g *Gap) compareLength(o *Gap) int {
 }
 
 // NewScan returns a Scan for gaps of at least minNs. List will have at most keep gaps.
-func NewScan(r *calls.Reader, minNs int64, keep int) *Scan {
-	return &Scan{Reader: r, minNs: minNs, maxListed: keep, Tracks: make(map[Track]*trackGaps)}
+func NewScan(r *calls.CallReader, minNs int64, keep int) *Scan {
+	return &Scan{CallReader: r, minNs: minNs, maxListed: keep, Tracks: make(map[Track]*trackGaps)}
 }
 
 // Add adds a launch. Failed and captured launches end no gap, because they do not run. Add always
@@ -121,7 +121,7 @@ func (sc *Scan) launch(track Track, s *trackGaps, c *calls.Call, longest *[]Gap)
 		s.Unreturned++
 		end = c.StartNs
 	}
-	unrecorded := sc.T.GapNs(s.UntilNs, c.StartNs)
+	unrecorded := sc.T.UnrecordedLaunchNs(s.UntilNs, c.StartNs)
 	s.unrecordedNs += unrecorded
 	if between := c.StartNs - s.UntilNs; between > 0 && s.Launches > 1 && unrecorded == 0 {
 		size := 0

@@ -56,7 +56,7 @@ func (sc *Scan) totals() []report.Fact {
 	for _, track := range sc.SortedTracks() {
 		if s := sc.Tracks[track]; track.Device == AllDevices || sc.Tracks[Track{track.Pid, AllDevices}] == nil {
 			sum.Merge(&s.Gaps)
-			span = units.EndOf(span, s.recordedNs())
+			span = units.EndOfRange(span, s.recordedNs())
 			launches += s.Launches
 		}
 	}
@@ -71,7 +71,7 @@ func (sc *Scan) totals() []report.Fact {
 	return report.Facts(totalColumns, report.Values{
 		"gaps":       sum.Count,
 		"gap_sum_ns": sum.SumNs,
-		"gap_max_ns": sum.Most(),
+		"gap_max_ns": sum.Longest(),
 		"gap_pct":    units.Percent(sum.SumNs, span),
 		"launches":   launches,
 		"idle_gaps":  idle,
@@ -143,15 +143,15 @@ func (sc *Scan) trackTable() report.Table {
 			"gaps":                s.Gaps.Count,
 			"gap_sum_ns":          s.Gaps.SumNs,
 			"gap_pct":             units.Percent(s.Gaps.SumNs, s.recordedNs()),
-			"gap_med_ns":          s.Gaps.At(0.5),
-			"gap_p95_ns":          s.Gaps.At(0.95),
-			"gap_max_ns":          s.Gaps.Most(),
+			"gap_med_ns":          s.Gaps.Quantile(0.5),
+			"gap_p95_ns":          s.Gaps.Quantile(0.95),
+			"gap_max_ns":          s.Gaps.Longest(),
 			"launches":            s.Launches,
 			"unreturned_launches": s.Unreturned,
 			"lead_ns":             s.FirstNs - sc.Window.FromNs,
 			"tail_ns":             max(0, end-s.UntilNs),
 			"pid":                 int64(track.Pid),
-			"process":             units.Known(name),
+			"process":             units.TextOrNil(name),
 			"device":              sc.trackDevice(track),
 		})
 	}
@@ -164,7 +164,7 @@ func (sc *Scan) trackDevice(track Track) string {
 	if track.Device == AllDevices {
 		return "all"
 	}
-	return sc.T.OrdinalLabel(track.Pid, track.Device)
+	return sc.T.OrdinalDeviceLabel(track.Pid, track.Device)
 }
 
 // lengthColumns are the columns of Scan.lengthTable.
@@ -322,7 +322,7 @@ func (sc *Scan) gapValues(g *Gap) report.Values {
 	}
 	return report.Values{
 		"dur_ns":           g.DurNs(),
-		"at_ns":            g.FromNs - sc.T.Recording().FromNs,
+		"at_ns":            g.FromNs - sc.T.RecordingWindow().FromNs,
 		"pid":              int64(g.Track.Pid),
 		"device":           sc.trackDevice(g.Track),
 		"tid":              int64(g.EndedBy.Tid),
@@ -335,7 +335,7 @@ func (sc *Scan) gapValues(g *Gap) report.Values {
 		"gpu":              gpu,
 		"gpu_busy_min_pct": busyMin,
 		"gpu_busy_max_pct": busyMax,
-		"call_site":        units.Known(g.Activity.Site),
+		"call_site":        units.TextOrNil(g.Activity.Site),
 		"ended_by":         cmp.Or(sc.Names.List[g.EndedBy.Kernel], sc.Names.List[g.EndedBy.Name]),
 		"ended_site":       sc.Names.List[g.EndedBy.Site],
 		"doing":            activity,
@@ -349,7 +349,7 @@ func (sc *Scan) gapEvidence(g *Gap) (stack int32, text string) {
 		"thread %s was %s for %s of the gap",
 		sc.T.ThreadLabel(g.EndedBy.Thread()),
 		ActivityPhrase(activity),
-		units.Duration(ns),
+		units.FormatDuration(ns),
 	)
 	if activity == OutsideCUDA {
 		return g.EndedBy.Stack, text + "; stack of the launch that ended the gap:"

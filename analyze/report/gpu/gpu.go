@@ -15,18 +15,18 @@ import (
 // Run reports NVML's samples of the GPUs: how busy they were, why they were throttled, and their
 // health. It returns no rows for a recording without samples.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.View()
-	counts, err := calls.CountsWhile(t, func() error { return nil }) // the quality block needs them
+	t = t.NewView()
+	counts, err := calls.CountReplayWhile(t, func() error { return nil }) // the quality block needs them
 	if err != nil {
 		return nil, err
 	}
-	gpus := &metric.Devices{
+	gpus := &metric.DeviceMetrics{
 		T:       t,
-		Window:  opt.Window(t.Recording()),
+		Window:  opt.NarrowWindow(t.RecordingWindow()),
 		Filter:  &opt.Filter,
 		Devices: make(map[int32]map[string]*metric.Series),
 	}
-	gpus.Collect()
+	gpus.CollectSamples()
 	r := &report.Report{
 		Command: "gpu",
 		Window:  gpus.Window,
@@ -50,7 +50,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 
 // noSamples explains why no sample passes the filter. It returns nil if the recording has no
 // samples.
-func noSamples(gpus *metric.Devices) *query.NoMatch {
+func noSamples(gpus *metric.DeviceMetrics) *query.NoMatchError {
 	devices := make(map[int32]bool)
 	for _, s := range gpus.T.Facts.Samples {
 		devices[s.Device] = true
@@ -59,14 +59,14 @@ func noSamples(gpus *metric.Devices) *query.NoMatch {
 		return nil
 	}
 	name := func(device int32) string { return strconv.Itoa(int(device)) }
-	return query.FirstNoMatch(query.NewNoMatch("device", gpus.Filter.Devices, devices, name))
+	return query.FirstNoMatchError(query.NewNoMatchError("device", gpus.Filter.Devices, devices, name))
 }
 
 // processSeries returns the time series of samples about processes, by metric.
-func processSeries(gpus *metric.Devices) map[timeline.PidOnDevice]map[string]*metric.Series {
+func processSeries(gpus *metric.DeviceMetrics) map[timeline.PidOnDevice]map[string]*metric.Series {
 	found := make(map[timeline.PidOnDevice]map[string]*metric.Series)
 	for _, s := range gpus.T.Facts.ProcessSamples {
-		if s.AtNs < gpus.Window.FromNs || s.AtNs > gpus.Window.ToNs || !gpus.Passes(&s) ||
+		if s.AtNs < gpus.Window.FromNs || s.AtNs > gpus.Window.ToNs || !gpus.PassesFilter(&s) ||
 			math.IsNaN(s.Value) || math.IsInf(s.Value, 0) {
 			continue
 		}
@@ -83,7 +83,7 @@ func processSeries(gpus *metric.Devices) map[timeline.PidOnDevice]map[string]*me
 	}
 	for _, byMetric := range found {
 		for _, s := range byMetric {
-			s.Weigh()
+			s.ComputeWeights()
 		}
 	}
 	return found

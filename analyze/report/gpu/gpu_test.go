@@ -13,11 +13,11 @@ import (
 )
 
 func TestGPUReport(t *testing.T) {
-	r, err := gpu.Run(analyzetest.Machine(t).Timeline(), query.Options{})
+	r, err := gpu.Run(analyzetest.TwoGPURecording(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	analyzetest.Goldens(t, r, "gpu", 110)
+	analyzetest.CompareGoldenReports(t, r, "gpu", 110)
 	for name, want := range map[string]float64{
 		"busy_pct_min":           0,
 		"idle_pct_max":           100,
@@ -45,7 +45,7 @@ func TestGPUReportFollowsTheFilter(t *testing.T) {
 		"while it idles": {query.Filter{Devices: []int32{1}, FromNs: analyzetest.Epoch + 28*analyzetest.Second}, 0, false},
 		"no device":      {query.Filter{Devices: []int32{5}}, 0, true},
 	} {
-		r, err := gpu.Run(analyzetest.Machine(t).Timeline(), query.Options{Filter: c.filter})
+		r, err := gpu.Run(analyzetest.TwoGPURecording(t).Timeline(), query.Options{Filter: c.filter})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,12 +54,12 @@ func TestGPUReportFollowsTheFilter(t *testing.T) {
 			t.Errorf("%s: busy %v %v, %v", name, got, ok, r.NoMatch)
 		}
 	}
-	r, err := gpu.Run(analyzetest.NewTape(t).Timeline(), query.Options{})
+	r, err := gpu.Run(analyzetest.NewTestRecording(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(
-		analyzetest.Cells(t, r, "verdicts", "verdict"),
+		analyzetest.ColumnTexts(t, r, "verdicts", "verdict"),
 		" ",
 	); !strings.Contains(
 		got,
@@ -84,7 +84,7 @@ func TestSeriesAreWeighedByTime(t *testing.T) {
 		for i := range c.at {
 			s.AtNs, s.Values = append(s.AtNs, c.at[i]*analyzetest.Second), append(s.Values, float64(c.values[i]))
 		}
-		s.Weigh()
+		s.ComputeWeights()
 		switch name {
 		case "a burst counts its time":
 			// The usual sampling interval is a second, so the long intervals count for five.
@@ -94,18 +94,18 @@ func TestSeriesAreWeighedByTime(t *testing.T) {
 		case "a counter that is reset":
 		default:
 			if s.Mean() != c.mean || s.Quantile(0.95) != c.p95 ||
-				s.Share(func(v float64) bool { return v == 0 }) != c.zero {
+				s.SharePct(func(v float64) bool { return v == 0 }) != c.zero {
 				t.Errorf(
 					"%s: mean %v, p95 %v, zero %v",
 					name,
 					s.Mean(),
 					s.Quantile(0.95),
-					s.Share(func(v float64) bool { return v == 0 }),
+					s.SharePct(func(v float64) bool { return v == 0 }),
 				)
 			}
 		}
-		if s.Grown() != c.grew {
-			t.Errorf("%s: grew by %v", name, s.Grown())
+		if s.CounterIncrease() != c.grew {
+			t.Errorf("%s: grew by %v", name, s.CounterIncrease())
 		}
 	}
 }
@@ -128,7 +128,7 @@ func TestUnitsOfMetrics(t *testing.T) {
 		"new_frobs":                          {12.5, "12.50"},
 		"encoder_latency_microseconds":       {1500, "1.5ms"}, "nan_percent": {math.NaN(), "-"},
 	} {
-		if got := (catalog.Measured{Value: c.value, Unit: catalog.UnitOf(metricName)}).Text(); got != c.want {
+		if got := (catalog.MetricValue{Value: c.value, Unit: catalog.UnitOfMetric(metricName)}).TextWithUnit(); got != c.want {
 			t.Errorf("%s: %q, want %q", metricName, got, c.want)
 		}
 	}

@@ -18,7 +18,7 @@ type healthCheck struct {
 }
 
 // Health returns the health checks of a device. It omits checks whose metrics were not sampled.
-func Health(gpus *metric.Devices, device int32) []healthCheck {
+func Health(gpus *metric.DeviceMetrics, device int32) []healthCheck {
 	var list []healthCheck
 	metrics := gpus.Devices[device]
 	last := func(metricName string) (v int64, rise int64, ok bool) {
@@ -26,7 +26,7 @@ func Health(gpus *metric.Devices, device int32) []healthCheck {
 		if s == nil {
 			return 0, 0, false
 		}
-		return units.RoundInt(s.Last()), units.RoundInt(s.Grown()), true
+		return units.RoundInt(s.LastValue()), units.RoundInt(s.CounterIncrease()), true
 	}
 	add := func(level int, name string, value any, state, action string) {
 		list = append(list, healthCheck{Name: name, State: state, Action: action, Level: level, value: value})
@@ -45,7 +45,7 @@ func Health(gpus *metric.Devices, device int32) []healthCheck {
 			add(info, "row remapping", int64(0), "no row of memory has ever been remapped", "")
 		} else {
 			add(info, "row remapping", bad+good, fmt.Sprintf("%s remapped in the GPU's lifetime, %d because of "+
-				"uncorrectable errors; none pending", units.Plural(bad+good, "row"), bad), "")
+				"uncorrectable errors; none pending", units.CountWithNoun(bad+good, "row"), bad), "")
 		}
 	}
 	if v, _, ok := last("retired_pages_pending"); ok {
@@ -60,17 +60,17 @@ func Health(gpus *metric.Devices, device int32) []healthCheck {
 				problem,
 				"page retirement",
 				single+double,
-				units.Plural(single+double, "page")+" of memory retired",
+				units.CountWithNoun(single+double, "page")+" of memory retired",
 				"replace the GPU: at most 64 pages can be retired",
 			)
 		default:
-			pages := units.Plural(single+double, "page")
+			pages := units.CountWithNoun(single+double, "page")
 			add(info, "page retirement", single+double, pages+" of memory retired, none pending", "")
 		}
 	}
 	linkHealth(gpus, device, last, add)
 	limit := gpus.T.Facts.Devices[device].Fact.SlowdownCelsius
-	if s := metrics[catalog.MetricHeat]; s != nil && limit > 0 {
+	if s := metrics[catalog.MetricTemperature]; s != nil && limit > 0 {
 		hottest := units.RoundInt(slices.Max(s.Values))
 		if hottest >= limit {
 			add(
@@ -95,7 +95,7 @@ func Health(gpus *metric.Devices, device int32) []healthCheck {
 
 // eccHealth adds the checks of the ECC error counters.
 func eccHealth(
-	gpus *metric.Devices,
+	gpus *metric.DeviceMetrics,
 	device int32,
 	last func(string) (int64, int64, bool),
 	add func(int, string, any, string, string),
@@ -106,14 +106,14 @@ func eccHealth(
 	}
 	if v, rise, ok := last("ecc_uncorrected_volatile_errors"); ok {
 		lifetime, _, _ := last("ecc_uncorrected_aggregate_errors")
-		life := fmt.Sprintf("%s in the GPU's lifetime", units.Count(lifetime))
+		life := fmt.Sprintf("%s in the GPU's lifetime", units.FormatCount(lifetime))
 		switch {
 		case rise > 0:
 			add(
 				problem,
 				"ECC, uncorrected",
 				v,
-				fmt.Sprintf("%s during the recording, %s", units.Plural(rise, "error"), life),
+				fmt.Sprintf("%s during the recording, %s", units.CountWithNoun(rise, "error"), life),
 				"results of this run may be wrong; run gpurec analyze xid, drain the GPU and reset it",
 			)
 		case v > 0:
@@ -121,7 +121,7 @@ func eccHealth(
 				problem,
 				"ECC, uncorrected",
 				v,
-				fmt.Sprintf("%s since the driver was loaded, before the recording, %s", units.Plural(v, "error"), life),
+				fmt.Sprintf("%s since the driver was loaded, before the recording, %s", units.CountWithNoun(v, "error"), life),
 				"drain the GPU and reset it; replace it if the errors return",
 			)
 		default:
@@ -134,14 +134,14 @@ func eccHealth(
 			level, action = notice, "no data was lost; watch whether the count keeps rising"
 		}
 		add(level, "ECC, corrected", v, fmt.Sprintf("%s since the driver was loaded, %s of them during the "+
-			"recording", units.Plural(v, "error"), units.Count(rise)), action)
+			"recording", units.CountWithNoun(v, "error"), units.FormatCount(rise)), action)
 	}
 }
 
 // linkHealth adds the checks of PCIe and NVLink. An idle GPU slows its PCIe link down. So
 // linkHealth reports only a speed that the link never reached.
 func linkHealth(
-	gpus *metric.Devices,
+	gpus *metric.DeviceMetrics,
 	device int32,
 	last func(string) (int64, int64, bool),
 	add func(int, string, any, string, string),
@@ -172,7 +172,7 @@ func linkHealth(
 			add(
 				info,
 				link.name,
-				units.RoundInt(s.Last()),
+				units.RoundInt(s.LastValue()),
 				fmt.Sprintf("%d of %d%s, at times %d: usual when the GPU is idle", high, link.most, link.unit, low),
 				"",
 			)
@@ -185,7 +185,7 @@ func linkHealth(
 			notice,
 			"PCIe replays",
 			rise,
-			units.Plural(rise, "packet")+" resent during the recording",
+			units.CountWithNoun(rise, "packet")+" resent during the recording",
 			"bit errors on the bus: check slot, riser and cable if there are many",
 		)
 	}
@@ -196,7 +196,7 @@ func linkHealth(
 	var sum, resent int64
 	for _, kind := range []string{"recovery", "replay", "crc_flit", "crc_data", "ecc_data"} {
 		if _, rise, ok := last("nvlink_" + kind + "_errors"); ok && rise > 0 {
-			errors = append(errors, fmt.Sprintf("%s %s", units.Count(rise), strings.ReplaceAll(kind, "_", " ")))
+			errors = append(errors, fmt.Sprintf("%s %s", units.FormatCount(rise), strings.ReplaceAll(kind, "_", " ")))
 			sum += rise
 			if !strings.HasSuffix(kind, "_data") {
 				resent += rise
@@ -205,14 +205,14 @@ func linkHealth(
 	}
 	switch {
 	case resent == 0 && sum > 0:
-		add(info, "NVLink errors", sum, units.Enumerated(errors)+" errors during the recording, corrected on the "+
+		add(info, "NVLink errors", sum, units.JoinWithAnd(errors)+" errors during the recording, corrected on the "+
 			"link without resending", "")
 	case resent > 0:
 		add(
 			notice,
 			"NVLink errors",
 			sum,
-			units.Enumerated(errors)+" errors during the recording",
+			units.JoinWithAnd(errors)+" errors during the recording",
 			"check nvidia-smi nvlink -e; many errors reduce the throughput",
 		)
 	}

@@ -40,7 +40,7 @@ var totalColumns = []report.Column{
 }
 
 // totals returns the totals of the report.
-func totals(gpus *metric.Devices, verdicts []verdict) []report.Fact {
+func totals(gpus *metric.DeviceMetrics, verdicts []verdict) []report.Fact {
 	var problems int64
 	for i := range verdicts {
 		if verdicts[i].level == problem {
@@ -48,12 +48,12 @@ func totals(gpus *metric.Devices, verdicts []verdict) []report.Fact {
 		}
 	}
 	var busyMin, idleMax, throttledMax, energy, ecc any
-	for _, device := range gpus.Sorted() {
+	for _, device := range gpus.SortedIndexes() {
 		if b, ok := gpus.BusyOf(device); ok {
 			busyMin, idleMax = report.MinCell(busyMin, b.Pct), report.MaxCell(idleMax, b.IdlePct)
 		}
-		if s := gpus.Devices[device][catalog.MetricReasons]; s != nil {
-			throttledMax = report.MaxCell(throttledMax, s.Share(IsThrottled))
+		if s := gpus.Devices[device][catalog.MetricClockEventReasons]; s != nil {
+			throttledMax = report.MaxCell(throttledMax, s.SharePct(IsThrottled))
 		}
 		if joules, _, ok := energyOf(gpus, device); ok {
 			sum, _ := energy.(int64)
@@ -61,7 +61,7 @@ func totals(gpus *metric.Devices, verdicts []verdict) []report.Fact {
 		}
 		if s := gpus.Devices[device]["ecc_uncorrected_volatile_errors"]; s != nil {
 			sum, _ := ecc.(int64)
-			ecc = sum + units.RoundInt(s.Grown())
+			ecc = sum + units.RoundInt(s.CounterIncrease())
 		}
 	}
 	return report.Facts(totalColumns, report.Values{
@@ -132,19 +132,19 @@ var throttleColumns = []report.Column{
 }
 
 // throttleTable returns a table with one row per device and reason that applied.
-func throttleTable(gpus *metric.Devices) report.Table {
+func throttleTable(gpus *metric.DeviceMetrics) report.Table {
 	table := report.Table{
 		Name: "throttling", Title: "what determined the clocks", Columns: slices.Clone(throttleColumns),
 		Secondary: true, HideFirst: []string{"slows", "time_ns"},
 	}
 	counted := false
-	for _, device := range gpus.Sorted() {
+	for _, device := range gpus.SortedIndexes() {
 		for i := range ClockReasons {
 			c := &ClockReasons[i]
-			share, timeNs := throttledTime(gpus.Devices[device][catalog.MetricReasons], c.Bit)
+			share, timeNs := throttledTime(gpus.Devices[device][catalog.MetricClockEventReasons], c.Bit)
 			var count any
-			if s := gpus.Devices[device][c.counter]; s != nil && len(s.Values) > 1 && s.Grown() > 0 {
-				count, counted = units.RoundInt(s.Grown()), true
+			if s := gpus.Devices[device][c.counter]; s != nil && len(s.Values) > 1 && s.CounterIncrease() > 0 {
+				count, counted = units.RoundInt(s.CounterIncrease()), true
 			}
 			if isSeen := share != nil && share != 0.0; !isSeen && count == nil {
 				continue
@@ -177,11 +177,11 @@ func throttledTime(samples *metric.Series, bit int64) (sharePct, timeNs any) {
 	if samples == nil {
 		return nil, nil
 	}
-	pct := samples.Share(HasBit(bit))
+	pct := samples.SharePct(HasBit(bit))
 	if !(pct > 0) {
 		return 0.0, int64(0)
 	}
-	return pct, units.RoundInt(pct / 100 * samples.TotalNs())
+	return pct, units.RoundInt(pct / 100 * samples.CoveredNs())
 }
 
 // healthColumns are the columns of healthTable.
@@ -198,9 +198,9 @@ var healthColumns = []report.Column{
 }
 
 // healthTable returns a table with one row per device and health check.
-func healthTable(gpus *metric.Devices) report.Table {
+func healthTable(gpus *metric.DeviceMetrics) report.Table {
 	table := report.Table{Name: "health", Title: "health", Columns: healthColumns, Secondary: true}
-	for _, device := range gpus.Sorted() {
+	for _, device := range gpus.SortedIndexes() {
 		for _, h := range Health(gpus, device) {
 			table.Add(report.Values{
 				"device":      int64(device),
@@ -208,7 +208,7 @@ func healthTable(gpus *metric.Devices) report.Table {
 				"level":       VerdictLevels[h.Level],
 				"check":       h.Name,
 				"value":       h.value,
-				"action":      units.Known(h.Action),
+				"action":      units.TextOrNil(h.Action),
 				"state":       h.State,
 			})
 		}
@@ -253,7 +253,7 @@ var processColumns = []report.Column{
 }
 
 // processTable returns a table with one row per process on a device.
-func processTable(gpus *metric.Devices) report.Table {
+func processTable(gpus *metric.DeviceMetrics) report.Table {
 	table := report.Table{Name: "processes", Title: "processes on the GPUs", Columns: processColumns, Secondary: true}
 	found := processSeries(gpus)
 	keys := slices.SortedFunc(maps.Keys(found), func(a, b timeline.PidOnDevice) int {
@@ -263,8 +263,8 @@ func processTable(gpus *metric.Devices) report.Table {
 		metrics := found[key]
 		name, recorded := gpus.T.ProcessName(key.Pid)
 		var last, most any
-		if s := metrics[catalog.MetricOfProcess]; s != nil {
-			last, most = units.RoundInt(s.Last()), units.RoundInt(slices.Max(s.Values))
+		if s := metrics[catalog.MetricProcessMemory]; s != nil {
+			last, most = units.RoundInt(s.LastValue()), units.RoundInt(slices.Max(s.Values))
 		}
 		avg := func(metricName string) any {
 			if s := metrics[metricName]; s != nil {
@@ -273,7 +273,7 @@ func processTable(gpus *metric.Devices) report.Table {
 			return nil
 		}
 		var smMax any
-		if s := metrics[catalog.MetricSMOfPid]; s != nil {
+		if s := metrics[catalog.MetricProcessSMUtilization]; s != nil {
 			smMax = slices.Max(s.Values)
 		}
 		recordedText := "no"
@@ -284,15 +284,15 @@ func processTable(gpus *metric.Devices) report.Table {
 			"device":            int64(key.Device),
 			"device_name":       gpus.T.GPUName(key.Device),
 			"pid":               int64(key.Pid),
-			"process":           units.Known(name),
+			"process":           units.TextOrNil(name),
 			"recorded":          recordedText,
 			"memory_last_bytes": last,
 			"memory_max_bytes":  most,
-			"sm_avg_pct":        avg(catalog.MetricSMOfPid),
+			"sm_avg_pct":        avg(catalog.MetricProcessSMUtilization),
 			"sm_max_pct":        smMax,
-			"memory_avg_pct":    avg(catalog.MetricMemoryOf),
-			"encoder_avg_pct":   avg(catalog.MetricEncoderOf),
-			"decoder_avg_pct":   avg(catalog.MetricDecoderOf),
+			"memory_avg_pct":    avg(catalog.MetricProcessMemoryUtilization),
+			"encoder_avg_pct":   avg(catalog.MetricProcessEncoderUtilization),
+			"decoder_avg_pct":   avg(catalog.MetricProcessDecoderUtilization),
 		})
 	}
 	processes.AddRanks(gpus.T, &table)
@@ -337,19 +337,19 @@ var (
 )
 
 // metricTable returns a table with one row per device and metric.
-func metricTable(gpus *metric.Devices) report.Table {
+func metricTable(gpus *metric.DeviceMetrics) report.Table {
 	table := report.Table{
 		Name: "metrics", Title: "metrics", Columns: slices.Clone(metricColumns),
 		HideFirst: []string{"samples", "min", "last", "p95", "course"},
 	}
 	counters := false
-	for _, device := range gpus.Sorted() {
+	for _, device := range gpus.SortedIndexes() {
 		series := gpus.Devices[device]
 		for _, name := range slices.Sorted(maps.Keys(series)) {
 			values := metricValues(series[name], name, gpus.Window)
 			values["device"], values["device_name"] = int64(device), gpus.T.GPUName(device)
 			table.Add(values)
-			counters = counters || catalog.IsCounter(name)
+			counters = counters || catalog.IsCounterMetric(name)
 		}
 	}
 	if !counters {
@@ -360,8 +360,8 @@ func metricTable(gpus *metric.Devices) report.Table {
 
 // metricValues returns the values of a metric. Columns that do not fit the metric's kind are nil.
 func metricValues(s *metric.Series, name string, window query.Window) report.Values {
-	unit := catalog.UnitOf(name)
-	value := func(v float64) any { return catalog.Measured{Value: v, Unit: unit} }
+	unit := catalog.UnitOfMetric(name)
+	value := func(v float64) any { return catalog.MetricValue{Value: v, Unit: unit} }
 	values := report.Values{
 		"metric":  name,
 		"samples": int64(len(s.Values)),
@@ -369,19 +369,19 @@ func metricValues(s *metric.Series, name string, window query.Window) report.Val
 		"avg":     nil,
 		"p95":     nil,
 		"max":     nil,
-		"last":    value(s.Last()),
+		"last":    value(s.LastValue()),
 		"rise":    nil,
 		"course":  nil,
 	}
 	switch least, most := slices.Min(s.Values), slices.Max(s.Values); {
-	case name == catalog.MetricReasons: // a bit mask: the table of throttling lists its bits
-	case catalog.IsCounter(name):
-		values["rise"] = value(s.Grown())
+	case name == catalog.MetricClockEventReasons: // a bit mask: the table of throttling lists its bits
+	case catalog.IsCounterMetric(name):
+		values["rise"] = value(s.CounterIncrease())
 	default:
 		values["min"], values["avg"] = value(least), value(s.Mean())
 		values["p95"], values["max"] = value(s.Quantile(0.95)), value(most)
 		if least != most {
-			values["course"] = s.History(window)
+			values["course"] = s.StepAverages(window)
 		}
 	}
 	return values

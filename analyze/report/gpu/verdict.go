@@ -37,12 +37,12 @@ type verdict struct {
 }
 
 // verdicts returns the verdicts on all devices, worst level first.
-func verdicts(gpus *metric.Devices) (list []verdict) {
+func verdicts(gpus *metric.DeviceMetrics) (list []verdict) {
 	if len(gpus.T.Facts.Samples) == 0 {
 		list = append(list, verdict{level: notice, device: -1, text: "the recording has no NVML samples, so there " +
 			"is no data about the GPUs"})
 	}
-	for _, device := range gpus.Sorted() {
+	for _, device := range gpus.SortedIndexes() {
 		add := func(level int, action, format string, args ...any) {
 			text := fmt.Sprintf("GPU %d ", device) + fmt.Sprintf(format, args...)
 			list = append(list, verdict{level, device, gpus.T.GPUName(device), text, action})
@@ -61,7 +61,7 @@ func verdicts(gpus *metric.Devices) (list []verdict) {
 			}
 		}
 		if n := xids(gpus, device); n > 0 {
-			add(problem, "run gpurec analyze xid for their meaning", "had %s", units.Plural(n, "Xid"))
+			add(problem, "run gpurec analyze xid for their meaning", "had %s", units.CountWithNoun(n, "Xid"))
 		}
 	}
 	slices.SortStableFunc(list, func(a, b verdict) int { return cmp.Compare(a.level, b.level) })
@@ -69,13 +69,13 @@ func verdicts(gpus *metric.Devices) (list []verdict) {
 }
 
 // energyOf returns the energy that a device used in the window, and the name of its source.
-func energyOf(gpus *metric.Devices, device int32) (joules float64, how string, ok bool) {
+func energyOf(gpus *metric.DeviceMetrics, device int32) (joules float64, how string, ok bool) {
 	metrics := gpus.Devices[device]
 	if s := metrics[catalog.MetricEnergy]; s != nil && len(s.Values) > 1 {
-		return s.Grown() / 1e3, "its energy counter", true
+		return s.CounterIncrease() / 1e3, "its energy counter", true
 	}
 	if s := metrics[catalog.MetricPower]; s != nil && len(s.Values) > 1 {
-		return s.Mean() / 1e3 * s.TotalNs() / 1e9, "power samples", true
+		return s.Mean() / 1e3 * s.CoveredNs() / 1e9, "power samples", true
 	}
 	return 0, "", false
 }
@@ -93,11 +93,11 @@ func jouleText(joules float64) string {
 
 // MemoryOf returns the used memory of a device over time and its total memory, bytes. It returns
 // nil and 0 if the total is unknown.
-func MemoryOf(gpus *metric.Devices, device int32) (used *metric.Series, total float64) {
+func MemoryOf(gpus *metric.DeviceMetrics, device int32) (used *metric.Series, total float64) {
 	used = gpus.Devices[device][catalog.MetricMemoryUsed]
 	total = float64(gpus.T.Facts.Devices[device].TotalBytes)
 	if s := gpus.Devices[device][catalog.MetricMemoryTotal]; s != nil {
-		total = s.Last()
+		total = s.LastValue()
 	}
 	if total <= 0 {
 		return nil, 0
@@ -106,19 +106,19 @@ func MemoryOf(gpus *metric.Devices, device int32) (used *metric.Series, total fl
 }
 
 // memoryVerdict adds a notice if the memory of the device was nearly full.
-func memoryVerdict(gpus *metric.Devices, device int32, add func(int, string, string, ...any)) {
+func memoryVerdict(gpus *metric.DeviceMetrics, device int32, add func(int, string, string, ...any)) {
 	used, total := MemoryOf(gpus, device)
 	if used == nil {
 		return
 	}
 	if most := slices.Max(used.Values); most > FullMemoryShare*total {
 		add(notice, "run gpurec analyze memory --reconcile to see the holders", "had at most %s of %s memory in use",
-			units.Bytes(units.RoundInt(most)), units.Bytes(units.RoundInt(total)))
+			units.FormatBytes(units.RoundInt(most)), units.FormatBytes(units.RoundInt(total)))
 	}
 }
 
 // xids returns the number of the device's Xids in the window.
-func xids(gpus *metric.Devices, device int32) (n int64) {
+func xids(gpus *metric.DeviceMetrics, device int32) (n int64) {
 	for _, x := range gpus.T.Facts.Xids {
 		if x.Device == device && !x.Sxid && x.AtNs >= gpus.Window.FromNs && x.AtNs <= gpus.Window.ToNs {
 			n++
@@ -128,12 +128,12 @@ func xids(gpus *metric.Devices, device int32) (n int64) {
 }
 
 // throttleVerdict adds a verdict if the device was throttled.
-func throttleVerdict(gpus *metric.Devices, device int32, add func(int, string, string, ...any)) {
-	samples := gpus.Devices[device][catalog.MetricReasons]
+func throttleVerdict(gpus *metric.DeviceMetrics, device int32, add func(int, string, string, ...any)) {
+	samples := gpus.Devices[device][catalog.MetricClockEventReasons]
 	if samples == nil {
 		return
 	}
-	throttledPct := samples.Share(IsThrottled)
+	throttledPct := samples.SharePct(IsThrottled)
 	if throttledPct < minThrottledPct {
 		return
 	}
@@ -141,7 +141,7 @@ func throttleVerdict(gpus *metric.Devices, device int32, add func(int, string, s
 	var parts, meanings []string
 	for i := range ClockReasons {
 		c := &ClockReasons[i]
-		pct := samples.Share(HasBit(c.Bit))
+		pct := samples.SharePct(HasBit(c.Bit))
 		if !c.Slows || pct < minThrottledPct {
 			continue
 		}
@@ -152,5 +152,5 @@ func throttleVerdict(gpus *metric.Devices, device int32, add func(int, string, s
 		meanings = append(meanings, c.Name+": "+c.meaning)
 	}
 	text := "was throttled %.1f %% of the time: %s"
-	add(level, strings.Join(meanings, "; "), text, throttledPct, units.Enumerated(parts))
+	add(level, strings.Join(meanings, "; "), text, throttledPct, units.JoinWithAnd(parts))
 }

@@ -23,10 +23,10 @@ type Grouping struct {
 	Filter *query.Filter
 	By     string // one of Names
 
-	Labels   origin.Names    // names of the groups
+	Labels   origin.StringNumbers    // names of the groups
 	byOrigin []int32         // group + 1; 0: not decided yet, -1: filtered out, -2: suppressed
 	bySize   map[int64]int32 // nil unless By is "size"
-	Callers  *query.Callers  // callers of all allocations, to explain a filter that passes none
+	Callers  *query.SeenCallers  // callers of all allocations, to explain a filter that passes none
 	Suppress *Suppressor     // leaves out allocations that a suppression matches; may be nil
 }
 
@@ -39,7 +39,7 @@ func New(t *timeline.Timeline, by string, filter *query.Filter) (*Grouping, erro
 	if !slices.Contains(Names(), by) {
 		return nil, &report.GroupError{Name: by, Known: Names()}
 	}
-	g := &Grouping{t: t, Filter: filter, By: by, Callers: query.NewCallers()}
+	g := &Grouping{t: t, Filter: filter, By: by, Callers: query.NewSeenCallers()}
 	if by == "size" {
 		g.bySize = make(map[int64]int32)
 	}
@@ -65,7 +65,7 @@ func (g *Grouping) Of(originID int32, bytes int64) (int32, bool) {
 	}
 	group, ok := g.bySize[bytes]
 	if !ok {
-		group = g.Labels.ID(timeline.SizeLabel(bytes))
+		group = g.Labels.NumberOf(timeline.FormatExactSize(bytes))
 		g.bySize[bytes] = group
 	}
 	return group, true
@@ -79,7 +79,7 @@ func (g *Grouping) Suppressed(originID int32, bytes int64) bool {
 // decide returns the value of byOrigin for origin id.
 func (g *Grouping) decide(id int32) int32 {
 	o := &g.t.Origins.List[id]
-	g.Callers.Add(o.Pid, o.Tid, o.Device, o.Stream)
+	g.Callers.AddCaller(o.Pid, o.Tid, o.Device, o.Stream)
 	if !g.Filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 		return -1
 	}
@@ -89,7 +89,7 @@ func (g *Grouping) decide(id int32) int32 {
 	if g.bySize != nil {
 		return 1
 	}
-	return g.Labels.ID(g.t.OriginLabel(id, g.By)) + 1
+	return g.Labels.NumberOf(g.t.OriginLabel(id, g.By)) + 1
 }
 
 // Title returns the heading of the column with the group names.

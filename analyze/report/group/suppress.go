@@ -44,7 +44,7 @@ func (s *Suppressor) Of(origin int32) (int, bool) {
 	}
 	stack := s.t.Origins.List[origin].Stack
 	if stack == 0 {
-		return s.ofSite(s.t.SiteLabel(origin))
+		return s.ofSite(s.t.SiteOfOrigin(origin))
 	}
 	match, ok := s.byStack[stack]
 	if !ok {
@@ -66,7 +66,7 @@ func (s *Suppressor) ofFrames(stack []int32) int32 {
 func (s *Suppressor) ofSite(site string) (int, bool) {
 	match, ok := s.bySite[site]
 	if !ok {
-		matches := func(p query.Suppression) bool { return p.Matches(site) }
+		matches := func(p query.Suppression) bool { return p.MatchesName(site) }
 		match = int32(slices.IndexFunc(s.list, matches)) + 1
 		s.bySite[site] = match
 	}

@@ -64,7 +64,7 @@ func (s *Scan) ReadDetails() error {
 		}
 		s.readGroupDetails(g, index, rows)
 		if err := g.Err(); err != nil {
-			return s.T.Wrap(err)
+			return s.T.WrapReadError(err)
 		}
 	}
 	return nil
@@ -162,14 +162,14 @@ func (s *Scan) lastKernel(p *processHistory) string {
 // waitsFor returns the object that a call waits for, or "" if it is unknown.
 func (s *Scan) waitsFor(c *callRef) string {
 	d := s.Details(c)
-	switch name := catalog.BaseName(d.name); {
+	switch name := catalog.BaseFunctionName(d.name); {
 	case name == "cuEventSynchronize":
 		text := fmt.Sprintf("event 0x%x", uint64(d.ptr))
 		if stream, atNs, ok := s.recordedOn(c.pid, d.ptr, c.startNs); ok {
 			text += fmt.Sprintf(
 				", recorded on stream %s %s before",
 				query.StreamName(stream),
-				units.Duration(c.startNs-atNs),
+				units.FormatDuration(c.startNs-atNs),
 			)
 		}
 		return text

@@ -32,14 +32,14 @@ func (s *Scan) setGPU(p *ProcessVerdict) {
 		return
 	}
 	d := s.Details(call)
-	device, ok := s.T.Facts.NVMLDevice(p.History.Pid, s.T.DeviceOf(p.History.Pid, d.context, d.device))
+	device, ok := s.T.Facts.NVMLIndexOf(p.History.Pid, s.T.DeviceOfCall(p.History.Pid, d.context, d.device))
 	if !ok {
 		return
 	}
 	from := s.EndNs - p.SilentNs
 	p.gpu = silentGPU{
 		device:  device,
-		busyPct: s.silentMean(catalog.MetricGPUBusy, device, from),
+		busyPct: s.silentMean(catalog.MetricGPUUtilization, device, from),
 		smPct:   s.silentMean(catalog.MetricSMActive, device, from),
 	}
 	busy, ok := p.gpu.busyPct.(float64)
@@ -82,7 +82,7 @@ func (s *Scan) silentMean(metricName string, device int32, from int64) any {
 	if !ok {
 		return nil
 	}
-	for _, begin := range []int64{units.EndOf(from, utilizationLagNs), from} {
+	for _, begin := range []int64{units.EndOfRange(from, utilizationLagNs), from} {
 		var series metric.Series
 		for _, sample := range s.T.Facts.Samples {
 			if sample.Metric == id && sample.Device == device && sample.AtNs > begin && sample.AtNs <= s.EndNs &&
@@ -91,7 +91,7 @@ func (s *Scan) silentMean(metricName string, device int32, from int64) any {
 			}
 		}
 		if len(series.Values) > 0 {
-			series.Weigh()
+			series.ComputeWeights()
 			return series.Mean()
 		}
 	}
@@ -115,7 +115,7 @@ func (s *Scan) recentErrors(p *ProcessVerdict) (list []string) {
 		e, _ := x.Describe()
 		list = append(
 			list,
-			fmt.Sprintf("%s %d (%s) %s before", x.Kind(), x.Code, e.Name, units.Duration(s.EndNs-x.AtNs)),
+			fmt.Sprintf("%s %d (%s) %s before", x.Kind(), x.Code, e.Name, units.FormatDuration(s.EndNs-x.AtNs)),
 		)
 	}
 	if c := &p.History.lastError; p.History.errors > 0 && c.endNs >= from {
@@ -127,7 +127,7 @@ func (s *Scan) recentErrors(p *ProcessVerdict) (list []string) {
 				d.name,
 				d.result,
 				catalog.ResultName(d.result),
-				units.Duration(s.EndNs-c.endNs),
+				units.FormatDuration(s.EndNs-c.endNs),
 			),
 		)
 	}

@@ -31,14 +31,14 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // in which call, and since when. It returns a *quality.ClassError if the recording lacks necessary
 // classes of calls, and a *report.SortError for an unknown opt.Sort.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
-	t = t.View()
+	t = t.NewView()
 	if err := quality.Check(t, "hang", Needs); err != nil {
 		return nil, err
 	}
 	if opt.LongNs <= 0 {
 		opt.LongNs = DefaultLongNs
 	}
-	counts, err := calls.CountsWhile(t, func() error { return nil }) // the quality block needs them
+	counts, err := calls.CountReplayWhile(t, func() error { return nil }) // the quality block needs them
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 		Sentences: []string{"result", "advice", "look_at"},
 	}
 	if len(s.Processes)+len(silent) == 0 && t.Scan.Events > 0 {
-		r.NoMatch = s.Seen.Explain(&opt.Filter)
+		r.NoMatch = s.Seen.ExplainNoMatch(&opt.Filter)
 	}
 	long := s.longTable()
 	r.Facts = s.facts(verdicts, silent, polls)

@@ -13,7 +13,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-func newHangReport(t *testing.T, tp *analyzetest.Tape, opt hang.Options) *report.Report {
+func newHangReport(t *testing.T, tp *analyzetest.TestRecording, opt hang.Options) *report.Report {
 	t.Helper()
 	r, err := hang.RunWith(tp.Timeline(), opt)
 	if err != nil {
@@ -25,79 +25,79 @@ func newHangReport(t *testing.T, tp *analyzetest.Tape, opt hang.Options) *report
 func TestHangVerdicts(t *testing.T) {
 	const launch, sync = format.KindLaunch, format.KindSync
 	for name, c := range map[string]struct {
-		tape func(*analyzetest.Tape)
+		tape func(*analyzetest.TestRecording)
 		want string // verdict and confidence of each thread
 	}{
-		"works to the end": {func(tp *analyzetest.Tape) {
+		"works to the end": {func(tp *analyzetest.TestRecording) {
 			tp.AddWorkingThread(42, 42, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
 		}, "alive high"},
-		"a call that does not end": {func(tp *analyzetest.Tape) {
+		"a call that does not end": {func(tp *analyzetest.TestRecording) {
 			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
 			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
 		}, "hanging high"},
-		"a call that just began": {func(tp *analyzetest.Tape) {
+		"a call that just began": {func(tp *analyzetest.TestRecording) {
 			tp.AddWorkingThread(42, 42, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
 			tp.AddOpenCall(42, 42, 59900*analyzetest.Ms, sync, "cuStreamSynchronize")
 		}, "alive high"},
-		"such calls take long": {func(tp *analyzetest.Tape) {
-			tp.Call(sync, "cuStreamSynchronize", analyzetest.Second, 20*analyzetest.Second)
+		"such calls take long": {func(tp *analyzetest.TestRecording) {
+			tp.AddCall(sync, "cuStreamSynchronize", analyzetest.Second, 20*analyzetest.Second)
 			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
 		}, "waiting high"},
-		"three times as long": {func(tp *analyzetest.Tape) {
-			tp.Call(sync, "cuStreamSynchronize", analyzetest.Second, 10*analyzetest.Second)
+		"three times as long": {func(tp *analyzetest.TestRecording) {
+			tp.AddCall(sync, "cuStreamSynchronize", analyzetest.Second, 10*analyzetest.Second)
 			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
 		}, "hanging high"},
-		"another thread makes progress": {func(tp *analyzetest.Tape) {
+		"another thread makes progress": {func(tp *analyzetest.TestRecording) {
 			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
 			tp.AddWorkingThread(42, 43, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
 		}, "waiting high, alive high"},
-		"calls end": {func(tp *analyzetest.Tape) {
+		"calls end": {func(tp *analyzetest.TestRecording) {
 			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
 		}, "idle high"},
-		"pauses are usual": {func(tp *analyzetest.Tape) {
+		"pauses are usual": {func(tp *analyzetest.TestRecording) {
 			tp.AddWorkingThread(42, 42, 0, analyzetest.Second, launch, "cuLaunchKernel")
 			tp.AddWorkingThread(42, 42, 20*analyzetest.Second, 50*analyzetest.Second, launch, "cuLaunchKernel")
 		}, "alive high"},
-		"hardly ever did a thing": {func(tp *analyzetest.Tape) {
+		"hardly ever did a thing": {func(tp *analyzetest.TestRecording) {
 			tp.AddWorkingThread(42, 42, 0, 300*analyzetest.Ms, launch, "cuLaunchKernel")
 		}, "idle medium"},
-		"the process has ended": {func(tp *analyzetest.Tape) {
+		"the process has ended": {func(tp *analyzetest.TestRecording) {
 			tp.AddWorkingThread(42, 42, 0, 300*analyzetest.Ms, launch, "cuLaunchKernel")
-			tp.Exit(42, analyzetest.Second)
+			tp.AddExit(42, analyzetest.Second)
 		}, "ended high"},
-		"asks in a loop": {func(tp *analyzetest.Tape) {
+		"asks in a loop": {func(tp *analyzetest.TestRecording) {
 			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.AddCount(30*analyzetest.Second, 30*analyzetest.Second, 30e6)
+			tp.AddEventQueryCount(30*analyzetest.Second, 30*analyzetest.Second, 30e6)
 		}, "polling high"},
-		"a watchdog asks": {func(tp *analyzetest.Tape) {
+		"a watchdog asks": {func(tp *analyzetest.TestRecording) {
 			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.AddCount(30*analyzetest.Second, 30*analyzetest.Second, 300)
+			tp.AddEventQueryCount(30*analyzetest.Second, 30*analyzetest.Second, 300)
 		}, "idle high"},
-		"asked while it was busy": {func(tp *analyzetest.Tape) {
+		"asked while it was busy": {func(tp *analyzetest.TestRecording) {
 			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.AddCount(0, 30*analyzetest.Second, 30e6)
+			tp.AddEventQueryCount(0, 30*analyzetest.Second, 30e6)
 		}, "idle high"},
-		"calls were lost meanwhile": {func(tp *analyzetest.Tape) {
+		"calls were lost meanwhile": {func(tp *analyzetest.TestRecording) {
 			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuCtxSynchronize")
-			tp.Add(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + 40*analyzetest.Second, DurNs: analyzetest.Second, Value: 7})
+			tp.AddRow(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + 40*analyzetest.Second, DurNs: analyzetest.Second, Value: 7})
 		}, "hanging low"},
-		"calls were lost before": {func(tp *analyzetest.Tape) {
+		"calls were lost before": {func(tp *analyzetest.TestRecording) {
 			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuCtxSynchronize")
-			tp.Add(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch, DurNs: analyzetest.Second, Value: 7})
+			tp.AddRow(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch, DurNs: analyzetest.Second, Value: 7})
 		}, "hanging high"},
-		"may be inside of a launch": {func(tp *analyzetest.Tape) {
+		"may be inside of a launch": {func(tp *analyzetest.TestRecording) {
 			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			r := tp.Call(launch, "cuLaunchKernel", 31*analyzetest.Second, 0)
+			r := tp.AddCall(launch, "cuLaunchKernel", 31*analyzetest.Second, 0)
 			r.Flags = format.FlagNoReturn
 		}, "idle medium"},
 	} {
-		tp := analyzetest.NewTape(t)
-		tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
+		tp := analyzetest.NewTestRecording(t)
+		tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
 		c.tape(tp)
 		r := newHangReport(t, tp, hang.Options{})
 		var got []string
-		levels := analyzetest.Cells(t, r, "threads", "confidence")
-		for i, v := range analyzetest.Cells(t, r, "threads", "verdict") {
+		levels := analyzetest.ColumnTexts(t, r, "threads", "confidence")
+		for i, v := range analyzetest.ColumnTexts(t, r, "threads", "verdict") {
 			got = append(got, v+" "+levels[i])
 		}
 		if s := strings.Join(got, ", "); s != c.want {
@@ -107,20 +107,20 @@ func TestHangVerdicts(t *testing.T) {
 }
 
 func TestTheRankThatIsMissingIsNamed(t *testing.T) {
-	r := newHangReport(t, analyzetest.Ranks(t), hang.Options{Options: query.Options{Top: 20, MaxFrames: 12}})
-	analyzetest.Goldens(t, r, "hang", 110)
+	r := newHangReport(t, analyzetest.FourRanksRecording(t), hang.Options{Options: query.Options{Top: 20, MaxFrames: 12}})
+	analyzetest.CompareGoldenReports(t, r, "hang", 110)
 	if got := fmt.Sprint(
-		analyzetest.Cells(t, r, "processes", "verdict"),
-		analyzetest.Cells(t, r, "processes", "pid"),
+		analyzetest.ColumnTexts(t, r, "processes", "verdict"),
+		analyzetest.ColumnTexts(t, r, "processes", "pid"),
 	); got != "[hanging hanging hanging idle] [42 43 45 44]" {
 		t.Error(got)
 	}
-	for i, odd := range analyzetest.Cells(t, r, "processes", "odd") {
+	for i, odd := range analyzetest.ColumnTexts(t, r, "processes", "odd") {
 		if (odd != "<nil>") != (i == 3) {
 			t.Errorf("process %d: %s", i, odd)
 		}
 	}
-	if text := string(analyzetest.Rendered(t, r, render.Options{})); !strings.Contains(text, "look at    44 train: "+
+	if text := string(analyzetest.RenderReport(t, r, render.Options{})); !strings.Contains(text, "look at    44 train: "+
 		"its last kernel launch was 2.10s before") ||
 		!strings.Contains(
 			text,
@@ -131,28 +131,28 @@ func TestTheRankThatIsMissingIsNamed(t *testing.T) {
 }
 
 // silentTape returns a recording of a process that makes no call.
-func silentTape(t testing.TB) *analyzetest.Tape {
-	tp := analyzetest.NewTape(t)
-	tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
+func silentTape(t testing.TB) *analyzetest.TestRecording {
+	tp := analyzetest.NewTestRecording(t)
+	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
 	return tp
 }
 
 func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
-	analyzetest.Goldens(t, newHangReport(t, silentTape(t), hang.Options{}), "hangsilent", 110)
+	analyzetest.CompareGoldenReports(t, newHangReport(t, silentTape(t), hang.Options{}), "hangsilent", 110)
 	for name, c := range map[string]struct {
-		tape func(*analyzetest.Tape)
+		tape func(*analyzetest.TestRecording)
 		want string
 	}{
-		"silent": {func(*analyzetest.Tape) {}, "silent: process 42 train made no CUDA call in the recorded " +
+		"silent": {func(*analyzetest.TestRecording) {}, "silent: process 42 train made no CUDA call in the recorded " +
 			"1m0s"},
-		"two": {func(tp *analyzetest.Tape) {
-			tp.Add(format.Row{Kind: format.KindProcess, Name: "train", Pid: 43, StartNs: analyzetest.Epoch, Device: -1})
+		"two": {func(tp *analyzetest.TestRecording) {
+			tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: 43, StartNs: analyzetest.Epoch, Device: -1})
 		}, "silent: 2 processes, such as 42 train, made no CUDA call"},
-		"asks in a loop":  {func(tp *analyzetest.Tape) { tp.AddCount(0, 60*analyzetest.Second, 60e6) }, "polling: process 42 train made no CUDA call except 1,000,000 queries"},
-		"a watchdog asks": {func(tp *analyzetest.Tape) { tp.AddCount(0, 60*analyzetest.Second, 600) }, "silent: "},
-		"has ended": {func(tp *analyzetest.Tape) { tp.Exit(42, analyzetest.Second) }, "no call was recorded, " +
+		"asks in a loop":  {func(tp *analyzetest.TestRecording) { tp.AddEventQueryCount(0, 60*analyzetest.Second, 60e6) }, "polling: process 42 train made no CUDA call except 1,000,000 queries"},
+		"a watchdog asks": {func(tp *analyzetest.TestRecording) { tp.AddEventQueryCount(0, 60*analyzetest.Second, 600) }, "silent: "},
+		"has ended": {func(tp *analyzetest.TestRecording) { tp.AddExit(42, analyzetest.Second) }, "no call was recorded, " +
 			"and all recorded processes ended"},
-		"calls were lost": {func(tp *analyzetest.Tape) {
+		"calls were lost": {func(tp *analyzetest.TestRecording) {
 			tp.Meta.Calls = map[string]format.CallCount{"launch": {Seen: 7, Lost: 7}}
 		}, "unknown: no call was recorded, and 7 calls lost"},
 	} {
@@ -176,7 +176,7 @@ func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
 
 func TestHangOfOneSilentProcess(t *testing.T) {
 	tp := silentTape(t)
-	tp.Add(format.Row{Kind: format.KindProcess, Name: "eval", Pid: 43, StartNs: analyzetest.Epoch, Device: -1})
+	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "eval", Pid: 43, StartNs: analyzetest.Epoch, Device: -1})
 	tp.AddWorkingThread(44, 44, 0, 60*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
 	r := newHangReport(t, tp, hang.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{43}}}})
 	if result := fmt.Sprint(r.Facts[0].Value); r.NoMatch != nil || !strings.HasPrefix(result, "silent: process 43 "+
@@ -193,9 +193,9 @@ func TestHangOfOneSilentProcess(t *testing.T) {
 }
 
 func TestHangLooksAtAnyMoment(t *testing.T) {
-	tp := analyzetest.NewTape(t)
+	tp := analyzetest.NewTestRecording(t)
 	tp.AddWorkingThread(42, 42, 0, 10*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
-	tp.Call(format.KindSync, "cuStreamSynchronize", 10*analyzetest.Second, 20*analyzetest.Second)
+	tp.AddCall(format.KindSync, "cuStreamSynchronize", 10*analyzetest.Second, 20*analyzetest.Second)
 	tp.AddWorkingThread(42, 42, 30*analyzetest.Second, 60*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
 	for to, want := range map[int64]string{
 		5 * analyzetest.Second:  "alive",
@@ -207,16 +207,16 @@ func TestHangLooksAtAnyMoment(t *testing.T) {
 			tp,
 			hang.Options{Options: query.Options{Filter: query.Filter{ToNs: analyzetest.Epoch + to}}},
 		)
-		if got := analyzetest.Cells(t, r, "threads", "verdict")[0]; got != want {
+		if got := analyzetest.ColumnTexts(t, r, "threads", "verdict")[0]; got != want {
 			t.Errorf("at %v: %s, want %s", to/analyzetest.Second, got, want)
 		}
 	}
 	r := newHangReport(t, tp, hang.Options{})
-	if got := analyzetest.Cells(t, r, "long_calls", "dur_ns"); fmt.Sprint(got) != "[20000000000]" {
+	if got := analyzetest.ColumnTexts(t, r, "long_calls", "dur_ns"); fmt.Sprint(got) != "[20000000000]" {
 		t.Error(got)
 	}
 	if n := len(
-		analyzetest.Cells(
+		analyzetest.ColumnTexts(
 			t,
 			newHangReport(t, tp, hang.Options{LongNs: 21 * analyzetest.Second}),
 			"long_calls",
@@ -228,8 +228,8 @@ func TestHangLooksAtAnyMoment(t *testing.T) {
 }
 
 func TestHangIsSafeAndFits(t *testing.T) {
-	for _, tp := range []*analyzetest.Tape{analyzetest.HostileTape(t), analyzetest.Ranks(t), analyzetest.NewTape(t)} {
+	for _, tp := range []*analyzetest.TestRecording{analyzetest.HostileRecording(t), analyzetest.FourRanksRecording(t), analyzetest.NewTestRecording(t)} {
 		r := newHangReport(t, tp, hang.Options{})
-		analyzetest.Safe(t, r)
+		analyzetest.CheckSafeToPrint(t, r)
 	}
 }

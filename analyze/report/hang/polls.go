@@ -46,7 +46,7 @@ func (s *Scan) ReadPolls() (*pollCounts, error) {
 		}
 		silentFrom = max(silentFrom, life.lastNs)
 		inCall := slices.ContainsFunc(life.threads, func(l *threadHistory) bool { return len(l.open) > 0 })
-		if s.EndNs-life.lastNs-s.T.GapNs(life.lastNs, s.EndNs) < s.longNs || inCall {
+		if s.EndNs-life.lastNs-s.T.UnrecordedLaunchNs(life.lastNs, s.EndNs) < s.longNs || inCall {
 			continue
 		}
 		p.processes[pid] = true
@@ -74,11 +74,11 @@ func (s *Scan) readCounts(p *pollCounts, silentFrom int64) error {
 		kind, name := g.Strings("kind"), g.Strings("name")
 		start, dur, value := g.Int64("start_ns", nil), g.Int64("dur_ns", nil), g.Float64("value", nil)
 		if err := g.Err(); err != nil {
-			return s.T.Wrap(err)
+			return s.T.WrapReadError(err)
 		}
 		for i, at := range start {
 			if kind.At(i) != format.KindCount || !(value[i] > 0) || math.IsInf(value[i], 0) ||
-				!strings.HasSuffix(catalog.BaseName(name.At(i)), "Query") {
+				!strings.HasSuffix(catalog.BaseFunctionName(name.At(i)), "Query") {
 				continue
 			}
 			k, ok := index[name.At(i)]
@@ -87,7 +87,7 @@ func (s *Scan) readCounts(p *pollCounts, silentFrom int64) error {
 				index[name.At(i)] = k
 				p.rows = append(p.rows, pollRow{name: name.At(i), silentForNs: s.EndNs - silentFrom})
 			}
-			p.rows[k].add(s.Window, at, units.EndOf(at, dur[i]), value[i], silentFrom)
+			p.rows[k].add(s.Window, at, units.EndOfRange(at, dur[i]), value[i], silentFrom)
 		}
 	}
 	for i := range p.rows {

@@ -145,7 +145,7 @@ func (s *Scan) differences(p *ProcessVerdict, group []*ProcessVerdict) (odd []st
 		first, they, progress, wait = "other one", "it makes", "the other one makes", "the other one waits"
 	}
 	if d := firstOther - p.History.LaunchedNs; d >= s.longNs {
-		text := fmt.Sprintf("its last kernel launch was %s before that of the %s", units.Duration(d), first)
+		text := fmt.Sprintf("its last kernel launch was %s before that of the %s", units.FormatDuration(d), first)
 		if s.EndNs-firstOther < s.longNs {
 			text += ", and " + they + " progress"
 		}
@@ -167,7 +167,7 @@ func (s *Scan) differences(p *ProcessVerdict, group []*ProcessVerdict) (odd []st
 func (s *Scan) resultText(verdicts []ProcessVerdict) string {
 	worst := &verdicts[0]
 	if worst.State >= Alive {
-		return fmt.Sprintf("no process hangs: %s, all alive or ended", units.Plural(int64(len(verdicts)), "process"))
+		return fmt.Sprintf("no process hangs: %s, all alive or ended", units.CountWithNoun(int64(len(verdicts)), "process"))
 	}
 	same := 0
 	for i := range verdicts {

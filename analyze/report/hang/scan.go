@@ -20,7 +20,7 @@ import (
 // streams, not with the number of calls. RequestAll and ReadDetails then read the details of the
 // few calls that a report shows. A Scan is not safe for concurrent use.
 type Scan struct {
-	*calls.Counter
+	*calls.CallCounter
 	Spans     []timeline.Span
 	longNs    int64
 	EndNs     int64 // the reported point in time, Unix ns
@@ -106,9 +106,9 @@ const longCalls = 1000
 
 // NewScan returns a Scan of the calls that pass the filter, up to the end of the window.
 func NewScan(t *timeline.Timeline, opt *Options) *Scan {
-	counter := calls.NewCounter(t, &opt.Filter)
+	counter := calls.NewCallCounter(t, &opt.Filter)
 	return &Scan{
-		Counter:   counter,
+		CallCounter:   counter,
 		Spans:     slices.Concat(t.Memory, t.Calls),
 		longNs:    opt.LongNs,
 		EndNs:     counter.Window.ToNs,
@@ -128,7 +128,7 @@ func (s *Scan) read() error {
 		}
 		s.AddGroup(g, int32(i))
 		if err := g.Err(); err != nil {
-			return s.T.Wrap(err)
+			return s.T.WrapReadError(err)
 		}
 	}
 	s.bridgeSampling()
@@ -157,7 +157,7 @@ func (s *Scan) AddGroup(g *format.Group, index int32) {
 	s.Start, s.Dur, s.Stream = g.Int64("start_ns", s.Start), g.Int64("dur_ns", s.Dur), g.Int64("stream", s.Stream)
 	s.Pid, s.Tid = g.Int32("pid", s.Pid), g.Int32("tid", s.Tid)
 	s.Result, s.Flags = g.Int32("result", s.Result), g.Int32("flags", s.Flags)
-	pass := s.Passes(g, s.Kind, s.Kernel)
+	pass := s.NewRowFilter(g, s.Kind, s.Kernel)
 	isLaunch := make([]bool, len(s.Kind.Dict))
 	for i, k := range s.Kind.Dict {
 		isLaunch[i] = k == format.KindLaunch
@@ -171,7 +171,7 @@ func (s *Scan) AddGroup(g *format.Group, index int32) {
 			pid: s.Pid[i], tid: s.Tid[i], flags: s.Flags[i],
 		}
 		if c.flags&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
-			if c.endNs = units.EndOf(start, s.Dur[i]); c.flags&format.FlagOpen != 0 || c.endNs > s.EndNs {
+			if c.endNs = units.EndOfRange(start, s.Dur[i]); c.flags&format.FlagOpen != 0 || c.endNs > s.EndNs {
 				c.endNs = math.MaxInt64
 			}
 		}
@@ -235,8 +235,8 @@ func (s *Scan) addCall(c *callRef, i int, isLaunch bool) {
 			p.streams[s.Stream[i]] = more
 		}
 	}
-	if c.flags&timeline.NoResult == 0 && calls.IsError(s.Result[i]) &&
-		!catalog.IsQuestion(s.Name.At(i), s.Result[i]) {
+	if c.flags&timeline.NoResultFlags == 0 && calls.IsErrorResult(s.Result[i]) &&
+		!catalog.IsExpectedQueryFailure(s.Name.At(i), s.Result[i]) {
 		if p.errors++; p.errors == 1 || c.endNs >= p.lastError.endNs {
 			p.lastError = *c
 		}

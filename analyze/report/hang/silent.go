@@ -50,13 +50,13 @@ func (s *Scan) silentResult(silent []int32, polls *pollCounts) (result, advice s
 		"next time record before the hang: gpurec record -p PID --ring 10m", pid, pid)
 	switch lost := s.T.Rec.Meta.Totals().Lost; {
 	case lost > 0:
-		result = fmt.Sprintf("unknown: no call was recorded, and %s lost", units.Plural(lost, "call"))
+		result = fmt.Sprintf("unknown: no call was recorded, and %s lost", units.CountWithNoun(lost, "call"))
 	case polls.perSec >= pollsPerSecond:
 		result = fmt.Sprintf("polling: %s made no CUDA call except %s queries of events and streams per second: the "+
-			"awaited work began before the recording", who, units.Count(units.RoundInt(polls.perSec)))
+			"awaited work began before the recording", who, units.FormatCount(units.RoundInt(polls.perSec)))
 	default:
 		result = fmt.Sprintf("silent: %s made no CUDA call in the recorded %s: a call that began before the recording "+
-			"may hang", who, units.Duration(s.Window.DurNs()))
+			"may hang", who, units.FormatDuration(s.Window.DurNs()))
 	}
 	return result, advice
 }

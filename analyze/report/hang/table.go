@@ -79,7 +79,7 @@ func (s *Scan) facts(verdicts []ProcessVerdict, silent []int32, polls *pollCount
 		"result":        result,
 		"advice":        advice,
 		"look_at":       firstOutlier(s.T, verdicts),
-		"moment_ns":     s.EndNs - s.T.Recording().FromNs,
+		"moment_ns":     s.EndNs - s.T.RecordingWindow().FromNs,
 		"without_calls": s.pidLabels(silent),
 	})
 }
@@ -226,8 +226,8 @@ func (s *Scan) addProcess(table *report.Table, p *ProcessVerdict) {
 		"errors":             p.History.errors,
 		"trouble":            trouble,
 		"group_processes":    group,
-		"odd":                units.Known(strings.Join(p.Differences, "; ")),
-		"last_kernel":        units.Known(s.lastKernel(p.History)),
+		"odd":                units.TextOrNil(strings.Join(p.Differences, "; ")),
+		"last_kernel":        units.TextOrNil(s.lastKernel(p.History)),
 	})
 	row.Brief, row.Evidence = p.State >= Alive && len(p.Differences) == 0, processEvidence(p, trouble)
 }
@@ -240,11 +240,11 @@ func processEvidence(p *ProcessVerdict, trouble []string) string {
 		parts = append(parts, p.gpu.meaning)
 	}
 	if len(p.Differences) > 0 {
-		differences := units.Enumerated(p.Differences)
+		differences := units.JoinWithAnd(p.Differences)
 		parts = append(parts, fmt.Sprintf("differs from the others of its group of %d: %s", p.group, differences))
 	}
 	if len(trouble) > 0 {
-		parts = append(parts, units.Enumerated(trouble))
+		parts = append(parts, units.JoinWithAnd(trouble))
 	}
 	return strings.Join(append(parts, report.ConfidenceText(p.Level, p.Reasons)), "; ")
 }
@@ -325,7 +325,7 @@ func (s *Scan) addThread(table *report.Table, j *threadVerdict, process State) {
 		"thread":             s.threadName(j.history.Thread),
 		"open":               open,
 		"call":               d.name,
-		"waits_for":          units.Known(waits),
+		"waits_for":          units.TextOrNil(waits),
 		"calls":              j.history.calls,
 		"calls_per_second":   j.perSec,
 		"pause_max_ns":       j.pauseNs,
@@ -400,7 +400,7 @@ func (s *Scan) addLaunch(table *report.Table, c *callRef) {
 		"kernel_short": s.kernelOf(c),
 		"grid":         gridText(d),
 		"returned":     returned,
-		"kernel":       units.Known(d.kernel),
+		"kernel":       units.TextOrNil(d.kernel),
 		"site":         s.T.SiteOfCall(d.Stack, d.Site),
 	})
 	row.StackID, row.Brief = d.Stack, true
@@ -461,9 +461,9 @@ func (s *Scan) longTable() report.Table {
 		}
 		row := table.Add(report.Values{
 			"dur_ns":    c.endNs - c.startNs,
-			"at_ns":     c.startNs - s.T.Recording().FromNs,
+			"at_ns":     c.startNs - s.T.RecordingWindow().FromNs,
 			"call":      d.name,
-			"waits_for": units.Known(s.waitsFor(c)),
+			"waits_for": units.TextOrNil(s.waitsFor(c)),
 			"pid":       int64(c.pid),
 			"thread":    s.threadName(thread),
 			"site":      s.T.SiteOfCall(d.Stack, d.Site),

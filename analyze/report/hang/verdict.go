@@ -100,23 +100,23 @@ func (s *Scan) classifyThread(l *threadHistory, polls *pollCounts) threadVerdict
 		j.perSec = float64(l.calls) / (float64(busy) / 1e9)
 	}
 	if l.launched {
-		j.unrecordedNs = s.T.GapNs(l.LastNs, s.EndNs)
+		j.unrecordedNs = s.T.UnrecordedLaunchNs(l.LastNs, s.EndNs)
 	}
 	exitNs := s.T.Facts.Processes[l.Pid].ExitNs
 	switch {
 	case exitNs > 0 && exitNs <= s.EndNs:
 		j.State = Ended
-		j.addEvidence("its process ended %s earlier", units.Duration(s.EndNs-exitNs))
+		j.addEvidence("its process ended %s earlier", units.FormatDuration(s.EndNs-exitNs))
 		return j
 	case j.Call.isOpen():
 		s.classifyOpen(&j)
 	case j.silentNs < s.longNs:
 		j.State = Alive
-		j.addEvidence("its last call ended %s earlier", units.Duration(j.silentNs))
+		j.addEvidence("its last call ended %s earlier", units.FormatDuration(j.silentNs))
 	case j.silentNs-j.unrecordedNs < s.longNs:
 		j.State = Alive
 		j.addEvidence("no call for %s, but launches were not recorded for %s of that time  "+
-			"(--max-overhead)", units.Duration(j.silentNs), units.Duration(j.unrecordedNs))
+			"(--max-overhead)", units.FormatDuration(j.silentNs), units.FormatDuration(j.unrecordedNs))
 		j.lower(report.ConfidenceLow, "launches were not recorded for most of the silent time")
 	default:
 		s.classifySilent(&j, polls)
@@ -136,33 +136,33 @@ func (s *Scan) classifyOpen(j *threadVerdict) {
 	switch {
 	case age < s.longNs:
 		j.State = Alive
-		j.addEvidence("in %s for %s", d.name, units.Duration(age))
+		j.addEvidence("in %s for %s", d.name, units.FormatDuration(age))
 		return
 	case age < slowdownFactor*longest:
 		j.State = Waiting
 		j.addEvidence(
 			"in %s for %s; earlier calls of the function took up to %s",
 			d.name,
-			units.Duration(age),
-			units.Duration(longest),
+			units.FormatDuration(age),
+			units.FormatDuration(longest),
 		)
 	case p.lastNs > j.Call.startNs && s.EndNs-p.lastNs < s.longNs:
 		j.State = Waiting
-		j.addEvidence("in %s for %s, while other threads of the process make progress", d.name, units.Duration(age))
+		j.addEvidence("in %s for %s, while other threads of the process make progress", d.name, units.FormatDuration(age))
 	case longest > 0:
 		j.addEvidence(
 			"in %s for %s, %.0f times as long as any earlier call of the function (%s)",
 			d.name,
-			units.Duration(age),
+			units.FormatDuration(age),
 			float64(age)/float64(longest),
-			units.Duration(longest),
+			units.FormatDuration(longest),
 		)
 	default:
 		j.addEvidence("in %s for %s; earlier calls of the function took less than a millisecond", d.name,
-			units.Duration(age))
+			units.FormatDuration(age))
 	}
 	if inner := len(j.history.open) - 1; inner > 0 {
-		j.addEvidence("with %s nested in it", units.Plural(int64(inner), "more call"))
+		j.addEvidence("with %s nested in it", units.CountWithNoun(int64(inner), "more call"))
 	}
 }
 
@@ -175,7 +175,7 @@ func (s *Scan) classifySilent(j *threadVerdict, polls *pollCounts) {
 		j.State = Polling
 		j.addEvidence(
 			"%s queries of events and streams per second, and no other call",
-			units.Count(units.RoundInt(polls.perSec)),
+			units.FormatCount(units.RoundInt(polls.perSec)),
 		)
 		if len(polls.processes) > 1 {
 			j.lower(
@@ -188,24 +188,24 @@ func (s *Scan) classifySilent(j *threadVerdict, polls *pollCounts) {
 		}
 	case j.silentNs-j.unrecordedNs < slowdownFactor*j.pauseNs && !unseen:
 		j.State = Alive
-		silent, pause := units.Duration(j.silentNs), units.Duration(j.pauseNs)
+		silent, pause := units.FormatDuration(j.silentNs), units.FormatDuration(j.pauseNs)
 		j.addEvidence("no call for %s, but an earlier pause was %s long", silent, pause)
 	default:
 		j.State = Idle
-		j.addEvidence("no call for %s", units.Duration(j.silentNs))
+		j.addEvidence("no call for %s", units.FormatDuration(j.silentNs))
 		if !wasBusy {
-			j.lower(report.ConfidenceMedium, "it made only %s before", units.Plural(j.history.calls, "call"))
+			j.lower(report.ConfidenceMedium, "it made only %s before", units.CountWithNoun(j.history.calls, "call"))
 		}
 	}
 	if wasBusy && j.State != Alive {
 		j.addEvidence(
 			"%s calls per second before that, with pauses of at most %s",
-			units.RateText(j.perSec),
-			units.Duration(j.pauseNs+int64(float64(s.Window.DurNs())/activityParts)),
+			units.FormatRate(j.perSec),
+			units.FormatDuration(j.pauseNs+int64(float64(s.Window.DurNs())/activityParts)),
 		)
 	}
 	if j.unrecordedNs > 0 {
-		j.addEvidence("launches were not recorded for %s of that time (--max-overhead)", units.Duration(j.unrecordedNs))
+		j.addEvidence("launches were not recorded for %s of that time (--max-overhead)", units.FormatDuration(j.unrecordedNs))
 		j.lower(report.ConfidenceMedium, "launches were not recorded for a part of the silent time")
 	}
 	if unseen {
@@ -222,18 +222,18 @@ func (s *Scan) lowerForLosses(j *threadVerdict) {
 	var lostThen, lostAll int64
 	for _, l := range s.T.Facts.Lost {
 		lostAll += l.Calls
-		if units.EndOf(l.StartNs, l.DurNs) >= from && l.StartNs <= s.EndNs {
+		if units.EndOfRange(l.StartNs, l.DurNs) >= from && l.StartNs <= s.EndNs {
 			lostThen += l.Calls
 		}
 	}
 	switch lost := max(s.T.Rec.Meta.Totals().Lost, lostAll); {
 	case lostThen > 0:
-		j.lower(report.ConfidenceLow, "%s lost during the silent time", units.Plural(lostThen, "call"))
+		j.lower(report.ConfidenceLow, "%s lost during the silent time", units.CountWithNoun(lostThen, "call"))
 	case lost > 0 && lostAll == 0:
-		j.lower(report.ConfidenceMedium, "%s lost at unknown times", units.Plural(lost, "call"))
+		j.lower(report.ConfidenceMedium, "%s lost at unknown times", units.CountWithNoun(lost, "call"))
 	}
 	if n := len(s.T.Rec.Damaged); n > 0 {
-		j.lower(report.ConfidenceLow, "%s damaged", units.Plural(int64(n), "segment"))
+		j.lower(report.ConfidenceLow, "%s damaged", units.CountWithNoun(int64(n), "segment"))
 	}
 	if s.T.Rec.Meta.Complete != format.CompleteYes && s.EndNs >= s.T.Scan.LastNs {
 		j.lower(report.ConfidenceLow, "the end of the recording is missing, with its open calls and all later calls")

@@ -12,16 +12,16 @@ import (
 // The recording has no GPU times. Run returns a *quality.ClassError if the recording lacks
 // necessary classes of calls, and a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.View()
+	t = t.NewView()
 	if err := quality.Check(t, "kernels", Needs); err != nil {
 		return nil, err
 	}
 	sc := NewScan(t, &opt.Filter)
-	counts, err := calls.CountsWhile(t, func() error {
+	counts, err := calls.CountReplayWhile(t, func() error {
 		for _, s := range t.Calls {
 			sc.AddGroup(s.Group)
 			if err := s.Group.Err(); err != nil {
-				return t.Wrap(err)
+				return t.WrapReadError(err)
 			}
 		}
 		return nil
@@ -39,7 +39,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if len(sc.Counts)+len(sc.graphs) == 0 {
 		result = "no launches in the window"
 		if len(sc.Seen.Pids) > 0 {
-			r.NoMatch = sc.Seen.Explain(&opt.Filter)
+			r.NoMatch = sc.Seen.ExplainNoMatch(&opt.Filter)
 		}
 	}
 	r.Facts = report.Facts(factColumns, report.Values{"result": result, "kernels_text": sc.Work.String()})

@@ -12,9 +12,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// TinyThreads is the number of threads below which a launch is tiny. A GPU with 100 or more SMs runs
-// 200,000 threads at a time. A tiny launch fills less than 4 % of it, and launching takes about as long
-// as running.
+// TinyThreads is the number of threads below which a launch is tiny. A GPU with 100 or more SMs
+// runs 200,000 threads at a time. A tiny launch fills less than 4 % of it, and launching takes
+// about as long as running.
 const TinyThreads = 8192
 
 // maxShapes is the maximum number of keys of Scan.Counts, because a program may launch each kernel
@@ -24,9 +24,9 @@ const maxShapes = 100_000
 // Scan collects statistics of launches by kernel, shape, call site and stream, in one pass. It is
 // not safe for concurrent use.
 type Scan struct {
-	*calls.Counter
-	Names   origin.Names
-	sites   calls.SiteReader
+	*calls.CallCounter
+	Names   origin.StringNumbers
+	sites   calls.CallSiteReader
 	Counts  map[launchKey]*LaunchStats
 	recent  [1 << 12]recentLaunch // cache of Counts, hit by most launches
 	graphs  map[launchGraph]*LaunchStats
@@ -77,12 +77,12 @@ type launchGraph struct {
 // NewScan returns a Scan of the launches that pass the filter.
 func NewScan(t *timeline.Timeline, f *query.Filter) *Scan {
 	sc := &Scan{
-		Counter: calls.NewCounter(t, f),
+		CallCounter: calls.NewCallCounter(t, f),
 		Counts:  make(map[launchKey]*LaunchStats),
 		graphs:  make(map[launchGraph]*LaunchStats),
 		seconds: make(map[int64]int64),
 	}
-	sc.sites = calls.SiteReader{T: t, Names: &sc.Names}
+	sc.sites = calls.CallSiteReader{T: t, Names: &sc.Names}
 	return sc
 }
 
@@ -95,25 +95,25 @@ func (sc *Scan) AddGroup(g *format.Group) {
 	if g.Err() != nil {
 		return
 	}
-	launch, graph := sc.Launches(g)
-	pass := sc.Passes(g, sc.Kind, sc.Kernel)
-	kernels, began := sc.Names.All(sc.Kernel.Dict), sc.T.Recording().FromNs
+	launch, graph := sc.FindLaunches(g)
+	pass := sc.NewRowFilter(g, sc.Kind, sc.Kernel)
+	kernels, began := sc.Names.NumbersOf(sc.Kernel.Dict), sc.T.RecordingWindow().FromNs
 	var second, ran int64 // ran is the number of launches so far in this second of the recording
 	for i, start := range sc.Start {
 		if !launch[sc.Kind.Index[i]] || start < sc.Window.FromNs || start > sc.Window.ToNs || !pass(i) {
 			continue
 		}
-		site := sc.sites.At(i)
-		stream := launchStream{sc.Pid[i], sc.T.DeviceOf(sc.Pid[i], sc.Context[i], sc.Device[i]), sc.Stream[i]}
+		site := sc.sites.SiteOfRow(i)
+		stream := launchStream{sc.Pid[i], sc.T.DeviceOfCall(sc.Pid[i], sc.Context[i], sc.Device[i]), sc.Stream[i]}
 		if graph[sc.Name.Index[i]] {
 			before := sc.Work.GraphKernels
-			sc.Work.Add(true, sc.Value[i], sc.Result[i], sc.Flags[i])
+			sc.Work.AddLaunch(true, sc.Value[i], sc.Result[i], sc.Flags[i])
 			s := Entry(sc.graphs, launchGraph{stream, sc.ptr[i], site})
 			sc.addLaunch(s, i, nil)
 			s.graphKernels += sc.Work.GraphKernels - before
 			continue
 		}
-		sc.Work.Add(false, 0, sc.Result[i], sc.Flags[i])
+		sc.Work.AddLaunch(false, 0, sc.Result[i], sc.Flags[i])
 		shape := launchShape{
 			Kernel: kernels[sc.Kernel.Index[i]],
 			shared: sc.shared[i],
@@ -179,17 +179,17 @@ func (sc *Scan) read(g *format.Group) {
 		sc.grid[i], sc.block[i] = g.Int32("grid_"+axis, sc.grid[i]), g.Int32("block_"+axis, sc.block[i])
 	}
 	sc.shared = g.Int32("shared_bytes", sc.shared)
-	sc.sites.Read(g)
+	sc.sites.ReadGroup(g)
 }
 
 // addLaunch adds row i to the statistics s. It is a kernel launch, or a graph launch if shape is
 // nil. addLaunch reports whether the launch ran: it neither failed nor was captured.
 func (sc *Scan) addLaunch(s *LaunchStats, i int, shape *launchShape) bool {
 	flags := sc.Flags[i]
-	if flags&timeline.NoResult == 0 {
+	if flags&timeline.NoResultFlags == 0 {
 		s.timed++
-		s.hostNs = units.EndOf(s.hostNs, sc.Dur[i])
-		if calls.IsError(sc.Result[i]) {
+		s.hostNs = units.EndOfRange(s.hostNs, sc.Dur[i])
+		if calls.IsErrorResult(sc.Result[i]) {
 			s.errors++
 			return false
 		}
@@ -202,13 +202,13 @@ func (sc *Scan) addLaunch(s *LaunchStats, i int, shape *launchShape) bool {
 	}
 	s.Launches++
 	if shape == nil {
-		s.scaled += sampling.Thousandth
+		s.scaled += sampling.LaunchWeightUnit
 	} else {
-		s.scaled += sc.Weights.At(sc.Start[i])
+		s.scaled += sc.Weights.WeightAt(sc.Start[i])
 	}
 	if shape != nil && shape.isKnown() {
 		s.Sized++
-		s.Threads = units.EndOf(s.Threads, shape.threads())
+		s.Threads = units.EndOfRange(s.Threads, shape.threads())
 		if shape.isTiny() {
 			s.Tiny++
 		}

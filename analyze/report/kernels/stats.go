@@ -33,10 +33,10 @@ func (s *LaunchStats) Merge(o *LaunchStats) {
 	s.errors += o.errors
 	s.Sized += o.Sized
 	s.Tiny += o.Tiny
-	s.Threads = units.EndOf(s.Threads, o.Threads)
+	s.Threads = units.EndOfRange(s.Threads, o.Threads)
 	s.graphKernels += o.graphKernels
 	s.timed += o.timed
-	s.hostNs = units.EndOf(s.hostNs, o.hostNs)
+	s.hostNs = units.EndOfRange(s.hostNs, o.hostNs)
 }
 
 // Total returns the sum of known launch durations on the host, ns, an int64. It returns nil if no
@@ -62,7 +62,7 @@ func (s *LaunchStats) estimatedTotal() any {
 	if s.timed == 0 {
 		return nil
 	}
-	all := sampling.Whole(s.scaled) + s.captured + s.errors
+	all := sampling.RoundToLaunches(s.scaled) + s.captured + s.errors
 	return units.RoundInt(float64(s.hostNs) / float64(s.timed) * float64(all))
 }
 
@@ -121,14 +121,14 @@ func (sc *Scan) kernels() map[int32]*launchGroup {
 
 // shortNames returns a unique short name for each kernel.
 func (sc *Scan) shortNames() map[int32]string {
-	byName := make(map[string]*calls.Stats)
+	byName := make(map[string]*calls.CallStats)
 	for key := range sc.Counts {
 		byName[sc.Names.List[key.Kernel]] = nil
 	}
 	short := make(map[int32]string)
-	for full, s := range calls.ShortKernels(byName) {
+	for full, s := range calls.ShortenKernelNames(byName) {
 		if full == "" {
-			s = catalog.UnknownKernel
+			s = catalog.UnknownKernelName
 		}
 		short[sc.Names.Ids[full]] = s
 	}

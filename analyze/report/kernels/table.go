@@ -71,7 +71,7 @@ func (sc *Scan) totals() []report.Fact {
 		graphKernels += g.graphKernels
 		sum.errors += g.errors
 		sum.timed += g.timed
-		sum.hostNs = units.EndOf(sum.hostNs, g.hostNs)
+		sum.hostNs = units.EndOfRange(sum.hostNs, g.hostNs)
 	}
 	for _, n := range sc.seconds {
 		busiest = max(busiest, n)
@@ -85,7 +85,7 @@ func (sc *Scan) totals() []report.Fact {
 		"graph_launches":           graphs,
 		"graph_kernels":            graphKernels,
 		"errors":                   sum.errors,
-		"launches_per_second":      sc.perSecond(sampling.Whole(sum.scaled)),
+		"launches_per_second":      sc.perSecond(sampling.RoundToLaunches(sum.scaled)),
 		"peak_launches_per_second": busiest,
 		"timed_launches":           sum.timed,
 		"host_sum_ns":              sum.Total(),
@@ -168,7 +168,7 @@ func (sc *Scan) table() report.Table {
 	short := sc.shortNames()
 	for id, k := range kernels {
 		values := sc.kernelValues(k, &sum)
-		values["kernel"], values["kernel_short"] = units.Known(sc.Names.List[id]), short[id]
+		values["kernel"], values["kernel_short"] = units.TextOrNil(sc.Names.List[id]), short[id]
 		table.Add(values)
 	}
 	for key, n := range map[string]int64{"captured": sum.captured, "errors": sum.errors, "tiny_launches": sum.Tiny} {
@@ -193,7 +193,7 @@ func (sc *Scan) kernelValues(k *launchGroup, sum *LaunchStats) report.Values {
 	values := report.Values{
 		"launches":              k.Launches,
 		"share_pct":             units.Percent(k.Launches, sum.Launches),
-		"launches_per_second":   sc.perSecond(sampling.Whole(k.scaled)),
+		"launches_per_second":   sc.perSecond(sampling.RoundToLaunches(k.scaled)),
 		"tiny_launches":         k.Tiny,
 		"threads_avg":           threads,
 		"shapes":                int64(len(k.shapes)),
@@ -207,7 +207,7 @@ func (sc *Scan) kernelValues(k *launchGroup, sum *LaunchStats) report.Values {
 		"site":                  sc.site(k),
 	}
 	if sc.Weights != nil {
-		values[report.EstimatedLaunches.Key] = sampling.Whole(k.scaled)
+		values[report.EstimatedLaunches.Key] = sampling.RoundToLaunches(k.scaled)
 	}
 	return values
 }
@@ -265,7 +265,7 @@ func (sc *Scan) shapeTable(top int) report.Table {
 			"threads":      threads,
 			"tiny":         tiny,
 			"site":         sc.site(s),
-			"kernel":       units.Known(sc.Names.List[shape.Kernel]),
+			"kernel":       units.TextOrNil(sc.Names.List[shape.Kernel]),
 			"kernel_short": short[shape.Kernel],
 		})
 	}
@@ -331,12 +331,12 @@ func (sc *Scan) streamTable() report.Table {
 		s := streams[key]
 		table.Add(report.Values{
 			"launches":            s.Launches,
-			"launches_per_second": sc.perSecond(sampling.Whole(s.scaled)),
+			"launches_per_second": sc.perSecond(sampling.RoundToLaunches(s.scaled)),
 			"tiny_launches":       s.Tiny,
 			"captured":            s.captured,
 			"errors":              s.errors,
 			"pid":                 int64(key.Pid),
-			"device":              sc.T.OrdinalLabel(key.Pid, key.Device),
+			"device":              sc.T.OrdinalDeviceLabel(key.Pid, key.Device),
 			"stream":              query.StreamName(key.stream),
 		})
 	}

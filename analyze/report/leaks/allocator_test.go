@@ -29,7 +29,7 @@ func TestLeaksOfTensors(t *testing.T) {
 		"expandable segments": {Expandable: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tp, w := analyzetest.TorchTraining(t, conf, leak)
+			tp, w := analyzetest.TorchTrainingRecording(t, conf, leak)
 			tl := tp.Timeline()
 			r, err := leaks.Run(tl, query.Options{})
 			if err != nil {
@@ -42,15 +42,15 @@ func TestLeaksOfTensors(t *testing.T) {
 				"live_bytes":  int64(590 * leak),
 				"confidence":  "high",
 			} {
-				if got := analyzetest.Cell(t, r, 0, key); got != want {
+				if got := analyzetest.CellValue(t, r, 0, key); got != want {
 					t.Errorf("%s is %v, want %v: %s", key, got, want, r.Tables[0].Rows[0].Evidence)
 				}
 			}
-			rate := float64(analyzetest.Cell(t, r, 0, "growth_bytes_per_min").(int64))
+			rate := float64(analyzetest.CellValue(t, r, 0, "growth_bytes_per_min").(int64))
 			if want := float64(600 * leak); math.Abs(rate-want) > want/20 {
 				t.Errorf("grows by %.0f bytes/min, want %.0f", rate, want)
 			}
-			sum := w.Totals()
+			sum := w.CheckedTotals()
 			wantLive := sum.Requested + 64*analyzetest.Mib // of the program's own driver call
 			if got := r.Totals[0].Value; got != wantLive {
 				t.Errorf("%d bytes live, want %d", got, wantLive)
@@ -58,12 +58,12 @@ func TestLeaksOfTensors(t *testing.T) {
 			if got, _, _ := r.Number("peak_bytes"); got != float64(w.Peak+64*analyzetest.Mib) {
 				t.Errorf("peak of %.0f bytes, want %d", got, w.Peak+64*analyzetest.Mib)
 			}
-			want := "reserved " + units.Bytes(sum.Reserved) + ", of which " + units.Bytes(sum.Allocated) + " allocated"
+			want := "reserved " + units.FormatBytes(sum.Reserved) + ", of which " + units.FormatBytes(sum.Allocated) + " allocated"
 			if got := r.Facts[0].Value; got != want {
 				t.Errorf("allocator: %q, want %q", got, want)
 			}
 			for i := range r.Tables[0].Rows {
-				if site := analyzetest.Cell(t, r, i, "site"); site == "segment" {
+				if site := analyzetest.CellValue(t, r, i, "site"); site == "segment" {
 					t.Error("memory of segments is counted twice")
 				}
 			}
@@ -78,8 +78,8 @@ func TestLeaksOfTensors(t *testing.T) {
 // they have as many bytes as the allocator had already reserved.
 func TestSegmentsFromBeforeTheAllocatorsEvents(t *testing.T) {
 	for _, conf := range []analyzetest.TorchConf{{}, {Expandable: true}} {
-		tp, _ := analyzetest.TorchTraining(t, conf, 3_000_000)
-		r := tp.Add(format.Row{Kind: format.KindStack, StackID: 5, StackStatus: format.StackComplete, Device: -1})
+		tp, _ := analyzetest.TorchTrainingRecording(t, conf, 3_000_000)
+		r := tp.AddRow(format.Row{Kind: format.KindStack, StackID: 5, StackStatus: format.StackComplete, Device: -1})
 		for _, module := range []string{
 			"/lib/libcudart.so.13",
 			"/venv/torch/lib/libc10_cuda.so",
@@ -87,8 +87,8 @@ func TestSegmentsFromBeforeTheAllocatorsEvents(t *testing.T) {
 		} {
 			r.Frames = append(r.Frames, format.Frame{Func: "f", Module: module, Type: "native"})
 		}
-		analyzetest.At(tp.Alloc(0, 5, 0x6e0000000000, 2*analyzetest.Mib), 5, "at::empty")
-		tp.Alloc(20, 5, 0x6e0000400000, 20*analyzetest.Mib)
+		analyzetest.SetStackAndSite(tp.AddAlloc(0, 5, 0x6e0000000000, 2*analyzetest.Mib), 5, "at::empty")
+		tp.AddAlloc(20, 5, 0x6e0000400000, 20*analyzetest.Mib)
 		for _, r := range tp.Rows {
 			if r.Kind == format.KindAllocator {
 				r.ReservedBytes += 22 * analyzetest.Mib
@@ -99,12 +99,12 @@ func TestSegmentsFromBeforeTheAllocatorsEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range got.Tables[0].Rows {
-			if site := analyzetest.Cell(
+			if site := analyzetest.CellValue(
 				t,
 				got,
 				i,
 				"site",
-			); site == "at::empty" || site == timeline.NoStack ||
+			); site == "at::empty" || site == timeline.NoStackSite ||
 				site == "segment" {
 				t.Errorf("%v: segments count as the program's memory", site)
 			}
@@ -114,7 +114,7 @@ func TestSegmentsFromBeforeTheAllocatorsEvents(t *testing.T) {
 
 func TestAGrowingCacheIsNoLeak(t *testing.T) {
 	for _, conf := range []analyzetest.TorchConf{{}, {Expandable: true}} {
-		tp, _ := analyzetest.TorchTraining(t, conf, 0)
+		tp, _ := analyzetest.TorchTrainingRecording(t, conf, 0)
 		r, err := leaks.Run(tp.Timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -126,7 +126,7 @@ func TestAGrowingCacheIsNoLeak(t *testing.T) {
 }
 
 func TestReportsOfTensorsLookAsBefore(t *testing.T) {
-	tp, _ := analyzetest.TorchTraining(t, analyzetest.TorchConf{}, 3_000_000)
+	tp, _ := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
 	tl := tp.Timeline()
 	for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leaks.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summary.Run(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
@@ -134,24 +134,24 @@ func TestReportsOfTensorsLookAsBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range []string{"table", "json"} {
-			analyzetest.Golden(
+			analyzetest.CompareGolden(
 				t,
 				"torch."+command+"."+f,
-				analyzetest.Rendered(t, r, render.Options{Format: f, Width: 120}),
+				analyzetest.RenderReport(t, r, render.Options{Format: f, Width: 120}),
 			)
 		}
 	}
 }
 
 func TestFiltersOfTensors(t *testing.T) {
-	tp := analyzetest.NewTape(t)
+	tp := analyzetest.NewTestRecording(t)
 	r := rand.New(rand.NewPCG(1, 1))
-	for i, key := range []caching.Key{{Pid: 42, Device: 0}, {Pid: 42, Device: 1}, {Pid: 77, Device: 0}} {
-		w := analyzetest.NewTorchWorld(tp, r, key.Pid, key.Device, analyzetest.TorchConf{})
+	for i, key := range []caching.AllocatorKey{{Pid: 42, Device: 0}, {Pid: 42, Device: 1}, {Pid: 77, Device: 0}} {
+		w := analyzetest.NewTorchAllocator(tp, r, key.Pid, key.Device, analyzetest.TorchConf{})
 		for k := range int64(2) {
 			w.Now = int64(i+1)*10*analyzetest.Second + k*analyzetest.Second
-			b := w.Alloc(analyzetest.Mib<<k, analyzetest.TorchSegment{Stream: int64(7 + k)})
-			analyzetest.At(b.Row, 0, string(rune('a'+2*i+int(k)))).Tid = key.Pid
+			b := w.AllocBlock(analyzetest.Mib<<k, analyzetest.TorchSegment{Stream: int64(7 + k)})
+			analyzetest.SetStackAndSite(b.Row, 0, string(rune('a'+2*i+int(k)))).Tid = key.Pid
 		}
 	}
 	tl := tp.Timeline()
@@ -174,7 +174,7 @@ func TestFiltersOfTensors(t *testing.T) {
 		}
 		var got []string
 		for i := range r.Tables[0].Rows {
-			got = append(got, analyzetest.Cell(t, r, i, "site").(string))
+			got = append(got, analyzetest.CellValue(t, r, i, "site").(string))
 		}
 		slices.Sort(got)
 		if strings.Join(got, "") != c.want {
@@ -193,13 +193,13 @@ func TestFiltersOfTensors(t *testing.T) {
 }
 
 func TestConfidenceInTensors(t *testing.T) {
-	lost := func(n float64) func(*analyzetest.Tape) {
-		return func(tp *analyzetest.Tape) {
-			tp.Add(format.Row{Kind: format.KindLost, Name: "allocator", StartNs: analyzetest.Epoch, Value: n})
+	lost := func(n float64) func(*analyzetest.TestRecording) {
+		return func(tp *analyzetest.TestRecording) {
+			tp.AddRow(format.Row{Kind: format.KindLost, Name: "allocator", StartNs: analyzetest.Epoch, Value: n})
 		}
 	}
-	skip := func(every int) func(*analyzetest.Tape) {
-		return func(tp *analyzetest.Tape) {
+	skip := func(every int) func(*analyzetest.TestRecording) {
+		return func(tp *analyzetest.TestRecording) {
 			n := 0
 			tp.Rows = slices.DeleteFunc(tp.Rows, func(r *format.Row) bool {
 				if r.Kind != format.KindAllocator {
@@ -211,26 +211,26 @@ func TestConfidenceInTensors(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		change func(*analyzetest.Tape)
+		change func(*analyzetest.TestRecording)
 		want   string
 	}{
-		"whole":                {func(*analyzetest.Tape) {}, "high"},
+		"whole":                {func(*analyzetest.TestRecording) {}, "high"},
 		"few lost":             {lost(1), "medium"},
 		"many lost":            {lost(100), "low"},
-		"lost in the metadata": {func(tp *analyzetest.Tape) { tp.Meta.Calls = map[string]format.CallCount{"allocator": {Lost: 100}} }, "low"},
+		"lost in the metadata": {func(tp *analyzetest.TestRecording) { tp.Meta.Calls = map[string]format.CallCount{"allocator": {Lost: 100}} }, "low"},
 		"one is missing":       {skip(3000), "medium"},
 		"many are missing":     {skip(50), "low"},
 	} {
-		tp, _ := analyzetest.TorchTraining(t, analyzetest.TorchConf{}, 3_000_000)
+		tp, _ := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
 		c.change(tp)
 		r, err := leaks.Run(tp.Timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := analyzetest.Cell(t, r, 0, "confidence"); got != c.want {
+		if got := analyzetest.CellValue(t, r, 0, "confidence"); got != c.want {
 			t.Errorf("%s: confidence %v, want %s: %s", name, got, c.want, r.Tables[0].Rows[0].Evidence)
 		}
-		if got := analyzetest.Cell(t, r, 0, "site"); got != "keep (train.py:42)" {
+		if got := analyzetest.CellValue(t, r, 0, "site"); got != "keep (train.py:42)" {
 			t.Errorf("%s: the first row is %v", name, got)
 		}
 		if disagrees := r.Quality.AllocatorDisagreed > 0; disagrees != (len(r.Notes) > 0) ||
@@ -241,22 +241,22 @@ func TestConfidenceInTensors(t *testing.T) {
 }
 
 func TestAnAllocatorEndsWithItsProcess(t *testing.T) {
-	tp, w := analyzetest.TorchTraining(t, analyzetest.TorchConf{}, 3_000_000)
-	want := w.Totals()
-	tp.Exit(42, 60*analyzetest.Second)
+	tp, w := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
+	want := w.CheckedTotals()
+	tp.AddExit(42, 60*analyzetest.Second)
 	tl := tp.Timeline()
 	r, err := leaks.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := analyzetest.Cell(t, r, 0, "verdict"); got != "growing" {
+	if got := analyzetest.CellValue(t, r, 0, "verdict"); got != "growing" {
 		t.Errorf("verdict %v: %s", got, r.Tables[0].Rows[0].Evidence)
 	}
 	if got := r.Facts[1].Value; got != want.Reserved {
 		t.Errorf("reserved %v at the end, want %d", got, want.Reserved)
 	}
 	list, err := state.ReadAllocators(tl, 0)
-	if err != nil || len(list) != 1 || !list[0].Ended || list[0].Totals != want {
+	if err != nil || len(list) != 1 || !list[0].Ended || list[0].AllocatorTotals != want {
 		t.Errorf("%v, %+v", err, list)
 	}
 	if len(list[0].Blocks) != int(want.Allocations) {
@@ -267,19 +267,19 @@ func TestAnAllocatorEndsWithItsProcess(t *testing.T) {
 // TestAnInterpretersEndIsNoFree records a program whose interpreter frees all memory when it
 // exits.
 func TestAnInterpretersEndIsNoFree(t *testing.T) {
-	tp, w := analyzetest.TorchTraining(t, analyzetest.TorchConf{}, 3_000_000)
-	want := w.Totals()
+	tp, w := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
+	want := w.CheckedTotals()
 	w.Now += 100 * analyzetest.Ms
 	for len(w.Held) > 0 {
-		w.Free(w.Held[0])
+		w.FreeBlock(w.Held[0])
 	}
-	tp.Exit(42, w.Now+500*analyzetest.Ms)
+	tp.AddExit(42, w.Now+500*analyzetest.Ms)
 	r, err := leaks.Run(tp.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if analyzetest.Cell(t, r, 0, "verdict") != "growing" ||
-		analyzetest.Cell(t, r, 0, "live_bytes") != int64(590*3_000_000) {
+	if analyzetest.CellValue(t, r, 0, "verdict") != "growing" ||
+		analyzetest.CellValue(t, r, 0, "live_bytes") != int64(590*3_000_000) {
 		t.Error(r.Tables[0].Rows[0])
 	}
 	// Frees of the last step look like frees by the exit.
@@ -289,7 +289,7 @@ func TestAnInterpretersEndIsNoFree(t *testing.T) {
 }
 
 func TestTensorsInProfiles(t *testing.T) {
-	tp, w := analyzetest.TorchTraining(t, analyzetest.TorchConf{Expandable: true}, 3_000_000)
+	tp, w := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{Expandable: true}, 3_000_000)
 	p, _, none, err := pprof.BuildHeapProfile(tp.Timeline(), query.Options{})
 	if err != nil || none != nil {
 		t.Fatal(err, none)
@@ -298,7 +298,7 @@ func TestTensorsInProfiles(t *testing.T) {
 	for _, s := range p.Sample {
 		live += s.Value[3]
 	}
-	if want := w.Totals().Requested + 64*analyzetest.Mib; live != want {
+	if want := w.CheckedTotals().Requested + 64*analyzetest.Mib; live != want {
 		t.Errorf("%d bytes in use, want %d", live, want)
 	}
 }

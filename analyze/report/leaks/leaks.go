@@ -13,7 +13,7 @@ import (
 // free, with a verdict. It returns a *report.GroupError for an unknown opt.GroupBy, a
 // *report.SortError for an unknown opt.Sort, and a *quality.ClassError without memory calls.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.View()
+	t = t.NewView()
 	if err := quality.Check(t, "leaks", Needs); err != nil {
 		return nil, err
 	}
@@ -32,13 +32,13 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // Report returns the report after a replay. p is the program's memory at the end of the replay; use
 // has the allocator totals of the same replay. Report returns a *report.SortError for an unknown
 // opt.Sort.
-func (s *Scan) Report(p *timeline.Program, use *allocator.TotalsScan, opt *query.Options) (*report.Report, error) {
+func (s *Scan) Report(p *timeline.ProgramMemory, use *allocator.TotalsScan, opt *query.Options) (*report.Report, error) {
 	t := s.t
 	s.Finish(p)
 	r := &report.Report{Command: "leaks", Window: s.Window, Quality: quality.OfProgram(t, p)}
 	r.Facts, r.Notes = use.Facts(p.Allocators), r.Quality.Notes()
 	if !s.matched && t.HasMemory() {
-		r.NoMatch = s.Grouping.Callers.Explain(&opt.Filter)
+		r.NoMatch = s.Grouping.Callers.ExplainNoMatch(&opt.Filter)
 	}
 	findings := s.Findings(&r.Quality)
 	r.Totals = s.Totals(findings)

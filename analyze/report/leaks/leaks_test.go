@@ -20,14 +20,14 @@ import (
 )
 
 // verdicts runs leaks and returns the verdicts by call site.
-func verdicts(t *testing.T, tp *analyzetest.Tape, opt query.Options) map[string]string {
+func verdicts(t *testing.T, tp *analyzetest.TestRecording, opt query.Options) map[string]string {
 	t.Helper()
 	r, err := leaks.Run(tp.Timeline(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := make(map[string]string)
-	verdicts := analyzetest.Cells(t, r, "leaks", "verdict")
+	verdicts := analyzetest.ColumnTexts(t, r, "leaks", "verdict")
 	for i, label := range labels(t, r) {
 		got[label] = verdicts[i]
 	}
@@ -36,7 +36,7 @@ func verdicts(t *testing.T, tp *analyzetest.Tape, opt query.Options) map[string]
 
 // labels returns the names of the groups, in the order of the rows.
 func labels(t *testing.T, r *report.Report) []string {
-	return analyzetest.Cells(t, r, "leaks", r.Tables[0].Keys[0])
+	return analyzetest.ColumnTexts(t, r, "leaks", r.Tables[0].Keys[0])
 }
 
 func TestVerdicts(t *testing.T) {
@@ -48,129 +48,129 @@ func TestVerdicts(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		tape func(*analyzetest.Tape)
+		tape func(*analyzetest.TestRecording)
 		want string
 	}{
-		"a block of 1 MiB leaks every step": {func(tp *analyzetest.Tape) {
+		"a block of 1 MiB leaks every step": {func(tp *analyzetest.TestRecording) {
 			steps(60*analyzetest.Second, func(i, ns int64) {
-				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 			})
 		}, "growing"},
-		"every second block leaks": {func(tp *analyzetest.Tape) {
+		"every second block leaks": {func(tp *analyzetest.TestRecording) {
 			steps(60*analyzetest.Second, func(i, ns int64) {
-				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 				if i%2 == 0 {
-					tp.Free(ns+analyzetest.Ms, analyzetest.Us, base+i*analyzetest.Mib)
+					tp.AddFree(ns+analyzetest.Ms, analyzetest.Us, base+i*analyzetest.Mib)
 				}
 			})
 		}, "growing"},
-		"a leak under a large sawtooth": {func(tp *analyzetest.Tape) {
+		"a leak under a large sawtooth": {func(tp *analyzetest.TestRecording) {
 			steps(60*analyzetest.Second, func(i, ns int64) {
-				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base, 1<<30), 1, "x")
-				analyzetest.At(tp.Alloc(ns+analyzetest.Ms, analyzetest.Us, base+(1<<40)+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
-				tp.Free(ns+90*analyzetest.Ms, analyzetest.Us, base)
+				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base, 1<<30), 1, "x")
+				analyzetest.SetStackAndSite(tp.AddAlloc(ns+analyzetest.Ms, analyzetest.Us, base+(1<<40)+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				tp.AddFree(ns+90*analyzetest.Ms, analyzetest.Us, base)
 			})
 		}, "growing"},
-		"a leak of one block every four seconds": {func(tp *analyzetest.Tape) {
+		"a leak of one block every four seconds": {func(tp *analyzetest.TestRecording) {
 			steps(60*analyzetest.Second, func(i, ns int64) {
 				if i%40 == 0 {
-					analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, 32*analyzetest.Mib), 1, "x")
+					analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, 32*analyzetest.Mib), 1, "x")
 				}
 			})
 		}, "growing"},
-		"a leak seen for three seconds": {func(tp *analyzetest.Tape) {
+		"a leak seen for three seconds": {func(tp *analyzetest.TestRecording) {
 			tp.Meta.EndNs = analyzetest.Epoch + 4*analyzetest.Second
 			steps(4*analyzetest.Second, func(i, ns int64) {
-				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 			})
 		}, "growing"},
-		"a leak until the process ends": {func(tp *analyzetest.Tape) {
+		"a leak until the process ends": {func(tp *analyzetest.TestRecording) {
 			steps(30*analyzetest.Second, func(i, ns int64) {
-				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 			})
-			tp.Exit(42, 30*analyzetest.Second)
+			tp.AddExit(42, 30*analyzetest.Second)
 		}, "growing"},
-		"a leak in a process that ends before another": {func(tp *analyzetest.Tape) {
+		"a leak in a process that ends before another": {func(tp *analyzetest.TestRecording) {
 			steps(30*analyzetest.Second, func(i, ns int64) {
-				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 			})
 			steps(60*analyzetest.Second, func(i, ns int64) {
-				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base, 64), 1, "y").Pid = 77
-				tp.Free(ns+analyzetest.Us, analyzetest.Us, base).Pid = 77
+				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base, 64), 1, "y").Pid = 77
+				tp.AddFree(ns+analyzetest.Us, analyzetest.Us, base).Pid = 77
 			})
-			tp.Exit(42, 30*analyzetest.Second)
-			tp.Add(format.Row{Kind: format.KindProcess, Pid: 77, StartNs: analyzetest.Epoch})
+			tp.AddExit(42, 30*analyzetest.Second)
+			tp.AddRow(format.Row{Kind: format.KindProcess, Pid: 77, StartNs: analyzetest.Epoch})
 		}, "growing"},
-		"a leak of 8 bytes a step is too small": {func(tp *analyzetest.Tape) {
-			steps(60*analyzetest.Second, func(i, ns int64) { analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, 8), 1, "x") })
+		"a leak of 8 bytes a step is too small": {func(tp *analyzetest.TestRecording) {
+			steps(60*analyzetest.Second, func(i, ns int64) { analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, 8), 1, "x") })
 		}, "retained"},
-		"weights at the start": {func(tp *analyzetest.Tape) {
+		"weights at the start": {func(tp *analyzetest.TestRecording) {
 			for i := range int64(50) {
-				analyzetest.At(tp.Alloc(analyzetest.Second+i*20*analyzetest.Ms, analyzetest.Us, base+i<<30, 1<<30), 1, "x")
+				analyzetest.SetStackAndSite(tp.AddAlloc(analyzetest.Second+i*20*analyzetest.Ms, analyzetest.Us, base+i<<30, 1<<30), 1, "x")
 			}
 			steps(60*analyzetest.Second, func(i, ns int64) {
-				analyzetest.At(tp.Alloc(ns, analyzetest.Us, 0x1000, 64), 1, "y")
-				tp.Free(ns+analyzetest.Us, analyzetest.Us, 0x1000)
+				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, 0x1000, 64), 1, "y")
+				tp.AddFree(ns+analyzetest.Us, analyzetest.Us, 0x1000)
 			})
 		}, "startup"},
-		"weights at the start, never freed before the end": {func(tp *analyzetest.Tape) {
-			analyzetest.At(tp.Alloc(analyzetest.Second, analyzetest.Us, base, 1<<30), 1, "x")
-			tp.Exit(42, 60*analyzetest.Second)
+		"weights at the start, never freed before the end": {func(tp *analyzetest.TestRecording) {
+			analyzetest.SetStackAndSite(tp.AddAlloc(analyzetest.Second, analyzetest.Us, base, 1<<30), 1, "x")
+			tp.AddExit(42, 60*analyzetest.Second)
 		}, "startup"},
-		"balanced churn": {func(tp *analyzetest.Tape) {
+		"balanced churn": {func(tp *analyzetest.TestRecording) {
 			steps(60*analyzetest.Second, func(_, ns int64) {
-				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base, 64*analyzetest.Mib), 1, "x")
-				tp.Free(ns+50*analyzetest.Ms, analyzetest.Us, base)
+				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base, 64*analyzetest.Mib), 1, "x")
+				tp.AddFree(ns+50*analyzetest.Ms, analyzetest.Us, base)
 			})
 		}, "churn"},
-		"balanced churn with the last one live": {func(tp *analyzetest.Tape) {
+		"balanced churn with the last one live": {func(tp *analyzetest.TestRecording) {
 			steps(60*analyzetest.Second, func(i, ns int64) {
-				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 				if i > 0 {
-					tp.Free(ns+50*analyzetest.Ms, analyzetest.Us, base+(i-1)*analyzetest.Mib)
+					tp.AddFree(ns+50*analyzetest.Ms, analyzetest.Us, base+(i-1)*analyzetest.Mib)
 				}
 			})
 		}, "churn"},
-		"a sawtooth of two periods": {func(tp *analyzetest.Tape) {
+		"a sawtooth of two periods": {func(tp *analyzetest.TestRecording) {
 			steps(60*analyzetest.Second, func(i, ns int64) {
-				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 				if i%250 == 249 {
 					for k := i - 249; k <= i; k++ {
-						tp.Free(ns+analyzetest.Ms+(k%250)*analyzetest.Us, analyzetest.Us, base+k*analyzetest.Mib)
+						tp.AddFree(ns+analyzetest.Ms+(k%250)*analyzetest.Us, analyzetest.Us, base+k*analyzetest.Mib)
 					}
 				}
 			})
 		}, "retained"},
-		"a cache that fills for 20 of 60 seconds": {func(tp *analyzetest.Tape) {
+		"a cache that fills for 20 of 60 seconds": {func(tp *analyzetest.TestRecording) {
 			steps(20*analyzetest.Second, func(i, ns int64) {
-				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 			})
 		}, "retained"},
-		"a cache that fills for 40 of 60 seconds": {func(tp *analyzetest.Tape) {
+		"a cache that fills for 40 of 60 seconds": {func(tp *analyzetest.TestRecording) {
 			steps(40*analyzetest.Second, func(i, ns int64) {
-				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 			})
 		}, "retained"},
-		"a ring that fills and then frees the oldest": {func(tp *analyzetest.Tape) {
+		"a ring that fills and then frees the oldest": {func(tp *analyzetest.TestRecording) {
 			steps(60*analyzetest.Second, func(i, ns int64) {
-				analyzetest.At(tp.Alloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 				if i >= 100 {
-					tp.Free(ns+analyzetest.Ms, analyzetest.Us, base+(i-100)*analyzetest.Mib)
+					tp.AddFree(ns+analyzetest.Ms, analyzetest.Us, base+(i-100)*analyzetest.Mib)
 				}
 			})
 		}, "retained"},
-		"one block late": {func(tp *analyzetest.Tape) {
-			analyzetest.At(tp.Alloc(analyzetest.Second, analyzetest.Us, base, 8), 1, "y")
-			analyzetest.At(tp.Alloc(50*analyzetest.Second, analyzetest.Us, base+analyzetest.Mib, analyzetest.Mib), 1, "x")
+		"one block late": {func(tp *analyzetest.TestRecording) {
+			analyzetest.SetStackAndSite(tp.AddAlloc(analyzetest.Second, analyzetest.Us, base, 8), 1, "y")
+			analyzetest.SetStackAndSite(tp.AddAlloc(50*analyzetest.Second, analyzetest.Us, base+analyzetest.Mib, analyzetest.Mib), 1, "x")
 		}, "retained"},
-		"one block, and then the process ends": {func(tp *analyzetest.Tape) {
-			analyzetest.At(tp.Alloc(analyzetest.Second, analyzetest.Us, base, 8), 1, "y")
-			analyzetest.At(tp.Alloc(30*analyzetest.Second, analyzetest.Us, base+analyzetest.Mib, analyzetest.Mib), 1, "x")
-			tp.Exit(42, 60*analyzetest.Second)
+		"one block, and then the process ends": {func(tp *analyzetest.TestRecording) {
+			analyzetest.SetStackAndSite(tp.AddAlloc(analyzetest.Second, analyzetest.Us, base, 8), 1, "y")
+			analyzetest.SetStackAndSite(tp.AddAlloc(30*analyzetest.Second, analyzetest.Us, base+analyzetest.Mib, analyzetest.Mib), 1, "x")
+			tp.AddExit(42, 60*analyzetest.Second)
 		}, "exit leak"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tp := analyzetest.NewTape(t)
+			tp := analyzetest.NewTestRecording(t)
 			c.tape(tp)
 			if got := verdicts(t, tp, query.Options{})["x"]; got != c.want {
 				r, err := leaks.Run(openTimeline(t, tp), query.Options{})
@@ -184,7 +184,7 @@ func TestVerdicts(t *testing.T) {
 }
 
 // openTimeline opens the recording of a tape that was written before.
-func openTimeline(t *testing.T, tp *analyzetest.Tape) *timeline.Timeline {
+func openTimeline(t *testing.T, tp *analyzetest.TestRecording) *timeline.Timeline {
 	t.Helper()
 	tl, err := timeline.Open(analyzetest.OpenRecording(t, tp.Path))
 	if err != nil {
@@ -194,16 +194,16 @@ func openTimeline(t *testing.T, tp *analyzetest.Tape) *timeline.Timeline {
 }
 
 func TestReportsLookAsBefore(t *testing.T) {
-	tl := analyzetest.Training(t).Timeline()
+	tl := analyzetest.TrainingRecording(t).Timeline()
 	for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leaks.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summary.Run(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range render.ListFormats() {
-			analyzetest.Golden(t, command+"."+f, analyzetest.Rendered(t, r, render.Options{Format: f}))
+			analyzetest.CompareGolden(t, command+"."+f, analyzetest.RenderReport(t, r, render.Options{Format: f}))
 		}
-		analyzetest.Golden(t, command+".narrow.table", analyzetest.Rendered(t, r, render.Options{Width: 80}))
+		analyzetest.CompareGolden(t, command+".narrow.table", analyzetest.RenderReport(t, r, render.Options{Width: 80}))
 	}
 	for _, by := range group.Names() {
 		if slices.Contains(timeline.IdentityGroups, by) {
@@ -213,13 +213,13 @@ func TestReportsLookAsBefore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		analyzetest.Golden(t, "leaks."+by+".csv", analyzetest.Rendered(t, r, render.Options{Format: "csv"}))
+		analyzetest.CompareGolden(t, "leaks."+by+".csv", analyzetest.RenderReport(t, r, render.Options{Format: "csv"}))
 	}
 }
 
 func TestReportsAreTheSameEveryTime(t *testing.T) {
-	tp := analyzetest.Training(t)
-	tp.Exit(42, 60*analyzetest.Second)
+	tp := analyzetest.TrainingRecording(t)
+	tp.AddExit(42, 60*analyzetest.Second)
 	var first []byte
 	for range 5 {
 		tl := tp.Timeline()
@@ -232,8 +232,8 @@ func TestReportsAreTheSameEveryTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := append(
-			analyzetest.Rendered(t, leakReport, render.Options{Format: "json"}),
-			analyzetest.Rendered(t, summaryReport, render.Options{Format: "json"})...)
+			analyzetest.RenderReport(t, leakReport, render.Options{Format: "json"}),
+			analyzetest.RenderReport(t, summaryReport, render.Options{Format: "json"})...)
 		if first != nil && !bytes.Equal(first, got) {
 			t.Fatal("two runs differ")
 		}
@@ -242,7 +242,7 @@ func TestReportsAreTheSameEveryTime(t *testing.T) {
 }
 
 func TestLeaksGroupsAddUp(t *testing.T) {
-	tl := analyzetest.Training(t).Timeline()
+	tl := analyzetest.TrainingRecording(t).Timeline()
 	var want []report.Fact
 	for _, by := range group.Names() {
 		r, err := leaks.Run(tl, query.Options{GroupBy: by})
@@ -267,10 +267,10 @@ func TestLeaksGroupsAddUp(t *testing.T) {
 
 func TestFilters(t *testing.T) {
 	const base = int64(0x7f0000000000)
-	tp := analyzetest.NewTape(t)
+	tp := analyzetest.NewTestRecording(t)
 	for i := range int64(8) {
-		r := analyzetest.At(
-			tp.Alloc(analyzetest.Second*(i+1), analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib<<(i%2)),
+		r := analyzetest.SetStackAndSite(
+			tp.AddAlloc(analyzetest.Second*(i+1), analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib<<(i%2)),
 			1,
 			fmt.Sprint("site", i),
 		)
@@ -318,43 +318,43 @@ func TestFilters(t *testing.T) {
 
 func TestConfidenceFallsWithWhatIsMissing(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*analyzetest.Tape)
+		change func(*analyzetest.TestRecording)
 		want   string
 	}{
-		"whole": {func(*analyzetest.Tape) {}, "high"},
-		"few lost": {func(tp *analyzetest.Tape) {
-			tp.Add(format.Row{Kind: format.KindLost, Name: "memory", StartNs: analyzetest.Epoch, Value: 1})
+		"whole": {func(*analyzetest.TestRecording) {}, "high"},
+		"few lost": {func(tp *analyzetest.TestRecording) {
+			tp.AddRow(format.Row{Kind: format.KindLost, Name: "memory", StartNs: analyzetest.Epoch, Value: 1})
 		}, "medium"},
-		"many lost": {func(tp *analyzetest.Tape) {
-			tp.Add(format.Row{Kind: format.KindLost, Name: "memory", StartNs: analyzetest.Epoch, Value: 500})
+		"many lost": {func(tp *analyzetest.TestRecording) {
+			tp.AddRow(format.Row{Kind: format.KindLost, Name: "memory", StartNs: analyzetest.Epoch, Value: 500})
 		}, "low"},
-		"other calls lost": {func(tp *analyzetest.Tape) {
-			tp.Add(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch, Value: 500})
+		"other calls lost": {func(tp *analyzetest.TestRecording) {
+			tp.AddRow(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch, Value: 500})
 		}, "high"},
-		"lost in the metadata": {func(tp *analyzetest.Tape) { tp.Meta.Calls = map[string]format.CallCount{"memory": {Lost: 500}} }, "low"},
-		"unmatched frees": {func(tp *analyzetest.Tape) {
+		"lost in the metadata": {func(tp *analyzetest.TestRecording) { tp.Meta.Calls = map[string]format.CallCount{"memory": {Lost: 500}} }, "low"},
+		"unmatched frees": {func(tp *analyzetest.TestRecording) {
 			for i := range int64(200) {
-				tp.Free(40*analyzetest.Second+i, 0, 0x5000+i)
+				tp.AddFree(40*analyzetest.Second+i, 0, 0x5000+i)
 			}
 		}, "medium"},
-		"an alloc with unknown pointer": {func(tp *analyzetest.Tape) {
-			tp.Alloc(50*analyzetest.Second, analyzetest.Second, 0, 64).Flags = format.FlagOpen
+		"an alloc with unknown pointer": {func(tp *analyzetest.TestRecording) {
+			tp.AddAlloc(50*analyzetest.Second, analyzetest.Second, 0, 64).Flags = format.FlagOpen
 		}, "medium"},
 	} {
-		tp := analyzetest.Training(t)
+		tp := analyzetest.TrainingRecording(t)
 		c.change(tp)
 		r, err := leaks.Run(tp.Timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := analyzetest.Cells(t, r, "leaks", "confidence")[0]; got != c.want {
+		if got := analyzetest.ColumnTexts(t, r, "leaks", "confidence")[0]; got != c.want {
 			t.Errorf("%s: confidence %v, want %s: %s", name, got, c.want, r.Tables[0].Rows[0].Evidence)
 		}
 	}
 }
 
 func TestAFolderOfSegmentsIsATruncatedRecording(t *testing.T) {
-	tp := analyzetest.Training(t)
+	tp := analyzetest.TrainingRecording(t)
 	w, err := format.Create(tp.Path, format.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -380,7 +380,7 @@ func TestAFolderOfSegmentsIsATruncatedRecording(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Quality.TruncatedTail || analyzetest.Cells(t, r, "leaks", "confidence")[0] != "medium" {
+	if !r.Quality.TruncatedTail || analyzetest.ColumnTexts(t, r, "leaks", "confidence")[0] != "medium" {
 		t.Errorf("truncated %v, %s", r.Quality.TruncatedTail, r.Tables[0].Rows[0].Evidence)
 	}
 	if v, _, _ := r.Number("growing"); v != 1 {
@@ -389,7 +389,7 @@ func TestAFolderOfSegmentsIsATruncatedRecording(t *testing.T) {
 }
 
 func TestOptionsThatCannotBeFollowed(t *testing.T) {
-	tl := analyzetest.Training(t).Timeline()
+	tl := analyzetest.TrainingRecording(t).Timeline()
 	var groupError *report.GroupError
 	if _, err := leaks.Run(tl, query.Options{GroupBy: "colour"}); !errors.As(err, &groupError) {
 		t.Errorf("group by colour: %v", err)

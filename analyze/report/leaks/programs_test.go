@@ -31,7 +31,7 @@ func verdictPrograms() int {
 // recording cannot show: a cache that is still filling at the end, a leak of three blocks, a ring
 // that frees nothing yet.
 type madeUpProgram struct {
-	tp    *analyzetest.Tape
+	tp    *analyzetest.TestRecording
 	r     *rand.Rand
 	next  int64
 	grows map[string]bool
@@ -50,12 +50,12 @@ const programBegin, programEnd = analyzetest.Second, 59 * analyzetest.Second
 
 func newMadeUpProgram(t testing.TB, seed uint64) *madeUpProgram {
 	p := &madeUpProgram{
-		tp:    analyzetest.NewTape(t),
+		tp:    analyzetest.NewTestRecording(t),
 		r:     rand.New(rand.NewPCG(verdictSeed, seed)),
 		next:  0x7f0000000000,
 		grows: make(map[string]bool),
 	}
-	p.tp.Add(format.Row{Kind: format.KindProcess, Pid: 42, StartNs: analyzetest.Epoch})
+	p.tp.AddRow(format.Row{Kind: format.KindProcess, Pid: 42, StartNs: analyzetest.Epoch})
 	quiet := []func(*madeUpSite){
 		(*madeUpSite).churn, (*madeUpSite).ring, (*madeUpSite).warmUp, (*madeUpSite).randomKeys, (*madeUpSite).weights,
 		(*madeUpSite).sawtooth, (*madeUpSite).lifetimes, (*madeUpSite).longerBuffers, (*madeUpSite).jobs,
@@ -77,7 +77,7 @@ func newMadeUpProgram(t testing.TB, seed uint64) *madeUpProgram {
 			s.pid = 100 + int32(i)
 			if p.r.IntN(2) == 0 {
 				s.to = s.within(0.6, 0.9)
-				p.tp.Exit(s.pid, s.to+analyzetest.Ms)
+				p.tp.AddExit(s.pid, s.to+analyzetest.Ms)
 			}
 		}
 		p.grows[s.name] = true
@@ -102,7 +102,7 @@ func (p *madeUpProgram) between(low, high int64) int64 {
 
 func (s *madeUpSite) alloc(atNs, bytes int64) int64 {
 	s.next += bytes + 512
-	r := analyzetest.At(s.tp.Alloc(atNs, analyzetest.Us, s.next, bytes), 1, s.name)
+	r := analyzetest.SetStackAndSite(s.tp.AddAlloc(atNs, analyzetest.Us, s.next, bytes), 1, s.name)
 	r.Pid, r.Tid = s.pid, s.pid
 	return s.next
 }
@@ -112,7 +112,7 @@ func (s *madeUpSite) free(atNs, ptr int64) {
 	if atNs >= s.to {
 		return
 	}
-	r := s.tp.Free(atNs, analyzetest.Us, ptr)
+	r := s.tp.AddFree(atNs, analyzetest.Us, ptr)
 	r.Pid, r.Tid = s.pid, s.pid
 }
 
@@ -216,7 +216,7 @@ func (s *madeUpSite) jobs() {
 		for k := range s.between(1, 8) {
 			s.alloc(s.from+i*each+k*analyzetest.Us, 16*analyzetest.Mib)
 		}
-		s.tp.Exit(s.pid, s.from+(i+1)*each-analyzetest.Ms)
+		s.tp.AddExit(s.pid, s.from+(i+1)*each-analyzetest.Ms)
 	}
 }
 
@@ -294,7 +294,7 @@ func (p *madeUpProgram) judge(t *testing.T, what string, damaged bool) (right, w
 		t.Fatal(err)
 	}
 	for i := range r.Tables[0].Rows {
-		site, verdict := analyzetest.Cell(t, r, i, "site").(string), analyzetest.Cell(t, r, i, "verdict").(string)
+		site, verdict := analyzetest.CellValue(t, r, i, "site").(string), analyzetest.CellValue(t, r, i, "verdict").(string)
 		is, says := p.grows[site], verdict == "growing"
 		switch {
 		case is && says:
@@ -347,7 +347,7 @@ func (p *madeUpProgram) lose(is func(*format.Row) bool) {
 	p.tp.Rows = slices.DeleteFunc(p.tp.Rows, func(r *format.Row) bool {
 		return (r.Kind == format.KindAlloc || r.Kind == format.KindFree) && is(r)
 	})
-	p.tp.Add(
+	p.tp.AddRow(
 		format.Row{
 			Kind:    format.KindLost,
 			Name:    report.LostMemory,
@@ -388,7 +388,7 @@ func (p *madeUpProgram) loseSegments() string {
 		p.tp.Rows = slices.DeleteFunc(p.tp.Rows, func(r *format.Row) bool {
 			return (r.Kind == format.KindAlloc || r.Kind == format.KindFree) && r.StartNs >= from && r.StartNs < to
 		})
-		p.gaps = append(p.gaps, fmt.Errorf("a gap of %s", units.Duration(to-from)))
+		p.gaps = append(p.gaps, fmt.Errorf("a gap of %s", units.FormatDuration(to-from)))
 	}
 	return fmt.Sprint(p.gaps)
 }

@@ -45,7 +45,7 @@ func NewScan(t *timeline.Timeline, opt *query.Options) (*Scan, error) {
 		return nil, err
 	}
 	by.Suppress = group.NewSuppressor(t, opt.Suppressions)
-	s := &Scan{t: t, Grouping: by, Window: t.Activity(&opt.Filter), step: -1}
+	s := &Scan{t: t, Grouping: by, Window: t.ActivityWindow(&opt.Filter), step: -1}
 	s.warmNs = s.Window.FromNs + int64(warmupShare*float64(s.Window.DurNs()))
 	s.nextNs = s.warmNs
 	return s, nil
@@ -67,7 +67,7 @@ type groupStats struct {
 	exited     int64           // blocks that the end of their process or CUDA context freed
 	stacks     map[int32]int64 // bytes by stack id
 	Device     int32           // of all blocks, or mixedDevices
-	memory     int32           // kind of all blocks, an index of origin.Table.Strings, or mixedKinds
+	memory     int32           // kind of all blocks, an index of origin.OriginTable.Strings, or mixedKinds
 	firstStack int32           // stack id of the first allocation
 }
 
@@ -105,7 +105,7 @@ const (
 )
 
 // Consume processes the next change of a replay.
-func (s *Scan) Consume(p *timeline.Program, c *livemem.Change) {
+func (s *Scan) Consume(p *timeline.ProgramMemory, c *livemem.Change) {
 	if s.done {
 		return
 	}
@@ -123,7 +123,7 @@ func (s *Scan) Consume(p *timeline.Program, c *livemem.Change) {
 	if !ok {
 		if s.Grouping.Suppressed(c.Block.Origin, c.Block.Bytes) {
 			s.matched = true
-			if c.Kind == livemem.FreedByExit {
+			if c.Kind == livemem.ChangeFreedByExit {
 				s.suppress(&c.Block)
 			}
 		}
@@ -141,7 +141,7 @@ func (s *Scan) count(g *groupStats, c *livemem.Change) {
 	o := &s.t.Origins.List[c.Block.Origin]
 	in := g.tracker(o.Pid)
 	switch c.Kind {
-	case livemem.Allocated:
+	case livemem.ChangeAllocated:
 		if g.allocs == 0 {
 			g.firstStack, g.memory = o.Stack, o.Memory
 		} else if g.memory != o.Memory {
@@ -157,7 +157,7 @@ func (s *Scan) count(g *groupStats, c *livemem.Change) {
 		if s.live > s.peak {
 			s.peak, s.peakNs = s.live, c.AtNs
 		}
-	case livemem.Freed, livemem.FreeLost, livemem.FreedWithCtx:
+	case livemem.ChangeFreed, livemem.ChangeFreeLost, livemem.ChangeFreedWithContext:
 		g.frees++
 		s.Frees++
 		g.LiveCount--
@@ -166,14 +166,14 @@ func (s *Scan) count(g *groupStats, c *livemem.Change) {
 		in.liveBytes -= c.Block.Bytes
 		in.floor = min(in.floor, in.liveBytes)
 		s.live -= c.Block.Bytes
-	case livemem.FreedByExit:
+	case livemem.ChangeFreedByExit:
 		// The end of the process freed the block, not the program. It stays live in this report.
 		g.exited++
 		in.exited++
 		in.exitNs = max(in.exitNs, c.AtNs)
 		s.live -= c.Block.Bytes
 		s.addUnfreed(g, &c.Block, c.AtNs)
-	case livemem.AllocFailed:
+	case livemem.ChangeAllocFailed:
 		s.failed++
 	}
 }
@@ -215,7 +215,7 @@ func (s *Scan) addUnfreed(g *groupStats, b *livemem.Block, atNs int64) {
 	if b.SinceNs <= s.warmNs {
 		g.startBytes += b.Bytes
 	}
-	if s.t.OnHost(b.Origin) {
+	if s.t.IsHostOrigin(b.Origin) {
 		g.hostBytes += b.Bytes
 	}
 	if g.Device != o.Device {
@@ -234,7 +234,7 @@ func (s *Scan) suppress(b *livemem.Block) {
 }
 
 // Finish ends the window. p is the program's memory at the end. Later calls have no effect.
-func (s *Scan) Finish(p *timeline.Program) {
+func (s *Scan) Finish(p *timeline.ProgramMemory) {
 	if s.done {
 		return
 	}
@@ -242,7 +242,7 @@ func (s *Scan) Finish(p *timeline.Program) {
 	for s.step < Checkpoints {
 		s.checkpoint()
 	}
-	p.Each(func(_ int64, b livemem.Block) {
+	p.EachBlock(func(_ int64, b livemem.Block) {
 		if b.SinceNs < s.Window.FromNs {
 			return
 		}

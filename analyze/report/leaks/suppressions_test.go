@@ -31,12 +31,12 @@ func TestSuppressionPatterns(t *testing.T) {
 	} {
 		one := analyzetest.ParseSuppressions(t, "leak:"+pattern).Patterns[0]
 		for _, name := range strings.Fields(c.matches) {
-			if !one.Matches(name) {
+			if !one.MatchesName(name) {
 				t.Errorf("%s does not match %s", pattern, name)
 			}
 		}
 		for _, name := range strings.Fields(c.misses) {
-			if one.Matches(name) {
+			if one.MatchesName(name) {
 				t.Errorf("%s matches %s", pattern, name)
 			}
 		}
@@ -84,7 +84,7 @@ func TestSuppressedMemoryIsInNoNumber(t *testing.T) {
 		"another":                      {"leak:forward", "", 1},
 		"what was freed is not listed": {"leak:^load_weights$\nleak:evaluate", "8 4294967296 ^load_weights$", 1},
 	} {
-		tl := analyzetest.Training(t).Timeline()
+		tl := analyzetest.TrainingRecording(t).Timeline()
 		r, err := leaks.Run(tl, query.Options{Suppressions: analyzetest.ParseSuppressions(t, c.lines)})
 		if err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestSuppressedMemoryIsInNoNumber(t *testing.T) {
 				t.Errorf("%s: %s, want %s", name, got, c.want)
 			}
 		}
-		analyzetest.Numbers(
+		analyzetest.CheckNumbers(
 			t,
 			r,
 			map[string]float64{
@@ -123,11 +123,11 @@ func TestSuppressedMemoryIsInNoNumber(t *testing.T) {
 
 // Suppressed memory must not cause an alarm, however the process ended.
 func TestSuppressionsOfEndedProcesses(t *testing.T) {
-	tp := analyzetest.NewTape(t)
-	tp.Stack(1, "fill", "main")
+	tp := analyzetest.NewTestRecording(t)
+	tp.AddStack(1, "fill", "main")
 	for i := range int64(100) {
-		analyzetest.At(
-			tp.Alloc(
+		analyzetest.SetStackAndSite(
+			tp.AddAlloc(
 				analyzetest.Second+i*100*analyzetest.Ms,
 				analyzetest.Us,
 				0x7f0000000000+i*analyzetest.Mib,
@@ -137,7 +137,7 @@ func TestSuppressionsOfEndedProcesses(t *testing.T) {
 			"fill (a.cc:1)",
 		)
 		// without a stack: by its call site
-		r := tp.Alloc(
+		r := tp.AddAlloc(
 			analyzetest.Second+i*100*analyzetest.Ms,
 			analyzetest.Us,
 			0x7e0000000000+i*analyzetest.Mib,
@@ -145,13 +145,13 @@ func TestSuppressionsOfEndedProcesses(t *testing.T) {
 		)
 		r.Site = "grow (b.py:2)"
 	}
-	tp.Exit(42, 20*analyzetest.Second)
+	tp.AddExit(42, 20*analyzetest.Second)
 	tl := tp.Timeline()
 	r, err := leaks.Run(tl, query.Options{Suppressions: analyzetest.ParseSuppressions(t, "leak:^fill$\nleak:b.py")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	analyzetest.Numbers(
+	analyzetest.CheckNumbers(
 		t,
 		r,
 		map[string]float64{
@@ -165,7 +165,7 @@ func TestSuppressionsOfEndedProcesses(t *testing.T) {
 	if r.NoMatch != nil {
 		t.Errorf("%v", r.NoMatch)
 	}
-	analyzetest.Golden(t, "suppressions.table", analyzetest.Rendered(t, r, render.Options{Width: 110}))
+	analyzetest.CompareGolden(t, "suppressions.table", analyzetest.RenderReport(t, r, render.Options{Width: 110}))
 }
 
 // FuzzSuppressions reads random files. A file is read, or refused with a line number. Its patterns
@@ -187,7 +187,7 @@ func FuzzSuppressions(f *testing.F) {
 		}
 		for i := range s.Patterns {
 			one := &s.Patterns[i]
-			got := one.Matches(name)
+			got := one.MatchesName(name)
 			if !utf8.ValidString(one.Text) || !utf8.ValidString(name) {
 				continue // regular expressions match runes
 			}

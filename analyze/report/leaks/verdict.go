@@ -122,7 +122,7 @@ func (s *Scan) classify(i int, lost int64) Finding {
 
 // grows measures the growth of a group and reports whether the group leaks. All of these conditions
 // must hold in at least one process:
-//   - The floor rises without a pause (stats.Trend.Lasting) from some checkpoint on (stats.Rise).
+//   - The floor rises without a pause (stats.Trend.RisesThroughout) from some checkpoint on (stats.CutBeforeRise).
 //   - The rise does not slow down. A cache that fills up slows down.
 //   - The floor rises by at least 1 MiB and 1 % of the group's memory over the window. If the window
 //     is shorter than a minute, the rise is extrapolated to a minute.
@@ -135,9 +135,9 @@ func (s *Scan) grows(j *Finding, lost int64) bool {
 	for i := range j.trackers {
 		series := s.series(&j.trackers[i])
 		all = append(all, movement{stats.NewTrend(series), series})
-		switch t := stats.NewTrend(stats.Rise(series)); {
-		case !t.Lasting():
-		case t.Slowing(block):
+		switch t := stats.NewTrend(stats.CutBeforeRise(series)); {
+		case !t.RisesThroughout():
+		case t.IsSlowing(block):
 			j.slowing = true
 		default:
 			rising = append(rising, movement{t, series})
@@ -149,7 +149,7 @@ func (s *Scan) grows(j *Finding, lost int64) bool {
 	}
 	level := j.add(s, rising)
 	over := max(s.stepNs()*float64(j.trend.Steps), float64(time.Minute))
-	if j.PerMin/float64(time.Minute)*over < max(stats.MinGrowth, level/100) {
+	if j.PerMin/float64(time.Minute)*over < max(stats.MinLeakGrowthBytes, level/100) {
 		return false
 	}
 	j.explainedByChance = float64(j.grown) < j.randomRise()
@@ -205,13 +205,13 @@ func (s *Scan) perMinute(slope float64) float64 {
 
 // Evidence returns one sentence with the numbers behind the verdict.
 func (j *Finding) Evidence() string {
-	freed := fmt.Sprintf("%s of %s freed", units.Count(j.frees), units.Count(j.allocs))
+	freed := fmt.Sprintf("%s of %s freed", units.FormatCount(j.frees), units.FormatCount(j.allocs))
 	switch j.Verdict {
 	case Growing:
 		return fmt.Sprintf(
 			"%s, lowest live bytes rose by %s over %d checkpoints (tau %.2f)",
 			freed,
-			units.Bytes(j.grown),
+			units.FormatBytes(j.grown),
 			j.trend.Steps,
 			j.trend.Tau,
 		)
@@ -250,7 +250,7 @@ func (j *Finding) Confidence(level string, reasons []string, w query.Window) (st
 		reasons = append(reasons[:len(reasons):len(reasons)], reason)
 	}
 	if d := w.DurNs(); d < int64(10*time.Second) {
-		lower("only " + units.Duration(d) + " of activity was recorded")
+		lower("only " + units.FormatDuration(d) + " of activity was recorded")
 	}
 	if j.Verdict == Growing && j.allocs-j.frees < fewBlocks {
 		lower(fmt.Sprintf("only %d allocations are live", j.allocs-j.frees))
@@ -277,7 +277,7 @@ func OomIn(t *timeline.Timeline, device int32, perMin float64, atNs int64) any {
 	if perMin <= 0 {
 		return nil
 	}
-	total, used, ok := t.DeviceUse(device, atNs)
+	total, used, ok := t.DeviceMemoryUse(device, atNs)
 	if !ok {
 		return nil
 	}

@@ -37,7 +37,7 @@ type Level struct {
 // NewLevelScan returns a scan of the memory that passes the filter.
 func NewLevelScan(t *timeline.Timeline, f *query.Filter) *LevelScan {
 	return &LevelScan{
-		t: t, filter: f, window: f.Window(t.Recording()),
+		t: t, filter: f, window: f.NarrowWindow(t.RecordingWindow()),
 		kinds: make(map[DeviceKind]*Level), Total: make(map[int32]*Level),
 	}
 }
@@ -51,13 +51,13 @@ func (m *LevelScan) Consume(c *livemem.Change) (kind, total *Level) {
 		c.Block.Bytes < m.filter.MinBytes {
 		return nil, nil
 	}
-	place := DeviceKind{o.Device, m.t.Origins.Memory(c.Block.Origin)}
+	place := DeviceKind{o.Device, m.t.Origins.MemoryKindOf(c.Block.Origin)}
 	if kind = m.kinds[place]; kind == nil {
 		kind = new(Level)
 		m.kinds[place] = kind
 	}
 	kind.apply(c, m.window.FromNs)
-	if livemem.IsHost(place.Memory) {
+	if livemem.IsHostKind(place.Memory) {
 		return kind, nil
 	}
 	if total = m.Total[o.Device]; total == nil {
@@ -75,10 +75,10 @@ func (l *Level) apply(c *livemem.Change, fromNs int64) {
 		inside = 1
 	}
 	switch c.Kind {
-	case livemem.Allocated:
+	case livemem.ChangeAllocated:
 		l.Live += c.Block.Bytes
 		l.allocs += inside
-	case livemem.AllocFailed:
+	case livemem.ChangeAllocFailed:
 		l.failed += inside
 		return
 	default:
@@ -133,7 +133,7 @@ func (m *LevelScan) deviceKinds() []DeviceKind {
 	perDevice := make(map[int32]int)
 	for p := range m.kinds {
 		places = append(places, p)
-		if !livemem.IsHost(p.Memory) {
+		if !livemem.IsHostKind(p.Memory) {
 			perDevice[p.Device]++
 		}
 	}
@@ -172,7 +172,7 @@ func (m *LevelScan) values(p DeviceKind) report.Values {
 		"device":        m.t.DeviceLabel(p.Device),
 		"memory_kind":   p.Memory,
 		"peak_bytes":    l.Peak,
-		"peak_at_ns":    max(0, l.peakNs-m.t.Recording().FromNs),
+		"peak_at_ns":    max(0, l.peakNs-m.t.RecordingWindow().FromNs),
 		"live_bytes":    l.Live,
 		"allocs":        l.allocs,
 		"frees":         l.frees,

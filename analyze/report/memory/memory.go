@@ -13,8 +13,8 @@ import (
 type Options struct {
 	query.Options
 	// At selects the point in time whose holders the report shows.
-	At query.Moment
-	// AtNs is the point in time for query.AtTime, Unix ns.
+	At query.ReportMoment
+	// AtNs is the point in time for query.MomentGivenTime, Unix ns.
 	AtNs int64
 	// Reconcile compares the recorded memory with NVML's numbers for the processes and devices.
 	Reconcile bool
@@ -29,16 +29,16 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // compares their memory with NVML's numbers. It returns a *report.SortError for an unknown opt.Sort
 // and a *quality.ClassError if the recording has no memory calls.
 func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
-	t = t.View()
+	t = t.NewView()
 	if err := quality.Check(t, "memory", Needs); err != nil {
 		return nil, err
 	}
 	s := NewScan(t, &opt)
-	l, err := t.Replay(s.Consume)
+	l, err := t.ReplayMemory(s.Consume)
 	if err != nil {
 		return nil, err
 	}
-	if opt.At == query.AtPeak {
+	if opt.At == query.MomentPeak {
 		if err := s.replayToPeak(); err != nil {
 			return nil, err
 		}
@@ -48,7 +48,7 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 
 // Report returns the report after a replay. counts are the counters of the replay. Report returns a
 // *report.SortError for an unknown Options.Sort.
-func (s *Scan) Report(counts *livemem.Counts) (*report.Report, error) {
+func (s *Scan) Report(counts *livemem.ReplayCounts) (*report.Report, error) {
 	t, opt := s.t, s.opt
 	r := &report.Report{
 		Command: "memory",
@@ -57,7 +57,7 @@ func (s *Scan) Report(counts *livemem.Counts) (*report.Report, error) {
 		Notes:   t.Facts.Notes,
 	}
 	if !s.matched && len(t.Memory) > 0 {
-		r.NoMatch = s.callers.Explain(&opt.Filter)
+		r.NoMatch = s.callers.ExplainNoMatch(&opt.Filter)
 	}
 	r.Facts = s.facts("")
 	holders := s.holderTable()

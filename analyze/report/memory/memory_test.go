@@ -15,17 +15,17 @@ import (
 )
 
 func TestMemoryReport(t *testing.T) {
-	tl := analyzetest.Machine(t).Timeline()
+	tl := analyzetest.TwoGPURecording(t).Timeline()
 	r, err := memory.RunWith(tl, memory.Options{Options: query.Options{Top: 20, MaxFrames: 12}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	analyzetest.Goldens(t, r, "memory", 110)
+	analyzetest.CompareGoldenReports(t, r, "memory", 110)
 	r, err = memory.RunWith(tl, memory.Options{Options: query.Options{Top: 20, MaxFrames: 12}, Reconcile: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	analyzetest.Goldens(t, r, "reconcile", 110)
+	analyzetest.CompareGoldenReports(t, r, "reconcile", 110)
 }
 
 func TestHoldersAtAMoment(t *testing.T) {
@@ -35,9 +35,9 @@ func TestHoldersAtAMoment(t *testing.T) {
 		want string // libraries and bytes in MiB
 	}{
 		"the peak":   {memory.Options{}, 8*512 + 32, "PyTorch device, PyTorch host, cuBLAS device"},
-		"the end":    {memory.Options{At: query.AtEnd}, 7*512 + 32, "PyTorch device, PyTorch host, cuBLAS device"},
-		"a time":     {memory.Options{At: query.AtTime, AtNs: analyzetest.Epoch + 2550*analyzetest.Ms}, 512, "PyTorch device"},
-		"before all": {memory.Options{At: query.AtTime, AtNs: analyzetest.Epoch}, 0, ""},
+		"the end":    {memory.Options{At: query.MomentEnd}, 7*512 + 32, "PyTorch device, PyTorch host, cuBLAS device"},
+		"a time":     {memory.Options{At: query.MomentGivenTime, AtNs: analyzetest.Epoch + 2550*analyzetest.Ms}, 512, "PyTorch device"},
+		"before all": {memory.Options{At: query.MomentGivenTime, AtNs: analyzetest.Epoch}, 0, ""},
 		"a window":   {memory.Options{Options: query.Options{Filter: query.Filter{ToNs: analyzetest.Epoch + 3200*analyzetest.Ms}}}, 512 + 32, "PyTorch device, cuBLAS device"},
 		"from after the peak": {
 			memory.Options{Options: query.Options{Filter: query.Filter{FromNs: analyzetest.Epoch + 21*analyzetest.Second}}},
@@ -45,7 +45,7 @@ func TestHoldersAtAMoment(t *testing.T) {
 			"PyTorch device, PyTorch host, cuBLAS device",
 		},
 	} {
-		tl := analyzetest.Machine(t).Timeline()
+		tl := analyzetest.TwoGPURecording(t).Timeline()
 		r, err := memory.RunWith(tl, c.opt)
 		if err != nil {
 			t.Fatal(err)
@@ -54,12 +54,12 @@ func TestHoldersAtAMoment(t *testing.T) {
 			t.Errorf("%s: %v MiB held, want %d", name, got/float64(analyzetest.Mib), c.held)
 		}
 		var got []string
-		libraries, kinds := analyzetest.Cells(
+		libraries, kinds := analyzetest.ColumnTexts(
 			t,
 			r,
 			"holders",
 			"library",
-		), analyzetest.Cells(
+		), analyzetest.ColumnTexts(
 			t,
 			r,
 			"holders",
@@ -75,14 +75,14 @@ func TestHoldersAtAMoment(t *testing.T) {
 }
 
 func TestWhoAskedForMemory(t *testing.T) {
-	tp := analyzetest.NewTape(t)
+	tp := analyzetest.NewTestRecording(t)
 	for i, module := range []string{
 		"/opt/lib/libc10_cuda.so",
 		"/opt/lib/libnccl.so.2",
 		"/app/own.so",
 		"/usr/lib/libcudart.so.12",
 	} {
-		tp.LibraryStack(int32(i+1), module, "f")
+		tp.AddLibraryStack(int32(i+1), module, "f")
 	}
 	tl := tp.Timeline()
 	for id, want := range map[int32]string{
@@ -90,10 +90,10 @@ func TestWhoAskedForMemory(t *testing.T) {
 		2: "NCCL",
 		3: "own.so",
 		4: "Python",
-		5: stack.NoLibrary,
-		0: stack.NoLibrary,
+		5: stack.UnknownLibrary,
+		0: stack.UnknownLibrary,
 	} {
-		if got := tl.Stacks.LibraryOf(id); got != want {
+		if got := tl.Stacks.CallingLibrary(id); got != want {
 			t.Errorf("stack %d: %s, want %s", id, got, want)
 		}
 	}
@@ -116,49 +116,49 @@ func parts(t *testing.T, r *report.Report) map[string]int64 {
 
 func TestReconcile(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*analyzetest.Tape)
+		change func(*analyzetest.TestRecording)
 		at     int64
 		want   map[string]int64
 	}{
 		"started in the recording": {
-			func(*analyzetest.Tape) {}, 30 * analyzetest.Second,
+			func(*analyzetest.TestRecording) {}, 30 * analyzetest.Second,
 			map[string]int64{"nvml": 520 + 30 + 7*512 + 32, "tracked": 7*512 + 32, "context and modules": 550, "not attributed": 0},
 		},
 		"before the module": {
-			func(*analyzetest.Tape) {}, 5 * analyzetest.Second,
+			func(*analyzetest.TestRecording) {}, 5 * analyzetest.Second,
 			map[string]int64{"nvml": 520 + 3*512 + 32, "tracked": 3*512 + 32, "context and modules": 520, "not attributed": 0},
 		},
-		"attached to a running process": {func(tp *analyzetest.Tape) {
+		"attached to a running process": {func(tp *analyzetest.TestRecording) {
 			for _, r := range tp.Rows {
 				if strings.HasPrefix(r.Name, "cuDevicePrimaryCtx") || r.Kind == format.KindNVML && r.Pid == 42 && r.StartNs < analyzetest.Epoch+3*analyzetest.Second {
 					r.Kind, r.Name = format.KindNote, "gone"
 				}
 			}
 		}, 30 * analyzetest.Second, map[string]int64{"nvml": 520 + 30 + 7*512 + 32, "tracked": 7*512 + 32, "context and modules": 30, "not attributed": 520}},
-		"with pools": {func(tp *analyzetest.Tape) {
+		"with pools": {func(tp *analyzetest.TestRecording) {
 			for i := range int64(20) {
-				a := analyzetest.InContext(tp.Memory(format.KindAlloc, format.MemoryAsync, analyzetest.Second+i*700*analyzetest.Ms, 0x7c0000000000+i*analyzetest.Mib, analyzetest.Mib), 0xc1, 0)
+				a := analyzetest.SetContext(tp.AddMemoryCall(format.KindAlloc, format.MemoryAsync, analyzetest.Second+i*700*analyzetest.Ms, 0x7c0000000000+i*analyzetest.Mib, analyzetest.Mib), 0xc1, 0)
 				a.Name = "cuMemAllocAsync"
 			}
 			for _, r := range tp.Rows {
-				if r.Name == catalog.MetricOfProcess && r.Pid == 42 {
+				if r.Name == catalog.MetricProcessMemory && r.Pid == 42 {
 					r.Value += float64(64 * analyzetest.Mib)
 				}
 			}
 			for attribute, bytes := range map[float64]int64{
-				timeline.PoolReservedCurrent: 64 * analyzetest.Mib,
-				timeline.PoolUsedCurrent:     20 * analyzetest.Mib,
+				timeline.PoolAttributeReserved: 64 * analyzetest.Mib,
+				timeline.PoolAttributeUsed:     20 * analyzetest.Mib,
 			} {
-				pool := analyzetest.InContext(tp.API("cuMemPoolGetAttribute", 29*analyzetest.Second, 0xf00, 0), 0xc1, 0)
+				pool := analyzetest.SetContext(tp.AddAPICall("cuMemPoolGetAttribute", 29*analyzetest.Second, 0xf00, 0), 0xc1, 0)
 				pool.Bytes, pool.Value = bytes, attribute
 			}
 		}, 30 * analyzetest.Second, map[string]int64{"nvml": 64 + 550 + 7*512 + 32, "tracked": 20 + 7*512 + 32, "not attributed": 64 - 20 + 550, "unused in pools": 44}},
 	} {
-		tp := analyzetest.Machine(t)
+		tp := analyzetest.TwoGPURecording(t)
 		c.change(tp)
 		r, err := memory.RunWith(
 			tp.Timeline(),
-			memory.Options{Reconcile: true, At: query.AtTime, AtNs: analyzetest.Epoch + c.at},
+			memory.Options{Reconcile: true, At: query.MomentGivenTime, AtNs: analyzetest.Epoch + c.at},
 		)
 		if err != nil {
 			t.Fatal(err)
@@ -176,9 +176,9 @@ func TestReconcile(t *testing.T) {
 }
 
 func TestDevicesArePairedByUUID(t *testing.T) {
-	tl := analyzetest.Machine(t).Timeline()
+	tl := analyzetest.TwoGPURecording(t).Timeline()
 	for ordinal, want := range map[int32]int32{0: 1, 1: -1, -1: -1} {
-		if got, ok := tl.Facts.NVMLDevice(42, ordinal); got != want || ok != (want >= 0) {
+		if got, ok := tl.Facts.NVMLIndexOf(42, ordinal); got != want || ok != (want >= 0) {
 			t.Errorf("device %d of the process is %d, %v", ordinal, got, ok)
 		}
 	}
@@ -188,9 +188,9 @@ func TestDevicesArePairedByUUID(t *testing.T) {
 	if _, ok := tl.Facts.OrdinalOf(42, 0); ok {
 		t.Error("GPU 0 is one of the process's")
 	}
-	tp := analyzetest.NewTape(t)
-	tp.Add(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", StartNs: analyzetest.Epoch})
-	if got, ok := tp.Timeline().Facts.NVMLDevice(42, 0); got != 0 || !ok {
+	tp := analyzetest.NewTestRecording(t)
+	tp.AddRow(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", StartNs: analyzetest.Epoch})
+	if got, ok := tp.Timeline().Facts.NVMLIndexOf(42, 0); got != 0 || !ok {
 		t.Errorf("the only GPU is %d, %v", got, ok)
 	}
 }

@@ -44,19 +44,19 @@ func PoolTable(t *timeline.Timeline, w query.Window, f *query.Filter) report.Tab
 		Columns:   PoolColumns,
 		HideFirst: []string{"at_ns"},
 	}
-	pools := t.Pools(w, f)
-	keys := slices.SortedFunc(maps.Keys(pools), func(a, b timeline.PoolKey) int {
+	pools := t.MemoryPools(w, f)
+	keys := slices.SortedFunc(maps.Keys(pools), func(a, b timeline.MemoryPoolKey) int {
 		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Pool, b.Pool))
 	})
 	for _, key := range keys {
 		p := pools[key]
 		table.Add(report.Values{
-			"device":         t.OrdinalLabel(key.Pid, p.Device),
+			"device":         t.OrdinalDeviceLabel(key.Pid, p.Device),
 			"pid":            fmt.Sprint(key.Pid),
 			"pool":           fmt.Sprintf("0x%x", uint64(key.Pool)),
 			"reserved_bytes": queriedBytes(p.Reserved),
 			"used_bytes":     queriedBytes(p.Used),
-			"at_ns":          max(0, p.AtNs-t.Recording().FromNs),
+			"at_ns":          max(0, p.AtNs-t.RecordingWindow().FromNs),
 		})
 	}
 	processes.AddRanks(t, &table)

@@ -16,9 +16,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// processMemory compares the memory of one process on one device by NVML with the recorded allocations.
-// Part of the difference is the CUDA context and loaded code: growth around calls that create
-// contexts or load code. The rest is not attributed.
+// processMemory compares the memory of one process on one device by NVML with the recorded
+// allocations. Part of the difference is the CUDA context and loaded code: growth around calls that
+// create contexts or load code. The rest is not attributed.
 type processMemory struct {
 	timeline.PidOnDevice       // Device is the NVML index
 	ordinal              int32 // CUDA ordinal of the device in the process
@@ -53,7 +53,7 @@ func reconcile(t *timeline.Timeline, atNs int64, f *query.Filter) (*reconciliati
 	if err := c.findLoads(); err != nil {
 		return nil, err
 	}
-	if _, err := t.Replay(c.consume); err != nil {
+	if _, err := t.ReplayMemory(c.consume); err != nil {
 		return nil, err
 	}
 	for _, a := range c.processes {
@@ -65,7 +65,7 @@ func reconcile(t *timeline.Timeline, atNs int64, f *query.Filter) (*reconciliati
 // findProcesses creates an processMemory for each recorded process and device with NVML samples.
 func (c *reconciliation) findProcesses() {
 	f := &c.t.Facts
-	metric, ok := f.Metrics.Ids[catalog.MetricOfProcess]
+	metric, ok := f.Metrics.Ids[catalog.MetricProcessMemory]
 	if !ok {
 		return
 	}
@@ -161,20 +161,20 @@ func (c *reconciliation) findLoads() error {
 		s.Pid, s.Device, s.Context = g.Int32("pid", s.Pid), g.Int32("device", s.Device), g.Int64("context", s.Context)
 		s.Start, s.Dur = g.Int64("start_ns", s.Start), g.Int64("dur_ns", s.Dur)
 		if err := g.Err(); err != nil {
-			return c.t.Wrap(err)
+			return c.t.WrapReadError(err)
 		}
 		for i, start := range s.Start {
 			if !loads[name.Index[i]] {
 				continue
 			}
-			device := c.t.DeviceOf(s.Pid[i], s.Context[i], s.Device[i])
+			device := c.t.DeviceOfCall(s.Pid[i], s.Context[i], s.Device[i])
 			a := c.byPair[timeline.PidOnDevice{Device: device, Pid: s.Pid[i]}]
 			if a == nil {
 				continue
 			}
 			// Code loads come by the thousand. One per pair of samples is enough.
 			if n := len(a.loadTimes); n == 0 || start < a.loadTimes[n-1] || start > a.loadTimes[n-1]+1_000_000 {
-				a.loadTimes = append(a.loadTimes, start, units.EndOf(start, s.Dur[i]))
+				a.loadTimes = append(a.loadTimes, start, units.EndOfRange(start, s.Dur[i]))
 			}
 		}
 	}
@@ -187,18 +187,18 @@ func (c *reconciliation) findLoads() error {
 // consume processes the next change of a replay.
 func (c *reconciliation) consume(_ *livemem.Set, ch *livemem.Change) {
 	o := &c.t.Origins.List[ch.Block.Origin]
-	memory := c.t.Origins.Memory(ch.Block.Origin)
+	memory := c.t.Origins.MemoryKindOf(ch.Block.Origin)
 	a := c.byPair[timeline.PidOnDevice{Device: o.Device, Pid: o.Pid}]
-	if a == nil || ch.Kind == livemem.AllocFailed || livemem.IsHost(memory) {
+	if a == nil || ch.Kind == livemem.ChangeAllocFailed || livemem.IsHostKind(memory) {
 		return
 	}
 	a.storeSamplesBefore(ch.AtNs)
-	a.live += livemem.SignedBytes(ch)
+	a.live += livemem.LiveBytesChange(ch)
 	if memory == format.MemoryAsync {
 		a.pool++
 	}
 	if a.next <= a.nearest {
-		a.byLibrary[libraryKind{o.Device, memory, c.t.Stacks.LibraryOf(o.Stack)}] += livemem.SignedBytes(ch)
+		a.byLibrary[libraryKind{o.Device, memory, c.t.Stacks.CallingLibrary(o.Stack)}] += livemem.LiveBytesChange(ch)
 	}
 }
 
@@ -215,9 +215,9 @@ type loadGrowth struct {
 	fromStart    bool  // the first context creation is in the recording
 }
 
-// loadGrowth returns the growth by context creations and code loads. Between each pair of samples with
-// such a call, it adds the growth by NVML minus the growth of recorded allocations. It skips pairs
-// with changes of pool memory, because the pool may have grown too.
+// loadGrowth returns the growth by context creations and code loads. Between each pair of samples
+// with such a call, it adds the growth by NVML minus the growth of recorded allocations. It skips
+// pairs with changes of pool memory, because the pool may have grown too.
 func (a *processMemory) loadGrowth() (m loadGrowth) {
 	add := func(fromNs, toNs, grown int64) {
 		i, _ := slices.BinarySearch(a.loadTimes, fromNs)
@@ -249,8 +249,8 @@ func (a *processMemory) loadGrowth() (m loadGrowth) {
 // program's last query before untilNs, and the time of the query (Unix ns). It returns false if the
 // program made no query.
 func (c *reconciliation) unusedInPools(a *processMemory, untilNs int64) (bytes, atNs int64, ok bool) {
-	window := query.Window{FromNs: c.t.Recording().FromNs, ToNs: untilNs}
-	for key, p := range c.t.Pools(window, &query.Filter{Pids: []int32{a.Pid}, Devices: []int32{a.ordinal}}) {
+	window := query.Window{FromNs: c.t.RecordingWindow().FromNs, ToNs: untilNs}
+	for key, p := range c.t.MemoryPools(window, &query.Filter{Pids: []int32{a.Pid}, Devices: []int32{a.ordinal}}) {
 		if key.Pid == a.Pid && p.Reserved >= 0 && p.Used >= 0 {
 			bytes += max(0, p.Reserved-p.Used)
 			atNs, ok = max(atNs, p.AtNs), true

@@ -66,8 +66,8 @@ func (c *reconciliation) table() report.Table {
 			nvml,
 			fmt.Sprintf(
 				"NVML's sample at %s, nearest to the reported time (%s away)",
-				units.Duration(at-c.t.Recording().FromNs),
-				units.Duration(at-c.atNs),
+				units.FormatDuration(at-c.t.RecordingWindow().FromNs),
+				units.FormatDuration(at-c.atNs),
 			),
 		)
 		for _, place := range slices.SortedFunc(maps.Keys(a.byLibrary), func(x, y libraryKind) int {
@@ -89,7 +89,7 @@ func (c *reconciliation) table() report.Table {
 		row("not attributed", nil, nil, rest, restEvidence(rest, m))
 		if unused, askedNs, ok := c.unusedInPools(a, at); ok {
 			row("unused in pools", format.MemoryAsync, nil, unused, fmt.Sprintf("part of \"not attributed\": "+
-				"reserved minus used, by the program's query at %s", units.Duration(askedNs-c.t.Recording().FromNs)))
+				"reserved minus used, by the program's query at %s", units.FormatDuration(askedNs-c.t.RecordingWindow().FromNs)))
 		}
 	}
 	processes.AddRanks(c.t, &table)
@@ -112,7 +112,7 @@ func trackedEvidence(memory string) string {
 // String returns the evidence for the growth as a sentence.
 func (m loadGrowth) String() string {
 	text := fmt.Sprintf("growth of NVML's number beyond allocations, in %s with calls between them that create "+
-		"contexts or load code", units.Plural(m.steps, "pair")+" of samples")
+		"contexts or load code", units.CountWithNoun(m.steps, "pair")+" of samples")
 	if m.fromStart {
 		return text + "; the recording has the first context creation"
 	}
@@ -187,7 +187,7 @@ func (c *reconciliation) deviceTable() report.Table {
 	}
 	f := &c.t.Facts
 	for _, device := range slices.Sorted(maps.Keys(f.Devices)) {
-		used, ok := f.Nearest(catalog.MetricMemoryUsed, device, c.momentOf(device))
+		used, ok := f.NearestSample(catalog.MetricMemoryUsed, device, c.momentOf(device))
 		if !ok || len(c.filter.Devices) > 0 && !slices.Contains(c.filter.Devices, device) {
 			continue
 		}
@@ -198,9 +198,9 @@ func (c *reconciliation) deviceTable() report.Table {
 }
 
 // addDevice adds the rows of a device. used is the sample of its used memory.
-func (c *reconciliation) addDevice(table *report.Table, device int32, used facts.Sample) {
+func (c *reconciliation) addDevice(table *report.Table, device int32, used facts.DeviceSample) {
 	f := &c.t.Facts
-	label, start := c.t.DeviceLabel(device), c.t.Recording().FromNs
+	label, start := c.t.DeviceLabel(device), c.t.RecordingWindow().FromNs
 	add := func(part string, bytes, atNs int64, pid, process, recorded any) {
 		table.Add(report.Values{
 			"device":   label,
@@ -212,16 +212,16 @@ func (c *reconciliation) addDevice(table *report.Table, device int32, used facts
 			"at_ns":    atNs - start,
 		})
 	}
-	addSample := func(part string, s facts.Sample) { add(part, units.RoundInt(s.Value), s.AtNs, nil, nil, nil) }
-	if s, ok := f.Nearest(catalog.MetricMemoryTotal, device, used.AtNs); ok {
+	addSample := func(part string, s facts.DeviceSample) { add(part, units.RoundInt(s.Value), s.AtNs, nil, nil, nil) }
+	if s, ok := f.NearestSample(catalog.MetricMemoryTotal, device, used.AtNs); ok {
 		addSample("total", s)
 	}
 	addSample("used", used)
-	if s, ok := f.Nearest(catalog.MetricReserved, device, used.AtNs); ok {
+	if s, ok := f.NearestSample(catalog.MetricMemoryReserved, device, used.AtNs); ok {
 		addSample("reserved", s)
 	}
 	rest := units.RoundInt(used.Value)
-	usedByProcess := f.ProcessesAt(device, used.AtNs)
+	usedByProcess := f.ProcessMemoryAt(device, used.AtNs)
 	for _, s := range usedByProcess {
 		name, isRecorded := c.t.ProcessName(s.Pid)
 		recorded := "no"
@@ -230,7 +230,7 @@ func (c *reconciliation) addDevice(table *report.Table, device int32, used facts
 		}
 		bytes := units.RoundInt(s.Value)
 		rest -= bytes
-		add("process", bytes, s.AtNs, int64(s.Pid), units.Known(name), recorded)
+		add("process", bytes, s.AtNs, int64(s.Pid), units.TextOrNil(name), recorded)
 	}
 	if len(usedByProcess) > 0 {
 		add("rest", rest, used.AtNs, nil, nil, nil)

@@ -15,7 +15,7 @@ type Scan struct {
 	opt       *Options
 	window    query.Window
 	levelScan *LevelScan
-	callers   *query.Callers
+	callers   *query.SeenCallers
 
 	matched       bool     // a change passed the filter
 	atNs          int64    // reported point in time, Unix ns
@@ -23,7 +23,7 @@ type Scan struct {
 	levels        map[libraryKind]*Level
 	levelByOrigin []*Level // level of each origin
 
-	series map[*Level]*metric.History
+	series map[*Level]*metric.MaximumHistory
 
 	total, peak        int64     // live bytes on devices: current and highest
 	changes, peakAfter int64     // number of changes of device memory: so far, and until the peak
@@ -42,12 +42,12 @@ type libraryKind struct {
 // NewScan returns a scan of the memory that passes opt.Filter.
 func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	s := &Scan{
-		t: t, opt: opt, window: opt.Window(t.Recording()),
-		levelScan: NewLevelScan(t, &opt.Filter), callers: query.NewCallers(),
-		levels: make(map[libraryKind]*Level), series: make(map[*Level]*metric.History),
+		t: t, opt: opt, window: opt.NarrowWindow(t.RecordingWindow()),
+		levelScan: NewLevelScan(t, &opt.Filter), callers: query.NewSeenCallers(),
+		levels: make(map[libraryKind]*Level), series: make(map[*Level]*metric.MaximumHistory),
 	}
 	s.atNs = s.window.ToNs
-	if opt.At == query.AtTime {
+	if opt.At == query.MomentGivenTime {
 		s.atNs = opt.AtNs
 	}
 	return s
@@ -57,9 +57,9 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 func (s *Scan) Consume(_ *livemem.Set, c *livemem.Change) {
 	id := c.Block.Origin
 	o := &s.t.Origins.List[id]
-	s.callers.Add(o.Pid, o.Tid, o.Device, o.Stream)
+	s.callers.AddCaller(o.Pid, o.Tid, o.Device, o.Stream)
 	kind, onDevice := s.levelScan.Consume(c)
-	if kind == nil || c.Kind == livemem.AllocFailed {
+	if kind == nil || c.Kind == livemem.ChangeAllocFailed {
 		return
 	}
 	s.matched = true
@@ -70,11 +70,11 @@ func (s *Scan) Consume(_ *livemem.Set, c *livemem.Change) {
 	if onDevice == nil {
 		return
 	}
-	s.total += livemem.SignedBytes(c)
+	s.total += livemem.LiveBytesChange(c)
 	s.changes++
 	if s.total > s.peak || c.AtNs <= s.window.FromNs {
 		s.peak, s.peakAfter = s.total, s.changes
-		if s.opt.At == query.AtPeak {
+		if s.opt.At == query.MomentPeak {
 			s.atNs = max(c.AtNs, s.window.FromNs)
 		}
 	}
@@ -87,21 +87,21 @@ func (s *Scan) extendSeries(l *Level, atNs int64) {
 	}
 	c := s.series[l]
 	if c == nil {
-		c = &metric.History{Window: s.window}
+		c = &metric.MaximumHistory{Window: s.window}
 		s.series[l] = c
 	}
-	c.Set(atNs, l.Live)
+	c.SetValue(atNs, l.Live)
 }
 
 // updateHoldings applies a change to the holdings, if it is not after the reported time.
 func (s *Scan) updateHoldings(c *livemem.Change) {
-	if s.opt.At != query.AtPeak && c.AtNs > s.atNs {
+	if s.opt.At != query.MomentPeak && c.AtNs > s.atNs {
 		return
 	}
-	s.holdings = units.Grow(s.holdings, c.Block.Origin)
+	s.holdings = units.GrowToIndex(s.holdings, c.Block.Origin)
 	h := &s.holdings[c.Block.Origin]
-	h.Bytes += livemem.SignedBytes(c)
-	if c.Kind == livemem.Allocated {
+	h.Bytes += livemem.LiveBytesChange(c)
+	if c.Kind == livemem.ChangeAllocated {
 		h.Blocks++
 	} else {
 		h.Blocks--
@@ -113,12 +113,12 @@ func (s *Scan) replayToPeak() error {
 	s.holdings = s.holdings[:0]
 	use := NewLevelScan(s.t, &s.opt.Filter)
 	var changes int64
-	_, err := s.t.Replay(func(_ *livemem.Set, c *livemem.Change) {
+	_, err := s.t.ReplayMemory(func(_ *livemem.Set, c *livemem.Change) {
 		if changes == s.peakAfter {
 			return
 		}
 		kind, onDevice := use.Consume(c)
-		if kind == nil || c.Kind == livemem.AllocFailed {
+		if kind == nil || c.Kind == livemem.ChangeAllocFailed {
 			return
 		}
 		s.updateHoldings(c)
@@ -131,18 +131,18 @@ func (s *Scan) replayToPeak() error {
 
 // library returns the library that allocated the memory of an origin.
 func (s *Scan) library(id int32) string {
-	s.libraries = units.Grow(s.libraries, id)
+	s.libraries = units.GrowToIndex(s.libraries, id)
 	if s.libraries[id] == "" {
-		s.libraries[id] = s.t.Stacks.LibraryOf(s.t.Origins.List[id].Stack)
+		s.libraries[id] = s.t.Stacks.CallingLibrary(s.t.Origins.List[id].Stack)
 	}
 	return s.libraries[id]
 }
 
 // level returns the level of the device, kind and library of an origin.
 func (s *Scan) level(id int32) *Level {
-	s.levelByOrigin = units.Grow(s.levelByOrigin, id)
+	s.levelByOrigin = units.GrowToIndex(s.levelByOrigin, id)
 	if s.levelByOrigin[id] == nil {
-		place := libraryKind{s.t.Origins.List[id].Device, s.t.Origins.Memory(id), s.library(id)}
+		place := libraryKind{s.t.Origins.List[id].Device, s.t.Origins.MemoryKindOf(id), s.library(id)}
 		if s.levels[place] == nil {
 			s.levels[place] = new(Level)
 		}
@@ -154,7 +154,7 @@ func (s *Scan) level(id int32) *Level {
 // heldBytes returns the bytes held on devices.
 func (s *Scan) heldBytes() (sum int64) {
 	for id, h := range s.holdings {
-		if !s.t.OnHost(int32(id)) {
+		if !s.t.IsHostOrigin(int32(id)) {
 			sum += h.Bytes
 		}
 	}

@@ -64,9 +64,9 @@ var reconcileTotalColumns = []report.Column{
 // facts returns the facts of the report. reconciled is the reason why --reconcile has no data, or
 // "".
 func (s *Scan) facts(reconciled string) []report.Fact {
-	offset := s.atNs - s.t.Recording().FromNs
-	name := map[query.Moment]string{query.AtPeak: "the peak, ", query.AtEnd: "the end, ", query.AtTime: ""}
-	at := name[s.opt.At] + units.Duration(offset)
+	offset := s.atNs - s.t.RecordingWindow().FromNs
+	name := map[query.ReportMoment]string{query.MomentPeak: "the peak, ", query.MomentEnd: "the end, ", query.MomentGivenTime: ""}
+	at := name[s.opt.At] + units.FormatDuration(offset)
 	pools := ""
 	for place := range s.levelScan.kinds {
 		if place.Memory == format.MemoryAsync {
@@ -106,7 +106,7 @@ func (s *Scan) levelTable() report.Table {
 		values := s.levelScan.values(p)
 		values[levelSeries.Key] = nil
 		if c := s.series[s.levelScan.level(p)]; c != nil {
-			values[levelSeries.Key] = c.Values()
+			values[levelSeries.Key] = c.StepMaxima()
 		}
 		table.Add(values)
 	}
@@ -148,13 +148,13 @@ func (s *Scan) libraryTable() report.Table {
 	}
 	byLibrary := make(map[libraryKind]int64)
 	for id := range s.holdings {
-		place := libraryKind{s.t.Origins.List[id].Device, s.t.Origins.Memory(int32(id)), s.library(int32(id))}
+		place := libraryKind{s.t.Origins.List[id].Device, s.t.Origins.MemoryKindOf(int32(id)), s.library(int32(id))}
 		byLibrary[place] += s.holdings[id].Bytes
 	}
-	start := s.t.Recording().FromNs
+	start := s.t.RecordingWindow().FromNs
 	for place, l := range s.levels {
 		table.Add(report.Values{
-			"device":      s.t.SharedLabel(place.device),
+			"device":      s.t.SharedDeviceLabel(place.device),
 			"memory_kind": place.memory,
 			"library":     place.library,
 			"peak_bytes":  l.Peak,
@@ -219,7 +219,7 @@ func (s *Scan) holderTable() report.Table {
 			continue
 		}
 		o := &s.t.Origins.List[id]
-		key := holderKey{o.Pid, o.Device, s.t.Origins.Memory(int32(id)), s.library(int32(id)), s.t.SiteLabel(int32(id))}
+		key := holderKey{o.Pid, o.Device, s.t.Origins.MemoryKindOf(int32(id)), s.library(int32(id)), s.t.SiteOfOrigin(int32(id))}
 		if found[key] == nil {
 			found[key] = new(holder)
 		}
@@ -233,7 +233,7 @@ func (s *Scan) holderTable() report.Table {
 	all := s.heldBytes()
 	for key, h := range found {
 		var share any
-		if !livemem.IsHost(key.memory) {
+		if !livemem.IsHostKind(key.memory) {
 			share = units.Percent(h.Bytes, all)
 		}
 		row := table.Add(report.Values{
@@ -248,7 +248,7 @@ func (s *Scan) holderTable() report.Table {
 		})
 		row.StackID, row.Evidence = s.t.Origins.List[h.origin].Stack, fmt.Sprintf(
 			"%s of kind %s, allocated by %s",
-			units.Plural(h.Blocks, "allocation"),
+			units.CountWithNoun(h.Blocks, "allocation"),
 			key.memory,
 			key.library,
 		)

@@ -48,9 +48,9 @@ func (s *contextScan) classifyCached(sc *Context, a *caching.Allocator) {
 		}
 		return parts[r]
 	}
-	for seg := range a.Ranges() {
+	for seg := range a.SegmentsInOrder() {
 		s.classifySegment(sc, a, seg, at)
-		sc.Expandable = sc.Expandable || seg.IsStretch()
+		sc.Expandable = sc.Expandable || seg.IsMappedRange()
 	}
 	for r := range LargeEnough + 1 {
 		if p := parts[r]; p != nil {
@@ -65,22 +65,22 @@ func (s *contextScan) classifyCached(sc *Context, a *caching.Allocator) {
 func (s *contextScan) classifySegment(
 	sc *Context,
 	a *caching.Allocator,
-	seg *caching.Segment,
+	seg *caching.AllocatorSegment,
 	at func(CachedReason) *cachedPart,
 ) {
-	empty := !seg.IsStretch() && seg.Used == 0
+	empty := !seg.IsMappedRange() && seg.Used == 0
 	counted := make(map[CachedReason]bool)
 	var parts []*cachedPart
 	var gaps, step int64
-	if seg.IsStretch() {
-		step = a.Step(seg)
+	if seg.IsMappedRange() {
+		step = a.MappingStepBytes(seg)
 	}
-	for _, p := range a.Within(seg) {
+	for _, p := range a.PiecesWithin(seg) {
 		var part *cachedPart
 		switch {
-		case p.State == caching.IsAwaiting:
+		case p.State == caching.PieceAwaitsStream:
 			part = at(UsedByStream)
-		case p.State == caching.IsBlock:
+		case p.State == caching.PieceBlock:
 			continue
 		default:
 			part = at(sc.reason(a, seg, p, empty))
@@ -90,8 +90,8 @@ func (s *contextScan) classifySegment(
 			}
 			if empty {
 				sc.returnable += p.Size
-			} else if seg.IsStretch() && !sc.abandoned { // an abandoned request has already unmapped these
-				sc.returnable += caching.WholeSteps(seg.Ptr, p.Ptr, p.Size, step)
+			} else if seg.IsMappedRange() && !sc.abandoned { // an abandoned request has already unmapped these
+				sc.returnable += caching.WholeStepBytes(seg.Ptr, p.Ptr, p.Size, step)
 			}
 		}
 		part.bytes += p.Size
@@ -106,8 +106,8 @@ func (s *contextScan) classifySegment(
 	if gaps == 0 || empty {
 		return
 	}
-	for _, p := range a.Within(seg) {
-		if p.State != caching.IsHole {
+	for _, p := range a.PiecesWithin(seg) {
+		if p.State != caching.PieceHole {
 			for _, part := range parts {
 				part.holders[p.Origin] += gaps
 			}
@@ -117,8 +117,8 @@ func (s *contextScan) classifySegment(
 
 // reason returns the reason why the request could not use a hole p. empty means that the segment
 // has no blocks.
-func (sc *Context) reason(a *caching.Allocator, seg *caching.Segment, p *caching.Piece, empty bool) CachedReason {
-	small := a.Rules.Round(sc.Requested) <= caching.SmallRequest
+func (sc *Context) reason(a *caching.Allocator, seg *caching.AllocatorSegment, p *caching.SegmentPiece, empty bool) CachedReason {
+	small := a.Rules.RoundBlockSize(sc.Requested) <= caching.MaxSmallRequestBytes
 	switch {
 	case !sc.byAllocator && empty, empty && p.Size < sc.Requested:
 		return WholeSegment
@@ -128,7 +128,7 @@ func (sc *Context) reason(a *caching.Allocator, seg *caching.Segment, p *caching
 		return OtherPool
 	case p.Stream != sc.stream:
 		return OtherStream
-	case !seg.IsStretch() && small != (seg.Size == caching.SmallSegment):
+	case !seg.IsMappedRange() && small != (seg.Size == caching.SmallSegmentBytes):
 		return OtherSizeClass
 	case p.Size < sc.Requested:
 		return TooSmall
@@ -140,7 +140,7 @@ func (sc *Context) reason(a *caching.Allocator, seg *caching.Segment, p *caching
 func (s *contextScan) topHolder(p *cachedPart) string {
 	sites := make(map[string]int64)
 	for origin, bytes := range p.holders {
-		sites[s.t.BlockSite(origin)] += bytes
+		sites[s.t.SiteOfBlock(origin)] += bytes
 	}
 	best := ""
 	for _, site := range slices.Sorted(maps.Keys(sites)) {

@@ -23,9 +23,9 @@ type Context struct {
 
 	// State of the caching allocator of the process and device, if there is one.
 	hasAllocator bool
-	totals       caching.Totals
+	totals       caching.AllocatorTotals
 	unseen       int64 // reserved bytes in segments from before the recording
-	spaces       []*caching.Space
+	spaces       []*caching.MemorySpace
 	cached       []cachedPart
 	returnable   int64 // bytes that can return to the driver: empty segments, whole steps of expandable ones
 	Expandable   bool
@@ -61,7 +61,7 @@ type contextScan struct {
 	contexts     map[int32]*Context // by Failure.number
 	failures     int32              // number of failures so far
 	recent       []*Context         // failures within the last freedAfterNs
-	p            *timeline.Program
+	p            *timeline.ProgramMemory
 	peakReserved map[*caching.Allocator]int64 // highest reserved bytes so far
 }
 
@@ -71,7 +71,7 @@ func Contexts(t *timeline.Timeline, list []*Failure) ([]*Context, error) {
 	contexts := make([]*Context, len(list))
 	for i, f := range list {
 		o := &t.Origins.List[f.Origin]
-		contexts[i] = &Context{Failure: f, pid: o.Pid, tid: o.Tid, device: o.Device, memory: t.Origins.Memory(f.Origin)}
+		contexts[i] = &Context{Failure: f, pid: o.Pid, tid: o.Tid, device: o.Device, memory: t.Origins.MemoryKindOf(f.Origin)}
 		s.contexts[f.number] = contexts[i]
 	}
 	_, err := t.ReplayProgram(s.onProgramChange, s.onDriverChange, s.onAllocatorChange)
@@ -83,19 +83,19 @@ func Contexts(t *timeline.Timeline, list []*Failure) ([]*Context, error) {
 
 // onDriverChange processes the next change of driver memory.
 func (s *contextScan) onDriverChange(c *livemem.Change) {
-	if c.Kind == livemem.AllocFailed && c.Ptr == calls.ResultOutOfMemory {
+	if c.Kind == livemem.ChangeAllocFailed && c.Ptr == calls.ResultOutOfMemory {
 		s.examineNext()
 	}
 }
 
 // onAllocatorChange processes the next change of an allocator.
-func (s *contextScan) onAllocatorChange(a *caching.Allocator, c *caching.Change) {
-	if c.Op == caching.SegmentAllocated || c.Op == caching.SegmentMapped {
+func (s *contextScan) onAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
+	if c.Op == caching.OpSegmentAllocated || c.Op == caching.OpSegmentMapped {
 		s.peakReserved[a] = max(s.peakReserved[a], a.Totals().Reserved+c.Bytes)
 	}
-	if c.Op == caching.OutOfMemory && c.Block.Origin != origin.None {
+	if c.Op == caching.OpOutOfMemory && c.Block.Origin != origin.NoOrigin {
 		if s.p == nil { // the failure is the first event of the recording
-			s.p = &timeline.Program{T: s.t, Allocators: a.Set}
+			s.p = &timeline.ProgramMemory{T: s.t, Allocators: a.Set}
 		}
 		s.examineNext()
 	}
@@ -103,15 +103,15 @@ func (s *contextScan) onAllocatorChange(a *caching.Allocator, c *caching.Change)
 
 // onProgramChange processes the next change of the program's memory. The replay calls it before
 // onDriverChange for the same change.
-func (s *contextScan) onProgramChange(p *timeline.Program, c *livemem.Change) {
+func (s *contextScan) onProgramChange(p *timeline.ProgramMemory, c *livemem.Change) {
 	s.p = p
-	if c.Kind != livemem.Freed && c.Kind != livemem.FreedWithCtx || len(s.recent) == 0 {
+	if c.Kind != livemem.ChangeFreed && c.Kind != livemem.ChangeFreedWithContext || len(s.recent) == 0 {
 		return
 	}
 	s.recent = slices.DeleteFunc(s.recent, func(sc *Context) bool { return c.AtNs > sc.AtNs+freedAfterNs })
 	o := &s.t.Origins.List[c.Block.Origin]
 	for _, sc := range s.recent {
-		if o.Pid == sc.pid && o.Device == sc.device && s.t.OnHost(c.Block.Origin) == livemem.IsHost(sc.memory) {
+		if o.Pid == sc.pid && o.Device == sc.device && s.t.IsHostOrigin(c.Block.Origin) == livemem.IsHostKind(sc.memory) {
 			sc.freedAfter += c.Block.Bytes
 		}
 	}
@@ -134,29 +134,29 @@ func (s *contextScan) examineNext() {
 // findHolders sets the holders of memory on the device of a failure, or of host memory.
 func (s *contextScan) findHolders(sc *Context) {
 	var holdings []memory.Holding // by origin
-	s.p.Each(func(_ int64, b livemem.Block) {
-		holdings = units.Grow(holdings, b.Origin)
+	s.p.EachBlock(func(_ int64, b livemem.Block) {
+		holdings = units.GrowToIndex(holdings, b.Origin)
 		holdings[b.Origin].Bytes += b.Bytes
 		holdings[b.Origin].Blocks++
 	})
 	type key struct{ memory, site string }
 	found := make(map[key]*holdingSite)
-	gpu, paired := s.t.Facts.GPUOf(sc.pid, sc.device)
+	gpu, paired := s.t.Facts.GPUOfOrdinal(sc.pid, sc.device)
 	for id, h := range holdings {
 		originID := int32(id)
 		o := &s.t.Origins.List[originID]
-		if h.Blocks == 0 || s.t.OnHost(originID) != livemem.IsHost(sc.memory) {
+		if h.Blocks == 0 || s.t.IsHostOrigin(originID) != livemem.IsHostKind(sc.memory) {
 			continue
 		}
-		if o.Pid != sc.pid || o.Device != sc.device && !livemem.IsHost(sc.memory) {
-			if other, ok := s.t.Facts.GPUOf(o.Pid, o.Device); paired && ok && other == gpu {
+		if o.Pid != sc.pid || o.Device != sc.device && !livemem.IsHostKind(sc.memory) {
+			if other, ok := s.t.Facts.GPUOfOrdinal(o.Pid, o.Device); paired && ok && other == gpu {
 				sc.tracked += h.Bytes
 			}
 			continue
 		}
 		sc.tracked += h.Bytes
 		sc.ownBytes += h.Bytes
-		k := key{s.t.Origins.Memory(originID), s.t.SiteLabel(originID)}
+		k := key{s.t.Origins.MemoryKindOf(originID), s.t.SiteOfOrigin(originID)}
 		if found[k] == nil {
 			found[k] = &holdingSite{memory: k.memory, site: k.site}
 		}
@@ -177,7 +177,7 @@ func (s *contextScan) findHolders(sc *Context) {
 
 // examineAllocator sets the state of the allocator of the process and device.
 func (s *contextScan) examineAllocator(sc *Context) {
-	if s.p.Allocators == nil || livemem.IsHost(sc.memory) {
+	if s.p.Allocators == nil || livemem.IsHostKind(sc.memory) {
 		return
 	}
 	for _, a := range s.p.Allocators.List {
@@ -187,10 +187,10 @@ func (s *contextScan) examineAllocator(sc *Context) {
 		sc.hasAllocator = true
 		sc.totals = a.Totals()
 		sc.Expandable = a.Rules.Expandable
-		sc.spaces = a.Survey(nil)
-		sc.unseen = a.Unseen(sc.spaces)
+		sc.spaces = a.MeasureSpaces(nil)
+		sc.unseen = a.UnseenReservedBytes(sc.spaces)
 		sc.tracked += sc.totals.Reserved - sc.totals.Allocated
-		sc.roundedSize = a.Rules.Round(sc.Requested)
+		sc.roundedSize = a.Rules.RoundBlockSize(sc.Requested)
 		sc.boundLimit(&a.Rules, s.peakReserved[a])
 		s.classifyCached(sc, a)
 	}
@@ -199,13 +199,13 @@ func (s *contextScan) examineAllocator(sc *Context) {
 // boundLimit sets the bounds of the allocator's own limit. peakReserved is the highest number of
 // reserved bytes so far; the limit allowed it. The limit is below the reserved bytes plus a segment
 // for the request. If the bounds contradict each other, the program lowered the limit.
-func (sc *Context) boundLimit(rules *caching.Rules, peakReserved int64) {
+func (sc *Context) boundLimit(rules *caching.AllocatorRules, peakReserved int64) {
 	if !sc.HitOwnLimit() {
 		return
 	}
 	fixedRules := *rules
 	fixedRules.Expandable = false // PyTorch always checks the limit with a full segment
-	sc.limitBelow = sc.totals.Reserved + fixedRules.Segment(sc.roundedSize)
+	sc.limitBelow = sc.totals.Reserved + fixedRules.MaxSegmentSize(sc.roundedSize)
 	if peakReserved = max(peakReserved, sc.totals.Reserved); peakReserved < sc.limitBelow {
 		sc.limitLeast = peakReserved
 	}
@@ -216,5 +216,5 @@ func (sc *Context) HitOwnLimit() bool { return sc.byAllocator && sc.abandoned &&
 
 // onDevice reports whether the request was for device memory.
 func (sc *Context) onDevice() bool {
-	return !livemem.IsHost(sc.memory) && sc.memory != format.MemoryManaged
+	return !livemem.IsHostKind(sc.memory) && sc.memory != format.MemoryManaged
 }

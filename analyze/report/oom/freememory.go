@@ -40,15 +40,15 @@ func freeAt(t *timeline.Timeline, sc *Context) freeMemory {
 		f.queried, f.queriedAgeNs, f.total = s.FreeBytes, sc.AtNs-s.AtNs, s.TotalBytes
 		use(s.FreeBytes, sc.AtNs-s.AtNs, "cuMemGetInfo")
 	}
-	index, paired := t.Facts.NVMLDevice(sc.pid, sc.device)
+	index, paired := t.Facts.NVMLIndexOf(sc.pid, sc.device)
 	if !paired {
 		return f
 	}
-	if m, _, isMIG := t.Facts.MIGOf(sc.pid, sc.device); isMIG { // NVML samples only the whole GPU
+	if m, _, isMIG := t.Facts.MIGDeviceOf(sc.pid, sc.device); isMIG { // NVML samples only the whole GPU
 		f.total = max(f.total, m.MemoryBytes)
 	} else {
 		f.total = max(f.total, t.Facts.Devices[index].TotalBytes)
-		if s, ok := t.Facts.Nearest(catalog.MetricMemoryFree, index, sc.AtNs); ok {
+		if s, ok := t.Facts.NearestSample(catalog.MetricMemoryFree, index, sc.AtNs); ok {
 			f.nvml, f.nvmlAgeNs = units.RoundInt(s.Value), sc.AtNs-s.AtNs
 			use(units.RoundInt(s.Value), sc.AtNs-s.AtNs, "NVML")
 		}
@@ -68,7 +68,7 @@ const fromUpperBound = "an upper bound: device memory minus memory that is known
 // otherProcesses sets the memory of other processes on a GPU. index is its NVML index.
 func otherProcesses(t *timeline.Timeline, f *freeMemory, sc *Context, index int32) {
 	var sum int64
-	for _, s := range t.Facts.ProcessesAt(index, sc.AtNs) {
+	for _, s := range t.Facts.ProcessMemoryAt(index, sc.AtNs) {
 		f.others = sum
 		if s.Pid == sc.pid {
 			continue
@@ -78,14 +78,14 @@ func otherProcesses(t *timeline.Timeline, f *freeMemory, sc *Context, index int3
 		if name, _ := t.ProcessName(s.Pid); len(f.otherNames) < 3 {
 			f.otherNames = append(
 				f.otherNames,
-				fmt.Sprintf("%d %s %s", s.Pid, name, units.Bytes(units.RoundInt(s.Value))),
+				fmt.Sprintf("%d %s %s", s.Pid, name, units.FormatBytes(units.RoundInt(s.Value))),
 			)
 		}
 	}
 }
 
 // nearestQuery returns the result of cuMemGetInfo that is nearest to atNs, Unix ns.
-func nearestQuery(t *timeline.Timeline, device int32, atNs int64) (best timeline.FreeSample, ok bool) {
+func nearestQuery(t *timeline.Timeline, device int32, atNs int64) (best timeline.FreeMemorySample, ok bool) {
 	for _, s := range t.Free {
 		if s.Device == device && (!ok || max(s.AtNs-atNs, atNs-s.AtNs) < max(best.AtNs-atNs, atNs-best.AtNs)) {
 			best, ok = s, true

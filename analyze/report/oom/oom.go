@@ -15,7 +15,7 @@ import (
 // It returns a *report.SortError for an unknown opt.Sort and a *quality.ClassError if the recording
 // has no memory calls.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.View()
+	t = t.NewView()
 	if err := quality.Check(t, "oom", Needs); err != nil {
 		return nil, err
 	}
@@ -28,10 +28,10 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 
 // NewReport returns the report of all failures of a recording. p is the program's memory at the
 // end. NewReport returns a *report.SortError for an unknown opt.Sort.
-func NewReport(t *timeline.Timeline, all []Failure, p *timeline.Program, opt *query.Options) (*report.Report, error) {
+func NewReport(t *timeline.Timeline, all []Failure, p *timeline.ProgramMemory, opt *query.Options) (*report.Report, error) {
 	r := &report.Report{
 		Command: "oom",
-		Window:  opt.Window(t.Recording()),
+		Window:  opt.NarrowWindow(t.RecordingWindow()),
 		Quality: quality.OfProgram(t, p),
 		Notes:   t.Facts.Notes,
 	}
@@ -63,19 +63,19 @@ func SelectFailures(
 	t *timeline.Timeline,
 	all []Failure,
 	filter *query.Filter,
-) (chosen []*Failure, rest int, none *query.NoMatch) {
-	callers, window := query.NewCallers(), filter.Window(t.Recording())
+) (chosen []*Failure, rest int, none *query.NoMatchError) {
+	callers, window := query.NewSeenCallers(), filter.NarrowWindow(t.RecordingWindow())
 	for i := range all {
 		f := &all[i]
 		o := &t.Origins.List[f.Origin]
-		callers.Add(o.Pid, o.Tid, o.Device, o.Stream)
+		callers.AddCaller(o.Pid, o.Tid, o.Device, o.Stream)
 		if f.AtNs >= window.FromNs && f.AtNs <= window.ToNs && f.Requested >= filter.MinBytes &&
 			filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 			chosen = append(chosen, f)
 		}
 	}
 	if len(chosen) == 0 && len(all) > 0 {
-		none = callers.Explain(filter)
+		none = callers.ExplainNoMatch(filter)
 	}
 	if rest = len(chosen) - MaxContexts; rest > 0 {
 		slices.SortStableFunc(chosen, func(a, b *Failure) int { return cmp.Compare(a.Outcome, b.Outcome) })

@@ -26,147 +26,147 @@ type oomCase struct {
 
 var oomCases = map[string]oomCase{
 	"more than there is": {func(s *analyzetest.TorchScript) {
-		s.Sparse(9, 100*analyzetest.Mib, 100*analyzetest.Mib)
-		s.FailedDriverAlloc(300 * analyzetest.Mib)
-		s.FailedDriverAlloc(300 * analyzetest.Mib)
-		s.Oom(300*analyzetest.Mib, 100*analyzetest.Mib)
+		s.AddSparseSegments(9, 100*analyzetest.Mib, 100*analyzetest.Mib)
+		s.AddFailedDriverAlloc(300 * analyzetest.Mib)
+		s.AddFailedDriverAlloc(300 * analyzetest.Mib)
+		s.AddOutOfMemory(300*analyzetest.Mib, 100*analyzetest.Mib)
 	}, oom.Capacity, oom.Inactive, "no", 2, "100.0 MiB were free, and 0 B unused in the allocator's segments; the driver " +
 		"refused 2 times"},
 	"gaps of 14 MiB": {func(s *analyzetest.TorchScript) {
-		s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
-		s.FailedDriverAlloc(300 * analyzetest.Mib)
-		s.FailedDriverAlloc(300 * analyzetest.Mib)
-		s.Oom(300*analyzetest.Mib, 200*analyzetest.Mib)
-		s.Launch()
+		s.AddSparseSegments(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.AddFailedDriverAlloc(300 * analyzetest.Mib)
+		s.AddFailedDriverAlloc(300 * analyzetest.Mib)
+		s.AddOutOfMemory(300*analyzetest.Mib, 200*analyzetest.Mib)
+		s.AddLaunch()
 	}, oom.Fragmentation, oom.Continued, "perhaps", 2, "560.0 MiB unused in segments, but the largest piece is 14.0 MiB"},
 	"gaps of 90 MiB": {func(s *analyzetest.TorchScript) {
-		s.Sparse(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
-		s.FailedDriverAlloc(300 * analyzetest.Mib)
-		s.Oom(300*analyzetest.Mib, 100*analyzetest.Mib)
-		s.Tp.Exit(42, 30*analyzetest.Second)
+		s.AddSparseSegments(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
+		s.AddFailedDriverAlloc(300 * analyzetest.Mib)
+		s.AddOutOfMemory(300*analyzetest.Mib, 100*analyzetest.Mib)
+		s.Tp.AddExit(42, 30*analyzetest.Second)
 	}, oom.Fragmentation, oom.Ended, "yes", 1, "with expandable segments the request would have succeeded"},
 	"gaps of another stream": {func(s *analyzetest.TorchScript) {
 		s.Stream = 0x77
-		s.Sparse(4, 200*analyzetest.Mib, 10*analyzetest.Mib)
+		s.AddSparseSegments(4, 200*analyzetest.Mib, 10*analyzetest.Mib)
 		s.Stream = 0
-		s.FailedDriverAlloc(150 * analyzetest.Mib)
-		s.Oom(150*analyzetest.Mib, 100*analyzetest.Mib)
-		s.Segment(0x7e0000000000, 150*analyzetest.Mib)
-		s.Block(0x7e0000000000, 150*analyzetest.Mib, "forward (model.py:12)")
+		s.AddFailedDriverAlloc(150 * analyzetest.Mib)
+		s.AddOutOfMemory(150*analyzetest.Mib, 100*analyzetest.Mib)
+		s.AddSegment(0x7e0000000000, 150*analyzetest.Mib)
+		s.AddBlock(0x7e0000000000, 150*analyzetest.Mib, "forward (model.py:12)")
 	}, oom.Fragmentation, oom.Recovered, "yes", 1, "largest piece is 190.0 MiB and cannot serve this request"},
 	"memory fraction": {func(s *analyzetest.TorchScript) {
-		s.Sparse(2, 100*analyzetest.Mib, 100*analyzetest.Mib)
-		s.Oom(100*analyzetest.Mib, 800*analyzetest.Mib)
-		s.Launch()
+		s.AddSparseSegments(2, 100*analyzetest.Mib, 100*analyzetest.Mib)
+		s.AddOutOfMemory(100*analyzetest.Mib, 800*analyzetest.Mib)
+		s.AddLaunch()
 	}, oom.Limit, oom.Continued, "no", 0, "gave up without calling the driver"},
 	"memory fraction, and gaps that are enough": {func(s *analyzetest.TorchScript) {
-		s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
-		s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
-		s.Launch()
+		s.AddSparseSegments(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.AddOutOfMemory(300*analyzetest.Mib, 700*analyzetest.Mib)
+		s.AddLaunch()
 	}, oom.Limit, oom.Continued, "perhaps", 0, "the request of 300.0 MiB would have succeeded if 560.0 MiB of " +
 		"unused memory were in one piece, or without the limit of 800.0 MiB to 1.1 GiB; expandable segments would have helped if"},
 	"memory fraction, and large gaps": {func(s *analyzetest.TorchScript) {
-		s.Sparse(5, 110*analyzetest.Mib, 10*analyzetest.Mib)
-		s.Oom(300*analyzetest.Mib, 450*analyzetest.Mib)
+		s.AddSparseSegments(5, 110*analyzetest.Mib, 10*analyzetest.Mib)
+		s.AddOutOfMemory(300*analyzetest.Mib, 450*analyzetest.Mib)
 	}, oom.Limit, oom.Inactive, "yes", 0, "if 500.0 MiB of unused memory were in one piece, or without the limit " +
 		"of 550.0 MiB to 850.0 MiB; with expandable segments the request would have succeeded"},
 	"memory fraction, and gaps that are just enough": {func(s *analyzetest.TorchScript) {
-		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
-		s.Oom(140*analyzetest.Mib, 700*analyzetest.Mib)
+		s.AddSparseSegments(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.AddOutOfMemory(140*analyzetest.Mib, 700*analyzetest.Mib)
 	}, oom.Limit, oom.Inactive, "perhaps", 0, "would have succeeded if 140.0 MiB of unused memory"},
 	"memory fraction, and gaps that are not enough": {func(s *analyzetest.TorchScript) {
-		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
-		s.Oom(140*analyzetest.Mib+512, 700*analyzetest.Mib)
+		s.AddSparseSegments(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.AddOutOfMemory(140*analyzetest.Mib+512, 700*analyzetest.Mib)
 	}, oom.Limit, oom.Inactive, "no", 0, "it has a limit, such as set_per_process_memory_fraction or that of a " +
 		"pool; "},
 	"memory fraction, and one large gap of another stream": {func(s *analyzetest.TorchScript) {
 		s.Stream = 0x77
-		s.Sparse(1, 400*analyzetest.Mib, 10*analyzetest.Mib)
+		s.AddSparseSegments(1, 400*analyzetest.Mib, 10*analyzetest.Mib)
 		s.Stream = 0
-		s.SparseElsewhere(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
-		s.Oom(300*analyzetest.Mib, 400*analyzetest.Mib)
+		s.AddOtherSparseSegments(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.AddOutOfMemory(300*analyzetest.Mib, 400*analyzetest.Mib)
 	}, oom.Limit, oom.Inactive, "yes", 0, "an unused piece of 390.0 MiB does not help: it is for another " +
 		"stream, pool or size class"},
 	"memory fraction, and gaps of several streams": {func(s *analyzetest.TorchScript) {
 		s.Stream = 0x77
-		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.AddSparseSegments(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.Stream = 0
-		s.SparseElsewhere(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
-		s.Oom(200*analyzetest.Mib, 400*analyzetest.Mib)
+		s.AddOtherSparseSegments(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.AddOutOfMemory(200*analyzetest.Mib, 400*analyzetest.Mib)
 	}, oom.Limit, oom.Inactive, "perhaps", 0, "would have succeeded if 280.0 MiB of unused memory were in one piece"},
 	"a fraction that was lowered": {func(s *analyzetest.TorchScript) {
-		s.SparseElsewhere(1, 900*analyzetest.Mib, analyzetest.Mib)
-		s.Free(0x7d0000000000, analyzetest.Mib)
-		s.GiveBack(0x7d0000000000, 900*analyzetest.Mib)
-		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
-		s.Oom(100*analyzetest.Mib, 700*analyzetest.Mib)
+		s.AddOtherSparseSegments(1, 900*analyzetest.Mib, analyzetest.Mib)
+		s.AddBlockFree(0x7d0000000000, analyzetest.Mib)
+		s.RemoveSegment(0x7d0000000000, 900*analyzetest.Mib)
+		s.AddSparseSegments(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.AddOutOfMemory(100*analyzetest.Mib, 700*analyzetest.Mib)
 	}, oom.Limit, oom.Inactive, "perhaps", 0, "or without the limit of less than 300.0 MiB"},
 	"the driver's limit, and gaps that are enough": {func(s *analyzetest.TorchScript) {
-		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
-		s.FailedDriverAlloc(100 * analyzetest.Mib)
-		s.Oom(100*analyzetest.Mib, 700*analyzetest.Mib)
+		s.AddSparseSegments(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.AddFailedDriverAlloc(100 * analyzetest.Mib)
+		s.AddOutOfMemory(100*analyzetest.Mib, 700*analyzetest.Mib)
 	}, oom.Limit, oom.Inactive, "yes", 1, "would have succeeded if 140.0 MiB of unused memory were in one piece, or " +
 		"without the limit; with"},
 	"gaps that are enough, and NCCL below a quota": {func(s *analyzetest.TorchScript) {
-		s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.AddSparseSegments(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.AddMemGetInfo(700 * analyzetest.Mib)
-		analyzetest.At(s.FailedDriverAlloc(100*analyzetest.Mib), 3, "init (train.py:1)")
+		analyzetest.SetStackAndSite(s.AddFailedDriverAlloc(100*analyzetest.Mib), 3, "init (train.py:1)")
 	}, oom.Limit, oom.Inactive, "", 1, "the driver refused: a limit of a MIG slice"},
 	"another process": {func(s *analyzetest.TorchScript) {
-		s.Sparse(2, 100*analyzetest.Mib, 100*analyzetest.Mib)
+		s.AddSparseSegments(2, 100*analyzetest.Mib, 100*analyzetest.Mib)
 		s.AddProcessMemory(42, "train", 200*analyzetest.Mib)
 		s.AddProcessMemory(99, "notebook", 700*analyzetest.Mib)
-		s.FailedDriverAlloc(300 * analyzetest.Mib)
-		s.Oom(300*analyzetest.Mib, 100*analyzetest.Mib)
+		s.AddFailedDriverAlloc(300 * analyzetest.Mib)
+		s.AddOutOfMemory(300*analyzetest.Mib, 100*analyzetest.Mib)
 	}, oom.OtherProcess, oom.Inactive, "no", 1, "other processes used 700.0 MiB (99 notebook 700.0 MiB)"},
 	"cached by PyTorch, wanted by NCCL": {func(s *analyzetest.TorchScript) {
-		s.Sparse(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
+		s.AddSparseSegments(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
 		for i := range int64(9) {
-			s.Free(0x7f0000000000+i*0x10000000, 10*analyzetest.Mib)
+			s.AddBlockFree(0x7f0000000000+i*0x10000000, 10*analyzetest.Mib)
 		}
 		s.AddMemGetInfo(100 * analyzetest.Mib)
-		analyzetest.At(s.FailedDriverAlloc(200*analyzetest.Mib), 3, "init (train.py:1)")
-		s.Launch()
+		analyzetest.SetStackAndSite(s.AddFailedDriverAlloc(200*analyzetest.Mib), 3, "init (train.py:1)")
+		s.AddLaunch()
 	}, oom.Cached, oom.Continued, "", 1, "900.0 MiB more in whole segments of PyTorch's cache"},
 	"tried again by PyTorch": {func(s *analyzetest.TorchScript) {
-		s.Sparse(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
+		s.AddSparseSegments(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
 		for i := range int64(9) {
-			s.Free(0x7f0000000000+i*0x10000000, 10*analyzetest.Mib)
+			s.AddBlockFree(0x7f0000000000+i*0x10000000, 10*analyzetest.Mib)
 		}
 		s.AddMemGetInfo(100 * analyzetest.Mib)
-		s.FailedDriverAlloc(300 * analyzetest.Mib)
+		s.AddFailedDriverAlloc(300 * analyzetest.Mib)
 		for i := range int64(3) {
-			s.GiveBack(0x7f0000000000+i*0x10000000, 100*analyzetest.Mib)
+			s.RemoveSegment(0x7f0000000000+i*0x10000000, 100*analyzetest.Mib)
 		}
-		s.Segment(0x7e0000000000, 300*analyzetest.Mib)
-		s.Block(0x7e0000000000, 299*analyzetest.Mib, "forward (model.py:12)")
+		s.AddSegment(0x7e0000000000, 300*analyzetest.Mib)
+		s.AddBlock(0x7e0000000000, 299*analyzetest.Mib, "forward (model.py:12)")
 	}, oom.Cached, oom.Retried, "yes", 1, "the driver refused 1 time, and the allocator returned 300.0 MiB to " +
 		"the driver in between; the same request succeeded"},
 	"a plain program": {func(s *analyzetest.TorchScript) {
-		s.Tp.Alloc(analyzetest.Second, analyzetest.Us, 0x7f0000000000, 900*analyzetest.Mib)
+		s.Tp.AddAlloc(analyzetest.Second, analyzetest.Us, 0x7f0000000000, 900*analyzetest.Mib)
 		s.Now += analyzetest.Second
 		s.AddMemGetInfo(100 * analyzetest.Mib)
-		s.FailedDriverAlloc(200 * analyzetest.Mib)
-		s.Tp.Free(s.Now+500*analyzetest.Ms, analyzetest.Us, 0x7f0000000000)
-		s.Tp.Alloc(s.Now+12*analyzetest.Second, analyzetest.Us, 0x7f0000000000, 400*analyzetest.Mib)
+		s.AddFailedDriverAlloc(200 * analyzetest.Mib)
+		s.Tp.AddFree(s.Now+500*analyzetest.Ms, analyzetest.Us, 0x7f0000000000)
+		s.Tp.AddAlloc(s.Now+12*analyzetest.Second, analyzetest.Us, 0x7f0000000000, 400*analyzetest.Mib)
 	}, oom.Capacity, oom.Recovered, "", 1, "900.0 MiB were freed within the next second"},
 	"a sample from before the memory was filled": {func(s *analyzetest.TorchScript) {
-		s.Tp.NVML(0, s.Now, catalog.MetricMemoryFree, float64(990*analyzetest.Mib))
-		s.Tp.Alloc(s.Now+analyzetest.Ms, analyzetest.Us, 0x7f0000000000, 900*analyzetest.Mib)
+		s.Tp.AddNVMLSample(0, s.Now, catalog.MetricMemoryFree, float64(990*analyzetest.Mib))
+		s.Tp.AddAlloc(s.Now+analyzetest.Ms, analyzetest.Us, 0x7f0000000000, 900*analyzetest.Mib)
 		s.Now += 2 * analyzetest.Ms
-		s.FailedDriverAlloc(200 * analyzetest.Mib)
+		s.AddFailedDriverAlloc(200 * analyzetest.Mib)
 	}, oom.Capacity, oom.Inactive, "", 1, "at most 100.0 MiB were free"},
 	"a pool with a maximum": {func(s *analyzetest.TorchScript) {
 		s.AddMemGetInfo(800 * analyzetest.Mib)
-		r := s.FailedDriverAlloc(200 * analyzetest.Mib)
+		r := s.AddFailedDriverAlloc(200 * analyzetest.Mib)
 		r.Name, r.MemoryKind = "cuMemAllocAsync", format.MemoryAsync
 	}, oom.Limit, oom.Inactive, "", 1, "the pool may have a maximum"},
 	"memory of the host": {func(s *analyzetest.TorchScript) {
-		r := s.FailedDriverAlloc(200 * analyzetest.Mib)
+		r := s.AddFailedDriverAlloc(200 * analyzetest.Mib)
 		r.Name, r.MemoryKind = "cuMemHostAlloc", format.MemoryHost
 	}, oom.Limit, oom.Inactive, "", 1, "is host memory"},
 	"no sample of the free memory": {func(s *analyzetest.TorchScript) {
-		s.FailedDriverAlloc(200 * analyzetest.Mib)
+		s.AddFailedDriverAlloc(200 * analyzetest.Mib)
 	}, oom.Unknown, oom.Inactive, "", 1, "but there is no sample of the free memory"},
 }
 
@@ -184,7 +184,7 @@ func TestOOMClasses(t *testing.T) {
 			"driver_calls":    fmt.Sprint(c.calls),
 			"expandable_fits": map[bool]string{true: "<nil>", false: c.fits}[c.fits == ""],
 		} {
-			if got := analyzetest.Cells(t, r, "failures", column); len(got) != 1 || got[0] != want {
+			if got := analyzetest.ColumnTexts(t, r, "failures", column); len(got) != 1 || got[0] != want {
 				t.Errorf("%s: %s %v, want %s", name, column, got, want)
 			}
 		}
@@ -199,7 +199,7 @@ func TestOOMClasses(t *testing.T) {
 			name == "a fraction that was lowered" {
 			also, said = "fragmentation", 1
 		}
-		if got := analyzetest.Cells(t, r, "failures", "also"); got[0] != also {
+		if got := analyzetest.ColumnTexts(t, r, "failures", "also"); got[0] != also {
 			t.Errorf("%s: also %v, want %s", name, got, also)
 		}
 		if n, _, _ := r.Number("fragmentation_under_limit"); n != said {
@@ -238,7 +238,7 @@ func TestOOMConfidenceGoesDown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := analyzetest.Cells(t, r, "failures", "confidence"); got[0] != c.want {
+		if got := analyzetest.ColumnTexts(t, r, "failures", "confidence"); got[0] != c.want {
 			t.Errorf("%s: confidence %v, want %s: %s", name, got, c.want, r.Tables[0].Rows[0].Evidence)
 		}
 		if got := r.Tables[0].Rows[0].Evidence; !strings.Contains(got, c.reason) {
@@ -249,36 +249,36 @@ func TestOOMConfidenceGoesDown(t *testing.T) {
 
 func TestOOMTellsWhyCachedMemoryWasOfNoUse(t *testing.T) {
 	s := analyzetest.NewTorchScript(t)
-	s.Segment(0x7e0000000000, 2*analyzetest.Mib)
-	s.Block(0x7e0000000000, analyzetest.Mib/2, "bias (model.py:1)")
+	s.AddSegment(0x7e0000000000, 2*analyzetest.Mib)
+	s.AddBlock(0x7e0000000000, analyzetest.Mib/2, "bias (model.py:1)")
 	s.Stream = 0x77
-	s.Segment(0x7d0000000000, 80*analyzetest.Mib)
-	s.Block(0x7d0000000000, 10*analyzetest.Mib, "side (model.py:2)")
+	s.AddSegment(0x7d0000000000, 80*analyzetest.Mib)
+	s.AddBlock(0x7d0000000000, 10*analyzetest.Mib, "side (model.py:2)")
 	s.Stream, s.Pool = 0, -3
-	s.Segment(0x7c0000000000, 60*analyzetest.Mib)
-	s.Block(0x7c0000000000, 10*analyzetest.Mib, "graph (model.py:3)")
+	s.AddSegment(0x7c0000000000, 60*analyzetest.Mib)
+	s.AddBlock(0x7c0000000000, 10*analyzetest.Mib, "graph (model.py:3)")
 	s.Pool = 0
-	s.Sparse(3, 20*analyzetest.Mib, 6*analyzetest.Mib)
-	s.Row(format.AllocatorFreeRequested, 0x7f0000000000, 6*analyzetest.Mib).AllocatedBytes -= 6 * analyzetest.Mib
+	s.AddSparseSegments(3, 20*analyzetest.Mib, 6*analyzetest.Mib)
+	s.AddEvent(format.AllocatorFreeRequested, 0x7f0000000000, 6*analyzetest.Mib).AllocatedBytes -= 6 * analyzetest.Mib
 	s.Allocated -= 6 * analyzetest.Mib
-	s.FailedDriverAlloc(100 * analyzetest.Mib)
-	s.Oom(100*analyzetest.Mib, 40*analyzetest.Mib)
+	s.AddFailedDriverAlloc(100 * analyzetest.Mib)
+	s.AddOutOfMemory(100*analyzetest.Mib, 40*analyzetest.Mib)
 	r, err := oom.Run(s.Tp.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := make(map[string]string)
-	reasons, bytes, by := analyzetest.Cells(
+	reasons, bytes, by := analyzetest.ColumnTexts(
 		t,
 		r,
 		"cached",
 		"reason",
-	), analyzetest.Cells(
+	), analyzetest.ColumnTexts(
 		t,
 		r,
 		"cached",
 		"bytes",
-	), analyzetest.Cells(
+	), analyzetest.ColumnTexts(
 		t,
 		r,
 		"cached",
@@ -301,11 +301,11 @@ func TestOOMTellsWhyCachedMemoryWasOfNoUse(t *testing.T) {
 }
 
 func TestOOMReport(t *testing.T) {
-	r, err := oom.Run(analyzetest.OomTape(t).Timeline(), query.Options{Top: 20, MaxFrames: 12})
+	r, err := oom.Run(analyzetest.OOMRecording(t).Timeline(), query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {
 		t.Fatal(err)
 	}
-	analyzetest.Goldens(t, r, "oom", 110)
+	analyzetest.CompareGoldenReports(t, r, "oom", 110)
 	for name, want := range map[string]float64{
 		"failures":      3,
 		"fatal":         0,
@@ -322,12 +322,12 @@ func TestOOMReport(t *testing.T) {
 
 // limitedTape fails twice under a limit. The first request would fit into the unused memory if that
 // were in one piece, the second would not.
-func limitedTape(t testing.TB) *analyzetest.Tape {
+func limitedTape(t testing.TB) *analyzetest.TestRecording {
 	s := analyzetest.NewTorchScript(t)
-	s.Sparse(35, 200*analyzetest.Mib, 98*analyzetest.Mib)
-	s.Oom(2150*analyzetest.Mib, 130<<30)
-	s.Oom(4000*analyzetest.Mib, 130<<30)
-	s.Launch()
+	s.AddSparseSegments(35, 200*analyzetest.Mib, 98*analyzetest.Mib)
+	s.AddOutOfMemory(2150*analyzetest.Mib, 130<<30)
+	s.AddOutOfMemory(4000*analyzetest.Mib, 130<<30)
+	s.AddLaunch()
 	return s.Tp
 }
 
@@ -337,7 +337,7 @@ func TestOOMUnderALimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	analyzetest.Goldens(t, r, "oomlimit", 130)
+	analyzetest.CompareGoldenReports(t, r, "oomlimit", 130)
 	for name, want := range map[string]float64{
 		"failures":                  2,
 		"limit":                     2,
@@ -363,7 +363,7 @@ func TestOOMFollowsTheFilter(t *testing.T) {
 		"other device":   {query.Filter{Devices: []int32{3}}, 0, "device"},
 		"nothing inside": {query.Filter{FromNs: analyzetest.Epoch + 50*analyzetest.Second}, 0, ""},
 	} {
-		r, err := oom.Run(analyzetest.OomTape(t).Timeline(), query.Options{Filter: c.filter})
+		r, err := oom.Run(analyzetest.OOMRecording(t).Timeline(), query.Options{Filter: c.filter})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -380,17 +380,17 @@ func TestOOMFollowsTheFilter(t *testing.T) {
 func TestManyFailuresAreBounded(t *testing.T) {
 	s := analyzetest.NewTorchScript(t)
 	for range 3 * oom.MaxContexts {
-		s.FailedDriverAlloc(200 * analyzetest.Mib)
-		s.Tp.Alloc(s.Now+analyzetest.Us*10, analyzetest.Us, 0x7f0000000000, 200*analyzetest.Mib)
-		s.Tp.Free(s.Now+analyzetest.Us*20, analyzetest.Us, 0x7f0000000000)
+		s.AddFailedDriverAlloc(200 * analyzetest.Mib)
+		s.Tp.AddAlloc(s.Now+analyzetest.Us*10, analyzetest.Us, 0x7f0000000000, 200*analyzetest.Mib)
+		s.Tp.AddFree(s.Now+analyzetest.Us*20, analyzetest.Us, 0x7f0000000000)
 	}
 	s.Now += analyzetest.Second
-	s.FailedDriverAlloc(300 * analyzetest.Mib)
+	s.AddFailedDriverAlloc(300 * analyzetest.Mib)
 	r, err := oom.Run(s.Tp.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	outcomes := analyzetest.Cells(t, r, "failures", "outcome")
+	outcomes := analyzetest.ColumnTexts(t, r, "failures", "outcome")
 	if n, _, _ := r.Number(
 		"failures",
 	); n != 3*oom.MaxContexts+1 || len(outcomes) != oom.MaxContexts ||

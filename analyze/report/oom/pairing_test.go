@@ -11,14 +11,14 @@ import (
 )
 
 // dividedTape is of a machine with one MIG GPU and one whole GPU. Processes see them differently.
-func dividedTape(t *testing.T) *analyzetest.Tape {
-	tp := analyzetest.NewTape(t)
+func dividedTape(t *testing.T) *analyzetest.TestRecording {
+	tp := analyzetest.NewTestRecording(t)
 	for device, fact := range []string{
 		`{"uuid":"GPU-aaaa","mig":true,"mig_devices":[{"uuid":"MIG-1111","gpu_instance":7,` +
 			`"memory_bytes":10737418240,"name":"NVIDIA H100 MIG 1g.10gb"},{"uuid":"MIG-2222","gpu_instance":8}]}`,
 		`{"uuid":"GPU-bbbb","mig":false}`,
 	} {
-		tp.Add(format.Row{
+		tp.AddRow(format.Row{
 			Kind: format.KindDevice, StartNs: analyzetest.Epoch, Device: int32(device),
 			Name: "NVIDIA H100", Bytes: 80 << 30, Message: fact,
 		})
@@ -26,7 +26,7 @@ func dividedTape(t *testing.T) *analyzetest.Tape {
 	for pid, uuid := range map[int32]string{
 		1: "MIG-1111", 2: "MIG-2222", 3: "GPU-bbbb", 4: "", 5: "GPU-bbbb", 6: "MIG-2222", 7: "", 8: "GPU-cccc", 9: "",
 	} {
-		r := tp.Add(
+		r := tp.AddRow(
 			format.Row{Kind: format.KindProcess, StartNs: analyzetest.Epoch, Pid: pid, Name: "train", Device: -1},
 		)
 		if uuid != "" {
@@ -36,12 +36,12 @@ func dividedTape(t *testing.T) *analyzetest.Tape {
 	return tp
 }
 
-// TestMIGDevicesArePaired pairs CUDA ordinals of processes with MIG devices, by the recorder's facts
-// and by the UUIDs that the driver returned to the process.
+// TestMIGDevicesArePaired pairs CUDA ordinals of processes with MIG devices, by the recorder's
+// facts and by the UUIDs that the driver returned to the process.
 func TestMIGDevicesArePaired(t *testing.T) {
 	tp := dividedTape(t)
 	returnUUID := func(pid int32, name, uuid string) {
-		r := tp.Call(format.KindAPI, name, analyzetest.Second+int64(pid)*analyzetest.Ms, analyzetest.Us)
+		r := tp.AddCall(format.KindAPI, name, analyzetest.Second+int64(pid)*analyzetest.Ms, analyzetest.Us)
 		r.Pid, r.Device, r.Message = pid, 0, uuid
 	}
 	returnUUID(5, "cuDeviceGetUuid_v2", "GPU-1111") // differs from the process's environment
@@ -62,11 +62,11 @@ func TestMIGDevicesArePaired(t *testing.T) {
 		8: "0 NVIDIA H100, samples of 1 true, reverse 0 false",
 		9: "0 NVIDIA H100, samples of 0 true, reverse 0 true",
 	} {
-		index, ok := tl.Facts.NVMLDevice(pid, 0)
+		index, ok := tl.Facts.NVMLIndexOf(pid, 0)
 		ordinal, back := tl.Facts.OrdinalOf(pid, 0)
 		if got := fmt.Sprintf(
 			"%s, samples of %d %v, reverse %d %v",
-			tl.OrdinalLabel(pid, 0),
+			tl.OrdinalDeviceLabel(pid, 0),
 			index,
 			ok,
 			ordinal,
@@ -75,7 +75,7 @@ func TestMIGDevicesArePaired(t *testing.T) {
 			t.Errorf("process %d: %s, want %s", pid, got, want)
 		}
 	}
-	if m, _, ok := tl.Facts.MIGOf(7, 0); !ok || m.UUID != "MIG-2222" {
+	if m, _, ok := tl.Facts.MIGDeviceOf(7, 0); !ok || m.UUID != "MIG-2222" {
 		t.Errorf("process 7 is on %+v", m)
 	}
 }
@@ -86,15 +86,15 @@ func TestMemoryOfAMIGDevice(t *testing.T) {
 		"MIG-1111": {10 << 30, -1}, "MIG-2222": {0, -1}, "GPU-bbbb": {80 << 30, 60 << 30},
 	} {
 		tp := dividedTape(t)
-		tp.Without(func(r *format.Row) bool { return r.Kind == format.KindProcess })
-		tp.Add(format.Row{
+		tp.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindProcess })
+		tp.AddRow(format.Row{
 			Kind: format.KindProcess, StartNs: analyzetest.Epoch, Pid: 42, Name: "train", Device: -1,
 			Message: `{"devices":[{"ordinal":0,"uuid":"` + uuid + `"}]}`,
 		})
 		for device := range int32(2) {
-			tp.NVML(device, analyzetest.Second, catalog.MetricMemoryFree, 60<<30)
-			tp.NVML(device, analyzetest.Second, catalog.MetricMemoryUsed, 20<<30)
-			tp.NVML(device, analyzetest.Second, catalog.MetricMemoryTotal, 80<<30)
+			tp.AddNVMLSample(device, analyzetest.Second, catalog.MetricMemoryFree, 60<<30)
+			tp.AddNVMLSample(device, analyzetest.Second, catalog.MetricMemoryUsed, 20<<30)
+			tp.AddNVMLSample(device, analyzetest.Second, catalog.MetricMemoryTotal, 80<<30)
 		}
 		tl := tp.Timeline()
 		free := freeAt(
@@ -108,7 +108,7 @@ func TestMemoryOfAMIGDevice(t *testing.T) {
 		if free.total != want.total || nvml != want.nvml {
 			t.Errorf("%s: %d of %d bytes are free, want %+v", uuid, nvml, free.total, want)
 		}
-		_, used, ok := tl.DeviceUse(0, analyzetest.Epoch+2*analyzetest.Second)
+		_, used, ok := tl.DeviceMemoryUse(0, analyzetest.Epoch+2*analyzetest.Second)
 		if isMIG := strings.HasPrefix(uuid, "MIG"); ok == isMIG {
 			t.Errorf("%s: %g bytes are used, known %v", uuid, used, ok)
 		}

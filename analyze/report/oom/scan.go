@@ -58,7 +58,7 @@ const retryNs = 10_000_000_000
 type FailureScan struct {
 	T       *timeline.Timeline
 	list    []Failure
-	threads []failingThread // by origin.Table.Thread
+	threads []failingThread // by origin.OriginTable.Thread
 	number  int32           // number of failed calls and requests so far
 }
 
@@ -72,14 +72,14 @@ type failingThread struct {
 // thread returns the failures of the thread of an origin, and creates them if necessary.
 func (s *FailureScan) thread(originID int32) *failingThread {
 	n := s.T.Origins.Thread[originID]
-	s.threads = units.Grow(s.threads, n)
+	s.threads = units.GrowToIndex(s.threads, n)
 	return &s.threads[n]
 }
 
 // Driver processes the next change of driver memory.
 func (s *FailureScan) Driver(c *livemem.Change) {
 	switch {
-	case c.Kind == livemem.AllocFailed && c.Ptr == calls.ResultOutOfMemory:
+	case c.Kind == livemem.ChangeAllocFailed && c.Ptr == calls.ResultOutOfMemory:
 		th := s.thread(c.By)
 		i := int32(len(s.list))
 		s.list = append(s.list, Failure{
@@ -87,8 +87,8 @@ func (s *FailureScan) Driver(c *livemem.Change) {
 			AtNs:        c.AtNs,
 			firstNs:     c.AtNs,
 			Origin:      c.By,
-			Requested:   min(c.Block.Bytes, livemem.AddressSpace),
-			driverBytes: min(c.Block.Bytes, livemem.AddressSpace),
+			Requested:   min(c.Block.Bytes, livemem.MaxAllocBytes),
+			driverBytes: min(c.Block.Bytes, livemem.MaxAllocBytes),
 			driverCalls: 1,
 			deviceFree:  -1,
 			stream:      s.T.Origins.List[c.By].Stream,
@@ -96,8 +96,8 @@ func (s *FailureScan) Driver(c *livemem.Change) {
 		})
 		s.number++
 		th.pending, th.open = append(th.pending, i), append(th.open, i)
-	case c.Kind == livemem.Allocated && len(s.list) > 0:
-		s.onAllocated(c.By, c.Block.Bytes, c.AtNs, s.T.OnHost(c.By))
+	case c.Kind == livemem.ChangeAllocated && len(s.list) > 0:
+		s.onAllocated(c.By, c.Block.Bytes, c.AtNs, s.T.IsHostOrigin(c.By))
 	}
 }
 
@@ -106,7 +106,7 @@ func (s *FailureScan) onAllocated(originID int32, bytes, atNs int64, host bool) 
 	th := s.thread(originID)
 	th.open = slices.DeleteFunc(th.open, func(i int32) bool {
 		f := &s.list[i]
-		if s.T.OnHost(f.Origin) != host {
+		if s.T.IsHostOrigin(f.Origin) != host {
 			return false
 		}
 		if bytes < f.Requested {
@@ -123,24 +123,24 @@ func (s *FailureScan) onAllocated(originID int32, bytes, atNs int64, host bool) 
 }
 
 // Allocator processes the next change of a caching allocator.
-func (s *FailureScan) Allocator(a *caching.Allocator, c *caching.Change) {
+func (s *FailureScan) Allocator(a *caching.Allocator, c *caching.AllocatorChange) {
 	switch c.Op {
-	case caching.OutOfMemory:
-		if c.Block.Origin != origin.None {
+	case caching.OpOutOfMemory:
+		if c.Block.Origin != origin.NoOrigin {
 			s.addAbandoned(a, c)
 		}
-	case caching.SegmentFreed, caching.SegmentUnmapped:
-		if len(s.list) > 0 && c.Origin != origin.None {
+	case caching.OpSegmentFreed, caching.OpSegmentUnmapped:
+		if len(s.list) > 0 && c.Origin != origin.NoOrigin {
 			if th := s.thread(c.Origin); len(th.pending) > 0 {
 				s.list[th.pending[len(th.pending)-1]].returnedBytes += c.Bytes
 			}
 		}
-	case caching.SegmentAllocated, caching.SegmentMapped:
-		if len(s.list) > 0 && c.Origin != origin.None {
+	case caching.OpSegmentAllocated, caching.OpSegmentMapped:
+		if len(s.list) > 0 && c.Origin != origin.NoOrigin {
 			s.endRetry(a, c)
 		}
-	case caching.BlockAllocated:
-		if len(s.list) == 0 || c.Block.Origin == origin.None {
+	case caching.OpBlockAllocated:
+		if len(s.list) == 0 || c.Block.Origin == origin.NoOrigin {
 			return
 		}
 		th := s.thread(c.Block.Origin)
@@ -156,7 +156,7 @@ func (s *FailureScan) Allocator(a *caching.Allocator, c *caching.Change) {
 
 // addAbandoned adds the failure of an allocator that gave up, together with its failed driver
 // calls.
-func (s *FailureScan) addAbandoned(a *caching.Allocator, c *caching.Change) {
+func (s *FailureScan) addAbandoned(a *caching.Allocator, c *caching.AllocatorChange) {
 	th := s.thread(c.Block.Origin)
 	f := Failure{
 		number:      s.number,
@@ -178,10 +178,10 @@ func (s *FailureScan) addAbandoned(a *caching.Allocator, c *caching.Change) {
 }
 
 // endRetry ends a request that failed at first and has now got a segment.
-func (s *FailureScan) endRetry(a *caching.Allocator, c *caching.Change) {
+func (s *FailureScan) endRetry(a *caching.Allocator, c *caching.AllocatorChange) {
 	th := s.thread(c.Origin)
 	exact := c.Bytes
-	if c.Op == caching.SegmentMapped {
+	if c.Op == caching.OpSegmentMapped {
 		exact = 0
 	}
 	at := slices.IndexFunc(th.pending, func(i int32) bool { return s.belongsTo(&s.list[i], a, c.AtNs, exact) })
@@ -222,7 +222,7 @@ func (s *FailureScan) belongsTo(f *Failure, a *caching.Allocator, atNs, exact in
 	if o.Pid != a.Pid || o.Device >= 0 && o.Device != a.Device || atNs-f.firstNs > retryNs {
 		return false
 	}
-	switch s.T.Origins.Memory(f.Origin) {
+	switch s.T.Origins.MemoryKindOf(f.Origin) {
 	case format.MemoryPhysical:
 		return exact == 0
 	case format.MemoryDevice:
@@ -232,14 +232,14 @@ func (s *FailureScan) belongsTo(f *Failure, a *caching.Allocator, atNs, exact in
 }
 
 // failures replays the recording and returns its failures in order of time, and the final memory.
-func failures(t *timeline.Timeline) ([]Failure, *timeline.Program, error) {
+func failures(t *timeline.Timeline) ([]Failure, *timeline.ProgramMemory, error) {
 	s := &FailureScan{T: t}
-	l, all, err := t.ReplayAll(func(_ *livemem.Set, c *livemem.Change) { s.Driver(c) }, s.Allocator)
+	l, all, err := t.ReplayMemoryAndAllocators(func(_ *livemem.Set, c *livemem.Change) { s.Driver(c) }, s.Allocator)
 	if err != nil {
 		return nil, nil, err
 	}
 	list, err := s.Finish()
-	return list, &timeline.Program{T: t, Driver: l, Allocators: all}, err
+	return list, &timeline.ProgramMemory{T: t, Driver: l, Allocators: all}, err
 }
 
 // Finish returns the failures of the replay in order of time.
@@ -291,7 +291,7 @@ func lastWork(t *timeline.Timeline, last map[origin.Thread]int64) error {
 		kind = s.Group.StringsInto("kind", kind)
 		start, pid, tid = s.Group.Int64("start_ns", start), s.Group.Int32("pid", pid), s.Group.Int32("tid", tid)
 		if err := s.Group.Err(); err != nil {
-			return t.Wrap(err)
+			return t.WrapReadError(err)
 		}
 		work := make([]bool, len(kind.Dict))
 		for i, k := range kind.Dict {

@@ -238,7 +238,7 @@ func facts(failures, rest int) []report.Fact {
 	case failures == 0:
 		result = "no allocation failed"
 	case rest > 0:
-		result = fmt.Sprintf("%s more are in no table", units.Plural(int64(rest), "failure"))
+		result = fmt.Sprintf("%s more are in no table", units.CountWithNoun(int64(rest), "failure"))
 	}
 	return report.Facts(factColumns, report.Values{"result": result})
 }
@@ -294,7 +294,7 @@ func addFailure(t *timeline.Timeline, table *report.Table, sc *Context, v *Verdi
 		recoveredAfter = sc.outcomeNs - sc.AtNs
 	}
 	row := table.Add(report.Values{
-		"at_ns":                   sc.AtNs - t.Recording().FromNs,
+		"at_ns":                   sc.AtNs - t.RecordingWindow().FromNs,
 		"class":                   v.Class.String(),
 		"also":                    also,
 		"outcome":                 sc.Outcome.String(),
@@ -328,7 +328,7 @@ func addFailure(t *timeline.Timeline, table *report.Table, sc *Context, v *Verdi
 		"device":                  t.DeviceLabel(sc.device),
 		"pid":                     int64(sc.pid),
 		"tid":                     int64(sc.tid),
-		"site":                    t.SiteLabel(sc.Origin),
+		"site":                    t.SiteOfOrigin(sc.Origin),
 	})
 	row.Evidence, row.StackID = sc.evidence(v), t.Origins.List[sc.Origin].Stack
 }
@@ -338,7 +338,7 @@ func requestedFrom(t *timeline.Timeline, sc *Context) string {
 	if sc.byAllocator {
 		return "PyTorch"
 	}
-	return t.Origins.Name(sc.Origin)
+	return t.Origins.FunctionOf(sc.Origin)
 }
 
 // cachedTable returns a table with one row per failure and reason why cached memory could not be
@@ -359,7 +359,7 @@ func cachedTable(t *timeline.Timeline, contexts []*Context, top int) report.Tabl
 				by = c.heldBy
 			}
 			table.Add(report.Values{
-				"failure_ns":    sc.AtNs - t.Recording().FromNs,
+				"failure_ns":    sc.AtNs - t.RecordingWindow().FromNs,
 				"bytes":         c.bytes,
 				"pieces":        c.pieces,
 				"largest_bytes": c.largest,
@@ -389,7 +389,7 @@ func holderTable(t *timeline.Timeline, contexts []*Context, top int) report.Tabl
 	for _, sc := range contexts {
 		for _, h := range sc.holders[:min(shownHolders, len(sc.holders))] {
 			table.Add(report.Values{
-				"failure_ns":  sc.AtNs - t.Recording().FromNs,
+				"failure_ns":  sc.AtNs - t.RecordingWindow().FromNs,
 				"bytes":       h.Bytes,
 				"share_pct":   units.Percent(h.Bytes, sc.ownBytes),
 				"blocks":      h.Blocks,

@@ -42,9 +42,9 @@ type Verdict struct {
 }
 
 // Classify returns the verdict of each failure. p is the program's memory at the end of the replay.
-func Classify(contexts []*Context, p *timeline.Program, q *report.Quality) []Verdict {
-	frees := p.Counts().Frees
-	p.Allocators.All(func(a *caching.Allocator) { frees += a.Counts.Frees })
+func Classify(contexts []*Context, p *timeline.ProgramMemory, q *report.Quality) []Verdict {
+	frees := p.DriverCounts().Frees
+	p.Allocators.EachAllocator(func(a *caching.Allocator) { frees += a.Counts.Frees })
 	level, reasons := q.Confidence(frees)
 	verdicts := make([]Verdict, len(contexts))
 	for i, sc := range contexts {
@@ -89,7 +89,7 @@ func (sc *Context) expandableFits() any {
 		least += s.SavedLeast
 		most += s.Saved
 	}
-	switch need := units.RoundUp(sc.Requested, caching.PageBytes); {
+	switch need := units.RoundUp(sc.Requested, caching.DriverPageBytes); {
 	case least >= need:
 		return "yes"
 	case most >= need:
@@ -126,7 +126,7 @@ func (sc *Context) classify() Verdict {
 		v.Class = Unknown
 		v.Explanation = fmt.Sprintf(
 			"%s of the device were not in use by recorded calls, but there is no sample of the free memory",
-			units.Bytes(free),
+			units.FormatBytes(free),
 		)
 	case free >= need:
 		v.Class, v.Explanation, v.AlsoFragmentation = Limit, sc.limitText(), sc.wouldFitInOnePiece()
@@ -135,8 +135,8 @@ func (sc *Context) classify() Verdict {
 		v.Class = Cached
 		v.Explanation = fmt.Sprintf(
 			"%s were free, and %s more in whole segments of PyTorch's cache",
-			units.Bytes(free),
-			units.Bytes(sc.returnable),
+			units.FormatBytes(free),
+			units.FormatBytes(sc.returnable),
 		)
 	case unused > 0 && free+unused >= sc.Requested:
 		v.Class, v.Explanation = Fragmentation, sc.fragmentedText(unused)
@@ -145,14 +145,14 @@ func (sc *Context) classify() Verdict {
 		v.Explanation = fmt.Sprintf(
 			"%s were free, and other processes used %s (%s)",
 			sc.FreeText(),
-			units.Bytes(others),
+			units.FormatBytes(others),
 			strings.Join(sc.free.otherNames, ", "),
 		)
 	default:
 		v.Class = Capacity
 		v.Explanation = fmt.Sprintf("%s were free", sc.FreeText())
 		if sc.hasAllocator {
-			v.Explanation += fmt.Sprintf(", and %s unused in the allocator's segments", units.Bytes(unused))
+			v.Explanation += fmt.Sprintf(", and %s unused in the allocator's segments", units.FormatBytes(unused))
 		}
 	}
 	if text, ok := fitsText[v.ExpandableFits]; ok && (v.Class == Fragmentation || v.AlsoFragmentation) {
@@ -172,14 +172,14 @@ var fitsText = map[any]string{
 // FreeText returns the free memory of the device as text, such as "at most 1 GiB".
 func (sc *Context) FreeText() string {
 	if sc.free.source == fromUpperBound {
-		return "at most " + units.Bytes(sc.free.bytes)
+		return "at most " + units.FormatBytes(sc.free.bytes)
 	}
-	return units.Bytes(sc.free.bytes)
+	return units.FormatBytes(sc.free.bytes)
 }
 
 // limitText returns a sentence on the limit that may have refused the request.
 func (sc *Context) limitText() string {
-	free := fmt.Sprintf("%s were free by %s", units.Bytes(sc.free.bytes), sc.free.source)
+	free := fmt.Sprintf("%s were free by %s", units.FormatBytes(sc.free.bytes), sc.free.source)
 	switch {
 	case sc.byAllocator && sc.driverCalls == 0:
 		return free + ", and the allocator gave up without calling the driver: it has a limit, such as " +
@@ -204,11 +204,11 @@ func (sc *Context) underLimitText(wouldFit bool) string {
 	case wouldFit:
 		return fmt.Sprintf("; the request of %s would have succeeded if %s of unused memory were in one piece, or "+
 			"without the limit%s",
-			units.Bytes(sc.Requested), units.Bytes(sc.fragmented), sc.limitBounds())
+			units.FormatBytes(sc.Requested), units.FormatBytes(sc.fragmented), sc.limitBounds())
 	case sc.byAllocator && largest >= sc.roundedSize && largest > 0:
 		return fmt.Sprintf(
 			"; an unused piece of %s does not help: it is for another stream, pool or size class",
-			units.Bytes(largest),
+			units.FormatBytes(largest),
 		)
 	}
 	return ""
@@ -220,9 +220,9 @@ func (sc *Context) limitBounds() string {
 	case sc.limitBelow == 0:
 		return ""
 	case sc.limitLeast == 0:
-		return fmt.Sprintf(" of less than %s", units.Bytes(sc.limitBelow))
+		return fmt.Sprintf(" of less than %s", units.FormatBytes(sc.limitBelow))
 	}
-	return fmt.Sprintf(" of %s to %s", units.Bytes(sc.limitLeast), units.Bytes(sc.limitBelow))
+	return fmt.Sprintf(" of %s to %s", units.FormatBytes(sc.limitLeast), units.FormatBytes(sc.limitBelow))
 }
 
 // fragmentedText returns a sentence on the fragmentation of the free memory. unused is in bytes.
@@ -230,9 +230,9 @@ func (sc *Context) fragmentedText(unused int64) string {
 	_, largest := sc.Unused()
 	text := fmt.Sprintf(
 		"%s of the device were free and %s unused in segments, but the largest piece is %s",
-		units.Bytes(sc.free.bytes),
-		units.Bytes(unused),
-		units.Bytes(largest),
+		units.FormatBytes(sc.free.bytes),
+		units.FormatBytes(unused),
+		units.FormatBytes(largest),
 	)
 	if largest >= sc.Requested {
 		text += " and cannot serve this request"
@@ -258,9 +258,9 @@ func (v *Verdict) setConfidence(sc *Context, level string, reasons []string) {
 	case sc.free.source == fromUpperBound:
 		lower(report.ConfidenceMedium, "the free memory is known only from recorded allocations")
 	case age > 1_000_000_000:
-		lower(report.ConfidenceLow, fmt.Sprintf("the sample of the free memory is %s away", units.Duration(age)))
+		lower(report.ConfidenceLow, fmt.Sprintf("the sample of the free memory is %s away", units.FormatDuration(age)))
 	case age > 50_000_000:
-		lower(report.ConfidenceMedium, fmt.Sprintf("the sample of the free memory is %s away", units.Duration(age)))
+		lower(report.ConfidenceMedium, fmt.Sprintf("the sample of the free memory is %s away", units.FormatDuration(age)))
 	}
 	level, reasons = frag.LowerConfidence(sc.spaces, sc.unseen, level, reasons)
 	if v.Class == Limit && sc.byAllocator && sc.driverCalls > 0 {
@@ -271,32 +271,32 @@ func (v *Verdict) setConfidence(sc *Context, level string, reasons []string) {
 
 // evidence returns a sentence with the numbers behind the verdict.
 func (sc *Context) evidence(v *Verdict) string {
-	parts := []string{fmt.Sprintf("requested %s; %s", units.Bytes(sc.Requested), v.Explanation)}
+	parts := []string{fmt.Sprintf("requested %s; %s", units.FormatBytes(sc.Requested), v.Explanation)}
 	if sc.byAllocator && sc.driverCalls > 0 {
 		parts = append(
 			parts,
 			fmt.Sprintf(
 				"the driver refused %s, and the allocator returned %s to the driver in between",
-				units.Plural(sc.driverCalls, "time"),
-				units.Bytes(sc.returnedBytes),
+				units.CountWithNoun(sc.driverCalls, "time"),
+				units.FormatBytes(sc.returnedBytes),
 			),
 		)
 	}
 	if len(sc.holders) > 0 {
 		h := sc.holders[0]
-		blocks := units.Plural(h.Blocks, "block")
-		parts = append(parts, fmt.Sprintf("%s held the most memory, %s in %s", h.site, units.Bytes(h.Bytes), blocks))
+		blocks := units.CountWithNoun(h.Blocks, "block")
+		parts = append(parts, fmt.Sprintf("%s held the most memory, %s in %s", h.site, units.FormatBytes(h.Bytes), blocks))
 	}
 	switch sc.Outcome {
 	case Retried:
-		later := units.Duration(sc.outcomeNs - sc.firstNs)
+		later := units.FormatDuration(sc.outcomeNs - sc.firstNs)
 		parts = append(parts, fmt.Sprintf("the same request succeeded %s later", later))
 	case Recovered:
-		later := units.Duration(sc.outcomeNs - sc.AtNs)
+		later := units.FormatDuration(sc.outcomeNs - sc.AtNs)
 		parts = append(parts, fmt.Sprintf("the thread allocated as much %s later", later))
 	}
 	if sc.freedAfter > 0 {
-		parts = append(parts, fmt.Sprintf("%s were freed within the next second", units.Bytes(sc.freedAfter)))
+		parts = append(parts, fmt.Sprintf("%s were freed within the next second", units.FormatBytes(sc.freedAfter)))
 	}
 	text := strings.Join(parts, "; ") + "; confidence " + v.Confidence
 	if len(v.Reasons) > 0 {

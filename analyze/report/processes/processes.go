@@ -53,13 +53,13 @@ func NewTable(t *timeline.Timeline, f *query.Filter) report.Table {
 		Name: "processes", Title: "processes", Columns: slices.Clone(Columns),
 		Secondary: true, Keys: []string{}, HideFirst: []string{"cgroup", "node", "local_rank", "attempt", "pid"},
 	}
-	if !t.Facts.DistinguishesProcesses() {
+	if !t.Facts.CanDistinguishProcesses() {
 		return table
 	}
 	pids := slices.SortedFunc(maps.Keys(t.Facts.Processes), func(a, b int32) int {
 		jobA, jobB := t.Facts.Processes[a].Identity.Job, t.Facts.Processes[b].Identity.Job
 		return cmp.Or(report.CompareBools(jobA == "", jobB == ""), cmp.Compare(jobA, jobB),
-			cmp.Compare(t.Facts.RankOrder(a), t.Facts.RankOrder(b)), cmp.Compare(a, b))
+			cmp.Compare(t.Facts.RankSortKey(a), t.Facts.RankSortKey(b)), cmp.Compare(a, b))
 	})
 	for _, pid := range pids {
 		if len(f.Pids) == 0 || slices.Contains(f.Pids, pid) {
@@ -91,28 +91,28 @@ func addProcess(t *timeline.Timeline, table *report.Table, pid int32) {
 	}
 	table.Add(report.Values{
 		"pid":              int64(pid),
-		"process":          units.Known(p.Name),
+		"process":          units.TextOrNil(p.Name),
 		"rank":             number(id.Rank),
 		"world_size":       number(id.WorldSize),
 		"local_rank":       number(id.LocalRank),
 		"local_world_size": number(id.LocalWorldSize),
 		"node_rank":        number(id.NodeRank),
-		"node":             units.Known(id.Node),
-		"job":              units.Known(id.Job),
+		"node":             units.TextOrNil(id.Node),
+		"job":              units.TextOrNil(id.Job),
 		"attempt":          number(id.Attempt),
-		"slurm_job":        units.Known(id.SlurmJob),
-		"slurm_step":       units.Known(id.SlurmStep),
+		"slurm_job":        units.TextOrNil(id.SlurmJob),
+		"slurm_step":       units.TextOrNil(id.SlurmStep),
 		"slurm_task":       number(id.SlurmTask),
-		"slurm_array":      units.Known(id.SlurmArray),
-		"cluster":          units.Known(id.Cluster),
-		"container":        units.Known(facts.ShortID(p.ContainerID)),
-		"container_id":     units.Known(p.ContainerID),
-		"pod":              units.Known(facts.PodName(id)),
-		"pod_name":         units.Known(id.Pod),
-		"namespace":        units.Known(id.Namespace),
-		"pod_uid":          units.Known(id.PodUID),
+		"slurm_array":      units.TextOrNil(id.SlurmArray),
+		"cluster":          units.TextOrNil(id.Cluster),
+		"container":        units.TextOrNil(facts.ShortContainerID(p.ContainerID)),
+		"container_id":     units.TextOrNil(p.ContainerID),
+		"pod":              units.TextOrNil(facts.PodName(id)),
+		"pod_name":         units.TextOrNil(id.Pod),
+		"namespace":        units.TextOrNil(id.Namespace),
+		"pod_uid":          units.TextOrNil(id.PodUID),
 		"sources":          sources,
-		"cgroup":           units.Known(facts.CgroupPath(p.Cgroup)),
-		"cgroups":          units.Known(p.Cgroup),
+		"cgroup":           units.TextOrNil(facts.CgroupPath(p.Cgroup)),
+		"cgroups":          units.TextOrNil(p.Cgroup),
 	})
 }

@@ -46,7 +46,7 @@ func rankOf(t *timeline.Timeline, cell any) any {
 	if err != nil {
 		return nil
 	}
-	if rank, ok := t.Facts.Rank(int32(pid)); ok {
+	if rank, ok := t.Facts.RankOfProcess(int32(pid)); ok {
 		return int64(rank)
 	}
 	return nil

@@ -14,13 +14,13 @@ import (
 
 // OfRecording returns the quality of a recording. counts are the counters of a replay of its driver
 // memory.
-func OfRecording(t *timeline.Timeline, counts *livemem.Counts) report.Quality {
+func OfRecording(t *timeline.Timeline, counts *livemem.ReplayCounts) report.Quality {
 	total := t.Rec.Meta.Totals()
-	inferred := t.Facts.Inferred()
+	inferred := t.Facts.SumStackInferences()
 	q := report.Quality{
 		Events:                t.Scan.Events,
-		LostEvents:            max(total.Lost, t.Facts.LostCalls("")),
-		LostMemoryEvents:      max(t.Rec.Meta.Calls[report.LostMemory].Lost, t.Facts.LostCalls(report.LostMemory)),
+		LostEvents:            max(total.Lost, t.Facts.CountLostCalls("")),
+		LostMemoryEvents:      max(t.Rec.Meta.Calls[report.LostMemory].Lost, t.Facts.CountLostCalls(report.LostMemory)),
 		DroppedEvents:         total.Dropped,
 		UnmatchedFrees:        counts.UnmatchedFrees,
 		LostFrees:             counts.LostFrees,
@@ -36,11 +36,11 @@ func OfRecording(t *timeline.Timeline, counts *livemem.Counts) report.Quality {
 		AllocatorEvents:       t.Scan.AllocatorEvents,
 		LostAllocatorEvents: max(
 			t.Rec.Meta.Calls[report.LostAllocator].Lost,
-			t.Facts.LostCalls(report.LostAllocator),
+			t.Facts.CountLostCalls(report.LostAllocator),
 		),
-		AllocatorsByReports: t.Facts.Reported(),
+		AllocatorsByReports: t.Facts.CountReportedAllocators(),
 		Classes:             t.Rec.Meta.Classes,
-		Launches:            t.Coverage(),
+		Launches:            t.SamplingCoverage(),
 		GPUTiming:           "none",
 	}
 	own := q.Events - t.Scan.Stacks[format.StackParent]
@@ -55,9 +55,9 @@ func OfRecording(t *timeline.Timeline, counts *livemem.Counts) report.Quality {
 
 // OfProgram returns the quality of a recording after a replay of the driver memory and the caching
 // allocators.
-func OfProgram(t *timeline.Timeline, p *timeline.Program) report.Quality {
-	q := OfRecording(t, p.Counts())
-	p.Allocators.All(func(a *caching.Allocator) {
+func OfProgram(t *timeline.Timeline, p *timeline.ProgramMemory) report.Quality {
+	q := OfRecording(t, p.DriverCounts())
+	p.Allocators.EachAllocator(func(a *caching.Allocator) {
 		q.AllocatorUnmatchedFrees += a.Counts.UnmatchedFrees
 		q.AllocatorLostFrees += a.Counts.LostFrees
 		q.AllocatorCompared += a.Check.Compared

@@ -77,15 +77,15 @@ func (s *Survey) newHit(severity int, format string, args ...any) Hit {
 	q := &s.Quality
 	switch lost := q.LostEvents; {
 	case lost*10 > q.Events:
-		h.lowerConfidence(report.ConfidenceLow, "%s lost", units.Plural(lost, "call"))
+		h.lowerConfidence(report.ConfidenceLow, "%s lost", units.CountWithNoun(lost, "call"))
 	case lost*100 > q.Events:
-		h.lowerConfidence(report.ConfidenceMedium, "%s lost", units.Plural(lost, "call"))
+		h.lowerConfidence(report.ConfidenceMedium, "%s lost", units.CountWithNoun(lost, "call"))
 	}
 	if n := q.DamagedSegments; n > 0 {
-		h.lowerConfidence(report.ConfidenceMedium, "%s damaged", units.Plural(n, "segment"))
+		h.lowerConfidence(report.ConfidenceMedium, "%s damaged", units.CountWithNoun(n, "segment"))
 	}
 	if d := s.Window.DurNs(); d < int64(3*time.Second) {
-		h.lowerConfidence(report.ConfidenceMedium, "the window is only %s long", units.Duration(d))
+		h.lowerConfidence(report.ConfidenceMedium, "the window is only %s long", units.FormatDuration(d))
 	}
 	return h
 }
@@ -102,7 +102,7 @@ func (h *Hit) lowerConfidence(level, format string, args ...any) {
 // lowerConfidenceForInferredStacks lowers the confidence of a hit that names call sites, if at
 // least minTimeSharePct of the inferred stacks are wrong.
 func (s *Survey) lowerConfidenceForInferredStacks(h *Hit) {
-	if pct, ok := sampling.ErrorPct(&s.Quality.Inferred).(float64); ok && pct >= minTimeSharePct {
+	if pct, ok := sampling.InferenceErrorPct(&s.Quality.Inferred).(float64); ok && pct >= minTimeSharePct {
 		h.lowerConfidence(report.ConfidenceMedium, "%.0f%% of inferred stacks belong to another call", pct)
 	}
 }

@@ -60,7 +60,7 @@ func checkXid(s *Survey) ([]Hit, error) {
 	}
 	h.Advice = "The cause is the hardware, the driver or the machine. Drain the GPU and reset it, and have the " +
 		"hardware checked if the error returns."
-	if e.Causes&catalog.ByApplication != 0 {
+	if e.Causes&catalog.CauseApplication != 0 {
 		h.Advice = "The program can cause this error. Check the launches before it, and run the program under " +
 			"compute-sanitizer."
 	}
@@ -101,7 +101,7 @@ func checkHang(s *Survey) ([]Hit, error) {
 			}
 			detail := slices.Clone(p.Evidence)
 			if len(p.Differences) > 0 {
-				detail = append(detail, "differs from the other processes: "+units.Enumerated(p.Differences))
+				detail = append(detail, "differs from the other processes: "+units.JoinWithAnd(p.Differences))
 			}
 			if len(h.Evidence) == 0 || p.Level == report.ConfidenceLow {
 				h.Confidence, h.Reasons = p.Level, p.Reasons
@@ -125,7 +125,7 @@ func checkHang(s *Survey) ([]Hit, error) {
 				"%s: %d processes, for up to %s",
 				state,
 				n,
-				units.Duration(h.Evidence[0].Ns.(int64)),
+				units.FormatDuration(h.Evidence[0].Ns.(int64)),
 			)
 		}
 		s.addOutlierProcesses(&h, state)
@@ -252,11 +252,11 @@ func checkUncheckedError(s *Survey) ([]Hit, error) {
 		for _, p := range h.Evidence {
 			failed += p.Count.(int64)
 		}
-		h.Summary = fmt.Sprintf("%s failed, but the program continued", units.Plural(failed, "call"))
+		h.Summary = fmt.Sprintf("%s failed, but the program continued", units.CountWithNoun(failed, "call"))
 		if h.Severity == SeverityProblem {
 			h.Summary = fmt.Sprintf(
 				"%s failed in a context broken by an earlier error, but the program continued",
-				units.Plural(failed, "call"),
+				units.CountWithNoun(failed, "call"),
 			)
 		} else {
 			h.lowerConfidence(report.ConfidenceMedium, "the program may expect this failure")

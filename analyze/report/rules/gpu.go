@@ -53,7 +53,7 @@ const (
 // If the recording does not contain this mapping, it returns all sampled GPUs.
 func (s *Survey) listUsedGPUs() []int32 {
 	if len(s.tracksByGPU) == 0 {
-		return s.series.Sorted()
+		return s.series.SortedIndexes()
 	}
 	return slices.Sorted(maps.Keys(s.tracksByGPU))
 }
@@ -99,13 +99,13 @@ const minPowerCapSharePct = 10.0
 func checkThrottling(s *Survey) ([]Hit, error) {
 	var hits []Hit
 	for _, device := range s.listUsedGPUs() {
-		samples := s.series.Devices[device][catalog.MetricReasons]
+		samples := s.series.Devices[device][catalog.MetricClockEventReasons]
 		if samples == nil || len(samples.Values) < minGPUSamples {
 			continue
 		}
-		hard, capped := samples.Share(
+		hard, capped := samples.SharePct(
 			gpu.HasBit(gpu.SlowBits&^gpu.PowerCapBit),
-		), samples.Share(
+		), samples.SharePct(
 			gpu.HasBit(gpu.PowerCapBit),
 		)
 		if hard < minTimeSharePct && capped < minPowerCapSharePct {
@@ -115,7 +115,7 @@ func checkThrottling(s *Survey) ([]Hit, error) {
 			SeverityProblem,
 			samples,
 			"clocks lowered for %.1f%% of the time",
-			samples.Share(gpu.IsThrottled),
+			samples.SharePct(gpu.IsThrottled),
 		)
 		if hard < minTimeSharePct {
 			h.Severity, h.Advice = SeverityInfo, "The power cap limits the clocks, which is normal under full load. "+
@@ -124,7 +124,7 @@ func checkThrottling(s *Survey) ([]Hit, error) {
 		var names []string
 		for i := range gpu.ClockReasons {
 			c := &gpu.ClockReasons[i]
-			pct := samples.Share(gpu.HasBit(c.Bit))
+			pct := samples.SharePct(gpu.HasBit(c.Bit))
 			if !c.Slows || pct < minTimeSharePct {
 				continue
 			}
@@ -135,7 +135,7 @@ func checkThrottling(s *Survey) ([]Hit, error) {
 					device,
 				),
 				Count:   int64(len(samples.Values)),
-				Ns:      units.RoundInt(pct / 100 * samples.TotalNs()),
+				Ns:      units.RoundInt(pct / 100 * samples.CoveredNs()),
 				FirstNs: samples.AtNs[slices.IndexFunc(samples.Values, hasReason)],
 				lastNs:  samples.AtNs[lastMatchIndex(samples.Values, hasReason)],
 				Detail: fmt.Sprintf(
@@ -146,7 +146,7 @@ func checkThrottling(s *Survey) ([]Hit, error) {
 				),
 			})
 		}
-		h.Summary += ": " + units.Enumerated(names)
+		h.Summary += ": " + units.JoinWithAnd(names)
 		sortEvidence(h.Evidence)
 		hits = append(hits, h)
 	}
@@ -197,7 +197,7 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 		}
 		samples := cmp.Or(
 			s.samplesBetweenLaunches(device, catalog.MetricSMActive),
-			s.samplesBetweenLaunches(device, catalog.MetricGPUBusy),
+			s.samplesBetweenLaunches(device, catalog.MetricGPUUtilization),
 		)
 		if samples == nil {
 			continue
@@ -221,7 +221,7 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 					device,
 				),
 				Count:   int64(len(samples.Values)),
-				Ns:      units.RoundInt(b.IdlePct / 100 * samples.TotalNs()),
+				Ns:      units.RoundInt(b.IdlePct / 100 * samples.CoveredNs()),
 				FirstNs: s.workSeries.Window.FromNs,
 				lastNs:  s.workSeries.Window.ToNs,
 				Detail:  "samples without a running kernel",
@@ -255,7 +255,7 @@ func (s *Survey) findIdleByGaps(track gaps.Track) ([]Hit, error) {
 	for i := range s.gaps.List {
 		if g := &s.gaps.List[i]; g.Track == track {
 			_, ns := longestIdleActivity(g)
-			idle = units.EndOf(idle, ns)
+			idle = units.EndOfRange(idle, ns)
 		}
 	}
 	if pct := units.Percent(idle, span); pct >= minIdleSharePct {
@@ -273,10 +273,10 @@ func (s *Survey) findIdleByGaps(track gaps.Track) ([]Hit, error) {
 
 // hasGPUSamples reports whether the GPU of a launch track has samples of its activity.
 func (s *Survey) hasGPUSamples(track gaps.Track) bool {
-	index, ok := s.t.Facts.NVMLDevice(track.Pid, track.Device)
+	index, ok := s.t.Facts.NVMLIndexOf(track.Pid, track.Device)
 	return ok &&
 		(s.samplesBetweenLaunches(index, catalog.MetricSMActive) != nil ||
-			s.samplesBetweenLaunches(index, catalog.MetricGPUBusy) != nil)
+			s.samplesBetweenLaunches(index, catalog.MetricGPUUtilization) != nil)
 }
 
 // longestGapEvidence returns the longest gaps of a launch track as evidence: one row for each call
@@ -312,7 +312,7 @@ func (s *Survey) longestGapEvidence(track gaps.Track) []Evidence {
 			}
 			found[key] = p
 		}
-		p.Count, p.Ns = p.Count.(int64)+1, units.EndOf(p.Ns.(int64), idleNs)
+		p.Count, p.Ns = p.Count.(int64)+1, units.EndOfRange(p.Ns.(int64), idleNs)
 		p.FirstNs, p.lastNs = min(p.FirstNs, g.FromNs), max(p.lastNs, g.ToNs)
 	}
 	var list []Evidence
@@ -353,13 +353,13 @@ func checkLowSMActivity(s *Survey) ([]Hit, error) {
 		samples := s.samplesBetweenLaunches(device, catalog.MetricSMActive)
 		summary := "SMs active %.1f%% on average while the GPU was not idle"
 		if samples == nil {
-			samples = s.samplesBetweenLaunches(device, catalog.MetricGPUBusy)
+			samples = s.samplesBetweenLaunches(device, catalog.MetricGPUUtilization)
 			summary = "a kernel ran %.1f%% of the time on average while the GPU was not idle"
 		}
 		if samples == nil || len(s.tracksByGPU[device]) == 0 {
 			continue
 		}
-		busy := filterSamples(samples, func(v float64) bool { return v >= metric.AlmostIdlePct })
+		busy := filterSamples(samples, func(v float64) bool { return v >= metric.MaxIdlePct })
 		if len(busy.Values) < minGPUSamples || busy.Mean() >= lowGPUActivityPct {
 			continue
 		}
@@ -370,7 +370,7 @@ func checkLowSMActivity(s *Survey) ([]Hit, error) {
 					device,
 				),
 				Count:   int64(len(busy.Values)),
-				Ns:      units.RoundInt(busy.TotalNs()),
+				Ns:      units.RoundInt(busy.CoveredNs()),
 				FirstNs: busy.AtNs[0],
 				lastNs:  busy.AtNs[len(busy.AtNs)-1],
 				Detail: fmt.Sprintf(
@@ -417,9 +417,9 @@ func (s *Survey) computeGPMMeans(device int32) (m gpmMeans, samples *metric.Seri
 	}
 	return gpmMeans{
 		sm:         samples.Mean(),
-		occupancy:  mean(catalog.MetricOccupancy),
-		tensor:     mean(catalog.MetricTensor),
-		dram:       mean(catalog.MetricDRAM),
+		occupancy:  mean(catalog.MetricSMOccupancy),
+		tensor:     mean(catalog.MetricTensorActive),
+		dram:       mean(catalog.MetricDRAMBandwidth),
 		arithmetic: max(mean(metricFP64Active), mean(metricFP32Active), mean(metricFP16Active)),
 	}, samples
 }
@@ -500,7 +500,7 @@ func (s *Survey) newGPMHits(severity int, problem func(gpmMeans) string) ([]Hit,
 						device,
 					),
 					Count:   int64(len(samples.Values)),
-					Ns:      units.RoundInt(samples.TotalNs()),
+					Ns:      units.RoundInt(samples.CoveredNs()),
 					FirstNs: samples.AtNs[0],
 					lastNs:  samples.AtNs[len(samples.AtNs)-1],
 					Detail:  m.describe(),

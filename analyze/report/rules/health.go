@@ -22,7 +22,7 @@ var gpuHealthRule = Rule{
 func checkGPUHealth(s *Survey) ([]Hit, error) {
 	var hits []Hit
 	used := s.listUsedGPUs()
-	for _, device := range s.series.Sorted() {
+	for _, device := range s.series.SortedIndexes() {
 		hits = append(hits, s.newHealthHits(device, slices.Contains(used, device))...)
 	}
 	return hits, nil

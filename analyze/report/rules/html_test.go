@@ -16,7 +16,7 @@ import (
 )
 
 // pageOfRules returns the HTML page of a recording.
-func pageOfRules(t *testing.T, tp *analyzetest.Tape, opt query.Options) string {
+func pageOfRules(t *testing.T, tp *analyzetest.TestRecording, opt query.Options) string {
 	t.Helper()
 	var page bytes.Buffer
 	if _, err := html.WritePage(
@@ -34,21 +34,21 @@ func TestHTMLHitsMatchRules(t *testing.T) {
 	row := regexp.MustCompile(
 		`<tr><td><span class="level \w+">(\w+)</span></td><td><strong>([\w-]+)</strong> ([^<]*)(?:<div class="where">([^<]*)</div>)?<div class="advice">([^<]*)</div>`,
 	)
-	for name, tp := range map[string]*analyzetest.Tape{
-		"troubled": analyzetest.Troubled(t),
-		"ranks":    analyzetest.Ranks(t),
-		"training": analyzetest.Training(t),
-		"hostile":  analyzetest.HostilePage(t),
-		"steady":   analyzetest.Steady(t),
+	for name, tp := range map[string]*analyzetest.TestRecording{
+		"troubled": analyzetest.TroubledRecording(t),
+		"ranks":    analyzetest.FourRanksRecording(t),
+		"training": analyzetest.TrainingRecording(t),
+		"hostile":  analyzetest.HostilePageRecording(t),
+		"steady":   analyzetest.SteadyRecording(t),
 	} {
 		for _, opt := range []query.Options{{}, {Suppressions: analyzetest.ParseSuppressions(t, "leak:train_step")}} {
 			page := pageOfRules(t, tp, opt)
 			r := checked(t, tp, rules.Options{Options: opt})
 			var want, got []string
-			for i := range analyzetest.Cells(t, r, "hits", "rule") {
+			for i := range analyzetest.ColumnTexts(t, r, "hits", "rule") {
 				var cells []string
 				for _, column := range []string{"severity", "rule", "what", "where", "advice"} {
-					if v := analyzetest.Cells(t, r, "hits", column)[i]; v != "<nil>" {
+					if v := analyzetest.ColumnTexts(t, r, "hits", column)[i]; v != "<nil>" {
 						cells = append(cells, html.ShortenSentence(v))
 					} else {
 						cells = append(cells, "")
@@ -69,10 +69,10 @@ func TestHTMLHitsMatchRules(t *testing.T) {
 // TestHTMLListsFindingsWithoutRule has problems that no rule reports: a fragmented pool, one failed
 // call, and an Xid from before the recording.
 func TestHTMLListsFindingsWithoutRule(t *testing.T) {
-	tp := analyzetest.Steady(t)
+	tp := analyzetest.SteadyRecording(t)
 	analyzetest.AddFragmentedAllocator(tp)
-	tp.Call(format.KindAPI, "cuModuleLoadData", 59*analyzetest.Second, analyzetest.Us).Result = 209
-	tp.Xid(-90*analyzetest.Second, 1, 42, 31, format.XidFact{Text: "MMU Fault", Before: true})
+	tp.AddCall(format.KindAPI, "cuModuleLoadData", 59*analyzetest.Second, analyzetest.Us).Result = 209
+	tp.AddXid(-90*analyzetest.Second, 1, 42, 31, format.XidFact{Text: "MMU Fault", Before: true})
 	page := pageOfRules(t, tp, query.Options{})
 	for _, want := range []string{
 		"2.0 GiB of 3.9 GiB reserved by process 42 can neither be used nor released: ",
@@ -83,7 +83,7 @@ func TestHTMLListsFindingsWithoutRule(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	if page := pageOfRules(t, analyzetest.Steady(t), query.Options{}); strings.Contains(page, `class="findings"`) {
+	if page := pageOfRules(t, analyzetest.SteadyRecording(t), query.Options{}); strings.Contains(page, `class="findings"`) {
 		t.Error("a steady training has findings")
 	}
 }

@@ -20,13 +20,13 @@ var InvalidFreeRule = Rule{
 
 // invalidFreeAdvice is the advice for each verdict on an invalid free.
 var invalidFreeAdvice = [fault.NumFreeVerdicts]string{
-	fault.DoubleFree: "Give the block one owner, and set the pointer to null after the free. " +
+	fault.VerdictDoubleFree: "Give the block one owner, and set the pointer to null after the free. " +
 		"If a new allocation gets the same address, the second free destroys that block.",
-	fault.InsideBlock: "Free the pointer that the allocation returned. Until then the block stays allocated.",
-	fault.WrongFunction: "Free the memory with the function that belongs to its allocation. Until then the memory " +
+	fault.VerdictInsideBlock: "Free the pointer that the allocation returned. Until then the block stays allocated.",
+	fault.VerdictWrongFunction: "Free the memory with the function that belongs to its allocation. Until then the memory " +
 		"stays allocated.",
-	fault.ContextEnded: "Free memory before its context is destroyed or reset, or rely on the context to free it.",
-	fault.UnknownPointer: "Find out where the pointer comes from: another process, another allocator, or an " +
+	fault.VerdictContextEnded: "Free memory before its context is destroyed or reset, or rely on the context to free it.",
+	fault.VerdictUnknownPointer: "Find out where the pointer comes from: another process, another allocator, or an " +
 		"uninitialized variable.",
 }
 
@@ -38,7 +38,7 @@ func checkInvalidFree(s *Survey) ([]Hit, error) {
 		var calls int64
 		for i := range s.invalidFrees {
 			f := &s.invalidFrees[i]
-			if (f.Verdict >= fault.ContextEnded) != (severity == SeverityNotice) {
+			if (f.Verdict >= fault.VerdictContextEnded) != (severity == SeverityNotice) {
 				continue
 			}
 			if len(h.Evidence) == 0 {
@@ -51,7 +51,7 @@ func checkInvalidFree(s *Survey) ([]Hit, error) {
 		if len(h.Evidence) == 0 {
 			continue
 		}
-		h.Summary = fmt.Sprintf("%s failed; %s", units.Plural(calls, "free"), h.Evidence[0].Detail)
+		h.Summary = fmt.Sprintf("%s failed; %s", units.CountWithNoun(calls, "free"), h.Evidence[0].Detail)
 		s.lowerConfidenceForInferredStacks(&h)
 		hits = append(hits, h)
 	}

@@ -44,7 +44,7 @@ func newAllocLoopScan(t *timeline.Timeline, f *query.Filter) *allocLoopScan {
 func (l *allocLoopScan) isSlowAllocation(t *timeline.Timeline, id int32) bool {
 	for int(id) >= len(l.slow) {
 		isSlowMemory := false
-		switch t.Origins.Memory(int32(len(l.slow))) {
+		switch t.Origins.MemoryKindOf(int32(len(l.slow))) {
 		case format.MemoryDevice, format.MemoryManaged, format.MemoryHost, format.MemoryRegistered:
 			isSlowMemory = true
 		}
@@ -55,9 +55,9 @@ func (l *allocLoopScan) isSlowAllocation(t *timeline.Timeline, id int32) bool {
 
 // consumeChange counts a short-lived allocation when it is freed. The program's memory does not
 // include the segments of caching allocators.
-func (l *allocLoopScan) consumeChange(p *timeline.Program, c *livemem.Change) {
+func (l *allocLoopScan) consumeChange(p *timeline.ProgramMemory, c *livemem.Change) {
 	b := &c.Block
-	if c.Kind != livemem.Freed || c.AtNs-b.SinceNs > maxShortLifeNs {
+	if c.Kind != livemem.ChangeFreed || c.AtNs-b.SinceNs > maxShortLifeNs {
 		return
 	}
 	if !l.isSlowAllocation(p.T, b.Origin) {
@@ -68,22 +68,22 @@ func (l *allocLoopScan) consumeChange(p *timeline.Program, c *livemem.Change) {
 		l.grouping.Filter.ToNs != 0 && b.SinceNs > l.grouping.Filter.ToNs {
 		return
 	}
-	l.Sites = units.Grow(l.Sites, i)
+	l.Sites = units.GrowToIndex(l.Sites, i)
 	s := &l.Sites[i]
 	if s.Pairs == 0 {
 		s.FirstNs, s.LastNs, s.Origin = b.SinceNs, b.SinceNs, b.Origin
 	}
 	s.Pairs++
-	s.Bytes = units.EndOf(s.Bytes, b.Bytes)
+	s.Bytes = units.EndOfRange(s.Bytes, b.Bytes)
 	s.FirstNs, s.LastNs = min(s.FirstNs, b.SinceNs), max(s.LastNs, b.SinceNs)
 }
 
 // moduleLoadScan counts the calls that load code by call site. It also finds the processes that
 // were recorded from their first call.
 type moduleLoadScan struct {
-	*calls.Counter
-	Names    origin.Names
-	sites    calls.SiteReader
+	*calls.CallCounter
+	Names    origin.StringNumbers
+	sites    calls.CallSiteReader
 	Sites    map[int32]*moduleLoadSite // by site
 	SeenInit map[int32]bool            // processes that were recorded from their first call
 	middleNs int64                     // middle of the time in which the program was active, Unix ns
@@ -101,14 +101,14 @@ type moduleLoadSite struct {
 
 // newModuleLoadScan returns a scan of the calls that pass the filter.
 func newModuleLoadScan(t *timeline.Timeline, f *query.Filter) *moduleLoadScan {
-	w := t.Activity(f)
+	w := t.ActivityWindow(f)
 	u := &moduleLoadScan{
-		Counter:  calls.NewCounter(t, f),
+		CallCounter:  calls.NewCallCounter(t, f),
 		Sites:    make(map[int32]*moduleLoadSite),
 		SeenInit: make(map[int32]bool),
 		middleNs: w.FromNs + w.DurNs()/2,
 	}
-	u.sites = calls.SiteReader{T: t, Names: &u.Names}
+	u.sites = calls.CallSiteReader{T: t, Names: &u.Names}
 	return u
 }
 
@@ -135,12 +135,12 @@ func (u *moduleLoadScan) addRowGroup(g *format.Group) {
 	if u.Filter.Kernel != nil {
 		u.Kernel = g.StringsInto("kernel", u.Kernel)
 	}
-	u.sites.Read(g)
-	pass := u.Passes(g, u.Kind, u.Kernel)
+	u.sites.ReadGroup(g)
+	pass := u.NewRowFilter(g, u.Kind, u.Kernel)
 	if g.Err() != nil {
 		return
 	}
-	names := u.Names.All(u.Name.Dict)
+	names := u.Names.NumbersOf(u.Name.Dict)
 	for i, start := range u.Start {
 		name := u.Name.Index[i]
 		if init[name] {
@@ -149,18 +149,18 @@ func (u *moduleLoadScan) addRowGroup(g *format.Group) {
 		if !load[name] || start < u.Window.FromNs || start > u.Window.ToNs || !pass(i) {
 			continue
 		}
-		p := u.Sites[u.sites.At(i)]
+		p := u.Sites[u.sites.SiteOfRow(i)]
 		if p == nil {
 			p = &moduleLoadSite{FirstNs: start, LastNs: start, Stack: u.sites.Stack[i], Name: names[name]}
-			u.Sites[u.sites.At(i)] = p
+			u.Sites[u.sites.SiteOfRow(i)] = p
 		}
 		p.Loads++
 		if start >= u.middleNs {
 			p.Late++
 		}
 		p.FirstNs, p.LastNs = min(p.FirstNs, start), max(p.LastNs, start)
-		if u.Flags[i]&timeline.NoResult == 0 {
-			p.TookNs = units.EndOf(p.TookNs, u.Dur[i])
+		if u.Flags[i]&timeline.NoResultFlags == 0 {
+			p.TookNs = units.EndOfRange(p.TookNs, u.Dur[i])
 		}
 	}
 }

@@ -40,7 +40,7 @@ func checkGrowingSites(s *Survey) ([]Hit, error) {
 		}
 		sites = append(sites, Evidence{
 			Where: j.Label, Stack: j.Stack(), Count: j.LiveCount, Bytes: j.LiveBytes,
-			Detail: fmt.Sprintf("grows by %s/min; %s", units.Bytes(units.RoundInt(j.PerMin)), j.Evidence()),
+			Detail: fmt.Sprintf("grows by %s/min; %s", units.FormatBytes(units.RoundInt(j.PerMin)), j.Evidence()),
 		})
 	}
 	if len(sites) == 0 {
@@ -49,11 +49,11 @@ func checkGrowingSites(s *Survey) ([]Hit, error) {
 	h.Evidence = sites
 	h.Summary = fmt.Sprintf(
 		"memory grows by %s/min, %s live",
-		units.Bytes(units.RoundInt(perMin)),
-		units.Bytes(sites[0].Bytes.(int64)),
+		units.FormatBytes(units.RoundInt(perMin)),
+		units.FormatBytes(sites[0].Bytes.(int64)),
 	)
 	if n := len(sites); n > 1 {
-		h.Summary = fmt.Sprintf("%d call sites together grow by %s/min", n, units.Bytes(units.RoundInt(perMin)))
+		h.Summary = fmt.Sprintf("%d call sites together grow by %s/min", n, units.FormatBytes(units.RoundInt(perMin)))
 	}
 	var soonest any
 	for device, growth := range onDevice {
@@ -68,7 +68,7 @@ func checkGrowingSites(s *Survey) ([]Hit, error) {
 		}
 	}
 	if soonest != nil {
-		h.Summary += ", out of memory in about " + units.Duration(soonest.(int64))
+		h.Summary += ", out of memory in about " + units.FormatDuration(soonest.(int64))
 	}
 	return []Hit{h}, nil
 }
@@ -106,8 +106,8 @@ func checkExitLeak(s *Survey) ([]Hit, error) {
 	}
 	h.Summary = fmt.Sprintf(
 		"%s in %s not freed before the process ended",
-		units.Bytes(bytes),
-		units.Plural(blocks, "block"),
+		units.FormatBytes(bytes),
+		units.CountWithNoun(blocks, "block"),
 	)
 	return []Hit{h}, nil
 }
@@ -145,7 +145,7 @@ func checkAllocLoop(s *Survey) ([]Hit, error) {
 		}
 		pairs += l.Pairs
 		h.Evidence = append(h.Evidence, Evidence{
-			Where: s.t.SiteLabel(
+			Where: s.t.SiteOfOrigin(
 				l.Origin,
 			),
 			Stack:   s.t.Origins.List[l.Origin].Stack,
@@ -155,8 +155,8 @@ func checkAllocLoop(s *Survey) ([]Hit, error) {
 			lastNs:  l.LastNs,
 			Detail: fmt.Sprintf(
 				"%s, freed within a second, %s times per second",
-				s.t.Origins.Name(l.Origin),
-				units.RateText(perSec),
+				s.t.Origins.FunctionOf(l.Origin),
+				units.FormatRate(perSec),
 			),
 		})
 	}
@@ -164,7 +164,7 @@ func checkAllocLoop(s *Survey) ([]Hit, error) {
 		return nil, nil
 	}
 	sortEvidence(h.Evidence)
-	h.Summary = fmt.Sprintf("%s freed within a second, in a loop", units.Plural(pairs, "allocation"))
+	h.Summary = fmt.Sprintf("%s freed within a second, in a loop", units.CountWithNoun(pairs, "allocation"))
 	return []Hit{h}, nil
 }
 
@@ -226,7 +226,7 @@ func checkOOM(s *Survey) ([]Hit, error) {
 	}
 	h.Summary = fmt.Sprintf(
 		"%s failed for lack of memory (%s)",
-		units.Plural(int64(len(s.oomContexts)), "allocation"),
+		units.CountWithNoun(int64(len(s.oomContexts)), "allocation"),
 		strings.Join(parts, ", "),
 	)
 	if fatal > 0 {
@@ -248,7 +248,7 @@ func (s *Survey) newOOMHit(order []int) Hit {
 	for _, i := range order {
 		failure := s.oomContexts[i]
 		h.Evidence = append(h.Evidence, Evidence{
-			Where: s.t.SiteLabel(
+			Where: s.t.SiteOfOrigin(
 				failure.Origin,
 			),
 			Stack:   s.t.Origins.List[failure.Origin].Stack,
@@ -316,10 +316,10 @@ func checkOOMFragmentation(s *Survey) ([]Hit, error) {
 	unused, largest := first.Unused()
 	h.Summary = fmt.Sprintf(
 		"a request for %s failed with %s free and %s unused in segments (largest piece %s)",
-		units.Bytes(first.Requested),
+		units.FormatBytes(first.Requested),
 		first.FreeText(),
-		units.Bytes(unused),
-		units.Bytes(largest),
+		units.FormatBytes(unused),
+		units.FormatBytes(largest),
 	)
 	if s.oomVerdicts[order[0]].AlsoFragmentation {
 		h.Summary += ", under a limit"
@@ -347,7 +347,7 @@ func checkAllocRetry(s *Survey) ([]Hit, error) {
 	}
 	found := make(map[request]*Evidence)
 	for _, f := range s.oomFailures {
-		key := request{s.t.SiteLabel(f.Origin), f.Requested}
+		key := request{s.t.SiteOfOrigin(f.Origin), f.Requested}
 		p := found[key]
 		if p == nil {
 			p = &Evidence{
@@ -367,8 +367,8 @@ func checkAllocRetry(s *Survey) ([]Hit, error) {
 		if p.Count.(int64) >= minAllocRetries {
 			p.Detail = fmt.Sprintf(
 				"requests for %s failed repeatedly for %s",
-				units.Bytes(p.Bytes.(int64)),
-				units.Duration(p.lastNs-p.FirstNs),
+				units.FormatBytes(p.Bytes.(int64)),
+				units.FormatDuration(p.lastNs-p.FirstNs),
 			)
 			h.Evidence = append(h.Evidence, *p)
 		}
@@ -403,7 +403,7 @@ func checkMemoryFull(s *Survey) ([]Hit, error) {
 			continue
 		}
 		most := units.RoundInt(slices.Max(used.Values))
-		h := s.newHit(SeverityNotice, "%s of %s in use", units.Bytes(most), units.Bytes(units.RoundInt(total)))
+		h := s.newHit(SeverityNotice, "%s of %s in use", units.FormatBytes(most), units.FormatBytes(units.RoundInt(total)))
 		h.Reasons, h.Confidence = nil, report.ConfidenceHigh // lost calls do not affect NVML samples
 		h.Evidence = []Evidence{
 			{
@@ -411,11 +411,11 @@ func checkMemoryFull(s *Survey) ([]Hit, error) {
 					device,
 				),
 				Count:   int64(len(used.Values)),
-				Ns:      units.RoundInt(used.Share(high) / 100 * used.TotalNs()),
+				Ns:      units.RoundInt(used.SharePct(high) / 100 * used.CoveredNs()),
 				Bytes:   most,
 				FirstNs: used.AtNs[at],
 				lastNs:  used.AtNs[lastMatchIndex(used.Values, high)],
-				Detail:  fmt.Sprintf("more than 95%% in use for %.1f%% of the time", used.Share(high)),
+				Detail:  fmt.Sprintf("more than 95%% in use for %.1f%% of the time", used.SharePct(high)),
 			},
 		}
 		hits = append(hits, h)

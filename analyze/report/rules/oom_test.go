@@ -18,8 +18,8 @@ func TestOOMAdviceUnderALimit(t *testing.T) {
 	}{
 		"enough unused memory in pieces": {
 			func(s *analyzetest.TorchScript) {
-				s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
-				s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
+				s.AddSparseSegments(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
+				s.AddOutOfMemory(300*analyzetest.Mib, 700*analyzetest.Mib)
 			},
 			"(limit and fragmentation 1)", "a request for 300.0 MiB failed with 700.0 MiB free and 560.0 MiB unused in " +
 				"segments (largest piece 14.0 MiB), under a limit",
@@ -28,8 +28,8 @@ func TestOOMAdviceUnderALimit(t *testing.T) {
 		},
 		"unused pieces smaller than a page": {
 			func(s *analyzetest.TorchScript) {
-				s.Sparse(40, 2*analyzetest.Mib, analyzetest.Mib)
-				s.Oom(30*analyzetest.Mib, 700*analyzetest.Mib)
+				s.AddSparseSegments(40, 2*analyzetest.Mib, analyzetest.Mib)
+				s.AddOutOfMemory(30*analyzetest.Mib, 700*analyzetest.Mib)
 			},
 			"(limit and fragmentation 1)", "a request for 30.0 MiB failed",
 			"Enough memory was unused, but in pieces: free the blocks between the pieces (gpurec analyze frag), or " +
@@ -37,17 +37,17 @@ func TestOOMAdviceUnderALimit(t *testing.T) {
 		},
 		"the driver's limit": {
 			func(s *analyzetest.TorchScript) {
-				s.Sparse(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
-				s.FailedDriverAlloc(300 * analyzetest.Mib)
-				s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
+				s.AddSparseSegments(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
+				s.AddFailedDriverAlloc(300 * analyzetest.Mib)
+				s.AddOutOfMemory(300*analyzetest.Mib, 700*analyzetest.Mib)
 			},
 			"(limit and fragmentation 1)", "a request for 300.0 MiB failed", "or raise the limit (a MIG slice, a cgroup " +
 				"or a quota).",
 		},
 		"too little unused memory": {
 			func(s *analyzetest.TorchScript) {
-				s.Sparse(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
-				s.Oom(300*analyzetest.Mib, 700*analyzetest.Mib)
+				s.AddSparseSegments(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+				s.AddOutOfMemory(300*analyzetest.Mib, 700*analyzetest.Mib)
 			},
 			"(limit 1)", "", "A limit was reached, not the capacity of the device",
 		},
@@ -55,7 +55,7 @@ func TestOOMAdviceUnderALimit(t *testing.T) {
 		s := analyzetest.NewTorchScript(t)
 		c.script(s)
 		r := checked(t, s.Tp, rules.Options{Rules: []string{"out-of-memory", "oom-fragmentation"}})
-		what, advice := analyzetest.Cells(t, r, "hits", "what"), analyzetest.Cells(t, r, "hits", "advice")
+		what, advice := analyzetest.ColumnTexts(t, r, "hits", "what"), analyzetest.ColumnTexts(t, r, "hits", "advice")
 		if len(what) == 0 || !strings.Contains(what[0], c.what) || !strings.Contains(advice[0], c.advice) {
 			t.Errorf("%s: %q %q", name, what, advice)
 			continue

@@ -69,7 +69,7 @@ func TestReportsRefuseMissingClasses(t *testing.T) {
 		{[]string{format.RecordLaunch, format.RecordSync}, []string{"copies", "gaps", "leaks", "memory", "oom"}},
 		{[]string{format.RecordCopy, format.RecordLaunch, format.RecordSync}, []string{"leaks", "memory", "oom"}},
 	} {
-		tp := analyzetest.Steady(t)
+		tp := analyzetest.SteadyRecording(t)
 		tp.Meta.Classes = c.classes
 		tl := tp.Timeline()
 		var refused []string
@@ -90,7 +90,7 @@ func TestReportsRefuseMissingClasses(t *testing.T) {
 // TestRulesWithoutTheirCallsAreNotChecked checks that a rule without recorded calls has no number,
 // not 0: the missing calls are no clean result.
 func TestRulesWithoutTheirCallsAreNotChecked(t *testing.T) {
-	tp := analyzetest.Steady(t)
+	tp := analyzetest.SteadyRecording(t)
 	tp.Meta.Classes = []string{format.RecordMemory}
 	r := checked(t, tp, rules.Options{})
 	values := make(map[string]any)

@@ -136,7 +136,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // returns an *UnknownRuleError for an unknown name in opt.Rules and a *report.SortError for an
 // unknown opt.Sort.
 func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
-	t = t.View()
+	t = t.NewView()
 	opt.GroupBy = ""
 	chosen, err := selectRules(opt.Rules)
 	if err != nil {
@@ -161,7 +161,7 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 		Notes:   append(slices.Clone(t.Facts.Notes), s.Quality.Notes()...),
 	}
 	if len(s.Calls.Calls) == 0 && t.Scan.Events > 0 {
-		r.NoMatch = s.Calls.Seen.Explain(&opt.Filter)
+		r.NoMatch = s.Calls.Seen.ExplainNoMatch(&opt.Filter)
 	}
 	r.Facts, r.Totals = newRuleFacts(checked, len(chosen)-len(checked), hits), newTotalFacts(hits)
 	table, evidence := newHitTable(t, hits), newEvidenceTable(t, hits, opt.Top)

@@ -20,7 +20,7 @@ import (
 )
 
 // checked returns the report of rules about a synthetic recording.
-func checked(t *testing.T, tp *analyzetest.Tape, opt rules.Options) *report.Report {
+func checked(t *testing.T, tp *analyzetest.TestRecording, opt rules.Options) *report.Report {
 	t.Helper()
 	tl := tp.Timeline()
 	tl.Rec.Path = "run.parquet"
@@ -32,12 +32,12 @@ func checked(t *testing.T, tp *analyzetest.Tape, opt rules.Options) *report.Repo
 }
 
 func TestNoRuleFiresOnSteadyTraining(t *testing.T) {
-	tp := analyzetest.Steady(t)
+	tp := analyzetest.SteadyRecording(t)
 	r := checked(t, tp, rules.Options{})
 	if n := len(r.Tables[0].Rows); n > 0 {
-		t.Errorf("%d hits:\n%s", n, analyzetest.Rendered(t, r, render.Options{}))
+		t.Errorf("%d hits:\n%s", n, analyzetest.RenderReport(t, r, render.Options{}))
 	}
-	analyzetest.Numbers(
+	analyzetest.CheckNumbers(
 		t,
 		r,
 		map[string]float64{
@@ -49,20 +49,20 @@ func TestNoRuleFiresOnSteadyTraining(t *testing.T) {
 	)
 	// No rule may fire if gpurec attached late, if NVML samples are missing, or if the calls that
 	// pinned memory were not recorded: the copies still return at once.
-	for name, change := range map[string]func(*analyzetest.Tape){
-		"late": func(tp *analyzetest.Tape) {
-			tp.Without(func(r *format.Row) bool { return r.Name == "cuInit" || r.MemoryKind == format.MemoryHost })
+	for name, change := range map[string]func(*analyzetest.TestRecording){
+		"late": func(tp *analyzetest.TestRecording) {
+			tp.RemoveRows(func(r *format.Row) bool { return r.Name == "cuInit" || r.MemoryKind == format.MemoryHost })
 		},
-		"no NVML": func(tp *analyzetest.Tape) { tp.Without(func(r *format.Row) bool { return r.Kind == format.KindNVML }) },
-		"no launch": func(tp *analyzetest.Tape) {
-			tp.Without(func(r *format.Row) bool { return r.Kind == format.KindLaunch })
+		"no NVML": func(tp *analyzetest.TestRecording) { tp.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindNVML }) },
+		"no launch": func(tp *analyzetest.TestRecording) {
+			tp.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindLaunch })
 		},
-		"nothing": func(tp *analyzetest.Tape) { tp.Rows = nil },
+		"nothing": func(tp *analyzetest.TestRecording) { tp.Rows = nil },
 	} {
-		tp := analyzetest.Steady(t)
+		tp := analyzetest.SteadyRecording(t)
 		change(tp)
 		if r := checked(t, tp, rules.Options{}); len(r.Tables[0].Rows) > 0 {
-			t.Errorf("%s:\n%s", name, analyzetest.Rendered(t, r, render.Options{}))
+			t.Errorf("%s:\n%s", name, analyzetest.RenderReport(t, r, render.Options{}))
 		}
 	}
 }
@@ -78,59 +78,59 @@ func TestEveryRuleFires(t *testing.T) {
 			continue
 		}
 		t.Run(rule.ID, func(t *testing.T) {
-			tp := analyzetest.Steady(t)
+			tp := analyzetest.SteadyRecording(t)
 			c.Fires(tp)
 			r := checked(t, tp, rules.Options{})
-			names := analyzetest.Cells(t, r, "hits", "rule")
+			names := analyzetest.ColumnTexts(t, r, "hits", "rule")
 			i := slices.Index(names, rule.ID)
 			if i < 0 {
 				t.Fatalf(
 					"does not fire; there are %v\n%s",
 					names,
-					analyzetest.Rendered(t, r, render.Options{Width: 150}),
+					analyzetest.RenderReport(t, r, render.Options{Width: 150}),
 				)
 			}
 			for _, name := range names {
 				if name != rule.ID && !slices.Contains(strings.Fields(c.Also), name) {
-					t.Errorf("%s fires too:\n%s", name, analyzetest.Rendered(t, r, render.Options{}))
+					t.Errorf("%s fires too:\n%s", name, analyzetest.RenderReport(t, r, render.Options{}))
 				}
 			}
-			if where := analyzetest.Cells(t, r, "hits", "where")[i]; !strings.HasPrefix(where, c.Where) {
+			if where := analyzetest.ColumnTexts(t, r, "hits", "where")[i]; !strings.HasPrefix(where, c.Where) {
 				t.Errorf("where %s, want %s", where, c.Where)
 			}
-			if severity := analyzetest.Cells(t, r, "hits", "severity")[i]; severity != c.Severity {
+			if severity := analyzetest.ColumnTexts(t, r, "hits", "severity")[i]; severity != c.Severity {
 				t.Errorf("severity %s, want %s", severity, c.Severity)
 			}
-			if !slices.Contains(analyzetest.Cells(t, r, "evidence", "rule"), rule.ID) {
+			if !slices.Contains(analyzetest.ColumnTexts(t, r, "evidence", "rule"), rule.ID) {
 				t.Error("no evidence")
 			}
-			if advice := analyzetest.Cells(t, r, "hits", "advice")[i]; advice == "" || strings.Count(advice, ". ") > 1 {
+			if advice := analyzetest.ColumnTexts(t, r, "hits", "advice")[i]; advice == "" || strings.Count(advice, ". ") > 1 {
 				t.Errorf("advice %q", advice)
 			}
 			if n, ok, _ := r.Number(strings.ReplaceAll(rule.ID, "-", "_")); !ok || n < 1 {
 				t.Errorf("--fail-on sees %v", n)
 			}
 
-			tp = analyzetest.Steady(t)
+			tp = analyzetest.SteadyRecording(t)
 			c.Misses(tp)
 			r = checked(t, tp, rules.Options{Rules: []string{rule.ID}})
 			if len(r.Tables[0].Rows) > 0 {
-				t.Errorf("the near miss fires:\n%s", analyzetest.Rendered(t, r, render.Options{}))
+				t.Errorf("the near miss fires:\n%s", analyzetest.RenderReport(t, r, render.Options{}))
 			}
 		})
 	}
 }
 
 func TestConfidenceOfRules(t *testing.T) {
-	launchBound := func(tp *analyzetest.Tape) { analyzetest.RuleCases()["launch-bound"].Fires(tp) }
+	launchBound := func(tp *analyzetest.TestRecording) { analyzetest.RuleCases()["launch-bound"].Fires(tp) }
 	for name, c := range map[string]struct {
 		rule   string
-		change func(*analyzetest.Tape)
+		change func(*analyzetest.TestRecording)
 		level  string
 		reason string
 	}{
 		"complete recording": {"launch-bound", launchBound, "high", ""},
-		"returns of some launches are not known": {"launch-bound", func(tp *analyzetest.Tape) {
+		"returns of some launches are not known": {"launch-bound", func(tp *analyzetest.TestRecording) {
 			launchBound(tp)
 			for i, r := range tp.Rows {
 				if r.Kernel == "small_step" && i%2 == 0 {
@@ -138,52 +138,52 @@ func TestConfidenceOfRules(t *testing.T) {
 				}
 			}
 		}, "medium", "of the launches was not recorded"},
-		"no samples": {"launch-bound", func(tp *analyzetest.Tape) {
+		"no samples": {"launch-bound", func(tp *analyzetest.TestRecording) {
 			launchBound(tp)
-			tp.Without(func(r *format.Row) bool { return r.Kind == format.KindNVML })
+			tp.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindNVML })
 		}, "low", "no samples"},
-		"a few calls lost": {"launch-bound", func(tp *analyzetest.Tape) {
+		"a few calls lost": {"launch-bound", func(tp *analyzetest.TestRecording) {
 			launchBound(tp)
-			tp.Add(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + analyzetest.Second, Value: 2000})
+			tp.AddRow(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + analyzetest.Second, Value: 2000})
 		}, "medium", "2,000 calls lost"},
-		"many calls lost": {"launch-bound", func(tp *analyzetest.Tape) {
+		"many calls lost": {"launch-bound", func(tp *analyzetest.TestRecording) {
 			launchBound(tp)
-			tp.Add(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + analyzetest.Second, Value: 20000})
+			tp.AddRow(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + analyzetest.Second, Value: 20000})
 		}, "low", "20,000 calls lost"},
-		"stacks inferred badly": {"launch-bound", func(tp *analyzetest.Tape) {
+		"stacks inferred badly": {"launch-bound", func(tp *analyzetest.TestRecording) {
 			launchBound(tp)
-			tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: `{"class":"launch","inferred":1000,"checked":100,"wrong":5,"wrong_estimated":50}`})
+			tp.AddRow(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: `{"class":"launch","inferred":1000,"checked":100,"wrong":5,"wrong_estimated":50}`})
 		}, "medium", "5% of inferred stacks"},
-		"pageable, recorded from the start": {"memcpy-async-pageable", func(tp *analyzetest.Tape) { analyzetest.RuleCases()["memcpy-async-pageable"].Fires(tp) }, "high", ""},
-		"pageable, gpurec attached later": {"memcpy-async-pageable", func(tp *analyzetest.Tape) {
+		"pageable, recorded from the start": {"memcpy-async-pageable", func(tp *analyzetest.TestRecording) { analyzetest.RuleCases()["memcpy-async-pageable"].Fires(tp) }, "high", ""},
+		"pageable, gpurec attached later": {"memcpy-async-pageable", func(tp *analyzetest.TestRecording) {
 			analyzetest.RuleCases()["memcpy-async-pageable"].Fires(tp)
-			tp.Without(func(r *format.Row) bool { return r.Name == "cuInit" })
+			tp.RemoveRows(func(r *format.Row) bool { return r.Name == "cuInit" })
 		}, "medium", "began after the program"},
-		"a free with calls lost": {"invalid-free", func(tp *analyzetest.Tape) {
+		"a free with calls lost": {"invalid-free", func(tp *analyzetest.TestRecording) {
 			analyzetest.RuleCases()["invalid-free"].Fires(tp)
-			tp.Add(format.Row{Kind: format.KindLost, Name: report.LostMemory, StartNs: analyzetest.Epoch + analyzetest.Second, Value: 3})
+			tp.AddRow(format.Row{Kind: format.KindLost, Name: report.LostMemory, StartNs: analyzetest.Epoch + analyzetest.Second, Value: 3})
 		}, "medium", "3 calls that allocate or free memory were lost"},
-		"few samples": {"low-sm-activity", func(tp *analyzetest.Tape) {
+		"few samples": {"low-sm-activity", func(tp *analyzetest.TestRecording) {
 			analyzetest.RuleCases()["low-sm-activity"].Fires(tp)
-			tp.Without(func(r *format.Row) bool {
+			tp.RemoveRows(func(r *format.Row) bool {
 				return r.Kind == format.KindNVML && (r.StartNs-analyzetest.Epoch)%(10*analyzetest.Second) != 0
 			})
 		}, "medium", "only 5 samples"},
-		"too few samples": {"low-sm-activity", func(tp *analyzetest.Tape) {
+		"too few samples": {"low-sm-activity", func(tp *analyzetest.TestRecording) {
 			analyzetest.RuleCases()["low-sm-activity"].Fires(tp)
-			tp.Without(func(r *format.Row) bool {
+			tp.RemoveRows(func(r *format.Row) bool {
 				return r.Kind == format.KindNVML && (r.StartNs-analyzetest.Epoch)%(20*analyzetest.Second) != 0
 			})
 		}, "", ""},
 	} {
-		tp := analyzetest.Steady(t)
+		tp := analyzetest.SteadyRecording(t)
 		c.change(tp)
 		r := checked(t, tp, rules.Options{Rules: []string{c.rule}})
 		level, reasons := strings.Join(
-			analyzetest.Cells(t, r, "hits", "confidence"),
+			analyzetest.ColumnTexts(t, r, "hits", "confidence"),
 			"",
 		), strings.Join(
-			analyzetest.Cells(t, r, "hits", "confidence_reasons"),
+			analyzetest.ColumnTexts(t, r, "hits", "confidence_reasons"),
 			"",
 		)
 		if level != c.level || !strings.Contains(reasons, c.reason) || c.reason == "" && len(reasons) > len("[]") {
@@ -195,46 +195,46 @@ func TestConfidenceOfRules(t *testing.T) {
 // TestSeverityOfRules checks that the severity of a hit depends on its consequences.
 func TestSeverityOfRules(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*analyzetest.Tape)
+		change func(*analyzetest.TestRecording)
 		want   string // hits
 	}{
-		"work in a broken context": {func(tp *analyzetest.Tape) {
+		"work in a broken context": {func(tp *analyzetest.TestRecording) {
 			for i := range int64(5) {
 				tp.AddFullLaunch(59_950*analyzetest.Ms+i*analyzetest.Us, "after").Result = 700
 			}
 		}, "problem broken-context, problem unchecked-error"},
-		"frees in a broken context": {func(tp *analyzetest.Tape) {
+		"frees in a broken context": {func(tp *analyzetest.TestRecording) {
 			for i := range int64(50) {
-				tp.Free(59_950*analyzetest.Ms+i*analyzetest.Us, analyzetest.Us, 0x1000).Result = 700
+				tp.AddFree(59_950*analyzetest.Ms+i*analyzetest.Us, analyzetest.Us, 0x1000).Result = 700
 			}
 		}, "problem broken-context"},
-		"corrected errors": {func(tp *analyzetest.Tape) {
-			tp.NVML(1, 30*analyzetest.Second, "ecc_corrected_volatile_errors", 5)
-			tp.NVML(1, 31*analyzetest.Second, "ecc_corrected_volatile_errors", 6)
+		"corrected errors": {func(tp *analyzetest.TestRecording) {
+			tp.AddNVMLSample(1, 30*analyzetest.Second, "ecc_corrected_volatile_errors", 5)
+			tp.AddNVMLSample(1, 31*analyzetest.Second, "ecc_corrected_volatile_errors", 6)
 		}, "notice gpu-health"},
-		"a problem of an unused GPU": {func(tp *analyzetest.Tape) { tp.NVML(0, 30*analyzetest.Second, "remapped_rows_failure", 1) }, "problem gpu-health"},
-		"the power cap half of the time": {func(tp *analyzetest.Tape) {
-			tp.Resample(catalog.MetricReasons, func(i int) float64 { return float64(4 * (i % 2)) })
+		"a problem of an unused GPU": {func(tp *analyzetest.TestRecording) { tp.AddNVMLSample(0, 30*analyzetest.Second, "remapped_rows_failure", 1) }, "problem gpu-health"},
+		"the power cap half of the time": {func(tp *analyzetest.TestRecording) {
+			tp.ChangeSamples(catalog.MetricClockEventReasons, func(i int) float64 { return float64(4 * (i % 2)) })
 		}, "info throttling"},
-		"wild pointers, freed once": {func(tp *analyzetest.Tape) {
-			tp.Free(30*analyzetest.Second, analyzetest.Us, 0x1000).Result = fault.ResultInvalidValue
+		"wild pointers, freed once": {func(tp *analyzetest.TestRecording) {
+			tp.AddFree(30*analyzetest.Second, analyzetest.Us, 0x1000).Result = fault.ResultInvalidValue
 		}, "notice invalid-free"},
-		"a retry that succeeds": {func(tp *analyzetest.Tape) {
-			tp.Alloc(30*analyzetest.Second, analyzetest.Us, 0, 20<<30).Result = calls.ResultOutOfMemory
-			tp.Alloc(31*analyzetest.Second, analyzetest.Us, 0x700000000000, 20<<30)
-			tp.Free(32*analyzetest.Second, analyzetest.Us, 0x700000000000)
+		"a retry that succeeds": {func(tp *analyzetest.TestRecording) {
+			tp.AddAlloc(30*analyzetest.Second, analyzetest.Us, 0, 20<<30).Result = calls.ResultOutOfMemory
+			tp.AddAlloc(31*analyzetest.Second, analyzetest.Us, 0x700000000000, 20<<30)
+			tp.AddFree(32*analyzetest.Second, analyzetest.Us, 0x700000000000)
 		}, "notice out-of-memory"},
-		"polling": {func(tp *analyzetest.Tape) {
+		"polling": {func(tp *analyzetest.TestRecording) {
 			tp.Meta.EndNs = analyzetest.Epoch + 120*analyzetest.Second
-			tp.AddCount(10*analyzetest.Second, 110*analyzetest.Second, 110_000)
+			tp.AddEventQueryCount(10*analyzetest.Second, 110*analyzetest.Second, 110_000)
 		}, "notice hang"},
 	} {
-		tp := analyzetest.Steady(t)
+		tp := analyzetest.SteadyRecording(t)
 		c.change(tp)
 		r := checked(t, tp, rules.Options{})
 		var got []string
-		for i, rule := range analyzetest.Cells(t, r, "hits", "rule") {
-			got = append(got, analyzetest.Cells(t, r, "hits", "severity")[i]+" "+rule)
+		for i, rule := range analyzetest.ColumnTexts(t, r, "hits", "rule") {
+			got = append(got, analyzetest.ColumnTexts(t, r, "hits", "severity")[i]+" "+rule)
 		}
 		if strings.Join(got, ", ") != c.want {
 			t.Errorf("%s: %s, want %s", name, strings.Join(got, ", "), c.want)
@@ -246,14 +246,14 @@ func TestSeverityOfRules(t *testing.T) {
 // time unless the thread waits for the GPU in them.
 func TestIdleWithoutSamples(t *testing.T) {
 	for name, waits := range map[string]bool{"the thread waits for the GPU": true, "the thread loads data": false} {
-		tp := analyzetest.NewTape(t)
+		tp := analyzetest.NewTestRecording(t)
 		for i := range int64(200) {
 			tp.AddFullLaunch(i*200*analyzetest.Ms, "gemm")
 			if waits {
 				tp.AddSync("cuStreamSynchronize", i*200*analyzetest.Ms+analyzetest.Ms, 190*analyzetest.Ms, 7, 0)
 			}
 		}
-		names := analyzetest.Cells(t, checked(t, tp, rules.Options{}), "hits", "rule")
+		names := analyzetest.ColumnTexts(t, checked(t, tp, rules.Options{}), "hits", "rule")
 		if slices.Contains(names, "gpu-idle") == waits {
 			t.Errorf("%s: %v", name, names)
 		}
@@ -264,14 +264,14 @@ func TestIdleWithoutSamples(t *testing.T) {
 // the GPU: launching is not its bottleneck, however low the SM activity is.
 func TestLaunchBoundNeedsNoWaits(t *testing.T) {
 	for name, waits := range map[string]bool{"it waits": true, "it does not": false} {
-		tp := analyzetest.Steady(t)
+		tp := analyzetest.SteadyRecording(t)
 		analyzetest.RuleCases()["launch-bound"].Fires(tp)
 		if waits {
 			for i := range int64(40) {
 				tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second+i*100*analyzetest.Ms, 50*analyzetest.Ms, 7, 0)
 			}
 		}
-		names := analyzetest.Cells(t, checked(t, tp, rules.Options{}), "hits", "rule")
+		names := analyzetest.ColumnTexts(t, checked(t, tp, rules.Options{}), "hits", "rule")
 		if slices.Contains(names, "launch-bound") == waits {
 			t.Errorf("%s: %v", name, names)
 		}
@@ -279,12 +279,12 @@ func TestLaunchBoundNeedsNoWaits(t *testing.T) {
 }
 
 func TestRuleFilter(t *testing.T) {
-	tp := analyzetest.Training(t)
+	tp := analyzetest.TrainingRecording(t)
 	r := checked(t, tp, rules.Options{Rules: []string{"growing-site", "hang"}})
-	if got := strings.Join(analyzetest.Cells(t, r, "hits", "rule"), " "); got != "growing-site" {
+	if got := strings.Join(analyzetest.ColumnTexts(t, r, "hits", "rule"), " "); got != "growing-site" {
 		t.Errorf("hits %s", got)
 	}
-	analyzetest.Numbers(t, r, map[string]float64{"rules_checked": 2, "growing_site": 1, "hang": 0})
+	analyzetest.CheckNumbers(t, r, map[string]float64{"rules_checked": 2, "growing_site": 1, "hang": 0})
 	if _, ok, isKnown := r.Number("xid"); ok || !isKnown {
 		t.Error("a rule that was not checked has a number")
 	}
@@ -296,16 +296,16 @@ func TestRuleFilter(t *testing.T) {
 	}
 	r = checked(
 		t,
-		analyzetest.Training(t),
+		analyzetest.TrainingRecording(t),
 		rules.Options{Options: query.Options{Suppressions: analyzetest.ParseSuppressions(t, "leak:log_metrics")}},
 	)
-	analyzetest.Numbers(t, r, map[string]float64{"growing_site": 0})
-	if got := analyzetest.Cells(t, r, "suppressions_used", "template"); fmt.Sprint(got) != "[log_metrics]" {
+	analyzetest.CheckNumbers(t, r, map[string]float64{"growing_site": 0})
+	if got := analyzetest.ColumnTexts(t, r, "suppressions_used", "template"); fmt.Sprint(got) != "[log_metrics]" {
 		t.Errorf("suppressions used %s", got)
 	}
 	r = checked(
 		t,
-		analyzetest.Training(t),
+		analyzetest.TrainingRecording(t),
 		rules.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}},
 	)
 	if r.NoMatch == nil || len(r.Tables[0].Rows) > 0 {
@@ -316,26 +316,26 @@ func TestRuleFilter(t *testing.T) {
 // TestHangNamesTheMissingRank checks that a hit of several hanging ranks names the rank that they
 // wait for, although that rank does not hang.
 func TestHangNamesTheMissingRank(t *testing.T) {
-	r := checked(t, analyzetest.Ranks(t), rules.Options{Rules: []string{"hang"}})
-	if what := analyzetest.Cells(t, r, "hits", "what")[0]; what != "hanging: 3 processes, for up to 20.00s; check "+
+	r := checked(t, analyzetest.FourRanksRecording(t), rules.Options{Rules: []string{"hang"}})
+	if what := analyzetest.ColumnTexts(t, r, "hits", "what")[0]; what != "hanging: 3 processes, for up to 20.00s; check "+
 		"process 44 train: its last kernel launch was 2.10s before that of the first of the 3 others" {
 		t.Error(what)
 	}
-	if where := analyzetest.Cells(t, r, "evidence", "where"); len(where) != 4 || where[3] != "process 44 train" {
+	if where := analyzetest.ColumnTexts(t, r, "evidence", "where"); len(where) != 4 || where[3] != "process 44 train" {
 		t.Errorf("evidence %v", where)
 	}
 }
 
 func TestSuppressionsHideExitLeaks(t *testing.T) {
 	for name, want := range map[string]float64{"somewhere_else": 1, "train_step": 0} {
-		tp := analyzetest.Steady(t)
+		tp := analyzetest.SteadyRecording(t)
 		analyzetest.RuleCases()["exit-leak"].Fires(tp)
 		r := checked(
 			t,
 			tp,
 			rules.Options{Options: query.Options{Suppressions: analyzetest.ParseSuppressions(t, "leak:"+name)}},
 		)
-		analyzetest.Numbers(t, r, map[string]float64{"exit_leak": want})
+		analyzetest.CheckNumbers(t, r, map[string]float64{"exit_leak": want})
 	}
 }
 
@@ -359,21 +359,21 @@ func TestShellWord(t *testing.T) {
 }
 
 func TestRulesGoldens(t *testing.T) {
-	analyzetest.Goldens(
+	analyzetest.CompareGoldenReports(
 		t,
-		checked(t, analyzetest.Troubled(t), rules.Options{Options: query.Options{Top: 20, MaxFrames: 12}}),
+		checked(t, analyzetest.TroubledRecording(t), rules.Options{Options: query.Options{Top: 20, MaxFrames: 12}}),
 		"rules",
 		130,
 	)
-	analyzetest.Golden(
+	analyzetest.CompareGolden(
 		t,
 		"rules.steady.table",
-		analyzetest.Rendered(t, checked(t, analyzetest.Steady(t), rules.Options{}), render.Options{Width: 130}),
+		analyzetest.RenderReport(t, checked(t, analyzetest.SteadyRecording(t), rules.Options{}), render.Options{Width: 130}),
 	)
-	tl := analyzetest.Troubled(t).Timeline()
+	tl := analyzetest.TroubledRecording(t).Timeline()
 	r, err := summary.Run(tl, query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {
 		t.Fatal(err)
 	}
-	analyzetest.Golden(t, "rules.summary.table", analyzetest.Rendered(t, r, render.Options{Width: 130}))
+	analyzetest.CompareGolden(t, "rules.summary.table", analyzetest.RenderReport(t, r, render.Options{Width: 130}))
 }

@@ -39,19 +39,19 @@ type Survey struct {
 	Quality report.Quality
 	// Consumer, if set, receives every change of the program's memory during the replay, in order
 	// of time. Set it before ReadRecording.
-	Consumer func(*timeline.Program, *livemem.Change)
+	Consumer func(*timeline.ProgramMemory, *livemem.Change)
 
 	// Results of the replay of memory.
 
 	// Program is the memory as the program sees it: tensors, and driver memory outside of the
 	// segments of caching allocators.
-	Program *timeline.Program
+	Program *timeline.ProgramMemory
 	// Leaks groups the program's allocations by call site.
 	Leaks *leaks.Scan
 	// LeakFindings are the verdicts about the call sites of Leaks, the worst first.
 	LeakFindings []leaks.Finding
 	allocLoops   *allocLoopScan
-	hostBlocks   *hostmem.Blocks
+	hostBlocks   *hostmem.HostBlocks
 	// Failures collects the allocations that failed for lack of memory.
 	Failures    *oom.FailureScan
 	oomFailures []*oom.Failure // the part of Failures that the filter selects
@@ -62,7 +62,7 @@ type Survey struct {
 
 	cache format.ColumnCache // of the current row group
 	// Calls counts calls by function, and kernels by name.
-	Calls           *calls.Counter
+	Calls           *calls.CallCounter
 	copies          *copies.Scan
 	waits           *waits.Scan
 	gaps            *gaps.Scan
@@ -74,9 +74,9 @@ type Survey struct {
 	hang            *hang.Scan
 	processVerdicts []hang.ProcessVerdict
 
-	series *metric.Devices // NVML samples of the window, by GPU
+	series *metric.DeviceMetrics // NVML samples of the window, by GPU
 	// workSeries are the samples between the first and the last launch of the recorded processes.
-	workSeries *metric.Devices
+	workSeries *metric.DeviceMetrics
 	// tracksByGPU lists, by NVML index, the launch tracks of the recorded processes. It is empty if
 	// the recording does not map the processes' devices to NVML indexes.
 	tracksByGPU map[int32][]gaps.Track
@@ -98,10 +98,10 @@ func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 	if len(t.Allocations) == 0 {
 		kinds = kinds[:2]
 	}
-	reader := calls.NewReader(t, f, kinds...)
+	reader := calls.NewCallReader(t, f, kinds...)
 	copyReader := reader
 	if len(t.Allocations) == 0 {
-		copyReader = calls.NewReader(t, f, format.KindMemcpy)
+		copyReader = calls.NewCallReader(t, f, format.KindMemcpy)
 	}
 	s := &Survey{
 		t:          t,
@@ -109,9 +109,9 @@ func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 		Window:     reader.Window,
 		Leaks:      leakScan,
 		allocLoops: newAllocLoopScan(t, f),
-		hostBlocks: hostmem.New(),
+		hostBlocks: hostmem.NewHostBlocks(),
 		Failures:   &oom.FailureScan{T: t},
-		Calls:      calls.NewCounter(t, f),
+		Calls:      calls.NewCallCounter(t, f),
 		waits:      waits.NewScan(reader, 1),
 		gaps:       gaps.NewScan(reader, gaps.DefaultMinGapNs, gaps.DefaultTop),
 		kernels:    kernels.NewScan(t, f),
@@ -126,19 +126,19 @@ func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 // ReadRecording reads the recording. onDriverChange receives every change of driver memory,
 // onAllocatorChange every change of a caching allocator; both may be nil. ReadRecording calls them
 // from one goroutine at a time.
-func (s *Survey) ReadRecording(onDriverChange func(*livemem.Change), onAllocatorChange caching.Consumer) error {
+func (s *Survey) ReadRecording(onDriverChange func(*livemem.Change), onAllocatorChange caching.ChangeConsumer) error {
 	// Functions that run in parallel share no mutable state.
 	replay := func() error { return s.replayMemory(onDriverChange, onAllocatorChange) }
 	var err error
 	if len(s.t.Allocations) > 0 {
-		search := func() error { return s.t.FindSegments(func(c *livemem.Change) { s.hostBlocks.Note(s.t, c) }) }
+		search := func() error { return s.t.FindSegments(func(c *livemem.Change) { s.hostBlocks.AddChange(s.t, c) }) }
 		if err = timeline.RunParallel(search, s.scanMemoryCalls); err == nil {
 			err = timeline.RunParallel(replay, s.scanOtherCalls)
 		}
 	} else {
 		scan := func() error { return runUntilError(s.scanOtherCalls, s.scanMemoryCalls) }
 		if err = timeline.RunParallel(replay, scan); err == nil {
-			err = s.copies.Each(s.copies.Add)
+			err = s.copies.EachCall(s.copies.Add)
 		}
 	}
 	if err != nil {
@@ -163,9 +163,9 @@ func runUntilError(list ...func() error) error {
 // ReadRecording.
 func (s *Survey) replayMemory(
 	onDriverChange func(*livemem.Change),
-	onAllocatorChange caching.Consumer,
+	onAllocatorChange caching.ChangeConsumer,
 ) (err error) {
-	s.Program, err = s.t.ReplayProgram(func(p *timeline.Program, c *livemem.Change) {
+	s.Program, err = s.t.ReplayProgram(func(p *timeline.ProgramMemory, c *livemem.Change) {
 		s.Leaks.Consume(p, c)
 		s.allocLoops.consumeChange(p, c)
 		if s.Consumer != nil {
@@ -173,13 +173,13 @@ func (s *Survey) replayMemory(
 		}
 	}, func(c *livemem.Change) {
 		if len(s.t.Allocations) == 0 {
-			s.hostBlocks.Note(s.t, c)
+			s.hostBlocks.AddChange(s.t, c)
 		}
 		s.Failures.Driver(c)
 		if onDriverChange != nil {
 			onDriverChange(c)
 		}
-	}, func(a *caching.Allocator, c *caching.Change) {
+	}, func(a *caching.Allocator, c *caching.AllocatorChange) {
 		s.Failures.Allocator(a, c)
 		if onAllocatorChange != nil {
 			onAllocatorChange(a, c)
@@ -192,7 +192,7 @@ func (s *Survey) replayMemory(
 func (s *Survey) scanMemoryCalls() error {
 	for _, sp := range s.t.Memory {
 		if err := s.scanRowGroup(sp).Err(); err != nil {
-			return s.t.Wrap(err)
+			return s.t.WrapReadError(err)
 		}
 	}
 	return nil
@@ -201,7 +201,7 @@ func (s *Survey) scanMemoryCalls() error {
 // scanOtherCalls reads all other calls by row group, and launches, waits and copies in order of
 // time.
 func (s *Survey) scanOtherCalls() error {
-	return s.waits.EachOf(func(sp timeline.Span) *format.Group {
+	return s.waits.EachCallFrom(func(sp timeline.Span) *format.Group {
 		g := s.scanRowGroup(sp)
 		s.kernels.AddGroup(g)
 		s.modules.addRowGroup(g)
@@ -213,7 +213,7 @@ func (s *Survey) scanOtherCalls() error {
 // columns.
 func (s *Survey) scanRowGroup(sp timeline.Span) *format.Group {
 	g := s.cache.Wrap(sp.Group)
-	s.Calls.Group(g)
+	s.Calls.CountGroup(g)
 	s.errors.AddGroup(g)
 	if sp.FirstNs <= s.hang.EndNs {
 		s.hang.AddGroup(
@@ -241,13 +241,13 @@ func (s *Survey) collectGPUSamples() {
 	work := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
 	for track, launches := range s.gaps.Tracks {
 		work.FromNs, work.ToNs = min(work.FromNs, launches.FirstNs), max(work.ToNs, launches.UntilNs)
-		if index, ok := s.t.Facts.NVMLDevice(track.Pid, track.Device); ok && track.Device != gaps.AllDevices {
+		if index, ok := s.t.Facts.NVMLIndexOf(track.Pid, track.Device); ok && track.Device != gaps.AllDevices {
 			s.tracksByGPU[index] = append(s.tracksByGPU[index], track)
 		}
 	}
-	samplesIn := func(w query.Window) *metric.Devices {
-		u := &metric.Devices{T: s.t, Window: w, Filter: s.filter, Devices: make(map[int32]map[string]*metric.Series)}
-		u.Collect()
+	samplesIn := func(w query.Window) *metric.DeviceMetrics {
+		u := &metric.DeviceMetrics{T: s.t, Window: w, Filter: s.filter, Devices: make(map[int32]map[string]*metric.Series)}
+		u.CollectSamples()
 		return u
 	}
 	s.series, s.workSeries = samplesIn(s.Window), samplesIn(work)
@@ -316,7 +316,7 @@ func (s *Survey) recordedFromStart() bool {
 func (s *Survey) sumThreadSpansNs(threads map[origin.Thread]bool) (ns int64) {
 	for th := range threads {
 		if life := s.hang.Threads[th]; life != nil {
-			ns = units.EndOf(ns, max(0, life.LastNs-life.FirstNs))
+			ns = units.EndOfRange(ns, max(0, life.LastNs-life.FirstNs))
 		}
 	}
 	return ns

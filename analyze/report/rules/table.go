@@ -25,10 +25,10 @@ var resultFactColumns = []report.Column{
 func newRuleFacts(checked []*Rule, unchecked int, hits []Hit) []report.Fact {
 	var result []string
 	if len(hits) == 0 {
-		result = append(result, fmt.Sprintf("no rule fired (%s checked)", units.Plural(int64(len(checked)), "rule")))
+		result = append(result, fmt.Sprintf("no rule fired (%s checked)", units.CountWithNoun(int64(len(checked)), "rule")))
 	}
 	if unchecked > 0 {
-		result = append(result, units.Plural(int64(unchecked), "rule")+" not checked, because the required calls "+
+		result = append(result, units.CountWithNoun(int64(unchecked), "rule")+" not checked, because the required calls "+
 			"were not recorded (gpurec record --record)")
 	}
 	list := report.Facts(resultFactColumns, report.Values{
@@ -118,8 +118,8 @@ func newHitTable(t *timeline.Timeline, hits []Hit) report.Table {
 		h := &hits[i]
 		where, stack, first := h.MainLocation(), int32(0), any(nil)
 		for k := range h.Evidence {
-			if at := h.Evidence[k].FirstNs; at != 0 && (first == nil || at-t.Recording().FromNs < first.(int64)) {
-				first = at - t.Recording().FromNs
+			if at := h.Evidence[k].FirstNs; at != 0 && (first == nil || at-t.RecordingWindow().FromNs < first.(int64)) {
+				first = at - t.RecordingWindow().FromNs
 			}
 		}
 		if len(h.Evidence) > 0 {
@@ -215,7 +215,7 @@ func newEvidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
 		if ns == 0 {
 			return nil
 		}
-		return ns - t.Recording().FromNs
+		return ns - t.RecordingWindow().FromNs
 	}
 	for i := range hits {
 		h := &hits[i]
@@ -232,8 +232,8 @@ func newEvidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
 				"bytes":    p.Bytes,
 				"first_ns": sinceStart(p.FirstNs),
 				"last_ns":  sinceStart(p.lastNs),
-				"detail":   units.Known(p.Detail),
-				"where":    units.Known(p.Where),
+				"detail":   units.TextOrNil(p.Detail),
+				"where":    units.TextOrNil(p.Where),
 			})
 		}
 	}

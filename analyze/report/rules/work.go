@@ -40,13 +40,13 @@ func checkPageableCopies(s *Survey) ([]Hit, error) {
 		if c.Unpinned < minUnpinnedCopies || !blocks && (!fromStart || c.Measurable >= minUnpinnedCopies) {
 			continue
 		}
-		copies, bytes = copies+c.Unpinned, units.EndOf(bytes, c.UnpinnedBytes)
+		copies, bytes = copies+c.Unpinned, units.EndOfRange(bytes, c.UnpinnedBytes)
 		detail := key.Direction + ", host memory not pinned by a recorded call"
 		if blocks {
 			detail += fmt.Sprintf(
 				"; %s of %s copies of 1 MiB or more blocked the thread",
-				units.Count(c.Stuck),
-				units.Count(c.Measurable),
+				units.FormatCount(c.Stuck),
+				units.FormatCount(c.Measurable),
 			)
 		}
 		h.Evidence = append(h.Evidence, Evidence{
@@ -71,7 +71,7 @@ func checkPageableCopies(s *Survey) ([]Hit, error) {
 	}
 	s.lowerConfidenceForInferredStacks(&h)
 	sortEvidence(h.Evidence)
-	h.Summary = fmt.Sprintf("%s async copies with pageable memory, %s", units.Count(copies), units.Bytes(bytes))
+	h.Summary = fmt.Sprintf("%s async copies with pageable memory, %s", units.FormatCount(copies), units.FormatBytes(bytes))
 	return []Hit{h}, nil
 }
 
@@ -101,8 +101,8 @@ func checkSmallCopies(s *Survey) ([]Hit, error) {
 			lastNs:  b.LastNs,
 			Detail: fmt.Sprintf(
 				"%s, the largest with %s copies, by thread %s",
-				units.Plural(b.Bursts, "burst"),
-				units.Count(b.Most),
+				units.CountWithNoun(b.Bursts, "burst"),
+				units.FormatCount(b.Most),
 				s.t.ThreadLabel(key.Thread),
 			),
 		})
@@ -112,7 +112,7 @@ func checkSmallCopies(s *Survey) ([]Hit, error) {
 	}
 	s.lowerConfidenceForInferredStacks(&h)
 	sortEvidence(h.Evidence)
-	h.Summary = fmt.Sprintf("%s small copies in %s", units.Count(copies), units.Plural(bursts, "burst"))
+	h.Summary = fmt.Sprintf("%s small copies in %s", units.FormatCount(copies), units.CountWithNoun(bursts, "burst"))
 	return []Hit{h}, nil
 }
 
@@ -150,8 +150,8 @@ func checkSyncLoop(s *Survey) ([]Hit, error) {
 			Detail: fmt.Sprintf(
 				"%s, %s per second, %s on average",
 				s.waits.Names.List[key.Name],
-				units.RateText(float64(w.LoopWaits)/(float64(max(1, span))/1e9)),
-				report.UnitNs.Text(w.Took.Avg()),
+				units.FormatRate(float64(w.LoopWaits)/(float64(max(1, span))/1e9)),
+				report.UnitNs.Text(w.Took.Average()),
 			),
 		})
 	}
@@ -159,7 +159,7 @@ func checkSyncLoop(s *Survey) ([]Hit, error) {
 		return nil, nil
 	}
 	sortEvidence(h.Evidence)
-	h.Summary = fmt.Sprintf("%s for the GPU in loops", units.Plural(loopWaits, "wait"))
+	h.Summary = fmt.Sprintf("%s for the GPU in loops", units.CountWithNoun(loopWaits, "wait"))
 	return []Hit{h}, nil
 }
 
@@ -205,8 +205,8 @@ func checkTinyKernels(s *Survey) ([]Hit, error) {
 		SeverityNotice,
 		"%.0f%% of %s launches are tiny, %s per second",
 		units.Percent(sum.Tiny, sum.Sized),
-		units.Count(sum.Launches),
-		units.RateText(perSec),
+		units.FormatCount(sum.Launches),
+		units.FormatRate(perSec),
 	)
 	for key, l := range found {
 		h.Evidence = append(h.Evidence, Evidence{
@@ -216,7 +216,7 @@ func checkTinyKernels(s *Survey) ([]Hit, error) {
 			Detail: fmt.Sprintf(
 				"%s, %s threads on average",
 				symbolize.ShortKernel(s.kernels.Names.List[key.kernel]),
-				units.Count(l.Threads/max(1, l.Sized)),
+				units.FormatCount(l.Threads/max(1, l.Sized)),
 			),
 		})
 	}
@@ -280,7 +280,7 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 		if !ok {
 			continue
 		}
-		h.Summary = fmt.Sprintf("%s launches per second, %s", units.RateText(perSec), text)
+		h.Summary = fmt.Sprintf("%s launches per second, %s", units.FormatRate(perSec), text)
 		h.Evidence = s.launchSiteEvidence(track)
 		s.lowerConfidenceForMissingReturns(&h, l.Unreturned, l.Launches)
 		s.lowerConfidenceForInferredStacks(&h)
@@ -296,7 +296,7 @@ func (s *Survey) describeUnderusedGPU(track gaps.Track, h *Hit) (text string, ok
 	var waited int64
 	for th, w := range s.waits.Threads {
 		if th.Pid == track.Pid {
-			waited = units.EndOf(waited, w.WaitNs)
+			waited = units.EndOfRange(waited, w.WaitNs)
 		}
 	}
 	l := s.gaps.Tracks[track]
@@ -304,11 +304,11 @@ func (s *Survey) describeUnderusedGPU(track gaps.Track, h *Hit) (text string, ok
 	if pct >= maxWaitTimeSharePct {
 		return "", false
 	}
-	if index, ok := s.t.Facts.NVMLDevice(track.Pid, track.Device); ok {
+	if index, ok := s.t.Facts.NVMLIndexOf(track.Pid, track.Device); ok {
 		if samples := s.samplesBetweenLaunches(index, catalog.MetricSMActive); samples != nil {
 			return fmt.Sprintf("while %.0f%% of the SMs are active", samples.Mean()), samples.Mean() < lowGPUActivityPct
 		}
-		if samples := s.samplesBetweenLaunches(index, catalog.MetricGPUBusy); samples != nil {
+		if samples := s.samplesBetweenLaunches(index, catalog.MetricGPUUtilization); samples != nil {
 			return fmt.Sprintf(
 				"while a kernel runs %.0f%% of the time",
 				samples.Mean(),
@@ -377,7 +377,7 @@ func checkModuleLoop(s *Survey) ([]Hit, error) {
 			Detail: fmt.Sprintf(
 				"%s, %s of them in the second half of the time",
 				s.modules.Names.List[m.Name],
-				units.Count(m.Late),
+				units.FormatCount(m.Late),
 			),
 		})
 	}

@@ -14,10 +14,10 @@ import (
 // scan counts calls by their stack and its status. Its size grows with the number of distinct
 // stacks, not with the number of calls. It is not safe for concurrent use.
 type scan struct {
-	*calls.Counter
+	*calls.CallCounter
 	counts   map[stackState]int64
 	all      int64 // number of counted calls
-	statuses origin.Names
+	statuses origin.StringNumbers
 
 	stack  []int32
 	status format.Strings
@@ -33,7 +33,7 @@ func (sc *scan) read() error {
 		for _, s := range spans {
 			sc.addGroup(s.Group)
 			if err := s.Group.Err(); err != nil {
-				return sc.T.Wrap(err)
+				return sc.T.WrapReadError(err)
 			}
 		}
 	}
@@ -47,9 +47,9 @@ func (sc *scan) addGroup(g *format.Group) {
 	sc.status = g.StringsInto("stack_status", sc.status)
 	statuses := make([]int32, len(sc.status.Dict))
 	for i, s := range sc.status.Dict {
-		statuses[i] = sc.statuses.ID(cmp.Or(s, format.StackNone))
+		statuses[i] = sc.statuses.NumberOf(cmp.Or(s, format.StackNone))
 	}
-	pass := sc.Passes(g, sc.Kind, sc.Kernel)
+	pass := sc.NewRowFilter(g, sc.Kind, sc.Kernel)
 	var last stackState
 	var run int64 // number of consecutive calls with the same state
 	for i, start := range sc.Start {
@@ -141,11 +141,11 @@ func (sc *scan) reason(s stackState) string {
 }
 
 // lastModule returns the module, or else the file, of the outermost frame that has one.
-func lastModule(s *stack.Table, stackID int32) string {
+func lastModule(s *stack.StackTable, stackID int32) string {
 	for _, id := range slices.Backward(s.Stacks[stackID]) {
 		if f := &s.Frames[id]; f.Module != "" || f.File != "" {
 			return cmp.Or(f.Module, f.File)
 		}
 	}
-	return timeline.NoStack
+	return timeline.NoStackSite
 }

@@ -13,12 +13,12 @@ import (
 // Run reports the stacks of calls, the number of calls from each, and how complete the stacks are.
 // It returns a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.View()
-	counts, err := calls.CountsWhile(t, func() error { return nil }) // the quality block needs them
+	t = t.NewView()
+	counts, err := calls.CountReplayWhile(t, func() error { return nil }) // the quality block needs them
 	if err != nil {
 		return nil, err
 	}
-	sc := &scan{Counter: calls.NewCounter(t, &opt.Filter), counts: make(map[stackState]int64)}
+	sc := &scan{CallCounter: calls.NewCallCounter(t, &opt.Filter), counts: make(map[stackState]int64)}
 	if err := sc.read(); err != nil {
 		return nil, err
 	}
@@ -29,16 +29,16 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		Notes:   t.Facts.Notes,
 	}
 	if sc.all == 0 && t.Scan.Events > 0 {
-		r.NoMatch = sc.Seen.Explain(&opt.Filter)
+		r.NoMatch = sc.Seen.ExplainNoMatch(&opt.Filter)
 	}
 	table, err := sc.table(&opt)
 	if err != nil {
 		return nil, err
 	}
 	r.Totals = sc.totals()
-	sum := t.Facts.Inferred()
+	sum := t.Facts.SumStackInferences()
 	r.Facts = report.Facts(factColumns, report.Values{
-		"inference": sampling.InferenceText(&sum, sc.callsWith(format.StackInferred) > 0),
+		"inference": sampling.FormatInferenceError(&sum, sc.callsWith(format.StackInferred) > 0),
 	})
 	r.Tables = []report.Table{sc.stateTable(), inferenceTable(&t.Facts), sc.endTable(), table}
 	return r, nil

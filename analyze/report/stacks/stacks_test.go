@@ -19,14 +19,14 @@ import (
 )
 
 func TestStacksLookAsBefore(t *testing.T) {
-	r, err := stacks.Run(analyzetest.Pytorch(t).Timeline(), query.Options{Top: 6, MaxFrames: 8})
+	r, err := stacks.Run(analyzetest.PytorchStacksRecording(t).Timeline(), query.Options{Top: 6, MaxFrames: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range render.ListFormats() {
-		analyzetest.Golden(t, "stacks."+f, analyzetest.Rendered(t, r, render.Options{Format: f}))
+		analyzetest.CompareGolden(t, "stacks."+f, analyzetest.RenderReport(t, r, render.Options{Format: f}))
 	}
-	analyzetest.Golden(t, "stacks.narrow.table", analyzetest.Rendered(t, r, render.Options{Width: 80}))
+	analyzetest.CompareGolden(t, "stacks.narrow.table", analyzetest.RenderReport(t, r, render.Options{Width: 80}))
 }
 
 // stackCalls returns the column of calls by stack id.
@@ -47,7 +47,7 @@ func stackCalls(t *testing.T, tl *timeline.Timeline, opt query.Options) string {
 }
 
 func TestStacksFollowTheFilters(t *testing.T) {
-	tl := analyzetest.Pytorch(t).Timeline()
+	tl := analyzetest.PytorchStacksRecording(t).Timeline()
 	for name, c := range map[string]struct {
 		opt  query.Options
 		want string
@@ -74,7 +74,7 @@ func TestStacksFollowTheFilters(t *testing.T) {
 }
 
 func TestStackCountsAddUp(t *testing.T) {
-	tl := analyzetest.Pytorch(t).Timeline()
+	tl := analyzetest.PytorchStacksRecording(t).Timeline()
 	r, err := stacks.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -143,10 +143,10 @@ func TestInferenceThatWasNotMeasured(t *testing.T) {
 		"more wrong than all": {[]string{`{"inferred":10,"checked":5,"wrong":1,"wrong_estimated":31}`}, "inferred stacks 100.00% wrong (1 of 5 checked)"},
 		"estimate too big":    {[]string{`{"inferred":10,"checked":5,"wrong":1,"wrong_estimated":9223372036854775807}`}, "inferred stacks not checked"},
 	} {
-		tp := analyzetest.NewTape(t)
-		analyzetest.WithStack(tp.Call(format.KindLaunch, "cuLaunchKernel", 1, 1), 1, format.StackInferred)
+		tp := analyzetest.NewTestRecording(t)
+		analyzetest.SetStackStatus(tp.AddCall(format.KindLaunch, "cuLaunchKernel", 1, 1), 1, format.StackInferred)
 		for _, text := range c.notes {
-			tp.Add(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: text})
+			tp.AddRow(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: text})
 		}
 		r, err := summary.Run(tp.Timeline(), query.Options{})
 		if err != nil {
@@ -162,12 +162,12 @@ func TestInferenceThatWasNotMeasured(t *testing.T) {
 }
 
 func TestStacksOfADamagedRecording(t *testing.T) {
-	tp := analyzetest.NewTape(t)
-	tp.StackRow(1, format.StackTruncated, "of a later version", analyzetest.Hostile, nil)
-	analyzetest.WithStack(tp.Call(format.KindLaunch, "cuLaunchKernel", 1, 1), 1, format.StackTruncated)
-	analyzetest.WithStack(tp.Call(format.KindLaunch, "cuLaunchKernel", 2, 1), 1, "of a later version")
-	analyzetest.WithStack(tp.Call(format.KindLaunch, "cuLaunchKernel", 3, 1), -5, "")
-	analyzetest.WithStack(tp.Call(format.KindLaunch, "cuLaunchKernel", 4, 1), 0, format.StackTruncated)
+	tp := analyzetest.NewTestRecording(t)
+	tp.AddStackRow(1, format.StackTruncated, "of a later version", analyzetest.HostileName, nil)
+	analyzetest.SetStackStatus(tp.AddCall(format.KindLaunch, "cuLaunchKernel", 1, 1), 1, format.StackTruncated)
+	analyzetest.SetStackStatus(tp.AddCall(format.KindLaunch, "cuLaunchKernel", 2, 1), 1, "of a later version")
+	analyzetest.SetStackStatus(tp.AddCall(format.KindLaunch, "cuLaunchKernel", 3, 1), -5, "")
+	analyzetest.SetStackStatus(tp.AddCall(format.KindLaunch, "cuLaunchKernel", 4, 1), 0, format.StackTruncated)
 	r, err := stacks.Run(tp.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -181,16 +181,16 @@ func TestStacksOfADamagedRecording(t *testing.T) {
 	if len(got) != 4+2+2 { // states, ends, stacks
 		t.Errorf("%q", got)
 	}
-	if !json.Valid(analyzetest.Rendered(t, r, render.Options{Format: "json"})) {
+	if !json.Valid(analyzetest.RenderReport(t, r, render.Options{Format: "json"})) {
 		t.Error("not JSON")
 	}
 }
 
 // The counts by stack and status must equal DuckDB's.
 func TestDuckDBCountsTheSameStacks(t *testing.T) {
-	tp := analyzetest.Pytorch(t)
+	tp := analyzetest.PytorchStacksRecording(t)
 	tl := tp.Timeline()
-	got := viewers.InDuckDB(
+	got := viewers.QueryDuckDB(
 		t,
 		fmt.Sprintf(
 			`select string_agg(stack_id || ':' || n, ' ' order by cast(stack_id as varchar) || ':' || n) as list from (

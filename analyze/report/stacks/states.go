@@ -55,7 +55,7 @@ func (sc *scan) stateTable() report.Table {
 		n := groups[k]
 		table.Add(report.Values{
 			"status":    k.first,
-			"reason":    units.Known(k.second),
+			"reason":    units.TextOrNil(k.second),
 			"calls":     n.calls,
 			"share_pct": units.Percent(n.calls, sc.all),
 			"stacks":    n.stacks,

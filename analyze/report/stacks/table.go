@@ -160,17 +160,17 @@ func (sc *scan) addRow(table *report.Table, id int32, c *stackCount) {
 		"pid":            nil,
 		"stack_id":       int64(id),
 		"call":           nil,
-		"site":           timeline.NoStack,
+		"site":           timeline.NoStackSite,
 	}
 	evidence := ""
 	if about, found := sc.T.Stacks.About[id]; found {
-		values["status"], values["reason"] = about.Status, units.Known(about.Reason)
+		values["status"], values["reason"] = about.Status, units.TextOrNil(about.Reason)
 		frameIDs := sc.T.Stacks.Stacks[id]
 		values["depth"], values["pid"] = int64(len(frameIDs)), int64(about.Pid)
 		if len(frameIDs) > 0 {
 			values["call"] = query.FrameName(&sc.T.Stacks.Frames[frameIDs[0]])
 		}
-		values["site"] = sc.T.SiteOf(id)
+		values["site"] = sc.T.SiteOfStack(id)
 		if about.Reason != "" {
 			evidence = "truncated: " + stateMeaning(format.StackTruncated, about.Reason)
 		}
@@ -275,7 +275,7 @@ func inferenceTable(f *facts.Facts) report.Table {
 		Columns:   slices.Clone(inferenceColumns),
 		Secondary: true,
 	}
-	if sum := f.Inferred(); sum.Busy == 0 {
+	if sum := f.SumStackInferences(); sum.Busy == 0 {
 		report.HideTitle(table.Columns, "busy")
 	}
 	for _, i := range f.Inferences {
@@ -285,7 +285,7 @@ func inferenceTable(f *facts.Facts) report.Table {
 			"checked":         i.Checked,
 			"wrong":           i.Wrong,
 			"wrong_estimated": i.WrongEstimated,
-			"error_pct":       sampling.ErrorPct(&i),
+			"error_pct":       sampling.InferenceErrorPct(&i),
 			"busy":            i.Busy,
 			"key":             i.Key,
 		})

@@ -40,7 +40,7 @@ func (w *work) operations() int64 { return w.launches + w.copies + w.fills }
 
 // scan collects statistics of calls by stream, in one pass. It is not safe for concurrent use.
 type scan struct {
-	*calls.Reader
+	*calls.CallReader
 	streams map[stream]*work
 	// lastStream and lastWork are those of the last call, because most calls have the same stream.
 	lastStream stream
@@ -48,15 +48,15 @@ type scan struct {
 }
 
 // newScan returns a scan of the calls of r.
-func newScan(r *calls.Reader) *scan {
-	return &scan{Reader: r, streams: make(map[stream]*work)}
+func newScan(r *calls.CallReader) *scan {
+	return &scan{CallReader: r, streams: make(map[stream]*work)}
 }
 
 // add adds a call. It skips failed calls, because they add no work to the stream. Of the
 // synchronization calls it counts only cuStreamSynchronize. It always returns nil.
 func (sc *scan) add(c *calls.Call) error {
 	kind := sc.Kinds[c.Kind]
-	if c.Failed() || kind == format.KindSync && catalog.BaseName(sc.Names.List[c.Name]) != "cuStreamSynchronize" {
+	if c.Failed() || kind == format.KindSync && catalog.BaseFunctionName(sc.Names.List[c.Name]) != "cuStreamSynchronize" {
 		return nil
 	}
 	w := sc.workOf(stream{c.Pid, c.Device, handleOf(c)})
@@ -69,7 +69,7 @@ func (sc *scan) add(c *calls.Call) error {
 	}
 	switch {
 	case kind == format.KindSync:
-		if c.Timed() {
+		if c.HasDuration() {
 			w.waits.Add(c.EndNs - c.StartNs)
 		}
 		return nil

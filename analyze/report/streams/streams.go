@@ -13,12 +13,12 @@ import (
 // that keep work from overlapping. It returns a *quality.ClassError if the recording lacks
 // necessary classes of calls, and a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.View()
+	t = t.NewView()
 	if err := quality.Check(t, "streams", Needs); err != nil {
 		return nil, err
 	}
-	sc := newScan(calls.NewReader(t, &opt.Filter, kinds...))
-	counts, err := calls.CountsWhile(t, func() error { return sc.Each(sc.add) })
+	sc := newScan(calls.NewCallReader(t, &opt.Filter, kinds...))
+	counts, err := calls.CountReplayWhile(t, func() error { return sc.EachCall(sc.add) })
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		Sentences: []string{"result"},
 	}
 	if len(sc.streams) == 0 && len(sc.Seen.Pids) > 0 {
-		r.NoMatch = sc.Seen.Explain(&opt.Filter)
+		r.NoMatch = sc.Seen.ExplainNoMatch(&opt.Filter)
 	}
 	findings := sc.findOverlapLimits()
 	r.Facts, r.Totals = facts(findings), sc.totals(findings)

@@ -12,23 +12,23 @@ import (
 
 const second, us = analyzetest.Second, analyzetest.Us
 
-// busy returns a recording with work on several streams: launches, a copy and a memset on the legacy
-// default stream, one launch and a wait on another stream, a captured launch, a failed launch, and
-// waits and queries of events, which belong to no stream.
-func busy(t testing.TB) *analyzetest.Tape {
-	tp := analyzetest.NewTape(t)
+// busy returns a recording with work on several streams: launches, a copy and a memset on the
+// legacy default stream, one launch and a wait on another stream, a captured launch, a failed
+// launch, and waits and queries of events, which belong to no stream.
+func busy(t testing.TB) *analyzetest.TestRecording {
+	tp := analyzetest.NewTestRecording(t)
 	for i := range int64(10) {
 		tp.AddLaunch(second+i*us, us, "gemm", 0, 0)
 	}
 	tp.AddCopy("cuMemcpyHtoD_v2", "HtoD", 2*second, us, 0x1000, 0x2000, 4096).Stream = 0
-	tp.Call(format.KindMemset, "cuMemsetD8Async", 2*second+us, us).Stream = 0
+	tp.AddCall(format.KindMemset, "cuMemsetD8Async", 2*second+us, us).Stream = 0
 	other := tp.AddLaunch(3*second, us, "relu", 0x7000, 0)
 	other.Tid = 43
 	tp.AddLaunch(3*second+us, us, "relu", 0x7000, 0).Flags = format.FlagCaptured
 	tp.AddLaunch(3*second+2*us, us, "relu", 0x7000, 0).Result = 700
 	tp.AddSync("cuStreamSynchronize", 4*second, 5*us, 0x7000, 0)
 	tp.AddSync("cuEventSynchronize", 5*second, us, 0, 0)
-	tp.Call(format.KindAPI, "cuStreamQuery", 5*second+us, us).Stream = 0x7000
+	tp.AddCall(format.KindAPI, "cuStreamQuery", 5*second+us, us).Stream = 0x7000
 	return tp
 }
 
@@ -52,59 +52,59 @@ func TestOperationsAreCountedByStream(t *testing.T) {
 		"first_ns":       {"1000000000", "3000000000"},
 		"finding":        {"may hold others up", ""},
 	} {
-		if got := analyzetest.Cells(t, r, "streams", column); fmt.Sprint(got) != fmt.Sprint(want) {
+		if got := analyzetest.ColumnTexts(t, r, "streams", column); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: got %q, want %q", column, got, want)
 		}
 	}
-	analyzetest.Numbers(t, r, map[string]float64{"streams": 2, "operations": 13, "may_hold_up": 1, "only_one": 0})
+	analyzetest.CheckNumbers(t, r, map[string]float64{"streams": 2, "operations": 13, "may_hold_up": 1, "only_one": 0})
 }
 
 func TestFindings(t *testing.T) {
 	for name, c := range map[string]struct {
-		make func(tp *analyzetest.Tape)
+		make func(tp *analyzetest.TestRecording)
 		want []string // finding by stream
 	}{
-		"nothing": {func(*analyzetest.Tape) {}, nil},
+		"nothing": {func(*analyzetest.TestRecording) {}, nil},
 		"one stream": {
-			func(tp *analyzetest.Tape) { tp.AddLaunch(second, us, "k", 0x7000, 0) },
+			func(tp *analyzetest.TestRecording) { tp.AddLaunch(second, us, "k", 0x7000, 0) },
 			[]string{"0x7000: only one"},
 		},
 		"the legacy default stream alone": {
-			func(tp *analyzetest.Tape) { tp.AddLaunch(second, us, "k", 0, 0) },
+			func(tp *analyzetest.TestRecording) { tp.AddLaunch(second, us, "k", 0, 0) },
 			[]string{"legacy default: only one"},
 		},
-		"two streams": {func(tp *analyzetest.Tape) {
+		"two streams": {func(tp *analyzetest.TestRecording) {
 			tp.AddLaunch(second, us, "k", 0x7000, 0)
 			tp.AddLaunch(2*second, us, "k", 0x8000, 0)
 		}, []string{"0x7000: ", "0x8000: "}},
-		"CU_STREAM_LEGACY and another stream": {func(tp *analyzetest.Tape) {
+		"CU_STREAM_LEGACY and another stream": {func(tp *analyzetest.TestRecording) {
 			tp.AddLaunch(second, us, "k", 1, 0)
 			tp.AddLaunch(2*second, us, "k", 0x8000, 0)
 		}, []string{"0x8000: ", "legacy default: may hold others up"}},
-		"per-thread default streams and another stream": {func(tp *analyzetest.Tape) {
+		"per-thread default streams and another stream": {func(tp *analyzetest.TestRecording) {
 			tp.AddLaunch(second, us, "k", 0, 0).Flags = format.FlagPerThreadStream
 			tp.AddLaunch(second, us, "k", 2, 0)
 			tp.AddLaunch(2*second, us, "k", 0x8000, 0)
 		}, []string{"default of each thread: ", "0x8000: "}},
-		"a stream that was only waited for": {func(tp *analyzetest.Tape) {
+		"a stream that was only waited for": {func(tp *analyzetest.TestRecording) {
 			tp.AddLaunch(second, us, "k", 0, 0)
 			tp.AddSync("cuStreamSynchronize", 2*second, us, 0x8000, 0)
 		}, []string{"legacy default: only one", "0x8000: "}},
-		"two processes with one stream each": {func(tp *analyzetest.Tape) {
+		"two processes with one stream each": {func(tp *analyzetest.TestRecording) {
 			tp.AddLaunch(second, us, "k", 0, 0)
 			tp.AddLaunch(second, us, "k", 0x8000, 0).Pid = 43
 		}, []string{"legacy default: only one", "0x8000: only one"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tp := analyzetest.NewTape(t)
+			tp := analyzetest.NewTestRecording(t)
 			c.make(tp)
 			r, err := streams.Run(tp.Timeline(), query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			var got []string
-			findings := analyzetest.Cells(t, r, "streams", "finding")
-			for i, stream := range analyzetest.Cells(t, r, "streams", "stream") {
+			findings := analyzetest.ColumnTexts(t, r, "streams", "finding")
+			for i, stream := range analyzetest.ColumnTexts(t, r, "streams", "stream") {
 				got = append(got, stream+": "+findings[i])
 			}
 			if fmt.Sprint(got) != fmt.Sprint(c.want) {
@@ -119,5 +119,5 @@ func TestStreamsLookAsBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	analyzetest.Goldens(t, r, "streams", 120)
+	analyzetest.CompareGoldenReports(t, r, "streams", 120)
 }

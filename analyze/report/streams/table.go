@@ -121,7 +121,7 @@ func (sc *scan) table(findings map[stream]finding) report.Table {
 		HideFirst: []string{"captured", "fills", "copied_bytes", "waits"},
 		Keys:      []string{"device", "stream"},
 	}
-	start, ofDevice := sc.T.Recording().FromNs, sc.operationsOfDevices()
+	start, ofDevice := sc.T.RecordingWindow().FromNs, sc.operationsOfDevices()
 	for key, w := range sc.streams {
 		table.Add(report.Values{
 			"operations":     w.operations(),

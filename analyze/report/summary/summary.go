@@ -17,7 +17,7 @@ import (
 // Run returns the summary of a recording: its contents, the hits of all rules, and the top rows of
 // the tables of other reports. Its errors are those of reading the recording.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.View()
+	t = t.NewView()
 	s, err := rules.NewSurvey(t, &opt)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	r := &report.Report{Command: "summary", Window: counts.Window, Quality: s.Quality}
 	r.Notes = append(slices.Clone(t.Facts.Notes), r.Quality.Notes()...)
 	if len(counts.Calls) == 0 && t.Scan.Events > 0 {
-		r.NoMatch = counts.Seen.Explain(&opt.Filter)
+		r.NoMatch = counts.Seen.ExplainNoMatch(&opt.Filter)
 	}
 	r.Facts = append(newRecordingFacts(t, counts, p.Driver, len(checked), hits), allocators.Facts(p.Allocators)...)
 	r.Totals = s.Leaks.Totals(s.LeakFindings)

@@ -105,26 +105,26 @@ var recordingFactColumns = []report.Column{
 // of hits.
 func newRecordingFacts(
 	t *timeline.Timeline,
-	calls *calls.Counter,
+	calls *calls.CallCounter,
 	l *livemem.Set,
 	rulesChecked int,
 	hits []rules.Hit,
 ) []report.Fact {
 	m := &t.Rec.Meta
-	w := t.Recording()
+	w := t.RecordingWindow()
 	var processes, devices []string
 	for _, pid := range slices.Sorted(maps.Keys(t.Facts.Processes)) {
 		name := t.PidLabel(pid)
 		for _, d := range t.Facts.Processes[pid].Devices {
-			if m, index, ok := t.Facts.MIGOf(pid, d.Ordinal); ok {
-				name += " on " + t.Facts.MIGLabel(m, index)
+			if m, index, ok := t.Facts.MIGDeviceOf(pid, d.Ordinal); ok {
+				name += " on " + t.Facts.FormatMIGDevice(m, index)
 			}
 		}
 		processes = append(processes, name)
 	}
 	for _, d := range slices.Sorted(maps.Keys(t.Facts.Devices)) {
 		label := t.DeviceLabel(d)
-		if parts := t.Facts.MIGNames(d); parts != "" {
+		if parts := t.Facts.ListMIGDevices(d); parts != "" {
 			label += " (MIG: " + parts + ")"
 		}
 		devices = append(devices, label)
@@ -133,7 +133,7 @@ func newRecordingFacts(
 	if m.CUDAVersion != "" {
 		driver = strings.TrimSpace(driver + " (CUDA " + m.CUDAVersion + ")")
 	}
-	sum, work, borrowed := calls.Total(), &calls.Work, l.BorrowTotals()
+	sum, work, borrowed := calls.TotalStats(), &calls.Work, l.SumBorrowed()
 	severities, result := rules.CountHitsBySeverity(hits), ""
 	if len(hits) == 0 {
 		result = fmt.Sprintf("none fired (%d checked)", rulesChecked)
@@ -151,12 +151,12 @@ func newRecordingFacts(
 		"out_of_memory":     calls.OutOfMemory,
 		"xids":              countXids(t, calls.Window),
 		"kernels":           work.String(),
-		"kernels_run":       work.Run(),
+		"kernels_run":       work.KernelsRun(),
 		"kernels_launched":  work.Launched,
 		"captured_launches": work.Captured,
 		"graph_launches":    work.GraphLaunches,
 		"graph_kernels":     work.GraphKernels,
-		"borrowed":          l.BorrowedText(),
+		"borrowed":          l.FormatBorrowed(),
 		"borrowed_opened":   borrowed.Opened,
 		"borrowed_open":     borrowed.Opened - borrowed.Returned,
 		"borrowed_bytes":    borrowed.Bytes,
@@ -171,14 +171,14 @@ func newRecordingFacts(
 
 // describeGraphMemory describes the memory that CUDA graphs allocate. It returns "" if no graph
 // allocates.
-func describeGraphMemory(c *livemem.Counts) string {
+func describeGraphMemory(c *livemem.ReplayCounts) string {
 	if c.GraphAllocs == 0 {
 		return ""
 	}
 	return fmt.Sprintf(
 		"%s in graphs, %s; not in live bytes",
-		units.Plural(c.GraphAllocs, "allocation"),
-		units.Bytes(c.GraphBytes),
+		units.CountWithNoun(c.GraphAllocs, "allocation"),
+		units.FormatBytes(c.GraphBytes),
 	)
 }
 
@@ -218,16 +218,16 @@ func newFindingTable(t *timeline.Timeline, r *report.Report, hits []rules.Hit) r
 		return int64(v)
 	}
 	if n := number("out_of_memory"); n > 0 && !found(&rules.OutOfMemoryRule) {
-		add("errors", "%s failed with CUDA_ERROR_OUT_OF_MEMORY", units.Plural(n, "call"))
+		add("errors", "%s failed with CUDA_ERROR_OUT_OF_MEMORY", units.CountWithNoun(n, "call"))
 	}
 	if n := number("unfinished_calls"); n > 0 && !found(&rules.HangRule) {
-		add("perfetto", "%s had not returned at the end of the recording", units.Plural(n, "call"))
+		add("perfetto", "%s had not returned at the end of the recording", units.CountWithNoun(n, "call"))
 	}
 	if n := r.Quality.LostEvents; n > 0 {
-		add("", "%s lost: all counts are too low by up to this number", units.Plural(n, "call"))
+		add("", "%s lost: all counts are too low by up to this number", units.CountWithNoun(n, "call"))
 	}
 	if d := t.Rec.Meta.ClockStepNs; d > int64(time.Second) || d < -int64(time.Second) {
-		add("", "the wall clock was changed by %s during the recording", units.Duration(d))
+		add("", "the wall clock was changed by %s during the recording", units.FormatDuration(d))
 	}
 	return table
 }
@@ -260,7 +260,7 @@ var callColumns = []report.Column{
 }
 
 // newCallTable returns a table with one row for each CUDA driver function and kind.
-func newCallTable(u *calls.Counter) report.Table {
+func newCallTable(u *calls.CallCounter) report.Table {
 	table := report.Table{
 		Name:      "calls",
 		Title:     "calls by time spent in them on the CPU",
@@ -283,7 +283,7 @@ func newCallTable(u *calls.Counter) report.Table {
 			"host_max_ns": s.MaxNs,
 		}
 		if u.Weights != nil {
-			values[report.EstimatedCalls.Key] = sampling.Whole(s.Scaled)
+			values[report.EstimatedCalls.Key] = sampling.RoundToLaunches(s.Scaled)
 		}
 		table.Add(values)
 		hasUntimed = hasUntimed || s.Timed+s.Open < s.Calls
@@ -322,12 +322,12 @@ var kernelColumns = []report.Column{
 }
 
 // newKernelTable returns a table with one row for each kernel.
-func newKernelTable(u *calls.Counter) report.Table {
+func newKernelTable(u *calls.CallCounter) report.Table {
 	table := report.Table{Name: "kernels", Title: "kernels by launches", Columns: slices.Clone(kernelColumns)}
 	if u.Weights != nil {
 		table.Columns = report.InsertAfter(table.Columns, "launches", report.EstimatedLaunches)
 	}
-	short := calls.ShortKernels(u.Kernels)
+	short := calls.ShortenKernelNames(u.Kernels)
 	hasCaptured := false
 	for name, s := range u.Kernels {
 		values := report.Values{
@@ -339,7 +339,7 @@ func newKernelTable(u *calls.Counter) report.Table {
 			"kernel":       name,
 		}
 		if u.Weights != nil {
-			values[report.EstimatedLaunches.Key] = sampling.Whole(s.Scaled) - s.Captured
+			values[report.EstimatedLaunches.Key] = sampling.RoundToLaunches(s.Scaled) - s.Captured
 		}
 		table.Add(values)
 		hasCaptured = hasCaptured || s.Captured > 0

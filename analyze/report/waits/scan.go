@@ -22,7 +22,7 @@ const (
 // Scan collects statistics of the time that threads wait for the GPU, in one pass over the
 // synchronization calls. It is not safe for concurrent use.
 type Scan struct {
-	*calls.Reader
+	*calls.CallReader
 	Groups     map[callSite]*siteWaits
 	loops      map[loopKey]*calls.BurstDetector
 	Threads    map[origin.Thread]*threadWaits
@@ -62,9 +62,9 @@ type threadWaits struct {
 func (w *threadWaits) spanNs() int64 { return max(0, w.lastNs-w.firstNs) }
 
 // NewScan returns a Scan of the calls of r. It keeps the keep longest waits for the table of them.
-func NewScan(r *calls.Reader, keep int) *Scan {
+func NewScan(r *calls.CallReader, keep int) *Scan {
 	return &Scan{
-		Reader:     r,
+		CallReader:     r,
 		Groups:     make(map[callSite]*siteWaits),
 		loops:      make(map[loopKey]*calls.BurstDetector),
 		Threads:    make(map[origin.Thread]*threadWaits),
@@ -99,7 +99,7 @@ func (sc *Scan) Add(c *calls.Call) error {
 	if sc.loops[loop] == nil {
 		sc.loops[loop] = new(calls.BurstDetector)
 	}
-	joined, began := sc.loops[loop].Add(c.StartNs, LoopWaits, loopNs)
+	joined, began := sc.loops[loop].AddEvent(c.StartNs, LoopWaits, loopNs)
 	s.LoopWaits += joined
 	if began {
 		s.loops++
@@ -113,10 +113,10 @@ func (sc *Scan) Add(c *calls.Call) error {
 	th.cover(c, sc.Window)
 	if c.Flags&format.FlagOpen != 0 {
 		s.open++
-		s.openNs = units.EndOf(s.openNs, c.EndNs-c.StartNs)
+		s.openNs = units.EndOfRange(s.openNs, c.EndNs-c.StartNs)
 	} else {
 		s.Took.Add(c.EndNs - c.StartNs)
-		if calls.IsError(c.Result) {
+		if calls.IsErrorResult(c.Result) {
 			s.errors++
 		}
 	}
@@ -161,7 +161,7 @@ func (sc *Scan) measureThreads() error {
 			sc.Start, sc.Dur = s.Group.Int64("start_ns", sc.Start), s.Group.Int64("dur_ns", sc.Dur)
 			sc.Pid, sc.Tid = s.Group.Int32("pid", sc.Pid), s.Group.Int32("tid", sc.Tid)
 			if err := s.Group.Err(); err != nil {
-				return sc.T.Wrap(err)
+				return sc.T.WrapReadError(err)
 			}
 			var last origin.Thread
 			var th *threadWaits
@@ -171,7 +171,7 @@ func (sc *Scan) measureThreads() error {
 				}
 				if th != nil && start >= sc.Window.FromNs && start <= sc.Window.ToNs {
 					th.firstNs = min(th.firstNs, start)
-					th.lastNs = max(th.lastNs, min(units.EndOf(start, sc.Dur[i]), sc.Window.ToNs))
+					th.lastNs = max(th.lastNs, min(units.EndOfRange(start, sc.Dur[i]), sc.Window.ToNs))
 				}
 			}
 		}

@@ -63,7 +63,7 @@ func (sc *Scan) totals() []report.Fact {
 		sum.loops += s.loops
 		sum.LoopWaits += s.LoopWaits
 		sum.open += s.open
-		sum.openNs = units.EndOf(sum.openNs, s.openNs)
+		sum.openNs = units.EndOfRange(sum.openNs, s.openNs)
 		sum.errors += s.errors
 	}
 	var highest any
@@ -159,7 +159,7 @@ func (sc *Scan) table() report.Table {
 func (sc *Scan) addRow(table *report.Table, key callSite, s *siteWaits) {
 	var span int64
 	for th := range s.Threads {
-		span = units.EndOf(span, sc.Threads[th].spanNs())
+		span = units.EndOfRange(span, sc.Threads[th].spanNs())
 	}
 	name := sc.Names.List[key.Name]
 	table.Add(report.Values{
@@ -167,9 +167,9 @@ func (sc *Scan) addRow(table *report.Table, key callSite, s *siteWaits) {
 		"window_pct":   units.Percent(s.Took.SumNs, sc.Window.DurNs()),
 		"threads_pct":  units.Percent(s.Took.SumNs, span),
 		"waits":        s.waits,
-		"avg_ns":       s.Took.Avg(),
-		"p95_ns":       s.Took.At(0.95),
-		"max_ns":       s.Took.Most(),
+		"avg_ns":       s.Took.Average(),
+		"p95_ns":       s.Took.Quantile(0.95),
+		"max_ns":       s.Took.Longest(),
 		"loop_waits":   s.LoopWaits,
 		"loops":        s.loops,
 		"threads":      int64(len(s.Threads)),
@@ -260,7 +260,7 @@ func (sc *Scan) longestTable() report.Table {
 		HideFirst: []string{"thread", "waited_for"},
 	}
 	slices.SortFunc(sc.longest, func(a, b calls.Call) int { return compareDuration(&a, &b) })
-	start := sc.T.Recording().FromNs
+	start := sc.T.RecordingWindow().FromNs
 	for i := range sc.longest {
 		c := &sc.longest[i]
 		state := "returned"

@@ -17,12 +17,12 @@ import (
 // *quality.ClassError if the recording lacks necessary classes of calls, and a *report.SortError
 // for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.View()
+	t = t.NewView()
 	if err := quality.Check(t, "sync", Needs); err != nil {
 		return nil, err
 	}
-	sc := NewScan(calls.NewReader(t, &opt.Filter, format.KindSync), cmp.Or(opt.Top, longestWaits))
-	counts, err := calls.CountsWhile(t, func() error { return sc.Each(sc.Add) })
+	sc := NewScan(calls.NewCallReader(t, &opt.Filter, format.KindSync), cmp.Or(opt.Top, longestWaits))
+	counts, err := calls.CountReplayWhile(t, func() error { return sc.EachCall(sc.Add) })
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if len(sc.Groups) == 0 {
 		result = "no waits in the window"
 		if len(sc.Seen.Pids) > 0 {
-			r.NoMatch = sc.Seen.Explain(&opt.Filter)
+			r.NoMatch = sc.Seen.ExplainNoMatch(&opt.Filter)
 		}
 	}
 	r.Facts, r.Totals = report.Facts(factColumns, report.Values{"result": result}), sc.totals()

@@ -32,12 +32,12 @@ var LaunchColumns = []report.Column{
 // AddLaunches adds one row per launch before an error at atNs (Unix ns) to a table with the columns
 // LaunchColumns. before names the error. Text output prints only the stack of the first launch.
 func AddLaunches(t *timeline.Timeline, table *report.Table, before string, atNs int64, launches []fault.Launch) {
-	from := t.Recording().FromNs
+	from := t.RecordingWindow().FromNs
 	if len(launches) > 0 {
 		from = launches[0].StartNs
 	}
-	if gap := t.GapNs(from, atNs); gap > 0 {
-		text := fmt.Sprintf("(launches were not recorded for %s before the error)", units.Duration(gap))
+	if gap := t.UnrecordedLaunchNs(from, atNs); gap > 0 {
+		text := fmt.Sprintf("(launches were not recorded for %s before the error)", units.FormatDuration(gap))
 		table.Add(report.Values{
 			"before":       before,
 			"before_ns":    nil,
@@ -61,7 +61,7 @@ func AddLaunches(t *timeline.Timeline, table *report.Table, before string, atNs 
 			"kernel_short": short,
 			"stream":       query.StreamName(l.Stream),
 			"tid":          int64(l.Tid),
-			"kernel":       units.Known(l.Kernel),
+			"kernel":       units.TextOrNil(l.Kernel),
 			"call":         l.Name,
 			"site":         t.SiteOfCall(l.Stack, l.Site),
 		})

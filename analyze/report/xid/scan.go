@@ -25,12 +25,12 @@ func Select(t *timeline.Timeline, f *query.Filter, w query.Window) []facts.Xid {
 }
 
 // noMatch returns the condition of the filter that no Xid meets.
-func noMatch(t *timeline.Timeline, f *query.Filter) *query.NoMatch {
+func noMatch(t *timeline.Timeline, f *query.Filter) *query.NoMatchError {
 	pids, devices := make(map[int32]bool), make(map[int32]bool)
 	for _, x := range t.Facts.Xids {
 		pids[x.Pid], devices[x.Device] = true, true
 	}
-	return query.FirstNoMatch(f.NoProcess(pids), query.NewNoMatch("device", f.Devices, devices, query.PidText))
+	return query.FirstNoMatchError(f.ExplainNoProcess(pids), query.NewNoMatchError("device", f.Devices, devices, query.FormatPid))
 }
 
 // hasProcess reports whether an Xid names a process whose launches may be in the recording.
@@ -38,11 +38,11 @@ func hasProcess(x *facts.Xid) bool { return x.Pid != 0 && !x.Before && !x.Sxid }
 
 // launchesBefore returns the launches before each Xid that names a process.
 func launchesBefore(t *timeline.Timeline, list []facts.Xid, f *query.Filter) ([][]fault.Launch, error) {
-	var moments []fault.Moment
+	var moments []fault.ContextMoment
 	for i := range list {
 		if x := &list[i]; hasProcess(x) {
-			moments = append(moments, fault.Moment{AtNs: x.AtNs, Pid: x.Pid})
+			moments = append(moments, fault.ContextMoment{AtNs: x.AtNs, Pid: x.Pid})
 		}
 	}
-	return fault.LaunchesBefore(t, moments, f)
+	return fault.FindLaunchesBefore(t, moments, f)
 }

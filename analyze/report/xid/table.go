@@ -84,7 +84,7 @@ var totalColumns = []report.Column{
 }
 
 // newTable returns a table with one row per Xid.
-func newTable(t *timeline.Timeline, list []facts.Xid, faults []fault.Fault) report.Table {
+func newTable(t *timeline.Timeline, list []facts.Xid, faults []fault.GPUFault) report.Table {
 	table := report.Table{
 		Name:      "xids",
 		Title:     "errors reported by the driver",
@@ -104,11 +104,11 @@ func newTable(t *timeline.Timeline, list []facts.Xid, faults []fault.Fault) repo
 }
 
 // addXid adds the row of one Xid.
-func addXid(t *timeline.Timeline, table *report.Table, x *facts.Xid, faults []fault.Fault) {
+func addXid(t *timeline.Timeline, table *report.Table, x *facts.Xid, faults []fault.GPUFault) {
 	e, inCatalogue := x.Describe()
 	pid, process, device := processOf(t, x)
 	var failed, after any
-	if f := fault.After(faults, x.Pid, x.AtNs); f != nil && hasProcess(x) {
+	if f := fault.FindFaultAfter(faults, x.Pid, x.AtNs); f != nil && hasProcess(x) {
 		failed, after = fmt.Sprintf("%s: %d %s", f.Name, f.Result, catalog.ResultName(f.Result)), f.EndNs-x.AtNs
 	}
 	known := int64(0)
@@ -124,15 +124,15 @@ func addXid(t *timeline.Timeline, table *report.Table, x *facts.Xid, faults []fa
 		evidence += fmt.Sprintf(
 			"; first CUDA error: %s, %s later: %s",
 			failed,
-			units.Duration(after.(int64)),
+			units.FormatDuration(after.(int64)),
 			"run gpurec analyze errors",
 		)
 	}
 	if len(x.Sources) > 0 {
-		evidence += "; reported by " + units.Enumerated(x.Sources)
+		evidence += "; reported by " + units.JoinWithAnd(x.Sources)
 	}
 	table.Add(report.Values{
-		"at_ns":          x.AtNs - t.Recording().FromNs,
+		"at_ns":          x.AtNs - t.RecordingWindow().FromNs,
 		"time_ns":        x.AtNs,
 		"device":         device,
 		"kind":           x.Kind(),
@@ -144,8 +144,8 @@ func addXid(t *timeline.Timeline, table *report.Table, x *facts.Xid, faults []fa
 		"error_after_ns": after,
 		"meaning":        e.Meaning,
 		"action":         e.Action,
-		"text":           units.Known(x.Text),
-		"pci":            units.Known(x.Pci),
+		"text":           units.TextOrNil(x.Text),
+		"pci":            units.TextOrNil(x.Pci),
 		"sources":        x.Sources,
 		"in_catalogue":   known,
 		"name":           e.Name,
@@ -167,7 +167,7 @@ func processOf(t *timeline.Timeline, x *facts.Xid) (pid, process, device any) {
 	case x.Pci != "":
 		device = x.Pci
 	}
-	return pid, units.Known(name), device
+	return pid, units.TextOrNil(name), device
 }
 
 // launchTable returns a table with one row per launch. launches is the result of launchesBefore.
@@ -182,7 +182,7 @@ func launchTable(t *timeline.Timeline, list []facts.Xid, launches [][]fault.Laun
 		if !hasProcess(x) {
 			continue
 		}
-		before := fmt.Sprintf("Xid %d at %s", x.Code, units.Duration(x.AtNs-t.Recording().FromNs))
+		before := fmt.Sprintf("Xid %d at %s", x.Code, units.FormatDuration(x.AtNs-t.RecordingWindow().FromNs))
 		AddLaunches(t, &table, before, x.AtNs, launches[0])
 		launches = launches[1:]
 	}
@@ -215,7 +215,7 @@ func totals(list []facts.Xid) []report.Fact {
 		switch {
 		case !inCatalogue:
 			unknown++
-		case e.Causes&(catalog.ByApplication|catalog.ByAnother) == 0:
+		case e.Causes&(catalog.CauseApplication|catalog.CauseOtherEvent) == 0:
 			hardware++
 		}
 	}

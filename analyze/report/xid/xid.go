@@ -12,18 +12,18 @@ import (
 // Run reports the Xids of the recording with their meaning, and the launches and CUDA errors of the
 // process around them.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.View()
-	counts, err := calls.CountsWhile(t, func() error { return nil }) // the quality block needs them
+	t = t.NewView()
+	counts, err := calls.CountReplayWhile(t, func() error { return nil }) // the quality block needs them
 	if err != nil {
 		return nil, err
 	}
-	faults, err := fault.Find(t)
+	faults, err := fault.FindFaults(t)
 	if err != nil {
 		return nil, err
 	}
 	r := &report.Report{
 		Command: "xid",
-		Window:  opt.Window(t.Recording()),
+		Window:  opt.NarrowWindow(t.RecordingWindow()),
 		Quality: quality.OfRecording(t, counts),
 		Notes:   t.Facts.Notes,
 	}

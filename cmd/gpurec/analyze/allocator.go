@@ -34,7 +34,7 @@ how often gpurec compared its values with the counters of the allocators.`,
 			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 				a := allocator.Options{Options: opt, Moments: moments}
 				for _, text := range times {
-					ns, err := query.ParseTime(text, t.Recording())
+					ns, err := query.ParseTime(text, t.RecordingWindow())
 					if err != nil {
 						return nil, message.Usagef(f.help(), "--at: %w", err)
 					}

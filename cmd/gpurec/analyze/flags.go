@@ -217,18 +217,18 @@ func (f *reportFlags) times(recording query.Window) error {
 
 // moment parses the text of --at: peak, end or a time. The returned nanoseconds are Unix time and
 // are set for a time only.
-func (f *reportFlags) moment(text string, t *timeline.Timeline) (query.Moment, int64, error) {
+func (f *reportFlags) moment(text string, t *timeline.Timeline) (query.ReportMoment, int64, error) {
 	switch text {
 	case "peak":
-		return query.AtPeak, 0, nil
+		return query.MomentPeak, 0, nil
 	case "end":
-		return query.AtEnd, 0, nil
+		return query.MomentEnd, 0, nil
 	}
-	ns, err := query.ParseTime(text, t.Recording())
+	ns, err := query.ParseTime(text, t.RecordingWindow())
 	if err != nil {
 		return 0, 0, message.Usagef(f.help(), "--at: %w", err)
 	}
-	return query.AtTime, ns, nil
+	return query.MomentGivenTime, ns, nil
 }
 
 // addFrames adds the flags of reports that show stacks.

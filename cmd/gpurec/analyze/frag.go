@@ -71,12 +71,12 @@ memory. frag does not count them.`,
 				written, err := svg.write(
 					"",
 					"",
-					func(w io.Writer) error { return frag.WriteMaps(w, maps, t.Recording().FromNs) },
+					func(w io.Writer) error { return frag.WriteMaps(w, maps, t.RecordingWindow().FromNs) },
 				)
 				if err != nil {
 					return nil, err
 				}
-				message.Notef("%s -> %s", units.Count(int64(len(maps)))+" address maps", written)
+				message.Notef("%s -> %s", units.FormatCount(int64(len(maps)))+" address maps", written)
 				return r, nil
 			})
 		},

@@ -34,11 +34,11 @@ unattributed memory.`,
 				switch at {
 				case "peak":
 				case "end":
-					m.At = query.AtEnd
+					m.At = query.MomentEnd
 				default:
-					m.At = query.AtTime
+					m.At = query.MomentGivenTime
 					var err error
-					if m.AtNs, err = query.ParseTime(at, t.Recording()); err != nil {
+					if m.AtNs, err = query.ParseTime(at, t.RecordingWindow()); err != nil {
 						return nil, message.Usagef(f.help(), "--at: %w", err)
 					}
 				}

@@ -86,12 +86,12 @@ func (f *traceFlags) perfetto(path string, t *timeline.Timeline) error {
 	}
 	message.Notef("quality: %s", &stats.Quality)
 	if stats.LeftOut > 0 {
-		from := query.Offset(stats.LeftOutNs, t.Recording())
+		from := query.FormatOffset(stats.LeftOutNs, t.RecordingWindow())
 		message.Warningf(
 			"the trace omits %s calls from %s on: it is limited to %s slices; --split writes all calls",
-			units.Count(stats.LeftOut),
+			units.FormatCount(stats.LeftOut),
 			from,
-			units.Count(f.slices),
+			units.FormatCount(f.slices),
 		)
 		message.Hintf("gpurec analyze perfetto --from %s %s -o FILE", from, path)
 	}
@@ -99,7 +99,7 @@ func (f *traceFlags) perfetto(path string, t *timeline.Timeline) error {
 	if stats.Parts > 1 {
 		next = "open the files one by one"
 	}
-	message.Notef("%s calls -> %s; next: %s at https://ui.perfetto.dev", units.Count(stats.Calls), parts, next)
+	message.Notef("%s calls -> %s; next: %s at https://ui.perfetto.dev", units.FormatCount(stats.Calls), parts, next)
 	return f.exported(&report.Report{Command: f.command, Quality: stats.Quality, NoMatch: stats.NoMatch})
 }
 

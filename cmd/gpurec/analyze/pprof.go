@@ -165,7 +165,7 @@ func (f *profileFlags) pprof(path string, t *timeline.Timeline) error {
 	message.Notef("quality: %s", &qualityReport.Quality)
 	message.Notef(
 		"%s samples -> %s; next: go tool pprof -http=: %s",
-		units.Count(int64(len(p.Sample))),
+		units.FormatCount(int64(len(p.Sample))),
 		written,
 		written,
 	)
@@ -248,6 +248,6 @@ func (f *profileFlags) folded(path string, t *timeline.Timeline, sampleType stri
 		return err
 	}
 	message.Notef("quality: %s", &qualityReport.Quality)
-	message.Notef("%s stacks -> %s", units.Count(int64(lines)), written)
+	message.Notef("%s stacks -> %s", units.FormatCount(int64(lines)), written)
 	return f.exported(qualityReport)
 }

@@ -69,9 +69,9 @@ func (f *reportFlags) html(path string, t *timeline.Timeline, out *outputFlags) 
 	case stats.Hits == 1:
 		found = "1 finding"
 	case stats.Hits > 1:
-		found = units.Count(int64(stats.Hits)) + " findings"
+		found = units.FormatCount(int64(stats.Hits)) + " findings"
 	}
-	message.Notef("%s -> %s (%s); next: open the file in a browser", found, written, units.Bytes(stats.Bytes))
+	message.Notef("%s -> %s (%s); next: open the file in a browser", found, written, units.FormatBytes(stats.Bytes))
 	return f.exported(
 		&report.Report{Command: f.command, Totals: stats.Totals, Quality: stats.Quality, NoMatch: stats.NoMatch},
 	)

@@ -71,10 +71,10 @@ func (f *reportFlags) read(args []string, use func(path string, t *timeline.Time
 	if err != nil {
 		return message.ExplainOpen(path, err)
 	}
-	if err := f.times(t.Recording()); err != nil {
+	if err := f.times(t.RecordingWindow()); err != nil {
 		return err
 	}
-	t.Restrict(&f.opt.Filter, f.only)
+	t.RestrictProcesses(&f.opt.Filter, f.only)
 	f.source.apply(t)
 	return use(path, t)
 }

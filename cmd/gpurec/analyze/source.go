@@ -68,7 +68,7 @@ func (s *sourceFlags) apply(t *timeline.Timeline) {
 	if s.finder == nil {
 		return
 	}
-	summary := t.AddSource(s.finder)
+	summary := t.AddSourceLines(s.finder)
 	if summary.Err != nil {
 		for line := range strings.Lines(summary.Err.Error()) {
 			message.Warningf("%s", strings.TrimSuffix(line, "\n"))

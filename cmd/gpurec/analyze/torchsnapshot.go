@@ -94,17 +94,17 @@ func (f *reportFlags) torchSnapshot(
 		message.Notef("%s", text)
 	}
 	message.Notef("quality: %s", &s.Quality)
-	after := time.Duration(s.AtNs - t.Recording().FromNs).Round(time.Microsecond)
+	after := time.Duration(s.AtNs - t.RecordingWindow().FromNs).Round(time.Microsecond)
 	message.Notef(
 		"process %d at %v: %s allocated, %s reserved, %s segments, %s blocks, %s events -> %s; next: open "+
 			"the file at https://pytorch.org/memory_viz",
 		s.Pid,
 		after,
-		units.Bytes(s.Totals.Allocated),
-		units.Bytes(s.Totals.Reserved),
-		units.Count(s.Segments),
-		units.Count(s.Blocks),
-		units.Count(s.TraceEntries),
+		units.FormatBytes(s.Totals.Allocated),
+		units.FormatBytes(s.Totals.Reserved),
+		units.FormatCount(s.Segments),
+		units.FormatCount(s.Blocks),
+		units.FormatCount(s.TraceEntries),
 		written,
 	)
 	return f.exported(&report.Report{Command: f.command, Quality: s.Quality})
