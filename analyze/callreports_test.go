@@ -36,7 +36,9 @@ func callReports(tl *timeline.Timeline) map[string]func(query.Options) (*report.
 		"api.stack":  func(o query.Options) (*report.Report, error) { o.GroupBy = "stack"; return api.Run(tl, o) },
 		"api.thread": func(o query.Options) (*report.Report, error) { o.GroupBy = "thread"; return api.Run(tl, o) },
 		"api.stream": func(o query.Options) (*report.Report, error) { o.GroupBy = "stream"; return api.Run(tl, o) },
-		"gaps":       func(o query.Options) (*report.Report, error) { return gaps.RunWith(tl, gaps.Options{Options: o}) },
+		"gaps": func(o query.Options) (*report.Report, error) {
+			return gaps.RunWithOptions(tl, gaps.Options{Options: o})
+		},
 	}
 }
 
@@ -203,11 +205,14 @@ func TestNumbersOfCallsByHand(t *testing.T) {
 	); got != "10485760000 <nil> <nil>" {
 		t.Errorf("bandwidth %s", got)
 	}
-	if got := strings.Join(analyzetest.ColumnTexts(t, copyReport, "copies", "host_memory"), " "); got != "unknown unknown "+
+	if got := strings.Join(
+		analyzetest.ColumnTexts(t, copyReport, "copies", "host_memory"),
+		" ",
+	); got != "unknown unknown "+
 		"pinned" {
 		t.Errorf("host memory %s", got)
 	}
-	gapReport, err := gaps.RunWith(tl, gaps.Options{Options: query.Options{Top: 1}})
+	gapReport, err := gaps.RunWithOptions(tl, gaps.Options{Options: query.Options{Top: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,31 +237,35 @@ func TestBusyInAGap(t *testing.T) {
 	}
 	for _, c := range []struct {
 		fromMs, toMs int64
-		want         gaps.Busy
+		want         gaps.BusyBounds
 		word         string
 	}{
-		{500, 1000, gaps.Busy{MinPct: 0, MaxPct: 0, Ok: true}, gaps.GPUIdle},
-		{0, 500, gaps.Busy{MinPct: 100, MaxPct: 100, Ok: true}, gaps.GPUBusy},
-		{500, 1500, gaps.Busy{MinPct: 25, MaxPct: 25, Ok: true}, gaps.GPUPartly},
+		{500, 1000, gaps.BusyBounds{MinPct: 0, MaxPct: 0, Ok: true}, gaps.GPUStateIdle},
+		{0, 500, gaps.BusyBounds{MinPct: 100, MaxPct: 100, Ok: true}, gaps.GPUStateBusy},
+		{500, 1500, gaps.BusyBounds{MinPct: 25, MaxPct: 25, Ok: true}, gaps.GPUStatePartly},
 		// 250 ms of busy time can be inside or outside the interval.
-		{1100, 1300, gaps.Busy{MinPct: 0, MaxPct: 100, Ok: true}, gaps.GPUUnsure},
-		{2100, 2200, gaps.Busy{}, ""}, // no NVML sample covers the interval
-		{1900, 2200, gaps.Busy{}, ""}, // samples cover a third of the interval
+		{1100, 1300, gaps.BusyBounds{MinPct: 0, MaxPct: 100, Ok: true}, gaps.GPUStateUnsure},
+		{2100, 2200, gaps.BusyBounds{}, ""}, // no NVML sample covers the interval
+		{1900, 2200, gaps.BusyBounds{}, ""}, // samples cover a third of the interval
 	} {
-		if got := gaps.BusyByAverages(
+		if got := gaps.BusyBoundsFromAverages(
 			s,
 			c.fromMs*analyzetest.Ms,
 			c.toMs*analyzetest.Ms,
 		); got != c.want ||
-			got.State() != c.word {
-			t.Errorf("%d to %d ms: %+v %s, want %+v %s", c.fromMs, c.toMs, got, got.State(), c.want, c.word)
+			got.GPUState() != c.word {
+			t.Errorf("%d to %d ms: %+v %s, want %+v %s", c.fromMs, c.toMs, got, got.GPUState(), c.want, c.word)
 		}
 	}
 	// The utilization samples at 1.0 s and 1.5 s each cover the second before.
-	if got := gaps.BusyInside(s, 0, 1500*analyzetest.Ms); got != (gaps.Busy{MinPct: 25, MaxPct: 25, Ok: true}) {
+	if got := gaps.BusyBoundsFromInsideSamples(
+		s,
+		0,
+		1500*analyzetest.Ms,
+	); got != (gaps.BusyBounds{MinPct: 25, MaxPct: 25, Ok: true}) {
 		t.Errorf("by utilization %+v", got)
 	}
-	if got := gaps.BusyInside((*metric.Series)(nil), 0, 1); got.Ok {
+	if got := gaps.BusyBoundsFromInsideSamples((*metric.Series)(nil), 0, 1); got.Ok {
 		t.Error("busy without samples")
 	}
 }
@@ -339,7 +348,11 @@ func TestHostMemoryOfCopies(t *testing.T) {
 
 func TestCallReportsAreSafeRepeatableAndExplained(t *testing.T) {
 	hostiles := analyzetest.HostileRecording(t)
-	analyzetest.SetStackAndSite(hostiles.AddCall(format.KindSync, analyzetest.HostileName, 4*analyzetest.Second, 1), 1, analyzetest.HostileName)
+	analyzetest.SetStackAndSite(
+		hostiles.AddCall(format.KindSync, analyzetest.HostileName, 4*analyzetest.Second, 1),
+		1,
+		analyzetest.HostileName,
+	)
 	analyzetest.SetStackAndSite(
 		hostiles.AddCopy(analyzetest.HostileName, analyzetest.HostileName, 5*analyzetest.Second, 1, 1, 1, 1<<62),
 		1,
@@ -436,7 +449,7 @@ func BenchmarkSync(b *testing.B) {
 
 func BenchmarkGaps(b *testing.B) {
 	benchReport(b, func(tl *timeline.Timeline) error {
-		_, err := gaps.RunWith(tl, gaps.Options{Options: query.Options{Top: 20}, MinGapNs: 1000})
+		_, err := gaps.RunWithOptions(tl, gaps.Options{Options: query.Options{Top: 20}, MinGapNs: 1000})
 		return err
 	})
 }

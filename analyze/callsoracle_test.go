@@ -234,17 +234,17 @@ func TestSketch(t *testing.T) {
 func TestGapsEqualAnOracle(t *testing.T) {
 	for seed := range uint64(5) {
 		tp := randomCalls(t, seed)
-		report, err := gaps.RunWith(tp.Timeline(), gaps.Options{MinGapNs: 8 * analyzetest.Ms})
+		report, err := gaps.RunWithOptions(tp.Timeline(), gaps.Options{MinGapNs: 8 * analyzetest.Ms})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var want, got []string
 		for pid := int32(42); pid < 44; pid++ {
-			for _, device := range []int32{gaps.AllDevices, 0, 1} {
+			for _, device := range []int32{gaps.AllDevicesOfProcess, 0, 1} {
 				var rows []*format.Row
 				for _, r := range tp.Rows {
 					if r.Pid == pid && r.Kind == format.KindLaunch &&
-						(device == gaps.AllDevices || r.Device == device) &&
+						(device == gaps.AllDevicesOfProcess || r.Device == device) &&
 						r.Flags&(format.FlagCaptured|format.FlagAbandoned) == 0 &&
 						(r.Result == 0 || r.Flags&format.FlagNoReturn != 0) {
 						rows = append(rows, r)
@@ -273,7 +273,7 @@ func TestGapsEqualAnOracle(t *testing.T) {
 		}
 		for _, row := range report.Tables[2].Rows {
 			c := row.Cells
-			device := gaps.AllDevices
+			device := gaps.AllDevicesOfProcess
 			if c[3] != "all" {
 				fmt.Sscan(c[3].(string), &device)
 			}
@@ -292,7 +292,7 @@ func TestGapsEqualAnOracle(t *testing.T) {
 		}
 		slices.Sort(want)
 		slices.Sort(got)
-		if len(want) > gaps.DefaultTop {
+		if len(want) > gaps.DefaultMaxGaps {
 			t.Fatalf("%d gaps: more than a report lists", len(want))
 		}
 		if !slices.Equal(want, got) {
@@ -323,7 +323,7 @@ func TestSumsOfCallReportsEqualAnOracle(t *testing.T) {
 			case r.Kind == format.KindLaunch && r.Name == "cuLaunchKernel":
 				if ran {
 					kernelSums["launches"]++
-					if r.GridX*r.BlockX < kernels.TinyThreads {
+					if r.GridX*r.BlockX < kernels.TinyLaunchThreads {
 						kernelSums["tiny_launches"]++
 					}
 				} else if r.Flags&format.FlagCaptured != 0 {

@@ -131,7 +131,7 @@ func TestReportsEqualDuckDB(t *testing.T) {
 		reports := callReports(tl)
 		reports["errors"] = func(p0 query.Options) (*report.Report, error) { return cudaerrors.Run(tl, p0) }
 		reports["gaps"] = func(o query.Options) (*report.Report, error) {
-			return gaps.RunWith(tl, gaps.Options{Options: o, MinGapNs: 8 * analyzetest.Ms})
+			return gaps.RunWithOptions(tl, gaps.Options{Options: o, MinGapNs: 8 * analyzetest.Ms})
 		}
 		for i, answer := range viewers.QueryDuckDB(t, queries...) {
 			s := &sqlReports[i]

@@ -13,8 +13,11 @@ import (
 
 // commonExplainSections are the parts of --explain that all reports and exports have.
 var commonExplainSections = []report.Section{
-	{Title: "quality", Columns: slices.Concat(report.QualityColumns, report.SamplingColumns)},
-	{Title: "where launches were sampled", Columns: []report.Column{report.EstimatedLaunches, report.EstimatedCalls}},
+	{Title: "quality", Columns: slices.Concat(report.QualityColumns, report.LaunchSamplingColumns)},
+	{
+		Title:   "where launches were sampled",
+		Columns: []report.Column{report.EstimatedLaunchesColumn, report.EstimatedCallsColumn},
+	},
 }
 
 // ExplainSections writes to out how each value in the sections is computed. It needs no recording.

@@ -81,11 +81,11 @@ func everyReport(rec *format.Recording) error {
 	if _, err := state.ReadAllocators(tl, 0); err != nil {
 		return err
 	}
-	fragReport, pictures, err := frag.RunWith(tl, frag.Options{Maps: true})
+	fragReport, pictures, err := frag.RunWithOptions(tl, frag.Options{Maps: true})
 	if err != nil {
 		return err
 	}
-	if _, err := hang.RunWith(tl, hang.Options{}); err != nil {
+	if _, err := hang.RunWithOptions(tl, hang.Options{}); err != nil {
 		return err
 	}
 	oomReport, err := oom.Run(tl, query.Options{})
@@ -95,7 +95,7 @@ func everyReport(rec *format.Recording) error {
 	if err := errors.Join(
 		render.WriteReport(io.Discard, fragReport, render.Options{Width: 80}),
 		render.WriteReport(io.Discard, oomReport, render.Options{Width: 80}),
-		frag.WriteMaps(io.Discard, pictures, 0),
+		frag.WriteMapsSVG(io.Discard, pictures, 0),
 	); err != nil {
 		return err
 	}
@@ -258,7 +258,7 @@ func FuzzExpressions(f *testing.F) {
 		if _, err := query.ParseStream(text); err == nil && text == "" {
 			t.Error("an empty text is parsed as a stream")
 		}
-		_, _ = diff.ParsePer(text) // any result is valid if the parser returns
+		_, _ = diff.ParseDivisor(text) // any result is valid if the parser returns
 		_, _ = query.ParseFrameRules([]string{text})
 	})
 }

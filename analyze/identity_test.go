@@ -66,7 +66,7 @@ func TestReportsByIdentity(t *testing.T) {
 	opt := query.Options{Top: 20, MaxFrames: 12}
 	for name, make := range map[string]func() (*report.Report, error){
 		"identity.summary": func() (*report.Report, error) { return summary.Run(tl, opt) },
-		"identity.hang":    func() (*report.Report, error) { return hang.RunWith(tl, hang.Options{Options: opt}) },
+		"identity.hang":    func() (*report.Report, error) { return hang.RunWithOptions(tl, hang.Options{Options: opt}) },
 	} {
 		r, err := make()
 		if err != nil {
@@ -152,7 +152,7 @@ func TestProcessesAreChosenByIdentity(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		live, _, _ := r.Number("live_bytes")
+		live, _, _ := r.FindNumber("live_bytes")
 		none := "<nil>"
 		if r.NoMatch != nil {
 			none = r.NoMatch.Error()
@@ -169,7 +169,11 @@ func TestRestrictReplacesTheEarlierRestriction(t *testing.T) {
 	second.AddIdentity(45, analyzetest.RankIdentity(1, 2, "b"), nil)
 	f := query.Filter{Pids: []int32{42, 45}}
 	for tp, want := range map[*analyzetest.TestRecording]int32{first: 42, second: 45} {
-		if tp.Timeline().RestrictProcesses(&f, timeline.ProcessFilter{Ranks: []int32{1}}); !slices.Equal(f.Pids, []int32{want}) {
+		if tp.Timeline().
+			RestrictProcesses(&f, timeline.ProcessFilter{Ranks: []int32{1}}); !slices.Equal(
+			f.Pids,
+			[]int32{want},
+		) {
 			t.Errorf("got %v, want %d", f.Pids, want)
 		}
 	}
@@ -284,7 +288,7 @@ func withoutRanks(text string) string {
 }
 
 func TestRowsCanBeSortedByRank(t *testing.T) {
-	r, err := hang.RunWith(cluster(t).Timeline(), hang.Options{Options: query.Options{Sort: "rank"}})
+	r, err := hang.RunWithOptions(cluster(t).Timeline(), hang.Options{Options: query.Options{Sort: "rank"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -438,7 +442,7 @@ func TestProcessesAreListedWhereTheyDiffer(t *testing.T) {
 				},
 			)
 		}
-		if table := processes.NewTable(tp.Timeline(), new(query.Filter)); len(table.Rows) != c.want {
+		if table := processes.NewProcessTable(tp.Timeline(), new(query.Filter)); len(table.Rows) != c.want {
 			t.Errorf("%s: %d rows, want %d", name, len(table.Rows), c.want)
 		}
 	}

@@ -136,7 +136,7 @@ func TestSeveralFaultsHaveTheirOwnSuspects(t *testing.T) {
 	if got := strings.Join(analyzetest.ColumnTexts(t, r, "suspects", "kernel"), " "); got != "a b a" {
 		t.Errorf("suspects %s", got)
 	}
-	if n, _, _ := r.Number("asynchronous_errors"); n != 2 {
+	if n, _, _ := r.FindNumber("asynchronous_errors"); n != 2 {
 		t.Errorf("%v asynchronous errors", n)
 	}
 }
@@ -153,7 +153,7 @@ func TestErrorClasses(t *testing.T) {
 		"questions":           4,
 		"no_errors":           5,
 	} {
-		if got, _, _ := r.Number(name); got != want {
+		if got, _, _ := r.FindNumber(name); got != want {
 			t.Errorf("%s = %v, want %v", name, got, want)
 		}
 	}
@@ -169,7 +169,7 @@ func TestErrorClasses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, _, _ := r.Number("failed_calls"); n != 0 || r.NoMatch == nil {
+		if n, _, _ := r.FindNumber("failed_calls"); n != 0 || r.NoMatch == nil {
 			t.Errorf("%v failed calls of an unknown process, %v", n, r.NoMatch)
 		}
 	}
@@ -301,10 +301,10 @@ func machineReports(tl *timeline.Timeline) map[string]func(query.Options) (*repo
 		"errors": func(p0 query.Options) (*report.Report, error) { return cudaerrors.Run(tl, p0) },
 		"gpu":    func(p0 query.Options) (*report.Report, error) { return gpu.Run(tl, p0) },
 		"memory": func(o query.Options) (*report.Report, error) {
-			return memory.RunWith(tl, memory.Options{Options: o})
+			return memory.RunWithOptions(tl, memory.Options{Options: o})
 		},
 		"reconcile": func(o query.Options) (*report.Report, error) {
-			return memory.RunWith(tl, memory.Options{Options: o, Reconcile: true, At: query.MomentEnd})
+			return memory.RunWithOptions(tl, memory.Options{Options: o, Reconcile: true, At: query.MomentEnd})
 		},
 	}
 }
@@ -368,7 +368,12 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 				}
 			}
 		}
-		if md := string(analyzetest.RenderReport(t, r, render.Options{Format: "md"})); strings.Contains(md, "<script>") {
+		if md := string(
+			analyzetest.RenderReport(t, r, render.Options{Format: "md"}),
+		); strings.Contains(
+			md,
+			"<script>",
+		) {
 			t.Errorf("%s: the Markdown has unescaped HTML", name)
 		}
 		if !json.Valid(analyzetest.RenderReport(t, r, render.Options{Format: "json"})) {

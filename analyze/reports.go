@@ -28,34 +28,34 @@ import (
 
 // Report describes a report: its name, what --explain prints, and how to run it.
 type Report struct {
-	Name     string           // name on the command line: gpurec analyze NAME
-	Sections []report.Section // tables and columns that --explain prints
-	Page     report.Page      // the report's section of the HTML page
-	Needs    []string         // classes of calls that the report needs, see gpurec record --record
+	Name     string             // name on the command line: gpurec analyze NAME
+	Sections []report.Section   // tables and columns that --explain prints
+	Page     report.HTMLSection // the report's section of the HTML page
+	Needs    []string           // classes of calls that the report needs, see gpurec record --record
 	// Run computes the report with the options common to all reports.
 	Run func(*timeline.Timeline, query.Options) (*report.Report, error)
 }
 
 // Reports are all reports. Those with a section of the HTML page are in the order of the page.
 var Reports = []Report{
-	{"summary", summary.Sections, report.Page{}, nil, summary.Run},
-	{"rules", rules.Sections, report.Page{}, nil, rules.Run},
-	{"leaks", leaks.Sections, leaks.Page, leaks.Needs, leaks.Run},
-	{"memory", memory.Sections, memory.Page, memory.Needs, memory.Run},
-	{"allocator", allocator.Sections, allocator.Page, nil, allocator.Run},
-	{"frag", frag.Sections, frag.Page, nil, frag.Run},
-	{"oom", oom.Sections, oom.Page, oom.Needs, oom.Run},
-	{"kernels", kernels.Sections, kernels.Page, kernels.Needs, kernels.Run},
-	{"streams", streams.Sections, streams.Page, streams.Needs, streams.Run},
-	{"api", api.Sections, api.Page, nil, api.Run},
-	{"copies", copies.Sections, copies.Page, copies.Needs, copies.Run},
-	{"sync", waits.Sections, waits.Page, waits.Needs, waits.Run},
-	{"gaps", gaps.Sections, gaps.Page, gaps.Needs, gaps.Run},
-	{"gpu", gpu.Sections, gpu.Page, nil, gpu.Run},
-	{"hang", hang.Sections, hang.Page, hang.Needs, hang.Run},
-	{"xid", xid.Sections, xid.Page, nil, xid.Run},
-	{"errors", cudaerrors.Sections, cudaerrors.Page, nil, cudaerrors.Run},
-	{"stacks", stacks.Sections, report.Page{}, nil, stacks.Run},
+	{"summary", summary.Sections, report.HTMLSection{}, nil, summary.Run},
+	{"rules", rules.Sections, report.HTMLSection{}, nil, rules.Run},
+	{"leaks", leaks.Sections, leaks.HTMLSection, leaks.NeededCallClasses, leaks.Run},
+	{"memory", memory.Sections, memory.HTMLSection, memory.NeededCallClasses, memory.Run},
+	{"allocator", allocator.Sections, allocator.HTMLSection, nil, allocator.Run},
+	{"frag", frag.Sections, frag.HTMLSection, nil, frag.Run},
+	{"oom", oom.Sections, oom.HTMLSection, oom.NeededCallClasses, oom.Run},
+	{"kernels", kernels.Sections, kernels.HTMLSection, kernels.NeededCallClasses, kernels.Run},
+	{"streams", streams.Sections, streams.HTMLSection, streams.NeededCallClasses, streams.Run},
+	{"api", api.Sections, api.HTMLSection, nil, api.Run},
+	{"copies", copies.Sections, copies.HTMLSection, copies.NeededCallClasses, copies.Run},
+	{"sync", waits.Sections, waits.HTMLSection, waits.NeededCallClasses, waits.Run},
+	{"gaps", gaps.Sections, gaps.HTMLSection, gaps.NeededCallClasses, gaps.Run},
+	{"gpu", gpu.Sections, gpu.HTMLSection, nil, gpu.Run},
+	{"hang", hang.Sections, hang.HTMLSection, hang.NeededCallClasses, hang.Run},
+	{"xid", xid.Sections, xid.HTMLSection, nil, xid.Run},
+	{"errors", cudaerrors.Sections, cudaerrors.HTMLSection, nil, cudaerrors.Run},
+	{"stacks", stacks.Sections, report.HTMLSection{}, nil, stacks.Run},
 }
 
 // FindReport returns the report with a name, or nil if there is none.

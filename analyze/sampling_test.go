@@ -65,8 +65,13 @@ func TestSampledLaunchesAreEstimated(t *testing.T) {
 		}
 		analyzetest.CheckNumbers(t, r, want)
 		checkReport(t, name, r)
-		if text := string(analyzetest.RenderReport(t, r, render.Options{})); !strings.Contains(text, "launches recorded "+
-			"11.0 of 60.0 s (--max-overhead)") {
+		if text := string(
+			analyzetest.RenderReport(t, r, render.Options{}),
+		); !strings.Contains(
+			text,
+			"launches recorded "+
+				"11.0 of 60.0 s (--max-overhead)",
+		) {
 			t.Errorf("%s does not mention --max-overhead:\n%s", name, text)
 		}
 		if !strings.Contains(strings.Join(r.Notes, "\n"), "launches recorded 11.0 of 60.0 s") {
@@ -171,7 +176,11 @@ func TestEstimatesFollowOtherCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	analyzetest.CheckNumbers(t, r, map[string]float64{"launches": 51 * 50 * 4, "estimated_launches": 51*50*4 + 9*50*3*4})
+	analyzetest.CheckNumbers(
+		t,
+		r,
+		map[string]float64{"launches": 51 * 50 * 4, "estimated_launches": 51*50*4 + 9*50*3*4},
+	)
 }
 
 // TestSwitchesOfADamagedFile checks that impossible sampling notes cause no panic and no impossible
@@ -218,7 +227,7 @@ func TestNoGapsWhereLaunchesWereNotRecorded(t *testing.T) {
 			To:   11*analyzetest.Second + 500*analyzetest.Ms,
 		},
 	)
-	r, err := gaps.RunWith(tp.Timeline(), gaps.Options{MinGapNs: 1500 * analyzetest.Ms})
+	r, err := gaps.RunWithOptions(tp.Timeline(), gaps.Options{MinGapNs: 1500 * analyzetest.Ms})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +273,7 @@ func TestHangWhereLaunchesWereNotRecorded(t *testing.T) {
 		tp := analyzetest.NewTestRecording(t)
 		tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
 		c.tape(tp)
-		r, err := hang.RunWith(tp.Timeline(), hang.Options{})
+		r, err := hang.RunWithOptions(tp.Timeline(), hang.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,8 +21,16 @@ func TestReportsOfAllKindsOfMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		analyzetest.CompareGolden(t, "surface."+command+".table", analyzetest.RenderReport(t, r, render.Options{Width: 100}))
-		analyzetest.CompareGolden(t, "surface."+command+".json", analyzetest.RenderReport(t, r, render.Options{Format: "json"}))
+		analyzetest.CompareGolden(
+			t,
+			"surface."+command+".table",
+			analyzetest.RenderReport(t, r, render.Options{Width: 100}),
+		)
+		analyzetest.CompareGolden(
+			t,
+			"surface."+command+".json",
+			analyzetest.RenderReport(t, r, render.Options{Format: "json"}),
+		)
 		for name, want := range map[string]float64{
 			"kernels_run":       396 + 400,
 			"captured_launches": 4,
@@ -31,11 +39,11 @@ func TestReportsOfAllKindsOfMemory(t *testing.T) {
 			"borrowed_open":     1,
 			"borrowed_bytes":    float64(16 * analyzetest.Mib), "graph_allocs": 1, "growing": 1,
 		} {
-			if got, _, known := r.Number(name); known && got != want || !known && command == "summary" {
+			if got, _, known := r.FindNumber(name); known && got != want || !known && command == "summary" {
 				t.Errorf("%s: %s = %v, want %v", command, name, got, want)
 			}
 		}
-		if oom, ok, _ := r.Number("oom_in_ns"); !ok || oom <= 0 {
+		if oom, ok, _ := r.FindNumber("oom_in_ns"); !ok || oom <= 0 {
 			t.Errorf("%s: out of memory in %v, although cuMemGetInfo returned free memory", command, oom)
 		}
 	}

@@ -73,7 +73,7 @@ func TestRanksAreRecorded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n, _, _ := r.Number("allocs")
+		n, _, _ := r.FindNumber("allocs")
 		return n
 	}
 	var sum float64

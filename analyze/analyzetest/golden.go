@@ -102,7 +102,8 @@ func CheckSafeToPrint(t *testing.T, r *report.Report) {
 	if !json.Valid(RenderReport(t, r, render.Options{Format: "json"})) {
 		t.Error("not JSON")
 	}
-	if _, err := csv.NewReader(bytes.NewReader(RenderReport(t, r, render.Options{Format: "csv"}))).ReadAll(); err != nil {
+	if _, err := csv.NewReader(bytes.NewReader(RenderReport(t, r, render.Options{Format: "csv"}))).
+		ReadAll(); err != nil {
 		t.Error(err)
 	}
 }
@@ -125,7 +126,7 @@ func (tp *TestRecording) AddPinned(at, ptr, bytes int64) *format.Row {
 func CheckNumbers(t *testing.T, r *report.Report, want map[string]float64) {
 	t.Helper()
 	for name, v := range want {
-		if got, ok, _ := r.Number(name); !ok || got != v {
+		if got, ok, _ := r.FindNumber(name); !ok || got != v {
 			t.Errorf("%s: %s = %v (%v), want %v", r.Command, name, got, ok, v)
 		}
 	}

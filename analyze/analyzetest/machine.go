@@ -88,8 +88,14 @@ func CrashingRecording(t testing.TB) *TestRecording {
 	tp.AddLaunch(3*Second, 8*Us, "gemm<float>(int)", 7, 1)
 	tp.AddLaunch(3*Second+Ms, 8*Us, "scatter<float>(float*, int)", 9, 1)
 	tp.AddLaunch(3*Second+2*Ms, 8*Us, "copy(float*)", 7, 1).Flags = format.FlagCaptured
-	tp.AddXid(3*Second+5*Ms, 1, 42, 31, format.XidFact{PCI: "0000:5e:00.0", Process: "train", Text: "Ch 0000000a, MMU " +
-		"Fault: ENGINE GRAPHICS GPC0", Sources: []string{"tracepoint", "kmsg"}})
+	tp.AddXid(
+		3*Second+5*Ms,
+		1,
+		42,
+		31,
+		format.XidFact{PCI: "0000:5e:00.0", Process: "train", Text: "Ch 0000000a, MMU " +
+			"Fault: ENGINE GRAPHICS GPC0", Sources: []string{"tracepoint", "kmsg"}},
+	)
 	SetStackAndSite(tp.AddSync("cuStreamSynchronize", 3*Second+4*Ms, 3*Ms, 7, 700), 2, "wait_for_gpu (train.cc:10)")
 	for i := range int64(3) {
 		free := tp.AddFree(3*Second+10*Ms+i*Ms, Us, 0x1000)

@@ -36,7 +36,9 @@ func SetStackStatus(r *format.Row, stack int32, status string) *format.Row {
 func PytorchStacksRecording(t testing.TB) *TestRecording {
 	tp := NewTestRecording(t)
 	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "python3", Pid: 42, StartNs: Epoch, Device: -1})
-	tp.AddRow(format.Row{Kind: format.KindNote, Name: "attach", Message: "a library was attached to late", StartNs: Epoch})
+	tp.AddRow(
+		format.Row{Kind: format.KindNote, Name: "attach", Message: "a library was attached to late", StartNs: Epoch},
+	)
 	tp.AddRow(
 		format.Row{
 			Kind:    format.KindNote,
@@ -208,8 +210,20 @@ var (
 
 // ForwardStack returns the stack of a model's layer that a script calls.
 func ForwardStack(leaf, operation []string) []format.Frame {
-	return ParseFrames(slices.Concat(leaf, operation, moduleCallFrames, []string{"/app/model.py:12 Block.forward"}, moduleFrames,
-		[]string{TorchDir + "nn/modules/container.py:219 Sequential.forward"}, moduleFrames, scriptFrames, startFrames)...)
+	return ParseFrames(
+		slices.Concat(
+			leaf,
+			operation,
+			moduleCallFrames,
+			[]string{"/app/model.py:12 Block.forward"},
+			moduleFrames,
+			[]string{
+				TorchDir + "nn/modules/container.py:219 Sequential.forward",
+			},
+			moduleFrames,
+			scriptFrames,
+			startFrames,
+		)...)
 }
 
 // BackwardStack returns the stack of an operation in PyTorch's autograd engine.

@@ -22,8 +22,16 @@ func SteadyRecording(t testing.TB) *TestRecording {
 	tp.AddCall(format.KindAPI, "cuInit", 0, Ms)
 	tp.AddPinned(Ms, 0x500000, 64*Mib)
 	for i := range int64(60) { // warm-up: load the model and its kernels
-		SetStackAndSite(tp.AddAlloc(10*Ms+i*10*Ms, 100*Us, 0x7f0000000000+i*64*Mib, 64*Mib), 2, "load_weights (train.cc:10)")
-		SetStackAndSite(tp.AddCall(format.KindAPI, "cuLibraryLoadData", 15*Ms+i*10*Ms, Ms), 2, "load_weights (train.cc:10)")
+		SetStackAndSite(
+			tp.AddAlloc(10*Ms+i*10*Ms, 100*Us, 0x7f0000000000+i*64*Mib, 64*Mib),
+			2,
+			"load_weights (train.cc:10)",
+		)
+		SetStackAndSite(
+			tp.AddCall(format.KindAPI, "cuLibraryLoadData", 15*Ms+i*10*Ms, Ms),
+			2,
+			"load_weights (train.cc:10)",
+		)
 	}
 	for step := range int64(590) {
 		begin := Second + step*100*Ms
@@ -42,14 +50,14 @@ func SteadyRecording(t testing.TB) *TestRecording {
 		free.Name, free.MemoryKind = "cuMemFreeAsync", format.MemoryAsync
 	}
 	tp.addGPUSamples(map[string]float64{
-		catalog.MetricSMActive:    92,
-		catalog.MetricSMOccupancy:   40,
+		catalog.MetricSMActive:          92,
+		catalog.MetricSMOccupancy:       40,
 		catalog.MetricTensorActive:      35,
-		"gpm_fp32_active_percent": 25,
-		catalog.MetricDRAMBandwidth:        40,
-		catalog.MetricClockEventReasons:     0,
-		catalog.MetricMemoryUsed:  80 << 30,
-		catalog.MetricMemoryTotal: 140 << 30,
+		"gpm_fp32_active_percent":       25,
+		catalog.MetricDRAMBandwidth:     40,
+		catalog.MetricClockEventReasons: 0,
+		catalog.MetricMemoryUsed:        80 << 30,
+		catalog.MetricMemoryTotal:       140 << 30,
 	})
 	return tp
 }
@@ -108,8 +116,12 @@ func RuleCases() map[string]RuleCase {
 	}
 	return map[string]RuleCase{
 		"xid": {
-			Fires:    func(tp *TestRecording) { tp.AddXid(30*Second, 1, 42, 31, format.XidFact{PCI: "0000:5e:00.0", Text: "MMU Fault"}) },
-			Misses:   func(tp *TestRecording) { tp.AddXid(-90*Second, 1, 42, 31, format.XidFact{Text: "MMU Fault", Before: true}) },
+			Fires: func(tp *TestRecording) {
+				tp.AddXid(30*Second, 1, 42, 31, format.XidFact{PCI: "0000:5e:00.0", Text: "MMU Fault"})
+			},
+			Misses: func(tp *TestRecording) {
+				tp.AddXid(-90*Second, 1, 42, 31, format.XidFact{Text: "MMU Fault", Before: true})
+			},
 			Where:    "GPU 1 NVIDIA H200, process 42 train",
 			Severity: "problem",
 		},
@@ -177,13 +189,16 @@ func RuleCases() map[string]RuleCase {
 				tp.AddExit(42, 59_999*Ms)
 			},
 			// an error other than out of memory
-			Misses: func(tp *TestRecording) { SetStackAndSite(tp.AddAlloc(59_990*Ms, Us, 0, 100<<30), 1, site).Result = 1 },
-			Where:  site, Severity: "problem",
+			Misses:   func(tp *TestRecording) { SetStackAndSite(tp.AddAlloc(59_990*Ms, Us, 0, 100<<30), 1, site).Result = 1 },
+			Where:    site,
+			Severity: "problem",
 		},
 		"oom-fragmentation": {
 			Fires: AddFragmentedAllocator,
 			// The device lacks memory in total.
-			Misses:   func(tp *TestRecording) { SetStackAndSite(tp.AddAlloc(59_990*Ms, Us, 0, 100<<30), 1, site).Result = calls.ResultOutOfMemory },
+			Misses: func(tp *TestRecording) {
+				SetStackAndSite(tp.AddAlloc(59_990*Ms, Us, 0, 100<<30), 1, site).Result = calls.ResultOutOfMemory
+			},
 			Where:    "forward (model.py:12)",
 			Severity: "notice",
 			Also:     "out-of-memory",
@@ -285,7 +300,10 @@ func RuleCases() map[string]RuleCase {
 		},
 		"throttling": {
 			Fires: func(tp *TestRecording) {
-				tp.ChangeSamples(catalog.MetricClockEventReasons, func(i int) float64 { return float64(32 * (i / 100)) })
+				tp.ChangeSamples(
+					catalog.MetricClockEventReasons,
+					func(i int) float64 { return float64(32 * (i / 100)) },
+				)
 			},
 			Misses: func(tp *TestRecording) {
 				tp.ChangeSamples(catalog.MetricClockEventReasons, func(i int) float64 { return float64(4*(i/110)) + 1 })

@@ -33,7 +33,11 @@ func AllMemoryKindsRecording(t *testing.T) *TestRecording {
 		SetContext(SetStackAndSite(tp.AddMemCreate(begin, 0x1010+i, page), 1, "Arena::grow (arena.cc:20)"), 0xd0, 0)
 		tp.AddMemMap(begin+Ms, va+i*page, page, 0x1010+i)
 		tp.AddMemRelease(begin+2*Ms, 0x1010+i)
-		a := SetContext(tp.AddMemoryCall(format.KindAlloc, format.MemoryAsync, begin+3*Ms, 0x7f0000000000, 3*page), 0xd0, 0)
+		a := SetContext(
+			tp.AddMemoryCall(format.KindAlloc, format.MemoryAsync, begin+3*Ms, 0x7f0000000000, 3*page),
+			0xd0,
+			0,
+		)
 		a.Name, a.Stream = "cuMemAllocAsync", 7
 		tp.AddMemoryCall(format.KindFree, format.MemoryAsync, begin+4*Ms, 0x7f0000000000, 0).Stream = 7
 		for k := range int64(4) {
@@ -61,8 +65,12 @@ func AllMemoryKindsRecording(t *testing.T) *TestRecording {
 		0,
 	)
 	SetContext(
-		SetStackAndSite(tp.AddMemoryCall(format.KindAlloc, format.MemoryArray, 31*Second, 0x551000000000, 4*Mib), 2, "Staging::Staging "+
-			"(staging.cc:5)"),
+		SetStackAndSite(
+			tp.AddMemoryCall(format.KindAlloc, format.MemoryArray, 31*Second, 0x551000000000, 4*Mib),
+			2,
+			"Staging::Staging "+
+				"(staging.cc:5)",
+		),
 		0xd0,
 		0,
 	)

@@ -13,7 +13,12 @@ import (
 // TorchAllocatorRecording simulates allocators of several processes and devices for a number of
 // steps each, and adds their events to one recording. The rows are only roughly in order of time.
 // change can modify each allocator before it starts.
-func TorchAllocatorRecording(t testing.TB, seed uint64, steps int, change func(*TorchAllocator)) (*TestRecording, []*TorchAllocator) {
+func TorchAllocatorRecording(
+	t testing.TB,
+	seed uint64,
+	steps int,
+	change func(*TorchAllocator),
+) (*TestRecording, []*TorchAllocator) {
 	r := rand.New(rand.NewPCG(seed, seed))
 	tp := NewTestRecording(t)
 	var worlds []*TorchAllocator

@@ -96,7 +96,7 @@ type TorchAllocatorSample struct {
 	AtNs   int64
 	Totals caching.AllocatorTotals
 	Blocks map[int64]state.AllocatorBlock // live blocks by address; nil in most samples
-	After  string                // name of the latest allocator event before the sample
+	After  string                         // name of the latest allocator event before the sample
 }
 
 // NewTorchAllocator returns an allocator without memory. Its driver has 400 MiB.
@@ -220,7 +220,10 @@ func (w *TorchAllocator) allocRandomBlock() {
 	}
 	pools := []int64{0, 0, 0, 0, 1, -2}
 	w.completeFrees(func(*TorchBlock) bool { return w.R.IntN(6) == 0 })
-	if b := w.AllocBlock(want, TorchSegment{Stream: 0x100 * w.R.Int64N(3), Pool: pools[w.R.IntN(len(pools))]}); b != nil {
+	if b := w.AllocBlock(
+		want,
+		TorchSegment{Stream: 0x100 * w.R.Int64N(3), Pool: pools[w.R.IntN(len(pools))]},
+	); b != nil {
 		SetStackAndSite(b.Row, 1+w.R.Int32N(3), fmt.Sprintf("site %d", w.R.IntN(5)))
 	}
 }

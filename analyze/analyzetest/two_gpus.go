@@ -9,7 +9,9 @@ import (
 
 // AddLibraryStack adds a stack that calls CUDA through the runtime and a function of a library.
 func (tp *TestRecording) AddLibraryStack(id int32, module, function string) {
-	r := tp.AddRow(format.Row{Kind: format.KindStack, StackID: id, StackStatus: format.StackComplete, Device: -1, Pid: 42})
+	r := tp.AddRow(
+		format.Row{Kind: format.KindStack, StackID: id, StackStatus: format.StackComplete, Device: -1, Pid: 42},
+	)
 	r.Frames = []format.Frame{
 		{Func: "cuMemAlloc_v2", SystemName: "cuMemAlloc_v2", Module: "/usr/lib/libcuda.so.1", Type: "native"},
 		{Func: "cudaMalloc", SystemName: "cudaMalloc", Module: module, Type: "native"},
@@ -30,15 +32,27 @@ func TwoGPURecording(t testing.TB) *TestRecording {
 	tp.AddAPICall("cuDevicePrimaryCtxRetain", 1500*Ms, 0xc1, 0).DurNs = 200 * Ms
 	for i := range int64(8) {
 		a := SetContext(
-			SetStackAndSite(tp.AddAlloc(2500*Ms+i*Second, 100*Us, 0x7f0000000000+i<<30, 512*Mib), 1, "forward (model.py:12)"),
+			SetStackAndSite(
+				tp.AddAlloc(2500*Ms+i*Second, 100*Us, 0x7f0000000000+i<<30, 512*Mib),
+				1,
+				"forward (model.py:12)",
+			),
 			0xc1,
 			0,
 		)
 		_ = a
 	}
-	SetContext(SetStackAndSite(tp.AddAlloc(2600*Ms, 100*Us, 0x7e0000000000, 32*Mib), 2, "forward (model.py:12)"), 0xc1, 0)
+	SetContext(
+		SetStackAndSite(tp.AddAlloc(2600*Ms, 100*Us, 0x7e0000000000, 32*Mib), 2, "forward (model.py:12)"),
+		0xc1,
+		0,
+	)
 	SetContext(tp.AddFree(20*Second, Us, 0x7f0000000000), 0xc1, 0)
-	h := SetContext(SetStackAndSite(tp.AddAlloc(3*Second, Us, 0x7d0000000000, 64*Mib), 1, "forward (model.py:12)"), 0xc1, 0)
+	h := SetContext(
+		SetStackAndSite(tp.AddAlloc(3*Second, Us, 0x7d0000000000, 64*Mib), 1, "forward (model.py:12)"),
+		0xc1,
+		0,
+	)
 	h.Name, h.MemoryKind = "cuMemHostAlloc", format.MemoryHost
 	tp.AddAPICall("cuModuleGetFunction", 12200*Ms, 0, 0).Context = 0xc1
 	for i := range int64(31) {

@@ -17,8 +17,8 @@ const (
 	CauseApplication XidCause = 1 << iota // a bug in the program can cause the Xid
 	CauseDriver                           // the NVIDIA driver or firmware can cause the Xid
 	CauseHardware                         // a defect of the GPU or the NVSwitch can cause the Xid
-	CauseHost                           // the host can cause the Xid: PCIe, power, cooling, memory
-	CauseOtherEvent                          // another Xid, or an action of a user, can cause the Xid
+	CauseHost                             // the host can cause the Xid: PCIe, power, cooling, memory
+	CauseOtherEvent                       // another Xid, or an action of a user, can cause the Xid
 )
 
 var xidCauseNames = []string{"application", "driver", "hardware", "host", "another error or action"}
@@ -48,11 +48,11 @@ const (
 		"CUDA_DEVICE_WAITS_ON_EXCEPTION=1 under cuda-gdb; if both find nothing, suspect the driver " +
 		"or the hardware"
 	adviceRestartProgram = "restart the program; if the error also occurs with other programs, report it to NVIDIA"
-	adviceResetGPU   = "end all programs on the GPU and reset it (nvidia-smi -r), or reboot; if the error " +
+	adviceResetGPU       = "end all programs on the GPU and reset it (nvidia-smi -r), or reboot; if the error " +
 		"returns, have the hardware checked"
 	adviceResetAndReport = "reset the GPU (nvidia-smi -r), or reboot; if the error returns, update the driver " +
 		"and report it with nvidia-bug-report.sh"
-	adviceWatchOnly = "no action now; watch for more of them"
+	adviceWatchOnly  = "no action now; watch for more of them"
 	adviceReadXid154 = "check the accompanying Xid 154 for the recovery action; the text has the unit, link " +
 		"and error bits for NVIDIA's decoding table"
 )
@@ -128,7 +128,12 @@ var xidEntries = map[int64]XidEntry{
 		CauseHost,
 		"connect the auxiliary power of the board",
 	},
-	56: {"display engine error", "the display engine reported an error", CauseDriver | CauseHardware, adviceRestartProgram},
+	56: {
+		"display engine error",
+		"the display engine reported an error",
+		CauseDriver | CauseHardware,
+		adviceRestartProgram,
+	},
 	58: {"GPU memory stability error", "the GPU's memory did not " +
 		"work reliably", CauseHardware | CauseHost, adviceResetGPU},
 	60: {
@@ -263,7 +268,12 @@ var xidEntries = map[int64]XidEntry{
 	141: {"CUDA fast path error", "an optimized path of the " +
 		"driver failed", CauseDriver | CauseApplication, adviceWatchOnly},
 	143: {"GPU initialization error", "the GPU could not be initialized", CauseHardware | CauseDriver, adviceResetGPU},
-	144: {"NVLink SAW error", "a unit of NVLink 5 (SAW) reported an error", CauseHardware | CauseDriver, adviceReadXid154},
+	144: {
+		"NVLink SAW error",
+		"a unit of NVLink 5 (SAW) reported an error",
+		CauseHardware | CauseDriver,
+		adviceReadXid154,
+	},
 	145: {"NVLink RLW error", "the receiving side of NVLink 5 (RLW) reported an error, for example bad " +
 		"addresses of remote accesses", CauseHardware | CauseDriver | CauseApplication, adviceReadXid154},
 	146: {

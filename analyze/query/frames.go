@@ -84,7 +84,7 @@ const (
 	FrameOwnerCUDA    = "CUDA"
 	FrameOwnerPyTorch = "PyTorch"
 	FrameOwnerCPython = "CPython"
-	FrameOwnerStdlib     = "the standard library"
+	FrameOwnerStdlib  = "the standard library"
 	FrameOwnerLibc    = "libc"
 	FrameOwnerUnknown = "unknown code"
 )
@@ -111,7 +111,10 @@ var emptyFunctionName = regexp.MustCompile(`^$`)
 var nativeFrameRules = []hiddenFrameRule{
 	{of: FrameOwnerCUDA, module: CUDADriverModules},
 	// The CUDA runtime, statically linked into a program.
-	{of: FrameOwnerCUDA, function: regexp.MustCompile(`^(libcudart_static_\w+|__cudart\w*|__cuda[A-Z]\w*|cuda[A-Z]\w*)$`)},
+	{
+		of:       FrameOwnerCUDA,
+		function: regexp.MustCompile(`^(libcudart_static_\w+|__cudart\w*|__cuda[A-Z]\w*|cuda[A-Z]\w*)$`),
+	},
 	{
 		of:       FrameOwnerCUDA,
 		function: emptyFunctionName,
@@ -152,7 +155,11 @@ var nativeFrameRules = []hiddenFrameRule{
 			`^(_start|__libc_start_\w+|start_thread|thread_start|(__)?clone3?|__clone_internal)(@.*)?$`,
 		),
 	},
-	{of: FrameOwnerLibc, function: emptyFunctionName, module: regexp.MustCompile(`^((libc|libpthread)(-[\d.]+)?|ld-linux[-.\w]*)\.so`)},
+	{
+		of:       FrameOwnerLibc,
+		function: emptyFunctionName,
+		module:   regexp.MustCompile(`^((libc|libpthread)(-[\d.]+)?|ld-linux[-.\w]*)\.so`),
+	},
 }
 
 // pythonFrameRules are the rules for Python code: files of PyTorch and of Python itself, never

@@ -5,9 +5,9 @@ type ReportMoment int
 
 // Values of Moment.
 const (
-	MomentPeak ReportMoment = iota // when device memory that passes the filter had its maximum
-	MomentEnd                // state at the end of the window
-	MomentGivenTime               // state at a time that the user gave
+	MomentPeak      ReportMoment = iota // when device memory that passes the filter had its maximum
+	MomentEnd                           // state at the end of the window
+	MomentGivenTime                     // state at a time that the user gave
 )
 
 // Options are the options of a report. The zero value is the whole recording grouped by call site,

@@ -44,7 +44,7 @@ func (e *SuppressionError) Error() string {
 
 // Limits of a suppressions file.
 const (
-	maxSuppressions    = 10_000
+	maxSuppressions         = 10_000
 	maxSuppressionLineBytes = 4096
 )
 

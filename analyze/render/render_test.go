@@ -26,7 +26,7 @@ import (
 // to a terminal, or HTML to a Markdown viewer.
 func TestControlCharactersAreReplaced(t *testing.T) {
 	tl := analyzetest.HostileRecording(t).Timeline()
-	for _, by := range group.Names() {
+	for _, by := range group.GroupNames() {
 		leakReport, err := leaks.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
@@ -76,7 +76,11 @@ func TestControlCharactersAreReplaced(t *testing.T) {
 func TestTablesFitTheWidth(t *testing.T) {
 	tp := analyzetest.TrainingRecording(t)
 	tp.AddStack(9, strings.Repeat("at::native::vectorized_elementwise_kernel<4, ", 20)+"日本語>")
-	analyzetest.SetStackAndSite(tp.AddAlloc(50*analyzetest.Second, 1, 0x1000, analyzetest.Mib), 9, strings.Repeat("long ", 60))
+	analyzetest.SetStackAndSite(
+		tp.AddAlloc(50*analyzetest.Second, 1, 0x1000, analyzetest.Mib),
+		9,
+		strings.Repeat("long ", 60),
+	)
 	tl := tp.Timeline()
 	for _, width := range []int{80, 100, 132} {
 		runRules := func(o query.Options) (*report.Report, error) {

@@ -65,7 +65,7 @@ func TestOnlyVerdictsAreColoured(t *testing.T) {
 // TestASCIIKeepsWidths checks that ASCII output has only ASCII characters, and the same length.
 func TestASCIIKeepsWidths(t *testing.T) {
 	tl := analyzetest.TrainingRecording(t).Timeline()
-	memoryReport, err := memory.RunWith(tl, memory.Options{})
+	memoryReport, err := memory.RunWithOptions(tl, memory.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,14 +126,14 @@ func TestSparklinesMatchReports(t *testing.T) {
 	for i, want := range []any{"rises", "level", "level", "level", nil} {
 		floors, ok := analyzetest.CellValue(t, leakReport, i, "floor_course_bytes").([]int64)
 		switch {
-		case want == nil && ok, want != nil && len(floors) != leaks.Checkpoints:
+		case want == nil && ok, want != nil && len(floors) != leaks.CheckpointCount:
 			t.Errorf("row %d: %v", i, floors)
-		case want == "rises" && floors[0] >= floors[leaks.Checkpoints-1],
-			want == "level" && floors[leaks.Checkpoints/2] != floors[leaks.Checkpoints-1]:
+		case want == "rises" && floors[0] >= floors[leaks.CheckpointCount-1],
+			want == "level" && floors[leaks.CheckpointCount/2] != floors[leaks.CheckpointCount-1]:
 			t.Errorf("row %d: the sparkline %[3]v does not match %[2]q", i, want, floors)
 		}
 	}
-	memoryReport, err := memory.RunWith(tl, memory.Options{})
+	memoryReport, err := memory.RunWithOptions(tl, memory.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func writeText(w *bufio.Writer, r *report.Report, opt Options) {
 		}
 	}
 	for _, f := range r.Facts {
-		text := f.Unit.Text(f.Value)
+		text := f.Unit.FormatValue(f.Value)
 		switch {
 		case IsFactShown(&f) && slices.Contains(r.Sentences, f.Key):
 			fmt.Fprint(w, WrapText(text, fmt.Sprintf("%-*s  ", pad, f.Title), strings.Repeat(" ", pad+2), opt.Width))
@@ -107,9 +107,9 @@ func JoinFacts(facts []report.Fact) string {
 		}
 		switch f.Unit {
 		case report.UnitCount:
-			parts = append(parts, f.Unit.Text(f.Value)+" "+f.Title)
+			parts = append(parts, f.Unit.FormatValue(f.Value)+" "+f.Title)
 		default:
-			parts = append(parts, f.Title+" "+f.Unit.Text(f.Value))
+			parts = append(parts, f.Title+" "+f.Unit.FormatValue(f.Value))
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -130,7 +130,7 @@ func formatVisibleCells(t *report.Table, hidden ...string) (head []string, rows 
 			if len(rows) <= k {
 				rows = append(rows, nil)
 			}
-			rows[k] = append(rows[k], c.Unit.Text(r.Cells[i]))
+			rows[k] = append(rows[k], c.Unit.FormatValue(r.Cells[i]))
 		}
 	}
 	return head, rows, right, coloured
@@ -286,7 +286,10 @@ func writeStacks(w *bufio.Writer, t *report.Table, opt Options) {
 			continue
 		}
 		first := formatHeadingValue(&t.Columns[0], r.Cells[0])
-		heading := units.ShortenText(fmt.Sprintf("%d. %s: %s", i+1, first, units.SanitizeText(fmt.Sprint(r.Cells[label]))), width)
+		heading := units.ShortenText(
+			fmt.Sprintf("%d. %s: %s", i+1, first, units.SanitizeText(fmt.Sprint(r.Cells[label]))),
+			width,
+		)
 		if opt.Color && isColumnColoured(t.Columns[0].Key) {
 			heading = strings.Replace(heading, first, colourVerdict(first, first), 1)
 		}
@@ -306,7 +309,7 @@ func formatHeadingValue(c *report.Column, v any) string {
 	if n, ok := v.(int64); ok && c.Unit == report.UnitCount {
 		return units.CountWithNoun(n, units.SingularOf(strings.ToLower(c.Title)))
 	}
-	return c.Unit.Text(v)
+	return c.Unit.FormatValue(v)
 }
 
 // FormatFrame returns a frame as one line: the function with its source line or module. For folded
@@ -331,7 +334,7 @@ func FormatFrame(f *report.Frame) string {
 func writeMarkdown(w *bufio.Writer, r *report.Report, opt Options) {
 	for _, f := range r.Facts {
 		if IsFactShown(&f) {
-			fmt.Fprintf(w, "- %s: %s\n", f.Title, escapeMarkdownCell(f.Unit.Text(f.Value)))
+			fmt.Fprintf(w, "- %s: %s\n", f.Title, escapeMarkdownCell(f.Unit.FormatValue(f.Value)))
 		}
 	}
 	for i := range r.Tables {

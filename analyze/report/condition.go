@@ -35,8 +35,8 @@ func (e *UnknownNameError) Error() string {
 	return fmt.Sprintf("this report has no number %q; it has %s", e.Name, strings.Join(e.Known, ", "))
 }
 
-// operators are the comparison operators, longest first, so that >= is not read as >.
-var operators = []string{">=", "<=", "==", "!=", ">", "<", "="}
+// comparisonOperators are the comparison operators, longest first, so that >= is not read as >.
+var comparisonOperators = []string{">=", "<=", "==", "!=", ">", "<", "="}
 
 // ParseCondition parses a --fail-on expression.
 func ParseCondition(text string) (*Condition, error) {
@@ -61,10 +61,10 @@ func parseComparison(text string) (comparison, error) {
 		return comparison{}, fmt.Errorf("%q has no comparison: write it like growing>0", text)
 	}
 	name, rest := strings.TrimSpace(text[:at]), text[at:]
-	if !isName(name) {
+	if !isNumberName(name) {
 		return comparison{}, fmt.Errorf("%q is not a valid name of a number", name)
 	}
-	for _, op := range operators {
+	for _, op := range comparisonOperators {
 		if after, ok := strings.CutPrefix(rest, op); ok {
 			v, err := parseNumber(strings.TrimSpace(after))
 			if err != nil {
@@ -79,7 +79,7 @@ func parseComparison(text string) (comparison, error) {
 	return comparison{}, fmt.Errorf("%q has no operator: use one of > >= < <= == !=", text)
 }
 
-func isName(s string) bool {
+func isNumberName(s string) bool {
 	for _, c := range s {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
 			return false
@@ -88,8 +88,8 @@ func isName(s string) bool {
 	return s != ""
 }
 
-// multipliers are the unit suffixes of a number. They convert sizes to bytes and times to ns.
-var multipliers = map[string]float64{
+// unitMultipliers are the unit suffixes of a number. They convert sizes to bytes and times to ns.
+var unitMultipliers = map[string]float64{
 	"": 1, "%": 1, "b": 1,
 	"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
 	"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
@@ -105,7 +105,7 @@ func parseNumber(text string) (float64, error) {
 	if err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
 		return 0, fmt.Errorf("%q is not a number", text)
 	}
-	factor, ok := multipliers[strings.ToLower(strings.TrimSpace(text[end:]))]
+	factor, ok := unitMultipliers[strings.ToLower(strings.TrimSpace(text[end:]))]
 	if !ok {
 		return 0, fmt.Errorf("%q has an unknown unit: use B, KiB, MiB, GiB, KB, MB, GB, ns, us, ms, s, min or h", text)
 	}
@@ -120,7 +120,7 @@ func (c *Condition) Holds(r *Report) (holds bool, because string, err error) {
 		allHold := true
 		var parts []string
 		for _, comparison := range all {
-			value, ok, known := r.Number(comparison.name)
+			value, ok, known := r.FindNumber(comparison.name)
 			if !known {
 				return false, "", &UnknownNameError{comparison.name, r.NumberNames()}
 			}

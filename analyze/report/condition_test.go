@@ -106,7 +106,7 @@ func FuzzFailOn(f *testing.F) {
 		f.Add(s)
 	}
 	testReport := new(report.Report)
-	for _, c := range leaks.TotalColumns {
+	for _, c := range leaks.LeakTotalColumns {
 		testReport.Totals = append(testReport.Totals, report.Fact{Column: c, Value: int64(1)})
 	}
 	testReport.Totals[len(testReport.Totals)-1].Value = nil // unknown

@@ -9,12 +9,12 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// LostMemory is the class of calls that allocate or free driver memory, in Meta.Calls and in rows
-// of lost calls. A lost call of this class makes the model of live memory wrong.
-const LostMemory = "memory"
+// LostMemoryClass is the class of calls that allocate or free driver memory, in Meta.Calls and in
+// rows of lost calls. A lost call of this class makes the model of live memory wrong.
+const LostMemoryClass = "memory"
 
-// LostAllocator is the class of events of caching allocators, as in Meta.Calls.
-const LostAllocator = "allocator"
+// LostAllocatorClass is the class of events of caching allocators, as in Meta.Calls.
+const LostAllocatorClass = "allocator"
 
 // Quality counts the data that a recording lacks, as a measure of how far reports may be wrong.
 type Quality struct {
@@ -33,7 +33,7 @@ type Quality struct {
 	UnsymbolizedFramesPct float64
 	// StackShares has the share of calls by the state of their stack. Nested calls do not count:
 	// they have the stack of the outer call.
-	StackShares []StackShare
+	StackShares []StackStatusShare
 	// StacksChecked is the number of calls that were unwound although their stack could be
 	// inferred. StacksWrong of these had another stack than the inferred one.
 	StacksChecked int64
@@ -64,7 +64,7 @@ type Quality struct {
 // Facts returns the quality block as facts. It omits the facts about the ring recorder, allocator
 // reports, --record and sampled launches if they do not apply.
 func (q *Quality) Facts() []Fact {
-	facts := Facts(QualityColumns, Values{
+	facts := NewFacts(QualityColumns, Values{
 		"events":                    q.Events,
 		"lost_events":               q.LostEvents,
 		"lost_memory_events":        q.LostMemoryEvents,
@@ -83,30 +83,30 @@ func (q *Quality) Facts() []Fact {
 		"allocator_compared":        q.AllocatorCompared,
 		"allocator_disagreed":       q.AllocatorDisagreed,
 		"allocator_worst_bytes":     q.AllocatorWorstBytes,
-		"stacks_complete_pct":       q.stacksPct(format.StackComplete),
-		"stacks_inferred_pct":       q.stacksPct(format.StackInferred),
-		"stacks_truncated_pct":      q.stacksPct(format.StackTruncated),
-		"stacks_frame_pointer_pct":  q.stacksPct(format.StackFramePointer),
-		"stacks_none_pct":           q.stacksPct(format.StackNone),
+		"stacks_complete_pct":       q.stackStatusPct(format.StackComplete),
+		"stacks_inferred_pct":       q.stackStatusPct(format.StackInferred),
+		"stacks_truncated_pct":      q.stackStatusPct(format.StackTruncated),
+		"stacks_frame_pointer_pct":  q.stackStatusPct(format.StackFramePointer),
+		"stacks_none_pct":           q.stackStatusPct(format.StackNone),
 		"stacks_checked":            q.StacksChecked,
 		"stacks_wrong":              q.StacksWrong,
 		"stacks_wrong_pct":          sampling.InferenceErrorPct(&q.Inferred),
 	})
 	if q.DroppedEvents > 0 {
-		facts = append(facts, Fact{droppedColumn, q.DroppedEvents})
+		facts = append(facts, Fact{droppedEventsColumn, q.DroppedEvents})
 	}
 	if q.AllocatorsByReports > 0 {
-		facts = append(facts, Fact{reportsColumn, q.AllocatorsByReports})
+		facts = append(facts, Fact{allocatorReportsColumn, q.AllocatorsByReports})
 	}
 	if len(q.Classes) > 0 {
-		facts = append(facts, Fact{classesColumn, strings.Join(q.Classes, " ")})
+		facts = append(facts, Fact{recordedClassesColumn, strings.Join(q.Classes, " ")})
 	}
 	return append(facts, launchSamplingFacts(&q.Launches)...)
 }
 
-// stacksPct returns the share of calls whose stack has this status, 0 to 100. It returns nil if no
-// call can have a stack.
-func (q *Quality) stacksPct(status string) any {
+// stackStatusPct returns the share of calls whose stack has this status, 0 to 100. It returns nil
+// if no call can have a stack.
+func (q *Quality) stackStatusPct(status string) any {
 	if len(q.StackShares) == 0 {
 		return nil
 	}
@@ -161,7 +161,7 @@ func (q *Quality) String() string {
 				units.FormatCount(q.StacksChecked),
 			),
 		)
-	} else if pct := q.stacksPct(format.StackInferred); pct != nil && pct != 0.0 {
+	} else if pct := q.stackStatusPct(format.StackInferred); pct != nil && pct != 0.0 {
 		parts = append(parts, "inferred stacks not checked")
 	}
 	if text := q.Launches.FormatCoverage(); text != "" {
@@ -170,8 +170,8 @@ func (q *Quality) String() string {
 	return strings.Join(append(parts, "GPU timing "+q.GPUTiming), ", ")
 }
 
-// StackShare is the share of calls whose stack has one status. Pct is 0 to 100.
-type StackShare struct {
+// StackStatusShare is the share of calls whose stack has one status. Pct is 0 to 100.
+type StackStatusShare struct {
 	Status string
 	Pct    float64
 }
@@ -179,7 +179,10 @@ type StackShare struct {
 // Notes returns sentences about data that the recording lacks, for reports on caching allocators.
 func (q *Quality) Notes() (list []string) {
 	if q.AllocatorsByReports > 0 {
-		list = append(list, "PyTorch's allocator is known only from its memory reports to profilers: "+limitsText)
+		list = append(
+			list,
+			"PyTorch's allocator is known only from its memory reports to profilers: "+reportedAllocatorLimits,
+		)
 	}
 	if q.AllocatorDisagreed == 0 {
 		return list
@@ -200,8 +203,8 @@ func (q *Quality) Notes() (list []string) {
 // its rounded size, not the requested size. A free releases it at once. Each report follows the
 // change of the totals.
 
-// limitsText names the limits of an allocator with format.SourceReports.
-const limitsText = "sizes are block sizes, which are requested sizes rounded up; segments, unused memory, " +
+// reportedAllocatorLimits names the limits of an allocator with format.SourceReports.
+const reportedAllocatorLimits = "sizes are block sizes, which are requested sizes rounded up; segments, unused memory, " +
 	"streams, pools and failed requests are unknown"
 
 // Confidence levels of a verdict. The values appear in reports.
@@ -324,19 +327,29 @@ var QualityColumns = []Column{
 		"calls; absent if no call was checked"},
 }
 
-// droppedColumn exists only for recordings of the ring recorder (--ring).
-var droppedColumn = Column{"dropped_events", "older dropped by the ring", UnitCount, "calls older than the retained " +
-	"window, which the ring recorder discarded: memory allocated by them is unknown"}
+// droppedEventsColumn exists only for recordings of the ring recorder (--ring).
+var droppedEventsColumn = Column{
+	"dropped_events",
+	"older dropped by the ring",
+	UnitCount,
+	"calls older than the retained " +
+		"window, which the ring recorder discarded: memory allocated by them is unknown",
+}
 
-// reportsColumn exists only if an allocator is known only from its memory reports.
-var reportsColumn = Column{
+// allocatorReportsColumn exists only if an allocator is known only from its memory reports.
+var allocatorReportsColumn = Column{
 	"allocators_by_reports",
 	"processes with allocators known by reports only",
 	UnitCount,
 	"processes whose PyTorch allocator is known only from its memory reports to profilers: " +
-		limitsText,
+		reportedAllocatorLimits,
 }
 
-// classesColumn exists only if the recording leaves out classes of calls.
-var classesColumn = Column{"recorded_classes", "classes recorded", UnitText, "recorded classes of calls (--record), " +
-	"separated by spaces; absent if all classes were recorded"}
+// recordedClassesColumn exists only if the recording leaves out classes of calls.
+var recordedClassesColumn = Column{
+	"recorded_classes",
+	"classes recorded",
+	UnitText,
+	"recorded classes of calls (--record), " +
+		"separated by spaces; absent if all classes were recorded",
+}

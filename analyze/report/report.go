@@ -72,7 +72,7 @@ type Row struct {
 	// Brief makes text output print the row without its stack and evidence.
 	Brief bool
 
-	StackID int32 // stack id in the recording; frames.Fill sets Stack from it
+	StackID int32 // stack id in the recording; frames.FillRowStacks sets Stack from it
 }
 
 // Column describes one column of a table, or one fact.
@@ -109,11 +109,11 @@ const (
 	UnitSigned Unit = 1 << 7
 )
 
-// Number returns a number of the report by its key, for --fail-on: a total, a fact or a number of
-// the quality block. known is false if the report has no number with this key. ok is false if the
-// value is nil.
-func (r *Report) Number(name string) (value float64, ok, known bool) {
-	for _, f := range r.numbers() {
+// FindNumber returns a number of the report by its key, for --fail-on: a total, a fact or a number
+// of the quality block. known is false if the report has no number with this key. ok is false if
+// the value is nil.
+func (r *Report) FindNumber(name string) (value float64, ok, known bool) {
+	for _, f := range r.listNumbers() {
 		if f.Key != name {
 			continue
 		}
@@ -136,13 +136,13 @@ func (r *Report) Number(name string) (value float64, ok, known bool) {
 // NumberNames returns the keys that Number accepts.
 func (r *Report) NumberNames() []string {
 	var list []string
-	for _, f := range r.numbers() {
+	for _, f := range r.listNumbers() {
 		list = append(list, f.Key)
 	}
 	return list
 }
 
-func (r *Report) numbers() []Fact {
+func (r *Report) listNumbers() []Fact {
 	var list []Fact
 	for _, facts := range [][]Fact{r.Totals, r.Facts, r.Quality.Facts()} {
 		for _, f := range facts {

@@ -4,8 +4,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 )
 
-// SamplingColumns are the facts of the quality block of a recording with sampled kernel launches.
-var SamplingColumns = []Column{
+// LaunchSamplingColumns are the facts of the quality block of a recording with sampled kernel
+// launches.
+var LaunchSamplingColumns = []Column{
 	{"launches_recorded_ns", "", UnitNs, "time of the recording in which kernel launches were recorded. This value " +
 		"and the next three exist only if --max-overhead made the recorder skip launches. Graph launches and all " +
 		"other calls are always recorded"},
@@ -16,20 +17,20 @@ var SamplingColumns = []Column{
 		"thread's time"},
 }
 
-// EstimatedLaunches and EstimatedCalls are columns and totals of reports on recordings with sampled
-// kernel launches.
+// EstimatedLaunchesColumn and EstimatedCallsColumn are columns and totals of reports on recordings
+// with sampled kernel launches.
 var (
-	EstimatedLaunches = Column{"estimated_launches", "~LAUNCHES", UnitCount, "estimated number of launches, " +
+	EstimatedLaunchesColumn = Column{"estimated_launches", "~LAUNCHES", UnitCount, "estimated number of launches, " +
 		"including those that --max-overhead skipped. The estimate assumes the same number of launches per other " +
 		"call as just before and after. With fewer than 30 other calls it assumes the same launches per second"}
-	EstimatedCalls = Column{"estimated_calls", "~CALLS", UnitCount, "estimated number of calls, including the " +
+	EstimatedCallsColumn = Column{"estimated_calls", "~CALLS", UnitCount, "estimated number of calls, including the " +
 		"launches that --max-overhead skipped. The estimate assumes the same number of launches per other call as " +
 		"just before and after. With fewer than 30 other calls it assumes the same launches per second"}
 )
 
-// EstimateOf returns an estimated number of calls as a total. thousandths is 1000 times the
+// EstimateFact returns an estimated number of calls as a total. thousandths is 1000 times the
 // estimate.
-func EstimateOf(c Column, title string, thousandths int64) Fact {
+func EstimateFact(c Column, title string, thousandths int64) Fact {
 	c.Title = title
 	return Fact{c, sampling.RoundToLaunches(thousandths)}
 }
@@ -40,7 +41,7 @@ func launchSamplingFacts(l *sampling.SamplingCoverage) []Fact {
 	if !l.Sampled {
 		return nil
 	}
-	return Facts(SamplingColumns, Values{
+	return NewFacts(LaunchSamplingColumns, Values{
 		"launches_recorded_ns":      l.LaunchesNs,
 		"launch_stacks_recorded_ns": l.StacksNs,
 		"max_overhead_pct":          l.MaxPct,

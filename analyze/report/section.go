@@ -6,8 +6,9 @@ type Section struct {
 	Columns []Column
 }
 
-// Page is the section of the HTML page for one report. A report with an empty Title has no section.
-type Page struct {
+// HTMLSection is the section of the HTML page for one report. A report with an empty Title has no
+// section.
+type HTMLSection struct {
 	ID    string // HTML id of the section; "" means the name of the report
 	Title string
 	About string // one sentence that introduces the section

@@ -20,15 +20,15 @@ func SetTitle(columns []Column, key, text string) {
 	}
 }
 
-// ColumnOf returns the index of the column with this key, or -1 if the table has no such column.
-func ColumnOf(t *Table, key string) int {
+// ColumnIndex returns the index of the column with this key, or -1 if the table has no such column.
+func ColumnIndex(t *Table, key string) int {
 	return slices.IndexFunc(t.Columns, func(c Column) bool { return c.Key == key })
 }
 
-// Arrange sorts the table by the column by, a key or title, in the order of CompareCells. It then
-// cuts the table to top rows. An empty by keeps the order; a top of 0 keeps all rows. Arrange
+// SortAndCut sorts the table by the column by, a key or title, in the order of CompareCells. It
+// then cuts the table to top rows. An empty by keeps the order; a top of 0 keeps all rows. Arrange
 // returns a *SortError for an unknown column.
-func (t *Table) Arrange(by string, top int) error {
+func (t *Table) SortAndCut(by string, top int) error {
 	if by != "" {
 		at := slices.IndexFunc(t.Columns, func(c Column) bool { return c.Key == by || strings.EqualFold(c.Title, by) })
 		if at < 0 {

@@ -10,12 +10,12 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Text formats a value in this unit. nil becomes "-".
-func (u Unit) Text(v any) string {
+// FormatValue formats a value in this unit. nil becomes "-".
+func (u Unit) FormatValue(v any) string {
 	if n, ok := AsNumber(v); ok && u&UnitSigned != 0 {
 		u &^= UnitSigned
 		if n > 0 {
-			return "+" + u.Text(v)
+			return "+" + u.FormatValue(v)
 		}
 	}
 	switch v := v.(type) {

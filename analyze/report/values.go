@@ -11,8 +11,8 @@ import (
 // possible types.
 type Values map[string]any
 
-// Join returns the union of all arguments. It panics if two of them have the same key.
-func Join(parts ...Values) Values {
+// JoinValues returns the union of all arguments. It panics if two of them have the same key.
+func JoinValues(parts ...Values) Values {
 	all := make(Values)
 	for _, part := range parts {
 		before := len(all)
@@ -24,9 +24,9 @@ func Join(parts ...Values) Values {
 	return all
 }
 
-// inOrder returns the values in the order of the columns. It panics unless the keys of v are
+// orderByColumns returns the values in the order of the columns. It panics unless the keys of v are
 // exactly the keys of the columns. A value may be nil. owner names the table in the panic message.
-func (v Values) inOrder(owner string, columns []Column) []any {
+func (v Values) orderByColumns(owner string, columns []Column) []any {
 	cells := make([]any, len(columns))
 	found := 0
 	for i := range columns {
@@ -37,14 +37,14 @@ func (v Values) inOrder(owner string, columns []Column) []any {
 		}
 	}
 	if found != len(columns) || found != len(v) {
-		panic(v.mismatch(owner, columns))
+		panic(v.describeMismatch(owner, columns))
 	}
 	return cells
 }
 
-// mismatch returns an error text with the columns that lack a value and the values without a
-// column.
-func (v Values) mismatch(owner string, columns []Column) string {
+// describeMismatch returns an error text with the columns that lack a value and the values without
+// a column.
+func (v Values) describeMismatch(owner string, columns []Column) string {
 	var missing []string
 	known := make(map[string]bool)
 	for _, c := range columns {
@@ -62,10 +62,10 @@ func (v Values) mismatch(owner string, columns []Column) string {
 	return fmt.Sprintf("report: %s: no value for columns %q, no column for values %q", owner, missing, unknown)
 }
 
-// Facts returns one fact for each column, in the order of the columns. It panics unless the keys of
-// v are exactly the keys of the columns. A value may be nil.
-func Facts(columns []Column, v Values) []Fact {
-	values := v.inOrder("facts", columns)
+// NewFacts returns one fact for each column, in the order of the columns. It panics unless the keys
+// of v are exactly the keys of the columns. A value may be nil.
+func NewFacts(columns []Column, v Values) []Fact {
+	values := v.orderByColumns("facts", columns)
 	facts := make([]Fact, len(columns))
 	for i, c := range columns {
 		facts[i] = Fact{c, values[i]}
@@ -77,22 +77,22 @@ func Facts(columns []Column, v Values) []Fact {
 // other fields. The pointer is valid until the next Add. Add panics unless the keys of v are
 // exactly the keys of the columns. A value may be nil.
 func (t *Table) Add(v Values) *Row {
-	t.Rows = append(t.Rows, Row{Cells: v.inOrder("table "+t.Name, t.Columns)})
+	t.Rows = append(t.Rows, Row{Cells: v.orderByColumns("table "+t.Name, t.Columns)})
 	return &t.Rows[len(t.Rows)-1]
 }
 
 // Cell returns the value of a row in the column with this key. It panics for an unknown key.
-func (t *Table) Cell(r *Row, key string) any { return r.Cells[t.mustFind(key)] }
+func (t *Table) Cell(r *Row, key string) any { return r.Cells[t.mustFindColumn(key)] }
 
-// Compare returns a function that compares two rows by the columns with these keys, the first key
-// first, as CompareCells does. A "-" before a key reverses the order. Compare panics for an unknown
-// key.
-func (t *Table) Compare(keys ...string) func(a, b Row) int {
+// RowComparer returns a function that compares two rows by the columns with these keys, the first
+// key first, as CompareCells does. A "-" before a key reverses the order. RowComparer panics for an
+// unknown key.
+func (t *Table) RowComparer(keys ...string) func(a, b Row) int {
 	type part struct{ at, sign int }
 	parts := make([]part, len(keys))
 	for i, key := range keys {
 		name, reversed := strings.CutPrefix(key, "-")
-		parts[i] = part{t.mustFind(name), 1}
+		parts[i] = part{t.mustFindColumn(name), 1}
 		if reversed {
 			parts[i].sign = -1
 		}
@@ -108,19 +108,19 @@ func (t *Table) Compare(keys ...string) func(a, b Row) int {
 }
 
 // Sort sorts the rows by the columns with these keys; see Compare. Equal rows keep their order.
-func (t *Table) Sort(keys ...string) { slices.SortStableFunc(t.Rows, t.Compare(keys...)) }
+func (t *Table) Sort(keys ...string) { slices.SortStableFunc(t.Rows, t.RowComparer(keys...)) }
 
-func (t *Table) mustFind(key string) int {
-	at := ColumnOf(t, key)
+func (t *Table) mustFindColumn(key string) int {
+	at := ColumnIndex(t, key)
 	if at < 0 {
 		panic(fmt.Sprintf("report: table %s has no column %q", t.Name, key))
 	}
 	return at
 }
 
-// InsertAfter returns a copy of columns with column c inserted behind the column with this key. It
-// panics for an unknown key.
-func InsertAfter(columns []Column, key string, c Column) []Column {
+// InsertColumnAfter returns a copy of columns with column c inserted behind the column with this
+// key. It panics for an unknown key.
+func InsertColumnAfter(columns []Column, key string, c Column) []Column {
 	at := slices.IndexFunc(columns, func(c Column) bool { return c.Key == key })
 	if at < 0 {
 		panic(fmt.Sprintf("report: no column %q", key))
@@ -128,8 +128,8 @@ func InsertAfter(columns []Column, key string, c Column) []Column {
 	return slices.Insert(slices.Clone(columns), at+1, c)
 }
 
-// Pick returns the columns with these keys, in this order. It panics for an unknown key.
-func Pick(columns []Column, keys ...string) []Column {
+// PickColumns returns the columns with these keys, in this order. It panics for an unknown key.
+func PickColumns(columns []Column, keys ...string) []Column {
 	picked := make([]Column, len(keys))
 	for i, key := range keys {
 		at := slices.IndexFunc(columns, func(c Column) bool { return c.Key == key })
@@ -144,7 +144,7 @@ func Pick(columns []Column, keys ...string) []Column {
 // InsertColumn inserts column c behind the column with the key after. It sets the new cell of each
 // row to the result of value. It panics for an unknown key.
 func (t *Table) InsertColumn(after string, c Column, value func(r *Row) any) {
-	at := t.mustFind(after) + 1
+	at := t.mustFindColumn(after) + 1
 	cells := make([]any, len(t.Rows))
 	for i := range t.Rows {
 		cells[i] = value(&t.Rows[i])

@@ -24,7 +24,7 @@ func TestAddPutsValuesUnderTheirColumns(t *testing.T) {
 }
 
 func TestFactsAreInTheOrderOfTheColumns(t *testing.T) {
-	got := report.Facts(columns, report.Values{"site": "main", "bytes": nil})
+	got := report.NewFacts(columns, report.Values{"site": "main", "bytes": nil})
 	if want := []report.Fact{{Column: columns[0]}, {Column: columns[1], Value: "main"}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
@@ -65,13 +65,13 @@ func TestValuesAndColumnsMustMatch(t *testing.T) {
 	}{
 		"missing":    {func() { table.Add(report.Values{"site": "main"}) }, []string{"sites", "bytes"}},
 		"unknown":    {func() { table.Add(report.Values{"site": "main", "bytes": nil, "byte": 1}) }, []string{"sites", `"byte"`}},
-		"misspelled": {func() { report.Facts(columns, report.Values{"site": "main", "byte": 1}) }, []string{`"bytes"`, `"byte"`}},
-		"two alike":  {func() { report.Facts([]report.Column{{Key: "site"}, {Key: "site"}}, report.Values{"site": 1}) }, []string{`"site"`}},
+		"misspelled": {func() { report.NewFacts(columns, report.Values{"site": "main", "byte": 1}) }, []string{`"bytes"`, `"byte"`}},
+		"two alike":  {func() { report.NewFacts([]report.Column{{Key: "site"}, {Key: "site"}}, report.Values{"site": 1}) }, []string{`"site"`}},
 		"cell":       {func() { table.Cell(&report.Row{Cells: []any{1, 2}}, "sit") }, []string{"sites", `"sit"`}},
 		"sort":       {func() { table.Sort("-sit") }, []string{"sites", `"sit"`}},
-		"insert":     {func() { report.InsertAfter(columns, "sit", report.Column{}) }, []string{`"sit"`}},
-		"pick":       {func() { report.Pick(columns, "bytes", "sit") }, []string{`"sit"`}},
-		"join":       {func() { report.Join(report.Values{"site": 1}, report.Values{"site": 1}) }, []string{"site"}},
+		"insert":     {func() { report.InsertColumnAfter(columns, "sit", report.Column{}) }, []string{`"sit"`}},
+		"pick":       {func() { report.PickColumns(columns, "bytes", "sit") }, []string{`"sit"`}},
+		"join":       {func() { report.JoinValues(report.Values{"site": 1}, report.Values{"site": 1}) }, []string{"site"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -88,7 +88,7 @@ func TestValuesAndColumnsMustMatch(t *testing.T) {
 }
 
 func TestInsertAfterLeavesTheColumnsAlone(t *testing.T) {
-	got := report.InsertAfter(columns, "bytes", report.Column{Key: "share_pct"})
+	got := report.InsertColumnAfter(columns, "bytes", report.Column{Key: "share_pct"})
 	if want := []report.Column{
 		{Key: "bytes"},
 		{Key: "share_pct"},
@@ -100,7 +100,7 @@ func TestInsertAfterLeavesTheColumnsAlone(t *testing.T) {
 }
 
 func TestPickFollowsItsKeys(t *testing.T) {
-	if got, want := report.Pick(
+	if got, want := report.PickColumns(
 		columns,
 		"site",
 		"bytes",

@@ -17,7 +17,7 @@ type QuantileSketch struct {
 }
 
 const (
-	sketchBucketBits  = 6
+	sketchBucketBits      = 6
 	sketchBucketsPerPower = 1 << sketchBucketBits
 	// SketchMaxErrorPct is the error bound of quantiles in reports: 1/128, rounded up.
 	SketchMaxErrorPct = 0.8
@@ -131,7 +131,9 @@ func (d *Durations) Shortest() any { return d.valueOrNil(d.MinNs) }
 func (d *Durations) Longest() any { return d.valueOrNil(d.MaxNs) }
 
 // Quantile returns the quantile q, 0 to 1. The extremes are exact.
-func (d *Durations) Quantile(q float64) any { return d.valueOrNil(max(d.MinNs, min(d.MaxNs, d.quantile(q)))) }
+func (d *Durations) Quantile(q float64) any {
+	return d.valueOrNil(max(d.MinNs, min(d.MaxNs, d.quantile(q))))
+}
 
 // Stddev returns the sample standard deviation, as Nsight Systems computes it.
 func (d *Durations) Stddev() any {

@@ -77,9 +77,19 @@ func (f *recordFlags) printResult(r record.Result) {
 	if c.DetachNs > 0 {
 		detach = fmt.Sprintf(", detach %v", time.Duration(c.DetachNs).Round(time.Millisecond))
 	}
-	message.Notef("own cost: attach %v%s, %.1f %% of a core, %s memory%s",
-		time.Duration(c.AttachNs).Round(time.Millisecond), detach,
-		float64(c.CPUNs)*100/max(float64(r.Elapsed.Nanoseconds()+c.DetachNs), 1), units.FormatBytes(c.RSSBytes), perEvent)
+	message.Notef(
+		"own cost: attach %v%s, %.1f %% of a core, %s memory%s",
+		time.Duration(c.AttachNs).Round(time.Millisecond),
+		detach,
+		float64(
+			c.CPUNs,
+		)*100/max(
+			float64(r.Elapsed.Nanoseconds()+c.DetachNs),
+			1,
+		),
+		units.FormatBytes(c.RSSBytes),
+		perEvent,
+	)
 	if r.Unfinished == "" {
 		next := "leaks"
 		switch {

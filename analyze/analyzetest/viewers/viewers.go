@@ -55,7 +55,11 @@ func QueryPerfetto(t *testing.T, path string, queries ...string) [][]map[string]
 	lines := RunNode(
 		t,
 		append(
-			[]string{analyzetest.RepositoryPath(t, "scripts", "trace_processor.mjs"), ToolPath(t, "trace_processor"), path},
+			[]string{
+				analyzetest.RepositoryPath(t, "scripts", "trace_processor.mjs"),
+				ToolPath(t, "trace_processor"),
+				path,
+			},
 			queries...)...)
 	if len(lines) != len(queries) {
 		t.Fatalf("%d results of %d queries", len(lines), len(queries))

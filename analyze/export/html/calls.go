@@ -51,8 +51,8 @@ func activityLineOf(kind string) int {
 func newCallsOverTime(t *timeline.Timeline, f *query.Filter) *callsOverTime {
 	u := &callsOverTime{
 		CallCounter: calls.NewCallCounter(t, f),
-		byStack: make(map[int32]*stackCallTime),
-		kinds:   make(map[string]int64),
+		byStack:     make(map[int32]*stackCallTime),
+		kinds:       make(map[string]int64),
 	}
 	u.parts = windowBuckets{u.Window}
 	return u

@@ -160,7 +160,7 @@ func (s *momentScan) addMemoryCharts(d *chartData, all *textTable, rules *query.
 			numbers[group] = n
 			about := &s.about[group]
 			g := allocationGroupData{Site: all.addText(about.site), Kind: all.addText(about.memory), Stack: []int32{}}
-			for _, f := range frames.ForDisplay(&s.t.Stacks, about.stack, maxStackFrames, rules) {
+			for _, f := range frames.DisplayFrames(&s.t.Stacks, about.stack, maxStackFrames, rules) {
 				g.Stack = append(g.Stack, all.addText(render.FormatFrame(&f)))
 			}
 			d.Groups = append(d.Groups, g)

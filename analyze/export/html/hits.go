@@ -69,7 +69,7 @@ func (b *pageBuilder) newHitViews() (list []hitView) {
 			}
 		}
 		if len(h.Evidence) > 0 {
-			for _, f := range frames.ForDisplay(&b.t.Stacks, h.Evidence[0].Stack, maxStackFrames, b.opt.FrameRules()) {
+			for _, f := range frames.DisplayFrames(&b.t.Stacks, h.Evidence[0].Stack, maxStackFrames, b.opt.FrameRules()) {
 				v.Frames = append(v.Frames, shortenText(render.FormatFrame(&f)))
 			}
 		}
@@ -80,7 +80,9 @@ func (b *pageBuilder) newHitViews() (list []hitView) {
 
 // ShortenSentence returns a sentence as the page shows it: on one line, and cut in the middle if it
 // is very long.
-func ShortenSentence(s string) string { return render.CutTextMiddle(units.SanitizeText(s), 2*maxTextChars) }
+func ShortenSentence(s string) string {
+	return render.CutTextMiddle(units.SanitizeText(s), 2*maxTextChars)
+}
 
 // formatEvidence returns a row of evidence as text: the place, then its numbers and details.
 func formatEvidence(p *rules.Evidence, t *timeline.Timeline) string {

@@ -36,7 +36,7 @@ type torchMemoryLine struct {
 	reserved, allocated *valueCurve
 	parts               []allocatorShare
 	sum                 caching.AllocatorTotals // sum of the totals in parts
-	lastNs              int64          // time of the last change, Unix ns
+	lastNs              int64                   // time of the last change, Unix ns
 }
 
 // allocatorShare is the share of one allocator in a torchMemoryLine.

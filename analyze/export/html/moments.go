@@ -248,9 +248,9 @@ type momentScan struct {
 	t        *timeline.Timeline
 	filter   *query.Filter
 	window   query.Window
-	groups   origin.StringNumbers      // numbers of groups, by kind of memory and call site
-	byOrigin []int32           // 1 + group of each origin; 0 if not yet known
-	about    []allocationGroup // by group
+	groups   origin.StringNumbers // numbers of groups, by kind of memory and call site
+	byOrigin []int32              // 1 + group of each origin; 0 if not yet known
+	about    []allocationGroup    // by group
 	devices  map[int32]*momentSeries
 }
 
@@ -261,7 +261,12 @@ type allocationGroup struct {
 }
 
 func newMomentScan(t *timeline.Timeline, f *query.Filter) *momentScan {
-	return &momentScan{t: t, filter: f, window: f.NarrowWindow(t.RecordingWindow()), devices: make(map[int32]*momentSeries)}
+	return &momentScan{
+		t:       t,
+		filter:  f,
+		window:  f.NarrowWindow(t.RecordingWindow()),
+		devices: make(map[int32]*momentSeries),
+	}
 }
 
 // consumeChange follows one change of the program's memory.

@@ -170,7 +170,7 @@ func (b *pageBuilder) runReports() error {
 		return err
 	}
 	for _, s := range pageSections {
-		if s.make == nil || s.skip != nil && s.skip(b) || len(quality.Missing(b.t, s.needs)) > 0 {
+		if s.make == nil || s.skip != nil && s.skip(b) || len(quality.MissingClasses(b.t, s.needs)) > 0 {
 			continue
 		}
 		b.opt.Progress(s.command)
@@ -207,7 +207,7 @@ func (b *pageBuilder) replayMemory() error {
 	b.allocators, b.oomFailures = allocator.NewScan(t, &allocator.Options{Options: *opt}), s.Failures
 	if !b.hasNoFragmentableMemory() {
 		b.frag = frag.NewScan(t, &frag.Options{Options: *opt})
-		if err := b.frag.FindRanges(); err != nil {
+		if err := b.frag.FindAddressRanges(); err != nil {
 			return err
 		}
 	}
@@ -219,17 +219,17 @@ func (b *pageBuilder) replayMemory() error {
 		}
 	}
 	err = s.ReadRecording(func(c *livemem.Change) {
-		b.holders.Consume(nil, c)
+		b.holders.OnDriverChange(nil, c)
 		b.lines.addDriverChange(c)
 		if b.frag != nil {
-			b.frag.Driver(c)
+			b.frag.OnDriverChange(c)
 		}
 	}, func(a *caching.Allocator, c *caching.AllocatorChange) {
-		allocators.Watch(a, c)
+		allocators.OnAllocatorChange(a, c)
 		b.lines.addAllocatorChange(a, c)
-		b.allocators.Step(a, c)
+		b.allocators.OnAllocatorChange(a, c)
 		if b.frag != nil {
-			b.frag.Watch(a, c)
+			b.frag.OnAllocatorChange(a, c)
 		}
 		if c.Op == caching.OpOutOfMemory {
 			b.countFailedAllocation(c.AtNs)
@@ -355,13 +355,16 @@ func (b *pageBuilder) newFactViews() []factView {
 		{"GPUs", listDeviceNames(t)},
 		{"host", units.SanitizeText(m.Host)},
 		{"driver", units.SanitizeText(m.DriverVersion)},
-		{"started", report.UnitTime.Text(w.FromNs)},
+		{"started", report.UnitTime.FormatValue(w.FromNs)},
 		{"duration", units.FormatDuration(w.DurNs())},
 	}
 	if win := b.opt.NarrowWindow(w); win != w {
 		list = append(
 			list,
-			factView{"shown", fmt.Sprintf("from %s to %s", query.FormatOffset(win.FromNs, w), query.FormatOffset(win.ToNs, w))},
+			factView{
+				"shown",
+				fmt.Sprintf("from %s to %s", query.FormatOffset(win.FromNs, w), query.FormatOffset(win.ToNs, w)),
+			},
 		)
 	}
 	var known []factView

@@ -37,7 +37,7 @@ type reportView struct {
 
 // sectionSpec describes a section: its texts, and the report or the chart that it shows.
 type sectionSpec struct {
-	report.Page
+	report.HTMLSection
 	command string   // name of the report; "" for a section with a chart only
 	needs   []string // classes of calls without which there is no data
 	// make returns the report. It is nil if the replay makes the report.
@@ -50,14 +50,14 @@ type sectionSpec struct {
 
 // chartSections are the sections with a chart only. The key is the report whose section follows.
 var chartSections = map[string]sectionSpec{
-	"leaks": {Page: report.Page{
+	"leaks": {HTMLSection: report.HTMLSection{
 		ID: "memory", Title: "Memory over time", Chart: "memory",
 		About: "Live bytes by allocation site. The window has 200 parts, and the chart shows the exact maximum and " +
 			"minimum of each part. Click, or use the arrow keys, to list the holders of memory at a time.",
 		Empty: "The recording has no calls or events about memory.",
 	}},
 	"memory": {
-		Page: report.Page{
+		HTMLSection: report.HTMLSection{
 			ID:    "flame",
 			Title: "Flame graph",
 			Chart: "flame",
@@ -69,7 +69,7 @@ var chartSections = map[string]sectionSpec{
 		nothing: func(b *pageBuilder) bool { return len(b.calls.byStack) == 0 && len(b.flame.allocated) == 0 },
 	},
 	"kernels": {
-		Page: report.Page{
+		HTMLSection: report.HTMLSection{
 			ID:    "activity",
 			Title: "Calls over time",
 			Chart: "activity",
@@ -100,14 +100,14 @@ var onePassReports = map[string]sectionSpec{
 
 // processSection is the last section of the page.
 var processSection = sectionSpec{
-	Page: report.Page{
+	HTMLSection: report.HTMLSection{
 		ID: "processes", Title: "Processes", About: "Rank, job, container and cgroup of each process.",
 		Empty: "The processes have no rank, job or container, and all are in the same cgroup.",
 	},
 	command: "processes",
 	make: func(b *pageBuilder) (*report.Report, error) {
-		table := processes.NewTable(b.t, &b.opt.Filter)
-		return &report.Report{Command: "processes", Tables: []report.Table{table}}, table.Arrange("", b.opt.Top)
+		table := processes.NewProcessTable(b.t, &b.opt.Filter)
+		return &report.Report{Command: "processes", Tables: []report.Table{table}}, table.SortAndCut("", b.opt.Top)
 	},
 }
 
@@ -134,7 +134,7 @@ func newReportSection(r analyze.Report) sectionSpec {
 	if !isOnePass {
 		s.make = func(b *pageBuilder) (*report.Report, error) { return r.Run(b.t, b.opt.Options) }
 	}
-	s.Page, s.command, s.needs = r.Page, r.Name, r.Needs
+	s.HTMLSection, s.command, s.needs = r.Page, r.Name, r.Needs
 	s.ID = cmp.Or(s.ID, r.Name)
 	if s.Kind != "" {
 		s.skip = func(b *pageBuilder) bool { return b.calls.kinds[s.Kind] == 0 }
@@ -213,7 +213,7 @@ func (b *pageBuilder) newSectionViews() (list []sectionView) {
 
 // explainEmptySection returns the reason, as a sentence, why a section has no data.
 func (b *pageBuilder) explainEmptySection(spec *sectionSpec) string {
-	if err := quality.Check(b.t, spec.command, spec.needs); err != nil {
+	if err := quality.CheckClasses(b.t, spec.command, spec.needs); err != nil {
 		return "Not known: " + err.Error() + "."
 	}
 	return spec.Empty
@@ -236,7 +236,7 @@ func (spec *sectionSpec) newReportView(r *report.Report) (p reportView, ok bool)
 	p = reportView{Totals: render.JoinFacts(r.Totals)}
 	for _, f := range r.Facts {
 		if render.IsFactShown(&f) {
-			p.Facts = append(p.Facts, factView{f.Title, shortenText(f.Unit.Text(f.Value))})
+			p.Facts = append(p.Facts, factView{f.Title, shortenText(f.Unit.FormatValue(f.Value))})
 		}
 	}
 	for i := range r.Tables {

@@ -119,7 +119,7 @@ func newRowView(t *report.Table, r *report.Row, label int) rowView {
 			continue
 		}
 		cell := cellView{
-			Text:   shortenText(c.Unit.Text(r.Cells[i])),
+			Text:   shortenText(c.Unit.FormatValue(r.Cells[i])),
 			Number: c.Unit&^report.UnitSigned != report.UnitText,
 			Label:  i == label,
 		}
@@ -194,7 +194,7 @@ func joinNames[V any](all map[int32]V, name func(int32) string) string {
 // colours.
 func drawAddressMap(m *frag.AddressMap, startNs int64) (template.HTML, error) {
 	var b strings.Builder
-	if err := frag.WriteMaps(&b, []frag.AddressMap{*m}, startNs); err != nil {
+	if err := frag.WriteMapsSVG(&b, []frag.AddressMap{*m}, startNs); err != nil {
 		return "", err
 	}
 	return template.HTML(b.String()), nil // WriteMaps escapes the text that comes from the recording
@@ -217,7 +217,7 @@ func formatCell(t *report.Table, r *report.Row, key string) string {
 	if i < 0 || r.Cells[i] == nil {
 		return ""
 	}
-	return t.Columns[i].Unit.Text(r.Cells[i])
+	return t.Columns[i].Unit.FormatValue(r.Cells[i])
 }
 
 // findTable returns the table of a report with a name. If there is no such table, or r is nil, it
@@ -261,7 +261,7 @@ func (s *momentScan) newPeakTable(opt *query.Options) report.Table {
 		}
 	}
 	table.Sort("bytes")
-	frames.Fill(s.t, &table, opt)
+	frames.FillRowStacks(s.t, &table, opt)
 	return table
 }
 

@@ -44,8 +44,8 @@ func replayMemorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memorySt
 				stopped = true
 			}
 		}
-		exits := make(map[memory.DeviceKind]memoryStep) // last step of each level that changes at exitNs
-		exitNs := int64(0)                              // time at which a process or context ended, Unix ns
+		exits := make(map[memory.DeviceMemoryKind]memoryStep) // last step of each level that changes at exitNs
+		exitNs := int64(0)                                    // time at which a process or context ended, Unix ns
 		flush := func() {
 			for _, p := range sortDeviceKinds(exits) {
 				send(exits[p])
@@ -54,12 +54,17 @@ func replayMemorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memorySt
 		}
 		levels := newAllocatorCounters(t, f, send)
 		l, _, err := t.ReplayMemoryAndAllocators(func(_ *livemem.Set, c *livemem.Change) {
-			kind, total := driver.Consume(c)
+			kind, total := driver.OnDriverChange(c)
 			if kind == nil {
 				return
 			}
 			o := &t.Origins.List[c.Block.Origin]
-			s := memoryStep{atNs: c.AtNs, device: o.Device, memory: t.Origins.MemoryKindOf(c.Block.Origin), live: kind.Live}
+			s := memoryStep{
+				atNs:   c.AtNs,
+				device: o.Device,
+				memory: t.Origins.MemoryKindOf(c.Block.Origin),
+				live:   kind.Live,
+			}
 			all := s
 			all.memory = state.AllMemoryKind
 			if total != nil {
@@ -74,9 +79,9 @@ func replayMemorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memorySt
 					flush()
 				}
 				exitNs = c.AtNs
-				exits[memory.DeviceKind{Device: s.device, Memory: s.memory}] = s
+				exits[memory.DeviceMemoryKind{Device: s.device, Memory: s.memory}] = s
 				if total != nil {
-					exits[memory.DeviceKind{Device: s.device, Memory: state.AllMemoryKind}] = all
+					exits[memory.DeviceMemoryKind{Device: s.device, Memory: state.AllMemoryKind}] = all
 				}
 			default:
 				flush()
@@ -95,12 +100,12 @@ func replayMemorySteps(t *timeline.Timeline, f *query.Filter) (iter.Seq[memorySt
 }
 
 // sortDeviceKinds returns the keys of a map of memory steps in order of device and kind of memory.
-func sortDeviceKinds(m map[memory.DeviceKind]memoryStep) []memory.DeviceKind {
-	var list []memory.DeviceKind
+func sortDeviceKinds(m map[memory.DeviceMemoryKind]memoryStep) []memory.DeviceMemoryKind {
+	var list []memory.DeviceMemoryKind
 	for p := range m {
 		list = append(list, p)
 	}
-	slices.SortFunc(list, func(a, b memory.DeviceKind) int {
+	slices.SortFunc(list, func(a, b memory.DeviceMemoryKind) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Memory, b.Memory))
 	})
 	return list
@@ -114,7 +119,10 @@ func (p *traceBuilder) writeMemoryStep(s *memoryStep) {
 	at := max(s.atNs, p.window.FromNs)
 	if s.failed {
 		if s.atNs >= p.window.FromNs {
-			p.startInstant(p.findGPUTrack(s.device, "failed allocations"), "allocation failed: "+units.FormatBytes(s.bytes))
+			p.startInstant(
+				p.findGPUTrack(s.device, "failed allocations"),
+				"allocation failed: "+units.FormatBytes(s.bytes),
+			)
 			p.w.addAnnotation("bytes", fieldAnnotationInt, uint64(s.bytes))
 			p.w.finishEvent(at)
 		}

@@ -334,7 +334,11 @@ func (w *traceWriter) addAnnotation(name string, field protowire.Number, value u
 
 // addTextAnnotation adds a debug annotation with a text to the current event.
 func (w *traceWriter) addTextAnnotation(name, value string) {
-	w.addAnnotation(name, fieldAnnotationStringIID, w.internString(fieldAnnotationValues, units.ReplaceInvalidUTF8(value)))
+	w.addAnnotation(
+		name,
+		fieldAnnotationStringIID,
+		w.internString(fieldAnnotationValues, units.ReplaceInvalidUTF8(value)),
+	)
 }
 
 // setEventStack sets the stack of the current event, if it was recorded.

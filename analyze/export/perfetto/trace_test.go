@@ -265,7 +265,7 @@ func TestTraceHoldsEveryCall(t *testing.T) {
 		t.Errorf("stats %+v", stats)
 	}
 	levels := memory.NewLevelScan(tl, &query.Filter{})
-	if _, err := tl.ReplayMemory(func(_ *livemem.Set, c *livemem.Change) { levels.Consume(c) }); err != nil {
+	if _, err := tl.ReplayMemory(func(_ *livemem.Set, c *livemem.Change) { levels.OnDriverChange(c) }); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := slices.Max(d.counters["GPU 0 NVIDIA H200 / live memory"]), levels.Total[0].Peak; got != want {
@@ -324,7 +324,7 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 			t.Errorf("seed %d: %d instants for %d calls with an unknown duration", seed, n, unknown)
 		}
 		levels := memory.NewLevelScan(tl, &query.Filter{})
-		if _, err := tl.ReplayMemory(func(_ *livemem.Set, c *livemem.Change) { levels.Consume(c) }); err != nil {
+		if _, err := tl.ReplayMemory(func(_ *livemem.Set, c *livemem.Change) { levels.OnDriverChange(c) }); err != nil {
 			t.Fatal(err)
 		}
 		for device, total := range levels.Total {

@@ -31,7 +31,15 @@ func TestPerfettoUIShowsTracks(t *testing.T) {
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	lines := viewers.RunNode(t, analyzetest.RepositoryPath(t, "scripts", "perfetto_ui.mjs"), ui, tools, browser, trace, shot)
+	lines := viewers.RunNode(
+		t,
+		analyzetest.RepositoryPath(t, "scripts", "perfetto_ui.mjs"),
+		ui,
+		tools,
+		browser,
+		trace,
+		shot,
+	)
 	if len(lines) != 1 {
 		t.Fatalf("%d lines", len(lines))
 	}

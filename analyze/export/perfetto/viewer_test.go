@@ -87,7 +87,7 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 		t.Errorf("no slices of %v", want)
 	}
 	levels := memory.NewLevelScan(tl, &query.Filter{})
-	if _, err := tl.ReplayMemory(func(_ *livemem.Set, c *livemem.Change) { levels.Consume(c) }); err != nil {
+	if _, err := tl.ReplayMemory(func(_ *livemem.Set, c *livemem.Change) { levels.OnDriverChange(c) }); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range map[int]string{

@@ -304,7 +304,12 @@ func TestTracePartsAreTheWhole(t *testing.T) {
 		if err := os.WriteFile(path, list[i].Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		results := viewers.QueryPerfetto(t, path, viewers.PerfettoErrorsQuery, `select count(*) n from slice where dur < 0`)
+		results := viewers.QueryPerfetto(
+			t,
+			path,
+			viewers.PerfettoErrorsQuery,
+			`select count(*) n from slice where dur < 0`,
+		)
 		if got := viewers.EncodeJSON(t, results); got != `[[],[{"n":0}]]` {
 			t.Errorf("part %d: %s", i+1, got)
 		}

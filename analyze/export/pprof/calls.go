@@ -149,9 +149,9 @@ func addCallSamples(
 ) (q report.Quality, none *query.NoMatchError, err error) {
 	p := &callProfile{
 		CallCounter: calls.NewCallCounter(t, &opt.Filter),
-		kind:    kind,
-		samples: make(map[callSampleKey]*callSampleValue),
-		sizes:   make(map[callSampleKey]int),
+		kind:        kind,
+		samples:     make(map[callSampleKey]*callSampleValue),
+		sizes:       make(map[callSampleKey]int),
 	}
 	counts, err := calls.CountReplayWhile(t, func() error { return p.countSpans(t.Calls) })
 	if err == nil && kind.kind == "" {

@@ -81,8 +81,8 @@ func TestCallProfilesAddUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	launches, _, _ := kernelReport.Number("launches")
-	graphs, _, _ := kernelReport.Number("graph_launches")
+	launches, _, _ := kernelReport.FindNumber("launches")
+	graphs, _, _ := kernelReport.FindNumber("graph_launches")
 	if got := want["launches"][0]; got != int64(launches+graphs) {
 		t.Errorf("%d launches, the report of kernels has %v and %v graphs", got, launches, graphs)
 	}
@@ -141,11 +141,11 @@ func TestHeapProfileAtAMoment(t *testing.T) {
 		{At: query.MomentGivenTime, AtNs: analyzetest.Epoch + 59*analyzetest.Second + 900*analyzetest.Ms},
 		{At: query.MomentPeak, Options: query.Options{Filter: query.Filter{ToNs: analyzetest.Epoch + 10*analyzetest.Second, FromNs: analyzetest.Epoch + 5*analyzetest.Second}}},
 	} {
-		r, err := memory.RunWith(tl, opt)
+		r, err := memory.RunWithOptions(tl, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
-		heldBytes, _, _ := r.Number("held_bytes")
+		heldBytes, _, _ := r.FindNumber("held_bytes")
 		var got int64
 		p, _, _, err := BuildProfile(tl, Options{Options: opt.Options, At: opt.At, AtNs: opt.AtNs})
 		if err != nil {

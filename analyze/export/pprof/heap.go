@@ -65,7 +65,7 @@ func addHeapSamples(
 	b *profileBuilder,
 	opt *Options,
 ) (q report.Quality, none *query.NoMatchError, err error) {
-	grouping, err := group.New(t, "site", &opt.Filter)
+	grouping, err := group.NewGrouping(t, "site", &opt.Filter)
 	if err != nil {
 		return q, nil, err
 	}
@@ -94,7 +94,9 @@ func addHeapSamples(
 		consume = h.countUntilPeak
 		b.p.Comments = append(
 			b.p.Comments,
-			"in use at the peak, "+units.FormatDuration(h.peakNs-t.RecordingWindow().FromNs)+" from the start of the recording",
+			"in use at the peak, "+units.FormatDuration(
+				h.peakNs-t.RecordingWindow().FromNs,
+			)+" from the start of the recording",
 		)
 	}
 	memory, err := t.ReplayProgram(consume, nil, nil)
@@ -105,7 +107,7 @@ func addHeapSamples(
 		none = h.grouping.Callers.ExplainNoMatch(&opt.Filter)
 	}
 	h.addSamplesTo(b)
-	return quality.OfProgram(t, memory), none, nil
+	return quality.OfProgramReplay(t, memory), none, nil
 }
 
 // passesFilter reports whether a change of memory passes the filter and is not a failed allocation.
@@ -113,7 +115,7 @@ func (h *heapProfile) passesFilter(c *livemem.Change) bool {
 	if c.AtNs > h.window.ToNs || c.Kind == livemem.ChangeAllocFailed {
 		return false
 	}
-	_, ok := h.grouping.Of(c.Block.Origin, c.Block.Bytes)
+	_, ok := h.grouping.GroupOf(c.Block.Origin, c.Block.Bytes)
 	return ok
 }
 

@@ -16,7 +16,7 @@ import (
 func TestReportsWithoutAllocatorEvents(t *testing.T) {
 	tp, w := analyzetest.ReportedTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
 	tl := tp.Timeline()
-	r, err := allocator.RunWith(tl, allocator.Options{})
+	r, err := allocator.RunWithOptions(tl, allocator.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestReportsWithoutAllocatorEvents(t *testing.T) {
 			t.Errorf("%s is %v, want %v", key, got, want)
 		}
 	}
-	fragReport, pictures, err := frag.RunWith(tl, frag.Options{})
+	fragReport, pictures, err := frag.RunWithOptions(tl, frag.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -257,9 +257,14 @@ func (s *Snapshot) summarizeContents() {
 // shown are the totals of the device's segments in the snapshot.
 func (s *Snapshot) addMissingMemory(number int, d *snapshotDevice, shown caching.AllocatorTotals) {
 	if d.reports {
-		s.Missing = append(s.Missing, fmt.Sprintf("device %d: segments are inferred from reported blocks and cover "+
-			"%s of %s reserved; memory that looks free in them may be in use; %s",
-			number, units.FormatBytes(shown.Reserved), units.FormatBytes(d.totals.Reserved), caching.RecordSegmentsAdvice))
+		s.Missing = append(s.Missing, fmt.Sprintf(
+			"device %d: segments are inferred from reported blocks and cover "+
+				"%s of %s reserved; memory that looks free in them may be in use; %s",
+			number,
+			units.FormatBytes(shown.Reserved),
+			units.FormatBytes(d.totals.Reserved),
+			caching.RecordSegmentsAdvice,
+		))
 	} else if lacks := d.totals.Reserved - shown.Reserved; lacks > 0 {
 		s.Missing = append(s.Missing, fmt.Sprintf("device %d: %s of %s reserved are in segments from before the "+
 			"recording that no event shows",
@@ -360,8 +365,8 @@ func (w *snapshotWriter) writeSegment(device int64, g *snapshotSegment) {
 
 // torchBlockStates are PyTorch's names of the states of a block.
 var torchBlockStates = map[caching.PieceState]string{
-	caching.PieceHole:     "inactive",
-	caching.PieceBlock:    "active_allocated",
+	caching.PieceHole:         "inactive",
+	caching.PieceBlock:        "active_allocated",
 	caching.PieceAwaitsStream: "active_pending_free",
 }
 

@@ -322,7 +322,13 @@ func compareSegments(t *testing.T, got *torchPickle, want state.AllocatorState) 
 }
 
 // compareTrace compares the trace of a snapshot with the events of the recording.
-func compareTrace(t *testing.T, got *torchPickle, tp *analyzetest.TestRecording, w *analyzetest.TorchAllocator, untilNs int64) {
+func compareTrace(
+	t *testing.T,
+	got *torchPickle,
+	tp *analyzetest.TestRecording,
+	w *analyzetest.TorchAllocator,
+	untilNs int64,
+) {
 	t.Helper()
 	var rows []*format.Row
 	for _, r := range tp.Rows {
@@ -412,7 +418,12 @@ func compareOld(t *testing.T, got *torchPickle, want *analyzetest.TorchAllocator
 }
 
 func TestSnapshotOptions(t *testing.T) {
-	tp, worlds := analyzetest.TorchAllocatorRecording(t, 7, 400, func(w *analyzetest.TorchAllocator) { w.Patient = true })
+	tp, worlds := analyzetest.TorchAllocatorRecording(
+		t,
+		7,
+		400,
+		func(w *analyzetest.TorchAllocator) { w.Patient = true },
+	)
 	tl := tp.Timeline()
 	var several *ProcessCountError
 	if _, err := NewSnapshot(
@@ -476,7 +487,12 @@ func TestSnapshotReadByPyTorch(t *testing.T) {
 	if _, err := os.Stat(viewer); err != nil {
 		t.Skip("no _memory_viz.py; scripts/memory_viz.sh gets it, where PyTorch is installed or can be downloaded")
 	}
-	tp, worlds := analyzetest.TorchAllocatorRecording(t, 9, 400, func(w *analyzetest.TorchAllocator) { w.Patient = true })
+	tp, worlds := analyzetest.TorchAllocatorRecording(
+		t,
+		9,
+		400,
+		func(w *analyzetest.TorchAllocator) { w.Patient = true },
+	)
 	withStacks(tp)
 	s, data := takeSnapshot(t, tp.Timeline(), Options{At: query.MomentPeak, Filter: query.Filter{Pids: []int32{42}}})
 	path := filepath.Join(t.TempDir(), "snapshot.pickle")

@@ -102,13 +102,13 @@ type snapshotDevice struct {
 	firstNs  int64 // time of the allocator's first event, Unix ns
 	hasState bool  // copyState was called
 	totals   caching.AllocatorTotals
-	segments []snapshotSegment // in order of address
-	strays   []caching.SegmentPiece   // blocks without a segment
-	old      addressRanges     // memory from before the recording that strays show
-	oldWhole addressRanges     // segments from before the recording that were freed after the moment
-	newer    addressRanges     // memory that was allocated after the moment
-	events   int64             // number of events of the trace
-	leftOut  int64             // number of older events that are not written
+	segments []snapshotSegment      // in order of address
+	strays   []caching.SegmentPiece // blocks without a segment
+	old      addressRanges          // memory from before the recording that strays show
+	oldWhole addressRanges          // segments from before the recording that were freed after the moment
+	newer    addressRanges          // memory that was allocated after the moment
+	events   int64                  // number of events of the trace
+	leftOut  int64                  // number of older events that are not written
 
 	reports          bool  // the recording has only the allocator's reports: see format.SourceReports
 	inferred         int64 // bytes of the segments that were inferred from old

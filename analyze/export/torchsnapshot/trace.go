@@ -23,7 +23,7 @@ type torchEventColumns struct {
 	pid, device  []int32
 	name         format.Strings
 	ops          []caching.AllocatorOp // by index of name.Dict
-	known        []bool       // by index of name.Dict: the name is that of an Op
+	known        []bool                // by index of name.Dict: the name is that of an Op
 }
 
 // readRowGroup reads the columns of a row group.

@@ -18,8 +18,8 @@ import (
 type PieceState uint8
 
 const (
-	PieceHole     PieceState = iota // the piece is free space in its segment
-	PieceBlock                      // the program uses the piece
+	PieceHole         PieceState = iota // the piece is free space in its segment
+	PieceBlock                          // the program uses the piece
 	PieceAwaitsStream                   // the program freed the piece, but a stream still uses it
 )
 
@@ -42,7 +42,7 @@ type SegmentPiece struct {
 
 // Special values of Piece.Segment.
 const (
-	UnrecordedSegmentIndex      = -1 // the segment was allocated before the recording
+	UnrecordedSegmentIndex = -1 // the segment was allocated before the recording
 	expandableSegmentIndex = -2 // the piece is in an expandable segment
 )
 
@@ -115,7 +115,7 @@ type Allocator struct {
 	idle     []int32         // indexes of unused entries of Segments
 	Began    map[int64]int32 // start address of a segment, or of a mapped range → its number
 	ends     map[int64]int32 // end address of a mapped range → number of its last piece
-	change   AllocatorChange          // reused for every step, to save an allocation
+	change   AllocatorChange // reused for every step, to save an allocation
 	// holes are the holes of expandable segments, sorted by address if holesSorted is set.
 	holes       []expandableHole
 	holesSorted bool
@@ -238,7 +238,9 @@ func (a *Allocator) isInSmallSegment(i int32) bool {
 // is known there.
 func (a *Allocator) placeBlock(e *AllocatorEvent, i int32, size, stream int64) int32 {
 	if i == NoPiece {
-		i = a.newPiece(SegmentPiece{Ptr: e.Ptr, Size: size, Segment: UnrecordedSegmentIndex, prev: NoPiece, next: NoPiece})
+		i = a.newPiece(
+			SegmentPiece{Ptr: e.Ptr, Size: size, Segment: UnrecordedSegmentIndex, prev: NoPiece, next: NoPiece},
+		)
 	}
 	a.holesSorted = false
 	p := &a.Pieces[i]

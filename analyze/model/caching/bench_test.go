@@ -90,7 +90,10 @@ func TestAllocatorsAreReplayedInBoundedMemory(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, s, err := tl.ReplayMemoryAndAllocators(func(*livemem.Set, *livemem.Change) {}, func(*caching.Allocator, *caching.AllocatorChange) {})
+		_, s, err := tl.ReplayMemoryAndAllocators(
+			func(*livemem.Set, *livemem.Change) {},
+			func(*caching.Allocator, *caching.AllocatorChange) {},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -86,7 +86,12 @@ func compareTotals(t *testing.T, tl *timeline.Timeline, w *analyzetest.TorchAllo
 	}
 }
 
-func compareBlocks(t *testing.T, tl *timeline.Timeline, w *analyzetest.TorchAllocator, s *analyzetest.TorchAllocatorSample) {
+func compareBlocks(
+	t *testing.T,
+	tl *timeline.Timeline,
+	w *analyzetest.TorchAllocator,
+	s *analyzetest.TorchAllocatorSample,
+) {
 	t.Helper()
 	list, err := state.ReadAllocators(tl, analyzetest.Epoch+s.AtNs)
 	if err != nil {

@@ -26,14 +26,14 @@ type AllocatorOp uint8
 
 const (
 	OpBlockAllocated     AllocatorOp = iota // the allocator gave a block to the program
-	OpBlockFreeRequested           // the program freed a block
-	OpBlockFreeCompleted           // no stream uses the freed block any more
-	OpSegmentAllocated             // a segment was allocated from the driver
-	OpSegmentFreed                 // a segment was returned to the driver
-	OpSegmentMapped                // an expandable segment grew by mapped memory
-	OpSegmentUnmapped              // an expandable segment unmapped memory
-	OpOutOfMemory                  // the allocator could not allocate a block
-	OpSnapshotTaken                // the program took a snapshot of the allocator
+	OpBlockFreeRequested                    // the program freed a block
+	OpBlockFreeCompleted                    // no stream uses the freed block any more
+	OpSegmentAllocated                      // a segment was allocated from the driver
+	OpSegmentFreed                          // a segment was returned to the driver
+	OpSegmentMapped                         // an expandable segment grew by mapped memory
+	OpSegmentUnmapped                       // an expandable segment unmapped memory
+	OpOutOfMemory                           // the allocator could not allocate a block
+	OpSnapshotTaken                         // the program took a snapshot of the allocator
 	// from reported statistics, see reported.go; emitted as OpBlockAllocated
 	OpReportedAlloc
 	OpReportedFree // from reported statistics; emitted as OpBlockFreeRequested

@@ -11,7 +11,7 @@ import (
 // Constants of PyTorch's CUDA caching allocator (c10/cuda/CUDACachingAllocator.cpp). They have not
 // changed since version 1.7.
 const (
-	BlockUnitBytes    = 512     // block sizes are multiples of it
+	BlockUnitBytes       = 512     // block sizes are multiples of it
 	MaxSmallRequestBytes = 1 << 20 // largest request that is placed in a segment of SmallSegmentBytes bytes
 	// SmallSegmentBytes is the size of a segment for small blocks.
 	SmallSegmentBytes = 2 << 20

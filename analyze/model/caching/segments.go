@@ -85,7 +85,8 @@ func (a *Allocator) addMapping(e *AllocatorEvent, stream int64) {
 		next:    NoPiece,
 	}
 	same := func(i int32) bool {
-		return a.Pieces[i].Segment == expandableSegmentIndex && a.Pieces[i].Stream == stream && a.Pieces[i].Pool == e.Pool
+		return a.Pieces[i].Segment == expandableSegmentIndex && a.Pieces[i].Stream == stream &&
+			a.Pieces[i].Pool == e.Pool
 	}
 	// The neighbor may already have another neighbor if events were lost.
 	if before, ok := a.ends[e.Ptr]; ok && same(before) && a.Pieces[before].next == NoPiece {
@@ -223,7 +224,11 @@ func (a *Allocator) HoleAt(ptr int64) int32 {
 	if !a.holesSorted {
 		a.sortHoles()
 	}
-	n, found := slices.BinarySearchFunc(a.holes, ptr, func(g expandableHole, ptr int64) int { return cmp.Compare(g.ptr, ptr) })
+	n, found := slices.BinarySearchFunc(
+		a.holes,
+		ptr,
+		func(g expandableHole, ptr int64) int { return cmp.Compare(g.ptr, ptr) },
+	)
 	if !found {
 		n--
 	}

@@ -241,7 +241,10 @@ func totalsAt(t *testing.T, tp *analyzetest.TestRecording, points []simtorchPoin
 	}
 	var states []state.AllocatorState
 	for i, p := range points {
-		states = append(states, analyzetest.FindAllocatorState(moments[i], &analyzetest.TorchAllocator{Pid: p.pid, Device: p.device}))
+		states = append(
+			states,
+			analyzetest.FindAllocatorState(moments[i], &analyzetest.TorchAllocator{Pid: p.pid, Device: p.device}),
+		)
 	}
 	return states
 }

@@ -15,7 +15,7 @@ const DriverPageBytes = 2 << 20
 type SpaceKind uint8
 
 const (
-	SpaceSegments  SpaceKind = iota // segments of a caching allocator that do not grow
+	SpaceSegments   SpaceKind = iota // segments of a caching allocator that do not grow
 	SpaceExpandable                  // expandable segments, whose pages can return to the driver
 	// addresses of cuMemAddressReserve with memory mapped to parts of them
 	SpaceReservation
@@ -176,7 +176,12 @@ func (s *MemorySpace) addBlock(p *SegmentPiece) {
 }
 
 // measureSegment adds a segment to its space. The driver gets a segment back whole or not at all.
-func (a *Allocator) measureSegment(seg *AllocatorSegment, s *MemorySpace, blocks []int32, pin func(StrandedHole)) []int32 {
+func (a *Allocator) measureSegment(
+	seg *AllocatorSegment,
+	s *MemorySpace,
+	blocks []int32,
+	pin func(StrandedHole),
+) []int32 {
 	class := HoleForLargeBlocks
 	if seg.Size == SmallSegmentBytes {
 		class = HoleForSmallBlocks

@@ -46,9 +46,9 @@ func (c *Call) startsBefore(o *Call) bool {
 // A Reader is not safe for concurrent use.
 type CallReader struct {
 	*CallCounter
-	Kinds []string     // the kinds of calls to read, as in the column kind
+	Kinds []string             // the kinds of calls to read, as in the column kind
 	Names origin.StringNumbers // names, sites and kernels that Call refers to
-	Sites CallSiteReader   // resolves the call sites
+	Sites CallSiteReader       // resolves the call sites
 
 	ptrs, srcs, Parent []int64
 	copies             format.Strings
@@ -104,7 +104,13 @@ func (r *CallReader) loadGroup(g *format.Group, rows []Call) []Call {
 		wanted[i] = int8(slices.Index(r.Kinds, k))
 	}
 	pass := r.NewRowFilter(g, r.Kind, r.Kernel)
-	names, kernels, copies := r.Names.NumbersOf(r.Name.Dict), r.Names.NumbersOf(r.Kernel.Dict), r.Names.NumbersOf(r.copies.Dict)
+	names, kernels, copies := r.Names.NumbersOf(
+		r.Name.Dict,
+	), r.Names.NumbersOf(
+		r.Kernel.Dict,
+	), r.Names.NumbersOf(
+		r.copies.Dict,
+	)
 	for i, start := range r.Start {
 		kind := wanted[r.Kind.Index[i]]
 		if kind < 0 || start < r.Window.FromNs || start > r.Window.ToNs || !pass(i) {

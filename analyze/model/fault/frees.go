@@ -74,7 +74,7 @@ type failedFreeScan struct {
 	found []FailedFreeReason
 
 	wanted    map[freedResource]bool // addresses in failed frees; target is 0
-	addresses map[int32][]int64 // the addresses of wanted by process, sorted
+	addresses map[int32][]int64      // the addresses of wanted by process, sorted
 	// ended says how each wanted resource ended last. reserved has the live address reservations
 	// among them.
 	ended    map[freedResource]FailedFreeReason
@@ -110,7 +110,12 @@ func ClassifyFrees(t *timeline.Timeline, list []FailedFree) ([]FailedFreeReason,
 		slices.Sort(addresses)
 		s.around[pid] = new(livemem.Mappings)
 	}
-	s.r = livemem.MemoryReplay{Live: livemem.New(&t.Origins, t.ContextEndFrees), Events: t.Events, Consume: s.applyChange, Exit: s.forgetProcess}
+	s.r = livemem.MemoryReplay{
+		Live:    livemem.New(&t.Origins, t.ContextEndFrees),
+		Events:  t.Events,
+		Consume: s.applyChange,
+		Exit:    s.forgetProcess,
+	}
 	err := timeline.EachRowInOrder(t.Memory, t.NewMemoryStream(), func(m *livemem.MemoryCall) error {
 		s.classifyBefore(m.AtNs)
 		s.applyCall(m)
@@ -325,7 +330,13 @@ func (s *failedFreeScan) findReason(f *FailedFree) FailedFreeReason {
 	if wasFreed {
 		return ended
 	}
-	if found, ok := s.findOtherLiveTarget(f, freeTargetAddresses, freeTargetArray, freeTargetPhysical, freeTargetExternal); ok {
+	if found, ok := s.findOtherLiveTarget(
+		f,
+		freeTargetAddresses,
+		freeTargetArray,
+		freeTargetPhysical,
+		freeTargetExternal,
+	); ok {
 		return found
 	}
 	for target := range numFreeTargets {

@@ -166,7 +166,8 @@ func (s *launchScan) readColumns(g *format.Group) {
 func (s *launchScan) addLaunch(w *launchWatch, i int) {
 	flags := s.flags[i]
 	bin, _ := slices.BinarySearch(w.moments, s.start[i])
-	if bin == len(w.moments) || flags&format.FlagCaptured != 0 || flags&timeline.NoResultFlags == 0 && s.result[i] != 0 ||
+	if bin == len(w.moments) || flags&format.FlagCaptured != 0 ||
+		flags&timeline.NoResultFlags == 0 && s.result[i] != 0 ||
 		!s.passesFilter(i) {
 		return
 	}

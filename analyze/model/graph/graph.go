@@ -135,8 +135,13 @@ func Read(t *timeline.Timeline) (GraphContents, error) {
 	}
 	slices.SortStableFunc(r.steps, func(a, b graphStep) int { return cmp.Compare(a.atNs, b.atNs) })
 	m := graphBuilder{
-		streams: make(map[ObjectHandle]*graphCapture), events: make(map[ObjectHandle]*graphCapture),
-		graphs: make(map[ObjectHandle]*graphNodes), kernels: make(map[ObjectHandle]kernelNode), execs: make(GraphContents),
+		streams: make(map[ObjectHandle]*graphCapture),
+		events:  make(map[ObjectHandle]*graphCapture),
+		graphs: make(
+			map[ObjectHandle]*graphNodes,
+		),
+		kernels: make(map[ObjectHandle]kernelNode),
+		execs:   make(GraphContents),
 	}
 	for i := range r.steps {
 		m.applyStep(&r.steps[i])

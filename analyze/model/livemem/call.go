@@ -25,18 +25,18 @@ type MemoryCall struct {
 type CallOp uint8
 
 const (
-	OpFree         CallOp = iota // frees an allocation, or drops a reference to a handle
-	OpUnmap                  // unmaps physical memory from addresses
-	OpCloseBorrowed                 // closes memory opened by OpOpenBorrowed
-	OpFreeAddresses              // frees reserved addresses
-	OpAlloc                  // allocates memory, or creates a handle
-	OpAllocFailed            // an allocation that returned an error
-	OpAllocUnknownAddress           // open, abandoned or unreadable, so the address is unknown
-	OpGraphAlloc             // captured into a graph by stream capture
-	OpReserveAddresses                // reserves addresses without memory
-	OpOpenBorrowed                 // opens memory of another process or API
-	OpRetainHandle                 // adds a reference to a handle
-	OpMapHandle                    // maps physical memory to addresses
+	OpFree                CallOp = iota // frees an allocation, or drops a reference to a handle
+	OpUnmap                             // unmaps physical memory from addresses
+	OpCloseBorrowed                     // closes memory opened by OpOpenBorrowed
+	OpFreeAddresses                     // frees reserved addresses
+	OpAlloc                             // allocates memory, or creates a handle
+	OpAllocFailed                       // an allocation that returned an error
+	OpAllocUnknownAddress               // open, abandoned or unreadable, so the address is unknown
+	OpGraphAlloc                        // captured into a graph by stream capture
+	OpReserveAddresses                  // reserves addresses without memory
+	OpOpenBorrowed                      // opens memory of another process or API
+	OpRetainHandle                      // adds a reference to a handle
+	OpMapHandle                         // maps physical memory to addresses
 )
 
 // NumberSpace is the number space of Call.Ptr: addresses, or one of several kinds of handles. Equal
@@ -45,10 +45,10 @@ type NumberSpace uint8
 
 const (
 	SpacePointer  NumberSpace = iota // device and host addresses, which share one address space
-	SpaceArray                 // Ptr is the handle of a CUDA array
-	SpacePhysical              // Ptr is the handle of physical memory (cuMemCreate)
-	SpaceIPC                   // Ptr is an address imported from another process
-	SpaceExternal              // Ptr is the handle of memory imported from another API
+	SpaceArray                       // Ptr is the handle of a CUDA array
+	SpacePhysical                    // Ptr is the handle of physical memory (cuMemCreate)
+	SpaceIPC                         // Ptr is an address imported from another process
+	SpaceExternal                    // Ptr is the handle of memory imported from another API
 )
 
 // OpsByKind maps the column kind to the op of a call. For alloc and free it is the op of a

@@ -23,5 +23,5 @@ const (
 	EventMappedBuffer                  // a buffer of another API was mapped
 	EventMappedArray                   // an array of another API was mapped
 	EventContextEnd                    // a CUDA context was destroyed
-	EventProcessExit                          // a process ended
+	EventProcessExit                   // a process ended
 )

@@ -16,9 +16,9 @@ func (r *Mappings) EachMapping(yield func(Mapping)) {
 
 // Mapping is an address range that has physical memory mapped to it.
 type Mapping struct {
-	Start, End int64   // End is the first address after the range
+	Start, End int64           // End is the first address after the range
 	Handle     *PhysicalHandle // nil: the handle was created before the recording
-	Number     int64   // number of the handle, as in ProcessMemory.Handles
+	Number     int64           // number of the handle, as in ProcessMemory.Handles
 }
 
 // Mappings are the mappings of one process, in order of address and without overlaps. They are kept

@@ -82,9 +82,9 @@ type ReplayCounts struct {
 type Set struct {
 	origins   *origin.OriginTable
 	endedWith func(originID int32, e *MemoryEvent) bool // reports whether the context's end frees the block
-	Processes []ProcessMemory                     // by process number, as in origin.OriginTable.Pids
+	Processes []ProcessMemory                           // by process number, as in origin.OriginTable.Pids
 	Counts    ReplayCounts                              // totals of the replay so far
-	borrowed  map[string]*BorrowCount             // borrowed memory by memory kind
+	borrowed  map[string]*BorrowCount                   // borrowed memory by memory kind
 	// latest free of each thread, by thread number as in origin.OriginTable
 	lastFree []threadFree
 	// reused for every step, to save an allocation per call
@@ -99,11 +99,11 @@ func New(origins *origin.OriginTable, endedWith func(originID int32, e *MemoryEv
 
 // ProcessMemory is the live memory of one process.
 type ProcessMemory struct {
-	Pointers addrmap.Map[Block]     // device and host memory: CUDA uses one address space for both
-	Arrays   addrmap.Map[Block]     // memory of CUDA arrays, by handle
-	Handles  map[int64]*PhysicalHandle      // physical memory of cuMemCreate, by handle
-	Mappings Mappings               // address ranges with physical memory behind them
-	Borrowed map[BorrowedKey]int64 // how often each imported piece of memory is open
+	Pointers addrmap.Map[Block]        // device and host memory: CUDA uses one address space for both
+	Arrays   addrmap.Map[Block]        // memory of CUDA arrays, by handle
+	Handles  map[int64]*PhysicalHandle // physical memory of cuMemCreate, by handle
+	Mappings Mappings                  // address ranges with physical memory behind them
+	Borrowed map[BorrowedKey]int64     // how often each imported piece of memory is open
 	// Foreign holds pointers that cuMemFree accepts although no allocation returned them.
 	Foreign map[int64]ForeignPointerKind
 }
@@ -133,7 +133,7 @@ func (h *ProcessMemory) EachBlock(yield func(ptr int64, b Block)) {
 // MemoryReplay applies memory calls and the events between them to a Set, in order of time.
 type MemoryReplay struct {
 	Live    *Set                        // live memory that the replay updates
-	Events  []MemoryEvent                     // events that are not applied yet, in order of time
+	Events  []MemoryEvent               // events that are not applied yet, in order of time
 	Consume func(*Set, *Change)         // called with every change, before it is applied
 	Exit    func(pid int32, atNs int64) // called after a process has ended; may be nil
 }
@@ -182,7 +182,11 @@ func (s *Set) MemoryOfProcess(number int32) *ProcessMemory {
 
 func newProcessMemory() ProcessMemory {
 	return ProcessMemory{
-		Handles: make(map[int64]*PhysicalHandle), Borrowed: make(map[BorrowedKey]int64), Foreign: make(map[int64]ForeignPointerKind),
+		Handles: make(
+			map[int64]*PhysicalHandle,
+		),
+		Borrowed: make(map[BorrowedKey]int64),
+		Foreign:  make(map[int64]ForeignPointerKind),
 	}
 }
 
@@ -287,9 +291,9 @@ func (s *Set) freeBlock(h *ProcessMemory, blocks *addrmap.Map[Block], m *MemoryC
 type ForeignPointerKind uint8
 
 const (
-	foreignFromGraph         ForeignPointerKind = iota + 1 // memory of a graph: allocated again at each launch
-	foreignFromBuffer                             // a buffer imported from another API
-	foreignFromArray                        // an array imported from another API
+	foreignFromGraph  ForeignPointerKind = iota + 1 // memory of a graph: allocated again at each launch
+	foreignFromBuffer                               // a buffer imported from another API
+	foreignFromArray                                // an array imported from another API
 )
 
 // forgetForeignPointer reports whether the pointer is memory that this Set does not track. It

@@ -65,7 +65,11 @@ func (u *DeviceMetrics) BusyOf(device int32) (DeviceBusy, bool) {
 	of := u.Devices[device]
 	idle := func(v float64) bool { return v < MaxIdlePct }
 	if s := of[catalog.MetricSMActive]; s != nil {
-		return DeviceBusy{s.Mean(), s.SharePct(idle), "was busy %.1f %% (SMs active, GPM), idle %.1f %% of the time"}, true
+		return DeviceBusy{
+			s.Mean(),
+			s.SharePct(idle),
+			"was busy %.1f %% (SMs active, GPM), idle %.1f %% of the time",
+		}, true
 	}
 	if s := of[catalog.MetricGPUUtilization]; s != nil {
 		return DeviceBusy{

@@ -38,8 +38,8 @@ type CallOrigin struct {
 func NewOriginTable() OriginTable {
 	return OriginTable{
 		OriginNumbers: OriginNumbers{Ids: make(map[CallOrigin]int32)},
-		Pids:    make(map[int32]int32),
-		threads: make(map[Thread]int32),
+		Pids:          make(map[int32]int32),
+		threads:       make(map[Thread]int32),
 	}
 }
 

@@ -191,4 +191,6 @@ func (w *LaunchWeights) WeightAt(ns int64) int64 {
 }
 
 // RoundToLaunches converts a sum of weights in thousandths to a number of launches, rounded.
-func RoundToLaunches(thousandths int64) int64 { return (thousandths + LaunchWeightUnit/2) / LaunchWeightUnit }
+func RoundToLaunches(thousandths int64) int64 {
+	return (thousandths + LaunchWeightUnit/2) / LaunchWeightUnit
+}

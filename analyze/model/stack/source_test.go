@@ -142,7 +142,11 @@ func (p *sourceProgram) tape(t testing.TB, call, function string) *analyzetest.T
 			},
 		},
 	)
-	analyzetest.SetStackAndSite(tp.AddAlloc(analyzetest.Second, analyzetest.Us, 0x7f0000000000, analyzetest.Mib), 1, function)
+	analyzetest.SetStackAndSite(
+		tp.AddAlloc(analyzetest.Second, analyzetest.Us, 0x7f0000000000, analyzetest.Mib),
+		1,
+		function,
+	)
 	return tp
 }
 

@@ -12,8 +12,8 @@ import (
 // StackTable holds the distinct stacks of a recording. Each distinct frame is stored once.
 type StackTable struct {
 	Frames []format.Frame
-	Stacks map[int32][]int32 // stack id → indexes into Frames, innermost first
-	About  map[int32]StackInfo   // the other columns of a stack's row, by stack id
+	Stacks map[int32][]int32   // stack id → indexes into Frames, innermost first
+	About  map[int32]StackInfo // the other columns of a stack's row, by stack id
 	// AddSource sets inlined and Sites: the frames that are inlined into the next frame, and the
 	// call site of each stack by source line.
 	inlined map[int32]bool

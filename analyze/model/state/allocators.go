@@ -129,11 +129,14 @@ func VisitAllocatorsAt(
 			visited = append(visited, a)
 		}
 	}
-	_, s, err := t.ReplayMemoryAndAllocators(func(*livemem.Set, *livemem.Change) {}, func(a *caching.Allocator, c *caching.AllocatorChange) {
-		if c.Op != caching.OpBlockResized {
-			until(a, c.AtNs, false)
-		}
-	})
+	_, s, err := t.ReplayMemoryAndAllocators(
+		func(*livemem.Set, *livemem.Change) {},
+		func(a *caching.Allocator, c *caching.AllocatorChange) {
+			if c.Op != caching.OpBlockResized {
+				until(a, c.AtNs, false)
+			}
+		},
+	)
 	s.EachAllocator(func(a *caching.Allocator) { until(a, math.MaxInt64, slices.Contains(s.Ended, a)) })
 	for i, a := range visited {
 		settle(i, a)
@@ -167,8 +170,16 @@ func newAllocatorState(t *timeline.Timeline, a *caching.Allocator, ended bool) A
 func newBlock(t *timeline.Timeline, p *caching.SegmentPiece) AllocatorBlock {
 	o := &t.Origins.List[p.Origin]
 	return AllocatorBlock{
-		Ptr: p.Ptr, Bytes: p.Size, Requested: p.Requested, SinceNs: p.SinceNs, Awaiting: p.State == caching.PieceAwaitsStream,
-		Stream: p.Stream, Pool: p.Pool, StackID: o.Stack, Site: t.SiteOfOrigin(p.Origin), Tid: o.Tid,
+		Ptr:       p.Ptr,
+		Bytes:     p.Size,
+		Requested: p.Requested,
+		SinceNs:   p.SinceNs,
+		Awaiting:  p.State == caching.PieceAwaitsStream,
+		Stream:    p.Stream,
+		Pool:      p.Pool,
+		StackID:   o.Stack,
+		Site:      t.SiteOfOrigin(p.Origin),
+		Tid:       o.Tid,
 	}
 }
 

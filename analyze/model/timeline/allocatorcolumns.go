@@ -79,7 +79,13 @@ func (c *allocatorColumns) readColumns(g *format.Group, strings *origin.StringNu
 	c.pid, c.tid, c.device = g.Int32("pid", c.pid), g.Int32("tid", c.tid), g.Int32("device", c.device)
 	c.stack = g.Int32("stack_id", c.stack)
 	c.site, c.memory = g.StringsInto("site", c.site), g.StringsInto("memory_kind", c.memory)
-	c.names, c.sites, c.memories = strings.NumbersOf(c.name.Dict), strings.NumbersOf(c.site.Dict), strings.NumbersOf(c.memory.Dict)
+	c.names, c.sites, c.memories = strings.NumbersOf(
+		c.name.Dict,
+	), strings.NumbersOf(
+		c.site.Dict,
+	), strings.NumbersOf(
+		c.memory.Dict,
+	)
 	if slices.Contains(c.ops, caching.OpOutOfMemory) {
 		c.value = g.Float64("value", c.value)
 	}

@@ -33,7 +33,11 @@ func TestReplayOfAllMemoryCalls(t *testing.T) {
 			analyzetest.ReplayResult{Live: live("physical 1010", page), Peak: page, Allocs: 1},
 		},
 		"memory released while mapped is live until it is unmapped": {
-			func(tp *analyzetest.TestRecording) { tp.AddMemCreate(1, h, page); tp.AddMemMap(5, va, page, h); tp.AddMemRelease(9, h) },
+			func(tp *analyzetest.TestRecording) {
+				tp.AddMemCreate(1, h, page)
+				tp.AddMemMap(5, va, page, h)
+				tp.AddMemRelease(9, h)
+			},
 			analyzetest.ReplayResult{Live: live("physical 1010", page), Peak: page, Allocs: 1},
 		},
 		"after the release, the last unmap ends physical memory": {
@@ -97,7 +101,11 @@ func TestReplayOfAllMemoryCalls(t *testing.T) {
 			analyzetest.ReplayResult{Live: live("physical 1011", page), Peak: 2 * page, Allocs: 2, Frees: 1},
 		},
 		"the driver reuses the number of a handle": {
-			func(tp *analyzetest.TestRecording) { tp.AddMemCreate(1, h, page); tp.AddMemRelease(5, h); tp.AddMemCreate(9, h, 3*page) },
+			func(tp *analyzetest.TestRecording) {
+				tp.AddMemCreate(1, h, page)
+				tp.AddMemRelease(5, h)
+				tp.AddMemCreate(9, h, 3*page)
+			},
 			analyzetest.ReplayResult{Live: live("physical 1010", 3*page), Peak: 3 * page, Allocs: 2, Frees: 1},
 		},
 		"the driver reuses a handle's number before the release returns": {

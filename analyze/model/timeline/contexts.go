@@ -28,7 +28,13 @@ func (t *Timeline) readEvents() error {
 		case c.Kind == APIGraphAlloc:
 			t.Events = append(
 				t.Events,
-				livemem.MemoryEvent{AtNs: c.EndNs, Pid: c.Pid, Kind: livemem.EventGraphAlloc, Ptr: c.ptr, Bytes: c.bytes},
+				livemem.MemoryEvent{
+					AtNs:  c.EndNs,
+					Pid:   c.Pid,
+					Kind:  livemem.EventGraphAlloc,
+					Ptr:   c.ptr,
+					Bytes: c.bytes,
+				},
 			)
 		case c.Kind == APIMappedBuffer && c.ptr != 0:
 			t.Events = append(

@@ -131,7 +131,9 @@ func (t *Timeline) SiteOfCall(stack int32, site string) string {
 }
 
 // IsHostOrigin reports whether memory of an origin is host memory.
-func (t *Timeline) IsHostOrigin(originID int32) bool { return livemem.IsHostKind(t.Origins.MemoryKindOf(originID)) }
+func (t *Timeline) IsHostOrigin(originID int32) bool {
+	return livemem.IsHostKind(t.Origins.MemoryKindOf(originID))
+}
 
 // SiteOfBlock returns the call site that allocated a block.
 func (t *Timeline) SiteOfBlock(originID int32) string {

@@ -43,7 +43,11 @@ func (t *Timeline) NewMemoryStream() RowStream[livemem.MemoryCall] {
 	}
 }
 
-func (t *Timeline) loadMemory(g *format.Group, c *memoryColumns, l *rowLoader[livemem.MemoryCall]) ([]livemem.MemoryCall, error) {
+func (t *Timeline) loadMemory(
+	g *format.Group,
+	c *memoryColumns,
+	l *rowLoader[livemem.MemoryCall],
+) ([]livemem.MemoryCall, error) {
 	c.readColumns(g, &l.origins.Strings)
 	if err := g.Err(); err != nil {
 		return nil, err
@@ -147,7 +151,13 @@ func (c *memoryColumns) readColumns(g *format.Group, strings *origin.StringNumbe
 		"memory_kind",
 		c.memory,
 	)
-	c.names, c.sites, c.memories = strings.NumbersOf(c.name.Dict), strings.NumbersOf(c.site.Dict), strings.NumbersOf(c.memory.Dict)
+	c.names, c.sites, c.memories = strings.NumbersOf(
+		c.name.Dict,
+	), strings.NumbersOf(
+		c.site.Dict,
+	), strings.NumbersOf(
+		c.memory.Dict,
+	)
 	c.ops, c.known, c.spaces = c.ops[:0], c.known[:0], c.spaces[:0]
 	maps, physical := false, false
 	for _, k := range c.kind.Dict {

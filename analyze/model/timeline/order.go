@@ -52,7 +52,7 @@ func EachRowInOrder[R any](spans []Span, s RowStream[R], yield func(*R) error) e
 // can merge two streams.
 type orderedRows[R any] struct {
 	RowStream[R]
-	waiting []Span       // spans that are not loaded yet, by FirstNs
+	waiting []Span            // spans that are not loaded yet, by FirstNs
 	active  []*loadedGroup[R] // heap of row groups by their next row
 	load    func() (*loadedGroup[R], error)
 	close   func() // must be called at the end
@@ -146,7 +146,9 @@ func (o *orderedRows[R]) nextRows() ([]R, error) {
 	return rows, nil
 }
 
-func (o *orderedRows[R]) comesEarlier(a, b *loadedGroup[R]) bool { return o.Less(a.nextRow(), b.nextRow()) }
+func (o *orderedRows[R]) comesEarlier(a, b *loadedGroup[R]) bool {
+	return o.Less(a.nextRow(), b.nextRow())
+}
 
 // restoreHeap restores the heap after rows of the first row group were yielded.
 func (o *orderedRows[R]) restoreHeap() {

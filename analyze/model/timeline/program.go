@@ -55,13 +55,16 @@ func (t *Timeline) ReplayProgram(
 		}
 	}
 	p.segments = *t.segments
-	p.Driver, p.Allocators, err = t.ReplayMemoryAndAllocators(replayDriver, func(a *caching.Allocator, c *caching.AllocatorChange) {
-		p.Allocators = a.Set
-		p.applyAllocatorChange(a, c)
-		if onAllocator != nil {
-			onAllocator(a, c)
-		}
-	})
+	p.Driver, p.Allocators, err = t.ReplayMemoryAndAllocators(
+		replayDriver,
+		func(a *caching.Allocator, c *caching.AllocatorChange) {
+			p.Allocators = a.Set
+			p.applyAllocatorChange(a, c)
+			if onAllocator != nil {
+				onAllocator(a, c)
+			}
+		},
+	)
 	return p, err
 }
 
@@ -96,7 +99,7 @@ type segmentSearch struct {
 	driver   *livemem.Set
 	reported livemem.BlockNumberSet // memory at the address of an allocator's event
 	inner    livemem.BlockNumberSet // memory that code of an allocator allocated
-	inside   map[int32]bool   // by stack: whether it passes through an allocator
+	inside   map[int32]bool         // by stack: whether it passes through an allocator
 	// how often findOlderSegments was tried for an allocator; maxSegmentSearchTries: done
 	tries map[*caching.Allocator]int
 	// candidates has the driver memory of each process, if allocators are known only from reported
@@ -156,7 +159,11 @@ func (s *segmentSearch) applyAllocatorChange(a *caching.Allocator, c *caching.Al
 const maxSegmentSearchTries = 256
 
 // findSegmentBlock calls yield for the driver memory of a new segment.
-func (s *segmentSearch) findSegmentBlock(h *livemem.ProcessMemory, c *caching.AllocatorChange, yield func(number int32)) {
+func (s *segmentSearch) findSegmentBlock(
+	h *livemem.ProcessMemory,
+	c *caching.AllocatorChange,
+	yield func(number int32),
+) {
 	switch c.Op {
 	case caching.OpSegmentAllocated:
 		if b, ok := h.Pointers.Get(c.Ptr); ok {

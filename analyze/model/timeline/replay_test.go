@@ -67,7 +67,11 @@ func TestReplay(t *testing.T) {
 			analyzetest.ReplayResult{Live: map[string]int64{"42 device 7f0000000000": 60}, Peak: 100, LostFrees: 1, Allocs: 2},
 		},
 		"processes do not share pointers": {
-			func(tp *analyzetest.TestRecording) { tp.AddAlloc(1, 1, p, 100); tp.AddAlloc(5, 1, p, 60).Pid = 77; tp.AddFree(9, 1, p) },
+			func(tp *analyzetest.TestRecording) {
+				tp.AddAlloc(1, 1, p, 100)
+				tp.AddAlloc(5, 1, p, 60).Pid = 77
+				tp.AddFree(9, 1, p)
+			},
 			analyzetest.ReplayResult{Live: map[string]int64{"77 device 7f0000000000": 60}, Peak: 160, Allocs: 2, Frees: 1},
 		},
 		"the end of a process frees what it holds": {
@@ -212,7 +216,11 @@ func checkMemoryState(t *testing.T, tl *timeline.Timeline, rows []*format.Row, w
 				device.Allocs += total.Allocs
 			}
 		}
-		if all := s.TotalOf(0, state.AllDeviceMemory); all.LiveBytes != device.LiveBytes || all.Allocs != device.Allocs {
+		if all := s.TotalOf(
+			0,
+			state.AllDeviceMemory,
+		); all.LiveBytes != device.LiveBytes ||
+			all.Allocs != device.Allocs {
 			t.Errorf("until %d: device total %+v, but the sum of all kinds is %+v", until, all, device)
 		}
 	}

@@ -60,7 +60,7 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 					t.Error("memory of segments is counted twice")
 				}
 			}
-			if v, _, _ := r.Number("growing"); v != 1 {
+			if v, _, _ := r.FindNumber("growing"); v != 1 {
 				t.Errorf("%v rows have the verdict growing", v)
 			}
 			if q := r.Quality; q.AllocatorDisagreed != 0 || q.AllocatorCompared == 0 || q.AllocatorsByReports != 1 ||
@@ -83,7 +83,7 @@ func TestReportsWithoutALeak(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v, _, _ := r.Number("growing"); v != 0 {
+		if v, _, _ := r.FindNumber("growing"); v != 0 {
 			t.Errorf("%s: %v rows have the verdict growing: %v", conf, v, r.Tables[0].Rows[0].Cells)
 		}
 	}
@@ -95,7 +95,13 @@ func TestDriversMemoryAroundAnAddress(t *testing.T) {
 	var l timeline.SegmentCandidates
 	number := int32(0)
 	add := func(ptr, bytes int64) {
-		l.ApplyChange(&livemem.Change{Kind: livemem.ChangeAllocated, Ptr: ptr, Block: livemem.Block{Bytes: bytes, Number: number}})
+		l.ApplyChange(
+			&livemem.Change{
+				Kind:  livemem.ChangeAllocated,
+				Ptr:   ptr,
+				Block: livemem.Block{Bytes: bytes, Number: number},
+			},
+		)
 		number++
 	}
 	add(64*analyzetest.Mib, 20*analyzetest.Mib)

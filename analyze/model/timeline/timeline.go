@@ -32,10 +32,10 @@ type Timeline struct {
 
 	weights         map[query.Window]*sampling.LaunchWeights // cache of launch weights by window
 	contexts        contextDevices
-	createdContexts map[contextKey]bool // contexts that the program created with cuCtxCreate
-	Events          []livemem.MemoryEvent     // ends of processes and contexts, in order of time
-	Free            []FreeMemorySample        // results of cuMemGetInfo, in order of time
-	Counts          *livemem.ReplayCounts     // counts of a replay, set by calls.CountReplayWhile
+	createdContexts map[contextKey]bool   // contexts that the program created with cuCtxCreate
+	Events          []livemem.MemoryEvent // ends of processes and contexts, in order of time
+	Free            []FreeMemorySample    // results of cuMemGetInfo, in order of time
+	Counts          *livemem.ReplayCounts // counts of a replay, set by calls.CountReplayWhile
 
 	Memory []Span // row groups of memory calls
 	Calls  []Span // row groups of all other calls

@@ -9,9 +9,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// DefaultMoments is the number of reported points in time if Options sets neither Times nor
+// DefaultMomentCount is the number of reported points in time if Options sets neither Times nor
 // Moments.
-const DefaultMoments = 20
+const DefaultMomentCount = 20
 
 // Options configure the allocator report. Conditions of the filter on threads, streams and sizes
 // have no effect.
@@ -20,22 +20,22 @@ type Options struct {
 	// Times are the points in time to report, Unix ns, in any order.
 	Times []int64
 	// Moments is the number of reported points in time if Times is empty. They are equally spaced
-	// and end at the end of the window. 0 means DefaultMoments.
+	// and end at the end of the window. 0 means DefaultMomentCount.
 	Moments int
 }
 
-// Run is RunWith with DefaultMoments points in time.
+// Run is RunWithOptions with DefaultMomentCount points in time.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	return RunWith(t, Options{Options: opt})
+	return RunWithOptions(t, Options{Options: opt})
 }
 
-// RunWith reports the totals of PyTorch's caching allocators over time, at their peaks and at the
-// end, by pool and stream. It also reports whether the totals agree with the allocators' own
+// RunWithOptions reports the totals of PyTorch's caching allocators over time, at their peaks and
+// at the end, by pool and stream. It also reports whether the totals agree with the allocators' own
 // statistics. It returns a *report.SortError for an unknown opt.Sort.
-func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
+func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.NewView()
 	s := NewScan(t, &opt)
-	l, all, err := t.ReplayMemoryAndAllocators(func(*livemem.Set, *livemem.Change) {}, s.Step)
+	l, all, err := t.ReplayMemoryAndAllocators(func(*livemem.Set, *livemem.Change) {}, s.OnAllocatorChange)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 // counters. Report returns a *report.SortError for an unknown Options.Sort.
 func (s *Scan) Report(all *caching.AllocatorSet, counts *livemem.ReplayCounts) (*report.Report, error) {
 	t, opt := s.t, s.opt
-	s.finish(all)
+	s.finishReplay(all)
 	r := &report.Report{
 		Command: "allocator",
 		Window:  s.window,
@@ -56,12 +56,12 @@ func (s *Scan) Report(all *caching.AllocatorSet, counts *livemem.ReplayCounts) (
 	if len(s.list) == 0 && len(t.Allocations) > 0 {
 		r.NoMatch = s.callers.ExplainNoMatch(&query.Filter{Pids: opt.Pids, Devices: opt.Devices, Choice: opt.Choice})
 	}
-	r.Facts = s.facts()
+	r.Facts = s.computeFacts()
 	moments := s.momentTable()
-	if err := moments.Arrange(opt.Sort, opt.Top); err != nil {
+	if err := moments.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	r.Tables = []report.Table{s.table(), s.peakTable(), s.eventTable(), s.poolTable(), moments}
-	r.Totals = s.totals()
+	r.Tables = []report.Table{s.allocatorTable(), s.peakTable(), s.eventTable(), s.poolTable(), moments}
+	r.Totals = s.computeTotals()
 	return r, nil
 }

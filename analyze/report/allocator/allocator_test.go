@@ -12,7 +12,7 @@ import (
 )
 
 func TestAllocatorReport(t *testing.T) {
-	r, err := RunWith(analyzetest.SmallAllocatorRecording(t).Timeline(), Options{Moments: 6})
+	r, err := RunWithOptions(analyzetest.SmallAllocatorRecording(t).Timeline(), Options{Moments: 6})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestAllocatorReportIsExact(t *testing.T) {
 			opt.Times = append(opt.Times, analyzetest.Epoch+s.AtNs)
 		}
 		slices.Reverse(opt.Times) // the order of times has no effect
-		r, err := RunWith(tl, opt)
+		r, err := RunWithOptions(tl, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,14 +43,14 @@ func TestAllocatorReportIsExact(t *testing.T) {
 			var row report.Table
 			row.Columns = momentColumns
 			row.Add(
-				report.Join(
+				report.JoinValues(
 					report.Values{
 						"at_ns":     analyzetest.Epoch + s.AtNs,
 						"offset_ns": s.AtNs,
 						"pid":       int64(w.Pid),
 						"device":    int64(w.Device),
 					},
-					totalsValues(s.Totals, false),
+					memoryTotalsValues(s.Totals, false),
 				),
 			)
 			if text := fmt.Sprint(row.Rows[0].Cells); len(want) == 0 || want[len(want)-1] != text {
@@ -85,7 +85,13 @@ func TestAllocatorReportIsExact(t *testing.T) {
 			_, _ = fmt.Sscan(n, &v)
 			events += v
 		}
-		if total := analyzetest.ColumnTexts(t, r, "allocators", "events"); len(total) != 1 || total[0] != fmt.Sprint(events) {
+		if total := analyzetest.ColumnTexts(
+			t,
+			r,
+			"allocators",
+			"events",
+		); len(total) != 1 ||
+			total[0] != fmt.Sprint(events) {
 			t.Errorf("%d events by action, %v in all", events, total)
 		}
 	}
@@ -93,7 +99,7 @@ func TestAllocatorReportIsExact(t *testing.T) {
 
 func TestAllocatorReportOfAWindow(t *testing.T) {
 	tl := analyzetest.SmallAllocatorRecording(t).Timeline()
-	r, err := RunWith(
+	r, err := RunWithOptions(
 		tl,
 		Options{
 			Options: query.Options{
@@ -115,11 +121,11 @@ func TestAllocatorReportOfAWindow(t *testing.T) {
 	); got != "[4194816] [4195840 4195840] [free_requested]" {
 		t.Error(got)
 	}
-	r, err = RunWith(tl, Options{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}})
+	r, err = RunWithOptions(tl, Options{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}})
 	if err != nil || r.NoMatch == nil || r.NoMatch.Filter != "pid" {
 		t.Errorf("%+v, %v", r.NoMatch, err)
 	}
-	r, err = RunWith(analyzetest.NewTestRecording(t).Timeline(), Options{})
+	r, err = RunWithOptions(analyzetest.NewTestRecording(t).Timeline(), Options{})
 	if err != nil || r.NoMatch != nil || len(r.Tables[0].Rows) != 0 {
 		t.Errorf("nothing recorded: %+v, %v", r, err)
 	}
@@ -138,7 +144,7 @@ func TestAllocatorReportOfAnEndedProcess(t *testing.T) {
 			Message: fmt.Sprintf(`{"exit_ns":%d}`, analyzetest.Epoch+40*analyzetest.Second),
 		},
 	)
-	r, err := RunWith(tp.Timeline(), Options{Moments: 6})
+	r, err := RunWithOptions(tp.Timeline(), Options{Moments: 6})
 	if err != nil {
 		t.Fatal(err)
 	}

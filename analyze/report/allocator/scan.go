@@ -32,14 +32,14 @@ type allocatorStats struct {
 	endNs   int64 // time at which its process ended, Unix ns; 0: still running
 	moments []caching.AllocatorTotals
 	end     caching.AllocatorTotals // at the end of the window
-	hasEnd  bool           // end and pools are set
-	peaks   [2]peak        // of allocated and of reserved bytes
+	hasEnd  bool                    // end and pools are set
+	peaks   [2]memoryPeak           // of allocated and of reserved bytes
 	actions [caching.OpSnapshotTaken + 1]actionCount
-	pools   map[torchPool]*poolTotals // at the end of the window
+	pools   map[poolStreamKey]*poolTotals // at the end of the window
 }
 
-// peak is the first point in time with the highest number of bytes.
-type peak struct {
+// memoryPeak is the first point in time with the highest number of bytes.
+type memoryPeak struct {
 	atNs   int64 // Unix ns; 0: no event yet
 	totals caching.AllocatorTotals
 }
@@ -47,8 +47,8 @@ type peak struct {
 // actionCount has the number of events of one kind in the window, and the sum of their bytes.
 type actionCount struct{ events, bytes int64 }
 
-// torchPool is a memory pool of PyTorch's allocator and one of its streams.
-type torchPool struct{ pool, stream int64 }
+// poolStreamKey is a memory pool of PyTorch's allocator and one of its streams.
+type poolStreamKey struct{ pool, stream int64 }
 
 // poolTotals is the memory of a pool for one stream. blocks is a number, all other fields are
 // bytes. old is the size of blocks in segments from before the recording.
@@ -64,7 +64,7 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 		stats:   make(map[*caching.Allocator]*allocatorStats),
 	}
 	s.times = slices.Compact(slices.Sorted(slices.Values(opt.Times)))
-	if n := int64(cmp.Or(opt.Moments, DefaultMoments)); len(s.times) == 0 {
+	if n := int64(cmp.Or(opt.Moments, DefaultMomentCount)); len(s.times) == 0 {
 		stepNs, remainderNs := s.window.DurNs()/n, s.window.DurNs()%n
 		for i := int64(1); i <= n; i++ {
 			s.times = append(s.times, s.window.FromNs+stepNs*i+remainderNs*i/n)
@@ -73,8 +73,8 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	return s
 }
 
-// Step processes the next change of an allocator.
-func (s *Scan) Step(a *caching.Allocator, c *caching.AllocatorChange) {
+// OnAllocatorChange processes the next change of an allocator.
+func (s *Scan) OnAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
 	b, known := s.stats[a]
 	switch {
 	case !known:
@@ -82,7 +82,7 @@ func (s *Scan) Step(a *caching.Allocator, c *caching.AllocatorChange) {
 		if s.opt.PassesAllocator(a.Pid, a.Device) {
 			b = &allocatorStats{a: a, firstNs: c.AtNs}
 			if c.AtNs > s.window.FromNs { // memory from before the window may be the peak
-				b.peaks = [2]peak{{atNs: s.window.FromNs}, {atNs: s.window.FromNs}}
+				b.peaks = [2]memoryPeak{{atNs: s.window.FromNs}, {atNs: s.window.FromNs}}
 			}
 		}
 		s.stats[a] = b // nil: the filter excludes it
@@ -123,7 +123,7 @@ func (s *Scan) recordTotals(b *allocatorStats, untilNs int64) {
 		for i, bytes := range [2]int64{now.Allocated, now.Reserved} {
 			p := &b.peaks[i]
 			if p.atNs == 0 || bytes > [2]int64{p.totals.Allocated, p.totals.Reserved}[i] {
-				*p = peak{max(b.lastNs, s.window.FromNs), now}
+				*p = memoryPeak{max(b.lastNs, s.window.FromNs), now}
 			}
 		}
 	}
@@ -136,8 +136,9 @@ func (s *Scan) recordTotals(b *allocatorStats, untilNs int64) {
 	}
 }
 
-// finish ends the replay, adds memory from before the recording to all totals, and sets s.list.
-func (s *Scan) finish(all *caching.AllocatorSet) {
+// finishReplay ends the replay, adds memory from before the recording to all totals, and sets
+// s.list.
+func (s *Scan) finishReplay(all *caching.AllocatorSet) {
 	all.EachAllocator(func(a *caching.Allocator) {
 		b := s.stats[a]
 		if b == nil {
@@ -161,10 +162,10 @@ func (s *Scan) finish(all *caching.AllocatorSet) {
 }
 
 // sumByPool returns the memory of an allocator by pool and stream.
-func sumByPool(a *caching.Allocator) map[torchPool]*poolTotals {
-	pools := make(map[torchPool]*poolTotals)
+func sumByPool(a *caching.Allocator) map[poolStreamKey]*poolTotals {
+	pools := make(map[poolStreamKey]*poolTotals)
 	poolOf := func(p *caching.SegmentPiece) *poolTotals {
-		key := torchPool{p.Pool, p.Stream}
+		key := poolStreamKey{p.Pool, p.Stream}
 		if pools[key] == nil {
 			pools[key] = new(poolTotals)
 		}
@@ -190,16 +191,16 @@ func sumByPool(a *caching.Allocator) map[torchPool]*poolTotals {
 	return pools
 }
 
-// statsSum has the sums over all allocators. late is the number of allocators whose first event is
-// not in the recording.
-type statsSum struct {
+// allocatorsSum has the sums over all allocators. late is the number of allocators whose first
+// event is not in the recording.
+type allocatorsSum struct {
 	end                                   caching.AllocatorTotals
 	compared, disagreed, worst, late, oom int64
 }
 
-// sum returns the sums over all allocators of the report.
-func (s *Scan) sum() statsSum {
-	var sum statsSum
+// sumAllocators returns the sums over all allocators of the report.
+func (s *Scan) sumAllocators() allocatorsSum {
+	var sum allocatorsSum
 	for _, b := range s.list {
 		k := &b.a.Check
 		sum.end = sum.end.AddTotals(b.end)

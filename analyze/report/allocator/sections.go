@@ -15,8 +15,8 @@ var Sections = []report.Section{
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of this report in the HTML page.
-var Page = report.Page{
+// HTMLSection is the section of this report in the HTML page.
+var HTMLSection = report.HTMLSection{
 	Title:  "PyTorch's allocator",
 	About:  "Memory statistics of PyTorch's caching allocator, as in torch.cuda.memory_stats().",
 	Empty:  "No events of PyTorch's caching allocator were recorded.",

@@ -13,7 +13,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// factColumns are the columns of Scan.facts.
+// factColumns are the columns of Scan.computeFacts.
 var factColumns = []report.Column{
 	{
 		Key: "agreement", Title: "agreement", Unit: report.UnitText,
@@ -61,8 +61,8 @@ var totalColumns = []report.Column{
 	},
 }
 
-// totalsColumns are the columns for a caching.AllocatorTotals.
-var totalsColumns = []report.Column{
+// memoryTotalsColumns are the columns for a caching.AllocatorTotals.
+var memoryTotalsColumns = []report.Column{
 	{
 		Key: "allocated_bytes", Title: "ALLOCATED", Unit: report.UnitBytes,
 		About: "bytes of blocks that the program holds: allocated_bytes.all.current of torch.cuda.memory_stats()",
@@ -102,9 +102,9 @@ var totalsColumns = []report.Column{
 	},
 }
 
-// totalsValues returns the values of totalsColumns. byReports means that the allocator is known
-// only from its memory reports; then some values are nil.
-func totalsValues(t caching.AllocatorTotals, byReports bool) report.Values {
+// memoryTotalsValues returns the values of memoryTotalsColumns. byReports means that the allocator
+// is known only from its memory reports; then some values are nil.
+func memoryTotalsValues(t caching.AllocatorTotals, byReports bool) report.Values {
 	v := report.Values{
 		"allocated_bytes":      t.Allocated,
 		"reserved_bytes":       t.Reserved,
@@ -124,24 +124,24 @@ func totalsValues(t caching.AllocatorTotals, byReports bool) report.Values {
 	return v
 }
 
-// ownerColumns identify the allocator of a row.
-var ownerColumns = []report.Column{
+// allocatorIDColumns identify the allocator of a row.
+var allocatorIDColumns = []report.Column{
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
 	{Key: "device", Title: "DEVICE", Unit: report.UnitID, About: "CUDA device of the process"},
 }
 
-// ownerValues returns the values of ownerColumns.
-func (b *allocatorStats) ownerValues() report.Values {
+// idValues returns the values of allocatorIDColumns.
+func (b *allocatorStats) idValues() report.Values {
 	return report.Values{"pid": int64(b.a.Pid), "device": int64(b.a.Device)}
 }
 
-// hiddenFirst are the columns that text output hides first.
-var hiddenFirst = []string{"active_bytes", "requested_bytes", "segments", "inactive_split_bytes", "pid"}
+// columnsHiddenFirst are the columns that text output hides first.
+var columnsHiddenFirst = []string{"active_bytes", "requested_bytes", "segments", "inactive_split_bytes", "pid"}
 
-// allocatorColumns are the columns of Scan.table.
-var allocatorColumns = slices.Concat(ownerColumns, []report.Column{
+// allocatorColumns are the columns of Scan.allocatorTable.
+var allocatorColumns = slices.Concat(allocatorIDColumns, []report.Column{
 	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "name of the process"},
-}, totalsColumns, []report.Column{
+}, memoryTotalsColumns, []report.Column{
 	{
 		Key: "ended", Title: "", Unit: report.UnitRatio,
 		About: "true if the process ended; the values are those at its end",
@@ -177,18 +177,18 @@ var allocatorColumns = slices.Concat(ownerColumns, []report.Column{
 	},
 })
 
-// table returns a table with one row per allocator, at the end of the window.
-func (s *Scan) table() report.Table {
+// allocatorTable returns a table with one row per allocator, at the end of the window.
+func (s *Scan) allocatorTable() report.Table {
 	table := report.Table{
 		Name:      "allocators",
 		Title:     "at the end",
 		Columns:   allocatorColumns,
-		HideFirst: append([]string{"process"}, hiddenFirst[:4]...),
+		HideFirst: append([]string{"process"}, columnsHiddenFirst[:4]...),
 		Secondary: true,
 	}
 	for _, b := range s.list {
 		c, k := &b.a.Counts, &b.a.Check
-		table.Add(report.Join(b.ownerValues(), totalsValues(b.end, b.a.Reports), report.Values{
+		table.Add(report.JoinValues(b.idValues(), memoryTotalsValues(b.end, b.a.Reports), report.Values{
 			"process":                units.TextOrNil(s.t.Facts.Processes[b.a.Pid].Name),
 			"ended":                  b.endNs != 0,
 			"from_start":             b.a.IsRecordedFromStart(),
@@ -201,7 +201,7 @@ func (s *Scan) table() report.Table {
 			"lost_frees":             c.LostFrees,
 		}))
 	}
-	processes.AddRanks(s.t, &table)
+	processes.AddRankColumn(s.t, &table)
 	return table
 }
 
@@ -213,34 +213,34 @@ var peakColumns = slices.Concat([]report.Column{
 	},
 	{Key: "at_ns", Title: "", Unit: report.UnitTime, About: "time of the peak, Unix ns"},
 	{Key: "offset_ns", Title: "AT", Unit: report.UnitNs, About: "time of the peak, from the start of the recording"},
-}, ownerColumns, totalsColumns)
+}, allocatorIDColumns, memoryTotalsColumns)
 
 // peakTable returns a table with two rows per allocator: one at its peak of allocated bytes, one at
 // its peak of reserved bytes.
 func (s *Scan) peakTable() report.Table {
 	table := report.Table{
-		Name: "peaks", Title: "at the peaks", Columns: peakColumns, HideFirst: hiddenFirst, Secondary: true,
+		Name: "peaks", Title: "at the peaks", Columns: peakColumns, HideFirst: columnsHiddenFirst, Secondary: true,
 	}
 	start := s.t.RecordingWindow().FromNs
 	for i, name := range []string{"allocated", "reserved"} {
 		for _, b := range s.list {
 			if p := &b.peaks[i]; p.atNs != 0 {
 				table.Add(
-					report.Join(
+					report.JoinValues(
 						report.Values{"peak_of": name, "at_ns": p.atNs, "offset_ns": p.atNs - start},
-						b.ownerValues(),
-						totalsValues(p.totals, b.a.Reports),
+						b.idValues(),
+						memoryTotalsValues(p.totals, b.a.Reports),
 					),
 				)
 			}
 		}
 	}
-	processes.AddRanks(s.t, &table)
+	processes.AddRankColumn(s.t, &table)
 	return table
 }
 
 // eventColumns are the columns of Scan.eventTable.
-var eventColumns = slices.Concat(ownerColumns, []report.Column{
+var eventColumns = slices.Concat(allocatorIDColumns, []report.Column{
 	{
 		Key: "action", Title: "ACTION", Unit: report.UnitText,
 		About: "action of the allocator, by PyTorch's name; snapshots are not listed",
@@ -259,8 +259,8 @@ func (s *Scan) eventTable() report.Table {
 		for op, n := range b.actions {
 			if n.events > 0 {
 				table.Add(
-					report.Join(
-						b.ownerValues(),
+					report.JoinValues(
+						b.idValues(),
 						report.Values{
 							"action": caching.SnapshotActionsByOp[caching.AllocatorOp(op)],
 							"events": n.events,
@@ -271,12 +271,12 @@ func (s *Scan) eventTable() report.Table {
 			}
 		}
 	}
-	processes.AddRanks(s.t, &table)
+	processes.AddRankColumn(s.t, &table)
 	return table
 }
 
 // poolColumns are the columns of Scan.poolTable.
-var poolColumns = slices.Concat(ownerColumns, []report.Column{
+var poolColumns = slices.Concat(allocatorIDColumns, []report.Column{
 	{
 		Key: "pool", Title: "POOL", Unit: report.UnitText,
 		About: "pool of the allocator. Private n: created by the program, PyTorch's pool (0, n). Graph n: of a " +
@@ -309,7 +309,7 @@ func (s *Scan) poolTable() report.Table {
 		if b.a.Reports {
 			continue // memory reports name neither pool nor stream
 		}
-		keys := slices.SortedFunc(maps.Keys(b.pools), func(x, y torchPool) int {
+		keys := slices.SortedFunc(maps.Keys(b.pools), func(x, y poolStreamKey) int {
 			return cmp.Or(
 				cmp.Compare(b.pools[y].reserved, b.pools[x].reserved),
 				cmp.Compare(x.pool, y.pool),
@@ -318,7 +318,7 @@ func (s *Scan) poolTable() report.Table {
 		})
 		for _, key := range keys {
 			u := b.pools[key]
-			table.Add(report.Join(b.ownerValues(), report.Values{
+			table.Add(report.JoinValues(b.idValues(), report.Values{
 				"pool":            caching.FormatPool(key.pool),
 				"stream":          query.StreamName(key.stream),
 				"reserved_bytes":  u.reserved,
@@ -329,7 +329,7 @@ func (s *Scan) poolTable() report.Table {
 			}))
 		}
 	}
-	processes.AddRanks(s.t, &table)
+	processes.AddRankColumn(s.t, &table)
 	return table
 }
 
@@ -341,38 +341,38 @@ var momentColumns = slices.Concat(
 			About: "point in time, Unix ns; includes the events at this time",
 		},
 		{Key: "offset_ns", Title: "AT", Unit: report.UnitNs, About: "point in time, from the start of the recording"},
-	}, ownerColumns, totalsColumns)
+	}, allocatorIDColumns, memoryTotalsColumns)
 
 // momentTable returns a table with one row per reported time and allocator, until its process ends.
 func (s *Scan) momentTable() report.Table {
-	table := report.Table{Name: "moments", Title: "over time", Columns: momentColumns, HideFirst: hiddenFirst}
+	table := report.Table{Name: "moments", Title: "over time", Columns: momentColumns, HideFirst: columnsHiddenFirst}
 	start := s.t.RecordingWindow().FromNs
 	for i, at := range s.times {
 		for _, b := range s.list {
 			if b.endNs == 0 || at < b.endNs {
 				table.Add(
-					report.Join(
+					report.JoinValues(
 						report.Values{"at_ns": at, "offset_ns": at - start},
-						b.ownerValues(),
-						totalsValues(b.moments[i], b.a.Reports),
+						b.idValues(),
+						memoryTotalsValues(b.moments[i], b.a.Reports),
 					),
 				)
 			}
 		}
 	}
-	processes.AddRanks(s.t, &table)
+	processes.AddRankColumn(s.t, &table)
 	return table
 }
 
-// facts returns sentences on the accuracy of the totals.
-func (s *Scan) facts() []report.Fact {
+// computeFacts returns sentences on the accuracy of the totals.
+func (s *Scan) computeFacts() []report.Fact {
 	if len(s.list) == 0 {
-		return report.Facts(factColumns, report.Values{
+		return report.NewFacts(factColumns, report.Values{
 			"agreement": "the recording has no events of PyTorch's caching allocator that pass the filter",
 			"seen_from": "",
 		})
 	}
-	sum := s.sum()
+	sum := s.sumAllocators()
 	agreement := fmt.Sprintf(
 		"%s compared with the allocator's own statistics, all equal",
 		units.CountWithNoun(sum.compared, "event"),
@@ -393,16 +393,16 @@ func (s *Scan) facts() []report.Fact {
 		from = fmt.Sprintf("a later event for %d of %d allocators: allocated and reserved bytes are exact, other "+
 			"values lack unfreed memory from before; see --explain", sum.late, len(s.list))
 	}
-	return report.Facts(factColumns, report.Values{
+	return report.NewFacts(factColumns, report.Values{
 		"agreement": agreement,
 		"seen_from": from,
 	})
 }
 
-// totals returns the sums over all allocators at the end of the window.
-func (s *Scan) totals() []report.Fact {
-	sum := s.sum()
-	return report.Facts(totalColumns, report.Values{
+// computeTotals returns the sums over all allocators at the end of the window.
+func (s *Scan) computeTotals() []report.Fact {
+	sum := s.sumAllocators()
+	return report.NewFacts(totalColumns, report.Values{
 		"allocated_bytes":        sum.end.Allocated,
 		"reserved_bytes":         sum.end.Reserved,
 		"cached_bytes":           sum.end.Reserved - sum.end.Active,

@@ -49,9 +49,9 @@ func (u *TotalsScan) passesFilter(a *caching.Allocator) bool {
 		(len(f.Devices) == 0 || slices.Contains(f.Devices, a.Device))
 }
 
-// Watch processes the next change of an allocator.
-func (u *TotalsScan) Watch(a *caching.Allocator, c *caching.AllocatorChange) {
-	l := u.totalsOf(a)
+// OnAllocatorChange processes the next change of an allocator.
+func (u *TotalsScan) OnAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
+	l := u.findTotals(a)
 	if c.Op == caching.OpBlockResized || l.done {
 		return
 	}
@@ -71,8 +71,8 @@ func (u *TotalsScan) Watch(a *caching.Allocator, c *caching.AllocatorChange) {
 	l.last = c.AtNs
 }
 
-// totalsOf returns the totals of an allocator so far, and creates them if necessary.
-func (u *TotalsScan) totalsOf(a *caching.Allocator) *allocatorTotals {
+// findTotals returns the totals of an allocator so far, and creates them if necessary.
+func (u *TotalsScan) findTotals(a *caching.Allocator) *allocatorTotals {
 	if u.last == a {
 		return u.lastTotals
 	}
@@ -97,9 +97,9 @@ func (u *TotalsScan) recordTotals(l *allocatorTotals, a *caching.Allocator, unti
 	l.peakAllocated = max(l.peakAllocated, a.Seen.Allocated+a.Before.Allocated)
 }
 
-// finish sets the totals at the end of the window or of the process. It returns the allocators that
-// pass the filter, sorted by process and device.
-func (u *TotalsScan) finish(s *caching.AllocatorSet) []*caching.Allocator {
+// finishReplay sets the totals at the end of the window or of the process. It returns the
+// allocators that pass the filter, sorted by process and device.
+func (u *TotalsScan) finishReplay(s *caching.AllocatorSet) []*caching.Allocator {
 	var list []*caching.Allocator
 	s.EachAllocator(func(a *caching.Allocator) {
 		l := u.totals[a]
@@ -140,9 +140,9 @@ var TotalsFactColumns = []report.Column{
 
 // Facts returns the sums over all allocators after a replay.
 func (u *TotalsScan) Facts(s *caching.AllocatorSet) []report.Fact {
-	list := u.finish(s)
+	list := u.finishReplay(s)
 	if len(list) == 0 {
-		return report.Facts(TotalsFactColumns, report.Values{
+		return report.NewFacts(TotalsFactColumns, report.Values{
 			"allocator":                 "",
 			"allocator_reserved_bytes":  nil,
 			"allocator_allocated_bytes": nil,
@@ -155,11 +155,15 @@ func (u *TotalsScan) Facts(s *caching.AllocatorSet) []report.Fact {
 		sum = sum.AddTotals(u.totals[a].totals).AddTotals(a.Before)
 		oom += u.totals[a].oom
 	}
-	text := fmt.Sprintf("reserved %s, of which %s allocated", units.FormatBytes(sum.Reserved), units.FormatBytes(sum.Allocated))
+	text := fmt.Sprintf(
+		"reserved %s, of which %s allocated",
+		units.FormatBytes(sum.Reserved),
+		units.FormatBytes(sum.Allocated),
+	)
 	if len(list) > 1 {
 		text += fmt.Sprintf(" (%d allocators)", len(list))
 	}
-	return report.Facts(TotalsFactColumns, report.Values{
+	return report.NewFacts(TotalsFactColumns, report.Values{
 		"allocator":                 text,
 		"allocator_reserved_bytes":  sum.Reserved,
 		"allocator_allocated_bytes": sum.Allocated,
@@ -210,7 +214,7 @@ func (u *TotalsScan) Table(s *caching.AllocatorSet) report.Table {
 		HideFirst: []string{"peak_reserved_at_ns", "requested_bytes"},
 	}
 	start := u.t.RecordingWindow().FromNs
-	for _, a := range u.finish(s) {
+	for _, a := range u.finishReplay(s) {
 		l := u.totals[a]
 		sum := l.totals.AddTotals(a.Before)
 		var requested any = sum.Requested
@@ -231,6 +235,6 @@ func (u *TotalsScan) Table(s *caching.AllocatorSet) report.Table {
 			"ooms":                 l.oom,
 		})
 	}
-	processes.AddRanks(u.t, &table)
+	processes.AddRankColumn(u.t, &table)
 	return table
 }

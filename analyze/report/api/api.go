@@ -29,9 +29,9 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		return nil, &report.GroupError{Name: opt.GroupBy, Known: GroupNames()}
 	}
 	sc.sites = calls.CallSiteReader{T: t, Names: &sc.names}
-	counts, err := calls.CountReplayWhile(t, func() error { return sc.read(t.Calls) })
+	counts, err := calls.CountReplayWhile(t, func() error { return sc.readCalls(t.Calls) })
 	if err == nil {
-		err = sc.read(t.Memory)
+		err = sc.readCalls(t.Memory)
 	}
 	if err != nil {
 		return nil, err
@@ -49,11 +49,11 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 			r.NoMatch = sc.Seen.ExplainNoMatch(&opt.Filter)
 		}
 	}
-	table, err := sc.table(&opt)
+	table, err := sc.callTable(&opt)
 	if err != nil {
 		return nil, err
 	}
-	r.Facts, r.Totals = report.Facts(factColumns, report.Values{"result": result}), sc.totals()
+	r.Facts, r.Totals = report.NewFacts(factColumns, report.Values{"result": result}), sc.computeTotals()
 	r.Tables = []report.Table{table}
 	return r, nil
 }

@@ -41,10 +41,10 @@ type callGroup struct {
 	durations                   stats.Durations // durations of returned calls
 }
 
-// read counts the calls of spans.
-func (sc *scan) read(spans []timeline.Span) error {
+// readCalls counts the calls of spans.
+func (sc *scan) readCalls(spans []timeline.Span) error {
 	for _, s := range spans {
-		sc.addGroup(s.Group)
+		sc.readRowGroup(s.Group)
 		if err := s.Group.Err(); err != nil {
 			return sc.T.WrapReadError(err)
 		}
@@ -52,8 +52,8 @@ func (sc *scan) read(spans []timeline.Span) error {
 	return nil
 }
 
-// addGroup counts the calls of a row group.
-func (sc *scan) addGroup(g *format.Group) {
+// readRowGroup counts the calls of a row group.
+func (sc *scan) readRowGroup(g *format.Group) {
 	sc.Kind, sc.Name = g.StringsInto("kind", sc.Kind), g.StringsInto("name", sc.Name)
 	sc.Kernel = format.Strings{}
 	if sc.Filter.Kernel != nil {
@@ -62,7 +62,7 @@ func (sc *scan) addGroup(g *format.Group) {
 	sc.Start, sc.Dur = g.Int64("start_ns", sc.Start), g.Int64("dur_ns", sc.Dur)
 	sc.Result, sc.Flags = g.Int32("result", sc.Result), g.Int32("flags", sc.Flags)
 	parent := g.Int64("parent_start_ns", nil)
-	keys := sc.keys(g)
+	keys := sc.newKeyFunc(g)
 	pass := sc.NewRowFilter(g, sc.Kind, sc.Kernel)
 	names := sc.names.NumbersOf(sc.Name.Dict)
 	launch, graph := sc.FindLaunches(g)
@@ -87,7 +87,7 @@ func (sc *scan) addGroup(g *format.Group) {
 		if parent[i] != 0 {
 			group.nested++
 		}
-		group.add(sc.Dur[i], sc.Result[i], sc.Flags[i])
+		group.addCall(sc.Dur[i], sc.Result[i], sc.Flags[i])
 		if sc.Weights != nil && launch[sc.Kind.Index[i]] && !graph[sc.Name.Index[i]] &&
 			sc.Flags[i]&format.FlagCaptured == 0 {
 			group.scaled += sc.Weights.WeightAt(start)
@@ -97,8 +97,8 @@ func (sc *scan) addGroup(g *format.Group) {
 	}
 }
 
-// keys returns a function that returns the groupKey of a row, with name unset.
-func (sc *scan) keys(g *format.Group) func(i int) groupKey {
+// newKeyFunc returns a function that returns the groupKey of a row, with name unset.
+func (sc *scan) newKeyFunc(g *format.Group) func(i int) groupKey {
 	switch sc.groupBy {
 	case "site":
 		sc.sites.ReadGroup(g)
@@ -115,13 +115,13 @@ func (sc *scan) keys(g *format.Group) func(i int) groupKey {
 	}
 	if slices.Contains(timeline.IdentityGroups, sc.groupBy) {
 		sc.Pid = g.Int32("pid", sc.Pid)
-		return func(i int) groupKey { return groupKey{group: sc.identity(sc.Pid[i])} }
+		return func(i int) groupKey { return groupKey{group: sc.identityGroup(sc.Pid[i])} }
 	}
 	return func(int) groupKey { return groupKey{} }
 }
 
-// identity returns the group of a process, an index of names.
-func (sc *scan) identity(pid int32) int64 {
+// identityGroup returns the group of a process, an index of names.
+func (sc *scan) identityGroup(pid int32) int64 {
 	group, ok := sc.identities[pid]
 	if !ok {
 		group = int64(sc.names.NumberOf(sc.T.ProcessIdentityLabel(pid, sc.groupBy)))
@@ -130,8 +130,8 @@ func (sc *scan) identity(pid int32) int64 {
 	return group
 }
 
-// add adds a call to the group.
-func (a *callGroup) add(durNs int64, result, flags int32) {
+// addCall adds a call to the group.
+func (a *callGroup) addCall(durNs int64, result, flags int32) {
 	a.calls++
 	switch {
 	case flags&format.FlagAbandoned != 0:
@@ -148,8 +148,8 @@ func (a *callGroup) add(durNs int64, result, flags int32) {
 	}
 }
 
-// estimatedNs returns the estimated duration of all returned calls, an int64 in ns. It returns nil
-// if no duration is known.
-func (a *callGroup) estimatedNs() any {
+// estimateDurationNs returns the estimated duration of all returned calls, an int64 in ns. It
+// returns nil if no duration is known.
+func (a *callGroup) estimateDurationNs() any {
 	return a.durations.EstimatedTotal(sampling.RoundToLaunches(a.scaled) - a.open)
 }

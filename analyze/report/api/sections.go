@@ -13,8 +13,8 @@ var Sections = []report.Section{
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of this report in the HTML page.
-var Page = report.Page{
+// HTMLSection is the section of this report in the HTML page.
+var HTMLSection = report.HTMLSection{
 	Title: "CUDA calls",
 	About: "Number and host time of the calls of each CUDA driver function.",
 	Empty: "The recording has no calls in the window.",

@@ -32,8 +32,8 @@ var totalColumns = []report.Column{
 	{Key: "open_calls", Title: "open", Unit: report.UnitCount, About: "calls without a recorded return"},
 }
 
-// totals returns the totals of the report.
-func (sc *scan) totals() []report.Fact {
+// computeTotals returns the totals of the report.
+func (sc *scan) computeTotals() []report.Fact {
 	var sum callGroup
 	var estimated int64
 	for _, a := range sc.groups {
@@ -42,7 +42,7 @@ func (sc *scan) totals() []report.Fact {
 		sum.errors += a.errors
 		sum.open += a.open
 		sum.durations.Merge(&a.durations)
-		if ns, ok := a.estimatedNs().(int64); ok {
+		if ns, ok := a.estimateDurationNs().(int64); ok {
 			estimated = units.EndOfRange(estimated, ns)
 		}
 	}
@@ -50,7 +50,7 @@ func (sc *scan) totals() []report.Fact {
 	if sum.durations.Count+sum.open < sum.calls || sc.Weights != nil {
 		estimate = estimated
 	}
-	totals := report.Facts(totalColumns, report.Values{
+	totals := report.NewFacts(totalColumns, report.Values{
 		"calls":              sum.calls,
 		"timed_calls":        sum.durations.Count,
 		"total_ns":           sum.durations.SumNs,
@@ -59,12 +59,12 @@ func (sc *scan) totals() []report.Fact {
 		"open_calls":         sum.open,
 	})
 	if sc.Weights != nil {
-		totals = append(totals, report.EstimateOf(report.EstimatedCalls, "calls by estimate", sum.scaled))
+		totals = append(totals, report.EstimateFact(report.EstimatedCallsColumn, "calls by estimate", sum.scaled))
 	}
 	return totals
 }
 
-// callColumns are the columns of scan.table without the group.
+// callColumns are the columns of scan.callTable without the group.
 var callColumns = []report.Column{
 	{
 		Key: "time_pct", Title: "TIME%", Unit: report.UnitPercent,
@@ -129,7 +129,7 @@ var callColumns = []report.Column{
 	{Key: "name", Title: "NAME", Unit: report.UnitText, About: "CUDA driver function"},
 }
 
-// groupColumns are the possible last columns of scan.table, one for each value of --group-by.
+// groupColumns are the possible last columns of scan.callTable, one for each value of --group-by.
 var groupColumns = []report.Column{
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
@@ -161,8 +161,8 @@ var groupColumns = []report.Column{
 	},
 }
 
-// table returns a table with one row per function and group, longest time first.
-func (sc *scan) table(opt *query.Options) (report.Table, error) {
+// callTable returns a table with one row per function and group, longest time first.
+func (sc *scan) callTable(opt *query.Options) (report.Table, error) {
 	table := report.Table{
 		Name:    "api",
 		Title:   "calls by time spent in them on the CPU",
@@ -187,39 +187,39 @@ func (sc *scan) table(opt *query.Options) (report.Table, error) {
 		order = append(order, group.Key)
 	}
 	if sc.Weights != nil {
-		table.Columns = report.InsertAfter(table.Columns, "calls", report.EstimatedCalls)
-		order = append(order, report.EstimatedCalls.Key)
+		table.Columns = report.InsertColumnAfter(table.Columns, "calls", report.EstimatedCallsColumn)
+		order = append(order, report.EstimatedCallsColumn.Key)
 	}
 	var all int64
 	for _, a := range sc.groups {
-		if ns, ok := a.estimatedNs().(int64); ok {
+		if ns, ok := a.estimateDurationNs().(int64); ok {
 			all = units.EndOfRange(all, ns)
 		}
 	}
 	for key, a := range sc.groups {
-		values := sc.values(key, a, all)
+		values := sc.callValues(key, a, all)
 		if isGrouped {
 			values[group.Key] = sc.groupLabel(key)
 		}
 		table.Add(values).StackID = a.stack
 	}
-	sc.hideEmpty(table.Columns)
-	byColumns := table.Compare(order...)
+	sc.hideEmptyColumns(table.Columns)
+	byColumns := table.RowComparer(order...)
 	slices.SortFunc(table.Rows, func(a, b report.Row) int {
 		return cmp.Or(byColumns(a, b), cmp.Compare(a.StackID, b.StackID))
 	})
-	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
+	if err := table.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return table, err
 	}
 	if sc.groupBy == "stack" {
-		frames.Fill(sc.T, &table, opt)
+		frames.FillRowStacks(sc.T, &table, opt)
 	}
 	return table, nil
 }
 
-// hideEmpty hides the columns about calls without a duration, and about open calls, if there are
-// none.
-func (sc *scan) hideEmpty(columns []report.Column) {
+// hideEmptyColumns hides the columns about calls without a duration, and about open calls, if there
+// are none.
+func (sc *scan) hideEmptyColumns(columns []report.Column) {
 	untimed, open := false, false
 	for _, a := range sc.groups {
 		untimed = untimed || a.durations.Count+a.open < a.calls
@@ -237,11 +237,11 @@ func (sc *scan) hideEmpty(columns []report.Column) {
 	}
 }
 
-// values returns the values of a row except its group. all is the time of all rows, ns.
-func (sc *scan) values(key groupKey, a *callGroup, all int64) report.Values {
+// callValues returns the values of a row except its group. all is the time of all rows, ns.
+func (sc *scan) callValues(key groupKey, a *callGroup, all int64) report.Values {
 	d := &a.durations
 	var pct, openNs any
-	if ns, ok := a.estimatedNs().(int64); ok && all > 0 {
+	if ns, ok := a.estimateDurationNs().(int64); ok && all > 0 {
 		pct = units.Percent(ns, all)
 	}
 	if a.open > 0 {
@@ -250,7 +250,7 @@ func (sc *scan) values(key groupKey, a *callGroup, all int64) report.Values {
 	values := report.Values{
 		"time_pct":           pct,
 		"total_ns":           d.Total(),
-		"estimated_total_ns": a.estimatedNs(),
+		"estimated_total_ns": a.estimateDurationNs(),
 		"calls":              a.calls,
 		"timed_calls":        d.Count,
 		"avg_ns":             d.Average(),
@@ -268,7 +268,7 @@ func (sc *scan) values(key groupKey, a *callGroup, all int64) report.Values {
 		"name":               sc.names.List[key.name],
 	}
 	if sc.Weights != nil {
-		values[report.EstimatedCalls.Key] = sampling.RoundToLaunches(a.scaled)
+		values[report.EstimatedCallsColumn.Key] = sampling.RoundToLaunches(a.scaled)
 	}
 	return values
 }

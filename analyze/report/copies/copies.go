@@ -12,11 +12,11 @@ import (
 )
 
 // Run reports copies by direction, size, kind of host memory and mode of the call, and bursts of
-// small copies. It returns a *quality.ClassError if the recording lacks necessary classes of calls,
-// and a *report.SortError for an unknown opt.Sort.
+// small copies. It returns a *quality.MissingClassError if the recording lacks necessary classes of
+// calls, and a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.NewView()
-	if err := quality.Check(t, "copies", Needs); err != nil {
+	if err := quality.CheckClasses(t, "copies", NeededCallClasses); err != nil {
 		return nil, err
 	}
 	host, counts, err := hostmem.Read(t)
@@ -24,7 +24,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		return nil, err
 	}
 	sc := NewScan(calls.NewCallReader(t, &opt.Filter, format.KindMemcpy), host)
-	if err := sc.EachCall(sc.Add); err != nil {
+	if err := sc.EachCall(sc.AddCopy); err != nil {
 		return nil, err
 	}
 	r := &report.Report{
@@ -40,18 +40,18 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 			r.NoMatch = sc.Seen.ExplainNoMatch(&opt.Filter)
 		}
 	}
-	r.Facts, r.Totals = report.Facts(factColumns, report.Values{"result": result}), sc.totals()
-	table := sc.table()
-	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
+	r.Facts, r.Totals = report.NewFacts(factColumns, report.Values{"result": result}), sc.computeTotals()
+	table := sc.groupTable()
+	if err := table.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
 	bursts, sites := sc.burstTable(), sc.siteTable()
 	for _, aside := range []*report.Table{&bursts, &sites} {
-		if err := aside.Arrange("", opt.Top); err != nil {
+		if err := aside.SortAndCut("", opt.Top); err != nil {
 			return nil, err
 		}
 	}
-	frames.Fill(t, &bursts, &opt)
+	frames.FillRowStacks(t, &bursts, &opt)
 	r.Tables = []report.Table{bursts, table, sites}
 	return r, nil
 }

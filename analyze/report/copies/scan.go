@@ -13,27 +13,28 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// A burst is at least burstCopies copies of less than burstBytes each by one thread within burstNs.
+// A burst is at least minBurstCopies copies of less than smallCopyBytes each by one thread within
+// burstWindowNs.
 const (
-	burstCopies = 50
-	burstBytes  = 4 << 10
-	burstNs     = int64(10e6)
+	minBurstCopies = 50
+	smallCopyBytes = 4 << 10
+	burstWindowNs  = int64(10e6)
 )
 
-// bandwidthMinBytes is the smallest copy whose host time measures bandwidth. The time of smaller
-// copies is mostly that of the call.
-const bandwidthMinBytes = 64 << 10
+// minBandwidthCopyBytes is the smallest copy whose host time measures bandwidth. The time of
+// smaller copies is mostly that of the call.
+const minBandwidthCopyBytes = 64 << 10
 
-// measurableBytes is the smallest copy whose host time shows whether the call waited for the copy.
-// linkBytesPerNs exceeds the rate of any link between host and GPU: PCIe 5.0 x16 has 63 GB/s. At
-// that rate 1 MiB takes 16 us. A call that only enqueues the copy takes 5 us.
+// minMeasurableCopyBytes is the smallest copy whose host time shows whether the call waited for the
+// copy. maxLinkBytesPerNs exceeds the rate of any link between host and GPU: PCIe 5.0 x16 has 63
+// GB/s. At that rate 1 MiB takes 16 us. A call that only enqueues the copy takes 5 us.
 const (
-	measurableBytes = 1 << 20
-	linkBytesPerNs  = 64
+	minMeasurableCopyBytes = 1 << 20
+	maxLinkBytesPerNs      = 64
 )
 
-// copySizes are the size classes of copies. below is the upper bound in bytes, exclusive.
-var copySizes = []struct {
+// copySizeClasses are the size classes of copies. below is the upper bound in bytes, exclusive.
+var copySizeClasses = []struct {
 	below int64
 	name  string
 }{
@@ -47,28 +48,28 @@ var copySizes = []struct {
 
 // Modes of copies, by the name of the driver function.
 const (
-	modeBlocking = "blocking"
-	modeAsync    = "async"
+	copyModeBlocking = "blocking"
+	copyModeAsync    = "async"
 )
 
 // Scan collects statistics of copies in one pass. It is not safe for concurrent use.
 type Scan struct {
 	*calls.CallReader
 	host    *hostmem.HostBlocks
-	groups  map[groupKey]*copyStats
-	Sites   map[siteKey]*copyStats
+	groups  map[copyGroupKey]*copyStats
+	Sites   map[copySiteKey]*copyStats
 	threads map[origin.Thread]*threadBursts
-	Bursts  map[burstKey]*burst
+	Bursts  map[burstKey]*burstStats
 }
 
-// groupKey identifies a row of the table of copies. size is an index of copySizes.
-type groupKey struct {
+// copyGroupKey identifies a row of the table of copies. size is an index of copySizeClasses.
+type copyGroupKey struct {
 	direction, mode, host string
 	size                  int
 }
 
-// siteKey is a call site with the direction and mode of its copies. Site is an index of Names.
-type siteKey struct {
+// copySiteKey is a call site with the direction and mode of its copies. Site is an index of Names.
+type copySiteKey struct {
 	Site            int32
 	Direction, mode string
 }
@@ -81,7 +82,7 @@ type copyStats struct {
 	// Copies whose host time is the time of the copy. Their totals give the bandwidth.
 	measuredBytes, measuredNs int64
 	// Async copies of at least 64 KiB with host memory that is not known to be pinned. Measurable
-	// ones are at least measurableBytes large; the call of Stuck ones waited for the copy.
+	// ones are at least minMeasurableCopyBytes large; the call of Stuck ones waited for the copy.
 	Unpinned, UnpinnedBytes, UnpinnedNs int64
 	Measurable, Stuck                   int64
 	FirstNs, LastNs                     int64 // starts of the first and last copy, Unix ns
@@ -91,46 +92,47 @@ type copyStats struct {
 // NewScan returns a Scan of the copies of r. It finds the kind of host memory of each copy in host.
 func NewScan(r *calls.CallReader, host *hostmem.HostBlocks) *Scan {
 	return &Scan{
-		CallReader:  r,
-		host:    host,
-		groups:  make(map[groupKey]*copyStats),
-		Sites:   make(map[siteKey]*copyStats),
-		threads: make(map[origin.Thread]*threadBursts),
-		Bursts:  make(map[burstKey]*burst),
+		CallReader: r,
+		host:       host,
+		groups:     make(map[copyGroupKey]*copyStats),
+		Sites:      make(map[copySiteKey]*copyStats),
+		threads:    make(map[origin.Thread]*threadBursts),
+		Bursts:     make(map[burstKey]*burstStats),
 	}
 }
 
-// Add adds a copy to the statistics. It always returns nil.
-func (sc *Scan) Add(c *calls.Call) error {
+// AddCopy adds a copy to the statistics. It always returns nil.
+func (sc *Scan) AddCopy(c *calls.Call) error {
 	name := sc.Names.List[c.Name]
-	key := groupKey{direction: cmp.Or(sc.Names.List[c.CopyKind], "unknown"), mode: modeBlocking}
+	key := copyGroupKey{direction: cmp.Or(sc.Names.List[c.CopyKind], "unknown"), mode: copyModeBlocking}
 	if strings.Contains(name, "Async") {
-		key.mode = modeAsync
+		key.mode = copyModeAsync
 	}
-	key.host = sc.hostOf(key.direction, c)
-	for key.size < len(copySizes)-1 && c.Bytes >= copySizes[key.size].below {
+	key.host = sc.hostMemoryKind(key.direction, c)
+	for key.size < len(copySizeClasses)-1 && c.Bytes >= copySizeClasses[key.size].below {
 		key.size++
 	}
 	if sc.groups[key] == nil {
 		sc.groups[key] = new(copyStats)
 	}
-	sc.groups[key].add(c, key.measuresBandwidth(c))
-	site := siteKey{c.Site, key.direction, key.mode}
+	sc.groups[key].addCopy(c, key.measuresBandwidth(c))
+	site := copySiteKey{c.Site, key.direction, key.mode}
 	if sc.Sites[site] == nil {
 		sc.Sites[site] = &copyStats{Stack: c.Stack, FirstNs: c.StartNs}
 	}
-	sc.Sites[site].add(c, key.measuresBandwidth(c))
-	if key.mode == modeAsync && key.host == hostmem.HostKindUnknown {
-		sc.Sites[site].addUnpinned(c)
+	sc.Sites[site].addCopy(c, key.measuresBandwidth(c))
+	if key.mode == copyModeAsync && key.host == hostmem.HostKindUnknown {
+		sc.Sites[site].addUnpinnedCopy(c)
 	}
-	if c.Bytes < burstBytes && c.Flags&format.FlagCaptured == 0 && !c.Failed() {
-		sc.addSmall(c)
+	if c.Bytes < smallCopyBytes && c.Flags&format.FlagCaptured == 0 && !c.Failed() {
+		sc.addSmallCopy(c)
 	}
 	return nil
 }
 
-// hostOf returns the kind of host memory of a copy, or "" if neither side is in host memory.
-func (sc *Scan) hostOf(direction string, c *calls.Call) string {
+// hostMemoryKind returns the kind of host memory of a copy, or "" if neither side is in host
+// memory.
+func (sc *Scan) hostMemoryKind(direction string, c *calls.Call) string {
 	switch {
 	case strings.HasPrefix(direction, "H"):
 		return sc.host.KindAt(c.StartNs, c.Pid, c.Src)
@@ -147,14 +149,14 @@ func (sc *Scan) hostOf(direction string, c *calls.Call) string {
 
 // measuresBandwidth reports whether the host time of a call measures bandwidth: the call waits for
 // the copy, and the copy takes most of the time.
-func (k *groupKey) measuresBandwidth(c *calls.Call) bool {
+func (k *copyGroupKey) measuresBandwidth(c *calls.Call) bool {
 	// A copy within a device does not block the call.
 	host := strings.HasPrefix(k.direction, "H") || strings.HasSuffix(k.direction, "toH")
-	return host && k.mode == modeBlocking && c.Bytes >= bandwidthMinBytes && c.EndNs > c.StartNs
+	return host && k.mode == copyModeBlocking && c.Bytes >= minBandwidthCopyBytes && c.EndNs > c.StartNs
 }
 
-// add adds a copy. isMeasured means that its host time measures bandwidth.
-func (s *copyStats) add(c *calls.Call, isMeasured bool) {
+// addCopy adds a copy. isMeasured means that its host time measures bandwidth.
+func (s *copyStats) addCopy(c *calls.Call, isMeasured bool) {
 	s.copies++
 	s.LastNs = max(s.LastNs, c.StartNs)
 	if c.Flags&(format.FlagOpen|format.FlagAbandoned) != 0 {
@@ -184,9 +186,9 @@ func (s *copyStats) add(c *calls.Call, isMeasured bool) {
 	}
 }
 
-// addUnpinned adds an async copy with host memory that is not known to be pinned.
-func (s *copyStats) addUnpinned(c *calls.Call) {
-	if c.Bytes < bandwidthMinBytes || c.Failed() || c.Flags&format.FlagCaptured != 0 {
+// addUnpinnedCopy adds an async copy with host memory that is not known to be pinned.
+func (s *copyStats) addUnpinnedCopy(c *calls.Call) {
+	if c.Bytes < minBandwidthCopyBytes || c.Failed() || c.Flags&format.FlagCaptured != 0 {
 		return
 	}
 	s.Unpinned++
@@ -195,9 +197,9 @@ func (s *copyStats) addUnpinned(c *calls.Call) {
 		return
 	}
 	s.UnpinnedNs = units.EndOfRange(s.UnpinnedNs, c.EndNs-c.StartNs)
-	if c.Bytes >= measurableBytes {
+	if c.Bytes >= minMeasurableCopyBytes {
 		s.Measurable++
-		if c.EndNs-c.StartNs >= c.Bytes/linkBytesPerNs {
+		if c.EndNs-c.StartNs >= c.Bytes/maxLinkBytesPerNs {
 			s.Stuck++
 		}
 	}
@@ -220,9 +222,9 @@ func (s *copyStats) merge(o *copyStats) {
 	)
 }
 
-// rate returns the bandwidth measured on the host, a catalog.MetricValue in bytes per second. It
-// returns nil if no copy measures bandwidth.
-func (s *copyStats) rate() any {
+// bandwidth returns the bandwidth measured on the host, a catalog.MetricValue in bytes per second.
+// It returns nil if no copy measures bandwidth.
+func (s *copyStats) bandwidth() any {
 	if s.measuredNs == 0 {
 		return nil
 	}

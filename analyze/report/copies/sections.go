@@ -14,13 +14,13 @@ var Sections = []report.Section{
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of this report in the HTML page.
-var Page = report.Page{
+// HTMLSection is the section of this report in the HTML page.
+var HTMLSection = report.HTMLSection{
 	Title: "Copies",
 	About: "Memory copies by direction, size and kind of host memory.",
 	Empty: "The recording has no copies in the window.",
 	Kind:  format.KindMemcpy,
 }
 
-// Needs are the classes of calls that the report needs.
-var Needs = []string{format.RecordCopy}
+// NeededCallClasses are the classes of calls that the report needs.
+var NeededCallClasses = []string{format.RecordCopy}

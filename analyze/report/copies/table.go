@@ -43,13 +43,13 @@ var totalColumns = []report.Column{
 	{Key: "open_copies", Title: "open", Unit: report.UnitCount, About: "copies without a recorded return of the call"},
 }
 
-// totals returns the totals of the report.
-func (sc *Scan) totals() []report.Fact {
+// computeTotals returns the totals of the report.
+func (sc *Scan) computeTotals() []report.Fact {
 	var sum copyStats
 	var blocking, unknown, bursts, inBursts int64
 	for key, s := range sc.groups {
 		sum.merge(s)
-		if key.mode == modeBlocking {
+		if key.mode == copyModeBlocking {
 			blocking += s.copies
 		}
 		if key.host == hostmem.HostKindUnknown {
@@ -60,7 +60,7 @@ func (sc *Scan) totals() []report.Fact {
 		bursts += b.Bursts
 		inBursts += b.Copies
 	}
-	return report.Facts(totalColumns, report.Values{
+	return report.NewFacts(totalColumns, report.Values{
 		"copies":                sum.copies,
 		"bytes":                 sum.bytes,
 		"host_sum_ns":           sum.durations.SumNs,
@@ -74,7 +74,7 @@ func (sc *Scan) totals() []report.Fact {
 	})
 }
 
-// groupColumns are the columns of Scan.table.
+// groupColumns are the columns of Scan.groupTable.
 var groupColumns = []report.Column{
 	{Key: "copies", Title: "COPIES", Unit: report.UnitCount, About: "number of copies that began in the window"},
 	{
@@ -126,8 +126,8 @@ var groupColumns = []report.Column{
 	},
 }
 
-// table returns a table with one row per direction, size class, host memory and mode.
-func (sc *Scan) table() report.Table {
+// groupTable returns a table with one row per direction, size class, host memory and mode.
+func (sc *Scan) groupTable() report.Table {
 	table := report.Table{
 		Name: "copies", Title: "copies by time spent in them on the CPU", Columns: slices.Clone(groupColumns),
 		HideFirst: []string{"host_p95_ns", "timed_copies", "host_avg_ns", "open_copies", "bandwidth_bytes_per_second"},
@@ -142,13 +142,13 @@ func (sc *Scan) table() report.Table {
 			"timed_copies":               s.durations.Count,
 			"host_avg_ns":                s.durations.Average(),
 			"host_p95_ns":                s.durations.Quantile(0.95),
-			"bandwidth_bytes_per_second": s.rate(),
+			"bandwidth_bytes_per_second": s.bandwidth(),
 			"captured":                   s.captured,
 			"errors":                     s.errors,
 			"open_copies":                s.open,
 			"mode":                       key.mode,
 			"host_memory":                units.TextOrNil(key.host),
-			"size":                       copySizes[key.size].name,
+			"size":                       copySizeClasses[key.size].name,
 			"direction":                  key.direction,
 		})
 	}
@@ -242,7 +242,7 @@ func (sc *Scan) siteTable() report.Table {
 			"copies":                     s.copies,
 			"timed_copies":               s.durations.Count,
 			"bytes":                      s.bytes,
-			"bandwidth_bytes_per_second": s.rate(),
+			"bandwidth_bytes_per_second": s.bandwidth(),
 			"direction":                  key.Direction,
 			"mode":                       key.mode,
 			"site":                       sc.Names.List[key.Site],

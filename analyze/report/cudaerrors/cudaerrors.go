@@ -18,7 +18,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		return nil, err
 	}
 	s := NewScan(t, &opt.Filter)
-	if err := s.readAll(); err != nil {
+	if err := s.readAllCalls(); err != nil {
 		return nil, err
 	}
 	faults, err := s.findFaults()
@@ -31,28 +31,28 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		Quality: quality.OfRecording(t, counts),
 		Notes:   t.Facts.Notes,
 	}
-	if len(s.Seen.Pids) > 0 && !s.matched() {
+	if len(s.Seen.Pids) > 0 && !s.hasMatchingCall() {
 		r.NoMatch = s.Seen.ExplainNoMatch(&opt.Filter)
 	}
-	frees, err := InvalidFrees(t, s, &r.Quality)
+	frees, err := FindInvalidFrees(t, s, &r.Quality)
 	if err != nil {
 		return nil, err
 	}
-	r.Totals = s.totals(len(faults), frees)
-	r.Facts = s.facts()
-	table, err := s.table(&opt)
+	r.Totals = s.computeTotals(len(faults), frees)
+	r.Facts = s.computeFacts()
+	table, err := s.errorTable(&opt)
 	if err != nil {
 		return nil, err
 	}
 	faultsTable := faultTable(t, faults, opt.Top)
 	faults = faults[:len(faultsTable.Rows)]
-	launches, err := launchesBefore(t, faults, &opt.Filter)
+	launches, err := launchesBeforeFaults(t, faults, &opt.Filter)
 	if err != nil {
 		return nil, err
 	}
 	r.Tables = []report.Table{
 		faultsTable,
-		suspectTable(t, faults, launches, &opt),
+		suspectLaunchTable(t, faults, launches, &opt),
 		invalidFreeTable(t, s, frees, &opt),
 		table,
 		s.nonErrorTable(),

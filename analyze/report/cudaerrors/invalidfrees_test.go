@@ -28,7 +28,11 @@ func newFreeScript(t testing.TB) *freeScript {
 
 // makes adds an allocation at 1 s, by the first of names if there are any.
 func (s *freeScript) makes(ptr, bytes int64, name ...string) *format.Row {
-	r := analyzetest.SetStackAndSite(s.AddAlloc(analyzetest.Second, analyzetest.Us, ptr, bytes), 1, "load (train.cc:10)")
+	r := analyzetest.SetStackAndSite(
+		s.AddAlloc(analyzetest.Second, analyzetest.Us, ptr, bytes),
+		1,
+		"load (train.cc:10)",
+	)
 	if len(name) > 0 {
 		r.Name, r.MemoryKind = name[0], name[1]
 	}
@@ -37,12 +41,18 @@ func (s *freeScript) makes(ptr, bytes int64, name ...string) *format.Row {
 
 // frees adds a free that succeeds at 2 s.
 func (s *freeScript) frees(ptr int64, name ...string) *format.Row {
-	return s.named(analyzetest.SetStackAndSite(s.AddFree(2*analyzetest.Second, analyzetest.Us, ptr), 2, "drop (train.cc:20)"), name)
+	return s.named(
+		analyzetest.SetStackAndSite(s.AddFree(2*analyzetest.Second, analyzetest.Us, ptr), 2, "drop (train.cc:20)"),
+		name,
+	)
 }
 
 // fails adds a free that fails at 3 s.
 func (s *freeScript) fails(ptr int64, name ...string) *format.Row {
-	r := s.named(analyzetest.SetStackAndSite(s.AddFree(3*analyzetest.Second, analyzetest.Us, ptr), 3, "cleanup (train.cc:30)"), name)
+	r := s.named(
+		analyzetest.SetStackAndSite(s.AddFree(3*analyzetest.Second, analyzetest.Us, ptr), 3, "cleanup (train.cc:30)"),
+		name,
+	)
 	r.Result = fault.ResultInvalidValue
 	return r
 }
@@ -324,7 +334,7 @@ func TestInvalidFrees(t *testing.T) {
 		if sites := analyzetest.ColumnTexts(t, r, "invalid_frees", "allocated_site")[0] + ", " + analyzetest.ColumnTexts(t, r, "invalid_frees", "freed_site")[0]; sites != c.sites {
 			t.Errorf("%s: sites %s, want %s", name, sites, c.sites)
 		}
-		if n, _, _ := r.Number("invalid_frees"); n != 1 {
+		if n, _, _ := r.FindNumber("invalid_frees"); n != 1 {
 			t.Errorf("%s: %v invalid frees", name, n)
 		}
 		var evidence string
@@ -367,7 +377,7 @@ func TestInvalidFreesAreGroupedBySites(t *testing.T) {
 		t.Errorf("groups %s", got)
 	}
 	for name, want := range map[string]float64{"invalid_frees": 11, "double_frees": 10, "failed_calls": 11} {
-		if got, _, _ := r.Number(name); got != want {
+		if got, _, _ := r.FindNumber(name); got != want {
 			t.Errorf("%s = %v, want %v", name, got, want)
 		}
 	}
@@ -385,7 +395,7 @@ func TestFailedFreesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, _, _ := r.Number("double_frees"); n != fault.MaxFailedFrees {
+	if n, _, _ := r.FindNumber("double_frees"); n != fault.MaxFailedFrees {
 		t.Errorf("%v double frees", n)
 	}
 	if got := fmt.Sprint(r.Facts[0].Value); got != "5 more failed frees have no verdict, because there are too many" {
@@ -400,7 +410,7 @@ func TestConfidenceOfInvalidFrees(t *testing.T) {
 	}{
 		"complete": {func(*freeScript) {}, report.ConfidenceHigh, ""},
 		"calls lost": {func(s *freeScript) {
-			s.AddRow(format.Row{Kind: format.KindLost, Name: report.LostMemory, StartNs: analyzetest.Epoch, Value: 3})
+			s.AddRow(format.Row{Kind: format.KindLost, Name: report.LostMemoryClass, StartNs: analyzetest.Epoch, Value: 3})
 		}, report.ConfidenceLow, "3 calls that allocate or free memory were lost"},
 	} {
 		s := newFreeScript(t)

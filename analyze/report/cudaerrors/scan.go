@@ -15,23 +15,23 @@ import (
 // concurrent use.
 type Scan struct {
 	*calls.CallCounter
-	Groups    map[Key]*Group
-	nonErrors map[Key]*Group // results that are no errors, such as CUDA_ERROR_NOT_READY; Key.Site is 0
-	Names     origin.StringNumbers   // names of functions and call sites
+	Groups    map[ErrorKey]*ErrorGroup
+	nonErrors map[ErrorKey]*ErrorGroup // results that are no errors, such as CUDA_ERROR_NOT_READY; Key.Site is 0
+	Names     origin.StringNumbers     // names of functions and call sites
 	frees     fault.FailedFrees
 
 	stack []int32
 	site  format.Strings
 }
 
-// Key identifies a group of calls with the same function, call site and result.
-type Key struct {
+// ErrorKey identifies a group of calls with the same function, call site and result.
+type ErrorKey struct {
 	Name, Site int32 // function and call site, indexes of Scan.Names
 	Result     int32 // CUresult
 }
 
-// Group has the statistics of the calls with the same Key.
-type Group struct {
+// ErrorGroup has the statistics of the calls with the same Key.
+type ErrorGroup struct {
 	Calls           int64
 	nested          int64 // part of Calls that was made inside another recorded call
 	FirstNs, LastNs int64 // start of the first and of the last call, Unix ns
@@ -41,20 +41,24 @@ type Group struct {
 
 // NewScan returns a scan of the calls that pass the filter.
 func NewScan(t *timeline.Timeline, f *query.Filter) *Scan {
-	return &Scan{CallCounter: calls.NewCallCounter(t, f), Groups: make(map[Key]*Group), nonErrors: make(map[Key]*Group)}
+	return &Scan{
+		CallCounter: calls.NewCallCounter(t, f),
+		Groups:      make(map[ErrorKey]*ErrorGroup),
+		nonErrors:   make(map[ErrorKey]*ErrorGroup),
+	}
 }
 
-// matched reports whether any call passed the filter, with or without an error.
-func (s *Scan) matched() bool {
+// hasMatchingCall reports whether any call passed the filter, with or without an error.
+func (s *Scan) hasMatchingCall() bool {
 	n := s.Seen.ExplainNoMatch(s.Filter)
 	return n.Filter == ""
 }
 
-// readAll reads all calls of the recording.
-func (s *Scan) readAll() error {
+// readAllCalls reads all calls of the recording.
+func (s *Scan) readAllCalls() error {
 	for _, spans := range [][]timeline.Span{s.T.Memory, s.T.Calls} {
 		for _, span := range spans {
-			s.AddGroup(span.Group)
+			s.ReadRowGroup(span.Group)
 			if err := span.Group.Err(); err != nil {
 				return s.T.WrapReadError(err)
 			}
@@ -63,8 +67,8 @@ func (s *Scan) readAll() error {
 	return nil
 }
 
-// AddGroup processes a row group. If all of its calls succeeded, it reads only their results.
-func (s *Scan) AddGroup(g *format.Group) {
+// ReadRowGroup processes a row group. If all of its calls succeeded, it reads only their results.
+func (s *Scan) ReadRowGroup(g *format.Group) {
 	s.Result, s.Flags = g.Int32("result", s.Result), g.Int32("flags", s.Flags)
 	if !s.Filter.SelectsCallers() && !slices.ContainsFunc(s.Result, func(r int32) bool { return r != 0 }) {
 		return
@@ -91,7 +95,7 @@ func (s *Scan) AddGroup(g *format.Group) {
 			s.Flags[i]&timeline.NoResultFlags != 0 {
 			continue
 		}
-		key := Key{Name: names[s.Name.Index[i]], Result: s.Result[i]}
+		key := ErrorKey{Name: names[s.Name.Index[i]], Result: s.Result[i]}
 		groups := s.nonErrors
 		if calls.IsErrorResult(s.Result[i]) {
 			groups = s.Groups
@@ -103,15 +107,15 @@ func (s *Scan) AddGroup(g *format.Group) {
 		}
 		e := groups[key]
 		if e == nil {
-			e = &Group{FirstNs: start, LastNs: start, Stack: s.stack[i], Threads: make(map[origin.Thread]int64)}
+			e = &ErrorGroup{FirstNs: start, LastNs: start, Stack: s.stack[i], Threads: make(map[origin.Thread]int64)}
 			groups[key] = e
 		}
-		e.add(start, s.stack[i], origin.Thread{Pid: s.Pid[i], Tid: s.Tid[i]}, parent[i] != 0)
+		e.addCall(start, s.stack[i], origin.Thread{Pid: s.Pid[i], Tid: s.Tid[i]}, parent[i] != 0)
 	}
 }
 
-// add adds a call to the group.
-func (e *Group) add(startNs int64, stack int32, th origin.Thread, nested bool) {
+// addCall adds a call to the group.
+func (e *ErrorGroup) addCall(startNs int64, stack int32, th origin.Thread, nested bool) {
 	e.Calls++
 	if nested {
 		e.nested++
@@ -123,8 +127,9 @@ func (e *Group) add(startNs int64, stack int32, th origin.Thread, nested bool) {
 	}
 }
 
-// recordedFromStart returns the processes whose first CUDA call, cuInit, is in the recording.
-func recordedFromStart(t *timeline.Timeline) (map[int32]bool, error) {
+// processesRecordedFromStart returns the processes whose first CUDA call, cuInit, is in the
+// recording.
+func processesRecordedFromStart(t *timeline.Timeline) (map[int32]bool, error) {
 	started := make(map[int32]bool)
 	var name format.Strings
 	var pid []int32
@@ -154,8 +159,8 @@ func (s *Scan) findFaults() ([]fault.GPUFault, error) {
 	}), err
 }
 
-// launchesBefore returns the launches before each asynchronous error.
-func launchesBefore(t *timeline.Timeline, faults []fault.GPUFault, f *query.Filter) ([][]fault.Launch, error) {
+// launchesBeforeFaults returns the launches before each asynchronous error.
+func launchesBeforeFaults(t *timeline.Timeline, faults []fault.GPUFault, f *query.Filter) ([][]fault.Launch, error) {
 	moments := make([]fault.ContextMoment, len(faults))
 	for i, f := range faults {
 		moments[i] = fault.ContextMoment{AtNs: f.EndNs, Pid: f.Pid, Context: f.Context}

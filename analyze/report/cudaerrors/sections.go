@@ -9,15 +9,15 @@ import (
 var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
 	{Title: "asynchronous", Columns: faultColumns},
-	{Title: "suspects", Columns: xid.LaunchColumns},
+	{Title: "suspects", Columns: xid.LaunchBeforeColumns},
 	{Title: "invalid_frees", Columns: invalidFreeColumns},
 	{Title: "errors", Columns: errorColumns},
 	{Title: "no_errors", Columns: nonErrorColumns},
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of this report in the HTML page.
-var Page = report.Page{
+// HTMLSection is the section of this report in the HTML page.
+var HTMLSection = report.HTMLSection{
 	Title: "Failed calls",
 	About: "CUDA calls that returned an error, and the meaning of the errors.",
 	Empty: "No call returned an error.",

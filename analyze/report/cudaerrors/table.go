@@ -19,7 +19,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// factColumns are the columns of Scan.facts.
+// factColumns are the columns of Scan.computeFacts.
 var factColumns = []report.Column{
 	{
 		Key: "result", Title: "result", Unit: report.UnitText,
@@ -115,7 +115,7 @@ var invalidFreeColumns = []report.Column{
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "call site of the failed free"},
 }
 
-// errorColumns are the columns of Scan.table.
+// errorColumns are the columns of Scan.errorTable.
 var errorColumns = []report.Column{
 	{
 		Key: "calls", Title: "CALLS", Unit: report.UnitCount,
@@ -202,9 +202,9 @@ var totalColumns = []report.Column{
 	},
 }
 
-// facts returns the facts of the report: whether any call failed, and how many failed frees have no
-// verdict.
-func (s *Scan) facts() []report.Fact {
+// computeFacts returns the facts of the report: whether any call failed, and how many failed frees
+// have no verdict.
+func (s *Scan) computeFacts() []report.Fact {
 	result := ""
 	switch {
 	case len(s.Groups) == 0:
@@ -213,7 +213,7 @@ func (s *Scan) facts() []report.Fact {
 		n := units.FormatCount(s.frees.LeftOut)
 		result = fmt.Sprintf("%s more failed frees have no verdict, because there are too many", n)
 	}
-	return report.Facts(factColumns, report.Values{"result": result})
+	return report.NewFacts(factColumns, report.Values{"result": result})
 }
 
 // faultTable returns a table with one row per context that an asynchronous error made unusable.
@@ -259,13 +259,13 @@ func faultTable(t *timeline.Timeline, faults []fault.GPUFault, top int) report.T
 	if top > 0 && len(table.Rows) > top {
 		table.OmittedRows, table.Rows = len(table.Rows)-top, table.Rows[:top]
 	}
-	processes.AddRanks(t, &table)
+	processes.AddRankColumn(t, &table)
 	return table
 }
 
-// suspectTable returns a table with one row per launch before an asynchronous error. launches is
-// the result of launchesBefore.
-func suspectTable(
+// suspectLaunchTable returns a table with one row per launch before an asynchronous error. launches
+// is the result of launchesBeforeFaults.
+func suspectLaunchTable(
 	t *timeline.Timeline,
 	faults []fault.GPUFault,
 	launches [][]fault.Launch,
@@ -274,15 +274,15 @@ func suspectTable(
 	table := report.Table{
 		Name:      "suspects",
 		Title:     "suspect launches before the asynchronous errors, the last first",
-		Columns:   xid.LaunchColumns,
+		Columns:   xid.LaunchBeforeColumns,
 		Secondary: true,
 		Keys:      []string{},
 		HideFirst: []string{"tid"},
 	}
 	for i := range faults {
-		xid.AddLaunches(t, &table, faults[i].FormatLabel(t), faults[i].EndNs, launches[i])
+		xid.AddLaunchesBefore(t, &table, faults[i].FormatLabel(t), faults[i].EndNs, launches[i])
 	}
-	frames.Fill(t, &table, opt)
+	frames.FillRowStacks(t, &table, opt)
 	return table
 }
 
@@ -295,17 +295,17 @@ func invalidFreeTable(t *timeline.Timeline, s *Scan, list []InvalidFree, opt *qu
 		HideFirst: []string{"pid", "confidence", "first_ns", "bytes", "allocated_site"},
 	}
 	for i := range list {
-		s.addInvalidFree(&table, &list[i])
+		s.addInvalidFreeRow(&table, &list[i])
 	}
 	if opt.Top > 0 && len(table.Rows) > opt.Top {
 		table.OmittedRows, table.Rows = len(table.Rows)-opt.Top, table.Rows[:opt.Top]
 	}
-	frames.Fill(t, &table, opt)
+	frames.FillRowStacks(t, &table, opt)
 	return table
 }
 
-// addInvalidFree adds the row of one group of invalid frees.
-func (s *Scan) addInvalidFree(table *report.Table, f *InvalidFree) {
+// addInvalidFreeRow adds the row of one group of invalid frees.
+func (s *Scan) addInvalidFreeRow(table *report.Table, f *InvalidFree) {
 	t := s.T
 	since := func(ns int64) int64 { return ns - t.RecordingWindow().FromNs }
 	name, site := s.Names.List[f.Name], s.Names.List[f.Site]
@@ -353,12 +353,12 @@ func (s *Scan) addInvalidFree(table *report.Table, f *InvalidFree) {
 		"freed_site":         units.TextOrNil(f.FreedAt),
 		"site":               site,
 	})
-	row.StackID, row.Evidence = f.Stack, f.evidence(t, name, site)
+	row.StackID, row.Evidence = f.Stack, f.evidenceText(t, name, site)
 }
 
-// table returns a table with one row per function, result and call site, sorted by class, worst
-// first, and then by number of calls.
-func (s *Scan) table(opt *query.Options) (report.Table, error) {
+// errorTable returns a table with one row per function, result and call site, sorted by class,
+// worst first, and then by number of calls.
+func (s *Scan) errorTable(opt *query.Options) (report.Table, error) {
 	table := report.Table{
 		Name:      "errors",
 		Title:     "failed calls",
@@ -368,10 +368,10 @@ func (s *Scan) table(opt *query.Options) (report.Table, error) {
 	start := s.T.RecordingWindow().FromNs
 	for key, e := range s.Groups {
 		name := s.Names.List[key.Name]
-		processNames, threads := threadNames(s.T, e.Threads)
+		processNames, threads := processesAndThreads(s.T, e.Threads)
 		row := table.Add(report.Values{
 			"calls":        e.Calls,
-			"class":        ClassOf(name, key.Result),
+			"class":        ClassOfError(name, key.Result),
 			"name":         name,
 			"result":       int64(key.Result),
 			"result_name":  catalog.ResultName(key.Result),
@@ -386,21 +386,21 @@ func (s *Scan) table(opt *query.Options) (report.Table, error) {
 		})
 		row.StackID, row.Evidence = e.Stack, catalog.ResultMeaning(key.Result)
 	}
-	rank := func(r *report.Row) int { return slices.Index(Classes, table.Cell(r, "class").(string)) }
-	order := table.Compare("calls", "name", "-result", "site")
+	rank := func(r *report.Row) int { return slices.Index(ErrorClasses, table.Cell(r, "class").(string)) }
+	order := table.RowComparer("calls", "name", "-result", "site")
 	slices.SortFunc(table.Rows, func(a, b report.Row) int {
 		return cmp.Or(cmp.Compare(rank(&a), rank(&b)), order(a, b))
 	})
-	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
+	if err := table.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return table, err
 	}
-	frames.Fill(s.T, &table, opt)
+	frames.FillRowStacks(s.T, &table, opt)
 	return table, nil
 }
 
-// threadNames returns the ids of the processes that made calls, and the threads with the most
-// calls.
-func threadNames(t *timeline.Timeline, calls map[origin.Thread]int64) (processNames, threads []string) {
+// processesAndThreads returns the ids of the processes that made calls, and the threads with the
+// most calls.
+func processesAndThreads(t *timeline.Timeline, calls map[origin.Thread]int64) (processNames, threads []string) {
 	const maxNames = 8
 	list := slices.SortedFunc(maps.Keys(calls), func(a, b origin.Thread) int {
 		return cmp.Or(cmp.Compare(calls[b], calls[a]), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Tid, b.Tid))
@@ -435,12 +435,12 @@ func (s *Scan) nonErrorTable() report.Table {
 	return table
 }
 
-// totals returns the sums over the groups. faults is the number of asynchronous errors.
-func (s *Scan) totals(faults int, frees []InvalidFree) []report.Fact {
+// computeTotals returns the sums over the groups. faults is the number of asynchronous errors.
+func (s *Scan) computeTotals(faults int, frees []InvalidFree) []report.Fact {
 	var failed, memory, questions, nonErrors int64
 	for key, e := range s.Groups {
 		failed += e.Calls
-		switch ClassOf(s.Names.List[key.Name], key.Result) {
+		switch ClassOfError(s.Names.List[key.Name], key.Result) {
 		case "memory":
 			memory += e.Calls
 		case "question":
@@ -450,13 +450,13 @@ func (s *Scan) totals(faults int, frees []InvalidFree) []report.Fact {
 	for _, e := range s.nonErrors {
 		nonErrors += e.Calls
 	}
-	return report.Facts(totalColumns, report.Values{
+	return report.NewFacts(totalColumns, report.Values{
 		"failed_calls":        failed,
 		"asynchronous_errors": int64(faults),
 		"out_of_memory":       memory,
 		"questions":           questions,
 		"no_errors":           nonErrors,
-		"invalid_frees":       countFrees(frees, fault.VerdictRefused),
-		"double_frees":        countFrees(frees, fault.VerdictDoubleFree),
+		"invalid_frees":       countFreesWithVerdict(frees, fault.VerdictRefused),
+		"double_frees":        countFreesWithVerdict(frees, fault.VerdictDoubleFree),
 	})
 }

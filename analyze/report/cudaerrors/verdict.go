@@ -14,20 +14,21 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Classes are the classes of errors, worst first. They are values of the column "class".
-var Classes = []string{"asynchronous", "memory", "call", "question"}
+// ErrorClasses are the classes of errors, worst first. They are values of the column "class".
+var ErrorClasses = []string{"asynchronous", "memory", "call", "question"}
 
-// ClassOf returns the class of a failed call. name is the driver function, result its CUresult.
-func ClassOf(name string, result int32) string {
+// ClassOfError returns the class of a failed call. name is the driver function, result its
+// CUresult.
+func ClassOfError(name string, result int32) string {
 	switch {
 	case catalog.IsAsynchronousError(result):
-		return Classes[0]
+		return ErrorClasses[0]
 	case result == calls.ResultOutOfMemory:
-		return Classes[1]
+		return ErrorClasses[1]
 	case catalog.IsExpectedQueryFailure(name, result):
-		return Classes[3]
+		return ErrorClasses[3]
 	}
-	return Classes[2]
+	return ErrorClasses[2]
 }
 
 // InvalidFree is a group of failed frees with the same verdict, call sites and result. FailedFree
@@ -43,9 +44,9 @@ type InvalidFree struct {
 	fromStart            bool     // the recording has the first CUDA call of the process
 }
 
-// InvalidFrees returns the failed frees of a scan that are errors of the program, in groups. It
+// FindInvalidFrees returns the failed frees of a scan that are errors of the program, in groups. It
 // sorts by verdict, worst first, and then by number of calls.
-func InvalidFrees(t *timeline.Timeline, s *Scan, q *report.Quality) ([]InvalidFree, error) {
+func FindInvalidFrees(t *timeline.Timeline, s *Scan, q *report.Quality) ([]InvalidFree, error) {
 	found, err := fault.ClassifyFrees(t, s.frees.List)
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -79,7 +80,7 @@ func InvalidFrees(t *timeline.Timeline, s *Scan, q *report.Quality) ([]InvalidFr
 		list[at].Calls++
 		list[at].LastNs = max(list[at].LastNs, f.StartNs)
 	}
-	started, err := recordedFromStart(t)
+	started, err := processesRecordedFromStart(t)
 	if err != nil {
 		return nil, err
 	}
@@ -123,17 +124,18 @@ func (f *InvalidFree) setConfidence(q *report.Quality) {
 	}
 }
 
-// CountByKey returns the number of invalid frees by the key of Scan.Groups.
-func CountByKey(list []InvalidFree) map[Key]int64 {
-	calls := make(map[Key]int64)
+// CountInvalidFrees returns the number of invalid frees by the key of Scan.Groups.
+func CountInvalidFrees(list []InvalidFree) map[ErrorKey]int64 {
+	calls := make(map[ErrorKey]int64)
 	for i := range list {
-		calls[Key{list[i].Name, list[i].Site, list[i].Result}] += list[i].Calls
+		calls[ErrorKey{list[i].Name, list[i].Site, list[i].Result}] += list[i].Calls
 	}
 	return calls
 }
 
-// countFrees returns the number of calls with a verdict. fault.VerdictRefused counts all calls.
-func countFrees(list []InvalidFree, verdict fault.FreeVerdict) (n int64) {
+// countFreesWithVerdict returns the number of calls with a verdict. fault.VerdictRefused counts all
+// calls.
+func countFreesWithVerdict(list []InvalidFree, verdict fault.FreeVerdict) (n int64) {
 	for i := range list {
 		if verdict == fault.VerdictRefused || list[i].Verdict == verdict {
 			n += list[i].Calls
@@ -142,9 +144,9 @@ func countFrees(list []InvalidFree, verdict fault.FreeVerdict) (n int64) {
 	return n
 }
 
-// evidence returns a sentence on the block and its earlier calls. name and site are those of the
-// free.
-func (f *InvalidFree) evidence(t *timeline.Timeline, name, site string) string {
+// evidenceText returns a sentence on the block and its earlier calls. name and site are those of
+// the free.
+func (f *InvalidFree) evidenceText(t *timeline.Timeline, name, site string) string {
 	at := func(ns int64) string { return units.FormatDuration(ns - t.RecordingWindow().FromNs) }
 	made := "the recording has no allocation of the block"
 	if f.Allocated {
@@ -169,7 +171,7 @@ func (f *InvalidFree) evidence(t *timeline.Timeline, name, site string) string {
 		text = fmt.Sprintf("%s; the end of its context at %s freed it; %s", made, at(f.AtNs), call)
 	case fault.VerdictUnknownPointer:
 		text = fmt.Sprintf("%s; no recorded call of the process returned this address: %s",
-			call, f.possibleOrigin())
+			call, f.possibleOrigins())
 	}
 	if f.Calls > 1 {
 		text += fmt.Sprintf("; the first of %s", units.CountWithNoun(f.Calls, "call"))
@@ -177,8 +179,8 @@ func (f *InvalidFree) evidence(t *timeline.Timeline, name, site string) string {
 	return text + "; " + report.ConfidenceText(f.Level, f.Reasons)
 }
 
-// possibleOrigin returns possible explanations of an unknown pointer.
-func (f *InvalidFree) possibleOrigin() string {
+// possibleOrigins returns possible explanations of an unknown pointer.
+func (f *InvalidFree) possibleOrigins() string {
 	if f.Level == report.ConfidenceHigh {
 		return "the memory belongs to another process, or CUDA did not allocate it"
 	}

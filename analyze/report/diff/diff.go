@@ -29,39 +29,39 @@ func Run(before, after *Side, opt query.Options) (*report.Report, error) {
 	for _, n := range b.Notes {
 		r.Notes = append(r.Notes, "after: "+n)
 	}
-	d := differ{before: before, after: after}
+	d := reportComparer{before: before, after: after}
 	r.Tables = []report.Table{setupTable(before, after), d.numberTable()}
 	var skipped []string
 	for i := range b.Tables {
 		after := &b.Tables[i]
 		at := slices.IndexFunc(a.Tables, func(t report.Table) bool { return t.Name == after.Name })
-		if at < 0 || !isComparable(after) {
+		if at < 0 || !isTableComparable(after) {
 			skipped = append(skipped, after.Name)
 			continue
 		}
-		r.Tables = append(r.Tables, d.join(&a.Tables[at], after))
+		r.Tables = append(r.Tables, d.compareTables(&a.Tables[at], after))
 	}
-	r.Totals = d.totals()
-	r.Facts = append(report.Facts(factColumns, report.Values{
+	r.Totals = d.computeTotals()
+	r.Facts = append(report.NewFacts(factColumns, report.Values{
 		"report":       b.Command,
 		"before":       before.label(),
 		"after":        after.label(),
-		"per":          d.per(),
+		"per":          d.divisorText(),
 		"not_compared": strings.Join(skipped, ", "),
 	}), d.numbers...)
-	return r, arrangeTables(r.Tables, opt.Sort, opt.Top)
+	return r, sortAndCutTables(r.Tables, opt.Sort, opt.Top)
 }
 
-// differ compares the tables and numbers of two reports and counts the differences.
-type differ struct {
+// reportComparer compares the tables and numbers of two reports and counts the differences.
+type reportComparer struct {
 	before, after                 *Side
 	changed, added, removed, same int64         // number of changed, new, removed and equal rows
 	numbers                       []report.Fact // comparisons of facts and totals
 	verdicts                      []report.Fact // numbers of rows that got or lost a verdict
 }
 
-// per returns the divisors of the numbers as text, or "" if numbers are not divided.
-func (d *differ) per() string {
+// divisorText returns the divisors of the numbers as text, or "" if numbers are not divided.
+func (d *reportComparer) divisorText() string {
 	if d.after.amount == 0 {
 		return ""
 	}
@@ -73,9 +73,9 @@ func (d *differ) per() string {
 	)
 }
 
-// totals returns the totals of the comparison.
-func (d *differ) totals() []report.Fact {
-	return append(report.Facts(totalColumns, report.Values{
+// computeTotals returns the totals of the comparison.
+func (d *reportComparer) computeTotals() []report.Fact {
+	return append(report.NewFacts(totalColumns, report.Values{
 		"changed": d.changed,
 		"new":     d.added,
 		"gone":    d.removed,
@@ -83,22 +83,22 @@ func (d *differ) totals() []report.Fact {
 	}), d.verdicts...)
 }
 
-// arrangeTables sorts all tables that have the column by, and cuts them to top rows. It skips the
-// tables setup and numbers. It returns a *report.SortError if no table has the column.
-func arrangeTables(tables []report.Table, by string, top int) error {
+// sortAndCutTables sorts all tables that have the column by, and cuts them to top rows. It skips
+// the tables setup and numbers. It returns a *report.SortError if no table has the column.
+func sortAndCutTables(tables []report.Table, by string, top int) error {
 	var wrong error
 	sorted := false
 	for i := range tables {
 		t := &tables[i]
-		if t.Name == setupName || t.Name == numbersName {
+		if t.Name == setupTableName || t.Name == numbersTableName {
 			continue
 		}
-		err := t.Arrange(by, 0)
+		err := t.SortAndCut(by, 0)
 		sorted = sorted || err == nil
 		if wrong == nil {
 			wrong = err
 		}
-		if err := t.Arrange("", top); err != nil {
+		if err := t.SortAndCut("", top); err != nil {
 			return err
 		}
 	}

@@ -34,7 +34,7 @@ import (
 
 func side(t *testing.T, tp *analyzetest.TestRecording, path string, make diff.ReportFunc, per string) *diff.Side {
 	t.Helper()
-	p, err := diff.ParsePer(per)
+	p, err := diff.ParseDivisor(per)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,16 +102,16 @@ func TestDiffByHand(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	p, err := diff.ParsePer("step=c")
+	p, err := diff.ParseDivisor("step=c")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var none *diff.NoStepsError
+	var none *diff.NoStepLaunchError
 	if _, err := diff.NewSide(before.Timeline(), summary.Run, query.Options{}, p); !errors.As(err, &none) {
 		t.Errorf("steps of a kernel that there is not: %v", err)
 	}
 	for _, text := range []string{"hour", "step", "step=("} {
-		if _, err := diff.ParsePer(text); err == nil {
+		if _, err := diff.ParseDivisor(text); err == nil {
 			t.Errorf("%q is accepted", text)
 		}
 	}
@@ -146,12 +146,12 @@ func TestDiffOfLeaks(t *testing.T) {
 		"changed":           0,
 		"live_bytes_change": 1000 * float64(analyzetest.Mib),
 	} {
-		if v, ok, known := r.Number(name); v != want || !ok || !known {
+		if v, ok, known := r.FindNumber(name); v != want || !ok || !known {
 			t.Errorf("%s is %v (%v, %v), want %v", name, v, ok, known, want)
 		}
 	}
 	back := newDiffReport(t, b, a, query.Options{Sort: "change"})
-	if v, _, _ := back.Number("gone_growing"); v != 1 {
+	if v, _, _ := back.FindNumber("gone_growing"); v != 1 {
 		t.Errorf("the other way round %v rows are no longer growing", v)
 	}
 	if status := analyzetest.ColumnTexts(t, back, "leaks", "row"); status[len(status)-1] != "gone" {
@@ -162,7 +162,7 @@ func TestDiffOfLeaks(t *testing.T) {
 		t.Error(err)
 	}
 	same := newDiffReport(t, a, a, query.Options{})
-	if v, _, _ := same.Number(
+	if v, _, _ := same.FindNumber(
 		"same",
 	); v != float64(len(analyzetest.ColumnTexts(t, same, "leaks", "row"))) ||
 		len(same.Tables[0].Rows)+len(same.Tables[1].Rows) > 0 {
@@ -236,16 +236,16 @@ func TestEveryReportCanBeCompared(t *testing.T) {
 		"sync":    waits.Run,
 		"gaps":    gaps.Run,
 		"memory": func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-			return memory.RunWith(t, memory.Options{Options: opt})
+			return memory.RunWithOptions(t, memory.Options{Options: opt})
 		},
 		"hang": func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-			return hang.RunWith(t, hang.Options{Options: opt})
+			return hang.RunWithOptions(t, hang.Options{Options: opt})
 		},
 		"allocator": func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-			return allocator.RunWith(t, allocator.Options{Options: opt})
+			return allocator.RunWithOptions(t, allocator.Options{Options: opt})
 		},
 		"frag": func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-			r, _, err := frag.RunWith(t, frag.Options{Options: opt})
+			r, _, err := frag.RunWithOptions(t, frag.Options{Options: opt})
 			return r, err
 		},
 	}
@@ -265,7 +265,7 @@ func TestEveryReportCanBeCompared(t *testing.T) {
 				for _, b := range sides {
 					r := newDiffReport(t, a, b, query.Options{Top: 5})
 					if a == b {
-						if v, _, _ := r.Number("changed"); v != 0 {
+						if v, _, _ := r.FindNumber("changed"); v != 0 {
 							t.Errorf("%s: a recording differs from itself", name)
 						}
 					}
@@ -310,7 +310,7 @@ func TestDiffOfRowsOfAnyValue(t *testing.T) {
 	}
 	tp.Meta.StartNs, tp.Meta.EndNs = -1<<63, 1<<63-1
 	hung := func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-		return hang.RunWith(t, hang.Options{Options: opt})
+		return hang.RunWithOptions(t, hang.Options{Options: opt})
 	}
 	for _, make := range []diff.ReportFunc{hung, leaks.Run, summary.Run} {
 		a, b := side(t, tp, "a", make, "second"), side(t, analyzetest.NewTestRecording(t), "b", make, "second")

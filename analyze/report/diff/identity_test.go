@@ -13,13 +13,19 @@ import (
 )
 
 func TestRowsOfTwoRecordingsArePairedByRank(t *testing.T) {
-	before, after, bare := analyzetest.FourRanksRecording(t), analyzetest.FourRanksRecording(t), analyzetest.FourRanksRecording(t)
+	before, after, bare := analyzetest.FourRanksRecording(
+		t,
+	), analyzetest.FourRanksRecording(
+		t,
+	), analyzetest.FourRanksRecording(
+		t,
+	)
 	for i := range int32(4) {
 		before.AddIdentity(42+i, analyzetest.RankIdentity(int(i), 4, "a"), nil)
 		after.AddIdentity(45-i, analyzetest.RankIdentity(int(i), 4, "b"), nil)
 	}
 	diffReport := func(tl *timeline.Timeline, o query.Options) (*report.Report, error) {
-		return hang.RunWith(tl, hang.Options{Options: o})
+		return hang.RunWithOptions(tl, hang.Options{Options: o})
 	}
 	r := newDiffReport(t, side(t, before, "a", diffReport, ""), side(t, after, "b", diffReport, ""), query.Options{})
 	changed := make(map[string]string)

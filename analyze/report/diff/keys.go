@@ -8,9 +8,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// keyNames are the keys of columns that identify a row, for tables without Keys. They exclude
-// process ids, thread ids and handles, because these differ between recordings.
-var keyNames = []string{
+// defaultKeyNames are the keys of columns that identify a row, for tables without Keys. They
+// exclude process ids, thread ids and handles, because these differ between recordings.
+var defaultKeyNames = []string{
 	"name", "kind", "call", "kernel", "function", "module", "library", "owner", "site", "stack", "thread", "stream",
 	"size", "size_bucket", "direction", "copy_kind", "memory_kind", "device", "device_name", "metric", "reason",
 	"status", "class", "check", "result", "result_name", "process", "event", "pool", "rule",
@@ -21,7 +21,7 @@ var keyNames = []string{
 func keyColumns(t *report.Table) (list []report.Column) {
 	names := t.Keys
 	if names == nil {
-		names = keyNames
+		names = defaultKeyNames
 	}
 	for _, c := range t.Columns {
 		if slices.Contains(names, c.Key) {
@@ -31,50 +31,51 @@ func keyColumns(t *report.Table) (list []report.Column) {
 	return list
 }
 
-// commonKeys returns the keys of the keyColumns that another table has too. For example, only one
-// of the recordings may have ranks.
-func commonKeys(t, other *report.Table) (keys []string) {
+// commonKeyColumns returns the keys of the keyColumns that another table has too. For example, only
+// one of the recordings may have ranks.
+func commonKeyColumns(t, other *report.Table) (keys []string) {
 	for _, c := range keyColumns(t) {
-		if report.ColumnOf(other, c.Key) >= 0 {
+		if report.ColumnIndex(other, c.Key) >= 0 {
 			keys = append(keys, c.Key)
 		}
 	}
 	return keys
 }
 
-// isComparable reports whether a table has key columns and number columns.
-func isComparable(t *report.Table) bool {
-	return len(keyColumns(t)) > 0 && slices.ContainsFunc(t.Columns, func(c report.Column) bool { return isMeasure(&c) })
+// isTableComparable reports whether a table has key columns and number columns.
+func isTableComparable(t *report.Table) bool {
+	return len(keyColumns(t)) > 0 &&
+		slices.ContainsFunc(t.Columns, func(c report.Column) bool { return isMeasureColumn(&c) })
 }
 
-// pair has the matching rows of both recordings. One of the rows may be nil.
-type pair struct{ before, after *report.Row }
+// rowPair has the matching rows of both recordings. One of the rows may be nil.
+type rowPair struct{ before, after *report.Row }
 
-// pairs returns the pairs of rows of two tables with equal keys. Rows with the same key are paired
-// in order.
-func pairs(a, b *report.Table) []pair {
+// pairRows returns the pairs of rows of two tables with equal keys. Rows with the same key are
+// paired in order.
+func pairRows(a, b *report.Table) []rowPair {
 	index := make(map[string][]int)
-	var list []pair
-	keysOfA, keysOfB := commonKeys(a, b), commonKeys(b, a)
+	var list []rowPair
+	keysOfA, keysOfB := commonKeyColumns(a, b), commonKeyColumns(b, a)
 	for i := range a.Rows {
-		key := keyOf(a, &a.Rows[i], keysOfA)
+		key := rowKey(a, &a.Rows[i], keysOfA)
 		index[key] = append(index[key], len(list))
-		list = append(list, pair{before: &a.Rows[i]})
+		list = append(list, rowPair{before: &a.Rows[i]})
 	}
 	for i := range b.Rows {
-		key := keyOf(b, &b.Rows[i], keysOfB)
+		key := rowKey(b, &b.Rows[i], keysOfB)
 		if at := index[key]; len(at) > 0 {
 			list[at[0]].after, index[key] = &b.Rows[i], at[1:]
 			continue
 		}
-		list = append(list, pair{after: &b.Rows[i]})
+		list = append(list, rowPair{after: &b.Rows[i]})
 	}
 	return list
 }
 
-// keyOf returns the key of a row as text. Stack ids and process ids differ between recordings, so
+// rowKey returns the key of a row as text. Stack ids and process ids differ between recordings, so
 // it uses the frames of the stack and the name of the process or thread instead.
-func keyOf(t *report.Table, r *report.Row, keys []string) string {
+func rowKey(t *report.Table, r *report.Row, keys []string) string {
 	var b strings.Builder
 	for _, key := range keys {
 		text := fmt.Sprint(t.Cell(r, key))

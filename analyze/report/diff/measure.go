@@ -9,22 +9,23 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// isMeasure reports whether the values of a column in two recordings can be subtracted. Names,
-// points in time and time series cannot.
-func isMeasure(c *report.Column) bool {
+// isMeasureColumn reports whether the values of a column in two recordings can be subtracted.
+// Names, points in time and time series cannot.
+func isMeasureColumn(c *report.Column) bool {
 	switch c.Unit {
 	case report.UnitText, report.UnitTime, report.UnitID, report.UnitSeries:
 		return false
 	case report.UnitNs:
-		return !hasWord(c, "at", "first", "last", "moment")
+		return !keyHasWord(c, "at", "first", "last", "moment")
 	}
 	return true
 }
 
-// isSum reports whether the values of a column grow with the length of a recording.
-func isSum(c *report.Column) bool {
-	return (c.Unit == report.UnitCount || c.Unit == report.UnitBytes || c.Unit == report.UnitNs) && isMeasure(c) &&
-		!hasWord(
+// isSumColumn reports whether the values of a column grow with the length of a recording.
+func isSumColumn(c *report.Column) bool {
+	return (c.Unit == report.UnitCount || c.Unit == report.UnitBytes || c.Unit == report.UnitNs) &&
+		isMeasureColumn(c) &&
+		!keyHasWord(
 			c,
 			"max",
 			"min",
@@ -55,42 +56,43 @@ func isSum(c *report.Column) bool {
 		)
 }
 
-// hasWord reports whether the key of a column contains one of the words.
-func hasWord(c *report.Column, words ...string) bool {
+// keyHasWord reports whether the key of a column contains one of the words.
+func keyHasWord(c *report.Column, words ...string) bool {
 	return slices.ContainsFunc(strings.Split(c.Key, "_"), func(w string) bool { return slices.Contains(words, w) })
 }
 
-// measure is a number column with the keys of the columns that compare it.
-type measure struct {
+// comparedMeasure is a number column with the keys of the columns that compare it.
+type comparedMeasure struct {
 	report.Column
 	before, after, change, changePct string
 }
 
-// measure returns the measure of a column or fact. isTaken reports whether the report itself has a
-// column or fact with a key, such as launches_per_second.
-func (d *differ) measure(c report.Column, isTaken func(key string) bool) measure {
+// newMeasure returns the measure of a column or fact. isTaken reports whether the report itself has
+// a column or fact with a key, such as launches_per_second.
+func (d *reportComparer) newMeasure(c report.Column, isTaken func(key string) bool) comparedMeasure {
 	name := c.Key
-	if unit := d.after.per.unit; d.after.amount > 0 && isSum(&c) {
+	if unit := d.after.per.unit; d.after.amount > 0 && isSumColumn(&c) {
 		if name += "_per_" + unit; isTaken(name) {
 			name = c.Key + "_by_" + unit
 		}
 	}
-	return measure{c, name + "_before", name + "_after", name + "_change", name + "_change_pct"}
+	return comparedMeasure{c, name + "_before", name + "_after", name + "_change", name + "_change_pct"}
 }
 
-// values returns the values of both recordings, and the change between the numbers from and to.
-func (m *measure) values(was, is, from, to any) report.Values {
-	diff, pct := difference(from, to)
+// changeValues returns the values of both recordings, and the change between the numbers from and
+// to.
+func (m *comparedMeasure) changeValues(was, is, from, to any) report.Values {
+	diff, pct := computeChange(from, to)
 	return report.Values{m.before: was, m.after: is, m.change: diff, m.changePct: pct}
 }
 
-// value returns the number in a cell. A sum is divided by seconds or steps if --per is set. value
-// returns nil if the cell is no number.
-func (s *Side) value(c *report.Column, v any) any {
+// cellNumber returns the number in a cell. A sum is divided by seconds or steps if --per is set.
+// value returns nil if the cell is no number.
+func (s *Side) cellNumber(c *report.Column, v any) any {
 	var n float64
 	switch v := v.(type) {
 	case int64:
-		if s.amount == 0 || !isSum(c) {
+		if s.amount == 0 || !isSumColumn(c) {
 			return v
 		}
 		n = float64(v)
@@ -106,7 +108,7 @@ func (s *Side) value(c *report.Column, v any) any {
 	default:
 		return nil
 	}
-	if s.amount > 0 && isSum(c) {
+	if s.amount > 0 && isSumColumn(c) {
 		n /= s.amount
 	}
 	if math.IsNaN(n) || math.IsInf(n, 0) {
@@ -115,9 +117,9 @@ func (s *Side) value(c *report.Column, v any) any {
 	return n
 }
 
-// difference returns after - before, and the same in percent of before. It returns nil for unknown
-// values.
-func difference(before, after any) (diff, pct any) {
+// computeChange returns after - before, and the same in percent of before. It returns nil for
+// unknown values.
+func computeChange(before, after any) (diff, pct any) {
 	was, wasNumber := report.AsNumber(before)
 	is, isNumber := report.AsNumber(after)
 	if !wasNumber || !isNumber {
@@ -139,27 +141,27 @@ func difference(before, after any) (diff, pct any) {
 	return nil, pct
 }
 
-// signed returns the unit of differences of values in unit u.
-func signed(u report.Unit) report.Unit {
+// signedUnit returns the unit of differences of values in unit u.
+func signedUnit(u report.Unit) report.Unit {
 	if u == report.UnitText {
 		return u
 	}
 	return u | report.UnitSigned
 }
 
-// verdictCount counts rows that got or lost a verdict.
-type verdictCount struct {
+// verdictChanges counts rows that got or lost a verdict.
+type verdictChanges struct {
 	names        []string
 	gained, lost map[string]int64 // number of rows by verdict
 }
 
-// newVerdictCount returns a verdictCount with the verdicts of a table, all 0.
-func newVerdictCount(t *report.Table) *verdictCount {
-	return &verdictCount{slices.Clone(t.Verdicts), make(map[string]int64), make(map[string]int64)}
+// newVerdictChanges returns a verdictChanges with the verdicts of a table, all 0.
+func newVerdictChanges(t *report.Table) *verdictChanges {
+	return &verdictChanges{slices.Clone(t.Verdicts), make(map[string]int64), make(map[string]int64)}
 }
 
-// add counts a row with a verdict in each recording. nil means that the row has no verdict.
-func (v *verdictCount) add(was, is any) {
+// addRow counts a row with a verdict in each recording. nil means that the row has no verdict.
+func (v *verdictChanges) addRow(was, is any) {
 	before, _ := was.(string)
 	after, _ := is.(string)
 	for _, s := range []string{before, after} {
@@ -173,8 +175,8 @@ func (v *verdictCount) add(was, is any) {
 	}
 }
 
-// facts returns two totals per verdict: rows that got it, and rows that lost it.
-func (v *verdictCount) facts() (list []report.Fact) {
+// changeFacts returns two totals per verdict: rows that got it, and rows that lost it.
+func (v *verdictChanges) changeFacts() (list []report.Fact) {
 	for _, name := range v.names {
 		key := strings.ReplaceAll(name, " ", "_")
 		gained := report.Column{

@@ -8,6 +8,6 @@ import (
 var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
 	{Title: "setup", Columns: setupColumns},
-	{Title: "names", Columns: nameColumns},
+	{Title: "names", Columns: derivedKeyColumns},
 	{Title: "totals", Columns: totalColumns},
 }

@@ -15,34 +15,34 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Per is the divisor of the numbers of a comparison: none (the zero value), seconds, or steps.
-type Per struct {
+// Divisor is the divisor of the numbers of a comparison: none (the zero value), seconds, or steps.
+type Divisor struct {
 	unit   string
 	kernel *regexp.Regexp // each launch of a matching kernel is a step
 }
 
-// ParsePer parses "second", or "step=REGEX", where REGEX matches a kernel that is launched once per
-// step.
-func ParsePer(text string) (Per, error) {
+// ParseDivisor parses "second", or "step=REGEX", where REGEX matches a kernel that is launched once
+// per step.
+func ParseDivisor(text string) (Divisor, error) {
 	if text == "" || text == "second" {
-		return Per{unit: text}, nil
+		return Divisor{unit: text}, nil
 	}
 	pattern, ok := strings.CutPrefix(text, "step=")
 	if !ok {
-		return Per{}, fmt.Errorf("%q is neither second nor step=REGEX", text)
+		return Divisor{}, fmt.Errorf("%q is neither second nor step=REGEX", text)
 	}
 	kernel, err := regexp.Compile(pattern)
 	if err != nil {
-		return Per{}, err
+		return Divisor{}, err
 	}
-	return Per{"step", kernel}, nil
+	return Divisor{"step", kernel}, nil
 }
 
-// NoStepsError is returned for a recording without a launch of the kernel that counts steps.
-type NoStepsError struct{ Kernel string }
+// NoStepLaunchError is returned for a recording without a launch of the kernel that counts steps.
+type NoStepLaunchError struct{ Kernel string }
 
 // Error names the pattern of the kernel.
-func (e *NoStepsError) Error() string {
+func (e *NoStepLaunchError) Error() string {
 	return fmt.Sprintf("no launch of a kernel matches %q", e.Kernel)
 }
 
@@ -54,43 +54,44 @@ type ReportFunc func(*timeline.Timeline, query.Options) (*report.Report, error)
 type Side struct {
 	Path   string
 	report *report.Report
-	setup  map[string]string // by name of setupNames
-	per    Per
+	setup  map[string]string // by name of setupPropertyNames
+	per    Divisor
 	amount float64 // number of seconds or steps; 0: numbers are not divided
 }
 
 // NewSide computes the report for one side of a comparison. It ignores Sort and Top of the options,
-// which belong to the comparison. It returns a *NoStepsError if no launch counts as a step.
-func NewSide(t *timeline.Timeline, make ReportFunc, opt query.Options, per Per) (*Side, error) {
+// which belong to the comparison. It returns a *NoStepLaunchError if no launch counts as a step.
+func NewSide(t *timeline.Timeline, make ReportFunc, opt query.Options, per Divisor) (*Side, error) {
 	opt.Sort, opt.Top = "", 0
 	r, err := make(t, opt)
 	if err != nil {
 		return nil, err
 	}
-	s := &Side{Path: t.Rec.Path, report: r, setup: setup(t), per: per}
+	s := &Side{Path: t.Rec.Path, report: r, setup: describeSetup(t), per: per}
 	switch per.unit {
 	case "second":
 		s.amount = float64(r.Window.DurNs()) / 1e9
 	case "step":
-		steps, err := launchesOf(t, per.kernel, &opt.Filter)
+		steps, err := countMatchingLaunches(t, per.kernel, &opt.Filter)
 		if err != nil {
 			return nil, err
 		}
 		if s.amount = float64(steps); steps == 0 {
-			return nil, &NoStepsError{per.kernel.String()}
+			return nil, &NoStepLaunchError{per.kernel.String()}
 		}
 	}
 	return s, nil
 }
 
-// setupNames are the keys of the result of setup, in the order of the table.
-var setupNames = []string{
+// setupPropertyNames are the keys of the result of setup, in the order of the table.
+var setupPropertyNames = []string{
 	"driver", "CUDA", "GPUs", "framework", "stacks", "host", "CPU", "kernel", "gpurec", "attached by",
 	"processes", "ranks", "complete",
 }
 
-// setup returns the machine, the software and the recording options of a recording, by setupNames.
-func setup(t *timeline.Timeline) map[string]string {
+// describeSetup returns the machine, the software and the recording options of a recording, by
+// setupPropertyNames.
+func describeSetup(t *timeline.Timeline) map[string]string {
 	m := &t.Rec.Meta
 	var gpus, frameworks []string
 	counts := make(map[string]int)
@@ -122,9 +123,9 @@ func setup(t *timeline.Timeline) map[string]string {
 	}
 }
 
-// launchesOf returns the number of launches of kernels whose name matches, plus the number of graph
-// launches if the name of the driver function matches.
-func launchesOf(t *timeline.Timeline, kernel *regexp.Regexp, f *query.Filter) (int64, error) {
+// countMatchingLaunches returns the number of launches of kernels whose name matches, plus the
+// number of graph launches if the name of the driver function matches.
+func countMatchingLaunches(t *timeline.Timeline, kernel *regexp.Regexp, f *query.Filter) (int64, error) {
 	u := calls.NewCallCounter(t, f)
 	if err := u.CountRecording(); err != nil {
 		return 0, err

@@ -35,9 +35,9 @@ var totalColumns = []report.Column{
 	{Key: "same", Title: "same", Unit: report.UnitCount, About: "rows that are equal in both recordings"},
 }
 
-// nameColumns explain how a comparison derives column keys from those of a report.
-var nameColumns = []report.Column{
-	rowColumn,
+// derivedKeyColumns explain how a comparison derives column keys from those of a report.
+var derivedKeyColumns = []report.Column{
+	rowChangeColumn,
 	{
 		Key: "<column>_before", Title: "BEFORE", Unit: report.UnitText,
 		About: "value of the column in the first recording; text output shows the main column of numbers",
@@ -87,16 +87,16 @@ var setupColumns = []report.Column{
 
 // Names of the tables that do not compare tables.
 const (
-	setupName   = "setup"
-	numbersName = "numbers"
+	setupTableName   = "setup"
+	numbersTableName = "numbers"
 )
 
 // setupTable returns a table with one row per difference between the setups of the recordings.
 func setupTable(before, after *Side) report.Table {
 	table := report.Table{
-		Name: setupName, Title: "differences between the recordings", Columns: setupColumns, Secondary: true,
+		Name: setupTableName, Title: "differences between the recordings", Columns: setupColumns, Secondary: true,
 	}
-	for _, name := range setupNames {
+	for _, name := range setupPropertyNames {
 		if was, is := before.setup[name], after.setup[name]; was != is {
 			table.Add(report.Values{"what": name, "before": units.TextOrNil(was), "after": units.TextOrNil(is)})
 		}
@@ -110,13 +110,13 @@ var numberColumns = []report.Column{
 	{Key: "before", Title: "BEFORE", Unit: report.UnitText, About: "value in the first recording"},
 	{Key: "after", Title: "AFTER", Unit: report.UnitText, About: "value in the second recording"},
 	{Key: "change", Title: "CHANGE", Unit: report.UnitText, About: "after - before"},
-	{Key: "change_pct", Title: "CHANGE%", Unit: signed(report.UnitPercent), About: "change in percent of before"},
+	{Key: "change_pct", Title: "CHANGE%", Unit: signedUnit(report.UnitPercent), About: "change in percent of before"},
 }
 
 // numberTable returns a table with one row per fact or total that changed. It also stores the
 // comparison of all facts and totals in d.numbers.
-func (d *differ) numberTable() report.Table {
-	table := report.Table{Name: numbersName, Title: "numbers", Columns: numberColumns, Secondary: true}
+func (d *reportComparer) numberTable() report.Table {
+	table := report.Table{Name: numbersTableName, Title: "numbers", Columns: numberColumns, Secondary: true}
 	a := slices.Concat(d.before.report.Totals, d.before.report.Facts)
 	seen := make(map[string]bool)
 	b := slices.Concat(d.after.report.Totals, d.after.report.Facts)
@@ -125,20 +125,20 @@ func (d *differ) numberTable() report.Table {
 	}
 	for _, f := range b {
 		at := slices.IndexFunc(a, func(o report.Fact) bool { return o.Key == f.Key })
-		if at < 0 || !isMeasure(&f.Column) || seen[f.Key] {
+		if at < 0 || !isMeasureColumn(&f.Column) || seen[f.Key] {
 			continue
 		}
 		seen[f.Key] = true
-		m := d.measure(f.Column, isTaken)
-		was, is := d.before.value(&f.Column, a[at].Value), d.after.value(&f.Column, f.Value)
-		values := m.values(was, is, was, is)
-		d.numbers = append(d.numbers, report.Facts(m.columns(false), values)...)
+		m := d.newMeasure(f.Column, isTaken)
+		was, is := d.before.cellNumber(&f.Column, a[at].Value), d.after.cellNumber(&f.Column, f.Value)
+		values := m.changeValues(was, is, was, is)
+		d.numbers = append(d.numbers, report.NewFacts(m.changeColumns(false), values)...)
 		if n, ok := report.AsNumber(values[m.change]); f.Title != "" && ok && n != 0 {
 			table.Add(report.Values{
 				"name":       cmp.Or(f.Title, f.Key),
-				"before":     f.Unit.Text(was),
-				"after":      f.Unit.Text(is),
-				"change":     signed(f.Unit).Text(values[m.change]),
+				"before":     f.Unit.FormatValue(was),
+				"after":      f.Unit.FormatValue(is),
+				"change":     signedUnit(f.Unit).FormatValue(values[m.change]),
 				"change_pct": values[m.changePct],
 			})
 		}
@@ -146,12 +146,12 @@ func (d *differ) numberTable() report.Table {
 	return table
 }
 
-// columns returns the columns that compare a measure. They have titles if isMain is true.
-func (m *measure) columns(isMain bool) []report.Column {
+// changeColumns returns the columns that compare a measure. They have titles if isMain is true.
+func (m *comparedMeasure) changeColumns(isMain bool) []report.Column {
 	before := report.Column{Key: m.before, Unit: m.Unit, About: "before: " + m.About}
 	after := report.Column{Key: m.after, Unit: m.Unit, About: "after: " + m.About}
-	change := report.Column{Key: m.change, Unit: signed(m.Unit), About: "after - before"}
-	pct := report.Column{Key: m.changePct, Unit: signed(report.UnitPercent), About: "change in percent of before"}
+	change := report.Column{Key: m.change, Unit: signedUnit(m.Unit), About: "after - before"}
+	pct := report.Column{Key: m.changePct, Unit: signedUnit(report.UnitPercent), About: "change in percent of before"}
 	if isMain {
 		before.Title, after.Title, change.Title, pct.Title = m.Title+" BEFORE", "AFTER", "CHANGE", "CHANGE%"
 	}

@@ -28,19 +28,20 @@ type Options struct {
 	Maps bool
 }
 
-// Run is RunWith for the largest request, at the peak and without maps.
+// Run is RunWithOptions for the largest request, at the peak and without maps.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	r, _, err := RunWith(t, Options{Options: opt})
+	r, _, err := RunWithOptions(t, Options{Options: opt})
 	return r, err
 }
 
-// RunWith reports reserved memory that cannot be used, with a verdict for each space. A space is a
-// set of segments, reserved addresses or a memory pool. RunWith also returns the address maps, one
-// per owner that had memory. It returns a *report.SortError for an unknown opt.Sort.
-func RunWith(t *timeline.Timeline, opt Options) (*report.Report, []AddressMap, error) {
+// RunWithOptions reports reserved memory that cannot be used, with a verdict for each space. A
+// space is a set of segments, reserved addresses or a memory pool. RunWithOptions also returns the
+// address maps, one per owner that had memory. It returns a *report.SortError for an unknown
+// opt.Sort.
+func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, []AddressMap, error) {
 	t = t.NewView()
 	s := NewScan(t, &opt)
-	p, err := s.run()
+	p, err := s.replayRecording()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -51,36 +52,36 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, []AddressMap, e
 // end. Report returns a *report.SortError for an unknown Options.Sort.
 func (s *Scan) Report(p *timeline.ProgramMemory) (*report.Report, []AddressMap, error) {
 	t, opt := s.t, s.opt
-	r := &report.Report{Command: "frag", Window: s.window, Quality: quality.OfProgram(t, p), Notes: t.Facts.Notes}
+	r := &report.Report{Command: "frag", Window: s.window, Quality: quality.OfProgramReplay(t, p), Notes: t.Facts.Notes}
 	owners := s.sortedOwners()
 	frees := p.DriverCounts().Frees
 	p.Allocators.EachAllocator(func(a *caching.Allocator) { frees += a.Counts.Frees })
 	level, reasons := r.Quality.Confidence(frees)
 	spaces := s.spaceTable(s.findSpaces(owners, level, reasons), level, reasons)
-	pins := s.pinTable(owners)
-	found := findTrends(owners)
+	pins := s.pinningSiteTable(owners)
+	found := findStrandedTrends(owners)
 	trends := s.trendTable(found)
 	if len(owners) == 0 && len(s.callers.Pids) > 0 && len(spaces.Rows) == 0 {
 		r.NoMatch = s.callers.ExplainNoMatch(&opt.Filter)
 	}
-	r.Facts = s.facts(len(spaces.Rows))
-	r.Totals = s.totals(&spaces, owners, found)
-	processes.AddRanks(t, &spaces, &pins, &trends)
-	if err := spaces.Arrange(opt.Sort, opt.Top); err != nil {
+	r.Facts = s.computeFacts(len(spaces.Rows))
+	r.Totals = s.computeTotals(&spaces, owners, found)
+	processes.AddRankColumn(t, &spaces, &pins, &trends)
+	if err := spaces.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return nil, nil, err
 	}
-	_ = pins.Arrange("", opt.Top) // cannot fail without a sort column
-	frames.Fill(t, &pins, &opt.Options)
+	_ = pins.SortAndCut("", opt.Top) // cannot fail without a sort column
+	frames.FillRowStacks(t, &pins, &opt.Options)
 	r.Tables = []report.Table{spaces, pins, trends, s.momentTable(owners)}
 	var pictures []AddressMap
 	for _, o := range owners {
-		if !slices.ContainsFunc(o.levels, func(l usage) bool { return l.reserved > 0 }) {
+		if !slices.ContainsFunc(o.levels, func(l ownerUsage) bool { return l.reserved > 0 }) {
 			continue // it had memory only between the surveyed times
 		}
-		o.addressMap.Title, o.addressMap.Failures = s.ownerTitle(o), o.failures
+		o.addressMap.Title, o.addressMap.Failures = s.mapTitle(o), o.failures
 		pictures = append(pictures, *o.addressMap)
 		if opt.Maps {
-			r.Tables = append(r.Tables, o.addressMap.table(fmt.Sprintf("map%d", len(pictures))))
+			r.Tables = append(r.Tables, o.addressMap.textTable(fmt.Sprintf("map%d", len(pictures))))
 		}
 	}
 	return r, pictures, nil

@@ -36,9 +36,9 @@ type naiveSpace struct {
 func naiveSpaces(w *analyzetest.TorchAllocator) map[string]*naiveSpace {
 	found := make(map[string]*naiveSpace)
 	for _, s := range w.Segments {
-		kind := frag.SpaceSegments
+		kind := frag.SpaceKindSegments
 		if s.Expandable {
-			kind = frag.SpaceExpandable
+			kind = frag.SpaceKindExpandable
 		}
 		key := kind + ", pool " + caching.FormatPool(s.Pool)
 		if found[key] == nil {
@@ -143,7 +143,10 @@ func TestFragmentationEqualsANaiveCount(t *testing.T) {
 		for i := 0; i < 300 || w.Last.Name == format.AllocatorAlloc; i++ {
 			w.RunRandomOperation()
 		}
-		fragReport, _, err := frag.RunWith(tp.Timeline(), frag.Options{At: query.MomentEnd, Request: 3 * analyzetest.Mib})
+		fragReport, _, err := frag.RunWithOptions(
+			tp.Timeline(),
+			frag.Options{At: query.MomentEnd, Request: 3 * analyzetest.Mib},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +225,7 @@ func comparePins(t *testing.T, r *report.Report, want map[string]int64) {
 }
 
 func TestFragmentationReport(t *testing.T) {
-	r, maps, err := frag.RunWith(
+	r, maps, err := frag.RunWithOptions(
 		analyzetest.FragmentingRecording(t).Timeline(),
 		frag.Options{Options: query.Options{Top: 20, MaxFrames: 12}, Maps: true},
 	)
@@ -231,7 +234,7 @@ func TestFragmentationReport(t *testing.T) {
 	}
 	analyzetest.CompareGoldenReports(t, r, "frag", 110)
 	var picture bytes.Buffer
-	if err := frag.WriteMaps(&picture, maps, analyzetest.Epoch); err != nil {
+	if err := frag.WriteMapsSVG(&picture, maps, analyzetest.Epoch); err != nil {
 		t.Fatal(err)
 	}
 	analyzetest.CompareGolden(t, "frag.svg", picture.Bytes())
@@ -241,7 +244,7 @@ func TestFragmentationReport(t *testing.T) {
 		"rising":     0,
 		"failures":   1,
 	} {
-		if got, ok, _ := r.Number(name); !ok || got != want {
+		if got, ok, _ := r.FindNumber(name); !ok || got != want {
 			t.Errorf("%s = %v, want %v", name, got, want)
 		}
 	}
@@ -254,7 +257,7 @@ func TestFragmentationThatRisesIsToldFromWhatRose(t *testing.T) {
 		0: "steady",
 		analyzetest.Epoch + 46*analyzetest.Second: "rose",
 	} {
-		r, _, err := frag.RunWith(tl, frag.Options{Options: query.Options{Filter: query.Filter{ToNs: toNs}}})
+		r, _, err := frag.RunWithOptions(tl, frag.Options{Options: query.Options{Filter: query.Filter{ToNs: toNs}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,11 +285,11 @@ func TestFragmentationAtAMoment(t *testing.T) {
 		"a window": {frag.Options{Options: query.Options{Filter: query.Filter{ToNs: analyzetest.Epoch + 11500*analyzetest.Ms}}}, 10 * 14},
 		"too late": {frag.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{7}}}}, 0},
 	} {
-		r, _, err := frag.RunWith(tl, c.opt)
+		r, _, err := frag.RunWithOptions(tl, c.opt)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, _, _ := r.Number("kept_bytes"); got != float64(c.want*analyzetest.Mib) {
+		if got, _, _ := r.FindNumber("kept_bytes"); got != float64(c.want*analyzetest.Mib) {
 			t.Errorf("%s: %v MiB stranded, want %d", name, got/float64(analyzetest.Mib), c.want)
 		}
 	}
@@ -297,7 +300,7 @@ func TestHolesBetweenPlainAllocationsAreNoFragmentation(t *testing.T) {
 	for i := range int64(50) {
 		tp.AddAlloc(i*analyzetest.Ms, analyzetest.Us, 0x7f0000000000+i*64*analyzetest.Mib, analyzetest.Mib)
 	}
-	r, maps, err := frag.RunWith(tp.Timeline(), frag.Options{Maps: true})
+	r, maps, err := frag.RunWithOptions(tp.Timeline(), frag.Options{Maps: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +339,7 @@ func TestReservationsEqualANaiveCount(t *testing.T) {
 			}
 			largest, unused, hole = max(largest, hole), unused+hole, 0
 		}
-		fragReport, _, err := frag.RunWith(tp.Timeline(), frag.Options{At: query.MomentEnd})
+		fragReport, _, err := frag.RunWithOptions(tp.Timeline(), frag.Options{At: query.MomentEnd})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -346,7 +349,13 @@ func TestReservationsEqualANaiveCount(t *testing.T) {
 			"unused_bytes":      unused,
 			"largest_gap_bytes": largest,
 		} {
-			if got := analyzetest.ColumnTexts(t, fragReport, "spaces", key); len(got) != 1 || got[0] != fmt.Sprint(want) {
+			if got := analyzetest.ColumnTexts(
+				t,
+				fragReport,
+				"spaces",
+				key,
+			); len(got) != 1 ||
+				got[0] != fmt.Sprint(want) {
 				t.Errorf("seed %d: %s %v, want %d", seed, key, got, want)
 			}
 		}
@@ -371,16 +380,16 @@ func TestForecastBeatsNoChange(t *testing.T) {
 		var wrong, steady float64
 		for range 20 {
 			var all []int64
-			for i := range frag.MapMoments + frag.MapMoments/4 {
+			for i := range frag.MapMomentCount + frag.MapMomentCount/4 {
 				all = append(all, int64(max(0, shapes[name](i))))
 			}
-			f, ok := stats.NewForecast(all[:frag.MapMoments])
+			f, ok := stats.NewForecast(all[:frag.MapMomentCount])
 			if !ok {
 				t.Fatal("no forecast")
 			}
-			truth := float64(all[frag.MapMoments-1+f.HeldBack])
+			truth := float64(all[frag.MapMomentCount-1+f.HeldBack])
 			wrong += math.Abs(float64(f.Next)-truth) / 20
-			steady += math.Abs(float64(all[frag.MapMoments-1])-truth) / 20
+			steady += math.Abs(float64(all[frag.MapMomentCount-1])-truth) / 20
 		}
 		t.Logf(
 			"%-8s mean error %6.1f MiB, no change %6.1f MiB",
@@ -405,13 +414,13 @@ func TestAddressMapIsWellFormed(t *testing.T) {
 			r.Name = analyzetest.HostileName
 		}
 	}
-	_, maps, err := frag.RunWith(tp.Timeline(), frag.Options{})
+	_, maps, err := frag.RunWithOptions(tp.Timeline(), frag.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, list := range [][]frag.AddressMap{nil, maps} {
 		var b bytes.Buffer
-		if err := frag.WriteMaps(&b, list, analyzetest.Epoch); err != nil {
+		if err := frag.WriteMapsSVG(&b, list, analyzetest.Epoch); err != nil {
 			t.Fatal(err)
 		}
 		d := xml.NewDecoder(&b)
@@ -457,7 +466,7 @@ func TestFragAndOOMAreTheSameEveryTime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fragReport, _, err := frag.RunWith(tl, frag.Options{Maps: true})
+			fragReport, _, err := frag.RunWithOptions(tl, frag.Options{Maps: true})
 			if err != nil {
 				t.Fatal(err)
 			}

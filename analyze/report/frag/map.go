@@ -26,10 +26,11 @@ type AddressMap struct {
 	before []int64 // number of bytes in all ranges before each range
 }
 
-const mapRanges = 96 // number of address ranges of a map
+const mapRangeCount = 96 // number of address ranges of a map
 
-// MapMoments is the number of points in time of a map. A row with an address then fits 80 columns.
-const MapMoments = 48
+// MapMomentCount is the number of points in time of a map. A row with an address then fits 80
+// columns.
+const MapMomentCount = 48
 
 // newAddressMap returns an empty map of ranges, which must be sorted and joined.
 func newAddressMap(ranges addressRanges, moments []int64) *AddressMap {
@@ -39,8 +40,8 @@ func newAddressMap(ranges addressRanges, moments []int64) *AddressMap {
 		m.before = append(m.before, total)
 		total += r.end - r.start
 	}
-	m.Bytes = units.RoundUp(max(1, total/mapRanges), caching.BlockUnitBytes)
-	if total >= mapRows*caching.DriverPageBytes {
+	m.Bytes = units.RoundUp(max(1, total/mapRangeCount), caching.BlockUnitBytes)
+	if total >= maxMapTextRows*caching.DriverPageBytes {
 		m.Bytes = units.RoundUp(m.Bytes, caching.DriverPageBytes)
 	}
 	for at := int64(0); at < total; at += m.Bytes {
@@ -52,19 +53,19 @@ func newAddressMap(ranges addressRanges, moments []int64) *AddressMap {
 	return m
 }
 
-// add marks bytes at an address as reserved at a time, and as used if used is true.
-func (m *AddressMap) add(moment int, ptr, bytes int64, used bool) {
-	m.spread(moment, ptr, bytes, m.Reserved)
+// markRange marks bytes at an address as reserved at a time, and as used if used is true.
+func (m *AddressMap) markRange(moment int, ptr, bytes int64, used bool) {
+	m.addToGrid(moment, ptr, bytes, m.Reserved)
 	if used {
-		m.use(moment, ptr, bytes)
+		m.markUsed(moment, ptr, bytes)
 	}
 }
 
-// use marks bytes at an address as used. add must have marked them as reserved.
-func (m *AddressMap) use(moment int, ptr, bytes int64) { m.spread(moment, ptr, bytes, m.Used) }
+// markUsed marks bytes at an address as used. add must have marked them as reserved.
+func (m *AddressMap) markUsed(moment int, ptr, bytes int64) { m.addToGrid(moment, ptr, bytes, m.Used) }
 
-// spread adds bytes at an address to the cells of a grid at a time.
-func (m *AddressMap) spread(moment int, ptr, bytes int64, grid [][]int64) {
+// addToGrid adds bytes at an address to the cells of a grid at a time.
+func (m *AddressMap) addToGrid(moment int, ptr, bytes int64, grid [][]int64) {
 	i := sort.Search(len(m.ranges), func(i int) bool { return m.ranges[i].end > ptr })
 	if i == len(m.ranges) || ptr < m.ranges[i].start || moment >= len(m.Moments) {
 		return
@@ -78,8 +79,9 @@ func (m *AddressMap) spread(moment int, ptr, bytes int64, grid [][]int64) {
 	}
 }
 
-// failedAt reports whether an allocation failed between the previous point in time and this one.
-func (m *AddressMap) failedAt(moment int) bool {
+// hasFailureAt reports whether an allocation failed between the previous point in time and this
+// one.
+func (m *AddressMap) hasFailureAt(moment int) bool {
 	for _, ns := range m.Failures {
 		if ns <= m.Moments[moment] && (moment == 0 || ns > m.Moments[moment-1]) {
 			return true
@@ -88,25 +90,25 @@ func (m *AddressMap) failedAt(moment int) bool {
 	return false
 }
 
-// shade returns the shade of a map cell of size bytes. 0 is not reserved, 1 is reserved and unused,
-// shades-1 is fully used.
-func shade(reserved, used, of int64) int {
+// cellShade returns the shade of a map cell of size bytes. 0 is not reserved, 1 is reserved and
+// unused, shades-1 is fully used.
+func cellShade(reserved, used, of int64) int {
 	switch {
 	case reserved*2 < of && used == 0:
 		return 0
 	case used == 0:
 		return 1
 	}
-	return min(shades-1, 2+int(used*(shades-3)/max(1, of)))
+	return min(shadeCount-1, 2+int(used*(shadeCount-3)/max(1, of)))
 }
 
-// shades is the number of shades of a map.
-const shades = 6
+// shadeCount is the number of shades of a map.
+const shadeCount = 6
 
 // shadeChars are the characters of the shades in text output.
-var shadeChars = [shades]string{" ", "·", "░", "▒", "▓", "█"}
+var shadeChars = [shadeCount]string{" ", "·", "░", "▒", "▓", "█"}
 
-// mapColumns are the columns of AddressMap.table.
+// mapColumns are the columns of AddressMap.textTable.
 var mapColumns = []report.Column{
 	{Key: "address", Title: "ADDRESS", Unit: report.UnitText, About: "start of the address range"},
 	{
@@ -116,15 +118,15 @@ var mapColumns = []report.Column{
 	},
 }
 
-// mapRows is the maximum number of rows of a map in text output.
-const mapRows = 24
+// maxMapTextRows is the maximum number of rows of a map in text output.
+const maxMapTextRows = 24
 
-// table returns the map as a table of characters.
-func (m *AddressMap) table(name string) report.Table {
+// textTable returns the map as a table of characters.
+func (m *AddressMap) textTable(name string) report.Table {
 	table := report.Table{Name: name, Title: "address map: " + m.Title, Columns: mapColumns, Secondary: true}
 	var marks strings.Builder
 	for k := range m.Moments {
-		if m.failedAt(k) {
+		if m.hasFailureAt(k) {
 			marks.WriteString("x")
 		} else {
 			marks.WriteString(" ")
@@ -136,7 +138,7 @@ func (m *AddressMap) table(name string) report.Table {
 			"use":     marks.String(),
 		})
 	}
-	each := (len(m.Ptr) + mapRows - 1) / mapRows
+	each := (len(m.Ptr) + maxMapTextRows - 1) / maxMapTextRows
 	for i := 0; i < len(m.Ptr); i += each {
 		var line strings.Builder
 		last := min(len(m.Ptr), i+each)
@@ -146,7 +148,7 @@ func (m *AddressMap) table(name string) report.Table {
 				reserved += m.Reserved[row][k]
 				used += m.Used[row][k]
 			}
-			line.WriteString(shadeChars[shade(reserved, used, m.Bytes*int64(last-i))])
+			line.WriteString(shadeChars[cellShade(reserved, used, m.Bytes*int64(last-i))])
 		}
 		table.Add(report.Values{
 			"address": fmt.Sprintf("0x%x", m.Ptr[i]),

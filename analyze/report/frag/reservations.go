@@ -20,8 +20,8 @@ type reservation struct {
 	mapped   livemem.Mappings
 }
 
-// survey adds the mapped and unmapped parts of the reservation to a space.
-func (r *reservation) survey(s *caching.MemorySpace) {
+// addToSpace adds the mapped and unmapped parts of the reservation to a space.
+func (r *reservation) addToSpace(s *caching.MemorySpace) {
 	s.Extents++
 	s.Reserved += r.end - r.ptr
 	at := r.ptr
@@ -49,31 +49,31 @@ type addressCall struct {
 type addressOp uint8
 
 const (
-	addressUnmap addressOp = iota
-	addressUnreserve
-	addressReserve
-	addressMap
+	addressOpUnmap addressOp = iota
+	addressOpUnreserve
+	addressOpReserve
+	addressOpMap
 )
 
-// addressOps has the addressOp of each call kind that changes reserved addresses.
-var addressOps = map[string]addressOp{
-	format.KindUnmap:     addressUnmap,
-	format.KindUnreserve: addressUnreserve,
-	format.KindReserve:   addressReserve,
-	format.KindMap:       addressMap,
+// addressOpByKind has the addressOp of each call kind that changes reserved addresses.
+var addressOpByKind = map[string]addressOp{
+	format.KindUnmap:     addressOpUnmap,
+	format.KindUnreserve: addressOpUnreserve,
+	format.KindReserve:   addressOpReserve,
+	format.KindMap:       addressOpMap,
 }
 
-// before reports whether the call c takes effect before the call o.
-func (c *addressCall) before(o *addressCall) bool {
+// isBefore reports whether the call c takes effect before the call o.
+func (c *addressCall) isBefore(o *addressCall) bool {
 	if c.atNs != o.atNs {
 		return c.atNs < o.atNs
 	}
 	return c.op < o.op
 }
 
-// eachAddressCall calls yield for each address call, in order of their effect. It calls yield for
-// none if the recording has no reservation.
-func eachAddressCall(t *timeline.Timeline, yield func(*addressCall)) error {
+// forEachAddressCall calls yield for each address call, in order of their effect. It calls yield
+// for none if the recording has no reservation.
+func forEachAddressCall(t *timeline.Timeline, yield func(*addressCall)) error {
 	var kind format.Strings
 	var spans []timeline.Span
 	reserves := false
@@ -82,7 +82,7 @@ func eachAddressCall(t *timeline.Timeline, yield func(*addressCall)) error {
 		if err := s.Group.Err(); err != nil {
 			return t.WrapReadError(err)
 		}
-		if slices.ContainsFunc(kind.Dict, func(k string) bool { _, ok := addressOps[k]; return ok }) {
+		if slices.ContainsFunc(kind.Dict, func(k string) bool { _, ok := addressOpByKind[k]; return ok }) {
 			spans = append(spans, s)
 		}
 		reserves = reserves || slices.Contains(kind.Dict, format.KindReserve)
@@ -93,7 +93,7 @@ func eachAddressCall(t *timeline.Timeline, yield func(*addressCall)) error {
 	err := timeline.EachRowInOrder(spans, timeline.RowStream[addressCall]{
 		Load: func(s timeline.Span) ([]addressCall, error) { return loadAddressCalls(t, s.Group) },
 		At:   func(c *addressCall) int64 { return c.atNs },
-		Less: (*addressCall).before,
+		Less: (*addressCall).isBefore,
 	}, func(c *addressCall) error { yield(c); return nil })
 	return t.WrapReadError(err)
 }
@@ -133,55 +133,55 @@ func loadAddressCalls(t *timeline.Timeline, g *format.Group) ([]addressCall, err
 	}
 	var rows []addressCall
 	for i := range start {
-		op, ok := addressOps[kind.At(i)]
+		op, ok := addressOpByKind[kind.At(i)]
 		if !ok || result[i] != 0 || flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0 || ptr[i] <= 0 ||
 			bytes[i] <= 0 ||
 			bytes[i] > livemem.MaxAllocBytes {
 			continue
 		}
 		c := addressCall{start[i], ptr[i], bytes[i], pid[i], t.DeviceOfCall(pid[i], context[i], device[i]), op}
-		if op == addressReserve {
+		if op == addressOpReserve {
 			c.atNs = units.EndOfRange(start[i], dur[i])
 		}
 		rows = append(rows, c)
 	}
-	timeline.SortNearlySorted(rows, (*addressCall).before)
+	timeline.SortNearlySorted(rows, (*addressCall).isBefore)
 	return rows, nil
 }
 
-// reservations has the current reservations of each process id, sorted by address.
-type reservations map[int32][]*reservation
+// reservationsByPid has the current reservations of each process id, sorted by address.
+type reservationsByPid map[int32][]*reservation
 
-// find returns the index of the first reservation of a process that ends after ptr.
-func (r reservations) find(pid int32, ptr int64) int {
+// findReservation returns the index of the first reservation of a process that ends after ptr.
+func (r reservationsByPid) findReservation(pid int32, ptr int64) int {
 	list := r[pid]
 	return sort.Search(len(list), func(i int) bool { return list[i].end > ptr })
 }
 
-// apply applies the next call to the reservations.
-func (r reservations) apply(c *addressCall) {
+// applyCall applies the next call to the reservations.
+func (r reservationsByPid) applyCall(c *addressCall) {
 	list := r[c.pid]
-	at := r.find(c.pid, c.ptr)
+	at := r.findReservation(c.pid, c.ptr)
 	end := units.EndOfRange(c.ptr, c.bytes)
 	inside := at < len(list) && list[at].ptr <= c.ptr && end <= list[at].end
 	switch c.op {
-	case addressReserve:
+	case addressOpReserve:
 		last := at
 		for last < len(list) && list[last].ptr < end {
 			last++ // the call that freed this reservation was lost
 		}
 		list = slices.Delete(list, at, last)
 		r[c.pid] = slices.Insert(list, at, &reservation{ptr: c.ptr, end: end, device: c.device})
-	case addressUnreserve:
+	case addressOpUnreserve:
 		if inside && list[at].ptr == c.ptr {
 			r[c.pid] = slices.Delete(list, at, at+1)
 		}
-	case addressMap:
+	case addressOpMap:
 		if inside {
 			list[at].mapped.RemoveOverlapping(c.ptr, end, func(livemem.Mapping) {})
 			list[at].mapped.InsertMapping(livemem.Mapping{Start: c.ptr, End: end})
 		}
-	case addressUnmap:
+	case addressOpUnmap:
 		if inside {
 			list[at].mapped.RemoveOverlapping(c.ptr, end, func(livemem.Mapping) {})
 		}
@@ -194,8 +194,8 @@ type addressRange struct{ start, end int64 }
 // addressRanges is a list of address ranges. joined returns it sorted, with no two ranges touching.
 type addressRanges []addressRange
 
-// joined returns the ranges sorted, with touching ranges merged. It reorders r.
-func (r addressRanges) joined() addressRanges {
+// mergeTouching returns the ranges sorted, with touching ranges merged. It reorders r.
+func (r addressRanges) mergeTouching() addressRanges {
 	slices.SortFunc(r, func(a, b addressRange) int { return cmp.Compare(a.start, b.start) })
 	var list addressRanges
 	for _, a := range r {

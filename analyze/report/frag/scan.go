@@ -15,39 +15,41 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// ownerKey identifies an owner: a caching allocator, or a program that maps memory into reserved
-// addresses. Both divide memory from the driver into parts.
-type ownerKey struct {
+// memoryOwnerKey identifies an owner: a caching allocator, or a program that maps memory into
+// reserved addresses. Both divide memory from the driver into parts.
+type memoryOwnerKey struct {
 	pid, device  int32
 	reservations bool
 }
 
-// owner is a caching allocator or a program with reserved addresses, and its memory over time.
-type owner struct {
-	ownerKey
-	levels     []usage   // at the surveyed times so far
-	snapshot   *snapshot // best candidate for the reported time so far; may be nil
+// memoryOwner is a caching allocator or a program with reserved addresses, and its memory over
+// time.
+type memoryOwner struct {
+	memoryOwnerKey
+	levels     []ownerUsage   // at the surveyed times so far
+	snapshot   *ownerSnapshot // best candidate for the reported time so far; may be nil
 	addressMap *AddressMap
 	failures   []int64 // times of failed requests, Unix ns
 	largest    int64   // largest request, bytes
 	ended      bool    // its process ended
 }
 
-// usage has the sums over an owner's spaces at one time, bytes. kept are the stranded bytes,
+// ownerUsage has the sums over an owner's spaces at one time, bytes. kept are the stranded bytes,
 // largest is the largest hole.
-type usage struct{ reserved, active, unused, stranded, largestHole int64 }
+type ownerUsage struct{ reserved, active, unused, stranded, largestHole int64 }
 
-// snapshot is the memory of an owner at the reported time.
-type snapshot struct {
+// ownerSnapshot is the memory of an owner at the reported time.
+type ownerSnapshot struct {
 	atNs   int64 // Unix ns
-	level  usage
+	level  ownerUsage
 	spaces []*caching.MemorySpace
 	unseen int64 // bytes of segments from before the recording
-	pins   []*pin
+	pins   []*pinningSite
 }
 
-// pin is a call site whose live blocks strand memory: their segments cannot return to the driver.
-type pin struct {
+// pinningSite is a call site whose live blocks strand memory: their segments cannot return to the
+// driver.
+type pinningSite struct {
 	site                    string
 	live, blocks            int64 // bytes and number of the blocks
 	segments                int64 // segments with such blocks
@@ -63,33 +65,33 @@ type Scan struct {
 	opt            *Options
 	window         query.Window
 	moments        []int64 // surveyed times, Unix ns, ascending
-	owners         map[ownerKey]*owner
-	ranges         map[ownerKey]addressRanges // all addresses at which each owner had memory
+	owners         map[memoryOwnerKey]*memoryOwner
+	ranges         map[memoryOwnerKey]addressRanges // all addresses at which each owner had memory
 	callers        *query.SeenCallers
 	hasPools       bool // memory of driver pools was allocated
 	hasReports     bool // an allocator is known only from its memory reports
 	failureSurveys int  // number of failures at which an owner was surveyed
 
-	last      *caching.Allocator // argument of the last ownerOf
-	lastOwner *owner
+	last      *caching.Allocator // argument of the last ownerOfAllocator
+	lastOwner *memoryOwner
 }
 
 // maxFailureSurveys limits the number of failures at which owners are surveyed.
 const maxFailureSurveys = 200
 
-// NewScan returns a scan at MapMoments points in time of the window, and at opt.AtNs for
+// NewScan returns a scan at MapMomentCount points in time of the window, and at opt.AtNs for
 // query.MomentGivenTime.
 func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	s := &Scan{
 		t:       t,
 		opt:     opt,
 		window:  t.ActivityWindow(&opt.Filter),
-		owners:  make(map[ownerKey]*owner),
-		ranges:  make(map[ownerKey]addressRanges),
+		owners:  make(map[memoryOwnerKey]*memoryOwner),
+		ranges:  make(map[memoryOwnerKey]addressRanges),
 		callers: query.NewSeenCallers(),
 	}
-	for i := range int64(MapMoments) {
-		s.moments = append(s.moments, s.window.FromNs+int64(float64(s.window.DurNs())*float64(i+1)/MapMoments))
+	for i := range int64(MapMomentCount) {
+		s.moments = append(s.moments, s.window.FromNs+int64(float64(s.window.DurNs())*float64(i+1)/MapMomentCount))
 	}
 	if opt.At == query.MomentGivenTime {
 		at, found := slices.BinarySearch(s.moments, opt.AtNs)
@@ -100,12 +102,15 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	return s
 }
 
-// run replays the recording and returns the program's memory at its end.
-func (s *Scan) run() (*timeline.ProgramMemory, error) {
-	if err := s.FindRanges(); err != nil {
+// replayRecording replays the recording and returns the program's memory at its end.
+func (s *Scan) replayRecording() (*timeline.ProgramMemory, error) {
+	if err := s.FindAddressRanges(); err != nil {
 		return nil, err
 	}
-	l, all, err := s.t.ReplayMemoryAndAllocators(func(_ *livemem.Set, c *livemem.Change) { s.Driver(c) }, s.Watch)
+	l, all, err := s.t.ReplayMemoryAndAllocators(
+		func(_ *livemem.Set, c *livemem.Change) { s.OnDriverChange(c) },
+		s.OnAllocatorChange,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -117,8 +122,8 @@ func (s *Scan) run() (*timeline.ProgramMemory, error) {
 func (s *Scan) Finish(all *caching.AllocatorSet) error {
 	for _, a := range all.List {
 		if a != nil && !a.Reports {
-			if o := s.ownerOf(a); o != nil {
-				s.surveyBefore(o, a, math.MaxInt64)
+			if o := s.ownerOfAllocator(a); o != nil {
+				s.surveyOwnerBefore(o, a, math.MaxInt64)
 			}
 		}
 	}
@@ -127,33 +132,41 @@ func (s *Scan) Finish(all *caching.AllocatorSet) error {
 	}
 	for _, o := range s.owners {
 		for len(o.levels) < len(s.moments) {
-			o.levels = append(o.levels, usage{})
+			o.levels = append(o.levels, ownerUsage{})
 		}
 	}
 	return nil
 }
 
-// FindRanges finds all addresses at which each allocator had memory. Call it before a replay.
-func (s *Scan) FindRanges() error {
-	err := timeline.EachRowInOrder(s.t.Allocations, s.t.NewAllocatorStream(true), func(e *caching.AllocatorEvent) error {
-		key := s.t.Allocators.Keys[e.Allocator]
-		if e.Op == caching.OpSegmentAllocated || e.Op == caching.OpSegmentMapped {
-			s.addRange(ownerKey{key.Pid, key.Device, false}, addressRange{e.Ptr, units.EndOfRange(e.Ptr, e.Bytes)})
-		}
-		return nil
-	})
+// FindAddressRanges finds all addresses at which each allocator had memory. Call it before a
+// replay.
+func (s *Scan) FindAddressRanges() error {
+	err := timeline.EachRowInOrder(
+		s.t.Allocations,
+		s.t.NewAllocatorStream(true),
+		func(e *caching.AllocatorEvent) error {
+			key := s.t.Allocators.Keys[e.Allocator]
+			if e.Op == caching.OpSegmentAllocated || e.Op == caching.OpSegmentMapped {
+				s.addAddressRange(
+					memoryOwnerKey{key.Pid, key.Device, false},
+					addressRange{e.Ptr, units.EndOfRange(e.Ptr, e.Bytes)},
+				)
+			}
+			return nil
+		},
+	)
 	for key, r := range s.ranges {
-		s.ranges[key] = r.joined()
+		s.ranges[key] = r.mergeTouching()
 	}
 	return s.t.WrapReadError(err)
 }
 
-// addRange adds an address range to an owner. It merges ranges when the list grows, because
+// addAddressRange adds an address range to an owner. It merges ranges when the list grows, because
 // allocators use the same addresses many times.
-func (s *Scan) addRange(key ownerKey, r addressRange) {
+func (s *Scan) addAddressRange(key memoryOwnerKey, r addressRange) {
 	list := append(s.ranges[key], r)
 	if len(list) == cap(list) && len(list) >= 1<<12 {
-		list = list.joined()
+		list = list.mergeTouching()
 	}
 	s.ranges[key] = list
 }
@@ -166,46 +179,46 @@ func (s *Scan) passesFilter(pid, device int32) bool {
 		(len(f.Devices) == 0 || slices.Contains(f.Devices, device))
 }
 
-// owner returns the owner of a key, or nil if the filter excludes the owner.
-func (s *Scan) owner(key ownerKey) *owner {
+// findOwner returns the owner of a key, or nil if the filter excludes the owner.
+func (s *Scan) findOwner(key memoryOwnerKey) *memoryOwner {
 	if o, ok := s.owners[key]; ok {
 		return o
 	}
 	if !s.passesFilter(key.pid, key.device) {
 		return nil
 	}
-	o := &owner{ownerKey: key, addressMap: newAddressMap(s.ranges[key], s.moments)}
+	o := &memoryOwner{memoryOwnerKey: key, addressMap: newAddressMap(s.ranges[key], s.moments)}
 	s.owners[key] = o
 	return o
 }
 
-// ownerOf returns the owner of an allocator, or nil if the filter excludes the owner.
-func (s *Scan) ownerOf(a *caching.Allocator) *owner {
+// ownerOfAllocator returns the owner of an allocator, or nil if the filter excludes the owner.
+func (s *Scan) ownerOfAllocator(a *caching.Allocator) *memoryOwner {
 	if s.last != a { // most events have the same allocator as the event before
-		s.last, s.lastOwner = a, s.owner(ownerKey{a.Pid, a.Device, false})
+		s.last, s.lastOwner = a, s.findOwner(memoryOwnerKey{a.Pid, a.Device, false})
 	}
 	return s.lastOwner
 }
 
-// Driver processes the next change of driver memory.
-func (s *Scan) Driver(c *livemem.Change) {
+// OnDriverChange processes the next change of driver memory.
+func (s *Scan) OnDriverChange(c *livemem.Change) {
 	if c.Kind == livemem.ChangeAllocated && s.t.Origins.MemoryKindOf(c.Block.Origin) == format.MemoryAsync {
 		s.hasPools = true
 	}
 }
 
-// Watch processes the next change of an allocator. It surveys an allocator at the first event after
-// a surveyed time, because that event may correct the size of the newest block.
-func (s *Scan) Watch(a *caching.Allocator, c *caching.AllocatorChange) {
+// OnAllocatorChange processes the next change of an allocator. It surveys an allocator at the first
+// event after a surveyed time, because that event may correct the size of the newest block.
+func (s *Scan) OnAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
 	if a.Reports {
 		s.hasReports = true
 		return
 	}
-	o := s.ownerOf(a)
+	o := s.ownerOfAllocator(a)
 	if o == nil || c.Op == caching.OpBlockResized {
 		return
 	}
-	s.surveyBefore(o, a, c.AtNs)
+	s.surveyOwnerBefore(o, a, c.AtNs)
 	inWindow := c.AtNs >= s.window.FromNs && c.AtNs <= s.window.ToNs
 	switch c.Op {
 	case caching.OpBlockAllocated:
@@ -228,23 +241,23 @@ func (s *Scan) Watch(a *caching.Allocator, c *caching.AllocatorChange) {
 	}
 }
 
-// surveyBefore surveys an owner at the surveyed times before ns, Unix ns.
-func (s *Scan) surveyBefore(o *owner, a *caching.Allocator, ns int64) {
+// surveyOwnerBefore surveys an owner at the surveyed times before ns, Unix ns.
+func (s *Scan) surveyOwnerBefore(o *memoryOwner, a *caching.Allocator, ns int64) {
 	for len(o.levels) < len(s.moments) && s.moments[len(o.levels)] < ns {
 		moment := len(o.levels)
 		spaces := a.MeasureSpaces(nil)
-		o.levels = append(o.levels, levelOf(spaces))
+		o.levels = append(o.levels, sumSpaces(spaces))
 		s.takeSnapshot(o, a, s.moments[moment], spaces)
 		for seg := range a.SegmentsInOrder() {
 			for _, p := range a.PiecesWithin(seg) {
-				o.addressMap.add(moment, p.Ptr, p.Size, p.State != caching.PieceHole)
+				o.addressMap.markRange(moment, p.Ptr, p.Size, p.State != caching.PieceHole)
 			}
 		}
 	}
 }
 
-// levelOf returns the sums over spaces.
-func levelOf(spaces []*caching.MemorySpace) (l usage) {
+// sumSpaces returns the sums over spaces.
+func sumSpaces(spaces []*caching.MemorySpace) (l ownerUsage) {
 	for _, s := range spaces {
 		l.reserved += s.Reserved
 		l.active += s.Active
@@ -257,7 +270,7 @@ func levelOf(spaces []*caching.MemorySpace) (l usage) {
 
 // isBetterSnapshot reports whether a snapshot at atNs (Unix ns) is a better candidate for the
 // reported time.
-func (s *Scan) isBetterSnapshot(o *owner, atNs int64, l usage) bool {
+func (s *Scan) isBetterSnapshot(o *memoryOwner, atNs int64, l ownerUsage) bool {
 	if l.reserved == 0 && l.active == 0 {
 		return false
 	}
@@ -279,24 +292,30 @@ func (s *Scan) isBetterSnapshot(o *owner, atNs int64, l usage) bool {
 
 // takeSnapshot takes a snapshot of an owner if the time is a better candidate for the reported
 // time.
-func (s *Scan) takeSnapshot(o *owner, a *caching.Allocator, atNs int64, spaces []*caching.MemorySpace) {
-	if l := levelOf(spaces); s.isBetterSnapshot(o, atNs, l) {
-		o.snapshot = &snapshot{atNs: atNs, level: l, spaces: spaces, unseen: a.UnseenReservedBytes(spaces), pins: s.findPins(a)}
+func (s *Scan) takeSnapshot(o *memoryOwner, a *caching.Allocator, atNs int64, spaces []*caching.MemorySpace) {
+	if l := sumSpaces(spaces); s.isBetterSnapshot(o, atNs, l) {
+		o.snapshot = &ownerSnapshot{
+			atNs:   atNs,
+			level:  l,
+			spaces: spaces,
+			unseen: a.UnseenReservedBytes(spaces),
+			pins:   s.findPinningSites(a),
+		}
 	}
 }
 
-// findPins returns the call sites whose blocks strand memory, most bytes first.
-func (s *Scan) findPins(a *caching.Allocator) []*pin {
-	found := make(map[string]*pin)
+// findPinningSites returns the call sites whose blocks strand memory, most bytes first.
+func (s *Scan) findPinningSites(a *caching.Allocator) []*pinningSite {
+	found := make(map[string]*pinningSite)
 	counted := make(map[int32]bool) // counted blocks
 	var holes int64
-	var holePins []*pin
+	var holePins []*pinningSite
 	a.MeasureSpaces(func(g caching.StrandedHole) {
 		holes++
 		holePins = holePins[:0]
 		for _, i := range g.Blocks {
 			p := &a.Pieces[i]
-			pin := s.addPin(found, p)
+			pin := s.addPinningSite(found, p)
 			if !counted[i] {
 				counted[i] = true
 				pin.live += p.Size
@@ -317,7 +336,7 @@ func (s *Scan) findPins(a *caching.Allocator) []*pin {
 			holePins[0].strandedAlone += g.Bytes
 		}
 	})
-	return slices.SortedFunc(maps.Values(found), func(a, b *pin) int {
+	return slices.SortedFunc(maps.Values(found), func(a, b *pinningSite) int {
 		return cmp.Or(
 			cmp.Compare(b.strandedAlone, a.strandedAlone),
 			cmp.Compare(b.stranded, a.stranded),
@@ -326,11 +345,12 @@ func (s *Scan) findPins(a *caching.Allocator) []*pin {
 	})
 }
 
-// addPin returns the entry for the call site that allocated a block, and creates it if necessary.
-func (s *Scan) addPin(found map[string]*pin, p *caching.SegmentPiece) *pin {
+// addPinningSite returns the entry for the call site that allocated a block, and creates it if
+// necessary.
+func (s *Scan) addPinningSite(found map[string]*pinningSite, p *caching.SegmentPiece) *pinningSite {
 	site := s.t.SiteOfBlock(p.Origin)
 	if found[site] == nil {
-		found[site] = &pin{site: site, oldestNs: p.SinceNs}
+		found[site] = &pinningSite{site: site, oldestNs: p.SinceNs}
 		if p.Origin != origin.NoOrigin {
 			found[site].stack = s.t.Origins.List[p.Origin].Stack
 		}
@@ -345,11 +365,14 @@ func (s *Scan) scanReservations() error {
 		ofAllocators[key.pid] = append(ofAllocators[key.pid], r...)
 	}
 	for pid, r := range ofAllocators {
-		ofAllocators[pid] = r.joined()
+		ofAllocators[pid] = r.mergeTouching()
 	}
-	err := eachAddressCall(s.t, func(c *addressCall) {
-		if c.op == addressReserve && !ofAllocators[c.pid].overlaps(c.ptr, units.EndOfRange(c.ptr, c.bytes)) {
-			s.addRange(ownerKey{c.pid, c.device, true}, addressRange{c.ptr, units.EndOfRange(c.ptr, c.bytes)})
+	err := forEachAddressCall(s.t, func(c *addressCall) {
+		if c.op == addressOpReserve && !ofAllocators[c.pid].overlaps(c.ptr, units.EndOfRange(c.ptr, c.bytes)) {
+			s.addAddressRange(
+				memoryOwnerKey{c.pid, c.device, true},
+				addressRange{c.ptr, units.EndOfRange(c.ptr, c.bytes)},
+			)
 		}
 	})
 	if err != nil {
@@ -357,18 +380,18 @@ func (s *Scan) scanReservations() error {
 	}
 	for key, r := range s.ranges {
 		if key.reservations {
-			s.ranges[key] = r.joined()
-			s.owner(key)
+			s.ranges[key] = r.mergeTouching()
+			s.findOwner(key)
 		}
 	}
-	now := make(reservations)
+	now := make(reservationsByPid)
 	moment := 0
-	err = eachAddressCall(s.t, func(c *addressCall) {
+	err = forEachAddressCall(s.t, func(c *addressCall) {
 		for ; moment < len(s.moments) && s.moments[moment] < c.atNs; moment++ {
 			s.surveyReservations(now, moment)
 		}
 		if !ofAllocators[c.pid].overlaps(c.ptr, units.EndOfRange(c.ptr, c.bytes)) {
-			now.apply(c)
+			now.applyCall(c)
 		}
 	})
 	for ; moment < len(s.moments); moment++ {
@@ -378,15 +401,15 @@ func (s *Scan) scanReservations() error {
 }
 
 // surveyReservations surveys the reservations at s.moments[moment].
-func (s *Scan) surveyReservations(now reservations, moment int) {
+func (s *Scan) surveyReservations(now reservationsByPid, moment int) {
 	atNs := s.moments[moment]
-	spaces := make(map[ownerKey]*caching.MemorySpace)
+	spaces := make(map[memoryOwnerKey]*caching.MemorySpace)
 	for pid, list := range now {
 		if exit := s.t.Facts.Processes[pid].ExitNs; exit > 0 && exit < atNs {
 			continue
 		}
 		for _, r := range list {
-			key := ownerKey{pid, r.device, true}
+			key := memoryOwnerKey{pid, r.device, true}
 			o := s.owners[key]
 			if o == nil {
 				continue
@@ -394,9 +417,9 @@ func (s *Scan) surveyReservations(now reservations, moment int) {
 			if spaces[key] == nil {
 				spaces[key] = &caching.MemorySpace{Kind: caching.SpaceReservation}
 			}
-			r.survey(spaces[key])
-			o.addressMap.add(moment, r.ptr, r.end-r.ptr, false)
-			r.mapped.EachMapping(func(m livemem.Mapping) { o.addressMap.use(moment, m.Start, m.End-m.Start) })
+			r.addToSpace(spaces[key])
+			o.addressMap.markRange(moment, r.ptr, r.end-r.ptr, false)
+			r.mapped.EachMapping(func(m livemem.Mapping) { o.addressMap.markUsed(moment, m.Start, m.End-m.Start) })
 		}
 	}
 	for key, o := range s.owners {
@@ -407,17 +430,17 @@ func (s *Scan) surveyReservations(now reservations, moment int) {
 		if sp := spaces[key]; sp != nil {
 			list = append(list, sp)
 		}
-		l := levelOf(list)
+		l := sumSpaces(list)
 		o.levels = append(o.levels, l)
 		if s.isBetterSnapshot(o, atNs, l) {
-			o.snapshot = &snapshot{atNs: atNs, level: l, spaces: list}
+			o.snapshot = &ownerSnapshot{atNs: atNs, level: l, spaces: list}
 		}
 	}
 }
 
 // sortedOwners returns the owners sorted by process and device.
-func (s *Scan) sortedOwners() []*owner {
-	return slices.SortedFunc(maps.Values(s.owners), func(a, b *owner) int {
+func (s *Scan) sortedOwners() []*memoryOwner {
+	return slices.SortedFunc(maps.Values(s.owners), func(a, b *memoryOwner) int {
 		order := cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.device, b.device))
 		if order == 0 && a.reservations != b.reservations {
 			if a.reservations {

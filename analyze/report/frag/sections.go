@@ -8,17 +8,17 @@ import (
 
 // Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
-	{Title: "facts", Columns: slices.Concat(missingColumns, factColumns)},
+	{Title: "facts", Columns: slices.Concat(missingDataColumns, factColumns)},
 	{Title: "spaces", Columns: spaceColumns},
-	{Title: "pins", Columns: pinColumns},
+	{Title: "pins", Columns: pinningSiteColumns},
 	{Title: "trends", Columns: trendColumns},
 	{Title: "moments", Columns: momentColumns},
 	{Title: "maps", Columns: mapColumns},
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of this report in the HTML page.
-var Page = report.Page{
+// HTMLSection is the section of this report in the HTML page.
+var HTMLSection = report.HTMLSection{
 	Title: "Fragmentation and address map",
 	About: "Reserved memory that cannot be used, the call sites that strand it, and the use of addresses over time.",
 	Empty: "The recording has no caching allocator, no mapped addresses and no queried memory pool: nothing can be " +

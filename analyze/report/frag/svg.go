@@ -11,25 +11,26 @@ import (
 
 // Sizes of the SVG picture, in pixels.
 const (
-	svgCell   = 12 // width of one point in time
-	svgRow    = 5  // height of one address range
-	svgLeft   = 130
-	svgTop    = 40
-	svgBottom = 40
+	svgCellWidthPx    = 12 // width of one point in time
+	svgRowHeightPx    = 5  // height of one address range
+	svgLeftMarginPx   = 130
+	svgTopMarginPx    = 40
+	svgBottomMarginPx = 40
 )
 
-// shadeColours are the fill colours of the shades.
-var shadeColours = [shades]string{"#ffffff", "#e4e9f0", "#b9d0ea", "#7fabd9", "#4180be", "#12508f"}
+// svgShadeColours are the fill colours of the shades.
+var svgShadeColours = [shadeCount]string{"#ffffff", "#e4e9f0", "#b9d0ea", "#7fabd9", "#4180be", "#12508f"}
 
-// WriteMaps writes address maps to out as one SVG picture, one map below the other. Times are
-// relative to startNs, the start of the recording (Unix ns). WriteMaps returns only errors of out.
-func WriteMaps(out io.Writer, maps []AddressMap, startNs int64) error {
+// WriteMapsSVG writes address maps to out as one SVG picture, one map below the other. Times are
+// relative to startNs, the start of the recording (Unix ns). WriteMapsSVG returns only errors of
+// out.
+func WriteMapsSVG(out io.Writer, maps []AddressMap, startNs int64) error {
 	w := bufio.NewWriter(out)
-	height := svgTop
+	height := svgTopMarginPx
 	for i := range maps {
-		height += maps[i].height()
+		height += maps[i].svgHeight()
 	}
-	width := svgLeft + MapMoments*svgCell + 30
+	width := svgLeftMarginPx + MapMomentCount*svgCellWidthPx + 30
 	fmt.Fprintf(
 		w,
 		`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="11">`+"\n",
@@ -44,36 +45,41 @@ func WriteMaps(out io.Writer, maps []AddressMap, startNs int64) error {
 	}
 	y := 0
 	for i := range maps {
-		maps[i].draw(w, y, startNs)
-		y += maps[i].height()
+		maps[i].drawSVG(w, y, startNs)
+		y += maps[i].svgHeight()
 	}
 	fmt.Fprintln(w, "</svg>")
 	return w.Flush()
 }
 
-// height returns the height of the map in pixels.
-func (m *AddressMap) height() int { return svgTop + len(m.Ptr)*svgRow + svgBottom }
+// svgHeight returns the height of the map in pixels.
+func (m *AddressMap) svgHeight() int {
+	return svgTopMarginPx + len(m.Ptr)*svgRowHeightPx + svgBottomMarginPx
+}
 
-// draw writes one map. Adjacent cells of the same shade become one rectangle. The class of a
+// drawSVG writes one map. Adjacent cells of the same shade become one rectangle. The class of a
 // rectangle is its shade, so that a page's style sheet can colour it.
-func (m *AddressMap) draw(w *bufio.Writer, y int, startNs int64) {
+func (m *AddressMap) drawSVG(w *bufio.Writer, y int, startNs int64) {
 	fmt.Fprintf(w, `<g transform="translate(0 %d)">`+"\n"+`<text x="10" y="18" font-size="13">`, y)
-	_ = xml.EscapeText(w, []byte(units.SanitizeText(units.ReplaceInvalidUTF8(m.Title)))) // errors stay in the buffer, for Flush
+	_ = xml.EscapeText(
+		w,
+		[]byte(units.SanitizeText(units.ReplaceInvalidUTF8(m.Title))),
+	) // errors stay in the buffer, for Flush
 	fmt.Fprintf(w, "</text>\n")
 	for i := range m.Ptr {
-		top := svgTop + i*svgRow
+		top := svgTopMarginPx + i*svgRowHeightPx
 		if i%8 == 0 {
 			fmt.Fprintf(
 				w,
 				`<text x="%d" y="%d" text-anchor="end" font-family="monospace">0x%x</text>`+"\n",
-				svgLeft-8,
-				top+svgRow+3,
+				svgLeftMarginPx-8,
+				top+svgRowHeightPx+3,
 				m.Ptr[i],
 			)
 		}
 		for k := 0; k < len(m.Moments); {
-			s, from := shade(m.Reserved[i][k], m.Used[i][k], m.Bytes), k
-			for k < len(m.Moments) && shade(m.Reserved[i][k], m.Used[i][k], m.Bytes) == s {
+			s, from := cellShade(m.Reserved[i][k], m.Used[i][k], m.Bytes), k
+			for k < len(m.Moments) && cellShade(m.Reserved[i][k], m.Used[i][k], m.Bytes) == s {
 				k++
 			}
 			if s > 0 {
@@ -81,22 +87,22 @@ func (m *AddressMap) draw(w *bufio.Writer, y int, startNs int64) {
 					w,
 					`<rect class="s%d" x="%d" y="%d" width="%d" height="%d" fill="%s"/>`+"\n",
 					s,
-					svgLeft+from*svgCell,
+					svgLeftMarginPx+from*svgCellWidthPx,
 					top,
-					(k-from)*svgCell,
-					svgRow,
-					shadeColours[s],
+					(k-from)*svgCellWidthPx,
+					svgRowHeightPx,
+					svgShadeColours[s],
 				)
 			}
 		}
 	}
-	m.drawFailures(w)
-	bottom := svgTop + len(m.Ptr)*svgRow
+	m.drawFailureLines(w)
+	bottom := svgTopMarginPx + len(m.Ptr)*svgRowHeightPx
 	for k := 0; k < len(m.Moments); k += 8 {
 		fmt.Fprintf(
 			w,
 			`<text x="%d" y="%d">%s</text>`+"\n",
-			svgLeft+k*svgCell,
+			svgLeftMarginPx+k*svgCellWidthPx,
 			bottom+14,
 			units.FormatDuration(m.Moments[k]-startNs),
 		)
@@ -104,13 +110,13 @@ func (m *AddressMap) draw(w *bufio.Writer, y int, startNs int64) {
 	fmt.Fprintf(
 		w,
 		`<text x="%d" y="%d">dark: used; pale: reserved and empty; white: not reserved; red: an allocation failed</text>`+"\n</g>\n",
-		svgLeft,
+		svgLeftMarginPx,
 		bottom+30,
 	)
 }
 
-// drawFailures draws a vertical line at the time of each failed allocation.
-func (m *AddressMap) drawFailures(w *bufio.Writer) {
+// drawFailureLines draws a vertical line at the time of each failed allocation.
+func (m *AddressMap) drawFailureLines(w *bufio.Writer) {
 	if len(m.Moments) < 2 {
 		return
 	}
@@ -119,14 +125,14 @@ func (m *AddressMap) drawFailures(w *bufio.Writer) {
 		if ns < first || ns > last {
 			continue
 		}
-		x := svgLeft + float64(ns-first)/float64(last-first)*float64(len(m.Moments)*svgCell)
+		x := svgLeftMarginPx + float64(ns-first)/float64(last-first)*float64(len(m.Moments)*svgCellWidthPx)
 		fmt.Fprintf(
 			w,
 			`<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#d02020"/>`+"\n",
 			x,
-			svgTop-6,
+			svgTopMarginPx-6,
 			x,
-			svgTop+len(m.Ptr)*svgRow,
+			svgTopMarginPx+len(m.Ptr)*svgRowHeightPx,
 		)
 	}
 }

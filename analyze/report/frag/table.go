@@ -14,7 +14,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// factColumns are the columns of Scan.facts.
+// factColumns are the columns of Scan.computeFacts.
 var factColumns = []report.Column{
 	{
 		Key: "result", Title: "result", Unit: report.UnitText,
@@ -24,9 +24,9 @@ var factColumns = []report.Column{
 	{Key: "note", Title: "note", Unit: report.UnitText, About: "memory that this report excludes"},
 }
 
-// missingColumns is the fact of recordings with an allocator that is known only from its memory
+// missingDataColumns is the fact of recordings with an allocator that is known only from its memory
 // reports.
-var missingColumns = []report.Column{
+var missingDataColumns = []report.Column{
 	{
 		Key: "lacks", Title: "lacks", Unit: report.UnitText,
 		About: "data of PyTorch's allocator that the recording lacks",
@@ -128,8 +128,8 @@ var spaceColumns = []report.Column{
 	},
 }
 
-// pinColumns are the columns of Scan.pinTable.
-var pinColumns = []report.Column{
+// pinningSiteColumns are the columns of Scan.pinningSiteTable.
+var pinningSiteColumns = []report.Column{
 	{
 		Key: "alone_bytes", Title: "ALONE", Unit: report.UnitBytes,
 		About: "bytes that only blocks of this call site strand: freeing the blocks would return them to the driver",
@@ -260,17 +260,22 @@ var totalColumns = []report.Column{
 	},
 }
 
-// name returns the name of the owner, a value of the column "owner".
-func (o *owner) name() string {
+// displayName returns the name of the owner, a value of the column "owner".
+func (o *memoryOwner) displayName() string {
 	if o.reservations {
-		return spaceReservations
+		return spaceKindReservations
 	}
 	return "PyTorch's allocator"
 }
 
-// ownerTitle returns the title of the owner's address map.
-func (s *Scan) ownerTitle(o *owner) string {
-	return fmt.Sprintf("%s of %s on device %s", o.name(), s.t.PidLabel(o.pid), s.t.OrdinalDeviceLabel(o.pid, o.device))
+// mapTitle returns the title of the owner's address map.
+func (s *Scan) mapTitle(o *memoryOwner) string {
+	return fmt.Sprintf(
+		"%s of %s on device %s",
+		o.displayName(),
+		s.t.PidLabel(o.pid),
+		s.t.OrdinalDeviceLabel(o.pid, o.device),
+	)
 }
 
 // spaceTable returns a table with one row per space and memory pool, most stranded bytes first.
@@ -284,15 +289,15 @@ func (s *Scan) spaceTable(findings []spaceFinding, level string, reasons []strin
 		},
 	}
 	for i := range findings {
-		s.addSpace(&table, &findings[i])
+		s.addSpaceRow(&table, &findings[i])
 	}
-	s.addPools(&table, level, reasons)
+	s.addPoolRows(&table, level, reasons)
 	table.Sort("kept_bytes", "reserved_bytes")
 	return table
 }
 
-// addSpace adds the row of a space.
-func (s *Scan) addSpace(table *report.Table, f *spaceFinding) {
+// addSpaceRow adds the row of a space.
+func (s *Scan) addSpaceRow(table *report.Table, f *spaceFinding) {
 	sp, o := f.MemorySpace, f.owner
 	row := table.Add(report.Values{
 		"verdict":              f.verdict,
@@ -320,11 +325,11 @@ func (s *Scan) addSpace(table *report.Table, f *spaceFinding) {
 		"pid":                  int64(o.pid),
 		"space":                f.label,
 	})
-	row.Evidence, row.Brief = f.evidence(), f.verdict == verdictFine && len(s.owners) > 1
+	row.Evidence, row.Brief = f.evidenceText(), f.verdict == verdictFine && len(s.owners) > 1
 }
 
-// addPools adds one row per driver memory pool whose size the program queried.
-func (s *Scan) addPools(table *report.Table, level string, reasons []string) {
+// addPoolRows adds one row per driver memory pool whose size the program queried.
+func (s *Scan) addPoolRows(table *report.Table, level string, reasons []string) {
 	pools := s.t.MemoryPools(s.window, &s.opt.Filter)
 	for _, key := range slices.SortedFunc(maps.Keys(pools), func(a, b timeline.MemoryPoolKey) int {
 		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Pool, b.Pool))
@@ -363,19 +368,19 @@ func (s *Scan) addPools(table *report.Table, level string, reasons []string) {
 			"confidence_reasons":   reasons,
 			"device":               s.t.OrdinalDeviceLabel(key.Pid, p.Device),
 			"pid":                  int64(key.Pid),
-			"space":                fmt.Sprintf("%s 0x%x", spacePool, uint64(key.Pool)),
+			"space":                fmt.Sprintf("%s 0x%x", spaceKindPool, uint64(key.Pool)),
 		})
 		row.Evidence = fmt.Sprintf("the pool had %s unused at the program's last query; the driver does not report "+
 			"how it is divided; confidence %s", units.FormatBytes(unused), level)
 	}
 }
 
-// pinTable returns a table with one row per call site whose blocks strand memory.
-func (s *Scan) pinTable(owners []*owner) report.Table {
+// pinningSiteTable returns a table with one row per call site whose blocks strand memory.
+func (s *Scan) pinningSiteTable(owners []*memoryOwner) report.Table {
 	table := report.Table{
 		Name:      "pins",
 		Title:     "call sites whose blocks strand memory",
-		Columns:   pinColumns,
+		Columns:   pinningSiteColumns,
 		Secondary: true,
 		HideFirst: []string{"pid", "device", "blocks"},
 	}
@@ -412,7 +417,7 @@ func (s *Scan) pinTable(owners []*owner) report.Table {
 }
 
 // trendTable returns a table with one row per trend.
-func (s *Scan) trendTable(trends []trend) report.Table {
+func (s *Scan) trendTable(trends []strandedTrend) report.Table {
 	table := report.Table{
 		Name:      "trends",
 		Title:     "stranded memory over time",
@@ -420,7 +425,7 @@ func (s *Scan) trendTable(trends []trend) report.Table {
 		Secondary: true,
 		HideFirst: []string{"pid", "device", "first_bytes", "peak_bytes"},
 	}
-	step := float64(s.window.DurNs()) / MapMoments
+	step := float64(s.window.DurNs()) / MapMomentCount
 	for i := range trends {
 		t, o := &trends[i], trends[i].owner
 		perMin := int64(0)
@@ -445,14 +450,14 @@ func (s *Scan) trendTable(trends []trend) report.Table {
 			"tau":                   t.Tau,
 			"device":                s.t.OrdinalDeviceLabel(o.pid, o.device),
 			"pid":                   int64(o.pid),
-			"owner":                 o.name(),
+			"owner":                 o.displayName(),
 		})
 	}
 	return table
 }
 
 // momentTable returns a table with one row per owner and surveyed time.
-func (s *Scan) momentTable(owners []*owner) report.Table {
+func (s *Scan) momentTable(owners []*memoryOwner) report.Table {
 	table := report.Table{Name: "moments", Title: "moments", Columns: momentColumns, Secondary: true}
 	for _, o := range owners {
 		for i, l := range o.levels {
@@ -465,16 +470,17 @@ func (s *Scan) momentTable(owners []*owner) report.Table {
 				"largest_gap_bytes": l.largestHole,
 				"device":            s.t.OrdinalDeviceLabel(o.pid, o.device),
 				"pid":               int64(o.pid),
-				"owner":             o.name(),
+				"owner":             o.displayName(),
 			})
 		}
 	}
-	processes.AddRanks(s.t, &table)
+	processes.AddRankColumn(s.t, &table)
 	return table
 }
 
-// facts returns sentences on data that the report lacks. rows is the number of spaces and pools.
-func (s *Scan) facts(rows int) []report.Fact {
+// computeFacts returns sentences on data that the report lacks. rows is the number of spaces and
+// pools.
+func (s *Scan) computeFacts(rows int) []report.Fact {
 	result, pools := "", ""
 	var missing []report.Fact
 	if rows == 0 {
@@ -483,7 +489,7 @@ func (s *Scan) facts(rows int) []report.Fact {
 	}
 	if s.hasReports {
 		result = ""
-		missing = report.Facts(missingColumns, report.Values{
+		missing = report.NewFacts(missingDataColumns, report.Values{
 			"lacks": "the recording has no segments of PyTorch's allocator and no unused memory in them, only the " +
 				"allocator's memory reports; " + caching.RecordSegmentsAdvice,
 		})
@@ -491,21 +497,21 @@ func (s *Scan) facts(rows int) []report.Fact {
 	if s.hasPools {
 		pools = "the size of a memory pool of the driver is known only if the program queries its attributes"
 	}
-	return append(missing, report.Facts(factColumns, report.Values{
+	return append(missing, report.NewFacts(factColumns, report.Values{
 		"result": result,
 		"pools":  pools,
 		"note":   "holes between allocations of cuMemAlloc are addresses, not memory: all numbers here exclude them",
 	})...)
 }
 
-// totals returns the sums over the spaces, owners and trends.
-func (s *Scan) totals(spaces *report.Table, owners []*owner, trends []trend) []report.Fact {
+// computeTotals returns the sums over the spaces, owners and trends.
+func (s *Scan) computeTotals(spaces *report.Table, owners []*memoryOwner, trends []strandedTrend) []report.Fact {
 	var kept, unused, reserved, saved, fragmented, rising, failures int64
 	var external, share any
 	for i := range spaces.Rows {
 		r := &spaces.Rows[i]
 		verdict := spaces.Cell(r, "verdict")
-		if verdict == verdictAddresses {
+		if verdict == verdictAddressesOnly {
 			continue
 		}
 		number := func(key string) int64 { n, _ := spaces.Cell(r, key).(int64); return n }
@@ -531,7 +537,7 @@ func (s *Scan) totals(spaces *report.Table, owners []*owner, trends []trend) []r
 	if reserved > 0 {
 		share = units.Percent(kept, reserved)
 	}
-	return report.Facts(totalColumns, report.Values{
+	return report.NewFacts(totalColumns, report.Values{
 		"kept_bytes":         kept,
 		"unused_bytes":       unused,
 		"reserved_bytes":     reserved,

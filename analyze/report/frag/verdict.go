@@ -13,29 +13,29 @@ import (
 
 // Kinds of spaces. They are values of the column "space".
 const (
-	SpaceSegments     = "segments"
-	SpaceExpandable   = "expandable segments"
-	spaceReservations = "reserved addresses"
-	spacePool         = "memory pool"
+	SpaceKindSegments     = "segments"
+	SpaceKindExpandable   = "expandable segments"
+	spaceKindReservations = "reserved addresses"
+	spaceKindPool         = "memory pool"
 )
 
-// spaceName returns the name of a kind of spaces.
-func spaceName(k caching.SpaceKind) string {
-	return [...]string{SpaceSegments, SpaceExpandable, spaceReservations}[k]
+// spaceKindName returns the name of a kind of spaces.
+func spaceKindName(k caching.SpaceKind) string {
+	return [...]string{SpaceKindSegments, SpaceKindExpandable, spaceKindReservations}[k]
 }
 
 // Verdicts of spaces. They are values of the column "verdict".
 const (
-	verdictFine       = "fine"
-	verdictFragmented = "fragmented"
-	verdictIdle       = "idle"
-	verdictAddresses  = "addresses"
+	verdictFine          = "fine"
+	verdictFragmented    = "fragmented"
+	verdictIdlePool      = "idle"
+	verdictAddressesOnly = "addresses"
 )
 
 // spaceFinding is a space of an owner with its verdict.
 type spaceFinding struct {
 	*caching.MemorySpace
-	owner    *owner
+	owner    *memoryOwner
 	verdict  string
 	label    string // value of the column "space"
 	internal int64  // block sizes minus requested sizes, bytes
@@ -48,7 +48,7 @@ type spaceFinding struct {
 
 // findSpaces returns the spaces of all owners that pass the filter. level and reasons are the
 // confidence of the recording.
-func (s *Scan) findSpaces(owners []*owner, level string, reasons []string) []spaceFinding {
+func (s *Scan) findSpaces(owners []*memoryOwner, level string, reasons []string) []spaceFinding {
 	var findings []spaceFinding
 	for _, o := range owners {
 		if o.snapshot == nil {
@@ -70,15 +70,15 @@ func (s *Scan) findSpaces(owners []*owner, level string, reasons []string) []spa
 // none):
 //
 //	addresses   the space is reserved addresses, whose holes hold no memory
-//	fragmented  stranded bytes are at least fragmentedShare of the reserved bytes and
-//	            at least fragmentedBytes
+//	fragmented  stranded bytes are at least minFragmentedShare of the reserved bytes and
+//	            at least minFragmentedBytes
 //	fine        any other case
 func (f *spaceFinding) classify(request int64) {
-	f.verdict, f.label = verdictFine, spaceName(f.Kind)
+	f.verdict, f.label = verdictFine, spaceKindName(f.Kind)
 	switch {
 	case f.Kind == caching.SpaceReservation:
-		f.verdict = verdictAddresses
-	case fragmentedBy(f.Stranded, f.Reserved):
+		f.verdict = verdictAddressesOnly
+	case isFragmented(f.Stranded, f.Reserved):
 		f.verdict = verdictFragmented
 	}
 	if request > 0 {
@@ -101,26 +101,31 @@ func (f *spaceFinding) classify(request int64) {
 
 // Limits from which a space is fragmented.
 const (
-	fragmentedShare = 0.2
-	fragmentedBytes = caching.LargeSegmentBytes
+	minFragmentedShare = 0.2
+	minFragmentedBytes = caching.LargeSegmentBytes
 )
 
-// fragmentedBy reports whether a space with these stranded and reserved bytes is fragmented.
-func fragmentedBy(kept, reserved int64) bool {
-	return kept >= fragmentedBytes && float64(kept) >= fragmentedShare*float64(reserved)
+// isFragmented reports whether a space with these stranded and reserved bytes is fragmented.
+func isFragmented(kept, reserved int64) bool {
+	return kept >= minFragmentedBytes && float64(kept) >= minFragmentedShare*float64(reserved)
 }
 
 // classifyPool returns the verdict of a memory pool of the driver.
 func classifyPool(unused, reserved int64) string {
-	if fragmentedBy(unused, reserved) {
-		return verdictIdle
+	if isFragmented(unused, reserved) {
+		return verdictIdlePool
 	}
 	return verdictFine
 }
 
 // LowerConfidence lowers the confidence in an allocator's spaces if some blocks are in segments
 // from before the recording. unseenBytes is the size of these segments.
-func LowerConfidence(spaces []*caching.MemorySpace, unseenBytes int64, level string, reasons []string) (string, []string) {
+func LowerConfidence(
+	spaces []*caching.MemorySpace,
+	unseenBytes int64,
+	level string,
+	reasons []string,
+) (string, []string) {
 	strays := slices.ContainsFunc(spaces, func(s *caching.MemorySpace) bool { return s.Strays > 0 })
 	if unseenBytes == 0 && !strays {
 		return level, reasons
@@ -135,8 +140,8 @@ func LowerConfidence(spaces []*caching.MemorySpace, unseenBytes int64, level str
 	return level, append(reasons[:len(reasons):len(reasons)], reason)
 }
 
-// evidence returns a sentence with the numbers behind the verdict, and the confidence.
-func (f *spaceFinding) evidence() string {
+// evidenceText returns a sentence with the numbers behind the verdict, and the confidence.
+func (f *spaceFinding) evidenceText() string {
 	return f.sizesText() + "; " + report.ConfidenceText(f.level, f.reasons)
 }
 
@@ -163,30 +168,33 @@ func (f *spaceFinding) sizesText() string {
 		text += fmt.Sprintf("; a request of %s cannot use %.0f%% of it", units.FormatBytes(f.request.(int64)), pct)
 	}
 	if f.Kind == caching.SpaceSegments && f.Saved > 0 {
-		text += fmt.Sprintf("; with expandable segments up to %s could return to the driver", units.FormatBytes(f.Saved))
+		text += fmt.Sprintf(
+			"; with expandable segments up to %s could return to the driver",
+			units.FormatBytes(f.Saved),
+		)
 	}
 	return text
 }
 
-// trend is the trend of an owner's stranded bytes over time; see owner.series.
-type trend struct {
-	owner  *owner
+// strandedTrend is the trend of an owner's stranded bytes over time; see owner.strandedSeries.
+type strandedTrend struct {
+	owner  *memoryOwner
 	series []int64
 	stats.Forecast
 	hasForecast bool // the series is long enough for a forecast
 }
 
 // isRising reports whether the trend rises steadily and by at least 1 MiB.
-func (t *trend) isRising() bool {
+func (t *strandedTrend) isRising() bool {
 	return t.RisesThroughout() && slices.Max(t.series)-t.series[0] >= stats.MinLeakGrowthBytes
 }
 
-// findTrends returns the trends of the owners that had memory at a surveyed time.
-func findTrends(owners []*owner) []trend {
-	var trends []trend
+// findStrandedTrends returns the trends of the owners that had memory at a surveyed time.
+func findStrandedTrends(owners []*memoryOwner) []strandedTrend {
+	var trends []strandedTrend
 	for _, o := range owners {
-		if _, series := o.series(); len(series) > 0 {
-			t := trend{owner: o, series: series}
+		if _, series := o.strandedSeries(); len(series) > 0 {
+			t := strandedTrend{owner: o, series: series}
 			t.Forecast, t.hasForecast = stats.NewForecast(series)
 			trends = append(trends, t)
 		}
@@ -194,10 +202,11 @@ func findTrends(owners []*owner) []trend {
 	return trends
 }
 
-// series returns the stranded bytes from the first surveyed time with memory on. first is its index
-// in Scan.moments. For reserved addresses it returns the bytes of all holes but the largest.
-func (o *owner) series() (first int, list []int64) {
-	first = slices.IndexFunc(o.levels, func(l usage) bool { return l.reserved > 0 })
+// strandedSeries returns the stranded bytes from the first surveyed time with memory on. first is
+// its index in Scan.moments. For reserved addresses it returns the bytes of all holes but the
+// largest.
+func (o *memoryOwner) strandedSeries() (first int, list []int64) {
+	first = slices.IndexFunc(o.levels, func(l ownerUsage) bool { return l.reserved > 0 })
 	if first < 0 {
 		return 0, nil
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// ForDisplay returns the frames of a stack for display, leaf first, at most limit frames. A limit
-// of 0 means all frames. A placeholder Frame with a count replaces frames that the rules hide and
-// frames beyond the limit. Hidden CUDA frames at the leaf are dropped without a placeholder,
+// DisplayFrames returns the frames of a stack for display, leaf first, at most limit frames. A
+// limit of 0 means all frames. A placeholder Frame with a count replaces frames that the rules hide
+// and frames beyond the limit. Hidden CUDA frames at the leaf are dropped without a placeholder,
 // because every stack has them. If the rules hide the whole stack, its first frame stays.
-func ForDisplay(s *stack.StackTable, stackID int32, limit int, rules *query.FrameRules) []report.Frame {
+func DisplayFrames(s *stack.StackTable, stackID int32, limit int, rules *query.FrameRules) []report.Frame {
 	ids := s.Stacks[stackID]
 	var list []report.Frame
 	n := 0
@@ -23,32 +23,33 @@ func ForDisplay(s *stack.StackTable, stackID int32, limit int, rules *query.Fram
 		library, hidden := rules.HidesFrame(f)
 		switch {
 		case hidden && (library != query.FrameOwnerCUDA || len(list) > 0):
-			list = fold(list, library)
+			list = foldHiddenFrame(list, library)
 		case hidden:
 		case limit > 0 && n == limit:
-			return cutShort(list, len(ids)-i)
+			return cutFrames(list, len(ids)-i)
 		default:
-			list = append(list, reportFrame(f))
+			list = append(list, newReportFrame(f))
 			n++
 		}
 	}
 	if n > 0 || len(ids) == 0 {
 		return list
 	}
-	list = []report.Frame{reportFrame(&s.Frames[ids[0]])}
+	list = []report.Frame{newReportFrame(&s.Frames[ids[0]])}
 	for _, id := range ids[1:] {
 		library, _ := rules.HidesFrame(&s.Frames[id])
-		list = fold(list, library)
+		list = foldHiddenFrame(list, library)
 	}
 	return list
 }
 
-func reportFrame(f *format.Frame) report.Frame {
+func newReportFrame(f *format.Frame) report.Frame {
 	return report.Frame{Func: query.FrameName(f), File: f.File, Line: f.Line, Module: f.Module}
 }
 
-// fold adds a hidden frame to the placeholder at the end of the list. of is the frame's library.
-func fold(list []report.Frame, of string) []report.Frame {
+// foldHiddenFrame adds a hidden frame to the placeholder at the end of the list. of is the frame's
+// library.
+func foldHiddenFrame(list []report.Frame, of string) []report.Frame {
 	if n := len(list); n == 0 || list[n-1].Folded == 0 {
 		list = append(list, report.Frame{})
 	}
@@ -60,8 +61,8 @@ func fold(list []report.Frame, of string) []report.Frame {
 	return list
 }
 
-// cutShort ends the list with a placeholder for the frames beyond the limit.
-func cutShort(list []report.Frame, more int) []report.Frame {
+// cutFrames ends the list with a placeholder for the frames beyond the limit.
+func cutFrames(list []report.Frame, more int) []report.Frame {
 	if n := len(list); n > 0 && list[n-1].Folded > 0 {
 		more += list[n-1].Folded
 		list = list[:n-1]
@@ -69,16 +70,16 @@ func cutShort(list []report.Frame, more int) []report.Frame {
 	return append(list, report.Frame{Folded: more})
 }
 
-// Fill sets the stack of each row of a table from its StackID. Call it after Table.Arrange, which
-// removes rows.
-func Fill(t *timeline.Timeline, table *report.Table, opt *query.Options) {
+// FillRowStacks sets the stack of each row of a table from its StackID. Call it after
+// Table.Arrange, which removes rows.
+func FillRowStacks(t *timeline.Timeline, table *report.Table, opt *query.Options) {
 	limit := opt.MaxFrames
 	if opt.AllFrames {
 		limit = 0
 	}
 	for i := range table.Rows {
 		r := &table.Rows[i]
-		r.Stack = ForDisplay(&t.Stacks, r.StackID, limit, opt.FrameRules())
+		r.Stack = DisplayFrames(&t.Stacks, r.StackID, limit, opt.FrameRules())
 		r.StackFrames = len(t.Stacks.Stacks[r.StackID])
 	}
 }

@@ -13,16 +13,17 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// activity has the CUDA calls of one thread during an idle gap. The thread's launch ended the gap.
-type activity struct {
+// gapActivity has the CUDA calls of one thread during an idle gap. The thread's launch ended the
+// gap.
+type gapActivity struct {
 	ByCall  map[calls.CallName]int64 // time in the gap by function, ns, without nested calls
-	Longest calls.Call           // call with the longest time in the gap, without its strings
-	mostNs  int64                // time of Longest in the gap, ns
-	Site    string               // call site of Longest
+	Longest calls.Call               // call with the longest time in the gap, without its strings
+	mostNs  int64                    // time of Longest in the gap, ns
+	Site    string                   // call site of Longest
 }
 
-// InCUDA returns the time in the gap that the thread spent in CUDA calls, ns.
-func (a *activity) InCUDA() (ns int64) {
+// TimeInCUDA returns the time in the gap that the thread spent in CUDA calls, ns.
+func (a *gapActivity) TimeInCUDA() (ns int64) {
 	for _, n := range a.ByCall {
 		ns += n
 	}
@@ -51,14 +52,14 @@ func (sc *Scan) FindCPUActivity() error {
 		span = query.Window{FromNs: min(span.FromNs, g.FromNs), ToNs: max(span.ToNs, g.ToNs)}
 	}
 	for _, w := range watches {
-		w.order()
+		w.sortGaps()
 	}
 	for _, spans := range [][]timeline.Span{sc.T.Calls, sc.T.Memory} {
 		for _, s := range spans {
 			if len(sc.List) == 0 || s.FirstNs > span.ToNs {
 				continue
 			}
-			sc.readGroup(s.Group, watches, gapTimes(sc.List))
+			sc.readRowGroup(s.Group, watches, mergeGapTimes(sc.List))
 			if err := s.Group.Err(); err != nil {
 				return sc.T.WrapReadError(err)
 			}
@@ -67,8 +68,8 @@ func (sc *Scan) FindCPUActivity() error {
 	return nil
 }
 
-// order sorts the gaps and fills latestEndNs.
-func (w *threadGaps) order() {
+// sortGaps sorts the gaps and fills latestEndNs.
+func (w *threadGaps) sortGaps() {
 	slices.SortFunc(w.gaps, func(a, b *Gap) int {
 		return cmp.Or(cmp.Compare(a.FromNs, b.FromNs), a.compareLength(b))
 	})
@@ -79,8 +80,8 @@ func (w *threadGaps) order() {
 	}
 }
 
-// gapTimes returns the union of the gaps' times as sorted intervals without overlaps.
-func gapTimes(list []Gap) []query.Window {
+// mergeGapTimes returns the union of the gaps' times as sorted intervals without overlaps.
+func mergeGapTimes(list []Gap) []query.Window {
 	var times []query.Window
 	for _, g := range list {
 		times = append(times, query.Window{FromNs: g.FromNs, ToNs: g.ToNs})
@@ -97,9 +98,9 @@ func gapTimes(list []Gap) []query.Window {
 	return joined
 }
 
-// readGroup adds the calls of a row group that overlap a gap. It reads more columns than the times
-// only if there are such calls.
-func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*threadGaps, times []query.Window) {
+// readRowGroup adds the calls of a row group that overlap a gap. It reads more columns than the
+// times only if there are such calls.
+func (sc *Scan) readRowGroup(g *format.Group, watches map[origin.Thread]*threadGaps, times []query.Window) {
 	sc.Start, sc.Dur = g.Int64("start_ns", sc.Start), g.Int64("dur_ns", sc.Dur)
 	var hits []int
 	next := 0 // index of times; calls are nearly sorted
@@ -141,14 +142,14 @@ func (sc *Scan) readGroup(g *format.Group, watches map[origin.Thread]*threadGaps
 		last := sort.Search(len(w.gaps), func(k int) bool { return w.gaps[k].FromNs >= end }) - 1
 		for k := last; k >= 0 && w.latestEndNs[k] > sc.Start[i]; k-- {
 			if w.gaps[k].ToNs > sc.Start[i] {
-				sc.addCall(w.gaps[k], i, end)
+				sc.addCallToGap(w.gaps[k], i, end)
 			}
 		}
 	}
 }
 
-// addCall adds row i, a call that ends at endNs (Unix ns), to the activity in gap g.
-func (sc *Scan) addCall(g *Gap, i int, endNs int64) {
+// addCallToGap adds row i, a call that ends at endNs (Unix ns), to the activity in gap g.
+func (sc *Scan) addCallToGap(g *Gap, i int, endNs int64) {
 	a := &g.Activity
 	ns := min(endNs, g.ToNs) - max(sc.Start[i], g.FromNs)
 	a.ByCall[calls.CallName{Kind: sc.Kind.At(i), Name: sc.Name.At(i)}] += ns

@@ -12,13 +12,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// OutsideCUDA is the activity of a thread that is in no CUDA call.
-const OutsideCUDA = "outside CUDA"
+// ActivityOutsideCUDA is the activity of a thread that is in no CUDA call.
+const ActivityOutsideCUDA = "outside CUDA"
 
 // mainActivity returns the activity with the longest time in a gap: a driver function, or
-// OutsideCUDA.
+// ActivityOutsideCUDA.
 func (g *Gap) mainActivity() (activity string, ns int64) {
-	activity, ns = OutsideCUDA, max(0, g.DurNs()-g.Activity.InCUDA())
+	activity, ns = ActivityOutsideCUDA, max(0, g.DurNs()-g.Activity.TimeInCUDA())
 	keys := slices.SortedFunc(maps.Keys(g.Activity.ByCall), func(a, b calls.CallName) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
 	})
@@ -30,8 +30,8 @@ func (g *Gap) mainActivity() (activity string, ns int64) {
 	return activity, ns
 }
 
-// InKind returns the time in a gap that the thread spent in calls of these kinds, ns.
-func (g *Gap) InKind(kinds ...string) (ns int64) {
+// TimeInKinds returns the time in a gap that the thread spent in calls of these kinds, ns.
+func (g *Gap) TimeInKinds(kinds ...string) (ns int64) {
 	for k, n := range g.Activity.ByCall {
 		if slices.Contains(kinds, k.Kind) {
 			ns += n
@@ -42,7 +42,7 @@ func (g *Gap) InKind(kinds ...string) (ns int64) {
 
 // ActivityPhrase returns an activity as part of a sentence, such as "in cuMemcpyHtoD_v2".
 func ActivityPhrase(activity string) string {
-	if activity == OutsideCUDA {
+	if activity == ActivityOutsideCUDA {
 		return activity
 	}
 	return "in " + activity
@@ -50,36 +50,36 @@ func ActivityPhrase(activity string) string {
 
 // States of the GPU in a gap. They are values of the column "gpu".
 const (
-	GPUIdle   = "idle"
-	GPUBusy   = "busy"
-	GPUPartly = "partly"
-	GPUUnsure = "unsure"
+	GPUStateIdle   = "idle"
+	GPUStateBusy   = "busy"
+	GPUStatePartly = "partly"
+	GPUStateUnsure = "unsure"
 )
 
-// Busy has bounds of the share of a gap in which the GPU was busy, percent. Ok is false if the
-// samples are insufficient.
-type Busy struct {
+// BusyBounds has bounds of the share of a gap in which the GPU was busy, percent. Ok is false if
+// the samples are insufficient.
+type BusyBounds struct {
 	MinPct, MaxPct float64
 	Ok             bool
 }
 
-// State returns the state of the GPU as one word. It returns "" if Ok is false.
-func (b Busy) State() string {
+// GPUState returns the state of the GPU as one word. It returns "" if Ok is false.
+func (b BusyBounds) GPUState() string {
 	switch {
 	case !b.Ok:
 		return ""
 	case b.MaxPct <= 5:
-		return GPUIdle
+		return GPUStateIdle
 	case b.MinPct >= 50:
-		return GPUBusy
+		return GPUStateBusy
 	case b.MinPct > 5 || b.MaxPct < 50:
-		return GPUPartly
+		return GPUStatePartly
 	}
-	return GPUUnsure
+	return GPUStateUnsure
 }
 
-// utilizationNs is the longest period over which NVML averages its utilization, ns.
-const utilizationNs = int64(1e9)
+// maxUtilizationPeriodNs is the longest period over which NVML averages its utilization, ns.
+const maxUtilizationPeriodNs = int64(1e9)
 
 // FindGPUActivity sets Busy of each gap in List, from the busiest device of the track.
 func (sc *Scan) FindGPUActivity() {
@@ -93,34 +93,34 @@ func (sc *Scan) FindGPUActivity() {
 	for i := range sc.List {
 		g := &sc.List[i]
 		for track := range sc.Tracks {
-			if track.Pid != g.Track.Pid || track.Device == AllDevices ||
-				g.Track.Device != AllDevices && track.Device != g.Track.Device {
+			if track.Pid != g.Track.Pid || track.Device == AllDevicesOfProcess ||
+				g.Track.Device != AllDevicesOfProcess && track.Device != g.Track.Device {
 				continue
 			}
 			index, paired := sc.T.Facts.NVMLIndexOf(track.Pid, track.Device)
 			if !paired {
 				continue
 			}
-			b := BusyByAverages(samples.Devices[index][catalog.MetricSMActive], g.FromNs, g.ToNs)
+			b := BusyBoundsFromAverages(samples.Devices[index][catalog.MetricSMActive], g.FromNs, g.ToNs)
 			if !b.Ok {
-				b = BusyInside(samples.Devices[index][catalog.MetricGPUUtilization], g.FromNs, g.ToNs)
+				b = BusyBoundsFromInsideSamples(samples.Devices[index][catalog.MetricGPUUtilization], g.FromNs, g.ToNs)
 			}
 			if b.Ok {
-				g.Busy = Busy{max(g.Busy.MinPct, b.MinPct), max(g.Busy.MaxPct, b.MaxPct), true}
+				g.Busy = BusyBounds{max(g.Busy.MinPct, b.MinPct), max(g.Busy.MaxPct, b.MaxPct), true}
 			}
 		}
 	}
 }
 
-// BusyByAverages returns bounds of the busy share of a device between two times, Unix ns. Each
-// sample is the average since the previous sample. Its part outside the gap may have been busy or
-// idle.
-func BusyByAverages(s *metric.Series, fromNs, toNs int64) Busy {
+// BusyBoundsFromAverages returns bounds of the busy share of a device between two times, Unix ns.
+// Each sample is the average since the previous sample. Its part outside the gap may have been busy
+// or idle.
+func BusyBoundsFromAverages(s *metric.Series, fromNs, toNs int64) BusyBounds {
 	if s == nil {
-		return Busy{}
+		return BusyBounds{}
 	}
 	var covered, low, high float64
-	for i := max(1, firstAfter(s, fromNs)); i < len(s.Values) && s.AtNs[i-1] < toNs; i++ {
+	for i := max(1, firstSampleAfter(s, fromNs)); i < len(s.Values) && s.AtNs[i-1] < toNs; i++ {
 		span := float64(s.AtNs[i] - s.AtNs[i-1])
 		overlap := float64(min(toNs, s.AtNs[i]) - max(fromNs, s.AtNs[i-1]))
 		busy := min(1, max(0, s.Values[i]/100)) * span
@@ -129,28 +129,29 @@ func BusyByAverages(s *metric.Series, fromNs, toNs int64) Busy {
 		high += min(overlap, busy)
 	}
 	if covered == 0 || covered < 0.5*float64(toNs-fromNs) {
-		return Busy{}
+		return BusyBounds{}
 	}
-	return Busy{100 * low / covered, 100 * high / covered, true}
+	return BusyBounds{100 * low / covered, 100 * high / covered, true}
 }
 
-// BusyInside returns the average of the samples whose whole period is between two times, Unix ns.
-func BusyInside(s *metric.Series, fromNs, toNs int64) Busy {
+// BusyBoundsFromInsideSamples returns the average of the samples whose whole period is between two
+// times, Unix ns.
+func BusyBoundsFromInsideSamples(s *metric.Series, fromNs, toNs int64) BusyBounds {
 	if s == nil {
-		return Busy{}
+		return BusyBounds{}
 	}
 	var sum, n float64
-	for i := firstAfter(s, fromNs+utilizationNs-1); i < len(s.Values) && s.AtNs[i] <= toNs; i++ {
+	for i := firstSampleAfter(s, fromNs+maxUtilizationPeriodNs-1); i < len(s.Values) && s.AtNs[i] <= toNs; i++ {
 		sum += min(100, max(0, s.Values[i]))
 		n++
 	}
 	if n == 0 {
-		return Busy{}
+		return BusyBounds{}
 	}
-	return Busy{sum / n, sum / n, true}
+	return BusyBounds{sum / n, sum / n, true}
 }
 
-// firstAfter returns the index of the first sample after a time, Unix ns.
-func firstAfter(s *metric.Series, ns int64) int {
+// firstSampleAfter returns the index of the first sample after a time, Unix ns.
+func firstSampleAfter(s *metric.Series, ns int64) int {
 	return sort.Search(len(s.AtNs), func(i int) bool { return s.AtNs[i] > ns })
 }

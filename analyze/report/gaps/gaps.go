@@ -23,33 +23,33 @@ type Options struct {
 	MinGapNs int64
 }
 
-// AllDevices is the Device of a Track that covers all devices of a process.
-const AllDevices = int32(-2)
+// AllDevicesOfProcess is the Device of a Track that covers all devices of a process.
+const AllDevicesOfProcess = int32(-2)
 
-// DefaultTop is the maximum number of rows of the table of longest gaps without --top.
-const DefaultTop = 1000
+// DefaultMaxGaps is the maximum number of rows of the table of longest gaps without --top.
+const DefaultMaxGaps = 1000
 
-// Run is RunWith with DefaultMinGapNs.
+// Run is RunWithOptions with DefaultMinGapNs.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	return RunWith(t, Options{Options: opt})
+	return RunWithOptions(t, Options{Options: opt})
 }
 
-// RunWith reports intervals in which a process launched no GPU work: their number and length, the
-// activity of the launching thread in the longest gaps, and whether the GPU was idle. It returns a
-// *quality.ClassError if the recording lacks necessary classes of calls, and a *report.SortError
-// for an unknown opt.Sort.
-func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
+// RunWithOptions reports intervals in which a process launched no GPU work: their number and
+// length, the activity of the launching thread in the longest gaps, and whether the GPU was idle.
+// It returns a *quality.MissingClassError if the recording lacks necessary classes of calls, and a
+// *report.SortError for an unknown opt.Sort.
+func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.NewView()
-	if err := quality.Check(t, "gaps", Needs); err != nil {
+	if err := quality.CheckClasses(t, "gaps", NeededCallClasses); err != nil {
 		return nil, err
 	}
 	sc := NewScan(calls.NewCallReader(t, &opt.Filter, format.KindLaunch),
-		cmp.Or(opt.MinGapNs, DefaultMinGapNs), cmp.Or(opt.Top, DefaultTop))
-	counts, err := calls.CountReplayWhile(t, func() error { return sc.EachCall(sc.Add) })
+		cmp.Or(opt.MinGapNs, DefaultMinGapNs), cmp.Or(opt.Top, DefaultMaxGaps))
+	counts, err := calls.CountReplayWhile(t, func() error { return sc.EachCall(sc.AddLaunch) })
 	if err != nil {
 		return nil, err
 	}
-	sc.SelectLongest()
+	sc.SelectLongestGaps()
 	sc.FindGPUActivity()
 	if err := sc.FindCPUActivity(); err != nil {
 		return nil, err
@@ -67,13 +67,13 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 			r.NoMatch = sc.Seen.ExplainNoMatch(&opt.Filter)
 		}
 	}
-	r.Facts = report.Facts(factColumns, report.Values{"result": result, "min_gap_ns": sc.minNs})
-	r.Totals = sc.totals()
+	r.Facts = report.NewFacts(factColumns, report.Values{"result": result, "min_gap_ns": sc.minNs})
+	r.Totals = sc.computeTotals()
 	gaps := sc.gapTable()
-	if err := gaps.Arrange(opt.Sort, opt.Top); err != nil {
+	if err := gaps.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	frames.Fill(t, &gaps, &opt.Options)
+	frames.FillRowStacks(t, &gaps, &opt.Options)
 	r.Tables = []report.Table{sc.trackTable(), sc.lengthTable(), gaps}
 	return r, nil
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Lengths are the length classes of the distribution of intervals. BelowNs is the upper bound,
-// exclusive.
-var Lengths = []struct {
+// LengthClasses are the length classes of the distribution of intervals. BelowNs is the upper
+// bound, exclusive.
+var LengthClasses = []struct {
 	BelowNs int64
 	name    string
 }{
@@ -31,16 +31,16 @@ type Scan struct {
 	*calls.CallReader
 	minNs     int64 // minimum length of a gap, ns
 	maxListed int   // maximum length of List
-	Tracks    map[Track]*trackGaps
-	last      lastTrack
+	Tracks    map[DeviceTrack]*trackGaps
+	last      cachedTrack
 	// processGaps and deviceGaps are heaps of the longest gaps, shortest first: on all devices of a
 	// process together, and on single devices.
 	processGaps, deviceGaps []Gap
-	List                    []Gap // the longest gaps, longest first; set by SelectLongest
+	List                    []Gap // the longest gaps, longest first; set by SelectLongestGaps
 }
 
-// Track is one device of a process, or all of its devices together (AllDevices).
-type Track struct{ Pid, Device int32 }
+// DeviceTrack is one device of a process, or all of its devices together (AllDevicesOfProcess).
+type DeviceTrack struct{ Pid, Device int32 }
 
 // trackGaps has the statistics of the gaps on a track.
 type trackGaps struct {
@@ -54,11 +54,11 @@ type trackGaps struct {
 
 // Gap is an interval without launches on a track. FromNs and ToNs are Unix ns.
 type Gap struct {
-	Track        Track
+	Track        DeviceTrack
 	FromNs, ToNs int64
 	EndedBy      calls.Call // the launch that ended the gap
-	Activity     activity
-	Busy         Busy
+	Activity     gapActivity
+	Busy         BusyBounds
 }
 
 // recordedNs returns the time between the first and last launch in which launches were recorded,
@@ -76,35 +76,35 @@ func (g *Gap) compareLength(o *Gap) int {
 
 // NewScan returns a Scan for gaps of at least minNs. List will have at most keep gaps.
 func NewScan(r *calls.CallReader, minNs int64, keep int) *Scan {
-	return &Scan{CallReader: r, minNs: minNs, maxListed: keep, Tracks: make(map[Track]*trackGaps)}
+	return &Scan{CallReader: r, minNs: minNs, maxListed: keep, Tracks: make(map[DeviceTrack]*trackGaps)}
 }
 
-// Add adds a launch. Failed and captured launches end no gap, because they do not run. Add always
-// returns nil.
-func (sc *Scan) Add(c *calls.Call) error {
+// AddLaunch adds a launch. Failed and captured launches end no gap, because they do not run.
+// AddLaunch always returns nil.
+func (sc *Scan) AddLaunch(c *calls.Call) error {
 	if c.Failed() || c.Flags&(format.FlagCaptured|format.FlagAbandoned) != 0 {
 		return nil
 	}
-	if last := &sc.last; last.device == nil || last.track != (Track{c.Pid, c.Device}) {
-		*last = lastTrack{
-			track:   Track{c.Pid, c.Device},
-			process: sc.track(Track{c.Pid, AllDevices}, c.StartNs),
-			device:  sc.track(Track{c.Pid, c.Device}, c.StartNs),
+	if last := &sc.last; last.device == nil || last.track != (DeviceTrack{c.Pid, c.Device}) {
+		*last = cachedTrack{
+			track:   DeviceTrack{c.Pid, c.Device},
+			process: sc.findTrack(DeviceTrack{c.Pid, AllDevicesOfProcess}, c.StartNs),
+			device:  sc.findTrack(DeviceTrack{c.Pid, c.Device}, c.StartNs),
 		}
 	}
-	sc.launch(Track{c.Pid, AllDevices}, sc.last.process, c, &sc.processGaps)
-	sc.launch(sc.last.track, sc.last.device, c, &sc.deviceGaps)
+	sc.addToTrack(DeviceTrack{c.Pid, AllDevicesOfProcess}, sc.last.process, c, &sc.processGaps)
+	sc.addToTrack(sc.last.track, sc.last.device, c, &sc.deviceGaps)
 	return nil
 }
 
-// lastTrack caches the track of the previous launch, because most launches have the same track.
-type lastTrack struct {
-	track           Track
+// cachedTrack caches the track of the previous launch, because most launches have the same track.
+type cachedTrack struct {
+	track           DeviceTrack
 	process, device *trackGaps
 }
 
-// track returns the statistics of a track. A new track begins at startNs, Unix ns.
-func (sc *Scan) track(track Track, startNs int64) *trackGaps {
+// findTrack returns the statistics of a track. A new track begins at startNs, Unix ns.
+func (sc *Scan) findTrack(track DeviceTrack, startNs int64) *trackGaps {
 	s := sc.Tracks[track]
 	if s == nil {
 		s = &trackGaps{FirstNs: startNs, UntilNs: startNs}
@@ -113,8 +113,8 @@ func (sc *Scan) track(track Track, startNs int64) *trackGaps {
 	return s
 }
 
-// launch adds a launch to one track, and the gap that the launch ends.
-func (sc *Scan) launch(track Track, s *trackGaps, c *calls.Call, longest *[]Gap) {
+// addToTrack adds a launch to one track, and the gap that the launch ends.
+func (sc *Scan) addToTrack(track DeviceTrack, s *trackGaps, c *calls.Call, longest *[]Gap) {
 	s.Launches++
 	end := c.EndNs
 	if c.Flags&format.FlagNoReturn != 0 {
@@ -125,21 +125,21 @@ func (sc *Scan) launch(track Track, s *trackGaps, c *calls.Call, longest *[]Gap)
 	s.unrecordedNs += unrecorded
 	if between := c.StartNs - s.UntilNs; between > 0 && s.Launches > 1 && unrecorded == 0 {
 		size := 0
-		for between >= Lengths[size].BelowNs {
+		for between >= LengthClasses[size].BelowNs {
 			size++
 		}
 		s.ByLength[size].Count++
 		s.ByLength[size].ns += between
 		if between >= sc.minNs {
 			s.Gaps.Add(between)
-			sc.keepLongest(longest, Gap{Track: track, FromNs: s.UntilNs, ToNs: c.StartNs}, c)
+			sc.keepIfLongest(longest, Gap{Track: track, FromNs: s.UntilNs, ToNs: c.StartNs}, c)
 		}
 	}
 	s.UntilNs = max(s.UntilNs, min(end, sc.Window.ToNs))
 }
 
-// keepLongest keeps a gap if it is one of the longest.
-func (sc *Scan) keepLongest(longest *[]Gap, g Gap, c *calls.Call) {
+// keepIfLongest keeps a gap if it is one of the longest.
+func (sc *Scan) keepIfLongest(longest *[]Gap, g Gap, c *calls.Call) {
 	shorter := func(a, b Gap) bool { return b.compareLength(&a) < 0 }
 	if len(*longest) < sc.maxListed {
 		g.EndedBy = *c
@@ -151,18 +151,18 @@ func (sc *Scan) keepLongest(longest *[]Gap, g Gap, c *calls.Call) {
 	}
 }
 
-// SelectLongest sets List. Call it after the last Add. For a process with one device, it lists each
-// gap only once.
-func (sc *Scan) SelectLongest() {
+// SelectLongestGaps sets List. Call it after the last Add. For a process with one device, it lists
+// each gap only once.
+func (sc *Scan) SelectLongestGaps() {
 	devices := make(map[int32]int)
 	for track := range sc.Tracks {
-		if track.Device != AllDevices {
+		if track.Device != AllDevicesOfProcess {
 			devices[track.Pid]++
 		}
 	}
 	for pid, n := range devices {
 		if n == 1 {
-			delete(sc.Tracks, Track{pid, AllDevices})
+			delete(sc.Tracks, DeviceTrack{pid, AllDevicesOfProcess})
 		}
 	}
 	for _, list := range [][]Gap{sc.processGaps, sc.deviceGaps} {
@@ -177,8 +177,8 @@ func (sc *Scan) SelectLongest() {
 }
 
 // SortedTracks returns the tracks sorted by process and device.
-func (sc *Scan) SortedTracks() []Track {
-	return slices.SortedFunc(maps.Keys(sc.Tracks), func(a, b Track) int {
+func (sc *Scan) SortedTracks() []DeviceTrack {
+	return slices.SortedFunc(maps.Keys(sc.Tracks), func(a, b DeviceTrack) int {
 		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device))
 	})
 }

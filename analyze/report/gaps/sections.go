@@ -14,13 +14,13 @@ var Sections = []report.Section{
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of this report in the HTML page.
-var Page = report.Page{
+// HTMLSection is the section of this report in the HTML page.
+var HTMLSection = report.HTMLSection{
 	Title: "Gaps",
 	About: "Idle gaps, in which a process launched no GPU work, and the CPU activity in them.",
 	Empty: "The recording has no launches in the window.",
 	Kind:  format.KindLaunch,
 }
 
-// Needs are the classes of calls that the report needs.
-var Needs = []string{format.RecordLaunch, format.RecordCopy, format.RecordSync}
+// NeededCallClasses are the classes of calls that the report needs.
+var NeededCallClasses = []string{format.RecordLaunch, format.RecordCopy, format.RecordSync}

@@ -49,26 +49,27 @@ var totalColumns = []report.Column{
 	},
 }
 
-// totals returns the totals of the report.
-func (sc *Scan) totals() []report.Fact {
+// computeTotals returns the totals of the report.
+func (sc *Scan) computeTotals() []report.Fact {
 	var sum stats.Durations
 	var span, launches, idle, busy int64
 	for _, track := range sc.SortedTracks() {
-		if s := sc.Tracks[track]; track.Device == AllDevices || sc.Tracks[Track{track.Pid, AllDevices}] == nil {
+		if s := sc.Tracks[track]; track.Device == AllDevicesOfProcess ||
+			sc.Tracks[DeviceTrack{track.Pid, AllDevicesOfProcess}] == nil {
 			sum.Merge(&s.Gaps)
 			span = units.EndOfRange(span, s.recordedNs())
 			launches += s.Launches
 		}
 	}
 	for i := range sc.List {
-		switch sc.List[i].Busy.State() {
-		case GPUIdle:
+		switch sc.List[i].Busy.GPUState() {
+		case GPUStateIdle:
 			idle++
-		case GPUBusy:
+		case GPUStateBusy:
 			busy++
 		}
 	}
-	return report.Facts(totalColumns, report.Values{
+	return report.NewFacts(totalColumns, report.Values{
 		"gaps":       sum.Count,
 		"gap_sum_ns": sum.SumNs,
 		"gap_max_ns": sum.Longest(),
@@ -152,16 +153,16 @@ func (sc *Scan) trackTable() report.Table {
 			"tail_ns":             max(0, end-s.UntilNs),
 			"pid":                 int64(track.Pid),
 			"process":             units.TextOrNil(name),
-			"device":              sc.trackDevice(track),
+			"device":              sc.trackDeviceLabel(track),
 		})
 	}
-	processes.AddRanks(sc.T, &table)
+	processes.AddRankColumn(sc.T, &table)
 	return table
 }
 
-// trackDevice returns the name of the device of a track.
-func (sc *Scan) trackDevice(track Track) string {
-	if track.Device == AllDevices {
+// trackDeviceLabel returns the name of the device of a track.
+func (sc *Scan) trackDeviceLabel(track DeviceTrack) string {
+	if track.Device == AllDevicesOfProcess {
 		return "all"
 	}
 	return sc.T.OrdinalDeviceLabel(track.Pid, track.Device)
@@ -201,16 +202,16 @@ func (sc *Scan) lengthTable() report.Table {
 				continue
 			}
 			table.Add(report.Values{
-				"length":    Lengths[i].name,
+				"length":    LengthClasses[i].name,
 				"intervals": n.Count,
 				"total_ns":  n.ns,
 				"span_pct":  units.Percent(n.ns, s.recordedNs()),
 				"pid":       int64(track.Pid),
-				"device":    sc.trackDevice(track),
+				"device":    sc.trackDeviceLabel(track),
 			})
 		}
 	}
-	processes.AddRanks(sc.T, &table)
+	processes.AddRankColumn(sc.T, &table)
 	return table
 }
 
@@ -283,8 +284,8 @@ var gapColumns = []report.Column{
 	},
 }
 
-// gapStacks is the number of gaps whose stack text output prints.
-const gapStacks = 3
+// maxPrintedGapStacks is the number of gaps whose stack text output prints.
+const maxPrintedGapStacks = 3
 
 // gapTable returns a table with the longest gaps.
 func (sc *Scan) gapTable() report.Table {
@@ -297,34 +298,34 @@ func (sc *Scan) gapTable() report.Table {
 	sampled := false
 	for i := range sc.List {
 		g := &sc.List[i]
-		row := table.Add(sc.gapValues(g))
+		row := table.Add(sc.gapRowValues(g))
 		row.StackID, row.Evidence = sc.gapEvidence(g)
-		row.Brief = i >= gapStacks
+		row.Brief = i >= maxPrintedGapStacks
 		sampled = sampled || g.Busy.Ok
 	}
 	if !sampled {
 		report.HideTitle(table.Columns, "gpu")
 	}
-	processes.AddRanks(sc.T, &table)
+	processes.AddRankColumn(sc.T, &table)
 	return table
 }
 
-// gapValues returns the row of a gap.
-func (sc *Scan) gapValues(g *Gap) report.Values {
+// gapRowValues returns the row of a gap.
+func (sc *Scan) gapRowValues(g *Gap) report.Values {
 	activity, ns := g.mainActivity()
-	waiting := g.InKind(format.KindSync)
-	copying := g.InKind(format.KindMemcpy, format.KindMemset)
-	other := g.InKind(format.KindAPI, format.KindLaunch)
-	inside := g.Activity.InCUDA()
+	waiting := g.TimeInKinds(format.KindSync)
+	copying := g.TimeInKinds(format.KindMemcpy, format.KindMemset)
+	other := g.TimeInKinds(format.KindAPI, format.KindLaunch)
+	inside := g.Activity.TimeInCUDA()
 	var gpu, busyMin, busyMax any
 	if b := g.Busy; b.Ok {
-		gpu, busyMin, busyMax = b.State(), b.MinPct, b.MaxPct
+		gpu, busyMin, busyMax = b.GPUState(), b.MinPct, b.MaxPct
 	}
 	return report.Values{
 		"dur_ns":           g.DurNs(),
 		"at_ns":            g.FromNs - sc.T.RecordingWindow().FromNs,
 		"pid":              int64(g.Track.Pid),
-		"device":           sc.trackDevice(g.Track),
+		"device":           sc.trackDeviceLabel(g.Track),
 		"tid":              int64(g.EndedBy.Tid),
 		"doing_pct":        units.Percent(ns, g.DurNs()),
 		"waiting_ns":       waiting,
@@ -351,7 +352,7 @@ func (sc *Scan) gapEvidence(g *Gap) (stack int32, text string) {
 		ActivityPhrase(activity),
 		units.FormatDuration(ns),
 	)
-	if activity == OutsideCUDA {
+	if activity == ActivityOutsideCUDA {
 		return g.EndedBy.Stack, text + "; stack of the launch that ended the gap:"
 	}
 	return g.Activity.Longest.Stack, text + "; stack of the longest call:"

@@ -40,17 +40,18 @@ var ClockReasons = []struct {
 	{256, "display clock setting", false, "", "the display sets the clocks"},
 }
 
-// SlowBits are the bits of the reasons that slow the GPU down. PowerCapBit is one of them; it is
-// usual under full load.
+// ClockSlowdownBits are the bits of the reasons that slow the GPU down. ClockPowerCapBit is one of
+// them; it is usual under full load.
 const (
-	SlowBits    = 4 | 8 | 32 | 64 | 128
-	PowerCapBit = 4
+	ClockSlowdownBits = 4 | 8 | 32 | 64 | 128
+	ClockPowerCapBit  = 4
 )
 
-// HasBit returns a function that reports whether a sample of clock_event_reasons has any of bits.
-func HasBit(bits int64) func(float64) bool {
+// HasClockReason returns a function that reports whether a sample of clock_event_reasons has any of
+// bits.
+func HasClockReason(bits int64) func(float64) bool {
 	return func(v float64) bool { return units.RoundInt(v)&bits != 0 }
 }
 
-// IsThrottled reports whether a sample of clock_event_reasons has any of SlowBits.
-var IsThrottled = HasBit(SlowBits)
+// IsThrottled reports whether a sample of clock_event_reasons has any of ClockSlowdownBits.
+var IsThrottled = HasClockReason(ClockSlowdownBits)

@@ -34,23 +34,23 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		Notes:   t.Facts.Notes,
 	}
 	if len(gpus.Devices) == 0 {
-		r.NoMatch = noSamples(gpus)
+		r.NoMatch = explainNoSamples(gpus)
 	}
-	found := verdicts(gpus)
+	found := findVerdicts(gpus)
 	metrics := metricTable(gpus)
-	if err := metrics.Arrange("", opt.Top); err != nil {
+	if err := metrics.SortAndCut("", opt.Top); err != nil {
 		return nil, err
 	}
-	r.Totals = totals(gpus, found)
+	r.Totals = computeTotals(gpus, found)
 	r.Tables = []report.Table{
 		verdictTable(found), throttleTable(gpus), healthTable(gpus), processTable(gpus), metrics,
 	}
 	return r, nil
 }
 
-// noSamples explains why no sample passes the filter. It returns nil if the recording has no
+// explainNoSamples explains why no sample passes the filter. It returns nil if the recording has no
 // samples.
-func noSamples(gpus *metric.DeviceMetrics) *query.NoMatchError {
+func explainNoSamples(gpus *metric.DeviceMetrics) *query.NoMatchError {
 	devices := make(map[int32]bool)
 	for _, s := range gpus.T.Facts.Samples {
 		devices[s.Device] = true
@@ -62,8 +62,8 @@ func noSamples(gpus *metric.DeviceMetrics) *query.NoMatchError {
 	return query.FirstNoMatchError(query.NewNoMatchError("device", gpus.Filter.Devices, devices, name))
 }
 
-// processSeries returns the time series of samples about processes, by metric.
-func processSeries(gpus *metric.DeviceMetrics) map[timeline.PidOnDevice]map[string]*metric.Series {
+// collectProcessSeries returns the time series of samples about processes, by metric.
+func collectProcessSeries(gpus *metric.DeviceMetrics) map[timeline.PidOnDevice]map[string]*metric.Series {
 	found := make(map[timeline.PidOnDevice]map[string]*metric.Series)
 	for _, s := range gpus.T.Facts.ProcessSamples {
 		if s.AtNs < gpus.Window.FromNs || s.AtNs > gpus.Window.ToNs || !gpus.PassesFilter(&s) ||

@@ -25,12 +25,12 @@ func TestGPUReport(t *testing.T) {
 		"uncorrected_ecc_errors": 3,
 		"problems":               3,
 	} {
-		if got, ok, _ := r.Number(name); !ok || math.Abs(got-want) > 1e-6 {
+		if got, ok, _ := r.FindNumber(name); !ok || math.Abs(got-want) > 1e-6 {
 			t.Errorf("%s = %v, want %v", name, got, want)
 		}
 	}
 	// Seven of thirty intervals: each sample covers half a second on both sides.
-	if got, _, _ := r.Number("throttled_pct_max"); math.Abs(got-100*7.0/30) > 1e-6 {
+	if got, _, _ := r.FindNumber("throttled_pct_max"); math.Abs(got-100*7.0/30) > 1e-6 {
 		t.Errorf("throttled %v", got)
 	}
 }
@@ -49,7 +49,7 @@ func TestGPUReportFollowsTheFilter(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, ok, _ := r.Number("busy_pct_min")
+		got, ok, _ := r.FindNumber("busy_pct_min")
 		if ok == c.none || math.Abs(got-c.busy) > 0.1 || (r.NoMatch != nil) != c.none {
 			t.Errorf("%s: busy %v %v, %v", name, got, ok, r.NoMatch)
 		}

@@ -17,8 +17,9 @@ type healthCheck struct {
 	value               any
 }
 
-// Health returns the health checks of a device. It omits checks whose metrics were not sampled.
-func Health(gpus *metric.DeviceMetrics, device int32) []healthCheck {
+// CheckHealth returns the health checks of a device. It omits checks whose metrics were not
+// sampled.
+func CheckHealth(gpus *metric.DeviceMetrics, device int32) []healthCheck {
 	var list []healthCheck
 	metrics := gpus.Devices[device]
 	last := func(metricName string) (v int64, rise int64, ok bool) {
@@ -31,20 +32,20 @@ func Health(gpus *metric.DeviceMetrics, device int32) []healthCheck {
 	add := func(level int, name string, value any, state, action string) {
 		list = append(list, healthCheck{Name: name, State: state, Action: action, Level: level, value: value})
 	}
-	eccHealth(gpus, device, last, add)
+	checkECC(gpus, device, last, add)
 	if v, _, ok := last("remapped_rows_failure"); ok && v > 0 {
-		add(problem, "row remapping", v, "a row of memory could not be remapped", "replace the GPU; run NVIDIA's "+
+		add(levelProblem, "row remapping", v, "a row of memory could not be remapped", "replace the GPU; run NVIDIA's "+
 			"field diagnostics")
 	} else if v, _, ok := last("remapped_rows_pending"); ok && v > 0 {
-		add(problem, "row remapping", v, "a row of memory is pending remapping", "drain the GPU and reset it "+
+		add(levelProblem, "row remapping", v, "a row of memory is pending remapping", "drain the GPU and reset it "+
 			"(nvidia-smi -r)")
 	} else if ok {
 		bad, _, _ := last("remapped_rows_uncorrectable")
 		good, _, _ := last("remapped_rows_correctable")
 		if bad+good == 0 {
-			add(info, "row remapping", int64(0), "no row of memory has ever been remapped", "")
+			add(levelInfo, "row remapping", int64(0), "no row of memory has ever been remapped", "")
 		} else {
-			add(info, "row remapping", bad+good, fmt.Sprintf("%s remapped in the GPU's lifetime, %d because of "+
+			add(levelInfo, "row remapping", bad+good, fmt.Sprintf("%s remapped in the GPU's lifetime, %d because of "+
 				"uncorrectable errors; none pending", units.CountWithNoun(bad+good, "row"), bad), "")
 		}
 	}
@@ -53,11 +54,11 @@ func Health(gpus *metric.DeviceMetrics, device int32) []healthCheck {
 		double, _, _ := last("retired_pages_double_bit")
 		switch {
 		case v > 0:
-			add(problem, "page retirement", single+double, "pages of memory are pending retirement",
+			add(levelProblem, "page retirement", single+double, "pages of memory are pending retirement",
 				"drain the GPU and reset it, or reboot")
 		case single+double > 60:
 			add(
-				problem,
+				levelProblem,
 				"page retirement",
 				single+double,
 				units.CountWithNoun(single+double, "page")+" of memory retired",
@@ -65,16 +66,16 @@ func Health(gpus *metric.DeviceMetrics, device int32) []healthCheck {
 			)
 		default:
 			pages := units.CountWithNoun(single+double, "page")
-			add(info, "page retirement", single+double, pages+" of memory retired, none pending", "")
+			add(levelInfo, "page retirement", single+double, pages+" of memory retired, none pending", "")
 		}
 	}
-	linkHealth(gpus, device, last, add)
+	checkLinks(gpus, device, last, add)
 	limit := gpus.T.Facts.Devices[device].Fact.SlowdownCelsius
 	if s := metrics[catalog.MetricTemperature]; s != nil && limit > 0 {
 		hottest := units.RoundInt(slices.Max(s.Values))
 		if hottest >= limit {
 			add(
-				problem,
+				levelProblem,
 				"temperature",
 				hottest,
 				fmt.Sprintf("%d °C; the GPU reduces its clocks from %d °C", hottest, limit),
@@ -82,7 +83,7 @@ func Health(gpus *metric.DeviceMetrics, device int32) []healthCheck {
 			)
 		} else {
 			add(
-				info,
+				levelInfo,
 				"temperature",
 				hottest,
 				fmt.Sprintf("at most %d °C, %d below the slowdown", hottest, limit-hottest),
@@ -93,15 +94,15 @@ func Health(gpus *metric.DeviceMetrics, device int32) []healthCheck {
 	return list
 }
 
-// eccHealth adds the checks of the ECC error counters.
-func eccHealth(
+// checkECC adds the checks of the ECC error counters.
+func checkECC(
 	gpus *metric.DeviceMetrics,
 	device int32,
 	last func(string) (int64, int64, bool),
 	add func(int, string, any, string, string),
 ) {
 	if on := gpus.T.Facts.Devices[device].Fact.ECC; on != nil && !*on {
-		add(notice, "ECC", nil, "is off: memory errors are not detected", "nvidia-smi -e 1 and a reset turn it on")
+		add(levelNotice, "ECC", nil, "is off: memory errors are not detected", "nvidia-smi -e 1 and a reset turn it on")
 		return
 	}
 	if v, rise, ok := last("ecc_uncorrected_volatile_errors"); ok {
@@ -110,7 +111,7 @@ func eccHealth(
 		switch {
 		case rise > 0:
 			add(
-				problem,
+				levelProblem,
 				"ECC, uncorrected",
 				v,
 				fmt.Sprintf("%s during the recording, %s", units.CountWithNoun(rise, "error"), life),
@@ -118,29 +119,33 @@ func eccHealth(
 			)
 		case v > 0:
 			add(
-				problem,
+				levelProblem,
 				"ECC, uncorrected",
 				v,
-				fmt.Sprintf("%s since the driver was loaded, before the recording, %s", units.CountWithNoun(v, "error"), life),
+				fmt.Sprintf(
+					"%s since the driver was loaded, before the recording, %s",
+					units.CountWithNoun(v, "error"),
+					life,
+				),
 				"drain the GPU and reset it; replace it if the errors return",
 			)
 		default:
-			add(info, "ECC, uncorrected", v, "none since the driver was loaded, "+life, "")
+			add(levelInfo, "ECC, uncorrected", v, "none since the driver was loaded, "+life, "")
 		}
 	}
 	if v, rise, ok := last("ecc_corrected_volatile_errors"); ok {
-		level, action := info, ""
+		level, action := levelInfo, ""
 		if rise > 0 {
-			level, action = notice, "no data was lost; watch whether the count keeps rising"
+			level, action = levelNotice, "no data was lost; watch whether the count keeps rising"
 		}
 		add(level, "ECC, corrected", v, fmt.Sprintf("%s since the driver was loaded, %s of them during the "+
 			"recording", units.CountWithNoun(v, "error"), units.FormatCount(rise)), action)
 	}
 }
 
-// linkHealth adds the checks of PCIe and NVLink. An idle GPU slows its PCIe link down. So
-// linkHealth reports only a speed that the link never reached.
-func linkHealth(
+// checkLinks adds the checks of PCIe and NVLink. An idle GPU slows its PCIe link down. So
+// checkLinks reports only a speed that the link never reached.
+func checkLinks(
 	gpus *metric.DeviceMetrics,
 	device int32,
 	last func(string) (int64, int64, bool),
@@ -162,7 +167,7 @@ func linkHealth(
 		switch b, ok := gpus.BusyOf(device); {
 		case high < link.most && (!ok || b.IdlePct < 100):
 			add(
-				notice,
+				levelNotice,
 				link.name,
 				high,
 				fmt.Sprintf("never more than %d of %d%s", high, link.most, link.unit),
@@ -170,19 +175,19 @@ func linkHealth(
 			)
 		case low < high:
 			add(
-				info,
+				levelInfo,
 				link.name,
 				units.RoundInt(s.LastValue()),
 				fmt.Sprintf("%d of %d%s, at times %d: usual when the GPU is idle", high, link.most, link.unit, low),
 				"",
 			)
 		default:
-			add(info, link.name, high, fmt.Sprintf("%d of %d%s", high, link.most, link.unit), "")
+			add(levelInfo, link.name, high, fmt.Sprintf("%d of %d%s", high, link.most, link.unit), "")
 		}
 	}
 	if _, rise, ok := last("pcie_replays"); ok && rise > 0 {
 		add(
-			notice,
+			levelNotice,
 			"PCIe replays",
 			rise,
 			units.CountWithNoun(rise, "packet")+" resent during the recording",
@@ -205,11 +210,17 @@ func linkHealth(
 	}
 	switch {
 	case resent == 0 && sum > 0:
-		add(info, "NVLink errors", sum, units.JoinWithAnd(errors)+" errors during the recording, corrected on the "+
-			"link without resending", "")
+		add(
+			levelInfo,
+			"NVLink errors",
+			sum,
+			units.JoinWithAnd(errors)+" errors during the recording, corrected on the "+
+				"link without resending",
+			"",
+		)
 	case resent > 0:
 		add(
-			notice,
+			levelNotice,
 			"NVLink errors",
 			sum,
 			units.JoinWithAnd(errors)+" errors during the recording",

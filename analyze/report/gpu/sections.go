@@ -14,8 +14,8 @@ var Sections = []report.Section{
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of this report in the HTML page.
-var Page = report.Page{
+// HTMLSection is the section of this report in the HTML page.
+var HTMLSection = report.HTMLSection{
 	Title:  "GPUs",
 	Chart:  "gpus",
 	About:  "NVML's samples of the GPUs: how busy they were, why their clocks were reduced, and their health.",

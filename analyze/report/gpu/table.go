@@ -39,11 +39,11 @@ var totalColumns = []report.Column{
 	},
 }
 
-// totals returns the totals of the report.
-func totals(gpus *metric.DeviceMetrics, verdicts []verdict) []report.Fact {
+// computeTotals returns the totals of the report.
+func computeTotals(gpus *metric.DeviceMetrics, verdicts []gpuVerdict) []report.Fact {
 	var problems int64
 	for i := range verdicts {
-		if verdicts[i].level == problem {
+		if verdicts[i].level == levelProblem {
 			problems++
 		}
 	}
@@ -55,7 +55,7 @@ func totals(gpus *metric.DeviceMetrics, verdicts []verdict) []report.Fact {
 		if s := gpus.Devices[device][catalog.MetricClockEventReasons]; s != nil {
 			throttledMax = report.MaxCell(throttledMax, s.SharePct(IsThrottled))
 		}
-		if joules, _, ok := energyOf(gpus, device); ok {
+		if joules, _, ok := energyOfDevice(gpus, device); ok {
 			sum, _ := energy.(int64)
 			energy = sum + units.RoundInt(joules)
 		}
@@ -64,7 +64,7 @@ func totals(gpus *metric.DeviceMetrics, verdicts []verdict) []report.Fact {
 			ecc = sum + units.RoundInt(s.CounterIncrease())
 		}
 	}
-	return report.Facts(totalColumns, report.Values{
+	return report.NewFacts(totalColumns, report.Values{
 		"problems":               problems,
 		"busy_pct_min":           busyMin,
 		"idle_pct_max":           idleMax,
@@ -91,7 +91,7 @@ var verdictColumns = []report.Column{
 }
 
 // verdictTable returns a table with one row per verdict.
-func verdictTable(verdicts []verdict) report.Table {
+func verdictTable(verdicts []gpuVerdict) report.Table {
 	table := report.Table{Name: "verdicts", Title: "findings", Columns: verdictColumns, Secondary: true}
 	for i := range verdicts {
 		v := &verdicts[i]
@@ -177,7 +177,7 @@ func throttledTime(samples *metric.Series, bit int64) (sharePct, timeNs any) {
 	if samples == nil {
 		return nil, nil
 	}
-	pct := samples.SharePct(HasBit(bit))
+	pct := samples.SharePct(HasClockReason(bit))
 	if !(pct > 0) {
 		return 0.0, int64(0)
 	}
@@ -201,7 +201,7 @@ var healthColumns = []report.Column{
 func healthTable(gpus *metric.DeviceMetrics) report.Table {
 	table := report.Table{Name: "health", Title: "health", Columns: healthColumns, Secondary: true}
 	for _, device := range gpus.SortedIndexes() {
-		for _, h := range Health(gpus, device) {
+		for _, h := range CheckHealth(gpus, device) {
 			table.Add(report.Values{
 				"device":      int64(device),
 				"device_name": gpus.T.GPUName(device),
@@ -255,7 +255,7 @@ var processColumns = []report.Column{
 // processTable returns a table with one row per process on a device.
 func processTable(gpus *metric.DeviceMetrics) report.Table {
 	table := report.Table{Name: "processes", Title: "processes on the GPUs", Columns: processColumns, Secondary: true}
-	found := processSeries(gpus)
+	found := collectProcessSeries(gpus)
 	keys := slices.SortedFunc(maps.Keys(found), func(a, b timeline.PidOnDevice) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Pid, b.Pid))
 	})
@@ -295,7 +295,7 @@ func processTable(gpus *metric.DeviceMetrics) report.Table {
 			"decoder_avg_pct":   avg(catalog.MetricProcessDecoderUtilization),
 		})
 	}
-	processes.AddRanks(gpus.T, &table)
+	processes.AddRankColumn(gpus.T, &table)
 	return table
 }
 

@@ -22,13 +22,13 @@ var VerdictLevels = []string{"problem", "notice", "info"}
 
 // Indices of VerdictLevels.
 const (
-	problem = iota
-	notice
-	info
+	levelProblem = iota
+	levelNotice
+	levelInfo
 )
 
-// verdict is a remarkable fact about a device, or about the recording if device is -1.
-type verdict struct {
+// gpuVerdict is a remarkable fact about a device, or about the recording if device is -1.
+type gpuVerdict struct {
 	level  int // index of VerdictLevels
 	device int32
 	name   any // name of the device, a string; nil if unknown
@@ -36,40 +36,43 @@ type verdict struct {
 	action string // advice
 }
 
-// verdicts returns the verdicts on all devices, worst level first.
-func verdicts(gpus *metric.DeviceMetrics) (list []verdict) {
+// findVerdicts returns the verdicts on all devices, worst level first.
+func findVerdicts(gpus *metric.DeviceMetrics) (list []gpuVerdict) {
 	if len(gpus.T.Facts.Samples) == 0 {
-		list = append(list, verdict{level: notice, device: -1, text: "the recording has no NVML samples, so there " +
-			"is no data about the GPUs"})
+		list = append(
+			list,
+			gpuVerdict{level: levelNotice, device: -1, text: "the recording has no NVML samples, so there " +
+				"is no data about the GPUs"},
+		)
 	}
 	for _, device := range gpus.SortedIndexes() {
 		add := func(level int, action, format string, args ...any) {
 			text := fmt.Sprintf("GPU %d ", device) + fmt.Sprintf(format, args...)
-			list = append(list, verdict{level, device, gpus.T.GPUName(device), text, action})
+			list = append(list, gpuVerdict{level, device, gpus.T.GPUName(device), text, action})
 		}
 		if b, ok := gpus.BusyOf(device); ok {
-			add(info, "", b.Text, b.Pct, b.IdlePct)
+			add(levelInfo, "", b.Text, b.Pct, b.IdlePct)
 		}
-		throttleVerdict(gpus, device, add)
-		if joules, how, ok := energyOf(gpus, device); ok {
-			add(info, "", "used %s, by %s", jouleText(joules), how)
+		addThrottleVerdict(gpus, device, add)
+		if joules, how, ok := energyOfDevice(gpus, device); ok {
+			add(levelInfo, "", "used %s, by %s", formatJoules(joules), how)
 		}
-		memoryVerdict(gpus, device, add)
-		for _, h := range Health(gpus, device) {
-			if h.Level < info {
+		addMemoryVerdict(gpus, device, add)
+		for _, h := range CheckHealth(gpus, device) {
+			if h.Level < levelInfo {
 				add(h.Level, h.Action, "%s: %s", h.Name, h.State)
 			}
 		}
-		if n := xids(gpus, device); n > 0 {
-			add(problem, "run gpurec analyze xid for their meaning", "had %s", units.CountWithNoun(n, "Xid"))
+		if n := countXids(gpus, device); n > 0 {
+			add(levelProblem, "run gpurec analyze xid for their meaning", "had %s", units.CountWithNoun(n, "Xid"))
 		}
 	}
-	slices.SortStableFunc(list, func(a, b verdict) int { return cmp.Compare(a.level, b.level) })
+	slices.SortStableFunc(list, func(a, b gpuVerdict) int { return cmp.Compare(a.level, b.level) })
 	return list
 }
 
-// energyOf returns the energy that a device used in the window, and the name of its source.
-func energyOf(gpus *metric.DeviceMetrics, device int32) (joules float64, how string, ok bool) {
+// energyOfDevice returns the energy that a device used in the window, and the name of its source.
+func energyOfDevice(gpus *metric.DeviceMetrics, device int32) (joules float64, how string, ok bool) {
 	metrics := gpus.Devices[device]
 	if s := metrics[catalog.MetricEnergy]; s != nil && len(s.Values) > 1 {
 		return s.CounterIncrease() / 1e3, "its energy counter", true
@@ -80,8 +83,8 @@ func energyOf(gpus *metric.DeviceMetrics, device int32) (joules float64, how str
 	return 0, "", false
 }
 
-// jouleText formats an energy in J, Wh or kWh. joules is the energy in J.
-func jouleText(joules float64) string {
+// formatJoules formats an energy in J, Wh or kWh. joules is the energy in J.
+func formatJoules(joules float64) string {
 	switch {
 	case joules >= 3.6e6:
 		return fmt.Sprintf("%.2f kWh", joules/3.6e6)
@@ -91,9 +94,9 @@ func jouleText(joules float64) string {
 	return fmt.Sprintf("%.0f J", joules)
 }
 
-// MemoryOf returns the used memory of a device over time and its total memory, bytes. It returns
-// nil and 0 if the total is unknown.
-func MemoryOf(gpus *metric.DeviceMetrics, device int32) (used *metric.Series, total float64) {
+// MemoryOfDevice returns the used memory of a device over time and its total memory, bytes. It
+// returns nil and 0 if the total is unknown.
+func MemoryOfDevice(gpus *metric.DeviceMetrics, device int32) (used *metric.Series, total float64) {
 	used = gpus.Devices[device][catalog.MetricMemoryUsed]
 	total = float64(gpus.T.Facts.Devices[device].TotalBytes)
 	if s := gpus.Devices[device][catalog.MetricMemoryTotal]; s != nil {
@@ -105,20 +108,25 @@ func MemoryOf(gpus *metric.DeviceMetrics, device int32) (used *metric.Series, to
 	return used, total
 }
 
-// memoryVerdict adds a notice if the memory of the device was nearly full.
-func memoryVerdict(gpus *metric.DeviceMetrics, device int32, add func(int, string, string, ...any)) {
-	used, total := MemoryOf(gpus, device)
+// addMemoryVerdict adds a notice if the memory of the device was nearly full.
+func addMemoryVerdict(gpus *metric.DeviceMetrics, device int32, add func(int, string, string, ...any)) {
+	used, total := MemoryOfDevice(gpus, device)
 	if used == nil {
 		return
 	}
 	if most := slices.Max(used.Values); most > FullMemoryShare*total {
-		add(notice, "run gpurec analyze memory --reconcile to see the holders", "had at most %s of %s memory in use",
-			units.FormatBytes(units.RoundInt(most)), units.FormatBytes(units.RoundInt(total)))
+		add(
+			levelNotice,
+			"run gpurec analyze memory --reconcile to see the holders",
+			"had at most %s of %s memory in use",
+			units.FormatBytes(units.RoundInt(most)),
+			units.FormatBytes(units.RoundInt(total)),
+		)
 	}
 }
 
-// xids returns the number of the device's Xids in the window.
-func xids(gpus *metric.DeviceMetrics, device int32) (n int64) {
+// countXids returns the number of the device's Xids in the window.
+func countXids(gpus *metric.DeviceMetrics, device int32) (n int64) {
 	for _, x := range gpus.T.Facts.Xids {
 		if x.Device == device && !x.Sxid && x.AtNs >= gpus.Window.FromNs && x.AtNs <= gpus.Window.ToNs {
 			n++
@@ -127,8 +135,8 @@ func xids(gpus *metric.DeviceMetrics, device int32) (n int64) {
 	return n
 }
 
-// throttleVerdict adds a verdict if the device was throttled.
-func throttleVerdict(gpus *metric.DeviceMetrics, device int32, add func(int, string, string, ...any)) {
+// addThrottleVerdict adds a verdict if the device was throttled.
+func addThrottleVerdict(gpus *metric.DeviceMetrics, device int32, add func(int, string, string, ...any)) {
 	samples := gpus.Devices[device][catalog.MetricClockEventReasons]
 	if samples == nil {
 		return
@@ -137,16 +145,16 @@ func throttleVerdict(gpus *metric.DeviceMetrics, device int32, add func(int, str
 	if throttledPct < minThrottledPct {
 		return
 	}
-	level := notice // the power cap is usual under full load
+	level := levelNotice // the power cap is usual under full load
 	var parts, meanings []string
 	for i := range ClockReasons {
 		c := &ClockReasons[i]
-		pct := samples.SharePct(HasBit(c.Bit))
+		pct := samples.SharePct(HasClockReason(c.Bit))
 		if !c.Slows || pct < minThrottledPct {
 			continue
 		}
-		if c.Bit != PowerCapBit {
-			level = problem
+		if c.Bit != ClockPowerCapBit {
+			level = levelProblem
 		}
 		parts = append(parts, fmt.Sprintf("%s %.1f %%", c.Name, pct))
 		meanings = append(meanings, c.Name+": "+c.meaning)

@@ -10,8 +10,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// Names returns the group names that New accepts, the default first.
-func Names() []string {
+// GroupNames returns the group names that New accepts, the default first.
+func GroupNames() []string {
 	return append([]string{"site", "stack", "function", "module", "size", "thread", "stream", "device", "pid", "name"},
 		timeline.IdentityGroups...)
 }
@@ -23,21 +23,21 @@ type Grouping struct {
 	Filter *query.Filter
 	By     string // one of Names
 
-	Labels   origin.StringNumbers    // names of the groups
-	byOrigin []int32         // group + 1; 0: not decided yet, -1: filtered out, -2: suppressed
-	bySize   map[int64]int32 // nil unless By is "size"
-	Callers  *query.SeenCallers  // callers of all allocations, to explain a filter that passes none
-	Suppress *Suppressor     // leaves out allocations that a suppression matches; may be nil
+	Labels   origin.StringNumbers // names of the groups
+	byOrigin []int32              // group + 1; 0: not decided yet, -1: filtered out, -2: suppressed
+	bySize   map[int64]int32      // nil unless By is "size"
+	Callers  *query.SeenCallers   // callers of all allocations, to explain a filter that passes none
+	Suppress *Suppressor          // leaves out allocations that a suppression matches; may be nil
 }
 
-// New returns a Grouping of the allocations that pass the filter. An empty by means the first of
-// Names. New returns a *report.GroupError for an unknown name.
-func New(t *timeline.Timeline, by string, filter *query.Filter) (*Grouping, error) {
+// NewGrouping returns a Grouping of the allocations that pass the filter. An empty by means the
+// first of Names. NewGrouping returns a *report.GroupError for an unknown name.
+func NewGrouping(t *timeline.Timeline, by string, filter *query.Filter) (*Grouping, error) {
 	if by == "" {
-		by = Names()[0]
+		by = GroupNames()[0]
 	}
-	if !slices.Contains(Names(), by) {
-		return nil, &report.GroupError{Name: by, Known: Names()}
+	if !slices.Contains(GroupNames(), by) {
+		return nil, &report.GroupError{Name: by, Known: GroupNames()}
 	}
 	g := &Grouping{t: t, Filter: filter, By: by, Callers: query.NewSeenCallers()}
 	if by == "size" {
@@ -46,15 +46,15 @@ func New(t *timeline.Timeline, by string, filter *query.Filter) (*Grouping, erro
 	return g, nil
 }
 
-// Of returns the group of an allocation. originID is an index of Timeline.Origins, bytes the size.
-// It returns false if the filter or a suppression leaves the allocation out.
-func (g *Grouping) Of(originID int32, bytes int64) (int32, bool) {
+// GroupOf returns the group of an allocation. originID is an index of Timeline.Origins, bytes the
+// size. It returns false if the filter or a suppression leaves the allocation out.
+func (g *Grouping) GroupOf(originID int32, bytes int64) (int32, bool) {
 	for int(originID) >= len(g.byOrigin) {
 		g.byOrigin = append(g.byOrigin, 0)
 	}
 	group := g.byOrigin[originID]
 	if group == 0 {
-		group = g.decide(originID)
+		group = g.findGroup(originID)
 		g.byOrigin[originID] = group
 	}
 	if group < 0 || bytes < g.Filter.MinBytes {
@@ -71,19 +71,19 @@ func (g *Grouping) Of(originID int32, bytes int64) (int32, bool) {
 	return group, true
 }
 
-// Suppressed reports whether Of left an allocation out because of a suppression.
-func (g *Grouping) Suppressed(originID int32, bytes int64) bool {
+// IsSuppressed reports whether Of left an allocation out because of a suppression.
+func (g *Grouping) IsSuppressed(originID int32, bytes int64) bool {
 	return g.byOrigin[originID] == -2 && bytes >= g.Filter.MinBytes
 }
 
-// decide returns the value of byOrigin for origin id.
-func (g *Grouping) decide(id int32) int32 {
+// findGroup returns the value of byOrigin for origin id.
+func (g *Grouping) findGroup(id int32) int32 {
 	o := &g.t.Origins.List[id]
 	g.Callers.AddCaller(o.Pid, o.Tid, o.Device, o.Stream)
 	if !g.Filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) {
 		return -1
 	}
-	if _, ok := g.Suppress.Of(id); ok {
+	if _, ok := g.Suppress.FindSuppression(id); ok {
 		return -2
 	}
 	if g.bySize != nil {
@@ -92,5 +92,5 @@ func (g *Grouping) decide(id int32) int32 {
 	return g.Labels.NumberOf(g.t.OriginLabel(id, g.By)) + 1
 }
 
-// Title returns the heading of the column with the group names.
-func Title(by string) string { return strings.ToUpper(by) }
+// ColumnTitle returns the heading of the column with the group names.
+func ColumnTitle(by string) string { return strings.ToUpper(by) }

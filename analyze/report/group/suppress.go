@@ -16,11 +16,11 @@ type Suppressor struct {
 	list    []query.Suppression
 	byStack map[int32]int32 // by stack id: 1 + index of the matching suppression, 0 for none
 	bySite  map[string]int32
-	hidden  []hiddenMemory // by suppression
+	hidden  []suppressedMemory // by suppression
 }
 
-// hiddenMemory is the live memory that one suppression matches.
-type hiddenMemory struct{ Count, Bytes int64 }
+// suppressedMemory is the live memory that one suppression matches.
+type suppressedMemory struct{ Count, Bytes int64 }
 
 // NewSuppressor returns a Suppressor of s. It returns nil if s has no patterns.
 func NewSuppressor(t *timeline.Timeline, s *query.Suppressions) *Suppressor {
@@ -32,29 +32,30 @@ func NewSuppressor(t *timeline.Timeline, s *query.Suppressions) *Suppressor {
 		list:    s.Patterns,
 		byStack: make(map[int32]int32),
 		bySite:  make(map[string]int32),
-		hidden:  make([]hiddenMemory, len(s.Patterns)),
+		hidden:  make([]suppressedMemory, len(s.Patterns)),
 	}
 }
 
-// Of returns the index of the first suppression that matches an allocation: any frame of its stack,
-// or its call site if no stack was recorded. It returns false if no suppression matches.
-func (s *Suppressor) Of(origin int32) (int, bool) {
+// FindSuppression returns the index of the first suppression that matches an allocation: any frame
+// of its stack, or its call site if no stack was recorded. It returns false if no suppression
+// matches.
+func (s *Suppressor) FindSuppression(origin int32) (int, bool) {
 	if s == nil {
 		return 0, false
 	}
 	stack := s.t.Origins.List[origin].Stack
 	if stack == 0 {
-		return s.ofSite(s.t.SiteOfOrigin(origin))
+		return s.matchSite(s.t.SiteOfOrigin(origin))
 	}
 	match, ok := s.byStack[stack]
 	if !ok {
-		match = s.ofFrames(s.t.Stacks.Stacks[stack])
+		match = s.matchFrames(s.t.Stacks.Stacks[stack])
 		s.byStack[stack] = match
 	}
 	return int(match) - 1, match > 0
 }
 
-func (s *Suppressor) ofFrames(stack []int32) int32 {
+func (s *Suppressor) matchFrames(stack []int32) int32 {
 	for i := range s.list {
 		if slices.ContainsFunc(stack, func(id int32) bool { return s.list[i].MatchesFrame(&s.t.Stacks.Frames[id]) }) {
 			return int32(i) + 1
@@ -63,7 +64,7 @@ func (s *Suppressor) ofFrames(stack []int32) int32 {
 	return 0
 }
 
-func (s *Suppressor) ofSite(site string) (int, bool) {
+func (s *Suppressor) matchSite(site string) (int, bool) {
 	match, ok := s.bySite[site]
 	if !ok {
 		matches := func(p query.Suppression) bool { return p.MatchesName(site) }
@@ -73,14 +74,14 @@ func (s *Suppressor) ofSite(site string) (int, bool) {
 	return int(match) - 1, match > 0
 }
 
-// Count adds a live block to the memory that suppression which matches.
-func (s *Suppressor) Count(which int, b *livemem.Block) {
+// CountBlock adds a live block to the memory that suppression which matches.
+func (s *Suppressor) CountBlock(which int, b *livemem.Block) {
 	s.hidden[which].Count++
 	s.hidden[which].Bytes += b.Bytes
 }
 
-// Total returns the sum of all suppressed memory.
-func (s *Suppressor) Total() (sum hiddenMemory) {
+// TotalHidden returns the sum of all suppressed memory.
+func (s *Suppressor) TotalHidden() (sum suppressedMemory) {
 	if s == nil {
 		return sum
 	}
@@ -91,8 +92,8 @@ func (s *Suppressor) Total() (sum hiddenMemory) {
 	return sum
 }
 
-// SuppressedColumns are the columns of Suppressor.Table.
-var SuppressedColumns = []report.Column{
+// SuppressionColumns are the columns of Suppressor.Table.
+var SuppressionColumns = []report.Column{
 	{
 		Key: "count", Title: "count", Unit: report.UnitCount,
 		About: "blocks live at the end that match the suppression; all other numbers exclude them",
@@ -110,7 +111,7 @@ func (s *Suppressor) Table() report.Table {
 	table := report.Table{
 		Name:      "suppressions_used",
 		Title:     "Suppressions used:",
-		Columns:   SuppressedColumns,
+		Columns:   SuppressionColumns,
 		Secondary: true,
 		Keys:      []string{"template"},
 	}

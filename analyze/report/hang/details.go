@@ -23,32 +23,32 @@ type callDetails struct {
 	grid, block              [3]int32
 }
 
-// RequestAll requests the details of every call that the report may show.
-func (s *Scan) RequestAll() {
-	s.request(s.Long...)
+// RequestAllDetails requests the details of every call that the report may show.
+func (s *Scan) RequestAllDetails() {
+	s.requestDetails(s.Long...)
 	for _, l := range s.Threads {
-		s.request(l.last)
-		s.request(l.open...)
+		s.requestDetails(l.last)
+		s.requestDetails(l.open...)
 	}
 	for _, p := range s.Processes {
 		if p.errors > 0 {
-			s.request(p.lastError)
+			s.requestDetails(p.lastError)
 		}
 		for _, launches := range p.streams {
-			s.request(launches...)
+			s.requestDetails(launches...)
 		}
 	}
 }
 
-// request requests the details of calls. ReadDetails reads them.
-func (s *Scan) request(calls ...callRef) {
+// requestDetails requests the details of calls. ReadDetails reads them.
+func (s *Scan) requestDetails(calls ...callRef) {
 	for i := range calls {
 		s.details[calls[i].rowRef] = new(callDetails)
 	}
 }
 
-// Details returns the details of a call. It returns nil if RequestAll did not request the call.
-// Call ReadDetails first.
+// Details returns the details of a call. It returns nil if RequestAllDetails did not request the
+// call. Call ReadDetails first.
 func (s *Scan) Details(c *callRef) *callDetails { return s.details[c.rowRef] }
 
 // ReadDetails reads the details of all requested calls, one row group at a time.
@@ -112,9 +112,9 @@ func (s *Scan) readGroupDetails(g *format.Group, index int32, rows []int32) {
 	}
 }
 
-// recordedOn returns the stream on which an event was last recorded (cuEventRecord) before a time,
-// and the time of that call (Unix ns). ok is false if the recording has no such call.
-func (s *Scan) recordedOn(pid int32, event, beforeNs int64) (stream, atNs int64, ok bool) {
+// streamOfEvent returns the stream on which an event was last recorded (cuEventRecord) before a
+// time, and the time of that call (Unix ns). ok is false if the recording has no such call.
+func (s *Scan) streamOfEvent(pid int32, event, beforeNs int64) (stream, atNs int64, ok bool) {
 	for i := range s.Spans {
 		g := s.Spans[i].Group
 		if s.Spans[i].FirstNs > beforeNs || !slices.Contains(g.Kinds(), format.KindAPI) {
@@ -140,9 +140,9 @@ func (s *Scan) recordedOn(pid int32, event, beforeNs int64) (stream, atNs int64,
 	return stream, atNs, ok
 }
 
-// kernelOf returns the short kernel name of a launch, or the driver function if the name is
+// kernelOfLaunch returns the short kernel name of a launch, or the driver function if the name is
 // unknown.
-func (s *Scan) kernelOf(c *callRef) string {
+func (s *Scan) kernelOfLaunch(c *callRef) string {
 	d := s.Details(c)
 	if d.kernel == "" {
 		return d.name
@@ -150,22 +150,23 @@ func (s *Scan) kernelOf(c *callRef) string {
 	return symbolize.ShortKernel(d.kernel)
 }
 
-// lastKernel returns the name of the last kernel that a process launched, or "" without launches.
-func (s *Scan) lastKernel(p *processHistory) string {
+// lastKernelName returns the name of the last kernel that a process launched, or "" without
+// launches.
+func (s *Scan) lastKernelName(p *processHistory) string {
 	c := p.lastLaunch()
 	if c == nil {
 		return ""
 	}
-	return s.kernelOf(c)
+	return s.kernelOfLaunch(c)
 }
 
-// waitsFor returns the object that a call waits for, or "" if it is unknown.
-func (s *Scan) waitsFor(c *callRef) string {
+// awaitedObject returns the object that a call waits for, or "" if it is unknown.
+func (s *Scan) awaitedObject(c *callRef) string {
 	d := s.Details(c)
 	switch name := catalog.BaseFunctionName(d.name); {
 	case name == "cuEventSynchronize":
 		text := fmt.Sprintf("event 0x%x", uint64(d.ptr))
-		if stream, atNs, ok := s.recordedOn(c.pid, d.ptr, c.startNs); ok {
+		if stream, atNs, ok := s.streamOfEvent(c.pid, d.ptr, c.startNs); ok {
 			text += fmt.Sprintf(
 				", recorded on stream %s %s before",
 				query.StreamName(stream),
@@ -185,7 +186,7 @@ func (s *Scan) waitsFor(c *callRef) string {
 	return ""
 }
 
-// threadName returns the id and name of a thread.
-func (s *Scan) threadName(th origin.Thread) string {
+// threadLabel returns the id and name of a thread.
+func (s *Scan) threadLabel(th origin.Thread) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", th.Tid, s.T.Facts.Threads[th]))
 }

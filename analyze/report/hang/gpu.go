@@ -10,8 +10,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// silentGPU is the activity of a process's GPU while the process made no progress.
-type silentGPU struct {
+// silentGPUActivity is the activity of a process's GPU while the process made no progress.
+type silentGPUActivity struct {
 	device  int32
 	busyPct any    // share of the time in which a kernel was running, a float64; nil: unknown
 	smPct   any    // share of active SMs, a float64; nil: unknown
@@ -22,8 +22,8 @@ type silentGPU struct {
 // NVML's sampling period.
 const utilizationLagNs = 1_000_000_000
 
-// setGPU sets the GPU activity of a process without progress, and its meaning.
-func (s *Scan) setGPU(p *ProcessVerdict) {
+// setGPUActivity sets the GPU activity of a process without progress, and its meaning.
+func (s *Scan) setGPUActivity(p *ProcessVerdict) {
 	call := p.waitingIn
 	if call == nil {
 		call = p.History.lastLaunch()
@@ -37,10 +37,10 @@ func (s *Scan) setGPU(p *ProcessVerdict) {
 		return
 	}
 	from := s.EndNs - p.SilentNs
-	p.gpu = silentGPU{
+	p.gpu = silentGPUActivity{
 		device:  device,
-		busyPct: s.silentMean(catalog.MetricGPUUtilization, device, from),
-		smPct:   s.silentMean(catalog.MetricSMActive, device, from),
+		busyPct: s.meanInSilentTime(catalog.MetricGPUUtilization, device, from),
+		smPct:   s.meanInSilentTime(catalog.MetricSMActive, device, from),
 	}
 	busy, ok := p.gpu.busyPct.(float64)
 	if !ok {
@@ -58,15 +58,15 @@ func (s *Scan) setGPU(p *ProcessVerdict) {
 // explainUtilization explains the GPU utilization of a process without progress. busy is in
 // percent.
 func (s *Scan) explainUtilization(p *ProcessVerdict, busy float64) string {
-	kernel := s.lastKernel(p.History)
+	kernel := s.lastKernelName(p.History)
 	switch {
-	case busy >= gpuBusyPct && strings.Contains(strings.ToLower(kernel), "nccl"):
+	case busy >= minGPUBusyPct && strings.Contains(strings.ToLower(kernel), "nccl"):
 		return fmt.Sprintf(": the last kernel, %s, is a collective, which spins until all peers take part", kernel)
-	case busy >= gpuBusyPct && p.waitingIn != nil:
+	case busy >= minGPUBusyPct && p.waitingIn != nil:
 		return ": a kernel does not end, or another process uses the GPU"
-	case busy >= gpuBusyPct:
+	case busy >= minGPUBusyPct:
 		return ": it still runs work of this process, or work of another process"
-	case busy >= gpuIdlePct:
+	case busy >= maxGPUIdlePct:
 		return ": it runs work of this process or of another process"
 	case p.waitingIn != nil:
 		return ": no kernel is running; the call waits for a host function, an event, a value in memory or a peer, " +
@@ -75,9 +75,9 @@ func (s *Scan) explainUtilization(p *ProcessVerdict, busy float64) string {
 	return ": the process and its GPU are both idle; check the CPU side: data loading, locks, network"
 }
 
-// silentMean returns the average of a metric over the silent time, or nil without samples. It skips
-// the first second if there are later samples.
-func (s *Scan) silentMean(metricName string, device int32, from int64) any {
+// meanInSilentTime returns the average of a metric over the silent time, or nil without samples. It
+// skips the first second if there are later samples.
+func (s *Scan) meanInSilentTime(metricName string, device int32, from int64) any {
 	id, ok := s.T.Facts.Metrics.Ids[metricName]
 	if !ok {
 		return nil

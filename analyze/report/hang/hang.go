@@ -15,35 +15,35 @@ import (
 // Options configure the hang report.
 type Options struct {
 	query.Options
-	// LongNs is the shortest duration of a long call or silence, ns. 0 means DefaultLongNs.
+	// LongNs is the shortest duration of a long call or silence, ns. 0 means DefaultLongCallNs.
 	LongNs int64
 }
 
-// DefaultLongNs is the default of Options.LongNs: one second.
-const DefaultLongNs = int64(time.Second)
+// DefaultLongCallNs is the default of Options.LongNs: one second.
+const DefaultLongCallNs = int64(time.Second)
 
-// Run is RunWith with DefaultLongNs.
+// Run is RunWithOptions with DefaultLongCallNs.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	return RunWith(t, Options{Options: opt})
+	return RunWithOptions(t, Options{Options: opt})
 }
 
-// RunWith reports the state of processes and threads at the end of the window: whether they hang,
-// in which call, and since when. It returns a *quality.ClassError if the recording lacks necessary
-// classes of calls, and a *report.SortError for an unknown opt.Sort.
-func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
+// RunWithOptions reports the state of processes and threads at the end of the window: whether they
+// hang, in which call, and since when. It returns a *quality.MissingClassError if the recording
+// lacks necessary classes of calls, and a *report.SortError for an unknown opt.Sort.
+func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.NewView()
-	if err := quality.Check(t, "hang", Needs); err != nil {
+	if err := quality.CheckClasses(t, "hang", NeededCallClasses); err != nil {
 		return nil, err
 	}
 	if opt.LongNs <= 0 {
-		opt.LongNs = DefaultLongNs
+		opt.LongNs = DefaultLongCallNs
 	}
 	counts, err := calls.CountReplayWhile(t, func() error { return nil }) // the quality block needs them
 	if err != nil {
 		return nil, err
 	}
 	s := NewScan(t, &opt)
-	polls, err := s.readAll()
+	polls, err := s.readRecording()
 	if err != nil {
 		return nil, err
 	}
@@ -55,13 +55,13 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if len(s.Processes)+len(silent) == 0 && t.Scan.Events > 0 {
 		r.NoMatch = s.Seen.ExplainNoMatch(&opt.Filter)
 	}
-	long := s.longTable()
-	r.Facts = s.facts(verdicts, silent, polls)
-	r.Totals = s.totals(verdicts, len(silent), len(long.Rows))
+	long := s.longCallTable()
+	r.Facts = s.computeFacts(verdicts, silent, polls)
+	r.Totals = s.computeTotals(verdicts, len(silent), len(long.Rows))
 	r.Tables = []report.Table{
-		s.processTable(verdicts), s.threadTable(verdicts), s.launchTable(verdicts), long, polls.table(),
+		s.processTable(verdicts), s.threadTable(verdicts), s.launchTable(verdicts), long, polls.pollTable(),
 	}
-	if identities := processes.NewTable(t, &opt.Filter); len(identities.Rows) > 0 {
+	if identities := processes.NewProcessTable(t, &opt.Filter); len(identities.Rows) > 0 {
 		identities.Name, identities.Title = "identities", "identities of processes"
 		r.Tables = append(r.Tables, identities)
 	}
@@ -70,21 +70,22 @@ func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
 		if table.Name == "threads" {
 			sort = opt.Sort
 		}
-		processes.AddRanks(t, table)
-		if err := table.Arrange(sort, opt.Top); err != nil {
+		processes.AddRankColumn(t, table)
+		if err := table.SortAndCut(sort, opt.Top); err != nil {
 			return nil, err
 		}
-		frames.Fill(t, table, &opt.Options)
+		frames.FillRowStacks(t, table, &opt.Options)
 	}
 	return r, nil
 }
 
-// readAll reads the calls, the details of calls that the report may show, and the poll counters.
-func (s *Scan) readAll() (*pollCounts, error) {
-	if err := s.read(); err != nil {
+// readRecording reads the calls, the details of calls that the report may show, and the poll
+// counters.
+func (s *Scan) readRecording() (*pollCounts, error) {
+	if err := s.readCalls(); err != nil {
 		return nil, err
 	}
-	s.RequestAll()
+	s.RequestAllDetails()
 	if err := s.ReadDetails(); err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 
 func newHangReport(t *testing.T, tp *analyzetest.TestRecording, opt hang.Options) *report.Report {
 	t.Helper()
-	r, err := hang.RunWith(tp.Timeline(), opt)
+	r, err := hang.RunWithOptions(tp.Timeline(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,11 @@ func TestHangVerdicts(t *testing.T) {
 }
 
 func TestTheRankThatIsMissingIsNamed(t *testing.T) {
-	r := newHangReport(t, analyzetest.FourRanksRecording(t), hang.Options{Options: query.Options{Top: 20, MaxFrames: 12}})
+	r := newHangReport(
+		t,
+		analyzetest.FourRanksRecording(t),
+		hang.Options{Options: query.Options{Top: 20, MaxFrames: 12}},
+	)
 	analyzetest.CompareGoldenReports(t, r, "hang", 110)
 	if got := fmt.Sprint(
 		analyzetest.ColumnTexts(t, r, "processes", "verdict"),
@@ -120,12 +124,15 @@ func TestTheRankThatIsMissingIsNamed(t *testing.T) {
 			t.Errorf("process %d: %s", i, odd)
 		}
 	}
-	if text := string(analyzetest.RenderReport(t, r, render.Options{})); !strings.Contains(text, "look at    44 train: "+
+	if text := string(
+		analyzetest.RenderReport(t, r, render.Options{}),
+	); !strings.Contains(text, "look at    44 train: "+
 		"its last kernel launch was 2.10s before") ||
 		!strings.Contains(
 			text,
 			"which spins until all peers take part",
-		) || !strings.Contains(text, "event 0xe1, recorded on stream 9 1.0ms before") {
+		) ||
+		!strings.Contains(text, "event 0xe1, recorded on stream 9 1.0ms before") {
 		t.Error(text)
 	}
 }

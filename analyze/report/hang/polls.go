@@ -15,7 +15,7 @@ import (
 // pollCounts are the counters of queries (cuStreamQuery, cuEventQuery). Queries are not recorded as
 // calls. The recorder counts them for all processes together.
 type pollCounts struct {
-	rows   []pollRow
+	rows   []pollFunctionCounts
 	perSec float64 // queries per second in the later half of the silent time
 	// processes are those that may have made these queries. suspects has the most recently active
 	// thread of each.
@@ -23,17 +23,17 @@ type pollCounts struct {
 	suspects  map[int32]*threadHistory
 }
 
-// pollRow has the counters of one query function.
-type pollRow struct {
+// pollFunctionCounts has the counters of one query function.
+type pollFunctionCounts struct {
 	name                   string
 	total                  float64 // queries in the window
 	beforeRate, silentRate float64 // queries per second before the silent time, and in its later half
-	overTime               [pollParts]float64
+	overTime               [pollSeriesParts]float64
 	silentForNs            int64 // length of the silent time
 }
 
-// pollParts is the number of parts of the window in the column "over_time".
-const pollParts = 40
+// pollSeriesParts is the number of parts of the window in the column "over_time".
+const pollSeriesParts = 40
 
 // ReadPolls reads the query counters. It also finds the processes that may have made the queries:
 // they are silent and in no call.
@@ -54,18 +54,18 @@ func (s *Scan) ReadPolls() (*pollCounts, error) {
 			return cmp.Or(cmp.Compare(a.LastNs, b.LastNs), cmp.Compare(b.Tid, a.Tid))
 		})
 	}
-	err := s.readCounts(p, silentFrom)
+	err := s.readPollCounts(p, silentFrom)
 	for i := range p.rows {
 		p.perSec += p.rows[i].silentRate
 	}
-	if s.EndNs-silentFrom < s.longNs || p.perSec < pollsPerSecond {
+	if s.EndNs-silentFrom < s.longNs || p.perSec < minPollsPerSecond {
 		clear(p.processes)
 	}
 	return p, err
 }
 
-// readCounts reads the counters. silentFrom is the start of the silent time, Unix ns.
-func (s *Scan) readCounts(p *pollCounts, silentFrom int64) error {
+// readPollCounts reads the counters. silentFrom is the start of the silent time, Unix ns.
+func (s *Scan) readPollCounts(p *pollCounts, silentFrom int64) error {
 	index := make(map[string]int)
 	for _, g := range s.T.Rec.Groups() {
 		if g.Class() != format.ClassSample || !slices.Contains(g.Kinds(), format.KindCount) {
@@ -85,9 +85,9 @@ func (s *Scan) readCounts(p *pollCounts, silentFrom int64) error {
 			if !ok {
 				k = len(p.rows)
 				index[name.At(i)] = k
-				p.rows = append(p.rows, pollRow{name: name.At(i), silentForNs: s.EndNs - silentFrom})
+				p.rows = append(p.rows, pollFunctionCounts{name: name.At(i), silentForNs: s.EndNs - silentFrom})
 			}
-			p.rows[k].add(s.Window, at, units.EndOfRange(at, dur[i]), value[i], silentFrom)
+			p.rows[k].addInterval(s.Window, at, units.EndOfRange(at, dur[i]), value[i], silentFrom)
 		}
 	}
 	for i := range p.rows {
@@ -95,7 +95,7 @@ func (s *Scan) readCounts(p *pollCounts, silentFrom int64) error {
 		r.beforeRate /= max(1e-9, float64(silentFrom-s.Window.FromNs)/1e9)
 		r.silentRate /= max(1e-9, float64(r.silentForNs)/2e9)
 	}
-	slices.SortFunc(p.rows, func(a, b pollRow) int {
+	slices.SortFunc(p.rows, func(a, b pollFunctionCounts) int {
 		return cmp.Or(
 			cmp.Compare(b.silentRate, a.silentRate),
 			cmp.Compare(b.total, a.total),
@@ -105,8 +105,8 @@ func (s *Scan) readCounts(p *pollCounts, silentFrom int64) error {
 	return nil
 }
 
-// add adds the queries of an interval, as if they were spread evenly over it.
-func (r *pollRow) add(w query.Window, fromNs, toNs int64, calls float64, silentFrom int64) {
+// addInterval adds the queries of an interval, as if they were spread evenly over it.
+func (r *pollFunctionCounts) addInterval(w query.Window, fromNs, toNs int64, calls float64, silentFrom int64) {
 	share := func(from, to int64) float64 {
 		if toNs <= fromNs {
 			if fromNs >= from && fromNs < to {
@@ -120,7 +120,7 @@ func (r *pollRow) add(w query.Window, fromNs, toNs int64, calls float64, silentF
 	r.beforeRate += share(w.FromNs, silentFrom)
 	// Use the later half of the silent time: a program that stopped querying does not poll.
 	r.silentRate += share(w.ToNs-(w.ToNs-silentFrom)/2, w.ToNs)
-	step := float64(w.DurNs()) / pollParts
+	step := float64(w.DurNs()) / pollSeriesParts
 	for i := range r.overTime {
 		from := w.FromNs + int64(float64(i)*step)
 		r.overTime[i] += share(from, w.FromNs+int64(float64(i+1)*step))

@@ -16,10 +16,10 @@ import (
 // group is a set of processes of the same program.
 type ProcessVerdict struct {
 	History     *processHistory
-	State       State
+	State       HangState
 	Threads     []threadVerdict
 	SilentNs    int64 // time without progress until the end of the window
-	gpu         silentGPU
+	gpu         silentGPUActivity
 	Differences []string // differences from all other processes of the group
 	group       int      // number of processes in the group
 	Evidence    []string
@@ -38,8 +38,8 @@ func (s *Scan) Classify(polls *pollCounts) []ProcessVerdict {
 	var list []ProcessVerdict
 	for _, pid := range slices.Sorted(maps.Keys(s.Processes)) {
 		p := s.classifyProcess(s.Processes[pid], polls)
-		if p.State < Alive {
-			s.setGPU(&p)
+		if p.State < StateAlive {
+			s.setGPUActivity(&p)
 		}
 		list = append(list, p)
 	}
@@ -56,7 +56,7 @@ func (s *Scan) Classify(polls *pollCounts) []ProcessVerdict {
 
 // classifyProcess returns the verdict of a process from the verdicts of its threads.
 func (s *Scan) classifyProcess(p *processHistory, polls *pollCounts) ProcessVerdict {
-	sum := ProcessVerdict{History: p, State: Ended, SilentNs: s.EndNs - p.lastNs, Level: report.ConfidenceHigh}
+	sum := ProcessVerdict{History: p, State: StateEnded, SilentNs: s.EndNs - p.lastNs, Level: report.ConfidenceHigh}
 	for _, l := range p.threads {
 		sum.SilentNs = min(sum.SilentNs, s.EndNs-l.LastNs) // the start of a call is progress too
 	}
@@ -65,19 +65,19 @@ func (s *Scan) classifyProcess(p *processHistory, polls *pollCounts) ProcessVerd
 	for _, l := range p.threads {
 		j := s.classifyThread(l, polls)
 		sum.Threads = append(sum.Threads, j)
-		isAlive = isAlive || j.State == Alive
+		isAlive = isAlive || j.State == StateAlive
 		if j.State < sum.State {
 			sum.State, sum.Level, sum.Reasons = j.State, j.level, j.reasons
 		}
 	}
-	if sum.State == Idle && isAlive {
+	if sum.State == StateIdle && isAlive {
 		// A finished thread is normal while others make progress.
-		sum.State, sum.Level, sum.Reasons = Alive, report.ConfidenceHigh, nil
+		sum.State, sum.Level, sum.Reasons = StateAlive, report.ConfidenceHigh, nil
 	}
 	for i := range sum.Threads {
 		j := &sum.Threads[i]
 		if j.State == sum.State && len(sum.Evidence) == 0 {
-			sum.addEvidence("thread %s: %s", s.threadName(j.history.Thread), j.evidence[0])
+			sum.addEvidence("thread %s: %s", s.threadLabel(j.history.Thread), j.evidence[0])
 			if j.Call.isOpen() {
 				sum.waitingIn = j.Call
 			}
@@ -92,20 +92,20 @@ func (s *Scan) compareGroups(list []ProcessVerdict) {
 	groups := make(map[string][]*ProcessVerdict)
 	for i := range list {
 		p := &list[i]
-		if p.History.Launches > 0 && p.State != Ended {
+		if p.History.Launches > 0 && p.State != StateEnded {
 			fact := s.T.Facts.Processes[p.History.Pid]
 			key := cmp.Or(fact.Exe, fact.Name)
 			groups[key] = append(groups[key], p)
 		}
 	}
 	for _, group := range groups {
-		stuck := slices.ContainsFunc(group, func(p *ProcessVerdict) bool { return p.State < Alive })
+		stuck := slices.ContainsFunc(group, func(p *ProcessVerdict) bool { return p.State < StateAlive })
 		if len(group) < 2 || !stuck {
 			continue
 		}
 		for _, p := range group {
 			p.group = len(group)
-			p.Differences = s.differences(p, group)
+			p.Differences = s.differencesFromGroup(p, group)
 		}
 		// If most processes differ, none is an outlier.
 		if odd := slices.DeleteFunc(
@@ -123,8 +123,8 @@ func (s *Scan) compareGroups(list []ProcessVerdict) {
 	}
 }
 
-// differences returns the differences of process p from all other processes of its group.
-func (s *Scan) differences(p *ProcessVerdict, group []*ProcessVerdict) (odd []string) {
+// differencesFromGroup returns the differences of process p from all other processes of its group.
+func (s *Scan) differencesFromGroup(p *ProcessVerdict, group []*ProcessVerdict) (odd []string) {
 	firstOther, lastOther := int64(math.MaxInt64), int64(math.MinInt64)
 	othersWait, othersAlive := true, true
 	kernel, same := "", true
@@ -134,8 +134,8 @@ func (s *Scan) differences(p *ProcessVerdict, group []*ProcessVerdict) (odd []st
 		}
 		firstOther, lastOther = min(firstOther, o.History.LaunchedNs), max(lastOther, o.History.LaunchedNs)
 		othersWait = othersWait && o.waitingIn != nil
-		othersAlive = othersAlive && o.State == Alive
-		last := s.lastKernel(o.History)
+		othersAlive = othersAlive && o.State == StateAlive
+		last := s.lastKernelName(o.History)
 		same = same && last != "" && (kernel == "" || kernel == last)
 		kernel = last
 	}
@@ -154,10 +154,10 @@ func (s *Scan) differences(p *ProcessVerdict, group []*ProcessVerdict) (odd []st
 	if othersWait && p.waitingIn == nil {
 		odd = append(odd, wait+" in a call, this process does not")
 	}
-	if own := s.lastKernel(p.History); same && len(group) > 2 && own != "" && own != kernel {
+	if own := s.lastKernelName(p.History); same && len(group) > 2 && own != "" && own != kernel {
 		odd = append(odd, fmt.Sprintf("its last kernel is %s, the last kernel of the others is %s", own, kernel))
 	}
-	if othersAlive && p.State < Idle && len(odd) == 0 {
+	if othersAlive && p.State < StateIdle && len(odd) == 0 {
 		odd = append(odd, progress+" progress")
 	}
 	return odd
@@ -166,8 +166,11 @@ func (s *Scan) differences(p *ProcessVerdict, group []*ProcessVerdict) (odd []st
 // resultText returns the result of the report as one sentence. There is at least one verdict.
 func (s *Scan) resultText(verdicts []ProcessVerdict) string {
 	worst := &verdicts[0]
-	if worst.State >= Alive {
-		return fmt.Sprintf("no process hangs: %s, all alive or ended", units.CountWithNoun(int64(len(verdicts)), "process"))
+	if worst.State >= StateAlive {
+		return fmt.Sprintf(
+			"no process hangs: %s, all alive or ended",
+			units.CountWithNoun(int64(len(verdicts)), "process"),
+		)
 	}
 	same := 0
 	for i := range verdicts {
@@ -182,8 +185,9 @@ func (s *Scan) resultText(verdicts []ProcessVerdict) string {
 	return text + ", " + worst.Evidence[0]
 }
 
-// firstOutlier returns the first outlier of a group of processes and its first difference, or "".
-func firstOutlier(t *timeline.Timeline, verdicts []ProcessVerdict) string {
+// firstOutlierText returns the first outlier of a group of processes and its first difference, or
+// "".
+func firstOutlierText(t *timeline.Timeline, verdicts []ProcessVerdict) string {
 	for i := range verdicts {
 		if p := &verdicts[i]; len(p.Differences) > 0 {
 			return t.PidLabel(p.History.Pid) + ": " + p.Differences[0]

@@ -17,8 +17,8 @@ import (
 
 // Scan reads the calls up to a point in time in one pass. For each thread and process it keeps the
 // call times, the open calls and the last calls. Its size grows with the number of threads and
-// streams, not with the number of calls. RequestAll and ReadDetails then read the details of the
-// few calls that a report shows. A Scan is not safe for concurrent use.
+// streams, not with the number of calls. RequestAllDetails and ReadDetails then read the details of
+// the few calls that a report shows. A Scan is not safe for concurrent use.
 type Scan struct {
 	*calls.CallCounter
 	Spans     []timeline.Span
@@ -58,15 +58,16 @@ type threadHistory struct {
 	FirstNs, LastNs int64 // start of the first call; last start or return of a call, Unix ns
 	last            callRef
 	open            []callRef // unordered
-	active          activity
+	active          threadActivity
 	launched        bool // it launched kernels, which sampling may skip
 }
 
-// maxOpen is the number of open calls kept per thread. More deeply nested calls add no information.
-const maxOpen = 16
+// maxOpenCallsPerThread is the number of open calls kept per thread. More deeply nested calls add
+// no information.
+const maxOpenCallsPerThread = 16
 
-// outermost returns the open call that encloses the thread's other open calls, or nil.
-func (l *threadHistory) outermost() *callRef {
+// outermostOpenCall returns the open call that encloses the thread's other open calls, or nil.
+func (l *threadHistory) outermostOpenCall() *callRef {
 	var first *callRef
 	for i := range l.open {
 		if c := &l.open[i]; first == nil || c.startNs < first.startNs {
@@ -98,58 +99,58 @@ func (p *processHistory) lastLaunch() *callRef {
 	return last
 }
 
-// launchesPerStream is the number of last launches kept per stream.
-const launchesPerStream = 3
+// maxLaunchesPerStream is the number of last launches kept per stream.
+const maxLaunchesPerStream = 3
 
-// longCalls is the number of long calls kept.
-const longCalls = 1000
+// maxLongCalls is the number of long calls kept.
+const maxLongCalls = 1000
 
 // NewScan returns a Scan of the calls that pass the filter, up to the end of the window.
 func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	counter := calls.NewCallCounter(t, &opt.Filter)
 	return &Scan{
-		CallCounter:   counter,
-		Spans:     slices.Concat(t.Memory, t.Calls),
-		longNs:    opt.LongNs,
-		EndNs:     counter.Window.ToNs,
-		parts:     newWindowParts(counter.Window),
-		Threads:   make(map[origin.Thread]*threadHistory),
-		Processes: make(map[int32]*processHistory),
-		details:   make(map[rowRef]*callDetails),
+		CallCounter: counter,
+		Spans:       slices.Concat(t.Memory, t.Calls),
+		longNs:      opt.LongNs,
+		EndNs:       counter.Window.ToNs,
+		parts:       newWindowParts(counter.Window),
+		Threads:     make(map[origin.Thread]*threadHistory),
+		Processes:   make(map[int32]*processHistory),
+		details:     make(map[rowRef]*callDetails),
 	}
 }
 
-// read reads all calls of the recording.
-func (s *Scan) read() error {
+// readCalls reads all calls of the recording.
+func (s *Scan) readCalls() error {
 	for i := range s.Spans {
 		g := s.Spans[i].Group
 		if s.Spans[i].FirstNs > s.EndNs {
 			continue
 		}
-		s.AddGroup(g, int32(i))
+		s.ReadRowGroup(g, int32(i))
 		if err := g.Err(); err != nil {
 			return s.T.WrapReadError(err)
 		}
 	}
-	s.bridgeSampling()
+	s.markUnrecordedLaunches()
 	return nil
 }
 
-// bridgeSampling marks threads that launch kernels as active while launches were not recorded,
-// between their first and last call. These times would count as pauses otherwise.
-func (s *Scan) bridgeSampling() {
+// markUnrecordedLaunches marks threads that launch kernels as active while launches were not
+// recorded, between their first and last call. These times would count as pauses otherwise.
+func (s *Scan) markUnrecordedLaunches() {
 	for _, w := range s.T.Facts.Sampling.NoLaunches {
 		for _, l := range s.Threads {
 			if from, to := max(w.FromNs, l.FirstNs), min(w.ToNs, l.LastNs); l.launched && from < to {
-				l.active.mark(s.parts, from, to)
+				l.active.markActive(s.parts, from, to)
 			}
 		}
 	}
 }
 
-// AddGroup adds the calls of a row group. index is the index of its span in Spans. A read error is
-// available as g.Err.
-func (s *Scan) AddGroup(g *format.Group, index int32) {
+// ReadRowGroup adds the calls of a row group. index is the index of its span in Spans. A read error
+// is available as g.Err.
+func (s *Scan) ReadRowGroup(g *format.Group, index int32) {
 	s.Kind, s.Name, s.Kernel = g.StringsInto("kind", s.Kind), g.StringsInto("name", s.Name), format.Strings{}
 	if s.Filter.Kernel != nil {
 		s.Kernel = g.StringsInto("kernel", s.Kernel)
@@ -181,8 +182,8 @@ func (s *Scan) AddGroup(g *format.Group, index int32) {
 	}
 }
 
-// historyOf returns the history of a thread, and creates it if necessary.
-func (s *Scan) historyOf(th origin.Thread, startNs int64) *threadHistory {
+// historyOfThread returns the history of a thread, and creates it if necessary.
+func (s *Scan) historyOfThread(th origin.Thread, startNs int64) *threadHistory {
 	if s.history != nil && s.thread == th {
 		return s.history
 	}
@@ -206,7 +207,7 @@ func (s *Scan) historyOf(th origin.Thread, startNs int64) *threadHistory {
 
 // addCall adds the call c, which is row i of the current row group.
 func (s *Scan) addCall(c *callRef, i int, isLaunch bool) {
-	life := s.historyOf(origin.Thread{Pid: c.pid, Tid: c.tid}, c.startNs)
+	life := s.historyOfThread(origin.Thread{Pid: c.pid, Tid: c.tid}, c.startNs)
 	p := life.process
 	life.calls++
 	p.calls++
@@ -214,7 +215,7 @@ func (s *Scan) addCall(c *callRef, i int, isLaunch bool) {
 	seenNs := c.endNs
 	if c.isOpen() {
 		seenNs = c.startNs
-		if len(life.open) < maxOpen {
+		if len(life.open) < maxOpenCallsPerThread {
 			life.open = append(life.open, *c)
 		}
 	} else {
@@ -225,13 +226,13 @@ func (s *Scan) addCall(c *callRef, i int, isLaunch bool) {
 		life.last = *c
 	}
 	life.LastNs = max(life.LastNs, seenNs)
-	life.active.mark(s.parts, c.startNs, seenNs)
+	life.active.markActive(s.parts, c.startNs, seenNs)
 	life.launched = life.launched || isLaunch
 	if isLaunch && c.flags&format.FlagCaptured == 0 {
 		p.Launches++
 		p.LaunchedNs = max(p.LaunchedNs, c.startNs)
 		list := p.streams[s.Stream[i]]
-		if more := addLast(list, c); len(more) > len(list) {
+		if more := insertLastLaunch(list, c); len(more) > len(list) {
 			p.streams[s.Stream[i]] = more
 		}
 	}
@@ -245,21 +246,21 @@ func (s *Scan) addCall(c *callRef, i int, isLaunch bool) {
 		name := s.Name.At(i)
 		p.longest[name] = max(p.longest[name], dur)
 		if dur >= s.longNs {
-			s.keepLong(c)
+			s.keepLongCall(c)
 		}
 	}
 }
 
-// addLast inserts a launch into the last launches of a stream, which are sorted by time.
-func addLast(list []callRef, c *callRef) []callRef {
-	if len(list) == launchesPerStream && c.startNs < list[0].startNs {
+// insertLastLaunch inserts a launch into the last launches of a stream, which are sorted by time.
+func insertLastLaunch(list []callRef, c *callRef) []callRef {
+	if len(list) == maxLaunchesPerStream && c.startNs < list[0].startNs {
 		return list
 	}
 	at := len(list)
 	for at > 0 && list[at-1].startNs > c.startNs {
 		at--
 	}
-	if len(list) < launchesPerStream {
+	if len(list) < maxLaunchesPerStream {
 		return slices.Insert(list, at, *c)
 	}
 	copy(list, list[1:at]) // in place, because this happens for every launch
@@ -267,8 +268,8 @@ func addLast(list []callRef, c *callRef) []callRef {
 	return list
 }
 
-// keepLong keeps a long call if it is one of the longest.
-func (s *Scan) keepLong(c *callRef) {
+// keepLongCall keeps a long call if it is one of the longest.
+func (s *Scan) keepLongCall(c *callRef) {
 	shorter := func(a, b callRef) bool {
 		return cmp.Or(
 			cmp.Compare(a.endNs-a.startNs, b.endNs-b.startNs),
@@ -276,7 +277,7 @@ func (s *Scan) keepLong(c *callRef) {
 			cmp.Compare(b.tid, a.tid),
 		) < 0
 	}
-	if len(s.Long) < longCalls {
+	if len(s.Long) < maxLongCalls {
 		s.Long = stats.HeapPush(s.Long, *c, shorter)
 	} else if shorter(s.Long[0], *c) {
 		s.Long[0] = *c

@@ -14,16 +14,16 @@ var Sections = []report.Section{
 	{Title: "launches", Columns: launchColumns},
 	{Title: "long_calls", Columns: longCallColumns},
 	{Title: "polling", Columns: pollColumns},
-	{Title: "identities", Columns: processes.Columns},
+	{Title: "identities", Columns: processes.ProcessColumns},
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of this report in the HTML page.
-var Page = report.Page{
+// HTMLSection is the section of this report in the HTML page.
+var HTMLSection = report.HTMLSection{
 	Title: "Hangs",
 	About: "State of processes and threads at the end of the recording, and the calls in which they hang.",
 	Empty: "The recording has no calls in the window.",
 }
 
-// Needs are the classes of calls that the report needs.
-var Needs = []string{format.RecordLaunch, format.RecordSync}
+// NeededCallClasses are the classes of calls that the report needs.
+var NeededCallClasses = []string{format.RecordLaunch, format.RecordSync}

@@ -51,7 +51,7 @@ func (s *Scan) silentResult(silent []int32, polls *pollCounts) (result, advice s
 	switch lost := s.T.Rec.Meta.Totals().Lost; {
 	case lost > 0:
 		result = fmt.Sprintf("unknown: no call was recorded, and %s lost", units.CountWithNoun(lost, "call"))
-	case polls.perSec >= pollsPerSecond:
+	case polls.perSec >= minPollsPerSecond:
 		result = fmt.Sprintf("polling: %s made no CUDA call except %s queries of events and streams per second: the "+
 			"awaited work began before the recording", who, units.FormatCount(units.RoundInt(polls.perSec)))
 	default:

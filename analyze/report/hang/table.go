@@ -13,7 +13,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// factColumns are the columns of Scan.facts.
+// factColumns are the columns of Scan.computeFacts.
 var factColumns = []report.Column{
 	{
 		Key: "result", Title: "result", Unit: report.UnitText,
@@ -38,7 +38,7 @@ var factColumns = []report.Column{
 	},
 }
 
-// totalColumns are the columns of Scan.totals.
+// totalColumns are the columns of Scan.computeTotals.
 var totalColumns = []report.Column{
 	{Key: "hanging", Title: "hanging", Unit: report.UnitCount, About: "processes in state hanging"},
 	{Key: "polling", Title: "polling", Unit: report.UnitCount, About: "processes in state polling"},
@@ -69,25 +69,25 @@ var totalColumns = []report.Column{
 	},
 }
 
-// facts returns the facts of the report: result, advice, and the first outlier.
-func (s *Scan) facts(verdicts []ProcessVerdict, silent []int32, polls *pollCounts) []report.Fact {
+// computeFacts returns the facts of the report: result, advice, and the first outlier.
+func (s *Scan) computeFacts(verdicts []ProcessVerdict, silent []int32, polls *pollCounts) []report.Fact {
 	result, advice := s.silentResult(silent, polls)
 	if len(verdicts) > 0 {
 		result, advice = s.resultText(verdicts), ""
 	}
-	return report.Facts(factColumns, report.Values{
+	return report.NewFacts(factColumns, report.Values{
 		"result":        result,
 		"advice":        advice,
-		"look_at":       firstOutlier(s.T, verdicts),
+		"look_at":       firstOutlierText(s.T, verdicts),
 		"moment_ns":     s.EndNs - s.T.RecordingWindow().FromNs,
 		"without_calls": s.pidLabels(silent),
 	})
 }
 
-// totals returns the number of processes by state, and more. without is the number of processes
-// without calls, long the number of long calls.
-func (s *Scan) totals(verdicts []ProcessVerdict, without, long int) []report.Fact {
-	var counts [numStates]int64
+// computeTotals returns the number of processes by state, and more. without is the number of
+// processes without calls, long the number of long calls.
+func (s *Scan) computeTotals(verdicts []ProcessVerdict, without, long int) []report.Fact {
+	var counts [stateCount]int64
 	var odd, open, silent int64
 	for i := range verdicts {
 		p := &verdicts[i]
@@ -95,22 +95,22 @@ func (s *Scan) totals(verdicts []ProcessVerdict, without, long int) []report.Fac
 		if len(p.Differences) > 0 {
 			odd++
 		}
-		if p.State != Ended {
+		if p.State != StateEnded {
 			silent = max(silent, p.SilentNs)
 		}
 		for k := range p.Threads {
-			if p.Threads[k].State != Ended && p.Threads[k].Call.isOpen() {
+			if p.Threads[k].State != StateEnded && p.Threads[k].Call.isOpen() {
 				open++
 			}
 		}
 	}
-	return report.Facts(totalColumns, report.Values{
-		"hanging":       counts[Hanging],
-		"polling":       counts[Polling],
-		"waiting":       counts[Waiting],
-		"idle":          counts[Idle],
-		"alive":         counts[Alive],
-		"ended":         counts[Ended],
+	return report.NewFacts(totalColumns, report.Values{
+		"hanging":       counts[StateHanging],
+		"polling":       counts[StatePolling],
+		"waiting":       counts[StateWaiting],
+		"idle":          counts[StateIdle],
+		"alive":         counts[StateAlive],
+		"ended":         counts[StateEnded],
 		"silent":        int64(without),
 		"odd_processes": odd,
 		"open_calls":    open,
@@ -119,8 +119,8 @@ func (s *Scan) totals(verdicts []ProcessVerdict, without, long int) []report.Fac
 	})
 }
 
-// stateAbout defines the states of threads and processes.
-const stateAbout = "state. Hanging: in a call for at least --long (1 s), and three times as long as any earlier " +
+// stateDescription defines the states of threads and processes.
+const stateDescription = "state. Hanging: in a call for at least --long (1 s), and three times as long as any earlier " +
 	"call of that function in the process. Waiting: in a call for at least --long, but earlier calls took as long, " +
 	"or other threads make progress. Polling: at least 100 queries per second, and no other call. Idle: no call for " +
 	"at least --long, and three times the longest earlier pause. Alive: makes progress. Ended: the process ended. " +
@@ -128,7 +128,7 @@ const stateAbout = "state. Hanging: in a call for at least --long (1 s), and thr
 
 // processColumns are the columns of Scan.processTable.
 var processColumns = []report.Column{
-	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: stateAbout},
+	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: stateDescription},
 	{
 		Key: "silent_ns", Title: "SILENT", Unit: report.UnitNs,
 		About: "time since the last return of a call of the process, or since the start of its open call",
@@ -192,7 +192,7 @@ func (s *Scan) processTable(verdicts []ProcessVerdict) report.Table {
 	}
 	odd := false
 	for i := range verdicts {
-		s.addProcess(&table, &verdicts[i])
+		s.addProcessRow(&table, &verdicts[i])
 		odd = odd || len(verdicts[i].Differences) > 0
 	}
 	if !odd {
@@ -201,8 +201,8 @@ func (s *Scan) processTable(verdicts []ProcessVerdict) report.Table {
 	return table
 }
 
-// addProcess adds the row of one process.
-func (s *Scan) addProcess(table *report.Table, p *ProcessVerdict) {
+// addProcessRow adds the row of one process.
+func (s *Scan) addProcessRow(table *report.Table, p *ProcessVerdict) {
 	trouble := s.recentErrors(p)
 	var launchAgo, group any
 	if p.History.Launches > 0 {
@@ -227,9 +227,9 @@ func (s *Scan) addProcess(table *report.Table, p *ProcessVerdict) {
 		"trouble":            trouble,
 		"group_processes":    group,
 		"odd":                units.TextOrNil(strings.Join(p.Differences, "; ")),
-		"last_kernel":        units.TextOrNil(s.lastKernel(p.History)),
+		"last_kernel":        units.TextOrNil(s.lastKernelName(p.History)),
 	})
-	row.Brief, row.Evidence = p.State >= Alive && len(p.Differences) == 0, processEvidence(p, trouble)
+	row.Brief, row.Evidence = p.State >= StateAlive && len(p.Differences) == 0, processEvidence(p, trouble)
 }
 
 // processEvidence returns the evidence for a verdict: threads, GPU, differences from the group, and
@@ -251,7 +251,7 @@ func processEvidence(p *ProcessVerdict, trouble []string) string {
 
 // threadColumns are the columns of Scan.threadTable.
 var threadColumns = []report.Column{
-	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: stateAbout},
+	{Key: "verdict", Title: "VERDICT", Unit: report.UnitText, About: stateDescription},
 	{
 		Key: "since_ns", Title: "SINCE", Unit: report.UnitNs,
 		About: "time since the start of the thread's open call, or since the end of its last call",
@@ -293,26 +293,26 @@ func (s *Scan) threadTable(verdicts []ProcessVerdict) report.Table {
 	}
 	for i := range verdicts {
 		for k := range verdicts[i].Threads {
-			s.addThread(&table, &verdicts[i].Threads[k], verdicts[i].State)
+			s.addThreadRow(&table, &verdicts[i].Threads[k], verdicts[i].State)
 		}
 	}
 	rank := func(r report.Row) int {
 		return slices.Index(stateNames(), table.Cell(&r, "verdict").(string))
 	}
-	byColumns := table.Compare("since_ns", "-pid")
+	byColumns := table.RowComparer("since_ns", "-pid")
 	slices.SortStableFunc(table.Rows, func(a, b report.Row) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), byColumns(a, b))
 	})
 	return table
 }
 
-// addThread adds the row of one thread. process is the state of its process.
-func (s *Scan) addThread(table *report.Table, j *threadVerdict, process State) {
+// addThreadRow adds the row of one thread. process is the state of its process.
+func (s *Scan) addThreadRow(table *report.Table, j *threadVerdict, process HangState) {
 	d := s.Details(j.Call)
 	open, waits := "no", ""
 	switch {
 	case j.Call.isOpen():
-		open, waits = "yes", s.waitsFor(j.Call)
+		open, waits = "yes", s.awaitedObject(j.Call)
 	case j.Call.flags&format.FlagNoReturn != 0:
 		open = "maybe"
 	}
@@ -322,7 +322,7 @@ func (s *Scan) addThread(table *report.Table, j *threadVerdict, process State) {
 		"confidence":         j.level,
 		"confidence_reasons": j.reasons,
 		"pid":                int64(j.history.Pid),
-		"thread":             s.threadName(j.history.Thread),
+		"thread":             s.threadLabel(j.history.Thread),
 		"open":               open,
 		"call":               d.name,
 		"waits_for":          units.TextOrNil(waits),
@@ -332,7 +332,7 @@ func (s *Scan) addThread(table *report.Table, j *threadVerdict, process State) {
 		"site":               s.T.SiteOfCall(d.Stack, d.Site),
 	})
 	row.StackID = d.Stack
-	row.Brief = j.State >= Idle && process < Idle || j.State >= Alive
+	row.Brief = j.State >= StateIdle && process < StateIdle || j.State >= StateAlive
 	row.Evidence = strings.Join(append(slices.Clone(j.evidence), report.ConfidenceText(j.level, j.reasons)), "; ")
 }
 
@@ -366,7 +366,7 @@ func (s *Scan) launchTable(verdicts []ProcessVerdict) report.Table {
 	}
 	for i := range verdicts {
 		p := &verdicts[i]
-		if p.State >= Alive && len(p.Differences) == 0 {
+		if p.State >= StateAlive && len(p.Differences) == 0 {
 			continue
 		}
 		var launches []callRef
@@ -377,14 +377,14 @@ func (s *Scan) launchTable(verdicts []ProcessVerdict) report.Table {
 			return cmp.Or(cmp.Compare(b.startNs, a.startNs), cmp.Compare(a.tid, b.tid), cmp.Compare(a.row, b.row))
 		})
 		for k := range launches {
-			s.addLaunch(&table, &launches[k])
+			s.addLaunchRow(&table, &launches[k])
 		}
 	}
 	return table
 }
 
-// addLaunch adds the row of one launch.
-func (s *Scan) addLaunch(table *report.Table, c *callRef) {
+// addLaunchRow adds the row of one launch.
+func (s *Scan) addLaunchRow(table *report.Table, c *callRef) {
 	d := s.Details(c)
 	returned := "yes"
 	switch {
@@ -397,8 +397,8 @@ func (s *Scan) addLaunch(table *report.Table, c *callRef) {
 		"pid":          int64(c.pid),
 		"stream":       query.StreamName(d.stream),
 		"before_ns":    s.EndNs - c.startNs,
-		"kernel_short": s.kernelOf(c),
-		"grid":         gridText(d),
+		"kernel_short": s.kernelOfLaunch(c),
+		"grid":         gridSizeText(d),
 		"returned":     returned,
 		"kernel":       units.TextOrNil(d.kernel),
 		"site":         s.T.SiteOfCall(d.Stack, d.Site),
@@ -406,15 +406,15 @@ func (s *Scan) addLaunch(table *report.Table, c *callRef) {
 	row.StackID, row.Brief = d.Stack, true
 }
 
-// gridText returns the grid and block sizes of a launch, or nil for a graph launch.
-func gridText(d *callDetails) any {
+// gridSizeText returns the grid and block sizes of a launch, or nil for a graph launch.
+func gridSizeText(d *callDetails) any {
 	if d.grid == [3]int32{} {
 		return nil
 	}
 	return fmt.Sprintf("%d,%d,%d x %d,%d,%d", d.grid[0], d.grid[1], d.grid[2], d.block[0], d.block[1], d.block[2])
 }
 
-// longCallColumns are the columns of Scan.longTable.
+// longCallColumns are the columns of Scan.longCallTable.
 var longCallColumns = []report.Column{
 	{Key: "dur_ns", Title: "TOOK", Unit: report.UnitNs, About: "duration of the call"},
 	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "start of the call, from the start of the recording"},
@@ -434,8 +434,8 @@ var longCallColumns = []report.Column{
 	},
 }
 
-// longTable returns a table with the long calls that returned, without nested ones.
-func (s *Scan) longTable() report.Table {
+// longCallTable returns a table with the long calls that returned, without nested ones.
+func (s *Scan) longCallTable() report.Table {
 	table := report.Table{
 		Name: "long_calls", Title: "calls that took long", Columns: longCallColumns,
 		Secondary: true, Keys: []string{}, HideFirst: []string{"pid"},
@@ -463,9 +463,9 @@ func (s *Scan) longTable() report.Table {
 			"dur_ns":    c.endNs - c.startNs,
 			"at_ns":     c.startNs - s.T.RecordingWindow().FromNs,
 			"call":      d.name,
-			"waits_for": units.TextOrNil(s.waitsFor(c)),
+			"waits_for": units.TextOrNil(s.awaitedObject(c)),
 			"pid":       int64(c.pid),
-			"thread":    s.threadName(thread),
+			"thread":    s.threadLabel(thread),
 			"site":      s.T.SiteOfCall(d.Stack, d.Site),
 		})
 		row.StackID, row.Brief = d.Stack, true
@@ -473,7 +473,7 @@ func (s *Scan) longTable() report.Table {
 	return table
 }
 
-// pollColumns are the columns of pollCounts.table.
+// pollColumns are the columns of pollCounts.pollTable.
 var pollColumns = []report.Column{
 	{
 		Key: "name", Title: "QUERY", Unit: report.UnitText,
@@ -494,8 +494,8 @@ var pollColumns = []report.Column{
 	},
 }
 
-// table returns a table with one row per query function.
-func (p *pollCounts) table() report.Table {
+// pollTable returns a table with one row per query function.
+func (p *pollCounts) pollTable() report.Table {
 	table := report.Table{
 		Name: "polling", Title: "queries of all processes together (counted, not recorded)",
 		Columns: pollColumns, Secondary: true,

@@ -8,28 +8,28 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// State is the state of a thread or process at the end of the window. Smaller values are worse.
-type State int
+// HangState is the state of a thread or process at the end of the window. Smaller values are worse.
+type HangState int
 
-// States; stateAbout defines them.
+// States; stateDescription defines them.
 const (
-	Hanging State = iota
-	Polling
-	Waiting
-	Idle
-	Alive
-	Ended
-	numStates
+	StateHanging HangState = iota
+	StatePolling
+	StateWaiting
+	StateIdle
+	StateAlive
+	StateEnded
+	stateCount
 )
 
 // String returns the name of the state, a value of the column verdict.
-func (s State) String() string {
+func (s HangState) String() string {
 	return [...]string{"hanging", "polling", "waiting", "idle", "alive", "ended"}[s]
 }
 
 // stateNames returns the names of the states, worst first.
 func stateNames() (list []string) {
-	for s := range numStates {
+	for s := range stateCount {
 		list = append(list, s.String())
 	}
 	return list
@@ -37,22 +37,23 @@ func stateNames() (list []string) {
 
 // Limits for the classification of threads.
 const (
-	// slowdownFactor is the factor by which an open call or a pause must exceed the longest earlier
-	// one. It separates hangs from slow work.
-	slowdownFactor = 3
-	// pollsPerSecond is the rate of queries from which a program without other calls counts as
+	// minSlowdownFactor is the factor by which an open call or a pause must exceed the longest
+	// earlier one. It separates hangs from slow work.
+	minSlowdownFactor = 3
+	// minPollsPerSecond is the rate of queries from which a program without other calls counts as
 	// polling. Watchdogs query ten times per second.
-	pollsPerSecond = 100
-	// A thread was busy before it went silent if it made at least busyCalls calls, and
-	// busyPerSecond calls per second.
-	busyCalls, busyPerSecond = 10, 1.0
-	// A GPU with a utilization of gpuBusyPct or more is always busy. Below gpuIdlePct it is idle.
-	gpuBusyPct, gpuIdlePct = 90, 5
+	minPollsPerSecond = 100
+	// A thread was busy before it went silent if it made at least minBusyCalls calls, and
+	// minBusyCallsPerSecond calls per second.
+	minBusyCalls, minBusyCallsPerSecond = 10, 1.0
+	// A GPU with a utilization of minGPUBusyPct or more is always busy. Below maxGPUIdlePct it is
+	// idle.
+	minGPUBusyPct, maxGPUIdlePct = 90, 5
 )
 
 // threadVerdict is the state of a thread with its evidence and confidence.
 type threadVerdict struct {
-	State        State
+	State        HangState
 	history      *threadHistory
 	Call         *callRef // the outermost open call, or the last call
 	silentNs     int64    // time without progress until the end of the window
@@ -69,8 +70,8 @@ func (j *threadVerdict) addEvidence(format string, args ...any) {
 	j.evidence = append(j.evidence, fmt.Sprintf(format, args...))
 }
 
-// lower lowers the confidence to a level and adds the reason.
-func (j *threadVerdict) lower(to, format string, args ...any) {
+// lowerConfidence lowers the confidence to a level and adds the reason.
+func (j *threadVerdict) lowerConfidence(to, format string, args ...any) {
 	if j.level == report.ConfidenceHigh || to == report.ConfidenceLow {
 		j.level = to
 	}
@@ -90,7 +91,7 @@ func (j *threadVerdict) lower(to, format string, args ...any) {
 //	idle     it was busy before, and makes no calls now
 func (s *Scan) classifyThread(l *threadHistory, polls *pollCounts) threadVerdict {
 	j := threadVerdict{
-		history: l, level: report.ConfidenceHigh, Call: l.outermost(),
+		history: l, level: report.ConfidenceHigh, Call: l.outermostOpenCall(),
 		silentNs: s.EndNs - l.LastNs, pauseNs: l.active.longestPause(s.Window),
 	}
 	if j.Call == nil {
@@ -105,41 +106,41 @@ func (s *Scan) classifyThread(l *threadHistory, polls *pollCounts) threadVerdict
 	exitNs := s.T.Facts.Processes[l.Pid].ExitNs
 	switch {
 	case exitNs > 0 && exitNs <= s.EndNs:
-		j.State = Ended
+		j.State = StateEnded
 		j.addEvidence("its process ended %s earlier", units.FormatDuration(s.EndNs-exitNs))
 		return j
 	case j.Call.isOpen():
-		s.classifyOpen(&j)
+		s.classifyOpenCall(&j)
 	case j.silentNs < s.longNs:
-		j.State = Alive
+		j.State = StateAlive
 		j.addEvidence("its last call ended %s earlier", units.FormatDuration(j.silentNs))
 	case j.silentNs-j.unrecordedNs < s.longNs:
-		j.State = Alive
+		j.State = StateAlive
 		j.addEvidence("no call for %s, but launches were not recorded for %s of that time  "+
 			"(--max-overhead)", units.FormatDuration(j.silentNs), units.FormatDuration(j.unrecordedNs))
-		j.lower(report.ConfidenceLow, "launches were not recorded for most of the silent time")
+		j.lowerConfidence(report.ConfidenceLow, "launches were not recorded for most of the silent time")
 	default:
-		s.classifySilent(&j, polls)
+		s.classifySilentThread(&j, polls)
 	}
-	if j.State != Alive {
-		s.lowerForLosses(&j)
+	if j.State != StateAlive {
+		s.lowerConfidenceForLosses(&j)
 	}
 	return j
 }
 
-// classifyOpen sets the state of a thread that is in a call.
-func (s *Scan) classifyOpen(j *threadVerdict) {
+// classifyOpenCall sets the state of a thread that is in a call.
+func (s *Scan) classifyOpenCall(j *threadVerdict) {
 	age := s.EndNs - j.Call.startNs
 	d, p := s.Details(j.Call), j.history.process
 	longest := p.longest[d.name]
 	j.silentNs = age
 	switch {
 	case age < s.longNs:
-		j.State = Alive
+		j.State = StateAlive
 		j.addEvidence("in %s for %s", d.name, units.FormatDuration(age))
 		return
-	case age < slowdownFactor*longest:
-		j.State = Waiting
+	case age < minSlowdownFactor*longest:
+		j.State = StateWaiting
 		j.addEvidence(
 			"in %s for %s; earlier calls of the function took up to %s",
 			d.name,
@@ -147,8 +148,12 @@ func (s *Scan) classifyOpen(j *threadVerdict) {
 			units.FormatDuration(longest),
 		)
 	case p.lastNs > j.Call.startNs && s.EndNs-p.lastNs < s.longNs:
-		j.State = Waiting
-		j.addEvidence("in %s for %s, while other threads of the process make progress", d.name, units.FormatDuration(age))
+		j.State = StateWaiting
+		j.addEvidence(
+			"in %s for %s, while other threads of the process make progress",
+			d.name,
+			units.FormatDuration(age),
+		)
 	case longest > 0:
 		j.addEvidence(
 			"in %s for %s, %.0f times as long as any earlier call of the function (%s)",
@@ -166,58 +171,66 @@ func (s *Scan) classifyOpen(j *threadVerdict) {
 	}
 }
 
-// classifySilent sets the state of a thread that is in no call and made none for at least LongNs.
-func (s *Scan) classifySilent(j *threadVerdict, polls *pollCounts) {
+// classifySilentThread sets the state of a thread that is in no call and made none for at least
+// LongNs.
+func (s *Scan) classifySilentThread(j *threadVerdict, polls *pollCounts) {
 	unseen := j.Call.flags&format.FlagNoReturn != 0
-	wasBusy := j.history.calls >= busyCalls && j.perSec >= busyPerSecond
+	wasBusy := j.history.calls >= minBusyCalls && j.perSec >= minBusyCallsPerSecond
 	switch {
 	case polls.processes[j.history.Pid] && j.history == polls.suspects[j.history.Pid]:
-		j.State = Polling
+		j.State = StatePolling
 		j.addEvidence(
 			"%s queries of events and streams per second, and no other call",
 			units.FormatCount(units.RoundInt(polls.perSec)),
 		)
 		if len(polls.processes) > 1 {
-			j.lower(
+			j.lowerConfidence(
 				report.ConfidenceLow,
 				"queries are counted for all processes together, and %d of them may have polled",
 				len(polls.processes),
 			)
 		} else if len(s.Processes) > 1 {
-			j.lower(report.ConfidenceMedium, "queries are counted for all processes together")
+			j.lowerConfidence(report.ConfidenceMedium, "queries are counted for all processes together")
 		}
-	case j.silentNs-j.unrecordedNs < slowdownFactor*j.pauseNs && !unseen:
-		j.State = Alive
+	case j.silentNs-j.unrecordedNs < minSlowdownFactor*j.pauseNs && !unseen:
+		j.State = StateAlive
 		silent, pause := units.FormatDuration(j.silentNs), units.FormatDuration(j.pauseNs)
 		j.addEvidence("no call for %s, but an earlier pause was %s long", silent, pause)
 	default:
-		j.State = Idle
+		j.State = StateIdle
 		j.addEvidence("no call for %s", units.FormatDuration(j.silentNs))
 		if !wasBusy {
-			j.lower(report.ConfidenceMedium, "it made only %s before", units.CountWithNoun(j.history.calls, "call"))
+			j.lowerConfidence(
+				report.ConfidenceMedium,
+				"it made only %s before",
+				units.CountWithNoun(j.history.calls, "call"),
+			)
 		}
 	}
-	if wasBusy && j.State != Alive {
+	if wasBusy && j.State != StateAlive {
 		j.addEvidence(
 			"%s calls per second before that, with pauses of at most %s",
 			units.FormatRate(j.perSec),
-			units.FormatDuration(j.pauseNs+int64(float64(s.Window.DurNs())/activityParts)),
+			units.FormatDuration(j.pauseNs+int64(float64(s.Window.DurNs())/windowPartCount)),
 		)
 	}
 	if j.unrecordedNs > 0 {
-		j.addEvidence("launches were not recorded for %s of that time (--max-overhead)", units.FormatDuration(j.unrecordedNs))
-		j.lower(report.ConfidenceMedium, "launches were not recorded for a part of the silent time")
+		j.addEvidence(
+			"launches were not recorded for %s of that time (--max-overhead)",
+			units.FormatDuration(j.unrecordedNs),
+		)
+		j.lowerConfidence(report.ConfidenceMedium, "launches were not recorded for a part of the silent time")
 	}
 	if unseen {
 		name := s.Details(j.Call).name
 		j.addEvidence("it may still be in its last call, %s, whose return gpurec does not record", name)
-		j.lower(report.ConfidenceMedium, "the last call is a launch without a recorded return")
+		j.lowerConfidence(report.ConfidenceMedium, "the last call is a launch without a recorded return")
 	}
 }
 
-// lowerForLosses lowers the confidence because of lost calls and damaged or missing parts of the
-// recording.
-func (s *Scan) lowerForLosses(j *threadVerdict) {
+// lowerConfidenceForLosses lowers the confidence because of lost calls and damaged or missing parts
+// of the recording.
+func (s *Scan) lowerConfidenceForLosses(j *threadVerdict) {
 	from := s.EndNs - j.silentNs
 	var lostThen, lostAll int64
 	for _, l := range s.T.Facts.Lost {
@@ -228,14 +241,17 @@ func (s *Scan) lowerForLosses(j *threadVerdict) {
 	}
 	switch lost := max(s.T.Rec.Meta.Totals().Lost, lostAll); {
 	case lostThen > 0:
-		j.lower(report.ConfidenceLow, "%s lost during the silent time", units.CountWithNoun(lostThen, "call"))
+		j.lowerConfidence(report.ConfidenceLow, "%s lost during the silent time", units.CountWithNoun(lostThen, "call"))
 	case lost > 0 && lostAll == 0:
-		j.lower(report.ConfidenceMedium, "%s lost at unknown times", units.CountWithNoun(lost, "call"))
+		j.lowerConfidence(report.ConfidenceMedium, "%s lost at unknown times", units.CountWithNoun(lost, "call"))
 	}
 	if n := len(s.T.Rec.Damaged); n > 0 {
-		j.lower(report.ConfidenceLow, "%s damaged", units.CountWithNoun(int64(n), "segment"))
+		j.lowerConfidence(report.ConfidenceLow, "%s damaged", units.CountWithNoun(int64(n), "segment"))
 	}
 	if s.T.Rec.Meta.Complete != format.CompleteYes && s.EndNs >= s.T.Scan.LastNs {
-		j.lower(report.ConfidenceLow, "the end of the recording is missing, with its open calls and all later calls")
+		j.lowerConfidence(
+			report.ConfidenceLow,
+			"the end of the recording is missing, with its open calls and all later calls",
+		)
 	}
 }

@@ -9,17 +9,17 @@ import (
 )
 
 // Run reports the launched kernels, the number and size of their launches, and their call sites.
-// The recording has no GPU times. Run returns a *quality.ClassError if the recording lacks
+// The recording has no GPU times. Run returns a *quality.MissingClassError if the recording lacks
 // necessary classes of calls, and a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.NewView()
-	if err := quality.Check(t, "kernels", Needs); err != nil {
+	if err := quality.CheckClasses(t, "kernels", NeededCallClasses); err != nil {
 		return nil, err
 	}
 	sc := NewScan(t, &opt.Filter)
 	counts, err := calls.CountReplayWhile(t, func() error {
 		for _, s := range t.Calls {
-			sc.AddGroup(s.Group)
+			sc.ReadRowGroup(s.Group)
 			if err := s.Group.Err(); err != nil {
 				return t.WrapReadError(err)
 			}
@@ -42,18 +42,18 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 			r.NoMatch = sc.Seen.ExplainNoMatch(&opt.Filter)
 		}
 	}
-	r.Facts = report.Facts(factColumns, report.Values{"result": result, "kernels_text": sc.Work.String()})
-	table := sc.table()
-	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
+	r.Facts = report.NewFacts(factColumns, report.Values{"result": result, "kernels_text": sc.Work.String()})
+	table := sc.kernelTable()
+	if err := table.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
 	shapes, streams, graphs := sc.shapeTable(opt.Top), sc.streamTable(), sc.graphTable()
 	for _, aside := range []*report.Table{&shapes, &streams, &graphs} {
-		if err := aside.Arrange("", opt.Top); err != nil {
+		if err := aside.SortAndCut("", opt.Top); err != nil {
 			return nil, err
 		}
 	}
-	r.Totals = sc.totals()
+	r.Totals = sc.computeTotals()
 	r.Tables = []report.Table{table, shapes, streams, graphs}
 	return r, nil
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// TinyThreads is the number of threads below which a launch is tiny. A GPU with 100 or more SMs
-// runs 200,000 threads at a time. A tiny launch fills less than 4 % of it, and launching takes
+// TinyLaunchThreads is the number of threads below which a launch is tiny. A GPU with 100 or more
+// SMs runs 200,000 threads at a time. A tiny launch fills less than 4 % of it, and launching takes
 // about as long as running.
-const TinyThreads = 8192
+const TinyLaunchThreads = 8192
 
-// maxShapes is the maximum number of keys of Scan.Counts, because a program may launch each kernel
-// in many sizes.
-const maxShapes = 100_000
+// maxLaunchKeys is the maximum number of keys of Scan.Counts, because a program may launch each
+// kernel in many sizes.
+const maxLaunchKeys = 100_000
 
 // Scan collects statistics of launches by kernel, shape, call site and stream, in one pass. It is
 // not safe for concurrent use.
@@ -28,7 +28,7 @@ type Scan struct {
 	Names   origin.StringNumbers
 	sites   calls.CallSiteReader
 	Counts  map[launchKey]*LaunchStats
-	recent  [1 << 12]recentLaunch // cache of Counts, hit by most launches
+	recent  [1 << 12]cachedLaunchStats // cache of Counts, hit by most launches
 	graphs  map[launchGraph]*LaunchStats
 	seconds map[int64]int64 // number of launches by second of the recording
 	untimed bool            // a launch without a recorded return was counted
@@ -45,8 +45,8 @@ type launchKey struct {
 	Site int32
 }
 
-// recentLaunch is a cached entry of Scan.Counts.
-type recentLaunch struct {
+// cachedLaunchStats is a cached entry of Scan.Counts.
+type cachedLaunchStats struct {
 	key   launchKey
 	stats *LaunchStats
 }
@@ -58,8 +58,8 @@ type launchShape struct {
 	grid, block    [3]int32
 }
 
-// manySizes, in grid[0], marks the common entry of all shapes beyond maxShapes.
-const manySizes = -1
+// otherShapesMark, in grid[0], marks the common entry of all shapes beyond maxLaunchKeys.
+const otherShapesMark = -1
 
 // launchStream is a stream of a process on one of its devices.
 type launchStream struct {
@@ -78,20 +78,20 @@ type launchGraph struct {
 func NewScan(t *timeline.Timeline, f *query.Filter) *Scan {
 	sc := &Scan{
 		CallCounter: calls.NewCallCounter(t, f),
-		Counts:  make(map[launchKey]*LaunchStats),
-		graphs:  make(map[launchGraph]*LaunchStats),
-		seconds: make(map[int64]int64),
+		Counts:      make(map[launchKey]*LaunchStats),
+		graphs:      make(map[launchGraph]*LaunchStats),
+		seconds:     make(map[int64]int64),
 	}
 	sc.sites = calls.CallSiteReader{T: t, Names: &sc.Names}
 	return sc
 }
 
-// AddGroup counts the launches of a row group. A read error is available as g.Err.
-func (sc *Scan) AddGroup(g *format.Group) {
+// ReadRowGroup counts the launches of a row group. A read error is available as g.Err.
+func (sc *Scan) ReadRowGroup(g *format.Group) {
 	if !slices.Contains(g.Kinds(), format.KindLaunch) {
 		return
 	}
-	sc.read(g)
+	sc.readColumns(g)
 	if g.Err() != nil {
 		return
 	}
@@ -108,7 +108,7 @@ func (sc *Scan) AddGroup(g *format.Group) {
 		if graph[sc.Name.Index[i]] {
 			before := sc.Work.GraphKernels
 			sc.Work.AddLaunch(true, sc.Value[i], sc.Result[i], sc.Flags[i])
-			s := Entry(sc.graphs, launchGraph{stream, sc.ptr[i], site})
+			s := StatsEntry(sc.graphs, launchGraph{stream, sc.ptr[i], site})
 			sc.addLaunch(s, i, nil)
 			s.graphKernels += sc.Work.GraphKernels - before
 			continue
@@ -120,27 +120,27 @@ func (sc *Scan) AddGroup(g *format.Group) {
 			grid:   [3]int32{sc.grid[0][i], sc.grid[1][i], sc.grid[2][i]},
 			block:  [3]int32{sc.block[0][i], sc.block[1][i], sc.block[2][i]},
 		}
-		if sc.addLaunch(sc.statsOf(&launchKey{stream, shape, site}), i, &shape) {
+		if sc.addLaunch(sc.statsOfKey(&launchKey{stream, shape, site}), i, &shape) {
 			if now := (start - began) / 1e9; now != second {
-				sc.addToSecond(second, ran)
+				sc.addLaunchesToSecond(second, ran)
 				second, ran = now, 0
 			}
 			ran++
 		}
 	}
-	sc.addToSecond(second, ran)
+	sc.addLaunchesToSecond(second, ran)
 }
 
-// addToSecond adds launches to a second of the recording.
-func (sc *Scan) addToSecond(second, launches int64) {
+// addLaunchesToSecond adds launches to a second of the recording.
+func (sc *Scan) addLaunchesToSecond(second, launches int64) {
 	if launches > 0 {
 		sc.seconds[second] += launches
 	}
 }
 
-// statsOf returns the statistics of a key. Beyond maxShapes, all further shapes of a kernel share
-// one entry.
-func (sc *Scan) statsOf(key *launchKey) *LaunchStats {
+// statsOfKey returns the statistics of a key. Beyond maxLaunchKeys, all further shapes of a kernel
+// share one entry.
+func (sc *Scan) statsOfKey(key *launchKey) *LaunchStats {
 	mixed := uint32(key.Kernel)*0x9e3779b1 ^ uint32(key.Site)*0x85ebca6b ^
 		uint32(key.grid[0]+key.grid[1]<<10+key.block[0]<<20)*0xc2b2ae35 ^ uint32(key.stream)*0x27d4eb2f
 	slot := &sc.recent[mixed>>20]
@@ -150,17 +150,17 @@ func (sc *Scan) statsOf(key *launchKey) *LaunchStats {
 	s := sc.Counts[*key]
 	if s == nil {
 		counted := *key
-		if len(sc.Counts) >= maxShapes {
-			counted.launchShape = launchShape{Kernel: key.Kernel, grid: [3]int32{manySizes}}
+		if len(sc.Counts) >= maxLaunchKeys {
+			counted.launchShape = launchShape{Kernel: key.Kernel, grid: [3]int32{otherShapesMark}}
 		}
-		s = Entry(sc.Counts, counted)
+		s = StatsEntry(sc.Counts, counted)
 	}
-	*slot = recentLaunch{*key, s}
+	*slot = cachedLaunchStats{*key, s}
 	return s
 }
 
-// read reads the columns of a row group.
-func (sc *Scan) read(g *format.Group) {
+// readColumns reads the columns of a row group.
+func (sc *Scan) readColumns(g *format.Group) {
 	sc.Kind, sc.Name, sc.Kernel = g.StringsInto(
 		"kind",
 		sc.Kind,
@@ -206,9 +206,9 @@ func (sc *Scan) addLaunch(s *LaunchStats, i int, shape *launchShape) bool {
 	} else {
 		s.scaled += sc.Weights.WeightAt(sc.Start[i])
 	}
-	if shape != nil && shape.isKnown() {
+	if shape != nil && shape.hasSize() {
 		s.Sized++
-		s.Threads = units.EndOfRange(s.Threads, shape.threads())
+		s.Threads = units.EndOfRange(s.Threads, shape.threadCount())
 		if shape.isTiny() {
 			s.Tiny++
 		}
@@ -216,14 +216,14 @@ func (sc *Scan) addLaunch(s *LaunchStats, i int, shape *launchShape) bool {
 	return true
 }
 
-// isKnown reports whether the size of the launch is known.
-func (s *launchShape) isKnown() bool { return s.grid[0] > 0 && s.block[0] > 0 }
+// hasSize reports whether the size of the launch is known.
+func (s *launchShape) hasSize() bool { return s.grid[0] > 0 && s.block[0] > 0 }
 
-// isTiny reports whether the launch has fewer than TinyThreads threads.
-func (s *launchShape) isTiny() bool { return s.isKnown() && s.threads() < TinyThreads }
+// isTiny reports whether the launch has fewer than TinyLaunchThreads threads.
+func (s *launchShape) isTiny() bool { return s.hasSize() && s.threadCount() < TinyLaunchThreads }
 
-// threads returns the number of threads of the launch, at least 1.
-func (s *launchShape) threads() int64 {
+// threadCount returns the number of threads of the launch, at least 1.
+func (s *launchShape) threadCount() int64 {
 	n := int64(1)
 	for _, v := range [6]int32{s.grid[0], s.grid[1], s.grid[2], s.block[0], s.block[1], s.block[2]} {
 		if n *= int64(max(1, v)); n > 1<<31 { // avoids an overflow by corrupt recordings

@@ -15,13 +15,13 @@ var Sections = []report.Section{
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of this report in the HTML page.
-var Page = report.Page{
+// HTMLSection is the section of this report in the HTML page.
+var HTMLSection = report.HTMLSection{
 	Title: "Kernels",
 	About: "Launched kernels, with the number of launches and their call sites.",
 	Empty: "No kernel was launched in the window.",
 	Kind:  format.KindLaunch,
 }
 
-// Needs are the classes of calls that the report needs.
-var Needs = []string{format.RecordLaunch}
+// NeededCallClasses are the classes of calls that the report needs.
+var NeededCallClasses = []string{format.RecordLaunch}

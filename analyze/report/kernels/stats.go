@@ -16,7 +16,7 @@ import (
 type LaunchStats struct {
 	Launches int64 // launches that neither failed nor were captured
 	Sized    int64 // part of Launches with a known size
-	Tiny     int64 // part of Launches with fewer than TinyThreads threads
+	Tiny     int64 // part of Launches with fewer than TinyLaunchThreads threads
 	Threads  int64 // total number of threads of sized launches
 
 	captured, errors int64
@@ -39,26 +39,27 @@ func (s *LaunchStats) Merge(o *LaunchStats) {
 	s.hostNs = units.EndOfRange(s.hostNs, o.hostNs)
 }
 
-// Total returns the sum of known launch durations on the host, ns, an int64. It returns nil if no
-// duration is known.
-func (s *LaunchStats) Total() any {
+// HostTotalNs returns the sum of known launch durations on the host, ns, an int64. It returns nil
+// if no duration is known.
+func (s *LaunchStats) HostTotalNs() any {
 	if s.timed == 0 {
 		return nil
 	}
 	return s.hostNs
 }
 
-// avg returns the average launch duration on the host, ns. It returns nil if no duration is known.
-func (s *LaunchStats) avg() any {
+// hostAverageNs returns the average launch duration on the host, ns. It returns nil if no duration
+// is known.
+func (s *LaunchStats) hostAverageNs() any {
 	if s.timed == 0 {
 		return nil
 	}
 	return s.hostNs / s.timed
 }
 
-// estimatedTotal returns the estimated launch durations of all launches, ns: the average times
+// estimatedHostNs returns the estimated launch durations of all launches, ns: the average times
 // their number.
-func (s *LaunchStats) estimatedTotal() any {
+func (s *LaunchStats) estimatedHostNs() any {
 	if s.timed == 0 {
 		return nil
 	}
@@ -66,8 +67,8 @@ func (s *LaunchStats) estimatedTotal() any {
 	return units.RoundInt(float64(s.hostNs) / float64(s.timed) * float64(all))
 }
 
-// Entry returns the statistics of a key. It adds an empty entry to the map if the key is new.
-func Entry[K comparable](of map[K]*LaunchStats, key K) *LaunchStats {
+// StatsEntry returns the statistics of a key. It adds an empty entry to the map if the key is new.
+func StatsEntry[K comparable](of map[K]*LaunchStats, key K) *LaunchStats {
 	s := of[key]
 	if s == nil {
 		s = new(LaunchStats)
@@ -83,8 +84,8 @@ type launchGroup struct {
 	shapes map[launchShape]bool
 }
 
-// sumBy groups the launches by a part of their key, which of returns.
-func sumBy[K comparable](sc *Scan, of func(launchKey) K) map[K]*launchGroup {
+// sumLaunchesBy groups the launches by a part of their key, which of returns.
+func sumLaunchesBy[K comparable](sc *Scan, of func(launchKey) K) map[K]*launchGroup {
 	groups := make(map[K]*launchGroup)
 	for key, s := range sc.Counts {
 		g := groups[of(key)]
@@ -99,9 +100,9 @@ func sumBy[K comparable](sc *Scan, of func(launchKey) K) map[K]*launchGroup {
 	return groups
 }
 
-// site returns the call site of most launches of the group, and the number of other call sites, as
-// text.
-func (sc *Scan) site(g *launchGroup) string {
+// mainSiteText returns the call site of most launches of the group, and the number of other call
+// sites, as text.
+func (sc *Scan) mainSiteText(g *launchGroup) string {
 	best := int32(-1)
 	for site, n := range g.sites {
 		if best < 0 || n > g.sites[best] || n == g.sites[best] && sc.Names.List[site] < sc.Names.List[best] {
@@ -114,13 +115,13 @@ func (sc *Scan) site(g *launchGroup) string {
 	return fmt.Sprintf("%s and %d more", sc.Names.List[best], len(g.sites)-1)
 }
 
-// kernels returns the statistics of launches by kernel.
-func (sc *Scan) kernels() map[int32]*launchGroup {
-	return sumBy(sc, func(k launchKey) int32 { return k.Kernel })
+// sumByKernel returns the statistics of launches by kernel.
+func (sc *Scan) sumByKernel() map[int32]*launchGroup {
+	return sumLaunchesBy(sc, func(k launchKey) int32 { return k.Kernel })
 }
 
-// shortNames returns a unique short name for each kernel.
-func (sc *Scan) shortNames() map[int32]string {
+// shortKernelNames returns a unique short name for each kernel.
+func (sc *Scan) shortKernelNames() map[int32]string {
 	byName := make(map[string]*calls.CallStats)
 	for key := range sc.Counts {
 		byName[sc.Names.List[key.Kernel]] = nil
@@ -135,17 +136,17 @@ func (sc *Scan) shortNames() map[int32]string {
 	return short
 }
 
-// sum returns the statistics of all kernel launches, without graph launches.
-func (sc *Scan) sum() (sum LaunchStats) {
+// sumKernelLaunches returns the statistics of all kernel launches, without graph launches.
+func (sc *Scan) sumKernelLaunches() (sum LaunchStats) {
 	for _, s := range sc.Counts {
 		sum.Merge(s)
 	}
 	return sum
 }
 
-// mostLaunched returns the keys of the groups with the most launches: top keys, and further keys
-// with as many launches as the last one. A top of 0 means all keys.
-func mostLaunched[K comparable](groups map[K]*launchGroup, top int) []K {
+// mostLaunchedKeys returns the keys of the groups with the most launches: top keys, and further
+// keys with as many launches as the last one. A top of 0 means all keys.
+func mostLaunchedKeys[K comparable](groups map[K]*launchGroup, top int) []K {
 	keys := slices.SortedFunc(maps.Keys(groups), func(a, b K) int {
 		return cmp.Compare(groups[b].Launches, groups[a].Launches)
 	})

@@ -62,9 +62,9 @@ var totalColumns = []report.Column{
 	},
 }
 
-// totals returns the totals of the report.
-func (sc *Scan) totals() []report.Fact {
-	sum := sc.sum()
+// computeTotals returns the totals of the report.
+func (sc *Scan) computeTotals() []report.Fact {
+	sum := sc.sumKernelLaunches()
 	var graphs, graphKernels, busiest int64
 	for _, g := range sc.graphs {
 		graphs += g.Launches
@@ -76,9 +76,9 @@ func (sc *Scan) totals() []report.Fact {
 	for _, n := range sc.seconds {
 		busiest = max(busiest, n)
 	}
-	totals := report.Facts(totalColumns, report.Values{
+	totals := report.NewFacts(totalColumns, report.Values{
 		"launches":                 sum.Launches,
-		"kernels":                  int64(len(sc.kernels())),
+		"kernels":                  int64(len(sc.sumByKernel())),
 		"tiny_launches":            sum.Tiny,
 		"tiny_pct":                 units.Percent(sum.Tiny, sum.Launches),
 		"captured_launches":        sum.captured,
@@ -88,15 +88,15 @@ func (sc *Scan) totals() []report.Fact {
 		"launches_per_second":      sc.perSecond(sampling.RoundToLaunches(sum.scaled)),
 		"peak_launches_per_second": busiest,
 		"timed_launches":           sum.timed,
-		"host_sum_ns":              sum.Total(),
+		"host_sum_ns":              sum.HostTotalNs(),
 	})
 	if sc.Weights != nil {
-		totals = append(totals, report.EstimateOf(report.EstimatedLaunches, "launches by estimate", sum.scaled))
+		totals = append(totals, report.EstimateFact(report.EstimatedLaunchesColumn, "launches by estimate", sum.scaled))
 	}
 	return totals
 }
 
-// kernelColumns are the columns of Scan.table.
+// kernelColumns are the columns of Scan.kernelTable.
 var kernelColumns = []report.Column{
 	{
 		Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount,
@@ -153,8 +153,8 @@ var kernelColumns = []report.Column{
 	},
 }
 
-// table returns a table with one row per kernel.
-func (sc *Scan) table() report.Table {
+// kernelTable returns a table with one row per kernel.
+func (sc *Scan) kernelTable() report.Table {
 	table := report.Table{
 		Name: "kernels", Title: "kernels by launches", Columns: slices.Clone(kernelColumns),
 		HideFirst: []string{
@@ -162,10 +162,10 @@ func (sc *Scan) table() report.Table {
 		},
 	}
 	if sc.Weights != nil {
-		table.Columns = report.InsertAfter(table.Columns, "launches", report.EstimatedLaunches)
+		table.Columns = report.InsertColumnAfter(table.Columns, "launches", report.EstimatedLaunchesColumn)
 	}
-	kernels, sum := sc.kernels(), sc.sum()
-	short := sc.shortNames()
+	kernels, sum := sc.sumByKernel(), sc.sumKernelLaunches()
+	short := sc.shortKernelNames()
 	for id, k := range kernels {
 		values := sc.kernelValues(k, &sum)
 		values["kernel"], values["kernel_short"] = units.TextOrNil(sc.Names.List[id]), short[id]
@@ -200,14 +200,14 @@ func (sc *Scan) kernelValues(k *launchGroup, sum *LaunchStats) report.Values {
 		"captured":              k.captured,
 		"errors":                k.errors,
 		"timed_launches":        k.timed,
-		"host_sum_ns":           k.Total(),
-		"host_avg_ns":           k.avg(),
-		"estimated_host_sum_ns": k.estimatedTotal(),
+		"host_sum_ns":           k.HostTotalNs(),
+		"host_avg_ns":           k.hostAverageNs(),
+		"estimated_host_sum_ns": k.estimatedHostNs(),
 		"sites":                 int64(len(k.sites)),
-		"site":                  sc.site(k),
+		"site":                  sc.mainSiteText(k),
 	}
 	if sc.Weights != nil {
-		values[report.EstimatedLaunches.Key] = sampling.RoundToLaunches(k.scaled)
+		values[report.EstimatedLaunchesColumn.Key] = sampling.RoundToLaunches(k.scaled)
 	}
 	return values
 }
@@ -235,23 +235,23 @@ var shapeColumns = []report.Column{
 	},
 }
 
-// shapeTable returns a table with one row per kernel and launch size. There may be maxShapes rows.
-// If top is not 0, it adds only rows that can be among the first top rows.
+// shapeTable returns a table with one row per kernel and launch size. There may be maxLaunchKeys
+// rows. If top is not 0, it adds only rows that can be among the first top rows.
 func (sc *Scan) shapeTable(top int) report.Table {
 	table := report.Table{
 		Name: "shapes", Title: "sizes of launches", Columns: shapeColumns, Secondary: true,
 		HideFirst: []string{"tiny", "site"},
 	}
-	short := sc.shortNames()
-	groups := sumBy(sc, func(k launchKey) launchShape { return k.launchShape })
-	shown := mostLaunched(groups, top)
+	short := sc.shortKernelNames()
+	groups := sumLaunchesBy(sc, func(k launchKey) launchShape { return k.launchShape })
+	shown := mostLaunchedKeys(groups, top)
 	table.OmittedRows = len(groups) - len(shown)
 	for _, shape := range shown {
 		s := groups[shape]
 		var threads any
 		tiny := "no"
-		if shape.isKnown() {
-			threads = shape.threads()
+		if shape.hasSize() {
+			threads = shape.threadCount()
 		}
 		if shape.isTiny() {
 			tiny = "yes"
@@ -259,12 +259,12 @@ func (sc *Scan) shapeTable(top int) report.Table {
 		table.Add(report.Values{
 			"launches":     s.Launches,
 			"captured":     s.captured,
-			"grid":         extent(shape.grid),
-			"block":        extent(shape.block),
+			"grid":         gridText(shape.grid),
+			"block":        gridText(shape.block),
 			"shared_bytes": int64(shape.shared),
 			"threads":      threads,
 			"tiny":         tiny,
-			"site":         sc.site(s),
+			"site":         sc.mainSiteText(s),
 			"kernel":       units.TextOrNil(sc.Names.List[shape.Kernel]),
 			"kernel_short": short[shape.Kernel],
 		})
@@ -273,9 +273,9 @@ func (sc *Scan) shapeTable(top int) report.Table {
 	return table
 }
 
-// extent formats a grid or block size as x×y×z, without trailing ×1.
-func extent(v [3]int32) string {
-	if v[0] == manySizes {
+// gridText formats a grid or block size as x×y×z, without trailing ×1.
+func gridText(v [3]int32) string {
+	if v[0] == otherShapesMark {
 		return "(others)"
 	}
 	text := fmt.Sprintf("%d×%d×%d", v[0], v[1], v[2])
@@ -312,7 +312,7 @@ var streamColumns = []report.Column{
 // streamTable returns a table with one row per stream.
 func (sc *Scan) streamTable() report.Table {
 	table := report.Table{Name: "streams", Title: "launches by stream", Columns: streamColumns, Secondary: true}
-	streams := sumBy(sc, func(k launchKey) launchStream { return k.launchStream })
+	streams := sumLaunchesBy(sc, func(k launchKey) launchStream { return k.launchStream })
 	for key, g := range sc.graphs {
 		if streams[key.launchStream] == nil {
 			streams[key.launchStream] = new(launchGroup)
@@ -340,7 +340,7 @@ func (sc *Scan) streamTable() report.Table {
 			"stream":              query.StreamName(key.stream),
 		})
 	}
-	processes.AddRanks(sc.T, &table)
+	processes.AddRankColumn(sc.T, &table)
 	return table
 }
 
@@ -388,8 +388,8 @@ func (sc *Scan) graphTable() report.Table {
 			"graph_kernels":  g.graphKernels,
 			"errors":         g.errors,
 			"timed_launches": g.timed,
-			"host_sum_ns":    g.Total(),
-			"host_avg_ns":    g.avg(),
+			"host_sum_ns":    g.HostTotalNs(),
+			"host_avg_ns":    g.hostAverageNs(),
 			"pid":            int64(key.Pid),
 			"stream":         query.StreamName(key.stream),
 			"graph":          fmt.Sprintf("0x%x", uint64(key.graph)),
@@ -397,6 +397,6 @@ func (sc *Scan) graphTable() report.Table {
 		})
 	}
 	table.Sort("launches", "graph_kernels", "pid", "graph", "stream", "site", "host_sum_ns", "errors", "timed_launches")
-	processes.AddRanks(sc.T, &table)
+	processes.AddRankColumn(sc.T, &table)
 	return table
 }

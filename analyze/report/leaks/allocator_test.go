@@ -55,10 +55,14 @@ func TestLeaksOfTensors(t *testing.T) {
 			if got := r.Totals[0].Value; got != wantLive {
 				t.Errorf("%d bytes live, want %d", got, wantLive)
 			}
-			if got, _, _ := r.Number("peak_bytes"); got != float64(w.Peak+64*analyzetest.Mib) {
+			if got, _, _ := r.FindNumber("peak_bytes"); got != float64(w.Peak+64*analyzetest.Mib) {
 				t.Errorf("peak of %.0f bytes, want %d", got, w.Peak+64*analyzetest.Mib)
 			}
-			want := "reserved " + units.FormatBytes(sum.Reserved) + ", of which " + units.FormatBytes(sum.Allocated) + " allocated"
+			want := "reserved " + units.FormatBytes(
+				sum.Reserved,
+			) + ", of which " + units.FormatBytes(
+				sum.Allocated,
+			) + " allocated"
 			if got := r.Facts[0].Value; got != want {
 				t.Errorf("allocator: %q, want %q", got, want)
 			}
@@ -67,7 +71,7 @@ func TestLeaksOfTensors(t *testing.T) {
 					t.Error("memory of segments is counted twice")
 				}
 			}
-			if v, _, _ := r.Number("growing"); v != 1 {
+			if v, _, _ := r.FindNumber("growing"); v != 1 {
 				t.Errorf("%v rows grow", v)
 			}
 		})
@@ -119,7 +123,7 @@ func TestAGrowingCacheIsNoLeak(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v, _, _ := r.Number("growing"); v != 0 {
+		if v, _, _ := r.FindNumber("growing"); v != 0 {
 			t.Errorf("%s: %v rows grow: %v", conf, v, r.Tables[0].Rows[0].Cells)
 		}
 	}
@@ -181,7 +185,7 @@ func TestFiltersOfTensors(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", name, got, c.want)
 		}
 	}
-	for _, by := range group.Names() {
+	for _, by := range group.GroupNames() {
 		r, err := leaks.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
@@ -214,12 +218,14 @@ func TestConfidenceInTensors(t *testing.T) {
 		change func(*analyzetest.TestRecording)
 		want   string
 	}{
-		"whole":                {func(*analyzetest.TestRecording) {}, "high"},
-		"few lost":             {lost(1), "medium"},
-		"many lost":            {lost(100), "low"},
-		"lost in the metadata": {func(tp *analyzetest.TestRecording) { tp.Meta.Calls = map[string]format.CallCount{"allocator": {Lost: 100}} }, "low"},
-		"one is missing":       {skip(3000), "medium"},
-		"many are missing":     {skip(50), "low"},
+		"whole":     {func(*analyzetest.TestRecording) {}, "high"},
+		"few lost":  {lost(1), "medium"},
+		"many lost": {lost(100), "low"},
+		"lost in the metadata": {func(tp *analyzetest.TestRecording) {
+			tp.Meta.Calls = map[string]format.CallCount{"allocator": {Lost: 100}}
+		}, "low"},
+		"one is missing":   {skip(3000), "medium"},
+		"many are missing": {skip(50), "low"},
 	} {
 		tp, _ := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
 		c.change(tp)

@@ -11,10 +11,10 @@ import (
 
 // Run reports the memory that each call site, or each group of opt.GroupBy, allocated and did not
 // free, with a verdict. It returns a *report.GroupError for an unknown opt.GroupBy, a
-// *report.SortError for an unknown opt.Sort, and a *quality.ClassError without memory calls.
+// *report.SortError for an unknown opt.Sort, and a *quality.MissingClassError without memory calls.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.NewView()
-	if err := quality.Check(t, "leaks", Needs); err != nil {
+	if err := quality.CheckClasses(t, "leaks", NeededCallClasses); err != nil {
 		return nil, err
 	}
 	s, err := NewScan(t, &opt)
@@ -22,7 +22,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		return nil, err
 	}
 	use := allocator.NewTotalsScan(t, &opt.Filter, s.Window)
-	p, err := t.ReplayProgram(s.Consume, nil, use.Watch)
+	p, err := t.ReplayProgram(s.OnDriverChange, nil, use.OnAllocatorChange)
 	if err != nil {
 		return nil, err
 	}
@@ -32,22 +32,26 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // Report returns the report after a replay. p is the program's memory at the end of the replay; use
 // has the allocator totals of the same replay. Report returns a *report.SortError for an unknown
 // opt.Sort.
-func (s *Scan) Report(p *timeline.ProgramMemory, use *allocator.TotalsScan, opt *query.Options) (*report.Report, error) {
+func (s *Scan) Report(
+	p *timeline.ProgramMemory,
+	use *allocator.TotalsScan,
+	opt *query.Options,
+) (*report.Report, error) {
 	t := s.t
 	s.Finish(p)
-	r := &report.Report{Command: "leaks", Window: s.Window, Quality: quality.OfProgram(t, p)}
+	r := &report.Report{Command: "leaks", Window: s.Window, Quality: quality.OfProgramReplay(t, p)}
 	r.Facts, r.Notes = use.Facts(p.Allocators), r.Quality.Notes()
 	if !s.matched && t.HasMemory() {
 		r.NoMatch = s.Grouping.Callers.ExplainNoMatch(&opt.Filter)
 	}
-	findings := s.Findings(&r.Quality)
+	findings := s.ClassifyGroups(&r.Quality)
 	r.Totals = s.Totals(findings)
 	table := s.Table(findings, &r.Quality, TableOptions{AllStacks: opt.AllStacks || opt.AllFrames, FloorSeries: true})
-	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
+	if err := table.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
 	r.Tables = []report.Table{table}
-	frames.Fill(t, &r.Tables[0], opt)
+	frames.FillRowStacks(t, &r.Tables[0], opt)
 	if used := s.Grouping.Suppress.Table(); len(used.Rows) > 0 {
 		r.Tables = append(r.Tables, used)
 	}

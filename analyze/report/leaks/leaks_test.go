@@ -102,7 +102,9 @@ func TestVerdicts(t *testing.T) {
 			tp.AddRow(format.Row{Kind: format.KindProcess, Pid: 77, StartNs: analyzetest.Epoch})
 		}, "growing"},
 		"a leak of 8 bytes a step is too small": {func(tp *analyzetest.TestRecording) {
-			steps(60*analyzetest.Second, func(i, ns int64) { analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, 8), 1, "x") })
+			steps(60*analyzetest.Second, func(i, ns int64) {
+				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, 8), 1, "x")
+			})
 		}, "retained"},
 		"weights at the start": {func(tp *analyzetest.TestRecording) {
 			for i := range int64(50) {
@@ -205,7 +207,7 @@ func TestReportsLookAsBefore(t *testing.T) {
 		}
 		analyzetest.CompareGolden(t, command+".narrow.table", analyzetest.RenderReport(t, r, render.Options{Width: 80}))
 	}
-	for _, by := range group.Names() {
+	for _, by := range group.GroupNames() {
 		if slices.Contains(timeline.IdentityGroups, by) {
 			continue // this training has no such memory
 		}
@@ -244,7 +246,7 @@ func TestReportsAreTheSameEveryTime(t *testing.T) {
 func TestLeaksGroupsAddUp(t *testing.T) {
 	tl := analyzetest.TrainingRecording(t).Timeline()
 	var want []report.Fact
-	for _, by := range group.Names() {
+	for _, by := range group.GroupNames() {
 		r, err := leaks.Run(tl, query.Options{GroupBy: by})
 		if err != nil {
 			t.Fatal(err)
@@ -331,7 +333,9 @@ func TestConfidenceFallsWithWhatIsMissing(t *testing.T) {
 		"other calls lost": {func(tp *analyzetest.TestRecording) {
 			tp.AddRow(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch, Value: 500})
 		}, "high"},
-		"lost in the metadata": {func(tp *analyzetest.TestRecording) { tp.Meta.Calls = map[string]format.CallCount{"memory": {Lost: 500}} }, "low"},
+		"lost in the metadata": {func(tp *analyzetest.TestRecording) {
+			tp.Meta.Calls = map[string]format.CallCount{"memory": {Lost: 500}}
+		}, "low"},
 		"unmatched frees": {func(tp *analyzetest.TestRecording) {
 			for i := range int64(200) {
 				tp.AddFree(40*analyzetest.Second+i, 0, 0x5000+i)
@@ -383,7 +387,7 @@ func TestAFolderOfSegmentsIsATruncatedRecording(t *testing.T) {
 	if !r.Quality.TruncatedTail || analyzetest.ColumnTexts(t, r, "leaks", "confidence")[0] != "medium" {
 		t.Errorf("truncated %v, %s", r.Quality.TruncatedTail, r.Tables[0].Rows[0].Evidence)
 	}
-	if v, _, _ := r.Number("growing"); v != 1 {
+	if v, _, _ := r.FindNumber("growing"); v != 1 {
 		t.Errorf("growing = %v", v)
 	}
 }

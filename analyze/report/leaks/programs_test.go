@@ -350,7 +350,7 @@ func (p *madeUpProgram) lose(is func(*format.Row) bool) {
 	p.tp.AddRow(
 		format.Row{
 			Kind:    format.KindLost,
-			Name:    report.LostMemory,
+			Name:    report.LostMemoryClass,
 			StartNs: analyzetest.Epoch,
 			Value:   float64(before - len(p.tp.Rows)),
 		},

@@ -10,9 +10,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/group"
 )
 
-// Checkpoints is the number of intervals after the warm-up. Each has a floor: its lowest live
+// CheckpointCount is the number of intervals after the warm-up. Each has a floor: its lowest live
 // bytes.
-const Checkpoints = 20
+const CheckpointCount = 20
 
 // warmupShare is the share of the window that counts as warm-up. Memory allocated during the
 // warm-up is not a leak.
@@ -40,7 +40,7 @@ type Scan struct {
 // NewScan returns a scan of the memory that passes opt.Filter. It returns a *report.GroupError for
 // an unknown opt.GroupBy.
 func NewScan(t *timeline.Timeline, opt *query.Options) (*Scan, error) {
-	by, err := group.New(t, opt.GroupBy, &opt.Filter)
+	by, err := group.NewGrouping(t, opt.GroupBy, &opt.Filter)
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +66,8 @@ type groupStats struct {
 	hostBytes  int64           // bytes of host memory
 	exited     int64           // blocks that the end of their process or CUDA context freed
 	stacks     map[int32]int64 // bytes by stack id
-	Device     int32           // of all blocks, or mixedDevices
-	memory     int32           // kind of all blocks, an index of origin.OriginTable.Strings, or mixedKinds
+	Device     int32           // of all blocks, or severalDevicesMark
+	memory     int32           // kind of all blocks, an index of origin.OriginTable.Strings, or severalKindsMark
 	firstStack int32           // stack id of the first allocation
 }
 
@@ -87,8 +87,8 @@ type floorTracker struct {
 	floors []int64
 }
 
-// tracker returns the tracker of process pid, and creates it if necessary.
-func (g *groupStats) tracker(pid int32) *floorTracker {
+// trackerOfProcess returns the tracker of process pid, and creates it if necessary.
+func (g *groupStats) trackerOfProcess(pid int32) *floorTracker {
 	if g.last < len(g.trackers) && g.trackers[g.last].pid == pid {
 		return &g.trackers[g.last]
 	}
@@ -100,12 +100,12 @@ func (g *groupStats) tracker(pid int32) *floorTracker {
 }
 
 const (
-	mixedDevices = -2 // the group has memory on several devices
-	mixedKinds   = -1 // the group has memory of several kinds
+	severalDevicesMark = -2 // the group has memory on several devices
+	severalKindsMark   = -1 // the group has memory of several kinds
 )
 
-// Consume processes the next change of a replay.
-func (s *Scan) Consume(p *timeline.ProgramMemory, c *livemem.Change) {
+// OnDriverChange processes the next change of a replay.
+func (s *Scan) OnDriverChange(p *timeline.ProgramMemory, c *livemem.Change) {
 	if s.done {
 		return
 	}
@@ -114,17 +114,17 @@ func (s *Scan) Consume(p *timeline.ProgramMemory, c *livemem.Change) {
 		return
 	}
 	for c.AtNs > s.nextNs {
-		s.checkpoint()
+		s.recordCheckpoint()
 	}
 	if c.Block.SinceNs < s.Window.FromNs {
 		return
 	}
-	i, ok := s.Grouping.Of(c.Block.Origin, c.Block.Bytes)
+	i, ok := s.Grouping.GroupOf(c.Block.Origin, c.Block.Bytes)
 	if !ok {
-		if s.Grouping.Suppressed(c.Block.Origin, c.Block.Bytes) {
+		if s.Grouping.IsSuppressed(c.Block.Origin, c.Block.Bytes) {
 			s.matched = true
 			if c.Kind == livemem.ChangeFreedByExit {
-				s.suppress(&c.Block)
+				s.countSuppressedBlock(&c.Block)
 			}
 		}
 		return
@@ -133,19 +133,19 @@ func (s *Scan) Consume(p *timeline.ProgramMemory, c *livemem.Change) {
 	for int(i) >= len(s.groups) {
 		s.groups = append(s.groups, groupStats{Device: s.t.Origins.List[c.Block.Origin].Device})
 	}
-	s.count(&s.groups[i], c)
+	s.countChange(&s.groups[i], c)
 }
 
-// count adds a change of one of the group's blocks to the counters.
-func (s *Scan) count(g *groupStats, c *livemem.Change) {
+// countChange adds a change of one of the group's blocks to the counters.
+func (s *Scan) countChange(g *groupStats, c *livemem.Change) {
 	o := &s.t.Origins.List[c.Block.Origin]
-	in := g.tracker(o.Pid)
+	in := g.trackerOfProcess(o.Pid)
 	switch c.Kind {
 	case livemem.ChangeAllocated:
 		if g.allocs == 0 {
 			g.firstStack, g.memory = o.Stack, o.Memory
 		} else if g.memory != o.Memory {
-			g.memory = mixedKinds
+			g.memory = severalKindsMark
 		}
 		g.allocs++
 		g.allocBytes += c.Block.Bytes
@@ -178,30 +178,31 @@ func (s *Scan) count(g *groupStats, c *livemem.Change) {
 	}
 }
 
-// checkpointNs returns the time of checkpoint i, Unix ns. Checkpoint 0 is the end of the warm-up.
-func (s *Scan) checkpointNs(i int) int64 {
-	return s.warmNs + int64(float64(s.Window.ToNs-s.warmNs)*float64(i)/Checkpoints)
+// checkpointTimeNs returns the time of checkpoint i, Unix ns. Checkpoint 0 is the end of the
+// warm-up.
+func (s *Scan) checkpointTimeNs(i int) int64 {
+	return s.warmNs + int64(float64(s.Window.ToNs-s.warmNs)*float64(i)/CheckpointCount)
 }
 
-// checkpoint ends an interval for all groups. The first interval is the warm-up.
-func (s *Scan) checkpoint() {
+// recordCheckpoint ends an interval for all groups. The first interval is the warm-up.
+func (s *Scan) recordCheckpoint() {
 	for i := range s.groups {
 		for k := range s.groups[i].trackers {
-			s.groups[i].trackers[k].checkpoint(s.step)
+			s.groups[i].trackers[k].recordFloor(s.step)
 		}
 	}
 	s.step++
 	s.nextNs = math.MaxInt64
-	if s.step < Checkpoints {
-		s.nextNs = s.checkpointNs(s.step + 1)
+	if s.step < CheckpointCount {
+		s.nextNs = s.checkpointTimeNs(s.step + 1)
 	}
 }
 
-// checkpoint stores the floor of the interval that ends, unless the interval is the warm-up.
-func (c *floorTracker) checkpoint(step int) {
+// recordFloor stores the floor of the interval that ends, unless the interval is the warm-up.
+func (c *floorTracker) recordFloor(step int) {
 	if step >= 0 && (c.floors != nil || c.floor != 0) {
 		if c.floors == nil {
-			c.floors = make([]int64, step, Checkpoints)
+			c.floors = make([]int64, step, CheckpointCount)
 		}
 		c.floors = append(c.floors, c.floor)
 	}
@@ -219,7 +220,7 @@ func (s *Scan) addUnfreed(g *groupStats, b *livemem.Block, atNs int64) {
 		g.hostBytes += b.Bytes
 	}
 	if g.Device != o.Device {
-		g.Device = mixedDevices
+		g.Device = severalDevicesMark
 	}
 	if g.stacks == nil {
 		g.stacks = make(map[int32]int64)
@@ -227,10 +228,10 @@ func (s *Scan) addUnfreed(g *groupStats, b *livemem.Block, atNs int64) {
 	g.stacks[o.Stack] += b.Bytes
 }
 
-// suppress counts an unfreed block that matches a suppression.
-func (s *Scan) suppress(b *livemem.Block) {
-	which, _ := s.Grouping.Suppress.Of(b.Origin)
-	s.Grouping.Suppress.Count(which, b)
+// countSuppressedBlock counts an unfreed block that matches a suppression.
+func (s *Scan) countSuppressedBlock(b *livemem.Block) {
+	which, _ := s.Grouping.Suppress.FindSuppression(b.Origin)
+	s.Grouping.Suppress.CountBlock(which, b)
 }
 
 // Finish ends the window. p is the program's memory at the end. Later calls have no effect.
@@ -239,18 +240,18 @@ func (s *Scan) Finish(p *timeline.ProgramMemory) {
 		return
 	}
 	s.done = true
-	for s.step < Checkpoints {
-		s.checkpoint()
+	for s.step < CheckpointCount {
+		s.recordCheckpoint()
 	}
 	p.EachBlock(func(_ int64, b livemem.Block) {
 		if b.SinceNs < s.Window.FromNs {
 			return
 		}
-		i, ok := s.Grouping.Of(b.Origin, b.Bytes)
+		i, ok := s.Grouping.GroupOf(b.Origin, b.Bytes)
 		if ok && int(i) < len(s.groups) {
 			s.addUnfreed(&s.groups[i], &b, s.Window.ToNs)
-		} else if !ok && s.Grouping.Suppressed(b.Origin, b.Bytes) {
-			s.suppress(&b)
+		} else if !ok && s.Grouping.IsSuppressed(b.Origin, b.Bytes) {
+			s.countSuppressedBlock(&b)
 		}
 	})
 	for i := range s.groups {
@@ -258,26 +259,26 @@ func (s *Scan) Finish(p *timeline.ProgramMemory) {
 	}
 }
 
-// series returns the floors up to the end of the process.
-func (s *Scan) series(c *floorTracker) []int64 {
+// floorsUntilExit returns the floors up to the end of the process.
+func (s *Scan) floorsUntilExit(c *floorTracker) []int64 {
 	if c.liveCount == 0 || c.exited < c.liveCount {
 		return c.floors
 	}
 	for n := range c.floors {
-		if s.checkpointNs(n+1) > c.exitNs {
+		if s.checkpointTimeNs(n+1) > c.exitNs {
 			return c.floors[:n]
 		}
 	}
 	return c.floors
 }
 
-// allExited reports whether the end of processes or CUDA contexts freed all blocks that the program
-// did not free.
-func (g *groupStats) allExited() bool { return g.LiveCount > 0 && g.exited == g.LiveCount }
+// allProcessesExited reports whether the end of processes or CUDA contexts freed all blocks that
+// the program did not free.
+func (g *groupStats) allProcessesExited() bool { return g.LiveCount > 0 && g.exited == g.LiveCount }
 
-// Stack returns the id of the stack with most of the unfreed bytes. It returns the stack of the
+// StackID returns the id of the stack with most of the unfreed bytes. It returns the stack of the
 // first allocation if all blocks were freed.
-func (g *groupStats) Stack() int32 {
+func (g *groupStats) StackID() int32 {
 	best, most := g.firstStack, int64(-1)
 	for id, bytes := range g.stacks {
 		if bytes > most || bytes == most && id < best {

@@ -12,17 +12,17 @@ import (
 // Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
 	{Title: "facts", Columns: allocator.TotalsFactColumns},
-	{Title: "rows", Columns: slices.Concat(Columns, []report.Column{floorColumn})},
-	{Title: "totals", Columns: TotalColumns},
-	{Title: "suppressions_used", Columns: group.SuppressedColumns},
+	{Title: "rows", Columns: slices.Concat(LeakColumns, []report.Column{floorSeriesColumn})},
+	{Title: "totals", Columns: LeakTotalColumns},
+	{Title: "suppressions_used", Columns: group.SuppressionColumns},
 }
 
-// Page is the section of this report in the HTML page.
-var Page = report.Page{
+// HTMLSection is the section of this report in the HTML page.
+var HTMLSection = report.HTMLSection{
 	Title: "Leaks",
 	About: "Memory that each call site allocated and did not free, with a verdict.",
 	Empty: "No memory was allocated in the window.",
 }
 
-// Needs are the classes of calls that the report needs.
-var Needs = []string{quality.MemoryOrAllocator}
+// NeededCallClasses are the classes of calls that the report needs.
+var NeededCallClasses = []string{quality.ClassMemoryOrAllocator}

@@ -9,8 +9,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Columns are the columns of the table of leaks. Scan.Table adds a column with the group's name.
-var Columns = []report.Column{
+// LeakColumns are the columns of the table of leaks. Scan.Table adds a column with the group's
+// name.
+var LeakColumns = []report.Column{
 	{
 		Key: "verdict", Title: "VERDICT", Unit: report.UnitText,
 		About: "classification of the row. Growing: the floor of the live bytes rises until the end. The floor is " +
@@ -77,8 +78,8 @@ var Columns = []report.Column{
 	},
 }
 
-// floorColumn draws the floors over time, on which the verdict is based.
-var floorColumn = report.Column{
+// floorSeriesColumn draws the floors over time, on which the verdict is based.
+var floorSeriesColumn = report.Column{
 	Key:   "floor_course_bytes",
 	Title: "OVER TIME",
 	Unit:  report.UnitSeries,
@@ -86,8 +87,8 @@ var floorColumn = report.Column{
 		"levels off. Absent if no memory stayed live",
 }
 
-// TotalColumns are the columns of Scan.Totals.
-var TotalColumns = []report.Column{
+// LeakTotalColumns are the columns of Scan.Totals.
+var LeakTotalColumns = []report.Column{
 	{Key: "live_bytes", Title: "live", Unit: report.UnitBytes, About: "sum of LIVE over all rows"},
 	{Key: "live_count", Title: "blocks", Unit: report.UnitCount, About: "sum of COUNT over all rows"},
 	{Key: "allocs", Title: "allocs", Unit: report.UnitCount, About: "sum of ALLOCS over all rows"},
@@ -124,31 +125,31 @@ type TableOptions struct {
 }
 
 // Table returns a table with one row per finding, in the same order.
-func (s *Scan) Table(findings []Finding, q *report.Quality, opt TableOptions) report.Table {
+func (s *Scan) Table(findings []LeakFinding, q *report.Quality, opt TableOptions) report.Table {
 	label := report.Column{
 		Key:   s.Grouping.By,
-		Title: group.Title(s.Grouping.By),
+		Title: group.ColumnTitle(s.Grouping.By),
 		Unit:  report.UnitText,
 		About: "call site that allocated the memory, or the group of --group-by",
 	}
 	table := report.Table{
 		Name:      "leaks",
 		Title:     "leaks",
-		Columns:   slices.Clone(Columns),
+		Columns:   slices.Clone(LeakColumns),
 		HideFirst: []string{"oom_in_ns", "age_median_ns", "freed_pct", "memory_kind"},
 		Keys:      []string{s.Grouping.By},
 		Verdicts:  verdictNames(),
 	}
 	if opt.FloorSeries {
-		table.Columns = append(table.Columns, floorColumn)
-		table.HideFirst = slices.Insert(table.HideFirst, 2, floorColumn.Key)
+		table.Columns = append(table.Columns, floorSeriesColumn)
+		table.HideFirst = slices.Insert(table.HideFirst, 2, floorSeriesColumn.Key)
 	}
 	table.Columns = append(table.Columns, label)
 	level, reasons := q.Confidence(s.Frees)
 	forecast := false
 	for i := range findings {
 		j := &findings[i]
-		oom := OomIn(s.t, j.Device, j.GrowthOnDevice(), s.Window.ToNs)
+		oom := TimeUntilOom(s.t, j.Device, j.GrowthOnDevice(), s.Window.ToNs)
 		forecast = forecast || oom != nil
 		rowLevel, rowReasons := j.Confidence(level, reasons, s.Window)
 		values := report.Values{
@@ -157,7 +158,7 @@ func (s *Scan) Table(findings []Finding, q *report.Quality, opt TableOptions) re
 			"live_count":           j.LiveCount,
 			"allocs":               j.allocs,
 			"freed_pct":            units.Percent(j.frees, j.allocs),
-			"age_median_ns":        age(j),
+			"age_median_ns":        medianAgeCell(j),
 			"growth_bytes_per_min": units.RoundInt(j.PerMin),
 			"frees":                j.frees,
 			"alloc_bytes":          j.allocBytes,
@@ -166,16 +167,16 @@ func (s *Scan) Table(findings []Finding, q *report.Quality, opt TableOptions) re
 			"oom_in_ns":            oom,
 			"confidence":           rowLevel,
 			"confidence_reasons":   rowReasons,
-			"memory_kind":          kindLabel(s.t, j.memory),
+			"memory_kind":          memoryKindLabel(s.t, j.memory),
 			s.Grouping.By:          j.Label,
 		}
 		if opt.FloorSeries {
-			values[floorColumn.Key] = s.floorSeries(j.groupStats)
+			values[floorSeriesColumn.Key] = s.floorSeries(j.groupStats)
 		}
 		row := table.Add(values)
 		row.Evidence = j.Evidence() + "; " + report.ConfidenceText(rowLevel, rowReasons)
 		row.Brief = !opt.AllStacks && !j.Verdict.isSuspect()
-		row.StackID = j.Stack()
+		row.StackID = j.StackID()
 	}
 	if !forecast {
 		report.HideTitle(table.Columns, "oom_in_ns")
@@ -186,17 +187,17 @@ func (s *Scan) Table(findings []Finding, q *report.Quality, opt TableOptions) re
 	return table
 }
 
-// age returns the median age of the unfreed blocks, or nil if no block is unfreed.
-func age(j *Finding) any {
+// medianAgeCell returns the median age of the unfreed blocks, or nil if no block is unfreed.
+func medianAgeCell(j *LeakFinding) any {
 	if j.LiveCount == 0 {
 		return nil
 	}
 	return j.medianAge
 }
 
-// kindLabel returns the name of a kind of memory. memory is a value of groupStats.memory.
-func kindLabel(t *timeline.Timeline, memory int32) string {
-	if memory == mixedKinds {
+// memoryKindLabel returns the name of a kind of memory. memory is a value of groupStats.memory.
+func memoryKindLabel(t *timeline.Timeline, memory int32) string {
+	if memory == severalKindsMark {
 		return "several"
 	}
 	return t.Origins.Strings.List[memory]
@@ -207,11 +208,11 @@ func kindLabel(t *timeline.Timeline, memory int32) string {
 func (s *Scan) floorSeries(g *groupStats) any {
 	var sum []int64
 	for i := range g.trackers {
-		for step, floor := range s.series(&g.trackers[i]) {
+		for step, floor := range s.floorsUntilExit(&g.trackers[i]) {
 			if sum == nil {
-				sum = make([]int64, Checkpoints)
+				sum = make([]int64, CheckpointCount)
 			}
-			sum[min(step, Checkpoints-1)] += floor
+			sum[min(step, CheckpointCount-1)] += floor
 		}
 	}
 	if sum == nil || slices.Max(sum) == 0 {
@@ -221,10 +222,10 @@ func (s *Scan) floorSeries(g *groupStats) any {
 }
 
 // Totals returns the sums over all findings.
-func (s *Scan) Totals(findings []Finding) []report.Fact {
+func (s *Scan) Totals(findings []LeakFinding) []report.Fact {
 	var live, count, allocs int64
 	var perMin float64
-	var verdicts [numVerdicts]int64
+	var verdicts [verdictCount]int64
 	onDevice := make(map[int32]float64)
 	for i := range findings {
 		j := &findings[i]
@@ -232,29 +233,35 @@ func (s *Scan) Totals(findings []Finding) []report.Fact {
 		count += j.LiveCount
 		allocs += j.allocs
 		verdicts[j.Verdict]++
-		if j.Verdict == Growing {
+		if j.Verdict == VerdictGrowing {
 			perMin += j.PerMin
 			onDevice[j.Device] += j.GrowthOnDevice()
 		}
 	}
 	var oom any
 	for device, growth := range onDevice {
-		if in := OomIn(s.t, device, growth, s.Window.ToNs); in != nil && (oom == nil || in.(int64) < oom.(int64)) {
+		if in := TimeUntilOom(
+			s.t,
+			device,
+			growth,
+			s.Window.ToNs,
+		); in != nil &&
+			(oom == nil || in.(int64) < oom.(int64)) {
 			oom = in
 		}
 	}
-	hidden := s.Grouping.Suppress.Total()
-	return report.Facts(TotalColumns, report.Values{
+	hidden := s.Grouping.Suppress.TotalHidden()
+	return report.NewFacts(LeakTotalColumns, report.Values{
 		"live_bytes":           live,
 		"live_count":           count,
 		"allocs":               allocs,
 		"failed_allocs":        s.failed,
 		"peak_bytes":           s.peak,
-		"growing":              verdicts[Growing],
-		"exit_leaks":           verdicts[ExitLeak],
-		"retained":             verdicts[Retained],
-		"startup":              verdicts[Startup],
-		"churn":                verdicts[Churn],
+		"growing":              verdicts[VerdictGrowing],
+		"exit_leaks":           verdicts[VerdictExitLeak],
+		"retained":             verdicts[VerdictRetained],
+		"startup":              verdicts[VerdictStartup],
+		"churn":                verdicts[VerdictChurn],
 		"growth_bytes_per_min": units.RoundInt(perMin),
 		"suppressed_blocks":    hidden.Count,
 		"suppressed_bytes":     hidden.Bytes,

@@ -20,12 +20,12 @@ import (
 type Verdict int
 
 const (
-	Growing  Verdict = iota // the live bytes rise until the end
-	ExitLeak                // the process or its CUDA context ended without freeing the memory
-	Retained                // the memory is live, and no other verdict applies
-	Startup                 // nearly all live bytes were allocated during the warm-up
-	Churn                   // nearly all allocations were freed
-	numVerdicts
+	VerdictGrowing  Verdict = iota // the live bytes rise until the end
+	VerdictExitLeak                // the process or its CUDA context ended without freeing the memory
+	VerdictRetained                // the memory is live, and no other verdict applies
+	VerdictStartup                 // nearly all live bytes were allocated during the warm-up
+	VerdictChurn                   // nearly all allocations were freed
+	verdictCount
 )
 
 func (v Verdict) String() string {
@@ -33,17 +33,17 @@ func (v Verdict) String() string {
 }
 
 func verdictNames() (list []string) {
-	for v := range numVerdicts {
+	for v := range verdictCount {
 		list = append(list, v.String())
 	}
 	return list
 }
 
 // isSuspect reports whether memory with this verdict may be a leak.
-func (v Verdict) isSuspect() bool { return v <= Retained }
+func (v Verdict) isSuspect() bool { return v <= VerdictRetained }
 
-// Finding is a group of allocations with its verdict and the statistics behind the verdict.
-type Finding struct {
+// LeakFinding is a group of allocations with its verdict and the statistics behind the verdict.
+type LeakFinding struct {
 	*groupStats
 	Label       string // name of the group
 	Verdict     Verdict
@@ -59,24 +59,24 @@ type Finding struct {
 	explainedByLoss   bool // lost frees may explain the rise
 }
 
-// Findings classifies all groups. It sorts by verdict, worst first, and then by live bytes.
-func (s *Scan) Findings(q *report.Quality) []Finding {
-	var findings []Finding
+// ClassifyGroups classifies all groups. It sorts by verdict, worst first, and then by live bytes.
+func (s *Scan) ClassifyGroups(q *report.Quality) []LeakFinding {
+	var findings []LeakFinding
 	for i := range s.groups {
 		if s.groups[i].allocs > 0 {
-			findings = append(findings, s.classify(i, lostFor(q, kindLabel(s.t, s.groups[i].memory))))
+			findings = append(findings, s.classifyGroup(i, lostFreesFor(q, memoryKindLabel(s.t, s.groups[i].memory))))
 		}
 	}
-	slices.SortFunc(findings, func(a, b Finding) int {
+	slices.SortFunc(findings, func(a, b LeakFinding) int {
 		return cmp.Or(cmp.Compare(a.Verdict, b.Verdict), cmp.Compare(b.LiveBytes, a.LiveBytes),
 			cmp.Compare(b.allocBytes, a.allocBytes), strings.Compare(a.Label, b.Label))
 	})
 	return findings
 }
 
-// lostFor returns the number of lost calls that may have freed memory of a kind. Damaged segments
-// may hold any number of calls, so lostFor then returns math.MaxInt64.
-func lostFor(q *report.Quality, kind string) int64 {
+// lostFreesFor returns the number of lost calls that may have freed memory of a kind. Damaged
+// segments may hold any number of calls, so lostFreesFor then returns math.MaxInt64.
+func lostFreesFor(q *report.Quality, kind string) int64 {
 	if q.DamagedSegments > 0 {
 		return math.MaxInt64
 	}
@@ -89,8 +89,8 @@ func lostFor(q *report.Quality, kind string) int64 {
 	return q.LostMemoryEvents
 }
 
-// classify returns group i with its verdict. lost is the number of frees of its blocks that may be
-// missing in the recording. The first verdict whose condition holds applies:
+// classifyGroup returns group i with its verdict. lost is the number of frees of its blocks that
+// may be missing in the recording. The first verdict whose condition holds applies:
 //
 //	growing    in at least one process, the floor of the live bytes rises steadily
 //	           until the end; see grows
@@ -100,28 +100,28 @@ func lostFor(q *report.Quality, kind string) int64 {
 //	           younger than half of the window
 //	exit leak  the process, or its last CUDA context, ended with the blocks live
 //	retained   any other case
-func (s *Scan) classify(i int, lost int64) Finding {
+func (s *Scan) classifyGroup(i int, lost int64) LeakFinding {
 	g := &s.groups[i]
-	j := Finding{groupStats: g, Label: s.Grouping.Labels.List[i], medianAge: stats.Median(g.ages)}
+	j := LeakFinding{groupStats: g, Label: s.Grouping.Labels.List[i], medianAge: stats.Median(g.ages)}
 	switch {
-	case s.grows(&j, lost):
-		j.Verdict = Growing
+	case s.measureGrowth(&j, lost):
+		j.Verdict = VerdictGrowing
 	case g.LiveCount == 0:
-		j.Verdict = Churn
+		j.Verdict = VerdictChurn
 	case float64(g.startBytes) >= 0.9*float64(g.LiveBytes):
-		j.Verdict = Startup
+		j.Verdict = VerdictStartup
 	case float64(g.frees) >= 0.9*float64(g.allocs) && j.medianAge <= s.Window.DurNs()/2:
-		j.Verdict = Churn
-	case g.allExited() && kindLabel(s.t, g.memory) != format.MemoryTorch: // Python keeps objects until it exits
-		j.Verdict = ExitLeak
+		j.Verdict = VerdictChurn
+	case g.allProcessesExited() && memoryKindLabel(s.t, g.memory) != format.MemoryTorch: // Python keeps objects until it exits
+		j.Verdict = VerdictExitLeak
 	default:
-		j.Verdict = Retained
+		j.Verdict = VerdictRetained
 	}
 	return j
 }
 
-// grows measures the growth of a group and reports whether the group leaks. All of these conditions
-// must hold in at least one process:
+// measureGrowth measures the growth of a group and reports whether the group leaks. All of these
+// conditions must hold in at least one process:
 //   - The floor rises without a pause (stats.Trend.RisesThroughout) from some checkpoint on (stats.CutBeforeRise).
 //   - The rise does not slow down. A cache that fills up slows down.
 //   - The floor rises by at least 1 MiB and 1 % of the group's memory over the window. If the window
@@ -129,26 +129,26 @@ func (s *Scan) classify(i int, lost int64) Finding {
 //   - Random allocation and freeing cannot explain the rise (randomRise).
 //   - Lost frees cannot explain the rise. Assume that every lost call freed a block of the group:
 //     half of the rise must remain, and half of the rise in the last quarter.
-func (s *Scan) grows(j *Finding, lost int64) bool {
+func (s *Scan) measureGrowth(j *LeakFinding, lost int64) bool {
 	block := float64(j.LiveBytes) / float64(max(1, j.LiveCount))
-	var rising, all []movement
+	var rising, all []floorMovement
 	for i := range j.trackers {
-		series := s.series(&j.trackers[i])
-		all = append(all, movement{stats.NewTrend(series), series})
+		series := s.floorsUntilExit(&j.trackers[i])
+		all = append(all, floorMovement{stats.NewTrend(series), series})
 		switch t := stats.NewTrend(stats.CutBeforeRise(series)); {
 		case !t.RisesThroughout():
 		case t.IsSlowing(block):
 			j.slowing = true
 		default:
-			rising = append(rising, movement{t, series})
+			rising = append(rising, floorMovement{t, series})
 		}
 	}
 	if len(rising) == 0 {
-		j.add(s, all)
+		j.addGrowth(s, all)
 		return false
 	}
-	level := j.add(s, rising)
-	over := max(s.stepNs()*float64(j.trend.Steps), float64(time.Minute))
+	level := j.addGrowth(s, rising)
+	over := max(s.checkpointStepNs()*float64(j.trend.Steps), float64(time.Minute))
 	if j.PerMin/float64(time.Minute)*over < max(stats.MinLeakGrowthBytes, level/100) {
 		return false
 	}
@@ -157,17 +157,18 @@ func (s *Scan) grows(j *Finding, lost int64) bool {
 	return !j.explainedByChance && !j.explainedByLoss
 }
 
-// movement is the floor of a group's live bytes over time in one process.
-type movement struct {
+// floorMovement is the floor of a group's live bytes over time in one process.
+type floorMovement struct {
 	stats.Trend
 	series []int64
 }
 
-// add adds the growth of movements to the finding. It returns the sum of their last floors, bytes.
-func (j *Finding) add(s *Scan, movements []movement) (level float64) {
+// addGrowth adds the growth of movements to the finding. It returns the sum of their last floors,
+// bytes.
+func (j *LeakFinding) addGrowth(s *Scan, movements []floorMovement) (level float64) {
 	for i, m := range movements {
 		j.grown += units.RoundInt(m.Slope * float64(m.Steps))
-		j.PerMin += s.perMinute(m.Slope)
+		j.PerMin += s.slopePerMinute(m.Slope)
 		if n := len(m.series); n > 0 {
 			level += float64(m.series[n-1])
 		}
@@ -183,31 +184,31 @@ func (j *Finding) add(s *Scan, movements []movement) (level float64) {
 // two Poisson variables whose mean is the number of live blocks. It returns 0 if no block was
 // freed, and for few blocks: the program may replace one block by a larger one again and again.
 func (g *groupStats) randomRise() float64 {
-	if g.frees == 0 || g.LiveCount < fewBlocks {
+	if g.frees == 0 || g.LiveCount < minBlocksForStatistics {
 		return 0
 	}
 	return 2 * math.Sqrt(2*float64(g.LiveCount)) * float64(g.LiveBytes) / float64(g.LiveCount)
 }
 
-// fewBlocks is the number of blocks below which statistics are not meaningful.
-const fewBlocks = 10
+// minBlocksForStatistics is the number of blocks below which statistics are not meaningful.
+const minBlocksForStatistics = 10
 
-// stepNs returns the time between two checkpoints, ns.
-func (s *Scan) stepNs() float64 { return float64(s.Window.ToNs-s.warmNs) / Checkpoints }
+// checkpointStepNs returns the time between two checkpoints, ns.
+func (s *Scan) checkpointStepNs() float64 { return float64(s.Window.ToNs-s.warmNs) / CheckpointCount }
 
-// perMinute converts a slope per checkpoint interval to a slope per minute.
-func (s *Scan) perMinute(slope float64) float64 {
-	if step := s.stepNs(); step > 0 {
+// slopePerMinute converts a slope per checkpoint interval to a slope per minute.
+func (s *Scan) slopePerMinute(slope float64) float64 {
+	if step := s.checkpointStepNs(); step > 0 {
 		return slope / step * float64(time.Minute)
 	}
 	return 0
 }
 
 // Evidence returns one sentence with the numbers behind the verdict.
-func (j *Finding) Evidence() string {
+func (j *LeakFinding) Evidence() string {
 	freed := fmt.Sprintf("%s of %s freed", units.FormatCount(j.frees), units.FormatCount(j.allocs))
 	switch j.Verdict {
-	case Growing:
+	case VerdictGrowing:
 		return fmt.Sprintf(
 			"%s, lowest live bytes rose by %s over %d checkpoints (tau %.2f)",
 			freed,
@@ -215,17 +216,17 @@ func (j *Finding) Evidence() string {
 			j.trend.Steps,
 			j.trend.Tau,
 		)
-	case ExitLeak:
-		return freed + j.doubt() + ", live when the process or its last CUDA context ended"
-	case Startup:
+	case VerdictExitLeak:
+		return freed + j.doubtText() + ", live when the process or its last CUDA context ended"
+	case VerdictStartup:
 		return fmt.Sprintf("%s, %.0f%% of the live bytes were allocated in the first tenth of the "+
 			"window", freed, units.Percent(j.startBytes, j.LiveBytes))
 	}
-	return fmt.Sprintf("%s%s, tau %.2f", freed, j.doubt(), j.trend.Tau)
+	return fmt.Sprintf("%s%s, tau %.2f", freed, j.doubtText(), j.trend.Tau)
 }
 
-// doubt returns the reason why rising memory does not have the verdict Growing, or "".
-func (j *Finding) doubt() string {
+// doubtText returns the reason why rising memory does not have the verdict Growing, or "".
+func (j *LeakFinding) doubtText() string {
 	switch {
 	case j.explainedByLoss:
 		return ", rises, but lost frees may explain the rise"
@@ -239,8 +240,8 @@ func (j *Finding) doubt() string {
 
 // Confidence returns the confidence in the verdict and the reasons that lower it. level and reasons
 // are those of the recording. Few blocks, few checkpoints or a short window lower them further.
-func (j *Finding) Confidence(level string, reasons []string, w query.Window) (string, []string) {
-	if j.Verdict == Churn {
+func (j *LeakFinding) Confidence(level string, reasons []string, w query.Window) (string, []string) {
+	if j.Verdict == VerdictChurn {
 		return level, reasons
 	}
 	lower := func(reason string) {
@@ -252,10 +253,10 @@ func (j *Finding) Confidence(level string, reasons []string, w query.Window) (st
 	if d := w.DurNs(); d < int64(10*time.Second) {
 		lower("only " + units.FormatDuration(d) + " of activity was recorded")
 	}
-	if j.Verdict == Growing && j.allocs-j.frees < fewBlocks {
+	if j.Verdict == VerdictGrowing && j.allocs-j.frees < minBlocksForStatistics {
 		lower(fmt.Sprintf("only %d allocations are live", j.allocs-j.frees))
 	}
-	if j.Verdict == Growing && 2*j.trend.Steps <= j.checkpoints {
+	if j.Verdict == VerdictGrowing && 2*j.trend.Steps <= j.checkpoints {
 		lower(fmt.Sprintf("live bytes rise only in the last %d of %d checkpoints", j.trend.Steps, j.checkpoints))
 	}
 	return level, reasons
@@ -263,17 +264,17 @@ func (j *Finding) Confidence(level string, reasons []string, w query.Window) (st
 
 // GrowthOnDevice returns the growth of device memory, bytes per minute. It returns 0 for host
 // memory and for verdicts other than Growing.
-func (j *Finding) GrowthOnDevice() float64 {
-	if j.Verdict != Growing || j.hostBytes > 0 {
+func (j *LeakFinding) GrowthOnDevice() float64 {
+	if j.Verdict != VerdictGrowing || j.hostBytes > 0 {
 		return 0
 	}
 	return j.PerMin
 }
 
-// OomIn returns the time until a device is out of memory, an int64 in ns, if its memory grows by
-// perMin bytes per minute from atNs (Unix ns) on. It returns nil if perMin is not positive or the
-// free memory is unknown.
-func OomIn(t *timeline.Timeline, device int32, perMin float64, atNs int64) any {
+// TimeUntilOom returns the time until a device is out of memory, an int64 in ns, if its memory
+// grows by perMin bytes per minute from atNs (Unix ns) on. It returns nil if perMin is not positive
+// or the free memory is unknown.
+func TimeUntilOom(t *timeline.Timeline, device int32, perMin float64, atNs int64) any {
 	if perMin <= 0 {
 		return nil
 	}

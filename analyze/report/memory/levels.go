@@ -17,19 +17,19 @@ type LevelScan struct {
 	t      *timeline.Timeline
 	filter *query.Filter
 	window query.Window
-	kinds  map[DeviceKind]*Level
-	Total  map[int32]*Level // by device, excluding host memory
+	kinds  map[DeviceMemoryKind]*MemoryLevel
+	Total  map[int32]*MemoryLevel // by device, excluding host memory
 }
 
-// DeviceKind is a device and a kind of memory. The kind "all" is all memory on the device.
-type DeviceKind struct {
+// DeviceMemoryKind is a device and a kind of memory. The kind "all" is all memory on the device.
+type DeviceMemoryKind struct {
 	Device int32
 	Memory string
 }
 
-// Level is the memory of one device and kind. Live, Peak, allocs, frees and failed are those of the
-// window: bytes, and numbers of calls. peakNs is the time of the peak, Unix ns.
-type Level struct {
+// MemoryLevel is the memory of one device and kind. Live, Peak, allocs, frees and failed are those
+// of the window: bytes, and numbers of calls. peakNs is the time of the peak, Unix ns.
+type MemoryLevel struct {
 	Live, Peak, peakNs    int64
 	allocs, frees, failed int64
 }
@@ -38,38 +38,38 @@ type Level struct {
 func NewLevelScan(t *timeline.Timeline, f *query.Filter) *LevelScan {
 	return &LevelScan{
 		t: t, filter: f, window: f.NarrowWindow(t.RecordingWindow()),
-		kinds: make(map[DeviceKind]*Level), Total: make(map[int32]*Level),
+		kinds: make(map[DeviceMemoryKind]*MemoryLevel), Total: make(map[int32]*MemoryLevel),
 	}
 }
 
-// Consume processes the next change of a replay. It returns the two levels that the change
+// OnDriverChange processes the next change of a replay. It returns the two levels that the change
 // modified. kind is that of the block's device and kind. total is that of all memory on the device,
 // and nil for host memory. Both are nil if the change does not pass the filter.
-func (m *LevelScan) Consume(c *livemem.Change) (kind, total *Level) {
+func (m *LevelScan) OnDriverChange(c *livemem.Change) (kind, total *MemoryLevel) {
 	o := &m.t.Origins.List[c.Block.Origin]
 	if c.AtNs > m.window.ToNs || !m.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) ||
 		c.Block.Bytes < m.filter.MinBytes {
 		return nil, nil
 	}
-	place := DeviceKind{o.Device, m.t.Origins.MemoryKindOf(c.Block.Origin)}
+	place := DeviceMemoryKind{o.Device, m.t.Origins.MemoryKindOf(c.Block.Origin)}
 	if kind = m.kinds[place]; kind == nil {
-		kind = new(Level)
+		kind = new(MemoryLevel)
 		m.kinds[place] = kind
 	}
-	kind.apply(c, m.window.FromNs)
+	kind.applyChange(c, m.window.FromNs)
 	if livemem.IsHostKind(place.Memory) {
 		return kind, nil
 	}
 	if total = m.Total[o.Device]; total == nil {
-		total = new(Level)
+		total = new(MemoryLevel)
 		m.Total[o.Device] = total
 	}
-	total.apply(c, m.window.FromNs)
+	total.applyChange(c, m.window.FromNs)
 	return kind, total
 }
 
-// apply applies a change to the level. fromNs is the start of the window, Unix ns.
-func (l *Level) apply(c *livemem.Change, fromNs int64) {
+// applyChange applies a change to the level. fromNs is the start of the window, Unix ns.
+func (l *MemoryLevel) applyChange(c *livemem.Change, fromNs int64) {
 	inside := int64(0)
 	if c.AtNs >= fromNs {
 		inside = 1
@@ -90,8 +90,8 @@ func (l *Level) apply(c *livemem.Change, fromNs int64) {
 	}
 }
 
-// failed returns the number of allocations that failed in the window.
-func (m *LevelScan) failed() (n int64) {
+// failedAllocations returns the number of allocations that failed in the window.
+func (m *LevelScan) failedAllocations() (n int64) {
 	for _, l := range m.kinds {
 		n += l.failed
 	}
@@ -128,8 +128,8 @@ var LevelColumns = []report.Column{
 }
 
 // deviceKinds returns the device kinds of the table, in the order of its rows.
-func (m *LevelScan) deviceKinds() []DeviceKind {
-	var places []DeviceKind
+func (m *LevelScan) deviceKinds() []DeviceMemoryKind {
+	var places []DeviceMemoryKind
 	perDevice := make(map[int32]int)
 	for p := range m.kinds {
 		places = append(places, p)
@@ -139,17 +139,17 @@ func (m *LevelScan) deviceKinds() []DeviceKind {
 	}
 	for device, n := range perDevice {
 		if n > 1 {
-			places = append(places, DeviceKind{device, "all"})
+			places = append(places, DeviceMemoryKind{device, "all"})
 		}
 	}
-	slices.SortFunc(places, func(a, b DeviceKind) int {
+	slices.SortFunc(places, func(a, b DeviceMemoryKind) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), strings.Compare(a.Memory, b.Memory))
 	})
 	return places
 }
 
-// level returns the level of a device kind.
-func (m *LevelScan) level(p DeviceKind) *Level {
+// levelOf returns the level of a device kind.
+func (m *LevelScan) levelOf(p DeviceMemoryKind) *MemoryLevel {
 	if l := m.kinds[p]; l != nil {
 		return l
 	}
@@ -160,14 +160,14 @@ func (m *LevelScan) level(p DeviceKind) *Level {
 func (m *LevelScan) Table() report.Table {
 	table := report.Table{Name: "memory", Title: "memory", Columns: LevelColumns, HideFirst: []string{"peak_at_ns"}}
 	for _, p := range m.deviceKinds() {
-		table.Add(m.values(p))
+		table.Add(m.levelValues(p))
 	}
 	return table
 }
 
-// values returns the row of a device kind, with the columns LevelColumns.
-func (m *LevelScan) values(p DeviceKind) report.Values {
-	l := m.level(p)
+// levelValues returns the row of a device kind, with the columns LevelColumns.
+func (m *LevelScan) levelValues(p DeviceMemoryKind) report.Values {
+	l := m.levelOf(p)
 	return report.Values{
 		"device":        m.t.DeviceLabel(p.Device),
 		"memory_kind":   p.Memory,

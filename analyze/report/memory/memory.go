@@ -20,21 +20,21 @@ type Options struct {
 	Reconcile bool
 }
 
-// Run is RunWith at the peak and without Reconcile.
+// Run is RunWithOptions at the peak and without Reconcile.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	return RunWith(t, Options{Options: opt})
+	return RunWithOptions(t, Options{Options: opt})
 }
 
-// RunWith reports the call sites that hold memory at a point in time. With Reconcile it also
+// RunWithOptions reports the call sites that hold memory at a point in time. With Reconcile it also
 // compares their memory with NVML's numbers. It returns a *report.SortError for an unknown opt.Sort
-// and a *quality.ClassError if the recording has no memory calls.
-func RunWith(t *timeline.Timeline, opt Options) (*report.Report, error) {
+// and a *quality.MissingClassError if the recording has no memory calls.
+func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.NewView()
-	if err := quality.Check(t, "memory", Needs); err != nil {
+	if err := quality.CheckClasses(t, "memory", NeededCallClasses); err != nil {
 		return nil, err
 	}
 	s := NewScan(t, &opt)
-	l, err := t.ReplayMemory(s.Consume)
+	l, err := t.ReplayMemory(s.OnDriverChange)
 	if err != nil {
 		return nil, err
 	}
@@ -59,23 +59,23 @@ func (s *Scan) Report(counts *livemem.ReplayCounts) (*report.Report, error) {
 	if !s.matched && len(t.Memory) > 0 {
 		r.NoMatch = s.callers.ExplainNoMatch(&opt.Filter)
 	}
-	r.Facts = s.facts("")
+	r.Facts = s.computeFacts("")
 	holders := s.holderTable()
-	if err := holders.Arrange(opt.Sort, opt.Top); err != nil {
+	if err := holders.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	frames.Fill(t, &holders, &opt.Options)
+	frames.FillRowStacks(t, &holders, &opt.Options)
 	levels := s.levelTable()
 	r.Tables = []report.Table{levels, s.libraryTable(), secondaryPoolTable(t, s.window, &opt.Filter), holders}
-	r.Totals = report.Facts(totalColumns, report.Values{
+	r.Totals = report.NewFacts(totalColumns, report.Values{
 		"held_bytes":    s.heldBytes(),
 		"peak_bytes":    s.peak,
-		"failed_allocs": s.levelScan.failed(),
+		"failed_allocs": s.levelScan.failedAllocations(),
 	})
 	if !opt.Reconcile {
 		return r, nil
 	}
-	c, err := reconcile(t, s.atNs, &opt.Filter)
+	c, err := reconcileWithNVML(t, s.atNs, &opt.Filter)
 	if err != nil {
 		return nil, err
 	}
@@ -83,11 +83,11 @@ func (s *Scan) Report(counts *livemem.ReplayCounts) (*report.Report, error) {
 		r.Tables[i].Secondary = true
 	}
 	if len(c.processes) == 0 {
-		r.Facts = s.facts("the recording has no NVML samples of the memory of the recorded processes, or " +
+		r.Facts = s.computeFacts("the recording has no NVML samples of the memory of the recorded processes, or " +
 			"their devices could not be matched")
 	}
-	r.Tables = append([]report.Table{c.table(), c.deviceTable()}, r.Tables...)
-	r.Totals = append(r.Totals, c.totals()...)
+	r.Tables = append([]report.Table{c.processTable(), c.deviceTable()}, r.Tables...)
+	r.Totals = append(r.Totals, c.computeTotals()...)
 	return r, nil
 }
 

@@ -16,12 +16,12 @@ import (
 
 func TestMemoryReport(t *testing.T) {
 	tl := analyzetest.TwoGPURecording(t).Timeline()
-	r, err := memory.RunWith(tl, memory.Options{Options: query.Options{Top: 20, MaxFrames: 12}})
+	r, err := memory.RunWithOptions(tl, memory.Options{Options: query.Options{Top: 20, MaxFrames: 12}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	analyzetest.CompareGoldenReports(t, r, "memory", 110)
-	r, err = memory.RunWith(tl, memory.Options{Options: query.Options{Top: 20, MaxFrames: 12}, Reconcile: true})
+	r, err = memory.RunWithOptions(tl, memory.Options{Options: query.Options{Top: 20, MaxFrames: 12}, Reconcile: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,11 +46,11 @@ func TestHoldersAtAMoment(t *testing.T) {
 		},
 	} {
 		tl := analyzetest.TwoGPURecording(t).Timeline()
-		r, err := memory.RunWith(tl, c.opt)
+		r, err := memory.RunWithOptions(tl, c.opt)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, _, _ := r.Number("held_bytes"); got != float64(c.held*analyzetest.Mib) {
+		if got, _, _ := r.FindNumber("held_bytes"); got != float64(c.held*analyzetest.Mib) {
 			t.Errorf("%s: %v MiB held, want %d", name, got/float64(analyzetest.Mib), c.held)
 		}
 		var got []string
@@ -156,7 +156,7 @@ func TestReconcile(t *testing.T) {
 	} {
 		tp := analyzetest.TwoGPURecording(t)
 		c.change(tp)
-		r, err := memory.RunWith(
+		r, err := memory.RunWithOptions(
 			tp.Timeline(),
 			memory.Options{Reconcile: true, At: query.MomentGivenTime, AtNs: analyzetest.Epoch + c.at},
 		)

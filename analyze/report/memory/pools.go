@@ -59,7 +59,7 @@ func PoolTable(t *timeline.Timeline, w query.Window, f *query.Filter) report.Tab
 			"at_ns":          max(0, p.AtNs-t.RecordingWindow().FromNs),
 		})
 	}
-	processes.AddRanks(t, &table)
+	processes.AddRankColumn(t, &table)
 	return table
 }
 

@@ -31,7 +31,7 @@ type processMemory struct {
 
 	live, pool int64 // live bytes and number of pool changes at the current point of the replay
 	next       int   // index of the next sample
-	byLibrary  map[libraryKind]int64
+	byLibrary  map[libraryMemoryKind]int64
 }
 
 // reconciliation compares all recorded processes with NVML.
@@ -43,17 +43,17 @@ type reconciliation struct {
 	byPair    map[timeline.PidOnDevice]*processMemory // here Device is the CUDA ordinal in the process
 }
 
-// reconcile compares all recorded processes with the NVML samples nearest to atNs, Unix ns.
-func reconcile(t *timeline.Timeline, atNs int64, f *query.Filter) (*reconciliation, error) {
+// reconcileWithNVML compares all recorded processes with the NVML samples nearest to atNs, Unix ns.
+func reconcileWithNVML(t *timeline.Timeline, atNs int64, f *query.Filter) (*reconciliation, error) {
 	c := &reconciliation{t: t, atNs: atNs, filter: f, byPair: make(map[timeline.PidOnDevice]*processMemory)}
 	c.findProcesses()
 	if len(c.processes) == 0 {
 		return c, nil
 	}
-	if err := c.findLoads(); err != nil {
+	if err := c.findCodeLoads(); err != nil {
 		return nil, err
 	}
-	if _, err := t.ReplayMemory(c.consume); err != nil {
+	if _, err := t.ReplayMemory(c.onDriverChange); err != nil {
 		return nil, err
 	}
 	for _, a := range c.processes {
@@ -82,7 +82,11 @@ func (c *reconciliation) findProcesses() {
 			if !paired || len(c.filter.Devices) > 0 && !slices.Contains(c.filter.Devices, ordinal) {
 				continue
 			}
-			found[key] = &processMemory{PidOnDevice: key, ordinal: ordinal, byLibrary: make(map[libraryKind]int64)}
+			found[key] = &processMemory{
+				PidOnDevice: key,
+				ordinal:     ordinal,
+				byLibrary:   make(map[libraryMemoryKind]int64),
+			}
 		}
 		found[key].samples = append(found[key].samples, s)
 	}
@@ -124,12 +128,12 @@ func loadsCode(name string) bool {
 	return false
 }
 
-// contextStepNs splits the duration of calls that create a context, because such a call may be
-// longer than the time between two samples.
-const contextStepNs = 100_000_000
+// contextCreationStepNs splits the duration of calls that create a context, because such a call may
+// be longer than the time between two samples.
+const contextCreationStepNs = 100_000_000
 
-// findLoads collects the times of context creations and code loads.
-func (c *reconciliation) findLoads() error {
+// findCodeLoads collects the times of context creations and code loads.
+func (c *reconciliation) findCodeLoads() error {
 	for i := range c.t.API.Calls {
 		call := &c.t.API.Calls[i]
 		if call.Kind != timeline.APICreateContext && call.Kind != timeline.APIRetainPrimary {
@@ -137,8 +141,8 @@ func (c *reconciliation) findLoads() error {
 		}
 		if a := c.byPair[timeline.PidOnDevice{Device: call.Device, Pid: call.Pid}]; a != nil {
 			a.loadTimes = append(a.loadTimes, call.StartNs, call.EndNs)
-			end := min(call.EndNs, call.StartNs+1000*contextStepNs)
-			for at := call.StartNs + contextStepNs; at < end; at += contextStepNs {
+			end := min(call.EndNs, call.StartNs+1000*contextCreationStepNs)
+			for at := call.StartNs + contextCreationStepNs; at < end; at += contextCreationStepNs {
 				a.loadTimes = append(a.loadTimes, at)
 			}
 			if a.firstContextNs == 0 || call.StartNs < a.firstContextNs {
@@ -184,8 +188,8 @@ func (c *reconciliation) findLoads() error {
 	return nil
 }
 
-// consume processes the next change of a replay.
-func (c *reconciliation) consume(_ *livemem.Set, ch *livemem.Change) {
+// onDriverChange processes the next change of a replay.
+func (c *reconciliation) onDriverChange(_ *livemem.Set, ch *livemem.Change) {
 	o := &c.t.Origins.List[ch.Block.Origin]
 	memory := c.t.Origins.MemoryKindOf(ch.Block.Origin)
 	a := c.byPair[timeline.PidOnDevice{Device: o.Device, Pid: o.Pid}]
@@ -198,7 +202,9 @@ func (c *reconciliation) consume(_ *livemem.Set, ch *livemem.Change) {
 		a.pool++
 	}
 	if a.next <= a.nearest {
-		a.byLibrary[libraryKind{o.Device, memory, c.t.Stacks.CallingLibrary(o.Stack)}] += livemem.LiveBytesChange(ch)
+		a.byLibrary[libraryMemoryKind{o.Device, memory, c.t.Stacks.CallingLibrary(o.Stack)}] += livemem.LiveBytesChange(
+			ch,
+		)
 	}
 }
 
@@ -209,16 +215,16 @@ func (a *processMemory) storeSamplesBefore(atNs int64) {
 	}
 }
 
-// loadGrowth is the growth of a process that context creations and code loads explain.
-type loadGrowth struct {
+// measureLoadGrowth is the growth of a process that context creations and code loads explain.
+type codeLoadGrowth struct {
 	bytes, steps int64 // growth, and the number of pairs of samples with growth
 	fromStart    bool  // the first context creation is in the recording
 }
 
-// loadGrowth returns the growth by context creations and code loads. Between each pair of samples
-// with such a call, it adds the growth by NVML minus the growth of recorded allocations. It skips
-// pairs with changes of pool memory, because the pool may have grown too.
-func (a *processMemory) loadGrowth() (m loadGrowth) {
+// measureLoadGrowth returns the growth by context creations and code loads. Between each pair of
+// samples with such a call, it adds the growth by NVML minus the growth of recorded allocations. It
+// skips pairs with changes of pool memory, because the pool may have grown too.
+func (a *processMemory) measureLoadGrowth() (m codeLoadGrowth) {
 	add := func(fromNs, toNs, grown int64) {
 		i, _ := slices.BinarySearch(a.loadTimes, fromNs)
 		if i < len(a.loadTimes) && a.loadTimes[i] <= toNs && grown > 0 {
@@ -245,10 +251,10 @@ func (a *processMemory) loadGrowth() (m loadGrowth) {
 	return m
 }
 
-// unusedInPools returns the bytes that pools of the process had reserved but not allocated, by the
-// program's last query before untilNs, and the time of the query (Unix ns). It returns false if the
-// program made no query.
-func (c *reconciliation) unusedInPools(a *processMemory, untilNs int64) (bytes, atNs int64, ok bool) {
+// unusedPoolBytes returns the bytes that pools of the process had reserved but not allocated, by
+// the program's last query before untilNs, and the time of the query (Unix ns). It returns false if
+// the program made no query.
+func (c *reconciliation) unusedPoolBytes(a *processMemory, untilNs int64) (bytes, atNs int64, ok bool) {
 	window := query.Window{FromNs: c.t.RecordingWindow().FromNs, ToNs: untilNs}
 	for key, p := range c.t.MemoryPools(window, &query.Filter{Pids: []int32{a.Pid}, Devices: []int32{a.ordinal}}) {
 		if key.Pid == a.Pid && p.Reserved >= 0 && p.Used >= 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// reconcileColumns are the columns of reconciliation.table.
+// reconcileColumns are the columns of reconciliation.processTable.
 var reconcileColumns = []report.Column{
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id of a recorded process"},
 	{
@@ -37,8 +37,8 @@ var reconcileColumns = []report.Column{
 	},
 }
 
-// table returns a table with one row per part of each process's memory.
-func (c *reconciliation) table() report.Table {
+// processTable returns a table with one row per part of each process's memory.
+func (c *reconciliation) processTable() report.Table {
 	table := report.Table{
 		Name:      "reconcile",
 		Title:     "memory of each process by NVML, and its parts",
@@ -70,7 +70,7 @@ func (c *reconciliation) table() report.Table {
 				units.FormatDuration(at-c.atNs),
 			),
 		)
-		for _, place := range slices.SortedFunc(maps.Keys(a.byLibrary), func(x, y libraryKind) int {
+		for _, place := range slices.SortedFunc(maps.Keys(a.byLibrary), func(x, y libraryMemoryKind) int {
 			return cmp.Or(
 				cmp.Compare(a.byLibrary[y], a.byLibrary[x]),
 				strings.Compare(x.memory, y.memory),
@@ -81,18 +81,18 @@ func (c *reconciliation) table() report.Table {
 				row("tracked", place.memory, place.library, a.byLibrary[place], trackedEvidence(place.memory))
 			}
 		}
-		m := a.loadGrowth()
+		m := a.measureLoadGrowth()
 		if m.bytes > 0 {
 			row("context and modules", nil, nil, m.bytes, m.String())
 		}
 		rest := nvml - a.tracked[a.nearest] - m.bytes
-		row("not attributed", nil, nil, rest, restEvidence(rest, m))
-		if unused, askedNs, ok := c.unusedInPools(a, at); ok {
+		row("not attributed", nil, nil, rest, unattributedEvidence(rest, m))
+		if unused, askedNs, ok := c.unusedPoolBytes(a, at); ok {
 			row("unused in pools", format.MemoryAsync, nil, unused, fmt.Sprintf("part of \"not attributed\": "+
 				"reserved minus used, by the program's query at %s", units.FormatDuration(askedNs-c.t.RecordingWindow().FromNs)))
 		}
 	}
-	processes.AddRanks(c.t, &table)
+	processes.AddRankColumn(c.t, &table)
 	return table
 }
 
@@ -110,7 +110,7 @@ func trackedEvidence(memory string) string {
 }
 
 // String returns the evidence for the growth as a sentence.
-func (m loadGrowth) String() string {
+func (m codeLoadGrowth) String() string {
 	text := fmt.Sprintf("growth of NVML's number beyond allocations, in %s with calls between them that create "+
 		"contexts or load code", units.CountWithNoun(m.steps, "pair")+" of samples")
 	if m.fromStart {
@@ -119,8 +119,8 @@ func (m loadGrowth) String() string {
 	return text + "; the context was created before the recording"
 }
 
-// restEvidence explains memory that is not attributed. rest is its size, bytes.
-func restEvidence(rest int64, m loadGrowth) string {
+// unattributedEvidence explains memory that is not attributed. rest is its size, bytes.
+func unattributedEvidence(rest int64, m codeLoadGrowth) string {
 	switch {
 	case rest == 0:
 		return ""
@@ -134,22 +134,22 @@ func restEvidence(rest int64, m loadGrowth) string {
 	return "rounding of allocations to pages, unused memory of pools, and the driver's internal allocations"
 }
 
-// totals returns the sums over all processes. The values are nil if there are no processes.
-func (c *reconciliation) totals() []report.Fact {
+// computeTotals returns the sums over all processes. The values are nil if there are no processes.
+func (c *reconciliation) computeTotals() []report.Fact {
 	var nvml, rest int64
 	for _, a := range c.processes {
 		used := units.RoundInt(a.samples[a.nearest].Value)
 		nvml += used
-		rest += used - a.tracked[a.nearest] - a.loadGrowth().bytes
+		rest += used - a.tracked[a.nearest] - a.measureLoadGrowth().bytes
 	}
 	if len(c.processes) == 0 {
-		return report.Facts(reconcileTotalColumns, report.Values{
+		return report.NewFacts(reconcileTotalColumns, report.Values{
 			"nvml_process_bytes":   nil,
 			"attributed_pct":       nil,
 			"not_attributed_bytes": nil,
 		})
 	}
-	return report.Facts(reconcileTotalColumns, report.Values{
+	return report.NewFacts(reconcileTotalColumns, report.Values{
 		"nvml_process_bytes":   nvml,
 		"attributed_pct":       100 - units.Percent(max(rest, -rest), nvml),
 		"not_attributed_bytes": rest,
@@ -187,18 +187,18 @@ func (c *reconciliation) deviceTable() report.Table {
 	}
 	f := &c.t.Facts
 	for _, device := range slices.Sorted(maps.Keys(f.Devices)) {
-		used, ok := f.NearestSample(catalog.MetricMemoryUsed, device, c.momentOf(device))
+		used, ok := f.NearestSample(catalog.MetricMemoryUsed, device, c.sampleTimeOf(device))
 		if !ok || len(c.filter.Devices) > 0 && !slices.Contains(c.filter.Devices, device) {
 			continue
 		}
-		c.addDevice(&table, device, used)
+		c.addDeviceRows(&table, device, used)
 	}
-	processes.AddRanks(c.t, &table)
+	processes.AddRankColumn(c.t, &table)
 	return table
 }
 
-// addDevice adds the rows of a device. used is the sample of its used memory.
-func (c *reconciliation) addDevice(table *report.Table, device int32, used facts.DeviceSample) {
+// addDeviceRows adds the rows of a device. used is the sample of its used memory.
+func (c *reconciliation) addDeviceRows(table *report.Table, device int32, used facts.DeviceSample) {
 	f := &c.t.Facts
 	label, start := c.t.DeviceLabel(device), c.t.RecordingWindow().FromNs
 	add := func(part string, bytes, atNs int64, pid, process, recorded any) {
@@ -237,9 +237,9 @@ func (c *reconciliation) addDevice(table *report.Table, device int32, used facts
 	}
 }
 
-// momentOf returns the time for NVML samples of a device, Unix ns. This is the time of the nearest
-// sample of a process on the device, because processes are sampled less often than devices.
-func (c *reconciliation) momentOf(device int32) int64 {
+// sampleTimeOf returns the time for NVML samples of a device, Unix ns. This is the time of the
+// nearest sample of a process on the device, because processes are sampled less often than devices.
+func (c *reconciliation) sampleTimeOf(device int32) int64 {
 	for _, a := range c.processes {
 		if a.Device == device {
 			return a.samples[a.nearest].AtNs

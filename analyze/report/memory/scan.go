@@ -20,21 +20,21 @@ type Scan struct {
 	matched       bool     // a change passed the filter
 	atNs          int64    // reported point in time, Unix ns
 	libraries     []string // name of the allocating library, by origin
-	levels        map[libraryKind]*Level
-	levelByOrigin []*Level // level of each origin
+	levels        map[libraryMemoryKind]*MemoryLevel
+	levelByOrigin []*MemoryLevel // level of each origin
 
-	series map[*Level]*metric.MaximumHistory
+	series map[*MemoryLevel]*metric.MaximumHistory
 
-	total, peak        int64     // live bytes on devices: current and highest
-	changes, peakAfter int64     // number of changes of device memory: so far, and until the peak
-	holdings           []Holding // at atNs, by origin
+	total, peak        int64        // live bytes on devices: current and highest
+	changes, peakAfter int64        // number of changes of device memory: so far, and until the peak
+	holdings           []HeldMemory // at atNs, by origin
 }
 
-// Holding is the live memory of one origin or call site: bytes and number of blocks.
-type Holding struct{ Bytes, Blocks int64 }
+// HeldMemory is the live memory of one origin or call site: bytes and number of blocks.
+type HeldMemory struct{ Bytes, Blocks int64 }
 
-// libraryKind is a device, a kind of memory and the library that allocated it.
-type libraryKind struct {
+// libraryMemoryKind is a device, a kind of memory and the library that allocated it.
+type libraryMemoryKind struct {
 	device          int32
 	memory, library string
 }
@@ -44,7 +44,7 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	s := &Scan{
 		t: t, opt: opt, window: opt.NarrowWindow(t.RecordingWindow()),
 		levelScan: NewLevelScan(t, &opt.Filter), callers: query.NewSeenCallers(),
-		levels: make(map[libraryKind]*Level), series: make(map[*Level]*metric.MaximumHistory),
+		levels: make(map[libraryMemoryKind]*MemoryLevel), series: make(map[*MemoryLevel]*metric.MaximumHistory),
 	}
 	s.atNs = s.window.ToNs
 	if opt.At == query.MomentGivenTime {
@@ -53,19 +53,19 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	return s
 }
 
-// Consume processes the next change of a replay.
-func (s *Scan) Consume(_ *livemem.Set, c *livemem.Change) {
+// OnDriverChange processes the next change of a replay.
+func (s *Scan) OnDriverChange(_ *livemem.Set, c *livemem.Change) {
 	id := c.Block.Origin
 	o := &s.t.Origins.List[id]
 	s.callers.AddCaller(o.Pid, o.Tid, o.Device, o.Stream)
-	kind, onDevice := s.levelScan.Consume(c)
+	kind, onDevice := s.levelScan.OnDriverChange(c)
 	if kind == nil || c.Kind == livemem.ChangeAllocFailed {
 		return
 	}
 	s.matched = true
 	s.extendSeries(kind, c.AtNs)
 	s.extendSeries(onDevice, c.AtNs)
-	s.level(id).apply(c, s.window.FromNs)
+	s.levelOfOrigin(id).applyChange(c, s.window.FromNs)
 	s.updateHoldings(c)
 	if onDevice == nil {
 		return
@@ -81,7 +81,7 @@ func (s *Scan) Consume(_ *livemem.Set, c *livemem.Change) {
 }
 
 // extendSeries appends the live bytes of a level to its time series. l may be nil.
-func (s *Scan) extendSeries(l *Level, atNs int64) {
+func (s *Scan) extendSeries(l *MemoryLevel, atNs int64) {
 	if l == nil {
 		return
 	}
@@ -117,7 +117,7 @@ func (s *Scan) replayToPeak() error {
 		if changes == s.peakAfter {
 			return
 		}
-		kind, onDevice := use.Consume(c)
+		kind, onDevice := use.OnDriverChange(c)
 		if kind == nil || c.Kind == livemem.ChangeAllocFailed {
 			return
 		}
@@ -129,8 +129,8 @@ func (s *Scan) replayToPeak() error {
 	return err
 }
 
-// library returns the library that allocated the memory of an origin.
-func (s *Scan) library(id int32) string {
+// libraryOfOrigin returns the library that allocated the memory of an origin.
+func (s *Scan) libraryOfOrigin(id int32) string {
 	s.libraries = units.GrowToIndex(s.libraries, id)
 	if s.libraries[id] == "" {
 		s.libraries[id] = s.t.Stacks.CallingLibrary(s.t.Origins.List[id].Stack)
@@ -138,13 +138,13 @@ func (s *Scan) library(id int32) string {
 	return s.libraries[id]
 }
 
-// level returns the level of the device, kind and library of an origin.
-func (s *Scan) level(id int32) *Level {
+// levelOfOrigin returns the level of the device, kind and library of an origin.
+func (s *Scan) levelOfOrigin(id int32) *MemoryLevel {
 	s.levelByOrigin = units.GrowToIndex(s.levelByOrigin, id)
 	if s.levelByOrigin[id] == nil {
-		place := libraryKind{s.t.Origins.List[id].Device, s.t.Origins.MemoryKindOf(id), s.library(id)}
+		place := libraryMemoryKind{s.t.Origins.List[id].Device, s.t.Origins.MemoryKindOf(id), s.libraryOfOrigin(id)}
 		if s.levels[place] == nil {
-			s.levels[place] = new(Level)
+			s.levels[place] = new(MemoryLevel)
 		}
 		s.levelByOrigin[id] = s.levels[place]
 	}

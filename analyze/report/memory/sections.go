@@ -18,13 +18,13 @@ var Sections = []report.Section{
 	{Title: "totals", Columns: slices.Concat(totalColumns, reconcileTotalColumns)},
 }
 
-// Page is the section of this report in the HTML page.
-var Page = report.Page{
+// HTMLSection is the section of this report in the HTML page.
+var HTMLSection = report.HTMLSection{
 	ID:    "holders",
 	Title: "Who has the driver's memory",
 	About: "Memory of each process by NVML, and the libraries and call sites that hold it at the end.",
 	Empty: "The recording has no calls that allocate driver memory.",
 }
 
-// Needs are the classes of calls that the report needs.
-var Needs = []string{format.RecordMemory}
+// NeededCallClasses are the classes of calls that the report needs.
+var NeededCallClasses = []string{format.RecordMemory}

@@ -12,7 +12,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// factColumns are the columns of Scan.facts.
+// factColumns are the columns of Scan.computeFacts.
 var factColumns = []report.Column{
 	{
 		Key: "at", Title: "holders at", Unit: report.UnitText,
@@ -61,11 +61,15 @@ var reconcileTotalColumns = []report.Column{
 	},
 }
 
-// facts returns the facts of the report. reconciled is the reason why --reconcile has no data, or
-// "".
-func (s *Scan) facts(reconciled string) []report.Fact {
+// computeFacts returns the facts of the report. reconciled is the reason why --reconcile has no
+// data, or "".
+func (s *Scan) computeFacts(reconciled string) []report.Fact {
 	offset := s.atNs - s.t.RecordingWindow().FromNs
-	name := map[query.ReportMoment]string{query.MomentPeak: "the peak, ", query.MomentEnd: "the end, ", query.MomentGivenTime: ""}
+	name := map[query.ReportMoment]string{
+		query.MomentPeak:      "the peak, ",
+		query.MomentEnd:       "the end, ",
+		query.MomentGivenTime: "",
+	}
 	at := name[s.opt.At] + units.FormatDuration(offset)
 	pools := ""
 	for place := range s.levelScan.kinds {
@@ -74,7 +78,7 @@ func (s *Scan) facts(reconciled string) []report.Fact {
 				"the pool's attributes; see memory pools"
 		}
 	}
-	return report.Facts(factColumns, report.Values{
+	return report.NewFacts(factColumns, report.Values{
 		"at":        at,
 		"at_ns":     offset,
 		"async":     pools,
@@ -83,10 +87,10 @@ func (s *Scan) facts(reconciled string) []report.Fact {
 }
 
 // levelSectionColumns are the columns of the tables of levels and libraries, for --explain.
-var levelSectionColumns = slices.Concat(LevelColumns, []report.Column{levelSeries}, libraryColumns)
+var levelSectionColumns = slices.Concat(LevelColumns, []report.Column{levelSeriesColumn}, libraryColumns)
 
-// levelSeries draws live memory over time.
-var levelSeries = report.Column{
+// levelSeriesColumn draws live memory over time.
+var levelSeriesColumn = report.Column{
 	Key:   "live_course_bytes",
 	Title: "OVER TIME",
 	Unit:  report.UnitSeries,
@@ -98,15 +102,15 @@ func (s *Scan) levelTable() report.Table {
 	table := report.Table{
 		Name:      "levels",
 		Title:     "memory by device and kind",
-		Columns:   slices.Concat(LevelColumns, []report.Column{levelSeries}),
+		Columns:   slices.Concat(LevelColumns, []report.Column{levelSeriesColumn}),
 		Secondary: true,
-		HideFirst: []string{"peak_at_ns", levelSeries.Key},
+		HideFirst: []string{"peak_at_ns", levelSeriesColumn.Key},
 	}
 	for _, p := range s.levelScan.deviceKinds() {
-		values := s.levelScan.values(p)
-		values[levelSeries.Key] = nil
-		if c := s.series[s.levelScan.level(p)]; c != nil {
-			values[levelSeries.Key] = c.StepMaxima()
+		values := s.levelScan.levelValues(p)
+		values[levelSeriesColumn.Key] = nil
+		if c := s.series[s.levelScan.levelOf(p)]; c != nil {
+			values[levelSeriesColumn.Key] = c.StepMaxima()
 		}
 		table.Add(values)
 	}
@@ -128,7 +132,7 @@ var libraryColumns = []report.Column{
 
 // libraryTable returns a table with one row per device, kind and library.
 func (s *Scan) libraryTable() report.Table {
-	columns := report.Pick(
+	columns := report.PickColumns(
 		slices.Concat(LevelColumns, libraryColumns),
 		"device",
 		"memory_kind",
@@ -146,9 +150,13 @@ func (s *Scan) libraryTable() report.Table {
 		Secondary: true,
 		HideFirst: []string{"peak_at_ns"},
 	}
-	byLibrary := make(map[libraryKind]int64)
+	byLibrary := make(map[libraryMemoryKind]int64)
 	for id := range s.holdings {
-		place := libraryKind{s.t.Origins.List[id].Device, s.t.Origins.MemoryKindOf(int32(id)), s.library(int32(id))}
+		place := libraryMemoryKind{
+			s.t.Origins.List[id].Device,
+			s.t.Origins.MemoryKindOf(int32(id)),
+			s.libraryOfOrigin(int32(id)),
+		}
 		byLibrary[place] += s.holdings[id].Bytes
 	}
 	start := s.t.RecordingWindow().FromNs
@@ -196,9 +204,9 @@ type holderKey struct {
 	memory, library, site string
 }
 
-// holder is the memory of one row. origin is the origin with the most bytes of it, biggest.
-type holder struct {
-	Holding
+// memoryHolder is the memory of one row. origin is the origin with the most bytes of it, biggest.
+type memoryHolder struct {
+	HeldMemory
 	origin  int32
 	biggest int64
 }
@@ -212,16 +220,22 @@ func (s *Scan) holderTable() report.Table {
 		Columns:   holderColumns,
 		HideFirst: []string{"blocks", "device", "pid"},
 	}
-	found := make(map[holderKey]*holder)
+	found := make(map[holderKey]*memoryHolder)
 	for id := range s.holdings {
 		h := s.holdings[id]
 		if h.Blocks == 0 && h.Bytes == 0 {
 			continue
 		}
 		o := &s.t.Origins.List[id]
-		key := holderKey{o.Pid, o.Device, s.t.Origins.MemoryKindOf(int32(id)), s.library(int32(id)), s.t.SiteOfOrigin(int32(id))}
+		key := holderKey{
+			o.Pid,
+			o.Device,
+			s.t.Origins.MemoryKindOf(int32(id)),
+			s.libraryOfOrigin(int32(id)),
+			s.t.SiteOfOrigin(int32(id)),
+		}
 		if found[key] == nil {
-			found[key] = new(holder)
+			found[key] = new(memoryHolder)
 		}
 		rowHolder := found[key]
 		rowHolder.Bytes += h.Bytes
@@ -257,6 +271,6 @@ func (s *Scan) holderTable() report.Table {
 	for i := range table.Rows {
 		table.Rows[i].Brief = i >= report.HolderRowsWithStack && !s.opt.AllStacks && !s.opt.AllFrames
 	}
-	processes.AddRanks(s.t, &table)
+	processes.AddRankColumn(s.t, &table)
 	return table
 }

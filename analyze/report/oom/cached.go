@@ -8,9 +8,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/caching"
 )
 
-// cachedPart is unused memory of a caching allocator that a failed request could not use for one
-// reason.
-type cachedPart struct {
+// cachedMemoryPart is unused memory of a caching allocator that a failed request could not use for
+// one reason.
+type cachedMemoryPart struct {
 	reason                 CachedReason
 	bytes, pieces, largest int64           // total size, number of holes, size of the largest hole
 	segments               int64           // number of segments with such holes
@@ -22,13 +22,13 @@ type cachedPart struct {
 type CachedReason uint8
 
 const (
-	TooSmall       CachedReason = iota // no hole of the right pool and stream is large enough
-	OtherSizeClass                     // the segments are for another size class
-	OtherStream                        // the memory is for another stream
-	OtherPool                          // the memory is in another pool
-	UsedByStream                       // the program freed the block, but a stream still uses it
-	WholeSegment                       // a whole segment, which returns to the driver before a retry
-	LargeEnough                        // no reason: a hole is large enough
+	CachedTooSmall       CachedReason = iota // no hole of the right pool and stream is large enough
+	CachedOtherSizeClass                     // the segments are for another size class
+	CachedOtherStream                        // the memory is for another stream
+	CachedOtherPool                          // the memory is in another pool
+	CachedUsedByStream                       // the program freed the block, but a stream still uses it
+	CachedWholeSegment                       // a whole segment, which returns to the driver before a retry
+	CachedLargeEnough                        // no reason: a hole is large enough
 )
 
 func (r CachedReason) String() string {
@@ -39,12 +39,12 @@ func (r CachedReason) String() string {
 	}[r]
 }
 
-// classifyCached sets Context.cached: the holes of an allocator, grouped by reason.
-func (s *contextScan) classifyCached(sc *Context, a *caching.Allocator) {
-	parts := make(map[CachedReason]*cachedPart)
-	at := func(r CachedReason) *cachedPart {
+// classifyCachedMemory sets Context.cached: the holes of an allocator, grouped by reason.
+func (s *contextScan) classifyCachedMemory(sc *FailureContext, a *caching.Allocator) {
+	parts := make(map[CachedReason]*cachedMemoryPart)
+	at := func(r CachedReason) *cachedMemoryPart {
 		if parts[r] == nil {
-			parts[r] = &cachedPart{reason: r, holders: make(map[int32]int64)}
+			parts[r] = &cachedMemoryPart{reason: r, holders: make(map[int32]int64)}
 		}
 		return parts[r]
 	}
@@ -52,38 +52,38 @@ func (s *contextScan) classifyCached(sc *Context, a *caching.Allocator) {
 		s.classifySegment(sc, a, seg, at)
 		sc.Expandable = sc.Expandable || seg.IsMappedRange()
 	}
-	for r := range LargeEnough + 1 {
+	for r := range CachedLargeEnough + 1 {
 		if p := parts[r]; p != nil {
-			p.heldBy, p.holders = s.topHolder(p), nil
+			p.heldBy, p.holders = s.topHolderSite(p), nil
 			sc.cached = append(sc.cached, *p)
 		}
 	}
-	slices.SortStableFunc(sc.cached, func(a, b cachedPart) int { return cmp.Compare(b.bytes, a.bytes) })
+	slices.SortStableFunc(sc.cached, func(a, b cachedMemoryPart) int { return cmp.Compare(b.bytes, a.bytes) })
 }
 
 // classifySegment adds the holes of a segment to the parts that at returns.
 func (s *contextScan) classifySegment(
-	sc *Context,
+	sc *FailureContext,
 	a *caching.Allocator,
 	seg *caching.AllocatorSegment,
-	at func(CachedReason) *cachedPart,
+	at func(CachedReason) *cachedMemoryPart,
 ) {
 	empty := !seg.IsMappedRange() && seg.Used == 0
 	counted := make(map[CachedReason]bool)
-	var parts []*cachedPart
+	var parts []*cachedMemoryPart
 	var gaps, step int64
 	if seg.IsMappedRange() {
 		step = a.MappingStepBytes(seg)
 	}
 	for _, p := range a.PiecesWithin(seg) {
-		var part *cachedPart
+		var part *cachedMemoryPart
 		switch {
 		case p.State == caching.PieceAwaitsStream:
-			part = at(UsedByStream)
+			part = at(CachedUsedByStream)
 		case p.State == caching.PieceBlock:
 			continue
 		default:
-			part = at(sc.reason(a, seg, p, empty))
+			part = at(sc.cachedReason(a, seg, p, empty))
 			gaps += p.Size
 			if !empty && p.Size < sc.roundedSize {
 				sc.fragmented += p.Size
@@ -115,29 +115,34 @@ func (s *contextScan) classifySegment(
 	}
 }
 
-// reason returns the reason why the request could not use a hole p. empty means that the segment
-// has no blocks.
-func (sc *Context) reason(a *caching.Allocator, seg *caching.AllocatorSegment, p *caching.SegmentPiece, empty bool) CachedReason {
+// cachedReason returns the reason why the request could not use a hole p. empty means that the
+// segment has no blocks.
+func (sc *FailureContext) cachedReason(
+	a *caching.Allocator,
+	seg *caching.AllocatorSegment,
+	p *caching.SegmentPiece,
+	empty bool,
+) CachedReason {
 	small := a.Rules.RoundBlockSize(sc.Requested) <= caching.MaxSmallRequestBytes
 	switch {
 	case !sc.byAllocator && empty, empty && p.Size < sc.Requested:
-		return WholeSegment
+		return CachedWholeSegment
 	case !sc.byAllocator:
-		return TooSmall // the driver cannot use holes of segments in use
+		return CachedTooSmall // the driver cannot use holes of segments in use
 	case p.Pool != sc.pool:
-		return OtherPool
+		return CachedOtherPool
 	case p.Stream != sc.stream:
-		return OtherStream
+		return CachedOtherStream
 	case !seg.IsMappedRange() && small != (seg.Size == caching.SmallSegmentBytes):
-		return OtherSizeClass
+		return CachedOtherSizeClass
 	case p.Size < sc.Requested:
-		return TooSmall
+		return CachedTooSmall
 	}
-	return LargeEnough
+	return CachedLargeEnough
 }
 
-// topHolder returns the call site whose blocks strand most of a part.
-func (s *contextScan) topHolder(p *cachedPart) string {
+// topHolderSite returns the call site whose blocks strand most of a part.
+func (s *contextScan) topHolderSite(p *cachedMemoryPart) string {
 	sites := make(map[string]int64)
 	for origin, bytes := range p.holders {
 		sites[s.t.SiteOfBlock(origin)] += bytes

@@ -15,8 +15,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Context is a failed allocation and the memory at that time.
-type Context struct {
+// FailureContext is a failed allocation and the memory at that time.
+type FailureContext struct {
 	*Failure
 	pid, tid, device int32
 	memory           string // kind of the requested memory
@@ -26,7 +26,7 @@ type Context struct {
 	totals       caching.AllocatorTotals
 	unseen       int64 // reserved bytes in segments from before the recording
 	spaces       []*caching.MemorySpace
-	cached       []cachedPart
+	cached       []cachedMemoryPart
 	returnable   int64 // bytes that can return to the driver: empty segments, whole steps of expandable ones
 	Expandable   bool
 	// roundedSize is the block size for the request, by the allocator's rounding rules. fragmented
@@ -39,44 +39,50 @@ type Context struct {
 	holders                []holdingSite
 	ownBytes               int64 // part of tracked that belongs to the process of the request
 
-	freedAfter int64 // bytes that the process freed on the device within freedAfterNs
+	freedAfter int64 // bytes that the process freed on the device within freedAfterFailureNs
 	free       freeMemory
 }
 
-// freedAfterNs is the time after a failure in which frees count for Context.freedAfter, ns.
-const freedAfterNs = 1_000_000_000
+// freedAfterFailureNs is the time after a failure in which frees count for Context.freedAfter, ns.
+const freedAfterFailureNs = 1_000_000_000
 
-// MaxContexts is the maximum number of failures that Contexts examines.
-const MaxContexts = 200
+// MaxExaminedFailures is the maximum number of failures that Contexts examines.
+const MaxExaminedFailures = 200
 
 // holdingSite is the live memory of one kind at one call site.
 type holdingSite struct {
-	memory.Holding
+	memory.HeldMemory
 	memory, site string
 }
 
 // contextScan collects the context of failures in a second replay.
 type contextScan struct {
 	t            *timeline.Timeline
-	contexts     map[int32]*Context // by Failure.number
-	failures     int32              // number of failures so far
-	recent       []*Context         // failures within the last freedAfterNs
+	contexts     map[int32]*FailureContext // by Failure.number
+	failures     int32                     // number of failures so far
+	recent       []*FailureContext         // failures within the last freedAfterFailureNs
 	p            *timeline.ProgramMemory
 	peakReserved map[*caching.Allocator]int64 // highest reserved bytes so far
 }
 
-// Contexts replays the recording again and returns the context of each failure of the list.
-func Contexts(t *timeline.Timeline, list []*Failure) ([]*Context, error) {
-	s := &contextScan{t: t, contexts: make(map[int32]*Context), peakReserved: make(map[*caching.Allocator]int64)}
-	contexts := make([]*Context, len(list))
+// ExamineFailures replays the recording again and returns the context of each failure of the list.
+func ExamineFailures(t *timeline.Timeline, list []*Failure) ([]*FailureContext, error) {
+	s := &contextScan{t: t, contexts: make(map[int32]*FailureContext), peakReserved: make(map[*caching.Allocator]int64)}
+	contexts := make([]*FailureContext, len(list))
 	for i, f := range list {
 		o := &t.Origins.List[f.Origin]
-		contexts[i] = &Context{Failure: f, pid: o.Pid, tid: o.Tid, device: o.Device, memory: t.Origins.MemoryKindOf(f.Origin)}
+		contexts[i] = &FailureContext{
+			Failure: f,
+			pid:     o.Pid,
+			tid:     o.Tid,
+			device:  o.Device,
+			memory:  t.Origins.MemoryKindOf(f.Origin),
+		}
 		s.contexts[f.number] = contexts[i]
 	}
 	_, err := t.ReplayProgram(s.onProgramChange, s.onDriverChange, s.onAllocatorChange)
 	for _, sc := range contexts {
-		sc.free = freeAt(t, sc)
+		sc.free = freeMemoryAt(t, sc)
 	}
 	return contexts, err
 }
@@ -108,10 +114,14 @@ func (s *contextScan) onProgramChange(p *timeline.ProgramMemory, c *livemem.Chan
 	if c.Kind != livemem.ChangeFreed && c.Kind != livemem.ChangeFreedWithContext || len(s.recent) == 0 {
 		return
 	}
-	s.recent = slices.DeleteFunc(s.recent, func(sc *Context) bool { return c.AtNs > sc.AtNs+freedAfterNs })
+	s.recent = slices.DeleteFunc(
+		s.recent,
+		func(sc *FailureContext) bool { return c.AtNs > sc.AtNs+freedAfterFailureNs },
+	)
 	o := &s.t.Origins.List[c.Block.Origin]
 	for _, sc := range s.recent {
-		if o.Pid == sc.pid && o.Device == sc.device && s.t.IsHostOrigin(c.Block.Origin) == livemem.IsHostKind(sc.memory) {
+		if o.Pid == sc.pid && o.Device == sc.device &&
+			s.t.IsHostOrigin(c.Block.Origin) == livemem.IsHostKind(sc.memory) {
 			sc.freedAfter += c.Block.Bytes
 		}
 	}
@@ -132,8 +142,8 @@ func (s *contextScan) examineNext() {
 }
 
 // findHolders sets the holders of memory on the device of a failure, or of host memory.
-func (s *contextScan) findHolders(sc *Context) {
-	var holdings []memory.Holding // by origin
+func (s *contextScan) findHolders(sc *FailureContext) {
+	var holdings []memory.HeldMemory // by origin
 	s.p.EachBlock(func(_ int64, b livemem.Block) {
 		holdings = units.GrowToIndex(holdings, b.Origin)
 		holdings[b.Origin].Bytes += b.Bytes
@@ -176,7 +186,7 @@ func (s *contextScan) findHolders(sc *Context) {
 }
 
 // examineAllocator sets the state of the allocator of the process and device.
-func (s *contextScan) examineAllocator(sc *Context) {
+func (s *contextScan) examineAllocator(sc *FailureContext) {
 	if s.p.Allocators == nil || livemem.IsHostKind(sc.memory) {
 		return
 	}
@@ -191,15 +201,15 @@ func (s *contextScan) examineAllocator(sc *Context) {
 		sc.unseen = a.UnseenReservedBytes(sc.spaces)
 		sc.tracked += sc.totals.Reserved - sc.totals.Allocated
 		sc.roundedSize = a.Rules.RoundBlockSize(sc.Requested)
-		sc.boundLimit(&a.Rules, s.peakReserved[a])
-		s.classifyCached(sc, a)
+		sc.boundOwnLimit(&a.Rules, s.peakReserved[a])
+		s.classifyCachedMemory(sc, a)
 	}
 }
 
-// boundLimit sets the bounds of the allocator's own limit. peakReserved is the highest number of
+// boundOwnLimit sets the bounds of the allocator's own limit. peakReserved is the highest number of
 // reserved bytes so far; the limit allowed it. The limit is below the reserved bytes plus a segment
 // for the request. If the bounds contradict each other, the program lowered the limit.
-func (sc *Context) boundLimit(rules *caching.AllocatorRules, peakReserved int64) {
+func (sc *FailureContext) boundOwnLimit(rules *caching.AllocatorRules, peakReserved int64) {
 	if !sc.HitOwnLimit() {
 		return
 	}
@@ -212,9 +222,11 @@ func (sc *Context) boundLimit(rules *caching.AllocatorRules, peakReserved int64)
 }
 
 // HitOwnLimit reports whether the allocator gave up without calling the driver.
-func (sc *Context) HitOwnLimit() bool { return sc.byAllocator && sc.abandoned && sc.driverCalls == 0 }
+func (sc *FailureContext) HitOwnLimit() bool {
+	return sc.byAllocator && sc.abandoned && sc.driverCalls == 0
+}
 
-// onDevice reports whether the request was for device memory.
-func (sc *Context) onDevice() bool {
+// isDeviceRequest reports whether the request was for device memory.
+func (sc *FailureContext) isDeviceRequest() bool {
 	return !livemem.IsHostKind(sc.memory) && sc.memory != format.MemoryManaged
 }

@@ -22,21 +22,22 @@ type freeMemory struct {
 	otherNames            []string // up to three other processes: pid, name and size
 }
 
-// fromAllocator is the source of free memory that an event of PyTorch's allocator carries.
-const fromAllocator = "the allocator"
+// freeFromAllocator is the source of free memory that an event of PyTorch's allocator carries.
+const freeFromAllocator = "the allocator"
 
-// freeAt returns the free memory at a failure: from the allocator, or else from the nearest sample.
-func freeAt(t *timeline.Timeline, sc *Context) freeMemory {
+// freeMemoryAt returns the free memory at a failure: from the allocator, or else from the nearest
+// sample.
+func freeMemoryAt(t *timeline.Timeline, sc *FailureContext) freeMemory {
 	var f freeMemory
 	use := func(bytes, ageNs int64, source string) {
-		if f.source == "" || f.source != fromAllocator && max(ageNs, -ageNs) < max(f.ageNs, -f.ageNs) {
+		if f.source == "" || f.source != freeFromAllocator && max(ageNs, -ageNs) < max(f.ageNs, -f.ageNs) {
 			f.bytes, f.ageNs, f.source = bytes, ageNs, source
 		}
 	}
 	if sc.deviceFree >= 0 {
-		use(sc.deviceFree, 0, fromAllocator)
+		use(sc.deviceFree, 0, freeFromAllocator)
 	}
-	if s, ok := nearestQuery(t, sc.device, sc.AtNs); ok {
+	if s, ok := nearestMemoryQuery(t, sc.device, sc.AtNs); ok {
 		f.queried, f.queriedAgeNs, f.total = s.FreeBytes, sc.AtNs-s.AtNs, s.TotalBytes
 		use(s.FreeBytes, sc.AtNs-s.AtNs, "cuMemGetInfo")
 	}
@@ -52,21 +53,21 @@ func freeAt(t *timeline.Timeline, sc *Context) freeMemory {
 			f.nvml, f.nvmlAgeNs = units.RoundInt(s.Value), sc.AtNs-s.AtNs
 			use(units.RoundInt(s.Value), sc.AtNs-s.AtNs, "NVML")
 		}
-		otherProcesses(t, &f, sc, index)
+		setOtherProcesses(t, &f, sc, index)
 	}
 	// The sample may be older than some allocations. Tracked memory gives an upper bound.
 	upperBound := max(0, f.total-sc.tracked)
-	if f.total > 0 && f.source != fromAllocator && (f.source == "" || upperBound < f.bytes) {
-		f.bytes, f.ageNs, f.source = upperBound, 0, fromUpperBound
+	if f.total > 0 && f.source != freeFromAllocator && (f.source == "" || upperBound < f.bytes) {
+		f.bytes, f.ageNs, f.source = upperBound, 0, freeFromUpperBound
 	}
 	return f
 }
 
-// fromUpperBound is the source of an upper bound of the free memory.
-const fromUpperBound = "an upper bound: device memory minus memory that is known to be used"
+// freeFromUpperBound is the source of an upper bound of the free memory.
+const freeFromUpperBound = "an upper bound: device memory minus memory that is known to be used"
 
-// otherProcesses sets the memory of other processes on a GPU. index is its NVML index.
-func otherProcesses(t *timeline.Timeline, f *freeMemory, sc *Context, index int32) {
+// setOtherProcesses sets the memory of other processes on a GPU. index is its NVML index.
+func setOtherProcesses(t *timeline.Timeline, f *freeMemory, sc *FailureContext, index int32) {
 	var sum int64
 	for _, s := range t.Facts.ProcessMemoryAt(index, sc.AtNs) {
 		f.others = sum
@@ -84,8 +85,8 @@ func otherProcesses(t *timeline.Timeline, f *freeMemory, sc *Context, index int3
 	}
 }
 
-// nearestQuery returns the result of cuMemGetInfo that is nearest to atNs, Unix ns.
-func nearestQuery(t *timeline.Timeline, device int32, atNs int64) (best timeline.FreeMemorySample, ok bool) {
+// nearestMemoryQuery returns the result of cuMemGetInfo that is nearest to atNs, Unix ns.
+func nearestMemoryQuery(t *timeline.Timeline, device int32, atNs int64) (best timeline.FreeMemorySample, ok bool) {
 	for _, s := range t.Free {
 		if s.Device == device && (!ok || max(s.AtNs-atNs, atNs-s.AtNs) < max(best.AtNs-atNs, atNs-best.AtNs)) {
 			best, ok = s, true

@@ -12,14 +12,14 @@ import (
 )
 
 // Run reports the failed allocations, the reason of each failure, and the recovery of the program.
-// It returns a *report.SortError for an unknown opt.Sort and a *quality.ClassError if the recording
-// has no memory calls.
+// It returns a *report.SortError for an unknown opt.Sort and a *quality.MissingClassError if the
+// recording has no memory calls.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.NewView()
-	if err := quality.Check(t, "oom", Needs); err != nil {
+	if err := quality.CheckClasses(t, "oom", NeededCallClasses); err != nil {
 		return nil, err
 	}
-	all, p, err := failures(t)
+	all, p, err := findFailures(t)
 	if err != nil {
 		return nil, err
 	}
@@ -28,37 +28,42 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 
 // NewReport returns the report of all failures of a recording. p is the program's memory at the
 // end. NewReport returns a *report.SortError for an unknown opt.Sort.
-func NewReport(t *timeline.Timeline, all []Failure, p *timeline.ProgramMemory, opt *query.Options) (*report.Report, error) {
+func NewReport(
+	t *timeline.Timeline,
+	all []Failure,
+	p *timeline.ProgramMemory,
+	opt *query.Options,
+) (*report.Report, error) {
 	r := &report.Report{
 		Command: "oom",
 		Window:  opt.NarrowWindow(t.RecordingWindow()),
-		Quality: quality.OfProgram(t, p),
+		Quality: quality.OfProgramReplay(t, p),
 		Notes:   t.Facts.Notes,
 	}
 	chosen, rest, none := SelectFailures(t, all, &opt.Filter)
 	r.NoMatch = none
-	r.Facts = facts(len(all), rest)
-	var contexts []*Context
+	r.Facts = computeFacts(len(all), rest)
+	var contexts []*FailureContext
 	if len(chosen) > 0 {
 		var err error
-		if contexts, err = Contexts(t, chosen); err != nil {
+		if contexts, err = ExamineFailures(t, chosen); err != nil {
 			return nil, err
 		}
 	}
-	verdicts := Classify(contexts, p, &r.Quality)
-	r.Totals = totals(contexts, verdicts, rest)
+	verdicts := ClassifyFailures(contexts, p, &r.Quality)
+	r.Totals = computeTotals(contexts, verdicts, rest)
 	table := failureTable(t, contexts, verdicts)
-	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
+	if err := table.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	frames.Fill(t, &table, opt)
-	r.Tables = []report.Table{table, cachedTable(t, contexts, opt.Top), holderTable(t, contexts, opt.Top)}
+	frames.FillRowStacks(t, &table, opt)
+	r.Tables = []report.Table{table, cachedMemoryTable(t, contexts, opt.Top), holderTable(t, contexts, opt.Top)}
 	return r, nil
 }
 
-// SelectFailures returns the failures that pass the filter in order of time, at most MaxContexts.
-// It leaves out failures with the least severe outcome first; rest is their number. none explains
-// why no failure passes the filter, and is nil if one passes.
+// SelectFailures returns the failures that pass the filter in order of time, at most
+// MaxExaminedFailures. It leaves out failures with the least severe outcome first; rest is their
+// number. none explains why no failure passes the filter, and is nil if one passes.
 func SelectFailures(
 	t *timeline.Timeline,
 	all []Failure,
@@ -77,9 +82,9 @@ func SelectFailures(
 	if len(chosen) == 0 && len(all) > 0 {
 		none = callers.ExplainNoMatch(filter)
 	}
-	if rest = len(chosen) - MaxContexts; rest > 0 {
+	if rest = len(chosen) - MaxExaminedFailures; rest > 0 {
 		slices.SortStableFunc(chosen, func(a, b *Failure) int { return cmp.Compare(a.Outcome, b.Outcome) })
-		chosen = chosen[:MaxContexts]
+		chosen = chosen[:MaxExaminedFailures]
 		slices.SortStableFunc(chosen, func(a, b *Failure) int { return cmp.Compare(a.number, b.number) })
 	}
 	return chosen, max(0, rest), none

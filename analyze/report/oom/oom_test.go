@@ -17,7 +17,7 @@ import (
 // oomCase is a program with one failed allocation, and the expected verdict.
 type oomCase struct {
 	script  func(*analyzetest.TorchScript)
-	class   oom.Class
+	class   oom.FailureClass
 	outcome oom.Outcome
 	fits    string
 	calls   int64
@@ -30,7 +30,7 @@ var oomCases = map[string]oomCase{
 		s.AddFailedDriverAlloc(300 * analyzetest.Mib)
 		s.AddFailedDriverAlloc(300 * analyzetest.Mib)
 		s.AddOutOfMemory(300*analyzetest.Mib, 100*analyzetest.Mib)
-	}, oom.Capacity, oom.Inactive, "no", 2, "100.0 MiB were free, and 0 B unused in the allocator's segments; the driver " +
+	}, oom.ClassCapacity, oom.OutcomeInactive, "no", 2, "100.0 MiB were free, and 0 B unused in the allocator's segments; the driver " +
 		"refused 2 times"},
 	"gaps of 14 MiB": {func(s *analyzetest.TorchScript) {
 		s.AddSparseSegments(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
@@ -38,13 +38,13 @@ var oomCases = map[string]oomCase{
 		s.AddFailedDriverAlloc(300 * analyzetest.Mib)
 		s.AddOutOfMemory(300*analyzetest.Mib, 200*analyzetest.Mib)
 		s.AddLaunch()
-	}, oom.Fragmentation, oom.Continued, "perhaps", 2, "560.0 MiB unused in segments, but the largest piece is 14.0 MiB"},
+	}, oom.ClassFragmentation, oom.OutcomeContinued, "perhaps", 2, "560.0 MiB unused in segments, but the largest piece is 14.0 MiB"},
 	"gaps of 90 MiB": {func(s *analyzetest.TorchScript) {
 		s.AddSparseSegments(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
 		s.AddFailedDriverAlloc(300 * analyzetest.Mib)
 		s.AddOutOfMemory(300*analyzetest.Mib, 100*analyzetest.Mib)
 		s.Tp.AddExit(42, 30*analyzetest.Second)
-	}, oom.Fragmentation, oom.Ended, "yes", 1, "with expandable segments the request would have succeeded"},
+	}, oom.ClassFragmentation, oom.OutcomeEnded, "yes", 1, "with expandable segments the request would have succeeded"},
 	"gaps of another stream": {func(s *analyzetest.TorchScript) {
 		s.Stream = 0x77
 		s.AddSparseSegments(4, 200*analyzetest.Mib, 10*analyzetest.Mib)
@@ -53,31 +53,31 @@ var oomCases = map[string]oomCase{
 		s.AddOutOfMemory(150*analyzetest.Mib, 100*analyzetest.Mib)
 		s.AddSegment(0x7e0000000000, 150*analyzetest.Mib)
 		s.AddBlock(0x7e0000000000, 150*analyzetest.Mib, "forward (model.py:12)")
-	}, oom.Fragmentation, oom.Recovered, "yes", 1, "largest piece is 190.0 MiB and cannot serve this request"},
+	}, oom.ClassFragmentation, oom.OutcomeRecovered, "yes", 1, "largest piece is 190.0 MiB and cannot serve this request"},
 	"memory fraction": {func(s *analyzetest.TorchScript) {
 		s.AddSparseSegments(2, 100*analyzetest.Mib, 100*analyzetest.Mib)
 		s.AddOutOfMemory(100*analyzetest.Mib, 800*analyzetest.Mib)
 		s.AddLaunch()
-	}, oom.Limit, oom.Continued, "no", 0, "gave up without calling the driver"},
+	}, oom.ClassLimit, oom.OutcomeContinued, "no", 0, "gave up without calling the driver"},
 	"memory fraction, and gaps that are enough": {func(s *analyzetest.TorchScript) {
 		s.AddSparseSegments(40, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.AddOutOfMemory(300*analyzetest.Mib, 700*analyzetest.Mib)
 		s.AddLaunch()
-	}, oom.Limit, oom.Continued, "perhaps", 0, "the request of 300.0 MiB would have succeeded if 560.0 MiB of " +
+	}, oom.ClassLimit, oom.OutcomeContinued, "perhaps", 0, "the request of 300.0 MiB would have succeeded if 560.0 MiB of " +
 		"unused memory were in one piece, or without the limit of 800.0 MiB to 1.1 GiB; expandable segments would have helped if"},
 	"memory fraction, and large gaps": {func(s *analyzetest.TorchScript) {
 		s.AddSparseSegments(5, 110*analyzetest.Mib, 10*analyzetest.Mib)
 		s.AddOutOfMemory(300*analyzetest.Mib, 450*analyzetest.Mib)
-	}, oom.Limit, oom.Inactive, "yes", 0, "if 500.0 MiB of unused memory were in one piece, or without the limit " +
+	}, oom.ClassLimit, oom.OutcomeInactive, "yes", 0, "if 500.0 MiB of unused memory were in one piece, or without the limit " +
 		"of 550.0 MiB to 850.0 MiB; with expandable segments the request would have succeeded"},
 	"memory fraction, and gaps that are just enough": {func(s *analyzetest.TorchScript) {
 		s.AddSparseSegments(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.AddOutOfMemory(140*analyzetest.Mib, 700*analyzetest.Mib)
-	}, oom.Limit, oom.Inactive, "perhaps", 0, "would have succeeded if 140.0 MiB of unused memory"},
+	}, oom.ClassLimit, oom.OutcomeInactive, "perhaps", 0, "would have succeeded if 140.0 MiB of unused memory"},
 	"memory fraction, and gaps that are not enough": {func(s *analyzetest.TorchScript) {
 		s.AddSparseSegments(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.AddOutOfMemory(140*analyzetest.Mib+512, 700*analyzetest.Mib)
-	}, oom.Limit, oom.Inactive, "no", 0, "it has a limit, such as set_per_process_memory_fraction or that of a " +
+	}, oom.ClassLimit, oom.OutcomeInactive, "no", 0, "it has a limit, such as set_per_process_memory_fraction or that of a " +
 		"pool; "},
 	"memory fraction, and one large gap of another stream": {func(s *analyzetest.TorchScript) {
 		s.Stream = 0x77
@@ -85,7 +85,7 @@ var oomCases = map[string]oomCase{
 		s.Stream = 0
 		s.AddOtherSparseSegments(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.AddOutOfMemory(300*analyzetest.Mib, 400*analyzetest.Mib)
-	}, oom.Limit, oom.Inactive, "yes", 0, "an unused piece of 390.0 MiB does not help: it is for another " +
+	}, oom.ClassLimit, oom.OutcomeInactive, "yes", 0, "an unused piece of 390.0 MiB does not help: it is for another " +
 		"stream, pool or size class"},
 	"memory fraction, and gaps of several streams": {func(s *analyzetest.TorchScript) {
 		s.Stream = 0x77
@@ -93,32 +93,32 @@ var oomCases = map[string]oomCase{
 		s.Stream = 0
 		s.AddOtherSparseSegments(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.AddOutOfMemory(200*analyzetest.Mib, 400*analyzetest.Mib)
-	}, oom.Limit, oom.Inactive, "perhaps", 0, "would have succeeded if 280.0 MiB of unused memory were in one piece"},
+	}, oom.ClassLimit, oom.OutcomeInactive, "perhaps", 0, "would have succeeded if 280.0 MiB of unused memory were in one piece"},
 	"a fraction that was lowered": {func(s *analyzetest.TorchScript) {
 		s.AddOtherSparseSegments(1, 900*analyzetest.Mib, analyzetest.Mib)
 		s.AddBlockFree(0x7d0000000000, analyzetest.Mib)
 		s.RemoveSegment(0x7d0000000000, 900*analyzetest.Mib)
 		s.AddSparseSegments(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.AddOutOfMemory(100*analyzetest.Mib, 700*analyzetest.Mib)
-	}, oom.Limit, oom.Inactive, "perhaps", 0, "or without the limit of less than 300.0 MiB"},
+	}, oom.ClassLimit, oom.OutcomeInactive, "perhaps", 0, "or without the limit of less than 300.0 MiB"},
 	"the driver's limit, and gaps that are enough": {func(s *analyzetest.TorchScript) {
 		s.AddSparseSegments(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.AddFailedDriverAlloc(100 * analyzetest.Mib)
 		s.AddOutOfMemory(100*analyzetest.Mib, 700*analyzetest.Mib)
-	}, oom.Limit, oom.Inactive, "yes", 1, "would have succeeded if 140.0 MiB of unused memory were in one piece, or " +
+	}, oom.ClassLimit, oom.OutcomeInactive, "yes", 1, "would have succeeded if 140.0 MiB of unused memory were in one piece, or " +
 		"without the limit; with"},
 	"gaps that are enough, and NCCL below a quota": {func(s *analyzetest.TorchScript) {
 		s.AddSparseSegments(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.AddMemGetInfo(700 * analyzetest.Mib)
 		analyzetest.SetStackAndSite(s.AddFailedDriverAlloc(100*analyzetest.Mib), 3, "init (train.py:1)")
-	}, oom.Limit, oom.Inactive, "", 1, "the driver refused: a limit of a MIG slice"},
+	}, oom.ClassLimit, oom.OutcomeInactive, "", 1, "the driver refused: a limit of a MIG slice"},
 	"another process": {func(s *analyzetest.TorchScript) {
 		s.AddSparseSegments(2, 100*analyzetest.Mib, 100*analyzetest.Mib)
 		s.AddProcessMemory(42, "train", 200*analyzetest.Mib)
 		s.AddProcessMemory(99, "notebook", 700*analyzetest.Mib)
 		s.AddFailedDriverAlloc(300 * analyzetest.Mib)
 		s.AddOutOfMemory(300*analyzetest.Mib, 100*analyzetest.Mib)
-	}, oom.OtherProcess, oom.Inactive, "no", 1, "other processes used 700.0 MiB (99 notebook 700.0 MiB)"},
+	}, oom.ClassOtherProcess, oom.OutcomeInactive, "no", 1, "other processes used 700.0 MiB (99 notebook 700.0 MiB)"},
 	"cached by PyTorch, wanted by NCCL": {func(s *analyzetest.TorchScript) {
 		s.AddSparseSegments(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
 		for i := range int64(9) {
@@ -127,7 +127,7 @@ var oomCases = map[string]oomCase{
 		s.AddMemGetInfo(100 * analyzetest.Mib)
 		analyzetest.SetStackAndSite(s.AddFailedDriverAlloc(200*analyzetest.Mib), 3, "init (train.py:1)")
 		s.AddLaunch()
-	}, oom.Cached, oom.Continued, "", 1, "900.0 MiB more in whole segments of PyTorch's cache"},
+	}, oom.ClassCached, oom.OutcomeContinued, "", 1, "900.0 MiB more in whole segments of PyTorch's cache"},
 	"tried again by PyTorch": {func(s *analyzetest.TorchScript) {
 		s.AddSparseSegments(9, 100*analyzetest.Mib, 10*analyzetest.Mib)
 		for i := range int64(9) {
@@ -140,7 +140,7 @@ var oomCases = map[string]oomCase{
 		}
 		s.AddSegment(0x7e0000000000, 300*analyzetest.Mib)
 		s.AddBlock(0x7e0000000000, 299*analyzetest.Mib, "forward (model.py:12)")
-	}, oom.Cached, oom.Retried, "yes", 1, "the driver refused 1 time, and the allocator returned 300.0 MiB to " +
+	}, oom.ClassCached, oom.OutcomeRetried, "yes", 1, "the driver refused 1 time, and the allocator returned 300.0 MiB to " +
 		"the driver in between; the same request succeeded"},
 	"a plain program": {func(s *analyzetest.TorchScript) {
 		s.Tp.AddAlloc(analyzetest.Second, analyzetest.Us, 0x7f0000000000, 900*analyzetest.Mib)
@@ -149,25 +149,25 @@ var oomCases = map[string]oomCase{
 		s.AddFailedDriverAlloc(200 * analyzetest.Mib)
 		s.Tp.AddFree(s.Now+500*analyzetest.Ms, analyzetest.Us, 0x7f0000000000)
 		s.Tp.AddAlloc(s.Now+12*analyzetest.Second, analyzetest.Us, 0x7f0000000000, 400*analyzetest.Mib)
-	}, oom.Capacity, oom.Recovered, "", 1, "900.0 MiB were freed within the next second"},
+	}, oom.ClassCapacity, oom.OutcomeRecovered, "", 1, "900.0 MiB were freed within the next second"},
 	"a sample from before the memory was filled": {func(s *analyzetest.TorchScript) {
 		s.Tp.AddNVMLSample(0, s.Now, catalog.MetricMemoryFree, float64(990*analyzetest.Mib))
 		s.Tp.AddAlloc(s.Now+analyzetest.Ms, analyzetest.Us, 0x7f0000000000, 900*analyzetest.Mib)
 		s.Now += 2 * analyzetest.Ms
 		s.AddFailedDriverAlloc(200 * analyzetest.Mib)
-	}, oom.Capacity, oom.Inactive, "", 1, "at most 100.0 MiB were free"},
+	}, oom.ClassCapacity, oom.OutcomeInactive, "", 1, "at most 100.0 MiB were free"},
 	"a pool with a maximum": {func(s *analyzetest.TorchScript) {
 		s.AddMemGetInfo(800 * analyzetest.Mib)
 		r := s.AddFailedDriverAlloc(200 * analyzetest.Mib)
 		r.Name, r.MemoryKind = "cuMemAllocAsync", format.MemoryAsync
-	}, oom.Limit, oom.Inactive, "", 1, "the pool may have a maximum"},
+	}, oom.ClassLimit, oom.OutcomeInactive, "", 1, "the pool may have a maximum"},
 	"memory of the host": {func(s *analyzetest.TorchScript) {
 		r := s.AddFailedDriverAlloc(200 * analyzetest.Mib)
 		r.Name, r.MemoryKind = "cuMemHostAlloc", format.MemoryHost
-	}, oom.Limit, oom.Inactive, "", 1, "is host memory"},
+	}, oom.ClassLimit, oom.OutcomeInactive, "", 1, "is host memory"},
 	"no sample of the free memory": {func(s *analyzetest.TorchScript) {
 		s.AddFailedDriverAlloc(200 * analyzetest.Mib)
-	}, oom.Unknown, oom.Inactive, "", 1, "but there is no sample of the free memory"},
+	}, oom.ClassUnknown, oom.OutcomeInactive, "", 1, "but there is no sample of the free memory"},
 }
 
 func TestOOMClasses(t *testing.T) {
@@ -191,18 +191,18 @@ func TestOOMClasses(t *testing.T) {
 		if got := r.Tables[0].Rows[0].Evidence; !strings.Contains(got, c.says) {
 			t.Errorf("%s: %s", name, got)
 		}
-		if n, _, _ := r.Number(strings.ReplaceAll(c.class.String(), " ", "_")); n != 1 {
+		if n, _, _ := r.FindNumber(strings.ReplaceAll(c.class.String(), " ", "_")); n != 1 {
 			t.Errorf("%s: %v of class %s", name, n, c.class)
 		}
 		also, said := "<nil>", 0.0
-		if c.class == oom.Limit && strings.Contains(c.says, "of unused memory") ||
+		if c.class == oom.ClassLimit && strings.Contains(c.says, "of unused memory") ||
 			name == "a fraction that was lowered" {
 			also, said = "fragmentation", 1
 		}
 		if got := analyzetest.ColumnTexts(t, r, "failures", "also"); got[0] != also {
 			t.Errorf("%s: also %v, want %s", name, got, also)
 		}
-		if n, _, _ := r.Number("fragmentation_under_limit"); n != said {
+		if n, _, _ := r.FindNumber("fragmentation_under_limit"); n != said {
 			t.Errorf("%s: %v failures are fragmentation under a limit", name, n)
 		}
 	}
@@ -216,7 +216,7 @@ func TestOOMConfidenceGoesDown(t *testing.T) {
 	}{
 		"complete": {func(*analyzetest.TorchScript) {}, report.ConfidenceHigh, ""},
 		"lost events": {func(s *analyzetest.TorchScript) {
-			s.Tp.Meta.Calls = map[string]format.CallCount{report.LostAllocator: {Lost: 3}}
+			s.Tp.Meta.Calls = map[string]format.CallCount{report.LostAllocatorClass: {Lost: 3}}
 		}, report.ConfidenceLow, "3 events of the allocator were lost"},
 		"other totals": {func(s *analyzetest.TorchScript) {
 			for _, r := range s.Tp.Rows[len(s.Tp.Rows)-40:] {
@@ -288,11 +288,11 @@ func TestOOMTellsWhyCachedMemoryWasOfNoUse(t *testing.T) {
 		got[reasons[i]] = bytes[i] + " " + by[i]
 	}
 	for reason, want := range map[oom.CachedReason]string{
-		oom.OtherSizeClass: fmt.Sprint(3*analyzetest.Mib/2, " bias (model.py:1)"),
-		oom.OtherStream:    fmt.Sprint(70*analyzetest.Mib, " side (model.py:2)"),
-		oom.OtherPool:      fmt.Sprint(50*analyzetest.Mib, " graph (model.py:3)"),
-		oom.TooSmall:       fmt.Sprint(42*analyzetest.Mib, " keep (train.py:3)"),
-		oom.UsedByStream:   fmt.Sprint(6*analyzetest.Mib, " keep (train.py:3)"),
+		oom.CachedOtherSizeClass: fmt.Sprint(3*analyzetest.Mib/2, " bias (model.py:1)"),
+		oom.CachedOtherStream:    fmt.Sprint(70*analyzetest.Mib, " side (model.py:2)"),
+		oom.CachedOtherPool:      fmt.Sprint(50*analyzetest.Mib, " graph (model.py:3)"),
+		oom.CachedTooSmall:       fmt.Sprint(42*analyzetest.Mib, " keep (train.py:3)"),
+		oom.CachedUsedByStream:   fmt.Sprint(6*analyzetest.Mib, " keep (train.py:3)"),
 	} {
 		if got[reason.String()] != want {
 			t.Errorf("%s: %s, want %s", reason, got[reason.String()], want)
@@ -314,7 +314,7 @@ func TestOOMReport(t *testing.T) {
 		"cached":        1,
 		"limit":         1,
 	} {
-		if got, ok, _ := r.Number(name); !ok || got != want {
+		if got, ok, _ := r.FindNumber(name); !ok || got != want {
 			t.Errorf("%s = %v, want %v", name, got, want)
 		}
 	}
@@ -344,7 +344,7 @@ func TestOOMUnderALimit(t *testing.T) {
 		"fragmentation":             0,
 		"fragmentation_under_limit": 1,
 	} {
-		if got, ok, _ := r.Number(name); !ok || got != want {
+		if got, ok, _ := r.FindNumber(name); !ok || got != want {
 			t.Errorf("%s = %v, want %v", name, got, want)
 		}
 	}
@@ -379,7 +379,7 @@ func TestOOMFollowsTheFilter(t *testing.T) {
 // TestManyFailuresAreBounded checks that the report keeps the worst failures.
 func TestManyFailuresAreBounded(t *testing.T) {
 	s := analyzetest.NewTorchScript(t)
-	for range 3 * oom.MaxContexts {
+	for range 3 * oom.MaxExaminedFailures {
 		s.AddFailedDriverAlloc(200 * analyzetest.Mib)
 		s.Tp.AddAlloc(s.Now+analyzetest.Us*10, analyzetest.Us, 0x7f0000000000, 200*analyzetest.Mib)
 		s.Tp.AddFree(s.Now+analyzetest.Us*20, analyzetest.Us, 0x7f0000000000)
@@ -391,10 +391,10 @@ func TestManyFailuresAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	outcomes := analyzetest.ColumnTexts(t, r, "failures", "outcome")
-	if n, _, _ := r.Number(
+	if n, _, _ := r.FindNumber(
 		"failures",
-	); n != 3*oom.MaxContexts+1 || len(outcomes) != oom.MaxContexts ||
-		outcomes[oom.MaxContexts-1] != oom.Inactive.String() {
+	); n != 3*oom.MaxExaminedFailures+1 || len(outcomes) != oom.MaxExaminedFailures ||
+		outcomes[oom.MaxExaminedFailures-1] != oom.OutcomeInactive.String() {
 		t.Errorf("%v failures, %d rows, the last %s", n, len(outcomes), outcomes[len(outcomes)-1])
 	}
 }

@@ -97,9 +97,9 @@ func TestMemoryOfAMIGDevice(t *testing.T) {
 			tp.AddNVMLSample(device, analyzetest.Second, catalog.MetricMemoryTotal, 80<<30)
 		}
 		tl := tp.Timeline()
-		free := freeAt(
+		free := freeMemoryAt(
 			tl,
-			&Context{pid: 42, Failure: &Failure{AtNs: analyzetest.Epoch + analyzetest.Second, deviceFree: -1}},
+			&FailureContext{pid: 42, Failure: &Failure{AtNs: analyzetest.Epoch + analyzetest.Second, deviceFree: -1}},
 		)
 		nvml := int64(-1)
 		if n, ok := free.nvml.(int64); ok {

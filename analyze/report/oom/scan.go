@@ -37,21 +37,21 @@ type Failure struct {
 type Outcome uint8
 
 const (
-	Ended     Outcome = iota // no further work, and the process ended
-	Inactive                 // no further work
-	Continued                // a smaller allocation succeeded, or the thread used the GPU
-	Recovered                // an allocation of at least the same size succeeded later
-	Retried                  // the same request succeeded after the allocator freed its cache
+	OutcomeEnded     Outcome = iota // no further work, and the process ended
+	OutcomeInactive                 // no further work
+	OutcomeContinued                // a smaller allocation succeeded, or the thread used the GPU
+	OutcomeRecovered                // an allocation of at least the same size succeeded later
+	OutcomeRetried                  // the same request succeeded after the allocator freed its cache
 )
 
 func (o Outcome) String() string {
 	return [...]string{"ended", "nothing since", "went on", "recovered", "retried"}[o]
 }
 
-// retryNs is the longest time between a failure and the same request for a retry, ns. It is also
+// maxRetryNs is the longest time between a failure and the same request for a retry, ns. It is also
 // the longest time between a failed driver call and the end of the allocator's request. It is long
 // because an allocator frees its cache in between.
-const retryNs = 10_000_000_000
+const maxRetryNs = 10_000_000_000
 
 // FailureScan collects failures and their outcome. Set T before use. It is not safe for concurrent
 // use.
@@ -69,18 +69,18 @@ type failingThread struct {
 	retried int32   // 1 + index of the failure that a new segment ended, until its block is known; 0: none
 }
 
-// thread returns the failures of the thread of an origin, and creates them if necessary.
-func (s *FailureScan) thread(originID int32) *failingThread {
+// failingThreadOf returns the failures of the thread of an origin, and creates them if necessary.
+func (s *FailureScan) failingThreadOf(originID int32) *failingThread {
 	n := s.T.Origins.Thread[originID]
 	s.threads = units.GrowToIndex(s.threads, n)
 	return &s.threads[n]
 }
 
-// Driver processes the next change of driver memory.
-func (s *FailureScan) Driver(c *livemem.Change) {
+// OnDriverChange processes the next change of driver memory.
+func (s *FailureScan) OnDriverChange(c *livemem.Change) {
 	switch {
 	case c.Kind == livemem.ChangeAllocFailed && c.Ptr == calls.ResultOutOfMemory:
-		th := s.thread(c.By)
+		th := s.failingThreadOf(c.By)
 		i := int32(len(s.list))
 		s.list = append(s.list, Failure{
 			number:      s.number,
@@ -92,38 +92,38 @@ func (s *FailureScan) Driver(c *livemem.Change) {
 			driverCalls: 1,
 			deviceFree:  -1,
 			stream:      s.T.Origins.List[c.By].Stream,
-			Outcome:     Inactive,
+			Outcome:     OutcomeInactive,
 		})
 		s.number++
 		th.pending, th.open = append(th.pending, i), append(th.open, i)
 	case c.Kind == livemem.ChangeAllocated && len(s.list) > 0:
-		s.onAllocated(c.By, c.Block.Bytes, c.AtNs, s.T.IsHostOrigin(c.By))
+		s.resolveFailures(c.By, c.Block.Bytes, c.AtNs, s.T.IsHostOrigin(c.By))
 	}
 }
 
-// onAllocated sets the outcome of earlier failures of a thread whose allocation succeeded.
-func (s *FailureScan) onAllocated(originID int32, bytes, atNs int64, host bool) {
-	th := s.thread(originID)
+// resolveFailures sets the outcome of earlier failures of a thread whose allocation succeeded.
+func (s *FailureScan) resolveFailures(originID int32, bytes, atNs int64, host bool) {
+	th := s.failingThreadOf(originID)
 	th.open = slices.DeleteFunc(th.open, func(i int32) bool {
 		f := &s.list[i]
 		if s.T.IsHostOrigin(f.Origin) != host {
 			return false
 		}
 		if bytes < f.Requested {
-			f.Outcome, f.outcomeNs = Continued, max(f.outcomeNs, atNs)
+			f.Outcome, f.outcomeNs = OutcomeContinued, max(f.outcomeNs, atNs)
 			return false
 		}
-		f.Outcome, f.outcomeNs = Recovered, atNs
-		if bytes == f.Requested && atNs-f.AtNs < retryNs &&
+		f.Outcome, f.outcomeNs = OutcomeRecovered, atNs
+		if bytes == f.Requested && atNs-f.AtNs < maxRetryNs &&
 			s.T.Origins.List[originID].Name == s.T.Origins.List[f.Origin].Name {
-			f.Outcome = Retried
+			f.Outcome = OutcomeRetried
 		}
 		return true
 	})
 }
 
-// Allocator processes the next change of a caching allocator.
-func (s *FailureScan) Allocator(a *caching.Allocator, c *caching.AllocatorChange) {
+// OnAllocatorChange processes the next change of a caching allocator.
+func (s *FailureScan) OnAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
 	switch c.Op {
 	case caching.OpOutOfMemory:
 		if c.Block.Origin != origin.NoOrigin {
@@ -131,33 +131,33 @@ func (s *FailureScan) Allocator(a *caching.Allocator, c *caching.AllocatorChange
 		}
 	case caching.OpSegmentFreed, caching.OpSegmentUnmapped:
 		if len(s.list) > 0 && c.Origin != origin.NoOrigin {
-			if th := s.thread(c.Origin); len(th.pending) > 0 {
+			if th := s.failingThreadOf(c.Origin); len(th.pending) > 0 {
 				s.list[th.pending[len(th.pending)-1]].returnedBytes += c.Bytes
 			}
 		}
 	case caching.OpSegmentAllocated, caching.OpSegmentMapped:
 		if len(s.list) > 0 && c.Origin != origin.NoOrigin {
-			s.endRetry(a, c)
+			s.endRetriedRequest(a, c)
 		}
 	case caching.OpBlockAllocated:
 		if len(s.list) == 0 || c.Block.Origin == origin.NoOrigin {
 			return
 		}
-		th := s.thread(c.Block.Origin)
+		th := s.failingThreadOf(c.Block.Origin)
 		if th.retried > 0 {
 			f := &s.list[th.retried-1]
 			f.Requested, f.pool, f.stream = c.Block.Requested, c.Block.Pool, c.Block.Stream
 			th.retried = 0
 		}
 		th.pending = th.pending[:0]
-		s.onAllocated(c.Block.Origin, c.Block.Requested, c.AtNs, false)
+		s.resolveFailures(c.Block.Origin, c.Block.Requested, c.AtNs, false)
 	}
 }
 
 // addAbandoned adds the failure of an allocator that gave up, together with its failed driver
 // calls.
 func (s *FailureScan) addAbandoned(a *caching.Allocator, c *caching.AllocatorChange) {
-	th := s.thread(c.Block.Origin)
+	th := s.failingThreadOf(c.Block.Origin)
 	f := Failure{
 		number:      s.number,
 		AtNs:        c.AtNs,
@@ -169,29 +169,29 @@ func (s *FailureScan) addAbandoned(a *caching.Allocator, c *caching.AllocatorCha
 		deviceFree:  c.DeviceFree,
 		pool:        c.Block.Pool,
 		stream:      c.Block.Stream,
-		Outcome:     Inactive,
+		Outcome:     OutcomeInactive,
 	}
 	s.number++
-	s.mergePending(th, &f, func(part *Failure) bool { return s.belongsTo(part, a, c.AtNs, 0) })
+	s.mergePending(th, &f, func(part *Failure) bool { return s.isPartOfRequest(part, a, c.AtNs, 0) })
 	th.open = append(th.open, int32(len(s.list)))
 	s.list = append(s.list, f)
 }
 
-// endRetry ends a request that failed at first and has now got a segment.
-func (s *FailureScan) endRetry(a *caching.Allocator, c *caching.AllocatorChange) {
-	th := s.thread(c.Origin)
+// endRetriedRequest ends a request that failed at first and has now got a segment.
+func (s *FailureScan) endRetriedRequest(a *caching.Allocator, c *caching.AllocatorChange) {
+	th := s.failingThreadOf(c.Origin)
 	exact := c.Bytes
 	if c.Op == caching.OpSegmentMapped {
 		exact = 0
 	}
-	at := slices.IndexFunc(th.pending, func(i int32) bool { return s.belongsTo(&s.list[i], a, c.AtNs, exact) })
+	at := slices.IndexFunc(th.pending, func(i int32) bool { return s.isPartOfRequest(&s.list[i], a, c.AtNs, exact) })
 	if at < 0 {
 		return
 	}
 	first := th.pending[at]
 	f := s.list[first]
-	f.driverCalls, f.returnedBytes, f.byAllocator, f.Outcome, f.outcomeNs = 0, 0, true, Retried, c.AtNs
-	s.mergePending(th, &f, func(part *Failure) bool { return s.belongsTo(part, a, c.AtNs, exact) })
+	f.driverCalls, f.returnedBytes, f.byAllocator, f.Outcome, f.outcomeNs = 0, 0, true, OutcomeRetried, c.AtNs
+	s.mergePending(th, &f, func(part *Failure) bool { return s.isPartOfRequest(part, a, c.AtNs, exact) })
 	f.merged = false
 	s.list[first] = f
 	th.retried = first + 1
@@ -215,11 +215,11 @@ func (s *FailureScan) mergePending(th *failingThread, f *Failure, isPart func(*F
 	th.open = slices.DeleteFunc(th.open, func(i int32) bool { return s.list[i].merged })
 }
 
-// belongsTo reports whether a failed driver call belongs to a request of an allocator. It must be
-// recent and on the same device. It must be for exact bytes unless exact is 0.
-func (s *FailureScan) belongsTo(f *Failure, a *caching.Allocator, atNs, exact int64) bool {
+// isPartOfRequest reports whether a failed driver call belongs to a request of an allocator. It
+// must be recent and on the same device. It must be for exact bytes unless exact is 0.
+func (s *FailureScan) isPartOfRequest(f *Failure, a *caching.Allocator, atNs, exact int64) bool {
 	o := &s.T.Origins.List[f.Origin]
-	if o.Pid != a.Pid || o.Device >= 0 && o.Device != a.Device || atNs-f.firstNs > retryNs {
+	if o.Pid != a.Pid || o.Device >= 0 && o.Device != a.Device || atNs-f.firstNs > maxRetryNs {
 		return false
 	}
 	switch s.T.Origins.MemoryKindOf(f.Origin) {
@@ -231,10 +231,14 @@ func (s *FailureScan) belongsTo(f *Failure, a *caching.Allocator, atNs, exact in
 	return false
 }
 
-// failures replays the recording and returns its failures in order of time, and the final memory.
-func failures(t *timeline.Timeline) ([]Failure, *timeline.ProgramMemory, error) {
+// findFailures replays the recording and returns its failures in order of time, and the final
+// memory.
+func findFailures(t *timeline.Timeline) ([]Failure, *timeline.ProgramMemory, error) {
 	s := &FailureScan{T: t}
-	l, all, err := t.ReplayMemoryAndAllocators(func(_ *livemem.Set, c *livemem.Change) { s.Driver(c) }, s.Allocator)
+	l, all, err := t.ReplayMemoryAndAllocators(
+		func(_ *livemem.Set, c *livemem.Change) { s.OnDriverChange(c) },
+		s.OnAllocatorChange,
+	)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -257,33 +261,33 @@ func (s *FailureScan) Finish() ([]Failure, error) {
 func setOutcomes(t *timeline.Timeline, list []Failure) error {
 	last := make(map[origin.Thread]int64) // start of the thread's last GPU work, Unix ns
 	for i := range list {
-		if o := &t.Origins.List[list[i].Origin]; list[i].Outcome <= Inactive {
+		if o := &t.Origins.List[list[i].Origin]; list[i].Outcome <= OutcomeInactive {
 			last[origin.Thread{Pid: o.Pid, Tid: o.Tid}] = 0
 		}
 	}
 	if len(last) == 0 {
 		return nil
 	}
-	if err := lastWork(t, last); err != nil {
+	if err := findLastGPUWork(t, last); err != nil {
 		return err
 	}
 	for i := range list {
 		f := &list[i]
 		o := &t.Origins.List[f.Origin]
 		switch {
-		case f.Outcome != Inactive:
+		case f.Outcome != OutcomeInactive:
 		case last[origin.Thread{Pid: o.Pid, Tid: o.Tid}] > f.AtNs:
-			f.Outcome = Continued
+			f.Outcome = OutcomeContinued
 		case t.Facts.Processes[o.Pid].ExitNs > 0:
-			f.Outcome = Ended
+			f.Outcome = OutcomeEnded
 		}
 	}
 	return nil
 }
 
-// lastWork sets the start of the last GPU work of each thread of the map, Unix ns. GPU work is a
-// launch, a copy or a memset.
-func lastWork(t *timeline.Timeline, last map[origin.Thread]int64) error {
+// findLastGPUWork sets the start of the last GPU work of each thread of the map, Unix ns. GPU work
+// is a launch, a copy or a memset.
+func findLastGPUWork(t *timeline.Timeline, last map[origin.Thread]int64) error {
 	var kind format.Strings
 	var start []int64
 	var pid, tid []int32

@@ -9,17 +9,17 @@ import (
 var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
 	{Title: "failures", Columns: failureColumns},
-	{Title: "cached", Columns: cachedColumns},
+	{Title: "cached", Columns: cachedMemoryColumns},
 	{Title: "holders", Columns: holderColumns},
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of this report in the HTML page.
-var Page = report.Page{
+// HTMLSection is the section of this report in the HTML page.
+var HTMLSection = report.HTMLSection{
 	Title: "Out of memory",
 	About: "Each failed allocation, its reason, and the call sites that held the memory.",
 	Empty: "No allocation failed.",
 }
 
-// Needs are the classes of calls that the report needs.
-var Needs = []string{format.RecordMemory}
+// NeededCallClasses are the classes of calls that the report needs.
+var NeededCallClasses = []string{format.RecordMemory}

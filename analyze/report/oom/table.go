@@ -160,8 +160,8 @@ var failureColumns = []report.Column{
 	},
 }
 
-// cachedColumns are the columns of cachedTable.
-var cachedColumns = []report.Column{
+// cachedMemoryColumns are the columns of cachedMemoryTable.
+var cachedMemoryColumns = []report.Column{
 	{Key: "failure_ns", Title: "AT", Unit: report.UnitNs, About: "time of the failure, AT of the table failures"},
 	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "unused bytes in PyTorch's segments"},
 	{Key: "pieces", Title: "PIECES", Unit: report.UnitCount, About: "number of pieces of this unused memory"},
@@ -230,9 +230,9 @@ var totalColumns = []report.Column{
 	},
 }
 
-// facts returns the facts of the report. failures is the number of failures, rest the number of
-// failures that no table lists.
-func facts(failures, rest int) []report.Fact {
+// computeFacts returns the facts of the report. failures is the number of failures, rest the number
+// of failures that no table lists.
+func computeFacts(failures, rest int) []report.Fact {
 	result := ""
 	switch {
 	case failures == 0:
@@ -240,11 +240,11 @@ func facts(failures, rest int) []report.Fact {
 	case rest > 0:
 		result = fmt.Sprintf("%s more are in no table", units.CountWithNoun(int64(rest), "failure"))
 	}
-	return report.Facts(factColumns, report.Values{"result": result})
+	return report.NewFacts(factColumns, report.Values{"result": result})
 }
 
 // failureTable returns a table with one row per failure.
-func failureTable(t *timeline.Timeline, contexts []*Context, verdicts []Verdict) report.Table {
+func failureTable(t *timeline.Timeline, contexts []*FailureContext, verdicts []Verdict) report.Table {
 	table := report.Table{
 		Name: "failures", Title: "failed allocations", Columns: slices.Clone(failureColumns),
 		HideFirst: []string{"pid", "device", "expandable_fits", "asked_by", "largest_gap_bytes", "allocated_bytes"},
@@ -252,7 +252,7 @@ func failureTable(t *timeline.Timeline, contexts []*Context, verdicts []Verdict)
 	anyAllocator, anyAlso := false, false
 	for i, sc := range contexts {
 		anyAllocator, anyAlso = anyAllocator || sc.hasAllocator, anyAlso || verdicts[i].AlsoFragmentation
-		addFailure(t, &table, sc, &verdicts[i])
+		addFailureRow(t, &table, sc, &verdicts[i])
 	}
 	if !anyAlso {
 		report.HideTitle(table.Columns, "also")
@@ -262,18 +262,18 @@ func failureTable(t *timeline.Timeline, contexts []*Context, verdicts []Verdict)
 			report.HideTitle(table.Columns, key)
 		}
 	}
-	processes.AddRanks(t, &table)
+	processes.AddRankColumn(t, &table)
 	return table
 }
 
-// addFailure adds the row of one failure.
-func addFailure(t *timeline.Timeline, table *report.Table, sc *Context, v *Verdict) {
+// addFailureRow adds the row of one failure.
+func addFailureRow(t *timeline.Timeline, table *report.Table, sc *FailureContext, v *Verdict) {
 	var allocated, unused, largest, fragmented, reserved, active any
 	var allocatorFree, free, freeAge, recoveredAfter, also, limitLeast, limitBelow any
 	if v.AlsoFragmentation {
-		also = Fragmentation.String()
+		also = ClassFragmentation.String()
 	}
-	if sc.limitBelow > 0 && v.Class == Limit {
+	if sc.limitBelow > 0 && v.Class == ClassLimit {
 		limitBelow = sc.limitBelow
 		if sc.limitLeast > 0 {
 			limitLeast = sc.limitLeast
@@ -281,13 +281,13 @@ func addFailure(t *timeline.Timeline, table *report.Table, sc *Context, v *Verdi
 	}
 	if sc.hasAllocator {
 		fragmented = sc.fragmented
-		u, l := sc.Unused()
+		u, l := sc.UnusedBytes()
 		allocated, unused, largest, reserved, active = sc.totals.Allocated, u, l, sc.totals.Reserved, sc.totals.Active
 	}
 	if sc.deviceFree >= 0 {
 		allocatorFree = sc.deviceFree
 	}
-	if sc.free.source != "" && sc.onDevice() {
+	if sc.free.source != "" && sc.isDeviceRequest() {
 		free, freeAge = sc.free.bytes, sc.free.ageNs
 	}
 	if sc.outcomeNs > 0 {
@@ -330,24 +330,24 @@ func addFailure(t *timeline.Timeline, table *report.Table, sc *Context, v *Verdi
 		"tid":                     int64(sc.tid),
 		"site":                    t.SiteOfOrigin(sc.Origin),
 	})
-	row.Evidence, row.StackID = sc.evidence(v), t.Origins.List[sc.Origin].Stack
+	row.Evidence, row.StackID = sc.evidenceText(v), t.Origins.List[sc.Origin].Stack
 }
 
 // requestedFrom returns the name of the allocator, or of the driver function, that got the request.
-func requestedFrom(t *timeline.Timeline, sc *Context) string {
+func requestedFrom(t *timeline.Timeline, sc *FailureContext) string {
 	if sc.byAllocator {
 		return "PyTorch"
 	}
 	return t.Origins.FunctionOf(sc.Origin)
 }
 
-// cachedTable returns a table with one row per failure and reason why cached memory could not be
-// used.
-func cachedTable(t *timeline.Timeline, contexts []*Context, top int) report.Table {
+// cachedMemoryTable returns a table with one row per failure and reason why cached memory could not
+// be used.
+func cachedMemoryTable(t *timeline.Timeline, contexts []*FailureContext, top int) report.Table {
 	table := report.Table{
 		Name:      "cached",
 		Title:     "unused memory of PyTorch's allocator at the failures",
-		Columns:   cachedColumns,
+		Columns:   cachedMemoryColumns,
 		Secondary: true,
 		HideFirst: []string{"segments"},
 	}
@@ -369,16 +369,16 @@ func cachedTable(t *timeline.Timeline, contexts []*Context, top int) report.Tabl
 			})
 		}
 	}
-	_ = table.Arrange("", top) // cannot fail without a sort column
+	_ = table.SortAndCut("", top) // cannot fail without a sort column
 	return table
 }
 
-// shownHolders is the number of call sites per failure in the table of holders.
-const shownHolders = 5
+// maxShownHolders is the number of call sites per failure in the table of holders.
+const maxShownHolders = 5
 
 // holderTable returns a table with one row per failure and call site, for the call sites that held
 // the most memory.
-func holderTable(t *timeline.Timeline, contexts []*Context, top int) report.Table {
+func holderTable(t *timeline.Timeline, contexts []*FailureContext, top int) report.Table {
 	table := report.Table{
 		Name:      "holders",
 		Title:     "call sites that held memory at the failures",
@@ -387,7 +387,7 @@ func holderTable(t *timeline.Timeline, contexts []*Context, top int) report.Tabl
 		HideFirst: []string{"share_pct", "memory_kind"},
 	}
 	for _, sc := range contexts {
-		for _, h := range sc.holders[:min(shownHolders, len(sc.holders))] {
+		for _, h := range sc.holders[:min(maxShownHolders, len(sc.holders))] {
 			table.Add(report.Values{
 				"failure_ns":  sc.AtNs - t.RecordingWindow().FromNs,
 				"bytes":       h.Bytes,
@@ -398,13 +398,14 @@ func holderTable(t *timeline.Timeline, contexts []*Context, top int) report.Tabl
 			})
 		}
 	}
-	_ = table.Arrange("", top)
+	_ = table.SortAndCut("", top)
 	return table
 }
 
-// totals returns the sums over all failures. rest is the number of failures without a context.
-func totals(contexts []*Context, verdicts []Verdict, rest int) []report.Fact {
-	var classes [NumClasses]int64
+// computeTotals returns the sums over all failures. rest is the number of failures without a
+// context.
+func computeTotals(contexts []*FailureContext, verdicts []Verdict, rest int) []report.Fact {
+	var classes [ClassCount]int64
 	var fatal, again, also int64
 	for i, sc := range contexts {
 		classes[verdicts[i].Class]++
@@ -412,22 +413,22 @@ func totals(contexts []*Context, verdicts []Verdict, rest int) []report.Fact {
 			also++
 		}
 		switch {
-		case sc.Outcome <= Inactive:
+		case sc.Outcome <= OutcomeInactive:
 			fatal++
-		case sc.Outcome == Retried:
+		case sc.Outcome == OutcomeRetried:
 			again++
 		}
 	}
-	return report.Facts(totalColumns, report.Values{
+	return report.NewFacts(totalColumns, report.Values{
 		"failures":                  int64(len(contexts) + rest),
 		"fatal":                     fatal,
 		"retried":                   again,
-		"capacity":                  classes[Capacity],
-		"fragmentation":             classes[Fragmentation],
-		"cached":                    classes[Cached],
-		"limit":                     classes[Limit],
-		"other_process":             classes[OtherProcess],
-		"unknown":                   classes[Unknown],
+		"capacity":                  classes[ClassCapacity],
+		"fragmentation":             classes[ClassFragmentation],
+		"cached":                    classes[ClassCached],
+		"limit":                     classes[ClassLimit],
+		"other_process":             classes[ClassOtherProcess],
+		"unknown":                   classes[ClassUnknown],
 		"fragmentation_under_limit": also,
 	})
 }

@@ -12,26 +12,26 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Class is the reason of a failed allocation.
-type Class uint8
+// FailureClass is the reason of a failed allocation.
+type FailureClass uint8
 
 const (
-	Capacity      Class = iota // all free and unused memory together was not enough
-	Fragmentation              // enough memory was free in total, but no piece was large enough
-	Cached                     // whole segments in PyTorch's cache would have been enough
-	Limit                      // the device had enough free memory: a limit refused the request
-	OtherProcess               // with the memory of other processes it would have been enough
-	Unknown                    // the free memory is unknown
-	NumClasses                 // number of classes
+	ClassCapacity      FailureClass = iota // all free and unused memory together was not enough
+	ClassFragmentation                     // enough memory was free in total, but no piece was large enough
+	ClassCached                            // whole segments in PyTorch's cache would have been enough
+	ClassLimit                             // the device had enough free memory: a limit refused the request
+	ClassOtherProcess                      // with the memory of other processes it would have been enough
+	ClassUnknown                           // the free memory is unknown
+	ClassCount                             // number of classes
 )
 
-func (c Class) String() string {
+func (c FailureClass) String() string {
 	return [...]string{"capacity", "fragmentation", "cached", "limit", "other process", "unknown"}[c]
 }
 
 // Verdict is the class of a failure with its explanation and confidence.
 type Verdict struct {
-	Class          Class
+	Class          FailureClass
 	Explanation    string // explanation of the class, part of a sentence
 	Confidence     string
 	Reasons        []string // reasons that lower the confidence
@@ -41,30 +41,31 @@ type Verdict struct {
 	AlsoFragmentation bool
 }
 
-// Classify returns the verdict of each failure. p is the program's memory at the end of the replay.
-func Classify(contexts []*Context, p *timeline.ProgramMemory, q *report.Quality) []Verdict {
+// ClassifyFailures returns the verdict of each failure. p is the program's memory at the end of the
+// replay.
+func ClassifyFailures(contexts []*FailureContext, p *timeline.ProgramMemory, q *report.Quality) []Verdict {
 	frees := p.DriverCounts().Frees
 	p.Allocators.EachAllocator(func(a *caching.Allocator) { frees += a.Counts.Frees })
 	level, reasons := q.Confidence(frees)
 	verdicts := make([]Verdict, len(contexts))
 	for i, sc := range contexts {
-		verdicts[i] = sc.classify()
+		verdicts[i] = sc.classifyFailure()
 		verdicts[i].setConfidence(sc, level, reasons)
 	}
 	return verdicts
 }
 
-// driverNeed returns the number of bytes that the driver had to provide for the request.
-func (sc *Context) driverNeed() int64 {
+// driverNeedBytes returns the number of bytes that the driver had to provide for the request.
+func (sc *FailureContext) driverNeedBytes() int64 {
 	if sc.driverBytes > 0 && !sc.Expandable {
 		return sc.driverBytes
 	}
 	return sc.Requested
 }
 
-// Unused returns the total size and the largest size of holes in the segments of the process's
+// UnusedBytes returns the total size and the largest size of holes in the segments of the process's
 // allocator, bytes.
-func (sc *Context) Unused() (bytes, largest int64) {
+func (sc *FailureContext) UnusedBytes() (bytes, largest int64) {
 	for _, s := range sc.spaces {
 		bytes += s.Unused
 		largest = max(largest, s.Largest)
@@ -76,12 +77,13 @@ func (sc *Context) Unused() (bytes, largest int64) {
 // same block addresses. "yes": whole steps of 20 MiB in holes are enough. "perhaps": whole pages of
 // 2 MiB are enough. "no": neither. It returns nil if expandable segments are on, or if the request
 // was not to an allocator.
-func (sc *Context) expandableFits() any {
+func (sc *FailureContext) expandableFits() any {
 	if !sc.hasAllocator || !sc.byAllocator || sc.Expandable || sc.free.source == "" {
 		return nil
 	}
 	least := sc.returnable
-	if !sc.HitOwnLimit() || sc.free.bytes < sc.driverNeed() { // under a limit, only returned memory can be used again
+	if !sc.HitOwnLimit() ||
+		sc.free.bytes < sc.driverNeedBytes() { // under a limit, only returned memory can be used again
 		least += sc.free.bytes
 	}
 	most := least
@@ -98,7 +100,7 @@ func (sc *Context) expandableFits() any {
 	return "no"
 }
 
-// classify returns the verdict of a failure. The first condition that holds applies:
+// classifyFailure returns the verdict of a failure. The first condition that holds applies:
 //
 //	limit          the request was for host memory, or the device had enough free memory.
 //	               Also fragmentation if the holes of the allocator together were enough
@@ -109,39 +111,39 @@ func (sc *Context) expandableFits() any {
 //	capacity       not enough with all of these
 //
 // The class is unknown if the free memory is unknown.
-func (sc *Context) classify() Verdict {
-	unused, _ := sc.Unused()
-	free, need := sc.free.bytes, sc.driverNeed()
+func (sc *FailureContext) classifyFailure() Verdict {
+	unused, _ := sc.UnusedBytes()
+	free, need := sc.free.bytes, sc.driverNeedBytes()
 	others, _ := sc.free.others.(int64)
 	v := Verdict{ExpandableFits: sc.expandableFits()}
 	switch {
-	case !sc.onDevice():
-		v.Class = Limit
+	case !sc.isDeviceRequest():
+		v.Class = ClassLimit
 		v.Explanation = fmt.Sprintf("memory of kind %s is host memory: the host, a limit on locked memory or a cgroup "+
 			"refused the request, not the device", sc.memory)
 	case sc.free.source == "":
-		v.Class = Unknown
+		v.Class = ClassUnknown
 		v.Explanation = "the recording has no sample of the free memory, from the program or from NVML"
-	case free >= need && sc.free.source == fromUpperBound:
-		v.Class = Unknown
+	case free >= need && sc.free.source == freeFromUpperBound:
+		v.Class = ClassUnknown
 		v.Explanation = fmt.Sprintf(
 			"%s of the device were not in use by recorded calls, but there is no sample of the free memory",
 			units.FormatBytes(free),
 		)
 	case free >= need:
-		v.Class, v.Explanation, v.AlsoFragmentation = Limit, sc.limitText(), sc.wouldFitInOnePiece()
+		v.Class, v.Explanation, v.AlsoFragmentation = ClassLimit, sc.limitText(), sc.wouldFitInOnePiece()
 		v.Explanation += sc.underLimitText(v.AlsoFragmentation)
 	case sc.returnable > 0 && free+sc.returnable >= need:
-		v.Class = Cached
+		v.Class = ClassCached
 		v.Explanation = fmt.Sprintf(
 			"%s were free, and %s more in whole segments of PyTorch's cache",
 			units.FormatBytes(free),
 			units.FormatBytes(sc.returnable),
 		)
 	case unused > 0 && free+unused >= sc.Requested:
-		v.Class, v.Explanation = Fragmentation, sc.fragmentedText(unused)
+		v.Class, v.Explanation = ClassFragmentation, sc.fragmentedText(unused)
 	case others > 0 && free+unused+others >= need:
-		v.Class = OtherProcess
+		v.Class = ClassOtherProcess
 		v.Explanation = fmt.Sprintf(
 			"%s were free, and other processes used %s (%s)",
 			sc.FreeText(),
@@ -149,20 +151,20 @@ func (sc *Context) classify() Verdict {
 			strings.Join(sc.free.otherNames, ", "),
 		)
 	default:
-		v.Class = Capacity
+		v.Class = ClassCapacity
 		v.Explanation = fmt.Sprintf("%s were free", sc.FreeText())
 		if sc.hasAllocator {
 			v.Explanation += fmt.Sprintf(", and %s unused in the allocator's segments", units.FormatBytes(unused))
 		}
 	}
-	if text, ok := fitsText[v.ExpandableFits]; ok && (v.Class == Fragmentation || v.AlsoFragmentation) {
+	if text, ok := expandableFitsText[v.ExpandableFits]; ok && (v.Class == ClassFragmentation || v.AlsoFragmentation) {
 		v.Explanation += text
 	}
 	return v
 }
 
-// fitsText has the sentence for each value of Verdict.ExpandableFits.
-var fitsText = map[any]string{
+// expandableFitsText has the sentence for each value of Verdict.ExpandableFits.
+var expandableFitsText = map[any]string{
 	"no": "; expandable segments would not have helped: the holes contain too few whole pages",
 	"perhaps": "; expandable segments would have helped if blocks were closer together: the holes contain enough " +
 		"whole pages of 2 MiB, but too few steps of 20 MiB",
@@ -170,15 +172,15 @@ var fitsText = map[any]string{
 }
 
 // FreeText returns the free memory of the device as text, such as "at most 1 GiB".
-func (sc *Context) FreeText() string {
-	if sc.free.source == fromUpperBound {
+func (sc *FailureContext) FreeText() string {
+	if sc.free.source == freeFromUpperBound {
 		return "at most " + units.FormatBytes(sc.free.bytes)
 	}
 	return units.FormatBytes(sc.free.bytes)
 }
 
 // limitText returns a sentence on the limit that may have refused the request.
-func (sc *Context) limitText() string {
+func (sc *FailureContext) limitText() string {
 	free := fmt.Sprintf("%s were free by %s", units.FormatBytes(sc.free.bytes), sc.free.source)
 	switch {
 	case sc.byAllocator && sc.driverCalls == 0:
@@ -193,18 +195,18 @@ func (sc *Context) limitText() string {
 
 // wouldFitInOnePiece reports whether the holes of the allocator together were large enough for the
 // request, and each hole was too small. PyTorch's own limit does not apply to holes.
-func (sc *Context) wouldFitInOnePiece() bool {
+func (sc *FailureContext) wouldFitInOnePiece() bool {
 	return sc.hasAllocator && sc.byAllocator && sc.roundedSize > 0 && sc.fragmented >= sc.roundedSize
 }
 
 // underLimitText returns a sentence on unused memory of the allocator that did not help, or "".
-func (sc *Context) underLimitText(wouldFit bool) string {
-	_, largest := sc.Unused()
+func (sc *FailureContext) underLimitText(wouldFit bool) string {
+	_, largest := sc.UnusedBytes()
 	switch {
 	case wouldFit:
 		return fmt.Sprintf("; the request of %s would have succeeded if %s of unused memory were in one piece, or "+
 			"without the limit%s",
-			units.FormatBytes(sc.Requested), units.FormatBytes(sc.fragmented), sc.limitBounds())
+			units.FormatBytes(sc.Requested), units.FormatBytes(sc.fragmented), sc.limitBoundsText())
 	case sc.byAllocator && largest >= sc.roundedSize && largest > 0:
 		return fmt.Sprintf(
 			"; an unused piece of %s does not help: it is for another stream, pool or size class",
@@ -214,8 +216,9 @@ func (sc *Context) underLimitText(wouldFit bool) string {
 	return ""
 }
 
-// limitBounds returns the bounds of the allocator's own limit as text, or "" if they are unknown.
-func (sc *Context) limitBounds() string {
+// limitBoundsText returns the bounds of the allocator's own limit as text, or "" if they are
+// unknown.
+func (sc *FailureContext) limitBoundsText() string {
 	switch {
 	case sc.limitBelow == 0:
 		return ""
@@ -226,8 +229,8 @@ func (sc *Context) limitBounds() string {
 }
 
 // fragmentedText returns a sentence on the fragmentation of the free memory. unused is in bytes.
-func (sc *Context) fragmentedText(unused int64) string {
-	_, largest := sc.Unused()
+func (sc *FailureContext) fragmentedText(unused int64) string {
+	_, largest := sc.UnusedBytes()
 	text := fmt.Sprintf(
 		"%s of the device were free and %s unused in segments, but the largest piece is %s",
 		units.FormatBytes(sc.free.bytes),
@@ -242,7 +245,7 @@ func (sc *Context) fragmentedText(unused int64) string {
 
 // setConfidence sets the confidence of the verdict. level and reasons are those of the recording.
 // Missing or old data about the failure lower them.
-func (v *Verdict) setConfidence(sc *Context, level string, reasons []string) {
+func (v *Verdict) setConfidence(sc *FailureContext, level string, reasons []string) {
 	reasons = reasons[:len(reasons):len(reasons)]
 	lower := func(to, reason string) {
 		if level == report.ConfidenceHigh || to == report.ConfidenceLow {
@@ -252,25 +255,28 @@ func (v *Verdict) setConfidence(sc *Context, level string, reasons []string) {
 	}
 	age := max(sc.free.ageNs, -sc.free.ageNs)
 	switch {
-	case !sc.onDevice():
-	case v.Class == Unknown:
+	case !sc.isDeviceRequest():
+	case v.Class == ClassUnknown:
 		lower(report.ConfidenceLow, "the free memory is unknown")
-	case sc.free.source == fromUpperBound:
+	case sc.free.source == freeFromUpperBound:
 		lower(report.ConfidenceMedium, "the free memory is known only from recorded allocations")
 	case age > 1_000_000_000:
 		lower(report.ConfidenceLow, fmt.Sprintf("the sample of the free memory is %s away", units.FormatDuration(age)))
 	case age > 50_000_000:
-		lower(report.ConfidenceMedium, fmt.Sprintf("the sample of the free memory is %s away", units.FormatDuration(age)))
+		lower(
+			report.ConfidenceMedium,
+			fmt.Sprintf("the sample of the free memory is %s away", units.FormatDuration(age)),
+		)
 	}
 	level, reasons = frag.LowerConfidence(sc.spaces, sc.unseen, level, reasons)
-	if v.Class == Limit && sc.byAllocator && sc.driverCalls > 0 {
+	if v.Class == ClassLimit && sc.byAllocator && sc.driverCalls > 0 {
 		lower(report.ConfidenceLow, "the driver refused although enough memory was free")
 	}
 	v.Confidence, v.Reasons = level, reasons
 }
 
-// evidence returns a sentence with the numbers behind the verdict.
-func (sc *Context) evidence(v *Verdict) string {
+// evidenceText returns a sentence with the numbers behind the verdict.
+func (sc *FailureContext) evidenceText(v *Verdict) string {
 	parts := []string{fmt.Sprintf("requested %s; %s", units.FormatBytes(sc.Requested), v.Explanation)}
 	if sc.byAllocator && sc.driverCalls > 0 {
 		parts = append(
@@ -285,13 +291,16 @@ func (sc *Context) evidence(v *Verdict) string {
 	if len(sc.holders) > 0 {
 		h := sc.holders[0]
 		blocks := units.CountWithNoun(h.Blocks, "block")
-		parts = append(parts, fmt.Sprintf("%s held the most memory, %s in %s", h.site, units.FormatBytes(h.Bytes), blocks))
+		parts = append(
+			parts,
+			fmt.Sprintf("%s held the most memory, %s in %s", h.site, units.FormatBytes(h.Bytes), blocks),
+		)
 	}
 	switch sc.Outcome {
-	case Retried:
+	case OutcomeRetried:
 		later := units.FormatDuration(sc.outcomeNs - sc.firstNs)
 		parts = append(parts, fmt.Sprintf("the same request succeeded %s later", later))
-	case Recovered:
+	case OutcomeRecovered:
 		later := units.FormatDuration(sc.outcomeNs - sc.AtNs)
 		parts = append(parts, fmt.Sprintf("the thread allocated as much %s later", later))
 	}

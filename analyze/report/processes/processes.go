@@ -12,8 +12,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Columns are the columns of the table of processes.
-var Columns = []report.Column{
+// ProcessColumns are the columns of the table of processes.
+var ProcessColumns = []report.Column{
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
 	{Key: "process", Title: "PROCESS", Unit: report.UnitText, About: "name of the process"},
 	{Key: "rank", Title: "RANK", Unit: report.UnitID, About: "rank of the process in the job, from 0"},
@@ -46,11 +46,11 @@ var Columns = []report.Column{
 	{Key: "cgroups", Title: "", Unit: report.UnitText, About: "full text of /proc/PID/cgroup"},
 }
 
-// NewTable returns a table with one row per recorded process that passes the filter, sorted by job
-// and rank. The table is empty if the recording has only process ids and names.
-func NewTable(t *timeline.Timeline, f *query.Filter) report.Table {
+// NewProcessTable returns a table with one row per recorded process that passes the filter, sorted
+// by job and rank. The table is empty if the recording has only process ids and names.
+func NewProcessTable(t *timeline.Timeline, f *query.Filter) report.Table {
 	table := report.Table{
-		Name: "processes", Title: "processes", Columns: slices.Clone(Columns),
+		Name: "processes", Title: "processes", Columns: slices.Clone(ProcessColumns),
 		Secondary: true, Keys: []string{}, HideFirst: []string{"cgroup", "node", "local_rank", "attempt", "pid"},
 	}
 	if !t.Facts.CanDistinguishProcesses() {
@@ -63,7 +63,7 @@ func NewTable(t *timeline.Timeline, f *query.Filter) report.Table {
 	})
 	for _, pid := range pids {
 		if len(f.Pids) == 0 || slices.Contains(f.Pids, pid) {
-			addProcess(t, &table, pid)
+			addProcessRow(t, &table, pid)
 		}
 	}
 	for _, c := range slices.Clone(table.Columns) {
@@ -75,8 +75,8 @@ func NewTable(t *timeline.Timeline, f *query.Filter) report.Table {
 	return table
 }
 
-// addProcess adds the row of process pid.
-func addProcess(t *timeline.Timeline, table *report.Table, pid int32) {
+// addProcessRow adds the row of process pid.
+func addProcessRow(t *timeline.Timeline, table *report.Table, pid int32) {
 	p := t.Facts.Processes[pid]
 	id := &p.Identity
 	sources := []string{}

@@ -9,28 +9,28 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// RankColumn is the column that AddRanks inserts.
+// RankColumn is the column that AddRankColumn inserts.
 var RankColumn = report.Column{
 	Key: "rank", Title: "RANK", Unit: report.UnitID,
 	About: "rank of the process in its job; absent if no process has a known rank",
 }
 
-// AddRanks inserts RankColumn behind the column "pid" of each table, if any recorded process has a
-// rank. It skips tables without a column "pid" and tables that already have a column "rank".
-func AddRanks(t *timeline.Timeline, tables ...*report.Table) {
+// AddRankColumn inserts RankColumn behind the column "pid" of each table, if any recorded process
+// has a rank. It skips tables without a column "pid" and tables that already have a column "rank".
+func AddRankColumn(t *timeline.Timeline, tables ...*report.Table) {
 	if !t.Facts.HasRanks {
 		return
 	}
 	for _, table := range tables {
-		at := report.ColumnOf(table, "pid")
-		if at < 0 || report.ColumnOf(table, RankColumn.Key) >= 0 {
+		at := report.ColumnIndex(table, "pid")
+		if at < 0 || report.ColumnIndex(table, RankColumn.Key) >= 0 {
 			continue
 		}
 		column := RankColumn
 		if table.Columns[at].Title == "" {
 			column.Title = ""
 		}
-		table.InsertColumn("pid", column, func(r *report.Row) any { return rankOf(t, table.Cell(r, "pid")) })
+		table.InsertColumn("pid", column, func(r *report.Row) any { return rankOfProcess(t, table.Cell(r, "pid")) })
 		if spare := slices.Index(table.HideFirst, "pid"); spare >= 0 {
 			table.HideFirst = slices.Insert(slices.Clone(table.HideFirst), spare+1, RankColumn.Key)
 		}
@@ -40,8 +40,9 @@ func AddRanks(t *timeline.Timeline, tables ...*report.Table) {
 	}
 }
 
-// rankOf returns the rank of the process whose id is in a cell, or nil if the rank is unknown.
-func rankOf(t *timeline.Timeline, cell any) any {
+// rankOfProcess returns the rank of the process whose id is in a cell, or nil if the rank is
+// unknown.
+func rankOfProcess(t *timeline.Timeline, cell any) any {
 	pid, err := strconv.ParseInt(fmt.Sprint(cell), 10, 32)
 	if err != nil {
 		return nil

@@ -18,9 +18,12 @@ func OfRecording(t *timeline.Timeline, counts *livemem.ReplayCounts) report.Qual
 	total := t.Rec.Meta.Totals()
 	inferred := t.Facts.SumStackInferences()
 	q := report.Quality{
-		Events:                t.Scan.Events,
-		LostEvents:            max(total.Lost, t.Facts.CountLostCalls("")),
-		LostMemoryEvents:      max(t.Rec.Meta.Calls[report.LostMemory].Lost, t.Facts.CountLostCalls(report.LostMemory)),
+		Events:     t.Scan.Events,
+		LostEvents: max(total.Lost, t.Facts.CountLostCalls("")),
+		LostMemoryEvents: max(
+			t.Rec.Meta.Calls[report.LostMemoryClass].Lost,
+			t.Facts.CountLostCalls(report.LostMemoryClass),
+		),
 		DroppedEvents:         total.Dropped,
 		UnmatchedFrees:        counts.UnmatchedFrees,
 		LostFrees:             counts.LostFrees,
@@ -35,8 +38,8 @@ func OfRecording(t *timeline.Timeline, counts *livemem.ReplayCounts) report.Qual
 		Inferred:              inferred,
 		AllocatorEvents:       t.Scan.AllocatorEvents,
 		LostAllocatorEvents: max(
-			t.Rec.Meta.Calls[report.LostAllocator].Lost,
-			t.Facts.CountLostCalls(report.LostAllocator),
+			t.Rec.Meta.Calls[report.LostAllocatorClass].Lost,
+			t.Facts.CountLostCalls(report.LostAllocatorClass),
 		),
 		AllocatorsByReports: t.Facts.CountReportedAllocators(),
 		Classes:             t.Rec.Meta.Classes,
@@ -46,16 +49,19 @@ func OfRecording(t *timeline.Timeline, counts *livemem.ReplayCounts) report.Qual
 	own := q.Events - t.Scan.Stacks[format.StackParent]
 	for status, n := range t.Scan.Stacks {
 		if status != format.StackParent {
-			q.StackShares = append(q.StackShares, report.StackShare{Status: status, Pct: units.Percent(n, own)})
+			q.StackShares = append(q.StackShares, report.StackStatusShare{Status: status, Pct: units.Percent(n, own)})
 		}
 	}
-	slices.SortFunc(q.StackShares, func(a, b report.StackShare) int { return strings.Compare(a.Status, b.Status) })
+	slices.SortFunc(
+		q.StackShares,
+		func(a, b report.StackStatusShare) int { return strings.Compare(a.Status, b.Status) },
+	)
 	return q
 }
 
-// OfProgram returns the quality of a recording after a replay of the driver memory and the caching
-// allocators.
-func OfProgram(t *timeline.Timeline, p *timeline.ProgramMemory) report.Quality {
+// OfProgramReplay returns the quality of a recording after a replay of the driver memory and the
+// caching allocators.
+func OfProgramReplay(t *timeline.Timeline, p *timeline.ProgramMemory) report.Quality {
 	q := OfRecording(t, p.DriverCounts())
 	p.Allocators.EachAllocator(func(a *caching.Allocator) {
 		q.AllocatorUnmatchedFrees += a.Counts.UnmatchedFrees

@@ -23,10 +23,10 @@ var NeededEventClasses = map[string][]string{
 	"oom-fragmentation":     {format.RecordMemory},
 	"invalid-free":          {format.RecordMemory},
 	"failed-alloc-in-loop":  {format.RecordMemory},
-	"growing-site":          {quality.MemoryOrAllocator},
-	"exit-leak":             {quality.MemoryOrAllocator},
+	"growing-site":          {quality.ClassMemoryOrAllocator},
+	"exit-leak":             {quality.ClassMemoryOrAllocator},
 	"memory-near-limit":     {format.RecordMemory},
-	"alloc-in-loop":         {quality.MemoryOrAllocator},
+	"alloc-in-loop":         {quality.ClassMemoryOrAllocator},
 	"gpu-idle":              {format.RecordLaunch, format.RecordCopy, format.RecordSync},
 	"launch-bound":          {format.RecordLaunch, format.RecordSync},
 	"low-sm-activity":       {format.RecordLaunch},
@@ -43,7 +43,7 @@ var NeededEventClasses = map[string][]string{
 func SelectCheckable(t *timeline.Timeline, chosen []*Rule) []*Rule {
 	return slices.DeleteFunc(
 		slices.Clone(chosen),
-		func(r *Rule) bool { return len(quality.Missing(t, NeededEventClasses[r.ID])) > 0 },
+		func(r *Rule) bool { return len(quality.MissingClasses(t, NeededEventClasses[r.ID])) > 0 },
 	)
 }
 

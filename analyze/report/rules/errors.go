@@ -23,7 +23,7 @@ var xidRule = Rule{
 }
 
 func checkXid(s *Survey) ([]Hit, error) {
-	list := slices.DeleteFunc(xid.Select(s.t, s.filter, s.Window), func(x facts.Xid) bool { return x.Before })
+	list := slices.DeleteFunc(xid.SelectXids(s.t, s.filter, s.Window), func(x facts.Xid) bool { return x.Before })
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -81,9 +81,9 @@ var HangRule = Rule{
 
 func checkHang(s *Survey) ([]Hit, error) {
 	var hits []Hit
-	for _, state := range []hang.State{hang.Hanging, hang.Polling} {
+	for _, state := range []hang.HangState{hang.StateHanging, hang.StatePolling} {
 		h := Hit{Severity: SeverityProblem, Confidence: report.ConfidenceHigh}
-		if state == hang.Polling {
+		if state == hang.StatePolling {
 			h.Severity = SeverityNotice
 		}
 		for i := range s.processVerdicts {
@@ -136,7 +136,7 @@ func checkHang(s *Survey) ([]Hit, error) {
 
 // addOutlierProcesses adds, as evidence, the processes that do not hang but differ from the others.
 // Processes that hang usually wait for an outlier.
-func (s *Survey) addOutlierProcesses(h *Hit, state hang.State) {
+func (s *Survey) addOutlierProcesses(h *Hit, state hang.HangState) {
 	outliers := slices.DeleteFunc(
 		slices.Clone(s.processVerdicts),
 		func(p hang.ProcessVerdict) bool { return p.State == state || len(p.Differences) == 0 },
@@ -173,7 +173,7 @@ func checkBrokenContext(s *Survey) ([]Hit, error) {
 	h.Confidence, h.Reasons = report.ConfidenceHigh, nil // the result was recorded: lost calls do not matter
 	for key, e := range s.errors.Groups {
 		name := s.errors.Names.List[key.Name]
-		if cudaerrors.ClassOf(name, key.Result) == cudaerrors.Classes[0] {
+		if cudaerrors.ClassOfError(name, key.Result) == cudaerrors.ErrorClasses[0] {
 			h.Evidence = append(h.Evidence, Evidence{
 				Where:   s.errors.Names.List[key.Site],
 				Stack:   e.Stack,
@@ -224,10 +224,10 @@ var UncheckedErrorRule = Rule{
 
 func checkUncheckedError(s *Survey) ([]Hit, error) {
 	broken, ignored := s.newHit(SeverityProblem, ""), s.newHit(SeverityNotice, "")
-	invalid := cudaerrors.CountByKey(s.invalidFrees)
+	invalid := cudaerrors.CountInvalidFrees(s.invalidFrees)
 	for key, e := range s.errors.Groups {
 		name := s.errors.Names.List[key.Name]
-		class := cudaerrors.ClassOf(name, key.Result)
+		class := cudaerrors.ClassOfError(name, key.Result)
 		h := &ignored
 		switch {
 		case e.Calls < minIgnoredErrors:
@@ -269,7 +269,7 @@ func checkUncheckedError(s *Survey) ([]Hit, error) {
 
 // launchedAfterError reports whether a process launched kernels after its first call of the group e
 // failed.
-func (s *Survey) launchedAfterError(e *cudaerrors.Group) bool {
+func (s *Survey) launchedAfterError(e *cudaerrors.ErrorGroup) bool {
 	for th := range e.Threads {
 		if p := s.hang.Processes[th.Pid]; p != nil && p.Launches > 0 && p.LaunchedNs > e.FirstNs {
 			return true

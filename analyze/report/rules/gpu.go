@@ -104,9 +104,9 @@ func checkThrottling(s *Survey) ([]Hit, error) {
 			continue
 		}
 		hard, capped := samples.SharePct(
-			gpu.HasBit(gpu.SlowBits&^gpu.PowerCapBit),
+			gpu.HasClockReason(gpu.ClockSlowdownBits&^gpu.ClockPowerCapBit),
 		), samples.SharePct(
-			gpu.HasBit(gpu.PowerCapBit),
+			gpu.HasClockReason(gpu.ClockPowerCapBit),
 		)
 		if hard < minTimeSharePct && capped < minPowerCapSharePct {
 			continue
@@ -124,12 +124,12 @@ func checkThrottling(s *Survey) ([]Hit, error) {
 		var names []string
 		for i := range gpu.ClockReasons {
 			c := &gpu.ClockReasons[i]
-			pct := samples.SharePct(gpu.HasBit(c.Bit))
+			pct := samples.SharePct(gpu.HasClockReason(c.Bit))
 			if !c.Slows || pct < minTimeSharePct {
 				continue
 			}
 			names = append(names, c.Name)
-			hasReason := gpu.HasBit(c.Bit)
+			hasReason := gpu.HasClockReason(c.Bit)
 			h.Evidence = append(h.Evidence, Evidence{
 				Where: s.gpuLabel(
 					device,
@@ -241,10 +241,11 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 
 // findIdleByGaps returns a hit for a launch track whose GPU was not sampled, if its gaps show that
 // the GPU was idle for minIdleSharePct of the time.
-func (s *Survey) findIdleByGaps(track gaps.Track) ([]Hit, error) {
+func (s *Survey) findIdleByGaps(track gaps.DeviceTrack) ([]Hit, error) {
 	launches := s.gaps.Tracks[track]
 	span := launches.UntilNs - launches.FirstNs
-	if track.Device == gaps.AllDevices && len(s.gaps.Tracks) > 1 || s.hasGPUSamples(track) || span < minLaunchSpanNs ||
+	if track.Device == gaps.AllDevicesOfProcess && len(s.gaps.Tracks) > 1 || s.hasGPUSamples(track) ||
+		span < minLaunchSpanNs ||
 		launches.Gaps.SumNs < int64(minIdleSharePct/100*float64(span)) {
 		return nil, nil
 	}
@@ -272,7 +273,7 @@ func (s *Survey) findIdleByGaps(track gaps.Track) ([]Hit, error) {
 }
 
 // hasGPUSamples reports whether the GPU of a launch track has samples of its activity.
-func (s *Survey) hasGPUSamples(track gaps.Track) bool {
+func (s *Survey) hasGPUSamples(track gaps.DeviceTrack) bool {
 	index, ok := s.t.Facts.NVMLIndexOf(track.Pid, track.Device)
 	return ok &&
 		(s.samplesBetweenLaunches(index, catalog.MetricSMActive) != nil ||
@@ -281,24 +282,24 @@ func (s *Survey) hasGPUSamples(track gaps.Track) bool {
 
 // longestGapEvidence returns the longest gaps of a launch track as evidence: one row for each call
 // site and CPU activity.
-func (s *Survey) longestGapEvidence(track gaps.Track) []Evidence {
+func (s *Survey) longestGapEvidence(track gaps.DeviceTrack) []Evidence {
 	type gapCause struct{ activity, site string }
 	found := make(map[gapCause]*Evidence)
 	for i := range s.gaps.List {
 		g := &s.gaps.List[i]
-		if g.Track != track || g.Busy.State() == gaps.GPUBusy {
+		if g.Track != track || g.Busy.GPUState() == gaps.GPUStateBusy {
 			continue
 		}
 		activity, idleNs := longestIdleActivity(g)
 		key := gapCause{activity, s.gaps.Names.List[g.EndedBy.Site]}
 		stack := g.EndedBy.Stack
-		if activity != gaps.OutsideCUDA {
+		if activity != gaps.ActivityOutsideCUDA {
 			key.site, stack = g.Activity.Site, g.Activity.Longest.Stack
 		}
 		p := found[key]
 		if p == nil {
 			detail := "gaps between launches, mostly " + gaps.ActivityPhrase(activity)
-			if activity == gaps.OutsideCUDA {
+			if activity == gaps.ActivityOutsideCUDA {
 				detail += "; this site made the launch after the gap"
 			}
 			p = &Evidence{
@@ -325,10 +326,10 @@ func (s *Survey) longestGapEvidence(track gaps.Track) []Evidence {
 
 // longestIdleActivity returns the time in a gap, ns, in which the launching thread neither waited
 // for the GPU nor copied. activity is the CUDA function that took most of that time, or
-// gaps.OutsideCUDA.
+// gaps.ActivityOutsideCUDA.
 func longestIdleActivity(g *gaps.Gap) (activity string, ns int64) {
-	waitingNs := g.InKind(format.KindSync, format.KindMemcpy, format.KindMemset)
-	activity, most := gaps.OutsideCUDA, max(0, g.DurNs()-g.Activity.InCUDA())
+	waitingNs := g.TimeInKinds(format.KindSync, format.KindMemcpy, format.KindMemset)
+	activity, most := gaps.ActivityOutsideCUDA, max(0, g.DurNs()-g.Activity.TimeInCUDA())
 	for k, n := range g.Activity.ByCall {
 		isWait := k.Kind == format.KindSync || k.Kind == format.KindMemcpy || k.Kind == format.KindMemset
 		if !isWait && (n > most || n == most && k.Name < activity) {

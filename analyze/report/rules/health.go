@@ -34,7 +34,7 @@ func (s *Survey) newHealthHits(device int32, used bool) (hits []Hit) {
 	for _, severity := range []int{SeverityProblem, SeverityNotice} {
 		h := Hit{Severity: severity, Confidence: report.ConfidenceHigh} // the GPU's own counters are exact
 		var states, actions []string
-		for _, state := range gpu.Health(s.series, device) {
+		for _, state := range gpu.CheckHealth(s.series, device) {
 			if state.Level != severity || severity == SeverityNotice && !used {
 				continue
 			}

@@ -83,7 +83,14 @@ func TestHTMLListsFindingsWithoutRule(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	if page := pageOfRules(t, analyzetest.SteadyRecording(t), query.Options{}); strings.Contains(page, `class="findings"`) {
+	if page := pageOfRules(
+		t,
+		analyzetest.SteadyRecording(t),
+		query.Options{},
+	); strings.Contains(
+		page,
+		`class="findings"`,
+	) {
 		t.Error("a steady training has findings")
 	}
 }

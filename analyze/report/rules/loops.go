@@ -35,7 +35,7 @@ const maxShortLifeNs = int64(1e9)
 
 // newAllocLoopScan returns a scan of the allocations that pass the filter.
 func newAllocLoopScan(t *timeline.Timeline, f *query.Filter) *allocLoopScan {
-	grouping, _ := group.New(t, "site", f) // no error: "site" is a valid grouping
+	grouping, _ := group.NewGrouping(t, "site", f) // no error: "site" is a valid grouping
 	return &allocLoopScan{grouping: grouping}
 }
 
@@ -63,7 +63,7 @@ func (l *allocLoopScan) consumeChange(p *timeline.ProgramMemory, c *livemem.Chan
 	if !l.isSlowAllocation(p.T, b.Origin) {
 		return // pools and caches make short-lived allocations fast
 	}
-	i, ok := l.grouping.Of(b.Origin, b.Bytes)
+	i, ok := l.grouping.GroupOf(b.Origin, b.Bytes)
 	if !ok || b.SinceNs < l.grouping.Filter.FromNs ||
 		l.grouping.Filter.ToNs != 0 && b.SinceNs > l.grouping.Filter.ToNs {
 		return
@@ -103,10 +103,10 @@ type moduleLoadSite struct {
 func newModuleLoadScan(t *timeline.Timeline, f *query.Filter) *moduleLoadScan {
 	w := t.ActivityWindow(f)
 	u := &moduleLoadScan{
-		CallCounter:  calls.NewCallCounter(t, f),
-		Sites:    make(map[int32]*moduleLoadSite),
-		SeenInit: make(map[int32]bool),
-		middleNs: w.FromNs + w.DurNs()/2,
+		CallCounter: calls.NewCallCounter(t, f),
+		Sites:       make(map[int32]*moduleLoadSite),
+		SeenInit:    make(map[int32]bool),
+		middleNs:    w.FromNs + w.DurNs()/2,
 	}
 	u.sites = calls.CallSiteReader{T: t, Names: &u.Names}
 	return u

@@ -30,7 +30,7 @@ func checkGrowingSites(s *Survey) ([]Hit, error) {
 	h := Hit{Severity: SeverityProblem, Confidence: report.ConfidenceHigh}
 	for i := range s.LeakFindings {
 		j := &s.LeakFindings[i]
-		if j.Verdict != leaks.Growing {
+		if j.Verdict != leaks.VerdictGrowing {
 			continue
 		}
 		perMin += j.PerMin
@@ -39,7 +39,7 @@ func checkGrowingSites(s *Survey) ([]Hit, error) {
 			h.Confidence, h.Reasons = j.Confidence(level, reasons, s.Leaks.Window)
 		}
 		sites = append(sites, Evidence{
-			Where: j.Label, Stack: j.Stack(), Count: j.LiveCount, Bytes: j.LiveBytes,
+			Where: j.Label, Stack: j.StackID(), Count: j.LiveCount, Bytes: j.LiveBytes,
 			Detail: fmt.Sprintf("grows by %s/min; %s", units.FormatBytes(units.RoundInt(j.PerMin)), j.Evidence()),
 		})
 	}
@@ -57,7 +57,7 @@ func checkGrowingSites(s *Survey) ([]Hit, error) {
 	}
 	var soonest any
 	for device, growth := range onDevice {
-		if in := leaks.OomIn(
+		if in := leaks.TimeUntilOom(
 			s.t,
 			device,
 			growth,
@@ -89,7 +89,7 @@ func checkExitLeak(s *Survey) ([]Hit, error) {
 	var bytes, blocks int64
 	for i := range s.LeakFindings {
 		j := &s.LeakFindings[i]
-		if j.Verdict != leaks.ExitLeak {
+		if j.Verdict != leaks.VerdictExitLeak {
 			continue
 		}
 		if len(h.Evidence) == 0 {
@@ -98,7 +98,7 @@ func checkExitLeak(s *Survey) ([]Hit, error) {
 		bytes, blocks = bytes+j.LiveBytes, blocks+j.LiveCount
 		h.Evidence = append(
 			h.Evidence,
-			Evidence{Where: j.Label, Stack: j.Stack(), Count: j.LiveCount, Bytes: j.LiveBytes, Detail: j.Evidence()},
+			Evidence{Where: j.Label, Stack: j.StackID(), Count: j.LiveCount, Bytes: j.LiveBytes, Detail: j.Evidence()},
 		)
 	}
 	if len(h.Evidence) == 0 {
@@ -178,17 +178,17 @@ var OutOfMemoryRule = Rule{
 }
 
 // oomAdvice is the advice for each class of failed allocation.
-var oomAdvice = [oom.NumClasses]string{
-	oom.Capacity: "The model and its data do not fit: use a smaller batch or activation checkpointing, or find " +
+var oomAdvice = [oom.ClassCount]string{
+	oom.ClassCapacity: "The model and its data do not fit: use a smaller batch or activation checkpointing, or find " +
 		"the largest holders (gpurec analyze memory --at peak).",
-	oom.Fragmentation: "Enough memory was free, but in pieces: try " +
+	oom.ClassFragmentation: "Enough memory was free, but in pieces: try " +
 		"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
-	oom.Cached: "PyTorch's cache held free memory that this call could not use: call torch.cuda.empty_cache() " +
+	oom.ClassCached: "PyTorch's cache held free memory that this call could not use: call torch.cuda.empty_cache() " +
 		"before it, or limit the cache.",
-	oom.Limit: "A limit was reached, not the capacity of the device: check set_per_process_memory_fraction, " +
+	oom.ClassLimit: "A limit was reached, not the capacity of the device: check set_per_process_memory_fraction, " +
 		"memory pools, MIG slices and cgroups.",
-	oom.OtherProcess: "Other processes hold the memory: list them with gpurec analyze memory --reconcile.",
-	oom.Unknown:      "The recording does not show how much memory was free: record again with NVML samples.",
+	oom.ClassOtherProcess: "Other processes hold the memory: list them with gpurec analyze memory --reconcile.",
+	oom.ClassUnknown:      "The recording does not show how much memory was free: record again with NVML samples.",
 }
 
 func checkOOM(s *Survey) ([]Hit, error) {
@@ -205,19 +205,19 @@ func checkOOM(s *Survey) ([]Hit, error) {
 	)
 	worst := order[0]
 	h := s.newOOMHit(order)
-	if s.oomContexts[worst].Outcome <= oom.Inactive {
+	if s.oomContexts[worst].Outcome <= oom.OutcomeInactive {
 		h.Severity = SeverityProblem
 	}
 	classes := make(map[string]int64)
 	fatal := int64(0)
 	for i, failure := range s.oomContexts {
 		classes[oomClassName(&s.oomVerdicts[i])]++
-		if failure.Outcome <= oom.Inactive {
+		if failure.Outcome <= oom.OutcomeInactive {
 			fatal++
 		}
 	}
 	var parts []string
-	for class := range oom.NumClasses {
+	for class := range oom.ClassCount {
 		for _, v := range []oom.Verdict{{Class: class}, {Class: class, AlsoFragmentation: true}} {
 			if n := classes[oomClassName(&v)]; n > 0 {
 				parts = append(parts, fmt.Sprintf("%s %d", oomClassName(&v), n))
@@ -271,14 +271,14 @@ func (s *Survey) newOOMHit(order []int) Hit {
 // in pieces is a second cause.
 func oomClassName(v *oom.Verdict) string {
 	if v.AlsoFragmentation {
-		return fmt.Sprintf("%s and %s", v.Class, oom.Fragmentation)
+		return fmt.Sprintf("%s and %s", v.Class, oom.ClassFragmentation)
 	}
 	return v.Class.String()
 }
 
 // chooseOOMAdvice returns the advice for a failed allocation. If fragmentation is the second cause,
 // the advice names two remedies: one against fragmentation, and a higher limit.
-func chooseOOMAdvice(failure *oom.Context, v *oom.Verdict) string {
+func chooseOOMAdvice(failure *oom.FailureContext, v *oom.Verdict) string {
 	if !v.AlsoFragmentation {
 		return oomAdvice[v.Class]
 	}
@@ -304,7 +304,8 @@ var oomFragmentationRule = Rule{
 func checkOOMFragmentation(s *Survey) ([]Hit, error) {
 	var order []int
 	for i := range s.oomContexts {
-		if v := &s.oomVerdicts[i]; v.Class == oom.Fragmentation || v.Class == oom.Cached || v.AlsoFragmentation {
+		if v := &s.oomVerdicts[i]; v.Class == oom.ClassFragmentation || v.Class == oom.ClassCached ||
+			v.AlsoFragmentation {
 			order = append(order, i)
 		}
 	}
@@ -313,7 +314,7 @@ func checkOOMFragmentation(s *Survey) ([]Hit, error) {
 	}
 	h := s.newOOMHit(order)
 	first := s.oomContexts[order[0]]
-	unused, largest := first.Unused()
+	unused, largest := first.UnusedBytes()
 	h.Summary = fmt.Sprintf(
 		"a request for %s failed with %s free and %s unused in segments (largest piece %s)",
 		units.FormatBytes(first.Requested),
@@ -393,7 +394,7 @@ var memoryFullRule = Rule{
 func checkMemoryFull(s *Survey) ([]Hit, error) {
 	var hits []Hit
 	for _, device := range s.listUsedGPUs() {
-		used, total := gpu.MemoryOf(s.series, device)
+		used, total := gpu.MemoryOfDevice(s.series, device)
 		if used == nil {
 			continue
 		}
@@ -403,7 +404,12 @@ func checkMemoryFull(s *Survey) ([]Hit, error) {
 			continue
 		}
 		most := units.RoundInt(slices.Max(used.Values))
-		h := s.newHit(SeverityNotice, "%s of %s in use", units.FormatBytes(most), units.FormatBytes(units.RoundInt(total)))
+		h := s.newHit(
+			SeverityNotice,
+			"%s of %s in use",
+			units.FormatBytes(most),
+			units.FormatBytes(units.RoundInt(total)),
+		)
 		h.Reasons, h.Confidence = nil, report.ConfidenceHigh // lost calls do not affect NVML samples
 		h.Evidence = []Evidence{
 			{

@@ -43,16 +43,16 @@ func TestReportsRefuseMissingClasses(t *testing.T) {
 		"copies":  func(tl *timeline.Timeline, o query.Options) error { _, err := copies.Run(tl, o); return err },
 		"sync":    func(tl *timeline.Timeline, o query.Options) error { _, err := waits.Run(tl, o); return err },
 		"gaps": func(tl *timeline.Timeline, o query.Options) error {
-			_, err := gaps.RunWith(tl, gaps.Options{Options: o})
+			_, err := gaps.RunWithOptions(tl, gaps.Options{Options: o})
 			return err
 		},
 		"hang": func(tl *timeline.Timeline, o query.Options) error {
-			_, err := hang.RunWith(tl, hang.Options{Options: o})
+			_, err := hang.RunWithOptions(tl, hang.Options{Options: o})
 			return err
 		},
 		"leaks": func(tl *timeline.Timeline, o query.Options) error { _, err := leaks.Run(tl, o); return err },
 		"memory": func(tl *timeline.Timeline, o query.Options) error {
-			_, err := memory.RunWith(tl, memory.Options{Options: o})
+			_, err := memory.RunWithOptions(tl, memory.Options{Options: o})
 			return err
 		},
 		"oom":     func(tl *timeline.Timeline, o query.Options) error { _, err := oom.Run(tl, o); return err },
@@ -74,7 +74,7 @@ func TestReportsRefuseMissingClasses(t *testing.T) {
 		tl := tp.Timeline()
 		var refused []string
 		for name, report := range reports {
-			var missing *quality.ClassError
+			var missing *quality.MissingClassError
 			if err := report(tl, query.Options{}); errors.As(err, &missing) && missing.Report == name {
 				refused = append(refused, name)
 			} else if err != nil {

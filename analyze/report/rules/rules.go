@@ -165,10 +165,10 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	}
 	r.Facts, r.Totals = newRuleFacts(checked, len(chosen)-len(checked), hits), newTotalFacts(hits)
 	table, evidence := newHitTable(t, hits), newEvidenceTable(t, hits, opt.Top)
-	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
+	if err := table.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	frames.Fill(t, &table, &opt.Options)
+	frames.FillRowStacks(t, &table, &opt.Options)
 	r.Tables = []report.Table{table, evidence}
 	if used := s.Leaks.Grouping.Suppress.Table(); len(used.Rows) > 0 {
 		r.Tables = append(r.Tables, used)

@@ -53,7 +53,9 @@ func TestNoRuleFiresOnSteadyTraining(t *testing.T) {
 		"late": func(tp *analyzetest.TestRecording) {
 			tp.RemoveRows(func(r *format.Row) bool { return r.Name == "cuInit" || r.MemoryKind == format.MemoryHost })
 		},
-		"no NVML": func(tp *analyzetest.TestRecording) { tp.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindNVML }) },
+		"no NVML": func(tp *analyzetest.TestRecording) {
+			tp.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindNVML })
+		},
 		"no launch": func(tp *analyzetest.TestRecording) {
 			tp.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindLaunch })
 		},
@@ -104,10 +106,11 @@ func TestEveryRuleFires(t *testing.T) {
 			if !slices.Contains(analyzetest.ColumnTexts(t, r, "evidence", "rule"), rule.ID) {
 				t.Error("no evidence")
 			}
-			if advice := analyzetest.ColumnTexts(t, r, "hits", "advice")[i]; advice == "" || strings.Count(advice, ". ") > 1 {
+			if advice := analyzetest.ColumnTexts(t, r, "hits", "advice")[i]; advice == "" ||
+				strings.Count(advice, ". ") > 1 {
 				t.Errorf("advice %q", advice)
 			}
-			if n, ok, _ := r.Number(strings.ReplaceAll(rule.ID, "-", "_")); !ok || n < 1 {
+			if n, ok, _ := r.FindNumber(strings.ReplaceAll(rule.ID, "-", "_")); !ok || n < 1 {
 				t.Errorf("--fail-on sees %v", n)
 			}
 
@@ -161,7 +164,7 @@ func TestConfidenceOfRules(t *testing.T) {
 		}, "medium", "began after the program"},
 		"a free with calls lost": {"invalid-free", func(tp *analyzetest.TestRecording) {
 			analyzetest.RuleCases()["invalid-free"].Fires(tp)
-			tp.AddRow(format.Row{Kind: format.KindLost, Name: report.LostMemory, StartNs: analyzetest.Epoch + analyzetest.Second, Value: 3})
+			tp.AddRow(format.Row{Kind: format.KindLost, Name: report.LostMemoryClass, StartNs: analyzetest.Epoch + analyzetest.Second, Value: 3})
 		}, "medium", "3 calls that allocate or free memory were lost"},
 		"few samples": {"low-sm-activity", func(tp *analyzetest.TestRecording) {
 			analyzetest.RuleCases()["low-sm-activity"].Fires(tp)
@@ -212,7 +215,9 @@ func TestSeverityOfRules(t *testing.T) {
 			tp.AddNVMLSample(1, 30*analyzetest.Second, "ecc_corrected_volatile_errors", 5)
 			tp.AddNVMLSample(1, 31*analyzetest.Second, "ecc_corrected_volatile_errors", 6)
 		}, "notice gpu-health"},
-		"a problem of an unused GPU": {func(tp *analyzetest.TestRecording) { tp.AddNVMLSample(0, 30*analyzetest.Second, "remapped_rows_failure", 1) }, "problem gpu-health"},
+		"a problem of an unused GPU": {func(tp *analyzetest.TestRecording) {
+			tp.AddNVMLSample(0, 30*analyzetest.Second, "remapped_rows_failure", 1)
+		}, "problem gpu-health"},
 		"the power cap half of the time": {func(tp *analyzetest.TestRecording) {
 			tp.ChangeSamples(catalog.MetricClockEventReasons, func(i int) float64 { return float64(4 * (i % 2)) })
 		}, "info throttling"},
@@ -285,7 +290,7 @@ func TestRuleFilter(t *testing.T) {
 		t.Errorf("hits %s", got)
 	}
 	analyzetest.CheckNumbers(t, r, map[string]float64{"rules_checked": 2, "growing_site": 1, "hang": 0})
-	if _, ok, isKnown := r.Number("xid"); ok || !isKnown {
+	if _, ok, isKnown := r.FindNumber("xid"); ok || !isKnown {
 		t.Error("a rule that was not checked has a number")
 	}
 	_, err := rules.RunWithOptions(tp.Timeline(), rules.Options{Rules: []string{"groing-site"}})
@@ -368,7 +373,11 @@ func TestRulesGoldens(t *testing.T) {
 	analyzetest.CompareGolden(
 		t,
 		"rules.steady.table",
-		analyzetest.RenderReport(t, checked(t, analyzetest.SteadyRecording(t), rules.Options{}), render.Options{Width: 130}),
+		analyzetest.RenderReport(
+			t,
+			checked(t, analyzetest.SteadyRecording(t), rules.Options{}),
+			render.Options{Width: 130},
+		),
 	)
 	tl := analyzetest.TroubledRecording(t).Timeline()
 	r, err := summary.Run(tl, query.Options{Top: 20, MaxFrames: 12})

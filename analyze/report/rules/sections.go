@@ -12,6 +12,6 @@ var Sections = []report.Section{
 	{Title: "facts", Columns: slices.Concat(resultFactColumns, ruleFactColumns())},
 	{Title: "hits", Columns: hitColumns},
 	{Title: "evidence", Columns: evidenceColumns},
-	{Title: "suppressions_used", Columns: group.SuppressedColumns},
+	{Title: "suppressions_used", Columns: group.SuppressionColumns},
 	{Title: "totals", Columns: hitTotalColumns},
 }

@@ -49,14 +49,14 @@ type Survey struct {
 	// Leaks groups the program's allocations by call site.
 	Leaks *leaks.Scan
 	// LeakFindings are the verdicts about the call sites of Leaks, the worst first.
-	LeakFindings []leaks.Finding
+	LeakFindings []leaks.LeakFinding
 	allocLoops   *allocLoopScan
 	hostBlocks   *hostmem.HostBlocks
 	// Failures collects the allocations that failed for lack of memory.
 	Failures    *oom.FailureScan
-	oomFailures []*oom.Failure // the part of Failures that the filter selects
-	oomContexts []*oom.Context // state of memory at each of oomFailures
-	oomVerdicts []oom.Verdict  // cause of each of oomFailures
+	oomFailures []*oom.Failure        // the part of Failures that the filter selects
+	oomContexts []*oom.FailureContext // state of memory at each of oomFailures
+	oomVerdicts []oom.Verdict         // cause of each of oomFailures
 
 	// Results of the reading of calls.
 
@@ -79,7 +79,7 @@ type Survey struct {
 	workSeries *metric.DeviceMetrics
 	// tracksByGPU lists, by NVML index, the launch tracks of the recorded processes. It is empty if
 	// the recording does not map the processes' devices to NVML indexes.
-	tracksByGPU map[int32][]gaps.Track
+	tracksByGPU map[int32][]gaps.DeviceTrack
 }
 
 // NewSurvey returns a Survey of the calls and allocations that opt.Filter selects. It returns a
@@ -113,11 +113,11 @@ func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 		Failures:   &oom.FailureScan{T: t},
 		Calls:      calls.NewCallCounter(t, f),
 		waits:      waits.NewScan(reader, 1),
-		gaps:       gaps.NewScan(reader, gaps.DefaultMinGapNs, gaps.DefaultTop),
+		gaps:       gaps.NewScan(reader, gaps.DefaultMinGapNs, gaps.DefaultMaxGaps),
 		kernels:    kernels.NewScan(t, f),
 		modules:    newModuleLoadScan(t, f),
 		errors:     cudaerrors.NewScan(t, f),
-		hang:       hang.NewScan(t, &hang.Options{Options: *opt, LongNs: hang.DefaultLongNs}),
+		hang:       hang.NewScan(t, &hang.Options{Options: *opt, LongNs: hang.DefaultLongCallNs}),
 	}
 	s.copies = copies.NewScan(copyReader, s.hostBlocks)
 	return s, nil
@@ -138,13 +138,13 @@ func (s *Survey) ReadRecording(onDriverChange func(*livemem.Change), onAllocator
 	} else {
 		scan := func() error { return runUntilError(s.scanOtherCalls, s.scanMemoryCalls) }
 		if err = timeline.RunParallel(replay, scan); err == nil {
-			err = s.copies.EachCall(s.copies.Add)
+			err = s.copies.EachCall(s.copies.AddCopy)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	s.gaps.SelectLongest()
+	s.gaps.SelectLongestGaps()
 	s.collectGPUSamples()
 	return runUntilError(s.findMemoryProblems, s.classifyInvalidFrees, s.classifyHangingProcesses)
 }
@@ -166,7 +166,7 @@ func (s *Survey) replayMemory(
 	onAllocatorChange caching.ChangeConsumer,
 ) (err error) {
 	s.Program, err = s.t.ReplayProgram(func(p *timeline.ProgramMemory, c *livemem.Change) {
-		s.Leaks.Consume(p, c)
+		s.Leaks.OnDriverChange(p, c)
 		s.allocLoops.consumeChange(p, c)
 		if s.Consumer != nil {
 			s.Consumer(p, c)
@@ -175,12 +175,12 @@ func (s *Survey) replayMemory(
 		if len(s.t.Allocations) == 0 {
 			s.hostBlocks.AddChange(s.t, c)
 		}
-		s.Failures.Driver(c)
+		s.Failures.OnDriverChange(c)
 		if onDriverChange != nil {
 			onDriverChange(c)
 		}
 	}, func(a *caching.Allocator, c *caching.AllocatorChange) {
-		s.Failures.Allocator(a, c)
+		s.Failures.OnAllocatorChange(a, c)
 		if onAllocatorChange != nil {
 			onAllocatorChange(a, c)
 		}
@@ -203,7 +203,7 @@ func (s *Survey) scanMemoryCalls() error {
 func (s *Survey) scanOtherCalls() error {
 	return s.waits.EachCallFrom(func(sp timeline.Span) *format.Group {
 		g := s.scanRowGroup(sp)
-		s.kernels.AddGroup(g)
+		s.kernels.ReadRowGroup(g)
 		s.modules.addRowGroup(g)
 		return g
 	}, s.addTimeOrderedCall)
@@ -214,9 +214,9 @@ func (s *Survey) scanOtherCalls() error {
 func (s *Survey) scanRowGroup(sp timeline.Span) *format.Group {
 	g := s.cache.Wrap(sp.Group)
 	s.Calls.CountGroup(g)
-	s.errors.AddGroup(g)
+	s.errors.ReadRowGroup(g)
 	if sp.FirstNs <= s.hang.EndNs {
-		s.hang.AddGroup(
+		s.hang.ReadRowGroup(
 			g,
 			int32(slices.IndexFunc(s.hang.Spans, func(o timeline.Span) bool { return o.Group == sp.Group })),
 		)
@@ -228,25 +228,30 @@ func (s *Survey) scanRowGroup(sp timeline.Span) *format.Group {
 func (s *Survey) addTimeOrderedCall(c *calls.Call) error {
 	switch s.waits.Kinds[c.Kind] {
 	case format.KindLaunch:
-		return s.gaps.Add(c)
+		return s.gaps.AddLaunch(c)
 	case format.KindMemcpy:
-		return s.copies.Add(c)
+		return s.copies.AddCopy(c)
 	}
-	return s.waits.Add(c)
+	return s.waits.AddWait(c)
 }
 
 // collectGPUSamples collects the NVML samples, and maps launch tracks to GPUs.
 func (s *Survey) collectGPUSamples() {
-	s.tracksByGPU = make(map[int32][]gaps.Track)
+	s.tracksByGPU = make(map[int32][]gaps.DeviceTrack)
 	work := query.Window{FromNs: 1<<63 - 1, ToNs: 0}
 	for track, launches := range s.gaps.Tracks {
 		work.FromNs, work.ToNs = min(work.FromNs, launches.FirstNs), max(work.ToNs, launches.UntilNs)
-		if index, ok := s.t.Facts.NVMLIndexOf(track.Pid, track.Device); ok && track.Device != gaps.AllDevices {
+		if index, ok := s.t.Facts.NVMLIndexOf(track.Pid, track.Device); ok && track.Device != gaps.AllDevicesOfProcess {
 			s.tracksByGPU[index] = append(s.tracksByGPU[index], track)
 		}
 	}
 	samplesIn := func(w query.Window) *metric.DeviceMetrics {
-		u := &metric.DeviceMetrics{T: s.t, Window: w, Filter: s.filter, Devices: make(map[int32]map[string]*metric.Series)}
+		u := &metric.DeviceMetrics{
+			T:       s.t,
+			Window:  w,
+			Filter:  s.filter,
+			Devices: make(map[int32]map[string]*metric.Series),
+		}
 		u.CollectSamples()
 		return u
 	}
@@ -256,32 +261,32 @@ func (s *Survey) collectGPUSamples() {
 // findMemoryProblems computes the verdicts about leaks and failed allocations after the replay.
 func (s *Survey) findMemoryProblems() error {
 	s.Leaks.Finish(s.Program)
-	s.Quality = quality.OfProgram(s.t, s.Program)
-	s.LeakFindings = s.Leaks.Findings(&s.Quality)
+	s.Quality = quality.OfProgramReplay(s.t, s.Program)
+	s.LeakFindings = s.Leaks.ClassifyGroups(&s.Quality)
 	all, err := s.Failures.Finish()
 	if err != nil || len(all) == 0 {
 		return err
 	}
 	s.oomFailures, _, _ = oom.SelectFailures(s.t, all, s.filter)
 	if len(s.oomFailures) > 0 {
-		if s.oomContexts, err = oom.Contexts(s.t, s.oomFailures); err != nil {
+		if s.oomContexts, err = oom.ExamineFailures(s.t, s.oomFailures); err != nil {
 			return err
 		}
-		s.oomVerdicts = oom.Classify(s.oomContexts, s.Program, &s.Quality)
+		s.oomVerdicts = oom.ClassifyFailures(s.oomContexts, s.Program, &s.Quality)
 	}
 	return nil
 }
 
 // classifyInvalidFrees finds the cause of each free that failed because of its pointer.
 func (s *Survey) classifyInvalidFrees() (err error) {
-	s.invalidFrees, err = cudaerrors.InvalidFrees(s.t, s.errors, &s.Quality)
+	s.invalidFrees, err = cudaerrors.FindInvalidFrees(s.t, s.errors, &s.Quality)
 	return err
 }
 
 // classifyHangingProcesses computes the hang verdict of each process at the end of the recording.
 func (s *Survey) classifyHangingProcesses() error {
 	s.hang.Long = nil // no rule uses the list of long calls
-	s.hang.RequestAll()
+	s.hang.RequestAllDetails()
 	polls, err := s.hang.ReadPolls()
 	if err := errors.Join(err, s.hang.ReadDetails()); err != nil {
 		return err
@@ -323,9 +328,9 @@ func (s *Survey) sumThreadSpansNs(threads map[origin.Thread]bool) (ns int64) {
 }
 
 // sortedLaunchTracks returns the launch tracks on a GPU, ordered by process and CUDA device.
-func (s *Survey) sortedLaunchTracks(device int32) []gaps.Track {
+func (s *Survey) sortedLaunchTracks(device int32) []gaps.DeviceTrack {
 	list := slices.Clone(s.tracksByGPU[device])
-	slices.SortFunc(list, func(a, b gaps.Track) int {
+	slices.SortFunc(list, func(a, b gaps.DeviceTrack) int {
 		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device))
 	})
 	return list

@@ -25,13 +25,19 @@ var resultFactColumns = []report.Column{
 func newRuleFacts(checked []*Rule, unchecked int, hits []Hit) []report.Fact {
 	var result []string
 	if len(hits) == 0 {
-		result = append(result, fmt.Sprintf("no rule fired (%s checked)", units.CountWithNoun(int64(len(checked)), "rule")))
+		result = append(
+			result,
+			fmt.Sprintf("no rule fired (%s checked)", units.CountWithNoun(int64(len(checked)), "rule")),
+		)
 	}
 	if unchecked > 0 {
-		result = append(result, units.CountWithNoun(int64(unchecked), "rule")+" not checked, because the required calls "+
-			"were not recorded (gpurec record --record)")
+		result = append(
+			result,
+			units.CountWithNoun(int64(unchecked), "rule")+" not checked, because the required calls "+
+				"were not recorded (gpurec record --record)",
+		)
 	}
-	list := report.Facts(resultFactColumns, report.Values{
+	list := report.NewFacts(resultFactColumns, report.Values{
 		"result":        strings.Join(result, "; "),
 		"rules_checked": int64(len(checked)),
 	})
@@ -298,7 +304,7 @@ var hitTotalColumns = []report.Column{
 // newTotalFacts returns the number of hits, in total and by severity.
 func newTotalFacts(hits []Hit) []report.Fact {
 	n := CountHitsBySeverity(hits)
-	return report.Facts(hitTotalColumns, report.Values{
+	return report.NewFacts(hitTotalColumns, report.Values{
 		"hits":     int64(len(hits)),
 		"problems": n[SeverityProblem],
 		"notices":  n[SeverityNotice],

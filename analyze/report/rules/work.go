@@ -71,7 +71,11 @@ func checkPageableCopies(s *Survey) ([]Hit, error) {
 	}
 	s.lowerConfidenceForInferredStacks(&h)
 	sortEvidence(h.Evidence)
-	h.Summary = fmt.Sprintf("%s async copies with pageable memory, %s", units.FormatCount(copies), units.FormatBytes(bytes))
+	h.Summary = fmt.Sprintf(
+		"%s async copies with pageable memory, %s",
+		units.FormatCount(copies),
+		units.FormatBytes(bytes),
+	)
 	return []Hit{h}, nil
 }
 
@@ -136,7 +140,7 @@ func checkSyncLoop(s *Survey) ([]Hit, error) {
 	var loopWaits int64
 	for key, w := range s.waits.Groups {
 		span := s.sumThreadSpansNs(w.Threads)
-		if w.LoopWaits < waits.LoopWaits || units.Percent(w.LoopWaits*idleAfterWaitNs, span) < minTimeSharePct {
+		if w.LoopWaits < waits.MinLoopWaits || units.Percent(w.LoopWaits*idleAfterWaitNs, span) < minTimeSharePct {
 			continue
 		}
 		loopWaits += w.LoopWaits
@@ -151,7 +155,7 @@ func checkSyncLoop(s *Survey) ([]Hit, error) {
 				"%s, %s per second, %s on average",
 				s.waits.Names.List[key.Name],
 				units.FormatRate(float64(w.LoopWaits)/(float64(max(1, span))/1e9)),
-				report.UnitNs.Text(w.Took.Average()),
+				report.UnitNs.FormatValue(w.Took.Average()),
 			),
 		})
 	}
@@ -190,7 +194,7 @@ func checkTinyKernels(s *Survey) ([]Hit, error) {
 	for key, l := range s.kernels.Counts {
 		sum.Merge(l)
 		if l.Tiny > 0 {
-			kernels.Entry(found, kernelAt{key.Kernel, key.Site}).Merge(l)
+			kernels.StatsEntry(found, kernelAt{key.Kernel, key.Site}).Merge(l)
 		}
 	}
 	var span int64
@@ -212,7 +216,7 @@ func checkTinyKernels(s *Survey) ([]Hit, error) {
 		h.Evidence = append(h.Evidence, Evidence{
 			Where: s.kernels.Names.List[key.site],
 			Count: l.Tiny,
-			Ns:    l.Total(),
+			Ns:    l.HostTotalNs(),
 			Detail: fmt.Sprintf(
 				"%s, %s threads on average",
 				symbolize.ShortKernel(s.kernels.Names.List[key.kernel]),
@@ -265,13 +269,13 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 		l := s.gaps.Tracks[track]
 		apart := int64(0)
 		for i, n := range l.ByLength {
-			if gaps.Lengths[i].BelowNs > 100e3 {
+			if gaps.LengthClasses[i].BelowNs > 100e3 {
 				apart += n.Count
 			}
 		}
 		span := l.UntilNs - l.FirstNs
 		perSec := float64(l.Launches) / (float64(max(1, span)) / 1e9)
-		if track.Device == gaps.AllDevices || l.Launches < minTrackLaunches || perSec < minLaunchesPerSecond ||
+		if track.Device == gaps.AllDevicesOfProcess || l.Launches < minTrackLaunches || perSec < minLaunchesPerSecond ||
 			units.Percent(l.Launches-apart, l.Launches) < minCloseLaunchSharePct {
 			continue
 		}
@@ -292,7 +296,7 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 // describeUnderusedGPU reports whether the process of a launch track hardly waits for the GPU
 // although the GPU is not busy. text describes how busy the GPU is. Without samples of the GPU it
 // lowers the confidence of h.
-func (s *Survey) describeUnderusedGPU(track gaps.Track, h *Hit) (text string, ok bool) {
+func (s *Survey) describeUnderusedGPU(track gaps.DeviceTrack, h *Hit) (text string, ok bool) {
 	var waited int64
 	for th, w := range s.waits.Threads {
 		if th.Pid == track.Pid {
@@ -320,11 +324,11 @@ func (s *Survey) describeUnderusedGPU(track gaps.Track, h *Hit) (text string, ok
 }
 
 // launchSiteEvidence returns, as evidence, the call sites that launch kernels on a track.
-func (s *Survey) launchSiteEvidence(track gaps.Track) []Evidence {
+func (s *Survey) launchSiteEvidence(track gaps.DeviceTrack) []Evidence {
 	found := make(map[int32]*kernels.LaunchStats)
 	for key, l := range s.kernels.Counts {
 		if key.Pid == track.Pid && key.Device == track.Device {
-			kernels.Entry(found, key.Site).Merge(l)
+			kernels.StatsEntry(found, key.Site).Merge(l)
 		}
 	}
 	var list []Evidence
@@ -334,7 +338,7 @@ func (s *Survey) launchSiteEvidence(track gaps.Track) []Evidence {
 			Evidence{
 				Where:  s.kernels.Names.List[site],
 				Count:  l.Launches,
-				Ns:     l.Total(),
+				Ns:     l.HostTotalNs(),
 				Detail: fmt.Sprintf("launches, %.0f%% of them tiny", units.Percent(l.Tiny, l.Sized)),
 			},
 		)

@@ -15,7 +15,7 @@ import (
 // stacks, not with the number of calls. It is not safe for concurrent use.
 type scan struct {
 	*calls.CallCounter
-	counts   map[stackState]int64
+	counts   map[stackWithStatus]int64
 	all      int64 // number of counted calls
 	statuses origin.StringNumbers
 
@@ -23,15 +23,15 @@ type scan struct {
 	status format.Strings
 }
 
-// stackState is a stack with its status for some calls. stack is a stack id, status an index of
-// scan.statuses.
-type stackState struct{ stack, status int32 }
+// stackWithStatus is a stack with its status for some calls. stack is a stack id, status an index
+// of scan.statuses.
+type stackWithStatus struct{ stack, status int32 }
 
-// read counts the calls of all row groups.
-func (sc *scan) read() error {
+// readCalls counts the calls of all row groups.
+func (sc *scan) readCalls() error {
 	for _, spans := range [][]timeline.Span{sc.T.Memory, sc.T.Calls} {
 		for _, s := range spans {
-			sc.addGroup(s.Group)
+			sc.readRowGroup(s.Group)
 			if err := s.Group.Err(); err != nil {
 				return sc.T.WrapReadError(err)
 			}
@@ -40,8 +40,8 @@ func (sc *scan) read() error {
 	return nil
 }
 
-// addGroup counts the calls of a row group.
-func (sc *scan) addGroup(g *format.Group) {
+// readRowGroup counts the calls of a row group.
+func (sc *scan) readRowGroup(g *format.Group) {
 	sc.Kind, sc.Kernel = g.StringsInto("kind", sc.Kind), g.StringsInto("kernel", sc.Kernel)
 	sc.Start, sc.stack = g.Int64("start_ns", sc.Start), g.Int32("stack_id", sc.stack)
 	sc.status = g.StringsInto("stack_status", sc.status)
@@ -50,13 +50,13 @@ func (sc *scan) addGroup(g *format.Group) {
 		statuses[i] = sc.statuses.NumberOf(cmp.Or(s, format.StackNone))
 	}
 	pass := sc.NewRowFilter(g, sc.Kind, sc.Kernel)
-	var last stackState
+	var last stackWithStatus
 	var run int64 // number of consecutive calls with the same state
 	for i, start := range sc.Start {
 		if start < sc.Window.FromNs || start > sc.Window.ToNs || !pass(i) {
 			continue
 		}
-		state := stackState{sc.stack[i], statuses[sc.status.Index[i]]}
+		state := stackWithStatus{sc.stack[i], statuses[sc.status.Index[i]]}
 		if state != last && run > 0 {
 			sc.counts[last] += run
 			run = 0
@@ -70,8 +70,8 @@ func (sc *scan) addGroup(g *format.Group) {
 	}
 }
 
-// callsWith returns the number of calls whose stack has this status.
-func (sc *scan) callsWith(status string) (n int64) {
+// countCallsWithStatus returns the number of calls whose stack has this status.
+func (sc *scan) countCallsWithStatus(status string) (n int64) {
 	for state, callCount := range sc.counts {
 		if sc.statuses.List[state.status] == status {
 			n += callCount
@@ -109,20 +109,20 @@ func (sc *scan) countStacks() map[int32]*stackCount {
 // stackGroup is a group of stacks, such as a status with a reason, or a module with a reason.
 type stackGroup struct{ first, second string }
 
-// groupCount has the numbers of calls and stacks of a group.
-type groupCount struct{ calls, stacks int64 }
+// stackGroupCount has the numbers of calls and stacks of a group.
+type stackGroupCount struct{ calls, stacks int64 }
 
 // countGroups counts calls and stacks by the group that of returns. It skips states for which of
 // returns false.
-func (sc *scan) countGroups(of func(stackState) (stackGroup, bool)) map[stackGroup]*groupCount {
-	groups := make(map[stackGroup]*groupCount)
+func (sc *scan) countGroups(of func(stackWithStatus) (stackGroup, bool)) map[stackGroup]*stackGroupCount {
+	groups := make(map[stackGroup]*stackGroupCount)
 	for state, callCount := range sc.counts {
 		key, ok := of(state)
 		if !ok {
 			continue
 		}
 		if groups[key] == nil {
-			groups[key] = new(groupCount)
+			groups[key] = new(stackGroupCount)
 		}
 		groups[key].calls += callCount
 		if state.stack != 0 {
@@ -132,16 +132,16 @@ func (sc *scan) countGroups(of func(stackState) (stackGroup, bool)) map[stackGro
 	return groups
 }
 
-// reason returns the reason why a stack is truncated, or "" if it is not truncated.
-func (sc *scan) reason(s stackState) string {
+// truncationReason returns the reason why a stack is truncated, or "" if it is not truncated.
+func (sc *scan) truncationReason(s stackWithStatus) string {
 	if sc.statuses.List[s.status] != format.StackTruncated {
 		return ""
 	}
 	return cmp.Or(sc.T.Stacks.About[s.stack].Reason, format.TruncationOther)
 }
 
-// lastModule returns the module, or else the file, of the outermost frame that has one.
-func lastModule(s *stack.StackTable, stackID int32) string {
+// outermostModule returns the module, or else the file, of the outermost frame that has one.
+func outermostModule(s *stack.StackTable, stackID int32) string {
 	for _, id := range slices.Backward(s.Stacks[stackID]) {
 		if f := &s.Frames[id]; f.Module != "" || f.File != "" {
 			return cmp.Or(f.Module, f.File)

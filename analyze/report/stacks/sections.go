@@ -7,9 +7,9 @@ import (
 // Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
-	{Title: "states", Columns: stateColumns},
+	{Title: "states", Columns: statusColumns},
 	{Title: "inference", Columns: inferenceColumns},
-	{Title: "truncated_in", Columns: endColumns},
+	{Title: "truncated_in", Columns: truncationColumns},
 	{Title: "stacks", Columns: stackColumns},
 	{Title: "totals", Columns: totalColumns},
 }

@@ -18,8 +18,8 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	sc := &scan{CallCounter: calls.NewCallCounter(t, &opt.Filter), counts: make(map[stackState]int64)}
-	if err := sc.read(); err != nil {
+	sc := &scan{CallCounter: calls.NewCallCounter(t, &opt.Filter), counts: make(map[stackWithStatus]int64)}
+	if err := sc.readCalls(); err != nil {
 		return nil, err
 	}
 	r := &report.Report{
@@ -31,15 +31,15 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if sc.all == 0 && t.Scan.Events > 0 {
 		r.NoMatch = sc.Seen.ExplainNoMatch(&opt.Filter)
 	}
-	table, err := sc.table(&opt)
+	table, err := sc.stackTable(&opt)
 	if err != nil {
 		return nil, err
 	}
-	r.Totals = sc.totals()
+	r.Totals = sc.computeTotals()
 	sum := t.Facts.SumStackInferences()
-	r.Facts = report.Facts(factColumns, report.Values{
-		"inference": sampling.FormatInferenceError(&sum, sc.callsWith(format.StackInferred) > 0),
+	r.Facts = report.NewFacts(factColumns, report.Values{
+		"inference": sampling.FormatInferenceError(&sum, sc.countCallsWithStatus(format.StackInferred) > 0),
 	})
-	r.Tables = []report.Table{sc.stateTable(), inferenceTable(&t.Facts), sc.endTable(), table}
+	r.Tables = []report.Table{sc.statusTable(), inferenceTable(&t.Facts), sc.truncationTable(), table}
 	return r, nil
 }

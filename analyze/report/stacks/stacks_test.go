@@ -80,14 +80,14 @@ func TestStackCountsAddUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	number := func(name string) float64 {
-		v, ok, known := r.Number(name)
+		v, ok, known := r.FindNumber(name)
 		if !ok || !known {
 			t.Errorf("no number %s", name)
 		}
 		return v
 	}
 	var sum float64
-	for _, status := range stacks.States {
+	for _, status := range stacks.StackStatuses {
 		sum += number(status + "_calls")
 	}
 	var calls, share float64
@@ -155,7 +155,7 @@ func TestInferenceThatWasNotMeasured(t *testing.T) {
 		if got := r.Quality.String(); !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s", name, got)
 		}
-		if _, ok, known := r.Number("stacks_wrong_pct"); !known || ok != strings.Contains(c.want, "%") {
+		if _, ok, known := r.FindNumber("stacks_wrong_pct"); !known || ok != strings.Contains(c.want, "%") {
 			t.Errorf("%s: stacks_wrong_pct is known: %v", name, ok)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// stateColumns are the columns of scan.stateTable.
-var stateColumns = []report.Column{
+// statusColumns are the columns of scan.statusTable.
+var statusColumns = []report.Column{
 	{
 		Key: "status", Title: "STATUS", Unit: report.UnitText,
 		About: "status of the stack: complete, inferred, truncated, frame_pointer, parent or none",
@@ -27,25 +27,25 @@ var stateColumns = []report.Column{
 	{Key: "meaning", Title: "MEANING", Unit: report.UnitText, About: "meaning of the status"},
 }
 
-// stateTable returns a table with one row per status and reason.
-func (sc *scan) stateTable() report.Table {
-	groups := sc.countGroups(func(s stackState) (stackGroup, bool) {
-		return stackGroup{sc.statuses.List[s.status], sc.reason(s)}, true
+// statusTable returns a table with one row per status and reason.
+func (sc *scan) statusTable() report.Table {
+	groups := sc.countGroups(func(s stackWithStatus) (stackGroup, bool) {
+		return stackGroup{sc.statuses.List[s.status], sc.truncationReason(s)}, true
 	})
 	table := report.Table{
 		Name:      "states",
 		Title:     "calls by status of their stack",
-		Columns:   slices.Clone(stateColumns),
+		Columns:   slices.Clone(statusColumns),
 		Secondary: true,
 	}
-	if sc.callsWith(format.StackTruncated) == 0 {
+	if sc.countCallsWithStatus(format.StackTruncated) == 0 {
 		report.HideTitle(table.Columns, "reason")
 	}
 	rank := func(status string) int { // statuses of later versions come last
-		if i := slices.Index(States, status); i >= 0 {
+		if i := slices.Index(StackStatuses, status); i >= 0 {
 			return i
 		}
-		return len(States)
+		return len(StackStatuses)
 	}
 	keys := slices.SortedFunc(maps.Keys(groups), func(a, b stackGroup) int {
 		return cmp.Or(cmp.Compare(rank(a.first), rank(b.first)), cmp.Compare(groups[b].calls, groups[a].calls),
@@ -59,20 +59,20 @@ func (sc *scan) stateTable() report.Table {
 			"calls":     n.calls,
 			"share_pct": units.Percent(n.calls, sc.all),
 			"stacks":    n.stacks,
-			"meaning":   stateMeaning(k.first, k.second),
+			"meaning":   statusMeaning(k.first, k.second),
 		})
 	}
 	return table
 }
 
-// States are the statuses of stacks, in the order of the table.
-var States = []string{
+// StackStatuses are the statuses of stacks, in the order of the table.
+var StackStatuses = []string{
 	format.StackComplete, format.StackInferred, format.StackTruncated,
 	format.StackFramePointer, format.StackParent, format.StackNone,
 }
 
-// stateMeaning explains a status of stacks, and the reason of a truncated one.
-func stateMeaning(status, reason string) string {
+// statusMeaning explains a status of stacks, and the reason of a truncated one.
+func statusMeaning(status, reason string) string {
 	switch status {
 	case format.StackComplete:
 		return "unwound to the start of the thread"

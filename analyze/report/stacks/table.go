@@ -53,27 +53,27 @@ var totalColumns = []report.Column{
 	{Key: "none_calls", Title: "without stack", Unit: report.UnitCount, About: "calls without a stack"},
 }
 
-// totals returns the totals of the report.
-func (sc *scan) totals() []report.Fact {
+// computeTotals returns the totals of the report.
+func (sc *scan) computeTotals() []report.Fact {
 	distinct := make(map[int32]bool)
 	for state := range sc.counts {
 		if state.stack != 0 {
 			distinct[state.stack] = true
 		}
 	}
-	return report.Facts(totalColumns, report.Values{
+	return report.NewFacts(totalColumns, report.Values{
 		"calls":               sc.all,
 		"stacks":              int64(len(distinct)),
-		"complete_calls":      sc.callsWith(format.StackComplete),
-		"inferred_calls":      sc.callsWith(format.StackInferred),
-		"truncated_calls":     sc.callsWith(format.StackTruncated),
-		"frame_pointer_calls": sc.callsWith(format.StackFramePointer),
-		"parent_calls":        sc.callsWith(format.StackParent),
-		"none_calls":          sc.callsWith(format.StackNone),
+		"complete_calls":      sc.countCallsWithStatus(format.StackComplete),
+		"inferred_calls":      sc.countCallsWithStatus(format.StackInferred),
+		"truncated_calls":     sc.countCallsWithStatus(format.StackTruncated),
+		"frame_pointer_calls": sc.countCallsWithStatus(format.StackFramePointer),
+		"parent_calls":        sc.countCallsWithStatus(format.StackParent),
+		"none_calls":          sc.countCallsWithStatus(format.StackNone),
 	})
 }
 
-// stackColumns are the columns of scan.table.
+// stackColumns are the columns of scan.stackTable.
 var stackColumns = []report.Column{
 	{
 		Key: "calls", Title: "CALLS", Unit: report.UnitCount,
@@ -119,8 +119,8 @@ var stackColumns = []report.Column{
 	},
 }
 
-// table returns a table with one row per stack, with its frames.
-func (sc *scan) table(opt *query.Options) (report.Table, error) {
+// stackTable returns a table with one row per stack, with its frames.
+func (sc *scan) stackTable(opt *query.Options) (report.Table, error) {
 	counts := sc.countStacks()
 	table := report.Table{
 		Name: "stacks", Title: "stacks by calls", Columns: slices.Clone(stackColumns),
@@ -128,7 +128,7 @@ func (sc *scan) table(opt *query.Options) (report.Table, error) {
 	}
 	var inferred, truncated bool
 	for _, id := range slices.Sorted(maps.Keys(counts)) {
-		sc.addRow(&table, id, counts[id])
+		sc.addStackRow(&table, id, counts[id])
 		inferred = inferred || counts[id].inferred > 0
 		truncated = truncated || sc.T.Stacks.About[id].Reason != ""
 	}
@@ -139,16 +139,16 @@ func (sc *scan) table(opt *query.Options) (report.Table, error) {
 		report.HideTitle(table.Columns, "reason")
 	}
 	table.Sort("calls")
-	processes.AddRanks(sc.T, &table)
-	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
+	processes.AddRankColumn(sc.T, &table)
+	if err := table.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return table, err
 	}
-	frames.Fill(sc.T, &table, opt)
+	frames.FillRowStacks(sc.T, &table, opt)
 	return table, nil
 }
 
-// addRow adds the row of stack id.
-func (sc *scan) addRow(table *report.Table, id int32, c *stackCount) {
+// addStackRow adds the row of stack id.
+func (sc *scan) addStackRow(table *report.Table, id int32, c *stackCount) {
 	values := report.Values{
 		"calls":          c.calls,
 		"share_pct":      units.Percent(c.calls, sc.all),
@@ -172,15 +172,15 @@ func (sc *scan) addRow(table *report.Table, id int32, c *stackCount) {
 		}
 		values["site"] = sc.T.SiteOfStack(id)
 		if about.Reason != "" {
-			evidence = "truncated: " + stateMeaning(format.StackTruncated, about.Reason)
+			evidence = "truncated: " + statusMeaning(format.StackTruncated, about.Reason)
 		}
 	}
 	row := table.Add(values)
 	row.StackID, row.Evidence = id, evidence
 }
 
-// endColumns are the columns of scan.endTable.
-var endColumns = []report.Column{
+// truncationColumns are the columns of scan.truncationTable.
+var truncationColumns = []report.Column{
 	{
 		Key: "calls", Title: "CALLS", Unit: report.UnitCount,
 		About: "number of calls in the window whose stack ends in this module",
@@ -197,17 +197,17 @@ var endColumns = []report.Column{
 	},
 }
 
-// endRows is the maximum number of rows of scan.endTable.
-const endRows = 5
+// maxTruncationRows is the maximum number of rows of scan.truncationTable.
+const maxTruncationRows = 5
 
-// endTable returns a table with one row per module and reason of truncated stacks.
-func (sc *scan) endTable() report.Table {
-	groups := sc.countGroups(func(s stackState) (stackGroup, bool) {
-		reason := sc.reason(s)
-		return stackGroup{lastModule(&sc.T.Stacks, s.stack), reason}, reason != ""
+// truncationTable returns a table with one row per module and reason of truncated stacks.
+func (sc *scan) truncationTable() report.Table {
+	groups := sc.countGroups(func(s stackWithStatus) (stackGroup, bool) {
+		reason := sc.truncationReason(s)
+		return stackGroup{outermostModule(&sc.T.Stacks, s.stack), reason}, reason != ""
 	})
 	table := report.Table{
-		Name: "truncated_in", Title: "where truncated stacks end", Columns: endColumns, Secondary: true,
+		Name: "truncated_in", Title: "where truncated stacks end", Columns: truncationColumns, Secondary: true,
 	}
 	keys := slices.SortedFunc(maps.Keys(groups), func(a, b stackGroup) int {
 		return cmp.Or(
@@ -217,14 +217,14 @@ func (sc *scan) endTable() report.Table {
 		)
 	})
 	for i, k := range keys {
-		if i == endRows {
-			table.OmittedRows = len(keys) - endRows
+		if i == maxTruncationRows {
+			table.OmittedRows = len(keys) - maxTruncationRows
 			break
 		}
 		n := groups[k]
 		table.Add(report.Values{
 			"calls":     n.calls,
-			"share_pct": units.Percent(n.calls, sc.callsWith(format.StackTruncated)),
+			"share_pct": units.Percent(n.calls, sc.countCallsWithStatus(format.StackTruncated)),
 			"stacks":    n.stacks,
 			"reason":    k.second,
 			"module":    k.first,

@@ -10,15 +10,15 @@ import (
 )
 
 // Run reports the launches, copies and memsets of each stream, the threads that use it, and streams
-// that keep work from overlapping. It returns a *quality.ClassError if the recording lacks
+// that keep work from overlapping. It returns a *quality.MissingClassError if the recording lacks
 // necessary classes of calls, and a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.NewView()
-	if err := quality.Check(t, "streams", Needs); err != nil {
+	if err := quality.CheckClasses(t, "streams", NeededCallClasses); err != nil {
 		return nil, err
 	}
-	sc := newScan(calls.NewCallReader(t, &opt.Filter, kinds...))
-	counts, err := calls.CountReplayWhile(t, func() error { return sc.EachCall(sc.add) })
+	sc := newScan(calls.NewCallReader(t, &opt.Filter, scannedCallKinds...))
+	counts, err := calls.CountReplayWhile(t, func() error { return sc.EachCall(sc.addCall) })
 	if err != nil {
 		return nil, err
 	}
@@ -34,14 +34,14 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		r.NoMatch = sc.Seen.ExplainNoMatch(&opt.Filter)
 	}
 	findings := sc.findOverlapLimits()
-	r.Facts, r.Totals = facts(findings), sc.totals(findings)
-	table := sc.table(findings)
-	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
+	r.Facts, r.Totals = computeFacts(findings), sc.computeTotals(findings)
+	table := sc.streamTable(findings)
+	if err := table.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
 	r.Tables = []report.Table{table}
 	return r, nil
 }
 
-// kinds are the call kinds that the scan reads. The first three are stream work.
-var kinds = []string{format.KindLaunch, format.KindMemcpy, format.KindMemset, format.KindSync}
+// scannedCallKinds are the call kinds that the scan reads. The first three are stream work.
+var scannedCallKinds = []string{format.KindLaunch, format.KindMemcpy, format.KindMemset, format.KindSync}

@@ -15,21 +15,21 @@ var factColumns = []report.Column{
 	},
 }
 
-// facts returns the meaning of the findings as one sentence.
-func facts(findings map[stream]finding) []report.Fact {
-	count := make(map[finding]int)
+// computeFacts returns the meaning of the findings as one sentence.
+func computeFacts(findings map[streamKey]overlapFinding) []report.Fact {
+	count := make(map[overlapFinding]int)
 	for _, f := range findings {
 		count[f]++
 	}
 	result := ""
 	switch {
-	case count[findingLegacy] > 0:
+	case count[findingLegacyDefault] > 0:
 		result = "the legacy default stream and other streams have work: they wait for each other, unless the others " +
 			"were created with CU_STREAM_NON_BLOCKING, as PyTorch does"
-	case count[findingOnly] > 0:
+	case count[findingOnlyStream] > 0:
 		result = "only one stream of a process has work, so its operations run one after the other"
 	}
-	return report.Facts(factColumns, report.Values{"result": result})
+	return report.NewFacts(factColumns, report.Values{"result": result})
 }
 
 // totalColumns are the totals of the report.
@@ -46,26 +46,26 @@ var totalColumns = []report.Column{
 	{Key: "only_one", Title: "only one", Unit: report.UnitCount, About: "rows with the finding 'only one'"},
 }
 
-// totals returns the totals of the report.
-func (sc *scan) totals(findings map[stream]finding) []report.Fact {
-	count := make(map[finding]int64)
+// computeTotals returns the totals of the report.
+func (sc *scan) computeTotals(findings map[streamKey]overlapFinding) []report.Fact {
+	count := make(map[overlapFinding]int64)
 	for _, f := range findings {
 		count[f]++
 	}
 	var operations int64
 	for _, w := range sc.streams {
-		operations += w.operations()
+		operations += w.operationCount()
 	}
-	return report.Facts(totalColumns, report.Values{
+	return report.NewFacts(totalColumns, report.Values{
 		"streams":     int64(len(sc.streams)),
 		"operations":  operations,
-		"may_hold_up": count[findingLegacy],
-		"only_one":    count[findingOnly],
+		"may_hold_up": count[findingLegacyDefault],
+		"only_one":    count[findingOnlyStream],
 	})
 }
 
-// columns are the columns of scan.table.
-var columns = []report.Column{
+// streamColumns are the columns of scan.streamTable.
+var streamColumns = []report.Column{
 	{
 		Key: "operations", Title: "OPERATIONS", Unit: report.UnitCount,
 		About: "launches, copies and memsets in the window that neither failed nor were captured",
@@ -113,19 +113,19 @@ var columns = []report.Column{
 	},
 }
 
-// table returns a table with one row per stream.
-func (sc *scan) table(findings map[stream]finding) report.Table {
+// streamTable returns a table with one row per stream.
+func (sc *scan) streamTable(findings map[streamKey]overlapFinding) report.Table {
 	table := report.Table{
 		Name:      "streams",
-		Columns:   columns,
+		Columns:   streamColumns,
 		HideFirst: []string{"captured", "fills", "copied_bytes", "waits"},
 		Keys:      []string{"device", "stream"},
 	}
-	start, ofDevice := sc.T.RecordingWindow().FromNs, sc.operationsOfDevices()
+	start, ofDevice := sc.T.RecordingWindow().FromNs, sc.sumOperationsByDevice()
 	for key, w := range sc.streams {
 		table.Add(report.Values{
-			"operations":     w.operations(),
-			"operations_pct": units.Percent(w.operations(), ofDevice[key.deviceOf()]),
+			"operations":     w.operationCount(),
+			"operations_pct": units.Percent(w.operationCount(), ofDevice[key.deviceOf()]),
 			"launches":       w.launches,
 			"copies":         w.copies,
 			"copied_bytes":   w.copiedBytes,
@@ -143,16 +143,16 @@ func (sc *scan) table(findings map[stream]finding) report.Table {
 		})
 	}
 	table.Sort("operations", "-pid", "device", "stream")
-	processes.AddRanks(sc.T, &table)
+	processes.AddRankColumn(sc.T, &table)
 	return table
 }
 
 // streamLabel returns the name of a stream as users know it.
 func streamLabel(handle int64) string {
 	switch handle {
-	case streamLegacy:
+	case legacyStreamHandle:
 		return "legacy default"
-	case streamPerThread:
+	case perThreadStreamHandle:
 		return "default of each thread"
 	}
 	return query.StreamName(handle)

@@ -24,7 +24,10 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	}
 	levels := memory.NewLevelScan(t, &opt.Filter)
 	allocators := allocator.NewTotalsScan(t, &opt.Filter, s.Leaks.Window)
-	if err := s.ReadRecording(func(c *livemem.Change) { levels.Consume(c) }, allocators.Watch); err != nil {
+	if err := s.ReadRecording(
+		func(c *livemem.Change) { levels.OnDriverChange(c) },
+		allocators.OnAllocatorChange,
+	); err != nil {
 		return nil, err
 	}
 	checked := rules.SelectCheckable(t, rules.AllRules())
@@ -47,7 +50,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		&functions: limitTableRows(opt.Top),
 		&kernels:   limitTableRows(opt.Top),
 	} {
-		if err := table.Arrange("", top); err != nil {
+		if err := table.SortAndCut("", top); err != nil {
 			return nil, err
 		}
 	}
@@ -61,8 +64,8 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		functions,
 		kernels,
 	}
-	processTable := processes.NewTable(t, &opt.Filter)
-	if err := processTable.Arrange("", limitTableRows(opt.Top)); err != nil {
+	processTable := processes.NewProcessTable(t, &opt.Filter)
+	if err := processTable.SortAndCut("", limitTableRows(opt.Top)); err != nil {
 		return nil, err
 	}
 	if len(processTable.Rows) > 0 {

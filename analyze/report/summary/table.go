@@ -138,7 +138,7 @@ func newRecordingFacts(
 	if len(hits) == 0 {
 		result = fmt.Sprintf("none fired (%d checked)", rulesChecked)
 	}
-	return report.Facts(recordingFactColumns, report.Values{
+	return report.NewFacts(recordingFactColumns, report.Values{
 		"processes":         strings.Join(processes, ", "),
 		"devices":           strings.Join(devices, ", "),
 		"host":              m.Host,
@@ -214,7 +214,7 @@ func newFindingTable(t *timeline.Timeline, r *report.Report, hits []rules.Hit) r
 		})
 	}
 	number := func(name string) int64 {
-		v, _, _ := r.Number(name)
+		v, _, _ := r.FindNumber(name)
 		return int64(v)
 	}
 	if n := number("out_of_memory"); n > 0 && !found(&rules.OutOfMemoryRule) {
@@ -233,7 +233,7 @@ func newFindingTable(t *timeline.Timeline, r *report.Report, hits []rules.Hit) r
 }
 
 // callColumns are the columns of the table of calls. If launches were sampled, newCallTable adds
-// the column report.EstimatedCalls.
+// the column report.EstimatedCallsColumn.
 var callColumns = []report.Column{
 	{Key: "name", Title: "CALL", Unit: report.UnitText, About: "function of the CUDA driver API"},
 	{
@@ -268,7 +268,7 @@ func newCallTable(u *calls.CallCounter) report.Table {
 		HideFirst: []string{"host_max_ns", "timed"},
 	}
 	if u.Weights != nil {
-		table.Columns = report.InsertAfter(table.Columns, "calls", report.EstimatedCalls)
+		table.Columns = report.InsertColumnAfter(table.Columns, "calls", report.EstimatedCallsColumn)
 	}
 	hasUntimed := false
 	for n, s := range u.Calls {
@@ -283,7 +283,7 @@ func newCallTable(u *calls.CallCounter) report.Table {
 			"host_max_ns": s.MaxNs,
 		}
 		if u.Weights != nil {
-			values[report.EstimatedCalls.Key] = sampling.RoundToLaunches(s.Scaled)
+			values[report.EstimatedCallsColumn.Key] = sampling.RoundToLaunches(s.Scaled)
 		}
 		table.Add(values)
 		hasUntimed = hasUntimed || s.Timed+s.Open < s.Calls
@@ -296,7 +296,7 @@ func newCallTable(u *calls.CallCounter) report.Table {
 }
 
 // kernelColumns are the columns of the table of kernels. If launches were sampled, newKernelTable
-// adds the column report.EstimatedLaunches.
+// adds the column report.EstimatedLaunchesColumn.
 var kernelColumns = []report.Column{
 	{
 		Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount,
@@ -325,7 +325,7 @@ var kernelColumns = []report.Column{
 func newKernelTable(u *calls.CallCounter) report.Table {
 	table := report.Table{Name: "kernels", Title: "kernels by launches", Columns: slices.Clone(kernelColumns)}
 	if u.Weights != nil {
-		table.Columns = report.InsertAfter(table.Columns, "launches", report.EstimatedLaunches)
+		table.Columns = report.InsertColumnAfter(table.Columns, "launches", report.EstimatedLaunchesColumn)
 	}
 	short := calls.ShortenKernelNames(u.Kernels)
 	hasCaptured := false
@@ -339,7 +339,7 @@ func newKernelTable(u *calls.CallCounter) report.Table {
 			"kernel":       name,
 		}
 		if u.Weights != nil {
-			values[report.EstimatedLaunches.Key] = sampling.RoundToLaunches(s.Scaled) - s.Captured
+			values[report.EstimatedLaunchesColumn.Key] = sampling.RoundToLaunches(s.Scaled) - s.Captured
 		}
 		table.Add(values)
 		hasCaptured = hasCaptured || s.Captured > 0

@@ -13,29 +13,29 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// A loop is at least LoopWaits waits of one thread at one call site within loopNs.
+// A loop is at least MinLoopWaits waits of one thread at one call site within loopWindowNs.
 const (
-	LoopWaits = 20
-	loopNs    = int64(1e9)
+	MinLoopWaits = 20
+	loopWindowNs = int64(1e9)
 )
 
 // Scan collects statistics of the time that threads wait for the GPU, in one pass over the
 // synchronization calls. It is not safe for concurrent use.
 type Scan struct {
 	*calls.CallReader
-	Groups     map[callSite]*siteWaits
-	loops      map[loopKey]*calls.BurstDetector
+	Groups     map[waitSite]*siteWaits
+	loops      map[waitLoopKey]*calls.BurstDetector
 	Threads    map[origin.Thread]*threadWaits
 	longest    []calls.Call // heap of the longest waits, shortest first
 	maxLongest int          // maximum length of longest
 }
 
-// callSite is a driver function and its call site, both as indexes of Names.
-type callSite struct{ Name, Site int32 }
+// waitSite is a driver function and its call site, both as indexes of Names.
+type waitSite struct{ Name, Site int32 }
 
-// loopKey identifies the waits that may form a loop.
-type loopKey struct {
-	callSite
+// waitLoopKey identifies the waits that may form a loop.
+type waitLoopKey struct {
+	waitSite
 	thread origin.Thread
 }
 
@@ -64,20 +64,21 @@ func (w *threadWaits) spanNs() int64 { return max(0, w.lastNs-w.firstNs) }
 // NewScan returns a Scan of the calls of r. It keeps the keep longest waits for the table of them.
 func NewScan(r *calls.CallReader, keep int) *Scan {
 	return &Scan{
-		CallReader:     r,
-		Groups:     make(map[callSite]*siteWaits),
-		loops:      make(map[loopKey]*calls.BurstDetector),
+		CallReader: r,
+		Groups:     make(map[waitSite]*siteWaits),
+		loops:      make(map[waitLoopKey]*calls.BurstDetector),
 		Threads:    make(map[origin.Thread]*threadWaits),
 		maxLongest: keep,
 	}
 }
 
-// Add adds a wait to the statistics. It skips queries such as cuEventQuery. It always returns nil.
-func (sc *Scan) Add(c *calls.Call) error {
+// AddWait adds a wait to the statistics. It skips queries such as cuEventQuery. It always returns
+// nil.
+func (sc *Scan) AddWait(c *calls.Call) error {
 	if strings.Contains(sc.Names.List[c.Name], "Query") {
 		return nil
 	}
-	key := callSite{c.Name, c.Site}
+	key := waitSite{c.Name, c.Site}
 	s := sc.Groups[key]
 	if s == nil {
 		s = &siteWaits{Threads: make(map[origin.Thread]bool), FirstNs: c.StartNs, Stack: c.Stack}
@@ -95,11 +96,11 @@ func (sc *Scan) Add(c *calls.Call) error {
 	if c.Nested {
 		s.nested++
 	}
-	loop := loopKey{key, c.Thread()}
+	loop := waitLoopKey{key, c.Thread()}
 	if sc.loops[loop] == nil {
 		sc.loops[loop] = new(calls.BurstDetector)
 	}
-	joined, began := sc.loops[loop].AddEvent(c.StartNs, LoopWaits, loopNs)
+	joined, began := sc.loops[loop].AddEvent(c.StartNs, MinLoopWaits, loopWindowNs)
 	s.LoopWaits += joined
 	if began {
 		s.loops++
@@ -110,7 +111,7 @@ func (sc *Scan) Add(c *calls.Call) error {
 		}
 		return nil
 	}
-	th.cover(c, sc.Window)
+	th.addWaitTime(c, sc.Window)
 	if c.Flags&format.FlagOpen != 0 {
 		s.open++
 		s.openNs = units.EndOfRange(s.openNs, c.EndNs-c.StartNs)
@@ -120,30 +121,30 @@ func (sc *Scan) Add(c *calls.Call) error {
 			s.errors++
 		}
 	}
-	sc.keepLongest(c)
+	sc.keepLongestWait(c)
 	return nil
 }
 
-// cover adds the part of a wait that is in the window and in no earlier wait of the thread.
-func (w *threadWaits) cover(c *calls.Call, window query.Window) {
+// addWaitTime adds the part of a wait that is in the window and in no earlier wait of the thread.
+func (w *threadWaits) addWaitTime(c *calls.Call, window query.Window) {
 	end := min(c.EndNs, window.ToNs)
 	w.WaitNs += max(0, end-max(c.StartNs, w.untilNs))
 	w.untilNs = max(w.untilNs, end)
 }
 
-// keepLongest keeps a wait if it is one of the longest.
-func (sc *Scan) keepLongest(c *calls.Call) {
-	shorter := func(a, b calls.Call) bool { return compareDuration(&b, &a) < 0 }
+// keepLongestWait keeps a wait if it is one of the longest.
+func (sc *Scan) keepLongestWait(c *calls.Call) {
+	shorter := func(a, b calls.Call) bool { return compareWaitDuration(&b, &a) < 0 }
 	if len(sc.longest) < sc.maxLongest {
 		sc.longest = stats.HeapPush(sc.longest, *c, shorter)
-	} else if compareDuration(c, &sc.longest[0]) < 0 {
+	} else if compareWaitDuration(c, &sc.longest[0]) < 0 {
 		sc.longest[0] = *c
 		stats.HeapFix(sc.longest, shorter)
 	}
 }
 
-// compareDuration compares calls by duration, longest first.
-func compareDuration(a, b *calls.Call) int {
+// compareWaitDuration compares calls by duration, longest first.
+func compareWaitDuration(a, b *calls.Call) int {
 	return cmp.Or(cmp.Compare(b.EndNs-b.StartNs, a.EndNs-a.StartNs),
 		cmp.Compare(a.StartNs, b.StartNs), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Tid, b.Tid))
 }

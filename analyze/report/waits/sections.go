@@ -8,19 +8,19 @@ import (
 // Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
-	{Title: "sync", Columns: callColumns},
+	{Title: "sync", Columns: waitColumns},
 	{Title: "threads", Columns: threadColumns},
-	{Title: "longest", Columns: longestColumns},
+	{Title: "longest", Columns: longestWaitColumns},
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of this report in the HTML page.
-var Page = report.Page{
+// HTMLSection is the section of this report in the HTML page.
+var HTMLSection = report.HTMLSection{
 	Title: "Waiting",
 	About: "CUDA calls in which threads waited for the GPU.",
 	Empty: "No thread waited for the GPU in the window.",
 	Kind:  format.KindSync,
 }
 
-// Needs are the classes of calls that the report needs.
-var Needs = []string{format.RecordSync}
+// NeededCallClasses are the classes of calls that the report needs.
+var NeededCallClasses = []string{format.RecordSync}

@@ -16,11 +16,11 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// longestWaits is the maximum number of rows of the table of longest waits without --top.
-const longestWaits = 1000
+// maxLongestWaits is the maximum number of rows of the table of longest waits without --top.
+const maxLongestWaits = 1000
 
-// longestStacks is the number of longest waits whose stack text output prints.
-const longestStacks = 3
+// maxPrintedWaitStacks is the number of longest waits whose stack text output prints.
+const maxPrintedWaitStacks = 3
 
 // factColumns are the facts of the report.
 var factColumns = []report.Column{
@@ -54,8 +54,8 @@ var totalColumns = []report.Column{
 	{Key: "errors", Title: "errors", Unit: report.UnitCount, About: "waits that returned an error"},
 }
 
-// totals returns the totals of the report.
-func (sc *Scan) totals() []report.Fact {
+// computeTotals returns the totals of the report.
+func (sc *Scan) computeTotals() []report.Fact {
 	var sum siteWaits
 	for _, s := range sc.Groups {
 		sum.waits += s.waits
@@ -72,7 +72,7 @@ func (sc *Scan) totals() []report.Fact {
 			highest = report.MaxCell(highest, units.Percent(th.WaitNs, span))
 		}
 	}
-	return report.Facts(totalColumns, report.Values{
+	return report.NewFacts(totalColumns, report.Values{
 		"waits":              sum.waits,
 		"wait_sum_ns":        sum.Took.SumNs,
 		"wait_union_pct_max": highest,
@@ -84,8 +84,8 @@ func (sc *Scan) totals() []report.Fact {
 	})
 }
 
-// callColumns are the columns of Scan.table.
-var callColumns = []report.Column{
+// waitColumns are the columns of Scan.waitTable.
+var waitColumns = []report.Column{
 	{
 		Key: "wait_sum_ns", Title: "WAITED", Unit: report.UnitNs,
 		About: "sum of the durations of returned waits, over all threads",
@@ -135,16 +135,16 @@ var callColumns = []report.Column{
 	},
 }
 
-// table returns a table with one row per driver function and call site.
-func (sc *Scan) table() report.Table {
+// waitTable returns a table with one row per driver function and call site.
+func (sc *Scan) waitTable() report.Table {
 	table := report.Table{
-		Name: "sync", Title: "waits by function and call site", Columns: slices.Clone(callColumns),
+		Name: "sync", Title: "waits by function and call site", Columns: slices.Clone(waitColumns),
 		HideFirst: []string{"p95_ns", "threads_pct", "waits_for", "avg_ns"},
 	}
 	var open, errors int64
 	for key, s := range sc.Groups {
 		open, errors = open+s.open, errors+s.errors
-		sc.addRow(&table, key, s)
+		sc.addWaitRow(&table, key, s)
 	}
 	for name, n := range map[string]int64{"open_waits": open, "errors": errors} {
 		if n == 0 {
@@ -155,8 +155,8 @@ func (sc *Scan) table() report.Table {
 	return table
 }
 
-// addRow adds the row of one function and call site.
-func (sc *Scan) addRow(table *report.Table, key callSite, s *siteWaits) {
+// addWaitRow adds the row of one function and call site.
+func (sc *Scan) addWaitRow(table *report.Table, key waitSite, s *siteWaits) {
 	var span int64
 	for th := range s.Threads {
 		span = units.EndOfRange(span, sc.Threads[th].spanNs())
@@ -178,7 +178,7 @@ func (sc *Scan) addRow(table *report.Table, key callSite, s *siteWaits) {
 		"open_ns":      s.openNs,
 		"errors":       s.errors,
 		"nested_waits": s.nested,
-		"waits_for":    waitsFor(name),
+		"waits_for":    waitTargetKind(name),
 		"name":         name,
 		"site":         sc.Names.List[key.Site],
 	})
@@ -226,12 +226,12 @@ func (sc *Scan) threadTable() report.Table {
 			"thread":     sc.T.ThreadLabel(key),
 		})
 	}
-	processes.AddRanks(sc.T, &table)
+	processes.AddRankColumn(sc.T, &table)
 	return table
 }
 
-// longestColumns are the columns of Scan.longestTable.
-var longestColumns = []report.Column{
+// longestWaitColumns are the columns of Scan.longestWaitTable.
+var longestWaitColumns = []report.Column{
 	{
 		Key: "dur_ns", Title: "WAITED", Unit: report.UnitNs,
 		About: "duration of the wait; for an open wait until the end of the recording",
@@ -250,16 +250,16 @@ var longestColumns = []report.Column{
 	},
 }
 
-// longestTable returns a table with the longest waits.
-func (sc *Scan) longestTable() report.Table {
+// longestWaitTable returns a table with the longest waits.
+func (sc *Scan) longestWaitTable() report.Table {
 	table := report.Table{
 		Name:      "longest",
 		Title:     "longest waits",
-		Columns:   longestColumns,
+		Columns:   longestWaitColumns,
 		Secondary: true,
 		HideFirst: []string{"thread", "waited_for"},
 	}
-	slices.SortFunc(sc.longest, func(a, b calls.Call) int { return compareDuration(&a, &b) })
+	slices.SortFunc(sc.longest, func(a, b calls.Call) int { return compareWaitDuration(&a, &b) })
 	start := sc.T.RecordingWindow().FromNs
 	for i := range sc.longest {
 		c := &sc.longest[i]
@@ -273,17 +273,17 @@ func (sc *Scan) longestTable() report.Table {
 			"at_ns":      c.StartNs - start,
 			"state":      state,
 			"name":       name,
-			"waited_for": sc.targetName(c, waitsFor(name)),
+			"waited_for": sc.waitTargetName(c, waitTargetKind(name)),
 			"thread":     sc.T.ThreadLabel(c.Thread()),
 			"site":       sc.Names.List[c.Site],
 		})
-		row.StackID, row.Brief = c.Stack, i >= longestStacks
+		row.StackID, row.Brief = c.Stack, i >= maxPrintedWaitStacks
 	}
 	return table
 }
 
-// waitsFor returns the kind of object that a driver function waits for.
-func waitsFor(name string) string {
+// waitTargetKind returns the kind of object that a driver function waits for.
+func waitTargetKind(name string) string {
 	switch {
 	case strings.HasPrefix(name, "cuStream"):
 		return "stream"
@@ -295,8 +295,9 @@ func waitsFor(name string) string {
 	return "other"
 }
 
-// targetName returns the name of the object that a call waited for. kind is the result of waitsFor.
-func (sc *Scan) targetName(c *calls.Call, kind string) string {
+// waitTargetName returns the name of the object that a call waited for. kind is the result of
+// waitTargetKind.
+func (sc *Scan) waitTargetName(c *calls.Call, kind string) string {
 	switch kind {
 	case "stream":
 		return "stream " + query.StreamName(c.Stream)

@@ -14,15 +14,15 @@ import (
 
 // Run reports the call sites where threads wait for the GPU, the duration of the waits, and the
 // objects that they wait for. Queries (cuStreamQuery, cuEventQuery) are not waits. Run returns a
-// *quality.ClassError if the recording lacks necessary classes of calls, and a *report.SortError
-// for an unknown opt.Sort.
+// *quality.MissingClassError if the recording lacks necessary classes of calls, and a
+// *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.NewView()
-	if err := quality.Check(t, "sync", Needs); err != nil {
+	if err := quality.CheckClasses(t, "sync", NeededCallClasses); err != nil {
 		return nil, err
 	}
-	sc := NewScan(calls.NewCallReader(t, &opt.Filter, format.KindSync), cmp.Or(opt.Top, longestWaits))
-	counts, err := calls.CountReplayWhile(t, func() error { return sc.EachCall(sc.Add) })
+	sc := NewScan(calls.NewCallReader(t, &opt.Filter, format.KindSync), cmp.Or(opt.Top, maxLongestWaits))
+	counts, err := calls.CountReplayWhile(t, func() error { return sc.EachCall(sc.AddWait) })
 	if err != nil {
 		return nil, err
 	}
@@ -42,16 +42,16 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 			r.NoMatch = sc.Seen.ExplainNoMatch(&opt.Filter)
 		}
 	}
-	r.Facts, r.Totals = report.Facts(factColumns, report.Values{"result": result}), sc.totals()
-	table := sc.table()
-	if err := table.Arrange(opt.Sort, opt.Top); err != nil {
+	r.Facts, r.Totals = report.NewFacts(factColumns, report.Values{"result": result}), sc.computeTotals()
+	table := sc.waitTable()
+	if err := table.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	threads, longest := sc.threadTable(), sc.longestTable()
-	if err := threads.Arrange("", opt.Top); err != nil {
+	threads, longest := sc.threadTable(), sc.longestWaitTable()
+	if err := threads.SortAndCut("", opt.Top); err != nil {
 		return nil, err
 	}
-	frames.Fill(t, &longest, &opt)
+	frames.FillRowStacks(t, &longest, &opt)
 	r.Tables = []report.Table{table, threads, longest}
 	return r, nil
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// LaunchColumns are the columns of a table of launches before an error; see AddLaunches.
-var LaunchColumns = []report.Column{
+// LaunchBeforeColumns are the columns of a table of launches before an error; see
+// AddLaunchesBefore.
+var LaunchBeforeColumns = []report.Column{
 	{Key: "before", Title: "BEFORE", Unit: report.UnitText, About: "the error that followed the launch"},
 	{Key: "before_ns", Title: "TIME BEFORE", Unit: report.UnitNs, About: "time from the launch call to the error"},
 	{
@@ -29,9 +30,10 @@ var LaunchColumns = []report.Column{
 	},
 }
 
-// AddLaunches adds one row per launch before an error at atNs (Unix ns) to a table with the columns
-// LaunchColumns. before names the error. Text output prints only the stack of the first launch.
-func AddLaunches(t *timeline.Timeline, table *report.Table, before string, atNs int64, launches []fault.Launch) {
+// AddLaunchesBefore adds one row per launch before an error at atNs (Unix ns) to a table with the
+// columns LaunchBeforeColumns. before names the error. Text output prints only the stack of the
+// first launch.
+func AddLaunchesBefore(t *timeline.Timeline, table *report.Table, before string, atNs int64, launches []fault.Launch) {
 	from := t.RecordingWindow().FromNs
 	if len(launches) > 0 {
 		from = launches[0].StartNs

@@ -9,9 +9,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// Select returns the Xids that pass the filter and are in the window. It includes Xids from before
-// the recording unless the filter sets a start.
-func Select(t *timeline.Timeline, f *query.Filter, w query.Window) []facts.Xid {
+// SelectXids returns the Xids that pass the filter and are in the window. It includes Xids from
+// before the recording unless the filter sets a start.
+func SelectXids(t *timeline.Timeline, f *query.Filter, w query.Window) []facts.Xid {
 	var list []facts.Xid
 	for _, x := range t.Facts.Xids {
 		early := x.AtNs < w.FromNs && (f.FromNs != 0 || !x.Before)
@@ -24,23 +24,26 @@ func Select(t *timeline.Timeline, f *query.Filter, w query.Window) []facts.Xid {
 	return list
 }
 
-// noMatch returns the condition of the filter that no Xid meets.
-func noMatch(t *timeline.Timeline, f *query.Filter) *query.NoMatchError {
+// explainNoMatch returns the condition of the filter that no Xid meets.
+func explainNoMatch(t *timeline.Timeline, f *query.Filter) *query.NoMatchError {
 	pids, devices := make(map[int32]bool), make(map[int32]bool)
 	for _, x := range t.Facts.Xids {
 		pids[x.Pid], devices[x.Device] = true, true
 	}
-	return query.FirstNoMatchError(f.ExplainNoProcess(pids), query.NewNoMatchError("device", f.Devices, devices, query.FormatPid))
+	return query.FirstNoMatchError(
+		f.ExplainNoProcess(pids),
+		query.NewNoMatchError("device", f.Devices, devices, query.FormatPid),
+	)
 }
 
-// hasProcess reports whether an Xid names a process whose launches may be in the recording.
-func hasProcess(x *facts.Xid) bool { return x.Pid != 0 && !x.Before && !x.Sxid }
+// namesProcess reports whether an Xid names a process whose launches may be in the recording.
+func namesProcess(x *facts.Xid) bool { return x.Pid != 0 && !x.Before && !x.Sxid }
 
-// launchesBefore returns the launches before each Xid that names a process.
-func launchesBefore(t *timeline.Timeline, list []facts.Xid, f *query.Filter) ([][]fault.Launch, error) {
+// launchesBeforeXids returns the launches before each Xid that names a process.
+func launchesBeforeXids(t *timeline.Timeline, list []facts.Xid, f *query.Filter) ([][]fault.Launch, error) {
 	var moments []fault.ContextMoment
 	for i := range list {
-		if x := &list[i]; hasProcess(x) {
+		if x := &list[i]; namesProcess(x) {
 			moments = append(moments, fault.ContextMoment{AtNs: x.AtNs, Pid: x.Pid})
 		}
 	}

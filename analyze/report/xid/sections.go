@@ -7,13 +7,13 @@ import (
 // Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
-	{Title: "xids", Columns: columns},
-	{Title: "launches_before", Columns: LaunchColumns},
+	{Title: "xids", Columns: xidColumns},
+	{Title: "launches_before", Columns: LaunchBeforeColumns},
 	{Title: "totals", Columns: totalColumns},
 }
 
-// Page is the section of this report in the HTML page.
-var Page = report.Page{
+// HTMLSection is the section of this report in the HTML page.
+var HTMLSection = report.HTMLSection{
 	Title: "Xids",
 	About: "Errors that the NVIDIA driver reported (Xids), with the kernel launches before them.",
 	Empty: "The NVIDIA driver reported no error in the window. The notes below list times without monitoring.",

@@ -16,8 +16,8 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// columns are the columns of the table of Xids.
-var columns = []report.Column{
+// xidColumns are the columns of the table of Xids.
+var xidColumns = []report.Column{
 	{
 		Key: "at_ns", Title: "AT", Unit: report.UnitNs,
 		About: "time of the error, from the start of the recording; negative for earlier errors from the kernel log",
@@ -83,32 +83,32 @@ var totalColumns = []report.Column{
 	},
 }
 
-// newTable returns a table with one row per Xid.
-func newTable(t *timeline.Timeline, list []facts.Xid, faults []fault.GPUFault) report.Table {
+// newXidTable returns a table with one row per Xid.
+func newXidTable(t *timeline.Timeline, list []facts.Xid, faults []fault.GPUFault) report.Table {
 	table := report.Table{
 		Name:      "xids",
 		Title:     "errors reported by the driver",
-		Columns:   slices.Clone(columns),
+		Columns:   slices.Clone(xidColumns),
 		HideFirst: []string{"kind", "process", "error"},
 	}
 	hasSwitches := false
 	for i := range list {
-		addXid(t, &table, &list[i], faults)
+		addXidRow(t, &table, &list[i], faults)
 		hasSwitches = hasSwitches || list[i].Sxid
 	}
 	if !hasSwitches {
 		report.HideTitle(table.Columns, "kind")
 	}
-	processes.AddRanks(t, &table)
+	processes.AddRankColumn(t, &table)
 	return table
 }
 
-// addXid adds the row of one Xid.
-func addXid(t *timeline.Timeline, table *report.Table, x *facts.Xid, faults []fault.GPUFault) {
+// addXidRow adds the row of one Xid.
+func addXidRow(t *timeline.Timeline, table *report.Table, x *facts.Xid, faults []fault.GPUFault) {
 	e, inCatalogue := x.Describe()
-	pid, process, device := processOf(t, x)
+	pid, process, device := processAndDevice(t, x)
 	var failed, after any
-	if f := fault.FindFaultAfter(faults, x.Pid, x.AtNs); f != nil && hasProcess(x) {
+	if f := fault.FindFaultAfter(faults, x.Pid, x.AtNs); f != nil && namesProcess(x) {
 		failed, after = fmt.Sprintf("%s: %d %s", f.Name, f.Result, catalog.ResultName(f.Result)), f.EndNs-x.AtNs
 	}
 	known := int64(0)
@@ -152,8 +152,8 @@ func addXid(t *timeline.Timeline, table *report.Table, x *facts.Xid, faults []fa
 	}).Evidence = evidence
 }
 
-// processOf returns the process and the device of an Xid, with nil for unknown values.
-func processOf(t *timeline.Timeline, x *facts.Xid) (pid, process, device any) {
+// processAndDevice returns the process and the device of an Xid, with nil for unknown values.
+func processAndDevice(t *timeline.Timeline, x *facts.Xid) (pid, process, device any) {
 	if x.Pid != 0 {
 		pid = int64(x.Pid)
 	}
@@ -170,23 +170,24 @@ func processOf(t *timeline.Timeline, x *facts.Xid) (pid, process, device any) {
 	return pid, units.TextOrNil(name), device
 }
 
-// launchTable returns a table with one row per launch. launches is the result of launchesBefore.
+// launchTable returns a table with one row per launch. launches is the result of
+// launchesBeforeXids.
 func launchTable(t *timeline.Timeline, list []facts.Xid, launches [][]fault.Launch, opt *query.Options) report.Table {
 	table := report.Table{
 		Name: "launches_before", Title: "suspect launches before the Xids, " +
-			"the last first", Columns: LaunchColumns, Secondary: true, Keys: []string{},
+			"the last first", Columns: LaunchBeforeColumns, Secondary: true, Keys: []string{},
 		HideFirst: []string{"tid"},
 	}
 	for i := range list {
 		x := &list[i]
-		if !hasProcess(x) {
+		if !namesProcess(x) {
 			continue
 		}
 		before := fmt.Sprintf("Xid %d at %s", x.Code, units.FormatDuration(x.AtNs-t.RecordingWindow().FromNs))
-		AddLaunches(t, &table, before, x.AtNs, launches[0])
+		AddLaunchesBefore(t, &table, before, x.AtNs, launches[0])
 		launches = launches[1:]
 	}
-	frames.Fill(t, &table, opt)
+	frames.FillRowStacks(t, &table, opt)
 	return table
 }
 
@@ -196,11 +197,11 @@ func xidFacts(list []facts.Xid) []report.Fact {
 	if len(list) == 0 {
 		result = "no source of the recorder reported an Xid"
 	}
-	return report.Facts(factColumns, report.Values{"result": result})
+	return report.NewFacts(factColumns, report.Values{"result": result})
 }
 
-// totals returns the totals of the report.
-func totals(list []facts.Xid) []report.Fact {
+// computeTotals returns the totals of the report.
+func computeTotals(list []facts.Xid) []report.Fact {
 	var xids, sxids, before, hardware, unknown int64
 	for i := range list {
 		e, inCatalogue := list[i].Describe()
@@ -219,7 +220,7 @@ func totals(list []facts.Xid) []report.Fact {
 			hardware++
 		}
 	}
-	return report.Facts(totalColumns, report.Values{
+	return report.NewFacts(totalColumns, report.Values{
 		"xids":          xids,
 		"sxids":         sxids,
 		"xids_before":   before,

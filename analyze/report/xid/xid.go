@@ -27,20 +27,20 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		Quality: quality.OfRecording(t, counts),
 		Notes:   t.Facts.Notes,
 	}
-	list := Select(t, &opt.Filter, r.Window)
+	list := SelectXids(t, &opt.Filter, r.Window)
 	if len(list) == 0 && len(t.Facts.Xids) > 0 {
-		r.NoMatch = noMatch(t, &opt.Filter)
+		r.NoMatch = explainNoMatch(t, &opt.Filter)
 	}
-	table := newTable(t, list, faults)
-	if err := table.Arrange("", opt.Top); err != nil {
+	table := newXidTable(t, list, faults)
+	if err := table.SortAndCut("", opt.Top); err != nil {
 		return nil, err
 	}
 	shown := list[:len(table.Rows)]
-	launches, err := launchesBefore(t, shown, &opt.Filter)
+	launches, err := launchesBeforeXids(t, shown, &opt.Filter)
 	if err != nil {
 		return nil, err
 	}
-	r.Facts, r.Totals = xidFacts(list), totals(list)
+	r.Facts, r.Totals = xidFacts(list), computeTotals(list)
 	r.Tables = []report.Table{table, launchTable(t, shown, launches, &opt)}
 	return r, nil
 }

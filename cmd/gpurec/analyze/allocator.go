@@ -40,7 +40,7 @@ how often gpurec compared its values with the counters of the allocators.`,
 					}
 					a.Times = append(a.Times, ns)
 				}
-				return allocator.RunWith(t, a)
+				return allocator.RunWithOptions(t, a)
 			})
 		},
 	}
@@ -49,7 +49,7 @@ how often gpurec compared its values with the counters of the allocators.`,
 	f.addReport(flags)
 	flags.StringSliceVar(&times, "at", nil, "report these `TIMES`, separated by commas: offsets such as 12s, Unix "+
 		"ns, or RFC 3339")
-	flags.IntVar(&moments, "moments", allocator.DefaultMoments, "report `N` times at equal intervals")
+	flags.IntVar(&moments, "moments", allocator.DefaultMomentCount, "report `N` times at equal intervals")
 	f.opt.Top = 0 // show all rows: the table of moments is sorted by time
 	flags.Lookup("top").DefValue = "0"
 	return cmd

@@ -20,7 +20,7 @@ import (
 // analyze diff" sets the flag to make a report compare two recordings.
 type comparison struct {
 	path string // the earlier recording; "" for no comparison
-	per  diff.Per
+	per  diff.Divisor
 	sort string
 	top  int
 }
@@ -65,7 +65,7 @@ func (f *reportFlags) side(
 	opt query.Options,
 ) (*diff.Side, error) {
 	s, err := diff.NewSide(t, make, opt, f.before.per)
-	var noSteps *diff.NoStepsError
+	var noSteps *diff.NoStepLaunchError
 	if errors.As(err, &noSteps) {
 		return nil, message.Usagef("gpurec analyze summary "+path, "--per: %s: %w", path, err)
 	}
@@ -132,7 +132,7 @@ by steps. A step is one launch of the kernel that matches REGEX.`,
 		if c.top < 0 {
 			return message.Usagef("gpurec analyze diff --help", "--top must not be negative")
 		}
-		if c.per, err = diff.ParsePer(per); err != nil {
+		if c.per, err = diff.ParseDivisor(per); err != nil {
 			return message.Usagef("gpurec analyze diff --help", "--per: %w", err)
 		}
 		if err := forward(sub, given); err != nil {

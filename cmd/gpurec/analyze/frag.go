@@ -64,14 +64,14 @@ memory. frag does not count them.`,
 				if o.At, o.AtNs, err = f.moment(strings.Replace(at, "worst", "peak", 1), t); err != nil {
 					return nil, err
 				}
-				r, maps, err := frag.RunWith(t, o)
+				r, maps, err := frag.RunWithOptions(t, o)
 				if err != nil || svg.path == "" {
 					return r, err
 				}
 				written, err := svg.write(
 					"",
 					"",
-					func(w io.Writer) error { return frag.WriteMaps(w, maps, t.RecordingWindow().FromNs) },
+					func(w io.Writer) error { return frag.WriteMapsSVG(w, maps, t.RecordingWindow().FromNs) },
 				)
 				if err != nil {
 					return nil, err

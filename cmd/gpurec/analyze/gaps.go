@@ -32,7 +32,7 @@ whether the GPU was idle.`,
 				return message.Usagef(f.help(), "--min-gap %v: must be above 0", shortest)
 			}
 			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-				return gaps.RunWith(t, gaps.Options{Options: opt, MinGapNs: int64(shortest)})
+				return gaps.RunWithOptions(t, gaps.Options{Options: opt, MinGapNs: int64(shortest)})
 			})
 		},
 	}

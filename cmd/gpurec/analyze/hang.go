@@ -39,7 +39,7 @@ as "silent", with advice where to look next.`,
 				return message.Usagef(f.help(), "--long must be more than 0")
 			}
 			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-				return hang.RunWith(t, hang.Options{Options: opt, LongNs: int64(long)})
+				return hang.RunWithOptions(t, hang.Options{Options: opt, LongNs: int64(long)})
 			})
 		},
 	}
@@ -50,7 +50,7 @@ as "silent", with advice where to look next.`,
 	flags.DurationVar(
 		&long,
 		"long",
-		time.Duration(hang.DefaultLongNs),
+		time.Duration(hang.DefaultLongCallNs),
 		"minimum `TIME` without return or calls that counts as a hang",
 	)
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort threads by `COLUMN` (default: verdict, then start time)")

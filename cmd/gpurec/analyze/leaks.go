@@ -28,7 +28,7 @@ for LeakSanitizer. gpurec searches each pattern in the function, source file and
 of every stack frame. In a pattern, * matches any text, ^ the start and $ the end. Lines
 with # are comments.
 
-Keys of --group-by: ` + strings.Join(group.Names(), ", ") + `.`,
+Keys of --group-by: ` + strings.Join(group.GroupNames(), ", ") + `.`,
 		Example: `  gpurec analyze leaks run.parquet
   gpurec analyze leaks --suppressions known.supp --fail-on 'growing>0' run.parquet
   gpurec analyze leaks --group-by function --top 5
@@ -40,7 +40,7 @@ Keys of --group-by: ` + strings.Join(group.Names(), ", ") + `.`,
 	flags := cmd.Flags()
 	f.addFilter(flags)
 	f.addReport(flags)
-	groups := group.Names()
+	groups := group.GroupNames()
 	flags.StringVar(&f.opt.GroupBy, "group-by", groups[0], "one row per `KEY`, such as site or function")
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: verdict, then live bytes)")
 	f.addSuppressions(flags)

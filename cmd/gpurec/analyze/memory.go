@@ -42,7 +42,7 @@ unattributed memory.`,
 						return nil, message.Usagef(f.help(), "--at: %w", err)
 					}
 				}
-				return memory.RunWith(t, m)
+				return memory.RunWithOptions(t, m)
 			})
 		},
 	}

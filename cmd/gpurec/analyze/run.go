@@ -128,7 +128,7 @@ func (f *reportFlags) explainError(path string, err error) error {
 	var group *report.GroupError
 	var sort *report.SortError
 	var usage *message.UsageError
-	var class *quality.ClassError
+	var class *quality.MissingClassError
 	var hinted *message.HintedError // an error about the output file
 	switch {
 	case err == nil:
