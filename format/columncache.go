@@ -15,10 +15,10 @@ type ColumnCache struct {
 // them. Those methods ignore their dst argument. Err of the result reports only errors of reads
 // through it. The result is not safe for concurrent use, but g still is.
 func (c *ColumnCache) Wrap(g *Group) *Group {
-	c.int64s.invalidate()
-	c.int32s.invalidate()
-	c.float64s.invalidate()
-	c.strings.invalidate()
+	c.int64s.invalidateColumns()
+	c.int32s.invalidateColumns()
+	c.float64s.invalidateColumns()
+	c.strings.invalidateColumns()
 	return &Group{rows: g.rows, columns: g.columns, path: g.path, index: g.index, kinds: g.Kinds(), cache: c}
 }
 
@@ -31,14 +31,15 @@ type cachedColumn[V any] struct {
 	valid  bool // values are those of the current row group
 }
 
-func (k cachedColumns[V]) invalidate() {
+func (k cachedColumns[V]) invalidateColumns() {
 	for _, column := range k {
 		column.valid = false
 	}
 }
 
-// get returns a column. If the cache has no valid values, read decodes them into the old memory.
-func (k *cachedColumns[V]) get(name string, read func(V) V) V {
+// decodeOnce returns a column. If the cache has no valid values, read decodes them into the old
+// memory.
+func (k *cachedColumns[V]) decodeOnce(name string, read func(V) V) V {
 	column := (*k)[name]
 	if column == nil {
 		if *k == nil {

@@ -8,8 +8,8 @@ import (
 // Sizes of Parquet pages in bytes before compression: in recordings and segments with many rows,
 // and in segments with few rows.
 const (
-	pageBytes      = 256 << 10
-	smallPageBytes = 32 << 10
+	parquetPageBytes      = 256 << 10
+	smallParquetPageBytes = 32 << 10
 )
 
 // pageCodec is the Zstandard codec of parquet-go with a window of two pages. The library's own
@@ -19,11 +19,11 @@ type pageCodec struct {
 	encoder *zstd.Encoder
 }
 
-// compression is the codec of all writers. It is safe for concurrent use.
-var compression = newPageCodec()
+// parquetCompression is the codec of all writers. It is safe for concurrent use.
+var parquetCompression = newPageCodec()
 
 func newPageCodec() *pageCodec {
-	encoder, err := zstd.NewWriter(nil, zstd.WithWindowSize(2*pageBytes),
+	encoder, err := zstd.NewWriter(nil, zstd.WithWindowSize(2*parquetPageBytes),
 		zstd.WithEncoderConcurrency(2), zstd.WithZeroFrames(true), zstd.WithEncoderCRC(false))
 	if err != nil {
 		panic(err) // the options are constant

@@ -8,13 +8,13 @@ import (
 	"sync"
 )
 
-// maxPendingBytes bounds the data in memory that waits to be written to disk.
-const maxPendingBytes = 32 << 20
+// maxPendingWriteBytes bounds the data in memory that waits to be written to disk.
+const maxPendingWriteBytes = 32 << 20
 
-// disk changes files in the segment folder. Its goroutine runs jobs in the order of enqueue. A disk
-// that other programs keep busy, with a checkpoint for example, needs seconds for a write that
+// diskQueue changes files in the segment folder. Its goroutine runs jobs in the order of enqueue. A
+// disk that other programs keep busy, with a checkpoint for example, needs seconds for a write that
 // usually takes milliseconds. The goroutine lets the recorder read events meanwhile.
-type disk struct {
+type diskQueue struct {
 	// root is the open segment folder.
 	root  *os.Root
 	chown func(*os.File) error // gives a new file to the recording's owner
@@ -39,30 +39,30 @@ type diskFailure struct {
 	err  error
 }
 
-func newDisk(root *os.Root, chown func(*os.File) error) *disk {
-	d := &disk{root: root, chown: chown}
+func newDiskQueue(root *os.Root, chown func(*os.File) error) *diskQueue {
+	d := &diskQueue{root: root, chown: chown}
 	d.changed.L = &d.mu
 	return d
 }
 
 // enqueue runs do in the disk's goroutine after all earlier jobs. It blocks while more than
-// maxPendingBytes are queued.
-func (d *disk) enqueue(bytes int, do func()) {
+// maxPendingWriteBytes are queued.
+func (d *diskQueue) enqueue(bytes int, do func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for d.pending > 0 && d.pending+bytes > maxPendingBytes {
+	for d.pending > 0 && d.pending+bytes > maxPendingWriteBytes {
 		d.changed.Wait()
 	}
 	d.pending += bytes
 	d.jobs = append(d.jobs, diskJob{do, bytes})
 	if !d.running {
 		d.running = true
-		go d.run()
+		go d.runJobs()
 	}
 }
 
-// run runs jobs until none is left.
-func (d *disk) run() {
+// runJobs runs jobs until none is left.
+func (d *diskQueue) runJobs() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for len(d.jobs) > 0 {
@@ -78,8 +78,8 @@ func (d *disk) run() {
 	d.changed.Broadcast()
 }
 
-// wait blocks until all jobs have ended.
-func (d *disk) wait() {
+// waitForJobs blocks until all jobs have ended.
+func (d *diskQueue) waitForJobs() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for d.running {
@@ -87,15 +87,15 @@ func (d *disk) wait() {
 	}
 }
 
-// fail stores the error of a job for the next call of failures.
-func (d *disk) fail(f *asyncFile, err error) {
+// storeError stores the error of a job for the next call of failures.
+func (d *diskQueue) storeError(f *asyncFile, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failed = append(d.failed, diskFailure{f, err})
 }
 
-// failures returns the errors since the last call, and forgets them.
-func (d *disk) failures() []diskFailure {
+// takeFailures returns the errors since the last call, and forgets them.
+func (d *diskQueue) takeFailures() []diskFailure {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	failed := d.failed
@@ -103,17 +103,17 @@ func (d *disk) failures() []diskFailure {
 	return failed
 }
 
-// remove deletes a file of the segment folder. Only the disk's goroutine may call it.
-func (d *disk) remove(path string) {
+// removeFile deletes a file of the segment folder. Only the disk's goroutine may call it.
+func (d *diskQueue) removeFile(path string) {
 	if err := d.root.Remove(filepath.Base(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.fail(nil, err)
+		d.storeError(nil, err)
 	}
 }
 
 // asyncFile is a new file in the segment folder that the disk's goroutine writes. Its name ends in
-// unfinishedSuffix until it is complete. Readers ignore files with that suffix.
+// unfinishedFileSuffix until it is complete. Readers ignore files with that suffix.
 type asyncFile struct {
-	disk  *disk
+	disk  *diskQueue
 	name  string // final name in the segment folder
 	bytes int64  // size of the file: the sum of all calls of Write
 	next  []byte // the part of the file that is not queued for writing yet
@@ -125,24 +125,26 @@ type asyncFile struct {
 	onDisk bool // whether the complete file is on disk under its final name; guarded by disk.mu
 }
 
-// unfinishedSuffix ends the names of files that are being written.
-const unfinishedSuffix = ".tmp"
+// unfinishedFileSuffix ends the names of files that are being written.
+const unfinishedFileSuffix = ".tmp"
 
-// create returns a new file of the segment folder. The file appears on disk with the first write.
-func (d *disk) create(name string) *asyncFile { return &asyncFile{disk: d, name: name} }
+// createFile returns a new file of the segment folder. The file appears on disk with the first
+// write.
+func (d *diskQueue) createFile(name string) *asyncFile { return &asyncFile{disk: d, name: name} }
 
-// Write appends b to the file. It returns no error: disk.failures reports errors of writing.
+// Write appends b to the file. It returns no error: disk.takeFailures reports errors of writing.
 func (f *asyncFile) Write(b []byte) (int, error) {
 	f.next = append(f.next, b...)
 	f.bytes += int64(len(b))
-	if len(f.next) >= pageBytes {
-		f.submit(f.write)
+	if len(f.next) >= parquetPageBytes {
+		f.queueWrite(f.writeNow)
 	}
 	return len(b), nil
 }
 
-// submit queues a job that gets the data written since the last job. A failed job deletes the file.
-func (f *asyncFile) submit(do func([]byte) error) {
+// queueWrite queues a job that gets the data written since the last job. A failed job deletes the
+// file.
+func (f *asyncFile) queueWrite(do func([]byte) error) {
 	b := f.next
 	f.next = nil
 	f.disk.enqueue(len(b), func() {
@@ -150,17 +152,17 @@ func (f *asyncFile) submit(do func([]byte) error) {
 			return // already reported
 		}
 		if f.err = do(b); f.err != nil {
-			f.disk.fail(f, f.err)
-			f.remove()
+			f.disk.storeError(f, f.err)
+			f.removeUnfinished()
 		}
 	})
 }
 
-// write writes b to the temporary file, and creates the file first if necessary.
-func (f *asyncFile) write(b []byte) (err error) {
+// writeNow writes b to the temporary file, and creates the file first if necessary.
+func (f *asyncFile) writeNow(b []byte) (err error) {
 	if f.file == nil {
 		if f.file, err = f.disk.root.OpenFile(
-			f.name+unfinishedSuffix,
+			f.name+unfinishedFileSuffix,
 			os.O_CREATE|os.O_EXCL|os.O_WRONLY,
 			0o600,
 		); err != nil {
@@ -174,10 +176,10 @@ func (f *asyncFile) write(b []byte) (err error) {
 	return err
 }
 
-// finish queues a job that syncs the file to disk and gives it its final name.
-func (f *asyncFile) finish() {
-	f.submit(func(b []byte) error {
-		if err := f.write(b); err != nil {
+// queueFinish queues a job that syncs the file to disk and gives it its final name.
+func (f *asyncFile) queueFinish() {
+	f.queueWrite(func(b []byte) error {
+		if err := f.writeNow(b); err != nil {
 			return err
 		}
 		err := errors.Join(f.file.Sync(), f.file.Close())
@@ -185,7 +187,7 @@ func (f *asyncFile) finish() {
 		if err != nil {
 			return err
 		}
-		if err := f.disk.root.Rename(f.name+unfinishedSuffix, f.name); err != nil {
+		if err := f.disk.root.Rename(f.name+unfinishedFileSuffix, f.name); err != nil {
 			return err
 		}
 		f.disk.mu.Lock()
@@ -195,22 +197,22 @@ func (f *asyncFile) finish() {
 	})
 }
 
-// drop queues a job that deletes the unfinished file.
-func (f *asyncFile) drop() {
-	f.submit(func([]byte) error {
-		f.remove()
+// queueRemoval queues a job that deletes the unfinished file.
+func (f *asyncFile) queueRemoval() {
+	f.queueWrite(func([]byte) error {
+		f.removeUnfinished()
 		return nil
 	})
 }
 
-// remove closes and deletes the unfinished file. Errors do not matter: readers ignore unfinished
-// files.
-func (f *asyncFile) remove() {
+// removeUnfinished closes and deletes the unfinished file. Errors do not matter: readers ignore
+// unfinished files.
+func (f *asyncFile) removeUnfinished() {
 	if f.file != nil {
 		f.file.Close()
 		f.file = nil
 	}
-	_ = f.disk.root.Remove(f.name + unfinishedSuffix)
+	_ = f.disk.root.Remove(f.name + unfinishedFileSuffix)
 }
 
 // isOnDisk reports whether the complete file is on disk under its final name.

@@ -58,26 +58,26 @@ func TestPendingBytesAreBounded(t *testing.T) {
 	}
 	defer func() { _ = w.Abort() }()
 	resume := blockDisk(w)
-	file := w.disk.create("large")
+	file := w.disk.createFile("large")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for range 2 * maxPendingBytes / pageBytes {
-			_, _ = file.Write(make([]byte, pageBytes))
+		for range 2 * maxPendingWriteBytes / parquetPageBytes {
+			_, _ = file.Write(make([]byte, parquetPageBytes))
 		}
-		file.finish()
+		file.queueFinish()
 	}()
 	for full := false; !full; {
 		w.disk.mu.Lock()
-		if full = w.disk.pending+pageBytes > maxPendingBytes; w.disk.pending > maxPendingBytes {
+		if full = w.disk.pending+parquetPageBytes > maxPendingWriteBytes; w.disk.pending > maxPendingWriteBytes {
 			t.Errorf("%d bytes wait", w.disk.pending)
 		}
 		w.disk.mu.Unlock()
 	}
 	resume()
 	<-done
-	w.disk.wait()
-	if info, err := os.Stat(filepath.Join(w.Dir(), "large")); err != nil || info.Size() != 2*maxPendingBytes {
+	w.disk.waitForJobs()
+	if info, err := os.Stat(filepath.Join(w.Dir(), "large")); err != nil || info.Size() != 2*maxPendingWriteBytes {
 		t.Errorf("%v, %v", info, err)
 	}
 }
@@ -110,7 +110,7 @@ func TestDiskErrorLosesOnlyItsSegments(t *testing.T) {
 		}
 	}
 	resume()
-	w.disk.wait()
+	w.disk.waitForJobs()
 	var failed *SegmentError
 	if err := w.Write(ClassCall, testRows(ClassCall, 7)); !errors.As(err, &failed) || !errors.Is(err, full) {
 		t.Fatal(err)

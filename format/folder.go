@@ -12,25 +12,25 @@ import (
 	"github.com/gpurec/gpurec/format/output"
 )
 
-// openRecording checks the paths of a recording and of its folder of segments. An existing folder
-// must hold segments and nothing else.
-func openRecording(path string, opt Options) (*output.Destination, error) {
-	out, err := output.Open(path, opt.output())
+// checkRecordingPaths checks the paths of a recording and of its folder of segments. An existing
+// folder must hold segments and nothing else.
+func checkRecordingPaths(path string, opt Options) (*output.Destination, error) {
+	out, err := output.Open(path, opt.outputOptions())
 	if err != nil {
 		return nil, err
 	}
-	if err := out.CheckFolder(SegmentSuffix, "segment", isSegment); err != nil {
+	if err := out.CheckFolder(SegmentSuffix, "segment", isSegmentEntry); err != nil {
 		out.Close()
 		return nil, err
 	}
 	return out, nil
 }
 
-// makeFolder creates the segment folder and opens it. With Options.Force it first deletes an old
-// segment folder. The recording's owner can rename or replace the folder at any time, so a recorder
-// with root's rights must not use paths: it creates files relative to the open folder, and changes
-// the owner of open files only.
-func (w *Writer) makeFolder() (err error) {
+// createSegmentFolder creates the segment folder and opens it. With Options.Force it first deletes
+// an old segment folder. The recording's owner can rename or replace the folder at any time, so a
+// recorder with root's rights must not use paths: it creates files relative to the open folder, and
+// changes the owner of open files only.
+func (w *Writer) createSegmentFolder() (err error) {
 	parent, name := w.out.Folder(), w.out.Name()+SegmentSuffix
 	if w.opt.Force {
 		if err := removeSegments(parent, name); err != nil {
@@ -44,18 +44,18 @@ func (w *Writer) makeFolder() (err error) {
 		_ = parent.Remove(name) // the error that matters is already there
 		return output.WithPath(err, w.dir)
 	}
-	if err := w.chownFolder(); err != nil {
+	if err := w.changeFolderOwner(); err != nil {
 		w.root.Close()
 		_ = parent.Remove(name)
 		return output.WithPath(err, w.dir)
 	}
-	w.disk = newDisk(w.root, w.chown)
+	w.disk = newDiskQueue(w.root, w.changeFileOwner)
 	return nil
 }
 
-// chownFolder gives the new folder to the recording's owner. It returns an error if the folder is
-// not empty: then it is not the folder that makeFolder created.
-func (w *Writer) chownFolder() error {
+// changeFolderOwner gives the new folder to the recording's owner. It returns an error if the
+// folder is not empty: then it is not the folder that createSegmentFolder created.
+func (w *Writer) changeFolderOwner() error {
 	entries, err := fs.ReadDir(w.root.FS(), ".")
 	if err == nil && len(entries) > 0 {
 		err = errors.New("was replaced by another folder")
@@ -82,7 +82,7 @@ func removeSegments(parent *os.Root, name string) error {
 		return err
 	}
 	for _, e := range entries {
-		if isSegment(e) {
+		if isSegmentEntry(e) {
 			if err := root.Remove(e.Name()); err != nil {
 				return err
 			}
@@ -91,19 +91,19 @@ func removeSegments(parent *os.Root, name string) error {
 	return parent.Remove(name)
 }
 
-// isSegment reports whether a folder entry is a regular file with the name of a segment.
-func isSegment(e fs.DirEntry) bool { return e.Type().IsRegular() && isSegmentName(e.Name()) }
+// isSegmentEntry reports whether a folder entry is a regular file with the name of a segment.
+func isSegmentEntry(e fs.DirEntry) bool { return e.Type().IsRegular() && isSegmentFileName(e.Name()) }
 
-// isSegmentName reports whether a file name is that of a segment: 000001-call.parquet, or
+// isSegmentFileName reports whether a file name is that of a segment: 000001-call.parquet, or
 // 000001-call.parquet.tmp while it is being written.
-func isSegmentName(name string) bool {
+func isSegmentFileName(name string) bool {
 	_, ok := parseSegmentName(strings.TrimSuffix(name, ".tmp"))
 	return ok
 }
 
-// segmentFiles returns the paths of the finished segments in a folder, in the order of their
+// listSegmentFiles returns the paths of the finished segments in a folder, in the order of their
 // creation.
-func segmentFiles(root *os.Root, dir string) ([]string, error) {
+func listSegmentFiles(root *os.Root, dir string) ([]string, error) {
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func segmentFiles(root *os.Root, dir string) ([]string, error) {
 		}
 	}
 	var files []string
-	for _, s := range withoutReplaced(all) {
+	for _, s := range omitReplacedSegments(all) {
 		files = append(files, s.path)
 	}
 	return files, nil

@@ -73,7 +73,7 @@ func record(t *testing.T, path string, segments int, perSegment int) (*Writer, m
 	}
 	all := make(map[Class][]Row)
 	for s := range segments {
-		for c := range numClasses {
+		for c := range numRowClasses {
 			rows := testRows(c, perSegment)
 			for i := range rows {
 				rows[i].Bytes += int64(s) << 32
@@ -98,7 +98,7 @@ func readAll(t *testing.T, path string) (*Recording, map[Class][]Row) {
 	}
 	t.Cleanup(func() { rec.Close() })
 	got := make(map[Class][]Row)
-	for c := range numClasses {
+	for c := range numRowClasses {
 		if err := rec.Rows(func(r *Row) error { got[c] = append(got[c], *r); return nil }, c); err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func TestRowsAreReadAsWritten(t *testing.T) {
 			}
 		}
 		rec, got := readAll(t, p)
-		for c := range numClasses {
+		for c := range numRowClasses {
 			if !reflect.DeepEqual(got[c], want[c]) {
 				t.Errorf("%s: rows of class %s differ: got %d, want %d", p, c, len(got[c]), len(want[c]))
 			}

@@ -15,7 +15,7 @@ func FuzzOpen(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for c := range numClasses {
+	for c := range numRowClasses {
 		if err := w.Write(c, testRows(c, 3)); err != nil {
 			f.Fatal(err)
 		}

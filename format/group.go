@@ -36,9 +36,9 @@ type Strings struct {
 // At returns the value of row i.
 func (s Strings) At(i int) string { return s.Dict[s.Index[i]] }
 
-// columnIndex returns the position of each column in the schema by name, without columns within
+// columnPositions returns the position of each column in the schema by name, without columns within
 // lists.
-func columnIndex(schema *parquet.Schema) map[string]int {
+func columnPositions(schema *parquet.Schema) map[string]int {
 	columns := make(map[string]int)
 	for i, path := range schema.Columns() {
 		if len(path) == 1 { // eachRow reads columns within lists
@@ -58,8 +58,8 @@ func (g *Group) Err() error {
 	return g.err
 }
 
-// fail stores the first error for Err.
-func (g *Group) fail(err error) {
+// storeError stores the first error for Err.
+func (g *Group) storeError(err error) {
 	if err == nil {
 		return
 	}
@@ -96,16 +96,16 @@ func (g *Group) Kinds() []string {
 // Dictionary returns the dictionary of a string column by reading its first page. The dictionary
 // lacks values of later pages that were written after the dictionary was full.
 func (g *Group) Dictionary(column string) (dict []string) {
-	g.pages(column, func(p parquet.Page) error {
+	g.eachPage(column, func(p parquet.Page) error {
 		if d := p.Dictionary(); d != nil {
-			dict = dictStrings(d)
+			dict = dictionaryStrings(d)
 		}
 		return io.EOF // one page is enough
 	})
 	return dict
 }
 
-func dictStrings(d parquet.Dictionary) []string {
+func dictionaryStrings(d parquet.Dictionary) []string {
 	dict := make([]string, d.Len())
 	for i := range dict {
 		dict[i] = d.Index(int32(i)).Clone().String()
@@ -113,9 +113,9 @@ func dictStrings(d parquet.Dictionary) []string {
 	return dict
 }
 
-// pages calls yield for each page of a column until yield returns an error. The error io.EOF ends
-// the loop without failing the group.
-func (g *Group) pages(column string, yield func(parquet.Page) error) {
+// eachPage calls yield for each page of a column until yield returns an error. The error io.EOF
+// ends the loop without failing the group.
+func (g *Group) eachPage(column string, yield func(parquet.Page) error) {
 	if g.Err() != nil {
 		return
 	}
@@ -123,10 +123,10 @@ func (g *Group) pages(column string, yield func(parquet.Page) error) {
 	if !ok {
 		return // written by an older version: the column's values are zero
 	}
-	g.fail(walkPages(g.rows.ColumnChunks()[ci], yield))
+	g.storeError(walkColumnPages(g.rows.ColumnChunks()[ci], yield))
 }
 
-func walkPages(chunk parquet.ColumnChunk, yield func(parquet.Page) error) (err error) {
+func walkColumnPages(chunk parquet.ColumnChunk, yield func(parquet.Page) error) (err error) {
 	defer recoverPanic(&err)
 	pages := chunk.Pages()
 	defer pages.Close()
@@ -145,17 +145,17 @@ func walkPages(chunk parquet.ColumnChunk, yield func(parquet.Page) error) (err e
 	}
 }
 
-// number is the set of Go types of numeric columns.
-type number interface{ int32 | int64 | float64 }
+// numericValue is the set of Go types of numeric columns.
+type numericValue interface{ int32 | int64 | float64 }
 
 // Int64 reads a 64-bit integer column into dst and returns it with one value per row. It grows dst
 // as needed. A column that an older version did not write has zeros.
 func (g *Group) Int64(column string, dst []int64) []int64 {
 	read := func(dst []int64) []int64 {
-		return readNumbers(g, column, dst, func(p parquet.Page) []int64 { d := p.Data(); return d.Int64() })
+		return readNumberColumn(g, column, dst, func(p parquet.Page) []int64 { d := p.Data(); return d.Int64() })
 	}
 	if g.cache != nil {
-		return g.cache.int64s.get(column, read)
+		return g.cache.int64s.decodeOnce(column, read)
 	}
 	return read(dst)
 }
@@ -163,10 +163,10 @@ func (g *Group) Int64(column string, dst []int64) []int64 {
 // Int32 reads a 32-bit integer column. It works like Int64.
 func (g *Group) Int32(column string, dst []int32) []int32 {
 	read := func(dst []int32) []int32 {
-		return readNumbers(g, column, dst, func(p parquet.Page) []int32 { d := p.Data(); return d.Int32() })
+		return readNumberColumn(g, column, dst, func(p parquet.Page) []int32 { d := p.Data(); return d.Int32() })
 	}
 	if g.cache != nil {
-		return g.cache.int32s.get(column, read)
+		return g.cache.int32s.decodeOnce(column, read)
 	}
 	return read(dst)
 }
@@ -174,20 +174,20 @@ func (g *Group) Int32(column string, dst []int32) []int32 {
 // Float64 reads a column of floating point numbers. It works like Int64.
 func (g *Group) Float64(column string, dst []float64) []float64 {
 	read := func(dst []float64) []float64 {
-		return readNumbers(g, column, dst, func(p parquet.Page) []float64 { d := p.Data(); return d.Double() })
+		return readNumberColumn(g, column, dst, func(p parquet.Page) []float64 { d := p.Data(); return d.Double() })
 	}
 	if g.cache != nil {
-		return g.cache.float64s.get(column, read)
+		return g.cache.float64s.decodeOnce(column, read)
 	}
 	return read(dst)
 }
 
-// readNumbers reads a numeric column into dst. values returns the numbers of a data page without
-// dictionary or of a dictionary page.
-func readNumbers[T number](g *Group, column string, dst []T, values func(parquet.Page) []T) []T {
+// readNumberColumn reads a numeric column into dst. values returns the numbers of a data page
+// without dictionary or of a dictionary page.
+func readNumberColumn[T numericValue](g *Group, column string, dst []T, values func(parquet.Page) []T) []T {
 	dst = slices.Grow(dst[:0], g.NumRows())
 	var dict []T
-	g.pages(column, func(p parquet.Page) error {
+	g.eachPage(column, func(p parquet.Page) error {
 		d := p.Dictionary()
 		if d == nil {
 			dst = append(dst, values(p)...)
@@ -201,8 +201,8 @@ func readNumbers[T number](g *Group, column string, dst []T, values func(parquet
 		first := len(dst)
 		dst = slices.Grow(dst, len(index))[:first+len(index)]
 		added := dst[first:]
-		if len(dict) == 1 && allZero(index) { // common: one process, one device, no flags
-			setAll(added, dict[0])
+		if len(dict) == 1 && isAllZero(index) { // common: one process, one device, no flags
+			setAllValues(added, dict[0])
 			return nil
 		}
 		for k, i := range index {
@@ -210,10 +210,10 @@ func readNumbers[T number](g *Group, column string, dst []T, values func(parquet
 		}
 		return nil
 	})
-	return fitToRows(g, column, dst)
+	return fitToRowCount(g, column, dst)
 }
 
-func allZero(index []int32) bool {
+func isAllZero(index []int32) bool {
 	var bits int32
 	for _, i := range index {
 		bits |= i
@@ -221,8 +221,8 @@ func allZero(index []int32) bool {
 	return bits == 0
 }
 
-// setAll sets all values to v by copying ranges of doubling length.
-func setAll[T number](values []T, v T) {
+// setAllValues sets all values to v by copying ranges of doubling length.
+func setAllValues[T numericValue](values []T, v T) {
 	if len(values) == 0 {
 		return
 	}
@@ -238,18 +238,18 @@ func (g *Group) Strings(column string) Strings { return g.StringsInto(column, St
 // StringsInto reads a string column like Strings, and reuses the memory of s.Index.
 func (g *Group) StringsInto(column string, s Strings) Strings {
 	if g.cache != nil {
-		return g.cache.strings.get(column, func(s Strings) Strings { return readStrings(g, column, s) })
+		return g.cache.strings.decodeOnce(column, func(s Strings) Strings { return readStringColumn(g, column, s) })
 	}
-	return readStrings(g, column, s)
+	return readStringColumn(g, column, s)
 }
 
-func readStrings(g *Group, column string, s Strings) Strings {
+func readStringColumn(g *Group, column string, s Strings) Strings {
 	s.Index, s.Dict = s.Index[:0], nil // callers may still use strings of the old Dict
 	plain := make(map[string]int32)    // indexes of values on pages without a dictionary
-	g.pages(column, func(p parquet.Page) error {
+	g.eachPage(column, func(p parquet.Page) error {
 		if d := p.Dictionary(); d != nil {
 			if s.Dict == nil {
-				s.Dict = dictStrings(d)
+				s.Dict = dictionaryStrings(d)
 			}
 			data := p.Data()
 			s.Index = append(s.Index, data.Int32()...)
@@ -281,24 +281,25 @@ func readStrings(g *Group, column string, s Strings) Strings {
 	}
 	for _, i := range s.Index {
 		if uint32(i) >= uint32(len(s.Dict)) {
-			g.fail(fmt.Errorf("column %s: index %d outside of its dictionary", column, i))
+			g.storeError(fmt.Errorf("column %s: index %d outside of its dictionary", column, i))
 			s.Index = nil
 			break
 		}
 	}
-	s.Index = fitToRows(g, column, s.Index)
+	s.Index = fitToRowCount(g, column, s.Index)
 	return s
 }
 
-// fitToRows returns values with exactly one value per row of the group. For a column that is missing or
-// could not be read it returns zeros. For a column of any other length it also fails the group.
-func fitToRows[T any](g *Group, column string, values []T) []T {
+// fitToRowCount returns values with exactly one value per row of the group. For a column that is
+// missing or could not be read it returns zeros. For a column of any other length it also fails the
+// group.
+func fitToRowCount[T any](g *Group, column string, values []T) []T {
 	n := g.NumRows()
 	if len(values) == n {
 		return values
 	}
 	if len(values) != 0 {
-		g.fail(fmt.Errorf("column %s has %d values for %d rows", column, len(values), n))
+		g.storeError(fmt.Errorf("column %s has %d values for %d rows", column, len(values), n))
 	}
 	if g.Err() != nil || cap(values) < n {
 		return make([]T, n)

@@ -22,7 +22,7 @@ var ErrNoSegments = errors.New("holds no finished segment")
 // segment holds become lost calls. Recover replaces an existing file only if opt.Force is set. It
 // returns an *output.Error, and changes nothing, if gpurec may not write to path.
 func Recover(dir, path string, opt Options) (damaged []error, err error) {
-	out, err := output.Open(path, opt.output())
+	out, err := output.Open(path, opt.outputOptions())
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func Recover(dir, path string, opt Options) (damaged []error, err error) {
 	if err != nil {
 		return nil, output.WithPath(err, dir)
 	}
-	rec, err := openSegments(root, dir)
+	rec, err := openSegmentFolder(root, dir)
 	root.Close()
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func Recover(dir, path string, opt Options) (damaged []error, err error) {
 	meta := rec.Meta
 	meta.Complete = CompleteRecovered
 	meta.countMissingAsLost(rec)
-	damaged, err = merge(rec, out, &meta)
+	damaged, err = mergeSegments(rec, out, &meta)
 	rec.Close() // Windows cannot delete open files
 	if err != nil || len(damaged) > 0 {
 		return damaged, err
@@ -56,16 +56,16 @@ func Recover(dir, path string, opt Options) (damaged []error, err error) {
 // and that no segment holds becomes lost. The newest metadata on disk may count calls of segments
 // that were never written, and calls that were still in the ring buffer.
 func (m *Meta) countMissingAsLost(rec *Recording) {
-	var missing [numClasses]int64
+	var missing [numRowClasses]int64
 	for name, c := range m.Calls {
-		missing[classOfCalls(name)] += c.Recorded
+		missing[rowClassOfCallClass(name)] += c.Recorded
 	}
 	for _, g := range rec.Groups() {
 		missing[g.Class()] -= int64(g.NumRows())
 	}
 	m.Calls = maps.Clone(m.Calls)
 	for _, name := range slices.Sorted(maps.Keys(m.Calls)) { // the rows do not tell which calls of a class are missing
-		c, of := m.Calls[name], &missing[classOfCalls(name)]
+		c, of := m.Calls[name], &missing[rowClassOfCallClass(name)]
 		n := max(0, min(*of, c.Recorded))
 		c.Recorded -= n
 		c.Lost += n
@@ -77,8 +77,8 @@ func (m *Meta) countMissingAsLost(rec *Recording) {
 	}
 }
 
-// classOfCalls returns the class of the rows that hold the calls of a class in Meta.Calls.
-func classOfCalls(name string) Class {
+// rowClassOfCallClass returns the class of the rows that hold the calls of a class in Meta.Calls.
+func rowClassOfCallClass(name string) Class {
 	switch name {
 	case ClassMemory.String():
 		return ClassMemory
@@ -88,24 +88,24 @@ func classOfCalls(name string) Class {
 	return ClassCall
 }
 
-// merge writes all readable segments into a new file. It copies row groups of calls and events byte
-// for byte. It joins row groups of facts, stacks and samples into as few as possible.
-func merge(rec *Recording, to *output.Destination, meta *Meta) (damaged []error, err error) {
+// mergeSegments writes all readable segments into a new file. It copies row groups of calls and
+// events byte for byte. It joins row groups of facts, stacks and samples into as few as possible.
+func mergeSegments(rec *Recording, to *output.Destination, meta *Meta) (damaged []error, err error) {
 	// The temporary file is in the folder of the final name: the disk of the segment folder may be
 	// full.
 	file, err := to.Create()
 	if err != nil {
 		return nil, fmt.Errorf("merge segments: %w", err)
 	}
-	out := parquet.NewGenericWriter[Row](file, writerOptions()...)
-	for class := range numClasses {
-		if err := mergeClass(out, rec, class); err != nil {
+	out := parquet.NewGenericWriter[Row](file, parquetWriterOptions()...)
+	for class := range numRowClasses {
+		if err := mergeRowsOfClass(out, rec, class); err != nil {
 			file.Discard()
 			return nil, fmt.Errorf("merge segments: %w", err)
 		}
 	}
 	meta.Cost.FileBytes = rec.Size()
-	if err := errors.Join(closeParquet(out, meta), file.Sync()); err != nil {
+	if err := errors.Join(closeParquetWriter(out, meta), file.Sync()); err != nil {
 		file.Discard()
 		return nil, fmt.Errorf("merge segments: %w", err)
 	}
@@ -115,8 +115,8 @@ func merge(rec *Recording, to *output.Destination, meta *Meta) (damaged []error,
 	return rec.Damaged, nil
 }
 
-// mergeClass copies all rows of a class to the merged file.
-func mergeClass(out *parquet.GenericWriter[Row], rec *Recording, class Class) error {
+// mergeRowsOfClass copies all rows of a class to the merged file.
+func mergeRowsOfClass(out *parquet.GenericWriter[Row], rec *Recording, class Class) error {
 	rows := make([]Row, 256)
 	for _, g := range rec.Groups() {
 		if g.Class() != class {
@@ -131,15 +131,15 @@ func mergeClass(out *parquet.GenericWriter[Row], rec *Recording, class Class) er
 				return err
 			}
 		}
-		if err := copyRows(out, g, rows); err != nil {
+		if err := reencodeRows(out, g, rows); err != nil {
 			return err
 		}
 	}
 	return out.Flush()
 }
 
-// copyRows decodes the rows of a group and encodes them again, with rows as buffer.
-func copyRows(out *parquet.GenericWriter[Row], g *Group, rows []Row) error {
+// copyCurrentRows decodes the rows of a group and encodes them again, with rows as buffer.
+func reencodeRows(out *parquet.GenericWriter[Row], g *Group, rows []Row) error {
 	in := parquet.NewGenericRowGroupReader[Row](g.rows)
 	defer in.Close()
 	for {

@@ -17,9 +17,9 @@ const (
 
 // Keys of the Parquet key-value metadata.
 const (
-	keySchema   = "gpurec.schema"
-	keyMeta     = "gpurec.meta"
-	keyComplete = "gpurec.complete"
+	parquetKeySchema   = "gpurec.schema"
+	parquetKeyMeta     = "gpurec.meta"
+	parquetKeyComplete = "gpurec.complete"
 )
 
 // Values of Meta.Complete: how a recording ended.
@@ -208,7 +208,7 @@ func (e *VersionError) Error() string {
 
 // parseMeta decodes the key-value metadata of a recording or segment.
 func parseMeta(lookup func(string) (string, bool)) (*Meta, error) {
-	schema, ok := lookup(keySchema)
+	schema, ok := lookup(parquetKeySchema)
 	if !ok {
 		return nil, ErrNotRecording
 	}
@@ -221,27 +221,27 @@ func parseMeta(lookup func(string) (string, bool)) (*Meta, error) {
 		return nil, &VersionError{Got: major, Max: SchemaMajor}
 	}
 	meta := new(Meta)
-	if text, ok := lookup(keyMeta); ok {
+	if text, ok := lookup(parquetKeyMeta); ok {
 		if err := json.Unmarshal([]byte(text), meta); err != nil {
 			return nil, fmt.Errorf("read metadata: %w", err)
 		}
 	}
 	meta.Complete = CompleteNo
-	if text, ok := lookup(keyComplete); ok {
+	if text, ok := lookup(parquetKeyComplete); ok {
 		meta.Complete = text
 	}
 	return meta, nil
 }
 
-// pairs returns the metadata as key-value pairs for the Parquet footer.
-func (m *Meta) pairs() ([][2]string, error) {
+// keyValuePairs returns the metadata as key-value pairs for the Parquet footer.
+func (m *Meta) keyValuePairs() ([][2]string, error) {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode metadata: %w", err)
 	}
 	return [][2]string{
-		{keySchema, fmt.Sprintf("%d.%d", SchemaMajor, SchemaMinor)},
-		{keyMeta, string(text)},
-		{keyComplete, m.Complete},
+		{parquetKeySchema, fmt.Sprintf("%d.%d", SchemaMajor, SchemaMinor)},
+		{parquetKeyMeta, string(text)},
+		{parquetKeyComplete, m.Complete},
 	}, nil
 }

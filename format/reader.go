@@ -22,10 +22,10 @@ var (
 	ErrNotRecording = errors.New("is a Parquet file but not a gpurec recording")
 )
 
-// maxReadRows is the largest accepted number of rows in a row group. It bounds the memory that a
-// damaged or hostile file can make a reader allocate for one column: 16 Mi rows x 8 bytes = 128
-// MiB.
-const maxReadRows = 16 << 20
+// maxAcceptedGroupRows is the largest accepted number of rows in a row group. It bounds the memory
+// that a damaged or hostile file can make a reader allocate for one column: 16 Mi rows x 8 bytes =
+// 128 MiB.
+const maxAcceptedGroupRows = 16 << 20
 
 // Recording is an open recording: a finished file or a segment folder. Its methods and those of its
 // Groups are safe for concurrent use.
@@ -56,26 +56,26 @@ func Open(path string) (*Recording, error) {
 			return nil, err
 		}
 		defer root.Close()
-		return openSegments(root, path)
+		return openSegmentFolder(root, path)
 	}
 	rec := &Recording{Path: path}
-	if err := rec.add(os.Open, path, path); err != nil {
+	if err := rec.addFile(os.Open, path, path); err != nil {
 		rec.Close()
 		return nil, err
 	}
 	return rec, nil
 }
 
-// openSegments opens the segments in the folder root. Errors name the folder path.
-func openSegments(root *os.Root, path string) (*Recording, error) {
-	files, err := segmentFiles(root, path)
+// openSegmentFolder opens the segments in the folder root. Errors name the folder path.
+func openSegmentFolder(root *os.Root, path string) (*Recording, error) {
+	files, err := listSegmentFiles(root, path)
 	if err != nil {
 		return nil, err
 	}
 	rec := &Recording{Path: path}
 	for _, f := range files {
 		// A ring that is being recorded deletes segments at any time.
-		if err := rec.add(root.Open, filepath.Base(f), f); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := rec.addFile(root.Open, filepath.Base(f), f); err != nil && !errors.Is(err, os.ErrNotExist) {
 			rec.Damaged = append(rec.Damaged, err)
 		}
 	}
@@ -89,13 +89,13 @@ func openSegments(root *os.Root, path string) (*Recording, error) {
 	return rec, nil
 }
 
-// add opens one Parquet file and appends its row groups to the recording.
-func (r *Recording) add(open func(string) (*os.File, error), name, path string) error {
+// addFile opens one Parquet file and appends its row groups to the recording.
+func (r *Recording) addFile(open func(string) (*os.File, error), name, path string) error {
 	file, err := open(name)
 	if err != nil {
 		return err
 	}
-	pf, meta, err := openParquet(file)
+	pf, meta, err := openParquetFile(file)
 	if err != nil {
 		file.Close()
 		return &os.PathError{Op: "open recording", Path: path, Err: err}
@@ -105,9 +105,9 @@ func (r *Recording) add(open func(string) (*os.File, error), name, path string) 
 	if len(r.files) == 1 || meta.EndNs >= r.Meta.EndNs {
 		r.Meta = *meta
 	}
-	columns := columnIndex(pf.Schema())
+	columns := columnPositions(pf.Schema())
 	for i, rows := range pf.RowGroups() {
-		if n := rows.NumRows(); n < 0 || n > maxReadRows {
+		if n := rows.NumRows(); n < 0 || n > maxAcceptedGroupRows {
 			return &os.PathError{Op: "open recording", Path: path, Err: fmt.Errorf("damaged: row group of %d rows", n)}
 		}
 		r.groups = append(r.groups, &Group{rows: rows, columns: columns, path: path, index: i})
@@ -115,9 +115,9 @@ func (r *Recording) add(open func(string) (*os.File, error), name, path string) 
 	return nil
 }
 
-// openParquet opens a file and reads its metadata. It returns an error if the Parquet library
+// openParquetFile opens a file and reads its metadata. It returns an error if the Parquet library
 // panics on a crafted file.
-func openParquet(file *os.File) (pf *parquet.File, meta *Meta, err error) {
+func openParquetFile(file *os.File) (pf *parquet.File, meta *Meta, err error) {
 	defer recoverPanic(&err)
 	info, err := file.Stat()
 	if err != nil {
@@ -134,25 +134,25 @@ func openParquet(file *os.File) (pf *parquet.File, meta *Meta, err error) {
 	return pf, meta, err
 }
 
-// magic is the magic number at the start and the end of a Parquet file.
-const magic = "PAR1"
+// parquetMagic is the magic number at the start and the end of a Parquet file.
+const parquetMagic = "PAR1"
 
 // checkMagic returns the error for a file that is empty, not Parquet, or truncated.
 func checkMagic(r io.ReaderAt, size int64) error {
 	if size == 0 {
 		return ErrEmpty
 	}
-	var head, tail [len(magic)]byte
-	if n, _ := r.ReadAt(head[:], 0); string(head[:n]) != magic {
+	var head, tail [len(parquetMagic)]byte
+	if n, _ := r.ReadAt(head[:], 0); string(head[:n]) != parquetMagic {
 		return ErrNotParquet
 	}
 	if size < 12 { // magic, footer length, magic
 		return ErrTruncated
 	}
-	if _, err := r.ReadAt(tail[:], size-int64(len(magic))); err != nil {
+	if _, err := r.ReadAt(tail[:], size-int64(len(parquetMagic))); err != nil {
 		return err
 	}
-	if string(tail[:]) != magic {
+	if string(tail[:]) != parquetMagic {
 		return ErrTruncated
 	}
 	return nil

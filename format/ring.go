@@ -28,18 +28,18 @@ type Limits struct {
 const MinMaxBytes = 16 << 20
 
 const (
-	// rotationsPerBudget is the number of rotations that fill the space for segments.
-	rotationsPerBudget = 8
-	// segmentOverhead is the size of a segment's footer and metadata in bytes.
-	segmentOverhead = 16 << 10
-	// maxRetainedSegments is the number of fact or stack segments at which a ring compacts them
-	// into one segment.
-	maxRetainedSegments = 32
+	// rotationsPerSizeLimit is the number of rotations that fill the space for segments.
+	rotationsPerSizeLimit = 8
+	// segmentFooterBytes is the size of a segment's footer and metadata in bytes.
+	segmentFooterBytes = 16 << 10
+	// segmentsBeforeCompaction is the number of fact or stack segments at which a ring compacts
+	// them into one segment.
+	segmentsBeforeCompaction = 32
 )
 
-// firstRowBytes is the assumed size of a row in bytes, until a finished segment gives a measured
+// assumedRowBytes is the assumed size of a row in bytes, until a finished segment gives a measured
 // value. It is above the size of real rows.
-var firstRowBytes = [numClasses]float64{
+var assumedRowBytes = [numRowClasses]float64{
 	ClassFact:      512,
 	ClassStack:     2048,
 	ClassSample:    64,
@@ -48,17 +48,17 @@ var firstRowBytes = [numClasses]float64{
 	ClassAllocator: 100,
 }
 
-// isEvent reports whether a ring drops old rows of the class. A ring keeps facts and stacks,
+// holdsEvents reports whether a ring drops old rows of the class. A ring keeps facts and stacks,
 // because newer rows refer to them.
-func (c Class) isEvent() bool { return c >= ClassSample }
+func (c Class) holdsEvents() bool { return c >= ClassSample }
 
-// rotation describes the events that one call of Rotate finished. A ring drops events by whole
-// rotations.
-type rotation struct {
+// segmentRotation describes the events that one call of Rotate finished. A ring drops events by
+// whole rotations.
+type segmentRotation struct {
 	number int
 	events []string // paths of the segment files
 	bytes  int64    // size of the segment files
-	rows   [numClasses]int64
+	rows   [numRowClasses]int64
 	lastNs int64 // time of the end of the last event, Unix ns
 	callNs int64 // the same without samples, which are written earlier than calls
 }
@@ -86,18 +86,19 @@ type DroppedRotation struct {
 // Rotation returns the number of the next Rotate. Rows of Write belong to this rotation.
 func (w *Writer) Rotation() int { return w.rotation }
 
-// budget returns the bytes that segments may use. Merging needs as much space again. One part in
-// rotationsPerBudget is reserved for data that arrives between two checks of the limits.
-func (w *Writer) budget() int64 {
-	return w.opt.Limits.MaxBytes / 2 * (rotationsPerBudget - 1) / rotationsPerBudget
+// segmentBudgetBytes returns the bytes that segments may use. Merging needs as much space again.
+// One part in rotationsPerSizeLimit is reserved for data that arrives between two checks of the
+// limits.
+func (w *Writer) segmentBudgetBytes() int64 {
+	return w.opt.Limits.MaxBytes / 2 * (rotationsPerSizeLimit - 1) / rotationsPerSizeLimit
 }
 
-// openBytes estimates the final size of the open segments in bytes.
-func (w *Writer) openBytes() int64 {
+// estimateOpenBytes estimates the final size of the open segments in bytes.
+func (w *Writer) estimateOpenBytes() int64 {
 	var sum int64
 	for c, s := range w.open {
 		if s != nil {
-			sum += segmentOverhead + max(s.file.bytes, int64(float64(s.count)*w.rowBytes[c]))
+			sum += segmentFooterBytes + max(s.file.bytes, int64(float64(s.count)*w.rowBytes[c]))
 		}
 	}
 	return sum
@@ -106,7 +107,7 @@ func (w *Writer) openBytes() int64 {
 // ShouldRotate reports whether the open segments have reached the largest size that Limits.MaxBytes
 // allows one rotation. The caller should call Rotate then.
 func (w *Writer) ShouldRotate() bool {
-	return w.opt.Limits.MaxBytes > 0 && w.openBytes() > w.budget()/rotationsPerBudget
+	return w.opt.Limits.MaxBytes > 0 && w.estimateOpenBytes() > w.segmentBudgetBytes()/rotationsPerSizeLimit
 }
 
 // Full reports whether the recording has reached Limits.MaxBytes and nothing can be dropped: it is
@@ -115,7 +116,7 @@ func (w *Writer) Full() bool {
 	if w.opt.Limits.MaxBytes == 0 || w.opt.Limits.Ring && len(w.rotations) > 0 {
 		return false
 	}
-	return w.written+w.openBytes() > w.budget()*(rotationsPerBudget-1)/rotationsPerBudget
+	return w.written+w.estimateOpenBytes() > w.segmentBudgetBytes()*(rotationsPerSizeLimit-1)/rotationsPerSizeLimit
 }
 
 // Drop removes the oldest events of a ring until it is within its limits at the time nowNs (Unix
@@ -132,7 +133,7 @@ func (w *Writer) Drop(nowNs int64) []DroppedRotation {
 		// Keep the newest rotation: later events are not on disk yet, and a crash would leave no
 		// events.
 		tooOld := l.KeepNs > 0 && len(w.rotations) > 1 && oldest.lastNs < nowNs-l.KeepNs
-		tooMuch := l.MaxBytes > 0 && w.written-w.pendingDeleteBytes+w.openBytes() > w.budget()
+		tooMuch := l.MaxBytes > 0 && w.written-w.pendingDeleteBytes+w.estimateOpenBytes() > w.segmentBudgetBytes()
 		if !tooOld && !tooMuch {
 			break
 		}
@@ -150,31 +151,32 @@ func (w *Writer) Drop(nowNs int64) []DroppedRotation {
 	return dropped
 }
 
-// deletePending deletes the files of dropped rotations as soon as one file of updated is on disk:
-// its metadata no longer counts the dropped rows. An empty list means that no file needs to be
-// waited for.
-func (w *Writer) deletePending(updated []*asyncFile) {
+// deleteDroppedFiles deletes the files of dropped rotations as soon as one file of updated is on
+// disk: its metadata no longer counts the dropped rows. An empty list means that no file needs to
+// be waited for.
+func (w *Writer) deleteDroppedFiles(updated []*asyncFile) {
 	paths := w.pendingDeletes
 	w.disk.enqueue(0, func() {
 		if len(updated) > 0 && !slices.ContainsFunc(updated, (*asyncFile).isOnDisk) {
 			return
 		}
 		for _, path := range paths {
-			w.disk.remove(path)
+			w.disk.removeFile(path)
 		}
 	})
 	w.written -= w.pendingDeleteBytes
 	w.pendingDeletes, w.pendingDeleteBytes = nil, 0
 }
 
-// count adds a finished segment to the sizes and row counts of the Writer and of its rotation.
-func (w *Writer) count(s *segment, r *rotation) {
+// countSegment adds a finished segment to the sizes and row counts of the Writer and of its
+// rotation.
+func (w *Writer) countSegment(s *segmentFile, r *segmentRotation) {
 	c, size := s.class, s.file.bytes
 	w.written += size
 	if s.count > 1000 {
 		w.rowBytes[c] = float64(size) / float64(s.count) * 1.25
 	}
-	if !c.isEvent() {
+	if !c.holdsEvents() {
 		w.retained[c] = append(w.retained[c], retainedSegment{s.file, s.path, size, s.number, s.number})
 		return
 	}
@@ -187,8 +189,8 @@ func (w *Writer) count(s *segment, r *rotation) {
 	}
 }
 
-// uncount subtracts a segment that could not be written to disk.
-func (w *Writer) uncount(s *segment) {
+// uncountSegment subtracts a segment that could not be written to disk.
+func (w *Writer) uncountSegment(s *segmentFile) {
 	w.written -= s.file.bytes
 	isLost := func(k retainedSegment) bool { return k.file == s.file }
 	w.retained[s.class] = slices.DeleteFunc(w.retained[s.class], isLost)
@@ -204,13 +206,13 @@ func (w *Writer) uncount(s *segment) {
 // ShouldCompact reports whether a ring has so many segments of facts or stacks that the caller
 // should call Compact.
 func (w *Writer) ShouldCompact() bool {
-	most := max(len(w.retainedOnDisk(ClassFact)), len(w.retainedOnDisk(ClassStack)))
-	return w.opt.Limits.Ring && most >= maxRetainedSegments
+	most := max(len(w.retainedSegmentsOnDisk(ClassFact)), len(w.retainedSegmentsOnDisk(ClassStack)))
+	return w.opt.Limits.Ring && most >= segmentsBeforeCompaction
 }
 
-// retainedOnDisk returns the oldest segments of facts or stacks, up to the first segment that is
-// not on disk yet.
-func (w *Writer) retainedOnDisk(c Class) []retainedSegment {
+// retainedSegmentsOnDisk returns the oldest segments of facts or stacks, up to the first segment
+// that is not on disk yet.
+func (w *Writer) retainedSegmentsOnDisk(c Class) []retainedSegment {
 	all := w.retained[c]
 	if i := slices.IndexFunc(all, func(k retainedSegment) bool { return !k.file.isOnDisk() }); i >= 0 {
 		return all[:i]
@@ -224,11 +226,11 @@ func (w *Writer) retainedOnDisk(c Class) []retainedSegment {
 func (w *Writer) Compact(meta Meta, isObsolete func(*Row) bool) error {
 	meta.Complete = CompleteNo
 	for _, c := range []Class{ClassFact, ClassStack} {
-		parts := w.retainedOnDisk(c)
+		parts := w.retainedSegmentsOnDisk(c)
 		if len(parts) < 2 {
 			continue
 		}
-		joined, err := w.compactClass(c, parts, &meta, isObsolete)
+		joined, err := w.compactSegmentsOfClass(c, parts, &meta, isObsolete)
 		if err != nil {
 			return fmt.Errorf("join segments of class %s: %w", c, err)
 		}
@@ -240,7 +242,7 @@ func (w *Writer) Compact(meta Meta, isObsolete func(*Row) bool) error {
 		w.disk.enqueue(0, func() {
 			for _, path := range replaced {
 				if joined.file.isOnDisk() && path != joined.path {
-					w.disk.remove(path)
+					w.disk.removeFile(path)
 				}
 			}
 		})
@@ -250,9 +252,9 @@ func (w *Writer) Compact(meta Meta, isObsolete func(*Row) bool) error {
 	return nil
 }
 
-// compactClass writes the joined segment. Its name has the numbers of the first and the last
-// segment that it replaces. Readers ignore replaced segments that are not deleted yet.
-func (w *Writer) compactClass(
+// compactSegmentsOfClass writes the joined segment. Its name has the numbers of the first and the
+// last segment that it replaces. Readers ignore replaced segments that are not deleted yet.
+func (w *Writer) compactSegmentsOfClass(
 	c Class,
 	parts []retainedSegment,
 	meta *Meta,
@@ -260,27 +262,32 @@ func (w *Writer) compactClass(
 ) (joined retainedSegment, err error) {
 	joined.first, joined.last = parts[0].first, parts[len(parts)-1].last
 	name := fmt.Sprintf("%06d-%06d-%s.parquet", joined.first, joined.last, c)
-	joined.path, joined.file = filepath.Join(w.dir, name), w.disk.create(name)
-	out := parquet.NewGenericWriter[Row](joined.file, writerOptions()...)
+	joined.path, joined.file = filepath.Join(w.dir, name), w.disk.createFile(name)
+	out := parquet.NewGenericWriter[Row](joined.file, parquetWriterOptions()...)
 	for _, k := range parts {
-		if err := w.copyRows(out, k.path, c, isObsolete); err != nil {
-			joined.file.drop()
+		if err := w.copyCurrentRows(out, k.path, c, isObsolete); err != nil {
+			joined.file.queueRemoval()
 			return joined, err
 		}
 	}
-	if err := closeParquet(out, meta); err != nil {
-		joined.file.drop()
+	if err := closeParquetWriter(out, meta); err != nil {
+		joined.file.queueRemoval()
 		return joined, err
 	}
-	joined.file.finish()
+	joined.file.queueFinish()
 	joined.bytes = joined.file.bytes
 	return joined, nil
 }
 
-// copyRows copies the rows of a segment except those for which isObsolete returns true.
-func (w *Writer) copyRows(out *parquet.GenericWriter[Row], path string, c Class, isObsolete func(*Row) bool) error {
+// copyCurrentRows copies the rows of a segment except those for which isObsolete returns true.
+func (w *Writer) copyCurrentRows(
+	out *parquet.GenericWriter[Row],
+	path string,
+	c Class,
+	isObsolete func(*Row) bool,
+) error {
 	rec := &Recording{Path: path}
-	if err := rec.add(w.root.Open, filepath.Base(path), path); err != nil {
+	if err := rec.addFile(w.root.Open, filepath.Base(path), path); err != nil {
 		rec.Close()
 		return err
 	}
@@ -304,7 +311,7 @@ type segmentName struct {
 // parseSegmentName parses the file name of a finished segment: 000001-call.parquet, or
 // 000001-000032-fact.parquet for joined segments.
 func parseSegmentName(name string) (s segmentName, ok bool) {
-	for c := range numClasses {
+	for c := range numRowClasses {
 		end := "-" + c.String() + ".parquet"
 		if len(name) <= len(end) || name[len(name)-len(end):] != end {
 			continue
@@ -322,13 +329,13 @@ func parseSegmentName(name string) (s segmentName, ok bool) {
 	return s, false
 }
 
-// withoutReplaced sorts segments by number and leaves out those that a joined segment replaces.
-// Replaced segments still exist if the recorder was killed before it deleted them.
-func withoutReplaced(all []segmentName) []segmentName {
+// omitReplacedSegments sorts segments by number and leaves out those that a joined segment
+// replaces. Replaced segments still exist if the recorder was killed before it deleted them.
+func omitReplacedSegments(all []segmentName) []segmentName {
 	slices.SortFunc(all, func(a, b segmentName) int {
 		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(b.last, a.last))
 	})
-	var ends [numClasses]int // 1 + the number of the last segment of each class so far
+	var ends [numRowClasses]int // 1 + the number of the last segment of each class so far
 	return slices.DeleteFunc(all, func(s segmentName) bool {
 		if s.last < ends[s.class] {
 			return true

@@ -27,7 +27,7 @@ func TestSegmentNames(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, got, ok)
 		}
 	}
-	if !isSegmentName("000001-call.parquet.tmp") || isSegmentName("call.parquet") {
+	if !isSegmentFileName("000001-call.parquet.tmp") || isSegmentFileName("call.parquet") {
 		t.Error("names of open segments")
 	}
 }
@@ -136,7 +136,7 @@ func TestRingStaysBelowMaxBytes(t *testing.T) {
 			}
 		}
 		if w.Bytes() > 4<<20/2 || w.Full() {
-			t.Fatalf("rotation %d: %d bytes of %d, full: %v", i, w.Bytes(), w.budget(), w.Full())
+			t.Fatalf("rotation %d: %d bytes of %d, full: %v", i, w.Bytes(), w.segmentBudgetBytes(), w.Full())
 		}
 	}
 	if len(w.rotations) < 3 || len(w.rotations) > 55 {
@@ -168,7 +168,7 @@ func TestFullWithoutARing(t *testing.T) {
 // Compact writes a joined segment, then the recorder crashes before it deletes the segments that
 // the joined one replaces.
 func TestCrashBetweenJoinAndDelete(t *testing.T) {
-	w := newRing(t, Limits{Ring: true}, maxRetainedSegments, 1)
+	w := newRing(t, Limits{Ring: true}, segmentsBeforeCompaction, 1)
 	if !w.ShouldCompact() {
 		t.Fatal("ShouldCompact is false")
 	}
@@ -190,13 +190,13 @@ func TestCrashBetweenJoinAndDelete(t *testing.T) {
 	}
 	writeRotation(t, w, 1000, 1)
 	want := []string{}
-	for i := 0; i < maxRetainedSegments; i += 2 {
+	for i := 0; i < segmentsBeforeCompaction; i += 2 {
 		want = append(want, fmt.Sprint("thread ", i))
 	}
 	want = append(want, "thread 1000")
 	check := func(path string) {
 		t.Helper()
-		if threads, calls := names(t, path); !slices.Equal(threads, want) || calls != maxRetainedSegments+1 {
+		if threads, calls := names(t, path); !slices.Equal(threads, want) || calls != segmentsBeforeCompaction+1 {
 			t.Errorf("%d calls, threads %v, want %v", calls, threads, want)
 		}
 	}

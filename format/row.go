@@ -297,7 +297,7 @@ const (
 	ClassMemory                 // calls that allocate, free or map memory
 	ClassCall                   // all other calls
 	ClassAllocator              // events of caching allocators
-	numClasses
+	numRowClasses
 )
 
 // String returns the class's name: fact, stack, sample, memory, call or allocator.

@@ -25,25 +25,25 @@ func (r *Recording) WriteText(out io.Writer) error {
 		"# gpurec recording, schema %d.%d, complete: %s\n# %s\n",
 		SchemaMajor,
 		SchemaMinor,
-		appendQuoted(nil, string(r.Meta.Complete)),
-		escapedJSON(meta),
+		appendQuotedText(nil, string(r.Meta.Complete)),
+		escapeUnprintableJSON(meta),
 	)
-	line := newRowText()
+	line := newRowPrinter()
 	for _, g := range r.groups {
 		fmt.Fprintf(w, "# row group: %s, %d rows\n", g.Class(), g.NumRows())
 		if err := g.Err(); err != nil {
 			return err
 		}
-		if err := g.eachRow(func(row *Row) error { return line.write(w, row) }); err != nil {
+		if err := g.eachRow(func(row *Row) error { return line.writeRow(w, row) }); err != nil {
 			return fmt.Errorf("read %s: %w", g.path, err)
 		}
 	}
 	return w.Flush()
 }
 
-// escapedJSON escapes unprintable characters that JSON allows in strings and that a terminal would
-// obey. An example is U+009B, which starts an escape sequence.
-func escapedJSON(text []byte) string {
+// escapeUnprintableJSON escapes unprintable characters that JSON allows in strings and that a
+// terminal would obey. An example is U+009B, which starts an escape sequence.
+func escapeUnprintableJSON(text []byte) string {
 	var b strings.Builder
 	for _, c := range string(text) {
 		if c == '\n' || strconv.IsPrint(c) {
@@ -57,15 +57,15 @@ func escapedJSON(text []byte) string {
 	return b.String()
 }
 
-// rowText formats rows as text. names are the column names in schema order.
-type rowText struct {
+// rowPrinter formats rows as text. names are the column names in schema order.
+type rowPrinter struct {
 	names []string
 	buf   []byte
 }
 
-func newRowText() *rowText {
+func newRowPrinter() *rowPrinter {
 	t := reflect.TypeFor[Row]()
-	text := new(rowText)
+	text := new(rowPrinter)
 	for i := range t.NumField() {
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("parquet"), ",")
 		text.names = append(text.names, name)
@@ -73,9 +73,9 @@ func newRowText() *rowText {
 	return text
 }
 
-// write writes one row as a line, followed by one line for each frame.
-func (t *rowText) write(w io.Writer, row *Row) error {
-	b := appendQuoted(t.buf[:0], row.Kind)
+// writeRow writes one row as a line, followed by one line for each frame.
+func (t *rowPrinter) writeRow(w io.Writer, row *Row) error {
+	b := appendQuotedText(t.buf[:0], row.Kind)
 	v := reflect.ValueOf(row).Elem()
 	for i := 1; i < v.NumField(); i++ { // field 0 is the kind, which is already written
 		f := v.Field(i)
@@ -86,14 +86,14 @@ func (t *rowText) write(w io.Writer, row *Row) error {
 		b = append(b, t.names[i]...)
 		b = append(b, '=')
 		switch {
-		case f.CanInt() && isAddress(t.names[i]):
+		case f.CanInt() && isAddressColumn(t.names[i]):
 			b = strconv.AppendInt(append(b, "0x"...), f.Int(), 16)
 		case f.CanInt():
 			b = strconv.AppendInt(b, f.Int(), 10)
 		case f.CanFloat():
 			b = strconv.AppendFloat(b, f.Float(), 'g', -1, 64)
 		default:
-			b = appendQuoted(b, f.String())
+			b = appendQuotedText(b, f.String())
 		}
 	}
 	b = append(b, '\n')
@@ -107,19 +107,20 @@ func (t *rowText) write(w io.Writer, row *Row) error {
 
 func (f *Frame) appendText(b []byte, depth int) []byte {
 	b = fmt.Appendf(b, "  #%d ", depth)
-	b = appendQuoted(b, f.Func)
+	b = appendQuotedText(b, f.Func)
 	if f.File != "" {
 		b = append(b, ' ')
-		b = appendQuoted(b, f.File+":"+strconv.Itoa(int(f.Line)))
+		b = appendQuotedText(b, f.File+":"+strconv.Itoa(int(f.Line)))
 	}
 	b = append(b, ' ')
-	b = appendQuoted(b, f.Module)
+	b = appendQuotedText(b, f.Module)
 	b = fmt.Appendf(b, "+0x%x ", f.Addr)
-	return append(appendQuoted(b, f.Type), '\n')
+	return append(appendQuotedText(b, f.Type), '\n')
 }
 
-// isAddress reports whether a column holds addresses or handles, which are printed in hexadecimal.
-func isAddress(column string) bool {
+// isAddressColumn reports whether a column holds addresses or handles, which are printed in
+// hexadecimal.
+func isAddressColumn(column string) bool {
 	switch column {
 	case "ptr", "src_ptr", "function", "context", "stream":
 		return true
@@ -127,9 +128,9 @@ func isAddress(column string) bool {
 	return false
 }
 
-// appendQuoted appends s, quoted as in Go if it is empty or has spaces, quotes or unprintable
+// appendQuotedText appends s, quoted as in Go if it is empty or has spaces, quotes or unprintable
 // characters.
-func appendQuoted(b []byte, s string) []byte {
+func appendQuotedText(b []byte, s string) []byte {
 	for _, c := range s {
 		if c <= ' ' || c == '"' || c == '\\' || c == '\ufffd' || !strconv.IsPrint(c) {
 			return strconv.AppendQuote(b, s)

@@ -12,9 +12,9 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// maxGroupRows is the largest number of rows in a row group. It bounds the memory of readers to 1
-// MiB for each 64-bit column. A full row group takes 20 MiB in the recorder.
-const maxGroupRows = 128 << 10
+// maxRowsPerRowGroup is the largest number of rows in a row group. It bounds the memory of readers
+// to 1 MiB for each 64-bit column. A full row group takes 20 MiB in the recorder.
+const maxRowsPerRowGroup = 128 << 10
 
 // SegmentSuffix is the suffix of the segment folder: an unfinished recording PATH is the folder
 // PATH.d.
@@ -33,7 +33,9 @@ type Options struct {
 	Limits Limits
 }
 
-func (o Options) output() output.Options { return output.Options{Force: o.Force, Owner: o.Owner} }
+func (o Options) outputOptions() output.Options {
+	return output.Options{Force: o.Force, Owner: o.Owner}
+}
 
 // ErrExists is the error for a recording, or an unfinished recording, that already exists.
 var ErrExists = output.ErrExists
@@ -46,42 +48,42 @@ type Writer struct {
 	out     *output.Destination
 	path    string
 	dir     string
-	root    *os.Root // dir, opened once, so that renaming dir has no effect
-	disk    *disk    // changes files in root
+	root    *os.Root   // dir, opened once, so that renaming dir has no effect
+	disk    *diskQueue // changes files in root
 	opt     Options
 	seq     int
-	open    [numClasses]*segment
-	columns [numClasses]*columnwriter.Writer[Row] // one for each class, reused for every segment
-	written int64                                 // bytes of finished segments, on disk or not yet
-	waiting []*segment                            // finished segments that may not be on disk yet, oldest first
+	open    [numRowClasses]*segmentFile
+	columns [numRowClasses]*columnwriter.Writer[Row] // one for each class, reused for every segment
+	written int64                                    // bytes of finished segments, on disk or not yet
+	waiting []*segmentFile                           // finished segments that may not be on disk yet, oldest first
 
-	rotation           int        // number of the next Rotate
-	rotations          []rotation // finished events that a ring has not dropped, oldest first
+	rotation           int               // number of the next Rotate
+	rotations          []segmentRotation // finished events that a ring has not dropped, oldest first
 	pendingDeletes     []string
 	pendingDeleteBytes int64
-	retained           [numClasses][]retainedSegment // finished segments of facts and of stacks
-	rowBytes           [numClasses]float64           // estimated size of a row in bytes, by class
+	retained           [numRowClasses][]retainedSegment // finished segments of facts and of stacks
+	rowBytes           [numRowClasses]float64           // estimated size of a row in bytes, by class
 }
 
-// segment is one segment file. All its rows have the same class.
-type segment struct {
+// segmentFile is one segment file. All its rows have the same class.
+type segmentFile struct {
 	class    Class
 	rotation int // number of the Rotate that finishes it
 	number   int
 	file     *asyncFile
 	path     string
-	rows     rowWriter
+	rows     parquetRowWriter
 	count    int64 // rows
 	lastNs   int64 // latest end of a row, Unix ns
 }
 
-// writerOptions returns the options for segments and merged files. They must be equal: otherwise
-// merge cannot copy column chunks and has to encode them again.
-func writerOptions() []parquet.WriterOption {
+// parquetWriterOptions returns the options for segments and merged files. They must be equal:
+// otherwise merge cannot copy column chunks and has to encode them again.
+func parquetWriterOptions() []parquet.WriterOption {
 	return []parquet.WriterOption{
-		parquet.Compression(compression),
-		parquet.PageBufferSize(pageBytes),
-		parquet.MaxRowsPerRowGroup(maxGroupRows),
+		parquet.Compression(parquetCompression),
+		parquet.PageBufferSize(parquetPageBytes),
+		parquet.MaxRowsPerRowGroup(maxRowsPerRowGroup),
 		parquet.CreatedBy("gpurec", fmt.Sprintf("%d.%d", SchemaMajor, SchemaMinor), ""),
 	}
 }
@@ -90,12 +92,12 @@ func writerOptions() []parquet.WriterOption {
 // error matching ErrExists if path or the folder exists and opt.Force is not set. It returns an
 // *output.Error if gpurec may not write to either. On error, nothing was changed.
 func Create(path string, opt Options) (*Writer, error) {
-	out, err := openRecording(path, opt)
+	out, err := checkRecordingPaths(path, opt)
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{out: out, path: path, dir: path + SegmentSuffix, opt: opt, rowBytes: firstRowBytes}
-	if err := w.makeFolder(); err != nil {
+	w := &Writer{out: out, path: path, dir: path + SegmentSuffix, opt: opt, rowBytes: assumedRowBytes}
+	if err := w.createSegmentFolder(); err != nil {
 		out.Close()
 		return nil, err
 	}
@@ -105,7 +107,7 @@ func Create(path string, opt Options) (*Writer, error) {
 // CheckOutput returns the error that Create would return for the same arguments. It changes
 // nothing.
 func CheckOutput(path string, opt Options) error {
-	out, err := openRecording(path, opt)
+	out, err := checkRecordingPaths(path, opt)
 	if err != nil {
 		return err
 	}
@@ -118,8 +120,8 @@ func (w *Writer) Dir() string { return w.dir }
 // Bytes returns the size of the finished segments on disk in bytes.
 func (w *Writer) Bytes() int64 { return w.written }
 
-// chown changes the owner of an open file to the recording's owner.
-func (w *Writer) chown(file *os.File) error {
+// changeFileOwner changes the owner of an open file to the recording's owner.
+func (w *Writer) changeFileOwner(file *os.File) error {
 	if !w.opt.Owner.Set {
 		return nil
 	}
@@ -158,43 +160,46 @@ func (w *Writer) Write(c Class, rows []Row) error {
 	}
 	s := w.open[c]
 	if _, err := s.rows.Write(rows); err != nil {
-		w.drop(c)
+		w.dropOpenSegment(c)
 		return &SegmentError{Segments: []LostSegment{{w.rotation, c}}, Err: err}
 	}
 	s.count += int64(len(rows))
 	for i := range rows {
 		s.lastNs = max(s.lastNs, rows[i].StartNs+rows[i].DurNs)
 	}
-	return w.failure()
+	return w.takeSegmentError()
 }
 
-// drop abandons the open segment of a class and deletes its file.
-func (w *Writer) drop(c Class) {
+// dropOpenSegment abandons the open segment of a class and deletes its file.
+func (w *Writer) dropOpenSegment(c Class) {
 	if s := w.open[c]; s != nil {
-		s.file.drop()
+		s.file.queueRemoval()
 		w.open[c] = nil
 	}
 }
 
 // openSegment starts a new segment of a class.
-func (w *Writer) openSegment(c Class) (*segment, error) {
+func (w *Writer) openSegment(c Class) (*segmentFile, error) {
 	w.seq++
 	name := fmt.Sprintf("%06d-%s.parquet", w.seq, c)
-	s := &segment{
+	s := &segmentFile{
 		class:    c,
 		rotation: w.rotation,
 		number:   w.seq,
-		file:     w.disk.create(name),
+		file:     w.disk.createFile(name),
 		path:     filepath.Join(w.dir, name),
 	}
 	if c < ClassMemory {
-		options := append(writerOptions(), parquet.PageBufferSize(smallPageBytes)) // one buffer for each of 61 columns
+		options := append(
+			parquetWriterOptions(),
+			parquet.PageBufferSize(smallParquetPageBytes),
+		) // one buffer for each of 61 columns
 		s.rows = parquet.NewGenericWriter[Row](s.file, options...)
 		return s, nil
 	}
 	if w.columns[c] == nil {
 		var err error
-		if w.columns[c], err = columnwriter.New[Row](writerOptions()...); err != nil {
+		if w.columns[c], err = columnwriter.New[Row](parquetWriterOptions()...); err != nil {
 			return nil, err
 		}
 	}
@@ -203,9 +208,9 @@ func (w *Writer) openSegment(c Class) (*segment, error) {
 	return s, nil
 }
 
-// rowWriter writes a Parquet file of rows. It is a parquet.GenericWriter, or a columnwriter.Writer
-// for rows without frames.
-type rowWriter interface {
+// parquetRowWriter writes a Parquet file of rows. It is a parquet.GenericWriter, or a
+// columnwriter.Writer for rows without frames.
+type parquetRowWriter interface {
 	Write(rows []Row) (int, error)
 	SetKeyValueMetadata(key, value string)
 	Close() error
@@ -218,22 +223,22 @@ type rowWriter interface {
 func (w *Writer) Rotate(meta Meta) error {
 	var failed SegmentError
 	meta.Complete = CompleteNo
-	r := rotation{number: w.rotation}
+	r := segmentRotation{number: w.rotation}
 	w.rotation++
 	var finished []*asyncFile
-	for c := range numClasses {
+	for c := range numRowClasses {
 		s := w.open[c]
 		if s == nil {
 			continue
 		}
-		if err := closeParquet(s.rows, &meta); err != nil {
+		if err := closeParquetWriter(s.rows, &meta); err != nil {
 			failed.Segments = append(failed.Segments, LostSegment{r.number, c})
 			failed.Err = errors.Join(failed.Err, err)
-			w.drop(c)
+			w.dropOpenSegment(c)
 			continue
 		}
-		s.file.finish()
-		w.count(s, &r)
+		s.file.queueFinish()
+		w.countSegment(s, &r)
 		w.waiting = append(w.waiting, s)
 		w.open[c] = nil
 		finished = append(finished, s.file)
@@ -242,17 +247,17 @@ func (w *Writer) Rotate(meta Meta) error {
 		w.rotations = append(w.rotations, r)
 	}
 	if len(finished) > 0 { // without a new segment, metadata on disk still counts the dropped rows
-		w.deletePending(finished)
+		w.deleteDroppedFiles(finished)
 	}
 	if failed.Err != nil {
 		return &failed
 	}
-	return w.failure()
+	return w.takeSegmentError()
 }
 
-// closeParquet stores the metadata and writes the footer.
-func closeParquet(rows rowWriter, meta *Meta) error {
-	pairs, err := meta.pairs()
+// closeParquetWriter stores the metadata and writes the footer.
+func closeParquetWriter(rows parquetRowWriter, meta *Meta) error {
+	pairs, err := meta.keyValuePairs()
 	if err != nil {
 		return err
 	}
@@ -262,10 +267,10 @@ func closeParquet(rows rowWriter, meta *Meta) error {
 	return rows.Close()
 }
 
-// failure returns a *SegmentError if the disk reported errors, and subtracts the lost segments from
-// the sizes and row counts.
-func (w *Writer) failure() error {
-	failures := w.disk.failures()
+// takeSegmentError returns a *SegmentError if the disk reported errors, and subtracts the lost
+// segments from the sizes and row counts.
+func (w *Writer) takeSegmentError() error {
+	failures := w.disk.takeFailures()
 	if len(failures) == 0 {
 		return nil
 	}
@@ -278,12 +283,12 @@ func (w *Writer) failure() error {
 				w.open[c] = nil
 			}
 		}
-		w.waiting = slices.DeleteFunc(w.waiting, func(s *segment) bool {
+		w.waiting = slices.DeleteFunc(w.waiting, func(s *segmentFile) bool {
 			if s.file != f.file {
 				return false
 			}
 			failed.Segments = append(failed.Segments, LostSegment{s.rotation, s.class})
-			w.uncount(s)
+			w.uncountSegment(s)
 			return true
 		})
 	}
@@ -293,7 +298,7 @@ func (w *Writer) failure() error {
 // FirstPendingRotation returns the number of the first rotation whose segments may not be on disk
 // yet. All earlier rotations are on disk, except for segments in a returned *SegmentError.
 func (w *Writer) FirstPendingRotation() int {
-	w.waiting = slices.DeleteFunc(w.waiting, func(s *segment) bool { return s.file.isOnDisk() })
+	w.waiting = slices.DeleteFunc(w.waiting, func(s *segmentFile) bool { return s.file.isOnDisk() })
 	if len(w.waiting) > 0 {
 		return w.waiting[0].rotation
 	}
@@ -302,8 +307,8 @@ func (w *Writer) FirstPendingRotation() int {
 
 // Flush waits until all finished segments are on disk. An error is a *SegmentError.
 func (w *Writer) Flush() error {
-	w.disk.wait()
-	return w.failure()
+	w.disk.waitForJobs()
+	return w.takeSegmentError()
 }
 
 // Finish ends the recording: it rotates, merges the segments into the file and removes the folder.
@@ -320,16 +325,16 @@ func (w *Writer) Finish(meta Meta) error {
 	if err := w.Rotate(meta); err != nil {
 		return err
 	}
-	w.deletePending(nil)
+	w.deleteDroppedFiles(nil)
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	meta.Complete = CompleteYes
-	rec, err := openSegments(w.root, w.dir)
+	rec, err := openSegmentFolder(w.root, w.dir)
 	if err != nil {
 		return err
 	}
-	damaged, err := merge(rec, w.out, &meta)
+	damaged, err := mergeSegments(rec, w.out, &meta)
 	rec.Close()
 	if err != nil {
 		return err
@@ -337,27 +342,27 @@ func (w *Writer) Finish(meta Meta) error {
 	if len(damaged) > 0 {
 		return fmt.Errorf("merge segments: %w", errors.Join(damaged...))
 	}
-	return w.removeFolder()
+	return w.removeSegmentFolder()
 }
 
 // Close waits for the disk and closes the segment folder. If neither Finish nor Abort was called,
 // the folder remains with all finished segments.
 func (w *Writer) Close() error {
-	w.disk.wait()
+	w.disk.waitForJobs()
 	return errors.Join(w.root.Close(), w.out.Close())
 }
 
-// removeFolder deletes the segment folder, unless it was renamed.
-func (w *Writer) removeFolder() error {
-	w.disk.wait()
+// removeSegmentFolder deletes the segment folder, unless it was renamed.
+func (w *Writer) removeSegmentFolder() error {
+	w.disk.waitForJobs()
 	_ = w.root.Close() // removeSegments opens it again
 	return errors.Join(removeSegments(w.out.Folder(), w.out.Name()+SegmentSuffix), w.out.Close())
 }
 
 // Abort deletes the segment folder and everything in it. No file remains.
 func (w *Writer) Abort() error {
-	for c := range numClasses {
-		w.drop(c)
+	for c := range numRowClasses {
+		w.dropOpenSegment(c)
 	}
-	return w.removeFolder()
+	return w.removeSegmentFolder()
 }

@@ -43,7 +43,7 @@ func (f *Finder) Files(module, buildID string) iter.Seq2[string, error] {
 				continue
 			}
 			seen[path] = true
-			if fileBuildID(path) == buildID && !yield(path, nil) {
+			if readFileBuildID(path) == buildID && !yield(path, nil) {
 				return
 			}
 		}
@@ -82,7 +82,7 @@ func (f *Finder) candidatePaths(module, buildID string) iter.Seq[string] {
 			return
 		}
 		dir := filepath.Dir(module)
-		if link := debugLink(filepath.Join(f.root, module)); link != "" {
+		if link := readDebugLink(filepath.Join(f.root, module)); link != "" {
 			_ = at(dir, link) && at(dir, ".debug", link) && at(system, dir, link)
 		}
 	}
@@ -98,10 +98,10 @@ func ReadBuildID(r io.ReaderAt, size int64) (string, error) {
 	return f.BuildID(), nil
 }
 
-// fileBuildID returns the build id of the file at path. It returns "" for other files and files
+// readFileBuildID returns the build id of the file at path. It returns "" for other files and files
 // without a build id.
-func fileBuildID(path string) string {
-	file, size, err := openRegular(path)
+func readFileBuildID(path string) string {
+	file, size, err := openRegularFile(path)
 	if err != nil {
 		return ""
 	}
@@ -113,10 +113,10 @@ func fileBuildID(path string) string {
 	return f.BuildID()
 }
 
-// debugLink returns the file name in .gnu_debuglink, the separate debug file of a stripped file. It
-// returns "" if there is none.
-func debugLink(path string) string {
-	file, size, err := openRegular(path)
+// readDebugLink returns the file name in .gnu_debuglink, the separate debug file of a stripped
+// file. It returns "" if there is none.
+func readDebugLink(path string) string {
+	file, size, err := openRegularFile(path)
 	if err != nil {
 		return ""
 	}

@@ -37,7 +37,7 @@ func splitProgram(t testing.TB) (stripped, debug, other, buildID string) {
 	elftest.Run(t, "objcopy", "--only-keep-debug", stripped, debug)
 	elftest.Run(t, "strip", "--strip-all", stripped)
 	elftest.Run(t, "objcopy", "--add-gnu-debuglink="+debug, stripped)
-	return stripped, debug, other, fileBuildID(stripped)
+	return stripped, debug, other, readFileBuildID(stripped)
 }
 
 // copyFile copies a file.
@@ -171,13 +171,13 @@ func TestDebuginfodRefusesWrongFiles(t *testing.T) {
 		limit   int64
 		want    string
 	}{
-		"another file":   {send(other, 0), maxDownload, "build id"},
-		"cut off":        {send(debug, 100), maxDownload, "unexpected EOF"},
+		"another file":   {send(other, 0), maxDownloadBytes, "build id"},
+		"cut off":        {send(debug, 100), maxDownloadBytes, "unexpected EOF"},
 		"too long":       {send(debug, 0), 1000, "exceeds the limit of 1000"},
 		"endless":        {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) }, 1000, "exceeds the limit of 1000"},
-		"server error":   {status(500), maxDownload, "500 Internal Server Error"},
-		"not there":      {status(404), maxDownload, "does not exist"},
-		"nothing at all": {status(200), maxDownload, "build id"},
+		"server error":   {status(500), maxDownloadBytes, "500 Internal Server Error"},
+		"not there":      {status(404), maxDownloadBytes, "does not exist"},
+		"nothing at all": {status(200), maxDownloadBytes, "build id"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(test.handler)
@@ -235,7 +235,7 @@ func TestDebuginfodCacheFolder(t *testing.T) {
 		{"DEBUGINFOD_CACHE_PATH", "/mine", "/mine"},
 	} {
 		t.Setenv(step.name, step.value)
-		if got, err := debuginfodCache(); got != step.want || err != nil {
+		if got, err := debuginfodCacheFolder(); got != step.want || err != nil {
 			t.Errorf("with %s: %q, %v; want %q", step.name, got, err, step.want)
 		}
 	}

@@ -15,11 +15,13 @@ import (
 )
 
 const (
-	// maxDownload bounds the size of a debug file in bytes. The debug file of a browser has 2 GB.
-	maxDownload = 4 << 30
-	// downloadTime bounds the duration of a download, answerTime the wait for the response headers.
-	downloadTime = 10 * time.Minute
-	answerTime   = 30 * time.Second
+	// maxDownloadBytes bounds the size of a debug file in bytes. The debug file of a browser has 2
+	// GB.
+	maxDownloadBytes = 4 << 30
+	// maxDownloadTime bounds the duration of a download, maxResponseHeaderWait the wait for the
+	// response headers.
+	maxDownloadTime       = 10 * time.Minute
+	maxResponseHeaderWait = 30 * time.Second
 )
 
 // Debuginfod downloads debug files by build id from debuginfod servers
@@ -48,21 +50,21 @@ func NewDebuginfod(urls []string) (*Debuginfod, error) {
 	if len(urls) == 0 {
 		return nil, errors.New("no debuginfod server is given")
 	}
-	cache, err := debuginfodCache()
+	cache, err := debuginfodCacheFolder()
 	if err != nil {
 		return nil, err
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.ResponseHeaderTimeout = answerTime
+	transport.ResponseHeaderTimeout = maxResponseHeaderWait
 	return &Debuginfod{
-		urls: urls, cache: cache, limit: maxDownload, down: make(map[string]bool),
-		client: http.Client{Timeout: downloadTime, Transport: transport},
+		urls: urls, cache: cache, limit: maxDownloadBytes, down: make(map[string]bool),
+		client: http.Client{Timeout: maxDownloadTime, Transport: transport},
 	}, nil
 }
 
-// debuginfodCache returns the cache folder of the elfutils client: see
+// debuginfodCacheFolder returns the cache folder of the elfutils client: see
 // debuginfod_find_debuginfo(3).
-func debuginfodCache() (string, error) {
+func debuginfodCacheFolder() (string, error) {
 	if dir := os.Getenv("DEBUGINFOD_CACHE_PATH"); dir != "" {
 		return dir, nil
 	}
@@ -83,7 +85,7 @@ func (d *Debuginfod) Fetch(buildID string) (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	path := filepath.Join(d.cache, buildID, "debuginfo")
-	if fileBuildID(path) == buildID {
+	if readFileBuildID(path) == buildID {
 		return path, nil
 	}
 	var failed error
@@ -91,7 +93,7 @@ func (d *Debuginfod) Fetch(buildID string) (string, error) {
 		if d.down[server] {
 			continue
 		}
-		err := d.download(server, buildID, path)
+		err := d.downloadDebugFile(server, buildID, path)
 		switch {
 		case err == nil:
 			return path, nil
@@ -107,8 +109,9 @@ func (d *Debuginfod) Fetch(buildID string) (string, error) {
 	return "", failed
 }
 
-// download stores a file from one server at path, after it has checked the size and the build id.
-func (d *Debuginfod) download(server, buildID, path string) (err error) {
+// downloadDebugFile stores a file from one server at path, after it has checked the size and the
+// build id.
+func (d *Debuginfod) downloadDebugFile(server, buildID, path string) (err error) {
 	answer, err := d.client.Get(strings.TrimRight(server, "/") + "/buildid/" + buildID + "/debuginfo")
 	if err != nil {
 		return fmt.Errorf("query debuginfod: %w", err)
@@ -146,7 +149,7 @@ func (d *Debuginfod) download(server, buildID, path string) (err error) {
 	if n > d.limit {
 		return fmt.Errorf("download debug file from %s: exceeds the limit of %d bytes", server, d.limit)
 	}
-	if got := fileBuildID(file.Name()); got != buildID {
+	if got := readFileBuildID(file.Name()); got != buildID {
 		return fmt.Errorf(
 			"download debug file from %s: build id is %q, not %q: %w",
 			server,

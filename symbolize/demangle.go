@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// maxShown is the longest name, in bytes, that Demangle returns in full.
-	maxShown = elffile.MaxTextBytes
-	// maxMangled is the longest name, in bytes, that Demangle demangles. The library's time is
-	// quadratic in the nesting of types: a hostile name of this length takes 0.2 s, one of 64 KiB 3
-	// s.
-	maxMangled = 16 << 10
-	// maxDemangledPower bounds the length of the demangled name as a power of 2. A short mangled
-	// name can repeat parts exponentially often.
-	maxDemangledPower = 16
+	// maxUncutNameBytes is the longest name, in bytes, that Demangle returns in full.
+	maxUncutNameBytes = elffile.MaxTextBytes
+	// maxMangledNameBytes is the longest name, in bytes, that Demangle demangles. The library's
+	// time is quadratic in the nesting of types: a hostile name of this length takes 0.2 s, one of
+	// 64 KiB 3 s.
+	maxMangledNameBytes = 16 << 10
+	// maxDemangledLengthPower bounds the length of the demangled name as a power of 2. A short
+	// mangled name can repeat parts exponentially often.
+	maxDemangledLengthPower = 16
 )
 
 // Demangle returns the readable form of a C++ (Itanium) or Rust name. It keeps template arguments
@@ -25,24 +25,24 @@ const (
 // that are not mangled unchanged. Names over 16 KiB stay mangled. Names over 64 KiB, mangled or
 // not, are cut and end in a note.
 func Demangle(mangled string) string {
-	name, _ := demangleName(mangled, demangle.NoParams, demangle.NoEnclosingParams)
+	name, _ := demangleWithoutVersion(mangled, demangle.NoParams, demangle.NoEnclosingParams)
 	return name
 }
 
 // DemangleFull returns the complete readable form: with return type, parameters, compiler suffix
 // and symbol version. It has the limits of Demangle.
 func DemangleFull(mangled string) string {
-	name, version := demangleName(mangled)
+	name, version := demangleWithoutVersion(mangled)
 	return name + version
 }
 
-// demangleName returns the readable form of a name and, separately, the symbol version "@VERSION" that
-// linkers append in .symtab.
-func demangleName(mangled string, options ...demangle.Option) (name, version string) {
+// demangleWithoutVersion returns the readable form of a name and, separately, the symbol version
+// "@VERSION" that linkers append in .symtab.
+func demangleWithoutVersion(mangled string, options ...demangle.Option) (name, version string) {
 	switch {
-	case len(mangled) > maxShown:
-		return fmt.Sprintf("%s… (cut, %d bytes)", mangled[:maxShown], len(mangled)), ""
-	case len(mangled) > maxMangled:
+	case len(mangled) > maxUncutNameBytes:
+		return fmt.Sprintf("%s… (cut, %d bytes)", mangled[:maxUncutNameBytes], len(mangled)), ""
+	case len(mangled) > maxMangledNameBytes:
 		return mangled, ""
 	}
 	// The demangler recovers only from its own panics. A hostile name that crashes it is returned
@@ -56,11 +56,11 @@ func demangleName(mangled string, options ...demangle.Option) (name, version str
 	if at := strings.IndexByte(mangled, '@'); at > 0 {
 		base, version = mangled[:at], mangled[at:]
 	}
-	name, err := demangle.ToString(base, append(options, demangle.MaxLength(maxDemangledPower))...)
+	name, err := demangle.ToString(base, append(options, demangle.MaxLength(maxDemangledLengthPower))...)
 	if err != nil || name == "" {
 		return mangled, ""
 	}
-	if len(name) >= 1<<maxDemangledPower {
+	if len(name) >= 1<<maxDemangledLengthPower {
 		name += "… (cut)" // the demangler stops at the limit
 	}
 	return name, version

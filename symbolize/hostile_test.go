@@ -141,7 +141,7 @@ func TestBrokenMiniDebugInfoKeepsOtherSymbols(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute under the race detector; it has one goroutine")
 	}
-	bomb := compressXZ(t, make([]byte, maxMiniDebugInfo+1))
+	bomb := compressXZ(t, make([]byte, maxMiniDebugInfoBytes+1))
 	whole := compressXZ(t, []byte("not an ELF file"))
 	badSum := bytes.Clone(whole)
 	badSum[len(badSum)-40] ^= 1
@@ -170,10 +170,10 @@ func TestBrokenMiniDebugInfoKeepsOtherSymbols(t *testing.T) {
 
 func TestUnpackingStopsAtTheLimit(t *testing.T) {
 	const limit = 1 << 20
-	if got, err := decompressXZ(compressXZ(t, make([]byte, limit)), limit); err != nil || len(got) != limit {
+	if got, err := decompressXZStream(compressXZ(t, make([]byte, limit)), limit); err != nil || len(got) != limit {
 		t.Errorf("at the limit: %d bytes, %v", len(got), err)
 	}
-	if got, err := decompressXZ(compressXZ(t, make([]byte, limit+1)), limit); err == nil {
+	if got, err := decompressXZStream(compressXZ(t, make([]byte, limit+1)), limit); err == nil {
 		t.Errorf("behind the limit: %d bytes", len(got))
 	}
 }
@@ -192,11 +192,11 @@ func hugeDictionary(blocks int) []byte {
 
 func TestHugeDictionariesAreRefused(t *testing.T) {
 	var err error
-	got := elftest.AllocatedBytes(func() { _, err = decompressXZ(hugeDictionary(10000), maxMiniDebugInfo) })
+	got := elftest.AllocatedBytes(func() { _, err = decompressXZStream(hugeDictionary(10000), maxMiniDebugInfoBytes) })
 	if err == nil || got > 512<<20 {
 		t.Errorf("error %v, allocated %d bytes", err, got)
 	}
-	if _, err := decompressXZ(hugeDictionary(1), maxMiniDebugInfo); err != nil {
+	if _, err := decompressXZStream(hugeDictionary(1), maxMiniDebugInfoBytes); err != nil {
 		t.Errorf("one block: %v", err)
 	}
 }
@@ -217,7 +217,7 @@ func TestOverlappingNamesCostNothing(t *testing.T) {
 	}
 	if got, _, ok := o.Lookup(
 		0x1001,
-	); !ok || len(got.Name) != maxShown+1 ||
+	); !ok || len(got.Name) != maxUncutNameBytes+1 ||
 		!strings.Contains(Demangle(got.Name), "cut") {
 		t.Errorf("a name of %d bytes, %v", len(got.Name), ok)
 	}
@@ -286,7 +286,7 @@ func FuzzObject(f *testing.F) {
 		if err == nil {
 			exercise(o)
 		}
-		if _, err := decompressXZ(raw, 1<<20); err == nil && len(raw) == 0 {
+		if _, err := decompressXZStream(raw, 1<<20); err == nil && len(raw) == 0 {
 			t.Fatal("nothing unpacked")
 		}
 	})
@@ -300,7 +300,7 @@ func FuzzMiniDebugInfo(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		packed := hugeDictionary(1)
 		packed = append(packed[:24], body...)
-		raw, err := decompressXZ(packed, 1<<20)
+		raw, err := decompressXZStream(packed, 1<<20)
 		if len(raw) > 1<<20 || (err != nil && raw != nil) {
 			t.Fatalf("%d bytes, error %v", len(raw), err)
 		}

@@ -5,12 +5,12 @@ import (
 )
 
 const (
-	// maxFoldDepth is the depth of nested template arguments up to which shortPath looks for
-	// functors.
-	maxFoldDepth = 5
-	// foldedLength is the length up to which a list of nested arguments is kept: "<float>" has more
-	// information than "<...>".
-	foldedLength = 8
+	// maxTemplateFoldDepth is the depth of nested template arguments up to which
+	// shortenQualifiedName looks for functors.
+	maxTemplateFoldDepth = 5
+	// maxUnfoldedArgumentLength is the length up to which a list of nested arguments is kept:
+	// "<float>" has more information than "<...>".
+	maxUnfoldedArgumentLength = 8
 )
 
 // ShortKernel returns a short form of a kernel's demangled name for tables. Arguments of the
@@ -22,20 +22,20 @@ func ShortKernel(full string) string {
 		return full
 	}
 	name := strings.ReplaceAll(full, "(anonymous namespace)::", "")
-	short, ok := shortPath(name, 0)
+	short, ok := shortenQualifiedName(name, 0)
 	if !ok || short == "" {
 		return full
 	}
 	return short
 }
 
-// shortPath shortens a qualified name. level is 0 for the kernel's own name and n for an argument
-// of nested templates.
-func shortPath(name string, level int) (string, bool) {
-	if level > maxFoldDepth {
+// shortenQualifiedName shortens a qualified name. level is 0 for the kernel's own name and n for an
+// argument of nested templates.
+func shortenQualifiedName(name string, level int) (string, bool) {
+	if level > maxTemplateFoldDepth {
 		return "...", true
 	}
-	parts, ok := split(name, "::")
+	parts, ok := splitOutsideBrackets(name, "::")
 	if !ok {
 		return "", false
 	}
@@ -47,7 +47,7 @@ func shortPath(name string, level int) (string, bool) {
 		if !last && (strings.HasPrefix(part, "operator()") || level > 0 && isIdentifier(part)) {
 			continue
 		}
-		text, ok := shortPart(part, level, last)
+		text, ok := shortenNamePart(part, level, last)
 		if !ok {
 			return "", false
 		}
@@ -59,12 +59,12 @@ func shortPath(name string, level int) (string, bool) {
 	return b.String(), true
 }
 
-// shortPart shortens one part of a qualified name: a name with template arguments and parameters,
-// or a lambda.
-func shortPart(part string, level int, last bool) (string, bool) {
+// shortenNamePart shortens one part of a qualified name: a name with template arguments and
+// parameters, or a lambda.
+func shortenNamePart(part string, level int, last bool) (string, bool) {
 	var b strings.Builder
 	for i := 0; i < len(part); {
-		if n := operatorLength(part[i:]); n > 0 && (i == 0 || !isWordByte(part[i-1])) {
+		if n := cppOperatorLength(part[i:]); n > 0 && (i == 0 || !isIdentifierByte(part[i-1])) {
 			b.WriteString(part[i : i+n])
 			i += n
 			continue
@@ -75,11 +75,11 @@ func shortPart(part string, level int, last bool) (string, bool) {
 			i++
 			continue
 		}
-		n := groupLength(part[i:])
+		n := bracketedLength(part[i:])
 		if n == 0 {
 			return "", false
 		}
-		group, ok := shortGroup(c, part[i+1:i+n-1], level)
+		group, ok := shortenBracketedText(c, part[i+1:i+n-1], level)
 		if !ok {
 			return "", false
 		}
@@ -92,13 +92,13 @@ func shortPart(part string, level int, last bool) (string, bool) {
 	return strings.TrimSpace(b.String()), true
 }
 
-// shortGroup shortens the text within brackets. open is the opening bracket.
-func shortGroup(open byte, inside string, level int) (string, bool) {
+// shortenBracketedText shortens the text within brackets. open is the opening bracket.
+func shortenBracketedText(open byte, inside string, level int) (string, bool) {
 	switch open {
 	case '{':
 		if params, ok := strings.CutPrefix(inside, "lambda("); ok {
 			if end := strings.LastIndexByte(params, ')'); end >= 0 {
-				list, ok := shortList(params[:end], level, false)
+				list, ok := shortenArgumentList(params[:end], level, false)
 				if list != "" {
 					list = "(" + list + ")"
 				}
@@ -107,28 +107,28 @@ func shortGroup(open byte, inside string, level int) (string, bool) {
 		}
 		return "{" + inside + "}", true
 	case '(':
-		list, ok := shortList(inside, level, false)
+		list, ok := shortenArgumentList(inside, level, false)
 		return "(" + list + ")", ok
 	}
-	list, ok := shortList(inside, level, level > 0)
+	list, ok := shortenArgumentList(inside, level, level > 0)
 	return "<" + list + ">", ok
 }
 
-// shortList shortens the members of a list. If fold is true, it replaces unimportant members by
-// "...".
-func shortList(list string, level int, fold bool) (string, bool) {
-	members, ok := split(list, ",")
+// shortenArgumentList shortens the members of a list. If fold is true, it replaces unimportant
+// members by "...".
+func shortenArgumentList(list string, level int, fold bool) (string, bool) {
+	members, ok := splitOutsideBrackets(list, ",")
 	if !ok {
 		return "", false
 	}
-	fold = fold && len(list) > foldedLength
+	fold = fold && len(list) > maxUnfoldedArgumentLength
 	var short []string
 	for _, m := range members {
-		text, ok := shortPath(strings.TrimSpace(m), level+1)
+		text, ok := shortenQualifiedName(strings.TrimSpace(m), level+1)
 		if !ok {
 			return "", false
 		}
-		if fold && !isDistinctive(m, text, len(members) == 1) {
+		if fold && !isDistinctiveArgument(m, text, len(members) == 1) {
 			text = "..."
 		}
 		if text != "..." || len(short) == 0 || short[len(short)-1] != "..." {
@@ -138,26 +138,27 @@ func shortList(list string, level int, fold bool) (string, bool) {
 	return strings.Join(short, ", "), true
 }
 
-// isDistinctive reports whether a nested argument identifies the computation of the kernel. Functors and
-// lambdas do. A single argument does if it is short or a template.
-func isDistinctive(argument, short string, alone bool) bool {
+// isDistinctiveArgument reports whether a nested argument identifies the computation of the kernel.
+// Functors and lambdas do. A single argument does if it is short or a template.
+func isDistinctiveArgument(argument, short string, alone bool) bool {
 	if strings.Contains(argument, "{lambda") || strings.Contains(argument, "unctor") {
 		return true
 	}
-	return alone && (len(short) <= foldedLength || strings.Contains(argument, "<"))
+	return alone && (len(short) <= maxUnfoldedArgumentLength || strings.Contains(argument, "<"))
 }
 
-// split splits a text at separators outside of brackets. It returns false if brackets do not match.
-func split(s, separator string) (parts []string, ok bool) {
+// splitOutsideBrackets splits a text at separators outside of brackets. It returns false if
+// brackets do not match.
+func splitOutsideBrackets(s, separator string) (parts []string, ok bool) {
 	start := 0
 	for i := 0; i < len(s); {
-		if n := operatorLength(s[i:]); n > 0 && (i == 0 || !isWordByte(s[i-1])) {
+		if n := cppOperatorLength(s[i:]); n > 0 && (i == 0 || !isIdentifierByte(s[i-1])) {
 			i += n
 			continue
 		}
 		switch c := s[i]; {
 		case c == '<' || c == '(' || c == '{':
-			n := groupLength(s[i:])
+			n := bracketedLength(s[i:])
 			if n == 0 {
 				return nil, false
 			}
@@ -175,12 +176,12 @@ func split(s, separator string) (parts []string, ok bool) {
 	return append(parts, s[start:]), true
 }
 
-// groupLength returns the length of the bracketed text at the start of s. It returns 0 if the
+// bracketedLength returns the length of the bracketed text at the start of s. It returns 0 if the
 // closing bracket is missing.
-func groupLength(s string) int {
+func bracketedLength(s string) int {
 	var open []byte
 	for i := 0; i < len(s); {
-		if n := operatorLength(s[i:]); n > 0 && (i == 0 || !isWordByte(s[i-1])) {
+		if n := cppOperatorLength(s[i:]); n > 0 && (i == 0 || !isIdentifierByte(s[i-1])) {
 			i += n
 			continue
 		}
@@ -204,16 +205,16 @@ func groupLength(s string) int {
 	return 0
 }
 
-// operators are C++ operators with brackets in their names. An operator precedes its prefixes.
-var operators = []string{"<=>", "<<=", ">>=", "->*", "<<", ">>", "<=", ">=", "->", "<", ">", "()"}
+// cppOperators are C++ operators with brackets in their names. An operator precedes its prefixes.
+var cppOperators = []string{"<=>", "<<=", ">>=", "->*", "<<", ">>", "<=", ">=", "->", "<", ">", "()"}
 
-// operatorLength returns the length of an operator name at the start of s, or 0.
-func operatorLength(s string) int {
+// cppOperatorLength returns the length of an operator name at the start of s, or 0.
+func cppOperatorLength(s string) int {
 	rest, ok := strings.CutPrefix(s, "operator")
 	if !ok {
 		return 0
 	}
-	for _, op := range operators {
+	for _, op := range cppOperators {
 		if strings.HasPrefix(rest, op) {
 			return len("operator") + len(op)
 		}
@@ -224,14 +225,14 @@ func operatorLength(s string) int {
 // isIdentifier reports whether s consists of letters, digits and underscores.
 func isIdentifier(s string) bool {
 	for i := range len(s) {
-		if !isWordByte(s[i]) {
+		if !isIdentifierByte(s[i]) {
 			return false
 		}
 	}
 	return s != ""
 }
 
-// isWordByte reports whether c is a letter, a digit or an underscore.
-func isWordByte(c byte) bool {
+// isIdentifierByte reports whether c is a letter, a digit or an underscore.
+func isIdentifierByte(c byte) bool {
 	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }

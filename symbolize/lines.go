@@ -5,21 +5,21 @@ import (
 	"io"
 )
 
-// lineReader reads lines of bounded length. Unlike bufio.Scanner, it keeps a "\r" at the end of a
-// line and continues after a line that is too long.
-type lineReader struct {
+// boundedLineReader reads lines of bounded length. Unlike bufio.Scanner, it keeps a "\r" at the end
+// of a line and continues after a line that is too long.
+type boundedLineReader struct {
 	r *bufio.Reader
 }
 
-// newLineReader returns a reader of lines up to maxLine bytes.
-func newLineReader(r io.Reader, maxLine int) *lineReader {
-	return &lineReader{bufio.NewReaderSize(r, maxLine+1)}
+// newBoundedLineReader returns a reader of lines up to maxLine bytes.
+func newBoundedLineReader(r io.Reader, maxLine int) *boundedLineReader {
+	return &boundedLineReader{bufio.NewReaderSize(r, maxLine+1)}
 }
 
-// next returns the next line without its newline, valid until the next call. whole is false for an
-// incomplete last line, and for a line that is too long, which is not returned. After the last
+// nextLine returns the next line without its newline, valid until the next call. whole is false for
+// an incomplete last line, and for a line that is too long, which is not returned. After the last
 // line, the error is io.EOF.
-func (l *lineReader) next() (line []byte, whole bool, err error) {
+func (l *boundedLineReader) nextLine() (line []byte, whole bool, err error) {
 	line, err = l.r.ReadSlice('\n')
 	switch {
 	case err == nil:

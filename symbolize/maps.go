@@ -38,9 +38,9 @@ func (m Mapping) Executable() bool { return strings.IndexByte(m.Perms, 'x') >= 0
 // Limits of ReadMaps. A path has at most 4095 bytes, each of which may be escaped to 4. The kernel
 // allows 65530 mappings by default; databases raise that limit to about 260,000.
 const (
-	maxMapsLine = 32 << 10
-	maxMappings = 1 << 21
-	maxMapsText = 64 << 20 // bytes of all paths: a program can map a file with a 4 KiB path many times
+	maxMapsLineBytes   = 32 << 10
+	maxProcessMappings = 1 << 21
+	maxMapsPathBytes   = 64 << 20 // bytes of all paths: a program can map a file with a 4 KiB path many times
 )
 
 // ReadMaps parses the text of /proc/PID/maps and returns the mappings by address. It returns an
@@ -48,11 +48,11 @@ const (
 // and for more than 64 MiB of paths. The kernel's escaping is ambiguous. A file name that ends in "
 // (deleted)" counts as deleted, and a backslash before 012 becomes a newline.
 func ReadMaps(r io.Reader) ([]Mapping, error) {
-	lines := newLineReader(r, maxMapsLine)
+	lines := newBoundedLineReader(r, maxMapsLineBytes)
 	var maps []Mapping
 	text := 0
 	for number := 1; ; number++ {
-		line, whole, err := lines.next()
+		line, whole, err := lines.nextLine()
 		if err == io.EOF {
 			break
 		}
@@ -62,10 +62,10 @@ func ReadMaps(r io.Reader) ([]Mapping, error) {
 		if !whole {
 			return nil, fmt.Errorf("read maps: line %d is too long or cut off", number)
 		}
-		if number > maxMappings {
-			return nil, fmt.Errorf("read maps: more than %d mappings", maxMappings)
+		if number > maxProcessMappings {
+			return nil, fmt.Errorf("read maps: more than %d mappings", maxProcessMappings)
 		}
-		m, err := parseMapping(string(line))
+		m, err := parseMapsLine(string(line))
 		if err != nil {
 			return nil, fmt.Errorf("read maps: line %d: %w", number, err)
 		}
@@ -74,8 +74,8 @@ func ReadMaps(r io.Reader) ([]Mapping, error) {
 			m.Path = maps[n-1].Path
 		} else {
 			m.Path = strings.Clone(m.Path)
-			if text += len(m.Path); text > maxMapsText {
-				return nil, fmt.Errorf("read maps: paths of more than %d MiB", maxMapsText>>20)
+			if text += len(m.Path); text > maxMapsPathBytes {
+				return nil, fmt.Errorf("read maps: paths of more than %d MiB", maxMapsPathBytes>>20)
 			}
 		}
 		maps = append(maps, m)
@@ -87,9 +87,9 @@ func ReadMaps(r io.Reader) ([]Mapping, error) {
 	return maps, nil
 }
 
-// parseMapping parses "START-END PERMS OFFSET DEV INODE   PATH". The path and the spaces before it
+// parseMapsLine parses "START-END PERMS OFFSET DEV INODE   PATH". The path and the spaces before it
 // are optional.
-func parseMapping(line string) (Mapping, error) {
+func parseMapsLine(line string) (Mapping, error) {
 	var m Mapping
 	var fields [5]string
 	rest := line

@@ -76,7 +76,7 @@ func TestReadMapsRefusesMalformedLines(t *testing.T) {
 		"1000-2000 r-xp -1 00:00 0",
 		"1000-2000 r-xp 0 00:00 f",
 		"-1000-2000 r-xp 0 00:00 0",
-		"1000-2000 r-xp 0 00:00 1 /" + strings.Repeat("x", maxMapsLine),
+		"1000-2000 r-xp 0 00:00 1 /" + strings.Repeat("x", maxMapsLineBytes),
 	}
 	for _, line := range lines {
 		if got, err := ReadMaps(strings.NewReader(line + "\n")); err == nil {

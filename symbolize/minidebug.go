@@ -13,24 +13,24 @@ import (
 	"github.com/ulikunitz/xz/lzma"
 )
 
-// maxMiniDebugInfo bounds the size of .gnu_debugdata in bytes, compressed and decompressed. For
-// comparison: .symtab and .strtab of libLLVM have 24 MB.
-const maxMiniDebugInfo = 64 << 20
+// maxMiniDebugInfoBytes bounds the size of .gnu_debugdata in bytes, compressed and decompressed.
+// For comparison: .symtab and .strtab of libLLVM have 24 MB.
+const maxMiniDebugInfoBytes = 64 << 20
 
-// errXZ is the error for data that is not an xz stream.
-var errXZ = errors.New("not an xz stream")
+// errNotXZ is the error for data that is not an xz stream.
+var errNotXZ = errors.New("not an xz stream")
 
-// xzCheckSize is the length of a block's checksum in bytes, by check ID (xz file format 1.1,
+// xzChecksumBytes is the length of a block's checksum in bytes, by check ID (xz file format 1.1,
 // section 2.1.1.2).
-var xzCheckSize = [16]int{0, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64, 64}
+var xzChecksumBytes = [16]int{0, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64, 64}
 
-// decompressXZ decompresses one xz stream to at most limit bytes. It parses the container itself,
-// because the library's xz reader allocates the dictionary that a block header claims, up to 4 GiB
-// each. The library decodes only the LZMA2 data. decompressXZ ignores the index and the footer
-// after the blocks.
-func decompressXZ(packed []byte, limit int) (raw []byte, err error) {
-	// The LZMA2 library indexes buffers by decoded values. No panic is known, but a panic must not end
-	// the recorder.
+// decompressXZStream decompresses one xz stream to at most limit bytes. It parses the container
+// itself, because the library's xz reader allocates the dictionary that a block header claims, up
+// to 4 GiB each. The library decodes only the LZMA2 data. decompressXZStream ignores the index and
+// the footer after the blocks.
+func decompressXZStream(packed []byte, limit int) (raw []byte, err error) {
+	// The LZMA2 library indexes buffers by decoded values. No panic is known, but a panic must not
+	// end the recorder.
 	defer func() {
 		if r := recover(); r != nil {
 			raw, err = nil, fmt.Errorf("unpack LZMA2: %v", r)
@@ -38,7 +38,7 @@ func decompressXZ(packed []byte, limit int) (raw []byte, err error) {
 	}()
 	if len(packed) < 12 || string(packed[:6]) != "\xfd7zXZ\x00" || packed[6] != 0 || packed[7] > 15 ||
 		crc32.ChecksumIEEE(packed[6:8]) != binary.LittleEndian.Uint32(packed[8:]) {
-		return nil, errXZ
+		return nil, errNotXZ
 	}
 	x := &xzStream{rest: packed[12:], check: packed[7], limit: limit, dictionaries: 256 << 20}
 	for {
@@ -48,7 +48,7 @@ func decompressXZ(packed []byte, limit int) (raw []byte, err error) {
 		if x.rest[0] == 0 { // the index starts here
 			return bytes.Clone(x.raw.Bytes()), nil // without the buffer's spare capacity
 		}
-		if err := x.block(); err != nil {
+		if err := x.decompressBlock(); err != nil {
 			return nil, err
 		}
 	}
@@ -66,9 +66,9 @@ type xzStream struct {
 	dictionaries int64
 }
 
-// block decompresses the next block and verifies its checksum.
-func (x *xzStream) block() error {
-	dictionary, headerLen, err := x.blockHeader()
+// decompressBlock decompresses the next block and verifies its checksum.
+func (x *xzStream) decompressBlock() error {
+	dictionary, headerLen, err := x.readBlockHeader()
 	if err != nil {
 		return err
 	}
@@ -93,17 +93,17 @@ func (x *xzStream) block() error {
 	}
 	end := len(x.rest) - body.Len()
 	end += -end & 3 // blocks are padded to 4 bytes
-	if end+xzCheckSize[x.check] > len(x.rest) {
+	if end+xzChecksumBytes[x.check] > len(x.rest) {
 		return io.ErrUnexpectedEOF
 	}
-	sum := x.rest[end : end+xzCheckSize[x.check]]
+	sum := x.rest[end : end+xzChecksumBytes[x.check]]
 	x.rest = x.rest[end+len(sum):]
-	return x.verify(x.raw.Bytes()[start:], sum)
+	return x.verifyBlockChecksum(x.raw.Bytes()[start:], sum)
 }
 
-// blockHeader returns the dictionary size in the block header and the length of the header, in
+// readBlockHeader returns the dictionary size in the block header and the length of the header, in
 // bytes.
-func (x *xzStream) blockHeader() (dictionary int64, length int, err error) {
+func (x *xzStream) readBlockHeader() (dictionary int64, length int, err error) {
 	length = (int(x.rest[0]) + 1) * 4
 	if length > len(x.rest) {
 		return 0, 0, io.ErrUnexpectedEOF
@@ -121,7 +121,7 @@ func (x *xzStream) blockHeader() (dictionary int64, length int, err error) {
 		}
 		value, n := binary.Uvarint(fields)
 		if n <= 0 || value > 1<<62 {
-			return 0, 0, errXZ
+			return 0, 0, errNotXZ
 		}
 		fields, unpacked = fields[n:], int64(value)
 	}
@@ -138,9 +138,9 @@ func (x *xzStream) blockHeader() (dictionary int64, length int, err error) {
 	return dictionary, length, nil
 }
 
-// verify compares a block with its checksum. It accepts kinds of checksums that xz does not create
-// by default.
-func (x *xzStream) verify(raw, sum []byte) error {
+// verifyBlockChecksum compares a block with its checksum. It accepts kinds of checksums that xz
+// does not create by default.
+func (x *xzStream) verifyBlockChecksum(raw, sum []byte) error {
 	var h hash.Hash
 	switch x.check {
 	case 1:

@@ -23,19 +23,19 @@ var ErrBuildID = errors.New("build ids differ")
 type Object struct {
 	buildID string
 	loads   []elf.Prog64 // executable segments
-	tables  tables
+	tables  symbolTables
 	skipped []error
 	files   []*os.File // files that Close closes
 
 	indexOnce *sync.Once
-	index     *nameIndex
+	index     *functionNameIndex
 }
 
 // OpenObject reads the functions of the file at path and keeps the file open until Close. path must
 // be a regular file or a link to one. OpenObject reads only symbol tables, so a library of 450 MB
 // opens fast. Errors are those of NewObject.
 func OpenObject(path string) (*Object, error) {
-	file, size, err := openRegular(path)
+	file, size, err := openRegularFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("open object: %w", err)
 	}
@@ -48,9 +48,9 @@ func OpenObject(path string) (*Object, error) {
 	return o, nil
 }
 
-// openRegular opens a regular file for reading. It checks the type first, because opening a FIFO
-// blocks until there is a writer.
-func openRegular(path string) (*os.File, int64, error) {
+// openRegularFile opens a regular file for reading. It checks the type first, because opening a
+// FIFO blocks until there is a writer.
+func openRegularFile(path string) (*os.File, int64, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, 0, err
@@ -80,22 +80,22 @@ func NewObject(r io.ReaderAt, size int64) (*Object, error) {
 			o.loads = append(o.loads, f.Segments[i])
 		}
 	}
-	o.read(f)
+	o.addFunctions(f)
 	return o, nil
 }
 
-// read adds the functions of a file that the object does not have yet.
-func (o *Object) read(f *elffile.File) {
+// addFunctions adds the functions of a file that the object does not have yet.
+func (o *Object) addFunctions(f *elffile.File) {
 	if f.SectionsErr != nil {
 		o.skipped = append(o.skipped, f.SectionsErr)
 	}
-	o.add(readTable(f, elf.SHT_SYMTAB, o.tables))
-	o.add(readTable(f, elf.SHT_DYNSYM, o.tables))
-	o.add(readMiniDebugInfo(f, o.tables))
+	o.addSymbolTable(readSymbolTable(f, elf.SHT_SYMTAB, o.tables))
+	o.addSymbolTable(readSymbolTable(f, elf.SHT_DYNSYM, o.tables))
+	o.addSymbolTable(readMiniDebugInfo(f, o.tables))
 }
 
-// add adds a symbol table, or the error of reading one.
-func (o *Object) add(t *table, err error) {
+// addSymbolTable adds a symbol table, or the error of reading one.
+func (o *Object) addSymbolTable(t *symbolTable, err error) {
 	switch {
 	case err != nil:
 		o.skipped = append(o.skipped, fmt.Errorf("read symbols: %w", err))
@@ -109,7 +109,7 @@ func (o *Object) add(t *table, err error) {
 // build id; otherwise the error wraps ErrBuildID. On error, the object is unchanged. AddDebug must
 // not run concurrently with other methods.
 func (o *Object) AddDebug(path string) error {
-	file, size, err := openRegular(path)
+	file, size, err := openRegularFile(path)
 	if err != nil {
 		return fmt.Errorf("add debug file: %w", err)
 	}
@@ -123,7 +123,7 @@ func (o *Object) AddDebug(path string) error {
 		return fmt.Errorf("add debug file %s with build id %q to object with %q: %w", path, id, o.buildID, ErrBuildID)
 	}
 	o.files = append(o.files, file)
-	o.read(f)
+	o.addFunctions(f)
 	o.index, o.indexOnce = nil, new(sync.Once)
 	return nil
 }
@@ -157,7 +157,7 @@ func (o *Object) Len() int {
 
 // Symbols yields the functions in the order of their addresses. At one address, the name that
 // Lookup prefers comes first. It yields at most 64 names per address and symbol table.
-func (o *Object) Symbols() iter.Seq[Symbol] { return o.tables.all() }
+func (o *Object) Symbols() iter.Seq[Symbol] { return o.tables.allFunctions() }
 
 // Lookup returns the function at an ELF virtual address, and the offset of vaddr from its start.
 // VAddr converts other addresses. ok is false if no function is known or its name cannot be read.
@@ -165,7 +165,7 @@ func (o *Object) Symbols() iter.Seq[Symbol] { return o.tables.all() }
 // ones, names with a size, the shortest, then the alphabetically first. Names over 64 KiB are cut
 // to 64 KiB + 1 byte.
 func (o *Object) Lookup(vaddr uint64) (s Symbol, offset uint64, ok bool) {
-	s, ok = o.tables.lookup(vaddr)
+	s, ok = o.tables.lookupAddress(vaddr)
 	if !ok {
 		return Symbol{}, 0, false
 	}
@@ -177,8 +177,8 @@ func (o *Object) Lookup(vaddr uint64) (s Symbol, offset uint64, ok bool) {
 // prefers global ones, then the lowest address. The first call reads all names and builds an index,
 // in about a second for a million names.
 func (o *Object) Find(name string) (Symbol, bool) {
-	o.indexOnce.Do(func() { o.index = newNameIndex(o.tables) })
-	return o.index.find(o.tables, name)
+	o.indexOnce.Do(func() { o.index = newFunctionNameIndex(o.tables) })
+	return o.index.findFunction(o.tables, name)
 }
 
 // VAddr converts a file offset to an ELF virtual address. It returns false for an offset outside of
@@ -207,16 +207,16 @@ func (o *Object) FileOffset(vaddr uint64) (uint64, bool) {
 // readMiniDebugInfo reads the compressed symbol table (MiniDebugInfo) of stripped files, which
 // Fedora and related distributions ship. The decompressed table stays in memory, because lookups
 // read names from it.
-func readMiniDebugInfo(f *elffile.File, known tables) (*table, error) {
+func readMiniDebugInfo(f *elffile.File, known symbolTables) (*symbolTable, error) {
 	section := f.SectionByName(".gnu_debugdata")
 	if section == nil {
 		return nil, nil
 	}
-	packed, err := f.Read(section.Off, section.Size, maxMiniDebugInfo)
+	packed, err := f.Read(section.Off, section.Size, maxMiniDebugInfoBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read .gnu_debugdata: %w", err)
 	}
-	raw, err := decompressXZ(packed, maxMiniDebugInfo)
+	raw, err := decompressXZStream(packed, maxMiniDebugInfoBytes)
 	if err != nil {
 		return nil, fmt.Errorf("decompress .gnu_debugdata: %w", err)
 	}
@@ -227,7 +227,7 @@ func readMiniDebugInfo(f *elffile.File, known tables) (*table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read .gnu_debugdata: %w", err)
 	}
-	t, err := readTable(inner, elf.SHT_SYMTAB, known)
+	t, err := readSymbolTable(inner, elf.SHT_SYMTAB, known)
 	if err != nil {
 		return nil, fmt.Errorf("read .gnu_debugdata: %w", err)
 	}

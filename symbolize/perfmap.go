@@ -15,30 +15,30 @@ import (
 // Limits of ReadPerfMap. A process that reaches them has compiled one function per second for
 // twelve days.
 const (
-	maxPerfMapEntries = 1 << 20
-	maxPerfMapLine    = 4 << 10
-	maxPerfMapBytes   = 256 << 20
+	maxPerfMapEntries   = 1 << 20
+	maxPerfMapLineBytes = 4 << 10
+	maxPerfMapBytes     = 256 << 20
 )
 
 // PerfMap holds the functions that a JIT compiler (Node.js, Java, Python) has written into
 // /tmp/perf-PID.map. It is immutable, so its methods are safe for concurrent use.
 type PerfMap struct {
-	entries   []perfEntry
+	entries   []perfMapEntry
 	names     string
-	spans     []span
+	spans     []perfMapSpan
 	skipped   int
 	truncated bool
 }
 
-// perfEntry is one line of a perf map. Its name is PerfMap.names[name:name+length].
-type perfEntry struct {
+// perfMapEntry is one line of a perf map. Its name is PerfMap.names[name:name+length].
+type perfMapEntry struct {
 	start, size  uint64
 	name, length uint32
 }
 
-// span assigns the addresses from start to the next span to an entry. A negative entry means no
-// function.
-type span struct {
+// perfMapSpan assigns the addresses from start to the next span to an entry. A negative entry means
+// no function.
+type perfMapSpan struct {
 	start uint64
 	entry int32
 }
@@ -49,18 +49,18 @@ type span struct {
 // last line without newline, which the process may still be writing. It returns only errors of r.
 func ReadPerfMap(r io.Reader) (*PerfMap, error) {
 	limited := &io.LimitedReader{R: r, N: maxPerfMapBytes}
-	lines := newLineReader(limited, maxPerfMapLine)
+	lines := newBoundedLineReader(limited, maxPerfMapLineBytes)
 	p := new(PerfMap)
 	var names strings.Builder
 	for {
-		line, whole, err := lines.next()
+		line, whole, err := lines.nextLine()
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read perf map: %w", err)
 		}
-		e, name, ok := parsePerfLine(line)
+		e, name, ok := parsePerfMapLine(line)
 		if !ok || !whole || len(p.entries) == maxPerfMapEntries {
 			p.skipped++
 			p.truncated = p.truncated || len(p.entries) == maxPerfMapEntries
@@ -72,31 +72,31 @@ func ReadPerfMap(r io.Reader) (*PerfMap, error) {
 	}
 	p.truncated = p.truncated || limited.N == 0
 	p.names = names.String()
-	p.spans = overlay(p.entries)
+	p.spans = splitOverlappingEntries(p.entries)
 	return p, nil
 }
 
-// parsePerfLine parses one line. It returns false for a malformed line.
-func parsePerfLine(line []byte) (e perfEntry, name []byte, ok bool) {
+// parsePerfMapLine parses one line. It returns false for a malformed line.
+func parsePerfMapLine(line []byte) (e perfMapEntry, name []byte, ok bool) {
 	startText, rest, _ := bytes.Cut(line, []byte(" "))
 	sizeText, name, _ := bytes.Cut(rest, []byte(" "))
-	start, err1 := parseHex(startText)
-	size, err2 := parseHex(sizeText)
+	start, err1 := parseHexNumber(startText)
+	size, err2 := parseHexNumber(sizeText)
 	if err1 != nil || err2 != nil || size == 0 || start+size < start || len(name) == 0 {
-		return perfEntry{}, nil, false
+		return perfMapEntry{}, nil, false
 	}
-	return perfEntry{start: start, size: size}, name, true
+	return perfMapEntry{start: start, size: size}, name, true
 }
 
-// parseHex parses a hexadecimal number. Some writers add a "0x" prefix, against the format.
-func parseHex(text []byte) (uint64, error) {
+// parseHexNumber parses a hexadecimal number. Some writers add a "0x" prefix, against the format.
+func parseHexNumber(text []byte) (uint64, error) {
 	return strconv.ParseUint(strings.TrimPrefix(string(text), "0x"), 16, 64)
 }
 
-// overlay cuts overlapping entries into spans. Each span belongs to the last entry that covers it.
-// overlay walks over the sorted bounds of all entries and keeps the entries that cover the current
-// address in a heap.
-func overlay(entries []perfEntry) []span {
+// splitOverlappingEntries cuts overlapping entries into spans. Each span belongs to the last entry
+// that covers it. overlay walks over the sorted bounds of all entries and keeps the entries that
+// cover the current address in a heap.
+func splitOverlappingEntries(entries []perfMapEntry) []perfMapSpan {
 	order := make([]int32, len(entries))
 	edges := make([]uint64, 0, 2*len(entries))
 	for i := range entries {
@@ -108,8 +108,8 @@ func overlay(entries []perfEntry) []span {
 	})
 	slices.Sort(edges)
 	edges = slices.Compact(edges)
-	var spans []span
-	var open lastFirst
+	var spans []perfMapSpan
+	var open entryNumberHeap
 	current := int32(-1)
 	for _, edge := range edges {
 		for len(order) > 0 && entries[order[0]].start == edge {
@@ -124,21 +124,21 @@ func overlay(entries []perfEntry) []span {
 			top = open[0]
 		}
 		if top != current {
-			spans = append(spans, span{edge, top})
+			spans = append(spans, perfMapSpan{edge, top})
 			current = top
 		}
 	}
 	return spans
 }
 
-// lastFirst is a heap of entry numbers with the largest number on top.
-type lastFirst []int32
+// entryNumberHeap is a heap of entry numbers with the largest number on top.
+type entryNumberHeap []int32
 
-func (h lastFirst) Len() int           { return len(h) }
-func (h lastFirst) Less(i, j int) bool { return h[i] > h[j] }
-func (h lastFirst) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *lastFirst) Push(x any)        { *h = append(*h, x.(int32)) }
-func (h *lastFirst) Pop() any {
+func (h entryNumberHeap) Len() int           { return len(h) }
+func (h entryNumberHeap) Less(i, j int) bool { return h[i] > h[j] }
+func (h entryNumberHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *entryNumberHeap) Push(x any)        { *h = append(*h, x.(int32)) }
+func (h *entryNumberHeap) Pop() any {
 	last := (*h)[len(*h)-1]
 	*h = (*h)[:len(*h)-1]
 	return last

@@ -55,7 +55,7 @@ func TestPerfMapLookup(t *testing.T) {
 
 func TestPerfMapSkipsAndCountsGarbage(t *testing.T) {
 	p := readPerfMap(t, "1000 10 a\n\nhello\n1000\n1000 10\n1000 10 \nx 10 b\n1000 0 c\nffffffffffffffff 2 d\n"+
-		"10 -1 e\n2000 10 "+strings.Repeat("x", maxPerfMapLine)+"\n3000 10 f\n4000 10 cut off")
+		"10 -1 e\n2000 10 "+strings.Repeat("x", maxPerfMapLineBytes)+"\n3000 10 f\n4000 10 cut off")
 	if p.Len() != 2 || p.Skipped() != 11 || p.Truncated() {
 		t.Errorf("Len() = %d, Skipped() = %d, Truncated() = %v", p.Len(), p.Skipped(), p.Truncated())
 	}

@@ -18,45 +18,48 @@ type SiteCandidate struct {
 }
 
 var (
-	// runtimeLibraries matches file names of libraries between a program and the GPU, of C
+	// runtimeLibraryNames matches file names of libraries between a program and the GPU, of C
 	// libraries, and of the Python interpreter.
-	runtimeLibraries = regexp.MustCompile(
+	runtimeLibraryNames = regexp.MustCompile(
 		`^(libcuda|libnvidia|libnvrtc|libnvJitLink|libcublas|libcudnn|libcufft|libcurand|libcusolver|libcusparse|libcutensor|libnccl` +
 			`|libc10|libtorch|libtriton|libpython|ld-linux|_ctypes|libffi|libgomp|libomp|libiomp|cuda_utils|__triton_launcher)[-.\w]*\.so` +
 			`|^(libc|libstdc\+\+|libc\+\+|libgcc_s|libpthread)(-[\d.]+)?\.so|^python[23]?[\d.]*[a-z]?$`,
 	)
-	// frameworks matches paths of Python frameworks and of the Python code that they generate.
+	// frameworkPaths matches paths of Python frameworks and of the Python code that they generate.
 	// Machine code under these paths counts as a runtime library.
-	frameworks = regexp.MustCompile(
+	frameworkPaths = regexp.MustCompile(
 		`(^|/)(site|dist)-packages/(torch|torchvision|torchaudio|torchgen|functorch|triton|numpy|cupy|cupyx|cupy_backends|numba|numba_cuda` +
 			`|llvmlite|jax|jaxlib|tensorflow|keras|tensorrt|onnxruntime|nvidia|cuda|pycuda|rmm)/|/torchinductor_[^/]+/|^<(eval_with_key|__array_function__)`,
 	)
-	// stdlib matches Python's standard library. Modules that are built into the interpreter have a
-	// file name without a path.
-	stdlib = regexp.MustCompile(
+	// pythonStdlibPaths matches Python's standard library. Modules that are built into the
+	// interpreter have a file name without a path.
+	pythonStdlibPaths = regexp.MustCompile(
 		`(^|/)lib(64)?/python[23][.\d]*t?/|^<(frozen |shim>)|^(_bootstrap|_bootstrap_external|runpy|zipimport|os|site|codecs|abc|_collections_abc)\.py$`,
 	)
-	packages = regexp.MustCompile(`/(site|dist)-packages/`)
-	// runtimeFunctions matches functions of a statically linked CUDA runtime, and functions that
-	// start programs and threads.
-	runtimeFunctions = regexp.MustCompile(
+	pythonPackagePaths = regexp.MustCompile(`/(site|dist)-packages/`)
+	// runtimeFunctionNames matches functions of a statically linked CUDA runtime, and functions
+	// that start programs and threads.
+	runtimeFunctionNames = regexp.MustCompile(
 		`^(libcudart_static_\w+|__cudart\w*|__cuda[A-Z]\w*|cuda[A-Z]\w*|_start|__libc_start_\w+|execute_native_thread_routine)$`,
 	)
-	// templates matches template functions of libraries, which the compiler puts into the program.
-	templates = regexp.MustCompile(`^(std|__gnu_cxx|thrust|cub|cuda|c10|at|torch|pybind11|nanobind)::`)
-	// threadStarters matches functions that start a thread's work.
-	threadStarters = regexp.MustCompile(
+	// libraryTemplateNames matches template functions of libraries, which the compiler puts into
+	// the program.
+	libraryTemplateNames = regexp.MustCompile(`^(std|__gnu_cxx|thrust|cub|cuda|c10|at|torch|pybind11|nanobind)::`)
+	// threadStartFunctions matches functions that start a thread's work.
+	threadStartFunctions = regexp.MustCompile(
 		`^((non-)?virtual thunk to )?(torch::autograd::((Engine|GraphTask|Node|python)::|call_function$)|std::)|^(start_thread|thread_start|(__)?clone3?|_start|__libc_start_\w+|execute_native_thread_routine)$`,
 	)
-	// startLibraries matches libraries in which all functions without a better rank start threads
-	// or programs.
-	startLibraries = regexp.MustCompile(`^(libc|libpthread|libstdc\+\+|libc\+\+|ld-linux|libpython|python)[-+.\w]*$`)
+	// startupLibraryNames matches libraries in which all functions without a better rank start
+	// threads or programs.
+	startupLibraryNames = regexp.MustCompile(
+		`^(libc|libpthread|libstdc\+\+|libc\+\+|ld-linux|libpython|python)[-+.\w]*$`,
+	)
 )
 
 // IsRuntimeLibrary reports whether the file at a path is a library between a program and the GPU:
 // CUDA, a framework, a C library or the Python interpreter.
 func IsRuntimeLibrary(module string) bool {
-	return runtimeLibraries.MatchString(ModuleName(module)) || frameworks.MatchString(module) ||
+	return runtimeLibraryNames.MatchString(ModuleName(module)) || frameworkPaths.MatchString(module) ||
 		strings.Contains(module, "/lib-dynload/")
 }
 
@@ -68,47 +71,47 @@ func ModuleName(module string) string { return path.Base(strings.ReplaceAll(modu
 // rank. For frameworks and libraries it takes the outermost frame: the function that the program
 // called.
 const (
-	rankScript   = iota // Python code outside of frameworks
-	rankOwn             // machine code of the program
-	rankTemplate        // a library's template that is compiled into the program
-	rankPackage         // Python code of a framework
-	rankLibrary         // machine code of a library
-	rankStart           // code that starts threads, programs or the interpreter
-	rankNone            // no known function
+	frameRankScript    = iota // Python code outside of frameworks
+	frameRankProgram          // machine code of the program
+	frameRankTemplate         // a library's template that is compiled into the program
+	frameRankFramework        // Python code of a framework
+	frameRankLibrary          // machine code of a library
+	frameRankStartup          // code that starts threads, programs or the interpreter
+	frameRankUnknown          // no known function
 )
 
-// rank returns the rank of a frame.
-func rank(c SiteCandidate) int {
+// rankFrame returns the rank of a frame.
+func rankFrame(c SiteCandidate) int {
 	if c.Python {
-		return pythonRank(c)
+		return rankPythonFrame(c)
 	}
-	own := !IsRuntimeLibrary(c.Module) && !runtimeFunctions.MatchString(c.Function)
+	own := !IsRuntimeLibrary(c.Module) && !runtimeFunctionNames.MatchString(c.Function)
 	switch {
 	case IsUnknownCode(c.Module, c.Function):
-		return rankNone
-	case own && templates.MatchString(c.Function):
-		return rankTemplate
+		return frameRankUnknown
+	case own && libraryTemplateNames.MatchString(c.Function):
+		return frameRankTemplate
 	case own:
-		return rankOwn
+		return frameRankProgram
 	case c.Function == "":
-		return rankNone
-	case threadStarters.MatchString(c.Function) || startLibraries.MatchString(ModuleName(c.Module)):
-		return rankStart
+		return frameRankUnknown
+	case threadStartFunctions.MatchString(c.Function) || startupLibraryNames.MatchString(ModuleName(c.Module)):
+		return frameRankStartup
 	}
-	return rankLibrary
+	return frameRankLibrary
 }
 
-// pythonRank returns the rank of a Python frame.
-func pythonRank(c SiteCandidate) int {
+// rankPythonFrame returns the rank of a Python frame.
+func rankPythonFrame(c SiteCandidate) int {
 	switch {
 	case c.Function == "" && c.File == "": // the frame could not be read
-		return rankNone
-	case stdlib.MatchString(c.File) && !packages.MatchString(c.File):
-		return rankStart
-	case frameworks.MatchString(c.File):
-		return rankPackage
+		return frameRankUnknown
+	case pythonStdlibPaths.MatchString(c.File) && !pythonPackagePaths.MatchString(c.File):
+		return frameRankStartup
+	case frameworkPaths.MatchString(c.File):
+		return frameRankFramework
 	}
-	return rankScript
+	return frameRankScript
 }
 
 // SiteFrame returns the index of the frame that is the call site: the frame of the program itself
@@ -118,9 +121,9 @@ func pythonRank(c SiteCandidate) int {
 // it is the outermost of them that does not start threads or programs. Otherwise it is frame 1, the
 // direct caller. SiteFrame returns 0 for a stack of one frame and -1 for an empty stack.
 func SiteFrame(frames int, frame func(i int) SiteCandidate) int {
-	best, found := min(1, frames-1), rankNone
-	for i := 1; i < frames && found > rankScript; i++ {
-		if r := rank(frame(i)); r < found || r == found && (r == rankPackage || r == rankLibrary) {
+	best, found := min(1, frames-1), frameRankUnknown
+	for i := 1; i < frames && found > frameRankScript; i++ {
+		if r := rankFrame(frame(i)); r < found || r == found && (r == frameRankFramework || r == frameRankLibrary) {
 			best, found = i, r
 		}
 	}

@@ -28,7 +28,7 @@ type Source struct {
 // OpenSource opens an executable, a shared library or a separate debug file, and keeps it open
 // until Close. Errors are those of NewSource.
 func OpenSource(path string) (*Source, error) {
-	file, size, err := openRegular(path)
+	file, size, err := openRegularFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("open source: %w", err)
 	}

@@ -54,13 +54,19 @@ func TestReportOfRealRecordings(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("record: %v\n%s", err, out)
 		}
-		if code := run(t.Context(), []string{"analyze", "report", "-o", page, recording}); code != message.ExitOK {
+		if code := runCommandLine(
+			t.Context(),
+			[]string{"analyze", "report", "-o", page, recording},
+		); code != message.ExitOK {
 			t.Fatalf("report: exit status %d", code)
 		}
-		if code := run(t.Context(), []string{"analyze", "report", "-o", page, recording}); code == message.ExitOK {
+		if code := runCommandLine(
+			t.Context(),
+			[]string{"analyze", "report", "-o", page, recording},
+		); code == message.ExitOK {
 			t.Error("an existing report was replaced without --force")
 		}
-		if code := run(
+		if code := runCommandLine(
 			t.Context(),
 			[]string{"analyze", "report", "-o", page, "--force", "--fail-on", "growing>0", recording},
 		); name == "leak" &&

@@ -18,7 +18,7 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-func newCheck() *cobra.Command {
+func newCheckCommand() *cobra.Command {
 	var pid int
 	var calls bool
 	var attach string
@@ -36,7 +36,7 @@ probes. The exit status is 1 if recording would fail.`,
 			if calls && pid == 0 {
 				return message.Usagef("sudo gpurec check -p PID --calls", "--calls needs a process: -p PID")
 			}
-			return check(os.Stdout, pid, calls, privilege.AttachMethod(attach))
+			return checkMachine(os.Stdout, pid, calls, privilege.AttachMethod(attach))
 		},
 	}
 	cmd.Flags().IntVarP(&pid, "pid", "p", 0, "also check process `PID`")
@@ -46,9 +46,9 @@ probes. The exit status is 1 if recording would fail.`,
 	return cmd
 }
 
-// check prints one line per tested feature. It returns an error if recording would fail. pid 0
-// checks the machine only; calls also prints the functions to probe in process pid.
-func check(out io.Writer, pid int, calls bool, how privilege.AttachMethod) error {
+// checkMachine prints one line per tested feature. It returns an error if recording would fail. pid
+// 0 checks the machine only; calls also prints the functions to probe in process pid.
+func checkMachine(out io.Writer, pid int, calls bool, how privilege.AttachMethod) error {
 	failed := false
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	for _, f := range record.CheckRequirements(pid, how) {
@@ -72,7 +72,7 @@ func check(out io.Writer, pid int, calls bool, how privilege.AttachMethod) error
 		return err
 	}
 	if calls {
-		if err := printCalls(out, pid); err != nil {
+		if err := printProbedFunctions(out, pid); err != nil {
 			return err
 		}
 	}
@@ -82,9 +82,9 @@ func check(out io.Writer, pid int, calls bool, how privilege.AttachMethod) error
 	return nil
 }
 
-// printCalls prints the functions that gpurec would probe in the CUDA libraries of process pid. It
-// marks the functions that a library does not export.
-func printCalls(out io.Writer, pid int) error {
+// printProbedFunctions prints the functions that gpurec would probe in the CUDA libraries of
+// process pid. It marks the functions that a library does not export.
+func printProbedFunctions(out io.Writer, pid int) error {
 	tables, err := record.ListLibraryProbes(pid)
 	if err != nil {
 		return err

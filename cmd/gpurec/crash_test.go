@@ -95,7 +95,7 @@ func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 	_ = recorder.Wait()           // the error is always "signal: killed"
 	waitForCalls(t, ledger, 1000) // the target process continues
 
-	code := run(t.Context(), []string{"recover", output + format.SegmentSuffix})
+	code := runCommandLine(t.Context(), []string{"recover", output + format.SegmentSuffix})
 	if code != message.ExitOK {
 		t.Fatalf("recover: exit status %d", code)
 	}

@@ -272,7 +272,7 @@ func parse(args []string) error {
 			given = append(given, a)
 		}
 	}
-	root := newRoot()
+	root := newRootCommand()
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultVersionFlag()
@@ -549,7 +549,7 @@ func sameOutput(got, want []string, live bool) bool {
 // TestDocsComplete checks that every verb of analyze has a page in docs/reports, and that every
 // page of docs/ can be found from docs/README.md.
 func TestDocsComplete(t *testing.T) {
-	analyze, _, err := newRoot().Find([]string{"analyze"})
+	analyze, _, err := newRootCommand().Find([]string{"analyze"})
 	must(t, err)
 	index := readDocument(t, "docs/README.md")
 	for _, verb := range analyze.Commands() {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newDump() *cobra.Command {
+func newDumpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "dump FILE",
 		Short: "Print a recording as text, row by row",

@@ -275,7 +275,7 @@ func TestFaultRecorderKilledAtRandomMoments(t *testing.T) {
 		killed := time.Now()
 		_ = recorder.Wait()
 		lived := killed.Sub(ready)
-		code := run(t.Context(), []string{"recover", output + format.SegmentSuffix})
+		code := runCommandLine(t.Context(), []string{"recover", output + format.SegmentSuffix})
 		var r recording
 		var meta format.Meta
 		if code == message.ExitOK {

@@ -16,15 +16,17 @@ import (
 )
 
 func main() {
-	os.Exit(run(context.Background(), os.Args[1:]))
+	os.Exit(runCommandLine(context.Background(), os.Args[1:]))
 }
 
-// run executes one command line and returns the exit code: 0 for success, 1 for failure, 2 for
-// wrong usage, 3 if a --fail-on condition holds. "record -- COMMAND" returns the exit status of
-// COMMAND.
-func run(ctx context.Context, args []string) int { return command.Run(ctx, newRoot(), args) }
+// runCommandLine executes one command line and returns the exit code: 0 for success, 1 for failure,
+// 2 for wrong usage, 3 if a --fail-on condition holds. "record -- COMMAND" returns the exit status
+// of COMMAND.
+func runCommandLine(ctx context.Context, args []string) int {
+	return command.Run(ctx, newRootCommand(), args)
+}
 
-func newRoot() *cobra.Command {
+func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "gpurec",
 		Short: "Flight recorder for CUDA programs",
@@ -35,19 +37,26 @@ reports about that file.`,
   sudo gpurec record -p 4242 -d 60s          # record a running process for 60 s
   sudo gpurec record -- python3 train.py     # record a command from its start
   gpurec analyze leaks                       # show the call sites that leak memory`,
-		Version: version(),
+		Version: buildVersion(),
 		// Suggest "record" for "recrod" and "analyze" for "anaylse": up to three edits away.
 		SuggestionsMinimumDistance: 3,
 		Args:                       cobra.NoArgs,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newRecord(), newPs(), analyze.New(), newRecover(), newDump(), newCheck())
+	root.AddCommand(
+		newRecordCommand(),
+		newPsCommand(),
+		analyze.New(),
+		newRecoverCommand(),
+		newDumpCommand(),
+		newCheckCommand(),
+	)
 	return root
 }
 
-// version returns the module version that go install recorded, else the first 12 digits of the
+// buildVersion returns the module version that go install recorded, else the first 12 digits of the
 // commit, else "devel" or "unknown".
-func version() string {
+func buildVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

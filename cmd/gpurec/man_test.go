@@ -19,7 +19,7 @@ import (
 // test, so that gpurec itself needs no library for manual pages.
 func TestManPages(t *testing.T) {
 	dir := cmp.Or(os.Getenv("GPUREC_MAN"), t.TempDir())
-	root := newRoot()
+	root := newRootCommand()
 	root.InitDefaultCompletionCmd()
 	writeManPages(t, dir, root)
 	if t.Failed() {
@@ -46,7 +46,7 @@ func writeManPages(t *testing.T, dir string, cmd *cobra.Command) {
 		}
 	}
 	var page bytes.Buffer
-	header := doc.GenManHeader{Section: "1", Source: "gpurec " + version(), Manual: "gpurec"}
+	header := doc.GenManHeader{Section: "1", Source: "gpurec " + buildVersion(), Manual: "gpurec"}
 	must(t, doc.GenMan(cmd, &header, &page))
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
 	must(t, os.WriteFile(filepath.Join(dir, name+".1"), page.Bytes(), 0o644))

@@ -24,9 +24,9 @@ import (
 	"github.com/gpurec/gpurec/record/ps"
 )
 
-var psFormats = []string{"table", "json", "csv"}
+var psOutputFormats = []string{"table", "json", "csv"}
 
-func newPs() *cobra.Command {
+func newPsCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "ps",
@@ -51,20 +51,23 @@ The exit status is 0 even if no process uses CUDA.`,
   gpurec ps --format json | jq '.processes[] | select(.rank == 0).pid'`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if !slices.Contains(psFormats, format) {
+			if !slices.Contains(psOutputFormats, format) {
 				return message.Usagef(
 					"gpurec ps --help",
 					"--format %s: must be one of %s",
 					format,
-					strings.Join(psFormats, ", "),
+					strings.Join(psOutputFormats, ", "),
 				)
 			}
 			return listProcesses(format)
 		},
 	}
-	cmd.Flags().StringVar(&format, "format", psFormats[0], "print as "+strings.Join(psFormats, ", "))
+	cmd.Flags().StringVar(&format, "format", psOutputFormats[0], "print as "+strings.Join(psOutputFormats, ", "))
 	// RegisterFlagCompletionFunc fails only for an unknown flag.
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(psFormats, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc(
+		"format",
+		cobra.FixedCompletions(psOutputFormats, cobra.ShellCompDirectiveNoFileComp),
+	)
 	return cmd
 }
 
@@ -72,7 +75,7 @@ The exit status is 0 even if no process uses CUDA.`,
 // standard error.
 func listProcesses(format string) error {
 	list := ps.List(true)
-	notes := psNotes(list)
+	notes := describeMissingData(list)
 	for _, note := range notes {
 		message.Notef("%s", note)
 	}
@@ -87,9 +90,9 @@ func listProcesses(format string) error {
 	return printPsTable(out, list, time.Now(), width)
 }
 
-// psNotes returns notes on missing data in the list: unknown GPU values, and processes that gpurec
-// could not read. An empty list has a note too.
-func psNotes(list ps.Listing) []string {
+// describeMissingData returns notes on missing data in the list: unknown GPU values, and processes
+// that gpurec could not read. An empty list has a note too.
+func describeMissingData(list ps.Listing) []string {
 	var notes []string
 	if len(list.Processes) == 0 {
 		notes = append(notes, "no process uses CUDA now")
@@ -99,10 +102,10 @@ func psNotes(list ps.Listing) []string {
 		notes = append(notes, "GPU, memory and SM% are unknown or incomplete: "+cause)
 	}
 	if n := list.Unseen; n > 0 {
-		notes = append(notes, fmt.Sprintf("NVML lists %s missing from /proc", processes(n)))
+		notes = append(notes, fmt.Sprintf("NVML lists %s missing from /proc", formatProcessCount(n)))
 	}
 	if n := list.Denied; n > 0 {
-		note := deniedText(n)
+		note := describeDeniedProcesses(n)
 		if os.Geteuid() != 0 {
 			note += "; run sudo gpurec ps"
 		}
@@ -117,19 +120,19 @@ func psNotes(list ps.Listing) []string {
 	return notes
 }
 
-// deniedText returns a clause about n processes that gpurec may not read. Without root, these are
-// processes of other users.
-func deniedText(n int) string {
+// describeDeniedProcesses returns a clause about n processes that gpurec may not read. Without
+// root, these are processes of other users.
+func describeDeniedProcesses(n int) string {
 	switch root := os.Geteuid() == 0; {
 	case root:
-		return processes(n) + " could not be read: permission denied"
+		return formatProcessCount(n) + " could not be read: permission denied"
 	case n == 1:
 		return "1 process of another user could not be read"
 	}
 	return fmt.Sprintf("%d processes of other users could not be read", n)
 }
 
-func processes(n int) string {
+func formatProcessCount(n int) string {
 	if n == 1 {
 		return "1 process"
 	}
@@ -143,9 +146,9 @@ type psLine struct {
 	use *nvml.GPUUse
 }
 
-// psLines returns a line for each process and GPU, sorted by GPU and PID. Processes without a GPU
-// come last.
-func psLines(list ps.Listing) []psLine {
+// listPsLines returns a line for each process and GPU, sorted by GPU and PID. Processes without a
+// GPU come last.
+func listPsLines(list ps.Listing) []psLine {
 	var lines []psLine
 	for i := range list.Processes {
 		p := &list.Processes[i]
@@ -171,8 +174,8 @@ func printPsTable(out io.Writer, list ps.Listing, now time.Time, width int) erro
 	var text bytes.Buffer
 	w := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "PID\tUSER\tCOMMAND\tGPU\tMEMORY\tSM%\tRANK\tJOB\tCONTAINER\tSINCE\tCOMMAND LINE")
-	for _, l := range psLines(list) {
-		fmt.Fprintln(w, strings.Join(l.cells(now), "\t"))
+	for _, l := range listPsLines(list) {
+		fmt.Fprintln(w, strings.Join(l.formatCells(now), "\t"))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -189,26 +192,27 @@ func printPsTable(out io.Writer, list ps.Listing, now time.Time, width int) erro
 	return nil
 }
 
-// cells returns the cells of the table line, "-" for unknown values. now is the time for the age.
-func (l psLine) cells(now time.Time) []string {
+// formatCells returns the cells of the table line, "-" for unknown values. now is the time for the
+// age.
+func (l psLine) formatCells(now time.Time) []string {
 	gpu, memory, sm, rank, container, since := "", "", "", "", "", ""
 	if l.use != nil {
 		gpu = strconv.Itoa(l.use.Index)
-		sm = number(l.use.SMPercent)
+		sm = formatNumber(l.use.SMPercent)
 		if bytes := l.use.MemoryBytes; bytes != nil {
 			memory = units.FormatBytes(*bytes)
 		}
 	}
-	if rank = number(l.Rank); rank != "" && l.WorldSize != nil {
-		rank += "/" + number(l.WorldSize)
+	if rank = formatNumber(l.Rank); rank != "" && l.WorldSize != nil {
+		rank += "/" + formatNumber(l.WorldSize)
 	}
 	container = l.ContainerID[:min(len(l.ContainerID), 12)]
 	if l.StartedUnixNs != 0 {
-		since = age(now.Sub(time.Unix(0, l.StartedUnixNs)))
+		since = formatAge(now.Sub(time.Unix(0, l.StartedUnixNs)))
 	}
 	user := l.User
 	if user == "" {
-		user = number(l.UID)
+		user = formatNumber(l.UID)
 	}
 	cells := []string{
 		strconv.Itoa(l.Pid),
@@ -231,16 +235,16 @@ func (l psLine) cells(now time.Time) []string {
 	return cells
 }
 
-// number formats a number, "" for an unknown one (nil).
-func number(n *int) string {
+// formatNumber formats a number, "" for an unknown one (nil).
+func formatNumber(n *int) string {
 	if n == nil {
 		return ""
 	}
 	return strconv.Itoa(*n)
 }
 
-// age formats a duration in its two largest units: 2d3h, 3h12m, 5m10s, 12s.
-func age(d time.Duration) string {
+// formatAge formats a duration in its two largest units: 2d3h, 3h12m, 5m10s, 12s.
+func formatAge(d time.Duration) string {
 	seconds := max(0, int64(d/time.Second))
 	units := []struct {
 		seconds int64
@@ -268,8 +272,8 @@ func printPsJSON(out io.Writer, list ps.Listing, notes []string) error {
 	}{append([]ps.Process{}, list.Processes...), list.Denied, append([]string{}, notes...)})
 }
 
-// psColumns are the column names of the CSV output.
-var psColumns = []string{
+// psCSVColumns are the column names of the CSV output.
+var psCSVColumns = []string{
 	"pid",
 	"user",
 	"uid",
@@ -292,10 +296,10 @@ var psColumns = []string{
 // printPsCSV prints the list as CSV: a line for each process and GPU, with empty unknown values.
 func printPsCSV(out io.Writer, list ps.Listing) error {
 	w := csv.NewWriter(out)
-	if err := w.Write(psColumns); err != nil {
+	if err := w.Write(psCSVColumns); err != nil {
 		return err
 	}
-	for _, l := range psLines(list) {
+	for _, l := range listPsLines(list) {
 		use, index, memory, started := nvml.GPUUse{}, "", "", ""
 		if l.use != nil {
 			use, index = *l.use, strconv.Itoa(l.use.Index)
@@ -308,24 +312,24 @@ func printPsCSV(out io.Writer, list ps.Listing) error {
 		}
 		if err := w.Write([]string{
 			strconv.Itoa(l.Pid),
-			csvText(l.User),
-			number(l.UID),
-			csvText(l.Command),
+			escapeCSVText(l.User),
+			formatNumber(l.UID),
+			escapeCSVText(l.Command),
 			index,
 			use.UUID,
 			use.Name,
 			memory,
-			number(
+			formatNumber(
 				use.SMPercent,
 			),
-			number(l.Rank),
-			number(l.WorldSize),
-			number(l.LocalRank),
-			csvText(l.Job),
+			formatNumber(l.Rank),
+			formatNumber(l.WorldSize),
+			formatNumber(l.LocalRank),
+			escapeCSVText(l.Job),
 			l.ContainerID,
-			csvText(l.Cgroup),
+			escapeCSVText(l.Cgroup),
 			started,
-			csvText(strings.Join(l.CommandLine, " ")),
+			escapeCSVText(strings.Join(l.CommandLine, " ")),
 		}); err != nil {
 			return err
 		}
@@ -334,9 +338,9 @@ func printPsCSV(out io.Writer, list ps.Listing) error {
 	return w.Error()
 }
 
-// csvText returns a text for a CSV cell: valid UTF-8, with a leading quote if a spreadsheet would
-// evaluate the text as a formula.
-func csvText(text string) string {
+// escapeCSVText returns a text for a CSV cell: valid UTF-8, with a leading quote if a spreadsheet
+// would evaluate the text as a formula.
+func escapeCSVText(text string) string {
 	text = strings.ToValidUTF8(text, "\ufffd")
 	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
 		return "'" + text

@@ -91,7 +91,7 @@ func TestPsCSV(t *testing.T) {
 	must(t, err)
 	id := strings.Repeat("0123456789abcdef", 4)
 	want := [][]string{
-		psColumns,
+		psCSVColumns,
 		{
 			"4242",
 			"ada",
@@ -202,10 +202,10 @@ func TestPsJSON(t *testing.T) {
 
 func TestPsNotes(t *testing.T) {
 	list := psList()
-	if notes := psNotes(list); notes != nil {
+	if notes := describeMissingData(list); notes != nil {
 		t.Errorf("%q", notes)
 	}
-	notes := psNotes(ps.Listing{
+	notes := describeMissingData(ps.Listing{
 		Unseen:     1,
 		Denied:     3,
 		Unanswered: []int{7},
@@ -232,7 +232,7 @@ func TestAge(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		-time.Second: "0s", 59 * time.Second: "59s", 61 * time.Second: "1m1s", 25 * time.Hour: "1d1h", 3*time.Hour + 59*time.Minute: "3h59m",
 	} {
-		if got := age(d); got != want {
+		if got := formatAge(d); got != want {
 			t.Errorf("%v: %s", d, got)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newRecord() *cobra.Command {
+func newRecordCommand() *cobra.Command {
 	f := recordFlags{opt: record.DefaultOptions()}
 	cmd := &cobra.Command{
 		Use:   "record {-p PID | --all | -- COMMAND [ARG...]}",
@@ -77,7 +77,7 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.allocatorSet = cmd.Flags().Changed("allocator")
-			return f.run(cmd.Context(), args)
+			return f.recordProcesses(cmd.Context(), args)
 		},
 	}
 	flags := cmd.Flags()
@@ -136,39 +136,39 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	return cmd
 }
 
-// softMemoryLimitBytes is the recorder's Go memory limit. The garbage collector runs more often
+// recorderMemoryLimitBytes is the recorder's Go memory limit. The garbage collector runs more often
 // near the limit, so that the recorder takes little memory from the recorded processes.
-const softMemoryLimitBytes = 160 << 20
+const recorderMemoryLimitBytes = 160 << 20
 
-// limitMemory sets the Go memory limit, unless the environment variable GOMEMLIMIT sets one.
-func limitMemory() {
+// setGoMemoryLimit sets the Go memory limit, unless the environment variable GOMEMLIMIT sets one.
+func setGoMemoryLimit() {
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(softMemoryLimitBytes)
+		debug.SetMemoryLimit(recorderMemoryLimitBytes)
 	}
 }
 
-// run checks the flags, starts the recording and records until it ends. args is the command to
-// record with its arguments; it is empty if other flags select the processes.
-func (f *recordFlags) run(ctx context.Context, args []string) error {
-	if err := f.check(args); err != nil {
+// recordProcesses checks the flags, starts the recording and records until it ends. args is the
+// command to record with its arguments; it is empty if other flags select the processes.
+func (f *recordFlags) recordProcesses(ctx context.Context, args []string) error {
+	if err := f.checkFlags(args); err != nil {
 		return err
 	}
 	if f.opt.All {
-		if err := f.findMatching(); err != nil {
+		if err := f.findMatchingProcesses(); err != nil {
 			return err
 		}
 	}
-	if err := f.openReady(); err != nil {
+	if err := f.openReadyFolder(); err != nil {
 		return err
 	}
 	if len(args) > 0 {
 		// Fail before the command starts. For running processes, record.Start returns better
 		// errors.
 		if err := privilege.CheckAttach(f.opt.Attach); err != nil {
-			return f.explain(err)
+			return f.explainStartError(err)
 		}
-		if err := f.checkOutput(); err != nil {
-			return f.explain(err)
+		if err := f.checkOutputFile(); err != nil {
+			return f.explainStartError(err)
 		}
 		command, err := record.StartCommand(args, f.opt.Owner)
 		if err != nil {
@@ -176,7 +176,7 @@ func (f *recordFlags) run(ctx context.Context, args []string) error {
 		}
 		f.opt.Command = command
 	}
-	limitMemory()
+	setGoMemoryLimit()
 	slow := time.AfterFunc(time.Second, f.announceSlowStart)
 	session, err := record.Start(f.opt)
 	slow.Stop()
@@ -184,26 +184,26 @@ func (f *recordFlags) run(ctx context.Context, args []string) error {
 		if f.opt.Command != nil {
 			f.opt.Command.Kill()
 		}
-		return f.explain(err)
+		return f.explainStartError(err)
 	}
 	if err := session.DropPrivileges(); err != nil {
 		message.Warningf("gpurec keeps its privileges while recording: it could not drop them: %v", err)
 	}
-	return f.follow(ctx, session)
+	return f.followSession(ctx, session)
 }
 
-// follow records until the session ends, prints the result and removes the probes. It returns a
-// *message.ExitStatus if a recorded command exits with a status other than 0.
-func (f *recordFlags) follow(ctx context.Context, session *record.Session) error {
-	ctx, leave, stop := f.untilInterrupted(ctx, session)
+// followSession records until the session ends, prints the result and removes the probes. It
+// returns a *message.ExitStatus if a recorded command exits with a status other than 0.
+func (f *recordFlags) followSession(ctx context.Context, session *record.Session) error {
+	ctx, leave, stop := f.contextUntilInterrupted(ctx, session)
 	defer stop()
-	f.announce(session)
-	status := newStatusLine(session)
+	f.announceTargets(session)
+	status := startStatusLine(session)
 	if f.opt.Command != nil {
 		f.opt.Command.Run()
 	}
 	end, err := session.Run(ctx)
-	status.stop()
+	status.stopUpdates()
 	if err != nil {
 		message.Warningf("recording ended early: %v", err)
 	} else if end == record.EndSize {
@@ -217,9 +217,9 @@ func (f *recordFlags) follow(ctx context.Context, session *record.Session) error
 	}
 	result, ferr := session.Finish()
 	f.printResult(result)
-	removeProbes(session, leave)
+	removeRemainingProbes(session, leave)
 	if ferr != nil {
-		return f.explainUnfinished(result, ferr)
+		return f.explainUnfinishedRecording(result, ferr)
 	}
 	if f.opt.Command == nil {
 		return nil

@@ -11,9 +11,10 @@ import (
 	"github.com/gpurec/gpurec/record/library"
 )
 
-// checkClasses converts --record to record.Options. gpurec records PyTorch's allocator if --record
-// lists the class allocator, or if the command line has --allocator with a mode other than off.
-func (f *recordFlags) checkClasses() error {
+// checkCallClasses converts --record to record.Options. gpurec records PyTorch's allocator if
+// --record lists the class allocator, or if the command line has --allocator with a mode other than
+// off.
+func (f *recordFlags) checkCallClasses() error {
 	for _, class := range f.classes {
 		if !slices.Contains(format.RecordClasses, class) {
 			return message.Usagef(
@@ -43,9 +44,9 @@ func (f *recordFlags) checkClasses() error {
 	return nil
 }
 
-// ofClasses returns " of class memory, launch" for the classes of --record, or "" for all classes.
-// It follows the noun "call" in a message.
-func ofClasses(classes []string) string {
+// describeCallClasses returns " of class memory, launch" for the classes of --record, or "" for all
+// classes. It follows the noun "call" in a message.
+func describeCallClasses(classes []string) string {
 	if len(classes) == 0 {
 		return ""
 	}

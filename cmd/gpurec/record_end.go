@@ -15,13 +15,15 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
-// untilInterrupted returns a context that ends at the first Ctrl-C or SIGTERM. A second signal
-// exits gpurec immediately and leaves the finished segments on disk. Once the file is finished,
-// every signal sends to leave instead: the caller may exit without removing the remaining probes.
+// contextUntilInterrupted returns a context that ends at the first Ctrl-C or SIGTERM. A second
+// signal exits gpurec immediately and leaves the finished segments on disk. Once the file is
+// finished, every signal sends to leave instead: the caller may exit without removing the remaining
+// probes.
 //
 // With -- COMMAND, the recording ends when the command exits. The terminal sends Ctrl-C to the
-// command; untilInterrupted forwards the other signals. Call stop to release the signal handler.
-func (f *recordFlags) untilInterrupted(
+// command; contextUntilInterrupted forwards the other signals. Call stop to release the signal
+// handler.
+func (f *recordFlags) contextUntilInterrupted(
 	ctx context.Context,
 	session *record.Session,
 ) (_ context.Context, leave <-chan struct{}, stop func()) {
@@ -57,10 +59,10 @@ func (f *recordFlags) untilInterrupted(
 	return ctx, left, func() { signal.Stop(signals); close(signals); cancel() }
 }
 
-// removeProbes removes the remaining probes. It returns early if leave receives: the kernel removes
-// the probes of gpurec after gpurec exits. Removal by the kernel is not faster, but the user need
-// not wait.
-func removeProbes(session *record.Session, leave <-chan struct{}) {
+// removeRemainingProbes removes the remaining probes. It returns early if leave receives: the
+// kernel removes the probes of gpurec after gpurec exits. Removal by the kernel is not faster, but
+// the user need not wait.
+func removeRemainingProbes(session *record.Session, leave <-chan struct{}) {
 	n, how := session.Probes()
 	slow := how == privilege.AttachPerf && n > 0
 	if slow {

@@ -75,13 +75,13 @@ func (f *allocatorFlag) Set(value string) error {
 	return nil
 }
 
-// check converts the flags to record.Options. It returns a *message.UsageError for a wrong flag.
-// command is the command to record with its arguments.
-func (f *recordFlags) check(command []string) error {
+// checkFlags converts the flags to record.Options. It returns a *message.UsageError for a wrong
+// flag. command is the command to record with its arguments.
+func (f *recordFlags) checkFlags(command []string) error {
 	const help = "gpurec record --help"
 	f.opt.All = f.opt.All || f.opt.Comm != "" || f.opt.Cgroup != ""
 	if len(f.pids) == 0 && len(command) == 0 && !f.opt.All {
-		return noTarget()
+		return newNoTargetError()
 	}
 	if f.opt.All && (len(f.pids) > 0 || len(command) > 0) {
 		return message.Usagef("sudo gpurec record --all -d 10s", "--all, --comm and --cgroup select "+
@@ -119,10 +119,10 @@ func (f *recordFlags) check(command []string) error {
 				"100%%", f.overhead)
 		}
 	}
-	if err := f.checkBounds(); err != nil {
+	if err := f.checkSizeLimits(); err != nil {
 		return err
 	}
-	if err := f.checkClasses(); err != nil {
+	if err := f.checkCallClasses(); err != nil {
 		return err
 	}
 	if short := process.TruncateComm(f.opt.Comm); short != f.opt.Comm {
@@ -141,13 +141,13 @@ func (f *recordFlags) check(command []string) error {
 	}
 	f.opt.Warn = func(text string) { message.Warningf("%s", text) }
 	f.opt.Owner = output.SudoOwner()
-	f.opt.Version, f.opt.CommandLine = version(), os.Args
+	f.opt.Version, f.opt.CommandLine = buildVersion(), os.Args
 	return nil
 }
 
-// checkBounds converts --max-size and --ring to record.Options. It returns a *message.UsageError
-// for a wrong value.
-func (f *recordFlags) checkBounds() error {
+// checkSizeLimits converts --max-size and --ring to record.Options. It returns a
+// *message.UsageError for a wrong value.
+func (f *recordFlags) checkSizeLimits() error {
 	setSize := func(flag, text string) error {
 		n, err := size.Parse(text)
 		if err != nil || n < format.MinMaxBytes {

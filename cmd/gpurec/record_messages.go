@@ -50,7 +50,7 @@ func (f *recordFlags) printResult(r record.Result) {
 		message.Notef("%s calls had not returned at the end; they are recorded as open", units.FormatCount(total.Open))
 	}
 	if total.Recorded == 0 {
-		message.Warningf("the processes made no CUDA call%s while gpurec recorded", ofClasses(r.Meta.Classes))
+		message.Warningf("the processes made no CUDA call%s while gpurec recorded", describeCallClasses(r.Meta.Classes))
 	}
 	if total.Dropped > 0 {
 		message.Notef("the recording holds the last %v; %s older calls were discarded (--ring)",
@@ -113,9 +113,9 @@ func (f *recordFlags) printResult(r record.Result) {
 	}
 }
 
-// explain adds advice to an error of record.Start: the running processes that use CUDA, or a
-// command to paste. It returns other errors unchanged.
-func (f *recordFlags) explain(err error) error {
+// explainStartError adds advice to an error of record.Start: the running processes that use CUDA,
+// or a command to paste. It returns other errors unchanged.
+func (f *recordFlags) explainStartError(err error) error {
 	var (
 		wrong  *process.Error
 		denied *privilege.Error
@@ -125,17 +125,20 @@ func (f *recordFlags) explain(err error) error {
 	again := "sudo " + strings.Join(os.Args, " ")
 	switch {
 	case errors.Is(err, process.ErrNoProcess) && errors.As(err, &wrong):
-		return message.WithHint(fmt.Errorf("there is no process %d; %s", wrong.Pid, f.runningText()), "gpurec ps")
+		return message.WithHint(
+			fmt.Errorf("there is no process %d; %s", wrong.Pid, f.describeRunningProcesses()),
+			"gpurec ps",
+		)
 	case errors.Is(err, process.ErrNoLibrary) && errors.As(err, &wrong) && len(wrong.Children) > 0:
 		return message.WithHint(fmt.Errorf("%w, but %d of its children have", err, len(wrong.Children)),
-			"sudo gpurec record "+pidFlags(wrong.Children))
+			"sudo gpurec record "+formatPidFlags(wrong.Children))
 	case errors.Is(err, process.ErrNoLibrary) && errors.As(err, &wrong):
 		return message.WithHint(
-			fmt.Errorf("%w; %s", err, f.runningText()),
+			fmt.Errorf("%w; %s", err, f.describeRunningProcesses()),
 			fmt.Sprintf("sudo gpurec record -p %d --wait", wrong.Pid),
 		)
 	case errors.As(err, &cgroup):
-		return message.WithHint(fmt.Errorf("%w; %s", err, f.runningText()), "gpurec ps --format json")
+		return message.WithHint(fmt.Errorf("%w; %s", err, f.describeRunningProcesses()), "gpurec ps --format json")
 	case errors.As(err, &denied) || errors.Is(err, process.ErrNotPermitted):
 		return message.WithHint(err, again)
 	case errors.Is(err, format.ErrExists) && errors.As(err, &path):
@@ -150,9 +153,9 @@ func (f *recordFlags) explain(err error) error {
 	return cmp.Or(message.ExplainOutput("-o", false, err), message.ExplainFolder("-o", err), err)
 }
 
-// explainUnfinished returns the error for a recording that could not be finished. The hint is the
-// command that recovers the segments on disk.
-func (f *recordFlags) explainUnfinished(r record.Result, err error) error {
+// explainUnfinishedRecording returns the error for a recording that could not be finished. The hint
+// is the command that recovers the segments on disk.
+func (f *recordFlags) explainUnfinishedRecording(r record.Result, err error) error {
 	cause := err
 	if errors.Is(err, syscall.ENOSPC) {
 		cause = fmt.Errorf("the disk of %s is full", filepath.Dir(r.Output))

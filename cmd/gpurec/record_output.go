@@ -10,16 +10,16 @@ import (
 	"github.com/gpurec/gpurec/format/output"
 )
 
-// checkOutput returns the error that record.Start would return for the output file, and creates
+// checkOutputFile returns the error that record.Start would return for the output file, and creates
 // nothing.
-func (f *recordFlags) checkOutput() error {
+func (f *recordFlags) checkOutputFile() error {
 	path := cmp.Or(f.opt.Output, "gpurec-NAME-PID-TIME.parquet") // a new name for each recording
 	return format.CheckOutput(path, format.Options{Force: f.opt.Force, Owner: f.opt.Owner})
 }
 
-// openReady opens the folder of --ready-file, so that the file can be created after gpurec has
-// dropped its privileges. It does nothing without the flag.
-func (f *recordFlags) openReady() (err error) {
+// openReadyFolder opens the folder of --ready-file, so that the file can be created after gpurec
+// has dropped its privileges. It does nothing without the flag.
+func (f *recordFlags) openReadyFolder() (err error) {
 	if f.readyFile == "" {
 		return nil
 	}

@@ -26,8 +26,8 @@ type statusLine struct {
 	done     chan struct{}
 }
 
-// newStatusLine starts the goroutine that prints. Call stop to end it.
-func newStatusLine(session *record.Session) *statusLine {
+// startStatusLine starts the goroutine that prints. Call stop to end it.
+func startStatusLine(session *record.Session) *statusLine {
 	_, err := unix.IoctlGetTermios(int(os.Stderr.Fd()), unix.TCGETS)
 	s := &statusLine{
 		session:  session,
@@ -37,11 +37,11 @@ func newStatusLine(session *record.Session) *statusLine {
 		quit:     make(chan struct{}),
 		done:     make(chan struct{}),
 	}
-	go s.run()
+	go s.updateUntilStopped()
 	return s
 }
 
-func (s *statusLine) run() {
+func (s *statusLine) updateUntilStopped() {
 	defer close(s.done)
 	every := 10 * time.Second
 	if s.terminal {
@@ -57,12 +57,12 @@ func (s *statusLine) run() {
 			}
 			return
 		case <-tick.C:
-			s.show()
+			s.printStatus()
 		}
 	}
 }
 
-func (s *statusLine) show() {
+func (s *statusLine) printStatus() {
 	p, now := s.session.Progress(), time.Now()
 	rate := float64(p.Calls-s.last.Calls) / now.Sub(s.lastAt).Seconds()
 	s.last, s.lastAt = p, now
@@ -82,8 +82,8 @@ func (s *statusLine) show() {
 	message.Notef("%s", text)
 }
 
-// stop ends the goroutine, waits for it, and clears the line on a terminal.
-func (s *statusLine) stop() {
+// stopUpdates ends the goroutine, waits for it, and clears the line on a terminal.
+func (s *statusLine) stopUpdates() {
 	close(s.quit)
 	<-s.done
 }

@@ -23,12 +23,12 @@ import (
 	"github.com/gpurec/gpurec/record/ps"
 )
 
-// maxNamed is the maximum number of processes that one message lists.
-const maxNamed = 5
+// maxListedProcesses is the maximum number of processes that one message lists.
+const maxListedProcesses = 5
 
-// noTarget returns the usage error for a command line that selects no process. On a terminal it
-// first prints a table of the processes that use CUDA.
-func noTarget() error {
+// newNoTargetError returns the usage error for a command line that selects no process. On a
+// terminal it first prints a table of the processes that use CUDA.
+func newNoTargetError() error {
 	hint := "sudo gpurec record -p PID -d 10s"
 	if fd := int(os.Stderr.Fd()); term.IsTerminal(fd) {
 		list := ps.List(true)
@@ -36,7 +36,7 @@ func noTarget() error {
 		if err := printPsTable(os.Stderr, list, time.Now(), width); err != nil {
 			return err
 		}
-		for _, note := range psNotes(list) {
+		for _, note := range describeMissingData(list) {
 			message.Notef("%s", note)
 		}
 		if len(list.Processes) > 0 {
@@ -46,21 +46,25 @@ func noTarget() error {
 	return message.Usagef(hint, "nothing to record: use -p PID, --all or -- COMMAND")
 }
 
-// findMatching sets f.matching to the running processes that --all, --comm and --cgroup select. It
-// warns if there are none, and returns an error if the cgroup of --cgroup does not exist.
-func (f *recordFlags) findMatching() error {
+// findMatchingProcesses sets f.matching to the running processes that --all, --comm and --cgroup
+// select. It warns if there are none, and returns an error if the cgroup of --cgroup does not
+// exist.
+func (f *recordFlags) findMatchingProcesses() error {
 	if f.opt.Cgroup != "" {
 		if err := process.CheckCgroup(f.opt.Cgroup); err != nil {
-			return f.explain(err)
+			return f.explainStartError(err)
 		}
 	}
 	list := ps.List(false)
-	f.matching = slices.DeleteFunc(slices.Clone(list.Processes), func(p ps.Process) bool { return !f.matches(&p) })
+	f.matching = slices.DeleteFunc(
+		slices.Clone(list.Processes),
+		func(p ps.Process) bool { return !f.matchesProcess(&p) },
+	)
 	if len(f.matching) > 0 {
 		return nil
 	}
-	text, hint := f.noMatchMessage(list, os.Args)
-	if f.selection() == "" {
+	text, hint := f.noMatchingProcessMessage(list, os.Args)
+	if f.describeSelection() == "" {
 		message.Notef("%s", text)
 	} else {
 		message.Warningf("%s", text)
@@ -71,13 +75,13 @@ func (f *recordFlags) findMatching() error {
 	return nil
 }
 
-// noMatchMessage returns the warning that no running process matches the flags. The text lists the
-// processes that use CUDA. The hint is the command line args changed to record those processes, ""
-// if there are none.
-func (f *recordFlags) noMatchMessage(list ps.Listing, args []string) (text, hint string) {
-	selection, denied := f.selection(), ""
+// noMatchingProcessMessage returns the warning that no running process matches the flags. The text
+// lists the processes that use CUDA. The hint is the command line args changed to record those
+// processes, "" if there are none.
+func (f *recordFlags) noMatchingProcessMessage(list ps.Listing, args []string) (text, hint string) {
+	selection, denied := f.describeSelection(), ""
 	if list.Denied > 0 {
-		denied = "; " + deniedText(list.Denied)
+		denied = "; " + describeDeniedProcesses(list.Denied)
 	}
 	switch {
 	case selection == "":
@@ -87,18 +91,18 @@ func (f *recordFlags) noMatchMessage(list ps.Listing, args []string) (text, hint
 			"processes%s", selection, denied, selection), ""
 	}
 	text = fmt.Sprintf("no process%s uses CUDA; these do: %s%s; gpurec waits for new "+
-		"processes%s", selection, f.listNames(list.Processes), denied, selection)
+		"processes%s", selection, f.listProcessNames(list.Processes), denied, selection)
 	return text, f.suggestCommand(list.Processes, args)
 }
 
-// matches reports whether --comm and --cgroup select process p.
-func (f *recordFlags) matches(p *ps.Process) bool {
+// matchesProcess reports whether --comm and --cgroup select process p.
+func (f *recordFlags) matchesProcess(p *ps.Process) bool {
 	return (f.opt.Comm == "" || p.Command == f.opt.Comm) && (f.opt.Cgroup == "" || p.IsInCgroup(f.opt.Cgroup))
 }
 
-// selection returns the conditions of --comm and --cgroup, such as " named python3 in cgroup
-// /jobs", or "" if gpurec records all processes. It follows the noun "process" in a message.
-func (f *recordFlags) selection() string {
+// describeSelection returns the conditions of --comm and --cgroup, such as " named python3 in
+// cgroup /jobs", or "" if gpurec records all processes. It follows the noun "process" in a message.
+func (f *recordFlags) describeSelection() string {
 	text := ""
 	if f.opt.Comm != "" {
 		text += " named " + f.opt.Comm
@@ -109,9 +113,9 @@ func (f *recordFlags) selection() string {
 	return text
 }
 
-// listNames returns the PID and name of up to maxNamed processes, and the number of further ones.
-// With --cgroup it adds the cgroup of each process.
-func (f *recordFlags) listNames(all []ps.Process) string {
+// listProcessNames returns the PID and name of up to maxListedProcesses processes, and the number
+// of further ones. With --cgroup it adds the cgroup of each process.
+func (f *recordFlags) listProcessNames(all []ps.Process) string {
 	var names []string
 	for _, p := range all {
 		text := fmt.Sprintf("%d (%s)", p.Pid, p.Command)
@@ -120,13 +124,14 @@ func (f *recordFlags) listNames(all []ps.Process) string {
 		}
 		names = append(names, text)
 	}
-	return joinFirst(names)
+	return joinFirstTexts(names)
 }
 
-// joinFirst joins up to maxNamed texts with commas and appends the number of further ones.
-func joinFirst(texts []string) string {
-	if more := len(texts) - maxNamed; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(texts[:maxNamed], ", "), more)
+// joinFirstTexts joins up to maxListedProcesses texts with commas and appends the number of further
+// ones.
+func joinFirstTexts(texts []string) string {
+	if more := len(texts) - maxListedProcesses; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(texts[:maxListedProcesses], ", "), more)
 	}
 	return strings.Join(texts, ", ")
 }
@@ -139,24 +144,24 @@ func (f *recordFlags) suggestCommand(running []ps.Process, args []string) string
 	case f.opt.Comm != "" && f.opt.Cgroup != "":
 		return byPid
 	case f.opt.Comm != "":
-		name := mostFrequent(running, func(p ps.Process) string { return p.Command })
-		if name == "" || strings.ContainsFunc(name, isUnprintable) {
+		name := mostFrequentText(running, func(p ps.Process) string { return p.Command })
+		if name == "" || strings.ContainsFunc(name, isUnprintableRune) {
 			return byPid
 		}
-		return withFlag(args, "--comm", name)
+		return commandWithFlag(args, "--comm", name)
 	}
-	path := mostFrequent(running, func(p ps.Process) string { return p.Cgroup })
-	if path == "" || path == "/" || strings.ContainsFunc(path, isUnprintable) {
+	path := mostFrequentText(running, func(p ps.Process) string { return p.Cgroup })
+	if path == "" || path == "/" || strings.ContainsFunc(path, isUnprintableRune) {
 		return byPid
 	}
-	return withFlag(args, "--cgroup", path)
+	return commandWithFlag(args, "--cgroup", path)
 }
 
-func isUnprintable(r rune) bool { return message.Printable(r) != r }
+func isUnprintableRune(r rune) bool { return message.Printable(r) != r }
 
-// mostFrequent returns the most frequent text of the processes. If texts are equally frequent, the
-// text of the earliest process wins.
-func mostFrequent(all []ps.Process, text func(ps.Process) string) string {
+// mostFrequentText returns the most frequent text of the processes. If texts are equally frequent,
+// the text of the earliest process wins.
+func mostFrequentText(all []ps.Process, text func(ps.Process) string) string {
 	count, best := make(map[string]int), ""
 	for _, p := range all {
 		count[text(p)]++
@@ -169,45 +174,45 @@ func mostFrequent(all []ps.Process, text func(ps.Process) string) string {
 	return best
 }
 
-// withFlag returns the command line args with sudo, quoted for a shell, and with a new value for
-// flag.
-func withFlag(args []string, flag, value string) string {
+// commandWithFlag returns the command line args with sudo, quoted for a shell, and with a new value
+// for flag.
+func commandWithFlag(args []string, flag, value string) string {
 	words := []string{"sudo", "gpurec"}
 	for i := 1; i < len(args); i++ {
 		switch arg := args[i]; {
 		case arg == flag && i+1 < len(args):
-			words = append(words, arg, shellQuote(value))
+			words = append(words, arg, quoteForShell(value))
 			i++
 		case strings.HasPrefix(arg, flag+"="):
-			words = append(words, flag+"="+shellQuote(value))
+			words = append(words, flag+"="+quoteForShell(value))
 		default:
-			words = append(words, shellQuote(arg))
+			words = append(words, quoteForShell(arg))
 		}
 	}
 	return strings.Join(words, " ")
 }
 
-var shellSafe = regexp.MustCompile(`^[A-Za-z0-9_%+,./:=@-]+$`)
+var shellSafePattern = regexp.MustCompile(`^[A-Za-z0-9_%+,./:=@-]+$`)
 
-// shellQuote quotes a text as one shell word. Process names are untrusted input.
-func shellQuote(text string) string {
-	if shellSafe.MatchString(text) {
+// quoteForShell quotes a text as one shell word. Process names are untrusted input.
+func quoteForShell(text string) string {
+	if shellSafePattern.MatchString(text) {
 		return text
 	}
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// runningText returns a clause that lists the processes that use CUDA.
-func (f *recordFlags) runningText() string {
+// describeRunningProcesses returns a clause that lists the processes that use CUDA.
+func (f *recordFlags) describeRunningProcesses() string {
 	list := ps.List(false)
 	if len(list.Processes) == 0 {
 		return "no process uses CUDA now"
 	}
-	return "these processes use CUDA: " + f.listNames(list.Processes)
+	return "these processes use CUDA: " + f.listProcessNames(list.Processes)
 }
 
-// pidFlags returns a flag -p for each process, separated by spaces.
-func pidFlags(pids []int) string {
+// formatPidFlags returns a flag -p for each process, separated by spaces.
+func formatPidFlags(pids []int) string {
 	flags := make([]string, 0, len(pids))
 	for _, pid := range pids {
 		flags = append(flags, fmt.Sprintf("-p %d", pid))
@@ -215,15 +220,20 @@ func pidFlags(pids []int) string {
 	return strings.Join(flags, " ")
 }
 
-// announce prints which processes gpurec records from now on, and which data the recording will
-// lack.
-func (f *recordFlags) announce(session *record.Session) {
+// announceTargets prints which processes gpurec records from now on, and which data the recording
+// will lack.
+func (f *recordFlags) announceTargets(session *record.Session) {
 	if n, how := session.Probes(); n == 0 {
-		message.Notef("waiting for %s to load libcuda.so.1; Ctrl-C stops", f.targets(session))
+		message.Notef("waiting for %s to load libcuda.so.1; Ctrl-C stops", f.describeTargets(session))
 	} else if f.opt.All && len(f.matching) == 0 {
-		message.Notef("waiting for processes%s that use CUDA: %d probes by %s; Ctrl-C stops", f.selection(), n, how)
+		message.Notef(
+			"waiting for processes%s that use CUDA: %d probes by %s; Ctrl-C stops",
+			f.describeSelection(),
+			n,
+			how,
+		)
 	} else {
-		message.Notef("attached to %s: %d probes by %s; Ctrl-C stops", f.targets(session), n, how)
+		message.Notef("attached to %s: %d probes by %s; Ctrl-C stops", f.describeTargets(session), n, how)
 	}
 	if len(f.classes) > 0 && !slices.Contains(f.classes, format.RecordAllocator) &&
 		slices.Contains(f.classes, format.RecordMemory) {
@@ -245,11 +255,11 @@ func (f *recordFlags) announce(session *record.Session) {
 	}
 }
 
-// targets describes the recorded processes. With --all, --comm or --cgroup it returns their number.
-// Else it lists the processes of -p or the command, then their children.
-func (f *recordFlags) targets(session *record.Session) string {
+// describeTargets describes the recorded processes. With --all, --comm or --cgroup it returns their
+// number. Else it lists the processes of -p or the command, then their children.
+func (f *recordFlags) describeTargets(session *record.Session) string {
 	if f.opt.All {
-		return fmt.Sprintf("every process%s that uses CUDA, %d now", f.selection(), len(f.matching))
+		return fmt.Sprintf("every process%s that uses CUDA, %d now", f.describeSelection(), len(f.matching))
 	}
 	comms := session.Processes()
 	var roots, children []string
@@ -268,7 +278,7 @@ func (f *recordFlags) targets(session *record.Session) string {
 	case 1:
 		return text + " and 1 child: " + children[0]
 	}
-	return fmt.Sprintf("%s and %d children: %s", text, len(children), joinFirst(children))
+	return fmt.Sprintf("%s and %d children: %s", text, len(children), joinFirstTexts(children))
 }
 
 // registerTargetCompletions makes the shell complete -p, --comm and --cgroup with values of the
@@ -288,7 +298,7 @@ func registerTargetCompletions(cmd *cobra.Command) {
 				var values []string
 				for _, p := range ps.List(false).Processes {
 					value := complete(p)
-					if value != "" && !strings.ContainsFunc(strings.Replace(value, "\t", "", 1), isUnprintable) &&
+					if value != "" && !strings.ContainsFunc(strings.Replace(value, "\t", "", 1), isUnprintableRune) &&
 						!slices.Contains(values, value) {
 						values = append(values, value)
 					}

@@ -57,7 +57,7 @@ func TestNoMatchMessageSuggestsProcesses(t *testing.T) {
 				f.opt.Cgroup = args[i+1]
 			}
 		}
-		text, hint := f.noMatchMessage(ps.Listing{Processes: c.running}, args)
+		text, hint := f.noMatchingProcessMessage(ps.Listing{Processes: c.running}, args)
 		if !strings.Contains(text, c.text) || hint != c.hint {
 			t.Errorf("%s: %q, hint %q", c.args, text, hint)
 		}
@@ -67,9 +67,9 @@ func TestNoMatchMessageSuggestsProcesses(t *testing.T) {
 // TestShellQuote lets a shell parse quoted texts, as the shell would parse a pasted command.
 func TestShellQuote(t *testing.T) {
 	for _, text := range []string{"plain-1.2/x:y", "", "a b", "it's", `$(id)"\`, "`id`", "~", "*", "a\tb", "ü", "{a,b}", "!x", "-p"} {
-		out, err := exec.Command("sh", "-c", "printf %s "+shellQuote(text)).Output()
+		out, err := exec.Command("sh", "-c", "printf %s "+quoteForShell(text)).Output()
 		if err != nil || string(out) != text {
-			t.Errorf("%q is quoted %s and read as %q: %v", text, shellQuote(text), out, err)
+			t.Errorf("%q is quoted %s and read as %q: %v", text, quoteForShell(text), out, err)
 		}
 	}
 }

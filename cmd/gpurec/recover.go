@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newRecover() *cobra.Command {
+func newRecoverCommand() *cobra.Command {
 	var file string
 	var force bool
 	cmd := &cobra.Command{

@@ -23,7 +23,7 @@ import (
 // then kill a separate gpurec process.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"gpurec":  func() { os.Exit(run(context.Background(), os.Args[1:])) },
+		"gpurec":  func() { os.Exit(runCommandLine(context.Background(), os.Args[1:])) },
 		"hostile": hostile,
 	})
 }

@@ -14,24 +14,25 @@ import (
 
 // column collects the values of one column of a row group.
 type column[R any] interface {
-	// add appends the column's values in rows.
-	add(rows []R)
-	// dictionary appends the distinct values to dst, in the encoding PLAIN, and returns their
+	// addRows appends the column's values in rows.
+	addRows(rows []R)
+	// encodeDictionary appends the distinct values to dst, in the encoding PLAIN, and returns their
 	// number. It returns 0 if the column's encoding has no dictionary.
-	dictionary(dst []byte) ([]byte, int)
-	// data returns the encoded values. It reuses the memory of dst.
-	data(dst []byte) ([]byte, error)
-	// bounds returns the smallest and the largest value. Both are null if the column has no values.
-	bounds() (least, greatest parquet.Value)
-	// textBytes returns the total length of all texts in bytes.
-	textBytes() int64
-	// reset removes all values and keeps the memory.
-	reset()
+	encodeDictionary(dst []byte) ([]byte, int)
+	// encodeData returns the encoded values. It reuses the memory of dst.
+	encodeData(dst []byte) ([]byte, error)
+	// valueBounds returns the smallest and the largest value. Both are null if the column has no
+	// values.
+	valueBounds() (least, greatest parquet.Value)
+	// totalTextBytes returns the total length of all texts in bytes.
+	totalTextBytes() int64
+	// removeValues removes all values and keeps the memory.
+	removeValues()
 }
 
 // newColumn returns an empty column for a leaf of the layout. The column adds the lengths of texts
-// that it keeps in memory to *textBytes.
-func newColumn[R any](l *leaf, textBytes *int64) (column[R], error) {
+// that it keeps in memory to *totalTextBytes.
+func newColumn[R any](l *leafColumn, textBytes *int64) (column[R], error) {
 	at := l.field.Offset
 	kind, encoding := l.field.Type.Kind(), l.page.Encoding
 	switch {
@@ -53,21 +54,21 @@ func newColumn[R any](l *leaf, textBytes *int64) (column[R], error) {
 		"column %v: cannot write %s in the encoding %s", l.chunk.PathInSchema, kind, encoding)
 }
 
-// value returns the field of a row at a byte offset.
-func value[T, R any](row *R, at uintptr) T {
+// readField returns the field of a row at a byte offset.
+func readField[T, R any](row *R, at uintptr) T {
 	return *(*T)(unsafe.Add(unsafe.Pointer(row), at))
 }
 
-// index holds the dictionary index of each row's value. While all rows have index 0, it only counts
-// them. Many columns are like that: one process, one device, no flags.
-type index struct {
+// dictionaryIndexes holds the dictionary index of each row's value. While all rows have index 0, it
+// only counts them. Many columns are like that: one process, one device, no flags.
+type dictionaryIndexes struct {
 	same   int // number of rows with index 0 while values is empty
 	values []int32
 }
 
-// grow appends n rows and returns their part of values.
-func (x *index) grow(n int) []int32 {
-	first := x.len()
+// appendRows appends n rows and returns their part of values.
+func (x *dictionaryIndexes) appendRows(n int) []int32 {
+	first := x.numRows()
 	if need := first + n; need > cap(x.values) {
 		// A quarter more, not twice as much: every column keeps this memory.
 		values := make([]int32, len(x.values), max(cap(x.values)*5/4, need, 1024))
@@ -82,28 +83,28 @@ func (x *index) grow(n int) []int32 {
 	return x.values[first:]
 }
 
-// len returns the number of rows.
-func (x *index) len() int { return x.same + len(x.values) }
+// numRows returns the number of rows.
+func (x *dictionaryIndexes) numRows() int { return x.same + len(x.values) }
 
-// reset removes all rows and keeps the memory.
-func (x *index) reset() { x.same, x.values = 0, x.values[:0] }
+// removeRows removes all rows and keeps the memory.
+func (x *dictionaryIndexes) removeRows() { x.same, x.values = 0, x.values[:0] }
 
-var dictionaryEncoding rle.DictionaryEncoding
+var rleDictionaryEncoding rle.DictionaryEncoding
 
-// encode returns the indexes in the RLE dictionary encoding of Parquet, in the memory of dst.
-func (x *index) encode(dst []byte) ([]byte, error) {
+// encodeRLE returns the indexes in the RLE dictionary encoding of Parquet, in the memory of dst.
+func (x *dictionaryIndexes) encodeRLE(dst []byte) ([]byte, error) {
 	if len(x.values) == 0 { // one RLE run of indexes with 0 bits
 		return binary.AppendUvarint(append(dst[:0], 0), uint64(x.same)<<1), nil
 	}
-	return dictionaryEncoding.EncodeInt32(dst, x.values)
+	return rleDictionaryEncoding.EncodeInt32(dst, x.values)
 }
 
 // emptyColumn is a column within a list. The list is empty in all rows.
 type emptyColumn[R any] struct{}
 
-func (emptyColumn[R]) add([]R)                                 {}
-func (emptyColumn[R]) dictionary(dst []byte) ([]byte, int)     { return dst, 0 }
-func (emptyColumn[R]) data(dst []byte) ([]byte, error)         { return dst[:0], nil }
-func (emptyColumn[R]) bounds() (least, greatest parquet.Value) { return }
-func (emptyColumn[R]) textBytes() int64                        { return 0 }
-func (emptyColumn[R]) reset()                                  {}
+func (emptyColumn[R]) addRows([]R)                                  {}
+func (emptyColumn[R]) encodeDictionary(dst []byte) ([]byte, int)    { return dst, 0 }
+func (emptyColumn[R]) encodeData(dst []byte) ([]byte, error)        { return dst[:0], nil }
+func (emptyColumn[R]) valueBounds() (least, greatest parquet.Value) { return }
+func (emptyColumn[R]) totalTextBytes() int64                        { return 0 }
+func (emptyColumn[R]) removeValues()                                {}

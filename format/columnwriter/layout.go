@@ -11,18 +11,18 @@ import (
 	pq "github.com/parquet-go/parquet-go/format"
 )
 
-// layout describes how parquet-go writes rows of one type: the schema and the encoding of each
-// column. A Writer writes the same layout.
-type layout struct {
+// parquetLayout describes how parquet-go writes rows of one type: the schema and the encoding of
+// each column. A Writer writes the same layout.
+type parquetLayout struct {
 	schema       []pq.SchemaElement
 	columnOrders []pq.ColumnOrder
 	createdBy    string
 	version      int32
-	leaves       []leaf
+	leaves       []leafColumn
 }
 
-// leaf is one column that holds values: a leaf of the schema tree.
-type leaf struct {
+// leafColumn is one column that holds values: a leaf of the schema tree.
+type leafColumn struct {
 	// typ is the Parquet type, field the Go field: for a column within a list, the list's field.
 	typ    parquet.Type
 	field  reflect.StructField
@@ -35,8 +35,8 @@ type leaf struct {
 	emptyBytes int
 }
 
-// readLayout writes a file of one row with parquet-go and reads its layout.
-func readLayout[R any](options []parquet.WriterOption) (*layout, error) {
+// readParquetLayout writes a file of one row with parquet-go and reads its layout.
+func readParquetLayout[R any](options []parquet.WriterOption) (*parquetLayout, error) {
 	var file bytes.Buffer
 	w := parquet.NewGenericWriter[R](&file, options...)
 	if _, err := w.Write(make([]R, 1)); err != nil {
@@ -50,13 +50,13 @@ func readLayout[R any](options []parquet.WriterOption) (*layout, error) {
 		return nil, err
 	}
 	footer := pf.Metadata()
-	l := &layout{
+	l := &parquetLayout{
 		schema: footer.Schema, columnOrders: footer.ColumnOrders,
 		createdBy: footer.CreatedBy, version: footer.Version,
 	}
 	fields := make(map[string]reflect.StructField)
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[R]()) {
-		fields[columnName(f)] = f
+		fields[parquetColumnName(f)] = f
 	}
 	for i := range footer.RowGroups[0].Columns {
 		chunk := footer.RowGroups[0].Columns[i].MetaData
@@ -64,11 +64,11 @@ func readLayout[R any](options []parquet.WriterOption) (*layout, error) {
 		if !ok {
 			return nil, fmt.Errorf("column %v is not in the schema", chunk.PathInSchema)
 		}
-		leaf := leaf{
+		leaf := leafColumn{
 			typ: column.Node.Type(), inList: column.MaxRepetitionLevel > 0,
 			field: fields[chunk.PathInSchema[0]], chunk: chunk,
 		}
-		if err := leaf.readPage(file.Bytes()); err != nil {
+		if err := leaf.readDataPage(file.Bytes()); err != nil {
 			return nil, err
 		}
 		l.leaves = append(l.leaves, leaf)
@@ -76,8 +76,8 @@ func readLayout[R any](options []parquet.WriterOption) (*layout, error) {
 	return l, nil
 }
 
-// readPage reads the header and the values of the column's only data page.
-func (l *leaf) readPage(file []byte) error {
+// readDataPage reads the header and the values of the column's only data page.
+func (l *leafColumn) readDataPage(file []byte) error {
 	in := new(thrift.CompactProtocol).NewReaderFromBytes(file[l.chunk.DataPageOffset:])
 	var header pq.PageHeader
 	if err := thrift.NewDecoder(in).Decode(&header); err != nil {
@@ -93,8 +93,8 @@ func (l *leaf) readPage(file []byte) error {
 	return nil
 }
 
-// columnName returns the name of the Parquet column for a field of the row type.
-func columnName(f reflect.StructField) string {
+// parquetColumnName returns the name of the Parquet column for a field of the row type.
+func parquetColumnName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("parquet"), ",")
 	return name
 }

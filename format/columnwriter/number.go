@@ -15,7 +15,7 @@ type numberColumn[R any, T int32 | int64] struct {
 	// at is the byte offset of the field in a row. float is true for bits of float64.
 	at    uintptr
 	float bool
-	index index
+	index dictionaryIndexes
 	dict  []T
 	last  int32 // index of the last value in dict
 	// slots is a hash table with linear probing. A slot holds 1 + an index in dict, or 0 if it is
@@ -24,13 +24,13 @@ type numberColumn[R any, T int32 | int64] struct {
 	seed  uint64
 }
 
-func (c *numberColumn[R, T]) add(rows []R) {
+func (c *numberColumn[R, T]) addRows(rows []R) {
 	if len(c.index.values) == 0 && len(c.dict) < 2 {
 		if len(c.dict) == 0 {
-			c.last = c.number(value[T](&rows[0], c.at))
+			c.last = c.dictionaryIndex(readField[T](&rows[0], c.at))
 		}
 		n := 0
-		for n < len(rows) && value[T](&rows[n], c.at) == c.dict[0] {
+		for n < len(rows) && readField[T](&rows[n], c.at) == c.dict[0] {
 			n++
 		}
 		c.index.same += n
@@ -38,23 +38,23 @@ func (c *numberColumn[R, T]) add(rows []R) {
 			return
 		}
 	}
-	numbers := c.index.grow(len(rows))
+	numbers := c.index.appendRows(len(rows))
 	last, before := c.last, c.dict[c.last]
 	for i := range rows {
-		if v := value[T](&rows[i], c.at); v != before {
-			last, before = c.number(v), v
+		if v := readField[T](&rows[i], c.at); v != before {
+			last, before = c.dictionaryIndex(v), v
 		}
 		numbers[i] = last
 	}
 	c.last = last
 }
 
-// number returns the index of a value in the dictionary. It adds new values.
-func (c *numberColumn[R, T]) number(v T) int32 {
+// dictionaryIndex returns the index of a value in the dictionary. It adds new values.
+func (c *numberColumn[R, T]) dictionaryIndex(v T) int32 {
 	if 2*len(c.dict) >= len(c.slots) {
-		c.rehash()
+		c.growHashTable()
 	}
-	for slot := c.hash(v); ; slot = (slot + 1) & uint64(len(c.slots)-1) {
+	for slot := c.firstHashSlot(v); ; slot = (slot + 1) & uint64(len(c.slots)-1) {
 		n := c.slots[slot]
 		if n == 0 {
 			c.dict = append(c.dict, v)
@@ -67,17 +67,17 @@ func (c *numberColumn[R, T]) number(v T) int32 {
 	}
 }
 
-// hash returns the first slot to probe for a value.
-func (c *numberColumn[R, T]) hash(v T) uint64 {
+// firstHashSlot returns the first slot to probe for a value.
+func (c *numberColumn[R, T]) firstHashSlot(v T) uint64 {
 	h := (uint64(v) ^ c.seed) * 0x9e3779b97f4a7c15
 	return (h ^ h>>32) & uint64(len(c.slots)-1)
 }
 
-// rehash builds a hash table with four times as many slots as values.
-func (c *numberColumn[R, T]) rehash() {
+// growHashTable builds a hash table with four times as many slots as values.
+func (c *numberColumn[R, T]) growHashTable() {
 	c.slots = make([]int32, max(4*len(c.dict), 64))
 	for i, v := range c.dict {
-		slot := c.hash(v)
+		slot := c.firstHashSlot(v)
 		for c.slots[slot] != 0 {
 			slot = (slot + 1) & uint64(len(c.slots)-1)
 		}
@@ -85,7 +85,7 @@ func (c *numberColumn[R, T]) rehash() {
 	}
 }
 
-func (c *numberColumn[R, T]) dictionary(dst []byte) ([]byte, int) {
+func (c *numberColumn[R, T]) encodeDictionary(dst []byte) ([]byte, int) {
 	for _, v := range c.dict {
 		if unsafe.Sizeof(v) == 4 {
 			dst = binary.LittleEndian.AppendUint32(dst, uint32(v))
@@ -96,11 +96,11 @@ func (c *numberColumn[R, T]) dictionary(dst []byte) ([]byte, int) {
 	return dst, len(c.dict)
 }
 
-func (c *numberColumn[R, T]) data(dst []byte) ([]byte, error) { return c.index.encode(dst) }
+func (c *numberColumn[R, T]) encodeData(dst []byte) ([]byte, error) { return c.index.encodeRLE(dst) }
 
-func (c *numberColumn[R, T]) bounds() (least, greatest parquet.Value) {
+func (c *numberColumn[R, T]) valueBounds() (least, greatest parquet.Value) {
 	if c.float {
-		return floatBounds(c.dict)
+		return floatMinMax(c.dict)
 	}
 	low, high := c.dict[0], c.dict[0]
 	for _, v := range c.dict {
@@ -109,9 +109,9 @@ func (c *numberColumn[R, T]) bounds() (least, greatest parquet.Value) {
 	return parquet.ValueOf(low), parquet.ValueOf(high)
 }
 
-// floatBounds returns the bounds of floating point numbers without NaNs, as the Parquet
+// floatMinMax returns the bounds of floating point numbers without NaNs, as the Parquet
 // specification requires.
-func floatBounds[T int32 | int64](bits []T) (least, greatest parquet.Value) {
+func floatMinMax[T int32 | int64](bits []T) (least, greatest parquet.Value) {
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, b := range bits {
 		if v := math.Float64frombits(uint64(b)); !math.IsNaN(v) {
@@ -121,10 +121,10 @@ func floatBounds[T int32 | int64](bits []T) (least, greatest parquet.Value) {
 	return parquet.DoubleValue(min(low, high)), parquet.DoubleValue(max(low, high))
 }
 
-func (c *numberColumn[R, T]) textBytes() int64 { return 0 }
+func (c *numberColumn[R, T]) totalTextBytes() int64 { return 0 }
 
-func (c *numberColumn[R, T]) reset() {
-	c.index.reset()
+func (c *numberColumn[R, T]) removeValues() {
+	c.index.removeRows()
 	c.dict, c.last = c.dict[:0], 0
 	clear(c.slots)
 }
@@ -135,19 +135,19 @@ type deltaColumn[R any] struct {
 	values []int64
 }
 
-func (c *deltaColumn[R]) add(rows []R) {
+func (c *deltaColumn[R]) addRows(rows []R) {
 	for i := range rows {
-		c.values = append(c.values, value[int64](&rows[i], c.at))
+		c.values = append(c.values, readField[int64](&rows[i], c.at))
 	}
 }
 
-func (c *deltaColumn[R]) dictionary(dst []byte) ([]byte, int) { return dst, 0 }
+func (c *deltaColumn[R]) encodeDictionary(dst []byte) ([]byte, int) { return dst, 0 }
 
-func (c *deltaColumn[R]) data(dst []byte) ([]byte, error) {
+func (c *deltaColumn[R]) encodeData(dst []byte) ([]byte, error) {
 	return new(delta.BinaryPackedEncoding).EncodeInt64(dst, c.values)
 }
 
-func (c *deltaColumn[R]) bounds() (least, greatest parquet.Value) {
+func (c *deltaColumn[R]) valueBounds() (least, greatest parquet.Value) {
 	low, high := c.values[0], c.values[0]
 	for _, v := range c.values {
 		low, high = min(low, v), max(high, v)
@@ -155,6 +155,6 @@ func (c *deltaColumn[R]) bounds() (least, greatest parquet.Value) {
 	return parquet.Int64Value(low), parquet.Int64Value(high)
 }
 
-func (c *deltaColumn[R]) textBytes() int64 { return 0 }
+func (c *deltaColumn[R]) totalTextBytes() int64 { return 0 }
 
-func (c *deltaColumn[R]) reset() { c.values = c.values[:0] }
+func (c *deltaColumn[R]) removeValues() { c.values = c.values[:0] }

@@ -9,8 +9,8 @@ import (
 	pq "github.com/parquet-go/parquet-go/format"
 )
 
-// flush writes the open row group if it has rows.
-func (w *Writer[R]) flush() error {
+// flushRowGroup writes the open row group if it has rows.
+func (w *Writer[R]) flushRowGroup() error {
 	if w.rows == 0 {
 		return nil
 	}
@@ -20,11 +20,11 @@ func (w *Writer[R]) flush() error {
 	indexes := make([]pq.ColumnIndex, len(w.columns))
 	offsets := make([]pq.OffsetIndex, len(w.columns))
 	for i, c := range w.columns {
-		chunk, err := w.writeChunk(&w.layout.leaves[i], c, &indexes[i], &offsets[i])
+		chunk, err := w.writeColumnChunk(&w.layout.leaves[i], c, &indexes[i], &offsets[i])
 		if err != nil {
 			return err
 		}
-		c.reset()
+		c.removeValues()
 		group.Columns = append(group.Columns, pq.ColumnChunk{MetaData: chunk})
 		group.TotalByteSize += chunk.TotalUncompressedSize
 		group.TotalCompressedSize += chunk.TotalCompressedSize
@@ -35,22 +35,23 @@ func (w *Writer[R]) flush() error {
 	return nil
 }
 
-// writeChunk writes the pages of a column and its entries in the column index and offset index.
-func (w *Writer[R]) writeChunk(
-	l *leaf, c column[R], index *pq.ColumnIndex, offsets *pq.OffsetIndex,
+// writeColumnChunk writes the pages of a column and its entries in the column index and offset
+// index.
+func (w *Writer[R]) writeColumnChunk(
+	l *leafColumn, c column[R], index *pq.ColumnIndex, offsets *pq.OffsetIndex,
 ) (chunk pq.ColumnMetaData, err error) {
 	chunk = l.chunk
 	chunk.NumValues, chunk.TotalUncompressedSize, chunk.TotalCompressedSize = int64(w.rows), 0, 0
 	chunk.DictionaryPageOffset = 0
 	var distinct int
-	if w.plain, distinct = c.dictionary(w.plain[:0]); distinct > 0 {
+	if w.plain, distinct = c.encodeDictionary(w.plain[:0]); distinct > 0 {
 		chunk.DictionaryPageOffset = w.out.offset
 		header := pq.PageHeader{
 			Type: pq.DictionaryPage, UncompressedPageSize: int32(len(w.plain)),
 			DictionaryPageHeader: thrift.New(
 				pq.DictionaryPageHeader{NumValues: int32(distinct), Encoding: pq.Plain}),
 		}
-		if err := w.writePlain(&chunk, &header); err != nil {
+		if err := w.compressAndWritePage(&chunk, &header); err != nil {
 			return chunk, err
 		}
 	}
@@ -59,17 +60,17 @@ func (w *Writer[R]) writeChunk(
 	page.NumValues, page.NumRows = int32(w.rows), int32(w.rows)
 	header := pq.PageHeader{Type: pq.DataPageV2}
 	if l.inList {
-		level := emptyLists(w.rows)
+		level := encodeEmptyListLevels(w.rows)
 		page.NumNulls = page.NumRows
 		page.RepetitionLevelsByteLength = int32(len(level))
 		page.DefinitionLevelsByteLength = int32(len(level))
 		header.DataPageHeaderV2 = thrift.New(page)
 		header.UncompressedPageSize = int32(2*len(level) + l.emptyBytes)
-		err = w.writePage(&chunk, &header, level, level, l.empty)
-	} else if w.plain, err = c.data(w.plain); err == nil {
+		err = w.writeCompressedPage(&chunk, &header, level, level, l.empty)
+	} else if w.plain, err = c.encodeData(w.plain); err == nil {
 		header.DataPageHeaderV2 = thrift.New(page)
 		header.UncompressedPageSize = int32(len(w.plain))
-		err = w.writePlain(&chunk, &header)
+		err = w.compressAndWritePage(&chunk, &header)
 	}
 	if err != nil {
 		return chunk, err
@@ -78,25 +79,27 @@ func (w *Writer[R]) writeChunk(
 		Offset:             chunk.DataPageOffset,
 		CompressedPageSize: int32(w.out.offset - chunk.DataPageOffset),
 	}}
-	w.describe(l, c, &chunk, index)
+	w.setChunkStatistics(l, c, &chunk, index)
 	return chunk, nil
 }
 
-// emptyLists encodes the repetition or definition levels of n empty lists. All levels are 0.
-func emptyLists(n int) []byte {
+// encodeEmptyListLevels encodes the repetition or definition levels of n empty lists. All levels
+// are 0.
+func encodeEmptyListLevels(n int) []byte {
 	return append(binary.AppendUvarint(nil, uint64(n)<<1), 0)
 }
 
-// writePlain compresses w.plain and writes it as a page.
-func (w *Writer[R]) writePlain(chunk *pq.ColumnMetaData, header *pq.PageHeader) (err error) {
+// compressAndWritePage compresses w.plain and writes it as a page.
+func (w *Writer[R]) compressAndWritePage(chunk *pq.ColumnMetaData, header *pq.PageHeader) (err error) {
 	if w.packed, err = w.codec.Encode(w.packed, w.plain); err != nil {
 		return err
 	}
-	return w.writePage(chunk, header, w.packed)
+	return w.writeCompressedPage(chunk, header, w.packed)
 }
 
-// writePage writes a page. It sets the compressed size and the checksum in the page header.
-func (w *Writer[R]) writePage(
+// writeCompressedPage writes a page. It sets the compressed size and the checksum in the page
+// header.
+func (w *Writer[R]) writeCompressedPage(
 	chunk *pq.ColumnMetaData, header *pq.PageHeader, parts ...[]byte,
 ) error {
 	checksum := uint32(0)
@@ -119,11 +122,11 @@ func (w *Writer[R]) writePage(
 	return nil
 }
 
-// describe sets the statistics of a column chunk. Readers use them to skip pages.
-func (w *Writer[R]) describe(
-	l *leaf, c column[R], chunk *pq.ColumnMetaData, index *pq.ColumnIndex,
+// setChunkStatistics sets the statistics of a column chunk. Readers use them to skip pages.
+func (w *Writer[R]) setChunkStatistics(
+	l *leafColumn, c column[R], chunk *pq.ColumnMetaData, index *pq.ColumnIndex,
 ) {
-	least, greatest := c.bounds()
+	least, greatest := c.valueBounds()
 	chunk.Statistics = pq.Statistics{}
 	var nulls int64
 	if l.inList {
@@ -134,7 +137,7 @@ func (w *Writer[R]) describe(
 		}
 	} else {
 		chunk.Statistics.MinValue, chunk.Statistics.MaxValue = least.Bytes(), greatest.Bytes()
-		chunk.SizeStatistics = pq.SizeStatistics{UnencodedByteArrayDataBytes: c.textBytes()}
+		chunk.SizeStatistics = pq.SizeStatistics{UnencodedByteArrayDataBytes: c.totalTextBytes()}
 	}
 	chunk.Statistics.NullCount = nulls
 	indexer := l.typ.NewColumnIndexer(parquet.DefaultColumnIndexSizeLimit)

@@ -9,15 +9,15 @@ import (
 	"github.com/parquet-go/parquet-go/encoding/delta"
 )
 
-// maxTexts is the largest hash table, in texts, that a column keeps for the next row group.
-const maxTexts = 8 << 10
+// maxKeptHashTexts is the largest hash table, in texts, that a column keeps for the next row group.
+const maxKeptHashTexts = 8 << 10
 
 // textColumn is a column of texts with a dictionary.
 type textColumn[R any] struct {
 	// at is the byte offset of the field in a row. kept counts bytes of texts in memory.
 	at    uintptr
 	kept  *int64
-	index index
+	index dictionaryIndexes
 	dict  []string
 	last  int32
 	// numbers has the index in dict of each text.
@@ -29,13 +29,13 @@ type textColumn[R any] struct {
 	}
 }
 
-func (c *textColumn[R]) add(rows []R) {
+func (c *textColumn[R]) addRows(rows []R) {
 	if len(c.index.values) == 0 && len(c.dict) < 2 {
 		if len(c.dict) == 0 {
-			c.last = c.number(value[string](&rows[0], c.at))
+			c.last = c.dictionaryIndex(readField[string](&rows[0], c.at))
 		}
 		n := 0
-		for n < len(rows) && sameText(value[string](&rows[n], c.at), c.dict[0]) {
+		for n < len(rows) && equalTexts(readField[string](&rows[n], c.at), c.dict[0]) {
 			n++
 		}
 		c.index.same += n
@@ -43,11 +43,11 @@ func (c *textColumn[R]) add(rows []R) {
 			return
 		}
 	}
-	numbers := c.index.grow(len(rows))
+	numbers := c.index.appendRows(len(rows))
 	last, before := c.last, c.dict[c.last]
 	for i := range rows {
-		if v := value[string](&rows[i], c.at); !sameText(v, before) {
-			last = c.number(v)
+		if v := readField[string](&rows[i], c.at); !equalTexts(v, before) {
+			last = c.dictionaryIndex(v)
 			before = c.dict[last]
 		}
 		numbers[i] = last
@@ -55,13 +55,13 @@ func (c *textColumn[R]) add(rows []R) {
 	c.last = last
 }
 
-// sameText reports whether two texts are equal. It is fast for texts at the same address.
-func sameText(a, b string) bool {
+// equalTexts reports whether two texts are equal. It is fast for texts at the same address.
+func equalTexts(a, b string) bool {
 	return len(a) == len(b) && (unsafe.StringData(a) == unsafe.StringData(b) || a == b)
 }
 
-// number returns the index of a text in the dictionary. It adds new texts.
-func (c *textColumn[R]) number(v string) int32 {
+// dictionaryIndex returns the index of a text in the dictionary. It adds new texts.
+func (c *textColumn[R]) dictionaryIndex(v string) int32 {
 	at := uintptr(unsafe.Pointer(unsafe.StringData(v)))
 	recent := &c.recent[(at>>3^at>>9^uintptr(len(v)))%uintptr(len(c.recent))]
 	// No other text has this address, since recent holds a reference to the memory.
@@ -80,16 +80,16 @@ func (c *textColumn[R]) number(v string) int32 {
 	return n
 }
 
-func (c *textColumn[R]) dictionary(dst []byte) ([]byte, int) {
+func (c *textColumn[R]) encodeDictionary(dst []byte) ([]byte, int) {
 	for _, v := range c.dict {
 		dst = append(binary.LittleEndian.AppendUint32(dst, uint32(len(v))), v...)
 	}
 	return dst, len(c.dict)
 }
 
-func (c *textColumn[R]) data(dst []byte) ([]byte, error) { return c.index.encode(dst) }
+func (c *textColumn[R]) encodeData(dst []byte) ([]byte, error) { return c.index.encodeRLE(dst) }
 
-func (c *textColumn[R]) bounds() (least, greatest parquet.Value) {
+func (c *textColumn[R]) valueBounds() (least, greatest parquet.Value) {
 	low, high := c.dict[0], c.dict[0]
 	for _, v := range c.dict {
 		low, high = min(low, v), max(high, v)
@@ -97,7 +97,7 @@ func (c *textColumn[R]) bounds() (least, greatest parquet.Value) {
 	return parquet.ByteArrayValue([]byte(low)), parquet.ByteArrayValue([]byte(high))
 }
 
-func (c *textColumn[R]) textBytes() int64 {
+func (c *textColumn[R]) totalTextBytes() int64 {
 	n := int64(c.index.same) * int64(len(c.dict[0]))
 	for _, i := range c.index.values {
 		n += int64(len(c.dict[i]))
@@ -105,12 +105,12 @@ func (c *textColumn[R]) textBytes() int64 {
 	return n
 }
 
-func (c *textColumn[R]) reset() {
-	c.index.reset()
+func (c *textColumn[R]) removeValues() {
+	c.index.removeRows()
 	clear(c.dict) // releases the memory of the texts
 	c.dict, c.last = c.dict[:0], 0
 	clear(c.recent[:])
-	if len(c.numbers) > maxTexts {
+	if len(c.numbers) > maxKeptHashTexts {
 		c.numbers = make(map[string]int32)
 	}
 	clear(c.numbers)
@@ -124,22 +124,22 @@ type plainTextColumn[R any] struct {
 	offsets []uint32 // start of each text in bytes, then the end of the last text
 }
 
-func (c *plainTextColumn[R]) add(rows []R) {
+func (c *plainTextColumn[R]) addRows(rows []R) {
 	for i := range rows {
-		v := value[string](&rows[i], c.at)
+		v := readField[string](&rows[i], c.at)
 		*c.kept += int64(len(v))
 		c.bytes = append(c.bytes, v...)
 		c.offsets = append(c.offsets, uint32(len(c.bytes)))
 	}
 }
 
-func (c *plainTextColumn[R]) dictionary(dst []byte) ([]byte, int) { return dst, 0 }
+func (c *plainTextColumn[R]) encodeDictionary(dst []byte) ([]byte, int) { return dst, 0 }
 
-func (c *plainTextColumn[R]) data(dst []byte) ([]byte, error) {
+func (c *plainTextColumn[R]) encodeData(dst []byte) ([]byte, error) {
 	return new(delta.LengthByteArrayEncoding).EncodeByteArray(dst, c.bytes, c.offsets)
 }
 
-func (c *plainTextColumn[R]) bounds() (least, greatest parquet.Value) {
+func (c *plainTextColumn[R]) valueBounds() (least, greatest parquet.Value) {
 	low, high := []byte{}, []byte{}
 	if len(c.bytes) > 0 {
 		for i, end := range c.offsets[1:] {
@@ -155,6 +155,6 @@ func (c *plainTextColumn[R]) bounds() (least, greatest parquet.Value) {
 	return parquet.ByteArrayValue(low), parquet.ByteArrayValue(high)
 }
 
-func (c *plainTextColumn[R]) textBytes() int64 { return int64(len(c.bytes)) }
+func (c *plainTextColumn[R]) totalTextBytes() int64 { return int64(len(c.bytes)) }
 
-func (c *plainTextColumn[R]) reset() { c.bytes, c.offsets = c.bytes[:0], c.offsets[:1] }
+func (c *plainTextColumn[R]) removeValues() { c.bytes, c.offsets = c.bytes[:0], c.offsets[:1] }

@@ -19,24 +19,24 @@ import (
 	pq "github.com/parquet-go/parquet-go/format"
 )
 
-// maxGroupTextBytes bounds the text in a row group, and so the memory of its dictionaries. A
+// maxRowGroupTextBytes bounds the text in a row group, and so the memory of its dictionaries. A
 // hostile program can create names of any length.
-const maxGroupTextBytes = 8 << 20
+const maxRowGroupTextBytes = 8 << 20
 
-// magic is the magic number at the start and the end of a Parquet file.
-const magic = "PAR1"
+// parquetMagic is the magic number at the start and the end of a Parquet file.
+const parquetMagic = "PAR1"
 
 // Writer writes Parquet files with rows of type R, one file after the other. R is a struct of
 // int32, int64, float64, string and slice fields. Slices must be empty in all rows. A Writer is not
 // safe for concurrent use.
 type Writer[R any] struct {
-	layout  *layout
+	layout  *parquetLayout
 	codec   compress.Codec
 	maxRows int // largest number of rows in a row group
 	columns []column[R]
 	lists   []uintptr // byte offsets of slice fields in R
 
-	out       fileWriter
+	out       countingFileWriter
 	encoder   *thrift.Encoder
 	rows      int   // in the open row group
 	textBytes int64 // length of the texts that columns keep in memory, in bytes
@@ -48,15 +48,15 @@ type Writer[R any] struct {
 	plain, packed []byte // buffers for page contents: before and after compression
 }
 
-// fileWriter counts the bytes of a file. It hides bufio's other write methods, which would not
-// count.
-type fileWriter struct {
+// countingFileWriter counts the bytes of a file. It hides bufio's other write methods, which would
+// not count.
+type countingFileWriter struct {
 	buffer *bufio.Writer
 	offset int64
 }
 
 // Write writes b to the buffer and counts its bytes.
-func (w *fileWriter) Write(b []byte) (int, error) {
+func (w *countingFileWriter) Write(b []byte) (int, error) {
 	n, err := w.buffer.Write(b)
 	w.offset += int64(n)
 	return n, err
@@ -69,7 +69,7 @@ func New[R any](options ...parquet.WriterOption) (*Writer[R], error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := readLayout[R](options)
+	l, err := readParquetLayout[R](options)
 	if err != nil {
 		return nil, err
 	}
@@ -93,34 +93,34 @@ func New[R any](options ...parquet.WriterOption) (*Writer[R], error) {
 // Reset starts a new file. It drops all rows written since the last Close.
 func (w *Writer[R]) Reset(file io.Writer) {
 	for _, c := range w.columns {
-		c.reset()
+		c.removeValues()
 	}
 	w.out.buffer.Reset(file)
 	w.out.offset, w.rows, w.textBytes = 0, 0, 0
 	w.metadata, w.groups, w.indexes, w.offsets = nil, nil, nil, nil
-	_, _ = w.out.Write([]byte(magic)) // bufio repeats an error at the next write
+	_, _ = w.out.Write([]byte(parquetMagic)) // bufio repeats an error at the next write
 }
 
-// rowsPerAdd is the number of rows that every column reads before the next rows. So few rows stay
-// in the CPU cache.
-const rowsPerAdd = 64
+// rowsPerColumnBatch is the number of rows that every column reads before the next rows. So few
+// rows stay in the CPU cache.
+const rowsPerColumnBatch = 64
 
 // Write appends rows and returns the number of rows written. It keeps no reference to the slice.
 func (w *Writer[R]) Write(rows []R) (int, error) {
 	written := 0
 	for written < len(rows) {
-		n := min(len(rows)-written, rowsPerAdd, w.maxRows-w.rows)
+		n := min(len(rows)-written, rowsPerColumnBatch, w.maxRows-w.rows)
 		part := rows[written : written+n]
-		if w.hasElements(part) {
+		if w.hasListElements(part) {
 			return written, errors.New("a list of a row is not empty")
 		}
 		for _, c := range w.columns {
-			c.add(part)
+			c.addRows(part)
 		}
 		w.rows += n
 		written += n
-		if w.rows == w.maxRows || w.textBytes > maxGroupTextBytes {
-			if err := w.flush(); err != nil {
+		if w.rows == w.maxRows || w.textBytes > maxRowGroupTextBytes {
+			if err := w.flushRowGroup(); err != nil {
 				return written, err
 			}
 		}
@@ -128,12 +128,12 @@ func (w *Writer[R]) Write(rows []R) (int, error) {
 	return written, nil
 }
 
-// hasElements reports whether a slice field of any row has elements.
-func (w *Writer[R]) hasElements(rows []R) bool {
+// hasListElements reports whether a slice field of any row has elements.
+func (w *Writer[R]) hasListElements(rows []R) bool {
 	for _, at := range w.lists {
 		for i := range rows {
 			// The length of a slice is at the same offset for all element types.
-			if len(value[[]struct{}](&rows[i], at)) > 0 {
+			if len(readField[[]struct{}](&rows[i], at)) > 0 {
 				return true
 			}
 		}
@@ -149,7 +149,7 @@ func (w *Writer[R]) SetKeyValueMetadata(key, value string) {
 // Close writes the last row group, the page indexes and the footer. It does not close the
 // underlying io.Writer.
 func (w *Writer[R]) Close() error {
-	if err := w.flush(); err != nil {
+	if err := w.flushRowGroup(); err != nil {
 		return err
 	}
 	footer := pq.FileMetaData{
@@ -160,7 +160,7 @@ func (w *Writer[R]) Close() error {
 	for i := range w.groups {
 		footer.NumRows += w.groups[i].NumRows
 	}
-	if err := w.writeIndexes(); err != nil {
+	if err := w.writePageIndexes(); err != nil {
 		return err
 	}
 	begin := w.out.offset
@@ -168,16 +168,16 @@ func (w *Writer[R]) Close() error {
 		return err
 	}
 	size := uint32(w.out.offset - begin)
-	end := append(binary.LittleEndian.AppendUint32(nil, size), magic...)
+	end := append(binary.LittleEndian.AppendUint32(nil, size), parquetMagic...)
 	if _, err := w.out.Write(end); err != nil {
 		return err
 	}
 	return w.out.buffer.Flush()
 }
 
-// writeIndexes writes the column indexes of all row groups, then the offset indexes. Readers expect
-// all indexes of one kind in one block.
-func (w *Writer[R]) writeIndexes() error {
+// writePageIndexes writes the column indexes of all row groups, then the offset indexes. Readers
+// expect all indexes of one kind in one block.
+func (w *Writer[R]) writePageIndexes() error {
 	for g := range w.groups {
 		for i := range w.columns {
 			chunk := &w.groups[g].Columns[i]

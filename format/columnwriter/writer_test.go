@@ -235,7 +235,7 @@ func hasNaN[R any](rows []R, path []string) bool {
 	})
 }
 
-// textBytes returns the total length of the texts in a column.
+// totalTextBytes returns the total length of the texts in a column.
 func textBytes[R any](rows []R, path []string) (n int64) {
 	for _, v := range field(rows, path) {
 		if v.Kind() == reflect.String {

@@ -31,14 +31,14 @@ func Create(path string, opt Options) (*File, error) {
 	return file, nil
 }
 
-// maxNameBytes is the length of the output's name that a temporary name includes. It keeps
-// temporary names within the 255 bytes of file systems.
-const maxNameBytes = 200
+// maxTemporaryPrefixBytes is the length of the output's name that a temporary name includes. It
+// keeps temporary names within the 255 bytes of file systems.
+const maxTemporaryPrefixBytes = 200
 
 // Create creates a file of mode 0600 with a temporary name in the folder. Call Commit or Discard on
 // it.
 func (d *Destination) Create() (*File, error) {
-	prefix := d.name[:min(len(d.name), maxNameBytes)]
+	prefix := d.name[:min(len(d.name), maxTemporaryPrefixBytes)]
 	for {
 		name := fmt.Sprintf("%s.%d.tmp", prefix, rand.Uint32())
 		file, err := d.folder.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -63,13 +63,13 @@ func (f *File) Path() string { return f.to.path }
 func (f *File) Commit() error {
 	err := f.Close()
 	if err == nil {
-		err = f.to.place(f.temporary)
+		err = f.to.renameToOutput(f.temporary)
 	}
 	if err != nil {
 		f.Discard()
 		return err
 	}
-	f.end()
+	f.closeDestination()
 	return nil
 }
 
@@ -77,19 +77,19 @@ func (f *File) Commit() error {
 func (f *File) Discard() {
 	_ = f.Close() // already closed after a failed Commit
 	_ = f.to.folder.Remove(f.temporary)
-	f.end()
+	f.closeDestination()
 }
 
-// end closes the destination if Create opened it for this file.
-func (f *File) end() {
+// closeDestination closes the destination if Create opened it for this file.
+func (f *File) closeDestination() {
 	if f.closesTo {
 		_ = f.to.Close() // closing a folder loses no data
 	}
 }
 
-// place renames a file of the folder to the output's name. Without Force it creates a hard link,
-// because the kernel never replaces a file by a link. Then it removes the temporary name.
-func (d *Destination) place(temporary string) error {
+// renameToOutput renames a file of the folder to the output's name. Without Force it creates a hard
+// link, because the kernel never replaces a file by a link. Then it removes the temporary name.
+func (d *Destination) renameToOutput(temporary string) error {
 	if !d.opt.Force {
 		switch err := d.folder.Link(temporary, d.name); {
 		case err == nil:
@@ -101,7 +101,7 @@ func (d *Destination) place(temporary string) error {
 			return &fs.PathError{Op: "create", Path: d.path, Err: ErrExists}
 		} // or the filesystem has no hard links
 	}
-	if err := d.check(); err != nil {
+	if err := d.checkExistingFile(); err != nil {
 		return err
 	}
 	if err := d.folder.Rename(temporary, d.name); err != nil {

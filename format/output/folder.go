@@ -22,13 +22,13 @@ func (d *Destination) CheckFolder(suffix, what string, isOurs func(fs.DirEntry) 
 	refused := &Error{Path: path, Problem: NotRegular}
 	if !info.IsDir() {
 		refused.Description = fmt.Sprintf(
-			"is %s, and %ss need a folder of this name", kindOf(info.Mode()), what)
+			"is %s, and %ss need a folder of this name", describeFileKind(info.Mode()), what)
 		if info.Mode()&fs.ModeSymlink != 0 {
-			refused.Description, _ = describeLink(path)
+			refused.Description, _ = describeLinkTarget(path)
 		}
 		return refused
 	}
-	if refused.Description = d.foreign(info); refused.Description != "" {
+	if refused.Description = d.describeOtherOwner(info); refused.Description != "" {
 		refused.Problem = ForeignFile
 		return refused
 	}

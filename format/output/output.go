@@ -84,7 +84,7 @@ func Open(path string, opt Options) (*Destination, error) {
 	if name == "" || name == "." || name == ".." {
 		return nil, &Error{Path: path, Problem: IsFolder, Description: "is a folder"}
 	}
-	folder, err := openParent(dir, opt.Owner)
+	folder, err := openParentFolder(dir, opt.Owner)
 	var refused *Error
 	if errors.As(err, &refused) {
 		refused.Path = path
@@ -94,7 +94,7 @@ func Open(path string, opt Options) (*Destination, error) {
 		return nil, WithPath(err, path)
 	}
 	d := &Destination{path: path, name: name, folder: folder, opt: opt}
-	if err := d.check(); err != nil {
+	if err := d.checkExistingFile(); err != nil {
 		folder.Close()
 		return nil, err
 	}
@@ -113,8 +113,8 @@ func (d *Destination) Folder() *os.Root { return d.folder }
 // Close closes the folder. Files that were created stay.
 func (d *Destination) Close() error { return d.folder.Close() }
 
-// check applies the rules to the file that has the output's name now.
-func (d *Destination) check() error {
+// checkExistingFile applies the rules to the file that has the output's name now.
+func (d *Destination) checkExistingFile() error {
 	info, err := d.folder.Lstat(d.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -122,7 +122,7 @@ func (d *Destination) check() error {
 	if err != nil {
 		return WithPath(err, d.path)
 	}
-	if err := d.checkRegular(info); err != nil {
+	if err := d.checkRegularFile(info); err != nil {
 		return err
 	}
 	if !d.opt.Force {
@@ -131,12 +131,12 @@ func (d *Destination) check() error {
 	return nil
 }
 
-// checkRegular refuses everything but a regular file that may be replaced.
-func (d *Destination) checkRegular(info fs.FileInfo) error {
+// checkRegularFile refuses everything but a regular file that may be replaced.
+func (d *Destination) checkRegularFile(info fs.FileInfo) error {
 	refused := &Error{Path: d.path, Problem: NotRegular}
 	switch mode := info.Mode(); {
 	case mode.IsRegular():
-		if refused.Description = d.foreign(info); refused.Description == "" {
+		if refused.Description = d.describeOtherOwner(info); refused.Description == "" {
 			return nil
 		}
 		refused.Problem = ForeignFile
@@ -144,26 +144,26 @@ func (d *Destination) checkRegular(info fs.FileInfo) error {
 		refused.Problem, refused.Description = IsFolder, "is a folder"
 	case mode&fs.ModeSymlink != 0:
 		refused.Problem = IsLink
-		refused.Description, refused.Target = describeLink(d.path)
+		refused.Description, refused.Target = describeLinkTarget(d.path)
 	default:
-		refused.Description = "is " + kindOf(mode)
+		refused.Description = "is " + describeFileKind(mode)
 	}
 	return refused
 }
 
-// foreign describes the other user who owns a file or folder that is to be replaced. It returns ""
-// if there is none.
-func (d *Destination) foreign(info fs.FileInfo) string {
+// describeOtherOwner describes the other user who owns a file or folder that is to be replaced. It
+// returns "" if there is none.
+func (d *Destination) describeOtherOwner(info fs.FileInfo) string {
 	folder, err := d.folder.Stat(".")
 	if err != nil {
 		return "cannot be checked: " + err.Error()
 	}
-	return foreignFile(info, folder, d.opt.Owner)
+	return describeForeignOwner(info, folder, d.opt.Owner)
 }
 
-// describeLink describes the target of a symbolic link. For a link to a regular file it also
+// describeLinkTarget describes the target of a symbolic link. For a link to a regular file it also
 // returns the target's path.
-func describeLink(path string) (what, target string) {
+func describeLinkTarget(path string) (what, target string) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -174,11 +174,11 @@ func describeLink(path string) (what, target string) {
 	if info.Mode().IsRegular() {
 		target, _ = filepath.EvalSymlinks(path) // only for a hint
 	}
-	return "is a symbolic link to " + kindOf(info.Mode()), target
+	return "is a symbolic link to " + describeFileKind(info.Mode()), target
 }
 
-// kindOf names the kind of a file.
-func kindOf(mode fs.FileMode) string {
+// describeFileKind names the kind of a file.
+func describeFileKind(mode fs.FileMode) string {
 	switch {
 	case mode.IsRegular():
 		return "a regular file"

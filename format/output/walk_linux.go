@@ -9,38 +9,38 @@ import (
 	"syscall"
 )
 
-// maxFolderLinks is the largest number of symbolic links on the way to a folder. The kernel has the
-// same limit.
-const maxFolderLinks = 40
+// maxSymlinksToFolder is the largest number of symbolic links on the way to a folder. The kernel
+// has the same limit.
+const maxSymlinksToFolder = 40
 
-// openParent opens the folder of an output. For root it returns an *Error if another user may write
-// to the folder, or owns a symbolic link on the way to it.
-func openParent(dir string, owner Owner) (*os.Root, error) {
+// openParentFolder opens the folder of an output. For root it returns an *Error if another user may
+// write to the folder, or owns a symbolic link on the way to it.
+func openParentFolder(dir string, owner Owner) (*os.Root, error) {
 	if os.Geteuid() != 0 {
 		return os.OpenRoot(dir)
 	}
-	folder, err := walkTo(dir, owner)
+	folder, err := walkToFolder(dir, owner)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkFolder(folder, dir, owner); err != nil {
+	if err := checkFolderOwner(folder, dir, owner); err != nil {
 		folder.Close()
 		return nil, err
 	}
 	return folder, nil
 }
 
-// trusts reports whether root may follow symbolic links of the user uid, write to the user's
+// isTrustedUser reports whether root may follow symbolic links of the user uid, write to the user's
 // folders and replace the user's files.
-func trusts(uid uint32, owner Owner) bool {
+func isTrustedUser(uid uint32, owner Owner) bool {
 	return int64(uid) == int64(os.Geteuid()) || owner.Set && int64(uid) == int64(owner.UID)
 }
 
-// stat returns the stat structure of a file, with owner and mode bits.
-func stat(info fs.FileInfo) *syscall.Stat_t { return info.Sys().(*syscall.Stat_t) }
+// unixStat returns the stat structure of a file, with owner and mode bits.
+func unixStat(info fs.FileInfo) *syscall.Stat_t { return info.Sys().(*syscall.Stat_t) }
 
-// checkFolder applies root's rules to an open folder. dir is the folder's path.
-func checkFolder(folder *os.Root, dir string, owner Owner) error {
+// checkFolderOwner applies root's rules to an open folder. dir is the folder's path.
+func checkFolderOwner(folder *os.Root, dir string, owner Owner) error {
 	info, err := folder.Stat(".")
 	if err != nil {
 		return err
@@ -51,11 +51,11 @@ func checkFolder(folder *os.Root, dir string, owner Owner) error {
 	}
 	dir = filepath.Clean(dir)
 	var why string
-	st := stat(info)
+	st := unixStat(info)
 	switch isOwnGroup := owner.Set && owner.UID == owner.GID && int64(st.Gid) == int64(owner.GID); {
 	case !os.SameFile(info, named): // a link in /proc can lead to another file than its text
 		why = fmt.Sprintf("folder %s is not the target of its path", dir)
-	case !trusts(st.Uid, owner):
+	case !isTrustedUser(st.Uid, owner):
 		why = fmt.Sprintf("folder %s belongs to user %d", dir, st.Uid)
 	case st.Mode&syscall.S_ISVTX != 0:
 		return nil
@@ -66,27 +66,28 @@ func checkFolder(folder *os.Root, dir string, owner Owner) error {
 	default:
 		return nil
 	}
-	return foreignFolder(why)
+	return newForeignFolderError(why)
 }
 
-// foreignFolder returns the error for a folder that other users may change.
-func foreignFolder(why string) *Error {
+// newForeignFolderError returns the error for a folder that other users may change.
+func newForeignFolderError(why string) *Error {
 	return &Error{Problem: ForeignFolder, Description: "is not safe to write: " + why}
 }
 
-// foreignFile names the other user who owns a file. It returns "" if the user of the process owns
-// the file. It also returns "" if the folder's permissions let the process replace the file.
-func foreignFile(file, folder fs.FileInfo, owner Owner) string {
-	matters := os.Geteuid() == 0 || stat(folder).Mode&syscall.S_ISVTX != 0
-	if uid := stat(file).Uid; matters && !trusts(uid, owner) {
+// describeForeignOwner names the other user who owns a file. It returns "" if the user of the
+// process owns the file. It also returns "" if the folder's permissions let the process replace the
+// file.
+func describeForeignOwner(file, folder fs.FileInfo, owner Owner) string {
+	matters := os.Geteuid() == 0 || unixStat(folder).Mode&syscall.S_ISVTX != 0
+	if uid := unixStat(file).Uid; matters && !isTrustedUser(uid, owner) {
 		return fmt.Sprintf("belongs to user %d", uid)
 	}
 	return ""
 }
 
-// walkTo opens a folder one path element at a time, to check each symbolic link before it follows
-// the link.
-func walkTo(dir string, owner Owner) (*os.Root, error) {
+// walkToFolder opens a folder one path element at a time, to check each symbolic link before it
+// follows the link.
+func walkToFolder(dir string, owner Owner) (*os.Root, error) {
 	start := "."
 	if filepath.IsAbs(dir) {
 		start = "/"
@@ -97,9 +98,9 @@ func walkTo(dir string, owner Owner) (*os.Root, error) {
 	}
 	rest := strings.Split(dir, "/")
 	for links := 0; len(rest) > 0; {
-		next, target, err := step(at, rest[0], owner)
+		next, target, err := enterPathElement(at, rest[0], owner)
 		if err == nil && target != "" {
-			if links++; links > maxFolderLinks {
+			if links++; links > maxSymlinksToFolder {
 				err = &fs.PathError{Op: "open", Path: dir, Err: syscall.ELOOP}
 			} else if filepath.IsAbs(target) {
 				next, err = os.OpenRoot("/")
@@ -120,9 +121,9 @@ func walkTo(dir string, owner Owner) (*os.Root, error) {
 	return at, nil
 }
 
-// step opens the folder name in the folder at. If name is a symbolic link, step returns its target
-// instead. For "" and "." it returns neither.
-func step(at *os.Root, name string, owner Owner) (next *os.Root, target string, err error) {
+// enterPathElement opens the folder name in the folder at. If name is a symbolic link, step returns
+// its target instead. For "" and "." it returns neither.
+func enterPathElement(at *os.Root, name string, owner Owner) (next *os.Root, target string, err error) {
 	switch name {
 	case "", ".":
 		return nil, "", nil
@@ -140,8 +141,8 @@ func step(at *os.Root, name string, owner Owner) (next *os.Root, target string, 
 		return nil, "", err
 	}
 	if info.Mode()&fs.ModeSymlink != 0 {
-		if uid := stat(info).Uid; !trusts(uid, owner) {
-			return nil, "", foreignFolder(fmt.Sprintf(
+		if uid := unixStat(info).Uid; !isTrustedUser(uid, owner) {
+			return nil, "", newForeignFolderError(fmt.Sprintf(
 				"the symbolic link %s on the way there belongs to user %d", name, uid))
 		}
 		target, err = at.Readlink(name)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// For root, openParent reaches the same folders as the kernel, unless a link belongs to another
-// user.
+// For root, openParentFolder reaches the same folders as the kernel, unless a link belongs to
+// another user.
 func TestOpenParentFollowsPaths(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("openParent walks the path for root only")
@@ -41,7 +41,7 @@ func TestOpenParentFollowsPaths(t *testing.T) {
 		"/proc/self/root": {to: "/"}, "alice": {to: "a/b", owner: Owner{UID: alice, GID: alice, Set: true}},
 		"alice/": {}, "loop": {}, "fifo": {}, "fifo/": {}, "none": {},
 	} {
-		folder, err := openParent(way, c.owner)
+		folder, err := openParentFolder(way, c.owner)
 		if c.to == "" {
 			if err == nil {
 				t.Errorf("%s leads to %s", way, folder.Name())

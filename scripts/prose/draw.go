@@ -11,50 +11,51 @@ import (
 	"strings"
 )
 
-// drawn is how many texts and how many names a draw has.
-const drawn = 40
+// itemsPerDraw is how many texts and how many names a draw has.
+const itemsPerDraw = 40
 
-// draw prints texts and names chosen by a seed, for a reader who is new to the project and sees
-// nothing else. What the reader misunderstands needs better words. Of texts it takes comments and
-// messages of at least minWords words outside of tests, of names those that packages declare.
-func draw(w io.Writer, files []string, seed uint64) error {
+// drawSample prints texts and names chosen by a seed, for a reader who is new to the project and
+// sees nothing else. What the reader misunderstands needs better words. Of texts it takes comments
+// and messages of at least minSentenceWords words outside of tests, of names those that packages
+// declare.
+func drawSample(w io.Writer, files []string, seed uint64) error {
 	var candidates []text
 	var names []string
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") || path.Ext(file) == ".md" {
 			continue
 		}
-		texts, err := textsOf(file)
+		texts, err := readTexts(file)
 		if err != nil {
 			return err
 		}
 		if path.Ext(file) != ".go" {
-			texts = commentsOf(texts)
+			texts = selectComments(texts)
 		} else {
-			names = append(names, declaredNames(file)...)
+			names = append(names, listDeclaredNames(file)...)
 		}
 		for _, t := range texts {
-			if countWords(t.words) >= minWords {
+			if countWords(t.words) >= minSentenceWords {
 				candidates = append(candidates, t)
 			}
 		}
 	}
 	random := rand.New(rand.NewPCG(seed, 0))
-	fmt.Fprintf(w, "%d of %d texts, seed %d\n", drawn, len(candidates), seed)
-	for i, k := range random.Perm(len(candidates))[:min(drawn, len(candidates))] {
+	fmt.Fprintf(w, "%d of %d texts, seed %d\n", itemsPerDraw, len(candidates), seed)
+	for i, k := range random.Perm(len(candidates))[:min(itemsPerDraw, len(candidates))] {
 		t := candidates[k]
-		fmt.Fprintf(w, "\n%d. %s\n%s\n", i+1, t.at(span{}), strings.TrimSpace(t.words))
+		fmt.Fprintf(w, "\n%d. %s\n%s\n", i+1, t.positionAt(byteSpan{}), strings.TrimSpace(t.words))
 	}
-	fmt.Fprintf(w, "\n%d of %d names\n\n", drawn, len(names))
-	for i, k := range random.Perm(len(names))[:min(drawn, len(names))] {
+	fmt.Fprintf(w, "\n%d of %d names\n\n", itemsPerDraw, len(names))
+	for i, k := range random.Perm(len(names))[:min(itemsPerDraw, len(names))] {
 		fmt.Fprintf(w, "%d. %s\n", i+1, names[k])
 	}
 	return nil
 }
 
-// commentsOf cuts the text of a file without a parser into paragraphs, and returns those that look
-// like prose: they have the end of a sentence and none of the signs of code.
-func commentsOf(texts []text) []text {
+// selectComments cuts the text of a file without a parser into paragraphs, and returns those that
+// look like prose: they have the end of a sentence and none of the signs of code.
+func selectComments(texts []text) []text {
 	var comments []text
 	for _, t := range texts {
 		line := t.line
@@ -68,12 +69,12 @@ func commentsOf(texts []text) []text {
 	return comments
 }
 
-// declaredNames returns the functions, methods, types, constants and variables that a Go file
+// listDeclaredNames returns the functions, methods, types, constants and variables that a Go file
 // declares, with their package.
-func declaredNames(file string) []string {
+func listDeclaredNames(file string) []string {
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 	if err != nil {
-		return nil // textsOf has reported it
+		return nil // readTexts has reported it
 	}
 	pkg := path.Dir(file)
 	var names []string
@@ -85,7 +86,7 @@ func declaredNames(file string) []string {
 	for _, d := range f.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
-			if receiver := receiverName(d); receiver != "" {
+			if receiver := receiverTypeName(d); receiver != "" {
 				add("method", receiver+"."+d.Name.Name)
 			} else {
 				add("func", d.Name.Name)

@@ -21,13 +21,13 @@ import (
 func main() {
 	seed := flag.Uint64("draw", 0, "print forty texts and names chosen by `SEED`")
 	flag.Parse()
-	files, err := trackedFiles(flag.Args())
+	files, err := listTrackedFiles(flag.Args())
 	switch {
 	case err != nil:
 	case *seed != 0:
-		err = draw(os.Stdout, files, *seed)
+		err = drawSample(os.Stdout, files, *seed)
 	default:
-		err = check(files)
+		err = checkFiles(files)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "prose:", err)
@@ -35,42 +35,42 @@ func main() {
 	}
 }
 
-// check prints every finding of the files and returns an error if there is one.
-func check(files []string) error {
-	phrases, err := readPhrases()
+// checkFiles prints every finding of the files and returns an error if there is one.
+func checkFiles(files []string) error {
+	phrases, err := parsePhrases()
 	if err != nil {
 		return err
 	}
 	findings := 0
-	report := func(where place, format string, args ...any) {
+	report := func(where textPosition, format string, args ...any) {
 		findings++
 		fmt.Printf("%s: %s\n", where, fmt.Sprintf(format, args...))
 	}
-	var documents, messages lengths
+	var documents, messages sentenceLengths
 	for _, file := range files {
-		texts, err := textsOf(file)
+		texts, err := readTexts(file)
 		if err != nil {
 			return err
 		}
 		for _, t := range texts {
 			for _, p := range phrases {
-				for _, i := range p.find(t.words) {
-					report(t.at(i), "%q: write %s", strings.ToLower(t.words[i.start:i.end]), p.instead)
+				for _, i := range p.findInText(t.words) {
+					report(t.positionAt(i), "%q: write %s", strings.ToLower(t.words[i.start:i.end]), p.instead)
 				}
 			}
 			sum := &messages
 			switch t.kind {
-			case comment:
+			case kindComment:
 				continue
-			case document:
+			case kindDocument:
 				sum = &documents
 			}
-			for _, s := range sentences(t.words) {
+			for _, s := range splitSentences(t.words) {
 				n := countWords(t.words[s.start:s.end])
-				sum.add(n)
-				if n > maxWords {
+				sum.addSentence(n)
+				if n > maxSentenceWords {
 					report(
-						t.at(s),
+						t.positionAt(s),
 						"%d words in a sentence: make two: %.60s…",
 						n,
 						strings.TrimSpace(t.words[s.start:s.end]),
@@ -78,31 +78,32 @@ func check(files []string) error {
 				}
 			}
 		}
-		for _, name := range undocumented(file) {
-			report(name.place, "%s is exported and has no doc comment", name.name)
+		for _, name := range findUndocumentedNames(file) {
+			report(name.textPosition, "%s is exported and has no doc comment", name.name)
 		}
 	}
-	findings += reportMean("documents", documents)
-	findings += reportMean("help and messages", messages)
+	findings += printMeanWords("documents", documents)
+	findings += printMeanWords("help and messages", messages)
 	if findings > 0 {
 		return fmt.Errorf("%d findings", findings)
 	}
 	return nil
 }
 
-// reportMean prints the mean length of the sentences of a kind, and returns 1 if it is too long.
-func reportMean(kind string, l lengths) int {
-	fmt.Printf("%s: %d sentences, %.1f words on average\n", kind, l.count, l.mean())
-	if l.mean() > maxMean {
-		fmt.Printf("%s: more than %d words on average: shorten sentences\n", kind, maxMean)
+// printMeanWords prints the mean length of the sentences of a kind, and returns 1 if it is too
+// long.
+func printMeanWords(kind string, l sentenceLengths) int {
+	fmt.Printf("%s: %d sentences, %.1f words on average\n", kind, l.count, l.meanWords())
+	if l.meanWords() > maxMeanSentenceWords {
+		fmt.Printf("%s: more than %d words on average: shorten sentences\n", kind, maxMeanSentenceWords)
 		return 1
 	}
 	return 0
 }
 
-// trackedFiles returns the files that git knows under the given paths, without those that other
+// listTrackedFiles returns the files that git knows under the given paths, without those that other
 // projects wrote or a program made.
-func trackedFiles(paths []string) ([]string, error) {
+func listTrackedFiles(paths []string) ([]string, error) {
 	args := append([]string{"ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"}, paths...)
 	out, err := exec.Command("git", args...).Output()
 	if err != nil {
@@ -113,13 +114,13 @@ func trackedFiles(paths []string) ([]string, error) {
 		if _, err := os.Stat(file); err != nil {
 			return true // deleted, and not yet committed
 		}
-		return file == "" || isForeign(file)
+		return file == "" || isForeignFile(file)
 	}), nil
 }
 
-// isForeign reports whether the file is a library of another project, generated, or an output that
-// tests compare.
-func isForeign(file string) bool {
+// isForeignFile reports whether the file is a library of another project, generated, or an output
+// that tests compare.
+func isForeignFile(file string) bool {
 	base := path.Base(file)
 	return strings.Contains(file, "/web/lib/") || strings.Contains(file, "/testdata/") && path.Ext(file) != ".go" ||
 		base == "bundle.js" ||

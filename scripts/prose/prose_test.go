@@ -18,7 +18,7 @@ func TestSentences(t *testing.T) {
 		"run it so, for example:\n  gpurec record -p PID -d 60s": {5, 6},
 	} {
 		var got []int
-		for _, s := range sentences(words) {
+		for _, s := range splitSentences(words) {
 			got = append(got, countWords(words[s.start:s.end]))
 		}
 		if !slices.Equal(got, want) {
@@ -38,13 +38,13 @@ type s struct {
 	f int ` + "`json:\"tag\"`" + `
 }
 `
-	texts, err := goTexts("p.go", []byte(source))
+	texts, err := parseGoTexts("p.go", []byte(source))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []text{
-		{"p.go", comment, "A comment\nof two lines.", 3},
-		{"p.go", message, "a message X of parts", 5},
+		{"p.go", kindComment, "A comment\nof two lines.", 3},
+		{"p.go", kindMessage, "a message X of parts", 5},
 	}
 	if !slices.Equal(texts, want) {
 		t.Errorf("%+v, want %+v", texts, want)
@@ -54,19 +54,19 @@ type s struct {
 func TestMarkdownTexts(t *testing.T) {
 	source := "# Head\nA [link](to/it) and `some code`\nin two lines.\n\n```\ncode is left out\n```\n| a cell | another |\n|---|---|\n- an item\n  of a list\n"
 	want := []text{
-		{"f.md", document, "Head", 1},
-		{"f.md", document, "A link and CODE\nin two lines.", 2},
-		{"f.md", document, "a cell", 8},
-		{"f.md", document, "another", 8},
-		{"f.md", document, "an item\nof a list", 10},
+		{"f.md", kindDocument, "Head", 1},
+		{"f.md", kindDocument, "A link and CODE\nin two lines.", 2},
+		{"f.md", kindDocument, "a cell", 8},
+		{"f.md", kindDocument, "another", 8},
+		{"f.md", kindDocument, "an item\nof a list", 10},
 	}
-	if texts := markdownTexts("f.md", source); !slices.Equal(texts, want) {
+	if texts := parseMarkdownTexts("f.md", source); !slices.Equal(texts, want) {
 		t.Errorf("%+v, want %+v", texts, want)
 	}
 }
 
 func TestPhrasesAreFound(t *testing.T) {
-	phrases, err := readPhrases()
+	phrases, err := parsePhrases()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestPhrasesAreFound(t *testing.T) {
 	} {
 		words, n := strings.ReplaceAll(masked, "*", "o"), 0
 		for _, p := range phrases {
-			n += len(p.find(words))
+			n += len(p.findInText(words))
 		}
 		if n != want {
 			t.Errorf("%q: %d phrases, want %d", words, n, want)
@@ -89,7 +89,7 @@ func TestPhrasesAreFound(t *testing.T) {
 // A file with one of each finding makes the program fail with their lines.
 func TestCheckFails(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "p.go")
-	long := strings.Repeat("word ", maxWords+1)
+	long := strings.Repeat("word ", maxSentenceWords+1)
 	source := "package p\n\n// It " + strings.ReplaceAll(
 		"g*es",
 		"*",
@@ -98,10 +98,10 @@ func TestCheckFails(t *testing.T) {
 	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := check([]string{file}); err == nil || !strings.HasPrefix(err.Error(), "4 findings") {
+	if err := checkFiles([]string{file}); err == nil || !strings.HasPrefix(err.Error(), "4 findings") {
 		t.Errorf("%v, want 4 findings: a phrase, a long sentence, a name without comment, the mean", err)
 	}
-	if names := undocumented(file); len(names) != 1 || names[0].String() != file+":6" {
+	if names := findUndocumentedNames(file); len(names) != 1 || names[0].String() != file+":6" {
 		t.Errorf("undocumented: %v", names)
 	}
 }
@@ -110,11 +110,11 @@ func TestDrawDependsOnTheSeed(t *testing.T) {
 	files := []string{"main.go", "text.go", "rules.go", "draw.go"}
 	var first, again, other strings.Builder
 	for seed, w := range map[uint64]*strings.Builder{1: &first, 2: &other} {
-		if err := draw(w, files, seed); err != nil {
+		if err := drawSample(w, files, seed); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := draw(&again, files, 1); err != nil || first.String() != again.String() {
+	if err := drawSample(&again, files, 1); err != nil || first.String() != again.String() {
 		t.Errorf("two draws of one seed differ, error %v", err)
 	}
 	if first.String() == other.String() ||

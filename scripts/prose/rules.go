@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	maxWords = 30 // of a sentence
-	maxMean  = 17 // words of a sentence, on average over all of a kind
-	minWords = 5  // what has fewer words is a label, and counts as no sentence
+	maxSentenceWords     = 30 // of a sentence
+	maxMeanSentenceWords = 17 // words of a sentence, on average over all of a kind
+	minSentenceWords     = 5  // what has fewer words is a label, and counts as no sentence
 )
 
 //go:embed phrases.tsv
-var phraseList string
+var phraseTable string
 
-// phrase is an expression with a plainer form.
-type phrase struct {
+// wordyPhrase is an expression with a plainer form.
+type wordyPhrase struct {
 	expression *regexp.Regexp
 	instead    string
 }
 
-// readPhrases returns the phrases of phrases.tsv.
-func readPhrases() ([]phrase, error) {
-	var phrases []phrase
-	for _, line := range strings.Split(phraseList, "\n") {
+// parsePhrases returns the phrases of phrases.tsv.
+func parsePhrases() ([]wordyPhrase, error) {
+	var phrases []wordyPhrase
+	for _, line := range strings.Split(phraseTable, "\n") {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
@@ -43,48 +43,48 @@ func readPhrases() ([]phrase, error) {
 		if err != nil {
 			return nil, fmt.Errorf("phrases.tsv: %w", err)
 		}
-		phrases = append(phrases, phrase{re, instead})
+		phrases = append(phrases, wordyPhrase{re, instead})
 	}
 	return phrases, nil
 }
 
-// find returns where the phrase is in a text.
-func (p phrase) find(words string) []span {
-	var spans []span
+// findInText returns where the phrase is in a text.
+func (p wordyPhrase) findInText(words string) []byteSpan {
+	var spans []byteSpan
 	for _, m := range p.expression.FindAllStringIndex(words, -1) {
-		spans = append(spans, span{m[0], m[1]})
+		spans = append(spans, byteSpan{m[0], m[1]})
 	}
 	return spans
 }
 
-// lengths sums up the words of sentences.
-type lengths struct{ count, words int }
+// sentenceLengths sums up the words of sentences.
+type sentenceLengths struct{ count, words int }
 
-func (l *lengths) add(words int) { l.count++; l.words += words }
+func (l *sentenceLengths) addSentence(words int) { l.count++; l.words += words }
 
-// mean returns the words of a sentence on average, 0 without sentences.
-func (l *lengths) mean() float64 {
+// meanWords returns the words of a sentence on average, 0 without sentences.
+func (l *sentenceLengths) meanWords() float64 {
 	if l.count == 0 {
 		return 0
 	}
 	return float64(l.words) / float64(l.count)
 }
 
-// sentenceEnd is the end of a sentence and what begins the next one, the end of a paragraph, or
-// the beginning of a line that is indented, such as an example in a help text.
-var sentenceEnd = regexp.MustCompile(`[.!?][")'*_]*\s+(?:["'(*_]*[A-Z0-9%-])|\n\s*\n|\n[ \t]+`)
+// sentenceEndPattern is the end of a sentence and what begins the next one, the end of a paragraph,
+// or the beginning of a line that is indented, such as an example in a help text.
+var sentenceEndPattern = regexp.MustCompile(`[.!?][")'*_]*\s+(?:["'(*_]*[A-Z0-9%-])|\n\s*\n|\n[ \t]+`)
 
-// sentences returns the sentences of a text that have at least minWords words.
-func sentences(words string) []span {
-	var spans []span
-	add := func(s span) {
-		if countWords(words[s.start:s.end]) >= minWords {
+// splitSentences returns the sentences of a text that have at least minSentenceWords words.
+func splitSentences(words string) []byteSpan {
+	var spans []byteSpan
+	add := func(s byteSpan) {
+		if countWords(words[s.start:s.end]) >= minSentenceWords {
 			spans = append(spans, s)
 		}
 	}
 	start := 0
 	for start < len(words) {
-		m := sentenceEnd.FindStringIndex(words[start:])
+		m := sentenceEndPattern.FindStringIndex(words[start:])
 		if m == nil {
 			break
 		}
@@ -92,10 +92,10 @@ func sentences(words string) []span {
 		if !unicode.IsSpace(rune(words[end-1])) {
 			end-- // the first letter of the next sentence
 		}
-		add(span{start, end})
+		add(byteSpan{start, end})
 		start = end
 	}
-	add(span{start, len(words)})
+	add(byteSpan{start, len(words)})
 	return spans
 }
 
@@ -110,57 +110,58 @@ func countWords(s string) int {
 	return n
 }
 
-// namedPlace is a declared name and where it is.
-type namedPlace struct {
-	place
+// undocumentedName is a declared name and where it is.
+type undocumentedName struct {
+	textPosition
 	name string
 }
 
-// undocumented returns the exported functions, types, variables and constants of a Go file that
-// have no doc comment. A comment on a group of constants or variables covers all of them. Methods
-// that implement an interface of the standard library need none.
-func undocumented(file string) []namedPlace {
+// findUndocumentedNames returns the exported functions, types, variables and constants of a Go file
+// that have no doc comment. A comment on a group of constants or variables covers all of them.
+// Methods that implement an interface of the standard library need none.
+func findUndocumentedNames(file string) []undocumentedName {
 	if path.Ext(file) != ".go" || strings.HasSuffix(file, "_test.go") {
 		return nil
 	}
 	set := token.NewFileSet()
 	f, err := parser.ParseFile(set, file, nil, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
-		return nil // textsOf has reported it
+		return nil // readTexts has reported it
 	}
-	var names []namedPlace
+	var names []undocumentedName
 	miss := func(name *ast.Ident) {
-		names = append(names, namedPlace{place{file, set.Position(name.Pos()).Line}, name.Name})
+		names = append(names, undocumentedName{textPosition{file, set.Position(name.Pos()).Line}, name.Name})
 	}
 	for _, d := range f.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
-			if d.Doc == nil && d.Name.IsExported() && !standardMethods[d.Name.Name] && hasExportedReceiver(d) {
+			if d.Doc == nil && d.Name.IsExported() && !standardInterfaceMethods[d.Name.Name] && hasExportedReceiver(d) {
 				miss(d.Name)
 			}
 		case *ast.GenDecl:
 			if d.Doc == nil {
-				undocumentedSpecs(d, miss)
+				eachUndocumentedSpec(d, miss)
 			}
 		}
 	}
 	return names
 }
 
-// standardMethods are those of fmt.Stringer, error, errors.Unwrap, sort.Interface and heap.Interface.
-var standardMethods = map[string]bool{
+// standardInterfaceMethods are those of fmt.Stringer, error, errors.Unwrap, sort.Interface and
+// heap.Interface.
+var standardInterfaceMethods = map[string]bool{
 	"String": true, "Error": true, "Unwrap": true, "Is": true,
 	"Len": true, "Less": true, "Swap": true, "Push": true, "Pop": true,
 }
 
 // hasExportedReceiver reports whether a function is no method, or one of an exported type.
 func hasExportedReceiver(d *ast.FuncDecl) bool {
-	receiver := receiverName(d)
+	receiver := receiverTypeName(d)
 	return receiver == "" || ast.IsExported(receiver)
 }
 
-// receiverName returns the type whose method a function is, "" for a function.
-func receiverName(d *ast.FuncDecl) string {
+// receiverTypeName returns the type whose method a function is, "" for a function.
+func receiverTypeName(d *ast.FuncDecl) string {
 	if d.Recv == nil || len(d.Recv.List) == 0 {
 		return ""
 	}
@@ -181,9 +182,9 @@ func receiverName(d *ast.FuncDecl) string {
 	}
 }
 
-// undocumentedSpecs calls miss with each exported name of a declaration that has no comment before
-// it or in its line.
-func undocumentedSpecs(d *ast.GenDecl, miss func(*ast.Ident)) {
+// eachUndocumentedSpec calls miss with each exported name of a declaration that has no comment
+// before it or in its line.
+func eachUndocumentedSpec(d *ast.GenDecl, miss func(*ast.Ident)) {
 	for _, s := range d.Specs {
 		switch s := s.(type) {
 		case *ast.TypeSpec:

@@ -19,36 +19,36 @@ type Data struct {
 	addr, strOffsets, ranges, rngs   elffile.Section
 
 	units  []unitHeader
-	index  codeSpans   // address ranges of all units, with unit numbers
-	cached []*unitSlot // most recently used first
-	work   int         // remaining work budget of the current lookup, see lookupWork
+	index  codeSpans     // address ranges of all units, with unit numbers
+	cached []*cachedUnit // most recently used first
+	work   int           // remaining work budget of the current lookup, see maxWorkPerLookup
 }
 
-// unitSlot is a cached unit, or the error of reading it.
-type unitSlot struct {
+// cachedUnit is a cached unit, or the error of reading it.
+type cachedUnit struct {
 	number int
-	unit   *unit
+	unit   *debugUnit
 	err    error
 }
 
 // Work budget of one lookup. One DIE, one entry of a range list, one field of an abbreviation, or
 // one row of a line table costs 1. Ten million of them take half a second. Opening a unit costs
-// unitWork and opening a list costs listWork, because both make system calls. The first lookup
-// needs most, because it reads the ranges of all units.
+// workPerUnit and opening a list costs workPerRangeList, because both make system calls. The first
+// lookup needs most, because it reads the ranges of all units.
 const (
-	lookupWork = 1 << 26
-	unitWork   = 64
-	listWork   = 16
+	maxWorkPerLookup = 1 << 26
+	workPerUnit      = 64
+	workPerRangeList = 16
 )
 
-// errWork is the error of a lookup that exceeds its work budget.
-var errWork = errors.New("debug information that takes too long to read")
+// errWorkExhausted is the error of a lookup that exceeds its work budget.
+var errWorkExhausted = errors.New("debug information that takes too long to read")
 
-// spend subtracts n from the work budget of the current lookup. It returns errWork if the budget is
-// exhausted.
-func (d *Data) spend(n int) error {
+// spendWork subtracts n from the work budget of the current lookup. It returns errWorkExhausted if
+// the budget is exhausted.
+func (d *Data) spendWork(n int) error {
 	if d.work -= n; d.work < 0 {
-		return errWork
+		return errWorkExhausted
 	}
 	return nil
 }
@@ -70,11 +70,11 @@ func New(f *elffile.File) (*Data, error) {
 	if d.info.Size() == 0 {
 		return nil, ErrNone
 	}
-	return d, d.readUnits()
+	return d, d.readUnitHeaders()
 }
 
-// unit returns the unit with a number, from the cache if possible.
-func (d *Data) unit(number int) (*unit, error) {
+// loadUnit returns the unit with a number, from the cache if possible.
+func (d *Data) loadUnit(number int) (*debugUnit, error) {
 	const most = 64 << 20 // bytes of cached units
 	for i, slot := range d.cached {
 		if slot.number == number {
@@ -83,13 +83,13 @@ func (d *Data) unit(number int) (*unit, error) {
 			return slot.unit, slot.err
 		}
 	}
-	slot := &unitSlot{number: number}
-	slot.unit, slot.err = d.open(number, true)
-	d.cached = append([]*unitSlot{slot}, d.cached...)
+	slot := &cachedUnit{number: number}
+	slot.unit, slot.err = d.openUnit(number, true)
+	d.cached = append([]*cachedUnit{slot}, d.cached...)
 	size := 0
 	for i, s := range d.cached {
 		if s.unit != nil {
-			size += s.unit.size()
+			size += s.unit.estimateMemoryBytes()
 		}
 		if i >= 2 && size > most {
 			clear(d.cached[i:])
@@ -100,8 +100,8 @@ func (d *Data) unit(number int) (*unit, error) {
 	return slot.unit, slot.err
 }
 
-// unitAt returns the unit that contains an offset of .debug_info.
-func (d *Data) unitAt(offset uint64) (*unit, error) {
+// unitAtOffset returns the unit that contains an offset of .debug_info.
+func (d *Data) unitAtOffset(offset uint64) (*debugUnit, error) {
 	low, high := 0, len(d.units)
 	for low < high {
 		if mid := (low + high) / 2; d.units[mid].end > offset {
@@ -113,62 +113,63 @@ func (d *Data) unitAt(offset uint64) (*unit, error) {
 	if low == len(d.units) || offset < d.units[low].body {
 		return nil, errors.New("reference to outside of all units")
 	}
-	return d.unit(low)
+	return d.loadUnit(low)
 }
 
-// readIndex reads the address ranges of all units from their root DIEs. It ignores units that it
-// cannot read.
-func (d *Data) readIndex() error {
+// readUnitRanges reads the address ranges of all units from their root DIEs. It ignores units that
+// it cannot read.
+func (d *Data) readUnitRanges() error {
 	d.index = codeSpans{}
 	for i := range d.units {
-		if !d.units[i].isCode() {
+		if !d.units[i].mayDescribeCode() {
 			continue
 		}
-		u, err := d.open(i, false)
-		if errors.Is(err, errWork) {
+		u, err := d.openUnit(i, false)
+		if errors.Is(err, errWorkExhausted) {
 			return fmt.Errorf("read address ranges: %w", err)
 		}
 		if err != nil {
 			continue
 		}
-		err = d.eachRange(u, &u.root, func(r addressRange) {
-			if r.isCode() {
+		err = d.eachDIERange(u, &u.root, func(r addressRange) {
+			if r.mayContainCode() {
 				d.index = append(d.index, codeSpan{r, uint64(i)})
 			}
 		})
-		if errors.Is(err, errWork) || len(d.index) > maxSpans {
-			return fmt.Errorf("read address ranges: %w", errWork)
+		if errors.Is(err, errWorkExhausted) || len(d.index) > maxCodeSpans {
+			return fmt.Errorf("read address ranges: %w", errWorkExhausted)
 		}
 	}
-	d.index.sort()
+	d.index.sortByStart()
 	return nil
 }
 
 // readFunctions reads the functions of a unit and their address ranges into u.functions. It does so
 // once.
-func (d *Data) readFunctions(u *unit) error {
+func (d *Data) readFunctions(u *debugUnit) error {
 	if u.parsed {
 		return nil
 	}
 	u.parsed = true
-	err := d.each(u, u.body, func(e *die) bool {
-		if e.tag != dwarf.TagSubprogram || !e.low.ok() && !e.ranges.ok() {
+	err := d.walkDIEs(u, u.body, func(e *debugEntry) bool {
+		if e.tag != dwarf.TagSubprogram || !e.low.isPresent() && !e.ranges.isPresent() {
 			return true
 		}
 		// A damaged range list hides only this function.
-		err := d.eachRange(u, e, func(r addressRange) {
-			if r.isCode() {
+		err := d.eachDIERange(u, e, func(r addressRange) {
+			if r.mayContainCode() {
 				u.functions = append(u.functions, codeSpan{r, e.offset})
 			}
 		})
-		return !errors.Is(err, errWork) && len(u.functions) < maxSpans
+		return !errors.Is(err, errWorkExhausted) && len(u.functions) < maxCodeSpans
 	})
-	u.functions.sort()
+	u.functions.sortByStart()
 	return err
 }
 
-// text returns the string of a value. It returns "" if the value is not a string or cannot be read.
-func (d *Data) text(u *unit, v value) string {
+// resolveString returns the string of a value. It returns "" if the value is not a string or cannot
+// be read.
+func (d *Data) resolveString(u *debugUnit, v attributeValue) string {
 	switch {
 	case v.form == formString:
 		return d.info.Text(v.n)
@@ -178,7 +179,7 @@ func (d *Data) text(u *unit, v value) string {
 		return d.lineStr.Text(v.n)
 	case v.form == formStrx || v.form >= formStrx1 && v.form <= formStrx4:
 		base := uint64(2 * u.offsetSize) // header size, unless an attribute overrides it
-		if u.root.strBase.ok() {
+		if u.root.strBase.isPresent() {
 			base = u.root.strBase.n
 		}
 		offset, err := d.strOffsets.Number(base+v.n*uint64(u.offsetSize), u.offsetSize)
@@ -189,8 +190,8 @@ func (d *Data) text(u *unit, v value) string {
 	return ""
 }
 
-// address returns the address of a value. DWARF 5 may store the address in .debug_addr.
-func (d *Data) address(u *unit, v value) (uint64, error) {
+// resolveAddress returns the address of a value. DWARF 5 may store the address in .debug_addr.
+func (d *Data) resolveAddress(u *debugUnit, v attributeValue) (uint64, error) {
 	if !v.isAddressIndex() {
 		return v.n, nil
 	}
@@ -198,9 +199,9 @@ func (d *Data) address(u *unit, v value) (uint64, error) {
 }
 
 // indexedAddress returns an entry of .debug_addr.
-func (d *Data) indexedAddress(u *unit, index uint64) (uint64, error) {
+func (d *Data) indexedAddress(u *debugUnit, index uint64) (uint64, error) {
 	base := uint64(8)
-	if u.root.addrBase.ok() {
+	if u.root.addrBase.isPresent() {
 		base = u.root.addrBase.n
 	}
 	return d.addr.Number(base+index*uint64(u.addressSize), u.addressSize)
@@ -209,28 +210,28 @@ func (d *Data) indexedAddress(u *unit, index uint64) (uint64, error) {
 // functionName returns the linkage name of a function or, without one, its plain name. The name can
 // be in the DIE e, in the abstract function that e is an instance of, or in the declaration that e
 // defines.
-func (d *Data) functionName(u *unit, e die) string {
+func (d *Data) functionName(u *debugUnit, e debugEntry) string {
 	plain := ""
 	for range 8 { // compilers chain fewer references
-		if name := d.text(u, e.linkage); name != "" {
+		if name := d.resolveString(u, e.linkage); name != "" {
 			return name
 		}
 		if plain == "" {
-			plain = d.text(u, e.name)
+			plain = d.resolveString(u, e.name)
 		}
 		next := e.origin
-		if !next.ok() {
+		if !next.isPresent() {
 			next = e.specification
 		}
-		if !next.ok() {
+		if !next.isPresent() {
 			break
 		}
 		var err error
-		if u, err = d.unitAt(next.n); err != nil {
+		if u, err = d.unitAtOffset(next.n); err != nil {
 			break
 		}
 		found := false
-		err = d.each(u, next.n, func(at *die) bool { e, found = *at, true; return false })
+		err = d.walkDIEs(u, next.n, func(at *debugEntry) bool { e, found = *at, true; return false })
 		if err != nil || !found {
 			break
 		}

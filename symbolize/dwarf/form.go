@@ -9,75 +9,76 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elffile"
 )
 
-// form is the encoding of an attribute's value: DW_FORM_* of DWARF 5, section 7.5.6, and of GNU.
-type form uint16
+// attributeForm is the encoding of an attribute's value: DW_FORM_* of DWARF 5, section 7.5.6, and
+// of GNU.
+type attributeForm uint16
 
 const (
-	formAddr          form = 0x01
-	formBlock2        form = 0x03
-	formBlock4        form = 0x04
-	formData2         form = 0x05
-	formData4         form = 0x06
-	formData8         form = 0x07
-	formString        form = 0x08
-	formBlock         form = 0x09
-	formBlock1        form = 0x0a
-	formData1         form = 0x0b
-	formFlag          form = 0x0c
-	formSdata         form = 0x0d
-	formStrp          form = 0x0e
-	formUdata         form = 0x0f
-	formRefAddr       form = 0x10
-	formRef1          form = 0x11
-	formRef2          form = 0x12
-	formRef4          form = 0x13
-	formRef8          form = 0x14
-	formRefUdata      form = 0x15
-	formIndirect      form = 0x16
-	formSecOffset     form = 0x17
-	formExprloc       form = 0x18
-	formFlagPresent   form = 0x19
-	formStrx          form = 0x1a
-	formAddrx         form = 0x1b
-	formRefSup4       form = 0x1c
-	formStrpSup       form = 0x1d
-	formData16        form = 0x1e
-	formLineStrp      form = 0x1f
-	formRefSig8       form = 0x20
-	formImplicitConst form = 0x21
-	formLoclistx      form = 0x22
-	formRnglistx      form = 0x23
-	formRefSup8       form = 0x24
-	formStrx1         form = 0x25
-	formStrx4         form = 0x28
-	formAddrx1        form = 0x29
-	formAddrx4        form = 0x2c
-	formGNURefAlt     form = 0x1f20
-	formGNUStrpAlt    form = 0x1f21
+	formAddr          attributeForm = 0x01
+	formBlock2        attributeForm = 0x03
+	formBlock4        attributeForm = 0x04
+	formData2         attributeForm = 0x05
+	formData4         attributeForm = 0x06
+	formData8         attributeForm = 0x07
+	formString        attributeForm = 0x08
+	formBlock         attributeForm = 0x09
+	formBlock1        attributeForm = 0x0a
+	formData1         attributeForm = 0x0b
+	formFlag          attributeForm = 0x0c
+	formSdata         attributeForm = 0x0d
+	formStrp          attributeForm = 0x0e
+	formUdata         attributeForm = 0x0f
+	formRefAddr       attributeForm = 0x10
+	formRef1          attributeForm = 0x11
+	formRef2          attributeForm = 0x12
+	formRef4          attributeForm = 0x13
+	formRef8          attributeForm = 0x14
+	formRefUdata      attributeForm = 0x15
+	formIndirect      attributeForm = 0x16
+	formSecOffset     attributeForm = 0x17
+	formExprloc       attributeForm = 0x18
+	formFlagPresent   attributeForm = 0x19
+	formStrx          attributeForm = 0x1a
+	formAddrx         attributeForm = 0x1b
+	formRefSup4       attributeForm = 0x1c
+	formStrpSup       attributeForm = 0x1d
+	formData16        attributeForm = 0x1e
+	formLineStrp      attributeForm = 0x1f
+	formRefSig8       attributeForm = 0x20
+	formImplicitConst attributeForm = 0x21
+	formLoclistx      attributeForm = 0x22
+	formRnglistx      attributeForm = 0x23
+	formRefSup8       attributeForm = 0x24
+	formStrx1         attributeForm = 0x25
+	formStrx4         attributeForm = 0x28
+	formAddrx1        attributeForm = 0x29
+	formAddrx4        attributeForm = 0x2c
+	formGNURefAlt     attributeForm = 0x1f20
+	formGNUStrpAlt    attributeForm = 0x1f21
 )
 
-// value is an attribute's value before references are resolved. n is a number, an index or an
-// offset, depending on the form. For formString, n is the offset of the string. The zero value
+// attributeValue is an attribute's value before references are resolved. n is a number, an index or
+// an offset, depending on the form. For formString, n is the offset of the string. The zero value
 // means that the attribute is missing.
-type value struct {
-	form form
+type attributeValue struct {
+	form attributeForm
 	n    uint64
 }
 
-// ok reports whether the attribute is present.
-func (v value) ok() bool { return v.form != 0 }
+// isPresent reports whether the attribute is present.
+func (v attributeValue) isPresent() bool { return v.form != 0 }
 
-// encoding has the properties of a unit that determine the sizes of values.
-type encoding struct {
+// unitEncoding has the properties of a unit that determine the sizes of values.
+type unitEncoding struct {
 	version     int
 	addressSize int
 	offsetSize  int // size of offsets: 8 in 64-bit DWARF, otherwise 4
 }
 
-// value reads one value with a form. implicit is the value of formImplicitConst. An unknown form
-// sets c.Failed, because the start of the next value is unknown then.
-func (e encoding) value(c *elffile.Cursor, f form, implicit int64) value {
-	v := value{form: f}
+// readValue reads one value with a form. implicit is the value of formImplicitConst. An unknown
+// form sets c.Failed, because the start of the next value is unknown then.
+func (e unitEncoding) readValue(c *elffile.Cursor, f attributeForm, implicit int64) attributeValue {
+	v := attributeValue{form: f}
 	switch f {
 	case formAddr:
 		v.n = c.Uint(e.addressSize)
@@ -120,8 +121,8 @@ func (e encoding) value(c *elffile.Cursor, f form, implicit int64) value {
 	case formBlock, formExprloc:
 		c.Take(c.Uleb())
 	case formIndirect:
-		if real := form(c.Uleb()); real != formIndirect {
-			return e.value(c, real, 0)
+		if real := attributeForm(c.Uleb()); real != formIndirect {
+			return e.readValue(c, real, 0)
 		}
 		c.Failed = true
 	default:
@@ -131,7 +132,7 @@ func (e encoding) value(c *elffile.Cursor, f form, implicit int64) value {
 }
 
 // isConstant reports whether the value is a plain number.
-func (v value) isConstant() bool {
+func (v attributeValue) isConstant() bool {
 	switch v.form {
 	case formData1, formData2, formData4, formData8, formUdata, formSdata, formImplicitConst:
 		return true
@@ -140,7 +141,7 @@ func (v value) isConstant() bool {
 }
 
 // isAddressIndex reports whether the value is an index into .debug_addr.
-func (v value) isAddressIndex() bool {
+func (v attributeValue) isAddressIndex() bool {
 	return v.form == formAddrx || v.form >= formAddrx1 && v.form <= formAddrx4
 }
 
@@ -148,26 +149,26 @@ func (v value) isAddressIndex() bool {
 type abbrev struct {
 	tag      dwarf.Tag
 	children bool
-	fields   []field
+	fields   []abbrevField
 }
 
-// field is one attribute in an abbreviation. implicit is the value of formImplicitConst.
-type field struct {
+// abbrevField is one attribute in an abbreviation. implicit is the value of formImplicitConst.
+type abbrevField struct {
 	attr     dwarf.Attr
-	form     form
+	form     attributeForm
 	implicit int64
 }
 
-// maxFields bounds the fields of one abbreviation table. GCC with link-time optimization writes
-// 20,000.
-const maxFields = 1 << 20
+// maxAbbrevFields bounds the fields of one abbreviation table. GCC with link-time optimization
+// writes 20,000.
+const maxAbbrevFields = 1 << 20
 
-// errAbbrev is the error for an abbreviation table with too many fields.
-var errAbbrev = errors.New("damaged abbreviations")
+// errDamagedAbbrevs is the error for an abbreviation table with too many fields.
+var errDamagedAbbrevs = errors.New("damaged abbreviations")
 
-// readAbbrevs reads the abbreviation table at offset. If code is not 0, it reads only the
+// readAbbrevTable reads the abbreviation table at offset. If code is not 0, it reads only the
 // abbreviation with that code.
-func (d *Data) readAbbrevs(offset, code uint64) (map[uint64]abbrev, error) {
+func (d *Data) readAbbrevTable(offset, code uint64) (map[uint64]abbrev, error) {
 	var table map[uint64]abbrev
 	var bad error
 	err := d.abbrev.Parse(offset, func(c *elffile.Cursor) {
@@ -179,17 +180,17 @@ func (d *Data) readAbbrevs(offset, code uint64) (map[uint64]abbrev, error) {
 			}
 			a := abbrev{tag: dwarf.Tag(c.Uleb()), children: c.Uint(1) != 0}
 			for !c.Failed {
-				f := field{attr: dwarf.Attr(c.Uleb()), form: form(c.Uleb())}
+				f := abbrevField{attr: dwarf.Attr(c.Uleb()), form: attributeForm(c.Uleb())}
 				if f.attr == 0 && f.form == 0 {
 					break
 				}
 				if f.form == formImplicitConst {
 					f.implicit = c.Sleb()
 				}
-				if fields++; fields > maxFields {
-					bad = errAbbrev
+				if fields++; fields > maxAbbrevFields {
+					bad = errDamagedAbbrevs
 				} else {
-					bad = d.spend(1)
+					bad = d.spendWork(1)
 				}
 				if bad != nil {
 					return

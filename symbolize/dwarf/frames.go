@@ -26,49 +26,49 @@ type Frame struct {
 // returns no frames and no error for an address that the debug information does not describe. The
 // first call reads the address ranges of all units.
 func (d *Data) Frames(vaddr uint64) ([]Frame, error) {
-	d.work = lookupWork
+	d.work = maxWorkPerLookup
 	if d.index == nil {
-		if err := d.readIndex(); err != nil {
+		if err := d.readUnitRanges(); err != nil {
 			return nil, err
 		}
-		d.work = lookupWork
+		d.work = maxWorkPerLookup
 	}
-	number, ok := d.index.find(vaddr)
+	number, ok := d.index.findInnermost(vaddr)
 	if !ok {
 		return nil, nil
 	}
-	u, err := d.unit(int(number))
+	u, err := d.loadUnit(int(number))
 	if err != nil {
 		return nil, fmt.Errorf("read .debug_info: %w", err)
 	}
 	// Errors are reported only if there are no frames: a unit may be readable up to its damaged
 	// part.
 	functionsErr := d.readFunctions(u)
-	chain, chainErr := d.callChain(u, vaddr)
-	lines, linesErr := d.lineTable(u)
-	frames := d.frames(u, chain, lines, vaddr)
+	chain, chainErr := d.inlinedCallChain(u, vaddr)
+	lines, linesErr := d.lineTableOfUnit(u)
+	frames := d.framesOfChain(u, chain, lines, vaddr)
 	if len(frames) == 0 {
 		return nil, errors.Join(functionsErr, chainErr, linesErr)
 	}
 	return frames, nil
 }
 
-// callChain returns the function at an address and the calls that were inlined there, outermost
-// first.
-func (d *Data) callChain(u *unit, vaddr uint64) ([]die, error) {
-	offset, ok := u.functions.find(vaddr)
+// inlinedCallChain returns the function at an address and the calls that were inlined there,
+// outermost first.
+func (d *Data) inlinedCallChain(u *debugUnit, vaddr uint64) ([]debugEntry, error) {
+	offset, ok := u.functions.findInnermost(vaddr)
 	if !ok {
 		return nil, nil
 	}
 	const deepest = 1000 // compilers inline some dozens of levels
-	var chain []die
-	err := d.each(u, offset, func(e *die) bool {
+	var chain []debugEntry
+	err := d.walkDIEs(u, offset, func(e *debugEntry) bool {
 		switch {
 		case e.offset == offset:
 			chain = append(chain, *e)
 		case e.tag == dwarf.TagInlinedSubroutine && e.depth > chain[len(chain)-1].depth:
-			_ = d.eachRange(u, e, func(r addressRange) { // a damaged range list covers no address
-				if last := &chain[len(chain)-1]; r.has(vaddr) && last.offset != e.offset {
+			_ = d.eachDIERange(u, e, func(r addressRange) { // a damaged range list covers no address
+				if last := &chain[len(chain)-1]; r.containsAddress(vaddr) && last.offset != e.offset {
 					chain = append(chain, *e)
 				}
 			})
@@ -78,19 +78,20 @@ func (d *Data) callChain(u *unit, vaddr uint64) ([]die, error) {
 	return chain, err
 }
 
-// frames converts a chain of functions, outermost first, to frames. The innermost frame has the
-// line of the code at vaddr. Every other frame has the line of the call that was inlined into it.
-func (d *Data) frames(u *unit, chain []die, lines *lineTable, vaddr uint64) []Frame {
+// framesOfChain converts a chain of functions, outermost first, to frames. The innermost frame has
+// the line of the code at vaddr. Every other frame has the line of the call that was inlined into
+// it.
+func (d *Data) framesOfChain(u *debugUnit, chain []debugEntry, lines *lineTable, vaddr uint64) []Frame {
 	if lines == nil {
 		lines = new(lineTable)
 	}
-	row, known := lines.find(vaddr)
+	row, known := lines.findRow(vaddr)
 	if len(chain) == 0 && !known {
 		return nil
 	}
 	inner := Frame{Line: int(min(row.line, math.MaxInt32))}
 	if known {
-		inner.File = lines.path(uint64(row.file))
+		inner.File = lines.sourcePath(uint64(row.file))
 	}
 	var frames []Frame
 	for i := len(chain) - 1; i >= 0; i-- {
@@ -98,8 +99,8 @@ func (d *Data) frames(u *unit, chain []die, lines *lineTable, vaddr uint64) []Fr
 		inner.Func = d.functionName(u, *e)
 		inner.Inlined = i > 0
 		frames = append(frames, inner)
-		inner = Frame{File: lines.path(e.callFile.n), Line: int(min(e.callLine.n, math.MaxInt32))}
-		if !e.callFile.ok() {
+		inner = Frame{File: lines.sourcePath(e.callFile.n), Line: int(min(e.callLine.n, math.MaxInt32))}
+		if !e.callFile.isPresent() {
 			inner.File = ""
 		}
 	}

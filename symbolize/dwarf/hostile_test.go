@@ -42,7 +42,7 @@ func exercise(raw []byte, size int64, addrs []uint64) (c cost) {
 		if d, err := New(f); err == nil {
 			for _, addr := range addrs {
 				_, _ = d.Frames(addr)
-				c.work = max(c.work, lookupWork-d.work)
+				c.work = max(c.work, maxWorkPerLookup-d.work)
 			}
 		}
 	}
@@ -147,7 +147,7 @@ func TestHostileDebugInfoCostsLittle(t *testing.T) {
 			got := elftest.AllocatedBytes(func() {
 				c = exercise(raw, int64(len(raw)), []uint64{0x1000, 0x1800})
 			})
-			if got > 4<<30 || c.work > lookupWork+listWork || c.reads > 4<<20 {
+			if got > 4<<30 || c.work > maxWorkPerLookup+workPerRangeList || c.reads > 4<<20 {
 				t.Errorf("allocated %d bytes, %+v", got, c)
 			}
 			t.Log(got, c)

@@ -14,15 +14,15 @@ import (
 
 // Limits of one line table. With link-time optimization a table has some hundred thousand rows.
 const (
-	maxLineBytes = 256 << 20
-	maxRows      = 1 << 22
-	maxPathBytes = 16 << 20 // bytes of all file and directory names
+	maxLineTableBytes     = 256 << 20
+	maxLineTableRows      = 1 << 22
+	maxLineTablePathBytes = 16 << 20 // bytes of all file and directory names
 )
 
-// errLines is the error for a line table that cannot be decoded.
-var errLines = errors.New("damaged line table")
+// errDamagedLineTable is the error for a line table that cannot be decoded.
+var errDamagedLineTable = errors.New("damaged line table")
 
-// lineTable maps the code addresses of a unit to files and lines.
+// lineTableOfUnit maps the code addresses of a unit to files and lines.
 type lineTable struct {
 	dirs, files []string
 	fileDirs    []uint64 // for each file, its index in dirs
@@ -44,10 +44,10 @@ type lineSequence struct {
 	first, last int
 }
 
-// lineTable returns the line table of a unit. It reads the table once.
-func (d *Data) lineTable(u *unit) (*lineTable, error) {
+// lineTableOfUnit returns the line table of a unit. It reads the table once.
+func (d *Data) lineTableOfUnit(u *debugUnit) (*lineTable, error) {
 	if u.lines == nil && u.linesErr == nil {
-		u.lines, u.linesErr = d.readLines(u)
+		u.lines, u.linesErr = d.readLineTable(u)
 		if u.linesErr != nil {
 			u.linesErr = fmt.Errorf("read .debug_line: %w", u.linesErr)
 		}
@@ -55,14 +55,14 @@ func (d *Data) lineTable(u *unit) (*lineTable, error) {
 	return u.lines, u.linesErr
 }
 
-// readLines reads the line table of a unit.
-func (d *Data) readLines(u *unit) (*lineTable, error) {
-	t := &lineTable{firstFile: 1, compDir: d.text(u, u.root.compDir)}
-	if !u.root.lines.ok() {
+// readLineTable reads the line table of a unit.
+func (d *Data) readLineTable(u *debugUnit) (*lineTable, error) {
+	t := &lineTable{firstFile: 1, compDir: d.resolveString(u, u.root.compDir)}
+	if !u.root.lines.isPresent() {
 		return t, nil
 	}
 	offset := u.root.lines.n
-	enc := encoding{offsetSize: 4, addressSize: u.addressSize}
+	enc := unitEncoding{offsetSize: 4, addressSize: u.addressSize}
 	length, err := d.line.Number(offset, 4)
 	offset += 4
 	if err == nil && length == 0xffffffff {
@@ -70,8 +70,8 @@ func (d *Data) readLines(u *unit) (*lineTable, error) {
 		length, err = d.line.Number(offset, 8)
 		offset += 8
 	}
-	if err != nil || length > maxLineBytes {
-		return nil, errLines
+	if err != nil || length > maxLineTableBytes {
+		return nil, errDamagedLineTable
 	}
 	raw, err := d.line.Bytes(offset, length)
 	if err != nil {
@@ -79,10 +79,10 @@ func (d *Data) readLines(u *unit) (*lineTable, error) {
 	}
 	c := &elffile.Cursor{Data: raw}
 	p := lineProgram{c: c, table: t, data: d}
-	if err := p.header(u, enc); err != nil {
+	if err := p.readHeader(u, enc); err != nil {
 		return nil, err
 	}
-	if err := p.run(); err != nil {
+	if err := p.runProgram(); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(t.sequences, func(a, b lineSequence) int {
@@ -91,13 +91,13 @@ func (d *Data) readLines(u *unit) (*lineTable, error) {
 	return t, nil
 }
 
-// find returns the row for the code at addr.
-func (t *lineTable) find(addr uint64) (lineRow, bool) {
+// findRow returns the row for the code at addr.
+func (t *lineTable) findRow(addr uint64) (lineRow, bool) {
 	const maxWalk = 64 // sequences do not overlap
 	next := sort.Search(len(t.sequences), func(i int) bool { return t.sequences[i].low > addr })
 	for i := next - 1; i >= max(0, next-maxWalk); i-- {
 		s := &t.sequences[i]
-		if !s.has(addr) {
+		if !s.containsAddress(addr) {
 			continue
 		}
 		rows := t.rows[s.first:s.last]
@@ -108,9 +108,9 @@ func (t *lineTable) find(addr uint64) (lineRow, bool) {
 	return lineRow{}, false
 }
 
-// path returns the source path of a file number, as the compiler saw it. It returns "" for an
+// sourcePath returns the source path of a file number, as the compiler saw it. It returns "" for an
 // unknown number.
-func (t *lineTable) path(file uint64) string {
+func (t *lineTable) sourcePath(file uint64) string {
 	i := file - t.firstFile
 	if i >= uint64(len(t.files)) {
 		return ""
@@ -141,8 +141,8 @@ type lineProgram struct {
 	pathBytes                        int
 }
 
-// header reads the header of the table: DWARF 5, section 6.2.4.
-func (p *lineProgram) header(u *unit, enc encoding) error {
+// readHeader reads the header of the table: DWARF 5, section 6.2.4.
+func (p *lineProgram) readHeader(u *debugUnit, enc unitEncoding) error {
 	c := p.c
 	enc.version = int(c.Uint(2))
 	if enc.version < 2 || enc.version > 5 {
@@ -155,7 +155,7 @@ func (p *lineProgram) header(u *unit, enc encoding) error {
 	headerLength := c.Uint(enc.offsetSize)
 	if c.Failed || headerLength > uint64(len(c.Data)-c.At) ||
 		enc.addressSize < 1 || enc.addressSize > 8 {
-		return errLines
+		return errDamagedLineTable
 	}
 	program := c.At + int(headerLength)
 	p.minLength = c.Uint(1)
@@ -167,23 +167,23 @@ func (p *lineProgram) header(u *unit, enc encoding) error {
 	p.lineRange = c.Uint(1)
 	p.opcodeBase = c.Uint(1)
 	if p.lineRange == 0 || p.opcodeBase == 0 {
-		return errLines
+		return errDamagedLineTable
 	}
 	p.operands = c.Take(p.opcodeBase - 1)
 	if enc.version < 5 {
-		p.oldFiles()
-	} else if err := p.files(u, enc); err != nil {
+		p.readFilesBeforeDWARF5()
+	} else if err := p.readFilesSinceDWARF5(u, enc); err != nil {
 		return err
 	}
 	if c.Failed {
-		return errLines
+		return errDamagedLineTable
 	}
 	c.At = program
 	return nil
 }
 
-// oldFiles reads the names of directories and files in the encoding of DWARF 2 to 4.
-func (p *lineProgram) oldFiles() {
+// readFilesBeforeDWARF5 reads the names of directories and files in the encoding of DWARF 2 to 4.
+func (p *lineProgram) readFilesBeforeDWARF5() {
 	c, t := p.c, p.table
 	t.dirs = []string{t.compDir}
 	for {
@@ -205,49 +205,49 @@ func (p *lineProgram) oldFiles() {
 	}
 }
 
-// files reads the names of directories and files in the encoding of DWARF 5.
-func (p *lineProgram) files(u *unit, enc encoding) error {
-	dirs, _, err := p.entries(u, enc)
+// readFilesSinceDWARF5 reads the names of directories and files in the encoding of DWARF 5.
+func (p *lineProgram) readFilesSinceDWARF5(u *debugUnit, enc unitEncoding) error {
+	dirs, _, err := p.readNameEntries(u, enc)
 	if err != nil {
 		return err
 	}
 	p.table.dirs = dirs
 	p.table.firstFile = 0
-	p.table.files, p.table.fileDirs, err = p.entries(u, enc)
+	p.table.files, p.table.fileDirs, err = p.readNameEntries(u, enc)
 	return err
 }
 
-// entries reads a list of names. The list starts with the formats of its entries.
-func (p *lineProgram) entries(u *unit, enc encoding) (names []string, dirs []uint64, err error) {
+// readNameEntries reads a list of names. The list starts with the formats of its entries.
+func (p *lineProgram) readNameEntries(u *debugUnit, enc unitEncoding) (names []string, dirs []uint64, err error) {
 	const contentPath, contentDirectory = 1, 2
 	c := p.c
 	type format struct {
 		content uint64
-		form    form
+		form    attributeForm
 	}
 	formats := make([]format, c.Uint(1))
 	for i := range formats {
-		formats[i] = format{c.Uleb(), form(c.Uleb())}
+		formats[i] = format{c.Uleb(), attributeForm(c.Uleb())}
 	}
 	for left := c.Uleb(); left > 0; left-- {
 		var name string
 		var dir uint64
 		before := c.At
 		for _, f := range formats {
-			v := enc.value(c, f.form, 0)
+			v := enc.readValue(c, f.form, 0)
 			switch {
 			case f.content == contentPath && v.form == formString:
 				rest := c.Data[min(v.n, uint64(len(c.Data))):]
 				raw, _, _ := bytes.Cut(rest, []byte{0})
 				name = string(raw)
 			case f.content == contentPath:
-				name = p.data.text(u, v)
+				name = p.data.resolveString(u, v)
 			case f.content == contentDirectory:
 				dir = v.n
 			}
 		}
-		if p.pathBytes += len(name); c.Failed || c.At == before || p.pathBytes > maxPathBytes {
-			return nil, nil, errLines
+		if p.pathBytes += len(name); c.Failed || c.At == before || p.pathBytes > maxLineTablePathBytes {
+			return nil, nil, errDamagedLineTable
 		}
 		names, dirs = append(names, name), append(dirs, dir)
 	}
@@ -256,28 +256,28 @@ func (p *lineProgram) entries(u *unit, enc encoding) (names []string, dirs []uin
 
 // Opcodes of line programs: DWARF 5, sections 6.2.5.2 and 6.2.5.3.
 const (
-	lnsExtended = iota
-	lnsCopy
-	lnsAdvancePC
-	lnsAdvanceLine
-	lnsSetFile
-	lnsSetColumn
-	lnsNegateStmt
-	lnsSetBasicBlock
-	lnsConstAddPC
-	lnsFixedAdvancePC
+	lineOpExtended = iota
+	lineOpCopyRow
+	lineOpAdvancePC
+	lineOpAdvanceLine
+	lineOpSetFile
+	lineOpSetColumn
+	lineOpNegateStmt
+	lineOpSetBasicBlock
+	lineOpConstAddPC
+	lineOpFixedAdvancePC
 
-	lneEndSequence = 1
-	lneSetAddress  = 2
+	lineExtOpEndSequence = 1
+	lineExtOpSetAddress  = 2
 )
 
-// run executes the program and stores a row whenever the file or the line changes.
-func (p *lineProgram) run() error {
+// runProgram executes the program and stores a row whenever the file or the line changes.
+func (p *lineProgram) runProgram() error {
 	c, t := p.c, p.table
 	start := lineRow{file: 1, line: 1}
 	row, first := start, len(t.rows)
 	for c.At < len(c.Data) {
-		if err := p.data.spend(1); err != nil {
+		if err := p.data.spendWork(1); err != nil {
 			return err
 		}
 		opcode := c.Uint(1)
@@ -286,44 +286,44 @@ func (p *lineProgram) run() error {
 			adjusted := opcode - p.opcodeBase
 			row.addr += adjusted / p.lineRange * p.minLength
 			row.line += uint32(p.lineBase + int64(adjusted%p.lineRange))
-			p.emit(row, first)
-		case opcode == lnsExtended:
+			p.appendRow(row, first)
+		case opcode == lineOpExtended:
 			body := elffile.Cursor{Data: c.Take(c.Uleb())}
 			switch body.Uint(1) {
-			case lneEndSequence:
+			case lineExtOpEndSequence:
 				p.endSequence(row.addr, first)
 				row, first = start, len(t.rows)
-			case lneSetAddress:
+			case lineExtOpSetAddress:
 				row.addr = body.Uint(min(8, len(body.Data)-body.At))
 			}
-		case opcode == lnsCopy:
-			p.emit(row, first)
-		case opcode == lnsAdvancePC:
+		case opcode == lineOpCopyRow:
+			p.appendRow(row, first)
+		case opcode == lineOpAdvancePC:
 			row.addr += c.Uleb() * p.minLength
-		case opcode == lnsAdvanceLine:
+		case opcode == lineOpAdvanceLine:
 			row.line += uint32(c.Sleb())
-		case opcode == lnsSetFile:
+		case opcode == lineOpSetFile:
 			row.file = uint32(c.Uleb())
-		case opcode == lnsConstAddPC:
+		case opcode == lineOpConstAddPC:
 			row.addr += (255 - p.opcodeBase) / p.lineRange * p.minLength
-		case opcode == lnsFixedAdvancePC:
+		case opcode == lineOpFixedAdvancePC:
 			row.addr += c.Uint(2)
 		default:
 			for range p.operands[opcode-1] {
 				c.Uleb()
 			}
 		}
-		if c.Failed || len(t.rows) > maxRows {
-			return errLines
+		if c.Failed || len(t.rows) > maxLineTableRows {
+			return errDamagedLineTable
 		}
 	}
 	t.rows = slices.Clip(t.rows[:first])
 	return nil
 }
 
-// emit appends a row to the sequence that starts at rows[first]. Of several rows at one address it
-// keeps the last.
-func (p *lineProgram) emit(row lineRow, first int) {
+// appendRow appends a row to the sequence that starts at rows[first]. Of several rows at one
+// address it keeps the last.
+func (p *lineProgram) appendRow(row lineRow, first int) {
 	rows := p.table.rows
 	if n := len(rows); n > first {
 		if rows[n-1].addr == row.addr {
@@ -342,7 +342,7 @@ func (p *lineProgram) emit(row lineRow, first int) {
 func (p *lineProgram) endSequence(end uint64, first int) {
 	t := p.table
 	if len(t.rows) > first {
-		if r := (addressRange{t.rows[first].addr, end}); r.isCode() {
+		if r := (addressRange{t.rows[first].addr, end}); r.mayContainCode() {
 			t.sequences = append(t.sequences, lineSequence{r, first, len(t.rows)})
 			return
 		}

@@ -6,29 +6,29 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elffile"
 )
 
-// errRanges is the error for a range list with an unknown kind of entry.
-var errRanges = errors.New("damaged list of address ranges")
+// errDamagedRanges is the error for a range list with an unknown kind of entry.
+var errDamagedRanges = errors.New("damaged list of address ranges")
 
-// eachRange calls use for each address range of a DIE.
-func (d *Data) eachRange(u *unit, e *die, use func(addressRange)) error {
-	if e.low.ok() && e.high.ok() {
-		low, err := d.address(u, e.low)
+// eachDIERange calls use for each address range of a DIE.
+func (d *Data) eachDIERange(u *debugUnit, e *debugEntry, use func(addressRange)) error {
+	if e.low.isPresent() && e.high.isPresent() {
+		low, err := d.resolveAddress(u, e.low)
 		if err != nil {
 			return err
 		}
 		high := low + e.high.n
 		if !e.high.isConstant() {
-			if high, err = d.address(u, e.high); err != nil {
+			if high, err = d.resolveAddress(u, e.high); err != nil {
 				return err
 			}
 		}
 		use(addressRange{low, high})
 	}
 	switch {
-	case !e.ranges.ok():
+	case !e.ranges.isPresent():
 		return nil
 	case u.version < 5:
-		return d.oldRanges(u, e.ranges.n, use)
+		return d.readRangesBeforeDWARF5(u, e.ranges.n, use)
 	}
 	at := e.ranges.n
 	if e.ranges.form == formRnglistx {
@@ -36,7 +36,7 @@ func (d *Data) eachRange(u *unit, e *die, use func(addressRange)) error {
 		if u.offsetSize == 8 {
 			base = 20
 		}
-		if u.root.rngsBase.ok() {
+		if u.root.rngsBase.isPresent() {
 			base = u.root.rngsBase.n
 		}
 		offset, err := d.rngs.Number(base+at*uint64(u.offsetSize), u.offsetSize)
@@ -45,28 +45,28 @@ func (d *Data) eachRange(u *unit, e *die, use func(addressRange)) error {
 		}
 		at = base + offset
 	}
-	return d.newRanges(u, at, use)
+	return d.readRangesSinceDWARF5(u, at, use)
 }
 
-// base returns the base address of the offsets in the unit's range lists.
-func (d *Data) base(u *unit) uint64 {
-	for _, v := range []value{u.root.low, u.root.entry} {
-		if addr, err := d.address(u, v); v.ok() && err == nil {
+// rangeBaseAddress returns the base address of the offsets in the unit's range lists.
+func (d *Data) rangeBaseAddress(u *debugUnit) uint64 {
+	for _, v := range []attributeValue{u.root.low, u.root.entry} {
+		if addr, err := d.resolveAddress(u, v); v.isPresent() && err == nil {
 			return addr
 		}
 	}
 	return 0
 }
 
-// rangeParser parses a range list and calls add for each range.
-type rangeParser func(c *elffile.Cursor, add func(addressRange)) error
+// rangeListParser parses a range list and calls add for each range.
+type rangeListParser func(c *elffile.Cursor, add func(addressRange)) error
 
-// gather parses a range list and then calls use for each range. It repeats parse with more bytes
-// until the list is complete.
-func (d *Data) gather(
-	s elffile.Section, offset uint64, parse rangeParser, use func(addressRange),
+// readRangeList parses a range list and then calls use for each range. It repeats parse with more
+// bytes until the list is complete.
+func (d *Data) readRangeList(
+	s elffile.Section, offset uint64, parse rangeListParser, use func(addressRange),
 ) error {
-	if err := d.spend(listWork); err != nil {
+	if err := d.spendWork(workPerRangeList); err != nil {
 		return err
 	}
 	var found []addressRange
@@ -87,13 +87,13 @@ func (d *Data) gather(
 	return nil
 }
 
-// oldRanges reads a list of .debug_ranges, the encoding of DWARF 2 to 4.
-func (d *Data) oldRanges(u *unit, offset uint64, use func(addressRange)) error {
+// readRangesBeforeDWARF5 reads a list of .debug_ranges, the encoding of DWARF 2 to 4.
+func (d *Data) readRangesBeforeDWARF5(u *debugUnit, offset uint64, use func(addressRange)) error {
 	last := ^uint64(0) >> (64 - 8*u.addressSize)
-	return d.gather(d.ranges, offset, func(c *elffile.Cursor, add func(addressRange)) error {
-		base := d.base(u)
+	return d.readRangeList(d.ranges, offset, func(c *elffile.Cursor, add func(addressRange)) error {
+		base := d.rangeBaseAddress(u)
 		for !c.Failed {
-			if err := d.spend(1); err != nil {
+			if err := d.spendWork(1); err != nil {
 				return err
 			}
 			low, high := c.Uint(u.addressSize), c.Uint(u.addressSize)
@@ -112,59 +112,59 @@ func (d *Data) oldRanges(u *unit, offset uint64, use func(addressRange)) error {
 
 // Entries of .debug_rnglists: DWARF 5, section 7.25.
 const (
-	rleEndOfList = iota
-	rleBaseAddressx
-	rleStartxEndx
-	rleStartxLength
-	rleOffsetPair
-	rleBaseAddress
-	rleStartEnd
-	rleStartLength
+	rangeEntryEndOfList = iota
+	rangeEntryBaseAddressx
+	rangeEntryStartxEndx
+	rangeEntryStartxLength
+	rangeEntryOffsetPair
+	rangeEntryBaseAddress
+	rangeEntryStartEnd
+	rangeEntryStartLength
 )
 
-// newRanges reads a list of .debug_rnglists, the encoding of DWARF 5.
-func (d *Data) newRanges(u *unit, offset uint64, use func(addressRange)) error {
-	return d.gather(d.rngs, offset, func(c *elffile.Cursor, add func(addressRange)) error {
-		base := d.base(u)
+// readRangesSinceDWARF5 reads a list of .debug_rnglists, the encoding of DWARF 5.
+func (d *Data) readRangesSinceDWARF5(u *debugUnit, offset uint64, use func(addressRange)) error {
+	return d.readRangeList(d.rngs, offset, func(c *elffile.Cursor, add func(addressRange)) error {
+		base := d.rangeBaseAddress(u)
 		// A base of 0 in the list itself marks code that the linker removed.
 		dropped := false
 		for !c.Failed {
-			if err := d.spend(1); err != nil {
+			if err := d.spendWork(1); err != nil {
 				return err
 			}
 			var low, high uint64
 			var err error
 			switch c.Uint(1) {
-			case rleEndOfList:
+			case rangeEntryEndOfList:
 				return nil
-			case rleBaseAddressx:
+			case rangeEntryBaseAddressx:
 				base, err = d.indexedAddress(u, c.Uleb())
 				dropped = base == 0
-			case rleBaseAddress:
+			case rangeEntryBaseAddress:
 				base = c.Uint(u.addressSize)
 				dropped = base == 0
-			case rleOffsetPair:
+			case rangeEntryOffsetPair:
 				low, high = c.Uleb(), c.Uleb()
 				if dropped {
 					continue
 				}
 				low, high = base+low, base+high
-			case rleStartxEndx:
+			case rangeEntryStartxEndx:
 				first, second := c.Uleb(), c.Uleb()
 				var err2 error
 				low, err = d.indexedAddress(u, first)
 				high, err2 = d.indexedAddress(u, second)
 				err = errors.Join(err, err2)
-			case rleStartxLength:
+			case rangeEntryStartxLength:
 				low, err = d.indexedAddress(u, c.Uleb())
 				high = low + c.Uleb()
-			case rleStartEnd:
+			case rangeEntryStartEnd:
 				low, high = c.Uint(u.addressSize), c.Uint(u.addressSize)
-			case rleStartLength:
+			case rangeEntryStartLength:
 				low = c.Uint(u.addressSize)
 				high = low + c.Uleb()
 			default:
-				return errRanges
+				return errDamagedRanges
 			}
 			if err != nil && !c.Failed {
 				return err

@@ -13,13 +13,13 @@ import (
 
 // Limits on DWARF, far above the output of compilers.
 const (
-	maxUnits = 1 << 20
-	maxSpans = 1 << 22 // address ranges of all units, or of the functions of one unit
+	maxDebugUnits = 1 << 20
+	maxCodeSpans  = 1 << 22 // address ranges of all units, or of the functions of one unit
 )
 
 // unitHeader has the position of a unit in .debug_info and the unit's encoding.
 type unitHeader struct {
-	encoding
+	unitEncoding
 	start, body, end uint64 // offsets: header, first DIE, end of the unit
 	abbrevs          uint64 // offset in .debug_abbrev
 	typ              uint64 // DW_UT_*, 0 before DWARF 5
@@ -28,12 +28,12 @@ type unitHeader struct {
 // addressRange is the address range from low to high-1.
 type addressRange struct{ low, high uint64 }
 
-// isCode reports whether the range can contain code. Linkers make ranges of removed code empty, or
-// move them to 0 or to the last addresses.
-func (r addressRange) isCode() bool { return r.low != 0 && r.low < r.high && r.high < 1<<63 }
+// mayDescribeCode reports whether the range can contain code. Linkers make ranges of removed code
+// empty, or move them to 0 or to the last addresses.
+func (r addressRange) mayContainCode() bool { return r.low != 0 && r.low < r.high && r.high < 1<<63 }
 
-// has reports whether the range contains addr.
-func (r addressRange) has(addr uint64) bool { return r.low <= addr && addr < r.high }
+// containsAddress reports whether the range contains addr.
+func (r addressRange) containsAddress(addr uint64) bool { return r.low <= addr && addr < r.high }
 
 // codeSpan maps an address range to a unit number, or to the offset of a DIE.
 type codeSpan struct {
@@ -44,46 +44,46 @@ type codeSpan struct {
 // codeSpans are code spans, sorted by start address.
 type codeSpans []codeSpan
 
-// sort sorts by start address; at the same start, longer spans come first.
-func (s codeSpans) sort() {
+// sortByStart sorts by start address; at the same start, longer spans come first.
+func (s codeSpans) sortByStart() {
 	slices.SortFunc(s, func(a, b codeSpan) int {
 		return cmp.Or(cmp.Compare(a.low, b.low), cmp.Compare(b.high, a.high))
 	})
 }
 
-// find returns the value of the innermost span that contains addr.
-func (s codeSpans) find(addr uint64) (at uint64, ok bool) {
+// findInnermost returns the value of the innermost span that contains addr.
+func (s codeSpans) findInnermost(addr uint64) (at uint64, ok bool) {
 	const maxWalk = 64 // ranges rarely nest
 	next := sort.Search(len(s), func(i int) bool { return s[i].low > addr })
 	for i := next - 1; i >= max(0, next-maxWalk); i-- {
-		if s[i].has(addr) {
+		if s[i].containsAddress(addr) {
 			return s[i].at, true
 		}
 	}
 	return 0, false
 }
 
-// die is one DIE (debugging information entry) with its attributes for code, names and source
-// lines.
-type die struct {
+// debugEntry is one DIE (debugging information entry) with its attributes for code, names and
+// source lines.
+type debugEntry struct {
 	offset   uint64
 	tag      dwarf.Tag
 	children bool
 	depth    int
 
-	low, high, ranges, entry    value
-	name, linkage               value
-	origin, specification       value // offsets in .debug_info
-	callFile, callLine          value
-	lines, compDir              value // these and the following only for units
-	addrBase, strBase, rngsBase value
+	low, high, ranges, entry    attributeValue
+	name, linkage               attributeValue
+	origin, specification       attributeValue // offsets in .debug_info
+	callFile, callLine          attributeValue
+	lines, compDir              attributeValue // these and the following only for units
+	addrBase, strBase, rngsBase attributeValue
 }
 
 // attrMIPSLinkageName is the attribute of the linkage name before DWARF 4.
 const attrMIPSLinkageName dwarf.Attr = 0x2007
 
-// field returns the field of an attribute, or nil for an unused attribute.
-func (d *die) field(attr dwarf.Attr) *value {
+// fieldOfAttribute returns the field of an attribute, or nil for an unused attribute.
+func (d *debugEntry) fieldOfAttribute(attr dwarf.Attr) *attributeValue {
 	switch attr {
 	case dwarf.AttrLowpc:
 		return &d.low
@@ -119,20 +119,20 @@ func (d *die) field(attr dwarf.Attr) *value {
 	return nil
 }
 
-// unit is one unit of .debug_info in memory.
-type unit struct {
+// debugUnit is one unit of .debug_info in memory.
+type debugUnit struct {
 	unitHeader
 	table map[uint64]abbrev
-	root  die
+	root  debugEntry
 
 	functions codeSpans // with offsets of DIEs; set by readFunctions
 	parsed    bool
-	lines     *lineTable // set by lineTable
+	lines     *lineTable // set by lineTableOfUnit
 	linesErr  error
 }
 
-// size estimates the memory of the unit in bytes.
-func (u *unit) size() int {
+// estimateMemoryBytes estimates the memory of the unit in bytes.
+func (u *debugUnit) estimateMemoryBytes() int {
 	const unitSize = 1 << 10
 	n := unitSize + 128*len(u.table) + 24*len(u.functions)
 	if u.lines != nil {
@@ -148,7 +148,7 @@ func readUnitHeader(s elffile.Section, offset uint64) (unitHeader, error) {
 		return unitHeader{}, err
 	}
 	c := &elffile.Cursor{Data: raw}
-	u := unitHeader{start: offset, encoding: encoding{offsetSize: 4}}
+	u := unitHeader{start: offset, unitEncoding: unitEncoding{offsetSize: 4}}
 	length := c.Uint(4)
 	if length == 0xffffffff {
 		u.offsetSize = 8
@@ -179,15 +179,15 @@ func readUnitHeader(s elffile.Section, offset uint64) (unitHeader, error) {
 	return u, nil
 }
 
-// isCode reports whether the unit may describe code. Type units, partial units and units of an
-// unknown version do not.
-func (u *unitHeader) isCode() bool {
+// mayDescribeCode reports whether the unit may describe code. Type units, partial units and units
+// of an unknown version do not.
+func (u *unitHeader) mayDescribeCode() bool {
 	const compile, skeleton = 1, 4
 	return u.version != 0 && (u.version < 5 || u.typ == compile || u.typ == skeleton)
 }
 
-// readUnits reads the headers of all units, up to the first damaged one.
-func (d *Data) readUnits() error {
+// readUnitHeaders reads the headers of all units, up to the first damaged one.
+func (d *Data) readUnitHeaders() error {
 	for offset := uint64(0); offset+4 <= d.info.Size(); {
 		u, err := readUnitHeader(d.info, offset)
 		if err != nil {
@@ -196,8 +196,8 @@ func (d *Data) readUnits() error {
 			}
 			return fmt.Errorf("read .debug_info: %w", err)
 		}
-		if len(d.units) == maxUnits {
-			return fmt.Errorf("more than %d units in .debug_info", maxUnits)
+		if len(d.units) == maxDebugUnits {
+			return fmt.Errorf("more than %d units in .debug_info", maxDebugUnits)
 		}
 		d.units = append(d.units, u)
 		offset = u.end
@@ -205,14 +205,14 @@ func (d *Data) readUnits() error {
 	return nil
 }
 
-// open reads the unit with a number and its root DIE. If whole is false, it reads only the
+// openUnit reads the unit with a number and its root DIE. If whole is false, it reads only the
 // abbreviation of the root DIE.
-func (d *Data) open(number int, whole bool) (*unit, error) {
-	u := &unit{unitHeader: d.units[number]}
+func (d *Data) openUnit(number int, whole bool) (*debugUnit, error) {
+	u := &debugUnit{unitHeader: d.units[number]}
 	if u.version == 0 {
 		return nil, errors.New("unit of an unknown version")
 	}
-	if err := d.spend(unitWork); err != nil {
+	if err := d.spendWork(workPerUnit); err != nil {
 		return nil, err
 	}
 	code := uint64(0)
@@ -224,16 +224,16 @@ func (d *Data) open(number int, whole bool) (*unit, error) {
 		code = (&elffile.Cursor{Data: raw}).Uleb()
 	}
 	var err error
-	if u.table, err = d.readAbbrevs(u.abbrevs, code); err != nil {
+	if u.table, err = d.readAbbrevTable(u.abbrevs, code); err != nil {
 		return nil, err
 	}
-	return u, d.each(u, u.body, func(e *die) bool { u.root = *e; return false })
+	return u, d.walkDIEs(u, u.body, func(e *debugEntry) bool { u.root = *e; return false })
 }
 
-// read decodes the DIE at the cursor. offset is the DIE's offset in .debug_info. The tag is 0 for
-// the entry that ends a list of children.
-func (e *die) read(u *unit, c *elffile.Cursor, offset uint64) {
-	*e = die{offset: offset}
+// decodeDIE decodes the DIE at the cursor. offset is the DIE's offset in .debug_info. The tag is 0
+// for the entry that ends a list of children.
+func (e *debugEntry) decodeDIE(u *debugUnit, c *elffile.Cursor, offset uint64) {
+	*e = debugEntry{offset: offset}
 	start := uint64(c.At)
 	code := c.Uleb()
 	if code == 0 {
@@ -247,8 +247,8 @@ func (e *die) read(u *unit, c *elffile.Cursor, offset uint64) {
 	e.tag, e.children = a.tag, a.children
 	for i := range a.fields {
 		f := &a.fields[i]
-		v := u.value(c, f.form, f.implicit)
-		into := e.field(f.attr)
+		v := u.readValue(c, f.form, f.implicit)
+		into := e.fieldOfAttribute(f.attr)
 		if into == nil {
 			continue
 		}
@@ -266,24 +266,24 @@ func (e *die) read(u *unit, c *elffile.Cursor, offset uint64) {
 	}
 }
 
-// each calls use for the DIE at an offset of .debug_info and all its descendants, until use returns
-// false. die.depth is the depth below the first DIE. each returns an error for damaged data, and
-// errWork if the work budget is exhausted.
-func (d *Data) each(u *unit, offset uint64, use func(*die) bool) error {
+// walkDIEs calls use for the DIE at an offset of .debug_info and all its descendants, until use
+// returns false. die.depth is the depth below the first DIE. each returns an error for damaged
+// data, and errWorkExhausted if the work budget is exhausted.
+func (d *Data) walkDIEs(u *debugUnit, offset uint64, use func(*debugEntry) bool) error {
 	if offset < u.body || offset >= u.end {
 		return errors.New("reference to outside of a unit")
 	}
 	// Most trees are small. Large trees are read in growing pieces.
 	const first, growth, usual, most = 1 << 10, 4, 256 << 10, 16 << 20
 	c := &elffile.Cursor{}
-	var e die
+	var e debugEntry
 	size := uint64(first)
 	for depth := 0; offset < u.end; {
-		if err := d.spend(1); err != nil {
+		if err := d.spendWork(1); err != nil {
 			return err
 		}
 		start := c.At
-		e.read(u, c, offset)
+		e.decodeDIE(u, c, offset)
 		if c.Failed {
 			// The piece may end within a DIE: read a larger piece if there are more bytes.
 			if start == 0 && (uint64(len(c.Data)) >= min(most, u.end-offset)) {

@@ -13,9 +13,9 @@ import (
 // Limits of New and BuildID, far above the values of linkers: libLLVM 22, with 200 MB, has 42
 // sections.
 const (
-	maxSections  = 1 << 17
-	maxNoteBytes = 1 << 20
-	maxNotes     = 64
+	maxSections         = 1 << 17
+	maxNoteSectionBytes = 1 << 20
+	maxNoteSections     = 64
 )
 
 // File holds the program headers and section headers of one ELF file. Its methods are safe for
@@ -61,26 +61,26 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 		return nil, fmt.Errorf(
 			"read ELF header: %v is neither an executable nor a shared library", t)
 	}
-	if err := f.readSegments(&header); err != nil {
+	if err := f.readProgramHeaders(&header); err != nil {
 		return nil, fmt.Errorf("read program headers: %w", err)
 	}
-	if err := f.readSections(&header); err != nil {
+	if err := f.readSectionHeaders(&header); err != nil {
 		f.Sections, f.SectionsErr = nil, fmt.Errorf("read section headers: %w", err)
 	}
 	return f, nil
 }
 
-// readSegments reads the program headers.
-func (f *File) readSegments(h *elf.Header64) error {
+// readProgramHeaders reads the program headers.
+func (f *File) readProgramHeaders(h *elf.Header64) error {
 	if h.Phoff == 0 || h.Phnum == 0 {
 		return nil
 	}
 	f.Segments = make([]elf.Prog64, h.Phnum)
-	return f.decodeTable(h.Phoff, h.Phentsize, f.Segments)
+	return f.decodeHeaderTable(h.Phoff, h.Phentsize, f.Segments)
 }
 
-// readSections reads the section headers.
-func (f *File) readSections(h *elf.Header64) error {
+// readSectionHeaders reads the section headers.
+func (f *File) readSectionHeaders(h *elf.Header64) error {
 	if h.Shoff == 0 {
 		return nil
 	}
@@ -88,7 +88,7 @@ func (f *File) readSections(h *elf.Header64) error {
 	// Files with 65280 or more sections store the numbers in the first section header.
 	if h.Shnum == 0 || elf.SectionIndex(h.Shstrndx) == elf.SHN_XINDEX {
 		var first [1]elf.Section64
-		if err := f.decodeTable(h.Shoff, h.Shentsize, first[:]); err != nil {
+		if err := f.decodeHeaderTable(h.Shoff, h.Shentsize, first[:]); err != nil {
 			return err
 		}
 		if h.Shnum == 0 {
@@ -103,11 +103,11 @@ func (f *File) readSections(h *elf.Header64) error {
 	}
 	f.Sections = make([]elf.Section64, count)
 	f.shstrndx = int(min(names, maxSections))
-	return f.decodeTable(h.Shoff, h.Shentsize, f.Sections)
+	return f.decodeHeaderTable(h.Shoff, h.Shentsize, f.Sections)
 }
 
-// decodeTable decodes the headers at offset into a []elf.Prog64 or []elf.Section64.
-func (f *File) decodeTable(offset uint64, entrySize uint16, into any) error {
+// decodeHeaderTable decodes the headers at offset into a []elf.Prog64 or []elf.Section64.
+func (f *File) decodeHeaderTable(offset uint64, entrySize uint16, into any) error {
 	want, count := binary.Size(into), 0
 	switch v := into.(type) {
 	case []elf.Prog64:
@@ -163,7 +163,7 @@ func (f *File) Has(offset, n uint64) bool { return offset <= f.size && n <= f.si
 
 // Text returns the string from offset to the next NUL byte or to end, at most MaxTextBytes+1 bytes.
 // It returns "" if the file cannot be read.
-func (f *File) Text(offset, end uint64) string { return readText(f.r, offset, end) }
+func (f *File) Text(offset, end uint64) string { return readNULTerminatedText(f.r, offset, end) }
 
 // SectionByType returns the first section of a type, or nil. It ignores later ones, because a
 // hostile file could list the same table a hundred thousand times.
@@ -231,14 +231,14 @@ func IsExecutable(p *elf.Prog64) bool {
 func (f *File) BuildID() string {
 	read := 0
 	try := func(offset, size, align uint64) string {
-		if read++; read > maxNotes {
+		if read++; read > maxNoteSections {
 			return ""
 		}
-		raw, err := f.Read(offset, size, maxNoteBytes)
+		raw, err := f.Read(offset, size, maxNoteSectionBytes)
 		if err != nil {
 			return ""
 		}
-		return buildIDNote(raw, align)
+		return findBuildIDNote(raw, align)
 	}
 	for i := range f.Sections {
 		if s := &f.Sections[i]; elf.SectionType(s.Type) == elf.SHT_NOTE {
@@ -257,9 +257,9 @@ func (f *File) BuildID() string {
 	return ""
 }
 
-// buildIDNote finds the build id in the notes in raw. Notes are padded to 4 bytes, or to 8 in a
+// findBuildIDNote finds the build id in the notes in raw. Notes are padded to 4 bytes, or to 8 in a
 // segment with an alignment of 8.
-func buildIDNote(raw []byte, align uint64) string {
+func findBuildIDNote(raw []byte, align uint64) string {
 	const typeBuildID, maxBuildID = 3, 64
 	if align != 8 {
 		align = 4

@@ -9,9 +9,9 @@ import (
 	"io"
 )
 
-// maxUnpacked bounds the size of a section after decompression, in bytes. The .debug_info of an
-// LLVM build has 700 MB.
-const maxUnpacked = 1 << 30
+// maxDecompressedBytes bounds the size of a section after decompression, in bytes. The .debug_info
+// of an LLVM build has 700 MB.
+const maxDecompressedBytes = 1 << 30
 
 // Section is the content of one section. Its methods read only the bytes that they need. The zero
 // value is an empty section.
@@ -33,17 +33,17 @@ func (f *File) Section(name string) (Section, error) {
 	if elf.SectionFlag(header.Flags)&elf.SHF_COMPRESSED == 0 {
 		return Section{f.r, header.Off, header.Size}, nil
 	}
-	raw, err := f.unpack(header)
+	raw, err := f.decompressSection(header)
 	if err != nil {
 		return Section{}, fmt.Errorf("unpack %s: %w", name, err)
 	}
 	return Section{bytes.NewReader(raw), 0, uint64(len(raw))}, nil
 }
 
-// unpack returns the content of a compressed section. It uses debug/elf, the only access to the
-// standard library's zstd. It passes debug/elf a file with only this section, because debug/elf
-// reads files without limits.
-func (f *File) unpack(header *elf.Section64) ([]byte, error) {
+// decompressSection returns the content of a compressed section. It uses debug/elf, the only access
+// to the standard library's zstd. It passes debug/elf a file with only this section, because
+// debug/elf reads files without limits.
+func (f *File) decompressSection(header *elf.Section64) ([]byte, error) {
 	ident := elf.Header64{
 		Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1,
 		Shoff: 64, Ehsize: 64, Shentsize: 64, Shnum: 3, Shstrndx: 2,
@@ -66,8 +66,8 @@ func (f *File) unpack(header *elf.Section64) ([]byte, error) {
 	}
 	s := file.Sections[1]
 	switch {
-	case s.Size > maxUnpacked:
-		return nil, fmt.Errorf("more than %d bytes", maxUnpacked)
+	case s.Size > maxDecompressedBytes:
+		return nil, fmt.Errorf("more than %d bytes", maxDecompressedBytes)
 	case s.Size/32 > header.Size:
 		// Debug information typically compresses to a quarter. A much larger claim is not trusted:
 		// Data grows its buffer as it decompresses.
@@ -123,7 +123,7 @@ func (s Section) Text(offset uint64) string {
 	if offset >= s.size {
 		return ""
 	}
-	return readText(s.r, s.off+offset, s.off+s.size)
+	return readNULTerminatedText(s.r, s.off+offset, s.off+s.size)
 }
 
 // Number returns the little-endian number of size bytes, 1 to 8, at offset.

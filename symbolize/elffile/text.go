@@ -9,9 +9,9 @@ import (
 // longer strings to MaxTextBytes+1 bytes, so callers can detect the cut.
 const MaxTextBytes = 64 << 10
 
-// readText reads the string from offset to the next NUL byte or to end. It returns "" if nothing
-// can be read.
-func readText(r io.ReaderAt, offset, end uint64) string {
+// readNULTerminatedText reads the string from offset to the next NUL byte or to end. It returns ""
+// if nothing can be read.
+func readNULTerminatedText(r io.ReaderAt, offset, end uint64) string {
 	const limit = MaxTextBytes + 1
 	for size := uint64(256); offset < end; size *= 8 {
 		raw := make([]byte, min(size, limit, end-offset))

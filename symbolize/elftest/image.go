@@ -27,9 +27,9 @@ func (m *Image) Add(name string, start, size uint64, bind elf.SymBind) {
 	m.Names = append(append(m.Names, name...), 0)
 }
 
-// sectionHeaders is the offset of the section headers. They follow the file header and one program
-// header.
-const sectionHeaders = 64 + 56
+// sectionHeadersOffset is the offset of the section headers. They follow the file header and one
+// program header.
+const sectionHeadersOffset = 64 + 56
 
 // Numbers of the sections of an Image.
 const (
@@ -41,15 +41,15 @@ const (
 )
 
 // SectionHeader returns the offset of a section's header in Image.Bytes.
-func SectionHeader(section int) int { return sectionHeaders + section*64 }
+func SectionHeader(section int) int { return sectionHeadersOffset + section*64 }
 
 // Bytes returns the content of the ELF file.
 func (m *Image) Bytes() []byte {
 	names := []byte("\x00.text\x00.symtab\x00.strtab\x00.shstrtab\x00.gnu_debugdata\x00")
 	nameAt := func(n string) uint32 { return uint32(bytes.Index(names, []byte("\x00"+n+"\x00")) + 1) }
-	symbols := encode(m.Symbols)
+	symbols := encodeLittleEndian(m.Symbols)
 	text := max(m.TextBytes, 0x1000)
-	offset := uint64(sectionHeaders + 6*64)
+	offset := uint64(sectionHeadersOffset + 6*64)
 	section := func(name string, typ elf.SectionType, content []byte) elf.Section64 {
 		s := elf.Section64{Name: nameAt(name), Type: uint32(typ), Off: offset, Size: uint64(len(content))}
 		offset += s.Size
@@ -66,13 +66,13 @@ func (m *Image) Bytes() []byte {
 	if len(m.DebugData) > 0 {
 		sections[DebugData] = section(".gnu_debugdata", elf.SHT_PROGBITS, m.DebugData)
 	}
-	header := fileHeader(sectionHeaders, len(sections), SectionNames)
+	header := newELFHeader(sectionHeadersOffset, len(sections), SectionNames)
 	header.Phoff, header.Phentsize, header.Phnum = 64, 56, 1
 	load := elf.Prog64{
 		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X),
 		Vaddr: 0x1000, Filesz: text, Memsz: text,
 	}
-	return encode(header, load, sections, symbols, m.Names, names, m.DebugData)
+	return encodeLittleEndian(header, load, sections, symbols, m.Names, names, m.DebugData)
 }
 
 // Sections returns an ELF file that has only the sections with these names and contents.
@@ -93,12 +93,13 @@ func Sections(contents map[string][]byte) []byte {
 		Type: uint32(elf.SHT_STRTAB), Off: start + uint64(body.Len()), Size: uint64(len(names)),
 	})
 	body.Write(names)
-	header := fileHeader(start+uint64(body.Len()), len(sections), len(sections)-1)
-	return encode(header, body.Bytes(), sections)
+	header := newELFHeader(start+uint64(body.Len()), len(sections), len(sections)-1)
+	return encodeLittleEndian(header, body.Bytes(), sections)
 }
 
-// fileHeader returns the header of a shared library whose section headers are at offset sectionsAt.
-func fileHeader(sectionsAt uint64, sections, names int) elf.Header64 {
+// newELFHeader returns the header of a shared library whose section headers are at offset
+// sectionsAt.
+func newELFHeader(sectionsAt uint64, sections, names int) elf.Header64 {
 	h := elf.Header64{
 		Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1,
 		Shoff: sectionsAt, Ehsize: 64, Shentsize: 64, Shnum: uint16(sections), Shstrndx: uint16(names),
@@ -107,8 +108,8 @@ func fileHeader(sectionsAt uint64, sections, names int) elf.Header64 {
 	return h
 }
 
-// encode returns values in the little-endian layout of ELF files.
-func encode(values ...any) []byte {
+// encodeLittleEndian returns values in the little-endian layout of ELF files.
+func encodeLittleEndian(values ...any) []byte {
 	var out bytes.Buffer
 	for _, v := range values {
 		if err := binary.Write(&out, binary.LittleEndian, v); err != nil {

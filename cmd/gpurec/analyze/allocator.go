@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommands["allocator"] = newAllocator }
+func init() { subcommandConstructors["allocator"] = newAllocatorCommand }
 
-func newAllocator() *cobra.Command {
+func newAllocatorCommand() *cobra.Command {
 	f := &reportFlags{command: "allocator"}
 	var times []string
 	var moments int
@@ -29,14 +29,14 @@ how often gpurec compared its values with the counters of the allocators.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if moments < 1 {
-				return message.Usagef(f.help(), "--moments must be at least 1")
+				return message.Usagef(f.helpCommand(), "--moments must be at least 1")
 			}
-			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+			return f.runReport(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 				a := allocator.Options{Options: opt, Moments: moments}
 				for _, text := range times {
 					ns, err := query.ParseTime(text, t.RecordingWindow())
 					if err != nil {
-						return nil, message.Usagef(f.help(), "--at: %w", err)
+						return nil, message.Usagef(f.helpCommand(), "--at: %w", err)
 					}
 					a.Times = append(a.Times, ns)
 				}
@@ -45,8 +45,8 @@ how often gpurec compared its values with the counters of the allocators.`,
 		},
 	}
 	flags := cmd.Flags()
-	f.addScope(flags)
-	f.addReport(flags)
+	f.addScopeFlags(flags)
+	f.addReportFlags(flags)
 	flags.StringSliceVar(&times, "at", nil, "report these `TIMES`, separated by commas: offsets such as 12s, Unix "+
 		"ns, or RFC 3339")
 	flags.IntVar(&moments, "moments", allocator.DefaultMomentCount, "report `N` times at equal intervals")

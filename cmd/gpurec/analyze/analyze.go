@@ -41,26 +41,27 @@ condition of --fail-on holds.`,
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if len(args) == 1 && !strings.ContainsAny(args[0], `./\`) {
 			if _, err := os.Stat(args[0]); err != nil {
-				return unknownReport(cmd, args[0])
+				return newUnknownReportError(cmd, args[0])
 			}
 		}
-		return f.report(args, summary.Run)
+		return f.runReport(args, summary.Run)
 	}
-	f.addSummary(cmd.Flags())
-	for _, newCommand := range subcommands {
+	f.addSummaryFlags(cmd.Flags())
+	for _, newCommand := range subcommandConstructors {
 		cmd.AddCommand(newCommand())
 	}
 	return cmd
 }
 
-// subcommands maps the name of each subcommand to its constructor. Each file of this package adds
-// its own subcommands in init.
-var subcommands = make(map[string]func() *cobra.Command)
+// subcommandConstructors maps the name of each subcommand to its constructor. Each file of this
+// package adds its own subcommands in init.
+var subcommandConstructors = make(map[string]func() *cobra.Command)
 
-func init() { subcommands["summary"] = newSummary }
+func init() { subcommandConstructors["summary"] = newSummaryCommand }
 
-// newSummary returns the subcommand summary. "gpurec analyze" without a subcommand does the same.
-func newSummary() *cobra.Command {
+// newSummaryCommand returns the subcommand summary. "gpurec analyze" without a subcommand does the
+// same.
+func newSummaryCommand() *cobra.Command {
 	f := &reportFlags{command: "summary"}
 	cmd := &cobra.Command{
 		Use:     "summary [FILE]",
@@ -68,23 +69,23 @@ func newSummary() *cobra.Command {
 		Long:    `summary prints the same report as "gpurec analyze" without a subcommand.`,
 		Example: `  gpurec analyze summary --from 10s --to 20s run.parquet`,
 		Args:    cobra.MaximumNArgs(1),
-		RunE:    func(_ *cobra.Command, args []string) error { return f.report(args, summary.Run) },
+		RunE:    func(_ *cobra.Command, args []string) error { return f.runReport(args, summary.Run) },
 	}
-	f.addSummary(cmd.Flags())
+	f.addSummaryFlags(cmd.Flags())
 	return cmd
 }
 
-// addSummary adds the flags of the summary.
-func (f *reportFlags) addSummary(flags *pflag.FlagSet) {
-	f.addFilter(flags)
-	f.addKernel(flags)
-	f.addReport(flags)
-	f.addSuppressions(flags)
+// addSummaryFlags adds the flags of the summary.
+func (f *reportFlags) addSummaryFlags(flags *pflag.FlagSet) {
+	f.addFilterFlags(flags)
+	f.addKernelFlag(flags)
+	f.addReportFlags(flags)
+	f.addSuppressionsFlag(flags)
 }
 
-// unknownReport returns the usage error for an argument that is neither a report nor a file. The
-// hint is the report with the most similar name.
-func unknownReport(cmd *cobra.Command, word string) error {
+// newUnknownReportError returns the usage error for an argument that is neither a report nor a
+// file. The hint is the report with the most similar name.
+func newUnknownReportError(cmd *cobra.Command, word string) error {
 	hint := cmd.CommandPath() + " --help"
 	cmd.SuggestionsMinimumDistance = 2
 	if names := cmd.SuggestionsFor(word); len(names) > 0 {

@@ -7,9 +7,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommands["api"] = newAPI }
+func init() { subcommandConstructors["api"] = newAPICommand }
 
-func newAPI() *cobra.Command {
+func newAPICommand() *cobra.Command {
 	f := &reportFlags{command: "api"}
 	cmd := &cobra.Command{
 		Use:   "api [FILE]",
@@ -25,12 +25,12 @@ Keys of --group-by: ` + strings.Join(api.GroupNames(), ", ") + `.`,
   gpurec analyze api --group-by site --sort p99_ns run.parquet
   gpurec analyze api --fail-on 'errors>0' --format csv run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, api.Run) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.runReport(args, api.Run) },
 	}
 	flags := cmd.Flags()
-	f.addFilter(flags)
-	f.addKernel(flags)
-	f.addReport(flags)
+	f.addFilterFlags(flags)
+	f.addKernelFlag(flags)
+	f.addReportFlags(flags)
 	groups := api.GroupNames()
 	flags.StringVar(
 		&f.opt.GroupBy,
@@ -39,7 +39,7 @@ Keys of --group-by: ` + strings.Join(api.GroupNames(), ", ") + `.`,
 		"one row per function and `KEY`, such as site or thread",
 	)
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: time)")
-	f.addFrames(flags)
+	f.addFrameFlags(flags)
 	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc("group-by", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

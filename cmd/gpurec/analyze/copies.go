@@ -5,9 +5,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommands["copies"] = newCopies }
+func init() { subcommandConstructors["copies"] = newCopiesCommand }
 
-func newCopies() *cobra.Command {
+func newCopiesCommand() *cobra.Command {
 	f := &reportFlags{command: "copies"}
 	cmd := &cobra.Command{
 		Use:   "copies [FILE]",
@@ -20,13 +20,13 @@ more copies below 4 KiB by one thread within 10 ms.`,
   gpurec analyze copies --min-bytes 1MiB --sort bytes run.parquet
   gpurec analyze copies --fail-on 'bursts>0' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, copies.Run) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.runReport(args, copies.Run) },
 	}
 	flags := cmd.Flags()
-	f.addFilter(flags)
-	f.addReport(flags)
+	f.addFilterFlags(flags)
+	f.addReportFlags(flags)
 	flags.Lookup("min-bytes").Usage = "leave out copies below `SIZE`"
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort copies by `COLUMN` (default: time)")
-	f.addFrames(flags)
+	f.addFrameFlags(flags)
 	return cmd
 }

@@ -16,33 +16,33 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// comparison is the value of the hidden flag --before, which every printed report has. "gpurec
-// analyze diff" sets the flag to make a report compare two recordings.
-type comparison struct {
+// comparisonFlagValue is the value of the hidden flag --before, which every printed report has.
+// "gpurec analyze diff" sets the flag to make a report compare two recordings.
+type comparisonFlagValue struct {
 	path string // the earlier recording; "" for no comparison
 	per  diff.Divisor
 	sort string
 	top  int
 }
 
-const comparisonFlag = "before"
+const comparisonFlagName = "before"
 
-func (c *comparison) Set(path string) error { c.path = path; return nil }
-func (c *comparison) String() string        { return c.path }
-func (c *comparison) Type() string          { return "FILE" }
+func (c *comparisonFlagValue) Set(path string) error { c.path = path; return nil }
+func (c *comparisonFlagValue) String() string        { return c.path }
+func (c *comparisonFlagValue) Type() string          { return "FILE" }
 
-// compare prints the differences of one report on two recordings. The first recording is that of
-// --before, the second that of args. compare reads both at the same time to use all cores.
-func (f *reportFlags) compare(args []string, make diff.ReportFunc) error {
+// compareRecordings prints the differences of one report on two recordings. The first recording is
+// that of --before, the second that of args. compare reads both at the same time to use all cores.
+func (f *reportFlags) compareRecordings(args []string, make diff.ReportFunc) error {
 	var before, after *diff.Side
-	err := f.open([]string{f.before.path}, func(path string, t *timeline.Timeline) error {
+	err := f.openRecording([]string{f.before.path}, func(path string, t *timeline.Timeline) error {
 		opt := f.opt // f.read sets the times of f.opt for the second recording
-		done := inBackground(func() (err error) {
-			before, err = f.side(path, t, make, opt)
+		done := runInBackground(func() (err error) {
+			before, err = f.reportForComparison(path, t, make, opt)
 			return err
 		})
-		err := f.read(args, func(path string, t *timeline.Timeline) (err error) {
-			after, err = f.side(path, t, make, f.opt)
+		err := f.readRecording(args, func(path string, t *timeline.Timeline) (err error) {
+			after, err = f.reportForComparison(path, t, make, f.opt)
 			return err
 		})
 		return cmp.Or(<-done, err)
@@ -54,11 +54,11 @@ func (f *reportFlags) compare(args []string, make diff.ReportFunc) error {
 	if err != nil {
 		return f.explainError(f.before.path, err)
 	}
-	return f.print(r)
+	return f.printReport(r)
 }
 
-// side computes the report on one recording, as one side of a comparison.
-func (f *reportFlags) side(
+// reportForComparison computes the report on one recording, as one side of a comparison.
+func (f *reportFlags) reportForComparison(
 	path string,
 	t *timeline.Timeline,
 	make diff.ReportFunc,
@@ -72,18 +72,18 @@ func (f *reportFlags) side(
 	return s, f.explainError(path, err)
 }
 
-// inBackground runs do in a goroutine and sends its error on the returned channel.
-func inBackground(do func() error) <-chan error {
+// runInBackground runs do in a goroutine and sends its error on the returned channel.
+func runInBackground(do func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
 	return done
 }
 
-func init() { subcommands["diff"] = newDiff }
+func init() { subcommandConstructors["diff"] = newDiffCommand }
 
-func newDiff() *cobra.Command {
+func newDiffCommand() *cobra.Command {
 	var report, per string
-	var c comparison
+	var c comparisonFlagValue
 	cmd := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
 		Short: "Compare a report on two recordings: changed, new and gone rows",
@@ -111,12 +111,12 @@ by steps. A step is one launch of the kernel that matches REGEX.`,
 	flags.StringVar(&c.sort, "sort", "", "sort by `COLUMN`: change, change% or a key of --format json (default: "+
 		"size of change)")
 	flags.IntVar(&c.top, "top", 20, "maximum number of rows in a table; 0: all")
-	given := make(map[string]*forwarded)
-	for _, sub := range reportCommands() {
-		forwardFlags(flags, sub.Flags(), given)
+	given := make(map[string]*forwardedFlagValue)
+	for _, sub := range newReportCommands() {
+		addForwardedFlags(flags, sub.Flags(), given)
 	}
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		sub, err := reportNamed(report)
+		sub, err := newReportCommandNamed(report)
 		if err != nil {
 			return err
 		}
@@ -135,15 +135,15 @@ by steps. A step is one launch of the kernel that matches REGEX.`,
 		if c.per, err = diff.ParseDivisor(per); err != nil {
 			return message.Usagef("gpurec analyze diff --help", "--per: %w", err)
 		}
-		if err := forward(sub, given); err != nil {
+		if err := setForwardedFlags(sub, given); err != nil {
 			return err
 		}
 		c.path = args[0]
-		*sub.Flags().Lookup(comparisonFlag).Value.(*comparison) = c
+		*sub.Flags().Lookup(comparisonFlagName).Value.(*comparisonFlagValue) = c
 		return sub.RunE(sub, args[1:])
 	}
 	var names []string
-	for _, sub := range reportCommands() {
+	for _, sub := range newReportCommands() {
 		names = append(names, sub.Name())
 	}
 	// RegisterFlagCompletionFunc fails only for an unknown flag.
@@ -151,20 +151,20 @@ by steps. A step is one launch of the kernel that matches REGEX.`,
 	return cmd
 }
 
-// reportCommands returns a new subcommand for each report in analyze.Reports. diff can compare
+// newReportCommands returns a new subcommand for each report in analyze.Reports. diff can compare
 // these reports.
-func reportCommands() (list []*cobra.Command) {
+func newReportCommands() (list []*cobra.Command) {
 	for _, r := range analyze.Reports {
-		list = append(list, subcommands[r.Name]())
+		list = append(list, subcommandConstructors[r.Name]())
 	}
 	return list
 }
 
-// reportNamed returns a new subcommand for the report with a name, or a usage error that lists the
-// reports.
-func reportNamed(name string) (*cobra.Command, error) {
+// newReportCommandNamed returns a new subcommand for the report with a name, or a usage error that
+// lists the reports.
+func newReportCommandNamed(name string) (*cobra.Command, error) {
 	var names []string
-	for _, c := range reportCommands() {
+	for _, c := range newReportCommands() {
 		if c.Name() == name {
 			return c, nil
 		}
@@ -178,33 +178,33 @@ func reportNamed(name string) (*cobra.Command, error) {
 	)
 }
 
-// forwarded is the value of a diff flag that diff passes on to the report.
-type forwarded struct {
+// forwardedFlagValue is the value of a diff flag that diff passes on to the report.
+type forwardedFlagValue struct {
 	target *pflag.Flag // the flag of the report
 	values []string    // the values from the command line, in order
 }
 
-func (v *forwarded) Set(text string) error { v.values = append(v.values, text); return nil }
-func (v *forwarded) String() string        { return "" }
-func (v *forwarded) Type() string          { return v.target.Value.Type() }
+func (v *forwardedFlagValue) Set(text string) error { v.values = append(v.values, text); return nil }
+func (v *forwardedFlagValue) String() string        { return "" }
+func (v *forwardedFlagValue) Type() string          { return v.target.Value.Type() }
 
-// forwardFlags adds the flags of a report to those of diff and records their values in given. It
-// skips flags that diff already has.
-func forwardFlags(to, from *pflag.FlagSet, given map[string]*forwarded) {
+// addForwardedFlags adds the flags of a report to those of diff and records their values in given.
+// It skips flags that diff already has.
+func addForwardedFlags(to, from *pflag.FlagSet, given map[string]*forwardedFlagValue) {
 	from.VisitAll(func(flag *pflag.Flag) {
-		if to.Lookup(flag.Name) != nil || flag.Name == comparisonFlag {
+		if to.Lookup(flag.Name) != nil || flag.Name == comparisonFlagName {
 			return
 		}
-		v := &forwarded{target: flag}
+		v := &forwardedFlagValue{target: flag}
 		given[flag.Name] = v
 		added := to.VarPF(v, flag.Name, flag.Shorthand, flag.Usage)
 		added.NoOptDefVal, added.DefValue, added.Hidden = flag.NoOptDefVal, flag.DefValue, flag.Hidden
 	})
 }
 
-// forward sets the flags of the report to the values from the command line of diff. It returns a
-// usage error for a flag that the report does not have.
-func forward(sub *cobra.Command, given map[string]*forwarded) error {
+// setForwardedFlags sets the flags of the report to the values from the command line of diff. It
+// returns a usage error for a flag that the report does not have.
+func setForwardedFlags(sub *cobra.Command, given map[string]*forwardedFlagValue) error {
 	for name, v := range given {
 		for _, text := range v.values {
 			if sub.Flags().Lookup(name) == nil {

@@ -5,9 +5,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommands["errors"] = newErrors }
+func init() { subcommandConstructors["errors"] = newErrorsCommand }
 
-func newErrors() *cobra.Command {
+func newErrorsCommand() *cobra.Command {
 	f := &reportFlags{command: "errors"}
 	cmd := &cobra.Command{
 		Use:   "errors [FILE]",
@@ -24,13 +24,13 @@ recorded call returned.`,
   gpurec analyze errors --pid 4242 --sort first_ns run.parquet
   gpurec analyze errors --fail-on 'asynchronous_errors>0 || double_frees>0' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, cudaerrors.Run) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.runReport(args, cudaerrors.Run) },
 	}
 	flags := cmd.Flags()
-	f.addFilter(flags)
-	f.addKernel(flags)
-	f.addReport(flags)
+	f.addFilterFlags(flags)
+	f.addKernelFlag(flags)
+	f.addReportFlags(flags)
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: class, then calls)")
-	f.addFrames(flags)
+	f.addFrameFlags(flags)
 	return cmd
 }

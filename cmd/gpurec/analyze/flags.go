@@ -40,21 +40,21 @@ type reportFlags struct {
 	only   timeline.ProcessFilter
 	render render.Options
 
-	failIf *report.Condition // parsed --fail-on; nil without the flag
-	before comparison        // set by diff
+	failIf *report.Condition   // parsed --fail-on; nil without the flag
+	before comparisonFlagValue // set by diff
 }
 
-// addFilter adds the flags of all reports about calls.
-func (f *reportFlags) addFilter(flags *pflag.FlagSet) {
-	f.addScope(flags)
+// addFilterFlags adds the flags of all reports about calls.
+func (f *reportFlags) addFilterFlags(flags *pflag.FlagSet) {
+	f.addScopeFlags(flags)
 	flags.Int32SliceVar(&f.opt.Tids, "tid", nil, "only thread `TID`")
 	flags.StringSliceVar(&f.streams, "stream", nil, "only stream `HANDLE`")
 	flags.StringVar(&f.minBytes, "min-bytes", "0", "ignore allocations and copies below `SIZE`")
 }
 
-// addScope adds the flags of all reports and exports: the time window, the selection of processes
-// and devices, --fail-on and --explain.
-func (f *reportFlags) addScope(flags *pflag.FlagSet) {
+// addScopeFlags adds the flags of all reports and exports: the time window, the selection of
+// processes and devices, --fail-on and --explain.
+func (f *reportFlags) addScopeFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.from, "from", "", "start of the time window: `TIME` is an offset such as 12s, or RFC 3339")
 	flags.StringVar(&f.to, "to", "", "end of the time window: `TIME` as in --from")
 	flags.Int32SliceVarP(&f.opt.Pids, "pid", "p", nil, "only process `PID`; repeatable")
@@ -73,35 +73,35 @@ func (f *reportFlags) addScope(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.explain, "explain", false, "only print how each value is computed")
 }
 
-// addSuppressions adds --suppressions.
-func (f *reportFlags) addSuppressions(flags *pflag.FlagSet) {
+// addSuppressionsFlag adds --suppressions.
+func (f *reportFlags) addSuppressionsFlag(flags *pflag.FlagSet) {
 	flags.StringVar(&f.suppressions, "suppressions", "", "ignore memory that matches a line leak:PATTERN of `FILE` "+
 		"(LeakSanitizer)")
 }
 
-// readSuppressions parses the file of --suppressions. It does nothing without the flag.
-func (f *reportFlags) readSuppressions() error {
+// parseSuppressions parses the file of --suppressions. It does nothing without the flag.
+func (f *reportFlags) parseSuppressions() error {
 	if f.suppressions == "" {
 		return nil
 	}
 	file, err := os.Open(f.suppressions)
 	if err != nil {
-		return message.Usagef(f.help(), "--suppressions: %w", err)
+		return message.Usagef(f.helpCommand(), "--suppressions: %w", err)
 	}
 	defer file.Close()
 	if f.opt.Suppressions, err = query.ParseSuppressions(f.suppressions, file); err != nil {
-		return message.Usagef(f.help(), "--suppressions: %w", err)
+		return message.Usagef(f.helpCommand(), "--suppressions: %w", err)
 	}
 	return nil
 }
 
-// addKernel adds --kernel.
-func (f *reportFlags) addKernel(flags *pflag.FlagSet) {
+// addKernelFlag adds --kernel.
+func (f *reportFlags) addKernelFlag(flags *pflag.FlagSet) {
 	flags.StringVar(&f.kernel, "kernel", "", "only launches of kernels whose name matches `REGEX`")
 }
 
-// addReport adds the flags of reports that print tables.
-func (f *reportFlags) addReport(flags *pflag.FlagSet) {
+// addReportFlags adds the flags of reports that print tables.
+func (f *reportFlags) addReportFlags(flags *pflag.FlagSet) {
 	flags.StringVar(
 		&f.render.Format,
 		"format",
@@ -112,21 +112,21 @@ func (f *reportFlags) addReport(flags *pflag.FlagSet) {
 	flags.StringVar(&f.color, "color", terminal.ColorAuto, "color verdicts `WHEN`: auto (on a terminal without "+
 		"NO_COLOR), always, never")
 	flags.IntVar(&f.opt.Top, "top", 20, "maximum number of rows in a table; 0: all")
-	flags.Var(&f.before, comparisonFlag, "compare with the recording `FILE`, as diff does")
-	_ = flags.MarkHidden(comparisonFlag) // MarkHidden fails only for an unknown flag
+	flags.Var(&f.before, comparisonFlagName, "compare with the recording `FILE`, as diff does")
+	_ = flags.MarkHidden(comparisonFlagName) // MarkHidden fails only for an unknown flag
 }
 
-// help returns the command that prints the help of the subcommand.
-func (f *reportFlags) help() string {
+// helpCommand returns the command that prints the help of the subcommand.
+func (f *reportFlags) helpCommand() string {
 	if f.command == "summary" {
 		return "gpurec analyze --help"
 	}
 	return "gpurec analyze " + f.command + " --help"
 }
 
-// check parses the flags that do not depend on the recording. It returns a *message.UsageError for
-// a wrong flag.
-func (f *reportFlags) check() error {
+// checkFlags parses the flags that do not depend on the recording. It returns a *message.UsageError
+// for a wrong flag.
+func (f *reportFlags) checkFlags() error {
 	if err := render.CheckFormat(f.render.Format); err != nil {
 		if f.render.Format == "html" {
 			return message.Usagef(
@@ -134,11 +134,11 @@ func (f *reportFlags) check() error {
 				"--format html: use gpurec analyze report, which writes all reports as one page",
 			)
 		}
-		return message.Usagef(f.help(), "--format: %w", err)
+		return message.Usagef(f.helpCommand(), "--format: %w", err)
 	}
 	if f.color != "" && !slices.Contains(terminal.ColorModes, f.color) {
 		return message.Usagef(
-			f.help(),
+			f.helpCommand(),
 			"--color %s: must be one of %s",
 			f.color,
 			strings.Join(terminal.ColorModes, ", "),
@@ -147,47 +147,47 @@ func (f *reportFlags) check() error {
 	var err error
 	if f.minBytes != "" { // "" for subcommands without --min-bytes
 		if f.opt.MinBytes, err = size.Parse(f.minBytes); err != nil {
-			return message.Usagef(f.help(), "--min-bytes: %w", err)
+			return message.Usagef(f.helpCommand(), "--min-bytes: %w", err)
 		}
 	}
 	if f.kernel != "" {
 		if f.opt.Kernel, err = regexp.Compile(f.kernel); err != nil {
-			return message.Usagef(f.help(), "--kernel: %w", err)
+			return message.Usagef(f.helpCommand(), "--kernel: %w", err)
 		}
 	}
 	f.opt.Streams = nil
 	for _, text := range f.streams {
 		stream, err := query.ParseStream(text)
 		if err != nil {
-			return message.Usagef(f.help(), "--stream: %w", err)
+			return message.Usagef(f.helpCommand(), "--stream: %w", err)
 		}
 		f.opt.Streams = append(f.opt.Streams, stream)
 	}
-	if err := f.readHideFrames(); err != nil {
+	if err := f.parseHideFrames(); err != nil {
 		return err
 	}
-	if err := f.readSuppressions(); err != nil {
+	if err := f.parseSuppressions(); err != nil {
 		return err
 	}
-	if err := f.source.check(); err != nil {
-		return message.Usagef(f.help(), "%w", err)
+	if err := f.source.checkFlags(); err != nil {
+		return message.Usagef(f.helpCommand(), "%w", err)
 	}
 	if f.failOn != "" {
 		if f.failIf, err = report.ParseCondition(f.failOn); err != nil {
-			return message.Usagef(f.help(), "--fail-on: %w", err)
+			return message.Usagef(f.helpCommand(), "--fail-on: %w", err)
 		}
 	}
 	for _, n := range []int{f.opt.Top, f.opt.MaxFrames} {
 		if n < 0 {
-			return message.Usagef(f.help(), "--top and --max-frames must not be negative")
+			return message.Usagef(f.helpCommand(), "--top and --max-frames must not be negative")
 		}
 	}
 	return nil
 }
 
-// times parses --from and --to and sets the time window. Offsets count from the start of the
-// recording.
-func (f *reportFlags) times(recording query.Window) error {
+// parseTimeWindow parses --from and --to and sets the time window. Offsets count from the start of
+// the recording.
+func (f *reportFlags) parseTimeWindow(recording query.Window) error {
 	for _, b := range []struct {
 		flag, text string
 		ns         *int64
@@ -197,7 +197,7 @@ func (f *reportFlags) times(recording query.Window) error {
 		}
 		ns, err := query.ParseTime(b.text, recording)
 		if err != nil {
-			return message.Usagef(f.help(), "--%s: %w", b.flag, err)
+			return message.Usagef(f.helpCommand(), "--%s: %w", b.flag, err)
 		}
 		if ns < recording.FromNs || ns > recording.ToNs {
 			message.Warningf(
@@ -210,14 +210,14 @@ func (f *reportFlags) times(recording query.Window) error {
 		*b.ns = max(1, ns)
 	}
 	if f.opt.FromNs != 0 && f.opt.ToNs != 0 && f.opt.FromNs > f.opt.ToNs {
-		return message.Usagef(f.help(), "--from %s is after --to %s", f.from, f.to)
+		return message.Usagef(f.helpCommand(), "--from %s is after --to %s", f.from, f.to)
 	}
 	return nil
 }
 
-// moment parses the text of --at: peak, end or a time. The returned nanoseconds are Unix time and
-// are set for a time only.
-func (f *reportFlags) moment(text string, t *timeline.Timeline) (query.ReportMoment, int64, error) {
+// parseMoment parses the text of --at: peak, end or a time. The returned nanoseconds are Unix time
+// and are set for a time only.
+func (f *reportFlags) parseMoment(text string, t *timeline.Timeline) (query.ReportMoment, int64, error) {
 	switch text {
 	case "peak":
 		return query.MomentPeak, 0, nil
@@ -226,32 +226,32 @@ func (f *reportFlags) moment(text string, t *timeline.Timeline) (query.ReportMom
 	}
 	ns, err := query.ParseTime(text, t.RecordingWindow())
 	if err != nil {
-		return 0, 0, message.Usagef(f.help(), "--at: %w", err)
+		return 0, 0, message.Usagef(f.helpCommand(), "--at: %w", err)
 	}
 	return query.MomentGivenTime, ns, nil
 }
 
-// addFrames adds the flags of reports that show stacks.
-func (f *reportFlags) addFrames(flags *pflag.FlagSet) {
+// addFrameFlags adds the flags of reports that show stacks.
+func (f *reportFlags) addFrameFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&f.opt.MaxFrames, "max-frames", 12, "maximum number of frames in a stack; 0: all")
-	f.addHideFrames(flags, "also fold frames that match `REGEX`; none: no default folding; repeatable")
-	f.source.add(flags)
+	f.addHideFramesFlag(flags, "also fold frames that match `REGEX`; none: no default folding; repeatable")
+	f.source.addFlags(flags)
 }
 
-// addHideFrames adds --hide-frames with a usage text.
-func (f *reportFlags) addHideFrames(flags *pflag.FlagSet, usage string) {
+// addHideFramesFlag adds --hide-frames with a usage text.
+func (f *reportFlags) addHideFramesFlag(flags *pflag.FlagSet, usage string) {
 	flags.StringArrayVar(&f.hideFrames, "hide-frames", nil, usage)
 }
 
-// readHideFrames parses --hide-frames.
-func (f *reportFlags) readHideFrames() error {
+// parseHideFrames parses --hide-frames.
+func (f *reportFlags) parseHideFrames() error {
 	if len(f.hideFrames) == 0 {
 		return nil
 	}
 	rules, err := query.ParseFrameRules(f.hideFrames)
 	var wrong *query.FrameRuleError
 	if errors.As(err, &wrong) {
-		return message.Usagef(f.help(), "--hide-frames: %w", err)
+		return message.Usagef(f.helpCommand(), "--hide-frames: %w", err)
 	}
 	f.opt.Hide = rules
 	return err

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommands["frag"] = newFrag }
+func init() { subcommandConstructors["frag"] = newFragCommand }
 
-func newFrag() *cobra.Command {
+func newFragCommand() *cobra.Command {
 	f := &reportFlags{command: "frag"}
 	var at, request string
 	svg := outputFlags{flag: "--svg"}
@@ -40,35 +40,38 @@ memory. frag does not count them.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			bytes, err := size.Parse(request)
 			if err != nil {
-				return message.Usagef(f.help(), "--request: %w", err)
+				return message.Usagef(f.helpCommand(), "--request: %w", err)
 			}
 			if len(f.opt.Tids)+len(f.streams) > 0 {
 				return message.Usagef(
-					f.help(),
+					f.helpCommand(),
 					"frag does not support --tid and --stream: segments belong to a process "+
 						"and device",
 				)
 			}
 			if svg.path == "-" {
 				return message.Usagef(
-					f.help(),
+					f.helpCommand(),
 					"--svg - is not supported: the report goes to standard output; use --svg FILE",
 				)
 			}
 			if svg.path != "" && f.before.path != "" {
-				return message.Usagef(f.help(), "diff does not support --svg, which draws the maps of one recording")
+				return message.Usagef(
+					f.helpCommand(),
+					"diff does not support --svg, which draws the maps of one recording",
+				)
 			}
-			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+			return f.runReport(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 				o := frag.Options{Options: opt, Request: bytes, Maps: f.render.Format == "table"}
 				var err error
-				if o.At, o.AtNs, err = f.moment(strings.Replace(at, "worst", "peak", 1), t); err != nil {
+				if o.At, o.AtNs, err = f.parseMoment(strings.Replace(at, "worst", "peak", 1), t); err != nil {
 					return nil, err
 				}
 				r, maps, err := frag.RunWithOptions(t, o)
 				if err != nil || svg.path == "" {
 					return r, err
 				}
-				written, err := svg.write(
+				written, err := svg.writeFile(
 					"",
 					"",
 					func(w io.Writer) error { return frag.WriteMapsSVG(w, maps, t.RecordingWindow().FromNs) },
@@ -82,8 +85,8 @@ memory. frag does not count them.`,
 		},
 	}
 	flags := cmd.Flags()
-	f.addFilter(flags)
-	f.addReport(flags)
+	f.addFilterFlags(flags)
+	f.addReportFlags(flags)
 	flags.Lookup("min-bytes").Usage = "ignore segments and blocks that reserve or strand less than `SIZE`"
 	_, _ = flags.MarkHidden("tid"), flags.MarkHidden("stream") // MarkHidden fails only for an unknown flag
 	flags.StringVar(&request, "request", "0", "show the free bytes usable for a request of `SIZE`; 0: the largest "+
@@ -93,7 +96,7 @@ memory. frag does not count them.`,
 	flags.StringVar(&svg.path, "svg", "", "write the address maps to `FILE` as SVG")
 	flags.BoolVar(&svg.force, "force", false, "replace the file of --svg if it exists")
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort the first table by `COLUMN` (default: stranded bytes)")
-	f.addFrames(flags)
+	f.addFrameFlags(flags)
 	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show all frames of every stack")
 	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc(

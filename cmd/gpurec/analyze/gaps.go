@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommands["gaps"] = newGaps }
+func init() { subcommandConstructors["gaps"] = newGapsCommand }
 
-func newGaps() *cobra.Command {
+func newGapsCommand() *cobra.Command {
 	f := &reportFlags{command: "gaps"}
 	var shortest time.Duration
 	cmd := &cobra.Command{
@@ -29,20 +29,20 @@ whether the GPU was idle.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if shortest <= 0 {
-				return message.Usagef(f.help(), "--min-gap %v: must be above 0", shortest)
+				return message.Usagef(f.helpCommand(), "--min-gap %v: must be above 0", shortest)
 			}
-			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+			return f.runReport(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 				return gaps.RunWithOptions(t, gaps.Options{Options: opt, MinGapNs: int64(shortest)})
 			})
 		},
 	}
 	flags := cmd.Flags()
-	f.addFilter(flags)
-	f.addKernel(flags)
-	f.addReport(flags)
+	f.addFilterFlags(flags)
+	f.addKernelFlag(flags)
+	f.addReportFlags(flags)
 	_ = flags.MarkHidden("min-bytes") // kernel launches have no size
 	flags.DurationVar(&shortest, "min-gap", time.Duration(gaps.DefaultMinGapNs), "minimum `TIME` of a gap")
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort gaps by `COLUMN` (default: length)")
-	f.addFrames(flags)
+	f.addFrameFlags(flags)
 	return cmd
 }

@@ -5,9 +5,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommands["gpu"] = newGPU }
+func init() { subcommandConstructors["gpu"] = newGPUCommand }
 
-func newGPU() *cobra.Command {
+func newGPUCommand() *cobra.Command {
 	f := &reportFlags{command: "gpu"}
 	cmd := &cobra.Command{
 		Use:   "gpu [FILE]",
@@ -19,11 +19,11 @@ lists the processes on each GPU and every sampled metric. Problems come first.`,
   gpurec analyze gpu --device 0 --from 10s --to 20s run.parquet
   gpurec analyze gpu --fail-on 'problems>0 || idle_pct_max>50' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, gpu.Run) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.runReport(args, gpu.Run) },
 	}
 	flags := cmd.Flags()
-	f.addFilter(flags)
-	f.addReport(flags)
+	f.addFilterFlags(flags)
+	f.addReportFlags(flags)
 	flags.Lookup("device").Usage = "only GPU `N` (NVML index)"
 	f.opt.Top = 0 // show all rows: the metrics are not sorted by importance
 	flags.Lookup("top").DefValue = "0"

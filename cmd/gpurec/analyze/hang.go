@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommands["hang"] = newHang }
+func init() { subcommandConstructors["hang"] = newHangCommand }
 
-func newHang() *cobra.Command {
+func newHangCommand() *cobra.Command {
 	f := &reportFlags{command: "hang"}
 	var long time.Duration
 	cmd := &cobra.Command{
@@ -36,17 +36,17 @@ as "silent", with advice where to look next.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if long <= 0 {
-				return message.Usagef(f.help(), "--long must be more than 0")
+				return message.Usagef(f.helpCommand(), "--long must be more than 0")
 			}
-			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+			return f.runReport(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 				return hang.RunWithOptions(t, hang.Options{Options: opt, LongNs: int64(long)})
 			})
 		},
 	}
 	flags := cmd.Flags()
-	f.addFilter(flags)
-	f.addKernel(flags)
-	f.addReport(flags)
+	f.addFilterFlags(flags)
+	f.addKernelFlag(flags)
+	f.addReportFlags(flags)
 	flags.DurationVar(
 		&long,
 		"long",
@@ -54,7 +54,7 @@ as "silent", with advice where to look next.`,
 		"minimum `TIME` without return or calls that counts as a hang",
 	)
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort threads by `COLUMN` (default: verdict, then start time)")
-	f.addFrames(flags)
+	f.addFrameFlags(flags)
 	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show all frames of every stack")
 	return cmd
 }

@@ -5,9 +5,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommands["kernels"] = newKernels }
+func init() { subcommandConstructors["kernels"] = newKernelsCommand }
 
-func newKernels() *cobra.Command {
+func newKernelsCommand() *cobra.Command {
 	f := &reportFlags{command: "kernels"}
 	cmd := &cobra.Command{
 		Use:   "kernels [FILE]",
@@ -19,13 +19,13 @@ too small to fill the GPU. A recording does not contain the GPU time of kernels.
   gpurec analyze kernels --kernel gemm --from 10s --to 11s run.parquet
   gpurec analyze kernels --sort tiny_launches --fail-on 'tiny_pct>50' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, kernels.Run) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.runReport(args, kernels.Run) },
 	}
 	flags := cmd.Flags()
-	f.addFilter(flags)
-	f.addKernel(flags)
-	f.addReport(flags)
+	f.addFilterFlags(flags)
+	f.addKernelFlag(flags)
+	f.addReportFlags(flags)
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort kernels by `COLUMN` (default: launches)")
-	f.source.add(flags)
+	f.source.addFlags(flags)
 	return cmd
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommands["leaks"] = newLeaks }
+func init() { subcommandConstructors["leaks"] = newLeaksCommand }
 
-func newLeaks() *cobra.Command {
+func newLeaksCommand() *cobra.Command {
 	f := &reportFlags{command: "leaks"}
 	cmd := &cobra.Command{
 		Use:   "leaks [FILE]",
@@ -35,16 +35,16 @@ Keys of --group-by: ` + strings.Join(group.GroupNames(), ", ") + `.`,
   gpurec analyze leaks --rank 3 run.parquet
   gpurec analyze leaks --format json run.parquet | jq '.leaks[0]'`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, leaks.Run) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.runReport(args, leaks.Run) },
 	}
 	flags := cmd.Flags()
-	f.addFilter(flags)
-	f.addReport(flags)
+	f.addFilterFlags(flags)
+	f.addReportFlags(flags)
 	groups := group.GroupNames()
 	flags.StringVar(&f.opt.GroupBy, "group-by", groups[0], "one row per `KEY`, such as site or function")
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: verdict, then live bytes)")
-	f.addSuppressions(flags)
-	f.addFrames(flags)
+	f.addSuppressionsFlag(flags)
+	f.addFrameFlags(flags)
 	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show all frames, and the stacks of all rows")
 	flags.BoolVar(&f.opt.AllStacks, "all-stacks", false, "also show the stacks of startup and churn rows")
 	// RegisterFlagCompletionFunc fails only for an unknown flag.

@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommands["memory"] = newMemory }
+func init() { subcommandConstructors["memory"] = newMemoryCommand }
 
-func newMemory() *cobra.Command {
+func newMemoryCommand() *cobra.Command {
 	f := &reportFlags{command: "memory"}
 	var at string
 	var reconcile bool
@@ -29,7 +29,7 @@ unattributed memory.`,
   gpurec analyze memory --reconcile --at end run.parquet`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+			return f.runReport(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 				m := memory.Options{Options: opt, Reconcile: reconcile}
 				switch at {
 				case "peak":
@@ -39,7 +39,7 @@ unattributed memory.`,
 					m.At = query.MomentGivenTime
 					var err error
 					if m.AtNs, err = query.ParseTime(at, t.RecordingWindow()); err != nil {
-						return nil, message.Usagef(f.help(), "--at: %w", err)
+						return nil, message.Usagef(f.helpCommand(), "--at: %w", err)
 					}
 				}
 				return memory.RunWithOptions(t, m)
@@ -47,12 +47,12 @@ unattributed memory.`,
 		},
 	}
 	flags := cmd.Flags()
-	f.addFilter(flags)
-	f.addReport(flags)
+	f.addFilterFlags(flags)
+	f.addReportFlags(flags)
 	flags.StringVar(&at, "at", "peak", "report the memory at `TIME`: peak, end, an offset such as 12s, or RFC 3339")
 	flags.BoolVar(&reconcile, "reconcile", false, "compare with the driver's counts per process and device")
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort call sites by `COLUMN` (default: live bytes)")
-	f.addFrames(flags)
+	f.addFrameFlags(flags)
 	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show all frames, and the stacks of all rows")
 	flags.BoolVar(&f.opt.AllStacks, "all-stacks", false, "show the stacks of all rows")
 	// RegisterFlagCompletionFunc fails only for an unknown flag.

@@ -5,9 +5,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommands["oom"] = newOOM }
+func init() { subcommandConstructors["oom"] = newOOMCommand }
 
-func newOOM() *cobra.Command {
+func newOOMCommand() *cobra.Command {
 	f := &reportFlags{command: "oom"}
 	cmd := &cobra.Command{
 		Use:   "oom [FILE]",
@@ -29,13 +29,13 @@ help.`,
   gpurec analyze oom --pid 4242 --top 3 run.parquet
   gpurec analyze oom --fail-on 'fatal>0 || fragmentation>0' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, oom.Run) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.runReport(args, oom.Run) },
 	}
 	flags := cmd.Flags()
-	f.addFilter(flags)
-	f.addReport(flags)
+	f.addFilterFlags(flags)
+	f.addReportFlags(flags)
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort failures by `COLUMN` (default: time)")
-	f.addFrames(flags)
+	f.addFrameFlags(flags)
 	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show all frames of every stack")
 	return cmd
 }

@@ -23,17 +23,17 @@ type outputFlags struct {
 	flag  string // the flag that sets path; "" for -o
 }
 
-// add adds -o and --force. suffix is the file name extension of the default output.
-func (o *outputFlags) add(flags *pflag.FlagSet, suffix string) {
+// addFlags adds -o and --force. suffix is the file name extension of the default output.
+func (o *outputFlags) addFlags(flags *pflag.FlagSet, suffix string) {
 	flags.StringVarP(&o.path, "output", "o", "", "write to `FILE`; - for standard output (default: recording name "+
 		"with "+suffix+")")
 	flags.BoolVar(&o.force, "force", false, "replace FILE if it exists")
 }
 
-// write creates the output file, calls fill to write it, and returns its path. Under sudo the file
-// belongs to the user who called sudo. The file appears at its path only when it is complete. On an
-// error, an existing file at the path stays unchanged.
-func (o *outputFlags) write(recording, suffix string, fill func(io.Writer) error) (path string, err error) {
+// writeFile creates the output file, calls fill to write it, and returns its path. Under sudo the
+// file belongs to the user who called sudo. The file appears at its path only when it is complete.
+// On an error, an existing file at the path stays unchanged.
+func (o *outputFlags) writeFile(recording, suffix string, fill func(io.Writer) error) (path string, err error) {
 	if o.path == "-" {
 		if term.IsTerminal(int(os.Stdout.Fd())) {
 			return "", message.Usagef(
@@ -43,8 +43,8 @@ func (o *outputFlags) write(recording, suffix string, fill func(io.Writer) error
 		}
 		return "standard output", fill(os.Stdout)
 	}
-	path = o.name(recording, suffix)
-	file, err := o.create(path)
+	path = o.outputPath(recording, suffix)
+	file, err := o.createFile(path)
 	if err != nil {
 		return "", err
 	}
@@ -53,40 +53,41 @@ func (o *outputFlags) write(recording, suffix string, fill func(io.Writer) error
 		return "", fmt.Errorf("write %s: %w", path, err)
 	}
 	if err := file.Commit(); err != nil {
-		return "", fmt.Errorf("write %s: %w", path, o.explain(err))
+		return "", fmt.Errorf("write %s: %w", path, o.explainError(err))
 	}
 	return path, nil
 }
 
-// name returns the path of the output file: that of -o, or the recording's path with suffix.
-func (o *outputFlags) name(recording, suffix string) string {
+// outputPath returns the path of the output file: that of -o, or the recording's path with suffix.
+func (o *outputFlags) outputPath(recording, suffix string) string {
 	if o.path != "" {
 		return o.path
 	}
 	return strings.TrimSuffix(strings.TrimSuffix(recording, format.SegmentSuffix), ".parquet") + suffix
 }
 
-// create creates the output file as a temporary file. Commit moves it to path. Under sudo the file
-// belongs to the user who called sudo.
-func (o *outputFlags) create(path string) (*output.File, error) {
+// createFile creates the output file as a temporary file. Commit moves it to path. Under sudo the
+// file belongs to the user who called sudo.
+func (o *outputFlags) createFile(path string) (*output.File, error) {
 	file, err := output.Create(path, output.Options{Force: o.force, Owner: output.SudoOwner()})
 	if err != nil {
-		return nil, o.explain(err)
+		return nil, o.explainError(err)
 	}
 	return file, nil
 }
 
-// check returns the error that create would return for path, and creates no file.
-func (o *outputFlags) check(path string) error {
+// checkPath returns the error that create would return for path, and creates no file.
+func (o *outputFlags) checkPath(path string) error {
 	out, err := output.Open(path, output.Options{Force: o.force, Owner: output.SudoOwner()})
 	if err != nil {
-		return o.explain(err)
+		return o.explainError(err)
 	}
 	return out.Close()
 }
 
-// explain adds a hint to an error about the output file: a flag or command that avoids the error.
-func (o *outputFlags) explain(err error) error {
+// explainError adds a hint to an error about the output file: a flag or command that avoids the
+// error.
+func (o *outputFlags) explainError(err error) error {
 	flag := cmp.Or(o.flag, "-o")
 	if refused := message.ExplainOutput(flag, flag == "-o", err); refused != nil {
 		return refused

@@ -27,9 +27,9 @@ type traceFlags struct {
 	split  bool
 }
 
-func init() { subcommands["perfetto"] = newPerfetto }
+func init() { subcommandConstructors["perfetto"] = newPerfettoCommand }
 
-func newPerfetto() *cobra.Command {
+func newPerfettoCommand() *cobra.Command {
 	f := &traceFlags{reportFlags: &reportFlags{command: "perfetto", values: perfetto.Sections}}
 	cmd := &cobra.Command{
 		Use:   "perfetto [FILE]",
@@ -49,36 +49,42 @@ NAME.3.pftrace and so on. A call that spans two files is in both.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			switch {
 			case f.slices < 0:
-				return message.Usagef(f.help(), "--max-slices must not be negative")
+				return message.Usagef(f.helpCommand(), "--max-slices must not be negative")
 			case f.split && f.slices == 0:
-				return message.Usagef(f.help(), "--split needs --max-slices above 0: the number of slices per file")
+				return message.Usagef(
+					f.helpCommand(),
+					"--split needs --max-slices above 0: the number of slices per file",
+				)
 			case f.split && f.out.path == "-":
-				return message.Usagef(f.help(), "--split cannot write several files to standard output: use -o FILE")
+				return message.Usagef(
+					f.helpCommand(),
+					"--split cannot write several files to standard output: use -o FILE",
+				)
 			}
-			return f.open(args, f.perfetto)
+			return f.openRecording(args, f.writePerfetto)
 		},
 	}
-	f.addFilter(cmd.Flags())
-	f.addKernel(cmd.Flags())
-	f.source.add(cmd.Flags())
+	f.addFilterFlags(cmd.Flags())
+	f.addKernelFlag(cmd.Flags())
+	f.source.addFlags(cmd.Flags())
 	cmd.Flags().Int64Var(&f.slices, "max-slices", perfetto.DefaultMaxSlices, "maximum number `N` of call "+
 		"slices and instants; 0: all")
 	cmd.Flags().BoolVar(&f.split, "split", false, "write calls beyond --max-slices to further files")
-	f.out.add(cmd.Flags(), ".pftrace")
+	f.out.addFlags(cmd.Flags(), ".pftrace")
 	return cmd
 }
 
-// perfetto writes the trace of a recording and prints the number of calls and the next step.
-func (f *traceFlags) perfetto(path string, t *timeline.Timeline) error {
-	parts := &traceParts{out: &f.out, name: f.out.name(path, ".pftrace")}
+// writePerfetto writes the trace of a recording and prints the number of calls and the next step.
+func (f *traceFlags) writePerfetto(path string, t *timeline.Timeline) error {
+	parts := &traceFiles{out: &f.out, name: f.out.outputPath(path, ".pftrace")}
 	opt := perfetto.Options{Filter: f.opt.Filter, MaxSlices: f.slices}
 	if f.split {
-		opt.Next = parts.next
-		if err := parts.check(); err != nil {
+		opt.Next = parts.createNextFile
+		if err := parts.checkPaths(); err != nil {
 			return err
 		}
 	}
-	stats, err := parts.write(
+	stats, err := parts.writeFiles(
 		func(w io.Writer) (*perfetto.TraceStats, error) { return perfetto.WriteTrace(t, w, opt) },
 	)
 	if err != nil {
@@ -100,11 +106,11 @@ func (f *traceFlags) perfetto(path string, t *timeline.Timeline) error {
 		next = "open the files one by one"
 	}
 	message.Notef("%s calls -> %s; next: %s at https://ui.perfetto.dev", units.FormatCount(stats.Calls), parts, next)
-	return f.exported(&report.Report{Command: f.command, Quality: stats.Quality, NoMatch: stats.NoMatch})
+	return f.finishExport(&report.Report{Command: f.command, Quality: stats.Quality, NoMatch: stats.NoMatch})
 }
 
-// traceParts writes a trace to one or more files.
-type traceParts struct {
+// traceFiles writes a trace to one or more files.
+type traceFiles struct {
 	out     *outputFlags
 	name    string   // path of the first file
 	written []string // paths of the complete files
@@ -112,35 +118,35 @@ type traceParts struct {
 	zip     *gzip.Writer
 }
 
-// write calls trace to write the files, or standard output for -o -. On an error it deletes all
-// files that it wrote.
-func (p *traceParts) write(
+// writeFiles calls trace to write the files, or standard output for -o -. On an error it deletes
+// all files that it wrote.
+func (p *traceFiles) writeFiles(
 	trace func(io.Writer) (*perfetto.TraceStats, error),
 ) (stats *perfetto.TraceStats, err error) {
 	if p.out.path == "-" {
 		p.written = []string{"standard output"}
-		_, err = p.out.write("", "", func(w io.Writer) (err error) {
+		_, err = p.out.writeFile("", "", func(w io.Writer) (err error) {
 			stats, err = trace(w)
 			return err
 		})
 		return stats, err
 	}
-	first, err := p.next()
+	first, err := p.createNextFile()
 	if err != nil {
 		return nil, err
 	}
 	if stats, err = trace(first); err == nil {
-		err = p.close()
+		err = p.closeFile()
 	}
 	if err != nil {
-		p.discard()
+		p.deleteFiles()
 		return nil, fmt.Errorf("write %s: %w", p.name, err)
 	}
 	return stats, nil
 }
 
-// discard deletes all files written so far, the unfinished one included.
-func (p *traceParts) discard() {
+// deleteFiles deletes all files written so far, the unfinished one included.
+func (p *traceFiles) deleteFiles() {
 	if p.file != nil {
 		p.file.Discard()
 	}
@@ -149,9 +155,9 @@ func (p *traceParts) discard() {
 	}
 }
 
-// partName returns the path of the file with number n: for n = 2, run.pftrace.gz →
+// numberedPath returns the path of the file with number n: for n = 2, run.pftrace.gz →
 // run.2.pftrace.gz.
-func (p *traceParts) partName(n string) string {
+func (p *traceFiles) numberedPath(n string) string {
 	base, zipped := strings.CutSuffix(p.name, ".gz")
 	ext := filepath.Ext(base)
 	name := strings.TrimSuffix(base, ext) + "." + n + ext
@@ -161,13 +167,13 @@ func (p *traceParts) partName(n string) string {
 	return name
 }
 
-// check returns an error if a file of the trace exists and may not be replaced. The number of files
-// is not known yet, so check rejects every existing file with the name of a later part.
-func (p *traceParts) check() error {
-	if err := p.out.check(p.name); err != nil {
+// checkPaths returns an error if a file of the trace exists and may not be replaced. The number of
+// files is not known yet, so check rejects every existing file with the name of a later part.
+func (p *traceFiles) checkPaths() error {
+	if err := p.out.checkPath(p.name); err != nil {
 		return err
 	}
-	before, after, _ := strings.Cut(p.partName("\x00"), "\x00")
+	before, after, _ := strings.Cut(p.numberedPath("\x00"), "\x00")
 	before = filepath.Base(before)
 	entries, err := os.ReadDir(filepath.Dir(p.name))
 	if err != nil {
@@ -179,23 +185,23 @@ func (p *traceParts) check() error {
 		if n, err := strconv.Atoi(number); !isPart || !hasEnd || err != nil || n < 2 {
 			continue
 		}
-		if err := p.out.check(p.partName(number)); err != nil {
+		if err := p.out.checkPath(p.numberedPath(number)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// next completes the current file and creates the next one.
-func (p *traceParts) next() (io.Writer, error) {
-	if err := p.close(); err != nil {
+// createNextFile completes the current file and creates the next one.
+func (p *traceFiles) createNextFile() (io.Writer, error) {
+	if err := p.closeFile(); err != nil {
 		return nil, err
 	}
 	name := p.name
 	if n := len(p.written) + 1; n > 1 {
-		name = p.partName(strconv.Itoa(n))
+		name = p.numberedPath(strconv.Itoa(n))
 	}
-	file, err := p.out.create(name)
+	file, err := p.out.createFile(name)
 	if err != nil {
 		return nil, err
 	}
@@ -213,8 +219,8 @@ func (p *traceParts) next() (io.Writer, error) {
 	return p.zip, nil
 }
 
-// close completes the current file and moves it to its path.
-func (p *traceParts) close() error {
+// closeFile completes the current file and moves it to its path.
+func (p *traceFiles) closeFile() error {
 	if p.file == nil {
 		return nil
 	}
@@ -227,14 +233,14 @@ func (p *traceParts) close() error {
 		}
 	}
 	if err := file.Commit(); err != nil {
-		return p.out.explain(err)
+		return p.out.explainError(err)
 	}
 	p.written = append(p.written, file.Path())
 	return nil
 }
 
 // String returns the path of the file, or the first and the last path and the number of files.
-func (p *traceParts) String() string {
+func (p *traceFiles) String() string {
 	if n := len(p.written); n > 1 {
 		return fmt.Sprintf("%s … %s (%d files)", p.written[0], p.written[n-1], n)
 	}

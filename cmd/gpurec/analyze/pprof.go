@@ -26,10 +26,10 @@ type profileFlags struct {
 	out     outputFlags
 }
 
-// add adds the common flags of pprof and folded.
-func (f *profileFlags) add(flags *pflag.FlagSet) {
-	f.addFilter(flags)
-	f.addKernel(flags)
+// addFlags adds the common flags of pprof and folded.
+func (f *profileFlags) addFlags(flags *pflag.FlagSet) {
+	f.addFilterFlags(flags)
+	f.addKernelFlag(flags)
 	types, roots := pprof.ListProfileTypes(), pprof.ListRootKinds()
 	flags.StringVar(&f.options.Type, "type", types[0], "profile `TYPE`: "+strings.Join(types, ", "))
 	flags.StringVar(&f.at, "at", "end", "for heap and allocs, `TIME` of the live memory: end, peak, an offset (12s) "+
@@ -40,12 +40,12 @@ func (f *profileFlags) add(flags *pflag.FlagSet) {
 		"",
 		"add a root frame for the `KEY` of each stack: "+strings.Join(roots, ", "),
 	)
-	f.addHideFrames(flags, "also hide frames that match `REGEX`; none: no default hiding; repeatable")
-	f.source.add(flags)
+	f.addHideFramesFlag(flags, "also hide frames that match `REGEX`; none: no default hiding; repeatable")
+	f.source.addFlags(flags)
 }
 
-// check returns a usage error for a wrong --type, --root-by or --at.
-func (f *profileFlags) check() error {
+// checkFlags returns a usage error for a wrong --type, --root-by or --at.
+func (f *profileFlags) checkFlags() error {
 	for _, c := range []struct {
 		flag, value string
 		known       []string
@@ -55,7 +55,7 @@ func (f *profileFlags) check() error {
 	} {
 		if !slices.Contains(c.known, c.value) {
 			return message.Usagef(
-				f.help(),
+				f.helpCommand(),
 				"--%s %s: must be one of %s",
 				c.flag,
 				c.value,
@@ -65,7 +65,7 @@ func (f *profileFlags) check() error {
 	}
 	if isMemory := f.options.Type == "heap" || f.options.Type == "allocs"; !isMemory && f.at != "end" {
 		return message.Usagef(
-			f.help(),
+			f.helpCommand(),
 			"--at %s needs --type heap or allocs; with --type %s use --from and --to",
 			f.at,
 			f.options.Type,
@@ -74,12 +74,12 @@ func (f *profileFlags) check() error {
 	return nil
 }
 
-// profile builds the profile. The returned report holds only the recording's quality and, if no row
-// matched the filter, the reason.
-func (f *profileFlags) profile(path string, t *timeline.Timeline) (*profile.Profile, *report.Report, error) {
+// buildProfile builds the profile. The returned report holds only the recording's quality and, if
+// no row matched the filter, the reason.
+func (f *profileFlags) buildProfile(path string, t *timeline.Timeline) (*profile.Profile, *report.Report, error) {
 	f.options.Options = f.opt
 	var err error
-	if f.options.At, f.options.AtNs, err = f.moment(f.at, t); err != nil {
+	if f.options.At, f.options.AtNs, err = f.parseMoment(f.at, t); err != nil {
 		return nil, nil, err
 	}
 	p, quality, noMatch, err := pprof.BuildProfile(t, f.options)
@@ -89,9 +89,9 @@ func (f *profileFlags) profile(path string, t *timeline.Timeline) (*profile.Prof
 	return p, &report.Report{Command: f.command, Quality: quality, NoMatch: noMatch}, nil
 }
 
-func init() { subcommands["pprof"] = newPprof }
+func init() { subcommandConstructors["pprof"] = newPprofCommand }
 
-func newPprof() *cobra.Command {
+func newPprofCommand() *cobra.Command {
 	f := &profileFlags{reportFlags: &reportFlags{command: "pprof", values: pprof.Sections}}
 	var address string
 	cmd := &cobra.Command{
@@ -110,33 +110,33 @@ With --http, pprof writes no file. It serves pprof's web pages until Ctrl-C. The
   gpurec analyze pprof -o - run.parquet > heap.pb.gz`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.check(); err != nil {
+			if err := f.checkFlags(); err != nil {
 				return err
 			}
 			serving := cmd.Flags().Changed("http")
 			if _, _, err := net.SplitHostPort(address); serving && err != nil {
-				return message.Usagef(f.help(), "--http %s: must be HOST:PORT, or :0 for a free port", address)
+				return message.Usagef(f.helpCommand(), "--http %s: must be HOST:PORT, or :0 for a free port", address)
 			}
 			if serving && f.out.path != "" {
-				return message.Usagef(f.help(), "--http writes no file: remove -o %s", f.out.path)
+				return message.Usagef(f.helpCommand(), "--http writes no file: remove -o %s", f.out.path)
 			}
-			return f.open(args, func(path string, t *timeline.Timeline) error {
+			return f.openRecording(args, func(path string, t *timeline.Timeline) error {
 				if serving {
-					return f.serve(cmd.Context(), path, t, address)
+					return f.serveProfile(cmd.Context(), path, t, address)
 				}
-				return f.pprof(path, t)
+				return f.writePprof(path, t)
 			})
 		},
 	}
-	f.add(cmd.Flags())
+	f.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&address, "http", "", "serve pprof's web pages at `HOST:PORT` (default HOST localhost; port "+
 		"0: a free port)")
-	f.out.add(cmd.Flags(), ".pb.gz")
-	return f.complete(cmd)
+	f.out.addFlags(cmd.Flags(), ".pb.gz")
+	return f.registerCompletions(cmd)
 }
 
-// complete registers the shell completion of --type, --root-by and --at. It returns cmd.
-func (f *profileFlags) complete(cmd *cobra.Command) *cobra.Command {
+// registerCompletions registers the shell completion of --type, --root-by and --at. It returns cmd.
+func (f *profileFlags) registerCompletions(cmd *cobra.Command) *cobra.Command {
 	for flag, known := range map[string][]string{
 		"type":    pprof.ListProfileTypes(),
 		"root-by": pprof.ListRootKinds(),
@@ -148,9 +148,9 @@ func (f *profileFlags) complete(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// pprof writes the profile to a file, or to standard output.
-func (f *profileFlags) pprof(path string, t *timeline.Timeline) error {
-	p, qualityReport, err := f.profile(path, t)
+// writePprof writes the profile to a file, or to standard output.
+func (f *profileFlags) writePprof(path string, t *timeline.Timeline) error {
+	p, qualityReport, err := f.buildProfile(path, t)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (f *profileFlags) pprof(path string, t *timeline.Timeline) error {
 	if f.options.Type != "heap" {
 		suffix = "." + f.options.Type + suffix
 	}
-	written, err := f.out.write(path, suffix, p.Write)
+	written, err := f.out.writeFile(path, suffix, p.Write)
 	if err != nil {
 		return err
 	}
@@ -169,28 +169,28 @@ func (f *profileFlags) pprof(path string, t *timeline.Timeline) error {
 		written,
 		written,
 	)
-	return f.exported(qualityReport)
+	return f.finishExport(qualityReport)
 }
 
-// serve serves pprof's web pages of the profile until ctx ends or the user presses Ctrl-C.
-func (f *profileFlags) serve(ctx context.Context, path string, t *timeline.Timeline, address string) error {
-	p, qualityReport, err := f.profile(path, t)
+// serveProfile serves pprof's web pages of the profile until ctx ends or the user presses Ctrl-C.
+func (f *profileFlags) serveProfile(ctx context.Context, path string, t *timeline.Timeline, address string) error {
+	p, qualityReport, err := f.buildProfile(path, t)
 	if err != nil {
 		return err
 	}
 	message.Notef("quality: %s", &qualityReport.Quality)
-	if err := f.exported(qualityReport); err != nil {
+	if err := f.finishExport(qualityReport); err != nil {
 		return err
 	}
 	if len(p.Sample) == 0 {
-		return message.WithHint(noSamples(f.options.Type), "gpurec analyze "+path)
+		return message.WithHint(newEmptyProfileError(f.options.Type), "gpurec analyze "+path)
 	}
-	return servePprof(ctx, p, address)
+	return servePprofPages(ctx, p, address)
 }
 
-func init() { subcommands["folded"] = newFolded }
+func init() { subcommandConstructors["folded"] = newFoldedCommand }
 
-func newFolded() *cobra.Command {
+func newFoldedCommand() *cobra.Command {
 	f := &profileFlags{reportFlags: &reportFlags{command: "folded", values: pprof.Sections}}
 	var sampleType string
 	cmd := &cobra.Command{
@@ -204,29 +204,32 @@ the text. speedscope.app opens it in the browser and uploads nothing.`,
   gpurec analyze folded --sample-type alloc_space run.parquet | sort -nrk2 | head`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := f.check(); err != nil {
+			if err := f.checkFlags(); err != nil {
 				return err
 			}
-			return f.open(args, func(path string, t *timeline.Timeline) error { return f.folded(path, t, sampleType) })
+			return f.openRecording(
+				args,
+				func(path string, t *timeline.Timeline) error { return f.writeFolded(path, t, sampleType) },
+			)
 		},
 	}
-	f.add(cmd.Flags())
+	f.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&sampleType, "sample-type", "", "write `VALUE`, such as alloc_space; --explain lists the "+
 		"values (default: that of --type)")
 	cmd.Flags().StringVarP(&f.out.path, "output", "o", "-", "write to `FILE`; - for standard output")
 	cmd.Flags().BoolVar(&f.out.force, "force", false, "replace FILE if it exists")
-	return f.complete(cmd)
+	return f.registerCompletions(cmd)
 }
 
-// folded writes the profile as folded stacks.
-func (f *profileFlags) folded(path string, t *timeline.Timeline, sampleType string) error {
-	p, qualityReport, err := f.profile(path, t)
+// writeFolded writes the profile as folded stacks.
+func (f *profileFlags) writeFolded(path string, t *timeline.Timeline, sampleType string) error {
+	p, qualityReport, err := f.buildProfile(path, t)
 	if err != nil {
 		return err
 	}
 	if known := pprof.ListSampleTypes(p); sampleType != "" && !slices.Contains(known, sampleType) {
 		return message.Usagef(
-			f.help(),
+			f.helpCommand(),
 			"--sample-type %s: the values of --type %s are %s",
 			sampleType,
 			f.options.Type,
@@ -242,12 +245,12 @@ func (f *profileFlags) folded(path string, t *timeline.Timeline, sampleType stri
 	if f.out.path == "-" {
 		err = fill(os.Stdout) // not out.write, which refuses to write to a terminal
 	} else {
-		written, err = f.out.write(path, ".folded", fill)
+		written, err = f.out.writeFile(path, ".folded", fill)
 	}
 	if err != nil {
 		return err
 	}
 	message.Notef("quality: %s", &qualityReport.Quality)
 	message.Notef("%s stacks -> %s", units.FormatCount(int64(lines)), written)
-	return f.exported(qualityReport)
+	return f.finishExport(qualityReport)
 }

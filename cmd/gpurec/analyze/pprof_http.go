@@ -18,14 +18,14 @@ import (
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 )
 
-// noSamples returns the error for an empty profile of a type.
-func noSamples(kind string) error {
+// newEmptyProfileError returns the error for an empty profile of a type.
+func newEmptyProfileError(kind string) error {
 	return fmt.Errorf("the %s profile is empty: no recorded call matches", kind)
 }
 
-// servePprof serves pprof's web pages of a profile until ctx ends or the user presses Ctrl-C.
+// servePprofPages serves pprof's web pages of a profile until ctx ends or the user presses Ctrl-C.
 // address is HOST:PORT; an empty HOST is localhost.
-func servePprof(ctx context.Context, p *profile.Profile, address string) error {
+func servePprofPages(ctx context.Context, p *profile.Profile, address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return err
@@ -51,15 +51,15 @@ func servePprof(ctx context.Context, p *profile.Profile, address string) error {
 		UI:    pprofUI{},
 		HTTPServer: func(args *driver.HTTPServerArgs) error {
 			message.Notef("serving pprof's web pages at http://%s/ui/; Ctrl-C stops", at)
-			return serveUntil(ctx, listener, pprofPages(args))
+			return serveUntilDone(ctx, listener, newPprofHandler(args))
 		},
 	})
 }
 
-// pprofPages returns a handler that serves pprof's pages below /ui/, the path of their links. On a
-// loopback address it rejects requests with another host name. This stops DNS rebinding: a foreign
-// web page cannot read the profile through a host name that resolves to this machine.
-func pprofPages(args *driver.HTTPServerArgs) http.Handler {
+// newPprofHandler returns a handler that serves pprof's pages below /ui/, the path of their links.
+// On a loopback address it rejects requests with another host name. This stops DNS rebinding: a
+// foreign web page cannot read the profile through a host name that resolves to this machine.
+func newPprofHandler(args *driver.HTTPServerArgs) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/ui/", http.StripPrefix("/ui", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if page := args.Handlers[r.URL.Path]; page != nil {
@@ -86,8 +86,8 @@ func pprofPages(args *driver.HTTPServerArgs) http.Handler {
 	})
 }
 
-// serveUntil serves pages until ctx ends. Open requests then have one second to finish.
-func serveUntil(ctx context.Context, listener net.Listener, pages http.Handler) error {
+// serveUntilDone serves pages until ctx ends. Open requests then have one second to finish.
+func serveUntilDone(ctx context.Context, listener net.Listener, pages http.Handler) error {
 	server := &http.Server{Handler: pages, ReadHeaderTimeout: 10 * time.Second}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/term"
 )
 
-func init() { subcommands["report"] = newReport }
+func init() { subcommandConstructors["report"] = newReportCommand }
 
-func newReport() *cobra.Command {
+func newReportCommand() *cobra.Command {
 	f := &reportFlags{command: "report", values: html.Sections}
 	var out outputFlags
 	cmd := &cobra.Command{
@@ -36,27 +36,30 @@ recordings of any length, so that you can mail it or attach it to a ticket.`,
   gpurec analyze report --suppressions known.supp run.parquet`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return f.open(args, func(path string, t *timeline.Timeline) error { return f.html(path, t, &out) })
+			return f.openRecording(
+				args,
+				func(path string, t *timeline.Timeline) error { return f.writeHTML(path, t, &out) },
+			)
 		},
 	}
-	f.addFilter(cmd.Flags())
-	f.addKernel(cmd.Flags())
-	f.addSuppressions(cmd.Flags())
+	f.addFilterFlags(cmd.Flags())
+	f.addKernelFlag(cmd.Flags())
+	f.addSuppressionsFlag(cmd.Flags())
 	cmd.Flags().IntVar(&f.opt.Top, "top", html.DefaultTableRows, "maximum number of rows in a table, up to 500")
-	f.addHideFrames(cmd.Flags(), "also hide frames that match `REGEX`; none: no default hiding; repeatable")
-	f.source.add(cmd.Flags())
-	out.add(cmd.Flags(), ".html")
+	f.addHideFramesFlag(cmd.Flags(), "also hide frames that match `REGEX`; none: no default hiding; repeatable")
+	f.source.addFlags(cmd.Flags())
+	out.addFlags(cmd.Flags(), ".html")
 	return cmd
 }
 
-// html writes the page and prints the number of findings.
-func (f *reportFlags) html(path string, t *timeline.Timeline, out *outputFlags) error {
+// writeHTML writes the page and prints the number of findings.
+func (f *reportFlags) writeHTML(path string, t *timeline.Timeline, out *outputFlags) error {
 	var stats *html.PageStats
-	written, err := out.write(path, ".html", func(w io.Writer) (err error) {
+	written, err := out.writeFile(path, ".html", func(w io.Writer) (err error) {
 		stats, err = html.WritePage(
 			t,
 			w,
-			html.Options{Options: f.opt, Name: filepath.Base(path), Progress: progress()},
+			html.Options{Options: f.opt, Name: filepath.Base(path), Progress: newProgressPrinter()},
 		)
 		return err
 	})
@@ -72,23 +75,23 @@ func (f *reportFlags) html(path string, t *timeline.Timeline, out *outputFlags) 
 		found = units.FormatCount(int64(stats.Hits)) + " findings"
 	}
 	message.Notef("%s -> %s (%s); next: open the file in a browser", found, written, units.FormatBytes(stats.Bytes))
-	return f.exported(
+	return f.finishExport(
 		&report.Report{Command: f.command, Totals: stats.Totals, Quality: stats.Quality, NoMatch: stats.NoMatch},
 	)
 }
 
-// progressDelay is the time before the first progress message.
-const progressDelay = 2 * time.Second
+// firstProgressDelay is the time before the first progress message.
+const firstProgressDelay = 2 * time.Second
 
-// progress returns a function that prints the name of a step as a progress message after
-// progressDelay. It returns nil if standard error is not a terminal.
-func progress() func(step string) {
+// newProgressPrinter returns a function that prints the name of a step as a progress message after
+// firstProgressDelay. It returns nil if standard error is not a terminal.
+func newProgressPrinter() func(step string) {
 	began := time.Now()
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
 		return nil
 	}
 	return func(step string) {
-		if time.Since(began) > progressDelay {
+		if time.Since(began) > firstProgressDelay {
 			message.Notef("reading: %s", strings.TrimSpace(step))
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommands["rules"] = newRules }
+func init() { subcommandConstructors["rules"] = newRulesCommand }
 
-func newRules() *cobra.Command {
+func newRulesCommand() *cobra.Command {
 	f := &reportFlags{command: "rules"}
 	var names, about []string
 	for _, r := range rules.ListRules() {
@@ -39,24 +39,24 @@ notices, and one value per rule, such as growing_site: its number of evidence ro
   gpurec analyze rules --suppressions known.supp --format json run.parquet | jq '.hits[].rule'`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return f.report(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+			return f.runReport(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 				r, err := rules.RunWithOptions(t, rules.Options{Options: opt, Rules: chosen})
 				var unknown *rules.UnknownRuleError
 				if errors.As(err, &unknown) {
-					return nil, message.Usagef(f.help(), "--rule: %w", err)
+					return nil, message.Usagef(f.helpCommand(), "--rule: %w", err)
 				}
 				return r, err
 			})
 		},
 	}
 	flags := cmd.Flags()
-	f.addFilter(flags)
-	f.addKernel(flags)
-	f.addReport(flags)
+	f.addFilterFlags(flags)
+	f.addKernelFlag(flags)
+	f.addReportFlags(flags)
 	flags.StringSliceVar(&chosen, "rule", nil, "check only rule `NAME`; repeatable")
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: severity)")
-	f.addSuppressions(flags)
-	f.addFrames(flags)
+	f.addSuppressionsFlag(flags)
+	f.addFrameFlags(flags)
 	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show all frames of every stack")
 	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc("rule", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))

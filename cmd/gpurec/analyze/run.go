@@ -20,33 +20,35 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// open checks the flags, opens the recording of args and calls use with its path. Without args it
-// opens the newest recording in the current folder. With --explain it only prints explanations.
-func (f *reportFlags) open(args []string, use func(path string, t *timeline.Timeline) error) error {
+// openRecording checks the flags, opens the recording of args and calls use with its path. Without
+// args it opens the newest recording in the current folder. With --explain it only prints
+// explanations.
+func (f *reportFlags) openRecording(args []string, use func(path string, t *timeline.Timeline) error) error {
 	if f.explain {
-		return analyze.ExplainSections(os.Stdout, f.sections())
+		return analyze.ExplainSections(os.Stdout, f.explainedSections())
 	}
-	if err := f.check(); err != nil {
+	if err := f.checkFlags(); err != nil {
 		return err
 	}
-	return f.read(args, use)
+	return f.readRecording(args, use)
 }
 
-// sections returns the tables and values that --explain describes.
-func (f *reportFlags) sections() []report.Section {
+// explainedSections returns the tables and values that --explain describes.
+func (f *reportFlags) explainedSections() []report.Section {
 	if r := analyze.FindReport(f.command); r != nil {
 		return r.Sections
 	}
 	return f.values
 }
 
-// read opens the recording of args and calls use with its path. The caller has checked the flags.
-func (f *reportFlags) read(args []string, use func(path string, t *timeline.Timeline) error) error {
+// readRecording opens the recording of args and calls use with its path. The caller has checked the
+// flags.
+func (f *reportFlags) readRecording(args []string, use func(path string, t *timeline.Timeline) error) error {
 	var path string
 	if len(args) > 0 {
 		path = filepath.Clean(args[0])
 	} else {
-		newest, err := newestRecording(".")
+		newest, err := findNewestRecording(".")
 		if err != nil {
 			return err
 		}
@@ -71,17 +73,17 @@ func (f *reportFlags) read(args []string, use func(path string, t *timeline.Time
 	if err != nil {
 		return message.ExplainOpen(path, err)
 	}
-	if err := f.times(t.RecordingWindow()); err != nil {
+	if err := f.parseTimeWindow(t.RecordingWindow()); err != nil {
 		return err
 	}
 	t.RestrictProcesses(&f.opt.Filter, f.only)
-	f.source.apply(t)
+	f.source.addSourceLines(t)
 	return use(path, t)
 }
 
-// newestRecording returns the path of the newest recording in dir by modification time. It returns
-// an error if dir has no recording.
-func newestRecording(dir string) (string, error) {
+// findNewestRecording returns the path of the newest recording in dir by modification time. It
+// returns an error if dir has no recording.
+func findNewestRecording(dir string) (string, error) {
 	var newest string
 	var at time.Time
 	for _, pattern := range []string{"gpurec-*.parquet", "gpurec-*.parquet" + format.SegmentSuffix} {
@@ -104,21 +106,21 @@ func newestRecording(dir string) (string, error) {
 	return newest, nil
 }
 
-// report opens the recording of args, computes a report with make, prints it and applies --fail-on.
-// If --before is set, it compares the report on two recordings.
-func (f *reportFlags) report(
+// runReport opens the recording of args, computes a report with make, prints it and applies
+// --fail-on. If --before is set, it compares the report on two recordings.
+func (f *reportFlags) runReport(
 	args []string,
 	make func(*timeline.Timeline, query.Options) (*report.Report, error),
 ) error {
 	if f.before.path != "" && !f.explain {
-		return f.compare(args, make)
+		return f.compareRecordings(args, make)
 	}
-	return f.open(args, func(path string, t *timeline.Timeline) error {
+	return f.openRecording(args, func(path string, t *timeline.Timeline) error {
 		r, err := make(t, f.opt)
 		if err != nil {
 			return f.explainError(path, err)
 		}
-		return f.print(r)
+		return f.printReport(r)
 	})
 }
 
@@ -143,22 +145,22 @@ func (f *reportFlags) explainError(path string, err error) error {
 	case errors.As(err, &hinted):
 		return hinted
 	case errors.As(err, &group):
-		return message.Usagef(f.help(), "--group-by: %w", err)
+		return message.Usagef(f.helpCommand(), "--group-by: %w", err)
 	case errors.As(err, &sort):
-		return message.Usagef(f.help(), "--sort: %w", err)
+		return message.Usagef(f.helpCommand(), "--sort: %w", err)
 	}
 	return message.ExplainOpen(path, err)
 }
 
-// print prints a report and its notes and applies --fail-on. It returns a *message.ExitStatus if
-// the condition holds.
-func (f *reportFlags) print(r *report.Report) error {
+// printReport prints a report and its notes and applies --fail-on. It returns a *message.ExitStatus
+// if the condition holds.
+func (f *reportFlags) printReport(r *report.Report) error {
 	f.render.Width, f.render.Color, f.render.ASCII = terminal.Inspect(os.Stdout, f.color)
 	var text bytes.Buffer
 	if err := render.WriteReport(&text, r, f.render); err != nil {
 		return err
 	}
-	failed, err := f.failed(r) // before printing: --fail-on may be a usage error
+	failed, err := f.evaluateFailOn(r) // before printing: --fail-on may be a usage error
 	if err != nil {
 		return err
 	}
@@ -174,24 +176,24 @@ func (f *reportFlags) print(r *report.Report) error {
 		}
 		message.Notef("quality: %s", &r.Quality)
 	}
-	return f.finish(r, failed)
+	return f.finishReport(r, failed)
 }
 
-// failed evaluates --fail-on. It returns the part of the condition that holds, or "".
-func (f *reportFlags) failed(r *report.Report) (because string, err error) {
+// evaluateFailOn evaluates --fail-on. It returns the part of the condition that holds, or "".
+func (f *reportFlags) evaluateFailOn(r *report.Report) (because string, err error) {
 	if f.failIf == nil {
 		return "", nil
 	}
 	_, because, err = f.failIf.Holds(r)
 	if err != nil {
-		return "", message.Usagef(f.help(), "--fail-on: %w", err)
+		return "", message.Usagef(f.helpCommand(), "--fail-on: %w", err)
 	}
 	return because, nil
 }
 
-// finish warns about a filter that matched no row. It returns a *message.ExitStatus if failed, the
-// part of --fail-on that holds, is not "".
-func (f *reportFlags) finish(r *report.Report, failed string) error {
+// finishReport warns about a filter that matched no row. It returns a *message.ExitStatus if
+// failed, the part of --fail-on that holds, is not "".
+func (f *reportFlags) finishReport(r *report.Report, failed string) error {
 	if r.NoMatch != nil {
 		message.Warningf("%v", r.NoMatch)
 	}
@@ -202,11 +204,11 @@ func (f *reportFlags) finish(r *report.Report, failed string) error {
 	return nil
 }
 
-// exported finishes an export: it applies --fail-on to the recording's quality.
-func (f *reportFlags) exported(r *report.Report) error {
-	failed, err := f.failed(r)
+// finishExport finishes an export: it applies --fail-on to the recording's quality.
+func (f *reportFlags) finishExport(r *report.Report) error {
+	failed, err := f.evaluateFailOn(r)
 	if err != nil {
 		return err
 	}
-	return f.finish(r, failed)
+	return f.finishReport(r, failed)
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// debuginfodEnv is the default value of --debuginfod without =URLS. It names the environment
-// variable with the server URLs, which other debuginfod clients use too.
-const debuginfodEnv = "$DEBUGINFOD_URLS"
+// debuginfodURLsVariable is the default value of --debuginfod without =URLS. It names the
+// environment variable with the server URLs, which other debuginfod clients use too.
+const debuginfodURLsVariable = "$DEBUGINFOD_URLS"
 
 // sourceFlags holds the flags for source lines of frames.
 type sourceFlags struct {
@@ -24,18 +24,19 @@ type sourceFlags struct {
 	finder *symbolize.Finder // finds debug files; nil without source lines
 }
 
-// add adds --source, --debug-dir and --debuginfod.
-func (s *sourceFlags) add(flags *pflag.FlagSet) {
+// addFlags adds --source, --debug-dir and --debuginfod.
+func (s *sourceFlags) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&s.enabled, "source", false, "add source lines and inlined calls from debug files on this machine")
 	flags.StringArrayVar(&s.dirs, "debug-dir", nil, "also search debug files in `DIR` (by build ID or module name); "+
 		"repeatable")
 	flags.String("debuginfod", "", "also get debug files from the debuginfod servers `URLS`")
 	s.debuginfod = flags.Lookup("debuginfod")
-	s.debuginfod.NoOptDefVal = debuginfodEnv
+	s.debuginfod.NoOptDefVal = debuginfodURLsVariable
 }
 
-// check parses the flags and sets s.finder. It does nothing for subcommands without these flags.
-func (s *sourceFlags) check() error {
+// checkFlags parses the flags and sets s.finder. It does nothing for subcommands without these
+// flags.
+func (s *sourceFlags) checkFlags() error {
 	if s.debuginfod == nil || !s.enabled && len(s.dirs) == 0 && !s.debuginfod.Changed {
 		return nil
 	}
@@ -49,9 +50,9 @@ func (s *sourceFlags) check() error {
 		return nil
 	}
 	urls := s.debuginfod.Value.String()
-	if urls == debuginfodEnv || urls == "" {
+	if urls == debuginfodURLsVariable || urls == "" {
 		if urls = os.Getenv("DEBUGINFOD_URLS"); strings.TrimSpace(urls) == "" {
-			return fmt.Errorf("--debuginfod: no server: use --debuginfod=URLS, or set %s", debuginfodEnv)
+			return fmt.Errorf("--debuginfod: no server: use --debuginfod=URLS, or set %s", debuginfodURLsVariable)
 		}
 	}
 	client, err := symbolize.NewDebuginfod(strings.Fields(urls))
@@ -62,9 +63,9 @@ func (s *sourceFlags) check() error {
 	return nil
 }
 
-// apply adds source lines to the frames of a recording. It prints warnings, and the modules without
-// source lines.
-func (s *sourceFlags) apply(t *timeline.Timeline) {
+// addSourceLines adds source lines to the frames of a recording. It prints warnings, and the
+// modules without source lines.
+func (s *sourceFlags) addSourceLines(t *timeline.Timeline) {
 	if s.finder == nil {
 		return
 	}
@@ -75,12 +76,12 @@ func (s *sourceFlags) apply(t *timeline.Timeline) {
 		}
 	}
 	if n := len(summary.Without); n > 0 {
-		message.Notef("no source lines for %d of %d modules: %s", n, summary.Modules, someNames(summary.Without))
+		message.Notef("no source lines for %d of %d modules: %s", n, summary.Modules, joinModuleNames(summary.Without))
 	}
 }
 
-// someNames returns the names of up to three modules, separated by commas.
-func someNames(modules []string) string {
+// joinModuleNames returns the names of up to three modules, separated by commas.
+func joinModuleNames(modules []string) string {
 	const most = 3
 	var names []string
 	for i, m := range modules {

@@ -5,9 +5,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommands["stacks"] = newStacks }
+func init() { subcommandConstructors["stacks"] = newStacksCommand }
 
-func newStacks() *cobra.Command {
+func newStacksCommand() *cobra.Command {
 	f := &reportFlags{command: "stacks"}
 	cmd := &cobra.Command{
 		Use:   "stacks [FILE]",
@@ -20,14 +20,14 @@ was wrong. For truncated stacks it shows the reason and the last frame.`,
   gpurec analyze stacks --kernel gemm --top 5 --max-frames 0
   gpurec analyze stacks --fail-on 'stacks_truncated_pct>5' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, stacks.Run) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.runReport(args, stacks.Run) },
 	}
 	flags := cmd.Flags()
-	f.addFilter(flags)
-	f.addKernel(flags)
-	f.addReport(flags)
+	f.addFilterFlags(flags)
+	f.addKernelFlag(flags)
+	f.addReportFlags(flags)
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: calls)")
-	f.addFrames(flags)
+	f.addFrameFlags(flags)
 	flags.BoolVar(&f.opt.AllFrames, "all-frames", false, "show all frames of every stack")
 	return cmd
 }

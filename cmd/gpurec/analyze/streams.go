@@ -5,9 +5,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommands["streams"] = newStreams }
+func init() { subcommandConstructors["streams"] = newStreamsCommand }
 
-func newStreams() *cobra.Command {
+func newStreamsCommand() *cobra.Command {
 	f := &reportFlags{command: "streams"}
 	cmd := &cobra.Command{
 		Use:   "streams [FILE]",
@@ -21,11 +21,11 @@ which the GPU executed an operation.`,
   gpurec analyze streams --pid 4711 --from 10s --to 20s run.parquet
   gpurec analyze streams --fail-on 'may_hold_up>0' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, streams.Run) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.runReport(args, streams.Run) },
 	}
 	flags := cmd.Flags()
-	f.addFilter(flags)
-	f.addReport(flags)
+	f.addFilterFlags(flags)
+	f.addReportFlags(flags)
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: operations)")
 	return cmd
 }

@@ -5,9 +5,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommands["sync"] = newSync }
+func init() { subcommandConstructors["sync"] = newSyncCommand }
 
-func newSync() *cobra.Command {
+func newSyncCommand() *cobra.Command {
 	f := &reportFlags{command: "sync"}
 	cmd := &cobra.Command{
 		Use:   "sync [FILE]",
@@ -19,13 +19,13 @@ waits in loops (20 or more a second at one call site) and the stacks of the long
   gpurec analyze sync --tid 4242 --sort max_ns run.parquet
   gpurec analyze sync --fail-on 'loop_waits>1000' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, waits.Run) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.runReport(args, waits.Run) },
 	}
 	flags := cmd.Flags()
-	f.addFilter(flags)
-	f.addReport(flags)
+	f.addFilterFlags(flags)
+	f.addReportFlags(flags)
 	_ = flags.MarkHidden("min-bytes") // waits have no size
 	flags.StringVar(&f.opt.Sort, "sort", "", "sort by `COLUMN` (default: time waited)")
-	f.addFrames(flags)
+	f.addFrameFlags(flags)
 	return cmd
 }

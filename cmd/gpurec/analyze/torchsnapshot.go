@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommands["torch-snapshot"] = newTorchSnapshot }
+func init() { subcommandConstructors["torch-snapshot"] = newTorchSnapshotCommand }
 
-func newTorchSnapshot() *cobra.Command {
+func newTorchSnapshotCommand() *cobra.Command {
 	f := &reportFlags{command: "torch-snapshot", values: torchsnapshot.Sections}
 	var out outputFlags
 	var opt torchsnapshot.Options
@@ -34,27 +34,27 @@ recording, torch-snapshot prints which part of the state is missing.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if opt.MaxTraceEntries < 0 {
-				return message.Usagef(f.help(), "--max-trace-entries must not be negative")
+				return message.Usagef(f.helpCommand(), "--max-trace-entries must not be negative")
 			}
-			return f.open(args, func(path string, t *timeline.Timeline) error {
+			return f.openRecording(args, func(path string, t *timeline.Timeline) error {
 				var err error
-				if opt.At, opt.AtNs, err = f.moment(at, t); err != nil {
+				if opt.At, opt.AtNs, err = f.parseMoment(at, t); err != nil {
 					return err
 				}
-				return f.torchSnapshot(path, t, &out, opt)
+				return f.writeTorchSnapshot(path, t, &out, opt)
 			})
 		},
 	}
 	flags := cmd.Flags()
-	f.addScope(flags)
+	f.addScopeFlags(flags)
 	flags.StringVar(&f.minBytes, "min-bytes", "0", "omit blocks below `SIZE` from the trace")
 	flags.StringVar(&at, "at", "end", "`TIME` of the snapshot: peak (most bytes), end, an offset (12s), "+
 		"Unix ns, or RFC 3339")
 	flags.Int64Var(&opt.MaxTraceEntries, "max-trace-entries", torchsnapshot.DefaultMaxTraceEntries, "write the last "+
 		"`N` events of each device; 0: all")
-	f.addHideFrames(flags, "also hide frames that match `REGEX`; none: no default hiding; repeatable")
-	f.source.add(flags)
-	out.add(flags, ".pickle")
+	f.addHideFramesFlag(flags, "also hide frames that match `REGEX`; none: no default hiding; repeatable")
+	f.source.addFlags(flags)
+	out.addFlags(flags, ".pickle")
 	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc(
 		"at",
@@ -63,8 +63,8 @@ recording, torch-snapshot prints which part of the state is missing.`,
 	return cmd
 }
 
-// torchSnapshot writes the snapshot and prints its contents and the next step.
-func (f *reportFlags) torchSnapshot(
+// writeTorchSnapshot writes the snapshot and prints its contents and the next step.
+func (f *reportFlags) writeTorchSnapshot(
 	path string,
 	t *timeline.Timeline,
 	out *outputFlags,
@@ -86,7 +86,7 @@ func (f *reportFlags) torchSnapshot(
 	case err != nil:
 		return message.ExplainOpen(path, err)
 	}
-	written, err := out.write(path, ".pickle", s.Write)
+	written, err := out.writeFile(path, ".pickle", s.Write)
 	if err != nil {
 		return err
 	}
@@ -107,5 +107,5 @@ func (f *reportFlags) torchSnapshot(
 		units.FormatCount(s.TraceEntries),
 		written,
 	)
-	return f.exported(&report.Report{Command: f.command, Quality: s.Quality})
+	return f.finishExport(&report.Report{Command: f.command, Quality: s.Quality})
 }

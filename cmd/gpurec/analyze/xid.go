@@ -5,9 +5,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommands["xid"] = newXid }
+func init() { subcommandConstructors["xid"] = newXidCommand }
 
-func newXid() *cobra.Command {
+func newXidCommand() *cobra.Command {
 	f := &reportFlags{command: "xid"}
 	cmd := &cobra.Command{
 		Use:   "xid [FILE]",
@@ -19,13 +19,13 @@ CUDA error that the process got, and its last kernel launches.`,
   gpurec analyze xid --format json run.parquet | jq '.xids[].action'
   gpurec analyze xid --fail-on 'hardware_xids>0' run.parquet`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return f.report(args, xid.Run) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.runReport(args, xid.Run) },
 	}
 	flags := cmd.Flags()
-	f.addFilter(flags)
-	f.addKernel(flags)
-	f.addReport(flags)
+	f.addFilterFlags(flags)
+	f.addKernelFlag(flags)
+	f.addReportFlags(flags)
 	flags.Lookup("device").Usage = "only GPU `N` (NVML index)"
-	f.addFrames(flags)
+	f.addFrameFlags(flags)
 	return cmd
 }

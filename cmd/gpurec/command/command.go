@@ -17,7 +17,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &message.UsageError{Err: err, Hint: cmd.CommandPath() + " --help"}
 	})
-	asUsageErrors(root)
+	returnUsageErrors(root)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -35,9 +35,9 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	return message.ExitFailed
 }
 
-// asUsageErrors makes cmd and its subcommands return usage errors with a hint for wrong arguments,
-// such as an unknown subcommand.
-func asUsageErrors(cmd *cobra.Command) {
+// returnUsageErrors makes cmd and its subcommands return usage errors with a hint for wrong
+// arguments, such as an unknown subcommand.
+func returnUsageErrors(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(c *cobra.Command, args []string) error {
 			err := check(c, args)
@@ -54,6 +54,6 @@ func asUsageErrors(cmd *cobra.Command) {
 		}
 	}
 	for _, sub := range cmd.Commands() {
-		asUsageErrors(sub)
+		returnUsageErrors(sub)
 	}
 }

@@ -52,7 +52,7 @@ func TestWrongArgumentsHaveHints(t *testing.T) {
 		Run:                        func(*cobra.Command, []string) {},
 	}
 	root.AddCommand(&cobra.Command{Use: "record", Run: func(*cobra.Command, []string) {}})
-	asUsageErrors(root)
+	returnUsageErrors(root)
 	for arg, want := range map[string]string{"recrod": "root record", "xyz": "root --help"} {
 		err := root.Args(root, []string{arg})
 		var usage *message.UsageError

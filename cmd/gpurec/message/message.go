@@ -75,18 +75,20 @@ func Printable(r rune) rune {
 }
 
 // Notef prints a formatted note as one line on standard error.
-func Notef(format string, args ...any) { printLine("", fmt.Sprintf(format, args...)) }
+func Notef(format string, args ...any) { printMessageLine("", fmt.Sprintf(format, args...)) }
 
 // Warningf prints a formatted warning as one line on standard error.
-func Warningf(format string, args ...any) { printLine("warning: ", fmt.Sprintf(format, args...)) }
+func Warningf(format string, args ...any) {
+	printMessageLine("warning: ", fmt.Sprintf(format, args...))
+}
 
 // Hintf prints a formatted hint, a command to paste, as one line on standard error.
-func Hintf(format string, args ...any) { printLine("hint: ", fmt.Sprintf(format, args...)) }
+func Hintf(format string, args ...any) { printMessageLine("hint: ", fmt.Sprintf(format, args...)) }
 
 // PrintError prints each line of an error, and the hint of a UsageError or HintedError.
 func PrintError(err error) {
 	for _, line := range strings.Split(err.Error(), "\n") {
-		printLine("error: ", line)
+		printMessageLine("error: ", line)
 	}
 	var usage *UsageError
 	var hinted *HintedError
@@ -98,6 +100,6 @@ func PrintError(err error) {
 	}
 }
 
-func printLine(kind, text string) {
+func printMessageLine(kind, text string) {
 	fmt.Fprintf(os.Stderr, "gpurec: %s%s\n", kind, strings.Map(Printable, text))
 }

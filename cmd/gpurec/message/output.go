@@ -36,14 +36,14 @@ func ExplainOutput(flag string, pipes bool, err error) error {
 	case output.ForeignFile:
 		return WithHint(fmt.Errorf("%w: %s does not replace files of other users", refused, flag), other)
 	case output.ForeignFolder:
-		return WithHint(refused, flag+" "+safePath(refused.Path))
+		return WithHint(refused, flag+" "+suggestSafePath(refused.Path))
 	}
 	return WithHint(fmt.Errorf("%w: %s needs a new name or a regular file", refused, flag), other)
 }
 
-// safePath returns a path with the same file name in $HOME or /tmp: a folder where other users
-// cannot replace the file.
-func safePath(path string) string {
+// suggestSafePath returns a path with the same file name in $HOME or /tmp: a folder where other
+// users cannot replace the file.
+func suggestSafePath(path string) string {
 	path = strings.TrimSuffix(path, format.SegmentSuffix)
 	if filepath.Dir(path) == "/tmp" {
 		return "$HOME/" + filepath.Base(path)
@@ -63,9 +63,9 @@ func ExplainFolder(flag string, err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return WithHint(fmt.Errorf("folder %s does not exist", folder), "mkdir -p "+folder)
 	case errors.Is(err, syscall.ENOTDIR):
-		return WithHint(fmt.Errorf("%s is not a folder", folder), flag+" "+safePath(path.Path))
+		return WithHint(fmt.Errorf("%s is not a folder", folder), flag+" "+suggestSafePath(path.Path))
 	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS):
-		return WithHint(fmt.Errorf("cannot write to %s: %w", folder, path.Err), flag+" "+safePath(path.Path))
+		return WithHint(fmt.Errorf("cannot write to %s: %w", folder, path.Err), flag+" "+suggestSafePath(path.Path))
 	}
 	return nil
 }

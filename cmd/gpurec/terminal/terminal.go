@@ -29,13 +29,13 @@ func Inspect(out *os.File, color string) (width int, paint, ascii bool) {
 			width = columns
 		}
 	}
-	return width, usesColor(color, isTerminal), isTerminal && !isUTF8Locale()
+	return width, shouldUseColor(color, isTerminal), isTerminal && !isUTF8Locale()
 }
 
-// usesColor reports whether to use colors. It follows no-color.org and bixense.com/clicolors. A
-// non-empty NO_COLOR means no, CLICOLOR_FORCE other than 0 means yes, and CLICOLOR=0 means no.
+// shouldUseColor reports whether to use colors. It follows no-color.org and bixense.com/clicolors.
+// A non-empty NO_COLOR means no, CLICOLOR_FORCE other than 0 means yes, and CLICOLOR=0 means no.
 // TERM=dumb means no.
-func usesColor(color string, isTerminal bool) bool {
+func shouldUseColor(color string, isTerminal bool) bool {
 	force := os.Getenv("CLICOLOR_FORCE")
 	switch {
 	case color == ColorAlways:

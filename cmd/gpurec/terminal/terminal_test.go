@@ -35,7 +35,7 @@ func TestUsesColor(t *testing.T) {
 			name, value, _ := strings.Cut(set, "=")
 			t.Setenv(name, value)
 		}
-		if got := usesColor(c.flag, c.terminal); got != c.want {
+		if got := shouldUseColor(c.flag, c.terminal); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
