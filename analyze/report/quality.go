@@ -18,8 +18,8 @@ const LostAllocatorClass = "allocator"
 
 // Quality counts the data that a recording lacks, as a measure of how far reports may be wrong.
 type Quality struct {
-	Events           int64 // calls recorded
-	LostEvents       int64 // calls lost
+	Events           int64 // number of recorded calls
+	LostEvents       int64 // number of lost calls
 	LostMemoryEvents int64 // lost calls that allocate or free memory
 	DroppedEvents    int64 // calls that the ring recorder discarded because they were too old
 	UnmatchedFrees   int64 // frees of memory whose allocation is not in the recording

@@ -94,7 +94,7 @@ type Unit uint8
 // Units of values.
 const (
 	UnitText      Unit = iota
-	UnitCount          // a number of things
+	UnitCount          // a number of things, such as calls
 	UnitBytes          // bytes
 	UnitBytesRate      // bytes per minute
 	UnitNs             // a duration, ns

@@ -10,7 +10,12 @@ import (
 
 // factColumns are the facts of the report.
 var factColumns = []report.Column{
-	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if the window has no copies"},
+	{
+		Key:   "result",
+		Title: "result",
+		Unit:  report.UnitText,
+		About: "sentence that is set only if the window has no copies",
+	},
 }
 
 // totalColumns are the totals of the report.
@@ -38,7 +43,12 @@ var totalColumns = []report.Column{
 		Key: "bursts", Title: "bursts of small copies", Unit: report.UnitCount,
 		About: "bursts of at least 50 copies below 4 KiB within 10 ms by one thread",
 	},
-	{Key: "burst_copies", Title: "copies in bursts", Unit: report.UnitCount, About: "number of copies in bursts"},
+	{
+		Key:   "burst_copies",
+		Title: "copies in bursts",
+		Unit:  report.UnitCount,
+		About: "number of copies that are part of a burst",
+	},
 	{Key: "errors", Title: "errors", Unit: report.UnitCount, About: "copies that returned an error"},
 	{Key: "open_copies", Title: "open", Unit: report.UnitCount, About: "copies without a recorded return of the call"},
 }

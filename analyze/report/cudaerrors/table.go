@@ -23,7 +23,7 @@ import (
 var factColumns = []report.Column{
 	{
 		Key: "result", Title: "result", Unit: report.UnitText,
-		About: "set if no call failed, or if the report omits failed frees",
+		About: "sentence that is set only if no call failed, or if the report omits failed frees",
 	},
 }
 

@@ -26,7 +26,7 @@ type AddressMap struct {
 	before []int64 // number of bytes in all ranges before each range
 }
 
-const mapRangeCount = 96 // number of address ranges of a map
+const mapRangeCount = 96 // number of address ranges (rows) of an address map
 
 // MapMomentCount is the number of points in time of a map. A row with an address then fits 80
 // columns.

@@ -26,12 +26,12 @@ type memoryOwnerKey struct {
 // time.
 type memoryOwner struct {
 	memoryOwnerKey
-	levels     []ownerUsage   // at the surveyed times so far
+	levels     []ownerUsage   // memory at the surveyed times so far
 	snapshot   *ownerSnapshot // best candidate for the reported time so far; may be nil
 	addressMap *AddressMap
 	failures   []int64 // times of failed requests, Unix ns
 	largest    int64   // largest request, bytes
-	ended      bool    // its process ended
+	ended      bool    // the process of the owner ended
 }
 
 // ownerUsage has the sums over an owner's spaces at one time, bytes. kept are the stranded bytes,

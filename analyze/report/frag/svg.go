@@ -11,8 +11,8 @@ import (
 
 // Sizes of the SVG picture, in pixels.
 const (
-	svgCellWidthPx    = 12 // width of one point in time
-	svgRowHeightPx    = 5  // height of one address range
+	svgCellWidthPx    = 12 // width of the column of one point in time
+	svgRowHeightPx    = 5  // height of the row of one address range
 	svgLeftMarginPx   = 130
 	svgTopMarginPx    = 40
 	svgBottomMarginPx = 40

@@ -18,9 +18,14 @@ import (
 var factColumns = []report.Column{
 	{
 		Key: "result", Title: "result", Unit: report.UnitText,
-		About: "set if the recording has no memory that can be fragmented",
+		About: "sentence that is set only if the recording has no memory that can be fragmented",
 	},
-	{Key: "pools", Title: "pools", Unit: report.UnitText, About: "a limitation for memory of driver pools"},
+	{
+		Key:   "pools",
+		Title: "pools",
+		Unit:  report.UnitText,
+		About: "limitation of this report for memory of driver pools",
+	},
 	{Key: "note", Title: "note", Unit: report.UnitText, About: "memory that this report excludes"},
 }
 
@@ -101,7 +106,7 @@ var spaceColumns = []report.Column{
 		About: "number of segments, of contiguous ranges of expandable segments, or of reservations",
 	},
 	{Key: "blocks", Title: "", Unit: report.UnitCount, About: "number of blocks, or of mappings"},
-	{Key: "gaps", Title: "", Unit: report.UnitCount, About: "number of holes"},
+	{Key: "gaps", Title: "", Unit: report.UnitCount, About: "number of holes in the memory space"},
 	{
 		Key: "unseen_bytes", Title: "", Unit: report.UnitBytes,
 		About: "segments that the same allocator reserved before the recording; all other numbers exclude them",
@@ -245,7 +250,12 @@ var totalColumns = []report.Column{
 		About: "share of kept_bytes in reserved_bytes; absent if nothing is reserved",
 	},
 	{Key: "saved_bytes", Title: "saved at most by expandable segments", Unit: report.UnitBytes, About: "sum of SAVED"},
-	{Key: "fragmented", Title: "fragmented", Unit: report.UnitCount, About: "rows with verdict fragmented"},
+	{
+		Key:   "fragmented",
+		Title: "fragmented",
+		Unit:  report.UnitCount,
+		About: "number of memory spaces with the verdict fragmented",
+	},
 	{
 		Key: "rising", Title: "rising", Unit: report.UnitCount,
 		About: "owners whose stranded bytes rise by at least 1 MiB",

@@ -102,7 +102,13 @@ func checkECC(
 	add func(int, string, any, string, string),
 ) {
 	if on := gpus.T.Facts.Devices[device].Fact.ECC; on != nil && !*on {
-		add(levelNotice, "ECC", nil, "is off: memory errors are not detected", "nvidia-smi -e 1 and a reset turn it on")
+		add(
+			levelNotice,
+			"ECC",
+			nil,
+			"ECC is off: memory errors are not detected",
+			"nvidia-smi -e 1 and a reset turn it on",
+		)
 		return
 	}
 	if v, rise, ok := last("ecc_uncorrected_volatile_errors"); ok {
@@ -130,7 +136,7 @@ func checkECC(
 				"drain the GPU and reset it; replace it if the errors return",
 			)
 		default:
-			add(levelInfo, "ECC, uncorrected", v, "none since the driver was loaded, "+life, "")
+			add(levelInfo, "ECC, uncorrected", v, "no error since the driver was loaded, "+life, "")
 		}
 	}
 	if v, rise, ok := last("ecc_corrected_volatile_errors"); ok {

@@ -193,7 +193,7 @@ var healthColumns = []report.Column{
 	},
 	{Key: "check", Title: "CHECK", Unit: report.UnitText, About: "name of the health check"},
 	{Key: "value", Title: "VALUE", Unit: report.UnitRatio, About: "last sample of the checked metric"},
-	{Key: "action", Title: "", Unit: report.UnitText, About: "advice"},
+	{Key: "action", Title: "", Unit: report.UnitText, About: "advice on what to do"},
 	{Key: "state", Title: "STATE", Unit: report.UnitText, About: "result of the check as a sentence"},
 }
 

@@ -33,7 +33,7 @@ type gpuVerdict struct {
 	device int32
 	name   any // name of the device, a string; nil if unknown
 	text   string
-	action string // advice
+	action string // advice to the user
 }
 
 // findVerdicts returns the verdicts on all devices, worst level first.

@@ -16,7 +16,7 @@ type Suppressor struct {
 	list    []query.Suppression
 	byStack map[int32]int32 // by stack id: 1 + index of the matching suppression, 0 for none
 	bySite  map[string]int32
-	hidden  []suppressedMemory // by suppression
+	hidden  []suppressedMemory // memory by suppression
 }
 
 // suppressedMemory is the live memory that one suppression matches.
@@ -101,7 +101,7 @@ var SuppressionColumns = []report.Column{
 	{Key: "bytes", Title: "bytes", Unit: report.UnitCount, About: "bytes of the blocks that match the suppression"},
 	{
 		Key: "template", Title: "template", Unit: report.UnitText,
-		About: "the pattern in the --suppressions file",
+		About: "pattern of the suppression in the --suppressions file",
 	},
 }
 

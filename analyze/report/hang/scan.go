@@ -57,9 +57,9 @@ type threadHistory struct {
 	calls           int64
 	FirstNs, LastNs int64 // start of the first call; last start or return of a call, Unix ns
 	last            callRef
-	open            []callRef // unordered
+	open            []callRef // open calls of the thread, unordered
 	active          threadActivity
-	launched        bool // it launched kernels, which sampling may skip
+	launched        bool // the thread launched kernels, which sampling may skip
 }
 
 // maxOpenCallsPerThread is the number of open calls kept per thread. More deeply nested calls add

@@ -21,7 +21,7 @@ var factColumns = []report.Column{
 	},
 	{
 		Key: "advice", Title: "what to do", Unit: report.UnitText,
-		About: "advice on other tools if no process made a call",
+		About: "advice on other tools to run if no process made a CUDA call",
 	},
 	{
 		Key: "look_at", Title: "look at", Unit: report.UnitText,
@@ -61,7 +61,7 @@ var totalColumns = []report.Column{
 	},
 	{
 		Key: "long_calls", Title: "long calls", Unit: report.UnitCount,
-		About: "returned calls that took at least --long, at most 1,000",
+		About: "number of returned calls that took at least --long, at most 1,000",
 	},
 	{
 		Key: "silent_max_ns", Title: "silent at most", Unit: report.UnitNs,

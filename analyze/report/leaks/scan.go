@@ -100,8 +100,8 @@ func (g *groupStats) trackerOfProcess(pid int32) *floorTracker {
 }
 
 const (
-	severalDevicesMark = -2 // the group has memory on several devices
-	severalKindsMark   = -1 // the group has memory of several kinds
+	severalDevicesMark = -2 // value of groupStats.Device for memory on several devices
+	severalKindsMark   = -1 // value of groupStats.memory for memory of several kinds
 )
 
 // OnDriverChange processes the next change of a replay.

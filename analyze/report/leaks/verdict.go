@@ -20,7 +20,7 @@ import (
 type Verdict int
 
 const (
-	VerdictGrowing  Verdict = iota // the live bytes rise until the end
+	VerdictGrowing  Verdict = iota // the live bytes rise until the end of the recording
 	VerdictExitLeak                // the process or its CUDA context ended without freeing the memory
 	VerdictRetained                // the memory is live, and no other verdict applies
 	VerdictStartup                 // nearly all live bytes were allocated during the warm-up
@@ -47,11 +47,11 @@ type LeakFinding struct {
 	*groupStats
 	Label       string // name of the group
 	Verdict     Verdict
-	trend       stats.Trend // of the process whose floor changes most
+	trend       stats.Trend // trend of the process whose floor changes most
 	checkpoints int         // number of checkpoints of that process
 	grown       int64       // rise of the floors over the window, bytes, from the slope
 	PerMin      float64     // growth, bytes per minute
-	medianAge   int64       // of the unfreed blocks, ns
+	medianAge   int64       // median age of the unfreed blocks, ns
 
 	// Reasons why rising memory does not have the verdict Growing.
 	slowing           bool // the rise slows down

@@ -17,7 +17,7 @@ type Scan struct {
 	levelScan *LevelScan
 	callers   *query.SeenCallers
 
-	matched       bool     // a change passed the filter
+	matched       bool     // any change of memory passed the filter
 	atNs          int64    // reported point in time, Unix ns
 	libraries     []string // name of the allocating library, by origin
 	levels        map[libraryMemoryKind]*MemoryLevel
@@ -27,7 +27,7 @@ type Scan struct {
 
 	total, peak        int64        // live bytes on devices: current and highest
 	changes, peakAfter int64        // number of changes of device memory: so far, and until the peak
-	holdings           []HeldMemory // at atNs, by origin
+	holdings           []HeldMemory // holdings at atNs, by origin
 }
 
 // HeldMemory is the live memory of one origin or call site: bytes and number of blocks.

@@ -23,7 +23,12 @@ var factColumns = []report.Column{
 		Key: "at_ns", Title: "", Unit: report.UnitNs,
 		About: "point in time whose holders the report shows, from the start of the recording",
 	},
-	{Key: "async", Title: "async memory", Unit: report.UnitText, About: "a limitation for memory of driver pools"},
+	{
+		Key:   "async",
+		Title: "async memory",
+		Unit:  report.UnitText,
+		About: "limitation of this report for memory of driver pools",
+	},
 	{
 		Key: "reconcile", Title: "reconcile", Unit: report.UnitText,
 		About: "reason why --reconcile has no NVML samples to compare with",

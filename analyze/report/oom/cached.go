@@ -22,13 +22,13 @@ type cachedMemoryPart struct {
 type CachedReason uint8
 
 const (
-	CachedTooSmall       CachedReason = iota // no hole of the right pool and stream is large enough
-	CachedOtherSizeClass                     // the segments are for another size class
-	CachedOtherStream                        // the memory is for another stream
-	CachedOtherPool                          // the memory is in another pool
-	CachedUsedByStream                       // the program freed the block, but a stream still uses it
-	CachedWholeSegment                       // a whole segment, which returns to the driver before a retry
-	CachedLargeEnough                        // no reason: a hole is large enough
+	CachedTooSmall       CachedReason = iota // no hole of the right pool and stream is large enough for the request
+	CachedOtherSizeClass                     // the holes are in segments for another size class
+	CachedOtherStream                        // the cached memory is reserved for another stream
+	CachedOtherPool                          // the cached memory is in another pool
+	CachedUsedByStream                       // the program freed the block, but a CUDA stream still uses it
+	CachedWholeSegment                       // a whole unused segment, which returns to the driver before a retry
+	CachedLargeEnough                        // no reason: a hole is large enough for the request
 )
 
 func (r CachedReason) String() string {

@@ -15,8 +15,8 @@ type freeMemory struct {
 	ageNs  int64
 	source string // name of the best source; "": unknown
 
-	queried, queriedAgeNs any      // from the program's nearest cuMemGetInfo: bytes, ns
-	nvml, nvmlAgeNs       any      // from NVML's nearest sample: bytes, ns
+	queried, queriedAgeNs any      // free memory by the program's nearest cuMemGetInfo, and its age: bytes, ns
+	nvml, nvmlAgeNs       any      // free memory by NVML's nearest sample, and its age: bytes, ns
 	total                 int64    // bytes of the device; 0: unknown
 	others                any      // bytes that other processes use, an int64
 	otherNames            []string // up to three other processes: pid, name and size

@@ -37,11 +37,11 @@ type Failure struct {
 type Outcome uint8
 
 const (
-	OutcomeEnded     Outcome = iota // no further work, and the process ended
-	OutcomeInactive                 // no further work
-	OutcomeContinued                // a smaller allocation succeeded, or the thread used the GPU
-	OutcomeRecovered                // an allocation of at least the same size succeeded later
-	OutcomeRetried                  // the same request succeeded after the allocator freed its cache
+	OutcomeEnded     Outcome = iota // the thread did no GPU work after the failure, and its process ended
+	OutcomeInactive                 // the thread did no GPU work after the failure
+	OutcomeContinued                // the thread then allocated less memory, or used the GPU
+	OutcomeRecovered                // a later allocation of at least the same size succeeded
+	OutcomeRetried                  // the same request succeeded after the allocator freed its cached memory
 )
 
 func (o Outcome) String() string {

@@ -14,7 +14,7 @@ import (
 var factColumns = []report.Column{
 	{
 		Key: "result", Title: "result", Unit: report.UnitText,
-		About: "set if no allocation failed, or if the report omits failures",
+		About: "sentence that is set only if no allocation failed, or if the report omits failures",
 	},
 }
 
@@ -212,7 +212,7 @@ var totalColumns = []report.Column{
 	},
 	{
 		Key: "fatal", Title: "without recovery", Unit: report.UnitCount,
-		About: "failures after which the thread did no further work",
+		About: "failures after which the thread did no further GPU work",
 	},
 	{
 		Key: "retried", Title: "retried", Unit: report.UnitCount,
@@ -226,7 +226,7 @@ var totalColumns = []report.Column{
 	{Key: "unknown", Title: "unknown", Unit: report.UnitCount, About: "failures of class unknown"},
 	{
 		Key: "fragmentation_under_limit", Title: "fragmentation under a limit", Unit: report.UnitCount,
-		About: "failures of class limit whose column also is fragmentation",
+		About: "failures of class limit with the value fragmentation in the column also",
 	},
 }
 

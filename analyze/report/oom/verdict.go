@@ -16,13 +16,13 @@ import (
 type FailureClass uint8
 
 const (
-	ClassCapacity      FailureClass = iota // all free and unused memory together was not enough
-	ClassFragmentation                     // enough memory was free in total, but no piece was large enough
-	ClassCached                            // whole segments in PyTorch's cache would have been enough
-	ClassLimit                             // the device had enough free memory: a limit refused the request
-	ClassOtherProcess                      // with the memory of other processes it would have been enough
-	ClassUnknown                           // the free memory is unknown
-	ClassCount                             // number of classes
+	ClassCapacity      FailureClass = iota // free and unused memory together were smaller than the request
+	ClassFragmentation                     // enough memory was free in total, but no free piece was large enough
+	ClassCached                            // the request would have fit into whole segments in PyTorch's cache
+	ClassLimit                             // the device had enough free memory, but a memory limit refused the request
+	ClassOtherProcess                      // the request would have fit into memory that other processes used
+	ClassUnknown                           // the free memory at the failure is unknown
+	ClassCount                             // number of failure classes
 )
 
 func (c FailureClass) String() string {

@@ -192,7 +192,7 @@ var threadColumns = []report.Column{
 	},
 	{
 		Key: "thread_pct", Title: "THREAD%", Unit: report.UnitPercent,
-		About: "share of WAITED in ITS TIME",
+		About: "share of WAITED in ITS TIME, the time of the thread",
 	},
 	{Key: "window_pct", Title: "WINDOW%", Unit: report.UnitPercent, About: "share of WAITED in the window"},
 	{

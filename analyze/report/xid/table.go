@@ -51,8 +51,8 @@ var xidColumns = []report.Column{
 		Key: "error_after_ns", Title: "", Unit: report.UnitNs,
 		About: "time from the Xid to the return of the call in CUDA ERROR",
 	},
-	{Key: "meaning", Title: "", Unit: report.UnitText, About: "meaning of the Xid"},
-	{Key: "action", Title: "", Unit: report.UnitText, About: "advice"},
+	{Key: "meaning", Title: "", Unit: report.UnitText, About: "meaning of the Xid code"},
+	{Key: "action", Title: "", Unit: report.UnitText, About: "advice on what to do"},
 	{Key: "text", Title: "", Unit: report.UnitText, About: "message of the driver"},
 	{Key: "pci", Title: "", Unit: report.UnitText, About: "PCI address in the driver's message"},
 	{Key: "sources", Title: "", Unit: report.UnitText, About: "sources that reported the Xid: tracepoint, kmsg, nvml"},
@@ -62,7 +62,12 @@ var xidColumns = []report.Column{
 
 // factColumns are the columns of xidFacts.
 var factColumns = []report.Column{
-	{Key: "result", Title: "result", Unit: report.UnitText, About: "set if the recording has no Xid"},
+	{
+		Key:   "result",
+		Title: "result",
+		Unit:  report.UnitText,
+		About: "sentence that is set only if the recording has no Xid",
+	},
 }
 
 // totalColumns are the columns of totals.
