@@ -13,7 +13,7 @@ var ClockReasons = []struct {
 	counter string // metric with the driver's counter of this time, ns; "" if there is none
 	meaning string // meaning, and advice
 }{
-	{1, "gpu idle", false, "", "no kernel is running: clocks are low to save power"},
+	{1, "gpu idle", false, "", "no GPU kernel is running: clocks are low to save power"},
 	{2, "applications clocks setting", false, "", "the clocks were set with nvidia-smi -ac"},
 	{4, "sw power cap", true, "throttled_power_nanoseconds", "the power limit is reached, which is usual under full " +
 		"load; a higher limit (nvidia-smi -pl), if the board allows one, gives higher clocks"},
@@ -37,7 +37,7 @@ var ClockReasons = []struct {
 		"reduced the clocks: check the cooling now"},
 	{128, "hw power brake slowdown", true, "throttled_power_brake_nanoseconds", "the power supply requested lower " +
 		"power: check it and the power budget of the rack"},
-	{256, "display clock setting", false, "", "the display sets the clocks"},
+	{256, "display clock setting", false, "", "the display setting determines the clocks of the GPU"},
 }
 
 // ClockSlowdownBits are the bits of the reasons that slow the GPU down. ClockPowerCapBit is one of

@@ -107,7 +107,7 @@ func checkECC(
 			"ECC",
 			nil,
 			"ECC is off: memory errors are not detected",
-			"nvidia-smi -e 1 and a reset turn it on",
+			"turn ECC on: run nvidia-smi -e 1 and reset the GPU",
 		)
 		return
 	}
@@ -142,7 +142,7 @@ func checkECC(
 	if v, rise, ok := last("ecc_corrected_volatile_errors"); ok {
 		level, action := levelInfo, ""
 		if rise > 0 {
-			level, action = levelNotice, "no data was lost; watch whether the count keeps rising"
+			level, action = levelNotice, "no data was lost; watch whether the number of errors keeps rising"
 		}
 		add(level, "ECC, corrected", v, fmt.Sprintf("%s since the driver was loaded, %s of them during the "+
 			"recording", units.CountWithNoun(v, "error"), units.FormatCount(rise)), action)
@@ -176,7 +176,7 @@ func checkLinks(
 				levelNotice,
 				link.name,
 				high,
-				fmt.Sprintf("never more than %d of %d%s", high, link.most, link.unit),
+				fmt.Sprintf("the link never used more than %d of %d%s", high, link.most, link.unit),
 				"copies are slower than possible: check slot, riser and BIOS settings",
 			)
 		case low < high:

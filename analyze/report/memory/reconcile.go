@@ -215,7 +215,7 @@ func (a *processMemory) storeSamplesBefore(atNs int64) {
 	}
 }
 
-// measureLoadGrowth is the growth of a process that context creations and code loads explain.
+// codeLoadGrowth is the growth of a process that context creations and code loads explain.
 type codeLoadGrowth struct {
 	bytes, steps int64 // growth, and the number of pairs of samples with growth
 	fromStart    bool  // the first context creation is in the recording

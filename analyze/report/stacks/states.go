@@ -75,11 +75,11 @@ var StackStatuses = []string{
 func statusMeaning(status, reason string) string {
 	switch status {
 	case format.StackComplete:
-		return "unwound to the start of the thread"
+		return "stack unwound to the start of the thread"
 	case format.StackInferred:
-		return "taken from an earlier call with the same fingerprint, not unwound again"
+		return "stack taken from an earlier call with the same fingerprint, not unwound again"
 	case format.StackFramePointer:
-		return "walked by frame pointers: frames may be missing"
+		return "stack walked by frame pointers: frames may be missing"
 	case format.StackParent:
 		return "nested call, which has the stack of the outer call"
 	case format.StackNone:
@@ -90,15 +90,15 @@ func statusMeaning(status, reason string) string {
 	}
 	switch reason {
 	case format.TruncationDepth:
-		return "more frames than the kernel may walk"
+		return "stack with more frames than the Linux kernel may walk"
 	case format.TruncationMapping:
-		return "a library that the unwinder did not know yet"
+		return "stack with a frame in a library that the unwinder did not know yet"
 	case format.TruncationCode:
-		return "machine code without unwind information, such as a JIT's"
+		return "stack with a frame in machine code without unwind information, such as a JIT's"
 	case format.TruncationPython:
-		return "a Python frame could not be read"
+		return "stack with a Python frame that could not be read"
 	case format.TruncationProbe:
-		return "the return probe of another tool is in the way"
+		return "stack with a return probe of another tool, which stops the unwinder"
 	}
-	return "another reason"
+	return "stack truncated for another reason"
 }
