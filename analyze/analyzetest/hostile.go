@@ -10,7 +10,7 @@ import (
 // itself and its functions.
 const HostileName = "evil\x1b[2J\x07\nname\u202egnp.exe\u2028|<script>`*\xff\x9b5m\ttab"
 
-// HostileRecording returns a recording in which every name is Hostile.
+// HostileRecording returns a recording in which every name is HostileName.
 func HostileRecording(t *testing.T) *TestRecording {
 	tp := NewTestRecording(t)
 	tp.Meta.Host, tp.Meta.Command = HostileName, []string{HostileName}

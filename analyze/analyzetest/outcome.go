@@ -128,7 +128,7 @@ func AddRandomProgram(tp *TestRecording, r *rand.Rand, calls int) {
 	}
 }
 
-// LiveBlockKey returns the key of a block in Outcome.Live.
+// LiveBlockKey returns the key of a block in ReplayResult.Live.
 func LiveBlockKey(pid int32, kind string, ptr int64) string {
 	return fmt.Sprintf("%d %s %x", pid, kind, ptr)
 }

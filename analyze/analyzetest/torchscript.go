@@ -88,7 +88,7 @@ func (s *TorchScript) AddSparseSegments(n, size, block int64) {
 	}
 }
 
-// AddOtherSparseSegments works like Sparse at other addresses and another call site.
+// AddOtherSparseSegments works like AddSparseSegments at other addresses and another call site.
 func (s *TorchScript) AddOtherSparseSegments(n, size, block int64) {
 	for i := range n {
 		ptr := 0x7d0000000000 + i*0x10000000

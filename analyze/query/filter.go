@@ -45,7 +45,7 @@ type NoMatchError struct {
 	Wanted, Has []string
 }
 
-// Error returns the message.
+// Error returns the message for the user.
 func (n *NoMatchError) Error() string {
 	if n.Filter == "" {
 		return "no row matches all filters; use fewer filters"

@@ -29,7 +29,7 @@ type FrameRuleError struct {
 	Err  error
 }
 
-// Error returns the message.
+// Error returns the message for the user.
 func (e *FrameRuleError) Error() string { return fmt.Sprintf("%q: %v", e.Rule, e.Err) }
 
 // Unwrap returns the error of the regular expression.

@@ -11,7 +11,7 @@ import (
 )
 
 // Suppressions exclude memory that is expected to stay from leak reports. The file format is that
-// of LeakSanitizer, so both tools can share s file. Each line is
+// of LeakSanitizer, so both tools can share one file. Each line is
 //
 //	leak:PATTERN
 //
@@ -22,8 +22,8 @@ type Suppressions struct {
 	Patterns []Suppression
 }
 
-// Suppression is s line. Its parts occur in a matching name in this order, without overlap.
-type Suppression struct { // the pattern as written after "leak:"
+// Suppression is one line of a suppressions file. Its parts occur in a matching name in this order, without overlap.
+type Suppression struct {
 	Text       string // the pattern as written after "leak:"
 	parts      []string
 	begin, end bool // the pattern starts with ^, ends with $
@@ -84,7 +84,7 @@ func ParseSuppressions(path string, in io.Reader) (*Suppressions, error) {
 	return s, nil
 }
 
-// parseSuppression parses a line. why is the reason why the line is invalid, or "".
+// parseSuppression parses one line of a suppressions file. why is the reason why the line is invalid, or "".
 func parseSuppression(text string) (s Suppression, why string) {
 	kind, pattern, ok := strings.Cut(text, ":")
 	switch {
@@ -121,7 +121,7 @@ func (s *Suppression) MatchesName(name string) bool {
 			return false
 		}
 		if name, parts = rest, parts[1:]; len(parts) == 0 {
-			// "^a$" has s part that is both first and last; in "^a*$" the part is not bound to
+			// "^a$" has one part that is both first and last; in "^a*$" the part is not bound to
 			// the end.
 			return !s.end || name == ""
 		}

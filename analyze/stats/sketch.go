@@ -116,18 +116,18 @@ func (d *Durations) Merge(o *Durations) {
 	d.QuantileSketch.mergeSketch(&o.QuantileSketch)
 }
 
-// The methods below return an int64 in ns, or nil without durations.
+// The methods of Durations below return an int64 in ns, or nil without durations.
 
-// Total returns the sum.
+// Total returns the sum of the durations.
 func (d *Durations) Total() any { return d.valueOrNil(d.SumNs) }
 
-// Average returns the mean.
+// Average returns the mean duration.
 func (d *Durations) Average() any { return d.valueOrNil(units.RoundInt(d.Mean)) }
 
-// Shortest returns the minimum.
+// Shortest returns the smallest duration.
 func (d *Durations) Shortest() any { return d.valueOrNil(d.MinNs) }
 
-// Longest returns the maximum.
+// Longest returns the largest duration.
 func (d *Durations) Longest() any { return d.valueOrNil(d.MaxNs) }
 
 // Quantile returns the quantile q, 0 to 1. The extremes are exact.

@@ -32,7 +32,7 @@ type SegmentPiece struct {
 	Stream    int64
 	Origin    int32 // origin of the allocation; origin.NoOrigin: before the recording
 	Segment   int32 // index into Allocator.Segments, or one of the constants below
-	prev      int32 // number of the previous piece of the segment, or None
+	prev      int32 // number of the previous piece of the segment, or NoPiece
 	next      int32
 	State     PieceState
 	// agreed is set if the allocator's totals confirmed the size. Otherwise the size is predicted
@@ -97,11 +97,11 @@ func (a AllocatorTotals) AddTotals(b AllocatorTotals) AllocatorTotals {
 // Allocator is the model of one caching allocator. Each process has one for each device. It is not
 // safe for concurrent use.
 type Allocator struct {
-	Set         *AllocatorSet // the Set that this allocator belongs to
+	Set         *AllocatorSet // the AllocatorSet that this allocator belongs to
 	Pid, Device int32
 	Rules       AllocatorRules
 	Check       TotalsCheck
-	Reports     bool // known only from reported statistics, see reported.go
+	Reports     bool // the allocator is known only from its reported statistics, see reported.go
 	// Seen are the totals of recorded events. Before are the totals of memory from before the
 	// recording. Before.Allocated and Before.Reserved are known from the first event on; its other
 	// fields grow with each free of such memory.

@@ -14,7 +14,7 @@ type TotalsCheck struct {
 	// ReservedTotalIndex.
 	Known      [2]bool
 	Compared   int64 // allocator events whose totals were compared with the model
-	Disagreed  int64 // of Compared, events whose totals differ from the model
+	Disagreed  int64 // compared events whose totals differ from the model
 	WorstBytes int64 // largest difference between model and allocator, bytes
 	Resized    int64 // blocks whose size differs from the allocator's rules
 }

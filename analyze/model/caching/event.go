@@ -16,7 +16,7 @@ type AllocatorEvent struct {
 	Stream    int64
 	Allocated int64 // allocated bytes that the allocator reports at this event; negative: unknown
 	Reserved  int64 // reserved bytes that the allocator reports at this event; negative: unknown
-	Allocator int32 // number of the allocator in Numbers
+	Allocator int32 // number of the allocator in AllocatorNumbers
 	Origin    int32 // origin of the call, if the event has a stack; otherwise origin.NoOrigin
 	Op        AllocatorOp
 }
@@ -36,7 +36,7 @@ const (
 	OpSnapshotTaken                         // the program took a snapshot of the allocator
 	// from reported statistics, see reported.go; emitted as OpBlockAllocated
 	OpReportedAlloc
-	OpReportedFree // from reported statistics; emitted as OpBlockFreeRequested
+	OpReportedFree // reported statistics show that a block was freed; emitted as OpBlockFreeRequested
 
 	// The model emits these operations; no event has them.
 	OpBlockResized // the size of a block was corrected
@@ -89,7 +89,7 @@ type AllocatorKey struct{ Pid, Device int32 }
 type AllocatorNumbers struct {
 	Keys []AllocatorKey
 	ids  map[AllocatorKey]int32
-	last int32 // cache: the latest result of ID
+	last int32 // cache of the latest result of NumberOf
 }
 
 // NewAllocatorNumbers returns an empty Numbers.

@@ -87,7 +87,7 @@ func (s *AllocatorSet) EachAllocator(yield func(*Allocator)) {
 	}
 }
 
-// ApplyEvent applies an event.
+// ApplyEvent applies an allocator event to the allocator's model.
 //
 // A free of an unknown pointer ends a block from before the recording. Its size follows from the
 // allocator's totals; it is counted, and no total becomes negative. An alloc at the address of a

@@ -22,7 +22,7 @@ const (
 // sizes. The program can change the configuration, or use a version with other rules. If the
 // allocator's totals show another size, the model takes the totals.
 type AllocatorRules struct {
-	MaxSplit   int64 // larger segments are not split, bytes; 0: no limit
+	MaxSplit   int64 // segments of more bytes are not split; 0: no limit
 	Expandable bool
 	// Divisions is the number of rounding steps between two powers of two. It is indexed by the
 	// power of two, from 1 MiB on; the first entry also applies to smaller sizes. 0 and 1 mean no

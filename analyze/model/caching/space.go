@@ -31,13 +31,13 @@ type MemorySpace struct {
 	Unused, Largest             int64 // bytes of all holes, and of the largest hole
 	// bytes of holes that blocks keep from returning to the driver
 	Stranded int64
-	Split    int64 // bytes of holes in segments with blocks, as Totals.InactiveSplit
+	Split    int64 // bytes of holes in segments with blocks, as AllocatorTotals.InactiveSplit
 	// Saved is the bytes of Stranded in whole pages: the most that expandable segments could
 	// return. SavedLeast counts only whole steps of 20 MiB, in which PyTorch maps memory for large
 	// blocks.
 	Saved, SavedLeast int64
 	Extents, Blocks   int64
-	Strays            int64 // of Blocks, those in segments from before the recording
+	Strays            int64 // blocks in segments from before the recording
 	Holes             []SpaceHole
 }
 

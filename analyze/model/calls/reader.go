@@ -172,7 +172,7 @@ type CallSiteReader struct {
 
 	Stack []int32
 	site  format.Strings
-	ids   []int32 // by entry of the dictionary; -1: the site comes from the stack
+	ids   []int32 // call site numbers by dictionary entry; -1: the site comes from the stack
 }
 
 // ReadGroup prepares the CallSiteReader for the rows of a row group.
@@ -236,7 +236,7 @@ func CountReplayWhile(t *timeline.Timeline, read func() error) (*livemem.ReplayC
 type BurstDetector struct {
 	starts []int64 // ring of the latest event times, Unix ns
 	next   int     // index of the oldest event in starts
-	fresh  int     // events that no result of Add has counted yet
+	fresh  int     // events that no result of AddEvent has counted yet
 	inside bool    // the latest event was part of a burst
 }
 

@@ -16,7 +16,7 @@ import (
 // pid or the NVML index of a device.
 type Facts struct {
 	Processes map[int32]Process
-	Threads   map[origin.Thread]string // names of threads, by pid and tid
+	Threads   map[origin.Thread]string // thread names by pid and tid
 	Devices   map[int32]Device
 	// OnlyDevice is the NVML index of the GPU on a machine with one GPU, otherwise -1.
 	OnlyDevice int32
@@ -25,7 +25,7 @@ type Facts struct {
 	Notes      []string
 	Inferences []format.StackInference
 	Sampling   sampling.SamplingSwitches
-	Samples    []DeviceSample // of devices, in order of time
+	Samples    []DeviceSample // NVML samples of devices, in order of time
 	Metrics    origin.StringNumbers
 	// ProcessSamples are NVML samples of single processes, in order of time. Others has the names
 	// of those processes, recorded or not.

@@ -10,13 +10,13 @@ import (
 type freeTarget uint8
 
 const (
-	freeTargetPointer   freeTarget = iota // frees device or host memory, by address
-	freeTargetMapping                     // unmaps memory at an address
-	freeTargetAddresses                   // frees reserved addresses
-	freeTargetIPC                         // closes memory imported from another process
+	freeTargetPointer   freeTarget = iota // the call frees device or host memory, by address
+	freeTargetMapping                     // the call unmaps memory at an address
+	freeTargetAddresses // the call frees reserved addresses
+	freeTargetIPC                         // the call closes memory imported from another process
 	freeTargetArray
-	freeTargetPhysical // releases physical memory, by handle
-	freeTargetExternal // destroys memory imported from another API
+	freeTargetPhysical // the call releases physical memory, by handle
+	freeTargetExternal // the call destroys memory imported from another API
 	numFreeTargets
 )
 

@@ -51,7 +51,7 @@ type faultyContextKey struct {
 type faultScan struct {
 	t     *timeline.Timeline
 	first map[faultyContextKey]*GPUFault
-	ends  map[int32][]int64 // by process: when contexts ended, Unix ns
+	ends  map[int32][]int64 // by pid: when contexts of the process ended, Unix ns
 
 	start, dur, context, stream            []int64
 	pid, tid, device, result, flags, stack []int32

@@ -68,7 +68,7 @@ type freedResource struct {
 type failedFreeScan struct {
 	t    *timeline.Timeline
 	r    livemem.MemoryReplay
-	list []FailedFree // not classified yet, in order of their return
+	list []FailedFree // failed frees not classified yet, in order of their return
 	next int          // index in found of the result for list[0]
 	// found has one result for each failed free.
 	found []FailedFreeReason

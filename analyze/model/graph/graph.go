@@ -30,7 +30,7 @@ type GraphContents map[ObjectHandle][]*GraphVersion
 type GraphVersion struct {
 	fromNs int64
 	nodes  graphNodes
-	Text   string // nodes of the graph as text
+	Text   string // text that lists the graph's nodes
 }
 
 // graphNodes counts the nodes of a graph by label. Labels are in the order in which they were first

@@ -27,8 +27,8 @@ type HostBlocks struct { // in order of fromNs after the replay
 	list   []hostBlock // all host blocks, in order of allocation time
 	open   map[hostPointer]int32
 	next   int               // index in list of the first block that is not live yet
-	ending []int32           // heap of the live blocks, by toNs
-	live   map[int32][]int32 // by process: the live blocks in order of address
+	ending []int32           // heap of the live blocks, by the time of their end
+	live   map[int32][]int32 // live blocks in order of address, by pid
 }
 
 type hostPointer struct {
@@ -47,7 +47,7 @@ func Read(t *timeline.Timeline) (*HostBlocks, *livemem.ReplayCounts, error) {
 	return h, &l.Counts, nil
 }
 
-// NewHostBlocks returns Blocks without memory. Call Note for each change of a replay.
+// NewHostBlocks returns Blocks without memory. Call AddChange for each change of a replay.
 func NewHostBlocks() *HostBlocks {
 	return &HostBlocks{open: make(map[hostPointer]int32), live: make(map[int32][]int32)}
 }

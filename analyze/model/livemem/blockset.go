@@ -3,7 +3,7 @@ package livemem
 // BlockNumberSet is a set of block numbers, see Block.Number. The zero value is empty.
 type BlockNumberSet []uint64
 
-// AddNumber adds a number.
+// AddNumber adds a block number to the set.
 func (s *BlockNumberSet) AddNumber(n int32) {
 	for int(n)/64 >= len(*s) {
 		*s = append(*s, 0)
@@ -11,7 +11,7 @@ func (s *BlockNumberSet) AddNumber(n int32) {
 	(*s)[n/64] |= 1 << (n % 64)
 }
 
-// Union adds all numbers of another set.
+// Union adds all block numbers of another set.
 func (s *BlockNumberSet) Union(o BlockNumberSet) {
 	for i, bits := range o {
 		for len(*s) <= i {
@@ -21,5 +21,5 @@ func (s *BlockNumberSet) Union(o BlockNumberSet) {
 	}
 }
 
-// Has reports whether the set contains a number.
+// Has reports whether the set contains a block number.
 func (s BlockNumberSet) Has(n int32) bool { return int(n)/64 < len(s) && s[n/64]&(1<<(n%64)) != 0 }

@@ -13,7 +13,7 @@ type MemoryCall struct {
 	AtNs   int64 // when the call takes effect, Unix ns
 	DurNs  int64 // duration of the call, ns
 	Ptr    int64 // address or handle of the memory, see Space
-	Bytes  int64 // size of the memory
+	Bytes  int64 // size of the memory in bytes
 	Handle int64 // OpMapHandle: the handle mapped at Ptr; OpAllocFailed: the CUDA result
 	Origin int32 // origin of the call, a number in origin.OriginTable
 	Op     CallOp

@@ -87,7 +87,7 @@ type Set struct {
 	borrowed  map[string]*BorrowCount                   // borrowed memory by memory kind
 	// latest free of each thread, by thread number as in origin.OriginTable
 	lastFree []threadFree
-	// reused for every step, to save an allocation per call
+	// the change value is reused for every call, to save an allocation
 	change Change
 }
 

@@ -8,8 +8,8 @@ const HistorySteps = 20
 // MaximumHistory records the maximum of a value in each step of a window.
 type MaximumHistory struct {
 	Window query.Window
-	most   []int64 // maximum of each step so far
-	now    int64   // value after the latest Set
+	most   []int64 // maximum value of each time step so far
+	now    int64   // value after the latest SetValue
 }
 
 // SetValue records that the value is `value` from atNs (Unix ns) on. Times must not decrease.

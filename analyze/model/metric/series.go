@@ -56,7 +56,7 @@ func (s *Series) CoveredNs() float64 {
 	return sum
 }
 
-// Mean returns the average over time.
+// Mean returns the average of the values over time.
 func (s *Series) Mean() float64 {
 	var sum float64
 	for i, v := range s.Values {
@@ -110,5 +110,5 @@ func (s *Series) CounterIncrease() float64 {
 	return sum
 }
 
-// LastValue returns the newest value. The series must not be empty.
+// LastValue returns the value of the newest sample. The series must not be empty.
 func (s *Series) LastValue() float64 { return s.Values[len(s.Values)-1] }

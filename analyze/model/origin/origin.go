@@ -25,7 +25,7 @@ type OriginNumbers struct {
 // CallOrigin is the set of columns that all calls of a thread from one call site share. Name, Site
 // and Memory index Table.Strings.
 type CallOrigin struct {
-	Stream     int64 // handle; 0 is the default stream
+	Stream     int64 // stream handle; 0 is the default stream
 	Context    int64
 	Pid, Tid   int32
 	Device     int32

@@ -39,13 +39,13 @@ func FormatInferenceError(i *format.StackInference, hasInferred bool) string {
 	switch {
 	case i.Checked > 0 && i.Inferred > 0:
 		return fmt.Sprintf(
-			"%.2f%% wrong (estimate: %s were also unwound, %s of them differed)",
+			"%.2f%% wrong (estimate: %s stacks were also unwound, %s of them differed)",
 			InferenceErrorPct(i),
 			units.FormatCount(i.Checked),
 			units.FormatCount(i.Wrong),
 		)
 	case hasInferred:
-		return "none was checked, so the error rate is unknown"
+		return "no inferred stack was checked, so the error rate is unknown"
 	}
 	return ""
 }

@@ -23,7 +23,7 @@ type SamplingSwitches struct {
 	switches []samplingSwitch
 	// windows in Unix ns; ToNs is the first ns with data again
 	NoLaunches, NoStacks        []query.Window
-	MaxOverheadPct, MeasuredPct float64 // the limit, and the highest measured overhead
+	MaxOverheadPct, MeasuredPct float64 // the overhead limit and the highest measured overhead
 }
 
 type samplingSwitch struct {
@@ -121,7 +121,7 @@ const maxLaunchWeight = 1e6 * LaunchWeightUnit
 // itself and a share of those that were not recorded.
 type LaunchWeights struct {
 	fromNs  []int64
-	weights []int64 // in thousandths; valid from fromNs to the next entry
+	weights []int64 // launch weights in thousandths, each valid from fromNs to the next entry
 }
 
 // SamplingGap is a time without recorded launches, and the neighboring times whose launches serve

@@ -30,7 +30,7 @@ type AllocatorState struct {
 	// Ranges from before the recording are left out.
 	Ranges []AllocatorRange
 
-	Events         int64 // of the whole recording, as are the next three counts
+	Events         int64 // allocator events in the whole recording; the next three counts too
 	UnmatchedFrees int64 // frees of blocks from before the recording
 	LostFrees      int64 // blocks and segments whose end was not recorded
 	OutOfMemory    int64
@@ -48,7 +48,7 @@ type AllocatorBlock struct {
 	Bytes     int64 // size of the block, rounded up
 	Requested int64 // size that the program requested, bytes
 	SinceNs   int64 // when the block was allocated, Unix ns
-	Awaiting  bool  // freed by the program, but still in use by a stream
+	Awaiting  bool  // the program freed the block, but a stream still uses it
 	Stream    int64
 	Pool      int64 // private pool as in the column src_ptr; 0: none
 	StackID   int32

@@ -50,7 +50,7 @@ const AllDeviceMemory = AllMemoryKind
 
 // MemoryTotal sums up the memory of one process and kind.
 type MemoryTotal struct {
-	Pid                   int32 // process id; 0: the sum of all processes
+	Pid                   int32 // pid 0: the sum of all processes
 	Kind                  string
 	LiveBytes, LiveBlocks int64
 	PeakBytes             int64 // maximum of LiveBytes over time

@@ -18,23 +18,23 @@ type APIKind uint8
 
 const (
 	APINone           APIKind = iota // a call without meaning for memory
-	APICreateContext                 // creates a context
-	APIDestroyContext                // destroys a context
-	APIRetainPrimary                 // retains a device's primary context
-	APIReleasePrimary                // releases a device's primary context
-	APIResetPrimary                  // resets a device's primary context
-	APIMemGetInfo                    // reads the free memory of a device
-	APIPoolAttribute                 // reads an attribute of a memory pool
-	APIPoolOfDevice                  // returns the memory pool of a device
-	APIGraphAlloc                    // adds a graph node that allocates memory
-	APIMappedBuffer                  // maps a buffer of another API
-	APIMappedArray                   // maps an array of another API
-	APIAttachContext                 // adds a reference to a context (cuCtxAttach)
-	APIDetachContext                 // drops a reference to a context (cuCtxDetach)
+	APICreateContext                 // the call creates a context
+	APIDestroyContext                // the call destroys a context
+	APIRetainPrimary                 // the call retains a device's primary context
+	APIReleasePrimary                // the call releases a device's primary context
+	APIResetPrimary                  // the call resets a device's primary context
+	APIMemGetInfo                    // the call reads the free memory of a device
+	APIPoolAttribute                 // the call reads an attribute of a memory pool
+	APIPoolOfDevice                  // the call returns the memory pool of a device
+	APIGraphAlloc                    // the call adds a graph node that allocates memory
+	APIMappedBuffer                  // the call maps a buffer of another API
+	APIMappedArray                   // the call maps an array of another API
+	APIAttachContext // the call adds a reference to a context (cuCtxAttach)
+	APIDetachContext                 // the call drops a reference to a context (cuCtxDetach)
 	// The kinds below depend on other columns of the row, see refine.
-	APIGraphNode      // adds a graph node of any type
-	APIPoolOfLocation // returns the memory pool of a location
-	APIDeviceUUID     // returns the UUID of a device
+	APIGraphNode      // the call adds a graph node of any type
+	APIPoolOfLocation // the call returns the memory pool of a location
+	APIDeviceUUID     // the call returns the UUID of a device
 )
 
 // APIKindsByFunction maps CUDA functions, without suffixes such as _ptsz, to their kind.

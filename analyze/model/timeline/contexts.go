@@ -59,7 +59,7 @@ type primaryContextKey struct{ pid, device int32 }
 
 // primaryContext is the recorded history of a primary context.
 type primaryContext struct {
-	context int64   // handle, which never changes; 0: no retain was recorded
+	context int64   // context handle, which never changes; 0: no retain was recorded
 	refs    int64   // recorded retains minus recorded releases of the context
 	resets  []int64 // times of cuDevicePrimaryCtxReset, Unix ns
 	// ends are the releases that drop the last recorded reference.

@@ -12,7 +12,7 @@ type rowLoader[R any] struct {
 	t          *Timeline
 	origins    origin.OriginNumbers
 	allocators caching.AllocatorNumbers
-	announced  loaderCounts // numbers that begin has passed on
+	announced  loaderCounts // numbers that shareNumbers has passed on
 	spare      chan []R     // slices of rows for reuse
 
 	// Maps from the loader's numbers to the Timeline's. Only the replay's goroutine uses them.

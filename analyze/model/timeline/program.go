@@ -24,7 +24,7 @@ type ProgramMemory struct {
 	// Block.Number of the driver memory that is a segment of an allocator
 	segments livemem.BlockNumberSet
 	consume  func(*ProgramMemory, *livemem.Change)
-	change   livemem.Change // reused for every step, to save an allocation
+	change   livemem.Change // the change value is reused for every replay step, to save an allocation
 }
 
 // ReplayProgram replays the recording as a Program. A block ends when the program frees it, even if
