@@ -20,7 +20,7 @@ type diskQueue struct {
 	chown func(*os.File) error // gives a new file to the recording's owner
 
 	mu      sync.Mutex
-	changed sync.Cond // signals that a job has ended
+	changed sync.Cond // signals that a disk job has ended
 	jobs    []diskJob
 	running bool // whether the goroutine runs; it ends when jobs is empty
 	pending int  // bytes of data that jobs hold
@@ -149,7 +149,7 @@ func (f *asyncFile) queueWrite(do func([]byte) error) {
 	f.next = nil
 	f.disk.enqueue(len(b), func() {
 		if f.err != nil {
-			return // already reported
+			return // the write error is already reported
 		}
 		if f.err = do(b); f.err != nil {
 			f.disk.storeError(f, f.err)

@@ -121,7 +121,7 @@ func (g *Group) eachPage(column string, yield func(parquet.Page) error) {
 	}
 	ci, ok := g.columns[column]
 	if !ok {
-		return // written by an older version: the column's values are zero
+		return // an older gpurec wrote the file without this column: its values are zero
 	}
 	g.storeError(walkColumnPages(g.rows.ColumnChunks()[ci], yield))
 }

@@ -73,7 +73,7 @@ type segmentFile struct {
 	file     *asyncFile
 	path     string
 	rows     parquetRowWriter
-	count    int64 // rows
+	count    int64 // number of rows in the segment
 	lastNs   int64 // latest end of a row, Unix ns
 }
 

@@ -88,5 +88,5 @@ func (ts symbolTables) tableOfSymbol(number uint64) (*symbolTable, uint64) {
 		}
 		number -= t.symbolCount()
 	}
-	return ts[len(ts)-1], 0 // cannot happen: the index has no such number
+	return ts[len(ts)-1], 0 // cannot happen: the index has no such symbol number
 }

@@ -33,7 +33,7 @@ func (l *boundedLineReader) nextLine() (line []byte, whole bool, err error) {
 		_, err = l.r.ReadSlice('\n')
 	}
 	if err == io.EOF {
-		err = nil // reported by the next call
+		err = nil // the next call returns the read error
 	}
 	return nil, false, err
 }

@@ -76,7 +76,7 @@ func ReadPerfMap(r io.Reader) (*PerfMap, error) {
 	return p, nil
 }
 
-// parsePerfMapLine parses one line. It returns false for a malformed line.
+// parsePerfMapLine parses one line of /tmp/perf-PID.map. It returns false for a malformed line.
 func parsePerfMapLine(line []byte) (e perfMapEntry, name []byte, ok bool) {
 	startText, rest, _ := bytes.Cut(line, []byte(" "))
 	sizeText, name, _ := bytes.Cut(rest, []byte(" "))

@@ -22,7 +22,7 @@ type SourceFrame = dwarf.Frame
 type Source struct {
 	data    *dwarf.Data
 	buildID string
-	file    *os.File // nil if it is the caller's
+	file    *os.File // nil if the caller owns the file
 }
 
 // OpenSource opens an executable, a shared library or a separate debug file, and keeps it open

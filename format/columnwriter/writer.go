@@ -38,7 +38,7 @@ type Writer[R any] struct {
 
 	out       countingFileWriter
 	encoder   *thrift.Encoder
-	rows      int   // in the open row group
+	rows      int   // number of rows in the open row group
 	textBytes int64 // length of the texts that columns keep in memory, in bytes
 	metadata  []pq.KeyValue
 	groups    []pq.RowGroup

@@ -75,7 +75,7 @@ func (f *File) Commit() error {
 
 // Discard closes and removes a file that was not committed.
 func (f *File) Discard() {
-	_ = f.Close() // already closed after a failed Commit
+	_ = f.Close() // after a failed Commit the file is already closed
 	_ = f.to.folder.Remove(f.temporary)
 	f.closeDestination()
 }

@@ -172,7 +172,7 @@ func describeLinkTarget(path string) (what, target string) {
 		return "is a symbolic link", ""
 	}
 	if info.Mode().IsRegular() {
-		target, _ = filepath.EvalSymlinks(path) // only for a hint
+		target, _ = filepath.EvalSymlinks(path) // the target is only for a hint
 	}
 	return "is a symbolic link to " + describeFileKind(info.Mode()), target
 }

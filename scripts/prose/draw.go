@@ -74,7 +74,7 @@ func selectComments(texts []text) []text {
 func listDeclaredNames(file string) []string {
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 	if err != nil {
-		return nil // readTexts has reported it
+		return nil // readTexts has reported the syntax error
 	}
 	pkg := path.Dir(file)
 	var names []string

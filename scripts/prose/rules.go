@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	maxSentenceWords     = 30 // of a sentence
+	maxSentenceWords     = 30 // most words of one sentence
 	maxMeanSentenceWords = 17 // words of a sentence, on average over all of a kind
-	minSentenceWords     = 5  // what has fewer words is a label, and counts as no sentence
+	minSentenceWords     = 5  // a text with fewer words is a label, not a sentence
 )
 
 //go:embed phrases.tsv
@@ -126,7 +126,7 @@ func findUndocumentedNames(file string) []undocumentedName {
 	set := token.NewFileSet()
 	f, err := parser.ParseFile(set, file, nil, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
-		return nil // readTexts has reported it
+		return nil // readTexts has reported the syntax error
 	}
 	var names []undocumentedName
 	miss := func(name *ast.Ident) {

@@ -212,7 +212,7 @@ func (d *Data) indexedAddress(u *debugUnit, index uint64) (uint64, error) {
 // defines.
 func (d *Data) functionName(u *debugUnit, e debugEntry) string {
 	plain := ""
-	for range 8 { // compilers chain fewer references
+	for range 8 { // compilers chain fewer than 8 references
 		if name := d.resolveString(u, e.linkage); name != "" {
 			return name
 		}

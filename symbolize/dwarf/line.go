@@ -93,7 +93,7 @@ func (d *Data) readLineTable(u *debugUnit) (*lineTable, error) {
 
 // findRow returns the row for the code at addr.
 func (t *lineTable) findRow(addr uint64) (lineRow, bool) {
-	const maxWalk = 64 // sequences do not overlap
+	const maxWalk = 64 // one sequence suffices in valid files: they do not overlap
 	next := sort.Search(len(t.sequences), func(i int) bool { return t.sequences[i].low > addr })
 	for i := next - 1; i >= max(0, next-maxWalk); i-- {
 		s := &t.sequences[i]

@@ -260,7 +260,7 @@ func (e *debugEntry) decodeDIE(u *debugUnit, c *elffile.Cursor, offset uint64) {
 		}
 		isReference := f.attr == dwarf.AttrAbstractOrigin || f.attr == dwarf.AttrSpecification
 		if isReference && v.form != formRefAddr {
-			continue // a reference to another file
+			continue // a reference to a DIE in another file
 		}
 		*into = v
 	}
