@@ -319,7 +319,8 @@ func FormatFrame(f *report.Frame) string {
 	case f.Folded > 0 && f.Libraries == nil:
 		return "… " + units.CountWithNoun(int64(f.Folded), "more frame")
 	case f.Folded > 0:
-		return fmt.Sprintf("… %s of %s", units.CountWithNoun(int64(f.Folded), "frame"), units.JoinWithAnd(f.Libraries))
+		count := units.CountWithNoun(int64(f.Folded), "frame")
+		return fmt.Sprintf("… %s of %s", count, units.JoinWithAnd(f.Libraries))
 	case f.File != "" && f.Line > 0:
 		return fmt.Sprintf("%s (%s:%d)", f.Func, f.File, f.Line)
 	case f.File != "":

@@ -204,8 +204,8 @@ func (q *Quality) Notes() (list []string) {
 // change of the totals.
 
 // reportedAllocatorLimits names the limits of an allocator with format.SourceReports.
-const reportedAllocatorLimits = "sizes are block sizes, which are requested sizes rounded up; segments, unused memory, " +
-	"streams, pools and failed requests are unknown"
+const reportedAllocatorLimits = "sizes are block sizes, which are requested sizes rounded up; segments, unused " +
+	"memory, streams, pools and failed requests are unknown"
 
 // Confidence levels of a verdict. The values appear in reports.
 const (

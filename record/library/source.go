@@ -112,8 +112,8 @@ func (l *Library) AllocatorSource() bpf.CudaAllocatorSource {
 }
 
 // dataMissingInReports lists the data that reports to profilers do not contain.
-const dataMissingInReports = "requested sizes, streams, pools, segments, failed requests, and when streams have finished " +
-	"with a block"
+const dataMissingInReports = "requested sizes, streams, pools, segments, failed requests, and when streams have " +
+	"finished with a block"
 
 // ExplainReportLimits returns a sentence that explains which data is missing if an allocator is
 // recorded through its reports.

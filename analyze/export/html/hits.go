@@ -69,7 +69,8 @@ func (b *pageBuilder) newHitViews() (list []hitView) {
 			}
 		}
 		if len(h.Evidence) > 0 {
-			for _, f := range frames.DisplayFrames(&b.t.Stacks, h.Evidence[0].Stack, maxStackFrames, b.opt.FrameRules()) {
+			stack, rules := h.Evidence[0].Stack, b.opt.FrameRules()
+			for _, f := range frames.DisplayFrames(&b.t.Stacks, stack, maxStackFrames, rules) {
 				v.Frames = append(v.Frames, shortenText(render.FormatFrame(&f)))
 			}
 		}

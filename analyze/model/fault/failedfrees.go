@@ -12,7 +12,7 @@ type freeTarget uint8
 const (
 	freeTargetPointer   freeTarget = iota // the call frees device or host memory, by address
 	freeTargetMapping                     // the call unmaps memory at an address
-	freeTargetAddresses // the call frees reserved addresses
+	freeTargetAddresses                   // the call frees reserved addresses
 	freeTargetIPC                         // the call closes memory imported from another process
 	freeTargetArray
 	freeTargetPhysical // the call releases physical memory, by handle

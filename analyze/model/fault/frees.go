@@ -383,7 +383,8 @@ func (s *failedFreeScan) newWrongFunction(target freeTarget, b livemem.Block) Fa
 	switch {
 	case target == freeTargetPointer:
 		found.Right = freeFunctionsByMemoryKind[s.t.Origins.MemoryKindOf(b.Origin)]
-	case target == freeTargetArray && catalog.BaseFunctionName(s.t.Origins.FunctionOf(b.Origin)) == "cuMipmappedArrayCreate":
+	case target == freeTargetArray &&
+		catalog.BaseFunctionName(s.t.Origins.FunctionOf(b.Origin)) == "cuMipmappedArrayCreate":
 		found.Right = "cuMipmappedArrayDestroy"
 	}
 	return found

@@ -29,7 +29,7 @@ const (
 	APIGraphAlloc                    // the call adds a graph node that allocates memory
 	APIMappedBuffer                  // the call maps a buffer of another API
 	APIMappedArray                   // the call maps an array of another API
-	APIAttachContext // the call adds a reference to a context (cuCtxAttach)
+	APIAttachContext                 // the call adds a reference to a context (cuCtxAttach)
 	APIDetachContext                 // the call drops a reference to a context (cuCtxDetach)
 	// The kinds below depend on other columns of the row, see refine.
 	APIGraphNode      // the call adds a graph node of any type

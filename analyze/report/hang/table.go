@@ -120,8 +120,9 @@ func (s *Scan) computeTotals(verdicts []ProcessVerdict, without, long int) []rep
 }
 
 // stateDescription defines the states of threads and processes.
-const stateDescription = "state. Hanging: in a call for at least --long (1 s), and three times as long as any earlier " +
-	"call of that function in the process. Waiting: in a call for at least --long, but earlier calls took as long, " +
+const stateDescription = "state. Hanging: in a call for at least --long (1 s), and three times as long as any " +
+	"earlier call of that function in the process. Waiting: in a call for at least --long, but earlier " +
+	"calls took as long, " +
 	"or other threads make progress. Polling: at least 100 queries per second, and no other call. Idle: no call for " +
 	"at least --long, and three times the longest earlier pause. Alive: makes progress. Ended: the process ended. " +
 	"The state of a process is its worst thread state; finished threads do not count while others make progress"

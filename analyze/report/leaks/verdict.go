@@ -112,7 +112,7 @@ func (s *Scan) classifyGroup(i int, lost int64) LeakFinding {
 		j.Verdict = VerdictStartup
 	case float64(g.frees) >= 0.9*float64(g.allocs) && j.medianAge <= s.Window.DurNs()/2:
 		j.Verdict = VerdictChurn
-	case g.allProcessesExited() && memoryKindLabel(s.t, g.memory) != format.MemoryTorch: // Python keeps objects until it exits
+	case g.allProcessesExited() && memoryKindLabel(s.t, g.memory) != format.MemoryTorch:
 		j.Verdict = VerdictExitLeak
 	default:
 		j.Verdict = VerdictRetained

@@ -89,7 +89,8 @@ func (c *reconciliation) processTable() report.Table {
 		row("not attributed", nil, nil, rest, unattributedEvidence(rest, m))
 		if unused, askedNs, ok := c.unusedPoolBytes(a, at); ok {
 			row("unused in pools", format.MemoryAsync, nil, unused, fmt.Sprintf("part of \"not attributed\": "+
-				"reserved minus used, by the program's query at %s", units.FormatDuration(askedNs-c.t.RecordingWindow().FromNs)))
+				"reserved minus used, by the program's query at %s",
+				units.FormatDuration(askedNs-c.t.RecordingWindow().FromNs)))
 		}
 	}
 	processes.AddRankColumn(c.t, &table)

@@ -23,9 +23,10 @@ var invalidFreeAdvice = [fault.NumFreeVerdicts]string{
 	fault.VerdictDoubleFree: "Give the block one owner, and set the pointer to null after the free. " +
 		"If a new allocation gets the same address, the second free destroys that block.",
 	fault.VerdictInsideBlock: "Free the pointer that the allocation returned. Until then the block stays allocated.",
-	fault.VerdictWrongFunction: "Free the memory with the function that belongs to its allocation. Until then the memory " +
-		"stays allocated.",
-	fault.VerdictContextEnded: "Free memory before its context is destroyed or reset, or rely on the context to free it.",
+	fault.VerdictWrongFunction: "Free the memory with the function that belongs to its allocation. Until then the " +
+		"memory stays allocated.",
+	fault.VerdictContextEnded: "Free memory before its context is destroyed or reset, or rely on " +
+		"the context to free it.",
 	fault.VerdictUnknownPointer: "Find out where the pointer comes from: another process, another allocator, or an " +
 		"uninitialized variable.",
 }
