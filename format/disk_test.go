@@ -129,7 +129,7 @@ func TestDiskErrorLosesOnlyItsSegments(t *testing.T) {
 // Files of dropped rotations remain until metadata without their rows is on disk.
 func TestDroppedFilesStayUntilMetadataIsOnDisk(t *testing.T) {
 	w := newRing(t, Limits{Ring: true, KeepNs: 3e9}, 10, 100)
-	if dropped := w.Drop(9_900_000_000); len(dropped) != 7 {
+	if dropped := w.DropOldRotations(9_900_000_000); len(dropped) != 7 {
 		t.Fatal(dropped)
 	}
 	w.disk.chown = func(*os.File) error { return errors.New("the disk is full") }

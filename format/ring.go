@@ -119,10 +119,10 @@ func (w *Writer) Full() bool {
 	return w.written+w.estimateOpenBytes() > w.segmentBudgetBytes()*(rotationsPerSizeLimit-1)/rotationsPerSizeLimit
 }
 
-// Drop removes the oldest events of a ring until it is within its limits at the time nowNs (Unix
+// DropOldRotations removes the oldest events of a ring until it is within its limits at the time nowNs (Unix
 // ns), and returns the dropped rotations. The next Rotate or Finish deletes their files. Until
 // then, metadata on disk still counts them.
-func (w *Writer) Drop(nowNs int64) []DroppedRotation {
+func (w *Writer) DropOldRotations(nowNs int64) []DroppedRotation {
 	l := w.opt.Limits
 	if !l.Ring {
 		return nil

@@ -98,7 +98,7 @@ func names(t *testing.T, path string) (threads []string, calls int) {
 
 func TestRingDropsTheOldestRotations(t *testing.T) {
 	w := newRing(t, Limits{Ring: true, KeepNs: 3e9}, 10, 100)
-	dropped := w.Drop(9_900_000_000) // rows that ended before 6.9 s: seven rotations
+	dropped := w.DropOldRotations(9_900_000_000) // rows that ended before 6.9 s: seven rotations
 	if len(dropped) != 7 || dropped[0].Number != 0 || dropped[6].LastNs != 6_000_000_109 ||
 		dropped[6].Rows["call"] != 100 ||
 		dropped[6].Rows["sample"] != 1 {
@@ -128,7 +128,7 @@ func TestRingDropsTheOldestRotations(t *testing.T) {
 func TestRingStaysBelowMaxBytes(t *testing.T) {
 	w := newRing(t, Limits{Ring: true, MaxBytes: 4 << 20}, 0, 0)
 	for i := range 40 {
-		w.Drop(0)
+		w.DropOldRotations(0)
 		writeRotation(t, w, i, 4000)
 		if w.ShouldCompact() {
 			if err := w.Compact(Meta{}, func(*Row) bool { return false }); err != nil {
@@ -151,7 +151,7 @@ func TestFullWithoutARing(t *testing.T) {
 	w := newRing(t, Limits{MaxBytes: 4 << 20}, 0, 0)
 	i := 0
 	for ; !w.Full(); i++ {
-		if w.Drop(1e18) != nil || i > 1000 {
+		if w.DropOldRotations(1e18) != nil || i > 1000 {
 			t.Fatal("not a ring, and never full")
 		}
 		writeRotation(t, w, i, 4000)

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newLinuxOnly returns a command that fails with an error: the real one needs the Linux kernel.
-func newLinuxOnly(use, short string) *cobra.Command {
+// newLinuxOnlyCommand returns a command that fails with an error: the real one needs the Linux kernel.
+func newLinuxOnlyCommand(use, short string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, DisableFlagParsing: true,
 		RunE: func(*cobra.Command, []string) error {
@@ -18,14 +18,14 @@ func newLinuxOnly(use, short string) *cobra.Command {
 	}
 }
 
-func newRecord() *cobra.Command {
-	return newLinuxOnly("record", "Record a process (Linux only)")
+func newRecordCommand() *cobra.Command {
+	return newLinuxOnlyCommand("record", "Record a process (Linux only)")
 }
 
-func newPs() *cobra.Command {
-	return newLinuxOnly("ps", "List the processes that use CUDA (Linux only)")
+func newPsCommand() *cobra.Command {
+	return newLinuxOnlyCommand("ps", "List the processes that use CUDA (Linux only)")
 }
 
-func newCheck() *cobra.Command {
-	return newLinuxOnly("check", "Check whether recording works on this machine (Linux only)")
+func newCheckCommand() *cobra.Command {
+	return newLinuxOnlyCommand("check", "Check whether recording works on this machine (Linux only)")
 }

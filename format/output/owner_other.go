@@ -2,5 +2,5 @@
 
 package output
 
-// SudoOwner returns the zero FileOwner: gpurec records on Linux only.
-func SudoOwner() FileOwner { return FileOwner{} }
+// SudoOwner returns the zero Owner: gpurec records on Linux only.
+func SudoOwner() Owner { return Owner{} }

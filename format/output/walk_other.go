@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// openParent opens the folder of an output.
-func openParent(dir string, _ Owner) (*os.Root, error) { return os.OpenRoot(dir) }
+// openParentFolder opens the folder of an output.
+func openParentFolder(dir string, _ Owner) (*os.Root, error) { return os.OpenRoot(dir) }
 
-// foreignFile returns "": the rules about other users apply on Linux only.
-func foreignFile(_, _ fs.FileInfo, _ Owner) string { return "" }
+// describeForeignOwner returns "": the rules about other users apply on Linux only.
+func describeForeignOwner(_, _ fs.FileInfo, _ Owner) string { return "" }

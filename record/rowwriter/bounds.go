@@ -108,7 +108,7 @@ func (s *Writer) dropOldRotations() {
 	if now == 0 {
 		now = s.counters.clock.NowNs()
 	}
-	for _, turn := range s.writer.Drop(now) {
+	for _, turn := range s.writer.DropOldRotations(now) {
 		b.fromNs = max(b.fromNs, turn.LastNs)
 		for class, n := range turn.Rows {
 			b.rows[class] += n

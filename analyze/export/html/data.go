@@ -185,7 +185,7 @@ func (s *momentScan) addMemoryCharts(d *chartData, all *textTable, rules *query.
 
 // fillMemoryChart sets the chart of one device. number returns the index of a group in
 // chartData.Groups. fillMemoryChart returns false if the device never had live memory.
-func (s *momentSeries) fillMemoryChart(m *memoryData, t *timeline.Timeline, number func(group int32) int32) bool {
+func (s *memoryStateSeries) fillMemoryChart(m *memoryData, t *timeline.Timeline, number func(group int32) int32) bool {
 	moments := s.list
 	shown := findLargestGroups(moments)
 	if len(shown) == 0 {

@@ -123,8 +123,8 @@ func (b windowBuckets) bucketStartNs(i int) int64 {
 	return b.window.FromNs + whole*int64(i) + (rest*int64(i)+numWindowBuckets-1)/numWindowBuckets
 }
 
-// momentSeries collects the states of the memory of one device, or of the host.
-type momentSeries struct {
+// memoryStateSeries collects the states of the memory of one device, or of the host.
+type memoryStateSeries struct {
 	windowBuckets
 	now        []liveMemory  // live memory at present, by group
 	total      int64         // live bytes at present
@@ -139,13 +139,13 @@ type momentSeries struct {
 	finished   bool
 }
 
-func newMomentSeries(w query.Window) *momentSeries {
-	return &momentSeries{windowBuckets: windowBuckets{w}, bucket: -1, settled: true}
+func newMomentSeries(w query.Window) *memoryStateSeries {
+	return &memoryStateSeries{windowBuckets: windowBuckets{w}, bucket: -1, settled: true}
 }
 
 // addChange adds to the live memory of a group; bytes and blocks are negative for a free. Times
 // must not decrease.
-func (s *momentSeries) addChange(atNs int64, group int32, bytes, blocks int64) {
+func (s *memoryStateSeries) addChange(atNs int64, group int32, bytes, blocks int64) {
 	if s.finished {
 		return
 	}
@@ -179,7 +179,7 @@ func (s *momentSeries) addChange(atNs int64, group int32, bytes, blocks int64) {
 }
 
 // advanceToBucket closes the buckets before the given one, and opens it.
-func (s *momentSeries) advanceToBucket(bucket int) {
+func (s *memoryStateSeries) advanceToBucket(bucket int) {
 	for s.bucket < bucket {
 		if s.bucket >= 0 {
 			s.closeBucket()
@@ -193,7 +193,7 @@ func (s *momentSeries) advanceToBucket(bucket int) {
 }
 
 // openBucket begins the current bucket: its maximum and minimum are the present state.
-func (s *momentSeries) openBucket() {
+func (s *memoryStateSeries) openBucket() {
 	at := s.bucketStartNs(s.bucket)
 	s.hasChanges = false
 	s.most.setState(at, s.total, s.now)
@@ -206,7 +206,7 @@ func (s *momentSeries) openBucket() {
 
 // closeBucket appends the maximum and the minimum of the current bucket to list, in order of time.
 // Without changes it appends one state, unless the last state in list is the same.
-func (s *momentSeries) closeBucket() {
+func (s *memoryStateSeries) closeBucket() {
 	if !s.hasChanges {
 		if !s.settled || len(s.list) == 0 {
 			s.list = append(s.list, s.most.copyState())
@@ -226,7 +226,7 @@ func (s *momentSeries) closeBucket() {
 }
 
 // finishWindow closes the window. The last state in list is that at the end of the window.
-func (s *momentSeries) finishWindow() {
+func (s *memoryStateSeries) finishWindow() {
 	if s.finished {
 		return
 	}
@@ -251,7 +251,7 @@ type momentScan struct {
 	groups   origin.StringNumbers // numbers of groups, by kind of memory and call site
 	byOrigin []int32              // 1 + group of each origin; 0 if not yet known
 	about    []allocationGroup    // by group
-	devices  map[int32]*momentSeries
+	devices  map[int32]*memoryStateSeries
 }
 
 // allocationGroup describes a group of allocations: those of one call site with one kind of memory.
@@ -265,7 +265,7 @@ func newMomentScan(t *timeline.Timeline, f *query.Filter) *momentScan {
 		t:       t,
 		filter:  f,
 		window:  f.NarrowWindow(t.RecordingWindow()),
-		devices: make(map[int32]*momentSeries),
+		devices: make(map[int32]*memoryStateSeries),
 	}
 }
 

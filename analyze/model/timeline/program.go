@@ -73,7 +73,7 @@ func (t *Timeline) ReplayProgram(
 // allocator. It also searches memory that the allocator had before its events were recorded. The
 // callback onDriver, if not nil, gets all changes of driver memory.
 func (t *Timeline) FindSegments(onDriver func(*livemem.Change)) error {
-	s := segmentSearch{
+	s := allocatorSegmentSearch{
 		t:          t,
 		inside:     make(map[int32]bool),
 		tries:      make(map[*caching.Allocator]int),
@@ -93,14 +93,14 @@ func (t *Timeline) FindSegments(onDriver func(*livemem.Change)) error {
 	return err
 }
 
-// segmentSearch finds the driver memory that caching allocators use for segments.
-type segmentSearch struct {
+// allocatorSegmentSearch finds the driver memory that caching allocators use for segments.
+type allocatorSegmentSearch struct {
 	t        *Timeline
 	driver   *livemem.Set
 	reported livemem.BlockNumberSet // memory at the address of an allocator's event
 	inner    livemem.BlockNumberSet // memory that code of an allocator allocated
 	inside   map[int32]bool         // by stack: whether it passes through an allocator
-	// how often findOlderSegments was tried for an allocator; maxSegmentSearchTries: done
+	// how often findSegmentsAllocatedBefore was tried for an allocator; maxSegmentSearchTries: done
 	tries map[*caching.Allocator]int
 	// candidates has the driver memory of each process, if allocators are known only from reported
 	// statistics.
@@ -108,7 +108,7 @@ type segmentSearch struct {
 	byReports  bool
 }
 
-func (s *segmentSearch) applyDriverChange(l *livemem.Set, c *livemem.Change) {
+func (s *allocatorSegmentSearch) applyDriverChange(l *livemem.Set, c *livemem.Change) {
 	s.driver = l
 	if c.Kind == livemem.ChangeAllocated && s.t.isAllocatorStack(s.t.Origins.List[c.Block.Origin].Stack, s.inside) {
 		s.inner.AddNumber(c.Block.Number)
@@ -118,7 +118,7 @@ func (s *segmentSearch) applyDriverChange(l *livemem.Set, c *livemem.Change) {
 	}
 }
 
-func (s *segmentSearch) candidatesOf(process int32) *SegmentCandidates {
+func (s *allocatorSegmentSearch) candidatesOf(process int32) *SegmentCandidates {
 	l := s.candidates[process]
 	if l == nil {
 		l = new(SegmentCandidates)
@@ -127,7 +127,7 @@ func (s *segmentSearch) candidatesOf(process int32) *SegmentCandidates {
 	return l
 }
 
-func (s *segmentSearch) applyAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
+func (s *allocatorSegmentSearch) applyAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
 	process, ok := s.t.Origins.Pids[a.Pid]
 	if s.driver == nil || !ok {
 		return
@@ -140,7 +140,7 @@ func (s *segmentSearch) applyAllocatorChange(a *caching.Allocator, c *caching.Al
 			s.findMappedBlocks(h, c.Block.Ptr, c.Block.Size, s.reported.AddNumber)
 		}
 		if s.tries[a] < maxSegmentSearchTries && a.Check.Known[caching.AllocatedTotalIndex] && a.Counts.Events > 1 &&
-			s.findOlderSegments(h, a, a.Totals().Reserved) {
+			s.findSegmentsAllocatedBefore(h, a, a.Totals().Reserved) {
 			s.tries[a] = maxSegmentSearchTries
 		}
 		s.tries[a]++
@@ -149,7 +149,7 @@ func (s *segmentSearch) applyAllocatorChange(a *caching.Allocator, c *caching.Al
 	s.findSegmentBlock(h, c, s.reported.AddNumber)
 	if s.tries[a] == 0 && a.Check.Known[caching.ReservedTotalIndex] {
 		s.tries[a] = maxSegmentSearchTries
-		s.findOlderSegments(h, a, a.Before.Reserved)
+		s.findSegmentsAllocatedBefore(h, a, a.Before.Reserved)
 	}
 }
 
@@ -159,7 +159,7 @@ func (s *segmentSearch) applyAllocatorChange(a *caching.Allocator, c *caching.Al
 const maxSegmentSearchTries = 256
 
 // findSegmentBlock calls yield for the driver memory of a new segment.
-func (s *segmentSearch) findSegmentBlock(
+func (s *allocatorSegmentSearch) findSegmentBlock(
 	h *livemem.ProcessMemory,
 	c *caching.AllocatorChange,
 	yield func(number int32),
@@ -175,7 +175,11 @@ func (s *segmentSearch) findSegmentBlock(
 }
 
 // findMappedBlocks calls yield for the physical memory mapped to an address range.
-func (s *segmentSearch) findMappedBlocks(h *livemem.ProcessMemory, ptr, bytes int64, yield func(number int32)) {
+func (s *allocatorSegmentSearch) findMappedBlocks(
+	h *livemem.ProcessMemory,
+	ptr, bytes int64,
+	yield func(number int32),
+) {
 	h.Mappings.EachOverlapping(ptr, units.EndOfRange(ptr, bytes), func(m livemem.Mapping) {
 		if m.Handle != nil && m.Handle.Borrows == 0 {
 			yield(m.Handle.Block.Number)
@@ -183,10 +187,14 @@ func (s *segmentSearch) findMappedBlocks(h *livemem.ProcessMemory, ptr, bytes in
 	})
 }
 
-// findOlderSegments adds memory that the allocator must have had before its first event or report.
-// Candidates are memory allocated by the allocator's code, or without a stack. They are added only
-// if their sizes sum up to the allocator's reserved bytes.
-func (s *segmentSearch) findOlderSegments(h *livemem.ProcessMemory, a *caching.Allocator, reserved int64) bool {
+// findSegmentsAllocatedBefore adds memory that the allocator must have had before its first event or
+// report. Candidates are memory allocated by the allocator's code, or without a stack. They are added
+// only if their sizes sum up to the allocator's reserved bytes.
+func (s *allocatorSegmentSearch) findSegmentsAllocatedBefore(
+	h *livemem.ProcessMemory,
+	a *caching.Allocator,
+	reserved int64,
+) bool {
 	var before livemem.BlockNumberSet
 	bytes := int64(0)
 	h.EachBlock(func(_ int64, b livemem.Block) {
