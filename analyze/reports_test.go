@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/analyzetest/rulecases"
 	"github.com/gpurec/gpurec/analyze/export/html"
 	"github.com/gpurec/gpurec/analyze/export/perfetto"
 	"github.com/gpurec/gpurec/analyze/export/pprof"
@@ -29,7 +30,7 @@ var recordings = map[string]func(testing.TB) *analyzetest.TestRecording{
 	"oom":      analyzetest.OOMRecording,
 	"workload": analyzetest.WorkloadRecording,
 	"pytorch":  analyzetest.PytorchStacksRecording,
-	"troubled": analyzetest.TroubledRecording,
+	"troubled": rulecases.TroubledRecording,
 	"ranks":    analyzetest.FourRanksRecording,
 	"sampled":  sampledTape,
 	"working":  callsTape,

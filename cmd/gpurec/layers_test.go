@@ -299,6 +299,12 @@ var mayImport = map[string][]string{
 	"analyze": {"analyze/model/timeline", "analyze/query", "analyze/report/..."},
 
 	"analyze/analyzetest/viewers": {"analyze/analyzetest"},
+	"analyze/analyzetest/rulecases": {
+		"format",
+		"analyze/analyzetest",
+		"analyze/catalog",
+		"analyze/model/...",
+	},
 	"analyze/analyzetest": {
 		"format",
 		"analyze/model/...",

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/analyzetest/rulecases"
 	"github.com/gpurec/gpurec/analyze/export/html"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/rules"
@@ -35,7 +36,7 @@ func TestHTMLHitsMatchRules(t *testing.T) {
 		`<tr><td><span class="level \w+">(\w+)</span></td><td><strong>([\w-]+)</strong> ([^<]*)(?:<div class="where">([^<]*)</div>)?<div class="advice">([^<]*)</div>`,
 	)
 	for name, tp := range map[string]*analyzetest.TestRecording{
-		"troubled": analyzetest.TroubledRecording(t),
+		"troubled": rulecases.TroubledRecording(t),
 		"ranks":    analyzetest.FourRanksRecording(t),
 		"training": analyzetest.TrainingRecording(t),
 		"hostile":  analyzetest.HostilePageRecording(t),

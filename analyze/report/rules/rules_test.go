@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/analyzetest/rulecases"
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/fault"
@@ -72,7 +73,7 @@ func TestNoRuleFiresOnSteadyTraining(t *testing.T) {
 // TestEveryRuleFires has, for each rule, a recording in which the rule fires and a near miss in
 // which it does not.
 func TestEveryRuleFires(t *testing.T) {
-	cases := analyzetest.RuleCases()
+	cases := rulecases.AllCases()
 	for _, rule := range rules.AllRules() {
 		c, ok := cases[rule.ID]
 		if !ok {
@@ -125,7 +126,7 @@ func TestEveryRuleFires(t *testing.T) {
 }
 
 func TestConfidenceOfRules(t *testing.T) {
-	launchBound := func(tp *analyzetest.TestRecording) { analyzetest.RuleCases()["launch-bound"].Fires(tp) }
+	launchBound := func(tp *analyzetest.TestRecording) { rulecases.AllCases()["launch-bound"].Fires(tp) }
 	for name, c := range map[string]struct {
 		rule   string
 		change func(*analyzetest.TestRecording)
@@ -157,23 +158,23 @@ func TestConfidenceOfRules(t *testing.T) {
 			launchBound(tp)
 			tp.AddRow(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: `{"class":"launch","inferred":1000,"checked":100,"wrong":5,"wrong_estimated":50}`})
 		}, "medium", "5% of inferred stacks"},
-		"pageable, recorded from the start": {"memcpy-async-pageable", func(tp *analyzetest.TestRecording) { analyzetest.RuleCases()["memcpy-async-pageable"].Fires(tp) }, "high", ""},
+		"pageable, recorded from the start": {"memcpy-async-pageable", func(tp *analyzetest.TestRecording) { rulecases.AllCases()["memcpy-async-pageable"].Fires(tp) }, "high", ""},
 		"pageable, gpurec attached later": {"memcpy-async-pageable", func(tp *analyzetest.TestRecording) {
-			analyzetest.RuleCases()["memcpy-async-pageable"].Fires(tp)
+			rulecases.AllCases()["memcpy-async-pageable"].Fires(tp)
 			tp.RemoveRows(func(r *format.Row) bool { return r.Name == "cuInit" })
 		}, "medium", "began after the program"},
 		"a free with calls lost": {"invalid-free", func(tp *analyzetest.TestRecording) {
-			analyzetest.RuleCases()["invalid-free"].Fires(tp)
+			rulecases.AllCases()["invalid-free"].Fires(tp)
 			tp.AddRow(format.Row{Kind: format.KindLost, Name: report.LostMemoryClass, StartNs: analyzetest.Epoch + analyzetest.Second, Value: 3})
 		}, "medium", "3 calls that allocate or free memory were lost"},
 		"few samples": {"low-sm-activity", func(tp *analyzetest.TestRecording) {
-			analyzetest.RuleCases()["low-sm-activity"].Fires(tp)
+			rulecases.AllCases()["low-sm-activity"].Fires(tp)
 			tp.RemoveRows(func(r *format.Row) bool {
 				return r.Kind == format.KindNVML && (r.StartNs-analyzetest.Epoch)%(10*analyzetest.Second) != 0
 			})
 		}, "medium", "only 5 samples"},
 		"too few samples": {"low-sm-activity", func(tp *analyzetest.TestRecording) {
-			analyzetest.RuleCases()["low-sm-activity"].Fires(tp)
+			rulecases.AllCases()["low-sm-activity"].Fires(tp)
 			tp.RemoveRows(func(r *format.Row) bool {
 				return r.Kind == format.KindNVML && (r.StartNs-analyzetest.Epoch)%(20*analyzetest.Second) != 0
 			})
@@ -270,7 +271,7 @@ func TestIdleWithoutSamples(t *testing.T) {
 func TestLaunchBoundNeedsNoWaits(t *testing.T) {
 	for name, waits := range map[string]bool{"it waits": true, "it does not": false} {
 		tp := analyzetest.SteadyRecording(t)
-		analyzetest.RuleCases()["launch-bound"].Fires(tp)
+		rulecases.AllCases()["launch-bound"].Fires(tp)
 		if waits {
 			for i := range int64(40) {
 				tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second+i*100*analyzetest.Ms, 50*analyzetest.Ms, 7, 0)
@@ -334,7 +335,7 @@ func TestHangNamesTheMissingRank(t *testing.T) {
 func TestSuppressionsHideExitLeaks(t *testing.T) {
 	for name, want := range map[string]float64{"somewhere_else": 1, "train_step": 0} {
 		tp := analyzetest.SteadyRecording(t)
-		analyzetest.RuleCases()["exit-leak"].Fires(tp)
+		rulecases.AllCases()["exit-leak"].Fires(tp)
 		r := checked(
 			t,
 			tp,
@@ -366,7 +367,7 @@ func TestShellWord(t *testing.T) {
 func TestRulesGoldens(t *testing.T) {
 	analyzetest.CompareGoldenReports(
 		t,
-		checked(t, analyzetest.TroubledRecording(t), rules.Options{Options: query.Options{Top: 20, MaxFrames: 12}}),
+		checked(t, rulecases.TroubledRecording(t), rules.Options{Options: query.Options{Top: 20, MaxFrames: 12}}),
 		"rules",
 		130,
 	)
@@ -379,7 +380,7 @@ func TestRulesGoldens(t *testing.T) {
 			render.Options{Width: 130},
 		),
 	)
-	tl := analyzetest.TroubledRecording(t).Timeline()
+	tl := rulecases.TroubledRecording(t).Timeline()
 	r, err := summary.Run(tl, query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {
 		t.Fatal(err)
