@@ -91,12 +91,20 @@ func AllCases() map[string]Case {
 		},
 		"hang": {
 			Fires: func(tp *analyzetest.TestRecording) {
-				open := analyzetest.SetStackAndSite(tp.AddSync("cuCtxSynchronize", 60*analyzetest.Second, 20*analyzetest.Second, 7, 0), 1, site)
+				open := analyzetest.SetStackAndSite(
+					tp.AddSync("cuCtxSynchronize", 60*analyzetest.Second, 20*analyzetest.Second, 7, 0),
+					1,
+					site,
+				)
 				open.Flags = format.FlagOpen
 				tp.Meta.EndNs = analyzetest.Epoch + 80*analyzetest.Second
 			},
 			Misses: func(tp *analyzetest.TestRecording) { // a synchronization that started only 0.5 s before the end
-				open := analyzetest.SetStackAndSite(tp.AddSync("cuStreamSynchronize", 60*analyzetest.Second, 500*analyzetest.Ms, 7, 0), 1, site)
+				open := analyzetest.SetStackAndSite(
+					tp.AddSync("cuStreamSynchronize", 60*analyzetest.Second, 500*analyzetest.Ms, 7, 0),
+					1,
+					site,
+				)
 				open.Flags = format.FlagOpen
 				tp.Meta.EndNs = analyzetest.Epoch + 60*analyzetest.Second + 500*analyzetest.Ms
 			},
@@ -171,8 +179,16 @@ func AllCases() map[string]Case {
 		"invalid-free": {
 			Fires: func(tp *analyzetest.TestRecording) {
 				every(tp, 20, analyzetest.Second, func(_, ns int64) *format.Row {
-					analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, 0x7d0000000000, analyzetest.Mib), 2, "load_weights (train.cc:10)")
-					analyzetest.SetStackAndSite(tp.AddFree(ns+analyzetest.Ms, analyzetest.Us, 0x7d0000000000), 2, "load_weights (train.cc:20)")
+					analyzetest.SetStackAndSite(
+						tp.AddAlloc(ns, analyzetest.Us, 0x7d0000000000, analyzetest.Mib),
+						2,
+						"load_weights (train.cc:10)",
+					)
+					analyzetest.SetStackAndSite(
+						tp.AddFree(ns+analyzetest.Ms, analyzetest.Us, 0x7d0000000000),
+						2,
+						"load_weights (train.cc:20)",
+					)
 					r := tp.AddFree(ns+2*analyzetest.Ms, analyzetest.Us, 0x7d0000000000)
 					r.Result = fault.ResultInvalidValue
 					return r
@@ -249,20 +265,34 @@ func AllCases() map[string]Case {
 		},
 		"launch-bound": {
 			Fires: func(tp *analyzetest.TestRecording) {
-				every(tp, 45_000, 90*analyzetest.Us, func(_, ns int64) *format.Row { return tp.AddFullLaunch(ns, "small_step") })
+				every(
+					tp,
+					45_000,
+					90*analyzetest.Us,
+					func(_, ns int64) *format.Row { return tp.AddFullLaunch(ns, "small_step") },
+				)
 				tp.ShortenTo(6500 * analyzetest.Ms)
 				tp.ChangeSamples(catalog.MetricSMActive, analyzetest.ConstantSamples(30))
 			},
 			Misses: func(tp *analyzetest.TestRecording) { // many launches, but the GPU is busy
-				every(tp, 30_000, 90*analyzetest.Us, func(_, ns int64) *format.Row { return tp.AddFullLaunch(ns, "small_step") })
+				every(
+					tp,
+					30_000,
+					90*analyzetest.Us,
+					func(_, ns int64) *format.Row { return tp.AddFullLaunch(ns, "small_step") },
+				)
 				tp.ShortenTo(6 * analyzetest.Second)
 			},
 			Where: site, Severity: "notice", Also: "low-sm-activity",
 		},
 		"low-sm-activity": {
-			Fires:  func(tp *analyzetest.TestRecording) { tp.ChangeSamples(catalog.MetricSMActive, analyzetest.ConstantSamples(30)) },
-			Misses: func(tp *analyzetest.TestRecording) { tp.ChangeSamples(catalog.MetricSMActive, analyzetest.ConstantSamples(55)) },
-			Where:  "GPU 1 NVIDIA H200", Severity: "notice",
+			Fires: func(tp *analyzetest.TestRecording) {
+				tp.ChangeSamples(catalog.MetricSMActive, analyzetest.ConstantSamples(30))
+			},
+			Misses: func(tp *analyzetest.TestRecording) {
+				tp.ChangeSamples(catalog.MetricSMActive, analyzetest.ConstantSamples(55))
+			},
+			Where: "GPU 1 NVIDIA H200", Severity: "notice",
 		},
 		"low-occupancy": {
 			Fires: func(tp *analyzetest.TestRecording) {
@@ -270,8 +300,10 @@ func AllCases() map[string]Case {
 				tp.ChangeSamples(catalog.MetricTensorActive, analyzetest.ConstantSamples(5))
 			},
 			// Low occupancy is enough while the tensor cores work.
-			Misses: func(tp *analyzetest.TestRecording) { tp.ChangeSamples(catalog.MetricSMOccupancy, analyzetest.ConstantSamples(15)) },
-			Where:  "GPU 1 NVIDIA H200", Severity: "notice",
+			Misses: func(tp *analyzetest.TestRecording) {
+				tp.ChangeSamples(catalog.MetricSMOccupancy, analyzetest.ConstantSamples(15))
+			},
+			Where: "GPU 1 NVIDIA H200", Severity: "notice",
 		},
 		"tensor-cores-unused": {
 			Fires: func(tp *analyzetest.TestRecording) {
@@ -294,7 +326,12 @@ func AllCases() map[string]Case {
 				tp.ShortenTo(7 * analyzetest.Second)
 			},
 			Misses: func(tp *analyzetest.TestRecording) { // as many launches of a large kernel
-				every(tp, 12_000, 400*analyzetest.Us, func(_, ns int64) *format.Row { return tp.AddFullLaunch(ns, "add_scalar") })
+				every(
+					tp,
+					12_000,
+					400*analyzetest.Us,
+					func(_, ns int64) *format.Row { return tp.AddFullLaunch(ns, "add_scalar") },
+				)
 				tp.ShortenTo(7 * analyzetest.Second)
 			},
 			Where: site, Severity: "notice",
@@ -381,15 +418,39 @@ func AllCases() map[string]Case {
 		"small-copies": {
 			Fires: func(tp *analyzetest.TestRecording) {
 				every(tp, 600, 50*analyzetest.Us, func(_, ns int64) *format.Row {
-					return tp.AddCopy("cuMemcpyDtoH_v2", "DtoH", ns, 10*analyzetest.Us, 0x600000000000, 0x7f0000000000, 4)
+					return tp.AddCopy(
+						"cuMemcpyDtoH_v2",
+						"DtoH",
+						ns,
+						10*analyzetest.Us,
+						0x600000000000,
+						0x7f0000000000,
+						4,
+					)
 				})
 			},
 			Misses: func(tp *analyzetest.TestRecording) { // as many with longer distances, and one burst
 				every(tp, 600, 5*analyzetest.Ms, func(_, ns int64) *format.Row {
-					return tp.AddCopy("cuMemcpyDtoH_v2", "DtoH", ns, 10*analyzetest.Us, 0x600000000000, 0x7f0000000000, 4)
+					return tp.AddCopy(
+						"cuMemcpyDtoH_v2",
+						"DtoH",
+						ns,
+						10*analyzetest.Us,
+						0x600000000000,
+						0x7f0000000000,
+						4,
+					)
 				})
 				every(tp, 60, 50*analyzetest.Us, func(_, ns int64) *format.Row {
-					return tp.AddCopy("cuMemcpyDtoH_v2", "DtoH", ns+10*analyzetest.Second, 10*analyzetest.Us, 0x600000000000, 0x7f0000000000, 4)
+					return tp.AddCopy(
+						"cuMemcpyDtoH_v2",
+						"DtoH",
+						ns+10*analyzetest.Second,
+						10*analyzetest.Us,
+						0x600000000000,
+						0x7f0000000000,
+						4,
+					)
 				})
 			},
 			Where: site, Severity: "notice",
