@@ -4,7 +4,6 @@ package record
 
 import (
 	"errors"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -40,7 +39,7 @@ func (s *Session) startHolder() {
 	s.probeDrivers()
 }
 
-// probeDrivers has the first calls of all libcudas wait that are probed by now.
+// probeDrivers makes the first calls of targets wait, for all files of libcuda that are probed by now.
 func (s *Session) probeDrivers() {
 	for _, lib := range s.targets.Drivers() {
 		if err := s.holds.holder.ProbeDriver(lib); err != nil {
@@ -117,21 +116,11 @@ func (s *Session) onProcessEvent(e bpf.CudaProcessEvent) {
 	}
 }
 
-// close lets all threads run.
+// close lets all threads run, and keeps the counts.
 func (h *holds) close() {
 	if h.holder == nil {
 		return
 	}
-	h.stats = h.holder.Stats()
-	_ = h.holder.Close() // its probes go with gpurec
+	h.stats = h.holder.Close()
 	h.holder = nil
-}
-
-// Held returns how often and how long threads of the command were held so far.
-func (s *Session) Held() (times int64, total time.Duration) {
-	stats := s.holds.stats
-	if s.holds.holder != nil {
-		stats = s.holds.holder.Stats()
-	}
-	return stats.Holds, time.Duration(stats.HeldNs)
 }

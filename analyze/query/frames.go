@@ -9,7 +9,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// A stack of a PyTorch program has about 50 frames, of which about five are the program's own. The
+// A stack of a PyTorch program has about 50 frames. About five are the program's own. The
 // others are the same in every program. Reports fold them into a line with their number and origin.
 
 // FrameRules determine which frames of stacks are hidden. The zero value hides none. It is safe for

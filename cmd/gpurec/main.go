@@ -1,5 +1,5 @@
 // Command gpurec is a flight recorder for CUDA programs. "gpurec record" attaches to a running
-// process and writes one Parquet file. "gpurec analyze" prints reports about that file.
+// process and writes one Parquet file. "gpurec analyze" answers questions from that file.
 //
 // Package main parses flags, calls package record, analyze or format, and prints the result as
 // messages. It holds no recording or analysis logic.

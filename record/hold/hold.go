@@ -6,24 +6,20 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/bpf"
-	"github.com/gpurec/gpurec/record/clock"
 	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// Options configure a Holder.
+// Options configure a Holder. All are needed.
 type Options struct {
 	Targets *ebpf.Map     // of the BPF programs: threads of these processes are held
 	Max     time.Duration // the longest hold
@@ -42,8 +38,8 @@ type Request struct {
 
 // Stats counts holds.
 type Stats struct {
-	Holds  int64
-	HeldNs int64 // sum over threads
+	Holds  int64 // times that a thread was held
+	HeldNs int64 // duration of the holds, summed over threads
 	// Unreleased are threads that ran before Release: the hold lasted longer than Options.Max, the
 	// recorder was too slow, or there was no room for the request.
 	Unreleased int64
@@ -53,17 +49,17 @@ type Stats struct {
 type Holder struct {
 	opt      Options
 	objects  bpf.HoldObjects
-	requests chan Request
-	asked    chan Request
-	released chan Request
-	stop     chan struct{}
+	requests chan Request  // from the tracer to the session
+	asked    chan Request  // from the ring buffer to the tracer
+	released chan Request  // from the session to the tracer
+	stop     chan struct{} // closed by Close
 	running  sync.WaitGroup
 
 	mu     sync.Mutex
 	links  []link.Link
 	probed map[process.FileID]bool // loaders and libraries of the driver
 
-	holds, heldNs, late atomic.Int64
+	holds, heldNs, late int64 // the tracer counts; valid for others after it has ended
 }
 
 const (
@@ -182,7 +178,7 @@ func (h *Holder) attach(id process.FileID, path string, program *ebpf.Program, o
 // Requests returns the threads that are held. Each must be released.
 func (h *Holder) Requests() <-chan Request { return h.requests }
 
-// Release lets a thread run on. It does nothing for one that has ended, or ran already.
+// Release lets a thread continue. It does nothing for a thread that has ended or already runs.
 func (h *Holder) Release(r Request) {
 	select {
 	case h.released <- r:
@@ -190,15 +186,9 @@ func (h *Holder) Release(r Request) {
 	}
 }
 
-// Stats returns what was held so far.
-func (h *Holder) Stats() Stats {
-	var expired uint64
-	_ = h.objects.Unreleased.Get(&expired) // closed: 0
-	return Stats{h.holds.Load(), h.heldNs.Load(), int64(expired) + h.late.Load()}
-}
-
-// Close removes the probes, and lets all threads run.
-func (h *Holder) Close() error {
+// Close removes the probes, lets all threads run, and returns the counts of the whole recording. It
+// must be called once.
+func (h *Holder) Close() Stats {
 	h.mu.Lock()
 	for _, l := range h.links {
 		_ = l.Close() // the kernel removes it at the latest when gpurec exits
@@ -207,7 +197,10 @@ func (h *Holder) Close() error {
 	h.mu.Unlock()
 	close(h.stop)
 	h.running.Wait()
-	return h.objects.Close()
+	var expired uint64
+	_ = h.objects.Unreleased.Get(&expired) // a variable in memory: it cannot fail before Close
+	_ = h.objects.Close()                  // the kernel frees the programs at the latest when gpurec exits
+	return Stats{h.holds, h.heldNs, int64(expired) + h.late}
 }
 
 // requestBytes is the size of struct hold_request.
@@ -232,107 +225,4 @@ func (h *Holder) read(reader *ringbuf.Reader) {
 			return
 		}
 	}
-}
-
-// trace is the goroutine of the tracer. It has an OS thread of its own, because only the thread that
-// seized a thread may call ptrace(2) for it.
-func (h *Holder) trace() {
-	runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
-	held := make(map[int]*thread)
-	look := time.NewTicker(tick)
-	defer look.Stop()
-	look.Stop()
-	alive := time.NewTicker(beat)
-	defer alive.Stop()
-	for {
-		select {
-		case r := <-h.asked:
-			held[r.Tid] = h.begin(r)
-			look.Reset(tick)
-		case r := <-h.released:
-			if t := held[r.Tid]; t != nil && t.SinceNs == r.SinceNs {
-				h.release(held, t)
-			}
-		case <-look.C:
-			h.look(held)
-			if len(held) == 0 {
-				look.Stop()
-			}
-		case <-alive.C:
-			_ = h.showLife() // if it fails, no thread is held
-		case <-h.stop:
-			h.finish(held)
-			return
-		}
-	}
-}
-
-// begin seizes a thread that waits in the kernel, and reports it.
-func (h *Holder) begin(r Request) *thread {
-	t := &thread{Request: r, until: time.Now().Add(h.opt.Max)}
-	if t.isTraced = seize(r.Tid); t.isTraced {
-		h.leaveKernel(r.Tid)
-	}
-	h.holds.Add(1)
-	select {
-	case h.requests <- r:
-	default: // the session is far behind, and must not delay the thread
-		t.isReleased = true
-		h.late.Add(1)
-	}
-	return t
-}
-
-// leaveKernel ends the wait of the BPF program. A thread that is traced stops when it returns to
-// user space.
-func (h *Holder) leaveKernel(tid int) {
-	_ = h.objects.Holds.Update(
-		uint32(tid),
-		uint32(bpf.HoldHoldStateHOLD_RELEASED),
-		ebpf.UpdateExist,
-	) // fails if the wait has ended already
-}
-
-// look releases the threads that are held for too long, and lets go those that were released
-// before they had stopped.
-func (h *Holder) look(held map[int]*thread) {
-	now := time.Now()
-	for tid, t := range held {
-		if t.isTraced && hasEnded(tid, h.opt.Child) {
-			delete(held, tid)
-			continue
-		}
-		if now.After(t.until) && !t.isReleased {
-			t.isReleased = true
-			h.late.Add(1)
-		}
-		if t.isReleased {
-			h.release(held, t)
-		}
-	}
-}
-
-// release lets a thread run on, or notes that it may once it has stopped.
-func (h *Holder) release(held map[int]*thread, t *thread) {
-	t.isReleased = true
-	if !t.isTraced {
-		h.leaveKernel(t.Tid)
-	} else if !letGo(t.Tid) {
-		return
-	}
-	h.heldNs.Add(clock.ReadNs(unix.CLOCK_MONOTONIC) - t.SinceNs)
-	delete(held, t.Tid)
-}
-
-// finish lets all threads run. A thread that has not stopped yet is let go by the kernel, when the
-// tracer's thread ends.
-func (h *Holder) finish(held map[int]*thread) {
-	for _, t := range held {
-		h.release(held, t)
-	}
-}
-
-// showLife writes the current time to alive_ns of the BPF programs.
-func (h *Holder) showLife() error {
-	return h.objects.AliveNs.Set(uint64(clock.ReadNs(unix.CLOCK_MONOTONIC)))
 }

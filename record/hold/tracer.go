@@ -3,101 +3,114 @@
 package hold
 
 import (
-	"errors"
+	"runtime"
 	"time"
-	"unsafe"
 
+	"github.com/cilium/ebpf"
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/record/clock"
 	"golang.org/x/sys/unix"
 )
 
-// thread is the tracer's state of a held thread.
-type thread struct {
-	Request
-	until      time.Time
-	isTraced   bool
-	isReleased bool // it may run as soon as it can be let go
+// trace is the goroutine of the tracer. It has an OS thread of its own, because only the thread that
+// seized a thread may call ptrace(2) for it.
+func (h *Holder) trace() {
+	runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
+	held := make(map[int]*thread)
+	look := time.NewTicker(tick)
+	defer look.Stop()
+	look.Stop()
+	alive := time.NewTicker(beat)
+	defer alive.Stop()
+	for {
+		select {
+		case r := <-h.asked:
+			held[r.Tid] = h.begin(r)
+			look.Reset(tick)
+		case r := <-h.released:
+			if t := held[r.Tid]; t != nil && t.SinceNs == r.SinceNs {
+				h.release(held, t)
+			}
+		case <-look.C:
+			h.look(held)
+			if len(held) == 0 {
+				look.Stop()
+			}
+		case <-alive.C:
+			_ = h.showLife() // if it fails, no thread is held
+		case <-h.stop:
+			h.finish(held)
+			return
+		}
+	}
 }
 
-// seize begins to trace a thread that waits in the kernel, and asks it to stop when it returns to
-// user space. It reports false if another program traces the thread: then the thread stays in the
-// kernel.
-func seize(tid int) bool {
-	if ptrace(unix.PTRACE_SEIZE, tid, nil, 0) != nil {
-		return false
+// begin seizes a thread that waits in the kernel, and reports it.
+func (h *Holder) begin(r Request) *thread {
+	t := &thread{Request: r, until: time.Now().Add(h.opt.Max)}
+	if t.isTraced = seize(r.Tid); t.isTraced {
+		h.leaveKernel(r.Tid)
 	}
-	return ptrace(unix.PTRACE_INTERRUPT, tid, nil, 0) == nil
+	h.holds++
+	select {
+	case h.requests <- r:
+	default: // the session is far behind, and must not delay the thread
+		t.isReleased = true
+		h.late++
+	}
+	return t
 }
 
-// letGo ends the tracing of a thread. It reports false if the thread has not stopped yet: ptrace(2)
-// then must be tried again.
-func letGo(tid int) bool {
-	var info siginfo
-	signal := uintptr(0)
-	// A thread can also stop to have a signal delivered; it gets the signal when it is let go.
-	if ptrace(unix.PTRACE_GETSIGINFO, tid, unsafe.Pointer(&info), 0) == nil && info.code>>8 != unix.PTRACE_EVENT_STOP {
-		signal = uintptr(info.signal)
-	}
-	return ptrace(unix.PTRACE_DETACH, tid, nil, signal) == nil
+// leaveKernel ends the wait of the BPF program. A thread that is traced stops when it returns to
+// user space.
+func (h *Holder) leaveKernel(tid int) {
+	_ = h.objects.Holds.Update(
+		uint32(tid),
+		uint32(bpf.HoldHoldStateHOLD_RELEASED),
+		ebpf.UpdateExist,
+	) // fails if the wait has ended already
 }
 
-// hasEnded reports whether a traced thread has ended, and lets its parent learn of it. The end of
-// ownChild, a process that gpurec started itself, is left for whoever waits for that.
-func hasEnded(tid, ownChild int) bool {
-	var info siginfo
-	err := waitid(tid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT)
-	if errors.Is(err, unix.ECHILD) {
-		return true
+// look releases the threads that are held for too long, and lets go those that were released
+// before they had stopped.
+func (h *Holder) look(held map[int]*thread) {
+	now := time.Now()
+	for tid, t := range held {
+		if t.isTraced && hasEnded(tid, h.opt.Child) {
+			delete(held, tid)
+			continue
+		}
+		if now.After(t.until) && !t.isReleased {
+			t.isReleased = true
+			h.late++
+		}
+		if t.isReleased {
+			h.release(held, t)
+		}
 	}
-	if err != nil || info.pid == 0 || info.code == codeTrapped || info.code == codeStopped {
-		return false
-	}
-	if tid != ownChild {
-		_ = waitid(tid, &info, unix.WEXITED|unix.WNOHANG)
-	}
-	return true
 }
 
-// ptrace calls ptrace(2), always from the tracer's thread.
-func ptrace(request, tid int, address unsafe.Pointer, data uintptr) error {
-	// PTRACE_GETSIGINFO has its address in data.
-	if address != nil {
-		data = uintptr(address)
+// release lets a thread run on, or notes that it may once it has stopped.
+func (h *Holder) release(held map[int]*thread, t *thread) {
+	t.isReleased = true
+	if !t.isTraced {
+		h.leaveKernel(t.Tid)
+	} else if !letGo(t.Tid) {
+		return
 	}
-	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, uintptr(request), uintptr(tid), 0, data, 0, 0)
-	if errno != 0 {
-		return errno
-	}
-	return nil
+	h.heldNs += clock.ReadNs(unix.CLOCK_MONOTONIC) - t.SinceNs
+	delete(held, t.Tid)
 }
 
-// Codes of siginfo_t for SIGCHLD (siginfo(7)).
-const (
-	codeTrapped = 4
-	codeStopped = 5
-)
-
-// siginfo is siginfo_t on 64-bit Linux, as waitid(2) and PTRACE_GETSIGINFO fill it.
-type siginfo struct {
-	signal, errno, code, _ int32
-	pid, uid, status       int32
-	_                      [100]byte
+// finish lets all threads run. A thread that has not stopped yet is let go by the kernel, when the
+// tracer's thread ends.
+func (h *Holder) finish(held map[int]*thread) {
+	for _, t := range held {
+		h.release(held, t)
+	}
 }
 
-// waitid calls waitid(2) for one thread. It returns ECHILD for a thread that is not traced.
-func waitid(tid int, info *siginfo, options int) error {
-	*info = siginfo{}
-	const byPid = 1 // P_PID
-	_, _, errno := unix.Syscall6(
-		unix.SYS_WAITID,
-		byPid,
-		uintptr(tid),
-		uintptr(unsafe.Pointer(info)),
-		uintptr(options|unix.WALL),
-		0,
-		0,
-	)
-	if errno != 0 {
-		return errno
-	}
-	return nil
+// showLife writes the current time to alive_ns of the BPF programs.
+func (h *Holder) showLife() error {
+	return h.objects.AliveNs.Set(uint64(clock.ReadNs(unix.CLOCK_MONOTONIC)))
 }

@@ -248,7 +248,7 @@ func (p *traceBuilder) writeLaneInstant(call *traceCall, kind string) {
 }
 
 // describeGraphLaunch sets the name of a graph launch to the graph's number of kernels. It adds a
-// list of the graph's nodes, as far as its construction was recorded.
+// list of the graph's nodes whose creation was recorded.
 func (p *traceBuilder) describeGraphLaunch(c *traceCallColumns, i int, ns int64) {
 	if n := int64(c.value[i]); n > 0 {
 		p.w.setEventName("graph of " + units.CountWithNoun(n, "kernel"))

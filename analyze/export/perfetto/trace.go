@@ -48,7 +48,7 @@ var traceTrackColumns = []report.Column{
 		Unit:  report.UnitText,
 		About: "one instant for each successful launch, copy, memset and graph launch, at the time of the call on " +
 			"the CPU. A flow connects it to the call. The time on the GPU is not recorded. " +
-			"For a graph launch the instant lists the nodes of the graph, as far as its construction was recorded",
+			"For a graph launch the instant lists the nodes of the graph whose creation was recorded",
 	},
 	{
 		Key: "GPU n, captured on stream s", Title: "", Unit: report.UnitText,

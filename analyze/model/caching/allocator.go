@@ -138,7 +138,8 @@ func newAllocator(set *AllocatorSet, key AllocatorKey, rules AllocatorRules) *Al
 	}
 }
 
-// Totals returns the allocator's totals, as far as the events so far determine them.
+// Totals returns the allocator's totals after the events so far. Totals that these events do not
+// determine are unknown.
 func (a *Allocator) Totals() AllocatorTotals { return a.Seen.AddTotals(a.Before) }
 
 // EachLiveBlock calls yield for every live block, in an order that is the same in every run. A

@@ -19,7 +19,7 @@ func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "analyze [FILE]",
 		Short: "Print reports about a recording",
-		Long: `analyze prints reports about a recording. It runs on any machine, without GPU or root.
+		Long: `analyze answers questions from a recording. It runs on any machine, without GPU or root.
 Without a subcommand it prints a summary. FILE may be the folder of an unfinished
 recording. Without FILE, analyze reads the newest gpurec-*.parquet in the current folder.
 
