@@ -53,6 +53,8 @@ const enum allocator_action *unused_action __attribute__((unused));
 const enum allocator_source *unused_allocator_source __attribute__((unused));
 const struct unwound_event *unused_unwound __attribute__((unused));
 const enum fingerprint_level *unused_level __attribute__((unused));
+const enum hit_kind *unused_hit_kind __attribute__((unused));
+const struct learned_event *unused_learned __attribute__((unused));
 const enum unwinder_slot *unused_slot __attribute__((unused));
 
 /* Applies the effect of a successful call to the state of its thread and process. */
@@ -257,6 +259,7 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry_kind kind
 	if (!t)
 		return spec->count_only ? 0 : count_loss(s, LOSS_THREADS);
 	t->epoch = epoch ? *epoch : 0;
+	count_hit(t, spec);
 	read_stack_top(ctx, &top);
 	abandon_left_calls(t, REG_SP(ctx), top.caller_pc);
 	c = open_call(t, t->open);
@@ -294,7 +297,7 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry_kind kind
 	} else if (needs_stack(spec, &c->event) && !infer_stack(ctx, t, spec, s, c, top.caller_pc)) {
 		if (at_entry && kind == ENTRY_LAUNCH)
 			ensure_launch_name(t, c);
-		capture_stack(ctx, t, s, c, top.caller_pc);
+		capture_stack(ctx, t, spec, s, c, top.caller_pc);
 	}
 	if (at_entry) {
 		if (kind == ENTRY_LAUNCH)
@@ -358,6 +361,7 @@ int call_exit(struct pt_regs *ctx)
 	c = pop_returning_call(t, call, REG_SP(ctx));
 	if (!spec || !c)
 		return 0;
+	count_hit(t, spec);
 	s = stats_of(spec->class);
 	e = &c->event;
 	e->dur_ns = now - e->start_ns;

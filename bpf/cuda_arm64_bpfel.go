@@ -67,8 +67,7 @@ type CudaCacheSet struct {
 		Check   uint64
 		StackId uint64
 		Epoch   uint32
-		_       [2]byte /* unsupported bitfield */
-		Span    uint16
+		_       [4]byte
 	}
 	Pad uint64
 }
@@ -80,8 +79,7 @@ type CudaCachedPath struct {
 		Check   uint64
 		StackId uint64
 		Epoch   uint32
-		_       [2]byte /* unsupported bitfield */
-		Span    uint16
+		_       [4]byte
 	}
 	Count   uint32
 	Scanned uint32
@@ -241,6 +239,15 @@ type CudaHandleKey struct {
 	Pid    uint64
 }
 
+type CudaHitKind uint32
+
+const (
+	CudaHitKindHIT_LAUNCH    CudaHitKind = 0
+	CudaHitKindHIT_ALLOCATOR CudaHitKind = 1
+	CudaHitKindHIT_OTHER     CudaHitKind = 2
+	CudaHitKindHIT_KINDS     CudaHitKind = 3
+)
+
 type CudaInferenceStats struct {
 	_           structs.HostLayout
 	Inferred    [4]uint64
@@ -248,6 +255,18 @@ type CudaInferenceStats struct {
 	Wrong       uint64
 	WrongWeight uint64
 	Busy        uint64
+	Rationed    uint64
+	Unchecked   uint64
+	UnwindingNs uint64
+}
+
+type CudaLearnedEvent struct {
+	_             structs.HostLayout
+	Kind          uint16
+	Pad           uint16
+	Pid           uint32
+	ProvisionalId uint64
+	StackId       uint64
 }
 
 type CudaLossReason uint32
@@ -343,6 +362,7 @@ const (
 	CudaRecordKindRECORD_NAME    CudaRecordKind = 3
 	CudaRecordKindRECORD_PROCESS CudaRecordKind = 4
 	CudaRecordKindRECORD_UNWOUND CudaRecordKind = 5
+	CudaRecordKindRECORD_LEARNED CudaRecordKind = 6
 )
 
 type CudaReturnProbe uint32
@@ -387,12 +407,15 @@ const (
 	CudaStackStateSTACK_PARENT        CudaStackState = 2
 	CudaStackStateSTACK_UNWOUND       CudaStackState = 3
 	CudaStackStateSTACK_INFERRED      CudaStackState = 4
+	CudaStackStateSTACK_RATIONED      CudaStackState = 5
 )
 
 type CudaThread struct {
 	_             structs.HostLayout
+	Hits          [3]uint32
 	Open          uint32
 	Contexts      uint32
+	_             [4]byte
 	Context       [8]uint64
 	DeviceContext uint64
 	Device        int32
@@ -403,15 +426,18 @@ type CudaThread struct {
 		NameKnown uint64
 		Event     CudaEvent
 	}
-	Fingerprint   uint64
-	ExpectedStack uint64
-	PathKey       uint64
-	PreviousStack uint64
-	Repeats       uint64
-	Level         uint32
-	CheckWeight   uint32
-	LastAllocator uint64
-	Scratch       struct {
+	Fingerprint     uint64
+	ExpectedStack   uint64
+	PathKey         uint64
+	PreviousStack   uint64
+	Repeats         uint64
+	Level           uint32
+	CheckWeight     uint32
+	IsRationed      uint64
+	UnwindingNs     uint64
+	UnwindPaidUntil uint64
+	LastAllocator   uint64
+	Scratch         struct {
 		_     structs.HostLayout
 		Stack CudaStackEvent
 		_     [1792]byte
@@ -496,7 +522,9 @@ const (
 	CudaVarUnusedEvent           = "unused_event"
 	CudaVarUnusedFlags           = "unused_flags"
 	CudaVarUnusedFrom            = "unused_from"
+	CudaVarUnusedHitKind         = "unused_hit_kind"
 	CudaVarUnusedKind            = "unused_kind"
+	CudaVarUnusedLearned         = "unused_learned"
 	CudaVarUnusedLevel           = "unused_level"
 	CudaVarUnusedMode            = "unused_mode"
 	CudaVarUnusedName            = "unused_name"
@@ -508,6 +536,7 @@ const (
 	CudaVarUnusedStack           = "unused_stack"
 	CudaVarUnusedState           = "unused_state"
 	CudaVarUnusedUnwound         = "unused_unwound"
+	CudaVarUnwindSpacing         = "unwind_spacing"
 	CudaVarWakeupBytes           = "wakeup_bytes"
 )
 
@@ -614,7 +643,9 @@ type CudaVariableSpecs struct {
 	UnusedEvent           *ebpf.VariableSpec `ebpf:"unused_event"`
 	UnusedFlags           *ebpf.VariableSpec `ebpf:"unused_flags"`
 	UnusedFrom            *ebpf.VariableSpec `ebpf:"unused_from"`
+	UnusedHitKind         *ebpf.VariableSpec `ebpf:"unused_hit_kind"`
 	UnusedKind            *ebpf.VariableSpec `ebpf:"unused_kind"`
+	UnusedLearned         *ebpf.VariableSpec `ebpf:"unused_learned"`
 	UnusedLevel           *ebpf.VariableSpec `ebpf:"unused_level"`
 	UnusedMode            *ebpf.VariableSpec `ebpf:"unused_mode"`
 	UnusedName            *ebpf.VariableSpec `ebpf:"unused_name"`
@@ -626,6 +657,7 @@ type CudaVariableSpecs struct {
 	UnusedStack           *ebpf.VariableSpec `ebpf:"unused_stack"`
 	UnusedState           *ebpf.VariableSpec `ebpf:"unused_state"`
 	UnusedUnwound         *ebpf.VariableSpec `ebpf:"unused_unwound"`
+	UnwindSpacing         *ebpf.VariableSpec `ebpf:"unwind_spacing"`
 	WakeupBytes           *ebpf.VariableSpec `ebpf:"wakeup_bytes"`
 }
 
@@ -724,7 +756,9 @@ type CudaVariables struct {
 	UnusedEvent           *ebpf.Variable `ebpf:"unused_event"`
 	UnusedFlags           *ebpf.Variable `ebpf:"unused_flags"`
 	UnusedFrom            *ebpf.Variable `ebpf:"unused_from"`
+	UnusedHitKind         *ebpf.Variable `ebpf:"unused_hit_kind"`
 	UnusedKind            *ebpf.Variable `ebpf:"unused_kind"`
+	UnusedLearned         *ebpf.Variable `ebpf:"unused_learned"`
 	UnusedLevel           *ebpf.Variable `ebpf:"unused_level"`
 	UnusedMode            *ebpf.Variable `ebpf:"unused_mode"`
 	UnusedName            *ebpf.Variable `ebpf:"unused_name"`
@@ -736,6 +770,7 @@ type CudaVariables struct {
 	UnusedStack           *ebpf.Variable `ebpf:"unused_stack"`
 	UnusedState           *ebpf.Variable `ebpf:"unused_state"`
 	UnusedUnwound         *ebpf.Variable `ebpf:"unused_unwound"`
+	UnwindSpacing         *ebpf.Variable `ebpf:"unwind_spacing"`
 	WakeupBytes           *ebpf.Variable `ebpf:"wakeup_bytes"`
 }
 

@@ -15,6 +15,7 @@ enum record_kind {
 	RECORD_NAME = 3,  /* struct name_event: the name of a kernel handle */
 	RECORD_PROCESS = 4, /* struct process_event: a target process forked, called exec or was added */
 	RECORD_UNWOUND = 5, /* struct unwound_event: a new stack, unwound by the OpenTelemetry profiler */
+	RECORD_LEARNED = 6, /* struct learned_event: the stack that a provisional stack ID means */
 };
 
 /* Classes of calls. Seen, sent and lost calls are counted per class. */
@@ -49,6 +50,7 @@ enum stack_state {
 	STACK_PARENT,        /* nested call: stack_id is copied from the enclosing call */
 	STACK_UNWOUND,       /* stack_id identifies an unwound stack */
 	STACK_INFERRED,      /* stack_id is copied from an earlier call with the same fingerprint */
+	STACK_RATIONED,      /* not unwound: stack_id is provisional, or 0 if the stack stays unknown */
 };
 
 /* How call stacks are captured. */
@@ -120,6 +122,14 @@ struct unwound_event {
 	__u16 _pad;
 };
 _Static_assert(sizeof(struct unwound_event) == 32, "goes in front of the frames");
+
+struct learned_event {
+	__u16 kind; /* RECORD_LEARNED */
+	__u16 _pad;
+	__u32 pid;
+	__u64 provisional_id;
+	__u64 stack_id;
+};
 
 /* Capacity of the unwinder's record, in 8-byte words. */
 #define MAX_FRAME_WORDS 3072
@@ -288,6 +298,9 @@ struct inference_stats {
 	__u64 wrong;   /* checks that unwound another stack than the inferred one */
 	__u64 wrong_weight; /* inferred calls that the wrong checks represent */
 	__u64 busy;    /* not unwound completely: another thread used the unwinder on this CPU */
+	__u64 rationed;  /* not unwound: the thread had used its ration, and no stack was known */
+	__u64 unchecked; /* inferred calls that checks would represent, but for the ration */
+	__u64 unwinding_ns; /* time spent on unwinding */
 };
 
 /* Counters of a class of calls, per CPU. User space sums them. seen = emitted + lost + open. */
@@ -310,8 +323,17 @@ struct open_call {
 #define MAX_OPEN 6     /* maximum nesting of calls: runtime, driver, allocator and a reserve */
 #define MAX_CONTEXTS 8 /* maximum nesting of cuCtxPushCurrent; a deeper push drops the oldest */
 
+/* Kinds of probe hits, to measure the overhead of probes. */
+enum hit_kind {
+	HIT_LAUNCH,    /* launches whose probes can be removed */
+	HIT_ALLOCATOR, /* events of a caching allocator */
+	HIT_OTHER,
+	HIT_KINDS,
+};
+
 /* State of one thread that has called CUDA. Only that thread writes it. */
 struct thread {
+	__u32 hits[HIT_KINDS]; /* probe hits at entries and returns; they wrap around */
 	__u32 open;     /* number of calls that have not returned: calls[0 .. open) */
 	__u32 contexts; /* depth of the context stack */
 	__u64 context[MAX_CONTEXTS];
@@ -326,6 +348,9 @@ struct thread {
 	__u64 repeats;     /* how often previous_stack repeated in a row, at most MAX_REPEATS */
 	__u32 level;       /* enum fingerprint_level */
 	__u32 check_weight;  /* calls that one check represents, see check_period */
+	__u64 is_rationed; /* the current call may not be unwound, and its fingerprint is not trusted */
+	__u64 unwinding_ns;      /* unwinding time that unwind_paid_until does not contain yet */
+	__u64 unwind_paid_until; /* time until which the thread's unwinding is paid for, see ration.h */
 	__u64 last_allocator; /* address of the last caching allocator object that was called, 0: none */
 	union {
 		struct stack_event stack;

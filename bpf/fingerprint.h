@@ -22,6 +22,7 @@
 #include "stackcache.h"
 #include "python.h"
 #include "path.h"
+#include "ration.h"
 
 /*
  * Re-unwind 1 in N calls whose fingerprint is in the stack cache. N is a power of two and grows
@@ -87,20 +88,47 @@ static __always_inline int use_cached_stack(struct thread *t, struct class_stats
 	return 1;
 }
 
-/* Uses the cached stack and returns 1, or returns 0 if this call must be unwound as a check. */
+/*
+ * With a ration, a fingerprint is trusted after this many checks: a second stack is likely to
+ * appear in the first ones. Before that, calls that may not be unwound get a provisional ID.
+ */
+#define FIRST_CHECKS 3
+
+/* Returns 1 if the thread may unwind a call as a check. Otherwise counts the missing check. */
+static __always_inline int may_check(struct thread *t, struct class_stats *s, struct open_call *c, __u32 hits)
+{
+	if (may_unwind(t, c->event.start_ns, hits < FIRST_CHECKS ? URGENCY_FIRST_CHECK : URGENCY_CHECK))
+		return 1;
+	if (hits < FIRST_CHECKS)
+		t->is_rationed = 1;
+	else if (s)
+		s->inference.unchecked += t->check_weight;
+	return 0;
+}
+
+/*
+ * Uses the cached stack and returns 1. Returns 0 if this call must be unwound as a check, or if it
+ * is rationed and the fingerprint is not trusted.
+ */
 static __always_inline int try_cached_stack(struct thread *t, struct class_stats *s, struct open_call *c, struct cached_stack *k)
 {
 	__u32 hits = k->hits;
 
+	if (is_provisional(k->stack_id))
+		return 0;
+	t->check_weight = check_period(hits, t->level);
+	if (is_sampled(c->event.start_ns, t->check_weight)) {
+		if (may_check(t, s, c, hits)) {
+			if (hits < MATURE_HITS)
+				k->hits++;
+			if (hits >= YOUNG_HITS || unwind_spacing) /* else no call with this fingerprint is inferred */
+				t->expected_stack = k->stack_id;
+			return 0;
+		}
+		return t->is_rationed ? 0 : use_cached_stack(t, s, c, k);
+	}
 	if (hits < MATURE_HITS)
 		k->hits++;
-	t->check_weight = check_period(hits, t->level);
-	if (t->check_weight == 1)
-		return 0;
-	if (is_sampled(c->event.start_ns, t->check_weight)) {
-		t->expected_stack = k->stack_id;
-		return 0;
-	}
 	return use_cached_stack(t, s, c, k);
 }
 
@@ -234,7 +262,7 @@ static __always_inline int infer(struct pt_regs *ctx, struct thread *t, const st
 	sequence = python_line(t, e->pid, mix(h ^ t->previous_stack, t->repeats * LEVELS + LEVEL_SEQUENCE));
 	k = find_cached(e->pid, sequence);
 	if (predicts_next(t, k, e)) {
-		if (!is_sampled(e->start_ns, t->check_weight))
+		if (!is_sampled(e->start_ns, t->check_weight) || !may_check(t, s, c, YOUNG_HITS))
 			return use_cached_stack(t, s, c, k);
 		t->fingerprint = sequence;
 		t->expected_stack = k->stack_id;
@@ -244,6 +272,71 @@ static __always_inline int infer(struct pt_regs *ctx, struct thread *t, const st
 		return 0;
 	learn_sequence(sequence, k, e);
 	return 1;
+}
+
+/* Tells user space which stack the provisional ID of a fingerprint means. */
+static __always_inline void tell_learned(__u32 pid, __u64 h, struct cached_stack *k)
+{
+	struct learned_event l = {.kind = RECORD_LEARNED, .pid = pid, .provisional_id = h | PROVISIONAL, .stack_id = k->stack_id};
+
+	if (!bpf_ringbuf_output(&events, &l, sizeof(l), wakeup()))
+		k->owed = 0;
+}
+
+/* Caches the unwound stack of a fingerprint. Its provisional ID is explained once it is trusted. */
+static __always_inline void cache_fingerprint(__u32 pid, __u64 h, struct cached_stack *k, __u64 stack_id)
+{
+	if (!k) {
+		cache_stack(pid, h, stack_id);
+	} else if (is_provisional(k->stack_id)) {
+		k->stack_id = stack_id;
+		k->check = h ^ stack_id;
+	} else if (k->stack_id != stack_id) {
+		k->ambiguous = 1;
+		k->owed = 0;
+	} else if (k->owed && k->hits >= FIRST_CHECKS && !k->ambiguous) {
+		tell_learned(pid, h, k);
+	}
+}
+
+/*
+ * Gives a call that may not be unwound a provisional stack ID. Several stacks can belong to the
+ * fingerprint of a path, so such a call gets none.
+ */
+static __always_inline void give_provisional_stack(struct thread *t, struct class_stats *s, struct event *e)
+{
+	__u64 h = t->fingerprint, id = h | PROVISIONAL;
+	struct cached_stack *k;
+
+	e->stack = STACK_RATIONED;
+	s->inference.rationed++;
+	if (!h || t->level == LEVEL_PATH)
+		return;
+	k = find_cached(e->pid, h);
+	if (!k) {
+		cache_stack(e->pid, h, id);
+		k = find_cached(e->pid, h);
+	}
+	if (k)
+		k->owed = 1;
+	e->stack_id = id;
+	set_previous_stack(t, id);
+}
+
+/* Allocations of at least this many bytes do not wait for the stacks of launches. */
+#define URGENT_BYTES (1 << 20)
+
+/*
+ * Returns how urgently a call needs its stack, or 0 if it must be unwound: driver memory calls and
+ * waits are few, and their fingerprints are not cached.
+ */
+static __always_inline __u32 urgency_of(const struct call_spec *spec, const struct event *e)
+{
+	if (!can_infer(spec->class))
+		return 0;
+	if (spec->class == CLASS_ALLOCATOR && (__s64)e->bytes >= URGENT_BYTES)
+		return URGENCY_LARGE;
+	return URGENCY_NEW;
 }
 
 /* Caches the unwound stack under the call's fingerprint, and evaluates a check. */
@@ -275,10 +368,7 @@ static __always_inline void cache_unwound(struct pt_regs *ctx, struct thread *t,
 			k->span = span;
 		return;
 	}
-	if (!k)
-		cache_stack(e->pid, h, stack_id);
-	else if (k->stack_id != stack_id)
-		k->ambiguous = 1;
+	cache_fingerprint(e->pid, h, k, stack_id);
 }
 
 #endif

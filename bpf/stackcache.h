@@ -26,7 +26,8 @@ struct cached_stack {
 	__u16 hits : 11;     /* lookups that found this entry, at most MATURE_HITS */
 	__u16 used : 1;      /* found since the last eviction scan of its set */
 	__u16 ambiguous : 4; /* not 0: several stacks have this fingerprint, use the next level */
-	__u16 span; /* words of the native stack that the fingerprint's paths cover */
+	__u16 span : 15; /* words of the native stack that the fingerprint's paths cover */
+	__u16 owed : 1;  /* earlier calls have a provisional stack ID, see ration.h */
 };
 _Static_assert(sizeof(struct cached_stack) == 24, "five in two cache lines");
 
@@ -160,6 +161,7 @@ static __always_inline void cache_stack(__u32 pid, __u64 fingerprint, __u64 stac
 	k->used = 1;
 	k->ambiguous = 0;
 	k->span = 0;
+	k->owed = 0;
 	k->stack_id = stack_id;
 	k->check = fingerprint ^ stack_id;
 }

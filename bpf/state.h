@@ -36,6 +36,8 @@ volatile __u8 recording_ended = 0;
 volatile __u8 skip_returns = 0;
 /* Set during recording: kernel launches get no stack. */
 volatile __u8 skip_stacks = 0;
+/* Time that must pass for each ns of unwinding in a thread, in ns; 0: no limit (ration.h). */
+volatile __u32 unwind_spacing = 0;
 /*
  * Kernel launches outside this time window are ignored. User space detaches the launch probes
  * between windows, which takes milliseconds. The window bounds are exact to the nanosecond.
@@ -197,6 +199,17 @@ static __always_inline struct thread *thread_state(__u64 id)
 		return t;
 	bpf_map_update_elem(&threads, &id, &new_thread, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&threads, &id);
+}
+
+/* Counts a probe hit of the thread. */
+static __always_inline void count_hit(struct thread *t, const struct call_spec *spec)
+{
+	if (spec->class == CLASS_ALLOCATOR)
+		t->hits[HIT_ALLOCATOR]++;
+	else if (spec->return_probe == RETURN_SAMPLED)
+		t->hits[HIT_LAUNCH]++;
+	else
+		t->hits[HIT_OTHER]++;
 }
 
 /*

@@ -81,12 +81,19 @@ static __always_inline int was_sent(__u64 stack_id, __u32 error)
 	return sent && (!error || bpf_ktime_get_ns() - *sent < RESEND_NS);
 }
 
-/* Counts a call whose stack was not unwound because the record was in use. */
-static __always_inline void count_busy(struct event *e)
+/* Returns the counters of an event's class of calls. */
+static __always_inline struct class_stats *class_stats_of(struct event *e)
 {
 	__u32 call = e->call;
 	struct call_spec *spec = bpf_map_lookup_elem(&calls, &call);
-	struct class_stats *s = spec ? stats_of(spec->class) : 0;
+
+	return spec ? stats_of(spec->class) : 0;
+}
+
+/* Counts a call whose stack was not unwound because the record was in use. */
+static __always_inline void count_busy(struct event *e)
+{
+	struct class_stats *s = class_stats_of(e);
 
 	if (s)
 		s->inference.busy++;
@@ -127,6 +134,7 @@ int unwind_stop(struct pt_regs *ctx)
 		return 0;
 	}
 	u->id = 0;
+	charge_unwinding(t, class_stats_of(&c->event), bpf_ktime_get_ns() - u->since_ns);
 	words = *(__u16 *)(record + record_words);
 	error = *(__u32 *)(record + record_error);
 	h = hash_words(record, words, mix(id >> 32, error));

@@ -67,7 +67,7 @@ static __always_inline int claim_record(__u64 id, __u64 now)
 /* Returns 1 if an outermost call needs no unwinding: its stack was inferred or is not wanted. */
 static __always_inline int infer_stack(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct class_stats *s, struct open_call *c, __u64 caller_pc)
 {
-	t->fingerprint = t->expected_stack = 0;
+	t->fingerprint = t->expected_stack = t->is_rationed = 0;
 	if (stack_capture != STACKS_AUTO)
 		return stack_capture == STACKS_OFF;
 	if (!infer(ctx, t, spec, s, c, caller_pc))
@@ -76,12 +76,21 @@ static __always_inline int infer_stack(struct pt_regs *ctx, struct thread *t, co
 	return 1;
 }
 
-/* Captures the stack of an outermost call: unwinds it (then does not return) or walks it. */
-static __always_inline void capture_stack(struct pt_regs *ctx, struct thread *t, struct class_stats *s, struct open_call *c, __u64 caller_pc)
+/*
+ * Captures the stack of an outermost call: unwinds it (then does not return) or walks it. With a
+ * ration, the call may get a provisional stack.
+ */
+static __always_inline void capture_stack(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct class_stats *s, struct open_call *c, __u64 caller_pc)
 {
 	struct event *e = &c->event;
 	__u64 id = (__u64)e->pid << 32 | e->tid;
+	__u32 urgency = urgency_of(spec, e);
 
+	/* A check of a cached stack has been granted or refused already. */
+	if (t->is_rationed || (urgency && !t->expected_stack && !may_unwind(t, e->start_ns, urgency))) {
+		give_provisional_stack(t, s, e);
+		return;
+	}
 	if (stack_capture >= STACKS_AUTO) {
 		if (claim_record(id, e->start_ns))
 			bpf_tail_call(ctx, &unwinders, UNWINDER_ENTRY);

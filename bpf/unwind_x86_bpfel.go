@@ -20,8 +20,7 @@ type UnwindCacheSet struct {
 		Check   uint64
 		StackId uint64
 		Epoch   uint32
-		_       [2]byte /* unsupported bitfield */
-		Span    uint16
+		_       [4]byte
 	}
 	Pad uint64
 }
@@ -33,8 +32,7 @@ type UnwindCachedPath struct {
 		Check   uint64
 		StackId uint64
 		Epoch   uint32
-		_       [2]byte /* unsupported bitfield */
-		Span    uint16
+		_       [4]byte
 	}
 	Count   uint32
 	Scanned uint32
@@ -115,6 +113,9 @@ type UnwindClassStats struct {
 		Wrong       uint64
 		WrongWeight uint64
 		Busy        uint64
+		Rationed    uint64
+		Unchecked   uint64
+		UnwindingNs uint64
 	}
 }
 
@@ -178,8 +179,10 @@ type UnwindStackPiece struct {
 
 type UnwindThread struct {
 	_             structs.HostLayout
+	Hits          [3]uint32
 	Open          uint32
 	Contexts      uint32
+	_             [4]byte
 	Context       [8]uint64
 	DeviceContext uint64
 	Device        int32
@@ -214,15 +217,18 @@ type UnwindThread struct {
 			NodeType    uint32
 		}
 	}
-	Fingerprint   uint64
-	ExpectedStack uint64
-	PathKey       uint64
-	PreviousStack uint64
-	Repeats       uint64
-	Level         uint32
-	CheckWeight   uint32
-	LastAllocator uint64
-	Scratch       struct {
+	Fingerprint     uint64
+	ExpectedStack   uint64
+	PathKey         uint64
+	PreviousStack   uint64
+	Repeats         uint64
+	Level           uint32
+	CheckWeight     uint32
+	IsRationed      uint64
+	UnwindingNs     uint64
+	UnwindPaidUntil uint64
+	LastAllocator   uint64
+	Scratch         struct {
 		_     structs.HostLayout
 		Stack struct {
 			_        structs.HostLayout
@@ -286,6 +292,7 @@ const (
 	UnwindVarSkipStacks        = "skip_stacks"
 	UnwindVarStackCapture      = "stack_capture"
 	UnwindVarTaskThreadPointer = "task_thread_pointer"
+	UnwindVarUnwindSpacing     = "unwind_spacing"
 	UnwindVarWakeupBytes       = "wakeup_bytes"
 )
 
@@ -382,6 +389,7 @@ type UnwindVariableSpecs struct {
 	SkipStacks        *ebpf.VariableSpec `ebpf:"skip_stacks"`
 	StackCapture      *ebpf.VariableSpec `ebpf:"stack_capture"`
 	TaskThreadPointer *ebpf.VariableSpec `ebpf:"task_thread_pointer"`
+	UnwindSpacing     *ebpf.VariableSpec `ebpf:"unwind_spacing"`
 	WakeupBytes       *ebpf.VariableSpec `ebpf:"wakeup_bytes"`
 }
 
@@ -473,6 +481,7 @@ type UnwindVariables struct {
 	SkipStacks        *ebpf.Variable `ebpf:"skip_stacks"`
 	StackCapture      *ebpf.Variable `ebpf:"stack_capture"`
 	TaskThreadPointer *ebpf.Variable `ebpf:"task_thread_pointer"`
+	UnwindSpacing     *ebpf.Variable `ebpf:"unwind_spacing"`
 	WakeupBytes       *ebpf.Variable `ebpf:"wakeup_bytes"`
 }
 

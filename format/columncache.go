@@ -19,7 +19,10 @@ func (c *ColumnCache) Wrap(g *Group) *Group {
 	c.int32s.invalidateColumns()
 	c.float64s.invalidateColumns()
 	c.strings.invalidateColumns()
-	return &Group{rows: g.rows, columns: g.columns, path: g.path, index: g.index, kinds: g.Kinds(), cache: c}
+	return &Group{
+		rows: g.rows, columns: g.columns, path: g.path, index: g.index, kinds: g.Kinds(), cache: c,
+		recording: g.recording,
+	}
 }
 
 // cachedColumns holds decoded columns by name. After invalidate, the memory of old values is

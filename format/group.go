@@ -20,6 +20,8 @@ type Group struct {
 	path    string
 	index   int
 	cache   *ColumnCache // nil if columns are decoded at every call
+	// recording has the group. It resolves rationed stacks.
+	recording *Recording
 
 	mu    sync.Mutex // guards kinds and err
 	kinds []string
@@ -163,12 +165,21 @@ func (g *Group) Int64(column string, dst []int64) []int64 {
 // Int32 reads a 32-bit integer column. It works like Int64.
 func (g *Group) Int32(column string, dst []int32) []int32 {
 	read := func(dst []int32) []int32 {
-		return readNumberColumn(g, column, dst, func(p parquet.Page) []int32 { d := p.Data(); return d.Int32() })
+		dst = readInt32Column(g, column, dst)
+		if column == "stack_id" {
+			dst = g.resolveStackIDs(dst)
+		}
+		return dst
 	}
 	if g.cache != nil {
 		return g.cache.int32s.decodeOnce(column, read)
 	}
 	return read(dst)
+}
+
+// readInt32Column reads a 32-bit integer column as it is stored.
+func readInt32Column(g *Group, column string, dst []int32) []int32 {
+	return readNumberColumn(g, column, dst, func(p parquet.Page) []int32 { d := p.Data(); return d.Int32() })
 }
 
 // Float64 reads a column of floating point numbers. It works like Int64.
@@ -237,10 +248,17 @@ func (g *Group) Strings(column string) Strings { return g.StringsInto(column, St
 
 // StringsInto reads a string column like Strings, and reuses the memory of s.Index.
 func (g *Group) StringsInto(column string, s Strings) Strings {
-	if g.cache != nil {
-		return g.cache.strings.decodeOnce(column, func(s Strings) Strings { return readStringColumn(g, column, s) })
+	read := func(s Strings) Strings {
+		s = readStringColumn(g, column, s)
+		if column == "site" || column == "stack_status" {
+			s = g.resolveStackTexts(column, s)
+		}
+		return s
 	}
-	return readStringColumn(g, column, s)
+	if g.cache != nil {
+		return g.cache.strings.decodeOnce(column, read)
+	}
+	return read(s)
 }
 
 func readStringColumn(g *Group, column string, s Strings) Strings {

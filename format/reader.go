@@ -37,9 +37,10 @@ type Recording struct {
 	// Damaged has one error for each segment that was left out because it could not be read.
 	Damaged []error
 
-	files  []*os.File
-	groups []*Group
-	size   int64
+	files   []*os.File
+	groups  []*Group
+	size    int64
+	aliases aliasTable
 }
 
 // Open opens a recording for reading. Its errors contain the path. They match ErrEmpty,
@@ -110,7 +111,7 @@ func (r *Recording) addFile(open func(string) (*os.File, error), name, path stri
 		if n := rows.NumRows(); n < 0 || n > maxAcceptedGroupRows {
 			return &os.PathError{Op: "open recording", Path: path, Err: fmt.Errorf("damaged: row group of %d rows", n)}
 		}
-		r.groups = append(r.groups, &Group{rows: rows, columns: columns, path: path, index: i})
+		r.groups = append(r.groups, &Group{rows: rows, columns: columns, path: path, index: i, recording: r})
 	}
 	return nil
 }

@@ -88,17 +88,20 @@ const (
 	// constants. Since 1.1.
 	KindAllocator = "allocator"
 
-	KindStack   = "stack"   // one distinct stack
-	KindNVML    = "nvml"    // one NVML sample: Name is the metric, Value its value
-	KindXid     = "xid"     // one Xid error of a GPU
-	KindProcess = "process" // a recorded process
-	KindThread  = "thread"  // a thread that made recorded calls
-	KindModule  = "module"  // an ELF file that a recorded process has mapped
-	KindDevice  = "device"  // a GPU
-	KindKernel  = "kernel"  // a kernel handle with the kernel's name
-	KindCount   = "count"   // Value calls of a frequent function that is only counted, since the last row of this kind
-	KindLost    = "lost"    // Value calls of class Name were lost in this interval
-	KindNote    = "note"    // a remark of the recorder about the recording
+	KindStack = "stack" // one distinct stack
+	// KindStackAlias says which stack a rationed stack ID means: Value is the ID of a row of kind
+	// stack, Site its call site. Since 1.2.
+	KindStackAlias = "stack_alias"
+	KindNVML       = "nvml"    // one NVML sample: Name is the metric, Value its value
+	KindXid        = "xid"     // one Xid error of a GPU
+	KindProcess    = "process" // a recorded process
+	KindThread     = "thread"  // a thread that made recorded calls
+	KindModule     = "module"  // an ELF file that a recorded process has mapped
+	KindDevice     = "device"  // a GPU
+	KindKernel     = "kernel"  // a kernel handle with the kernel's name
+	KindCount      = "count"   // Value calls of a frequent function that is only counted, since the last row of this kind
+	KindLost       = "lost"    // Value calls of class Name were lost in this interval
+	KindNote       = "note"    // a remark of the recorder about the recording
 )
 
 // Bits of Row.Flags in rows of calls.
@@ -130,6 +133,9 @@ const (
 	StackInferred     = "inferred"      // copied from an earlier call with the same fingerprint
 	StackParent       = "parent"        // in a nested call: the stack of the enclosing call
 	StackNone         = "none"          // no stack was recorded
+	// StackRationed marks a call that was not unwound because of --max-overhead. If a row of kind
+	// stack_alias has its stack ID, the stack became known later. Since 1.2.
+	StackRationed = "rationed"
 )
 
 // Reasons why a stack is truncated: values of Row.Message in stack rows. Readers treat unknown
@@ -169,6 +175,12 @@ type StackInference struct {
 	// Busy counts calls that found the CPU's unwinder in use by another thread. They have a stack
 	// by frame pointers, or none.
 	Busy int64 `json:"busy,omitempty"`
+	// Rationed counts calls that were not unwound because of --max-overhead: their status is
+	// StackRationed. Unchecked counts inferred calls that checks would represent, but for
+	// --max-overhead. WrongEstimated assumes that as many of them are wrong as of the checked ones.
+	// Since 1.2.
+	Rationed  int64 `json:"rationed,omitempty"`
+	Unchecked int64 `json:"unchecked,omitempty"`
 }
 
 // NoteSampling is the name of notes whose message is a Sampling as JSON. A note holds from its
@@ -315,7 +327,7 @@ func ClassOf(kind string) Class {
 		return ClassCall
 	case KindAllocator:
 		return ClassAllocator
-	case KindStack:
+	case KindStack, KindStackAlias:
 		return ClassStack
 	case KindNVML, KindXid, KindCount:
 		return ClassSample

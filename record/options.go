@@ -64,9 +64,12 @@ type Options struct {
 	// KeepReturns keeps the return probes of kernel launches at any launch rate.
 	KeepReturns bool
 	// MaxOverheadPct limits the time that probes cost the busiest thread, in percent of the
-	// thread's time. Above the limit, kernel launches are recorded for a share of the time only.
-	// 0: no limit.
+	// thread's time. Above the limit, kernel launches are recorded for a share of the time only, and
+	// fewer stacks are unwound. 0: no limit.
 	MaxOverheadPct float64
+	// EmptyProbes makes the BPF programs return at once, and leaves out return probes of launches. A
+	// benchmark measures with it what the probes cost at least.
+	EmptyProbes bool
 	// Allocator selects the source of PyTorch allocator events.
 	Allocator library.AllocatorMode
 	// Classes are the classes of calls to record, of format.RecordClasses; empty: all. Without
@@ -104,6 +107,7 @@ func DefaultOptions() Options {
 		Allocator:       library.AllocatorModeAuto,
 		NVMLInterval:    100 * time.Millisecond,
 		SegmentInterval: 3 * time.Second,
+		MaxOverheadPct:  5,
 		returns:         sampling.DefaultReturnPolicy,
 		governor:        overhead.DefaultGovernorPolicy,
 	}

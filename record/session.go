@@ -120,6 +120,12 @@ func (s *Session) attach(how privilege.AttachMethod, libraries []target.Library)
 		return err
 	}
 	s.probes = probes
+	if s.opt.MaxOverheadPct > 0 {
+		first := overhead.NewGovernor(s.opt.governor, s.opt.MaxOverheadPct).UnwindShare()
+		if err := probes.RationUnwinding(first); err != nil {
+			return err
+		}
+	}
 	if err := s.targets.Attach(probes, s.unwinder, libraries); err != nil {
 		return err
 	}
@@ -174,9 +180,24 @@ func (s *Session) begin(writer *format.Writer) error {
 	if len(rows) > 0 {
 		s.pipeline.writer.Send(rows)
 	}
+	if s.opt.EmptyProbes {
+		if err := s.emptyProbes(); err != nil {
+			return err
+		}
+	}
 	s.startHelpers()
 	s.costBase = overhead.ReadOwnCost() // the cost of attaching is counted separately
 	return nil
+}
+
+// emptyProbes makes the BPF programs return at once.
+func (s *Session) emptyProbes() error {
+	s.opt.KeepReturns = true // nobody adds them again
+	s.opt.MaxOverheadPct = 0
+	if err := s.probes.SkipLaunchReturns(s.stop); err != nil {
+		return err
+	}
+	return s.probes.SetPaused(true)
 }
 
 // firstRows returns the facts and notes at the start of a recording.
@@ -202,12 +223,11 @@ func (s *Session) firstRows() []format.Row {
 // startHelpers starts all goroutines except the pipeline's. They end when s.stop is closed.
 func (s *Session) startHelpers() {
 	s.sampler = sampling.Sampler{Probes: s.probes, Recorder: s.pipeline.writer, Clock: s.clock, Warn: s.warn}
-	statsOn, statsEvery := probe.RunTimeSampleLength, probe.RunTimeSamplePeriod
-	if s.opt.MaxOverheadPct > 0 {
-		statsOn, statsEvery = probe.GovernedSampleLength, probe.GovernedSamplePeriod
+	if s.opt.MaxOverheadPct > 0 { // it also measures run times
 		s.helpers.Go(func() { s.sampler.LimitOverhead(s.opt.governor, s.opt.MaxOverheadPct, s.stop) })
+	} else {
+		s.helpers.Go(func() { probe.SampleRunTimes(s.stop) })
 	}
-	s.helpers.Go(func() { probe.SampleRunTimes(s.stop, statsOn, statsEvery) })
 	s.helpers.Go(func() { s.reapThreads(s.stop) })
 	if !s.opt.KeepGetters {
 		s.helpers.Go(func() { s.sampler.RemoveGetterProbes(s.opt.getters(), s.stop) })

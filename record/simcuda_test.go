@@ -161,6 +161,7 @@ func testOptions(t *testing.T, pids ...int) Options {
 	opt := DefaultOptions()
 	// Complete stacks take seconds to start, so only tests that need them enable them.
 	opt.Stacks, opt.KeepGetters, opt.KeepReturns = probe.StacksFP, true, true
+	opt.MaxOverheadPct = 0 // the recording is compared with the truth
 	opt.Pids, opt.Output, opt.NVMLInterval = pids, filepath.Join(t.TempDir(), "r.parquet"), 0
 	return opt
 }

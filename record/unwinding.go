@@ -67,7 +67,7 @@ func (s *Session) inferenceNotes(now int64) []format.Row {
 		for _, n := range sum.Inferred {
 			inferred += int64(n)
 		}
-		if inferred+int64(sum.Checked+sum.Busy) == 0 {
+		if inferred+int64(sum.Checked+sum.Busy+sum.Rationed) == 0 {
 			continue
 		}
 		text, err := json.Marshal(format.StackInference{
@@ -83,8 +83,10 @@ func (s *Session) inferenceNotes(now int64) []format.Row {
 				sum.Checked,
 			),
 			Wrong:          int64(sum.Wrong),
-			WrongEstimated: int64(sum.WrongWeight),
+			WrongEstimated: estimateWrongStacks(&sum),
 			Busy:           int64(sum.Busy),
+			Rationed:       int64(sum.Rationed),
+			Unchecked:      int64(sum.Unchecked),
 		})
 		if err != nil {
 			continue // cannot happen: strings and numbers always encode
@@ -101,4 +103,14 @@ func (s *Session) inferenceNotes(now int64) []format.Row {
 		)
 	}
 	return rows
+}
+
+// estimateWrongStacks returns the estimated number of inferred stacks that are wrong. Each wrong
+// check represents a number of calls. Calls whose check was rationed are as often wrong as checks.
+func estimateWrongStacks(sum *bpf.CudaInferenceStats) int64 {
+	wrong := float64(sum.WrongWeight)
+	if sum.Checked > 0 {
+		wrong += float64(sum.Unchecked) * float64(sum.Wrong) / float64(sum.Checked)
+	}
+	return int64(wrong)
 }

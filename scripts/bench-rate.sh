@@ -27,7 +27,7 @@ for rate in $rates; do
 	storm=$!
 	exec 3>"$work/go"
 	until grep -q ready "$work/out"; do sleep 0.1; done
-	"$gpurec" record -p $storm --ready-file "$work/attached" -o "$work/rate.parquet" --force 2>"$work/log" 3>&- &
+	"$gpurec" record --max-overhead off -p $storm --ready-file "$work/attached" -o "$work/rate.parquet" --force 2>"$work/log" 3>&- &
 	recorder=$!
 	until [ -e "$work/attached" ]; do kill -0 $recorder || { cat "$work/log" >&2; exit 1; }; sleep 0.1; done
 	echo >&3

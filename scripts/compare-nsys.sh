@@ -11,7 +11,7 @@ gpurec=${GPUREC:-$PWD/build/bin/gpurec}
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$gpurec" record -o "$work/run.parquet" -- \
+"$gpurec" record --max-overhead off -o "$work/run.parquet" -- \
 	nsys profile -t cuda --sample=none --cpuctxsw=none -o "$work/run" "$@"
 nsys stats -q --format csv -o "$work/nsys" -r cuda_gpu_kern_sum:mangled,cuda_gpu_mem_size_sum,cuda_gpu_mem_time_sum "$work/run.nsys-rep" >/dev/null
 python3 "$here/compare_nsys.py" "$work/run.parquet" "$work"

@@ -36,7 +36,7 @@ for workload; do
 		--trace "$trace" --when "$work/$workload.ready" >"$log" 2>&1 &
 	trainer=$!
 	wait_for steady "$log" 120
-	"$gpurec" record -p $trainer --stacks "${STACKS:-auto}" --ready-file "$work/$workload.ready" -o "$recording" &
+	"$gpurec" record --max-overhead off -p $trainer --stacks "${STACKS:-auto}" --ready-file "$work/$workload.ready" -o "$recording" &
 	recorder=$!
 	wait_for traced "$log" 240
 	kill -INT $recorder

@@ -30,7 +30,7 @@ recording() {
 	local name=$1 out=$TMPDIR/$1.parquet ledger=$TMPDIR/$1.ledger
 	shift
 	echo "-- recording $name: $*"
-	SIMCUDA_LEDGER=$ledger $gpurec record "$@" -o "$out" -- build/simcuda/leak --steps 100 2>&1 | drop_status | tee "$TMPDIR/messages"
+	SIMCUDA_LEDGER=$ledger $gpurec record --max-overhead off "$@" -o "$out" -- build/simcuda/leak --steps 100 2>&1 | drop_status | tee "$TMPDIR/messages"
 	$gpurec analyze leaks "$out"
 	local stacks probes cost differs
 	$gpurec analyze api --format json "$out" | python3 -c '

@@ -44,7 +44,7 @@ if [ -n "${NEIGHBOUR:-}" ]; then
 fi
 sleep 1
 
-nice "$gpurec" record -p $program --ring "$keep" --max-size "$size" --ready-file "$folder/ready" -o "$folder/soak.parquet" 2>"$folder/record.log" &
+nice "$gpurec" record --max-overhead off -p $program --ring "$keep" --max-size "$size" --ready-file "$folder/ready" -o "$folder/soak.parquet" 2>"$folder/record.log" &
 recorder=$!
 for _ in $(seq 600); do [ -e "$folder/ready" ] && break; kill -0 $recorder || { cat "$folder/record.log" >&2; exit 1; }; sleep 0.1; done
 

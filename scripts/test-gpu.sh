@@ -12,7 +12,7 @@ passed=0 failed=0
 
 for cudart in static shared; do
 	nvcc -o "$work/counts" examples/counts/counts.cu -cudart $cudart
-	"$gpurec" record -o "$work/$cudart.parquet" -- "$work/counts" "$launches" >"$work/expected"
+	"$gpurec" record --max-overhead off -o "$work/$cudart.parquet" -- "$work/counts" "$launches" >"$work/expected"
 	"$gpurec" dump "$work/$cudart.parquet" | awk '
 		/^(alloc|free|launch|memcpy|memset) / { result = 0; if (match($0, / result=[0-9]+/)) result = substr($0, RSTART + 8, RLENGTH - 8); n[$1 " " result]++ }
 		END { for (k in n) print k, n[k] }' >"$work/recorded"

@@ -17,12 +17,12 @@ for conf in expandable_segments:False expandable_segments:True; do
 		if [ $when != late ]; then
 			mode=auto
 			[ $when = start ] || mode=light
-			"$gpurec" record --allocator=$mode -o "$name.parquet" -- "${program[@]}" >"$name.out"
+			"$gpurec" record --max-overhead off --allocator=$mode -o "$name.parquet" -- "${program[@]}" >"$name.out"
 		else
 			"${program[@]}" >"$name.out" &
 			pid=$!
 			until [ -s "$name.checkpoints" ]; do sleep 0.2; done
-			"$gpurec" record -p $pid -o "$name.parquet" -d 600s
+			"$gpurec" record --max-overhead off -p $pid -o "$name.parquet" -d 600s
 			wait $pid
 		fi
 		echo "== $when, $conf"

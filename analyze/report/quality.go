@@ -95,6 +95,9 @@ func (q *Quality) Facts() []Fact {
 	if q.DroppedEvents > 0 {
 		facts = append(facts, Fact{droppedEventsColumn, q.DroppedEvents})
 	}
+	if pct := q.stackStatusPct(format.StackRationed); pct != nil && pct != 0.0 {
+		facts = append(facts, Fact{rationedStacksColumn, pct})
+	}
 	if q.AllocatorsByReports > 0 {
 		facts = append(facts, Fact{allocatorReportsColumn, q.AllocatorsByReports})
 	}
@@ -325,6 +328,12 @@ var QualityColumns = []Column{
 	{"stacks_wrong", "", UnitCount, "checked calls whose real stack differs from the inferred one"},
 	{"stacks_wrong_pct", "", UnitPercent, "estimated share of inferred stacks that are wrong, from the checked " +
 		"calls; absent if no call was checked"},
+}
+
+// rationedStacksColumn exists only for recordings in which unwinding was rationed.
+var rationedStacksColumn = Column{
+	"stacks_rationed_pct", "", UnitPercent,
+	"share of calls without a stack because unwinding would have exceeded --max-overhead",
 }
 
 // droppedEventsColumn exists only for recordings of the ring recorder (--ring).

@@ -70,6 +70,8 @@ func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 	recorder := exec.Command(
 		gpurec,
 		"record",
+		"--max-overhead",
+		"off",
 		"-p",
 		fmt.Sprint(storm.Process.Pid),
 		"-o",

@@ -79,7 +79,7 @@ func startRecorder(t *testing.T, v *victim, output string, args ...string) *exec
 	ready := output + ".ready"
 	cmd := exec.Command(gpurec, append([]string{
 		"record", "-p", fmt.Sprint(v.cmd.Process.Pid), "-o", output,
-		"--stacks", "fp", "--nvml-interval", "0", "--keep-returns", "--ready-file", ready,
+		"--stacks", "fp", "--nvml-interval", "0", "--keep-returns", "--max-overhead", "off", "--ready-file", ready,
 	}, args...)...)
 	cmd.Stderr = os.Stderr
 	if testing.Verbose() {

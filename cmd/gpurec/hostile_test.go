@@ -258,6 +258,8 @@ func TestHostileProcess(t *testing.T) {
 	recorder := exec.Command(
 		gpurec,
 		"record",
+		"--max-overhead",
+		"off",
 		"--wait",
 		"-p",
 		fmt.Sprint(v.cmd.Process.Pid),

@@ -98,6 +98,8 @@ func startPerfRecorder(t *testing.T, dir string, env []string, target ...string)
 	r := &perfRecorder{t: t, output: filepath.Join(dir, "r.parquet"), ready: filepath.Join(dir, "ready")}
 	args := []string{
 		"record",
+		"--max-overhead",
+		"off",
 		"--attach",
 		"perf",
 		"--only",

@@ -116,6 +116,8 @@ func recordOOM(t *testing.T, conf string) (path string, truth []failedRequest) {
 	recorder := exec.Command(
 		gpurec,
 		"record",
+		"--max-overhead",
+		"off",
 		"-o",
 		path,
 		"--nvml-interval",

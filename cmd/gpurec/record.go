@@ -54,9 +54,9 @@ and totals. This is also the fallback for PyTorch builds that expose nothing els
 Overhead: above 8,000 kernel launches a second, gpurec records the duration and result of
 launches for 1 second in 10. It stops recording getters such as cuCtxGetCurrent above
 2,000 calls a second. --keep-returns and --keep-getters turn these two limits off.
-Above --max-overhead, gpurec first records the stacks of kernel launches for 1 second in
-10. If that is not enough, it records the launches for 1 second in 10. It always records
-all other calls.
+Above --max-overhead, gpurec records kernel launches for a part of the time only, and
+unwinds fewer stacks. Reports then estimate the number of launches. It always records all
+other calls. With --max-overhead off it records everything.
 
 Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 		Example: `  gpurec ps                                    # list the processes that use CUDA
@@ -64,7 +64,7 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
   sudo gpurec record -p 4242 -p 4243           # record two processes until Ctrl-C
   sudo gpurec record -- python3 train.py       # record a command from its first call
   sudo gpurec record -p 4242 --wait            # wait until the process uses CUDA
-  sudo gpurec record -p 4242 --max-overhead 5% # sample kernel launches above 5% overhead
+  sudo gpurec record -p 4242 --max-overhead off # record every kernel launch at any cost
   sudo gpurec record -p 4242 --record memory   # find leaks at the lowest overhead
   sudo gpurec record -p 4242 --ring 10m        # keep only the last 10 minutes
   sudo gpurec record --all -d 10s              # record every process that uses CUDA
@@ -112,8 +112,7 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	flags.BoolVar(&f.opt.KeepReturns, "keep-returns", false, "record duration and result of every kernel launch, "+
 		"at any launch rate")
 	flags.BoolVar(&f.opt.KeepGetters, "keep-getters", false, "record getters such as cuCtxGetCurrent at any call rate")
-	flags.StringVar(&f.overhead, "max-overhead", "", "limit probe overhead on the busiest thread to `PERCENT`, e.g. "+
-		"5% (default: no limit)")
+	flags.StringVar(&f.overhead, "max-overhead", "5%", "limit probe overhead on the busiest thread to `PERCENT`, or off")
 	flags.DurationVar(&f.opt.NVMLInterval, "nvml-interval", f.opt.NVMLInterval, "sample the GPUs every `TIME`; 0: "+
 		"no samples")
 	flags.DurationVar(&f.opt.SegmentInterval, "segment-interval", f.opt.SegmentInterval, "write to disk every "+
@@ -121,8 +120,11 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	flags.StringVar(&f.attach, "attach", string(privilege.AttachAuto), "attach `METHOD`: auto, uprobe_multi or perf")
 	flags.StringVar(&f.readyFile, "ready-file", "", "create `FILE` once all probes are attached")
 	flags.StringSliceVar(&f.opt.Only, "only", nil, "probe only these `FUNCTIONS`")
-	// Only scripts and tests use these two flags.
-	flags.Lookup("ready-file").Hidden, flags.Lookup("only").Hidden = true, true
+	flags.BoolVar(&f.opt.EmptyProbes, "empty-probes", false, "record nothing: measure what probes cost at least")
+	// Only scripts and tests use these flags.
+	for _, name := range []string{"ready-file", "only", "empty-probes"} {
+		flags.Lookup(name).Hidden = true
+	}
 	registerTargetCompletions(cmd)
 	for flag, values := range map[string][]string{
 		"stacks":    stackModes,

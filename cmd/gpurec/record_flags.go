@@ -113,11 +113,9 @@ func (f *recordFlags) checkFlags(command []string) error {
 	case f.opt.SegmentInterval < 100*time.Millisecond:
 		return message.Usagef(help, "--segment-interval %v: must be at least 100ms", f.opt.SegmentInterval)
 	}
-	if f.overhead != "" {
-		if f.opt.MaxOverheadPct, err = parsePercent(f.overhead); err != nil {
-			return message.Usagef("gpurec record --max-overhead 5% …", "--max-overhead %s: must be from 0.1%% to "+
-				"100%%", f.overhead)
-		}
+	if f.opt.MaxOverheadPct, err = parseMaxOverhead(f.overhead); err != nil {
+		return message.Usagef("gpurec record --max-overhead 5% …", "--max-overhead %s: must be from 0.1%% to 100%%, "+
+			"or off", f.overhead)
 	}
 	if err := f.checkSizeLimits(); err != nil {
 		return err
@@ -186,8 +184,12 @@ func (f *recordFlags) checkSizeLimits() error {
 	return nil
 }
 
-// parsePercent parses a percentage such as "5%" or "0.5", from 0.1 to 100.
-func parsePercent(text string) (float64, error) {
+// parseMaxOverhead parses a value of --max-overhead: a percentage such as "5%" or "0.5" from 0.1 to
+// 100, or "off". It returns 0 for off.
+func parseMaxOverhead(text string) (float64, error) {
+	if text == "off" {
+		return 0, nil
+	}
 	pct, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
 	if err != nil || !(pct >= 0.1 && pct <= 100) {
 		return 0, fmt.Errorf("%q is not a percentage from 0.1%% to 100%%", text)

@@ -11,7 +11,7 @@ func FuzzParsePercent(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if pct, err := parsePercent(text); err == nil && !(pct >= 0.1 && pct <= 100) {
+		if pct, err := parseMaxOverhead(text); err == nil && text != "off" && !(pct >= 0.1 && pct <= 100) {
 			t.Errorf("%q is %v percent", text, pct)
 		}
 	})

@@ -104,7 +104,7 @@ func pythonFrames(t *testing.T, gpurec string) (frames int, messages string) {
 	t.Helper()
 	dir, env := simEnvironment(t)
 	path := filepath.Join(dir, "r.parquet")
-	cmd := exec.Command(gpurec, "record", "--nvml-interval", "0", "-o", path, "--",
+	cmd := exec.Command(gpurec, "record", "--max-overhead", "off", "--nvml-interval", "0", "-o", path, "--",
 		"python3", "-B", "../../examples/simtorch/leak_hook.py", "--steps", "100", "--step-ms", "5")
 	cmd.Env = env
 	out, err := cmd.CombinedOutput()

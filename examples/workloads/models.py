@@ -1,7 +1,8 @@
 """Training workloads on random data. Each function returns a function that runs one training step.
 
 mlp_small is CPU-bound: 20 small layers, about 160 kernel launches a step. gpt_train is a
-12-layer GPT-2 (transformers, random weights) in bfloat16, about 1,100 launches a step.
+12-layer GPT-2 (transformers, random weights) in bfloat16, about 1,100 launches a step. gpt2_large
+is bound by the GPU: 36 layers in bfloat16. gpt_decode decodes 8 tokens a step, without graphs.
 fake needs neither PyTorch nor a GPU: it launches kernels on simcuda through ctypes.
 """
 import ctypes
@@ -46,6 +47,44 @@ def gpt_train():
     return step
 
 
+def gpt2_large():
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.set_float32_matmul_precision("high")
+    torch.manual_seed(0)
+    config = GPT2Config(n_layer=36, n_head=20, n_embd=1280, n_positions=1024)
+    model = GPT2LMHeadModel(config).to("cuda", torch.bfloat16)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    tokens = torch.randint(0, 50000, (8, 1024), device="cuda")
+
+    def step():
+        optimizer.zero_grad()
+        loss = model(tokens, labels=tokens).loss
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def gpt_decode():
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(n_layer=12, n_head=12, n_embd=768)).to("cuda", torch.bfloat16).eval()
+    prompt = torch.randint(0, 50000, (4, 64), device="cuda")
+    mask = torch.ones_like(prompt)
+
+    def step():
+        with torch.no_grad():
+            model.generate(prompt, attention_mask=mask, max_new_tokens=8, min_new_tokens=8, do_sample=False, pad_token_id=0)
+        torch.cuda.synchronize()
+
+    return step
+
+
 PTX = b""".version 7.0
 .target sm_52
 .address_size 64
@@ -86,4 +125,6 @@ def fake(launches=40):
     return step
 
 
-STEPS = {"mlp_small": mlp_small, "gpt_train": gpt_train, "fake": fake}
+STEPS = {
+    "mlp_small": mlp_small, "gpt_train": gpt_train, "gpt2_large": gpt2_large, "gpt_decode": gpt_decode, "fake": fake,
+}

@@ -20,24 +20,17 @@ const (
 	RunTimeSamplePeriod = 10 * time.Second
 )
 
-// With --max-overhead, the run times of BPF programs are measured in shorter and more frequent
-// samples.
-const (
-	GovernedSampleLength = 100 * time.Millisecond
-	GovernedSamplePeriod = time.Second
-)
-
-// SampleRunTimes measures the run times of BPF programs for on in every period of every, until stop
-// is closed. It returns at once without CAP_SYS_ADMIN.
-func SampleRunTimes(stop <-chan struct{}, on, every time.Duration) {
+// SampleRunTimes measures the run times of BPF programs in samples until stop is closed. It returns
+// at once without CAP_SYS_ADMIN.
+func SampleRunTimes(stop <-chan struct{}) {
 	for {
 		stats, err := EnableRunTimeStats()
 		if err != nil {
 			return
 		}
-		ended := clock.Sleep(stop, on)
+		ended := clock.Sleep(stop, RunTimeSampleLength)
 		_ = stats.Close() // on an error, the kernel measures until the recorder exits
-		if ended || clock.Sleep(stop, every-on) {
+		if ended || clock.Sleep(stop, RunTimeSamplePeriod-RunTimeSampleLength) {
 			return
 		}
 	}

@@ -5,6 +5,7 @@ package probe
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -90,6 +91,18 @@ func (p *Probes) loadUnwindStop(opt Options) error {
 	return u.SetStop(p.unwind.UnwindStop)
 }
 
+// RationUnwinding limits the share of its time that a thread spends on unwinding; 0: no limit.
+func (p *Probes) RationUnwinding(share float64) error {
+	spacing := uint32(0)
+	if share > 0 && share < 1 {
+		spacing = uint32(max(1, math.Round(1/share)))
+	}
+	if err := p.Objects.UnwindSpacing.Set(spacing); err != nil {
+		return fmt.Errorf("ration unwinding: %w", err)
+	}
+	return nil
+}
+
 // SumInferenceStats returns counts of inferred, checked and wrong stacks, by class of call.
 func (p *Probes) SumInferenceStats() (sums [bpf.CudaCallClassCLASS_COUNT]bpf.CudaInferenceStats) {
 	for class := range sums {
@@ -106,7 +119,18 @@ func (p *Probes) SumInferenceStats() (sums [bpf.CudaCallClassCLASS_COUNT]bpf.Cud
 			sums[class].Wrong += c.Wrong
 			sums[class].WrongWeight += c.WrongWeight
 			sums[class].Busy += c.Busy
+			sums[class].Rationed += c.Rationed
+			sums[class].Unchecked += c.Unchecked
+			sums[class].UnwindingNs += c.UnwindingNs
 		}
 	}
 	return sums
+}
+
+// UnwindingNs returns the time that all threads have spent on unwinding, in nanoseconds.
+func (p *Probes) UnwindingNs() (ns int64) {
+	for _, sum := range p.SumInferenceStats() {
+		ns += int64(sum.UnwindingNs)
+	}
+	return ns
 }

@@ -158,7 +158,8 @@ func (s *Writer) compactSegments() {
 		switch r.Kind {
 		case format.KindLost:
 			return r.StartNs+r.DurNs <= b.fromNs
-		case format.KindProcess, format.KindThread, format.KindKernel, format.KindStack, format.KindNote:
+		case format.KindProcess, format.KindThread, format.KindKernel, format.KindStack,
+			format.KindStackAlias, format.KindNote:
 			return gone(r.Pid)
 		}
 		return false

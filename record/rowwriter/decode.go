@@ -28,17 +28,27 @@ func (s *Writer) fillCallRow(row *format.Row, e *bpf.CudaEvent, call *bpf.Probed
 		row.ParentStartNs = s.counters.clock.UnixNs(e.ParentNs)
 	}
 	s.setEventColumns(row, e, call)
-	row.StackStatus = format.StackNone
-	if e.StackId != 0 {
-		stack := s.stacks.GetStack(e.StackId)
-		row.StackID, row.Site = stack.ID, stack.Site
-		row.StackStatus = stack.Status
-		if stack.ID != 0 && e.Stack == uint8(bpf.CudaStackStateSTACK_INFERRED) {
-			row.StackStatus = format.StackInferred
+	s.setStackColumns(row, e)
+}
+
+// setStackColumns sets the columns about the call's stack.
+func (s *Writer) setStackColumns(row *format.Row, e *bpf.CudaEvent) {
+	state := bpf.CudaStackState(e.Stack)
+	if e.StackId == 0 {
+		row.StackStatus = format.StackNone
+		if state == bpf.CudaStackStateSTACK_RATIONED {
+			row.StackStatus = format.StackRationed
 		}
-		if stack.ID != 0 && e.Stack == uint8(bpf.CudaStackStateSTACK_PARENT) {
-			row.StackStatus = format.StackParent
-		}
+		return
+	}
+	known := s.stacks.GetCallStack(e)
+	row.StackID, row.Site, row.StackStatus = known.ID, known.Site, known.Status
+	switch {
+	case known.ID == 0 || known.Status == format.StackRationed:
+	case state == bpf.CudaStackStateSTACK_INFERRED || state == bpf.CudaStackStateSTACK_RATIONED:
+		row.StackStatus = format.StackInferred
+	case state == bpf.CudaStackStateSTACK_PARENT:
+		row.StackStatus = format.StackParent
 	}
 }
 

@@ -5,7 +5,6 @@ package rowwriter
 import (
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
-	"github.com/gpurec/gpurec/record/overhead"
 	"github.com/gpurec/gpurec/record/rows"
 )
 
@@ -19,18 +18,6 @@ func (s *Writer) Sender() *rows.Sender { return rows.NewSender(s.rows) }
 // SendOpenCalls passes calls that will not return to the row writer. It may block. Safe for
 // concurrent use; not to be called after Wait.
 func (s *Writer) SendOpenCalls(calls []bpf.CudaEvent) { s.openCalls <- calls }
-
-// BusiestThreadRates returns the probe hits of the busiest thread since the last call, per second.
-// ok is false if stop was closed. Safe for concurrent use.
-func (s *Writer) BusiestThreadRates(stop <-chan struct{}) (rates overhead.HitRates, ok bool) {
-	reply := make(chan overhead.HitRates, 1)
-	select {
-	case s.asks <- reply:
-		return <-reply, true
-	case <-stop:
-		return overhead.HitRates{}, false
-	}
-}
 
 // EndNs returns the end of the recording in Unix ns, 0 while it runs. Safe for concurrent use.
 func (s *Writer) EndNs() int64 { return s.counters.endNs.Load() }

@@ -12,7 +12,6 @@ import (
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/clock"
-	"github.com/gpurec/gpurec/record/overhead"
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/ring"
 	"github.com/gpurec/gpurec/record/stack"
@@ -39,8 +38,7 @@ type Writer struct {
 	// Chunks receives ring buffer records, one after the other, from the drain.
 	Chunks chan []byte
 	pool   *ring.ChunkPool
-	rows   chan []format.Row           // rows of other goroutines, such as NVML; one class per slice
-	asks   chan chan overhead.HitRates // requests of BusiestThreadRates
+	rows   chan []format.Row // rows of other goroutines, such as NVML; one class per slice
 	done   chan struct{}
 
 	// gathered has the calls that are not written yet, by row class from ClassMemory on.
@@ -53,8 +51,6 @@ type Writer struct {
 	progress    atomic.Pointer[Progress]
 	// launchRateMeter is the launch rate of the busiest process, per second.
 	launchRate atomic.Int64
-	rated      rateTotals // totals at the last call of busiestRates
-	ratedAt    time.Time  // time of the last call of busiestRates
 
 	bounds    recordingBounds
 	onFull    func()          // called once, when the recording reaches its size limit
@@ -113,11 +109,9 @@ func New(opt Options) *Writer {
 		Chunks:    make(chan []byte, ring.MaxWaitingChunks),
 		pool:      opt.Pool,
 		rows:      make(chan []format.Row, 64),
-		asks:      make(chan chan overhead.HitRates),
 		openCalls: make(chan []bpf.CudaEvent),
 		done:      make(chan struct{}),
 		launches:  newLaunchRateMeter(),
-		ratedAt:   time.Now(),
 		bounds:    newRecordingBounds(opt.Limits),
 		exited:    make(map[int32]int64),
 		onFailure: opt.OnFailure,
@@ -158,8 +152,6 @@ func (s *Writer) Run(rotateEvery time.Duration) {
 			}
 			s.writeOtherRows(r)
 			s.enforceLimits()
-		case reply := <-s.asks:
-			reply <- s.computeBusiestRates(time.Now())
 		case <-counterTicker.C:
 			s.updateCounters()
 		case <-rotate.C:
@@ -230,6 +222,10 @@ func (s *Writer) decodeRecords(chunk []byte) {
 			s.writeStackRows(
 				s.stacks.AddUnwoundStack(stack, ring.StackWords(chunk[unsafe.Sizeof(*stack):], int(stack.Words))),
 			)
+		case bpf.CudaRecordKindRECORD_LEARNED:
+			learned := (*bpf.CudaLearnedEvent)(unsafe.Pointer(&chunk[0]))
+			size = int(unsafe.Sizeof(*learned))
+			s.writeStackRows(s.stacks.Learn(learned))
 		case bpf.CudaRecordKindRECORD_NAME:
 			name := (*bpf.CudaNameEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Offsetof(name.Name)) + int(name.Length)
@@ -280,21 +276,10 @@ func (s *Writer) addCall(e *bpf.CudaEvent) {
 	if row.Flags&format.FlagAbandoned != 0 {
 		s.counters.abandoned[class]++
 	}
-	t, ok := s.threads[row.Tid]
-	if !ok {
-		t = s.addThread(row.Pid, row.Tid)
+	if _, ok := s.threads[row.Tid]; !ok {
+		s.addThread(row.Pid, row.Tid)
 	}
-	n := int64(2)
-	if row.Flags&(format.FlagNoReturn|format.FlagOpen|format.FlagAbandoned) != 0 {
-		n = 1
-	}
-	switch {
-	case call.SamplesReturnProbes():
+	if call.SamplesReturnProbes() {
 		s.launches.countLaunch(row.Pid)
-		t.hits.Launches += n
-	case class == bpf.CudaCallClassCLASS_ALLOCATOR:
-		t.hits.Allocator += n
-	default:
-		t.hits.Others += n
 	}
 }

@@ -9,22 +9,19 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/format"
-	"github.com/gpurec/gpurec/record/overhead"
 )
 
 // knownThread is a thread that has made a call, with the name that was last written.
 type knownThread struct {
 	pid  int32
 	name string
-	hits overhead.ProbeHits // probe hits since the last call of busiestRates
 }
 
 // addThread writes the name of a thread at its first call.
-func (s *Writer) addThread(pid, tid int32) *knownThread {
+func (s *Writer) addThread(pid, tid int32) {
 	t := &knownThread{pid: pid, name: readThreadName(pid, tid)}
 	s.threads[tid] = t
 	s.writeThreadName(tid, t)
-	return t
 }
 
 // writeChangedThreadNames writes thread names that have changed. A worker thread often makes its

@@ -5,8 +5,8 @@ package sampling
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,47 +24,48 @@ const NoteOverhead = "overhead"
 // recording.
 type overheadLimiter struct {
 	*Sampler
-	stop                   <-chan struct{}
-	policy                 overhead.GovernorPolicy
-	limitPct               float64
-	governor               *overhead.Governor
-	meter                  overhead.HitMeter
-	stacksOff, launchesOff bool
-	warnedStep             overhead.SamplingStep // highest step that the user was warned about
+	stop     <-chan struct{}
+	policy   overhead.GovernorPolicy
+	limitPct float64
+	governor *overhead.Governor
+	price    overhead.Price
+	pace     overhead.Pace
+	part     recordedPart // the current window or pause
+	hits     *hitMeter
+
+	canDetach   bool      // launch probes can be removed; otherwise only stacks are left out
+	canMeasure  bool      // run times of BPF programs can be read
+	stats       io.Closer // open while the kernel measures run times
+	ticks       int
+	unwindNs    int64   // time spent on unwinding until the current tick
+	unwindShare float64 // share of time for unwinding that is in effect
+	isOff       bool    // launches, or their stacks, are left out now
+	warned      bool    // the user knows that launches are sampled
 }
+
+// recordedPart sums the probe hits of a window or a pause.
+type recordedPart struct{ seconds, launches, others float64 }
 
 // LimitOverhead keeps the probe overhead of the busiest thread below limitPct percent of its time,
 // if possible, until stop is closed.
 func (s *Sampler) LimitOverhead(policy overhead.GovernorPolicy, limitPct float64, stop <-chan struct{}) {
-	most := overhead.StepSampleLaunches
-	if s.Probes.How != privilege.AttachMulti {
-		most = overhead.StepSampleStacks
-	}
 	g := overheadLimiter{
-		Sampler:  s,
-		stop:     stop,
-		policy:   policy,
-		limitPct: limitPct,
-		governor: overhead.NewGovernor(policy, limitPct, most),
+		Sampler: s, stop: stop, policy: policy, limitPct: limitPct,
+		governor:  overhead.NewGovernor(policy, limitPct),
+		canDetach: s.Probes.How == privilege.AttachMulti,
 	}
 	if err := g.prepareMeasuring(); err != nil {
 		g.warnAndNote(0, "the overhead of probes cannot be measured, so --max-overhead has no effect: "+err.Error())
 		return
 	}
-	for g.resetMeters(); !clock.Sleep(stop, policy.Interval); {
-		rates, ok := s.Recorder.BusiestThreadRates(stop)
-		if !ok {
-			return
+	defer g.stopMeasuring()
+	g.hits = newHitMeter(s.Probes)
+	for g.beginTick(); !clock.Sleep(stop, policy.Tick); g.beginTick() {
+		m := g.endTick()
+		if g.governor.Decide(m) {
+			g.warnAndNote(g.governor.AveragePct(), g.explainExceededLimit(m))
 		}
-		m := overhead.ComputeMeasurement(rates, g.meter.MeasureHitNs(s.Probes.ReadRunTimes()))
-		if g.governor.DecideNextInterval(m) {
-			g.warnAndNote(g.governor.AverageOverheadPct(m), g.explainExceededLimit(m))
-		}
-		if g.governor.Step > g.warnedStep {
-			g.warnedStep = g.governor.Step
-			g.warnAndNote(m.OverheadPct, g.describeStep(m))
-		}
-		if err := g.applyStep(m.OverheadPct); err != nil {
+		if err := g.applyDecision(m); err != nil {
 			g.warnAndNote(m.OverheadPct, "sampling of launches stopped: "+err.Error())
 			return
 		}
@@ -72,52 +73,107 @@ func (s *Sampler) LimitOverhead(policy overhead.GovernorPolicy, limitPct float64
 }
 
 // prepareMeasuring measures the duration of a probe's exception and checks what can be sampled.
-func (g *overheadLimiter) prepareMeasuring() (err error) {
-	if g.meter.ExceptionNs, err = g.Probes.MeasureExceptionNs(); err != nil {
+func (g *overheadLimiter) prepareMeasuring() error {
+	exceptionNs, err := g.Probes.MeasureExceptionNs()
+	if err != nil {
 		return err
 	}
-	if g.governor.MaxStep < overhead.StepSampleLaunches {
+	g.price = overhead.NewPrice(exceptionNs)
+	if !g.canDetach {
 		g.warnAndNote(0, "--max-overhead samples only stacks of launches. Launches cannot be sampled with "+
 			"--attach perf, or before Linux 6.6")
 	}
 	stats, err := probe.EnableRunTimeStats()
 	if err != nil {
-		g.warnAndNote(0, "--max-overhead counts only the exceptions of probes. Run times of BPF programs cannot be "+
-			"measured: "+err.Error())
+		g.warnAndNote(0, fmt.Sprintf("--max-overhead assumes that a BPF program takes %d ns. Run times cannot be "+
+			"measured: %v", overhead.AssumedProgramNs, err))
 		return nil
 	}
+	g.canMeasure = true
 	return stats.Close()
 }
 
-// resetMeters starts a new measurement of rates and run times.
-func (g *overheadLimiter) resetMeters() {
-	g.Recorder.BusiestThreadRates(g.stop)
-	g.meter.MeasureHitNs(g.Probes.ReadRunTimes())
+// Run times of BPF programs are measured in the first ticks and then in every tenth, because
+// measuring costs about 40 ns per run.
+const firstMeasuredTicks, measuredTickPeriod = 3, 10
+
+// beginTick starts the measurement of a tick.
+func (g *overheadLimiter) beginTick() {
+	g.hits.measure()
+	g.unwindNs = g.Probes.UnwindingNs()
+	if g.canMeasure && (g.ticks < firstMeasuredTicks || g.ticks%measuredTickPeriod == 0) {
+		g.stats, _ = probe.EnableRunTimeStats() // without stats the price stays as it is
+		ns, runs := g.Probes.ReadRunTimes()
+		g.price.Skip(ns, runs, g.unwindNs)
+	}
+	g.ticks++
 }
 
-// applyStep switches recording of launches and stacks as the governor decided. pct is the overhead
-// in percent.
-func (g *overheadLimiter) applyStep(pct float64) error {
-	whole, step := g.governor.RecordsAll(), g.governor.Step
-	g.launchesSampled.Store(step == overhead.StepSampleLaunches)
-	stacksOff, launchesOff := !whole, !whole && step == overhead.StepSampleLaunches
-	if stacksOff == g.stacksOff && launchesOff == g.launchesOff {
+// endTick returns the measurement of the tick.
+func (g *overheadLimiter) endTick() overhead.Measurement {
+	rates, seconds := g.hits.measure()
+	unwindNs := g.Probes.UnwindingNs()
+	if g.stats != nil {
+		ns, runs := g.Probes.ReadRunTimes()
+		g.price.Measure(ns, runs, unwindNs)
+		g.stopMeasuring()
+	}
+	g.part.seconds += seconds
+	g.part.launches += rates.PaceLaunches * seconds
+	g.part.others += rates.PaceOthers * seconds
+	unwindPct := 100 * float64(unwindNs-g.unwindNs) / 1e9 / seconds
+	return overhead.ComputeMeasurement(rates, g.price.HitNs(), unwindPct)
+}
+
+// stopMeasuring makes the kernel stop measuring run times.
+func (g *overheadLimiter) stopMeasuring() {
+	if g.stats != nil {
+		_ = g.stats.Close() // on an error, the kernel measures until the recorder exits
+		g.stats = nil
+	}
+}
+
+// applyDecision changes what the probes record, as the governor decided.
+func (g *overheadLimiter) applyDecision(m overhead.Measurement) error {
+	if share := g.governor.UnwindShare(); share != g.unwindShare {
+		if err := g.Probes.RationUnwinding(share); err != nil {
+			return err
+		}
+		g.unwindShare = share
+	}
+	isOff := !g.governor.RecordsLaunches()
+	g.launchesSampled.Store(g.governor.SamplesLaunches())
+	if isOff == g.isOff {
 		return nil
 	}
-	if stacksOff != g.stacksOff {
-		if err := g.Probes.SkipLaunchStacks(stacksOff); err != nil {
-			return err
-		}
-		g.stacksOff = stacksOff
-		g.noteSamplingSwitch(format.SampledStacks, !stacksOff, clock.ReadNs(unix.CLOCK_MONOTONIC), pct)
+	g.isOff = isOff
+	g.endPart(isOff)
+	if isOff && !g.warned {
+		g.warned = true
+		g.warnAndNote(m.OverheadPct, g.describeSampling(m))
 	}
-	if launchesOff != g.launchesOff {
-		if err := g.switchLaunchProbes(launchesOff, pct); err != nil {
-			return err
-		}
+	if g.canDetach {
+		return g.switchLaunchProbes(isOff, m.OverheadPct)
 	}
-	g.resetMeters()
-	return nil
+	g.noteSamplingSwitch(format.SampledStacks, !isOff, clock.ReadNs(unix.CLOCK_MONOTONIC), m.OverheadPct)
+	return g.Probes.SkipLaunchStacks(isOff)
+}
+
+// endPart ends a window, or else a pause, and corrects the price of a probe hit.
+func (g *overheadLimiter) endPart(wasWindow bool) {
+	p := g.part
+	g.part = recordedPart{}
+	if wasWindow {
+		g.windowLaunchRate.Store(int64(p.launches / max(1e-3, p.seconds)))
+		g.pace.AddWindow(p.seconds, p.launches, p.others)
+		return
+	}
+	if g.canDetach {
+		g.pace.AddPause(p.seconds, p.others)
+	}
+	if ns, ok := g.pace.HitNs(); ok {
+		g.price.Correct(ns)
+	}
 }
 
 // switchLaunchProbes removes the probes of launches if off is true, and attaches them otherwise.
@@ -128,7 +184,6 @@ func (g *overheadLimiter) switchLaunchProbes(off bool, pct float64) error {
 		if err != nil {
 			return err
 		}
-		g.launchesOff = false
 		g.noteSamplingSwitch(format.SampledCalls, true, from, pct)
 		clock.Sleep(g.stop, probe.LaunchSwitchDelay)
 		return nil
@@ -137,7 +192,6 @@ func (g *overheadLimiter) switchLaunchProbes(off bool, pct float64) error {
 	if err != nil {
 		return err
 	}
-	g.launchesOff = true
 	g.noteSamplingSwitch(format.SampledCalls, false, until, pct)
 	return p.DetachLaunches(g.stop)
 }
@@ -173,32 +227,22 @@ func (g *overheadLimiter) warnAndNote(pct float64, text string) {
 	g.writeNote(NoteOverhead, pct, text)
 }
 
-// formatFullShare returns the share of time in which everything is recorded, as text.
-func (g *overheadLimiter) formatFullShare() string {
-	p := g.policy
-	return fmt.Sprintf(
-		"%v in %v",
-		time.Duration(p.FullIntervals)*p.Interval,
-		time.Duration(p.FullIntervals+p.SampledIntervals)*p.Interval,
-	)
-}
-
-// describeStep describes which launches and stacks are sampled at the current step.
-func (g *overheadLimiter) describeStep(m overhead.Measurement) string {
-	what := "stacks of kernel launches are recorded"
-	if g.governor.Step == overhead.StepSampleLaunches {
-		what = "kernel launches are recorded"
+// describeSampling says that launches, or their stacks, are sampled from now on.
+func (g *overheadLimiter) describeSampling(m overhead.Measurement) string {
+	what := "kernel launches are"
+	if !g.canDetach {
+		what = "stacks of kernel launches are"
 	}
-	return fmt.Sprintf("probes take about %.1f %% of the busiest thread's time. Until that falls, %s for only %s "+
-		"(--max-overhead %g%%)",
-		m.OverheadPct, what, g.formatFullShare(), g.limitPct)
+	return fmt.Sprintf("probes take about %.1f %% of the busiest thread's time, so %s recorded for about %.0f %% of the "+
+		"time (--max-overhead %g%%; off records all)",
+		m.OverheadPct, what, 100*g.governor.WindowShare(), g.limitPct)
 }
 
 // explainExceededLimit explains why the overhead cannot be kept below --max-overhead.
 func (g *overheadLimiter) explainExceededLimit(m overhead.Measurement) string {
 	text := fmt.Sprintf("probes still take about %.1f %% of the busiest thread's time, more than --max-overhead "+
 		"%g%%: calls that are never sampled take about %.1f %%",
-		g.governor.AverageOverheadPct(m), g.limitPct, m.OthersPct)
+		g.governor.AveragePct(), g.limitPct, m.OthersPct)
 	if m.AllocatorPct > m.OthersPct/4 {
 		text += fmt.Sprintf(
 			", of which events of PyTorch's allocator %.1f %% (--allocator=light or off)",

@@ -28,7 +28,10 @@ func (s *Sampler) SampleLaunchReturns(policy ReturnPolicy, stop <-chan struct{})
 	noted := false
 	for !clock.Sleep(stop, policy.On/4) {
 		rate := s.Recorder.LaunchesPerSecond()
-		if rate < policy.MaxRate || s.launchesSampled.Load() {
+		if s.launchesSampled.Load() {
+			rate = s.windowLaunchRate.Load()
+		}
+		if rate < policy.MaxRate {
 			continue
 		}
 		if !noted {

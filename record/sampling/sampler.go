@@ -7,7 +7,6 @@ import (
 
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/clock"
-	"github.com/gpurec/gpurec/record/overhead"
 	"github.com/gpurec/gpurec/record/probe"
 )
 
@@ -15,9 +14,6 @@ import (
 type Recorder interface {
 	// Send writes rows of one class. It may block.
 	Send(rows []format.Row)
-	// BusiestThreadRates returns the probe hits per second of the busiest thread since the last
-	// call. It returns false if stop was closed.
-	BusiestThreadRates(stop <-chan struct{}) (overhead.HitRates, bool)
 	// LaunchesPerSecond returns the rate of the process with the most kernel launches.
 	LaunchesPerSecond() int64
 }
@@ -31,8 +27,10 @@ type Sampler struct {
 	// Warn is called with a text about data that will be missing in the recording.
 	Warn func(text string)
 
-	// launchesSampled is true while probes of launches are removed and attached.
-	launchesSampled atomic.Bool
+	// launchesSampled is true while launches are recorded in windows only. windowLaunchRate is the
+	// number of launches per second in the last window.
+	launchesSampled  atomic.Bool
+	windowLaunchRate atomic.Int64
 }
 
 // writeNote writes a note to the recording.

@@ -109,7 +109,13 @@ func (t *Table) ForgetProcesses(gone map[int32]bool) {
 	maps.DeleteFunc(t.spaces, func(pid uint32, _ *addressSpace) bool { return gone[int32(pid)] })
 	maps.DeleteFunc(
 		t.stacks,
-		func(_ uint64, s *KnownStack) bool { return t.releaseBytes(gone[s.pid], bytesPerStackID) },
+		func(_ uint64, s *KnownStack) bool {
+			bytes := bytesPerStackID
+			if s.Status == format.StackRationed {
+				bytes += bytesPerStack // it is in no chain
+			}
+			return t.releaseBytes(gone[s.pid], bytes)
+		},
 	)
 	maps.DeleteFunc(
 		t.chains,

@@ -73,6 +73,14 @@ func (t *Table) GetStack(id uint64) *KnownStack {
 	return &lostStack
 }
 
+// GetCallStack returns the stack of a call. It never returns nil.
+func (t *Table) GetCallStack(e *bpf.CudaEvent) *KnownStack {
+	if isProvisional(e.StackId) {
+		return t.getProvisional(e.StackId, int32(e.Pid))
+	}
+	return t.GetStack(e.StackId)
+}
+
 // AddStack names the frames of a stack and returns its row, preceded by rows of new modules. Chains
 // that differ only after an invalid address are the same stack.
 func (t *Table) AddStack(e *bpf.CudaStackEvent) []format.Row {

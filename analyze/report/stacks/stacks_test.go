@@ -88,6 +88,9 @@ func TestStackCountsAddUp(t *testing.T) {
 	}
 	var sum float64
 	for _, status := range stacks.StackStatuses {
+		if status == format.StackRationed {
+			continue // the recording has none, so the fact is absent
+		}
 		sum += number(status + "_calls")
 	}
 	var calls, share float64

@@ -68,7 +68,7 @@ func (sc *scan) statusTable() report.Table {
 // StackStatuses are the statuses of stacks, in the order of the table.
 var StackStatuses = []string{
 	format.StackComplete, format.StackInferred, format.StackTruncated,
-	format.StackFramePointer, format.StackParent, format.StackNone,
+	format.StackFramePointer, format.StackParent, format.StackRationed, format.StackNone,
 }
 
 // statusMeaning explains a status of stacks, and the reason of a truncated one.
@@ -82,6 +82,8 @@ func statusMeaning(status, reason string) string {
 		return "stack walked by frame pointers: frames may be missing"
 	case format.StackParent:
 		return "nested call, which has the stack of the outer call"
+	case format.StackRationed:
+		return "stack not unwound, to keep the overhead below --max-overhead"
 	case format.StackNone:
 		return "no stack was recorded"
 	case format.StackTruncated:

@@ -61,7 +61,7 @@ func (sc *scan) computeTotals() []report.Fact {
 			distinct[state.stack] = true
 		}
 	}
-	return report.NewFacts(totalColumns, report.Values{
+	facts := report.NewFacts(totalColumns, report.Values{
 		"calls":               sc.all,
 		"stacks":              int64(len(distinct)),
 		"complete_calls":      sc.countCallsWithStatus(format.StackComplete),
@@ -71,6 +71,16 @@ func (sc *scan) computeTotals() []report.Fact {
 		"parent_calls":        sc.countCallsWithStatus(format.StackParent),
 		"none_calls":          sc.countCallsWithStatus(format.StackNone),
 	})
+	if n := sc.countCallsWithStatus(format.StackRationed); n > 0 {
+		facts = append(facts, report.Fact{Column: rationedColumn, Value: n})
+	}
+	return facts
+}
+
+// rationedColumn exists only for recordings in which unwinding was rationed.
+var rationedColumn = report.Column{
+	Key: "rationed_calls", Title: "rationed", Unit: report.UnitCount,
+	About: "calls without a stack because unwinding would have exceeded --max-overhead",
 }
 
 // stackColumns are the columns of scan.stackTable.

@@ -1,0 +1,40 @@
+//go:build linux
+
+package probe
+
+import "github.com/gpurec/gpurec/bpf"
+
+// ThreadHits counts the probe hits of a thread at entries and returns, by bpf.CudaHitKind. The counts
+// wrap around.
+type ThreadHits [bpf.CudaHitKindHIT_KINDS]uint32
+
+// ReadThreadHits sets hits to the counts of all threads that have called CUDA, by pid<<32|tid.
+func (p *Probes) ReadThreadHits(hits map[uint64]ThreadHits) {
+	clear(hits)
+	var (
+		id uint64
+		t  bpf.CudaThread
+	)
+	for threads := p.Objects.Threads.Iterate(); threads.Next(&id, &t); {
+		hits[id] = t.Hits
+	}
+}
+
+// ReadCountedCalls returns the number of calls of functions that are only counted, such as
+// cuEventQuery. Their hits belong to no thread.
+func (p *Probes) ReadCountedCalls() (calls int64) {
+	for cookie := range bpf.NumDriverCookies() {
+		call, _, _, _ := bpf.FunctionByCookie(uint16(cookie))
+		if !call.CountOnly {
+			continue
+		}
+		var cpus []uint64
+		if p.Objects.Counts.Lookup(uint32(cookie), &cpus) != nil {
+			continue
+		}
+		for _, n := range cpus {
+			calls += int64(n)
+		}
+	}
+	return calls
+}

@@ -1,0 +1,106 @@
+//go:build linux
+
+package record
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/probe"
+)
+
+// TestRationedStacksAreNamedLater records a training loop whose unwinding is rationed at first. It
+// compares the stack of every launch that has one, also of those whose stack became known later.
+// Many call sites of this loop have equal fingerprints, so many calls stay without a stack.
+func TestRationedStacksAreNamedLater(t *testing.T) {
+	needKernel(t)
+	dir, own := buildChains(t)
+	found := pythons(t)
+	python := found[slices.Max(slices.Collect(maps.Keys(found)))]
+	expected := filepath.Join(t.TempDir(), "expected.jsonl")
+	p := startSim(t, nil, python, script(t, "train_sim.py"), filepath.Join(dir, "chains.so"), expected,
+		"--variant", "plain", "--seconds", "4")
+	p.expect("ready")
+	opt := testOptions(t, p.pid())
+	opt.Stacks = probe.StacksAuto
+	s := start(t, opt)
+	if err := s.StacksError(); err != nil {
+		skip(t, err.Error())
+	}
+	result := runWhile(t, s, func() {
+		ration := func(share float64) {
+			if err := s.probes.RationUnwinding(share); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ration(0.0002)
+		p.step()
+		eventually(t, "calls are rationed", func() bool { return rationedCalls(s) > 1000 })
+		ration(0.2)
+		p.expect("done")
+	})
+	p.finish()
+	program := chainProgram{name: "plain", pid: int32(p.pid()), chains: readChains(t, expected)}
+	statuses := make(map[string]int) // as stored
+	for _, rows := range callsOf(t, result.Output, program.pid) {
+		for _, r := range rows {
+			if r.Name == "cuLaunchKernel" {
+				statuses[r.StackStatus]++
+			}
+		}
+	}
+	count := own.compareResolved(t, result.Output, &program)
+	t.Logf("stored %v; resolved: %v", statuses, count)
+	named := statuses[format.StackRationed] - count.status[format.StackRationed]
+	if named < 100 {
+		t.Errorf("%d of %d rationed stacks were named later", named, statuses[format.StackRationed])
+	}
+	if wrong := count.wrong - count.wrongStatus[format.StackRationed]; wrong > count.calls/50 {
+		t.Errorf("%d of %d stacks are wrong: %v", wrong, count.calls, count.places)
+	}
+	if total := result.Meta.Totals(); total.Lost != 0 || total.Seen != total.Recorded {
+		t.Errorf("counts %+v", total)
+	}
+}
+
+// rationedCalls returns the number of launches that were not unwound and have no known stack.
+func rationedCalls(s *Session) uint64 {
+	return s.probes.SumInferenceStats()[bpf.CudaCallClassCLASS_LAUNCH].Rationed
+}
+
+// compareResolved compares the stack of every launch as the column methods of Group return it.
+func (own ownCode) compareResolved(t *testing.T, path string, program *chainProgram) *chainCount {
+	t.Helper()
+	stacks, byGrid := recordedStacks(t, path), make(map[int32]*chainWant)
+	for i := range program.chains {
+		byGrid[program.chains[i].GridX] = &program.chains[i]
+	}
+	rec, err := format.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rec.Close()
+	count := new(chainCount)
+	for _, g := range rec.Groups() {
+		if g.Class() != format.ClassCall {
+			continue
+		}
+		names, pids, grids := g.Strings("name"), g.Int32("pid", nil), g.Int32("grid_x", nil)
+		ids, status := g.Int32("stack_id", nil), g.Strings("stack_status")
+		for i := range g.NumRows() {
+			if names.At(i) != "cuLaunchKernel" || pids[i] != program.pid {
+				continue
+			}
+			want := byGrid[grids[i]]
+			count.add(status.At(i), want.Name, own.difference(stacks[ids[i]], status.At(i), want))
+		}
+		if err := g.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return count
+}

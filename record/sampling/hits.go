@@ -1,0 +1,55 @@
+//go:build linux
+
+package sampling
+
+import (
+	"time"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/record/overhead"
+	"github.com/gpurec/gpurec/record/probe"
+)
+
+// hitMeter measures the rates of probe hits. The counts come from the BPF programs, so they do not
+// depend on how far behind the row writer is.
+type hitMeter struct {
+	probes       *probe.Probes
+	last, now    map[uint64]probe.ThreadHits
+	counted      int64 // calls that are only counted, at the last measurement
+	lastMeasured time.Time
+}
+
+func newHitMeter(probes *probe.Probes) *hitMeter {
+	m := &hitMeter{probes: probes, last: make(map[uint64]probe.ThreadHits), now: make(map[uint64]probe.ThreadHits)}
+	m.measure()
+	return m
+}
+
+// measure returns the rates since the last call, and the time since then in seconds. Calls that are
+// only counted have no thread: all are attributed to the busiest thread.
+func (m *hitMeter) measure() (rates overhead.HitRates, seconds float64) {
+	m.last, m.now = m.now, m.last
+	m.probes.ReadThreadHits(m.now)
+	at := time.Now()
+	seconds = max(1e-3, at.Sub(m.lastMeasured).Seconds())
+	m.lastMeasured = at
+	var busiest overhead.HitRates
+	for id, hits := range m.now {
+		before := m.last[id]
+		rate := func(kind bpf.CudaHitKind) float64 { return float64(hits[kind]-before[kind]) / seconds }
+		r := overhead.HitRates{
+			Launches: rate(bpf.CudaHitKindHIT_LAUNCH), Allocator: rate(bpf.CudaHitKindHIT_ALLOCATOR),
+			Others: rate(bpf.CudaHitKindHIT_OTHER),
+		}
+		rates.PaceLaunches += r.Launches
+		rates.PaceOthers += r.Allocator + r.Others
+		if r.Total() > busiest.Total() {
+			busiest = r
+		}
+	}
+	counted := m.probes.ReadCountedCalls()
+	rates.Launches, rates.Allocator = busiest.Launches, busiest.Allocator
+	rates.Others = busiest.Others + float64(counted-m.counted)/seconds
+	m.counted = counted
+	return rates, seconds
+}
