@@ -40,12 +40,15 @@ build() {
 common="config.c identity.c process_start.c"
 libraries="-lpthread -ldl"
 api="cuda_sim.h cuda_sim_structs.h"
-build libcuda.so.1 "sim.h state.h space.h config.h identity.h memory.h graph.h nodes.h copy.h image.h $api" \
+libraries="-lpthread -ldl -lm"
+build libcuda.so.1 "channel.h device_file.h sim.h state.h space.h config.h identity.h memory.h graph.h nodes.h copy.h image.h $api" \
 	"$common call.c process.c fault.c ledger.c object.c timeline.c state.c state_export.c space.c device.c context.c peer.c
 	memory.c pool.c pool_share.c graph_memory.c vmm.c share.c array.c ipc.c external.c graphics.c semaphore.c register.c
 	managed.c copy.c shape.c set.c stream.c event.c memop.c host.c graph.c nodes.c nodes_any.c capture.c exec.c
-	image.c module.c library.c link.c launch.c proc.c error.c" $library $link -Wl,-soname,libcuda.so.1
+	image.c module.c library.c link.c launch.c proc.c error.c
+	channel.c channel_config.c channel_memory.c channel_clock.c channel_work.c channel_gpu.c channel_ledger.c" $library $link -Wl,-soname,libcuda.so.1
 ln -sf libcuda.so.1 "$out/libcuda.so"
+libraries="-lpthread -ldl"
 build libnvidia-ml.so.1 "nvml_sim.h nvml_device.h watch.h state.h config.h identity.h" \
 	"$common nvml.c nvml_use.c nvml_hardware.c nvml_mig.c nvml_gpm.c nvml_overrides.c watch.c" $library $link -Wl,-soname,libnvidia-ml.so.1
 build libcudart.so.13 "cudart_sim.h cudart_driver.h identity.h $api" \
@@ -57,6 +60,8 @@ build leak "$api" ../leak/leak.c $program -I.
 build verdicts "../verdicts/verdicts.h $api" \
 	"../verdicts/verdicts.c ../verdicts/leaks.c ../verdicts/caches.c ../verdicts/kinds.c ../verdicts/processes.c ../verdicts/faults.c" \
 	$program -I. -I../verdicts
+build devfiles device_file.h devfiles.c $program
+build works "works.h $api" "works.c works_phases.c" $program $rpath
 build storm "storm.h $api" "storm.c storm_calls.c storm_sequences.c" $program $rpath
 build torchrun "$api" torchrun.c $program $rpath
 build watched "$api" watched.c $program $rpath

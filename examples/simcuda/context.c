@@ -22,7 +22,7 @@ static void destroy_owned(struct object *o)
 {
 	switch ((enum kind)atomic_load(&o->kind)) {
 	case MODULE: module_free(o); break;
-	case STREAM: capture_leave(&o->queue); object_free(o); break;
+	case STREAM: capture_leave(&o->queue); channel_leave(&o->queue, H(o)); object_free(o); break;
 	case EVENT: capture_forget_event(o); object_free(o); break;
 	case ARRAY: case MIPMAPPED_ARRAY: array_free(o); break;
 	case EXTERNAL: external_free(o); break;
@@ -34,6 +34,7 @@ static void destroy_owned(struct object *o)
 /* Frees everything that a context owns. Destroying or resetting a context calls it. */
 void context_empty(struct object *context)
 {
+	channels_of_context_end(context);
 	objects_of_context(context, destroy_owned);
 	opened_of_context(context);
 	memory_of_context(context);

@@ -165,7 +165,7 @@ static CUresult decompress(struct lane *lane, const CUmemDecompressParams *list,
 		if (!memory_is_cuda(H(list[i].src)) || !memory_is_cuda(H(list[i].dst)))
 			result = CUDA_ERROR_INVALID_VALUE;
 		else
-			lane_enqueue(lane, copy_ns(list[i].dstNumBytes));
+			lane_enqueue(lane, WORK_OTHER, copy_ns(list[i].dstNumBytes));
 	}
 	return result;
 }

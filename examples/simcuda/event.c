@@ -13,6 +13,7 @@ static CUresult event_create(struct call *call, CUevent *out, unsigned int flags
 	if (!o)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	o->event.untimed = flags & CU_EVENT_DISABLE_TIMING;
+	o->event.slot = o->event.untimed ? NULL : channel_event_slot(call->current);
 	*out = (CUevent)o;
 	call->ptr = H(o);
 	return CUDA_SUCCESS;
@@ -31,6 +32,7 @@ static CUresult event_destroy(CUevent event)
 	if (!o)
 		return CUDA_ERROR_INVALID_HANDLE;
 	capture_forget_event(o);
+	channel_event_slot_give(o->context, o->event.slot);
 	object_free(o);
 	return CUDA_SUCCESS;
 }
@@ -59,7 +61,7 @@ static CUresult event_record(CUevent event, struct lane *lane, unsigned int flag
 	if (lane->capture)
 		return capture_record(lane, o);
 	capture_forget_event(o);
-	uint64_t now = now_ns(), until = lane->queue->until;
+	uint64_t now = now_ns(), until = channels_on ? channel_enqueue(lane, WORK_EVENT, 0, o->event.slot) : lane->queue->until;
 	o->event.done_at = until > now ? until : now;
 	o->event.host_ticket = lane->queue->host_ticket;
 	return CUDA_SUCCESS;
@@ -98,7 +100,7 @@ static CUresult event_query(CUevent event)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (o->event.captured)
 		return CUDA_ERROR_CAPTURED_EVENT;
-	return o->event.done_at > now_ns() || !host_done(o->event.host_ticket) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+	return !time_reached(o->event.done_at) || !host_done(o->event.host_ticket) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuEventQuery(CUevent hEvent)
@@ -135,10 +137,10 @@ static CUresult elapsed(struct call *call, float *out, CUevent start, CUevent en
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (a->event.captured || b->event.captured)
 		return CUDA_ERROR_CAPTURED_EVENT;
-	uint64_t from = a->event.done_at, to = b->event.done_at, now = now_ns();
+	uint64_t from = a->event.done_at, to = b->event.done_at;
 	if (!from || !to)
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (from > now || to > now)
+	if (!time_reached(from) || !time_reached(to))
 		return CUDA_ERROR_NOT_READY;
 	*out = (float)((double)(int64_t)(to - from) / 1e6);
 	/* Computed from the rounded float, because a recorder reads that float. */

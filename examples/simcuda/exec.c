@@ -263,6 +263,34 @@ static CUresult begin_memory(const struct object *exec)
 	return CUDA_SUCCESS;
 }
 
+static bool is_engine_copy(const struct step *step)
+{
+	enum work_kind kind = op_work(&step->op);
+	return kind == WORK_COPY_IN || kind == WORK_COPY_OUT;
+}
+
+/* Submits a launch as the GPU sees it: one work for the nodes between two copies, and one for each
+ * copy of a copy engine. Returns the end of the last one. */
+static uint64_t enqueue_segments(struct lane *lane, const struct steps *s)
+{
+	uint64_t from = 0, to = 0, over = 0;
+	bool any = false;
+	for (uint32_t i = 0; i < s->len; i++) {
+		const struct step *step = &s->list[i];
+		if (!is_engine_copy(step)) {
+			to = step->ends > to ? step->ends : to;
+			any = true;
+			continue;
+		}
+		if (any)
+			lane_enqueue(lane, WORK_GRAPH, to > from ? to - from : 0);
+		over = lane_enqueue(lane, op_work(&step->op), step->ends - step->starts);
+		from = to = step->ends > to ? step->ends : to;
+		any = false;
+	}
+	return any || !over ? lane_enqueue(lane, WORK_GRAPH, to - from) : over;
+}
+
 static CUresult launch(struct lane *lane, CUgraphExec exec)
 {
 	pthread_mutex_lock(&graph_lock);
@@ -270,7 +298,7 @@ static CUresult launch(struct lane *lane, CUgraphExec exec)
 	CUresult result = o ? begin_memory(o) : CUDA_ERROR_INVALID_VALUE;
 	if (!result) {
 		const struct steps *s = o->exec.steps;
-		uint64_t over = lane_enqueue(lane, s->ns);
+		uint64_t over = channels_on ? enqueue_segments(lane, s) : lane_enqueue(lane, WORK_GRAPH, s->ns);
 		for (uint32_t i = 0; i < s->len; i++)
 			run_step(lane, &s->list[i], over ? over - s->ns : 0);
 	}

@@ -55,9 +55,25 @@ void op_move_data(const struct op *op)
 	}
 }
 
+enum work_kind op_work(const struct op *op)
+{
+	/* Address 0 is an array, which is on the device. */
+	bool from_device = !op->box.src || memory_is_on_device(op->box.src);
+	bool to_device = !op->box.dst || memory_is_on_device(op->box.dst);
+	switch (op->kind) {
+	case OP_KERNEL: return WORK_KERNEL;
+	case OP_SET: return WORK_SET;
+	case OP_RECORD: return WORK_EVENT;
+	case OP_COPY: return !from_device ? WORK_COPY_IN : !to_device ? WORK_COPY_OUT : WORK_COPY_ON_DEVICE;
+	default: return WORK_OTHER;
+	}
+}
+
 static CUresult host_submit(struct lane *lane, const struct op *op)
 {
-	uint64_t ticket = host_enqueue(lane_enqueue(lane, 0), op->host.run, op->host.data);
+	/* A host function is no work of the GPU. */
+	uint64_t when = channels_on ? atomic_load(&lane->queue->until) : lane_enqueue(lane, WORK_OTHER, 0);
+	uint64_t ticket = host_enqueue(when, op->host.run, op->host.data);
 	if (!ticket)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	timeline_raise(&lane->queue->host_ticket, ticket);
@@ -73,7 +89,7 @@ CUresult op_submit(struct lane *lane, const struct op *op, uint64_t *over)
 	if (op->kind == OP_HOST)
 		return host_submit(lane, op);
 	op_move_data(op);
-	*over = lane_enqueue(lane, op->ns);
+	*over = lane_enqueue(lane, op_work(op), op->ns);
 	return CUDA_SUCCESS;
 }
 

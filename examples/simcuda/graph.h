@@ -32,6 +32,7 @@ struct op {
  * the op's end in *over (CLOCK_MONOTONIC, ns). */
 CUresult op_submit(struct lane *lane, const struct op *op, uint64_t *over);
 void op_move_data(const struct op *op);
+enum work_kind op_work(const struct op *op);
 
 /* ---- graphs ---- */
 

@@ -19,10 +19,10 @@ CUresult launch_check(const struct call *call)
 
 static CUresult submit(struct lane *lane)
 {
-	const struct op op = {.kind = OP_KERNEL, .ns = config.kernel_ns};
+	const struct op op = {.kind = OP_KERNEL, .ns = kernel_ns(lane->call->kernel, lane->call->grid)};
 	if (lane->capture)
 		return capture_op(lane, &op);
-	lane_enqueue(lane, config.kernel_ns);
+	lane_enqueue(lane, WORK_KERNEL, op.ns);
 	return CUDA_SUCCESS;
 }
 

@@ -24,7 +24,7 @@ enum {
 static const char header[] = "#start_ns\tend_ns\tpid\ttid\tname\tresult\tptr\tbytes\tstream\tcontext\tdevice\tsrc_ptr\tfunction\t"
 			     "grid_x\tgrid_y\tgrid_z\tblock_x\tblock_y\tblock_z\tshared_bytes\tvalue\tkernel\n";
 
-bool ledger_off;
+bool ledger_off, calls_timed = true;
 static int fd = -1;
 static atomic_bool line_by_line;
 
@@ -46,6 +46,7 @@ void ledger_open(void)
 {
 	if (!config.ledger) {
 		ledger_off = true;
+		calls_timed = channels_on;
 		return;
 	}
 	fd = open(config.ledger, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);

@@ -38,7 +38,7 @@ static CUresult prefetch(struct lane *lane, CUdeviceptr address, size_t bytes, C
 		return CUDA_ERROR_INVALID_VALUE;
 	if (to.type == CU_MEM_LOCATION_TYPE_DEVICE && !device_of(to.id))
 		return CUDA_ERROR_INVALID_DEVICE;
-	lane_enqueue(lane, copy_ns(bytes));
+	lane_enqueue(lane, WORK_OTHER, copy_ns(bytes));
 	return CUDA_SUCCESS;
 }
 

@@ -73,9 +73,10 @@ void set_kernel_columns_v1(struct call *call, const CUDA_KERNEL_NODE_PARAMS_v1 *
 EXPORT CUresult cuGraphAddKernelNode(NODE_ARGUMENTS, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
 	BEGIN(cuGraphAddKernelNode, NEEDS_CONTEXT, .src_ptr = H(hGraph));
-	struct op op = {.kind = OP_KERNEL, .ns = config.kernel_ns};
+	struct op op = {.kind = OP_KERNEL};
 	if (nodeParams)
 		set_kernel_columns_v1(&call, nodeParams);
+	op.ns = kernel_ns(call.kernel, call.grid);
 	DO(nodeParams ? launch_check(&call) : CUDA_ERROR_INVALID_VALUE);
 	DO(ADD(&op));
 	return END();
@@ -84,9 +85,10 @@ EXPORT CUresult cuGraphAddKernelNode(NODE_ARGUMENTS, const CUDA_KERNEL_NODE_PARA
 EXPORT CUresult cuGraphAddKernelNode_v2(NODE_ARGUMENTS, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
 	BEGIN(cuGraphAddKernelNode_v2, NEEDS_CONTEXT, .src_ptr = H(hGraph));
-	struct op op = {.kind = OP_KERNEL, .ns = config.kernel_ns};
+	struct op op = {.kind = OP_KERNEL};
 	if (nodeParams)
 		set_kernel_columns(&call, nodeParams);
+	op.ns = kernel_ns(call.kernel, call.grid);
 	DO(nodeParams ? launch_check(&call) : CUDA_ERROR_INVALID_VALUE);
 	DO(ADD(&op));
 	return END();

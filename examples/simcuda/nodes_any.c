@@ -60,7 +60,7 @@ static CUresult add_any(struct call *call, NODE_ARGUMENTS, CUgraphNodeParams *p)
 	CUresult result = CUDA_SUCCESS;
 	switch (p->type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
-		op = (struct op){.kind = OP_KERNEL, .ns = config.kernel_ns};
+		op = (struct op){.kind = OP_KERNEL, .ns = kernel_ns(call->kernel, call->grid)};
 		result = launch_check(call);
 		break;
 	case CU_GRAPH_NODE_TYPE_MEMCPY: result = copy_op_3d(&p->memcpy.copyParams, &op); break;

@@ -27,6 +27,7 @@ static void thread_exit(void *arg)
 {
 	struct thread *t = arg;
 	capture_leave(&t->queue);
+	channel_leave(&t->queue, H(CU_STREAM_PER_THREAD));
 	ledger_flush(t);
 	pthread_mutex_lock(&threads_lock);
 	*t->link = t->next;
@@ -64,6 +65,7 @@ static void child_after_fork(void)
 	pthread_mutex_init(&init_lock, NULL);
 	state_after_fork();
 	faults_after_fork();
+	channels_after_fork();
 	struct thread *other, *next;
 	for (other = threads; other; other = next) {
 		next = other->next;
@@ -87,6 +89,7 @@ static void process_start(void)
 {
 	process_pid = getpid();
 	config_read(&config);
+	channels_open();
 	ledger_open();
 	faults_read();
 	pthread_key_create(&key, thread_exit);
@@ -152,6 +155,7 @@ CUresult process_init(void)
 __attribute__((destructor)) static void process_exit(void)
 {
 	ledger_at_exit();
+	channels_close();
 	pthread_mutex_lock(&threads_lock);
 	for (struct thread *t = threads; t; t = t->next)
 		ledger_flush(t);

@@ -49,8 +49,8 @@ struct call {
 	struct object *current; /* the context of .context; NULL = none */
 };
 
-#define BEGIN(fn, needs, ...)                                                                             \
-	struct call call = {.name = #fn, .start_ns = ledger_off ? 0 : now_ns(), .device = -1, __VA_ARGS__}; \
+#define BEGIN(fn, needs, ...)                                                                            \
+	struct call call = {.name = #fn, .start_ns = calls_timed ? now_ns() : 0, .device = -1, __VA_ARGS__}; \
 	call_begin(&call, needs)
 #define DO(expr)                           \
 	do {                               \
@@ -87,6 +87,10 @@ struct queue {
 	struct object *capturing_in;
 	struct node_set tail;              /* nodes that the next captured node will depend on */
 	bool blocking;                     /* synchronises with the legacy default stream */
+	/* The channel that the stream submits to, see channel.c; 0 = none yet. */
+	bool high_priority;
+	uint16_t channel;
+	uint32_t channel_number;
 };
 
 /* The object behind every handle. Objects live in one slab that never shrinks. So a destroyed or
@@ -124,6 +128,7 @@ struct object {
 			struct object *capture;
 			uint64_t capture_id;
 			struct node_set after;
+			struct slot *slot; /* the GPU writes the time here, see channel.h */
 		} event;
 		struct {
 			struct object *functions;
@@ -246,7 +251,8 @@ extern bool faults_any;
 
 /* ---- ledger ---- */
 
-extern bool ledger_off; /* false until the environment was read */
+extern bool ledger_off;  /* false until the environment was read */
+extern bool calls_timed; /* false if no ledger needs the start of calls */
 void ledger_open(void);
 void ledger_write(const struct call *call);
 void ledger_flush(struct thread *thread);
@@ -264,6 +270,7 @@ static inline uint64_t now_ns(void)
 
 /* The queue, context and capture of a stream argument. */
 struct lane {
+	struct call *call;
 	struct queue *queue;
 	struct object *context;
 	struct object *capture; /* NULL: the stream is not capturing */
@@ -275,11 +282,16 @@ enum default_stream { LEGACY, PER_THREAD };
 CUresult lane_of(struct call *call, CUstream stream, enum default_stream zero, struct lane *lane);
 /* Like lane_of, but fails for a capturing stream. */
 CUresult lane_of_running(struct call *call, CUstream stream, enum default_stream zero, struct lane *lane);
+enum work_kind { WORK_KERNEL, WORK_COPY_IN, WORK_COPY_OUT, WORK_COPY_ON_DEVICE, WORK_SET, WORK_EVENT, WORK_GRAPH, WORK_EXTRA,
+		 WORK_OTHER };
 /* Occupies the lane for duration_ns and returns the end of the work (CLOCK_MONOTONIC, ns). */
-uint64_t lane_enqueue(struct lane *lane, uint64_t duration_ns);
+uint64_t lane_enqueue(struct lane *lane, enum work_kind kind, uint64_t duration_ns);
+/* Returns the duration of a kernel. */
+uint64_t kernel_ns(const char *name, const uint32_t grid[3]);
 /* Sets *until to `to` unless it is larger already. Also used for tickets of host functions. */
 void timeline_raise(timeline *until, uint64_t to);
 void wait_until(uint64_t when_ns);
+bool time_reached(uint64_t when_ns);
 uint64_t copy_ns(uint64_t bytes);
 
 /* ---- devices, contexts, memory ---- */
@@ -319,6 +331,24 @@ CUresult launch_check(const struct call *call);
 uint64_t host_enqueue(uint64_t when_ns, void (*run)(void *), void *data);
 bool host_done(uint64_t ticket);
 void host_wait(uint64_t ticket);
+
+/* ---- channels with progress words, see channel.h ---- */
+
+struct slot;
+
+extern bool channels_on;
+void channels_open(void);
+void channels_after_fork(void);
+void channels_close(void); /* at the exit of the process */
+uint64_t channel_enqueue(struct lane *lane, enum work_kind kind, uint64_t duration_ns, struct slot *event);
+uint64_t channel_kernel_ns(const char *name, const uint32_t grid[3]);
+/* Publishes all works that end at or before a time in the past. */
+void channels_publish(uint64_t until_ns);
+/* The stream's queue ends. */
+void channel_leave(struct queue *queue, uint64_t stream);
+struct slot *channel_event_slot(struct object *context);
+void channel_event_slot_give(struct object *context, struct slot *slot);
+void channels_of_context_end(struct object *context);
 
 /* ---- capture checks for every call ---- */
 

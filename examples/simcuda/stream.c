@@ -3,7 +3,7 @@
 
 #include "memory.h"
 
-static CUresult stream_create(struct call *call, CUstream *out, unsigned int flags)
+static CUresult stream_create(struct call *call, CUstream *out, unsigned int flags, int priority)
 {
 	if (!out || flags > CU_STREAM_NON_BLOCKING)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -11,6 +11,7 @@ static CUresult stream_create(struct call *call, CUstream *out, unsigned int fla
 	if (!o)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	o->queue.blocking = !(flags & CU_STREAM_NON_BLOCKING);
+	o->queue.high_priority = priority < 0;
 	*out = (CUstream)o;
 	call->ptr = H(o);
 	return CUDA_SUCCESS;
@@ -19,15 +20,14 @@ static CUresult stream_create(struct call *call, CUstream *out, unsigned int fla
 EXPORT CUresult cuStreamCreate(CUstream *phStream, unsigned int Flags)
 {
 	BEGIN(cuStreamCreate, NEEDS_CONTEXT, .value = Flags);
-	DO(stream_create(&call, phStream, Flags));
+	DO(stream_create(&call, phStream, Flags, 0));
 	return END();
 }
 
 EXPORT CUresult cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
 {
 	BEGIN(cuStreamCreateWithPriority, NEEDS_CONTEXT, .value = flags);
-	(void)priority; /* streams have no priorities in simcuda */
-	DO(stream_create(&call, phStream, flags));
+	DO(stream_create(&call, phStream, flags, priority)); /* it only selects the channel */
 	return END();
 }
 
@@ -38,6 +38,7 @@ static CUresult stream_destroy(CUstream stream)
 	if (!o)
 		return CUDA_ERROR_INVALID_HANDLE;
 	capture_leave(&o->queue);
+	channel_leave(&o->queue, H(o));
 	object_free(o);
 	return CUDA_SUCCESS;
 }
@@ -58,7 +59,7 @@ static CUresult green_stream(struct call *call, CUstream *out, CUgreenCtx green,
 	/* Only non-blocking streams are allowed, as in the real driver. */
 	if (!o || !o->green.context || flags != CU_STREAM_NON_BLOCKING)
 		return o ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_CONTEXT;
-	CUresult result = stream_create(call, out, flags);
+	CUresult result = stream_create(call, out, flags, 0);
 	if (!result)
 		object_of(*out, STREAM)->context = o->green.context;
 	return result;
@@ -82,7 +83,7 @@ static CUresult stream_synchronize(struct lane *lane)
 
 static CUresult stream_query(struct lane *lane)
 {
-	return lane->queue->until > now_ns() || !host_done(lane->queue->host_ticket) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+	return !time_reached(lane->queue->until) || !host_done(lane->queue->host_ticket) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 #define ASK_STREAM(fn, zero, ask)                                      \

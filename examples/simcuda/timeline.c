@@ -11,6 +11,7 @@
 
 CUresult lane_of(struct call *call, CUstream stream, enum default_stream zero, struct lane *lane)
 {
+	lane->call = call;
 	lane->context = call->current;
 	if ((!stream && zero == PER_THREAD) || stream == CU_STREAM_PER_THREAD) {
 		lane->queue = &call->thread->queue;
@@ -44,8 +45,15 @@ void timeline_raise(_Atomic uint64_t *until, uint64_t to)
 		;
 }
 
-uint64_t lane_enqueue(struct lane *lane, uint64_t duration)
+uint64_t kernel_ns(const char *name, const uint32_t grid[3])
 {
+	return channels_on ? channel_kernel_ns(name, grid) : config.kernel_ns;
+}
+
+uint64_t lane_enqueue(struct lane *lane, enum work_kind kind, uint64_t duration)
+{
+	if (channels_on)
+		return channel_enqueue(lane, kind, duration, NULL);
 	if (config.instant)
 		return 0;
 	uint64_t now = now_ns(), old = atomic_load(&lane->queue->until), start, end;
@@ -58,13 +66,23 @@ uint64_t lane_enqueue(struct lane *lane, uint64_t duration)
 	return end;
 }
 
+bool time_reached(uint64_t when)
+{
+	if (when > now_ns())
+		return false;
+	if (channels_on)
+		channels_publish(when); /* a work is over when its slot says so */
+	return true;
+}
+
 void wait_until(uint64_t when)
 {
-	if (when == 0 || when <= now_ns())
+	if (when == 0 || time_reached(when))
 		return;
 	struct timespec t = {.tv_sec = (time_t)(when / 1000000000), .tv_nsec = (long)(when % 1000000000)};
 	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
 		;
+	time_reached(when);
 }
 
 uint64_t copy_ns(uint64_t bytes)

@@ -1,0 +1,161 @@
+/*
+ * The GPU thread. It sleeps until the next work of any channel ends, and publishes the work. It
+ * has a real-time priority where that is allowed, because a GPU does not wait for a CPU. It never
+ * spins. A thread that waits for a work publishes it too, so the work is visible when the wait
+ * ends.
+ */
+#include "channel.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum { DISTURB_NS = 2000000 /* decoys change this often */ };
+
+static pthread_cond_t wake;
+static bool running, closed;
+static uint64_t sleeps_until;
+static uint64_t disturb_at;
+
+static struct work *first_of(const struct channel *c)
+{
+	return &c->queue[c->first];
+}
+
+/* Returns the channel whose first work ends next, or NULL if no work is queued. */
+static struct channel *next_channel(void)
+{
+	struct channel *next = NULL;
+	for (int i = 0; i < channels_len; i++) {
+		struct channel *c = &channels[i];
+		if (c->alive && c->len && (!next || first_of(c)->end_ns < first_of(next)->end_ns))
+			next = c;
+	}
+	return next;
+}
+
+static void publish(struct channel *c)
+{
+	enum { EVENT_PAYLOAD = 5 }; /* as seen on an H200 */
+	struct work *w = first_of(c);
+	uint64_t gpu_ns = clock_gpu_ns(c->of->memory.device, w->end_ns);
+	c->counter++;
+	works_write(w);
+	if (w->event)
+		slot_write(w->event, EVENT_PAYLOAD, gpu_ns);
+	slot_write(c->slot, c->counter, gpu_ns);
+	c->first = (c->first + 1) % QUEUE_MAX;
+	if (!--c->len && c->ending)
+		channel_end(c);
+}
+
+void gpu_publish_locked(uint64_t until)
+{
+	struct channel *c;
+	while ((c = next_channel()) && first_of(c)->end_ns <= until)
+		publish(c);
+	if (!c)
+		works_flush(); /* the GPU is idle: readers find every work in the ledger */
+}
+
+void channels_publish(uint64_t until)
+{
+	pthread_mutex_lock(&channels_lock);
+	if (!closed)
+		gpu_publish_locked(until);
+	pthread_mutex_unlock(&channels_lock);
+}
+
+static void disturb(uint64_t now)
+{
+	if (now < disturb_at || !channel_config.decoys)
+		return;
+	disturb_at = now + DISTURB_NS;
+	for (int i = 0; i < CHANNEL_CONTEXTS_MAX; i++)
+		if (channel_contexts[i].context)
+			slot_memory_disturb(&channel_contexts[i].memory, now);
+}
+
+static void sleep_until(uint64_t when)
+{
+	struct timespec t = {.tv_sec = (time_t)(when / 1000000000), .tv_nsec = (long)(when % 1000000000)};
+	sleeps_until = when;
+	pthread_cond_timedwait(&wake, &channels_lock, &t);
+	sleeps_until = 0;
+}
+
+static void *run(void *unused)
+{
+	const struct sched_param priority = {.sched_priority = 1};
+	(void)unused;
+	pthread_setname_np(pthread_self(), "simcuda-gpu");
+	prctl(PR_SET_TIMERSLACK, 1);
+	pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority); /* needs root */
+	pthread_mutex_lock(&channels_lock);
+	while (!closed) {
+		uint64_t now = now_ns();
+		gpu_publish_locked(now);
+		disturb(now);
+		struct channel *next = next_channel();
+		uint64_t at = next ? first_of(next)->end_ns : UINT64_MAX;
+		sleep_until(at < now + DISTURB_NS ? at : now + DISTURB_NS);
+	}
+	pthread_mutex_unlock(&channels_lock);
+	return NULL;
+}
+
+/* Starts the thread. It blocks all signals, so the program's signals go to its threads. */
+static void start(void)
+{
+	pthread_condattr_t attributes;
+	pthread_t thread;
+	sigset_t all, old;
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&wake, &attributes);
+	pthread_condattr_destroy(&attributes);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	running = !pthread_create(&thread, NULL, run, NULL);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (!running) {
+		fprintf(stderr, "simcuda: error: cannot start the GPU thread\n");
+		_exit(1);
+	}
+	pthread_detach(thread);
+}
+
+void gpu_push(const struct work *w)
+{
+	struct channel *c = w->channel;
+	if (closed)
+		return;
+	if (!running)
+		start();
+	c->queue[(c->first + c->len++) % QUEUE_MAX] = *w;
+	if (w->end_ns < sleeps_until)
+		pthread_cond_signal(&wake);
+}
+
+void gpu_after_fork(void)
+{
+	running = false;
+	sleeps_until = 0;
+	for (int i = 0; i < channels_len; i++)
+		channels[i].alive = false;
+}
+
+/* Publishes what has ended. Works that have not are lost, as when a process ends. */
+void channels_close(void)
+{
+	if (!channels_on)
+		return;
+	pthread_mutex_lock(&channels_lock);
+	gpu_publish_locked(now_ns());
+	works_flush();
+	closed = true;
+	pthread_mutex_unlock(&channels_lock);
+}

@@ -1,0 +1,191 @@
+/*
+ * works: submits random GPU works by a seed: kernels, graphs, copies, memory sets and events on
+ * several streams with priorities. Phases alternate in which the GPU is the limit, and in which
+ * the program is. Tests compare GPU times with the ledger of works.
+ *
+ * With one process, it prints "ready PID" after its set-up. With several, it starts them as
+ * children after the wait, and makes no CUDA call itself. It prints "done WORKS" at the end.
+ */
+#include "works.h"
+
+#include <dlfcn.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { THREADS_MAX = 16, PROCESSES_MAX = 64, WORKS = 10000 };
+
+struct works_api api;
+
+static struct options {
+	long works, seed, processes, threads, streams, child;
+	bool wait;
+} options = {.works = WORKS, .seed = 1, .processes = 1, .threads = 1, .streams = 6, .child = -1};
+
+static struct program program;
+static struct worker workers[THREADS_MAX];
+
+void check(CUresult result, const char *call)
+{
+	if (result == CUDA_SUCCESS)
+		return;
+	fprintf(stderr, "works: %s: error %d\n", call, (int)result);
+	exit(1);
+}
+
+static void find_cuda(void)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW);
+	if (!library) {
+		fprintf(stderr, "works: %s\n", dlerror());
+		exit(1);
+	}
+#define X(name)                                                          \
+	api.name = (__typeof__(api.name))dlsym(library, #name);          \
+	if (!api.name) {                                                 \
+		fprintf(stderr, "works: no %s in libcuda.so.1\n", #name); \
+		exit(1);                                                 \
+	}
+	WORKS_FUNCTIONS(X)
+#undef X
+}
+
+static void wait_for_stdin(void)
+{
+	char byte;
+	fflush(stdout);
+	while (options.wait && read(STDIN_FILENO, &byte, 1) < 0)
+		;
+}
+
+static void *run_thread(void *argument)
+{
+	struct worker *w = argument;
+	CALL(cuCtxSetCurrent, program.context);
+	while (w->left > 0)
+		worker_run_phase(w);
+	return NULL;
+}
+
+static long share(long total, long parts, long i)
+{
+	return total / parts + (i < total % parts);
+}
+
+static void set_up(void)
+{
+	long child = options.child < 0 ? 0 : options.child;
+	find_cuda();
+	program_set_up(&program);
+	for (long i = 0; i < options.threads; i++) {
+		struct worker *w = &workers[i];
+		uint64_t number = (uint64_t)options.seed * 1000003 + (uint64_t)(child * THREADS_MAX + i) + 1;
+		*w = (struct worker){.program = &program, .random = number * 0x9e3779b97f4a7c15ull | 1, .streams_len = (int)options.streams};
+		w->left = share(share(options.works, options.processes, child), options.threads, i);
+		worker_set_up(w);
+	}
+}
+
+static void run_threads(void)
+{
+	pthread_t threads[THREADS_MAX];
+	for (long i = 0; i < options.threads; i++) {
+		if (pthread_create(&threads[i], NULL, run_thread, &workers[i])) {
+			fprintf(stderr, "works: cannot start thread %ld\n", i);
+			exit(1);
+		}
+	}
+	for (long i = 0; i < options.threads; i++)
+		pthread_join(threads[i], NULL);
+	CALL(cuCtxSynchronize);
+}
+
+static int run_children(char **argv, int argc)
+{
+	char number[24], *arguments[argc + 3];
+	int failed = 0, status;
+	for (int i = 0; i < argc; i++)
+		arguments[i] = argv[i];
+	arguments[argc] = "--child";
+	arguments[argc + 1] = number;
+	arguments[argc + 2] = NULL;
+	for (long i = 0; i < options.processes; i++) {
+		snprintf(number, sizeof(number), "%ld", i);
+		pid_t pid = fork();
+		if (pid < 0) {
+			perror("works: fork");
+			return 1;
+		}
+		if (!pid) {
+			execv("/proc/self/exe", arguments);
+			_exit(127);
+		}
+	}
+	while (wait(&status) > 0)
+		failed += status != 0;
+	if (failed)
+		fprintf(stderr, "works: %d processes failed\n", failed);
+	return failed > 0;
+}
+
+static long number(const char *text, long least, long most)
+{
+	char *end;
+	long n = strtol(text, &end, 0);
+	if (*text && !*end && n >= least && n <= most)
+		return n;
+	fprintf(stderr, "usage: works [--works N] [--seed S] [--processes P] [--threads T] [--streams N] [--wait]\n");
+	exit(2);
+}
+
+static void read_options(int argc, char **argv)
+{
+	static const struct option list[] = {
+		{"works", required_argument, NULL, 'w'},   {"seed", required_argument, NULL, 's'},
+		{"processes", required_argument, NULL, 'p'}, {"threads", required_argument, NULL, 't'},
+		{"streams", required_argument, NULL, 'n'}, {"wait", no_argument, NULL, 'W'},
+		{"child", required_argument, NULL, 'c'},   {NULL, 0, NULL, 0},
+	};
+	for (int option; (option = getopt_long(argc, argv, "", list, NULL)) != -1;) {
+		switch (option) {
+		case 'w': options.works = number(optarg, 0, 1000000000); break;
+		case 's': options.seed = number(optarg, 0, 1000000000); break;
+		case 'p': options.processes = number(optarg, 1, PROCESSES_MAX); break;
+		case 't': options.threads = number(optarg, 1, THREADS_MAX); break;
+		case 'n': options.streams = number(optarg, 1, STREAMS_MAX); break;
+		case 'c': options.child = number(optarg, 0, PROCESSES_MAX); break;
+		case 'W': options.wait = true; break;
+		default: number("", 0, 0);
+		}
+	}
+	if (optind != argc)
+		number("", 0, 0);
+}
+
+int main(int argc, char **argv)
+{
+	read_options(argc, argv);
+	bool is_parent = options.processes > 1 && options.child < 0;
+	int failed = 0;
+	if (is_parent)
+		find_cuda(); /* so that a recorder finds the library in the parent */
+	else
+		set_up();
+	if (options.child >= 0) {
+		run_threads();
+		return 0;
+	}
+	if (options.wait)
+		printf("ready %d\n", (int)getpid());
+	wait_for_stdin();
+	if (is_parent)
+		failed = run_children(argv, argc);
+	else
+		run_threads();
+	printf("done %ld\n", options.works);
+	wait_for_stdin();
+	return failed;
+}
