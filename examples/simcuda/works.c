@@ -3,6 +3,8 @@
  * several streams with priorities. Phases alternate in which the GPU is the limit, and in which
  * the program is. Tests compare GPU times with the ledger of works.
  *
+ * --warm-up submits works to each stream before the program is ready, so its channels exist then.
+ *
  * With one process, it prints "ready PID" after its set-up. With several, it starts them as
  * children after the wait, and makes no CUDA call itself. It prints "done WORKS" at the end.
  */
@@ -22,7 +24,7 @@ struct works_api api;
 
 static struct options {
 	long works, seed, processes, threads, streams, child;
-	bool wait;
+	bool wait, warm_up;
 } options = {.works = WORKS, .seed = 1, .processes = 1, .threads = 1, .streams = 6, .child = -1};
 
 static struct program program;
@@ -86,6 +88,8 @@ static void set_up(void)
 		*w = (struct worker){.program = &program, .random = number * 0x9e3779b97f4a7c15ull | 1, .streams_len = (int)options.streams};
 		w->left = share(share(options.works, options.processes, child), options.threads, i);
 		worker_set_up(w);
+		if (options.warm_up)
+			worker_warm_up(w);
 	}
 }
 
@@ -137,7 +141,7 @@ static long number(const char *text, long least, long most)
 	long n = strtol(text, &end, 0);
 	if (*text && !*end && n >= least && n <= most)
 		return n;
-	fprintf(stderr, "usage: works [--works N] [--seed S] [--processes P] [--threads T] [--streams N] [--wait]\n");
+	fprintf(stderr, "usage: works [--works N] [--seed S] [--processes P] [--threads T] [--streams N] [--warm-up] [--wait]\n");
 	exit(2);
 }
 
@@ -147,7 +151,7 @@ static void read_options(int argc, char **argv)
 		{"works", required_argument, NULL, 'w'},   {"seed", required_argument, NULL, 's'},
 		{"processes", required_argument, NULL, 'p'}, {"threads", required_argument, NULL, 't'},
 		{"streams", required_argument, NULL, 'n'}, {"wait", no_argument, NULL, 'W'},
-		{"child", required_argument, NULL, 'c'},   {NULL, 0, NULL, 0},
+		{"child", required_argument, NULL, 'c'},   {"warm-up", no_argument, NULL, 'u'}, {NULL, 0, NULL, 0},
 	};
 	for (int option; (option = getopt_long(argc, argv, "", list, NULL)) != -1;) {
 		switch (option) {
@@ -158,6 +162,7 @@ static void read_options(int argc, char **argv)
 		case 'n': options.streams = number(optarg, 1, STREAMS_MAX); break;
 		case 'c': options.child = number(optarg, 0, PROCESSES_MAX); break;
 		case 'W': options.wait = true; break;
+		case 'u': options.warm_up = true; break;
 		default: number("", 0, 0);
 		}
 	}

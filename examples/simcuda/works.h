@@ -48,6 +48,8 @@ void check(CUresult result, const char *call);
 
 void program_set_up(struct program *program);
 void worker_set_up(struct worker *worker);
+/* Submits a kernel to each stream and a copy in each direction. They are no part of the works. */
+void worker_warm_up(struct worker *worker);
 /* Submits works in one random phase: many works at once, few at a time, or on a new stream. */
 void worker_run_phase(struct worker *worker);
 

@@ -109,6 +109,15 @@ void worker_set_up(struct worker *w)
 		CALL(cuEventCreate, &w->events[i], i % 2 ? CU_EVENT_DISABLE_TIMING : 0);
 }
 
+void worker_warm_up(struct worker *w)
+{
+	for (int i = 0; i < w->streams_len; i++)
+		launch(w->program->kernels[i % KERNELS], 16, w->streams[i]);
+	CALL(cuMemcpyHtoDAsync_v2, w->device, w->host, 4096, w->streams[0]);
+	CALL(cuMemcpyDtoHAsync_v2, w->host, w->device, 4096, w->streams[0]);
+	CALL(cuCtxSynchronize);
+}
+
 /* ---- works ---- */
 
 static void launch_any(struct worker *w, CUstream stream)

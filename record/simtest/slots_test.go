@@ -1,0 +1,202 @@
+//go:build linux
+
+package simtest
+
+import (
+	"encoding/binary"
+	"errors"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const slotBytes = 16
+
+// pair is the content of a possible slot.
+type pair struct{ counter, gpuNs int64 }
+
+// scanPairs returns the pairs of all device mappings whose second word is a time of the last
+// minutes.
+func scanPairs(t *testing.T, pid int) map[uint64]pair {
+	t.Helper()
+	const minutes = 10 * int64(time.Minute)
+	now := time.Now().UnixNano()
+	found := make(map[uint64]pair)
+	for _, m := range mappingsOf(t, pid) {
+		words := make([]byte, m.end-m.start)
+		if err := readMemory(pid, m.start, words); errors.Is(err, unix.EFAULT) {
+			continue // registers
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		for at := 0; at < len(words); at += slotBytes {
+			p := pairOf(words[at:])
+			if p.gpuNs > now-minutes && p.gpuNs < now+minutes {
+				found[m.start+uint64(at)] = p
+			}
+		}
+	}
+	return found
+}
+
+func pairOf(words []byte) pair {
+	return pair{int64(binary.LittleEndian.Uint64(words)), int64(binary.LittleEndian.Uint64(words[8:]))}
+}
+
+// sample is a pair that was read while the program ran.
+type sample struct {
+	slot   uint64
+	pair   pair
+	readNs int64 // after the read, CLOCK_REALTIME
+}
+
+// pollSlots reads slots until over is closed, and returns each change.
+func pollSlots(t *testing.T, pid int, slots []uint64, over <-chan struct{}) []sample {
+	t.Helper()
+	words := make([]byte, len(slots)*slotBytes)
+	local := []unix.Iovec{{Base: &words[0]}}
+	local[0].SetLen(len(words))
+	remote := make([]unix.RemoteIovec, len(slots))
+	for i, at := range slots {
+		remote[i] = unix.RemoteIovec{Base: uintptr(at), Len: slotBytes}
+	}
+	var samples []sample
+	last := make([]pair, len(slots))
+	for {
+		select {
+		case <-over:
+			return samples
+		default:
+		}
+		if n, err := unix.ProcessVMReadv(pid, local, remote, 0); err != nil || n != len(words) {
+			t.Errorf("%d of %d bytes: %v", n, len(words), err)
+			return samples
+		}
+		now := time.Now().UnixNano()
+		for i, at := range slots {
+			if p := pairOf(words[i*slotBytes:]); p != last[i] {
+				last[i] = p
+				samples = append(samples, sample{at, p, now})
+			}
+		}
+	}
+}
+
+// slotRun is a run of works whose pairs were polled.
+type slotRun struct {
+	ledger      *WorkLedger
+	samples     []sample
+	last        map[uint64]pair // at the end
+	movingPairs int             // pairs that moved between the beginning and the end
+}
+
+// pollWorks runs works and polls all pairs that look like slots at the beginning. Their first
+// works, before the program is ready, make the channels.
+func pollWorks(t *testing.T, channels string, args ...string) slotRun {
+	t.Helper()
+	r := startWorks(t, channels, append(args, "--warm-up")...)
+	before := scanPairs(t, r.pid())
+	slots := make([]uint64, 0, len(before))
+	for at := range before {
+		slots = append(slots, at)
+	}
+	const most = 1000 // limit of the kernel for one call
+	if len(slots) > most {
+		t.Fatalf("%d pairs look like slots", len(slots))
+	}
+	over, polled := make(chan struct{}), make(chan []sample)
+	go func() { polled <- pollSlots(t, r.pid(), slots, over) }()
+	r.step()
+	r.expect("done")
+	close(over)
+	run := slotRun{samples: <-polled, last: scanPairs(t, r.pid())}
+	for at, p := range run.last {
+		if before[at] != p {
+			run.movingPairs++
+		}
+	}
+	run.ledger = r.finish()
+	return run
+}
+
+// TestSlotsEqualTheLedger compares the words that another process reads with the ledger, while
+// works complete.
+func TestSlotsEqualTheLedger(t *testing.T) {
+	run := pollWorks(t, "kernel_us=20-200,tear_ns=20000,reuse=keep", "--works", "20000", "--streams", "4")
+	type completion struct {
+		slot    uint64
+		counter int64
+	}
+	works, final := make(map[completion]Work), make(map[uint64]pair)
+	for _, w := range run.ledger.Works {
+		works[completion{w.Slot, w.Counter}] = w
+		final[w.Slot] = pair{w.Counter, w.GPUNs}
+	}
+	equal, torn := 0, 0
+	late := int64(1 << 62)
+	for _, s := range run.samples {
+		w, ok := works[completion{s.slot, s.pair.counter}]
+		switch {
+		case final[s.slot] == pair{}: // an event, or noise
+		case !ok:
+			t.Fatalf("%+v: the ledger has no such work", s)
+		case s.readNs < w.EndNs:
+			t.Fatalf("%+v was visible %d ns before its end", w, w.EndNs-s.readNs)
+		case s.pair.gpuNs == w.GPUNs:
+			equal++
+			late = min(late, s.readNs-w.EndNs)
+		case s.pair.gpuNs != works[completion{s.slot, s.pair.counter - 1}].GPUNs:
+			t.Fatalf("%+v: neither the time of %+v nor of the work before", s, w)
+		default:
+			torn++
+		}
+	}
+	for slot, p := range final {
+		if run.last[slot] != p {
+			t.Errorf("slot %#x has %+v at the end, not %+v", slot, run.last[slot], p)
+		}
+	}
+	if n := len(run.ledger.Works); equal < n/20 || torn == 0 {
+		t.Errorf("%d of %d works seen, %d torn pairs", equal, n, torn)
+	}
+	t.Logf("%d of %d works seen, the earliest %d ns after its end; %d torn pairs; %d pairs moved, %d channels",
+		equal, len(run.ledger.Works), late, torn, run.movingPairs, len(final))
+}
+
+// TestDecoysOnly checks that pairs move that are not the slots of channels.
+func TestDecoysOnly(t *testing.T) {
+	run := pollWorks(t, "kernel_us=2-20,slots=off", "--works", "20000")
+	slots := make(map[uint64]bool)
+	for _, w := range run.ledger.Works {
+		slots[w.Slot] = true
+	}
+	for at := range run.last {
+		if slots[at] {
+			t.Errorf("the pair at %#x is a slot", at)
+		}
+	}
+	if len(run.ledger.Works) < 20000 || run.movingPairs < 10 {
+		t.Errorf("%d works, %d moving pairs", len(run.ledger.Works), run.movingPairs)
+	}
+}
+
+// TestSlotsArePlacedAtRandom checks that no two runs have the same slots.
+func TestSlotsArePlacedAtRandom(t *testing.T) {
+	places := make(map[uint64]bool)
+	const runs = 3
+	for range runs {
+		r := startWorks(t, "on", "--works", "10")
+		r.step()
+		r.expect("done")
+		for _, e := range r.finish().Channels {
+			if e.Event == "birth" {
+				places[e.Slot] = true
+				break
+			}
+		}
+	}
+	if len(places) != runs {
+		t.Errorf("the first channels of %d runs have slots at %v", runs, places)
+	}
+}

@@ -1,0 +1,472 @@
+//go:build linux
+
+package simtest
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// worksRun is a run of simcuda's program works.
+type worksRun struct {
+	t            *testing.T
+	cmd          *exec.Cmd
+	stdin        io.WriteCloser
+	stdout       *bufio.Reader
+	calls, works string // paths of the ledgers
+}
+
+// startWorks starts works with simulated device files, and waits until it is ready.
+func startWorks(t *testing.T, channels string, args ...string) *worksRun {
+	t.Helper()
+	dir, err := filepath.Abs("../../build/simcuda")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "works")); err != nil {
+		SkipOrFail(t, "simcuda is not built: make simcuda")
+	}
+	if os.Getuid() != 0 {
+		SkipOrFail(t, "simulated device files need root")
+	}
+	folder := t.TempDir()
+	r := &worksRun{t: t, calls: filepath.Join(folder, "calls"), works: filepath.Join(folder, "works")}
+	line := OnDevices(dir, "works", append(args, "--wait")...)
+	r.cmd = exec.Command(line[0], line[1:]...)
+	r.cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir, "SIMCUDA_CHANNELS="+channels, "SIMCUDA_LEDGER="+r.calls,
+		"SIMCUDA_WORKS="+r.works, "SIMCUDA_STATE="+filepath.Join(folder, "state"))
+	r.cmd.Stderr = os.Stderr
+	if r.stdin, err = r.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := r.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.stdout = bufio.NewReader(out)
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = r.cmd.Process.Kill()
+		_ = r.cmd.Wait()
+	})
+	r.expect("ready")
+	return r
+}
+
+func (r *worksRun) pid() int { return r.cmd.Process.Pid }
+
+func (r *worksRun) expect(prefix string) {
+	r.t.Helper()
+	line, err := r.stdout.ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, prefix) {
+		r.t.Fatalf("works printed %q, %v; want %q", line, err, prefix)
+	}
+}
+
+func (r *worksRun) step() {
+	r.t.Helper()
+	if _, err := r.stdin.Write([]byte("x")); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// finish lets the program run to its end, and returns its ledger of works.
+func (r *worksRun) finish() *WorkLedger {
+	r.t.Helper()
+	r.stdin.Close()
+	if err := r.cmd.Wait(); err != nil {
+		r.t.Fatal(err)
+	}
+	return ReadWorkLedger(r.t, r.works)
+}
+
+// mapping is a line of /proc/PID/maps.
+type mapping struct {
+	start, end uint64
+	flags      string
+	name       string
+}
+
+func mappingsOf(t *testing.T, pid int) []mapping {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []mapping
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line)
+		if len(f) < 6 || !strings.HasPrefix(f[5], "/dev/nvidia") {
+			continue
+		}
+		from, to, _ := strings.Cut(f[0], "-")
+		start, err1 := strconv.ParseUint(from, 16, 64)
+		end, err2 := strconv.ParseUint(to, 16, 64)
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, mapping{start, end, f[1], f[5]})
+	}
+	return found
+}
+
+// readMemory reads memory of a process as a recorder does.
+func readMemory(pid int, at uint64, into []byte) error {
+	local := []unix.Iovec{{Base: &into[0]}}
+	local[0].SetLen(len(into))
+	n, err := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: uintptr(at), Len: len(into)}}, 0)
+	if err == nil && n != len(into) {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// TestDeviceMappings checks that mappings have the names of the real driver's, that the host has no
+// such files, and that nothing stays mounted.
+func TestDeviceMappings(t *testing.T) {
+	mounts := func() string {
+		data, err := os.ReadFile("/proc/self/mountinfo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	before := mounts()
+	r := startWorks(t, "on")
+	control, registers, sizes := 0, 0, make(map[uint64]bool)
+	for _, m := range mappingsOf(t, r.pid()) {
+		word := make([]byte, 16)
+		err := readMemory(r.pid(), m.start, word)
+		switch {
+		case m.flags != "rw-s":
+			t.Errorf("mapping %+v has other flags than the driver's", m)
+		case m.name == "/dev/nvidiactl" && err == nil:
+			control++
+			sizes[m.end-m.start] = true
+		case m.name == "/dev/nvidia0" && errors.Is(err, unix.EFAULT):
+			registers++
+		default:
+			t.Errorf("mapping %+v: %v", m, err)
+		}
+	}
+	if control < 5 || registers != 1 || len(sizes) < 4 {
+		t.Errorf("%d control mappings of %d sizes, %d mappings of registers", control, len(sizes), registers)
+	}
+	if _, err := os.Stat("/dev/nvidia-uvm"); err == nil {
+		t.Log("this machine has a real driver")
+	} else if _, err := os.Stat("/dev/nvidiactl"); err == nil {
+		t.Error("/dev/nvidiactl is on the host")
+	}
+	r.finish()
+	if after := mounts(); after != before {
+		t.Errorf("mounts before:\n%safter:\n%s", before, after)
+	}
+}
+
+// TestChannelsNeedDevices checks that a program without device files ends with an error.
+func TestChannelsNeedDevices(t *testing.T) {
+	dir, err := filepath.Abs("../../build/simcuda")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "works")); err != nil {
+		SkipOrFail(t, "simcuda is not built: make simcuda")
+	}
+	if _, err := os.Stat("/dev/nvidiactl"); err == nil {
+		SkipOrFail(t, "this machine has a real driver")
+	}
+	cmd := exec.Command(filepath.Join(dir, "works"), "--works", "10")
+	cmd.Env = append(os.Environ(), "SIMCUDA_CHANNELS=on")
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "devfiles") {
+		t.Errorf("%v, output %q", err, out)
+	}
+}
+
+// channelKey identifies a channel.
+type channelKey struct{ pid, channel int32 }
+
+func worksByChannel(l *WorkLedger) map[channelKey][]Work {
+	works := make(map[channelKey][]Work)
+	for _, w := range l.Works {
+		key := channelKey{w.Pid, w.Channel}
+		works[key] = append(works[key], w)
+	}
+	return works
+}
+
+// TestWorkLedgerIsConsistent checks the laws of the simulated GPU on a random program.
+func TestWorkLedgerIsConsistent(t *testing.T) {
+	r := startWorks(t, "kernel_us=2-40,jitter=0.02", "--works", "40000", "--processes", "2", "--threads", "2",
+		"--streams", "12", "--seed", strconv.Itoa(os.Getpid()))
+	r.step()
+	r.expect("done")
+	ledger := r.finish()
+	if n := len(ledger.Works); n < 40000 {
+		t.Fatalf("%d works", n)
+	}
+	checkWorks(t, ledger)
+	for key, works := range worksByChannel(ledger) {
+		for i, w := range works {
+			switch {
+			case w.Counter != int64(i+1):
+				t.Fatalf("%v: work %d has counter %d", key, i, w.Counter)
+			case i > 0 && w.StartNs < works[i-1].EndNs+1000:
+				t.Fatalf("%v: work %d begins %d ns after the end of the one before", key, i, w.StartNs-works[i-1].EndNs)
+			case w.Slot != works[0].Slot:
+				t.Fatalf("%v: work %d moved to slot %#x", key, i, w.Slot)
+			}
+		}
+	}
+	checkStreams(t, ledger)
+	checkDurations(t, ledger)
+	if lives := countChannelLives(t, ledger); lives.shared == 0 {
+		t.Error("no streams share a channel")
+	}
+	checkWorksAgainstCalls(t, ledger, r.calls)
+}
+
+// TestChannelReuse checks both lives of the channel of a destroyed stream: another stream uses it,
+// or it ends and another channel gets its slot.
+func TestChannelReuse(t *testing.T) {
+	for _, c := range []struct {
+		reuse               string
+		usesSlot, usesAgain bool
+	}{{"keep", false, true}, {"reset", true, false}} {
+		r := startWorks(t, "kernel_us=2-10,reuse="+c.reuse, "--works", "20000", "--streams", "2", "--seed", "5")
+		r.step()
+		r.expect("done")
+		lives := countChannelLives(t, r.finish())
+		if lives.slotsReused > 0 != c.usesSlot || lives.usedAgain > 0 != c.usesAgain || lives.shared > 0 {
+			t.Errorf("%s: %+v", c.reuse, lives)
+		}
+	}
+}
+
+// checkWorks checks each work by itself.
+func checkWorks(t *testing.T, ledger *WorkLedger) {
+	t.Helper()
+	clock, ok := ledger.Clocks[0]
+	if !ok || clock.OffsetNs < -900_000 || clock.OffsetNs > 900_000 || clock.DriftPpb < -12_000 || clock.DriftPpb > 12_000 {
+		t.Errorf("clock %+v, %v", clock, ok)
+	}
+	kinds := make(map[string]int)
+	for _, w := range ledger.Works {
+		kinds[w.Kind]++
+		submitted := w.SubmittedNs + clock.RealMinusMonotonicNs
+		if w.CallNs > w.SubmittedNs || w.StartNs < submitted+2000 || w.EndNs <= w.StartNs {
+			t.Fatalf("work %+v: submitted at %d", w, submitted)
+		}
+		if word := clock.TimeWord(w.EndNs); word != w.GPUNs {
+			t.Fatalf("work %+v: the clock gives %d", w, word)
+		}
+	}
+	for _, kind := range []string{"kernel", "copy-in", "copy-out", "copy-on-device", "set", "event", "graph", "extra"} {
+		if kinds[kind] == 0 {
+			t.Errorf("no work of kind %s", kind)
+		}
+	}
+	t.Logf("works by kind: %v", kinds)
+}
+
+// checkStreams checks that works of a stream do not overlap, on whatever channels.
+func checkStreams(t *testing.T, ledger *WorkLedger) {
+	t.Helper()
+	type streamKey struct {
+		pid    int32
+		stream int64
+	}
+	streams := make(map[streamKey][]Work)
+	for _, w := range ledger.Works {
+		key := streamKey{w.Pid, w.Stream}
+		streams[key] = append(streams[key], w)
+	}
+	for key, works := range streams {
+		slices.SortFunc(works, func(a, b Work) int { return cmp.Compare(a.StartNs, b.StartNs) })
+		for i := 1; i < len(works); i++ {
+			if works[i].StartNs < works[i-1].EndNs {
+				t.Fatalf("%v: %+v begins before the end of %+v", key, works[i], works[i-1])
+			}
+		}
+	}
+}
+
+// checkDurations checks that the duration of a kernel depends on its name and grid only.
+func checkDurations(t *testing.T, ledger *WorkLedger) {
+	t.Helper()
+	type kernelKey struct {
+		name string
+		grid [3]int32
+	}
+	shortest, longest := make(map[kernelKey]float64), make(map[kernelKey]float64)
+	for _, w := range ledger.Works {
+		if w.Kind != "kernel" {
+			continue
+		}
+		key, d := kernelKey{w.Kernel, w.Grid}, float64(w.EndNs-w.StartNs)
+		if _, ok := shortest[key]; !ok {
+			shortest[key] = d
+		}
+		shortest[key], longest[key] = math.Min(shortest[key], d), math.Max(longest[key], d)
+	}
+	for key, d := range shortest {
+		if d < 2000*0.979 || longest[key] > 40_000*1.021 || longest[key] > d*1.05 {
+			t.Errorf("%v takes %.0f to %.0f ns", key, d, longest[key])
+		}
+	}
+	if len(shortest) < 50 {
+		t.Errorf("%d kernels with grids", len(shortest))
+	}
+}
+
+// channelLives counts what happened to channels.
+type channelLives struct {
+	slotsReused int // births in a slot of an earlier channel
+	shared      int // streams that joined a channel with other streams
+	usedAgain   int // streams that joined a channel that others had left
+}
+
+// countChannelLives checks births and deaths, and counts what happened between them.
+func countChannelLives(t *testing.T, ledger *WorkLedger) (lives channelLives) {
+	t.Helper()
+	type slotKey struct {
+		pid  int32
+		slot uint64
+	}
+	owner, streams, joins := make(map[slotKey]int32), make(map[channelKey]int), make(map[channelKey]int)
+	used := make(map[slotKey]bool)
+	for _, e := range ledger.Channels {
+		slot, channel := slotKey{e.Pid, e.Slot}, channelKey{e.Pid, e.Channel}
+		switch e.Event {
+		case "birth":
+			if owner[slot] != 0 || e.Counter != 0 {
+				t.Errorf("%+v: the slot belongs to channel %d", e, owner[slot])
+			}
+			if used[slot] {
+				lives.slotsReused++
+			}
+			owner[slot], used[slot] = e.Channel, true
+		case "death":
+			delete(owner, slot)
+		case "join":
+			if streams[channel] > 0 {
+				lives.shared++
+			} else if joins[channel] > 0 {
+				lives.usedAgain++
+			}
+			streams[channel]++
+			joins[channel]++
+		case "leave":
+			streams[channel]--
+		}
+		if e.Event != "death" && owner[slot] != e.Channel {
+			t.Errorf("%+v: the slot belongs to channel %d", e, owner[slot])
+		}
+	}
+	t.Logf("%+v", lives)
+	return lives
+}
+
+// tracedCall is a line of the ledger of calls.
+type tracedCall struct {
+	startNs, endNs int64
+	pid, tid       int32
+	name           string
+	stream         int64
+}
+
+func readCalls(t *testing.T, path string) []tracedCall {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls []tracedCall
+	for line := range strings.Lines(string(data)) {
+		f := workFields{fields: strings.Split(line, "\t")}
+		if strings.HasPrefix(line, "#") || f.fields[5] != "0" {
+			continue
+		}
+		calls = append(calls, tracedCall{f.number(0), f.number(1), int32(f.number(2)), int32(f.number(3)), f.fields[4], f.number(8)})
+		if f.err != nil {
+			t.Fatal(f.err)
+		}
+	}
+	return calls
+}
+
+// checkWorksAgainstCalls checks that each work has a call that submitted it, and that calls that
+// synchronise return after the end of the works that they wait for.
+func checkWorksAgainstCalls(t *testing.T, ledger *WorkLedger, path string) {
+	t.Helper()
+	type callKey struct {
+		tid     int32
+		startNs int64
+	}
+	calls := readCalls(t, path)
+	byStart := make(map[callKey]tracedCall)
+	for _, c := range calls {
+		byStart[callKey{c.tid, c.startNs}] = c
+	}
+	names := map[string]string{
+		"kernel": "cuLaunchKernel", "graph": "cuGraphLaunch", "set": "cuMemsetD8Async", "event": "cuEventRecord",
+		"copy-on-device": "cuMemcpyDtoDAsync_v2",
+	}
+	for _, w := range ledger.Works {
+		c, ok := byStart[callKey{w.Tid, w.CallNs}]
+		if !ok || c.endNs < w.SubmittedNs || names[w.Kind] != "" && c.name != names[w.Kind] || c.stream != w.Stream {
+			t.Fatalf("work %+v has call %+v", w, c)
+		}
+	}
+	checkWaits(t, ledger, calls)
+}
+
+func checkWaits(t *testing.T, ledger *WorkLedger, calls []tracedCall) {
+	t.Helper()
+	realMinusMonotonic := ledger.Clocks[0].RealMinusMonotonicNs
+	works := slices.Clone(ledger.Works)
+	slices.SortFunc(works, func(a, b Work) int { return cmp.Compare(a.SubmittedNs, b.SubmittedNs) })
+	slices.SortFunc(calls, func(a, b tracedCall) int { return cmp.Compare(a.startNs, b.startNs) })
+	type waitKey struct {
+		pid    int32
+		stream int64
+	}
+	last, next, waits := make(map[waitKey]int64), 0, 0
+	for _, c := range calls {
+		for ; next < len(works) && works[next].SubmittedNs < c.startNs; next++ {
+			w := works[next]
+			for _, key := range []waitKey{{w.Pid, w.Stream}, {w.Pid, -1}} {
+				last[key] = max(last[key], w.EndNs)
+			}
+		}
+		key := waitKey{c.pid, c.stream}
+		switch c.name {
+		case "cuCtxSynchronize":
+			key.stream = -1
+		case "cuStreamSynchronize":
+		default:
+			continue
+		}
+		waits++
+		if returned := c.endNs + realMinusMonotonic; returned < last[key] {
+			t.Fatalf("%+v returned %d ns before the end of its last work", c, last[key]-returned)
+		}
+	}
+	if waits < 100 {
+		t.Errorf("%d calls waited", waits)
+	}
+}
