@@ -53,6 +53,7 @@ void channels_after_fork(void)
 	if (!channels_on)
 		return;
 	init_lock();
+	slot_memory_after_fork();
 	works_after_fork();
 	gpu_after_fork();
 }

@@ -82,6 +82,7 @@ struct slot_memory {
 
 /* Reads the header of the device file. Ends the process if devfiles did not create it. */
 void slot_memory_open(struct device_file *header);
+void slot_memory_after_fork(void);
 void slot_memory_map(struct slot_memory *m, int device);
 void slot_memory_unmap(struct slot_memory *m);
 struct slot *slot_take(struct slot_memory *m); /* NULL: all slots are taken */

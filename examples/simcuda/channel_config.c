@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 struct channel_config channel_config = {
-	.kernel_min_us = 2, .kernel_max_us = 200, .jitter = 0.02, .extra = 0.03, .connections = 8, .slots = true, .decoys = true,
+	.kernel_min_us = 2, .kernel_max_us = 200, .jitter = 0.02, .extra = 0.03, .tear_ns = 100, .connections = 8, .slots = true, .decoys = true,
 };
 
 static bool read_switch(const char *value, bool *out)

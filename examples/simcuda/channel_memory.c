@@ -18,6 +18,7 @@
 enum { PAGE = 4096, PAIRS_PER_PAGE = PAGE / sizeof(struct slot), NOISE_SHARE = 16, PLACE_TRIES = 64 };
 
 static uint64_t random_state = 1;
+static bool time_first; /* which of the two words the GPU writes first */
 
 uint64_t hash_mix(uint64_t x)
 {
@@ -69,6 +70,12 @@ void slot_memory_open(struct device_file *header)
 {
 	close_device(open_device("/dev/nvidiactl", header));
 	random_state = hash_mix(header->seed) + hash_mix((uint64_t)getpid());
+	time_first = random_below(2);
+}
+
+void slot_memory_after_fork(void)
+{
+	random_state += hash_mix((uint64_t)getpid());
 }
 
 /* Takes bytes of the device file that no other process has, and returns their offset. */
@@ -245,9 +252,11 @@ void slot_memory_disturb(struct slot_memory *m, uint64_t now)
 void slot_write(struct slot *slot, uint64_t counter, uint64_t gpu_ns)
 {
 	enum { TEAR_SHARE = 100 };
-	atomic_store_explicit(&slot->counter, counter, memory_order_release);
+	_Atomic uint64_t *words[2] = {&slot->counter, &slot->gpu_ns};
+	const uint64_t values[2] = {counter, gpu_ns};
+	atomic_store_explicit(words[time_first], values[time_first], memory_order_release);
 	if (channel_config.tear_ns && !random_below(TEAR_SHARE))
 		for (uint64_t end = now_ns() + channel_config.tear_ns; now_ns() < end;)
 			;
-	atomic_store_explicit(&slot->gpu_ns, gpu_ns, memory_order_release);
+	atomic_store_explicit(words[!time_first], values[!time_first], memory_order_release);
 }

@@ -55,16 +55,21 @@ void op_move_data(const struct op *op)
 	}
 }
 
+/* Address 0 is an array, which is on the device. */
+static enum work_kind copy_work(const struct box *b)
+{
+	if (b->src && !memory_is_on_device(b->src))
+		return WORK_COPY_IN;
+	return b->dst && !memory_is_on_device(b->dst) ? WORK_COPY_OUT : WORK_COPY_ON_DEVICE;
+}
+
 enum work_kind op_work(const struct op *op)
 {
-	/* Address 0 is an array, which is on the device. */
-	bool from_device = !op->box.src || memory_is_on_device(op->box.src);
-	bool to_device = !op->box.dst || memory_is_on_device(op->box.dst);
 	switch (op->kind) {
 	case OP_KERNEL: return WORK_KERNEL;
 	case OP_SET: return WORK_SET;
 	case OP_RECORD: return WORK_EVENT;
-	case OP_COPY: return !from_device ? WORK_COPY_IN : !to_device ? WORK_COPY_OUT : WORK_COPY_ON_DEVICE;
+	case OP_COPY: return copy_work(&op->box);
 	default: return WORK_OTHER;
 	}
 }

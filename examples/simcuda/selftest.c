@@ -220,7 +220,7 @@ int main(int argc, char **argv)
 	char folder[] = "/tmp/simcuda-selftest-XXXXXX", command[64];
 	int sum = 0, failed = 0;
 	/* Remove the caller's SIMCUDA_… variables, and load the libraries next to this program. */
-	static const char *const ours[] = {"DEVICES", "MEMORY", "KERNEL_US", "GBPS", "TIME", "FAIL", "LEDGER", "LEDGER_SYNC", "STATE"};
+	static const char *const ours[] = {"DEVICES", "MEMORY", "KERNEL_US", "GBPS", "TIME", "FAIL", "LEDGER", "LEDGER_SYNC", "STATE", "CHANNELS", "WORKS"};
 	for (size_t i = 0; i < sizeof(ours) / sizeof(*ours); i++) {
 		snprintf(command, sizeof(command), "SIMCUDA_%s", ours[i]);
 		unsetenv(command);

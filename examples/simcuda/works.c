@@ -5,6 +5,8 @@
  *
  * --warm-up submits works to each stream before the program is ready, so its channels exist then.
  *
+ * Thread N uses device N, as far as there are devices.
+ *
  * With one process, it prints "ready PID" after its set-up. With several, it starts them as
  * children after the wait, and makes no CUDA call itself. It prints "done WORKS" at the end.
  */
@@ -18,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { THREADS_MAX = 16, PROCESSES_MAX = 64, WORKS = 10000 };
+enum { DEVICES_MAX = 8, THREADS_MAX = 16, PROCESSES_MAX = 64, WORKS = 10000 };
 
 struct works_api api;
 
@@ -27,7 +29,7 @@ static struct options {
 	bool wait, warm_up;
 } options = {.works = WORKS, .seed = 1, .processes = 1, .threads = 1, .streams = 6, .child = -1};
 
-static struct program program;
+static struct program programs[DEVICES_MAX];
 static struct worker workers[THREADS_MAX];
 
 void check(CUresult result, const char *call)
@@ -66,9 +68,10 @@ static void wait_for_stdin(void)
 static void *run_thread(void *argument)
 {
 	struct worker *w = argument;
-	CALL(cuCtxSetCurrent, program.context);
+	CALL(cuCtxSetCurrent, w->program->context);
 	while (w->left > 0)
 		worker_run_phase(w);
+	CALL(cuCtxSynchronize);
 	return NULL;
 }
 
@@ -80,12 +83,18 @@ static long share(long total, long parts, long i)
 static void set_up(void)
 {
 	long child = options.child < 0 ? 0 : options.child;
+	int devices;
 	find_cuda();
-	program_set_up(&program);
+	CALL(cuInit, 0);
+	CALL(cuDeviceGetCount, &devices);
+	for (int i = 0; i < devices && i < options.threads; i++) {
+		programs[i].device = i;
+		program_set_up(&programs[i]);
+	}
 	for (long i = 0; i < options.threads; i++) {
 		struct worker *w = &workers[i];
 		uint64_t number = (uint64_t)options.seed * 1000003 + (uint64_t)(child * THREADS_MAX + i) + 1;
-		*w = (struct worker){.program = &program, .random = number * 0x9e3779b97f4a7c15ull | 1, .streams_len = (int)options.streams};
+		*w = (struct worker){.program = &programs[i % devices], .random = number * 0x9e3779b97f4a7c15ull | 1, .streams_len = (int)options.streams};
 		w->left = share(share(options.works, options.processes, child), options.threads, i);
 		worker_set_up(w);
 		if (options.warm_up)
@@ -104,7 +113,6 @@ static void run_threads(void)
 	}
 	for (long i = 0; i < options.threads; i++)
 		pthread_join(threads[i], NULL);
-	CALL(cuCtxSynchronize);
 }
 
 static int run_children(char **argv, int argc)

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 #define WORKS_FUNCTIONS(X)                                                                                                 \
-	X(cuInit) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuModuleLoadData)                   \
+	X(cuInit) X(cuDeviceGetCount) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuModuleLoadData)                   \
 	X(cuModuleGetFunction) X(cuMemAlloc_v2) X(cuMemHostAlloc) X(cuStreamCreateWithPriority) X(cuStreamDestroy_v2)      \
 	X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventDestroy_v2) X(cuEventRecord)                 \
 	X(cuEventSynchronize) X(cuLaunchKernel) X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2) X(cuMemcpyDtoDAsync_v2)    \
@@ -23,8 +23,9 @@ extern struct works_api api;
 
 enum { STREAMS_MAX = 64, EVENTS = 16, GRAPHS = 3, KERNELS = 24, GRIDS = 3 };
 
-/* What the threads of a process share. */
+/* What the threads of a process share on one device. */
 struct program {
+	CUdevice device;
 	CUcontext context;
 	CUfunction kernels[KERNELS];
 	CUgraphExec graphs[GRAPHS];

@@ -83,8 +83,7 @@ static void capture_graphs(struct program *p)
 
 void program_set_up(struct program *p)
 {
-	CALL(cuInit, 0);
-	CALL(cuDevicePrimaryCtxRetain, &p->context, 0);
+	CALL(cuDevicePrimaryCtxRetain, &p->context, p->device);
 	CALL(cuCtxSetCurrent, p->context);
 	load_kernels(p);
 	capture_graphs(p);

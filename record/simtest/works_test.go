@@ -381,6 +381,32 @@ func countChannelLives(t *testing.T, ledger *WorkLedger) (lives channelLives) {
 	return lives
 }
 
+// TestEachDeviceHasAClock runs one thread on each of two devices.
+func TestEachDeviceHasAClock(t *testing.T) {
+	t.Setenv("SIMCUDA_DEVICES", "2")
+	r := startWorks(t, "on", "--works", "2000", "--threads", "2")
+	r.step()
+	r.expect("done")
+	ledger := r.finish()
+	if a, b := ledger.Clocks[0], ledger.Clocks[1]; a.OffsetNs == b.OffsetNs || a.DriftPpb == b.DriftPpb {
+		t.Errorf("clocks %+v and %+v", a, b)
+	}
+	devices, works := make(map[channelKey]int32), make(map[int32]int)
+	for _, e := range ledger.Channels {
+		devices[channelKey{e.Pid, e.Channel}] = e.Device
+	}
+	for _, w := range ledger.Works {
+		device := devices[channelKey{w.Pid, w.Channel}]
+		works[device]++
+		if word := ledger.Clocks[device].TimeWord(w.EndNs); word != w.GPUNs {
+			t.Fatalf("device %d, work %+v: the clock gives %d", device, w, word)
+		}
+	}
+	if works[0] < 500 || works[1] < 500 {
+		t.Errorf("works by device: %v", works)
+	}
+}
+
 // tracedCall is a line of the ledger of calls.
 type tracedCall struct {
 	startNs, endNs int64
