@@ -94,13 +94,13 @@ static struct channel *begin(struct channel_context *of, enum channel_class clas
 	if (!queue || !slot)
 		fail(queue ? "slots" : "host memory");
 	*c = (struct channel){.class = class, .alive = true, .number = ++last_number, .slot = slot, .of = of, .queue = queue};
-	works_channel("birth", c, 0);
+	works_channel("begin", c, 0);
 	return c;
 }
 
 void channel_end(struct channel *c)
 {
-	works_channel("death", c, 0);
+	works_channel("end", c, 0);
 	slot_give(&c->of->memory, c->slot);
 	c->alive = false;
 	c->len = 0;

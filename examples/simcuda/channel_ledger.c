@@ -19,7 +19,7 @@ enum { FLUSH_AT = 64 << 10, LINE_MAX = 1 << 10, NAME_MAX_BYTES = 512 };
 static const char header[] =
 	"#work\tpid\tchannel\tcounter\tslot\tkind\tstart_ns\tend_ns\tgpu_ns\tstream\ttid\tcall_ns\tsubmitted_ns\t"
 	"grid_x\tgrid_y\tgrid_z\tkernel\n"
-	"#birth, death, join, leave\tpid\tchannel\tcounter\tslot\tclass\ttime_ns\tdevice\tcontext\tstream\n"
+	"#begin, end, join, leave\tpid\tchannel\tcounter\tslot\tclass\ttime_ns\tdevice\tcontext\tstream\n"
 	"#clock\tpid\tdevice\toffset_ns\tdrift_ppb\torigin_ns\treal_minus_monotonic_ns\n";
 
 static int fd = -1;

@@ -130,7 +130,7 @@ func pollWorks(t *testing.T, channels string, args ...string) slotRun {
 	before := scanPairs(t, r.pid())
 	var slots []uint64
 	for _, e := range ReadWorkLedger(t, r.works).Channels {
-		if e.Event == "birth" {
+		if e.Event == "begin" {
 			slots = append(slots, e.Slot)
 		}
 	}
@@ -182,7 +182,7 @@ func TestSlotsEqualTheLedger(t *testing.T) {
 			late = min(late, s.readNs-w.EndNs)
 		case s.pair.gpuNs != works[completion{s.slot, s.pair.counter - 1}].GPUNs &&
 			s.pair.gpuNs != works[completion{s.slot, s.pair.counter + 1}].GPUNs:
-			t.Fatalf("%+v: neither the time of %+v nor of a work beside it", s, w)
+			t.Fatalf("%+v: neither the time of %+v nor of the works before and after", s, w)
 		default:
 			torn++
 		}
@@ -225,7 +225,7 @@ func TestSlotsArePlacedAtRandom(t *testing.T) {
 		r.step()
 		r.expect("done")
 		for _, e := range r.finish().Channels {
-			if e.Event == "birth" {
+			if e.Event == "begin" {
 				places[e.Slot] = true
 				break
 			}

@@ -33,7 +33,7 @@ type Work struct {
 	Kernel              string
 }
 
-// ChannelEvent is a change of a channel: birth, death, or a stream that joins or leaves it.
+// ChannelEvent is a change of a channel: begin, end, or a stream that joins or leaves it.
 type ChannelEvent struct {
 	Event   string
 	Pid     int32

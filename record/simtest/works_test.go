@@ -261,7 +261,8 @@ func TestChannelReuse(t *testing.T) {
 func checkWorks(t *testing.T, ledger *WorkLedger) {
 	t.Helper()
 	clock, ok := ledger.Clocks[0]
-	if !ok || clock.OffsetNs < -900_000 || clock.OffsetNs > 900_000 || clock.DriftPpb < -12_000 || clock.DriftPpb > 12_000 {
+	if !ok || clock.OffsetNs < -900_000 || clock.OffsetNs > 900_000 || clock.DriftPpb < -12_000 ||
+		clock.DriftPpb > 12_000 {
 		t.Errorf("clock %+v, %v", clock, ok)
 	}
 	kinds := make(map[string]int)
@@ -335,12 +336,12 @@ func checkDurations(t *testing.T, ledger *WorkLedger) {
 
 // channelLives counts what happened to channels.
 type channelLives struct {
-	slotsReused int // births in a slot of an earlier channel
+	slotsReused int // channels in a slot of an earlier channel
 	shared      int // streams that joined a channel with other streams
 	usedAgain   int // streams that joined a channel that others had left
 }
 
-// countChannelLives checks births and deaths, and counts what happened between them.
+// countChannelLives checks the begins and ends of channels, and counts what happened between them.
 func countChannelLives(t *testing.T, ledger *WorkLedger) (lives channelLives) {
 	t.Helper()
 	type slotKey struct {
@@ -352,7 +353,7 @@ func countChannelLives(t *testing.T, ledger *WorkLedger) (lives channelLives) {
 	for _, e := range ledger.Channels {
 		slot, channel := slotKey{e.Pid, e.Slot}, channelKey{e.Pid, e.Channel}
 		switch e.Event {
-		case "birth":
+		case "begin":
 			if owner[slot] != 0 || e.Counter != 0 {
 				t.Errorf("%+v: the slot belongs to channel %d", e, owner[slot])
 			}
@@ -360,7 +361,7 @@ func countChannelLives(t *testing.T, ledger *WorkLedger) (lives channelLives) {
 				lives.slotsReused++
 			}
 			owner[slot], used[slot] = e.Channel, true
-		case "death":
+		case "end":
 			delete(owner, slot)
 		case "join":
 			if streams[channel] > 0 {
@@ -373,7 +374,7 @@ func countChannelLives(t *testing.T, ledger *WorkLedger) (lives channelLives) {
 		case "leave":
 			streams[channel]--
 		}
-		if e.Event != "death" && owner[slot] != e.Channel {
+		if e.Event != "end" && owner[slot] != e.Channel {
 			t.Errorf("%+v: the slot belongs to channel %d", e, owner[slot])
 		}
 	}
@@ -427,7 +428,10 @@ func readCalls(t *testing.T, path string) []tracedCall {
 		if strings.HasPrefix(line, "#") || f.fields[5] != "0" {
 			continue
 		}
-		calls = append(calls, tracedCall{f.number(0), f.number(1), int32(f.number(2)), int32(f.number(3)), f.fields[4], f.number(8)})
+		calls = append(
+			calls,
+			tracedCall{f.number(0), f.number(1), int32(f.number(2)), int32(f.number(3)), f.fields[4], f.number(8)},
+		)
 		if f.err != nil {
 			t.Fatal(f.err)
 		}
@@ -448,17 +452,46 @@ func checkWorksAgainstCalls(t *testing.T, ledger *WorkLedger, path string) {
 	for _, c := range calls {
 		byStart[callKey{c.tid, c.startNs}] = c
 	}
-	names := map[string]string{
-		"kernel": "cuLaunchKernel", "graph": "cuGraphLaunch", "set": "cuMemsetD8Async", "event": "cuEventRecord",
-		"copy-on-device": "cuMemcpyDtoDAsync_v2",
-	}
-	for _, w := range ledger.Works {
-		c, ok := byStart[callKey{w.Tid, w.CallNs}]
-		if !ok || c.endNs < w.SubmittedNs || names[w.Kind] != "" && c.name != names[w.Kind] || c.stream != w.Stream {
+	kinds := make(map[callKey][]string) // of the works of a call
+	works := slices.Clone(ledger.Works)
+	slices.SortFunc(works, func(a, b Work) int { return cmp.Compare(a.StartNs, b.StartNs) })
+	for _, w := range works {
+		key := callKey{w.Tid, w.CallNs}
+		if c, ok := byStart[key]; !ok || c.endNs < w.SubmittedNs || c.stream != w.Stream {
 			t.Fatalf("work %+v has call %+v", w, c)
 		}
+		kinds[key] = append(kinds[key], w.Kind)
 	}
+	patterns := make(map[string]int)
+	for key, c := range byStart {
+		if list := strings.Join(kinds[key], "+"); list != "" || worksOfCalls[c.name] != nil {
+			patterns[c.name+" "+list]++
+			if !slices.Contains(worksOfCalls[c.name], list) {
+				t.Fatalf("call %+v has works %q", c, list)
+			}
+		}
+	}
+	const processes = 2
+	for pattern, captured := range map[string]int{"cuLaunchKernel ": 15, "cuMemcpyHtoDAsync_v2 ": 1, "cuMemsetD8Async ": 1} {
+		if n := patterns[pattern]; n != captured*processes {
+			t.Errorf("%d calls of %swithout a work; %d were captured", n, pattern, captured*processes)
+		}
+	}
+	t.Logf("works by call: %v", patterns)
 	checkWaits(t, ledger, calls)
+}
+
+// worksOfCalls are the works that a call of the program can have, as seen on an H200. A captured
+// call has none. One graph of the program is a kernel, a copy and a kernel.
+var worksOfCalls = map[string][]string{
+	"cuLaunchKernel":       {"", "kernel", "kernel+extra"},
+	"cuGraphLaunch":        {"graph", "graph+copy-in+graph"},
+	"cuMemsetD8Async":      {"", "set", "set+extra"},
+	"cuEventRecord":        {"event"},
+	"cuMemcpyHtoDAsync_v2": {"", "copy-in"},
+	"cuMemcpyDtoHAsync_v2": {"copy-out"},
+	"cuMemcpyDtoH_v2":      {"copy-out"},
+	"cuMemcpyDtoDAsync_v2": {"copy-on-device", "copy-on-device+extra"},
 }
 
 func checkWaits(t *testing.T, ledger *WorkLedger, calls []tracedCall) {
