@@ -3,7 +3,9 @@
  * several streams with priorities. Phases alternate in which the GPU is the limit, and in which
  * the program is. Tests compare GPU times with the ledger of works.
  *
- * --warm-up submits works to each stream before the program is ready, so its channels exist then.
+ * --rounds R resets the contexts R - 1 times in between. Each time, all channels end and new ones
+ * begin. --warm-up submits works to each stream before its round, so its channels exist when the
+ * program is ready.
  *
  * Thread N uses device N, as far as there are devices.
  *
@@ -25,9 +27,9 @@ enum { DEVICES_MAX = 8, THREADS_MAX = 16, PROCESSES_MAX = 64, WORKS = 10000 };
 struct works_api api;
 
 static struct options {
-	long works, seed, processes, threads, streams, child;
+	long works, seed, processes, threads, streams, rounds, child;
 	bool wait, warm_up;
-} options = {.works = WORKS, .seed = 1, .processes = 1, .threads = 1, .streams = 6, .child = -1};
+} options = {.works = WORKS, .seed = 1, .processes = 1, .threads = 1, .streams = 6, .rounds = 1, .child = -1};
 
 static struct program programs[DEVICES_MAX];
 static struct worker workers[THREADS_MAX];
@@ -80,22 +82,28 @@ static long share(long total, long parts, long i)
 	return total / parts + (i < total % parts);
 }
 
-static void set_up(void)
+static int count_devices(void)
 {
-	long child = options.child < 0 ? 0 : options.child;
 	int devices;
-	find_cuda();
 	CALL(cuInit, 0);
 	CALL(cuDeviceGetCount, &devices);
-	for (int i = 0; i < devices && i < options.threads; i++) {
+	return devices < options.threads ? devices : (int)options.threads;
+}
+
+static void set_up(long round)
+{
+	long child = options.child < 0 ? 0 : options.child;
+	long works = share(share(options.works, options.processes, child), options.rounds, round);
+	int devices = count_devices();
+	for (int i = 0; i < devices; i++) {
 		programs[i].device = i;
 		program_set_up(&programs[i]);
 	}
 	for (long i = 0; i < options.threads; i++) {
 		struct worker *w = &workers[i];
-		uint64_t number = (uint64_t)options.seed * 1000003 + (uint64_t)(child * THREADS_MAX + i) + 1;
+		uint64_t number = (uint64_t)options.seed * 1000003 + (uint64_t)((round * PROCESSES_MAX + child) * THREADS_MAX + i) + 1;
 		*w = (struct worker){.program = &programs[i % devices], .random = number * 0x9e3779b97f4a7c15ull | 1, .streams_len = (int)options.streams};
-		w->left = share(share(options.works, options.processes, child), options.threads, i);
+		w->left = share(works, options.threads, i);
 		worker_set_up(w);
 		if (options.warm_up)
 			worker_warm_up(w);
@@ -113,6 +121,17 @@ static void run_threads(void)
 	}
 	for (long i = 0; i < options.threads; i++)
 		pthread_join(threads[i], NULL);
+}
+
+static void run_rounds(void)
+{
+	run_threads();
+	for (long round = 1; round < options.rounds; round++) {
+		for (int i = 0; i < count_devices(); i++)
+			CALL(cuDevicePrimaryCtxReset_v2, i);
+		set_up(round);
+		run_threads();
+	}
 }
 
 static int run_children(char **argv, int argc)
@@ -149,7 +168,8 @@ static long number(const char *text, long least, long most)
 	long n = strtol(text, &end, 0);
 	if (*text && !*end && n >= least && n <= most)
 		return n;
-	fprintf(stderr, "usage: works [--works N] [--seed S] [--processes P] [--threads T] [--streams N] [--warm-up] [--wait]\n");
+	fprintf(stderr, "usage: works [--works N] [--seed S] [--processes P] [--threads T] [--streams N]\n"
+			"             [--rounds R] [--warm-up] [--wait]\n");
 	exit(2);
 }
 
@@ -159,7 +179,8 @@ static void read_options(int argc, char **argv)
 		{"works", required_argument, NULL, 'w'},   {"seed", required_argument, NULL, 's'},
 		{"processes", required_argument, NULL, 'p'}, {"threads", required_argument, NULL, 't'},
 		{"streams", required_argument, NULL, 'n'}, {"wait", no_argument, NULL, 'W'},
-		{"child", required_argument, NULL, 'c'},   {"warm-up", no_argument, NULL, 'u'}, {NULL, 0, NULL, 0},
+		{"child", required_argument, NULL, 'c'},   {"warm-up", no_argument, NULL, 'u'},
+		{"rounds", required_argument, NULL, 'r'},  {NULL, 0, NULL, 0},
 	};
 	for (int option; (option = getopt_long(argc, argv, "", list, NULL)) != -1;) {
 		switch (option) {
@@ -168,6 +189,7 @@ static void read_options(int argc, char **argv)
 		case 'p': options.processes = number(optarg, 1, PROCESSES_MAX); break;
 		case 't': options.threads = number(optarg, 1, THREADS_MAX); break;
 		case 'n': options.streams = number(optarg, 1, STREAMS_MAX); break;
+		case 'r': options.rounds = number(optarg, 1, 1000); break;
 		case 'c': options.child = number(optarg, 0, PROCESSES_MAX); break;
 		case 'W': options.wait = true; break;
 		case 'u': options.warm_up = true; break;
@@ -183,12 +205,11 @@ int main(int argc, char **argv)
 	read_options(argc, argv);
 	bool is_parent = options.processes > 1 && options.child < 0;
 	int failed = 0;
-	if (is_parent)
-		find_cuda(); /* so that a recorder finds the library in the parent */
-	else
-		set_up();
+	find_cuda(); /* also in the parent, so that a recorder finds the library there */
+	if (!is_parent)
+		set_up(0);
 	if (options.child >= 0) {
-		run_threads();
+		run_rounds();
 		return 0;
 	}
 	if (options.wait)
@@ -197,7 +218,7 @@ int main(int argc, char **argv)
 	if (is_parent)
 		failed = run_children(argv, argc);
 	else
-		run_threads();
+		run_rounds();
 	printf("done %ld\n", options.works);
 	wait_for_stdin();
 	return failed;

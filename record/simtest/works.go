@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -98,7 +99,7 @@ func (l *WorkLedger) readLine(line string) error {
 		l.Works = append(l.Works, f.work())
 	case f.fields[0] == "clock" && len(f.fields) == 7:
 		l.Clocks[int32(f.number(2))] = GPUClock{f.number(3), f.number(4), f.number(5), f.number(6)}
-	case len(f.fields) == 10:
+	case len(f.fields) == 10 && slices.Contains([]string{"begin", "end", "join", "leave"}, f.fields[0]):
 		l.Channels = append(l.Channels, f.channelEvent())
 	default:
 		return fmt.Errorf("%q is no line of the ledger", line)

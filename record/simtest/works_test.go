@@ -408,6 +408,40 @@ func TestEachDeviceHasAClock(t *testing.T) {
 	}
 }
 
+// TestContextsComeAndGo resets the context twice. Its mappings must disappear, and its channels
+// end.
+func TestContextsComeAndGo(t *testing.T) {
+	r := startWorks(t, "kernel_us=2-10", "--works", "3000", "--rounds", "3", "--warm-up")
+	before := mappingsOf(t, r.pid())
+	r.step()
+	r.expect("done")
+	after := mappingsOf(t, r.pid())
+	for _, m := range after {
+		if slices.Contains(before, m) {
+			t.Errorf("%+v was mapped before the reset", m)
+		}
+	}
+	if len(after) != len(before) {
+		t.Errorf("%d mappings before, %d after", len(before), len(after))
+	}
+	ledger := r.finish()
+	countChannelLives(t, ledger)
+	open, most, ends := make(map[int32]bool), 0, 0
+	for _, e := range ledger.Channels {
+		switch e.Event {
+		case "begin":
+			open[e.Channel] = true
+		case "end":
+			delete(open, e.Channel)
+			ends++
+		}
+		most = max(most, len(open))
+	}
+	if most > 18 || ends < 12 || len(ledger.Works) < 3000 {
+		t.Errorf("at most %d channels at a time, %d ended; %d works", most, ends, len(ledger.Works))
+	}
+}
+
 // tracedCall is a line of the ledger of calls.
 type tracedCall struct {
 	startNs, endNs int64
