@@ -102,7 +102,8 @@ static void set_up(long round)
 	for (long i = 0; i < options.threads; i++) {
 		struct worker *w = &workers[i];
 		uint64_t number = (uint64_t)options.seed * 1000003 + (uint64_t)((round * PROCESSES_MAX + child) * THREADS_MAX + i) + 1;
-		*w = (struct worker){.program = &programs[i % devices], .random = number * 0x9e3779b97f4a7c15ull | 1, .streams_len = (int)options.streams};
+		*w = (struct worker){.program = &programs[i % devices], .streams_len = (int)options.streams};
+		w->random = number * 0x9e3779b97f4a7c15ull | 1;
 		w->left = share(works, options.threads, i);
 		worker_set_up(w);
 		if (options.warm_up)

@@ -7,7 +7,8 @@
 #include <stdbool.h>
 
 #define WORKS_FUNCTIONS(X)                                                                                                 \
-	X(cuInit) X(cuDeviceGetCount) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxReset_v2) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuModuleLoadData)                   \
+	X(cuInit) X(cuDeviceGetCount) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxReset_v2) X(cuCtxSetCurrent)         \
+	X(cuCtxSynchronize) X(cuModuleLoadData)                                                                            \
 	X(cuModuleGetFunction) X(cuMemAlloc_v2) X(cuMemHostAlloc) X(cuStreamCreateWithPriority) X(cuStreamDestroy_v2)      \
 	X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventDestroy_v2) X(cuEventRecord)                 \
 	X(cuEventSynchronize) X(cuLaunchKernel) X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2) X(cuMemcpyDtoDAsync_v2)    \
