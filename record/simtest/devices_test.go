@@ -193,4 +193,3 @@ func TestChannelsNeedDevices(t *testing.T) {
 		t.Errorf("%v, output %q", err, out)
 	}
 }
-

@@ -99,16 +99,34 @@ func checkWorks(t *testing.T, ledger *WorkLedger) {
 	t.Logf("works by kind: %v", kinds)
 }
 
+// streamKey identifies a stream. A new stream may have the handle of a destroyed one, so life
+// counts the streams that had the handle before.
+type streamKey struct {
+	pid    int32
+	handle int64
+	life   int
+}
+
+// everyStream is the handle of a key for all streams of a process.
+const everyStream = -1
+
+// streamAt returns the stream that a handle means at realNs.
+func (l *WorkLedger) streamAt(pid int32, handle, realNs int64) streamKey {
+	key := streamKey{pid: pid, handle: handle}
+	for _, e := range l.Channels {
+		if e.Event == "leave" && e.Pid == pid && e.Stream == handle && e.TimeNs <= realNs {
+			key.life++
+		}
+	}
+	return key
+}
+
 // checkStreams checks that works of a stream do not overlap, on whatever channels.
 func checkStreams(t *testing.T, ledger *WorkLedger) {
 	t.Helper()
-	type streamKey struct {
-		pid    int32
-		stream int64
-	}
 	streams := make(map[streamKey][]Work)
 	for _, w := range ledger.Works {
-		key := streamKey{w.Pid, w.Stream}
+		key := ledger.streamAt(w.Pid, w.Stream, w.SubmittedNs+ledger.Clocks[0].RealMinusMonotonicNs)
 		streams[key] = append(streams[key], w)
 	}
 	for key, works := range streams {
@@ -349,23 +367,21 @@ func checkWaits(t *testing.T, ledger *WorkLedger, calls []tracedCall) {
 	works := slices.Clone(ledger.Works)
 	slices.SortFunc(works, func(a, b Work) int { return cmp.Compare(a.SubmittedNs, b.SubmittedNs) })
 	slices.SortFunc(calls, func(a, b tracedCall) int { return cmp.Compare(a.startNs, b.startNs) })
-	type waitKey struct {
-		pid    int32
-		stream int64
-	}
-	last, next, waits := make(map[waitKey]int64), 0, 0
+	last, next, waits := make(map[streamKey]int64), 0, 0
 	for _, c := range calls {
 		for ; next < len(works) && works[next].SubmittedNs < c.startNs; next++ {
 			w := works[next]
-			for _, key := range []waitKey{{w.Pid, w.Stream}, {w.Pid, -1}} {
+			stream := ledger.streamAt(w.Pid, w.Stream, w.SubmittedNs+realMinusMonotonic)
+			for _, key := range []streamKey{stream, {pid: w.Pid, handle: everyStream}} {
 				last[key] = max(last[key], w.EndNs)
 			}
 		}
-		key := waitKey{c.pid, c.stream}
+		var key streamKey
 		switch c.name {
 		case "cuCtxSynchronize":
-			key.stream = -1
+			key = streamKey{pid: c.pid, handle: everyStream}
 		case "cuStreamSynchronize":
+			key = ledger.streamAt(c.pid, c.stream, c.startNs+realMinusMonotonic)
 		default:
 			continue
 		}
