@@ -144,6 +144,9 @@ func reencodeRows(out *parquet.GenericWriter[Row], g *Group, rows []Row) error {
 	defer in.Close()
 	for {
 		n, err := in.Read(rows)
+		for i := range rows[:n] {
+			rows[i].Class = g.Class().String() // older versions did not write it
+		}
 		if _, werr := out.Write(rows[:n]); werr != nil {
 			return werr
 		}

@@ -46,6 +46,7 @@ var assumedRowBytes = [numRowClasses]float64{
 	ClassMemory:    100,
 	ClassCall:      100,
 	ClassAllocator: 100,
+	ClassProgress:  10,
 }
 
 // holdsEvents reports whether a ring drops old rows of the class. A ring keeps facts and stacks,

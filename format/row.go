@@ -41,6 +41,12 @@ type Row struct {
 	// Columns since version 1.1.
 	AllocatedBytes int64 `parquet:"allocated_bytes,dict"`
 	ReservedBytes  int64 `parquet:"reserved_bytes,dict"`
+	// Columns since version 1.2. Class is the name of the row's Class. Writer.Write sets it. It is
+	// empty in older recordings.
+	Class     string `parquet:"class,dict"`
+	Channel   int32  `parquet:"channel,dict"`
+	Counter   int64  `parquet:"counter,delta"`
+	GPUTimeNs int64  `parquet:"gpu_time_ns,delta"`
 }
 
 // Frame is one frame of a stack, stored in the list column "frames" of rows of kind "stack". Frames
@@ -87,6 +93,13 @@ const (
 	// KindAllocator is one event of a framework's caching allocator. Name is one of the Allocator
 	// constants. Since 1.1.
 	KindAllocator = "allocator"
+
+	// KindProgress is one sample of a channel of a GPU: how many works it has completed, and when the
+	// last of them ended. ProgressRow has its columns. Since 1.2.
+	KindProgress = "progress"
+	// KindChannel is a channel whose progress is sampled. A later row for the channel replaces an
+	// earlier one. Since 1.2.
+	KindChannel = "channel"
 
 	KindStack = "stack" // one distinct stack
 	// KindStackAlias says which stack a rationed stack ID means: Value is the ID of a row of kind
@@ -303,18 +316,20 @@ type Class int
 
 // Classes in the order of their row groups in a finished file.
 const (
-	ClassFact      Class = iota // processes, threads, modules, devices, kernels, losses, notes
+	ClassFact      Class = iota // processes, threads, modules, devices, kernels, channels, losses, notes
 	ClassStack                  // distinct stacks
 	ClassSample                 // NVML samples, counts and Xids
 	ClassMemory                 // calls that allocate, free or map memory
 	ClassCall                   // all other calls
 	ClassAllocator              // events of caching allocators
+	ClassProgress               // progress of the channels of GPUs
 	numRowClasses
 )
 
-// String returns the class's name: fact, stack, sample, memory, call or allocator.
+// String returns the class's name, as in the column class: fact, stack, sample, memory, call,
+// allocator or progress.
 func (c Class) String() string {
-	return [...]string{"fact", "stack", "sample", "memory", "call", "allocator"}[c]
+	return [...]string{"fact", "stack", "sample", "memory", "call", "allocator", "progress"}[c]
 }
 
 // ClassOf returns the class of rows of a kind. Unknown kinds, which a newer minor version wrote,
@@ -327,6 +342,8 @@ func ClassOf(kind string) Class {
 		return ClassCall
 	case KindAllocator:
 		return ClassAllocator
+	case KindProgress:
+		return ClassProgress
 	case KindStack, KindStackAlias:
 		return ClassStack
 	case KindNVML, KindXid, KindCount:

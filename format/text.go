@@ -79,7 +79,7 @@ func (t *rowPrinter) writeRow(w io.Writer, row *Row) error {
 	v := reflect.ValueOf(row).Elem()
 	for i := 1; i < v.NumField(); i++ { // field 0 is the kind, which is already written
 		f := v.Field(i)
-		if f.IsZero() || t.names[i] == "frames" {
+		if f.IsZero() || t.names[i] == "frames" || t.names[i] == "class" { // the row group's line has the class
 			continue
 		}
 		b = append(b, ' ')

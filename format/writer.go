@@ -3,6 +3,7 @@ package format
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,9 +54,9 @@ type Writer struct {
 	opt     Options
 	seq     int
 	open    [numRowClasses]*segmentFile
-	columns [numRowClasses]*columnwriter.Writer[Row] // one for each class, reused for every segment
-	written int64                                    // bytes of finished segments, on disk or not yet
-	waiting []*segmentFile                           // finished segments that may not be on disk yet, oldest first
+	columns [numRowClasses]columnFileWriter // one for each class of events, reused for every segment
+	written int64                           // bytes of finished segments, on disk or not yet
+	waiting []*segmentFile                  // finished segments that may not be on disk yet, oldest first
 
 	rotation           int               // number of the next Rotate
 	rotations          []segmentRotation // finished events that a ring has not dropped, oldest first
@@ -145,28 +146,62 @@ type LostSegment struct {
 func (e *SegmentError) Error() string { return "write segment: " + e.Err.Error() }
 func (e *SegmentError) Unwrap() error { return e.Err }
 
-// Write appends rows, all of class c, to the open segment of that class. It copies the rows. An
-// error is a *SegmentError: the segments in it are lost, and the next Write starts a new segment.
+// Write appends rows, all of class c, to the open segment of that class. It sets their column class
+// and copies them. Rows of kind progress keep only the columns of ProgressRow. An error is a
+// *SegmentError: the segments in it are lost, and the next Write starts a new segment.
 func (w *Writer) Write(c Class, rows []Row) error {
 	if len(rows) == 0 {
 		return nil
 	}
+	s, err := w.openSegmentOfClass(c)
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		rows[i].Class = c.String()
+		s.lastNs = max(s.lastNs, rows[i].StartNs+rows[i].DurNs)
+	}
+	_, err = s.rows.Write(rows)
+	return w.countWrittenRows(s, len(rows), err)
+}
+
+// WriteProgress appends rows of kind progress to the open segment of their class, like Write. It
+// copies the rows, and allocates no memory for a row.
+func (w *Writer) WriteProgress(rows []ProgressRow) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	s, err := w.openSegmentOfClass(ClassProgress)
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		s.lastNs = max(s.lastNs, rows[i].SeenNs)
+	}
+	return w.countWrittenRows(s, len(rows), s.rows.(*progressColumns).WriteProgress(rows))
+}
+
+// openSegmentOfClass returns the open segment of a class. It starts a segment if none is open. An
+// error is a *SegmentError.
+func (w *Writer) openSegmentOfClass(c Class) (*segmentFile, error) {
 	if w.open[c] == nil {
 		s, err := w.openSegment(c)
 		if err != nil {
-			return &SegmentError{Segments: []LostSegment{{w.rotation, c}}, Err: err}
+			return nil, &SegmentError{Segments: []LostSegment{{w.rotation, c}}, Err: err}
 		}
 		w.open[c] = s
 	}
-	s := w.open[c]
-	if _, err := s.rows.Write(rows); err != nil {
-		w.dropOpenSegment(c)
-		return &SegmentError{Segments: []LostSegment{{w.rotation, c}}, Err: err}
+	return w.open[c], nil
+}
+
+// countWrittenRows counts rows that were written to an open segment. After a write error, it drops
+// the segment and returns a *SegmentError.
+func (w *Writer) countWrittenRows(s *segmentFile, rows int, err error) error {
+	if err != nil {
+		w.dropOpenSegment(s.class)
+		return &SegmentError{Segments: []LostSegment{{w.rotation, s.class}}, Err: err}
 	}
-	s.count += int64(len(rows))
-	for i := range rows {
-		s.lastNs = max(s.lastNs, rows[i].StartNs+rows[i].DurNs)
-	}
+	s.count += int64(rows)
 	return w.takeSegmentError()
 }
 
@@ -198,10 +233,11 @@ func (w *Writer) openSegment(c Class) (*segmentFile, error) {
 		return s, nil
 	}
 	if w.columns[c] == nil {
-		var err error
-		if w.columns[c], err = columnwriter.New[Row](parquetWriterOptions()...); err != nil {
+		columns, err := newColumnFileWriter(c)
+		if err != nil {
 			return nil, err
 		}
+		w.columns[c] = columns
 	}
 	w.columns[c].Reset(s.file)
 	s.rows = w.columns[c]
@@ -209,11 +245,26 @@ func (w *Writer) openSegment(c Class) (*segmentFile, error) {
 }
 
 // parquetRowWriter writes a Parquet file of rows. It is a parquet.GenericWriter, or a
-// columnwriter.Writer for rows without frames.
+// columnFileWriter for rows without frames.
 type parquetRowWriter interface {
 	Write(rows []Row) (int, error)
 	SetKeyValueMetadata(key, value string)
 	Close() error
+}
+
+// columnFileWriter writes Parquet files column by column, one file after the other. It is a
+// columnwriter.Writer, or progressColumns for rows of kind progress.
+type columnFileWriter interface {
+	parquetRowWriter
+	Reset(file io.Writer)
+}
+
+// newColumnFileWriter returns the columnFileWriter for a class of events.
+func newColumnFileWriter(c Class) (columnFileWriter, error) {
+	if c == ClassProgress {
+		return newProgressColumns()
+	}
+	return columnwriter.New[Row](parquetWriterOptions()...)
 }
 
 // Rotate finishes the open segments and stores meta in each of them. Their rows survive a crash as

@@ -341,7 +341,7 @@ func spoil(ts *testscript.TestScript, path, kind string) {
 	case "foreign":
 		data = []byte(strings.ReplaceAll(string(data), "gpurec.schema", "someone.else!"))
 	case "newer":
-		data = []byte(strings.ReplaceAll(string(data), "1.1", "9.1"))
+		data = []byte(strings.ReplaceAll(string(data), "1.2", "9.2"))
 	}
 	ts.Check(os.WriteFile(path, data, 0o600))
 }

@@ -16,8 +16,11 @@ import (
 type column[R any] interface {
 	// addRows appends the column's values in rows.
 	addRows(rows []R)
+	// setRepeated adds the column's value in one row n times to an empty column, n > 0.
+	setRepeated(row *R, n int)
 	// encodeDictionary appends the distinct values to dst, in the encoding PLAIN, and returns their
-	// number. It returns 0 if the column's encoding has no dictionary.
+	// number. It returns 0 if the column's encoding has no dictionary. It is called once for each
+	// row group, before the methods below.
 	encodeDictionary(dst []byte) ([]byte, int)
 	// encodeData returns the encoded values. It reuses the memory of dst.
 	encodeData(dst []byte) ([]byte, error)
@@ -30,10 +33,9 @@ type column[R any] interface {
 	removeValues()
 }
 
-// newColumn returns an empty column for a leaf of the layout. The column adds the lengths of texts
-// that it keeps in memory to *totalTextBytes.
-func newColumn[R any](l *leafColumn, textBytes *int64) (column[R], error) {
-	at := l.field.Offset
+// newColumn returns an empty column for a leaf of the layout. The column's field is at a byte offset
+// in a row. The column adds the lengths of texts that it keeps in memory to *textBytes.
+func newColumn[R any](l *leafColumn, at uintptr, textBytes *int64) (column[R], error) {
 	kind, encoding := l.field.Type.Kind(), l.page.Encoding
 	switch {
 	case l.inList && encoding != pq.RLEDictionary: // parquet-go does not write empty dictionaries
@@ -103,8 +105,32 @@ func (x *dictionaryIndexes) encodeRLE(dst []byte) ([]byte, error) {
 type emptyColumn[R any] struct{}
 
 func (emptyColumn[R]) addRows([]R)                                  {}
+func (emptyColumn[R]) setRepeated(*R, int)                          {}
 func (emptyColumn[R]) encodeDictionary(dst []byte) ([]byte, int)    { return dst, 0 }
 func (emptyColumn[R]) encodeData(dst []byte) ([]byte, error)        { return dst[:0], nil }
 func (emptyColumn[R]) valueBounds() (least, greatest parquet.Value) { return }
 func (emptyColumn[R]) totalTextBytes() int64                        { return 0 }
 func (emptyColumn[R]) removeValues()                                {}
+
+// constantColumn is a column that R does not have. All its values are those of one row of another
+// type.
+type constantColumn[R, Full any] struct {
+	column[Full]
+	row  *Full
+	rows int
+}
+
+func (c *constantColumn[R, Full]) addRows(rows []R)        { c.rows += len(rows) }
+func (c *constantColumn[R, Full]) setRepeated(_ *R, n int) { c.rows = n }
+
+// encodeDictionary is the first of the methods that read the values, so it adds them.
+func (c *constantColumn[R, Full]) encodeDictionary(dst []byte) ([]byte, int) {
+	c.column.setRepeated(c.row, c.rows)
+	c.rows = 0
+	return c.column.encodeDictionary(dst)
+}
+
+func (c *constantColumn[R, Full]) removeValues() {
+	c.rows = 0
+	c.column.removeValues()
+}

@@ -54,10 +54,7 @@ func readParquetLayout[R any](options []parquet.WriterOption) (*parquetLayout, e
 		schema: footer.Schema, columnOrders: footer.ColumnOrders,
 		createdBy: footer.CreatedBy, version: footer.Version,
 	}
-	fields := make(map[string]reflect.StructField)
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[R]()) {
-		fields[parquetColumnName(f)] = f
-	}
+	fields := fieldsByColumnName(reflect.TypeFor[R]())
 	for i := range footer.RowGroups[0].Columns {
 		chunk := footer.RowGroups[0].Columns[i].MetaData
 		column, ok := pf.Schema().Lookup(chunk.PathInSchema...)
@@ -91,6 +88,15 @@ func (l *leafColumn) readDataPage(file []byte) error {
 	levels := int(l.page.RepetitionLevelsByteLength + l.page.DefinitionLevelsByteLength)
 	l.empty, l.emptyBytes = page[levels:], int(header.UncompressedPageSize)-levels
 	return nil
+}
+
+// fieldsByColumnName returns the fields of a row type by the names of their Parquet columns.
+func fieldsByColumnName(row reflect.Type) map[string]reflect.StructField {
+	fields := make(map[string]reflect.StructField)
+	for _, f := range reflect.VisibleFields(row) {
+		fields[parquetColumnName(f)] = f
+	}
+	return fields
 }
 
 // parquetColumnName returns the name of the Parquet column for a field of the row type.

@@ -3,6 +3,7 @@ package columnwriter
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/parquet-go/parquet-go"
@@ -47,6 +48,11 @@ func (c *numberColumn[R, T]) addRows(rows []R) {
 		numbers[i] = last
 	}
 	c.last = last
+}
+
+func (c *numberColumn[R, T]) setRepeated(row *R, n int) {
+	c.last = c.dictionaryIndex(readField[T](row, c.at))
+	c.index.same = n
 }
 
 // dictionaryIndex returns the index of a value in the dictionary. It adds new values.
@@ -138,6 +144,14 @@ type deltaColumn[R any] struct {
 func (c *deltaColumn[R]) addRows(rows []R) {
 	for i := range rows {
 		c.values = append(c.values, readField[int64](&rows[i], c.at))
+	}
+}
+
+func (c *deltaColumn[R]) setRepeated(row *R, n int) {
+	c.values = slices.Grow(c.values, n)[:n]
+	v := readField[int64](row, c.at)
+	for i := range c.values {
+		c.values[i] = v
 	}
 }
 

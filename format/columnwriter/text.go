@@ -55,6 +55,11 @@ func (c *textColumn[R]) addRows(rows []R) {
 	c.last = last
 }
 
+func (c *textColumn[R]) setRepeated(row *R, n int) {
+	c.last = c.dictionaryIndex(readField[string](row, c.at))
+	c.index.same = n
+}
+
 // equalTexts reports whether two texts are equal. It is fast for texts at the same address.
 func equalTexts(a, b string) bool {
 	return len(a) == len(b) && (unsafe.StringData(a) == unsafe.StringData(b) || a == b)
@@ -130,6 +135,13 @@ func (c *plainTextColumn[R]) addRows(rows []R) {
 		*c.kept += int64(len(v))
 		c.bytes = append(c.bytes, v...)
 		c.offsets = append(c.offsets, uint32(len(c.bytes)))
+	}
+}
+
+func (c *plainTextColumn[R]) setRepeated(row *R, n int) {
+	rows := [1]R{*row}
+	for range n {
+		c.addRows(rows[:])
 	}
 }
 

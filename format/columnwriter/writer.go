@@ -10,7 +10,9 @@ import (
 	"bufio"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"reflect"
 	"slices"
 
 	"github.com/parquet-go/parquet-go"
@@ -65,29 +67,54 @@ func (w *countingFileWriter) Write(b []byte) (int, error) {
 // New returns a Writer. It takes the same options as parquet.NewGenericWriter. It returns an error
 // if R has a field of an unsupported type. Call Reset before the first Write.
 func New[R any](options ...parquet.WriterOption) (*Writer[R], error) {
+	return NewWithConstants[R](new(R), options...)
+}
+
+// NewWithConstants returns a Writer for files with the schema of Full. A column has the values of
+// the field of R with the same column name. A column without such a field has the value of the field
+// in constants in every row, and costs no time per row.
+func NewWithConstants[R, Full any](constants *Full, options ...parquet.WriterOption) (*Writer[R], error) {
 	config, err := parquet.NewWriterConfig(options...)
 	if err != nil {
 		return nil, err
 	}
-	l, err := readParquetLayout[R](options)
+	l, err := readParquetLayout[Full](options)
 	if err != nil {
 		return nil, err
 	}
 	w := &Writer[R]{layout: l, codec: config.Compression, maxRows: int(config.MaxRowsPerRowGroup)}
 	w.out.buffer = bufio.NewWriterSize(nil, 64<<10)
 	w.encoder = thrift.NewEncoder(new(thrift.CompactProtocol).NewWriter(&w.out))
+	fields := fieldsByColumnName(reflect.TypeFor[R]())
 	for i := range l.leaves {
 		leaf := &l.leaves[i]
-		c, err := newColumn[R](leaf, &w.textBytes)
+		c, err := newColumnOrConstant[R](leaf, fields, constants, &w.textBytes)
 		if err != nil {
 			return nil, err
 		}
 		w.columns = append(w.columns, c)
-		if leaf.inList && !slices.Contains(w.lists, leaf.field.Offset) {
-			w.lists = append(w.lists, leaf.field.Offset)
+		field, ok := fields[leaf.chunk.PathInSchema[0]]
+		if leaf.inList && ok && !slices.Contains(w.lists, field.Offset) {
+			w.lists = append(w.lists, field.Offset)
 		}
 	}
 	return w, nil
+}
+
+// newColumnOrConstant returns the column of R for a leaf, or a constant column if R does not have
+// it.
+func newColumnOrConstant[R, Full any](
+	leaf *leafColumn, fields map[string]reflect.StructField, constants *Full, textBytes *int64,
+) (column[R], error) {
+	name := leaf.chunk.PathInSchema[0]
+	if field, ok := fields[name]; ok {
+		if field.Type.Kind() != leaf.field.Type.Kind() {
+			return nil, fmt.Errorf("column %s: is %s, not %s", name, leaf.field.Type.Kind(), field.Type.Kind())
+		}
+		return newColumn[R](leaf, field.Offset, textBytes)
+	}
+	c, err := newColumn[Full](leaf, leaf.field.Offset, new(int64))
+	return &constantColumn[R, Full]{column: c, row: constants}, err
 }
 
 // Reset starts a new file. It drops all rows written since the last Close.
