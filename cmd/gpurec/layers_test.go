@@ -205,6 +205,7 @@ var mayImport = map[string][]string{
 		"analyze/catalog",
 		"analyze/units",
 	},
+	"analyze/model/progress": {"format", "analyze/model/timeline"},
 	"analyze/model/fault": {
 		"format",
 		"analyze/model/timeline",

@@ -35,6 +35,10 @@ type Facts struct {
 	// Allocators are the caching allocators found in processes, in the order of their notes.
 	Allocators     []AllocatorFact
 	AllocatorRules map[int32]caching.AllocatorRules // configuration of the caching allocator by pid
+	// Channels are the channels of GPUs with progress rows, by number. A recording without GPU
+	// times has none.
+	Channels []Channel
+	channels map[channelKey]int // index in Channels, while facts are read
 
 	// HasRanks is set if the rank of any process is known. SeveralJobs is set if the processes
 	// belong to different jobs.
@@ -114,6 +118,9 @@ func Read(rec *format.Recording) (*Facts, error) {
 			return nil, err
 		}
 	}
+	slices.SortFunc(f.Channels, func(a, b Channel) int {
+		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Pid, b.Pid))
+	})
 	f.setIdentityFlags()
 	f.Sampling.ComputeWindows()
 	f.OnlyDevice = -1
@@ -142,6 +149,8 @@ func (f *Facts) addRow(r *format.Row) error {
 		var fact format.DeviceFact
 		_ = json.Unmarshal([]byte(r.Message), &fact) // an unreadable fact leaves the UUID empty
 		f.Devices[r.Device] = Device{r.Name, r.Bytes, fact}
+	case format.KindChannel:
+		f.addChannel(r)
 	case format.KindLost:
 		f.Lost = append(f.Lost, CallLoss{r.StartNs, max(0, r.DurNs), r.Name, int64(r.Value)})
 	case format.KindNote:

@@ -33,10 +33,10 @@ type RowStream[R any] struct {
 // s.At first. No row of a span may be earlier than the span's FirstNs. It returns the first error
 // of reading or of yield.
 func EachRowInOrder[R any](spans []Span, s RowStream[R], yield func(*R) error) error {
-	o := newOrderedRows(spans, s)
+	o := NewOrderedRows(spans, s)
 	defer o.close()
 	for {
-		rows, err := o.nextRows()
+		rows, err := o.NextRows()
 		if err != nil || len(rows) == 0 {
 			return err
 		}
@@ -48,14 +48,14 @@ func EachRowInOrder[R any](spans []Span, s RowStream[R], yield func(*R) error) e
 	}
 }
 
-// orderedRows is the iterator behind EachRowInOrder. It returns slices of rows, so that a caller
-// can merge two streams.
-type orderedRows[R any] struct {
+// OrderedRows is the iterator behind EachRowInOrder. It returns slices of rows, so that a caller
+// can merge two streams. It is not safe for concurrent use.
+type OrderedRows[R any] struct {
 	RowStream[R]
 	waiting []Span            // spans that are not loaded yet, by FirstNs
 	active  []*loadedGroup[R] // heap of row groups by their next row
 	load    func() (*loadedGroup[R], error)
-	close   func() // must be called at the end
+	close   func() // stops the goroutine of ahead
 }
 
 // loadedGroup is a row group that is partly yielded.
@@ -67,8 +67,9 @@ type loadedGroup[R any] struct {
 
 func (l *loadedGroup[R]) nextRow() *R { return &l.rows[l.next] }
 
-func newOrderedRows[R any](spans []Span, s RowStream[R]) *orderedRows[R] {
-	o := &orderedRows[R]{RowStream: s, waiting: slices.Clone(spans)}
+// NewOrderedRows returns an iterator over the rows of all spans in the order of s.Less.
+func NewOrderedRows[R any](spans []Span, s RowStream[R]) *OrderedRows[R] {
+	o := &OrderedRows[R]{RowStream: s, waiting: slices.Clone(spans)}
 	slices.SortStableFunc(o.waiting, func(a, b Span) int { return cmp.Compare(a.FirstNs, b.FirstNs) })
 	if s.ahead != nil {
 		o.load, o.close = loadGroupsAhead(o.waiting, s.ahead)
@@ -122,9 +123,9 @@ func loadGroupsAhead[R any](
 	}
 }
 
-// nextRows returns the next rows in order, or none at the end. They are valid until the following
-// call of next.
-func (o *orderedRows[R]) nextRows() ([]R, error) {
+// NextRows returns the next rows in order, or none at the end. They are valid until the following
+// call.
+func (o *OrderedRows[R]) NextRows() ([]R, error) {
 	o.restoreHeap()
 	for len(o.waiting) > 0 && (len(o.active) == 0 || o.waiting[0].FirstNs <= o.At(o.active[0].nextRow())) {
 		group, err := o.load()
@@ -146,12 +147,12 @@ func (o *orderedRows[R]) nextRows() ([]R, error) {
 	return rows, nil
 }
 
-func (o *orderedRows[R]) comesEarlier(a, b *loadedGroup[R]) bool {
+func (o *OrderedRows[R]) comesEarlier(a, b *loadedGroup[R]) bool {
 	return o.Less(a.nextRow(), b.nextRow())
 }
 
 // restoreHeap restores the heap after rows of the first row group were yielded.
-func (o *orderedRows[R]) restoreHeap() {
+func (o *OrderedRows[R]) restoreHeap() {
 	if len(o.active) == 0 {
 		return
 	}
@@ -168,7 +169,7 @@ func (o *orderedRows[R]) restoreHeap() {
 
 // countRowsInOrder returns how many rows of the first row group come before the rows of all other
 // groups: at least one.
-func (o *orderedRows[R]) countRowsInOrder(rows []R) int {
+func (o *OrderedRows[R]) countRowsInOrder(rows []R) int {
 	var rival *R
 	// the second element in order is a child of the heap's root
 	for _, other := range o.active[1:min(3, len(o.active))] {

@@ -26,10 +26,10 @@ func (t *Timeline) replayBoth(
 	s := caching.NewAllocatorSet(&t.Allocators, t.Facts.AllocatorRules)
 	r := livemem.MemoryReplay{Live: livemem.New(&t.Origins, t.ContextEndFrees), Events: t.Events, Consume: consume}
 	r.Exit = func(pid int32, atNs int64) { s.EndProcess(pid, atNs, consumeAllocator) }
-	allCalls, allEvents := newOrderedRows(
+	allCalls, allEvents := NewOrderedRows(
 		t.Memory,
 		t.NewMemoryStream(),
-	), newOrderedRows(
+	), NewOrderedRows(
 		t.Allocations,
 		t.NewAllocatorStream(onlySegments),
 	)
@@ -40,10 +40,10 @@ func (t *Timeline) replayBoth(
 	var callErr, err error
 	for {
 		if len(calls) == 0 && callErr == nil {
-			calls, callErr = allCalls.nextRows()
+			calls, callErr = allCalls.NextRows()
 		}
 		if len(events) == 0 && err == nil {
-			events, err = allEvents.nextRows()
+			events, err = allEvents.NextRows()
 		}
 		switch {
 		case len(calls) > 0 && (len(events) == 0 || calls[0].AtNs <= events[0].AtNs):

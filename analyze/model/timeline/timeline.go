@@ -42,6 +42,7 @@ type Timeline struct {
 
 	Allocations []Span // row groups of events of caching allocators
 	Allocators  caching.AllocatorNumbers
+	Progress    []*format.Group // row groups of progress rows
 	// segments has the Block.Number of driver memory that allocators use for segments. It is nil
 	// before FindSegments.
 	segments  *livemem.BlockNumberSet
@@ -102,6 +103,8 @@ func (t *Timeline) scanCalls() error {
 			t.API.addGroup(g)
 		case format.ClassAllocator:
 			t.scanAllocators(g, i)
+		case format.ClassProgress:
+			t.Progress = append(t.Progress, g)
 		}
 		if err := g.Err(); err != nil {
 			return err
