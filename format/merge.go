@@ -52,9 +52,10 @@ func Recover(dir, path string, opt Options) (damaged []error, err error) {
 	return nil, removeSegments(parent, filepath.Base(dir))
 }
 
-// countMissingAsLost corrects the call counts of an unfinished recording: every call that was seen
-// and that no segment holds becomes lost. The newest metadata on disk may count calls of segments
-// that were never written, and calls that were still in the ring buffer.
+// countMissingAsLost corrects the counts of an unfinished recording: every call that was seen and
+// that no segment holds becomes lost. So does every recorded row of kind progress. The newest
+// metadata on disk may count calls of segments that were never written, and calls that were still
+// in the ring buffer.
 func (m *Meta) countMissingAsLost(rec *Recording) {
 	var missing [numRowClasses]int64
 	for name, c := range m.Calls {
@@ -62,6 +63,11 @@ func (m *Meta) countMissingAsLost(rec *Recording) {
 	}
 	for _, g := range rec.Groups() {
 		missing[g.Class()] -= int64(g.NumRows())
+	}
+	if m.Progress != nil {
+		p, n := *m.Progress, max(0, missing[ClassProgress]+m.Progress.Recorded)
+		p.Recorded, p.Lost = p.Recorded-n, p.Lost+n
+		m.Progress = &p
 	}
 	m.Calls = maps.Clone(m.Calls)
 	for _, name := range slices.Sorted(maps.Keys(m.Calls)) { // the rows do not tell which calls of a class are missing

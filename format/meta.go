@@ -91,6 +91,8 @@ type Meta struct {
 	Classes []string `json:"classes,omitempty"`
 	// Calls counts calls by class: seen, recorded, lost and so on.
 	Calls map[string]CallCount `json:"calls"`
+	// Progress counts rows of kind progress. It is nil if there are none. Since 1.2.
+	Progress *ProgressCount `json:"progress,omitempty"`
 	// Cost is the recorder's own use of CPU, memory and disk.
 	Cost Cost `json:"cost"`
 	// Machine describes the host. Clocks are the kernel's clocks at start and end. Since 1.1.
@@ -112,7 +114,8 @@ type Ring struct {
 	MaxBytes int64 `json:"max_bytes,omitempty"` // limit of segments and finished file together; 0: no limit
 	// AttachedNs is the start of the recording, Unix ns.
 	AttachedNs int64 `json:"attached_ns"`
-	// DroppedRows counts dropped rows by class of row groups: sample, memory, call, allocator.
+	// DroppedRows counts dropped rows by class of row groups: sample, memory, call, allocator,
+	// progress.
 	DroppedRows map[string]int64 `json:"dropped_rows,omitempty"`
 }
 
@@ -133,6 +136,15 @@ type CallCount struct {
 	Dropped int64 `json:"dropped,omitempty"`
 	// Counted counts calls of frequent functions that are only counted. They are not in Seen.
 	Counted int64 `json:"counted,omitempty"`
+}
+
+// ProgressCount counts rows of kind progress.
+type ProgressCount struct {
+	// Recorded rows are in the recording. Lost rows were read and could not be written. Dropped rows
+	// were recorded and then dropped to keep a ring within its limits.
+	Recorded int64 `json:"recorded"`
+	Lost     int64 `json:"lost,omitempty"`
+	Dropped  int64 `json:"dropped,omitempty"`
 }
 
 // Cost is the recorder's own use of CPU, memory and disk.

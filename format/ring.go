@@ -77,8 +77,8 @@ type retainedSegment struct {
 type DroppedRotation struct {
 	// Number is the result of Writer.Rotation when the rows were written.
 	Number int
-	// LastNs is the end of the last dropped call or allocator event, Unix ns. If there was none,
-	// LastNs is the time of the last sample. Rows of this rotation never end later than LastNs.
+	// LastNs is the end of the last dropped call, allocator event or progress row, Unix ns. If there
+	// was none, LastNs is the time of the last sample. Rows of this rotation never end later than LastNs.
 	LastNs int64
 	// Rows counts the dropped rows by the name of their class.
 	Rows map[string]int64

@@ -113,6 +113,7 @@ func (s *Writer) dropOldRotations() {
 		for class, n := range turn.Rows {
 			b.rows[class] += n
 		}
+		s.channelProgress.dropped += turn.Rows[format.ClassProgress.String()]
 		for len(b.rotations) > 0 && b.rotations[0].number <= turn.Number {
 			losses := rotationTotals{atNs: b.rotations[0].atNs, callTotals: callTotals{lost: b.rotations[0].lost}}
 			b.rotations[0].lost = [len(losses.lost)]int64{}
@@ -158,7 +159,7 @@ func (s *Writer) compactSegments() {
 		switch r.Kind {
 		case format.KindLost:
 			return r.StartNs+r.DurNs <= b.fromNs
-		case format.KindProcess, format.KindThread, format.KindKernel, format.KindStack,
+		case format.KindProcess, format.KindThread, format.KindKernel, format.KindChannel, format.KindStack,
 			format.KindStackAlias, format.KindNote:
 			return gone(r.Pid)
 		}

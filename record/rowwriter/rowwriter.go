@@ -52,6 +52,8 @@ type Writer struct {
 	// launchRateMeter is the launch rate of the busiest process, per second.
 	launchRate atomic.Int64
 
+	channelProgress progressQueue
+
 	bounds    recordingBounds
 	onFull    func()          // called once, when the recording reaches its size limit
 	exited    map[int32]int64 // pid of each recently exited process -> exit time in Unix ns
@@ -116,6 +118,8 @@ func New(opt Options) *Writer {
 		exited:    make(map[int32]int64),
 		onFailure: opt.OnFailure,
 		onFull:    opt.OnFull,
+
+		channelProgress: newProgressQueue(),
 	}
 	s.captures = newCaptureTracker(&opt.Probes.MissingLaunches)
 	s.progress.Store(new(Progress))
@@ -152,12 +156,16 @@ func (s *Writer) Run(rotateEvery time.Duration) {
 			}
 			s.writeOtherRows(r)
 			s.enforceLimits()
+		case batch := <-s.channelProgress.waiting:
+			s.writeProgressBatch(batch)
+			s.enforceLimits()
 		case <-counterTicker.C:
 			s.updateCounters()
 		case <-rotate.C:
 			s.rotateSegments()
 		}
 	}
+	s.writeWaitingProgress()
 }
 
 // writeOtherRows writes rows of other goroutines. A new process, or a target that called exec, has

@@ -18,8 +18,9 @@ func (s *Writer) rotateSegments() {
 	s.forgetExitedProcesses()
 	s.dropOldRotations()
 	rotation := s.writer.Rotation()
-	s.pending = append(s.pending, rotationCallCounts{rotation, s.sinceRotate})
+	s.pending = append(s.pending, rotationCallCounts{rotation, s.sinceRotate, s.channelProgress.sinceRotate})
 	clear(s.sinceRotate[:])
+	s.channelProgress.sinceRotate = 0
 	if err := s.writer.Rotate(s.CurrentMeta()); err != nil {
 		s.stopWriting(err)
 	}
@@ -81,23 +82,27 @@ func (s *Writer) stopWriting(err error) {
 	}
 }
 
-// rotationCallCounts counts the calls of one rotation, by class.
+// rotationCallCounts counts the calls of one rotation, by class, and its other events.
 type rotationCallCounts struct {
 	rotation int
 	rows     [bpf.CudaCallClassCLASS_COUNT]int64
+	progress int64 // rows of kind progress
 }
 
 // countLostSegment counts the calls of a lost segment as lost instead of recorded. If the segment
 // was not finished, it also discards the rows that are gathered for the segment.
 func (s *Writer) countLostSegment(lost format.LostSegment) {
-	rows := &s.sinceRotate // calls of the segment that is being written
+	rows, progress := &s.sinceRotate, &s.channelProgress.sinceRotate // in the open segments
 	if i := slices.IndexFunc(
 		s.pending,
 		func(r rotationCallCounts) bool { return r.rotation == lost.Rotation },
 	); i >= 0 {
-		rows = &s.pending[i].rows
-	} else if gathered := lost.Class - format.ClassMemory; lost.Class >= format.ClassMemory {
+		rows, progress = &s.pending[i].rows, &s.pending[i].progress
+	} else if gathered := int(lost.Class - format.ClassMemory); gathered >= 0 && gathered < len(s.gathered) {
 		s.gathered[gathered] = s.gathered[gathered][:0]
+	}
+	if lost.Class == format.ClassProgress {
+		s.channelProgress.countLost(progress)
 	}
 	for class := range rows {
 		if lost.Class == rowClassOfCall(bpf.CudaCallClass(class)) {
@@ -138,6 +143,7 @@ func (s *Writer) CurrentMeta() format.Meta {
 	meta.Ring = b.ringMeta(meta.StartNs)
 	meta.EndNs = s.counters.clock.NowNs()
 	meta.Calls = s.counters.callCounts()
+	meta.Progress = s.channelProgress.counts()
 	if b.fromNs != 0 {
 		meta.StartNs = b.fromNs
 	}

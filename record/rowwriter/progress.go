@@ -1,0 +1,122 @@
+//go:build linux
+
+package rowwriter
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+const (
+	// progressRowsPerBatch is the number of rows of a full batch: 4,096 x 32 bytes = 128 KiB.
+	progressRowsPerBatch = 4096
+	// maxWaitingProgressBatches is the largest number of batches that wait for the row writer. They
+	// hold the rows of a quarter of a second at a million rows a second: 8 MiB.
+	maxWaitingProgressBatches = 64
+)
+
+// progressQueue passes rows of kind progress to the row writer, and counts them.
+type progressQueue struct {
+	waiting chan []format.ProgressRow // batches with rows
+	unused  chan []format.ProgressRow // empty batches
+	// recorded counts the rows in the segments of a recording, and those that a ring has dropped.
+	// sinceRotate counts those since the last rotation. dropped counts rows that a ring has dropped.
+	recorded, sinceRotate, dropped int64
+	lost                           atomic.Int64 // rows that could not be written
+}
+
+func newProgressQueue() progressQueue {
+	return progressQueue{
+		waiting: make(chan []format.ProgressRow, maxWaitingProgressBatches),
+		unused:  make(chan []format.ProgressRow, maxWaitingProgressBatches),
+	}
+}
+
+// ProgressBatch returns an empty batch for SendProgress. Its capacity is that of a full batch. Safe
+// for concurrent use.
+func (s *Writer) ProgressBatch() []format.ProgressRow {
+	select {
+	case batch := <-s.channelProgress.unused:
+		return batch[:0]
+	default:
+		return make([]format.ProgressRow, 0, progressRowsPerBatch)
+	}
+}
+
+// SendProgress passes a batch of rows to the row writer, which takes over its memory. It never
+// blocks: if too many batches wait, it drops the rows and counts them as lost. Safe for concurrent
+// use; not to be called after Wait.
+func (s *Writer) SendProgress(batch []format.ProgressRow) {
+	if len(batch) == 0 {
+		s.reuseProgressBatch(batch)
+		return
+	}
+	select {
+	case s.channelProgress.waiting <- batch:
+	default:
+		s.channelProgress.lost.Add(int64(len(batch)))
+		s.reuseProgressBatch(batch)
+	}
+}
+
+// reuseProgressBatch keeps the memory of a batch for ProgressBatch.
+func (s *Writer) reuseProgressBatch(batch []format.ProgressRow) {
+	select {
+	case s.channelProgress.unused <- batch:
+	default:
+	}
+}
+
+// writeProgressBatch writes a batch of SendProgress.
+func (s *Writer) writeProgressBatch(batch []format.ProgressRow) {
+	s.writeProgress(batch)
+	s.reuseProgressBatch(batch)
+}
+
+// writeWaitingProgress writes all batches that wait.
+func (s *Writer) writeWaitingProgress() {
+	for {
+		select {
+		case batch := <-s.channelProgress.waiting:
+			s.writeProgressBatch(batch)
+		default:
+			return
+		}
+	}
+}
+
+// writeProgress writes rows, and counts them as recorded or lost. It leaves out rows after the end
+// of a recording that has reached its size limit.
+func (s *Writer) writeProgress(rows []format.ProgressRow) {
+	if end := s.bounds.endNs; end != 0 {
+		rows = slices.DeleteFunc(rows, func(r format.ProgressRow) bool { return r.SeenNs >= end })
+	}
+	q := &s.channelProgress
+	if s.failed != nil {
+		q.lost.Add(int64(len(rows)))
+		return
+	}
+	q.recorded += int64(len(rows))
+	q.sinceRotate += int64(len(rows))
+	if err := s.writer.WriteProgress(rows); err != nil {
+		s.stopWriting(err)
+	}
+}
+
+// countLost counts *rows of a segment that was not written as lost instead of recorded.
+func (q *progressQueue) countLost(rows *int64) {
+	q.recorded -= *rows
+	q.lost.Add(*rows)
+	*rows = 0
+}
+
+// counts returns the counts for Meta.Progress, nil if there are no rows.
+func (q *progressQueue) counts() *format.ProgressCount {
+	c := format.ProgressCount{Recorded: q.recorded - q.dropped, Lost: q.lost.Load(), Dropped: q.dropped}
+	if c == (format.ProgressCount{}) {
+		return nil
+	}
+	return &c
+}
