@@ -144,7 +144,7 @@ func TestDroppedFilesStayUntilMetadataIsOnDisk(t *testing.T) {
 
 // The metadata on disk counts calls that no segment has: calls of segments that were never written,
 // and 7 calls of class sync that were still in the ring buffer. Calls of class api have more losses
-// than seen calls, because seen calls are counted first.
+// than seen calls, because seen calls are counted first. Ten rows of kind progress are missing.
 func TestRecoverCountsMissingRowsAsLost(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, err := Create(path, Options{})
@@ -167,7 +167,13 @@ func TestRecoverCountsMissingRowsAsLost(t *testing.T) {
 		"sync":   {Seen: 9, Lost: 2},
 		"api":    {Seen: 3, Lost: 4},
 	}
-	if err := errors.Join(w.Write(ClassFact, noteRows()), w.Rotate(Meta{Calls: calls}), w.Flush()); err != nil {
+	progress := &ProgressCount{Recorded: 30, Lost: 4, Dropped: 2}
+	if err := errors.Join(
+		w.WriteProgress(make([]ProgressRow, 20)),
+		w.Write(ClassFact, noteRows()),
+		w.Rotate(Meta{Calls: calls, Progress: progress}),
+		w.Flush(),
+	); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Recover(w.Dir(), path, Options{}); err != nil {
@@ -177,5 +183,8 @@ func TestRecoverCountsMissingRowsAsLost(t *testing.T) {
 	got := rec.Meta.Totals()
 	if got.Recorded != 150 || got.Lost != 58 || got.Seen != 208 || rec.Meta.Calls["memory"] != calls["memory"] {
 		t.Errorf("%+v", rec.Meta.Calls)
+	}
+	if got, want := *rec.Meta.Progress, (ProgressCount{Recorded: 20, Lost: 14, Dropped: 2}); got != want {
+		t.Errorf("progress rows %+v, want %+v", got, want)
 	}
 }

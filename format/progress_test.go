@@ -8,7 +8,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -177,7 +179,7 @@ func readProgress(t *testing.T, path string) (rows []ProgressRow) {
 		first := len(rows)
 		err := g.eachRow(func(r *Row) error {
 			p := ProgressRow{r.StartNs, r.GPUTimeNs, r.Counter, r.Pid, r.Channel}
-			if want := progressAsRow(&p); fmt.Sprint(*r) != fmt.Sprint(want) {
+			if want := progressAsRow(&p); !reflect.DeepEqual(*r, want) {
 				return fmt.Errorf("row %+v, want %+v", *r, want)
 			}
 			rows = append(rows, p)
@@ -263,6 +265,76 @@ func equalProgress(a, b map[channelKey][]ProgressRow) bool {
 		}
 	}
 	return len(a) == len(b)
+}
+
+// A ring drops rows of kind progress with the calls of their rotation. Every row since the time that
+// the ring states is present.
+func TestRingDropsProgress(t *testing.T) {
+	w := newRing(t, Limits{Ring: true, KeepNs: 3e9}, 0, 0)
+	for i := range 10 {
+		rows := make([]ProgressRow, 40)
+		for k := range rows {
+			rows[k] = ProgressRow{SeenNs: int64(i)*1e9 + int64(k)*1e7, Pid: 42, Channel: 1, Counter: int64(i*40 + k)}
+		}
+		if err := w.WriteProgress(rows); err != nil {
+			t.Fatal(err)
+		}
+		writeRotation(t, w, i, 100)
+	}
+	dropped := w.DropOldRotations(9_900_000_000)
+	if len(dropped) == 0 {
+		t.Fatal("nothing is dropped")
+	}
+	last := dropped[len(dropped)-1]
+	if last.Rows["progress"] != 40 || last.LastNs != int64(last.Number)*1e9+39e7 {
+		t.Errorf("%+v", last)
+	}
+	if err := w.Finish(Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	rows := readProgress(t, w.path)
+	if want := 40 * (10 - len(dropped)); len(rows) != want || rows[0].SeenNs <= last.LastNs {
+		t.Errorf("%d rows from %d, want %d", len(rows), rows[0].SeenNs, want)
+	}
+}
+
+// Without rows of kind progress, a recording has the rows and the metadata of version 1.1.
+func TestRecordingsWithoutProgressKeepTheirRows(t *testing.T) {
+	old := filepath.Join("..", "docs", "recordings", "torch.parquet") // version 1.1
+	rec, want := readAll(t, old)
+	path := filepath.Join(t.TempDir(), "r.parquet")
+	w, err := Create(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for class := range numRowClasses {
+		if err := w.Write(class, slices.Clone(want[class])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	meta := rec.Meta
+	if err := w.Finish(meta); err != nil {
+		t.Fatal(err)
+	}
+	again, got := readAll(t, path)
+	for class, rows := range got {
+		for i := range rows {
+			if rows[i].Class != class.String() {
+				t.Fatalf("row %d of class %s has the class %q", i, class, rows[i].Class)
+			}
+			rows[i].Class = ""
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Error("rows differ")
+	}
+	meta.Cost.FileBytes = again.Meta.Cost.FileBytes
+	if !reflect.DeepEqual(again.Meta, meta) {
+		t.Errorf("metadata %+v, want %+v", again.Meta, meta)
+	}
+	if pairs, err := again.Meta.keyValuePairs(); err != nil || strings.Contains(pairs[1][1], "progress") {
+		t.Errorf("metadata with progress, or %v", err)
+	}
 }
 
 // Writing takes no memory for a row once the buffers of a segment exist.

@@ -97,7 +97,7 @@ func TestSamplesComeInOrderOfTime(t *testing.T) {
 	}
 }
 
-// EachSample goes on where NextSamples stopped, and stops at an error.
+// EachSample continues after the samples of NextSamples, and stops at an error.
 func TestEachSampleContinues(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	segments := append(randomSegments(rng, 0), []format.ProgressRow{{SeenNs: analyzetest.Epoch + analyzetest.Second}})
