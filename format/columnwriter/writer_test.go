@@ -286,6 +286,47 @@ func TestRowGroupsAreBounded(t *testing.T) {
 	}
 }
 
+// sample has some columns of row.
+type sample struct {
+	TimeNs int64 `parquet:"time_ns"`
+	CPU    int32 `parquet:"cpu"`
+}
+
+// A file whose other columns are constant equals the file with all columns in every row.
+func TestConstantColumns(t *testing.T) {
+	constants := row{Name: "a", Label: "long label", Bytes: -5, Share: 0.5}
+	w, err := columnwriter.NewWithConstants[sample](&constants, options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := newWriter[row](t)
+	for _, n := range []int{1, 2500, 0, maxGroupRows + 700, 3} {
+		samples := randomRows[sample](rand.New(rand.NewPCG(uint64(n), 4)), n)
+		rows := make([]row, n)
+		for i := range rows {
+			rows[i] = constants
+			rows[i].TimeNs, rows[i].CPU = samples[i].TimeNs, samples[i].CPU
+		}
+		got, want := write(t, w, samples), write(t, full, rows)
+		if !equal(readRows[row](t, got), rows) {
+			t.Errorf("%d rows differ", n)
+		}
+		a, b := want.Metadata(), got.Metadata()
+		if !reflect.DeepEqual(a, b) || !reflect.DeepEqual(want.ColumnIndexes(), got.ColumnIndexes()) {
+			t.Errorf("%d rows: footers or indexes differ", n)
+		}
+	}
+}
+
+func TestConstantColumnsNeedTheTypeOfTheirField(t *testing.T) {
+	type other struct {
+		CPU int64 `parquet:"cpu"`
+	}
+	if _, err := columnwriter.NewWithConstants[other](new(row), options()...); err == nil {
+		t.Error("a column of another type is accepted")
+	}
+}
+
 func TestListsMustBeEmpty(t *testing.T) {
 	w := newWriter[row](t)
 	var file bytes.Buffer
