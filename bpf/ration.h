@@ -5,8 +5,8 @@
  * --max-overhead, a thread may spend only a share of its time on unwinding.
  *
  * A call that is not unwound gets a provisional stack ID, made from its fingerprint. Later calls
- * with this fingerprint are unwound. If all of the first ones have the same stack, user space is
- * told that the ID means this stack (RECORD_LEARNED).
+ * with this fingerprint are unwound. If all of the first ones have the same stack, the programs
+ * send RECORD_LEARNED: the ID means this stack.
  */
 #ifndef GPUREC_RATION_H
 #define GPUREC_RATION_H

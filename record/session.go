@@ -192,7 +192,7 @@ func (s *Session) begin(writer *format.Writer) error {
 
 // emptyProbes makes the BPF programs return at once.
 func (s *Session) emptyProbes() error {
-	s.opt.KeepReturns = true // nobody adds them again
+	s.opt.KeepReturns = true // so that they are not attached again
 	s.opt.MaxOverheadPct = 0
 	if err := s.probes.SkipLaunchReturns(s.stop); err != nil {
 		return err

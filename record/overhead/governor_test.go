@@ -83,7 +83,7 @@ func TestPauseEndsWhenNothingIsCalled(t *testing.T) {
 	}
 	observe(g, 2, load{})
 	if !g.RecordsLaunches() {
-		t.Error("the pause goes on although nothing is called")
+		t.Error("the pause continues although nothing is called")
 	}
 	if got := observe(g, 200, load{}); strings.Contains(got, "-") {
 		t.Errorf("the window ended although nothing is called: %s", got)

@@ -4,9 +4,9 @@ package probe
 
 import "github.com/gpurec/gpurec/bpf"
 
-// ThreadHits counts the probe hits of a thread at entries and returns, by bpf.CudaHitKind. The counts
-// wrap around.
-type ThreadHits [bpf.CudaHitKindHIT_KINDS]uint32
+// ThreadHits counts the probe hits of a thread at entries and returns, by kind of call. The counts wrap
+// around.
+type ThreadHits struct{ Launches, Allocator, Others uint32 }
 
 // ReadThreadHits sets hits to the counts of all threads that have called CUDA, by pid<<32|tid.
 func (p *Probes) ReadThreadHits(hits map[uint64]ThreadHits) {
@@ -16,7 +16,11 @@ func (p *Probes) ReadThreadHits(hits map[uint64]ThreadHits) {
 		t  bpf.CudaThread
 	)
 	for threads := p.Objects.Threads.Iterate(); threads.Next(&id, &t); {
-		hits[id] = t.Hits
+		hits[id] = ThreadHits{
+			Launches:  t.Hits[bpf.CudaHitKindHIT_LAUNCH],
+			Allocator: t.Hits[bpf.CudaHitKindHIT_ALLOCATOR],
+			Others:    t.Hits[bpf.CudaHitKindHIT_OTHER],
+		}
 	}
 }
 

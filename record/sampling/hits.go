@@ -5,7 +5,6 @@ package sampling
 import (
 	"time"
 
-	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/record/overhead"
 	"github.com/gpurec/gpurec/record/probe"
 )
@@ -36,10 +35,10 @@ func (m *hitMeter) measure() (rates overhead.HitRates, seconds float64) {
 	var busiest overhead.HitRates
 	for id, hits := range m.now {
 		before := m.last[id]
-		rate := func(kind bpf.CudaHitKind) float64 { return float64(hits[kind]-before[kind]) / seconds }
+		rate := func(hits, before uint32) float64 { return float64(hits-before) / seconds }
 		r := overhead.HitRates{
-			Launches: rate(bpf.CudaHitKindHIT_LAUNCH), Allocator: rate(bpf.CudaHitKindHIT_ALLOCATOR),
-			Others: rate(bpf.CudaHitKindHIT_OTHER),
+			Launches: rate(hits.Launches, before.Launches), Allocator: rate(hits.Allocator, before.Allocator),
+			Others: rate(hits.Others, before.Others),
 		}
 		rates.PaceLaunches += r.Launches
 		rates.PaceOthers += r.Allocator + r.Others
