@@ -117,13 +117,26 @@ def table(results, workload, mode):
     stretches = [r for r in results if (r["workload"], r["mode"]) == (workload, mode)]
     means = [statistics.mean(r["ratios"]) for r in stretches]
     if not means:
-        return f"| {workload} | {mode} | 0 | | | |"
+        return f"| {workload} | {mode} | 0 | | | | |"
     low, high = interval(means)
     windows = " ".join(f"{statistics.median(r['ratios'][i] for r in stretches):.3f}" for i in range(len(stretches[0]["ratios"])))
-    quality = stretches[-1]["quality"]
-    covered = quality.get("launches_recorded_pct", "all")
     return (f"| {workload} | {mode} | {len(means)} | {statistics.median(means):.3f} ({low:.3f}–{high:.3f}) | {windows} | "
-            f"{covered} | {json.dumps({k: v for k, v in quality.items() if k.startswith(('stacks', 'launch', 'lost'))})} |")
+            f"{share(stretches, recorded_share)} | {share(stretches, stack_share)} |")
+
+
+def recorded_share(quality):
+    """Returns the share of time in which launches were recorded, from 0 to 1."""
+    whole = quality.get("launch_stacks_recorded_ns")
+    return quality.get("launches_recorded_ns", 0) / whole if whole else 1.0
+
+
+def stack_share(quality):
+    """Returns the share of recorded calls with a stack, from 0 to 1."""
+    return 1 - (quality.get("stacks_rationed_pct", 0) + quality.get("stacks_none_pct", 0)) / 100
+
+
+def share(stretches, of):
+    return f"{100 * statistics.median(of(r['quality']) for r in stretches):.0f} %"
 
 
 def main():
@@ -162,7 +175,7 @@ def main():
     if options.output:
         with open(os.path.join(options.output, "results.json"), "w") as f:
             json.dump(results, f, indent=1)
-    print("| workload | mode | rounds | first windows, mean | windows | launches | quality |\n|---|---|---|---|---|---|---|")
+    print("| workload | mode | rounds | first windows, mean | windows | launches recorded | calls with a stack |\n|---|---|---|---|---|---|---|")
     for workload in options.workloads:
         for mode in options.modes:
             print(table(results, workload, mode))

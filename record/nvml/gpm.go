@@ -4,6 +4,7 @@ package nvml
 
 import (
 	"math"
+	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -34,6 +35,10 @@ var gpmMetrics = []struct {
 	{"gpm_nvlink_rx_mebibytes_per_second", nvml.GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC},
 	{"gpm_nvlink_tx_mebibytes_per_second", nvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC},
 }
+
+// gpmMutex guards the GPM functions of NVML. On a host with two H200, driver 580.159.04 read outside
+// of its memory in nvmlGpmMetricsGet when two threads used GPM at the same time.
+var gpmMutex sync.Mutex
 
 // gpmSampler holds two samples of a device's counters, which are overwritten in turn.
 type gpmSampler struct {
@@ -72,6 +77,8 @@ func (g *gpu) makeGPMQueries() []*query {
 // sampleGPM takes a sample of the GPM counters and returns the averages since the previous sample.
 // The first call returns no rows.
 func (m *gpmSampler) sampleGPM(c clock.Clock) ([]format.Row, nvml.Return) {
+	gpmMutex.Lock()
+	defer gpmMutex.Unlock()
 	before, now := m.samples[m.latest], m.samples[1-m.latest]
 	start := c.NowNs()
 	if ret := now.Get(m.gpu.handle); ret != nvml.SUCCESS {
