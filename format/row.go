@@ -112,9 +112,11 @@ const (
 	KindModule     = "module"  // an ELF file that a recorded process has mapped
 	KindDevice     = "device"  // a GPU
 	KindKernel     = "kernel"  // a kernel handle with the kernel's name
-	KindCount      = "count"   // Value calls of a frequent function that is only counted, since the last row of this kind
-	KindLost       = "lost"    // Value calls of class Name were lost in this interval
-	KindNote       = "note"    // a remark of the recorder about the recording
+	// KindCount has Value calls of a frequent function that is only counted, since the last row of
+	// this kind.
+	KindCount = "count"
+	KindLost  = "lost" // Value calls of class Name were lost in this interval
+	KindNote  = "note" // a remark of the recorder about the recording
 )
 
 // Bits of Row.Flags in rows of calls.

@@ -49,7 +49,9 @@ func TestReportOfRealRecordings(t *testing.T) {
 		recording, page := filepath.Join(t.TempDir(), name+".parquet"), filepath.Join(t.TempDir(), "report.html")
 		cmd := exec.Command(
 			gpurec,
-			append([]string{"record", "--max-overhead", "off", "--stacks", "fp", "-o", recording, "--"}, programs[name]...)...)
+			append(
+				[]string{"record", "--max-overhead", "off", "--stacks", "fp", "-o", recording, "--"},
+				programs[name]...)...)
 		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+sim+":"+torch, "SIMCUDA_KERNEL_US=500")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("record: %v\n%s", err, out)

@@ -21,7 +21,10 @@ import (
 // left out. The estimated number of launches must be within 5 % of those in simcuda's ledger.
 func TestLaunchesAreEstimated(t *testing.T) {
 	sim := simcudaDir()
-	if _, err := os.Stat(filepath.Join(sim, "storm")); err != nil || privilege.CheckAttach(privilege.AttachMulti) != nil ||
+	if _, err := os.Stat(
+		filepath.Join(sim, "storm"),
+	); err != nil ||
+		privilege.CheckAttach(privilege.AttachMulti) != nil ||
 		privilege.AttachAuto.ResolveForKernel() != privilege.AttachMulti {
 		if os.Getenv("GPUREC_MUST_RUN") == "1" {
 			t.Fatal("GPUREC_MUST_RUN=1, but simcuda is not built or uprobe_multi is not possible")
@@ -29,8 +32,26 @@ func TestLaunchesAreEstimated(t *testing.T) {
 		t.Skip("needs root, simcuda and Linux 6.6")
 	}
 	dir := t.TempDir()
-	ledger, output, ready := filepath.Join(dir, "ledger.tsv"), filepath.Join(dir, "r.parquet"), filepath.Join(dir, "ready")
-	storm := exec.Command(filepath.Join(sim, "storm"), "--calls", "100000000", "--threads", "2", "--rate", "20000", "--wait")
+	ledger, output, ready := filepath.Join(
+		dir,
+		"ledger.tsv",
+	), filepath.Join(
+		dir,
+		"r.parquet",
+	), filepath.Join(
+		dir,
+		"ready",
+	)
+	storm := exec.Command(
+		filepath.Join(sim, "storm"),
+		"--calls",
+		"100000000",
+		"--threads",
+		"2",
+		"--rate",
+		"20000",
+		"--wait",
+	)
 	storm.Env = append(os.Environ(), "LD_LIBRARY_PATH="+sim, "SIMCUDA_LEDGER="+ledger, "SIMCUDA_LEDGER_SYNC=1",
 		"SIMCUDA_TIME=off", "SIMCUDA_STATE="+dir+"/state")
 	stdin, err := storm.StdinPipe()
@@ -44,8 +65,24 @@ func TestLaunchesAreEstimated(t *testing.T) {
 	}
 	gpurec, err := exec.LookPath("gpurec") // this test binary: testscript.Main adds it to PATH
 	must(t, err)
-	recorder := exec.Command(gpurec, "record", "--max-overhead", "2%", "-p", fmt.Sprint(storm.Process.Pid), "-o", output,
-		"--stacks", "fp", "--nvml-interval", "0", "--ready-file", ready, "-d", "10s")
+	recorder := exec.Command(
+		gpurec,
+		"record",
+		"--max-overhead",
+		"2%",
+		"-p",
+		fmt.Sprint(storm.Process.Pid),
+		"-o",
+		output,
+		"--stacks",
+		"fp",
+		"--nvml-interval",
+		"0",
+		"--ready-file",
+		ready,
+		"-d",
+		"10s",
+	)
 	recorder.Stderr = os.Stderr
 	must(t, recorder.Start())
 	waitForFile(t, ready)
@@ -59,7 +96,9 @@ func TestLaunchesAreEstimated(t *testing.T) {
 	launches := 0
 	must(t, eachLedgerCall(ledger, func(_, name string, endNs int64) {
 		at := endNs + rec.Meta.ClockOffsetNs
-		if (strings.HasPrefix(name, "cuLaunch") && !strings.HasPrefix(name, "cuLaunchHost") || strings.HasPrefix(name, "cuGraphLaunch")) && rec.Meta.StartNs <= at && at <= rec.Meta.EndNs {
+		if (strings.HasPrefix(name, "cuLaunch") && !strings.HasPrefix(name, "cuLaunchHost") || strings.HasPrefix(name, "cuGraphLaunch")) &&
+			rec.Meta.StartNs <= at &&
+			at <= rec.Meta.EndNs {
 			launches++
 		}
 	}))
@@ -76,7 +115,13 @@ func TestLaunchesAreEstimated(t *testing.T) {
 	}
 	must(t, json.Unmarshal(out, &report))
 	recorded, estimated := report.Totals.Recorded, report.Totals.Estimated
-	t.Logf("%d launches, %.0f recorded in %.1f s, %.0f by estimate", launches, recorded, report.Quality.RecordedNs/1e9, estimated)
+	t.Logf(
+		"%d launches, %.0f recorded in %.1f s, %.0f by estimate",
+		launches,
+		recorded,
+		report.Quality.RecordedNs/1e9,
+		estimated,
+	)
 	if recorded > 0.8*float64(launches) || math.Abs(estimated-float64(launches)) > 0.05*float64(launches) {
 		t.Errorf("%d launches, %.0f recorded, %.0f by estimate", launches, recorded, estimated)
 	}

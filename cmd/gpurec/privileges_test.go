@@ -46,8 +46,23 @@ func TestRecorderDropsPrivileges(t *testing.T) {
 	output, ledger := filepath.Join(dir, "r.parquet"), filepath.Join(dir, "ledger.tsv")
 	gpurec, err := exec.LookPath("gpurec") // this test binary: testscript.Main adds it to PATH
 	must(t, err)
-	recorder := exec.Command(gpurec, "record", "-o", output, "--max-overhead", "off", "--stacks", "full", "--nvml-interval", "0", "--",
-		filepath.Join(sim, "torchrun"), "--calls", fmt.Sprint(calls), "--wait")
+	recorder := exec.Command(
+		gpurec,
+		"record",
+		"-o",
+		output,
+		"--max-overhead",
+		"off",
+		"--stacks",
+		"full",
+		"--nvml-interval",
+		"0",
+		"--",
+		filepath.Join(sim, "torchrun"),
+		"--calls",
+		fmt.Sprint(calls),
+		"--wait",
+	)
 	recorder.Env = append(os.Environ(), "SUDO_UID=65534", "SUDO_GID=65534", "LD_LIBRARY_PATH="+sim,
 		"SIMCUDA_LEDGER="+ledger, "SIMCUDA_KERNEL_US=3000", "SIMCUDA_STATE="+dir+"/state")
 	recorder.Stderr = os.Stderr

@@ -112,7 +112,12 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	flags.BoolVar(&f.opt.KeepReturns, "keep-returns", false, "record duration and result of every kernel launch, "+
 		"at any launch rate")
 	flags.BoolVar(&f.opt.KeepGetters, "keep-getters", false, "record getters such as cuCtxGetCurrent at any call rate")
-	flags.StringVar(&f.overhead, "max-overhead", "5%", "limit probe overhead on the busiest thread to `PERCENT`, or off")
+	flags.StringVar(
+		&f.overhead,
+		"max-overhead",
+		"5%",
+		"limit probe overhead on the busiest thread to `PERCENT`, or off",
+	)
 	flags.DurationVar(&f.opt.NVMLInterval, "nvml-interval", f.opt.NVMLInterval, "sample the GPUs every `TIME`; 0: "+
 		"no samples")
 	flags.DurationVar(&f.opt.SegmentInterval, "segment-interval", f.opt.SegmentInterval, "write to disk every "+

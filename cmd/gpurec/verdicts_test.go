@@ -260,7 +260,19 @@ func (s *scenario) record(dir string) (string, error) {
 		return "", err
 	}
 	output := filepath.Join(dir, "r.parquet")
-	args := []string{"record", "--max-overhead", "off", "-o", output, "--nvml-interval", "0", "--segment-interval", "200ms", "--stacks", "fp"}
+	args := []string{
+		"record",
+		"--max-overhead",
+		"off",
+		"-o",
+		output,
+		"--nvml-interval",
+		"0",
+		"--segment-interval",
+		"200ms",
+		"--stacks",
+		"fp",
+	}
 	program := []string{filepath.Join(simcudaDir(), "verdicts"), "--scenario", s.name}
 	if s.program == "Python" {
 		args[len(args)-1] = "auto"

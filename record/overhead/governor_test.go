@@ -58,7 +58,8 @@ func TestGovernorDecisions(t *testing.T) {
 		"others need too much": {[]load{{launches: 20, others: 12}}, 40, r(1) + p(29) + "!" + p(10)},
 		"launches cost little": {[]load{{launches: 0.1, others: 12}}, 40, r(30) + "!" + r(10)},
 		"back when it falls": {
-			[]load{{launches: 12, others: 0.1}, {launches: 1, others: 0.1}}, 30,
+			[]load{{launches: 12, others: 0.1}, {launches: 1, others: 0.1}},
+			30,
 			r(2) + p(15) + r(5) + p(8) + p(7) + r(5) + p(1) + r(17),
 		},
 	} {
@@ -115,11 +116,25 @@ func TestGovernorKeepsTheLimit(t *testing.T) {
 		mean := sum / float64(n)
 		least := l.others + DefaultGovernorPolicy.LaunchShare*limit
 		if mean > max(limit, 1.3*least) {
-			t.Errorf("seed %d: limit %.1f, launches %.1f, others %.1f: mean %.1f %%", seed, limit, l.launches, l.others, mean)
+			t.Errorf(
+				"seed %d: limit %.1f, launches %.1f, others %.1f: mean %.1f %%",
+				seed,
+				limit,
+				l.launches,
+				l.others,
+				mean,
+			)
 		}
 		if l.launches+l.others > 1.1*limit && mean < 0.4*limit &&
 			l.others < 0.4*limit {
-			t.Errorf("seed %d: limit %.1f is not used: launches %.1f, others %.1f, mean %.1f %%", seed, limit, l.launches, l.others, mean)
+			t.Errorf(
+				"seed %d: limit %.1f is not used: launches %.1f, others %.1f, mean %.1f %%",
+				seed,
+				limit,
+				l.launches,
+				l.others,
+				mean,
+			)
 		}
 	}
 }
@@ -142,7 +157,13 @@ func TestUnwindShare(t *testing.T) {
 
 func TestMeasurementOfHits(t *testing.T) {
 	m := ComputeMeasurement(HitRates{Launches: 20_000, Allocator: 5_000, Others: 1_000}, 2000, 0)
-	if got := fmt.Sprintf("%.2f %.2f %.2f %.2f", m.OverheadPct, m.LaunchPct, m.OthersPct, m.AllocatorPct); got != "5.20 4.00 1.20 1.00" {
+	if got := fmt.Sprintf(
+		"%.2f %.2f %.2f %.2f",
+		m.OverheadPct,
+		m.LaunchPct,
+		m.OthersPct,
+		m.AllocatorPct,
+	); got != "5.20 4.00 1.20 1.00" {
 		t.Errorf("got %s", got)
 	}
 }

@@ -233,9 +233,14 @@ func (g *overheadLimiter) describeSampling(m overhead.Measurement) string {
 	if !g.canDetach {
 		what = "stacks of kernel launches are"
 	}
-	return fmt.Sprintf("probes take about %.1f %% of the busiest thread's time, so %s recorded for about %.0f %% of the "+
-		"time (--max-overhead %g%%; off records all)",
-		m.OverheadPct, what, 100*g.governor.WindowShare(), g.limitPct)
+	return fmt.Sprintf(
+		"probes take about %.1f %% of the busiest thread's time, so %s recorded for about %.0f %% of the "+
+			"time (--max-overhead %g%%; off records all)",
+		m.OverheadPct,
+		what,
+		100*g.governor.WindowShare(),
+		g.limitPct,
+	)
 }
 
 // explainExceededLimit explains why the overhead cannot be kept below --max-overhead.
