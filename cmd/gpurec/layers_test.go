@@ -206,6 +206,16 @@ var mayImport = map[string][]string{
 		"analyze/units",
 	},
 	"analyze/model/progress": {"format", "analyze/model/timeline"},
+	"analyze/model/activity": {
+		"format",
+		"analyze/model/timeline",
+		"analyze/model/progress",
+		"analyze/model/origin",
+		"analyze/query",
+		"analyze/stats",
+		"analyze/catalog",
+		"analyze/units",
+	},
 	"analyze/model/fault": {
 		"format",
 		"analyze/model/timeline",
@@ -299,7 +309,8 @@ var mayImport = map[string][]string{
 
 	"analyze": {"analyze/model/timeline", "analyze/query", "analyze/report/..."},
 
-	"analyze/analyzetest/viewers": {"analyze/analyzetest"},
+	"analyze/analyzetest/viewers":    {"analyze/analyzetest"},
+	"analyze/analyzetest/gpuprogram": {"format", "analyze/analyzetest", "analyze/model/activity"},
 	"analyze/analyzetest/rulecases": {
 		"format",
 		"analyze/analyzetest",
@@ -372,6 +383,7 @@ var belowReports = []string{
 	"analyze/model/graph",
 	"analyze/model/hostmem",
 	"analyze/model/metric",
+	"analyze/model/activity",
 	"analyze/model/state",
 	"analyze/query",
 	"analyze/stats",

@@ -1,0 +1,356 @@
+package gpuprogram
+
+import (
+	"math/rand/v2"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/activity"
+)
+
+// Plan describes a random program and its recorder.
+type Plan struct {
+	Works     int // works of each process
+	Processes int
+	Threads   int     // per process
+	Streams   int     // per process, besides the legacy default stream
+	Shared    bool    // every second stream shares the channel of the stream before it
+	OneThread bool    // each stream belongs to one thread
+	Kernels   int     // different kernels
+	MeanNs    float64 // scale of the durations of kernels
+	PaceNs    int64   // scale of the time between calls
+	Idle      float64 // share of actions before which the thread works on the CPU
+	Waits     float64 // share of actions that wait
+	Extra     float64 // share of fills and copies with one more work
+
+	Full      bool    // a poller with a core of its own; else 1 kHz, and reads at launches
+	Lost      bool    // windows in which calls are lost
+	Sampled   bool    // windows in which launches are not recorded
+	NoReturns bool    // launches whose return is not recorded
+	TornShare float64 // share of samples that are torn
+}
+
+// Truth has the times of a work on the simulated GPU.
+type Truth struct {
+	StartNs, EndNs int64
+	Channel        int32
+	Number         int64 // counter of the channel at the end of the work
+}
+
+// Program is a recording of a simulated program, with the truth.
+type Program struct {
+	Plan
+	Calls    []activity.Call // sorted by start
+	Samples  []activity.Sample
+	Channels []activity.Channel
+	Gaps     []activity.Window
+	Truth    []Truth // by Call.ID
+	EndNs    int64   // end of the recording
+
+	random *rand.Rand
+	torn   map[tornSample]bool
+	// counters are the counters of the samples of a channel; set by IsNearTorn
+	counters map[int32][]int64
+	gpus     []*gpuChannel
+}
+
+type tornSample struct {
+	channel int32
+	counter int64
+}
+
+// gpuChannel is a channel of the simulated GPU.
+type gpuChannel struct {
+	number       int32
+	pid, device  int32
+	base         int64 // counter before the first work
+	ends         []int64
+	shown        []int64    // when each work became visible in the progress word
+	works        [][2]int64 // start and end of every work
+	freeNs       int64
+	launches     []int64
+	fromNs, toNs int64
+}
+
+type simStream struct {
+	handle  int64
+	channel *gpuChannel
+	endNs   int64 // end of its last work
+	shownNs int64 // when that became visible
+}
+
+type simProcess struct {
+	pid        int32
+	device     int32
+	streams    []*simStream
+	legacy     *simStream
+	toDevice   *gpuChannel
+	toHost     *gpuChannel
+	events     map[int64]int64 // end of the record
+	handles    int64
+	kernelMean []float64
+	left       int
+}
+
+type simThread struct {
+	tid      int32
+	process  *simProcess
+	nowNs    int64
+	submitNs int64 // when the next action reaches the driver
+	streams  []*simStream
+	burst    int // launches left in a burst
+	burstOn  *simStream
+}
+
+const startNs = int64(1_790_000_000_000_000_000)
+
+// Run simulates a program and its recorder. The same seed and plan give the same Program.
+func Run(seed uint64, p Plan) *Program {
+	g := &Program{Plan: p, random: rand.New(rand.NewPCG(seed, 7)), torn: make(map[tornSample]bool)}
+	var threads []*simThread
+	for i := range p.Processes {
+		threads = append(threads, g.newProcess(int32(100+i))...)
+	}
+	for {
+		var next *simThread
+		for _, t := range threads {
+			if t.process.left > 0 && (next == nil || t.submitNs < next.submitNs) {
+				next = t
+			}
+		}
+		if next == nil {
+			break
+		}
+		g.act(next)
+		g.EndNs = max(g.EndNs, next.nowNs)
+	}
+	for _, t := range threads { // the program waits at its end
+		g.waitContext(t)
+	}
+	for _, t := range threads {
+		g.EndNs = max(g.EndNs, t.nowNs)
+	}
+	g.EndNs += 2_000_000
+	g.makeGaps()
+	g.poll()
+	g.loseCalls()
+	slices.SortStableFunc(g.Calls, func(a, b activity.Call) int { return int(a.StartNs - b.StartNs) })
+	slices.SortStableFunc(g.Samples, func(a, b activity.Sample) int { return int(a.SeenNs - b.SeenNs) })
+	return g
+}
+
+func (g *Program) newChannel(pid, device int32, ns int64) *gpuChannel {
+	c := &gpuChannel{
+		number: int32(len(g.gpus) + 1), pid: pid, device: device, base: g.random.Int64N(10_000),
+		fromNs: ns, toNs: activity.UnknownNs,
+	}
+	g.gpus = append(g.gpus, c)
+	return c
+}
+
+func (g *Program) newProcess(pid int32) (threads []*simThread) {
+	p := &simProcess{pid: pid, events: make(map[int64]int64), handles: 0x7000, left: g.Works}
+	p.legacy = &simStream{handle: activity.LegacyStream, channel: g.newChannel(pid, 0, startNs)}
+	p.toDevice, p.toHost = g.newChannel(pid, 0, startNs), g.newChannel(pid, 0, startNs)
+	for range g.Kernels {
+		p.kernelMean = append(p.kernelMean, g.MeanNs*(0.2+4*g.random.Float64()*g.random.Float64()))
+	}
+	for i := range g.Streams {
+		p.addStream(g, g.Shared && i%2 == 1, startNs)
+	}
+	for i := range g.Threads {
+		t := &simThread{tid: pid*10 + int32(i), process: p, nowNs: startNs + 1e6 + g.random.Int64N(1e5)}
+		t.streams = append(t.streams, p.streams...)
+		if g.OneThread {
+			t.streams = nil
+			for k, s := range p.streams {
+				if k%g.Threads == i {
+					t.streams = append(t.streams, s)
+				}
+			}
+		}
+		if i == 0 || !g.OneThread {
+			t.streams = append(t.streams, p.legacy)
+		}
+		g.prepare(t)
+		threads = append(threads, t)
+	}
+	return threads
+}
+
+// addStream creates a stream, on the channel of the stream before it or on a new one.
+func (p *simProcess) addStream(g *Program, share bool, ns int64) {
+	s := &simStream{handle: p.handles}
+	p.handles += 0x100
+	if share {
+		s.channel = p.streams[len(p.streams)-1].channel
+	} else {
+		s.channel = g.newChannel(p.pid, p.device, ns)
+	}
+	p.streams = append(p.streams, s)
+}
+
+// prepare draws when the next action of a thread reaches the driver.
+func (g *Program) prepare(t *simThread) {
+	if t.burst == 0 && g.random.Float64() < g.Idle {
+		t.nowNs += g.random.Int64N(300_000)
+	}
+	t.nowNs += 500 + g.random.Int64N(4000+2*g.PaceNs)
+	t.submitNs = t.nowNs + 300 + g.random.Int64N(1500)
+	if g.random.Float64() < 0.0005 { // descheduled inside of the call
+		t.submitNs += g.random.Int64N(3_000_000)
+	}
+}
+
+// act makes one call of a thread.
+func (g *Program) act(t *simThread) {
+	p := t.process
+	s := t.streams[g.random.IntN(len(t.streams))]
+	if t.burst > 0 {
+		t.burst--
+		s = t.burstOn
+	} else if g.random.Float64() < 0.3 {
+		t.burst, t.burstOn = g.random.IntN(60), s
+	}
+	draw := g.random.Float64()
+	switch {
+	case t.burst == 0 && draw < g.Waits:
+		g.waitSomehow(t, s)
+	case draw < g.Waits+0.02:
+		g.submit(t, s, s.channel, activity.OpFill, -1, 1500)
+	case draw < g.Waits+0.04:
+		g.submit(t, s, s.channel, activity.OpCopyOnDevice, -1, 2500)
+	case draw < g.Waits+0.08:
+		event := int64(0x9000) + g.random.Int64N(8)
+		c := g.submit(t, s, s.channel, activity.OpRecordEvent, -1, 300)
+		c.Event = event
+		p.events[event] = s.shownNs
+	case draw < g.Waits+0.11:
+		g.submit(t, s, p.toDevice, activity.OpCopyToDevice, -1, 9000)
+	case draw < g.Waits+0.13:
+		g.submit(t, s, p.toHost, activity.OpCopyToHost, -1, 9000)
+	case draw < g.Waits+0.16:
+		g.submit(t, s, s.channel, activity.OpGraph, int32(g.random.IntN(2)), 50_000)
+	case draw < g.Waits+0.1602 && s.handle > 2 && len(t.streams) == len(p.streams)+1 && g.Threads == 1:
+		g.replaceStream(t, s)
+	default:
+		label := int(float64(g.Kernels) * g.random.Float64() * g.random.Float64())
+		g.submit(t, s, s.channel, activity.OpKernel, int32(label), p.kernelMean[label])
+	}
+	g.prepare(t)
+}
+
+// submit makes the call of one work, and runs it on a channel.
+func (g *Program) submit(
+	t *simThread,
+	s *simStream,
+	on *gpuChannel,
+	op activity.Op,
+	label int32,
+	mean float64,
+) *activity.Call {
+	t.process.left--
+	run := func() (from, to int64) {
+		gap := 1000 + g.random.Int64N(2000)
+		from = max(max(on.freeNs, s.endNs)+gap, t.submitNs+2500+g.random.Int64N(4000))
+		to = from + max(200, int64(mean*(0.9+0.2*g.random.Float64())))
+		on.freeNs = to
+		s.endNs = max(s.endNs, to)
+		shown := to + 100 + int64(30_000*g.random.Float64()*g.random.Float64()*g.random.Float64())
+		if n := len(on.shown); n > 0 {
+			shown = max(shown, on.shown[n-1])
+		}
+		on.shown = append(on.shown, shown)
+		s.shownNs = max(s.shownNs, shown)
+		on.ends = append(on.ends, to)
+		on.works = append(on.works, [2]int64{from, to})
+		return from, to
+	}
+	if (op == activity.OpFill || op == activity.OpCopyOnDevice) && g.random.Float64() < g.Extra {
+		run()
+	}
+	from, to := run()
+	if op == activity.OpKernel {
+		on.launches = append(on.launches, t.nowNs)
+	}
+	g.Truth = append(g.Truth, Truth{from, to, on.number, on.base + int64(len(on.ends))})
+	end := t.submitNs + 200 + g.random.Int64N(1500)
+	g.Calls = append(g.Calls, activity.Call{
+		StartNs: t.nowNs, EndNs: end, Pid: t.process.pid, Tid: t.tid, Device: t.process.device, Context: 0xc0,
+		Stream: s.handle, ID: int64(len(g.Truth) - 1), Label: label, Op: op,
+	})
+	t.nowNs = end
+	return &g.Calls[len(g.Calls)-1]
+}
+
+// waitSomehow waits for a stream, for the context or for an event.
+func (g *Program) waitSomehow(t *simThread, s *simStream) {
+	switch g.random.IntN(8) {
+	case 0:
+		g.waitContext(t)
+	case 1:
+		event := int64(0x9000) + g.random.Int64N(8)
+		g.wait(t, activity.Call{Op: activity.OpWaitEvent, Event: event}, t.process.events[event])
+	default:
+		g.wait(t, activity.Call{Op: activity.OpWaitStream, Stream: s.handle}, s.shownNs)
+	}
+}
+
+func (g *Program) waitContext(t *simThread) {
+	done := t.process.legacy.shownNs
+	for _, s := range t.process.streams {
+		done = max(done, s.shownNs)
+	}
+	g.wait(t, activity.Call{Op: activity.OpWaitContext}, done)
+}
+
+func (g *Program) wait(t *simThread, c activity.Call, doneNs int64) {
+	c.StartNs, c.EndNs = t.nowNs, max(t.submitNs, doneNs)+1000+g.random.Int64N(6000)
+	c.Pid, c.Tid, c.Context, c.ID, c.Label = t.process.pid, t.tid, 0xc0, -1, -1
+	g.Calls = append(g.Calls, c)
+	t.nowNs = c.EndNs
+}
+
+// replaceStream destroys a stream and creates another one with the same handle.
+func (g *Program) replaceStream(t *simThread, s *simStream) {
+	if g.Shared {
+		return
+	}
+	g.wait(t, activity.Call{Op: activity.OpWaitStream, Stream: s.handle}, s.shownNs)
+	t.submitNs = t.nowNs + 500
+	c := activity.Call{Op: activity.OpEndStream, Stream: s.handle}
+	g.wait(t, c, 0)
+	s.channel.toNs = t.nowNs
+	old := s.channel
+	s.channel = g.newChannel(t.process.pid, t.process.device, t.nowNs)
+	s.channel.base = old.base + int64(len(old.ends)) // the slot keeps its counter
+}
+
+// IsNearTorn reports whether a torn sample is next to a work: one of the two samples before its end, or
+// of the two after it.
+func (g *Program) IsNearTorn(t Truth) bool {
+	if len(g.torn) == 0 {
+		return false
+	}
+	if g.counters == nil {
+		g.counters = make(map[int32][]int64)
+		for _, s := range g.Samples {
+			g.counters[s.Channel] = append(g.counters[s.Channel], s.Counter)
+		}
+	}
+	counters := g.counters[t.Channel]
+	i, _ := slices.BinarySearch(counters, t.Number)
+	for _, c := range counters[max(0, i-2):min(len(counters), i+2)] {
+		if g.torn[tornSample{t.Channel, c}] {
+			return true
+		}
+	}
+	return false
+}
+
+// BusyNs returns how long works ran on a channel, ns.
+func (g *Program) BusyNs(channel int32) (ns int64) {
+	for _, w := range g.gpus[channel-1].works {
+		ns += w[1] - w[0]
+	}
+	return ns
+}

@@ -1,0 +1,205 @@
+package activity_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest/gpuprogram"
+	"github.com/gpurec/gpurec/analyze/model/activity"
+)
+
+// verdict compares the activity of a program with the truth.
+type verdict struct {
+	program *gpuprogram.Program
+	result  *activity.Result
+	counts  activity.WorkCounts
+	// wrong are values that are called measured or bounded, and are not. wrongByTorn counts those next
+	// to a torn sample.
+	wrong               []string
+	wrongByTorn         int
+	queued, queuedWrong int64   // estimated starts, and those outside of their interval
+	widthsNs            []int64 // of bounded ends
+	busyWrong           []string
+}
+
+// judge computes the activity of a program, and compares each value with the truth.
+func judge(t *testing.T, g *gpuprogram.Program) *verdict {
+	t.Helper()
+	v := &verdict{program: g}
+	var err error
+	v.result, err = activity.Compute(g.Replay, g.Channels, activity.Options{
+		OnWork: v.checkWork, Gaps: g.Gaps, EndNs: g.EndNs,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(v.widthsNs)
+	v.checkBusy()
+	return v
+}
+
+func contains(i activity.Interval, ns int64) bool { return i.LoNs <= ns && ns <= i.HiNs }
+
+// checkWork compares a work with the truth.
+func (v *verdict) checkWork(w *activity.Work) {
+	truth := v.program.Truth[w.Call.ID]
+	v.counts.Works++
+	ok := w.Channel == truth.Channel
+	switch w.EndQuality {
+	case activity.Measured:
+		v.counts.Measured++
+		ok = ok && w.Number == truth.Number
+	case activity.Bounded:
+		v.counts.Bounded++
+		v.widthsNs = append(v.widthsNs, w.End.WidthNs())
+	case activity.Estimated:
+		v.counts.Estimated++
+	default:
+		v.counts.Unknown++
+	}
+	if w.EndQuality >= activity.Bounded {
+		ok = ok && contains(w.End, truth.EndNs)
+	}
+	if w.StartQuality >= activity.Bounded {
+		ok = ok && contains(w.Start, truth.StartNs) && contains(w.Duration, truth.EndNs-truth.StartNs) &&
+			contains(w.QueueTime(), truth.StartNs-w.Call.StartNs)
+	}
+	if w.Queued {
+		v.queued++
+		if !contains(w.Start, truth.StartNs) {
+			v.queuedWrong++
+		}
+	}
+	switch {
+	case ok:
+	case v.program.IsNearTorn(truth):
+		v.wrongByTorn++
+	default:
+		v.wrong = append(v.wrong, fmt.Sprintf("%+v, truth %+v", w, truth))
+	}
+}
+
+// checkBusy compares the busy times of channels with the truth.
+func (v *verdict) checkBusy() {
+	for _, c := range v.result.Channels {
+		busyNs := v.program.BusyNs(c.Number)
+		if len(c.Streams) > 0 && !contains(c.Busy, busyNs) {
+			v.wrong = append(v.wrong, fmt.Sprintf("busy time %d of %+v", busyNs, c))
+		}
+		if len(c.Streams) > 0 && !contains(c.BusyTime(), busyNs) {
+			v.busyWrong = append(v.busyWrong, fmt.Sprintf("busy time %d not in %+v of %+v", busyNs, c.BusyTime(), c))
+		}
+	}
+}
+
+// share returns the share of all works of the program, in percent.
+func (v *verdict) share(n int64) float64 { return 100 * float64(n) / float64(len(v.program.Truth)) }
+
+func (v *verdict) medianWidthNs() int64 {
+	if len(v.widthsNs) == 0 {
+		return 0
+	}
+	return v.widthsNs[len(v.widthsNs)/2]
+}
+
+// check reports wrong values.
+func (v *verdict) check(t *testing.T) {
+	t.Helper()
+	t.Logf("works: measured %.1f%%, bounded %.1f%% (median %d ns), estimated %.1f%%, unknown %.1f%%, unpaired %.1f%%, "+
+		"wrong by torn samples %d, %d of %d starts wrong", v.share(v.counts.Measured), v.share(v.counts.Bounded),
+		v.medianWidthNs(), v.share(v.counts.Estimated), v.share(v.counts.Unknown), v.share(v.result.UnpairedWorks),
+		v.wrongByTorn, v.queuedWrong, v.queued)
+	for i, w := range v.wrong {
+		t.Error("wrong:", w)
+		if i == 4 {
+			t.Fatalf("and %d more", len(v.wrong)-i-1)
+		}
+	}
+	if v.queuedWrong*200 > v.queued {
+		t.Errorf("%d of %d estimated starts are wrong", v.queuedWrong, v.queued)
+	}
+	works := int64(0)
+	for _, c := range v.program.Calls {
+		if c.Op.IsWork() {
+			works++
+		}
+	}
+	if v.counts.Works+v.result.UnpairedWorks != works {
+		t.Errorf("%d works and %d without a channel, want %d", v.counts.Works, v.result.UnpairedWorks, works)
+	}
+	if len(v.busyWrong)*10 > len(v.result.Channels) {
+		t.Error(v.busyWrong)
+	}
+}
+
+// TestEveryValueIsRight runs programs of all kinds. No value that is called measured or bounded is
+// wrong, and a part of the works is measured.
+func TestEveryValueIsRight(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		plan        gpuprogram.Plan
+		busy, auto  float64 // least share of measured works, with a busy poller and without
+		maxUnpaired float64
+	}{
+		{"one stream", gpuprogram.Plan{Streams: 1}, 80, 15, 10},
+		{"streams", gpuprogram.Plan{Streams: 4}, 80, 15, 20},
+		{"shared channels", gpuprogram.Plan{Streams: 4, Shared: true}, 90, 15, 5},
+		{"threads", gpuprogram.Plan{Streams: 4, Threads: 3}, 80, 10, 5},
+		{"processes", gpuprogram.Plan{Streams: 3, Processes: 3}, 80, 15, 10},
+		{"extra works", gpuprogram.Plan{Streams: 3, Extra: 0.05}, 25, 5, 40},
+		{"lost calls", gpuprogram.Plan{Streams: 3, Lost: true}, 25, 5, 50},
+		{"sampled launches", gpuprogram.Plan{Streams: 3, Sampled: true}, 60, 15, 20},
+		{"no returns", gpuprogram.Plan{Streams: 3, Threads: 2, NoReturns: true}, 70, 10, 5},
+		{"torn samples", gpuprogram.Plan{Streams: 2, TornShare: 1e-4}, 80, 15, 20},
+		{"empty queues", gpuprogram.Plan{Streams: 1, Idle: 0.6, MeanNs: 2000}, 80, 20, 15},
+		{"full queues", gpuprogram.Plan{Streams: 2, Idle: 1e-4, Waits: 0.005}, 40, 10, 60},
+		{
+			"all",
+			gpuprogram.Plan{
+				Streams: 3, Processes: 2, Threads: 2, Shared: true, Extra: 0.01, Lost: true, NoReturns: true, TornShare: 1e-5,
+			},
+			2, 0.5, 90,
+		},
+	} {
+		p := c.plan
+		p.Works, p.Kernels, p.PaceNs = 40_000, 20, 10_000
+		p.Processes, p.Threads = max(1, p.Processes), max(1, p.Threads)
+		if p.MeanNs == 0 {
+			p.MeanNs = 20_000
+		}
+		if p.Idle == 0 {
+			p.Idle = 0.05
+		}
+		if p.Waits == 0 {
+			p.Waits = 0.02
+		}
+		for _, full := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, busy poller %v", c.name, full), func(t *testing.T) {
+				p.Full = full
+				least := c.auto
+				if full {
+					least = c.busy
+				}
+				for seed := range uint64(seeds()) {
+					v := judge(t, gpuprogram.Run(seed, p))
+					v.check(t)
+					if v.share(v.counts.Measured) < least || v.share(v.result.UnpairedWorks) > c.maxUnpaired {
+						t.Errorf("measured %.1f%%, want %.0f%%; without a channel %.1f%%, want at most %.0f%%",
+							v.share(v.counts.Measured), least, v.share(v.result.UnpairedWorks), c.maxUnpaired)
+					}
+				}
+			})
+		}
+	}
+}
+
+// seeds returns how many programs of each kind to run; GPUREC_SEEDS sets it.
+func seeds() int {
+	if n, err := strconv.Atoi(os.Getenv("GPUREC_SEEDS")); err == nil {
+		return n
+	}
+	return 2
+}

@@ -1,0 +1,44 @@
+package activity
+
+import "math"
+
+// Assumptions about the driver and the GPU. A value that is called measured or bounded depends on
+// them, and on nothing else.
+const (
+	// transportNs bounds the time from the GPU's time stamp until a reader sees the progress word.
+	transportNs = 1000
+	// resolutionNs is the step of the GPU's clock, which rounds down.
+	resolutionNs = 32
+	// gapMinNs and gapMaxNs bound the time between two works of a channel that both wait in its
+	// queue.
+	gapMinNs, gapMaxNs = 1000, 3000
+	// queuedNs is longer than the time from the return of a launch until the GPU could start it.
+	queuedNs = 20_000
+	// maxDriftPPM bounds the drift of the GPU's clock against the clock of the recording.
+	maxDriftPPM = 50
+)
+
+// Estimates that are used where nothing better is known.
+const (
+	gapMeanNs  = (gapMinNs + gapMaxNs) / 2
+	gapErrorNs = 300 // standard error of gapMeanNs as the mean of a recording
+	// latencyMeanNs and latencyErrorNs are the prior of the time from the start of a launch call
+	// until the start of its work on an idle channel.
+	latencyMeanNs, latencyErrorNs = 6000, 3000
+	// eventMeanNs and eventErrorNs are the prior of the duration of an event record.
+	eventMeanNs, eventErrorNs = 500, 500
+)
+
+// Limits of memory.
+const (
+	maxPendingCalls   = 1 << 18 // unnumbered calls of a channel
+	maxPendingSamples = 1 << 18 // samples of a channel between two anchors
+	maxIntervals      = 1 << 17 // intervals of the busy time of a channel
+	maxEvents         = 1 << 20 // events whose last record is known
+	maxEquations      = 60_000  // equations for durations of a process
+	maxLabels         = 768     // labels with an estimated duration
+	maxMarks          = 1024    // moments of a channel that wait for its next sample
+)
+
+// UnknownNs is the end of a call whose return was not recorded, and any other unbounded time.
+const UnknownNs = math.MaxInt64

@@ -1,0 +1,83 @@
+package activity
+
+import "sort"
+
+// A channel also counts works without a recorded call: works of the driver, lost calls, launches
+// that were not recorded. Among the first n works of the channel there are extra(n) such works, and
+// extra never falls. So work n is the call at position n - extra(n).
+//
+// Each sample bounds extra from both sides. Work n ended before the sample, so its call began before
+// it: that gives a lower bound. A wait that returned before the sample proves that calls were done:
+// that gives an upper bound. Lower bounds hold for all later works, upper bounds for all earlier
+// works. Where they meet is an anchor: everything before it is final.
+
+// extraBounds bounds extra(counter).
+type extraBounds struct {
+	counter, least, most int64
+	reachLeast           int64 // highest position up to the next entry by the lower bounds
+	reachMost            int64 // highest position up to this entry by the upper bounds
+}
+
+const unbounded = int64(1) << 62
+
+// numbering converts positions of calls to numbers of works.
+type numbering struct{ list []extraBounds }
+
+// add appends bounds for a counter that is not lower than the last one.
+func (b *numbering) add(counter, least, most int64) {
+	if n := len(b.list); n > 0 && b.list[n-1].counter == counter {
+		last := &b.list[n-1]
+		last.least, last.most = max(last.least, least), min(last.most, most)
+		return
+	}
+	b.list = append(b.list, extraBounds{counter: counter, least: least, most: most})
+}
+
+// close spreads lower bounds forward and upper bounds backward. It must be called before numbers.
+func (b *numbering) close() {
+	most := unbounded
+	for i := len(b.list) - 1; i >= 0; i-- {
+		most = min(most, b.list[i].most)
+		b.list[i].most = most
+	}
+	least, reachLeast, reachMost := -unbounded, -unbounded, -unbounded
+	for i := range b.list {
+		e := &b.list[i]
+		least = max(least, e.least)
+		e.least = least
+		next := unbounded
+		if i+1 < len(b.list) {
+			next = b.list[i+1].counter - 1
+		}
+		reachLeast = max(reachLeast, next-least)
+		reachMost = max(reachMost, e.counter-e.most)
+		e.reachLeast, e.reachMost = reachLeast, reachMost
+	}
+}
+
+// earliest returns the lowest number that the call at a position may have.
+func (b *numbering) earliest(position int64) int64 {
+	i := sort.Search(len(b.list), func(i int) bool { return b.list[i].reachLeast >= position })
+	if i == len(b.list) {
+		return unbounded
+	}
+	number := position + b.list[i].least
+	if i == 0 && number <= b.list[0].counter {
+		return 0 // nothing bounds the works before the first sample
+	}
+	return max(b.list[i].counter, number)
+}
+
+// latest returns the highest number that the call at a position may have. It returns unbounded if
+// there is none.
+func (b *numbering) latest(position int64) int64 {
+	i := sort.Search(len(b.list), func(i int) bool { return b.list[i].reachMost >= position })
+	if i == len(b.list) {
+		return unbounded
+	}
+	before := -unbounded
+	if i > 0 {
+		before = b.list[i-1].counter + 1
+	}
+	return max(before, position+b.list[i].most)
+}

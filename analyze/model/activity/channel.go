@@ -1,0 +1,252 @@
+package activity
+
+// channelState numbers the works of one channel.
+type channelState struct {
+	Channel
+	clock   *Clock
+	order   issueOrder
+	numbers numbering
+	moments moments
+	waits   completions
+	// least is the lower bound of the works without a call so far.
+	least int64
+	// anchor is the number of works without a call at the last anchor.
+	anchor   int64
+	anchored bool
+	opened   bool
+	endNs    int64   // end of the recording, once it is reached
+	held     *Sample // the last sample. The next one shows whether it was torn.
+	stale    int     // samples in a row whose counter was not above the last one
+	counts   ChannelCounts
+	out      *results
+}
+
+// WorkCounts counts works by the quality of their end.
+type WorkCounts struct {
+	Works                                 int64 // works with a recorded call
+	Measured, Bounded, Estimated, Unknown int64
+}
+
+// ChannelCounts counts the works and samples of a channel.
+type ChannelCounts struct {
+	WorkCounts
+	Extra       int64 // works without a recorded call between anchors
+	Slips       int64 // times at which Extra rose
+	Conflicts   int64 // times at which calls and counter disagreed
+	Anchors     int64 // times at which all numbers so far became final
+	Samples     int64
+	TornSamples int64 // samples that were left out, because counter and time did not belong together
+	Skipped     int64 // samples that were older than an earlier one
+}
+
+// isPlausible reports whether counter and calls agree, apart from torn samples.
+func (c *channelState) isPlausible() bool {
+	const allowed, samplesPerConflict = 2, 20_000
+	return c.counts.Conflicts <= allowed+c.counts.Samples/samplesPerConflict
+}
+
+// staleNs is longer than a reader may stop between reading the clock and the progress word.
+const staleNs = 50_000_000
+
+func newChannelState(c Channel, clock *Clock, out *results) *channelState {
+	return &channelState{Channel: c, clock: clock, out: out, least: -unbounded}
+}
+
+// addSample adds a sample of the channel, in order of SeenNs.
+func (c *channelState) addSample(s *Sample) {
+	c.counts.Samples++
+	held := c.held
+	if held == nil {
+		next := *s
+		c.held = &next
+		return
+	}
+	if s.Counter <= held.Counter {
+		c.counts.Skipped++
+		if c.stale++; c.stale > 2 && s.SeenNs-held.SeenNs > staleNs {
+			*held = *s
+			c.restart(s.SeenNs, s.Counter-c.order.startedBy(s.SeenNs))
+			c.moments = c.moments[:0]
+		}
+		return
+	}
+	c.stale = 0
+	if s.GPUTimeNs <= held.GPUTimeNs {
+		// one of the two is torn: skip both
+		c.counts.TornSamples++
+		c.held = nil
+		return
+	}
+	c.useSample(held)
+	*held = *s
+}
+
+// open takes the first counter of the channel, whose time is unknown.
+func (c *channelState) open() {
+	c.opened = true
+	c.moments = append(c.moments, moment{counter: c.FirstCounter, seenNs: c.FromNs, end: Interval{0, c.FromNs}})
+	_, seen := c.waits.advance(0, c.FromNs)
+	first := Sample{SeenNs: c.FromNs, Counter: c.FirstCounter}
+	c.bound(&first, c.FirstCounter, c.FirstCounter-c.order.startedBy(c.FromNs), c.FirstCounter-seen)
+}
+
+// useSample takes a sample that is whole.
+func (c *channelState) useSample(s *Sample) {
+	if !c.opened {
+		c.open()
+	}
+	end := c.clock.Convert(s.GPUTimeNs)
+	end.HiNs = min(end.HiNs, s.SeenNs)
+	end.LoNs = min(end.LoNs, end.HiNs)
+	if n := len(c.moments); n > 0 && c.moments[n-1].counter >= s.Counter {
+		c.counts.Skipped++
+		return
+	}
+	c.moments = append(c.moments, moment{s.Counter, s.GPUTimeNs, s.SeenNs, end})
+	before, seen := c.waits.advance(end.LoNs, s.SeenNs)
+	if len(c.moments) > 1 {
+		c.bound(s, s.Counter-1, c.least, s.Counter-1-before)
+	}
+	c.bound(s, s.Counter, s.Counter-c.order.startedBy(end.HiNs), s.Counter-seen)
+	if len(c.order.pending) > maxPendingCalls || len(c.moments) > maxPendingSamples {
+		c.giveUp(len(c.order.pending) / 2)
+	}
+}
+
+// bound adds bounds of the works without a call among the first works of the channel.
+func (c *channelState) bound(s *Sample, counter, least, most int64) {
+	c.least = max(c.least, least)
+	if most < c.least {
+		c.counts.Conflicts++
+		c.restart(s.SeenNs, s.Counter-c.order.startedBy(s.SeenNs))
+		return
+	}
+	c.numbers.add(counter, c.least, most)
+	if most == c.least {
+		c.reachAnchor(counter)
+	}
+}
+
+// restart forgets the bounds, because calls and counter disagree. The numbers of the works so far
+// are unknown.
+func (c *channelState) restart(seenNs, least int64) {
+	for i := range c.order.pending {
+		if p := &c.order.pending[i]; p.call.StartNs <= seenNs {
+			p.unsure = true
+		}
+	}
+	c.out.addUncertain(c, unbounded)
+	c.numbers.list = c.numbers.list[:0]
+	c.moments = append(c.moments[:0], c.moments[max(0, len(c.moments)-1):]...)
+	c.least, c.anchored = least, false
+}
+
+// reachAnchor makes the numbers of all works up to counter final.
+func (c *channelState) reachAnchor(counter int64) {
+	c.counts.Anchors++
+	c.numbers.close()
+	steady := c.anchored && c.anchor == c.least
+	if c.anchored && c.least > c.anchor {
+		c.counts.Slips++
+		c.counts.Extra += c.least - c.anchor
+	}
+	if steady {
+		c.out.addEquations(c, counter)
+	}
+	done := counter - c.least
+	n := 0
+	for n < len(c.order.pending) && c.order.pending[n].last <= done {
+		n++
+	}
+	c.emit(n, true)
+	for i := range c.order.pending {
+		p := &c.order.pending[i]
+		if p.first > done {
+			break
+		}
+		if p.earliest == 0 && !p.unsure {
+			p.earliest = c.numbers.earliest(p.first)
+			end, _ := c.moments.endOf(p.earliest)
+			p.earliestEndNs = end.LoNs
+		}
+	}
+	if !steady {
+		c.out.addUncertain(c, counter)
+	}
+	c.numbers.list = append(c.numbers.list[:0], extraBounds{counter: counter, least: c.least, most: c.least})
+	c.moments = c.moments.keepFrom(counter)
+	c.waits.dropOld(done)
+	c.anchor, c.anchored = c.least, true
+}
+
+// emit passes the first n pending calls on. Their numbers are final if final is true, otherwise only
+// the lower bounds are known.
+func (c *channelState) emit(n int, final bool) {
+	from := 0
+	for i := range c.order.pending[:n] {
+		p := &c.order.pending[i]
+		w := Work{Call: p.call, Channel: c.Number, Stream: p.stream}
+		if !p.unsure && c.clock != nil {
+			latest := c.numbers.latest(p.last)
+			if !final {
+				latest = unbounded
+			}
+			c.setTimes(&w, p, latest, c.waits.doneBy(p.last, &from))
+		}
+		c.out.addWork(c, &w)
+	}
+	c.order.drop(n)
+}
+
+func (n *WorkCounts) count(w *Work) {
+	n.Works++
+	switch w.EndQuality {
+	case Measured:
+		n.Measured++
+	case Bounded:
+		n.Bounded++
+	case Estimated:
+		n.Estimated++
+	default:
+		n.Unknown++
+	}
+}
+
+// giveUp passes n pending calls on whose numbers cannot be made final, because no wait anchors them.
+func (c *channelState) giveUp(n int) {
+	if n == 0 {
+		c.out.addUncertain(c, unbounded)
+		c.moments = c.moments[max(0, len(c.moments)-1):]
+		c.numbers.list = c.numbers.list[max(0, len(c.numbers.list)-1):]
+		return
+	}
+	c.numbers.close()
+	counter := c.numbers.latest(c.order.pending[n-1].last)
+	if counter == unbounded {
+		counter = c.numbers.earliest(c.order.pending[n-1].last)
+	}
+	c.out.addUncertain(c, counter)
+	c.emit(n, false)
+	c.moments = c.moments.keepFrom(counter)
+	for len(c.numbers.list) > 1 && c.numbers.list[1].counter <= counter {
+		c.numbers.list = c.numbers.list[1:]
+	}
+	c.anchored = false
+}
+
+// finish passes all calls on at the end of the channel. The recorder read the progress word for the
+// last time at endNs; 0 means that it is unknown.
+func (c *channelState) finish(endNs int64) {
+	if c.held != nil && c.clock != nil {
+		c.useSample(c.held)
+		c.held = nil
+	}
+	if n := len(c.moments); n > 0 && endNs > 0 {
+		counter := c.moments[n-1].counter
+		_, seen := c.waits.advance(0, endNs)
+		c.bound(&Sample{SeenNs: endNs, Counter: counter}, counter, c.least, counter-seen)
+	}
+	c.endNs = endNs
+	c.giveUp(len(c.order.pending))
+	c.out.addUncertain(c, unbounded)
+}

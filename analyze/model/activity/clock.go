@@ -1,0 +1,167 @@
+package activity
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sort"
+)
+
+// A work is seen after it ended. So the difference between SeenNs and GPUTimeNs is the offset of the
+// two clocks plus a delay, and the smallest differences show the offset. The clock takes the lower
+// convex hull of the differences around each knot: the tightest line that is never below the offset
+// while the drift is constant.
+
+const (
+	bucketNs = 20_000_000    // one smallest difference is kept for each bucket
+	knotNs   = 250_000_000   // distance of knots
+	reachNs  = 1_000_000_000 // buckets up to this distance count for a knot
+	// tightness is how many mean delays the smallest of all delays may have, divided by the number of
+	// buckets. The line touches two points, each the smallest of a half. With delays that are equally
+	// frequent up to a maximum, 40 is exceeded once in 20,000 halves.
+	tightness = 40
+)
+
+// clockPoint is the smallest difference in a bucket.
+type clockPoint struct{ gpuNs, differenceNs int64 }
+
+// clockPoints collects the smallest differences of a channel.
+type clockPoints struct {
+	list   []clockPoint
+	bucket int64
+}
+
+func (p *clockPoints) add(gpuNs, differenceNs int64) {
+	if b := gpuNs / bucketNs; b != p.bucket || len(p.list) == 0 {
+		p.bucket = b
+		p.list = append(p.list, clockPoint{gpuNs, differenceNs})
+		return
+	}
+	if last := &p.list[len(p.list)-1]; differenceNs < last.differenceNs {
+		*last = clockPoint{gpuNs, differenceNs}
+	}
+}
+
+// Clock converts times of a GPU's clock to times of the recording.
+type Clock struct {
+	knots []clockKnot
+	last  int
+}
+
+// clockKnot is the offset at a time of the GPU's clock. The true offset is at most offsetNs, and
+// less by at most residualNs.
+type clockKnot struct {
+	gpuNs, offsetNs, residualNs int64
+}
+
+// newClock fits a clock to points of one GPU, in any order. It returns nil without points.
+func newClock(points []clockPoint) *Clock {
+	if len(points) == 0 {
+		return nil
+	}
+	slices.SortFunc(points, func(a, b clockPoint) int {
+		return cmp.Or(cmp.Compare(a.gpuNs, b.gpuNs), cmp.Compare(a.differenceNs, b.differenceNs))
+	})
+	c := new(Clock)
+	first, last := points[0].gpuNs, points[len(points)-1].gpuNs
+	at := func(ns int64) int { return sort.Search(len(points), func(i int) bool { return points[i].gpuNs >= ns }) }
+	for ns := first; ; ns += knotNs {
+		near := points[at(ns-reachNs):at(ns+reachNs)]
+		// a gap in the samples needs no knots
+		if len(near) == 0 {
+			next := points[at(ns)].gpuNs
+			ns += (next - ns) / knotNs * knotNs
+			continue
+		}
+		c.knots = append(c.knots, fitKnot(ns, near))
+		if ns >= last {
+			return c
+		}
+	}
+}
+
+// fitKnot fits the offset at gpuNs to the points around it, which are sorted by time. It takes the
+// edge of the hull below the middle of the points.
+func fitKnot(gpuNs int64, near []clockPoint) clockKnot {
+	middle := int64(0)
+	for _, p := range near {
+		middle += (p.gpuNs - near[0].gpuNs) / int64(len(near))
+	}
+	hull := lowerHull(near)
+	edge := sort.Search(len(hull), func(i int) bool { return hull[i].gpuNs > near[0].gpuNs+middle })
+	edge = min(max(edge, 1), max(1, len(hull)-1))
+	from, to, slope := hull[edge-1], hull[edge-1], 0.0
+	if len(hull) > 1 {
+		to = hull[edge]
+		slope = float64(to.differenceNs-from.differenceNs) / float64(max(1, to.gpuNs-from.gpuNs))
+		slope = max(-maxDriftPPM*1e-6, min(maxDriftPPM*1e-6, slope))
+	}
+	lineAt := func(ns int64) float64 { return float64(from.differenceNs) + slope*float64(ns-from.gpuNs) }
+	sum := 0.0
+	for _, p := range near {
+		sum += float64(p.differenceNs) - lineAt(p.gpuNs)
+	}
+	n := float64(len(near))
+	delay := 100 + tightness*sum/(n*max(1, n-2))
+	if len(near) < 5 {
+		delay += 1e6 // the reader may have been late each time
+	}
+	// The slope is uncertain by a delay over the length of the edge.
+	outside := float64(max(from.gpuNs-gpuNs, gpuNs-to.gpuNs, 0))
+	slack := min(outside*maxDriftPPM*1e-6, outside*delay/float64(max(1, to.gpuNs-from.gpuNs)))
+	return clockKnot{
+		gpuNs, int64(math.Ceil(lineAt(gpuNs) + slack)), int64(math.Ceil(transportNs + delay + 2*slack)),
+	}
+}
+
+// lowerHull returns the lower convex hull of points that are sorted by time.
+func lowerHull(points []clockPoint) []clockPoint {
+	var hull []clockPoint
+	for _, p := range points {
+		for len(hull) > 0 && hull[len(hull)-1].gpuNs == p.gpuNs && hull[len(hull)-1].differenceNs > p.differenceNs {
+			hull = hull[:len(hull)-1]
+		}
+		if len(hull) > 0 && hull[len(hull)-1].gpuNs == p.gpuNs {
+			continue
+		}
+		for len(hull) > 1 {
+			a, b := hull[len(hull)-2], hull[len(hull)-1]
+			ab := float64(b.differenceNs-a.differenceNs) * float64(p.gpuNs-a.gpuNs)
+			if ab < float64(p.differenceNs-a.differenceNs)*float64(b.gpuNs-a.gpuNs) {
+				break
+			}
+			hull = hull[:len(hull)-1]
+		}
+		hull = append(hull, p)
+	}
+	return hull
+}
+
+// Convert returns the interval of the recording's clock that contains a time of the GPU's clock.
+func (c *Clock) Convert(gpuNs int64) Interval {
+	k := c.last
+	if k >= len(c.knots) || c.knots[k].gpuNs > gpuNs || k+1 < len(c.knots) && c.knots[k+1].gpuNs <= gpuNs {
+		k = max(0, sort.Search(len(c.knots), func(i int) bool { return c.knots[i].gpuNs > gpuNs })-1)
+		c.last = k
+	}
+	a := c.knots[k]
+	offset, residual := a.offsetNs, a.residualNs
+	if k+1 < len(c.knots) {
+		b := c.knots[k+1]
+		share := float64(gpuNs-a.gpuNs) / float64(b.gpuNs-a.gpuNs)
+		share = max(0, min(1, share))
+		offset += int64(share * float64(b.offsetNs-a.offsetNs))
+		residual = max(residual, b.residualNs)
+	}
+	return Interval{LoNs: gpuNs + offset - residual, HiNs: gpuNs + offset + resolutionNs}
+}
+
+// ResidualNs returns the median width of the intervals of Convert over the recording, in ns.
+func (c *Clock) ResidualNs() int64 {
+	var list []int64
+	for _, k := range c.knots {
+		list = append(list, k.residualNs)
+	}
+	slices.Sort(list)
+	return list[len(list)/2]
+}

@@ -1,0 +1,239 @@
+package activity
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/stats"
+)
+
+// Duration is the estimated mean duration of works with the same kernel and grid, or graph.
+type Duration struct {
+	Pid         int32
+	Op          Op
+	Label       int32 // as in Call
+	Works       int64 // recorded works
+	MeanNs      float64
+	ErrorNs     float64 // standard error of MeanNs
+	IsEstimated bool    // false: no equation has the label
+}
+
+// TotalNs returns the estimated duration of all recorded works, and its standard error.
+func (d *Duration) TotalNs() (total, standardError float64) {
+	return float64(d.Works) * d.MeanNs, float64(d.Works) * d.ErrorNs
+}
+
+// solver estimates the durations of a process from its equations, by non-negative least squares with
+// weights. The variance of an equation is a multiple of the squared durations, plus one of the
+// number of works. Both are fitted to the residuals.
+type solver struct {
+	set       *equationSet
+	equations []equation
+	used      []int32 // labels with equations
+	columns   []int32 // column of each label; -1: none
+	x         []float64
+	weights   []float64
+	variances []float64 // of x
+}
+
+// solve returns the durations of all labels, the largest total first.
+func (e *equationSet) solve(pid int32) []Duration {
+	s := solver{set: e}
+	s.equations = append(append(s.equations, e.queued.list...), e.idle.list...)
+	s.selectLabels()
+	if len(s.used) > 0 {
+		s.fit()
+	}
+	return s.durations(pid)
+}
+
+func (s *solver) selectLabels() {
+	s.columns = make([]int32, len(s.set.keys))
+	for i := range s.columns {
+		s.columns[i] = -1
+	}
+	for i := range s.equations {
+		eq := &s.equations[i]
+		for _, t := range eq.terms {
+			if s.columns[t.label] < 0 {
+				s.columns[t.label] = int32(len(s.used))
+				s.used = append(s.used, t.label)
+			}
+		}
+	}
+	s.x = make([]float64, len(s.used))
+	s.weights = make([]float64, len(s.equations))
+	for i := range s.equations {
+		n := int32(0)
+		for _, t := range s.equations[i].terms {
+			n += t.count
+		}
+		s.weights[i] = 1 / float64(n)
+	}
+}
+
+// valueOf returns the sum of durations, or durations and latency, that an equation states.
+func (eq *equation) valueOf() float64 { return eq.sumNs - float64(eq.gaps)*gapMeanNs }
+
+func (s *solver) residual(eq *equation) float64 {
+	r := eq.valueOf()
+	for _, t := range eq.terms {
+		r -= float64(t.count) * s.x[s.columns[t.label]]
+	}
+	return r
+}
+
+// fit alternates between durations and weights.
+func (s *solver) fit() {
+	const rounds = 4
+	for round := range rounds {
+		matrix, right := s.normalEquations(func(i int, eq *equation) (float64, float64) {
+			return s.weights[i], s.weights[i] * eq.valueOf()
+		}, true)
+		stats.SolveNonNegative(matrix, right, s.x)
+		if round < rounds-1 {
+			s.reweight()
+		}
+		if round == rounds-1 {
+			s.estimateErrors(matrix)
+		}
+	}
+}
+
+// normalEquations sums up the products of all pairs of terms with weights, and the right side. The
+// prior of latencies makes the matrix regular where no equation separates them from durations.
+func (s *solver) normalEquations(
+	weigh func(int, *equation) (weight, right float64),
+	prior bool,
+) (matrix [][]float64, right []float64) {
+	n := len(s.used)
+	matrix, right = make([][]float64, n), make([]float64, n)
+	for i := range matrix {
+		matrix[i] = make([]float64, n)
+	}
+	for i := range s.equations {
+		eq := &s.equations[i]
+		w, y := weigh(i, eq)
+		for _, a := range eq.terms {
+			column := s.columns[a.label]
+			right[column] += float64(a.count) * y
+			for _, b := range eq.terms {
+				matrix[column][s.columns[b.label]] += w * float64(a.count) * float64(b.count)
+			}
+		}
+	}
+	if prior {
+		for i, label := range s.used {
+			matrix[i][i] *= 1 + 1e-9
+			if mean, weight := priorOf(s.set.keys[label]); weight > 0 {
+				matrix[i][i] += weight
+				right[i] += weight * mean
+			}
+		}
+	}
+	return matrix, right
+}
+
+// priorOf returns the prior mean of a label, and the inverse of its variance. 0 means no prior.
+func priorOf(key labelKey) (meanNs, weight float64) {
+	switch {
+	case key.label == latencyLabel:
+		return latencyMeanNs, 1 / float64(latencyErrorNs*latencyErrorNs)
+	case key.op == OpRecordEvent:
+		return eventMeanNs, 1 / float64(eventErrorNs*eventErrorNs)
+	}
+	return 0, 0
+}
+
+// reweight fits the variance of equations to the residuals, and sets the weights. An equation with a
+// residual of more than four standard deviations counts less.
+func (s *solver) reweight() {
+	matrix, right := [][]float64{{1e-9, 0}, {0, 1e-9}}, []float64{0, 0}
+	bases := make([][2]float64, len(s.equations))
+	for i := range s.equations {
+		eq := &s.equations[i]
+		for _, t := range eq.terms {
+			x := s.x[s.columns[t.label]]
+			bases[i][0] += float64(t.count) * x * x
+			bases[i][1] += float64(t.count) * 1e4
+		}
+		r := s.residual(eq)
+		scale := 1 / (bases[i][0]*bases[i][0] + bases[i][1]*bases[i][1])
+		r2 := min(r*r, 100*(bases[i][0]+bases[i][1]))
+		for a := range 2 {
+			right[a] += scale * bases[i][a] * r2
+			for b := range 2 {
+				matrix[a][b] += scale * bases[i][a] * bases[i][b]
+			}
+		}
+	}
+	factors := []float64{0.01, 1}
+	stats.SolveNonNegative(matrix, right, factors)
+	for i := range s.equations {
+		variance := factors[0]*bases[i][0] + factors[1]*bases[i][1] + 2500
+		s.weights[i] = 1 / variance
+		if r := math.Abs(s.residual(&s.equations[i])); r > 4*math.Sqrt(variance) {
+			s.weights[i] *= 4 * math.Sqrt(variance) / r
+		}
+	}
+}
+
+// estimateErrors sets the variances of the durations: those that follow from the weights, or those that
+// follow from the residuals, where these are larger. Few equations have small residuals by chance.
+func (s *solver) estimateErrors(matrix [][]float64) {
+	inverse := stats.InvertPositive(matrix)
+	if inverse == nil {
+		return
+	}
+	middle, _ := s.normalEquations(func(i int, eq *equation) (float64, float64) {
+		r := s.residual(eq) * s.weights[i]
+		return r * r, 0
+	}, false)
+	for i, label := range s.used {
+		_, weight := priorOf(s.set.keys[label])
+		middle[i][i] += weight
+	}
+	fromResiduals := multiply(multiply(inverse, middle), inverse)
+	s.variances = make([]float64, len(inverse))
+	for i := range inverse {
+		s.variances[i] = max(inverse[i][i], fromResiduals[i][i])
+	}
+}
+
+func multiply(a, b [][]float64) [][]float64 {
+	product := make([][]float64, len(a))
+	for i := range a {
+		product[i] = make([]float64, len(b))
+		for k, v := range a[i] {
+			if v == 0 {
+				continue
+			}
+			for j, w := range b[k] {
+				product[i][j] += v * w
+			}
+		}
+	}
+	return product
+}
+
+func (s *solver) durations(pid int32) []Duration {
+	var list []Duration
+	for label, key := range s.set.keys {
+		if key.label == latencyLabel {
+			continue
+		}
+		d := Duration{Pid: pid, Op: key.op, Label: key.label, Works: s.set.works[label]}
+		if column := s.columns[label]; column >= 0 && s.variances != nil {
+			d.MeanNs, d.IsEstimated = s.x[column], true
+			d.ErrorNs = math.Sqrt(s.variances[column] + gapErrorNs*gapErrorNs)
+		}
+		list = append(list, d)
+	}
+	slices.SortStableFunc(list, func(a, b Duration) int {
+		x, _ := a.TotalNs()
+		y, _ := b.TotalNs()
+		return cmp.Compare(y, x)
+	})
+	return list
+}

@@ -1,0 +1,71 @@
+package activity
+
+// Sample is one read of a progress word. SeenNs is a time of the recording before the read, in Unix
+// ns. GPUTimeNs is the end of work Counter by the GPU's own clock.
+type Sample struct {
+	SeenNs, Counter, GPUTimeNs int64
+	Channel                    int32
+}
+
+// Channel is the life of one progress word. ToNs is UnknownNs if the word lived until the end.
+// Times are Unix ns.
+type Channel struct {
+	Number, Pid, Device int32 // Device is -1 if it is unknown
+	FirstCounter        int64 // counter at FromNs
+	FromNs, ToNs        int64
+}
+
+// Op is the meaning of a call for channels.
+type Op uint8
+
+// Kinds of Op. The first ones add one work to a channel each.
+const (
+	OpKernel       Op = iota // launches a kernel
+	OpGraph                  // launches a graph
+	OpFill                   // sets device memory
+	OpCopyOnDevice           // copies device memory, on the channel of the stream
+	OpRecordEvent            // records an event
+	OpCopyToDevice           // copies host memory to the device, on a copy channel
+	OpCopyToHost             // copies device memory to the host, on a copy channel
+
+	OpWaitStream  // returns after all work of a stream
+	OpWaitContext // returns after all work of a context
+	OpWaitEvent   // returns after the record of an event
+	OpHoldStream  // makes a stream wait for an event
+	OpEndStream   // destroys a stream
+	OpEndContext  // destroys a context and its streams
+	OpEndDevice   // destroys all contexts of a device
+)
+
+// IsWork reports whether the call adds a work to a channel.
+func (o Op) IsWork() bool { return o <= OpCopyToHost }
+
+// Stream handles with a special meaning. Handle 0 must be replaced by one of them.
+const (
+	LegacyStream    = 1 // the legacy default stream of a context
+	PerThreadStream = 2 // the default stream of a thread in a context
+)
+
+// Call is a successful call that adds work to a channel, waits for work, or ends a stream. EndNs is
+// UnknownNs if the return was not recorded. Times are Unix ns.
+type Call struct {
+	StartNs, EndNs         int64
+	Context, Stream, Event int64
+	ID                     int64 // number that finds the call again; the package only copies it
+	Pid, Tid, Device       int32
+	Label                  int32 // number of the kernel with its grid, or of the graph; -1: none
+	Op                     Op
+	Waits                  bool // a work whose call returns after the work
+}
+
+// Window is a span of time in which calls were lost or launches were not recorded, in Unix ns.
+type Window struct{ FromNs, ToNs int64 }
+
+// Consumer receives the calls and samples of a recording in the order of StartNs and SeenNs.
+type Consumer interface {
+	AddCall(*Call)
+	AddSample(*Sample)
+}
+
+// Source replays a recording into a Consumer. Every replay gives the same calls and samples.
+type Source func(Consumer) error

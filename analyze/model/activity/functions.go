@@ -1,0 +1,78 @@
+package activity
+
+import (
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/format"
+)
+
+// functionOp is the meaning of a function for channels.
+type functionOp struct {
+	op    Op
+	known bool
+	waits bool // a copy to the host that returns after the copy
+}
+
+// opsByFunction has the functions whose meaning does not depend on copy_kind.
+var opsByFunction = map[string]Op{
+	"cuEventRecord":              OpRecordEvent,
+	"cuEventRecordWithFlags":     OpRecordEvent,
+	"cuStreamSynchronize":        OpWaitStream,
+	"cuCtxSynchronize":           OpWaitContext,
+	"cuCtxSynchronize_v2":        OpWaitContext,
+	"cuEventSynchronize":         OpWaitEvent,
+	"cuStreamWaitEvent":          OpHoldStream,
+	"cuStreamWaitValue32":        OpHoldStream,
+	"cuStreamWaitValue32_v2":     OpHoldStream,
+	"cuStreamWaitValue64":        OpHoldStream,
+	"cuStreamWaitValue64_v2":     OpHoldStream,
+	"cuStreamBatchMemOp":         OpHoldStream,
+	"cuStreamBatchMemOp_v2":      OpHoldStream,
+	"cuLaunchHostFunc":           OpHoldStream,
+	"cuLaunchHostFunc_v2":        OpHoldStream,
+	"cuStreamAddCallback":        OpHoldStream,
+	"cuStreamDestroy":            OpEndStream,
+	"cuStreamDestroy_v2":         OpEndStream,
+	"cuCtxDestroy":               OpEndContext,
+	"cuCtxDestroy_v2":            OpEndContext,
+	"cuDevicePrimaryCtxReset":    OpEndDevice,
+	"cuDevicePrimaryCtxReset_v2": OpEndDevice,
+}
+
+// opOf returns the meaning of a function by kind, name and copy_kind of a row.
+func opOf(kind, function, copyKind string) functionOp {
+	name := catalog.BaseFunctionName(function)
+	switch {
+	case kind == format.KindMemset:
+		return functionOp{op: OpFill, known: true}
+	case kind == format.KindMemcpy:
+		return copyOp(name, copyKind)
+	case name == "cuLaunchCooperativeKernelMultiDevice": // works on several streams
+		return functionOp{}
+	case kind == format.KindLaunch && name == "cuGraphLaunch":
+		return functionOp{op: OpGraph, known: true}
+	case kind == format.KindLaunch:
+		return functionOp{op: OpKernel, known: true}
+	}
+	op, known := opsByFunction[name]
+	return functionOp{op: op, known: known}
+}
+
+// copyOp returns the meaning of a copy. The works of batches and of copies between devices are not
+// known.
+func copyOp(name, copyKind string) functionOp {
+	from, to, ok := strings.Cut(copyKind, "to")
+	if !ok || strings.Contains(name, "Batch") || strings.Contains(name, "Peer") {
+		return functionOp{}
+	}
+	switch {
+	case from == "H" && to == "H":
+		return functionOp{}
+	case from == "H":
+		return functionOp{op: OpCopyToDevice, known: true}
+	case to == "H":
+		return functionOp{op: OpCopyToHost, known: true, waits: !strings.Contains(name, "Async")}
+	}
+	return functionOp{op: OpCopyOnDevice, known: true}
+}

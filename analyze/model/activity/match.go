@@ -1,0 +1,233 @@
+package activity
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// matcher pairs streams with channels by their votes.
+type matcher struct {
+	*survey
+	pairs      map[int32]int32
+	calls      map[int32]int64 // calls of all streams of a channel
+	candidates map[int32][]votePair
+}
+
+// fits reports whether the channel may be the only one of the stream.
+func (p *vote) fits() bool { return p.proofs >= 2 && p.changes*4 <= p.marks }
+
+// canRun reports whether the channel may run the works of the stream, alone or with others.
+func (p *vote) canRun() bool { return p.marks > 0 && p.fewer*10 <= p.marks }
+
+// pair returns the channel of each stream that has one. First come streams with a channel of their
+// own: the counter minus the calls is constant there, and varies for all other channels. Then come
+// streams whose calls add up to the steps of a channel, alone or together with other streams.
+func (v *survey) pair() map[int32]int32 {
+	for _, c := range v.channels {
+		v.resolve(c, c.last.Counter+1, UnknownNs, UnknownNs)
+	}
+	m := matcher{survey: v, pairs: make(map[int32]int32), calls: make(map[int32]int64), candidates: v.findCandidates()}
+	streams := slices.Sorted(maps.Keys(m.candidates))
+	for _, stream := range streams {
+		if c, p := m.leader(stream, func(p *vote) int64 { return p.changes }); p != nil && p.fits() {
+			m.assign(stream, c)
+		}
+	}
+	m.matchTotals(streams)
+	for _, list := range m.openStreams(streams) {
+		m.matchTogether(list)
+	}
+	m.matchShared(streams)
+	return m.pairs
+}
+
+// findCandidates returns the pairs of each stream with channels that lived as long as the stream.
+func (v *survey) findCandidates() map[int32][]votePair {
+	most := make(map[int32]int64)
+	for pair, p := range v.votes {
+		most[pair.stream] = max(most[pair.stream], p.marks)
+	}
+	candidates := make(map[int32][]votePair)
+	for pair, p := range v.votes {
+		if p.marks > 0 && p.marks*5 >= most[pair.stream]*4 {
+			candidates[pair.stream] = append(candidates[pair.stream], pair)
+		}
+	}
+	for _, list := range candidates {
+		slices.SortFunc(list, func(a, b votePair) int { return cmp.Compare(a.channel, b.channel) })
+	}
+	return candidates
+}
+
+func (m *matcher) assign(stream, channel int32) {
+	m.pairs[stream] = channel
+	m.calls[channel] += m.queues[stream].outside
+}
+
+// leader returns the candidate with the fewest faults, if all others have many more. It skips channels
+// whose steps are explained.
+func (m *matcher) leader(stream int32, faults func(*vote) int64) (channel int32, best *vote) {
+	second := int64(-1)
+	for _, pair := range m.candidates[stream] {
+		if m.calls[pair.channel] > 0 && m.isExplained(pair.channel, 0) {
+			continue
+		}
+		p := m.votes[pair]
+		switch {
+		case best == nil:
+			channel, best = pair.channel, p
+		case faults(p) < faults(best):
+			channel, best, second = pair.channel, p, faults(best)
+		case second < 0 || faults(p) < second:
+			second = faults(p)
+		}
+	}
+	if best == nil || second >= 0 && second < 3*faults(best)+2 {
+		return 0, nil
+	}
+	return channel, best
+}
+
+// isExplained reports whether the steps of a channel equal the calls of its streams and some more.
+func (m *matcher) isExplained(channel int32, more int64) bool {
+	calls := m.calls[channel] + more
+	off := m.channels[channel].outside - calls
+	return max(off, -off) <= 8+calls/50
+}
+
+// matchTotals pairs streams with the only channel whose steps add up to the calls of the stream and
+// of the streams that are paired already.
+func (m *matcher) matchTotals(streams []int32) {
+	wanted := make(map[int32][]int32) // streams by channel
+	for _, stream := range streams {
+		if _, ok := m.pairs[stream]; ok {
+			continue
+		}
+		var fitting []int32
+		for _, pair := range m.candidates[stream] {
+			if m.votes[pair].canRun() && !m.isExplained(pair.channel, 0) &&
+				m.isExplained(pair.channel, m.queues[stream].outside) {
+				fitting = append(fitting, pair.channel)
+			}
+		}
+		if len(fitting) == 1 {
+			wanted[fitting[0]] = append(wanted[fitting[0]], stream)
+		}
+	}
+	for channel, list := range wanted {
+		if len(list) == 1 {
+			m.assign(list[0], channel)
+		}
+	}
+}
+
+// matchShared pairs the other streams with the channel that moves at least by their calls. In the end,
+// it drops the pairs of channels whose steps remain unexplained.
+func (m *matcher) matchShared(streams []int32) {
+	shared := make(map[int32]bool)
+	for _, stream := range streams {
+		if _, ok := m.pairs[stream]; ok {
+			continue
+		}
+		if c, p := m.leader(stream, func(p *vote) int64 { return p.fewer }); p != nil && p.canRun() && p.marks > 2 {
+			m.assign(stream, c)
+			shared[c] = true
+		}
+	}
+	m.matchTotals(streams)
+	maps.DeleteFunc(m.pairs, func(_, channel int32) bool {
+		off := m.channels[channel].outside - m.calls[channel]
+		return shared[channel] && (m.calls[channel] < 100 || max(off, -off) > 20+m.calls[channel]/10)
+	})
+}
+
+// maxTogether bounds the streams of a process that are matched together.
+const maxTogether = 10
+
+// openStreams returns the streams without a channel, by process, those with the most calls first.
+func (m *matcher) openStreams(streams []int32) map[int32][]int32 {
+	open := make(map[int32][]int32)
+	for _, stream := range streams {
+		if _, ok := m.pairs[stream]; !ok {
+			pid := m.survey.streams.list[stream].Pid
+			open[pid] = append(open[pid], stream)
+		}
+	}
+	for _, list := range open {
+		slices.SortStableFunc(list, func(a, b int32) int {
+			return cmp.Compare(m.queues[b].outside, m.queues[a].outside)
+		})
+	}
+	return open
+}
+
+// matchTogether tries all ways to give each stream a channel that moves at least by its calls. It pairs
+// the streams if the steps of all channels add up much better in one way than in all others.
+func (m *matcher) matchTogether(streams []int32) {
+	if len(streams) > maxTogether {
+		return
+	}
+	s := jointSearch{matcher: m, streams: streams, more: make(map[int32]int64), best: unbounded, second: unbounded}
+	s.chosen = make([]int32, len(streams))
+	s.try(0)
+	const lead = 20
+	if s.best < unbounded && s.second > 3*s.best+lead {
+		for i, stream := range streams {
+			m.assign(stream, s.found[i])
+		}
+	}
+}
+
+// jointSearch tries to give each of some streams a channel.
+type jointSearch struct {
+	*matcher
+	streams       []int32
+	more          map[int32]int64 // calls of the chosen streams by channel
+	chosen, found []int32         // channels by index of streams
+	best, second  int64           // unexplained steps of the two best ways
+}
+
+func (s *jointSearch) try(i int) {
+	if i == len(s.streams) {
+		s.compare()
+		return
+	}
+	calls := s.queues[s.streams[i]].outside
+	for _, pair := range s.candidates[s.streams[i]] {
+		if !s.votes[pair].canRun() || !s.hasRoom(pair.channel, s.more[pair.channel]+calls) {
+			continue
+		}
+		s.chosen[i] = pair.channel
+		s.more[pair.channel] += calls
+		s.try(i + 1)
+		s.more[pair.channel] -= calls
+	}
+}
+
+// compare keeps the choice if fewer steps are unexplained than before.
+func (s *jointSearch) compare() {
+	unexplained := int64(0)
+	for channel, calls := range s.more {
+		if calls == 0 {
+			continue
+		}
+		if !s.isExplained(channel, calls) {
+			return
+		}
+		off := s.channels[channel].outside - s.calls[channel] - calls
+		unexplained += max(off, -off)
+	}
+	if unexplained < s.best {
+		s.second, s.best = s.best, unexplained
+		s.found = slices.Clone(s.chosen)
+	} else {
+		s.second = min(s.second, unexplained)
+	}
+}
+
+// hasRoom reports whether the steps of a channel may contain some more calls.
+func (m *matcher) hasRoom(channel int32, more int64) bool {
+	calls := m.calls[channel] + more
+	return m.channels[channel].outside >= calls-8-calls/50
+}

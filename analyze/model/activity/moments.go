@@ -1,0 +1,42 @@
+package activity
+
+import "sort"
+
+// moment is a sample of a channel with the end of its work on the recording's clock. Where gpuNs is 0,
+// only the counter is known.
+type moment struct {
+	counter, gpuNs, seenNs int64
+	end                    Interval
+}
+
+// moments has the samples of a channel since the last anchor, in order of their counter.
+type moments []moment
+
+// after returns the index of the first sample with a counter of at least n.
+func (m moments) after(n int64) int {
+	return sort.Search(len(m), func(i int) bool { return m[i].counter >= n })
+}
+
+// endOf returns when work n ended, and whether a sample shows it. LoNs is 0 and HiNs is UnknownNs
+// where no sample bounds the end.
+func (m moments) endOf(n int64) (end Interval, sampled bool) {
+	end = Interval{0, UnknownNs}
+	i := m.after(n)
+	if i < len(m) {
+		if m[i].counter == n {
+			return m[i].end, m[i].gpuNs != 0
+		}
+		end.HiNs = m[i].end.HiNs
+	}
+	if i > 0 {
+		// A work may have ended before the read of this sample without being visible.
+		end.LoNs = m[i-1].end.LoNs
+	}
+	return end, false
+}
+
+// keepFrom drops the samples that no later work needs: those below the last one up to counter.
+func (m moments) keepFrom(counter int64) moments {
+	i := max(0, m.after(counter+1)-1)
+	return append(m[:0], m[i:]...)
+}

@@ -1,0 +1,113 @@
+package activity
+
+import "sort"
+
+// callReturn is the return of a call whose EndNs is unknown. The next call of its thread bounds it.
+type callReturn struct{ endNs int64 }
+
+// issuedCall is a call whose work a channel runs. Positions count the works with a call on the
+// channel from 1. Calls that overlapped have several possible positions.
+type issuedCall struct {
+	call        Call
+	returned    *callReturn // nil if call.EndNs is known
+	first, last int64       // the earliest and the latest position
+	stream      int32       // stream of the call; it differs from the channel's for copies
+	barrier     bool        // the work may wait for another channel
+	unsure      bool        // the numbering failed at this call
+	// earliest and earliestEndNs bound number and end of the work, if an earlier anchor has set them.
+	earliest, earliestEndNs int64
+}
+
+// returnedBy reports whether the call is known to have returned at ns.
+func (c *issuedCall) returnedBy(ns int64) bool {
+	if c.returned != nil {
+		return c.returned.endNs <= ns
+	}
+	return c.call.EndNs <= ns
+}
+
+// issueOrder has the calls of a channel in the order of their start.
+type issueOrder struct {
+	pending []issuedCall // calls without a final number
+	base    int64        // number of calls before pending
+	open    []int64      // indices, from 1, of pending calls that may not have returned
+	streams map[int32]*streamOrder
+}
+
+// streamOrder has the latest calls of one stream on a channel.
+type streamOrder struct {
+	returned int64   // the latest earliest position of a call that returned
+	open     []int64 // indices of later calls that may not have returned
+}
+
+// issued returns the number of calls so far.
+func (o *issueOrder) issued() int64 { return o.base + int64(len(o.pending)) }
+
+// at returns the call with an index, counted from 1. It returns nil if its number is final.
+func (o *issueOrder) at(index int64) *issuedCall {
+	if index <= o.base {
+		return nil
+	}
+	return &o.pending[index-o.base-1]
+}
+
+// add appends a call. It starts after all calls before it.
+func (o *issueOrder) add(c issuedCall) {
+	index := o.issued() + 1
+	o.open = o.dropReturned(o.open, c.call.StartNs, nil)
+	for _, i := range o.open {
+		o.at(i).last = index
+	}
+	c.first, c.last = index-int64(len(o.open)), index
+	o.pending = append(o.pending, c)
+	o.open = append(o.open, index)
+	if o.streams == nil {
+		o.streams = make(map[int32]*streamOrder)
+	}
+	s := o.streams[c.stream]
+	if s == nil {
+		s = new(streamOrder)
+		o.streams[c.stream] = s
+	}
+	s.open = append(o.dropReturned(s.open, c.call.StartNs, s), index)
+}
+
+// dropReturned removes the calls that returned at ns, and those with a final number. It notes their
+// positions in s unless s is nil.
+func (o *issueOrder) dropReturned(open []int64, ns int64, s *streamOrder) []int64 {
+	kept := open[:0]
+	for _, i := range open {
+		c := o.at(i)
+		switch {
+		case c == nil: // its work is done
+		case !c.returnedBy(ns):
+			kept = append(kept, i)
+		case s != nil:
+			s.returned = max(s.returned, c.first)
+		}
+	}
+	return kept
+}
+
+// returnedPosition returns a position that the work of a stream has reached if all its calls that
+// returned at ns are done. It is 0 if there are none.
+func (o *issueOrder) returnedPosition(stream int32, ns int64) int64 {
+	s := o.streams[stream]
+	if s == nil {
+		return 0
+	}
+	s.open = o.dropReturned(s.open, ns, s)
+	return s.returned
+}
+
+// startedBy returns the number of calls that started at ns or earlier.
+func (o *issueOrder) startedBy(ns int64) int64 {
+	n := sort.Search(len(o.pending), func(i int) bool { return o.pending[i].call.StartNs > ns })
+	return o.base + int64(n)
+}
+
+// drop removes the first n pending calls.
+func (o *issueOrder) drop(n int) {
+	o.base += int64(n)
+	o.pending = append(o.pending[:0], o.pending[n:]...)
+}

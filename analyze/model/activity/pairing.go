@@ -1,0 +1,94 @@
+package activity
+
+// votePair is a stream and a channel that may run its works.
+type votePair struct{ stream, channel int32 }
+
+// vote counts how well the counter of a channel fits the calls of a stream. The works of the channel
+// that are no calls of the stream are the difference of the counter and the calls that are done. With
+// the only stream of a channel, the difference stays the same.
+type vote struct {
+	marked      bool
+	atNs, done  int64 // the last mark
+	least, most int64 // bounds of the difference in all marks since it changed
+	lowest      int64 // lower bound in all marks
+	calls       int64 // calls between marks
+	marks       int64
+	changes     int64 // marks at which the difference had changed
+	proofs      int64 // marks with many calls at which it had not changed
+	fewer       int64 // marks at which the counter had risen by less than the calls
+}
+
+// resolve bounds the counters of the marks of a channel, and counts votes. The next work that was
+// sampled has number counter, and ended between startNs and endNs.
+func (v *survey) resolve(c *surveyChannel, counter, startNs, endNs int64) {
+	for i := range c.marks {
+		m := &c.marks[i]
+		pair := votePair{m.queue.stream, c.Number}
+		p := v.votes[pair]
+		if p == nil {
+			p = new(vote)
+			v.votes[pair] = p
+		}
+		high := counter
+		if endNs <= m.atNs {
+			m.low = counter
+		} else if startNs > m.atNs {
+			high = max(high-1, m.low)
+		}
+		v.vote(p, m, high)
+	}
+	c.marks = c.marks[:0]
+}
+
+// vote compares the calls that are done with the counter, which was at most high.
+func (v *survey) vote(p *vote, m *mark, high int64) {
+	least, most := m.low-m.issued, high-m.done
+	if !p.marked || v.inGap(p.atNs-gapSlackNs, m.atNs) {
+		p.least, p.most, p.lowest = least, most, least
+	} else {
+		calls := m.done - p.done
+		p.marks++
+		p.calls += calls
+		if most < p.lowest {
+			p.fewer++
+			p.lowest = least
+		}
+		p.lowest = max(p.lowest, least)
+		p.least, p.most = max(p.least, least), min(p.most, most)
+		if p.least > p.most {
+			p.least, p.most = least, most
+			p.changes++
+		} else if calls > 2*(most-least) {
+			p.proofs++
+		}
+	}
+	p.marked, p.atNs, p.done = true, m.atNs, m.done
+}
+
+// channelStates returns the channels with their clocks. Channels of one GPU in a process share a
+// clock. The device of a channel is that of its streams.
+func (v *survey) channelStates(pairs map[int32]int32, out *results) map[int32]*channelState {
+	for stream, channel := range pairs {
+		v.channels[channel].Device = v.streams.list[stream].Device
+	}
+	type key struct{ pid, device, channel int32 }
+	keyOf := func(c *surveyChannel) key {
+		if c.Device < 0 {
+			return key{c.Pid, c.Device, c.Number}
+		}
+		return key{c.Pid, c.Device, 0}
+	}
+	points := make(map[key][]clockPoint)
+	for _, c := range v.channels {
+		points[keyOf(c)] = append(points[keyOf(c)], c.clock.list...)
+	}
+	clocks := make(map[key]*Clock)
+	for k, p := range points {
+		clocks[k] = newClock(p)
+	}
+	states := make(map[int32]*channelState)
+	for number, c := range v.channels {
+		states[number] = newChannelState(c.Channel, clocks[keyOf(c)], out)
+	}
+	return states
+}

@@ -1,0 +1,274 @@
+package activity
+
+// reader gives the calls and samples of a recording to their channels.
+type reader struct {
+	streams  *streamTable
+	channels map[int32]*channelState // by number
+	paired   map[int32]*channelState // by stream
+	// channelsOf are the channels that run calls of a stream: its own, and copy channels.
+	channelsOf map[int32][]*channelState
+	threads    map[threadKey]*callReturn
+	events     map[handleKey]*recordedEvent
+	contexts   map[contextKey][]int32 // streams
+	order      map[int32]*streamBarrier
+	legacy     map[contextKey]*legacyOrder
+	unpaired   int64
+	gaps       []Window
+	gap        int // first gap that has not ended
+}
+
+type threadKey struct{ pid, tid int32 }
+
+type contextKey struct {
+	pid     int32
+	context int64
+}
+
+// recordedEvent is the latest record of an event.
+type recordedEvent struct {
+	channel *channelState
+	index   int64 // index of the record's call on the channel
+	gap     int   // gaps that had ended at the record
+	// doneNs and position are those of the latest wait for the event; 0 without one.
+	doneNs, position int64
+}
+
+// streamBarrier notes whether the next work of a stream may wait for another channel.
+type streamBarrier struct {
+	holds  bool
+	gap    int           // gaps that had ended at the last work
+	last   *channelState // channel of the last work
+	index  int64         // its index on the channel
+	tid    int32         // its thread
+	others int64         // works of the context that legacy order waits for, at the last work
+}
+
+// legacyOrder counts works of a context. Works of the legacy default stream and of other streams may
+// wait for each other.
+type legacyOrder struct{ legacy, other int64 }
+
+func newReader(channels, paired map[int32]*channelState, gaps []Window) *reader {
+	return &reader{
+		streams: newStreamTable(), channels: channels, paired: paired, gaps: gaps,
+		channelsOf: make(map[int32][]*channelState), threads: make(map[threadKey]*callReturn),
+		events: make(map[handleKey]*recordedEvent), contexts: make(map[contextKey][]int32),
+		order: make(map[int32]*streamBarrier), legacy: make(map[contextKey]*legacyOrder),
+	}
+}
+
+// AddSample adds a sample.
+func (r *reader) AddSample(s *Sample) {
+	if c := r.channels[s.Channel]; c != nil && c.clock != nil {
+		c.addSample(s)
+	}
+}
+
+// AddCall adds a call.
+func (r *reader) AddCall(c *Call) {
+	returned := r.noteThread(c)
+	switch c.Op {
+	case OpWaitStream:
+		r.wait(c, r.streams.streamOf(c))
+	case OpWaitContext:
+		for _, stream := range r.contexts[contextKey{c.Pid, c.Context}] {
+			r.wait(c, stream)
+		}
+	case OpWaitEvent:
+		r.waitForEvent(c)
+	case OpHoldStream:
+		r.barrierOf(r.streams.streamOf(c)).holds = true
+	case OpEndStream:
+		r.endStream(c)
+	case OpEndContext, OpEndDevice:
+		r.streams.endContexts(c)
+	default:
+		r.addWork(c, returned)
+	}
+}
+
+// noteThread notes that the previous call of the thread has returned. It returns the place where the
+// return of this call will be noted, if it is unknown.
+func (r *reader) noteThread(c *Call) *callReturn {
+	key := threadKey{c.Pid, c.Tid}
+	if previous := r.threads[key]; previous != nil {
+		previous.endNs = c.StartNs
+		delete(r.threads, key)
+	}
+	if c.EndNs != UnknownNs {
+		return nil
+	}
+	returned := &callReturn{UnknownNs}
+	r.threads[key] = returned
+	return returned
+}
+
+// wait notes that the work of a stream is done when a call returns.
+func (r *reader) wait(c *Call, stream int32) {
+	if c.EndNs == UnknownNs {
+		return
+	}
+	for _, channel := range r.channelsOf[stream] {
+		if position := channel.order.returnedPosition(stream, c.StartNs); position > 0 {
+			channel.waits.add(c.EndNs, position)
+		}
+	}
+}
+
+// waitForEvent notes that the latest record of an event is done when a call returns. A record that was
+// lost in a gap may be a later one.
+func (r *reader) waitForEvent(c *Call) {
+	e := r.events[handleKey{c.Pid, c.Event}]
+	if e == nil || c.EndNs == UnknownNs || r.isInGap(c.StartNs) || e.gap != r.gap {
+		return
+	}
+	if p := e.channel.order.at(e.index); p != nil && p.returnedBy(c.StartNs) {
+		e.channel.waits.add(c.EndNs, p.first)
+		e.doneNs, e.position = c.EndNs, p.first
+	}
+}
+
+// forgetEvent forgets the record of an event before a new one. A wait that has not returned yet may
+// wait for the new one.
+func (r *reader) forgetEvent(c *Call) {
+	key := handleKey{c.Pid, c.Event}
+	if e := r.events[key]; e != nil {
+		if e.doneNs >= c.StartNs {
+			e.channel.waits.cancel(e.doneNs, e.position)
+		}
+		delete(r.events, key)
+	}
+}
+
+// recordEvent notes the latest record of an event.
+func (r *reader) recordEvent(c *Call, channel *channelState, index int64) {
+	if len(r.events) >= maxEvents {
+		clear(r.events)
+	}
+	r.events[handleKey{c.Pid, c.Event}] = &recordedEvent{channel: channel, index: index, gap: r.gap}
+}
+
+func (r *reader) endStream(c *Call) {
+	stream := r.streams.streamOf(c)
+	key := contextKey{c.Pid, c.Context}
+	list := r.contexts[key]
+	for i, s := range list {
+		if s == stream {
+			r.contexts[key] = append(list[:i:i], list[i+1:]...)
+			break
+		}
+	}
+	for _, channel := range r.channelsOf[stream] {
+		delete(channel.order.streams, stream)
+	}
+	delete(r.channelsOf, stream)
+	delete(r.order, stream)
+	r.streams.endStream(c)
+}
+
+func (r *reader) barrierOf(stream int32) *streamBarrier {
+	b := r.order[stream]
+	if b == nil {
+		b = new(streamBarrier)
+		r.order[stream] = b
+	}
+	return b
+}
+
+// addWork adds a work to the channel of its stream.
+func (r *reader) addWork(c *Call, returned *callReturn) {
+	stream := r.streams.streamOf(c)
+	queue := r.streams.queueOf(c, stream)
+	channel := r.paired[queue]
+	b, known := r.order[stream], false
+	if b != nil {
+		known = b.last != nil
+	} else {
+		b = r.barrierOf(stream)
+	}
+	if !known {
+		key := contextKey{c.Pid, c.Context}
+		r.contexts[key] = appendNew(r.contexts[key], stream)
+	}
+	barrier := r.waitsForLegacy(c, b) || b.holds || b.last != channel || r.followsGap(c, b)
+	barrier = r.overlaps(c, b) || barrier
+	b.holds, b.last, b.tid = false, channel, c.Tid
+	if c.Op == OpRecordEvent {
+		r.forgetEvent(c)
+	}
+	if channel == nil {
+		r.unpaired++
+		return
+	}
+	channel.order.add(issuedCall{call: *c, returned: returned, stream: stream, barrier: barrier})
+	r.channelsOf[stream] = appendNew(r.channelsOf[stream], channel)
+	index := channel.order.issued()
+	b.index = index
+	if c.Op == OpRecordEvent {
+		if len(r.events) >= maxEvents {
+			clear(r.events)
+		}
+		r.recordEvent(c, channel, index)
+	}
+	if c.Waits && c.EndNs != UnknownNs {
+		channel.waits.add(c.EndNs, channel.order.at(index).first)
+	}
+}
+
+// waitsForLegacy reports whether the legacy default stream may order a work after another stream's.
+func (r *reader) waitsForLegacy(c *Call, b *streamBarrier) bool {
+	key := contextKey{c.Pid, c.Context}
+	l := r.legacy[key]
+	if l == nil {
+		l = new(legacyOrder)
+		r.legacy[key] = l
+	}
+	others := &l.legacy
+	if c.Stream == LegacyStream {
+		l.legacy++
+		others = &l.other
+	} else {
+		l.other++
+	}
+	changed := *others != b.others
+	b.others = *others
+	return changed
+}
+
+// overlaps reports whether the last call of the stream, by another thread, may not have returned. The
+// order of the two is unknown, so both may wait for another channel.
+func (r *reader) overlaps(c *Call, b *streamBarrier) bool {
+	if b.last == nil || b.tid == c.Tid {
+		return false
+	}
+	p := b.last.order.at(b.index)
+	if p == nil || p.returnedBy(c.StartNs) {
+		return false
+	}
+	p.barrier = true
+	return true
+}
+
+// followsGap reports whether calls of the stream may be missing since its last work.
+func (r *reader) followsGap(c *Call, b *streamBarrier) bool {
+	inside := r.isInGap(c.StartNs)
+	ended := r.gap != b.gap
+	b.gap = r.gap
+	return ended || inside
+}
+
+// isInGap reports whether calls may be missing at ns. Times must not fall.
+func (r *reader) isInGap(ns int64) bool {
+	for r.gap < len(r.gaps) && r.gaps[r.gap].ToNs < ns {
+		r.gap++
+	}
+	return r.gap < len(r.gaps) && r.gaps[r.gap].FromNs <= ns
+}
+
+func appendNew[T comparable](list []T, v T) []T {
+	for _, o := range list {
+		if o == v {
+			return list
+		}
+	}
+	return append(list, v)
+}

@@ -1,0 +1,113 @@
+package activity
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/progress"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
+)
+
+// OfRecording computes the activity of a recording in a window. onWork may be nil; see Options. It
+// returns errors of reading the recording.
+func OfRecording(t *timeline.Timeline, w query.Window, onWork func(*Work)) (*Result, error) {
+	labels := new(labelTable)
+	read := func(to Consumer) error {
+		return t.WrapReadError(mergeRows(t, &callRows{t: t, labels: labels}, to))
+	}
+	result, err := Compute(read, recordedChannels(t), Options{
+		OnWork: onWork, Gaps: recordedGaps(t), Window: Window(w),
+	})
+	if err != nil {
+		return nil, err
+	}
+	result.Labels = labels.list
+	return result, nil
+}
+
+// recordedChannels returns the channels of a recording.
+func recordedChannels(t *timeline.Timeline) (list []Channel) {
+	for _, c := range t.Facts.Channels {
+		list = append(list, Channel{
+			Number: c.Number, Pid: c.Pid, Device: -1, FirstCounter: c.FirstCounter,
+			FromNs: c.StartNs, ToNs: cmp.Or(c.EndNs, UnknownNs),
+		})
+	}
+	return list
+}
+
+// recordedGaps returns the times without all calls, in order.
+func recordedGaps(t *timeline.Timeline) (list []Window) {
+	for _, w := range t.Facts.Sampling.NoLaunches {
+		list = append(list, Window{w.FromNs, w.ToNs})
+	}
+	for _, l := range t.Facts.Lost {
+		list = append(list, Window{l.StartNs, units.EndOfRange(l.StartNs, l.DurNs)})
+	}
+	slices.SortFunc(list, func(a, b Window) int { return cmp.Compare(a.FromNs, b.FromNs) })
+	joined := list[:0]
+	for _, w := range list {
+		if n := len(joined); n > 0 && w.FromNs <= joined[n-1].ToNs {
+			joined[n-1].ToNs = max(joined[n-1].ToNs, w.ToNs)
+			continue
+		}
+		joined = append(joined, w)
+	}
+	return joined
+}
+
+// mergeRows gives calls and samples to a consumer in order of time.
+func mergeRows(t *timeline.Timeline, rows *callRows, to Consumer) error {
+	var spare [][]Call
+	calls := timeline.NewOrderedRows(t.Calls, timeline.RowStream[Call]{
+		Load: func(s timeline.Span) ([]Call, error) {
+			var list []Call
+			if n := len(spare); n > 0 {
+				list, spare = spare[n-1][:0], spare[:n-1]
+			}
+			return rows.readGroup(s.Group, list)
+		},
+		Release: func(_ timeline.Span, list []Call) { spare = append(spare, list) },
+		At:      func(c *Call) int64 { return c.StartNs },
+		Less:    (*Call).startsBefore,
+	})
+	samples := progress.NewReader(t)
+	var pending []Call
+	for {
+		batch, err := samples.NextSamples()
+		if err != nil {
+			return err
+		}
+		for i := range batch {
+			s := Sample{batch[i].SeenNs, batch[i].Counter, batch[i].GPUTimeNs, batch[i].Channel}
+			if pending, err = addCallsUpTo(s.SeenNs, pending, calls, to); err != nil {
+				return err
+			}
+			to.AddSample(&s)
+		}
+		if len(batch) == 0 {
+			_, err = addCallsUpTo(UnknownNs, pending, calls, to)
+			return err
+		}
+	}
+}
+
+// addCallsUpTo gives the calls that start up to ns to a consumer. It returns the calls that are read
+// but not given.
+func addCallsUpTo(ns int64, pending []Call, calls *timeline.OrderedRows[Call], to Consumer) ([]Call, error) {
+	for {
+		for i := range pending {
+			if pending[i].StartNs > ns {
+				return pending[i:], nil
+			}
+			to.AddCall(&pending[i])
+		}
+		next, err := calls.NextRows()
+		if err != nil || len(next) == 0 {
+			return nil, err
+		}
+		pending = next
+	}
+}

@@ -1,0 +1,264 @@
+package activity
+
+import (
+	"cmp"
+	"maps"
+	"math/rand/v2"
+	"slices"
+)
+
+// Result is the activity of a recording.
+type Result struct {
+	Streams   []StreamActivity
+	Channels  []ChannelActivity // by process and number
+	Devices   []DeviceActivity  // by process and device
+	Durations []Duration        // by process, the largest total first
+	Labels    []Label           // by Call.Label; only from OfRecording
+	// UnpairedWorks counts the works of streams that have no channel.
+	UnpairedWorks int64
+}
+
+// StreamActivity has the works and the busy time of one stream.
+type StreamActivity struct {
+	Stream
+	WorkCounts
+	Channel int32    // 0: the stream has no pair
+	Busy    Interval // bounds of the busy time of works with a call, ns
+}
+
+// ChannelActivity has the works and the busy time of one channel.
+type ChannelActivity struct {
+	Channel
+	ChannelCounts
+	// Streams are the streams whose works the channel runs, as indices of Result.Streams. Without any,
+	// the channel has no pair, and no other field is set.
+	Streams         []int32
+	Busy            Interval // bounds of the busy time, ns
+	FirstNs, LastNs int64    // first call and last end, Unix ns; 0: unknown
+	ClockResidualNs int64
+	// EstimatedNs is the sum of the estimated durations of the recorded works, and ErrorNs its
+	// standard error. Unestimated works have no estimate.
+	EstimatedNs, ErrorNs float64
+	LongestNs            float64 // longest estimated mean duration
+	Unestimated          int64
+	// Complete reports that all calls of the channel were recorded.
+	Complete bool
+}
+
+// BusyTime returns the tightest bounds of the busy time, in ns: those of the samples, and two standard
+// errors around the estimate if all calls were recorded. Works without a call may take as long as the
+// longest kind of work.
+func (a *ChannelActivity) BusyTime() Interval {
+	busy := a.Busy
+	if a.Complete && a.Unestimated == 0 {
+		low, high := a.EstimatedNs-2*a.ErrorNs, a.EstimatedNs+2*a.ErrorNs+float64(a.Extra)*a.LongestNs
+		busy.LoNs = max(busy.LoNs, min(int64(low), busy.HiNs))
+		busy.HiNs = min(busy.HiNs, max(int64(high), busy.LoNs))
+	}
+	return busy
+}
+
+// DeviceActivity is the busy time of all channels of a process on a device.
+type DeviceActivity struct {
+	Pid, Device     int32
+	Busy            Interval
+	FirstNs, LastNs int64
+}
+
+// results collects the works of all channels.
+type results struct {
+	onWork    func(*Work)
+	random    *rand.Rand
+	busy      map[int32]*busyTimes         // by channel
+	labels    map[int32]map[labelKey]int64 // works by channel
+	equations map[int32]*equationSet       // by process
+	first     map[int32]int64
+	last      map[int32]int64
+	streams   []streamResult
+	window    Window // limits counts and times
+	trial     bool   // collect nothing
+}
+
+// streamResult has the works of a stream, on all its channels.
+type streamResult struct {
+	counts WorkCounts
+	busy   *busyTimes
+}
+
+func newResults(opt *Options) *results {
+	return &results{
+		onWork: opt.OnWork, window: opt.Window, random: rand.New(rand.NewPCG(1, 2)),
+		busy: make(map[int32]*busyTimes), labels: make(map[int32]map[labelKey]int64),
+		equations: make(map[int32]*equationSet), first: make(map[int32]int64), last: make(map[int32]int64),
+	}
+}
+
+func (r *results) equationsOf(pid int32) *equationSet {
+	if r.equations[pid] == nil {
+		r.equations[pid] = newEquationSet()
+	}
+	return r.equations[pid]
+}
+
+func (r *results) busyOf(channel int32) *busyTimes {
+	if r.busy[channel] == nil {
+		r.busy[channel] = newBusyTimes()
+	}
+	return r.busy[channel]
+}
+
+// addWork adds a work whose times are final.
+func (r *results) addWork(c *channelState, w *Work) {
+	if r.trial {
+		return
+	}
+	if r.onWork != nil {
+		r.onWork(w)
+	}
+	busy := w.busyInterval(c.endNs).clip(r.window)
+	certain := w.certainInterval().clip(r.window)
+	r.busyOf(c.Number).add(certain, busy)
+	if w.Call.StartNs < r.window.FromNs || w.Call.StartNs > r.window.ToNs {
+		return
+	}
+	if int(w.Stream) >= len(r.streams) {
+		r.streams = append(r.streams, make([]streamResult, int(w.Stream)+1-len(r.streams))...)
+	}
+	s := &r.streams[w.Stream]
+	if s.busy == nil {
+		s.busy = newBusyTimes()
+	}
+	s.counts.count(w)
+	c.counts.count(w)
+	s.busy.add(certain, busy)
+	r.equationsOf(c.Pid).countWork(&w.Call)
+	labels := r.labels[c.Number]
+	if labels == nil {
+		labels = make(map[labelKey]int64)
+		r.labels[c.Number] = labels
+	}
+	labels[labelKey{w.Call.Op, w.Call.Label}]++
+	if r.first[c.Number] == 0 {
+		r.first[c.Number] = w.Call.StartNs
+	}
+	if w.EndQuality >= Bounded {
+		r.last[c.Number] = max(r.last[c.Number], w.End.HiNs)
+	}
+}
+
+// addUncertain adds the times up to a counter in which the channel may have run works without a call.
+func (r *results) addUncertain(c *channelState, counter int64) {
+	if r.trial {
+		return
+	}
+	for i := 1; i < len(c.moments) && c.moments[i].counter <= counter; i++ {
+		a, b := &c.moments[i-1], &c.moments[i]
+		busy := Interval{a.end.LoNs, b.end.HiNs}
+		if a.gpuNs == 0 {
+			busy.LoNs = a.seenNs
+		}
+		r.busyOf(c.Number).possible.add(busy.clip(r.window))
+	}
+}
+
+// result returns all results.
+func (r *results) result(from *reader, survey *survey, pairs map[int32]int32) *Result {
+	result := &Result{
+		Streams: r.streamActivity(from.streams.list, pairs), Durations: r.durations(), UnpairedWorks: from.unpaired,
+	}
+	durations := make(map[durationKey]*Duration)
+	for i := range result.Durations {
+		d := &result.Durations[i]
+		durations[durationKey{d.Pid, labelKey{d.Op, d.Label}}] = d
+	}
+	channels := from.sortedChannels()
+	for _, c := range channels {
+		a := r.channelActivity(c, durations)
+		a.Complete = survey.isComplete(c)
+		for _, stream := range slices.Sorted(maps.Keys(pairs)) {
+			if pairs[stream] == c.Number {
+				a.Streams = append(a.Streams, stream)
+			}
+		}
+		result.Channels = append(result.Channels, a)
+	}
+	result.Devices = r.deviceActivity(channels)
+	return result
+}
+
+// durations estimates the durations of all processes.
+func (r *results) durations() (list []Duration) {
+	for _, pid := range slices.Sorted(maps.Keys(r.equations)) {
+		list = append(list, r.equations[pid].solve(pid)...)
+	}
+	return list
+}
+
+// channelActivity returns the result of a channel.
+func (r *results) channelActivity(c *channelState, durations map[durationKey]*Duration) ChannelActivity {
+	a := ChannelActivity{Channel: c.Channel, ChannelCounts: c.counts}
+	if busy := r.busy[c.Number]; busy != nil {
+		a.Busy = busy.bounds()
+	}
+	a.FirstNs, a.LastNs = r.first[c.Number], r.last[c.Number]
+	if c.clock != nil {
+		a.ClockResidualNs = c.clock.ResidualNs()
+	}
+	for key, n := range r.labels[c.Number] {
+		d := durations[durationKey{c.Pid, key}]
+		if d == nil || !d.IsEstimated {
+			a.Unestimated += n
+			continue
+		}
+		a.EstimatedNs += float64(n) * d.MeanNs
+		a.LongestNs = max(a.LongestNs, d.MeanNs)
+		a.ErrorNs += float64(n) * d.ErrorNs // errors of one recording are not independent
+	}
+	return a
+}
+
+type durationKey struct {
+	pid int32
+	labelKey
+}
+
+// deviceActivity returns the busy times of the devices of each process.
+func (r *results) deviceActivity(channels []*channelState) (list []DeviceActivity) {
+	type key struct{ pid, device int32 }
+	busy := make(map[key]*busyTimes)
+	ends := make(map[key]*DeviceActivity)
+	for _, c := range channels {
+		k := key{c.Pid, c.Device}
+		if r.busy[c.Number] == nil {
+			continue
+		}
+		if busy[k] == nil {
+			busy[k] = newBusyTimes()
+			ends[k] = &DeviceActivity{Pid: c.Pid, Device: c.Device, FirstNs: r.first[c.Number]}
+		}
+		busy[k].addTimes(r.busy[c.Number])
+		ends[k].FirstNs = min(ends[k].FirstNs, r.first[c.Number])
+		ends[k].LastNs = max(ends[k].LastNs, r.last[c.Number])
+	}
+	for k, d := range ends {
+		d.Busy = busy[k].bounds()
+		list = append(list, *d)
+	}
+	slices.SortFunc(list, func(a, b DeviceActivity) int {
+		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device))
+	})
+	return list
+}
+
+// streamActivity returns the works of all streams.
+func (r *results) streamActivity(streams []Stream, pairs map[int32]int32) []StreamActivity {
+	list := make([]StreamActivity, len(streams))
+	for i := range list {
+		a := &list[i]
+		a.Stream, a.Channel = streams[i], pairs[int32(i)]
+		if i < len(r.streams) && r.streams[i].busy != nil {
+			a.WorkCounts, a.Busy = r.streams[i].counts, r.streams[i].busy.bounds()
+		}
+	}
+	return list
+}

@@ -1,0 +1,165 @@
+package activity
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Label is a kernel with a grid, or a graph.
+type Label struct {
+	Kernel string
+	Grid   [3]int32
+	Graph  int64 // handle of the graph; 0 for kernels
+}
+
+// labelTable numbers labels.
+type labelTable struct {
+	list    []Label
+	numbers map[labelID]int32
+	kernels origin.StringNumbers
+}
+
+type labelID struct {
+	kernel int32
+	grid   [3]int32
+	graph  int64
+	pid    int32 // of a graph
+}
+
+// maxListedLabels bounds the labels. Further grids of a kernel share one label.
+const maxListedLabels = 1 << 16
+
+func (l *labelTable) numberOf(id labelID) int32 {
+	n, ok := l.numbers[id]
+	if ok {
+		return n
+	}
+	if l.numbers == nil {
+		l.numbers = make(map[labelID]int32)
+	}
+	if len(l.list) >= maxListedLabels {
+		if id.grid == [3]int32{-1} {
+			return -1
+		}
+		return l.numberOf(labelID{kernel: id.kernel, grid: [3]int32{-1}})
+	}
+	n = int32(len(l.list))
+	l.numbers[id] = n
+	l.list = append(l.list, Label{l.kernels.List[id.kernel], id.grid, id.graph})
+	return n
+}
+
+// callRows reads the calls that matter for channels from row groups. It is not safe for concurrent
+// use.
+type callRows struct {
+	t      *timeline.Timeline
+	labels *labelTable
+
+	kind, name, kernel, copyKind    format.Strings
+	start, dur, context, stream     []int64
+	ptr, parent                     []int64
+	pid, tid, device, result, flags []int32
+	grid                            [3][]int32
+	ops                             []functionOp // by name and copy_kind
+	isContextArgument               []bool       // by name: ptr is the context
+}
+
+// readGroup returns the calls of a row group in the order of their start.
+func (r *callRows) readGroup(g *format.Group, calls []Call) ([]Call, error) {
+	r.kind, r.name = g.StringsInto("kind", r.kind), g.StringsInto("name", r.name)
+	r.copyKind = g.StringsInto("copy_kind", r.copyKind)
+	if !r.findOps() {
+		return calls, g.Err()
+	}
+	r.kernel = g.StringsInto("kernel", r.kernel)
+	r.start, r.dur = g.Int64("start_ns", r.start), g.Int64("dur_ns", r.dur)
+	r.context, r.stream = g.Int64("context", r.context), g.Int64("stream", r.stream)
+	r.ptr, r.parent = g.Int64("ptr", r.ptr), g.Int64("parent_start_ns", r.parent)
+	r.pid, r.tid, r.device = g.Int32("pid", r.pid), g.Int32("tid", r.tid), g.Int32("device", r.device)
+	r.result, r.flags = g.Int32("result", r.result), g.Int32("flags", r.flags)
+	for i, axis := range []string{"x", "y", "z"} {
+		r.grid[i] = g.Int32("grid_"+axis, r.grid[i])
+	}
+	if g.Err() != nil {
+		return calls, g.Err()
+	}
+	kernels := r.labels.kernels.NumbersOf(r.kernel.Dict)
+	for i := range r.start {
+		op := r.ops[r.opIndex(i)]
+		if !op.known || r.parent[i] != 0 || r.result[i] != 0 ||
+			r.flags[i]&(format.FlagCaptured|format.FlagAbandoned) != 0 {
+			continue
+		}
+		calls = append(calls, r.call(i, op, kernels))
+	}
+	timeline.SortNearlySorted(calls, (*Call).startsBefore)
+	return calls, nil
+}
+
+// findOps sets ops. It reports whether the row group has a known function.
+func (r *callRows) findOps() (any bool) {
+	kinds := len(r.kind.Dict) * len(r.copyKind.Dict)
+	r.ops = slices.Grow(r.ops[:0], len(r.name.Dict)*kinds)[:len(r.name.Dict)*kinds]
+	r.isContextArgument = r.isContextArgument[:0]
+	for n, name := range r.name.Dict {
+		for k, kind := range r.kind.Dict {
+			for c, copyKind := range r.copyKind.Dict {
+				op := opOf(kind, name, copyKind)
+				r.ops[(n*len(r.kind.Dict)+k)*len(r.copyKind.Dict)+c] = op
+				any = any || op.known
+			}
+		}
+		base := catalog.BaseFunctionName(name)
+		r.isContextArgument = append(r.isContextArgument, base == "cuCtxSynchronize_v2" || base == "cuCtxDestroy" ||
+			base == "cuCtxDestroy_v2")
+	}
+	return any
+}
+
+func (r *callRows) opIndex(i int) int {
+	return (int(r.name.Index[i])*len(r.kind.Dict)+int(r.kind.Index[i]))*len(r.copyKind.Dict) + int(r.copyKind.Index[i])
+}
+
+// call returns the call of row i.
+func (r *callRows) call(i int, op functionOp, kernels []int32) Call {
+	c := Call{
+		StartNs: r.start[i], EndNs: units.EndOfRange(r.start[i], r.dur[i]), Context: r.context[i],
+		Stream: r.stream[i], Event: r.ptr[i], Pid: r.pid[i], Tid: r.tid[i], Label: -1, Op: op.op, Waits: op.waits,
+		Device: r.t.DeviceOfCall(r.pid[i], r.context[i], r.device[i]),
+	}
+	if r.flags[i]&timeline.NoResultFlags != 0 {
+		c.EndNs = UnknownNs
+	}
+	if c.Stream == 0 {
+		c.Stream = LegacyStream
+		if r.flags[i]&format.FlagPerThreadStream != 0 {
+			c.Stream = PerThreadStream
+		}
+	}
+	if r.isContextArgument[r.name.Index[i]] && r.ptr[i] != 0 {
+		c.Context = r.ptr[i]
+	}
+	switch c.Op {
+	case OpKernel:
+		c.Label = r.labels.numberOf(labelID{
+			kernel: kernels[r.kernel.Index[i]],
+			grid:   [3]int32{r.grid[0][i], r.grid[1][i], r.grid[2][i]},
+		})
+	case OpGraph:
+		c.Label = r.labels.numberOf(labelID{kernel: r.labels.kernels.NumberOf(""), graph: r.ptr[i], pid: c.Pid})
+	}
+	return c
+}
+
+func (c *Call) startsBefore(o *Call) bool {
+	if c.StartNs != o.StartNs {
+		return c.StartNs < o.StartNs
+	}
+	return cmp.Or(cmp.Compare(c.Pid, o.Pid), cmp.Compare(c.Tid, o.Tid), cmp.Compare(c.EndNs, o.EndNs)) < 0
+}

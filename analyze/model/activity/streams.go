@@ -1,0 +1,117 @@
+package activity
+
+// Stream is a CUDA stream from its first call until its destruction, or the copies of a context in
+// one direction. Its works run on one channel.
+type Stream struct {
+	Context     int64
+	Handle      int64
+	Pid, Device int32
+	Tid         int32 // thread of a PerThreadStream, else 0
+	Copies      Op    // OpCopyToDevice or OpCopyToHost for the copies of a context, else 0
+}
+
+// streamKey identifies a stream. Two streams with the same handle have different generations. context
+// is 0 for streams that a handle identifies.
+type streamKey struct {
+	handle, context int64
+	pid, tid        int32
+	generation      int32
+	copies          Op
+}
+
+// handleKey identifies a handle of a process.
+type handleKey struct {
+	pid    int32
+	handle int64
+}
+
+// streamTable numbers the streams of a recording. The numbers depend only on the order of calls.
+type streamTable struct {
+	list        []Stream
+	numbers     map[streamKey]int32
+	generations map[handleKey]int32
+	contexts    map[contextKey]int32 // generations
+	lastKey     streamKey
+	last        int32
+}
+
+func newStreamTable() *streamTable {
+	return &streamTable{
+		numbers: make(
+			map[streamKey]int32,
+		),
+		generations: make(map[handleKey]int32),
+		contexts:    make(map[contextKey]int32),
+	}
+}
+
+// streamOf returns the stream that a call names.
+func (s *streamTable) streamOf(c *Call) int32 {
+	key := streamKey{pid: c.Pid, handle: c.Stream}
+	switch c.Stream {
+	case LegacyStream, PerThreadStream:
+		key.context, key.generation = c.Context, s.contexts[contextKey{c.Pid, c.Context}]
+		if c.Stream == PerThreadStream {
+			key.tid = c.Tid
+		}
+	default:
+		key.generation = s.generations[handleKey{c.Pid, c.Stream}]
+	}
+	return s.numberOf(key, c)
+}
+
+// queueOf returns the stream whose channel runs the work of a call: the stream itself, or the copies
+// of its context.
+func (s *streamTable) queueOf(c *Call, stream int32) int32 {
+	if c.Op != OpCopyToDevice && c.Op != OpCopyToHost {
+		return stream
+	}
+	generation := s.contexts[contextKey{c.Pid, c.Context}]
+	return s.numberOf(streamKey{pid: c.Pid, context: c.Context, generation: generation, copies: c.Op}, c)
+}
+
+// endStream ends the stream of an OpEndStream. A later stream may have the same handle.
+func (s *streamTable) endStream(c *Call) {
+	if c.Stream != LegacyStream && c.Stream != PerThreadStream {
+		s.generations[handleKey{c.Pid, c.Stream}]++
+	}
+}
+
+// endContexts ends all streams of a context, or of a device.
+func (s *streamTable) endContexts(c *Call) {
+	ended := make(map[contextKey]bool)
+	handles := make(map[handleKey]bool)
+	for i := range s.list {
+		stream := &s.list[i]
+		if stream.Pid != c.Pid || c.Op == OpEndContext && stream.Context != c.Context ||
+			c.Op == OpEndDevice && stream.Device != c.Device {
+			continue
+		}
+		ended[contextKey{c.Pid, stream.Context}] = true
+		if stream.Handle > PerThreadStream || stream.Handle < 0 {
+			handles[handleKey{c.Pid, stream.Handle}] = true
+		}
+	}
+	for key := range ended {
+		s.contexts[key]++
+	}
+	for key := range handles {
+		s.generations[key]++
+	}
+}
+
+func (s *streamTable) numberOf(key streamKey, c *Call) int32 {
+	if key == s.lastKey && len(s.list) > 0 {
+		return s.last
+	}
+	number, ok := s.numbers[key]
+	if !ok {
+		number = int32(len(s.list))
+		s.numbers[key] = number
+		s.list = append(s.list, Stream{
+			Context: c.Context, Handle: key.handle, Pid: key.pid, Device: c.Device, Tid: key.tid, Copies: key.copies,
+		})
+	}
+	s.lastKey, s.last = key, number
+	return number
+}

@@ -1,0 +1,227 @@
+package activity
+
+import (
+	"math"
+	"slices"
+	"sort"
+)
+
+// survey reads a recording once. It compares, for each stream and channel, the calls that are known to
+// be done with the counter, and collects points for the clocks.
+type survey struct {
+	streams  *streamTable
+	queues   map[int32]*surveyQueue // by stream
+	channels map[int32]*surveyChannel
+	byPid    map[int32][]*surveyChannel
+	votes    map[votePair]*vote
+	waits    []surveyWait // not returned yet, by time of their return
+	// of lists the queues that have calls of a stream, ofContext the streams of a context.
+	of        map[int32][]*surveyQueue
+	ofContext map[contextKey][]int32
+	events    map[handleKey]surveyEvent
+	gaps      []Window
+	lastNs    int64 // time of the last sample
+}
+
+// surveyQueue has the calls of a stream, or the copies of a context.
+type surveyQueue struct {
+	stream   int32
+	issued   int64
+	outside  int64           // calls outside of gaps
+	done     int64           // calls that waits have shown to be done
+	byStream map[int32]int64 // number of the last call of each stream
+}
+
+// surveyWait is a wait that shows that the calls of a queue up to a number are done.
+type surveyWait struct {
+	atNs   int64
+	queue  *surveyQueue
+	number int64
+}
+
+// surveyEvent is the latest record of an event.
+type surveyEvent struct {
+	queue  *surveyQueue
+	number int64
+}
+
+// surveyChannel has the last sample of a channel.
+type surveyChannel struct {
+	Channel
+	clock    clockPoints
+	last     Sample
+	sampled  bool
+	offsetNs int64 // a recent bound of the clock offset
+	delayNs  int64 // mean delay of recent samples above offsetNs
+	samples  int64
+	marks    []mark // moments that wait for the next sample
+	outside  int64  // steps of the counter outside of gaps
+}
+
+// mark is a moment in which at least done and at most issued calls of a queue were done, and the
+// counter was at least low.
+type mark struct {
+	queue                   *surveyQueue
+	atNs, done, issued, low int64
+}
+
+func newSurvey(channels []Channel, gaps []Window) *survey {
+	v := &survey{
+		streams: newStreamTable(), queues: make(map[int32]*surveyQueue), channels: make(map[int32]*surveyChannel),
+		byPid: make(map[int32][]*surveyChannel), votes: make(map[votePair]*vote), of: make(map[int32][]*surveyQueue),
+		ofContext: make(map[contextKey][]int32), events: make(map[handleKey]surveyEvent), gaps: gaps,
+	}
+	for _, c := range channels {
+		s := &surveyChannel{Channel: c, offsetNs: math.MaxInt64}
+		s.last.Counter, s.last.SeenNs = c.FirstCounter, c.FromNs
+		v.channels[c.Number] = s
+		v.byPid[c.Pid] = append(v.byPid[c.Pid], s)
+	}
+	return v
+}
+
+// inGap reports whether a gap overlaps a span of time.
+func (v *survey) inGap(fromNs, toNs int64) bool {
+	i := sort.Search(len(v.gaps), func(i int) bool { return v.gaps[i].ToNs >= fromNs })
+	return i < len(v.gaps) && v.gaps[i].FromNs <= toNs
+}
+
+// isComplete reports whether no gap overlaps the life of a channel.
+func (v *survey) isComplete(c *channelState) bool { return !v.inGap(c.FromNs, c.ToNs) }
+
+// AddCall counts a call.
+func (v *survey) AddCall(c *Call) {
+	v.returnWaits(c.StartNs)
+	switch c.Op {
+	case OpWaitStream:
+		v.wait(c, v.streams.streamOf(c))
+	case OpWaitContext:
+		for _, stream := range v.ofContext[contextKey{c.Pid, c.Context}] {
+			v.wait(c, stream)
+		}
+	case OpWaitEvent:
+		if e, ok := v.events[handleKey{c.Pid, c.Event}]; ok {
+			v.addWait(surveyWait{c.EndNs, e.queue, e.number})
+		}
+	case OpHoldStream:
+	case OpEndStream:
+		v.streams.endStream(c)
+	case OpEndContext, OpEndDevice:
+		v.streams.endContexts(c)
+	default:
+		v.addWork(c)
+	}
+}
+
+func (v *survey) addWork(c *Call) {
+	stream := v.streams.streamOf(c)
+	number := v.streams.queueOf(c, stream)
+	q := v.queues[number]
+	if q == nil {
+		q = &surveyQueue{stream: number, byStream: make(map[int32]int64)}
+		v.queues[number] = q
+	}
+	q.issued++
+	if len(v.gaps) == 0 || !v.inGap(c.StartNs-gapSlackNs, c.StartNs) {
+		q.outside++
+	}
+	if _, ok := q.byStream[stream]; !ok {
+		if len(v.of[stream]) == 0 {
+			key := contextKey{c.Pid, c.Context}
+			v.ofContext[key] = append(v.ofContext[key], stream)
+		}
+		v.of[stream] = append(v.of[stream], q)
+	}
+	q.byStream[stream] = q.issued
+	if c.Op == OpRecordEvent && len(v.events) < maxEvents {
+		v.events[handleKey{c.Pid, c.Event}] = surveyEvent{q, q.issued}
+	}
+	if c.Waits {
+		v.addWait(surveyWait{c.EndNs, q, q.issued})
+	}
+}
+
+func (v *survey) wait(c *Call, stream int32) {
+	for _, q := range v.of[stream] {
+		v.addWait(surveyWait{c.EndNs, q, q.byStream[stream]})
+	}
+}
+
+// addWait keeps a wait until it returns.
+func (v *survey) addWait(w surveyWait) {
+	if w.atNs == UnknownNs || w.number <= w.queue.done {
+		return
+	}
+	at := sort.Search(len(v.waits), func(i int) bool { return v.waits[i].atNs > w.atNs })
+	v.waits = slices.Insert(v.waits, at, w)
+}
+
+// returnWaits marks the moments in which waits returned, up to ns.
+func (v *survey) returnWaits(ns int64) {
+	n := 0
+	for ; n < len(v.waits) && v.waits[n].atNs <= ns; n++ {
+		if w := &v.waits[n]; w.number > w.queue.done {
+			w.queue.done = w.number
+			v.mark(w.queue, w.atNs)
+		}
+	}
+	if n > 0 {
+		v.waits = slices.Delete(v.waits, 0, n)
+	}
+}
+
+// mark notes what was done of a queue at ns.
+func (v *survey) mark(q *surveyQueue, ns int64) {
+	for _, c := range v.byPid[v.streams.list[q.stream].Pid] {
+		if ns < c.FromNs || ns > c.ToNs {
+			continue
+		}
+		if len(c.marks) >= maxMarks {
+			// the channel does not move
+			v.resolve(c, c.last.Counter+1, UnknownNs, UnknownNs)
+		}
+		c.marks = append(c.marks, mark{q, ns, q.done, q.issued, c.last.Counter})
+	}
+}
+
+// AddSample resolves the marks that waited for a sample of the channel.
+func (v *survey) AddSample(s *Sample) {
+	v.returnWaits(s.SeenNs)
+	c := v.channels[s.Channel]
+	if c == nil || s.Counter <= c.last.Counter || s.GPUTimeNs <= c.last.GPUTimeNs {
+		return
+	}
+	difference := s.SeenNs - s.GPUTimeNs
+	c.clock.add(s.GPUTimeNs, difference)
+	c.learnOffset(s.SeenNs, difference)
+	if len(c.marks) > 0 {
+		v.resolve(c, s.Counter, s.GPUTimeNs+c.offsetNs-c.offsetSlackNs(), s.GPUTimeNs+c.offsetNs)
+	}
+	if len(v.gaps) == 0 || !v.inGap(c.last.SeenNs-gapSlackNs, s.SeenNs) {
+		c.outside += s.Counter - c.last.Counter
+	}
+	c.last, c.sampled = *s, true
+	v.lastNs = s.SeenNs
+}
+
+// learnOffset updates the bound of the clock offset.
+func (c *surveyChannel) learnOffset(seenNs, differenceNs int64) {
+	if !c.sampled {
+		c.offsetNs = differenceNs
+	}
+	c.offsetNs = min(c.offsetNs+(seenNs-c.last.SeenNs)*maxDriftPPM/1_000_000, differenceNs)
+	c.samples++
+	c.delayNs += (differenceNs - c.offsetNs - c.delayNs) / 16
+}
+
+// offsetSlackNs returns how much too high offsetNs may be.
+func (c *surveyChannel) offsetSlackNs() int64 {
+	const enough, slackNs = 32, 20_000
+	if c.samples < enough {
+		return UnknownNs
+	}
+	return slackNs + c.delayNs
+}
+
+// gapSlackNs is how long after a gap works from the gap may run.
+const gapSlackNs = 20_000_000

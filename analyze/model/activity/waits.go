@@ -1,0 +1,67 @@
+package activity
+
+// completion is a fact that a wait shows: at atNs, the call at a position was done.
+type completion struct{ atNs, position int64 }
+
+// completions are the facts of waits on a channel, in order of time.
+type completions struct {
+	list []completion
+	// before and seen are the positions that were done before the end of the last sampled work, and
+	// before the last sample was read. next and nextSeen are the first entries that are not in them.
+	before, seen   int64
+	next, nextSeen int
+}
+
+// add adds a completion. Waits of several threads come in the order of their start, not their end.
+func (c *completions) add(atNs, position int64) {
+	i := len(c.list)
+	for i > c.nextSeen && c.list[i-1].atNs > atNs {
+		i--
+	}
+	c.list = append(c.list, completion{})
+	copy(c.list[i+1:], c.list[i:])
+	c.list[i] = completion{atNs, position}
+}
+
+// cancel removes a completion that no sample has passed yet.
+func (c *completions) cancel(atNs, position int64) {
+	for i := len(c.list) - 1; i >= c.nextSeen; i-- {
+		if c.list[i] == (completion{atNs, position}) {
+			c.list[i].position = 0
+			return
+		}
+	}
+}
+
+// advance returns the positions that were done before a work ended, and before a sample was read.
+func (c *completions) advance(endNs, seenNs int64) (before, seen int64) {
+	for ; c.nextSeen < len(c.list) && c.list[c.nextSeen].atNs <= seenNs; c.nextSeen++ {
+		c.seen = max(c.seen, c.list[c.nextSeen].position)
+	}
+	for ; c.next < c.nextSeen && c.list[c.next].atNs < endNs; c.next++ {
+		c.before = max(c.before, c.list[c.next].position)
+	}
+	return c.before, c.seen
+}
+
+// doneBy returns the time at which the work at a position was done at the latest. It searches from
+// entry *from on, and sets *from for a later position.
+func (c *completions) doneBy(position int64, from *int) int64 {
+	for ; *from < len(c.list); *from++ {
+		if c.list[*from].position >= position {
+			return c.list[*from].atNs
+		}
+	}
+	return UnknownNs
+}
+
+// dropOld drops the entries for positions up to done that both sides have passed.
+func (c *completions) dropOld(done int64) {
+	n := 0
+	for n < c.next && c.list[n].position <= done {
+		n++
+	}
+	c.list = append(c.list[:0], c.list[n:]...)
+	c.next -= n
+	c.nextSeen -= n
+}

@@ -1,0 +1,50 @@
+package activity
+
+// Interval contains a time, or bounds a length. LoNs and HiNs are inclusive, in ns.
+type Interval struct{ LoNs, HiNs int64 }
+
+// WidthNs returns the difference of the bounds.
+func (i Interval) WidthNs() int64 { return i.HiNs - i.LoNs }
+
+// MiddleNs returns the middle of the interval.
+func (i Interval) MiddleNs() int64 { return i.LoNs + (i.HiNs-i.LoNs)/2 }
+
+// Quality is how a time is known.
+type Quality uint8
+
+// Kinds of Quality.
+const (
+	Unknown   Quality = iota // nothing is known
+	Estimated                // probably in its interval
+	Bounded                  // in its interval
+	Measured                 // in its interval, which is as wide as the residual of the clock
+)
+
+// Work is one work of a channel: a kernel, a graph launch, a copy, a fill or an event record.
+type Work struct {
+	Call    Call
+	Channel int32
+	Stream  int32 // index in Result.Streams
+	// Number is the counter of the channel at the end of the work; 0 if it is not known exactly.
+	Number int64
+	// End, Start and Duration are Unix ns and ns. They are valid unless their quality is Unknown.
+	End, Start, Duration                      Interval
+	EndQuality, StartQuality, DurationQuality Quality
+	// Queued reports that the work waited for the work before it on the channel.
+	Queued bool
+}
+
+// EndNs returns the most probable end of a measured work, and the middle of its bounds otherwise, in
+// Unix ns. The tightest samples are seen within transportNs.
+func (w *Work) EndNs() int64 {
+	if w.EndQuality == Measured {
+		return max(w.End.LoNs, w.End.HiNs-transportNs/2)
+	}
+	return w.End.MiddleNs()
+}
+
+// QueueTime returns how long the work waited from the start of its call until its own start, in ns.
+// Its quality is StartQuality.
+func (w *Work) QueueTime() Interval {
+	return Interval{max(0, w.Start.LoNs-w.Call.StartNs), max(0, w.Start.HiNs-w.Call.StartNs)}
+}
