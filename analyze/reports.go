@@ -23,6 +23,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/streams"
 	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/analyze/report/waits"
+	"github.com/gpurec/gpurec/analyze/report/works"
 	"github.com/gpurec/gpurec/analyze/report/xid"
 )
 
@@ -47,6 +48,7 @@ var Reports = []Report{
 	{"oom", oom.Sections, oom.HTMLSection, oom.NeededCallClasses, oom.Run},
 	{"kernels", kernels.Sections, kernels.HTMLSection, kernels.NeededCallClasses, kernels.Run},
 	{"streams", streams.Sections, streams.HTMLSection, streams.NeededCallClasses, streams.Run},
+	{"works", works.Sections, report.HTMLSection{}, works.NeededCallClasses, works.Run},
 	{"api", api.Sections, api.HTMLSection, nil, api.Run},
 	{"copies", copies.Sections, copies.HTMLSection, copies.NeededCallClasses, copies.Run},
 	{"sync", waits.Sections, waits.HTMLSection, waits.NeededCallClasses, waits.Run},

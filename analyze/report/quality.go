@@ -57,7 +57,7 @@ type Quality struct {
 	// Classes are the recorded classes of calls. nil means all classes.
 	Classes  []string
 	Launches sampling.SamplingCoverage
-	// GPUTiming is the source of GPU times. It is always "none": only host times are recorded.
+	// GPUTiming is the source of GPU times: "channel" if progress of channels was recorded, else "none".
 	GPUTiming string
 }
 

@@ -46,6 +46,9 @@ func OfRecording(t *timeline.Timeline, counts *livemem.ReplayCounts) report.Qual
 		Launches:            t.SamplingCoverage(),
 		GPUTiming:           "none",
 	}
+	if len(t.Progress) > 0 {
+		q.GPUTiming = "channel"
+	}
 	own := q.Events - t.Scan.Stacks[format.StackParent]
 	for status, n := range t.Scan.Stacks {
 		if status != format.StackParent {

@@ -1,0 +1,136 @@
+package works
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// survey has the activity of a recording, and selects the rows of the tables.
+type survey struct {
+	t      *timeline.Timeline
+	filter *query.Filter
+	window query.Window
+	result *activity.Result
+}
+
+// passesStream reports whether a stream passes the filter.
+func (s *survey) passesStream(stream *activity.Stream) bool {
+	handle := stream.Handle
+	if handle == activity.LegacyStream {
+		handle = 0
+	}
+	return s.filter.PassesCaller(stream.Pid, stream.Tid, stream.Device, handle)
+}
+
+// passesChannel reports whether a channel, or one of its streams, passes the filter.
+func (s *survey) passesChannel(c *activity.ChannelActivity) bool {
+	if len(c.Streams) == 0 {
+		return s.filter.PassesCaller(c.Pid, 0, c.Device, 0)
+	}
+	return slices.ContainsFunc(c.Streams, func(i int32) bool { return s.passesStream(&s.result.Streams[i].Stream) })
+}
+
+// streamLabel returns the name of a stream as users know it.
+func streamLabel(s *activity.Stream) string {
+	switch {
+	case s.Copies == activity.OpCopyToDevice:
+		return "copies to the device"
+	case s.Copies == activity.OpCopyToHost:
+		return "copies to the host"
+	case s.Handle == activity.LegacyStream:
+		return "legacy default"
+	case s.Handle == activity.PerThreadStream:
+		return fmt.Sprintf("default of thread %d", s.Tid)
+	}
+	return query.StreamName(s.Handle)
+}
+
+// streamLabels returns the names of the streams of a channel. Streams with one name are counted.
+func (s *survey) streamLabels(streams []int32) string {
+	const most = 4
+	text, names := "", 0
+	for _, i := range streams {
+		name := streamLabel(&s.result.Streams[i].Stream)
+		if names == most {
+			return fmt.Sprintf("%s and %d more", text, len(streams)-most)
+		}
+		if names > 0 {
+			text += ", "
+		}
+		text += name
+		names++
+	}
+	return text
+}
+
+// workLabel returns the name of the works of a duration.
+func (s *survey) workLabel(d *activity.Duration) (name, grid string) {
+	switch d.Op {
+	case activity.OpFill:
+		return "memset", ""
+	case activity.OpCopyOnDevice:
+		return "copy DtoD", ""
+	case activity.OpCopyToDevice:
+		return "copy HtoD", ""
+	case activity.OpCopyToHost:
+		return "copy DtoH", ""
+	case activity.OpRecordEvent:
+		return "event record", ""
+	}
+	if d.Label < 0 || int(d.Label) >= len(s.result.Labels) {
+		return "other kernels", ""
+	}
+	label := &s.result.Labels[d.Label]
+	if d.Op == activity.OpGraph {
+		return fmt.Sprintf("graph 0x%x", label.Graph), ""
+	}
+	if label.Grid[0] < 0 {
+		return symbolize.ShortKernel(label.Kernel), "other"
+	}
+	return symbolize.ShortKernel(label.Kernel), fmt.Sprintf("%dx%dx%d", label.Grid[0], label.Grid[1], label.Grid[2])
+}
+
+// sum returns the counts of all channels that pass the filter.
+func (s *survey) sum() (sum activity.ChannelCounts, paired, all int64, residualNs int64) {
+	for i := range s.result.Channels {
+		c := &s.result.Channels[i]
+		if !s.passesChannel(c) {
+			continue
+		}
+		all++
+		if len(c.Streams) == 0 {
+			continue
+		}
+		paired++
+		sum.Works += c.Works
+		sum.Measured += c.Measured
+		sum.Bounded += c.Bounded
+		sum.Estimated += c.Estimated
+		sum.Unknown += c.Unknown
+		sum.Extra += c.Extra
+		sum.Slips += c.Slips
+		sum.Conflicts += c.Conflicts
+		residualNs = max(residualNs, c.ClockResidualNs)
+	}
+	return sum, paired, all, residualNs
+}
+
+// resultSentence describes the result in one sentence.
+func (s *survey) resultSentence() string {
+	if len(s.t.Facts.Channels) == 0 {
+		return "the recording has no GPU times: record with --gpu-time"
+	}
+	sum, paired, all, residualNs := s.sum()
+	if paired == 0 {
+		return fmt.Sprintf("no channel has a stream: %s moved, but no stream's calls equal their steps",
+			units.CountWithNoun(all, "channel"))
+	}
+	return fmt.Sprintf("the end of %.1f%% of the works is measured within %s, of %.1f%% bounded",
+		units.Percent(sum.Measured, sum.Works), units.FormatDuration(residualNs), units.Percent(sum.Bounded, sum.Works))
+}

@@ -1,0 +1,280 @@
+package works
+
+import (
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/units"
+)
+
+// factColumns are the facts of the report.
+var factColumns = []report.Column{
+	{Key: "result", Title: "result", Unit: report.UnitText, About: "how the times of the works are known"},
+}
+
+func (s *survey) facts() []report.Fact {
+	return report.NewFacts(factColumns, report.Values{"result": s.resultSentence()})
+}
+
+// totalColumns are the totals of the report.
+var totalColumns = []report.Column{
+	{Key: "channels", Title: "channels", Unit: report.UnitCount, About: "number of channels with samples"},
+	{Key: "paired_channels", Title: "with streams", Unit: report.UnitCount, About: "channels whose streams are known"},
+	{Key: "works", Title: "works", Unit: report.UnitCount, About: "recorded works of these channels in the window"},
+	{
+		Key:   "unpaired_works",
+		Title: "without a channel",
+		Unit:  report.UnitCount,
+		About: "works of streams without a channel, in the whole recording",
+	},
+	{Key: "slips", Title: "slips", Unit: report.UnitCount, About: "sum of the column SLIPS"},
+	{Key: "conflicts", Title: "conflicts", Unit: report.UnitCount, About: "sum of the column CONFLICTS"},
+}
+
+func (s *survey) totals() []report.Fact {
+	sum, paired, all, _ := s.sum()
+	return report.NewFacts(totalColumns, report.Values{
+		"channels": all, "paired_channels": paired, "works": sum.Works, "unpaired_works": s.result.UnpairedWorks,
+		"slips": sum.Slips, "conflicts": sum.Conflicts,
+	})
+}
+
+// countColumns are the columns about works and their times.
+var countColumns = []report.Column{
+	{
+		Key:   "works",
+		Title: "WORKS",
+		Unit:  report.UnitCount,
+		About: "kernels, graph launches, copies, fills and event records whose call starts in the window",
+	},
+	{
+		Key:   "measured_pct",
+		Title: "MEASURED",
+		Unit:  report.UnitPercent,
+		About: "share of WORKS whose end was sampled: it is known within RESIDUAL",
+	},
+	{
+		Key:   "bounded_pct",
+		Title: "BOUNDED",
+		Unit:  report.UnitPercent,
+		About: "share of WORKS whose end lies between two known times",
+	},
+	{
+		Key:   "estimated_pct",
+		Title: "ESTIMATED",
+		Unit:  report.UnitPercent,
+		About: "share of WORKS whose end is probable, because no wait confirms their number",
+	},
+	{Key: "unknown_pct", Title: "UNKNOWN", Unit: report.UnitPercent, About: "share of WORKS whose end is unknown"},
+}
+
+func countValues(n *activity.WorkCounts) report.Values {
+	return report.Values{
+		"works":         n.Works,
+		"measured_pct":  units.Percent(n.Measured, n.Works),
+		"bounded_pct":   units.Percent(n.Bounded, n.Works),
+		"estimated_pct": units.Percent(n.Estimated, n.Works),
+		"unknown_pct":   units.Percent(n.Unknown, n.Works),
+	}
+}
+
+// channelColumns are the columns of survey.channelTable.
+var channelColumns = append(
+	append([]report.Column{}, countColumns...),
+	report.Column{
+		Key:   "busy_min_pct",
+		Title: "BUSY MIN",
+		Unit:  report.UnitPercent,
+		About: "lower bound of the share of the window in which the channel ran works",
+	},
+	report.Column{
+		Key:   "busy_max_pct",
+		Title: "BUSY MAX",
+		Unit:  report.UnitPercent,
+		About: "upper bound of the same share. If all calls were recorded, both bounds use the " +
+			"estimated durations, plus and minus two standard errors",
+	},
+	report.Column{
+		Key:   "residual_ns",
+		Title: "RESIDUAL",
+		Unit:  report.UnitNs,
+		About: "uncertainty of measured ends: median width of the fit of the GPU's clock to the recording's",
+	},
+	report.Column{
+		Key:   "extra_works",
+		Title: "EXTRA",
+		Unit:  report.UnitCount,
+		About: "works without a recorded call: of the driver, lost, or launched while launches were not recorded",
+	},
+	report.Column{
+		Key:   "slips",
+		Title: "SLIPS",
+		Unit:  report.UnitCount,
+		About: "times at which EXTRA rose between two moments in which the channel was known to be " +
+			"empty; the works in between are bounded",
+	},
+	report.Column{
+		Key:   "conflicts",
+		Title: "CONFLICTS",
+		Unit:  report.UnitCount,
+		About: "times at which counter and calls disagreed; the works before are unknown",
+	},
+	report.Column{
+		Key:   "samples",
+		Title: "SAMPLES",
+		Unit:  report.UnitCount,
+		About: "samples of the progress word in the whole recording",
+	},
+	report.Column{
+		Key:   "channel",
+		Title: "CHANNEL",
+		Unit:  report.UnitID,
+		About: "number of the channel in the recording",
+	},
+	report.Column{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	report.Column{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the channel's streams"},
+	report.Column{
+		Key:   "stream",
+		Title: "STREAMS",
+		Unit:  report.UnitText,
+		About: "streams whose works the channel ran; empty if none fits",
+	},
+)
+
+// channelTable returns a table with one row per channel.
+func (s *survey) channelTable() report.Table {
+	table := report.Table{
+		Name: "channels", Columns: channelColumns, Keys: []string{"channel"},
+		HideFirst: []string{"samples", "estimated_pct", "conflicts", "extra_works"},
+	}
+	for i := range s.result.Channels {
+		c := &s.result.Channels[i]
+		if !s.passesChannel(c) || len(c.Streams) == 0 && c.Samples == 0 {
+			continue
+		}
+		values := report.Values{
+			"busy_min_pct": nil,
+			"busy_max_pct": nil,
+			"residual_ns":  nil,
+			"extra_works":  nil,
+			"slips":        nil,
+			"conflicts":    nil,
+			"samples":      c.Samples,
+			"channel":      int64(c.Number),
+			"pid":          int64(c.Pid),
+			"device":       s.t.DeviceLabel(c.Device),
+			"stream":       s.streamLabels(c.Streams),
+		}
+		if len(c.Streams) > 0 {
+			busy := c.BusyTime()
+			values["busy_min_pct"], values["busy_max_pct"] = s.share(busy.LoNs), s.share(busy.HiNs)
+			values["residual_ns"], values["extra_works"] = c.ClockResidualNs, c.Extra
+			values["slips"], values["conflicts"] = c.Slips, c.Conflicts
+		}
+		table.Add(report.JoinValues(countValues(&c.WorkCounts), values))
+	}
+	table.Sort("works", "-channel")
+	return table
+}
+
+// share returns the share of the window that a time is, in percent.
+func (s *survey) share(ns int64) float64 { return min(100, units.Percent(ns, s.window.DurNs())) }
+
+// streamColumns are the columns of survey.streamTable.
+var streamColumns = append(
+	append([]report.Column{}, countColumns...),
+	report.Column{
+		Key:   "busy_min_pct",
+		Title: "BUSY MIN",
+		Unit:  report.UnitPercent,
+		About: "lower bound of the share of the window in which works of the stream ran, from samples alone",
+	},
+	report.Column{
+		Key:   "busy_max_pct",
+		Title: "BUSY MAX",
+		Unit:  report.UnitPercent,
+		About: "upper bound of the same share",
+	},
+	report.Column{
+		Key:   "channel",
+		Title: "CHANNEL",
+		Unit:  report.UnitID,
+		About: "channel of the stream; copies run on other channels",
+	},
+	report.Column{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	report.Column{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the stream"},
+	report.Column{
+		Key:   "stream",
+		Title: "STREAM",
+		Unit:  report.UnitText,
+		About: "handle of the stream. A handle that was used again has several rows",
+	},
+)
+
+// streamTable returns a table with one row per stream that has works with a channel.
+func (s *survey) streamTable() report.Table {
+	table := report.Table{
+		Name:      "streams",
+		Title:     "by stream",
+		Columns:   streamColumns,
+		Keys:      []string{"device", "stream"},
+		Secondary: true,
+		HideFirst: []string{"estimated_pct", "unknown_pct"},
+	}
+	for i := range s.result.Streams {
+		a := &s.result.Streams[i]
+		if a.Works == 0 || !s.passesStream(&a.Stream) {
+			continue
+		}
+		var channel any
+		if a.Channel != 0 {
+			channel = int64(a.Channel)
+		}
+		table.Add(report.JoinValues(countValues(&a.WorkCounts), report.Values{
+			"busy_min_pct": s.share(a.Busy.LoNs), "busy_max_pct": s.share(a.Busy.HiNs), "channel": channel,
+			"pid": int64(a.Pid), "device": s.t.DeviceLabel(a.Device), "stream": streamLabel(&a.Stream),
+		}))
+	}
+	table.Sort("works", "-pid", "device", "stream")
+	return table
+}
+
+// durationColumns are the columns of survey.durationTable.
+var durationColumns = []report.Column{
+	{Key: "total_ns", Title: "TOTAL", Unit: report.UnitNs, About: "estimated time on the GPU: WORKS times MEAN"},
+	{Key: "total_error_ns", Title: "±", Unit: report.UnitNs, About: "standard error of TOTAL"},
+	{Key: "works", Title: "WORKS", Unit: report.UnitCount, About: "works whose call starts in the window"},
+	{
+		Key:   "mean_ns",
+		Title: "MEAN",
+		Unit:  report.UnitNs,
+		About: "estimated mean duration in the whole recording, by least squares over the times between samples",
+	},
+	{Key: "error_ns", Title: "MEAN ±", Unit: report.UnitNs, About: "standard error of MEAN"},
+	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+	{Key: "grid", Title: "GRID", Unit: report.UnitText, About: "grid of the kernel"},
+	{Key: "kernel", Title: "WORK", Unit: report.UnitText, About: "kernel, graph or kind of work"},
+}
+
+// durationTable returns a table with one row per kernel and grid, and per graph.
+func (s *survey) durationTable() report.Table {
+	table := report.Table{
+		Name: "durations", Title: "estimated durations", Columns: durationColumns, Keys: []string{"kernel", "grid"},
+		Secondary: true, HideFirst: []string{"error_ns"},
+	}
+	for i := range s.result.Durations {
+		d := &s.result.Durations[i]
+		if !d.IsEstimated || d.Works == 0 || len(s.filter.Pids) > 0 && !slices.Contains(s.filter.Pids, d.Pid) {
+			continue
+		}
+		total, totalError := d.TotalNs()
+		name, grid := s.workLabel(d)
+		table.Add(report.Values{
+			"total_ns": int64(total), "total_error_ns": int64(totalError), "works": d.Works, "mean_ns": int64(d.MeanNs),
+			"error_ns": int64(d.ErrorNs), "pid": int64(d.Pid), "grid": grid, "kernel": name,
+		})
+	}
+	table.Sort("total_ns", "-pid", "kernel", "grid")
+	return table
+}

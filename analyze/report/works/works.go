@@ -1,0 +1,54 @@
+package works
+
+import (
+	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/processes"
+	"github.com/gpurec/gpurec/analyze/report/quality"
+)
+
+// Run reports the works of each channel and stream, how their times are known, and the bounds of the
+// busy time. It returns a *quality.MissingClassError if the recording lacks necessary classes of calls,
+// and a *report.SortError for an unknown opt.Sort.
+func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+	t = t.NewView()
+	if err := quality.CheckClasses(t, "works", NeededCallClasses); err != nil {
+		return nil, err
+	}
+	s := survey{t: t, filter: &opt.Filter, window: opt.Filter.NarrowWindow(t.RecordingWindow())}
+	counts, err := calls.CountReplayWhile(t, func() (err error) {
+		if len(t.Facts.Channels) > 0 {
+			s.result, err = activity.OfRecording(t, s.window, nil)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if s.result == nil {
+		s.result = new(activity.Result)
+	}
+	r := &report.Report{
+		Command:   "works",
+		Window:    s.window,
+		Quality:   quality.OfRecording(t, counts),
+		Notes:     t.Facts.Notes,
+		Sentences: []string{"result"},
+	}
+	r.Facts, r.Totals = s.facts(), s.totals()
+	channels, streams, durations := s.channelTable(), s.streamTable(), s.durationTable()
+	if err := channels.SortAndCut(opt.Sort, opt.Top); err != nil {
+		return nil, err
+	}
+	for _, table := range []*report.Table{&streams, &durations} {
+		if err := table.SortAndCut("", opt.Top); err != nil {
+			return nil, err
+		}
+	}
+	processes.AddRankColumn(t, &channels, &streams, &durations)
+	r.Tables = []report.Table{channels, streams, durations}
+	return r, nil
+}

@@ -1,0 +1,134 @@
+package works_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/analyzetest/gpuprogram"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/works"
+)
+
+// record returns a recording of a program with two streams, and the program.
+func record(t testing.TB) (*analyzetest.TestRecording, *gpuprogram.Program) {
+	g := gpuprogram.Run(3, gpuprogram.Plan{
+		Works: 4000, Processes: 1, Threads: 1, Streams: 2, Kernels: 4, MeanNs: 20_000, PaceNs: 10_000, Idle: 0.05,
+		Waits: 0.05, Full: true,
+	})
+	return g.Record(t), g
+}
+
+func run(t *testing.T, tp *analyzetest.TestRecording, opt query.Options) *report.Report {
+	t.Helper()
+	r, err := works.Run(tp.Timeline(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestWorksOfEachChannel reads a program from a file, and compares the channels with the truth.
+func TestWorksOfEachChannel(t *testing.T) {
+	tp, g := record(t)
+	r := run(t, tp, query.Options{})
+	channels := analyzetest.ColumnTexts(t, r, "channels", "channel")
+	if len(channels) != len(g.Channels) {
+		t.Errorf("got channels %v, want %d", channels, len(g.Channels))
+	}
+	calls := make(map[string]int64)
+	for _, w := range g.Truth {
+		calls[fmt.Sprint(w.Channel)]++
+	}
+	low, high := analyzetest.ColumnTexts(
+		t,
+		r,
+		"channels",
+		"busy_min_pct",
+	), analyzetest.ColumnTexts(
+		t,
+		r,
+		"channels",
+		"busy_max_pct",
+	)
+	for i, works := range analyzetest.ColumnTexts(t, r, "channels", "works") {
+		if works != fmt.Sprint(calls[channels[i]]) {
+			t.Errorf("channel %s: %s works, want %d", channels[i], works, calls[channels[i]])
+		}
+		var number int32
+		var least, most float64
+		if _, err := fmt.Sscan(channels[i]+" "+low[i]+" "+high[i], &number, &least, &most); err != nil {
+			t.Fatal(err)
+		}
+		busy := 100 * float64(g.BusyNs(number)) / float64(r.Window.DurNs())
+		if busy < least || busy > most || most-least > 10 {
+			t.Errorf("channel %d was busy %.1f%%, got %.1f to %.1f", number, busy, least, most)
+		}
+	}
+	analyzetest.CheckNumbers(t, r, map[string]float64{
+		"channels": float64(
+			len(g.Channels),
+		),
+		"paired_channels": float64(len(g.Channels)),
+		"works":           float64(len(g.Truth)),
+		"unpaired_works":  0,
+		"slips":           0,
+		"conflicts":       0,
+	})
+}
+
+func TestFilters(t *testing.T) {
+	tp, g := record(t)
+	for name, f := range map[string]struct {
+		filter query.Filter
+		want   func(stream int64) bool
+	}{
+		"process":         {query.Filter{Pids: []int32{g.Calls[0].Pid}}, func(int64) bool { return true }},
+		"another process": {query.Filter{Pids: []int32{1}}, func(int64) bool { return false }},
+		"another device":  {query.Filter{Devices: []int32{7}}, func(int64) bool { return false }},
+		"stream":          {query.Filter{Streams: []int64{0x7000}}, func(s int64) bool { return s == 0x7000 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			streams := make(map[int64]bool)
+			for _, c := range g.Calls {
+				if c.Op.IsWork() && f.want(c.Stream) {
+					streams[c.Stream] = true
+				}
+			}
+			r := run(t, tp, query.Options{Filter: f.filter})
+			if got := analyzetest.ColumnTexts(t, r, "streams", "stream"); len(got) != len(streams) {
+				t.Errorf("got %q, want %d streams", got, len(streams))
+			}
+		})
+	}
+}
+
+// TestWindow requires that only works whose call starts in the window are counted.
+func TestWindow(t *testing.T) {
+	tp, g := record(t)
+	middle := (g.Calls[0].StartNs + g.EndNs) / 2
+	want := 0
+	for _, c := range g.Calls {
+		if c.Op.IsWork() && c.StartNs >= middle {
+			want++
+		}
+	}
+	r := run(t, tp, query.Options{Filter: query.Filter{FromNs: middle}})
+	analyzetest.CheckNumbers(t, r, map[string]float64{"works": float64(want)})
+}
+
+func TestRecordingWithoutGPUTimes(t *testing.T) {
+	tp := analyzetest.NewTestRecording(t)
+	tp.AddLaunch(analyzetest.Second, analyzetest.Us, "gemm", 0, 0)
+	r := run(t, tp, query.Options{})
+	if text := fmt.Sprint(r.Facts[0].Value); !strings.Contains(text, "--gpu-time") {
+		t.Errorf("the result is %q", text)
+	}
+}
+
+func TestWorksLookAsBefore(t *testing.T) {
+	tp, _ := record(t)
+	analyzetest.CompareGoldenReports(t, run(t, tp, query.Options{Top: 5}), "works", 160)
+}
