@@ -395,7 +395,7 @@ const (
 type CudaStackPiece struct {
 	_     structs.HostLayout
 	Count uint32
-	Pad   uint32
+	Kept  uint32
 	Words [2048]uint64
 }
 

@@ -108,24 +108,59 @@ static __always_inline __u64 piece_of(__u64 count, __u64 at, __u64 piece)
 	return n > piece ? 0 : n;
 }
 
+/*
+ * Returns the sum of the first n sizes in the thread's scratch. Global, like sum_copies: the
+ * verifier checks its loop once, and not for each piece of a batch.
+ */
+GLOBAL_FUNC __u64 sum_sizes(const struct thread *t, __u64 n)
+{
+	__u64 sum = 0;
+
+	if (!t)
+		return 0;
+	for (__u32 i = 0; i < BATCH_PIECE; i++) {
+		if (i >= n)
+			break;
+		sum += t->scratch.words[i];
+	}
+	return sum;
+}
+
 /* Adds up the first 1,024 sizes of a batch. A longer batch is marked EVENT_UNREADABLE. */
 static __always_inline void batch_bytes(struct thread *t, struct event *e, __u64 sizes, __u64 count)
 {
 	for (__u32 piece = 0; piece < BATCH_PIECES; piece++) {
-		__u64 at = piece * BATCH_PIECE, *w;
+		__u64 at = piece * BATCH_PIECE;
 		__u64 n = piece_of(count, at, BATCH_PIECE);
 
-		if (!n)
+		if (!n || !read_structure(t, e, sizes + at * 8, n * 8))
 			return;
-		w = read_structure(t, e, sizes + at * 8, n * 8);
-		if (!w)
-			return;
-		for (__u32 i = 0; i < BATCH_PIECE; i++)
-			if (i < n)
-				e->bytes += w[i];
+		e->bytes += sum_sizes(t, n);
 	}
 	if (count > BATCH_PIECES * BATCH_PIECE)
 		e->flags |= EVENT_UNREADABLE;
+}
+
+/*
+ * Adds the bytes of the first n 3D copies in the thread's scratch to the event. Returns 0 if each
+ * of them is from a pointer to a pointer.
+ */
+GLOBAL_FUNC int sum_copies(const struct thread *t, struct event *e, __u64 n)
+{
+	__u32 other = 0;
+	const __u64 *w;
+
+	if (!t || !e)
+		return 0;
+	w = t->scratch.words;
+	for (__u32 i = 0; i < COPY_3D_PIECE; i++) {
+		if (i >= n)
+			break;
+		other |= ((__u32)w[0] ^ 1) | ((__u32)w[5] ^ 1);
+		e->bytes += w[10] * w[11] * w[12];
+		w += COPY_3D_WORDS;
+	}
+	return other;
 }
 
 /*
@@ -151,13 +186,7 @@ static __always_inline void batch_3d_bytes(struct thread *t, struct event *e, __
 			e->src = w[1];
 			e->ptr = w[6];
 		}
-		for (__u32 i = 0; i < COPY_3D_PIECE; i++) {
-			if (i >= n)
-				break;
-			other |= ((__u32)w[0] ^ 1) | ((__u32)w[5] ^ 1);
-			e->bytes += w[10] * w[11] * w[12];
-			w += COPY_3D_WORDS;
-		}
+		other |= sum_copies(t, e, n);
 	}
 	if (other)
 		e->bytes = 0;

@@ -43,7 +43,7 @@ struct {
 /* A copy of the thread's native stack, from the stack pointer up. */
 struct stack_piece {
 	__u32 count; /* valid words */
-	__u32 _pad;
+	__u32 kept;  /* words of a path that prune has kept; here, the verifier does not follow each value */
 	__u64 words[PIECE_WORDS];
 };
 
@@ -123,7 +123,6 @@ struct path_search {
 	struct stack_piece *piece;
 	struct code_map *code;
 	struct cached_path *path;
-	__u32 kept;
 	__u32 from;
 };
 
@@ -198,10 +197,10 @@ static long add_if_return(__u32 i, struct path_search *c)
 	return 0;
 }
 
-/* bpf_loop callback: keeps word i of the path if it is unchanged, after c->kept others. */
+/* bpf_loop callback: keeps word i of the path if it is unchanged, after piece->kept others. */
 static long keep_if_same(__u32 i, struct path_search *c)
 {
-	__u32 kept = c->kept;
+	__u32 kept = c->piece->kept;
 
 	asm volatile("" : "+r"(i));
 	asm volatile("" : "+r"(kept));
@@ -211,16 +210,16 @@ static long keep_if_same(__u32 i, struct path_search *c)
 		return 0;
 	c->path->at[kept] = c->path->at[i];
 	c->path->value[kept] = c->path->value[i];
-	c->kept = kept + 1;
+	c->piece->kept = kept + 1;
 	return 0;
 }
 
 /* Removes the words of a path that have changed on the stack. */
 static __always_inline void prune(struct path_search *c)
 {
-	c->kept = 0;
+	c->piece->kept = 0;
 	bpf_loop(c->path->count, keep_if_same, c, 0);
-	c->path->count = c->kept;
+	c->path->count = c->piece->kept;
 }
 
 /* Returns the path cache key for a stack: its present key, a free one or a random one. */

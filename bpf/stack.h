@@ -15,6 +15,19 @@ static __always_inline __u64 mix(__u64 h, __u64 word)
 	return h ^ h >> 29;
 }
 
+/* Mixes the first n addresses of a stack into h. Global: otherwise the code after it is verified 127 times. */
+GLOBAL_FUNC __u64 hash_addresses(const struct stack_event *st, __u32 n, __u64 h)
+{
+	if (!st)
+		return h;
+	for (__u32 i = 0; i < MAX_FRAMES; i++) {
+		if (i >= n)
+			break;
+		h = mix(h, st->pc[i]);
+	}
+	return h;
+}
+
 /*
  * Walks the user stack by frame pointers, sets the event's stack_id to a hash of its addresses,
  * and sends the stack if it is new.
@@ -23,17 +36,13 @@ static __attribute__((noinline)) void walk_stack(struct pt_regs *ctx, struct thr
 {
 	struct stack_event *st = &t->scratch.stack;
 	long size = bpf_get_stack(ctx, st->pc, sizeof(st->pc), BPF_F_USER_STACK);
-	__u64 h = mix(e->pid, caller_pc);
+	__u64 h;
 	__u32 n = size > 0 ? (__u64)size / 8 : 0;
 	__u64 now = e->start_ns;
 
 	if (n > MAX_FRAMES)
 		n = MAX_FRAMES;
-	for (__u32 i = 0; i < MAX_FRAMES; i++) {
-		if (i >= n)
-			break;
-		h = mix(h, st->pc[i]);
-	}
+	h = hash_addresses(st, n, mix(e->pid, caller_pc));
 	h &= 0x7fffffffffffffffULL; /* fits a signed column; 0 means none */
 	e->stack = STACK_FRAME_POINTER;
 	e->stack_id = h;

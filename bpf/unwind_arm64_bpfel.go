@@ -173,7 +173,7 @@ type UnwindPythonProcess struct {
 type UnwindStackPiece struct {
 	_     structs.HostLayout
 	Count uint32
-	Pad   uint32
+	Kept  uint32
 	Words [2048]uint64
 }
 
