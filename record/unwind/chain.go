@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -42,7 +41,11 @@ const (
 // chain is a second copy of the profiler's BPF programs, which gpurec's probes enter by a tail
 // call.
 type chain struct {
-	opt      Options
+	opt Options
+	// loading is closed when the programs are loaded, or when loading has failed with loadErr. It is
+	// nil until Load has returned without an error.
+	loading  chan struct{}
+	loadErr  error
 	loaded   []*ebpf.Program
 	programs *ebpf.Map // program array for tail calls
 	record   *ebpf.Map // stack that is being unwound, per CPU
@@ -55,7 +58,8 @@ type chain struct {
 	haveMaps func(map[string]*ebpf.Map) error
 }
 
-// Load loads the BPF programs of the chain. It implements tracer.Probe.
+// Load creates the maps of the chain, and begins to load its BPF programs. await waits for them. It
+// implements tracer.Probe.
 func (c *chain) Load(
 	_ context.Context,
 	registrar tracer.ProbeRegistrar,
@@ -64,13 +68,9 @@ func (c *chain) Load(
 	if err := features.HaveProgramHelper(ebpf.Kprobe, asm.FnLoop); err != nil {
 		return nil, fmt.Errorf("needs bpf_loop, Linux 5.17: %w", err)
 	}
-	slots := map[string]uint32{entryProgramName: c.opt.EntrySlot, nativeProgramName: uint32(support.ProgUnwindNative)}
+	names := []string{nativeProgramName, entryProgramName}
 	if IsPatched() {
-		slots[pythonProgramName] = uint32(support.ProgUnwindPython)
-	}
-	names := make([]string, 0, len(slots))
-	for name := range slots {
-		names = append(names, name)
+		names = append([]string{pythonProgramName}, names...) // the verifier takes longest for this one
 	}
 	spec, err := pc.CollectionSpecWith(nil, names, []string{"origin_id_probe", "python_frames_per_program"})
 	if err != nil {
@@ -87,10 +87,14 @@ func (c *chain) Load(
 	); err != nil {
 		return nil, err
 	}
-	if err := c.readLayout(spec); err != nil {
+	full, err := support.LoadCollectionSpec()
+	if err != nil {
 		return nil, err
 	}
-	if err := c.makeMaps(spec); err != nil {
+	if err := c.readLayout(full, spec); err != nil {
+		return nil, err
+	}
+	if err := c.makeMaps(full, spec); err != nil {
 		return nil, err
 	}
 	own := map[string]*ebpf.Map{
@@ -121,35 +125,47 @@ func (c *chain) Load(
 	if err := c.haveMaps(shared); err != nil {
 		return nil, err
 	}
-	return nil, c.loadPrograms(spec, slots)
+	c.loading = make(chan struct{})
+	go func() {
+		defer close(c.loading)
+		c.loadErr = c.loadPrograms(spec, names)
+	}()
+	return nil, nil
 }
 
-// loadPrograms loads the unwinder's BPF programs into the kernel concurrently, because the verifier
-// takes seconds.
-func (c *chain) loadPrograms(spec *ebpf.CollectionSpec, slots map[string]uint32) error {
-	var (
-		mu   sync.Mutex
-		wg   sync.WaitGroup
-		errs []error
-	)
-	for name, slot := range slots {
-		wg.Go(func() {
-			program := spec.Programs[name]
-			program.AttachType = c.opt.AttachType
-			p, err := ebpf.NewProgram(program)
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil {
-				c.loaded = append(c.loaded, p)
-				err = c.programs.Put(slot, uint32(p.FD()))
-			}
-			if err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", name, err))
-			}
-		})
+// programSlot returns the index of a program in the program array.
+func (c *chain) programSlot(name string) uint32 {
+	switch name {
+	case nativeProgramName:
+		return uint32(support.ProgUnwindNative)
+	case pythonProgramName:
+		return uint32(support.ProgUnwindPython)
 	}
-	wg.Wait()
-	return errors.Join(errs...)
+	return c.opt.EntrySlot
+}
+
+// loadPrograms loads the unwinder's BPF programs into the kernel. They are loaded one after the
+// other: gpurec loads its own programs meanwhile, so that two processors verify programs.
+func (c *chain) loadPrograms(spec *ebpf.CollectionSpec, names []string) error {
+	for _, name := range names {
+		program := spec.Programs[name]
+		program.AttachType = c.opt.AttachType
+		p, err := ebpf.NewProgram(program)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		c.loaded = append(c.loaded, p)
+		if err := c.programs.Put(c.programSlot(name), uint32(p.FD())); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// await waits until the programs are loaded, and returns the error of loading them.
+func (c *chain) await() error {
+	<-c.loading
+	return c.loadErr
 }
 
 // mapReference is one instruction of a program that refers to a map.
@@ -177,12 +193,9 @@ func findMapReferences(spec *ebpf.CollectionSpec) []mapReference {
 	return found
 }
 
-// makeMaps creates the maps that the chain does not share with the profiler.
-func (c *chain) makeMaps(spec *ebpf.CollectionSpec) (err error) {
-	full, err := support.LoadCollectionSpec()
-	if err != nil {
-		return err
-	}
+// makeMaps creates the maps that the chain does not share with the profiler. full contains all maps
+// of the profiler, spec the chain's programs and variables.
+func (c *chain) makeMaps(full, spec *ebpf.CollectionSpec) (err error) {
 	if c.record, err = ebpf.NewMap(full.Maps[recordMapName]); err != nil {
 		return fmt.Errorf("%s: %w", recordMapName, err)
 	}
@@ -212,11 +225,7 @@ func (c *chain) makeMaps(spec *ebpf.CollectionSpec) (err error) {
 
 // readLayout finds the offsets of the members that gpurec reads, in the types of the profiler's BPF
 // object.
-func (c *chain) readLayout(spec *ebpf.CollectionSpec) error {
-	full, err := support.LoadCollectionSpec()
-	if err != nil {
-		return err
-	}
+func (c *chain) readLayout(full, spec *ebpf.CollectionSpec) error {
 	var record, trace, state *btf.Struct
 	if err := errors.Join(
 		findTypedefStruct(full.Types, "PerCPURecord", &record),
@@ -285,6 +294,9 @@ func memberOffset(members []btf.Member, name string) (uint32, error) {
 
 // close closes the BPF programs and maps of the chain.
 func (c *chain) close() {
+	if c.loading != nil {
+		<-c.loading
+	}
 	for _, p := range c.loaded {
 		p.Close()
 	}

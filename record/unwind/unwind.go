@@ -18,6 +18,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -42,7 +43,8 @@ type Unwinder struct {
 
 	// The profiler's maps of processes.
 	pidEvents, pages, pythons *ebpf.Map
-	tables                    []*ebpf.Map // unwind tables of files, one map for each size class
+	// tables are the maps of unwind tables by file: one map, but one for each size if not Patched.
+	tables []*ebpf.Map
 
 	mu        sync.Mutex
 	processes map[int]bool // processes that Add added
@@ -76,8 +78,8 @@ type Options struct {
 	Mapped func(pid int)
 }
 
-// Start starts the profiler and loads the chain. Verifying the programs takes one or two seconds.
-// Call Close to stop the Unwinder.
+// Start starts the profiler, and begins to load the chain: verifying the programs takes a tenth of a
+// second. SetStop waits for them. Call Close to stop the Unwinder.
 func Start(opt Options) (*Unwinder, error) {
 	return start(opt, intervals{monitor: 50 * time.Millisecond})
 }
@@ -171,8 +173,12 @@ func (u *Unwinder) Pythons() *ebpf.Map { return u.pythons }
 // Layout returns the offsets that gpurec's BPF programs need.
 func (u *Unwinder) Layout() Layout { return u.layout }
 
-// SetStop sets the last program of the chain.
+// SetStop waits until the chain is loaded, and sets its last program. It returns the error of
+// loading the chain.
 func (u *Unwinder) SetStop(stop *ebpf.Program) error {
+	if err := u.chain.await(); err != nil {
+		return fmt.Errorf("load unwinder: %w", err)
+	}
 	if err := u.chain.programs.Put(uint32(stopProgramSlot), uint32(stop.FD())); err != nil {
 		return fmt.Errorf("set end of unwinder: %w", err)
 	}
@@ -184,7 +190,7 @@ func (u *Unwinder) SetStop(stop *ebpf.Program) error {
 func (u *Unwinder) storeProfilerMaps(maps map[string]*ebpf.Map) error {
 	u.pidEvents, u.pages, u.pythons = maps["pid_events"], maps["pid_page_to_mapping_info"], maps[pythonsMapName]
 	for name, m := range maps {
-		if strings.HasPrefix(name, "exe_id_to_") {
+		if strings.HasPrefix(name, "exe_id_to_") && !slices.Contains(u.tables, m) {
 			u.tables = append(u.tables, m)
 		}
 	}
