@@ -91,6 +91,10 @@ func (s *Session) Close() error {
 		s.unwinder.Close()
 		s.unwinder = nil
 	}
+	if s.tables != nil {
+		_ = s.tables.Close() // only read and written completely
+		s.tables = nil
+	}
 	if s.probes == nil {
 		return nil
 	}

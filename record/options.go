@@ -41,6 +41,9 @@ type Options struct {
 	// Stacks selects how stacks are captured: probe.StacksAuto, StacksFull, StacksFP or StacksOff.
 	Stacks string
 	Attach privilege.AttachMethod
+	// TableFolder is a folder that keeps unwind tables for later recordings. It is created if its
+	// parent exists. "": none.
+	TableFolder string
 	// NVMLInterval is the interval of GPU samples; 0: no samples.
 	NVMLInterval time.Duration
 	// MaxBytes limits the size on disk of segments and finished file together. The recording ends

@@ -20,6 +20,7 @@ import (
 	"github.com/gpurec/gpurec/record/sampling"
 	"github.com/gpurec/gpurec/record/target"
 	"github.com/gpurec/gpurec/record/unwind"
+	"github.com/gpurec/gpurec/record/unwind/tablecache"
 )
 
 // Session is a running recording. Start begins it, Run continues until it should end, Finish ends
@@ -28,6 +29,8 @@ type Session struct {
 	opt      Options
 	targets  *target.Set
 	unwinder *unwind.Unwinder // nil: stacks are not unwound
+	// tables keeps unwind tables for the next recording; nil: none.
+	tables *tablecache.Cache
 	// stacksErr is the reason why stacks are less complete than requested.
 	stacksErr error
 	probes    *probe.Probes

@@ -4,6 +4,7 @@ package record
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 
 	"github.com/cilium/ebpf"
@@ -13,6 +14,7 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/rowwriter"
 	"github.com/gpurec/gpurec/record/unwind"
+	"github.com/gpurec/gpurec/record/unwind/tablecache"
 )
 
 // ErrUnpatched is the StacksError of a gpurec build whose unwinder finds no Python frames.
@@ -29,12 +31,26 @@ func (s *Session) startUnwinder(how privilege.AttachMethod) {
 	for _, p := range s.targets.All() {
 		opt.Pids = append(opt.Pids, p.Pid)
 	}
+	opt.Tables = s.openTables()
 	s.unwinder, s.stacksErr = newUnwinder(opt)
 	if s.stacksErr != nil {
 		s.opt.Stacks = probe.StacksFP
 	} else if !unwind.IsPatched() {
 		s.stacksErr = ErrUnpatched
 	}
+}
+
+// openTables opens the folder of unwind tables. It returns nil if there is none, for example because
+// the recorder may not create it. If others may write to it, the user is warned.
+func (s *Session) openTables() *tablecache.Cache {
+	if s.opt.TableFolder == "" {
+		return nil
+	}
+	var err error
+	if s.tables, err = tablecache.Open(s.opt.TableFolder, tablecache.DefaultMaxBytes); errors.Is(err, tablecache.ErrUnsafe) {
+		s.warn("unwind tables are not kept for the next recording: " + err.Error())
+	}
+	return s.tables
 }
 
 // newUnwinder starts the OpenTelemetry profiler, if the privileges suffice.

@@ -51,6 +51,7 @@ var mayImport = map[string][]string{
 		"record/xid",
 		"record/nvml",
 		"record/unwind",
+		"record/unwind/tablecache",
 		"github.com/cilium/ebpf",
 		"golang.org/x/sys",
 	},
@@ -151,8 +152,10 @@ var mayImport = map[string][]string{
 	},
 	"record/simtest":  {"github.com/NVIDIA/go-nvml", "golang.org/x/sys"},
 	"record/identity": {"format"},
+	"record/unwind/tablecache": {},
 	"record/unwind": {
 		"format",
+		"record/unwind/tablecache",
 		"go.opentelemetry.io/ebpf-profiler",
 		"github.com/cilium/ebpf",
 		"github.com/elastic/go-perf",

@@ -58,47 +58,51 @@ const tableTime = 300 * time.Millisecond
 // Sync waits until the profiler can unwind through all mappings of a process. The process must have
 // been added. Sync returns the number of mappings that are unknown after timeout, for example of
 // files that are not ELF files. It returns early when stop is closed; stop may be nil.
+//
+// The profiler adds the mappings when it has read all tables, which takes seconds for hundreds of
+// files. Until then, Sync asks for one mapping only.
 func (u *Unwinder) Sync(pid int, mappings []Mapping, timeout time.Duration, stop <-chan struct{}) (missing int) {
-	for end := time.Now().Add(timeout); ; {
-		missing = 0
-		files := make(map[uint64]bool)
-		for _, m := range mappings {
-			// The profiler adds a mapping in pieces, from its start on.
-			first, last := u.fileAt(pid, m.Start), u.fileAt(pid, m.End-1)
-			if first == 0 || last == 0 {
-				missing++
-			}
-			files[first] = true
+	unknown := slices.Clone(mappings)
+	files := make(map[uint64]bool)
+	isKnown := func(m Mapping) bool {
+		// The profiler adds a mapping in pieces, from its start on.
+		first, last := u.fileAt(pid, m.Start), u.fileAt(pid, m.End-1)
+		if first == 0 || last == 0 {
+			return false
 		}
+		files[first] = true
+		return true
+	}
+	for end := time.Now().Add(timeout); ; {
 		now := time.Now()
-		hasAll := missing == 0 && u.haveTables(files, now)
-		if hasAll || now.After(end) {
-			return missing
+		if len(unknown) > 0 && (now.After(end) || isKnown(unknown[0])) {
+			unknown = slices.DeleteFunc(unknown, isKnown)
+		}
+		if len(unknown) == 0 && u.haveTables(files, now) || now.After(end) {
+			return len(unknown)
 		}
 		select {
 		case <-stop:
-			return missing
+			return len(unknown)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-// haveTables reports whether the profiler has the unwind tables of all files. It does not wait longer
-// than tableTime for a file.
+// haveTables reports whether the profiler has the unwind tables of all files, and removes those that
+// it has. It does not wait longer than tableTime for a file.
 func (u *Unwinder) haveTables(files map[uint64]bool, now time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for file := range files {
 		since, isWaiting := u.waiting[file]
 		if isWaiting && now.Sub(since) > tableTime || u.hasTable(file) {
-			continue
-		}
-		if !isWaiting {
+			delete(files, file)
+		} else if !isWaiting {
 			u.waiting[file] = now
 		}
-		return false
 	}
-	return true
+	return len(files) == 0
 }
 
 // hasTable reports whether the profiler has the unwind table of a file.

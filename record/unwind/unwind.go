@@ -28,6 +28,8 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	otellog "go.opentelemetry.io/ebpf-profiler/log"
 	"go.opentelemetry.io/ebpf-profiler/tracer"
+
+	"github.com/gpurec/gpurec/record/unwind/tablecache"
 )
 
 // Unwinder is a running profiler with gpurec's chain of BPF programs.
@@ -73,6 +75,8 @@ type Options struct {
 	EntrySlot uint32
 	// Pids are processes to add at the start, as with Add.
 	Pids []int
+	// Tables keeps the unwind tables of files between recordings. nil: they are read again.
+	Tables *tablecache.Cache
 	// Mapped, if not nil, is called when an added process has mapped executable memory. It must not
 	// block.
 	Mapped func(pid int)
@@ -109,6 +113,9 @@ func start(opt Options, often intervals) (_ *Unwinder, err error) {
 	if err != nil {
 		return nil, startError(err)
 	}
+	if t, ok := any(u.tracer).(interface{ SetTableStore(tableStore) }); ok && opt.Tables != nil {
+		t.SetTableStore(opt.Tables)
+	}
 	u.tracer.StartPIDEventProcessor(ctx)
 	traces := make(chan *libpf.EbpfTrace)
 	if err := u.tracer.StartMapMonitors(ctx, traces); err != nil {
@@ -122,6 +129,12 @@ func start(opt Options, often intervals) (_ *Unwinder, err error) {
 	u.layout = u.chain.layout
 	u.watch = watchMappings(ctx, u.onNewMapping)
 	return u, nil
+}
+
+// tableStore is the type tracer.TableStore of the patched module. A tablecache.Cache implements it.
+type tableStore = interface {
+	Load(key [32]byte) (firstPage uint64, pages []uint16, deltas []uint32, infos []byte, ok bool)
+	Store(key [32]byte, firstPage uint64, pages []uint16, deltas []uint32, infos []byte)
 }
 
 // startError shortens the profiler's error about kernels that may freeze. Some kernels from 5.19 to
