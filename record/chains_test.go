@@ -91,6 +91,14 @@ type chainProgram struct {
 // unwinder takes seconds to start.
 func recordPrograms(t *testing.T, stacks string, programs []*chainProgram) Result {
 	t.Helper()
+	return recordProgramsWith(t, func(opt *Options) { opt.Stacks = stacks }, programs, func(*Session) {})
+}
+
+// recordProgramsWith records programs with changed options. It calls done before the recording ends.
+func recordProgramsWith(
+	t *testing.T, change func(*Options), programs []*chainProgram, done func(*Session),
+) Result {
+	t.Helper()
 	var running []*simProgram
 	var pids []int
 	expected := make([]string, len(programs))
@@ -106,7 +114,7 @@ func recordPrograms(t *testing.T, stacks string, programs []*chainProgram) Resul
 		program.pid = int32(p.pid())
 	}
 	opt := testOptions(t, pids...)
-	opt.Stacks = stacks
+	change(&opt)
 	s := start(t, opt)
 	result := runWhile(t, s, func() {
 		for _, p := range running {
@@ -115,6 +123,7 @@ func recordPrograms(t *testing.T, stacks string, programs []*chainProgram) Resul
 		for _, p := range running {
 			p.expect("done")
 		}
+		done(s)
 	})
 	for i, p := range running {
 		p.finish()

@@ -150,8 +150,8 @@ var mayImport = map[string][]string{
 		"record/process",
 		"golang.org/x/sys",
 	},
-	"record/simtest":  {"github.com/NVIDIA/go-nvml", "golang.org/x/sys"},
-	"record/identity": {"format"},
+	"record/simtest":           {"github.com/NVIDIA/go-nvml", "golang.org/x/sys"},
+	"record/identity":          {"format"},
 	"record/unwind/tablecache": {},
 	"record/unwind": {
 		"format",

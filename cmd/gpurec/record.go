@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -93,6 +94,7 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	flags.DurationVar(&f.opt.HoldMax, "hold-max", f.opt.HoldMax, "stop a thread of COMMAND for at most `TIME` until "+
 		"it is covered")
 	flags.BoolVar(&f.noHold, "no-hold", false, "never stop threads of COMMAND; its first calls may be missing")
+	flags.BoolVar(&f.noCache, "no-cache", false, "do not keep unwind tables in "+defaultTableFolder+" for later attaches")
 	flags.BoolVar(&f.opt.All, "all", false, "record every process that uses CUDA")
 	flags.StringVar(&f.opt.Comm, "comm", "", "record every process named `NAME`, as in /proc/PID/comm")
 	flags.StringVar(&f.opt.Cgroup, "cgroup", "", "record every process in or below cgroup v2 `PATH`, as in "+
@@ -147,6 +149,18 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 // near the limit, so that the recorder takes little memory from the recorded processes.
 const recorderMemoryLimitBytes = 160 << 20
 
+// recorderProcessors is the largest number of processors that run the recorder's Go code. On a large
+// machine, the garbage collector would otherwise use all idle ones.
+const recorderProcessors = 4
+
+// limitProcessors limits the processors that run Go code, unless the environment variable GOMAXPROCS
+// does.
+func limitProcessors() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), recorderProcessors))
+	}
+}
+
 // setGoMemoryLimit sets the Go memory limit, unless the environment variable GOMEMLIMIT sets one.
 func setGoMemoryLimit() {
 	if os.Getenv("GOMEMLIMIT") == "" {
@@ -184,6 +198,7 @@ func (f *recordFlags) recordProcesses(ctx context.Context, args []string) error 
 		f.opt.Command = command
 	}
 	setGoMemoryLimit()
+	limitProcessors()
 	slow := time.AfterFunc(time.Second, f.announceSlowStart)
 	session, err := record.Start(f.opt)
 	slow.Stop()

@@ -41,6 +41,7 @@ type recordFlags struct {
 	// allocatorSet is true if the command line has --allocator.
 	allocatorSet bool
 
+	noCache    bool
 	noHold     bool
 	noChildren bool
 	matching   []ps.Process // running processes that --all, --comm or --cgroup selects
@@ -137,10 +138,24 @@ func (f *recordFlags) checkFlags(command []string) error {
 	if f.noHold {
 		f.opt.HoldMax = 0
 	}
+	if !f.noCache {
+		f.opt.TableFolder = tableFolder()
+	}
 	f.opt.Warn = func(text string) { message.Warningf("%s", text) }
 	f.opt.Owner = output.SudoOwner()
 	f.opt.Version, f.opt.CommandLine = buildVersion(), os.Args
 	return nil
+}
+
+// defaultTableFolder is the folder that keeps unwind tables between recordings.
+const defaultTableFolder = "/var/cache/gpurec"
+
+// tableFolder returns the folder that keeps unwind tables: for a service of systemd, its cache.
+func tableFolder() string {
+	if folder := os.Getenv("CACHE_DIRECTORY"); folder != "" {
+		return folder
+	}
+	return defaultTableFolder
 }
 
 // checkSizeLimits converts --max-size and --ring to record.Options. It returns a

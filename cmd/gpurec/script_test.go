@@ -22,6 +22,9 @@ import (
 // TestMain makes this test binary run as gpurec if a script starts it by that name. Scripts can
 // then kill a separate gpurec process.
 func TestMain(m *testing.M) {
+	if os.Getenv("CACHE_DIRECTORY") == "" { // tests do not write to /var/cache
+		os.Setenv("CACHE_DIRECTORY", os.DevNull+"/none")
+	}
 	testscript.Main(m, map[string]func(){
 		"gpurec":  func() { os.Exit(runCommandLine(context.Background(), os.Args[1:])) },
 		"hostile": hostile,
@@ -45,6 +48,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("SIM", simcudaDir())
+			env.Setenv("CACHE_DIRECTORY", filepath.Join(env.WorkDir, "cache"))
 			env.Setenv("SIMCUDA_STATE", filepath.Join(env.WorkDir, "simcuda-state"))
 			env.Defer(func() { killPrograms(env.WorkDir) })
 			return nil
