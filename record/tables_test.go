@@ -102,7 +102,7 @@ func TestUnsafeTableFolderIsReported(t *testing.T) {
 		t.Errorf("files in the folder: %v, %v", entries, err)
 	}
 	want := "unwind tables are not kept for the next recording: " + folder +
-		": the folder must belong to the user of the recorder, and nobody else may write to it"
+		": the folder must belong to the user of the recorder, and no other user may write to it"
 	if !slices.Equal(warnings, []string{want}) {
 		t.Errorf("warnings %q", warnings)
 	}

@@ -46,11 +46,12 @@ func (s *Session) openTables() *tablecache.Cache {
 	if s.opt.TableFolder == "" {
 		return nil
 	}
-	var err error
-	if s.tables, err = tablecache.Open(s.opt.TableFolder, tablecache.DefaultMaxBytes); errors.Is(err, tablecache.ErrUnsafe) {
+	tables, err := tablecache.Open(s.opt.TableFolder, tablecache.DefaultMaxBytes)
+	if errors.Is(err, tablecache.ErrUnsafe) {
 		s.warn("unwind tables are not kept for the next recording: " + err.Error())
 	}
-	return s.tables
+	s.tables = tables
+	return tables
 }
 
 // newUnwinder starts the OpenTelemetry profiler, if the privileges suffice.

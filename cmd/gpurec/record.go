@@ -94,7 +94,7 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	flags.DurationVar(&f.opt.HoldMax, "hold-max", f.opt.HoldMax, "stop a thread of COMMAND for at most `TIME` until "+
 		"it is covered")
 	flags.BoolVar(&f.noHold, "no-hold", false, "never stop threads of COMMAND; its first calls may be missing")
-	flags.BoolVar(&f.noCache, "no-cache", false, "do not keep unwind tables in "+defaultTableFolder+" for later attaches")
+	flags.BoolVar(&f.noCache, "no-cache", false, "neither read nor keep unwind tables in "+defaultTableFolder)
 	flags.BoolVar(&f.opt.All, "all", false, "record every process that uses CUDA")
 	flags.StringVar(&f.opt.Comm, "comm", "", "record every process named `NAME`, as in /proc/PID/comm")
 	flags.StringVar(&f.opt.Cgroup, "cgroup", "", "record every process in or below cgroup v2 `PATH`, as in "+

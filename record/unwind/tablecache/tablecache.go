@@ -2,7 +2,7 @@
 
 // Package tablecache keeps unwind tables of ELF files on disk, so that a second attach does not
 // read them again. A table is stored under a hash of all data that it is made of. The folder must
-// belong to the recorder's user, and nobody else may write to it. A file that is damaged counts as
+// belong to the recorder's user, and no other user may write to it. A file that is damaged counts as
 // missing and is removed.
 //
 // Several recorders may use one folder. Files are written under another name and renamed.
@@ -23,11 +23,11 @@ import (
 	"time"
 )
 
-// DefaultMaxBytes is the default size of a cache: tables of about 200 million instructions.
+// DefaultMaxBytes is the default limit of a cache. The tables of 600 MB of libraries have 14 MB.
 const DefaultMaxBytes = 1 << 30
 
 // ErrUnsafe is the error of a folder that is no folder of this user alone.
-var ErrUnsafe = errors.New("the folder must belong to the user of the recorder, and nobody else may write to it")
+var ErrUnsafe = errors.New("the folder must belong to the user of the recorder, and no other user may write to it")
 
 const (
 	tableSuffix = ".table"
@@ -81,7 +81,7 @@ func Open(folder string, maxBytes int64) (*Cache, error) {
 	return &Cache{root: root, maxBytes: maxBytes}, nil
 }
 
-// isOwn reports whether a file belongs to this user, and nobody else may write to it.
+// isOwn reports whether a file belongs to this user, and no other user may write to it.
 func isOwn(info os.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(stat.Uid) == os.Geteuid() && info.Mode().Perm()&0o022 == 0
