@@ -24,14 +24,13 @@ func TestSecondAttachReadsNoTables(t *testing.T) {
 		programs := []*chainProgram{{
 			name: "chain", args: []string{filepath.Join(dir, "chain"), "EXPECTED", filepath.Join(dir, "late.so")},
 		}}
+		// Part of the newest interpreter's loop is found in its .eh_frame.
 		found := pythons(t)
-		for _, version := range slices.Sorted(maps.Keys(found))[:min(1, len(found))] {
-			programs = append(programs, &chainProgram{
-				name: version,
-				args: []string{found[version], script(t, "chain.py"), filepath.Join(dir, "chains.so"), "EXPECTED"},
-			})
-		}
-		return programs
+		newest := slices.Max(slices.Collect(maps.Keys(found)))
+		return append(programs, &chainProgram{
+			name: newest,
+			args: []string{found[newest], script(t, "chain.py"), filepath.Join(dir, "chains.so"), "EXPECTED"},
+		})
 	}
 	record := func(name string) (stats tablecache.Stats) {
 		t.Run(name, func(t *testing.T) {
