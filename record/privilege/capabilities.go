@@ -12,40 +12,30 @@ import (
 )
 
 // DropCapabilities removes all capabilities from all threads, except for two lists. Capabilities in
-// effective stay effective. Capabilities in atHand stay permitted, so that With can raise them.
+// effective stay effective. Capabilities in atHand stay permitted, so that With can raise them. The
+// process cannot gain others by exec: no_new_privs limits the capabilities of a new program to those
+// of the old one, also for root (capabilities(7)). So the bounding set need not change, which would
+// take a system call on every thread for each capability.
 func DropCapabilities(effective, atHand []Capability) error {
 	have, keep := cap.GetProc(), cap.NewSet()
-	var bounded []cap.Value
-	for c := range cap.MaxBits() {
-		permitted, err := have.GetFlag(cap.Permitted, c)
+	for _, c := range slices.Concat(effective, atHand) {
+		permitted, err := have.GetFlag(cap.Permitted, cap.Value(c))
 		if err != nil {
 			return err
 		}
-		inEffect := slices.Contains(effective, Capability(c))
-		if !inEffect && !slices.Contains(atHand, Capability(c)) {
-			bounded = append(bounded, c)
-			continue
-		}
-		if err := keep.SetFlag(cap.Permitted, permitted, c); err != nil {
+		if err := keep.SetFlag(cap.Permitted, permitted, cap.Value(c)); err != nil {
 			return err
 		}
-		if err := keep.SetFlag(cap.Effective, permitted && inEffect, c); err != nil {
+		if err := keep.SetFlag(cap.Effective, permitted && slices.Contains(effective, c), cap.Value(c)); err != nil {
 			return err
 		}
 	}
-	if _, err := cap.Prctlw(unix.PR_SET_NO_NEW_PRIVS, 1); err != nil {
-		return fmt.Errorf("set no_new_privs: %w", err)
-	}
-	// Removing capabilities from the bounding set needs CAP_SETPCAP.
-	if mayBound, err := have.GetFlag(cap.Effective, cap.SETPCAP); err == nil && mayBound {
-		if err := cap.DropBound(bounded...); err != nil {
-			return fmt.Errorf("from the bounding set: %w", err)
+	return onProcessors(broadcastProcessors, func() error {
+		if _, err := cap.Prctlw(unix.PR_SET_NO_NEW_PRIVS, 1); err != nil {
+			return fmt.Errorf("set no_new_privs: %w", err)
 		}
-	}
-	if err := cap.ResetAmbient(); err != nil {
-		return fmt.Errorf("from the ambient set: %w", err)
-	}
-	return keep.SetProc()
+		return keep.SetProc() // it also clears the ambient set, which is part of the inheritable set
+	})
 }
 
 // WithCapability runs do on the current thread with a permitted capability made effective. If the
