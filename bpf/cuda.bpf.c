@@ -27,6 +27,7 @@
 #include "allocator.h"
 #include "context.h"
 #include "names.h"
+#include "progress.h"
 #include "unwind.h"
 
 char _license[] SEC("license") = "GPL";
@@ -55,6 +56,10 @@ const struct unwound_event *unused_unwound __attribute__((unused));
 const enum fingerprint_level *unused_level __attribute__((unused));
 const enum hit_kind *unused_hit_kind __attribute__((unused));
 const struct learned_event *unused_learned __attribute__((unused));
+const struct progress_event *unused_progress __attribute__((unused));
+const struct progress_sample *unused_sample __attribute__((unused));
+const struct progress_process *unused_progress_process __attribute__((unused));
+const struct progress_slot *unused_progress_slot __attribute__((unused));
 const enum unwinder_slot *unused_slot __attribute__((unused));
 
 /* Applies the effect of a successful call to the state of its thread and process. */
@@ -260,6 +265,8 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry_kind kind
 		return spec->count_only ? 0 : count_loss(s, LOSS_THREADS);
 	t->epoch = epoch ? *epoch : 0;
 	count_hit(t, spec);
+	if (sample_progress && kind != ENTRY_ALLOCATOR && submits_work(spec))
+		note_submission(t, tgid, now);
 	read_stack_top(ctx, &top);
 	abandon_left_calls(t, REG_SP(ctx), top.caller_pc);
 	c = open_call(t, t->open);

@@ -16,6 +16,7 @@ enum record_kind {
 	RECORD_PROCESS = 4, /* struct process_event: a target process forked, called exec or was added */
 	RECORD_UNWOUND = 5, /* struct unwound_event: a new stack, unwound by the OpenTelemetry profiler */
 	RECORD_LEARNED = 6, /* struct learned_event: the stack that a provisional stack ID means */
+	RECORD_PROGRESS = 7, /* struct progress_event: progress words of channels */
 };
 
 /* Classes of calls. Seen, sent and lost calls are counted per class. */
@@ -129,6 +130,25 @@ struct learned_event {
 	__u32 pid;
 	__u64 provisional_id;
 	__u64 stack_id;
+};
+
+/* One progress word: the GPU has completed counter works of the channel, the last at gpu_time_ns. */
+struct progress_sample {
+	__u32 channel; /* 0: no sample */
+	__u32 _pad;
+	__u64 counter;
+	__u64 gpu_time_ns;
+};
+
+/* Progress words are read by one launch for at most this many channels. */
+#define PROGRESS_READS 4
+
+struct progress_event {
+	__u16 kind; /* RECORD_PROGRESS */
+	__u16 _pad;
+	__u32 pid;
+	__u64 seen_ns; /* the words are those of this time */
+	struct progress_sample sample[PROGRESS_READS];
 };
 
 /* Capacity of the unwinder's record, in 8-byte words. */
@@ -351,6 +371,8 @@ struct thread {
 	__u64 is_rationed; /* the current call may not be unwound, and its fingerprint is not trusted */
 	__u64 unwinding_ns;      /* unwinding time that unwind_paid_until does not contain yet */
 	__u64 unwind_paid_until; /* time until which the thread's unwinding is paid for, see ration.h */
+	__u64 progress_due_ns; /* the thread does not sample channels before this time */
+	__u64 submitted; /* calls that submit work, since the thread last sampled channels */
 	__u64 last_allocator; /* address of the last caching allocator object that was called, 0: none */
 	union {
 		struct stack_event stack;

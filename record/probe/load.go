@@ -28,6 +28,8 @@ type Options struct {
 	Classes     []string         // probe only these format.RecordClasses; empty: all
 	// StackCacheSets limits the sets of the stack cache, a power of two; 0: CACHE_SETS.
 	StackCacheSets int
+	// SampleProgress reads the progress words of channels at calls that submit work.
+	SampleProgress bool
 }
 
 // LoadPrograms loads the BPF programs and fills the call table. It attaches nothing. It returns a
@@ -60,6 +62,7 @@ func LoadPrograms(opt Options) (*Probes, error) {
 	if err := errors.Join(
 		spec.Variables["stack_capture"].Set(uint8(bpfStackModes[opt.Stacks])),
 		spec.Variables["record_all"].Set(toBPFBool(opt.All)),
+		spec.Variables["sample_progress"].Set(toBPFBool(opt.SampleProgress)),
 		spec.Variables["only_comm"].Set(toCommBytes(opt.Comm)),
 		spec.Variables["only_cgroup"].Set(opt.Cgroup.ID),
 		spec.Variables["only_cgroup_level"].Set(opt.Cgroup.Level),

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -21,6 +22,8 @@ const (
 type progressQueue struct {
 	waiting chan []format.ProgressRow // batches with rows
 	unused  chan []format.ProgressRow // empty batches
+	// ofLaunches has the rows of launches of the current chunk.
+	ofLaunches []format.ProgressRow
 	// recorded counts the rows in the segments of a recording, and those that a ring has dropped.
 	// sinceRotate counts those since the last rotation. dropped counts rows that a ring has dropped.
 	recorded, sinceRotate, dropped int64
@@ -104,6 +107,38 @@ func (s *Writer) writeProgress(rows []format.ProgressRow) {
 		s.stopWriting(err)
 	}
 }
+
+// addLaunchProgress adds the rows of progress words that a launch has read.
+func (s *Writer) addLaunchProgress(e *bpf.CudaProgressEvent) {
+	q := &s.channelProgress
+	for _, sample := range e.Sample {
+		if sample.Channel == 0 {
+			continue
+		}
+		q.ofLaunches = append(q.ofLaunches, format.ProgressRow{
+			SeenNs: s.counters.clock.UnixNs(
+				e.SeenNs,
+			),
+			GPUTimeNs: int64(sample.GpuTimeNs),
+			Counter:   int64(sample.Counter),
+			Pid:       int32(e.Pid),
+			Channel:   int32(sample.Channel),
+		})
+	}
+}
+
+// writeLaunchProgress writes the rows of addLaunchProgress.
+func (s *Writer) writeLaunchProgress() {
+	q := &s.channelProgress
+	if len(q.ofLaunches) > 0 {
+		s.writeProgress(q.ofLaunches)
+		q.ofLaunches = q.ofLaunches[:0]
+	}
+}
+
+// CountLostProgress counts progress words that were read and could not be sent. Safe for concurrent
+// use; not to be called after Wait.
+func (s *Writer) CountLostProgress(n int64) { s.channelProgress.lost.Add(n) }
 
 // countLost counts *rows of a segment that was not written as lost instead of recorded.
 func (q *progressQueue) countLost(rows *int64) {

@@ -143,6 +143,7 @@ func (s *Writer) Run(rotateEvery time.Duration) {
 				continue
 			}
 			s.decodeRecords(chunk)
+			s.writeLaunchProgress()
 			s.pool.PutChunk(chunk)
 			s.enforceLimits()
 		case open := <-s.openCalls:
@@ -234,6 +235,10 @@ func (s *Writer) decodeRecords(chunk []byte) {
 			learned := (*bpf.CudaLearnedEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Sizeof(*learned))
 			s.writeStackRows(s.stacks.Learn(learned))
+		case bpf.CudaRecordKindRECORD_PROGRESS:
+			progress := (*bpf.CudaProgressEvent)(unsafe.Pointer(&chunk[0]))
+			size = int(unsafe.Sizeof(*progress))
+			s.addLaunchProgress(progress)
 		case bpf.CudaRecordKindRECORD_NAME:
 			name := (*bpf.CudaNameEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Offsetof(name.Name)) + int(name.Length)
