@@ -172,6 +172,11 @@ type Cost struct {
 	Holds  int64 `json:"holds,omitempty"`
 	HeldNs int64 `json:"held_ns,omitempty"`
 	Unheld int64 `json:"unheld,omitempty"`
+	// GPUTimeCPUNs is the CPU time of reading the progress of channels outside of probes. CPUNs
+	// includes it. GPUTimeTorn counts readings that were discarded, because the GPU had changed only
+	// one of two words. Since 1.2.
+	GPUTimeCPUNs int64 `json:"gpu_time_cpu_ns,omitempty"`
+	GPUTimeTorn  int64 `json:"gpu_time_torn,omitempty"`
 }
 
 // Machine describes the host of a recording.

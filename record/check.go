@@ -18,6 +18,7 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/process"
+	"github.com/gpurec/gpurec/record/progress"
 )
 
 // RequirementCheck is a result of Check: whether one requirement of a recording is met.
@@ -55,6 +56,7 @@ func CheckRequirements(pid int, how privilege.AttachMethod) []RequirementCheck {
 	if pid != 0 {
 		findings = append(findings, checkProcess(pid))
 		findings = append(findings, checkAllocators(pid)...)
+		findings = append(findings, checkGPUTimes(pid))
 	}
 	return findings
 }
@@ -86,6 +88,12 @@ func checkAllocators(pid int) []RequirementCheck {
 		f.Text += "; " + library.ExplainReportLimits(lib.Path, version, why)
 	}
 	return []RequirementCheck{f}
+}
+
+// checkGPUTimes checks whether GPU times of a process can be recorded.
+func checkGPUTimes(pid int) RequirementCheck {
+	text, err := progress.Check(pid)
+	return RequirementCheck{What: "GPU times", Text: text, Err: err, Without: "--gpu-time records no GPU times"}
 }
 
 // checkAttach checks whether the kernel supports uprobe_multi.

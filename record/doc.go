@@ -24,6 +24,12 @@
 //	getters       startHelpers      probes of getters        rows (may block)
 //	returns       startHelpers      return probes            rows (may block)
 //	run times     startHelpers      BPF statistics           nothing
+//	progress      startProgress     which processes are      rows (may block)
+//	                                watched for GPU times
+//	slot finder   progress.Recorder scans of GPU memory: one found slots (may block)
+//	                                per process
+//	slot poller   progress.Recorder the slots and channels   progress rows (dropped and counted if
+//	                                of one process           it would block)
 //	threads       startHelpers      exited threads' state    open calls (may block)
 //	GPUs          watchMachine      NVML: one more per GPU   rows (dropped if it would block)
 //	Xids          watchMachine      feeds; NVML's events     rows (dropped if it would block)

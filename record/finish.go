@@ -46,6 +46,7 @@ func (s *Session) Finish() (Result, error) {
 	}
 	s.helpers.Wait()
 	s.storeSamplingCosts()
+	s.storeProgressCost()
 	if rows := s.lastRows(); len(rows) > 0 {
 		writer.Send(rows)
 	}
@@ -86,6 +87,10 @@ func (s *Session) Close() error {
 		s.targets.Close()
 	}
 	s.machine.close()
+	if s.progress != nil {
+		_ = s.progress.Close() // only unmaps memory
+		s.progress = nil
+	}
 	s.holds.close()
 	if s.unwinder != nil {
 		s.unwinder.Close()

@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/process"
+	"github.com/gpurec/gpurec/record/progress"
 	"github.com/gpurec/gpurec/record/sampling"
 	"github.com/gpurec/gpurec/record/target"
 	"github.com/gpurec/gpurec/record/xid"
@@ -44,6 +45,9 @@ type Options struct {
 	// TableFolder is a folder that keeps unwind tables for later recordings. It is created if its
 	// parent exists. "": none.
 	TableFolder string
+	// GPUTime is how often the progress of the GPUs' channels is read. RateOff: GPU times are not
+	// recorded.
+	GPUTime progress.Rate
 	// NVMLInterval is the interval of GPU samples; 0: no samples.
 	NVMLInterval time.Duration
 	// MaxBytes limits the size on disk of segments and finished file together. The recording ends

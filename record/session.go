@@ -16,6 +16,7 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/process"
+	"github.com/gpurec/gpurec/record/progress"
 	"github.com/gpurec/gpurec/record/rowwriter"
 	"github.com/gpurec/gpurec/record/sampling"
 	"github.com/gpurec/gpurec/record/target"
@@ -38,6 +39,7 @@ type Session struct {
 	sampler   sampling.Sampler
 	machine   gpuMonitor
 	holds     holds
+	progress  *progress.Recorder // nil: GPU times are not recorded
 	output    string
 	clock     clock.Clock
 	startNs   int64 // start of the recording in Unix ns
@@ -144,6 +146,7 @@ func (s *Session) loadProbes(how privilege.AttachMethod, only process.Cgroup) (*
 			How: how, BufferBytes: s.opt.BufferBytes, Stacks: s.opt.Stacks, Unwinder: s.unwinder,
 			All: s.opt.All, Comm: process.TruncateComm(s.opt.Comm), Cgroup: only,
 			Functions: s.opt.Only, Classes: s.opt.Classes, StackCacheSets: s.opt.stackCacheSets,
+			SampleProgress: s.opt.GPUTime != progress.RateOff,
 		})
 	}
 	p, err := load()
@@ -238,6 +241,7 @@ func (s *Session) startHelpers() {
 	if !s.opt.KeepReturns && s.probes.How == privilege.AttachMulti {
 		s.helpers.Go(func() { s.sampler.SampleLaunchReturns(s.opt.returns, s.stop) })
 	}
+	s.startProgress()
 	s.startMonitoring()
 }
 

@@ -44,6 +44,7 @@ var mayImport = map[string][]string{
 		"record/ring",
 		"record/overhead",
 		"record/probe",
+		"record/progress",
 		"record/sampling",
 		"record/rowwriter",
 		"record/target",
@@ -91,6 +92,7 @@ var mayImport = map[string][]string{
 		"record/probe",
 		"golang.org/x/sys",
 	},
+	"record/progress": {"format", "symbolize", "record/clock", "record/probe", "golang.org/x/sys"},
 	"record/rowwriter": {
 		"format",
 		"symbolize",
@@ -339,6 +341,7 @@ var mayImport = map[string][]string{
 		"record/privilege",
 		"record/probe",
 		"record/process",
+		"record/progress",
 		"record/ps",
 		"analyze/units",
 		"cmd/gpurec/analyze",

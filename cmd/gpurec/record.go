@@ -17,6 +17,7 @@ import (
 	"github.com/gpurec/gpurec/record"
 	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/progress"
 	"github.com/spf13/cobra"
 )
 
@@ -58,6 +59,10 @@ launches for 1 second in 10. It stops recording getters such as cuCtxGetCurrent 
 Above --max-overhead, gpurec records kernel launches for a part of the time only, and
 unwinds fewer stacks. Reports then estimate the number of launches. It always records all
 other calls. With --max-overhead off it records everything.
+
+GPU times: with --gpu-time, gpurec reads from outside when works of the GPU end. With auto
+it reads at launches and 1,000 times a second. With full it uses one CPU per process.
+Where the driver does not show this, gpurec records without GPU times.
 
 Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 		Example: `  gpurec ps                                    # list the processes that use CUDA
@@ -122,6 +127,8 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	)
 	flags.DurationVar(&f.opt.NVMLInterval, "nvml-interval", f.opt.NVMLInterval, "sample the GPUs every `TIME`; 0: "+
 		"no samples")
+	flags.Var((*gpuTimeFlag)(&f.opt.GPUTime), "gpu-time", "record when works of the GPU end: off, auto, full (one CPU "+
+		"per process), or polls at a `RATE` such as 20kHz")
 	flags.DurationVar(&f.opt.SegmentInterval, "segment-interval", f.opt.SegmentInterval, "write to disk every "+
 		"`TIME`; a crash loses at most this much")
 	flags.StringVar(&f.attach, "attach", string(privilege.AttachAuto), "attach `METHOD`: auto, uprobe_multi or perf")
@@ -138,6 +145,7 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 		"record":    format.RecordClasses,
 		"allocator": allocatorModes,
 		"attach":    {"auto", "uprobe_multi", "perf"},
+		"gpu-time":  progress.RateNames,
 	} {
 		// RegisterFlagCompletionFunc fails only for an unknown flag.
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))

@@ -16,6 +16,7 @@ import (
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/process"
+	"github.com/gpurec/gpurec/record/progress"
 	"github.com/gpurec/gpurec/record/ps"
 
 	"github.com/gpurec/gpurec/analyze/units"
@@ -76,6 +77,22 @@ func (f *allocatorFlag) Set(value string) error {
 	return nil
 }
 
+// gpuTimeFlag parses the flag --gpu-time.
+type gpuTimeFlag progress.Rate
+
+func (f *gpuTimeFlag) String() string { return progress.Rate(*f).String() }
+
+func (f *gpuTimeFlag) Type() string { return "string" }
+
+func (f *gpuTimeFlag) Set(value string) error {
+	rate, err := progress.ParseRate(value)
+	if err != nil {
+		return err
+	}
+	*f = gpuTimeFlag(rate)
+	return nil
+}
+
 // checkFlags converts the flags to record.Options. It returns a *message.UsageError for a wrong
 // flag. command is the command to record with its arguments.
 func (f *recordFlags) checkFlags(command []string) error {
@@ -123,6 +140,14 @@ func (f *recordFlags) checkFlags(command []string) error {
 	}
 	if err := f.checkCallClasses(); err != nil {
 		return err
+	}
+	if f.opt.GPUTime != progress.RateOff && len(f.opt.Classes) > 0 &&
+		!slices.Contains(f.opt.Classes, format.RecordLaunch) {
+		return message.Usagef(
+			"gpurec record --gpu-time "+f.opt.GPUTime.String()+" --record launch,copy …",
+			"--gpu-time "+
+				"compares GPU times with launches: add launch to --record",
+		)
 	}
 	if short := process.TruncateComm(f.opt.Comm); short != f.opt.Comm {
 		message.Notef(

@@ -1,0 +1,263 @@
+//go:build linux
+
+package record
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/progress"
+	"github.com/gpurec/gpurec/record/simtest"
+)
+
+// gpuRun is a recording of simcuda's program works, and the truth about it.
+type gpuRun struct {
+	t        *testing.T
+	ledger   *simtest.WorkLedger
+	result   Result
+	rows     []format.Row // of kind progress
+	channels map[int32]format.Row
+	warnings []string
+}
+
+// workIdentity identifies a work by what a progress word shows.
+type workIdentity struct {
+	pid     int32
+	slot    uint64
+	counter int64
+	gpuNs   int64
+}
+
+// startWorks starts works on simulated device files. It returns the program and the path of the
+// ledger of works.
+func startWorks(t *testing.T, channels string, args ...string) (*simProgram, string) {
+	t.Helper()
+	needKernel(t)
+	dir, err := filepath.Abs(simcudaDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "works.tsv")
+	line := simtest.OnDevices(dir, "works", append(args, "--wait")...)
+	env := []string{"SIMCUDA_TIME=on", "SIMCUDA_CHANNELS=" + channels, "SIMCUDA_WORKS=" + path, "SIMCUDA_LEDGER="}
+	p := startSim(t, env, line[0], line[1:]...)
+	p.expect("ready")
+	return p, path
+}
+
+// recordWorks records works from before its first work to its end.
+func recordWorks(t *testing.T, rate progress.Rate, channels string, args ...string) *gpuRun {
+	t.Helper()
+	return recordWorksWith(t, func(opt *Options) { opt.GPUTime = rate }, channels, args...)
+}
+
+// recordWorksWith is recordWorks with options that change sets.
+func recordWorksWith(t *testing.T, change func(opt *Options), channels string, args ...string) *gpuRun {
+	t.Helper()
+	p, path := startWorks(t, channels, args...)
+	run := &gpuRun{t: t}
+	opt := testOptions(t, p.pid())
+	change(&opt)
+	opt.Warn = func(text string) { run.warnings = append(run.warnings, text) }
+	s := start(t, opt)
+	run.result = runWhile(t, s, func() {
+		p.step()
+		p.expect("done")
+	})
+	p.finish()
+	run.ledger = simtest.ReadWorkLedger(t, path)
+	run.rows, run.channels = readProgress(t, opt.Output)
+	return run
+}
+
+// readProgress returns the rows of kind progress, and the last row of each channel.
+func readProgress(t *testing.T, path string) ([]format.Row, map[int32]format.Row) {
+	t.Helper()
+	rec, err := format.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rec.Close()
+	var rows []format.Row
+	if err := rec.Rows(func(r *format.Row) error {
+		rows = append(rows, *r)
+		return nil
+	}, format.ClassProgress); err != nil {
+		t.Fatal(err)
+	}
+	channels := make(map[int32]format.Row)
+	for _, row := range factRows(t, path, format.KindChannel) {
+		channels[row.Channel] = row
+	}
+	return rows, channels
+}
+
+// works returns the works of the ledger by what progress words show.
+func (r *gpuRun) works() map[workIdentity]*simtest.Work {
+	works := make(map[workIdentity]*simtest.Work)
+	for i := range r.ledger.Works {
+		w := &r.ledger.Works[i]
+		works[workIdentity{w.Pid, w.Slot, w.Counter, w.GPUNs}] = w
+	}
+	return works
+}
+
+// clockErrorNs is how far the recording's clock may be from the ledger's.
+const clockErrorNs = 50_000
+
+// check compares each row with the ledger, and returns the share of works that were seen.
+func (r *gpuRun) check() (share float64) {
+	r.t.Helper()
+	type ledgerChannel struct{ pid, channel int32 }
+	works, of := r.works(), make(map[int32]ledgerChannel)
+	seen := make(map[*simtest.Work]bool)
+	wrong, mixed, early, repeated := 0, 0, 0, 0
+	for i := range r.rows {
+		row := &r.rows[i]
+		channel, ok := r.channels[row.Channel]
+		if !ok || channel.Pid != row.Pid {
+			r.t.Fatalf("row %+v has no channel", row)
+		}
+		w := works[workIdentity{row.Pid, uint64(channel.Ptr), row.Counter, row.GPUTimeNs}]
+		if w == nil {
+			wrong++
+			r.t.Logf("no such work: channel %d counter %d time %d", row.Channel, row.Counter, row.GPUTimeNs)
+			continue
+		}
+		if key := (ledgerChannel{w.Pid, w.Channel}); of[row.Channel] == (ledgerChannel{}) {
+			of[row.Channel] = key
+		} else if of[row.Channel] != key {
+			mixed++
+		}
+		if seen[w] {
+			repeated++
+		}
+		seen[w] = true
+		if row.StartNs < w.EndNs-clockErrorNs {
+			early++
+		}
+	}
+	share = float64(len(seen)) / float64(max(1, len(r.ledger.Works)))
+	r.logLatency()
+	r.t.Logf(
+		"%d of %d works seen (%.1f %%) on %d channels of %d; %d wrong, %d of another channel, %d repeated, %d seen "+
+			"before their end; CPU %d ms, %d torn",
+		len(seen),
+		len(r.ledger.Works),
+		100*share,
+		len(r.channels),
+		len(
+			r.lives(),
+		),
+		wrong,
+		mixed,
+		repeated,
+		early,
+		r.result.Meta.Cost.GPUTimeCPUNs/1e6,
+		r.result.Meta.Cost.GPUTimeTorn,
+	)
+	// A thread that plays the GPU can lose its CPU between the two words. Then all readers see a torn
+	// pair for milliseconds.
+	if wrong > 1+len(r.rows)/10_000 {
+		r.t.Errorf("%d of %d rows show no work", wrong, len(r.rows))
+	}
+	if early > 0 {
+		r.t.Errorf("%d works were seen before their end", early)
+	}
+	if mixed > 0 {
+		r.t.Errorf("%d rows are of another channel", mixed)
+	}
+	return share
+}
+
+// logLatency logs how long it took to find the first slot.
+func (r *gpuRun) logLatency() {
+	if len(r.rows) == 0 {
+		return
+	}
+	first, before := r.rows[0].StartNs, 0
+	for i := range r.rows {
+		first = min(first, r.rows[i].StartNs)
+	}
+	begin, end := r.ledger.Works[0].StartNs, r.ledger.Works[0].EndNs
+	for i := range r.ledger.Works {
+		w := &r.ledger.Works[i]
+		begin, end = min(begin, w.StartNs), max(end, w.EndNs)
+		if w.EndNs < first {
+			before++
+		}
+	}
+	r.t.Logf("first row after %d ms of %d ms; %d works before it", (first-begin)/1e6, (end-begin)/1e6, before)
+}
+
+// lives returns the begins of channels.
+func (r *gpuRun) lives() (begins []simtest.ChannelEvent) {
+	for _, e := range r.ledger.Channels {
+		if e.Event == "begin" {
+			begins = append(begins, e)
+		}
+	}
+	return begins
+}
+
+func TestGPUTimes(t *testing.T) {
+	for _, rate := range []progress.Rate{progress.RateAuto, 20_000, progress.RateFull} {
+		t.Run(rate.String(), func(t *testing.T) {
+			run := recordWorks(t, rate, "kernel_us=2-200", "--works", "60000", "--streams", "4")
+			if share := run.check(); share < 0.02 {
+				t.Errorf("%.1f %% of works seen", 100*share)
+			}
+			if len(run.warnings) > 0 {
+				t.Errorf("warnings %q", run.warnings)
+			}
+		})
+	}
+}
+
+// TestGPUTimesOfSampledLaunches records launches for a share of the time only.
+func TestGPUTimesOfSampledLaunches(t *testing.T) {
+	needMulti(t)
+	run := recordWorksWith(t, func(opt *Options) {
+		opt.GPUTime, opt.MaxOverheadPct = progress.RateAuto, 0.5
+	}, "kernel_us=2-20", "--works", "300000")
+	if share := run.check(); share < 0.01 {
+		t.Errorf("%.1f %% of works seen", 100*share)
+	}
+	recorded := run.result.Meta.Totals().Recorded
+	if recorded > int64(len(run.ledger.Works))*9/10 {
+		t.Errorf("%d of about %d calls are recorded: launches were not sampled", recorded, len(run.ledger.Works))
+	}
+}
+
+// TestNoGPUTimesAreClaimed records drivers without progress words. Some have words that move.
+func TestNoGPUTimesAreClaimed(t *testing.T) {
+	for _, c := range []struct{ channels, why string }{
+		{"slots=off", "words in its GPU memory change, but not with its calls"},
+		{"slots=off,decoys=off", "shows no progress of channels"},
+	} {
+		run := recordWorks(t, progress.RateAuto, c.channels, "--works", "60000")
+		if len(run.rows) > 0 || len(run.channels) > 0 {
+			t.Errorf("%s: %d rows of %d channels", c.channels, len(run.rows), len(run.channels))
+		}
+		if !slices.ContainsFunc(run.warnings, func(w string) bool { return strings.Contains(w, c.why) }) {
+			t.Errorf("%s: warnings %q", c.channels, run.warnings)
+		}
+	}
+}
+
+// TestGPUTimeOff records no row about channels.
+func TestGPUTimeOff(t *testing.T) {
+	run := recordWorks(t, progress.RateOff, "on", "--works", "2000")
+	if len(run.rows) > 0 || len(run.channels) > 0 || run.result.Meta.Progress != nil || len(run.warnings) > 0 {
+		t.Errorf(
+			"%d rows, %d channels, %+v, warnings %q",
+			len(run.rows),
+			len(run.channels),
+			run.result.Meta.Progress,
+			run.warnings,
+		)
+	}
+}

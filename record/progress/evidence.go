@@ -1,0 +1,172 @@
+//go:build linux
+
+package progress
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	// evidenceWindows is the number of windows whose calls and steps are compared.
+	evidenceWindows = 256
+	// decideEvery is the number of windows from one comparison to the next.
+	decideEvery = 16
+	// minPairs is the number of windows that a comparison needs.
+	minPairs = 24
+	// minCorrelation is the least correlation of calls and steps. minSigmas is how many standard
+	// deviations it must be above that of unrelated words.
+	minCorrelation, minSigmas = 0.4, 6.5
+	// Works per call of channels: a graph has several works, and some calls have none.
+	minWorksPerCall, maxWorksPerCall = 0.2, 4.0
+	// minStillNs is the least time for which channels must stand still while no call comes.
+	minStillNs = int64(50 * time.Millisecond)
+	// stillGaps is how many times longer the words must stand still than they usually do.
+	stillGaps = 20
+)
+
+// window is a short time in which a process made calls and words changed. Both are per second.
+type window struct{ calls, steps float64 }
+
+// evidence collects whether words change with the calls of the process. The words of channels do:
+// they stand still in pauses of the process, and in busy times their steps follow the calls. Words
+// that change by themselves do neither.
+type evidence struct {
+	windows [evidenceWindows]window
+	len     int // number of windows so far
+	// activeNs and moves describe the time with calls: its length, and windows in which words moved.
+	activeNs, moves int64
+	// pauseNs is the current time without calls and steps.
+	pauseNs    int64
+	hasMoved   bool
+	stoodStill bool
+}
+
+// add adds a window.
+func (e *evidence) add(ns, calls, steps int64) {
+	if steps > 0 {
+		e.hasMoved = true
+	}
+	if !e.hasMoved || ns <= 0 {
+		return // words may begin to move by themselves at the first call
+	}
+	if calls > 0 {
+		e.activeNs += ns
+		if steps > 0 {
+			e.moves++
+		}
+	}
+	if calls > 0 || steps > 0 {
+		e.pauseNs = 0
+	} else {
+		e.pauseNs += ns
+	}
+	if gap := e.activeNs / max(1, e.moves); e.moves >= 3 && e.pauseNs >= max(minStillNs, stillGaps*gap) {
+		e.stoodStill = true
+	}
+	seconds := float64(ns) / 1e9
+	e.windows[e.len%evidenceWindows] = window{float64(calls) / seconds, float64(steps) / seconds}
+	e.len++
+}
+
+// isRelated reports whether the words change with the calls. The steps follow the calls after some
+// windows, because works wait in a queue. complete is false if launches were not counted.
+func (e *evidence) isRelated(complete bool) bool {
+	if e.stoodStill {
+		return true
+	}
+	if e.len == 0 || e.len%decideEvery != 0 {
+		return false
+	}
+	windows := e.recent()
+	if complete && !hasPlausibleRate(windows) {
+		return false
+	}
+	for _, scale := range [...]int{1, 2, 4} {
+		merged := mergeWindows(windows, scale)
+		if isSignificant(correlate(fullQueue(merged), 0)) {
+			return true
+		}
+		for _, lag := range [...]int{0, 1, 2, 4} {
+			if isSignificant(correlate(merged, lag)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// fullQueue returns the windows with about as many calls as works: the queue is full, so each call
+// waits until a work is done. Bursts that fill the queue, and pauses in which it empties, would hide
+// that.
+func fullQueue(windows []window) (full []window) {
+	var steps float64
+	for _, w := range windows {
+		steps += w.steps / float64(len(windows))
+	}
+	for _, w := range windows {
+		if w.calls > 0.25*steps && w.calls < 3*steps {
+			full = append(full, w)
+		}
+	}
+	return full
+}
+
+// isSignificant reports whether unrelated words have no correlation r in n windows. Fisher's
+// transform of r has a normal distribution.
+func isSignificant(r float64, n int) bool {
+	const almostOne = 0.999
+	return r >= minCorrelation && math.Atanh(min(r, almostOne))*math.Sqrt(float64(n-3)) >= minSigmas
+}
+
+// mergeWindows returns the sums of each scale windows.
+func mergeWindows(windows []window, scale int) []window {
+	merged := make([]window, len(windows)/scale)
+	for i := range merged {
+		for _, w := range windows[i*scale : (i+1)*scale] {
+			merged[i].calls += w.calls
+			merged[i].steps += w.steps
+		}
+	}
+	return merged
+}
+
+// recent returns the windows from the oldest to the newest.
+func (e *evidence) recent() []window {
+	n := min(e.len, evidenceWindows)
+	ordered := make([]window, 0, n)
+	for i := e.len - n; i < e.len; i++ {
+		ordered = append(ordered, e.windows[i%evidenceWindows])
+	}
+	return ordered
+}
+
+// hasPlausibleRate reports whether the number of steps fits the number of calls.
+func hasPlausibleRate(windows []window) bool {
+	var calls, steps float64
+	for _, w := range windows {
+		calls, steps = calls+w.calls, steps+w.steps
+	}
+	return steps >= minWorksPerCall*calls && steps <= maxWorksPerCall*calls
+}
+
+// correlate returns Pearson's correlation of the calls with the steps of a later window, and the
+// number of pairs of windows.
+func correlate(windows []window, lag int) (r float64, n int) {
+	n = len(windows) - lag
+	if n < minPairs {
+		return 0, n
+	}
+	var sx, sy, sxx, syy, sxy float64
+	for i := range n {
+		x, y := windows[i].calls, windows[i+lag].steps
+		sx, sy = sx+x, sy+y
+		sxx, syy, sxy = sxx+x*x, syy+y*y, sxy+x*y
+	}
+	count := float64(n)
+	varX, varY := sxx-sx*sx/count, syy-sy*sy/count
+	if varX <= 0 || varY <= 0 {
+		return 0, n
+	}
+	return (sxy - sx*sy/count) / math.Sqrt(varX*varY), n
+}

@@ -1,0 +1,281 @@
+//go:build linux
+
+package progress
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/probe"
+)
+
+const (
+	// windowInterval is the length of a window of evidence, and the time between looks at trusted
+	// pages.
+	windowInterval = 5 * time.Millisecond
+	quietInterval  = 20 * time.Millisecond // the same if there is nothing to find out
+	// lookInterval is the time between looks at all watched pages.
+	lookInterval = 250 * time.Millisecond
+	// sizeInterval is the time between looks at the size of the process.
+	sizeInterval = 50 * time.Millisecond
+	// mappingsFactor is how many times longer than reading the mappings the pause after it is.
+	mappingsFactor = 200
+	// unsettledTime is how long mappings are read again after slots have gone.
+	unsettledTime = 5 * time.Second
+	// scanBytesPerSecond limits how much is scanned for new slots. eagerBytesPerSecond is the limit
+	// after a change of the mappings, and as long as no channel of a busy process is known.
+	scanBytesPerSecond  = 4 << 20
+	eagerBytesPerSecond = 64 << 20
+	// eagerRounds is the number of scans of all mappings at the higher rate.
+	eagerRounds = 8
+	// maxCandidates limits the words whose evidence is collected.
+	maxCandidates = 256
+)
+
+// group has the candidates of one mapping. All channels of a context have their slots in one.
+type group struct {
+	candidates map[uint64]*pair // pairs that have moved as the words of a channel do, by address
+	// complete is the evidence of windows in which launches were counted, partial that of the others.
+	complete, partial evidence
+	trusted           bool // the candidates are slots of channels
+}
+
+// finder finds the slots of one process and passes them to its poller. Its goroutine owns all
+// members.
+type finder struct {
+	pid       int
+	clock     clock.Clock
+	progress  *probe.ProcessProgress
+	missing   *probe.MissingLaunchTimes
+	scanner   *scanner
+	groups    map[uint64]*group // by start of the mapping
+	found     chan<- found
+	stop      <-chan struct{}
+	slotsGone *atomic.Bool // set by the poller: slots are no longer mapped
+
+	mapped      string // the process's size, as in /proc/PID/statm
+	sizedNs     int64  // when the size was read, on CLOCK_MONOTONIC
+	unsettledNs int64  // until then, mappings are read again even if the size is the same
+	mappedNs    int64  // when the mappings may be read again
+	lookedNs    int64
+	windowNs    int64           // start of the current window
+	calls       uint64          // submitted calls at that time
+	scanCalls   uint64          // submitted calls at the end of the last scan
+	credit      int             // bytes that may be scanned
+	eager       int             // rounds that may be scanned eagerly
+	passed      map[uint64]bool // addresses of slots of channels that were passed to the poller
+	moved       bool            // words have moved as those of a channel do
+}
+
+// run finds slots until stop is closed or the process exits.
+func (f *finder) run() {
+	defer close(f.found)
+	f.windowNs = clock.ReadNs(unix.CLOCK_MONOTONIC)
+	for f.step() == nil {
+		interval := quietInterval
+		if f.isUndecided() {
+			interval = windowInterval
+		}
+		if clock.Sleep(f.stop, interval) {
+			return
+		}
+	}
+}
+
+// isUndecided reports whether evidence about moving words is being collected.
+func (f *finder) isUndecided() bool {
+	for _, g := range f.groups {
+		if !g.trusted {
+			return true
+		}
+	}
+	return false
+}
+
+// step is one round of the finder. An error is that of a process that has exited.
+func (f *finder) step() error {
+	now := clock.ReadNs(unix.CLOCK_MONOTONIC)
+	calls := f.progress.Submitted()
+	lengthNs, made := now-f.windowNs, int64(calls-f.calls)
+	complete := !f.missing.Overlaps(f.windowNs, now)
+	f.windowNs, f.calls = now, calls
+	if err := f.refreshMappings(now); err != nil {
+		return err
+	}
+	f.look(now, made > 0)
+	f.weigh(lengthNs, made, complete)
+	return f.scan(lengthNs)
+}
+
+// refreshMappings reads the mappings again if the size of the process has changed.
+func (f *finder) refreshMappings(nowNs int64) error {
+	if f.slotsGone.Swap(false) { // others may come soon, and leave the size as it was
+		f.unsettledNs = nowNs + unsettledTime.Nanoseconds()
+	}
+	if nowNs < f.mappedNs || nowNs-f.sizedNs < sizeInterval.Nanoseconds() {
+		return nil
+	}
+	f.sizedNs = nowNs
+	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", f.pid))
+	if err != nil {
+		return err
+	}
+	size, _, _ := cutSpace(statm)
+	if size == f.mapped && nowNs > f.unsettledNs {
+		return nil
+	}
+	mappings, err := readDeviceMappings(f.pid)
+	if err != nil {
+		return err
+	}
+	f.mapped = size
+	f.mappedNs = nowNs + mappingsFactor*(clock.ReadNs(unix.CLOCK_MONOTONIC)-nowNs)
+	if f.scanner.setMappings(mappings) {
+		f.eager = eagerRounds
+	}
+	for start := range f.groups {
+		if m := f.scanner.mappingOf(start); m == nil || m.start != start {
+			delete(f.groups, start)
+		}
+	}
+	for address := range f.passed {
+		if f.scanner.mappingOf(address) == nil {
+			delete(f.passed, address)
+		}
+	}
+	return nil
+}
+
+// cutSpace returns the text before and after the first space.
+func cutSpace(text []byte) (before, after string, found bool) {
+	for i, c := range text {
+		if c == ' ' {
+			return string(text[:i]), string(text[i+1:]), true
+		}
+	}
+	return string(text), "", false
+}
+
+// look looks for pairs that have moved since the last look. Near known slots, it looks each time.
+func (f *finder) look(nowNs int64, isActive bool) {
+	all := nowNs-f.lookedNs >= lookInterval.Nanoseconds() || isActive && len(f.passed) == 0 && f.eager > 0
+	if all {
+		f.lookedNs = nowNs
+	}
+	for _, m := range f.scanner.findMoves(!all, f.clock.NowNs()) {
+		mapping := f.scanner.mappingOf(m.address)
+		if mapping == nil {
+			continue
+		}
+		f.moved = true
+		g := f.groups[mapping.start]
+		if g == nil {
+			g = &group{candidates: make(map[uint64]*pair)}
+			f.groups[mapping.start] = g
+		}
+		if g.trusted {
+			f.passChannel(m.address, m.now)
+		} else if g.candidates[m.address] == nil && len(g.candidates) < maxCandidates {
+			g.candidates[m.address] = &pair{m.now.counter, m.now.gpuNs}
+			f.pass(found{m.address, m.now, trustPending})
+		}
+	}
+}
+
+// weigh adds a window to the evidence about the groups that are not trusted yet. In an incomplete
+// window, launches were not counted.
+func (f *finder) weigh(lengthNs, calls int64, complete bool) {
+	for _, g := range f.groups {
+		if g.trusted {
+			continue
+		}
+		e := &g.partial
+		if complete {
+			e = &g.complete
+		}
+		e.add(lengthNs, calls, f.readSteps(g))
+		if !e.isRelated(complete) {
+			continue
+		}
+		g.trusted = true
+		for address, c := range g.candidates {
+			f.passChannel(address, *c)
+		}
+		clear(g.candidates)
+	}
+}
+
+// readSteps reads the candidates of a group again, and returns the sum of their steps. It forgets
+// candidates that change as no channel does.
+func (f *finder) readSteps(g *group) (steps int64) {
+	var words [slotBytes]byte
+	for address, c := range g.candidates {
+		one := [1]span{{address, slotBytes}}
+		if n, err := f.scanner.memory.read(words[:], one[:]); err != nil || n < slotBytes {
+			f.reject(g, address)
+			continue
+		}
+		now := pairAt(words[:])
+		switch {
+		case now == *c:
+		case isStep(*c, now):
+			steps += now.counter - c.counter
+			*c = now
+		case now.counter != c.counter && now.gpuNs != c.gpuNs:
+			f.reject(g, address)
+		}
+	}
+	return steps
+}
+
+// reject forgets a candidate.
+func (f *finder) reject(g *group, address uint64) {
+	delete(g.candidates, address)
+	f.pass(found{address: address, trust: trustNone})
+}
+
+// passChannel passes the slot of a channel to the poller.
+func (f *finder) passChannel(address uint64, words pair) {
+	if !f.passed[address] {
+		f.passed[address] = true
+		f.scanner.trust(address)
+	}
+	f.pass(found{address, words, trustChannel})
+}
+
+// pass passes a message to the poller.
+func (f *finder) pass(m found) {
+	select {
+	case f.found <- m:
+	case <-f.stop:
+	}
+}
+
+// scan scans a part of the mappings. It does not scan while the process submits no work: no slot
+// begins to move then.
+func (f *finder) scan(lengthNs int64) error {
+	rate := scanBytesPerSecond
+	if f.eager > 0 {
+		rate = eagerBytesPerSecond
+	}
+	if f.scanner.rounds > 0 && f.calls == f.scanCalls {
+		return nil
+	}
+	f.credit = min(f.credit+int(float64(rate)*float64(lengthNs)/1e9), rate/4)
+	if f.credit < scanBlockBytes {
+		return nil
+	}
+	rounds := f.scanner.rounds
+	err := f.scanner.scan(f.credit, f.clock.NowNs())
+	f.credit = 0
+	if f.scanner.rounds > rounds {
+		f.scanCalls = f.calls
+		f.eager = max(0, f.eager-1)
+	}
+	return err
+}
