@@ -46,7 +46,7 @@ type memory struct {
 func (m *memory) read(into []byte, spans []span) (int, error) {
 	m.remote = m.remote[:0]
 	total := 0
-	for _, s := range spans {
+	for _, s := range spans[:min(len(spans), maxSpans)] {
 		m.remote = append(m.remote, unix.RemoteIovec{Base: uintptr(s.start), Len: s.bytes})
 		total += s.bytes
 	}

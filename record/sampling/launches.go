@@ -93,16 +93,23 @@ func (g *overheadLimiter) prepareMeasuring() error {
 	return stats.Close()
 }
 
-// Run times of BPF programs are measured in the first ticks and then in every tenth, because
-// measuring costs about 40 ns per run.
-const firstMeasuredTicks, measuredTickPeriod = 3, 10
+// isMeasured reports whether run times of BPF programs are measured in a tick: in the first three,
+// once a second in the first five seconds, and then every ten seconds. Measuring costs about 40 ns
+// per run, and turning it on changes kernel code.
+func isMeasured(tick int) bool {
+	return tick < firstMeasuredTicks || tick%10 == 0 && tick <= 50 || tick%100 == 0
+}
+
+const firstMeasuredTicks = 3
 
 // beginTick starts the measurement of a tick.
 func (g *overheadLimiter) beginTick() {
 	g.hits.measure()
 	g.unwindNs = g.Probes.UnwindingNs()
-	if g.canMeasure && (g.ticks < firstMeasuredTicks || g.ticks%measuredTickPeriod == 0) {
-		g.stats, _ = probe.EnableRunTimeStats() // without stats the price stays as it is
+	if g.canMeasure && isMeasured(g.ticks) {
+		if g.stats == nil {
+			g.stats, _ = probe.EnableRunTimeStats() // without stats the price stays as it is
+		}
 		ns, runs := g.Probes.ReadRunTimes()
 		g.price.Skip(ns, runs, g.unwindNs)
 	}
@@ -116,7 +123,9 @@ func (g *overheadLimiter) endTick() overhead.Measurement {
 	if g.stats != nil {
 		ns, runs := g.Probes.ReadRunTimes()
 		g.price.Measure(ns, runs, unwindNs)
-		g.stopMeasuring()
+		if g.ticks >= firstMeasuredTicks {
+			g.stopMeasuring()
+		}
 	}
 	g.part.seconds += seconds
 	g.part.launches += rates.PaceLaunches * seconds
