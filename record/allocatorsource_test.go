@@ -84,7 +84,11 @@ func compareReports(t *testing.T, path string, reports map[int32][]report, since
 	recorded := allocatorRows(t, path)
 	for tid, list := range reports {
 		rows := recorded[tid]
-		for len(rows) > len(list) && rows[0].StartNs-offset < since {
+		begin := since // a report may have begun before since and have its probe after it
+		if len(list) > 0 {
+			begin = max(begin, list[0].startNs)
+		}
+		for len(rows) > len(list) && rows[0].StartNs-offset < begin {
 			rows, older = rows[1:], older+1
 		}
 		if len(rows) != len(list) {
