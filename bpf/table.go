@@ -871,7 +871,7 @@ var CallTable = []ProbedFunction{
 	{Name: "cuStreamWaitValue64", Kind: "api", Class: classAPI, Ptr: argIn(1), Stream: argIn(0), Value: argIn(2)},
 	{Name: "cuStreamWriteValue64", Kind: "api", Class: classAPI, Ptr: argIn(1), Stream: argIn(0), Value: argIn(2)},
 	{Name: "cuStreamBatchMemOp", Kind: "api", Class: classAPI, Stream: argIn(0), Value: argIn32(1)},
-	{Name: "cuEventCreate", Kind: "api", Class: classAPI, Ptr: argOut(0)},
+	{Name: "cuEventCreate", Kind: "api", Class: classAPI, Ptr: argOut(0), Value: argIn32(1)},
 	{Name: "cuEventDestroy_v2", Kind: "api", Class: classAPI, Ptr: argIn(0)},
 	{Name: "cuEventDestroy", Kind: "api", Class: classAPI, Ptr: argIn(0)},
 	{Name: "cuIpcGetEventHandle", Kind: "api", Class: classAPI, Ptr: argIn(1)},

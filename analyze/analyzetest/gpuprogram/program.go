@@ -15,6 +15,7 @@ type Plan struct {
 	Streams   int     // per process, besides the legacy default stream
 	Shared    bool    // every second stream shares the channel of the stream before it
 	OneThread bool    // each stream belongs to one thread
+	Ordered   bool    // threads that share a stream call it one after the other
 	Kernels   int     // different kernels
 	MeanNs    float64 // scale of the durations of kernels
 	PaceNs    int64   // scale of the time between calls
@@ -22,6 +23,8 @@ type Plan struct {
 	Waits     float64 // share of actions that wait
 	Extra     float64 // share of fills and copies with one more work
 
+	Untimed   bool    // events have no timing, and the recorder does not know that
+	NoWaits   bool    // waits are not recorded
 	Full      bool    // a poller with a core of its own; else 1 kHz, and reads at launches
 	Lost      bool    // windows in which calls are lost
 	Sampled   bool    // windows in which launches are not recorded
@@ -72,10 +75,11 @@ type gpuChannel struct {
 }
 
 type simStream struct {
-	handle  int64
-	channel *gpuChannel
-	endNs   int64 // end of its last work
-	shownNs int64 // when that became visible
+	handle   int64
+	channel  *gpuChannel
+	endNs    int64 // end of its last work
+	returnNs int64 // return of its last call
+	shownNs  int64 // when that became visible
 }
 
 type simProcess struct {
@@ -97,7 +101,8 @@ type simThread struct {
 	nowNs    int64
 	submitNs int64 // when the next action reaches the driver
 	streams  []*simStream
-	burst    int // launches left in a burst
+	on       *simStream // stream of the next action
+	burst    int        // launches left in a burst, on burstOn
 	burstOn  *simStream
 }
 
@@ -119,6 +124,11 @@ func Run(seed uint64, p Plan) *Program {
 		}
 		if next == nil {
 			break
+		}
+		if g.Ordered && next.on.returnNs > next.nowNs { // the stream's lock is taken
+			next.nowNs = max(next.on.returnNs+g.random.Int64N(2000), next.submitNs)
+			next.submitNs = next.nowNs + 300 + g.random.Int64N(1500)
+			continue
 		}
 		g.act(next)
 		g.EndNs = max(g.EndNs, next.nowNs)
@@ -189,25 +199,32 @@ func (p *simProcess) addStream(g *Program, share bool, ns int64) {
 	p.streams = append(p.streams, s)
 }
 
-// prepare draws when the next action of a thread reaches the driver.
+// prepare draws the stream of the next action of a thread, and when it reaches the driver.
 func (g *Program) prepare(t *simThread) {
+	t.on = t.streams[g.random.IntN(len(t.streams))]
+	if t.burst > 0 {
+		t.on = t.burstOn
+	}
 	if t.burst == 0 && g.random.Float64() < g.Idle {
 		t.nowNs += g.random.Int64N(300_000)
 	}
 	t.nowNs += 500 + g.random.Int64N(4000+2*g.PaceNs)
 	t.submitNs = t.nowNs + 300 + g.random.Int64N(1500)
 	if g.random.Float64() < 0.0005 { // descheduled inside of the call
-		t.submitNs += g.random.Int64N(3_000_000)
+		mostNs := int64(3_000_000)
+		if g.NoReturns {
+			mostNs = 1_900_000
+		}
+		t.submitNs += g.random.Int64N(mostNs)
 	}
 }
 
 // act makes one call of a thread.
 func (g *Program) act(t *simThread) {
 	p := t.process
-	s := t.streams[g.random.IntN(len(t.streams))]
+	s := t.on
 	if t.burst > 0 {
 		t.burst--
-		s = t.burstOn
 	} else if g.random.Float64() < 0.3 {
 		t.burst, t.burstOn = g.random.IntN(60), s
 	}
@@ -221,7 +238,12 @@ func (g *Program) act(t *simThread) {
 		g.submit(t, s, s.channel, activity.OpCopyOnDevice, -1, 2500)
 	case draw < g.Waits+0.08:
 		event := int64(0x9000) + g.random.Int64N(8)
-		c := g.submit(t, s, s.channel, activity.OpRecordEvent, -1, 300)
+		var c *activity.Call
+		if g.Untimed {
+			c = g.record(t, s)
+		} else {
+			c = g.submit(t, s, s.channel, activity.OpRecordEvent, -1, 300)
+		}
 		c.Event = event
 		p.events[event] = s.shownNs
 	case draw < g.Waits+0.11:
@@ -278,7 +300,18 @@ func (g *Program) submit(
 		StartNs: t.nowNs, EndNs: end, Pid: t.process.pid, Tid: t.tid, Device: t.process.device, Context: 0xc0,
 		Stream: s.handle, ID: int64(len(g.Truth) - 1), Label: label, Op: op,
 	})
-	t.nowNs = end
+	t.nowNs, s.returnNs = end, end
+	return &g.Calls[len(g.Calls)-1]
+}
+
+// record records an event without timing, which is no work.
+func (g *Program) record(t *simThread, s *simStream) *activity.Call {
+	end := t.submitNs + 200 + g.random.Int64N(1500)
+	g.Calls = append(g.Calls, activity.Call{
+		StartNs: t.nowNs, EndNs: end, Pid: t.process.pid, Tid: t.tid, Device: t.process.device, Context: 0xc0,
+		Stream: s.handle, ID: -1, Label: -1, Op: activity.OpRecordEvent, AnyTiming: true,
+	})
+	t.nowNs, s.returnNs = end, end
 	return &g.Calls[len(g.Calls)-1]
 }
 
@@ -325,8 +358,9 @@ func (g *Program) replaceStream(t *simThread, s *simStream) {
 	s.channel.base = old.base + int64(len(old.ends)) // the slot keeps its counter
 }
 
-// IsNearTorn reports whether a torn sample is next to a work: one of the two samples before its end, or
-// of the two after it.
+// IsNearTorn reports whether a torn sample is near a work: one of the 50 samples before its end, or of
+// the two after it. A torn sample can shift the numbers until a wait shows it. The recorder reads
+// twice, so torn samples are rare.
 func (g *Program) IsNearTorn(t Truth) bool {
 	if len(g.torn) == 0 {
 		return false
@@ -339,7 +373,7 @@ func (g *Program) IsNearTorn(t Truth) bool {
 	}
 	counters := g.counters[t.Channel]
 	i, _ := slices.BinarySearch(counters, t.Number)
-	for _, c := range counters[max(0, i-2):min(len(counters), i+2)] {
+	for _, c := range counters[max(0, i-50):min(len(counters), i+2)] {
 		if g.torn[tornSample{t.Channel, c}] {
 			return true
 		}

@@ -29,7 +29,10 @@ func (g *Program) inGap(ns int64) bool {
 // loseCalls removes the calls that the recorder did not record, and returns of launches.
 func (g *Program) loseCalls() {
 	g.Calls = slices.DeleteFunc(g.Calls, func(c activity.Call) bool {
+		isWait := c.Op == activity.OpWaitStream || c.Op == activity.OpWaitContext || c.Op == activity.OpWaitEvent
 		switch {
+		case g.NoWaits && isWait:
+			return true
 		case !g.inGap(c.StartNs):
 			return false
 		case g.Sampled:

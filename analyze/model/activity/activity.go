@@ -22,29 +22,91 @@ type Options struct {
 }
 
 // Compute computes the activity of a recording. It replays the source three times: to pair streams
-// with channels and to fit the clocks, to try these pairs, and to number the works. Its memory depends
-// on the number of channels, streams and kernels, and not on the number of calls.
+// with channels and to fit the clocks, to try these pairs, and to number the works. If it is unknown
+// whether events have timing, it tries both, and replays the source up to five times. Its memory
+// depends on the number of channels, streams and kernels, and not on the number of calls.
 func Compute(source Source, channels []Channel, opt Options) (*Result, error) {
 	if opt.Window == (Window{}) {
 		opt.Window = Window{0, UnknownNs}
 	}
-	survey := newSurvey(channels, opt.Gaps)
-	if err := source(survey); err != nil {
-		return nil, err
-	}
-	opt.EndNs = cmp.Or(opt.EndNs, survey.lastNs-staleNs)
-	pairs := survey.pair()
-	trial, err := numberWorks(source, survey, pairs, &opt, &results{trial: true})
+	best, err := try(source, channels, opt, false)
 	if err != nil {
 		return nil, err
 	}
-	maps.DeleteFunc(pairs, func(_, channel int32) bool { return !trial.channels[channel].isPlausible() })
-	out := newResults(&opt)
-	r, err := numberWorks(source, survey, pairs, &opt, out)
+	if best.unknownTiming && !best.isPerfect() {
+		timed, err := try(source, channels, opt, true)
+		if err != nil {
+			return nil, err
+		}
+		if timed.works > best.works {
+			best = timed
+		}
+	}
+	out := newResults(&best.opt)
+	r, err := numberWorks(best.source, best.survey, best.pairs, &best.opt, out)
 	if err != nil {
 		return nil, err
 	}
-	return out.result(r, survey, pairs), nil
+	return out.result(r, best.survey, best.pairs), nil
+}
+
+// attempt pairs streams with channels under one assumption about events of unknown timing.
+type attempt struct {
+	source Source
+	opt    Options
+	survey *survey
+	pairs  map[int32]int32
+	works  int64 // numbered works of plausible channels, without slips
+	calls  int64 // calls that add works
+	// unknownTiming reports that there were records of events of unknown timing.
+	unknownTiming bool
+}
+
+// isPerfect reports whether every work has its number.
+func (a *attempt) isPerfect() bool { return a.works == a.calls }
+
+// try pairs streams with channels. It drops the pairs that prove to be wrong.
+func try(source Source, channels []Channel, opt Options, timed bool) (*attempt, error) {
+	a := &attempt{survey: newSurvey(channels, opt.Gaps)}
+	a.source = func(to Consumer) error { return source(&timingFilter{Consumer: to, timed: timed, attempt: a}) }
+	if err := a.source(a.survey); err != nil {
+		return nil, err
+	}
+	opt.EndNs = cmp.Or(opt.EndNs, a.survey.lastNs-staleNs)
+	a.opt, a.pairs = opt, a.survey.pair()
+	out := &results{trial: true}
+	trial, err := numberWorks(a.source, a.survey, a.pairs, &opt, out)
+	if err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(a.pairs, func(_, channel int32) bool { return !trial.channels[channel].isPlausible() })
+	for _, c := range trial.channels {
+		if c.isPlausible() {
+			a.works += c.finals - c.counts.Extra
+		}
+	}
+	a.calls = trial.calls
+	return a, nil
+}
+
+// timingFilter decides whether records of events of unknown timing are works.
+type timingFilter struct {
+	Consumer
+	timed   bool
+	attempt *attempt
+}
+
+// AddCall passes a call on.
+func (f *timingFilter) AddCall(c *Call) {
+	if c.Op == OpRecordEvent && c.AnyTiming {
+		f.attempt.unknownTiming = true
+		if !f.timed {
+			mark := *c
+			mark.Op = OpMarkEvent
+			c = &mark
+		}
+	}
+	f.Consumer.AddCall(c)
 }
 
 // numberWorks replays the source with pairs of streams and channels.

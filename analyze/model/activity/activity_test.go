@@ -123,7 +123,7 @@ func (v *verdict) check(t *testing.T) {
 	}
 	works := int64(0)
 	for _, c := range v.program.Calls {
-		if c.Op.IsWork() {
+		if c.ID >= 0 {
 			works++
 		}
 	}
@@ -150,16 +150,18 @@ func TestEveryValueIsRight(t *testing.T) {
 		{"threads", gpuprogram.Plan{Streams: 4, Threads: 3}, 80, 10, 5},
 		{"processes", gpuprogram.Plan{Streams: 3, Processes: 3}, 80, 15, 10},
 		{"extra works", gpuprogram.Plan{Streams: 3, Extra: 0.05}, 25, 5, 40},
-		{"lost calls", gpuprogram.Plan{Streams: 3, Lost: true}, 25, 5, 50},
+		{"lost calls", gpuprogram.Plan{Streams: 3, Lost: true}, 25, 5, 70},
 		{"sampled launches", gpuprogram.Plan{Streams: 3, Sampled: true}, 60, 15, 20},
-		{"no returns", gpuprogram.Plan{Streams: 3, Threads: 2, NoReturns: true}, 70, 10, 5},
+		{"no returns", gpuprogram.Plan{Streams: 3, Threads: 2, Ordered: true, NoReturns: true}, 70, 10, 5},
 		{"torn samples", gpuprogram.Plan{Streams: 2, TornShare: 1e-4}, 80, 15, 20},
 		{"empty queues", gpuprogram.Plan{Streams: 1, Idle: 0.6, MeanNs: 2000}, 80, 20, 15},
 		{"full queues", gpuprogram.Plan{Streams: 2, Idle: 1e-4, Waits: 0.005}, 40, 10, 60},
+		{"untimed events", gpuprogram.Plan{Streams: 3, Untimed: true}, 80, 15, 20},
+		{"no waits", gpuprogram.Plan{Streams: 1, NoWaits: true, Idle: 0.5, MeanNs: 3000}, 40, 5, 60},
 		{
 			"all",
 			gpuprogram.Plan{
-				Streams: 3, Processes: 2, Threads: 2, Shared: true, Extra: 0.01, Lost: true, NoReturns: true, TornShare: 1e-5,
+				Streams: 3, Processes: 2, Threads: 2, Ordered: true, Shared: true, Extra: 0.01, Lost: true, NoReturns: true,
 			},
 			2, 0.5, 90,
 		},

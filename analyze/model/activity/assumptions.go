@@ -14,6 +14,11 @@ const (
 	gapMinNs, gapMaxNs = 1000, 3000
 	// queuedNs is longer than the time from the return of a launch until the GPU could start it.
 	queuedNs = 20_000
+	// unseenReturnNs is longer than a launch lasts whose return is not recorded.
+	unseenReturnNs = 2_000_000
+	// orderedReturnNs is the same for launches that the next launch of the stream overlaps. Threads that
+	// share a stream order their launches, so longer launches overlap no other one.
+	orderedReturnNs = 200_000
 	// maxDriftPPM bounds the drift of the GPU's clock against the clock of the recording.
 	maxDriftPPM = 50
 )

@@ -10,14 +10,17 @@ type channelState struct {
 	waits   completions
 	// least is the lower bound of the works without a call so far.
 	least int64
+	idle  idleEvidence
 	// anchor is the number of works without a call at the last anchor.
 	anchor   int64
 	anchored bool
+	anchorNs int64 // when waits set the last anchor, Unix ns
 	opened   bool
 	endNs    int64   // end of the recording, once it is reached
 	held     *Sample // the last sample. The next one shows whether it was torn.
 	stale    int     // samples in a row whose counter was not above the last one
 	counts   ChannelCounts
+	finals   int64 // works whose numbers became final at anchors
 	out      *results
 }
 
@@ -34,6 +37,7 @@ type ChannelCounts struct {
 	Slips       int64 // times at which Extra rose
 	Conflicts   int64 // times at which calls and counter disagreed
 	Anchors     int64 // times at which all numbers so far became final
+	IdleAnchors int64 // those that follow from pauses instead of waits
 	Samples     int64
 	TornSamples int64 // samples that were left out, because counter and time did not belong together
 	Skipped     int64 // samples that were older than an earlier one
@@ -81,6 +85,19 @@ func (c *channelState) addSample(s *Sample) {
 	*held = *s
 }
 
+// endOf returns the end of the work of a sample.
+func (c *channelState) endOf(s *Sample) Interval {
+	end := c.clock.Convert(s.GPUTimeNs)
+	end.HiNs = min(end.HiNs, s.SeenNs)
+	end.LoNs = min(end.LoNs, end.HiNs)
+	return end
+}
+
+// leastOf returns the lower bound of extra that follows from a sample.
+func (c *channelState) leastOf(s *Sample) int64 {
+	return s.Counter - c.order.startedBy(c.endOf(s).HiNs)
+}
+
 // open takes the first counter of the channel, whose time is unknown.
 func (c *channelState) open() {
 	c.opened = true
@@ -95,21 +112,32 @@ func (c *channelState) useSample(s *Sample) {
 	if !c.opened {
 		c.open()
 	}
-	end := c.clock.Convert(s.GPUTimeNs)
-	end.HiNs = min(end.HiNs, s.SeenNs)
-	end.LoNs = min(end.LoNs, end.HiNs)
+	end, least := c.endOf(s), c.leastOf(s)
 	if n := len(c.moments); n > 0 && c.moments[n-1].counter >= s.Counter {
 		c.counts.Skipped++
 		return
 	}
 	c.moments = append(c.moments, moment{s.Counter, s.GPUTimeNs, s.SeenNs, end})
 	before, seen := c.waits.advance(end.LoNs, s.SeenNs)
-	if len(c.moments) > 1 {
-		c.bound(s, s.Counter-1, c.least, s.Counter-1-before)
+	if n := len(c.moments); n > 1 {
+		if previous := c.moments[n-2]; least <= c.least && c.wasIdle(s, end, &previous) {
+			c.counts.IdleAnchors++
+			c.bound(s, previous.counter, c.least, c.least)
+		}
+		c.boundByWaits(s, s.Counter-1, c.least, s.Counter-1-before)
 	}
-	c.bound(s, s.Counter, s.Counter-c.order.startedBy(end.HiNs), s.Counter-seen)
+	c.boundByWaits(s, s.Counter, least, s.Counter-seen)
 	if len(c.order.pending) > maxPendingCalls || len(c.moments) > maxPendingSamples {
 		c.giveUp(len(c.order.pending) / 2)
+	}
+}
+
+// boundByWaits adds bounds whose upper bound follows from waits.
+func (c *channelState) boundByWaits(s *Sample, counter, least, most int64) {
+	anchors := c.counts.Anchors
+	c.bound(s, counter, least, most)
+	if c.counts.Anchors > anchors {
+		c.anchorNs = s.SeenNs
 	}
 }
 
@@ -158,6 +186,7 @@ func (c *channelState) reachAnchor(counter int64) {
 	for n < len(c.order.pending) && c.order.pending[n].last <= done {
 		n++
 	}
+	c.finals += int64(n)
 	c.emit(n, true)
 	for i := range c.order.pending {
 		p := &c.order.pending[i]

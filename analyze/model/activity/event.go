@@ -24,10 +24,11 @@ const (
 	OpGraph                  // launches a graph
 	OpFill                   // sets device memory
 	OpCopyOnDevice           // copies device memory, on the channel of the stream
-	OpRecordEvent            // records an event
+	OpRecordEvent            // records an event with timing
 	OpCopyToDevice           // copies host memory to the device, on a copy channel
 	OpCopyToHost             // copies device memory to the host, on a copy channel
 
+	OpMarkEvent   // records an event without timing, which is no work
 	OpWaitStream  // returns after all work of a stream
 	OpWaitContext // returns after all work of a context
 	OpWaitEvent   // returns after the record of an event
@@ -56,6 +57,7 @@ type Call struct {
 	Label                  int32 // number of the kernel with its grid, or of the graph; -1: none
 	Op                     Op
 	Waits                  bool // a work whose call returns after the work
+	AnyTiming              bool // of OpRecordEvent: the event may have no timing
 }
 
 // Window is a span of time in which calls were lost or launches were not recorded, in Unix ns.

@@ -62,7 +62,12 @@ func (v *survey) findCandidates() map[int32][]votePair {
 
 func (m *matcher) assign(stream, channel int32) {
 	m.pairs[stream] = channel
-	m.calls[channel] += m.queues[stream].outside
+	m.calls[channel] += m.callsOn(stream, channel)
+}
+
+// callsOn returns the calls of a stream since the first sample of a channel, outside of gaps.
+func (m *matcher) callsOn(stream, channel int32) int64 {
+	return m.queues[stream].outside - m.channels[channel].outsideAt[stream]
 }
 
 // leader returns the candidate with the fewest faults, if all others have many more. It skips channels
@@ -107,7 +112,7 @@ func (m *matcher) matchTotals(streams []int32) {
 		var fitting []int32
 		for _, pair := range m.candidates[stream] {
 			if m.votes[pair].canRun() && !m.isExplained(pair.channel, 0) &&
-				m.isExplained(pair.channel, m.queues[stream].outside) {
+				m.isExplained(pair.channel, m.callsOn(stream, pair.channel)) {
 				fitting = append(fitting, pair.channel)
 			}
 		}
@@ -193,8 +198,8 @@ func (s *jointSearch) try(i int) {
 		s.compare()
 		return
 	}
-	calls := s.queues[s.streams[i]].outside
 	for _, pair := range s.candidates[s.streams[i]] {
+		calls := s.callsOn(pair.stream, pair.channel)
 		if !s.votes[pair].canRun() || !s.hasRoom(pair.channel, s.more[pair.channel]+calls) {
 			continue
 		}

@@ -24,7 +24,7 @@ func TestMillionWorks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := gpuprogram.Run(5, gpuprogram.Plan{
 				Works: 250_000, Processes: 4, Threads: 2, Streams: 4, OneThread: true, Kernels: 40, MeanNs: 20_000,
-				PaceNs: 40_000, Idle: 0.05, Waits: 0.02, Extra: 0.001, TornShare: 1e-5, NoReturns: true, Full: c.full,
+				PaceNs: 40_000, Idle: 0.05, Waits: 0.02, Extra: 0.001, NoReturns: true, Full: c.full,
 			})
 			v := judge(t, g)
 			v.check(t)

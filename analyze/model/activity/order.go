@@ -1,6 +1,9 @@
 package activity
 
-import "sort"
+import (
+	"slices"
+	"sort"
+)
 
 // callReturn is the return of a call whose EndNs is unknown. The next call of its thread bounds it.
 type callReturn struct{ endNs int64 }
@@ -21,15 +24,22 @@ type issuedCall struct {
 // returnedBy reports whether the call is known to have returned at ns.
 func (c *issuedCall) returnedBy(ns int64) bool {
 	if c.returned != nil {
-		return c.returned.endNs <= ns
+		return min(c.returned.endNs, c.call.StartNs+unseenReturnNs) <= ns
 	}
 	return c.call.EndNs <= ns
+}
+
+// returnedBefore reports whether the call is known to have returned when the next call of a stream
+// starts at ns.
+func (c *issuedCall) returnedBefore(stream int32, ns int64) bool {
+	return c.returnedBy(ns) || c.returned != nil && c.stream == stream && c.call.StartNs+orderedReturnNs <= ns
 }
 
 // issueOrder has the calls of a channel in the order of their start.
 type issueOrder struct {
 	pending []issuedCall // calls without a final number
 	base    int64        // number of calls before pending
+	baseNs  int64        // start of the last call before pending, Unix ns; 0: none
 	open    []int64      // indices, from 1, of pending calls that may not have returned
 	streams map[int32]*streamOrder
 }
@@ -51,10 +61,25 @@ func (o *issueOrder) at(index int64) *issuedCall {
 	return &o.pending[index-o.base-1]
 }
 
+// startOf returns the start of the call with an index, Unix ns. It returns 0 if it is not known any
+// more.
+func (o *issueOrder) startOf(index int64) int64 {
+	switch {
+	case index == o.base:
+		return o.baseNs
+	case index < o.base || index > o.issued():
+		return 0
+	}
+	return o.at(index).call.StartNs
+}
+
 // add appends a call. It starts after all calls before it.
 func (o *issueOrder) add(c issuedCall) {
 	index := o.issued() + 1
-	o.open = o.dropReturned(o.open, c.call.StartNs, nil)
+	o.open = slices.DeleteFunc(o.open, func(i int64) bool {
+		p := o.at(i) // nil: its work is done
+		return p == nil || p.returnedBefore(c.stream, c.call.StartNs)
+	})
 	for _, i := range o.open {
 		o.at(i).last = index
 	}
@@ -73,7 +98,7 @@ func (o *issueOrder) add(c issuedCall) {
 }
 
 // dropReturned removes the calls that returned at ns, and those with a final number. It notes their
-// positions in s unless s is nil.
+// positions in s.
 func (o *issueOrder) dropReturned(open []int64, ns int64, s *streamOrder) []int64 {
 	kept := open[:0]
 	for _, i := range open {
@@ -82,7 +107,7 @@ func (o *issueOrder) dropReturned(open []int64, ns int64, s *streamOrder) []int6
 		case c == nil: // its work is done
 		case !c.returnedBy(ns):
 			kept = append(kept, i)
-		case s != nil:
+		default:
 			s.returned = max(s.returned, c.first)
 		}
 	}
@@ -108,6 +133,9 @@ func (o *issueOrder) startedBy(ns int64) int64 {
 
 // drop removes the first n pending calls.
 func (o *issueOrder) drop(n int) {
+	if n > 0 {
+		o.baseNs = o.pending[n-1].call.StartNs
+	}
 	o.base += int64(n)
 	o.pending = append(o.pending[:0], o.pending[n:]...)
 }

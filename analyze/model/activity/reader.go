@@ -13,6 +13,7 @@ type reader struct {
 	order      map[int32]*streamBarrier
 	legacy     map[contextKey]*legacyOrder
 	unpaired   int64
+	calls      int64 // calls that add works
 	gaps       []Window
 	gap        int // first gap that has not ended
 }
@@ -77,6 +78,8 @@ func (r *reader) AddCall(c *Call) {
 		r.waitForEvent(c)
 	case OpHoldStream:
 		r.barrierOf(r.streams.streamOf(c)).holds = true
+	case OpMarkEvent:
+		r.markEvent(c)
 	case OpEndStream:
 		r.endStream(c)
 	case OpEndContext, OpEndDevice:
@@ -147,6 +150,16 @@ func (r *reader) recordEvent(c *Call, channel *channelState, index int64) {
 	r.events[handleKey{c.Pid, c.Event}] = &recordedEvent{channel: channel, index: index, gap: r.gap}
 }
 
+// markEvent notes the latest record of an event without timing: it is done with the last work of the
+// stream.
+func (r *reader) markEvent(c *Call) {
+	r.forgetEvent(c)
+	b := r.order[r.streams.streamOf(c)]
+	if b != nil && b.last != nil && !r.isInGap(c.StartNs) && b.gap == r.gap {
+		r.recordEvent(c, b.last, b.index)
+	}
+}
+
 func (r *reader) endStream(c *Call) {
 	stream := r.streams.streamOf(c)
 	key := contextKey{c.Pid, c.Context}
@@ -176,6 +189,7 @@ func (r *reader) barrierOf(stream int32) *streamBarrier {
 
 // addWork adds a work to the channel of its stream.
 func (r *reader) addWork(c *Call, returned *callReturn) {
+	r.calls++
 	stream := r.streams.streamOf(c)
 	queue := r.streams.queueOf(c, stream)
 	channel := r.paired[queue]
@@ -204,9 +218,6 @@ func (r *reader) addWork(c *Call, returned *callReturn) {
 	index := channel.order.issued()
 	b.index = index
 	if c.Op == OpRecordEvent {
-		if len(r.events) >= maxEvents {
-			clear(r.events)
-		}
 		r.recordEvent(c, channel, index)
 	}
 	if c.Waits && c.EndNs != UnknownNs {
@@ -241,7 +252,7 @@ func (r *reader) overlaps(c *Call, b *streamBarrier) bool {
 		return false
 	}
 	p := b.last.order.at(b.index)
-	if p == nil || p.returnedBy(c.StartNs) {
+	if p == nil || p.returnedBefore(r.streams.streamOf(c), c.StartNs) {
 		return false
 	}
 	p.barrier = true

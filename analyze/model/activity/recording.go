@@ -14,8 +14,12 @@ import (
 // returns errors of reading the recording.
 func OfRecording(t *timeline.Timeline, w query.Window, onWork func(*Work)) (*Result, error) {
 	labels := new(labelTable)
+	timing, err := readEventTiming(t)
+	if err != nil {
+		return nil, t.WrapReadError(err)
+	}
 	read := func(to Consumer) error {
-		return t.WrapReadError(mergeRows(t, &callRows{t: t, labels: labels}, to))
+		return t.WrapReadError(mergeRows(t, &callRows{t: t, labels: labels, timing: timing}, to))
 	}
 	result, err := Compute(read, recordedChannels(t), Options{
 		OnWork: onWork, Gaps: recordedGaps(t), Window: Window(w),

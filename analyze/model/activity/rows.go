@@ -60,6 +60,7 @@ func (l *labelTable) numberOf(id labelID) int32 {
 type callRows struct {
 	t      *timeline.Timeline
 	labels *labelTable
+	timing *eventTiming
 
 	kind, name, kernel, copyKind    format.Strings
 	start, dur, context, stream     []int64
@@ -146,6 +147,8 @@ func (r *callRows) call(i int, op functionOp, kernels []int32) Call {
 		c.Context = r.ptr[i]
 	}
 	switch c.Op {
+	case OpRecordEvent:
+		c.Op, c.AnyTiming = r.timing.opOfRecord(handleKey{c.Pid, c.Event})
 	case OpKernel:
 		c.Label = r.labels.numberOf(labelID{
 			kernel: kernels[r.kernel.Index[i]],

@@ -56,6 +56,9 @@ type surveyChannel struct {
 	samples  int64
 	marks    []mark // moments that wait for the next sample
 	outside  int64  // steps of the counter outside of gaps
+	// outsideAt is surveyQueue.outside at the first sample, by stream.
+	outsideAt map[int32]int64
+	markedNs  int64 // when queues without waits were marked
 }
 
 // mark is a moment in which at least done and at most issued calls of a queue were done, and the
@@ -104,6 +107,8 @@ func (v *survey) AddCall(c *Call) {
 			v.addWait(surveyWait{c.EndNs, e.queue, e.number})
 		}
 	case OpHoldStream:
+	case OpMarkEvent:
+		v.markEvent(c)
 	case OpEndStream:
 		v.streams.endStream(c)
 	case OpEndContext, OpEndDevice:
@@ -138,6 +143,17 @@ func (v *survey) addWork(c *Call) {
 	}
 	if c.Waits {
 		v.addWait(surveyWait{c.EndNs, q, q.issued})
+	}
+}
+
+// markEvent notes the latest record of an event without timing: it is done with the last work of the
+// stream.
+func (v *survey) markEvent(c *Call) {
+	key := handleKey{c.Pid, c.Event}
+	delete(v.events, key)
+	stream := v.streams.streamOf(c)
+	if q := v.queues[stream]; q != nil && len(v.events) < maxEvents {
+		v.events[key] = surveyEvent{q, q.byStream[stream]}
 	}
 }
 
@@ -184,12 +200,41 @@ func (v *survey) mark(q *surveyQueue, ns int64) {
 	}
 }
 
+// markInterval is the time between marks of queues without waits.
+const markInterval = 20_000_000
+
+// markQueuesWithoutWaits notes what was issued of the queues that have no waits.
+func (v *survey) markQueuesWithoutWaits(c *surveyChannel, ns int64) {
+	if ns-c.markedNs < markInterval || len(c.marks) >= maxMarks/2 {
+		return
+	}
+	c.markedNs = ns
+	for stream, q := range v.queues {
+		if q.done == 0 && v.streams.list[stream].Pid == c.Pid {
+			c.marks = append(c.marks, mark{q, ns, 0, q.issued, c.last.Counter})
+		}
+	}
+}
+
+// noteFirstSample notes the calls before the first sample of a channel.
+func (v *survey) noteFirstSample(c *surveyChannel) {
+	c.outsideAt = make(map[int32]int64)
+	for stream, q := range v.queues {
+		if v.streams.list[stream].Pid == c.Pid {
+			c.outsideAt[stream] = q.outside
+		}
+	}
+}
+
 // AddSample resolves the marks that waited for a sample of the channel.
 func (v *survey) AddSample(s *Sample) {
 	v.returnWaits(s.SeenNs)
 	c := v.channels[s.Channel]
 	if c == nil || s.Counter <= c.last.Counter || s.GPUTimeNs <= c.last.GPUTimeNs {
 		return
+	}
+	if !c.sampled {
+		v.noteFirstSample(c)
 	}
 	difference := s.SeenNs - s.GPUTimeNs
 	c.clock.add(s.GPUTimeNs, difference)
@@ -202,6 +247,7 @@ func (v *survey) AddSample(s *Sample) {
 	}
 	c.last, c.sampled = *s, true
 	v.lastNs = s.SeenNs
+	v.markQueuesWithoutWaits(c, s.SeenNs)
 }
 
 // learnOffset updates the bound of the clock offset.

@@ -23,6 +23,16 @@ func (c *completions) add(atNs, position int64) {
 	c.list[i] = completion{atNs, position}
 }
 
+// hasReturned reports whether a wait returned between two times, which are not before the last anchor.
+func (c *completions) hasReturned(fromNs, toNs int64) bool {
+	for i := len(c.list) - 1; i >= 0 && c.list[i].atNs >= fromNs; i-- {
+		if c.list[i].atNs <= toNs {
+			return true
+		}
+	}
+	return false
+}
+
 // cancel removes a completion that no sample has passed yet.
 func (c *completions) cancel(atNs, position int64) {
 	for i := len(c.list) - 1; i >= c.nextSeen; i-- {
