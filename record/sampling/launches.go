@@ -259,7 +259,7 @@ func (g *overheadLimiter) explainExceededLimit(m overhead.Measurement) string {
 		g.governor.AveragePct(), g.limitPct, m.OthersPct)
 	if m.AllocatorPct > m.OthersPct/4 {
 		text += fmt.Sprintf(
-			", of which events of PyTorch's allocator %.1f %% (--allocator=light or off)",
+			"; events of PyTorch's allocator alone take %.1f %% (--allocator=light or off)",
 			m.AllocatorPct,
 		)
 	}
