@@ -143,7 +143,7 @@ static __always_inline void batch_bytes(struct thread *t, struct event *e, __u64
 
 /*
  * Adds the bytes of the first n 3D copies in the thread's scratch to the event. Returns 0 if each
- * of them is from a pointer to a pointer.
+ * of them copies from a pointer to a pointer.
  */
 GLOBAL_FUNC int sum_copies(const struct thread *t, struct event *e, __u64 n)
 {

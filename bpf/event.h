@@ -140,14 +140,14 @@ struct progress_sample {
 	__u64 gpu_time_ns;
 };
 
-/* Progress words are read by one launch for at most this many channels. */
+/* One launch reads the progress words of at most this many channels. */
 #define PROGRESS_READS 4
 
 struct progress_event {
 	__u16 kind; /* RECORD_PROGRESS */
 	__u16 _pad;
 	__u32 pid;
-	__u64 seen_ns; /* the words are those of this time */
+	__u64 seen_ns; /* the slots had these words at this time */
 	struct progress_sample sample[PROGRESS_READS];
 };
 
@@ -318,8 +318,8 @@ struct inference_stats {
 	__u64 wrong;   /* checks that unwound another stack than the inferred one */
 	__u64 wrong_weight; /* inferred calls that the wrong checks represent */
 	__u64 busy;    /* not unwound completely: another thread used the unwinder on this CPU */
-	__u64 rationed;  /* not unwound: the thread had used its ration, and no stack was known */
-	__u64 unchecked; /* inferred calls that checks would represent, but for the ration */
+	__u64 rationed;  /* not unwound: the thread had used its ration, and the cache had no stack */
+	__u64 unchecked; /* inferred calls whose check was left out because of the ration, by weight */
 	__u64 unwinding_ns; /* time spent on unwinding */
 };
 

@@ -121,7 +121,7 @@ static __always_inline int try_cached_stack(struct thread *t, struct class_stats
 		if (may_check(t, s, c, hits)) {
 			if (hits < MATURE_HITS)
 				k->hits++;
-			if (hits >= YOUNG_HITS || unwind_spacing) /* else no call with this fingerprint is inferred */
+			if (hits >= YOUNG_HITS || unwind_spacing) /* young fingerprints are inferred only with a ration */
 				t->expected_stack = k->stack_id;
 			return 0;
 		}
@@ -274,7 +274,7 @@ static __always_inline int infer(struct pt_regs *ctx, struct thread *t, const st
 	return 1;
 }
 
-/* Tells user space which stack the provisional ID of a fingerprint means. */
+/* Sends user space the stack that the provisional ID of a fingerprint means. */
 static __always_inline void tell_learned(__u32 pid, __u64 h, struct cached_stack *k)
 {
 	struct learned_event l = {.kind = RECORD_LEARNED, .pid = pid, .provisional_id = h | PROVISIONAL, .stack_id = k->stack_id};

@@ -43,7 +43,7 @@ struct {
 /* A copy of the thread's native stack, from the stack pointer up. */
 struct stack_piece {
 	__u32 count; /* valid words */
-	__u32 kept;  /* words of a path that prune has kept; here, the verifier does not follow each value */
+	__u32 kept;  /* words of a path that prune has kept; the verifier does not track values in a map */
 	__u64 words[PIECE_WORDS];
 };
 

@@ -4,15 +4,15 @@
  * words in the memory of the process for each channel: a counter of completed works, and the GPU's
  * time at the end of the last one. The GPU writes both. User space finds the slots.
  *
- * A slot is read at most once in PROGRESS_INTERVAL_NS. Without sample_progress the verifier
- * removes all of this code.
+ * A process is sampled once in PROGRESS_INTERVAL_NS: PROGRESS_READS of its slots, in turn. Without
+ * sample_progress the verifier removes all of this code.
  */
 #ifndef GPUREC_PROGRESS_H
 #define GPUREC_PROGRESS_H
 
 #include "state.h"
 
-/* Set by user space before it loads the programs: 1: read progress words. */
+/* 1 if the programs read progress words. User space sets it before it loads the programs. */
 const volatile __u8 sample_progress = 0;
 
 #define PROGRESS_INTERVAL_NS 50000
@@ -26,7 +26,7 @@ struct progress_slot {
 	__u32 _pad;
 };
 
-/* The slots of one process. Several CPUs may use it at once: a sample is then sent twice. */
+/* The slots of one process. If several CPUs sample them at once, a sample is sent twice. */
 struct progress_process {
 	__u64 submitted; /* calls that submit work */
 	__u64 lost;      /* samples that did not fit into the ring buffer */
@@ -80,7 +80,7 @@ static __always_inline int read_progress(struct progress_slot *slot, struct prog
 }
 
 /*
- * Reads a slot again. Returns 1 if its words are equal: the GPU may write one of them between two
+ * Reads a slot again. Returns 1 if its words are equal. The GPU may write one of them between two
  * reads.
  */
 static __always_inline int confirm_progress(struct progress_slot *slot, struct progress_sample *sample)
@@ -97,8 +97,8 @@ static __always_inline int confirm_progress(struct progress_slot *slot, struct p
 }
 
 /*
- * Reads the slots that are due, and sends those that have progressed. Equal words before and after
- * seen_ns are those of this time.
+ * Reads the slots that are due, and sends the slots that have progressed. A slot with equal words
+ * before and after seen_ns had these words at that time.
  */
 static __always_inline void sample_slots(struct progress_process *p, __u32 tgid)
 {
@@ -130,7 +130,7 @@ static __always_inline void sample_slots(struct progress_process *p, __u32 tgid)
 		__sync_fetch_and_add(&p->lost, n);
 }
 
-/* Adds calls that submit work, and samples the channels of the process if that is due. */
+/* Counts calls that submit work, and samples the channels of the process if a sample is due. */
 GLOBAL_FUNC int sample_process(__u32 tgid, __u64 now, __u64 calls)
 {
 	__u32 *index = bpf_map_lookup_elem(&progress_indexes, &tgid);

@@ -13,12 +13,13 @@
 
 #include "state.h"
 
-/* How far unwind_paid_until may lie in the future. */
+/* For calls of urgency 1: how far unwind_paid_until may be in the future. */
 #define RATION_AHEAD_NS 250000000ULL
 
 /*
- * How many times RATION_AHEAD_NS a call may get ahead. Checks of frequent calls would use the whole
- * ration otherwise, and rare calls would never get a stack.
+ * A call may be unwound while unwind_paid_until is at most its urgency times RATION_AHEAD_NS in the
+ * future. Without urgencies, checks of frequent calls would use the whole ration, and rare calls
+ * would never get a stack.
  */
 #define URGENCY_CHECK 1       /* checks of inferred stacks */
 #define URGENCY_FIRST_CHECK 2 /* the first checks of a fingerprint */
@@ -38,8 +39,8 @@ static __always_inline int is_provisional(__u64 stack_id)
 }
 
 /*
- * Returns 1 if the thread may unwind a stack at this time. Each ns of unwinding is paid for by
- * unwind_spacing ns of waiting, up to unwind_paid_until.
+ * Returns 1 if the thread may unwind a stack at this time. Each ns of unwinding moves
+ * unwind_paid_until by unwind_spacing ns into the future.
  */
 static __always_inline int may_unwind(struct thread *t, __u64 now, __u32 urgency)
 {

@@ -164,10 +164,10 @@ func TestSampledLaunchesEqualTheLedger(t *testing.T) {
 			areRationed := stacks == probe.StacksAuto
 			if len(recorded) < 3 || dropped < 500 || launches < 500 || areRationed != (bare > 0) || bare == launches ||
 				unsure > 2*3*len(recorded) {
-				t.Errorf("%d times with launches, %d launches left out, %d recorded, of which %d without stack; %d "+
+				t.Errorf("%d times with launches, %d launches left out, %d recorded, %d of them without stack; %d "+
 					"around switches", len(recorded), dropped, launches, bare, unsure)
 			}
-			t.Logf("%d times with launches, %d launches left out, %d recorded, of which %d without stack; %d around "+
+			t.Logf("%d times with launches, %d launches left out, %d recorded, %d of them without stack; %d around "+
 				"switches", len(recorded), dropped, launches, bare, unsure)
 		})
 	}

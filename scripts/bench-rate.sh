@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures gpurec under sustained load. simcuda's storm makes CUDA calls from two threads at each of
-# RATES for SECONDS, recorded with default settings. Prints a row per rate: calls made, recorded,
+# RATES for SECONDS, recorded with --max-overhead=off. Prints a row per rate: calls made, recorded,
 # only counted and lost, and the cost of the recorder. Fails if seen differs from recorded + lost.
 # Run as root, with jq, after make build simcuda. storm and gpurec share the cores.
 #

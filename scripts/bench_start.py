@@ -2,7 +2,7 @@
 
     bench_start.py [-o FOLDER] [--modes default,cuda,empty] [--workloads gpt_train,mlp_small]
 
-One process trains all the time. A recorded stretch has some windows of 2.5 s, the first of which
+One process trains all the time. A recorded stretch has some windows of 2.5 s. The first window
 begins with the gpurec process. Bare stretches lie before and after it. Modes alternate, and each
 round has another order. The ratio of a window is its rate divided by the mean rate of the two bare
 stretches. The mode "empty" has all probes, but their programs return at once: the least that

@@ -1,6 +1,6 @@
 """Measures the overhead of recorders for PyTorch training, in steps a second.
 
-    bench_torch.py [-o FOLDER] [--modes auto,memory,light,cuda,limit,full,fp,off,nsys,torchprof] [--workloads mlp_small,gpt_train]
+    bench_torch.py [-o FOLDER] [--modes default,auto,memory,light,cuda,nsys,torchprof] [--workloads mlp_small,gpt_train]
 
 The speed of a machine varies, so each window is compared with the bare windows before and after it.
 A bare window has no recorder. One process trains all the time, with windows in the order bare,
@@ -37,16 +37,19 @@ sys.path.insert(0, WORKLOADS)
 import progress as p
 
 SETTLE = 0.3  # seconds between turning a recorder on or off and the next window; --settle
-# The modes of gpurec and their flags. "cuda" omits the events of PyTorch's allocator, "memory"
-# records only memory calls, "light" records allocator block sizes and totals, "limit" samples
-# kernel launches.
-GPUREC_FLAGS = {"auto": ["--stacks=auto"], "memory": ["--record=memory"], "light": ["--stacks=auto", "--allocator=light"], "cuda": ["--stacks=auto", "--allocator=off"],
-                "limit": ["--max-overhead=3%"], "limitcuda": ["--max-overhead=3%", "--allocator=off"], "full": ["--stacks=full"],
-                "fp": ["--stacks=fp"], "off": ["--stacks=off"]}
+EVERYTHING = "--max-overhead=off"  # record every call, at any cost
+# The modes of gpurec and their flags. "default" has the default limit of the overhead, "limit" and
+# "limitcuda" have 3 %. "memory" records only memory calls. All other modes record everything:
+# "light" allocator block sizes and totals, "cuda" no events of PyTorch's allocator, "auto", "full",
+# "fp" and "off" stacks by these values of --stacks.
+GPUREC_FLAGS = {"default": [], "auto": ["--stacks=auto", EVERYTHING], "memory": ["--record=memory"],
+                "light": ["--allocator=light", EVERYTHING], "cuda": ["--allocator=off", EVERYTHING],
+                "limit": ["--max-overhead=3%"], "limitcuda": ["--max-overhead=3%", "--allocator=off"],
+                "full": ["--stacks=full", EVERYTHING], "fp": ["--stacks=fp", EVERYTHING], "off": ["--stacks=off", EVERYTHING]}
 GPUREC_MODES = tuple(GPUREC_FLAGS)
 OTHER_MODES = ("nsys", "torchprof")
 TITLES = {"bare": "bare", "nsys": "nsys `-t cuda`", "torchprof": "torch.profiler `with_stack=True`",
-          **{m: f"gpurec `{' '.join(flags)}`" for m, flags in GPUREC_FLAGS.items()}}
+          **{m: f"gpurec `{' '.join(flags)}`" for m, flags in GPUREC_FLAGS.items()}, "default": "gpurec, default flags"}
 
 
 class Failed(Exception):

@@ -35,7 +35,7 @@ type Mapping struct {
 // Executable reports whether the mapping may hold code.
 func (m Mapping) Executable() bool { return strings.IndexByte(m.Perms, 'x') >= 0 }
 
-// Limits of ReadMaps. A path has at most 4095 bytes, each of which may be escaped to 4. The kernel
+// Limits of ReadMaps. A path has at most 4095 bytes, and each byte may be escaped to 4. The kernel
 // allows 65530 mappings by default; databases raise that limit to about 260,000.
 const (
 	maxMapsLineBytes   = 32 << 10

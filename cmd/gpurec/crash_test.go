@@ -22,48 +22,10 @@ import (
 // and compares it with simcuda's ledger. The recovered file must have every call up to a time less
 // than five seconds before the kill.
 func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
-	sim := simcudaDir()
-	if _, err := os.Stat(
-		filepath.Join(sim, "storm"),
-	); err != nil ||
-		privilege.CheckAttach(privilege.AttachAuto) != nil {
-		if os.Getenv("GPUREC_MUST_RUN") == "1" {
-			t.Fatal("GPUREC_MUST_RUN=1, but simcuda is not built or attaching is not permitted")
-		}
-		t.Skip("attaching needs root and simcuda")
-	}
+	requireSimcuda(t, "storm", privilege.AttachAuto)
 	dir := t.TempDir()
 	ledger := filepath.Join(dir, "ledger.tsv")
-	storm := exec.Command(
-		filepath.Join(sim, "storm"),
-		"--calls",
-		"100000000",
-		"--threads",
-		"2",
-		"--seed",
-		"4",
-		"--rate",
-		"20000",
-		"--wait",
-	)
-	storm.Env = append(
-		os.Environ(),
-		"LD_LIBRARY_PATH="+sim,
-		"SIMCUDA_LEDGER="+ledger,
-		"SIMCUDA_LEDGER_SYNC=1",
-		"SIMCUDA_TIME=off",
-		"SIMCUDA_STATE="+dir+"/state",
-	)
-	stdin, err := storm.StdinPipe()
-	must(t, err)
-	stdout, err := storm.StdoutPipe()
-	must(t, err)
-	must(t, storm.Start())
-	defer func() { _ = storm.Process.Kill(); _ = storm.Wait() }()
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || !strings.HasPrefix(line, "ready") {
-		t.Fatalf("%q %v", line, err)
-	}
-
+	pid, begin := startWaitingStorm(t, ledger)
 	output, ready := filepath.Join(dir, "r.parquet"), filepath.Join(dir, "ready")
 	gpurec, err := exec.LookPath("gpurec") // this test binary: testscript.Main adds it to PATH
 	must(t, err)
@@ -73,7 +35,7 @@ func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 		"--max-overhead",
 		"off",
 		"-p",
-		fmt.Sprint(storm.Process.Pid),
+		fmt.Sprint(pid),
 		"-o",
 		output,
 		"--stacks",
@@ -86,8 +48,7 @@ func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 	recorder.Stderr = os.Stderr
 	must(t, recorder.Start())
 	waitForFile(t, ready)
-	_, err = stdin.Write([]byte("x"))
-	must(t, err)
+	begin()
 	waitFor(t, "a second segment of calls is on disk", func() bool {
 		return len(segmentsOf(output, format.ClassCall)) >= 2
 	})

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -15,54 +14,20 @@ import (
 
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/simtest"
 )
 
 // TestLaunchesAreEstimated records a program with a small --max-overhead, so that most launches are
 // left out. The estimated number of launches must be within 5 % of those in simcuda's ledger.
 func TestLaunchesAreEstimated(t *testing.T) {
-	sim := simcudaDir()
-	if _, err := os.Stat(
-		filepath.Join(sim, "storm"),
-	); err != nil ||
-		privilege.CheckAttach(privilege.AttachMulti) != nil ||
-		privilege.AttachAuto.ResolveForKernel() != privilege.AttachMulti {
-		if os.Getenv("GPUREC_MUST_RUN") == "1" {
-			t.Fatal("GPUREC_MUST_RUN=1, but simcuda is not built or uprobe_multi is not possible")
-		}
-		t.Skip("needs root, simcuda and Linux 6.6")
+	requireSimcuda(t, "storm", privilege.AttachMulti)
+	if privilege.AttachAuto.ResolveForKernel() != privilege.AttachMulti {
+		simtest.SkipOrFail(t, "sampling launches needs Linux 6.6")
 	}
 	dir := t.TempDir()
-	ledger, output, ready := filepath.Join(
-		dir,
-		"ledger.tsv",
-	), filepath.Join(
-		dir,
-		"r.parquet",
-	), filepath.Join(
-		dir,
-		"ready",
-	)
-	storm := exec.Command(
-		filepath.Join(sim, "storm"),
-		"--calls",
-		"100000000",
-		"--threads",
-		"2",
-		"--rate",
-		"20000",
-		"--wait",
-	)
-	storm.Env = append(os.Environ(), "LD_LIBRARY_PATH="+sim, "SIMCUDA_LEDGER="+ledger, "SIMCUDA_LEDGER_SYNC=1",
-		"SIMCUDA_TIME=off", "SIMCUDA_STATE="+dir+"/state")
-	stdin, err := storm.StdinPipe()
-	must(t, err)
-	stdout, err := storm.StdoutPipe()
-	must(t, err)
-	must(t, storm.Start())
-	defer func() { _ = storm.Process.Kill(); _ = storm.Wait() }()
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || !strings.HasPrefix(line, "ready") {
-		t.Fatalf("%q %v", line, err)
-	}
+	ledger, output := filepath.Join(dir, "ledger.tsv"), filepath.Join(dir, "r.parquet")
+	ready := filepath.Join(dir, "ready")
+	pid, begin := startWaitingStorm(t, ledger)
 	gpurec, err := exec.LookPath("gpurec") // this test binary: testscript.Main adds it to PATH
 	must(t, err)
 	recorder := exec.Command(
@@ -71,7 +36,7 @@ func TestLaunchesAreEstimated(t *testing.T) {
 		"--max-overhead",
 		"2%",
 		"-p",
-		fmt.Sprint(storm.Process.Pid),
+		fmt.Sprint(pid),
 		"-o",
 		output,
 		"--stacks",
@@ -86,8 +51,7 @@ func TestLaunchesAreEstimated(t *testing.T) {
 	recorder.Stderr = os.Stderr
 	must(t, recorder.Start())
 	waitForFile(t, ready)
-	_, err = stdin.Write([]byte("x"))
-	must(t, err)
+	begin()
 	must(t, recorder.Wait())
 
 	rec, err := format.Open(output)

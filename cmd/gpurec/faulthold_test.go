@@ -17,14 +17,7 @@ import (
 // TestFaultRecorderKilledWhileItHolds kills gpurec with signal 9 while it starts and holds programs
 // that call CUDA at once. No process may stay stopped.
 func TestFaultRecorderKilledWhileItHolds(t *testing.T) {
-	sim := simcudaDir()
-	watched := filepath.Join(sim, "watched")
-	if _, err := os.Stat(watched); err != nil || privilege.CheckAttach(privilege.AttachAuto) != nil {
-		if os.Getenv("GPUREC_MUST_RUN") == "1" {
-			t.Fatal("this test must run, but simcuda is not built or attaching is not permitted")
-		}
-		t.Skip("attaching needs root and simcuda")
-	}
+	sim, watched := simcudaDir(), requireSimcuda(t, "watched", privilege.AttachAuto)
 	gpurec, err := exec.LookPath("gpurec")
 	must(t, err)
 	times, stoppedOnce := faultTimes(t, 5, 100), 0

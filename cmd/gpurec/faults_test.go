@@ -31,37 +31,9 @@ type victim struct {
 // calls.
 func startVictim(t *testing.T, rate int) *victim {
 	t.Helper()
-	sim := simcudaDir()
-	if _, err := os.Stat(
-		filepath.Join(sim, "storm"),
-	); err != nil ||
-		privilege.CheckAttach(privilege.AttachAuto) != nil {
-		if os.Getenv("GPUREC_MUST_RUN") == "1" {
-			t.Fatal("GPUREC_MUST_RUN=1, but simcuda is not built or attaching is not permitted")
-		}
-		t.Skip("attaching needs root and simcuda")
-	}
-	dir := t.TempDir()
-	v := &victim{ledger: filepath.Join(dir, "ledger.tsv")}
-	v.cmd = exec.Command(
-		filepath.Join(sim, "storm"),
-		"--calls",
-		"1000000000",
-		"--threads",
-		"2",
-		"--seed",
-		"4",
-		"--rate",
-		fmt.Sprint(rate),
-	)
-	v.cmd.Env = append(
-		os.Environ(),
-		"LD_LIBRARY_PATH="+sim,
-		"SIMCUDA_LEDGER="+v.ledger,
-		"SIMCUDA_LEDGER_SYNC=1",
-		"SIMCUDA_TIME=off",
-		"SIMCUDA_STATE="+dir+"/state",
-	)
+	requireSimcuda(t, "storm", privilege.AttachAuto)
+	v := &victim{ledger: filepath.Join(t.TempDir(), "ledger.tsv")}
+	v.cmd = stormCommand(v.ledger, "--calls", "1000000000", "--seed", "4", "--rate", fmt.Sprint(rate))
 	must(t, v.cmd.Start())
 	t.Cleanup(func() { _ = v.cmd.Process.Kill(); _ = v.cmd.Wait() })
 	waitFor(t, "the program makes calls", func() bool {

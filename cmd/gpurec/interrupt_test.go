@@ -185,15 +185,7 @@ func (r *perfRecorder) compareWithLedger(dir string, sinceNs int64) (recorded in
 // or simcuda.
 func simEnvironment(t *testing.T) (dir string, env []string) {
 	t.Helper()
-	if _, err := os.Stat(
-		filepath.Join(simcudaDir(), "storm"),
-	); err != nil ||
-		privilege.CheckAttach(privilege.AttachPerf) != nil {
-		if os.Getenv("GPUREC_MUST_RUN") == "1" {
-			t.Fatal("GPUREC_MUST_RUN=1, but simcuda is not built or attaching is not permitted")
-		}
-		t.Skip("attaching needs root and simcuda")
-	}
+	requireSimcuda(t, "storm", privilege.AttachPerf)
 	dir = t.TempDir()
 	sim := filepath.Join(dir, "simcuda")
 	must(t, os.CopyFS(sim, os.DirFS(simcudaDir())))

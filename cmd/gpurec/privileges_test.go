@@ -25,15 +25,7 @@ import (
 // The command and the recording belong to another user, as under sudo.
 func TestRecorderDropsPrivileges(t *testing.T) {
 	sim := simcudaDir()
-	if _, err := os.Stat(
-		filepath.Join(sim, "torchrun"),
-	); err != nil ||
-		privilege.CheckAttach(privilege.AttachAuto) != nil {
-		if os.Getenv("GPUREC_MUST_RUN") == "1" {
-			t.Fatal("GPUREC_MUST_RUN=1, but simcuda is not built or attaching is not permitted")
-		}
-		t.Skip("attaching needs root and simcuda")
-	}
+	requireSimcuda(t, "torchrun", privilege.AttachAuto)
 	const targetUser, calls, workers = 65534, 500, 4
 	dir, err := os.MkdirTemp("/tmp", "gpurec-privileges-") // not t.TempDir(): the other user needs access
 	must(t, err)

@@ -31,15 +31,6 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// simcudaDir returns the folder with the output of `make simcuda`.
-func simcudaDir() string {
-	dir, err := filepath.Abs("../../build/simcuda")
-	if err != nil {
-		panic(err) // the working directory is unknown
-	}
-	return dir
-}
-
 // TestScripts runs the scripts testdata/*.txt. Scripts named root-* attach to processes and need
 // root.
 func TestScripts(t *testing.T) {

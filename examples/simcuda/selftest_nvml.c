@@ -67,7 +67,7 @@ void test_nvml_alone(void)
 	CHECK_RESULT(NVML_ERROR_UNINITIALIZED, NVML(nvmlDeviceGetCount_v2, &n));
 }
 
-/* Three devices, one of which is divided into MIG devices. */
+/* Three devices. One device is divided into MIG devices. */
 void test_nvml_mig(void)
 {
 	unsigned int n, pending;

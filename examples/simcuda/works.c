@@ -7,7 +7,7 @@
  * begin. --warm-up submits works to each stream before its round, so its channels exist when the
  * program is ready.
  *
- * Thread N uses device N, as far as there are devices.
+ * Thread N uses device N modulo the number of devices.
  *
  * With one process, it prints "ready PID" after its set-up. With several, it starts them as
  * children after the wait, and makes no CUDA call itself. It prints "done WORKS" at the end.

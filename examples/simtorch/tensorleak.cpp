@@ -1,5 +1,5 @@
 /*
- * tensorleak: a loop of three functions, one of which leaks. grow_list keeps a tensor in every step
+ * tensorleak: a loop of three functions. One of them leaks: grow_list keeps a tensor in every step
  * and never uses it again. fill_cache keeps a tensor in each of its first steps only.
  * use_temporaries frees all its tensors. At the end the program prints the bytes that each function
  * keeps, for comparison with a recording.

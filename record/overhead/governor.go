@@ -18,15 +18,15 @@ type GovernorPolicy struct {
 	Window, MinPeriod, MaxPeriod time.Duration
 	// LaunchShare is the share of the limit that launches get even if other calls exceed the limit.
 	LaunchShare float64
-	// StackShare is the share of the limit that unwinding gets at least. MaxUnwinding is the largest
-	// share of its time that a thread may spend on unwinding.
+	// StackShare is the least share of the limit for unwinding. MaxUnwinding is the largest share
+	// of its time that a thread may spend on unwinding.
 	StackShare, MaxUnwinding float64
 	// RelaxWindows is the number of consecutive windows below RelaxBelow after which launches are no
 	// longer sampled. RelaxBelow is a share of the aim.
 	RelaxWindows int
 	RelaxBelow   float64
-	// QuietTicks is the number of ticks without any call after which a pause ends. QuietErrors is the
-	// number of windows for which this is suspended if the launches had not stopped.
+	// A pause ends after QuietTicks ticks without any call. If the launches had not stopped, the
+	// pauses after the next QuietErrors windows do not end early.
 	QuietTicks, QuietErrors int
 }
 
@@ -64,7 +64,7 @@ type Governor struct {
 	relaxing int     // consecutive windows with low overhead
 	quiet    int     // consecutive ticks of a pause without any call
 	// endedQuiet is true in a window that began because no calls were made. quietBlocked is the
-	// number of windows before a pause may end that way again.
+	// number of windows before a pause may end early again.
 	endedQuiet   bool
 	quietBlocked int
 
@@ -99,8 +99,8 @@ func (g *Governor) aimPct() float64 { return g.policy.Aim * g.limitPct }
 // stacksPct returns the overhead of unwinding that is always allowed, in percent.
 func (g *Governor) stacksPct() float64 { return g.policy.StackShare * g.limitPct }
 
-// Decide takes the measurement of the last tick and decides about the next one. gaveUp is true once:
-// when the Governor finds that it cannot keep the limit.
+// Decide takes the measurement of the last tick and decides about the next tick. gaveUp is true in
+// the first call in which the Governor finds that it cannot keep the limit.
 func (g *Governor) Decide(m Measurement) (gaveUp bool) {
 	switch {
 	case !g.sampling:

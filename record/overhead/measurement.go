@@ -5,7 +5,7 @@ package overhead
 // HitRates are the probe hits per second of the busiest thread, by kind of call.
 type HitRates struct {
 	Launches, Allocator, Others float64
-	// PaceLaunches and PaceOthers are those of all threads: launches, and all other calls.
+	// PaceLaunches and PaceOthers are the hits of all threads: of launches, and of all other calls.
 	PaceLaunches, PaceOthers float64
 }
 

@@ -22,7 +22,7 @@ const (
 	minPacePrices, maxPacePrices = 8, 40
 	// minPaceCalls is the number of other calls that a part needs.
 	minPaceCalls = 500
-	// maxPaceError is the largest accepted standard error of the median, relative to it.
+	// maxPaceError is the largest accepted standard error, as a share of the median.
 	maxPaceError = 0.25
 )
 
@@ -47,8 +47,8 @@ func (p *Pace) AddPause(seconds, others float64) {
 	}
 }
 
-// HitNs returns the duration of a launch probe's hit, and whether enough windows agree about it. The
-// value is the median; its standard error is that of normally distributed values.
+// HitNs returns the median duration of a launch probe's hit. ok reports whether enough windows
+// agree. It computes the standard error of the median as for normally distributed values.
 func (p *Pace) HitNs() (ns float64, ok bool) {
 	n := len(p.prices)
 	if n < minPacePrices {
@@ -63,7 +63,7 @@ func (p *Pace) HitNs() (ns float64, ok bool) {
 	return ns, ns > 0 && standardError < maxPaceError*ns
 }
 
-// median returns the median of values, which it does not change.
+// median returns the median of values. It does not change their order.
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	n := len(sorted)

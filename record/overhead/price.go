@@ -32,8 +32,8 @@ func (p *Price) HitNs() float64 { return p.exceptionNs + p.programNs }
 func (p *Price) Skip(ns, runs, unwindNs int64) { p.ns, p.runs, p.unwindNs = ns, runs, unwindNs }
 
 // Measure updates the price of a program from the time since Skip, in which all runs were measured.
-// ns and runs are the total run time and runs of BPF programs since loading, unwindNs the part of ns
-// that was unwinding.
+// ns is the total run time of BPF programs since loading, and runs the number of runs. unwindNs is
+// the part of ns that was unwinding.
 func (p *Price) Measure(ns, runs, unwindNs int64) {
 	if d := runs - p.runs; d >= minMeasuredRuns {
 		p.programNs = max(0, float64(ns-p.ns-(unwindNs-p.unwindNs))/float64(d))

@@ -10,13 +10,14 @@ import (
 
 // errNoMoves is the result of Check for a process whose words do not move.
 var errNoMoves = errors.New("no words in its GPU memory change as the progress of channels does: " +
-	"the process may be idle, or its driver is unknown to gpurec")
+	"the process may be idle, or gpurec does not know its driver")
 
 // checkFor is how long Check looks for words that change.
 const checkFor = 500 * time.Millisecond
 
-// Check looks for progress words in the GPU memory of a process. It returns what it has found, or
-// why GPU times cannot be recorded. Only a recording knows the calls with which words must change.
+// Check looks for progress words in the GPU memory of a process. It returns the number of moving
+// words as a sentence, or the reason why GPU times cannot be recorded. It cannot compare the words
+// with the calls of the process: only a recording knows these.
 func Check(pid int) (string, error) {
 	mappings, err := readDeviceMappings(pid)
 	if err != nil {

@@ -2,8 +2,8 @@
 // memory of the process: a counter of completed works, and its time at the end of the last one. This
 // package finds these slots, polls them, and writes their changes as rows.
 //
-// A Finder's evidence that words belong to channels is that they change with the calls of the
-// process. Words that change by themselves are never recorded.
+// A finder trusts words only if they change with the calls of the process. Words that change by
+// themselves are never recorded.
 //
 // Each process has two goroutines. The finder scans the device memory of the process for slots. The
 // poller owns the slots that were found, and the numbers of their channels.

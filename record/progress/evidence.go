@@ -28,9 +28,9 @@ const (
 // window is a short time in which a process made calls and words changed. Both are per second.
 type window struct{ calls, steps float64 }
 
-// evidence collects whether words change with the calls of the process. The words of channels do:
-// they stand still in pauses of the process, and in busy times their steps follow the calls. Words
-// that change by themselves do neither.
+// evidence collects whether words change with the calls of the process. The words of channels stand
+// still in pauses of the process, and their steps follow the calls in busy times. Words that change
+// by themselves do neither.
 type evidence struct {
 	windows [evidenceWindows]window
 	len     int // number of windows so far
@@ -96,9 +96,9 @@ func (e *evidence) isRelated(complete bool) bool {
 	return false
 }
 
-// fullQueue returns the windows with about as many calls as works: the queue is full, so each call
-// waits until a work is done. Bursts that fill the queue, and pauses in which it empties, would hide
-// that.
+// fullQueue returns the windows with about as many calls as works. In these the queue is full, so
+// each call waits until a work is done. It leaves out bursts that fill the queue and pauses in
+// which the queue empties, because they would hide the correlation.
 func fullQueue(windows []window) (full []window) {
 	var steps float64
 	for _, w := range windows {
@@ -112,14 +112,14 @@ func fullQueue(windows []window) (full []window) {
 	return full
 }
 
-// isSignificant reports whether unrelated words have no correlation r in n windows. Fisher's
-// transform of r has a normal distribution.
+// isSignificant reports whether a correlation r in n windows is too high for unrelated words. It
+// uses Fisher's transform of r, which has a normal distribution.
 func isSignificant(r float64, n int) bool {
 	const almostOne = 0.999
 	return r >= minCorrelation && math.Atanh(min(r, almostOne))*math.Sqrt(float64(n-3)) >= minSigmas
 }
 
-// mergeWindows returns the sums of each scale windows.
+// mergeWindows returns the sums of groups of scale consecutive windows.
 func mergeWindows(windows []window, scale int) []window {
 	merged := make([]window, len(windows)/scale)
 	for i := range merged {

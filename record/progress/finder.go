@@ -18,17 +18,17 @@ const (
 	// windowInterval is the length of a window of evidence, and the time between looks at trusted
 	// pages.
 	windowInterval = 5 * time.Millisecond
-	quietInterval  = 20 * time.Millisecond // the same if there is nothing to find out
+	quietInterval  = 20 * time.Millisecond // the same if no evidence is being collected
 	// lookInterval is the time between looks at all watched pages.
 	lookInterval = 250 * time.Millisecond
 	// sizeInterval is the time between looks at the size of the process.
 	sizeInterval = 50 * time.Millisecond
-	// mappingsFactor is how many times longer than reading the mappings the pause after it is.
+	// mappingsFactor is the pause after a read of the mappings, in durations of that read.
 	mappingsFactor = 200
-	// unsettledTime is how long mappings are read again after slots have gone.
+	// unsettledTime is the time after slots have gone in which mappings are read again.
 	unsettledTime = 5 * time.Second
-	// scanBytesPerSecond limits how much is scanned for new slots. eagerBytesPerSecond is the limit
-	// after a change of the mappings, and as long as no channel of a busy process is known.
+	// scanBytesPerSecond limits the scan for new slots. eagerBytesPerSecond is the limit for the
+	// eagerRounds scans after new mappings.
 	scanBytesPerSecond  = 4 << 20
 	eagerBytesPerSecond = 64 << 20
 	// eagerRounds is the number of scans of all mappings at the higher rate.
@@ -37,10 +37,12 @@ const (
 	maxCandidates = 256
 )
 
-// group has the candidates of one mapping. All channels of a context have their slots in one.
+// group has the candidates of one mapping. All channels of a context have their slots in one
+// mapping.
 type group struct {
 	candidates map[uint64]*pair // pairs that have moved as the words of a channel do, by address
-	// complete is the evidence of windows in which launches were counted, partial that of the others.
+	// complete is the evidence of windows in which launches were counted, partial of all other
+	// windows.
 	complete, partial evidence
 	trusted           bool // the candidates are slots of channels
 }
@@ -69,7 +71,7 @@ type finder struct {
 	credit      int             // bytes that may be scanned
 	eager       int             // rounds that may be scanned eagerly
 	passed      map[uint64]bool // addresses of slots of channels that were passed to the poller
-	moved       bool            // words have moved as those of a channel do
+	moved       bool            // words have moved as the words of a channel do
 }
 
 // run finds slots until stop is closed or the process exits.
@@ -97,7 +99,7 @@ func (f *finder) isUndecided() bool {
 	return false
 }
 
-// step is one round of the finder. An error is that of a process that has exited.
+// step runs one round of the finder. It returns an error if the process has exited.
 func (f *finder) step() error {
 	now := clock.ReadNs(unix.CLOCK_MONOTONIC)
 	calls := f.progress.Submitted()
@@ -114,7 +116,7 @@ func (f *finder) step() error {
 
 // refreshMappings reads the mappings again if the size of the process has changed.
 func (f *finder) refreshMappings(nowNs int64) error {
-	if f.slotsGone.Swap(false) { // others may come soon, and leave the size as it was
+	if f.slotsGone.Swap(false) { // new slots may come soon without a change of the size
 		f.unsettledNs = nowNs + unsettledTime.Nanoseconds()
 	}
 	if nowNs < f.mappedNs || nowNs-f.sizedNs < sizeInterval.Nanoseconds() {
@@ -161,7 +163,8 @@ func cutSpace(text []byte) (before, after string, found bool) {
 	return string(text), "", false
 }
 
-// look looks for pairs that have moved since the last look. Near known slots, it looks each time.
+// look finds pairs that have moved since the last look. It reads pages near known slots each time,
+// and the other watched pages every lookInterval.
 func (f *finder) look(nowNs int64, isActive bool) {
 	all := nowNs-f.lookedNs >= lookInterval.Nanoseconds() || isActive && len(f.passed) == 0 && f.eager > 0
 	if all {
@@ -210,8 +213,8 @@ func (f *finder) weigh(lengthNs, calls int64, complete bool) {
 	}
 }
 
-// readSteps reads the candidates of a group again, and returns the sum of their steps. It forgets
-// candidates that change as no channel does.
+// readSteps reads the candidates of a group again, and returns the sum of their steps. It rejects
+// candidates that change in a way in which channels never change.
 func (f *finder) readSteps(g *group) (steps int64) {
 	var words [slotBytes]byte
 	for address, c := range g.candidates {
@@ -233,7 +236,7 @@ func (f *finder) readSteps(g *group) (steps int64) {
 	return steps
 }
 
-// reject forgets a candidate.
+// reject removes a candidate, and its slot from the poller.
 func (f *finder) reject(g *group, address uint64) {
 	delete(g.candidates, address)
 	f.pass(found{address: address, trust: trustNone})
@@ -256,8 +259,8 @@ func (f *finder) pass(m found) {
 	}
 }
 
-// scan scans a part of the mappings. It does not scan while the process submits no work: no slot
-// begins to move then.
+// scan scans a part of the mappings. It does not scan while the process submits no work, because no
+// slot begins to move then.
 func (f *finder) scan(lengthNs int64) error {
 	rate := scanBytesPerSecond
 	if f.eager > 0 {

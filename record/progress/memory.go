@@ -33,8 +33,8 @@ type span struct {
 	bytes int
 }
 
-// memory reads memory of a process by process_vm_readv. /proc/PID/mem would call the driver's own
-// functions, which are not safe there.
+// memory reads memory of a process by process_vm_readv. A read of /proc/PID/mem would call
+// functions of the driver that are not safe for this use.
 type memory struct {
 	pid    int
 	local  [1]unix.Iovec
@@ -62,8 +62,8 @@ func (m *memory) read(into []byte, spans []span) (int, error) {
 	return max(n, 0), err
 }
 
-// maxMappingBytes is the size of the largest mapping that is scanned. The driver's mappings with
-// slots have up to some MiB.
+// maxMappingBytes is the size of the largest scanned mapping. The driver's mappings with slots have
+// a few MiB at most.
 const maxMappingBytes = 256 << 20
 
 // readDeviceMappings returns the mappings of device files that processes and GPUs share. It leaves

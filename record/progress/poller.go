@@ -29,16 +29,16 @@ const (
 	idleFactor = 4
 )
 
-// trust tells whether words that move belong to a channel.
+// trust states whether words that move belong to a channel.
 type trust int
 
 const (
-	trustNone    trust = iota // they belong to no channel
-	trustPending              // they may belong to a channel
-	trustChannel              // they belong to a channel
+	trustNone    trust = iota // the words belong to no channel
+	trustPending              // the words may belong to a channel
+	trustChannel              // the words belong to a channel
 )
 
-// found is a message of the finder about a slot, with the words that it has seen.
+// found is a message of the finder about a slot, with the words that the finder has read.
 type found struct {
 	address uint64
 	words   pair
@@ -71,11 +71,11 @@ type poller struct {
 	channels    int // number of numbered channels
 	// changedSpans are the spans of the changed slots.
 	changedSpans []span
-	lastChangeNs int64 // when words have changed, on the recording's clock
+	lastChangeNs int64 // time of the last change of words, on the recording's clock
 
 	cpuNs atomic.Int64 // CPU time of the goroutine's thread
 	torn  atomic.Int64 // pairs that were discarded
-	gone  atomic.Bool  // slots are no longer mapped; the finder clears it
+	gone  atomic.Bool  // slots are no longer mapped; the finder resets this to false
 }
 
 // run polls until the finder ends or the process exits.
@@ -94,7 +94,7 @@ func (p *poller) run() {
 	}
 }
 
-// setTimerSlack makes sleeps of this thread end in time. The default is 50 µs late.
+// setTimerSlack makes sleeps of this thread end in time. By default they end up to 50 µs late.
 func setTimerSlack() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) }
 
 // acceptFound adds the slots that the finder has found. It returns false if the finder has ended.
@@ -121,8 +121,8 @@ func (p *poller) acceptFound() bool {
 	}
 }
 
-// pause waits until the next poll, and returns its time on CLOCK_MONOTONIC. A poll that is late
-// delays those after it. While the GPU is idle, polls are fewer.
+// pause waits until the next poll, and returns the time of that poll on CLOCK_MONOTONIC. A late
+// poll delays all later polls. While the GPU is idle, polls are less frequent.
 func (p *poller) pause(dueNs, seenNs int64) int64 {
 	interval := p.rate.interval().Nanoseconds()
 	if seenNs-p.lastChangeNs > idleAfter.Nanoseconds() {
@@ -133,7 +133,7 @@ func (p *poller) pause(dueNs, seenNs int64) int64 {
 	}
 	dueNs = max(dueNs+interval, clock.ReadNs(unix.CLOCK_MONOTONIC))
 	until := unix.NsecToTimespec(dueNs)
-	_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &until, nil) // a signal ends it early
+	_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &until, nil) // a signal ends the sleep early
 	return dueNs
 }
 
@@ -160,7 +160,8 @@ func (p *poller) addSlot(f found) {
 	}
 }
 
-// numberChannel numbers the channel of a slot, if it is known to be one, and releases its rows.
+// numberChannel numbers the channel of a slot if its words are trusted and have stepped. It then
+// releases the pending rows of the slot.
 func (p *poller) numberChannel(s *slot) {
 	if !s.isTrusted || !s.hasStep || s.channel != 0 {
 		return
@@ -181,7 +182,7 @@ func (p *poller) own(s *slot, first, seenNs int64) {
 	s.isOwned, s.hasStep, s.words, s.first, s.firstNs = true, false, pair{}, first, seenNs
 }
 
-// disown ends the life of a slot's channel. now are words of no channel.
+// disown ends the life of a slot's channel. now has words that belong to no channel.
 func (p *poller) disown(s *slot, now pair, seenNs int64) {
 	p.releaseHeld(s)
 	if s.channel != 0 {
@@ -259,8 +260,9 @@ func (p *poller) poll(seenNs int64) error {
 	return p.confirm()
 }
 
-// confirm reads the changed slots again, and notes their words. A pair can be torn: the GPU writes
-// its words one after the other. Equal words before and after a time are those of this time.
+// confirm reads the changed slots again, and notes their words. A pair can be torn, because the GPU
+// writes its words one after the other. If two reads are equal, the slot had these words at any
+// time between the reads.
 func (p *poller) confirm() error {
 	p.changedSpans = p.changedSpans[:0]
 	for _, i := range p.changed {
@@ -285,7 +287,7 @@ func (p *poller) confirm() error {
 	return nil
 }
 
-// readAgain reads a slot until two reads are equal. atNs is a time between these reads.
+// readAgain reads a slot until two reads are equal. atNs is a time between these two reads.
 func (p *poller) readAgain(i int) (now pair, atNs int64, ok bool) {
 	const tries = 4
 	var words [slotBytes]byte
@@ -304,8 +306,8 @@ func (p *poller) readAgain(i int) (now pair, atNs int64, ok bool) {
 	return pair{}, 0, false
 }
 
-// noteWords holds the words of a slot that have changed. Words that its channel cannot have end the
-// channel's life.
+// noteWords holds the changed words of a slot. If the channel of the slot cannot have these words,
+// its life ends.
 func (p *poller) noteWords(s *slot, now pair, seenNs int64) {
 	switch {
 	case s.isOwned && s.words == (pair{}) && now.counter > 0:
@@ -331,7 +333,8 @@ func (p *poller) noteWords(s *slot, now pair, seenNs int64) {
 	s.isHeld = s.inBPF < 0 || p.progress.NoteCounter(s.inBPF, now.counter)
 }
 
-// renew ends the life of a slot's channel. If the words are those of a new channel, that one begins.
+// renew ends the life of a slot's channel. If a new channel can have the words, the life of that
+// channel begins.
 func (p *poller) renew(s *slot, now pair, seenNs int64) {
 	before := s.channel
 	p.disown(s, now, seenNs)
@@ -364,8 +367,8 @@ func (p *poller) releaseHeld(s *slot) {
 	}
 }
 
-// removeUnreadable removes the slots of the first span that is not within the n bytes that were
-// read: its page is gone.
+// removeUnreadable removes the slots of the first span that the n read bytes do not contain. The
+// page of this span is gone.
 func (p *poller) removeUnreadable(n int, seenNs int64) {
 	for _, gone := range p.spans {
 		if n -= gone.bytes; n >= 0 {

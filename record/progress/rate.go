@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Rate is how often slots are polled, per second. RateOff is the zero value.
+// Rate is the number of polls of slots per second. RateOff is the zero value.
 type Rate int
 
 // Special rates.

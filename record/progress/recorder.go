@@ -47,7 +47,7 @@ type Recorder struct {
 // Cost is the cost of reading progress words outside of probes.
 type Cost struct {
 	CPUNs int64 // CPU time of the pollers
-	Torn  int64 // words that were discarded because only one of them had changed
+	Torn  int64 // pairs of words that were discarded, because the GPU wrote them during the read
 }
 
 // watch is a watched process.
@@ -97,7 +97,8 @@ func (r *Recorder) Channels() int { return int(r.lives.channels.Load()) }
 // Cost returns the cost, after Run.
 func (r *Recorder) Cost() Cost { return r.ended }
 
-// followProcesses begins to watch new processes, and ends the watches of those that have exited.
+// followProcesses begins to watch new processes, and ends the watches of processes that have
+// exited.
 func (r *Recorder) followProcesses() {
 	processes := r.opt.Processes()
 	for pid, w := range r.watches {
@@ -145,7 +146,7 @@ func (r *Recorder) begin(pid int, startNs int64) {
 	r.watches[pid] = w
 }
 
-// end ends the watch of a process, and notes why it has no GPU times.
+// end ends the watch of a process. If the process has no GPU times, it notes the reason.
 func (r *Recorder) end(pid int) {
 	w := r.watches[pid]
 	delete(r.watches, pid)

@@ -15,7 +15,7 @@ const (
 	recentNs = int64(time.Minute)
 	// movedNs is the largest distance of a time from now if the GPU has just written it.
 	movedNs = int64(time.Second)
-	// scanBlockBytes is read at once.
+	// scanBlockBytes is the size of one read.
 	scanBlockBytes = 64 << 10
 	// maxWatchedPages limits the pages that are read again to find words that change: 4 MiB.
 	maxWatchedPages = 1024
@@ -37,16 +37,16 @@ type move struct {
 	before, now pair
 }
 
-// scanner looks for pairs with GPU times in the device mappings of a process. It scans them bit by
-// bit, and remembers the pages that have such pairs.
+// scanner finds pairs with GPU times in the device mappings of a process. It scans a part of the
+// mappings at a time, and watches the pages that have such pairs.
 type scanner struct {
 	memory   memory
 	mappings []span
 	pages    map[uint64]*watchedPage
 	at       int    // the mapping to scan next
 	offset   int    // where to scan next in it
-	rounds   int    // how often all mappings were scanned
-	readable bool   // a mapping could be read
+	rounds   int    // number of complete scans of all mappings
+	readable bool   // a part of a mapping was read
 	block    []byte // of scanBlockBytes
 	order    []uint64
 	spans    []span
@@ -160,7 +160,7 @@ func (s *scanner) trust(address uint64) {
 }
 
 // findMoves reads the watched pages again, and returns the pairs whose words have both changed as
-// those of a channel do. With trustedOnly, it reads trusted pages only.
+// the words of a channel do. With trustedOnly, it reads trusted pages only.
 func (s *scanner) findMoves(trustedOnly bool, nowNs int64) (moves []move) {
 	s.order = s.order[:0]
 	for start, page := range s.pages {

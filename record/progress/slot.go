@@ -15,13 +15,13 @@ type pair struct{ counter, gpuNs int64 }
 // maxStep is the largest number of works that a channel completes between two reads of its slot.
 const maxStep = 1 << 20
 
-// isStep reports whether a channel can have changed its words in this way.
+// isStep reports whether a channel can have changed its words from before to now.
 func isStep(before, now pair) bool {
 	return now.counter > before.counter && now.counter-before.counter < maxStep && before.counter >= 0 &&
 		now.gpuNs > before.gpuNs
 }
 
-// isHalf reports whether only one of the words has changed: the GPU writes one after the other.
+// isHalf reports whether only one of the words has changed. The GPU writes one after the other.
 func isHalf(before, now pair) bool {
 	return now.counter > 0 && now.counter >= before.counter && now.counter-before.counter < maxStep &&
 		now.gpuNs >= before.gpuNs && (now.counter == before.counter) != (now.gpuNs == before.gpuNs)
@@ -30,19 +30,19 @@ func isHalf(before, now pair) bool {
 // isTimeNear reports whether the GPU has written its time within the last second.
 func isTimeNear(gpuNs, nowNs int64) bool { return gpuNs > nowNs-movedNs && gpuNs < nowNs+movedNs }
 
-// slot is an address that is polled. While isOwned, a channel has it.
+// slot is a polled address. A channel has the slot while isOwned is true.
 type slot struct {
 	address   uint64
 	isOwned   bool
 	isTrusted bool  // words near the slot change with calls, as evidence shows
-	hasStep   bool  // both words have risen since isOwned; those of a timed event never do
+	hasStep   bool  // both words have risen since isOwned; the words of a timed event never do
 	channel   int32 // 0 until the slot is owned, trusted and has a step; rows wait in pending
 	words     pair  // as last seen
 	first     int64 // the channel's first counter
 	firstNs   int64 // when the channel was first seen
 	inBPF     int   // index in probe.ProcessProgress, or -1
-	// held is the row of words, until the next poll shows that they were complete. isHeld is false if
-	// there is none, or if a launch has recorded these words.
+	// held is the row of the words until the next poll shows that they were complete. isHeld is
+	// false without such a row, and if a launch has recorded these words.
 	held    format.ProgressRow
 	isHeld  bool
 	pending []format.ProgressRow
@@ -61,8 +61,8 @@ func (l *lives) begin(pid int, s *slot) {
 	l.add(pid, s, 0)
 }
 
-// add adds the row of a channel. A later row replaces an earlier one. durNs is its life, 0 while it
-// lives.
+// add adds the row of a channel. A later row replaces an earlier row. durNs is the length of the
+// channel's life, 0 while the channel lives.
 func (l *lives) add(pid int, s *slot, durNs int64) {
 	row := format.Row{
 		Kind: format.KindChannel, StartNs: s.firstNs, DurNs: durNs, Pid: int32(pid), Channel: s.channel,

@@ -9,8 +9,8 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 )
 
-// hitMeter measures the rates of probe hits. The counts come from the BPF programs, so they do not
-// depend on how far behind the row writer is.
+// hitMeter measures the rates of probe hits. The counts come from the BPF programs, so a delay of
+// the row writer does not change them.
 type hitMeter struct {
 	probes       *probe.Probes
 	last, now    map[uint64]probe.ThreadHits
@@ -24,8 +24,8 @@ func newHitMeter(probes *probe.Probes) *hitMeter {
 	return m
 }
 
-// measure returns the rates since the last call, and the time since then in seconds. Calls that are
-// only counted have no thread: all are attributed to the busiest thread.
+// measure returns the rates since the last call, and the time since then in seconds. It attributes
+// all calls that are only counted to the busiest thread, because these calls have no thread.
 func (m *hitMeter) measure() (rates overhead.HitRates, seconds float64) {
 	m.last, m.now = m.now, m.last
 	m.probes.ReadThreadHits(m.now)

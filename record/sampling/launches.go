@@ -55,7 +55,7 @@ func (s *Sampler) LimitOverhead(policy overhead.GovernorPolicy, limitPct float64
 		canDetach: s.Probes.How == privilege.AttachMulti,
 	}
 	if err := g.prepareMeasuring(); err != nil {
-		g.warnAndNote(0, "the overhead of probes cannot be measured, so --max-overhead has no effect: "+err.Error())
+		g.warnAndNote(0, "gpurec cannot measure the overhead of probes, so --max-overhead has no effect: "+err.Error())
 		return
 	}
 	defer g.stopMeasuring()
@@ -236,7 +236,7 @@ func (g *overheadLimiter) warnAndNote(pct float64, text string) {
 	g.writeNote(NoteOverhead, pct, text)
 }
 
-// describeSampling says that launches, or their stacks, are sampled from now on.
+// describeSampling returns the warning that launches, or their stacks, are sampled from now on.
 func (g *overheadLimiter) describeSampling(m overhead.Measurement) string {
 	what := "kernel launches are"
 	if !g.canDetach {
@@ -259,7 +259,7 @@ func (g *overheadLimiter) explainExceededLimit(m overhead.Measurement) string {
 		g.governor.AveragePct(), g.limitPct, m.OthersPct)
 	if m.AllocatorPct > m.OthersPct/4 {
 		text += fmt.Sprintf(
-			", of which events of PyTorch's allocator %.1f %% (--allocator=light or off)",
+			"; events of PyTorch's allocator alone take %.1f %% (--allocator=light or off)",
 			m.AllocatorPct,
 		)
 	}

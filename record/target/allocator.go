@@ -145,7 +145,7 @@ func (s *Set) FinishTotalsSearches() {
 	}
 }
 
-// forgetAllocator discards what is known of the PyTorch allocator of a process.
+// forgetAllocator removes the PyTorch allocator of a process, and ends the search for its statistics.
 func (s *Set) forgetAllocator(pid int) {
 	w := &s.allocators
 	if search := w.searches[pid]; search != nil {

@@ -51,7 +51,7 @@ type Set struct {
 	clock clock.Clock
 	gpus  []host.GPU
 
-	// followErr is the error because of which children are not followed.
+	// followErr is the error that keeps the recorder from following children, nil without one.
 	followErr error
 	// mappedByOthers caches the results of isMappedByOthers, by library.
 	mappedByOthers map[process.FileID]bool

@@ -72,9 +72,14 @@ func TestPhrasesAreFound(t *testing.T) {
 	}
 	// The * keeps the program from finding its own test.
 	for masked, want := range map[string]int{
-		"An event is\nt*ld by a function.": 1,
-		"Besides, it stands out.":          0,
-		"It was T*LD OF twice.":            2,
+		"An event is\nt*ld by a function.":    1,
+		"Besides, it stands out.":             0,
+		"It was T*LD OF twice.":               2,
+		"It reads S* far\nas the file lasts.": 1,
+		"It reads how far the file lasts.":    0,
+		"Two calls, one\n*f which failed.":    1,
+		"It drops what is kn*wn of a file.":   1,
+		"It runs with*ut GPU or root.":        1,
 	} {
 		words, n := strings.ReplaceAll(masked, "*", "o"), 0
 		for _, p := range phrases {

@@ -453,7 +453,7 @@ var snapshotKeyColumns = []report.Column{
 	{
 		Key: "segments", Title: "", Unit: report.UnitText,
 		About: "segments, and contiguous parts of expandable segments, with their blocks. Each has address, size, " +
-			"stream, pool and stack. A segment from before the recording is included as far as the recording shows " +
+			"stream, pool and stack. A segment from before the recording is included if the recording shows " +
 			"blocks in it, or its end",
 	},
 	{

@@ -24,7 +24,8 @@ type Options struct {
 // Compute computes the activity of a recording. It replays the source three times: to pair streams
 // with channels and to fit the clocks, to try these pairs, and to number the works. If it is unknown
 // whether events have timing, it tries both, and replays the source up to five times. Its memory
-// depends on the number of channels, streams and kernels, and not on the number of calls.
+// grows with channels, streams, kernels and the length of the recording, but not with the number of
+// calls.
 func Compute(source Source, channels []Channel, opt Options) (*Result, error) {
 	if opt.Window == (Window{}) {
 		opt.Window = Window{0, UnknownNs}

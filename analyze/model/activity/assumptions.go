@@ -2,8 +2,8 @@ package activity
 
 import "math"
 
-// Assumptions about the driver and the GPU. A value that is called measured or bounded depends on
-// them, and on nothing else.
+// Assumptions about the driver and the GPU. A measured or bounded value is wrong only if one of
+// them is wrong.
 const (
 	// transportNs bounds the time from the GPU's time stamp until a reader sees the progress word.
 	transportNs = 1000
@@ -23,7 +23,7 @@ const (
 	maxDriftPPM = 50
 )
 
-// Estimates that are used where nothing better is known.
+// Estimates for values that a recording does not determine.
 const (
 	gapMeanNs  = (gapMinNs + gapMaxNs) / 2
 	gapErrorNs = 300 // standard error of gapMeanNs as the mean of a recording
@@ -39,7 +39,7 @@ const (
 	maxPendingCalls   = 1 << 18 // unnumbered calls of a channel
 	maxPendingSamples = 1 << 18 // samples of a channel between two anchors
 	maxIntervals      = 1 << 17 // intervals of the busy time of a channel
-	maxEvents         = 1 << 20 // events whose last record is known
+	maxEvents         = 1 << 20 // events whose last record is kept
 	maxEquations      = 60_000  // equations for durations of a process
 	maxLabels         = 768     // labels with an estimated duration
 	maxMarks          = 1024    // moments of a channel that wait for its next sample

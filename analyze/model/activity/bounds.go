@@ -6,10 +6,11 @@ import "sort"
 // that were not recorded. Among the first n works of the channel there are extra(n) such works, and
 // extra never falls. So work n is the call at position n - extra(n).
 //
-// Each sample bounds extra from both sides. Work n ended before the sample, so its call began before
-// it: that gives a lower bound. A wait that returned before the sample proves that calls were done:
-// that gives an upper bound. Lower bounds hold for all later works, upper bounds for all earlier
-// works. Where they meet is an anchor: everything before it is final.
+// Each sample bounds extra from both sides. Work n ended before the sample, so the call of work n
+// began before the sample, too: this gives a lower bound. A wait that returned before the sample
+// proves that calls were done: this gives an upper bound. Lower bounds hold for all later works,
+// upper bounds for all earlier works. Where the bounds meet is an anchor: all numbers up to the
+// anchor are final.
 
 // extraBounds bounds extra(counter).
 type extraBounds struct {

@@ -2,12 +2,12 @@ package activity
 
 import "slices"
 
-// spans is a set of times with a bounded number of intervals. Where it would have too many, it
-// joins close intervals if it may grow, and drops short ones otherwise.
+// spans is a set of times with at most maxIntervals intervals. When it is full, it joins close
+// intervals if mayGrow is true, and drops short intervals otherwise.
 type spans struct {
 	list     []Interval
 	mayGrow  bool
-	minNs    int64 // intervals that are closer, or shorter, were joined or dropped
+	minNs    int64 // joined intervals were closer than this, dropped ones shorter
 	unsorted bool
 }
 
@@ -43,6 +43,7 @@ func (s *spans) join() {
 	s.list, s.unsorted = joinSorted(s.list, 0), false
 }
 
+// coarsen joins intervals that are closer than minNs, or drops intervals that are shorter.
 func (s *spans) coarsen() {
 	if s.mayGrow {
 		s.list = joinSorted(s.list, s.minNs)
@@ -73,7 +74,7 @@ func (s *spans) lengthNs() (ns int64) {
 	return ns
 }
 
-// busyTimes has the times in which works certainly ran, and those in which works may have run.
+// busyTimes has the times in which works certainly ran, and the times in which works may have run.
 type busyTimes struct{ certain, possible spans }
 
 func newBusyTimes() *busyTimes { return &busyTimes{possible: spans{mayGrow: true}} }
@@ -84,8 +85,8 @@ func (b *busyTimes) add(certain, possible Interval) {
 	b.possible.add(possible)
 }
 
-// busyInterval returns the time in which a work may have run. One with an unknown end may have run
-// until endNs.
+// busyInterval returns the time in which a work may have run. A work with an unknown end may have
+// run until endNs.
 func (w *Work) busyInterval(endNs int64) Interval {
 	if w.EndQuality < Bounded {
 		return Interval{w.Call.StartNs, max(endNs, w.End.HiNs)}
@@ -93,7 +94,7 @@ func (w *Work) busyInterval(endNs int64) Interval {
 	return Interval{w.Start.LoNs, w.End.HiNs}
 }
 
-// certainInterval returns the time in which a work ran for sure. It may be empty.
+// certainInterval returns the time in which a work certainly ran. The interval may be empty.
 func (w *Work) certainInterval() Interval {
 	if w.EndQuality < Bounded || !w.Queued {
 		return Interval{}

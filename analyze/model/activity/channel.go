@@ -16,7 +16,7 @@ type channelState struct {
 	anchored bool
 	anchorNs int64 // when waits set the last anchor, Unix ns
 	opened   bool
-	endNs    int64   // end of the recording, once it is reached
+	endNs    int64   // end of the channel or the recording; 0 before finish
 	held     *Sample // the last sample. The next one shows whether it was torn.
 	stale    int     // samples in a row whose counter was not above the last one
 	counts   ChannelCounts
@@ -40,7 +40,7 @@ type ChannelCounts struct {
 	IdleAnchors int64 // those that follow from pauses instead of waits
 	Samples     int64
 	TornSamples int64 // samples that were left out, because counter and time did not belong together
-	Skipped     int64 // samples that were older than an earlier one
+	Skipped     int64 // samples whose counter was not above that of an earlier sample
 }
 
 // isPlausible reports whether counter and calls agree, apart from torn samples.
@@ -49,7 +49,8 @@ func (c *channelState) isPlausible() bool {
 	return c.counts.Conflicts <= allowed+c.counts.Samples/samplesPerConflict
 }
 
-// staleNs is longer than a reader may stop between reading the clock and the progress word.
+// staleNs is longer than any pause of a reader between its reads of the clock and of the progress
+// word.
 const staleNs = 50_000_000
 
 func newChannelState(c Channel, clock *Clock, out *results) *channelState {
@@ -93,12 +94,7 @@ func (c *channelState) endOf(s *Sample) Interval {
 	return end
 }
 
-// leastOf returns the lower bound of extra that follows from a sample.
-func (c *channelState) leastOf(s *Sample) int64 {
-	return s.Counter - c.order.startedBy(c.endOf(s).HiNs)
-}
-
-// open takes the first counter of the channel, whose time is unknown.
+// open adds the first counter of the channel. The time of that counter is unknown.
 func (c *channelState) open() {
 	c.opened = true
 	c.moments = append(c.moments, moment{counter: c.FirstCounter, seenNs: c.FromNs, end: Interval{0, c.FromNs}})
@@ -107,12 +103,13 @@ func (c *channelState) open() {
 	c.bound(&first, c.FirstCounter, c.FirstCounter-c.order.startedBy(c.FromNs), c.FirstCounter-seen)
 }
 
-// useSample takes a sample that is whole.
+// useSample adds a sample that is not torn.
 func (c *channelState) useSample(s *Sample) {
 	if !c.opened {
 		c.open()
 	}
-	end, least := c.endOf(s), c.leastOf(s)
+	end := c.endOf(s)
+	least := s.Counter - c.order.startedBy(end.HiNs)
 	if n := len(c.moments); n > 0 && c.moments[n-1].counter >= s.Counter {
 		c.counts.Skipped++
 		return
@@ -155,8 +152,8 @@ func (c *channelState) bound(s *Sample, counter, least, most int64) {
 	}
 }
 
-// restart forgets the bounds, because calls and counter disagree. The numbers of the works so far
-// are unknown.
+// restart discards the bounds, because calls and counter disagree. The numbers of the works so far
+// stay unknown.
 func (c *channelState) restart(seenNs, least int64) {
 	for i := range c.order.pending {
 		if p := &c.order.pending[i]; p.call.StartNs <= seenNs {
@@ -208,8 +205,8 @@ func (c *channelState) reachAnchor(counter int64) {
 	c.anchor, c.anchored = c.least, true
 }
 
-// emit passes the first n pending calls on. Their numbers are final if final is true, otherwise only
-// the lower bounds are known.
+// emit passes the first n pending calls to the results. Without final, only the lower bounds of
+// their numbers hold.
 func (c *channelState) emit(n int, final bool) {
 	from := 0
 	for i := range c.order.pending[:n] {
@@ -241,7 +238,8 @@ func (n *WorkCounts) count(w *Work) {
 	}
 }
 
-// giveUp passes n pending calls on whose numbers cannot be made final, because no wait anchors them.
+// giveUp passes the first n pending calls to the results without final numbers. No wait anchors
+// them.
 func (c *channelState) giveUp(n int) {
 	if n == 0 {
 		c.out.addUncertain(c, unbounded)
@@ -263,8 +261,8 @@ func (c *channelState) giveUp(n int) {
 	c.anchored = false
 }
 
-// finish passes all calls on at the end of the channel. The recorder read the progress word for the
-// last time at endNs; 0 means that it is unknown.
+// finish passes all calls to the results at the end of the channel. The recorder read the progress
+// word for the last time at endNs; 0 means that this time is unknown.
 func (c *channelState) finish(endNs int64) {
 	if c.held != nil && c.clock != nil {
 		c.useSample(c.held)

@@ -7,18 +7,18 @@ import (
 	"sort"
 )
 
-// A work is seen after it ended. So the difference between SeenNs and GPUTimeNs is the offset of the
-// two clocks plus a delay, and the smallest differences show the offset. The clock takes the lower
-// convex hull of the differences around each knot: the tightest line that is never below the offset
-// while the drift is constant.
+// A reader sees a work after its end. So the difference between SeenNs and GPUTimeNs is the offset
+// of the two clocks plus a delay, and the smallest differences show the offset. The clock takes an
+// edge of the lower convex hull of the differences around each knot. While the drift is constant,
+// this is the tightest line that is never below the offset.
 
 const (
 	bucketNs = 20_000_000    // one smallest difference is kept for each bucket
 	knotNs   = 250_000_000   // distance of knots
 	reachNs  = 1_000_000_000 // buckets up to this distance count for a knot
-	// tightness is how many mean delays the smallest of all delays may have, divided by the number of
-	// buckets. The line touches two points, each the smallest of a half. With delays that are equally
-	// frequent up to a maximum, 40 is exceeded once in 20,000 halves.
+	// tightness bounds the smallest of n delays: at most tightness / n mean delays. The line
+	// touches two points, each the smallest of a half. If delays are uniform up to a maximum, one
+	// half in 20,000 exceeds 40.
 	tightness = 40
 )
 
@@ -48,8 +48,8 @@ type Clock struct {
 	last  int
 }
 
-// clockKnot is the offset at a time of the GPU's clock. The true offset is at most offsetNs, and
-// less by at most residualNs.
+// clockKnot is the offset at a time of the GPU's clock. The true offset is between
+// offsetNs - residualNs and offsetNs.
 type clockKnot struct {
 	gpuNs, offsetNs, residualNs int64
 }

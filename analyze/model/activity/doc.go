@@ -2,6 +2,6 @@
 // from the recorded calls, and reads their end times from the samples of the channel's progress word.
 //
 // Every value is measured, bounded or estimated. A measured or bounded value is an interval that
-// contains the true time, as far as the assumptions in assumptions.go hold. Lost calls, unrecorded
+// contains the true time if the assumptions in assumptions.go hold. Lost calls, unrecorded
 // launches and works without a call widen intervals; they never shift the numbering in silence.
 package activity

@@ -24,9 +24,9 @@ func (d *Duration) TotalNs() (total, standardError float64) {
 	return float64(d.Works) * d.MeanNs, float64(d.Works) * d.ErrorNs
 }
 
-// solver estimates the durations of a process from its equations, by non-negative least squares with
-// weights. The variance of an equation is a multiple of the squared durations, plus one of the
-// number of works. Both are fitted to the residuals.
+// solver estimates the durations of a process from its equations, by non-negative least squares
+// with weights. The variance of an equation is a multiple of the squared durations, plus a multiple
+// of the number of works. Both factors are fitted to the residuals.
 type solver struct {
 	set       *equationSet
 	equations []equation
@@ -73,7 +73,8 @@ func (s *solver) selectLabels() {
 	}
 }
 
-// valueOf returns the sum of durations, or durations and latency, that an equation states.
+// valueOf returns the sum of durations, and of the latency on an idle channel, that an equation
+// states.
 func (eq *equation) valueOf() float64 { return eq.sumNs - float64(eq.gaps)*gapMeanNs }
 
 func (s *solver) residual(eq *equation) float64 {
@@ -84,7 +85,7 @@ func (s *solver) residual(eq *equation) float64 {
 	return r
 }
 
-// fit alternates between durations and weights.
+// fit solves for the durations, then for the weights, in turn.
 func (s *solver) fit() {
 	const rounds = 4
 	for round := range rounds {
@@ -179,8 +180,8 @@ func (s *solver) reweight() {
 	}
 }
 
-// estimateErrors sets the variances of the durations: those that follow from the weights, or those that
-// follow from the residuals, where these are larger. Few equations have small residuals by chance.
+// estimateErrors sets the variances of the durations. It takes the larger one of two estimates:
+// from the weights and from the residuals. Few equations can have small residuals by chance.
 func (s *solver) estimateErrors(matrix [][]float64) {
 	inverse := stats.InvertPositive(matrix)
 	if inverse == nil {

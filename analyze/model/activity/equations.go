@@ -4,8 +4,8 @@ import "math/rand/v2"
 
 // Between two samples of a channel whose queue was never empty, the time that passed is the sum of
 // the durations of the works in between, and of the gaps before them. Each such pair is an equation.
-// A work on an idle channel gives another one: from its call until its end, there is the latency of
-// the launch and the duration.
+// A work on an idle channel gives another kind of equation: the time from its call until its end is
+// the latency of the launch plus the duration.
 
 // labelKey identifies works that are assumed to have one distribution of durations.
 type labelKey struct {
@@ -16,8 +16,8 @@ type labelKey struct {
 // latencyLabel is the label of the time from a call until its work starts on an idle channel.
 const latencyLabel = -2
 
-// latencyOf returns the label of the latency of an operation. Operations that the SMs and the front end
-// run share one.
+// latencyOf returns the label of the latency of an operation. Kernels, fills, copies on the device
+// and event records share one label.
 func latencyOf(op Op) labelKey {
 	switch op {
 	case OpGraph, OpCopyToDevice, OpCopyToHost:
@@ -28,7 +28,7 @@ func latencyOf(op Op) labelKey {
 
 // term is a number of works with one label in an equation.
 type term struct {
-	label int32 // index in equationSet.labels
+	label int32 // index in equationSet.keys
 	count int32
 }
 

@@ -15,10 +15,10 @@ type Channel struct {
 	FromNs, ToNs        int64
 }
 
-// Op is the meaning of a call for channels.
+// Op is the effect of a call on channels.
 type Op uint8
 
-// Kinds of Op. The first ones add one work to a channel each.
+// Kinds of Op. Calls of the kinds up to OpCopyToHost add one work to a channel.
 const (
 	OpKernel       Op = iota // launches a kernel
 	OpGraph                  // launches a graph
@@ -52,15 +52,15 @@ const (
 type Call struct {
 	StartNs, EndNs         int64
 	Context, Stream, Event int64
-	ID                     int64 // number that finds the call again; the package only copies it
+	ID                     int64 // chosen by the Source; the package only copies it
 	Pid, Tid, Device       int32
 	Label                  int32 // number of the kernel with its grid, or of the graph; -1: none
 	Op                     Op
-	Waits                  bool // a work whose call returns after the work
+	Waits                  bool // the call adds a work, and returns after its end
 	AnyTiming              bool // of OpRecordEvent: the event may have no timing
 }
 
-// Window is a span of time in which calls were lost or launches were not recorded, in Unix ns.
+// Window is a span of time in Unix ns.
 type Window struct{ FromNs, ToNs int64 }
 
 // Consumer receives the calls and samples of a recording in the order of StartNs and SeenNs.

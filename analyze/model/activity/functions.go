@@ -7,14 +7,14 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// functionOp is the meaning of a function for channels.
+// functionOp is the effect of a function on channels.
 type functionOp struct {
 	op    Op
 	known bool
-	waits bool // a copy to the host that returns after the copy
+	waits bool // a copy to the host whose call returns after the copy
 }
 
-// opsByFunction has the functions whose meaning does not depend on copy_kind.
+// opsByFunction has the functions whose effect does not depend on copy_kind.
 var opsByFunction = map[string]Op{
 	"cuEventRecord":              OpRecordEvent,
 	"cuEventRecordWithFlags":     OpRecordEvent,
@@ -40,7 +40,7 @@ var opsByFunction = map[string]Op{
 	"cuDevicePrimaryCtxReset_v2": OpEndDevice,
 }
 
-// opOf returns the meaning of a function by kind, name and copy_kind of a row.
+// opOf returns the effect of a function by kind, name and copy_kind of a row.
 func opOf(kind, function, copyKind string) functionOp {
 	name := catalog.BaseFunctionName(function)
 	switch {
@@ -59,8 +59,8 @@ func opOf(kind, function, copyKind string) functionOp {
 	return functionOp{op: op, known: known}
 }
 
-// copyOp returns the meaning of a copy. The works of batches and of copies between devices are not
-// known.
+// copyOp returns the effect of a copy. The works of batches, of copies between devices and of
+// copies within the host are unknown.
 func copyOp(name, copyKind string) functionOp {
 	from, to, ok := strings.Cut(copyKind, "to")
 	if !ok || strings.Contains(name, "Batch") || strings.Contains(name, "Peer") {

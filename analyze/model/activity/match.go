@@ -20,9 +20,9 @@ func (p *vote) fits() bool { return p.proofs >= 2 && p.changes*4 <= p.marks }
 // canRun reports whether the channel may run the works of the stream, alone or with others.
 func (p *vote) canRun() bool { return p.marks > 0 && p.fewer*10 <= p.marks }
 
-// pair returns the channel of each stream that has one. First come streams with a channel of their
-// own: the counter minus the calls is constant there, and varies for all other channels. Then come
-// streams whose calls add up to the steps of a channel, alone or together with other streams.
+// pair returns the channel of each stream that has one. It first pairs streams with a channel of
+// their own: counter minus calls is constant for this channel, and varies for all others. Then it
+// pairs streams whose calls add up to the steps of a channel, alone or together with other streams.
 func (v *survey) pair() map[int32]int32 {
 	for _, c := range v.channels {
 		v.resolve(c, c.last.Counter+1, UnknownNs, UnknownNs)
@@ -71,7 +71,7 @@ func (m *matcher) callsOn(stream, channel int32) int64 {
 }
 
 // leader returns the candidate with the fewest faults, if all others have many more. It skips channels
-// whose steps are explained.
+// whose steps equal the calls of their streams already.
 func (m *matcher) leader(stream int32, faults func(*vote) int64) (channel int32, best *vote) {
 	second := int64(-1)
 	for _, pair := range m.candidates[stream] {
@@ -94,7 +94,8 @@ func (m *matcher) leader(stream int32, faults func(*vote) int64) (channel int32,
 	return channel, best
 }
 
-// isExplained reports whether the steps of a channel equal the calls of its streams and some more.
+// isExplained reports whether the steps of a channel equal the calls of its streams plus more
+// calls.
 func (m *matcher) isExplained(channel int32, more int64) bool {
 	calls := m.calls[channel] + more
 	off := m.channels[channel].outside - calls

@@ -2,7 +2,7 @@ package activity
 
 import "sort"
 
-// moment is a sample of a channel with the end of its work on the recording's clock. Where gpuNs is 0,
+// moment is a sample of a channel with the end of its work on the recording's clock. If gpuNs is 0,
 // only the counter is known.
 type moment struct {
 	counter, gpuNs, seenNs int64

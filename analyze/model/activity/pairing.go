@@ -3,23 +3,23 @@ package activity
 // votePair is a stream and a channel that may run its works.
 type votePair struct{ stream, channel int32 }
 
-// vote counts how well the counter of a channel fits the calls of a stream. The works of the channel
-// that are no calls of the stream are the difference of the counter and the calls that are done. With
-// the only stream of a channel, the difference stays the same.
+// vote counts how well the counter of a channel fits the calls of a stream. The difference is the
+// counter minus the calls that are done: the works of the channel that are no calls of the stream.
+// It stays the same for the only stream of a channel.
 type vote struct {
 	marked      bool
 	atNs, done  int64 // the last mark
 	least, most int64 // bounds of the difference in all marks since it changed
 	lowest      int64 // lower bound in all marks
 	calls       int64 // calls between marks
-	marks       int64
+	marks       int64 // marks after the first one of a span without gaps
 	changes     int64 // marks at which the difference had changed
 	proofs      int64 // marks with many calls at which it had not changed
 	fewer       int64 // marks at which the counter had risen by less than the calls
 }
 
-// resolve bounds the counters of the marks of a channel, and counts votes. The next work that was
-// sampled has number counter, and ended between startNs and endNs.
+// resolve bounds the counters of the marks of a channel, and counts votes. The next sampled work
+// has the number counter, and ended between startNs and endNs.
 func (v *survey) resolve(c *surveyChannel, counter, startNs, endNs int64) {
 	for i := range c.marks {
 		m := &c.marks[i]

@@ -30,7 +30,7 @@ type recordedEvent struct {
 	channel *channelState
 	index   int64 // index of the record's call on the channel
 	gap     int   // gaps that had ended at the record
-	// doneNs and position are those of the latest wait for the event; 0 without one.
+	// doneNs and position are from the latest wait for the event; 0 without a wait.
 	doneNs, position int64
 }
 
@@ -39,8 +39,8 @@ type streamBarrier struct {
 	holds  bool
 	gap    int           // gaps that had ended at the last work
 	last   *channelState // channel of the last work
-	index  int64         // its index on the channel
-	tid    int32         // its thread
+	index  int64         // index of the last work on the channel
+	tid    int32         // thread of the last work
 	others int64         // works of the context that legacy order waits for, at the last work
 }
 
@@ -89,8 +89,8 @@ func (r *reader) AddCall(c *Call) {
 	}
 }
 
-// noteThread notes that the previous call of the thread has returned. It returns the place where the
-// return of this call will be noted, if it is unknown.
+// noteThread notes that the previous call of the thread has returned. If the return of call c is
+// unknown, it returns a callReturn, which the next call of the thread sets.
 func (r *reader) noteThread(c *Call) *callReturn {
 	key := threadKey{c.Pid, c.Tid}
 	if previous := r.threads[key]; previous != nil {
@@ -117,8 +117,8 @@ func (r *reader) wait(c *Call, stream int32) {
 	}
 }
 
-// waitForEvent notes that the latest record of an event is done when a call returns. A record that was
-// lost in a gap may be a later one.
+// waitForEvent notes that the latest record of an event is done when a call returns. After a gap,
+// the latest record may be lost, so the wait proves nothing.
 func (r *reader) waitForEvent(c *Call) {
 	e := r.events[handleKey{c.Pid, c.Event}]
 	if e == nil || c.EndNs == UnknownNs || r.isInGap(c.StartNs) || e.gap != r.gap {
@@ -130,8 +130,8 @@ func (r *reader) waitForEvent(c *Call) {
 	}
 }
 
-// forgetEvent forgets the record of an event before a new one. A wait that has not returned yet may
-// wait for the new one.
+// forgetEvent discards the record of an event before a new record. A wait that has not returned yet
+// may wait for the new record, so it proves nothing.
 func (r *reader) forgetEvent(c *Call) {
 	key := handleKey{c.Pid, c.Event}
 	if e := r.events[key]; e != nil {
@@ -267,7 +267,7 @@ func (r *reader) followsGap(c *Call, b *streamBarrier) bool {
 	return ended || inside
 }
 
-// isInGap reports whether calls may be missing at ns. Times must not fall.
+// isInGap reports whether calls may be missing at ns. ns must not be lower than in an earlier call.
 func (r *reader) isInGap(ns int64) bool {
 	for r.gap < len(r.gaps) && r.gaps[r.gap].ToNs < ns {
 		r.gap++

@@ -42,7 +42,7 @@ func recordedChannels(t *timeline.Timeline) (list []Channel) {
 	return list
 }
 
-// recordedGaps returns the times without all calls, in order.
+// recordedGaps returns the times in which calls may be missing, in order.
 func recordedGaps(t *timeline.Timeline) (list []Window) {
 	for _, w := range t.Facts.Sampling.NoLaunches {
 		list = append(list, Window{w.FromNs, w.ToNs})

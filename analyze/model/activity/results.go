@@ -76,7 +76,7 @@ type results struct {
 	last      map[int32]int64
 	streams   []streamResult
 	window    Window // limits counts and times
-	trial     bool   // collect nothing
+	trial     bool   // nothing is collected
 }
 
 // streamResult has the works of a stream, on all its channels.

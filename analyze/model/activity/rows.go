@@ -55,8 +55,8 @@ func (l *labelTable) numberOf(id labelID) int32 {
 	return n
 }
 
-// callRows reads the calls that matter for channels from row groups. It is not safe for concurrent
-// use.
+// callRows reads the calls with an effect on channels from row groups. It is not safe for
+// concurrent use.
 type callRows struct {
 	t      *timeline.Timeline
 	labels *labelTable

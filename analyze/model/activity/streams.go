@@ -10,8 +10,8 @@ type Stream struct {
 	Copies      Op    // OpCopyToDevice or OpCopyToHost for the copies of a context, else 0
 }
 
-// streamKey identifies a stream. Two streams with the same handle have different generations. context
-// is 0 for streams that a handle identifies.
+// streamKey identifies a stream. A later stream with the same handle has another generation.
+// context is 0 for streams that a handle identifies.
 type streamKey struct {
 	handle, context int64
 	pid, tid        int32

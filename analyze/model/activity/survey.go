@@ -6,8 +6,8 @@ import (
 	"sort"
 )
 
-// survey reads a recording once. It compares, for each stream and channel, the calls that are known to
-// be done with the counter, and collects points for the clocks.
+// survey reads a recording once. For each stream and channel, it compares the calls that are
+// certainly done with the counter. It also collects points for the clocks.
 type survey struct {
 	streams  *streamTable
 	queues   map[int32]*surveyQueue // by stream
@@ -28,11 +28,11 @@ type surveyQueue struct {
 	stream   int32
 	issued   int64
 	outside  int64           // calls outside of gaps
-	done     int64           // calls that waits have shown to be done
+	done     int64           // calls that are done, as waits prove
 	byStream map[int32]int64 // number of the last call of each stream
 }
 
-// surveyWait is a wait that shows that the calls of a queue up to a number are done.
+// surveyWait is a wait. When it returns at atNs, the calls of a queue up to a number are done.
 type surveyWait struct {
 	atNs   int64
 	queue  *surveyQueue
@@ -61,7 +61,7 @@ type surveyChannel struct {
 	markedNs  int64 // when queues without waits were marked
 }
 
-// mark is a moment in which at least done and at most issued calls of a queue were done, and the
+// mark is a moment at which at least done and at most issued calls of a queue were done, and the
 // counter was at least low.
 type mark struct {
 	queue                   *surveyQueue
@@ -186,7 +186,7 @@ func (v *survey) returnWaits(ns int64) {
 	}
 }
 
-// mark notes what was done of a queue at ns.
+// mark notes how many calls of a queue were done at ns, for each channel of the process.
 func (v *survey) mark(q *surveyQueue, ns int64) {
 	for _, c := range v.byPid[v.streams.list[q.stream].Pid] {
 		if ns < c.FromNs || ns > c.ToNs {
@@ -260,7 +260,7 @@ func (c *surveyChannel) learnOffset(seenNs, differenceNs int64) {
 	c.delayNs += (differenceNs - c.offsetNs - c.delayNs) / 16
 }
 
-// offsetSlackNs returns how much too high offsetNs may be.
+// offsetSlackNs returns by how much offsetNs may be too high.
 func (c *surveyChannel) offsetSlackNs() int64 {
 	const enough, slackNs = 32, 20_000
 	if c.samples < enough {
@@ -269,5 +269,5 @@ func (c *surveyChannel) offsetSlackNs() int64 {
 	return slackNs + c.delayNs
 }
 
-// gapSlackNs is how long after a gap works from the gap may run.
+// gapSlackNs is the time after a gap in which works of unrecorded calls may still run.
 const gapSlackNs = 20_000_000

@@ -1,6 +1,6 @@
 package activity
 
-// setTimes sets the times of a work. Its number is at most latest, and it was done at doneNs.
+// setTimes sets the times of a work. Its number is at most latest, and it ended before doneNs.
 func (c *channelState) setTimes(w *Work, p *issuedCall, latest, doneNs int64) {
 	earliest := c.numbers.earliest(p.first)
 	if p.earliest != 0 {
@@ -28,7 +28,7 @@ func (c *channelState) setTimes(w *Work, p *issuedCall, latest, doneNs int64) {
 	end.LoNs = max(end.LoNs, p.call.StartNs)
 	end.HiNs = min(end.HiNs, doneNs)
 	if w.EndQuality == Unknown && end.HiNs != UnknownNs {
-		w.EndQuality = Bounded // a wait alone bounds it
+		w.EndQuality = Bounded // by a wait alone
 	}
 	if end.HiNs == UnknownNs || end.HiNs < end.LoNs {
 		w.EndQuality, w.Number = Unknown, 0

@@ -1,13 +1,14 @@
 package activity
 
-// completion is a fact that a wait shows: at atNs, the call at a position was done.
+// completion is a fact that a wait proves: at atNs, the call at a position was done.
 type completion struct{ atNs, position int64 }
 
 // completions are the facts of waits on a channel, in order of time.
 type completions struct {
 	list []completion
-	// before and seen are the positions that were done before the end of the last sampled work, and
-	// before the last sample was read. next and nextSeen are the first entries that are not in them.
+	// before is the highest position that was done before the end of the last sampled work, and
+	// next is the first entry after that end. seen and nextSeen are the same for the read of that
+	// sample.
 	before, seen   int64
 	next, nextSeen int
 }
@@ -43,7 +44,8 @@ func (c *completions) cancel(atNs, position int64) {
 	}
 }
 
-// advance returns the positions that were done before a work ended, and before a sample was read.
+// advance returns the highest positions that were done before a work ended, and before a sample was
+// read.
 func (c *completions) advance(endNs, seenNs int64) (before, seen int64) {
 	for ; c.nextSeen < len(c.list) && c.list[c.nextSeen].atNs <= seenNs; c.nextSeen++ {
 		c.seen = max(c.seen, c.list[c.nextSeen].position)

@@ -9,15 +9,15 @@ func (i Interval) WidthNs() int64 { return i.HiNs - i.LoNs }
 // MiddleNs returns the middle of the interval.
 func (i Interval) MiddleNs() int64 { return i.LoNs + (i.HiNs-i.LoNs)/2 }
 
-// Quality is how a time is known.
+// Quality is the certainty of a time.
 type Quality uint8
 
 // Kinds of Quality.
 const (
 	Unknown   Quality = iota // nothing is known
-	Estimated                // probably in its interval
-	Bounded                  // in its interval
-	Measured                 // in its interval, which is as wide as the residual of the clock
+	Estimated                // probably within its interval
+	Bounded                  // within its interval
+	Measured                 // within its interval, which is as wide as the residual of the clock
 )
 
 // Work is one work of a channel: a kernel, a graph launch, a copy, a fill or an event record.

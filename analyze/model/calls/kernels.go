@@ -39,7 +39,7 @@ func (w *KernelCounts) AddLaunch(graph bool, kernels float64, result, flags int3
 // files, so that sums do not overflow.
 const maxGraphKernels = 1 << 30
 
-// KernelsRun returns the number of kernels that ran, as far as it is known.
+// KernelsRun returns the number of launched kernels and of kernels in launched graphs.
 func (w *KernelCounts) KernelsRun() int64 { return w.Launched + w.GraphKernels }
 
 // String describes the counts in words. It returns "" if there were no kernels.

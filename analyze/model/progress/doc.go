@@ -1,3 +1,3 @@
 // Package progress reads the progress of the channels of GPUs: how many works a channel had completed
-// at which time.
+// at a time.
 package progress

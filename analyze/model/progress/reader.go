@@ -8,14 +8,14 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Sample is the progress word of a channel as the recorder saw it: Counter works were completed, the
-// last of them at GPUTimeNs. The recorder writes a sample only if the counter has changed.
+// Sample is the progress word of a channel as the recorder read it: the GPU had completed Counter
+// works, the last one at GPUTimeNs. The recorder writes a sample only if the counter has changed.
 type Sample struct {
 	// SeenNs is the time before the word was read, Unix ns on the clock of the recording.
 	SeenNs int64
-	// GPUTimeNs is Unix ns on the clock of the GPU, which differs from that of the recording by up
-	// to a millisecond, and drifts. A wrong pair of counter and time is possible, because the GPU
-	// writes the two words one after the other.
+	// GPUTimeNs is Unix ns on the clock of the GPU. This clock differs from the clock of the
+	// recording by up to a millisecond, and drifts. Counter and GPUTimeNs may belong to different
+	// works, because the GPU writes them one after the other.
 	GPUTimeNs int64
 	Counter   int64
 	Pid       int32
@@ -65,7 +65,7 @@ func (r *Reader) EachSample(yield func(*Sample) error) error {
 }
 
 // NextSamples returns the next samples in the order of SeenNs, or none at the end. They are valid
-// until the following call. With it, a caller merges samples with other events.
+// until the following call. Callers use it to merge samples with other events.
 func (r *Reader) NextSamples() ([]Sample, error) {
 	if r.samples == nil {
 		spans, err := r.spans()

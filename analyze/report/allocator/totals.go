@@ -156,9 +156,9 @@ func (u *TotalsScan) Facts(s *caching.AllocatorSet) []report.Fact {
 		oom += u.totals[a].oom
 	}
 	text := fmt.Sprintf(
-		"reserved %s, of which %s allocated",
-		units.FormatBytes(sum.Reserved),
+		"%s allocated of %s reserved",
 		units.FormatBytes(sum.Allocated),
+		units.FormatBytes(sum.Reserved),
 	)
 	if len(list) > 1 {
 		text += fmt.Sprintf(" (%d allocators)", len(list))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
@@ -125,4 +126,44 @@ func (r *pollFunctionCounts) addInterval(w query.Window, fromNs, toNs int64, cal
 		from := w.FromNs + int64(float64(i)*step)
 		r.overTime[i] += share(from, w.FromNs+int64(float64(i+1)*step))
 	}
+}
+
+// pollColumns are the columns of pollCounts.pollTable.
+var pollColumns = []report.Column{
+	{
+		Key: "name", Title: "QUERY", Unit: report.UnitText,
+		About: "query function, which the recorder counts for all processes together",
+	},
+	{
+		Key: "since_per_second", Title: "SILENT/s", Unit: report.UnitRatio,
+		About: "queries per second in the later half of the silent time, which begins at the last call of any process",
+	},
+	{
+		Key: "before_per_second", Title: "BEFORE/s", Unit: report.UnitRatio,
+		About: "queries per second before the silent time",
+	},
+	{Key: "calls", Title: "CALLS", Unit: report.UnitCount, About: "number of queries in the window"},
+	{
+		Key: "over_time", Title: "OVER TIME", Unit: report.UnitText,
+		About: "queries in 40 equal parts of the window, relative to the highest part",
+	},
+}
+
+// pollTable returns a table with one row per query function.
+func (p *pollCounts) pollTable() report.Table {
+	table := report.Table{
+		Name: "polling", Title: "queries of all processes together (counted, not recorded)",
+		Columns: pollColumns, Secondary: true,
+	}
+	for i := range p.rows {
+		r := &p.rows[i]
+		table.Add(report.Values{
+			"name":              r.name,
+			"since_per_second":  r.silentRate,
+			"before_per_second": r.beforeRate,
+			"calls":             units.RoundInt(r.total),
+			"over_time":         units.Sparkline(r.overTime[:]),
+		})
+	}
+	return table
 }

@@ -58,11 +58,7 @@ func TestLeaksOfTensors(t *testing.T) {
 			if got, _, _ := r.FindNumber("peak_bytes"); got != float64(w.Peak+64*analyzetest.Mib) {
 				t.Errorf("peak of %.0f bytes, want %d", got, w.Peak+64*analyzetest.Mib)
 			}
-			want := "reserved " + units.FormatBytes(
-				sum.Reserved,
-			) + ", of which " + units.FormatBytes(
-				sum.Allocated,
-			) + " allocated"
+			want := units.FormatBytes(sum.Allocated) + " allocated of " + units.FormatBytes(sum.Reserved) + " reserved"
 			if got := r.Facts[0].Value; got != want {
 				t.Errorf("allocator: %q, want %q", got, want)
 			}

@@ -68,7 +68,7 @@ var recordingFactColumns = []report.Column{
 	{Key: "graph_launches", Title: "", Unit: report.UnitCount, About: "launches of CUDA graphs that succeeded"},
 	{
 		Key: "graph_kernels", Title: "", Unit: report.UnitCount,
-		About: "kernels that ran in graph launches, as far as the construction of the graphs was recorded",
+		About: "kernels in launched graphs. A graph counts only if its construction was recorded",
 	},
 	{
 		Key: "borrowed", Title: "borrowed", Unit: report.UnitText,

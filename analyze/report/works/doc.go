@@ -1,2 +1,3 @@
-// Package works reports when the GPU was busy, by channel and stream, and how its times are known.
+// Package works reports when the GPU was busy, by channel and stream, and how certain its times
+// are.
 package works

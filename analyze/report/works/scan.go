@@ -36,7 +36,7 @@ func (s *survey) passesChannel(c *activity.ChannelActivity) bool {
 	return slices.ContainsFunc(c.Streams, func(i int32) bool { return s.passesStream(&s.result.Streams[i].Stream) })
 }
 
-// streamLabel returns the name of a stream as users know it.
+// streamLabel returns the name of a stream in the tables.
 func streamLabel(s *activity.Stream) string {
 	switch {
 	case s.Copies == activity.OpCopyToDevice:
@@ -51,7 +51,7 @@ func streamLabel(s *activity.Stream) string {
 	return query.StreamName(s.Handle)
 }
 
-// streamLabels returns the names of the streams of a channel. Streams with one name are counted.
+// streamLabels returns the names of the first four streams of a channel, and counts the others.
 func (s *survey) streamLabels(streams []int32) string {
 	const most = 4
 	text, names := "", 0
@@ -128,9 +128,9 @@ func (s *survey) resultSentence() string {
 	}
 	sum, paired, all, residualNs := s.sum()
 	if paired == 0 {
-		return fmt.Sprintf("no channel has a stream: %s moved, but no stream's calls equal their steps",
+		return fmt.Sprintf("no channel has a stream: the counters of %s do not rise by the calls of any stream",
 			units.CountWithNoun(all, "channel"))
 	}
-	return fmt.Sprintf("the end of %.1f%% of the works is measured within %s, of %.1f%% bounded",
+	return fmt.Sprintf("the ends of %.1f%% of the works are measured within %s, and those of %.1f%% are bounded",
 		units.Percent(sum.Measured, sum.Works), units.FormatDuration(residualNs), units.Percent(sum.Bounded, sum.Works))
 }

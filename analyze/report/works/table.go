@@ -10,7 +10,12 @@ import (
 
 // factColumns are the facts of the report.
 var factColumns = []report.Column{
-	{Key: "result", Title: "result", Unit: report.UnitText, About: "how the times of the works are known"},
+	{
+		Key:   "result",
+		Title: "result",
+		Unit:  report.UnitText,
+		About: "shares of the works whose end is measured and bounded",
+	},
 }
 
 func (s *survey) facts() []report.Fact {
@@ -19,9 +24,14 @@ func (s *survey) facts() []report.Fact {
 
 // totalColumns are the totals of the report.
 var totalColumns = []report.Column{
-	{Key: "channels", Title: "channels", Unit: report.UnitCount, About: "number of channels with samples"},
-	{Key: "paired_channels", Title: "with streams", Unit: report.UnitCount, About: "channels whose streams are known"},
-	{Key: "works", Title: "works", Unit: report.UnitCount, About: "recorded works of these channels in the window"},
+	{Key: "channels", Title: "channels", Unit: report.UnitCount, About: "number of channels"},
+	{Key: "paired_channels", Title: "with streams", Unit: report.UnitCount, About: "channels with a known stream"},
+	{
+		Key:   "works",
+		Title: "works",
+		Unit:  report.UnitCount,
+		About: "recorded works of channels with a known stream, in the window",
+	},
 	{
 		Key:   "unpaired_works",
 		Title: "without a channel",
@@ -52,7 +62,7 @@ var countColumns = []report.Column{
 		Key:   "measured_pct",
 		Title: "MEASURED",
 		Unit:  report.UnitPercent,
-		About: "share of WORKS whose end was sampled: it is known within RESIDUAL",
+		About: "share of WORKS whose end a sample shows, with an uncertainty of RESIDUAL",
 	},
 	{
 		Key:   "bounded_pct",
@@ -80,67 +90,71 @@ func countValues(n *activity.WorkCounts) report.Values {
 }
 
 // channelColumns are the columns of survey.channelTable.
-var channelColumns = append(
-	append([]report.Column{}, countColumns...),
-	report.Column{
-		Key:   "busy_min_pct",
-		Title: "BUSY MIN",
-		Unit:  report.UnitPercent,
-		About: "lower bound of the share of the window in which the channel ran works",
-	},
-	report.Column{
-		Key:   "busy_max_pct",
-		Title: "BUSY MAX",
-		Unit:  report.UnitPercent,
-		About: "upper bound of the same share. If all calls were recorded, both bounds use the " +
+var channelColumns = slices.Concat(
+	countColumns,
+	busyColumns(
+		"lower bound of the share of the window in which the channel ran works",
+		"upper bound of the same share. If all calls were recorded, both bounds use the "+
 			"estimated durations, plus and minus two standard errors",
+	),
+	[]report.Column{
+		{
+			Key:   "residual_ns",
+			Title: "RESIDUAL",
+			Unit:  report.UnitNs,
+			About: "uncertainty of measured ends: median width of the fit of the GPU's clock to the recording's",
+		},
+		{
+			Key:   "extra_works",
+			Title: "EXTRA",
+			Unit:  report.UnitCount,
+			About: "works without a recorded call: of the driver, lost, or launched while launches were not recorded",
+		},
+		{
+			Key:   "slips",
+			Title: "SLIPS",
+			Unit:  report.UnitCount,
+			About: "times at which EXTRA rose from one confirmed number of a work to the next; the works in " +
+				"between are bounded",
+		},
+		{
+			Key:   "conflicts",
+			Title: "CONFLICTS",
+			Unit:  report.UnitCount,
+			About: "times at which counter and calls disagreed; the works before are unknown",
+		},
+		{
+			Key:   "samples",
+			Title: "SAMPLES",
+			Unit:  report.UnitCount,
+			About: "samples of the progress word in the whole recording",
+		},
 	},
-	report.Column{
-		Key:   "residual_ns",
-		Title: "RESIDUAL",
-		Unit:  report.UnitNs,
-		About: "uncertainty of measured ends: median width of the fit of the GPU's clock to the recording's",
-	},
-	report.Column{
-		Key:   "extra_works",
-		Title: "EXTRA",
-		Unit:  report.UnitCount,
-		About: "works without a recorded call: of the driver, lost, or launched while launches were not recorded",
-	},
-	report.Column{
-		Key:   "slips",
-		Title: "SLIPS",
-		Unit:  report.UnitCount,
-		About: "times at which EXTRA rose between two moments in which the channel was known to be " +
-			"empty; the works in between are bounded",
-	},
-	report.Column{
-		Key:   "conflicts",
-		Title: "CONFLICTS",
-		Unit:  report.UnitCount,
-		About: "times at which counter and calls disagreed; the works before are unknown",
-	},
-	report.Column{
-		Key:   "samples",
-		Title: "SAMPLES",
-		Unit:  report.UnitCount,
-		About: "samples of the progress word in the whole recording",
-	},
-	report.Column{
-		Key:   "channel",
-		Title: "CHANNEL",
-		Unit:  report.UnitID,
-		About: "number of the channel in the recording",
-	},
-	report.Column{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
-	report.Column{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the channel's streams"},
-	report.Column{
+	ownerColumns("number of the channel in the recording", "CUDA device of the channel's streams"),
+	[]report.Column{{
 		Key:   "stream",
 		Title: "STREAMS",
 		Unit:  report.UnitText,
-		About: "streams whose works the channel ran; empty if none fits",
-	},
+		About: "streams whose works the channel ran; empty if no stream fits",
+	}},
 )
+
+// busyColumns returns the columns of the bounds of a busy time.
+func busyColumns(minAbout, maxAbout string) []report.Column {
+	return []report.Column{
+		{Key: "busy_min_pct", Title: "BUSY MIN", Unit: report.UnitPercent, About: minAbout},
+		{Key: "busy_max_pct", Title: "BUSY MAX", Unit: report.UnitPercent, About: maxAbout},
+	}
+}
+
+// ownerColumns returns the columns of a channel and its owner.
+func ownerColumns(channelAbout, deviceAbout string) []report.Column {
+	return []report.Column{
+		{Key: "channel", Title: "CHANNEL", Unit: report.UnitID, About: channelAbout},
+		{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
+		{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: deviceAbout},
+	}
+}
 
 // channelTable returns a table with one row per channel.
 func (s *survey) channelTable() report.Table {
@@ -178,38 +192,23 @@ func (s *survey) channelTable() report.Table {
 	return table
 }
 
-// share returns the share of the window that a time is, in percent.
+// share returns ns as a share of the window, at most 100 percent.
 func (s *survey) share(ns int64) float64 { return min(100, units.Percent(ns, s.window.DurNs())) }
 
 // streamColumns are the columns of survey.streamTable.
-var streamColumns = append(
-	append([]report.Column{}, countColumns...),
-	report.Column{
-		Key:   "busy_min_pct",
-		Title: "BUSY MIN",
-		Unit:  report.UnitPercent,
-		About: "lower bound of the share of the window in which works of the stream ran, from samples alone",
-	},
-	report.Column{
-		Key:   "busy_max_pct",
-		Title: "BUSY MAX",
-		Unit:  report.UnitPercent,
-		About: "upper bound of the same share",
-	},
-	report.Column{
-		Key:   "channel",
-		Title: "CHANNEL",
-		Unit:  report.UnitID,
-		About: "channel of the stream; copies run on other channels",
-	},
-	report.Column{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
-	report.Column{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device of the stream"},
-	report.Column{
+var streamColumns = slices.Concat(
+	countColumns,
+	busyColumns(
+		"lower bound of the share of the window in which works of the stream ran, from samples alone",
+		"upper bound of the same share",
+	),
+	ownerColumns("channel of the stream; copies run on other channels", "CUDA device of the stream"),
+	[]report.Column{{
 		Key:   "stream",
 		Title: "STREAM",
 		Unit:  report.UnitText,
-		About: "handle of the stream. A handle that was used again has several rows",
-	},
+		About: "handle of the stream. Streams with the same handle have a row each",
+	}},
 )
 
 // streamTable returns a table with one row per stream that has works with a channel.

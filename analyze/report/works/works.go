@@ -10,9 +10,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// Run reports the works of each channel and stream, how their times are known, and the bounds of the
-// busy time. It returns a *quality.MissingClassError if the recording lacks necessary classes of calls,
-// and a *report.SortError for an unknown opt.Sort.
+// Run reports the works of each channel and stream, the certainty of their times, and the bounds of
+// the busy time. It returns a *quality.MissingClassError if the recording lacks necessary classes
+// of calls, and a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.NewView()
 	if err := quality.CheckClasses(t, "works", NeededCallClasses); err != nil {

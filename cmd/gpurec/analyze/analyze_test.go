@@ -130,7 +130,6 @@ func TestAnalyzeCommandLines(t *testing.T) {
 			"analyze report"},
 		"analyze leaks --format xml run.parquet":                     {2, "", `unknown format "xml"`},
 		"analyze leaks --group-by colour run.parquet":                {2, "", `cannot group by "colour"`},
-		"analyze leaks --sort colour run.parquet":                    {2, "", `no column "colour"`},
 		"analyze leaks --from 10s --to 5s run.parquet":               {2, "", "--from 10s is after --to 5s"},
 		"analyze leaks --from yesterday run.parquet":                 {2, "", "--from: read time"},
 		"analyze leaks --to 2026-11-20T10:00:10Z run.parquet":        {0, "100.0 MiB", ""},
@@ -143,8 +142,6 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		"analyze --from 2m run.parquet":                              {0, "", "outside the recording"},
 		"analyze stacks run.parquet":                                 {0, "1,200 calls, 1,200 without stack", ""},
 		"analyze stacks --explain":                                   {0, "reason why the stack is truncated", ""},
-		"analyze stacks --sort colour run.parquet":                   {2, "", `no column "colour"`},
-		"analyze stacks --pid 7 run.parquet":                         {0, "", "no row matches --pid 7"},
 		"analyze stacks --fail-on stacks_none_pct>99 run.parquet":    {3, "", "stacks_none_pct>99 (it is 100)"},
 		"analyze stacks --hide-frames ( run.parquet":                 {2, "", `--hide-frames: "("`},
 		"analyze leaks --hide-frames none run.parquet":               {0, "growing", ""},
@@ -159,13 +156,10 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		"analyze api --group-by site --format csv run.parquet": {0, "cuMemAlloc_v2,step " +
 			"(train.py:88)", "quality: 1,200 events, 0 lost"},
 		"analyze api --group-by colour run.parquet":                     {2, "", `cannot group by "colour"; use one of name, site, stack, thread, stream`},
-		"analyze api --sort colour run.parquet":                         {2, "", `no column "colour"`},
 		"analyze api --explain":                                         {0, "the error is below 0.8%", ""},
 		"analyze api --fail-on calls>1199 run.parquet":                  {3, "", "calls>1199 (it is 1200)"},
-		"analyze api --pid 7 run.parquet":                               {0, "", "no row matches --pid 7"},
 		"analyze kernels run.parquet":                                   {0, "600 launches, 1 kernels", ""},
 		"analyze kernels --kernel conv run.parquet":                     {0, "no launches in the window", ""},
-		"analyze kernels --sort colour run.parquet":                     {2, "", `no column "colour"`},
 		"analyze copies run.parquet":                                    {0, "no copies in the window", ""},
 		"analyze copies --explain":                                      {0, "pageable", ""},
 		"analyze sync --fail-on waits>0 run.parquet":                    {0, "no waits in the window", ""},
@@ -175,8 +169,6 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		"analyze gaps --min-gap 0 run.parquet":                          {2, "", "--min-gap 0s: must be above 0"},
 		"analyze gaps --fail-on gap_pct>90 run.parquet":                 {3, "outside CUDA", "gap_pct>90"},
 		"analyze errors run.parquet":                                    {0, "no call returned an error", ""},
-		"analyze errors --pid 7 run.parquet":                            {0, "", "no row matches --pid 7"},
-		"analyze errors --sort colour run.parquet":                      {2, "", `no column "colour"`},
 		"analyze memory run.parquet":                                    {0, "600.0 MiB", ""},
 		"analyze memory --at 10s run.parquet":                           {0, "held 100.0 MiB", ""},
 		"analyze memory --at end --format csv --no-header run.parquet":  {0, "629145600,100,600,", "quality:"},
@@ -206,6 +198,22 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		}
 		if code != message.ExitOK && code != message.ExitFailOn && stdout != "" {
 			t.Errorf("gpurec %s fails and prints %q to standard output", line, stdout)
+		}
+	}
+}
+
+// Reports refuse an unknown column, and say so if no row matches a filter.
+func TestAnalyzeUnknownColumnAndPid(t *testing.T) {
+	t.Chdir(t.TempDir())
+	leakyRecording(t, "run.parquet")
+	for _, report := range []string{"leaks", "stacks", "api", "kernels", "errors"} {
+		_, stderr, code := runHere(t, "analyze", report, "--sort", "colour", "run.parquet")
+		if code != message.ExitUsage || !strings.Contains(stderr, `no column "colour"`) {
+			t.Errorf("%s --sort colour: exit %d, %s", report, code, stderr)
+		}
+		_, stderr, code = runHere(t, "analyze", report, "--pid", "7", "run.parquet")
+		if code != message.ExitOK || !strings.Contains(stderr, "no row matches --pid 7") {
+			t.Errorf("%s --pid 7: exit %d, %s", report, code, stderr)
 		}
 	}
 }

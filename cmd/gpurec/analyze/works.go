@@ -11,11 +11,11 @@ func newWorksCommand() *cobra.Command {
 	f := &reportFlags{command: "works"}
 	cmd := &cobra.Command{
 		Use:   "works [FILE]",
-		Short: "Show when the GPU was busy, by channel and stream, and how its times are known",
+		Short: "Show when the GPU was busy, by channel and stream, and how certain the times are",
 		Long: `works shows the works of each channel of the GPU: kernels, graph launches, copies, fills and
 event records. It shows how many of their ends are measured, bounded or estimated, and
-bounds of the time in which the channel was busy. A second table has the streams, a third
-one the estimated durations of kernels with their standard errors. The recording needs
+bounds of the time in which the channel was busy. The second table has the streams. The
+third table has estimated durations of kernels with standard errors. The recording needs
 GPU times (gpurec record --gpu-time).`,
 		Example: `  gpurec analyze works run.parquet
   gpurec analyze works --pid 4711 --from 10s --to 20s run.parquet

@@ -48,7 +48,7 @@ type Cache struct {
 
 	mu      sync.Mutex
 	counted bool  // limit has counted the files of the folder
-	total   int64 // bytes of all tables, as far as known
+	total   int64 // bytes of all tables at the last count, plus bytes stored since
 	since   int64 // bytes stored since the last count
 }
 
