@@ -73,7 +73,7 @@ struct event {
 	__u8 stack; /* enum stack_state */
 	__s16 device;
 	__u64 start_ns;
-	__u64 dur_ns;
+	__u64 dur_ns;    /* without holds (hold.bpf.c); while the call is open: the time of holds in it */
 	__u64 parent_ns; /* start_ns of the enclosing call of this thread, 0: not nested */
 	__u64 stack_id;
 	__u64 ptr;

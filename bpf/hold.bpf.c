@@ -5,7 +5,7 @@
  * Holds threads of targets until probes and unwind tables are in place for the code that they have
  * loaded. One program is on the dynamic loader's _dl_debug_state: the loader calls it after it has
  * mapped libraries, and before it runs their constructors. Another program is on the functions of
- * libcuda that programs call first.
+ * libcuda that programs call first, and a third one is on the return of fork in the child.
  *
  * A program waits in a loop. The loop ends when user space releases the thread, after max_hold_ns,
  * or when user space has not updated alive_ns for patience_ns. So a recorder that was killed holds
@@ -15,6 +15,7 @@
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
+#include "event.h"
 #include "hold.h"
 #include "regs.h"
 
@@ -33,7 +34,7 @@ struct task_struct {
 	int tgid;
 } __attribute__((preserve_access_index));
 
-/* User space replaces this map by the map of cuda.bpf.c. */
+/* User space replaces these two maps by the maps of cuda.bpf.c. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -41,15 +42,25 @@ struct {
 	__type(value, __u32);
 } targets SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
 /* State of the libraries of a process. */
 struct loaded {
 	__u64 last;       /* the last entry of its list of libraries, a struct link_map */
+	__u64 covered;    /* the last entry for which the process waited until unwind tables were in place */
+	__u32 has_driver; /* it has loaded libcuda */
 	__u32 calls_cuda; /* it has called libcuda: from then on, all code that it loads can be in a stack */
-	__u32 unused;
 };
 
+/* LRU: nobody deletes the state of a process that has ended. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
 	__type(key, __u32);
 	__type(value, struct loaded);
@@ -93,30 +104,39 @@ enum list_state {
 	LIBRARIES_DELETE,     /* RT_DELETE: the loader is about to remove libraries */
 };
 
-/* is_probed reports whether gpurec probes libraries of this file name: libcuda.so* and libc10*. */
-static __always_inline int is_probed(const char *n)
+/* Libraries that gpurec probes. */
+enum probed_library {
+	PROBED_NONE,
+	PROBED_DRIVER,    /* libcuda.so* */
+	PROBED_ALLOCATOR, /* libc10* */
+};
+
+/* probed_library returns the library that has this file name. */
+static __always_inline enum probed_library probed_library(const char *n)
 {
 	if (n[0] != 'l' || n[1] != 'i' || n[2] != 'b' || n[3] != 'c')
-		return 0;
-	if (n[4] == '1')
-		return n[5] == '0';
-	return n[4] == 'u' && n[5] == 'd' && n[6] == 'a' && n[7] == '.' && n[8] == 's';
+		return PROBED_NONE;
+	if (n[4] == '1' && n[5] == '0')
+		return PROBED_ALLOCATOR;
+	if (n[4] == 'u' && n[5] == 'd' && n[6] == 'a' && n[7] == '.' && n[8] == 's')
+		return PROBED_DRIVER;
+	return PROBED_NONE;
 }
 
 struct walk {
 	__u64 next, last;
-	int is_new, is_probed;
+	int is_new, is_probed, has_driver;
 };
 
 /* Maximum length of a path, and of the end of it that is compared. */
-#define MAX_PATH 256
-#define MAX_NAME 32
+#define PATH_BYTES 256
+#define PATH_END_BYTES 32
 
 /* walk_step reads one entry of the list. It returns 1, which ends the loop, after the last entry. */
 static long walk_step(__u32 i, struct walk *w)
 {
 	struct link_map map;
-	char path[MAX_PATH], name[MAX_NAME + 16] = {};
+	char path[PATH_BYTES], name[PATH_END_BYTES + 16] = {};
 	long size;
 	__u32 k;
 
@@ -128,12 +148,16 @@ static long walk_step(__u32 i, struct walk *w)
 	size = bpf_probe_read_user_str(path, sizeof(path), (void *)map.name);
 	if (size < 0)
 		return 0;
-	if (size > MAX_NAME)
-		map.name += size - MAX_NAME;
-	bpf_probe_read_user_str(name, MAX_NAME, (void *)map.name);
-	for (k = 0; k < MAX_NAME - 10; k++)
-		if (name[k] == '/' && is_probed(name + k + 1))
-			w->is_probed = 1;
+	if (size > PATH_END_BYTES)
+		map.name += size - PATH_END_BYTES;
+	bpf_probe_read_user_str(name, PATH_END_BYTES, (void *)map.name);
+	for (k = 0; k < PATH_END_BYTES - 10; k++)
+		if (name[k] == '/') {
+			enum probed_library library = probed_library(name + k + 1);
+
+			w->is_probed |= library != PROBED_NONE;
+			w->has_driver |= library == PROBED_DRIVER;
+		}
 	return 0;
 }
 
@@ -147,11 +171,34 @@ int forget_libraries(__u64 *ctx)
 	return 0;
 }
 
+/*
+ * A child has the libraries of its parent, but the unwinder does not know that yet.
+ * TP_PROTO(struct task_struct *parent, struct task_struct *child)
+ */
+SEC("tp_btf/sched_process_fork")
+int inherit_libraries(__u64 *ctx)
+{
+	__u32 parent = ((struct task_struct *)ctx[0])->tgid, child = ((struct task_struct *)ctx[1])->tgid;
+	struct loaded inherited = {}, *known;
+
+	if (parent == child)
+		return 0; /* a thread */
+	known = bpf_map_lookup_elem(&processes, &parent);
+	if (!known) {
+		bpf_map_delete_elem(&processes, &child); /* of an earlier process with this number */
+		return 0;
+	}
+	inherited.last = known->last;
+	inherited.has_driver = known->has_driver;
+	bpf_map_update_elem(&processes, &child, &inherited, BPF_ANY);
+	return 0;
+}
+
 struct wait {
 	__u32 tid;
 	__u64 sp;
 	__u64 until_ns;
-	int released;
+	__u32 end; /* enum hold_state, 0: the wait took too long */
 };
 
 /* wait_step returns 1, which ends the loop, if the hold has ended. */
@@ -161,8 +208,8 @@ static long wait_step(__u32 i, struct wait *w)
 	__u64 now = bpf_ktime_get_ns();
 	char byte;
 
-	if (!state || *state == HOLD_RELEASED) {
-		w->released = 1;
+	if (!state || *state != HOLD_ASKED) {
+		w->end = state ? *state : HOLD_RELEASED;
 		return 1;
 	}
 	if (now > w->until_ns || now > alive_ns + patience_ns)
@@ -183,6 +230,7 @@ static long wait_step(__u32 i, struct wait *w)
 static __always_inline enum hold_reason reason_to_hold(__u32 pid, __u64 at)
 {
 	struct loaded now = {}, *known = bpf_map_lookup_elem(&processes, &pid);
+	enum hold_reason reason = 0;
 	struct r_debug list;
 	struct walk w = {};
 
@@ -202,12 +250,32 @@ static __always_inline enum hold_reason reason_to_hold(__u32 pid, __u64 at)
 		}
 	}
 	bpf_loop(4096, walk_step, &w, 0);
+	if (known)
+		now = *known;
 	now.last = w.last;
-	now.calls_cuda = known && known->calls_cuda;
+	/* Programs call CUDA soon after they have loaded it. */
+	if (w.is_new && (now.calls_cuda || (w.has_driver && !now.has_driver)))
+		reason = HOLD_FOR_TABLES;
+	else if (w.is_probed)
+		reason = HOLD_FOR_PROBES;
+	now.has_driver |= w.has_driver;
+	if (reason == HOLD_FOR_TABLES)
+		now.covered = now.last;
 	bpf_map_update_elem(&processes, &pid, &now, BPF_ANY);
-	if (w.is_new && now.calls_cuda)
-		return HOLD_FOR_TABLES;
-	return w.is_probed ? HOLD_FOR_PROBES : 0;
+	return reason;
+}
+
+/*
+ * exclude_hold subtracts the time of a hold from the calls of this thread that have not returned.
+ * User space does it for a thread that it has seized.
+ */
+static __always_inline void exclude_hold(__u64 pid_tgid, __u64 held_ns)
+{
+	struct thread *t = bpf_map_lookup_elem(&threads, &pid_tgid);
+
+	for (__u32 i = 0; t && i < MAX_OPEN; i++)
+		if (i < t->open)
+			t->calls[i].event.dur_ns += held_ns;
 }
 
 /* hold waits until user space releases the thread. */
@@ -225,9 +293,11 @@ static __always_inline int hold(enum hold_reason reason, __u64 sp)
 		return 0;
 	}
 	bpf_loop(1 << 23, wait_step, &w, 0);
-	if (!w.released)
+	if (!w.end)
 		__sync_fetch_and_add(&unreleased, 1);
 	bpf_map_delete_elem(&holds, &w.tid);
+	if (w.end != HOLD_SEIZED)
+		exclude_hold(pid_tgid, bpf_ktime_get_ns() - r.start_ns);
 	return 0;
 }
 
@@ -247,18 +317,53 @@ int libraries_changed(struct pt_regs *ctx)
 	return reason ? hold(reason, REG_SP(ctx)) : 0;
 }
 
-/* Runs on the functions of libcuda that programs call first. */
+/*
+ * Runs on the functions of libcuda that programs call first, before the program that records the
+ * call. The thread waits here if it has loaded libraries since it has loaded libcuda, or if the
+ * loader could not be probed. It waits in the kernel: a ptrace stop would come after the call was
+ * recorded.
+ */
 SEC("uprobe.s")
 int cuda_called(struct pt_regs *ctx)
 {
 	__u32 pid = bpf_get_current_pid_tgid() >> 32;
-	struct loaded first = {.calls_cuda = 1}, *known = bpf_map_lookup_elem(&processes, &pid);
+	/* The loader could not be probed: its list is unknown, and not covered. */
+	struct loaded first = {.last = 1, .has_driver = 1}, *known = bpf_map_lookup_elem(&processes, &pid);
+	__u64 last;
 
-	if ((known && known->calls_cuda) || !bpf_map_lookup_elem(&targets, &pid))
+	if (known && known->calls_cuda && known->covered == known->last)
 		return 0;
+	if (!bpf_map_lookup_elem(&targets, &pid))
+		return 0;
+	if (!known) {
+		bpf_map_update_elem(&processes, &pid, &first, BPF_NOEXIST);
+		known = bpf_map_lookup_elem(&processes, &pid);
+		if (!known)
+			return 0;
+	}
+	known->calls_cuda = 1;
+	last = known->last;
+	if (known->covered == last)
+		return 0;
+	hold(HOLD_IN_KERNEL, REG_SP(ctx));
+	known = bpf_map_lookup_elem(&processes, &pid);
 	if (known)
-		known->calls_cuda = 1;
-	else
-		bpf_map_update_elem(&processes, &pid, &first, BPF_ANY);
+		known->covered = last; /* until then, other threads wait, too */
+	return 0;
+}
+
+/* Runs on the return of fork. A child may call CUDA at once, without one of the first functions. */
+SEC("uprobe.s")
+int forked(struct pt_regs *ctx)
+{
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+	struct loaded *known;
+
+	if (REG_RESULT(ctx))
+		return 0; /* the parent */
+	known = bpf_map_lookup_elem(&processes, &pid);
+	if (!known || !known->has_driver || known->covered == known->last || !bpf_map_lookup_elem(&targets, &pid))
+		return 0;
+	known->covered = known->last;
 	return hold(HOLD_FOR_TABLES, REG_SP(ctx));
 }

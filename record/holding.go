@@ -28,7 +28,8 @@ func (s *Session) startHolder() {
 	}
 	pid := s.opt.Command.Pid()
 	holder, err := hold.Start(hold.Options{
-		Targets: s.probes.Objects.Targets, Max: s.opt.HoldMax, Child: pid, Multi: s.probes.How == privilege.AttachMulti,
+		Targets: s.probes.Objects.Targets, Threads: s.probes.Objects.Threads,
+		Max: s.opt.HoldMax, Child: pid, Multi: s.probes.How == privilege.AttachMulti,
 	})
 	if err != nil {
 		s.warn("the command is not held while libraries are probed, so its first calls may be missing: " + err.Error())
@@ -81,6 +82,7 @@ func (s *Session) onHold(r hold.Request) {
 	s.addHeld(r.Pid)
 	code := s.targets.Cover(r.Pid)
 	s.probeDrivers()
+	s.probeFork(r)
 	holder, unwinder := s.holds.holder, s.unwinder
 	if len(code) == 0 || !r.ForTables {
 		holder.Release(r)
@@ -90,6 +92,17 @@ func (s *Session) onHold(r hold.Request) {
 		unwinder.Sync(r.Pid, code, s.opt.HoldMax, s.stop)
 		holder.Release(r)
 	})
+}
+
+// probeFork makes forked children of a process that has loaded CUDA wait. They may call CUDA at once.
+func (s *Session) probeFork(r hold.Request) {
+	p := s.targets.Get(r.Pid)
+	if p == nil || !r.ForTables || s.unwinder == nil {
+		return
+	}
+	if err := s.holds.holder.ProbeFork(p); err != nil && p.Alive() {
+		s.warn("forked children of process " + p.Comm + " are not held: " + err.Error())
+	}
 }
 
 // addHeld adds a held process whose fork is still in the ring buffer.

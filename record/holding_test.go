@@ -11,41 +11,6 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// A started program is recorded from its first call, with all stacks, because its threads are held
-// until what they have loaded is covered.
-func TestStartedCommandIsCoveredFromItsFirstCall(t *testing.T) {
-	needKernel(t)
-	for _, test := range []struct {
-		name     string
-		args     []string
-		minCalls int
-	}{
-		{"storm", []string{"--calls", "20000", "--threads", "2", "--seed", "9", "--rate", "20000"}, 19000},
-		{"leak", []string{"--steps", "20", "--step-ms", "0"}, 300},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			command := startSimCommand(t, nil, test.name, test.args...)
-			result := recordCommand(t, command, testOptions(t))
-			if n := compare(t, result.Output, readLedger(t, os.Getenv("SIMCUDA_LEDGER"), 0)); n < test.minCalls {
-				t.Errorf("only %d calls", n)
-			}
-			if missing := withoutStack(t, result.Output); missing > 0 {
-				t.Errorf("%d calls have no stack", missing)
-			}
-			cost := result.Meta.Cost
-			if cost.Holds == 0 || cost.HeldNs == 0 || cost.Unheld != 0 {
-				t.Errorf(
-					"%d holds of %d ns, %d threads ran before they were covered",
-					cost.Holds,
-					cost.HeldNs,
-					cost.Unheld,
-				)
-			}
-			t.Logf("%d holds, %.1f ms", cost.Holds, float64(cost.HeldNs)/1e6)
-		})
-	}
-}
-
 // recordCommand records a held command from its first instruction to its end.
 func recordCommand(t *testing.T, command *Command, opt Options) Result {
 	t.Helper()

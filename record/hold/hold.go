@@ -22,6 +22,7 @@ import (
 // Options configure a Holder. All are needed.
 type Options struct {
 	Targets *ebpf.Map     // of the BPF programs: threads of these processes are held
+	Threads *ebpf.Map     // of the BPF programs: calls that have not returned exclude holds
 	Max     time.Duration // the longest hold
 	Child   int           // the process that gpurec started itself
 	Multi   bool          // attach by uprobe_multi, whose removal is quick; else by perf uprobes
@@ -34,6 +35,8 @@ type Request struct {
 	// ForTables says that the thread is about to call CUDA: its stacks need unwind tables. Otherwise
 	// probes are enough.
 	ForTables bool
+	// inKernel says that the thread must wait in the BPF program, not in a ptrace stop.
+	inKernel bool
 }
 
 // Stats counts holds.
@@ -82,12 +85,12 @@ func Start(opt Options) (*Holder, error) {
 		return nil, fmt.Errorf("read BPF programs: %w", err)
 	}
 	if opt.Multi {
-		for _, name := range []string{bpf.HoldProgLibrariesChanged, bpf.HoldProgCudaCalled} {
+		for _, name := range []string{bpf.HoldProgLibrariesChanged, bpf.HoldProgCudaCalled, bpf.HoldProgForked} {
 			spec.Programs[name].AttachType = ebpf.AttachTraceUprobeMulti
 		}
 	}
 	if err := spec.LoadAndAssign(&h.objects, &ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{"targets": opt.Targets},
+		MapReplacements: map[string]*ebpf.Map{"targets": opt.Targets, "threads": opt.Threads},
 	}); err != nil {
 		return nil, fmt.Errorf("load the BPF program that holds threads: %w", err)
 	}
@@ -106,15 +109,18 @@ func (h *Holder) start() error {
 	); err != nil {
 		return fmt.Errorf("set BPF variables: %w", err)
 	}
-	exec, err := link.AttachTracing(link.TracingOptions{Program: h.objects.ForgetLibraries})
-	if err != nil {
-		return fmt.Errorf("attach to execs: %w", err)
-	}
-	h.links = append(h.links, exec)
 	reader, err := ringbuf.NewReader(h.objects.HoldRequests)
 	if err != nil {
-		exec.Close()
 		return fmt.Errorf("read hold requests: %w", err)
+	}
+	for _, program := range []*ebpf.Program{h.objects.ForgetLibraries, h.objects.InheritLibraries} {
+		l, err := link.AttachTracing(link.TracingOptions{Program: program})
+		if err != nil {
+			h.closeLinks()
+			reader.Close()
+			return fmt.Errorf("attach to execs and forks: %w", err)
+		}
+		h.links = append(h.links, l)
 	}
 	h.running.Go(func() { h.read(reader) })
 	h.running.Go(h.trace)
@@ -125,7 +131,10 @@ func (h *Holder) start() error {
 // ProbeLoader probes a loader for all processes, once. From then on, threads of targets are held
 // when they have loaded libraries.
 func (h *Holder) ProbeLoader(l *Loader) error {
-	return h.attach(l.ID, l.executable(), h.objects.LibrariesChanged, []uint64{l.function}, []uint64{l.toList})
+	return h.attach(site{
+		id: l.ID, path: l.executable(), program: h.objects.LibrariesChanged,
+		offsets: []uint64{l.function}, cookies: []uint64{l.toList},
+	})
 }
 
 // firstFunctions are those that programs and the CUDA runtime call before all others.
@@ -142,36 +151,62 @@ func (h *Holder) ProbeDriver(lib *library.Library) error {
 			offsets = append(offsets, at.FileOffset)
 		}
 	}
-	return h.attach(lib.ID, lib.Executable(), h.objects.CudaCalled, offsets, make([]uint64, len(offsets)))
+	return h.attach(site{
+		id: lib.ID, path: lib.Executable(), program: h.objects.CudaCalled,
+		offsets: offsets, cookies: make([]uint64, len(offsets)),
+	})
 }
 
-// attach attaches a program to file offsets of an executable, unless the file is probed already.
-func (h *Holder) attach(id process.FileID, path string, program *ebpf.Program, offsets, cookies []uint64) error {
+// site is where a BPF program is attached: offsets in an executable, and the cookie of each.
+type site struct {
+	id               process.FileID
+	path             string
+	program          *ebpf.Program
+	offsets, cookies []uint64
+	atReturn         bool // the program runs at the returns of the functions
+}
+
+// attach attaches a program, unless the file is probed already.
+func (h *Holder) attach(at site) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.probed[id] || len(offsets) == 0 {
+	if h.probed[at.id] || len(at.offsets) == 0 {
 		return nil
 	}
-	executable, err := link.OpenExecutable(path)
+	executable, err := link.OpenExecutable(at.path)
+	if err == nil {
+		err = h.attachTo(executable, at)
+	}
 	if err != nil {
 		return fmt.Errorf("attach the program that holds threads: %w", err)
 	}
+	h.probed[at.id] = true
+	return nil
+}
+
+func (h *Holder) attachTo(executable *link.Executable, at site) error {
 	if h.opt.Multi {
-		l, err := executable.UprobeMulti(nil, program, &link.UprobeMultiOptions{Addresses: offsets, Cookies: cookies})
-		if err != nil {
-			return fmt.Errorf("attach the program that holds threads: %w", err)
+		attach := executable.UprobeMulti
+		if at.atReturn {
+			attach = executable.UretprobeMulti
 		}
-		h.links = append(h.links, l)
-	} else {
-		for i, offset := range offsets {
-			l, err := executable.Uprobe("", program, &link.UprobeOptions{Address: offset, Cookie: cookies[i]})
-			if err != nil {
-				return fmt.Errorf("attach the program that holds threads: %w", err)
-			}
+		l, err := attach(nil, at.program, &link.UprobeMultiOptions{Addresses: at.offsets, Cookies: at.cookies})
+		if err == nil {
 			h.links = append(h.links, l)
 		}
+		return err
 	}
-	h.probed[id] = true
+	attach := executable.Uprobe
+	if at.atReturn {
+		attach = executable.Uretprobe
+	}
+	for i, offset := range at.offsets {
+		l, err := attach("", at.program, &link.UprobeOptions{Address: offset, Cookie: at.cookies[i]})
+		if err != nil {
+			return err
+		}
+		h.links = append(h.links, l)
+	}
 	return nil
 }
 
@@ -189,18 +224,23 @@ func (h *Holder) Release(r Request) {
 // Close removes the probes, lets all threads run, and returns the counts of the whole recording. It
 // must be called once.
 func (h *Holder) Close() Stats {
-	h.mu.Lock()
-	for _, l := range h.links {
-		_ = l.Close() // the kernel removes it at the latest when gpurec exits
-	}
-	h.links = nil
-	h.mu.Unlock()
+	h.closeLinks()
 	close(h.stop)
 	h.running.Wait()
 	var expired uint64
 	_ = h.objects.Unreleased.Get(&expired) // a variable in memory: it cannot fail before Close
 	_ = h.objects.Close()                  // the kernel frees the programs at the latest when gpurec exits
 	return Stats{h.holds, h.heldNs, int64(expired) + h.late}
+}
+
+// closeLinks removes all probes.
+func (h *Holder) closeLinks() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, l := range h.links {
+		_ = l.Close() // the kernel removes it at the latest when gpurec exits
+	}
+	h.links = nil
 }
 
 // requestBytes is the size of struct hold_request.
@@ -214,10 +254,12 @@ func (h *Holder) read(reader *ringbuf.Reader) {
 			return // closed
 		}
 		raw := record.RawSample
+		reason := bpf.HoldHoldReason(binary.LittleEndian.Uint32(raw[16:]))
 		r := Request{
 			Pid: int(binary.LittleEndian.Uint32(raw)), Tid: int(binary.LittleEndian.Uint32(raw[4:])),
 			SinceNs:   int64(binary.LittleEndian.Uint64(raw[8:])),
-			ForTables: bpf.HoldHoldReason(binary.LittleEndian.Uint32(raw[16:])) == bpf.HoldHoldReasonHOLD_FOR_TABLES,
+			ForTables: reason != bpf.HoldHoldReasonHOLD_FOR_PROBES,
+			inKernel:  reason == bpf.HoldHoldReasonHOLD_IN_KERNEL,
 		}
 		select {
 		case h.asked <- r:

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -83,11 +84,7 @@ const (
 
 // newLoader finds the two symbols of a loader. The Loader owns the file.
 func newLoader(file *os.File) (*Loader, error) {
-	var stat unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
-		return nil, err
-	}
-	f, err := elffile.New(file, stat.Size)
+	f, id, err := openELF(file)
 	if err != nil {
 		return nil, err
 	}
@@ -95,20 +92,58 @@ func newLoader(file *os.File) (*Loader, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, segment := range f.Segments {
-		if at := addresses[0] - segment.Vaddr; elffile.IsExecutable(&segment) && at < segment.Filesz {
-			return &Loader{
-				ID:       process.FileID{Dev: stat.Dev, Inode: stat.Ino},
-				file:     file,
-				function: segment.Off + at,
-				toList:   addresses[1] - addresses[0],
-			}, nil
+	for i, name := range []string{functionSymbol, listSymbol} {
+		if addresses[i] == 0 {
+			return nil, fmt.Errorf("it has no symbol %s", name)
 		}
 	}
-	return nil, fmt.Errorf("%s is in no segment", functionSymbol)
+	offset, ok := fileOffset(f, addresses[0])
+	if !ok {
+		return nil, fmt.Errorf("%s is in no segment", functionSymbol)
+	}
+	return &Loader{ID: id, file: file, function: offset, toList: addresses[1] - addresses[0]}, nil
 }
 
-// dynamicSymbols returns the virtual addresses of dynamic symbols by their names.
+// findFunctions returns the file offsets of those functions that an ELF file exports.
+func findFunctions(file *os.File, names []string) (offsets []uint64, id process.FileID, err error) {
+	f, id, err := openELF(file)
+	if err != nil {
+		return nil, id, err
+	}
+	addresses, err := dynamicSymbols(f, names...)
+	if err != nil {
+		return nil, id, err
+	}
+	for _, address := range addresses {
+		if offset, ok := fileOffset(f, address); ok && address != 0 && !slices.Contains(offsets, offset) {
+			offsets = append(offsets, offset)
+		}
+	}
+	return offsets, id, nil
+}
+
+// openELF reads the headers of an ELF file.
+func openELF(file *os.File) (*elffile.File, process.FileID, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
+		return nil, process.FileID{}, err
+	}
+	f, err := elffile.New(file, stat.Size)
+	return f, process.FileID{Dev: stat.Dev, Inode: stat.Ino}, err
+}
+
+// fileOffset returns the offset of code in a file.
+func fileOffset(f *elffile.File, address uint64) (offset uint64, ok bool) {
+	for _, segment := range f.Segments {
+		if at := address - segment.Vaddr; elffile.IsExecutable(&segment) && at < segment.Filesz {
+			return segment.Off + at, true
+		}
+	}
+	return 0, false
+}
+
+// dynamicSymbols returns the virtual addresses of dynamic symbols by their names, 0 for those that
+// the file does not have.
 func dynamicSymbols(f *elffile.File, names ...string) ([]uint64, error) {
 	section := f.SectionByType(elf.SHT_DYNSYM)
 	if section == nil || uint64(section.Link) >= uint64(len(f.Sections)) {
@@ -131,11 +166,6 @@ func dynamicSymbols(f *elffile.File, names ...string) ([]uint64, error) {
 			}
 		}
 	}
-	for i, name := range names {
-		if addresses[i] == 0 {
-			return nil, fmt.Errorf("it has no symbol %s", name)
-		}
-	}
 	return addresses, nil
 }
 
@@ -146,7 +176,10 @@ func hasText(texts []byte, at uint64, text string) bool {
 }
 
 // executable returns a path by which the kernel opens exactly this file.
-func (l *Loader) executable() string { return fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()) }
+func (l *Loader) executable() string { return pathOf(l.file) }
+
+// pathOf returns a path by which the kernel opens exactly this file.
+func pathOf(file *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", file.Fd()) }
 
 // Close closes the loader's file. Probes on it stay.
 func (l *Loader) Close() { l.file.Close() }

@@ -48,8 +48,8 @@ func (h *Holder) trace() {
 // begin seizes a thread that waits in the kernel, and reports it.
 func (h *Holder) begin(r Request) *thread {
 	t := &thread{Request: r, until: time.Now().Add(h.opt.Max)}
-	if t.isTraced = seize(r.Tid); t.isTraced {
-		h.leaveKernel(r.Tid)
+	if t.isTraced = !r.inKernel && seize(r.Tid); t.isTraced {
+		h.leaveKernel(r.Tid, bpf.HoldHoldStateHOLD_SEIZED)
 	}
 	h.holds++
 	select {
@@ -63,12 +63,8 @@ func (h *Holder) begin(r Request) *thread {
 
 // leaveKernel ends the wait of the BPF program. A thread that is traced stops when it returns to
 // user space.
-func (h *Holder) leaveKernel(tid int) {
-	_ = h.objects.Holds.Update(
-		uint32(tid),
-		uint32(bpf.HoldHoldStateHOLD_RELEASED),
-		ebpf.UpdateExist,
-	) // fails if the wait has ended already
+func (h *Holder) leaveKernel(tid int, as bpf.HoldHoldState) {
+	_ = h.objects.Holds.Update(uint32(tid), uint32(as), ebpf.UpdateExist) // fails if the wait has ended already
 }
 
 // look releases the threads that are held for too long, and lets go those that were released
@@ -94,12 +90,32 @@ func (h *Holder) look(held map[int]*thread) {
 func (h *Holder) release(held map[int]*thread, t *thread) {
 	t.isReleased = true
 	if !t.isTraced {
-		h.leaveKernel(t.Tid)
-	} else if !letGo(t.Tid) {
-		return
+		h.leaveKernel(t.Tid, bpf.HoldHoldStateHOLD_RELEASED)
+	} else {
+		signal, isStopped := stoppedBy(t.Tid)
+		if !isStopped {
+			return
+		}
+		h.excludeHold(t)
+		letGo(t.Tid, signal)
 	}
 	h.heldNs += clock.ReadNs(unix.CLOCK_MONOTONIC) - t.SinceNs
 	delete(held, t.Tid)
+}
+
+// excludeHold subtracts the time of a hold from the calls of a stopped thread that have not returned:
+// a call may load a library. Until a call returns, the BPF programs keep that time in its duration.
+func (h *Holder) excludeHold(t *thread) {
+	var state bpf.CudaThread
+	id := uint64(t.Pid)<<32 | uint64(t.Tid)
+	if h.opt.Threads.Lookup(id, &state) != nil || state.Open == 0 {
+		return // the thread is in no call
+	}
+	held := uint64(clock.ReadNs(unix.CLOCK_MONOTONIC) - t.SinceNs)
+	for i := range min(int(state.Open), len(state.Calls)) {
+		state.Calls[i].Event.DurNs += held
+	}
+	_ = h.opt.Threads.Update(id, &state, ebpf.UpdateExist) // on an error, durations contain the hold
 }
 
 // finish lets all threads run. A thread that has not stopped yet is let go by the kernel, when the
