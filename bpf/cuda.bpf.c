@@ -43,6 +43,7 @@ const enum arg_from *unused_from __attribute__((unused));
 const enum call_class *unused_class __attribute__((unused));
 const enum call_decode *unused_decode __attribute__((unused));
 const enum call_effect *unused_effect __attribute__((unused));
+const struct allocator_beginning *unused_beginning __attribute__((unused));
 const struct process_event *unused_process __attribute__((unused));
 const enum process_change *unused_change __attribute__((unused));
 const enum name_source *unused_source __attribute__((unused));

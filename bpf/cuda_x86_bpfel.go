@@ -27,6 +27,14 @@ const (
 	CudaAllocatorActionACTION_OOM            CudaAllocatorAction = 8
 )
 
+type CudaAllocatorBeginning struct {
+	_        structs.HostLayout
+	FirstNs  uint64
+	Recorded [9]uint64
+	Happened [5]uint64
+	IsRead   uint64
+}
+
 type CudaAllocatorSearch struct {
 	_             structs.HostLayout
 	Allocated     [4]uint64
@@ -308,7 +316,7 @@ type CudaProcessAllocator struct {
 	_           structs.HostLayout
 	StatsOffset uint64
 	Source      uint32
-	Pad         uint32
+	Counted     uint32
 }
 
 type CudaProcessChange uint32
@@ -327,41 +335,6 @@ type CudaProcessEvent struct {
 	ParentPid uint32
 	Pad       uint32
 	StartNs   uint64
-}
-
-type CudaProgressEvent struct {
-	_      structs.HostLayout
-	Kind   uint16
-	Pad    uint16
-	Pid    uint32
-	SeenNs uint64
-	Sample [4]CudaProgressSample
-}
-
-type CudaProgressProcess struct {
-	_         structs.HostLayout
-	Submitted uint64
-	Lost      uint64
-	DueNs     uint64
-	Next      uint32
-	SlotsLen  uint32
-	Slots     [16]CudaProgressSlot
-}
-
-type CudaProgressSample struct {
-	_         structs.HostLayout
-	Channel   uint32
-	Pad       uint32
-	Counter   uint64
-	GpuTimeNs uint64
-}
-
-type CudaProgressSlot struct {
-	_       structs.HostLayout
-	Address uint64
-	Counter uint64
-	Channel uint32
-	Pad     uint32
 }
 
 type CudaPythonProcess struct {
@@ -392,13 +365,12 @@ type CudaPythonProcess struct {
 type CudaRecordKind uint32
 
 const (
-	CudaRecordKindRECORD_CALL     CudaRecordKind = 1
-	CudaRecordKindRECORD_STACK    CudaRecordKind = 2
-	CudaRecordKindRECORD_NAME     CudaRecordKind = 3
-	CudaRecordKindRECORD_PROCESS  CudaRecordKind = 4
-	CudaRecordKindRECORD_UNWOUND  CudaRecordKind = 5
-	CudaRecordKindRECORD_LEARNED  CudaRecordKind = 6
-	CudaRecordKindRECORD_PROGRESS CudaRecordKind = 7
+	CudaRecordKindRECORD_CALL    CudaRecordKind = 1
+	CudaRecordKindRECORD_STACK   CudaRecordKind = 2
+	CudaRecordKindRECORD_NAME    CudaRecordKind = 3
+	CudaRecordKindRECORD_PROCESS CudaRecordKind = 4
+	CudaRecordKindRECORD_UNWOUND CudaRecordKind = 5
+	CudaRecordKindRECORD_LEARNED CudaRecordKind = 6
 )
 
 type CudaReturnProbe uint32
@@ -444,6 +416,7 @@ const (
 	CudaStackStateSTACK_UNWOUND       CudaStackState = 3
 	CudaStackStateSTACK_INFERRED      CudaStackState = 4
 	CudaStackStateSTACK_RATIONED      CudaStackState = 5
+	CudaStackStateSTACK_UNKNOWN       CudaStackState = 6
 )
 
 type CudaThread struct {
@@ -472,8 +445,6 @@ type CudaThread struct {
 	IsRationed      uint64
 	UnwindingNs     uint64
 	UnwindPaidUntil uint64
-	ProgressDueNs   uint64
-	Submitted       uint64
 	LastAllocator   uint64
 	Scratch         struct {
 		_     structs.HostLayout
@@ -511,6 +482,7 @@ type CudaUnwoundEvent struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	CudaMapAllocatorBeginnings   = "allocator_beginnings"
 	CudaMapAllocatorSearches     = "allocator_searches"
 	CudaMapAllocators            = "allocators"
 	CudaMapCalls                 = "calls"
@@ -522,8 +494,6 @@ const (
 	CudaMapHandles               = "handles"
 	CudaMapNameChecks            = "name_checks"
 	CudaMapPathCache             = "path_cache"
-	CudaMapProgressIndexes       = "progress_indexes"
-	CudaMapProgressProcesses     = "progress_processes"
 	CudaMapPythonProcesses       = "python_processes"
 	CudaMapStackCache            = "stack_cache"
 	CudaMapStackPieces           = "stack_pieces"
@@ -548,13 +518,13 @@ const (
 	CudaVarPaused                = "paused"
 	CudaVarRecordAll             = "record_all"
 	CudaVarRecordingEnded        = "recording_ended"
-	CudaVarSampleProgress        = "sample_progress"
 	CudaVarSkipReturns           = "skip_returns"
 	CudaVarSkipStacks            = "skip_stacks"
 	CudaVarStackCapture          = "stack_capture"
 	CudaVarTaskThreadPointer     = "task_thread_pointer"
 	CudaVarUnusedAction          = "unused_action"
 	CudaVarUnusedAllocatorSource = "unused_allocator_source"
+	CudaVarUnusedBeginning       = "unused_beginning"
 	CudaVarUnusedChange          = "unused_change"
 	CudaVarUnusedCheck           = "unused_check"
 	CudaVarUnusedClass           = "unused_class"
@@ -570,12 +540,8 @@ const (
 	CudaVarUnusedMode            = "unused_mode"
 	CudaVarUnusedName            = "unused_name"
 	CudaVarUnusedProcess         = "unused_process"
-	CudaVarUnusedProgress        = "unused_progress"
-	CudaVarUnusedProgressProcess = "unused_progress_process"
-	CudaVarUnusedProgressSlot    = "unused_progress_slot"
 	CudaVarUnusedReason          = "unused_reason"
 	CudaVarUnusedReturnProbe     = "unused_return_probe"
-	CudaVarUnusedSample          = "unused_sample"
 	CudaVarUnusedSlot            = "unused_slot"
 	CudaVarUnusedSource          = "unused_source"
 	CudaVarUnusedStack           = "unused_stack"
@@ -638,28 +604,27 @@ type CudaProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CudaMapSpecs struct {
-	AllocatorSearches *ebpf.MapSpec `ebpf:"allocator_searches"`
-	Allocators        *ebpf.MapSpec `ebpf:"allocators"`
-	Calls             *ebpf.MapSpec `ebpf:"calls"`
-	CodeMaps          *ebpf.MapSpec `ebpf:"code_maps"`
-	Contexts          *ebpf.MapSpec `ebpf:"contexts"`
-	Counts            *ebpf.MapSpec `ebpf:"counts"`
-	Events            *ebpf.MapSpec `ebpf:"events"`
-	FrameWindows      *ebpf.MapSpec `ebpf:"frame_windows"`
-	Handles           *ebpf.MapSpec `ebpf:"handles"`
-	NameChecks        *ebpf.MapSpec `ebpf:"name_checks"`
-	PathCache         *ebpf.MapSpec `ebpf:"path_cache"`
-	ProgressIndexes   *ebpf.MapSpec `ebpf:"progress_indexes"`
-	ProgressProcesses *ebpf.MapSpec `ebpf:"progress_processes"`
-	PythonProcesses   *ebpf.MapSpec `ebpf:"python_processes"`
-	StackCache        *ebpf.MapSpec `ebpf:"stack_cache"`
-	StackPieces       *ebpf.MapSpec `ebpf:"stack_pieces"`
-	StacksSent        *ebpf.MapSpec `ebpf:"stacks_sent"`
-	Stats             *ebpf.MapSpec `ebpf:"stats"`
-	Targets           *ebpf.MapSpec `ebpf:"targets"`
-	Threads           *ebpf.MapSpec `ebpf:"threads"`
-	Unwinders         *ebpf.MapSpec `ebpf:"unwinders"`
-	Unwinding         *ebpf.MapSpec `ebpf:"unwinding"`
+	AllocatorBeginnings *ebpf.MapSpec `ebpf:"allocator_beginnings"`
+	AllocatorSearches   *ebpf.MapSpec `ebpf:"allocator_searches"`
+	Allocators          *ebpf.MapSpec `ebpf:"allocators"`
+	Calls               *ebpf.MapSpec `ebpf:"calls"`
+	CodeMaps            *ebpf.MapSpec `ebpf:"code_maps"`
+	Contexts            *ebpf.MapSpec `ebpf:"contexts"`
+	Counts              *ebpf.MapSpec `ebpf:"counts"`
+	Events              *ebpf.MapSpec `ebpf:"events"`
+	FrameWindows        *ebpf.MapSpec `ebpf:"frame_windows"`
+	Handles             *ebpf.MapSpec `ebpf:"handles"`
+	NameChecks          *ebpf.MapSpec `ebpf:"name_checks"`
+	PathCache           *ebpf.MapSpec `ebpf:"path_cache"`
+	PythonProcesses     *ebpf.MapSpec `ebpf:"python_processes"`
+	StackCache          *ebpf.MapSpec `ebpf:"stack_cache"`
+	StackPieces         *ebpf.MapSpec `ebpf:"stack_pieces"`
+	StacksSent          *ebpf.MapSpec `ebpf:"stacks_sent"`
+	Stats               *ebpf.MapSpec `ebpf:"stats"`
+	Targets             *ebpf.MapSpec `ebpf:"targets"`
+	Threads             *ebpf.MapSpec `ebpf:"threads"`
+	Unwinders           *ebpf.MapSpec `ebpf:"unwinders"`
+	Unwinding           *ebpf.MapSpec `ebpf:"unwinding"`
 }
 
 // CudaVariableSpecs contains global variables before they are loaded into the kernel.
@@ -676,13 +641,13 @@ type CudaVariableSpecs struct {
 	Paused                *ebpf.VariableSpec `ebpf:"paused"`
 	RecordAll             *ebpf.VariableSpec `ebpf:"record_all"`
 	RecordingEnded        *ebpf.VariableSpec `ebpf:"recording_ended"`
-	SampleProgress        *ebpf.VariableSpec `ebpf:"sample_progress"`
 	SkipReturns           *ebpf.VariableSpec `ebpf:"skip_returns"`
 	SkipStacks            *ebpf.VariableSpec `ebpf:"skip_stacks"`
 	StackCapture          *ebpf.VariableSpec `ebpf:"stack_capture"`
 	TaskThreadPointer     *ebpf.VariableSpec `ebpf:"task_thread_pointer"`
 	UnusedAction          *ebpf.VariableSpec `ebpf:"unused_action"`
 	UnusedAllocatorSource *ebpf.VariableSpec `ebpf:"unused_allocator_source"`
+	UnusedBeginning       *ebpf.VariableSpec `ebpf:"unused_beginning"`
 	UnusedChange          *ebpf.VariableSpec `ebpf:"unused_change"`
 	UnusedCheck           *ebpf.VariableSpec `ebpf:"unused_check"`
 	UnusedClass           *ebpf.VariableSpec `ebpf:"unused_class"`
@@ -698,12 +663,8 @@ type CudaVariableSpecs struct {
 	UnusedMode            *ebpf.VariableSpec `ebpf:"unused_mode"`
 	UnusedName            *ebpf.VariableSpec `ebpf:"unused_name"`
 	UnusedProcess         *ebpf.VariableSpec `ebpf:"unused_process"`
-	UnusedProgress        *ebpf.VariableSpec `ebpf:"unused_progress"`
-	UnusedProgressProcess *ebpf.VariableSpec `ebpf:"unused_progress_process"`
-	UnusedProgressSlot    *ebpf.VariableSpec `ebpf:"unused_progress_slot"`
 	UnusedReason          *ebpf.VariableSpec `ebpf:"unused_reason"`
 	UnusedReturnProbe     *ebpf.VariableSpec `ebpf:"unused_return_probe"`
-	UnusedSample          *ebpf.VariableSpec `ebpf:"unused_sample"`
 	UnusedSlot            *ebpf.VariableSpec `ebpf:"unused_slot"`
 	UnusedSource          *ebpf.VariableSpec `ebpf:"unused_source"`
 	UnusedStack           *ebpf.VariableSpec `ebpf:"unused_stack"`
@@ -733,32 +694,32 @@ func (o *CudaObjects) Close() error {
 //
 // It can be passed to LoadCudaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CudaMaps struct {
-	AllocatorSearches *ebpf.Map `ebpf:"allocator_searches"`
-	Allocators        *ebpf.Map `ebpf:"allocators"`
-	Calls             *ebpf.Map `ebpf:"calls"`
-	CodeMaps          *ebpf.Map `ebpf:"code_maps"`
-	Contexts          *ebpf.Map `ebpf:"contexts"`
-	Counts            *ebpf.Map `ebpf:"counts"`
-	Events            *ebpf.Map `ebpf:"events"`
-	FrameWindows      *ebpf.Map `ebpf:"frame_windows"`
-	Handles           *ebpf.Map `ebpf:"handles"`
-	NameChecks        *ebpf.Map `ebpf:"name_checks"`
-	PathCache         *ebpf.Map `ebpf:"path_cache"`
-	ProgressIndexes   *ebpf.Map `ebpf:"progress_indexes"`
-	ProgressProcesses *ebpf.Map `ebpf:"progress_processes"`
-	PythonProcesses   *ebpf.Map `ebpf:"python_processes"`
-	StackCache        *ebpf.Map `ebpf:"stack_cache"`
-	StackPieces       *ebpf.Map `ebpf:"stack_pieces"`
-	StacksSent        *ebpf.Map `ebpf:"stacks_sent"`
-	Stats             *ebpf.Map `ebpf:"stats"`
-	Targets           *ebpf.Map `ebpf:"targets"`
-	Threads           *ebpf.Map `ebpf:"threads"`
-	Unwinders         *ebpf.Map `ebpf:"unwinders"`
-	Unwinding         *ebpf.Map `ebpf:"unwinding"`
+	AllocatorBeginnings *ebpf.Map `ebpf:"allocator_beginnings"`
+	AllocatorSearches   *ebpf.Map `ebpf:"allocator_searches"`
+	Allocators          *ebpf.Map `ebpf:"allocators"`
+	Calls               *ebpf.Map `ebpf:"calls"`
+	CodeMaps            *ebpf.Map `ebpf:"code_maps"`
+	Contexts            *ebpf.Map `ebpf:"contexts"`
+	Counts              *ebpf.Map `ebpf:"counts"`
+	Events              *ebpf.Map `ebpf:"events"`
+	FrameWindows        *ebpf.Map `ebpf:"frame_windows"`
+	Handles             *ebpf.Map `ebpf:"handles"`
+	NameChecks          *ebpf.Map `ebpf:"name_checks"`
+	PathCache           *ebpf.Map `ebpf:"path_cache"`
+	PythonProcesses     *ebpf.Map `ebpf:"python_processes"`
+	StackCache          *ebpf.Map `ebpf:"stack_cache"`
+	StackPieces         *ebpf.Map `ebpf:"stack_pieces"`
+	StacksSent          *ebpf.Map `ebpf:"stacks_sent"`
+	Stats               *ebpf.Map `ebpf:"stats"`
+	Targets             *ebpf.Map `ebpf:"targets"`
+	Threads             *ebpf.Map `ebpf:"threads"`
+	Unwinders           *ebpf.Map `ebpf:"unwinders"`
+	Unwinding           *ebpf.Map `ebpf:"unwinding"`
 }
 
 func (m *CudaMaps) Close() error {
 	return _CudaClose(
+		m.AllocatorBeginnings,
 		m.AllocatorSearches,
 		m.Allocators,
 		m.Calls,
@@ -770,8 +731,6 @@ func (m *CudaMaps) Close() error {
 		m.Handles,
 		m.NameChecks,
 		m.PathCache,
-		m.ProgressIndexes,
-		m.ProgressProcesses,
 		m.PythonProcesses,
 		m.StackCache,
 		m.StackPieces,
@@ -798,13 +757,13 @@ type CudaVariables struct {
 	Paused                *ebpf.Variable `ebpf:"paused"`
 	RecordAll             *ebpf.Variable `ebpf:"record_all"`
 	RecordingEnded        *ebpf.Variable `ebpf:"recording_ended"`
-	SampleProgress        *ebpf.Variable `ebpf:"sample_progress"`
 	SkipReturns           *ebpf.Variable `ebpf:"skip_returns"`
 	SkipStacks            *ebpf.Variable `ebpf:"skip_stacks"`
 	StackCapture          *ebpf.Variable `ebpf:"stack_capture"`
 	TaskThreadPointer     *ebpf.Variable `ebpf:"task_thread_pointer"`
 	UnusedAction          *ebpf.Variable `ebpf:"unused_action"`
 	UnusedAllocatorSource *ebpf.Variable `ebpf:"unused_allocator_source"`
+	UnusedBeginning       *ebpf.Variable `ebpf:"unused_beginning"`
 	UnusedChange          *ebpf.Variable `ebpf:"unused_change"`
 	UnusedCheck           *ebpf.Variable `ebpf:"unused_check"`
 	UnusedClass           *ebpf.Variable `ebpf:"unused_class"`
@@ -820,12 +779,8 @@ type CudaVariables struct {
 	UnusedMode            *ebpf.Variable `ebpf:"unused_mode"`
 	UnusedName            *ebpf.Variable `ebpf:"unused_name"`
 	UnusedProcess         *ebpf.Variable `ebpf:"unused_process"`
-	UnusedProgress        *ebpf.Variable `ebpf:"unused_progress"`
-	UnusedProgressProcess *ebpf.Variable `ebpf:"unused_progress_process"`
-	UnusedProgressSlot    *ebpf.Variable `ebpf:"unused_progress_slot"`
 	UnusedReason          *ebpf.Variable `ebpf:"unused_reason"`
 	UnusedReturnProbe     *ebpf.Variable `ebpf:"unused_return_probe"`
-	UnusedSample          *ebpf.Variable `ebpf:"unused_sample"`
 	UnusedSlot            *ebpf.Variable `ebpf:"unused_slot"`
 	UnusedSource          *ebpf.Variable `ebpf:"unused_source"`
 	UnusedStack           *ebpf.Variable `ebpf:"unused_stack"`

@@ -85,13 +85,20 @@ func (s *Session) onHold(r hold.Request) {
 	s.probeFork(r)
 	holder, unwinder := s.holds.holder, s.unwinder
 	if len(code) == 0 || !r.ForTables {
-		holder.Release(r)
+		s.release(holder, r)
 		return
 	}
 	s.helpers.Go(func() {
 		unwinder.Sync(r.Pid, code, s.opt.HoldMax, s.stop)
-		holder.Release(r)
+		s.release(holder, r)
 	})
+}
+
+// release lets a thread run. If it ran on before, calls of its process may be missing.
+func (s *Session) release(holder *hold.Holder, r hold.Request) {
+	if !holder.Release(r) {
+		s.targets.NoteUncovered(r.Pid)
+	}
 }
 
 // probeFork makes forked children of a process that has loaded CUDA wait. They may call CUDA at once.

@@ -54,7 +54,7 @@ type Holder struct {
 	objects  bpf.HoldObjects
 	requests chan Request  // from the tracer to the session
 	asked    chan Request  // from the ring buffer to the tracer
-	released chan Request  // from the session to the tracer
+	released chan release  // from the session to the tracer
 	stop     chan struct{} // closed by Close
 	running  sync.WaitGroup
 
@@ -77,7 +77,7 @@ const (
 // Start loads the BPF programs and starts the tracer. Nothing is held before ProbeLoader and ProbeDriver.
 func Start(opt Options) (*Holder, error) {
 	h := &Holder{
-		opt: opt, requests: make(chan Request, 64), asked: make(chan Request), released: make(chan Request),
+		opt: opt, requests: make(chan Request, 64), asked: make(chan Request), released: make(chan release),
 		stop: make(chan struct{}), probed: make(map[process.FileID]bool),
 	}
 	spec, err := bpf.LoadHold()
@@ -213,11 +213,21 @@ func (h *Holder) attachTo(executable *link.Executable, at site) error {
 // Requests returns the threads that are held. Each must be released.
 func (h *Holder) Requests() <-chan Request { return h.requests }
 
-// Release lets a thread continue. It does nothing for a thread that has ended or already runs.
-func (h *Holder) Release(r Request) {
+// release is a request of the session to let a thread run.
+type release struct {
+	Request
+	wasHeld chan bool // receives whether the thread was held until now
+}
+
+// Release lets a thread continue. It reports false if the thread ran on before: the hold lasted too
+// long, or the recorder was too slow.
+func (h *Holder) Release(r Request) (wasHeld bool) {
+	wait := make(chan bool, 1)
 	select {
-	case h.released <- r:
+	case h.released <- release{r, wait}:
+		return <-wait
 	case <-h.stop:
+		return true
 	}
 }
 

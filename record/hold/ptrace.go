@@ -16,6 +16,7 @@ type thread struct {
 	until      time.Time
 	isTraced   bool
 	isReleased bool // it may run as soon as it can be let go
+	hasRun     bool // the BPF program ended its wait before the thread was seized
 }
 
 // seize begins to trace a thread that waits in the kernel, and asks it to stop when it returns to

@@ -28,9 +28,8 @@ func (h *Holder) trace() {
 			held[r.Tid] = h.begin(r)
 			look.Reset(tick)
 		case r := <-h.released:
-			if t := held[r.Tid]; t != nil && t.SinceNs == r.SinceNs {
-				h.release(held, t)
-			}
+			t := held[r.Tid]
+			r.wasHeld <- t != nil && t.SinceNs == r.SinceNs && !t.isReleased && h.release(held, t)
 		case <-look.C:
 			h.look(held)
 			if len(held) == 0 {
@@ -49,7 +48,7 @@ func (h *Holder) trace() {
 func (h *Holder) begin(r Request) *thread {
 	t := &thread{Request: r, until: time.Now().Add(h.opt.Max)}
 	if t.isTraced = !r.inKernel && seize(r.Tid); t.isTraced {
-		h.leaveKernel(r.Tid, bpf.HoldHoldStateHOLD_SEIZED)
+		t.hasRun = !h.leaveKernel(r.Tid, bpf.HoldHoldStateHOLD_SEIZED)
 	}
 	h.holds++
 	select {
@@ -61,10 +60,11 @@ func (h *Holder) begin(r Request) *thread {
 	return t
 }
 
-// leaveKernel ends the wait of the BPF program. A thread that is traced stops when it returns to
-// user space.
-func (h *Holder) leaveKernel(tid int, as bpf.HoldHoldState) {
-	_ = h.objects.Holds.Update(uint32(tid), uint32(as), ebpf.UpdateExist) // fails if the wait has ended already
+// leaveKernel ends the wait of the BPF program. It reports false if the wait has ended already, by
+// its own limits, which the BPF program counts. A thread that is traced stops when it returns to user
+// space.
+func (h *Holder) leaveKernel(tid int, as bpf.HoldHoldState) (wasWaiting bool) {
+	return h.objects.Holds.Update(uint32(tid), uint32(as), ebpf.UpdateExist) == nil
 }
 
 // look releases the threads that are held for too long, and lets go those that were released
@@ -76,31 +76,34 @@ func (h *Holder) look(held map[int]*thread) {
 			delete(held, tid)
 			continue
 		}
-		if now.After(t.until) && !t.isReleased {
-			t.isReleased = true
-			h.late++
-		}
-		if t.isReleased {
+		switch {
+		case t.isReleased:
 			h.release(held, t)
+		case now.After(t.until):
+			if h.release(held, t) {
+				h.late++
+			}
 		}
 	}
 }
 
-// release lets a thread run on, or notes that it may once it has stopped.
-func (h *Holder) release(held map[int]*thread, t *thread) {
-	t.isReleased = true
+// release lets a thread run on, or notes that it may once it has stopped. It reports whether the
+// thread was held until now.
+func (h *Holder) release(held map[int]*thread, t *thread) (wasHeld bool) {
+	t.isReleased, wasHeld = true, !t.hasRun
 	if !t.isTraced {
-		h.leaveKernel(t.Tid, bpf.HoldHoldStateHOLD_RELEASED)
+		wasHeld = h.leaveKernel(t.Tid, bpf.HoldHoldStateHOLD_RELEASED)
 	} else {
 		signal, isStopped := stoppedBy(t.Tid)
 		if !isStopped {
-			return
+			return wasHeld
 		}
 		h.excludeHold(t)
 		letGo(t.Tid, signal)
 	}
 	h.heldNs += clock.ReadNs(unix.CLOCK_MONOTONIC) - t.SinceNs
 	delete(held, t.Tid)
+	return wasHeld
 }
 
 // excludeHold subtracts the time of a hold from the calls of a stopped thread that have not returned:
