@@ -114,9 +114,12 @@ func (h *Holder) excludeHold(t *thread) {
 	if h.opt.Threads.Lookup(id, &state) != nil || state.Open == 0 {
 		return // the thread is in no call
 	}
-	held := uint64(clock.ReadNs(unix.CLOCK_MONOTONIC) - t.SinceNs)
+	now := uint64(clock.ReadNs(unix.CLOCK_MONOTONIC))
 	for i := range min(int(state.Open), len(state.Calls)) {
-		state.Calls[i].Event.DurNs += held
+		call := &state.Calls[i].Event
+		if !t.hasRun { // otherwise it is unknown since when the thread has been stopped
+			call.DurNs += now - max(uint64(t.SinceNs), call.StartNs)
+		}
 	}
 	_ = h.opt.Threads.Update(id, &state, ebpf.UpdateExist) // on an error, durations contain the hold
 }
