@@ -3,8 +3,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Holds threads of targets until probes and unwind tables are in place for the code that they have
- * loaded. One program is on the dynamic loader's _dl_debug_state: the loader calls it after it has
- * mapped libraries, and before it runs their constructors. Another program is on the functions of
+ * loaded. One program is where the dynamic loader calls _dl_debug_state: the loader does so after it
+ * has mapped libraries, and before it runs their constructors. Another program is on the functions of
  * libcuda that programs call first, and a third one is on the return of fork in the child.
  *
  * A program waits in a loop. The loop ends when user space releases the thread, after max_hold_ns,
@@ -58,7 +58,7 @@ struct loaded {
 	__u32 calls_cuda; /* it has called libcuda: from then on, all code that it loads can be in a stack */
 };
 
-/* LRU: nobody deletes the state of a process that has ended. */
+/* LRU: no program deletes the state of a process that has ended. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -302,8 +302,9 @@ static __always_inline int hold(enum hold_reason reason, __u64 sp)
 }
 
 /*
- * Runs on _dl_debug_state, which the dynamic loader calls before and after it changes its list of
- * libraries. The attach cookie is the distance from the function to the loader's struct r_debug.
+ * Runs on the instructions that call _dl_debug_state: the dynamic loader does so before and after it
+ * changes its list of libraries. The attach cookie is the distance from the instruction to the
+ * loader's struct r_debug.
  */
 SEC("uprobe.s")
 int libraries_changed(struct pt_regs *ctx)
@@ -313,7 +314,7 @@ int libraries_changed(struct pt_regs *ctx)
 
 	if (!bpf_map_lookup_elem(&targets, &pid))
 		return 0;
-	reason = reason_to_hold(pid, bpf_get_func_ip(ctx) + bpf_get_attach_cookie(ctx));
+	reason = reason_to_hold(pid, REG_PC(ctx) + bpf_get_attach_cookie(ctx));
 	return reason ? hold(reason, REG_SP(ctx)) : 0;
 }
 

@@ -48,7 +48,11 @@ var firstCallPrograms = []firstCallProgram{
 	{"thread", "$CUDA/children thread", ""},
 	{"call", "$CUDA/children call", ""},
 	{"tensors", "$TORCH/tensors --events 5000 --threads 2 --devices 2 --seed 5 --rate 20000", withPool},
-	{"expandable", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True $TORCH/tensors --events 3000 --seed 6 --rate 20000", withPool},
+	{
+		"expandable",
+		"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True $TORCH/tensors --events 3000 --seed 6 --rate 20000",
+		withPool,
+	},
 	{"tensorleak", "$TORCH/tensorleak --steps 50 --step-ms 0", withPool},
 	{"other", "$TORCH/other/tensors --events 3000 --seed 7 --rate 20000", withoutPool},
 	{"renamed", "$TORCH/renamed/tensors --events 3000 --seed 8 --rate 20000", byReports},
@@ -67,7 +71,7 @@ var firstCallPrograms = []firstCallProgram{
 // first call on. GPUREC_FIRST_CALL_RUNS is the number of repetitions. With it, four processes keep
 // the processors busy, and each program is also recorded once by itself.
 func TestFirstCalls(t *testing.T) {
-	needKernel(t)
+	needMulti(t)           // removing thousands of perf uprobes takes minutes
 	simtorch(t, "tensors") // skips the test if simtorch is not built
 	runs, err := strconv.Atoi(os.Getenv("GPUREC_FIRST_CALL_RUNS"))
 	if err != nil {
@@ -218,7 +222,10 @@ func badStacks(t *testing.T, path string) map[string]int {
 // needsNoStack reports whether events of a caching allocator are recorded without a stack.
 func needsNoStack(action string) bool {
 	switch action {
-	case format.AllocatorFreeRequested, format.AllocatorFreeCompleted, format.AllocatorSnapshot, format.AllocatorReportedFree:
+	case format.AllocatorFreeRequested,
+		format.AllocatorFreeCompleted,
+		format.AllocatorSnapshot,
+		format.AllocatorReportedFree:
 		return true
 	}
 	return false

@@ -130,8 +130,11 @@ func TestMissingCallsAreNoted(t *testing.T) {
 	opt.Stacks = probe.StacksAuto
 	result := recordLate(t, opt, dir, script, ledger)
 	notes, late := lateNotes(t, result.Output), result.Meta.Late
-	if len(notes) != 1 || notes[0].Missed != format.UnknownMissed || notes[0].Library != filepath.Join(dir, "libcuda.so.1") ||
-		late == nil || late.Processes != 1 || late.CompleteNs != notes[0].startNs {
+	if len(notes) != 1 || notes[0].Missed != format.UnknownMissed ||
+		notes[0].Library != filepath.Join(dir, "libcuda.so.1") ||
+		late == nil ||
+		late.Processes != 1 ||
+		late.CompleteNs != notes[0].startNs {
 		t.Fatalf("notes %+v, meta %+v", notes, late)
 	}
 	compareFrom(t, result, readLedger(t, ledger, 0), notes[0].startNs)
@@ -189,7 +192,11 @@ func TestHoldTooShortIsNoted(t *testing.T) {
 	ledger := filepath.Join(dir, "ledger.tsv")
 	opt := testOptions(t)
 	opt.Stacks, opt.HoldMax = probe.StacksAuto, 1 // 1 ns
-	result := recordCommand(t, startShell(t, dir, "SIMCUDA_LEDGER="+ledger+" $CUDA/storm --calls 20000 --seed 1 --rate 20000 >/dev/null"), opt)
+	result := recordCommand(
+		t,
+		startShell(t, dir, "SIMCUDA_LEDGER="+ledger+" $CUDA/storm --calls 20000 --seed 1 --rate 20000 >/dev/null"),
+		opt,
+	)
 	notes, late := lateNotes(t, result.Output), result.Meta.Late
 	if result.Meta.Cost.Unheld == 0 || len(notes) == 0 || notes[0].Library != "" || late == nil || late.Processes != 1 {
 		t.Errorf("%d threads ran too early, notes %+v, meta %+v", result.Meta.Cost.Unheld, notes, late)

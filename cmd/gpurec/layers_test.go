@@ -119,6 +119,7 @@ var mayImport = map[string][]string{
 	},
 	"record/hold": {
 		"bpf",
+		"golang.org/x/arch",
 		"symbolize/elffile",
 		"record/clock",
 		"record/library",

@@ -55,7 +55,8 @@ type Holder struct {
 	requests chan Request  // from the tracer to the session
 	asked    chan Request  // from the ring buffer to the tracer
 	released chan release  // from the session to the tracer
-	stop     chan struct{} // closed by Close
+	ending   chan struct{} // closed by Close: from then on, no thread is held
+	stop     chan struct{} // closed by Close after that
 	running  sync.WaitGroup
 
 	mu     sync.Mutex
@@ -78,7 +79,7 @@ const (
 func Start(opt Options) (*Holder, error) {
 	h := &Holder{
 		opt: opt, requests: make(chan Request, 64), asked: make(chan Request), released: make(chan release),
-		stop: make(chan struct{}), probed: make(map[process.FileID]bool),
+		ending: make(chan struct{}), stop: make(chan struct{}), probed: make(map[process.FileID]bool),
 	}
 	spec, err := bpf.LoadHold()
 	if err != nil {
@@ -133,7 +134,7 @@ func (h *Holder) start() error {
 func (h *Holder) ProbeLoader(l *Loader) error {
 	return h.attach(site{
 		id: l.ID, path: l.executable(), program: h.objects.LibrariesChanged,
-		offsets: []uint64{l.function}, cookies: []uint64{l.toList},
+		offsets: l.sites, cookies: l.toList,
 	})
 }
 
@@ -234,6 +235,7 @@ func (h *Holder) Release(r Request) (wasHeld bool) {
 // Close removes the probes, lets all threads run, and returns the counts of the whole recording. It
 // must be called once.
 func (h *Holder) Close() Stats {
+	close(h.ending) // removing a probe waits for the threads that are in its program
 	h.closeLinks()
 	close(h.stop)
 	h.running.Wait()

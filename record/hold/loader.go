@@ -16,13 +16,15 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elffile"
 )
 
-// Loader is a dynamic loader: the function that it calls when its list of libraries changes, and
-// where that list begins.
+// Loader is a dynamic loader: where it calls its function for debuggers when its list of libraries has
+// changed, and where that list begins.
 type Loader struct {
-	ID       process.FileID
-	file     *os.File
-	function uint64 // file offset of _dl_debug_state
-	toList   uint64 // from there to _r_debug, a struct r_debug (link.h)
+	ID   process.FileID
+	file *os.File
+	// sites are the file offsets of the calls of _dl_debug_state. The function itself is not probed:
+	// debuggers have a breakpoint there, which a probe would hide from them.
+	sites  []uint64
+	toList []uint64 // from each site to _r_debug, a struct r_debug (link.h)
 }
 
 // Names in glibc's loader: elf/dl-debug.c.
@@ -80,6 +82,7 @@ func loaderPath(p *process.Process) (string, error) {
 const (
 	maxSymbolBytes = 1 << 20
 	maxNameBytes   = 1 << 20
+	maxCodeBytes   = 8 << 20 // glibc's has 160 KB
 )
 
 // newLoader finds the two symbols of a loader. The Loader owns the file.
@@ -97,11 +100,27 @@ func newLoader(file *os.File) (*Loader, error) {
 			return nil, fmt.Errorf("it has no symbol %s", name)
 		}
 	}
-	offset, ok := fileOffset(f, addresses[0])
-	if !ok {
+	segment := segmentOf(f, addresses[0])
+	if segment == nil {
 		return nil, fmt.Errorf("%s is in no segment", functionSymbol)
 	}
-	return &Loader{ID: id, file: file, function: offset, toList: addresses[1] - addresses[0]}, nil
+	code, err := f.Read(segment.Off, segment.Filesz, maxCodeBytes)
+	if err != nil {
+		return nil, err
+	}
+	var machine [2]byte // e_machine of the ELF header
+	if _, err := file.ReadAt(machine[:], 18); err != nil {
+		return nil, err
+	}
+	l := &Loader{ID: id, file: file}
+	for _, at := range callSites(elf.Machine(binary.LittleEndian.Uint16(machine[:])), code, segment.Vaddr, addresses[0]) {
+		l.sites = append(l.sites, segment.Off+at-segment.Vaddr)
+		l.toList = append(l.toList, addresses[1]-at)
+	}
+	if len(l.sites) == 0 {
+		return nil, fmt.Errorf("it has no calls of %s", functionSymbol)
+	}
+	return l, nil
 }
 
 // findFunctions returns the file offsets of those functions that an ELF file exports.
@@ -115,7 +134,11 @@ func findFunctions(file *os.File, names []string) (offsets []uint64, id process.
 		return nil, id, err
 	}
 	for _, address := range addresses {
-		if offset, ok := fileOffset(f, address); ok && address != 0 && !slices.Contains(offsets, offset) {
+		segment := segmentOf(f, address)
+		if address == 0 || segment == nil {
+			continue
+		}
+		if offset := segment.Off + address - segment.Vaddr; !slices.Contains(offsets, offset) {
 			offsets = append(offsets, offset)
 		}
 	}
@@ -132,14 +155,15 @@ func openELF(file *os.File) (*elffile.File, process.FileID, error) {
 	return f, process.FileID{Dev: stat.Dev, Inode: stat.Ino}, err
 }
 
-// fileOffset returns the offset of code in a file.
-func fileOffset(f *elffile.File, address uint64) (offset uint64, ok bool) {
-	for _, segment := range f.Segments {
-		if at := address - segment.Vaddr; elffile.IsExecutable(&segment) && at < segment.Filesz {
-			return segment.Off + at, true
+// segmentOf returns the executable segment that has code at an address, or nil.
+func segmentOf(f *elffile.File, address uint64) *elf.Prog64 {
+	for i := range f.Segments {
+		segment := &f.Segments[i]
+		if elffile.IsExecutable(segment) && address-segment.Vaddr < segment.Filesz {
+			return segment
 		}
 	}
-	return 0, false
+	return nil
 }
 
 // dynamicSymbols returns the virtual addresses of dynamic symbols by their names, 0 for those that

@@ -22,11 +22,19 @@ func (h *Holder) trace() {
 	look.Stop()
 	alive := time.NewTicker(beat)
 	defer alive.Stop()
+	ending, isEnding := h.ending, false
 	for {
 		select {
 		case r := <-h.asked:
+			if isEnding {
+				h.leaveKernel(r.Tid, bpf.HoldHoldStateHOLD_RELEASED)
+				continue
+			}
 			held[r.Tid] = h.begin(r)
 			look.Reset(tick)
+		case <-ending:
+			ending, isEnding = nil, true
+			h.finish(held)
 		case r := <-h.released:
 			t := held[r.Tid]
 			r.wasHeld <- t != nil && t.SinceNs == r.SinceNs && !t.isReleased && h.release(held, t)
@@ -38,7 +46,6 @@ func (h *Holder) trace() {
 		case <-alive.C:
 			_ = h.showLife() // if it fails, no thread is held
 		case <-h.stop:
-			h.finish(held)
 			return
 		}
 	}
@@ -124,8 +131,8 @@ func (h *Holder) excludeHold(t *thread) {
 	_ = h.opt.Threads.Update(id, &state, ebpf.UpdateExist) // on an error, durations contain the hold
 }
 
-// finish lets all threads run. A thread that has not stopped yet is let go by the kernel, when the
-// tracer's thread ends.
+// finish lets all threads run. look lets a thread go that has not stopped yet, or the kernel does when
+// the tracer's thread ends.
 func (h *Holder) finish(held map[int]*thread) {
 	for _, t := range held {
 		h.release(held, t)
