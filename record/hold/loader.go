@@ -113,7 +113,8 @@ func newLoader(file *os.File) (*Loader, error) {
 		return nil, err
 	}
 	l := &Loader{ID: id, file: file}
-	for _, at := range callSites(elf.Machine(binary.LittleEndian.Uint16(machine[:])), code, segment.Vaddr, addresses[0]) {
+	of := elf.Machine(binary.LittleEndian.Uint16(machine[:]))
+	for _, at := range callSites(of, code, segment.Vaddr, addresses[0]) {
 		l.sites = append(l.sites, segment.Off+at-segment.Vaddr)
 		l.toList = append(l.toList, addresses[1]-at)
 	}
