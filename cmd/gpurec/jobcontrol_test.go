@@ -51,8 +51,15 @@ func TestJobControlOfRecorder(t *testing.T) {
 		must(t, err)
 	}
 	output, sim := filepath.Join(dir, "r.parquet"), filepath.Join(dir, "simcuda")
-	kind(fmt.Sprintf("%s record --nvml-interval 0 -o %s -- sh -c 'for i in 1 2 3 4 5 6 7 8; do %s/children fork; done; %s/storm --calls 20000 --rate 10000 --seed 1'; echo \"status $?\"\n",
-		gpurec, output, sim, sim))
+	kind(
+		fmt.Sprintf(
+			"%s record --nvml-interval 0 -o %s -- sh -c 'for i in 1 2 3 4 5 6 7 8; do %s/children fork; done; %s/storm --calls 20000 --rate 10000 --seed 1'; echo \"status $?\"\n",
+			gpurec,
+			output,
+			sim,
+			sim,
+		),
+	)
 	waitFor(t, "the command calls CUDA", func() bool {
 		info, err := os.Stat(filepath.Join(dir, "ledger.tsv"))
 		return err == nil && info.Size() > 0
@@ -74,7 +81,11 @@ func TestJobControlOfRecorder(t *testing.T) {
 		}
 	}
 	r, meta := readRecording(t, output)
-	if n := r.hasAll(t, (&victim{ledger: filepath.Join(dir, "ledger.tsv")}).ledgerCalls(t)); n < 19_000 || meta.Totals().Lost != 0 {
+	if n := r.hasAll(
+		t,
+		(&victim{ledger: filepath.Join(dir, "ledger.tsv")}).ledgerCalls(t),
+	); n < 19_000 ||
+		meta.Totals().Lost != 0 {
 		t.Errorf("%d calls, counts %+v", n, meta.Totals())
 	}
 	if meta.Cost.Holds < 8 {
