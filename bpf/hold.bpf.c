@@ -50,6 +50,23 @@ struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
+/*
+ * The command and its descendants, as far as they began after it. LRU: no program deletes an entry of a
+ * process that has ended.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, __u32);
+} commands SEC(".maps");
+
+/* may_be_held reports whether a process is recorded, and descends from the command. */
+static __always_inline int may_be_held(__u32 pid)
+{
+	return bpf_map_lookup_elem(&commands, &pid) && bpf_map_lookup_elem(&targets, &pid);
+}
+
 /* State of the libraries of a process. */
 struct loaded {
 	__u64 last;       /* the last entry of its list of libraries, a struct link_map */
@@ -180,12 +197,17 @@ int inherit_libraries(__u64 *ctx)
 {
 	__u32 parent = ((struct task_struct *)ctx[0])->tgid, child = ((struct task_struct *)ctx[1])->tgid;
 	struct loaded inherited = {}, *known;
+	__u32 is_command = 1;
 
 	if (parent == child)
 		return 0; /* a thread */
+	if (bpf_map_lookup_elem(&commands, &parent))
+		bpf_map_update_elem(&commands, &child, &is_command, BPF_ANY);
+	else
+		bpf_map_delete_elem(&commands, &child); /* of an earlier process with this number */
 	known = bpf_map_lookup_elem(&processes, &parent);
 	if (!known) {
-		bpf_map_delete_elem(&processes, &child); /* of an earlier process with this number */
+		bpf_map_delete_elem(&processes, &child);
 		return 0;
 	}
 	inherited.last = known->last;
@@ -312,7 +334,7 @@ int libraries_changed(struct pt_regs *ctx)
 	__u32 pid = bpf_get_current_pid_tgid() >> 32;
 	enum hold_reason reason;
 
-	if (!bpf_map_lookup_elem(&targets, &pid))
+	if (!may_be_held(pid))
 		return 0;
 	reason = reason_to_hold(pid, REG_PC(ctx) + bpf_get_attach_cookie(ctx));
 	return reason ? hold(reason, REG_SP(ctx)) : 0;
@@ -334,7 +356,7 @@ int cuda_called(struct pt_regs *ctx)
 
 	if (known && known->calls_cuda && known->covered == known->last)
 		return 0;
-	if (!bpf_map_lookup_elem(&targets, &pid))
+	if (!may_be_held(pid))
 		return 0;
 	if (!known) {
 		bpf_map_update_elem(&processes, &pid, &first, BPF_NOEXIST);
@@ -363,7 +385,7 @@ int forked(struct pt_regs *ctx)
 	if (REG_RESULT(ctx))
 		return 0; /* the parent */
 	known = bpf_map_lookup_elem(&processes, &pid);
-	if (!known || !known->has_driver || known->covered == known->last || !bpf_map_lookup_elem(&targets, &pid))
+	if (!known || !known->has_driver || known->covered == known->last || !may_be_held(pid))
 		return 0;
 	known->covered = known->last;
 	return hold(HOLD_FOR_TABLES, REG_SP(ctx));

@@ -116,6 +116,7 @@ type HoldThread struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	HoldMapCommands          = "commands"
 	HoldMapHoldRequests      = "hold_requests"
 	HoldMapHolds             = "holds"
 	HoldMapProcesses         = "processes"
@@ -188,6 +189,7 @@ type HoldProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type HoldMapSpecs struct {
+	Commands     *ebpf.MapSpec `ebpf:"commands"`
 	HoldRequests *ebpf.MapSpec `ebpf:"hold_requests"`
 	Holds        *ebpf.MapSpec `ebpf:"holds"`
 	Processes    *ebpf.MapSpec `ebpf:"processes"`
@@ -228,6 +230,7 @@ func (o *HoldObjects) Close() error {
 //
 // It can be passed to LoadHoldObjects or ebpf.CollectionSpec.LoadAndAssign.
 type HoldMaps struct {
+	Commands     *ebpf.Map `ebpf:"commands"`
 	HoldRequests *ebpf.Map `ebpf:"hold_requests"`
 	Holds        *ebpf.Map `ebpf:"holds"`
 	Processes    *ebpf.Map `ebpf:"processes"`
@@ -237,6 +240,7 @@ type HoldMaps struct {
 
 func (m *HoldMaps) Close() error {
 	return _HoldClose(
+		m.Commands,
 		m.HoldRequests,
 		m.Holds,
 		m.Processes,

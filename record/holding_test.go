@@ -284,3 +284,40 @@ func TestHeldThreadsRunOn(t *testing.T) {
 		})
 	}
 }
+
+// A process that was attached to, and its children, are never held, also next to a command that is.
+func TestAttachedProcessesAreNotHeld(t *testing.T) {
+	needKernel(t)
+	attached, begin, ledger := simShell(
+		t,
+		copySimcuda(t),
+		`sleep 0.2; exec $SIM/storm --calls 3000 --threads 1 --seed 2 >/dev/null`,
+	)
+	command := startSimCommand(t, nil, "children", "call")
+	opt := testOptions(t, attached.Process.Pid)
+	opt.Command, opt.WaitForLibrary = command, true
+	s := start(t, opt)
+	defer s.Close()
+	begin()
+	command.Run()
+	if end, err := s.Run(t.Context()); err != nil || end != EndProcesses {
+		t.Errorf("ended because %q, %v", end, err)
+	}
+	result, err := s.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := attached.Wait(); err != nil {
+		t.Errorf("the attached program failed: %v", err)
+	}
+	happened := readLedger(t, ledger, 0)
+	recorded := recordedCalls(t, result.Output)
+	for tid, calls := range happened {
+		if len(calls) > 1000 && len(recorded[tid]) == 0 {
+			t.Errorf("no call of thread %d is recorded, of %d", tid, len(calls))
+		}
+	}
+	if cost := result.Meta.Cost; cost.Holds != 1 || len(happened) < 2 {
+		t.Errorf("%d holds, want 1 of the command; %d threads of the attached program", cost.Holds, len(happened))
+	}
+}

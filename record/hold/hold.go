@@ -21,10 +21,10 @@ import (
 
 // Options configure a Holder. All are needed.
 type Options struct {
-	Targets *ebpf.Map     // of the BPF programs: threads of these processes are held
+	Targets *ebpf.Map     // of the BPF programs: only threads of these processes are held
 	Threads *ebpf.Map     // of the BPF programs: calls that have not returned exclude holds
 	Max     time.Duration // the longest hold
-	Child   int           // the process that gpurec started itself
+	Child   int           // the process that gpurec started itself: it and its children are held
 	Multi   bool          // attach by uprobe_multi, whose removal is quick; else by perf uprobes
 }
 
@@ -104,6 +104,7 @@ func Start(opt Options) (*Holder, error) {
 
 func (h *Holder) start() error {
 	if err := errors.Join(
+		h.objects.Commands.Put(uint32(h.opt.Child), uint32(1)),
 		h.objects.PatienceNs.Set(uint64(patience)),
 		h.objects.MaxHoldNs.Set(uint64(h.opt.Max)),
 		h.showLife(),
