@@ -94,7 +94,7 @@ type Meta struct {
 	// Progress counts rows of kind progress. It is nil if there are none. Since 1.2.
 	Progress *ProgressCount `json:"progress,omitempty"`
 	// Late describes calls that were made before their process was probed. nil: there are none, or the
-	// recorder attached to running processes and no others. Since 1.1.
+	// recorder attached to running processes and no others. Since 1.2.
 	Late *Late `json:"late,omitempty"`
 	// Cost is the recorder's own use of CPU, memory and disk.
 	Cost Cost `json:"cost"`
@@ -162,7 +162,7 @@ type CallCount struct {
 	// Counted counts calls of frequent functions that are only counted. They are not in Seen.
 	Counted int64 `json:"counted,omitempty"`
 	// NoTable counts those of Recorded whose stack is cut or missing, because the unwind tables of the
-	// process were not loaded yet. Since 1.1.
+	// process were not loaded yet. Since 1.2.
 	NoTable int64 `json:"no_table,omitempty"`
 }
 

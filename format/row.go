@@ -199,7 +199,7 @@ type StackInference struct {
 }
 
 // NoteBeginning is the name of notes whose message is a Beginning as JSON. A later note about the same
-// process and library replaces an earlier one. Since 1.1.
+// process and library replaces an earlier one. Since 1.2.
 const NoteBeginning = "beginning"
 
 // Beginning says that calls of a process before a row's start_ns are missing.
