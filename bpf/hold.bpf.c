@@ -11,6 +11,11 @@
  * or when user space has not updated alive_ns for patience_ns. So a recorder that was killed holds
  * no thread.
  *
+ * While a thread waits, other threads run the same programs on its processor. Since Linux 6.13, a
+ * function with 64 or more bytes of BPF stack has its stack in memory of the processor
+ * (BPF_PRIV_STACK_MIN_SIZE), which those threads overwrite. So the programs, and the functions that
+ * wait, use fewer bytes: TestStacksOfHolds checks it.
+ *
  * Needs kernel BTF and Linux 6.0: sleepable uprobes, bpf_loop, bpf_copy_from_user_task.
  */
 #include <linux/bpf.h>
@@ -217,7 +222,6 @@ int inherit_libraries(__u64 *ctx)
 }
 
 struct wait {
-	__u32 tid;
 	__u64 sp;
 	__u64 until_ns;
 	__u32 end; /* enum hold_state, 0: the wait took too long */
@@ -226,7 +230,7 @@ struct wait {
 /* wait_step returns 1, which ends the loop, if the hold has ended. */
 static long wait_step(__u32 i, struct wait *w)
 {
-	__u32 *state = bpf_map_lookup_elem(&holds, &w->tid);
+	__u32 tid = (__u32)bpf_get_current_pid_tgid(), *state = bpf_map_lookup_elem(&holds, &tid);
 	__u64 now = bpf_ktime_get_ns();
 	char byte;
 
@@ -249,7 +253,7 @@ static long wait_step(__u32 i, struct wait *w)
  * of them is to be probed, or it calls CUDA and any of them can be in a stack. at is the address
  * of the loader's struct r_debug.
  */
-static __always_inline enum hold_reason reason_to_hold(__u32 pid, __u64 at)
+static __attribute__((noinline)) enum hold_reason reason_to_hold(__u32 pid, __u64 at)
 {
 	struct loaded now = {}, *known = bpf_map_lookup_elem(&processes, &pid);
 	enum hold_reason reason = 0;
@@ -291,8 +295,9 @@ static __always_inline enum hold_reason reason_to_hold(__u32 pid, __u64 at)
  * exclude_hold subtracts the time of a hold from the calls of this thread that have not returned.
  * User space does it for a thread that it has seized.
  */
-static __always_inline void exclude_hold(__u64 pid_tgid, __u64 held_ns)
+static __attribute__((noinline)) void exclude_hold(__u64 held_ns)
 {
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	struct thread *t = bpf_map_lookup_elem(&threads, &pid_tgid);
 
 	for (__u32 i = 0; t && i < MAX_OPEN; i++)
@@ -300,26 +305,40 @@ static __always_inline void exclude_hold(__u64 pid_tgid, __u64 held_ns)
 			t->calls[i].event.dur_ns += held_ns;
 }
 
-/* hold waits until user space releases the thread. */
-static __always_inline int hold(enum hold_reason reason, __u64 sp)
+/* ask asks user space to cover the thread's code. It reports whether the thread may wait for that. */
+static __attribute__((noinline)) int ask(enum hold_reason reason, __u64 now)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
-	struct hold_request r = {.pid = pid_tgid >> 32, .tid = (__u32)pid_tgid, .start_ns = bpf_ktime_get_ns(), .reason = reason};
-	struct wait w = {.tid = r.tid, .sp = sp, .until_ns = r.start_ns + max_hold_ns};
+	struct hold_request r = {.pid = pid_tgid >> 32, .tid = (__u32)pid_tgid, .start_ns = now, .reason = reason};
 	__u32 state = HOLD_ASKED;
 
-	if (r.start_ns > alive_ns + patience_ns ||
-	    bpf_map_update_elem(&holds, &w.tid, &state, BPF_ANY) ||
-	    bpf_ringbuf_output(&hold_requests, &r, sizeof(r), BPF_RB_FORCE_WAKEUP)) {
-		__sync_fetch_and_add(&unreleased, 1);
-		return 0;
-	}
+	return now <= alive_ns + patience_ns && !bpf_map_update_elem(&holds, &r.tid, &state, BPF_ANY) &&
+	       !bpf_ringbuf_output(&hold_requests, &r, sizeof(r), BPF_RB_FORCE_WAKEUP);
+}
+
+/* wait_for_release waits, and returns how the wait ended: an enum hold_state, 0: it took too long. */
+static __attribute__((noinline)) __u32 wait_for_release(__u64 now, __u64 sp)
+{
+	struct wait w = {.sp = sp, .until_ns = now + max_hold_ns};
+
 	bpf_loop(1 << 23, wait_step, &w, 0);
-	if (!w.end)
+	return w.end;
+}
+
+/* hold waits until user space releases the thread. */
+static __attribute__((noinline)) int hold(enum hold_reason reason, __u64 sp)
+{
+	__u32 tid = (__u32)bpf_get_current_pid_tgid(), end = 0;
+	__u64 start_ns = bpf_ktime_get_ns();
+	int may_wait = ask(reason, start_ns);
+
+	if (may_wait)
+		end = wait_for_release(start_ns, sp);
+	if (!end)
 		__sync_fetch_and_add(&unreleased, 1);
-	bpf_map_delete_elem(&holds, &w.tid);
-	if (w.end != HOLD_SEIZED)
-		exclude_hold(pid_tgid, bpf_ktime_get_ns() - r.start_ns);
+	bpf_map_delete_elem(&holds, &tid);
+	if (may_wait && end != HOLD_SEIZED)
+		exclude_hold(bpf_ktime_get_ns() - start_ns);
 	return 0;
 }
 
@@ -341,18 +360,12 @@ int libraries_changed(struct pt_regs *ctx)
 }
 
 /*
- * Runs on the functions of libcuda that programs call first, before the program that records the
- * call. The thread waits here if it has loaded libraries since it has loaded libcuda, or if the
- * loader could not be probed. It waits in the kernel: a ptrace stop would come after the call was
- * recorded.
+ * begin_call notes that a process calls libcuda, and returns its state if it has code that is not
+ * covered. The list of libraries of a process is unknown if its loader could not be probed.
  */
-SEC("uprobe.s")
-int cuda_called(struct pt_regs *ctx)
+static __attribute__((noinline)) struct loaded *begin_call(__u32 pid)
 {
-	__u32 pid = bpf_get_current_pid_tgid() >> 32;
-	/* The loader could not be probed: its list is unknown, and not covered. */
 	struct loaded first = {.last = 1, .has_driver = 1}, *known = bpf_map_lookup_elem(&processes, &pid);
-	__u64 last;
 
 	if (known && known->calls_cuda && known->covered == known->last)
 		return 0;
@@ -365,9 +378,25 @@ int cuda_called(struct pt_regs *ctx)
 			return 0;
 	}
 	known->calls_cuda = 1;
-	last = known->last;
-	if (known->covered == last)
+	return known->covered == known->last ? 0 : known;
+}
+
+/*
+ * Runs on the functions of libcuda that programs call first, before the program that records the
+ * call. The thread waits here if it has loaded libraries since it has loaded libcuda, or if the
+ * loader could not be probed. It waits in the kernel: a ptrace stop would come after the call was
+ * recorded.
+ */
+SEC("uprobe.s")
+int cuda_called(struct pt_regs *ctx)
+{
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+	struct loaded *known = begin_call(pid);
+	__u64 last;
+
+	if (!known)
 		return 0;
+	last = known->last;
 	hold(HOLD_IN_KERNEL, REG_SP(ctx));
 	known = bpf_map_lookup_elem(&processes, &pid);
 	if (known)
