@@ -16,7 +16,7 @@ import (
 // seized a thread may call ptrace(2) for it.
 func (h *Holder) trace() {
 	runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
-	held := make(map[int]*thread)
+	held, own := make(map[int]*thread), newPriority()
 	look := time.NewTicker(tick)
 	defer look.Stop()
 	look.Stop()
@@ -30,6 +30,7 @@ func (h *Holder) trace() {
 				h.leaveKernel(r.Tid, bpf.HoldHoldStateHOLD_RELEASED)
 				continue
 			}
+			own.raise(true)
 			held[r.Tid] = h.begin(r)
 			look.Reset(tick)
 		case <-ending:
@@ -42,10 +43,12 @@ func (h *Holder) trace() {
 			h.look(held)
 			if len(held) == 0 {
 				look.Stop()
+				own.raise(false)
 			}
 		case <-alive.C:
 			_ = h.showLife() // if it fails, no thread is held
 		case <-h.stop:
+			own.raise(false)
 			return
 		}
 	}
