@@ -337,6 +337,41 @@ type CudaProcessEvent struct {
 	StartNs   uint64
 }
 
+type CudaProgressEvent struct {
+	_      structs.HostLayout
+	Kind   uint16
+	Pad    uint16
+	Pid    uint32
+	SeenNs uint64
+	Sample [4]CudaProgressSample
+}
+
+type CudaProgressProcess struct {
+	_         structs.HostLayout
+	Submitted uint64
+	Lost      uint64
+	DueNs     uint64
+	Next      uint32
+	SlotsLen  uint32
+	Slots     [16]CudaProgressSlot
+}
+
+type CudaProgressSample struct {
+	_         structs.HostLayout
+	Channel   uint32
+	Pad       uint32
+	Counter   uint64
+	GpuTimeNs uint64
+}
+
+type CudaProgressSlot struct {
+	_       structs.HostLayout
+	Address uint64
+	Counter uint64
+	Channel uint32
+	Pad     uint32
+}
+
 type CudaPythonProcess struct {
 	_             structs.HostLayout
 	TlsKeyAddress uint64
@@ -365,12 +400,13 @@ type CudaPythonProcess struct {
 type CudaRecordKind uint32
 
 const (
-	CudaRecordKindRECORD_CALL    CudaRecordKind = 1
-	CudaRecordKindRECORD_STACK   CudaRecordKind = 2
-	CudaRecordKindRECORD_NAME    CudaRecordKind = 3
-	CudaRecordKindRECORD_PROCESS CudaRecordKind = 4
-	CudaRecordKindRECORD_UNWOUND CudaRecordKind = 5
-	CudaRecordKindRECORD_LEARNED CudaRecordKind = 6
+	CudaRecordKindRECORD_CALL     CudaRecordKind = 1
+	CudaRecordKindRECORD_STACK    CudaRecordKind = 2
+	CudaRecordKindRECORD_NAME     CudaRecordKind = 3
+	CudaRecordKindRECORD_PROCESS  CudaRecordKind = 4
+	CudaRecordKindRECORD_UNWOUND  CudaRecordKind = 5
+	CudaRecordKindRECORD_LEARNED  CudaRecordKind = 6
+	CudaRecordKindRECORD_PROGRESS CudaRecordKind = 7
 )
 
 type CudaReturnProbe uint32
@@ -445,6 +481,8 @@ type CudaThread struct {
 	IsRationed      uint64
 	UnwindingNs     uint64
 	UnwindPaidUntil uint64
+	ProgressDueNs   uint64
+	Submitted       uint64
 	LastAllocator   uint64
 	Scratch         struct {
 		_     structs.HostLayout
@@ -494,6 +532,8 @@ const (
 	CudaMapHandles               = "handles"
 	CudaMapNameChecks            = "name_checks"
 	CudaMapPathCache             = "path_cache"
+	CudaMapProgressIndexes       = "progress_indexes"
+	CudaMapProgressProcesses     = "progress_processes"
 	CudaMapPythonProcesses       = "python_processes"
 	CudaMapStackCache            = "stack_cache"
 	CudaMapStackPieces           = "stack_pieces"
@@ -518,6 +558,7 @@ const (
 	CudaVarPaused                = "paused"
 	CudaVarRecordAll             = "record_all"
 	CudaVarRecordingEnded        = "recording_ended"
+	CudaVarSampleProgress        = "sample_progress"
 	CudaVarSkipReturns           = "skip_returns"
 	CudaVarSkipStacks            = "skip_stacks"
 	CudaVarStackCapture          = "stack_capture"
@@ -540,8 +581,12 @@ const (
 	CudaVarUnusedMode            = "unused_mode"
 	CudaVarUnusedName            = "unused_name"
 	CudaVarUnusedProcess         = "unused_process"
+	CudaVarUnusedProgress        = "unused_progress"
+	CudaVarUnusedProgressProcess = "unused_progress_process"
+	CudaVarUnusedProgressSlot    = "unused_progress_slot"
 	CudaVarUnusedReason          = "unused_reason"
 	CudaVarUnusedReturnProbe     = "unused_return_probe"
+	CudaVarUnusedSample          = "unused_sample"
 	CudaVarUnusedSlot            = "unused_slot"
 	CudaVarUnusedSource          = "unused_source"
 	CudaVarUnusedStack           = "unused_stack"
@@ -616,6 +661,8 @@ type CudaMapSpecs struct {
 	Handles             *ebpf.MapSpec `ebpf:"handles"`
 	NameChecks          *ebpf.MapSpec `ebpf:"name_checks"`
 	PathCache           *ebpf.MapSpec `ebpf:"path_cache"`
+	ProgressIndexes     *ebpf.MapSpec `ebpf:"progress_indexes"`
+	ProgressProcesses   *ebpf.MapSpec `ebpf:"progress_processes"`
 	PythonProcesses     *ebpf.MapSpec `ebpf:"python_processes"`
 	StackCache          *ebpf.MapSpec `ebpf:"stack_cache"`
 	StackPieces         *ebpf.MapSpec `ebpf:"stack_pieces"`
@@ -641,6 +688,7 @@ type CudaVariableSpecs struct {
 	Paused                *ebpf.VariableSpec `ebpf:"paused"`
 	RecordAll             *ebpf.VariableSpec `ebpf:"record_all"`
 	RecordingEnded        *ebpf.VariableSpec `ebpf:"recording_ended"`
+	SampleProgress        *ebpf.VariableSpec `ebpf:"sample_progress"`
 	SkipReturns           *ebpf.VariableSpec `ebpf:"skip_returns"`
 	SkipStacks            *ebpf.VariableSpec `ebpf:"skip_stacks"`
 	StackCapture          *ebpf.VariableSpec `ebpf:"stack_capture"`
@@ -663,8 +711,12 @@ type CudaVariableSpecs struct {
 	UnusedMode            *ebpf.VariableSpec `ebpf:"unused_mode"`
 	UnusedName            *ebpf.VariableSpec `ebpf:"unused_name"`
 	UnusedProcess         *ebpf.VariableSpec `ebpf:"unused_process"`
+	UnusedProgress        *ebpf.VariableSpec `ebpf:"unused_progress"`
+	UnusedProgressProcess *ebpf.VariableSpec `ebpf:"unused_progress_process"`
+	UnusedProgressSlot    *ebpf.VariableSpec `ebpf:"unused_progress_slot"`
 	UnusedReason          *ebpf.VariableSpec `ebpf:"unused_reason"`
 	UnusedReturnProbe     *ebpf.VariableSpec `ebpf:"unused_return_probe"`
+	UnusedSample          *ebpf.VariableSpec `ebpf:"unused_sample"`
 	UnusedSlot            *ebpf.VariableSpec `ebpf:"unused_slot"`
 	UnusedSource          *ebpf.VariableSpec `ebpf:"unused_source"`
 	UnusedStack           *ebpf.VariableSpec `ebpf:"unused_stack"`
@@ -706,6 +758,8 @@ type CudaMaps struct {
 	Handles             *ebpf.Map `ebpf:"handles"`
 	NameChecks          *ebpf.Map `ebpf:"name_checks"`
 	PathCache           *ebpf.Map `ebpf:"path_cache"`
+	ProgressIndexes     *ebpf.Map `ebpf:"progress_indexes"`
+	ProgressProcesses   *ebpf.Map `ebpf:"progress_processes"`
 	PythonProcesses     *ebpf.Map `ebpf:"python_processes"`
 	StackCache          *ebpf.Map `ebpf:"stack_cache"`
 	StackPieces         *ebpf.Map `ebpf:"stack_pieces"`
@@ -731,6 +785,8 @@ func (m *CudaMaps) Close() error {
 		m.Handles,
 		m.NameChecks,
 		m.PathCache,
+		m.ProgressIndexes,
+		m.ProgressProcesses,
 		m.PythonProcesses,
 		m.StackCache,
 		m.StackPieces,
@@ -757,6 +813,7 @@ type CudaVariables struct {
 	Paused                *ebpf.Variable `ebpf:"paused"`
 	RecordAll             *ebpf.Variable `ebpf:"record_all"`
 	RecordingEnded        *ebpf.Variable `ebpf:"recording_ended"`
+	SampleProgress        *ebpf.Variable `ebpf:"sample_progress"`
 	SkipReturns           *ebpf.Variable `ebpf:"skip_returns"`
 	SkipStacks            *ebpf.Variable `ebpf:"skip_stacks"`
 	StackCapture          *ebpf.Variable `ebpf:"stack_capture"`
@@ -779,8 +836,12 @@ type CudaVariables struct {
 	UnusedMode            *ebpf.Variable `ebpf:"unused_mode"`
 	UnusedName            *ebpf.Variable `ebpf:"unused_name"`
 	UnusedProcess         *ebpf.Variable `ebpf:"unused_process"`
+	UnusedProgress        *ebpf.Variable `ebpf:"unused_progress"`
+	UnusedProgressProcess *ebpf.Variable `ebpf:"unused_progress_process"`
+	UnusedProgressSlot    *ebpf.Variable `ebpf:"unused_progress_slot"`
 	UnusedReason          *ebpf.Variable `ebpf:"unused_reason"`
 	UnusedReturnProbe     *ebpf.Variable `ebpf:"unused_return_probe"`
+	UnusedSample          *ebpf.Variable `ebpf:"unused_sample"`
 	UnusedSlot            *ebpf.Variable `ebpf:"unused_slot"`
 	UnusedSource          *ebpf.Variable `ebpf:"unused_source"`
 	UnusedStack           *ebpf.Variable `ebpf:"unused_stack"`

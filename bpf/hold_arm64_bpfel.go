@@ -96,6 +96,8 @@ type HoldThread struct {
 	IsRationed      uint64
 	UnwindingNs     uint64
 	UnwindPaidUntil uint64
+	ProgressDueNs   uint64
+	Submitted       uint64
 	LastAllocator   uint64
 	Scratch         struct {
 		_     structs.HostLayout
