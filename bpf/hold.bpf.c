@@ -78,6 +78,8 @@ struct loaded {
 	__u64 covered;    /* the last entry for which the process waited until unwind tables were in place */
 	__u32 has_driver; /* it has loaded libcuda */
 	__u32 calls_cuda; /* it has called libcuda: from then on, all code that it loads can be in a stack */
+	__u32 is_watched; /* no code of a probed library ran before its process had waited for the probes */
+	__u32 unused;
 };
 
 /* LRU: no program deletes the state of a process that has ended. */
@@ -217,6 +219,7 @@ int inherit_libraries(__u64 *ctx)
 	}
 	inherited.last = known->last;
 	inherited.has_driver = known->has_driver;
+	inherited.is_watched = known->is_watched; /* a child waits when fork returns */
 	bpf_map_update_elem(&processes, &child, &inherited, BPF_ANY);
 	return 0;
 }
@@ -249,6 +252,33 @@ static long wait_step(__u32 i, struct wait *w)
 }
 
 /*
+ * begin_watch notes that the list of libraries of a process is seen from the start of its program: it
+ * has no probed library yet.
+ */
+static __attribute__((noinline)) int begin_watch(__u32 pid, __u64 first)
+{
+	struct loaded now = {};
+	struct walk w = {.next = first};
+
+	bpf_loop(4096, walk_step, &w, 0);
+	now.is_watched = !w.is_probed;
+	bpf_map_update_elem(&processes, &pid, &now, BPF_NOEXIST);
+	return 0;
+}
+
+/* end_watch notes that a process runs on before it is covered. */
+static __attribute__((noinline)) int end_watch(void)
+{
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+	struct loaded *known = bpf_map_lookup_elem(&processes, &pid);
+
+	if (known)
+		known->is_watched = 0;
+	__sync_fetch_and_add(&unreleased, 1);
+	return 0;
+}
+
+/*
  * reason_to_hold returns why a process must not run on, 0 if it may: it has new libraries, and one
  * of them is to be probed, or it calls CUDA and any of them can be in a stack. at is the address
  * of the loader's struct r_debug.
@@ -264,6 +294,8 @@ static __attribute__((noinline)) enum hold_reason reason_to_hold(__u32 pid, __u6
 		return 0;
 	if (list.state == LIBRARIES_DELETE && known)
 		known->last = 0;
+	if (list.state == LIBRARIES_ADD && !known)
+		begin_watch(pid, list.first);
 	if (list.state != LIBRARIES_CONSISTENT)
 		return 0;
 	w.next = list.first;
@@ -335,7 +367,7 @@ static __attribute__((noinline)) int hold(enum hold_reason reason, __u64 sp)
 	if (may_wait)
 		end = wait_for_release(start_ns, sp);
 	if (!end)
-		__sync_fetch_and_add(&unreleased, 1);
+		end_watch();
 	bpf_map_delete_elem(&holds, &tid);
 	if (may_wait && end != HOLD_SEIZED)
 		exclude_hold(bpf_ktime_get_ns() - start_ns);

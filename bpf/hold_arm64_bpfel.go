@@ -44,6 +44,8 @@ type HoldLoaded struct {
 	Covered   uint64
 	HasDriver uint32
 	CallsCuda uint32
+	IsWatched uint32
+	Unused    uint32
 }
 
 type HoldThread struct {

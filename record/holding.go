@@ -36,6 +36,7 @@ func (s *Session) startHolder() {
 		return
 	}
 	s.holds.holder = holder
+	s.targets.UseHolds(holder.IsWatched)
 	s.probeLoader(pid)
 	s.probeDrivers()
 }
@@ -101,10 +102,11 @@ func (s *Session) release(holder *hold.Holder, r hold.Request) {
 	}
 }
 
-// probeFork makes forked children of a process that has loaded CUDA wait. They may call CUDA at once.
+// probeFork makes forked children of a process that has loaded CUDA wait. They may call CUDA at once,
+// and may need unwind tables and probes of their own.
 func (s *Session) probeFork(r hold.Request) {
 	p := s.targets.Get(r.Pid)
-	if p == nil || !r.ForTables || s.unwinder == nil {
+	if p == nil || !r.ForTables {
 		return
 	}
 	if err := s.holds.holder.ProbeFork(p); err != nil && p.Alive() {

@@ -213,3 +213,24 @@ func TestHoldTooShortIsNoted(t *testing.T) {
 	}
 	compare(t, result.Output, readLedger(t, ledger, 0)) // libcuda is found before the program starts
 }
+
+// TestHeldProcessesAreNotLate records a command and its children while another process uses the same
+// libcuda, so that each process gets probes of its own. Processes have mapped libcuda before that, but
+// they have made no call.
+func TestHeldProcessesAreNotLate(t *testing.T) {
+	needKernel(t)
+	other := startSim(t, []string{"SIMCUDA_LEDGER_SYNC=1"}, "storm", "--calls", endless, "--rate", "100")
+	defer other.kill()
+	awaitLedger(t, other.ledger, 100)
+	dir := t.TempDir()
+	ledger := filepath.Join(dir, "ledger.tsv")
+	result := recordCommand(t, startShell(t, dir, "export SIMCUDA_LEDGER="+ledger+`
+		for how in fork vfork spawn exec thread; do $CUDA/children $how || exit 1; done`), testOptions(t))
+	n := compare(t, result.Output, readLedger(t, ledger, 0))
+	if late, notes := result.Meta.Late, lateNotes(t, result.Output); late != nil || len(notes) > 0 {
+		t.Errorf("late %+v, notes %+v", late, notes)
+	}
+	if cost := result.Meta.Cost; n < 500 || cost.Holds < 8 || cost.Unheld != 0 {
+		t.Errorf("%d calls; %d holds, %d threads ran before they were covered", n, cost.Holds, cost.Unheld)
+	}
+}

@@ -20,6 +20,14 @@ var forkFunctions = []string{"fork", "_Fork"}
 // ProbeFork probes the C library of a process for all processes, once. From then on, a forked child
 // of a target that has loaded libcuda waits before it runs.
 func (h *Holder) ProbeFork(p *process.Process) error {
+	err := h.probeFork(p)
+	if err != nil {
+		h.hasUnheldForks.Store(true)
+	}
+	return err
+}
+
+func (h *Holder) probeFork(p *process.Process) error {
 	maps, err := p.Maps()
 	if err != nil {
 		return nil // the process has exited

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -62,6 +63,8 @@ type Holder struct {
 	mu     sync.Mutex
 	links  []link.Link
 	probed map[process.FileID]bool // loaders and libraries of the driver
+
+	hasUnheldForks atomic.Bool // a C library could not be probed: forked children may run on
 
 	holds, heldNs, late int64 // the tracer counts; valid for others after it has ended
 }
@@ -157,6 +160,16 @@ func (h *Holder) ProbeDriver(lib *library.Library) error {
 		id: lib.ID, path: lib.Executable(), program: h.objects.CudaCalled,
 		offsets: offsets, cookies: make([]uint64, len(offsets)),
 	})
+}
+
+// IsWatched reports whether no code of a probed library ran in a process before the process had waited
+// for its probes. Then none of its calls is missing, even if a library is mapped before it is probed.
+func (h *Holder) IsWatched(pid int) bool {
+	var known bpf.HoldLoaded
+	if h.objects.Processes.Lookup(uint32(pid), &known) != nil || known.IsWatched == 0 {
+		return false
+	}
+	return known.HasDriver == 0 || !h.hasUnheldForks.Load()
 }
 
 // site is where a BPF program is attached: offsets in an executable, and the cookie of each.

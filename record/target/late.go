@@ -52,8 +52,16 @@ func (l *lateProcesses) meta() *format.Late {
 // concurrent use.
 func (s *Set) Late() *format.Late { return s.late.meta() }
 
-// noteLateAttach notes that a process had mapped a library before it was probed.
+// UseHolds sets the function that reports whether a process has run no code of a library before the
+// process had waited for its probes.
+func (s *Set) UseHolds(isWatched func(pid int) bool) { s.isWatched = isWatched }
+
+// noteLateAttach notes that a process had mapped a library before it was probed. A process that waits
+// for probes has not called the library yet, whether its wait begins before or after this.
 func (s *Set) noteLateAttach(lib *library.Library, p *process.Process) {
+	if s.isWatched != nil && s.isWatched(p.Pid) {
+		return
+	}
 	s.noteLate(lateLibrary{p.Pid, lib.Path}, "the library was mapped before it was probed", format.UnknownMissed)
 }
 

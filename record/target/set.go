@@ -62,6 +62,7 @@ type Set struct {
 	notes      []format.Row
 	allocators allocatorStates
 	late       lateProcesses
+	isWatched  func(pid int) bool // nil: no process is held
 }
 
 // Open opens the requested processes and their present children. It returns a *process.Error or a
