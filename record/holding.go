@@ -17,7 +17,9 @@ import (
 // without a Holder nothing is held.
 type holds struct {
 	holder *hold.Holder
-	stats  hold.Stats // valid once it is closed
+	// hasEnded says that no thread is held any more. stats is valid from then on.
+	hasEnded bool
+	stats    hold.Stats
 }
 
 // startHolder begins to hold threads of the command. Where that is not possible, the user is
@@ -138,11 +140,19 @@ func (s *Session) onProcessEvent(e bpf.CudaProcessEvent) {
 	}
 }
 
-// close lets all threads run, and keeps the counts.
+// end lets all threads run, and keeps the counts.
+func (h *holds) end() {
+	if h.holder != nil && !h.hasEnded {
+		h.stats, h.hasEnded = h.holder.End(), true
+	}
+}
+
+// close also removes the probes.
 func (h *holds) close() {
 	if h.holder == nil {
 		return
 	}
-	h.stats = h.holder.Close()
+	h.end()
+	h.holder.Close()
 	h.holder = nil
 }

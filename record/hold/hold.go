@@ -56,8 +56,9 @@ type Holder struct {
 	requests chan Request  // from the tracer to the session
 	asked    chan Request  // from the ring buffer to the tracer
 	released chan release  // from the session to the tracer
-	ending   chan struct{} // closed by Close: from then on, no thread is held
-	stop     chan struct{} // closed by Close after that
+	ending   chan struct{} // closed by End: from then on, no thread is held
+	ended    chan struct{} // closed by the tracer when it holds no thread after that
+	stop     chan struct{} // closed by Close
 	running  sync.WaitGroup
 
 	mu     sync.Mutex
@@ -66,7 +67,7 @@ type Holder struct {
 
 	hasUnheldForks atomic.Bool // a C library could not be probed: forked children may run on
 
-	holds, heldNs, late int64 // the tracer counts; valid for others after it has ended
+	holds, heldNs, late atomic.Int64 // as in Stats
 }
 
 const (
@@ -76,13 +77,15 @@ const (
 	// age at which these ignore it: long enough for a machine whose processors are all busy.
 	beat     = 20 * time.Millisecond
 	patience = 3 * time.Second
+	// endLimit limits the time until seized threads have stopped and were let go.
+	endLimit = 100 * time.Millisecond
 )
 
 // Start loads the BPF programs and starts the tracer. Nothing is held before ProbeLoader and ProbeDriver.
 func Start(opt Options) (*Holder, error) {
 	h := &Holder{
 		opt: opt, requests: make(chan Request, 64), asked: make(chan Request), released: make(chan release),
-		ending: make(chan struct{}), stop: make(chan struct{}), probed: make(map[process.FileID]bool),
+		ending: make(chan struct{}), ended: make(chan struct{}), stop: make(chan struct{}), probed: make(map[process.FileID]bool),
 	}
 	spec, err := bpf.LoadHold()
 	if err != nil {
@@ -241,22 +244,34 @@ func (h *Holder) Release(r Request) (wasHeld bool) {
 	select {
 	case h.released <- release{r, wait}:
 		return <-wait
-	case <-h.stop:
+	case <-h.ending:
 		return true
 	}
 }
 
-// Close removes the probes, lets all threads run, and returns the counts of the whole recording. It
-// must be called once.
-func (h *Holder) Close() Stats {
+// End lets all threads run, and returns the counts of the whole recording. From then on, no thread is
+// held. It must be called once, before Close. Probes that are quick to remove are gone then.
+func (h *Holder) End() Stats {
 	close(h.ending) // removing a probe waits for the threads that are in its program
+	if h.opt.Multi {
+		h.closeLinks()
+	}
+	select {
+	case <-h.ended:
+	case <-time.After(endLimit): // a thread in an uninterruptible sleep stops later
+	}
+	var expired uint64
+	_ = h.objects.Unreleased.Get(&expired) // a variable in memory: it cannot fail before Close
+	_ = h.objects.AliveNs.Set(0)           // threads do not even ask
+	return Stats{h.holds.Load(), h.heldNs.Load(), int64(expired) + h.late.Load()}
+}
+
+// Close removes the remaining probes. Removing a perf uprobe takes 0.05 to 0.3 s.
+func (h *Holder) Close() {
 	h.closeLinks()
 	close(h.stop)
 	h.running.Wait()
-	var expired uint64
-	_ = h.objects.Unreleased.Get(&expired) // a variable in memory: it cannot fail before Close
-	_ = h.objects.Close()                  // the kernel frees the programs at the latest when gpurec exits
-	return Stats{h.holds, h.heldNs, int64(expired) + h.late}
+	_ = h.objects.Close() // the kernel frees the programs at the latest when gpurec exits
 }
 
 // closeLinks removes all probes.

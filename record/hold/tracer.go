@@ -22,8 +22,12 @@ func (h *Holder) trace() {
 	look.Stop()
 	alive := time.NewTicker(beat)
 	defer alive.Stop()
-	ending, isEnding := h.ending, false
+	ending, ended, isEnding := h.ending, h.ended, false
 	for {
+		if isEnding && ended != nil && len(held) == 0 {
+			close(ended)
+			ended = nil
+		}
 		select {
 		case r := <-h.asked:
 			if isEnding {
@@ -38,7 +42,7 @@ func (h *Holder) trace() {
 			h.finish(held)
 		case r := <-h.released:
 			t := held[r.Tid]
-			r.wasHeld <- t != nil && t.SinceNs == r.SinceNs && !t.isReleased && h.release(held, t)
+			r.wasHeld <- isEnding || t != nil && t.SinceNs == r.SinceNs && !t.isReleased && h.release(held, t)
 		case <-look.C:
 			h.look(held)
 			if len(held) == 0 {
@@ -46,7 +50,9 @@ func (h *Holder) trace() {
 				own.raise(false)
 			}
 		case <-alive.C:
-			_ = h.showLife() // if it fails, no thread is held
+			if !isEnding {
+				_ = h.showLife() // if it fails, no thread is held
+			}
 		case <-h.stop:
 			own.raise(false)
 			return
@@ -60,12 +66,12 @@ func (h *Holder) begin(r Request) *thread {
 	if t.isTraced = !r.inKernel && seize(r.Tid); t.isTraced {
 		t.hasRun = !h.leaveKernel(r.Tid, bpf.HoldHoldStateHOLD_SEIZED)
 	}
-	h.holds++
+	h.holds.Add(1)
 	select {
 	case h.requests <- r:
 	default: // the session is far behind, and must not delay the thread
 		t.isReleased = true
-		h.late++
+		h.late.Add(1)
 	}
 	return t
 }
@@ -91,7 +97,7 @@ func (h *Holder) look(held map[int]*thread) {
 			h.release(held, t)
 		case now.After(t.until):
 			if h.release(held, t) {
-				h.late++
+				h.late.Add(1)
 			}
 		}
 	}
@@ -111,7 +117,7 @@ func (h *Holder) release(held map[int]*thread, t *thread) (wasHeld bool) {
 		h.excludeHold(t)
 		letGo(t.Tid, signal)
 	}
-	h.heldNs += clock.ReadNs(unix.CLOCK_MONOTONIC) - t.SinceNs
+	h.heldNs.Add(clock.ReadNs(unix.CLOCK_MONOTONIC) - t.SinceNs)
 	delete(held, t.Tid)
 	return wasHeld
 }
