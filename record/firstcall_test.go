@@ -33,12 +33,13 @@ const (
 )
 
 // firstCallPrograms are the programs of simcuda and simtorch. selftest is none of them: its parts
-// write ledgers of their own.
+// write ledgers of their own, or none.
 var firstCallPrograms = []firstCallProgram{
 	{"storm", "$CUDA/storm --calls 20000 --threads 2 --seed 9 --rate 20000", ""},
 	{"leak", "$CUDA/leak --steps 20 --step-ms 0", ""},
 	{"every", "$CUDA/every", ""},
 	{"torchrun", "$CUDA/torchrun --calls 500", ""},
+	{"works", "$CUDA/works --works 300 --processes 2 --threads 2 --seed 4", ""},
 	{"watched", "$CUDA/watched wait", ""},
 	{"verdicts", "$CUDA/verdicts --scenario process-per-job", ""},
 	{"fork", "$CUDA/children fork", ""},
@@ -68,19 +69,21 @@ var firstCallPrograms = []firstCallProgram{
 
 // TestFirstCalls starts all programs of simcuda and simtorch one after the other, in one recording,
 // and compares it with their ledgers: all calls, all allocator events and complete stacks, from the
-// first call on. GPUREC_FIRST_CALL_RUNS is the number of repetitions. With it, four processes keep
-// the processors busy, and each program is also recorded once by itself.
+// first call on, while busy processes take processor time. Then it records each program once by itself.
+// GPUREC_FIRST_CALL_RUNS is the number of repetitions; with it, programs are not recorded by themselves.
 func TestFirstCalls(t *testing.T) {
 	needMulti(t)           // removing thousands of perf uprobes takes minutes
 	simtorch(t, "tensors") // skips the test if simtorch is not built
 	runs, err := strconv.Atoi(os.Getenv("GPUREC_FIRST_CALL_RUNS"))
+	busy := 4
 	if err != nil {
-		runs = 2
-	} else {
-		keepBusy(t, 4)
+		runs, busy = 2, 2 // other tests run at the same time
 	}
 	for run := range runs {
-		t.Run(fmt.Sprintf("all/%d", run), func(t *testing.T) { compareFirstCalls(t, firstCallPrograms...) })
+		t.Run(fmt.Sprintf("all/%d", run), func(t *testing.T) {
+			keepBusy(t, busy)
+			compareFirstCalls(t, firstCallPrograms...)
+		})
 	}
 	if err != nil {
 		return
