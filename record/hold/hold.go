@@ -84,8 +84,16 @@ const (
 // Start loads the BPF programs and starts the tracer. Nothing is held before ProbeLoader and ProbeDriver.
 func Start(opt Options) (*Holder, error) {
 	h := &Holder{
-		opt: opt, requests: make(chan Request, 64), asked: make(chan Request), released: make(chan release),
-		ending: make(chan struct{}), ended: make(chan struct{}), stop: make(chan struct{}), probed: make(map[process.FileID]bool),
+		opt:      opt,
+		requests: make(chan Request, 64),
+		asked:    make(chan Request),
+		released: make(chan release),
+		ending: make(
+			chan struct{},
+		),
+		ended:  make(chan struct{}),
+		stop:   make(chan struct{}),
+		probed: make(map[process.FileID]bool),
 	}
 	spec, err := bpf.LoadHold()
 	if err != nil {
