@@ -69,8 +69,8 @@ var firstCallPrograms = []firstCallProgram{
 
 // TestFirstCalls starts all programs of simcuda and simtorch one after the other, in one recording,
 // and compares it with their ledgers: all calls, all allocator events and complete stacks, from the
-// first call on, while busy processes take processor time. Then it records each program once by itself.
-// GPUREC_FIRST_CALL_RUNS is the number of repetitions; with it, programs are not recorded by themselves.
+// first call on, while busy processes take processor time. GPUREC_FIRST_CALL_RUNS is the number of
+// repetitions. With it, each program is also recorded once by itself.
 func TestFirstCalls(t *testing.T) {
 	needMulti(t)           // removing thousands of perf uprobes takes minutes
 	simtorch(t, "tensors") // skips the test if simtorch is not built
@@ -165,6 +165,13 @@ func startFirstCalls(t *testing.T, dir string, programs []firstCallProgram) *Com
 // with programs. Temporary files are in dir.
 func startShell(t *testing.T, dir, script string) *Command {
 	t.Helper()
+	return startShellIn(t, simcudaDir, dir, script)
+}
+
+// startShellIn is startShell with another folder for $CUDA. The libcuda of a copy of simcuda is mapped by
+// no process of another test, so gpurec probes it for all processes, before the command starts.
+func startShellIn(t *testing.T, cuda, dir, script string) *Command {
+	t.Helper()
 	folder := func(path string) string {
 		path, err := filepath.Abs(path)
 		if err != nil {
@@ -173,8 +180,8 @@ func startShell(t *testing.T, dir, script string) *Command {
 		return path
 	}
 	for name, value := range map[string]string{
-		"CUDA": folder(simcudaDir), "TORCH": folder(simtorchDir), "SCRIPTS": folder("../examples/simtorch"),
-		"LD_LIBRARY_PATH": folder(simcudaDir), "SIMCUDA_TIME": "off", "SIMCUDA_STATE": filepath.Join(dir, "state"),
+		"CUDA": folder(cuda), "TORCH": folder(simtorchDir), "SCRIPTS": folder("../examples/simtorch"),
+		"LD_LIBRARY_PATH": folder(cuda), "SIMCUDA_TIME": "off", "SIMCUDA_STATE": filepath.Join(dir, "state"),
 		"SIMCUDA_LEDGER_SYNC": "1", // some processes end by _exit
 	} {
 		t.Setenv(name, value)

@@ -19,7 +19,7 @@ import (
 // the script has written to a ledger.
 func recordLate(t *testing.T, opt Options, dir, script, ledger string) Result {
 	t.Helper()
-	opt.Command, opt.HoldMax = startShell(t, dir, script), 0
+	opt.Command, opt.HoldMax = startShellIn(t, copySimcuda(t), dir, script), 0
 	s := start(t, opt)
 	defer s.Close()
 	opt.Command.Run()
@@ -199,11 +199,8 @@ func TestHoldTooShortIsNoted(t *testing.T) {
 	ledger := filepath.Join(dir, "ledger.tsv")
 	opt := testOptions(t)
 	opt.Stacks, opt.HoldMax = probe.StacksAuto, 1 // 1 ns
-	result := recordCommand(
-		t,
-		startShell(t, dir, "SIMCUDA_LEDGER="+ledger+" $CUDA/storm --calls 20000 --seed 1 --rate 20000 >/dev/null"),
-		opt,
-	)
+	script := "SIMCUDA_LEDGER=" + ledger + " $CUDA/storm --calls 20000 --seed 1 --rate 20000 >/dev/null"
+	result := recordCommand(t, startShellIn(t, copySimcuda(t), dir, script), opt)
 	notes, late := lateNotes(t, result.Output), result.Meta.Late
 	if result.Meta.Cost.Unheld == 0 || len(notes) == 0 || notes[0].Library != "" || late == nil || late.Processes != 1 {
 		t.Errorf("%d threads ran too early, notes %+v, meta %+v", result.Meta.Cost.Unheld, notes, late)

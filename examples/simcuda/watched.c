@@ -88,6 +88,7 @@ static int watch_stop(int *status)
 	pid_t child = fork();
 
 	if (!child) {
+		setpgid(0, 0); /* SIGTSTP stops no process of a group without a parent outside of it */
 		raise(SIGTSTP);
 		_exit(use_cuda());
 	}
