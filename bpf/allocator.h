@@ -81,6 +81,70 @@ struct {
 	__type(value, struct allocator_search);
 } allocator_searches SEC(".maps");
 
+/* tgid<<32|device -> the beginning of its events. User space deletes an entry when it has read it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, __u64);
+	__type(value, struct allocator_beginning);
+} allocator_beginnings SEC(".maps");
+
+/* Devices with a bit in process_allocator.counted. */
+#define COUNTED_DEVICES 32
+
+/*
+ * Words from the statistics that stats_offset names, allocated bytes, back to the number of
+ * allocations. The numbers of segments and of active blocks follow. Of a statistic's array, word 2
+ * is how often it has increased, word 3 how often it has decreased.
+ */
+#define COUNT_ARRAYS 4
+#define COUNT_WORDS (STAT_ARRAY_WORDS * (COUNT_ARRAYS - 1))
+
+/*
+ * Reads the numbers of events before this one from the statistics of an allocator object. When an
+ * allocation is recorded, the statistics include all earlier events, and not the allocation.
+ */
+static __always_inline int read_happened(struct thread *t, struct allocator_beginning *b, __u64 counts)
+{
+	__u64 *w = t->scratch.words;
+
+	if (bpf_probe_read_user(w, 8 * COUNT_WORDS, (void *)counts))
+		return 0;
+	b->happened[ACTION_ALLOC] = w[2];
+	b->happened[ACTION_FREE_REQUESTED] = w[3];
+	b->happened[ACTION_SEGMENT_ALLOC] = w[STAT_ARRAY_WORDS + 2];
+	b->happened[ACTION_SEGMENT_FREE] = w[STAT_ARRAY_WORDS + 3];
+	b->happened[ACTION_FREE_COMPLETED] = w[2 * STAT_ARRAY_WORDS + 3];
+	return 1;
+}
+
+/* Counts the events of a device until its allocator's statistics can be read. */
+static __always_inline void count_beginning(struct thread *t, struct process_allocator *a, const struct event *e)
+{
+	__u64 key = (__u64)e->pid << 32 | (__u32)e->device, object = t->last_allocator;
+	struct allocator_beginning first = {.first_ns = e->start_ns}, *b;
+	__u32 action = e->grid[0];
+
+	if (!a || e->device < 0 || e->device >= COUNTED_DEVICES || action >= ACTIONS || action == ACTION_SNAPSHOT ||
+	    a->counted & 1U << e->device)
+		return;
+	b = bpf_map_lookup_elem(&allocator_beginnings, &key);
+	if (!b) {
+		bpf_map_update_elem(&allocator_beginnings, &key, &first, BPF_NOEXIST);
+		b = bpf_map_lookup_elem(&allocator_beginnings, &key);
+		if (!b)
+			return;
+	}
+	if (action == ACTION_ALLOC && a->stats_offset != OFFSET_UNKNOWN &&
+	    read_happened(t, b, object + a->stats_offset - 8 * COUNT_ARRAYS * STAT_ARRAY_WORDS)) {
+		b->is_read = 1;
+		__sync_fetch_and_or(&a->counted, 1U << e->device);
+		return;
+	}
+	b->recorded[action]++;
+}
+
 /* Stores the totals of an allocator event in its grid and block, as 64-bit values. */
 static __always_inline void set_totals(struct event *e, __u64 allocated, __u64 reserved)
 {
@@ -129,12 +193,14 @@ static __always_inline void read_report(struct pt_regs *ctx, const struct stack_
 }
 
 /* Decodes the arguments of an allocator event; a is the state of the process's allocators. */
-static __always_inline void read_allocator(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, const struct process_allocator *a, const struct stack_top *top, struct event *e)
+static __always_inline void read_allocator(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct process_allocator *a, const struct stack_top *top, struct event *e)
 {
-	if (spec->decode == DECODE_REPORT)
+	if (spec->decode == DECODE_REPORT) {
 		read_report(ctx, top, e);
-	else
-		read_trace(ctx, t, spec->decode == DECODE_ALLOCATOR_POOL, a, top, e);
+		return;
+	}
+	read_trace(ctx, t, spec->decode == DECODE_ALLOCATOR_POOL, a, top, e);
+	count_beginning(t, a, e);
 }
 
 /* Compares one piece of the allocator object with the totals and clears mask bits that differ. */

@@ -43,6 +43,7 @@ const enum arg_from *unused_from __attribute__((unused));
 const enum call_class *unused_class __attribute__((unused));
 const enum call_decode *unused_decode __attribute__((unused));
 const enum call_effect *unused_effect __attribute__((unused));
+const struct allocator_beginning *unused_beginning __attribute__((unused));
 const struct process_event *unused_process __attribute__((unused));
 const enum process_change *unused_change __attribute__((unused));
 const enum name_source *unused_source __attribute__((unused));
@@ -125,6 +126,7 @@ static __attribute__((noinline)) void abandon(struct event *e)
 		return;
 	if (!(e->flags & EVENT_NO_RETURN))
 		e->flags |= EVENT_ABANDONED;
+	e->dur_ns = 0;
 	emit(stats_of(spec->class), e);
 }
 
@@ -371,7 +373,7 @@ int call_exit(struct pt_regs *ctx)
 	count_hit(t, spec);
 	s = stats_of(spec->class);
 	e = &c->event;
-	e->dur_ns = now - e->start_ns;
+	e->dur_ns = now - e->start_ns - e->dur_ns; /* until now, dur_ns was the time of holds */
 	e->result = REG_RESULT(ctx);
 	e->cpu = bpf_get_smp_processor_id();
 	e->ptr = arg_at_return(e, &spec->ptr, e->ptr);

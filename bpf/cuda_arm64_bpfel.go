@@ -27,6 +27,14 @@ const (
 	CudaAllocatorActionACTION_OOM            CudaAllocatorAction = 8
 )
 
+type CudaAllocatorBeginning struct {
+	_        structs.HostLayout
+	FirstNs  uint64
+	Recorded [9]uint64
+	Happened [5]uint64
+	IsRead   uint64
+}
+
 type CudaAllocatorSearch struct {
 	_             structs.HostLayout
 	Allocated     [4]uint64
@@ -308,7 +316,7 @@ type CudaProcessAllocator struct {
 	_           structs.HostLayout
 	StatsOffset uint64
 	Source      uint32
-	Pad         uint32
+	Counted     uint32
 }
 
 type CudaProcessChange uint32
@@ -444,6 +452,7 @@ const (
 	CudaStackStateSTACK_UNWOUND       CudaStackState = 3
 	CudaStackStateSTACK_INFERRED      CudaStackState = 4
 	CudaStackStateSTACK_RATIONED      CudaStackState = 5
+	CudaStackStateSTACK_UNKNOWN       CudaStackState = 6
 )
 
 type CudaThread struct {
@@ -511,6 +520,7 @@ type CudaUnwoundEvent struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	CudaMapAllocatorBeginnings   = "allocator_beginnings"
 	CudaMapAllocatorSearches     = "allocator_searches"
 	CudaMapAllocators            = "allocators"
 	CudaMapCalls                 = "calls"
@@ -555,6 +565,7 @@ const (
 	CudaVarTaskThreadPointer     = "task_thread_pointer"
 	CudaVarUnusedAction          = "unused_action"
 	CudaVarUnusedAllocatorSource = "unused_allocator_source"
+	CudaVarUnusedBeginning       = "unused_beginning"
 	CudaVarUnusedChange          = "unused_change"
 	CudaVarUnusedCheck           = "unused_check"
 	CudaVarUnusedClass           = "unused_class"
@@ -638,28 +649,29 @@ type CudaProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CudaMapSpecs struct {
-	AllocatorSearches *ebpf.MapSpec `ebpf:"allocator_searches"`
-	Allocators        *ebpf.MapSpec `ebpf:"allocators"`
-	Calls             *ebpf.MapSpec `ebpf:"calls"`
-	CodeMaps          *ebpf.MapSpec `ebpf:"code_maps"`
-	Contexts          *ebpf.MapSpec `ebpf:"contexts"`
-	Counts            *ebpf.MapSpec `ebpf:"counts"`
-	Events            *ebpf.MapSpec `ebpf:"events"`
-	FrameWindows      *ebpf.MapSpec `ebpf:"frame_windows"`
-	Handles           *ebpf.MapSpec `ebpf:"handles"`
-	NameChecks        *ebpf.MapSpec `ebpf:"name_checks"`
-	PathCache         *ebpf.MapSpec `ebpf:"path_cache"`
-	ProgressIndexes   *ebpf.MapSpec `ebpf:"progress_indexes"`
-	ProgressProcesses *ebpf.MapSpec `ebpf:"progress_processes"`
-	PythonProcesses   *ebpf.MapSpec `ebpf:"python_processes"`
-	StackCache        *ebpf.MapSpec `ebpf:"stack_cache"`
-	StackPieces       *ebpf.MapSpec `ebpf:"stack_pieces"`
-	StacksSent        *ebpf.MapSpec `ebpf:"stacks_sent"`
-	Stats             *ebpf.MapSpec `ebpf:"stats"`
-	Targets           *ebpf.MapSpec `ebpf:"targets"`
-	Threads           *ebpf.MapSpec `ebpf:"threads"`
-	Unwinders         *ebpf.MapSpec `ebpf:"unwinders"`
-	Unwinding         *ebpf.MapSpec `ebpf:"unwinding"`
+	AllocatorBeginnings *ebpf.MapSpec `ebpf:"allocator_beginnings"`
+	AllocatorSearches   *ebpf.MapSpec `ebpf:"allocator_searches"`
+	Allocators          *ebpf.MapSpec `ebpf:"allocators"`
+	Calls               *ebpf.MapSpec `ebpf:"calls"`
+	CodeMaps            *ebpf.MapSpec `ebpf:"code_maps"`
+	Contexts            *ebpf.MapSpec `ebpf:"contexts"`
+	Counts              *ebpf.MapSpec `ebpf:"counts"`
+	Events              *ebpf.MapSpec `ebpf:"events"`
+	FrameWindows        *ebpf.MapSpec `ebpf:"frame_windows"`
+	Handles             *ebpf.MapSpec `ebpf:"handles"`
+	NameChecks          *ebpf.MapSpec `ebpf:"name_checks"`
+	PathCache           *ebpf.MapSpec `ebpf:"path_cache"`
+	ProgressIndexes     *ebpf.MapSpec `ebpf:"progress_indexes"`
+	ProgressProcesses   *ebpf.MapSpec `ebpf:"progress_processes"`
+	PythonProcesses     *ebpf.MapSpec `ebpf:"python_processes"`
+	StackCache          *ebpf.MapSpec `ebpf:"stack_cache"`
+	StackPieces         *ebpf.MapSpec `ebpf:"stack_pieces"`
+	StacksSent          *ebpf.MapSpec `ebpf:"stacks_sent"`
+	Stats               *ebpf.MapSpec `ebpf:"stats"`
+	Targets             *ebpf.MapSpec `ebpf:"targets"`
+	Threads             *ebpf.MapSpec `ebpf:"threads"`
+	Unwinders           *ebpf.MapSpec `ebpf:"unwinders"`
+	Unwinding           *ebpf.MapSpec `ebpf:"unwinding"`
 }
 
 // CudaVariableSpecs contains global variables before they are loaded into the kernel.
@@ -683,6 +695,7 @@ type CudaVariableSpecs struct {
 	TaskThreadPointer     *ebpf.VariableSpec `ebpf:"task_thread_pointer"`
 	UnusedAction          *ebpf.VariableSpec `ebpf:"unused_action"`
 	UnusedAllocatorSource *ebpf.VariableSpec `ebpf:"unused_allocator_source"`
+	UnusedBeginning       *ebpf.VariableSpec `ebpf:"unused_beginning"`
 	UnusedChange          *ebpf.VariableSpec `ebpf:"unused_change"`
 	UnusedCheck           *ebpf.VariableSpec `ebpf:"unused_check"`
 	UnusedClass           *ebpf.VariableSpec `ebpf:"unused_class"`
@@ -733,32 +746,34 @@ func (o *CudaObjects) Close() error {
 //
 // It can be passed to LoadCudaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CudaMaps struct {
-	AllocatorSearches *ebpf.Map `ebpf:"allocator_searches"`
-	Allocators        *ebpf.Map `ebpf:"allocators"`
-	Calls             *ebpf.Map `ebpf:"calls"`
-	CodeMaps          *ebpf.Map `ebpf:"code_maps"`
-	Contexts          *ebpf.Map `ebpf:"contexts"`
-	Counts            *ebpf.Map `ebpf:"counts"`
-	Events            *ebpf.Map `ebpf:"events"`
-	FrameWindows      *ebpf.Map `ebpf:"frame_windows"`
-	Handles           *ebpf.Map `ebpf:"handles"`
-	NameChecks        *ebpf.Map `ebpf:"name_checks"`
-	PathCache         *ebpf.Map `ebpf:"path_cache"`
-	ProgressIndexes   *ebpf.Map `ebpf:"progress_indexes"`
-	ProgressProcesses *ebpf.Map `ebpf:"progress_processes"`
-	PythonProcesses   *ebpf.Map `ebpf:"python_processes"`
-	StackCache        *ebpf.Map `ebpf:"stack_cache"`
-	StackPieces       *ebpf.Map `ebpf:"stack_pieces"`
-	StacksSent        *ebpf.Map `ebpf:"stacks_sent"`
-	Stats             *ebpf.Map `ebpf:"stats"`
-	Targets           *ebpf.Map `ebpf:"targets"`
-	Threads           *ebpf.Map `ebpf:"threads"`
-	Unwinders         *ebpf.Map `ebpf:"unwinders"`
-	Unwinding         *ebpf.Map `ebpf:"unwinding"`
+	AllocatorBeginnings *ebpf.Map `ebpf:"allocator_beginnings"`
+	AllocatorSearches   *ebpf.Map `ebpf:"allocator_searches"`
+	Allocators          *ebpf.Map `ebpf:"allocators"`
+	Calls               *ebpf.Map `ebpf:"calls"`
+	CodeMaps            *ebpf.Map `ebpf:"code_maps"`
+	Contexts            *ebpf.Map `ebpf:"contexts"`
+	Counts              *ebpf.Map `ebpf:"counts"`
+	Events              *ebpf.Map `ebpf:"events"`
+	FrameWindows        *ebpf.Map `ebpf:"frame_windows"`
+	Handles             *ebpf.Map `ebpf:"handles"`
+	NameChecks          *ebpf.Map `ebpf:"name_checks"`
+	PathCache           *ebpf.Map `ebpf:"path_cache"`
+	ProgressIndexes     *ebpf.Map `ebpf:"progress_indexes"`
+	ProgressProcesses   *ebpf.Map `ebpf:"progress_processes"`
+	PythonProcesses     *ebpf.Map `ebpf:"python_processes"`
+	StackCache          *ebpf.Map `ebpf:"stack_cache"`
+	StackPieces         *ebpf.Map `ebpf:"stack_pieces"`
+	StacksSent          *ebpf.Map `ebpf:"stacks_sent"`
+	Stats               *ebpf.Map `ebpf:"stats"`
+	Targets             *ebpf.Map `ebpf:"targets"`
+	Threads             *ebpf.Map `ebpf:"threads"`
+	Unwinders           *ebpf.Map `ebpf:"unwinders"`
+	Unwinding           *ebpf.Map `ebpf:"unwinding"`
 }
 
 func (m *CudaMaps) Close() error {
 	return _CudaClose(
+		m.AllocatorBeginnings,
 		m.AllocatorSearches,
 		m.Allocators,
 		m.Calls,
@@ -805,6 +820,7 @@ type CudaVariables struct {
 	TaskThreadPointer     *ebpf.Variable `ebpf:"task_thread_pointer"`
 	UnusedAction          *ebpf.Variable `ebpf:"unused_action"`
 	UnusedAllocatorSource *ebpf.Variable `ebpf:"unused_allocator_source"`
+	UnusedBeginning       *ebpf.Variable `ebpf:"unused_beginning"`
 	UnusedChange          *ebpf.Variable `ebpf:"unused_change"`
 	UnusedCheck           *ebpf.Variable `ebpf:"unused_check"`
 	UnusedClass           *ebpf.Variable `ebpf:"unused_class"`

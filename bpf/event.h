@@ -52,6 +52,7 @@ enum stack_state {
 	STACK_UNWOUND,       /* stack_id identifies an unwound stack */
 	STACK_INFERRED,      /* stack_id is copied from an earlier call with the same fingerprint */
 	STACK_RATIONED,      /* not unwound: stack_id is provisional, or 0 if the stack stays unknown */
+	STACK_UNKNOWN,       /* unwinding did not end: the unwinder does not know the process yet */
 };
 
 /* How call stacks are captured. */
@@ -73,7 +74,7 @@ struct event {
 	__u8 stack; /* enum stack_state */
 	__s16 device;
 	__u64 start_ns;
-	__u64 dur_ns;
+	__u64 dur_ns;    /* without holds (hold.bpf.c); while the call is open: the time of holds in it */
 	__u64 parent_ns; /* start_ns of the enclosing call of this thread, 0: not nested */
 	__u64 stack_id;
 	__u64 ptr;
@@ -262,9 +263,24 @@ enum allocator_source {
 struct process_allocator {
 	__u64 stats_offset; /* bytes from an allocator object to its statistics, or OFFSET_UNKNOWN */
 	__u32 source;       /* enum allocator_source */
-	__u32 _pad;
+	__u32 counted;      /* bit d: device d needs no struct allocator_beginning any more */
 };
 #define OFFSET_UNKNOWN (~0ULL)
+
+#define ACTIONS (ACTION_OOM + 1)
+
+/*
+ * Events of one process and device until the allocator's statistics can be read. They have the
+ * number of events since the start of the process: more than were recorded if the beginning is
+ * missing.
+ */
+struct allocator_beginning {
+	__u64 first_ns;          /* the first recorded event */
+	__u64 recorded[ACTIONS]; /* events by action, before the statistics were read */
+	/* The same of the allocator's statistics; valid once is_read is set. */
+	__u64 happened[ACTION_SEGMENT_FREE + 1];
+	__u64 is_read;
+};
 
 /* The effect of a call on the state in BPF maps: names of handles, epochs and contexts. */
 enum call_effect {

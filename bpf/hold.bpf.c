@@ -3,18 +3,24 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Holds threads of targets until probes and unwind tables are in place for the code that they have
- * loaded. One program is on the dynamic loader's _dl_debug_state: the loader calls it after it has
- * mapped libraries, and before it runs their constructors. Another program is on the functions of
- * libcuda that programs call first.
+ * loaded. One program is where the dynamic loader calls _dl_debug_state: the loader does so after it
+ * has mapped libraries, and before it runs their constructors. Another program is on the functions of
+ * libcuda that programs call first, and a third one is on the return of fork in the child.
  *
  * A program waits in a loop. The loop ends when user space releases the thread, after max_hold_ns,
  * or when user space has not updated alive_ns for patience_ns. So a recorder that was killed holds
  * no thread.
  *
+ * While a thread waits, other threads run the same programs on its processor. Since Linux 6.13, a
+ * function with 64 or more bytes of BPF stack has its stack in memory of the processor
+ * (BPF_PRIV_STACK_MIN_SIZE), which those threads overwrite. So the programs, and the functions that
+ * wait, use fewer bytes: TestStacksOfHolds checks it.
+ *
  * Needs kernel BTF and Linux 6.0: sleepable uprobes, bpf_loop, bpf_copy_from_user_task.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
+#include "event.h"
 #include "hold.h"
 #include "regs.h"
 
@@ -33,7 +39,7 @@ struct task_struct {
 	int tgid;
 } __attribute__((preserve_access_index));
 
-/* User space replaces this map by the map of cuda.bpf.c. */
+/* User space replaces these two maps by the maps of cuda.bpf.c. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -41,15 +47,44 @@ struct {
 	__type(value, __u32);
 } targets SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+/*
+ * The command and its descendants, as far as they began after it. LRU: no program deletes an entry of a
+ * process that has ended.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, __u32);
+} commands SEC(".maps");
+
+/* may_be_held reports whether a process is recorded, and descends from the command. */
+static __always_inline int may_be_held(__u32 pid)
+{
+	return bpf_map_lookup_elem(&commands, &pid) && bpf_map_lookup_elem(&targets, &pid);
+}
+
 /* State of the libraries of a process. */
 struct loaded {
 	__u64 last;       /* the last entry of its list of libraries, a struct link_map */
+	__u64 covered;    /* the last entry for which the process waited until unwind tables were in place */
+	__u32 has_driver; /* it has loaded libcuda */
 	__u32 calls_cuda; /* it has called libcuda: from then on, all code that it loads can be in a stack */
+	__u32 is_watched; /* no code of a probed library ran before its process had waited for the probes */
 	__u32 unused;
 };
 
+/* LRU: no program deletes the state of a process that has ended. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
 	__type(key, __u32);
 	__type(value, struct loaded);
@@ -93,30 +128,39 @@ enum list_state {
 	LIBRARIES_DELETE,     /* RT_DELETE: the loader is about to remove libraries */
 };
 
-/* is_probed reports whether gpurec probes libraries of this file name: libcuda.so* and libc10*. */
-static __always_inline int is_probed(const char *n)
+/* Libraries that gpurec probes. */
+enum probed_library {
+	PROBED_NONE,
+	PROBED_DRIVER,    /* libcuda.so* */
+	PROBED_ALLOCATOR, /* libc10* */
+};
+
+/* probed_library returns the library that has this file name. */
+static __always_inline enum probed_library probed_library(const char *n)
 {
 	if (n[0] != 'l' || n[1] != 'i' || n[2] != 'b' || n[3] != 'c')
-		return 0;
-	if (n[4] == '1')
-		return n[5] == '0';
-	return n[4] == 'u' && n[5] == 'd' && n[6] == 'a' && n[7] == '.' && n[8] == 's';
+		return PROBED_NONE;
+	if (n[4] == '1' && n[5] == '0')
+		return PROBED_ALLOCATOR;
+	if (n[4] == 'u' && n[5] == 'd' && n[6] == 'a' && n[7] == '.' && n[8] == 's')
+		return PROBED_DRIVER;
+	return PROBED_NONE;
 }
 
 struct walk {
 	__u64 next, last;
-	int is_new, is_probed;
+	int is_new, is_probed, has_driver;
 };
 
 /* Maximum length of a path, and of the end of it that is compared. */
-#define MAX_PATH 256
-#define MAX_NAME 32
+#define PATH_BYTES 256
+#define PATH_END_BYTES 32
 
 /* walk_step reads one entry of the list. It returns 1, which ends the loop, after the last entry. */
 static long walk_step(__u32 i, struct walk *w)
 {
 	struct link_map map;
-	char path[MAX_PATH], name[MAX_NAME + 16] = {};
+	char path[PATH_BYTES], name[PATH_END_BYTES + 16] = {};
 	long size;
 	__u32 k;
 
@@ -128,12 +172,16 @@ static long walk_step(__u32 i, struct walk *w)
 	size = bpf_probe_read_user_str(path, sizeof(path), (void *)map.name);
 	if (size < 0)
 		return 0;
-	if (size > MAX_NAME)
-		map.name += size - MAX_NAME;
-	bpf_probe_read_user_str(name, MAX_NAME, (void *)map.name);
-	for (k = 0; k < MAX_NAME - 10; k++)
-		if (name[k] == '/' && is_probed(name + k + 1))
-			w->is_probed = 1;
+	if (size > PATH_END_BYTES)
+		map.name += size - PATH_END_BYTES;
+	bpf_probe_read_user_str(name, PATH_END_BYTES, (void *)map.name);
+	for (k = 0; k < PATH_END_BYTES - 10; k++)
+		if (name[k] == '/') {
+			enum probed_library library = probed_library(name + k + 1);
+
+			w->is_probed |= library != PROBED_NONE;
+			w->has_driver |= library == PROBED_DRIVER;
+		}
 	return 0;
 }
 
@@ -147,22 +195,50 @@ int forget_libraries(__u64 *ctx)
 	return 0;
 }
 
+/*
+ * A child has the libraries of its parent, but the unwinder does not know that yet.
+ * TP_PROTO(struct task_struct *parent, struct task_struct *child)
+ */
+SEC("tp_btf/sched_process_fork")
+int inherit_libraries(__u64 *ctx)
+{
+	__u32 parent = ((struct task_struct *)ctx[0])->tgid, child = ((struct task_struct *)ctx[1])->tgid;
+	struct loaded inherited = {}, *known;
+	__u32 is_command = 1;
+
+	if (parent == child)
+		return 0; /* a thread */
+	if (bpf_map_lookup_elem(&commands, &parent))
+		bpf_map_update_elem(&commands, &child, &is_command, BPF_ANY);
+	else
+		bpf_map_delete_elem(&commands, &child); /* of an earlier process with this number */
+	known = bpf_map_lookup_elem(&processes, &parent);
+	if (!known) {
+		bpf_map_delete_elem(&processes, &child);
+		return 0;
+	}
+	inherited.last = known->last;
+	inherited.has_driver = known->has_driver;
+	inherited.is_watched = known->is_watched; /* a child waits when fork returns */
+	bpf_map_update_elem(&processes, &child, &inherited, BPF_ANY);
+	return 0;
+}
+
 struct wait {
-	__u32 tid;
 	__u64 sp;
 	__u64 until_ns;
-	int released;
+	__u32 end; /* enum hold_state, 0: the wait took too long */
 };
 
 /* wait_step returns 1, which ends the loop, if the hold has ended. */
 static long wait_step(__u32 i, struct wait *w)
 {
-	__u32 *state = bpf_map_lookup_elem(&holds, &w->tid);
+	__u32 tid = (__u32)bpf_get_current_pid_tgid(), *state = bpf_map_lookup_elem(&holds, &tid);
 	__u64 now = bpf_ktime_get_ns();
 	char byte;
 
-	if (!state || *state == HOLD_RELEASED) {
-		w->released = 1;
+	if (!state || *state != HOLD_ASKED) {
+		w->end = state ? *state : HOLD_RELEASED;
 		return 1;
 	}
 	if (now > w->until_ns || now > alive_ns + patience_ns)
@@ -176,13 +252,41 @@ static long wait_step(__u32 i, struct wait *w)
 }
 
 /*
+ * begin_watch notes that the list of libraries of a process is seen from the start of its program: it
+ * has no probed library yet.
+ */
+static __attribute__((noinline)) int begin_watch(__u32 pid, __u64 first)
+{
+	struct loaded now = {};
+	struct walk w = {.next = first};
+
+	bpf_loop(4096, walk_step, &w, 0);
+	now.is_watched = !w.is_probed;
+	bpf_map_update_elem(&processes, &pid, &now, BPF_NOEXIST);
+	return 0;
+}
+
+/* end_watch notes that a process runs on before it is covered. */
+static __attribute__((noinline)) int end_watch(void)
+{
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+	struct loaded *known = bpf_map_lookup_elem(&processes, &pid);
+
+	if (known)
+		known->is_watched = 0;
+	__sync_fetch_and_add(&unreleased, 1);
+	return 0;
+}
+
+/*
  * reason_to_hold returns why a process must not run on, 0 if it may: it has new libraries, and one
  * of them is to be probed, or it calls CUDA and any of them can be in a stack. at is the address
  * of the loader's struct r_debug.
  */
-static __always_inline enum hold_reason reason_to_hold(__u32 pid, __u64 at)
+static __attribute__((noinline)) enum hold_reason reason_to_hold(__u32 pid, __u64 at)
 {
 	struct loaded now = {}, *known = bpf_map_lookup_elem(&processes, &pid);
+	enum hold_reason reason = 0;
 	struct r_debug list;
 	struct walk w = {};
 
@@ -190,6 +294,8 @@ static __always_inline enum hold_reason reason_to_hold(__u32 pid, __u64 at)
 		return 0;
 	if (list.state == LIBRARIES_DELETE && known)
 		known->last = 0;
+	if (list.state == LIBRARIES_ADD && !known)
+		begin_watch(pid, list.first);
 	if (list.state != LIBRARIES_CONSISTENT)
 		return 0;
 	w.next = list.first;
@@ -202,38 +308,76 @@ static __always_inline enum hold_reason reason_to_hold(__u32 pid, __u64 at)
 		}
 	}
 	bpf_loop(4096, walk_step, &w, 0);
+	if (known)
+		now = *known;
 	now.last = w.last;
-	now.calls_cuda = known && known->calls_cuda;
+	/* Programs call CUDA soon after they have loaded it. */
+	if (w.is_new && (now.calls_cuda || (w.has_driver && !now.has_driver)))
+		reason = HOLD_FOR_TABLES;
+	else if (w.is_probed)
+		reason = HOLD_FOR_PROBES;
+	now.has_driver |= w.has_driver;
+	if (reason == HOLD_FOR_TABLES)
+		now.covered = now.last;
 	bpf_map_update_elem(&processes, &pid, &now, BPF_ANY);
-	if (w.is_new && now.calls_cuda)
-		return HOLD_FOR_TABLES;
-	return w.is_probed ? HOLD_FOR_PROBES : 0;
+	return reason;
+}
+
+/*
+ * exclude_hold subtracts the time of a hold from the calls of this thread that have not returned.
+ * User space does it for a thread that it has seized.
+ */
+static __attribute__((noinline)) void exclude_hold(__u64 held_ns)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	struct thread *t = bpf_map_lookup_elem(&threads, &pid_tgid);
+
+	for (__u32 i = 0; t && i < MAX_OPEN; i++)
+		if (i < t->open)
+			t->calls[i].event.dur_ns += held_ns;
+}
+
+/* ask asks user space to cover the thread's code. It reports whether the thread may wait for that. */
+static __attribute__((noinline)) int ask(enum hold_reason reason, __u64 now)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	struct hold_request r = {.pid = pid_tgid >> 32, .tid = (__u32)pid_tgid, .start_ns = now, .reason = reason};
+	__u32 state = HOLD_ASKED;
+
+	return now <= alive_ns + patience_ns && !bpf_map_update_elem(&holds, &r.tid, &state, BPF_ANY) &&
+	       !bpf_ringbuf_output(&hold_requests, &r, sizeof(r), BPF_RB_FORCE_WAKEUP);
+}
+
+/* wait_for_release waits, and returns how the wait ended: an enum hold_state, 0: it took too long. */
+static __attribute__((noinline)) __u32 wait_for_release(__u64 now, __u64 sp)
+{
+	struct wait w = {.sp = sp, .until_ns = now + max_hold_ns};
+
+	bpf_loop(1 << 23, wait_step, &w, 0);
+	return w.end;
 }
 
 /* hold waits until user space releases the thread. */
-static __always_inline int hold(enum hold_reason reason, __u64 sp)
+static __attribute__((noinline)) int hold(enum hold_reason reason, __u64 sp)
 {
-	__u64 pid_tgid = bpf_get_current_pid_tgid();
-	struct hold_request r = {.pid = pid_tgid >> 32, .tid = (__u32)pid_tgid, .start_ns = bpf_ktime_get_ns(), .reason = reason};
-	struct wait w = {.tid = r.tid, .sp = sp, .until_ns = r.start_ns + max_hold_ns};
-	__u32 state = HOLD_ASKED;
+	__u32 tid = (__u32)bpf_get_current_pid_tgid(), end = 0;
+	__u64 start_ns = bpf_ktime_get_ns();
+	int may_wait = ask(reason, start_ns);
 
-	if (r.start_ns > alive_ns + patience_ns ||
-	    bpf_map_update_elem(&holds, &w.tid, &state, BPF_ANY) ||
-	    bpf_ringbuf_output(&hold_requests, &r, sizeof(r), BPF_RB_FORCE_WAKEUP)) {
-		__sync_fetch_and_add(&unreleased, 1);
-		return 0;
-	}
-	bpf_loop(1 << 23, wait_step, &w, 0);
-	if (!w.released)
-		__sync_fetch_and_add(&unreleased, 1);
-	bpf_map_delete_elem(&holds, &w.tid);
+	if (may_wait)
+		end = wait_for_release(start_ns, sp);
+	if (!end)
+		end_watch();
+	bpf_map_delete_elem(&holds, &tid);
+	if (may_wait && end != HOLD_SEIZED)
+		exclude_hold(bpf_ktime_get_ns() - start_ns);
 	return 0;
 }
 
 /*
- * Runs on _dl_debug_state, which the dynamic loader calls before and after it changes its list of
- * libraries. The attach cookie is the distance from the function to the loader's struct r_debug.
+ * Runs on the instructions that call _dl_debug_state: the dynamic loader does so before and after it
+ * changes its list of libraries. The attach cookie is the distance from the instruction to the
+ * loader's struct r_debug.
  */
 SEC("uprobe.s")
 int libraries_changed(struct pt_regs *ctx)
@@ -241,24 +385,69 @@ int libraries_changed(struct pt_regs *ctx)
 	__u32 pid = bpf_get_current_pid_tgid() >> 32;
 	enum hold_reason reason;
 
-	if (!bpf_map_lookup_elem(&targets, &pid))
+	if (!may_be_held(pid))
 		return 0;
-	reason = reason_to_hold(pid, bpf_get_func_ip(ctx) + bpf_get_attach_cookie(ctx));
+	reason = reason_to_hold(pid, REG_PC(ctx) + bpf_get_attach_cookie(ctx));
 	return reason ? hold(reason, REG_SP(ctx)) : 0;
 }
 
-/* Runs on the functions of libcuda that programs call first. */
+/*
+ * begin_call notes that a process calls libcuda, and returns its state if it has code that is not
+ * covered. The list of libraries of a process is unknown if its loader could not be probed.
+ */
+static __attribute__((noinline)) struct loaded *begin_call(__u32 pid)
+{
+	struct loaded first = {.last = 1, .has_driver = 1}, *known = bpf_map_lookup_elem(&processes, &pid);
+
+	if (known && known->calls_cuda && known->covered == known->last)
+		return 0;
+	if (!may_be_held(pid))
+		return 0;
+	if (!known) {
+		bpf_map_update_elem(&processes, &pid, &first, BPF_NOEXIST);
+		known = bpf_map_lookup_elem(&processes, &pid);
+		if (!known)
+			return 0;
+	}
+	known->calls_cuda = 1;
+	return known->covered == known->last ? 0 : known;
+}
+
+/*
+ * Runs on the functions of libcuda that programs call first, before the program that records the
+ * call. The thread waits here if it has loaded libraries since it has loaded libcuda, or if the
+ * loader could not be probed. It waits in the kernel: a ptrace stop would come after the call was
+ * recorded.
+ */
 SEC("uprobe.s")
 int cuda_called(struct pt_regs *ctx)
 {
 	__u32 pid = bpf_get_current_pid_tgid() >> 32;
-	struct loaded first = {.calls_cuda = 1}, *known = bpf_map_lookup_elem(&processes, &pid);
+	struct loaded *known = begin_call(pid);
+	__u64 last;
 
-	if ((known && known->calls_cuda) || !bpf_map_lookup_elem(&targets, &pid))
+	if (!known)
 		return 0;
+	last = known->last;
+	hold(HOLD_IN_KERNEL, REG_SP(ctx));
+	known = bpf_map_lookup_elem(&processes, &pid);
 	if (known)
-		known->calls_cuda = 1;
-	else
-		bpf_map_update_elem(&processes, &pid, &first, BPF_ANY);
+		known->covered = last; /* until then, other threads wait, too */
+	return 0;
+}
+
+/* Runs on the return of fork. A child may call CUDA at once, without one of the first functions. */
+SEC("uprobe.s")
+int forked(struct pt_regs *ctx)
+{
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+	struct loaded *known;
+
+	if (REG_RESULT(ctx))
+		return 0; /* the parent */
+	known = bpf_map_lookup_elem(&processes, &pid);
+	if (!known || !known->has_driver || known->covered == known->last || !may_be_held(pid))
+		return 0;
+	known->covered = known->last;
 	return hold(HOLD_FOR_TABLES, REG_SP(ctx));
 }

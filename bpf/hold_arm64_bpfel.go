@@ -18,6 +18,7 @@ type HoldHoldReason uint32
 const (
 	HoldHoldReasonHOLD_FOR_PROBES HoldHoldReason = 1
 	HoldHoldReasonHOLD_FOR_TABLES HoldHoldReason = 2
+	HoldHoldReasonHOLD_IN_KERNEL  HoldHoldReason = 3
 )
 
 type HoldHoldRequest struct {
@@ -34,25 +35,101 @@ type HoldHoldState uint32
 const (
 	HoldHoldStateHOLD_ASKED    HoldHoldState = 1
 	HoldHoldStateHOLD_RELEASED HoldHoldState = 2
+	HoldHoldStateHOLD_SEIZED   HoldHoldState = 3
 )
 
 type HoldLoaded struct {
 	_         structs.HostLayout
 	Last      uint64
+	Covered   uint64
+	HasDriver uint32
 	CallsCuda uint32
+	IsWatched uint32
 	Unused    uint32
+}
+
+type HoldThread struct {
+	_             structs.HostLayout
+	Hits          [3]uint32
+	Open          uint32
+	Contexts      uint32
+	_             [4]byte
+	Context       [8]uint64
+	DeviceContext uint64
+	Device        int32
+	Epoch         uint32
+	Calls         [6]struct {
+		_         structs.HostLayout
+		Sp        uint64
+		NameKnown uint64
+		Event     struct {
+			_           structs.HostLayout
+			Kind        uint16
+			Call        uint16
+			Flags       uint8
+			Stack       uint8
+			Device      int16
+			StartNs     uint64
+			DurNs       uint64
+			ParentNs    uint64
+			StackId     uint64
+			Ptr         uint64
+			Bytes       uint64
+			Stream      uint64
+			Context     uint64
+			Src         uint64
+			Grid        [3]uint32
+			Block       [3]uint32
+			SharedBytes uint32
+			Pid         uint32
+			Tid         uint32
+			Result      int32
+			Cpu         uint32
+			NodeType    uint32
+		}
+	}
+	Fingerprint     uint64
+	ExpectedStack   uint64
+	PathKey         uint64
+	PreviousStack   uint64
+	Repeats         uint64
+	Level           uint32
+	CheckWeight     uint32
+	IsRationed      uint64
+	UnwindingNs     uint64
+	UnwindPaidUntil uint64
+	ProgressDueNs   uint64
+	Submitted       uint64
+	LastAllocator   uint64
+	Scratch         struct {
+		_     structs.HostLayout
+		Stack struct {
+			_        structs.HostLayout
+			Kind     uint16
+			Frames   uint16
+			Pid      uint32
+			StackId  uint64
+			CallerPc uint64
+			Pc       [127]uint64
+		}
+		_ [1792]byte
+	}
 }
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	HoldMapCommands          = "commands"
 	HoldMapHoldRequests      = "hold_requests"
 	HoldMapHolds             = "holds"
 	HoldMapProcesses         = "processes"
 	HoldMapTargets           = "targets"
+	HoldMapThreads           = "threads"
 	HoldProgCudaCalled       = "cuda_called"
 	HoldProgForgetLibraries  = "forget_libraries"
+	HoldProgForked           = "forked"
+	HoldProgInheritLibraries = "inherit_libraries"
 	HoldProgLibrariesChanged = "libraries_changed"
 	HoldVarAliveNs           = "alive_ns"
 	HoldVarMaxHoldNs         = "max_hold_ns"
@@ -107,6 +184,8 @@ type HoldSpecs struct {
 type HoldProgramSpecs struct {
 	CudaCalled       *ebpf.ProgramSpec `ebpf:"cuda_called"`
 	ForgetLibraries  *ebpf.ProgramSpec `ebpf:"forget_libraries"`
+	Forked           *ebpf.ProgramSpec `ebpf:"forked"`
+	InheritLibraries *ebpf.ProgramSpec `ebpf:"inherit_libraries"`
 	LibrariesChanged *ebpf.ProgramSpec `ebpf:"libraries_changed"`
 }
 
@@ -114,10 +193,12 @@ type HoldProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type HoldMapSpecs struct {
+	Commands     *ebpf.MapSpec `ebpf:"commands"`
 	HoldRequests *ebpf.MapSpec `ebpf:"hold_requests"`
 	Holds        *ebpf.MapSpec `ebpf:"holds"`
 	Processes    *ebpf.MapSpec `ebpf:"processes"`
 	Targets      *ebpf.MapSpec `ebpf:"targets"`
+	Threads      *ebpf.MapSpec `ebpf:"threads"`
 }
 
 // HoldVariableSpecs contains global variables before they are loaded into the kernel.
@@ -153,18 +234,22 @@ func (o *HoldObjects) Close() error {
 //
 // It can be passed to LoadHoldObjects or ebpf.CollectionSpec.LoadAndAssign.
 type HoldMaps struct {
+	Commands     *ebpf.Map `ebpf:"commands"`
 	HoldRequests *ebpf.Map `ebpf:"hold_requests"`
 	Holds        *ebpf.Map `ebpf:"holds"`
 	Processes    *ebpf.Map `ebpf:"processes"`
 	Targets      *ebpf.Map `ebpf:"targets"`
+	Threads      *ebpf.Map `ebpf:"threads"`
 }
 
 func (m *HoldMaps) Close() error {
 	return _HoldClose(
+		m.Commands,
 		m.HoldRequests,
 		m.Holds,
 		m.Processes,
 		m.Targets,
+		m.Threads,
 	)
 }
 
@@ -187,6 +272,8 @@ type HoldVariables struct {
 type HoldPrograms struct {
 	CudaCalled       *ebpf.Program `ebpf:"cuda_called"`
 	ForgetLibraries  *ebpf.Program `ebpf:"forget_libraries"`
+	Forked           *ebpf.Program `ebpf:"forked"`
+	InheritLibraries *ebpf.Program `ebpf:"inherit_libraries"`
 	LibrariesChanged *ebpf.Program `ebpf:"libraries_changed"`
 }
 
@@ -194,6 +281,8 @@ func (p *HoldPrograms) Close() error {
 	return _HoldClose(
 		p.CudaCalled,
 		p.ForgetLibraries,
+		p.Forked,
+		p.InheritLibraries,
 		p.LibrariesChanged,
 	)
 }

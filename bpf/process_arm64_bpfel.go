@@ -17,7 +17,7 @@ type ProcessProcessAllocator struct {
 	_           structs.HostLayout
 	StatsOffset uint64
 	Source      uint32
-	Pad         uint32
+	Counted     uint32
 }
 
 // Names of all BPF objects in the ELF.

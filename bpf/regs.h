@@ -27,6 +27,7 @@ struct pt_regs {
 
 #define REG_ARGS 6
 #define REG_SP(ctx) ((ctx)->sp)
+#define REG_PC(ctx) ((ctx)->ip)
 #define REG_RESULT(ctx) ((ctx)->ax)
 /* Stack pointer after the return: the call instruction pushed 8 bytes, the return popped them. */
 #define SP_AT_RETURN(entry_sp) ((entry_sp) + 8)
@@ -87,6 +88,7 @@ struct pt_regs {
 
 #define REG_ARGS 8
 #define REG_SP(ctx) ((ctx)->sp)
+#define REG_PC(ctx) ((ctx)->pc)
 #define REG_RESULT(ctx) ((ctx)->regs[0])
 #define SP_AT_RETURN(entry_sp) (entry_sp)
 #define STACK_ARGS(ctx) ((ctx)->sp)

@@ -155,6 +155,7 @@ int unwind_stop(struct pt_regs *ctx)
 		return 0;
 	if (u->id != id) { /* another thread on this CPU overwrote the record */
 		count_busy(&c->event);
+		c->event.stack = STACK_NONE;
 		finish_without_return(t, c);
 		return 0;
 	}

@@ -92,10 +92,12 @@ static __always_inline void capture_stack(struct pt_regs *ctx, struct thread *t,
 		return;
 	}
 	if (stack_capture >= STACKS_AUTO) {
-		if (claim_record(id, e->start_ns))
+		if (claim_record(id, e->start_ns)) {
+			e->stack = STACK_UNKNOWN;
 			bpf_tail_call(ctx, &unwinders, UNWINDER_ENTRY);
-		else
+		} else {
 			s->inference.busy++;
+		}
 	}
 	walk_stack(ctx, t, e, caller_pc);
 }

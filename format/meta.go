@@ -93,6 +93,9 @@ type Meta struct {
 	Calls map[string]CallCount `json:"calls"`
 	// Progress counts rows of kind progress. It is nil if there are none. Since 1.2.
 	Progress *ProgressCount `json:"progress,omitempty"`
+	// Late describes calls that were made before their process was probed. nil: there are none, or the
+	// recorder attached to running processes and no others. Since 1.2.
+	Late *Late `json:"late,omitempty"`
 	// Cost is the recorder's own use of CPU, memory and disk.
 	Cost Cost `json:"cost"`
 	// Machine describes the host. Clocks are the kernel's clocks at start and end. Since 1.1.
@@ -119,6 +122,28 @@ type Ring struct {
 	DroppedRows map[string]int64 `json:"dropped_rows,omitempty"`
 }
 
+// Late describes processes whose first calls are missing: they called CUDA before their probes were
+// in place. Notes with the name NoteBeginning have details.
+type Late struct {
+	// Processes counts the processes whose number of missing calls is unknown.
+	Processes int64 `json:"processes"`
+	// CompleteNs is the time from which all calls of all processes are recorded, Unix ns.
+	CompleteNs int64 `json:"complete_ns"`
+	// Missed counts, by class of call, the missing calls that are known from the program's own
+	// counters.
+	Missed map[string]int64 `json:"missed,omitempty"`
+}
+
+// TotalMissed returns the number of missing calls that are known. It accepts a nil Late.
+func (l *Late) TotalMissed() (n int64) {
+	if l != nil {
+		for _, missed := range l.Missed {
+			n += missed
+		}
+	}
+	return n
+}
+
 // CallCount counts the calls of one class. Every call whose entry was seen is in one of three
 // counters: Seen = Recorded + Lost + Dropped.
 type CallCount struct {
@@ -136,6 +161,9 @@ type CallCount struct {
 	Dropped int64 `json:"dropped,omitempty"`
 	// Counted counts calls of frequent functions that are only counted. They are not in Seen.
 	Counted int64 `json:"counted,omitempty"`
+	// NoTable counts those of Recorded whose stack is cut or missing, because the unwind tables of the
+	// process were not loaded yet. Since 1.2.
+	NoTable int64 `json:"no_table,omitempty"`
 }
 
 // ProgressCount counts rows of kind progress.
@@ -206,6 +234,7 @@ func (m *Meta) Totals() CallCount {
 		t.Lost += c.Lost
 		t.Dropped += c.Dropped
 		t.Counted += c.Counted
+		t.NoTable += c.NoTable
 	}
 	return t
 }

@@ -198,6 +198,22 @@ type StackInference struct {
 	Unchecked int64 `json:"unchecked,omitempty"`
 }
 
+// NoteBeginning is the name of notes whose message is a Beginning as JSON. A later note about the same
+// process and library replaces an earlier one. Since 1.2.
+const NoteBeginning = "beginning"
+
+// Beginning says that calls of a process before a row's start_ns are missing.
+type Beginning struct {
+	// Library is the library whose calls are missing; "": all probed libraries.
+	Library string `json:"library,omitempty"`
+	Why     string `json:"why"` // a clause: why the calls were not recorded
+	// Missed is the number of missing calls or events, UnknownMissed if it is unknown.
+	Missed int64 `json:"missed"`
+}
+
+// UnknownMissed says that the number of missing calls is unknown.
+const UnknownMissed = -1
+
 // NoteSampling is the name of notes whose message is a Sampling as JSON. A note holds from its
 // start_ns until the next note about the same class and part. Since 1.1.
 const NoteSampling = "sampling"

@@ -38,6 +38,7 @@
 //	command       StartCommand      the traced child         nothing
 //	hold tracer   hold.Start        threads it has seized    hold.Holder.Requests (dropped if full)
 //	covers        onHold            one held thread each     hold.Holder.Release (may block)
+//	link closer   probe.Probes      links of exited targets  nothing
 //
 //	channel        closed by                      after
 //	stop           Finish                         Run has returned

@@ -373,16 +373,12 @@ func TestFaultLibraryIsReplaced(t *testing.T) {
 		if n := compareAmongOthers(t, result.Output, readLedger(t, p.ledger, since)); n < 19000 {
 			t.Errorf("only %d calls through the old library", n)
 		}
-		notes := factRows(t, result.Output, format.KindNote)
-		late := slices.IndexFunc(
-			notes,
-			func(r format.Row) bool { return r.Name == "late_attach" && r.Pid == int32(later.Process.Pid) },
-		)
+		notes := lateNotes(t, result.Output)
+		late := slices.IndexFunc(notes, func(n lateNote) bool { return n.pid == int32(later.Process.Pid) })
 		if late < 0 {
-			t.Fatalf("no note late_attach for the new library: %+v", notes)
+			t.Fatalf("no note about the new library: %+v", notes)
 		}
-		// After the late_attach note, all calls are recorded.
-		compareFrom(t, result, readLedger(t, laterLedger, 0), notes[late].StartNs)
+		compareFrom(t, result, readLedger(t, laterLedger, 0), notes[late].startNs)
 	}
 }
 

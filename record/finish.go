@@ -33,7 +33,7 @@ type Result struct {
 func (s *Session) Finish() (Result, error) {
 	close(s.stop)
 	begin := time.Now()
-	s.holds.close()
+	s.holds.end()
 	s.targets.StopTotalsSearches()
 	endErr := s.probes.WaitForOpenCalls(probe.MaxDetachWait)
 	s.endNs = clock.ReadNs(unix.CLOCK_MONOTONIC)

@@ -17,7 +17,9 @@ import (
 // without a Holder nothing is held.
 type holds struct {
 	holder *hold.Holder
-	stats  hold.Stats // valid once it is closed
+	// hasEnded says that no thread is held any more. stats is valid from then on.
+	hasEnded bool
+	stats    hold.Stats
 }
 
 // startHolder begins to hold threads of the command. Where that is not possible, the user is
@@ -28,13 +30,15 @@ func (s *Session) startHolder() {
 	}
 	pid := s.opt.Command.Pid()
 	holder, err := hold.Start(hold.Options{
-		Targets: s.probes.Objects.Targets, Max: s.opt.HoldMax, Child: pid, Multi: s.probes.How == privilege.AttachMulti,
+		Targets: s.probes.Objects.Targets, Threads: s.probes.Objects.Threads,
+		Max: s.opt.HoldMax, Child: pid, Multi: s.probes.How == privilege.AttachMulti,
 	})
 	if err != nil {
 		s.warn("the command is not held while libraries are probed, so its first calls may be missing: " + err.Error())
 		return
 	}
 	s.holds.holder = holder
+	s.targets.UseHolds(holder.IsWatched)
 	s.probeLoader(pid)
 	s.probeDrivers()
 }
@@ -81,15 +85,35 @@ func (s *Session) onHold(r hold.Request) {
 	s.addHeld(r.Pid)
 	code := s.targets.Cover(r.Pid)
 	s.probeDrivers()
+	s.probeFork(r)
 	holder, unwinder := s.holds.holder, s.unwinder
 	if len(code) == 0 || !r.ForTables {
-		holder.Release(r)
+		s.release(holder, r)
 		return
 	}
 	s.helpers.Go(func() {
 		unwinder.Sync(r.Pid, code, s.opt.HoldMax, s.stop)
-		holder.Release(r)
+		s.release(holder, r)
 	})
+}
+
+// release lets a thread run. If it ran on before, calls of its process may be missing.
+func (s *Session) release(holder *hold.Holder, r hold.Request) {
+	if !holder.Release(r) {
+		s.targets.NoteUncovered(r.Pid)
+	}
+}
+
+// probeFork makes forked children of a process that has loaded CUDA wait. They may call CUDA at once,
+// and may need unwind tables and probes of their own.
+func (s *Session) probeFork(r hold.Request) {
+	p := s.targets.Get(r.Pid)
+	if p == nil || !r.ForTables {
+		return
+	}
+	if err := s.holds.holder.ProbeFork(p); err != nil && p.Alive() {
+		s.warn("forked children of process " + p.Comm + " are not held: " + err.Error())
+	}
 }
 
 // addHeld adds a held process whose fork is still in the ring buffer.
@@ -116,11 +140,19 @@ func (s *Session) onProcessEvent(e bpf.CudaProcessEvent) {
 	}
 }
 
-// close lets all threads run, and keeps the counts.
+// end lets all threads run, and keeps the counts.
+func (h *holds) end() {
+	if h.holder != nil && !h.hasEnded {
+		h.stats, h.hasEnded = h.holder.End(), true
+	}
+}
+
+// close also removes the probes.
 func (h *holds) close() {
 	if h.holder == nil {
 		return
 	}
-	h.stats = h.holder.Close()
+	h.end()
+	h.holder.Close()
 	h.holder = nil
 }

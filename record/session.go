@@ -250,7 +250,7 @@ func (s *Session) metaNow() format.Meta {
 	s.metaMu.Lock()
 	defer s.metaMu.Unlock()
 	meta := s.meta
-	meta.Probes = s.probes.ProbeCount()
+	meta.Probes, meta.Late = s.probes.ProbeCount(), s.targets.Late()
 	return meta
 }
 

@@ -63,8 +63,9 @@ background compute_checks
 step "simcuda and simtorch"
 make -s simtorch
 
-step "viewers and CPythons"
+step "viewers, debuggers and CPythons"
 bash scripts/viewers.sh
+sh scripts/debuggers.sh
 bash scripts/pythons.sh
 
 step "the page's unit tests"

@@ -21,14 +21,22 @@ type Quality struct {
 	Events           int64 // number of recorded calls
 	LostEvents       int64 // number of lost calls
 	LostMemoryEvents int64 // lost calls that allocate or free memory
-	DroppedEvents    int64 // calls that the ring recorder discarded because they were too old
-	UnmatchedFrees   int64 // frees of memory whose allocation is not in the recording
-	LostFrees        int64 // allocations that reused a live address, so that a free was lost
-	OpenCalls        int64 // calls that had not returned when the recording ended
-	AbandonedCalls   int64 // calls without a recorded return, although their thread made later calls
-	UnknownAllocs    int64 // allocations whose returned address is unknown
-	TruncatedTail    bool  // the recorder did not finish the recording
-	DamagedSegments  int64 // unreadable segments of the recording
+	// LateProcesses is the number of processes whose first calls are missing, in unknown number.
+	// MissedEvents is the number of missing first calls that is known. CompleteAfterNs is the time
+	// from the start of the recording after which all calls are recorded.
+	LateProcesses, MissedEvents, CompleteAfterNs int64
+	// StacksWithoutTable is the number of calls and events whose stack is cut or missing, because the
+	// unwind tables of the process were not loaded yet.
+	StacksWithoutTable int64
+
+	DroppedEvents   int64 // calls that the ring recorder discarded because they were too old
+	UnmatchedFrees  int64 // frees of memory whose allocation is not in the recording
+	LostFrees       int64 // allocations that reused a live address, so that a free was lost
+	OpenCalls       int64 // calls that had not returned when the recording ended
+	AbandonedCalls  int64 // calls without a recorded return, although their thread made later calls
+	UnknownAllocs   int64 // allocations whose returned address is unknown
+	TruncatedTail   bool  // the recorder did not finish the recording
+	DamagedSegments int64 // unreadable segments of the recording
 	// UnsymbolizedFramesPct is the share of stored stack frames without a function name, 0 to 100.
 	UnsymbolizedFramesPct float64
 	// StackShares has the share of calls by the state of their stack. Nested calls do not count:
@@ -101,6 +109,13 @@ func (q *Quality) Facts() []Fact {
 	if q.AllocatorsByReports > 0 {
 		facts = append(facts, Fact{allocatorReportsColumn, q.AllocatorsByReports})
 	}
+	if q.isLate() {
+		facts = append(facts, Fact{missedColumn, q.MissedEvents}, Fact{lateColumn, q.LateProcesses},
+			Fact{completeAfterColumn, q.CompleteAfterNs})
+	}
+	if q.StacksWithoutTable > 0 {
+		facts = append(facts, Fact{withoutTableColumn, q.StacksWithoutTable})
+	}
 	if len(q.Classes) > 0 {
 		facts = append(facts, Fact{recordedClassesColumn, strings.Join(q.Classes, " ")})
 	}
@@ -126,7 +141,7 @@ func (q *Quality) stackStatusPct(status string) any {
 func (q *Quality) String() string {
 	parts := []string{fmt.Sprintf("%s events, %s lost", units.FormatCount(q.Events), units.FormatCount(q.LostEvents))}
 	for _, f := range q.Facts() {
-		if f.Title == "" || f.Key == "events" || f.Key == "lost_events" {
+		if f.Title == "" || f.Key == "events" || f.Key == "lost_events" || f.Key == completeAfterColumn.Key {
 			continue
 		}
 		switch v := f.Value.(type) {
@@ -143,6 +158,9 @@ func (q *Quality) String() string {
 				parts = append(parts, f.Title)
 			}
 		}
+	}
+	if q.isLate() {
+		parts = append(parts, "complete from +"+units.FormatDuration(q.CompleteAfterNs))
 	}
 	if len(q.Classes) > 0 {
 		parts = append(parts, "only "+units.JoinWithAnd(q.Classes)+" calls recorded")
@@ -242,6 +260,13 @@ func (q *Quality) Confidence(frees int64) (level string, reasons []string) {
 		}
 		lower(to, "%s of the allocator were lost", units.CountWithNoun(n, "event"))
 	}
+	if n := q.MissedEvents; n > 0 {
+		lower(ConfidenceMedium, "%s at the beginning were not recorded", units.CountWithNoun(n, "event"))
+	}
+	if n := q.LateProcesses; n > 0 {
+		lower(ConfidenceMedium, "%s recorded late, from +%s on at the latest",
+			units.CountWithNoun(n, "process"), units.FormatDuration(q.CompleteAfterNs))
+	}
 	if n := q.AllocatorDisagreed; n > 0 {
 		to := ConfidenceMedium
 		if n*1000 > q.AllocatorCompared {
@@ -279,6 +304,21 @@ func ConfidenceText(level string, reasons []string) string {
 	}
 	return "confidence " + level + ": " + strings.Join(reasons, ", ")
 }
+
+// isLate reports whether first calls of a process are missing.
+func (q *Quality) isLate() bool { return q.LateProcesses > 0 || q.MissedEvents > 0 }
+
+// Facts that exist only if their number is not 0.
+var (
+	withoutTableColumn = Column{"stacks_without_table", "stacks without unwind table", UnitCount, "calls whose stack " +
+		"is cut or missing, because the unwind tables of the process were not loaded yet"}
+	missedColumn = Column{"missed_events", "missed at the beginning", UnitCount, "calls and allocator events before " +
+		"the first recorded one, as far as the program's own counters have their number"}
+	lateColumn = Column{"late_processes", "processes seen late", UnitCount, "processes that called CUDA before they " +
+		"were probed; the number of these calls is unknown"}
+	completeAfterColumn = Column{"complete_after_ns", "", UnitNs, "time from the start of the recording after " +
+		"which all calls of all processes are recorded"}
+)
 
 // QualityColumns are the facts of the quality block of every report.
 var QualityColumns = []Column{

@@ -59,7 +59,15 @@ var mayImport = map[string][]string{
 	"record/clock":   {"golang.org/x/sys"},
 	"record/host":    {"format", "record/clock", "golang.org/x/sys"},
 	"record/process": {"format", "symbolize", "record/host", "record/identity", "golang.org/x/sys"},
-	"record/library": {"format", "symbolize", "bpf", "record/process", "golang.org/x/arch", "golang.org/x/sys"},
+	"record/library": {
+		"format",
+		"symbolize",
+		"symbolize/elffile",
+		"bpf",
+		"record/process",
+		"golang.org/x/arch",
+		"golang.org/x/sys",
+	},
 	"record/privilege": {
 		"record/host",
 		"record/process",
@@ -119,6 +127,7 @@ var mayImport = map[string][]string{
 	},
 	"record/hold": {
 		"bpf",
+		"golang.org/x/arch",
 		"symbolize/elffile",
 		"record/clock",
 		"record/library",

@@ -56,6 +56,15 @@ func (f *recordFlags) printResult(r record.Result) {
 		message.Notef("the recording holds the last %v; %s older calls were discarded (--ring)",
 			time.Duration(r.Meta.EndNs-r.Meta.StartNs).Round(time.Second), units.FormatCount(total.Dropped))
 	}
+	missing := describeMissingBeginning(&r.Meta)
+	if missing != "" {
+		message.Warningf("the beginning is incomplete%s; the recording is complete from +%s on", missing,
+			units.FormatDuration(max(0, r.Meta.Late.CompleteNs-r.Meta.StartNs)))
+	}
+	if total.NoTable > 0 {
+		message.Notef("%s calls have no complete stack, because unwind tables were not loaded yet",
+			units.FormatCount(total.NoTable))
+	}
 	c := r.Meta.Cost
 	if c.Holds > 0 {
 		message.Notef("held %s in all, %s, until probes and unwind tables were in place (--no-hold turns this off)",
@@ -99,18 +108,34 @@ func (f *recordFlags) printResult(r record.Result) {
 			next = "hang"
 		}
 		message.Notef(
-			"%s calls in %.1f s, %s lost -> %s (%s); next: gpurec analyze %s %s",
+			"%s calls in %.1f s, %s lost%s -> %s (%s); next: gpurec analyze %s %s",
 			units.FormatCount(
 				total.Recorded,
 			),
 			seconds,
 			units.FormatCount(total.Lost),
+			missing,
 			r.Output,
 			units.FormatBytes(c.FileBytes),
 			next,
 			r.Output,
 		)
 	}
+}
+
+// describeMissingBeginning returns how many first calls a recording lacks, as the end of a sentence, ""
+// if it lacks none.
+func describeMissingBeginning(m *format.Meta) (text string) {
+	if n := m.Late.TotalMissed(); n > 0 {
+		text = fmt.Sprintf(", %s missed at the beginning", units.CountWithNoun(n, "event"))
+	}
+	if m.Late != nil && m.Late.Processes > 0 {
+		text += fmt.Sprintf(
+			", an unknown number of first calls of %s",
+			units.CountWithNoun(m.Late.Processes, "process"),
+		)
+	}
+	return text
 }
 
 // explainStartError adds advice to an error of record.Start: the running processes that use CUDA,

@@ -65,6 +65,7 @@ build works "works.h $api" "works.c works_phases.c" $program $rpath
 build storm "storm.h $api" "storm.c storm_calls.c storm_sequences.c" $program $rpath
 build torchrun "$api" torchrun.c $program $rpath
 build watched "$api" watched.c $program $rpath
+build children "$api" children.c $program $rpath
 build every "every.h $api" "every.c every_memory.c every_child.c every_copy.c every_hints.c every_work.c every_nodes.c every_module.c" $program $rpath
 build selftest "selftest.h cudart_sim.h nvml_sim.h $api" \
 	"selftest.c selftest_driver.c selftest_memory.c selftest_ledger.c selftest_nvml.c selftest_runtime.c

@@ -6,6 +6,8 @@
  *   watched trace   stops of the child that its ptrace tracer did not cause
  *   watched timer   system calls of another thread that were interrupted
  *   watched stop    the child stops itself by SIGTSTP and is continued: 1 stop, 1 continuation
+ *   watched signal  queued signals that the child did not receive, or not in their order
+ *   watched kill    children that SIGTERM did not end
  *
  * It prints "watched MODE: N" and ends with the child's status.
  */
@@ -86,6 +88,7 @@ static int watch_stop(int *status)
 	pid_t child = fork();
 
 	if (!child) {
+		setpgid(0, 0); /* SIGTSTP stops no process of a group without a parent outside of it */
 		raise(SIGTSTP);
 		_exit(use_cuda());
 	}
@@ -110,6 +113,60 @@ static int watch_trace(int *status)
 			return stops;
 		stops++;
 	}
+}
+
+enum { SIGNALS = 64, KILLED = 10 };
+
+static volatile sig_atomic_t received, misplaced;
+
+static void on_queued(int signal, siginfo_t *info, void *unused)
+{
+	(void)signal, (void)unused;
+	misplaced += info->si_value.sival_int != received;
+	received++;
+}
+
+/* The child receives signals while it calls CUDA. It ends with the number of wrong signals. */
+static int watch_signal(int *status)
+{
+	struct sigaction action = {.sa_sigaction = on_queued, .sa_flags = SA_SIGINFO | SA_RESTART};
+	pid_t child;
+
+	sigaction(SIGRTMIN, &action, NULL);
+	child = fork();
+	if (!child) {
+		int failed = use_cuda();
+		while (received < SIGNALS)
+			usleep(1000);
+		_exit(failed ? 255 : misplaced);
+	}
+	for (int i = 0; i < SIGNALS; i++) {
+		sigqueue(child, SIGRTMIN, (union sigval){.sival_int = i});
+		usleep(300);
+	}
+	waitpid(child, status, 0);
+	return WIFEXITED(*status) ? WEXITSTATUS(*status) : 255;
+}
+
+static int watch_kill(int *status)
+{
+	int survivors = 0;
+
+	for (int i = 0; i < KILLED; i++) {
+		pid_t child = fork();
+
+		if (!child) {
+			use_cuda();
+			for (;;)
+				pause();
+		}
+		usleep(i * 1000); /* some children are held at that time */
+		kill(child, SIGTERM);
+		waitpid(child, status, 0);
+		survivors += !WIFSIGNALED(*status) || WTERMSIG(*status) != SIGTERM;
+	}
+	*status = 0;
+	return survivors;
 }
 
 static volatile int over;
@@ -153,7 +210,8 @@ int main(int argc, char **argv)
 	const struct {
 		const char *mode;
 		int (*watch)(int *status);
-	} modes[] = {{"wait", watch_wait}, {"trace", watch_trace}, {"timer", watch_timer}, {"stop", watch_stop}};
+	} modes[] = {{"wait", watch_wait}, {"trace", watch_trace}, {"timer", watch_timer}, {"stop", watch_stop},
+		     {"signal", watch_signal}, {"kill", watch_kill}};
 	int status = 0;
 
 	for (unsigned i = 0; argc == 2 && i < sizeof(modes) / sizeof(*modes); i++)
@@ -162,6 +220,6 @@ int main(int argc, char **argv)
 			printf("watched %s: %d\n", argv[1], n);
 			return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 		}
-	fprintf(stderr, "usage: watched wait|trace|timer|stop\n");
+	fprintf(stderr, "usage: watched wait|trace|timer|stop|signal|kill\n");
 	return 2;
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -15,13 +16,15 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elffile"
 )
 
-// Loader is a dynamic loader: the function that it calls when its list of libraries changes, and
-// where that list begins.
+// Loader is a dynamic loader: where it calls its function for debuggers when its list of libraries has
+// changed, and where that list begins.
 type Loader struct {
-	ID       process.FileID
-	file     *os.File
-	function uint64 // file offset of _dl_debug_state
-	toList   uint64 // from there to _r_debug, a struct r_debug (link.h)
+	ID   process.FileID
+	file *os.File
+	// sites are the file offsets of the calls of _dl_debug_state. The function itself is not probed:
+	// debuggers have a breakpoint there, which a probe would hide from them.
+	sites  []uint64
+	toList []uint64 // from each site to _r_debug, a struct r_debug (link.h)
 }
 
 // Names in glibc's loader: elf/dl-debug.c.
@@ -79,15 +82,12 @@ func loaderPath(p *process.Process) (string, error) {
 const (
 	maxSymbolBytes = 1 << 20
 	maxNameBytes   = 1 << 20
+	maxCodeBytes   = 8 << 20 // glibc's has 160 KB
 )
 
 // newLoader finds the two symbols of a loader. The Loader owns the file.
 func newLoader(file *os.File) (*Loader, error) {
-	var stat unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
-		return nil, err
-	}
-	f, err := elffile.New(file, stat.Size)
+	f, id, err := openELF(file)
 	if err != nil {
 		return nil, err
 	}
@@ -95,20 +95,80 @@ func newLoader(file *os.File) (*Loader, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, segment := range f.Segments {
-		if at := addresses[0] - segment.Vaddr; elffile.IsExecutable(&segment) && at < segment.Filesz {
-			return &Loader{
-				ID:       process.FileID{Dev: stat.Dev, Inode: stat.Ino},
-				file:     file,
-				function: segment.Off + at,
-				toList:   addresses[1] - addresses[0],
-			}, nil
+	for i, name := range []string{functionSymbol, listSymbol} {
+		if addresses[i] == 0 {
+			return nil, fmt.Errorf("it has no symbol %s", name)
 		}
 	}
-	return nil, fmt.Errorf("%s is in no segment", functionSymbol)
+	segment := segmentOf(f, addresses[0])
+	if segment == nil {
+		return nil, fmt.Errorf("%s is in no segment", functionSymbol)
+	}
+	code, err := f.Read(segment.Off, segment.Filesz, maxCodeBytes)
+	if err != nil {
+		return nil, err
+	}
+	var machine [2]byte // e_machine of the ELF header
+	if _, err := file.ReadAt(machine[:], 18); err != nil {
+		return nil, err
+	}
+	l := &Loader{ID: id, file: file}
+	of := elf.Machine(binary.LittleEndian.Uint16(machine[:]))
+	for _, at := range callSites(of, code, segment.Vaddr, addresses[0]) {
+		l.sites = append(l.sites, segment.Off+at-segment.Vaddr)
+		l.toList = append(l.toList, addresses[1]-at)
+	}
+	if len(l.sites) == 0 {
+		return nil, fmt.Errorf("it has no calls of %s", functionSymbol)
+	}
+	return l, nil
 }
 
-// dynamicSymbols returns the virtual addresses of dynamic symbols by their names.
+// findFunctions returns the file offsets of those functions that an ELF file exports.
+func findFunctions(file *os.File, names []string) (offsets []uint64, id process.FileID, err error) {
+	f, id, err := openELF(file)
+	if err != nil {
+		return nil, id, err
+	}
+	addresses, err := dynamicSymbols(f, names...)
+	if err != nil {
+		return nil, id, err
+	}
+	for _, address := range addresses {
+		segment := segmentOf(f, address)
+		if address == 0 || segment == nil {
+			continue
+		}
+		if offset := segment.Off + address - segment.Vaddr; !slices.Contains(offsets, offset) {
+			offsets = append(offsets, offset)
+		}
+	}
+	return offsets, id, nil
+}
+
+// openELF reads the headers of an ELF file.
+func openELF(file *os.File) (*elffile.File, process.FileID, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
+		return nil, process.FileID{}, err
+	}
+	f, err := elffile.New(file, stat.Size)
+	return f, process.FileID{Dev: stat.Dev, Inode: stat.Ino}, err
+}
+
+// segmentOf returns the executable segment that has code at an address, or nil.
+func segmentOf(f *elffile.File, address uint64) *elf.Prog64 {
+	for i := range f.Segments {
+		segment := &f.Segments[i]
+		if elffile.IsExecutable(segment) && address-segment.Vaddr < segment.Filesz {
+			return segment
+		}
+	}
+	return nil
+}
+
+// dynamicSymbols returns the virtual addresses of dynamic symbols by their names, 0 for those that
+// the file does not have.
 func dynamicSymbols(f *elffile.File, names ...string) ([]uint64, error) {
 	section := f.SectionByType(elf.SHT_DYNSYM)
 	if section == nil || uint64(section.Link) >= uint64(len(f.Sections)) {
@@ -131,11 +191,6 @@ func dynamicSymbols(f *elffile.File, names ...string) ([]uint64, error) {
 			}
 		}
 	}
-	for i, name := range names {
-		if addresses[i] == 0 {
-			return nil, fmt.Errorf("it has no symbol %s", name)
-		}
-	}
 	return addresses, nil
 }
 
@@ -146,7 +201,10 @@ func hasText(texts []byte, at uint64, text string) bool {
 }
 
 // executable returns a path by which the kernel opens exactly this file.
-func (l *Loader) executable() string { return fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()) }
+func (l *Loader) executable() string { return pathOf(l.file) }
+
+// pathOf returns a path by which the kernel opens exactly this file.
+func pathOf(file *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", file.Fd()) }
 
 // Close closes the loader's file. Probes on it stay.
 func (l *Loader) Close() { l.file.Close() }

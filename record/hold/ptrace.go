@@ -16,6 +16,7 @@ type thread struct {
 	until      time.Time
 	isTraced   bool
 	isReleased bool // it may run as soon as it can be let go
+	hasRun     bool // the BPF program ended its wait before the thread was seized
 }
 
 // seize begins to trace a thread that waits in the kernel, and asks it to stop when it returns to
@@ -28,17 +29,21 @@ func seize(tid int) bool {
 	return ptrace(unix.PTRACE_INTERRUPT, tid, nil, 0) == nil
 }
 
-// letGo ends the tracing of a thread. It reports false if the thread has not stopped yet: ptrace(2)
-// then must be tried again.
-func letGo(tid int) bool {
+// stoppedBy reports whether a traced thread has stopped. A thread can also stop to have a signal
+// delivered, which stoppedBy returns: letGo delivers it.
+func stoppedBy(tid int) (signal uintptr, isStopped bool) {
 	var info siginfo
-	signal := uintptr(0)
-	// A thread can also stop to have a signal delivered; it gets the signal when it is let go.
-	if ptrace(unix.PTRACE_GETSIGINFO, tid, unsafe.Pointer(&info), 0) == nil && info.code>>8 != unix.PTRACE_EVENT_STOP {
-		signal = uintptr(info.signal)
+	switch err := ptrace(unix.PTRACE_GETSIGINFO, tid, unsafe.Pointer(&info), 0); {
+	case errors.Is(err, unix.ESRCH):
+		return 0, false
+	case err == nil && info.code>>8 != unix.PTRACE_EVENT_STOP:
+		return uintptr(info.signal), true
 	}
-	return ptrace(unix.PTRACE_DETACH, tid, nil, signal) == nil
+	return 0, true
 }
+
+// letGo ends the tracing of a stopped thread. It fails only for a thread that has ended.
+func letGo(tid int, signal uintptr) { _ = ptrace(unix.PTRACE_DETACH, tid, nil, signal) }
 
 // hasEnded reports whether a traced thread has ended, and lets its parent learn of it. The end of
 // ownChild, a process that gpurec started itself, is left for whoever waits for that.

@@ -16,30 +16,45 @@ import (
 // seized a thread may call ptrace(2) for it.
 func (h *Holder) trace() {
 	runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
-	held := make(map[int]*thread)
+	held, own := make(map[int]*thread), newPriority()
 	look := time.NewTicker(tick)
 	defer look.Stop()
 	look.Stop()
 	alive := time.NewTicker(beat)
 	defer alive.Stop()
+	ending, ended, isEnding := h.ending, h.ended, false
 	for {
+		if isEnding && ended != nil && len(held) == 0 {
+			close(ended)
+			ended = nil
+		}
 		select {
 		case r := <-h.asked:
+			if isEnding {
+				h.leaveKernel(r.Tid, bpf.HoldHoldStateHOLD_RELEASED)
+				continue
+			}
+			own.raise(true)
 			held[r.Tid] = h.begin(r)
 			look.Reset(tick)
+		case <-ending:
+			ending, isEnding = nil, true
+			h.finish(held)
 		case r := <-h.released:
-			if t := held[r.Tid]; t != nil && t.SinceNs == r.SinceNs {
-				h.release(held, t)
-			}
+			t := held[r.Tid]
+			r.wasHeld <- isEnding || t != nil && t.SinceNs == r.SinceNs && !t.isReleased && h.release(held, t)
 		case <-look.C:
 			h.look(held)
 			if len(held) == 0 {
 				look.Stop()
+				own.raise(false)
 			}
 		case <-alive.C:
-			_ = h.showLife() // if it fails, no thread is held
+			if !isEnding {
+				_ = h.showLife() // if it fails, no thread is held
+			}
 		case <-h.stop:
-			h.finish(held)
+			own.raise(false)
 			return
 		}
 	}
@@ -48,27 +63,24 @@ func (h *Holder) trace() {
 // begin seizes a thread that waits in the kernel, and reports it.
 func (h *Holder) begin(r Request) *thread {
 	t := &thread{Request: r, until: time.Now().Add(h.opt.Max)}
-	if t.isTraced = seize(r.Tid); t.isTraced {
-		h.leaveKernel(r.Tid)
+	if t.isTraced = !r.inKernel && seize(r.Tid); t.isTraced {
+		t.hasRun = !h.leaveKernel(r.Tid, bpf.HoldHoldStateHOLD_SEIZED)
 	}
-	h.holds++
+	h.holds.Add(1)
 	select {
 	case h.requests <- r:
 	default: // the session is far behind, and must not delay the thread
 		t.isReleased = true
-		h.late++
+		h.late.Add(1)
 	}
 	return t
 }
 
-// leaveKernel ends the wait of the BPF program. A thread that is traced stops when it returns to
-// user space.
-func (h *Holder) leaveKernel(tid int) {
-	_ = h.objects.Holds.Update(
-		uint32(tid),
-		uint32(bpf.HoldHoldStateHOLD_RELEASED),
-		ebpf.UpdateExist,
-	) // fails if the wait has ended already
+// leaveKernel ends the wait of the BPF program. It reports false if the wait has ended already, by
+// its own limits, which the BPF program counts. A thread that is traced stops when it returns to user
+// space.
+func (h *Holder) leaveKernel(tid int, as bpf.HoldHoldState) (wasWaiting bool) {
+	return h.objects.Holds.Update(uint32(tid), uint32(as), ebpf.UpdateExist) == nil
 }
 
 // look releases the threads that are held for too long, and lets go those that were released
@@ -80,30 +92,56 @@ func (h *Holder) look(held map[int]*thread) {
 			delete(held, tid)
 			continue
 		}
-		if now.After(t.until) && !t.isReleased {
-			t.isReleased = true
-			h.late++
-		}
-		if t.isReleased {
+		switch {
+		case t.isReleased:
 			h.release(held, t)
+		case now.After(t.until):
+			if h.release(held, t) {
+				h.late.Add(1)
+			}
 		}
 	}
 }
 
-// release lets a thread run on, or notes that it may once it has stopped.
-func (h *Holder) release(held map[int]*thread, t *thread) {
-	t.isReleased = true
+// release lets a thread run on, or notes that it may once it has stopped. It reports whether the
+// thread was held until now.
+func (h *Holder) release(held map[int]*thread, t *thread) (wasHeld bool) {
+	t.isReleased, wasHeld = true, !t.hasRun
 	if !t.isTraced {
-		h.leaveKernel(t.Tid)
-	} else if !letGo(t.Tid) {
-		return
+		wasHeld = h.leaveKernel(t.Tid, bpf.HoldHoldStateHOLD_RELEASED)
+	} else {
+		signal, isStopped := stoppedBy(t.Tid)
+		if !isStopped {
+			return wasHeld
+		}
+		h.excludeHold(t)
+		letGo(t.Tid, signal)
 	}
-	h.heldNs += clock.ReadNs(unix.CLOCK_MONOTONIC) - t.SinceNs
+	h.heldNs.Add(clock.ReadNs(unix.CLOCK_MONOTONIC) - t.SinceNs)
 	delete(held, t.Tid)
+	return wasHeld
 }
 
-// finish lets all threads run. A thread that has not stopped yet is let go by the kernel, when the
-// tracer's thread ends.
+// excludeHold subtracts the time of a hold from the calls of a stopped thread that have not returned:
+// a call may load a library. Until a call returns, the BPF programs keep that time in its duration.
+func (h *Holder) excludeHold(t *thread) {
+	var state bpf.CudaThread
+	id := uint64(t.Pid)<<32 | uint64(t.Tid)
+	if h.opt.Threads.Lookup(id, &state) != nil || state.Open == 0 {
+		return // the thread is in no call
+	}
+	now := uint64(clock.ReadNs(unix.CLOCK_MONOTONIC))
+	for i := range min(int(state.Open), len(state.Calls)) {
+		call := &state.Calls[i].Event
+		if !t.hasRun { // otherwise it is unknown since when the thread has been stopped
+			call.DurNs += now - max(uint64(t.SinceNs), call.StartNs)
+		}
+	}
+	_ = h.opt.Threads.Update(id, &state, ebpf.UpdateExist) // on an error, durations contain the hold
+}
+
+// finish lets all threads run. look lets a thread go that has not stopped yet, or the kernel does when
+// the tracer's thread ends.
 func (h *Holder) finish(held map[int]*thread) {
 	for _, t := range held {
 		h.release(held, t)

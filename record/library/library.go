@@ -172,6 +172,16 @@ func (l *Library) chooseProbes(size int64) error {
 	return nil
 }
 
+// Path returns the path of a known library, "" for others.
+func (c *Cache) Path(id process.FileID) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if lib := c.known[id]; lib != nil {
+		return lib.Path
+	}
+	return ""
+}
+
 // Close closes the files of all libraries.
 func (c *Cache) Close() {
 	c.mu.Lock()

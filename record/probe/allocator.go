@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/privilege"
 )
@@ -92,6 +93,47 @@ func (p *Probes) ForgetStatsOffset(pid int) {
 // ForgetAllocatorSource deletes the allocator source of a process, after exec for example.
 func (p *Probes) ForgetAllocatorSource(pid int) {
 	_ = p.Objects.Allocators.Delete(uint32(pid)) // the entry may have been deleted
+}
+
+// AllocatorBeginning is the beginning of the allocator events of one process and device.
+type AllocatorBeginning struct {
+	Pid int
+	// Missed is the number of events before the first recorded one, from the allocator's own
+	// statistics. format.UnknownMissed: they could not be read yet.
+	Missed int64
+}
+
+// AllocatorBeginnings returns the beginnings of allocator events. It returns those with a known number
+// of events once.
+func (p *Probes) AllocatorBeginnings() []AllocatorBeginning {
+	var (
+		list []AllocatorBeginning
+		key  uint64
+		b    bpf.CudaAllocatorBeginning
+	)
+	entries := p.Objects.AllocatorBeginnings.Iterate()
+	for entries.Next(&key, &b) {
+		list = append(list, AllocatorBeginning{int(key >> 32), countMissed(&b)})
+		if b.IsRead != 0 {
+			_ = p.Objects.AllocatorBeginnings.Delete(key) // the iteration continues with the next key
+		}
+	}
+	return list
+}
+
+// countMissed compares the recorded events with the allocator's statistics. Actions that the
+// statistics do not count are not compared.
+func countMissed(b *bpf.CudaAllocatorBeginning) (missed int64) {
+	if b.IsRead == 0 {
+		return format.UnknownMissed
+	}
+	for action, happened := range b.Happened {
+		if happened < b.Recorded[action] {
+			return format.UnknownMissed // the words are no counters
+		}
+		missed += int64(happened - b.Recorded[action])
+	}
+	return missed
 }
 
 // minTotalsComparisons is the number of comparisons after which a word of PyTorch's allocator

@@ -17,7 +17,7 @@ func MarkCallsOpen(calls []bpf.CudaEvent, atNs int64) {
 	for i := range calls {
 		e := &calls[i]
 		e.Flags |= uint8(bpf.CudaEventFlagsEVENT_OPEN)
-		e.DurNs = uint64(atNs) - e.StartNs
+		e.DurNs = uint64(atNs) - e.StartNs - e.DurNs // so far, DurNs was the time of holds
 		e.Ptr, e.Bytes = EntryPtrAndBytes(e)
 	}
 }

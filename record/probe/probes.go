@@ -40,6 +40,10 @@ type Probes struct {
 	count     atomic.Int64 // probed addresses, entries and returns
 	// owners has the process of each link that is attached to one process.
 	owners map[link.Link]int
+	// gone are the links of exited processes. While isClosing is true, a goroutine closes them.
+	gone      []link.Link
+	isClosing bool
+	closing   sync.WaitGroup
 }
 
 // linkPairs are links to entries and returns of functions. Entries must be closed first, so that
@@ -84,6 +88,7 @@ func (p *Probes) ProbeCount() int { return int(p.count.Load()) }
 // Close removes the remaining probes and unloads the BPF programs.
 func (p *Probes) Close() error {
 	err := p.detachAllProbes()
+	p.closing.Wait()
 	if p.process.ProcessFork != nil {
 		err = errors.Join(err, p.process.Close())
 	}

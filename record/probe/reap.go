@@ -67,8 +67,8 @@ func (p *Probes) setLinkOwner(pid int, l link.Link) {
 	}
 }
 
-// closeProcessLinks closes the uprobe_multi links of an exited process. Perf uprobes stay: the
-// kernel needs 0.05 to 0.3 s to remove one.
+// closeProcessLinks closes the uprobe_multi links of an exited process, in the background. Perf uprobes
+// stay: the kernel needs 0.05 to 0.3 s to remove one.
 func (p *Probes) closeProcessLinks(pid int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,5 +108,23 @@ func (p *Probes) closeProcessLinks(pid int) {
 			delete(p.attached, key)
 		}
 	}
-	_ = closeLinks(gone) // on an error there is nothing to do: no process can hit these probes
+	if p.gone = append(p.gone, gone...); !p.isClosing && len(p.gone) > 0 {
+		p.isClosing = true
+		p.closing.Go(p.closeGone)
+	}
+}
+
+// closeGone closes the links of exited processes, until none is left. Next to other recorders on a busy
+// machine, the links of one process take seconds.
+func (p *Probes) closeGone() {
+	for {
+		p.mu.Lock()
+		links := p.gone
+		p.gone, p.isClosing = nil, len(links) > 0
+		p.mu.Unlock()
+		if len(links) == 0 {
+			return
+		}
+		_ = closeLinks(links) // on an error there is nothing to do: no process can hit these probes
+	}
 }

@@ -12,7 +12,7 @@ import (
 
 // callTotals are cumulative counts of calls, by class.
 type callTotals struct {
-	written, open, abandoned, counted, lost [bpf.CudaCallClassCLASS_COUNT]int64
+	written, open, abandoned, counted, noTable, lost [bpf.CudaCallClassCLASS_COUNT]int64
 }
 
 // add adds n times the call counts of o to b.
@@ -22,6 +22,7 @@ func (b *callTotals) add(o *callTotals, n int64) {
 		b.open[c] += n * o.open[c]
 		b.abandoned[c] += n * o.abandoned[c]
 		b.counted[c] += n * o.counted[c]
+		b.noTable[c] += n * o.noTable[c]
 		b.lost[c] += n * o.lost[c]
 	}
 }

@@ -52,6 +52,7 @@ type callCounters struct {
 	open      [bpf.CudaCallClassCLASS_COUNT]int64
 	abandoned [bpf.CudaCallClassCLASS_COUNT]int64
 	counted   [bpf.CudaCallClassCLASS_COUNT]int64
+	noTable   [bpf.CudaCallClassCLASS_COUNT]int64
 	unwritten [bpf.CudaCallClassCLASS_COUNT]int64 // rows that could not be written to disk
 	dropped   callTotals                          // calls in deleted rotations of a ring
 	// full is set when the recording has reached its size limit. after and lostAfter count calls
@@ -151,7 +152,7 @@ func (a *callCounters) endAt(atNs int64) {
 // currentTotals returns the cumulative counts of calls so far, including deleted rotations of a
 // ring recording.
 func (a *callCounters) currentTotals() callTotals {
-	b := callTotals{written: a.written, open: a.open, abandoned: a.abandoned, counted: a.counted}
+	b := callTotals{written: a.written, open: a.open, abandoned: a.abandoned, counted: a.counted, noTable: a.noTable}
 	for class := range a.last {
 		b.lost[class] = a.unwritten[class] - a.lostAfter[class]
 		for _, n := range a.last[class].Lost {
@@ -174,6 +175,7 @@ func (a *callCounters) callCounts() map[string]format.CallCount {
 			Abandoned: b.abandoned[class],
 			Lost:      b.lost[class],
 			Counted:   b.counted[class],
+			NoTable:   b.noTable[class],
 			Dropped:   d.written[class] + d.lost[class],
 		}
 		calls[name] = c

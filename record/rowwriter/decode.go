@@ -28,14 +28,18 @@ func (s *Writer) fillCallRow(row *format.Row, e *bpf.CudaEvent, call *bpf.Probed
 		row.ParentStartNs = s.counters.clock.UnixNs(e.ParentNs)
 	}
 	s.setEventColumns(row, e, call)
-	s.setStackColumns(row, e)
+	s.setStackColumns(row, e, call.Class)
 }
 
-// setStackColumns sets the columns about the call's stack.
-func (s *Writer) setStackColumns(row *format.Row, e *bpf.CudaEvent) {
+// setStackColumns sets the columns about the call's stack. It counts stacks that are cut or missing
+// because unwind tables were not loaded yet.
+func (s *Writer) setStackColumns(row *format.Row, e *bpf.CudaEvent, class bpf.CudaCallClass) {
 	state := bpf.CudaStackState(e.Stack)
 	if e.StackId == 0 {
 		row.StackStatus = format.StackNone
+		if state == bpf.CudaStackStateSTACK_UNKNOWN {
+			s.counters.noTable[class]++
+		}
 		if state == bpf.CudaStackStateSTACK_RATIONED {
 			row.StackStatus = format.StackRationed
 		}
@@ -43,6 +47,9 @@ func (s *Writer) setStackColumns(row *format.Row, e *bpf.CudaEvent) {
 	}
 	known := s.stacks.GetCallStack(e)
 	row.StackID, row.Site, row.StackStatus = known.ID, known.Site, known.Status
+	if known.NoTable && state != bpf.CudaStackStateSTACK_PARENT {
+		s.counters.noTable[class]++
+	}
 	switch {
 	case known.ID == 0 || known.Status == format.StackRationed:
 	case state == bpf.CudaStackStateSTACK_INFERRED || state == bpf.CudaStackStateSTACK_RATIONED:

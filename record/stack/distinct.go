@@ -66,7 +66,10 @@ func (h *chainHasher) hashFrames(pid uint32, why string, frames []format.Frame) 
 // insertStack numbers a new stack and completes its row. If the table is full, it returns a note
 // once, and calls with this stack have no stack.
 func (t *Table) insertStack(id uint64, key chainKey, row format.Row) []format.Row {
-	s := &KnownStack{ID: t.lastID + 1, pid: row.Pid, Site: nameCallSite(row.Frames), Status: row.StackStatus}
+	s := &KnownStack{
+		ID: t.lastID + 1, pid: row.Pid, Site: nameCallSite(row.Frames), Status: row.StackStatus,
+		NoTable: row.StackStatus == format.StackTruncated && row.Message == format.TruncationMapping,
+	}
 	if t.roomBytes < s.memoryBytes()+bytesPerStackID {
 		return t.noteTableFull()
 	}

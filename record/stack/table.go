@@ -43,6 +43,8 @@ type KnownStack struct {
 	pid    int32
 	Site   string
 	Status string
+	// NoTable says that the stack is cut at a library whose unwind table was not loaded yet.
+	NoTable bool
 }
 
 // NewTable returns an empty Table. Without an unwinder, stacks are walked by frame pointers.

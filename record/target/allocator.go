@@ -131,6 +131,7 @@ func (s *Set) startTotalsSearch(lib, reports *library.Library, pid int) (missing
 // found the offset.
 func (s *Set) FinishTotalsSearches() {
 	w := &s.allocators
+	s.countMissedEvents()
 	for pid, search := range w.searches {
 		at, found := w.layouts[search.library]
 		if !found {

@@ -11,7 +11,6 @@ import (
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/clock"
 	"github.com/gpurec/gpurec/record/host"
-	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/record/unwind"
@@ -37,7 +36,9 @@ func (s *Set) Attach(probes *probe.Probes, unwinder *unwind.Unwinder, libraries 
 		return err
 	}
 	for _, l := range libraries {
-		probes.SetAllocatorSource(l.Library, l.Pid)
+		if l.IsMapped {
+			probes.SetAllocatorSource(l.Library, l.Pid)
+		}
 		if err := s.probeLibrary(l.Library, l.Pid); err != nil && slices.Contains(s.requestedPids(), l.Pid) {
 			return err
 		} else if errors.Is(err, process.ErrNoProcess) {
@@ -133,7 +134,7 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 			s.warnUnprobed(p, err)
 			continue
 		}
-		if lib.Kind == library.KindDriver && s.probes.ProbeCount() > before && p.HasMapped(lib.ID) {
+		if s.probes.ProbeCount() > before && p.HasMapped(lib.ID) {
 			s.noteLateAttach(lib, p)
 		}
 	}
@@ -163,6 +164,7 @@ func (s *Set) ReapExited() (left bool) {
 		}
 		s.send([]format.Row{p.ExitRow(s.clock.NowNs())})
 		s.probes.RemoveTarget(p.Pid)
+		s.countMissedEvents()
 		s.forgetAllocator(p.Pid)
 		if s.unwinder != nil {
 			s.unwinder.Forget(p.Pid)
@@ -176,6 +178,7 @@ func (s *Set) ReapExited() (left bool) {
 // forks and execs.
 func (s *Set) LastRows(nowNs int64) []format.Row {
 	var rows []format.Row
+	s.countMissedEvents()
 	if n := s.probes.LostProcessEvents(); n > 0 {
 		rows = append(rows, format.Row{
 			Kind: format.KindNote, Name: "children", StartNs: nowNs, Device: -1, Value: float64(n),

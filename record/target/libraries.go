@@ -25,7 +25,8 @@ const (
 // Library is a library to probe in process Pid, or in every process with probe.EveryProcess.
 type Library struct {
 	*library.Library
-	Pid int
+	Pid      int
+	IsMapped bool // the process has mapped it; otherwise it may load it later
 }
 
 // Libraries returns the libraries to probe now: those that the processes have mapped, and for a
@@ -39,7 +40,7 @@ func (s *Set) Libraries() ([]Library, error) {
 			return nil, err
 		} // another process may have exited, or may be inaccessible
 		for _, lib := range s.opt.Allocator.SelectLibraries(libs) {
-			libraries = append(libraries, Library{lib, p.Pid})
+			libraries = append(libraries, Library{lib, p.Pid, true})
 		}
 	}
 	isDriver := func(l Library) bool { return l.Kind == library.KindDriver }
@@ -63,19 +64,19 @@ func (s *Set) candidates() []Library {
 	var list []Library
 	if !s.opt.All {
 		for _, p := range s.All() {
-			for _, lib := range s.cache.FindLoadableDrivers(p) {
-				list = append(list, Library{lib, p.Pid})
+			for _, lib := range s.cache.FindLoadable(p, s.opt.Allocator) {
+				list = append(list, Library{Library: lib, Pid: p.Pid})
 			}
 		}
 		return list
 	}
-	libraries := s.cache.FindLoadableDrivers(&process.Process{Pid: os.Getpid()})
+	libraries := s.cache.FindLoadable(&process.Process{Pid: os.Getpid()}, s.opt.Allocator)
 	for _, pid := range process.AllPids() {
 		libs, _ := s.cache.Mapped(&process.Process{Pid: pid}) // readable mappings of other processes
 		libraries = append(libraries, s.opt.Allocator.SelectLibraries(libs)...)
 	}
 	for _, lib := range libraries {
-		list = append(list, Library{lib, probe.EveryProcess})
+		list = append(list, Library{Library: lib, Pid: probe.EveryProcess})
 	}
 	return list
 }
@@ -124,8 +125,8 @@ func (s *Set) attachLibraries(p *process.Process, isHeld bool) {
 	}
 }
 
-// attachLate probes a library that the process has already mapped, and writes a note that earlier
-// calls are missing.
+// attachLate probes a library that the process has already mapped. Unless the process is held, it
+// writes a note that earlier calls are missing.
 func (s *Set) attachLate(lib *library.Library, p *process.Process, isHeld bool) error {
 	before := s.probes.ProbeCount()
 	if err := s.probeLibrary(lib, p.Pid); err != nil {
@@ -138,7 +139,7 @@ func (s *Set) attachLate(lib *library.Library, p *process.Process, isHeld bool) 
 		if !slices.Contains(s.libraries, lib) {
 			s.libraries = append(s.libraries, lib)
 		}
-		if lib.Kind == library.KindDriver { // an allocator's totals show whether calls are missing
+		if !isHeld {
 			s.noteLateAttach(lib, p)
 		}
 	}

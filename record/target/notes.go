@@ -9,7 +9,6 @@ import (
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
-	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/process"
 )
 
@@ -50,14 +49,4 @@ func (s *Set) warnUnprobed(p *process.Process, failed ...error) {
 func (s *Set) noteEarlyExit(e bpf.CudaProcessEvent) {
 	gone := process.Process{Pid: int(e.Pid), Known: process.Facts{ParentPid: int(e.ParentPid), UID: -1}}
 	s.send([]format.Row{gone.ExitRow(s.clock.NowNs())})
-}
-
-// noteLateAttach notes that a library was mapped before it was probed: earlier calls may be
-// missing.
-func (s *Set) noteLateAttach(lib *library.Library, p *process.Process) {
-	s.send([]format.Row{{
-		Kind: format.KindNote, Name: "late_attach", StartNs: s.clock.NowNs(), Pid: int32(p.Pid), Device: -1,
-		Message: fmt.Sprintf("%s was mapped before it was probed; earlier calls of the process may be "+
-			"missing", lib.Path),
-	}})
 }

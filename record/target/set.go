@@ -61,6 +61,8 @@ type Set struct {
 	unprobed   map[int]bool
 	notes      []format.Row
 	allocators allocatorStates
+	late       lateProcesses
+	isWatched  func(pid int) bool // nil: no process is held
 }
 
 // Open opens the requested processes and their present children. It returns a *process.Error or a
@@ -69,6 +71,7 @@ func Open(opt Options) (*Set, error) {
 	s := &Set{
 		opt: opt, members: make(map[int]*process.Process), mapped: newPidSet(), cache: library.NewCache(),
 		mappedByOthers: make(map[process.FileID]bool), unprobed: make(map[int]bool), allocators: newAllocatorStates(),
+		late: newLateProcesses(),
 	}
 	if err := s.openRequested(); err != nil {
 		s.Close()

@@ -53,7 +53,8 @@ func (u *Unwinder) Refresh(pid int) {
 
 // tableTime is how long Sync waits for the unwind table of a file after the profiler has learned of
 // the file. The profiler adds tables asynchronously. Files without unwind information never get one.
-const tableTime = 300 * time.Millisecond
+// On a busy machine, 300 ms were too short.
+const tableTime = time.Second
 
 // Sync waits until the profiler can unwind through all mappings of a process. The process must have
 // been added. Sync returns the number of mappings that are unknown after timeout, for example of

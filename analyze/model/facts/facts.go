@@ -3,6 +3,7 @@ package facts
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 
@@ -23,6 +24,7 @@ type Facts struct {
 	Exits      []ProcessExit // ends of processes, in order of time
 	Lost       []CallLoss
 	Notes      []string
+	Beginnings []Beginning // processes whose first calls are missing
 	Inferences []format.StackInference
 	Sampling   sampling.SamplingSwitches
 	Samples    []DeviceSample // NVML samples of devices, in order of time
@@ -49,6 +51,13 @@ type Facts struct {
 type AllocatorFact struct {
 	Pid int32
 	format.AllocatorFact
+}
+
+// Beginning describes a process whose calls before FromNs (Unix ns) are missing.
+type Beginning struct {
+	Pid    int32
+	FromNs int64
+	format.Beginning
 }
 
 // Process describes a recorded process. Fields that the recording does not have are zero.
@@ -122,6 +131,7 @@ func Read(rec *format.Recording) (*Facts, error) {
 		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Pid, b.Pid))
 	})
 	f.setIdentityFlags()
+	f.noteBeginnings(rec.Meta.StartNs)
 	f.Sampling.ComputeWindows()
 	f.OnlyDevice = -1
 	if len(f.Devices) == 1 {
@@ -160,6 +170,8 @@ func (f *Facts) addRow(r *format.Row) error {
 			f.addAllocator(r)
 		} else if r.Name == format.NoteSampling {
 			f.Sampling.AddNote(r)
+		} else if r.Name == format.NoteBeginning {
+			f.addBeginning(r)
 		} else {
 			f.Notes = append(f.Notes, r.Message)
 		}
@@ -179,6 +191,35 @@ func (f *Facts) addAllocator(r *format.Row) {
 		if text != "" && !slices.Contains(f.Notes, text) {
 			f.Notes = append(f.Notes, text)
 		}
+	}
+}
+
+// addBeginning reads the note about a process whose first calls are missing. It replaces an earlier
+// note about the same process and library.
+func (f *Facts) addBeginning(r *format.Row) {
+	b := Beginning{Pid: r.Pid, FromNs: r.StartNs}
+	if json.Unmarshal([]byte(r.Message), &b.Beginning) != nil {
+		return
+	}
+	f.Beginnings = slices.DeleteFunc(f.Beginnings, func(o Beginning) bool {
+		return o.Pid == b.Pid && o.Library == b.Library
+	})
+	if b.Missed != 0 {
+		f.Beginnings = append(f.Beginnings, b)
+	}
+}
+
+// noteBeginnings adds sentences about processes whose first calls are missing.
+func (f *Facts) noteBeginnings(startNs int64) {
+	for i := range f.Beginnings {
+		b := &f.Beginnings[i]
+		number := fmt.Sprintf("%d are missing", b.Missed)
+		if b.Missed == format.UnknownMissed {
+			number = "their number is unknown"
+		}
+		of := cmp.Or(b.Library, "CUDA")
+		f.Notes = append(f.Notes, fmt.Sprintf("process %d is recorded from +%.1f s on: %s; its earlier calls of %s: %s",
+			b.Pid, float64(max(0, b.FromNs-startNs))/1e9, b.Why, of, number))
 	}
 }
 

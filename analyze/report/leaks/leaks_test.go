@@ -416,3 +416,36 @@ func TestOptionsThatCannotBeFollowed(t *testing.T) {
 		t.Errorf("sort by allocs: %+v", table)
 	}
 }
+
+// What is missing before the warm-up ends does not lower the confidence in growth after it.
+func TestGrowthAfterAMissingBeginning(t *testing.T) {
+	for _, test := range []struct {
+		completeNs int64
+		confidence string
+	}{
+		{analyzetest.Epoch + 2*analyzetest.Second, report.ConfidenceHigh},
+		{analyzetest.Epoch + 30*analyzetest.Second, report.ConfidenceMedium},
+	} {
+		tp := analyzetest.NewTestRecording(t)
+		tp.Meta.Late = &format.Late{Processes: 1, CompleteNs: test.completeNs}
+		for i := range int64(590) {
+			at := analyzetest.Second + i*100*analyzetest.Ms
+			site := "leak"
+			if i == 0 {
+				site = "weights" // live at the end, but not growing
+			}
+			row := tp.AddAlloc(at, analyzetest.Us, 0x7f0000000000+i*analyzetest.Mib, analyzetest.Mib)
+			analyzetest.SetStackAndSite(row, int32(1+min(i, 1)), site)
+		}
+		r, err := leaks.Run(tp.Timeline(), query.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		verdicts := analyzetest.ColumnTexts(t, r, "leaks", "verdict")
+		levels := analyzetest.ColumnTexts(t, r, "leaks", "confidence")
+		want := []string{test.confidence, report.ConfidenceMedium}
+		if len(verdicts) != 2 || verdicts[0] != "growing" || !slices.Equal(levels, want) {
+			t.Errorf("complete from %d: verdicts %q, confidence %q, want %q", test.completeNs, verdicts, levels, want)
+		}
+	}
+}

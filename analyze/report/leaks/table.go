@@ -124,6 +124,18 @@ type TableOptions struct {
 	FloorSeries bool // adds the column with the floors over time
 }
 
+// growthQuality returns the quality of the part of the recording in which growth is measured. It begins
+// after the warm-up: what is missing only before that does not change the growth.
+func (s *Scan) growthQuality(q *report.Quality) *report.Quality {
+	late := s.t.Rec.Meta.Late
+	if late == nil || late.CompleteNs > s.warmNs {
+		return q
+	}
+	after := *q
+	after.LateProcesses, after.MissedEvents = 0, 0
+	return &after
+}
+
 // Table returns a table with one row per finding, in the same order.
 func (s *Scan) Table(findings []LeakFinding, q *report.Quality, opt TableOptions) report.Table {
 	label := report.Column{
@@ -146,12 +158,17 @@ func (s *Scan) Table(findings []LeakFinding, q *report.Quality, opt TableOptions
 	}
 	table.Columns = append(table.Columns, label)
 	level, reasons := q.Confidence(s.Frees)
+	growthLevel, growthReasons := s.growthQuality(q).Confidence(s.Frees)
 	forecast := false
 	for i := range findings {
 		j := &findings[i]
 		oom := TimeUntilOom(s.t, j.Device, j.GrowthOnDevice(), s.Window.ToNs)
 		forecast = forecast || oom != nil
-		rowLevel, rowReasons := j.Confidence(level, reasons, s.Window)
+		rowLevel, rowReasons := level, reasons
+		if j.Verdict == VerdictGrowing {
+			rowLevel, rowReasons = growthLevel, growthReasons
+		}
+		rowLevel, rowReasons = j.Confidence(rowLevel, rowReasons, s.Window)
 		values := report.Values{
 			"verdict":              j.Verdict.String(),
 			"live_bytes":           j.LiveBytes,

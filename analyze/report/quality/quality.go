@@ -27,6 +27,7 @@ func OfRecording(t *timeline.Timeline, counts *livemem.ReplayCounts) report.Qual
 		DroppedEvents:         total.Dropped,
 		UnmatchedFrees:        counts.UnmatchedFrees,
 		LostFrees:             counts.LostFrees,
+		StacksWithoutTable:    total.NoTable,
 		OpenCalls:             t.Scan.Open,
 		AbandonedCalls:        t.Scan.Abandoned,
 		UnknownAllocs:         counts.UnknownAllocs,
@@ -48,6 +49,10 @@ func OfRecording(t *timeline.Timeline, counts *livemem.ReplayCounts) report.Qual
 	}
 	if len(t.Progress) > 0 {
 		q.GPUTiming = "channel"
+	}
+	if late := t.Rec.Meta.Late; late != nil {
+		q.LateProcesses, q.MissedEvents = late.Processes, late.TotalMissed()
+		q.CompleteAfterNs = max(0, late.CompleteNs-t.Rec.Meta.StartNs)
 	}
 	own := q.Events - t.Scan.Stacks[format.StackParent]
 	for status, n := range t.Scan.Stacks {

@@ -81,6 +81,9 @@ func (s *Survey) newHit(severity int, format string, args ...any) Hit {
 	case lost*100 > q.Events:
 		h.lowerConfidence(report.ConfidenceMedium, "%s lost", units.CountWithNoun(lost, "call"))
 	}
+	if n := q.LateProcesses; n > 0 {
+		h.lowerConfidence(report.ConfidenceMedium, "%s recorded late", units.CountWithNoun(n, "process"))
+	}
 	if n := q.DamagedSegments; n > 0 {
 		h.lowerConfidence(report.ConfidenceMedium, "%s damaged", units.CountWithNoun(n, "segment"))
 	}

@@ -226,6 +226,11 @@ func newFindingTable(t *timeline.Timeline, r *report.Report, hits []rules.Hit) r
 	if n := r.Quality.LostEvents; n > 0 {
 		add("", "%s lost: all counts are too low by up to this number", units.CountWithNoun(n, "call"))
 	}
+	if q := &r.Quality; q.LateProcesses > 0 || q.MissedEvents > 0 {
+		add("", "first calls are missing: %s known, %s with an unknown number; complete from +%s on",
+			units.FormatCount(q.MissedEvents), units.CountWithNoun(q.LateProcesses, "process"),
+			units.FormatDuration(q.CompleteAfterNs))
+	}
 	if d := t.Rec.Meta.ClockStepNs; d > int64(time.Second) || d < -int64(time.Second) {
 		add("", "the wall clock was changed by %s during the recording", units.FormatDuration(d))
 	}
