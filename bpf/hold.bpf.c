@@ -56,8 +56,8 @@ struct {
 } threads SEC(".maps");
 
 /*
- * The command and its descendants, as far as they began after it. LRU: no program deletes an entry of a
- * process that has ended.
+ * The command, and those of its descendants that began after it. LRU: no program deletes the entry of
+ * a process that has ended.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

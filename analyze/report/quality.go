@@ -313,7 +313,7 @@ var (
 	withoutTableColumn = Column{"stacks_without_table", "stacks without unwind table", UnitCount, "calls whose stack " +
 		"is cut or missing, because the unwind tables of the process were not loaded yet"}
 	missedColumn = Column{"missed_events", "missed at the beginning", UnitCount, "calls and allocator events before " +
-		"the first recorded one, as far as the program's own counters have their number"}
+		"the first recorded one, which the program's own counters show"}
 	lateColumn = Column{"late_processes", "processes seen late", UnitCount, "processes that called CUDA before they " +
 		"were probed; the number of these calls is unknown"}
 	completeAfterColumn = Column{"complete_after_ns", "", UnitNs, "time from the start of the recording after " +
