@@ -82,6 +82,9 @@ func (e *evidence) isRelated(complete bool) bool {
 	if complete && !hasPlausibleRate(windows) {
 		return false
 	}
+	if complete && isProportional(windows) {
+		return true
+	}
 	for _, scale := range [...]int{1, 2, 4} {
 		merged := mergeWindows(windows, scale)
 		if isSignificant(correlate(fullQueue(merged), 0)) {
@@ -148,6 +151,32 @@ func hasPlausibleRate(windows []window) bool {
 		calls, steps = calls+w.calls, steps+w.steps
 	}
 	return steps >= minWorksPerCall*calls && steps <= maxWorksPerCall*calls
+}
+
+// isProportional reports whether the steps stay proportional to the calls all the time. A steady
+// program that keeps the GPU busy makes its calls in bursts, while works end evenly, so short windows
+// show no correlation. But the works that are left in the queue never exceed a few bursts. Words that
+// change by themselves drift away from the calls.
+func isProportional(windows []window) bool {
+	const (
+		minBursts  = 80 // steps, in bursts
+		maxDriftOf = 2  // greatest spread of the difference, in bursts
+	)
+	if len(windows) < evidenceWindows {
+		return false
+	}
+	var calls, steps float64
+	for _, w := range windows {
+		calls, steps = calls+w.calls, steps+w.steps
+	}
+	ratio := steps / calls
+	var burst, difference, least, most float64
+	for _, w := range windows {
+		burst = max(burst, ratio*w.calls)
+		difference += w.steps - ratio*w.calls
+		least, most = min(least, difference), max(most, difference)
+	}
+	return steps >= minBursts*burst && most-least <= maxDriftOf*burst
 }
 
 // correlate returns Pearson's correlation of the calls with the steps of a later window, and the

@@ -58,6 +58,58 @@ func windowsUntilRelated(seed uint64, areChannels, areCounted bool, most int) in
 	return most
 }
 
+// decodeUntilRelated simulates a steady program that launches some graphs at once, and waits for them:
+// the GPU is always busy. It returns how many windows pass until the words are related.
+func decodeUntilRelated(seed uint64, most int) int {
+	rng := rand.New(rand.NewPCG(seed, 2))
+	burst := 4 + rng.Int64N(30)
+	workNs := 200_000 + rng.Int64N(1_500_000)
+	var e evidence
+	var nowNs, nextBurstNs, nextWorkNs, left int64
+	for i := range most {
+		untilNs := nowNs + windowInterval.Nanoseconds() + rng.Int64N(int64(time.Millisecond))
+		var calls, works int64
+		for nextBurstNs < untilNs || left > 0 && nextWorkNs < untilNs {
+			if left == 0 { // the wait returns
+				calls, left = calls+burst, burst
+				nextWorkNs = nextBurstNs + 100_000
+				nextBurstNs += 1 << 60
+				continue
+			}
+			works++
+			left--
+			if left == 0 {
+				nextBurstNs = nextWorkNs + 50_000 + rng.Int64N(200_000)
+			}
+			nextWorkNs += workNs + rng.Int64N(workNs/50)
+		}
+		if e.add(untilNs-nowNs, calls, works); e.isRelated(true) {
+			return i
+		}
+		nowNs = untilNs
+	}
+	return most
+}
+
+// steadyDecoyUntilRelated simulates a program with a steady rate of calls, and words that change by
+// themselves at a similar rate.
+func steadyDecoyUntilRelated(seed uint64, most int) int {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	callsPerMs, stepsPerMs := 0.2+rng.ExpFloat64()*10, 0.2+rng.ExpFloat64()*10
+	var e evidence
+	var calls, steps float64
+	for i := range most {
+		ns := windowInterval.Nanoseconds() + rng.Int64N(int64(time.Millisecond))
+		calls += callsPerMs * float64(ns) / 1e6 * (0.9 + 0.2*rng.Float64())
+		steps += stepsPerMs * float64(ns) / 1e6 * rng.ExpFloat64()
+		if e.add(ns, int64(calls), int64(steps)); e.isRelated(true) {
+			return i
+		}
+		calls, steps = calls-float64(int64(calls)), steps-float64(int64(steps))
+	}
+	return most
+}
+
 // TestEvidence simulates processes. Words of channels must be recognised within seconds, and others
 // never.
 func TestEvidence(t *testing.T) {
@@ -72,12 +124,20 @@ func TestEvidence(t *testing.T) {
 	}
 	wrong := 0
 	for seed := range uint64(processes) {
+		if n := decodeUntilRelated(seed, most); n >= 1000 {
+			t.Errorf("bursts of graphs are related after %d windows", n)
+		}
+		if steadyDecoyUntilRelated(seed, most) < most {
+			wrong++
+		}
+	}
+	for seed := range uint64(processes) {
 		if windowsUntilRelated(seed, false, seed%2 == 0, most) < most {
 			wrong++
 		}
 	}
 	t.Logf("related after %d windows in the mean; %d of %d later than 5 s; %d of %d unrelated words accepted in 30 s",
-		total/processes, slow, processes, wrong, processes)
+		total/processes, slow, processes, wrong, 2*processes)
 	if wrong > 0 || slow > processes/50 {
 		t.Error("the evidence misleads")
 	}
