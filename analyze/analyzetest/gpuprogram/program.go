@@ -36,7 +36,7 @@ type Plan struct {
 type Truth struct {
 	StartNs, EndNs int64
 	Channel        int32
-	Number         int64 // counter of the channel at the end of the work
+	Number         int64 // counter of the channel when the work began
 }
 
 // Program is a recording of a simulated program, with the truth.
@@ -66,7 +66,7 @@ type gpuChannel struct {
 	number       int32
 	pid, device  int32
 	base         int64 // counter before the first work
-	ends         []int64
+	begins       []int64
 	shown        []int64    // when each work became visible in the progress word
 	works        [][2]int64 // start and end of every work
 	freeNs       int64
@@ -76,10 +76,11 @@ type gpuChannel struct {
 
 type simStream struct {
 	handle   int64
+	process  *simProcess
 	channel  *gpuChannel
 	endNs    int64 // end of its last work
+	doneNs   int64 // when waits see that end. The progress word is visible before.
 	returnNs int64 // return of its last call
-	shownNs  int64 // when that became visible
 }
 
 type simProcess struct {
@@ -159,7 +160,7 @@ func (g *Program) newChannel(pid, device int32, ns int64) *gpuChannel {
 
 func (g *Program) newProcess(pid int32) (threads []*simThread) {
 	p := &simProcess{pid: pid, events: make(map[int64]int64), handles: 0x7000, left: g.Works}
-	p.legacy = &simStream{handle: activity.LegacyStream, channel: g.newChannel(pid, 0, startNs)}
+	p.legacy = &simStream{handle: activity.LegacyStream, process: p, channel: g.newChannel(pid, 0, startNs)}
 	p.toDevice, p.toHost = g.newChannel(pid, 0, startNs), g.newChannel(pid, 0, startNs)
 	for range g.Kernels {
 		p.kernelMean = append(p.kernelMean, g.MeanNs*(0.2+4*g.random.Float64()*g.random.Float64()))
@@ -189,7 +190,7 @@ func (g *Program) newProcess(pid int32) (threads []*simThread) {
 
 // addStream creates a stream, on the channel of the stream before it or on a new one.
 func (p *simProcess) addStream(g *Program, share bool, ns int64) {
-	s := &simStream{handle: p.handles}
+	s := &simStream{handle: p.handles, process: p}
 	p.handles += 0x100
 	if share {
 		s.channel = p.streams[len(p.streams)-1].channel
@@ -245,7 +246,7 @@ func (g *Program) act(t *simThread) {
 			c = g.submit(t, s, s.channel, activity.OpRecordEvent, -1, 300)
 		}
 		c.Event = event
-		p.events[event] = s.shownNs
+		p.events[event] = s.doneNs
 	case draw < g.Waits+0.11:
 		g.submit(t, s, p.toDevice, activity.OpCopyToDevice, -1, 9000)
 	case draw < g.Waits+0.13:
@@ -271,22 +272,7 @@ func (g *Program) submit(
 	mean float64,
 ) *activity.Call {
 	t.process.left--
-	run := func() (from, to int64) {
-		gap := 1000 + g.random.Int64N(2000)
-		from = max(max(on.freeNs, s.endNs)+gap, t.submitNs+2500+g.random.Int64N(4000))
-		to = from + max(200, int64(mean*(0.9+0.2*g.random.Float64())))
-		on.freeNs = to
-		s.endNs = max(s.endNs, to)
-		shown := to + 100 + int64(30_000*g.random.Float64()*g.random.Float64()*g.random.Float64())
-		if n := len(on.shown); n > 0 {
-			shown = max(shown, on.shown[n-1])
-		}
-		on.shown = append(on.shown, shown)
-		s.shownNs = max(s.shownNs, shown)
-		on.ends = append(on.ends, to)
-		on.works = append(on.works, [2]int64{from, to})
-		return from, to
-	}
+	run := func() (from, to int64) { return g.runWork(s, on, t.submitNs, mean) }
 	if (op == activity.OpFill || op == activity.OpCopyOnDevice) && g.random.Float64() < g.Extra {
 		run()
 	}
@@ -294,7 +280,7 @@ func (g *Program) submit(
 	if op == activity.OpKernel {
 		on.launches = append(on.launches, t.nowNs)
 	}
-	g.Truth = append(g.Truth, Truth{from, to, on.number, on.base + int64(len(on.ends))})
+	g.Truth = append(g.Truth, Truth{from, to, on.number, on.base + int64(len(on.begins))})
 	end := t.submitNs + 200 + g.random.Int64N(1500)
 	g.Calls = append(g.Calls, activity.Call{
 		StartNs: t.nowNs, EndNs: end, Pid: t.process.pid, Tid: t.tid, Device: t.process.device, Context: 0xc0,
@@ -302,6 +288,30 @@ func (g *Program) submit(
 	})
 	t.nowNs, s.returnNs = end, end
 	return &g.Calls[len(g.Calls)-1]
+}
+
+// runWork runs a work. It begins when the work before it on its stream has ended, and the works before
+// it on the channel have begun. A copy engine runs one work at a time.
+func (g *Program) runWork(s *simStream, on *gpuChannel, submitNs int64, mean float64) (from, to int64) {
+	latency := 1400 + g.random.Int64N(1100)
+	if g.random.IntN(100) == 0 {
+		latency += g.random.Int64N(12_000)
+	}
+	from = max(s.endNs+300+g.random.Int64N(1400), on.freeNs+100+g.random.Int64N(400), submitNs+latency)
+	to = from + max(200, int64(mean*(0.9+0.2*g.random.Float64())))
+	on.freeNs = from
+	if on == s.process.toDevice || on == s.process.toHost {
+		on.freeNs = to
+	}
+	s.endNs = to
+	shown := from + 100 + int64(30_000*g.random.Float64()*g.random.Float64()*g.random.Float64())
+	if n := len(on.shown); n > 0 {
+		shown = max(shown, on.shown[n-1])
+	}
+	s.doneNs = max(s.doneNs, shown, to)
+	on.shown, on.begins = append(on.shown, shown), append(on.begins, from)
+	on.works = append(on.works, [2]int64{from, to})
+	return from, to
 }
 
 // record records an event without timing, which is no work.
@@ -324,14 +334,14 @@ func (g *Program) waitSomehow(t *simThread, s *simStream) {
 		event := int64(0x9000) + g.random.Int64N(8)
 		g.wait(t, activity.Call{Op: activity.OpWaitEvent, Event: event}, t.process.events[event])
 	default:
-		g.wait(t, activity.Call{Op: activity.OpWaitStream, Stream: s.handle}, s.shownNs)
+		g.wait(t, activity.Call{Op: activity.OpWaitStream, Stream: s.handle}, s.doneNs)
 	}
 }
 
 func (g *Program) waitContext(t *simThread) {
-	done := t.process.legacy.shownNs
+	done := t.process.legacy.doneNs
 	for _, s := range t.process.streams {
-		done = max(done, s.shownNs)
+		done = max(done, s.doneNs)
 	}
 	g.wait(t, activity.Call{Op: activity.OpWaitContext}, done)
 }
@@ -348,14 +358,14 @@ func (g *Program) replaceStream(t *simThread, s *simStream) {
 	if g.Shared {
 		return
 	}
-	g.wait(t, activity.Call{Op: activity.OpWaitStream, Stream: s.handle}, s.shownNs)
+	g.wait(t, activity.Call{Op: activity.OpWaitStream, Stream: s.handle}, s.doneNs)
 	t.submitNs = t.nowNs + 500
 	c := activity.Call{Op: activity.OpEndStream, Stream: s.handle}
 	g.wait(t, c, 0)
 	s.channel.toNs = t.nowNs
 	old := s.channel
 	s.channel = g.newChannel(t.process.pid, t.process.device, t.nowNs)
-	s.channel.base = old.base + int64(len(old.ends)) // the slot keeps its counter
+	s.channel.base = old.base + int64(len(old.begins)) // the slot keeps its counter
 }
 
 // IsNearTorn reports whether a torn sample is near a work: one of the 50 samples before its end, or of
@@ -381,10 +391,14 @@ func (g *Program) IsNearTorn(t Truth) bool {
 	return false
 }
 
-// BusyNs returns how long works ran on a channel, ns.
+// BusyNs returns how long a channel ran works, ns.
 func (g *Program) BusyNs(channel int32) (ns int64) {
-	for _, w := range g.gpus[channel-1].works {
-		ns += w[1] - w[0]
+	works := slices.Clone(g.gpus[channel-1].works)
+	slices.SortFunc(works, func(a, b [2]int64) int { return int(a[0] - b[0]) })
+	doneNs := int64(0)
+	for _, w := range works {
+		ns += max(0, w[1]-max(w[0], doneNs))
+		doneNs = max(doneNs, w[1])
 	}
 	return ns
 }

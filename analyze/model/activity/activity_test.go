@@ -18,11 +18,10 @@ type verdict struct {
 	counts  activity.WorkCounts
 	// wrong are values that are called measured or bounded, and are not. wrongByTorn counts those next
 	// to a torn sample.
-	wrong               []string
-	wrongByTorn         int
-	queued, queuedWrong int64   // estimated starts, and those outside of their interval
-	widthsNs            []int64 // of bounded ends
-	busyWrong           []string
+	wrong       []string
+	wrongByTorn int
+	widthsNs    []int64 // of bounded starts
+	busyWrong   []string
 }
 
 // judge computes the activity of a program, and compares each value with the truth.
@@ -48,30 +47,29 @@ func (v *verdict) checkWork(w *activity.Work) {
 	truth := v.program.Truth[w.Call.ID]
 	v.counts.Works++
 	ok := w.Channel == truth.Channel
-	switch w.EndQuality {
+	switch w.StartQuality {
 	case activity.Measured:
 		v.counts.Measured++
 		ok = ok && w.Number == truth.Number
 	case activity.Bounded:
 		v.counts.Bounded++
-		v.widthsNs = append(v.widthsNs, w.End.WidthNs())
+		v.widthsNs = append(v.widthsNs, w.Start.WidthNs())
 	case activity.Estimated:
 		v.counts.Estimated++
 	default:
 		v.counts.Unknown++
 	}
+	if w.StartQuality >= activity.Bounded {
+		ok = ok && contains(w.Start, truth.StartNs) && contains(w.QueueTime(), truth.StartNs-w.Call.StartNs)
+	}
 	if w.EndQuality >= activity.Bounded {
 		ok = ok && contains(w.End, truth.EndNs)
 	}
-	if w.StartQuality >= activity.Bounded {
-		ok = ok && contains(w.Start, truth.StartNs) && contains(w.Duration, truth.EndNs-truth.StartNs) &&
-			contains(w.QueueTime(), truth.StartNs-w.Call.StartNs)
+	if w.DurationQuality >= activity.Bounded {
+		ok = ok && contains(w.Duration, truth.EndNs-truth.StartNs)
 	}
-	if w.Queued {
-		v.queued++
-		if !contains(w.Start, truth.StartNs) {
-			v.queuedWrong++
-		}
+	if w.EndQuality == activity.Measured {
+		v.counts.Ended++
 	}
 	switch {
 	case ok:
@@ -109,17 +107,14 @@ func (v *verdict) medianWidthNs() int64 {
 func (v *verdict) check(t *testing.T) {
 	t.Helper()
 	t.Logf("works: measured %.1f%%, bounded %.1f%% (median %d ns), estimated %.1f%%, unknown %.1f%%, unpaired %.1f%%, "+
-		"wrong by torn samples %d, %d of %d starts wrong", v.share(v.counts.Measured), v.share(v.counts.Bounded),
+		"ends measured %.1f%%, wrong by torn samples %d", v.share(v.counts.Measured), v.share(v.counts.Bounded),
 		v.medianWidthNs(), v.share(v.counts.Estimated), v.share(v.counts.Unknown), v.share(v.result.UnpairedWorks),
-		v.wrongByTorn, v.queuedWrong, v.queued)
+		v.share(v.counts.Ended), v.wrongByTorn)
 	for i, w := range v.wrong {
 		t.Error("wrong:", w)
 		if i == 4 {
 			t.Fatalf("and %d more", len(v.wrong)-i-1)
 		}
-	}
-	if v.queuedWrong*200 > v.queued {
-		t.Errorf("%d of %d estimated starts are wrong", v.queuedWrong, v.queued)
 	}
 	works := int64(0)
 	for _, c := range v.program.Calls {

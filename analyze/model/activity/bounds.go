@@ -1,6 +1,9 @@
 package activity
 
-import "sort"
+import (
+	"slices"
+	"sort"
+)
 
 // A channel also counts works without a recorded call: works of the driver, lost calls, launches
 // that were not recorded. Among the first n works of the channel there are extra(n) such works, and
@@ -32,6 +35,25 @@ func (b *numbering) add(counter, least, most int64) {
 		return
 	}
 	b.list = append(b.list, extraBounds{counter: counter, least: least, most: most})
+}
+
+// limit adds an upper bound for a counter that has an entry.
+func (b *numbering) limit(counter, most int64) {
+	if i := b.after(counter - 1); i < len(b.list) && b.list[i].counter == counter {
+		b.list[i].most = min(b.list[i].most, most)
+	}
+}
+
+// startAt replaces the entries up to a counter by one with the value of extra.
+func (b *numbering) startAt(counter, extra int64) {
+	later := b.list[b.after(counter):]
+	kept := append(b.list[:0], later...)
+	b.list = slices.Insert(kept, 0, extraBounds{counter: counter, least: extra, most: extra})
+}
+
+// after returns the index of the first entry above a counter.
+func (b *numbering) after(counter int64) int {
+	return sort.Search(len(b.list), func(i int) bool { return b.list[i].counter > counter })
 }
 
 // close spreads lower bounds forward and upper bounds backward. It must be called before numbers.

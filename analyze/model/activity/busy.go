@@ -88,15 +88,19 @@ func (b *busyTimes) add(certain, possible Interval) {
 // busyInterval returns the time in which a work may have run. A work with an unknown end may have
 // run until endNs.
 func (w *Work) busyInterval(endNs int64) Interval {
-	if w.EndQuality < Bounded {
-		return Interval{w.Call.StartNs, max(endNs, w.End.HiNs)}
+	busy := Interval{w.Call.StartNs, endNs}
+	if w.StartQuality >= Bounded {
+		busy.LoNs = w.Start.LoNs
 	}
-	return Interval{w.Start.LoNs, w.End.HiNs}
+	if w.EndQuality >= Bounded {
+		busy.HiNs = w.End.HiNs
+	}
+	return busy
 }
 
 // certainInterval returns the time in which a work certainly ran. The interval may be empty.
 func (w *Work) certainInterval() Interval {
-	if w.EndQuality < Bounded || !w.Queued {
+	if w.StartQuality < Bounded || w.EndQuality < Bounded {
 		return Interval{}
 	}
 	return Interval{w.Start.HiNs, w.End.LoNs}

@@ -15,19 +15,26 @@ type channelState struct {
 	anchor   int64
 	anchored bool
 	anchorNs int64 // when waits set the last anchor, Unix ns
-	opened   bool
-	endNs    int64   // end of the channel or the recording; 0 before finish
-	held     *Sample // the last sample. The next one shows whether it was torn.
-	stale    int     // samples in a row whose counter was not above the last one
-	counts   ChannelCounts
-	finals   int64 // works whose numbers became final at anchors
-	out      *results
+	// anchorCounter is the counter at the last anchor.
+	anchorCounter int64
+	opened        bool
+	endNs         int64   // end of the channel or the recording; 0 before finish
+	held          *Sample // the last sample. The next one shows whether it was torn.
+	stale         int     // samples in a row whose counter was not above the last one
+	counts        ChannelCounts
+	// unfinished are the last works of streams. The next work of the stream shows their end.
+	unfinished map[int32]*Work
+	// isUncertain reports that the last sampled work, without a call, may run until the next sample.
+	isUncertain bool
+	finals      int64 // works whose numbers became final at anchors
+	out         *results
 }
 
-// WorkCounts counts works by the quality of their end.
+// WorkCounts counts works by the quality of their start.
 type WorkCounts struct {
 	Works                                 int64 // works with a recorded call
 	Measured, Bounded, Estimated, Unknown int64
+	Ended                                 int64 // works whose end is measured
 }
 
 // ChannelCounts counts the works and samples of a channel.
@@ -43,9 +50,13 @@ type ChannelCounts struct {
 	Skipped     int64 // samples whose counter was not above that of an earlier sample
 }
 
-// isPlausible reports whether counter and calls agree, apart from torn samples.
+// isPlausible reports whether counter and calls agree, apart from torn samples. Without any anchor,
+// there must be no conflict.
 func (c *channelState) isPlausible() bool {
 	const allowed, samplesPerConflict = 2, 20_000
+	if c.counts.Conflicts > 0 && c.finals == 0 {
+		return false
+	}
 	return c.counts.Conflicts <= allowed+c.counts.Samples/samplesPerConflict
 }
 
@@ -86,18 +97,18 @@ func (c *channelState) addSample(s *Sample) {
 	*held = *s
 }
 
-// endOf returns the end of the work of a sample.
-func (c *channelState) endOf(s *Sample) Interval {
-	end := c.clock.Convert(s.GPUTimeNs)
-	end.HiNs = min(end.HiNs, s.SeenNs)
-	end.LoNs = min(end.LoNs, end.HiNs)
-	return end
+// beginOf returns when the work of a sample began.
+func (c *channelState) beginOf(s *Sample) Interval {
+	begin := c.clock.Convert(s.GPUTimeNs)
+	begin.HiNs = min(begin.HiNs, s.SeenNs)
+	begin.LoNs = min(begin.LoNs, begin.HiNs)
+	return begin
 }
 
 // open adds the first counter of the channel. The time of that counter is unknown.
 func (c *channelState) open() {
 	c.opened = true
-	c.moments = append(c.moments, moment{counter: c.FirstCounter, seenNs: c.FromNs, end: Interval{0, c.FromNs}})
+	c.moments = append(c.moments, moment{counter: c.FirstCounter, seenNs: c.FromNs, begin: Interval{0, c.FromNs}})
 	_, seen := c.waits.advance(0, c.FromNs)
 	first := Sample{SeenNs: c.FromNs, Counter: c.FirstCounter}
 	c.bound(&first, c.FirstCounter, c.FirstCounter-c.order.startedBy(c.FromNs), c.FirstCounter-seen)
@@ -108,18 +119,23 @@ func (c *channelState) useSample(s *Sample) {
 	if !c.opened {
 		c.open()
 	}
-	end := c.endOf(s)
-	least := s.Counter - c.order.startedBy(end.HiNs)
+	begin := c.beginOf(s)
+	least := s.Counter - c.order.startedBy(begin.HiNs)
 	if n := len(c.moments); n > 0 && c.moments[n-1].counter >= s.Counter {
 		c.counts.Skipped++
 		return
 	}
-	c.moments = append(c.moments, moment{s.Counter, s.GPUTimeNs, s.SeenNs, end})
-	before, seen := c.waits.advance(end.LoNs, s.SeenNs)
+	c.moments = append(c.moments, moment{s.Counter, s.GPUTimeNs, s.SeenNs, begin})
+	before, seen := c.waits.advance(begin.LoNs, s.SeenNs)
+	c.closeUncertain()
 	if n := len(c.moments); n > 1 {
-		if previous := c.moments[n-2]; least <= c.least && c.wasIdle(s, end, &previous) {
-			c.counts.IdleAnchors++
-			c.bound(s, previous.counter, c.least, c.least)
+		if least <= c.least {
+			previous := c.moments[n-2]
+			if counter, ok := c.proveIdle(s, begin, &previous); ok {
+				c.counts.IdleAnchors++
+				c.numbers.limit(counter, c.least)
+				c.reachAnchor(counter)
+			}
 		}
 		c.boundByWaits(s, s.Counter-1, c.least, s.Counter-1-before)
 	}
@@ -166,6 +182,16 @@ func (c *channelState) restart(seenNs, least int64) {
 	c.least, c.anchored = least, false
 }
 
+// closeUncertain adds the time between the last two samples, if a work without a call may have run in it.
+func (c *channelState) closeUncertain() {
+	n := len(c.moments)
+	if c.isUncertain && n > 1 && !c.out.trial {
+		busy := Interval{c.moments[n-2].begin.LoNs, c.moments[n-1].begin.HiNs}
+		c.out.busyOf(c.Number).possible.add(busy.clip(c.out.window))
+	}
+	c.isUncertain = false
+}
+
 // reachAnchor makes the numbers of all works up to counter final.
 func (c *channelState) reachAnchor(counter int64) {
 	c.counts.Anchors++
@@ -192,17 +218,17 @@ func (c *channelState) reachAnchor(counter int64) {
 		}
 		if p.earliest == 0 && !p.unsure {
 			p.earliest = c.numbers.earliest(p.first)
-			end, _ := c.moments.endOf(p.earliest)
-			p.earliestEndNs = end.LoNs
+			begin, _ := c.moments.beginOf(p.earliest)
+			p.earliestBeginNs = begin.LoNs
 		}
 	}
 	if !steady {
 		c.out.addUncertain(c, counter)
 	}
-	c.numbers.list = append(c.numbers.list[:0], extraBounds{counter: counter, least: c.least, most: c.least})
+	c.numbers.startAt(counter, c.least)
 	c.moments = c.moments.keepFrom(counter)
 	c.waits.dropOld(done)
-	c.anchor, c.anchored = c.least, true
+	c.anchor, c.anchorCounter, c.anchored = c.least, counter, true
 }
 
 // emit passes the first n pending calls to the results. Without final, only the lower bounds of
@@ -217,16 +243,19 @@ func (c *channelState) emit(n int, final bool) {
 			if !final {
 				latest = unbounded
 			}
-			c.setTimes(&w, p, latest, c.waits.doneBy(p.last, &from))
+			c.setStart(&w, p, latest, c.waits.doneBy(p.stream, p.last, &from))
 		}
-		c.out.addWork(c, &w)
+		c.finishPrevious(&w)
 	}
 	c.order.drop(n)
 }
 
 func (n *WorkCounts) count(w *Work) {
 	n.Works++
-	switch w.EndQuality {
+	if w.EndQuality == Measured {
+		n.Ended++
+	}
+	switch w.StartQuality {
 	case Measured:
 		n.Measured++
 	case Bounded:
@@ -276,4 +305,9 @@ func (c *channelState) finish(endNs int64) {
 	c.endNs = endNs
 	c.giveUp(len(c.order.pending))
 	c.out.addUncertain(c, unbounded)
+	if c.isUncertain && !c.out.trial {
+		last := Interval{c.moments[len(c.moments)-1].begin.LoNs, endNs}
+		c.out.busyOf(c.Number).possible.add(last.clip(c.out.window))
+	}
+	c.finishLast()
 }

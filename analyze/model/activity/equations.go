@@ -2,28 +2,14 @@ package activity
 
 import "math/rand/v2"
 
-// Between two samples of a channel whose queue was never empty, the time that passed is the sum of
-// the durations of the works in between, and of the gaps before them. Each such pair is an equation.
-// A work on an idle channel gives another kind of equation: the time from its call until its end is
-// the latency of the launch plus the duration.
+// A work in the queue begins when the work before it on its stream has ended. So the time between two
+// samples, if the queue was never empty, is the sum of the durations of the works that began from the
+// first to the one before the second, and of a short gap after each. Each such pair is an equation.
 
 // labelKey identifies works that are assumed to have one distribution of durations.
 type labelKey struct {
 	op    Op
 	label int32
-}
-
-// latencyLabel is the label of the time from a call until its work starts on an idle channel.
-const latencyLabel = -2
-
-// latencyOf returns the label of the latency of an operation. Kernels, fills, copies on the device
-// and event records share one label.
-func latencyOf(op Op) labelKey {
-	switch op {
-	case OpGraph, OpCopyToDevice, OpCopyToHost:
-		return labelKey{op, latencyLabel}
-	}
-	return labelKey{OpKernel, latencyLabel}
 }
 
 // term is a number of works with one label in an equation.
@@ -32,28 +18,35 @@ type term struct {
 	count int32
 }
 
-// equation says that the durations and gaps of works sum up to a time.
+// equation says that the durations of works, and a gap after each of them, sum up to a time.
 type equation struct {
 	terms []term
 	sumNs float64
-	gaps  int32 // number of gaps between works
+	works int32
 }
 
 // equationSet is a random sample of the equations of a process, with a bounded size.
 type equationSet struct {
 	labels  map[labelKey]int32
 	keys    []labelKey
-	works   []int64 // works by label
-	queued  sampledEquations
-	idle    sampledEquations
+	works   []int64       // works by label
+	limits  []sampledTime // upper bounds of durations by label
+	list    []equation
+	seen    int // equations so far
 	scratch []term
 }
 
-// sampledEquations is a reservoir of equations.
-type sampledEquations struct {
-	list []equation
+// sampledTime is a random sample of times, with a bounded size.
+type sampledTime struct {
+	list []int32 // ns
 	seen int
 }
+
+// maxTimes bounds the times of a sampledTime. maxTimeNs is the longest time in it.
+const (
+	maxTimes  = 1000
+	maxTimeNs = 1 << 30
+)
 
 func newEquationSet() *equationSet { return &equationSet{labels: make(map[labelKey]int32)} }
 
@@ -66,7 +59,7 @@ func (e *equationSet) labelOf(key labelKey) int32 {
 		}
 		i = int32(len(e.keys))
 		e.labels[key] = i
-		e.keys, e.works = append(e.keys, key), append(e.works, 0)
+		e.keys, e.works, e.limits = append(e.keys, key), append(e.works, 0), append(e.limits, sampledTime{})
 	}
 	return i
 }
@@ -78,16 +71,12 @@ func (e *equationSet) countWork(c *Call) {
 	}
 }
 
-// add adds an equation about calls. idle marks a single work on an idle channel.
-func (e *equationSet) add(calls []issuedCall, sumNs int64, idle bool, random *rand.Rand) {
-	into := &e.queued
-	if idle {
-		into = &e.idle
-	}
-	into.seen++
-	at := len(into.list)
-	if at >= maxEquations/2 {
-		if at = random.IntN(into.seen); at >= len(into.list) {
+// add adds an equation about the durations of calls.
+func (e *equationSet) add(calls []issuedCall, sumNs int64, random *rand.Rand) {
+	e.seen++
+	at := len(e.list)
+	if at >= maxEquations {
+		if at = random.IntN(e.seen); at >= len(e.list) {
 			return
 		}
 	}
@@ -97,17 +86,27 @@ func (e *equationSet) add(calls []issuedCall, sumNs int64, idle bool, random *ra
 			return
 		}
 	}
-	if idle && !e.addTerm(latencyOf(calls[0].call.Op)) {
+	eq := equation{append([]term(nil), e.scratch...), float64(sumNs), int32(len(calls))}
+	if at == len(e.list) {
+		e.list = append(e.list, eq)
+	} else {
+		e.list[at] = eq
+	}
+}
+
+// addLimit adds a time that a work took at most.
+func (e *equationSet) addLimit(c *Call, ns int64, random *rand.Rand) {
+	i := e.labelOf(labelKey{c.Op, c.Label})
+	if i < 0 {
 		return
 	}
-	eq := equation{append([]term(nil), e.scratch...), float64(sumNs), int32(len(calls))}
-	if idle {
-		eq.gaps = 0
-	}
-	if at == len(into.list) {
-		into.list = append(into.list, eq)
-	} else {
-		into.list[at] = eq
+	l := &e.limits[i]
+	l.seen++
+	time := int32(min(ns, maxTimeNs))
+	if len(l.list) < maxTimes {
+		l.list = append(l.list, time)
+	} else if at := random.IntN(l.seen); at < maxTimes {
+		l.list[at] = time
 	}
 }
 
@@ -126,7 +125,7 @@ func (e *equationSet) addTerm(key labelKey) bool {
 	return true
 }
 
-// maxEquationWorks is the highest number of works in an equation. Longer ones say little.
+// maxEquationWorks is the highest number of works in an equation. Longer equations say little.
 const maxEquationWorks = 64
 
 // addEquations adds the equations between the samples up to an anchor. The number of works without a
@@ -138,35 +137,51 @@ func (r *results) addEquations(c *channelState, counter int64) {
 	set := r.equationsOf(c.Pid)
 	for i := 1; i < len(c.moments) && c.moments[i].counter <= counter; i++ {
 		a, b := &c.moments[i-1], &c.moments[i]
-		first, last := a.counter-c.least+1, b.counter-c.least
-		from, to := first-c.order.base-1, last-c.order.base
-		if a.gpuNs == 0 || from < 0 || to > int64(len(c.order.pending)) || to-from > maxEquationWorks {
+		calls := c.order.between(a.counter-c.least, b.counter-c.least)
+		if a.gpuNs == 0 || len(calls) < 2 || len(calls) > maxEquationWorks+1 || !areInOrder(calls, a.counter-c.least) {
 			continue
 		}
-		calls := c.order.pending[from:to]
-		switch {
-		case areQueued(calls, first, a.end.LoNs):
-			set.add(calls, b.gpuNs-a.gpuNs, false, r.random)
-		case len(calls) == 1 && isIdle(&calls[0], first, a.end.HiNs):
-			set.add(calls, b.end.HiNs-transportNs/2-calls[0].call.StartNs, true, r.random)
+		works, ns := calls[:len(calls)-1], b.gpuNs-a.gpuNs
+		queuedFromNs := a.begin.LoNs
+		if len(works) == 1 {
+			queuedFromNs = b.begin.LoNs
+		}
+		if areQueued(calls[1:], queuedFromNs) {
+			set.add(works, ns, r.random)
 		}
 	}
 }
 
-// areQueued reports whether all calls had waited in the queue when the work before them ended at
-// endNs.
-func areQueued(calls []issuedCall, first, endNs int64) bool {
+// between returns the calls from one index to another one, both included. It returns nil if they are not
+// all known.
+func (o *issueOrder) between(from, to int64) []issuedCall {
+	switch {
+	case from < max(1, o.base) || to > o.issued() || to < from:
+		return nil
+	case from > o.base:
+		return o.pending[from-o.base-1 : to-o.base]
+	}
+	o.scratch = append(append(o.scratch[:0], o.last), o.pending[:to-o.base]...)
+	return o.scratch
+}
+
+// areInOrder reports whether calls of one stream have the positions from first on.
+func areInOrder(calls []issuedCall, first int64) bool {
 	for i := range calls {
 		c := &calls[i]
-		if c.unsure || c.barrier || c.first != first+int64(i) || c.last != c.first || !c.returnedBy(endNs-queuedNs) {
+		if c.unsure || c.first != first+int64(i) || c.last != c.first || c.stream != calls[0].stream {
 			return false
 		}
 	}
 	return true
 }
 
-// isIdle reports whether the channel was idle when a short call started.
-func isIdle(c *issuedCall, position, endNs int64) bool {
-	return !c.unsure && !c.barrier && c.first == position && c.last == position && c.call.StartNs > endNs &&
-		c.returnedBy(c.call.StartNs+queuedNs)
+// areQueued reports whether all calls waited in the queue, and for nothing else, from ns on.
+func areQueued(calls []issuedCall, ns int64) bool {
+	for i := range calls {
+		if calls[i].barrier || !calls[i].returnedBy(ns-queuedNs) {
+			return false
+		}
+	}
+	return true
 }

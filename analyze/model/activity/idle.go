@@ -4,11 +4,10 @@ import "math"
 
 // A program that never waits gives no upper bounds of extra. But a channel that is idle shows its
 // numbering: its counter stands still in a pause without calls, and rises soon after the next call
-// started. If extra were higher than its lower bound, a work would have been left in the pause, and its
-// end would have nothing to do with the end of the pause. By chance, the counter rises in a short time
-// around the end of the pause with the probability of that time divided by the pause. Enough such
-// pauses in a row prove that all works before the last one were done, so that extra equalled its lower
-// bound.
+// started. If extra were higher than its lower bound, a work would have waited in the pause, and its
+// begin would have nothing to do with the end of the pause. By chance, the counter rises in a short time
+// around the end of the pause with the probability of that time divided by the pause. Enough such pauses
+// in a row prove that extra equalled its lower bound at the first of them, because extra never falls.
 const (
 	maxRiseNs   = 50_000 // later rises of the counter are not counted
 	minPause    = 4      // least length of a pause, in times until the rise
@@ -20,31 +19,54 @@ const (
 
 // idleEvidence is the evidence that the lower bound of extra is its value.
 type idleEvidence struct {
-	sum   float64
-	least int64 // lower bound that sum is about
+	pauses []idlePause // since the lower bound rose, without those that proved it
+	sum    float64     // of their evidence
+	least  int64       // lower bound that they are about
 }
 
-// wasIdle adds the evidence of a sample and the one before it. It reports whether the evidence proves
-// that all works before the last pause were done, which are the works up to the sample before.
-func (c *channelState) wasIdle(s *Sample, end Interval, previous *moment) bool {
+// idlePause is a pause before which counter works had begun.
+type idlePause struct {
+	counter  int64
+	evidence float64
+}
+
+// proveIdle adds the evidence of a sample and the one before it. It returns a counter at which extra
+// equalled its lower bound, if enough pauses prove that.
+func (c *channelState) proveIdle(s *Sample, begin Interval, previous *moment) (counter int64, ok bool) {
 	e := &c.idle
 	if e.least != c.least {
-		e.least, e.sum = c.least, 0
+		*e = idleEvidence{pauses: e.pauses[:0], least: c.least}
 	}
+	evidence := c.pauseEvidence(s, begin, previous)
+	if evidence == 0 {
+		return 0, false
+	}
+	e.pauses = append(e.pauses, idlePause{previous.counter, evidence})
+	e.sum += evidence
+	if e.sum < enough {
+		return 0, false
+	}
+	first := e.pauses[0]
+	e.pauses = append(e.pauses[:0], e.pauses[1:]...)
+	e.sum -= first.evidence
+	return first.counter, first.counter > c.anchorCounter && s.SeenNs-c.anchorNs > quietNs
+}
+
+// pauseEvidence returns the evidence of the pause between two samples, or 0.
+func (c *channelState) pauseEvidence(s *Sample, begin Interval, previous *moment) float64 {
 	position := previous.counter - c.least + 1
-	next, lastNs := c.order.at(position), c.order.startOf(position-1)
-	if next == nil || lastNs == 0 || next.first != position || next.last != position || next.unsure {
-		return false
+	next, last := c.order.recent(position), c.order.recent(position-1)
+	if next == nil || last == nil || next.first != position || next.last != position || next.unsure {
+		return 0
 	}
-	startNs := next.call.StartNs
-	pauseNs := startNs - max(previous.end.HiNs, lastNs)
-	riseNs := end.HiNs - startNs
-	if s.Counter > previous.counter+1 { // the first of these works may have ended right after the read
-		riseNs = end.HiNs - min(startNs, previous.seenNs)
+	startNs, lastNs := next.call.StartNs, last.call.StartNs
+	pauseNs := startNs - max(previous.begin.HiNs, lastNs)
+	riseNs := begin.HiNs - startNs
+	if s.Counter > previous.counter+1 { // the first of these works may have begun right after the read
+		riseNs = begin.HiNs - min(startNs, previous.seenNs)
 	}
 	if riseNs <= 0 || riseNs > maxRiseNs || pauseNs < minPause*riseNs || c.waits.hasReturned(lastNs, startNs) {
-		return false
+		return 0
 	}
-	e.sum += min(maxEvidence, math.Log(float64(pauseNs)/float64(riseNs)))
-	return e.sum >= enough && s.SeenNs-c.anchorNs > quietNs
+	return min(maxEvidence, math.Log(float64(pauseNs)/float64(riseNs)))
 }

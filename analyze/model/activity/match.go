@@ -25,12 +25,16 @@ func (p *vote) canRun() bool { return p.marks > 0 && p.fewer*10 <= p.marks }
 // pairs streams whose calls add up to the steps of a channel, alone or together with other streams.
 func (v *survey) pair() map[int32]int32 {
 	for _, c := range v.channels {
-		v.resolve(c, c.last.Counter+1, UnknownNs, UnknownNs)
+		if c.ToNs < UnknownNs {
+			v.resolve(c, unbounded, 0, UnknownNs) // its last works may have no sample
+		} else {
+			v.resolve(c, c.last.Counter+1, UnknownNs, UnknownNs)
+		}
 	}
 	m := matcher{survey: v, pairs: make(map[int32]int32), calls: make(map[int32]int64), candidates: v.findCandidates()}
 	streams := slices.Sorted(maps.Keys(m.candidates))
 	for _, stream := range streams {
-		if c, p := m.leader(stream, func(p *vote) int64 { return p.changes }); p != nil && p.fits() {
+		if c, p := m.leader(stream, func(p *vote) int64 { return p.changes }); p != nil && p.fits() && !m.isTooSmall(stream, c) {
 			m.assign(stream, c)
 		}
 	}
@@ -63,6 +67,14 @@ func (v *survey) findCandidates() map[int32][]votePair {
 func (m *matcher) assign(stream, channel int32) {
 	m.pairs[stream] = channel
 	m.calls[channel] += m.callsOn(stream, channel)
+}
+
+// isTooSmall reports whether a channel moved far more than the few calls of a stream explain. The
+// difference to few calls may be constant by chance.
+func (m *matcher) isTooSmall(stream, channel int32) bool {
+	const few = 500
+	calls := m.callsOn(stream, channel)
+	return calls < few && m.channels[channel].outside > 2*calls+few/10
 }
 
 // callsOn returns the calls of a stream since the first sample of a channel, outside of gaps.
@@ -136,7 +148,8 @@ func (m *matcher) matchShared(streams []int32) {
 		if _, ok := m.pairs[stream]; ok {
 			continue
 		}
-		if c, p := m.leader(stream, func(p *vote) int64 { return p.fewer }); p != nil && p.canRun() && p.marks > 2 {
+		if c, p := m.leader(stream, func(p *vote) int64 { return p.fewer }); p != nil && p.canRun() && p.marks > 2 &&
+			!m.isTooSmall(stream, c) {
 			m.assign(stream, c)
 			shared[c] = true
 		}
@@ -201,7 +214,7 @@ func (s *jointSearch) try(i int) {
 	}
 	for _, pair := range s.candidates[s.streams[i]] {
 		calls := s.callsOn(pair.stream, pair.channel)
-		if !s.votes[pair].canRun() || !s.hasRoom(pair.channel, s.more[pair.channel]+calls) {
+		if !s.votes[pair].canRun() || s.isTooSmall(pair.stream, pair.channel) || !s.hasRoom(pair.channel, s.more[pair.channel]+calls) {
 			continue
 		}
 		s.chosen[i] = pair.channel

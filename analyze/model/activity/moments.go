@@ -2,11 +2,11 @@ package activity
 
 import "sort"
 
-// moment is a sample of a channel with the end of its work on the recording's clock. If gpuNs is 0,
-// only the counter is known.
+// moment is a sample of a channel with the time on the recording's clock at which its work began.
+// Where gpuNs is 0, only the counter is known.
 type moment struct {
 	counter, gpuNs, seenNs int64
-	end                    Interval
+	begin                  Interval
 }
 
 // moments has the samples of a channel since the last anchor, in order of their counter.
@@ -17,22 +17,22 @@ func (m moments) after(n int64) int {
 	return sort.Search(len(m), func(i int) bool { return m[i].counter >= n })
 }
 
-// endOf returns when work n ended, and whether a sample shows it. LoNs is 0 and HiNs is UnknownNs
-// where no sample bounds the end.
-func (m moments) endOf(n int64) (end Interval, sampled bool) {
-	end = Interval{0, UnknownNs}
+// beginOf returns when work n began, and whether a sample shows it. LoNs is 0 and HiNs is UnknownNs
+// where no sample bounds the time.
+func (m moments) beginOf(n int64) (begin Interval, sampled bool) {
+	begin = Interval{0, UnknownNs}
 	i := m.after(n)
 	if i < len(m) {
 		if m[i].counter == n {
-			return m[i].end, m[i].gpuNs != 0
+			return m[i].begin, m[i].gpuNs != 0
 		}
-		end.HiNs = m[i].end.HiNs
+		begin.HiNs = m[i].begin.HiNs
 	}
 	if i > 0 {
-		// A work may have ended before the read of this sample without being visible.
-		end.LoNs = m[i-1].end.LoNs
+		// A work may have begun before the read of this sample without being visible.
+		begin.LoNs = m[i-1].begin.LoNs
 	}
-	return end, false
+	return begin, false
 }
 
 // keepFrom drops the samples that no later work needs: those below the last one up to counter.

@@ -17,8 +17,8 @@ type issuedCall struct {
 	stream      int32       // stream of the call; it differs from the channel's for copies
 	barrier     bool        // the work may wait for another channel
 	unsure      bool        // the numbering failed at this call
-	// earliest and earliestEndNs bound number and end of the work, if an earlier anchor has set them.
-	earliest, earliestEndNs int64
+	// earliest and earliestBeginNs bound number and begin of the work, if an earlier anchor has set them.
+	earliest, earliestBeginNs int64
 }
 
 // returnedBy reports whether the call is known to have returned at ns.
@@ -39,7 +39,8 @@ func (c *issuedCall) returnedBefore(stream int32, ns int64) bool {
 type issueOrder struct {
 	pending []issuedCall // calls without a final number
 	base    int64        // number of calls before pending
-	baseNs  int64        // start of the last call before pending, Unix ns; 0: none
+	scratch []issuedCall // of between
+	last    issuedCall   // the last call before pending, if base is not 0
 	open    []int64      // indices, from 1, of pending calls that may not have returned
 	streams map[int32]*streamOrder
 }
@@ -61,16 +62,16 @@ func (o *issueOrder) at(index int64) *issuedCall {
 	return &o.pending[index-o.base-1]
 }
 
-// startOf returns the start of the call with an index, Unix ns. It returns 0 if it is not known any
-// more.
-func (o *issueOrder) startOf(index int64) int64 {
+// recent returns the call with an index, if it is pending or the last one before. It returns nil for
+// all other indices.
+func (o *issueOrder) recent(index int64) *issuedCall {
 	switch {
+	case index < max(1, o.base) || index > o.issued():
+		return nil
 	case index == o.base:
-		return o.baseNs
-	case index < o.base || index > o.issued():
-		return 0
+		return &o.last
 	}
-	return o.at(index).call.StartNs
+	return o.at(index)
 }
 
 // add appends a call. It starts after all calls before it.
@@ -134,7 +135,7 @@ func (o *issueOrder) startedBy(ns int64) int64 {
 // drop removes the first n pending calls.
 func (o *issueOrder) drop(n int) {
 	if n > 0 {
-		o.baseNs = o.pending[n-1].call.StartNs
+		o.last = o.pending[n-1]
 	}
 	o.base += int64(n)
 	o.pending = append(o.pending[:0], o.pending[n:]...)

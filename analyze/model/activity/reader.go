@@ -1,5 +1,7 @@
 package activity
 
+import "slices"
+
 // reader gives the calls and samples of a recording to their channels.
 type reader struct {
 	streams  *streamTable
@@ -40,8 +42,27 @@ type streamBarrier struct {
 	gap    int           // gaps that had ended at the last work
 	last   *channelState // channel of the last work
 	index  int64         // index of the last work on the channel
-	tid    int32         // thread of the last work
+	open   []openCall    // calls that may not have returned
 	others int64         // works of the context that legacy order waits for, at the last work
+}
+
+// openCall is a call of a stream.
+type openCall struct {
+	channel  *channelState // nil: the stream has no channel
+	index    int64         // on the channel
+	startNs  int64
+	endNs    int64
+	returned *callReturn // nil if endNs is known
+	tid      int32
+}
+
+// returnedBefore reports whether the call is known to have returned when the next call of its stream
+// starts at ns.
+func (o *openCall) returnedBefore(ns int64) bool {
+	if o.returned != nil {
+		return min(o.returned.endNs, o.startNs+orderedReturnNs) <= ns
+	}
+	return o.endNs <= ns
 }
 
 // legacyOrder counts works of a context. Works of the legacy default stream and of other streams may
@@ -112,7 +133,7 @@ func (r *reader) wait(c *Call, stream int32) {
 	}
 	for _, channel := range r.channelsOf[stream] {
 		if position := channel.order.returnedPosition(stream, c.StartNs); position > 0 {
-			channel.waits.add(c.EndNs, position)
+			channel.waits.add(completion{c.EndNs, position, stream})
 		}
 	}
 }
@@ -125,7 +146,7 @@ func (r *reader) waitForEvent(c *Call) {
 		return
 	}
 	if p := e.channel.order.at(e.index); p != nil && p.returnedBy(c.StartNs) {
-		e.channel.waits.add(c.EndNs, p.first)
+		e.channel.waits.add(completion{c.EndNs, p.first, p.stream})
 		e.doneNs, e.position = c.EndNs, p.first
 	}
 }
@@ -204,24 +225,28 @@ func (r *reader) addWork(c *Call, returned *callReturn) {
 		r.contexts[key] = appendNew(r.contexts[key], stream)
 	}
 	barrier := r.waitsForLegacy(c, b) || b.holds || b.last != channel || r.followsGap(c, b)
-	barrier = r.overlaps(c, b) || barrier
-	b.holds, b.last, b.tid = false, channel, c.Tid
+	overlaps := r.overlaps(c, b)
+	barrier = barrier || overlaps
+	b.holds, b.last = overlaps, channel // a call that overlaps may come after this one
 	if c.Op == OpRecordEvent {
 		r.forgetEvent(c)
 	}
+	open := openCall{channel: channel, startNs: c.StartNs, endNs: c.EndNs, returned: returned, tid: c.Tid}
 	if channel == nil {
 		r.unpaired++
+		b.open = append(b.open, open)
 		return
 	}
 	channel.order.add(issuedCall{call: *c, returned: returned, stream: stream, barrier: barrier})
 	r.channelsOf[stream] = appendNew(r.channelsOf[stream], channel)
 	index := channel.order.issued()
-	b.index = index
+	b.index, open.index = index, index
+	b.open = append(b.open, open)
 	if c.Op == OpRecordEvent {
 		r.recordEvent(c, channel, index)
 	}
 	if c.Waits && c.EndNs != UnknownNs {
-		channel.waits.add(c.EndNs, channel.order.at(index).first)
+		channel.waits.add(completion{c.EndNs, channel.order.at(index).first, stream})
 	}
 }
 
@@ -245,18 +270,24 @@ func (r *reader) waitsForLegacy(c *Call, b *streamBarrier) bool {
 	return changed
 }
 
-// overlaps reports whether the last call of the stream, by another thread, may not have returned. The
+// overlaps reports whether an earlier call of the stream, by another thread, may not have returned. The
 // order of the two is unknown, so both may wait for another channel.
-func (r *reader) overlaps(c *Call, b *streamBarrier) bool {
-	if b.last == nil || b.tid == c.Tid {
-		return false
+func (r *reader) overlaps(c *Call, b *streamBarrier) (overlaps bool) {
+	b.open = slices.DeleteFunc(b.open, func(o openCall) bool { return o.returnedBefore(c.StartNs) })
+	for i := range b.open {
+		o := &b.open[i]
+		if o.tid == c.Tid {
+			continue
+		}
+		overlaps = true
+		if o.channel == nil {
+			continue
+		}
+		if p := o.channel.order.at(o.index); p != nil {
+			p.barrier = true
+		}
 	}
-	p := b.last.order.at(b.index)
-	if p == nil || p.returnedBefore(r.streams.streamOf(c), c.StartNs) {
-		return false
-	}
-	p.barrier = true
-	return true
+	return overlaps
 }
 
 // followsGap reports whether calls of the stream may be missing since its last work.

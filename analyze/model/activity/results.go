@@ -47,12 +47,15 @@ type ChannelActivity struct {
 
 // BusyTime returns the tightest bounds of the busy time, in ns: those of the samples, and two standard
 // errors around the estimate if all calls were recorded. Works without a call may take as long as the
-// longest kind of work.
+// longest kind of work. Works of several streams may run at the same time, so their sum bounds the time
+// only from above.
 func (a *ChannelActivity) BusyTime() Interval {
 	busy := a.Busy
 	if a.Complete && a.Unestimated == 0 {
 		low, high := a.EstimatedNs-2*a.ErrorNs, a.EstimatedNs+2*a.ErrorNs+float64(a.Extra)*a.LongestNs
-		busy.LoNs = max(busy.LoNs, min(int64(low), busy.HiNs))
+		if len(a.Streams) == 1 {
+			busy.LoNs = max(busy.LoNs, min(int64(low), busy.HiNs))
+		}
 		busy.HiNs = min(busy.HiNs, max(int64(high), busy.LoNs))
 	}
 	return busy
@@ -131,7 +134,11 @@ func (r *results) addWork(c *channelState, w *Work) {
 	s.counts.count(w)
 	c.counts.count(w)
 	s.busy.add(certain, busy)
-	r.equationsOf(c.Pid).countWork(&w.Call)
+	set := r.equationsOf(c.Pid)
+	set.countWork(&w.Call)
+	if w.StartQuality == Measured && w.EndQuality >= Bounded {
+		set.addLimit(&w.Call, w.Duration.HiNs, r.random)
+	}
 	labels := r.labels[c.Number]
 	if labels == nil {
 		labels = make(map[labelKey]int64)
@@ -147,17 +154,19 @@ func (r *results) addWork(c *channelState, w *Work) {
 }
 
 // addUncertain adds the times up to a counter in which the channel may have run works without a call.
+// Such a work ends before the next work begins.
 func (r *results) addUncertain(c *channelState, counter int64) {
 	if r.trial {
 		return
 	}
 	for i := 1; i < len(c.moments) && c.moments[i].counter <= counter; i++ {
 		a, b := &c.moments[i-1], &c.moments[i]
-		busy := Interval{a.end.LoNs, b.end.HiNs}
+		busy := Interval{a.begin.LoNs, b.begin.HiNs}
 		if a.gpuNs == 0 {
 			busy.LoNs = a.seenNs
 		}
 		r.busyOf(c.Number).possible.add(busy.clip(r.window))
+		c.isUncertain = i == len(c.moments)-1
 	}
 }
 

@@ -1,6 +1,7 @@
 package activity
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sort"
@@ -13,6 +14,7 @@ type survey struct {
 	queues   map[int32]*surveyQueue // by stream
 	channels map[int32]*surveyChannel
 	byPid    map[int32][]*surveyChannel
+	future   []*surveyChannel // channels that have not begun, by FromNs
 	votes    map[votePair]*vote
 	waits    []surveyWait // not returned yet, by time of their return
 	// of lists the queues that have calls of a stream, ofContext the streams of a context.
@@ -56,7 +58,7 @@ type surveyChannel struct {
 	samples  int64
 	marks    []mark // moments that wait for the next sample
 	outside  int64  // steps of the counter outside of gaps
-	// outsideAt is surveyQueue.outside at the first sample, by stream.
+	// outsideAt is surveyQueue.outside at FromNs, by stream.
 	outsideAt map[int32]int64
 	markedNs  int64 // when queues without waits were marked
 }
@@ -79,7 +81,9 @@ func newSurvey(channels []Channel, gaps []Window) *survey {
 		s.last.Counter, s.last.SeenNs = c.FirstCounter, c.FromNs
 		v.channels[c.Number] = s
 		v.byPid[c.Pid] = append(v.byPid[c.Pid], s)
+		v.future = append(v.future, s)
 	}
+	slices.SortFunc(v.future, func(a, b *surveyChannel) int { return cmp.Compare(a.FromNs, b.FromNs) })
 	return v
 }
 
@@ -92,8 +96,9 @@ func (v *survey) inGap(fromNs, toNs int64) bool {
 // isComplete reports whether no gap overlaps the life of a channel.
 func (v *survey) isComplete(c *channelState) bool { return !v.inGap(c.FromNs, c.ToNs) }
 
-// AddCall counts a call.
+// AddCall counts a call. It numbers streams by the same calls as reader.AddCall.
 func (v *survey) AddCall(c *Call) {
+	v.beginChannels(c.StartNs)
 	v.returnWaits(c.StartNs)
 	switch c.Op {
 	case OpWaitStream:
@@ -107,9 +112,11 @@ func (v *survey) AddCall(c *Call) {
 			v.addWait(surveyWait{c.EndNs, e.queue, e.number})
 		}
 	case OpHoldStream:
+		v.streams.streamOf(c)
 	case OpMarkEvent:
 		v.markEvent(c)
 	case OpEndStream:
+		v.streams.streamOf(c)
 		v.streams.endStream(c)
 	case OpEndContext, OpEndDevice:
 		v.streams.endContexts(c)
@@ -149,9 +156,9 @@ func (v *survey) addWork(c *Call) {
 // markEvent notes the latest record of an event without timing: it is done with the last work of the
 // stream.
 func (v *survey) markEvent(c *Call) {
+	stream := v.streams.streamOf(c)
 	key := handleKey{c.Pid, c.Event}
 	delete(v.events, key)
-	stream := v.streams.streamOf(c)
 	if q := v.queues[stream]; q != nil && len(v.events) < maxEvents {
 		v.events[key] = surveyEvent{q, q.byStream[stream]}
 	}
@@ -216,12 +223,16 @@ func (v *survey) markQueuesWithoutWaits(c *surveyChannel, ns int64) {
 	}
 }
 
-// noteFirstSample notes the calls before the first sample of a channel.
-func (v *survey) noteFirstSample(c *surveyChannel) {
-	c.outsideAt = make(map[int32]int64)
-	for stream, q := range v.queues {
-		if v.streams.list[stream].Pid == c.Pid {
-			c.outsideAt[stream] = q.outside
+// beginChannels notes the calls before the begin of each channel that has begun at ns.
+func (v *survey) beginChannels(ns int64) {
+	for len(v.future) > 0 && v.future[0].FromNs <= ns {
+		c := v.future[0]
+		v.future = v.future[1:]
+		c.outsideAt = make(map[int32]int64)
+		for stream, q := range v.queues {
+			if v.streams.list[stream].Pid == c.Pid {
+				c.outsideAt[stream] = q.outside
+			}
 		}
 	}
 }
@@ -232,9 +243,6 @@ func (v *survey) AddSample(s *Sample) {
 	c := v.channels[s.Channel]
 	if c == nil || s.Counter <= c.last.Counter || s.GPUTimeNs <= c.last.GPUTimeNs {
 		return
-	}
-	if !c.sampled {
-		v.noteFirstSample(c)
 	}
 	difference := s.SeenNs - s.GPUTimeNs
 	c.clock.add(s.GPUTimeNs, difference)

@@ -30,15 +30,27 @@ type Work struct {
 	// End, Start and Duration are Unix ns and ns. They are valid unless their quality is Unknown.
 	End, Start, Duration                      Interval
 	EndQuality, StartQuality, DurationQuality Quality
-	// Queued reports that the work waited for the work before it on the channel.
+	// Queued reports that the work waited in the queue of the channel, and for nothing else.
 	Queued bool
+	doneNs int64 // a wait shows that the work was done at this time; UnknownNs: none does
+	// first and last are the possible positions of the call on the channel.
+	first, last int64
+}
+
+// StartNs returns the most probable start of a measured work, and the middle of its bounds otherwise,
+// in Unix ns. The tightest samples are seen within transportNs.
+func (w *Work) StartNs() int64 {
+	if w.StartQuality == Measured {
+		return max(w.Start.LoNs, w.Start.HiNs-transportNs/2)
+	}
+	return w.Start.MiddleNs()
 }
 
 // EndNs returns the most probable end of a measured work, and the middle of its bounds otherwise, in
-// Unix ns. The tightest samples are seen within transportNs.
+// Unix ns.
 func (w *Work) EndNs() int64 {
 	if w.EndQuality == Measured {
-		return max(w.End.LoNs, w.End.HiNs-transportNs/2)
+		return max(w.End.LoNs, w.End.HiNs-transportNs/2-gapMeanNs)
 	}
 	return w.End.MiddleNs()
 }

@@ -1,0 +1,59 @@
+// Command compare-cupti compares GPU times of a recording with those of CUPTI in the same process.
+//
+//	go run ./scripts/compare-cupti RECORDING REFERENCE
+//
+// RECORDING was made with --gpu-time. REFERENCE is written by scripts/cupti_reference.cpp. If both have
+// works at the same time, the ends of these works are compared one by one. Durations of kernels are
+// compared by their means, so the two may also follow each other in a program with equal steps.
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+
+	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/format"
+)
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "compare-cupti: give a recording and a reference, for example: "+
+			"compare-cupti run.parquet run.ref")
+		os.Exit(2)
+	}
+	if err := compare(os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, "compare-cupti:", err)
+		os.Exit(1)
+	}
+}
+
+// compare prints the comparison of a recording with a reference.
+func compare(recordingPath, referencePath string) error {
+	reference, err := readReference(referencePath)
+	if err != nil {
+		return err
+	}
+	recording, err := format.Open(recordingPath)
+	if err != nil {
+		return err
+	}
+	defer recording.Close()
+	t, err := timeline.Open(recording)
+	if err != nil {
+		return err
+	}
+	var works []activity.Work
+	result, err := activity.OfRecording(t, query.Window(t.RecordingWindow()), func(w *activity.Work) {
+		works = append(works, *w)
+	})
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(os.Stdout)
+	compareDurations(out, result, reference)
+	compareTimes(out, result, works, reference)
+	return out.Flush()
+}

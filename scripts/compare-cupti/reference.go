@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// kernelKey identifies kernels that are compared with each other.
+type kernelKey struct {
+	kernel string
+	grid   [3]int32
+}
+
+// referenceWork is a work as CUPTI saw it, in Unix ns.
+type referenceWork struct {
+	startNs, endNs int64
+	stream         int
+	what           byte // k: kernel, c: copy, s: memset, g: graph
+	copyKind       int  // CUpti_ActivityMemcpyKind
+	key            kernelKey
+}
+
+// reference has the works of a CUPTI reference in the order of their start.
+type reference struct {
+	works          []referenceWork
+	fromNs, toNs   int64 // time in which all works were recorded
+	droppedRecords int64
+}
+
+// readReference reads a file of cupti_reference.cpp. Each line is a letter and numbers:
+//
+//	t UNIX_NS CUPTI_NS UNIX_NS             a pair of clocks
+//	n NUMBER NAME                          a mangled kernel name
+//	k START END CORRELATION STREAM NAME_NUMBER GRID_X GRID_Y GRID_Z GRAPH
+//	c START END CORRELATION STREAM COPY_KIND GRAPH
+//	s START END CORRELATION STREAM GRAPH   a memset
+//	g START END CORRELATION STREAM KERNELS SUM_NS
+//	d DROPPED                              records that CUPTI dropped
+func readReference(path string) (*reference, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	p := referenceParser{names: make(map[int]string)}
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for number := 1; lines.Scan(); number++ {
+		if err := p.addLine(lines.Text()); err != nil {
+			return nil, fmt.Errorf("%s, line %d: %w", path, number, err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	r := &p.reference
+	slices.SortFunc(r.works, func(a, b referenceWork) int { return int(a.startNs - b.startNs) })
+	return r, nil
+}
+
+type referenceParser struct {
+	reference
+	names map[int]string
+}
+
+func (p *referenceParser) addLine(line string) (err error) {
+	w := referenceWork{what: line[0]}
+	var correlation, name, graph, count int
+	scan := func(values ...any) {
+		if _, scanErr := fmt.Sscan(line[2:], values...); scanErr != nil && err == nil {
+			err = scanErr
+		}
+	}
+	switch w.what {
+	case 't':
+		return p.addClocks(line)
+	case 'n':
+		number, mangled, _ := strings.Cut(line[2:], " ")
+		line = "n " + number
+		scan(&name)
+		p.names[name] = symbolize.Demangle(mangled)
+		return err
+	case 'd':
+		scan(&p.droppedRecords)
+		return err
+	case 'k':
+		scan(&w.startNs, &w.endNs, &correlation, &w.stream, &name, &w.key.grid[0], &w.key.grid[1], &w.key.grid[2], &graph)
+		w.key.kernel = p.names[name]
+	case 'c':
+		scan(&w.startNs, &w.endNs, &correlation, &w.stream, &w.copyKind, &graph)
+	case 's':
+		scan(&w.startNs, &w.endNs, &correlation, &w.stream, &graph)
+	case 'g':
+		scan(&w.startNs, &w.endNs, &correlation, &w.stream, &count, &graph)
+		graph = 0
+	default:
+		return nil
+	}
+	if graph == 0 && err == nil {
+		p.works = append(p.works, w)
+	}
+	return err
+}
+
+// addClocks notes when CUPTI was turned on and off. Its times must be Unix times.
+func (p *referenceParser) addClocks(line string) error {
+	var before, cupti, after int64
+	if _, err := fmt.Sscan(line[2:], &before, &cupti, &after); err != nil {
+		return err
+	}
+	const slackNs = 1_000_000
+	if cupti < before-slackNs || cupti > after+slackNs {
+		return fmt.Errorf("the clock of CUPTI is off by %d ns", cupti-before)
+	}
+	if p.fromNs == 0 {
+		p.fromNs = after
+	}
+	p.toNs = before
+	return nil
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/activity"
+)
+
+// compareTimes compares the ends of works that both have. Works of a stream come in one order in both.
+func compareTimes(out io.Writer, result *activity.Result, works []activity.Work, r *reference) {
+	streams := make(map[int32][]*activity.Work)
+	for i := range works {
+		w := &works[i]
+		if w.Call.StartNs >= r.fromNs && w.Call.StartNs < r.toNs && w.Call.Op != activity.OpRecordEvent {
+			streams[w.Stream] = append(streams[w.Stream], w)
+		}
+	}
+	cupti := make(map[int][]*referenceWork)
+	for i := range r.works {
+		w := &r.works[i]
+		cupti[w.stream] = append(cupti[w.stream], w)
+	}
+	if len(streams) == 0 {
+		fmt.Fprintln(out, "no works at the same time: ends are not compared")
+		return
+	}
+	for stream, list := range streams {
+		slices.SortStableFunc(list, func(a, b *activity.Work) int { return cmp.Compare(a.Call.StartNs, b.Call.StartNs) })
+		var best alignment
+		for number, other := range cupti {
+			if a := align(result, list, other); a.matches > best.matches {
+				best = a
+				best.stream = number
+			}
+		}
+		s := &result.Streams[stream]
+		fmt.Fprintf(out, "stream %#x: %d works, %d of them matched with stream %d of CUPTI\n",
+			s.Handle, len(list), best.matches, best.stream)
+		best.print(out)
+	}
+}
+
+// alignment is a pair of equal sequences of works.
+type alignment struct {
+	stream  int
+	matches int
+	works   []*activity.Work
+	others  []*referenceWork
+}
+
+// align pairs the works of a stream with those of CUPTI. Where the two differ, it continues at the next
+// place with equal works.
+func align(result *activity.Result, works []*activity.Work, others []*referenceWork) (a alignment) {
+	const ahead, inRow = 2000, 12
+	i, k := 0, 0
+	for i < len(works) && k < len(others) {
+		if isSame(result, works[i], others[k]) {
+			a.works, a.others = append(a.works, works[i]), append(a.others, others[k])
+			a.matches++
+			i, k = i+1, k+1
+			continue
+		}
+		di, dk, ok := nextEqual(ahead, inRow, func(di, dk int) bool {
+			return i+di < len(works) && k+dk < len(others) && isSame(result, works[i+di], others[k+dk])
+		})
+		if !ok {
+			return a
+		}
+		i, k = i+di, k+dk
+	}
+	return a
+}
+
+// nextEqual returns the smallest steps after which inRow works are equal.
+func nextEqual(ahead, inRow int, same func(di, dk int) bool) (di, dk int, ok bool) {
+	for sum := 1; sum < ahead; sum++ {
+		for di := range sum + 1 {
+			dk := sum - di
+			n := 0
+			for n < inRow && same(di+n, dk+n) {
+				n++
+			}
+			if n == inRow {
+				return di, dk, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// isSame reports whether a work and one of CUPTI have the same kind, kernel and grid.
+func isSame(result *activity.Result, w *activity.Work, o *referenceWork) bool {
+	switch w.Call.Op {
+	case activity.OpKernel:
+		return o.what == 'k' && w.Call.Label >= 0 && result.Labels[w.Call.Label].Grid == o.key.grid &&
+			result.Labels[w.Call.Label].Kernel == o.key.kernel
+	case activity.OpGraph:
+		return o.what == 'g'
+	case activity.OpFill:
+		return o.what == 's'
+	}
+	return o.what == 'c'
+}
+
+// print prints the errors of ends by their quality, and how many intervals hold CUPTI's time.
+func (a *alignment) print(out io.Writer) {
+	for _, q := range []struct {
+		quality activity.Quality
+		name    string
+	}{{activity.Measured, "measured"}, {activity.Bounded, "bounded"}, {activity.Estimated, "estimated"}} {
+		var off []int64
+		ends, starts, durations := 0, 0, 0
+		const slackNs = 3000
+		for i, w := range a.works {
+			if w.EndQuality != q.quality {
+				continue
+			}
+			o := a.others[i]
+			off = append(off, w.EndNs()-o.endNs)
+			ends += count(contains(w.End, o.endNs, slackNs))
+			starts += count(contains(w.Start, o.startNs, slackNs))
+			durations += count(contains(w.Duration, o.endNs-o.startNs, slackNs))
+		}
+		if len(off) == 0 {
+			continue
+		}
+		slices.Sort(off)
+		size := slices.Clone(off)
+		for i := range size {
+			size[i] = max(size[i], -size[i])
+		}
+		slices.Sort(size)
+		n := len(off)
+		fmt.Fprintf(out, "  %-9s %7d ends: error p5 %d, median %d, p95 %d ns, p95 of its size %d, p99 %d ns; "+
+			"CUPTI's end in the interval ± 3 us: %.2f%%, start %.2f%%, duration %.2f%%\n", q.name, n, off[n/20], off[n/2],
+			off[n-1-n/20], size[n-1-n/20], size[n-1-n/100], 100*float64(ends)/float64(n), 100*float64(starts)/float64(n),
+			100*float64(durations)/float64(n))
+	}
+}
+
+func contains(i activity.Interval, ns, slackNs int64) bool {
+	return i.LoNs-slackNs <= ns && ns <= i.HiNs+slackNs
+}
+
+func count(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
