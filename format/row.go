@@ -94,8 +94,8 @@ const (
 	// constants. Since 1.1.
 	KindAllocator = "allocator"
 
-	// KindProgress is one sample of a channel of a GPU: how many works it has completed, and when the
-	// last of them ended. ProgressRow has its columns. Since 1.2.
+	// KindProgress is one sample of a channel of a GPU: how many works have begun, and when the
+	// last of them did. ProgressRow has its columns. Since 1.2.
 	KindProgress = "progress"
 	// KindChannel is a channel whose progress is sampled. A later row for the channel replaces an
 	// earlier one. Since 1.2.

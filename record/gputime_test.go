@@ -193,7 +193,7 @@ func (r *gpuRun) logLatency() {
 	r.t.Logf("first row after %d ms of %d ms; %d works before it", (first-begin)/1e6, (end-begin)/1e6, before)
 }
 
-// lives returns the begins of channels.
+// lives returns the starts of channels.
 func (r *gpuRun) lives() (begins []simtest.ChannelEvent) {
 	for _, e := range r.ledger.Channels {
 		if e.Event == "begin" {

@@ -24,6 +24,13 @@ var mayImport = map[string][]string{
 	},
 	"bpf":           {"github.com/cilium/ebpf"},
 	"scripts/prose": {},
+	"scripts/compare-cupti": {
+		"analyze/model/activity",
+		"analyze/model/timeline",
+		"analyze/query",
+		"format",
+		"symbolize",
+	},
 	"symbolize": {
 		"symbolize/dwarf",
 		"symbolize/elffile",

@@ -111,7 +111,7 @@ func printDurations(out io.Writer, list []*kernelTimes) {
 	}
 }
 
-// printSums prints sums over the kernels with an estimate, or over those of which only bounds are known.
+// printSums prints sums over the kernels with an estimate, or over those with bounds only.
 func printSums(out io.Writer, list []*kernelTimes, isLimited bool) {
 	var allNs, totalNs, estimatedNs, offNs, lowNs, highNs float64
 	kernels, covered := 0, 0
@@ -135,8 +135,17 @@ func printSums(out io.Writer, list []*kernelTimes, isLimited bool) {
 		return
 	}
 	if isLimited {
-		fmt.Fprintf(out, "%d kernels with bounds only, %.1f%% of the time: CUPTI's sum %.1f ms, bounds %.1f to %.1f ms, "+
-			"%d means in their bounds\n", kernels, 100*totalNs/allNs, totalNs/1e6, lowNs/1e6, highNs/1e6, covered)
+		fmt.Fprintf(
+			out,
+			"%d kernels with bounds only, %.1f%% of the time: CUPTI's sum %.1f ms, bounds %.1f to %.1f ms, "+
+				"%d means in their bounds\n",
+			kernels,
+			100*totalNs/allNs,
+			totalNs/1e6,
+			lowNs/1e6,
+			highNs/1e6,
+			covered,
+		)
 		return
 	}
 	fmt.Fprintf(out, "%d kernels with an estimate, %.1f%% of the time: total %.4f of CUPTI's, sum of errors %.1f%%, "+

@@ -89,7 +89,17 @@ func (p *referenceParser) addLine(line string) (err error) {
 		scan(&p.droppedRecords)
 		return err
 	case 'k':
-		scan(&w.startNs, &w.endNs, &correlation, &w.stream, &name, &w.key.grid[0], &w.key.grid[1], &w.key.grid[2], &graph)
+		scan(
+			&w.startNs,
+			&w.endNs,
+			&correlation,
+			&w.stream,
+			&name,
+			&w.key.grid[0],
+			&w.key.grid[1],
+			&w.key.grid[2],
+			&graph,
+		)
 		w.key.kernel = p.names[name]
 	case 'c':
 		scan(&w.startNs, &w.endNs, &correlation, &w.stream, &w.copyKind, &graph)

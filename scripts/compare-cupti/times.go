@@ -28,7 +28,10 @@ func compareTimes(out io.Writer, result *activity.Result, works []activity.Work,
 		return
 	}
 	for stream, list := range streams {
-		slices.SortStableFunc(list, func(a, b *activity.Work) int { return cmp.Compare(a.Call.StartNs, b.Call.StartNs) })
+		slices.SortStableFunc(
+			list,
+			func(a, b *activity.Work) int { return cmp.Compare(a.Call.StartNs, b.Call.StartNs) },
+		)
 		var best alignment
 		for number, other := range cupti {
 			if a := align(result, list, other); a.matches > best.matches {
@@ -134,10 +137,21 @@ func (a *alignment) print(out io.Writer) {
 		}
 		slices.Sort(size)
 		n := len(off)
-		fmt.Fprintf(out, "  %-9s %7d ends: error p5 %d, median %d, p95 %d ns, p95 of its size %d, p99 %d ns; "+
-			"CUPTI's end in the interval ± 3 us: %.2f%%, start %.2f%%, duration %.2f%%\n", q.name, n, off[n/20], off[n/2],
-			off[n-1-n/20], size[n-1-n/20], size[n-1-n/100], 100*float64(ends)/float64(n), 100*float64(starts)/float64(n),
-			100*float64(durations)/float64(n))
+		fmt.Fprintf(
+			out,
+			"  %-9s %7d ends: error p5 %d, median %d, p95 %d ns, p95 of its size %d, p99 %d ns; "+
+				"CUPTI's end in the interval ± 3 us: %.2f%%, start %.2f%%, duration %.2f%%\n",
+			q.name,
+			n,
+			off[n/20],
+			off[n/2],
+			off[n-1-n/20],
+			size[n-1-n/20],
+			size[n-1-n/100],
+			100*float64(ends)/float64(n),
+			100*float64(starts)/float64(n),
+			100*float64(durations)/float64(n),
+		)
 	}
 }
 

@@ -34,7 +34,11 @@ func (v *survey) pair() map[int32]int32 {
 	m := matcher{survey: v, pairs: make(map[int32]int32), calls: make(map[int32]int64), candidates: v.findCandidates()}
 	streams := slices.Sorted(maps.Keys(m.candidates))
 	for _, stream := range streams {
-		if c, p := m.leader(stream, func(p *vote) int64 { return p.changes }); p != nil && p.fits() && !m.isTooSmall(stream, c) {
+		if c, p := m.leader(
+			stream,
+			func(p *vote) int64 { return p.changes },
+		); p != nil && p.fits() &&
+			!m.isTooSmall(stream, c) {
 			m.assign(stream, c)
 		}
 	}
@@ -214,7 +218,8 @@ func (s *jointSearch) try(i int) {
 	}
 	for _, pair := range s.candidates[s.streams[i]] {
 		calls := s.callsOn(pair.stream, pair.channel)
-		if !s.votes[pair].canRun() || s.isTooSmall(pair.stream, pair.channel) || !s.hasRoom(pair.channel, s.more[pair.channel]+calls) {
+		if !s.votes[pair].canRun() || s.isTooSmall(pair.stream, pair.channel) ||
+			!s.hasRoom(pair.channel, s.more[pair.channel]+calls) {
 			continue
 		}
 		s.chosen[i] = pair.channel

@@ -17,7 +17,7 @@ type issuedCall struct {
 	stream      int32       // stream of the call; it differs from the channel's for copies
 	barrier     bool        // the work may wait for another channel
 	unsure      bool        // the numbering failed at this call
-	// earliest and earliestBeginNs bound number and begin of the work, if an earlier anchor has set them.
+	// earliest and earliestBeginNs bound number and start of the work, if an earlier anchor has set them.
 	earliest, earliestBeginNs int64
 }
 

@@ -223,7 +223,7 @@ func (v *survey) markQueuesWithoutWaits(c *surveyChannel, ns int64) {
 	}
 }
 
-// beginChannels notes the calls before the begin of each channel that has begun at ns.
+// beginChannels notes the calls before the start of each channel that has begun at ns.
 func (v *survey) beginChannels(ns int64) {
 	for len(v.future) > 0 && v.future[0].FromNs <= ns {
 		c := v.future[0]

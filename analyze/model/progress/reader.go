@@ -8,8 +8,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Sample is the progress word of a channel as the recorder read it: the GPU had completed Counter
-// works, the last one at GPUTimeNs. The recorder writes a sample only if the counter has changed.
+// Sample is the progress word of a channel as the recorder read it: Counter works had begun,
+// the last one at GPUTimeNs. The recorder writes a sample only if the counter has changed.
 type Sample struct {
 	// SeenNs is the time before the word was read, Unix ns on the clock of the recording.
 	SeenNs int64

@@ -113,6 +113,7 @@ func (s *survey) sum() (sum activity.ChannelCounts, paired, all int64, residualN
 		sum.Bounded += c.Bounded
 		sum.Estimated += c.Estimated
 		sum.Unknown += c.Unknown
+		sum.Ended += c.Ended
 		sum.Extra += c.Extra
 		sum.Slips += c.Slips
 		sum.Conflicts += c.Conflicts
@@ -131,6 +132,7 @@ func (s *survey) resultSentence() string {
 		return fmt.Sprintf("no channel has a stream: the counters of %s do not rise by the calls of any stream",
 			units.CountWithNoun(all, "channel"))
 	}
-	return fmt.Sprintf("the ends of %.1f%% of the works are measured within %s, and those of %.1f%% are bounded",
-		units.Percent(sum.Measured, sum.Works), units.FormatDuration(residualNs), units.Percent(sum.Bounded, sum.Works))
+	return fmt.Sprintf("the starts of %.1f%% of the works are measured within %s, and those of %.1f%% are bounded; "+
+		"the ends of %.1f%% are measured", units.Percent(sum.Measured, sum.Works), units.FormatDuration(residualNs),
+		units.Percent(sum.Bounded, sum.Works), units.Percent(sum.Ended, sum.Works))
 }

@@ -14,7 +14,7 @@ var factColumns = []report.Column{
 		Key:   "result",
 		Title: "result",
 		Unit:  report.UnitText,
-		About: "shares of the works whose end is measured and bounded",
+		About: "shares of the works whose start is measured and bounded, and whose end is measured",
 	},
 }
 
@@ -62,21 +62,27 @@ var countColumns = []report.Column{
 		Key:   "measured_pct",
 		Title: "MEASURED",
 		Unit:  report.UnitPercent,
-		About: "share of WORKS whose end a sample shows, with an uncertainty of RESIDUAL",
+		About: "share of WORKS whose start a sample shows, with an uncertainty of RESIDUAL",
 	},
 	{
 		Key:   "bounded_pct",
 		Title: "BOUNDED",
 		Unit:  report.UnitPercent,
-		About: "share of WORKS whose end lies between two known times",
+		About: "share of WORKS whose start lies between two known times",
 	},
 	{
 		Key:   "estimated_pct",
 		Title: "ESTIMATED",
 		Unit:  report.UnitPercent,
-		About: "share of WORKS whose end is probable, because no wait confirms their number",
+		About: "share of WORKS whose start is probable, because no wait or pause confirms their number",
 	},
-	{Key: "unknown_pct", Title: "UNKNOWN", Unit: report.UnitPercent, About: "share of WORKS whose end is unknown"},
+	{Key: "unknown_pct", Title: "UNKNOWN", Unit: report.UnitPercent, About: "share of WORKS whose start is unknown"},
+	{
+		Key:   "ended_pct",
+		Title: "ENDED",
+		Unit:  report.UnitPercent,
+		About: "share of WORKS whose end is measured, because another work waited for it",
+	},
 }
 
 func countValues(n *activity.WorkCounts) report.Values {
@@ -86,6 +92,7 @@ func countValues(n *activity.WorkCounts) report.Values {
 		"bounded_pct":   units.Percent(n.Bounded, n.Works),
 		"estimated_pct": units.Percent(n.Estimated, n.Works),
 		"unknown_pct":   units.Percent(n.Unknown, n.Works),
+		"ended_pct":     units.Percent(n.Ended, n.Works),
 	}
 }
 
@@ -102,7 +109,7 @@ var channelColumns = slices.Concat(
 			Key:   "residual_ns",
 			Title: "RESIDUAL",
 			Unit:  report.UnitNs,
-			About: "uncertainty of measured ends: median width of the fit of the GPU's clock to the recording's",
+			About: "uncertainty of measured starts: median width of the fit of the GPU's clock to the recording's",
 		},
 		{
 			Key:   "extra_works",
@@ -251,6 +258,13 @@ var durationColumns = []report.Column{
 		About: "estimated mean duration in the whole recording, by least squares over the times between samples",
 	},
 	{Key: "error_ns", Title: "MEAN ±", Unit: report.UnitNs, About: "standard error of MEAN"},
+	{
+		Key:   "limited",
+		Title: "LIMITED",
+		Unit:  report.UnitText,
+		About: "yes: no work waits for these works in the queue, so only bounds are known: MEAN plus and minus " +
+			"twice its error",
+	},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
 	{Key: "grid", Title: "GRID", Unit: report.UnitText, About: "grid of the kernel"},
 	{Key: "kernel", Title: "WORK", Unit: report.UnitText, About: "kernel, graph or kind of work"},
@@ -269,9 +283,13 @@ func (s *survey) durationTable() report.Table {
 		}
 		total, totalError := d.TotalNs()
 		name, grid := s.workLabel(d)
+		limited := ""
+		if d.IsLimited {
+			limited = "yes"
+		}
 		table.Add(report.Values{
 			"total_ns": int64(total), "total_error_ns": int64(totalError), "works": d.Works, "mean_ns": int64(d.MeanNs),
-			"error_ns": int64(d.ErrorNs), "pid": int64(d.Pid), "grid": grid, "kernel": name,
+			"error_ns": int64(d.ErrorNs), "pid": int64(d.Pid), "grid": grid, "kernel": name, "limited": limited,
 		})
 	}
 	table.Sort("total_ns", "-pid", "kernel", "grid")

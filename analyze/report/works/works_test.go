@@ -14,7 +14,7 @@ import (
 
 // record returns a recording of a program with two streams, and the program.
 func record(t testing.TB) (*analyzetest.TestRecording, *gpuprogram.Program) {
-	g := gpuprogram.Run(3, gpuprogram.Plan{
+	g := gpuprogram.Run(4, gpuprogram.Plan{
 		Works: 4000, Processes: 1, Threads: 1, Streams: 2, Kernels: 4, MeanNs: 20_000, PaceNs: 10_000, Idle: 0.05,
 		Waits: 0.05, Full: true,
 	})
