@@ -3,6 +3,8 @@
 mlp_small is CPU-bound: 20 small layers, about 160 kernel launches a step. gpt_train is a
 12-layer GPT-2 (transformers, random weights) in bfloat16, about 1,100 launches a step. gpt2_large
 is bound by the GPU: 36 layers in bfloat16. gpt_decode decodes 8 tokens a step, without graphs.
+gpt_graph replays a CUDA graph of a forward pass 8 times a step. streams has three streams, with
+copies and events.
 fake needs neither PyTorch nor a GPU: it launches kernels on simcuda through ctypes.
 """
 import ctypes
@@ -85,6 +87,63 @@ def gpt_decode():
     return step
 
 
+def gpt_graph():
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(n_layer=12, n_head=12, n_embd=768)).to("cuda", torch.bfloat16).eval()
+    tokens = torch.randint(0, 50000, (4, 64), device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad():
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(3):
+                model(tokens, use_cache=False)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            predicted = model(tokens, use_cache=False).logits[:, -1].argmax(-1)
+
+    def step():
+        for i in range(8):
+            graph.replay()
+            tokens[:, i].copy_(predicted)
+        torch.cuda.synchronize()
+
+    return step
+
+
+def streams():
+    import torch
+
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    matrices = [torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for n in (512, 1024, 2048)]
+    events = [torch.cuda.Event() for _ in range(3)]
+    host = torch.empty(1 << 20, pin_memory=True)
+    device = torch.empty(1 << 20, device="cuda")
+    torch.cuda.synchronize()
+    steps = 0
+
+    def step():
+        nonlocal steps
+        for i, stream in enumerate(streams):
+            with torch.cuda.stream(stream):
+                for _ in range(4 + 2 * i):
+                    product = torch.mm(matrices[i], matrices[i]) + 1
+                if i == 0:
+                    device.copy_(host, non_blocking=True)
+                if i == 1:
+                    host.copy_(device, non_blocking=True)
+                if i == 2:
+                    product.zero_()
+                events[i].record(stream)
+        streams[0].wait_event(events[1])
+        steps += 1
+        if steps % 20 == 0:
+            torch.cuda.synchronize()
+
+    return step
+
+
 PTX = b""".version 7.0
 .target sm_52
 .address_size 64
@@ -126,5 +185,6 @@ def fake(launches=40):
 
 
 STEPS = {
-    "mlp_small": mlp_small, "gpt_train": gpt_train, "gpt2_large": gpt2_large, "gpt_decode": gpt_decode, "fake": fake,
+    "mlp_small": mlp_small, "gpt_train": gpt_train, "gpt2_large": gpt2_large, "gpt_decode": gpt_decode,
+    "gpt_graph": gpt_graph, "streams": streams, "fake": fake,
 }
