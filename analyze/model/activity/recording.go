@@ -18,8 +18,13 @@ func OfRecording(t *timeline.Timeline, w query.Window, onWork func(*Work)) (*Res
 	if err != nil {
 		return nil, t.WrapReadError(err)
 	}
+	contexts, err := readOnlyContexts(t)
+	if err != nil {
+		return nil, t.WrapReadError(err)
+	}
 	read := func(to Consumer) error {
-		return t.WrapReadError(mergeRows(t, &callRows{t: t, labels: labels, timing: timing}, to))
+		rows := &callRows{t: t, labels: labels, timing: timing, contexts: contexts}
+		return t.WrapReadError(mergeRows(t, rows, to))
 	}
 	result, err := Compute(read, recordedChannels(t), Options{
 		OnWork: onWork, Gaps: recordedGaps(t), Window: Window(w),

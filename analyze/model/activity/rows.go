@@ -61,6 +61,8 @@ type callRows struct {
 	t      *timeline.Timeline
 	labels *labelTable
 	timing *eventTiming
+	// contexts are those of processes with one context, by pid.
+	contexts map[int32]int64
 
 	kind, name, kernel, copyKind    format.Strings
 	start, dur, context, stream     []int64
@@ -136,6 +138,9 @@ func (r *callRows) call(i int, op functionOp, kernels []int32) Call {
 	}
 	if r.flags[i]&timeline.NoResultFlags != 0 {
 		c.EndNs = UnknownNs
+	}
+	if c.Context == 0 {
+		c.Context = r.contexts[c.Pid]
 	}
 	if c.Stream == 0 {
 		c.Stream = LegacyStream
