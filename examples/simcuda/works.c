@@ -7,7 +7,8 @@
  * begin. --warm-up submits works to each stream before its round, so its channels exist when the
  * program is ready.
  *
- * Thread N uses device N modulo the number of devices.
+ * Thread N uses device N modulo the number of devices. With --share-streams, the threads of a
+ * device use the same streams, as the threads of PyTorch do.
  *
  * With one process, it prints "ready PID" after its set-up. With several, it starts them as
  * children after the wait, and makes no CUDA call itself. It prints "done WORKS" at the end.
@@ -27,8 +28,8 @@ enum { DEVICES_MAX = 8, THREADS_MAX = 16, PROCESSES_MAX = 64, WORKS = 10000 };
 struct works_api api;
 
 static struct options {
-	long works, seed, processes, threads, streams, rounds, child;
-	bool wait, warm_up;
+	long works, seed, processes, threads, streams, rounds, child, pageable;
+	bool wait, warm_up, shared;
 } options = {.works = WORKS, .seed = 1, .processes = 1, .threads = 1, .streams = 6, .rounds = 1, .child = -1};
 
 static struct program programs[DEVICES_MAX];
@@ -103,9 +104,10 @@ static void set_up(long round)
 		struct worker *w = &workers[i];
 		uint64_t number = (uint64_t)options.seed * 1000003 + (uint64_t)((round * PROCESSES_MAX + child) * THREADS_MAX + i) + 1;
 		*w = (struct worker){.program = &programs[i % devices], .streams_len = (int)options.streams};
+		w->pageable = (int)options.pageable;
 		w->random = number * 0x9e3779b97f4a7c15ull | 1;
 		w->left = share(works, options.threads, i);
-		worker_set_up(w);
+		worker_set_up(w, options.shared && i >= devices ? &workers[i % devices] : NULL);
 		if (options.warm_up)
 			worker_warm_up(w);
 	}
@@ -170,7 +172,7 @@ static long number(const char *text, long least, long most)
 	if (*text && !*end && n >= least && n <= most)
 		return n;
 	fprintf(stderr, "usage: works [--works N] [--seed S] [--processes P] [--threads T] [--streams N]\n"
-			"             [--rounds R] [--warm-up] [--wait]\n");
+			"             [--rounds R] [--share-streams] [--pageable PERCENT] [--warm-up] [--wait]\n");
 	exit(2);
 }
 
@@ -181,7 +183,8 @@ static void read_options(int argc, char **argv)
 		{"processes", required_argument, NULL, 'p'}, {"threads", required_argument, NULL, 't'},
 		{"streams", required_argument, NULL, 'n'}, {"wait", no_argument, NULL, 'W'},
 		{"child", required_argument, NULL, 'c'},   {"warm-up", no_argument, NULL, 'u'},
-		{"rounds", required_argument, NULL, 'r'},  {NULL, 0, NULL, 0},
+		{"rounds", required_argument, NULL, 'r'},  {"share-streams", no_argument, NULL, 'S'},
+		{"pageable", required_argument, NULL, 'P'}, {NULL, 0, NULL, 0},
 	};
 	for (int option; (option = getopt_long(argc, argv, "", list, NULL)) != -1;) {
 		switch (option) {
@@ -192,6 +195,8 @@ static void read_options(int argc, char **argv)
 		case 'n': options.streams = number(optarg, 1, STREAMS_MAX); break;
 		case 'r': options.rounds = number(optarg, 1, 1000); break;
 		case 'c': options.child = number(optarg, 0, PROCESSES_MAX); break;
+		case 'P': options.pageable = number(optarg, 0, 100); break;
+		case 'S': options.shared = true; break;
 		case 'W': options.wait = true; break;
 		case 'u': options.warm_up = true; break;
 		default: number("", 0, 0);
