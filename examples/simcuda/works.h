@@ -30,6 +30,7 @@ struct program {
 	CUcontext context;
 	CUfunction kernels[KERNELS];
 	CUgraphExec graphs[GRAPHS];
+	bool plain_graphs; /* no graph copies */
 };
 
 /* A thread. It submits works until none are left. */

@@ -68,7 +68,7 @@ static void capture_graphs(struct program *p)
 		CALL(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_RELAXED);
 		for (int i = 0; i < kernels[g]; i++)
 			launch(p->kernels[i + g], 32, stream);
-		if (g == 1) {
+		if (g == 1 && !p->plain_graphs) {
 			CALL(cuMemcpyHtoDAsync_v2, device, host, 4096, stream);
 			launch(p->kernels[7], 64, stream);
 		} else if (g == 2) {

@@ -26,8 +26,22 @@ func worksByChannel(l *WorkLedger) map[channelKey][]Work {
 
 // TestWorkLedgerIsConsistent checks the laws of the simulated GPU on a random program.
 func TestWorkLedgerIsConsistent(t *testing.T) {
-	r := startWorks(t, "kernel_us=2-40,jitter=0.02,extra=0.03", "--works", "40000", "--processes", "2", "--threads", "2",
-		"--streams", "12", "--pageable", "1", "--seed", strconv.Itoa(os.Getpid()))
+	r := startWorks(
+		t,
+		"kernel_us=2-40,jitter=0.02,extra=0.03",
+		"--works",
+		"40000",
+		"--processes",
+		"2",
+		"--threads",
+		"2",
+		"--streams",
+		"12",
+		"--pageable",
+		"1",
+		"--seed",
+		strconv.Itoa(os.Getpid()),
+	)
 	r.step()
 	r.expect("done")
 	ledger := r.finish()
@@ -414,7 +428,12 @@ var worksOfCalls = map[string][]string{
 	"cuMemsetD8Async":      {"", "set", "set+extra"},
 	"cuEventRecord":        {"", "event"},
 	"cuMemcpyHtoDAsync_v2": {"", "copy-in"},
-	"cuMemcpyHtoD_v2":      {"copy-in", "copy-in+copy-in", "copy-in+copy-in+copy-in", "copy-in+copy-in+copy-in+copy-in"},
+	"cuMemcpyHtoD_v2": {
+		"copy-in",
+		"copy-in+copy-in",
+		"copy-in+copy-in+copy-in",
+		"copy-in+copy-in+copy-in+copy-in",
+	},
 	"cuMemcpyDtoHAsync_v2": {"copy-out"},
 	"cuMemcpyDtoH_v2":      {"copy-out"},
 	"cuMemcpyDtoDAsync_v2": {"copy-on-device", "copy-on-device+extra"},

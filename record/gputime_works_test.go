@@ -1,0 +1,229 @@
+//go:build linux
+
+package record
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/progress"
+	"github.com/gpurec/gpurec/record/simtest"
+)
+
+// workReview compares the computed times of works with the ledger. Times are Unix ns on the clock of
+// the recording.
+type workReview struct {
+	t          *testing.T
+	ledger     *simtest.WorkLedger
+	channels   map[int32]format.Row
+	offsetNs   int64 // recording's clock minus CLOCK_MONOTONIC
+	ledgerToNs int64 // recording's clock minus the ledger's CLOCK_REALTIME
+	callNs     map[int32][]int64 // starts of calls with works by thread, CLOCK_MONOTONIC
+	works      map[ledgerCallKey][]*simtest.Work
+
+	result *activity.Result
+	counts activity.WorkCounts
+	tried  int64 // works with a channel
+	// seen counts works that ended after the recorder had found their channel.
+	seen, seenMeasured int64
+	matched            map[ledgerCallKey]bool
+	wrong              []string
+	widthsNs           []int64
+}
+
+// ledgerCallKey identifies a call that submitted works.
+type ledgerCallKey struct {
+	tid    int32
+	callNs int64
+}
+
+// reviewWorks computes the activity of a recording of works, and compares it with the ledger.
+func reviewWorks(t *testing.T, run *gpuRun) *workReview {
+	t.Helper()
+	clock := run.ledger.Clocks[0]
+	offsetNs := run.result.Meta.ClockOffsetNs
+	v := &workReview{
+		t: t, ledger: run.ledger, channels: run.channels, offsetNs: offsetNs,
+		ledgerToNs: offsetNs - clock.RealMinusMonotonicNs,
+		callNs:     make(map[int32][]int64), works: make(map[ledgerCallKey][]*simtest.Work),
+		matched: make(map[ledgerCallKey]bool),
+	}
+	for i := range run.ledger.Works {
+		w := &run.ledger.Works[i]
+		key := ledgerCallKey{w.Tid, w.CallNs}
+		if v.works[key] == nil {
+			v.callNs[w.Tid] = append(v.callNs[w.Tid], w.CallNs)
+		}
+		v.works[key] = append(v.works[key], w)
+	}
+	for _, list := range v.callNs {
+		slices.Sort(list)
+	}
+	rec, err := format.Open(run.result.Output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rec.Close()
+	recording, err := timeline.Open(rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.result, err = activity.OfRecording(recording, query.Window{FromNs: 0, ToNs: activity.UnknownNs}, v.checkWork)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.checkBusy()
+	v.log()
+	return v
+}
+
+// kindsOfOps are the kinds of works in the ledger.
+var kindsOfOps = map[activity.Op]string{
+	activity.OpKernel: "kernel", activity.OpGraph: "graph", activity.OpFill: "set", activity.OpRecordEvent: "event",
+	activity.OpCopyOnDevice: "copy-on-device", activity.OpCopyToDevice: "copy-in", activity.OpCopyToHost: "copy-out",
+}
+
+// lastWorkOf returns the last work of a call in the ledger. Its words are those of the call.
+func (v *workReview) lastWorkOf(w *activity.Work) *simtest.Work {
+	startNs := w.Call.StartNs - v.offsetNs
+	starts := v.callNs[w.Call.Tid]
+	i := sort.Search(len(starts), func(i int) bool { return starts[i] > startNs })
+	if i == len(starts) || w.Call.EndNs != activity.UnknownNs && starts[i] > w.Call.EndNs-v.offsetNs {
+		return nil
+	}
+	key := ledgerCallKey{w.Call.Tid, starts[i]}
+	if v.matched[key] {
+		return nil
+	}
+	v.matched[key] = true
+	list := v.works[key]
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].Kind == kindsOfOps[w.Call.Op] {
+			return list[i]
+		}
+	}
+	return nil
+}
+
+func (v *workReview) checkWork(w *activity.Work) {
+	truth := v.lastWorkOf(w)
+	if truth == nil {
+		v.wrong = append(v.wrong, fmt.Sprintf("%+v has no call in the ledger", w))
+		return
+	}
+	startNs, endNs := truth.StartNs+v.ledgerToNs, truth.EndNs+v.ledgerToNs
+	v.count(w, endNs)
+	ok := true
+	if w.EndQuality == activity.Measured {
+		ok = w.Number == truth.Counter && uint64(v.channels[w.Channel].Ptr) == truth.Slot
+	}
+	if w.EndQuality >= activity.Bounded {
+		ok = ok && contains(w.End, endNs)
+	}
+	if w.StartQuality >= activity.Bounded {
+		ok = ok && contains(w.Start, startNs) && contains(w.Duration, endNs-startNs)
+	}
+	if !ok {
+		v.wrong = append(v.wrong, fmt.Sprintf("%+v, truth: counter %d, start %+d, end %+d ns", *w, truth.Counter,
+			startNs-w.Start.LoNs, endNs-w.End.LoNs))
+	}
+}
+
+func contains(i activity.Interval, ns int64) bool { return i.LoNs <= ns && ns <= i.HiNs }
+
+func (v *workReview) count(w *activity.Work, endNs int64) {
+	v.tried++
+	late := endNs > v.channels[w.Channel].StartNs
+	if late {
+		v.seen++
+	}
+	switch w.EndQuality {
+	case activity.Measured:
+		v.counts.Measured++
+		if late {
+			v.seenMeasured++
+		}
+	case activity.Bounded:
+		v.counts.Bounded++
+		v.widthsNs = append(v.widthsNs, w.End.WidthNs())
+	case activity.Estimated:
+		v.counts.Estimated++
+	default:
+		v.counts.Unknown++
+	}
+}
+
+// checkBusy compares the busy times of channels with the ledger.
+func (v *workReview) checkBusy() {
+	type slot struct {
+		pid     int32
+		address uint64
+	}
+	truth := make(map[slot]int64)
+	for i := range v.ledger.Works {
+		w := &v.ledger.Works[i]
+		truth[slot{w.Pid, w.Slot}] += w.EndNs - w.StartNs
+	}
+	for _, c := range v.result.Channels {
+		busyNs := truth[slot{c.Pid, uint64(v.channels[c.Number].Ptr)}]
+		if len(c.Streams) > 0 && !contains(c.Busy, busyNs) {
+			v.wrong = append(v.wrong, fmt.Sprintf("busy time %d of %+v", busyNs, c))
+		}
+	}
+}
+
+func (v *workReview) log() {
+	calls, paired := int64(len(v.works)), 0
+	for _, c := range v.result.Channels {
+		if len(c.Streams) > 0 {
+			paired++
+		}
+		v.t.Logf("channel %d device %d at %#x: %d streams, first counter %d, %+v", c.Number, c.Device, v.channels[c.Number].Ptr,
+			len(c.Streams), c.FirstCounter, c.ChannelCounts)
+	}
+	share := func(n, of int64) float64 { return 100 * float64(n) / float64(max(1, of)) }
+	slices.Sort(v.widthsNs)
+	width := int64(0)
+	if len(v.widthsNs) > 0 {
+		width = v.widthsNs[len(v.widthsNs)/2]
+	}
+	v.t.Logf("%d calls: %.1f %% have a channel, %.1f %% measured, %.1f %% bounded (median %d µs), %.1f %% estimated, "+
+		"%.1f %% unknown; measured of works after their channel was found: %.1f %%; %d of %d channels paired; %d wrong",
+		calls, share(v.tried, calls), share(v.counts.Measured, calls), share(v.counts.Bounded, calls), width/1000,
+		share(v.counts.Estimated, calls), share(v.counts.Unknown, calls), share(v.seenMeasured, v.seen), paired,
+		len(v.result.Channels), len(v.wrong))
+	for i, text := range v.wrong {
+		if i == 5 {
+			break
+		}
+		v.t.Error("wrong:", text)
+	}
+}
+
+// TestComputedWorksEqualTheLedger records works, computes their times from the recording, and compares
+// each value with the ledger.
+func TestComputedWorksEqualTheLedger(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		args []string
+	}{
+		{"threads that share streams", []string{"--streams", "4", "--threads", "2", "--share-streams"}},
+		{"more streams than channels", []string{"--streams", "20"}},
+	} {
+		for _, rate := range []progress.Rate{progress.RateAuto, progress.RateFull} {
+			t.Run(c.name+", "+rate.String(), func(t *testing.T) {
+				run := recordWorksWith(t, func(opt *Options) {
+					opt.GPUTime, opt.KeepReturns = rate, false
+				}, "kernel_us=10-200", append(c.args, "--works", "100000", "--plain-graphs")...)
+				run.check()
+				reviewWorks(t, run)
+			})
+		}
+	}
+}
