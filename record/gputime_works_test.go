@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && cgo
 
 package record
 
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 	"testing"
+	"time"
 
 	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -22,8 +23,8 @@ type workReview struct {
 	t          *testing.T
 	ledger     *simtest.WorkLedger
 	channels   map[int32]format.Row
-	offsetNs   int64 // recording's clock minus CLOCK_MONOTONIC
-	ledgerToNs int64 // recording's clock minus the ledger's CLOCK_REALTIME
+	offsetNs   int64             // recording's clock minus CLOCK_MONOTONIC
+	ledgerToNs int64             // recording's clock minus the ledger's CLOCK_REALTIME
 	callNs     map[int32][]int64 // starts of calls with works by thread, CLOCK_MONOTONIC
 	works      map[ledgerCallKey][]*simtest.Work
 
@@ -184,8 +185,18 @@ func (v *workReview) log() {
 		if len(c.Streams) > 0 {
 			paired++
 		}
-		v.t.Logf("channel %d device %d at %#x: %d streams, first counter %d, %+v", c.Number, c.Device, v.channels[c.Number].Ptr,
-			len(c.Streams), c.FirstCounter, c.ChannelCounts)
+		if c.Device != 0 {
+			v.t.Errorf("channel %d is on device %d", c.Number, c.Device)
+		}
+		v.t.Logf(
+			"channel %d device %d at %#x: %d streams, first counter %d, %+v",
+			c.Number,
+			c.Device,
+			v.channels[c.Number].Ptr,
+			len(c.Streams),
+			c.FirstCounter,
+			c.ChannelCounts,
+		)
 	}
 	share := func(n, of int64) float64 { return 100 * float64(n) / float64(max(1, of)) }
 	slices.Sort(v.widthsNs)
@@ -209,21 +220,33 @@ func (v *workReview) log() {
 // TestComputedWorksEqualTheLedger records works, computes their times from the recording, and compares
 // each value with the ledger.
 func TestComputedWorksEqualTheLedger(t *testing.T) {
+	simtest.LoadSimulatedNVML(t, simcudaDir)
 	for _, c := range []struct {
-		name string
-		args []string
+		name   string
+		rate   progress.Rate
+		args   []string
+		paired float64 // least share of works with a channel
+		// ofSeen is the least share of measured works among those that a row shows.
+		ofSeen float64
 	}{
-		{"threads that share streams", []string{"--streams", "4", "--threads", "2", "--share-streams"}},
-		{"more streams than channels", []string{"--streams", "20"}},
+		{"threads", progress.RateAuto, []string{"--streams", "4", "--threads", "2", "--share-streams", "--plain-graphs"}, 0.95, 0.9},
+		{"threads", progress.RateFull, []string{"--streams", "4", "--threads", "2", "--share-streams", "--plain-graphs"}, 0.95, 0.9},
+		{"shared channels", progress.RateAuto, []string{"--streams", "20", "--plain-graphs"}, 0.5, 0.5},
+		{"shared channels", progress.RateFull, []string{"--streams", "20", "--plain-graphs"}, 0.5, 0.5},
+		{"graphs with copies", progress.RateFull, []string{"--streams", "3", "--pageable", "1"}, 0.1, 0.1},
 	} {
-		for _, rate := range []progress.Rate{progress.RateAuto, progress.RateFull} {
-			t.Run(c.name+", "+rate.String(), func(t *testing.T) {
-				run := recordWorksWith(t, func(opt *Options) {
-					opt.GPUTime, opt.KeepReturns = rate, false
-				}, "kernel_us=10-200", append(c.args, "--works", "100000", "--plain-graphs")...)
-				run.check()
-				reviewWorks(t, run)
-			})
-		}
+		t.Run(c.name+", "+c.rate.String(), func(t *testing.T) {
+			run := recordWorksWith(t, func(opt *Options) {
+				opt.GPUTime, opt.KeepReturns, opt.NVMLInterval = c.rate, false, time.Second
+			}, "kernel_us=10-200", append(c.args, "--works", "100000")...)
+			seen := run.check() * float64(len(run.ledger.Works))
+			v := reviewWorks(t, run)
+			if share := float64(v.tried) / float64(len(v.works)); share < c.paired {
+				t.Errorf("%.1f %% of works have a channel, want %.0f %%", 100*share, 100*c.paired)
+			}
+			if share := float64(v.counts.Measured) / max(1, seen); share < c.ofSeen {
+				t.Errorf("%.1f %% of the works with a row are measured, want %.0f %%", 100*share, 100*c.ofSeen)
+			}
+		})
 	}
 }

@@ -396,7 +396,11 @@ func (p *poller) repeatWords(seenNs int64) {
 		s := &p.slots[i]
 		if s.channel != 0 && s.words != (pair{}) && !s.isHeld && pairAt(p.words[p.at[i]:]) == s.words {
 			p.addRow(format.ProgressRow{
-				SeenNs: seenNs, GPUTimeNs: s.words.gpuNs, Counter: s.words.counter, Pid: int32(p.pid), Channel: s.channel,
+				SeenNs:    seenNs,
+				GPUTimeNs: s.words.gpuNs,
+				Counter:   s.words.counter,
+				Pid:       int32(p.pid),
+				Channel:   s.channel,
 			})
 		}
 	}
