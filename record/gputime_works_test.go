@@ -21,8 +21,7 @@ import (
 // the recording.
 type workReview struct {
 	t          *testing.T
-	ledger     *simtest.WorkLedger
-	channels   map[int32]format.Row
+	run        *gpuRun
 	offsetNs   int64             // recording's clock minus CLOCK_MONOTONIC
 	ledgerToNs int64             // recording's clock minus the ledger's CLOCK_REALTIME
 	callNs     map[int32][]int64 // starts of calls with works by thread, CLOCK_MONOTONIC
@@ -50,7 +49,7 @@ func reviewWorks(t *testing.T, run *gpuRun) *workReview {
 	clock := run.ledger.Clocks[0]
 	offsetNs := run.result.Meta.ClockOffsetNs
 	v := &workReview{
-		t: t, ledger: run.ledger, channels: run.channels, offsetNs: offsetNs,
+		t: t, run: run, offsetNs: offsetNs,
 		ledgerToNs: offsetNs - clock.RealMinusMonotonicNs,
 		callNs:     make(map[int32][]int64), works: make(map[ledgerCallKey][]*simtest.Work),
 		matched: make(map[ledgerCallKey]bool),
@@ -122,7 +121,7 @@ func (v *workReview) checkWork(w *activity.Work) {
 	v.count(w, endNs)
 	ok := true
 	if w.EndQuality == activity.Measured {
-		ok = w.Number == truth.Counter && uint64(v.channels[w.Channel].Ptr) == truth.Slot
+		ok = w.Number == truth.Counter && uint64(v.run.channels[w.Channel].Ptr) == truth.Slot
 	}
 	if w.EndQuality >= activity.Bounded {
 		ok = ok && contains(w.End, endNs)
@@ -140,7 +139,7 @@ func contains(i activity.Interval, ns int64) bool { return i.LoNs <= ns && ns <=
 
 func (v *workReview) count(w *activity.Work, endNs int64) {
 	v.tried++
-	late := endNs > v.channels[w.Channel].StartNs
+	late := endNs > v.run.channels[w.Channel].StartNs
 	if late {
 		v.seen++
 	}
@@ -162,17 +161,23 @@ func (v *workReview) count(w *activity.Work, endNs int64) {
 
 // checkBusy compares the busy times of channels with the ledger.
 func (v *workReview) checkBusy() {
-	type slot struct {
-		pid     int32
-		address uint64
+	type ledgerChannel struct{ pid, channel int32 }
+	truth, works := make(map[ledgerChannel]int64), make(map[workIdentity]ledgerChannel)
+	for i := range v.run.ledger.Works {
+		w := &v.run.ledger.Works[i]
+		key := ledgerChannel{w.Pid, w.Channel}
+		truth[key] += w.EndNs - w.StartNs
+		works[workIdentity{w.Pid, w.Slot, w.Counter, w.GPUNs}] = key
 	}
-	truth := make(map[slot]int64)
-	for i := range v.ledger.Works {
-		w := &v.ledger.Works[i]
-		truth[slot{w.Pid, w.Slot}] += w.EndNs - w.StartNs
+	of := make(map[int32]ledgerChannel)
+	for i := range v.run.rows {
+		r := &v.run.rows[i]
+		if key, ok := works[workIdentity{r.Pid, uint64(v.run.channels[r.Channel].Ptr), r.Counter, r.GPUTimeNs}]; ok {
+			of[r.Channel] = key
+		}
 	}
 	for _, c := range v.result.Channels {
-		busyNs := truth[slot{c.Pid, uint64(v.channels[c.Number].Ptr)}]
+		busyNs := truth[of[c.Number]]
 		if len(c.Streams) > 0 && !contains(c.Busy, busyNs) {
 			v.wrong = append(v.wrong, fmt.Sprintf("busy time %d of %+v", busyNs, c))
 		}
@@ -192,7 +197,7 @@ func (v *workReview) log() {
 			"channel %d device %d at %#x: %d streams, first counter %d, %+v",
 			c.Number,
 			c.Device,
-			v.channels[c.Number].Ptr,
+			v.run.channels[c.Number].Ptr,
 			len(c.Streams),
 			c.FirstCounter,
 			c.ChannelCounts,

@@ -9,6 +9,7 @@
  *
  * Thread N uses device N modulo the number of devices. With --share-streams, the threads of a
  * device use the same streams, one thread at a time, as the threads of PyTorch do.
+ * Otherwise only one of them uses the default stream.
  *
  * With one process, it prints "ready PID" after its set-up. With several, it starts them as
  * children after the wait, and makes no CUDA call itself. It prints "done WORKS" at the end.
@@ -133,6 +134,7 @@ static void set_up(long round)
 		uint64_t number = (uint64_t)options.seed * 1000003 + (uint64_t)((round * PROCESSES_MAX + child) * THREADS_MAX + i) + 1;
 		*w = (struct worker){.program = &programs[i % devices], .streams_len = (int)options.streams};
 		w->pageable = (int)options.pageable;
+		w->uses_default = options.shared || i < devices;
 		w->random = number * 0x9e3779b97f4a7c15ull | 1;
 		w->left = share(works, options.threads, i);
 		worker_set_up(w, options.shared && i >= devices ? &workers[i % devices] : NULL);

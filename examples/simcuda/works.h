@@ -39,6 +39,7 @@ struct worker {
 	uint64_t random;   /* never 0 */
 	long left;         /* works to submit */
 	int pageable;      /* percentage of submissions that copy memory which is not pinned */
+	bool uses_default; /* stream 0 is the default stream */
 	int streams_len;
 	CUstream streams[STREAMS_MAX];
 	CUevent events[EVENTS];

@@ -96,14 +96,13 @@ static CUstream new_stream(struct worker *w)
 	return stream;
 }
 
-/* Stream 0 is the default stream. */
 void worker_set_up(struct worker *w, const struct worker *shared)
 {
 	CALL(cuCtxSetCurrent, w->program->context);
 	CALL(cuMemAlloc_v2, &w->device, 2 * BUFFER);
 	CALL(cuMemHostAlloc, &w->host, BUFFER, 0);
 	w->unpinned = w->pageable ? calloc(1, BUFFER) : NULL;
-	for (int i = 1; i < w->streams_len; i++)
+	for (int i = w->uses_default; i < w->streams_len; i++)
 		w->streams[i] = shared ? shared->streams[i] : new_stream(w);
 	for (int i = 0; i < EVENTS; i++)
 		CALL(cuEventCreate, &w->events[i], i % 2 ? CU_EVENT_DISABLE_TIMING : 0);
