@@ -79,10 +79,14 @@ func (c *channelState) addSample(s *Sample) {
 		c.held = &next
 		return
 	}
-	if s.Counter == held.Counter && s.GPUTimeNs == held.GPUTimeNs {
+	if s.Counter == held.Counter {
+		if s.GPUTimeNs != held.GPUTimeNs { // one of the two is torn
+			c.counts.TornSamples++
+			c.held = nil
+		}
 		return // the recorder repeats the last words at its end
 	}
-	if s.Counter <= held.Counter {
+	if s.Counter < held.Counter {
 		c.counts.Skipped++
 		if c.stale++; c.stale > 2 && s.SeenNs-held.SeenNs > staleNs {
 			*held = *s
