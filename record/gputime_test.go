@@ -20,6 +20,7 @@ type gpuRun struct {
 	result   Result
 	rows     []format.Row // of kind progress
 	channels map[int32]format.Row
+	torn     map[int32]bool // channels with rows that show no work; set by check
 	warnings []string
 }
 
@@ -114,6 +115,7 @@ func (r *gpuRun) check() (share float64) {
 	type ledgerChannel struct{ pid, channel int32 }
 	works, of := r.works(), make(map[int32]ledgerChannel)
 	seen := make(map[*simtest.Work]bool)
+	r.torn = make(map[int32]bool)
 	wrong, mixed, early, repeated := 0, 0, 0, 0
 	for i := range r.rows {
 		row := &r.rows[i]
@@ -124,6 +126,7 @@ func (r *gpuRun) check() (share float64) {
 		w := works[workIdentity{row.Pid, uint64(channel.Ptr), row.Counter, row.GPUTimeNs}]
 		if w == nil {
 			wrong++
+			r.torn[row.Channel] = true
 			r.t.Logf("no such work: channel %d counter %d time %d", row.Channel, row.Counter, row.GPUTimeNs)
 			continue
 		}

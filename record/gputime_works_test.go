@@ -34,6 +34,7 @@ type workReview struct {
 	seen, seenMeasured int64
 	matched            map[ledgerCallKey]bool
 	wrong              []string
+	wrongByTorn        int // wrong values of channels with a torn row
 	widthsNs           []int64
 }
 
@@ -129,7 +130,9 @@ func (v *workReview) checkWork(w *activity.Work) {
 	if w.StartQuality >= activity.Bounded {
 		ok = ok && contains(w.Start, startNs) && contains(w.Duration, endNs-startNs)
 	}
-	if !ok {
+	if !ok && v.run.torn[w.Channel] {
+		v.wrongByTorn++
+	} else if !ok {
 		v.wrong = append(v.wrong, fmt.Sprintf("%+v, truth: counter %d, start %+d, end %+d ns", *w, truth.Counter,
 			startNs-w.Start.LoNs, endNs-w.End.LoNs))
 	}
@@ -178,7 +181,7 @@ func (v *workReview) checkBusy() {
 	}
 	for _, c := range v.result.Channels {
 		busyNs := truth[of[c.Number]]
-		if len(c.Streams) > 0 && !contains(c.Busy, busyNs) {
+		if len(c.Streams) > 0 && !contains(c.Busy, busyNs) && !v.run.torn[c.Number] {
 			v.wrong = append(v.wrong, fmt.Sprintf("busy time %d of %+v", busyNs, c))
 		}
 	}
@@ -210,10 +213,10 @@ func (v *workReview) log() {
 		width = v.widthsNs[len(v.widthsNs)/2]
 	}
 	v.t.Logf("%d calls: %.1f %% have a channel, %.1f %% measured, %.1f %% bounded (median %d µs), %.1f %% estimated, "+
-		"%.1f %% unknown; measured of works after their channel was found: %.1f %%; %d of %d channels paired; %d wrong",
+		"%.1f %% unknown; measured of works after their channel was found: %.1f %%; %d of %d channels paired; %d wrong, %d of channels with a torn row",
 		calls, share(v.tried, calls), share(v.counts.Measured, calls), share(v.counts.Bounded, calls), width/1000,
 		share(v.counts.Estimated, calls), share(v.counts.Unknown, calls), share(v.seenMeasured, v.seen), paired,
-		len(v.result.Channels), len(v.wrong))
+		len(v.result.Channels), len(v.wrong), v.wrongByTorn)
 	for i, text := range v.wrong {
 		if i == 5 {
 			break
@@ -226,6 +229,7 @@ func (v *workReview) log() {
 // each value with the ledger.
 func TestComputedWorksEqualTheLedger(t *testing.T) {
 	simtest.LoadSimulatedNVML(t, simcudaDir)
+	threads := []string{"--streams", "4", "--threads", "2", "--share-streams", "--plain-graphs"}
 	for _, c := range []struct {
 		name   string
 		rate   progress.Rate
@@ -234,18 +238,22 @@ func TestComputedWorksEqualTheLedger(t *testing.T) {
 		// ofSeen is the least share of measured works among those that a row shows.
 		ofSeen float64
 	}{
-		{"threads", progress.RateAuto, []string{"--streams", "4", "--threads", "2", "--share-streams", "--plain-graphs"}, 0.95, 0.9},
-		{"threads", progress.RateFull, []string{"--streams", "4", "--threads", "2", "--share-streams", "--plain-graphs"}, 0.95, 0.9},
-		{"shared channels", progress.RateAuto, []string{"--streams", "20", "--plain-graphs"}, 0.5, 0.5},
-		{"shared channels", progress.RateFull, []string{"--streams", "20", "--plain-graphs"}, 0.5, 0.5},
-		{"graphs with copies", progress.RateFull, []string{"--streams", "3", "--pageable", "1"}, 0.1, 0.1},
+		{"threads", progress.RateAuto, threads, 0.95, 0.85},
+		{"threads", progress.RateFull, threads, 0.95, 0.85},
+		{
+			"shared channels", progress.RateFull, []string{"--streams", "20", "--plain-graphs", "--works", "250000"}, 0.8, 0.8,
+		},
+		{"graphs with copies", progress.RateFull, []string{"--streams", "3", "--pageable", "1"}, 0.5, 0.05},
 	} {
 		t.Run(c.name+", "+c.rate.String(), func(t *testing.T) {
 			run := recordWorksWith(t, func(opt *Options) {
 				opt.GPUTime, opt.KeepReturns, opt.NVMLInterval = c.rate, false, time.Second
-			}, "kernel_us=10-200", append(c.args, "--works", "100000")...)
+			}, "kernel_us=10-200,tear_ns=0", append([]string{"--works", "100000"}, c.args...)...)
 			seen := run.check() * float64(len(run.ledger.Works))
 			v := reviewWorks(t, run)
+			if len(run.torn) > len(run.channels)/3 {
+				t.Errorf("%d of %d channels have torn rows", len(run.torn), len(run.channels))
+			}
 			if share := float64(v.tried) / float64(len(v.works)); share < c.paired {
 				t.Errorf("%.1f %% of works have a channel, want %.0f %%", 100*share, 100*c.paired)
 			}
