@@ -47,7 +47,9 @@ func (v *survey) noteWindow(ns int64) {
 		w.spanNs *= 2
 	}
 	c := callWindow{
-		atNs: ns, issued: make([]int64, min(len(v.streams.list), maxWindowStreams)), counters: make([]int64, len(v.numbers)),
+		atNs:     ns,
+		issued:   make([]int64, min(len(v.streams.list), maxWindowStreams)),
+		counters: make([]int64, len(v.numbers)),
 	}
 	for i := range c.issued {
 		if q := v.queues[int32(i)]; q != nil {
