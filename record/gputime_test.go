@@ -139,7 +139,7 @@ func (r *gpuRun) check() (share float64) {
 			repeated++
 		}
 		seen[w] = true
-		if row.StartNs < w.EndNs-clockErrorNs {
+		if row.StartNs < w.StartNs-clockErrorNs {
 			early++
 		}
 	}
@@ -147,7 +147,7 @@ func (r *gpuRun) check() (share float64) {
 	r.logLatency()
 	r.t.Logf(
 		"%d of %d works seen (%.1f %%) on %d channels of %d; %d wrong, %d of another channel, %d repeated, %d seen "+
-			"before their end; CPU %d ms, %d torn",
+			"before their begin; CPU %d ms, %d torn",
 		len(seen),
 		len(r.ledger.Works),
 		100*share,
@@ -168,7 +168,7 @@ func (r *gpuRun) check() (share float64) {
 		r.t.Errorf("%d of %d rows show no work", wrong, len(r.rows))
 	}
 	if early > 0 {
-		r.t.Errorf("%d works were seen before their end", early)
+		r.t.Errorf("%d works were seen before their begin", early)
 	}
 	if mixed > 0 {
 		r.t.Errorf("%d rows are of another channel", mixed)
@@ -189,7 +189,7 @@ func (r *gpuRun) logLatency() {
 	for i := range r.ledger.Works {
 		w := &r.ledger.Works[i]
 		begin, end = min(begin, w.StartNs), max(end, w.EndNs)
-		if w.EndNs < first {
+		if w.StartNs < first {
 			before++
 		}
 	}

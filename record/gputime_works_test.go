@@ -30,7 +30,7 @@ type workReview struct {
 	result *activity.Result
 	counts activity.WorkCounts
 	tried  int64 // works with a channel
-	// seen counts works that ended after the recorder had found their channel.
+	// seen counts works that began after the recorder had found their channel.
 	seen, seenMeasured int64
 	matched            map[ledgerCallKey]bool
 	lateNs             int64 // see publicationLateNs
@@ -121,16 +121,19 @@ func (v *workReview) checkWork(w *activity.Work) {
 		return
 	}
 	startNs, endNs := truth.StartNs+v.ledgerToNs, truth.EndNs+v.ledgerToNs
-	v.count(w, endNs)
+	v.count(w, startNs)
 	ok := true
-	if w.EndQuality == activity.Measured {
+	if w.StartQuality == activity.Measured {
 		ok = w.Number == truth.Counter && uint64(v.run.channels[w.Channel].Ptr) == truth.Slot
 	}
 	if w.EndQuality >= activity.Bounded {
 		ok = ok && v.contains(w.End, endNs)
 	}
 	if w.StartQuality >= activity.Bounded {
-		ok = ok && v.contains(w.Start, startNs) && v.contains(w.Duration, endNs-startNs)
+		ok = ok && v.contains(w.Start, startNs)
+	}
+	if w.DurationQuality >= activity.Bounded {
+		ok = ok && v.contains(w.Duration, endNs-startNs)
 	}
 	if !ok && v.run.torn[w.Channel] {
 		v.wrongByTorn++
@@ -150,18 +153,18 @@ func (v *workReview) contains(i activity.Interval, ns int64) bool {
 // GPU is later.
 func (v *workReview) publicationLateNs() (lateNs int64) {
 	const windowNs, assumedNs, enoughRows, mostNs = 250_000_000, 1000, 300, 20_000
-	ends, least, rows := make(map[workIdentity]int64), make(map[int64]int64), make(map[int64]int)
+	begins, least, rows := make(map[workIdentity]int64), make(map[int64]int64), make(map[int64]int)
 	for i := range v.run.ledger.Works {
 		w := &v.run.ledger.Works[i]
-		ends[workIdentity{w.Pid, w.Slot, w.Counter, w.GPUNs}] = w.EndNs + v.ledgerToNs
+		begins[workIdentity{w.Pid, w.Slot, w.Counter, w.GPUNs}] = w.StartNs + v.ledgerToNs
 	}
 	for i := range v.run.rows {
 		r := &v.run.rows[i]
-		endNs, ok := ends[workIdentity{r.Pid, uint64(v.run.channels[r.Channel].Ptr), r.Counter, r.GPUTimeNs}]
+		beginNs, ok := begins[workIdentity{r.Pid, uint64(v.run.channels[r.Channel].Ptr), r.Counter, r.GPUTimeNs}]
 		if !ok {
 			continue
 		}
-		window, delayNs := endNs/windowNs, r.StartNs-endNs
+		window, delayNs := beginNs/windowNs, r.StartNs-beginNs
 		rows[window]++
 		if known, ok := least[window]; !ok || delayNs < known {
 			least[window] = delayNs
@@ -175,13 +178,13 @@ func (v *workReview) publicationLateNs() (lateNs int64) {
 	return min(lateNs, mostNs)
 }
 
-func (v *workReview) count(w *activity.Work, endNs int64) {
+func (v *workReview) count(w *activity.Work, startNs int64) {
 	v.tried++
-	late := endNs > v.run.channels[w.Channel].StartNs
+	late := startNs > v.run.channels[w.Channel].StartNs
 	if late {
 		v.seen++
 	}
-	switch w.EndQuality {
+	switch w.StartQuality {
 	case activity.Measured:
 		v.counts.Measured++
 		if late {
@@ -189,7 +192,7 @@ func (v *workReview) count(w *activity.Work, endNs int64) {
 		}
 	case activity.Bounded:
 		v.counts.Bounded++
-		v.widthsNs = append(v.widthsNs, w.End.WidthNs())
+		v.widthsNs = append(v.widthsNs, w.Start.WidthNs())
 	case activity.Estimated:
 		v.counts.Estimated++
 	default:

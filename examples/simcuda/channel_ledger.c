@@ -158,7 +158,7 @@ void works_write(const struct work *w)
 	*p++ = '\t';
 	p = put_decimal(p, clock_real_ns(w->start_ns));
 	p = put_decimal(p, clock_real_ns(w->end_ns));
-	p = put_decimal(p, clock_gpu_ns(c->of->memory.device, w->end_ns));
+	p = put_decimal(p, clock_gpu_ns(c->of->memory.device, w->start_ns));
 	p = put_hex(p, w->stream);
 	p = put_decimal(p, (uint64_t)w->tid);
 	p = put_decimal(p, w->call_ns);

@@ -127,7 +127,7 @@ func checkWorks(t *testing.T, ledger *WorkLedger) {
 		if w.CallNs > w.SubmittedNs || w.StartNs < submitted+2000 || w.EndNs <= w.StartNs {
 			t.Fatalf("work %+v: submitted at %d", w, submitted)
 		}
-		if word := clock.TimeWord(w.EndNs); word != w.GPUNs {
+		if word := clock.TimeWord(w.StartNs); word != w.GPUNs {
 			t.Fatalf("work %+v: the clock gives %d", w, word)
 		}
 	}
@@ -272,7 +272,7 @@ func TestEachDeviceHasAClock(t *testing.T) {
 	for _, w := range ledger.Works {
 		device := devices[channelKey{w.Pid, w.Channel}]
 		works[device]++
-		if word := ledger.Clocks[device].TimeWord(w.EndNs); word != w.GPUNs {
+		if word := ledger.Clocks[device].TimeWord(w.StartNs); word != w.GPUNs {
 			t.Fatalf("device %d, work %+v: the clock gives %d", device, w, word)
 		}
 	}
