@@ -287,7 +287,7 @@ func TestComputedWorksEqualTheLedger(t *testing.T) {
 	} {
 		t.Run(c.name+", "+c.rate.String(), func(t *testing.T) {
 			run := recordWorksWith(t, func(opt *Options) {
-				opt.GPUTime, opt.KeepReturns, opt.NVMLInterval = c.rate, false, time.Second
+				opt.GPUTime, opt.KeepReturns, opt.NVMLInterval = c.rate, c.rate == progress.RateFull, time.Second
 			}, "kernel_us=10-200,tear_ns=0", append([]string{"--works", "100000"}, c.args...)...)
 			seen := run.check() * float64(len(run.ledger.Works))
 			v := reviewWorks(t, run)

@@ -3,7 +3,7 @@
  * SIMCUDA_CHANNELS turns it on; without it, nothing in this file is used.
  *
  * A submission computes the start and the end of its work at once, from the time of the call and
- * the end of earlier work. The GPU thread publishes a work when its end has come: it writes the
+ * the end of earlier work. The GPU thread publishes a work when its begin has come: it writes the
  * ledger line, then the slot. A late GPU thread makes a word visible late, and never makes it
  * wrong. All times are CLOCK_MONOTONIC in ns unless a name says otherwise.
  */
@@ -146,7 +146,7 @@ void channel_end(struct channel *c);
 
 /* Adds a work to its channel's queue, and wakes the GPU thread if it must. */
 void gpu_push(const struct work *w);
-/* Publishes all works that end at or before a time. The caller holds the lock. */
+/* Publishes all works that begin at or before a time. The caller holds the lock. */
 void gpu_publish_locked(uint64_t until);
 void gpu_after_fork(void);
 

@@ -1,5 +1,5 @@
 /*
- * The GPU thread. It sleeps until the next work of any channel ends, and publishes the work. It
+ * The GPU thread. It sleeps until the next work of any channel begins, and publishes the work. It
  * has a real-time priority where that is allowed, because a GPU does not wait for a CPU. A sleep
  * ends some microseconds late. So the thread sleeps less and spins for the rest, for at most a
  * quarter of all time. A thread that waits for a work publishes it too, so the work is visible
@@ -27,7 +27,7 @@ static struct work *first_of(const struct channel *c)
 	return &c->queue[c->first];
 }
 
-/* Returns the channel whose first work ends next, or NULL if no work is queued. */
+/* Returns the channel whose first work begins next, or NULL if no work is queued. */
 static struct channel *next_channel(void)
 {
 	struct channel *next = NULL;
