@@ -20,6 +20,7 @@ type gpuRun struct {
 	result   Result
 	rows     []format.Row // of kind progress
 	channels map[int32]format.Row
+	torn     map[int32]bool // channels with rows that show no work; set by check
 	warnings []string
 }
 
@@ -114,6 +115,7 @@ func (r *gpuRun) check() (share float64) {
 	type ledgerChannel struct{ pid, channel int32 }
 	works, of := r.works(), make(map[int32]ledgerChannel)
 	seen := make(map[*simtest.Work]bool)
+	r.torn = make(map[int32]bool)
 	wrong, mixed, early, repeated := 0, 0, 0, 0
 	for i := range r.rows {
 		row := &r.rows[i]
@@ -124,6 +126,7 @@ func (r *gpuRun) check() (share float64) {
 		w := works[workIdentity{row.Pid, uint64(channel.Ptr), row.Counter, row.GPUTimeNs}]
 		if w == nil {
 			wrong++
+			r.torn[row.Channel] = true
 			r.t.Logf("no such work: channel %d counter %d time %d", row.Channel, row.Counter, row.GPUTimeNs)
 			continue
 		}
@@ -136,7 +139,7 @@ func (r *gpuRun) check() (share float64) {
 			repeated++
 		}
 		seen[w] = true
-		if row.StartNs < w.EndNs-clockErrorNs {
+		if row.StartNs < w.StartNs-clockErrorNs {
 			early++
 		}
 	}
@@ -144,7 +147,7 @@ func (r *gpuRun) check() (share float64) {
 	r.logLatency()
 	r.t.Logf(
 		"%d of %d works seen (%.1f %%) on %d channels of %d; %d wrong, %d of another channel, %d repeated, %d seen "+
-			"before their end; CPU %d ms, %d torn",
+			"before their begin; CPU %d ms, %d torn",
 		len(seen),
 		len(r.ledger.Works),
 		100*share,
@@ -165,7 +168,7 @@ func (r *gpuRun) check() (share float64) {
 		r.t.Errorf("%d of %d rows show no work", wrong, len(r.rows))
 	}
 	if early > 0 {
-		r.t.Errorf("%d works were seen before their end", early)
+		r.t.Errorf("%d works were seen before their begin", early)
 	}
 	if mixed > 0 {
 		r.t.Errorf("%d rows are of another channel", mixed)
@@ -186,7 +189,7 @@ func (r *gpuRun) logLatency() {
 	for i := range r.ledger.Works {
 		w := &r.ledger.Works[i]
 		begin, end = min(begin, w.StartNs), max(end, w.EndNs)
-		if w.EndNs < first {
+		if w.StartNs < first {
 			before++
 		}
 	}

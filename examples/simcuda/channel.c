@@ -1,8 +1,8 @@
 /*
- * Channels of contexts and streams. A stream gets a compute channel at its first work: a new one
- * while its context has fewer than CUDA_DEVICE_MAX_CONNECTIONS, then one that other streams use
- * too. A context has one channel for each copy engine. The channel of a destroyed stream serves
- * the next new stream, or it ends and its slot serves a new channel.
+ * Channels of contexts and streams. A context has CUDA_DEVICE_MAX_CONNECTIONS compute channels,
+ * and new streams use them in turn. The legacy default stream and each copy engine have a channel
+ * of their own. A channel begins with its first work, and keeps its slot when its streams are
+ * destroyed. With reuse=reset it ends then, and its slot serves a new channel.
  */
 #include "channel.h"
 
@@ -106,27 +106,30 @@ void channel_end(struct channel *c)
 	c->len = 0;
 }
 
-struct channel *channel_of_class(struct channel_context *of, enum channel_class class)
+struct channel *channel_at(struct channel_context *of, enum channel_class class, int place)
 {
-	if (!of->copies[class])
-		of->copies[class] = begin(of, class);
-	return of->copies[class];
+	if (!of->places[class][place])
+		of->places[class][place] = begin(of, class);
+	return of->places[class][place];
 }
 
-/* Returns a channel for a new stream: one without streams, a new one, or the least used one. */
-static struct channel *choose(struct channel_context *of, enum channel_class class)
+static enum channel_class class_of(const struct queue *q)
 {
-	struct channel *least = NULL;
-	int n = 0;
-	for (int i = 0; i < channels_len; i++) {
-		struct channel *c = &channels[i];
-		if (!c->alive || c->ending || c->of != of || c->class != class)
-			continue;
-		n++;
-		if (!least || c->streams < least->streams)
-			least = c;
-	}
-	return least && (!least->streams || n >= channel_config.connections) ? least : begin(of, class);
+	return q->high_priority ? COMPUTE_HIGH : COMPUTE;
+}
+
+static void choose(struct queue *q, struct channel_context *of)
+{
+	q->turn = (uint16_t)(of->streams[class_of(q)]++ % (uint32_t)channel_config.connections + 1);
+}
+
+void channel_choose(struct queue *q, struct object *context)
+{
+	if (!channels_on)
+		return;
+	pthread_mutex_lock(&channels_lock);
+	choose(q, context_of(context));
+	pthread_mutex_unlock(&channels_lock);
 }
 
 /* Returns the channel that the queue submits to, or NULL if it has none or its context ended. */
@@ -144,20 +147,23 @@ struct channel *channel_of_queue(struct lane *lane)
 	struct channel *c = joined(q);
 	if (c && c->of->context == lane->context)
 		return c;
-	leave(q, lane->call->stream); /* a per-thread stream is used in several contexts */
-	c = choose(context_of(lane->context), q->high_priority ? COMPUTE_HIGH : COMPUTE);
+	if (c) {
+		leave(q, lane->call->stream); /* a per-thread stream is used in several contexts */
+		q->turn = 0;
+	}
+	struct channel_context *of = context_of(lane->context);
+	if (q == &lane->context->ctx.legacy) {
+		c = channel_at(of, COMPUTE_LEGACY, 0);
+	} else {
+		if (!q->turn)
+			choose(q, of);
+		c = channel_at(of, class_of(q), q->turn - 1);
+	}
 	c->streams++;
 	q->channel = (uint16_t)(c - channels + 1);
 	q->channel_number = c->number;
 	works_channel("join", c, lane->call->stream);
 	return c;
-}
-
-static bool ends_with_stream(const struct channel *c)
-{
-	if (c->streams > 0)
-		return false;
-	return channel_config.reuse == REUSE_RESET || (channel_config.reuse == REUSE_MIX && random_below(2));
 }
 
 static void leave(struct queue *q, uint64_t stream)
@@ -168,8 +174,9 @@ static void leave(struct queue *q, uint64_t stream)
 		return;
 	c->streams--;
 	works_channel("leave", c, stream);
-	if (!ends_with_stream(c))
+	if (c->streams > 0 || channel_config.reuse == REUSE_KEEP)
 		return;
+	c->of->places[c->class][q->turn - 1] = NULL;
 	c->ending = true;
 	if (!c->len)
 		channel_end(c);

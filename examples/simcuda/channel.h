@@ -3,7 +3,7 @@
  * SIMCUDA_CHANNELS turns it on; without it, nothing in this file is used.
  *
  * A submission computes the start and the end of its work at once, from the time of the call and
- * the end of earlier work. The GPU thread publishes a work when its end has come: it writes the
+ * the end of earlier work. The GPU thread publishes a work when its begin has come: it writes the
  * ledger line, then the slot. A late GPU thread makes a word visible late, and never makes it
  * wrong. All times are CLOCK_MONOTONIC in ns unless a name says otherwise.
  */
@@ -20,13 +20,15 @@ struct slot {
 _Static_assert(sizeof(struct slot) == 16, "slots are 16 bytes apart");
 
 enum { CHANNELS_MAX = 512, CHANNEL_CONTEXTS_MAX = 32, QUEUE_MAX = 1024 /* works that wait on a channel */ };
+enum { CONNECTIONS_MAX = 32 };
 
-/* Channel classes. A copy class is one copy engine. */
-enum channel_class { COMPUTE, COMPUTE_HIGH, COPY_IN, COPY_OUT, CHANNEL_CLASSES };
+/* Channel classes. A context has one channel of the legacy default stream, and one of each copy
+ * engine. Each of the first two classes has several, which streams use in turn. */
+enum channel_class { COMPUTE, COMPUTE_HIGH, COMPUTE_LEGACY, COPY_IN, COPY_OUT, CHANNEL_CLASSES };
 
 /* ---- settings ---- */
 
-enum reuse { REUSE_MIX, REUSE_KEEP, REUSE_RESET };
+enum reuse { REUSE_KEEP, REUSE_RESET };
 
 struct channel_config {
 	double kernel_min_us, kernel_max_us; /* durations of kernels */
@@ -34,7 +36,7 @@ struct channel_config {
 	double extra;                        /* share of works with an extra work */
 	uint64_t tear_ns;                    /* pause between the two words of one write in 100 */
 	int connections;                     /* compute channels of a context and priority */
-	enum reuse reuse;                    /* what happens to the channel of a destroyed stream */
+	enum reuse reuse;                    /* what happens to a channel whose last stream is destroyed */
 	bool slots;                          /* false: only decoys are in mappings */
 	bool decoys;
 };
@@ -126,7 +128,8 @@ struct channel {
 struct channel_context {
 	struct object *context;      /* NULL: free */
 	struct slot_memory memory;
-	struct channel *copies[CHANNEL_CLASSES];
+	struct channel *places[CHANNEL_CLASSES][CONNECTIONS_MAX]; /* NULL: had no work yet */
+	uint32_t streams[CHANNEL_CLASSES]; /* streams so far that use the channels of a class in turn */
 };
 
 extern pthread_mutex_t channels_lock; /* guards everything below */
@@ -135,14 +138,15 @@ extern struct channel_context channel_contexts[CHANNEL_CONTEXTS_MAX];
 extern int channels_len;
 
 struct channel *channel_of_queue(struct lane *lane);
-struct channel *channel_of_class(struct channel_context *of, enum channel_class class);
+/* Returns a channel of a class, which begins with its first work. */
+struct channel *channel_at(struct channel_context *of, enum channel_class class, int place);
 void channel_end(struct channel *c);
 
 /* ---- the GPU thread ---- */
 
 /* Adds a work to its channel's queue, and wakes the GPU thread if it must. */
 void gpu_push(const struct work *w);
-/* Publishes all works that end at or before a time. The caller holds the lock. */
+/* Publishes all works that begin at or before a time. The caller holds the lock. */
 void gpu_publish_locked(uint64_t until);
 void gpu_after_fork(void);
 

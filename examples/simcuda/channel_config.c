@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 struct channel_config channel_config = {
-	.kernel_min_us = 2, .kernel_max_us = 200, .jitter = 0.02, .extra = 0.03, .tear_ns = 100, .connections = 8, .slots = true, .decoys = true,
+	.kernel_min_us = 2, .kernel_max_us = 200, .jitter = 0.02, .tear_ns = 100, .connections = 8, .slots = true, .decoys = true,
 };
 
 static bool read_switch(const char *value, bool *out)
@@ -18,7 +18,7 @@ static bool read_switch(const char *value, bool *out)
 
 static bool read_reuse(const char *value, enum reuse *out)
 {
-	static const char *const names[] = {[REUSE_MIX] = "mix", [REUSE_KEEP] = "keep", [REUSE_RESET] = "reset"};
+	static const char *const names[] = {[REUSE_KEEP] = "keep", [REUSE_RESET] = "reset"};
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		if (strcmp(value, names[i]))
 			continue;
@@ -73,12 +73,11 @@ static void refuse(const char *name, const char *value)
 /* The number of connections is a variable of the real driver. */
 static void read_connections(void)
 {
-	enum { MOST = 32 };
 	const char *value = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
 	double number;
 	if (!value || !*value)
 		return;
-	if (!read_number(value, MOST, &number) || number < 1)
+	if (!read_number(value, CONNECTIONS_MAX, &number) || number < 1)
 		refuse("CUDA_DEVICE_MAX_CONNECTIONS", value);
 	channel_config.connections = (int)number;
 }

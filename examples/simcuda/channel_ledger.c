@@ -99,7 +99,7 @@ void works_clock(int device)
 
 void works_channel(const char *event, const struct channel *c, uint64_t stream)
 {
-	static const char *const classes[] = {"compute", "compute-high", "copy-in", "copy-out"};
+	static const char *const classes[] = {"compute", "compute-high", "compute-legacy", "copy-in", "copy-out"};
 	write_line("%s\t%d\t%u\t%llu\t0x%llx\t%s\t%llu\t%d\t0x%llx\t0x%llx", event, process_pid, c->number,
 		   (unsigned long long)c->counter, (unsigned long long)H(c->slot), classes[c->class],
 		   (unsigned long long)clock_real_ns(now_ns()), c->of->memory.device, (unsigned long long)H(c->of->context),
@@ -158,7 +158,7 @@ void works_write(const struct work *w)
 	*p++ = '\t';
 	p = put_decimal(p, clock_real_ns(w->start_ns));
 	p = put_decimal(p, clock_real_ns(w->end_ns));
-	p = put_decimal(p, clock_gpu_ns(c->of->memory.device, w->end_ns));
+	p = put_decimal(p, clock_gpu_ns(c->of->memory.device, w->start_ns));
 	p = put_hex(p, w->stream);
 	p = put_decimal(p, (uint64_t)w->tid);
 	p = put_decimal(p, w->call_ns);

@@ -71,8 +71,8 @@ static struct channel *channel_of_work(struct lane *lane, enum work_kind kind)
 {
 	struct channel *own = channel_of_queue(lane);
 	switch (kind) {
-	case WORK_COPY_IN: return channel_of_class(own->of, COPY_IN);
-	case WORK_COPY_OUT: return channel_of_class(own->of, COPY_OUT);
+	case WORK_COPY_IN: return channel_at(own->of, COPY_IN, 0);
+	case WORK_COPY_OUT: return channel_at(own->of, COPY_OUT, 0);
 	default: return own;
 	}
 }

@@ -86,6 +86,24 @@ static CUresult host_submit(struct lane *lane, const struct op *op)
 	return CUDA_SUCCESS;
 }
 
+/* Reports whether an op copies from host memory that the GPU cannot read. */
+static bool is_pageable(const struct op *op)
+{
+	return op->kind == OP_COPY && op_work(op) == WORK_COPY_IN && !memory_is_cuda(op->box.src);
+}
+
+/* Copies through a pinned buffer: the GPU copies 1 MiB at a time. */
+static uint64_t copy_pageable(struct lane *lane, const struct op *op)
+{
+	enum { BUFFER = 1 << 20 };
+	uint64_t over = 0;
+	for (uint64_t left = op->box.width * op->box.height * op->box.depth, n; left > 0; left -= n) {
+		n = left < BUFFER ? left : BUFFER;
+		over = lane_enqueue(lane, WORK_COPY_IN, copy_ns(n));
+	}
+	return over;
+}
+
 CUresult op_submit(struct lane *lane, const struct op *op, uint64_t *over)
 {
 	*over = 0;
@@ -94,7 +112,7 @@ CUresult op_submit(struct lane *lane, const struct op *op, uint64_t *over)
 	if (op->kind == OP_HOST)
 		return host_submit(lane, op);
 	op_move_data(op);
-	*over = lane_enqueue(lane, op_work(op), op->ns);
+	*over = is_pageable(op) ? copy_pageable(lane, op) : lane_enqueue(lane, op_work(op), op->ns);
 	return CUDA_SUCCESS;
 }
 

@@ -87,9 +87,10 @@ struct queue {
 	struct object *capturing_in;
 	struct node_set tail;              /* nodes that the next captured node will depend on */
 	bool blocking;                     /* synchronises with the legacy default stream */
-	/* The channel that the stream submits to, see channel.c; 0 = none yet. */
 	bool high_priority;
-	uint16_t channel;
+	/* The channel that the stream submits to, see channel.c, and its place in its class. Both count
+	 * from 1; 0 = none yet. */
+	uint16_t channel : 10, turn : 6;
 	uint32_t channel_number;
 };
 
@@ -344,6 +345,8 @@ uint64_t channel_enqueue(struct lane *lane, enum work_kind kind, uint64_t durati
 uint64_t channel_kernel_ns(const char *name, const uint32_t grid[3]);
 /* Publishes all works that end at or before a time in the past. */
 void channels_publish(uint64_t until_ns);
+/* A new stream gets its place among the channels of its context. */
+void channel_choose(struct queue *queue, struct object *context);
 /* The stream's queue ends. */
 void channel_leave(struct queue *queue, uint64_t stream);
 struct slot *channel_event_slot(struct object *context);

@@ -12,6 +12,7 @@ static CUresult stream_create(struct call *call, CUstream *out, unsigned int fla
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	o->queue.blocking = !(flags & CU_STREAM_NON_BLOCKING);
 	o->queue.high_priority = priority < 0;
+	channel_choose(&o->queue, call->current);
 	*out = (CUstream)o;
 	call->ptr = H(o);
 	return CUDA_SUCCESS;

@@ -7,7 +7,9 @@
  * begin. --warm-up submits works to each stream before its round, so its channels exist when the
  * program is ready.
  *
- * Thread N uses device N modulo the number of devices.
+ * Thread N uses device N modulo the number of devices. With --share-streams, the threads of a
+ * device use the same streams, one thread at a time, as the threads of PyTorch do.
+ * Otherwise only one of them uses the default stream.
  *
  * With one process, it prints "ready PID" after its set-up. With several, it starts them as
  * children after the wait, and makes no CUDA call itself. It prints "done WORKS" at the end.
@@ -27,12 +29,16 @@ enum { DEVICES_MAX = 8, THREADS_MAX = 16, PROCESSES_MAX = 64, WORKS = 10000 };
 struct works_api api;
 
 static struct options {
-	long works, seed, processes, threads, streams, rounds, child;
-	bool wait, warm_up;
+	long works, seed, processes, threads, streams, rounds, child, pageable;
+	bool wait, warm_up, shared, plain_graphs;
 } options = {.works = WORKS, .seed = 1, .processes = 1, .threads = 1, .streams = 6, .rounds = 1, .child = -1};
 
 static struct program programs[DEVICES_MAX];
 static struct worker workers[THREADS_MAX];
+/* Threads that share streams take turns, one phase at a time. */
+static pthread_mutex_t turn_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t turn_changed = PTHREAD_COND_INITIALIZER;
+static long turn;
 
 void check(CUresult result, const char *call)
 {
@@ -67,12 +73,35 @@ static void wait_for_stdin(void)
 		;
 }
 
+static void pass_turn(long worker)
+{
+	pthread_mutex_lock(&turn_lock);
+	for (long i = 1; i <= options.threads && turn == worker; i++)
+		if (workers[(worker + i) % options.threads].left > 0)
+			turn = (worker + i) % options.threads;
+	pthread_cond_broadcast(&turn_changed);
+	pthread_mutex_unlock(&turn_lock);
+}
+
+static void await_turn(long worker)
+{
+	pthread_mutex_lock(&turn_lock);
+	while (turn != worker)
+		pthread_cond_wait(&turn_changed, &turn_lock);
+	pthread_mutex_unlock(&turn_lock);
+}
+
 static void *run_thread(void *argument)
 {
 	struct worker *w = argument;
 	CALL(cuCtxSetCurrent, w->program->context);
-	while (w->left > 0)
+	while (w->left > 0) {
+		if (options.shared)
+			await_turn(w - workers);
 		worker_run_phase(w);
+		if (options.shared)
+			pass_turn(w - workers);
+	}
 	CALL(cuCtxSynchronize);
 	return NULL;
 }
@@ -97,15 +126,18 @@ static void set_up(long round)
 	int devices = count_devices();
 	for (int i = 0; i < devices; i++) {
 		programs[i].device = i;
+		programs[i].plain_graphs = options.plain_graphs;
 		program_set_up(&programs[i]);
 	}
 	for (long i = 0; i < options.threads; i++) {
 		struct worker *w = &workers[i];
 		uint64_t number = (uint64_t)options.seed * 1000003 + (uint64_t)((round * PROCESSES_MAX + child) * THREADS_MAX + i) + 1;
 		*w = (struct worker){.program = &programs[i % devices], .streams_len = (int)options.streams};
+		w->pageable = (int)options.pageable;
+		w->uses_default = options.shared || i < devices;
 		w->random = number * 0x9e3779b97f4a7c15ull | 1;
 		w->left = share(works, options.threads, i);
-		worker_set_up(w);
+		worker_set_up(w, options.shared && i >= devices ? &workers[i % devices] : NULL);
 		if (options.warm_up)
 			worker_warm_up(w);
 	}
@@ -113,6 +145,7 @@ static void set_up(long round)
 
 static void run_threads(void)
 {
+	turn = 0;
 	pthread_t threads[THREADS_MAX];
 	for (long i = 0; i < options.threads; i++) {
 		if (pthread_create(&threads[i], NULL, run_thread, &workers[i])) {
@@ -170,7 +203,8 @@ static long number(const char *text, long least, long most)
 	if (*text && !*end && n >= least && n <= most)
 		return n;
 	fprintf(stderr, "usage: works [--works N] [--seed S] [--processes P] [--threads T] [--streams N]\n"
-			"             [--rounds R] [--warm-up] [--wait]\n");
+			"             [--rounds R] [--share-streams] [--pageable PERCENT] [--plain-graphs]\n"
+			"             [--warm-up] [--wait]\n");
 	exit(2);
 }
 
@@ -181,7 +215,9 @@ static void read_options(int argc, char **argv)
 		{"processes", required_argument, NULL, 'p'}, {"threads", required_argument, NULL, 't'},
 		{"streams", required_argument, NULL, 'n'}, {"wait", no_argument, NULL, 'W'},
 		{"child", required_argument, NULL, 'c'},   {"warm-up", no_argument, NULL, 'u'},
-		{"rounds", required_argument, NULL, 'r'},  {NULL, 0, NULL, 0},
+		{"rounds", required_argument, NULL, 'r'},  {"share-streams", no_argument, NULL, 'S'},
+		{"pageable", required_argument, NULL, 'P'}, {"plain-graphs", no_argument, NULL, 'g'},
+		{NULL, 0, NULL, 0},
 	};
 	for (int option; (option = getopt_long(argc, argv, "", list, NULL)) != -1;) {
 		switch (option) {
@@ -192,6 +228,9 @@ static void read_options(int argc, char **argv)
 		case 'n': options.streams = number(optarg, 1, STREAMS_MAX); break;
 		case 'r': options.rounds = number(optarg, 1, 1000); break;
 		case 'c': options.child = number(optarg, 0, PROCESSES_MAX); break;
+		case 'P': options.pageable = number(optarg, 0, 100); break;
+		case 'S': options.shared = true; break;
+		case 'g': options.plain_graphs = true; break;
 		case 'W': options.wait = true; break;
 		case 'u': options.warm_up = true; break;
 		default: number("", 0, 0);

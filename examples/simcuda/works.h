@@ -12,7 +12,7 @@
 	X(cuModuleGetFunction) X(cuMemAlloc_v2) X(cuMemHostAlloc) X(cuStreamCreateWithPriority) X(cuStreamDestroy_v2)      \
 	X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventDestroy_v2) X(cuEventRecord)                 \
 	X(cuEventSynchronize) X(cuLaunchKernel) X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2) X(cuMemcpyDtoDAsync_v2)    \
-	X(cuMemcpyDtoH_v2) X(cuMemsetD8Async) X(cuGraphLaunch) X(cuStreamBeginCapture_v2) X(cuStreamEndCapture)            \
+	X(cuMemcpyDtoH_v2) X(cuMemcpyHtoD_v2) X(cuMemsetD8Async) X(cuGraphLaunch) X(cuStreamBeginCapture_v2) X(cuStreamEndCapture)            \
 	X(cuGraphInstantiateWithFlags) X(cuGraphDestroy)
 
 struct works_api {
@@ -30,6 +30,7 @@ struct program {
 	CUcontext context;
 	CUfunction kernels[KERNELS];
 	CUgraphExec graphs[GRAPHS];
+	bool plain_graphs; /* no graph copies */
 };
 
 /* A thread. It submits works until none are left. */
@@ -37,19 +38,22 @@ struct worker {
 	const struct program *program;
 	uint64_t random;   /* never 0 */
 	long left;         /* works to submit */
+	int pageable;      /* percentage of submissions that copy memory which is not pinned */
+	bool uses_default; /* stream 0 is the default stream */
 	int streams_len;
 	CUstream streams[STREAMS_MAX];
 	CUevent events[EVENTS];
 	bool recorded[EVENTS];
 	CUdeviceptr device;
-	void *host;
+	void *host, *unpinned;
 };
 
 void check(CUresult result, const char *call);
 #define CALL(fn, ...) check(api.fn(__VA_ARGS__), #fn)
 
 void program_set_up(struct program *program);
-void worker_set_up(struct worker *worker);
+/* shared is a worker whose streams this one uses too, or NULL. */
+void worker_set_up(struct worker *worker, const struct worker *shared);
 /* Submits a kernel to each stream and a copy in each direction. They are no part of the works. */
 void worker_warm_up(struct worker *worker);
 /* Submits works in one random phase: many works at once, few at a time, or on a new stream. */

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { BUFFER = 1 << 20, COPY_MAX = 128 << 10 };
+enum { BUFFER = 4 << 20, COPY_MAX = 128 << 10 };
 
 static const char *const names[KERNELS] = {
 	"_Z4gemmPKfS0_Pfi", "ampere_sgemm_128x64_tn", "cutlass_80_tensorop_gemm_f16", "_Z9layernormPKfPfi", "_Z7softmaxPKfPfi",
@@ -68,7 +68,7 @@ static void capture_graphs(struct program *p)
 		CALL(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_RELAXED);
 		for (int i = 0; i < kernels[g]; i++)
 			launch(p->kernels[i + g], 32, stream);
-		if (g == 1) {
+		if (g == 1 && !p->plain_graphs) {
 			CALL(cuMemcpyHtoDAsync_v2, device, host, 4096, stream);
 			launch(p->kernels[7], 64, stream);
 		} else if (g == 2) {
@@ -96,14 +96,14 @@ static CUstream new_stream(struct worker *w)
 	return stream;
 }
 
-/* Stream 0 is the default stream. */
-void worker_set_up(struct worker *w)
+void worker_set_up(struct worker *w, const struct worker *shared)
 {
 	CALL(cuCtxSetCurrent, w->program->context);
 	CALL(cuMemAlloc_v2, &w->device, 2 * BUFFER);
 	CALL(cuMemHostAlloc, &w->host, BUFFER, 0);
-	for (int i = 1; i < w->streams_len; i++)
-		w->streams[i] = new_stream(w);
+	w->unpinned = w->pageable ? calloc(1, BUFFER) : NULL;
+	for (int i = w->uses_default; i < w->streams_len; i++)
+		w->streams[i] = shared ? shared->streams[i] : new_stream(w);
 	for (int i = 0; i < EVENTS; i++)
 		CALL(cuEventCreate, &w->events[i], i % 2 ? CU_EVENT_DISABLE_TIMING : 0);
 }
@@ -133,8 +133,19 @@ static void record_event(struct worker *w, CUstream stream)
 	w->recorded[i] = true;
 }
 
+/* Copies up to 4 MiB that are not pinned. The driver copies 1 MiB at a time. */
+static void copy_unpinned(struct worker *w)
+{
+	CALL(cuMemcpyHtoD_v2, w->device, w->unpinned, (size_t)(1 + below(w, 4)) * (BUFFER / 4));
+	w->left--;
+}
+
 static void submit(struct worker *w, CUstream stream)
 {
+	if (w->pageable && below(w, 100) < w->pageable) {
+		copy_unpinned(w);
+		return;
+	}
 	int bytes = 256 * (1 + below(w, COPY_MAX / 256)), kind = below(w, 100), event = below(w, EVENTS);
 	if (kind < 72)
 		launch_any(w, stream);

@@ -389,6 +389,23 @@ func (p *poller) removeUnreadable(n int, seenNs int64) {
 	p.gone.Store(true)
 }
 
+// repeatWords adds the words of channels that the last poll has read, and that had not changed. These
+// rows show when the words were read for the last time.
+func (p *poller) repeatWords(seenNs int64) {
+	for i := range p.slots {
+		s := &p.slots[i]
+		if s.channel != 0 && s.words != (pair{}) && !s.isHeld && pairAt(p.words[p.at[i]:]) == s.words {
+			p.addRow(format.ProgressRow{
+				SeenNs:    seenNs,
+				GPUTimeNs: s.words.gpuNs,
+				Counter:   s.words.counter,
+				Pid:       int32(p.pid),
+				Channel:   s.channel,
+			})
+		}
+	}
+}
+
 func (p *poller) addRow(row format.ProgressRow) {
 	if p.batch == nil {
 		p.batch = p.sink.ProgressBatch()
@@ -414,12 +431,16 @@ func (p *poller) flush() {
 	p.cpuNs.Store(clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID))
 }
 
-// finish ends the channels if the process has exited, and sends the last rows.
+// finish reads all slots once more, and sends the last rows. If the process has exited, it ends the
+// channels.
 func (p *poller) finish() {
-	if _, err := p.memory.read(p.words, p.spans); errors.Is(err, unix.ESRCH) {
+	seenNs := p.clock.NowNs()
+	if err := p.poll(seenNs); errors.Is(err, unix.ESRCH) {
 		for i := range p.slots {
 			p.disown(&p.slots[i], pair{}, p.clock.NowNs())
 		}
+	} else if err == nil {
+		p.repeatWords(seenNs)
 	}
 	for i := range p.slots {
 		p.releaseHeld(&p.slots[i])

@@ -135,6 +135,33 @@ func TestRowsWaitForTrust(t *testing.T) {
 	}, 1, 0)
 }
 
+// TestLastRead checks that the last read has a row for each channel, whether or not its words have
+// changed.
+func TestLastRead(t *testing.T) {
+	g := newFakeGPU(t)
+	g.find(0, g.write(0, 1, 10), trustChannel)
+	g.find(1, g.write(1, 5, 10), trustChannel)
+	g.set(0, 2, 20)
+	g.set(1, 6, 20)
+	g.poll()
+	beforeNs := g.poller.clock.NowNs()
+	g.write(1, 7, 30)
+	found := make(chan found)
+	close(found)
+	g.poller.found = found
+	g.poller.finish()
+	rows := g.sink.progress
+	if n := len(rows); n != 6 || rows[4].SeenNs < beforeNs || rows[5].SeenNs < beforeNs {
+		t.Fatalf("rows %+v", rows)
+	}
+	for i, want := range []format.ProgressRow{progressRow(1, 2, 20), progressRow(2, 7, 30)} {
+		if r := rows[4+i]; r.Channel != want.Channel || r.Counter != want.Counter ||
+			r.GPUTimeNs != g.nowNs+want.GPUTimeNs*1000 {
+			t.Errorf("row %+v, want %+v", r, want)
+		}
+	}
+}
+
 // TestTornPairs writes one word at a time. Each order must give whole pairs only.
 func TestTornPairs(t *testing.T) {
 	g := newFakeGPU(t)

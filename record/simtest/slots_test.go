@@ -175,11 +175,11 @@ func TestSlotsEqualTheLedger(t *testing.T) {
 		case s.pair == pair{}: // not used yet
 		case !ok:
 			t.Fatalf("%+v: the ledger has no such work", s)
-		case s.readNs < w.EndNs:
-			t.Fatalf("%+v was visible %d ns before its end", w, w.EndNs-s.readNs)
+		case s.readNs < w.StartNs:
+			t.Fatalf("%+v was visible %d ns before its begin", w, w.StartNs-s.readNs)
 		case s.pair.gpuNs == w.GPUNs:
 			equal++
-			late = min(late, s.readNs-w.EndNs)
+			late = min(late, s.readNs-w.StartNs)
 		case s.pair.gpuNs != works[completion{s.slot, s.pair.counter - 1}].GPUNs &&
 			s.pair.gpuNs != works[completion{s.slot, s.pair.counter + 1}].GPUNs:
 			t.Fatalf("%+v: neither the time of %+v nor of the works before and after", s, w)
@@ -195,7 +195,7 @@ func TestSlotsEqualTheLedger(t *testing.T) {
 	if n := len(run.ledger.Works); equal < n/20 || torn == 0 {
 		t.Errorf("%d of %d works seen, %d torn pairs", equal, n, torn)
 	}
-	t.Logf("%d of %d works seen, the earliest %d ns after its end; %d torn pairs; %d pairs moved, %d channels",
+	t.Logf("%d of %d works seen, the earliest %d ns after its begin; %d torn pairs; %d pairs moved, %d channels",
 		equal, len(run.ledger.Works), late, torn, run.movingPairs, len(final))
 }
 

@@ -41,7 +41,7 @@ type ChannelEvent struct {
 	Channel int32
 	Counter int64
 	Slot    uint64
-	Class   string // compute, compute-high, copy-in or copy-out
+	Class   string // compute, compute-high, compute-legacy, copy-in or copy-out
 	TimeNs  int64  // CLOCK_REALTIME
 	Device  int32
 	Stream  int64

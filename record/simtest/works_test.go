@@ -26,8 +26,22 @@ func worksByChannel(l *WorkLedger) map[channelKey][]Work {
 
 // TestWorkLedgerIsConsistent checks the laws of the simulated GPU on a random program.
 func TestWorkLedgerIsConsistent(t *testing.T) {
-	r := startWorks(t, "kernel_us=2-40,jitter=0.02", "--works", "40000", "--processes", "2", "--threads", "2",
-		"--streams", "12", "--seed", strconv.Itoa(os.Getpid()))
+	r := startWorks(
+		t,
+		"kernel_us=2-40,jitter=0.02,extra=0.03",
+		"--works",
+		"40000",
+		"--processes",
+		"2",
+		"--threads",
+		"2",
+		"--streams",
+		"12",
+		"--pageable",
+		"1",
+		"--seed",
+		strconv.Itoa(os.Getpid()),
+	)
 	r.step()
 	r.expect("done")
 	ledger := r.finish()
@@ -55,18 +69,44 @@ func TestWorkLedgerIsConsistent(t *testing.T) {
 	checkWorksAgainstCalls(t, ledger, r.calls)
 }
 
+// TestStreamsUseChannelsInTurn checks the channel of each new stream, as on an H200.
+func TestStreamsUseChannelsInTurn(t *testing.T) {
+	r := startWorks(t, "kernel_us=2-10", "--works", "20000", "--streams", "40", "--warm-up")
+	r.step()
+	r.expect("done")
+	turns := make(map[string][]int32) // channels by class
+	for _, e := range r.finish().Channels {
+		if e.Event == "join" {
+			turns[e.Class] = append(turns[e.Class], e.Channel)
+		}
+	}
+	const connections = 8
+	for class, channels := range turns {
+		for i, channel := range channels {
+			if i >= connections && channel != channels[i-connections] ||
+				i < connections && slices.Contains(channels[:i], channel) {
+				t.Errorf("%s: stream %d has channel %d of %v", class, i, channel, channels)
+			}
+		}
+	}
+	if len(turns["compute"]) < 20 || len(turns["compute-high"]) < 9 || len(turns["compute-legacy"]) != 1 {
+		t.Errorf("channels of streams: %v", turns)
+	}
+}
+
 // TestChannelReuse checks both lives of the channel of a destroyed stream: another stream uses it,
 // or it ends and another channel gets its slot.
 func TestChannelReuse(t *testing.T) {
+	t.Setenv("CUDA_DEVICE_MAX_CONNECTIONS", "2")
 	for _, c := range []struct {
 		reuse               string
 		usesSlot, usesAgain bool
 	}{{"keep", false, true}, {"reset", true, false}} {
-		r := startWorks(t, "kernel_us=2-10,reuse="+c.reuse, "--works", "20000", "--streams", "2", "--seed", "5")
+		r := startWorks(t, "kernel_us=2-10,reuse="+c.reuse, "--works", "40000", "--streams", "2", "--seed", "5")
 		r.step()
 		r.expect("done")
 		lives := countChannelLives(t, r.finish())
-		if lives.slotsReused > 0 != c.usesSlot || lives.usedAgain > 0 != c.usesAgain || lives.shared > 0 {
+		if lives.slotsReused > 0 != c.usesSlot || lives.usedAgain > 0 != c.usesAgain {
 			t.Errorf("%s: %+v", c.reuse, lives)
 		}
 	}
@@ -87,7 +127,7 @@ func checkWorks(t *testing.T, ledger *WorkLedger) {
 		if w.CallNs > w.SubmittedNs || w.StartNs < submitted+2000 || w.EndNs <= w.StartNs {
 			t.Fatalf("work %+v: submitted at %d", w, submitted)
 		}
-		if word := clock.TimeWord(w.EndNs); word != w.GPUNs {
+		if word := clock.TimeWord(w.StartNs); word != w.GPUNs {
 			t.Fatalf("work %+v: the clock gives %d", w, word)
 		}
 	}
@@ -232,7 +272,7 @@ func TestEachDeviceHasAClock(t *testing.T) {
 	for _, w := range ledger.Works {
 		device := devices[channelKey{w.Pid, w.Channel}]
 		works[device]++
-		if word := ledger.Clocks[device].TimeWord(w.EndNs); word != w.GPUNs {
+		if word := ledger.Clocks[device].TimeWord(w.StartNs); word != w.GPUNs {
 			t.Fatalf("device %d, work %+v: the clock gives %d", device, w, word)
 		}
 	}
@@ -280,7 +320,8 @@ type tracedCall struct {
 	startNs, endNs int64
 	pid, tid       int32
 	name           string
-	stream         int64
+	ptr, stream    int64
+	value          int64
 }
 
 func readCalls(t *testing.T, path string) []tracedCall {
@@ -297,7 +338,10 @@ func readCalls(t *testing.T, path string) []tracedCall {
 		}
 		calls = append(
 			calls,
-			tracedCall{f.number(0), f.number(1), int32(f.number(2)), int32(f.number(3)), f.fields[4], f.number(8)},
+			tracedCall{
+				f.number(0), f.number(1), int32(f.number(2)), int32(f.number(3)), f.fields[4], f.number(6), f.number(8),
+				f.number(20),
+			},
 		)
 		if f.err != nil {
 			t.Fatal(f.err)
@@ -345,7 +389,35 @@ func checkWorksAgainstCalls(t *testing.T, ledger *WorkLedger, path string) {
 		}
 	}
 	t.Logf("works by call: %v", patterns)
+	checkEventWorks(t, calls, func(c tracedCall) []string { return kinds[callKey{c.tid, c.startNs}] })
 	checkWaits(t, ledger, calls)
+}
+
+// checkEventWorks checks that the record of an event is a work if and only if the event has timing.
+func checkEventWorks(t *testing.T, calls []tracedCall, works func(tracedCall) []string) {
+	t.Helper()
+	type event struct {
+		pid    int32
+		handle int64
+	}
+	const disableTiming = 2
+	slices.SortFunc(calls, func(a, b tracedCall) int { return cmp.Compare(a.startNs, b.startNs) })
+	untimed, records := make(map[event]bool), make(map[bool]int)
+	for _, c := range calls {
+		key := event{c.pid, c.ptr}
+		switch c.name {
+		case "cuEventCreate":
+			untimed[key] = c.value&disableTiming != 0
+		case "cuEventRecord":
+			records[untimed[key]]++
+			if list := works(c); (len(list) == 0) != untimed[key] {
+				t.Fatalf("%+v of an event without timing %v has works %q", c, untimed[key], list)
+			}
+		}
+	}
+	if records[false] < 100 || records[true] < 100 {
+		t.Errorf("records of events by timing: %v", records)
+	}
 }
 
 // worksOfCalls are the works that a call of the program can have, as seen on an H200. A captured
@@ -354,8 +426,14 @@ var worksOfCalls = map[string][]string{
 	"cuLaunchKernel":       {"", "kernel", "kernel+extra"},
 	"cuGraphLaunch":        {"graph", "graph+copy-in+graph"},
 	"cuMemsetD8Async":      {"", "set", "set+extra"},
-	"cuEventRecord":        {"event"},
+	"cuEventRecord":        {"", "event"},
 	"cuMemcpyHtoDAsync_v2": {"", "copy-in"},
+	"cuMemcpyHtoD_v2": {
+		"copy-in",
+		"copy-in+copy-in",
+		"copy-in+copy-in+copy-in",
+		"copy-in+copy-in+copy-in+copy-in",
+	},
 	"cuMemcpyDtoHAsync_v2": {"copy-out"},
 	"cuMemcpyDtoH_v2":      {"copy-out"},
 	"cuMemcpyDtoDAsync_v2": {"copy-on-device", "copy-on-device+extra"},

@@ -193,6 +193,27 @@ func TestEveryValueIsRight(t *testing.T) {
 	}
 }
 
+// TestStreamsWithoutWorks adds streams that only wait, or end unused. They must not change the pairs of
+// the other streams.
+func TestStreamsWithoutWorks(t *testing.T) {
+	g := gpuprogram.Run(1, gpuprogram.Plan{
+		Works: 20_000, Streams: 2, Processes: 1, Threads: 1, Kernels: 20, MeanNs: 20_000, PaceNs: 10_000, Idle: 0.05,
+		Waits: 0.02, Full: true,
+	})
+	var unused []activity.Call
+	for i, op := range []activity.Op{activity.OpHoldStream, activity.OpEndStream, activity.OpMarkEvent} {
+		c := g.Calls[0]
+		c.Op, c.Stream, c.ID = op, int64(0x77700+i), -1
+		unused = append(unused, c)
+	}
+	g.Calls = slices.Insert(g.Calls, 0, unused...)
+	v := judge(t, g)
+	v.check(t)
+	if v.share(v.counts.Measured) < 80 {
+		t.Errorf("measured %.1f%%, want 80%%", v.share(v.counts.Measured))
+	}
+}
+
 // seeds returns how many programs of each kind to run; GPUREC_SEEDS sets it.
 func seeds() int {
 	if n, err := strconv.Atoi(os.Getenv("GPUREC_SEEDS")); err == nil {

@@ -18,6 +18,7 @@ type channelState struct {
 	// anchorCounter is the counter at the last anchor.
 	anchorCounter int64
 	opened        bool
+	readNs        int64   // last time at which the progress word is known to have been read
 	endNs         int64   // end of the channel or the recording; 0 before finish
 	held          *Sample // the last sample. The next one shows whether it was torn.
 	stale         int     // samples in a row whose counter was not above the last one
@@ -71,13 +72,21 @@ func newChannelState(c Channel, clock *Clock, out *results) *channelState {
 // addSample adds a sample of the channel, in order of SeenNs.
 func (c *channelState) addSample(s *Sample) {
 	c.counts.Samples++
+	c.readNs = s.SeenNs
 	held := c.held
 	if held == nil {
 		next := *s
 		c.held = &next
 		return
 	}
-	if s.Counter <= held.Counter {
+	if s.Counter == held.Counter {
+		if s.GPUTimeNs != held.GPUTimeNs { // one of the two is torn
+			c.counts.TornSamples++
+			c.held = nil
+		}
+		return // the recorder repeats the last words at its end
+	}
+	if s.Counter < held.Counter {
 		c.counts.Skipped++
 		if c.stale++; c.stale > 2 && s.SeenNs-held.SeenNs > staleNs {
 			*held = *s
@@ -291,8 +300,9 @@ func (c *channelState) giveUp(n int) {
 }
 
 // finish passes all calls to the results at the end of the channel. The recorder read the progress
-// word for the last time at endNs; 0 means that this time is unknown.
+// word for the last time at endNs or later; 0 means that this time is unknown.
 func (c *channelState) finish(endNs int64) {
+	endNs = max(endNs, c.readNs)
 	if c.held != nil && c.clock != nil {
 		c.useSample(c.held)
 		c.held = nil

@@ -23,6 +23,7 @@ func (p *vote) canRun() bool { return p.marks > 0 && p.fewer*10 <= p.marks }
 // pair returns the channel of each stream that has one. It first pairs streams with a channel of
 // their own: counter minus calls is constant for this channel, and varies for all others. Then it
 // pairs streams whose calls add up to the steps of a channel, alone or together with other streams.
+// Streams that share channels follow from the steps in short windows.
 func (v *survey) pair() map[int32]int32 {
 	for _, c := range v.channels {
 		if c.ToNs < UnknownNs {
@@ -43,6 +44,7 @@ func (v *survey) pair() map[int32]int32 {
 		}
 	}
 	m.matchTotals(streams)
+	m.matchShares(streams)
 	for _, list := range m.openStreams(streams) {
 		m.matchTogether(list)
 	}

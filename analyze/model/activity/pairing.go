@@ -65,12 +65,32 @@ func (v *survey) vote(p *vote, m *mark, high int64) {
 	p.marked, p.atNs, p.done = true, m.atNs, m.done
 }
 
-// channelStates returns the channels with their clocks. Channels of one GPU in a process share a
-// clock. The device of a channel is that of its streams.
-func (v *survey) channelStates(pairs map[int32]int32, out *results) map[int32]*channelState {
+// nameDevices sets the device of each channel: that of its streams, or the only device that the process
+// used.
+func (v *survey) nameDevices(pairs map[int32]int32) {
+	only := make(map[int32]int32) // by process; -1: several devices, or an unknown one
+	for i := range v.streams.list {
+		s := &v.streams.list[i]
+		if device, ok := only[s.Pid]; ok && device != s.Device {
+			only[s.Pid] = -1
+		} else {
+			only[s.Pid] = max(s.Device, -1)
+		}
+	}
+	for _, c := range v.channels {
+		if device, ok := only[c.Pid]; ok && c.Device < 0 {
+			c.Device = device
+		}
+	}
 	for stream, channel := range pairs {
 		v.channels[channel].Device = v.streams.list[stream].Device
 	}
+}
+
+// channelStates returns the channels with their clocks. Channels of one GPU in a process share a
+// clock.
+func (v *survey) channelStates(pairs map[int32]int32, out *results) map[int32]*channelState {
+	v.nameDevices(pairs)
 	type key struct{ pid, device, channel int32 }
 	keyOf := func(c *surveyChannel) key {
 		if c.Device < 0 {

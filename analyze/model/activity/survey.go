@@ -15,6 +15,8 @@ type survey struct {
 	channels map[int32]*surveyChannel
 	byPid    map[int32][]*surveyChannel
 	future   []*surveyChannel // channels that have not begun, by FromNs
+	numbers  []int32          // of channels
+	windows  callWindows
 	votes    map[votePair]*vote
 	waits    []surveyWait // not returned yet, by time of their return
 	// of lists the queues that have calls of a stream, ofContext the streams of a context.
@@ -75,6 +77,7 @@ func newSurvey(channels []Channel, gaps []Window) *survey {
 		streams: newStreamTable(), queues: make(map[int32]*surveyQueue), channels: make(map[int32]*surveyChannel),
 		byPid: make(map[int32][]*surveyChannel), votes: make(map[votePair]*vote), of: make(map[int32][]*surveyQueue),
 		ofContext: make(map[contextKey][]int32), events: make(map[handleKey]surveyEvent), gaps: gaps,
+		windows: callWindows{spanNs: firstWindowNs},
 	}
 	for _, c := range channels {
 		s := &surveyChannel{Channel: c, offsetNs: math.MaxInt64}
@@ -82,6 +85,7 @@ func newSurvey(channels []Channel, gaps []Window) *survey {
 		v.channels[c.Number] = s
 		v.byPid[c.Pid] = append(v.byPid[c.Pid], s)
 		v.future = append(v.future, s)
+		v.numbers = append(v.numbers, c.Number)
 	}
 	slices.SortFunc(v.future, func(a, b *surveyChannel) int { return cmp.Compare(a.FromNs, b.FromNs) })
 	return v
@@ -100,6 +104,7 @@ func (v *survey) isComplete(c *channelState) bool { return !v.inGap(c.FromNs, c.
 func (v *survey) AddCall(c *Call) {
 	v.beginChannels(c.StartNs)
 	v.returnWaits(c.StartNs)
+	v.noteWindow(c.StartNs)
 	switch c.Op {
 	case OpWaitStream:
 		v.wait(c, v.streams.streamOf(c))

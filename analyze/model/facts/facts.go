@@ -66,6 +66,8 @@ type Process struct {
 	ExitNs  int64           `json:"exit_ns"`
 	Exe     string          `json:"exe"`
 	Devices []ProcessDevice `json:"devices"`
+	// HasOneDevice reports that the process sees only the first entry of Devices.
+	HasOneDevice bool `json:"-"`
 	// Identity has the rank, the job and the pod. It is the zero value if none is known.
 	Identity    format.Identity `json:"-"`
 	ContainerID string          `json:"container_id"`
@@ -266,7 +268,7 @@ func (f *Facts) addProcess(r *format.Row) {
 		p.ContainerID = cmp.Or(parsed.ContainerID, p.ContainerID)
 		p.Cgroup = cmp.Or(parsed.Cgroup, p.Cgroup)
 		if len(parsed.Devices) > 0 {
-			p.Devices = parsed.Devices
+			p.Devices, p.HasOneDevice = parsed.Devices, len(parsed.Devices) == 1
 		}
 		if parsed.ExitNs > 0 && parsed.ExitNs != p.ExitNs {
 			p.ExitNs = parsed.ExitNs

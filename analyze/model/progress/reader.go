@@ -9,7 +9,8 @@ import (
 )
 
 // Sample is the progress word of a channel as the recorder read it: Counter works had begun,
-// the last one at GPUTimeNs. The recorder writes a sample only if the counter has changed.
+// the last one at GPUTimeNs. The recorder writes a sample only if the counter has changed, and for
+// its last read of a channel.
 type Sample struct {
 	// SeenNs is the time before the word was read, Unix ns on the clock of the recording.
 	SeenNs int64

@@ -236,13 +236,16 @@ func (t *Timeline) learnContexts() error {
 
 // DeviceOfCall returns the device of a call. A call may lack its device if the process created its
 // contexts before the recording. Then the device comes from other calls in the same context, or is
-// the machine's only GPU. It is -1 if unknown.
+// the only GPU that the process sees, or the machine's only GPU. It is -1 if unknown.
 func (t *Timeline) DeviceOfCall(pid int32, context int64, device int32) int32 {
 	if device >= 0 {
 		return device
 	}
 	if d, ok := t.contexts[contextKey{pid, context}]; ok && d >= 0 {
 		return d
+	}
+	if p := t.Facts.Processes[pid]; p.HasOneDevice {
+		return p.Devices[0].Ordinal
 	}
 	return t.Facts.OnlyDevice
 }

@@ -1,0 +1,305 @@
+//go:build linux && cgo
+
+package record
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"testing"
+	"time"
+
+	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/progress"
+	"github.com/gpurec/gpurec/record/simtest"
+)
+
+// workReview compares the computed times of works with the ledger. Times are Unix ns on the clock of
+// the recording.
+type workReview struct {
+	t          *testing.T
+	run        *gpuRun
+	offsetNs   int64             // recording's clock minus CLOCK_MONOTONIC
+	ledgerToNs int64             // recording's clock minus the ledger's CLOCK_REALTIME
+	callNs     map[int32][]int64 // starts of calls with works by thread, CLOCK_MONOTONIC
+	works      map[ledgerCallKey][]*simtest.Work
+
+	result *activity.Result
+	counts activity.WorkCounts
+	tried  int64 // works with a channel
+	// seen counts works that began after the recorder had found their channel.
+	seen, seenMeasured int64
+	matched            map[ledgerCallKey]bool
+	lateNs             int64 // see publicationLateNs
+	wrong              []string
+	wrongByTorn        int // wrong values of channels with a torn row
+	widthsNs           []int64
+}
+
+// ledgerCallKey identifies a call that submitted works.
+type ledgerCallKey struct {
+	tid    int32
+	callNs int64
+}
+
+// reviewWorks computes the activity of a recording of works, and compares it with the ledger.
+func reviewWorks(t *testing.T, run *gpuRun) *workReview {
+	t.Helper()
+	clock := run.ledger.Clocks[0]
+	offsetNs := run.result.Meta.ClockOffsetNs
+	v := &workReview{
+		t: t, run: run, offsetNs: offsetNs,
+		ledgerToNs: offsetNs - clock.RealMinusMonotonicNs,
+		callNs:     make(map[int32][]int64), works: make(map[ledgerCallKey][]*simtest.Work),
+		matched: make(map[ledgerCallKey]bool),
+	}
+	for i := range run.ledger.Works {
+		w := &run.ledger.Works[i]
+		key := ledgerCallKey{w.Tid, w.CallNs}
+		if v.works[key] == nil {
+			v.callNs[w.Tid] = append(v.callNs[w.Tid], w.CallNs)
+		}
+		v.works[key] = append(v.works[key], w)
+	}
+	for _, list := range v.callNs {
+		slices.Sort(list)
+	}
+	v.lateNs = v.publicationLateNs()
+	rec, err := format.Open(run.result.Output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rec.Close()
+	recording, err := timeline.Open(rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.result, err = activity.OfRecording(recording, query.Window{FromNs: 0, ToNs: activity.UnknownNs}, v.checkWork)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.checkBusy()
+	v.log()
+	return v
+}
+
+// kindsOfOps are the kinds of works in the ledger.
+var kindsOfOps = map[activity.Op]string{
+	activity.OpKernel: "kernel", activity.OpGraph: "graph", activity.OpFill: "set", activity.OpRecordEvent: "event",
+	activity.OpCopyOnDevice: "copy-on-device", activity.OpCopyToDevice: "copy-in", activity.OpCopyToHost: "copy-out",
+}
+
+// lastWorkOf returns the last work of a call in the ledger. Its words are those of the call.
+func (v *workReview) lastWorkOf(w *activity.Work) *simtest.Work {
+	startNs := w.Call.StartNs - v.offsetNs
+	starts := v.callNs[w.Call.Tid]
+	i := sort.Search(len(starts), func(i int) bool { return starts[i] > startNs })
+	if i == len(starts) || w.Call.EndNs != activity.UnknownNs && starts[i] > w.Call.EndNs-v.offsetNs {
+		return nil
+	}
+	key := ledgerCallKey{w.Call.Tid, starts[i]}
+	if v.matched[key] {
+		return nil
+	}
+	v.matched[key] = true
+	list := v.works[key]
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].Kind == kindsOfOps[w.Call.Op] {
+			return list[i]
+		}
+	}
+	return nil
+}
+
+func (v *workReview) checkWork(w *activity.Work) {
+	truth := v.lastWorkOf(w)
+	if truth == nil {
+		v.wrong = append(v.wrong, fmt.Sprintf("%+v has no call in the ledger", w))
+		return
+	}
+	startNs, endNs := truth.StartNs+v.ledgerToNs, truth.EndNs+v.ledgerToNs
+	v.count(w, startNs)
+	ok := true
+	if w.StartQuality == activity.Measured {
+		ok = w.Number == truth.Counter && uint64(v.run.channels[w.Channel].Ptr) == truth.Slot
+	}
+	if w.EndQuality >= activity.Bounded {
+		ok = ok && v.contains(w.End, endNs)
+	}
+	if w.StartQuality >= activity.Bounded {
+		ok = ok && v.contains(w.Start, startNs)
+	}
+	if w.DurationQuality >= activity.Bounded {
+		ok = ok && v.contains(w.Duration, endNs-startNs)
+	}
+	if !ok && v.run.torn[w.Channel] {
+		v.wrongByTorn++
+	} else if !ok {
+		v.wrong = append(v.wrong, fmt.Sprintf("%+v, truth: counter %d, start %+d, end %+d ns", *w, truth.Counter,
+			startNs-w.Start.LoNs, endNs-w.End.LoNs))
+	}
+}
+
+// contains reports whether an interval contains a time, apart from late words.
+func (v *workReview) contains(i activity.Interval, ns int64) bool {
+	return i.LoNs-v.lateNs <= ns && ns <= i.HiNs
+}
+
+// publicationLateNs returns by how much the words were later than the analysis assumes. It assumes that
+// some words become visible within 1 µs in each short time. On a busy machine, the thread that plays the
+// GPU is later.
+func (v *workReview) publicationLateNs() (lateNs int64) {
+	const windowNs, assumedNs, enoughRows, mostNs = 250_000_000, 1000, 300, 20_000
+	begins, least, rows := make(map[workIdentity]int64), make(map[int64]int64), make(map[int64]int)
+	for i := range v.run.ledger.Works {
+		w := &v.run.ledger.Works[i]
+		begins[workIdentity{w.Pid, w.Slot, w.Counter, w.GPUNs}] = w.StartNs + v.ledgerToNs
+	}
+	for i := range v.run.rows {
+		r := &v.run.rows[i]
+		beginNs, ok := begins[workIdentity{r.Pid, uint64(v.run.channels[r.Channel].Ptr), r.Counter, r.GPUTimeNs}]
+		if !ok {
+			continue
+		}
+		window, delayNs := beginNs/windowNs, r.StartNs-beginNs
+		rows[window]++
+		if known, ok := least[window]; !ok || delayNs < known {
+			least[window] = delayNs
+		}
+	}
+	for window, delayNs := range least {
+		if rows[window] >= enoughRows {
+			lateNs = max(lateNs, delayNs-assumedNs)
+		}
+	}
+	return min(lateNs, mostNs)
+}
+
+func (v *workReview) count(w *activity.Work, startNs int64) {
+	v.tried++
+	late := startNs > v.run.channels[w.Channel].StartNs
+	if late {
+		v.seen++
+	}
+	switch w.StartQuality {
+	case activity.Measured:
+		v.counts.Measured++
+		if late {
+			v.seenMeasured++
+		}
+	case activity.Bounded:
+		v.counts.Bounded++
+		v.widthsNs = append(v.widthsNs, w.Start.WidthNs())
+	case activity.Estimated:
+		v.counts.Estimated++
+	default:
+		v.counts.Unknown++
+	}
+}
+
+// checkBusy compares the busy times of channels with the ledger.
+func (v *workReview) checkBusy() {
+	type ledgerChannel struct{ pid, channel int32 }
+	truth, works := make(map[ledgerChannel]int64), make(map[workIdentity]ledgerChannel)
+	for i := range v.run.ledger.Works {
+		w := &v.run.ledger.Works[i]
+		key := ledgerChannel{w.Pid, w.Channel}
+		truth[key] += w.EndNs - w.StartNs
+		works[workIdentity{w.Pid, w.Slot, w.Counter, w.GPUNs}] = key
+	}
+	of := make(map[int32]ledgerChannel)
+	for i := range v.run.rows {
+		r := &v.run.rows[i]
+		if key, ok := works[workIdentity{r.Pid, uint64(v.run.channels[r.Channel].Ptr), r.Counter, r.GPUTimeNs}]; ok {
+			of[r.Channel] = key
+		}
+	}
+	for _, c := range v.result.Channels {
+		busyNs := truth[of[c.Number]]
+		busy := c.Busy
+		busy.LoNs -= c.Works * v.lateNs
+		if len(c.Streams) > 0 && !v.contains(busy, busyNs) && !v.run.torn[c.Number] {
+			v.wrong = append(v.wrong, fmt.Sprintf("busy time %d of %+v", busyNs, c))
+		}
+	}
+}
+
+func (v *workReview) log() {
+	calls, paired := int64(len(v.works)), 0
+	for _, c := range v.result.Channels {
+		if len(c.Streams) > 0 {
+			paired++
+		}
+		if c.Device != 0 {
+			v.t.Errorf("channel %d is on device %d", c.Number, c.Device)
+		}
+		v.t.Logf(
+			"channel %d device %d at %#x: %d streams, first counter %d, %+v",
+			c.Number,
+			c.Device,
+			v.run.channels[c.Number].Ptr,
+			len(c.Streams),
+			c.FirstCounter,
+			c.ChannelCounts,
+		)
+	}
+	share := func(n, of int64) float64 { return 100 * float64(n) / float64(max(1, of)) }
+	slices.Sort(v.widthsNs)
+	width := int64(0)
+	if len(v.widthsNs) > 0 {
+		width = v.widthsNs[len(v.widthsNs)/2]
+	}
+	v.t.Logf("%d calls: %.1f %% have a channel, %.1f %% measured, %.1f %% bounded (median %d µs), %.1f %% estimated, "+
+		"%.1f %% unknown; measured of works after their channel was found: %.1f %%; %d of %d channels paired; %d wrong, %d of channels with a torn row; words up to %d ns late",
+		calls, share(v.tried, calls), share(v.counts.Measured, calls), share(v.counts.Bounded, calls), width/1000,
+		share(v.counts.Estimated, calls), share(v.counts.Unknown, calls), share(v.seenMeasured, v.seen), paired,
+		len(v.result.Channels), len(v.wrong), v.wrongByTorn, v.lateNs)
+	for i, text := range v.wrong {
+		if i == 5 {
+			break
+		}
+		v.t.Error("wrong:", text)
+	}
+}
+
+// TestComputedWorksEqualTheLedger records works, computes their times from the recording, and compares
+// each value with the ledger.
+func TestComputedWorksEqualTheLedger(t *testing.T) {
+	simtest.LoadSimulatedNVML(t, simcudaDir)
+	threads := []string{"--streams", "4", "--threads", "2", "--share-streams", "--plain-graphs"}
+	for _, c := range []struct {
+		name   string
+		rate   progress.Rate
+		args   []string
+		paired float64 // least share of works with a channel
+		// ofSeen is the least share of measured works among those that a row shows.
+		ofSeen float64
+	}{
+		{"threads", progress.RateAuto, threads, 0.95, 0.85},
+		{"threads", progress.RateFull, threads, 0.95, 0.85},
+		{
+			"shared channels", progress.RateFull, []string{"--streams", "20", "--plain-graphs", "--works", "250000"}, 0.8, 0.8,
+		},
+		{"graphs with copies", progress.RateFull, []string{"--streams", "3", "--pageable", "1"}, 0.5, 0.05},
+	} {
+		t.Run(c.name+", "+c.rate.String(), func(t *testing.T) {
+			run := recordWorksWith(t, func(opt *Options) {
+				opt.GPUTime, opt.KeepReturns, opt.NVMLInterval = c.rate, c.rate == progress.RateFull, time.Second
+			}, "kernel_us=10-200,tear_ns=0", append([]string{"--works", "100000"}, c.args...)...)
+			seen := run.check() * float64(len(run.ledger.Works))
+			v := reviewWorks(t, run)
+			if len(run.torn) > len(run.channels)/3 {
+				t.Errorf("%d of %d channels have torn rows", len(run.torn), len(run.channels))
+			}
+			if share := float64(v.tried) / float64(len(v.works)); share < c.paired {
+				t.Errorf("%.1f %% of works have a channel, want %.0f %%", 100*share, 100*c.paired)
+			}
+			if share := float64(v.counts.Measured) / max(1, seen); share < c.ofSeen {
+				t.Errorf("%.1f %% of the works with a row are measured, want %.0f %%", 100*share, 100*c.ofSeen)
+			}
+		})
+	}
+}
