@@ -15,8 +15,17 @@ import (
 // be found, and no interval may miss its time.
 func TestSameTimes(t *testing.T) {
 	g := gpuprogram.Run(4, gpuprogram.Plan{
-		Works: 3000, Processes: 1, Threads: 2, OneThread: true, Streams: 2, Kernels: 4, MeanNs: 20_000, PaceNs: 10_000, Idle: 0.05, Waits: 0.05,
-		Full: true,
+		Works:     3000,
+		Processes: 1,
+		Threads:   2,
+		OneThread: true,
+		Streams:   2,
+		Kernels:   4,
+		MeanNs:    20_000,
+		PaceNs:    10_000,
+		Idle:      0.05,
+		Waits:     0.05,
+		Full:      true,
 	})
 	path := filepath.Join(t.TempDir(), "run.ref")
 	if err := os.WriteFile(path, []byte(referenceOf(g)), 0o600); err != nil {

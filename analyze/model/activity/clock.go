@@ -62,6 +62,7 @@ func newClock(points []clockPoint) *Clock {
 	slices.SortFunc(points, func(a, b clockPoint) int {
 		return cmp.Or(cmp.Compare(a.gpuNs, b.gpuNs), cmp.Compare(a.differenceNs, b.differenceNs))
 	})
+	points = smallestOfBuckets(points)
 	c := new(Clock)
 	first, last := points[0].gpuNs, points[len(points)-1].gpuNs
 	at := func(ns int64) int { return sort.Search(len(points), func(i int) bool { return points[i].gpuNs >= ns }) }
@@ -78,6 +79,17 @@ func newClock(points []clockPoint) *Clock {
 			return c
 		}
 	}
+}
+
+// smallestOfBuckets keeps the smallest difference of each bucket. Points are sorted by time. Rare samples
+// of one channel must not hide the tight ones of another.
+func smallestOfBuckets(points []clockPoint) []clockPoint {
+	var all clockPoints
+	all.list = points[:0]
+	for _, p := range points {
+		all.add(p.gpuNs, p.differenceNs)
+	}
+	return all.list
 }
 
 // fitKnot fits the offset at gpuNs to the points around it, which are sorted by time. It takes the

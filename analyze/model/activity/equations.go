@@ -48,6 +48,14 @@ const (
 	maxTimeNs = 1 << 30
 )
 
+func (l *sampledTime) meanNs() float64 {
+	sum := 0.0
+	for _, ns := range l.list {
+		sum += float64(ns)
+	}
+	return sum / float64(len(l.list))
+}
+
 func newEquationSet() *equationSet { return &equationSet{labels: make(map[labelKey]int32)} }
 
 // labelOf returns the index of a label. It returns -1 if there are too many labels.
@@ -179,7 +187,7 @@ func areInOrder(calls []issuedCall, first int64) bool {
 // areQueued reports whether all calls waited in the queue, and for nothing else, from ns on.
 func areQueued(calls []issuedCall, ns int64) bool {
 	for i := range calls {
-		if calls[i].barrier || !calls[i].returnedBy(ns-queuedNs) {
+		if calls[i].barrier || !calls[i].wasSeenReturned(ns-queuedNs) {
 			return false
 		}
 	}

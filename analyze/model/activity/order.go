@@ -29,6 +29,15 @@ func (c *issuedCall) returnedBy(ns int64) bool {
 	return c.call.EndNs <= ns
 }
 
+// wasSeenReturned reports whether the call is known to have returned at ns without the assumption about
+// unseen returns: a thread may lose its processor inside of a call.
+func (c *issuedCall) wasSeenReturned(ns int64) bool {
+	if c.returned != nil {
+		return c.returned.endNs <= ns
+	}
+	return c.call.EndNs <= ns
+}
+
 // returnedBefore reports whether the call is known to have returned when the next call of a stream
 // starts at ns.
 func (c *issuedCall) returnedBefore(stream int32, ns int64) bool {

@@ -51,12 +51,15 @@ type ChannelActivity struct {
 // only from above.
 func (a *ChannelActivity) BusyTime() Interval {
 	busy := a.Busy
-	if a.Complete && a.Unestimated == 0 {
-		low, high := a.EstimatedNs-2*a.ErrorNs, a.EstimatedNs+2*a.ErrorNs+float64(a.Extra)*a.LongestNs
-		if len(a.Streams) == 1 {
-			busy.LoNs = max(busy.LoNs, min(int64(low), busy.HiNs))
-		}
-		busy.HiNs = min(busy.HiNs, max(int64(high), busy.LoNs))
+	if !a.Complete {
+		return busy
+	}
+	if low := int64(a.EstimatedNs - 2*a.ErrorNs); len(a.Streams) == 1 {
+		busy.LoNs = max(busy.LoNs, min(low, busy.HiNs))
+	}
+	if a.Unestimated == 0 {
+		high := int64(a.EstimatedNs + 2*a.ErrorNs + float64(a.Extra)*a.LongestNs)
+		busy.HiNs = min(busy.HiNs, max(high, busy.LoNs))
 	}
 	return busy
 }

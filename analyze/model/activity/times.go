@@ -41,7 +41,7 @@ func (c *channelState) setStart(w *Work, p *issuedCall, latest, doneNs int64) {
 		return
 	}
 	w.Start = start
-	w.Queued = w.StartQuality >= Bounded && !p.barrier && p.returnedBy(start.LoNs-queuedNs)
+	w.Queued = w.StartQuality >= Bounded && !p.barrier && p.wasSeenReturned(start.LoNs-queuedNs)
 }
 
 // finishPrevious finishes the work before a work of the same stream, and keeps the work.
