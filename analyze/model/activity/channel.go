@@ -31,36 +31,6 @@ type channelState struct {
 	out         *results
 }
 
-// WorkCounts counts works by the quality of their start.
-type WorkCounts struct {
-	Works                                 int64 // works with a recorded call
-	Measured, Bounded, Estimated, Unknown int64
-	Ended                                 int64 // works whose end is measured
-}
-
-// ChannelCounts counts the works and samples of a channel.
-type ChannelCounts struct {
-	WorkCounts
-	Extra       int64 // works without a recorded call between anchors
-	Slips       int64 // times at which Extra rose
-	Conflicts   int64 // times at which calls and counter disagreed
-	Anchors     int64 // times at which all numbers so far became final
-	IdleAnchors int64 // those that follow from pauses instead of waits
-	Samples     int64
-	TornSamples int64 // samples that were left out, because counter and time did not belong together
-	Skipped     int64 // samples whose counter was not above that of an earlier sample
-}
-
-// isPlausible reports whether counter and calls agree, apart from torn samples. Without any anchor,
-// there must be no conflict.
-func (c *channelState) isPlausible() bool {
-	const allowed, samplesPerConflict = 2, 20_000
-	if c.counts.Conflicts > 0 && c.finals == 0 {
-		return false
-	}
-	return c.counts.Conflicts <= allowed+c.counts.Samples/samplesPerConflict
-}
-
 // staleNs is longer than any pause of a reader between its reads of the clock and of the progress
 // word.
 const staleNs = 50_000_000
@@ -257,23 +227,6 @@ func (c *channelState) emit(n int, final bool) {
 		c.finishPrevious(&w)
 	}
 	c.order.drop(n)
-}
-
-func (n *WorkCounts) count(w *Work) {
-	n.Works++
-	if w.EndQuality == Measured {
-		n.Ended++
-	}
-	switch w.StartQuality {
-	case Measured:
-		n.Measured++
-	case Bounded:
-		n.Bounded++
-	case Estimated:
-		n.Estimated++
-	default:
-		n.Unknown++
-	}
 }
 
 // giveUp passes the first n pending calls to the results without final numbers. No wait anchors

@@ -1,0 +1,101 @@
+package activity
+
+import "slices"
+
+// streamBarrier notes whether the next work of a stream may wait for another channel.
+type streamBarrier struct {
+	holds  bool
+	gap    int           // gaps that had ended at the last work
+	last   *channelState // channel of the last work
+	index  int64         // index of the last work on the channel
+	open   []openCall    // calls that may not have returned
+	others int64         // works of the context that legacy order waits for, at the last work
+}
+
+// openCall is a call of a stream.
+type openCall struct {
+	channel  *channelState // nil: the stream has no channel
+	index    int64         // on the channel
+	startNs  int64
+	endNs    int64
+	returned *callReturn // nil if endNs is known
+	tid      int32
+}
+
+// returnedBefore reports whether the call is known to have returned when the next call of its stream
+// starts at ns.
+func (o *openCall) returnedBefore(ns int64) bool {
+	if o.returned != nil {
+		return min(o.returned.endNs, o.startNs+orderedReturnNs) <= ns
+	}
+	return o.endNs <= ns
+}
+
+// legacyOrder counts works of a context. Works of the legacy default stream and of other streams may
+// wait for each other.
+type legacyOrder struct{ legacy, other int64 }
+
+func (r *reader) barrierOf(stream int32) *streamBarrier {
+	b := r.order[stream]
+	if b == nil {
+		b = new(streamBarrier)
+		r.order[stream] = b
+	}
+	return b
+}
+
+// waitsForLegacy reports whether the legacy default stream may order a work after another stream's.
+func (r *reader) waitsForLegacy(c *Call, b *streamBarrier) bool {
+	key := contextKey{c.Pid, c.Context}
+	l := r.legacy[key]
+	if l == nil {
+		l = new(legacyOrder)
+		r.legacy[key] = l
+	}
+	others := &l.legacy
+	if c.Stream == LegacyStream {
+		l.legacy++
+		others = &l.other
+	} else {
+		l.other++
+	}
+	changed := *others != b.others
+	b.others = *others
+	return changed
+}
+
+// overlaps reports whether an earlier call of the stream, by another thread, may not have returned. The
+// order of the two is unknown, so both may wait for another channel.
+func (r *reader) overlaps(c *Call, b *streamBarrier) (overlaps bool) {
+	b.open = slices.DeleteFunc(b.open, func(o openCall) bool { return o.returnedBefore(c.StartNs) })
+	for i := range b.open {
+		o := &b.open[i]
+		if o.tid == c.Tid {
+			continue
+		}
+		overlaps = true
+		if o.channel == nil {
+			continue
+		}
+		if p := o.channel.order.at(o.index); p != nil {
+			p.barrier = true
+		}
+	}
+	return overlaps
+}
+
+// followsGap reports whether calls of the stream may be missing since its last work.
+func (r *reader) followsGap(c *Call, b *streamBarrier) bool {
+	inside := r.isInGap(c.StartNs)
+	ended := r.gap != b.gap
+	b.gap = r.gap
+	return ended || inside
+}
+
+// isInGap reports whether calls may be missing at ns. ns must not be lower than in an earlier call.
+func (r *reader) isInGap(ns int64) bool {
+	for r.gap < len(r.gaps) && r.gaps[r.gap].ToNs < ns {
+		r.gap++
+	}
+	return r.gap < len(r.gaps) && r.gaps[r.gap].FromNs <= ns
+}
