@@ -75,12 +75,12 @@ func (m *matcher) assign(stream, channel int32) {
 	m.calls[channel] += m.callsOn(stream, channel)
 }
 
-// isTooSmall reports whether a channel moved far more than the few calls of a stream explain. The
-// difference to few calls may be constant by chance.
+// isTooSmall reports whether a stream has too few calls to tell channels apart, or a channel moved far
+// more than the few calls of a stream explain. The difference to few calls may be constant by chance.
 func (m *matcher) isTooSmall(stream, channel int32) bool {
-	const few = 500
+	const few, least = 500, 20
 	calls := m.callsOn(stream, channel)
-	return calls < few && m.channels[channel].outside > 2*calls+few/10
+	return calls < least || calls < few && m.channels[channel].outside > 2*calls+few/10
 }
 
 // callsOn returns the calls of a stream since the first sample of a channel, outside of gaps.
@@ -130,7 +130,7 @@ func (m *matcher) matchTotals(streams []int32) {
 		}
 		var fitting []int32
 		for _, pair := range m.candidates[stream] {
-			if m.votes[pair].canRun() && !m.isExplained(pair.channel, 0) &&
+			if m.votes[pair].canRun() && !m.isTooSmall(pair.stream, pair.channel) && !m.isExplained(pair.channel, 0) &&
 				m.isExplained(pair.channel, m.callsOn(stream, pair.channel)) {
 				fitting = append(fitting, pair.channel)
 			}
