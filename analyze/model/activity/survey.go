@@ -31,6 +31,7 @@ type survey struct {
 type surveyQueue struct {
 	stream   int32
 	issued   int64
+	ended    bool            // the stream was destroyed
 	outside  int64           // calls outside of gaps
 	done     int64           // calls that are done, as waits prove
 	byStream map[int32]int64 // number of the last call of each stream
@@ -121,7 +122,9 @@ func (v *survey) AddCall(c *Call) {
 	case OpMarkEvent:
 		v.markEvent(c)
 	case OpEndStream:
-		v.streams.streamOf(c)
+		if q := v.queues[v.streams.streamOf(c)]; q != nil {
+			q.ended = true
+		}
 		v.streams.endStream(c)
 	case OpEndContext, OpEndDevice:
 		v.streams.endContexts(c)
@@ -222,7 +225,7 @@ func (v *survey) markQueuesWithoutWaits(c *surveyChannel, ns int64) {
 	}
 	c.markedNs = ns
 	for stream, q := range v.queues {
-		if q.done == 0 && v.streams.list[stream].Pid == c.Pid {
+		if q.done == 0 && !q.ended && v.streams.list[stream].Pid == c.Pid {
 			c.marks = append(c.marks, mark{q, ns, 0, q.issued, c.last.Counter})
 		}
 	}
