@@ -391,22 +391,25 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Fatalf("timed out: %s", what)
 }
 
+// seenCalls returns the calls that the probes have seen so far.
+func seenCalls(t *testing.T, s *Session) (seen uint64) {
+	t.Helper()
+	for class := range bpf.CudaCallClassCLASS_COUNT {
+		var perCPU []bpf.CudaClassStats
+		if err := s.probes.Objects.Stats.Lookup(uint32(class), &perCPU); err != nil {
+			t.Fatal(err)
+		}
+		for i := range perCPU {
+			seen += perCPU[i].Seen
+		}
+	}
+	return seen
+}
+
 // awaitCalls waits until the BPF programs have counted n calls.
 func awaitCalls(t *testing.T, s *Session, n uint64) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d calls are seen", n), func() bool {
-		var seen uint64
-		for class := range bpf.CudaCallClassCLASS_COUNT {
-			var perCPU []bpf.CudaClassStats
-			if err := s.probes.Objects.Stats.Lookup(uint32(class), &perCPU); err != nil {
-				t.Fatal(err)
-			}
-			for i := range perCPU {
-				seen += perCPU[i].Seen
-			}
-		}
-		return seen >= n
-	})
+	eventually(t, fmt.Sprintf("%d calls are seen", n), func() bool { return seenCalls(t, s) >= n })
 }
 
 // awaitOpenCall waits until a call of this function has been open for a duration.
