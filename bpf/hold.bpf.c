@@ -266,7 +266,7 @@ static __attribute__((noinline)) int begin_watch(__u32 pid, __u64 first)
 	return 0;
 }
 
-/* end_watch notes that a process runs on before it is covered. */
+/* end_watch notes that a process continues before all its libraries are probed. */
 static __attribute__((noinline)) int end_watch(void)
 {
 	__u32 pid = bpf_get_current_pid_tgid() >> 32;

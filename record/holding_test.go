@@ -247,7 +247,7 @@ func stateOf(pid int) string {
 	return rest[:min(1, len(rest))]
 }
 
-// A held thread runs on when the recording ends, and when the hold has lasted HoldMax.
+// A held thread continues when the recording ends, and when the hold has lasted HoldMax.
 func TestHeldThreadsRunOn(t *testing.T) {
 	needKernel(t)
 	for _, test := range []struct {

@@ -3,6 +3,7 @@
 package progress
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -127,7 +128,8 @@ func (f *finder) refreshMappings(nowNs int64) error {
 	if err != nil {
 		return err
 	}
-	size, _, _ := cutSpace(statm)
+	first, _, _ := bytes.Cut(statm, []byte(" "))
+	size := string(first)
 	if size == f.mapped && nowNs > f.unsettledNs {
 		return nil
 	}
@@ -151,16 +153,6 @@ func (f *finder) refreshMappings(nowNs int64) error {
 		}
 	}
 	return nil
-}
-
-// cutSpace returns the text before and after the first space.
-func cutSpace(text []byte) (before, after string, found bool) {
-	for i, c := range text {
-		if c == ' ' {
-			return string(text[:i]), string(text[i+1:]), true
-		}
-	}
-	return string(text), "", false
 }
 
 // look finds pairs that have moved since the last look. It reads pages near known slots each time,

@@ -95,6 +95,7 @@ type timingFilter struct {
 	Consumer
 	timed   bool
 	attempt *attempt
+	mark    Call // memory of AddCall
 }
 
 // AddCall passes a call on.
@@ -102,9 +103,9 @@ func (f *timingFilter) AddCall(c *Call) {
 	if c.Op == OpRecordEvent && c.AnyTiming {
 		f.attempt.unknownTiming = true
 		if !f.timed {
-			mark := *c
-			mark.Op = OpMarkEvent
-			c = &mark
+			f.mark = *c
+			f.mark.Op = OpMarkEvent
+			c = &f.mark
 		}
 	}
 	f.Consumer.AddCall(c)

@@ -67,8 +67,8 @@ func (a *ChannelActivity) BusyTime() Interval {
 // DeviceActivity is the busy time of all channels of a process on a device.
 type DeviceActivity struct {
 	Pid, Device     int32
-	Busy            Interval
-	FirstNs, LastNs int64
+	Busy            Interval // bounds of the time in which any channel was busy, ns
+	FirstNs, LastNs int64    // first call and last end, Unix ns; 0: unknown
 }
 
 // results collects the works of all channels.
@@ -249,7 +249,9 @@ func (r *results) deviceActivity(channels []*channelState) (list []DeviceActivit
 			ends[k] = &DeviceActivity{Pid: c.Pid, Device: c.Device, FirstNs: r.first[c.Number]}
 		}
 		busy[k].addTimes(r.busy[c.Number])
-		ends[k].FirstNs = min(ends[k].FirstNs, r.first[c.Number])
+		if first := r.first[c.Number]; first != 0 && (ends[k].FirstNs == 0 || first < ends[k].FirstNs) {
+			ends[k].FirstNs = first
+		}
 		ends[k].LastNs = max(ends[k].LastNs, r.last[c.Number])
 	}
 	for k, d := range ends {

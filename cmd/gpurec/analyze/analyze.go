@@ -19,8 +19,8 @@ func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "analyze [FILE]",
 		Short: "Print reports about a recording",
-		Long: `analyze answers questions from a recording. It runs on any machine, and needs no GPU
-and no root.
+		Long: `analyze answers questions from a recording. It runs on any machine. No GPU and
+no root are needed.
 Without a subcommand it prints a summary. FILE may be the folder of an unfinished
 recording. Without FILE, analyze reads the newest gpurec-*.parquet in the current folder.
 
