@@ -77,8 +77,12 @@ func reviewWorks(t *testing.T, run *gpuRun) *workReview {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v.result, err = activity.OfRecording(recording, query.Window{FromNs: 0, ToNs: activity.UnknownNs}, v.checkWork)
+	computed, err := activity.Of(recording, query.Window{FromNs: 0, ToNs: activity.UnknownNs})
 	if err != nil {
+		t.Fatal(err)
+	}
+	v.result = computed.Result
+	if err := computed.EachWork(v.checkWork); err != nil {
 		t.Fatal(err)
 	}
 	v.checkBusy()

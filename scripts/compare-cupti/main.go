@@ -14,7 +14,6 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
-	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -45,15 +44,16 @@ func compare(recordingPath, referencePath string) error {
 	if err != nil {
 		return err
 	}
-	var works []activity.Work
-	result, err := activity.OfRecording(t, query.Window(t.RecordingWindow()), func(w *activity.Work) {
-		works = append(works, *w)
-	})
+	result, err := activity.Of(t, t.RecordingWindow())
 	if err != nil {
 		return err
 	}
+	var works []activity.Work
+	if err := result.EachWork(func(w *activity.Work) { works = append(works, *w) }); err != nil {
+		return err
+	}
 	out := bufio.NewWriter(os.Stdout)
-	compareDurations(out, result, reference)
-	compareTimes(out, result, works, reference)
+	compareDurations(out, result.Result, reference)
+	compareTimes(out, result.Result, works, reference)
 	return out.Flush()
 }

@@ -74,7 +74,7 @@ func (g *Program) poll() {
 			for read < len(c.begins) && c.shown[read] <= ns {
 				read++
 			}
-			if read == 0 || c.base+int64(read) == last || ns > c.toNs {
+			if read == 0 || c.base+int64(read) == last || ns > min(c.toNs, g.EndNs) {
 				continue
 			}
 			last = c.base + int64(read)

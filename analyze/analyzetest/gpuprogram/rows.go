@@ -31,6 +31,12 @@ func (g *Program) Record(t testing.TB) *analyzetest.TestRecording {
 	for i := range g.Calls {
 		tp.AddRow(rowOf(&g.Calls[i]))
 	}
+	g.addProgressRows(tp)
+	return tp
+}
+
+// addProgressRows adds the channels and the samples of their progress words.
+func (g *Program) addProgressRows(tp *analyzetest.TestRecording) {
 	for _, s := range g.Samples {
 		tp.AddRow(format.Row{
 			Kind: format.KindProgress, StartNs: s.SeenNs, Pid: g.Channels[s.Channel-1].Pid, Channel: s.Channel,
@@ -51,7 +57,6 @@ func (g *Program) Record(t testing.TB) *analyzetest.TestRecording {
 		}
 		tp.AddRow(row)
 	}
-	return tp
 }
 
 func rowOf(c *activity.Call) format.Row {

@@ -27,6 +27,15 @@ type Options struct {
 // grows with channels, streams, kernels and the length of the recording, but not with the number of
 // calls.
 func Compute(source Source, channels []Channel, opt Options) (*Result, error) {
+	best, err := findPairs(source, channels, opt)
+	if err != nil {
+		return nil, err
+	}
+	return best.compute()
+}
+
+// findPairs pairs streams with channels.
+func findPairs(source Source, channels []Channel, opt Options) (*attempt, error) {
 	if opt.Window == (Window{}) {
 		opt.Window = Window{0, UnknownNs}
 	}
@@ -43,12 +52,7 @@ func Compute(source Source, channels []Channel, opt Options) (*Result, error) {
 			best = timed
 		}
 	}
-	out := newResults(&best.opt)
-	r, err := numberWorks(best.source, best.survey, best.pairs, &best.opt, out)
-	if err != nil {
-		return nil, err
-	}
-	return out.result(r, best.survey, best.pairs), nil
+	return best, nil
 }
 
 // attempt pairs streams with channels under one assumption about events of unknown timing.
@@ -61,6 +65,16 @@ type attempt struct {
 	calls  int64 // calls that add works
 	// unknownTiming reports that there were records of events of unknown timing.
 	unknownTiming bool
+}
+
+// compute numbers the works and returns the result.
+func (a *attempt) compute() (*Result, error) {
+	out := newResults(&a.opt)
+	r, err := numberWorks(a.source, a.survey, a.pairs, &a.opt, out)
+	if err != nil {
+		return nil, err
+	}
+	return out.result(r, a.survey, a.pairs), nil
 }
 
 // isPerfect reports whether every work has its number.
@@ -101,7 +115,9 @@ type timingFilter struct {
 // AddCall passes a call on.
 func (f *timingFilter) AddCall(c *Call) {
 	if c.Op == OpRecordEvent && c.AnyTiming {
-		f.attempt.unknownTiming = true
+		if !f.attempt.unknownTiming { // later replays only read
+			f.attempt.unknownTiming = true
+		}
 		if !f.timed {
 			f.mark = *c
 			f.mark.Op = OpMarkEvent

@@ -164,7 +164,7 @@ func (c *channelState) restart(seenNs, least int64) {
 // closeUncertain adds the time between the last two samples, if a work without a call may have run in it.
 func (c *channelState) closeUncertain() {
 	n := len(c.moments)
-	if c.isUncertain && n > 1 && !c.out.trial {
+	if c.isUncertain && n > 1 && c.out.collects() {
 		busy := Interval{c.moments[n-2].begin.LoNs, c.moments[n-1].begin.HiNs}
 		c.out.busyOf(c.Number).possible.add(busy.clip(c.out.window))
 	}
@@ -268,7 +268,7 @@ func (c *channelState) finish(endNs int64) {
 	c.endNs = endNs
 	c.giveUp(len(c.order.pending))
 	c.out.addUncertain(c, unbounded)
-	if c.isUncertain && !c.out.trial {
+	if c.isUncertain && c.out.collects() {
 		last := Interval{c.moments[len(c.moments)-1].begin.LoNs, endNs}
 		c.out.busyOf(c.Number).possible.add(last.clip(c.out.window))
 	}

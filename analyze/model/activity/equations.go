@@ -139,7 +139,7 @@ const maxEquationWorks = 64
 // addEquations adds the equations between the samples up to an anchor. The number of works without a
 // call is the same for all of them.
 func (r *results) addEquations(c *channelState, counter int64) {
-	if r.trial {
+	if !r.collects() {
 		return
 	}
 	set := r.equationsOf(c.Pid)

@@ -1,7 +1,7 @@
 package activity
 
 // Sample is one read of a progress word. SeenNs is a time of the recording before the read, in Unix
-// ns. GPUTimeNs is the end of work Counter by the GPU's own clock.
+// ns. GPUTimeNs is the start of work Counter by the GPU's own clock.
 type Sample struct {
 	SeenNs, Counter, GPUTimeNs int64
 	Channel                    int32
@@ -54,7 +54,8 @@ type Call struct {
 	Context, Stream, Event int64
 	ID                     int64 // chosen by the Source; the package only copies it
 	Pid, Tid, Device       int32
-	Label                  int32 // number of the kernel with its grid, or of the graph; -1: none
+	Label                  int32 // number in Result.Labels: a kernel with its grid, a graph, a size; -1: none
+	Stack                  int32 // number of the stack; 0: none
 	Op                     Op
 	Waits                  bool // the call adds a work, and returns after its end
 	AnyTiming              bool // of OpRecordEvent: the event may have no timing

@@ -90,6 +90,8 @@ func (v *survey) nameDevices(pairs map[int32]int32) {
 // channelStates returns the channels with their clocks. Channels of one GPU in a process share a
 // clock.
 func (v *survey) channelStates(pairs map[int32]int32, out *results) map[int32]*channelState {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	v.nameDevices(pairs)
 	type key struct{ pid, device, channel int32 }
 	keyOf := func(c *surveyChannel) key {

@@ -10,9 +10,47 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// OfRecording computes the activity of a recording in a window. onWork may be nil; see Options. It
-// returns errors of reading the recording.
-func OfRecording(t *timeline.Timeline, w query.Window, onWork func(*Work)) (*Result, error) {
+// Activity is the activity of a recording in a window.
+type Activity struct {
+	*Result
+	plan  *attempt
+	means map[durationKey]*Duration
+}
+
+// Of returns the activity of a recording in a window. It computes it once for all views of the
+// Timeline; later calls with the same window return the same Activity. Several goroutines may call it.
+// It returns errors of reading the recording. Without progress words the Activity is empty.
+func Of(t *timeline.Timeline, w query.Window) (*Activity, error) {
+	return timeline.Remember(t, activityOf(w), func() (*Activity, error) { return compute(t.NewView(), w) })
+}
+
+// activityOf is the key of the activity of a window in the memo of a Timeline.
+type activityOf query.Window
+
+// MeanOf returns the estimated duration of works of a kind with a label in a process. It returns nil if
+// there is none.
+func (a *Activity) MeanOf(pid int32, op Op, label int32) *Duration {
+	return a.means[durationKey{pid, labelKey{op, label}}]
+}
+
+// EachWork calls yield for each work with a channel, in the whole recording. Works of a channel come in
+// the order of their calls. The pointer is valid until yield returns. Several goroutines may call
+// EachWork. It returns errors of reading the recording.
+func (a *Activity) EachWork(yield func(*Work)) error {
+	if a.plan == nil {
+		return nil
+	}
+	opt := a.plan.opt
+	opt.OnWork = yield
+	_, err := numberWorks(a.plan.source, a.plan.survey, a.plan.pairs, &opt, &results{onWork: yield, means: a.means})
+	return err
+}
+
+// compute computes the activity of a recording in a window.
+func compute(t *timeline.Timeline, w query.Window) (*Activity, error) {
+	if len(t.Facts.Channels) == 0 {
+		return &Activity{Result: new(Result)}, nil
+	}
 	labels := new(labelTable)
 	timing, err := readEventTiming(t)
 	if err != nil {
@@ -26,14 +64,16 @@ func OfRecording(t *timeline.Timeline, w query.Window, onWork func(*Work)) (*Res
 		rows := &callRows{t: t, labels: labels, timing: timing, contexts: contexts}
 		return t.WrapReadError(mergeRows(t, rows, to))
 	}
-	result, err := Compute(read, recordedChannels(t), Options{
-		OnWork: onWork, Gaps: recordedGaps(t), Window: Window(w),
-	})
+	plan, err := findPairs(read, recordedChannels(t), Options{Gaps: recordedGaps(t), Window: Window(w)})
+	if err != nil {
+		return nil, err
+	}
+	result, err := plan.compute()
 	if err != nil {
 		return nil, err
 	}
 	result.Labels = labels.list
-	return result, nil
+	return &Activity{Result: result, plan: plan, means: result.durationsByKey()}, nil
 }
 
 // recordedChannels returns the channels of a recording.

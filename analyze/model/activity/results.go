@@ -83,6 +83,9 @@ type results struct {
 	streams   []streamResult
 	window    Window // limits counts and times
 	trial     bool   // nothing is collected
+	// means are the durations of an earlier replay. If they are set, onWork is called, and nothing is
+	// collected.
+	means map[durationKey]*Duration
 }
 
 // streamResult has the works of a stream, on all its channels.
@@ -113,13 +116,20 @@ func (r *results) busyOf(channel int32) *busyTimes {
 	return r.busy[channel]
 }
 
+// collects reports whether works are collected for the result.
+func (r *results) collects() bool { return !r.trial && r.means == nil }
+
 // addWork adds a work whose times are final.
 func (r *results) addWork(c *channelState, w *Work) {
 	if r.trial {
 		return
 	}
 	if r.onWork != nil {
+		w.Mean = r.means[durationKey{c.Pid, labelKey{w.Call.Op, w.Call.Label}}]
 		r.onWork(w)
+	}
+	if r.means != nil {
+		return
 	}
 	busy := w.busyInterval(c.endNs).clip(r.window)
 	certain := w.certainInterval().clip(r.window)
@@ -159,7 +169,7 @@ func (r *results) addWork(c *channelState, w *Work) {
 // addUncertain adds the times up to a counter in which the channel may have run works without a call.
 // Such a work ends before the next work begins.
 func (r *results) addUncertain(c *channelState, counter int64) {
-	if r.trial {
+	if !r.collects() {
 		return
 	}
 	for i := 1; i < len(c.moments) && c.moments[i].counter <= counter; i++ {
@@ -178,11 +188,7 @@ func (r *results) result(from *reader, survey *survey, pairs map[int32]int32) *R
 	result := &Result{
 		Streams: r.streamActivity(from.streams.list, pairs), Durations: r.durations(), UnpairedWorks: from.unpaired,
 	}
-	durations := make(map[durationKey]*Duration)
-	for i := range result.Durations {
-		d := &result.Durations[i]
-		durations[durationKey{d.Pid, labelKey{d.Op, d.Label}}] = d
-	}
+	durations := result.durationsByKey()
 	channels := from.sortedChannels()
 	for _, c := range channels {
 		a := r.channelActivity(c, durations)
@@ -196,6 +202,17 @@ func (r *results) result(from *reader, survey *survey, pairs map[int32]int32) *R
 	}
 	result.Devices = r.deviceActivity(channels)
 	return result
+}
+
+// durationsByKey returns the estimated durations.
+func (r *Result) durationsByKey() map[durationKey]*Duration {
+	durations := make(map[durationKey]*Duration)
+	for i := range r.Durations {
+		if d := &r.Durations[i]; d.IsEstimated {
+			durations[durationKey{d.Pid, labelKey{d.Op, d.Label}}] = d
+		}
+	}
+	return durations
 }
 
 // durations estimates the durations of all processes.

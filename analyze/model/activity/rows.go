@@ -2,7 +2,9 @@ package activity
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
+	"sync"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/origin"
@@ -11,15 +13,18 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Label is a kernel with a grid, or a graph.
+// Label is a kernel with a grid, a graph, or a size of copies and fills.
 type Label struct {
 	Kernel string
 	Grid   [3]int32
-	Graph  int64 // handle of the graph; 0 for kernels
+	Graph  int64 // handle of the graph; else 0
+	// Bytes is the size of copies and fills, rounded down to three binary digits; else 0.
+	Bytes int64
 }
 
 // labelTable numbers labels.
 type labelTable struct {
+	mu      sync.Mutex
 	list    []Label
 	numbers map[labelID]int32
 	kernels origin.StringNumbers
@@ -29,6 +34,7 @@ type labelID struct {
 	kernel int32
 	grid   [3]int32
 	graph  int64
+	bytes  int64
 	pid    int32 // of a graph
 }
 
@@ -51,7 +57,7 @@ func (l *labelTable) numberOf(id labelID) int32 {
 	}
 	n = int32(len(l.list))
 	l.numbers[id] = n
-	l.list = append(l.list, Label{l.kernels.List[id.kernel], id.grid, id.graph})
+	l.list = append(l.list, Label{l.kernels.List[id.kernel], id.grid, id.graph, id.bytes})
 	return n
 }
 
@@ -66,8 +72,9 @@ type callRows struct {
 
 	kind, name, kernel, copyKind    format.Strings
 	start, dur, context, stream     []int64
-	ptr, parent                     []int64
+	ptr, parent, bytes              []int64
 	pid, tid, device, result, flags []int32
+	stack                           []int32
 	grid                            [3][]int32
 	ops                             []functionOp // by name and copy_kind
 	isContextArgument               []bool       // by name: ptr is the context
@@ -86,12 +93,15 @@ func (r *callRows) readGroup(g *format.Group, calls []Call) ([]Call, error) {
 	r.ptr, r.parent = g.Int64("ptr", r.ptr), g.Int64("parent_start_ns", r.parent)
 	r.pid, r.tid, r.device = g.Int32("pid", r.pid), g.Int32("tid", r.tid), g.Int32("device", r.device)
 	r.result, r.flags = g.Int32("result", r.result), g.Int32("flags", r.flags)
+	r.bytes, r.stack = g.Int64("bytes", r.bytes), g.Int32("stack_id", r.stack)
 	for i, axis := range []string{"x", "y", "z"} {
 		r.grid[i] = g.Int32("grid_"+axis, r.grid[i])
 	}
 	if g.Err() != nil {
 		return calls, g.Err()
 	}
+	r.labels.mu.Lock() // replays of several goroutines share the labels
+	defer r.labels.mu.Unlock()
 	kernels := r.labels.kernels.NumbersOf(r.kernel.Dict)
 	for i := range r.start {
 		op := r.ops[r.opIndex(i)]
@@ -134,6 +144,7 @@ func (r *callRows) call(i int, op functionOp, kernels []int32) Call {
 	c := Call{
 		StartNs: r.start[i], EndNs: units.EndOfRange(r.start[i], r.dur[i]), Context: r.context[i],
 		Stream: r.stream[i], Event: r.ptr[i], Pid: r.pid[i], Tid: r.tid[i], Label: -1, Op: op.op, Waits: op.waits,
+		Stack:  r.stack[i],
 		Device: r.t.DeviceOfCall(r.pid[i], r.context[i], r.device[i]),
 	}
 	if r.flags[i]&timeline.NoResultFlags != 0 {
@@ -159,10 +170,18 @@ func (r *callRows) call(i int, op functionOp, kernels []int32) Call {
 			kernel: kernels[r.kernel.Index[i]],
 			grid:   [3]int32{r.grid[0][i], r.grid[1][i], r.grid[2][i]},
 		})
+	case OpFill, OpCopyOnDevice, OpCopyToDevice, OpCopyToHost:
+		c.Label = r.labels.numberOf(labelID{kernel: r.labels.kernels.NumberOf(""), bytes: roundSize(r.bytes[i])})
 	case OpGraph:
 		c.Label = r.labels.numberOf(labelID{kernel: r.labels.kernels.NumberOf(""), graph: r.ptr[i], pid: c.Pid})
 	}
 	return c
+}
+
+// roundSize rounds a size down to three binary digits, so that few labels have all sizes.
+func roundSize(bytes int64) int64 {
+	shift := max(0, bits.Len64(uint64(max(0, bytes)))-3)
+	return max(0, bytes) >> shift << shift
 }
 
 func (c *Call) startsBefore(o *Call) bool {

@@ -5,11 +5,13 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"sync"
 )
 
 // survey reads a recording once. For each stream and channel, it compares the calls that are
 // certainly done with the counter. It also collects points for the clocks.
 type survey struct {
+	mu       sync.Mutex // of channelStates
 	streams  *streamTable
 	queues   map[int32]*surveyQueue // by stream
 	channels map[int32]*surveyChannel
@@ -35,6 +37,8 @@ type surveyQueue struct {
 	outside  int64           // calls outside of gaps
 	done     int64           // calls that are done, as waits prove
 	byStream map[int32]int64 // number of the last call of each stream
+	calledNs int64           // start of the last call
+	early    int             // marks at calls after a pause
 }
 
 // surveyWait is a wait. When it returns at atNs, the calls of a queue up to a number are done.
@@ -133,6 +137,13 @@ func (v *survey) AddCall(c *Call) {
 	}
 }
 
+// A work begins after its call. So the first call after a pause tells its channel from the channels of
+// other streams with as many calls.
+const (
+	sparseNs      = 100_000
+	maxEarlyMarks = 4096
+)
+
 func (v *survey) addWork(c *Call) {
 	stream := v.streams.streamOf(c)
 	number := v.streams.queueOf(c, stream)
@@ -141,6 +152,11 @@ func (v *survey) addWork(c *Call) {
 		q = &surveyQueue{stream: number, byStream: make(map[int32]int64)}
 		v.queues[number] = q
 	}
+	if c.StartNs-q.calledNs > sparseNs && q.early < maxEarlyMarks {
+		q.early++
+		v.mark(q, c.StartNs)
+	}
+	q.calledNs = c.StartNs
 	q.issued++
 	if len(v.gaps) == 0 || !v.inGap(c.StartNs-gapSlackNs, c.StartNs) {
 		q.outside++

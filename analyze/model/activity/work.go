@@ -25,13 +25,16 @@ type Work struct {
 	Call    Call
 	Channel int32
 	Stream  int32 // index in Result.Streams
-	// Number is the counter of the channel at the end of the work; 0 if it is not known exactly.
+	// Number is the counter of the channel when the work began; 0 if it is not known exactly.
 	Number int64
 	// End, Start and Duration are Unix ns and ns. They are valid unless their quality is Unknown.
 	End, Start, Duration                      Interval
 	EndQuality, StartQuality, DurationQuality Quality
 	// Queued reports that the work waited in the queue of the channel, and for nothing else.
 	Queued bool
+	// Mean is the estimated duration of works with the same label, only in Activity.EachWork. nil: there
+	// is none.
+	Mean   *Duration
 	doneNs int64 // a wait shows that the work was done at this time; UnknownNs: none does
 	// first and last are the possible positions of the call on the channel.
 	first, last int64
@@ -53,6 +56,26 @@ func (w *Work) EndNs() int64 {
 		return max(w.End.LoNs, w.End.HiNs-transportNs/2-gapMeanNs)
 	}
 	return w.End.MiddleNs()
+}
+
+// ProbableEnd returns the end of the work in Unix ns: if it is not measured, the start plus the mean
+// duration of works with the same label, plus or minus two standard errors, within the bounds. The
+// quality is Unknown if the start is unknown.
+func (w *Work) ProbableEnd() (Interval, Quality) {
+	if w.EndQuality == Measured || w.Mean == nil || w.StartQuality < Estimated {
+		return w.End, w.EndQuality
+	}
+	end := Interval{
+		w.Start.LoNs + int64(
+			max(0, w.Mean.MeanNs-2*w.Mean.ErrorNs),
+		),
+		w.Start.HiNs + int64(w.Mean.MeanNs+2*w.Mean.ErrorNs),
+	}
+	if w.EndQuality == Bounded {
+		end.LoNs = min(max(end.LoNs, w.End.LoNs), w.End.HiNs)
+		end.HiNs = max(min(end.HiNs, w.End.HiNs), w.End.LoNs)
+	}
+	return end, Estimated
 }
 
 // QueueTime returns how long the work waited from the start of its call until its own start, in ns.

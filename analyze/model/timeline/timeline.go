@@ -46,6 +46,7 @@ type Timeline struct {
 	// segments has the Block.Number of driver memory that allocators use for segments. It is nil
 	// before FindSegments.
 	segments  *livemem.BlockNumberSet
+	memo      *memo
 	teardowns map[int32]int64 // by pid: start of the teardown, Unix ns; nil before the first use
 }
 
@@ -55,6 +56,7 @@ func Open(rec *format.Recording) (*Timeline, error) {
 	t := &Timeline{
 		Rec:             rec,
 		Origins:         origin.NewOriginTable(),
+		memo:            new(memo),
 		createdContexts: make(map[contextKey]bool),
 		Allocators:      caching.NewAllocatorNumbers(),
 	}

@@ -13,10 +13,10 @@ import (
 
 // survey has the activity of a recording, and selects the rows of the tables.
 type survey struct {
-	t      *timeline.Timeline
-	filter *query.Filter
-	window query.Window
-	result *activity.Result
+	t        *timeline.Timeline
+	filter   *query.Filter
+	window   query.Window
+	activity *activity.Activity
 }
 
 // passesStream reports whether a stream passes the filter.
@@ -33,7 +33,7 @@ func (s *survey) passesChannel(c *activity.ChannelActivity) bool {
 	if len(c.Streams) == 0 {
 		return s.filter.PassesCaller(c.Pid, 0, c.Device, 0)
 	}
-	return slices.ContainsFunc(c.Streams, func(i int32) bool { return s.passesStream(&s.result.Streams[i].Stream) })
+	return slices.ContainsFunc(c.Streams, func(i int32) bool { return s.passesStream(&s.activity.Streams[i].Stream) })
 }
 
 // streamLabel returns the name of a stream in the tables.
@@ -56,7 +56,7 @@ func (s *survey) streamLabels(streams []int32) string {
 	const most = 4
 	text, names := "", 0
 	for _, i := range streams {
-		name := streamLabel(&s.result.Streams[i].Stream)
+		name := streamLabel(&s.activity.Streams[i].Stream)
 		if names == most {
 			return fmt.Sprintf("%s and %d more", text, len(streams)-most)
 		}
@@ -69,24 +69,32 @@ func (s *survey) streamLabels(streams []int32) string {
 	return text
 }
 
+// sizeLabel returns the size of copies and fills with a label.
+func (s *survey) sizeLabel(label int32) string {
+	if label < 0 || int(label) >= len(s.activity.Labels) {
+		return ""
+	}
+	return units.FormatBytes(s.activity.Labels[label].Bytes)
+}
+
 // workLabel returns the name of the works of a duration.
 func (s *survey) workLabel(d *activity.Duration) (name, grid string) {
 	switch d.Op {
 	case activity.OpFill:
-		return "memset", ""
+		return "memset", s.sizeLabel(d.Label)
 	case activity.OpCopyOnDevice:
-		return "copy DtoD", ""
+		return "copy DtoD", s.sizeLabel(d.Label)
 	case activity.OpCopyToDevice:
-		return "copy HtoD", ""
+		return "copy HtoD", s.sizeLabel(d.Label)
 	case activity.OpCopyToHost:
-		return "copy DtoH", ""
+		return "copy DtoH", s.sizeLabel(d.Label)
 	case activity.OpRecordEvent:
 		return "event record", ""
 	}
-	if d.Label < 0 || int(d.Label) >= len(s.result.Labels) {
+	if d.Label < 0 || int(d.Label) >= len(s.activity.Labels) {
 		return "other kernels", ""
 	}
-	label := &s.result.Labels[d.Label]
+	label := &s.activity.Labels[d.Label]
 	if d.Op == activity.OpGraph {
 		return fmt.Sprintf("graph 0x%x", label.Graph), ""
 	}
@@ -98,8 +106,8 @@ func (s *survey) workLabel(d *activity.Duration) (name, grid string) {
 
 // sum returns the counts of all channels that pass the filter.
 func (s *survey) sum() (sum activity.ChannelCounts, paired, all int64, residualNs int64) {
-	for i := range s.result.Channels {
-		c := &s.result.Channels[i]
+	for i := range s.activity.Channels {
+		c := &s.activity.Channels[i]
 		if !s.passesChannel(c) {
 			continue
 		}

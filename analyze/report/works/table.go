@@ -45,7 +45,7 @@ var totalColumns = []report.Column{
 func (s *survey) totals() []report.Fact {
 	sum, paired, all, _ := s.sum()
 	return report.NewFacts(totalColumns, report.Values{
-		"channels": all, "paired_channels": paired, "works": sum.Works, "unpaired_works": s.result.UnpairedWorks,
+		"channels": all, "paired_channels": paired, "works": sum.Works, "unpaired_works": s.activity.UnpairedWorks,
 		"slips": sum.Slips, "conflicts": sum.Conflicts,
 	})
 }
@@ -169,8 +169,8 @@ func (s *survey) channelTable() report.Table {
 		Name: "channels", Columns: channelColumns, Keys: []string{"channel"},
 		HideFirst: []string{"samples", "estimated_pct", "conflicts", "extra_works"},
 	}
-	for i := range s.result.Channels {
-		c := &s.result.Channels[i]
+	for i := range s.activity.Channels {
+		c := &s.activity.Channels[i]
 		if !s.passesChannel(c) || len(c.Streams) == 0 && c.Samples == 0 {
 			continue
 		}
@@ -228,8 +228,8 @@ func (s *survey) streamTable() report.Table {
 		Secondary: true,
 		HideFirst: []string{"estimated_pct", "unknown_pct"},
 	}
-	for i := range s.result.Streams {
-		a := &s.result.Streams[i]
+	for i := range s.activity.Streams {
+		a := &s.activity.Streams[i]
 		if a.Works == 0 || !s.passesStream(&a.Stream) {
 			continue
 		}
@@ -266,7 +266,7 @@ var durationColumns = []report.Column{
 			"twice its error",
 	},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
-	{Key: "grid", Title: "GRID", Unit: report.UnitText, About: "grid of the kernel"},
+	{Key: "grid", Title: "GRID", Unit: report.UnitText, About: "grid of the kernel, or size of copies and memsets"},
 	{Key: "kernel", Title: "WORK", Unit: report.UnitText, About: "kernel, graph or kind of work"},
 }
 
@@ -276,8 +276,8 @@ func (s *survey) durationTable() report.Table {
 		Name: "durations", Title: "estimated durations", Columns: durationColumns, Keys: []string{"kernel", "grid"},
 		Secondary: true, HideFirst: []string{"error_ns"},
 	}
-	for i := range s.result.Durations {
-		d := &s.result.Durations[i]
+	for i := range s.activity.Durations {
+		d := &s.activity.Durations[i]
 		if !d.IsEstimated || d.Works == 0 || len(s.filter.Pids) > 0 && !slices.Contains(s.filter.Pids, d.Pid) {
 			continue
 		}

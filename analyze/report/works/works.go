@@ -20,16 +20,11 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	}
 	s := survey{t: t, filter: &opt.Filter, window: opt.Filter.NarrowWindow(t.RecordingWindow())}
 	counts, err := calls.CountReplayWhile(t, func() (err error) {
-		if len(t.Facts.Channels) > 0 {
-			s.result, err = activity.OfRecording(t, s.window, nil)
-		}
+		s.activity, err = activity.Of(t, s.window)
 		return err
 	})
 	if err != nil {
 		return nil, err
-	}
-	if s.result == nil {
-		s.result = new(activity.Result)
 	}
 	r := &report.Report{
 		Command:   "works",
