@@ -192,7 +192,8 @@ func TestSlotsEqualTheLedger(t *testing.T) {
 			t.Errorf("slot %#x has %+v at the end, not %+v", slot, run.last[slot], p)
 		}
 	}
-	if n := len(run.ledger.Works); equal < n/20 || torn == 0 {
+	mustTear := runtime.NumCPU() > 1 // on one processor, the reader rarely runs between the two writes
+	if n := len(run.ledger.Works); equal < n/20 || torn == 0 && mustTear {
 		t.Errorf("%d of %d works seen, %d torn pairs", equal, n, torn)
 	}
 	t.Logf("%d of %d works seen, the earliest %d ns after its begin; %d torn pairs; %d pairs moved, %d channels",
