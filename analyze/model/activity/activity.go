@@ -21,21 +21,24 @@ type Options struct {
 	Window Window
 }
 
-// Compute computes the activity of a recording. It replays the source three times: to pair streams
-// with channels and to fit the clocks, to try these pairs, and to number the works. If it is unknown
-// whether events have timing, it tries both, and replays the source up to five times. Its memory
-// grows with channels, streams, kernels and the length of the recording, but not with the number of
-// calls.
+// Compute computes the activity of a recording. It replays the source twice: to pair streams with
+// channels and to fit the clocks, and to number the works. It numbers them once more if a pair proves to
+// be wrong, and for OnWork. If it is unknown whether events have timing, it tries both. Its memory grows
+// with channels, streams, kernels and the length of the recording, but not with the number of calls.
 func Compute(source Source, channels []Channel, opt Options) (*Result, error) {
-	best, err := findPairs(source, channels, opt)
+	best, err := findBest(source, channels, opt)
 	if err != nil {
 		return nil, err
 	}
-	return best.compute()
+	result := best.result()
+	if opt.OnWork != nil {
+		err = best.eachWork(nil, opt.OnWork)
+	}
+	return result, err
 }
 
-// findPairs pairs streams with channels.
-func findPairs(source Source, channels []Channel, opt Options) (*attempt, error) {
+// findBest numbers the works under the best assumption about events of unknown timing.
+func findBest(source Source, channels []Channel, opt Options) (*attempt, error) {
 	if opt.Window == (Window{}) {
 		opt.Window = Window{0, UnknownNs}
 	}
@@ -55,32 +58,20 @@ func findPairs(source Source, channels []Channel, opt Options) (*attempt, error)
 	return best, nil
 }
 
-// attempt pairs streams with channels under one assumption about events of unknown timing.
+// attempt numbers the works under one assumption about events of unknown timing.
 type attempt struct {
 	source Source
 	opt    Options
 	survey *survey
 	pairs  map[int32]int32
-	works  int64 // numbered works of plausible channels, without slips
-	calls  int64 // calls that add works
+	out    *results
+	reader *reader // after the replay that filled out
+	works  int64   // numbered works of plausible channels, without slips
 	// unknownTiming reports that there were records of events of unknown timing.
 	unknownTiming bool
 }
 
-// compute numbers the works and returns the result.
-func (a *attempt) compute() (*Result, error) {
-	out := newResults(&a.opt)
-	r, err := numberWorks(a.source, a.survey, a.pairs, &a.opt, out)
-	if err != nil {
-		return nil, err
-	}
-	return out.result(r, a.survey, a.pairs), nil
-}
-
-// isPerfect reports whether every work has its number.
-func (a *attempt) isPerfect() bool { return a.works == a.calls }
-
-// try pairs streams with channels. It drops the pairs that prove to be wrong.
+// try pairs streams with channels, drops the pairs that prove to be wrong, and numbers the works.
 func try(source Source, channels []Channel, opt Options, timed bool) (*attempt, error) {
 	a := &attempt{survey: newSurvey(channels, opt.Gaps)}
 	a.source = func(to Consumer) error { return source(&timingFilter{Consumer: to, timed: timed, attempt: a}) }
@@ -89,19 +80,39 @@ func try(source Source, channels []Channel, opt Options, timed bool) (*attempt, 
 	}
 	opt.EndNs = cmp.Or(opt.EndNs, a.survey.lastNs-staleNs)
 	a.opt, a.pairs = opt, a.survey.pair()
-	out := &results{trial: true}
-	trial, err := numberWorks(a.source, a.survey, a.pairs, &opt, out)
-	if err != nil {
+	if err := a.number(); err != nil {
 		return nil, err
 	}
-	maps.DeleteFunc(a.pairs, func(_, channel int32) bool { return !trial.channels[channel].isPlausible() })
-	for _, c := range trial.channels {
+	for _, c := range a.reader.channels {
 		if c.isPlausible() {
 			a.works += c.finals - c.counts.Extra
 		}
 	}
-	a.calls = trial.calls
+	before := len(a.pairs)
+	maps.DeleteFunc(a.pairs, func(_, channel int32) bool { return !a.reader.channels[channel].isPlausible() })
+	if len(a.pairs) < before {
+		return a, a.number()
+	}
 	return a, nil
+}
+
+// number replays the source and collects the works.
+func (a *attempt) number() (err error) {
+	a.out = newResults(&a.opt)
+	a.reader, err = numberWorks(a.source, a.survey, a.pairs, &a.opt, a.out)
+	return err
+}
+
+// isPerfect reports whether every work has its number.
+func (a *attempt) isPerfect() bool { return a.works == a.reader.calls }
+
+// result returns the result of the last replay.
+func (a *attempt) result() *Result { return a.out.result(a.reader, a.survey, a.pairs) }
+
+// eachWork replays the source for yield. It sets Work.Mean from means.
+func (a *attempt) eachWork(means map[durationKey]*Duration, yield func(*Work)) error {
+	_, err := numberWorks(a.source, a.survey, a.pairs, &a.opt, &results{onWork: yield, means: means})
+	return err
 }
 
 // timingFilter decides whether records of events of unknown timing are works.

@@ -46,7 +46,8 @@ func (c *issuedCall) returnedBefore(stream int32, ns int64) bool {
 
 // issueOrder has the calls of a channel in the order of their start.
 type issueOrder struct {
-	pending []issuedCall // calls without a final number
+	pending []issuedCall // calls without a final number, the end of store
+	store   []issuedCall
 	base    int64        // number of calls before pending
 	scratch []issuedCall // of between
 	last    issuedCall   // the last call before pending, if base is not 0
@@ -94,7 +95,7 @@ func (o *issueOrder) add(c issuedCall) {
 		o.at(i).last = index
 	}
 	c.first, c.last = index-int64(len(o.open)), index
-	o.pending = append(o.pending, c)
+	o.push(c)
 	o.open = append(o.open, index)
 	if o.streams == nil {
 		o.streams = make(map[int32]*streamOrder)
@@ -105,6 +106,20 @@ func (o *issueOrder) add(c issuedCall) {
 		o.streams[c.stream] = s
 	}
 	s.open = append(o.dropReturned(s.open, c.call.StartNs, s), index)
+}
+
+// push appends a pending call. It moves the pending calls to the start of store only if store is full and
+// at least half of it was dropped.
+func (o *issueOrder) push(c issuedCall) {
+	if n := len(o.pending); n == cap(o.pending) && 2*n <= len(o.store) {
+		copy(o.store, o.pending)
+		clear(o.store[n:]) // callReturns
+		o.store = o.store[:n]
+		o.pending = o.store
+	}
+	dropped := len(o.store) - len(o.pending)
+	o.store = append(o.store, c)
+	o.pending = o.store[dropped:]
 }
 
 // dropReturned removes the calls that returned at ns, and those with a final number. It notes their
@@ -147,5 +162,5 @@ func (o *issueOrder) drop(n int) {
 		o.last = o.pending[n-1]
 	}
 	o.base += int64(n)
-	o.pending = append(o.pending[:0], o.pending[n:]...)
+	o.pending = o.pending[n:]
 }

@@ -40,10 +40,7 @@ func (a *Activity) EachWork(yield func(*Work)) error {
 	if a.plan == nil {
 		return nil
 	}
-	opt := a.plan.opt
-	opt.OnWork = yield
-	_, err := numberWorks(a.plan.source, a.plan.survey, a.plan.pairs, &opt, &results{onWork: yield, means: a.means})
-	return err
+	return a.plan.eachWork(a.means, yield)
 }
 
 // compute computes the activity of a recording in a window.
@@ -64,14 +61,12 @@ func compute(t *timeline.Timeline, w query.Window) (*Activity, error) {
 		rows := &callRows{t: t, labels: labels, timing: timing, contexts: contexts}
 		return t.WrapReadError(mergeRows(t, rows, to))
 	}
-	plan, err := findPairs(read, recordedChannels(t), Options{Gaps: recordedGaps(t), Window: Window(w)})
+	plan, err := findBest(read, recordedChannels(t), Options{Gaps: recordedGaps(t), Window: Window(w)})
 	if err != nil {
 		return nil, err
 	}
-	result, err := plan.compute()
-	if err != nil {
-		return nil, err
-	}
+	result := plan.result()
+	plan.out, plan.reader = nil, nil
 	result.Labels = labels.list
 	return &Activity{Result: result, plan: plan, means: result.durationsByKey()}, nil
 }

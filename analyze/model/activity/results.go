@@ -73,7 +73,8 @@ type DeviceActivity struct {
 
 // results collects the works of all channels.
 type results struct {
-	onWork    func(*Work)
+	onWork    func(*Work) // if it is set, it is called, and nothing is collected
+	means     map[durationKey]*Duration
 	random    *rand.Rand
 	busy      map[int32]*busyTimes         // by channel
 	labels    map[int32]map[labelKey]int64 // works by channel
@@ -82,10 +83,6 @@ type results struct {
 	last      map[int32]int64
 	streams   []streamResult
 	window    Window // limits counts and times
-	trial     bool   // nothing is collected
-	// means are the durations of an earlier replay. If they are set, onWork is called, and nothing is
-	// collected.
-	means map[durationKey]*Duration
 }
 
 // streamResult has the works of a stream, on all its channels.
@@ -96,7 +93,7 @@ type streamResult struct {
 
 func newResults(opt *Options) *results {
 	return &results{
-		onWork: opt.OnWork, window: opt.Window, random: rand.New(rand.NewPCG(1, 2)),
+		window: opt.Window, random: rand.New(rand.NewPCG(1, 2)),
 		busy: make(map[int32]*busyTimes), labels: make(map[int32]map[labelKey]int64),
 		equations: make(map[int32]*equationSet), first: make(map[int32]int64), last: make(map[int32]int64),
 	}
@@ -117,18 +114,13 @@ func (r *results) busyOf(channel int32) *busyTimes {
 }
 
 // collects reports whether works are collected for the result.
-func (r *results) collects() bool { return !r.trial && r.means == nil }
+func (r *results) collects() bool { return r.onWork == nil }
 
 // addWork adds a work whose times are final.
 func (r *results) addWork(c *channelState, w *Work) {
-	if r.trial {
-		return
-	}
-	if r.onWork != nil {
+	if !r.collects() {
 		w.Mean = r.means[durationKey{c.Pid, labelKey{w.Call.Op, w.Call.Label}}]
 		r.onWork(w)
-	}
-	if r.means != nil {
 		return
 	}
 	busy := w.busyInterval(c.endNs).clip(r.window)

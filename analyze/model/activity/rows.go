@@ -100,6 +100,7 @@ func (r *callRows) readGroup(g *format.Group, calls []Call) ([]Call, error) {
 	if g.Err() != nil {
 		return calls, g.Err()
 	}
+	calls = slices.Grow(calls, r.countKnown())
 	r.labels.mu.Lock() // replays of several goroutines share the labels
 	defer r.labels.mu.Unlock()
 	kernels := r.labels.kernels.NumbersOf(r.kernel.Dict)
@@ -133,6 +134,16 @@ func (r *callRows) findOps() (any bool) {
 			base == "cuCtxDestroy_v2")
 	}
 	return any
+}
+
+// countKnown returns the number of rows with a known function.
+func (r *callRows) countKnown() (n int) {
+	for i := range r.start {
+		if r.ops[r.opIndex(i)].known {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *callRows) opIndex(i int) int {
