@@ -203,7 +203,9 @@ func (t *JobThread) call(kind, name string, endNs int64) *format.Row {
 }
 
 // Call makes a call without an effect on the GPU, such as cuMemAlloc_v2, that takes ns.
-func (t *JobThread) Call(kind, name string, ns int64) *format.Row { return t.call(kind, name, t.NowNs+ns) }
+func (t *JobThread) Call(kind, name string, ns int64) *format.Row {
+	return t.call(kind, name, t.NowNs+ns)
+}
 
 // NewEvent creates an event without timing, and returns its handle.
 func (t *JobThread) NewEvent() int64 {
@@ -259,8 +261,13 @@ func (t *JobThread) stack() int32 {
 	lines := slices.Clone(t.frames)
 	slices.Reverse(lines)
 	j.stackRows = append(j.stackRows, format.Row{
-		Kind: format.KindStack, Pid: t.on.sim.pid, StackID: id, StackStatus: format.StackComplete, Site: t.site(),
-		Device: -1, Frames: analyzetest.ParseFrames(append([]string{"libcuda.so.580.95.05 cuLaunchKernel"}, lines...)...),
+		Kind:        format.KindStack,
+		Pid:         t.on.sim.pid,
+		StackID:     id,
+		StackStatus: format.StackComplete,
+		Site:        t.site(),
+		Device:      -1,
+		Frames:      analyzetest.ParseFrames(append([]string{"libcuda.so.580.95.05 cuLaunchKernel"}, lines...)...),
 	})
 	return id
 }

@@ -57,7 +57,15 @@ func TestJobIsRecorded(t *testing.T) {
 		}
 		d := r.Devices[0]
 		idle := d.LastNs - d.FirstNs - j.IdleNs(0)
-		t.Logf("full %t: %d works, %d wrong, busy %d..%d, truth about %d", full, works, wrong, d.Busy.LoNs, d.Busy.HiNs, idle)
+		t.Logf(
+			"full %t: %d works, %d wrong, busy %d..%d, truth about %d",
+			full,
+			works,
+			wrong,
+			d.Busy.LoNs,
+			d.Busy.HiNs,
+			idle,
+		)
 		if works != len(j.Works) || wrong > 0 || d.Busy.HiNs < idle*9/10 || d.Busy.LoNs > idle {
 			t.Errorf("%d works of %d, %d wrong", works, len(j.Works), wrong)
 		}

@@ -111,6 +111,9 @@ func (i Interval) clip(w Window) Interval {
 	return Interval{max(i.LoNs, w.FromNs), min(i.HiNs, w.ToNs)}
 }
 
+// isEmpty reports whether no time was added.
+func (b *busyTimes) isEmpty() bool { return len(b.certain.list)+len(b.possible.list) == 0 }
+
 // addTimes adds the times of another channel or stream.
 func (b *busyTimes) addTimes(o *busyTimes) {
 	for _, i := range o.possible.list {

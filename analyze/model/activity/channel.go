@@ -29,6 +29,13 @@ type channelState struct {
 	isUncertain bool
 	finals      int64 // works whose numbers became final at anchors
 	out         *results
+	// What results collects: busy times, works by index of set.keys, works without an index, the start
+	// of the first call, and the end of the last work (Unix ns; 0: unknown).
+	busy            *busyTimes
+	set             *equationSet
+	works           []int64
+	unlisted        int64
+	firstNs, lastNs int64
 }
 
 // staleNs is longer than any pause of a reader between its reads of the clock and of the progress
@@ -36,7 +43,7 @@ type channelState struct {
 const staleNs = 50_000_000
 
 func newChannelState(c Channel, clock *Clock, out *results) *channelState {
-	return &channelState{Channel: c, clock: clock, out: out, least: -unbounded}
+	return &channelState{Channel: c, clock: clock, out: out, least: -unbounded, busy: newBusyTimes()}
 }
 
 // addSample adds a sample of the channel, in order of SeenNs.
@@ -166,7 +173,7 @@ func (c *channelState) closeUncertain() {
 	n := len(c.moments)
 	if c.isUncertain && n > 1 && c.out.collects() {
 		busy := Interval{c.moments[n-2].begin.LoNs, c.moments[n-1].begin.HiNs}
-		c.out.busyOf(c.Number).possible.add(busy.clip(c.out.window))
+		c.busy.possible.add(busy.clip(c.out.window))
 	}
 	c.isUncertain = false
 }
@@ -270,7 +277,7 @@ func (c *channelState) finish(endNs int64) {
 	c.out.addUncertain(c, unbounded)
 	if c.isUncertain && c.out.collects() {
 		last := Interval{c.moments[len(c.moments)-1].begin.LoNs, endNs}
-		c.out.busyOf(c.Number).possible.add(last.clip(c.out.window))
+		c.busy.possible.add(last.clip(c.out.window))
 	}
 	c.finishLast()
 }

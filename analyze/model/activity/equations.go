@@ -27,7 +27,7 @@ type equation struct {
 
 // equationSet is a random sample of the equations of a process, with a bounded size.
 type equationSet struct {
-	labels  map[labelKey]int32
+	indices [OpCopyToHost + 1][]int32 // index of a label plus 1, by label plus 1
 	keys    []labelKey
 	works   []int64       // works by label
 	limits  []sampledTime // upper bounds of durations by label
@@ -56,27 +56,24 @@ func (l *sampledTime) meanNs() float64 {
 	return sum / float64(len(l.list))
 }
 
-func newEquationSet() *equationSet { return &equationSet{labels: make(map[labelKey]int32)} }
-
 // labelOf returns the index of a label. It returns -1 if there are too many labels.
 func (e *equationSet) labelOf(key labelKey) int32 {
-	i, ok := e.labels[key]
-	if !ok {
-		if len(e.keys) >= maxLabels {
-			return -1
-		}
-		i = int32(len(e.keys))
-		e.labels[key] = i
-		e.keys, e.works, e.limits = append(e.keys, key), append(e.works, 0), append(e.limits, sampledTime{})
+	list := e.indices[key.op]
+	at := int(key.label) + 1
+	if at < len(list) && list[at] != 0 {
+		return list[at] - 1
 	}
+	if len(e.keys) >= maxLabels {
+		return -1
+	}
+	if at >= len(list) {
+		list = append(list, make([]int32, at+1-len(list))...)
+		e.indices[key.op] = list
+	}
+	i := int32(len(e.keys))
+	list[at] = i + 1
+	e.keys, e.works, e.limits = append(e.keys, key), append(e.works, 0), append(e.limits, sampledTime{})
 	return i
-}
-
-// countWork counts a work for the total of its label.
-func (e *equationSet) countWork(c *Call) {
-	if i := e.labelOf(labelKey{c.Op, c.Label}); i >= 0 {
-		e.works[i]++
-	}
 }
 
 // add adds an equation about the durations of calls.
@@ -102,12 +99,8 @@ func (e *equationSet) add(calls []issuedCall, sumNs int64, random *rand.Rand) {
 	}
 }
 
-// addLimit adds a time that a work took at most.
-func (e *equationSet) addLimit(c *Call, ns int64, random *rand.Rand) {
-	i := e.labelOf(labelKey{c.Op, c.Label})
-	if i < 0 {
-		return
-	}
+// addLimit adds a time that a work of the label with index i took at most.
+func (e *equationSet) addLimit(i int32, ns int64, random *rand.Rand) {
 	l := &e.limits[i]
 	l.seen++
 	time := int32(min(ns, maxTimeNs))

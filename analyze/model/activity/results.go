@@ -76,11 +76,7 @@ type results struct {
 	onWork    func(*Work) // if it is set, it is called, and nothing is collected
 	means     map[durationKey]*Duration
 	random    *rand.Rand
-	busy      map[int32]*busyTimes         // by channel
-	labels    map[int32]map[labelKey]int64 // works by channel
-	equations map[int32]*equationSet       // by process
-	first     map[int32]int64
-	last      map[int32]int64
+	equations map[int32]*equationSet // by process
 	streams   []streamResult
 	window    Window // limits counts and times
 }
@@ -94,23 +90,15 @@ type streamResult struct {
 func newResults(opt *Options) *results {
 	return &results{
 		window: opt.Window, random: rand.New(rand.NewPCG(1, 2)),
-		busy: make(map[int32]*busyTimes), labels: make(map[int32]map[labelKey]int64),
-		equations: make(map[int32]*equationSet), first: make(map[int32]int64), last: make(map[int32]int64),
+		equations: make(map[int32]*equationSet),
 	}
 }
 
 func (r *results) equationsOf(pid int32) *equationSet {
 	if r.equations[pid] == nil {
-		r.equations[pid] = newEquationSet()
+		r.equations[pid] = new(equationSet)
 	}
 	return r.equations[pid]
-}
-
-func (r *results) busyOf(channel int32) *busyTimes {
-	if r.busy[channel] == nil {
-		r.busy[channel] = newBusyTimes()
-	}
-	return r.busy[channel]
 }
 
 // collects reports whether works are collected for the result.
@@ -125,7 +113,7 @@ func (r *results) addWork(c *channelState, w *Work) {
 	}
 	busy := w.busyInterval(c.endNs).clip(r.window)
 	certain := w.certainInterval().clip(r.window)
-	r.busyOf(c.Number).add(certain, busy)
+	c.busy.add(certain, busy)
 	if w.Call.StartNs < r.window.FromNs || w.Call.StartNs > r.window.ToNs {
 		return
 	}
@@ -139,22 +127,32 @@ func (r *results) addWork(c *channelState, w *Work) {
 	s.counts.count(w)
 	c.counts.count(w)
 	s.busy.add(certain, busy)
-	set := r.equationsOf(c.Pid)
-	set.countWork(&w.Call)
-	if w.StartQuality == Measured && w.EndQuality >= Bounded {
-		set.addLimit(&w.Call, w.Duration.HiNs, r.random)
-	}
-	labels := r.labels[c.Number]
-	if labels == nil {
-		labels = make(map[labelKey]int64)
-		r.labels[c.Number] = labels
-	}
-	labels[labelKey{w.Call.Op, w.Call.Label}]++
-	if r.first[c.Number] == 0 {
-		r.first[c.Number] = w.Call.StartNs
+	r.countWork(c, w)
+	if c.firstNs == 0 {
+		c.firstNs = w.Call.StartNs
 	}
 	if w.EndQuality >= Bounded {
-		r.last[c.Number] = max(r.last[c.Number], w.End.HiNs)
+		c.lastNs = max(c.lastNs, w.End.HiNs)
+	}
+}
+
+// countWork counts a work for the total of its label.
+func (r *results) countWork(c *channelState, w *Work) {
+	if c.set == nil {
+		c.set = r.equationsOf(c.Pid)
+	}
+	i := c.set.labelOf(labelKey{w.Call.Op, w.Call.Label})
+	if i < 0 {
+		c.unlisted++
+		return
+	}
+	c.set.works[i]++
+	if int(i) >= len(c.works) {
+		c.works = append(c.works, make([]int64, int(i)+1-len(c.works))...)
+	}
+	c.works[i]++
+	if w.StartQuality == Measured && w.EndQuality >= Bounded {
+		c.set.addLimit(i, w.Duration.HiNs, r.random)
 	}
 }
 
@@ -170,7 +168,7 @@ func (r *results) addUncertain(c *channelState, counter int64) {
 		if a.gpuNs == 0 {
 			busy.LoNs = a.seenNs
 		}
-		r.busyOf(c.Number).possible.add(busy.clip(r.window))
+		c.busy.possible.add(busy.clip(r.window))
 		c.isUncertain = i == len(c.moments)-1
 	}
 }
@@ -217,16 +215,18 @@ func (r *results) durations() (list []Duration) {
 
 // channelActivity returns the result of a channel.
 func (r *results) channelActivity(c *channelState, durations map[durationKey]*Duration) ChannelActivity {
-	a := ChannelActivity{Channel: c.Channel, ChannelCounts: c.counts}
-	if busy := r.busy[c.Number]; busy != nil {
-		a.Busy = busy.bounds()
+	a := ChannelActivity{
+		Channel: c.Channel, ChannelCounts: c.counts, Busy: c.busy.bounds(), FirstNs: c.firstNs, LastNs: c.lastNs,
+		Unestimated: c.unlisted,
 	}
-	a.FirstNs, a.LastNs = r.first[c.Number], r.last[c.Number]
 	if c.clock != nil {
 		a.ClockResidualNs = c.clock.ResidualNs()
 	}
-	for key, n := range r.labels[c.Number] {
-		d := durations[durationKey{c.Pid, key}]
+	for i, n := range c.works {
+		if n == 0 {
+			continue
+		}
+		d := durations[durationKey{c.Pid, c.set.keys[i]}]
 		if d == nil || !d.IsEstimated {
 			a.Unestimated += n
 			continue
@@ -250,18 +250,18 @@ func (r *results) deviceActivity(channels []*channelState) (list []DeviceActivit
 	ends := make(map[key]*DeviceActivity)
 	for _, c := range channels {
 		k := key{c.Pid, c.Device}
-		if r.busy[c.Number] == nil {
+		if c.busy.isEmpty() {
 			continue
 		}
 		if busy[k] == nil {
 			busy[k] = newBusyTimes()
-			ends[k] = &DeviceActivity{Pid: c.Pid, Device: c.Device, FirstNs: r.first[c.Number]}
+			ends[k] = &DeviceActivity{Pid: c.Pid, Device: c.Device, FirstNs: c.firstNs}
 		}
-		busy[k].addTimes(r.busy[c.Number])
-		if first := r.first[c.Number]; first != 0 && (ends[k].FirstNs == 0 || first < ends[k].FirstNs) {
-			ends[k].FirstNs = first
+		busy[k].addTimes(c.busy)
+		if c.firstNs != 0 && (ends[k].FirstNs == 0 || c.firstNs < ends[k].FirstNs) {
+			ends[k].FirstNs = c.firstNs
 		}
-		ends[k].LastNs = max(ends[k].LastNs, r.last[c.Number])
+		ends[k].LastNs = max(ends[k].LastNs, c.lastNs)
 	}
 	for k, d := range ends {
 		d.Busy = busy[k].bounds()
