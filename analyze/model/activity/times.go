@@ -12,6 +12,7 @@ func (c *channelState) setStart(w *Work, p *issuedCall, latest, doneNs int64) {
 	if p.earliest != 0 {
 		earliest = p.earliest
 	}
+	w.likely = earliest
 	start, sampled := c.moments.beginOf(earliest)
 	if p.earliest != 0 {
 		start.LoNs, sampled = max(start.LoNs, p.earliestBeginNs), false

@@ -36,6 +36,7 @@ type Work struct {
 	// is none.
 	Mean   *Duration
 	doneNs int64 // a wait shows that the work was done at this time; UnknownNs: none does
+	likely int64 // the lowest number that the work may have
 	// first and last are the possible positions of the call on the channel.
 	first, last int64
 }

@@ -16,6 +16,9 @@ type silentGPUActivity struct {
 	busyPct any    // share of the time in which a kernel was running, a float64; nil: unknown
 	smPct   any    // share of active SMs, a float64; nil: unknown
 	meaning string // sentence for the evidence; "": no data
+	// explanation is what meaning says about the process. It is not needed if works is known.
+	explanation string
+	works       string // sentence about the works that the GPU has not finished; "": unknown
 }
 
 // utilizationLagNs is the time for which NVML may report a GPU as busy after its work, ns. It is
@@ -52,7 +55,7 @@ func (s *Scan) setGPUActivity(p *ProcessVerdict) {
 	if sm, ok := p.gpu.smPct.(float64); ok && p.gpu.busyPct != nil {
 		p.gpu.meaning += fmt.Sprintf(" (SMs active %.0f %%)", sm)
 	}
-	p.gpu.meaning += s.explainUtilization(p, busy)
+	p.gpu.explanation = s.explainUtilization(p, busy)
 }
 
 // explainUtilization explains the GPU utilization of a process without progress. busy is in

@@ -1,6 +1,7 @@
 package hang
 
 import (
+	"slices"
 	"time"
 
 	"github.com/gpurec/gpurec/analyze/model/calls"
@@ -48,9 +49,12 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 		return nil, err
 	}
 	verdicts, silent := s.Classify(polls), s.processesWithoutCalls()
+	if err := s.addGPUWorks(verdicts); err != nil {
+		return nil, err
+	}
 	r := &report.Report{
 		Command: "hang", Window: s.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes,
-		Sentences: []string{"result", "advice", "look_at"},
+		Sentences: []string{"result", "gpu_work", "advice", "look_at"},
 	}
 	if len(s.Processes)+len(silent) == 0 && t.Scan.Events > 0 {
 		r.NoMatch = s.Seen.ExplainNoMatch(&opt.Filter)
@@ -60,6 +64,9 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	r.Totals = s.computeTotals(verdicts, len(silent), len(long.Rows))
 	r.Tables = []report.Table{
 		s.processTable(verdicts), s.threadTable(verdicts), s.launchTable(verdicts), long, polls.pollTable(),
+	}
+	if len(s.T.Facts.Channels) > 0 {
+		r.Tables = slices.Insert(r.Tables, 1, s.workTable(verdicts))
 	}
 	if identities := processes.NewProcessTable(t, &opt.Filter); len(identities.Rows) > 0 {
 		identities.Name, identities.Title = "identities", "identities of processes"

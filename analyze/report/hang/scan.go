@@ -29,6 +29,7 @@ type Scan struct {
 	Processes map[int32]*processHistory
 	Long      []callRef // heap of the longest calls that returned, shortest first
 	details   map[rowRef]*callDetails
+	works     gpuWorks
 
 	// thread and history are those of the last row, because most rows have the same thread as the
 	// row before.

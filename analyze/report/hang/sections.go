@@ -10,6 +10,7 @@ import (
 var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
 	{Title: "processes", Columns: processColumns},
+	{Title: "gpu_works", Columns: workColumns},
 	{Title: "threads", Columns: threadColumns},
 	{Title: "launches", Columns: launchColumns},
 	{Title: "long_calls", Columns: longCallColumns},

@@ -22,6 +22,11 @@ var factColumns = []report.Column{
 		About: "advice on other tools to run if no process made a CUDA call",
 	},
 	{
+		Key: "gpu_work", Title: "GPU", Unit: report.UnitText,
+		About: "work that the GPU began and is not known to have finished, in the process with the worst state; " +
+			"absent without GPU times",
+	},
+	{
 		Key: "look_at", Title: "look at", Unit: report.UnitText,
 		About: "process that differs from the others of its group, and the difference",
 	},
@@ -70,12 +75,15 @@ var totalColumns = []report.Column{
 // computeFacts returns the facts of the report: result, advice, and the first outlier.
 func (s *Scan) computeFacts(verdicts []ProcessVerdict, silent []int32, polls *pollCounts) []report.Fact {
 	result, advice := s.silentResult(silent, polls)
+	var stuck any
 	if len(verdicts) > 0 {
 		result, advice = s.resultText(verdicts), ""
+		stuck = units.TextOrNil(verdicts[0].gpu.works)
 	}
 	return report.NewFacts(factColumns, report.Values{
 		"result":        result,
 		"advice":        advice,
+		"gpu_work":      stuck,
 		"look_at":       firstOutlierText(s.T, verdicts),
 		"moment_ns":     s.EndNs - s.T.RecordingWindow().FromNs,
 		"without_calls": s.pidLabels(silent),
@@ -236,8 +244,11 @@ func (s *Scan) addProcessRow(table *report.Table, p *ProcessVerdict) {
 // errors.
 func processEvidence(p *ProcessVerdict, trouble []string) string {
 	parts := slices.Clone(p.Evidence)
-	if p.gpu.meaning != "" {
-		parts = append(parts, p.gpu.meaning)
+	switch {
+	case p.gpu.works != "" && p.gpu.meaning != "":
+		parts = append(parts, p.gpu.works, p.gpu.meaning)
+	case p.gpu.works+p.gpu.meaning != "":
+		parts = append(parts, p.gpu.works+p.gpu.meaning+p.gpu.explanation)
 	}
 	if len(p.Differences) > 0 {
 		differences := units.JoinWithAnd(p.Differences)
