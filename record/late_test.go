@@ -183,7 +183,7 @@ func TestHoldIsNotInDurations(t *testing.T) {
 		t.Fatalf("%d holds; duration %d ns, ledger %d ns", cost.Holds, recorded, happened)
 	}
 	// The first hold is before the call.
-	if held := happened - recorded; held <= 0 || held > cost.HeldNs || recorded > happened/2 {
+	if held := happened - recorded; held < 1e6 || held > cost.HeldNs {
 		t.Errorf("the call took %d ns, %d ns are recorded, held %d ns in all", happened, recorded, cost.HeldNs)
 	}
 	if bad := badStacks(t, result.Output); len(bad) > 0 {

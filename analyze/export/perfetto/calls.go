@@ -181,14 +181,17 @@ func (p *traceBuilder) writeCall(call *traceCall) error {
 	}
 	p.w.setEventNameID(c.nameIDs.stringID(p.w, &c.name, i))
 	p.w.addEventCategoryID(c.kindIDs.stringID(p.w, &c.kind, i))
-	if lane {
+	onGPU := lane && flags&format.FlagCaptured == 0 && p.works.shows(laneOfCall(c, i), kind, c.copy.At(i))
+	if onGPU {
+		p.w.event = appendFixed64Field(p.w.event, fieldFlowIDs, flowOfCall(c.pid[i], c.tid[i], call.startNs))
+	} else if lane {
 		p.flows++
 		p.w.event = appendFixed64Field(p.w.event, fieldFlowIDs, p.flows)
 	}
 	p.w.setEventStack(c.stack[i])
 	p.addArguments(c, i, kind)
 	p.w.finishEvent(call.startNs)
-	if lane {
+	if lane && !onGPU {
 		p.writeLaneInstant(call, kind)
 	}
 	return p.w.err
@@ -224,14 +227,18 @@ func (p *traceBuilder) leaveOutCall(call *traceCall, slice openSlice) {
 	p.w.finishEvent(call.startNs)
 }
 
+// laneOfCall returns the lane of a call's stream.
+func laneOfCall(c *traceCallColumns, i int) streamLane {
+	return streamLane{
+		stream: c.stream[i], pid: c.pid[i], device: c.device[i], captured: c.flags[i]&format.FlagCaptured != 0,
+	}
+}
+
 // writeLaneInstant writes the instant of a call on the lane of its stream, and ends the flow from
 // the call.
 func (p *traceBuilder) writeLaneInstant(call *traceCall, kind string) {
 	c, i := call.columns, int(call.row)
-	p.w.startEvent(
-		eventTypeInstant,
-		p.findLaneTrack(streamLane{c.stream[i], c.pid[i], c.device[i], c.flags[i]&format.FlagCaptured != 0}),
-	)
+	p.w.startEvent(eventTypeInstant, p.findLaneTrack(laneOfCall(c, i)))
 	switch {
 	case c.kernel.At(i) != "":
 		p.w.setEventNameID(c.kernelNameIDs.stringID(p.w, &c.kernel, i))

@@ -76,6 +76,8 @@ func (p *traceBuilder) repeatSlice(e *openSlice) {
 	case e.thread == nil:
 		p.ends = stats.HeapPush(p.ends, again, openSlice.endsBefore)
 		return
+	case e.lane != nil:
+		again.thread = p.findGPULane(*e.lane)
 	case e.ownTrack:
 		again.thread = p.newOpenCallTrack(e.caller, e.name)
 	default:

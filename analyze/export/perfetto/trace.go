@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/facts"
 	"github.com/gpurec/gpurec/analyze/model/graph"
 	"github.com/gpurec/gpurec/analyze/model/origin"
@@ -43,11 +44,19 @@ var traceTrackColumns = []report.Column{
 			"not wait",
 	},
 	{
-		Key:   "GPU n, stream s",
+		Key:   "GPU n, stream s (GPU time)",
 		Title: "",
 		Unit:  report.UnitText,
-		About: "one instant for each successful launch, copy, memset and graph launch, at the time of the call on " +
-			"the CPU. A flow connects it to the call. The time on the GPU is not recorded. " +
+		About: "with GPU times: one slice for each kernel, copy, memset and graph launch, from its start to its end on " +
+			"the GPU. start_known and end_known say whether a time is measured, bounded or estimated. A work whose " +
+			"start is unknown is an instant at the time of the call. A flow connects a work to its call",
+	},
+	{
+		Key:   "GPU n, stream s (order of calls, not GPU time)",
+		Title: "",
+		Unit:  report.UnitText,
+		About: "without GPU times: one instant for each successful launch, copy, memset and graph launch, at the time of the call on " +
+			"the CPU. A flow connects it to the call. " +
 			"For a graph launch the instant lists the nodes of the graph whose creation was recorded",
 	},
 	{
@@ -115,6 +124,10 @@ func WriteTrace(t *timeline.Timeline, out io.Writer, opt Options) (*TraceStats, 
 	if p.graphs, err = graph.Read(t); err != nil {
 		return nil, err
 	}
+	if p.works, err = newGPUWorks(p); err != nil {
+		return nil, err
+	}
+	defer p.works.stop()
 	p.w.beginSequence(p.window.FromNs)
 	steps, counts := replayMemorySteps(t, &p.filter)
 	next, stop := iter.Pull(steps)
@@ -125,11 +138,12 @@ func WriteTrace(t *timeline.Timeline, out io.Writer, opt Options) (*TraceStats, 
 		return nil, t.WrapReadError(err)
 	}
 	p.writeEventsUntil(p.window.ToNs)
+	p.writeLateWorks()
 	p.endAllSlices()
 	for p.hasStep { // run the replay to its end, so that its counts are complete
 		p.step, p.hasStep = next()
 	}
-	if err := counts.err; err != nil {
+	if err := cmp.Or(counts.err, p.works.err); err != nil {
 		return nil, err
 	}
 	p.w.endSequence(p.window.ToNs)
@@ -153,6 +167,7 @@ type traceBuilder struct {
 	full   bool  // a call was left out, so all later calls are left out too
 	next   func() (io.Writer, error)
 	graphs graph.GraphContents
+	works  *gpuWorks
 
 	partTracks
 	ends     []openSlice // heap of the open slices, the first to end at index 0
@@ -180,16 +195,18 @@ type openSlice struct {
 	caller         origin.Thread
 	name, category string
 	stack          int32
-	ownTrack       bool // the slice is on a track of its own: see newOpenCallTrack
-	waits          bool // the thread waits for the GPU
+	ownTrack       bool        // the slice is on a track of its own: see newOpenCallTrack
+	waits          bool        // the thread waits for the GPU
+	lane           *streamLane // lane of a work of the GPU; nil for calls
 }
 
 // trackKey identifies a track of a GPU, or of a process if device is processTrackDevice.
 type trackKey struct {
 	device int32
-	kind   string // kind of lane, or name of the counter or track
-	pid    int32  // set for lanes and for tracks of a process
-	stream int64  // set for lanes
+	kind   string      // kind of lane, or name of the counter or track
+	pid    int32       // set for lanes and for tracks of a process
+	stream int64       // set for lanes
+	copies activity.Op // set for lanes with copies
 }
 
 // traceMark is an instant of the trace that belongs to no call, such as an Xid error.
@@ -235,7 +252,7 @@ func newTraceBuilder(t *timeline.Timeline, out io.Writer, opt Options) *traceBui
 }
 
 // writeEventsUntil writes all events other than calls up to atNs, in order of time. Events at the
-// same time have this order: ends of slices, levels of memory, samples, marks.
+// same time have this order: ends of slices, levels of memory, samples, works of the GPU, marks.
 func (p *traceBuilder) writeEventsUntil(atNs int64) {
 	for {
 		next := int64(math.MaxInt64)
@@ -251,6 +268,9 @@ func (p *traceBuilder) writeEventsUntil(atNs int64) {
 		if len(p.marks) > 0 {
 			next = min(next, p.marks[0].atNs)
 		}
+		if p.works.has {
+			next = min(next, p.works.work.startNs)
+		}
 		if next > atNs || !p.hasPendingEvents() {
 			return
 		}
@@ -260,7 +280,7 @@ func (p *traceBuilder) writeEventsUntil(atNs int64) {
 
 // hasPendingEvents reports whether events other than calls are left to write.
 func (p *traceBuilder) hasPendingEvents() bool {
-	return len(p.ends) > 0 || p.hasStep || len(p.samples) > 0 || len(p.marks) > 0
+	return len(p.ends) > 0 || p.hasStep || len(p.samples) > 0 || len(p.marks) > 0 || p.works.has
 }
 
 // writeNextEvent writes the first event whose time is ns.
@@ -274,6 +294,8 @@ func (p *traceBuilder) writeNextEvent(ns int64) {
 	case len(p.samples) > 0 && p.samples[0].AtNs == ns:
 		p.writeSample(&p.samples[0])
 		p.samples = p.samples[1:]
+	case p.works.has && p.works.work.startNs == ns:
+		p.writeWork()
 	default:
 		if p.isInWindow(ns) {
 			p.marks[0].write()

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -57,6 +58,7 @@ type partTracks struct {
 	gpus      map[int32]uint64 // by CUDA device
 	tracks    map[trackKey]uint64
 	lanes     map[streamLane]uint64
+	gpuLanes  map[streamLane]*threadTrack
 	own       uint64 // track with gpurec's own messages; 0 if it does not exist yet
 }
 
@@ -64,6 +66,7 @@ func newPartTracks() partTracks {
 	return partTracks{
 		processes: make(map[int32]uint64), threads: make(map[origin.Thread]*threadTrack), gpus: make(map[int32]uint64),
 		tracks: make(map[trackKey]uint64), lanes: make(map[streamLane]uint64),
+		gpuLanes: make(map[streamLane]*threadTrack),
 	}
 }
 
@@ -128,6 +131,9 @@ type streamLane struct {
 	pid      int32
 	device   int32
 	captured bool // the work was captured into a graph
+	onGPU    bool // the lane shows GPU times
+	// copies is the direction of the copies that the lane shows, OpCopyToDevice or OpCopyToHost; else 0.
+	copies activity.Op
 }
 
 // findLaneTrack returns the track of the work of a process on a stream.
@@ -136,20 +142,40 @@ func (p *traceBuilder) findLaneTrack(l streamLane) uint64 {
 		return uuid
 	}
 	name, kind := "stream "+query.StreamName(l.stream), streamLaneKind
-	if l.captured {
+	switch {
+	case l.captured:
 		name, kind = "captured on "+name, captureLaneKind
+	case l.onGPU:
+		kind = gpuLaneKind
+		switch l.copies {
+		case activity.OpCopyToDevice:
+			name += ", copies to the device"
+		case activity.OpCopyToHost:
+			name += ", copies to the host"
+		}
 	}
 	if len(p.t.Facts.Processes) > 1 {
 		name += fmt.Sprintf(" of process %d", l.pid)
 	}
-	uuid := p.findTrack(trackKey{l.device, kind, l.pid, l.stream}, name+" ("+kind+")", nil)
+	uuid := p.findTrack(trackKey{l.device, kind, l.pid, l.stream, l.copies}, name+" ("+kind+")", nil)
 	p.lanes[l] = uuid
 	return uuid
+}
+
+// findGPULane returns the track of the works of a stream at their times on the GPU.
+func (p *traceBuilder) findGPULane(l streamLane) *threadTrack {
+	if tr, ok := p.gpuLanes[l]; ok {
+		return tr
+	}
+	tr := &threadTrack{uuid: p.findLaneTrack(l)}
+	p.gpuLanes[l] = tr
+	return tr
 }
 
 // Kinds of lanes. They are part of the track's name, because the instants on a lane are not GPU
 // times.
 const (
+	gpuLaneKind     = "GPU time"
 	streamLaneKind  = "order of calls, not GPU time"
 	captureLaneKind = "put into a graph, not run"
 )
@@ -188,7 +214,7 @@ func gpuTrackRank(kind string) uint64 {
 		return 0
 	case strings.HasPrefix(kind, "live memory"), strings.HasPrefix(kind, allocatorCounterPrefix):
 		return 1
-	case kind == streamLaneKind:
+	case kind == streamLaneKind, kind == gpuLaneKind:
 		return 2
 	case kind == captureLaneKind:
 		return 3

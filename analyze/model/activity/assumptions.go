@@ -29,6 +29,8 @@ const (
 	// gapMeanNs is the mean of that time, and gapErrorNs its standard error in a recording. On an H200,
 	// 20 kernels of known durations have means of 0.3 to 1.5 µs.
 	gapMeanNs, gapErrorNs = 1000, 300
+	// idleStartNs is the median time from the return of a launch until an idle GPU begins the work.
+	idleStartNs = 2200
 	// shortestNs is about the duration of the shortest kernels.
 	shortestNs = 500
 	// eventMeanNs and eventErrorNs are the prior of the duration of an event record.

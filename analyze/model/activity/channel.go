@@ -224,6 +224,9 @@ func (c *channelState) emit(n int, final bool) {
 	for i := range c.order.pending[:n] {
 		p := &c.order.pending[i]
 		w := Work{Call: p.call, Channel: c.Number, Stream: p.stream}
+		if c.out.means != nil {
+			w.Mean = c.out.means[durationKey{c.Pid, labelKey{p.call.Op, p.call.Label}}]
+		}
 		if !p.unsure && c.clock != nil {
 			latest := c.numbers.latest(p.last)
 			if !final {

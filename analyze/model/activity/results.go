@@ -107,7 +107,6 @@ func (r *results) collects() bool { return r.onWork == nil }
 // addWork adds a work whose times are final.
 func (r *results) addWork(c *channelState, w *Work) {
 	if !r.collects() {
-		w.Mean = r.means[durationKey{c.Pid, labelKey{w.Call.Op, w.Call.Label}}]
 		r.onWork(w)
 		return
 	}

@@ -54,8 +54,10 @@ func (c *channelState) finishPrevious(w *Work) {
 	if previous == nil {
 		previous = new(Work)
 		c.unfinished[w.Stream] = previous
+		w.guessStart(nil)
 	} else {
 		previous.setEnd(w)
+		w.guessStart(previous)
 		c.out.addWork(c, previous)
 	}
 	*previous = *w

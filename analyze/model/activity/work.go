@@ -37,26 +37,57 @@ type Work struct {
 	Mean   *Duration
 	doneNs int64 // a wait shows that the work was done at this time; UnknownNs: none does
 	likely int64 // the lowest number that the work may have
+	// likelyStartNs is the most probable start of a work that is not measured; 0: unknown.
+	likelyStartNs int64
 	// first and last are the possible positions of the call on the channel.
 	first, last int64
 }
 
-// StartNs returns the most probable start of a measured work, and the middle of its bounds otherwise,
-// in Unix ns. The tightest samples are seen within transportNs.
+// StartNs returns the most probable start in Unix ns, within the bounds. The tightest samples are seen
+// within transportNs. The start of a bounded work follows from the works before it, if their mean
+// durations are known.
 func (w *Work) StartNs() int64 {
-	if w.StartQuality == Measured {
+	switch {
+	case w.StartQuality == Measured:
 		return max(w.Start.LoNs, w.Start.HiNs-transportNs/2)
+	case w.likelyStartNs != 0:
+		return w.likelyStartNs
 	}
 	return w.Start.MiddleNs()
 }
 
-// EndNs returns the most probable end of a measured work, and the middle of its bounds otherwise, in
-// Unix ns.
+// EndNs returns the most probable end in Unix ns, within the bounds: if it is not measured, the start plus
+// the mean duration of works with the same label. Without that mean, it is the middle of the bounds. It
+// is not valid if ProbableEnd has an unknown quality.
 func (w *Work) EndNs() int64 {
-	if w.EndQuality == Measured {
+	switch {
+	case w.EndQuality == Measured:
 		return max(w.End.LoNs, w.End.HiNs-transportNs/2-gapMeanNs)
+	case w.Mean != nil && w.StartQuality != Unknown:
+		end := w.StartNs() + int64(w.Mean.MeanNs)
+		if w.EndQuality == Bounded {
+			end = min(max(end, w.End.LoNs), w.End.HiNs)
+		}
+		return end
 	}
 	return w.End.MiddleNs()
+}
+
+// guessStart sets the most probable start of a work that is not measured: after the end of the work
+// before it on its stream, and after its call.
+func (w *Work) guessStart(previous *Work) {
+	if w.StartQuality == Unknown || w.StartQuality == Measured {
+		return
+	}
+	ns := w.Call.StartNs
+	if w.Call.EndNs != UnknownNs && !w.Call.Waits {
+		ns = w.Call.EndNs
+	}
+	ns += idleStartNs
+	if previous != nil && previous.StartQuality != Unknown && previous.Mean != nil {
+		ns = max(ns, previous.StartNs()+int64(previous.Mean.MeanNs)+gapMeanNs)
+	}
+	w.likelyStartNs = min(max(ns, w.Start.LoNs), w.Start.HiNs)
 }
 
 // ProbableEnd returns the end of the work in Unix ns: if it is not measured, the start plus the mean

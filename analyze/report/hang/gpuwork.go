@@ -70,8 +70,11 @@ func (s *Scan) stuckSentence(p *ProcessVerdict, w *activity.UnfinishedWork) stri
 	}
 	text := fmt.Sprintf("the GPU %s in %s for %s", been, name, units.FormatDuration(s.EndNs-w.StartNs()))
 	if w.Behind == 0 && p.waitingIn == nil {
-		text = fmt.Sprintf("the last work of the GPU, %s, began %s before; nothing waits for it, so it may have ended", name,
-			units.FormatDuration(s.EndNs-w.StartNs()))
+		text = fmt.Sprintf(
+			"the last work of the GPU, %s, began %s before; nothing waits for it, so it may have ended",
+			name,
+			units.FormatDuration(s.EndNs-w.StartNs()),
+		)
 	}
 	if site := s.siteOfWork(w); site != "" {
 		text += ", launched by " + site

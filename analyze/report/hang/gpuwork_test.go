@@ -11,7 +11,12 @@ import (
 )
 
 // stuckJob returns a training in which one kernel never ends, and the truth about that kernel.
-func stuckJob(t *testing.T, seed uint64, full bool, kernel string) (*analyzetest.TestRecording, gpuprogram.JobWork, int64) {
+func stuckJob(
+	t *testing.T,
+	seed uint64,
+	full bool,
+	kernel string,
+) (*analyzetest.TestRecording, gpuprogram.JobWork, int64) {
 	j := gpuprogram.NewJob(seed, gpuprogram.Plan{Full: full})
 	random := j.Random()
 	p := j.Process(0)

@@ -1,0 +1,291 @@
+package perfetto
+
+import (
+	"fmt"
+	"iter"
+
+	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+)
+
+// maxSortedWorks is the number of works that are sorted by their start. Works of several streams come
+// in another order. 36 MiB hold so many.
+const maxSortedWorks = 1 << 19
+
+// gpuWork is a work that the trace shows at its time on the GPU.
+type gpuWork struct {
+	startNs, endNs, callNs int64 // Unix ns
+	startErrorNs           int64 // half the distance between the bounds of the start
+	lane                   streamLane
+	tid                    int32
+	label                  int32
+	op                     activity.Op
+	start, end             activity.Quality
+}
+
+// startsBefore reports whether a work begins before another one.
+func (w *gpuWork) startsBefore(o *gpuWork) bool {
+	if w.startNs != o.startNs {
+		return w.startNs < o.startNs
+	}
+	return w.callNs < o.callNs
+}
+
+// gpuWorks reads the works of a recording in order of their start.
+type gpuWorks struct {
+	activity *activity.Activity
+	// streams and copies are the streams, and the directions of copies of a process, that have a channel.
+	streams  map[streamLane]bool
+	copies   map[copyLane]bool
+	next     func() (gpuWork, bool)
+	stop     func()
+	work     gpuWork
+	has      bool
+	err      error
+}
+
+// copyLane are the copies of a process in one direction.
+type copyLane struct {
+	pid int32
+	op  activity.Op
+}
+
+// newGPUWorks returns the works that pass the filter. Without progress words there are none.
+func newGPUWorks(p *traceBuilder) (*gpuWorks, error) {
+	g := &gpuWorks{
+		streams: make(map[streamLane]bool), copies: make(map[copyLane]bool),
+		stop: func() {},
+	}
+	a, err := activity.Of(p.t, p.t.RecordingWindow())
+	if err != nil || len(a.Channels) == 0 {
+		return g, err
+	}
+	g.activity = a
+	for i := range a.Streams {
+		s := &a.Streams[i]
+		switch {
+		case s.Channel == 0:
+		case s.Copies != 0:
+			g.copies[copyLane{s.Pid, s.Copies}] = true
+		default:
+			g.streams[laneOfStream(s.Pid, s.Device, s.Handle)] = true
+		}
+	}
+	g.next, g.stop = iter.Pull(g.sorted(p))
+	g.work, g.has = g.next()
+	return g, nil
+}
+
+// laneOfStream returns the lane of a stream. The default streams share the handle 0.
+func laneOfStream(pid, device int32, handle int64) streamLane {
+	if handle == activity.LegacyStream || handle == activity.PerThreadStream {
+		handle = 0
+	}
+	return streamLane{stream: handle, pid: pid, device: device, onGPU: true}
+}
+
+// shows reports whether the works of a kind on a stream are shown at their times on the GPU.
+func (g *gpuWorks) shows(lane streamLane, kind, copyKind string) bool {
+	lane.onGPU = true
+	if kind == format.KindMemcpy {
+		switch copyKind {
+		case "HtoD":
+			return g.copies[copyLane{lane.pid, activity.OpCopyToDevice}]
+		case "DtoH":
+			return g.copies[copyLane{lane.pid, activity.OpCopyToHost}]
+		}
+	}
+	return g.streams[lane]
+}
+
+// sorted returns the works in order of their start.
+func (g *gpuWorks) sorted(p *traceBuilder) iter.Seq[gpuWork] {
+	return func(yield func(gpuWork) bool) {
+		s := workSorter{last: make(map[streamLane]gpuWork)}
+		wanted := true
+		g.err = g.activity.EachWork(func(w *activity.Work) {
+			if !wanted || w.Call.Op == activity.OpRecordEvent || !g.passes(w, p) {
+				return
+			}
+			s.add(newGPUWork(w))
+			if len(s.heap) > maxSortedWorks {
+				wanted = yield(s.pop())
+			}
+		})
+		s.addLast()
+		for wanted && len(s.heap) > 0 {
+			wanted = yield(s.pop())
+		}
+	}
+}
+
+// workSorter sorts works by their start. On a stream, works do not overlap.
+type workSorter struct {
+	heap []gpuWork
+	last map[streamLane]gpuWork // last work of each lane, whose end the next work may correct
+}
+
+// add adds a work. The works of a lane come in their order.
+func (s *workSorter) add(w gpuWork) {
+	if last, ok := s.last[w.lane]; ok {
+		w.startNs = max(w.startNs, last.startNs)
+		w.endNs = max(w.endNs, w.startNs)
+		last.endNs = min(last.endNs, w.startNs)
+		s.push(last)
+	}
+	s.last[w.lane] = w
+}
+
+func (s *workSorter) push(w gpuWork) { s.heap = stats.HeapPush(s.heap, w, workBefore) }
+
+func workBefore(a, b gpuWork) bool { return a.startsBefore(&b) }
+
+// addLast adds the last works of all lanes to the heap.
+func (s *workSorter) addLast() {
+	for _, w := range s.last {
+		s.push(w)
+	}
+	clear(s.last)
+}
+
+// pop returns the first work.
+func (s *workSorter) pop() gpuWork {
+	for lane, w := range s.last {
+		if w.startsBefore(&s.heap[0]) {
+			s.push(w)
+			delete(s.last, lane)
+		}
+	}
+	first := s.heap[0]
+	s.heap = stats.HeapPop(s.heap, workBefore)
+	return first
+}
+
+// passes reports whether the call of a work passes the filter.
+func (g *gpuWorks) passes(w *activity.Work, p *traceBuilder) bool {
+	c, f := &w.Call, &p.filter
+	if c.StartNs < p.window.FromNs || c.StartNs > p.window.ToNs {
+		return false
+	}
+	lane := laneOfStream(c.Pid, c.Device, c.Stream)
+	if !f.PassesCaller(c.Pid, c.Tid, c.Device, lane.stream) {
+		return false
+	}
+	kind, label := kindOfWork(c.Op), g.labelOf(c.Label)
+	return f.PassesKernel(kind, label.Kernel) && f.PassesSize(kind, label.Bytes)
+}
+
+// kindOfWork returns the kind of the rows of a work.
+func kindOfWork(op activity.Op) string {
+	switch op {
+	case activity.OpFill:
+		return format.KindMemset
+	case activity.OpCopyOnDevice, activity.OpCopyToDevice, activity.OpCopyToHost:
+		return format.KindMemcpy
+	}
+	return format.KindLaunch
+}
+
+// labelOf returns a label by its number, or an empty one.
+func (g *gpuWorks) labelOf(number int32) activity.Label {
+	if number < 0 || int(number) >= len(g.activity.Labels) {
+		return activity.Label{}
+	}
+	return g.activity.Labels[number]
+}
+
+// newGPUWork returns the work of the trace. A work without a known start is placed at its call.
+func newGPUWork(w *activity.Work) gpuWork {
+	c := &w.Call
+	g := gpuWork{
+		startNs: c.StartNs, endNs: c.StartNs, callNs: c.StartNs, lane: laneOfStream(c.Pid, c.Device, c.Stream), tid: c.Tid,
+		label: c.Label, op: c.Op, start: w.StartQuality,
+	}
+	if c.Op == activity.OpCopyToDevice || c.Op == activity.OpCopyToHost {
+		g.lane.copies = c.Op
+	}
+	if w.StartQuality == activity.Unknown {
+		return g
+	}
+	g.startNs, g.startErrorNs = max(w.StartNs(), c.StartNs), w.Start.WidthNs()/2
+	if _, g.end = w.ProbableEnd(); g.end != activity.Unknown {
+		g.endNs = w.EndNs()
+	}
+	g.endNs = max(g.endNs, g.startNs)
+	return g
+}
+
+// writeWork writes the next work: a slice on its lane, or an instant if its start or end is unknown.
+func (p *traceBuilder) writeWork() {
+	w := p.works.work
+	p.works.work, p.works.has = p.works.next()
+	if p.full && w.callNs >= p.stats.LeftOutNs {
+		return
+	}
+	track := p.findGPULane(w.lane)
+	name, category := p.works.name(&w), kindOfWork(w.op)
+	if w.start == activity.Unknown || w.end == activity.Unknown {
+		p.w.startEvent(eventTypeInstant, track.uuid)
+	} else {
+		lane := w.lane
+		p.beginSlice(openSlice{
+			startNs: w.startNs, atNs: w.endNs, thread: track, caller: origin.Thread{Pid: lane.pid}, lane: &lane, name: name,
+			category: category,
+		})
+	}
+	p.w.setEventName(name)
+	p.w.addEventCategory(category)
+	p.w.event = appendFixed64Field(p.w.event, fieldTerminatingFlowIDs, flowOfCall(w.lane.pid, w.tid, w.callNs))
+	p.w.addTextAnnotation("start_known", qualityNames[w.start])
+	if w.start != activity.Unknown {
+		p.w.addAnnotation("start_error_ns", fieldAnnotationInt, uint64(w.startErrorNs))
+		p.w.addAnnotation("queue_ns", fieldAnnotationInt, uint64(max(0, w.startNs-w.callNs)))
+	}
+	p.w.addTextAnnotation("end_known", qualityNames[w.end])
+	p.w.finishEvent(w.startNs)
+}
+
+// writeLateWorks writes the works that began after the window, of calls inside of it.
+func (p *traceBuilder) writeLateWorks() {
+	for p.works.has {
+		for len(p.ends) > 0 && p.ends[0].atNs <= p.works.work.startNs {
+			p.endFirstSlice()
+		}
+		p.writeWork()
+	}
+}
+
+// qualityNames name the certainty of a time.
+var qualityNames = [...]string{
+	activity.Unknown: "unknown", activity.Estimated: "estimated", activity.Bounded: "bounded",
+	activity.Measured: "measured",
+}
+
+// name returns the name of the slice of a work.
+func (g *gpuWorks) name(w *gpuWork) string {
+	label := g.labelOf(w.label)
+	switch w.op {
+	case activity.OpGraph:
+		return fmt.Sprintf("graph 0x%x", uint64(label.Graph))
+	case activity.OpFill:
+		return "memset " + units.FormatBytes(label.Bytes)
+	case activity.OpCopyOnDevice:
+		return "copy DtoD " + units.FormatBytes(label.Bytes)
+	case activity.OpCopyToDevice:
+		return "copy HtoD " + units.FormatBytes(label.Bytes)
+	case activity.OpCopyToHost:
+		return "copy DtoH " + units.FormatBytes(label.Bytes)
+	}
+	if label.Kernel == "" {
+		return "kernel"
+	}
+	return units.ReplaceInvalidUTF8(label.Kernel)
+}
+
+// flowOfCall returns the id of the flow from a call to its work. A thread makes one call at a time.
+func flowOfCall(pid, tid int32, callNs int64) uint64 {
+	return (uint64(uint32(pid))<<32|uint64(uint32(tid)))*0x9e3779b97f4a7c15 ^ uint64(callNs)*0xbf58476d1ce4e5b9 | 1
+}
