@@ -38,13 +38,13 @@ func (w *gpuWork) startsBefore(o *gpuWork) bool {
 type gpuWorks struct {
 	activity *activity.Activity
 	// streams and copies are the streams, and the directions of copies of a process, that have a channel.
-	streams  map[streamLane]bool
-	copies   map[copyLane]bool
-	next     func() (gpuWork, bool)
-	stop     func()
-	work     gpuWork
-	has      bool
-	err      error
+	streams map[streamLane]bool
+	copies  map[copyLane]bool
+	next    func() (gpuWork, bool)
+	stop    func()
+	work    gpuWork
+	has     bool
+	err     error
 }
 
 // copyLane are the copies of a process in one direction.
@@ -201,8 +201,14 @@ func (g *gpuWorks) labelOf(number int32) activity.Label {
 func newGPUWork(w *activity.Work) gpuWork {
 	c := &w.Call
 	g := gpuWork{
-		startNs: c.StartNs, endNs: c.StartNs, callNs: c.StartNs, lane: laneOfStream(c.Pid, c.Device, c.Stream), tid: c.Tid,
-		label: c.Label, op: c.Op, start: w.StartQuality,
+		startNs: c.StartNs,
+		endNs:   c.StartNs,
+		callNs:  c.StartNs,
+		lane:    laneOfStream(c.Pid, c.Device, c.Stream),
+		tid:     c.Tid,
+		label:   c.Label,
+		op:      c.Op,
+		start:   w.StartQuality,
 	}
 	if c.Op == activity.OpCopyToDevice || c.Op == activity.OpCopyToHost {
 		g.lane.copies = c.Op
@@ -232,7 +238,12 @@ func (p *traceBuilder) writeWork() {
 	} else {
 		lane := w.lane
 		p.beginSlice(openSlice{
-			startNs: w.startNs, atNs: w.endNs, thread: track, caller: origin.Thread{Pid: lane.pid}, lane: &lane, name: name,
+			startNs:  w.startNs,
+			atNs:     w.endNs,
+			thread:   track,
+			caller:   origin.Thread{Pid: lane.pid},
+			lane:     &lane,
+			name:     name,
 			category: category,
 		})
 	}

@@ -72,8 +72,15 @@ func TestTraceShowsGPUTimes(t *testing.T) {
 				trueNs += want.EndNs - want.StartNs
 			}
 		}
-		t.Logf("full %t: %d gemm, %d reduce, %d copies, %d ns busy, truth %d", full, seen["gemm"], seen["reduce"], seen[""],
-			busyNs, trueNs)
+		t.Logf(
+			"full %t: %d gemm, %d reduce, %d copies, %d ns busy, truth %d",
+			full,
+			seen["gemm"],
+			seen["reduce"],
+			seen[""],
+			busyNs,
+			trueNs,
+		)
 		if seen["gemm"] != 2000 || seen["reduce"] != 100 || seen[""] != 200 {
 			t.Errorf("%v works", seen)
 		}
@@ -110,7 +117,10 @@ func TestPerfettoReadsGPUTimes(t *testing.T) {
 	if err := os.WriteFile(path, out.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	results := viewers.QueryPerfetto(t, path, viewers.PerfettoErrorsQuery,
+	results := viewers.QueryPerfetto(
+		t,
+		path,
+		viewers.PerfettoErrorsQuery,
 		`select count(*) n from slice s join track t on s.track_id = t.id where t.name glob '*(GPU time)' and s.name = 'gemm'`,
 		`select count(*) n from flow`,
 		`select count(*) n from flow f join slice i on f.slice_in = i.id join slice o on f.slice_out = o.id

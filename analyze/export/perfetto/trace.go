@@ -47,8 +47,8 @@ var traceTrackColumns = []report.Column{
 		Key:   "GPU n, stream s (GPU time)",
 		Title: "",
 		Unit:  report.UnitText,
-		About: "with GPU times: one slice for each kernel, copy, memset and graph launch, from its start to its end on " +
-			"the GPU. start_known and end_known say whether a time is measured, bounded or estimated. A work whose " +
+		About: "with GPU times: one slice for each kernel, copy, memset and graph launch. It lasts from the start to " +
+			"the end on the GPU. start_known and end_known say whether a time is measured, bounded or estimated. A work whose " +
 			"start is unknown is an instant at the time of the call. A flow connects a work to its call",
 	},
 	{

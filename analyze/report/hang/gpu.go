@@ -16,7 +16,7 @@ type silentGPUActivity struct {
 	busyPct any    // share of the time in which a kernel was running, a float64; nil: unknown
 	smPct   any    // share of active SMs, a float64; nil: unknown
 	meaning string // sentence for the evidence; "": no data
-	// explanation is what meaning says about the process. It is not needed if works is known.
+	// explanation says what meaning implies for the process. It is not needed if works is known.
 	explanation string
 	works       string // sentence about the works that the GPU has not finished; "": unknown
 }
