@@ -42,12 +42,24 @@ const (
 // measured time and memory.
 func benchTraining(b testing.TB, n int) string {
 	b.Helper()
-	path := filepath.Join("..", "build", "bench", fmt.Sprintf("training-%d.parquet", n))
+	return benchTrainingFile(b, n, fmt.Sprintf("training-%d.parquet", n), false)
+}
+
+// benchTrainingWithWords is benchTraining with progress words, as `--gpu-time=auto` records them.
+func benchTrainingWithWords(b testing.TB, n int) string {
+	b.Helper()
+	return benchTrainingFile(b, n, fmt.Sprintf("training-%d-words.parquet", n), true)
+}
+
+func benchTrainingFile(b testing.TB, n int, name string, words bool) string {
+	b.Helper()
+	path := filepath.Join("..", "build", "bench", name)
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
 	writer := exec.Command(os.Args[0], "-test.run=^TestWriteBenchTraining$", "-test.timeout=0")
-	writer.Env = append(os.Environ(), "GPUREC_BENCH_WRITE="+path, fmt.Sprint("GPUREC_BENCH_EVENTS=", n))
+	writer.Env = append(os.Environ(), "GPUREC_BENCH_WRITE="+path, fmt.Sprint("GPUREC_BENCH_EVENTS=", n),
+		fmt.Sprint("GPUREC_BENCH_WORDS=", words))
 	if out, err := writer.CombinedOutput(); err != nil {
 		b.Fatalf("%v: %s", err, out)
 	}
@@ -68,7 +80,7 @@ func TestWriteBenchTraining(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	writeTraining(t, path, n)
+	writeTraining(t, path, n, os.Getenv("GPUREC_BENCH_WORDS") == "true")
 	tl, err := timeline.Open(analyzetest.OpenRecording(t, path))
 	if err != nil {
 		t.Fatal(err)
@@ -96,9 +108,10 @@ type trainingWriter struct {
 	// The leak is a block of 2 MiB, in segments of ten blocks.
 	leaked, leakedReserved int64
 	rows                   [3][]format.Row
+	gpu                    *benchGPU // nil without progress words
 }
 
-func writeTraining(t testing.TB, path string, n int) {
+func writeTraining(t testing.TB, path string, n int, words bool) {
 	w, err := format.Create(path, format.Options{Force: true})
 	if err != nil {
 		t.Fatal(err)
@@ -113,6 +126,9 @@ func writeTraining(t testing.TB, path string, n int) {
 		EndNs:         analyzetest.Epoch + seconds*analyzetest.Second,
 		Stacks:        "auto",
 		Attach:        "uprobe_multi",
+	}
+	if words {
+		tw.gpu = newBenchGPU(tw)
 	}
 	tw.facts(seconds)
 	tw.prepare()
@@ -383,6 +399,9 @@ func (tw *trainingWriter) repeat(i int64) {
 			}
 		}
 		tw.rows[trainingClass(&row)] = append(tw.rows[trainingClass(&row)], row)
+	}
+	if tw.gpu != nil {
+		tw.gpu.run(tw.rows[trainingClass(&format.Row{Kind: format.KindLaunch})])
 	}
 	tw.flush()
 }

@@ -61,7 +61,12 @@ func BenchmarkReports(b *testing.B) {
 	}
 	for _, n := range benchEvents(b) {
 		path := benchTraining(b, n)
-		for _, report := range benchReports {
+		for _, report := range append(benchReports, "words summary", "words report -o OUTPUT --force", "words works") {
+			path := path
+			report, words := strings.CutPrefix(report, "words ")
+			if words {
+				path = benchTrainingWithWords(b, n)
+			}
 			b.Run(
 				fmt.Sprintf(
 					"%.0e/%s",

@@ -46,7 +46,7 @@ func findBest(source Source, channels []Channel, opt Options) (*attempt, error) 
 	if err != nil {
 		return nil, err
 	}
-	if best.unknownTiming && !best.isPerfect() {
+	if best.unknownTiming && !best.isConsistent() {
 		timed, err := try(source, channels, opt, true)
 		if err != nil {
 			return nil, err
@@ -103,8 +103,15 @@ func (a *attempt) number() (err error) {
 	return err
 }
 
-// isPerfect reports whether every work has its number.
-func (a *attempt) isPerfect() bool { return a.works == a.reader.calls }
+// isConsistent reports whether nearly all works have their number, and counters and calls always agreed.
+func (a *attempt) isConsistent() bool {
+	for _, c := range a.reader.channels {
+		if c.counts.Slips+c.counts.Conflicts > 0 && c.finals > 0 {
+			return false
+		}
+	}
+	return a.works*10 >= a.reader.calls*9
+}
 
 // result returns the result of the last replay.
 func (a *attempt) result() *Result { return a.out.result(a.reader, a.survey, a.pairs) }
