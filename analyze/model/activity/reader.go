@@ -7,7 +7,8 @@ type reader struct {
 	paired   map[int32]*channelState // by stream
 	// channelsOf are the channels that run calls of a stream: its own, and copy channels.
 	channelsOf map[int32][]*channelState
-	threads    map[threadKey]*callReturn
+	threads    map[threadKey]*threadState
+	thread     *threadState // of the last call
 	events     map[handleKey]*recordedEvent
 	contexts   map[contextKey][]int32 // streams
 	order      map[int32]*streamBarrier
@@ -19,6 +20,12 @@ type reader struct {
 }
 
 type threadKey struct{ pid, tid int32 }
+
+// threadState has the last call of a thread, if its return is unknown.
+type threadState struct {
+	key  threadKey
+	open *callReturn
+}
 
 type contextKey struct {
 	pid     int32
@@ -37,7 +44,7 @@ type recordedEvent struct {
 func newReader(channels, paired map[int32]*channelState, gaps []Window) *reader {
 	return &reader{
 		streams: newStreamTable(), channels: channels, paired: paired, gaps: gaps,
-		channelsOf: make(map[int32][]*channelState), threads: make(map[threadKey]*callReturn),
+		channelsOf: make(map[int32][]*channelState), threads: make(map[threadKey]*threadState),
 		events: make(map[handleKey]*recordedEvent), contexts: make(map[contextKey][]int32),
 		order: make(map[int32]*streamBarrier), legacy: make(map[contextKey]*legacyOrder),
 	}
@@ -78,17 +85,29 @@ func (r *reader) AddCall(c *Call) {
 // noteThread notes that the previous call of the thread has returned. If the return of call c is
 // unknown, it returns a callReturn, which the next call of the thread sets.
 func (r *reader) noteThread(c *Call) *callReturn {
-	key := threadKey{c.Pid, c.Tid}
-	if previous := r.threads[key]; previous != nil {
-		previous.endNs = c.StartNs
-		delete(r.threads, key)
+	thread := r.stateOfThread(threadKey{c.Pid, c.Tid})
+	if thread.open != nil {
+		thread.open.endNs = c.StartNs
+		thread.open = nil
 	}
 	if c.EndNs != UnknownNs {
 		return nil
 	}
-	returned := &callReturn{UnknownNs}
-	r.threads[key] = returned
-	return returned
+	thread.open = &callReturn{UnknownNs}
+	return thread.open
+}
+
+func (r *reader) stateOfThread(key threadKey) *threadState {
+	if r.thread != nil && r.thread.key == key {
+		return r.thread
+	}
+	thread := r.threads[key]
+	if thread == nil {
+		thread = &threadState{key: key}
+		r.threads[key] = thread
+	}
+	r.thread = thread
+	return thread
 }
 
 // wait notes that the work of a stream is done when a call returns.

@@ -61,6 +61,14 @@ func (l *labelTable) numberOf(id labelID) int32 {
 	return n
 }
 
+// recentLabel is an entry of callRows.recent.
+type recentLabel struct {
+	kernel int32
+	grid   [3]int32
+	number int32
+	known  bool
+}
+
 // callRows reads the calls with an effect on channels from row groups. It is not safe for
 // concurrent use.
 type callRows struct {
@@ -76,8 +84,9 @@ type callRows struct {
 	pid, tid, device, result, flags []int32
 	stack                           []int32
 	grid                            [3][]int32
-	ops                             []functionOp // by name and copy_kind
-	isContextArgument               []bool       // by name: ptr is the context
+	ops                             []functionOp         // by name and copy_kind
+	isContextArgument               []bool               // by name: ptr is the context
+	recent                          [1 << 12]recentLabel // cache of labels, by a hash
 }
 
 // readGroup returns the calls of a row group in the order of their start.
@@ -177,16 +186,22 @@ func (r *callRows) call(i int, op functionOp, kernels []int32) Call {
 	case OpRecordEvent:
 		c.Op, c.AnyTiming = r.timing.opOfRecord(handleKey{c.Pid, c.Event})
 	case OpKernel:
-		c.Label = r.labels.numberOf(labelID{
-			kernel: kernels[r.kernel.Index[i]],
-			grid:   [3]int32{r.grid[0][i], r.grid[1][i], r.grid[2][i]},
-		})
+		c.Label = r.kernelLabel(kernels[r.kernel.Index[i]], [3]int32{r.grid[0][i], r.grid[1][i], r.grid[2][i]})
 	case OpFill, OpCopyOnDevice, OpCopyToDevice, OpCopyToHost:
 		c.Label = r.labels.numberOf(labelID{kernel: r.labels.kernels.NumberOf(""), bytes: roundSize(r.bytes[i])})
 	case OpGraph:
 		c.Label = r.labels.numberOf(labelID{kernel: r.labels.kernels.NumberOf(""), graph: r.ptr[i], pid: c.Pid})
 	}
 	return c
+}
+
+// kernelLabel returns the number of a kernel with a grid. Most launches repeat recent ones.
+func (r *callRows) kernelLabel(kernel int32, grid [3]int32) int32 {
+	recent := &r.recent[(uint32(kernel)*0x9e3779b1^uint32(grid[0]+grid[1]<<8+grid[2]<<16)*0x85ebca6b)>>20]
+	if !recent.known || recent.kernel != kernel || recent.grid != grid {
+		*recent = recentLabel{kernel, grid, r.labels.numberOf(labelID{kernel: kernel, grid: grid}), true}
+	}
+	return recent.number
 }
 
 // roundSize rounds a size down to three binary digits, so that few labels have all sizes.
