@@ -9,9 +9,12 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
+	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -64,7 +67,7 @@ type Options struct {
 	query.Options
 	// Name is the name of the recording in the title of the page and in commands.
 	Name string
-	// Progress, if not nil, is called at the start of each step with the name of the step.
+	// Progress, if not nil, is called with the name of each step, one call at a time.
 	Progress func(step string)
 }
 
@@ -142,6 +145,7 @@ func WritePage(t *timeline.Timeline, out io.Writer, opt Options) (*PageStats, er
 type pageBuilder struct {
 	t       *timeline.Timeline
 	opt     *Options
+	mu      sync.Mutex                // of reports and Options.Progress
 	reports map[string]*report.Report // reports of the page, by command
 	hits    []rules.Hit               // hits of all rules, the most severe first
 	maps    []frag.AddressMap
@@ -162,25 +166,84 @@ type pageBuilder struct {
 	oomFailures *oom.FailureScan
 }
 
+// maxConcurrentReports bounds the reports that run at a time, and so the memory that they need.
+const maxConcurrentReports = 4
+
 // runReports runs all reports of the page. Reports about memory share one replay, and the charts of
-// calls are collected in parallel to it.
+// calls are collected in parallel to it. GPU times are computed in the background from the start.
 func (b *pageBuilder) runReports() error {
+	activity.Prefetch(b.t, b.opt.Filter.NarrowWindow(b.t.RecordingWindow()))
 	b.calls = newCallsOverTime(b.t, &b.opt.Filter)
 	if err := timeline.RunParallel(b.replayMemory, b.calls.scanCalls); err != nil {
 		return err
 	}
+	var ofReplay, others []sectionSpec
 	for _, s := range pageSections {
-		if s.make == nil || s.skip != nil && s.skip(b) || len(quality.MissingClasses(b.t, s.needs)) > 0 {
+		if s.skip != nil && s.skip(b) || len(quality.MissingClasses(b.t, s.needs)) > 0 {
 			continue
 		}
-		b.opt.Progress(s.command)
+		switch {
+		case s.run != nil:
+			others = append(others, s)
+		case s.make != nil:
+			ofReplay = append(ofReplay, s)
+		}
+	}
+	work := b.newSectionRuns(others)
+	run := func() error { return b.addReports(ofReplay) }
+	for range min(maxConcurrentReports, runtime.GOMAXPROCS(0)) {
+		before := run
+		run = func() error { return timeline.RunParallel(before, func() error { return b.runSections(work) }) }
+	}
+	return run()
+}
+
+// addReports adds the reports that use data of the replay.
+func (b *pageBuilder) addReports(sections []sectionSpec) error {
+	for _, s := range sections {
 		r, err := s.make(b)
 		if err != nil {
 			return err
 		}
-		b.reports[s.command] = r
+		b.addReport(s.command, r)
 	}
 	return nil
+}
+
+// sectionRun is a section whose report reads the recording, and a view for it.
+type sectionRun struct {
+	sectionSpec
+	view *timeline.Timeline
+}
+
+// newSectionRuns returns the sections in a closed channel, each with a view of its own.
+func (b *pageBuilder) newSectionRuns(sections []sectionSpec) chan sectionRun {
+	work := make(chan sectionRun, len(sections))
+	for _, s := range sections {
+		work <- sectionRun{s, b.t.NewView()}
+	}
+	close(work)
+	return work
+}
+
+// runSections runs the reports of sections until there is none left.
+func (b *pageBuilder) runSections(work chan sectionRun) error {
+	for s := range work {
+		r, err := s.run(s.view, b.opt.Options)
+		if err != nil {
+			return err
+		}
+		b.addReport(s.command, r)
+	}
+	return nil
+}
+
+// addReport adds a report of the page. Several goroutines may call it.
+func (b *pageBuilder) addReport(command string, r *report.Report) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.opt.Progress(command)
+	b.reports[command] = r
 }
 
 // replayMemory runs the survey of the rules, and passes each change of memory to the scans of the

@@ -8,6 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/oom"
@@ -40,8 +41,11 @@ type sectionSpec struct {
 	report.HTMLSection
 	command string   // name of the report; "" for a section with a chart only
 	needs   []string // classes of calls without which there is no data
-	// make returns the report. It is nil if the replay makes the report.
+	// make returns the report from data of the replay. It is nil if run returns the report, or if the
+	// replay makes it.
 	make func(b *pageBuilder) (*report.Report, error)
+	// run returns the report from the recording. Several may run at a time.
+	run func(*timeline.Timeline, query.Options) (*report.Report, error)
 	// skip, if not nil, reports whether the report need not be made because it would be empty.
 	skip func(b *pageBuilder) bool
 	// nothing, if not nil, reports whether the section has no data, whatever rows its report has.
@@ -132,7 +136,7 @@ func newPageSections() (list []sectionSpec) {
 func newReportSection(r analyze.Report) sectionSpec {
 	s, isOnePass := onePassReports[r.Name]
 	if !isOnePass {
-		s.make = func(b *pageBuilder) (*report.Report, error) { return r.Run(b.t, b.opt.Options) }
+		s.run = r.Run
 	}
 	s.HTMLSection, s.command, s.needs = r.Page, r.Name, r.Needs
 	s.ID = cmp.Or(s.ID, r.Name)

@@ -24,6 +24,15 @@ func Of(t *timeline.Timeline, w query.Window) (*Activity, error) {
 	return timeline.Remember(t, activityOf(w), func() (*Activity, error) { return compute(t.NewView(), w) })
 }
 
+// Prefetch begins to compute the activity of a recording in a window, for a later call of Of. The
+// recording must stay open until such a call has returned.
+func Prefetch(t *timeline.Timeline, w query.Window) {
+	if len(t.Facts.Channels) > 0 {
+		view := t.NewView()
+		go func() { _, _ = Of(view, w) }() // the later call returns the error
+	}
+}
+
 // activityOf is the key of the activity of a window in the memo of a Timeline.
 type activityOf query.Window
 
