@@ -165,6 +165,7 @@ func numberWorks(
 		}
 		c.finish(endNs)
 	}
+	r.finishChains()
 	return r, nil
 }
 

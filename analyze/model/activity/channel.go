@@ -23,8 +23,8 @@ type channelState struct {
 	held          *Sample // the last sample. The next one shows whether it was torn.
 	stale         int     // samples in a row whose counter was not above the last one
 	counts        ChannelCounts
-	// unfinished are the last works of streams. The next work of the stream shows their end.
-	unfinished map[int32]*Work
+	reader        *reader
+	streams       int // streams whose works the channel runs
 	// isUncertain reports that the last sampled work, without a call, may run until the next sample.
 	isUncertain bool
 	finals      int64 // works whose numbers became final at anchors
@@ -234,7 +234,7 @@ func (c *channelState) emit(n int, final bool) {
 			}
 			c.setStart(&w, p, latest, c.waits.doneBy(p.stream, p.last, &from))
 		}
-		c.finishPrevious(&w)
+		c.reader.addToChain(&chainWork{w, p.number, c, p.inOrder})
 	}
 	c.order.drop(n)
 }
@@ -282,5 +282,4 @@ func (c *channelState) finish(endNs int64) {
 		last := Interval{c.moments[len(c.moments)-1].begin.LoNs, endNs}
 		c.busy.possible.add(last.clip(c.out.window))
 	}
-	c.finishLast()
 }

@@ -78,6 +78,22 @@ func (e *equationSet) labelOf(key labelKey) int32 {
 
 // add adds an equation about the durations of calls.
 func (e *equationSet) add(calls []issuedCall, sumNs int64, random *rand.Rand) {
+	e.scratch = e.scratch[:0]
+	for i := range calls {
+		if !e.addTerm(labelKey{calls[i].call.Op, calls[i].call.Label}) {
+			return
+		}
+	}
+	e.addTerms(e.scratch, sumNs, int32(len(calls)), random)
+}
+
+// addSingle adds an equation about the duration of one work, of the label with index i.
+func (e *equationSet) addSingle(i int32, ns int64, random *rand.Rand) {
+	e.addTerms([]term{{i, 1}}, ns, 1, random)
+}
+
+// addTerms adds an equation, or replaces a random one if there are too many.
+func (e *equationSet) addTerms(terms []term, sumNs int64, works int32, random *rand.Rand) {
 	e.seen++
 	at := len(e.list)
 	if at >= maxEquations {
@@ -85,13 +101,7 @@ func (e *equationSet) add(calls []issuedCall, sumNs int64, random *rand.Rand) {
 			return
 		}
 	}
-	e.scratch = e.scratch[:0]
-	for i := range calls {
-		if !e.addTerm(labelKey{calls[i].call.Op, calls[i].call.Label}) {
-			return
-		}
-	}
-	eq := equation{append([]term(nil), e.scratch...), float64(sumNs), int32(len(calls))}
+	eq := equation{append([]term(nil), terms...), float64(sumNs), works}
 	if at == len(e.list) {
 		e.list = append(e.list, eq)
 	} else {

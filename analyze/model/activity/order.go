@@ -17,6 +17,11 @@ type issuedCall struct {
 	stream      int32       // stream of the call; it differs from the channel's for copies
 	barrier     bool        // the work may wait for another channel
 	unsure      bool        // the numbering failed at this call
+	// handedOver reports that the work may wait for another channel only because the work before it on
+	// the stream ran there.
+	handedOver bool
+	inOrder    bool  // it came after all earlier calls of the stream
+	number     int64 // number of the call on the stream, from 1
 	// earliest and earliestBeginNs bound number and start of the work, if an earlier anchor has set them.
 	earliest, earliestBeginNs int64
 }

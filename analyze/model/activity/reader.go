@@ -13,6 +13,7 @@ type reader struct {
 	contexts   map[contextKey][]int32 // streams
 	order      map[int32]*streamBarrier
 	legacy     map[contextKey]*legacyOrder
+	chains     []streamChain // by stream
 	unpaired   int64
 	calls      int64 // calls that add works
 	gaps       []Window
@@ -42,12 +43,19 @@ type recordedEvent struct {
 }
 
 func newReader(channels, paired map[int32]*channelState, gaps []Window) *reader {
-	return &reader{
+	r := &reader{
 		streams: newStreamTable(), channels: channels, paired: paired, gaps: gaps,
 		channelsOf: make(map[int32][]*channelState), threads: make(map[threadKey]*threadState),
 		events: make(map[handleKey]*recordedEvent), contexts: make(map[contextKey][]int32),
 		order: make(map[int32]*streamBarrier), legacy: make(map[contextKey]*legacyOrder),
 	}
+	for _, c := range channels {
+		c.reader = r
+	}
+	for _, c := range paired {
+		c.streams++
+	}
+	return r
 }
 
 // AddSample adds a sample.
@@ -199,9 +207,9 @@ func (r *reader) addWork(c *Call, returned *callReturn) {
 		key := contextKey{c.Pid, c.Context}
 		r.contexts[key] = appendNew(r.contexts[key], stream)
 	}
-	barrier := r.waitsForLegacy(c, b) || b.holds || b.last != channel || r.followsGap(c, b)
-	overlaps := r.overlaps(c, b)
-	barrier = barrier || overlaps
+	legacy, follows, overlaps := r.waitsForLegacy(c, b), r.followsGap(c, b), r.overlaps(c, b)
+	mayWait := legacy || follows || overlaps || b.holds
+	moved := b.last != channel
 	b.holds, b.last = overlaps, channel // a call that overlaps may come after this one
 	if c.Op == OpRecordEvent {
 		r.forgetEvent(c)
@@ -212,7 +220,12 @@ func (r *reader) addWork(c *Call, returned *callReturn) {
 		b.open = append(b.open, open)
 		return
 	}
-	channel.order.add(issuedCall{call: *c, returned: returned, stream: stream, barrier: barrier})
+	chain := r.chainOf(stream)
+	chain.issued++
+	channel.order.add(issuedCall{
+		call: *c, returned: returned, stream: stream, barrier: mayWait || moved, inOrder: !overlaps,
+		handedOver: moved && known && !mayWait, number: chain.issued,
+	})
 	r.channelsOf[stream] = appendNew(r.channelsOf[stream], channel)
 	index := channel.order.issued()
 	b.index, open.index = index, index

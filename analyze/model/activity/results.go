@@ -150,6 +150,9 @@ func (r *results) countWork(c *channelState, w *Work) {
 		c.works = append(c.works, make([]int64, int(i)+1-len(c.works))...)
 	}
 	c.works[i]++
+	if w.handOverNs > 0 {
+		c.set.addSingle(i, w.handOverNs, r.random)
+	}
 	if w.StartQuality == Measured && w.EndQuality >= Bounded {
 		c.set.addLimit(i, w.Duration.HiNs, r.random)
 	}

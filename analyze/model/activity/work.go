@@ -34,9 +34,14 @@ type Work struct {
 	Queued bool
 	// Mean is the estimated duration of works with the same label, only in Activity.EachWork. nil: there
 	// is none.
-	Mean   *Duration
-	doneNs int64 // a wait shows that the work was done at this time; UnknownNs: none does
-	likely int64 // the lowest number that the work may have
+	Mean *Duration
+	// handedOver reports that the work waited in the queue for the work before it on its stream, which ran
+	// on another channel, and for nothing else.
+	handedOver bool
+	// handOverNs is the time from its start to the start of such a work; 0: there is none.
+	handOverNs int64
+	doneNs     int64 // a wait shows that the work was done at this time; UnknownNs: none does
+	likely     int64 // the lowest number that the work may have
 	// likelyStartNs is the most probable start of a work that is not measured; 0: unknown.
 	likelyStartNs int64
 	// first and last are the possible positions of the call on the channel.

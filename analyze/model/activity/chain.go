@@ -1,0 +1,131 @@
+package activity
+
+import "slices"
+
+// streamChain has the works of a stream whose next work is not known yet. The works of a stream may run on
+// several channels: copies run on channels of their own. The next work shows when a work ended.
+type streamChain struct {
+	issued   int64 // calls of the stream so far
+	finished int64 // number of the last finished work
+	works    []chainWork
+}
+
+// chainWork is a work with its number among the works of the stream.
+type chainWork struct {
+	Work
+	number  int64
+	channel *channelState
+	// inOrder reports that the call came after all earlier calls of the stream.
+	inOrder bool
+}
+
+// maxChainWorks bounds the works of a stream that wait for a work on another channel.
+const maxChainWorks = 4096
+
+func (r *reader) chainOf(stream int32) *streamChain {
+	for int(stream) >= len(r.chains) {
+		r.chains = append(r.chains, streamChain{})
+	}
+	return &r.chains[stream]
+}
+
+// addToChain adds a work whose start is final, and finishes the works before it.
+func (r *reader) addToChain(w *chainWork) {
+	s := r.chainOf(w.Stream)
+	if w.number <= s.finished { // it was given up
+		w.finish(nil)
+		return
+	}
+	at := len(s.works)
+	for at > 0 && s.works[at-1].number > w.number {
+		at--
+	}
+	s.works = slices.Insert(s.works, at, *w)
+	for len(s.works) > 1 && (s.works[1].number == s.works[0].number+1 || len(s.works) > maxChainWorks) {
+		s.finishFirst()
+	}
+}
+
+// finishFirst finishes the first work of the chain.
+func (s *streamChain) finishFirst() {
+	first := &s.works[0]
+	if s.finished == 0 {
+		first.guessStart(nil)
+	}
+	s.finished = first.number
+	if len(s.works) == 1 {
+		first.finish(nil)
+	} else {
+		s.works[1].guessStart(&first.Work)
+		first.finish(&s.works[1])
+	}
+	s.works = slices.Delete(s.works, 0, 1)
+}
+
+// finishChains finishes the last works of all streams.
+func (r *reader) finishChains() {
+	for i := range r.chains {
+		for len(r.chains[i].works) > 0 {
+			r.chains[i].finishFirst()
+		}
+	}
+}
+
+// finish sets the end of a work and passes it to the results. next is a later work of the stream; nil:
+// there is none.
+func (w *chainWork) finish(next *chainWork) {
+	w.setEnd(next)
+	w.channel.out.addWork(w.channel, &w.Work)
+}
+
+// isAfter reports whether a work certainly began after the end of another work of its stream.
+func (w *chainWork) isAfter(before *chainWork) bool {
+	if w.StartQuality < Bounded {
+		return false
+	}
+	if w.channel == before.channel {
+		return w.first > before.last
+	}
+	return w.inOrder
+}
+
+// setEnd sets end and duration of a work. A work begins after the end of the one before it on its stream.
+// If it waited in the queue for that, it begins at most gapMaxNs later on the same channel, and at most
+// handOverMaxNs later on another one.
+func (w *chainWork) setEnd(next *chainWork) {
+	end := Interval{w.Call.StartNs, w.doneNs}
+	if w.StartQuality >= Bounded {
+		end.LoNs = w.Start.LoNs
+	}
+	if next != nil && next.isAfter(w) {
+		end.HiNs = min(end.HiNs, next.Start.HiNs)
+		switch {
+		case next.channel == w.channel && next.Queued && w.Number != 0 && next.Number == w.Number+1:
+			end.LoNs = max(end.LoNs, min(next.Start.LoNs-gapMaxNs, end.HiNs))
+			if next.StartQuality == Measured {
+				w.EndQuality = Measured
+			}
+		case next.number == w.number+1 && next.waitedFor(w):
+			end.LoNs = max(end.LoNs, min(next.Start.LoNs-handOverMaxNs, end.HiNs))
+			if next.StartQuality == Measured && w.StartQuality == Measured {
+				w.handOverNs = next.StartNs() - w.StartNs()
+			}
+		}
+	}
+	if end.HiNs == UnknownNs || end.HiNs < end.LoNs {
+		w.EndQuality = Unknown
+		return
+	}
+	w.End, w.EndQuality = end, max(w.EndQuality, Bounded)
+	if w.StartQuality >= Bounded {
+		w.Duration = Interval{max(0, end.LoNs-w.Start.HiNs), max(0, end.HiNs-w.Start.LoNs)}
+		w.DurationQuality = min(w.StartQuality, w.EndQuality)
+	}
+}
+
+// waitedFor reports whether a work waited in the queue of its channel for nothing but a work of its stream
+// on another channel. A copy may also have waited for copies of other streams.
+func (w *chainWork) waitedFor(before *chainWork) bool {
+	return w.handedOver && w.channel != before.channel && w.channel.streams == 1 && w.Call.Op != OpCopyToDevice &&
+		w.Call.Op != OpCopyToHost
+}
