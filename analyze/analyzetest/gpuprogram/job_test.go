@@ -69,6 +69,10 @@ func TestJobIsRecorded(t *testing.T) {
 		if works != len(j.Works) || wrong > 0 || d.Busy.HiNs < idle*9/10 || d.Busy.LoNs > idle {
 			t.Errorf("%d works of %d, %d wrong", works, len(j.Works), wrong)
 		}
+		copies := r.MeanOf(100, activity.OpCopyToDevice, 0) // the first label
+		if copies == nil || full && (copies.IsLimited || copies.MeanNs < 35_000 || copies.MeanNs > 45_000) {
+			t.Errorf("full %t: copies of 40 us take %+v", full, copies)
+		}
 		if n := len(tl.Calls); n == 0 || tl.SiteOfStack(3) != "main (train.py:11)" {
 			t.Errorf("site %q", tl.SiteOfStack(2))
 		}

@@ -5,6 +5,7 @@ import "slices"
 // streamBarrier notes whether the next work of a stream may wait for another channel.
 type streamBarrier struct {
 	holds  bool
+	after  workID        // of a hold by an event: the work before the record of the event
 	gap    int           // gaps that had ended at the last work
 	last   *channelState // channel of the last work
 	index  int64         // index of the last work on the channel

@@ -8,7 +8,11 @@ type streamChain struct {
 	issued   int64 // calls of the stream so far
 	finished int64 // number of the last finished work
 	works    []chainWork
+	proofs   []endProof // about works that are not in the chain yet
 }
+
+// endProof is a fact that a work of another stream proves: a work of this stream had ended at ns.
+type endProof struct{ number, ns int64 }
 
 // chainWork is a work with its number among the works of the stream.
 type chainWork struct {
@@ -21,6 +25,38 @@ type chainWork struct {
 
 // maxChainWorks bounds the works of a stream that wait for a work on another channel.
 const maxChainWorks = 4096
+
+// maxEndProofs bounds the proofs about works whose start is not final yet.
+const maxEndProofs = 256
+
+// endBy notes that a work had ended at ns, because a work that waited for it began then.
+func (s *streamChain) endBy(number, ns int64) {
+	if number <= s.finished {
+		return
+	}
+	for i := range s.works {
+		if w := &s.works[i]; w.number == number {
+			w.doneNs = min(w.doneNs, ns)
+			return
+		}
+	}
+	if len(s.proofs) < maxEndProofs {
+		s.proofs = append(s.proofs, endProof{number, ns})
+	}
+}
+
+// applyProofs applies the proofs about a work that comes into the chain.
+func (s *streamChain) applyProofs(w *chainWork) {
+	if len(s.proofs) == 0 {
+		return
+	}
+	s.proofs = slices.DeleteFunc(s.proofs, func(p endProof) bool {
+		if p.number == w.number {
+			w.doneNs = min(w.doneNs, p.ns)
+		}
+		return p.number <= w.number
+	})
+}
 
 func (r *reader) chainOf(stream int32) *streamChain {
 	for int(stream) >= len(r.chains) {
@@ -36,6 +72,7 @@ func (r *reader) addToChain(w *chainWork) {
 		w.finish(nil)
 		return
 	}
+	s.applyProofs(w)
 	at := len(s.works)
 	for at > 0 && s.works[at-1].number > w.number {
 		at--

@@ -234,6 +234,9 @@ func (c *channelState) emit(n int, final bool) {
 			}
 			c.setStart(&w, p, latest, c.waits.doneBy(p.stream, p.last, &from))
 		}
+		if p.after.number != 0 && w.StartQuality >= Bounded {
+			c.reader.chainOf(p.after.stream).endBy(p.after.number, w.Start.HiNs)
+		}
 		c.reader.addToChain(&chainWork{w, p.number, c, p.inOrder})
 	}
 	c.order.drop(n)

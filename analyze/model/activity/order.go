@@ -22,6 +22,9 @@ type issuedCall struct {
 	handedOver bool
 	inOrder    bool  // it came after all earlier calls of the stream
 	number     int64 // number of the call on the stream, from 1
+	// after is a work of another stream that ends before this work begins; its number is 0 if there is
+	// none.
+	after workID
 	// earliest and earliestBeginNs bound number and start of the work, if an earlier anchor has set them.
 	earliest, earliestBeginNs int64
 }
@@ -47,6 +50,12 @@ func (c *issuedCall) wasSeenReturned(ns int64) bool {
 // starts at ns.
 func (c *issuedCall) returnedBefore(stream int32, ns int64) bool {
 	return c.returnedBy(ns) || c.returned != nil && c.stream == stream && c.call.StartNs+orderedReturnNs <= ns
+}
+
+// workID is a work by its stream and its number on the stream, from 1.
+type workID struct {
+	stream int32
+	number int64
 }
 
 // issueOrder has the calls of a channel in the order of their start.

@@ -38,6 +38,10 @@ type recordedEvent struct {
 	channel *channelState
 	index   int64 // index of the record's call on the channel
 	gap     int   // gaps that had ended at the record
+	// stream and number are of the last work before the record, or of the record itself if it is a work.
+	stream   int32
+	number   int64
+	returned int64 // return of the call, Unix ns
 	// doneNs and position are from the latest wait for the event; 0 without a wait.
 	doneNs, position int64
 }
@@ -78,7 +82,7 @@ func (r *reader) AddCall(c *Call) {
 	case OpWaitEvent:
 		r.waitForEvent(c)
 	case OpHoldStream:
-		r.barrierOf(r.streams.streamOf(c)).holds = true
+		r.holdStream(c)
 	case OpMarkEvent:
 		r.markEvent(c)
 	case OpEndStream:
@@ -160,7 +164,20 @@ func (r *reader) recordEvent(c *Call, channel *channelState, index int64) {
 	if len(r.events) >= maxEvents {
 		clear(r.events)
 	}
-	r.events[handleKey{c.Pid, c.Event}] = &recordedEvent{channel: channel, index: index, gap: r.gap}
+	stream := r.streams.streamOf(c)
+	r.events[handleKey{c.Pid, c.Event}] = &recordedEvent{
+		channel: channel, index: index, gap: r.gap, stream: stream, number: r.chainOf(stream).issued, returned: c.EndNs,
+	}
+}
+
+// holdStream notes that the next work of a stream waits for an event, a value or a host function.
+func (r *reader) holdStream(c *Call) {
+	b := r.barrierOf(r.streams.streamOf(c))
+	b.holds = true
+	e := r.events[handleKey{c.Pid, c.Event}]
+	if c.Event != 0 && e != nil && e.gap == r.gap && !r.isInGap(c.StartNs) && e.returned <= c.StartNs {
+		b.after = workID{e.stream, e.number}
+	}
 }
 
 // markEvent notes the latest record of an event without timing: it is done with the last work of the
@@ -224,8 +241,9 @@ func (r *reader) addWork(c *Call, returned *callReturn) {
 	chain.issued++
 	channel.order.add(issuedCall{
 		call: *c, returned: returned, stream: stream, barrier: mayWait || moved, inOrder: !overlaps,
-		handedOver: moved && known && !mayWait, number: chain.issued,
+		handedOver: moved && known && !mayWait, number: chain.issued, after: b.after,
 	})
+	b.after = workID{}
 	r.channelsOf[stream] = appendNew(r.channelsOf[stream], channel)
 	index := channel.order.issued()
 	b.index, open.index = index, index
