@@ -22,6 +22,15 @@ type kernelTimes struct {
 
 func (k *kernelTimes) referenceMeanNs() float64 { return k.sumNs / float64(max(1, k.reference)) }
 
+// addDuration adds the works of one call site.
+func (k *kernelTimes) addDuration(d *activity.Duration) {
+	before, share := k.works, float64(d.Works)/float64(k.works+d.Works)
+	k.works += d.Works
+	k.estimatedNs += share * (d.MeanNs - k.estimatedNs)
+	k.errorNs += share * (d.ErrorNs - k.errorNs)
+	k.isLimited = d.IsLimited && (before == 0 || k.isLimited)
+}
+
 // totalNs returns the time of all recorded works by the reference's mean.
 func (k *kernelTimes) totalNs() float64 { return float64(k.works) * k.referenceMeanNs() }
 
@@ -44,8 +53,8 @@ func compareDurations(out io.Writer, result *activity.Result, r *reference) {
 	for i := range result.Durations {
 		d := &result.Durations[i]
 		k := timesOf(keyOfDuration(result, d))
-		if d.IsEstimated {
-			k.works, k.estimatedNs, k.errorNs, k.isLimited = d.Works, d.MeanNs, d.ErrorNs, d.IsLimited
+		if d.IsEstimated && d.Works > 0 {
+			k.addDuration(d)
 		}
 	}
 	var list []*kernelTimes

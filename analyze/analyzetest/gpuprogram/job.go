@@ -35,6 +35,8 @@ type JobWork struct {
 	Site   string // innermost Python frame: "function (file.py:line)"
 	Stream int64  // handle
 	Step   int    // value of Job.Step at the call
+	Op     activity.Op
+	Bytes  int64 // of copies and fills
 }
 
 // JobProcess is a process of a Job on one device.
@@ -161,6 +163,7 @@ func (t *JobThread) Copy(s *JobStream, op activity.Op, bytes, gpuNs int64) {
 		on = t.on.sim.toHost
 	}
 	t.submit(s, on, op, gpuNs).Bytes = bytes
+	t.job.Works[len(t.job.Works)-1].Bytes = bytes
 }
 
 // Fill sets bytes of device memory.
@@ -182,7 +185,7 @@ func (t *JobThread) submit(s *JobStream, on *gpuChannel, op activity.Op, gpuNs i
 	}
 	g.Works = append(g.Works, JobWork{
 		Truth:  Truth{from, to, on.number, on.base + int64(len(on.begins))},
-		CallNs: t.NowNs, Pid: t.on.sim.pid, Site: t.site(), Stream: s.Handle(), Step: t.Step,
+		CallNs: t.NowNs, Pid: t.on.sim.pid, Site: t.site(), Stream: s.Handle(), Step: t.Step, Op: op,
 	})
 	row := t.call(functions[op].kind, functions[op].name, submitNs+200+g.random.Int64N(1500))
 	row.CopyKind, row.Stream = functions[op].copyKind, s.Handle()

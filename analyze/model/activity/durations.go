@@ -14,6 +14,7 @@ type Duration struct {
 	Op          Op
 	Label       int32 // as in Call
 	Works       int64 // recorded works
+	Alone       int64 // works whose own duration is measured, in the whole recording
 	MeanNs      float64
 	ErrorNs     float64 // standard error of MeanNs
 	IsEstimated bool    // false: nothing is known about the duration
@@ -244,7 +245,7 @@ func (d *Duration) limit(l *sampledTime) {
 func (s *solver) durations(pid int32) []Duration {
 	var list []Duration
 	for label, key := range s.set.keys {
-		d := Duration{Pid: pid, Op: key.op, Label: key.label, Works: s.set.works[label]}
+		d := Duration{Pid: pid, Op: key.op, Label: key.label, Works: s.set.works[label], Alone: s.set.alone[label]}
 		if column := s.columns[label]; column >= 0 && s.variances != nil {
 			d.MeanNs, d.IsEstimated = s.x[column], true
 			d.ErrorNs = errorFactor * math.Sqrt(s.variances[column]+gapErrorNs*gapErrorNs)

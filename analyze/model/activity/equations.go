@@ -30,6 +30,7 @@ type equationSet struct {
 	indices [OpCopyToHost + 1][]int32 // index of a label plus 1, by label plus 1
 	keys    []labelKey
 	works   []int64       // works by label
+	alone   []int64       // equations with one work by label
 	limits  []sampledTime // upper bounds of durations by label
 	list    []equation
 	seen    int // equations so far
@@ -73,6 +74,7 @@ func (e *equationSet) labelOf(key labelKey) int32 {
 	i := int32(len(e.keys))
 	list[at] = i + 1
 	e.keys, e.works, e.limits = append(e.keys, key), append(e.works, 0), append(e.limits, sampledTime{})
+	e.alone = append(e.alone, 0)
 	return i
 }
 
@@ -95,6 +97,9 @@ func (e *equationSet) addSingle(i int32, ns int64, random *rand.Rand) {
 // addTerms adds an equation, or replaces a random one if there are too many.
 func (e *equationSet) addTerms(terms []term, sumNs int64, works int32, random *rand.Rand) {
 	e.seen++
+	if works == 1 {
+		e.alone[terms[0].label]++
+	}
 	at := len(e.list)
 	if at >= maxEquations {
 		if at = random.IntN(e.seen); at >= len(e.list) {

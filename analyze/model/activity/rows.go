@@ -13,11 +13,13 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Label is a kernel with a grid, a graph, or a size of copies and fills.
+// Label is a kernel with a grid, a graph, or a size of copies and fills. A kernel that several call sites
+// launch has a label for each, because their data differ.
 type Label struct {
 	Kernel string
 	Grid   [3]int32
-	Graph  int64 // handle of the graph; else 0
+	Site   string // call site of kernels and graphs; "" for call sites that share a label
+	Graph  int64  // handle of the graph; else 0
 	// Bytes is the size of copies and fills, rounded down to three binary digits; else 0.
 	Bytes int64
 }
@@ -28,18 +30,23 @@ type labelTable struct {
 	list    []Label
 	numbers map[labelID]int32
 	kernels origin.StringNumbers
+	sites   origin.StringNumbers
+	bySite  int32           // labels with a call site
+	siteOf  map[int32]int32 // number of the call site plus 1, by stack
 }
 
 type labelID struct {
 	kernel int32
 	grid   [3]int32
+	site   int32 // number of the call site plus 1; 0: any
 	graph  int64
 	bytes  int64
 	pid    int32 // of a graph
 }
 
-// maxListedLabels bounds the labels. Further grids of a kernel share one label.
-const maxListedLabels = 1 << 16
+// maxListedLabels bounds the labels. Further grids of a kernel share one label. maxSiteLabels bounds the
+// labels with a call site. Further call sites share the label of the kernel and grid.
+const maxListedLabels, maxSiteLabels = 1 << 16, maxLabels / 2
 
 func (l *labelTable) numberOf(id labelID) int32 {
 	n, ok := l.numbers[id]
@@ -49,6 +56,13 @@ func (l *labelTable) numberOf(id labelID) int32 {
 	if l.numbers == nil {
 		l.numbers = make(map[labelID]int32)
 	}
+	if id.site != 0 {
+		if l.bySite >= maxSiteLabels {
+			id.site = 0
+			return l.numberOf(id)
+		}
+		l.bySite++
+	}
 	if len(l.list) >= maxListedLabels {
 		if id.grid == [3]int32{-1} {
 			return -1
@@ -57,16 +71,33 @@ func (l *labelTable) numberOf(id labelID) int32 {
 	}
 	n = int32(len(l.list))
 	l.numbers[id] = n
-	l.list = append(l.list, Label{l.kernels.List[id.kernel], id.grid, id.graph, id.bytes})
+	site := ""
+	if id.site > 0 {
+		site = l.sites.List[id.site-1]
+	}
+	l.list = append(l.list, Label{l.kernels.List[id.kernel], id.grid, site, id.graph, id.bytes})
+	return n
+}
+
+// siteNumber returns the number of the call site of a stack plus 1.
+func (l *labelTable) siteNumber(t *timeline.Timeline, stack int32) int32 {
+	if n := l.siteOf[stack]; n != 0 {
+		return n
+	}
+	if l.siteOf == nil {
+		l.siteOf = make(map[int32]int32)
+	}
+	n := l.sites.NumberOf(t.SiteOfStack(stack)) + 1
+	l.siteOf[stack] = n
 	return n
 }
 
 // recentLabel is an entry of callRows.recent.
 type recentLabel struct {
-	kernel int32
-	grid   [3]int32
-	number int32
-	known  bool
+	kernel, stack int32
+	grid          [3]int32
+	number        int32
+	known         bool
 }
 
 // callRows reads the calls with an effect on channels from row groups. It is not safe for
@@ -186,20 +217,27 @@ func (r *callRows) call(i int, op functionOp, kernels []int32) Call {
 	case OpRecordEvent:
 		c.Op, c.AnyTiming = r.timing.opOfRecord(handleKey{c.Pid, c.Event})
 	case OpKernel:
-		c.Label = r.kernelLabel(kernels[r.kernel.Index[i]], [3]int32{r.grid[0][i], r.grid[1][i], r.grid[2][i]})
+		grid := [3]int32{r.grid[0][i], r.grid[1][i], r.grid[2][i]}
+		c.Label = r.kernelLabel(kernels[r.kernel.Index[i]], grid, c.Stack)
 	case OpFill, OpCopyOnDevice, OpCopyToDevice, OpCopyToHost:
 		c.Label = r.labels.numberOf(labelID{kernel: r.labels.kernels.NumberOf(""), bytes: roundSize(r.bytes[i])})
 	case OpGraph:
-		c.Label = r.labels.numberOf(labelID{kernel: r.labels.kernels.NumberOf(""), graph: r.ptr[i], pid: c.Pid})
+		c.Label = r.labels.numberOf(labelID{
+			kernel: r.labels.kernels.NumberOf(""), graph: r.ptr[i], pid: c.Pid,
+			site: r.labels.siteNumber(r.t, c.Stack),
+		})
 	}
 	return c
 }
 
-// kernelLabel returns the number of a kernel with a grid. Most launches repeat recent ones.
-func (r *callRows) kernelLabel(kernel int32, grid [3]int32) int32 {
-	recent := &r.recent[(uint32(kernel)*0x9e3779b1^uint32(grid[0]+grid[1]<<8+grid[2]<<16)*0x85ebca6b)>>20]
-	if !recent.known || recent.kernel != kernel || recent.grid != grid {
-		*recent = recentLabel{kernel, grid, r.labels.numberOf(labelID{kernel: kernel, grid: grid}), true}
+// kernelLabel returns the number of a kernel with a grid that a stack launches. Most launches repeat recent
+// ones.
+func (r *callRows) kernelLabel(kernel int32, grid [3]int32, stack int32) int32 {
+	mixed := uint32(kernel)*0x9e3779b1 ^ uint32(grid[0]+grid[1]<<8+grid[2]<<16)*0x85ebca6b ^ uint32(stack)*0xc2b2ae35
+	recent := &r.recent[mixed>>20]
+	if !recent.known || recent.kernel != kernel || recent.grid != grid || recent.stack != stack {
+		id := labelID{kernel: kernel, grid: grid, site: r.labels.siteNumber(r.t, stack)}
+		*recent = recentLabel{kernel, stack, grid, r.labels.numberOf(id), true}
 	}
 	return recent.number
 }

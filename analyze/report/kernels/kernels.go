@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -9,7 +10,7 @@ import (
 )
 
 // Run reports the launched kernels, the number and size of their launches, and their call sites.
-// The recording has no GPU times. Run returns a *quality.MissingClassError if the recording lacks
+// With GPU times it reports how long they ran. Run returns a *quality.MissingClassError if the recording lacks
 // necessary classes of calls, and a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.NewView()
@@ -24,7 +25,9 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 				return t.WrapReadError(err)
 			}
 		}
-		return nil
+		var err error
+		sc.times, err = activity.TimesOf(t, sc.Window)
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -43,17 +46,24 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		}
 	}
 	r.Facts = report.NewFacts(factColumns, report.Values{"result": result, "kernels_text": sc.Work.String()})
+	if sc.times != nil {
+		r.Facts = append(r.Facts, sc.gpuFacts()...)
+		r.Sentences = []string{"gpu_text"}
+	}
 	table := sc.kernelTable()
 	if err := table.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	shapes, streams, graphs := sc.shapeTable(opt.Top), sc.streamTable(), sc.graphTable()
-	for _, aside := range []*report.Table{&shapes, &streams, &graphs} {
-		if err := aside.SortAndCut("", opt.Top); err != nil {
+	r.Totals = sc.computeTotals()
+	r.Tables = []report.Table{table}
+	if sc.times != nil {
+		r.Tables = append(r.Tables, sc.lineTable())
+	}
+	r.Tables = append(r.Tables, sc.shapeTable(opt.Top), sc.streamTable(), sc.graphTable())
+	for i := range r.Tables[1:] {
+		if err := r.Tables[i+1].SortAndCut("", opt.Top); err != nil {
 			return nil, err
 		}
 	}
-	r.Totals = sc.computeTotals()
-	r.Tables = []report.Table{table, shapes, streams, graphs}
 	return r, nil
 }

@@ -3,6 +3,7 @@ package kernels
 import (
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
@@ -30,8 +31,9 @@ type Scan struct {
 	Counts  map[launchKey]*LaunchStats
 	recent  [1 << 12]cachedLaunchStats // cache of Counts, hit by most launches
 	graphs  map[launchGraph]*LaunchStats
-	seconds map[int64]int64 // number of launches by second of the recording
-	untimed bool            // a launch without a recorded return was counted
+	seconds map[int64]int64     // number of launches by second of the recording
+	untimed bool                // a launch without a recorded return was counted
+	times   *activity.SiteTimes // nil without GPU times
 
 	grid, block [3][]int32
 	shared      []int32

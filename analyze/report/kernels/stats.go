@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -82,6 +83,7 @@ type launchGroup struct {
 	LaunchStats
 	sites  map[int32]int64 // launches by call site
 	shapes map[launchShape]bool
+	gpu    activity.TimeSum // empty without GPU times
 }
 
 // sumLaunchesBy groups the launches by a part of their key, which of returns.
@@ -96,6 +98,9 @@ func sumLaunchesBy[K comparable](sc *Scan, of func(launchKey) K) map[K]*launchGr
 		g.Merge(s)
 		g.sites[key.Site] += s.Launches + s.captured + s.errors
 		g.shapes[key.launchShape] = true
+		if sc.times != nil {
+			g.gpu.Add(sc.kernelEstimate(&key), s.ranLaunches())
+		}
 	}
 	return groups
 }
@@ -144,17 +149,19 @@ func (sc *Scan) sumKernelLaunches() (sum LaunchStats) {
 	return sum
 }
 
-// mostLaunchedKeys returns the keys of the groups with the most launches: top keys, and further
-// keys with as many launches as the last one. A top of 0 means all keys.
-func mostLaunchedKeys[K comparable](groups map[K]*launchGroup, top int) []K {
-	keys := slices.SortedFunc(maps.Keys(groups), func(a, b K) int {
-		return cmp.Compare(groups[b].Launches, groups[a].Launches)
-	})
+// firstKeys returns the keys of the groups with the most GPU time, then the most launches: top keys, and
+// further keys with as much as the last one. A top of 0 means all keys.
+func firstKeys[K comparable](groups map[K]*launchGroup, top int) []K {
+	compare := func(a, b K) int {
+		x, y := groups[a], groups[b]
+		return cmp.Or(cmp.Compare(y.gpu.TotalNs, x.gpu.TotalNs), cmp.Compare(y.Launches, x.Launches))
+	}
+	keys := slices.SortedFunc(maps.Keys(groups), compare)
 	if top <= 0 || len(keys) <= top {
 		return keys
 	}
-	least := groups[keys[top-1]].Launches
-	for top < len(keys) && groups[keys[top]].Launches == least {
+	last := keys[top-1]
+	for top < len(keys) && compare(keys[top], last) == 0 {
 		top++
 	}
 	return keys[:top]

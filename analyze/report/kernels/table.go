@@ -10,6 +10,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/gputime"
 	"github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -93,6 +94,10 @@ func (sc *Scan) computeTotals() []report.Fact {
 	if sc.Weights != nil {
 		totals = append(totals, report.EstimateFact(report.EstimatedLaunchesColumn, "launches by estimate", sum.scaled))
 	}
+	if sc.times != nil {
+		gpu := sc.sumGPUTimes()
+		totals = append(totals, report.NewFacts(gputime.TotalColumns, gputime.Totals(&gpu))...)
+	}
 	return totals
 }
 
@@ -165,9 +170,10 @@ func (sc *Scan) kernelTable() report.Table {
 		table.Columns = report.InsertColumnAfter(table.Columns, "launches", report.EstimatedLaunchesColumn)
 	}
 	kernels, sum := sc.sumByKernel(), sc.sumKernelLaunches()
+	gpuNs := sc.addGPUColumns(&table, totalGPUNs(kernels))
 	short := sc.shortKernelNames()
 	for id, k := range kernels {
-		values := sc.kernelValues(k, &sum)
+		values := report.JoinValues(sc.kernelValues(k, &sum), sc.gpuValues(&k.gpu, gpuNs))
 		values["kernel"], values["kernel_short"] = units.TextOrNil(sc.Names.List[id]), short[id]
 		table.Add(values)
 	}
@@ -179,7 +185,7 @@ func (sc *Scan) kernelTable() report.Table {
 	if !sc.untimed {
 		report.HideTitle(table.Columns, "timed_launches")
 	}
-	table.Sort("launches", "captured", "kernel")
+	sc.sortRows(&table, "launches", "captured", "kernel")
 	return table
 }
 
@@ -244,7 +250,8 @@ func (sc *Scan) shapeTable(top int) report.Table {
 	}
 	short := sc.shortKernelNames()
 	groups := sumLaunchesBy(sc, func(k launchKey) launchShape { return k.launchShape })
-	shown := mostLaunchedKeys(groups, top)
+	shown := firstKeys(groups, top)
+	gpuNs := sc.addGPUColumns(&table, totalGPUNs(groups))
 	table.OmittedRows = len(groups) - len(shown)
 	for _, shape := range shown {
 		s := groups[shape]
@@ -256,7 +263,7 @@ func (sc *Scan) shapeTable(top int) report.Table {
 		if shape.isTiny() {
 			tiny = "yes"
 		}
-		table.Add(report.Values{
+		table.Add(report.JoinValues(sc.gpuValues(&s.gpu, gpuNs), report.Values{
 			"launches":     s.Launches,
 			"captured":     s.captured,
 			"grid":         gridText(shape.grid),
@@ -267,9 +274,9 @@ func (sc *Scan) shapeTable(top int) report.Table {
 			"site":         sc.mainSiteText(s),
 			"kernel":       units.TextOrNil(sc.Names.List[shape.Kernel]),
 			"kernel_short": short[shape.Kernel],
-		})
+		}))
 	}
-	table.Sort("launches", "captured", "kernel_short", "kernel", "threads", "grid", "block", "shared_bytes")
+	sc.sortRows(&table, "launches", "captured", "kernel_short", "kernel", "threads", "grid", "block", "shared_bytes")
 	return table
 }
 
@@ -318,9 +325,14 @@ func (sc *Scan) streamTable() report.Table {
 			streams[key.launchStream] = new(launchGroup)
 		}
 		streams[key.launchStream].Merge(g)
+		if sc.times != nil {
+			streams[key.launchStream].gpu.Add(sc.graphEstimate(&key), float64(g.Launches))
+		}
 	}
+	gpuNs := sc.addGPUColumns(&table, totalGPUNs(streams))
 	keys := slices.SortedFunc(maps.Keys(streams), func(a, b launchStream) int {
 		return cmp.Or(
+			cmp.Compare(streams[b].gpu.TotalNs, streams[a].gpu.TotalNs),
 			cmp.Compare(streams[b].Launches, streams[a].Launches),
 			cmp.Compare(a.Pid, b.Pid),
 			cmp.Compare(a.Device, b.Device),
@@ -329,7 +341,7 @@ func (sc *Scan) streamTable() report.Table {
 	})
 	for _, key := range keys {
 		s := streams[key]
-		table.Add(report.Values{
+		table.Add(report.JoinValues(sc.gpuValues(&s.gpu, gpuNs), report.Values{
 			"launches":            s.Launches,
 			"launches_per_second": sc.perSecond(sampling.RoundToLaunches(s.scaled)),
 			"tiny_launches":       s.Tiny,
@@ -338,7 +350,7 @@ func (sc *Scan) streamTable() report.Table {
 			"pid":                 int64(key.Pid),
 			"device":              sc.T.OrdinalDeviceLabel(key.Pid, key.Device),
 			"stream":              query.StreamName(key.stream),
-		})
+		}))
 	}
 	processes.AddRankColumn(sc.T, &table)
 	return table
@@ -382,8 +394,10 @@ func (sc *Scan) graphTable() report.Table {
 		Secondary: true,
 		HideFirst: []string{"timed_launches", "host_avg_ns", "errors"},
 	}
+	gpu, gpuNs := sc.graphTimes()
+	sc.addGPUColumns(&table, gpuNs)
 	for key, g := range sc.graphs {
-		table.Add(report.Values{
+		table.Add(report.JoinValues(sc.gpuValues(gpu[key], gpuNs), report.Values{
 			"launches":       g.Launches,
 			"graph_kernels":  g.graphKernels,
 			"errors":         g.errors,
@@ -394,9 +408,9 @@ func (sc *Scan) graphTable() report.Table {
 			"stream":         query.StreamName(key.stream),
 			"graph":          fmt.Sprintf("0x%x", uint64(key.graph)),
 			"site":           sc.Names.List[key.site],
-		})
+		}))
 	}
-	table.Sort("launches", "graph_kernels", "pid", "graph", "stream", "site", "host_sum_ns", "errors", "timed_launches")
+	sc.sortRows(&table, "launches", "graph_kernels", "pid", "graph", "stream", "site", "host_sum_ns", "errors", "timed_launches")
 	processes.AddRankColumn(sc.T, &table)
 	return table
 }

@@ -77,6 +77,14 @@ func (s *survey) sizeLabel(label int32) string {
 	return units.FormatBytes(s.activity.Labels[label].Bytes)
 }
 
+// siteLabel returns the call site of kernels and graphs with a label.
+func (s *survey) siteLabel(label int32) any {
+	if label < 0 || int(label) >= len(s.activity.Labels) {
+		return nil
+	}
+	return units.TextOrNil(s.activity.Labels[label].Site)
+}
+
 // workLabel returns the name of the works of a duration.
 func (s *survey) workLabel(d *activity.Duration) (name, grid string) {
 	switch d.Op {

@@ -268,13 +268,17 @@ var durationColumns = []report.Column{
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
 	{Key: "grid", Title: "GRID", Unit: report.UnitText, About: "grid of the kernel, or size of copies and memsets"},
 	{Key: "kernel", Title: "WORK", Unit: report.UnitText, About: "kernel, graph or kind of work"},
+	{
+		Key: "site", Title: "SITE", Unit: report.UnitText,
+		About: "call site of kernels and graphs, whose durations may differ by call site; empty if call sites share a row",
+	},
 }
 
-// durationTable returns a table with one row per kernel and grid, and per graph.
+// durationTable returns a table with one row per kernel, grid and call site, and per graph.
 func (s *survey) durationTable() report.Table {
 	table := report.Table{
-		Name: "durations", Title: "estimated durations", Columns: durationColumns, Keys: []string{"kernel", "grid"},
-		Secondary: true, HideFirst: []string{"error_ns"},
+		Name: "durations", Title: "estimated durations", Columns: durationColumns, Keys: []string{"kernel", "grid", "site"},
+		Secondary: true, HideFirst: []string{"error_ns", "site"},
 	}
 	for i := range s.activity.Durations {
 		d := &s.activity.Durations[i]
@@ -290,8 +294,9 @@ func (s *survey) durationTable() report.Table {
 		table.Add(report.Values{
 			"total_ns": int64(total), "total_error_ns": int64(totalError), "works": d.Works, "mean_ns": int64(d.MeanNs),
 			"error_ns": int64(d.ErrorNs), "pid": int64(d.Pid), "grid": grid, "kernel": name, "limited": limited,
+			"site": s.siteLabel(d.Label),
 		})
 	}
-	table.Sort("total_ns", "-pid", "kernel", "grid")
+	table.Sort("total_ns", "-pid", "kernel", "grid", "site")
 	return table
 }
