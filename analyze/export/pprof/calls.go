@@ -69,6 +69,7 @@ var copyProfileColumns = []report.Column{
 type callProfileType struct {
 	kind  string // kind of the calls; "" selects all kinds
 	bytes bool   // the profile has a value in bytes
+	gpu   bool   // the duration is that on the GPU
 	ran   bool   // only calls that succeeded and were not captured
 	// wants selects calls by the name of the function, and by whether another recorded call made
 	// the call. nil selects all.
@@ -78,6 +79,7 @@ type callProfileType struct {
 
 var (
 	launchProfileType = callProfileType{kind: format.KindLaunch, ran: true, leaf: launchLeafName}
+	gpuProfileType    = callProfileType{kind: format.KindLaunch, ran: true, gpu: true, leaf: launchLeafName}
 	apiProfileType    = callProfileType{wants: func(_ string, nested bool) bool { return !nested }}
 	waitProfileType   = callProfileType{
 		kind:  format.KindSync,
@@ -111,6 +113,7 @@ type callSampleKey struct {
 	stack, pid, tid, device      int32
 	kind, name, kernel, copyKind int32
 	graph, open                  bool
+	work                         gpuWork // only in profiles of GPU time
 }
 
 // callLeafData has the data of a sample from which callProfileType.leaf makes a leaf frame.
@@ -122,8 +125,8 @@ type callLeafData struct {
 }
 
 // callSampleValue has the values of a sample: number of calls, their bytes and their known
-// durations.
-type callSampleValue struct{ calls, bytes, ns int64 }
+// durations. weight counts the calls in thousandths, including an estimate of unrecorded launches.
+type callSampleValue struct{ calls, bytes, ns, weight int64 }
 
 // callProfile sums up calls by callSampleKey.
 type callProfile struct {
@@ -134,6 +137,8 @@ type callProfile struct {
 	sizes   map[callSampleKey]int // number of distinct sizes of calls, by key without bytes
 	timed   int64                 // calls with a known duration
 	all     int64                 // all calls, also those whose duration is unknown
+
+	gpu gpuTimes // only in profiles of GPU time
 
 	stack    []int32
 	parent   []int64
@@ -157,17 +162,23 @@ func addCallSamples(
 	if err == nil && kind.kind == "" {
 		err = p.countSpans(t.Memory)
 	}
+	if err == nil && kind.gpu {
+		err = p.gpu.read(t, p.Window)
+	}
 	if err != nil {
 		return q, nil, err
 	}
 	if len(p.samples) == 0 && len(p.Seen.Pids) > 0 {
 		none = p.Seen.ExplainNoMatch(&opt.Filter)
 	}
-	if p.timed < p.all {
+	if p.timed < p.all && !kind.gpu {
 		b.p.Comments = append(b.p.Comments, fmt.Sprintf("durations are known of %s of %s calls: the return of the "+
 			"others was not recorded", units.FormatCount(p.timed), units.FormatCount(p.all)))
 	}
 	p.addSamplesTo(b)
+	if kind.gpu {
+		b.p.Comments = append(b.p.Comments, p.gpu.comment(p.Window))
+	}
 	return quality.OfRecording(t, counts), none, nil
 }
 
@@ -228,6 +239,9 @@ func (p *callProfile) countRowGroup(g *format.Group) {
 		if key.graph = p.kind.kind == format.KindLaunch && graph[name]; key.graph {
 			key.kernels = int64(p.Value[i])
 		}
+		if p.kind.gpu {
+			key.work = p.gpu.workOfRow(i, key.graph)
+		}
 		if value == nil || key != last {
 			last, value = key, p.findSample(key)
 		}
@@ -256,6 +270,9 @@ func (p *callProfile) readColumns(g *format.Group) {
 	if p.kind.kind == format.KindLaunch || p.Filter.Kernel != nil {
 		p.Kernel = g.StringsInto("kernel", p.Kernel)
 	}
+	if p.kind.gpu {
+		p.gpu.readColumns(g)
+	}
 	if p.kind.bytes {
 		p.Bytes, p.copyKind = g.Int64("bytes", p.Bytes), g.StringsInto("copy_kind", p.copyKind)
 	}
@@ -275,6 +292,7 @@ func (p *callProfile) isOfType(i int) bool {
 func (p *callProfile) addRow(v *callSampleValue, i int) {
 	v.calls++
 	p.all++
+	v.weight += p.Weights.WeightAt(p.Start[i])
 	if p.kind.bytes {
 		v.bytes = units.EndOfRange(v.bytes, p.Bytes[i])
 	}
@@ -330,6 +348,7 @@ func (p *callProfile) addSamplesTo(b *profileBuilder) {
 			cmp.Compare(a.kernels, b.kernels),
 			cmp.Compare(a.bytes, b.bytes),
 			compareBool(a.open, b.open),
+			a.work.compare(&b.work),
 		)
 	})
 	for _, k := range keys {
@@ -356,9 +375,12 @@ func (p *callProfile) addSamplesTo(b *profileBuilder) {
 			s.leaf = p.kind.leaf(&words)
 		}
 		v := p.samples[k]
-		if p.kind.bytes {
+		switch {
+		case p.kind.gpu:
+			b.addSample(&s, v.calls, p.gpu.addTime(&k, v, words.kernel))
+		case p.kind.bytes:
 			b.addSample(&s, v.calls, v.bytes, v.ns)
-		} else {
+		default:
 			b.addSample(&s, v.calls, v.ns)
 		}
 	}

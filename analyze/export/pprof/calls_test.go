@@ -41,7 +41,7 @@ func TestCallProfilesAddUp(t *testing.T) {
 	tp := analyzetest.WorkloadRecording(t)
 	tl := tp.Timeline()
 	want := make(map[string][]int64)
-	for _, name := range ListProfileTypes()[2:] {
+	for _, name := range callTypesWithoutGPU() {
 		want[name] = make([]int64, 2, 3)
 	}
 	want["copies"] = make([]int64, 3)

@@ -53,6 +53,7 @@ var profileTypes = []profileType{
 	{"heap", "GPU and pinned host memory", heapProfileColumns, 3, nil},
 	{"allocs", "GPU and pinned host memory", heapProfileColumns, 1, nil},
 	{"launches", "kernel and graph launches", launchProfileColumns, 0, &launchProfileType},
+	{"gpu-time", "time of kernels and graphs on the GPU", gpuProfileColumns, 1, &gpuProfileType},
 	{"api-time", "time of threads in calls of the CUDA driver", apiProfileColumns, 1, &apiProfileType},
 	{"sync-time", "time of threads in calls that wait for the GPU", waitProfileColumns, 1, &waitProfileType},
 	{"copies", "memory copies", copyProfileColumns, 1, &copyProfileType},
@@ -66,8 +67,10 @@ var profileTypes = []profileType{
 // returned have the label state with the value open. Stacks lack the frames that opt.Hide hides.
 // Kernels, graphs and copies are leaf frames whose names begin with [gpu].
 //
+// Values of GPU time are estimates, and a comment has their error. Launches of unknown GPU time count as 0.
+//
 // none is not nil if no call passes the filter. BuildProfile returns an error for an unknown type
-// or root, or if it cannot read the recording.
+// or root, a NoGPUTimesError, or an error of reading the recording.
 func BuildProfile(
 	t *timeline.Timeline,
 	opt Options,

@@ -14,7 +14,8 @@ func newKernelsCommand() *cobra.Command {
 		Short: "Show kernel launches by kernel, size, stream and call site",
 		Long: `kernels shows kernel launches by kernel, by size (grid, block, shared memory), by stream
 and by graph. It shows their rate, the CPU time of the launch calls, and launches that are
-too small to fill the GPU. A recording does not contain the GPU time of kernels.`,
+too small to fill the GPU. With GPU times it shows how long kernels and graphs ran, also by
+line, with the error of each value.`,
 		Example: `  gpurec analyze kernels run.parquet
   gpurec analyze kernels --kernel gemm --from 10s --to 11s run.parquet
   gpurec analyze kernels --sort tiny_launches --fail-on 'tiny_pct>50' run.parquet`,
@@ -25,7 +26,7 @@ too small to fill the GPU. A recording does not contain the GPU time of kernels.
 	f.addFilterFlags(flags)
 	f.addKernelFlag(flags)
 	f.addReportFlags(flags)
-	flags.StringVar(&f.opt.Sort, "sort", "", "sort kernels by `COLUMN` (default: launches)")
+	flags.StringVar(&f.opt.Sort, "sort", "", "sort kernels by `COLUMN` (default: GPU time, else launches)")
 	f.source.addFlags(flags)
 	return cmd
 }
