@@ -27,7 +27,9 @@ var gpuProfileColumns = []report.Column{
 type NoGPUTimesError struct{}
 
 // Error says how to record GPU times.
-func (NoGPUTimesError) Error() string { return "the recording has no GPU times: record with --gpu-time" }
+func (NoGPUTimesError) Error() string {
+	return "the recording has no GPU times: record with --gpu-time"
+}
 
 // gpuWork identifies launches with one GPU time: a grid, or a graph.
 type gpuWork struct {

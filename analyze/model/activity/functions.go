@@ -59,6 +59,13 @@ func opOf(kind, function, copyKind string) functionOp {
 	return functionOp{op: op, known: known}
 }
 
+// CopyOp returns the effect of a copy by its function and direction. It reports false if the work of the copy
+// is unknown.
+func CopyOp(function, copyKind string) (Op, bool) {
+	f := copyOp(catalog.BaseFunctionName(function), copyKind)
+	return f.op, f.known
+}
+
 // copyOp returns the effect of a copy. The works of batches, of copies between devices and of
 // copies within the host are unknown.
 func copyOp(name, copyKind string) functionOp {

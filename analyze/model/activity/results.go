@@ -64,6 +64,23 @@ func (a *ChannelActivity) BusyTime() Interval {
 	return busy
 }
 
+// BusyTimeOf returns the tightest bounds of the busy time of a device, in ns: those of the samples, of the
+// busiest channel, and of the sum over the channels.
+func (r *Result) BusyTimeOf(d *DeviceActivity) Interval {
+	busy, sum := d.Busy, int64(0)
+	for i := range r.Channels {
+		c := &r.Channels[i]
+		if c.Pid != d.Pid || c.Device != d.Device {
+			continue
+		}
+		of := c.BusyTime()
+		busy.LoNs = max(busy.LoNs, of.LoNs)
+		sum += of.HiNs
+	}
+	busy.HiNs = max(busy.LoNs, min(busy.HiNs, sum))
+	return busy
+}
+
 // DeviceActivity is the busy time of all channels of a process on a device.
 type DeviceActivity struct {
 	Pid, Device     int32

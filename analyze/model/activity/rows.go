@@ -220,7 +220,7 @@ func (r *callRows) call(i int, op functionOp, kernels []int32) Call {
 		grid := [3]int32{r.grid[0][i], r.grid[1][i], r.grid[2][i]}
 		c.Label = r.kernelLabel(kernels[r.kernel.Index[i]], grid, c.Stack)
 	case OpFill, OpCopyOnDevice, OpCopyToDevice, OpCopyToHost:
-		c.Label = r.labels.numberOf(labelID{kernel: r.labels.kernels.NumberOf(""), bytes: roundSize(r.bytes[i])})
+		c.Label = r.labels.numberOf(labelID{kernel: r.labels.kernels.NumberOf(""), bytes: RoundSize(r.bytes[i])})
 	case OpGraph:
 		c.Label = r.labels.numberOf(labelID{
 			kernel: r.labels.kernels.NumberOf(""), graph: r.ptr[i], pid: c.Pid,
@@ -242,8 +242,8 @@ func (r *callRows) kernelLabel(kernel int32, grid [3]int32, stack int32) int32 {
 	return recent.number
 }
 
-// roundSize rounds a size down to three binary digits, so that few labels have all sizes.
-func roundSize(bytes int64) int64 {
+// RoundSize rounds a size down to three binary digits, so that few labels have all sizes.
+func RoundSize(bytes int64) int64 {
 	shift := max(0, bits.Len64(uint64(max(0, bytes)))-3)
 	return max(0, bytes) >> shift << shift
 }

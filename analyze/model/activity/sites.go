@@ -81,7 +81,7 @@ func (s *SiteTimes) OfGraph(pid int32, graph int64, site string) Estimate {
 
 // OfCopy returns the duration of a copy of a size. op is OpCopyToDevice, OpCopyToHost or OpCopyOnDevice.
 func (s *SiteTimes) OfCopy(pid int32, op Op, bytes int64) Estimate {
-	label, ok := s.labels[Label{Bytes: roundSize(bytes)}]
+	label, ok := s.labels[Label{Bytes: RoundSize(bytes)}]
 	if !ok {
 		return Estimate{}
 	}

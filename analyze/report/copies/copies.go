@@ -1,6 +1,7 @@
 package copies
 
 import (
+	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/hostmem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -24,6 +25,9 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		return nil, err
 	}
 	sc := NewScan(calls.NewCallReader(t, &opt.Filter, format.KindMemcpy), host)
+	if sc.times, err = activity.TimesOf(t, sc.Window); err != nil {
+		return nil, err
+	}
 	if err := sc.EachCall(sc.AddCopy); err != nil {
 		return nil, err
 	}
@@ -41,6 +45,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		}
 	}
 	r.Facts, r.Totals = report.NewFacts(factColumns, report.Values{"result": result}), sc.computeTotals()
+	sc.addGPUTotals(r)
 	table := sc.groupTable()
 	if err := table.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return nil, err

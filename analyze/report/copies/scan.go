@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/hostmem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
@@ -60,6 +61,7 @@ type Scan struct {
 	Sites   map[copySiteKey]*copyStats
 	threads map[origin.Thread]*threadBursts
 	Bursts  map[burstKey]*burstStats
+	times   *activity.SiteTimes // nil without GPU times
 }
 
 // copyGroupKey identifies a row of the table of copies. size is an index of copySizeClasses.
@@ -87,6 +89,7 @@ type copyStats struct {
 	Measurable, Stuck                   int64
 	FirstNs, LastNs                     int64 // starts of the first and last copy, Unix ns
 	Stack                               int32
+	gpu                                 gpuCopies
 }
 
 // NewScan returns a Scan of the copies of r. It finds the kind of host memory of each copy in host.
@@ -121,6 +124,10 @@ func (sc *Scan) AddCopy(c *calls.Call) error {
 		sc.Sites[site] = &copyStats{Stack: c.Stack, FirstNs: c.StartNs}
 	}
 	sc.Sites[site].addCopy(c, key.measuresBandwidth(c))
+	if sc.times != nil && !c.Failed() && c.Flags&format.FlagCaptured == 0 {
+		sc.groups[key].gpu.add(c, name, key.direction)
+		sc.Sites[site].gpu.add(c, name, key.direction)
+	}
 	if key.mode == copyModeAsync && key.host == hostmem.HostKindUnknown {
 		sc.Sites[site].addUnpinnedCopy(c)
 	}

@@ -1,7 +1,10 @@
 package copies
 
 import (
+	"slices"
+
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/gputime"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -11,7 +14,9 @@ var Sections = []report.Section{
 	{Title: "bursts", Columns: burstColumns},
 	{Title: "copies", Columns: groupColumns},
 	{Title: "sites", Columns: siteColumns},
+	{Title: "tables with GPU times", Columns: slices.Concat(gputime.Columns, bandwidthColumns)},
 	{Title: "totals", Columns: totalColumns},
+	{Title: "totals with GPU times", Columns: slices.Concat(gputime.FactColumns, gputime.TotalColumns)},
 }
 
 // HTMLSection is the section of this report in the HTML page.

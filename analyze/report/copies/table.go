@@ -143,9 +143,10 @@ func (sc *Scan) groupTable() report.Table {
 		HideFirst: []string{"host_p95_ns", "timed_copies", "host_avg_ns", "open_copies", "bandwidth_bytes_per_second"},
 	}
 	var captured, errors, open int64
+	gpuNs := addGPUColumns(sc, &table, sc.groups)
 	for key, s := range sc.groups {
 		captured, errors, open = captured+s.captured, errors+s.errors, open+s.open
-		table.Add(report.Values{
+		table.Add(report.JoinValues(sc.gpuValues(s, gpuNs), report.Values{
 			"copies":                     s.copies,
 			"bytes":                      s.bytes,
 			"host_sum_ns":                s.durations.Total(),
@@ -160,14 +161,14 @@ func (sc *Scan) groupTable() report.Table {
 			"host_memory":                units.TextOrNil(key.host),
 			"size":                       copySizeClasses[key.size].name,
 			"direction":                  key.direction,
-		})
+		}))
 	}
 	for name, n := range map[string]int64{"captured": captured, "errors": errors, "open_copies": open} {
 		if n == 0 {
 			report.HideTitle(table.Columns, name)
 		}
 	}
-	table.Sort("host_sum_ns", "bytes", "copies", "direction", "size", "host_memory", "mode")
+	sc.sortRows(&table, "host_sum_ns", "bytes", "copies", "direction", "size", "host_memory", "mode")
 	return table
 }
 
@@ -246,8 +247,9 @@ func (sc *Scan) siteTable() report.Table {
 		Name: "sites", Title: "copies by call site", Columns: siteColumns, Secondary: true,
 		HideFirst: []string{"timed_copies"},
 	}
+	gpuNs := addGPUColumns(sc, &table, sc.Sites)
 	for key, s := range sc.Sites {
-		table.Add(report.Values{
+		table.Add(report.JoinValues(sc.gpuValues(s, gpuNs), report.Values{
 			"host_sum_ns":                s.durations.Total(),
 			"copies":                     s.copies,
 			"timed_copies":               s.durations.Count,
@@ -256,8 +258,8 @@ func (sc *Scan) siteTable() report.Table {
 			"direction":                  key.Direction,
 			"mode":                       key.mode,
 			"site":                       sc.Names.List[key.Site],
-		})
+		}))
 	}
-	table.Sort("host_sum_ns", "bytes", "copies", "site", "direction", "mode")
+	sc.sortRows(&table, "host_sum_ns", "bytes", "copies", "site", "direction", "mode")
 	return table
 }

@@ -194,9 +194,22 @@ func (j *tableComparison) addMeasureChange(values report.Values, m *comparedMeas
 	if p.after == nil {
 		to = int64(0)
 	}
-	maps.Copy(values, m.changeValues(was, is, from, to))
+	maps.Copy(values, m.changeValuesWithin(j.changeError(m, p), was, is, from, to))
 	n, ok := report.AsNumber(values[m.change])
 	return ok && n != 0 || (was == nil) != (is == nil)
+}
+
+// changeError returns the error of the change of a measure, or nil if the measure has no errors.
+func (j *tableComparison) changeError(m *comparedMeasure, p rowPair) any {
+	if m.changeError == "" {
+		return nil
+	}
+	column := m.Column
+	column.Key = errorKeyOf(m.Key)
+	was, is := j.pairCells(p, column.Key)
+	qualityWas, qualityIs := j.pairCells(p, "gpu_times")
+	bounded := qualityWas == "bounded" || qualityIs == "bounded"
+	return joinErrors(j.before.cellNumber(&column, was), j.after.cellNumber(&column, is), bounded)
 }
 
 // countPair counts a pair by its kind of change, and returns the kind.

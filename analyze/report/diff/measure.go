@@ -9,6 +9,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
+// errorWord is the part of the key of a column that has the error of another column: the value of
+// gpu_sum_ns is known up to plus or minus gpu_sum_plus_minus_ns.
+const errorWord = "_plus_minus"
+
+// errorKeyOf returns the key of the column with the error of the column with a key.
+func errorKeyOf(key string) string { return strings.TrimSuffix(key, "_ns") + errorWord + "_ns" }
+
 // isMeasureColumn reports whether the values of a column in two recordings can be subtracted.
 // Names, points in time and time series cannot.
 func isMeasureColumn(c *report.Column) bool {
@@ -16,7 +23,7 @@ func isMeasureColumn(c *report.Column) bool {
 	case report.UnitText, report.UnitTime, report.UnitID, report.UnitSeries:
 		return false
 	case report.UnitNs:
-		return !keyHasWord(c, "at", "first", "last", "moment")
+		return !keyHasWord(c, "at", "first", "last", "moment") && !strings.Contains(c.Key, errorWord)
 	}
 	return true
 }
@@ -61,10 +68,11 @@ func keyHasWord(c *report.Column, words ...string) bool {
 	return slices.ContainsFunc(strings.Split(c.Key, "_"), func(w string) bool { return slices.Contains(words, w) })
 }
 
-// comparedMeasure is a number column with the keys of the columns that compare it.
+// comparedMeasure is a number column with the keys of the columns that compare it. changeError is "" if the
+// column has no errors.
 type comparedMeasure struct {
 	report.Column
-	before, after, change, changePct string
+	before, after, change, changePct, changeError string
 }
 
 // newMeasure returns the measure of a column or fact. isTaken reports whether the report itself has
@@ -76,7 +84,40 @@ func (d *reportComparer) newMeasure(c report.Column, isTaken func(key string) bo
 			name = c.Key + "_by_" + unit
 		}
 	}
-	return comparedMeasure{c, name + "_before", name + "_after", name + "_change", name + "_change_pct"}
+	m := comparedMeasure{c, name + "_before", name + "_after", name + "_change", name + "_change_pct", ""}
+	if isTaken(errorKeyOf(c.Key)) {
+		m.changeError = name + "_change" + errorWord
+	}
+	return m
+}
+
+// changeValuesWithin returns the values of both recordings like changeValues. A change of at most its error
+// is unknown.
+func (m *comparedMeasure) changeValuesWithin(errorNs, was, is, from, to any) report.Values {
+	values := m.changeValues(was, is, from, to)
+	if m.changeError == "" {
+		return values
+	}
+	values[m.changeError] = errorNs
+	change, ok := report.AsNumber(values[m.change])
+	most, known := report.AsNumber(errorNs)
+	if !ok || known && math.Abs(change) <= most {
+		values[m.change], values[m.changePct] = nil, nil
+	}
+	return values
+}
+
+// joinErrors returns the error of the difference of two values. Bounds add up, other errors are independent.
+func joinErrors(was, is any, bounded bool) any {
+	a, known := report.AsNumber(was)
+	b, alsoKnown := report.AsNumber(is)
+	switch {
+	case !known && !alsoKnown:
+		return nil
+	case bounded:
+		return a + b
+	}
+	return math.Hypot(a, b)
 }
 
 // changeValues returns the values of both recordings, and the change between the numbers from and

@@ -56,6 +56,11 @@ var derivedKeyColumns = []report.Column{
 		About: "change in percent of before; absent if before is 0",
 	},
 	{
+		Key: "<column>_change_plus_minus", Title: "±", Unit: report.UnitText,
+		About: "error of CHANGE, from the errors of both values: two standard errors, or the sum of half the distances of " +
+			"bounds. A change of at most its error is unknown",
+	},
+	{
 		Key: "<column>_per_second_..., _per_step_...", Title: "", Unit: report.UnitText,
 		About: "the same values with --per; _by_second_... if the report has its own column <column>_per_second",
 	},
@@ -131,7 +136,7 @@ func (d *reportComparer) numberTable() report.Table {
 		seen[f.Key] = true
 		m := d.newMeasure(f.Column, isTaken)
 		was, is := d.before.cellNumber(&f.Column, a[at].Value), d.after.cellNumber(&f.Column, f.Value)
-		values := m.changeValues(was, is, was, is)
+		values := m.changeValuesWithin(d.factError(&m, a, b), was, is, was, is)
 		d.numbers = append(d.numbers, report.NewFacts(m.changeColumns(false), values)...)
 		if n, ok := report.AsNumber(values[m.change]); f.Title != "" && ok && n != 0 {
 			table.Add(report.Values{
@@ -146,6 +151,23 @@ func (d *reportComparer) numberTable() report.Table {
 	return table
 }
 
+// factError returns the error of the change of a fact, or nil if the fact has none.
+func (d *reportComparer) factError(m *comparedMeasure, a, b []report.Fact) any {
+	find := func(s *Side, list []report.Fact) any {
+		column := m.Column
+		column.Key = errorKeyOf(m.Key)
+		at := slices.IndexFunc(list, func(f report.Fact) bool { return f.Key == column.Key })
+		if at < 0 {
+			return nil
+		}
+		return s.cellNumber(&column, list[at].Value)
+	}
+	if m.changeError == "" {
+		return nil
+	}
+	return joinErrors(find(d.before, a), find(d.after, b), false)
+}
+
 // changeColumns returns the columns that compare a measure. They have titles if isMain is true.
 func (m *comparedMeasure) changeColumns(isMain bool) []report.Column {
 	before := report.Column{Key: m.before, Unit: m.Unit, About: "before: " + m.About}
@@ -154,6 +176,13 @@ func (m *comparedMeasure) changeColumns(isMain bool) []report.Column {
 	pct := report.Column{Key: m.changePct, Unit: signedUnit(report.UnitPercent), About: "change in percent of before"}
 	if isMain {
 		before.Title, after.Title, change.Title, pct.Title = m.Title+" BEFORE", "AFTER", "CHANGE", "CHANGE%"
+	}
+	if m.changeError != "" {
+		within := report.Column{Key: m.changeError, Unit: m.Unit, About: "error of the change. A smaller change is unknown"}
+		if isMain {
+			within.Title = "±"
+		}
+		return []report.Column{before, after, change, within, pct}
 	}
 	return []report.Column{before, after, change, pct}
 }

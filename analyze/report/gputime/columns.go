@@ -16,7 +16,7 @@ const SumColumn = "gpu_sum_ns"
 var Columns = []report.Column{
 	{
 		Key: SumColumn, Title: "GPU TIME", Unit: report.UnitNs,
-		About: "time on the GPU: number of launches x GPU MEAN. Launches of unknown duration do not count",
+		About: "time on the GPU: number of launches or copies x GPU MEAN, without those of unknown GPU time",
 	},
 	{
 		Key: "gpu_sum_plus_minus_ns", Title: "±", Unit: report.UnitNs,
@@ -28,8 +28,8 @@ var Columns = []report.Column{
 	},
 	{
 		Key: "gpu_mean_ns", Title: "GPU MEAN", Unit: report.UnitNs,
-		About: "mean time on the GPU: of the kernel and grid, by least squares over the times between samples. A call " +
-			"site that deviates by more than 3% and its error has a mean of its own, from at least 20 measured works",
+		About: "mean time on the GPU, by least squares over the times between samples: of a kernel with a grid at a call " +
+			"site, of a graph, or of copies of about one size",
 	},
 	{
 		Key: "gpu_mean_plus_minus_ns", Title: "MEAN ±", Unit: report.UnitNs,

@@ -15,6 +15,7 @@ import (
 // Sections describe the facts and tables of the report. --explain prints them.
 var Sections = []report.Section{
 	{Title: "facts", Columns: slices.Concat(recordingFactColumns, allocator.TotalsFactColumns)},
+	{Title: "facts with GPU times", Columns: gpuFactColumns},
 	{Title: "hits", Columns: rules.ShortHitColumns},
 	{Title: "memory", Columns: memory.LevelColumns},
 	{Title: "allocators", Columns: allocator.TotalsTableColumns},

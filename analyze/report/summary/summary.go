@@ -42,6 +42,11 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		r.NoMatch = counts.Seen.ExplainNoMatch(&opt.Filter)
 	}
 	r.Facts = append(newRecordingFacts(t, counts, p.Driver, len(checked), hits), allocators.Facts(p.Allocators)...)
+	gpu, err := newGPUFacts(t, &opt.Filter, r.Window)
+	if err != nil {
+		return nil, err
+	}
+	r.Facts = append(r.Facts, gpu...)
 	r.Totals = s.Leaks.Totals(s.LeakFindings)
 	leakTable := s.Leaks.Table(s.LeakFindings, &r.Quality, leaks.TableOptions{})
 	functions, kernels := newCallTable(counts), newKernelTable(counts)
