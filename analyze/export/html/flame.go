@@ -23,6 +23,7 @@ var flameMetrics = []flameMetric{
 	{"allocations", "count"},
 	{"time in CUDA calls, on the CPU", "ns"},
 	{"CUDA calls", "count"},
+	{"time of kernels and graphs on the GPU, estimated", "ns"},
 }
 
 // flameMetric is the name of a metric, and its unit as in web/src/text.js.
@@ -39,6 +40,7 @@ const (
 	flameAllocations
 	flameCallTimeNs
 	flameCallCount
+	flameGPUTimeNs
 	numFlameMetrics
 )
 
@@ -157,15 +159,7 @@ func (b *flameBuilder) makeStackNodes(stack int32) []*flameNode {
 	nodes := []*flameNode{b.root}
 	at := b.root
 	child := func(name int32, kind int8) {
-		next := at.children[name]
-		if next == nil {
-			next = &flameNode{name: name, kind: kind}
-			if at.children == nil {
-				at.children = make(map[int32]*flameNode)
-			}
-			at.children[name] = next
-		}
-		at = next
+		at = b.childOf(at, name, kind)
 		nodes = append(nodes, at)
 	}
 	for _, id := range slices.Backward(b.t.Stacks.Stacks[stack]) {
@@ -177,6 +171,19 @@ func (b *flameBuilder) makeStackNodes(stack int32) []*flameNode {
 		child(b.texts.addText(cmp.Or(b.hiddenLeafName(stack), timeline.NoStackSite)), frameKindOther)
 	}
 	return nodes
+}
+
+// childOf returns the callee of a node with a name. It creates a missing one.
+func (b *flameBuilder) childOf(n *flameNode, name int32, kind int8) *flameNode {
+	next := n.children[name]
+	if next == nil {
+		next = &flameNode{name: name, kind: kind}
+		if n.children == nil {
+			n.children = make(map[int32]*flameNode)
+		}
+		n.children[name] = next
+	}
+	return next
 }
 
 // hiddenLeafName returns the name of the leaf of a stack whose frames are all hidden; "" for a
@@ -266,12 +273,13 @@ func (b *flameBuilder) encodeSubtree(n *flameNode, least float64) flameNodeJSON 
 	return j
 }
 
-// newFlameTree returns the flame graph of memory and calls, and the smallest share that a frame of
+// newFlameTree returns the flame graph of memory, calls and GPU times, and the smallest share that a frame of
 // it has.
 func newFlameTree(
 	t *timeline.Timeline,
 	memory *flameScan,
 	calls *callsOverTime,
+	gpu *gpuFlame,
 	rules *query.FrameRules,
 	texts *textTable,
 ) (flameNodeJSON, float64) {
@@ -299,5 +307,6 @@ func newFlameTree(
 		s := calls.byStack[stack]
 		b.addStack(stack, &flameValues{flameCallTimeNs: s.hostNs, flameCallCount: s.calls})
 	}
+	gpu.addTo(b)
 	return b.buildTree()
 }

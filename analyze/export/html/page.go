@@ -156,6 +156,7 @@ type pageBuilder struct {
 	flame    *flameScan
 	lines    *memoryLines
 	calls    *callsOverTime
+	gpuTimes *gpuFlame
 	failures [numWindowBuckets]bucketFailures
 	failed   bool // an allocation failed in the window
 
@@ -190,12 +191,20 @@ func (b *pageBuilder) runReports() error {
 		}
 	}
 	work := b.newSectionRuns(others)
-	run := func() error { return b.addReports(ofReplay) }
+	run := func() error {
+		return timeline.RunParallel(func() error { return b.addReports(ofReplay) }, b.readGPUTimes)
+	}
 	for range min(maxConcurrentReports, runtime.GOMAXPROCS(0)) {
 		before := run
 		run = func() error { return timeline.RunParallel(before, func() error { return b.runSections(work) }) }
 	}
 	return run()
+}
+
+// readGPUTimes reads the GPU times of the flame graph.
+func (b *pageBuilder) readGPUTimes() (err error) {
+	b.gpuTimes, err = readGPUFlame(b.t, &b.opt.Filter)
+	return err
 }
 
 // addReports adds the reports that use data of the replay.
@@ -401,7 +410,7 @@ func (b *pageBuilder) encodeChartData() ([]byte, error) {
 	var all textTable
 	b.memory.addMemoryCharts(d, &all, b.opt.FrameRules())
 	b.lines.addLinesToCharts(d)
-	root, _ := newFlameTree(t, b.flame, b.calls, b.opt.FrameRules(), &all)
+	root, _ := newFlameTree(t, b.flame, b.calls, b.gpuTimes, b.opt.FrameRules(), &all)
 	if len(root.Children) > 0 {
 		d.Flame = &flameData{flameMetrics, root}
 	}

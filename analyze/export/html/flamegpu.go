@@ -1,0 +1,99 @@
+package html
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// launchOrigin identifies launches of one kernel or graph from one stack.
+type launchOrigin struct {
+	stack, label int32
+	op           activity.Op
+}
+
+// gpuFlame sums up the estimated GPU time of kernels and graphs by stack.
+type gpuFlame struct {
+	activity *activity.Activity // nil without GPU times
+	ns       map[launchOrigin]float64
+}
+
+// maxGPUOrigins bounds the launches that the flame graph tells apart. Further launches have no stack.
+const maxGPUOrigins = 1 << 17
+
+// readGPUFlame sums up the GPU times of the works that pass the filter.
+func readGPUFlame(t *timeline.Timeline, f *query.Filter) (*gpuFlame, error) {
+	g := &gpuFlame{ns: make(map[launchOrigin]float64)}
+	if len(t.Facts.Channels) == 0 {
+		return g, nil
+	}
+	w := f.NarrowWindow(t.RecordingWindow())
+	a, err := activity.Of(t, w)
+	if err != nil {
+		return nil, err
+	}
+	g.activity = a
+	return g, a.EachWork(func(work *activity.Work) {
+		c := &work.Call
+		if c.Op != activity.OpKernel && c.Op != activity.OpGraph || work.Mean == nil ||
+			c.StartNs < w.FromNs || c.StartNs > w.ToNs || !passesCaller(f, c) {
+			return
+		}
+		key := launchOrigin{c.Stack, c.Label, c.Op}
+		if _, ok := g.ns[key]; !ok && len(g.ns) >= maxGPUOrigins {
+			key.stack = 0
+		}
+		g.ns[key] += a.EstimateOf(c.Pid, c.Op, c.Label).MeanNs
+	})
+}
+
+// passesCaller reports whether the call of a work passes the filter.
+func passesCaller(f *query.Filter, c *activity.Call) bool {
+	stream := c.Stream
+	if stream == activity.LegacyStream || stream == activity.PerThreadStream {
+		stream = 0
+	}
+	return f.PassesCaller(c.Pid, c.Tid, c.Device, stream)
+}
+
+// nameOf returns the name of a kernel or graph.
+func (g *gpuFlame) nameOf(key launchOrigin) string {
+	if key.label < 0 {
+		return catalog.UnknownKernelName
+	}
+	l := &g.activity.Labels[key.label]
+	if key.op == activity.OpGraph {
+		return fmt.Sprintf("graph 0x%x", uint64(l.Graph))
+	}
+	return cmp.Or(symbolize.ShortKernel(l.Kernel), catalog.UnknownKernelName)
+}
+
+// addTo adds the GPU times to the flame graph, with the kernel or graph as the leaf of each stack.
+func (g *gpuFlame) addTo(b *flameBuilder) {
+	keys := make([]launchOrigin, 0, len(g.ns))
+	for key := range g.ns {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, func(a, b launchOrigin) int { // so that the texts have the same numbers each time
+		return cmp.Or(cmp.Compare(a.stack, b.stack), cmp.Compare(a.op, b.op), cmp.Compare(a.label, b.label))
+	})
+	for _, key := range keys {
+		v := flameValues{flameGPUTimeNs: int64(g.ns[key])}
+		b.addStack(key.stack, &v)
+		b.addLeaf(key.stack, g.nameOf(key), &v)
+	}
+}
+
+// addLeaf adds values to a frame below the leaf of a stack that addStack has added.
+func (b *flameBuilder) addLeaf(stack int32, name string, v *flameValues) {
+	leaf := b.childOf(b.paths[stack][len(b.paths[stack])-1], b.texts.addText("[gpu] "+name), frameKindOther)
+	for i := range v {
+		leaf.values[i] += v[i]
+	}
+}
