@@ -28,6 +28,7 @@ type Scan struct {
 	Threads    map[origin.Thread]*threadWaits
 	longest    []calls.Call // heap of the longest waits, shortest first
 	maxLongest int          // maximum length of longest
+	gpu        *gpuWaits    // nil without GPU times
 }
 
 // waitSite is a driver function and its call site, both as indexes of Names.
@@ -110,6 +111,9 @@ func (sc *Scan) AddWait(c *calls.Call) error {
 			s.open++
 		}
 		return nil
+	}
+	if sc.gpu != nil {
+		sc.gpu.add(c, sc.Names.List[c.Name])
 	}
 	th.addWaitTime(c, sc.Window)
 	if c.Flags&format.FlagOpen != 0 {

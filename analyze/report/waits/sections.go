@@ -1,6 +1,8 @@
 package waits
 
 import (
+	"slices"
+
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/format"
 )
@@ -11,7 +13,9 @@ var Sections = []report.Section{
 	{Title: "sync", Columns: waitColumns},
 	{Title: "threads", Columns: threadColumns},
 	{Title: "longest", Columns: longestWaitColumns},
+	{Title: "tables with GPU times", Columns: gpuColumns},
 	{Title: "totals", Columns: totalColumns},
+	{Title: "totals with GPU times", Columns: slices.Concat(gpuFactColumns, gpuTotalColumns)},
 }
 
 // HTMLSection is the section of this report in the HTML page.

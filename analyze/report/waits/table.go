@@ -142,9 +142,14 @@ func (sc *Scan) waitTable() report.Table {
 		HideFirst: []string{"p95_ns", "threads_pct", "waits_for", "avg_ns"},
 	}
 	var open, errors int64
+	var gpu map[waitSite]*gpuSums
+	if sc.gpu != nil {
+		gpu = sc.gpu.sumWaits()
+	}
+	sc.addGPUColumns(&table, "max_ns")
 	for key, s := range sc.Groups {
 		open, errors = open+s.open, errors+s.errors
-		sc.addWaitRow(&table, key, s)
+		sc.addWaitRow(&table, key, s, gpu[key])
 	}
 	for name, n := range map[string]int64{"open_waits": open, "errors": errors} {
 		if n == 0 {
@@ -156,13 +161,13 @@ func (sc *Scan) waitTable() report.Table {
 }
 
 // addWaitRow adds the row of one function and call site.
-func (sc *Scan) addWaitRow(table *report.Table, key waitSite, s *siteWaits) {
+func (sc *Scan) addWaitRow(table *report.Table, key waitSite, s *siteWaits, gpu *gpuSums) {
 	var span int64
 	for th := range s.Threads {
 		span = units.EndOfRange(span, sc.Threads[th].spanNs())
 	}
 	name := sc.Names.List[key.Name]
-	table.Add(report.Values{
+	table.Add(report.JoinValues(sc.gpuValues(gpu), report.Values{
 		"wait_sum_ns":  s.Took.SumNs,
 		"window_pct":   units.Percent(s.Took.SumNs, sc.Window.DurNs()),
 		"threads_pct":  units.Percent(s.Took.SumNs, span),
@@ -181,7 +186,7 @@ func (sc *Scan) addWaitRow(table *report.Table, key waitSite, s *siteWaits) {
 		"waits_for":    waitTargetKind(name),
 		"name":         name,
 		"site":         sc.Names.List[key.Site],
-	})
+	}))
 }
 
 // threadColumns are the columns of Scan.threadTable.
@@ -259,6 +264,7 @@ func (sc *Scan) longestWaitTable() report.Table {
 		Secondary: true,
 		HideFirst: []string{"thread", "waited_for"},
 	}
+	sc.addGPUColumns(&table, "at_ns")
 	slices.SortFunc(sc.longest, func(a, b calls.Call) int { return compareWaitDuration(&a, &b) })
 	start := sc.T.RecordingWindow().FromNs
 	for i := range sc.longest {
@@ -268,7 +274,7 @@ func (sc *Scan) longestWaitTable() report.Table {
 			state = "open"
 		}
 		name := sc.Names.List[c.Name]
-		row := table.Add(report.Values{
+		row := table.Add(report.JoinValues(sc.gpuValues(sc.gpuSumsOf(c, name)), report.Values{
 			"dur_ns":     c.EndNs - c.StartNs,
 			"at_ns":      c.StartNs - start,
 			"state":      state,
@@ -276,7 +282,7 @@ func (sc *Scan) longestWaitTable() report.Table {
 			"waited_for": sc.waitTargetName(c, waitTargetKind(name)),
 			"thread":     sc.T.ThreadLabel(c.Thread()),
 			"site":       sc.Names.List[c.Site],
-		})
+		}))
 		row.StackID, row.Brief = c.Stack, i >= maxPrintedWaitStacks
 	}
 	return table

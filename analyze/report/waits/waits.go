@@ -22,7 +22,15 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		return nil, err
 	}
 	sc := NewScan(calls.NewCallReader(t, &opt.Filter, format.KindSync), cmp.Or(opt.Top, maxLongestWaits))
-	counts, err := calls.CountReplayWhile(t, func() error { return sc.EachCall(sc.AddWait) })
+	if len(t.Facts.Channels) > 0 {
+		sc.gpu = &gpuWaits{queues: make(map[waitQueue][]*gpuWait)}
+	}
+	counts, err := calls.CountReplayWhile(t, func() error {
+		if err := sc.EachCall(sc.AddWait); err != nil || sc.gpu == nil {
+			return err
+		}
+		return sc.gpu.read(t, sc)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -43,6 +51,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		}
 	}
 	r.Facts, r.Totals = report.NewFacts(factColumns, report.Values{"result": result}), sc.computeTotals()
+	sc.addGPUFacts(r)
 	table := sc.waitTable()
 	if err := table.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return nil, err
