@@ -300,6 +300,7 @@ var mayImport = map[string][]string{
 	},
 	"analyze/report/quality":   append([]string{"analyze/report"}, belowReports...),
 	"analyze/report/frames":    append([]string{"analyze/report"}, belowReports...),
+	"analyze/report/gputime":   append([]string{"analyze/report"}, belowReports...),
 	"analyze/report/group":     append([]string{"analyze/report"}, belowReports...),
 	"analyze/report/processes": append([]string{"analyze/report"}, belowReports...),
 
@@ -421,6 +422,7 @@ func reportMayUse(others ...string) []string {
 			"analyze/report",
 			"analyze/report/quality",
 			"analyze/report/frames",
+			"analyze/report/gputime",
 			"analyze/report/group",
 			"analyze/report/processes",
 		},

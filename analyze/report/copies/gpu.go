@@ -64,7 +64,9 @@ var bandwidthColumns = []report.Column{
 		About: "lower bound of the bandwidth on the GPU: bytes of copies of known GPU time / (GPU TIME plus its error)",
 	},
 	{
-		Key: "gpu_bandwidth_max_bytes_per_second", Title: "GPU RATE MAX", Unit: report.UnitRatio,
+		Key:   "gpu_bandwidth_max_bytes_per_second",
+		Title: "GPU RATE MAX",
+		Unit:  report.UnitRatio,
 		About: "upper bound of the bandwidth on the GPU: bytes of copies of known GPU time / (GPU TIME minus its error)",
 	},
 }

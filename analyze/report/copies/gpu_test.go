@@ -74,8 +74,18 @@ func TestBandwidthOnTheGPU(t *testing.T) {
 			plusMinus, _ := report.AsNumber(table.Cell(row, "gpu_sum_plus_minus_ns"))
 			low := rate(table, row, "gpu_bandwidth_min_bytes_per_second")
 			high := rate(table, row, "gpu_bandwidth_max_bytes_per_second")
-			t.Logf("full %v, %s: %.1f ± %.1f ms, truth %.1f; %.1f to %.1f bytes/ns, truth %.0f; %v", full, direction, sum/1e6,
-				plusMinus/1e6, truth[direction]/1e6, low, high, want[direction], table.Cell(row, "gpu_times"))
+			t.Logf(
+				"full %v, %s: %.1f ± %.1f ms, truth %.1f; %.1f to %.1f bytes/ns, truth %.0f; %v",
+				full,
+				direction,
+				sum/1e6,
+				plusMinus/1e6,
+				truth[direction]/1e6,
+				low,
+				high,
+				want[direction],
+				table.Cell(row, "gpu_times"),
+			)
 			if !known || math.Abs(sum-truth[direction]) > plusMinus {
 				t.Errorf("full %v, %s: %.0f ± %.0f, truth %.0f", full, direction, sum, plusMinus, truth[direction])
 			}

@@ -56,7 +56,9 @@ var derivedKeyColumns = []report.Column{
 		About: "change in percent of before; absent if before is 0",
 	},
 	{
-		Key: "<column>_change_plus_minus", Title: "±", Unit: report.UnitText,
+		Key:   "<column>_change_plus_minus",
+		Title: "±",
+		Unit:  report.UnitText,
 		About: "error of CHANGE, from the errors of both values: two standard errors, or the sum of half the distances of " +
 			"bounds. A change of at most its error is unknown",
 	},
@@ -178,7 +180,11 @@ func (m *comparedMeasure) changeColumns(isMain bool) []report.Column {
 		before.Title, after.Title, change.Title, pct.Title = m.Title+" BEFORE", "AFTER", "CHANGE", "CHANGE%"
 	}
 	if m.changeError != "" {
-		within := report.Column{Key: m.changeError, Unit: m.Unit, About: "error of the change. A smaller change is unknown"}
+		within := report.Column{
+			Key:   m.changeError,
+			Unit:  m.Unit,
+			About: "error of the change. A smaller change is unknown",
+		}
 		if isMain {
 			within.Title = "±"
 		}

@@ -27,9 +27,11 @@ var Columns = []report.Column{
 		About: "share of GPU TIME in the GPU time of all rows of the table",
 	},
 	{
-		Key: "gpu_mean_ns", Title: "GPU MEAN", Unit: report.UnitNs,
-		About: "mean time on the GPU, by least squares over the times between samples: of a kernel with a grid at a call " +
-			"site, of a graph, or of copies of about one size",
+		Key:   "gpu_mean_ns",
+		Title: "GPU MEAN",
+		Unit:  report.UnitNs,
+		About: "mean time on the GPU: of a kernel with a grid at a call site, of a graph, or of copies of about one size. " +
+			"It follows from the times between samples, by least squares",
 	},
 	{
 		Key: "gpu_mean_plus_minus_ns", Title: "MEAN ±", Unit: report.UnitNs,
@@ -92,7 +94,12 @@ var FactColumns = []report.Column{
 
 // TotalColumns are the totals of a report with GPU times.
 var TotalColumns = []report.Column{
-	{Key: SumColumn, Title: "GPU time", Unit: report.UnitNs, About: "GPU time of all launches or copies of known duration"},
+	{
+		Key:   SumColumn,
+		Title: "GPU time",
+		Unit:  report.UnitNs,
+		About: "GPU time of all launches or copies of known duration",
+	},
 	{
 		Key: "gpu_sum_plus_minus_ns", Title: "±", Unit: report.UnitNs,
 		About: "two standard errors of gpu_sum_ns. Errors of different kernels are independent",

@@ -74,7 +74,14 @@ func (s *score) compare(t *testing.T, rows map[string]timedRow, truth map[string
 		if row := rows[key]; math.Abs(row.sumNs-ns) <= row.plusMinusNs {
 			s.right++
 		} else {
-			t.Logf("%q: got %.0f ± %.0f, truth %.0f (%.1f%%)", key, row.sumNs, row.plusMinusNs, ns, 100*(row.sumNs-ns)/ns)
+			t.Logf(
+				"%q: got %.0f ± %.0f, truth %.0f (%.1f%%)",
+				key,
+				row.sumNs,
+				row.plusMinusNs,
+				ns,
+				100*(row.sumNs-ns)/ns,
+			)
 		}
 	}
 }
@@ -201,7 +208,15 @@ func TestGPUTimesOfEmptyQueues(t *testing.T) {
 // TestRandomProgramsContainTheTruth runs random programs with extra works, lost calls and shared channels.
 func TestRandomProgramsContainTheTruth(t *testing.T) {
 	plan := gpuprogram.Plan{
-		Works: 20_000, Processes: 1, Threads: 1, Streams: 2, Kernels: 12, MeanNs: 20_000, PaceNs: 10_000, Idle: 0.02, Waits: 0.02,
+		Works:     20_000,
+		Processes: 1,
+		Threads:   1,
+		Streams:   2,
+		Kernels:   12,
+		MeanNs:    20_000,
+		PaceNs:    10_000,
+		Idle:      0.02,
+		Waits:     0.02,
 	}
 	var s score
 	for seed := range uint64(6) {

@@ -169,6 +169,9 @@ func (sc *Scan) kernelTable() report.Table {
 	if sc.Weights != nil {
 		table.Columns = report.InsertColumnAfter(table.Columns, "launches", report.EstimatedLaunchesColumn)
 	}
+	if sc.times != nil {
+		table.Title = "kernels by GPU time"
+	}
 	kernels, sum := sc.sumByKernel(), sc.sumKernelLaunches()
 	gpuNs := sc.addGPUColumns(&table, totalGPUNs(kernels))
 	short := sc.shortKernelNames()
@@ -410,7 +413,18 @@ func (sc *Scan) graphTable() report.Table {
 			"site":           sc.Names.List[key.site],
 		}))
 	}
-	sc.sortRows(&table, "launches", "graph_kernels", "pid", "graph", "stream", "site", "host_sum_ns", "errors", "timed_launches")
+	sc.sortRows(
+		&table,
+		"launches",
+		"graph_kernels",
+		"pid",
+		"graph",
+		"stream",
+		"site",
+		"host_sum_ns",
+		"errors",
+		"timed_launches",
+	)
 	processes.AddRankColumn(sc.T, &table)
 	return table
 }

@@ -22,7 +22,9 @@ const (
 // gpuFactColumns are the facts of a recording with GPU times.
 var gpuFactColumns = []report.Column{
 	{
-		Key: "gpu_busy", Title: "GPU busy", Unit: report.UnitText,
+		Key:   "gpu_busy",
+		Title: "GPU busy",
+		Unit:  report.UnitText,
 		About: "bounds of the share of the window in which each GPU ran works of the recorded processes. Bound by the GPU: " +
 			"at least 90%. Bound by the host: at most 70%. Else the reason is not clear",
 	},

@@ -306,7 +306,7 @@ var kernelColumns = []report.Column{
 	{
 		Key: "launches", Title: "LAUNCHES", Unit: report.UnitCount,
 		About: "launches of the kernel in the window that succeeded and were not captured. Kernels in CUDA graphs do " +
-			"not count. The time on the GPU is not recorded",
+			"not count. For their time on the GPU see kernels",
 	},
 	{
 		Key: "captured", Title: "CAPTURED", Unit: report.UnitCount,

@@ -165,7 +165,11 @@ func (g *gpuWaits) find(c *calls.Call, name string) *gpuWait {
 		queue.all, queue.stream = true, 0
 	}
 	list := g.queues[queue]
-	at, _ := slices.BinarySearchFunc(list, c.StartNs, func(a *gpuWait, ns int64) int { return cmp.Compare(a.startNs, ns) })
+	at, _ := slices.BinarySearchFunc(
+		list,
+		c.StartNs,
+		func(a *gpuWait, ns int64) int { return cmp.Compare(a.startNs, ns) },
+	)
 	for _, w := range list[at:] {
 		if w.startNs > c.StartNs {
 			return nil

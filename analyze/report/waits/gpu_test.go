@@ -66,7 +66,9 @@ func TestWaitsNameTheirWork(t *testing.T) {
 			high, _ := report.AsNumber(table.Cell(row, "gpu_busy_max_ns"))
 			truth := float64(busyNs[site])
 			t.Logf("full %v, %s: %q, %.2f to %.2f ms, truth %.2f", full, site, work, low/1e6, high/1e6, truth/1e6)
-			if !strings.HasPrefix(work, want[site]) || want[site] == "" && work != "" || known != (want[site] != "") || truth < low || truth > high {
+			if !strings.HasPrefix(work, want[site]) || want[site] == "" && work != "" || known != (want[site] != "") ||
+				truth < low ||
+				truth > high {
 				t.Errorf("full %v, %s: %q, %.0f to %.0f, truth %.0f", full, site, work, low, high, truth)
 			}
 			if full && low < truth/2 {

@@ -12,7 +12,9 @@ import (
 // gpuColumns are the columns of a table of waits with GPU times.
 var gpuColumns = []report.Column{
 	{
-		Key: "gpu_busy_min_ns", Title: "GPU BUSY MIN", Unit: report.UnitNs,
+		Key:   "gpu_busy_min_ns",
+		Title: "GPU BUSY MIN",
+		Unit:  report.UnitNs,
 		About: "lower bound of the time after the start of the waits until their last works ended on the GPU: the rest " +
 			"of the wait is latency",
 	},
@@ -21,11 +23,15 @@ var gpuColumns = []report.Column{
 		About: "upper bound of the same time. Waits whose last work is unknown count as 0 in both: see gpu_waits",
 	},
 	{
-		Key: "gpu_waits", Title: "", Unit: report.UnitCount,
+		Key:   "gpu_waits",
+		Title: "",
+		Unit:  report.UnitCount,
 		About: "waits whose last work is known. Waits for events are unknown, and waits before which no work was queued",
 	},
 	{
-		Key: "last_work", Title: "LAST WORK", Unit: report.UnitText,
+		Key:   "last_work",
+		Title: "LAST WORK",
+		Unit:  report.UnitText,
 		About: "the kernel or graph that ends last among the works that the wait waits for; a copy or memset if there is " +
 			"none. If several differ, that with the longest waits, and the number of others",
 	},
@@ -88,7 +94,10 @@ func (sc *Scan) gpuValues(s *gpuSums) report.Values {
 		return report.Values{"gpu_busy_min_ns": nil, "gpu_busy_max_ns": nil, "gpu_waits": int64(0), "last_work": nil}
 	}
 	return report.Values{
-		"gpu_busy_min_ns": s.busy.LoNs, "gpu_busy_max_ns": s.busy.HiNs, "gpu_waits": s.waits, "last_work": sc.gpu.mainWork(s),
+		"gpu_busy_min_ns": s.busy.LoNs,
+		"gpu_busy_max_ns": s.busy.HiNs,
+		"gpu_waits":       s.waits,
+		"last_work":       sc.gpu.mainWork(s),
 	}
 }
 

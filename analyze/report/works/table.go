@@ -269,7 +269,9 @@ var durationColumns = []report.Column{
 	{Key: "grid", Title: "GRID", Unit: report.UnitText, About: "grid of the kernel, or size of copies and memsets"},
 	{Key: "kernel", Title: "WORK", Unit: report.UnitText, About: "kernel, graph or kind of work"},
 	{
-		Key: "site", Title: "SITE", Unit: report.UnitText,
+		Key:   "site",
+		Title: "SITE",
+		Unit:  report.UnitText,
 		About: "call site of kernels and graphs, whose durations may differ by call site; empty if call sites share a row",
 	},
 }
@@ -277,8 +279,12 @@ var durationColumns = []report.Column{
 // durationTable returns a table with one row per kernel, grid and call site, and per graph.
 func (s *survey) durationTable() report.Table {
 	table := report.Table{
-		Name: "durations", Title: "estimated durations", Columns: durationColumns, Keys: []string{"kernel", "grid", "site"},
-		Secondary: true, HideFirst: []string{"error_ns", "site"},
+		Name:      "durations",
+		Title:     "estimated durations",
+		Columns:   durationColumns,
+		Keys:      []string{"kernel", "grid", "site"},
+		Secondary: true,
+		HideFirst: []string{"error_ns", "site"},
 	}
 	for i := range s.activity.Durations {
 		d := &s.activity.Durations[i]

@@ -99,9 +99,9 @@ func newPprofCommand() *cobra.Command {
 		Short: "Write a profile for go tool pprof, or show it in the browser",
 		Long: `pprof writes a profile for "go tool pprof", which draws flame graphs and compares
 profiles. A profile counts, per stack, allocated memory (heap, allocs), kernel launches
-(launches), their time on the GPU (gpu-time), time in the CUDA driver (api-time), time
-spent waiting for the GPU (sync-time), or copies (copies). gpu-time needs a recording with
-GPU times and is an estimate. All other times are CPU thread time.
+(launches) or copies (copies). It can also sum up time in the CUDA driver (api-time) or
+time spent waiting for the GPU (sync-time). These are times of CPU threads. The type
+gpu-time is the estimated time of launches on the GPU, and needs GPU times.
 
 With --http, pprof writes no file. It serves pprof's web pages until Ctrl-C. The address
 :0 is a free port, reachable from this machine only.`,
