@@ -1,6 +1,10 @@
 package activity
 
-import "math"
+import (
+	"maps"
+	"math"
+	"slices"
+)
 
 // Estimate is the mean duration of works. Its quality is Estimated, Bounded if only bounds are known, or
 // Unknown.
@@ -44,14 +48,17 @@ func (a *Activity) EstimateOf(pid int32, op Op, label int32) Estimate {
 }
 
 // TimeSum sums up GPU times of works. Errors of works with one label add up, errors of different labels are
-// independent, and bounds add up. The zero value is empty.
+// independent, and bounds add up. The sums are integers, so they do not depend on the order of their terms.
+// The zero value is empty.
 type TimeSum struct {
-	TotalNs        float64
-	Works, Unknown float64                 // works with and without an estimate
-	labels         map[durationKey]float64 // sums of standard errors
-	boundedNs      float64                 // part of TotalNs
-	boundsNs       float64                 // half of the distance of the bounds of that part
+	totalPs, boundedPs int64                 // time of all works, and of those with bounds only, ps
+	boundsPs           int64                 // half of the distance of the bounds of the latter, ps
+	works, unknown     int64                 // works with and without an estimate, in thousandths
+	labels             map[durationKey]int64 // sums of standard errors, ps
 }
+
+// perThousand returns 1000 times a number, rounded.
+func perThousand(n float64) int64 { return int64(math.Round(1000 * n)) }
 
 // Add adds works with the same estimate.
 func (s *TimeSum) Add(e Estimate, works float64) {
@@ -59,54 +66,62 @@ func (s *TimeSum) Add(e Estimate, works float64) {
 	case works <= 0:
 		return
 	case e.Quality == Unknown:
-		s.Unknown += works
+		s.unknown += perThousand(works)
 		return
 	case s.labels == nil:
-		s.labels = make(map[durationKey]float64)
+		s.labels = make(map[durationKey]int64)
 	}
-	ns := works * e.MeanNs
-	s.TotalNs += ns
-	s.Works += works
+	s.totalPs += perThousand(works * e.MeanNs)
+	s.works += perThousand(works)
 	if e.Quality == Bounded {
-		s.boundedNs += ns
-		s.boundsNs += 2 * works * e.ErrorNs
+		s.boundedPs += perThousand(works * e.MeanNs)
+		s.boundsPs += perThousand(2 * works * e.ErrorNs)
 		return
 	}
-	s.labels[e.of] += works * e.ErrorNs
+	s.labels[e.of] += perThousand(works * e.ErrorNs)
 }
 
 // Merge adds another sum.
 func (s *TimeSum) Merge(o *TimeSum) {
 	if s.labels == nil {
-		s.labels = make(map[durationKey]float64)
+		s.labels = make(map[durationKey]int64)
 	}
-	s.TotalNs += o.TotalNs
-	s.Works += o.Works
-	s.Unknown += o.Unknown
-	s.boundedNs += o.boundedNs
-	s.boundsNs += o.boundsNs
-	for label, ns := range o.labels {
-		s.labels[label] += ns
+	s.totalPs += o.totalPs
+	s.boundedPs += o.boundedPs
+	s.boundsPs += o.boundsPs
+	s.works += o.works
+	s.unknown += o.unknown
+	for label, ps := range o.labels {
+		s.labels[label] += ps
 	}
 }
+
+// TotalNs returns the time of all works with an estimate.
+func (s *TimeSum) TotalNs() float64 { return float64(s.totalPs) / 1000 }
+
+// Works returns the number of works with an estimate.
+func (s *TimeSum) Works() float64 { return float64(s.works) / 1000 }
+
+// Unknown returns the number of works without an estimate.
+func (s *TimeSum) Unknown() float64 { return float64(s.unknown) / 1000 }
 
 // ErrorNs returns two standard errors of the estimated times, plus half the distance of the bounds of the
 // others.
 func (s *TimeSum) ErrorNs() float64 {
 	squares := 0.0
-	for _, ns := range s.labels {
-		squares += ns * ns
+	for _, ps := range slices.Sorted(maps.Values(s.labels)) {
+		squares += float64(ps) * float64(ps)
 	}
-	return 2*math.Sqrt(squares) + s.boundsNs
+	return (2*math.Sqrt(squares) + float64(s.boundsPs)) / 1000
 }
 
 // Quality returns Bounded if only bounds of more than half of the time are known, Estimated otherwise, and
 // Unknown without a time.
 func (s *TimeSum) Quality() Quality {
 	switch {
-	case s.Works == 0:
+	case s.works == 0:
 		return Unknown
-	case 2*s.boundedNs > s.TotalNs:
+	case s.boundedPs > s.totalPs-s.boundedPs:
 		return Bounded
 	}
 	return Estimated

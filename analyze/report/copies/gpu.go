@@ -46,7 +46,7 @@ func (g *gpuCopies) add(c *calls.Call, function, direction string) {
 
 // sum returns the GPU time of the copies, and the bytes of those with a known GPU time.
 func (g *gpuCopies) sum(times *activity.SiteTimes) (sum activity.TimeSum, bytes int64) {
-	sum.Unknown = float64(g.unknown)
+	sum.Add(activity.Estimate{}, float64(g.unknown))
 	for key, n := range g.bySize {
 		e := times.OfCopy(key.pid, key.op, key.bytes)
 		sum.Add(e, float64(n.copies))
@@ -79,11 +79,12 @@ func addGPUColumns[K comparable](sc *Scan, table *report.Table, rows map[K]*copy
 	}
 	table.Columns = slices.Concat(bandwidthColumns, table.Columns)
 	gputime.AddColumns(table)
+	var all activity.TimeSum
 	for _, s := range rows {
 		sum, _ := s.gpu.sum(sc.times)
-		allNs += sum.TotalNs
+		all.Merge(&sum)
 	}
-	return allNs
+	return all.TotalNs()
 }
 
 // gpuValues returns the values of the columns of GPU times, or none without GPU times.
@@ -93,8 +94,8 @@ func (sc *Scan) gpuValues(s *copyStats, allNs float64) report.Values {
 	}
 	sum, bytes := s.gpu.sum(sc.times)
 	return report.JoinValues(gputime.Values(&sum, allNs), report.Values{
-		bandwidthColumns[0].Key: rateOf(bytes, sum.TotalNs+sum.ErrorNs()),
-		bandwidthColumns[1].Key: rateOf(bytes, sum.TotalNs-sum.ErrorNs()),
+		bandwidthColumns[0].Key: rateOf(bytes, sum.TotalNs()+sum.ErrorNs()),
+		bandwidthColumns[1].Key: rateOf(bytes, sum.TotalNs()-sum.ErrorNs()),
 	})
 }
 

@@ -59,22 +59,22 @@ func AddColumns(table *report.Table) {
 
 // Values returns the values of Columns. allNs is the GPU time of all rows.
 func Values(sum *activity.TimeSum, allNs float64) report.Values {
-	values := report.Values{"gpu_unknown": units.RoundInt(sum.Unknown)}
+	values := report.Values{"gpu_unknown": units.RoundInt(sum.Unknown())}
 	for i := range Columns {
 		if key := Columns[i].Key; key != "gpu_unknown" {
 			values[key] = nil
 		}
 	}
-	if sum.Works == 0 {
+	if sum.Works() == 0 {
 		return values
 	}
 	errorNs := sum.ErrorNs()
-	values[SumColumn], values["gpu_sum_plus_minus_ns"] = units.RoundInt(sum.TotalNs), units.RoundInt(errorNs)
-	values["gpu_mean_ns"] = units.RoundInt(sum.TotalNs / sum.Works)
-	values["gpu_mean_plus_minus_ns"] = units.RoundInt(errorNs / sum.Works)
+	values[SumColumn], values["gpu_sum_plus_minus_ns"] = units.RoundInt(sum.TotalNs()), units.RoundInt(errorNs)
+	values["gpu_mean_ns"] = units.RoundInt(sum.TotalNs() / sum.Works())
+	values["gpu_mean_plus_minus_ns"] = units.RoundInt(errorNs / sum.Works())
 	values["gpu_times"] = QualityText(sum.Quality())
 	if allNs > 0 {
-		values["gpu_pct"] = 100 * sum.TotalNs / allNs
+		values["gpu_pct"] = 100 * sum.TotalNs() / allNs
 	}
 	return values
 }
@@ -113,15 +113,15 @@ var TotalColumns = []report.Column{
 // Totals returns the values of TotalColumns.
 func Totals(sum *activity.TimeSum) report.Values {
 	return report.Values{
-		SumColumn: units.RoundInt(sum.TotalNs), "gpu_sum_plus_minus_ns": units.RoundInt(sum.ErrorNs()),
+		SumColumn: units.RoundInt(sum.TotalNs()), "gpu_sum_plus_minus_ns": units.RoundInt(sum.ErrorNs()),
 		"gpu_known_pct": knownPct(sum),
 	}
 }
 
 // knownPct returns the share of works with a known GPU time, or nil without works.
 func knownPct(sum *activity.TimeSum) any {
-	if sum.Works+sum.Unknown == 0 {
+	if sum.Works()+sum.Unknown() == 0 {
 		return nil
 	}
-	return 100 * sum.Works / (sum.Works + sum.Unknown)
+	return 100 * sum.Works() / (sum.Works() + sum.Unknown())
 }

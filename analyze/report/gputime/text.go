@@ -11,15 +11,15 @@ import (
 // Sentence describes the GPU time of works in a window: "41.20s ± 400.0ms of kernels and graphs in 60.00s,
 // estimated; the GPU time of 2.0% of the launches is unknown". works and calls are plural nouns.
 func Sentence(sum *activity.TimeSum, w query.Window, works, calls string) string {
-	if sum.Works == 0 {
+	if sum.Works() == 0 {
 		return fmt.Sprintf("unknown for all %s", calls)
 	}
-	text := fmt.Sprintf("%s ± %s of %s in %s, %s", units.FormatDuration(units.RoundInt(sum.TotalNs)),
+	text := fmt.Sprintf("%s ± %s of %s in %s, %s", units.FormatDuration(units.RoundInt(sum.TotalNs())),
 		units.FormatDuration(units.RoundInt(sum.ErrorNs())), works, units.FormatDuration(w.DurNs()),
 		QualityText(sum.Quality()))
-	if sum.Unknown > 0 {
+	if sum.Unknown() > 0 {
 		text += fmt.Sprintf("; the GPU time of %s of the %s is unknown",
-			percentText(100*sum.Unknown/(sum.Works+sum.Unknown)), calls)
+			percentText(100*sum.Unknown()/(sum.Works()+sum.Unknown())), calls)
 	}
 	return text
 }

@@ -24,24 +24,26 @@ func (sc *Scan) graphEstimate(key *launchGraph) activity.Estimate {
 }
 
 // totalGPUNs returns the GPU time of all groups.
-func totalGPUNs[K comparable](groups map[K]*launchGroup) (ns float64) {
+func totalGPUNs[K comparable](groups map[K]*launchGroup) float64 {
+	var sum activity.TimeSum
 	for _, g := range groups {
-		ns += g.gpu.TotalNs
+		sum.Merge(&g.gpu)
 	}
-	return ns
+	return sum.TotalNs()
 }
 
 // graphTimes returns the GPU times of the graphs and their sum. The times are empty without GPU times.
 func (sc *Scan) graphTimes() (times map[launchGraph]*activity.TimeSum, allNs float64) {
+	var sum activity.TimeSum
 	times = make(map[launchGraph]*activity.TimeSum)
 	for key, g := range sc.graphs {
 		times[key] = new(activity.TimeSum)
 		if sc.times != nil {
 			times[key].Add(sc.graphEstimate(&key), g.ranLaunches())
-			allNs += times[key].TotalNs
+			sum.Merge(times[key])
 		}
 	}
-	return times, allNs
+	return times, sum.TotalNs()
 }
 
 // sumGPUTimes returns the GPU time of all launches of kernels and graphs.

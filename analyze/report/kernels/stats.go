@@ -154,7 +154,7 @@ func (sc *Scan) sumKernelLaunches() (sum LaunchStats) {
 func firstKeys[K comparable](groups map[K]*launchGroup, top int) []K {
 	compare := func(a, b K) int {
 		x, y := groups[a], groups[b]
-		return cmp.Or(cmp.Compare(y.gpu.TotalNs, x.gpu.TotalNs), cmp.Compare(y.Launches, x.Launches))
+		return cmp.Or(cmp.Compare(y.gpu.TotalNs(), x.gpu.TotalNs()), cmp.Compare(y.Launches, x.Launches))
 	}
 	keys := slices.SortedFunc(maps.Keys(groups), compare)
 	if top <= 0 || len(keys) <= top {

@@ -335,7 +335,7 @@ func (sc *Scan) streamTable() report.Table {
 	gpuNs := sc.addGPUColumns(&table, totalGPUNs(streams))
 	keys := slices.SortedFunc(maps.Keys(streams), func(a, b launchStream) int {
 		return cmp.Or(
-			cmp.Compare(streams[b].gpu.TotalNs, streams[a].gpu.TotalNs),
+			cmp.Compare(streams[b].gpu.TotalNs(), streams[a].gpu.TotalNs()),
 			cmp.Compare(streams[b].Launches, streams[a].Launches),
 			cmp.Compare(a.Pid, b.Pid),
 			cmp.Compare(a.Device, b.Device),
