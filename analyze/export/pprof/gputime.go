@@ -20,7 +20,8 @@ var gpuProfileColumns = []report.Column{
 		Key:   "gpu_time",
 		Title: "",
 		Unit:  report.UnitNs,
-		About: "estimated time of the launches on the GPU: their number x the mean of the kernel, grid and call site. " +
+		About: "estimated time of the launches on the GPU: their number x the mean of the kernel, grid and call " +
+			"site. " +
 			"Launches of unknown GPU time count as 0. A comment of the profile has the error",
 	},
 }

@@ -67,7 +67,8 @@ var bandwidthColumns = []report.Column{
 		Key:   "gpu_bandwidth_max_bytes_per_second",
 		Title: "GPU RATE MAX",
 		Unit:  report.UnitRatio,
-		About: "upper bound of the bandwidth on the GPU: bytes of copies of known GPU time / (GPU TIME minus its error)",
+		About: "upper bound of the bandwidth on the GPU: bytes of copies of known GPU time / (GPU TIME minus its " +
+			"error)",
 	},
 }
 

@@ -59,7 +59,8 @@ var derivedKeyColumns = []report.Column{
 		Key:   "<column>_change_plus_minus",
 		Title: "±",
 		Unit:  report.UnitText,
-		About: "error of CHANGE, from the errors of both values: two standard errors, or the sum of half the distances of " +
+		About: "error of CHANGE, from the errors of both values: two standard errors, or the sum of half the " +
+			"distances of " +
 			"bounds. A change of at most its error is unknown",
 	},
 	{

@@ -30,7 +30,8 @@ var Columns = []report.Column{
 		Key:   "gpu_mean_ns",
 		Title: "GPU MEAN",
 		Unit:  report.UnitNs,
-		About: "mean time on the GPU: of a kernel with a grid at a call site, of a graph, or of copies of about one size. " +
+		About: "mean time on the GPU: of a kernel with a grid at a call site, of a graph, or of copies of about " +
+			"one size. " +
 			"It follows from the times between samples, by least squares",
 	},
 	{

@@ -25,7 +25,8 @@ var gpuFactColumns = []report.Column{
 		Key:   "gpu_busy",
 		Title: "GPU busy",
 		Unit:  report.UnitText,
-		About: "bounds of the share of the window in which each GPU ran works of the recorded processes. Bound by the GPU: " +
+		About: "bounds of the share of the window in which each GPU ran works of the recorded processes. Bound by " +
+			"the GPU: " +
 			"at least 90%. Bound by the host: at most 70%. Else the reason is not clear",
 	},
 	{

@@ -15,7 +15,8 @@ var gpuColumns = []report.Column{
 		Key:   "gpu_busy_min_ns",
 		Title: "GPU BUSY MIN",
 		Unit:  report.UnitNs,
-		About: "lower bound of the time after the start of the waits until their last works ended on the GPU: the rest " +
+		About: "lower bound of the time after the start of the waits until their last works ended on the GPU: the " +
+			"rest " +
 			"of the wait is latency",
 	},
 	{
@@ -26,13 +27,15 @@ var gpuColumns = []report.Column{
 		Key:   "gpu_waits",
 		Title: "",
 		Unit:  report.UnitCount,
-		About: "waits whose last work is known. Waits for events are unknown, and waits before which no work was queued",
+		About: "waits whose last work is known. Waits for events are unknown, and waits before which no work was " +
+			"queued",
 	},
 	{
 		Key:   "last_work",
 		Title: "LAST WORK",
 		Unit:  report.UnitText,
-		About: "the kernel or graph that ends last among the works that the wait waits for; a copy or memset if there is " +
+		About: "the kernel or graph that ends last among the works that the wait waits for; a copy or memset if " +
+			"there is " +
 			"none. If several differ, that with the longest waits, and the number of others",
 	},
 }

@@ -272,7 +272,8 @@ var durationColumns = []report.Column{
 		Key:   "site",
 		Title: "SITE",
 		Unit:  report.UnitText,
-		About: "call site of kernels and graphs, whose durations may differ by call site; empty if call sites share a row",
+		About: "call site of kernels and graphs, whose durations may differ by call site; empty if call sites " +
+			"share a row",
 	},
 }
 
