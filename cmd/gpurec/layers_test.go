@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"bpf":           {"github.com/cilium/ebpf"},
 	"scripts/prose": {},
 	"scripts/compare-cupti": {
-		"analyze/model/activity",
+		"analyze/model/activity", "analyze/model/idle",
 		"analyze/model/timeline",
 		"analyze/query",
 		"format",
@@ -237,6 +237,15 @@ var mayImport = map[string][]string{
 		"analyze/catalog",
 		"analyze/units",
 	},
+	"analyze/model/idle": {
+		"format",
+		"analyze/model/timeline",
+		"analyze/model/activity",
+		"analyze/model/origin",
+		"analyze/query",
+		"analyze/stats",
+		"analyze/units",
+	},
 	"analyze/model/fault": {
 		"format",
 		"analyze/model/timeline",
@@ -407,6 +416,7 @@ var belowReports = []string{
 	"analyze/model/hostmem",
 	"analyze/model/metric",
 	"analyze/model/activity",
+	"analyze/model/idle",
 	"analyze/model/state",
 	"analyze/query",
 	"analyze/stats",

@@ -4,7 +4,9 @@
 //
 // RECORDING was made with --gpu-time. REFERENCE is written by scripts/cupti_reference.cpp. If both have
 // works at the same time, the ends of these works are compared one by one. Durations of kernels are
-// compared by their means, so the two may also follow each other in a program with equal steps.
+// compared by their means, so the two may also follow each other in a program with equal steps. Idle
+// intervals of 50 us or more are compared by their share, number and lengths, and one by one if both saw
+// the same time.
 package main
 
 import (
@@ -55,5 +57,8 @@ func compare(recordingPath, referencePath string) error {
 	out := bufio.NewWriter(os.Stdout)
 	compareDurations(out, result.Result, reference)
 	compareTimes(out, result.Result, works, reference)
+	if err := compareIdle(out, t, reference); err != nil {
+		return err
+	}
 	return out.Flush()
 }

@@ -11,6 +11,9 @@ type Options struct {
 	// OnWork, if not nil, is called for each work with a channel. Works of a channel come in the order
 	// of their calls. The pointer is valid until OnWork returns.
 	OnWork func(*Work)
+	// OnUntimed, if not nil, is called for spans of time in which works of a stream without a channel may have
+	// run. HiNs is UnknownNs if no wait of the host ends the span.
+	OnUntimed func(pid, device int32, span Interval)
 	// Gaps are the times in which calls were lost, or launches were not recorded, in order of time.
 	Gaps []Window
 	// EndNs is when the recorder read all progress words for the last time, Unix ns. 0 takes a time
@@ -32,7 +35,7 @@ func Compute(source Source, channels []Channel, opt Options) (*Result, error) {
 	}
 	result := best.result()
 	if opt.OnWork != nil {
-		err = best.eachWork(nil, opt.OnWork)
+		err = best.eachWork(nil, opt.OnWork, opt.OnUntimed)
 	}
 	return result, err
 }
@@ -117,8 +120,12 @@ func (a *attempt) isConsistent() bool {
 func (a *attempt) result() *Result { return a.out.result(a.reader, a.survey, a.pairs) }
 
 // eachWork replays the source for yield. It sets Work.Mean from means.
-func (a *attempt) eachWork(means map[durationKey]*Duration, yield func(*Work)) error {
-	_, err := numberWorks(a.source, a.survey, a.pairs, &a.opt, &results{onWork: yield, means: means})
+func (a *attempt) eachWork(
+	means map[durationKey]*Duration, yield func(*Work), untimed func(pid, device int32, span Interval),
+) error {
+	opt := a.opt
+	opt.OnUntimed = untimed
+	_, err := numberWorks(a.source, a.survey, a.pairs, &opt, &results{onWork: yield, means: means})
 	return err
 }
 
@@ -155,8 +162,12 @@ func numberWorks(
 		paired[stream] = states[channel]
 	}
 	r := newReader(states, paired, opt.Gaps)
+	r.onUntimed = opt.OnUntimed
 	if err := source(r); err != nil {
 		return nil, err
+	}
+	for _, stream := range slices.Sorted(maps.Keys(r.order)) {
+		r.endUntimed(r.order[stream], UnknownNs)
 	}
 	for _, c := range r.sortedChannels() {
 		endNs := opt.EndNs

@@ -4,13 +4,16 @@ import "slices"
 
 // streamBarrier notes whether the next work of a stream may wait for another channel.
 type streamBarrier struct {
-	holds  bool
-	after  workID        // of a hold by an event: the work before the record of the event
-	gap    int           // gaps that had ended at the last work
-	last   *channelState // channel of the last work
-	index  int64         // index of the last work on the channel
-	open   []openCall    // calls that may not have returned
-	others int64         // works of the context that legacy order waits for, at the last work
+	holds    bool
+	hold     *Hold         // the last call that made the stream wait since its last work
+	after    workID        // of a hold by an event: the work before the record of the event
+	gap      int           // gaps that had ended at the last work
+	last     *channelState // channel of the last work
+	index    int64         // index of the last work on the channel
+	open     []openCall    // calls that may not have returned
+	lastWork LastCall      // the last work, apart from event records
+	untimed  untimedCalls
+	others   int64 // works of the context that legacy order waits for, at the last work
 }
 
 // openCall is a call of a stream.

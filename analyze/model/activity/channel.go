@@ -223,7 +223,7 @@ func (c *channelState) emit(n int, final bool) {
 	from := 0
 	for i := range c.order.pending[:n] {
 		p := &c.order.pending[i]
-		w := Work{Call: p.call, Channel: c.Number, Stream: p.stream}
+		w := Work{Call: p.call, Channel: c.Number, Stream: p.stream, Hold: p.hold}
 		if c.out.means != nil {
 			w.Mean = c.out.means[durationKey{c.Pid, labelKey{p.call.Op, p.call.Label}}]
 		}

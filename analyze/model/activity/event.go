@@ -57,8 +57,9 @@ type Call struct {
 	Label                  int32 // number in Result.Labels: a kernel with its grid, a graph, a size; -1: none
 	Stack                  int32 // number of the stack; 0: none
 	Op                     Op
-	Waits                  bool // the call adds a work, and returns after its end
-	AnyTiming              bool // of OpRecordEvent: the event may have no timing
+	Hold                   HoldKind // of OpHoldStream
+	Waits                  bool     // the call adds a work, and returns after its end
+	AnyTiming              bool     // of OpRecordEvent: the event may have no timing
 }
 
 // Window is a span of time in Unix ns.

@@ -10,6 +10,7 @@ import (
 // functionOp is the effect of a function on channels.
 type functionOp struct {
 	op    Op
+	hold  HoldKind
 	known bool
 	waits bool // a copy to the host whose call returns after the copy
 }
@@ -56,6 +57,9 @@ func opOf(kind, function, copyKind string) functionOp {
 		return functionOp{op: OpKernel, known: true}
 	}
 	op, known := opsByFunction[name]
+	if op == OpHoldStream && known {
+		return functionOp{op: op, hold: holdKindOf(name), known: true}
+	}
 	return functionOp{op: op, known: known}
 }
 

@@ -16,7 +16,8 @@ type issuedCall struct {
 	first, last int64       // the earliest and the latest position
 	stream      int32       // stream of the call; it differs from the channel's for copies
 	barrier     bool        // the work may wait for another channel
-	unsure      bool        // the numbering failed at this call
+	hold        *Hold
+	unsure      bool // the numbering failed at this call
 	// handedOver reports that the work may wait for another channel only because the work before it on
 	// the stream ran there.
 	handedOver bool

@@ -14,6 +14,8 @@ type reader struct {
 	order      map[int32]*streamBarrier
 	legacy     map[contextKey]*legacyOrder
 	chains     []streamChain // by stream
+	holds      holds
+	onUntimed  func(pid, device int32, span Interval)
 	unpaired   int64
 	calls      int64 // calls that add works
 	gaps       []Window
@@ -52,6 +54,7 @@ func newReader(channels, paired map[int32]*channelState, gaps []Window) *reader 
 		channelsOf: make(map[int32][]*channelState), threads: make(map[threadKey]*threadState),
 		events: make(map[handleKey]*recordedEvent), contexts: make(map[contextKey][]int32),
 		order: make(map[int32]*streamBarrier), legacy: make(map[contextKey]*legacyOrder),
+		holds: holds{records: make(map[handleKey]lastRecord)},
 	}
 	for _, c := range channels {
 		c.reader = r
@@ -84,6 +87,7 @@ func (r *reader) AddCall(c *Call) {
 	case OpHoldStream:
 		r.holdStream(c)
 	case OpMarkEvent:
+		r.noteRecord(c)
 		r.markEvent(c)
 	case OpEndStream:
 		r.endStream(c)
@@ -126,6 +130,9 @@ func (r *reader) stateOfThread(key threadKey) *threadState {
 func (r *reader) wait(c *Call, stream int32) {
 	if c.EndNs == UnknownNs {
 		return
+	}
+	if b := r.order[stream]; b != nil && b.untimed.lastNs < c.StartNs {
+		r.endUntimed(b, c.EndNs)
 	}
 	for _, channel := range r.channelsOf[stream] {
 		if position := channel.order.returnedPosition(stream, c.StartNs); position > 0 {
@@ -174,6 +181,7 @@ func (r *reader) recordEvent(c *Call, channel *channelState, index int64) {
 func (r *reader) holdStream(c *Call) {
 	b := r.barrierOf(r.streams.streamOf(c))
 	b.holds = true
+	r.noteHold(b, c)
 	e := r.events[handleKey{c.Pid, c.Event}]
 	if c.Event != 0 && e != nil && e.gap == r.gap && !r.isInGap(c.StartNs) && e.returned <= c.StartNs {
 		b.after = workID{e.stream, e.number}
@@ -204,6 +212,9 @@ func (r *reader) endStream(c *Call) {
 		delete(channel.order.streams, stream)
 	}
 	delete(r.channelsOf, stream)
+	if b := r.order[stream]; b != nil {
+		r.endUntimed(b, UnknownNs)
+	}
 	delete(r.order, stream)
 	r.streams.endStream(c)
 }
@@ -227,13 +238,19 @@ func (r *reader) addWork(c *Call, returned *callReturn) {
 	legacy, follows, overlaps := r.waitsForLegacy(c, b), r.followsGap(c, b), r.overlaps(c, b)
 	mayWait := legacy || follows || overlaps || b.holds
 	moved := b.last != channel
+	hold := r.holdOf(b, stream, channel)
+	if c.Op != OpRecordEvent {
+		b.lastWork = LastCall{c.StartNs, c.Stack, c.Label, c.Op}
+	}
 	b.holds, b.last = overlaps, channel // a call that overlaps may come after this one
 	if c.Op == OpRecordEvent {
+		r.noteRecord(c)
 		r.forgetEvent(c)
 	}
 	open := openCall{channel: channel, startNs: c.StartNs, endNs: c.EndNs, returned: returned, tid: c.Tid}
 	if channel == nil {
 		r.unpaired++
+		b.untimed.add(c)
 		b.open = append(b.open, open)
 		return
 	}
@@ -241,7 +258,7 @@ func (r *reader) addWork(c *Call, returned *callReturn) {
 	chain.issued++
 	channel.order.add(issuedCall{
 		call: *c, returned: returned, stream: stream, barrier: mayWait || moved, inOrder: !overlaps,
-		handedOver: moved && known && !mayWait, number: chain.issued, after: b.after,
+		handedOver: moved && known && !mayWait, number: chain.issued, after: b.after, hold: hold,
 	})
 	b.after = workID{}
 	r.channelsOf[stream] = appendNew(r.channelsOf[stream], channel)

@@ -45,11 +45,15 @@ func (a *Activity) MeanOf(pid int32, op Op, label int32) *Duration {
 // EachWork calls yield for each work with a channel, in the whole recording. Works of a channel come in
 // the order of their calls. The pointer is valid until yield returns. Several goroutines may call
 // EachWork. It returns errors of reading the recording.
-func (a *Activity) EachWork(yield func(*Work)) error {
+func (a *Activity) EachWork(yield func(*Work)) error { return a.EachWorkOrSpan(yield, nil) }
+
+// EachWorkOrSpan is EachWork, and calls untimed for spans of time in which works without a channel may have
+// run, as Options.OnUntimed.
+func (a *Activity) EachWorkOrSpan(yield func(*Work), untimed func(pid, device int32, span Interval)) error {
 	if a.plan == nil {
 		return nil
 	}
-	return a.plan.eachWork(a.means, yield)
+	return a.plan.eachWork(a.means, yield, untimed)
 }
 
 // compute computes the activity of a recording in a window.

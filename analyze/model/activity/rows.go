@@ -193,10 +193,19 @@ func (r *callRows) opIndex(i int) int {
 // call returns the call of row i.
 func (r *callRows) call(i int, op functionOp, kernels []int32) Call {
 	c := Call{
-		StartNs: r.start[i], EndNs: units.EndOfRange(r.start[i], r.dur[i]), Context: r.context[i],
-		Stream: r.stream[i], Event: r.ptr[i], Pid: r.pid[i], Tid: r.tid[i], Label: -1, Op: op.op, Waits: op.waits,
-		Stack:  r.stack[i],
-		Device: r.t.DeviceOfCall(r.pid[i], r.context[i], r.device[i]),
+		StartNs: r.start[i],
+		EndNs:   units.EndOfRange(r.start[i], r.dur[i]),
+		Context: r.context[i],
+		Stream:  r.stream[i],
+		Event:   r.ptr[i],
+		Pid:     r.pid[i],
+		Tid:     r.tid[i],
+		Label:   -1,
+		Op:      op.op,
+		Hold:    op.hold,
+		Waits:   op.waits,
+		Stack:   r.stack[i],
+		Device:  r.t.DeviceOfCall(r.pid[i], r.context[i], r.device[i]),
 	}
 	if r.flags[i]&timeline.NoResultFlags != 0 {
 		c.EndNs = UnknownNs

@@ -40,8 +40,10 @@ type Work struct {
 	handedOver bool
 	// handOverNs is the time from its start to the start of such a work; 0: there is none.
 	handOverNs int64
-	doneNs     int64 // a wait shows that the work was done at this time; UnknownNs: none does
-	likely     int64 // the lowest number that the work may have
+	// Hold is the last call that made the stream wait between the work before and this one; nil: none did.
+	Hold   *Hold
+	doneNs int64 // a wait shows that the work was done at this time; UnknownNs: none does
+	likely int64 // the lowest number that the work may have
 	// likelyStartNs is the most probable start of a work that is not measured; 0: unknown.
 	likelyStartNs int64
 	// first and last are the possible positions of the call on the channel.

@@ -43,8 +43,12 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if err := quality.CheckClasses(t, "gaps", NeededCallClasses); err != nil {
 		return nil, err
 	}
+	opt.MinGapNs = cmp.Or(opt.MinGapNs, DefaultMinGapNs)
+	if r, err := runDevices(t, opt); r != nil || err != nil {
+		return r, err
+	}
 	sc := NewScan(calls.NewCallReader(t, &opt.Filter, format.KindLaunch),
-		cmp.Or(opt.MinGapNs, DefaultMinGapNs), cmp.Or(opt.Top, DefaultMaxGaps))
+		opt.MinGapNs, cmp.Or(opt.Top, DefaultMaxGaps))
 	counts, err := calls.CountReplayWhile(t, func() error { return sc.EachCall(sc.AddLaunch) })
 	if err != nil {
 		return nil, err

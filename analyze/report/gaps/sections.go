@@ -12,6 +12,12 @@ var Sections = []report.Section{
 	{Title: "distribution", Columns: lengthColumns},
 	{Title: "gaps", Columns: gapColumns},
 	{Title: "totals", Columns: totalColumns},
+	{Title: "with GPU times: devices", Columns: deviceColumns},
+	{Title: "with GPU times: causes", Columns: causeColumns},
+	{Title: "with GPU times: idle", Columns: idleColumns},
+	{Title: "with GPU times: slices", Columns: sliceColumns},
+	{Title: "with GPU times: phases", Columns: phaseColumns},
+	{Title: "with GPU times: totals", Columns: gpuTotalColumns},
 }
 
 // HTMLSection is the section of this report in the HTML page.

@@ -28,6 +28,8 @@ var NeededEventClasses = map[string][]string{
 	"memory-near-limit":     {format.RecordMemory},
 	"alloc-in-loop":         {quality.ClassMemoryOrAllocator},
 	"gpu-idle":              {format.RecordLaunch, format.RecordCopy, format.RecordSync},
+	"exposed-copies":        {format.RecordLaunch, format.RecordCopy, format.RecordSync},
+	"exposed-communication": {format.RecordLaunch, format.RecordCopy, format.RecordSync},
 	"launch-bound":          {format.RecordLaunch, format.RecordSync},
 	"low-sm-activity":       {format.RecordLaunch},
 	"low-occupancy":         {format.RecordLaunch},
@@ -39,12 +41,23 @@ var NeededEventClasses = map[string][]string{
 	"module-load-in-loop":   {format.RecordModule},
 }
 
-// SelectCheckable returns the chosen rules whose classes of events were recorded.
+// SelectCheckable returns the chosen rules whose classes of events were recorded. Some rules need GPU times.
 func SelectCheckable(t *timeline.Timeline, chosen []*Rule) []*Rule {
-	return slices.DeleteFunc(
-		slices.Clone(chosen),
-		func(r *Rule) bool { return len(quality.MissingClasses(t, NeededEventClasses[r.ID])) > 0 },
-	)
+	return slices.DeleteFunc(slices.Clone(chosen), func(r *Rule) bool {
+		return len(quality.MissingClasses(t, NeededEventClasses[r.ID])) > 0 ||
+			r.needsGPUTimes && len(t.Facts.Channels) == 0
+	})
+}
+
+// countUnchecked returns the number of chosen rules whose classes of events were not recorded.
+func countUnchecked(t *timeline.Timeline, chosen []*Rule) (n int) {
+	for _, r := range chosen {
+		if len(quality.MissingClasses(t, NeededEventClasses[r.ID])) > 0 &&
+			(!r.needsGPUTimes || len(t.Facts.Channels) > 0) {
+			n++
+		}
+	}
+	return n
 }
 
 // CheckRules returns the hits of the chosen rules, the most severe first. ReadRecording must have

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/idle"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/gaps"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -21,8 +22,9 @@ const (
 
 var gpuIdleRule = Rule{
 	ID: "gpu-idle",
-	About: "a GPU was idle at least 20% of the time between the first and the last launch, according to SM activity " +
-		"(GPM) or GPU utilization. " +
+	About: "a GPU was idle at least 20% of the time between the first and the last launch, according to GPU times, " +
+		"SM " +
+		"activity (GPM) or GPU utilization. " +
 		"Without samples: gaps of 1 ms or more between launches, without a wait for the GPU, are at least 20% of " +
 		"that time",
 	Report: "gaps",
@@ -32,6 +34,17 @@ var gpuIdleRule = Rule{
 }
 
 func checkGPUIdle(s *Survey) ([]Hit, error) {
+	if all, err := s.findIdleTimes(); err != nil || len(all.Devices) > 0 {
+		if err != nil {
+			return nil, err
+		}
+		return s.findByGPUTimes(
+			minIdleSharePct,
+			"idle",
+			func(t *idle.Time) idle.Estimate { return t.Idle },
+			idle.Reason.IsIdle,
+		)
+	}
 	var hits []Hit
 	for _, device := range s.listUsedGPUs() {
 		b, ok := s.workSeries.BusyOf(device)

@@ -19,6 +19,8 @@ type Rule struct {
 	Report string // arguments of gpurec analyze for the report with the details
 	advice string // recommended action, in at most two sentences
 	check  func(*Survey) ([]Hit, error)
+	// needsGPUTimes reports that recordings without GPU times are not checked.
+	needsGPUTimes bool
 }
 
 // Hit is a problem that a rule found, or several similar ones.
@@ -70,6 +72,8 @@ func AllRules() []*Rule {
 		&gpuHealthRule,
 		&throttlingRule,
 		&gpuIdleRule,
+		&exposedCopyRule,
+		&exposedCommunicationRule,
 		&launchBoundRule,
 		&lowSMActivityRule,
 		&lowOccupancyRule,
@@ -163,7 +167,7 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if len(s.Calls.Calls) == 0 && t.Scan.Events > 0 {
 		r.NoMatch = s.Calls.Seen.ExplainNoMatch(&opt.Filter)
 	}
-	r.Facts, r.Totals = newRuleFacts(checked, len(chosen)-len(checked), hits), newTotalFacts(hits)
+	r.Facts, r.Totals = newRuleFacts(checked, countUnchecked(t, chosen), hits), newTotalFacts(hits)
 	table, evidence := newHitTable(t, hits), newEvidenceTable(t, hits, opt.Top)
 	if err := table.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ func TestNoRuleFiresOnSteadyTraining(t *testing.T) {
 		map[string]float64{
 			"hits":          0,
 			"problems":      0,
-			"rules_checked": float64(len(rules.AllRules())),
+			"rules_checked": float64(len(rules.AllRules()) - 2), // two rules need GPU times
 			"growing_site":  0,
 		},
 	)
@@ -76,6 +76,9 @@ func TestEveryRuleFires(t *testing.T) {
 	cases := rulecases.AllCases()
 	for _, rule := range rules.AllRules() {
 		c, ok := cases[rule.ID]
+		if strings.HasPrefix(rule.ID, "exposed-") {
+			continue // TestRulesUseGPUTimes
+		}
 		if !ok {
 			t.Errorf("%s has no case", rule.ID)
 			continue

@@ -8,6 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/hostmem"
+	"github.com/gpurec/gpurec/analyze/model/idle"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/model/origin"
@@ -72,6 +73,7 @@ type Survey struct {
 	errors          *cudaerrors.Scan
 	invalidFrees    []cudaerrors.InvalidFree
 	hang            *hang.Scan
+	idle            *idle.Result // nil before findIdleTimes
 	processVerdicts []hang.ProcessVerdict
 
 	series *metric.DeviceMetrics // NVML samples of the window, by GPU

@@ -179,7 +179,8 @@ const (
 var tinyKernelRule = Rule{
 	ID: "tiny-kernels",
 	About: "at least half of the kernel launches are tiny, with fewer than 8,192 threads, and there are 2,000 or " +
-		"more of them per second: see analyze kernels",
+		"more of them per second: see analyze kernels. With GPU times, the CPU must also limit the program at some " +
+		"time",
 	Report: "kernels",
 	advice: "Tiny kernels usually take longer to launch than to run. Fuse them (torch.compile, foreach optimizers), " +
 		"batch the work, or use a CUDA graph.",
@@ -204,6 +205,9 @@ func checkTinyKernels(s *Survey) ([]Hit, error) {
 	perSec := float64(sum.Tiny) / (float64(max(1, span)) / 1e9)
 	if perSec < minTinyLaunchesPerSecond || units.Percent(sum.Tiny, sum.Sized) < minTinyLaunchSharePct {
 		return nil, nil
+	}
+	if busy, err := s.limitsNowhere(); busy || err != nil {
+		return nil, err // the GPU has enough work in its queue
 	}
 	h := s.newHit(
 		SeverityNotice,
@@ -255,7 +259,8 @@ const (
 var launchBoundRule = Rule{
 	ID: "launch-bound",
 	About: "a process launches 5,000 kernels or more per second, 80% of them within 100 us of the previous launch, " +
-		"but the GPU is less than 50% busy. Busy is SM activity (GPM), or else GPU utilization, if sampled. " +
+		"but the GPU is less than 50% busy. Busy is SM activity (GPM), or else GPU utilization, if sampled. With GPU " +
+		"times, the CPU must limit the program for at least half of the time instead: see analyze gaps. " +
 		"The process waits for the GPU less than 20% of that time",
 	Report: "gaps",
 	advice: "The GPU finishes kernels faster than the CPU launches them. Put the step into a CUDA graph " +
@@ -280,7 +285,13 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 			continue
 		}
 		h := s.newHit(SeverityNotice, "")
-		text, ok := s.describeUnderusedGPU(track, &h)
+		text, ok, err := s.describeTimedGPU(track, &h)
+		if err != nil {
+			return nil, err
+		}
+		if text == "" {
+			text, ok = s.describeUnderusedGPU(track, &h)
+		}
 		if !ok {
 			continue
 		}
@@ -291,6 +302,26 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 		hits = append(hits, h)
 	}
 	return hits, nil
+}
+
+// describeTimedGPU reports whether the CPU limits the program by GPU times. It returns "" if they do not
+// determine it.
+func (s *Survey) describeTimedGPU(track gaps.DeviceTrack, h *Hit) (text string, ok bool, err error) {
+	d, err := s.idleDeviceOf(track)
+	if d == nil || err != nil {
+		return "", false, err
+	}
+	low, _, high := d.Time.BusyPct()
+	if d.IsLimited() {
+		h.lowerConfidence(report.ConfidenceMedium, "GPU times bound the durations of kernels only")
+	}
+	cpuPct, _ := boundShares(d)
+	return fmt.Sprintf(
+		"while the GPU is %.0f%% to %.0f%% busy, and its queue mostly empty for %.0f%% of the time, by GPU times",
+		low,
+		high,
+		cpuPct,
+	), cpuPct >= minCPUBoundPct, nil
 }
 
 // describeUnderusedGPU reports whether the process of a launch track hardly waits for the GPU

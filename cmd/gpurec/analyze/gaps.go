@@ -19,7 +19,11 @@ func newGapsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gaps [FILE]",
 		Short: "Show gaps between kernel launches, the CPU activity in them, and GPU idle time",
-		Long: `gaps shows the intervals in which a process launched no kernel, per process and per
+		Long: `With GPU times, gaps shows when each GPU ran nothing, and why. It lists the causes by
+line and the longest gaps. It shows the queue of the GPU over time, and phases that are
+bound by the CPU or the GPU.
+
+Without GPU times, gaps shows the intervals in which a process launched no kernel, per process and per
 device: their number and length. For the longest gaps it shows the call that ended the
 gap, and the CUDA calls that the launching thread made during the gap. NVML samples show
 whether the GPU was idle.`,

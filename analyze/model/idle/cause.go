@@ -1,0 +1,141 @@
+package idle
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/analyze/stats"
+)
+
+const (
+	// betweenNs is the longest pause between two works in the queue. On an H200 it is 0.3 to 3 µs.
+	betweenNs = 3000
+	// afterWaitNs is the time after a wait that belongs to the wait: the thread wakes up, and launches.
+	afterWaitNs = 50_000
+)
+
+// needsHost reports whether what the host did explains the gap. It sets the reason otherwise.
+func (g *pendingGap) needsHost() bool {
+	w := g.next
+	switch {
+	case g.Cause.Reason != ReasonUnknown:
+		return false
+	case w.callNs > g.FromNs:
+		return true
+	case w.hold != nil && w.hold.Kind != activity.HoldOrder:
+		g.Cause.Reason = [...]Reason{
+			activity.HoldEvent: ReasonEvent, activity.HoldValue: ReasonValue, activity.HoldHostFunc: ReasonHostFunc,
+		}[w.hold.Kind]
+		g.Cause.Stack, g.Cause.After, g.Cause.Stream = w.hold.Stack, w.hold.After.Stack, w.hold.Stream
+		g.Cause.Label = w.hold.After.Label
+	case g.LengthNs() <= betweenNs:
+		g.Cause.Reason = ReasonBetween
+	case !w.hasReturned(g.FromNs):
+		g.Cause.Reason, g.Cause.Stack = ReasonLaunch, w.stack
+	}
+	return false
+}
+
+// setHostCause sets the cause from what the host did.
+func (g *pendingGap) setHostCause(nameOf func(int32) string) {
+	h, w := &g.host, g.next
+	if !h.isKnown {
+		return
+	}
+	if h.hasWait && w.callNs-h.waitEndNs < afterWaitNs {
+		g.Cause.Reason, g.Cause.Name, g.Cause.Stack = ReasonWait, nameOf(h.wait.name), h.wait.stack
+		g.Cause.After = w.stack
+		return
+	}
+	call := h.longest()
+	switch launchNs := g.ToNs - w.callNs; {
+	case launchNs >= max(h.outsideNs, call.ns):
+		g.Cause.Reason, g.Cause.Stack, g.Cause.After = ReasonLaunch, w.stack, h.after
+	case call.ns > h.outsideNs:
+		g.Cause.Reason, g.Cause.Name, g.Cause.Stack = ReasonCall, nameOf(call.name), call.stack
+	default:
+		g.Cause.Reason, g.Cause.Stack, g.Cause.After = ReasonOutside, w.stack, h.after
+	}
+}
+
+// causeKey identifies a Cause. site is the text of the line.
+type causeKey struct {
+	reason     Reason
+	name, site string
+	stream     int32
+}
+
+// causes sums up the gaps of a device.
+type causes struct {
+	siteOf func(stack int32) string
+	sums   map[causeKey]*Cause
+	gaps   []Gap // a heap of the longest, the shortest first
+	most   int
+}
+
+// add adds an explained gap.
+func (c *causes) add(g *Gap) {
+	key := causeKey{g.Cause.Reason, g.Cause.Name, "", g.Cause.Stream}
+	if g.Cause.Stack != 0 {
+		key.site = c.siteOf(g.Cause.Stack)
+	}
+	sum := c.sums[key]
+	if sum == nil {
+		copied := g.Cause
+		sum = &copied
+		c.sums[key] = sum
+	}
+	sum.Gaps++
+	sum.Time.add(Estimate{float64(g.MinNs), float64(g.LengthNs()), float64(g.MaxNs)})
+	if g.LengthNs() > sum.LongestNs {
+		sum.LongestNs, sum.LongestFromNs = g.LengthNs(), g.FromNs
+		sum.Stack, sum.After, sum.Label = g.Cause.Stack, g.Cause.After, g.Cause.Label
+	}
+	if g.Cause.Reason == ReasonBetween {
+		return
+	}
+	shorter := func(a, b Gap) bool { return b.compareLength(&a) < 0 }
+	if len(c.gaps) < c.most {
+		c.gaps = stats.HeapPush(c.gaps, *g, shorter)
+	} else if c.most > 0 && g.compareLength(&c.gaps[0]) < 0 {
+		c.gaps[0] = *g
+		stats.HeapFix(c.gaps, shorter)
+	}
+}
+
+// compareLength compares gaps by length, the longest first.
+func (g *Gap) compareLength(o *Gap) int {
+	return cmp.Or(cmp.Compare(o.LengthNs(), g.LengthNs()), cmp.Compare(g.FromNs, o.FromNs))
+}
+
+// finish gives a device its causes and its longest gaps.
+func (c *causes) finish(d *Device) {
+	unsureNs := max(0, d.Time.Idle.MaxNs-d.Time.Idle.ProbableNs)
+	for _, sum := range c.sums {
+		if sum.Reason.IsIdle() { // all that is unsure may have this cause
+			sum.Time.MaxNs = min(sum.Time.MaxNs, sum.Time.ProbableNs+unsureNs)
+		}
+		d.Causes = append(d.Causes, sum)
+	}
+	slices.SortFunc(d.Causes, func(a, b *Cause) int {
+		return cmp.Or(cmp.Compare(b.Time.ProbableNs, a.Time.ProbableNs), cmp.Compare(a.Reason, b.Reason),
+			cmp.Compare(a.Stack, b.Stack), cmp.Compare(a.Stream, b.Stream))
+	})
+	slices.SortFunc(c.gaps, func(a, b Gap) int { return a.compareLength(&b) })
+	d.Gaps = c.gaps
+}
+
+// ExplainedPct returns the share of the probable idle time whose cause is known, in percent.
+func (d *Device) ExplainedPct() float64 {
+	var known, all float64
+	for _, c := range d.Causes {
+		if c.Reason.IsIdle() {
+			all += c.Time.ProbableNs
+			if c.Reason != ReasonUnknown {
+				known += c.Time.ProbableNs
+			}
+		}
+	}
+	return 100 * known / max(1, all)
+}

@@ -1,0 +1,279 @@
+package idle
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/format"
+)
+
+// maxPendingGaps is the number of gaps that wait for the calls of the host.
+const maxPendingGaps = 1 << 15
+
+// Of is Compute with DefaultMaxGaps. It computes the result of a window once for all views of the Timeline
+// if the filter selects nothing else. Several goroutines may call it.
+func Of(t *timeline.Timeline, f *query.Filter) (*Result, error) {
+	if f.SelectsCallers() || f.Kernel != nil {
+		return Compute(t, Options{Filter: f})
+	}
+	window := query.Filter{FromNs: f.FromNs, ToNs: f.ToNs}
+	return timeline.Remember(t, idleOf{f.FromNs, f.ToNs}, func() (*Result, error) {
+		return Compute(t, Options{Filter: &window})
+	})
+}
+
+// idleOf is the key of the result of a window in the memo of a Timeline.
+type idleOf struct{ fromNs, toNs int64 }
+
+// Compute computes the idle time of the devices of a recording. It replays the works twice, and reads the
+// calls once. Its memory does not grow with the number of works. Without GPU times there are no devices.
+// It returns errors of reading the recording.
+func Compute(t *timeline.Timeline, opt Options) (*Result, error) {
+	t = t.NewView()
+	opt.MaxGaps = cmp.Or(opt.MaxGaps, DefaultMaxGaps)
+	window := opt.Filter.NarrowWindow(t.RecordingWindow())
+	a, err := activity.Of(t, window)
+	if err != nil {
+		return nil, err
+	}
+	r := &run{
+		t: t, opt: opt, activity: a, classes: newClasses(a.Labels), devices: make(map[deviceKey]*track),
+		causes: make(map[*track]*causes), sites: make(map[int32]string),
+		endsBy: make(map[callKey]waiterStart), unknownWorks: make(map[deviceKey]int64),
+	}
+	result := &Result{UntimedWorks: a.UnpairedWorks, Activity: a}
+	if len(a.Streams) == 0 {
+		return result, nil
+	}
+	if err := r.findWindows(window); err != nil || len(r.devices) == 0 {
+		return result, err
+	}
+	r.host = newHost(t, r.addWait)
+	if err := r.sweep(window); err != nil {
+		return nil, err
+	}
+	for _, d := range r.devices {
+		r.causes[d].finish(d.device)
+		result.Devices = append(result.Devices, d.device)
+	}
+	slices.SortFunc(result.Devices, func(a, b *Device) int {
+		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device))
+	})
+	return result, nil
+}
+
+type deviceKey struct{ pid, device int32 }
+
+// run computes a Result.
+type run struct {
+	t            *timeline.Timeline
+	opt          Options
+	activity     *activity.Activity
+	classes      *classes
+	devices      map[deviceKey]*track
+	causes       map[*track]*causes
+	sites        map[int32]string // by stack
+	endsBy       map[callKey]waiterStart
+	unknownWorks map[deviceKey]int64
+	host         *host
+	pending      []*pendingGap
+	err          error
+}
+
+// passes reports whether a work passes the filter.
+func (r *run) passes(w *activity.Work) bool {
+	f, handle := r.opt.Filter, w.Call.Stream
+	if f.SelectsCallers() {
+		if handle == activity.LegacyStream {
+			handle = 0
+		}
+		if !f.PassesCaller(w.Call.Pid, w.Call.Tid, w.Call.Device, handle) {
+			return false
+		}
+	}
+	if f.Kernel == nil || w.Call.Op != activity.OpKernel {
+		return true
+	}
+	return w.Call.Label >= 0 && f.PassesKernel(format.KindLaunch, r.activity.Labels[w.Call.Label].Kernel)
+}
+
+// eachPlaced calls yield for each work that passes the filter, with its probable time, and unknown for
+// the times in which works without a known start may have run.
+func (r *run) eachPlaced(yield func(at *placed), unknown func(key deviceKey, i activity.Interval)) error {
+	p := placer{classes: r.classes, labels: r.activity.Labels, queues: make(map[queueKey]*queue), endsBy: r.endsBy}
+	p.residualsNs = make(map[int32]int64)
+	for i := range r.activity.Channels {
+		p.residualsNs[r.activity.Channels[i].Number] = r.activity.Channels[i].ClockResidualNs
+	}
+	devices := make(map[*queue]deviceKey)
+	give := func(at *placed) {
+		p.noteWaiter(at)
+		yield(at)
+	}
+	err := r.activity.EachWorkOrSpan(func(w *activity.Work) {
+		if !r.passes(w) {
+			return
+		}
+		key := queueKey{w.Stream, w.Channel}
+		q := p.queues[key]
+		if q == nil {
+			q = new(queue)
+			p.queues[key] = q
+		}
+		at, ok := p.place(w, q)
+		if !ok {
+			q.unknownNs = cmp.Or(q.unknownNs, w.Call.StartNs)
+			devices[q] = deviceKey{w.Call.Pid, w.Call.Device}
+			r.unknownWorks[devices[q]]++
+			return
+		}
+		if q.unknownNs != 0 {
+			unknown(devices[q], activity.Interval{LoNs: q.unknownNs, HiNs: w.Start.HiNs})
+			q.unknownNs = 0
+		}
+		q.add(&at, give)
+	}, func(pid, device int32, span activity.Interval) {
+		unknown(deviceKey{pid, device}, span)
+	})
+	for _, q := range p.queues {
+		if n := len(q.run); n > 0 && !q.run[n-1].hasEnd {
+			q.run[n-1].possible.HiNs = activity.UnknownNs
+		}
+		q.flush(give)
+		if q.unknownNs != 0 {
+			unknown(devices[q], activity.Interval{LoNs: q.unknownNs, HiNs: activity.UnknownNs})
+		}
+	}
+	return err
+}
+
+// findWindows finds the devices, their windows and their main streams.
+func (r *run) findWindows(window query.Window) error {
+	type streamKey struct {
+		deviceKey
+		stream int32
+	}
+	kernelNs := make(map[streamKey]int64)
+	windows := make(map[deviceKey]query.Window)
+	err := r.eachPlaced(func(at *placed) {
+		if at.class == classNone || at.endNs <= window.FromNs || at.startNs >= window.ToNs {
+			return
+		}
+		key := deviceKey{at.call.pid, at.call.device}
+		found, ok := windows[key]
+		if !ok {
+			found = query.Window{FromNs: at.startNs, ToNs: at.endNs}
+		}
+		windows[key] = query.Window{FromNs: min(found.FromNs, at.startNs), ToNs: max(found.ToNs, at.endNs)}
+		if at.class == classKernel {
+			kernelNs[streamKey{key, at.call.stream}] += at.endNs - at.startNs
+		}
+	}, func(deviceKey, activity.Interval) {})
+	if err != nil {
+		return err
+	}
+	clear(r.unknownWorks)
+	for key, found := range windows {
+		d := &Device{
+			Pid: key.pid, Device: key.device, MainStream: -1, cells: make([]cell, numCells),
+			Window: query.Window{FromNs: max(found.FromNs, window.FromNs), ToNs: min(found.ToNs, window.ToNs)},
+		}
+		t := newTrack(d, r.addGap)
+		r.devices[key] = t
+		r.causes[t] = &causes{siteOf: r.siteOf, sums: make(map[causeKey]*Cause), most: r.opt.MaxGaps}
+	}
+	longest := make(map[deviceKey]int64)
+	for key, ns := range kernelNs {
+		d := r.devices[key.deviceKey].device
+		if most := longest[key.deviceKey]; ns > most || ns == most && key.stream < d.MainStream {
+			longest[key.deviceKey], d.MainStream = ns, key.stream
+		}
+	}
+	return nil
+}
+
+// siteOf returns the line of a stack.
+func (r *run) siteOf(stack int32) string {
+	site, ok := r.sites[stack]
+	if !ok {
+		site = r.t.SiteOfStack(stack)
+		r.sites[stack] = site
+	}
+	return site
+}
+
+// sweep replays the works in order of time.
+func (r *run) sweep(window query.Window) error {
+	for _, t := range r.devices {
+		for _, w := range unrecordedTimes(r.t) {
+			t.addSpan(edgeUnrecorded, w, nil)
+		}
+	}
+	err := r.eachPlaced(func(at *placed) {
+		if t := r.devices[deviceKey{at.call.pid, at.call.device}]; t != nil && r.err == nil {
+			t.addWork(at)
+		}
+	}, func(key deviceKey, i activity.Interval) {
+		if t := r.devices[key]; t != nil {
+			t.addSpan(edgePossible, i, nil)
+		}
+	})
+	for key, t := range r.devices {
+		t.device.UnknownWorks = r.unknownWorks[key]
+	}
+	for _, t := range r.devices {
+		t.finish()
+	}
+	r.explain(len(r.pending), 0)
+	r.explain(0, window.ToNs)
+	return cmp.Or(err, r.err)
+}
+
+// unrecordedTimes returns the times in which unrecorded works may have run.
+func unrecordedTimes(t *timeline.Timeline) (list []activity.Interval) {
+	const slackNs = 20_000_000 // for works that still run
+	for _, w := range t.Facts.Sampling.NoLaunches {
+		list = append(list, activity.Interval{LoNs: w.FromNs, HiNs: w.ToNs + slackNs})
+	}
+	for _, l := range t.Facts.Lost {
+		list = append(list, activity.Interval{LoNs: l.StartNs, HiNs: l.StartNs + l.DurNs + slackNs})
+	}
+	return list
+}
+
+// addGap explains a gap, or lets it wait for the calls of the host.
+func (r *run) addGap(t *track, g *pendingGap) {
+	if !g.needsHost() {
+		r.causes[t].add(&g.Gap)
+		return
+	}
+	r.pending = append(r.pending, g)
+	if len(r.pending) >= maxPendingGaps {
+		r.explain(maxPendingGaps/2, 0)
+	}
+}
+
+// explain explains the first n pending gaps, by the call of the next work.
+func (r *run) explain(n int, untilNs int64) {
+	slices.SortFunc(r.pending, func(a, b *pendingGap) int { return cmp.Compare(a.next.callNs, b.next.callNs) })
+	if r.err == nil {
+		r.err = r.host.explain(r.pending[:n], untilNs)
+	}
+	for _, g := range r.pending[:n] {
+		g.setHostCause(func(name int32) string { return r.host.names.List[name] })
+		r.causes[g.track].add(&g.Gap)
+	}
+	r.pending = append(r.pending[:0], r.pending[n:]...)
+}
+
+// addWait adds the time of a call that waits for the GPU.
+func (r *run) addWait(c *hostCall) {
+	for key, t := range r.devices {
+		if key.pid == c.pid {
+			t.device.spread(c.startNs, c.endNs, func(cell *cell, ns float64) { cell.waitNs += ns })
+		}
+	}
+}

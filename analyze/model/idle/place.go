@@ -1,0 +1,248 @@
+package idle
+
+import (
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/model/activity"
+)
+
+// class tells copies and collectives from other works.
+type class uint8
+
+const (
+	classKernel     class = iota // kernels, graphs, fills and copies on the device
+	classCopy                    // copies between host and device
+	classCollective              // kernels of NCCL
+	classNone                    // records of events
+)
+
+// classes tells the class of a work by its label.
+type classes struct{ collective []bool }
+
+func newClasses(labels []activity.Label) *classes {
+	c := &classes{collective: make([]bool, len(labels))}
+	for i := range labels {
+		c.collective[i] = strings.Contains(strings.ToLower(labels[i].Kernel), "nccl")
+	}
+	return c
+}
+
+func (c *classes) of(w *activity.Call) class {
+	switch w.Op {
+	case activity.OpRecordEvent:
+		return classNone
+	case activity.OpCopyToDevice, activity.OpCopyToHost:
+		return classCopy
+	case activity.OpKernel:
+		if w.Label >= 0 && int(w.Label) < len(c.collective) && c.collective[w.Label] {
+			return classCollective
+		}
+	}
+	return classKernel
+}
+
+// placed is a work with its probable time, in Unix ns. possible contains the true time, and certain is
+// contained in it, except for the errors of estimated durations.
+type placed struct {
+	call                          *work
+	class                         class
+	startNs, endNs                int64
+	certain, possible             activity.Interval
+	shortestNs, longestNs         float64 // bounds of the duration
+	measuredEndNs                 int64
+	isStartMeasured               bool
+	isEstimated                   bool // of the start
+	isMeasured, isLimited, hasEnd bool // of the end; isLimited: only bounds are known
+}
+
+// work has the facts of a work that are kept until the gap that it ends is explained.
+type work struct {
+	callNs, returnNs     int64 // Unix ns; returnNs is UnknownNs if it was not recorded
+	startHiNs, endLoNs   int64
+	pid, tid, device     int32
+	stack, label, stream int32
+	op                   activity.Op
+	class                class
+	hold                 *activity.Hold
+}
+
+// placer gives works their probable times. Works of a stream on a channel come in order.
+type placer struct {
+	classes *classes
+	labels  []activity.Label
+	queues  map[queueKey]*queue
+	chunk   []work
+	// residualsNs are the uncertainties of the clocks of channels. A start with a narrower interval was
+	// sampled.
+	residualsNs map[int32]int64
+	// endsBy are the first works that waited for a work, by its call.
+	endsBy map[callKey]waiterStart
+}
+
+type queueKey struct{ stream, channel int32 }
+
+// callKey identifies a call.
+type callKey struct {
+	pid     int32
+	startNs int64
+}
+
+const (
+	// startDelayNs is the time from a call until an idle GPU begins its work, with the call itself. On an
+	// H200 the median is 2.2 µs after the return.
+	startDelayNs = 4000
+	// seenNs is the mean time from the start of a work until its progress word shows it.
+	seenNs = 500
+	// pauseNs is the mean time between two works in the queue.
+	pauseNs = 1000
+	// unknownKernelNs and copyBytesPerNs give works of unknown duration a length.
+	unknownKernelNs, copyBytesPerNs = 5000, 25
+	// maxEndsBy bounds endsBy.
+	maxEndsBy = 1 << 18
+)
+
+// place returns the probable time of a work after the works of its queue so far. Without a known start, ok
+// is false.
+func (p *placer) place(w *activity.Work, q *queue) (at placed, ok bool) {
+	if w.StartQuality < activity.Estimated {
+		return at, false
+	}
+	at = placed{
+		class: p.classes.of(&w.Call), startNs: w.StartNs(), hasEnd: w.EndQuality >= activity.Bounded || w.Mean != nil,
+		isMeasured: w.EndQuality == activity.Measured, isStartMeasured: w.StartQuality == activity.Measured,
+		isEstimated: w.StartQuality == activity.Estimated,
+		isLimited:   w.EndQuality != activity.Measured && (w.Mean == nil || w.Mean.IsLimited),
+	}
+	if at.isEstimated && w.Start.WidthNs() <= 2*p.residualsNs[w.Channel] {
+		at.startNs, at.isStartMeasured = max(w.Start.LoNs, w.Start.HiNs-seenNs), true
+	}
+	if !at.isStartMeasured {
+		at.startNs = max(w.Start.LoNs, min(w.Start.HiNs, max(q.endNs(), w.Call.StartNs+startDelayNs)))
+	}
+	end, quality := w.ProbableEnd()
+	if quality == activity.Unknown {
+		end = activity.Interval{LoNs: at.startNs, HiNs: at.startNs}
+	}
+	if at.isLimited && w.Mean != nil && w.EndQuality < activity.Bounded {
+		end.HiNs += int64(w.Mean.ErrorNs / 2)
+	}
+	at.setEnd(w, p.guessNs(&w.Call))
+	at.certain = activity.Interval{LoNs: w.Start.HiNs, HiNs: min(end.LoNs, at.endNs)}
+	at.possible = activity.Interval{LoNs: w.Start.LoNs, HiNs: max(end.HiNs, at.endNs)}
+	if at.isEstimated {
+		at.certain, at.possible.LoNs = activity.Interval{}, w.Call.StartNs
+	}
+	p.limitByWaiters(w, &at)
+	at.setDuration(w)
+	at.call = p.keep(w, at.class)
+	at.call.startHiNs, at.call.endLoNs = w.Start.HiNs, end.LoNs
+	return at, true
+}
+
+// setEnd sets the probable end. A measured end of a work whose start is not measured is kept for the queue,
+// because the start may be wrong.
+func (at *placed) setEnd(w *activity.Work, guessNs int64) {
+	switch {
+	case at.isMeasured && (at.isStartMeasured || w.Mean == nil):
+		at.endNs = w.EndNs()
+	case w.Mean != nil:
+		at.endNs = at.startNs + int64(w.Mean.MeanNs)
+	default:
+		at.endNs = at.startNs + guessNs
+	}
+	if at.isMeasured {
+		at.measuredEndNs = w.EndNs()
+		at.endNs = min(at.endNs, at.measuredEndNs)
+	} else if w.EndQuality >= activity.Bounded {
+		at.endNs = max(min(at.endNs, w.End.HiNs), w.End.LoNs)
+	}
+	at.endNs = max(at.endNs, at.startNs+1)
+}
+
+// guessNs returns a length for a work of unknown duration.
+func (p *placer) guessNs(c *activity.Call) int64 {
+	if c.Label >= 0 && int(c.Label) < len(p.labels) && p.labels[c.Label].Bytes > 0 {
+		return unknownKernelNs + p.labels[c.Label].Bytes/copyBytesPerNs
+	}
+	return unknownKernelNs
+}
+
+// waiterStart is the start of the first work that waited for another one.
+type waiterStart struct {
+	callNs       int64
+	ns, latestNs int64 // probable start, and its upper bound, Unix ns
+}
+
+// noteWaiter notes when a work begins that waited for another one.
+func (p *placer) noteWaiter(at *placed) {
+	h := at.call.hold
+	if h == nil || h.After.StartNs == 0 || len(p.endsBy) >= maxEndsBy {
+		return
+	}
+	key := callKey{at.call.pid, h.After.StartNs}
+	if first, ok := p.endsBy[key]; !ok || at.startNs < first.ns {
+		p.endsBy[key] = waiterStart{at.call.callNs, at.startNs, at.call.startHiNs}
+	}
+}
+
+// limitByWaiters uses that a work ends before works that wait for it begin. If nothing else is known, and
+// the first of them was launched early, it ended then.
+func (p *placer) limitByWaiters(w *activity.Work, at *placed) {
+	first, ok := p.endsBy[callKey{w.Call.Pid, w.Call.StartNs}]
+	if !ok || at.isMeasured || first.ns <= at.startNs {
+		return
+	}
+	latestNs := first.latestNs
+	if at.hasEnd && (w.Mean == nil || !w.Mean.IsLimited) {
+		latestNs = min(latestNs, at.possible.HiNs)
+	}
+	if w.EndQuality >= activity.Bounded {
+		latestNs = min(latestNs, w.End.HiNs)
+	}
+	if at.isLimited && first.callNs < at.endNs {
+		at.endNs = first.ns - pauseNs
+	}
+	at.endNs = max(at.startNs+1, min(at.endNs, first.ns, latestNs))
+	at.possible.HiNs = max(at.endNs, latestNs)
+	at.hasEnd = true
+}
+
+// setDuration sets the bounds of the duration.
+func (at *placed) setDuration(w *activity.Work) {
+	at.shortestNs, at.longestNs = 0, float64(at.possible.WidthNs())
+	if w.DurationQuality >= activity.Bounded {
+		at.shortestNs, at.longestNs = float64(w.Duration.LoNs), float64(w.Duration.HiNs)
+	}
+	errors := 2.0
+	if at.isLimited { // the greatest duration is a mean of limits
+		errors = 2.5
+	}
+	if w.Mean != nil && w.DurationQuality != activity.Measured {
+		at.shortestNs = max(at.shortestNs, min(at.longestNs, w.Mean.MeanNs-2*w.Mean.ErrorNs))
+		at.longestNs = min(at.longestNs, max(at.shortestNs, w.Mean.MeanNs+errors*w.Mean.ErrorNs))
+	}
+}
+
+// keep keeps the call of a work.
+func (p *placer) keep(w *activity.Work, c class) *work {
+	const chunk = 1024
+	if len(p.chunk) == 0 {
+		p.chunk = make([]work, chunk)
+	}
+	kept := &p.chunk[0]
+	p.chunk = p.chunk[1:]
+	*kept = work{
+		callNs:   w.Call.StartNs,
+		returnNs: w.Call.EndNs,
+		pid:      w.Call.Pid,
+		tid:      w.Call.Tid,
+		device:   w.Call.Device,
+		stack:    w.Call.Stack,
+		label:    w.Call.Label,
+		stream:   w.Stream,
+		op:       w.Call.Op,
+		class:    c,
+		hold:     w.Hold,
+	}
+	return kept
+}

@@ -1,0 +1,218 @@
+package gaps
+
+import (
+	"fmt"
+
+	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/idle"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/frames"
+	"github.com/gpurec/gpurec/analyze/report/processes"
+	"github.com/gpurec/gpurec/analyze/report/quality"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// deviceGaps reports the gaps of devices with GPU times.
+type deviceGaps struct {
+	t    *timeline.Timeline
+	idle *idle.Result
+	min  int64 // gaps that are shorter are not listed, ns
+}
+
+// runDevices reports the idle time of devices from their GPU times. It returns nil without GPU times.
+func runDevices(t *timeline.Timeline, opt Options) (*report.Report, error) {
+	if len(t.Facts.Channels) == 0 {
+		return nil, nil
+	}
+	s := deviceGaps{t: t}
+	if opt.MinGapNs != DefaultMinGapNs {
+		s.min = opt.MinGapNs
+	}
+	counts, err := calls.CountReplayWhile(t, func() (err error) {
+		s.idle, err = idle.Of(t, &opt.Filter)
+		return err
+	})
+	if err != nil || len(s.idle.Devices) == 0 {
+		return nil, err
+	}
+	r := &report.Report{
+		Command: "gaps",
+		Window:  opt.Filter.NarrowWindow(t.RecordingWindow()),
+		Quality: quality.OfRecording(t, counts),
+		Notes:   t.Facts.Notes,
+	}
+	r.Facts = report.NewFacts(factColumns, report.Values{"result": s.resultSentence(), "min_gap_ns": s.min})
+	r.Totals = s.totals()
+	devices, causes, gaps := s.deviceTable(), s.causeTable(), s.idleTable()
+	slices, phases := s.sliceTable(), s.phaseTable()
+	if err := gaps.SortAndCut(opt.Sort, opt.Top); err != nil {
+		return nil, err
+	}
+	if err := causes.SortAndCut("", opt.Top); err != nil {
+		return nil, err
+	}
+	frames.FillRowStacks(t, &gaps, &opt.Options)
+	processes.AddRankColumn(t, &devices, &causes, &gaps, &slices, &phases)
+	r.Tables = []report.Table{devices, causes, gaps, slices, phases}
+	return r, nil
+}
+
+// sum returns the times of all devices.
+func (s *deviceGaps) sum() (sum idle.Time, isLimited bool) {
+	for _, d := range s.idle.Devices {
+		sum.Add(d.Time)
+		isLimited = isLimited || d.IsLimited()
+	}
+	return sum, isLimited
+}
+
+// resultSentence tells how long the GPUs were idle, and how certain that is.
+func (s *deviceGaps) resultSentence() string {
+	sum, isLimited := s.sum()
+	text := "the GPU ran nothing for %s of the time between its first and its last work"
+	if len(s.idle.Devices) > 1 {
+		text = "the GPUs ran nothing for %s of the time between their first and last works"
+	}
+	text = fmt.Sprintf(text, shareText(&sum, sum.Idle, isLimited))
+	if len(s.idle.Devices) == 1 {
+		text += s.mainCauseText(s.idle.Devices[0])
+	}
+	return text
+}
+
+// mainCauseText names the cause of most of the idle time, if it is at least 1% of the time.
+func (s *deviceGaps) mainCauseText(d *idle.Device) string {
+	for _, c := range d.Causes {
+		if !c.Reason.IsIdle() || c.Time.ProbableNs < 0.01*d.Time.SpanNs {
+			continue
+		}
+		text := "; mostly: " + CauseText(s.idle, c)
+		if c.Stack != 0 {
+			text += ", at " + s.t.SiteOfStack(c.Stack)
+		}
+		return text
+	}
+	return ""
+}
+
+// shareText returns a share of the time as an interval, with its probable value if there is an estimate.
+func shareText(of *idle.Time, e idle.Estimate, isLimited bool) string {
+	low, high := sharePct(of, e.MinNs), sharePct(of, e.MaxNs)
+	if isLimited {
+		return fmt.Sprintf("%.1f%% to %.1f%% (bounds)", low, high)
+	}
+	return fmt.Sprintf("%.1f%% (%.1f%% to %.1f%%)", sharePct(of, e.ProbableNs), low, high)
+}
+
+func sharePct(of *idle.Time, ns float64) float64 { return min(100, 100*ns/max(1, of.SpanNs)) }
+
+// CauseText returns the reason of a cause in words.
+func CauseText(r *idle.Result, c *idle.Cause) string {
+	switch c.Reason {
+	case idle.ReasonOutside:
+		return "host was outside CUDA"
+	case idle.ReasonCall:
+		return "host was in " + c.Name
+	case idle.ReasonWait:
+		return "host waited in " + c.Name + ", then launched"
+	case idle.ReasonLaunch:
+		return "host was launching"
+	case idle.ReasonEvent, idle.ReasonStream:
+		return "stream waited for " + streamText(r, c)
+	case idle.ReasonValue:
+		return "stream waited for a value in memory"
+	case idle.ReasonHostFunc:
+		return "stream waited for a host function"
+	case idle.ReasonBetween:
+		return "between works in the queue"
+	case idle.ReasonCopy:
+		return "only copies ran"
+	case idle.ReasonCollective:
+		return "only collectives ran"
+	}
+	return "unknown"
+}
+
+// streamText names the stream that another one waited for, and the last kernel before the event.
+func streamText(r *idle.Result, c *idle.Cause) string {
+	if c.Stream < 0 || int(c.Stream) >= len(r.Activity.Streams) {
+		return "an event"
+	}
+	text := "stream " + streamLabel(r.Activity.Streams[c.Stream].Handle)
+	if kernel := kernelOf(r, c.Label); kernel != "" {
+		text += ", after " + kernel
+	}
+	return text
+}
+
+func streamLabel(handle int64) string {
+	switch handle {
+	case activity.LegacyStream:
+		return "default"
+	case activity.PerThreadStream:
+		return "default of a thread"
+	}
+	return query.StreamName(handle)
+}
+
+// kernelOf returns the short name of the kernel of a label; "" if it has none.
+func kernelOf(r *idle.Result, label int32) string {
+	if label < 0 || int(label) >= len(r.Activity.Labels) {
+		return ""
+	}
+	return symbolize.ShortKernel(r.Activity.Labels[label].Kernel)
+}
+
+// workText names a work.
+func (s *deviceGaps) workText(op activity.Op, label int32) string {
+	switch op {
+	case activity.OpGraph:
+		return "graph"
+	case activity.OpFill:
+		return "memset"
+	case activity.OpCopyOnDevice:
+		return "copy DtoD"
+	case activity.OpCopyToDevice:
+		return "copy HtoD"
+	case activity.OpCopyToHost:
+		return "copy DtoH"
+	}
+	return kernelOf(s.idle, label)
+}
+
+// siteOf returns the line of a stack; nil: unknown.
+func (s *deviceGaps) siteOf(stack int32) any {
+	if stack == 0 {
+		return nil
+	}
+	return units.TextOrNil(s.t.SiteOfStack(stack))
+}
+
+// qualityOf tells where the idle time of a device comes from.
+func qualityOf(d *idle.Device) string {
+	low, _, high := d.Time.BusyPct()
+	switch {
+	case d.IsLimited():
+		return "bounded"
+	case high-low < 1:
+		return "measured"
+	}
+	return "estimated"
+}
+
+// boundText names a bound; nil: unknown.
+func boundText(b idle.Bound) any {
+	switch b {
+	case idle.BoundCPU:
+		return "CPU"
+	case idle.BoundGPU:
+		return "GPU"
+	case idle.BoundMixed:
+		return "mixed"
+	}
+	return nil
+}
