@@ -91,6 +91,8 @@ const (
 	// startDelayNs is the time from a call until an idle GPU begins its work, with the call itself. On an
 	// H200 the median is 2.2 µs after the return.
 	startDelayNs = 4000
+	// copySlackNs is added to the bounds of copies.
+	copySlackNs = 3000
 	// seenNs is the mean time from the start of a work until its progress word shows it.
 	seenNs = 500
 	// pauseNs is the mean time between two works in the queue.
@@ -129,6 +131,13 @@ func (p *placer) place(w *activity.Work, q *queue) (at placed, ok bool) {
 	at.setEnd(w, p.guessNs(&w.Call))
 	at.certain = activity.Interval{LoNs: w.Start.HiNs, HiNs: min(end.LoNs, at.endNs)}
 	at.possible = activity.Interval{LoNs: w.Start.LoNs, HiNs: max(end.HiNs, at.endNs)}
+	if at.class == classCopy { // the clocks of channels with few works are less exact
+		at.certain.LoNs, at.certain.HiNs = at.certain.LoNs+copySlackNs, at.certain.HiNs-copySlackNs
+		at.possible.LoNs, at.possible.HiNs = max(
+			at.possible.LoNs-copySlackNs,
+			w.Call.StartNs,
+		), at.possible.HiNs+copySlackNs
+	}
 	if at.isEstimated {
 		at.certain, at.possible.LoNs = activity.Interval{}, w.Call.StartNs
 	}
