@@ -1,0 +1,225 @@
+package steps
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// Options are options of Find.
+type Options struct {
+	// Marker, if not "", is a part of the name of kernels or call sites. A step begins at the first such
+	// launch after others.
+	Marker string
+}
+
+// Process has the steps of one process.
+type Process struct {
+	Pid   int32
+	Steps []Step // in order of time; none if nothing repeats
+	// Work counts launches, copies and fills in the window, Inside those in complete steps.
+	Work, Inside int64
+	// IsMore reports that there were more steps than Steps can have.
+	IsMore bool
+
+	threads  map[int32]bool // threads whose calls make up the steps
+	backward map[int32]bool
+	alphabet *alphabet
+	rule     rule
+	tracker  tracker
+	phases   phaseTable
+}
+
+// Step is one step. It begins when the last call of the step before has returned. Times are Unix ns.
+type Step struct {
+	BeginNs, EndNs int64
+	Work           int32 // launches, copies and fills
+	// IsCut reports that a part of the step is missing: at the ends of the recording, or where launches
+	// were lost or not recorded.
+	IsCut bool
+}
+
+// DurNs returns the duration of the step in ns.
+func (s *Step) DurNs() int64 { return s.EndNs - s.BeginNs }
+
+// maxSteps bounds the steps of a process.
+const maxSteps = 1 << 20
+
+// Result has the processes with launches, by pid.
+type Result struct {
+	Processes []*Process
+	stacks    *stackTable
+	labels    []bool // kernels that update weights, by label
+	reader    *Reader
+	gaps      []query.Window
+	marker    string
+	markers   map[markerKey]bool
+}
+
+type markerKey struct{ stack, label int32 }
+
+// Find finds the steps of each process. It reads the calls of the recording twice. Its memory grows
+// with the steps, up to a limit, and not with the calls. It returns errors of reading the recording.
+func Find(r *Reader, opt Options) (*Result, error) {
+	f := &Result{
+		stacks: &stackTable{t: r.T, infos: make(map[int32]*stackInfo)}, reader: r, gaps: gapsOf(r),
+		marker: opt.Marker, markers: make(map[markerKey]bool),
+	}
+	found, err := f.collect()
+	if err != nil {
+		return nil, err
+	}
+	byPid := make(map[int32]*Process)
+	for _, pid := range slices.Sorted(maps.Keys(found)) {
+		p := &Process{Pid: pid}
+		f.chooseSteps(p, found[pid])
+		f.Processes = append(f.Processes, p)
+		byPid[pid] = p
+	}
+	gaps := gapReader{gaps: f.gaps}
+	err = r.EachCall(func(c *Call) { byPid[c.Pid].addCall(c, &gaps) })
+	for _, p := range f.Processes {
+		p.tracker.finish(p)
+	}
+	return f, err
+}
+
+// gapsOf returns the times in which launches may be missing, in order.
+func gapsOf(r *Reader) (list []query.Window) {
+	list = slices.Clone(r.T.Facts.Sampling.NoLaunches)
+	for _, l := range r.T.Facts.Lost {
+		list = append(list, query.Window{FromNs: l.StartNs, ToNs: units.EndOfRange(l.StartNs, l.DurNs)})
+	}
+	slices.SortFunc(list, func(a, b query.Window) int { return cmp.Compare(a.FromNs, b.FromNs) })
+	return list
+}
+
+// gapReader counts the gaps that have begun.
+type gapReader struct {
+	gaps []query.Window
+	next int
+}
+
+// begunBy returns how many gaps have begun at a time. Times must not decrease.
+func (g *gapReader) begunBy(ns int64) int {
+	for g.next < len(g.gaps) && g.gaps[g.next].FromNs <= ns {
+		g.next++
+	}
+	return g.next
+}
+
+// collect reads the calls of each process, up to a limit.
+func (f *Result) collect() (map[int32]*process, error) {
+	found := make(map[int32]*process)
+	last := make(map[int32]*collected)
+	gaps := gapReader{gaps: f.gaps}
+	elements := 0
+	err := f.reader.EachCall(func(c *Call) {
+		p := found[c.Pid]
+		if p == nil {
+			p = &process{
+				pid: c.Pid, stacks: f.stacks, labelsAre: f.optimizes, launches: make(map[int32]int64),
+				python: make(map[int32]int64), backward: make(map[int32]bool),
+			}
+			found[c.Pid], last[c.Pid] = p, &collected{gaps: gaps.begunBy(c.StartNs)}
+		}
+		if elements >= maxElements || !c.IsWork() && c.Kind != KindWait {
+			return
+		}
+		elements++
+		l := last[c.Pid]
+		e := elementOf(c)
+		e.gapNs, e.isBroken = saturate(c.StartNs-cmp.Or(l.endNs, c.StartNs)), gaps.begunBy(c.StartNs) != l.gaps
+		l.endNs, l.gaps = max(l.endNs, c.EndNs), gaps.next
+		p.elements = append(p.elements, e)
+		if !c.IsWork() {
+			return
+		}
+		p.launches[c.Tid]++
+		info := f.stacks.infoOf(c.Stack)
+		if info.python {
+			p.python[c.Tid]++
+		}
+		if info.autograd {
+			p.backward[c.Tid] = true
+		}
+	})
+	return found, err
+}
+
+// collected has the end and the gaps of the last call of a process.
+type collected struct {
+	endNs int64
+	gaps  int
+}
+
+// elementOf returns the element of a call.
+func elementOf(c *Call) element {
+	return element{
+		stack: c.Stack, label: c.Label, grid: c.Grid, tid: c.Tid, name: c.Name, isGraph: c.Graph,
+		touchesHost: c.TouchesHost || c.Kind == KindWait,
+	}
+}
+
+// optimizes reports whether the name of a kernel is that of an update of weights.
+func (f *Result) optimizes(label int32) bool {
+	for len(f.labels) < len(f.reader.Labels.List) {
+		f.labels = append(f.labels, optimizerNames.MatchString(f.reader.Labels.List[len(f.labels)]))
+	}
+	return f.labels[label]
+}
+
+// chooseSteps decides what a step of a process is.
+func (f *Result) chooseSteps(p *Process, from *process) {
+	p.backward = from.backward
+	main, python := from.mainThread()
+	p.threads = map[int32]bool{main: true}
+	all := int64(0)
+	for _, n := range from.launches {
+		all += n
+	}
+	for tid, n := range from.launches {
+		if n*20 >= all && (!python || from.python[tid]*2 < n) {
+			p.threads[tid] = true
+		}
+	}
+	if f.marker != "" {
+		p.alphabet = &alphabet{kind: byMarker, stacks: f.stacks, isMarker: f.isMarker}
+		p.rule = rule{symbol: 1}
+		return
+	}
+	if c := from.search(); c != nil {
+		p.alphabet, p.rule = c.alphabet, c.rule
+	}
+}
+
+// isMarker reports whether the kernel or the call site of an element contains the marker.
+func (f *Result) isMarker(e *element) bool {
+	key := markerKey{e.stack, e.label}
+	is, ok := f.markers[key]
+	if !ok {
+		is = e.label >= 0 && (strings.Contains(f.reader.Labels.List[e.label], f.marker) ||
+			strings.Contains(f.reader.T.SiteOfStack(e.stack), f.marker)) || f.stackContains(e.stack)
+		f.markers[key] = is
+	}
+	return is
+}
+
+// stackContains reports whether a frame of a stack contains the marker.
+func (f *Result) stackContains(id int32) bool {
+	return slices.ContainsFunc(f.reader.T.Stacks.Stacks[id], func(frame int32) bool {
+		return strings.Contains(siteOfFrame(&f.reader.T.Stacks, frame), f.marker)
+	})
+}
+
+// siteOfFrame returns a frame as a call site.
+func siteOfFrame(s *stack.StackTable, id int32) string {
+	frame := &s.Frames[id]
+	return symbolize.NameWithLine(query.FrameName(frame), frame.File, frame.Line)
+}

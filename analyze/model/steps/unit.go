@@ -1,0 +1,246 @@
+package steps
+
+import (
+	"cmp"
+	"slices"
+)
+
+// unit is a part of a sequence that repeats. Each segment begins with a run of the anchor.
+type unit struct {
+	anchor   int32
+	segments int
+	// coverage is the share of the launches in segments whose symbol is regular: it has the same number
+	// of launches in most segments.
+	coverage float64
+	// regularity is the mean share of segments in which a symbol has its usual number of launches,
+	// weighted by launches.
+	regularity float64
+	launches   int64   // launches in segments
+	perUnit    float64 // launches of regular symbols in a segment
+	totals     []int64 // launches in segments by symbol
+	modal      []int32 // number of a symbol in most segments; 0: the symbol is not regular
+	// touchesHost and mixes are the shares of segments with a wait or a copy from or to the host, and with
+	// launches that update weights and with others. optimizes has those with launches that update weights.
+	touchesHost, mixes, optimizes float64
+}
+
+// sequence is a list of runs in which find looks for a unit.
+type sequence struct {
+	runs    []run
+	symbols int
+	// byCalls reports that the symbols are call sites, so that runs are counted and not launches, and
+	// loops inside of a step are joined.
+	byCalls bool
+
+	histograms [][maxCount]int32 // segments by symbol and its number in them
+	counts     []int32
+	totals     []int64
+	found      []int32
+}
+
+const (
+	maxCount        = 64
+	maxEvaluated    = 1 << 18 // runs that are read for each possible unit
+	regularShare    = 0.7     // of segments in which a regular symbol has the same number
+	minUnitCoverage = 0.5
+	minSegments     = 3
+	maxLevels       = 64
+)
+
+func newSequence(runs []run, symbols int, byCalls bool) *sequence {
+	if len(runs) > maxEvaluated {
+		first := (len(runs) - maxEvaluated) / 2
+		runs = runs[first : first+maxEvaluated]
+	}
+	return &sequence{
+		runs: runs, symbols: symbols, byCalls: byCalls, histograms: make([][maxCount]int32, symbols),
+		counts: make([]int32, symbols), totals: make([]int64, symbols),
+	}
+}
+
+// find returns the unit that is a step, or nil if nothing repeats. It begins with the unit that repeats
+// most often. A larger unit is the step if the smaller one is a layer of it.
+func (q *sequence) find() *unit {
+	var best *unit
+	for _, level := range q.levels() {
+		var u *unit
+		for _, anchor := range level {
+			v := q.evaluate(anchor)
+			if v.segments >= minSegments && (u == nil || v.coverage > u.coverage) {
+				u = v
+			}
+		}
+		switch {
+		case u == nil:
+		case best == nil:
+			if u.coverage >= minUnitCoverage {
+				best = u
+			}
+		case q.isPartOf(best, u):
+			best = u
+		}
+	}
+	return best
+}
+
+// levels returns possible anchors by the number of their runs, the most frequent first. Anchors of a
+// level have nearly the same number of runs.
+func (q *sequence) levels() (levels [][]int32) {
+	runs, launches := make([]int, q.symbols), make([]int64, q.symbols)
+	for i := range q.runs {
+		runs[q.runs[i].symbol]++
+		launches[q.runs[i].symbol] += int64(q.runs[i].launches)
+	}
+	var order []int32
+	for s := range runs {
+		if runs[s] >= minSegments {
+			order = append(order, int32(s))
+		}
+	}
+	slices.SortFunc(order, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(runs[b], runs[a]), cmp.Compare(launches[b], launches[a]), cmp.Compare(a, b))
+	})
+	first := 0
+	for _, s := range order {
+		n := len(levels)
+		if n == 0 || runs[s]+1 < first-first/50 {
+			if n == maxLevels {
+				break
+			}
+			first = runs[s]
+			levels = append(levels, nil)
+			n++
+		}
+		if len(levels[n-1]) < 4 {
+			levels[n-1] = append(levels[n-1], s)
+		}
+	}
+	return levels
+}
+
+// evaluate returns the unit of an anchor.
+func (q *sequence) evaluate(anchor int32) *unit {
+	u := &unit{anchor: anchor, modal: make([]int32, q.symbols)}
+	clear(q.histograms)
+	clear(q.totals)
+	from, touches, mixes, optimizes := -1, 0, 0, 0
+	for i := range q.runs {
+		if q.runs[i].isBroken {
+			from = -1
+		}
+		if q.runs[i].symbol != anchor {
+			continue
+		}
+		if from >= 0 {
+			u.segments++
+			touched, optimized, others := q.addSegment(q.runs[from:i])
+			if touched {
+				touches++
+			}
+			if optimized {
+				optimizes++
+			}
+			if optimized && others {
+				mixes++
+			}
+		}
+		from = i
+	}
+	if u.segments == 0 {
+		return u
+	}
+	n := float64(u.segments)
+	u.touchesHost, u.mixes, u.optimizes = float64(touches)/n, float64(mixes)/n, float64(optimizes)/n
+	q.rate(u)
+	return u
+}
+
+// addSegment counts the symbols of a segment.
+func (q *sequence) addSegment(runs []run) (touched, optimizes, others bool) {
+	for i := range runs {
+		r := &runs[i]
+		touched = touched || r.touchesHost
+		optimizes, others = optimizes || r.optimizes, others || r.others
+		if q.counts[r.symbol] == 0 {
+			q.found = append(q.found, r.symbol)
+		}
+		if q.byCalls {
+			q.counts[r.symbol]++
+		} else {
+			q.counts[r.symbol] += r.launches
+		}
+		q.totals[r.symbol] += int64(r.launches)
+	}
+	for _, s := range q.found {
+		q.histograms[s][countClass(q.counts[s])]++
+		q.counts[s] = 0
+	}
+	q.found = q.found[:0]
+	return touched, optimizes, others
+}
+
+// countClass returns the number itself up to 40, and a class of about 12 % above.
+func countClass(n int32) int {
+	if n < 40 {
+		return int(n)
+	}
+	class := 40
+	for limit := int32(45); n >= limit && class < maxCount-1; limit += limit / 8 {
+		class++
+	}
+	return class
+}
+
+// rate sets the coverage of a unit from the counted segments.
+func (q *sequence) rate(u *unit) {
+	u.totals = slices.Clone(q.totals)
+	regular := int64(0)
+	for s := range q.histograms {
+		u.launches += q.totals[s]
+		best := 0
+		for class, segments := range q.histograms[s] {
+			if segments > q.histograms[s][best] {
+				best = class
+			}
+		}
+		if best > 0 {
+			u.regularity += float64(q.totals[s]) * float64(q.histograms[s][best]) / float64(u.segments)
+		}
+		if float64(q.histograms[s][best]) >= regularShare*float64(u.segments) {
+			u.modal[s] = int32(best)
+			regular += q.totals[s]
+		}
+	}
+	if u.launches > 0 {
+		u.coverage = float64(regular) / float64(u.launches)
+		u.regularity /= float64(u.launches)
+	}
+	u.perUnit = float64(regular) / float64(u.segments)
+}
+
+// isPartOf reports whether a unit is a part of a larger unit that is the step: a layer, or a batch
+// whose gradients are accumulated. Logging or an evaluation every few steps does not make a larger
+// step.
+func (q *sequence) isPartOf(inner, outer *unit) bool {
+	const most, some, better = 0.8, 0.6, 0.02
+	ratio := float64(inner.segments) / float64(outer.segments)
+	switch {
+	case outer.coverage < max(0.7, inner.coverage-better) || inner.mixes > most:
+		return false
+	case ratio < 1.8: // the inner unit also occurs outside of steps, such as in an evaluation
+		return outer.regularity > inner.regularity+better
+	case inner.optimizes < some && outer.mixes > most:
+		return true
+	}
+	added := 0.0 // launches of symbols that the inner unit does not have
+	for s, n := range outer.modal {
+		if n > 0 && inner.modal[s] == 0 {
+			added += float64(outer.totals[s]) / float64(outer.segments)
+		}
+	}
+	share := added / max(1, inner.perUnit)
+	if ratio <= 8.5 && share >= 0.15 && outer.coverage >= 0.9 && outer.segments >= 5 {
+		return true // accumulated gradients
+	}
+	return !q.byCalls && inner.touchesHost <= most && share >= 0.5 && outer.segments >= 6
+}
