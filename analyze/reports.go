@@ -20,6 +20,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/oom"
 	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/analyze/report/stacks"
+	"github.com/gpurec/gpurec/analyze/report/steps"
 	"github.com/gpurec/gpurec/analyze/report/streams"
 	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/analyze/report/waits"
@@ -53,6 +54,7 @@ var Reports = []Report{
 	{"copies", copies.Sections, copies.HTMLSection, copies.NeededCallClasses, copies.Run},
 	{"sync", waits.Sections, waits.HTMLSection, waits.NeededCallClasses, waits.Run},
 	{"gaps", gaps.Sections, gaps.HTMLSection, gaps.NeededCallClasses, gaps.Run},
+	{"steps", steps.Sections, steps.HTMLSection, steps.NeededCallClasses, steps.Run},
 	{"gpu", gpu.Sections, gpu.HTMLSection, nil, gpu.Run},
 	{"hang", hang.Sections, hang.HTMLSection, hang.NeededCallClasses, hang.Run},
 	{"xid", xid.Sections, xid.HTMLSection, nil, xid.Run},

@@ -260,7 +260,7 @@ func TestHTMLIsBounded(t *testing.T) {
 		l.Kernel, l.StackID, l.Site, l.StackStatus = name, i+1, name, format.StackComplete
 	}
 	tl := tp.Timeline()
-	if page := pageText(t, tl, Options{}); len(page) > 3<<20 {
+	if page := pageText(t, tl, Options{}); len(page) > 3<<20+1<<16 {
 		t.Errorf("the page has %d bytes", len(page))
 	}
 	if page := pageText(t, tl, Options{Options: query.Options{Top: 1 << 20}}); len(page) > 5<<20 {

@@ -1,0 +1,188 @@
+package steps
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/gpurec/gpurec/analyze/model/activity"
+	model "github.com/gpurec/gpurec/analyze/model/steps"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// gpuTime sums up the durations of works on the GPU.
+type gpuTime struct {
+	works, measured, estimated int64
+	measuredNs                 int64
+	byLabel                    map[gpuKey]int64 // works with an estimated duration
+}
+
+// gpuKey identifies works with the same kernel and grid.
+type gpuKey struct {
+	op    activity.Op
+	label int32
+}
+
+// processGPU has the works of complete steps of a process.
+type processGPU struct {
+	total  gpuTime
+	busy   activity.Interval // of the busiest device, ns
+	spanNs int64             // from its first call to its last end, ns
+	works  map[gpuKey]*gpuWorks
+	stalls stalls
+	slow   []*slowWorks
+}
+
+// addGPUTimes reads the works of the GPU, if the recording has GPU times.
+func (sc *scan) addGPUTimes(f *query.Filter) error {
+	if len(sc.t.Facts.Channels) == 0 {
+		return nil
+	}
+	a, err := activity.Of(sc.t, sc.reader.Window)
+	if err != nil {
+		return err
+	}
+	sc.activity = a
+	if err := a.EachWork(func(w *activity.Work) { sc.addWork(f, a, w) }); err != nil {
+		return err
+	}
+	for i := range a.Devices {
+		d := &a.Devices[i]
+		s := sc.byPid[d.Pid]
+		if s != nil && d.Busy.HiNs > s.gpu.busy.HiNs {
+			s.gpu.busy, s.gpu.spanNs = d.Busy, d.LastNs-d.FirstNs
+		}
+	}
+	for _, s := range sc.processes {
+		s.dropImpossibleTimes(a)
+		s.gpu.stalls.finish()
+		s.findSlowWorks(a)
+		s.assignSlowWorks()
+	}
+	return nil
+}
+
+// dropImpossibleTimes drops GPU times that exceed the time of the steps on all channels: the estimated
+// means are wrong then.
+func (s *processScan) dropImpossibleTimes(a *activity.Activity) {
+	channels := 0
+	for i := range a.Channels {
+		if c := &a.Channels[i]; c.Pid == s.Pid && len(c.Streams) > 0 {
+			channels++
+		}
+	}
+	if ns, _ := s.gpu.total.sum(a, s.Pid); ns <= float64(channels)*float64(s.sumNs) {
+		return
+	}
+	s.gpu.total = gpuTime{}
+	for i := range s.phases {
+		s.phases[i].gpu = gpuTime{works: s.phases[i].gpu.works}
+	}
+}
+
+// addWork adds a work to its step.
+func (sc *scan) addWork(f *query.Filter, a *activity.Activity, w *activity.Work) {
+	s := sc.byPid[w.Call.Pid]
+	if s == nil || !s.IsFound() || !passes(f, &w.Call) {
+		return
+	}
+	i := sort.Search(len(s.Steps), func(i int) bool { return s.Steps[i].EndNs > w.Call.StartNs })
+	if i == len(s.Steps) || s.Steps[i].IsCut || w.Call.StartNs < s.Steps[i].BeginNs ||
+		w.Call.Op == activity.OpRecordEvent {
+		return
+	}
+	call := model.Call{Pid: w.Call.Pid, Tid: w.Call.Tid, Stack: w.Call.Stack, Label: sc.labelOf(&w.Call), Name: -1}
+	phase := sc.found.PhaseOf(s.Process, &call)
+	for int(phase) >= len(s.phases) {
+		s.phases = append(s.phases, phaseTotals{})
+	}
+	s.phases[phase].gpu.add(w)
+	s.gpu.total.add(w)
+	s.gpu.addDuration(w, i)
+	s.gpu.stalls.add(s, w, i)
+}
+
+// passes reports whether the call of a work passes the filter.
+func passes(f *query.Filter, c *activity.Call) bool {
+	stream := c.Stream
+	if stream == activity.LegacyStream || stream == activity.PerThreadStream {
+		stream = 0
+	}
+	return f.PassesCaller(c.Pid, c.Tid, c.Device, stream)
+}
+
+// labelOf returns the label of a work's call in the reader.
+func (sc *scan) labelOf(c *activity.Call) int32 {
+	return sc.reader.LabelOf(sc.kernelOf(gpuKey{c.Op, c.Label}))
+}
+
+// kernelOf returns the label of a work as in the reader.
+func (sc *scan) kernelOf(key gpuKey) string {
+	switch key.op {
+	case activity.OpGraph:
+		return model.GraphLabel
+	case activity.OpFill:
+		return model.FillLabel
+	case activity.OpCopyOnDevice:
+		return "copy DtoD"
+	case activity.OpCopyToDevice:
+		return "copy HtoD"
+	case activity.OpCopyToHost:
+		return "copy DtoH"
+	}
+	if key.label < 0 || int(key.label) >= len(sc.activity.Labels) {
+		return ""
+	}
+	return sc.activity.Labels[key.label].Kernel
+}
+
+// gpuName is the name of a kernel or another work, with its grid.
+type gpuName struct{ name, grid string }
+
+// gpuLabel returns the name of works.
+func (sc *scan) gpuLabel(key gpuKey) gpuName {
+	if key.op != activity.OpKernel || key.label < 0 || int(key.label) >= len(sc.activity.Labels) {
+		return gpuName{name: sc.kernelOf(key)}
+	}
+	return gpuName{
+		symbolize.ShortKernel(sc.activity.Labels[key.label].Kernel),
+		gridText(sc.activity.Labels[key.label].Grid),
+	}
+}
+
+// add adds a work: its measured duration, or else the mean of its kernel and grid.
+func (g *gpuTime) add(w *activity.Work) {
+	g.works++
+	switch {
+	case w.StartQuality == activity.Measured && w.EndQuality == activity.Measured:
+		g.measured++
+		g.measuredNs += w.Duration.MiddleNs()
+	case w.Mean != nil && w.Mean.IsEstimated:
+		g.estimated++
+		if g.byLabel == nil {
+			g.byLabel = make(map[gpuKey]int64)
+		}
+		g.byLabel[gpuKey{w.Call.Op, w.Call.Label}]++
+	}
+}
+
+// sum returns the time of all works, and its standard error, in ns.
+func (g *gpuTime) sum(a *activity.Activity, pid int32) (ns, errorNs float64) {
+	ns = float64(g.measuredNs)
+	variance := 0.0
+	keys := slices.SortedFunc(maps.Keys(g.byLabel), func(a, b gpuKey) int {
+		return cmp.Or(cmp.Compare(a.op, b.op), cmp.Compare(a.label, b.label))
+	})
+	for _, key := range keys { // in a fixed order, so that sums do not differ
+		n := g.byLabel[key]
+		if d := a.MeanOf(pid, key.op, key.label); d != nil {
+			ns += float64(n) * d.MeanNs
+			e := float64(n) * d.ErrorNs
+			variance += e * e
+		}
+	}
+	return ns, math.Sqrt(variance)
+}

@@ -1,0 +1,79 @@
+package steps
+
+import (
+	"cmp"
+
+	"github.com/gpurec/gpurec/analyze/model/calls"
+	model "github.com/gpurec/gpurec/analyze/model/steps"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/processes"
+	"github.com/gpurec/gpurec/analyze/report/quality"
+)
+
+// Options are options of RunWithOptions.
+type Options struct {
+	query.Options
+	// Marker, if not "", is a part of the name of kernels or call sites. A step begins at the first such
+	// launch after others.
+	Marker string
+}
+
+// Run is RunWithOptions without a marker.
+func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+	return RunWithOptions(t, Options{Options: opt})
+}
+
+// RunWithOptions reports the steps of each process, the outliers and their causes, and the phases of
+// a step. It returns a *quality.MissingClassError if the recording lacks necessary classes of calls,
+// and a *report.SortError for an unknown opt.Sort.
+func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
+	t = t.NewView()
+	if err := quality.CheckClasses(t, "steps", NeededCallClasses); err != nil {
+		return nil, err
+	}
+	// The scan reads the row groups of memory calls too, so it follows the replay.
+	counts, err := calls.CountReplayWhile(t, func() error { return nil })
+	if err != nil {
+		return nil, err
+	}
+	sc, err := newScan(model.NewReader(t, &opt.Filter), model.Options{Marker: opt.Marker})
+	if err != nil {
+		return nil, err
+	}
+	if err := sc.addGPUTimes(&opt.Filter); err != nil {
+		return nil, err
+	}
+	r := &report.Report{
+		Command:   "steps",
+		Window:    sc.reader.Window,
+		Quality:   quality.OfRecording(t, counts),
+		Notes:     t.Facts.Notes,
+		Sentences: []string{"result"},
+	}
+	if len(sc.processes) == 0 && len(sc.reader.Seen.Pids) > 0 {
+		r.NoMatch = sc.reader.Seen.ExplainNoMatch(&opt.Filter)
+	}
+	r.Facts, r.Totals = sc.facts(), sc.totals()
+	tables := []report.Table{sc.processTable(), sc.outlierTable(), sc.phaseTable(), sc.slowTable()}
+	if err := tables[1].SortAndCut(opt.Sort, cmp.Or(opt.Top, defaultOutliers)); err != nil {
+		return nil, err
+	}
+	for _, i := range []int{0, 2, 3} {
+		if err := tables[i].SortAndCut("", cmp.Or(opt.Top, defaultRows)); err != nil {
+			return nil, err
+		}
+	}
+	for i := range tables {
+		processes.AddRankColumn(t, &tables[i])
+	}
+	r.Tables = tables
+	return r, nil
+}
+
+// Maximum numbers of rows without --top.
+const (
+	defaultOutliers = 50
+	defaultRows     = 100
+)
