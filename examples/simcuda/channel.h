@@ -96,8 +96,9 @@ struct slot *event_slot_take(struct slot_memory *m);
 void event_slot_give(struct slot_memory *m, struct slot *slot);
 /* Writes the words that change without work. */
 void slot_memory_disturb(struct slot_memory *m, uint64_t now);
-/* Writes a pair as the GPU does, in two steps. */
-void slot_write(struct slot *slot, uint64_t counter, uint64_t gpu_ns);
+/* Writes a pair as the GPU does, in two steps. Returns the time in which readers may have seen one
+ * new and one old word, ns. */
+uint64_t slot_write(struct slot *slot, uint64_t counter, uint64_t gpu_ns);
 
 /* ---- channels ---- */
 
@@ -156,6 +157,8 @@ void works_open(void);
 void works_clock(int device);
 void works_channel(const char *event, const struct channel *c, uint64_t stream);
 void works_write(const struct work *w);
+/* Notes that readers may have seen one new and one old word of a channel for torn_ns. */
+void works_torn(const struct channel *c, uint64_t torn_ns);
 void works_flush(void);
 void works_after_fork(void);
 

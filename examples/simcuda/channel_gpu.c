@@ -41,14 +41,16 @@ static struct channel *next_channel(void)
 
 static void publish(struct channel *c)
 {
-	enum { EVENT_PAYLOAD = 5 }; /* as seen on an H200 */
+	enum { EVENT_PAYLOAD = 5 /* as seen on an H200 */, TORN_MAX_NS = 1000 };
 	struct work *w = first_of(c);
 	uint64_t gpu_ns = clock_gpu_ns(c->of->memory.device, w->start_ns);
 	c->counter++;
 	works_write(w);
 	if (w->event)
 		slot_write(w->event, EVENT_PAYLOAD, gpu_ns);
-	slot_write(c->slot, c->counter, gpu_ns);
+	uint64_t torn_ns = slot_write(c->slot, c->counter, gpu_ns);
+	if (torn_ns > TORN_MAX_NS)
+		works_torn(c, torn_ns);
 	c->first = (c->first + 1) % QUEUE_MAX;
 	if (!--c->len && c->ending)
 		channel_end(c);

@@ -20,6 +20,7 @@ static const char header[] =
 	"#work\tpid\tchannel\tcounter\tslot\tkind\tstart_ns\tend_ns\tgpu_ns\tstream\ttid\tcall_ns\tsubmitted_ns\t"
 	"grid_x\tgrid_y\tgrid_z\tkernel\n"
 	"#begin, end, join, leave\tpid\tchannel\tcounter\tslot\tclass\ttime_ns\tdevice\tcontext\tstream\n"
+	"#torn\tpid\tchannel\tcounter\tslot\ttorn_ns\n"
 	"#clock\tpid\tdevice\toffset_ns\tdrift_ppb\torigin_ns\treal_minus_monotonic_ns\n";
 
 static int fd = -1;
@@ -104,6 +105,12 @@ void works_channel(const char *event, const struct channel *c, uint64_t stream)
 		   (unsigned long long)c->counter, (unsigned long long)H(c->slot), classes[c->class],
 		   (unsigned long long)clock_real_ns(now_ns()), c->of->memory.device, (unsigned long long)H(c->of->context),
 		   (unsigned long long)stream);
+}
+
+void works_torn(const struct channel *c, uint64_t torn_ns)
+{
+	write_line("torn\t%d\t%u\t%llu\t0x%llx\t%llu", process_pid, c->number, (unsigned long long)c->counter,
+		   (unsigned long long)H(c->slot), (unsigned long long)torn_ns);
 }
 
 static char *put_decimal(char *p, uint64_t n)

@@ -249,14 +249,16 @@ void slot_memory_disturb(struct slot_memory *m, uint64_t now)
 		slot_write(m->heartbeats[i], 1ull << i, gpu);
 }
 
-void slot_write(struct slot *slot, uint64_t counter, uint64_t gpu_ns)
+uint64_t slot_write(struct slot *slot, uint64_t counter, uint64_t gpu_ns)
 {
 	enum { TEAR_SHARE = 100 };
 	_Atomic uint64_t *words[2] = {&slot->counter, &slot->gpu_ns};
 	const uint64_t values[2] = {counter, gpu_ns};
+	uint64_t from = now_ns();
 	atomic_store_explicit(words[time_first], values[time_first], memory_order_release);
 	if (channel_config.tear_ns && !random_below(TEAR_SHARE))
 		for (uint64_t end = now_ns() + channel_config.tear_ns; now_ns() < end;)
 			;
 	atomic_store_explicit(words[!time_first], values[!time_first], memory_order_release);
+	return now_ns() - from;
 }

@@ -47,6 +47,16 @@ type ChannelEvent struct {
 	Stream  int64
 }
 
+// TornPair is a pair of words that readers saw half written for longer than 1 µs: the counter of one
+// work, and the time word of the work before or after it.
+type TornPair struct {
+	Pid     int32
+	Channel int32
+	Counter int64 // after the write
+	Slot    uint64
+	TornNs  int64 // longest possible time
+}
+
 // GPUClock describes the clock of a simulated GPU.
 type GPUClock struct {
 	OffsetNs, DriftPpb   int64
@@ -66,6 +76,7 @@ func (c GPUClock) TimeWord(realNs int64) int64 {
 type WorkLedger struct {
 	Works    []Work
 	Channels []ChannelEvent
+	Torn     []TornPair
 	Clocks   map[int32]GPUClock // by device
 }
 
@@ -97,6 +108,8 @@ func (l *WorkLedger) readLine(line string) error {
 		return nil
 	case f.fields[0] == "work" && len(f.fields) == 17:
 		l.Works = append(l.Works, f.work())
+	case f.fields[0] == "torn" && len(f.fields) == 6:
+		l.Torn = append(l.Torn, f.tornPair())
 	case f.fields[0] == "clock" && len(f.fields) == 7:
 		l.Clocks[int32(f.number(2))] = GPUClock{f.number(3), f.number(4), f.number(5), f.number(6)}
 	case len(f.fields) == 10 && slices.Contains([]string{"begin", "end", "join", "leave"}, f.fields[0]):
@@ -164,6 +177,13 @@ func (f *workFields) channelEvent() ChannelEvent {
 		TimeNs:  f.number(6),
 		Device:  int32(f.number(7)),
 		Stream:  f.number(9),
+	}
+}
+
+func (f *workFields) tornPair() TornPair {
+	return TornPair{
+		Pid: int32(f.number(1)), Channel: int32(f.number(2)), Counter: f.number(3), Slot: uint64(f.number(4)),
+		TornNs: f.number(5),
 	}
 }
 
