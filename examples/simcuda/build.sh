@@ -62,6 +62,7 @@ build verdicts "../verdicts/verdicts.h $api" \
 	$program -I. -I../verdicts
 build devfiles device_file.h devfiles.c $program
 build works "works.h $api" "works.c works_phases.c" $program $rpath
+build jobs "jobs.h $api" "jobs.c jobs_step.c jobs_scenarios.c jobs_truth.c" $program $rpath
 build storm "storm.h $api" "storm.c storm_calls.c storm_sequences.c" $program $rpath
 build torchrun "$api" torchrun.c $program $rpath
 build watched "$api" watched.c $program $rpath

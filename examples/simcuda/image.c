@@ -100,13 +100,28 @@ const char *ptx_next_entry(const char *from, size_t *length)
 	return p;
 }
 
-bool ptx_has_entry(const char *ptx, const char *name)
+/* Returns the text after the name of an entry, or NULL if there is none. */
+static const char *after_entry(const char *ptx, const char *name)
 {
 	size_t n = strlen(name), length;
 	for (const char *p = ptx; (p = ptx_next_entry(p, &length)); p += length)
 		if (length == n && !memcmp(p, name, n))
-			return true;
-	return false;
+			return p + n;
+	return NULL;
+}
+
+bool ptx_has_entry(const char *ptx, const char *name)
+{
+	return after_entry(ptx, name);
+}
+
+bool ptx_has_duration(const char *ptx, const char *name)
+{
+	static const char parameter[] = ".param .u64 duration_ns";
+	const char *p = after_entry(ptx, name);
+	if (!p || *(p = skip_space(p)) != '(')
+		return false;
+	return !strncmp(skip_space(p + 1), parameter, sizeof(parameter) - 1);
 }
 
 /* Returns the bytes of the variable if the text after ".global" declares it, else 0. A

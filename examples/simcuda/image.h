@@ -20,6 +20,8 @@ CUresult image_read_file(const char *path, char **ptx);
 char *image_wrap(const char *ptx, size_t *size);
 const char *ptx_next_entry(const char *from, size_t *length); /* NULL after the last entry */
 bool ptx_has_entry(const char *ptx, const char *name);
+/* Reports whether the first parameter of a kernel is the duration of its launch. */
+bool ptx_has_duration(const char *ptx, const char *name);
 uint64_t ptx_global_bytes(const char *ptx, const char *name); /* 0: no such variable */
 
 /* Defined in module.c. The new module owns ptx. */

@@ -19,7 +19,8 @@ CUresult launch_check(const struct call *call)
 
 static CUresult submit(struct lane *lane)
 {
-	const struct op op = {.kind = OP_KERNEL, .ns = kernel_ns(lane->call->kernel, lane->call->grid)};
+	const struct call *call = lane->call;
+	const struct op op = {.kind = OP_KERNEL, .ns = call->duration_ns ? call->duration_ns : kernel_ns(call->kernel, call->grid)};
 	if (lane->capture)
 		return capture_op(lane, &op);
 	lane_enqueue(lane, WORK_KERNEL, op.ns);
@@ -59,8 +60,9 @@ static CUresult launch_cooperative(struct call *call, CUstream stream, enum defa
 	{                                                                                                                    \
 		BEGIN(fn, NEEDS_CONTEXT, .function = H(f), .grid = {gridDimX, gridDimY, gridDimZ},                           \
 		      .block = {blockDimX, blockDimY, blockDimZ}, .shared_bytes = sharedMemBytes, .stream = H(hStream));     \
-		(void)kernelParams, (void)extra;                                                                             \
+		(void)extra;                                                                                                 \
 		call.kernel = kernel_name(f);                                                                                \
+		call.duration_ns = channels_on ? kernel_duration(f, kernelParams) : 0;                                       \
 		DO(launch(&call, hStream, zero));                                                                            \
 		return END();                                                                                                \
 	}

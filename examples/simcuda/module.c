@@ -32,6 +32,7 @@ static struct object *add(struct object *module, enum kind kind, const char *nam
 	o->name = copy;
 	o->function.module = module;
 	o->function.kernel = kernel;
+	o->function.has_duration = module->module.ptx && ptx_has_duration(module->module.ptx, name);
 	o->next = module->module.functions;
 	module->module.functions = o;
 	return o;
@@ -186,6 +187,15 @@ const char *kernel_name(const void *handle)
 	if (!o)
 		o = object_of(handle, KERNEL);
 	return o ? o->name : NULL;
+}
+
+uint64_t kernel_duration(const void *handle, void *const *arguments)
+{
+	const struct object *o = object_of(handle, FUNCTION);
+	if (!o || !o->function.has_duration || !arguments || !arguments[0])
+		return 0;
+	uint64_t ns = *(const uint64_t *)arguments[0];
+	return ns < KERNEL_MAX_NS ? ns : KERNEL_MAX_NS;
 }
 
 /* ---- variables ---- */

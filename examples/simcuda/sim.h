@@ -45,6 +45,7 @@ struct call {
 	int64_t value;
 	const char *kernel;
 	/* Not in the ledger: state for the implementation of the call. */
+	uint64_t duration_ns; /* of the launched kernel; 0: it follows from name and grid */
 	struct thread *thread;
 	struct object *current; /* the context of .context; NULL = none */
 };
@@ -141,6 +142,7 @@ struct object {
 		struct {
 			struct object *module;
 			struct object *kernel;   /* the kernel of the function, or NULL */
+			bool has_duration;       /* its first parameter is the duration of the launch */
 		} function;
 		struct {
 			struct device *device;
@@ -323,6 +325,10 @@ void module_free(struct object *module);
 void link_free(struct object *link);
 /* Returns the name of a function or kernel handle, or NULL for other handles. */
 const char *kernel_name(const void *handle);
+/* Returns the duration that the arguments of a launch ask for, or 0 if the kernel has no such
+ * parameter. KERNEL_MAX_NS is a kernel that never ends: 31 years. */
+#define KERNEL_MAX_NS 1000000000000000000ull
+uint64_t kernel_duration(const void *handle, void *const *arguments);
 /* Checks the handle and the sizes of a launch or of a kernel node. */
 CUresult launch_check(const struct call *call);
 
