@@ -20,6 +20,7 @@ func TestUnfinishedIsTheStuckWork(t *testing.T) {
 			th.Enter("train.py", "main")
 			steps, kernels := 40+random.IntN(100), 5+random.IntN(20)
 			for range steps {
+				th.Copy(main, activity.OpCopyToDevice, 1<<16, 8_000)
 				for k := range kernels {
 					th.Line(10 + k)
 					th.Launch(main, "layer", int32(8+k), 20_000)
@@ -29,6 +30,7 @@ func TestUnfinishedIsTheStuckWork(t *testing.T) {
 				th.SynchronizeDevice()
 				th.Compute(50_000)
 			}
+			th.Copy(main, activity.OpCopyToDevice, 1<<16, 8_000) // no later copy shows its end
 			for range random.IntN(10) { // the queue before the stuck kernel
 				th.Launch(main, "layer", 8, 20_000)
 			}
