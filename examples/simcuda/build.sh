@@ -46,7 +46,7 @@ build libcuda.so.1 "channel.h device_file.h sim.h state.h space.h config.h ident
 	memory.c pool.c pool_share.c graph_memory.c vmm.c share.c array.c ipc.c external.c graphics.c semaphore.c register.c
 	managed.c copy.c shape.c set.c stream.c event.c memop.c host.c graph.c nodes.c nodes_any.c capture.c exec.c
 	image.c module.c library.c link.c launch.c proc.c error.c
-	channel.c channel_config.c channel_memory.c channel_clock.c channel_work.c channel_gpu.c channel_ledger.c" $library $link -Wl,-soname,libcuda.so.1
+	channel.c channel_config.c channel_memory.c channel_clock.c channel_work.c channel_gpu.c channel_ledger.c channel_noise.c" $library $link -Wl,-soname,libcuda.so.1
 ln -sf libcuda.so.1 "$out/libcuda.so"
 libraries="-lpthread -ldl"
 build libnvidia-ml.so.1 "nvml_sim.h nvml_device.h watch.h state.h config.h identity.h" \

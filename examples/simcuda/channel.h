@@ -94,11 +94,14 @@ void slot_give(struct slot_memory *m, struct slot *slot);
  * have taken all of theirs. */
 struct slot *event_slot_take(struct slot_memory *m);
 void event_slot_give(struct slot_memory *m, struct slot *slot);
-/* Writes the words that change without work. */
-void slot_memory_disturb(struct slot_memory *m, uint64_t now);
 /* Writes a pair as the GPU does, in two steps. Returns the time in which readers may have seen one
  * new and one old word, ns. */
 uint64_t slot_write(struct slot *slot, uint64_t counter, uint64_t gpu_ns);
+
+/* Words that change without work begin or end to change. */
+void noise_add(struct slot_memory *m);
+void noise_remove(struct slot_memory *m);
+void noise_after_fork(void);
 
 /* ---- channels ---- */
 

@@ -14,12 +14,11 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { DISTURB_NS = 2000000 /* decoys change this often */, SPIN_NS = 15000, SPIN_SHARE = 4, LONG_NS = 100000000 };
+enum { SPIN_NS = 15000, SPIN_SHARE = 4, LONG_NS = 100000000, SLEEP_MAX_NS = 2000000 };
 
 static pthread_cond_t wake;
 static bool running, closed;
 static uint64_t sleeps_until;
-static uint64_t disturb_at;
 static uint64_t started_ns, spun_ns;
 
 static struct work *first_of(const struct channel *c)
@@ -73,16 +72,6 @@ void channels_publish(uint64_t until)
 	pthread_mutex_unlock(&channels_lock);
 }
 
-static void disturb(uint64_t now)
-{
-	if (now < disturb_at || !channel_config.decoys)
-		return;
-	disturb_at = now + DISTURB_NS;
-	for (int i = 0; i < CHANNEL_CONTEXTS_MAX; i++)
-		if (channel_contexts[i].context)
-			slot_memory_disturb(&channel_contexts[i].memory, now);
-}
-
 static void sleep_until(uint64_t when)
 {
 	struct timespec t = {.tv_sec = (time_t)(when / 1000000000), .tv_nsec = (long)(when % 1000000000)};
@@ -107,14 +96,14 @@ static void spin_until(uint64_t when, uint64_t now)
 	spun_ns += now - from;
 }
 
-/* Waits for the end of the next work, for an earlier one, or until the decoys change. */
+/* Waits for the next work or an earlier one, but not for long. */
 static void wait_for_end(uint64_t now)
 {
 	struct channel *next = next_channel();
 	uint64_t at = next ? first_of(next)->start_ns : UINT64_MAX;
 	uint64_t early = may_spin(now) ? SPIN_NS : 0;
 	if (at > now + early)
-		sleep_until(at < now + DISTURB_NS ? at - early : now + DISTURB_NS);
+		sleep_until(at < now + SLEEP_MAX_NS ? at - early : now + SLEEP_MAX_NS);
 	else if (at > now)
 		spin_until(at, now);
 }
@@ -131,7 +120,6 @@ static void *run(void *unused)
 	while (!closed) {
 		uint64_t now = now_ns();
 		gpu_publish_locked(now);
-		disturb(now);
 		wait_for_end(now);
 	}
 	pthread_mutex_unlock(&channels_lock);

@@ -76,6 +76,7 @@ void slot_memory_open(struct device_file *header)
 void slot_memory_after_fork(void)
 {
 	random_state += hash_mix((uint64_t)getpid());
+	noise_after_fork();
 }
 
 /* Takes bytes of the device file that no other process has, and returns their offset. */
@@ -201,10 +202,12 @@ void slot_memory_map(struct slot_memory *m, int device)
 	if (!m->range)
 		fail("slots");
 	shuffle_slots(m);
+	noise_add(m);
 }
 
 void slot_memory_unmap(struct slot_memory *m)
 {
+	noise_remove(m);
 	for (int i = 0; i < m->mappings_len; i++)
 		munmap(m->mappings[i].start, m->mappings[i].bytes);
 	free(m->unmapped);
@@ -236,17 +239,6 @@ struct slot *event_slot_take(struct slot_memory *m)
 void event_slot_give(struct slot_memory *m, struct slot *slot)
 {
 	m->free_event_slots[m->free_event_len++] = slot;
-}
-
-/* Decoys count at a rate of their own. Heartbeats have a new time and an old counter. */
-void slot_memory_disturb(struct slot_memory *m, uint64_t now)
-{
-	uint64_t gpu = clock_gpu_ns(m->device, now);
-	for (int i = 0; i < DECOYS && m->decoys[i]; i++)
-		if (!random_below((uint64_t)i + 1))
-			slot_write(m->decoys[i], m->decoys[i]->counter + 1 + random_below((uint64_t)i * 4 + 1), gpu);
-	for (int i = 0; i < HEARTBEATS && m->heartbeats[i]; i++)
-		slot_write(m->heartbeats[i], 1ull << i, gpu);
 }
 
 uint64_t slot_write(struct slot *slot, uint64_t counter, uint64_t gpu_ns)
