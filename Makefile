@@ -11,7 +11,7 @@ CXX ?= c++
 # The Go workspace replaces the unwinder module by a patched copy, see record/unwind/patches/README.md.
 export GOWORK := $(CURDIR)/$(BUILD)/go.work
 
-.PHONY: help workspace build simcuda simtorch demo test race verdicts first-call test-gpu man soak faults kernels kernels-arm64 generate page check bench fuzz clean
+.PHONY: help workspace build simcuda simtorch demo test race verdicts first-call gpu-jobs test-gpu man soak faults kernels kernels-arm64 generate page check bench fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -43,6 +43,9 @@ verdicts: workspace simtorch ## compare leak verdicts with programs whose leaks 
 
 first-call: workspace simtorch ## record programs from their first call RUNS (20) times, on busy processors (needs root)
 	GPUREC_FIRST_CALL_RUNS=$(or $(RUNS),20) GPUREC_MUST_RUN=1 $(GO) test ./record -count=1 -v -timeout 0 -run '^TestFirstCalls$$'
+
+gpu-jobs: workspace simtorch ## record SEEDS (20) programs of each kind with known causes of idle GPU time (needs root)
+	GPUREC_SEEDS=$(or $(SEEDS),20) GPUREC_MUST_RUN=1 $(GO) test ./record -count=1 -v -timeout 0 -run '^TestGPUJobs$$'
 
 test-gpu: build ## compare recordings with the known calls of programs on a real GPU
 	@bash scripts/test-gpu.sh

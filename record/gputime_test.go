@@ -21,6 +21,8 @@ type gpuRun struct {
 	rows     []format.Row // of kind progress
 	channels map[int32]format.Row
 	torn     map[int32]bool // channels with rows of torn pairs; set by check
+	// stuckNs is the start of the call whose work never ends, CLOCK_MONOTONIC; 0: each work ends.
+	stuckNs  int64
 	warnings []string
 }
 

@@ -120,6 +120,12 @@ func (v *workReview) lastWorkOf(w *activity.Work) *simtest.Work {
 
 func (v *workReview) checkWork(w *activity.Work) {
 	truth := v.lastWorkOf(w)
+	if truth == nil && v.run.stuckNs > 0 && w.Call.StartNs-v.offsetNs > v.run.stuckNs {
+		if w.StartQuality >= activity.Bounded && w.Start.LoNs < v.run.result.Meta.EndNs && w.Start.HiNs < activity.UnknownNs {
+			v.wrong = append(v.wrong, fmt.Sprintf("%+v waits behind a work that never ends", w))
+		}
+		return
+	}
 	if truth == nil {
 		v.wrong = append(v.wrong, fmt.Sprintf("%+v has no call in the ledger", w))
 		return
@@ -226,7 +232,8 @@ func (v *workReview) checkBusy() {
 		busyNs := truth[of[c.Number]]
 		busy := c.Busy
 		busy.LoNs -= c.Works * v.lateNs
-		if len(c.Streams) > 0 && !v.contains(busy, busyNs) && !v.run.torn[c.Number] {
+		endsNever := v.run.stuckNs > 0 && busyNs > time.Hour.Nanoseconds()
+		if len(c.Streams) > 0 && !v.contains(busy, busyNs) && !v.run.torn[c.Number] && !endsNever {
 			v.wrong = append(v.wrong, fmt.Sprintf("busy time %d of %+v", busyNs, c))
 		}
 	}

@@ -6,19 +6,24 @@
  *
  * It writes the truth as JSON lines: one for the job, one for each step, and one for each event that
  * a report must find. It prints "ready PID" after its set-up, and "done STEPS" at the end. With the
- * scenario stuck it prints "stuck" before the wait that never returns. --wait is as in storm.
+ * scenario stuck it prints "stuck" before the wait that never returns.
+ *
+ * With --wait it waits for a byte of stdin after "ready". Then it warms up, with pauses, until the
+ * next byte, so that a recorder can find the progress words. It exits after another byte.
  */
 #include "jobs.h"
 
 #include <dlfcn.h>
 #include <getopt.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { BATCH_MAX = 64 << 20, STEPS_MAX = 1000000 };
+enum { BATCH_MAX = 64 << 20, STEPS_MAX = 1000000, PRIORITY = -15 };
 
 struct jobs_api api;
 static bool waits;
@@ -113,6 +118,23 @@ static void wait_for_stdin(void)
 		;
 }
 
+static bool has_input(void)
+{
+	struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+	return !waits || poll(&input, 1, 0) > 0;
+}
+
+/* Uses all streams and pauses, again and again. */
+static void warm_up_until_input(struct job *j)
+{
+	enum { PAUSE_NS = 120000000 };
+	do {
+		job_warm_up(j);
+		job_sleep_ns(PAUSE_NS);
+	} while (!has_input());
+	wait_for_stdin();
+}
+
 static void run(struct job *j)
 {
 	for (j->step = 0; j->step < j->steps; j->step++) {
@@ -172,6 +194,7 @@ int main(int argc, char **argv)
 	struct job job = {.seed = 1};
 	int steps = read_options(&job, argc, argv);
 	job.random = (job.seed * SCENARIOS + job.scenario + 1) * 0x9e3779b97f4a7c15ull | 1;
+	setpriority(PRIO_PROCESS, 0, PRIORITY); /* other programs shall not delay this one; needs root */
 	find_cuda();
 	job_draw(&job);
 	if (steps)
@@ -180,6 +203,7 @@ int main(int argc, char **argv)
 	truth_job(&job);
 	printf("ready %d\n", (int)getpid());
 	wait_for_stdin();
+	warm_up_until_input(&job);
 	run(&job);
 	truth_flush();
 	printf("done %d\n", job.steps);

@@ -75,6 +75,7 @@ struct job {
 	int slow_in;             /* launches of the slow kernel until it is slow; 0: never */
 	uint64_t slow_ns;        /* its duration then */
 	struct site site;        /* of the last call */
+	uint64_t called_ns;      /* a time shortly before that call */
 	uint64_t delayed_ns;     /* start of the delay that the next call ends; 0: none */
 };
 
@@ -86,6 +87,7 @@ void job_sleep_ns(uint64_t ns);
 /* ---- the program ---- */
 
 void job_step(struct job *j);
+void job_warm_up(struct job *j);
 void job_drain(struct job *j);
 const char *late_function(const struct job *j);
 
@@ -102,7 +104,8 @@ void truth_job(const struct job *j);
 void truth_step(const struct job *j, uint64_t start_ns);
 void truth_delay(const struct job *j, struct site to);
 void truth_slow(const struct job *j, const struct kernel *k);
-void truth_side(const struct job *j, const char *cause);
+/* Writes an event of the last call. */
+void truth_event(const struct job *j, const char *name);
 void truth_flush(void);
 
 #endif

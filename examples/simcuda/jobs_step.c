@@ -16,6 +16,7 @@ static void at_call(struct job *j, const char *function, int line)
 		truth_delay(j, site);
 	j->delayed_ns = 0;
 	j->site = site;
+	j->called_ns = job_now_ns();
 }
 
 static struct kernel *at_launch(struct job *j, enum role role, const char *function, int line)
@@ -41,7 +42,12 @@ static struct kernel *at_launch(struct job *j, enum role role, const char *funct
 		CALL(cuLaunchKernel, kernel_->function, kernel_->grid, 1, 1, 128, 1, 1, 0, stream, arguments_, NULL);         \
 	} while (0)
 
-#define AT(j) at_call(j, __func__, __LINE__)
+/* Makes a call from the line of the macro. */
+#define CALL_AT(j, fn, ...)                         \
+	do {                                        \
+		at_call(j, __func__, __LINE__);     \
+		CALL(fn, __VA_ARGS__);              \
+	} while (0)
 
 static void delay(struct job *j)
 {
@@ -134,24 +140,23 @@ static void come(struct job *j, enum place place)
 PHASE upload_batch(struct job *j)
 {
 	CUstream stream = j->copies_on_main ? j->main : j->side;
-	AT(j);
-	CALL(cuMemcpyHtoDAsync_v2, j->device, j->host, j->copy_bytes, stream);
+	CALL_AT(j, cuMemcpyHtoDAsync_v2, j->device, j->host, j->copy_bytes, stream);
 	if (j->scenario == COPY_WAIT)
-		truth_side(j, "copy");
+		truth_event(j, "copy");
 	if (stream == j->main)
 		return;
-	CALL(cuEventRecord, j->copied, stream);
-	CALL(cuStreamWaitEvent, j->main, j->copied, 0);
+	CALL_AT(j, cuEventRecord, j->copied, stream);
+	CALL_AT(j, cuStreamWaitEvent, j->main, j->copied, 0);
 }
 
 PHASE update_statistics(struct job *j)
 {
-	CALL(cuEventRecord, j->copied, j->main);
-	CALL(cuStreamWaitEvent, j->side, j->copied, 0);
+	CALL_AT(j, cuEventRecord, j->copied, j->main);
+	CALL_AT(j, cuStreamWaitEvent, j->side, j->copied, 0);
 	LAUNCH(j, SIDE, j->side);
-	truth_side(j, "stream");
-	CALL(cuEventRecord, j->side_done, j->side);
-	CALL(cuStreamWaitEvent, j->main, j->side_done, 0);
+	truth_event(j, "stream");
+	CALL_AT(j, cuEventRecord, j->side_done, j->side);
+	CALL_AT(j, cuStreamWaitEvent, j->main, j->side_done, 0);
 }
 
 /* ---- steps ---- */
@@ -160,20 +165,18 @@ PHASE update_statistics(struct job *j)
 PHASE limit_queue(struct job *j)
 {
 	enum { ENDS = sizeof(j->ends) / sizeof(*j->ends) };
-	AT(j);
-	CALL(cuEventRecord, j->ends[j->step % ENDS], j->main);
+	CALL_AT(j, cuEventRecord, j->ends[j->step % ENDS], j->main);
 	if (j->step >= j->ahead)
-		CALL(cuEventSynchronize, j->ends[(j->step - j->ahead) % ENDS]);
+		CALL_AT(j, cuEventSynchronize, j->ends[(j->step - j->ahead) % ENDS]);
 }
 
 PHASE wait_for_result(struct job *j)
 {
-	AT(j);
-	truth_side(j, "stuck");
+	truth_event(j, "stuck");
 	truth_flush();
 	printf("stuck\n");
 	fflush(stdout);
-	CALL(cuStreamSynchronize, j->main);
+	CALL_AT(j, cuStreamSynchronize, j->main);
 }
 
 __attribute__((noinline)) void job_step(struct job *j)
@@ -200,8 +203,18 @@ __attribute__((noinline)) void job_step(struct job *j)
 	limit_queue(j);
 }
 
+__attribute__((noinline)) void job_warm_up(struct job *j)
+{
+	CALL(cuMemcpyHtoDAsync_v2, j->device, j->host, 4096, j->main);
+	CALL(cuMemcpyHtoDAsync_v2, j->device, j->host, 4096, j->side);
+	for (int i = 0; i < 8; i++) {
+		LAUNCH(j, EMBED, j->main);
+		LAUNCH(j, LOSS, j->side);
+	}
+	CALL(cuCtxSynchronize);
+}
+
 void job_drain(struct job *j)
 {
-	AT(j);
-	CALL(cuCtxSynchronize);
+	CALL_AT(j, cuCtxSynchronize);
 }

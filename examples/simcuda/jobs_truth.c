@@ -59,12 +59,13 @@ void truth_delay(const struct job *j, struct site to)
 
 void truth_slow(const struct job *j, const struct kernel *k)
 {
-	WRITE("{\"event\":\"slow\",\"step\":%d,\"start_ns\":%llu,\"kernel\":\"%s\",\"grid\":%u,\"function\":\"%s\",\"line\":%d}\n",
-	      j->step, (number)job_now_ns(), k->name, k->grid, j->site.function, j->site.line);
+	WRITE("{\"event\":\"slow\",\"step\":%d,\"start_ns\":%llu,\"kernel\":\"%s\",\"grid\":%u,\"function\":\"%s\",\"line\":%d,"
+	      "\"launches\":%llu}\n",
+	      j->step, (number)j->called_ns, k->name, k->grid, j->site.function, j->site.line, (number)j->launches);
 }
 
-void truth_side(const struct job *j, const char *cause)
+void truth_event(const struct job *j, const char *name)
 {
-	WRITE("{\"event\":\"%s\",\"step\":%d,\"start_ns\":%llu,\"function\":\"%s\",\"line\":%d}\n", cause, j->step,
-	      (number)job_now_ns(), j->site.function, j->site.line);
+	WRITE("{\"event\":\"%s\",\"step\":%d,\"start_ns\":%llu,\"function\":\"%s\",\"line\":%d,\"launches\":%llu}\n", name,
+	      j->step, (number)j->called_ns, j->site.function, j->site.line, (number)j->launches);
 }
