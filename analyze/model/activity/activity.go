@@ -54,7 +54,7 @@ func findBest(source Source, channels []Channel, opt Options) (*attempt, error) 
 		if err != nil {
 			return nil, err
 		}
-		if timed.works > best.works {
+		if timed.missing() < best.missing() {
 			best = timed
 		}
 	}
@@ -115,6 +115,10 @@ func (a *attempt) isConsistent() bool {
 	}
 	return a.works*10 >= a.reader.calls*9
 }
+
+// missing returns the number of works without a number. Both assumptions number about as many works, but
+// the wrong one has more works to number, or more that no call explains.
+func (a *attempt) missing() int64 { return a.reader.calls - a.works }
 
 // result returns the result of the last replay.
 func (a *attempt) result() *Result { return a.out.result(a.reader, a.survey, a.pairs) }
