@@ -45,13 +45,12 @@ type jobCheck struct {
 	check     func(*jobRun) []string
 }
 
-// jobChecks are the checks of each recording of jobs. A report gets a row here.
+// jobChecks are the checks of times and call sites. Those of reports are in reportChecks.
 var jobChecks = []jobCheck{
 	{"times in their intervals", nil, (*jobRun).checkIntervals},
 	{"mean durations", nil, (*jobRun).checkMeans},
 	{"call sites", nil, (*jobRun).checkCallSites},
 	{"slow launches", []string{"gpu-bound", "slow-kernel", "outliers"}, (*jobRun).checkSlowLaunches},
-	{"unfinished work", []string{"stuck"}, (*jobRun).checkUnfinishedWork},
 }
 
 // TestGPUJobs records random programs with known causes, and compares the analysis with their truth.
@@ -73,10 +72,7 @@ func TestGPUJobs(t *testing.T) {
 					run := recordSoundJob(t, scenario, seed, rate)
 					defer run.timeline.Rec.Close()
 					run.score = score
-					for _, c := range jobChecks {
-						if !c.concerns(scenario) {
-							continue
-						}
+					for _, c := range checksOf(scenario) {
 						key := fmt.Sprintf("%-12s %-4s %s", scenario, rate, c.name)
 						of[key]++
 						if run.passes(&c) {
@@ -107,9 +103,17 @@ func (r *jobRun) passes(c *jobCheck) bool {
 	return len(wrong) == 0
 }
 
-// concerns reports whether the check is for a scenario.
-func (c *jobCheck) concerns(scenario string) bool {
-	return c.scenarios == nil || slices.Contains(c.scenarios, scenario)
+// checksOf returns the checks of a scenario.
+func checksOf(scenario string) (list []jobCheck) {
+	list = slices.Clone(jobChecks)
+	for _, r := range reportChecks {
+		if r.isPresent() {
+			list = append(list, r.checks...)
+		}
+	}
+	return slices.DeleteFunc(list, func(c jobCheck) bool {
+		return c.scenarios != nil && !slices.Contains(c.scenarios, scenario)
+	})
 }
 
 // recordSoundJob records a variant whose truth the ledger confirms. Other programs on the machine can
@@ -182,14 +186,14 @@ func recordJob(t *testing.T, scenario string, seed int, rate progress.Rate) *job
 	return run
 }
 
-// report runs a report over the whole recording. It returns nil if there is no such report.
+// report runs a report over the steps of the recording, or over all of a recording without an end.
 func (r *jobRun) report(name string) *analysis.Report {
 	r.t.Helper()
-	found := analyze.FindReport(name)
-	if found == nil {
-		return nil
+	var opt query.Options
+	if steps := r.truth.EventsOf("step"); r.stuckNs == 0 {
+		opt.FromNs = steps[0].StartNs + r.result.Meta.ClockOffsetNs
 	}
-	out, err := found.Run(r.timeline.NewView(), query.Options{})
+	out, err := analyze.FindReport(name).Run(r.timeline.NewView(), opt)
 	if err != nil {
 		r.t.Fatalf("%s: %v", name, err)
 	}

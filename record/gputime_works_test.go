@@ -163,7 +163,7 @@ func (v *workReview) contains(i activity.Interval, ns int64) bool {
 // some words become visible within 1 µs in each short time. On a busy machine, the thread that plays the
 // GPU is later.
 func (v *workReview) publicationLateNs() (lateNs int64) {
-	const windowNs, assumedNs, enoughRows, mostNs = 250_000_000, 1000, 300, 20_000
+	const windowNs, assumedNs, enoughRows, mostNs = 250_000_000, 1000, 100, 20_000
 	begins, least, rows := make(map[workIdentity]int64), make(map[int64]int64), make(map[int64]int)
 	for i := range v.run.ledger.Works {
 		w := &v.run.ledger.Works[i]

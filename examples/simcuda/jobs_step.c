@@ -140,6 +140,10 @@ static void come(struct job *j, enum place place)
 PHASE upload_batch(struct job *j)
 {
 	CUstream stream = j->copies_on_main ? j->main : j->side;
+	if (j->scenario == COPY_WAIT && stream == j->side) { /* the step before uses the buffer */
+		CALL_AT(j, cuEventRecord, j->side_done, j->main);
+		CALL_AT(j, cuStreamWaitEvent, j->side, j->side_done, 0);
+	}
 	CALL_AT(j, cuMemcpyHtoDAsync_v2, j->device, j->host, j->copy_bytes, stream);
 	if (j->scenario == COPY_WAIT)
 		truth_event(j, "copy");
