@@ -123,7 +123,10 @@ func (r *jobRun) checkSlowLaunches() (wrong []string) {
 				return
 			}
 		}
-		wrong = append(wrong, fmt.Sprintf("%s took at least %d ns, mean %.0f ns", kernel, w.Duration.LoNs, w.Mean.MeanNs))
+		wrong = append(
+			wrong,
+			fmt.Sprintf("%s took at least %d ns, mean %.0f ns", kernel, w.Duration.LoNs, w.Mean.MeanNs),
+		)
 	}); err != nil {
 		r.t.Fatal(err)
 	}

@@ -28,13 +28,21 @@ var reportChecks = []reportCheck{
 		{"outlier steps", []string{"outliers"}, (*jobRun).checkOutlierSteps},
 		{"slow kernel in steps", []string{"slow-kernel"}, (*jobRun).checkSlowKernel},
 	}},
-	{"gaps", "with GPU times: causes", []jobCheck{
-		{"idle share", []string{
-			"gpu-bound", "host-bound", "alternating", "late-host", "copy-wait", "stream-wait", "slow-kernel",
-		}, (*jobRun).checkIdleShare},
-		{"cause of idle time", []string{"host-bound", "late-host", "copy-wait", "stream-wait"}, (*jobRun).checkIdleCause},
-		{"limit", []string{"gpu-bound", "host-bound", "alternating"}, (*jobRun).checkLimit},
-	}},
+	{
+		"gaps",
+		"with GPU times: causes",
+		[]jobCheck{
+			{"idle share", []string{
+				"gpu-bound", "host-bound", "alternating", "late-host", "copy-wait", "stream-wait", "slow-kernel",
+			}, (*jobRun).checkIdleShare},
+			{
+				"cause of idle time",
+				[]string{"host-bound", "late-host", "copy-wait", "stream-wait"},
+				(*jobRun).checkIdleCause,
+			},
+			{"limit", []string{"gpu-bound", "host-bound", "alternating"}, (*jobRun).checkLimit},
+		},
+	},
 }
 
 // isPresent reports whether the report has the section.
@@ -79,7 +87,8 @@ func (r *jobRun) checkOutlierSteps() (wrong []string) {
 		rows = append(rows, fmt.Sprint(table.Rows[i].Cells))
 	}
 	for _, s := range steps {
-		if s.Outlier != "" && !slices.ContainsFunc(table.Rows, func(row analysis.Row) bool { return r.explains(table, &row, &s) }) {
+		if s.Outlier != "" &&
+			!slices.ContainsFunc(table.Rows, func(row analysis.Row) bool { return r.explains(table, &row, &s) }) {
 			wrong = append(wrong, fmt.Sprintf("step %d with %q is not named; outliers %s", s.Step+1, s.Outlier,
 				strings.Join(rows, "\n")))
 		}
@@ -115,7 +124,8 @@ func (r *jobRun) checkSlowKernel() (wrong []string) {
 	truth := r.truth.EventsOf("slow")[0]
 	for i := range table.Rows {
 		row := &table.Rows[i]
-		if cellText(table, row, "kernel") != shortName(truth.Kernel) || cellText(table, row, "site") != siteOf(truth.Function, truth.Line) {
+		if cellText(table, row, "kernel") != shortName(truth.Kernel) ||
+			cellText(table, row, "site") != siteOf(truth.Function, truth.Line) {
 			wrong = append(wrong, fmt.Sprintf("%v, truth %+v", row.Cells, truth))
 		}
 	}
@@ -158,7 +168,8 @@ func (r *jobRun) checkIdleCause() []string {
 		right = cause == "host was outside CUDA"
 	case "late-host":
 		e := r.truth.EventsOf("delay")[1]
-		right = cause == "host was outside CUDA" && line == siteOf(e.Function, e.Line) && after == siteOf(e.FromFunction, e.FromLine)
+		right = cause == "host was outside CUDA" && line == siteOf(e.Function, e.Line) &&
+			after == siteOf(e.FromFunction, e.FromLine)
 	case "copy-wait":
 		e := r.truth.EventsOf("copy")[0]
 		right = cause == "only copies ran" && line == siteOf(e.Function, e.Line)
@@ -222,7 +233,13 @@ func (r *jobRun) checkUnfinishedWork() []string {
 	offNs := table.Cell(row, "running_ns").(int64) - runningNs
 	const lateNs = 100_000 // the word became visible late, because the machine was busy
 	if table.Cell(row, "work") != shortName(e.Kernel) || table.Cell(row, "number") != truth.Counter ||
-		table.Cell(row, "site") != siteOf(e.Function, e.Line) || table.Cell(row, "behind") != stuck[0].Launches-e.Launches ||
+		table.Cell(
+			row,
+			"site",
+		) != siteOf(
+			e.Function,
+			e.Line,
+		) || table.Cell(row, "behind") != stuck[0].Launches-e.Launches ||
 		offNs < -lateNs || offNs > table.Cell(row, "running_error_ns").(int64)+lateNs {
 		return []string{fmt.Sprintf("%v, off by %d ns, truth %+v, %+v, %+v", row.Cells, offNs, truth, e, stuck[0])}
 	}

@@ -35,7 +35,15 @@ type jobScore struct{ values, inside int }
 
 // jobScenarios are the scenarios of the program jobs.
 var jobScenarios = []string{
-	"gpu-bound", "host-bound", "alternating", "late-host", "copy-wait", "stream-wait", "slow-kernel", "outliers", "stuck",
+	"gpu-bound",
+	"host-bound",
+	"alternating",
+	"late-host",
+	"copy-wait",
+	"stream-wait",
+	"slow-kernel",
+	"outliers",
+	"stuck",
 }
 
 // jobCheck compares a part of the analysis with the truth. It returns what is wrong.
@@ -145,8 +153,11 @@ func recordJob(t *testing.T, scenario string, seed int, rate progress.Rate) *job
 	folder := t.TempDir()
 	works, truth := filepath.Join(folder, "works.tsv"), filepath.Join(folder, "truth.json")
 	line := simtest.OnDevices(dir, "jobs", scenario, "--seed", fmt.Sprint(seed), "--truth", truth, "--wait")
-	p := startSim(t, []string{"SIMCUDA_TIME=on", "SIMCUDA_CHANNELS=tear_ns=0", "SIMCUDA_WORKS=" + works, "SIMCUDA_LEDGER="},
-		line[0], line[1:]...)
+	p := startSim(
+		t,
+		[]string{"SIMCUDA_TIME=on", "SIMCUDA_CHANNELS=tear_ns=0", "SIMCUDA_WORKS=" + works, "SIMCUDA_LEDGER="},
+		line[0],
+		line[1:]...)
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
 	opt.GPUTime, opt.NVMLInterval = rate, time.Second

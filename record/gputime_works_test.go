@@ -121,7 +121,8 @@ func (v *workReview) lastWorkOf(w *activity.Work) *simtest.Work {
 func (v *workReview) checkWork(w *activity.Work) {
 	truth := v.lastWorkOf(w)
 	if truth == nil && v.run.stuckNs > 0 && w.Call.StartNs-v.offsetNs > v.run.stuckNs {
-		if w.StartQuality >= activity.Bounded && w.Start.LoNs < v.run.result.Meta.EndNs && w.Start.HiNs < activity.UnknownNs {
+		if w.StartQuality >= activity.Bounded && w.Start.LoNs < v.run.result.Meta.EndNs &&
+			w.Start.HiNs < activity.UnknownNs {
 			v.wrong = append(v.wrong, fmt.Sprintf("%+v waits behind a work that never ends", w))
 		}
 		return

@@ -1,6 +1,6 @@
 /*
  * Words of the driver that change without work: decoys and heartbeats. A thread of their own changes
- * them, which takes no lock of the channels and writes no file. So these words go on when the program
+ * them, which takes no lock of the channels and writes no file. So these words still change when the program
  * and its ledger wait for a busy machine, as words of a real driver do.
  */
 #include "channel.h"

@@ -31,7 +31,7 @@ func TestUnfinishedIsTheStuckWork(t *testing.T) {
 				th.Compute(50_000)
 			}
 			th.Copy(main, activity.OpCopyToDevice, 1<<16, 8_000) // no later copy shows its end
-			for range random.IntN(10) { // the queue before the stuck kernel
+			for range random.IntN(10) {                          // the queue before the stuck kernel
 				th.Launch(main, "layer", 8, 20_000)
 			}
 			th.Line(60)
