@@ -96,9 +96,21 @@ func (r *jobRun) checkOutlierSteps() (wrong []string) {
 	return wrong
 }
 
+// stepAt returns the step of the truth that a row is in: most of the row's time belongs to it.
+func (r *jobRun) stepAt(table *analysis.Table, row *analysis.Row) (best int) {
+	fromNs := table.Cell(row, "at_ns").(int64) + r.timeline.RecordingWindow().FromNs - r.result.Meta.ClockOffsetNs
+	toNs, most := fromNs+table.Cell(row, "duration_ns").(int64), int64(0)
+	for _, s := range r.truth.EventsOf("step") {
+		if ns := min(s.EndNs, toNs) - max(s.StartNs, fromNs); ns > most {
+			best, most = s.Step, ns
+		}
+	}
+	return best
+}
+
 // explains reports whether an outlier of the report is the one of the truth.
 func (r *jobRun) explains(table *analysis.Table, row *analysis.Row, s *simtest.JobEvent) bool {
-	late := int(table.Cell(row, "step").(int64)) - 1 - s.Step
+	late := r.stepAt(table, row) - s.Step
 	cause, site, kernel := cellText(table, row, "cause"), cellText(table, row, "site"), cellText(table, row, "kernel")
 	for _, e := range r.truth.Events {
 		if e.Step != s.Step {
@@ -167,9 +179,10 @@ func (r *jobRun) checkIdleCause() []string {
 	case "host-bound":
 		right = cause == "host was outside CUDA"
 	case "late-host":
-		e := r.truth.EventsOf("delay")[1]
-		right = cause == "host was outside CUDA" && line == siteOf(e.Function, e.Line) &&
-			after == siteOf(e.FromFunction, e.FromLine)
+		right = cause == "host was outside CUDA" &&
+			slices.ContainsFunc(r.truth.EventsOf("delay"), func(e simtest.JobEvent) bool {
+				return line == siteOf(e.Function, e.Line) && after == siteOf(e.FromFunction, e.FromLine)
+			})
 	case "copy-wait":
 		e := r.truth.EventsOf("copy")[0]
 		right = cause == "only copies ran" && line == siteOf(e.Function, e.Line)
@@ -216,12 +229,13 @@ func (r *jobRun) checkLimit() (wrong []string) {
 	return nil
 }
 
-// checkUnfinishedWork compares the work that report hang names with the work that never ends.
+// checkUnfinishedWork compares the first work that report hang names with the work that never ends.
+// Further rows are last works of other streams, whose end nothing shows.
 func (r *jobRun) checkUnfinishedWork() []string {
 	slow, stuck := r.truth.EventsOf("slow"), r.truth.EventsOf("stuck")
 	table := tableOf(r.report("hang"), "gpu_works")
-	if table == nil || len(table.Rows) != 1 || len(slow) != 1 || len(stuck) != 1 {
-		return []string{fmt.Sprintf("table %+v, truth %+v, %+v", table, slow, stuck)}
+	if table == nil || len(table.Rows) == 0 || len(slow) != 1 || len(stuck) != 1 {
+		return []string{fmt.Sprintf("no work, truth %+v, %+v", slow, stuck)}
 	}
 	var truth *simtest.Work
 	for i := range r.slowWorks() {
@@ -229,19 +243,20 @@ func (r *jobRun) checkUnfinishedWork() []string {
 	}
 	row, e := &table.Rows[0], slow[0]
 	startNs := truth.StartNs + r.result.Meta.ClockOffsetNs - r.ledger.Clocks[0].RealMinusMonotonicNs
-	runningNs := r.result.Meta.EndNs - startNs
-	offNs := table.Cell(row, "running_ns").(int64) - runningNs
+	offNs := table.Cell(row, "running_ns").(int64) - (r.result.Meta.EndNs - startNs)
 	const lateNs = 100_000 // the word became visible late, because the machine was busy
-	if table.Cell(row, "work") != shortName(e.Kernel) || table.Cell(row, "number") != truth.Counter ||
-		table.Cell(
-			row,
-			"site",
-		) != siteOf(
-			e.Function,
-			e.Line,
-		) || table.Cell(row, "behind") != stuck[0].Launches-e.Launches ||
-		offNs < -lateNs || offNs > table.Cell(row, "running_error_ns").(int64)+lateNs {
-		return []string{fmt.Sprintf("%v, off by %d ns, truth %+v, %+v, %+v", row.Cells, offNs, truth, e, stuck[0])}
+	right := table.Cell(row, "work") == shortName(e.Kernel) && table.Cell(row, "number") == truth.Counter &&
+		table.Cell(row, "site") == siteOf(e.Function, e.Line) &&
+		table.Cell(row, "behind") == stuck[0].Launches-e.Launches &&
+		offNs >= -lateNs && offNs <= table.Cell(row, "running_error_ns").(int64)+lateNs
+	if right {
+		return nil
 	}
-	return nil
+	var rows []string
+	for i := range table.Rows {
+		rows = append(rows, fmt.Sprint(table.Rows[i].Cells))
+	}
+	return []string{
+		fmt.Sprintf("off by %d ns, truth %+v, %+v, %+v\n%s", offNs, truth, e, stuck[0], strings.Join(rows, "\n")),
+	}
 }
