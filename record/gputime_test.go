@@ -3,6 +3,7 @@
 package record
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -129,6 +130,18 @@ func (r *gpuRun) tornPairs() map[workIdentity]bool {
 	return torn
 }
 
+// ledgerNear describes the works of the ledger that have one of the words of a row.
+func (r *gpuRun) ledgerNear(row *format.Row, slot uint64) string {
+	var list []string
+	for i := range r.ledger.Works {
+		if w := &r.ledger.Works[i]; w.Pid == row.Pid && w.Slot == slot &&
+			(w.Counter == row.Counter || w.GPUNs == row.GPUTimeNs) {
+			list = append(list, fmt.Sprintf("counter %d at time %d", w.Counter, w.GPUNs))
+		}
+	}
+	return "the ledger has " + strings.Join(list, ", ")
+}
+
 // clockErrorNs is how far the recording's clock may be from the ledger's.
 const clockErrorNs = 50_000
 
@@ -155,7 +168,8 @@ func (r *gpuRun) check() (share float64) {
 		}
 		if w == nil {
 			wrong++
-			r.t.Logf("no such work: channel %d counter %d time %d", row.Channel, row.Counter, row.GPUTimeNs)
+			r.t.Logf("no such work: channel %d counter %d time %d; %s", row.Channel, row.Counter, row.GPUTimeNs,
+				r.ledgerNear(row, uint64(channel.Ptr)))
 			continue
 		}
 		if key := (ledgerChannel{w.Pid, w.Channel}); of[row.Channel] == (ledgerChannel{}) {

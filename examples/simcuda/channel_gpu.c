@@ -40,7 +40,7 @@ static struct channel *next_channel(void)
 
 static void publish(struct channel *c)
 {
-	enum { EVENT_PAYLOAD = 5 /* as seen on an H200 */, TORN_MAX_NS = 250 };
+	enum { EVENT_PAYLOAD = 5 /* as seen on an H200 */, TORN_MAX_NS = 150 };
 	struct work *w = first_of(c);
 	uint64_t gpu_ns = clock_gpu_ns(c->of->memory.device, w->start_ns);
 	c->counter++;

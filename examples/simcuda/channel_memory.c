@@ -252,5 +252,7 @@ uint64_t slot_write(struct slot *slot, uint64_t counter, uint64_t gpu_ns)
 		for (uint64_t end = now_ns() + channel_config.tear_ns; now_ns() < end;)
 			;
 	atomic_store_explicit(words[!time_first], values[!time_first], memory_order_release);
+	/* A reader can delay the second store, and see the first one meanwhile. */
+	atomic_thread_fence(memory_order_seq_cst);
 	return now_ns() - from;
 }

@@ -47,7 +47,7 @@ type ChannelEvent struct {
 	Stream  int64
 }
 
-// TornPair is a pair of words that readers saw half written for longer than 250 ns: the counter of one
+// TornPair is a pair of words that readers saw half written for longer than 150 ns: the counter of one
 // work, and the time word of the work before or after it.
 type TornPair struct {
 	Pid     int32
