@@ -86,7 +86,7 @@ func TestExecWithGPUTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "works.tsv")
-	works := filepath.Join(dir, "works") + " --works 60000"
+	works := filepath.Join(dir, "works") + " --works 120000"
 	script := fmt.Sprintf("echo ready; read line; %s; exec %s", works, works)
 	p := startSim(
 		t,
