@@ -8,6 +8,7 @@ type streamChain struct {
 	issued   int64 // calls of the stream so far
 	finished int64 // number of the last finished work
 	works    []chainWork
+	store    []chainWork // works is its end
 	proofs   []endProof // about works that are not in the chain yet
 }
 
@@ -77,7 +78,7 @@ func (r *reader) addToChain(w *chainWork) {
 	for at > 0 && s.works[at-1].number > w.number {
 		at--
 	}
-	s.works = slices.Insert(s.works, at, *w)
+	s.insert(at, w)
 	for len(s.works) > 1 && (s.works[1].number == s.works[0].number+1 || len(s.works) > maxChainWorks) {
 		s.finishFirst()
 	}
@@ -96,7 +97,20 @@ func (s *streamChain) finishFirst() {
 		s.works[1].guessStart(&first.Work)
 		first.finish(&s.works[1])
 	}
-	s.works = slices.Delete(s.works, 0, 1)
+	s.works = s.works[1:]
+}
+
+// insert adds a work at an index of works. It moves the works to the start of store only if store is full
+// and at least half of it is free.
+func (s *streamChain) insert(at int, w *chainWork) {
+	if n := len(s.works); n == cap(s.works) && 2*n <= len(s.store) {
+		copy(s.store, s.works)
+		s.store = s.store[:n]
+		s.works = s.store
+	}
+	free := len(s.store) - len(s.works)
+	s.store = slices.Insert(s.store, free+at, *w)
+	s.works = s.store[free:]
 }
 
 // finishChains finishes the last works of all streams.

@@ -7,13 +7,15 @@ import (
 	"sort"
 )
 
-// A reader sees a work after its end. So the difference between SeenNs and GPUTimeNs is the offset
+// A reader sees a work after its start. So the difference between SeenNs and GPUTimeNs is the offset
 // of the two clocks plus a delay, and the smallest differences show the offset. The clock takes an
 // edge of the lower convex hull of the differences around each knot. While the drift is constant,
 // this is the tightest line that is never below the offset.
 
 const (
 	bucketNs = 20_000_000    // one smallest difference is kept for each bucket
+	shortNs  = 1_000_000     // length of a bucket in a short recording
+	maxShort = 400           // number of buckets from which on they are longer
 	knotNs   = 250_000_000   // distance of knots
 	reachNs  = 1_000_000_000 // buckets up to this distance count for a knot
 	// tightness bounds the smallest of n delays: at most tightness / n mean delays. The line
@@ -29,17 +31,28 @@ type clockPoint struct{ gpuNs, differenceNs int64 }
 type clockPoints struct {
 	list   []clockPoint
 	bucket int64
+	longNs int64 // length of a bucket; 0: shortNs
 }
 
 func (p *clockPoints) add(gpuNs, differenceNs int64) {
-	if b := gpuNs / bucketNs; b != p.bucket || len(p.list) == 0 {
-		p.bucket = b
-		p.list = append(p.list, clockPoint{gpuNs, differenceNs})
+	p.longNs = max(p.longNs, shortNs)
+	if b := gpuNs / p.longNs; b == p.bucket && len(p.list) > 0 {
+		if last := &p.list[len(p.list)-1]; differenceNs < last.differenceNs {
+			*last = clockPoint{gpuNs, differenceNs}
+		}
 		return
 	}
-	if last := &p.list[len(p.list)-1]; differenceNs < last.differenceNs {
-		*last = clockPoint{gpuNs, differenceNs}
+	if len(p.list) >= maxShort && p.longNs < bucketNs {
+		longer := clockPoints{list: p.list[:0], longNs: min(2*p.longNs, bucketNs)}
+		for _, point := range p.list {
+			longer.add(point.gpuNs, point.differenceNs)
+		}
+		*p = longer
+		p.add(gpuNs, differenceNs)
+		return
 	}
+	p.bucket = gpuNs / p.longNs
+	p.list = append(p.list, clockPoint{gpuNs, differenceNs})
 }
 
 // Clock converts times of a GPU's clock to times of the recording.
