@@ -9,7 +9,7 @@ type streamChain struct {
 	finished int64 // number of the last finished work
 	works    []chainWork
 	store    []chainWork // works is its end
-	proofs   []endProof // about works that are not in the chain yet
+	proofs   []endProof  // about works that are not in the chain yet
 }
 
 // endProof is a fact that a work of another stream proves: a work of this stream had ended at ns.

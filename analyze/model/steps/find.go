@@ -146,6 +146,7 @@ func (f *Result) collect() (map[int32]*process, error) {
 		if info.python {
 			p.python[c.Tid]++
 		}
+		p.stacksOptimize = p.stacksOptimize || info.optimizers
 		if info.autograd {
 			p.backward[c.Tid] = true
 		}

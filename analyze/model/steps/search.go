@@ -22,11 +22,14 @@ type process struct {
 	launches  map[int32]int64 // by thread
 	python    map[int32]int64 // launches with Python frames, by thread
 	backward  map[int32]bool  // threads of PyTorch's backward pass
+	// stacksOptimize reports that a function of a stack updates weights.
+	stacksOptimize bool
 }
 
-// optimizes reports whether an element updates weights.
+// optimizes reports whether an element updates weights: by the functions of its stack, or by the name of
+// its kernel if no stack of the process has such a function.
 func (p *process) optimizes(e *element) bool {
-	return p.stacks.infoOf(e.stack).optimizers || e.label >= 0 && p.labelsAre(e.label)
+	return p.stacks.infoOf(e.stack).optimizers || !p.stacksOptimize && e.label >= 0 && p.labelsAre(e.label)
 }
 
 // mainThread returns the thread with the most launches from Python, or with the most launches.

@@ -45,37 +45,77 @@ func (sc *scan) explain(s *processScan, o *outlier) finding {
 	if f, ok := sc.explainByKernel(s, o, excessNs); ok {
 		return f
 	}
-	var best placeTime
-	bestNs, newNs := int64(-1), int64(0)
-	var newest placeTime
-	newestNs := int64(-1)
-	for _, p := range o.places {
-		ns := p.ns - s.typical.meanNs(p.place)
-		if ns > bestNs {
-			best, bestNs = p, ns
-		}
-		if p.works > 0 && float64(p.calls) > 1.5*s.typical.meanCalls(p.place)+0.5 {
-			newNs += ns
-			if ns > newestNs {
-				newest, newestNs = p, ns
-			}
-		}
-	}
+	best, bestNs := s.longestPlace(o)
 	if bestNs < 0 {
 		return finding{detail: "no recorded call differs"}
 	}
+	newest, newestNs, newNs := s.newPlaces(o)
 	extra, label := s.extraLaunches(o)
 	isWait := s.current.keys[best.place].kind == placeWait
 	if f, ok := sc.explainByStall(s, o, excessNs); ok && isWait && 2*bestNs >= excessNs && extra < 1 {
 		return f
 	}
-	if newestNs >= 0 && extra >= 1 && (2*newNs >= excessNs || isWait && extra*20 >= float64(s.Steps[o.step].Work)) {
+	many := extra >= 1 && extra*minExtraShare >= float64(s.Steps[o.step].Work)
+	if newestNs >= 0 && many && (isWait || 2*newNs >= excessNs) {
 		return sc.describeLaunches(s, o, newest, newNs, extra, label)
+	}
+	if f, ok := sc.explainByEarlierLaunches(s, o, bestNs); ok && isWait && 2*bestNs >= excessNs {
+		return f
 	}
 	if 4*bestNs < excessNs {
 		return sc.describeMany(s, o, best)
 	}
 	return sc.describePlace(s, o, best, bestNs)
+}
+
+// longestPlace returns the place with the most time above that of a typical step, and this time; -1: there
+// is none.
+func (s *processScan) longestPlace(o *outlier) (best placeTime, bestNs int64) {
+	bestNs = -1
+	for _, p := range o.places {
+		if ns := p.ns - s.typical.meanNs(p.place); ns > bestNs {
+			best, bestNs = p, ns
+		}
+	}
+	return best, bestNs
+}
+
+// newPlaces returns the time at places with launches that a typical step does not have, and the longest of
+// them with its time; -1: there is none.
+func (s *processScan) newPlaces(o *outlier) (newest placeTime, newestNs, sumNs int64) {
+	newestNs = -1
+	for _, p := range o.places {
+		if p.works == 0 || float64(p.calls) <= 1.5*s.typical.meanCalls(p.place)+0.5 {
+			continue
+		}
+		ns := p.ns - s.typical.meanNs(p.place)
+		sumNs += ns
+		if ns > newestNs {
+			newest, newestNs = p, ns
+		}
+	}
+	return newest, newestNs, sumNs
+}
+
+// explainByEarlierLaunches returns the launches of a step shortly before an outlier, which a typical step
+// does not have. ns is the time for which the outlier waited longer.
+func (sc *scan) explainByEarlierLaunches(s *processScan, o *outlier, ns int64) (best finding, ok bool) {
+	most := 0.0
+	for i := o.step - 1; i >= max(0, o.step-maxQueuedSteps); i-- {
+		before := s.outlierOf[i]
+		if before == nil {
+			continue
+		}
+		extra, label := s.extraLaunches(before)
+		newest, newestNs, _ := s.newPlaces(before)
+		if newestNs < 0 || extra <= most || extra*minExtraShare < float64(s.Steps[i].Work) {
+			continue
+		}
+		most, ok = extra, true
+		best = sc.describeLaunches(s, before, newest, ns, extra, label)
+		best.detail += fmt.Sprintf(" in step %d; the host waits for them here", i+1)
+	}
+	return best, ok
 }
 
 // describeMany describes an outlier with longer times at many places.

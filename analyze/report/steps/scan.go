@@ -122,7 +122,36 @@ func (s *processScan) findOutliers() {
 	for _, o := range list {
 		s.outlierOf[o.step] = o
 	}
+	s.addSuspects()
 }
+
+// maxQueuedSteps is in how many steps after its cause the host may wait for the GPU.
+const maxQueuedSteps = 3
+
+// addSuspects adds the steps with more launches than typical shortly before an outlier. They need not be
+// longer themselves: the host may wait for their works in a later step.
+func (s *processScan) addSuspects() {
+	var works []int32
+	for i := range s.Steps {
+		if st := &s.Steps[i]; !st.IsCut {
+			works = append(works, st.Work)
+		}
+	}
+	slices.Sort(works)
+	typical := works[len(works)/2]
+	for _, o := range s.outliers {
+		for i := max(0, o.step-maxQueuedSteps); i < o.step; i++ {
+			st := &s.Steps[i]
+			if !st.IsCut && s.outlierOf[i] == nil && (st.Work-typical)*minExtraShare > typical {
+				s.outlierOf[i] = &outlier{step: i}
+			}
+		}
+	}
+}
+
+// minExtraShare is the least share of the launches of a step, as a divisor, from which more launches may
+// be the cause of a wait.
+const minExtraShare = 20
 
 // outlierLimitNs returns the longest duration that is no outlier among sorted durations, ns: the median
 // plus a tenth of it, or plus six standard deviations.

@@ -57,6 +57,9 @@ func (w *startedWork) estimate(toNs int64) {
 // add adds a work in a step. Works of a channel must come in the order of their calls.
 func (l *stalls) add(s *processScan, w *activity.Work, step int) {
 	const maxWidthNs = 2_000_000
+	if w.Call.Op == activity.OpCopyToDevice || w.Call.Op == activity.OpCopyToHost {
+		return // nothing shows when a copy ended: the next one may begin much later
+	}
 	if l.last == nil {
 		l.last, l.measured = make(map[int32]*startedWork), make(map[int32]*startedWork)
 	}
