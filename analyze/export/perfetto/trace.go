@@ -48,15 +48,15 @@ var traceTrackColumns = []report.Column{
 		Title: "",
 		Unit:  report.UnitText,
 		About: "with GPU times: one slice for each kernel, copy, memset and graph launch. It lasts from the start to " +
-			"the end on the GPU. start_known and end_known say whether a time is measured, bounded or estimated. A work whose " +
-			"start is unknown is an instant at the time of the call. A flow connects a work to its call",
+			"the end on the GPU. start_known and end_known say whether a time is measured, bounded or estimated. " +
+			"A work whose start is unknown is an instant at the time of the call. A flow connects a work to its call",
 	},
 	{
 		Key:   "GPU n, stream s (order of calls, not GPU time)",
 		Title: "",
 		Unit:  report.UnitText,
-		About: "without GPU times: one instant for each successful launch, copy, memset and graph launch, at the time of the call on " +
-			"the CPU. A flow connects it to the call. " +
+		About: "without GPU times: one instant for each successful launch, copy, memset and graph launch, at the " +
+			"time of the call on the CPU. A flow connects it to the call. " +
 			"For a graph launch the instant lists the nodes of the graph whose creation was recorded",
 	},
 	{

@@ -48,17 +48,6 @@ func (p *program) kernels(line, n int, s *gpuprogram.JobStream, kernel string, g
 	}
 }
 
-// warmUp makes the GPU run behind the host for a while, which shows the durations of kernels.
-func (p *program) warmUp(kernels map[string]int64) {
-	for _, kernel := range []string{"gemm", "relu", "big"} {
-		if ns := kernels[kernel]; ns > 0 {
-			p.kernels(6, 400, p.main, kernel, ns)
-		}
-	}
-	p.th.Line(7)
-	p.th.SynchronizeDevice()
-}
-
 // programs are programs by the reason for which their GPU does not run kernels.
 var programs = map[string]func(p *program){
 	"cpu bound": func(p *program) {

@@ -47,7 +47,6 @@ type sweep struct {
 	sorted, fresh []edge
 	spare         []edge
 	atNs          int64
-	late          int64
 	visit         func(*edge)
 }
 
