@@ -32,7 +32,13 @@ type Options struct {
 	// AllStacks shows the stacks of all rows in text, not only those of leaks. AllFrames implies
 	// it.
 	AllStacks bool
+	// MaxTimedCalls is about the number of calls that reports about idle time and steps read for GPU times,
+	// from the start of the window; 0 means all calls.
+	MaxTimedCalls int64
 }
+
+// QuickTimedCalls is MaxTimedCalls of summaries of all reports.
+const QuickTimedCalls = 100_000
 
 // FrameRules returns the rules for stacks in text.
 func (o *Options) FrameRules() *FrameRules {

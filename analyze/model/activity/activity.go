@@ -22,6 +22,8 @@ type Options struct {
 	// Window limits counts and busy times to works whose call starts in it. The zero value is the whole
 	// recording. OnWork is called for all works.
 	Window Window
+	// untilNs is when the replay stops, Unix ns; 0: at the end.
+	untilNs int64
 }
 
 // Compute computes the activity of a recording. It replays the source twice: to pair streams with
@@ -77,7 +79,9 @@ type attempt struct {
 // try pairs streams with channels, drops the pairs that prove to be wrong, and numbers the works.
 func try(source Source, channels []Channel, opt Options, timed bool) (*attempt, error) {
 	a := &attempt{survey: newSurvey(channels, opt.Gaps)}
-	a.source = func(to Consumer) error { return source(&timingFilter{Consumer: to, timed: timed, attempt: a}) }
+	a.source = func(to Consumer) error {
+		return source(&timingFilter{Consumer: to, timed: timed, attempt: a, untilNs: opt.untilNs})
+	}
 	if err := a.source(a.survey); err != nil {
 		return nil, err
 	}
@@ -138,11 +142,32 @@ type timingFilter struct {
 	Consumer
 	timed   bool
 	attempt *attempt
-	mark    Call // memory of AddCall
+	mark    Call  // memory of AddCall
+	untilNs int64 // rows after it are left out, Unix ns; 0: none are
+	isDone  bool  // such a row was left out
+}
+
+// isPast reports whether a row at ns is left out.
+func (f *timingFilter) isPast(ns int64) bool {
+	if f.untilNs == 0 || ns <= f.untilNs {
+		return false
+	}
+	f.isDone = true
+	return true
+}
+
+// AddSample passes a sample on.
+func (f *timingFilter) AddSample(s *Sample) {
+	if !f.isPast(s.SeenNs) {
+		f.Consumer.AddSample(s)
+	}
 }
 
 // AddCall passes a call on.
 func (f *timingFilter) AddCall(c *Call) {
+	if f.isPast(c.StartNs) {
+		return
+	}
 	if c.Op == OpRecordEvent && c.AnyTiming {
 		if !f.attempt.unknownTiming { // later replays only read
 			f.attempt.unknownTiming = true

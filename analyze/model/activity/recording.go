@@ -13,15 +13,31 @@ import (
 // Activity is the activity of a recording in a window.
 type Activity struct {
 	*Result
-	plan  *attempt
-	means map[durationKey]*Duration
+	// UntilNs is the end of the part of the recording that was read, Unix ns; 0: all was read.
+	UntilNs int64
+	plan    *attempt
+	means   map[durationKey]*Duration
 }
 
 // Of returns the activity of a recording in a window. It computes it once for all views of the
 // Timeline; later calls with the same window return the same Activity. Several goroutines may call it.
 // It returns errors of reading the recording. Without progress words the Activity is empty.
 func Of(t *timeline.Timeline, w query.Window) (*Activity, error) {
-	return timeline.Remember(t, activityOf(w), func() (*Activity, error) { return compute(t.NewView(), w) })
+	return timeline.Remember(t, activityOf{w, 0}, func() (*Activity, error) { return compute(t.NewView(), w, 0) })
+}
+
+// OfPart is Of for the first part of a window, as if the recording ended there. The part has about a number
+// of calls; 0 means all. If the window has no more calls, the part is the whole window.
+func OfPart(t *timeline.Timeline, w query.Window, calls int64) (*Activity, error) {
+	share := float64(calls) / float64(max(1, t.Scan.Events))
+	part := int64(share * float64(t.RecordingWindow().DurNs()))
+	if calls <= 0 || part >= w.DurNs() {
+		return Of(t, w)
+	}
+	untilNs := w.FromNs + part
+	return timeline.Remember(t, activityOf{w, untilNs}, func() (*Activity, error) {
+		return compute(t.NewView(), w, untilNs)
+	})
 }
 
 // Prefetch begins to compute the activity of a recording in a window, for a later call of Of. The
@@ -33,8 +49,12 @@ func Prefetch(t *timeline.Timeline, w query.Window) {
 	}
 }
 
-// activityOf is the key of the activity of a window in the memo of a Timeline.
-type activityOf query.Window
+// activityOf is the key of the activity of a window in the memo of a Timeline. untilNs is
+// Activity.UntilNs.
+type activityOf struct {
+	window  query.Window
+	untilNs int64
+}
 
 // MeanOf returns the estimated duration of works of a kind with a label in a process. It returns nil if
 // there is none.
@@ -56,8 +76,9 @@ func (a *Activity) EachWorkOrSpan(yield func(*Work), untimed func(pid, device in
 	return a.plan.eachWork(a.means, yield, untimed)
 }
 
-// compute computes the activity of a recording in a window.
-func compute(t *timeline.Timeline, w query.Window) (*Activity, error) {
+// compute computes the activity of a recording in a window. It reads the recording up to untilNs, Unix ns;
+// 0 means all of it.
+func compute(t *timeline.Timeline, w query.Window, untilNs int64) (*Activity, error) {
 	if len(t.Facts.Channels) == 0 {
 		return &Activity{Result: new(Result)}, nil
 	}
@@ -74,14 +95,16 @@ func compute(t *timeline.Timeline, w query.Window) (*Activity, error) {
 		rows := &callRows{t: t, labels: labels, timing: timing, contexts: contexts}
 		return t.WrapReadError(mergeRows(t, rows, to))
 	}
-	plan, err := findBest(read, recordedChannels(t), Options{Gaps: recordedGaps(t), Window: Window(w)})
+	plan, err := findBest(read, recordedChannels(t), Options{
+		Gaps: recordedGaps(t), Window: Window(w), untilNs: untilNs,
+	})
 	if err != nil {
 		return nil, err
 	}
 	result := plan.result()
 	plan.out, plan.reader = nil, nil
 	result.Labels = labels.list
-	return &Activity{Result: result, plan: plan, means: result.durationsByKey()}, nil
+	return &Activity{Result: result, UntilNs: untilNs, plan: plan, means: result.durationsByKey()}, nil
 }
 
 // recordedChannels returns the channels of a recording.
@@ -132,7 +155,11 @@ func mergeRows(t *timeline.Timeline, rows *callRows, to Consumer) error {
 	})
 	samples := progress.NewReader(t)
 	var pending []Call
-	for {
+	isDone := func() bool {
+		f, ok := to.(*timingFilter)
+		return ok && f.isDone
+	}
+	for !isDone() {
 		batch, err := samples.NextSamples()
 		if err != nil {
 			return err
@@ -149,6 +176,7 @@ func mergeRows(t *timeline.Timeline, rows *callRows, to Consumer) error {
 			return err
 		}
 	}
+	return nil
 }
 
 // addCallsUpTo gives the calls that start up to ns to a consumer. It returns the calls that are read

@@ -14,19 +14,19 @@ import (
 const maxPendingGaps = 1 << 15
 
 // Of is Compute with DefaultMaxGaps. It computes the result of a window once for all views of the Timeline
-// if the filter selects nothing else. Several goroutines may call it.
-func Of(t *timeline.Timeline, f *query.Filter) (*Result, error) {
+// if the filter selects nothing else. maxCalls is Options.MaxCalls. Several goroutines may call it.
+func Of(t *timeline.Timeline, f *query.Filter, maxCalls int64) (*Result, error) {
 	if f.SelectsCallers() || f.Kernel != nil {
-		return Compute(t, Options{Filter: f})
+		return Compute(t, Options{Filter: f, MaxCalls: maxCalls})
 	}
 	window := query.Filter{FromNs: f.FromNs, ToNs: f.ToNs}
-	return timeline.Remember(t, idleOf{f.FromNs, f.ToNs}, func() (*Result, error) {
-		return Compute(t, Options{Filter: &window})
+	return timeline.Remember(t, idleOf{f.FromNs, f.ToNs, maxCalls}, func() (*Result, error) {
+		return Compute(t, Options{Filter: &window, MaxCalls: maxCalls})
 	})
 }
 
 // idleOf is the key of the result of a window in the memo of a Timeline.
-type idleOf struct{ fromNs, toNs int64 }
+type idleOf struct{ fromNs, toNs, maxCalls int64 }
 
 // Compute computes the idle time of the devices of a recording. It replays the works twice, and reads the
 // calls once. Its memory does not grow with the number of works. Without GPU times there are no devices.
@@ -35,10 +35,11 @@ func Compute(t *timeline.Timeline, opt Options) (*Result, error) {
 	t = t.NewView()
 	opt.MaxGaps = cmp.Or(opt.MaxGaps, DefaultMaxGaps)
 	window := opt.Filter.NarrowWindow(t.RecordingWindow())
-	a, err := activity.Of(t, window)
+	a, err := activity.OfPart(t, window, opt.MaxCalls)
 	if err != nil {
 		return nil, err
 	}
+	window.ToNs = cmp.Or(a.UntilNs, window.ToNs)
 	r := &run{
 		t: t, opt: opt, activity: a, classes: newClasses(a.Labels), devices: make(map[deviceKey]*track),
 		causes: make(map[*track]*causes), sites: make(map[int32]string),

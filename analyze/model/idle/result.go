@@ -7,7 +7,9 @@ import (
 
 // Options are options of Compute.
 type Options struct {
-	Filter *query.Filter // works that do not pass are left out
+	// MaxCalls is about the number of calls that are read, from the start of the window; 0 means all calls.
+	MaxCalls int64
+	Filter   *query.Filter // works that do not pass are left out
 	// MaxGaps is the number of longest gaps that are kept for each device; 0 means DefaultMaxGaps.
 	MaxGaps int
 }

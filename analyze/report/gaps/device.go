@@ -33,7 +33,7 @@ func runDevices(t *timeline.Timeline, opt Options) (*report.Report, error) {
 		s.min = opt.MinGapNs
 	}
 	counts, err := calls.CountReplayWhile(t, func() (err error) {
-		s.idle, err = idle.Of(t, &opt.Filter)
+		s.idle, err = idle.Of(t, &opt.Filter, opt.MaxTimedCalls)
 		return err
 	})
 	if err != nil || len(s.idle.Devices) == 0 {
@@ -76,6 +76,12 @@ func (s *deviceGaps) resultSentence() string {
 	text := "the GPU ran nothing for %s of the time between its first and its last work"
 	if len(s.idle.Devices) > 1 {
 		text = "the GPUs ran nothing for %s of the time between their first and last works"
+	}
+	if s.idle.Activity.UntilNs != 0 {
+		text += "; only works of the first " + units.FormatDuration(
+			s.idle.Activity.UntilNs-s.t.RecordingWindow().FromNs,
+		) +
+			" of the recording were read: run gpurec analyze gaps for all"
 	}
 	text = fmt.Sprintf(text, shareText(&sum, sum.Idle, isLimited))
 	if len(s.idle.Devices) == 1 {

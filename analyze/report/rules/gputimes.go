@@ -25,7 +25,7 @@ const (
 // findIdleTimes returns the idle time of all devices with GPU times. It computes it only once.
 func (s *Survey) findIdleTimes() (_ *idle.Result, err error) {
 	if s.idle == nil && len(s.t.Facts.Channels) > 0 {
-		s.idle, err = idle.Of(s.t, s.filter)
+		s.idle, err = idle.Of(s.t, s.filter, s.maxTimedCalls)
 	}
 	if s.idle == nil {
 		return new(idle.Result), err
@@ -67,9 +67,10 @@ func (s *Survey) findByGPUTimes(
 		}
 		h := s.newHit(
 			SeverityNotice,
-			"%s for %s of the time between the first and the last work, by GPU times",
+			"%s for %s of the time between the first and the last work, by GPU times%s",
 			what,
 			share.text(),
+			s.partText(all),
 		)
 		if share.low < minPct {
 			h.lowerConfidence(report.ConfidenceMedium, "the share may be as low as %.1f%%", share.low)
@@ -79,6 +80,14 @@ func (s *Survey) findByGPUTimes(
 		hits = append(hits, h)
 	}
 	return hits, nil
+}
+
+// partText says which part of the recording was read, or "" for all of it.
+func (s *Survey) partText(all *idle.Result) string {
+	if all.Activity == nil || all.Activity.UntilNs == 0 {
+		return ""
+	}
+	return " of the first " + units.FormatDuration(all.Activity.UntilNs-s.t.RecordingWindow().FromNs)
 }
 
 // causeEvidence returns the longest causes as evidence.

@@ -34,6 +34,8 @@ import (
 type Survey struct {
 	t      *timeline.Timeline
 	filter *query.Filter
+	// maxTimedCalls is query.Options.MaxTimedCalls.
+	maxTimedCalls int64
 	// Window is the time range of the report, Unix ns.
 	Window query.Window
 	// Quality describes losses and inferred data of the recording. ReadRecording sets it.
@@ -106,20 +108,22 @@ func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 		copyReader = calls.NewCallReader(t, f, format.KindMemcpy)
 	}
 	s := &Survey{
-		t:          t,
-		filter:     f,
-		Window:     reader.Window,
-		Leaks:      leakScan,
-		allocLoops: newAllocLoopScan(t, f),
-		hostBlocks: hostmem.NewHostBlocks(),
-		Failures:   &oom.FailureScan{T: t},
-		Calls:      calls.NewCallCounter(t, f),
-		waits:      waits.NewScan(reader, 1),
-		gaps:       gaps.NewScan(reader, gaps.DefaultMinGapNs, gaps.DefaultMaxGaps),
-		kernels:    kernels.NewScan(t, f),
-		modules:    newModuleLoadScan(t, f),
-		errors:     cudaerrors.NewScan(t, f),
-		hang:       hang.NewScan(t, &hang.Options{Options: *opt, LongNs: hang.DefaultLongCallNs}),
+		t:      t,
+		filter: f,
+
+		maxTimedCalls: opt.MaxTimedCalls,
+		Window:        reader.Window,
+		Leaks:         leakScan,
+		allocLoops:    newAllocLoopScan(t, f),
+		hostBlocks:    hostmem.NewHostBlocks(),
+		Failures:      &oom.FailureScan{T: t},
+		Calls:         calls.NewCallCounter(t, f),
+		waits:         waits.NewScan(reader, 1),
+		gaps:          gaps.NewScan(reader, gaps.DefaultMinGapNs, gaps.DefaultMaxGaps),
+		kernels:       kernels.NewScan(t, f),
+		modules:       newModuleLoadScan(t, f),
+		errors:        cudaerrors.NewScan(t, f),
+		hang:          hang.NewScan(t, &hang.Options{Options: *opt, LongNs: hang.DefaultLongCallNs}),
 	}
 	s.copies = copies.NewScan(copyReader, s.hostBlocks)
 	return s, nil

@@ -36,14 +36,15 @@ type processGPU struct {
 	slow   []*slowWorks
 }
 
-// addGPUTimes reads the works of the GPU, if the recording has GPU times.
-func (sc *scan) addGPUTimes(f *query.Filter) error {
+// addGPUTimes reads the works of the GPU, if the recording has GPU times. maxCalls is
+// query.Options.MaxTimedCalls: with more calls, the steps have no GPU times.
+func (sc *scan) addGPUTimes(f *query.Filter, maxCalls int64) error {
 	if len(sc.t.Facts.Channels) == 0 {
 		return nil
 	}
-	a, err := activity.Of(sc.t, sc.reader.Window)
-	if err != nil {
-		return err
+	a, err := activity.OfPart(sc.t, sc.reader.Window, maxCalls)
+	if err != nil || a.UntilNs != 0 {
+		return err // sums over a part of the steps say nothing
 	}
 	sc.activity = a
 	if err := a.EachWork(func(w *activity.Work) { sc.addWork(f, a, w) }); err != nil {

@@ -42,7 +42,7 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := sc.addGPUTimes(&opt.Filter); err != nil {
+	if err := sc.addGPUTimes(&opt.Filter, opt.MaxTimedCalls); err != nil {
 		return nil, err
 	}
 	r := &report.Report{

@@ -10,6 +10,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // Shares of the window from which a GPU bounds the speed of a program, and below which it does not. Between
@@ -25,7 +26,8 @@ var gpuFactColumns = []report.Column{
 		Key:   "gpu_busy",
 		Title: "GPU busy",
 		Unit:  report.UnitText,
-		About: "bounds of the share of the window in which each GPU ran works of the recorded processes. Bound by " +
+		About: "bounds of the share of the window in which each GPU ran works of the recorded processes. Of a " +
+			"recording with more than 100,000 calls, only the first part is read. Bound by " +
 			"the GPU: " +
 			"at least 90%. Bound by the host: at most 70%. Else the reason is not clear",
 	},
@@ -45,9 +47,14 @@ func newGPUFacts(t *timeline.Timeline, f *query.Filter, w query.Window) ([]repor
 	if len(t.Facts.Channels) == 0 || w.DurNs() == 0 {
 		return nil, nil
 	}
-	a, err := activity.Of(t, w)
+	a, err := activity.OfPart(t, w, query.QuickTimedCalls)
 	if err != nil {
 		return nil, err
+	}
+	part := ""
+	if a.UntilNs != 0 {
+		part = " in the first " + units.FormatDuration(a.UntilNs-w.FromNs)
+		w.ToNs = a.UntilNs
 	}
 	shares := busyShares(a, f, w)
 	if len(shares) == 0 {
@@ -65,7 +72,7 @@ func newGPUFacts(t *timeline.Timeline, f *query.Filter, w query.Window) ([]repor
 		lowest, highest = min(lowest, s.lowPct), max(highest, s.highPct)
 	}
 	return report.NewFacts(gpuFactColumns, report.Values{
-		"gpu_busy": strings.Join(texts, "; "), "gpu_busy_min_pct": lowest, "gpu_busy_max_pct": highest,
+		"gpu_busy": strings.Join(texts, "; ") + part, "gpu_busy_min_pct": lowest, "gpu_busy_max_pct": highest,
 	}), nil
 }
 

@@ -3,7 +3,6 @@ package summary
 import (
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -19,7 +18,7 @@ import (
 // the tables of other reports. Its errors are those of reading the recording.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.NewView()
-	activity.Prefetch(t, opt.Filter.NarrowWindow(t.RecordingWindow()))
+	opt.MaxTimedCalls = query.QuickTimedCalls
 	s, err := rules.NewSurvey(t, &opt)
 	if err != nil {
 		return nil, err
