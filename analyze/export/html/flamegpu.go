@@ -55,11 +55,7 @@ func readGPUFlame(t *timeline.Timeline, f *query.Filter) (*gpuFlame, error) {
 
 // passesCaller reports whether the call of a work passes the filter.
 func passesCaller(f *query.Filter, c *activity.Call) bool {
-	stream := c.Stream
-	if stream == activity.LegacyStream || stream == activity.PerThreadStream {
-		stream = 0
-	}
-	return f.PassesCaller(c.Pid, c.Tid, c.Device, stream)
+	return f.PassesCaller(c.Pid, c.Tid, c.Device, activity.RecordedHandle(c.Stream))
 }
 
 // nameOf returns the name of a kernel or graph.

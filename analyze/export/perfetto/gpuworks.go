@@ -81,10 +81,7 @@ func newGPUWorks(p *traceBuilder) (*gpuWorks, error) {
 
 // laneOfStream returns the lane of a stream. The default streams share the handle 0.
 func laneOfStream(pid, device int32, handle int64) streamLane {
-	if handle == activity.LegacyStream || handle == activity.PerThreadStream {
-		handle = 0
-	}
-	return streamLane{stream: handle, pid: pid, device: device, onGPU: true}
+	return streamLane{stream: activity.RecordedHandle(handle), pid: pid, device: device, onGPU: true}
 }
 
 // shows reports whether the works of a kind on a stream are shown at their times on the GPU.

@@ -2,9 +2,7 @@ package activity_test
 
 import (
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest/gpuprogram"
@@ -180,7 +178,7 @@ func TestEveryValueIsRight(t *testing.T) {
 				if full {
 					least = c.busy
 				}
-				for seed := range uint64(seeds()) {
+				for seed := range uint64(gpuprogram.Seeds(2)) {
 					v := judge(t, gpuprogram.Run(seed, p))
 					v.check(t)
 					if v.share(v.counts.Measured) < least || v.share(v.result.UnpairedWorks) > c.maxUnpaired {
@@ -212,12 +210,4 @@ func TestStreamsWithoutWorks(t *testing.T) {
 	if v.share(v.counts.Measured) < 80 {
 		t.Errorf("measured %.1f%%, want 80%%", v.share(v.counts.Measured))
 	}
-}
-
-// seeds returns how many programs of each kind to run; GPUREC_SEEDS sets it.
-func seeds() int {
-	if n, err := strconv.Atoi(os.Getenv("GPUREC_SEEDS")); err == nil {
-		return n
-	}
-	return 2
 }

@@ -38,6 +38,20 @@ const (
 	OpEndDevice   // destroys all contexts of a device
 )
 
+// opNames are the names of works in reports.
+var opNames = [...]string{
+	OpKernel: "kernel", OpGraph: "graph", OpFill: "memset", OpCopyOnDevice: "copy DtoD",
+	OpRecordEvent: "event record", OpCopyToDevice: "copy HtoD", OpCopyToHost: "copy DtoH",
+}
+
+// String returns the name of works of the kind, or "" if the kind adds no work.
+func (o Op) String() string {
+	if !o.IsWork() {
+		return ""
+	}
+	return opNames[o]
+}
+
 // IsWork reports whether the call adds a work to a channel.
 func (o Op) IsWork() bool { return o <= OpCopyToHost }
 
@@ -46,6 +60,15 @@ const (
 	LegacyStream    = 1 // the legacy default stream of a context
 	PerThreadStream = 2 // the default stream of a thread in a context
 )
+
+// RecordedHandle returns the handle of a stream as in the recording, where the default streams have the
+// handle 0.
+func RecordedHandle(stream int64) int64 {
+	if stream == LegacyStream || stream == PerThreadStream {
+		return 0
+	}
+	return stream
+}
 
 // Call is a successful call that adds work to a channel, waits for work, or ends a stream. EndNs is
 // UnknownNs if the return was not recorded. Times are Unix ns.

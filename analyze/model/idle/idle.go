@@ -86,12 +86,9 @@ type run struct {
 
 // passes reports whether a work passes the filter.
 func (r *run) passes(w *activity.Work) bool {
-	f, handle := r.opt.Filter, w.Call.Stream
+	f, c := r.opt.Filter, &w.Call
 	if f.SelectsCallers() {
-		if handle == activity.LegacyStream {
-			handle = 0
-		}
-		if !f.PassesCaller(w.Call.Pid, w.Call.Tid, w.Call.Device, handle) {
+		if !f.PassesCaller(c.Pid, c.Tid, c.Device, activity.RecordedHandle(c.Stream)) {
 			return false
 		}
 	}

@@ -49,6 +49,7 @@ func (t *Timeline) AddSourceLines(finder *symbolize.Finder) stack.SourceSummary 
 	summary.Err = errors.Join(errs...)
 	t.Stacks.ReplaceFrames(r.Replacements)
 	t.setStackSites()
+	t.keepOpened()
 	return summary
 }
 

@@ -47,6 +47,7 @@ type Timeline struct {
 	// before FindSegments.
 	segments  *livemem.BlockNumberSet
 	memo      *memo
+	opened    *Timeline       // state after Open or AddSourceLines, which no replay changes
 	teardowns map[int32]int64 // by pid: start of the teardown, Unix ns; nil before the first use
 }
 
@@ -79,15 +80,25 @@ func Open(rec *format.Recording) (*Timeline, error) {
 	if l := t.SamplingCoverage(); l.Sampled {
 		t.Facts.Notes = append(t.Facts.Notes, l.FormatNote())
 	}
+	t.keepOpened()
 	return t, nil
 }
 
+// keepOpened keeps the present state for NewView.
+func (t *Timeline) keepOpened() {
+	opened := *t
+	opened.opened, opened.weights = nil, maps.Clone(t.weights)
+	t.opened = &opened
+}
+
 // NewView returns a Timeline of the same recording for another goroutine. It has its own numbers of
-// origins and allocators, and shares read-only data with t. It costs a few microseconds.
+// origins and allocators, and shares read-only data with t. It costs a few microseconds. It may be called
+// while another goroutine replays t.
 func (t *Timeline) NewView() *Timeline {
-	v := *t
+	v := *t.opened
+	v.opened = t.opened
 	v.Origins, v.Allocators = origin.NewOriginTable(), caching.NewAllocatorNumbers()
-	v.weights = maps.Clone(t.weights)
+	v.weights = maps.Clone(v.weights)
 	// Each View needs column buffers of its own.
 	v.Scan.start, v.Scan.flags, v.Scan.device, v.Scan.status = nil, nil, nil, format.Strings{}
 	v.API = APIScan{Calls: t.API.Calls, uuids: t.API.uuids}

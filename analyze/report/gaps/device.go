@@ -175,17 +175,8 @@ func kernelOf(r *idle.Result, label int32) string {
 
 // workText names a work.
 func (s *deviceGaps) workText(op activity.Op, label int32) string {
-	switch op {
-	case activity.OpGraph:
-		return "graph"
-	case activity.OpFill:
-		return "memset"
-	case activity.OpCopyOnDevice:
-		return "copy DtoD"
-	case activity.OpCopyToDevice:
-		return "copy HtoD"
-	case activity.OpCopyToHost:
-		return "copy DtoH"
+	if op != activity.OpKernel {
+		return op.String()
 	}
 	return kernelOf(s.idle, label)
 }

@@ -180,13 +180,9 @@ var qualityNames = map[activity.Quality]string{
 
 func (s *Scan) addWorkRow(table *report.Table, w *activity.UnfinishedWork) {
 	name, grid := s.workName(w)
-	handle := w.Call.Stream
-	if handle == activity.LegacyStream {
-		handle = 0
-	}
 	row := table.Add(report.Values{
 		"pid":              int64(w.Call.Pid),
-		"stream":           query.StreamName(handle),
+		"stream":           query.StreamName(activity.RecordedHandle(w.Call.Stream)),
 		"running_ns":       s.EndNs - w.StartNs(),
 		"running_error_ns": w.Start.WidthNs() / 2,
 		"quality":          qualityNames[w.StartQuality],

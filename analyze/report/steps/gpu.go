@@ -108,11 +108,7 @@ func (sc *scan) addWork(f *query.Filter, a *activity.Activity, w *activity.Work)
 
 // passes reports whether the call of a work passes the filter.
 func passes(f *query.Filter, c *activity.Call) bool {
-	stream := c.Stream
-	if stream == activity.LegacyStream || stream == activity.PerThreadStream {
-		stream = 0
-	}
-	return f.PassesCaller(c.Pid, c.Tid, c.Device, stream)
+	return f.PassesCaller(c.Pid, c.Tid, c.Device, activity.RecordedHandle(c.Stream))
 }
 
 // labelOf returns the label of a work's call in the reader.
@@ -127,12 +123,8 @@ func (sc *scan) kernelOf(key gpuKey) string {
 		return model.GraphLabel
 	case activity.OpFill:
 		return model.FillLabel
-	case activity.OpCopyOnDevice:
-		return "copy DtoD"
-	case activity.OpCopyToDevice:
-		return "copy HtoD"
-	case activity.OpCopyToHost:
-		return "copy DtoH"
+	case activity.OpCopyOnDevice, activity.OpCopyToDevice, activity.OpCopyToHost:
+		return key.op.String()
 	}
 	if key.label < 0 || int(key.label) >= len(sc.activity.Labels) {
 		return ""

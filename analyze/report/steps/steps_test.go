@@ -49,7 +49,8 @@ func (v *variant) record(t *testing.T, p *program) *report.Report {
 	return r
 }
 
-const seeds = 20
+// seeds is the number of random variants of each program.
+var seeds = gpuprogram.Seeds(3)
 
 // TestStepsFoundAreStepsDone counts the steps of programs whose steps are known.
 func TestStepsFoundAreStepsDone(t *testing.T) {
@@ -59,7 +60,7 @@ func TestStepsFoundAreStepsDone(t *testing.T) {
 				wrong := 0
 				n := seeds
 				if v.words { // the words have no part in the search for steps
-					n = 3
+					n = min(n, 3)
 				}
 				for seed := range uint64(n) {
 					p := newProgram(seed, gpuprogram.Plan{Full: v.full, NoReturns: !v.returns}, 0)

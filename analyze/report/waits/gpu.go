@@ -73,10 +73,7 @@ func (g *gpuWaits) read(t *timeline.Timeline, sc *Scan) (err error) {
 		if w.Call.Op == activity.OpRecordEvent { // of little time, after the work that matters
 			return
 		}
-		stream := w.Call.Stream
-		if stream == activity.LegacyStream || stream == activity.PerThreadStream {
-			stream = 0
-		}
+		stream := activity.RecordedHandle(w.Call.Stream)
 		g.addWork(w, g.firstWait(waitQueue{stream: stream, pid: w.Call.Pid, device: w.Call.Device}, w),
 			g.firstWait(waitQueue{pid: w.Call.Pid, device: w.Call.Device, all: true}, w))
 	})
@@ -183,15 +180,8 @@ func (g *gpuWaits) find(c *calls.Call, name string) *gpuWait {
 
 // nameOf returns the name of a work.
 func (g *gpuWaits) nameOf(w lastWork) string {
-	switch w.op {
-	case activity.OpFill:
-		return "memset"
-	case activity.OpCopyOnDevice:
-		return "copy DtoD"
-	case activity.OpCopyToDevice:
-		return "copy HtoD"
-	case activity.OpCopyToHost:
-		return "copy DtoH"
+	if w.op != activity.OpKernel && w.op != activity.OpGraph {
+		return w.op.String()
 	}
 	if w.label < 0 {
 		return catalog.UnknownKernelName

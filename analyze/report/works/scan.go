@@ -21,11 +21,7 @@ type survey struct {
 
 // passesStream reports whether a stream passes the filter.
 func (s *survey) passesStream(stream *activity.Stream) bool {
-	handle := stream.Handle
-	if handle == activity.LegacyStream {
-		handle = 0
-	}
-	return s.filter.PassesCaller(stream.Pid, stream.Tid, stream.Device, handle)
+	return s.filter.PassesCaller(stream.Pid, stream.Tid, stream.Device, activity.RecordedHandle(stream.Handle))
 }
 
 // passesChannel reports whether a channel, or one of its streams, passes the filter.
@@ -88,16 +84,10 @@ func (s *survey) siteLabel(label int32) any {
 // workLabel returns the name of the works of a duration.
 func (s *survey) workLabel(d *activity.Duration) (name, grid string) {
 	switch d.Op {
-	case activity.OpFill:
-		return "memset", s.sizeLabel(d.Label)
-	case activity.OpCopyOnDevice:
-		return "copy DtoD", s.sizeLabel(d.Label)
-	case activity.OpCopyToDevice:
-		return "copy HtoD", s.sizeLabel(d.Label)
-	case activity.OpCopyToHost:
-		return "copy DtoH", s.sizeLabel(d.Label)
+	case activity.OpFill, activity.OpCopyOnDevice, activity.OpCopyToDevice, activity.OpCopyToHost:
+		return d.Op.String(), s.sizeLabel(d.Label)
 	case activity.OpRecordEvent:
-		return "event record", ""
+		return d.Op.String(), ""
 	}
 	if d.Label < 0 || int(d.Label) >= len(s.activity.Labels) {
 		return "other kernels", ""
