@@ -37,8 +37,11 @@ type Options struct {
 	MaxTimedCalls int64
 }
 
-// QuickTimedCalls is MaxTimedCalls of summaries of all reports.
-const QuickTimedCalls = 100_000
+// MaxTimedCalls of the summary, which takes a second, and of the HTML page.
+const (
+	QuickTimedCalls = 100_000
+	PageTimedCalls  = 500_000
+)
 
 // FrameRules returns the rules for stacks in text.
 func (o *Options) FrameRules() *FrameRules {

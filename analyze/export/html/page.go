@@ -105,7 +105,7 @@ type pageView struct {
 // size. WritePage returns an error if it cannot read the recording or write to out.
 func WritePage(t *timeline.Timeline, out io.Writer, opt Options) (*PageStats, error) {
 	t = t.NewView()
-	opt.GroupBy, opt.Sort, opt.MaxTimedCalls = "", "", query.QuickTimedCalls
+	opt.GroupBy, opt.Sort, opt.MaxTimedCalls = "", "", query.PageTimedCalls
 	opt.Top = min(cmp.Or(opt.Top, DefaultTableRows), maxTableRows)
 	opt.MaxFrames = cmp.Or(min(opt.MaxFrames, maxStackFrames), maxStackFrames)
 	if opt.Progress == nil {

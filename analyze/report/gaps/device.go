@@ -77,13 +77,10 @@ func (s *deviceGaps) resultSentence() string {
 	if len(s.idle.Devices) > 1 {
 		text = "the GPUs ran nothing for %s of the time between their first and last works"
 	}
-	if s.idle.Activity.UntilNs != 0 {
-		text += "; only works of the first " + units.FormatDuration(
-			s.idle.Activity.UntilNs-s.t.RecordingWindow().FromNs,
-		) +
-			" of the recording were read: run gpurec analyze gaps for all"
-	}
 	text = fmt.Sprintf(text, shareText(&sum, sum.Idle, isLimited))
+	if s.idle.Activity.UntilNs != 0 {
+		text += ", in the first " + units.FormatDuration(s.idle.Activity.UntilNs-s.t.RecordingWindow().FromNs)
+	}
 	if len(s.idle.Devices) == 1 {
 		text += s.mainCauseText(s.idle.Devices[0])
 	}

@@ -23,7 +23,7 @@ var Sections = []report.Section{
 // HTMLSection is the section of this report in the HTML page.
 var HTMLSection = report.HTMLSection{
 	Title: "Gaps",
-	About: "Idle gaps, in which a process launched no GPU work, and the CPU activity in them.",
+	About: "Idle time of the GPU and its causes. Without GPU times: times in which a process launched no work.",
 	Empty: "The recording has no launches in the window.",
 	Kind:  format.KindLaunch,
 }
