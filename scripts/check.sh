@@ -87,11 +87,13 @@ if [ "$(id -u)" = 0 ] || [ "${CI:-}" = true ]; then
 fi
 
 # The tests of these packages need no kernel features, so they run under the race detector. The
-# tests of analyze run only here. The slow single-goroutine tests of format and symbolize run in
-# tests().
+# tests of analyze run only here, but for those of the HTML page: they draw the same page many times, so
+# one runs here and all run in tests(). The slow single-goroutine tests of format and symbolize run in
+# tests(), too.
 pure_tests() {
 	step "tests under the race detector"
-	$go test -race -vet=off -timeout 40m ./analyze/... | grep -v 'no test files'
+	$go test -race -vet=off -timeout 40m $($go list ./analyze/... | grep -v /export/html) | grep -v 'no test files'
+	$go test -race -vet=off -timeout 40m -run '^TestHTMLIsDeterministic$' ./analyze/export/html
 	$go test -race -vet=off -timeout 40m -short ./format/... ./symbolize/...
 }
 background pure_tests
@@ -100,7 +102,7 @@ background pure_tests
 # packages come first because go test runs packages in this order, one per core.
 tests() {
 	step "tests"
-	$go test -vet=off -timeout 40m ./record ./cmd/gpurec ./cmd/... ./record/... ./bpf/... ./format/... ./symbolize/...
+	$go test -vet=off -timeout 40m ./record ./cmd/gpurec ./analyze/export/html ./cmd/... ./record/... ./bpf/... ./format/... ./symbolize/...
 }
 tests </dev/null &
 
