@@ -253,6 +253,10 @@ func (p *traceBuilder) writeWork() {
 		p.w.addAnnotation("queue_ns", fieldAnnotationInt, uint64(max(0, w.startNs-w.callNs)))
 	}
 	p.w.addTextAnnotation("end_known", qualityNames[w.end])
+	if late := int64(p.w.lastNs) - int64(p.w.toMonotonicClock(w.startNs)); late > 0 {
+		// the work became known after maxSortedWorks later ones
+		p.w.addAnnotation("shown_late_ns", fieldAnnotationInt, uint64(late))
+	}
 	p.w.finishEvent(w.startNs)
 }
 

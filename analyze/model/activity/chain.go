@@ -78,7 +78,7 @@ func (r *reader) addToChain(w *chainWork) {
 	for at > 0 && s.works[at-1].number > w.number {
 		at--
 	}
-	s.insert(at, w)
+	s.works, s.store = insertAt(s.works, s.store, at, *w)
 	for len(s.works) > 1 && (s.works[1].number == s.works[0].number+1 || len(s.works) > maxChainWorks) {
 		s.finishFirst()
 	}
@@ -98,19 +98,6 @@ func (s *streamChain) finishFirst() {
 		first.finish(&s.works[1])
 	}
 	s.works = s.works[1:]
-}
-
-// insert adds a work at an index of works. It moves the works to the start of store only if store is full
-// and at least half of it is free.
-func (s *streamChain) insert(at int, w *chainWork) {
-	if n := len(s.works); n == cap(s.works) && 2*n <= len(s.store) {
-		copy(s.store, s.works)
-		s.store = s.store[:n]
-		s.works = s.store
-	}
-	free := len(s.store) - len(s.works)
-	s.store = slices.Insert(s.store, free+at, *w)
-	s.works = s.store[free:]
 }
 
 // finishChains finishes the last works of all streams.

@@ -14,7 +14,8 @@ type Estimate struct {
 	of              durationKey
 }
 
-// Errors of means that the least squares do not show.
+// Errors of means that the least squares do not show. They were fitted to the recordings of an H200 with
+// which docs/benchmarks.md compares GPU times, so other programs may need larger ones.
 const (
 	// modelError is the relative standard error of other means: works may overlap a little.
 	modelError = 0.01

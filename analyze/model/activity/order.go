@@ -110,7 +110,7 @@ func (o *issueOrder) add(c issuedCall) {
 		o.at(i).last = index
 	}
 	c.first, c.last = index-int64(len(o.open)), index
-	o.push(c)
+	o.pending, o.store = insertAt(o.pending, o.store, len(o.pending), c)
 	o.open = append(o.open, index)
 	if o.streams == nil {
 		o.streams = make(map[int32]*streamOrder)
@@ -123,18 +123,19 @@ func (o *issueOrder) add(c issuedCall) {
 	s.open = append(o.dropReturned(s.open, c.call.StartNs, s), index)
 }
 
-// push appends a pending call. It moves the pending calls to the start of store only if store is full and
-// at least half of it was dropped.
-func (o *issueOrder) push(c issuedCall) {
-	if n := len(o.pending); n == cap(o.pending) && 2*n <= len(o.store) {
-		copy(o.store, o.pending)
-		clear(o.store[n:]) // callReturns
-		o.store = o.store[:n]
-		o.pending = o.store
+// insertAt inserts a value into items, which are the end of store, and returns both. Items are dropped from
+// the start of items only. It moves items to the start of store only if store is full and at least half of
+// it was dropped.
+func insertAt[T any](items, store []T, at int, v T) (newItems, newStore []T) {
+	if n := len(items); n == cap(items) && 2*n <= len(store) {
+		copy(store, items)
+		clear(store[n:]) // drops pointers
+		items = store[:n]
+		store = items
 	}
-	dropped := len(o.store) - len(o.pending)
-	o.store = append(o.store, c)
-	o.pending = o.store[dropped:]
+	dropped := len(store) - len(items)
+	store = slices.Insert(store, dropped+at, v)
+	return store[dropped:], store
 }
 
 // dropReturned removes the calls that returned at ns, and those with a final number. It notes their

@@ -19,8 +19,7 @@ func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "analyze [FILE]",
 		Short: "Print reports about a recording",
-		Long: `analyze answers questions from a recording. It runs on any machine. No GPU and
-no root are needed.
+		Long: `Print reports about a recording, on any machine, without a GPU and without root.
 Without a subcommand it prints a summary. FILE may be the folder of an unfinished
 recording. Without FILE, analyze reads the newest gpurec-*.parquet in the current folder.
 
