@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
-# Records a training with --gpu-time while CUPTI records it in the same process, and writes both
-# files to a folder. Needs root, a GPU, g++, CUPTI, and python3 with PyTorch and transformers.
+# Records a training with --gpu-time while CUPTI records it in the same process, once for each rate.
+# Needs root, a GPU, g++, CUPTI, and python3 with PyTorch and transformers.
 #
-#     scripts/compare-cupti.sh gpt2_large results [auto|full|RATE]
-#     go run ./scripts/compare-cupti results/run.parquet results/run.ref
+#     scripts/compare-cupti.sh gpt2_large results full auto auto:60
+#     go run ./scripts/compare-cupti results/full.parquet results/full.ref
 #
-# The second command needs no GPU. GPUREC is the path of gpurec (build/bin/gpurec), CUDA the folder of
-# CUDA (/usr/local/cuda).
+# "auto:60" records for 60 s and writes results/auto-60.parquet; the default is 10 s. CUPTI is on for
+# 4 s of each recording. results/steps has the Unix time in ns of every step's end. The second command
+# needs no GPU. GPUREC is the path of gpurec (build/bin/gpurec), CUDA the folder of CUDA
+# (/usr/local/cuda).
 set -euo pipefail
-[ $# -ge 2 ] || { echo "compare-cupti: name a workload and a folder; for example: $0 gpt2_large results full" >&2; exit 2; }
-workload=$1 folder=$2 rate=${3:-full}
+[ $# -ge 3 ] || { echo "compare-cupti: name a workload, a folder and rates; for example: $0 gpt2_large results full auto" >&2; exit 2; }
+workload=$1 folder=$2
+shift 2
 gpurec=${GPUREC:-$PWD/build/bin/gpurec}
 here=$(cd "$(dirname "$0")" && pwd)
 cuda=${CUDA:-/usr/local/cuda}
@@ -29,16 +32,28 @@ until [ -e "$folder/ready" ]; do
 	kill -0 $job || exit 1
 	sleep 0.25
 done
-"$gpurec" record -p $job -d 10s --gpu-time "$rate" --max-overhead off --force -o "$folder/run.parquet" 2>"$folder/record.log" &
-recorder=$!
-until grep -q 'attached to' "$folder/record.log"; do
-	kill -0 $recorder || { cat "$folder/record.log" >&2; exit 1; }
-	sleep 0.1
+
+# record RATE SECONDS NAME
+record() {
+	: >"$folder/$3.log"
+	"$gpurec" record -p $job -d "$2s" --gpu-time "$1" --max-overhead off --force -o "$folder/$3.parquet" 2>"$folder/$3.log" &
+	recorder=$!
+	until grep -q 'attached to' "$folder/$3.log"; do
+		kill -0 $recorder || { cat "$folder/$3.log" >&2; exit 1; }
+		sleep 0.1
+	done
+	sleep 3 # gpurec finds the progress words
+	printf '%s' "$folder/$3.ref" >"$folder/on.new"
+	mv "$folder/on.new" "$folder/on"
+	sleep 4
+	touch "$folder/off"
+	wait $recorder
+	cat "$folder/$3.log"
+	until [ ! -e "$folder/on" ]; do sleep 0.1; done
+}
+
+for rate; do
+	seconds=10 name=$rate
+	case $rate in *:*) seconds=${rate#*:} name=${rate/:/-} ;; esac
+	record "${rate%:*}" "$seconds" "$name"
 done
-sleep 2 # gpurec finds the progress words
-printf '%s' "$folder/run.ref" >"$folder/on"
-sleep 4
-touch "$folder/off"
-wait $recorder
-cat "$folder/record.log"
-until [ ! -e "$folder/on" ]; do sleep 0.25; done

@@ -4,7 +4,7 @@ mlp_small is CPU-bound: 20 small layers, about 160 kernel launches a step. gpt_t
 12-layer GPT-2 (transformers, random weights) in bfloat16, about 1,100 launches a step. gpt2_large
 is bound by the GPU: 36 layers in bfloat16. gpt_decode decodes 8 tokens a step, without graphs.
 gpt_graph replays a CUDA graph of a forward pass 8 times a step. streams has three streams, with
-copies and events.
+copies and events. slow_loader waits for a data loader that tokenizes text in Python.
 fake needs neither PyTorch nor a GPU: it launches kernels on simcuda through ctypes.
 """
 import ctypes
@@ -144,6 +144,39 @@ def streams():
     return step
 
 
+def slow_loader():
+    import torch
+
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(d_model=512, nhead=8, dim_feedforward=2048, batch_first=True)
+    model = torch.nn.TransformerEncoder(layer, num_layers=4).to("cuda")
+    embed = torch.nn.Embedding(1000, 512).to("cuda")
+    optimizer = torch.optim.AdamW([*model.parameters(), *embed.parameters()], lr=1e-4)
+
+    class Texts(torch.utils.data.Dataset):
+        def __len__(self):
+            return 1 << 30
+
+        def __getitem__(self, i):
+            return tokenize(f"sample {i} " * 100)
+
+    def tokenize(text):
+        return torch.tensor([sum(map(ord, text[n : n + 8])) % 1000 for n in range(0, 512, 2)])
+
+    batches = iter(torch.utils.data.DataLoader(Texts(), batch_size=64, num_workers=0, pin_memory=False))
+
+    def step():
+        tokens = next(batches).to("cuda")
+        optimizer.zero_grad()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(embed(tokens)).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
 PTX = b""".version 7.0
 .target sm_52
 .address_size 64
@@ -186,5 +219,5 @@ def fake(launches=40):
 
 STEPS = {
     "mlp_small": mlp_small, "gpt_train": gpt_train, "gpt2_large": gpt2_large, "gpt_decode": gpt_decode,
-    "gpt_graph": gpt_graph, "streams": streams, "fake": fake,
+    "gpt_graph": gpt_graph, "streams": streams, "slow_loader": slow_loader, "fake": fake,
 }

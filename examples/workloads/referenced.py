@@ -4,7 +4,8 @@
 
 WORKLOAD is a name of models.py. The program writes FOLDER/ready when its steps are steady. It turns
 CUPTI on when FOLDER/on appears, which contains the path of the reference, and off when FOLDER/off
-appears. It ends when FOLDER/quit appears. scripts/compare-cupti.sh uses it.
+appears. It ends when FOLDER/quit appears. FOLDER/steps has the Unix time in ns of every step's end.
+scripts/compare-cupti.sh uses it.
 """
 import argparse
 import ctypes
@@ -34,12 +35,15 @@ def main():
     torch.cuda.synchronize()
     open(os.path.join(options.folder, "ready"), "w").close()
     looked, is_on = time.monotonic(), False
+    steps = open(os.path.join(options.folder, "steps"), "w")
     while True:
         step()
+        print(time.time_ns(), file=steps)
         if time.monotonic() - looked < 0.25:
             continue
         looked = time.monotonic()
         if has("quit"):
+            steps.close()
             return
         if not is_on and has("on"):
             torch.cuda.synchronize()
