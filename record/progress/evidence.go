@@ -10,6 +10,8 @@ import (
 const (
 	// evidenceWindows is the number of windows whose calls and steps are compared.
 	evidenceWindows = 256
+	// evidenceScales is the number of lengths of windows: 5, 20, 80 and 320 ms.
+	evidenceScales, scaleFactor = 4, 4
 	// decideEvery is the number of windows from one comparison to the next.
 	decideEvery = 16
 	// minPairs is the number of windows that a comparison needs.
@@ -17,23 +19,52 @@ const (
 	// minCorrelation is the least correlation of calls and steps. minSigmas is how many standard
 	// deviations it must be above that of unrelated words.
 	minCorrelation, minSigmas = 0.4, 6.5
-	// Works per call of channels: a graph has several works, and some calls have none.
-	minWorksPerCall, maxWorksPerCall = 0.2, 4.0
+	// Works per call of channels: a graph has many works if it has copies, and some calls have none.
+	minWorksPerCall, maxWorksPerCall = 0.1, 256.0
 	// minStillNs is the least time for which channels must stand still while no call comes.
 	minStillNs = int64(50 * time.Millisecond)
 	// stillGaps is how many times longer the words must stand still than they usually do.
 	stillGaps = 20
 )
 
-// window is a short time in which a process made calls and words changed. Both are per second.
-type window struct{ calls, steps float64 }
+// window is a short time in which a process made calls and words changed.
+type window struct{ ns, calls, steps int64 }
+
+// perSecond returns the rates of calls and steps.
+func (w window) perSecond() (calls, steps float64) {
+	seconds := float64(w.ns) / 1e9
+	return float64(w.calls) / seconds, float64(w.steps) / seconds
+}
+
+func (w window) plus(o window) window { return window{w.ns + o.ns, w.calls + o.calls, w.steps + o.steps} }
+
+// recentWindows has the newest windows of one length.
+type recentWindows struct {
+	ring [evidenceWindows]window
+	len  int // number of windows so far
+}
+
+func (r *recentWindows) add(w window) {
+	r.ring[r.len%evidenceWindows] = w
+	r.len++
+}
+
+// ordered returns the windows from the oldest to the newest.
+func (r *recentWindows) ordered() []window {
+	n := min(r.len, evidenceWindows)
+	ordered := make([]window, 0, n)
+	for i := r.len - n; i < r.len; i++ {
+		ordered = append(ordered, r.ring[i%evidenceWindows])
+	}
+	return ordered
+}
 
 // evidence collects whether words change with the calls of the process. The words of channels stand
 // still in pauses of the process, and their steps follow the calls in busy times. Words that change
 // by themselves do neither.
 type evidence struct {
-	windows [evidenceWindows]window
-	len     int // number of windows so far
+	// scales has the windows by their length. A window has scaleFactor windows of the scale before.
+	scales [evidenceScales]recentWindows
 	// activeNs and moves describe the time with calls: its length, and windows in which words moved.
 	activeNs, moves int64
 	// pauseNs is the current time without calls and steps.
@@ -64,9 +95,15 @@ func (e *evidence) add(ns, calls, steps int64) {
 	if gap := e.activeNs / max(1, e.moves); e.moves >= 3 && e.pauseNs >= max(minStillNs, stillGaps*gap) {
 		e.stoodStill = true
 	}
-	seconds := float64(ns) / 1e9
-	e.windows[e.len%evidenceWindows] = window{float64(calls) / seconds, float64(steps) / seconds}
-	e.len++
+	e.scales[0].add(window{ns, calls, steps})
+	for i := 1; i < evidenceScales && e.scales[i-1].len%scaleFactor == 0; i++ {
+		before := &e.scales[i-1]
+		var sum window
+		for k := before.len - scaleFactor; k < before.len; k++ {
+			sum = sum.plus(before.ring[k%evidenceWindows])
+		}
+		e.scales[i].add(sum)
+	}
 }
 
 // isRelated reports whether the words change with the calls. The steps follow the calls after some
@@ -75,15 +112,19 @@ func (e *evidence) isRelated(complete bool) bool {
 	if e.stoodStill {
 		return true
 	}
-	if e.len == 0 || e.len%decideEvery != 0 {
+	if n := e.scales[0].len; n == 0 || n%decideEvery != 0 {
 		return false
 	}
-	windows := e.recent()
-	if complete && !hasPlausibleRate(windows) {
-		return false
-	}
-	if complete && isProportional(windows) {
-		return true
+	windows := e.scales[0].ordered()
+	if complete {
+		if !hasPlausibleRate(windows) {
+			return false
+		}
+		for i := range e.scales {
+			if isProportional(e.scales[i].ordered()) {
+				return true
+			}
+		}
 	}
 	for _, scale := range [...]int{1, 2, 4} {
 		merged := mergeWindows(windows, scale)
@@ -103,12 +144,13 @@ func (e *evidence) isRelated(complete bool) bool {
 // each call waits until a work is done. It leaves out bursts that fill the queue and pauses in
 // which the queue empties, because they would hide the correlation.
 func fullQueue(windows []window) (full []window) {
-	var steps float64
+	var all window
 	for _, w := range windows {
-		steps += w.steps / float64(len(windows))
+		all = all.plus(w)
 	}
+	_, steps := all.perSecond()
 	for _, w := range windows {
-		if w.calls > 0.25*steps && w.calls < 3*steps {
+		if calls, _ := w.perSecond(); calls > 0.25*steps && calls < 3*steps {
 			full = append(full, w)
 		}
 	}
@@ -127,56 +169,57 @@ func mergeWindows(windows []window, scale int) []window {
 	merged := make([]window, len(windows)/scale)
 	for i := range merged {
 		for _, w := range windows[i*scale : (i+1)*scale] {
-			merged[i].calls += w.calls
-			merged[i].steps += w.steps
+			merged[i] = merged[i].plus(w)
 		}
 	}
 	return merged
 }
 
-// recent returns the windows from the oldest to the newest.
-func (e *evidence) recent() []window {
-	n := min(e.len, evidenceWindows)
-	ordered := make([]window, 0, n)
-	for i := e.len - n; i < e.len; i++ {
-		ordered = append(ordered, e.windows[i%evidenceWindows])
-	}
-	return ordered
-}
-
 // hasPlausibleRate reports whether the number of steps fits the number of calls.
 func hasPlausibleRate(windows []window) bool {
-	var calls, steps float64
+	var all window
 	for _, w := range windows {
-		calls, steps = calls+w.calls, steps+w.steps
+		all = all.plus(w)
 	}
+	calls, steps := float64(all.calls), float64(all.steps)
 	return steps >= minWorksPerCall*calls && steps <= maxWorksPerCall*calls
 }
 
 // isProportional reports whether the steps stay proportional to the calls all the time. A steady
-// program that keeps the GPU busy makes its calls in bursts, while works end evenly, so short windows
-// show no correlation. But the works that are left in the queue never exceed a few bursts. Words that
-// change by themselves drift away from the calls.
+// program that keeps the GPU busy makes its calls in bursts, while works run evenly, so windows show
+// no correlation. But the works that are left in the queue never exceed a few bursts. Words that
+// change by themselves drift away from the calls. Fewer bursts are enough if each call is one work.
 func isProportional(windows []window) bool {
 	const (
-		minBursts  = 80 // steps, in bursts
-		maxDriftOf = 2  // greatest spread of the difference, in bursts
+		oneToOne, anyRatio = 40, 80 // least steps, in bursts
+		maxDriftOf         = 2      // greatest spread of the difference, in bursts
 	)
-	if len(windows) < evidenceWindows {
+	var all window
+	burst := int64(0)
+	for _, w := range windows {
+		all = all.plus(w)
+		burst = max(burst, w.calls)
+	}
+	if len(windows) < minPairs || burst == 0 {
 		return false
 	}
-	var calls, steps float64
-	for _, w := range windows {
-		calls, steps = calls+w.calls, steps+w.steps
+	if all.steps >= oneToOne*burst && drift(windows, 1) <= maxDriftOf*float64(burst) {
+		return true
 	}
-	ratio := steps / calls
-	var burst, difference, least, most float64
+	ratio := float64(all.steps) / float64(all.calls)
+	return len(windows) == evidenceWindows && all.calls >= anyRatio*burst &&
+		drift(windows, ratio) <= maxDriftOf*ratio*float64(burst)
+}
+
+// drift returns the spread of the difference between the steps so far and the calls so far, if each
+// call has ratio steps.
+func drift(windows []window, ratio float64) float64 {
+	var difference, least, most float64
 	for _, w := range windows {
-		burst = max(burst, ratio*w.calls)
-		difference += w.steps - ratio*w.calls
+		difference += float64(w.steps) - ratio*float64(w.calls)
 		least, most = min(least, difference), max(most, difference)
 	}
-	return steps >= minBursts*burst && most-least <= maxDriftOf*burst
+	return most - least
 }
 
 // correlate returns Pearson's correlation of the calls with the steps of a later window, and the
@@ -188,7 +231,8 @@ func correlate(windows []window, lag int) (r float64, n int) {
 	}
 	var sx, sy, sxx, syy, sxy float64
 	for i := range n {
-		x, y := windows[i].calls, windows[i+lag].steps
+		x, _ := windows[i].perSecond()
+		_, y := windows[i+lag].perSecond()
 		sx, sy = sx+x, sy+y
 		sxx, syy, sxy = sxx+x*x, syy+y*y, sxy+x*y
 	}

@@ -184,7 +184,7 @@ func (t *JobThread) submit(s *JobStream, on *gpuChannel, op activity.Op, gpuNs i
 		on.launches = append(on.launches, t.NowNs)
 	}
 	g.Works = append(g.Works, JobWork{
-		Truth:  Truth{from, to, on.number, on.base + int64(len(on.begins))},
+		Truth:  Truth{from, to, on.number, on.base + int64(len(on.words))},
 		CallNs: t.NowNs, Pid: t.on.sim.pid, Site: t.site(), Stream: s.Handle(), Step: t.Step, Op: op,
 	})
 	row := t.call(functions[op].kind, functions[op].name, submitNs+200+g.random.Int64N(1500))

@@ -65,8 +65,8 @@ type tornSample struct {
 type gpuChannel struct {
 	number       int32
 	pid, device  int32
-	base         int64 // counter before the first work
-	begins       []int64
+	base         int64      // counter before the first work
+	words        []int64    // times of the progress word: starts, or ends of copies
 	shown        []int64    // when each work became visible in the progress word
 	works        [][2]int64 // start and end of every work
 	freeNs       int64
@@ -280,7 +280,7 @@ func (g *Program) submit(
 	if op == activity.OpKernel {
 		on.launches = append(on.launches, t.nowNs)
 	}
-	g.Truth = append(g.Truth, Truth{from, to, on.number, on.base + int64(len(on.begins))})
+	g.Truth = append(g.Truth, Truth{from, to, on.number, on.base + int64(len(on.words))})
 	end := t.submitNs + 200 + g.random.Int64N(1500)
 	g.Calls = append(g.Calls, activity.Call{
 		StartNs: t.nowNs, EndNs: end, Pid: t.process.pid, Tid: t.tid, Device: t.process.device, Context: 0xc0,
@@ -300,16 +300,18 @@ func (g *Program) runWork(s *simStream, on *gpuChannel, submitNs int64, mean flo
 	from = max(s.endNs+300+g.random.Int64N(1400), on.freeNs+100+g.random.Int64N(400), submitNs+latency)
 	to = from + max(200, int64(mean*(0.9+0.2*g.random.Float64())))
 	on.freeNs = from
-	if on == s.process.toDevice || on == s.process.toHost {
+	word := from
+	if on == s.process.toDevice || on == s.process.toHost { // its word belongs to the end
 		on.freeNs = to
+		word = to + 100 + to%1300
 	}
 	s.endNs = to
-	shown := from + 100 + int64(30_000*g.random.Float64()*g.random.Float64()*g.random.Float64())
+	shown := word + 100 + int64(30_000*g.random.Float64()*g.random.Float64()*g.random.Float64())
 	if n := len(on.shown); n > 0 {
 		shown = max(shown, on.shown[n-1])
 	}
 	s.doneNs = max(s.doneNs, shown, to)
-	on.shown, on.begins = append(on.shown, shown), append(on.begins, from)
+	on.shown, on.words = append(on.shown, shown), append(on.words, word)
 	on.works = append(on.works, [2]int64{from, to})
 	return from, to
 }
@@ -365,7 +367,7 @@ func (g *Program) replaceStream(t *simThread, s *simStream) {
 	s.channel.toNs = t.nowNs
 	old := s.channel
 	s.channel = g.newChannel(t.process.pid, t.process.device, t.nowNs)
-	s.channel.base = old.base + int64(len(old.begins)) // the slot keeps its counter
+	s.channel.base = old.base + int64(len(old.words)) // the slot keeps its counter
 }
 
 // IsNearTorn reports whether a torn sample is near a work: one of the 50 samples before its end, or of

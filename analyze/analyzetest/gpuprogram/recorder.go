@@ -59,7 +59,7 @@ func (g *Program) poll() {
 			Number: c.number, Pid: c.pid, Device: -1, FromNs: c.fromNs, ToNs: c.toNs,
 		})
 		found := 0
-		for found < len(c.begins) && c.shown[found] <= c.fromNs {
+		for found < len(c.words) && c.shown[found] <= c.fromNs {
 			found++
 		}
 		g.Channels[len(g.Channels)-1].FirstCounter = c.base + int64(found)
@@ -71,7 +71,7 @@ func (g *Program) poll() {
 		}
 		read, last := 0, c.base+int64(found)
 		for _, ns := range times {
-			for read < len(c.begins) && c.shown[read] <= ns {
+			for read < len(c.words) && c.shown[read] <= ns {
 				read++
 			}
 			if read == 0 || c.base+int64(read) == last || ns > min(c.toNs, g.EndNs) {
@@ -79,10 +79,10 @@ func (g *Program) poll() {
 			}
 			last = c.base + int64(read)
 			s := activity.Sample{
-				SeenNs: ns, Channel: c.number, Counter: last, GPUTimeNs: clockOf(c.begins[read-1]),
+				SeenNs: ns, Channel: c.number, Counter: last, GPUTimeNs: clockOf(c.words[read-1]),
 			}
 			if read > 1 && g.random.Float64() < g.TornShare {
-				s.GPUTimeNs = clockOf(c.begins[read-2])
+				s.GPUTimeNs = clockOf(c.words[read-2])
 				g.torn[tornSample{c.number, s.Counter}] = true
 			}
 			g.Samples = append(g.Samples, s)

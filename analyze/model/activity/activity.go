@@ -190,6 +190,9 @@ func numberWorks(
 	for stream, channel := range pairs {
 		paired[stream] = states[channel]
 	}
+	for stream, channel := range paired {
+		channel.showsEnds = survey.streams.list[stream].Copies != 0
+	}
 	r := newReader(states, paired, opt.Gaps)
 	r.onUntimed = opt.OnUntimed
 	if err := source(r); err != nil {

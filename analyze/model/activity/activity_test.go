@@ -45,11 +45,17 @@ func (v *verdict) checkWork(w *activity.Work) {
 	truth := v.program.Truth[w.Call.ID]
 	v.counts.Works++
 	ok := w.Channel == truth.Channel
+	ok = ok && (w.Number == 0 || w.Number == truth.Number)
+	isCopy := w.Call.Op == activity.OpCopyToDevice || w.Call.Op == activity.OpCopyToHost
 	switch w.StartQuality {
 	case activity.Measured:
 		v.counts.Measured++
-		ok = ok && w.Number == truth.Number
+		ok = ok && w.Number != 0 && !isCopy
 	case activity.Bounded:
+		if isCopy && w.EndQuality == activity.Measured { // of a copy, the end is measured
+			v.counts.Measured++
+			break
+		}
 		v.counts.Bounded++
 		v.widthsNs = append(v.widthsNs, w.Start.WidthNs())
 	case activity.Estimated:

@@ -94,8 +94,13 @@ func (s *streamChain) finishFirst() {
 	if len(s.works) == 1 {
 		first.finish(nil)
 	} else {
-		s.works[1].guessStart(&first.Work)
-		first.finish(&s.works[1])
+		next := &s.works[1]
+		next.guessStart(&first.Work)
+		first.finish(next)
+		if next.channel.showsEnds && first.EndQuality >= Bounded && next.isAfter(&first.Work, first.channel) {
+			next.beginAfter(first.End.LoNs)
+			next.streamIdle = first.End.HiNs <= next.Call.StartNs
+		}
 	}
 	s.works = s.works[1:]
 }
@@ -112,16 +117,21 @@ func (r *reader) finishChains() {
 // finish sets the end of a work and passes it to the results. next is a later work of the stream; nil:
 // there is none.
 func (w *chainWork) finish(next *chainWork) {
-	w.setEnd(next)
+	if w.channel.showsEnds {
+		w.finishCopy(next)
+	} else {
+		w.setEnd(next)
+	}
 	w.channel.out.addWork(w.channel, &w.Work)
 }
 
-// isAfter reports whether a work certainly began after the end of another work of its stream.
-func (w *chainWork) isAfter(before *chainWork) bool {
+// isAfter reports whether a work certainly began after the end of another work of its stream, which ran on
+// channel.
+func (w *chainWork) isAfter(before *Work, channel *channelState) bool {
 	if w.StartQuality < Bounded {
 		return false
 	}
-	if w.channel == before.channel {
+	if w.channel == channel {
 		return w.first > before.last
 	}
 	return w.inOrder
@@ -135,7 +145,7 @@ func (w *chainWork) setEnd(next *chainWork) {
 	if w.StartQuality >= Bounded {
 		end.LoNs = w.Start.LoNs
 	}
-	if next != nil && next.isAfter(w) {
+	if next != nil && next.isAfter(&w.Work, w.channel) {
 		end.HiNs = min(end.HiNs, next.Start.HiNs)
 		switch {
 		case next.channel == w.channel && next.Queued && w.Number != 0 && next.Number == w.Number+1:

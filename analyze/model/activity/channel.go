@@ -25,6 +25,8 @@ type channelState struct {
 	counts        ChannelCounts
 	reader        *reader
 	streams       int // streams whose works the channel runs
+	// showsEnds reports that the progress word belongs to the ends of works: those of a copy engine.
+	showsEnds bool
 	// isUncertain reports that the last sampled work, without a call, may run until the next sample.
 	isUncertain bool
 	finals      int64 // works whose numbers became final at anchors
@@ -112,7 +114,7 @@ func (c *channelState) useSample(s *Sample) {
 		return
 	}
 	c.moments = append(c.moments, moment{s.Counter, s.GPUTimeNs, s.SeenNs, begin})
-	before, seen := c.waits.advance(begin.LoNs, s.SeenNs)
+	before, seen := c.waits.advance(begin.LoNs-c.lateNs(), s.SeenNs-c.lateNs())
 	c.closeUncertain()
 	if n := len(c.moments); n > 1 {
 		if least <= c.least {
@@ -232,7 +234,7 @@ func (c *channelState) emit(n int, final bool) {
 			if !final {
 				latest = unbounded
 			}
-			c.setStart(&w, p, latest, c.waits.doneBy(p.stream, p.last, &from))
+			c.setTimes(&w, p, latest, c.waits.doneBy(p.stream, p.last, &from))
 		}
 		if p.after.number != 0 && w.StartQuality >= Bounded {
 			c.reader.chainOf(p.after.stream).endBy(p.after.number, w.Start.HiNs)

@@ -248,7 +248,11 @@ func (s *solver) durations(pid int32) []Duration {
 		d := Duration{Pid: pid, Op: key.op, Label: key.label, Works: s.set.works[label], Alone: s.set.alone[label]}
 		if column := s.columns[label]; column >= 0 && s.variances != nil {
 			d.MeanNs, d.IsEstimated = s.x[column], true
-			d.ErrorNs = errorFactor * math.Sqrt(s.variances[column]+gapErrorNs*gapErrorNs)
+			systematicNs := float64(gapErrorNs)
+			if key.op == OpCopyToDevice || key.op == OpCopyToHost {
+				systematicNs = copyErrorNs
+			}
+			d.ErrorNs = errorFactor * math.Sqrt(s.variances[column]+systematicNs*systematicNs)
 		}
 		d.limit(&s.set.limits[label])
 		list = append(list, d)

@@ -158,6 +158,9 @@ func (r *results) addEquations(c *channelState, counter int64) {
 			continue
 		}
 		works, ns := calls[:len(calls)-1], b.gpuNs-a.gpuNs
+		if c.showsEnds {
+			works = calls[1:]
+		}
 		queuedFromNs := a.begin.LoNs
 		if len(works) == 1 {
 			queuedFromNs = b.begin.LoNs

@@ -170,7 +170,10 @@ func (r *results) countWork(c *channelState, w *Work) {
 	if w.handOverNs > 0 {
 		c.set.addSingle(i, w.handOverNs, r.random)
 	}
-	if w.StartQuality == Measured && w.EndQuality >= Bounded {
+	if ns := w.copyNs(); ns > 0 {
+		c.set.addSingle(i, ns+gapMeanNs, r.random)
+	}
+	if w.StartQuality == Measured && w.EndQuality >= Bounded || w.isCopy() && w.EndQuality == Measured {
 		c.set.addLimit(i, w.Duration.HiNs, r.random)
 	}
 }

@@ -1,42 +1,56 @@
 package activity
 
-// setStart sets the start of a work. Its number is at most latest, and it was done at doneNs.
-func (c *channelState) setStart(w *Work, p *issuedCall, latest, doneNs int64) {
+// setTimes sets the time of a work that the progress word shows: its start, or the end of a copy. Its
+// number is at most latest, and it was done at doneNs.
+func (c *channelState) setTimes(w *Work, p *issuedCall, latest, doneNs int64) {
+	word, quality := c.wordOf(w, p, latest, doneNs)
+	if quality == Unknown {
+		w.Number = 0
+		return
+	}
+	if c.showsEnds {
+		c.setEndOfCopy(w, word, quality)
+		return
+	}
+	w.Start, w.StartQuality = word, quality
+	waited := quality >= Bounded && p.wasSeenReturned(word.LoNs-queuedNs)
+	w.Queued, w.handedOver = waited && !p.barrier, waited && p.handedOver
+}
+
+// wordOf returns when the progress word showed a work. It sets the number of the work if it is certain.
+func (c *channelState) wordOf(w *Work, p *issuedCall, latest, doneNs int64) (word Interval, quality Quality) {
 	w.doneNs, w.first, w.last = doneNs, p.first, p.last
 	earliest := c.numbers.earliest(p.first)
 	if p.earliest != 0 {
 		earliest = p.earliest
 	}
 	w.likely = earliest
-	start, sampled := c.moments.beginOf(earliest)
+	word, sampled := c.moments.beginOf(earliest)
 	if p.earliest != 0 {
-		start.LoNs, sampled = max(start.LoNs, p.earliestBeginNs), false
+		word.LoNs, sampled = max(word.LoNs, p.earliestBeginNs), false
 	}
 	switch {
 	case earliest == latest && sampled:
-		w.StartQuality, w.Number = Measured, earliest
+		quality, w.Number = Measured, earliest
 	case latest == unbounded:
-		if start.HiNs != UnknownNs {
-			w.StartQuality = Estimated
+		if word.HiNs != UnknownNs {
+			quality = Estimated
 		}
 	default:
 		if earliest == latest {
 			w.Number = earliest
 		}
 		last, _ := c.moments.beginOf(latest)
-		start.HiNs = last.HiNs
-		w.StartQuality = Bounded
+		word.HiNs = last.HiNs
+		quality = Bounded
 	}
-	start.LoNs = max(start.LoNs, p.call.StartNs)
-	start.HiNs = min(start.HiNs, doneNs)
-	if w.StartQuality == Unknown && start.HiNs != UnknownNs {
-		w.StartQuality = Bounded // by a wait alone
+	word.LoNs = max(word.LoNs, p.call.StartNs)
+	word.HiNs = min(word.HiNs, doneNs)
+	if quality == Unknown && word.HiNs != UnknownNs {
+		quality = Bounded // by a wait alone
 	}
-	if start.HiNs == UnknownNs || start.HiNs < start.LoNs {
-		w.StartQuality, w.Number = Unknown, 0
-		return
+	if word.HiNs == UnknownNs || word.HiNs < word.LoNs {
+		return word, Unknown
 	}
-	w.Start = start
-	waited := w.StartQuality >= Bounded && p.wasSeenReturned(start.LoNs-queuedNs)
-	w.Queued, w.handedOver = waited && !p.barrier, waited && p.handedOver
+	return word, quality
 }

@@ -46,6 +46,9 @@ type Work struct {
 	likely int64 // the lowest number that the work may have
 	// likelyStartNs is the most probable start of a work that is not measured; 0: unknown.
 	likelyStartNs int64
+	// engineIdle and streamIdle report that a copy waited for no copy of its engine, and for no work of its
+	// stream.
+	engineIdle, streamIdle bool
 	// first and last are the possible positions of the call on the channel.
 	first, last int64
 }
@@ -91,8 +94,15 @@ func (w *Work) guessStart(previous *Work) {
 		ns = w.Call.EndNs
 	}
 	ns += idleStartNs
-	if previous != nil && previous.StartQuality != Unknown && previous.Mean != nil {
+	switch {
+	case previous == nil || previous.StartQuality == Unknown:
+	case previous.isCopy() && previous.EndQuality >= Bounded:
+		ns = max(ns, previous.EndNs()+gapMeanNs)
+	case previous.Mean != nil:
 		ns = max(ns, previous.StartNs()+int64(previous.Mean.MeanNs)+gapMeanNs)
+	}
+	if w.isCopy() && w.EndQuality == Measured && w.Mean != nil { // its end is exact
+		ns = max(ns, w.EndNs()-int64(w.Mean.MeanNs))
 	}
 	w.likelyStartNs = min(max(ns, w.Start.LoNs), w.Start.HiNs)
 }

@@ -1,0 +1,59 @@
+package activity
+
+// The progress word of a copy engine's channel belongs to the end of a copy. On an H200, the word comes
+// 0.3 to 1.5 µs after the end that CUPTI reports. A copy engine runs one copy at a time.
+
+// lateNs bounds how long after the end of a work its progress word comes.
+func (c *channelState) lateNs() int64 {
+	if c.showsEnds {
+		return copyLateNs
+	}
+	return 0
+}
+
+// setEndOfCopy sets the end of a copy, and bounds its start.
+func (c *channelState) setEndOfCopy(w *Work, word Interval, quality Quality) {
+	w.End = Interval{max(w.Call.StartNs, word.LoNs-copyLateNs), word.HiNs}
+	w.EndQuality = quality
+	w.Start, w.StartQuality = Interval{w.Call.StartNs, w.End.HiNs}, min(quality, Bounded)
+	if w.Number == 0 {
+		return
+	}
+	if before, _ := c.moments.beginOf(w.Number - 1); before.HiNs < w.End.HiNs {
+		w.beginAfter(before.LoNs - copyLateNs)
+		w.engineIdle = before.HiNs <= w.Call.StartNs
+	}
+}
+
+// beginAfter raises the lower bound of a copy's start.
+func (w *Work) beginAfter(ns int64) { w.Start.LoNs = min(max(w.Start.LoNs, ns), w.Start.HiNs) }
+
+// finishCopy sets the bounds of a copy that follow from other works. next is a later work of the stream;
+// nil: there is none.
+func (w *chainWork) finishCopy(next *chainWork) {
+	if w.EndQuality == Unknown {
+		return
+	}
+	w.End.HiNs = min(w.End.HiNs, w.doneNs)
+	if next != nil && next.isAfter(&w.Work, w.channel) {
+		w.End.HiNs = min(w.End.HiNs, next.Start.HiNs)
+	}
+	w.End.HiNs = max(w.End.HiNs, w.End.LoNs)
+	w.Start.HiNs = min(w.Start.HiNs, w.End.HiNs)
+	w.Start.LoNs = min(w.Start.LoNs, w.Start.HiNs)
+	w.Duration = Interval{0, w.End.HiNs - w.Start.LoNs}
+	w.DurationQuality = w.StartQuality
+}
+
+// copyNs returns the probable duration of a copy that began at once, because its stream and its engine
+// were idle at the call. It returns 0 for any other work.
+func (w *Work) copyNs() int64 {
+	holds := w.Hold != nil && w.Hold.Kind != HoldOrder
+	if !w.isCopy() || w.EndQuality != Measured || holds || !w.engineIdle || !w.streamIdle {
+		return 0
+	}
+	return max(1, w.EndNs()-w.StartNs())
+}
+
+// isCopy reports whether a copy engine runs the work.
+func (w *Work) isCopy() bool { return w.Call.Op == OpCopyToDevice || w.Call.Op == OpCopyToHost }
