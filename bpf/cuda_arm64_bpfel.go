@@ -223,6 +223,7 @@ const (
 	CudaEventFlagsEVENT_ABANDONED  CudaEventFlags = 2
 	CudaEventFlagsEVENT_UNREADABLE CudaEventFlags = 8
 	CudaEventFlagsEVENT_NO_RETURN  CudaEventFlags = 16
+	CudaEventFlagsEVENT_EARLY      CudaEventFlags = 32
 )
 
 type CudaFingerprintLevel uint32

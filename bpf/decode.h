@@ -354,6 +354,29 @@ static __always_inline void read_args(struct pt_regs *ctx, struct thread *t, con
 		decode_structure(ctx, t, spec->decode, e);
 }
 
+enum {
+	LAUNCH_ATTRIBUTES = 8,         /* the first attributes of a launch, which are read */
+	LAUNCH_ATTRIBUTE_WORDS = 9,    /* CUlaunchAttribute: u32 id @0, a union @8, 72 bytes */
+	PROGRAMMATIC_SERIALIZATION = 6 /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
+};
+
+/* Marks a launch whose kernel may begin before the work before it has ended. */
+static __always_inline void read_launch_attributes(struct thread *t, struct event *e, __u64 from, __u32 count)
+{
+	__u64 *w;
+
+	if (!count)
+		return;
+	if (count > LAUNCH_ATTRIBUTES)
+		count = LAUNCH_ATTRIBUTES;
+	w = read_structure(t, e, from, count * LAUNCH_ATTRIBUTE_WORDS * 8);
+	if (!w)
+		return;
+	for (__u32 i = 0; i < LAUNCH_ATTRIBUTES; i++, w += LAUNCH_ATTRIBUTE_WORDS)
+		if (i < count && (__u32)w[0] == PROGRAMMATIC_SERIALIZATION && (__u32)w[1])
+			e->flags |= EVENT_EARLY;
+}
+
 /* Decodes the arguments of cuLaunchKernel, cuLaunchCooperativeKernel or cuLaunchKernelEx. */
 static __always_inline void read_launch(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, const struct stack_top *top, struct event *e)
 {
@@ -371,14 +394,16 @@ static __always_inline void read_launch(struct pt_regs *ctx, struct thread *t, c
 		e->stream = ARG(ctx, top, 8);
 		return;
 	}
-	/* DECODE_LAUNCH_EX: grid u32[3] @0, block u32[3] @12, shared u32 @24, stream @32 */
+	/* DECODE_LAUNCH_EX: grid u32[3] @0, block u32[3] @12, shared u32 @24, stream @32, attributes @40,
+	 * u32 count @48 */
 	e->src = ARG(ctx, top, 1);
-	w = read_structure(t, e, ARG(ctx, top, 0), 40);
+	w = read_structure(t, e, ARG(ctx, top, 0), 56);
 	if (!w)
 		return;
 	__builtin_memcpy(e->grid, w, 24);
 	e->shared_bytes = w[3];
 	e->stream = w[4];
+	read_launch_attributes(t, e, w[5], (__u32)w[6]);
 }
 
 /* Reads the UUID that a successful call has stored. */

@@ -43,6 +43,7 @@ enum event_flags {
 	EVENT_ABANDONED = 2,  /* the function was left without a return (exception, longjmp) */
 	EVENT_UNREADABLE = 8, /* an argument in user memory could not be read */
 	EVENT_NO_RETURN = 16, /* sent at the entry probe: duration and result are unknown */
+	EVENT_EARLY = 32,     /* the kernel may begin before the work before it on its stream has ended */
 };
 
 enum stack_state {

@@ -138,6 +138,9 @@ const (
 	// FlagNoReturn marks a call that was recorded at its entry only, because probing returns of
 	// such frequent calls costs too much. DurNs and Result are unknown. Since 1.1.
 	FlagNoReturn
+	// FlagEarlyStart marks a launch whose kernel may begin before the work before it on its stream has
+	// ended: cuLaunchKernelEx with programmatic stream serialization. Since 1.2.
+	FlagEarlyStart
 )
 
 // Values of Row.StackStatus.

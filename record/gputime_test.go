@@ -187,7 +187,7 @@ func (r *gpuRun) check() (share float64) {
 			repeated++
 		}
 		seen[w] = true
-		if row.StartNs < w.StartNs-clockErrorNs {
+		if row.StartNs < w.WordNs-clockErrorNs {
 			early++
 		}
 	}

@@ -168,7 +168,7 @@ func (v *workReview) publicationLateNs() (lateNs int64) {
 	begins, least, rows := make(map[workIdentity]int64), make(map[int64]int64), make(map[int64]int)
 	for i := range v.run.ledger.Works {
 		w := &v.run.ledger.Works[i]
-		begins[workIdentity{w.Pid, w.Slot, w.Counter, w.GPUNs}] = w.StartNs + v.ledgerToNs
+		begins[workIdentity{w.Pid, w.Slot, w.Counter, w.GPUNs}] = w.WordNs + v.ledgerToNs
 	}
 	for i := range v.run.rows {
 		r := &v.run.rows[i]
@@ -196,16 +196,17 @@ func (v *workReview) count(w *activity.Work, startNs int64) {
 	if late {
 		v.seen++
 	}
-	switch w.StartQuality {
-	case activity.Measured:
+	isCopy := w.Call.Op == activity.OpCopyToDevice || w.Call.Op == activity.OpCopyToHost
+	switch {
+	case w.StartQuality == activity.Measured, isCopy && w.EndQuality == activity.Measured:
 		v.counts.Measured++
 		if late {
 			v.seenMeasured++
 		}
-	case activity.Bounded:
+	case w.StartQuality == activity.Bounded:
 		v.counts.Bounded++
 		v.widthsNs = append(v.widthsNs, w.Start.WidthNs())
-	case activity.Estimated:
+	case w.StartQuality == activity.Estimated:
 		v.counts.Estimated++
 	default:
 		v.counts.Unknown++

@@ -3,8 +3,8 @@
  * SIMCUDA_CHANNELS turns it on; without it, nothing in this file is used.
  *
  * A submission computes the start and the end of its work at once, from the time of the call and
- * the end of earlier work. The GPU thread publishes a work when its begin has come: it writes the
- * ledger line, then the slot. A late GPU thread makes a word visible late, and never makes it
+ * the end of earlier work. The GPU thread publishes a work when its begin has come, or the end of a
+ * copy: it writes the ledger line, then the slot. A late GPU thread makes a word visible late, and never makes it
  * wrong. All times are CLOCK_MONOTONIC in ns unless a name says otherwise.
  */
 #ifndef SIMCUDA_CHANNEL_H
@@ -108,6 +108,7 @@ void noise_after_fork(void);
 /* A piece of work of one channel, with its computed times. */
 struct work {
 	uint64_t start_ns, end_ns, call_ns, submitted_ns, stream;
+	uint64_t word_ns;    /* when the GPU writes the channel's words: the start, or the end of a copy */
 	const char *kernel;  /* a permanent copy, or NULL */
 	struct slot *event;  /* slot of the timed event that it records, or NULL */
 	struct channel *channel;
@@ -124,6 +125,8 @@ struct channel {
 	struct slot *slot;
 	struct channel_context *of;
 	uint64_t until;              /* end of its last work */
+	const struct queue *last;    /* stream of its last work, if that is a kernel; else NULL */
+	uint64_t word_ns;            /* of its last work */
 	uint64_t counter;            /* works published */
 	struct work *queue;          /* ring of QUEUE_MAX works in the order of their ends */
 	uint32_t first, len;

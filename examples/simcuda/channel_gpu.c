@@ -1,5 +1,5 @@
 /*
- * The GPU thread. It sleeps until the next work of any channel begins, and publishes the work. It
+ * The GPU thread. It sleeps until the next work of any channel begins, or the next copy ends, and publishes the work. It
  * has a real-time priority where that is allowed, because a GPU does not wait for a CPU. A sleep
  * ends some microseconds late. So the thread sleeps less and spins for the rest, for at most a
  * quarter of all time. A thread that waits for a work publishes it too, so the work is visible
@@ -26,13 +26,13 @@ static struct work *first_of(const struct channel *c)
 	return &c->queue[c->first];
 }
 
-/* Returns the channel whose first work begins next, or NULL if no work is queued. */
+/* Returns the channel whose words change next, or NULL if no work is queued. */
 static struct channel *next_channel(void)
 {
 	struct channel *next = NULL;
 	for (int i = 0; i < channels_len; i++) {
 		struct channel *c = &channels[i];
-		if (c->alive && c->len && (!next || first_of(c)->start_ns < first_of(next)->start_ns))
+		if (c->alive && c->len && (!next || first_of(c)->word_ns < first_of(next)->word_ns))
 			next = c;
 	}
 	return next;
@@ -42,7 +42,7 @@ static void publish(struct channel *c)
 {
 	enum { EVENT_PAYLOAD = 5 /* as seen on an H200 */, TORN_MAX_NS = 150 };
 	struct work *w = first_of(c);
-	uint64_t gpu_ns = clock_gpu_ns(c->of->memory.device, w->start_ns);
+	uint64_t gpu_ns = clock_gpu_ns(c->of->memory.device, w->word_ns);
 	c->counter++;
 	works_write(w);
 	if (w->event)
@@ -58,9 +58,9 @@ static void publish(struct channel *c)
 void gpu_publish_locked(uint64_t until)
 {
 	struct channel *c;
-	while ((c = next_channel()) && first_of(c)->start_ns <= until)
+	while ((c = next_channel()) && first_of(c)->word_ns <= until)
 		publish(c);
-	if (!c || first_of(c)->start_ns > until + LONG_NS)
+	if (!c || first_of(c)->word_ns > until + LONG_NS)
 		works_flush(); /* the GPU is idle or busy for long: readers find every work in the ledger */
 }
 
@@ -100,7 +100,7 @@ static void spin_until(uint64_t when, uint64_t now)
 static void wait_for_end(uint64_t now)
 {
 	struct channel *next = next_channel();
-	uint64_t at = next ? first_of(next)->start_ns : UINT64_MAX;
+	uint64_t at = next ? first_of(next)->word_ns : UINT64_MAX;
 	uint64_t early = may_spin(now) ? SPIN_NS : 0;
 	if (at > now + early)
 		sleep_until(at < now + SLEEP_MAX_NS ? at - early : now + SLEEP_MAX_NS);
@@ -155,7 +155,7 @@ void gpu_push(const struct work *w)
 	if (!running)
 		start();
 	c->queue[(c->first + c->len++) % QUEUE_MAX] = *w;
-	if (w->start_ns < sleeps_until)
+	if (w->word_ns < sleeps_until)
 		pthread_cond_signal(&wake);
 }
 

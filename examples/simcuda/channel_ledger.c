@@ -17,7 +17,7 @@
 enum { FLUSH_AT = 64 << 10, LINE_MAX = 1 << 10, NAME_MAX_BYTES = 512 };
 
 static const char header[] =
-	"#work\tpid\tchannel\tcounter\tslot\tkind\tstart_ns\tend_ns\tgpu_ns\tstream\ttid\tcall_ns\tsubmitted_ns\t"
+	"#work\tpid\tchannel\tcounter\tslot\tkind\tstart_ns\tend_ns\tword_ns\tgpu_ns\tstream\ttid\tcall_ns\tsubmitted_ns\t"
 	"grid_x\tgrid_y\tgrid_z\tkernel\n"
 	"#begin, end, join, leave\tpid\tchannel\tcounter\tslot\tclass\ttime_ns\tdevice\tcontext\tstream\n"
 	"#torn\tpid\tchannel\tcounter\tslot\ttorn_ns\n"
@@ -165,7 +165,8 @@ void works_write(const struct work *w)
 	*p++ = '\t';
 	p = put_decimal(p, clock_real_ns(w->start_ns));
 	p = put_decimal(p, clock_real_ns(w->end_ns));
-	p = put_decimal(p, clock_gpu_ns(c->of->memory.device, w->start_ns));
+	p = put_decimal(p, clock_real_ns(w->word_ns));
+	p = put_decimal(p, clock_gpu_ns(c->of->memory.device, w->word_ns));
 	p = put_hex(p, w->stream);
 	p = put_decimal(p, (uint64_t)w->tid);
 	p = put_decimal(p, w->call_ns);

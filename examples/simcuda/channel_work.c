@@ -7,6 +7,7 @@
 #include <string.h>
 
 enum { LATENCY_MIN_NS = 2000, LATENCY_MAX_NS = 10000, GAP_MIN_NS = 1000, GAP_MAX_NS = 3000 };
+enum { COPY_LATE_MIN_NS = 300, COPY_LATE_MAX_NS = 1500, EARLY_NS = 300 };
 enum { OVERHEAD_NS = 1000 /* of copies, sets and extra works */, EVENT_MIN_NS = 300, EVENT_MAX_NS = 900 };
 
 static uint64_t random_between(uint64_t from, uint64_t to)
@@ -92,16 +93,33 @@ static struct channel *wait_for_room(struct lane *lane, enum work_kind kind)
 	}
 }
 
+/* Sets the time at which the GPU writes the words of a work, as seen on an H200: the words of a copy
+ * engine follow the end of a copy, and those of a kernel with programmatic serialization the start of
+ * the kernel before it. */
+static void set_word(struct work *w, const struct channel *c, const struct queue *q, bool early, uint64_t earliest)
+{
+	w->word_ns = w->start_ns;
+	if (c->class == COPY_IN || c->class == COPY_OUT)
+		w->word_ns = w->end_ns + random_between(COPY_LATE_MIN_NS, COPY_LATE_MAX_NS);
+	else if (early && c->last == q && w->kind == WORK_KERNEL)
+		w->word_ns = later(earliest, c->word_ns + EARLY_NS);
+}
+
 static uint64_t submit(struct lane *lane, struct channel *c, struct work *w, uint64_t ns)
 {
 	struct queue *q = lane->queue;
+	bool early = lane->call->early;
 	uint64_t gap = random_between(GAP_MIN_NS, GAP_MAX_NS);
+	uint64_t earliest = w->submitted_ns + random_between(LATENCY_MIN_NS, LATENCY_MAX_NS);
 	w->channel = c;
-	w->start_ns = later(w->submitted_ns + random_between(LATENCY_MIN_NS, LATENCY_MAX_NS), later(c->until, q->until) + gap);
+	w->start_ns = later(earliest, later(c->until, q->until) + gap);
 	w->end_ns = w->start_ns + ns;
-	c->until = w->end_ns;
-	timeline_raise(&q->until, w->end_ns);
-	timeline_raise(&lane->context->ctx.until, w->end_ns);
+	set_word(w, c, q, early, earliest);
+	c->until = later(w->word_ns, w->end_ns);
+	c->last = w->kind == WORK_KERNEL ? q : NULL;
+	c->word_ns = w->word_ns;
+	timeline_raise(&q->until, c->until);
+	timeline_raise(&lane->context->ctx.until, c->until);
 	state_busy(c->of->memory.device, w->start_ns, w->end_ns);
 	gpu_push(w);
 	return w->end_ns;

@@ -9,15 +9,26 @@
 
 #define LAYOUT(condition) _Static_assert(condition, "probes read the fields at these offsets")
 
+enum { CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
+typedef struct CUlaunchAttribute_st {
+	int id;
+	union {
+		char pad[64];
+		int programmaticStreamSerializationAllowed;
+		struct { unsigned int x, y, z; } clusterDim;
+	} value __attribute__((aligned(8)));
+} CUlaunchAttribute;
+LAYOUT(offsetof(CUlaunchAttribute, value) == 8 && sizeof(CUlaunchAttribute) == 72);
+
 typedef struct CUlaunchConfig_st {
 	unsigned int gridDimX, gridDimY, gridDimZ;
 	unsigned int blockDimX, blockDimY, blockDimZ;
 	unsigned int sharedMemBytes;
 	CUstream hStream;
-	void *attrs;
+	CUlaunchAttribute *attrs;
 	unsigned int numAttrs;
 } CUlaunchConfig;
-LAYOUT(offsetof(CUlaunchConfig, hStream) == 32 && offsetof(CUlaunchConfig, numAttrs) == 48);
+LAYOUT(offsetof(CUlaunchConfig, hStream) == 32 && offsetof(CUlaunchConfig, attrs) == 40 && offsetof(CUlaunchConfig, numAttrs) == 48);
 
 /* ---- memory ---- */
 

@@ -120,6 +120,9 @@ static void take_config(struct call *call, const CUlaunchConfig *c)
 	call->block[2] = c->blockDimZ;
 	call->shared_bytes = c->sharedMemBytes;
 	call->stream = H(c->hStream);
+	for (unsigned i = 0; i < c->numAttrs; i++)
+		if (c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+			call->early = c->attrs[i].value.programmaticStreamSerializationAllowed;
 }
 
 LAUNCH_KERNEL_EX(cuLaunchKernelEx, LEGACY)

@@ -46,6 +46,7 @@ struct call {
 	const char *kernel;
 	/* Not in the ledger: state for the implementation of the call. */
 	uint64_t duration_ns; /* of the launched kernel; 0: it follows from name and grid */
+	bool early;           /* the kernel may begin before the one before it has ended */
 	struct thread *thread;
 	struct object *current; /* the context of .context; NULL = none */
 };

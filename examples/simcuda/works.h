@@ -11,7 +11,7 @@
 	X(cuCtxSynchronize) X(cuModuleLoadData)                                                                            \
 	X(cuModuleGetFunction) X(cuMemAlloc_v2) X(cuMemHostAlloc) X(cuStreamCreateWithPriority) X(cuStreamDestroy_v2)      \
 	X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventDestroy_v2) X(cuEventRecord)                 \
-	X(cuEventSynchronize) X(cuLaunchKernel) X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2) X(cuMemcpyDtoDAsync_v2)    \
+	X(cuEventSynchronize) X(cuLaunchKernel) X(cuLaunchKernelEx) X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2) X(cuMemcpyDtoDAsync_v2)    \
 	X(cuMemcpyDtoH_v2) X(cuMemcpyHtoD_v2) X(cuMemsetD8Async) X(cuGraphLaunch) X(cuStreamBeginCapture_v2) X(cuStreamEndCapture)            \
 	X(cuGraphInstantiateWithFlags) X(cuGraphDestroy)
 

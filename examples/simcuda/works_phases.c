@@ -33,10 +33,21 @@ static void pause_us(int us)
 	nanosleep(&t, NULL);
 }
 
+/* Every eighth kernel of a thread may begin before the one before it has ended. */
 static void launch(CUfunction kernel, int grid, CUstream stream)
 {
+	static __thread unsigned launches;
 	void *arguments[1] = {NULL};
-	CALL(cuLaunchKernel, kernel, (unsigned)grid, 1, 1, 128, 1, 1, 0, stream, arguments, NULL);
+	CUlaunchAttribute attributes[] = {
+		{.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {1, 1, 1}},
+		{.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, .value.programmaticStreamSerializationAllowed = 1},
+	};
+	CUlaunchConfig config = {.gridDimX = (unsigned)grid, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 128, .blockDimY = 1,
+				 .blockDimZ = 1, .hStream = stream, .attrs = attributes, .numAttrs = 2};
+	if (launches++ % 8 == 7)
+		CALL(cuLaunchKernelEx, &config, kernel, arguments, NULL);
+	else
+		CALL(cuLaunchKernel, kernel, (unsigned)grid, 1, 1, 128, 1, 1, 0, stream, arguments, NULL);
 }
 
 /* ---- set-up ---- */

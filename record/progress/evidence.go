@@ -36,7 +36,9 @@ func (w window) perSecond() (calls, steps float64) {
 	return float64(w.calls) / seconds, float64(w.steps) / seconds
 }
 
-func (w window) plus(o window) window { return window{w.ns + o.ns, w.calls + o.calls, w.steps + o.steps} }
+func (w window) plus(o window) window {
+	return window{w.ns + o.ns, w.calls + o.calls, w.steps + o.steps}
+}
 
 // recentWindows has the newest windows of one length.
 type recentWindows struct {

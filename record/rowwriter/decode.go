@@ -240,6 +240,7 @@ func convertEventFlags(flags uint8) int32 {
 		{bpf.CudaEventFlagsEVENT_ABANDONED, format.FlagAbandoned},
 		{bpf.CudaEventFlagsEVENT_UNREADABLE, format.FlagUnreadable},
 		{bpf.CudaEventFlagsEVENT_NO_RETURN, format.FlagNoReturn},
+		{bpf.CudaEventFlagsEVENT_EARLY, format.FlagEarlyStart},
 	} {
 		if flags&uint8(pair.kernel) != 0 {
 			row |= pair.row

@@ -175,11 +175,11 @@ func TestSlotsEqualTheLedger(t *testing.T) {
 		case s.pair == pair{}: // not used yet
 		case !ok:
 			t.Fatalf("%+v: the ledger has no such work", s)
-		case s.readNs < w.StartNs:
-			t.Fatalf("%+v was visible %d ns before its begin", w, w.StartNs-s.readNs)
+		case s.readNs < w.WordNs:
+			t.Fatalf("%+v was visible %d ns before its begin", w, w.WordNs-s.readNs)
 		case s.pair.gpuNs == w.GPUNs:
 			equal++
-			late = min(late, s.readNs-w.StartNs)
+			late = min(late, s.readNs-w.WordNs)
 		case s.pair.gpuNs != works[completion{s.slot, s.pair.counter - 1}].GPUNs &&
 			s.pair.gpuNs != works[completion{s.slot, s.pair.counter + 1}].GPUNs:
 			t.Fatalf("%+v: neither the time of %+v nor of the works before and after", s, w)

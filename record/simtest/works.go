@@ -25,8 +25,11 @@ type Work struct {
 	// shows an extra work; its call is the one that caused it.
 	Kind           string
 	StartNs, EndNs int64
-	GPUNs          int64 // the time word
-	Stream         int64 // the argument of the call
+	// WordNs is the time that the words show: the start, the end of a copy, or an early time of a kernel
+	// that may begin before the one before it has ended.
+	WordNs int64
+	GPUNs  int64 // the time word, WordNs on the GPU's clock
+	Stream int64 // the argument of the call
 	// CallNs is the start of the call in the ledger of calls, and SubmittedNs a time between the
 	// start and the end of the call. Both are CLOCK_MONOTONIC.
 	CallNs, SubmittedNs int64
@@ -106,7 +109,7 @@ func (l *WorkLedger) readLine(line string) error {
 	switch {
 	case strings.HasPrefix(line, "#"):
 		return nil
-	case f.fields[0] == "work" && len(f.fields) == 17:
+	case f.fields[0] == "work" && len(f.fields) == 18:
 		l.Works = append(l.Works, f.work())
 	case f.fields[0] == "torn" && len(f.fields) == 6:
 		l.Torn = append(l.Torn, f.tornPair())
@@ -153,15 +156,16 @@ func (f *workFields) work() Work {
 		Kind:        f.fields[5],
 		StartNs:     f.number(6),
 		EndNs:       f.number(7),
-		GPUNs:       f.number(8),
-		Stream:      f.number(9),
-		Tid:         int32(f.number(10)),
-		CallNs:      f.number(11),
-		SubmittedNs: f.number(12),
-		Kernel:      strings.Clone(f.fields[16]),
+		WordNs:      f.number(8),
+		GPUNs:       f.number(9),
+		Stream:      f.number(10),
+		Tid:         int32(f.number(11)),
+		CallNs:      f.number(12),
+		SubmittedNs: f.number(13),
+		Kernel:      strings.Clone(f.fields[17]),
 	}
 	for i := range w.Grid {
-		w.Grid[i] = int32(f.number(13 + i))
+		w.Grid[i] = int32(f.number(14 + i))
 	}
 	return w
 }

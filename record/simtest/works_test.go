@@ -120,15 +120,23 @@ func checkWorks(t *testing.T, ledger *WorkLedger) {
 		clock.DriftPpb > 12_000 {
 		t.Errorf("clock %+v, %v", clock, ok)
 	}
-	kinds := make(map[string]int)
+	kinds, early := make(map[string]int), 0
 	for _, w := range ledger.Works {
 		kinds[w.Kind]++
 		submitted := w.SubmittedNs + clock.RealMinusMonotonicNs
 		if w.CallNs > w.SubmittedNs || w.StartNs < submitted+2000 || w.EndNs <= w.StartNs {
 			t.Fatalf("work %+v: submitted at %d", w, submitted)
 		}
-		if word := clock.TimeWord(w.StartNs); word != w.GPUNs {
+		if word := clock.TimeWord(w.WordNs); word != w.GPUNs {
 			t.Fatalf("work %+v: the clock gives %d", w, word)
+		}
+		switch isCopy := w.Kind == "copy-in" || w.Kind == "copy-out"; {
+		case isCopy && (w.WordNs < w.EndNs+300 || w.WordNs > w.EndNs+1500):
+			t.Fatalf("copy %+v: its words come %d ns after its end", w, w.WordNs-w.EndNs)
+		case !isCopy && w.WordNs != w.StartNs && (w.Kind != "kernel" || w.WordNs > w.StartNs):
+			t.Fatalf("work %+v: its words come %d ns after its start", w, w.WordNs-w.StartNs)
+		case !isCopy && w.WordNs < w.StartNs:
+			early++
 		}
 	}
 	for _, kind := range []string{"kernel", "copy-in", "copy-out", "copy-on-device", "set", "event", "graph", "extra"} {
@@ -136,7 +144,10 @@ func checkWorks(t *testing.T, ledger *WorkLedger) {
 			t.Errorf("no work of kind %s", kind)
 		}
 	}
-	t.Logf("works by kind: %v", kinds)
+	if early == 0 {
+		t.Error("no kernel has early words")
+	}
+	t.Logf("works by kind: %v; kernels with early words: %d", kinds, early)
 }
 
 // streamKey identifies a stream. A new stream may have the handle of a destroyed one, so life
@@ -272,7 +283,7 @@ func TestEachDeviceHasAClock(t *testing.T) {
 	for _, w := range ledger.Works {
 		device := devices[channelKey{w.Pid, w.Channel}]
 		works[device]++
-		if word := ledger.Clocks[device].TimeWord(w.StartNs); word != w.GPUNs {
+		if word := ledger.Clocks[device].TimeWord(w.WordNs); word != w.GPUNs {
 			t.Fatalf("device %d, work %+v: the clock gives %d", device, w, word)
 		}
 	}
@@ -383,7 +394,7 @@ func checkWorksAgainstCalls(t *testing.T, ledger *WorkLedger, path string) {
 		}
 	}
 	const processes = 2
-	for pattern, captured := range map[string]int{"cuLaunchKernel ": 15, "cuMemcpyHtoDAsync_v2 ": 1, "cuMemsetD8Async ": 1} {
+	for pattern, captured := range map[string]int{"cuLaunchKernel ": 14, "cuLaunchKernelEx ": 1, "cuMemcpyHtoDAsync_v2 ": 1, "cuMemsetD8Async ": 1} {
 		if n := patterns[pattern]; n != captured*processes {
 			t.Errorf("%d calls of %swithout a work; %d were captured", n, pattern, captured*processes)
 		}
@@ -424,6 +435,7 @@ func checkEventWorks(t *testing.T, calls []tracedCall, works func(tracedCall) []
 // call has none. One graph of the program is a kernel, a copy and a kernel.
 var worksOfCalls = map[string][]string{
 	"cuLaunchKernel":       {"", "kernel", "kernel+extra"},
+	"cuLaunchKernelEx":     {"", "kernel", "kernel+extra"},
 	"cuGraphLaunch":        {"graph", "graph+copy-in+graph"},
 	"cuMemsetD8Async":      {"", "set", "set+extra"},
 	"cuEventRecord":        {"", "event"},

@@ -21,6 +21,7 @@ type Plan struct {
 	PaceNs    int64   // scale of the time between calls
 	Idle      float64 // share of actions before which the thread works on the CPU
 	Waits     float64 // share of actions that wait
+	Early     float64 // share of kernels that may begin before the one before them has ended
 	Extra     float64 // share of fills and copies with one more work
 
 	Untimed   bool    // events have no timing, and the recorder does not know that
@@ -70,6 +71,7 @@ type gpuChannel struct {
 	shown        []int64    // when each work became visible in the progress word
 	works        [][2]int64 // start and end of every work
 	freeNs       int64
+	lastKernelOf *simStream // stream of the last work, if that is a kernel
 	launches     []int64
 	fromNs, toNs int64
 }
@@ -277,14 +279,20 @@ func (g *Program) submit(
 		run()
 	}
 	from, to := run()
+	early := g.Early > 0 && op == activity.OpKernel && g.random.Float64() < g.Early
+	if early && on.lastKernelOf == s {
+		on.showEarly(t.submitNs)
+	}
+	on.lastKernelOf = nil
 	if op == activity.OpKernel {
 		on.launches = append(on.launches, t.nowNs)
+		on.lastKernelOf = s
 	}
 	g.Truth = append(g.Truth, Truth{from, to, on.number, on.base + int64(len(on.words))})
 	end := t.submitNs + 200 + g.random.Int64N(1500)
 	g.Calls = append(g.Calls, activity.Call{
 		StartNs: t.nowNs, EndNs: end, Pid: t.process.pid, Tid: t.tid, Device: t.process.device, Context: 0xc0,
-		Stream: s.handle, ID: int64(len(g.Truth) - 1), Label: label, Op: op,
+		Stream: s.handle, ID: int64(len(g.Truth) - 1), Label: label, Op: op, StartsEarly: early,
 	})
 	t.nowNs, s.returnNs = end, end
 	return &g.Calls[len(g.Calls)-1]
@@ -314,6 +322,13 @@ func (g *Program) runWork(s *simStream, on *gpuChannel, submitNs int64, mean flo
 	on.shown, on.words = append(on.shown, shown), append(on.words, word)
 	on.works = append(on.works, [2]int64{from, to})
 	return from, to
+}
+
+// showEarly moves the word of the last work to the start of the work before it, or to its own call.
+func (c *gpuChannel) showEarly(submitNs int64) {
+	last := len(c.words) - 1
+	c.words[last] = min(c.words[last], max(submitNs+1400, c.words[last-1]+300))
+	c.shown[last] = max(c.words[last]+200, c.shown[last-1])
 }
 
 // record records an event without timing, which is no work.

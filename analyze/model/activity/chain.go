@@ -27,6 +27,9 @@ type chainWork struct {
 // maxChainWorks bounds the works of a stream that wait for a work on another channel.
 const maxChainWorks = 4096
 
+// maxEarlyWorks bounds the works in a row that start early.
+const maxEarlyWorks = 64
+
 // maxEndProofs bounds the proofs about works whose start is not final yet.
 const maxEndProofs = 256
 
@@ -79,13 +82,32 @@ func (r *reader) addToChain(w *chainWork) {
 		at--
 	}
 	s.works, s.store = insertAt(s.works, s.store, at, *w)
-	for len(s.works) > 1 && (s.works[1].number == s.works[0].number+1 || len(s.works) > maxChainWorks) {
-		s.finishFirst()
+	for {
+		next, ok := s.follower()
+		if !ok {
+			return
+		}
+		s.finishFirst(next)
 	}
 }
 
-// finishFirst finishes the first work of the chain.
-func (s *streamChain) finishFirst() {
+// follower returns the work that begins after the end of the first work: the next one that does not start
+// early; nil: it is unknown. ok is false if the work may still come.
+func (s *streamChain) follower() (next *chainWork, ok bool) {
+	for i := 1; i < len(s.works); i++ {
+		switch {
+		case s.works[i].number != s.works[i-1].number+1:
+			return nil, len(s.works) > maxChainWorks
+		case !s.works[i].Call.StartsEarly:
+			return &s.works[i], true
+		}
+	}
+	return nil, len(s.works) > maxEarlyWorks
+}
+
+// finishFirst finishes the first work of the chain. end is a later work that begins after its end; nil:
+// there is none.
+func (s *streamChain) finishFirst(end *chainWork) {
 	first := &s.works[0]
 	if s.finished == 0 {
 		first.guessStart(nil)
@@ -96,7 +118,7 @@ func (s *streamChain) finishFirst() {
 	} else {
 		next := &s.works[1]
 		next.guessStart(&first.Work)
-		first.finish(next)
+		first.finish(end)
 		if next.channel.showsEnds && first.EndQuality >= Bounded && next.isAfter(&first.Work, first.channel) {
 			next.beginAfter(first.End.LoNs)
 			next.streamIdle = first.End.HiNs <= next.Call.StartNs
@@ -108,8 +130,9 @@ func (s *streamChain) finishFirst() {
 // finishChains finishes the last works of all streams.
 func (r *reader) finishChains() {
 	for i := range r.chains {
-		for len(r.chains[i].works) > 0 {
-			r.chains[i].finishFirst()
+		for s := &r.chains[i]; len(s.works) > 0; {
+			next, _ := s.follower()
+			s.finishFirst(next)
 		}
 	}
 }
@@ -141,6 +164,9 @@ func (w *chainWork) isAfter(before *Work, channel *channelState) bool {
 // If it waited in the queue for that, it begins at most gapMaxNs later on the same channel, and at most
 // handOverMaxNs later on another one.
 func (w *chainWork) setEnd(next *chainWork) {
+	if w.Call.StartsEarly {
+		w.boundEarlyStart(next)
+	}
 	end := Interval{w.Call.StartNs, w.doneNs}
 	if w.StartQuality >= Bounded {
 		end.LoNs = w.Start.LoNs
@@ -169,6 +195,22 @@ func (w *chainWork) setEnd(next *chainWork) {
 		w.Duration = Interval{max(0, end.LoNs-w.Start.HiNs), max(0, end.HiNs-w.Start.LoNs)}
 		w.DurationQuality = min(w.StartQuality, w.EndQuality)
 	}
+}
+
+// boundEarlyStart bounds the start of a work that starts early: its progress word comes when the GPU takes
+// it from the queue, which may be long before its start. next is as in setEnd.
+func (w *chainWork) boundEarlyStart(next *chainWork) {
+	if w.StartQuality == Unknown {
+		return
+	}
+	if next != nil && next.isAfter(&w.Work, w.channel) {
+		w.Start.HiNs = min(w.Start.HiNs, next.Start.HiNs)
+	}
+	w.Start.HiNs = min(w.Start.HiNs, w.doneNs)
+	if w.Start.HiNs == UnknownNs {
+		w.Start.HiNs, w.StartQuality = w.Start.LoNs, Estimated
+	}
+	w.Start.HiNs = max(w.Start.HiNs, w.Start.LoNs)
 }
 
 // waitedFor reports whether a work waited in the queue of its channel for nothing but a work of its stream

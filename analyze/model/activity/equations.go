@@ -151,10 +151,16 @@ func (r *results) addEquations(c *channelState, counter int64) {
 		return
 	}
 	set := r.equationsOf(c.Pid)
+	from := 0
 	for i := 1; i < len(c.moments) && c.moments[i].counter <= counter; i++ {
-		a, b := &c.moments[i-1], &c.moments[i]
+		a, b := &c.moments[from], &c.moments[i]
 		calls := c.order.between(a.counter-c.least, b.counter-c.least)
-		if a.gpuNs == 0 || len(calls) < 2 || len(calls) > maxEquationWorks+1 || !areInOrder(calls, a.counter-c.least) {
+		if n := len(calls); n > 0 && calls[n-1].call.StartsEarly { // its word says nothing about the work before
+			continue
+		}
+		from = i
+		if a.gpuNs == 0 || len(calls) < 2 || len(calls) > maxEquationWorks+1 || calls[0].call.StartsEarly ||
+			!areInOrder(calls, a.counter-c.least) {
 			continue
 		}
 		works, ns := calls[:len(calls)-1], b.gpuNs-a.gpuNs

@@ -77,6 +77,7 @@ type Call struct {
 	Context, Stream, Event int64
 	ID                     int64 // chosen by the Source; the package only copies it
 	Pid, Tid, Device       int32
+	StartsEarly            bool  // the kernel may begin before the work before it on its stream has ended
 	Label                  int32 // number in Result.Labels: a kernel with its grid, a graph, a size; -1: none
 	Stack                  int32 // number of the stack; 0: none
 	Op                     Op

@@ -205,7 +205,9 @@ func (r *callRows) call(i int, op functionOp, kernels []int32) Call {
 		Hold:    op.hold,
 		Waits:   op.waits,
 		Stack:   r.stack[i],
-		Device:  r.t.DeviceOfCall(r.pid[i], r.context[i], r.device[i]),
+
+		StartsEarly: r.flags[i]&format.FlagEarlyStart != 0,
+		Device:      r.t.DeviceOfCall(r.pid[i], r.context[i], r.device[i]),
 	}
 	if r.flags[i]&timeline.NoResultFlags != 0 {
 		c.EndNs = UnknownNs

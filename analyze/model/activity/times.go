@@ -13,6 +13,10 @@ func (c *channelState) setTimes(w *Work, p *issuedCall, latest, doneNs int64) {
 		return
 	}
 	w.Start, w.StartQuality = word, quality
+	if w.Call.StartsEarly { // the next work bounds the start from above
+		w.Start.HiNs, w.StartQuality = doneNs, min(quality, Bounded)
+		return
+	}
 	waited := quality >= Bounded && p.wasSeenReturned(word.LoNs-queuedNs)
 	w.Queued, w.handedOver = waited && !p.barrier, waited && p.handedOver
 }
