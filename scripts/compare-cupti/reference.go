@@ -47,7 +47,9 @@ func readReference(path string) (*reference, error) {
 		return nil, err
 	}
 	defer file.Close()
-	p := referenceParser{names: make(map[int]string)}
+	p := referenceParser{
+		names: make(map[int]string), graphNodes: make(map[int][]referenceWork), graphs: make(map[int]int),
+	}
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)
 	for number := 1; lines.Scan(); number++ {
@@ -58,6 +60,7 @@ func readReference(path string) (*reference, error) {
 	if err := lines.Err(); err != nil {
 		return nil, err
 	}
+	p.extendGraphs()
 	r := &p.reference
 	slices.SortFunc(r.works, func(a, b referenceWork) int { return int(a.startNs - b.startNs) })
 	return r, nil
@@ -66,6 +69,20 @@ func readReference(path string) (*reference, error) {
 type referenceParser struct {
 	reference
 	names map[int]string
+	// graphNodes are the copies and memsets of graphs, and graphs the graph launches in works, both by
+	// correlation.
+	graphNodes map[int][]referenceWork
+	graphs     map[int]int
+}
+
+// extendGraphs extends graph launches by their copies and memsets.
+func (p *referenceParser) extendGraphs() {
+	for correlation, i := range p.graphs {
+		g := &p.works[i]
+		for _, node := range p.graphNodes[correlation] {
+			g.startNs, g.endNs = min(g.startNs, node.startNs), max(g.endNs, node.endNs)
+		}
+	}
 }
 
 func (p *referenceParser) addLine(line string) (err error) {
@@ -108,11 +125,16 @@ func (p *referenceParser) addLine(line string) (err error) {
 	case 'g':
 		scan(&w.startNs, &w.endNs, &correlation, &w.stream, &count, &graph)
 		graph = 0
+		p.graphs[correlation] = len(p.works)
 	default:
 		return nil
 	}
-	if graph == 0 && err == nil {
+	switch {
+	case err != nil:
+	case graph == 0:
 		p.works = append(p.works, w)
+	case w.what != 'k':
+		p.graphNodes[correlation] = append(p.graphNodes[correlation], w)
 	}
 	return err
 }

@@ -22,6 +22,7 @@ type Plan struct {
 	Idle      float64 // share of actions before which the thread works on the CPU
 	Waits     float64 // share of actions that wait
 	Early     float64 // share of kernels that may begin before the one before them has ended
+	Parts     int     // works that a launch of a graph adds, if not one
 	Extra     float64 // share of fills and copies with one more work
 
 	Untimed   bool    // events have no timing, and the recorder does not know that
@@ -61,6 +62,9 @@ type tornSample struct {
 	channel int32
 	counter int64
 }
+
+// graphGapNs is how much longer the gap before the launch of a graph with several works is.
+const graphGapNs = 4000
 
 // gpuChannel is a channel of the simulated GPU.
 type gpuChannel struct {
@@ -274,11 +278,18 @@ func (g *Program) submit(
 	mean float64,
 ) *activity.Call {
 	t.process.left--
+	if op == activity.OpGraph && g.Parts > 0 {
+		s.endNs += graphGapNs
+	}
 	run := func() (from, to int64) { return g.runWork(s, on, t.submitNs, mean) }
 	if (op == activity.OpFill || op == activity.OpCopyOnDevice) && g.random.Float64() < g.Extra {
 		run()
 	}
 	from, to := run()
+	number := on.base + int64(len(on.words))
+	for i := 1; op == activity.OpGraph && i < g.Parts+int(label); i++ {
+		_, to = run()
+	}
 	early := g.Early > 0 && op == activity.OpKernel && g.random.Float64() < g.Early
 	if early && on.lastKernelOf == s {
 		on.showEarly(t.submitNs)
@@ -288,7 +299,7 @@ func (g *Program) submit(
 		on.launches = append(on.launches, t.nowNs)
 		on.lastKernelOf = s
 	}
-	g.Truth = append(g.Truth, Truth{from, to, on.number, on.base + int64(len(on.words))})
+	g.Truth = append(g.Truth, Truth{from, to, on.number, number})
 	end := t.submitNs + 200 + g.random.Int64N(1500)
 	g.Calls = append(g.Calls, activity.Call{
 		StartNs: t.nowNs, EndNs: end, Pid: t.process.pid, Tid: t.tid, Device: t.process.device, Context: 0xc0,

@@ -85,6 +85,13 @@ func try(source Source, channels []Channel, opt Options, timed bool) (*attempt, 
 	if err := a.source(a.survey); err != nil {
 		return nil, err
 	}
+	if works := a.survey.worksOfGraphs(); len(works) > 0 {
+		a.survey = newSurvey(channels, opt.Gaps)
+		a.survey.works = works
+		if err := a.source(a.survey); err != nil {
+			return nil, err
+		}
+	}
 	opt.EndNs = cmp.Or(opt.EndNs, a.survey.lastNs-staleNs)
 	a.opt, a.pairs = opt, a.survey.pair()
 	if err := a.number(); err != nil {
@@ -194,7 +201,7 @@ func numberWorks(
 		channel.showsEnds = survey.streams.list[stream].Copies != 0
 	}
 	r := newReader(states, paired, opt.Gaps)
-	r.onUntimed = opt.OnUntimed
+	r.onUntimed, r.works = opt.OnUntimed, survey.works
 	if err := source(r); err != nil {
 		return nil, err
 	}

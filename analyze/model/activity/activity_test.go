@@ -156,6 +156,7 @@ func TestEveryValueIsRight(t *testing.T) {
 		{"empty queues", gpuprogram.Plan{Streams: 1, Idle: 0.6, MeanNs: 2000}, 80, 20, 15},
 		{"full queues", gpuprogram.Plan{Streams: 2, Idle: 1e-4, Waits: 0.005}, 40, 10, 60},
 		{"untimed events", gpuprogram.Plan{Streams: 3, Untimed: true}, 80, 15, 20},
+		{"graphs of several works", gpuprogram.Plan{Streams: 1, Parts: 7}, 60, 8, 20},
 		{"early starts", gpuprogram.Plan{Streams: 3, Early: 0.3}, 45, 10, 20},
 		{"no waits", gpuprogram.Plan{Streams: 1, NoWaits: true, Idle: 0.5, MeanNs: 3000}, 40, 5, 60},
 		{

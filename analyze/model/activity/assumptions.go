@@ -15,6 +15,9 @@ const (
 	// handOverMaxNs bounds the time from the end of a work until the next work of its stream begins on
 	// another channel, if that one waits in the queue. No GPU has measured it.
 	handOverMaxNs = 10_000
+	// graphGapMaxNs is the same if the next work is the launch of a graph with several works. On an
+	// H200, it is up to 7 µs.
+	graphGapMaxNs = 10_000
 	// copyLateNs bounds the time from the end of a copy until the progress word of its channel shows it. On
 	// an H200, it is 0.3 to 1.5 µs.
 	copyLateNs = 3000
@@ -35,6 +38,9 @@ const (
 	// gapMeanNs is the mean of that time, and gapErrorNs its standard error in a recording. On an H200,
 	// 20 kernels of known durations have means of 0.3 to 1.5 µs.
 	gapMeanNs, gapErrorNs = 1000, 300
+	// graphGapMeanNs is the mean of that time if the next work is the launch of a graph with several works. A decode with graphs on
+	// an H200 has 5 µs.
+	graphGapMeanNs = 5000
 	// copyErrorNs is the standard error of the mean duration of copies: no word shows their start.
 	copyErrorNs = 1000
 	// idleStartNs is the median time from the return of a launch until an idle GPU begins the work.

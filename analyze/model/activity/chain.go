@@ -10,6 +10,9 @@ type streamChain struct {
 	works    []chainWork
 	store    []chainWork // works is its end
 	proofs   []endProof  // about works that are not in the chain yet
+	// graph is the last launch of a graph with several works, if hasGraph is true.
+	graph    chainWork
+	hasGraph bool
 }
 
 // endProof is a fact that a work of another stream proves: a work of this stream had ended at ns.
@@ -20,6 +23,10 @@ type chainWork struct {
 	Work
 	number  int64
 	channel *channelState
+	// part and parts are those of issuedCall.
+	part, parts int64
+	// followsKnown is that of issuedCall.
+	followsKnown bool
 	// inOrder reports that the call came after all earlier calls of the stream.
 	inOrder bool
 }
@@ -73,7 +80,7 @@ func (r *reader) chainOf(stream int32) *streamChain {
 func (r *reader) addToChain(w *chainWork) {
 	s := r.chainOf(w.Stream)
 	if w.number <= s.finished { // it was given up
-		w.finish(nil)
+		s.finish(w, nil)
 		return
 	}
 	s.applyProofs(w)
@@ -114,15 +121,15 @@ func (s *streamChain) finishFirst(end *chainWork) {
 	}
 	s.finished = first.number
 	if len(s.works) == 1 {
-		first.finish(nil)
+		s.finish(first, nil)
 	} else {
 		next := &s.works[1]
-		next.guessStart(&first.Work)
-		first.finish(end)
+		s.finish(first, end)
 		if next.channel.showsEnds && first.EndQuality >= Bounded && next.isAfter(&first.Work, first.channel) {
 			next.beginAfter(first.End.LoNs)
-			next.streamIdle = first.End.HiNs <= next.Call.StartNs
+			next.streamIdle = next.followsKnown && first.End.HiNs <= next.Call.StartNs
 		}
+		next.guessStart(&first.Work)
 	}
 	s.works = s.works[1:]
 }
@@ -134,18 +141,19 @@ func (r *reader) finishChains() {
 			next, _ := s.follower()
 			s.finishFirst(next)
 		}
+		r.chains[i].deliverGraph()
 	}
 }
 
 // finish sets the end of a work and passes it to the results. next is a later work of the stream; nil:
 // there is none.
-func (w *chainWork) finish(next *chainWork) {
+func (s *streamChain) finish(w, next *chainWork) {
 	if w.channel.showsEnds {
 		w.finishCopy(next)
 	} else {
 		w.setEnd(next)
 	}
-	w.channel.out.addWork(w.channel, &w.Work)
+	s.deliver(w)
 }
 
 // isAfter reports whether a work certainly began after the end of another work of its stream, which ran on
@@ -161,8 +169,8 @@ func (w *chainWork) isAfter(before *Work, channel *channelState) bool {
 }
 
 // setEnd sets end and duration of a work. A work begins after the end of the one before it on its stream.
-// If it waited in the queue for that, it begins at most gapMaxNs later on the same channel, and at most
-// handOverMaxNs later on another one.
+// If it waited in the queue for that, it begins at most gapMaxNs later on the same channel, graphGapMaxNs if
+// it is the launch of a graph with several works, and at most handOverMaxNs later on another one.
 func (w *chainWork) setEnd(next *chainWork) {
 	if w.Call.StartsEarly {
 		w.boundEarlyStart(next)
@@ -174,7 +182,9 @@ func (w *chainWork) setEnd(next *chainWork) {
 	if next != nil && next.isAfter(&w.Work, w.channel) {
 		end.HiNs = min(end.HiNs, next.Start.HiNs)
 		switch {
-		case next.channel == w.channel && next.Queued && w.Number != 0 && next.Number == w.Number+1:
+		case next.parts > 1 && w.isJustBefore(next):
+			end.LoNs = max(end.LoNs, min(next.Start.LoNs-graphGapMaxNs, end.HiNs))
+		case w.isJustBefore(next):
 			end.LoNs = max(end.LoNs, min(next.Start.LoNs-gapMaxNs, end.HiNs))
 			if next.StartQuality == Measured {
 				w.EndQuality = Measured
@@ -195,6 +205,11 @@ func (w *chainWork) setEnd(next *chainWork) {
 		w.Duration = Interval{max(0, end.LoNs-w.Start.HiNs), max(0, end.HiNs-w.Start.LoNs)}
 		w.DurationQuality = min(w.StartQuality, w.EndQuality)
 	}
+}
+
+// isJustBefore reports whether the next work waited in the queue of the channel for the end of this one.
+func (w *chainWork) isJustBefore(next *chainWork) bool {
+	return next.channel == w.channel && next.Queued && w.Number != 0 && next.Number == w.Number+1
 }
 
 // boundEarlyStart bounds the start of a work that starts early: its progress word comes when the GPU takes

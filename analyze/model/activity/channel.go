@@ -239,7 +239,7 @@ func (c *channelState) emit(n int, final bool) {
 		if p.after.number != 0 && w.StartQuality >= Bounded {
 			c.reader.chainOf(p.after.stream).endBy(p.after.number, w.Start.HiNs)
 		}
-		c.reader.addToChain(&chainWork{w, p.number, c, p.inOrder})
+		c.reader.addToChain(&chainWork{w, p.number, c, p.part, p.parts, p.followsKnown, p.inOrder})
 	}
 	c.order.drop(n)
 }

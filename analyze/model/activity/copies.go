@@ -48,11 +48,16 @@ func (w *chainWork) finishCopy(next *chainWork) {
 // copyNs returns the probable duration of a copy that began at once, because its stream and its engine
 // were idle at the call. It returns 0 for any other work.
 func (w *Work) copyNs() int64 {
-	holds := w.Hold != nil && w.Hold.Kind != HoldOrder
-	if !w.isCopy() || w.EndQuality != Measured || holds || !w.engineIdle || !w.streamIdle {
+	if w.EndQuality != Measured || !w.BeginsAtCall() {
 		return 0
 	}
 	return max(1, w.EndNs()-w.StartNs())
+}
+
+// BeginsAtCall reports whether a copy begins soon after its call, because its stream and its engine were idle.
+func (w *Work) BeginsAtCall() bool {
+	holds := w.Hold != nil && w.Hold.Kind != HoldOrder
+	return w.isCopy() && !holds && w.engineIdle && w.streamIdle
 }
 
 // isCopy reports whether a copy engine runs the work.

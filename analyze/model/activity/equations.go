@@ -81,12 +81,17 @@ func (e *equationSet) labelOf(key labelKey) int32 {
 // add adds an equation about the durations of calls.
 func (e *equationSet) add(calls []issuedCall, sumNs int64, random *rand.Rand) {
 	e.scratch = e.scratch[:0]
+	works := int32(0)
 	for i := range calls {
+		if calls[i].part > 0 { // the duration of a graph is that of all its works
+			continue
+		}
+		works++
 		if !e.addTerm(labelKey{calls[i].call.Op, calls[i].call.Label}) {
 			return
 		}
 	}
-	e.addTerms(e.scratch, sumNs, int32(len(calls)), random)
+	e.addTerms(e.scratch, sumNs, works, random)
 }
 
 // addSingle adds an equation about the duration of one work, of the label with index i.
@@ -155,15 +160,15 @@ func (r *results) addEquations(c *channelState, counter int64) {
 	for i := 1; i < len(c.moments) && c.moments[i].counter <= counter; i++ {
 		a, b := &c.moments[from], &c.moments[i]
 		calls := c.order.between(a.counter-c.least, b.counter-c.least)
-		if n := len(calls); n > 0 && calls[n-1].call.StartsEarly { // its word says nothing about the work before
+		if n := len(calls); n > 0 && !calls[n-1].isBoundary() {
 			continue
 		}
 		from = i
-		if a.gpuNs == 0 || len(calls) < 2 || len(calls) > maxEquationWorks+1 || calls[0].call.StartsEarly ||
+		if a.gpuNs == 0 || len(calls) < 2 || len(calls) > maxEquationWorks+1 || !calls[0].isBoundary() ||
 			!areInOrder(calls, a.counter-c.least) {
 			continue
 		}
-		works, ns := calls[:len(calls)-1], b.gpuNs-a.gpuNs
+		works, ns := calls[:len(calls)-1], b.gpuNs-a.gpuNs-graphGapsNs(calls[1:])
 		if c.showsEnds {
 			works = calls[1:]
 		}
@@ -175,6 +180,16 @@ func (r *results) addEquations(c *channelState, counter int64) {
 			set.add(works, ns, r.random)
 		}
 	}
+}
+
+// graphGapsNs returns by how much the gaps before calls are longer than gapMeanNs, because some launch graphs of several works.
+func graphGapsNs(calls []issuedCall) (ns int64) {
+	for i := range calls {
+		if c := &calls[i]; c.part == 0 && c.parts > 1 {
+			ns += graphGapMeanNs - gapMeanNs
+		}
+	}
+	return ns
 }
 
 // between returns the calls from one index to another one, both included. It returns nil if they are not
@@ -201,10 +216,11 @@ func areInOrder(calls []issuedCall, first int64) bool {
 	return true
 }
 
-// areQueued reports whether all calls waited in the queue, and for nothing else, from ns on.
+// areQueued reports whether all calls waited in the queue, and for nothing else, from ns on. The works of a
+// graph launch only wait for each other.
 func areQueued(calls []issuedCall, ns int64) bool {
 	for i := range calls {
-		if calls[i].barrier || !calls[i].wasSeenReturned(ns-queuedNs) {
+		if c := &calls[i]; c.part == 0 && (c.barrier || !c.wasSeenReturned(ns-queuedNs)) {
 			return false
 		}
 	}

@@ -8,8 +8,8 @@ import (
 )
 
 // TestForeignWords reads a program with the words of another program of the same kind. The recorder
-// trusts such words if they change at the rate of the calls. No work may have a time from them. In a
-// program with few waits, chance pairs a few works.
+// trusts such words if they change at the rate of the calls. At most 1 % of the works may have times from
+// them: chance pairs short streams.
 func TestForeignWords(t *testing.T) {
 	for _, plan := range []gpuprogram.Plan{
 		{Streams: 1, Full: true, Waits: 0.02, PaceNs: 10_000, MeanNs: 20_000},
@@ -24,9 +24,9 @@ func TestForeignWords(t *testing.T) {
 		for seed := range uint64(gpuprogram.Seeds(5)) {
 			g, other := gpuprogram.Run(seed, plan), gpuprogram.Run(seed+1000, plan)
 			g.Samples, g.Channels = other.Samples, other.Channels
+			works += len(g.Truth)
 			_, err := activity.Compute(g.Replay, g.Channels, activity.Options{
 				OnWork: func(w *activity.Work) {
-					works++
 					if w.StartQuality >= activity.Bounded {
 						timed++
 					}
@@ -37,7 +37,7 @@ func TestForeignWords(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if few := plan.Waits < 0.01 && !plan.NoWaits; timed > 0 && !(few && timed < works/50) {
+		if timed > works/100 {
 			t.Errorf("%+v: %d of %d works have times from words of another program", plan, timed, works)
 		}
 	}

@@ -21,8 +21,14 @@ type issuedCall struct {
 	// handedOver reports that the work may wait for another channel only because the work before it on
 	// the stream ran there.
 	handedOver bool
-	inOrder    bool  // it came after all earlier calls of the stream
-	number     int64 // number of the call on the stream, from 1
+	// followsKnown reports that the work waits for nothing but the work before it on its stream, which has a
+	// channel.
+	followsKnown bool
+	// part is the index of the work among the works of its call, and parts their number: a launch of a graph
+	// may add several.
+	part, parts int64
+	inOrder     bool  // it came after all earlier calls of the stream
+	number      int64 // number of the call on the stream, from 1
 	// after is a work of another stream that ends before this work begins; its number is 0 if there is
 	// none.
 	after workID
@@ -52,6 +58,14 @@ func (c *issuedCall) wasSeenReturned(ns int64) bool {
 func (c *issuedCall) returnedBefore(stream int32, ns int64) bool {
 	return c.returnedBy(ns) || c.returned != nil && c.stream == stream && c.call.StartNs+orderedReturnNs <= ns
 }
+
+// isOfCall reports whether both are works of one call.
+func (c *issuedCall) isOfCall(o *issuedCall) bool {
+	return o.part > 0 && c.call.StartNs == o.call.StartNs && c.call.Tid == o.call.Tid && c.stream == o.stream
+}
+
+// isBoundary reports whether the progress word of the work shows that the work before it has ended.
+func (c *issuedCall) isBoundary() bool { return !c.call.StartsEarly && c.part == 0 }
 
 // workID is a work by its stream and its number on the stream, from 1.
 type workID struct {
@@ -106,10 +120,14 @@ func (o *issueOrder) add(c issuedCall) {
 		p := o.at(i) // nil: its work is done
 		return p == nil || p.returnedBefore(c.stream, c.call.StartNs)
 	})
+	overlapping := int64(0)
 	for _, i := range o.open {
-		o.at(i).last = index
+		if p := o.at(i); !p.isOfCall(&c) {
+			p.last = index
+			overlapping++
+		}
 	}
-	c.first, c.last = index-int64(len(o.open)), index
+	c.first, c.last = index-overlapping, index
 	o.pending, o.store = insertAt(o.pending, o.store, len(o.pending), c)
 	o.open = append(o.open, index)
 	if o.streams == nil {

@@ -35,6 +35,9 @@ func (v *survey) resolve(c *surveyChannel, counter, startNs, endNs int64) {
 		} else if startNs > m.atNs {
 			high = max(high-1, m.low)
 		}
+		if m.calls != nil && m.low == high {
+			v.learnGraphs(pair, high, m.atNs, m.calls)
+		}
 		v.vote(p, m, high)
 	}
 	c.marks = c.marks[:0]

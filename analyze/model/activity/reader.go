@@ -14,6 +14,7 @@ type reader struct {
 	order      map[int32]*streamBarrier
 	legacy     map[contextKey]*legacyOrder
 	chains     []streamChain // by stream
+	works      graphWorks
 	holds      holds
 	onUntimed  func(pid, device int32, span Interval)
 	unpaired   int64
@@ -221,7 +222,8 @@ func (r *reader) endStream(c *Call) {
 
 // addWork adds a work to the channel of its stream.
 func (r *reader) addWork(c *Call, returned *callReturn) {
-	r.calls++
+	works := r.works.of(c)
+	r.calls += works
 	stream := r.streams.streamOf(c)
 	queue := r.streams.queueOf(c, stream)
 	channel := r.paired[queue]
@@ -255,11 +257,17 @@ func (r *reader) addWork(c *Call, returned *callReturn) {
 		return
 	}
 	chain := r.chainOf(stream)
-	chain.issued++
-	channel.order.add(issuedCall{
+	issued := issuedCall{
 		call: *c, returned: returned, stream: stream, barrier: mayWait || moved, inOrder: !overlaps,
-		handedOver: moved && known && !mayWait, number: chain.issued, after: b.after, hold: hold,
-	})
+		handedOver: moved && known && !mayWait, after: b.after, hold: hold, parts: works,
+		followsKnown: known && !mayWait,
+	}
+	for ; issued.part < works; issued.part++ {
+		chain.issued++
+		issued.number = chain.issued
+		channel.order.add(issued)
+		issued.barrier, issued.handedOver, issued.after, issued.hold = true, false, workID{}, nil
+	}
 	b.after = workID{}
 	r.channelsOf[stream] = appendNew(r.channelsOf[stream], channel)
 	index := channel.order.issued()

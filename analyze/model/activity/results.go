@@ -173,7 +173,8 @@ func (r *results) countWork(c *channelState, w *Work) {
 	if ns := w.copyNs(); ns > 0 {
 		c.set.addSingle(i, ns+gapMeanNs, r.random)
 	}
-	if w.StartQuality == Measured && w.EndQuality >= Bounded || (w.isCopy() || w.Call.StartsEarly) && w.EndQuality == Measured {
+	if w.StartQuality == Measured && w.EndQuality >= Bounded ||
+		(w.isCopy() || w.Call.StartsEarly) && w.EndQuality == Measured {
 		c.set.addLimit(i, w.Duration.HiNs, r.random)
 	}
 }

@@ -20,6 +20,8 @@ type survey struct {
 	numbers  []int32          // of channels
 	windows  callWindows
 	votes    map[votePair]*vote
+	graphs   map[votePair]*graphEquations
+	works    graphWorks   // known from an earlier survey
 	waits    []surveyWait // not returned yet, by time of their return
 	// of lists the queues that have calls of a stream, ofContext the streams of a context.
 	of        map[int32][]*surveyQueue
@@ -37,8 +39,9 @@ type surveyQueue struct {
 	outside  int64           // calls outside of gaps
 	done     int64           // calls that are done, as waits prove
 	byStream map[int32]int64 // number of the last call of each stream
-	calledNs int64           // start of the last call
-	early    int             // marks at calls after a pause
+	calls    queueCalls
+	calledNs int64 // start of the last call
+	early    int   // marks at calls after a pause
 }
 
 // surveyWait is a wait. When it returns at atNs, the calls of a queue up to a number are done.
@@ -75,12 +78,14 @@ type surveyChannel struct {
 type mark struct {
 	queue                   *surveyQueue
 	atNs, done, issued, low int64
+	calls                   *queueCalls // if the queue was empty, and has launches of graphs; else nil
 }
 
 func newSurvey(channels []Channel, gaps []Window) *survey {
 	v := &survey{
 		streams: newStreamTable(), queues: make(map[int32]*surveyQueue), channels: make(map[int32]*surveyChannel),
-		byPid: make(map[int32][]*surveyChannel), votes: make(map[votePair]*vote), of: make(map[int32][]*surveyQueue),
+		byPid: make(map[int32][]*surveyChannel), votes: make(map[votePair]*vote),
+		graphs: make(map[votePair]*graphEquations), of: make(map[int32][]*surveyQueue),
 		ofContext: make(map[contextKey][]int32), events: make(map[handleKey]surveyEvent), gaps: gaps,
 		windows: callWindows{spanNs: firstWindowNs},
 	}
@@ -157,9 +162,11 @@ func (v *survey) addWork(c *Call) {
 		v.mark(q, c.StartNs)
 	}
 	q.calledNs = c.StartNs
-	q.issued++
+	works := v.works.of(c)
+	q.calls.add(c)
+	q.issued += works
 	if len(v.gaps) == 0 || !v.inGap(c.StartNs-gapSlackNs, c.StartNs) {
-		q.outside++
+		q.outside += works
 	}
 	if _, ok := q.byStream[stream]; !ok {
 		if len(v.of[stream]) == 0 {
@@ -219,6 +226,10 @@ func (v *survey) returnWaits(ns int64) {
 
 // mark notes how many calls of a queue were done at ns, for each channel of the process.
 func (v *survey) mark(q *surveyQueue, ns int64) {
+	var calls *queueCalls
+	if q.done == q.issued && len(v.works) == 0 {
+		calls = q.calls.snapshot()
+	}
 	for _, c := range v.byPid[v.streams.list[q.stream].Pid] {
 		if ns < c.FromNs || ns > c.ToNs {
 			continue
@@ -227,7 +238,7 @@ func (v *survey) mark(q *surveyQueue, ns int64) {
 			// the channel does not move
 			v.resolve(c, c.last.Counter+1, UnknownNs, UnknownNs)
 		}
-		c.marks = append(c.marks, mark{q, ns, q.done, q.issued, c.last.Counter})
+		c.marks = append(c.marks, mark{q, ns, q.done, q.issued, c.last.Counter, calls})
 	}
 }
 
@@ -242,7 +253,7 @@ func (v *survey) markQueuesWithoutWaits(c *surveyChannel, ns int64) {
 	c.markedNs = ns
 	for stream, q := range v.queues {
 		if q.done == 0 && !q.ended && v.streams.list[stream].Pid == c.Pid {
-			c.marks = append(c.marks, mark{q, ns, 0, q.issued, c.last.Counter})
+			c.marks = append(c.marks, mark{q, ns, 0, q.issued, c.last.Counter, nil})
 		}
 	}
 }

@@ -101,7 +101,7 @@ func (w *Work) guessStart(previous *Work) {
 	case previous.Mean != nil:
 		ns = max(ns, previous.StartNs()+int64(previous.Mean.MeanNs)+gapMeanNs)
 	}
-	if w.isCopy() && w.EndQuality == Measured && w.Mean != nil { // its end is exact
+	if w.isCopy() && w.EndQuality == Measured && w.Mean != nil && !w.BeginsAtCall() {
 		ns = max(ns, w.EndNs()-int64(w.Mean.MeanNs))
 	}
 	w.likelyStartNs = min(max(ns, w.Start.LoNs), w.Start.HiNs)

@@ -93,6 +93,8 @@ const (
 	startDelayNs = 4000
 	// copySlackNs is added to the bounds of copies.
 	copySlackNs = 3000
+	// lateStartNs is longer than the time from the return of a call until an idle GPU begins its work.
+	lateStartNs = 20_000
 	// seenNs is the mean time from the start of a work until its progress word shows it.
 	seenNs = 500
 	// pauseNs is the mean time between two works in the queue.
@@ -118,7 +120,11 @@ func (p *placer) place(w *activity.Work, q *queue) (at placed, ok bool) {
 	if at.isEstimated && w.Start.WidthNs() <= 2*p.residualsNs[w.Channel] {
 		at.startNs, at.isStartMeasured = max(w.Start.LoNs, w.Start.HiNs-seenNs), true
 	}
-	if !at.isStartMeasured {
+	switch {
+	case at.isStartMeasured:
+	case at.class == classCopy && at.isMeasured: // its start follows from its end
+		at.startNs = w.StartNs()
+	default:
 		at.startNs = max(w.Start.LoNs, min(w.Start.HiNs, max(q.endNs(), w.Call.StartNs+startDelayNs)))
 	}
 	end, quality := w.ProbableEnd()
@@ -131,6 +137,9 @@ func (p *placer) place(w *activity.Work, q *queue) (at placed, ok bool) {
 	at.setEnd(w, p.guessNs(&w.Call))
 	at.certain = activity.Interval{LoNs: w.Start.HiNs, HiNs: min(end.LoNs, at.endNs)}
 	at.possible = activity.Interval{LoNs: w.Start.LoNs, HiNs: max(end.HiNs, at.endNs)}
+	if at.class == classCopy && at.isMeasured {
+		at.boundStartOfCopy(w)
+	}
 	if at.class == classCopy { // the clocks of channels with few works are less exact
 		at.certain.LoNs, at.certain.HiNs = at.certain.LoNs+copySlackNs, at.certain.HiNs-copySlackNs
 		at.possible.LoNs, at.possible.HiNs = max(
@@ -146,6 +155,18 @@ func (p *placer) place(w *activity.Work, q *queue) (at placed, ok bool) {
 	at.call = p.keep(w, at.class)
 	at.call.startHiNs, at.call.endLoNs = w.Start.HiNs, end.LoNs
 	return at, true
+}
+
+// boundStartOfCopy bounds the start of a copy whose end is measured.
+func (at *placed) boundStartOfCopy(w *activity.Work) {
+	const shortest, longest = 0.75, 1.25 // copies of one size, in their mean duration
+	switch {
+	case w.BeginsAtCall() && w.Call.EndNs != activity.UnknownNs:
+		at.certain.LoNs = min(w.Call.EndNs+lateStartNs, at.certain.HiNs)
+	case w.Mean != nil && !w.Mean.IsLimited:
+		at.certain.LoNs = max(w.Start.LoNs, w.End.HiNs-int64(shortest*w.Mean.MeanNs))
+		at.possible.LoNs = max(at.possible.LoNs, w.End.LoNs-int64(longest*w.Mean.MeanNs))
+	}
 }
 
 // setEnd sets the probable end. A measured end of a work whose start is not measured is kept for the queue,

@@ -1,0 +1,241 @@
+package activity
+
+import (
+	"cmp"
+	"math"
+
+	"github.com/gpurec/gpurec/analyze/stats"
+)
+
+// A launch of a graph adds one work to the channel of its stream, or several: the driver splits a graph at
+// its fills and copies. The number is the same for all launches of a graph. It follows from the steps of
+// the counter between two moments at which the stream was empty.
+
+// graphKey identifies a graph, or the launches of a graph at one call site.
+type graphKey struct{ pid, label int32 }
+
+// graphWorks has the works that a launch of a graph adds, if these are not one.
+type graphWorks map[graphKey]int64
+
+// of returns the number of works that a call adds to the channel of its stream.
+func (g graphWorks) of(c *Call) int64 {
+	if c.Op == OpGraph && len(g) > 0 {
+		if n, ok := g[graphKey{c.Pid, c.Label}]; ok {
+			return n
+		}
+	}
+	return 1
+}
+
+// graphLaunches is a number of launches of a graph.
+type graphLaunches struct {
+	label int32
+	n     int64
+}
+
+// queueCalls has the calls of a queue so far.
+type queueCalls struct {
+	others int64 // works of calls that launch no graph
+	graphs []graphLaunches
+}
+
+// add counts a call.
+func (q *queueCalls) add(c *Call) {
+	if c.Op != OpGraph {
+		q.others++
+		return
+	}
+	for i := range q.graphs {
+		if q.graphs[i].label == c.Label {
+			q.graphs[i].n++
+			return
+		}
+	}
+	if len(q.graphs) < maxGraphs {
+		q.graphs = append(q.graphs, graphLaunches{c.Label, 1})
+	}
+}
+
+// snapshot returns a copy; nil if no graph was launched, or too many.
+func (q *queueCalls) snapshot() *queueCalls {
+	if len(q.graphs) == 0 || len(q.graphs) == maxGraphs {
+		return nil
+	}
+	return &queueCalls{q.others, append([]graphLaunches(nil), q.graphs...)}
+}
+
+// graphEquation says that the works of launches sum up to a number.
+type graphEquation struct {
+	works    int64
+	launches []graphLaunches
+}
+
+// graphEquations are the equations of a queue, if a channel runs its works.
+type graphEquations struct {
+	counter int64
+	atNs    int64
+	calls   *queueCalls // at the last moment at which the queue was empty
+	list    []graphEquation
+}
+
+const (
+	// maxGraphs bounds the graphs of a queue whose works are learned.
+	maxGraphs = 64
+	// maxGraphEquations bounds the equations of a queue and a channel.
+	maxGraphEquations = 512
+	// minGraphEquations is the least number of equations that prove the works of graphs.
+	minGraphEquations = 5
+)
+
+// learnGraphs notes the counter of a channel at a moment at which a queue was empty.
+func (v *survey) learnGraphs(pair votePair, counter, atNs int64, calls *queueCalls) {
+	e := v.graphs[pair]
+	if e == nil {
+		e = new(graphEquations)
+		v.graphs[pair] = e
+	}
+	before := *e
+	e.counter, e.atNs, e.calls = counter, atNs, calls
+	if before.calls == nil || len(e.list) >= maxGraphEquations || v.inGap(before.atNs-gapSlackNs, atNs) {
+		return
+	}
+	eq := graphEquation{works: counter - before.counter - (calls.others - before.calls.others)}
+	for i, g := range calls.graphs { // later snapshots only add graphs
+		n := g.n
+		if i < len(before.calls.graphs) {
+			n -= before.calls.graphs[i].n
+		}
+		if n > 0 {
+			eq.launches = append(eq.launches, graphLaunches{g.label, n})
+		}
+	}
+	if len(eq.launches) > 0 {
+		e.list = append(e.list, eq)
+	}
+}
+
+// solve returns the works of graphs, and how many equations they satisfy: least squares, rounded to whole
+// numbers. Equations with a large residual count less, because the driver sometimes adds a work.
+func (e *graphEquations) solve() (known map[int32]int64, satisfied int) {
+	columns := make(map[int32]int)
+	for i := range e.list {
+		for _, l := range e.list[i].launches {
+			if _, ok := columns[l.label]; !ok {
+				columns[l.label] = len(columns)
+			}
+		}
+	}
+	weights, x := make([]float64, len(e.list)), make([]float64, len(columns))
+	known = make(map[int32]int64)
+	const rounds = 8
+	for range rounds {
+		e.fit(columns, weights, x)
+		for label, column := range columns {
+			known[label] = int64(math.Round(x[column]))
+		}
+		satisfied = 0
+		for i := range e.list {
+			off := e.list[i].unexplained(known)
+			if off == 0 {
+				satisfied++
+			}
+			weights[i] = 1 / (1 + float64(off*off))
+		}
+	}
+	return known, satisfied
+}
+
+// fit solves for the works of graphs by weighted least squares. A weight of 0 counts as 1.
+func (e *graphEquations) fit(columns map[int32]int, weights, x []float64) {
+	matrix, right := make([][]float64, len(x)), make([]float64, len(x))
+	for i := range matrix {
+		matrix[i] = make([]float64, len(x))
+		matrix[i][i] = 1e-6
+	}
+	for i := range e.list {
+		q, w := &e.list[i], cmp.Or(weights[i], 1)
+		for _, a := range q.launches {
+			row := columns[a.label]
+			right[row] += w * float64(a.n*q.works)
+			for _, b := range q.launches {
+				matrix[row][columns[b.label]] += w * float64(a.n*b.n)
+			}
+		}
+	}
+	stats.SolveNonNegative(matrix, right, x)
+}
+
+// unexplained returns the works that known graphs do not explain.
+func (q *graphEquation) unexplained(known map[int32]int64) int64 {
+	works := q.works
+	for _, l := range q.launches {
+		works -= l.n * known[l.label]
+	}
+	return works
+}
+
+// worksOfGraphs returns the graphs whose launches add several works.
+func (v *survey) worksOfGraphs() graphWorks {
+	type solution struct {
+		known     map[int32]int64
+		satisfied int
+	}
+	best := make(map[int32]solution) // by stream
+	for pair, e := range v.graphs {
+		known, satisfied := e.solve()
+		if satisfied < minGraphEquations || satisfied*5 < len(e.list)*4 || satisfied <= best[pair.stream].satisfied {
+			continue
+		}
+		best[pair.stream] = solution{known, satisfied}
+	}
+	works := make(graphWorks)
+	for stream, s := range best {
+		for label, n := range s.known {
+			if n > 1 {
+				works[graphKey{v.streams.list[stream].Pid, label}] = n
+			}
+		}
+	}
+	return works
+}
+
+// deliver passes a finished work to the results. The works of a graph launch become one.
+func (s *streamChain) deliver(w *chainWork) {
+	switch {
+	case w.parts <= 1:
+		s.deliverGraph()
+		w.channel.out.addWork(w.channel, &w.Work)
+	case w.part == 0:
+		s.deliverGraph()
+		s.graph, s.hasGraph = *w, true
+	case s.hasGraph && s.graph.Call.ID == w.Call.ID && s.graph.Call.StartNs == w.Call.StartNs:
+		s.graph.extendTo(w)
+		if w.part == w.parts-1 {
+			s.graph.part = w.part
+			s.deliverGraph()
+		}
+	}
+}
+
+// deliverGraph passes the last graph launch to the results.
+func (s *streamChain) deliverGraph() {
+	if !s.hasGraph {
+		return
+	}
+	s.hasGraph = false
+	g := &s.graph
+	if g.part != g.parts-1 { // its last works are missing
+		g.EndQuality, g.DurationQuality = Unknown, Unknown
+	}
+	g.channel.out.addWork(g.channel, &g.Work)
+}
+
+// extendTo sets the end of a graph launch to that of a later work of it.
+func (w *chainWork) extendTo(last *chainWork) {
+	w.End, w.EndQuality, w.doneNs, w.last = last.End, last.EndQuality, last.doneNs, last.last
+	w.Duration, w.DurationQuality = Interval{}, Unknown
+	if w.StartQuality >= Bounded && w.EndQuality >= Bounded {
+		w.Duration = Interval{max(0, w.End.LoNs-w.Start.HiNs), max(0, w.End.HiNs-w.Start.LoNs)}
+		w.DurationQuality = min(w.StartQuality, w.EndQuality)
+	}
+}
