@@ -121,6 +121,20 @@ func (p *Probes) AllocatorBeginnings() []AllocatorBeginning {
 	return list
 }
 
+// ForgetAllocatorBeginnings deletes the beginnings of a process that has exited: its pid may be reused.
+func (p *Probes) ForgetAllocatorBeginnings(pid int) {
+	var (
+		key uint64
+		b   bpf.CudaAllocatorBeginning
+	)
+	entries := p.Objects.AllocatorBeginnings.Iterate()
+	for entries.Next(&key, &b) {
+		if int(key>>32) == pid {
+			_ = p.Objects.AllocatorBeginnings.Delete(key) // the iteration continues with the next key
+		}
+	}
+}
+
 // countMissed compares the recorded events with the allocator's statistics. Actions that the
 // statistics do not count are not compared.
 func countMissed(b *bpf.CudaAllocatorBeginning) (missed int64) {

@@ -21,6 +21,9 @@ type allocatorStates struct {
 	loading  map[int]time.Time          // pid -> first scan that found the allocator without libc10.so
 	layouts  map[process.FileID]uint64  // library -> offset of its statistics, in bytes
 	searches map[int]*statsOffsetSearch // pid -> running search for the offset
+	// hasHistory has the processes whose allocator's statistics may count events from before the
+	// recording began, or before the process became a target.
+	hasHistory map[int]bool
 }
 
 // statsOffsetSearch is a search for the offset of the statistics in one process's allocator
@@ -32,10 +35,11 @@ type statsOffsetSearch struct {
 
 func newAllocatorStates() allocatorStates {
 	return allocatorStates{
-		library:  make(map[int]process.FileID),
-		loading:  make(map[int]time.Time),
-		layouts:  make(map[process.FileID]uint64),
-		searches: make(map[int]*statsOffsetSearch),
+		library:    make(map[int]process.FileID),
+		loading:    make(map[int]time.Time),
+		layouts:    make(map[process.FileID]uint64),
+		searches:   make(map[int]*statsOffsetSearch),
+		hasHistory: make(map[int]bool),
 	}
 }
 
@@ -155,6 +159,7 @@ func (s *Set) forgetAllocator(pid int) {
 	}
 	delete(w.library, pid)
 	delete(w.loading, pid)
+	delete(w.hasHistory, pid)
 	s.probes.ForgetStatsOffset(pid)
 }
 

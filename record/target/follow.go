@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/clock"
@@ -49,7 +51,14 @@ func (s *Set) Attach(probes *probe.Probes, unwinder *unwind.Unwinder, libraries 
 		}
 		s.libraries = append(s.libraries, l.Library)
 	}
-	return probes.SetPaused(false)
+	if err := probes.SetPaused(false); err != nil {
+		return err
+	}
+	s.beganNs = clock.ReadNs(unix.CLOCK_BOOTTIME)
+	for _, p := range s.All() {
+		s.noteHistory(p)
+	}
+	return nil
 }
 
 // addRunningChildren adds children that were forked before forks were followed. These children may
@@ -110,6 +119,7 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 	if known != nil && e.Change == uint16(bpf.CudaProcessChangePROCESS_EXEC) {
 		known.RereadComm()
 		s.addUnwinding(known)
+		s.countMissedEvents()
 		s.forgetAllocator(pid)
 		s.send([]format.Row{known.Row(known.ReadFacts(s.gpus), s.clock.UnixNs(e.StartNs))})
 		s.attachLibraries(known, false)
@@ -124,6 +134,11 @@ func (s *Set) OnProcessEvent(e bpf.CudaProcessEvent) {
 	if !s.add(p) {
 		p.Close()
 		return
+	}
+	if e.Change == uint16(bpf.CudaProcessChangePROCESS_FIRST) {
+		s.noteFirstCall(p)
+	} else {
+		s.noteHistory(p)
 	}
 	s.send([]format.Row{p.Row(p.ReadFacts(s.gpus), s.clock.UnixNs(e.StartNs))})
 	s.addUnwinding(p)
@@ -166,6 +181,7 @@ func (s *Set) ReapExited() (left bool) {
 		s.probes.RemoveTarget(p.Pid)
 		s.countMissedEvents()
 		s.forgetAllocator(p.Pid)
+		s.probes.ForgetAllocatorBeginnings(p.Pid)
 		if s.unwinder != nil {
 			s.unwinder.Forget(p.Pid)
 		}

@@ -101,14 +101,34 @@ func (s *Set) noteLate(late lateLibrary, why string, missed int64) {
 	}})
 }
 
+// noteHistory notes whether the allocator of a process that becomes a target may have made events
+// before. Attach calls it when the recording begins, OnProcessEvent for a forked process, which has a
+// copy of its parent's statistics.
+func (s *Set) noteHistory(p *process.Process) {
+	libs, _ := s.cache.Mapped(p) // on an error, the process has exited or other libraries are unreadable
+	if library.FirstOfKind(libs, library.KindAllocator) != nil {
+		s.allocators.hasHistory[p.Pid] = true
+	}
+}
+
+// noteFirstCall is noteHistory for a process that is a target since its first call. Before, its name
+// and cgroup may have been others.
+func (s *Set) noteFirstCall(p *process.Process) {
+	if p.StartNs <= s.beganNs || s.opt.Comm != "" || s.opt.Cgroup != "" {
+		s.allocators.hasHistory[p.Pid] = true
+	}
+}
+
 // countMissedEvents counts the events of PyTorch's allocators that happened before the first recorded
-// one. The allocators' own statistics have their number.
+// one. The allocators' own statistics have their number. In a process with a history, this number
+// includes events that the recording does not promise: there, nothing is missed if the allocator
+// was probed when the recording began, and otherwise the number is unknown.
 func (s *Set) countMissedEvents() {
 	missed, isUnknown := make(map[int]int64), make(map[int]bool)
 	for _, b := range s.probes.AllocatorBeginnings() {
 		if b.Missed == format.UnknownMissed {
 			isUnknown[b.Pid] = true
-		} else {
+		} else if !s.allocators.hasHistory[b.Pid] {
 			missed[b.Pid] += b.Missed
 		}
 	}

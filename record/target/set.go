@@ -62,6 +62,7 @@ type Set struct {
 	notes      []format.Row
 	allocators allocatorStates
 	late       lateProcesses
+	beganNs    int64              // begin of the recording on CLOCK_BOOTTIME, as process.Process.StartNs
 	isWatched  func(pid int) bool // nil: no process is held
 }
 
