@@ -13,8 +13,9 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elffile"
 )
 
-// maxSymbolsPerSection bounds the symbols of one section. For comparison: libLLVM 22 has 260,000.
-const maxSymbolsPerSection = 1 << 24
+// maxSymbolsPerSection bounds the symbols of one section: reading them takes 34 bytes each. For
+// comparison: libLLVM 22 has 260,000.
+const maxSymbolsPerSection = 1 << 23
 
 // symbolTable holds the functions of one symbol section, sorted by address, in 16 bytes each. Names
 // remain in the file, and lookups read them. Names of a C++ library are ten times as large as the
@@ -89,26 +90,11 @@ func readSymbolTable(f *elffile.File, typ elf.SectionType, known symbolTables) (
 			return nil, errors.New("symbols or their names reach past the end of the file")
 		}
 	}
-	// Counting first reads the section twice, but avoids the garbage of a growing slice.
-	found := 0
-	err := t.eachFunction(func(_ uint64, e symbolEntry) {
-		if !known.containsFunction(e) {
-			found++
-		}
-	})
-	if err != nil {
+	var found entryCollector
+	if err := t.eachFunction(func(_ uint64, e symbolEntry) { found.add(e) }); err != nil {
 		return nil, err
 	}
-	t.entries = make([]symbolEntry, 0, found)
-	err = t.eachFunction(func(_ uint64, e symbolEntry) {
-		if !known.containsFunction(e) {
-			t.entries = append(t.entries, e)
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(t.entries, compareSymbolEntries)
+	t.entries = known.deleteKnown(found.sorted())
 	return t, nil
 }
 
@@ -214,16 +200,6 @@ func (t *symbolTable) innermostStart(vaddr, nearest uint64) (start uint64, ok bo
 // symbolTables are all symbol tables of an object. A function is in one of them, unless its names
 // differ in binding.
 type symbolTables []*symbolTable
-
-// containsFunction reports whether a table has a function with the same address, size and flags.
-func (ts symbolTables) containsFunction(e symbolEntry) bool {
-	for _, t := range ts {
-		if _, ok := slices.BinarySearchFunc(t.entries, e, compareSymbolExtents); ok {
-			return true
-		}
-	}
-	return false
-}
 
 // lookupAddress returns the best function at vaddr: the innermost one and, of several names, the
 // preferred name.
