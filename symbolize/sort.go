@@ -30,7 +30,7 @@ func (c *entryCollector) add(e symbolEntry) {
 
 // sorted returns all functions in the order of compareSymbolEntries. The functions of a library are at
 // even distances, so it copies them to ranges of addresses with a few functions each, and sorts the
-// ranges: in a sixth of the time of one sort. If a file has all functions in one range, sorted takes
+// ranges: in a quarter of the time of one sort. If a file has all functions in one range, sorted takes
 // as long as one sort.
 func (c *entryCollector) sorted() []symbolEntry {
 	if c.count == 0 {
