@@ -43,6 +43,9 @@ func ReadNs(id int32) int64 {
 	return ts.Nano()
 }
 
+// BootNs returns the time of CLOCK_BOOTTIME in ns, the clock of start times of processes.
+func BootNs() int64 { return ReadNs(unix.CLOCK_BOOTTIME) }
+
 // UnixNs converts a time of CLOCK_MONOTONIC in ns to Unix ns.
 func (c Clock) UnixNs(monotonicNs uint64) int64 { return int64(monotonicNs) + c.OffsetNs }
 

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/clock"
@@ -54,7 +52,7 @@ func (s *Set) Attach(probes *probe.Probes, unwinder *unwind.Unwinder, libraries 
 	if err := probes.SetPaused(false); err != nil {
 		return err
 	}
-	s.beganNs = clock.ReadNs(unix.CLOCK_BOOTTIME)
+	s.beganNs = clock.BootNs()
 	for _, p := range s.All() {
 		s.noteHistory(p)
 	}
