@@ -30,6 +30,8 @@ type chartData struct {
 	Groups   []allocationGroupData `json:"groups"`
 	Flame    *flameData            `json:"flame"`
 	Activity *activityData         `json:"activity"`
+	Busy     []busyData            `json:"busy"`
+	Steps    []stepsData           `json:"steps"`
 	GPUs     []gpuData             `json:"gpus"`
 	Marks    []chartMarkData       `json:"marks"`
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/idle"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -27,6 +28,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/oom"
 	"github.com/gpurec/gpurec/analyze/report/quality"
 	"github.com/gpurec/gpurec/analyze/report/rules"
+	"github.com/gpurec/gpurec/analyze/report/steps"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
@@ -157,6 +159,8 @@ type pageBuilder struct {
 	lines    *memoryLines
 	calls    *callsOverTime
 	gpuTimes *gpuFlame
+	idle     *idle.Result         // of readIdleTimes
+	steps    []steps.ProcessSteps // of runSteps
 	failures [numWindowBuckets]bucketFailures
 	failed   bool // an allocation failed in the window
 
@@ -201,10 +205,12 @@ func (b *pageBuilder) runReports() error {
 	return run()
 }
 
-// readGPUTimes reads the GPU times of the flame graph.
+// readGPUTimes reads the GPU times of the flame graph and of the busy time.
 func (b *pageBuilder) readGPUTimes() (err error) {
-	b.gpuTimes, err = readGPUFlame(b.t, &b.opt.Filter)
-	return err
+	if b.gpuTimes, err = readGPUFlame(b.t, &b.opt.Filter); err != nil {
+		return err
+	}
+	return b.readIdleTimes()
 }
 
 // addReports adds the reports that use data of the replay.
@@ -238,7 +244,7 @@ func (b *pageBuilder) newSectionRuns(sections []sectionSpec) chan sectionRun {
 // runSections runs the reports of sections until there is none left.
 func (b *pageBuilder) runSections(work chan sectionRun) error {
 	for s := range work {
-		r, err := s.run(s.view, b.opt.Options)
+		r, err := s.run(b, s.view, b.opt.Options)
 		if err != nil {
 			return err
 		}
@@ -406,6 +412,7 @@ func (b *pageBuilder) encodeChartData() ([]byte, error) {
 		Groups:   []allocationGroupData{},
 		GPUs:     newGPUData(t, &b.opt.Filter),
 		Activity: b.calls.newActivityData(),
+		Busy:     b.newBusyData(),
 	}
 	var all textTable
 	b.memory.addMemoryCharts(d, &all, b.opt.FrameRules())
@@ -414,6 +421,7 @@ func (b *pageBuilder) encodeChartData() ([]byte, error) {
 	if len(root.Children) > 0 {
 		d.Flame = &flameData{flameMetrics, root}
 	}
+	d.Steps = b.newStepsData(&all)
 	d.Marks = newChartMarks(t, w, &b.failures)
 	d.Texts = all.List
 	return d.encodeScript()

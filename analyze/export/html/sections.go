@@ -11,6 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/gaps"
 	"github.com/gpurec/gpurec/analyze/report/oom"
 	"github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/report/quality"
@@ -21,7 +22,8 @@ type sectionView struct {
 	ID    string
 	Title string
 	About string // description of the section
-	Chart string // panel that scripts draw: memory, flame, activity, gpus; "" if none
+	Notes []string
+	Chart string // panel that scripts draw: memory, flame, activity, busy, steps, gpus; "" if none
 	Parts []reportView
 	Maps  []template.HTML // address maps as SVG
 	Empty string          // reason why the section has no data; "" if it has
@@ -45,7 +47,7 @@ type sectionSpec struct {
 	// replay makes it.
 	make func(b *pageBuilder) (*report.Report, error)
 	// run returns the report from the recording. Several may run at a time.
-	run func(*timeline.Timeline, query.Options) (*report.Report, error)
+	run func(*pageBuilder, *timeline.Timeline, query.Options) (*report.Report, error)
 	// skip, if not nil, reports whether the report need not be made because it would be empty.
 	skip func(b *pageBuilder) bool
 	// nothing, if not nil, reports whether the section has no data, whatever rows its report has.
@@ -77,11 +79,23 @@ var chartSections = map[string]sectionSpec{
 			ID:    "activity",
 			Title: "Calls over time",
 			Chart: "activity",
-			About: "CUDA driver calls per second. All durations in this page are those of calls on the CPU, not of " +
-				"kernels on the GPU.",
+			About: "CUDA driver calls per second. Durations of calls are those on the CPU, not those of kernels on the GPU.",
 			Empty: "No calls in the window.",
 		},
 		nothing: func(b *pageBuilder) bool { return len(b.calls.byStack) == 0 },
+	},
+	"gaps": {
+		HTMLSection: report.HTMLSection{
+			ID:    "busy",
+			Title: "GPU busy over time",
+			Chart: "busy",
+			About: "Share of the time in which the GPU ran works of the process, in 200 equal parts of the time between " +
+				"its first and its last work. The line is the probable share, the area is between its bounds. The queue " +
+				"has the works that the host has launched and that have not begun.",
+			Empty: "The window has no GPU times. gpurec record --gpu-time auto records them.",
+		},
+		needs:   gaps.NeededCallClasses,
+		nothing: func(b *pageBuilder) bool { return len(b.idle.Devices) == 0 },
 	},
 }
 
@@ -136,7 +150,12 @@ func newPageSections() (list []sectionSpec) {
 func newReportSection(r analyze.Report) sectionSpec {
 	s, isOnePass := onePassReports[r.Name]
 	if !isOnePass {
-		s.run = r.Run
+		s.run = func(_ *pageBuilder, t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+			return r.Run(t, opt)
+		}
+	}
+	if r.Name == "steps" {
+		s.run = (*pageBuilder).runSteps
 	}
 	s.HTMLSection, s.command, s.needs = r.Page, r.Name, r.Needs
 	s.ID = cmp.Or(s.ID, r.Name)
@@ -199,6 +218,10 @@ func (b *pageBuilder) newSectionViews() (list []sectionView) {
 					reportView{Unscripted: true, Tables: []tableView{newTableView(&peaks, "memory")}},
 				)
 			}
+		case "busy":
+			s.Notes = b.newBusyNotes()
+		case "steps":
+			s.Notes = b.newStepsNotes()
 		case "frag":
 			for i := range b.maps[:min(maxAddressMaps, len(b.maps))] {
 				// drawAddressMap writes to a strings.Builder, which returns no errors.
@@ -217,7 +240,7 @@ func (b *pageBuilder) newSectionViews() (list []sectionView) {
 
 // explainEmptySection returns the reason, as a sentence, why a section has no data.
 func (b *pageBuilder) explainEmptySection(spec *sectionSpec) string {
-	if err := quality.CheckClasses(b.t, spec.command, spec.needs); err != nil {
+	if err := quality.CheckClasses(b.t, cmp.Or(spec.command, spec.Title), spec.needs); err != nil {
 		return "Not known: " + err.Error() + "."
 	}
 	return spec.Empty

@@ -2,15 +2,14 @@ package idle
 
 import "github.com/gpurec/gpurec/analyze/stats"
 
-// The window of a device is divided into cells of equal length. Slices are printed; phases are built from
-// groups of cells.
+// The window of a device is divided into cells of equal length. Slices are printed, parts are drawn, and
+// phases are built from parts.
 const (
 	// Slices is the number of slices of a window.
-	Slices        = 20
-	cellsOfSlice  = 200
-	numCells      = Slices * cellsOfSlice
-	cellsOfPhase  = 10 // cells that are judged together
-	groupsOfSlice = cellsOfSlice / cellsOfPhase
+	Slices       = 20
+	cellsOfSlice = 200
+	numCells     = Slices * cellsOfSlice
+	cellsOfPart  = 20
 )
 
 // cell sums up the states of a device in a part of its window.

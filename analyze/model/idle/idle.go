@@ -2,6 +2,7 @@ package idle
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/activity"
@@ -13,20 +14,22 @@ import (
 // maxPendingGaps is the number of gaps that wait for the calls of the host.
 const maxPendingGaps = 1 << 15
 
-// Of is Compute with DefaultMaxGaps. It computes the result of a window once for all views of the Timeline
-// if the filter selects nothing else. maxCalls is Options.MaxCalls. Several goroutines may call it.
+// Of is Compute with DefaultMaxGaps. It computes the result of a filter once for all views of the Timeline.
+// maxCalls is Options.MaxCalls. Several goroutines may call it.
 func Of(t *timeline.Timeline, f *query.Filter, maxCalls int64) (*Result, error) {
-	if f.SelectsCallers() || f.Kernel != nil {
-		return Compute(t, Options{Filter: f, MaxCalls: maxCalls})
-	}
-	window := query.Filter{FromNs: f.FromNs, ToNs: f.ToNs}
-	return timeline.Remember(t, idleOf{f.FromNs, f.ToNs, maxCalls}, func() (*Result, error) {
-		return Compute(t, Options{Filter: &window, MaxCalls: maxCalls})
+	key := idleOf{f.FromNs, f.ToNs, maxCalls, fmt.Sprint(f.Pids, f.Tids, f.Devices, f.Streams, f.Kernel)}
+	filter := *f
+	return timeline.Remember(t, key, func() (*Result, error) {
+		return Compute(t, Options{Filter: &filter, MaxCalls: maxCalls})
 	})
 }
 
-// idleOf is the key of the result of a window in the memo of a Timeline.
-type idleOf struct{ fromNs, toNs, maxCalls int64 }
+// idleOf is the key of the result of a filter in the memo of a Timeline. works has the parts of the filter
+// that select works.
+type idleOf struct {
+	fromNs, toNs, maxCalls int64
+	works                  string
+}
 
 // Compute computes the idle time of the devices of a recording. It replays the works twice, and reads the
 // calls once. Its memory does not grow with the number of works. Without GPU times there are no devices.

@@ -49,6 +49,15 @@ func (d *Device) Slices() (list []Span) {
 	return list
 }
 
+// Parts returns the window as 200 equal parts: each slice is ten of them. They have no StartDelay. The
+// bounds of a slice can be wider than those of its parts together.
+func (d *Device) Parts() (list []Span) {
+	for from := 0; from < numCells; from += cellsOfPart {
+		list = append(list, d.spanOf(from, from+cellsOfPart))
+	}
+	return list
+}
+
 // spanOf returns a range of cells as a Span.
 func (d *Device) spanOf(from, to int) Span {
 	depths := d.depths(from, to)
@@ -90,7 +99,7 @@ func (s *Span) judge(depths []float64, waitNs float64) Bound {
 // Phases returns the window as phases with one bound each. A phase is at least a hundredth of the window
 // long.
 func (d *Device) Phases() (list []Span) {
-	const group, shortest = 2 * cellsOfPhase, 2
+	const group, shortest = cellsOfPart, 2
 	var bounds []Bound
 	for from := 0; from+group <= numCells; from += group {
 		s := d.spanOf(from, from+group)

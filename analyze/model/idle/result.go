@@ -75,6 +75,9 @@ func (t *Time) Add(o Time) {
 	t.Collectives.add(o.Collectives)
 }
 
+// IsRecorded reports whether the calls of any part of the time were recorded. If not, nothing is known.
+func (t *Time) IsRecorded() bool { return t.SpanNs >= 1 }
+
 // BusyPct returns the share of the time in which any work ran, in percent.
 func (t *Time) BusyPct() (low, probable, high float64) {
 	share := func(idleNs float64) float64 { return max(0, min(100, 100*(1-idleNs/max(1, t.SpanNs)))) }

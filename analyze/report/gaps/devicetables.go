@@ -358,6 +358,9 @@ func (s *deviceGaps) spanValues(d *idle.Device, span *idle.Span) report.Values {
 	if d.IsLimited() {
 		values["busy_pct"] = nil
 	}
+	if !span.Time.IsRecorded() {
+		values["busy_pct"], values["busy_min_pct"], values["busy_max_pct"] = nil, nil, nil
+	}
 	return report.JoinValues(values, s.ownerValues(d))
 }
 

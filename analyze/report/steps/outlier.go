@@ -28,6 +28,8 @@ type outlier struct {
 	phases []int32    // launches by phase
 	slow   []slowWork // slow works that ran in the step
 	stall  *slowWork  // the work after which no other started for the longest time
+	// finding is set by scan.explainOutliers.
+	finding finding
 }
 
 // finding is the difference of an outlier from a typical step.
@@ -37,6 +39,15 @@ type finding struct {
 	site, kernel string // "" if there is none
 	quality      string // of GPU times; "" for causes on the host
 	detail       string
+}
+
+// explainOutliers finds the causes of all outliers.
+func (sc *scan) explainOutliers() {
+	for _, s := range sc.processes {
+		for _, o := range s.outliers {
+			o.finding = sc.explain(s, o)
+		}
+	}
 }
 
 // explain returns what explains most of the extra time of an outlier.

@@ -18,9 +18,11 @@ var Sections = []report.Section{
 // HTMLSection is the section of this report in the HTML page.
 var HTMLSection = report.HTMLSection{
 	Title: "Steps",
-	About: "The repeating sequence of launches: its duration, outliers and their causes, and its phases.",
-	Empty: "The recording has no launches in the window.",
+	About: "The repeating sequence of launches: its duration, outliers and their causes, and its phases. Each dot " +
+		"of the chart is a step, at the time of its begin.",
+	Empty: "No sequence of launches repeats in the window.",
 	Kind:  format.KindLaunch,
+	Chart: "steps",
 }
 
 // NeededCallClasses are the classes of calls that the report needs.

@@ -29,27 +29,40 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // a step. It returns a *quality.MissingClassError if the recording lacks necessary classes of calls,
 // and a *report.SortError for an unknown opt.Sort.
 func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
+	r, _, err := RunForChart(t, opt)
+	return r, err
+}
+
+// RunForChart is RunWithOptions. It also returns the steps of each process with steps, for a chart.
+func RunForChart(t *timeline.Timeline, opt Options) (*report.Report, []ProcessSteps, error) {
 	t = t.NewView()
 	if err := quality.CheckClasses(t, "steps", NeededCallClasses); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// The scan reads the row groups of memory calls too, so it follows the replay.
 	counts, err := calls.CountReplayWhile(t, func() error { return nil })
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	sc, err := newScan(model.NewReader(t, &opt.Filter), model.Options{Marker: opt.Marker})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := sc.addGPUTimes(&opt.Filter, opt.MaxTimedCalls); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	sc.explainOutliers()
+	r, err := sc.newReport(&opt, quality.OfRecording(t, counts))
+	return r, sc.processSteps(), err
+}
+
+// newReport returns the report of a complete scan.
+func (sc *scan) newReport(opt *Options, q report.Quality) (*report.Report, error) {
 	r := &report.Report{
 		Command:   "steps",
 		Window:    sc.reader.Window,
-		Quality:   quality.OfRecording(t, counts),
-		Notes:     t.Facts.Notes,
+		Quality:   q,
+		Notes:     sc.t.Facts.Notes,
 		Sentences: []string{"result"},
 	}
 	if len(sc.processes) == 0 && len(sc.reader.Seen.Pids) > 0 {
@@ -66,7 +79,7 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 		}
 	}
 	for i := range tables {
-		processes.AddRankColumn(t, &tables[i])
+		processes.AddRankColumn(sc.t, &tables[i])
 	}
 	r.Tables = tables
 	return r, nil

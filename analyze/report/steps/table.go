@@ -223,7 +223,7 @@ func (sc *scan) outlierTable() report.Table {
 	startNs := sc.t.RecordingWindow().FromNs
 	for _, s := range sc.processes {
 		for _, o := range s.outliers {
-			step, f := &s.Steps[o.step], sc.explain(s, o)
+			step, f := &s.Steps[o.step], &o.finding
 			extra, _ := s.extraLaunches(o)
 			table.Add(report.Values{
 				"step":        int64(o.step + 1),

@@ -67,6 +67,56 @@
     ctx.globalAlpha = 1;
   }
 
+  // src/pointlabels.js
+  function placeLabels(labels, obstacles, area) {
+    const taken = [...obstacles];
+    return labels.map((boxes) => {
+      const isFree = (box2) => contains(area, box2) && !taken.some((other) => overlap(box2, other));
+      const box = boxes.find(isFree) ?? null;
+      if (box) taken.push(box);
+      return box;
+    });
+  }
+  var contains = (a, b) => b.x >= a.x && b.y >= a.y && b.x + b.width <= a.x + a.width && b.y + b.height <= a.y + a.height;
+  var overlap = (a, b) => a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
+  function pointLabelsPlugin(labels) {
+    const highestFirst = [...labels].sort((a, b) => b.v - a.v);
+    return { hooks: { draw: [(u) => drawLabels(u, highestFirst)] } };
+  }
+  function drawLabels(u, labels) {
+    const { ctx, bbox } = u, ratio = devicePixelRatio;
+    const shown = labels.filter((label) => u.series[label.series + 1].show);
+    if (shown.length === 0) return;
+    ctx.save();
+    ctx.textAlign = "left";
+    ctx.textBaseline = "top";
+    ctx.font = `${10 * ratio}px sans-serif`;
+    const height = 12 * ratio, away = 5 * ratio;
+    const boxes = shown.map(({ t, v, text }) => {
+      const x = u.valToPos(t, "x", true), y = u.valToPos(v, "y", true) - height / 2;
+      const { width } = ctx.measureText(text);
+      return [{ x: x + away, y, width, height }, { x: x - away - width, y, width, height }];
+    });
+    const area = { x: bbox.left, y: bbox.top, width: bbox.width, height: bbox.height };
+    const places = placeLabels(boxes, pointBoxes(u, 2 * ratio), area);
+    shown.forEach(({ text, series }, i) => {
+      ctx.fillStyle = u.series[series + 1].stroke();
+      if (places[i]) ctx.fillText(text, places[i].x, places[i].y);
+    });
+    ctx.restore();
+  }
+  function pointBoxes(u, radius) {
+    return u.series.flatMap((series, i) => {
+      if (i === 0 || !series.show || !series.points.show()) return [];
+      return u.data[i].flatMap((v, k) => v == null ? [] : [{
+        x: u.valToPos(u.data[0][k], "x", true) - radius,
+        y: u.valToPos(v, "y", true) - radius,
+        width: 2 * radius,
+        height: 2 * radius
+      }]);
+    });
+  }
+
   // src/scales.js
   var byteSteps = Array.from({ length: 51 }, (_, i) => 2 ** i);
   var timeRange = (min, max, fromS, toS) => max > min ? [min, max] : [fromS, toS];
@@ -92,6 +142,10 @@
     return [times, ...lines.map((line) => valuesAt(line, times))];
   }
   function valuesAt(line, times) {
+    if (line.points) {
+      const values = new Map(line.t.map((t, i2) => [t, line.v[i2]]));
+      return times.map((t) => values.get(t) ?? null);
+    }
     let i = -1;
     return times.map((t) => {
       while (i + 1 < line.t.length && line.t[i + 1] <= t) i++;
@@ -188,8 +242,10 @@
      * @param {HTMLElement} parent
      * @param {ChartOptions} options
      */
-    constructor(parent, { title, unit, height, series, data, onPick, stops }) {
-      Object.assign(this, { unit, height, series, data, onPick, stops });
+    constructor(parent, { title, unit, height, series, data, ...options }) {
+      const { onPick, stops, onCursor, leastTop, marks = [], labels = [] } = options;
+      Object.assign(this, { unit, height, series, data, onPick, stops, onCursor, leastTop, labels });
+      this.marks = [...data.marks, ...marks].sort((a, b) => a.t - b.t);
       this.text = textOfUnit(unit);
       this.hidden = new Set(series.flatMap((s, i) => s.off ? [i] : []));
       this.plot = element("div", {
@@ -213,7 +269,8 @@
     }
     /** Creates the legend entry of a series: a button that shows and hides the series. */
     makeEntry(series, i) {
-      const swatch = element("span", { className: series.stacked ? "swatch" : "swatch stroke" });
+      const shape = series.stacked ? "" : series.points ? " dot" : " stroke";
+      const swatch = element("span", { className: `swatch${shape}` });
       const value = element("span", { className: "value" });
       const name = element("span", { className: "name", text: series.name });
       const button2 = element("button", { type: "button", title: series.name }, swatch, name, value);
@@ -250,13 +307,16 @@
           if (last >= 0) bands.push({ series: [i + 1, last + 1] });
           last = i;
         }
+        if (s.bandTo !== void 0) {
+          bands.push({ series: [i + 1, s.bandTo + 1], fill: colour + "40" });
+        }
         values.push(line);
         series.push(seriesOptions(s, colour, show));
       });
       return { values, series, bands };
     }
     plotOptions() {
-      const { from, to, marks } = this.data;
+      const { from, to } = this.data;
       const grid = { stroke: themeColour("--grid"), width: 1 };
       const font = "11px system-ui, sans-serif";
       const axis = { stroke: themeColour("--dim"), grid, ticks: grid, font };
@@ -271,13 +331,13 @@
         },
         scales: {
           x: { time: false, range: (_, min, max) => timeRange(min, max, from, to) },
-          y: { range: (_, min, max) => valueRange(min, max) }
+          y: { range: (_, min, max) => valueRange(min, Math.max(max, this.leastTop ?? max)) }
         },
         axes: [
           { ...axis, size: 30, values: (_, ticks) => ticks.map(secondsTick) },
           { ...axis, size: 78, values: (_, ticks) => ticks.map(this.text), ...steps }
         ],
-        plugins: [marksPlugin(marks)],
+        plugins: [marksPlugin(this.marks), pointLabelsPlugin(this.labels)],
         hooks: {
           setCursor: [(u) => this.showValues(u.cursor.idx)],
           ready: [(u) => this.listen(u)]
@@ -301,6 +361,7 @@
         const v = idx == null ? null : this.merged[i + 1][idx];
         value.textContent = v == null ? "" : this.text(v);
       });
+      this.onCursor?.(idx == null ? null : this.merged[0][idx]);
     }
     /** Handles keys: the arrow keys, Home and End move the cursor, Escape resets the zoom. */
     onKey(e) {
@@ -323,16 +384,18 @@
     }
   };
   function seriesOptions(series, colour, show) {
+    const options = { label: series.name, show, stroke: colour, dash: series.dash };
+    if (series.points) {
+      const points = { show: true, size: 5, width: 0, fill: colour };
+      return { ...options, paths: () => null, points };
+    }
     return {
-      label: series.name,
-      show,
-      stroke: colour,
-      dash: series.dash,
-      width: series.stacked ? 0.7 : 1.3,
-      fill: series.stacked ? colour + "cc" : void 0,
+      ...options,
       paths: uPlot.paths.stepped({ align: 1 }),
       points: { show: false },
-      spanGaps: true
+      spanGaps: !series.gaps,
+      width: series.stacked || series.bandTo !== void 0 ? 0.7 : 1.3,
+      fill: series.stacked ? colour + "cc" : void 0
     };
   }
   function stopAfterKey({ key, shiftKey }, stop, last) {
@@ -351,9 +414,12 @@
   }
 
   // src/data.js
+  var lists = ["texts", "memory", "groups", "busy", "steps", "gpus", "marks"];
   function parseReport(text) {
     const data = JSON.parse(text);
-    for (const list of ["texts", "memory", "groups", "gpus", "marks"]) data[list] ??= [];
+    for (const list of lists) data[list] ??= [];
+    for (const gpu of data.busy) gpu.mid ??= [];
+    for (const steps of data.steps) for (const list of ["t", "ns", "n"]) steps[list] ??= [];
     return data;
   }
   var otherSitesName = "all other sites";
@@ -425,6 +491,51 @@
     const series = lines.map(({ name, v }, i) => ({ name, t, v, colour: stackColour(i), stacked: true }));
     const title = "Calls per second";
     charts2.add(new Chart(box, { title, unit: "count", height: 180, series, data }));
+  }
+
+  // src/busyseries.js
+  var afterEndS = 1e-5;
+  function busySeries(gpu) {
+    const series = [
+      { name: "upper bound", ...lineOfParts(gpu, gpu.hi), colour: "--c0", gaps: true, bandTo: 1 },
+      { name: "lower bound", ...lineOfParts(gpu, gpu.lo), colour: "--c0", gaps: true, dash: [2, 2] }
+    ];
+    if (gpu.mid.length > 0) {
+      const line = lineOfParts(gpu, gpu.mid);
+      series.push({ name: "probably busy", ...line, colour: "--l0", gaps: true });
+    }
+    return series;
+  }
+  function queueSeries(gpu) {
+    if (!gpu.qmax.some((n) => n >= 0.05)) return [];
+    return [
+      { name: "median", ...lineOfParts(gpu, gpu.q), colour: "--c2", gaps: true },
+      { name: "most", ...lineOfParts(gpu, gpu.qmax), colour: "--c1", gaps: true, off: true }
+    ];
+  }
+  var untilMarks = ({ until }) => until === void 0 ? [] : [{ t: until, text: "read up to here" }];
+  function lineOfParts({ from, to }, values) {
+    const starts = values.map((_, i) => from + (to - from) * i / values.length);
+    return { t: [...starts, to, to + afterEndS], v: [...values, values.at(-1), null] };
+  }
+
+  // src/busy.js
+  function drawBusy(box, data, charts2) {
+    const isWide = data.busy.length === 1;
+    const grid = element("div", { className: isWide ? "gpus wide" : "gpus" });
+    box.append(grid);
+    for (const gpu of data.busy) {
+      const cell = element("div", { className: "plotbox" });
+      grid.append(cell);
+      const draw = (title, options) => {
+        const name = `${gpu.title}, ${title}`;
+        cell.append(element("h4", { text: name }));
+        charts2.add(new Chart(cell, { title: name, data, marks: untilMarks(gpu), ...options }));
+      };
+      draw("busy share", { unit: "%", height: isWide ? 220 : 160, series: busySeries(gpu), leastTop: 100 });
+      const series = queueSeries(gpu);
+      if (series.length > 0) draw("works in the queue", { unit: "count", height: 120, series, leastTop: 2 });
+    }
   }
 
   // src/flametree.js
@@ -715,6 +826,79 @@
     for (const section of document.querySelectorAll("section")) observer.observe(section);
   }
 
+  // src/stepseries.js
+  var causeColours = {
+    "outside CUDA": "--c1",
+    "in a call": "--c4",
+    "waits for GPU": "--c3",
+    "more launches": "--c2",
+    "slow kernel": "--c6",
+    "many places": "--c5"
+  };
+  var otherColour = "--text";
+  function stepSeries({ texts, from, to }, { t, ns, median, outliers }) {
+    const series = [
+      { name: "median", t: [from, to], v: [median, median], colour: "--dim", dash: [6, 4] },
+      { name: "steps", t, v: ns, colour: "--c0", points: true }
+    ];
+    const names2 = Object.keys(causeColours);
+    for (const cause of [...names2, ...otherCauses(texts, outliers)]) {
+      const list = outliers.filter(({ c }) => texts[c] === cause);
+      if (list.length === 0) continue;
+      series.push({
+        name: outlierName(cause),
+        t: list.map((o) => o.t),
+        v: list.map((o) => o.ns),
+        colour: causeColours[cause] ?? otherColour,
+        points: true
+      });
+    }
+    return series;
+  }
+  var otherCauses = (texts, outliers) => [...new Set(outliers.map(({ c }) => texts[c]))].filter((cause) => !(cause in causeColours));
+  var outlierName = (cause) => `outlier: ${cause || "unknown cause"}`;
+  var outlierLabels = ({ texts }, { outliers }, series) => outliers.map(({ t, ns, c }) => ({
+    t,
+    v: ns,
+    text: texts[c] || "unknown cause",
+    series: series.findIndex(({ name }) => name === outlierName(texts[c]))
+  }));
+  function stepTexts({ texts }, { t, ns, n, median, outliers }) {
+    const sentence = (number, atS, durNs) => `Step ${number} at ${secondsText(atS)}: ${nsText(durNs)}`;
+    const list = t.map((atS, i) => [atS, sentence(n[i], atS, ns[i])]);
+    for (const o of outliers) {
+      const longer = `${nsText(o.ns - median)} longer than the median`;
+      const cause = texts[o.c] || "unknown cause";
+      const text = `${sentence(o.n, o.t, o.ns)}, ${longer}. Outlier, ${cause}: ${texts[o.d]}`;
+      list.push([o.t, text]);
+    }
+    return new Map(list.sort((a, b) => a[0] - b[0]));
+  }
+
+  // src/steps.js
+  var hint = "Point at a step, or press the arrow keys, to see its number and duration, and what differed in an outlier. Drag to zoom, double-click to reset.";
+  function drawSteps(box, data, charts2) {
+    for (const steps of data.steps) {
+      if (data.steps.length > 1) box.append(element("h3", { text: `Process ${steps.title}` }));
+      const series = stepSeries(data, steps), texts = stepTexts(data, steps);
+      const status = element("p", { className: "status two", role: "status", text: hint });
+      const place = element("div");
+      box.append(place, status);
+      charts2.add(new Chart(place, {
+        title: `Steps of process ${steps.title}`,
+        unit: "ns",
+        height: 240,
+        series,
+        data,
+        labels: outlierLabels(data, steps, series),
+        stops: [...texts.keys()],
+        onCursor: (t) => {
+          status.textContent = texts.get(t) ?? hint;
+        }
+      }));
+    }
+  }
+
   // src/rows.js
   var foldedRows = 12;
   var maxUnfoldedRows = foldedRows + 3;
@@ -861,7 +1045,14 @@
   };
 
   // src/main.js
-  var panels = { memory: drawMemory, activity: drawActivity, gpus: drawGPUs, flame: drawFlame };
+  var panels = {
+    memory: drawMemory,
+    activity: drawActivity,
+    busy: drawBusy,
+    steps: drawSteps,
+    gpus: drawGPUs,
+    flame: drawFlame
+  };
   var resizeDelayMs = 120;
   var paperWidth = "680px";
   var charts = /* @__PURE__ */ new Set();

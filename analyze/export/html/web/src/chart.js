@@ -2,6 +2,7 @@
 import { element, themeColour } from "./dom.js";
 import { uPlot } from "./libraries.js";
 import { marksPlugin } from "./marks.js";
+import { pointLabelsPlugin } from "./pointlabels.js";
 import { byteSteps, secondsTick, timeRange, valueRange } from "./scales.js";
 import { extent, indexAt, mergeLines, stackValues } from "./series.js";
 import { textOfUnit } from "./text.js";
@@ -15,6 +16,9 @@ import { textOfUnit } from "./text.js";
  * @property {boolean} [stacked] the series is drawn on top of the previous stacked series
  * @property {number[]} [dash] lengths of dashes and gaps, in pixels
  * @property {boolean} [off] the series is hidden at first
+ * @property {boolean} [points] the series is drawn as dots, without a line between them
+ * @property {boolean} [gaps] the line stops where a value is null; by default it goes on
+ * @property {number} [bandTo] index of the series to which the area from this one is filled
  *
  * @typedef {object} ChartOptions
  * @property {string} title
@@ -25,6 +29,11 @@ import { textOfUnit } from "./text.js";
  * @property {function(number): void} [onPick] is called with the time, in seconds, that a click or
  *     a key selects
  * @property {number[]} [stops] times at which the arrow keys stop; by default all points
+ * @property {function(?number): void} [onCursor] is called with the time at the cursor, in seconds,
+ *     or null if there is none
+ * @property {number} [leastTop] the axis of values reaches at least up to this value
+ * @property {import("./data.js").Mark[]} [marks] further marks
+ * @property {import("./pointlabels.js").PointLabel[]} [labels] texts next to points
  */
 
 /** A chart with keyboard control and a legend. */
@@ -33,8 +42,10 @@ export class Chart {
 	 * @param {HTMLElement} parent
 	 * @param {ChartOptions} options
 	 */
-	constructor(parent, { title, unit, height, series, data, onPick, stops }) {
-		Object.assign(this, { unit, height, series, data, onPick, stops });
+	constructor(parent, { title, unit, height, series, data, ...options }) {
+		const { onPick, stops, onCursor, leastTop, marks = [], labels = [] } = options;
+		Object.assign(this, { unit, height, series, data, onPick, stops, onCursor, leastTop, labels });
+		this.marks = [...data.marks, ...marks].sort((a, b) => a.t - b.t);
 		this.text = textOfUnit(unit);
 		this.hidden = new Set(series.flatMap((s, i) => (s.off ? [i] : [])));
 		this.plot = element("div", {
@@ -57,7 +68,8 @@ export class Chart {
 
 	/** Creates the legend entry of a series: a button that shows and hides the series. */
 	makeEntry(series, i) {
-		const swatch = element("span", { className: series.stacked ? "swatch" : "swatch stroke" });
+		const shape = series.stacked ? "" : series.points ? " dot" : " stroke";
+		const swatch = element("span", { className: `swatch${shape}` });
 		const value = element("span", { className: "value" });
 		const name = element("span", { className: "name", text: series.name });
 		const button = element("button", { type: "button", title: series.name }, swatch, name, value);
@@ -96,6 +108,9 @@ export class Chart {
 				if (last >= 0) bands.push({ series: [i + 1, last + 1] });
 				last = i;
 			}
+			if (s.bandTo !== undefined) {
+				bands.push({ series: [i + 1, s.bandTo + 1], fill: colour + "40" });
+			}
 			values.push(line);
 			series.push(seriesOptions(s, colour, show));
 		});
@@ -103,7 +118,7 @@ export class Chart {
 	}
 
 	plotOptions() {
-		const { from, to, marks } = this.data;
+		const { from, to } = this.data;
 		const grid = { stroke: themeColour("--grid"), width: 1 };
 		const font = "11px system-ui, sans-serif";
 		const axis = { stroke: themeColour("--dim"), grid, ticks: grid, font };
@@ -115,13 +130,13 @@ export class Chart {
 			},
 			scales: {
 				x: { time: false, range: (_, min, max) => timeRange(min, max, from, to) },
-				y: { range: (_, min, max) => valueRange(min, max) },
+				y: { range: (_, min, max) => valueRange(min, Math.max(max, this.leastTop ?? max)) },
 			},
 			axes: [
 				{ ...axis, size: 30, values: (_, ticks) => ticks.map(secondsTick) },
 				{ ...axis, size: 78, values: (_, ticks) => ticks.map(this.text), ...steps },
 			],
-			plugins: [marksPlugin(marks)],
+			plugins: [marksPlugin(this.marks), pointLabelsPlugin(this.labels)],
 			hooks: {
 				setCursor: [(u) => this.showValues(u.cursor.idx)],
 				ready: [(u) => this.listen(u)],
@@ -145,6 +160,7 @@ export class Chart {
 			const v = idx == null ? null : this.merged[i + 1][idx];
 			value.textContent = v == null ? "" : this.text(v);
 		});
+		this.onCursor?.(idx == null ? null : this.merged[0][idx]);
 	}
 
 	/** Handles keys: the arrow keys, Home and End move the cursor, Escape resets the zoom. */
@@ -170,10 +186,15 @@ export class Chart {
 }
 
 function seriesOptions(series, colour, show) {
+	const options = { label: series.name, show, stroke: colour, dash: series.dash };
+	if (series.points) {
+		const points = { show: true, size: 5, width: 0, fill: colour };
+		return { ...options, paths: () => null, points };
+	}
 	return {
-		label: series.name, show, stroke: colour, dash: series.dash,
-		width: series.stacked ? 0.7 : 1.3, fill: series.stacked ? colour + "cc" : undefined,
-		paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, spanGaps: true,
+		...options, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false },
+		spanGaps: !series.gaps, width: series.stacked || series.bandTo !== undefined ? 0.7 : 1.3,
+		fill: series.stacked ? colour + "cc" : undefined,
 	};
 }
 

@@ -10,6 +10,8 @@
  * @property {Group[]} groups
  * @property {?Flame} flame
  * @property {?{t: number[], lines: {name: string, v: ?number[]}[]}} activity calls per second
+ * @property {Busy[]} busy one per GPU and process with GPU times
+ * @property {Steps[]} steps one per process with steps; that with the most steps first
  * @property {{title: string, charts: MetricChart[]}[]} gpus
  * @property {Mark[]} marks in order of time
  *
@@ -35,6 +37,28 @@
  * @property {number[]} t
  * @property {?number[]} v
  *
+ * @typedef {object} Busy the busy time of a GPU by a process, in equal parts of the time between its
+ *     first and its last work; each list has one entry per part, null where nothing is known
+ * @property {string} title
+ * @property {number} from start of the first part
+ * @property {number} to end of the last part
+ * @property {?number[]} lo lower bound of the busy share, in percent
+ * @property {?number[]} mid probable busy share; empty if only bounds are known
+ * @property {?number[]} hi upper bound of the busy share
+ * @property {number[]} q median number of works in the queue
+ * @property {number[]} qmax largest number of works in the queue
+ * @property {number} [until] end of the part of the recording that was read
+ *
+ * @typedef {object} Steps the steps of a process; t, ns and n have one entry for each shown step that
+ *     is no outlier
+ * @property {string} title
+ * @property {number} median median duration of the complete steps, in ns
+ * @property {number[]} t begins
+ * @property {number[]} ns durations
+ * @property {number[]} n numbers of the steps, from 1
+ * @property {{t: number, ns: number, n: number, c: number, d: number}[]} outliers begin, duration and
+ *     number; indexes of the cause and of what differed in texts
+ *
  * @typedef {{title: string, unit: string, lines: Line[]}} MetricChart
  * @typedef {{t: number, text: string}} Mark an event that all charts show as a vertical line
  * @typedef {{metrics: {name: string, unit: string}[], root: FlameNode}} Flame
@@ -46,6 +70,8 @@
  * @property {FlameNode[]} [c] callees
  */
 
+const lists = ["texts", "memory", "groups", "busy", "steps", "gpus", "marks"];
+
 /**
  * Decodes the data of the page. Lists that are null in the JSON become empty.
  *
@@ -55,7 +81,9 @@
  */
 export function parseReport(text) {
 	const data = JSON.parse(text);
-	for (const list of ["texts", "memory", "groups", "gpus", "marks"]) data[list] ??= [];
+	for (const list of lists) data[list] ??= [];
+	for (const gpu of data.busy) gpu.mid ??= [];
+	for (const steps of data.steps) for (const list of ["t", "ns", "n"]) steps[list] ??= [];
 	return data;
 }
 

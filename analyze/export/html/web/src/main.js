@@ -1,15 +1,20 @@
 // Entry point of the page's scripts. It makes tables sortable, draws the charts, and redraws them
 // when the window is resized or the page is printed.
 import { drawActivity } from "./activity.js";
+import { drawBusy } from "./busy.js";
 import { parseReport } from "./data.js";
 import { drawFlame } from "./flame.js";
 import { drawGPUs } from "./gpus.js";
 import { drawMemory } from "./memory.js";
 import { followSections } from "./navigation.js";
+import { drawSteps } from "./steps.js";
 import { enhanceTables } from "./tables.js";
 import { Theme } from "./theme.js";
 
-const panels = { memory: drawMemory, activity: drawActivity, gpus: drawGPUs, flame: drawFlame };
+const panels = {
+	memory: drawMemory, activity: drawActivity, busy: drawBusy, steps: drawSteps, gpus: drawGPUs,
+	flame: drawFlame,
+};
 const resizeDelayMs = 120;
 const paperWidth = "680px";
 

@@ -20,7 +20,8 @@ export function indexAt(times, t) {
 /**
  * Merges lines with different times onto one time axis.
  *
- * @param {{t: number[], v: ?number[]}[]} lines times in seconds, ascending, and values
+ * @param {{t: number[], v: ?number[], points: boolean}[]} lines times in seconds, ascending, and
+ *     values; those with points have values at their own times only
  * @param {number} fromS start of the axis, in seconds
  * @param {number} toS end of the axis, in seconds
  * @returns {?number[][]} the times, then the values of each line; a value is null before the
@@ -32,6 +33,10 @@ export function mergeLines(lines, fromS, toS) {
 }
 
 function valuesAt(line, times) {
+	if (line.points) {
+		const values = new Map(line.t.map((t, i) => [t, line.v[i]]));
+		return times.map((t) => values.get(t) ?? null);
+	}
 	let i = -1;
 	return times.map((t) => {
 		while (i + 1 < line.t.length && line.t[i + 1] <= t) i++;
