@@ -56,7 +56,7 @@ if (option("--shot")) {
 const looked = rest.indexOf("--look") < 0 ? rest.length : rest.indexOf("--look");
 for (const [i, file] of rest.entries()) {
 	if (i === looked) continue;
-	await tryPage(file, i >= looked ? [charts, flameIsThere] : i > 0 ? [charts, memory, flame, tables] : [charts, memory, flame, tables, theme, keyboard, elsewhere]);
+	await tryPage(file, i >= looked ? [charts, flameIsThere] : i > 0 ? [charts, memory, flame, tables, busy, steps] : [charts, memory, flame, tables, theme, keyboard, elsewhere]);
 	console.log(JSON.stringify(seen));
 }
 await browser.close();
@@ -107,6 +107,51 @@ async function memory() {
 	check((await title()) === seen.peak, "the button does not return to the peak");
 	const pressed = await page.$eval("[data-chart=memory] .legend button", (e) => { e.click(); const is = e.getAttribute("aria-pressed"); e.click(); return is; });
 	check(pressed === "false", "a series cannot be hidden");
+}
+
+// busy moves through a chart of the busy time by keys.
+async function busy() {
+	const plot = await page.$("[data-chart=busy] .plot");
+	if (!plot) return;
+	await plot.focus();
+	for (const key of ["Home", "ArrowRight", "ArrowRight"]) await page.keyboard.press(key);
+	seen.busy = await page.$eval("[data-chart=busy] .legend", (e) => e.textContent);
+	check(/upper bound[\d.]+ %lower bound[\d.]+ %probably busy[\d.]+ %/.test(seen.busy), "the keys show no busy share:", seen.busy);
+}
+
+// steps moves through a chart of steps by keys and by mouse, and hides an outlier if there is one.
+async function steps() {
+	if (!(await page.$("[data-chart=steps] .plot"))) return;
+	const panel = await page.evaluateHandle(() => {
+		const all = [...document.querySelectorAll("[data-chart=steps] .plotbox")];
+		return all.find((e) => e.querySelector("[title^=outlier]")) ?? all[0];
+	});
+	const status = () => panel.$eval(".status", (e) => e.textContent);
+	const isStep = (text) => /^Step \d+ at /.test(text);
+	const hint = await status(), plot = await panel.$(".plot"), outlier = await panel.$("[title^=outlier]");
+	await plot.focus();
+	await page.keyboard.press("Home");
+	seen.step = await status();
+	check(isStep(seen.step), "the Home key does not show the first step:", seen.step);
+	await page.keyboard.press("ArrowRight");
+	const second = await status();
+	check(isStep(second) && second !== seen.step, "the arrow key does not show the next step:", second);
+	if (outlier) {
+		for (let i = 0; i < 200 && !/Outlier/.test(await status()); i++) await page.keyboard.press("ArrowRight");
+		seen.outlier = await status();
+		check(/longer than the median\. Outlier, .*: ./.test(seen.outlier), "the keys do not reach an outlier:", seen.outlier);
+		const picture = () => panel.$eval("canvas", (c) => c.toDataURL());
+		const before = await picture();
+		await outlier.evaluate((e) => e.click());
+		check((await picture()) !== before, "an outlier cannot be hidden");
+		await outlier.evaluate((e) => e.click());
+	}
+	await plot.evaluate((e) => e.scrollIntoView({ block: "center" }));
+	const box = await (await panel.$(".u-over")).boundingBox();
+	await page.mouse.move(box.x + box.width / 3, box.y + box.height / 2);
+	check(isStep(await status()), "the mouse shows no step:", await status());
+	await page.mouse.move(2, 2);
+	check((await status()) === hint, "without the mouse a step is still shown:", await status());
 }
 
 async function flameIsThere() {

@@ -879,11 +879,11 @@
   var hint = "Point at a step, or press the arrow keys, to see its number and duration, and what differed in an outlier. Drag to zoom, double-click to reset.";
   function drawSteps(box, data, charts2) {
     for (const steps of data.steps) {
-      if (data.steps.length > 1) box.append(element("h3", { text: `Process ${steps.title}` }));
       const series = stepSeries(data, steps), texts = stepTexts(data, steps);
       const status = element("p", { className: "status two", role: "status", text: hint });
-      const place = element("div");
-      box.append(place, status);
+      const place = element("div"), panel = element("div", { className: "plotbox" }, place, status);
+      if (data.steps.length > 1) panel.prepend(element("h3", { text: `Process ${steps.title}` }));
+      box.append(panel);
       charts2.add(new Chart(place, {
         title: `Steps of process ${steps.title}`,
         unit: "ns",

@@ -15,11 +15,11 @@ const hint = "Point at a step, or press the arrow keys, to see its number and du
  */
 export function drawSteps(box, data, charts) {
 	for (const steps of data.steps) {
-		if (data.steps.length > 1) box.append(element("h3", { text: `Process ${steps.title}` }));
 		const series = stepSeries(data, steps), texts = stepTexts(data, steps);
 		const status = element("p", { className: "status two", role: "status", text: hint });
-		const place = element("div");
-		box.append(place, status);
+		const place = element("div"), panel = element("div", { className: "plotbox" }, place, status);
+		if (data.steps.length > 1) panel.prepend(element("h3", { text: `Process ${steps.title}` }));
+		box.append(panel);
 		charts.add(new Chart(place, {
 			title: `Steps of process ${steps.title}`, unit: "ns", height: 240, series, data,
 			labels: outlierLabels(data, steps, series), stops: [...texts.keys()],

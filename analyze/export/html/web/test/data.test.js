@@ -9,9 +9,15 @@ test("parseReport", () => {
 	const empty = `{"from":0,"to":5,"texts":null,"memory":[],"groups":[],
 		"flame":null,"activity":null,"gpus":null,"marks":null}`;
 	assert.deepEqual(parseReport(empty), {
-		from: 0, to: 5, texts: [], memory: [], groups: [], flame: null, activity: null, gpus: [], marks: [],
+		from: 0, to: 5, texts: [], memory: [], groups: [], busy: [], steps: [], flame: null,
+		activity: null, gpus: [], marks: [],
 	});
-	assert.deepEqual(parseReport("{}"), { texts: [], memory: [], groups: [], gpus: [], marks: [] });
+	assert.deepEqual(parseReport("{}"), {
+		texts: [], memory: [], groups: [], busy: [], steps: [], gpus: [], marks: [],
+	});
+	const { busy, steps } = parseReport(`{"busy":[{"mid":null}],"steps":[{"t":null,"ns":[1],"n":null}]}`);
+	assert.deepEqual(busy, [{ mid: [] }]);
+	assert.deepEqual(steps, [{ t: [], ns: [1], n: [] }]);
 	assert.deepEqual(parseReport(`{"marks":[{"t":1,"text":"</script>"}]}`).marks,
 		[{ t: 1, text: "</script>" }]);
 	for (const bad of ["", "{", `{"from": NaN}`]) assert.throws(() => parseReport(bad), SyntaxError, bad);

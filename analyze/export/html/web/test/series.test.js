@@ -104,3 +104,10 @@ test("parts before the first moment have nothing", () => {
 	assert.equal(at[0], -1);
 	assert.equal(least[0], 0);
 });
+
+test("points have values at their own times only", () => {
+	const lines = [{ t: [2, 4], v: [7, 8], points: true }, { t: [3], v: [1] }];
+	assert.deepEqual(mergeLines(lines, 0, 5), [
+		[0, 2, 3, 4, 5], [null, 7, null, 8, null], [null, null, 1, 1, 1],
+	]);
+});
