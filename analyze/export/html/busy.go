@@ -45,7 +45,11 @@ func (b *pageBuilder) chartedDevices() []*idle.Device {
 func (b *pageBuilder) newBusyData() (list []busyData) {
 	for _, d := range b.chartedDevices() {
 		c := busyData{
-			Title: b.busyTitle(d), From: secondsSinceStart(b.t, d.Window.FromNs), To: secondsSinceStart(b.t, d.Window.ToNs),
+			Title: b.busyTitle(
+				d,
+			),
+			From: secondsSinceStart(b.t, d.Window.FromNs),
+			To:   secondsSinceStart(b.t, d.Window.ToNs),
 		}
 		if ns := b.idle.Activity.UntilNs; ns != 0 {
 			until := secondsSinceStart(b.t, ns)
@@ -53,14 +57,15 @@ func (b *pageBuilder) newBusyData() (list []busyData) {
 		}
 		for _, part := range d.Parts() {
 			lo, mid, hi := part.Time.BusyPct()
+			queue, most := part.DepthP50, part.DepthMax
 			if !part.Time.IsRecorded() {
-				lo, mid, hi = math.NaN(), math.NaN(), math.NaN()
+				lo, mid, hi, queue, most = math.NaN(), math.NaN(), math.NaN(), math.NaN(), math.NaN()
 			}
 			c.Lo, c.Hi = append(c.Lo, chartNumber(lo)), append(c.Hi, chartNumber(hi))
 			if !d.IsLimited() {
 				c.Mid = append(c.Mid, chartNumber(mid))
 			}
-			c.Queue, c.Most = append(c.Queue, chartNumber(part.DepthP50)), append(c.Most, chartNumber(part.DepthMax))
+			c.Queue, c.Most = append(c.Queue, chartNumber(queue)), append(c.Most, chartNumber(most))
 		}
 		list = append(list, c)
 	}

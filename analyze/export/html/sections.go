@@ -79,7 +79,8 @@ var chartSections = map[string]sectionSpec{
 			ID:    "activity",
 			Title: "Calls over time",
 			Chart: "activity",
-			About: "CUDA driver calls per second. Durations of calls are those on the CPU, not those of kernels on the GPU.",
+			About: "CUDA driver calls per second. Durations of calls are those on the CPU, not those of kernels on " +
+				"the GPU.",
 			Empty: "No calls in the window.",
 		},
 		nothing: func(b *pageBuilder) bool { return len(b.calls.byStack) == 0 },
@@ -89,9 +90,9 @@ var chartSections = map[string]sectionSpec{
 			ID:    "busy",
 			Title: "GPU busy over time",
 			Chart: "busy",
-			About: "Share of the time in which the GPU ran works of the process, in 200 equal parts of the time between " +
-				"its first and its last work. The line is the probable share, the area is between its bounds. The queue " +
-				"has the works that the host has launched and that have not begun.",
+			About: "Share of the time in which the GPU ran works of the process, in 200 equal parts of the time " +
+				"between its first and its last work. The line is the probable share, the area is between its " +
+				"bounds. The queue has the works that the host has launched and that have not begun.",
 			Empty: "The window has no GPU times. gpurec record --gpu-time auto records them.",
 		},
 		needs:   gaps.NeededCallClasses,

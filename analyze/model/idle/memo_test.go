@@ -33,8 +33,15 @@ func TestOfComputesAFilterOnce(t *testing.T) {
 	}
 	seen := make(map[*idle.Result]int)
 	for i, f := range []query.Filter{
-		{}, kernels[0], {Kernel: regexp.MustCompile("axpy")}, {Pids: []int32{1}}, {Tids: []int32{1}}, {Devices: []int32{1}},
-		{Streams: []int64{1}}, {FromNs: tl.RecordingWindow().FromNs + 1}, {ToNs: tl.RecordingWindow().ToNs - 1},
+		{},
+		kernels[0],
+		{Kernel: regexp.MustCompile("axpy")},
+		{Pids: []int32{1}},
+		{Tids: []int32{1}},
+		{Devices: []int32{1}},
+		{Streams: []int64{1}},
+		{FromNs: tl.RecordingWindow().FromNs + 1},
+		{ToNs: tl.RecordingWindow().ToNs - 1},
 	} {
 		r := of(f, 0)
 		if before, ok := seen[r]; ok {

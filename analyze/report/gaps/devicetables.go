@@ -359,7 +359,9 @@ func (s *deviceGaps) spanValues(d *idle.Device, span *idle.Span) report.Values {
 		values["busy_pct"] = nil
 	}
 	if !span.Time.IsRecorded() {
-		values["busy_pct"], values["busy_min_pct"], values["busy_max_pct"] = nil, nil, nil
+		for _, key := range []string{"busy_pct", "busy_min_pct", "busy_max_pct", "queue_p50", "queue_max"} {
+			values[key] = nil
+		}
 	}
 	return report.JoinValues(values, s.ownerValues(d))
 }

@@ -17,7 +17,7 @@ import { textOfUnit } from "./text.js";
  * @property {number[]} [dash] lengths of dashes and gaps, in pixels
  * @property {boolean} [off] the series is hidden at first
  * @property {boolean} [points] the series is drawn as dots, without a line between them
- * @property {boolean} [gaps] the line stops where a value is null; by default it goes on
+ * @property {boolean} [gaps] the line stops where a value is null; by default it continues
  * @property {number} [bandTo] index of the series to which the area from this one is filled
  *
  * @typedef {object} ChartOptions

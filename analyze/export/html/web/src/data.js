@@ -45,8 +45,8 @@
  * @property {?number[]} lo lower bound of the busy share, in percent
  * @property {?number[]} mid probable busy share; empty if only bounds are known
  * @property {?number[]} hi upper bound of the busy share
- * @property {number[]} q median number of works in the queue
- * @property {number[]} qmax largest number of works in the queue
+ * @property {?number[]} q median number of works in the queue
+ * @property {?number[]} qmax largest number of works in the queue
  * @property {number} [until] end of the part of the recording that was read
  *
  * @typedef {object} Steps the steps of a process; t, ns and n have one entry for each shown step that
