@@ -374,3 +374,17 @@ func TestSelectedStepsKeepExtremes(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryCauseHasAColour checks that the script knows all causes of outliers.
+func TestEveryCauseHasAColour(t *testing.T) {
+	_, colours, _ := strings.Cut(readAsset("web/bundle.js"), "causeColours = {")
+	colours, _, _ = strings.Cut(colours, "}")
+	if n := strings.Count(colours, `"--c`); n != len(steps.Causes) {
+		t.Errorf("%d colours, %d causes", n, len(steps.Causes))
+	}
+	for _, cause := range steps.Causes {
+		if !strings.Contains(colours, `"`+cause+`": `) {
+			t.Errorf("%q has no colour", cause)
+		}
+	}
+}
