@@ -140,7 +140,7 @@ func (a *attempt) eachWork(
 ) error {
 	opt := a.opt
 	opt.OnUntimed = untimed
-	_, err := numberWorks(a.source, a.survey, a.pairs, &opt, &results{onWork: yield, means: means})
+	_, err := numberWorks(a.source, a.survey, a.pairs, &opt, &results{onWork: yield, means: meanTables(means)})
 	return err
 }
 

@@ -48,14 +48,23 @@ func (r *reader) barrierOf(stream int32) *streamBarrier {
 	return b
 }
 
-// waitsForLegacy reports whether the legacy default stream may order a work after another stream's.
-func (r *reader) waitsForLegacy(c *Call, b *streamBarrier) bool {
-	key := contextKey{c.Pid, c.Context}
+// legacyOrderOf returns the counts of a context. Most calls have the context of the call before.
+func (r *reader) legacyOrderOf(key contextKey) *legacyOrder {
+	if r.lastOrder != nil && r.lastLegacy == key {
+		return r.lastOrder
+	}
 	l := r.legacy[key]
 	if l == nil {
 		l = new(legacyOrder)
 		r.legacy[key] = l
 	}
+	r.lastLegacy, r.lastOrder = key, l
+	return l
+}
+
+// waitsForLegacy reports whether the legacy default stream may order a work after another stream's.
+func (r *reader) waitsForLegacy(c *Call, b *streamBarrier) bool {
+	l := r.legacyOrderOf(contextKey{c.Pid, c.Context})
 	others := &l.legacy
 	if c.Stream == LegacyStream {
 		l.legacy++

@@ -31,6 +31,7 @@ type channelState struct {
 	isUncertain bool
 	finals      int64 // works whose numbers became final at anchors
 	out         *results
+	means       *meanTable // of the process; nil: there are none
 	// What results collects: busy times, works by index of set.keys, works without an index, the start
 	// of the first call, and the end of the last work (Unix ns; 0: unknown).
 	busy            *busyTimes
@@ -45,7 +46,9 @@ type channelState struct {
 const staleNs = 50_000_000
 
 func newChannelState(c Channel, clock *Clock, out *results) *channelState {
-	return &channelState{Channel: c, clock: clock, out: out, least: -unbounded, busy: newBusyTimes()}
+	return &channelState{
+		Channel: c, clock: clock, out: out, means: out.means[c.Pid], least: -unbounded, busy: newBusyTimes(),
+	}
 }
 
 // addSample adds a sample of the channel, in order of SeenNs.
@@ -225,21 +228,24 @@ func (c *channelState) emit(n int, final bool) {
 	from := 0
 	for i := range c.order.pending[:n] {
 		p := &c.order.pending[i]
-		w := Work{Call: p.call, Channel: c.Number, Stream: p.stream, Hold: p.hold}
-		if c.out.means != nil {
-			w.Mean = c.out.means[durationKey{c.Pid, labelKey{p.call.Op, p.call.Label}}]
+		next := &c.reader.next
+		*next = chainWork{
+			Work:   Work{Call: p.call, Channel: c.Number, Stream: p.stream, Hold: p.hold},
+			number: p.number, channel: c, part: p.part, parts: p.parts, followsKnown: p.followsKnown, inOrder: p.inOrder,
 		}
+		w := &next.Work
+		w.Mean = c.means.of(labelKey{p.call.Op, p.call.Label})
 		if !p.unsure && c.clock != nil {
 			latest := c.numbers.latest(p.last)
 			if !final {
 				latest = unbounded
 			}
-			c.setTimes(&w, p, latest, c.waits.doneBy(p.stream, p.last, &from))
+			c.setTimes(w, p, latest, c.waits.doneBy(p.stream, p.last, &from))
 		}
 		if p.after.number != 0 && w.StartQuality >= Bounded {
 			c.reader.chainOf(p.after.stream).endBy(p.after.number, w.Start.HiNs)
 		}
-		c.reader.addToChain(&chainWork{w, p.number, c, p.part, p.parts, p.followsKnown, p.inOrder})
+		c.reader.addToChain(next)
 	}
 	c.order.drop(n)
 }

@@ -43,24 +43,15 @@ type LastCall struct {
 	Op           Op
 }
 
-// holds has the latest record of each event, and memory for Hold values.
-type holds struct {
-	records map[handleKey]lastRecord
-	chunk   []Hold
-}
-
-// lastRecord is the latest record of an event.
-type lastRecord struct {
-	after  LastCall
-	stream int32
-}
+// holds has memory for Hold values.
+type holds struct{ chunk []Hold }
 
 // noteHold notes the call that makes a stream wait.
 func (r *reader) noteHold(b *streamBarrier, c *Call) {
 	b.hold = r.holds.add(Hold{StartNs: c.StartNs, Stack: c.Stack, Kind: c.Hold, Stream: -1})
 	if c.Hold == HoldEvent {
-		if record, ok := r.holds.records[handleKey{c.Pid, c.Event}]; ok {
-			b.hold.Stream, b.hold.After = record.stream, record.after
+		if e := r.events[handleKey{c.Pid, c.Event}]; e != nil {
+			b.hold.Stream, b.hold.After = e.stream, e.after
 		}
 	}
 }
@@ -84,13 +75,4 @@ func (h *holds) add(hold Hold) *Hold {
 	kept := &h.chunk[0]
 	*kept, h.chunk = hold, h.chunk[1:]
 	return kept
-}
-
-// noteRecord notes the latest record of an event.
-func (r *reader) noteRecord(c *Call) {
-	if len(r.holds.records) >= maxEvents {
-		clear(r.holds.records)
-	}
-	stream := r.streams.streamOf(c)
-	r.holds.records[handleKey{c.Pid, c.Event}] = lastRecord{r.barrierOf(stream).lastWork, stream}
 }

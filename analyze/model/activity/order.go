@@ -82,6 +82,9 @@ type issueOrder struct {
 	last    issuedCall   // the last call before pending, if base is not 0
 	open    []int64      // indices, from 1, of pending calls that may not have returned
 	streams map[int32]*streamOrder
+	// latest is the entry of the last call in streams; nil: none.
+	latest       *streamOrder
+	latestStream int32
 }
 
 // streamOrder has the latest calls of one stream on a channel.
@@ -130,15 +133,31 @@ func (o *issueOrder) add(c issuedCall) {
 	c.first, c.last = index-overlapping, index
 	o.pending, o.store = insertAt(o.pending, o.store, len(o.pending), c)
 	o.open = append(o.open, index)
+	s := o.streamOf(c.stream)
+	s.open = append(o.dropReturned(s.open, c.call.StartNs, s), index)
+}
+
+// streamOf returns the latest calls of a stream.
+func (o *issueOrder) streamOf(stream int32) *streamOrder {
+	if o.latest != nil && o.latestStream == stream {
+		return o.latest
+	}
 	if o.streams == nil {
 		o.streams = make(map[int32]*streamOrder)
 	}
-	s := o.streams[c.stream]
+	s := o.streams[stream]
 	if s == nil {
 		s = new(streamOrder)
-		o.streams[c.stream] = s
+		o.streams[stream] = s
 	}
-	s.open = append(o.dropReturned(s.open, c.call.StartNs, s), index)
+	o.latest, o.latestStream = s, stream
+	return s
+}
+
+// endStream forgets the calls of a stream.
+func (o *issueOrder) endStream(stream int32) {
+	delete(o.streams, stream)
+	o.latest = nil
 }
 
 // insertAt inserts a value into items, which are the end of store, and returns both. Items are dropped from

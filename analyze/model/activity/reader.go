@@ -13,8 +13,12 @@ type reader struct {
 	contexts   map[contextKey][]int32 // streams
 	order      map[int32]*streamBarrier
 	legacy     map[contextKey]*legacyOrder
+	lastLegacy contextKey // of lastOrder, the latest entry of legacy
+	lastOrder  *legacyOrder
+	returns    []callReturn  // memory of noteThread
 	chains     []streamChain // by stream
 	works      graphWorks
+	next       chainWork // memory of channelState.emit
 	holds      holds
 	onUntimed  func(pid, device int32, span Interval)
 	unpaired   int64
@@ -38,13 +42,15 @@ type contextKey struct {
 
 // recordedEvent is the latest record of an event.
 type recordedEvent struct {
-	channel *channelState
-	index   int64 // index of the record's call on the channel
-	gap     int   // gaps that had ended at the record
-	// stream and number are of the last work before the record, or of the record itself if it is a work.
-	stream   int32
-	number   int64
-	returned int64 // return of the call, Unix ns
+	stream int32    // stream of the record
+	after  LastCall // the last work of the stream before the record
+	// channel runs the last work before the record, or the record itself if it is a work. nil: it is
+	// unknown, and the fields below are not set.
+	channel  *channelState
+	index    int64 // index of that work's call on the channel
+	number   int64 // number of that work on the stream
+	gap      int   // gaps that had ended at the record
+	returned int64 // return of the call of the record, Unix ns
 	// doneNs and position are from the latest wait for the event; 0 without a wait.
 	doneNs, position int64
 }
@@ -55,7 +61,6 @@ func newReader(channels, paired map[int32]*channelState, gaps []Window) *reader 
 		channelsOf: make(map[int32][]*channelState), threads: make(map[threadKey]*threadState),
 		events: make(map[handleKey]*recordedEvent), contexts: make(map[contextKey][]int32),
 		order: make(map[int32]*streamBarrier), legacy: make(map[contextKey]*legacyOrder),
-		holds: holds{records: make(map[handleKey]lastRecord)},
 	}
 	for _, c := range channels {
 		c.reader = r
@@ -88,7 +93,6 @@ func (r *reader) AddCall(c *Call) {
 	case OpHoldStream:
 		r.holdStream(c)
 	case OpMarkEvent:
-		r.noteRecord(c)
 		r.markEvent(c)
 	case OpEndStream:
 		r.endStream(c)
@@ -110,7 +114,12 @@ func (r *reader) noteThread(c *Call) *callReturn {
 	if c.EndNs != UnknownNs {
 		return nil
 	}
-	thread.open = &callReturn{UnknownNs}
+	if len(r.returns) == 0 {
+		const chunk = 256
+		r.returns = make([]callReturn, chunk)
+	}
+	thread.open, r.returns = &r.returns[0], r.returns[1:]
+	thread.open.endNs = UnknownNs
 	return thread.open
 }
 
@@ -146,7 +155,7 @@ func (r *reader) wait(c *Call, stream int32) {
 // the latest record may be lost, so the wait proves nothing.
 func (r *reader) waitForEvent(c *Call) {
 	e := r.events[handleKey{c.Pid, c.Event}]
-	if e == nil || c.EndNs == UnknownNs || r.isInGap(c.StartNs) || e.gap != r.gap {
+	if e == nil || e.channel == nil || c.EndNs == UnknownNs || r.isInGap(c.StartNs) || e.gap != r.gap {
 		return
 	}
 	if p := e.channel.order.at(e.index); p != nil && p.returnedBy(c.StartNs) {
@@ -155,27 +164,30 @@ func (r *reader) waitForEvent(c *Call) {
 	}
 }
 
-// forgetEvent discards the record of an event before a new record. A wait that has not returned yet
-// may wait for the new record, so it proves nothing.
-func (r *reader) forgetEvent(c *Call) {
+// noteRecord notes the latest record of an event, on an unknown channel. A wait for the record before that
+// has not returned yet may wait for the new one, so it proves nothing.
+func (r *reader) noteRecord(c *Call) *recordedEvent {
 	key := handleKey{c.Pid, c.Event}
-	if e := r.events[key]; e != nil {
-		if e.doneNs >= c.StartNs {
-			e.channel.waits.cancel(e.doneNs, e.position)
+	e := r.events[key]
+	if e == nil {
+		if len(r.events) >= maxEvents {
+			clear(r.events)
 		}
-		delete(r.events, key)
+		e = new(recordedEvent)
+		r.events[key] = e
 	}
-}
-
-// recordEvent notes the latest record of an event.
-func (r *reader) recordEvent(c *Call, channel *channelState, index int64) {
-	if len(r.events) >= maxEvents {
-		clear(r.events)
+	if e.channel != nil && e.doneNs >= c.StartNs {
+		e.channel.waits.cancel(e.doneNs, e.position)
 	}
 	stream := r.streams.streamOf(c)
-	r.events[handleKey{c.Pid, c.Event}] = &recordedEvent{
-		channel: channel, index: index, gap: r.gap, stream: stream, number: r.chainOf(stream).issued, returned: c.EndNs,
-	}
+	*e = recordedEvent{stream: stream, after: r.barrierOf(stream).lastWork}
+	return e
+}
+
+// setChannel sets the channel that the record waits for, and the index of the work's call on it.
+func (r *reader) setChannel(e *recordedEvent, c *Call, channel *channelState, index int64) {
+	e.channel, e.index, e.number = channel, index, r.chainOf(e.stream).issued
+	e.gap, e.returned = r.gap, c.EndNs
 }
 
 // holdStream notes that the next work of a stream waits for an event, a value or a host function.
@@ -184,7 +196,7 @@ func (r *reader) holdStream(c *Call) {
 	b.holds = true
 	r.noteHold(b, c)
 	e := r.events[handleKey{c.Pid, c.Event}]
-	if c.Event != 0 && e != nil && e.gap == r.gap && !r.isInGap(c.StartNs) && e.returned <= c.StartNs {
+	if c.Event != 0 && e != nil && e.channel != nil && e.gap == r.gap && !r.isInGap(c.StartNs) && e.returned <= c.StartNs {
 		b.after = workID{e.stream, e.number}
 	}
 }
@@ -192,10 +204,10 @@ func (r *reader) holdStream(c *Call) {
 // markEvent notes the latest record of an event without timing: it is done with the last work of the
 // stream.
 func (r *reader) markEvent(c *Call) {
-	r.forgetEvent(c)
-	b := r.order[r.streams.streamOf(c)]
-	if b != nil && b.last != nil && !r.isInGap(c.StartNs) && b.gap == r.gap {
-		r.recordEvent(c, b.last, b.index)
+	e := r.noteRecord(c)
+	b := r.order[e.stream]
+	if b.last != nil && !r.isInGap(c.StartNs) && b.gap == r.gap {
+		r.setChannel(e, c, b.last, b.index)
 	}
 }
 
@@ -210,7 +222,7 @@ func (r *reader) endStream(c *Call) {
 		}
 	}
 	for _, channel := range r.channelsOf[stream] {
-		delete(channel.order.streams, stream)
+		channel.order.endStream(stream)
 	}
 	delete(r.channelsOf, stream)
 	if b := r.order[stream]; b != nil {
@@ -245,9 +257,9 @@ func (r *reader) addWork(c *Call, returned *callReturn) {
 		b.lastWork = LastCall{c.StartNs, c.Stack, c.Label, c.Op}
 	}
 	b.holds, b.last = overlaps, channel // a call that overlaps may come after this one
+	var record *recordedEvent
 	if c.Op == OpRecordEvent {
-		r.noteRecord(c)
-		r.forgetEvent(c)
+		record = r.noteRecord(c)
 	}
 	open := openCall{channel: channel, startNs: c.StartNs, endNs: c.EndNs, returned: returned, tid: c.Tid}
 	if channel == nil {
@@ -269,12 +281,14 @@ func (r *reader) addWork(c *Call, returned *callReturn) {
 		issued.barrier, issued.handedOver, issued.after, issued.hold = true, false, workID{}, nil
 	}
 	b.after = workID{}
-	r.channelsOf[stream] = appendNew(r.channelsOf[stream], channel)
+	if moved {
+		r.channelsOf[stream] = appendNew(r.channelsOf[stream], channel)
+	}
 	index := channel.order.issued()
 	b.index, open.index = index, index
 	b.open = append(b.open, open)
-	if c.Op == OpRecordEvent {
-		r.recordEvent(c, channel, index)
+	if record != nil {
+		r.setChannel(record, c, channel, index)
 	}
 	if c.Waits && c.EndNs != UnknownNs {
 		channel.waits.add(completion{c.EndNs, channel.order.at(index).first, stream})

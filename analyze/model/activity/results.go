@@ -90,8 +90,8 @@ type DeviceActivity struct {
 
 // results collects the works of all channels.
 type results struct {
-	onWork    func(*Work) // if it is set, it is called, and nothing is collected
-	means     map[durationKey]*Duration
+	onWork    func(*Work)          // if it is set, it is called, and nothing is collected
+	means     map[int32]*meanTable // of Work.Mean, by process
 	random    *rand.Rand
 	equations map[int32]*equationSet // by process
 	streams   []streamResult
