@@ -70,22 +70,43 @@ type causeKey struct {
 type causes struct {
 	siteOf func(stack int32) string
 	sums   map[causeKey]*Cause
-	gaps   []Gap // a heap of the longest, the shortest first
+	recent [1 << 8]recentCause // entries of sums, by a hash
+	gaps   []Gap               // a heap of the longest, the shortest first
 	most   int
+}
+
+// recentCause is the sum of a cause with a stack.
+type recentCause struct {
+	reason        Reason
+	name          string
+	stack, stream int32
+	sum           *Cause
+}
+
+// sumOf returns the sum of gaps with a cause. Most gaps have a recent one.
+func (c *causes) sumOf(of *Cause) *Cause {
+	recent := &c.recent[(uint32(of.Stack)*0x9e3779b1^uint32(of.Reason)<<28^uint32(of.Stream)<<24)>>24]
+	if recent.sum != nil && recent.reason == of.Reason && recent.stack == of.Stack && recent.stream == of.Stream &&
+		recent.name == of.Name {
+		return recent.sum
+	}
+	key := causeKey{of.Reason, of.Name, "", of.Stream}
+	if of.Stack != 0 {
+		key.site = c.siteOf(of.Stack)
+	}
+	sum := c.sums[key]
+	if sum == nil {
+		copied := *of
+		sum = &copied
+		c.sums[key] = sum
+	}
+	*recent = recentCause{of.Reason, of.Name, of.Stack, of.Stream, sum}
+	return sum
 }
 
 // add adds an explained gap.
 func (c *causes) add(g *Gap) {
-	key := causeKey{g.Cause.Reason, g.Cause.Name, "", g.Cause.Stream}
-	if g.Cause.Stack != 0 {
-		key.site = c.siteOf(g.Cause.Stack)
-	}
-	sum := c.sums[key]
-	if sum == nil {
-		copied := g.Cause
-		sum = &copied
-		c.sums[key] = sum
-	}
+	sum := c.sumOf(&g.Cause)
 	sum.Gaps++
 	sum.Time.add(Estimate{float64(g.MinNs), float64(g.LengthNs()), float64(g.MaxNs)})
 	if g.LengthNs() > sum.LongestNs {

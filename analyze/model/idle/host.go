@@ -79,6 +79,8 @@ type host struct {
 	pending []hostCall
 	names   origin.StringNumbers
 	threads map[origin.Thread]*hostThread
+	lastKey origin.Thread // of last, the thread of the last call
+	last    *hostThread
 	onWait  func(c *hostCall)
 
 	start, dur, parent []int64
@@ -195,11 +197,15 @@ func (h *host) forgetGaps() {
 
 func (h *host) threadOf(pid, tid int32) *hostThread {
 	key := origin.Thread{Pid: pid, Tid: tid}
+	if h.last != nil && h.lastKey == key {
+		return h.last
+	}
 	t := h.threads[key]
 	if t == nil {
 		t = new(hostThread)
 		h.threads[key] = t
 	}
+	h.lastKey, h.last = key, t
 	return t
 }
 

@@ -118,12 +118,7 @@ func (r *run) eachPlaced(yield func(at *placed), unknown func(key deviceKey, i a
 		if !r.passes(w) {
 			return
 		}
-		key := queueKey{w.Stream, w.Channel}
-		q := p.queues[key]
-		if q == nil {
-			q = new(queue)
-			p.queues[key] = q
-		}
+		q := p.queueOf(queueKey{w.Stream, w.Channel})
 		at, ok := p.place(w, q)
 		if !ok {
 			q.unknownNs = cmp.Or(q.unknownNs, w.Call.StartNs)
@@ -151,30 +146,58 @@ func (r *run) eachPlaced(yield func(at *placed), unknown func(key deviceKey, i a
 	return err
 }
 
-// findWindows finds the devices, their windows and their main streams.
-func (r *run) findWindows(window query.Window) error {
-	type streamKey struct {
-		deviceKey
-		stream int32
-	}
-	kernelNs := make(map[streamKey]int64)
-	windows := make(map[deviceKey]query.Window)
+// foundStream is what findWindows finds about a stream of a device.
+type foundStream struct {
+	window   query.Window // from the first start to the last end
+	kernelNs int64
+}
+
+// streamKey identifies a stream of a device.
+type streamKey struct {
+	deviceKey
+	stream int32
+}
+
+// findStreams returns the streams with works in a window.
+func (r *run) findStreams(window query.Window) (map[streamKey]*foundStream, error) {
+	found := make(map[streamKey]*foundStream)
+	var lastKey streamKey
+	var last *foundStream
 	err := r.eachPlaced(func(at *placed) {
 		if at.class == classNone || at.endNs <= window.FromNs || at.startNs >= window.ToNs {
 			return
 		}
-		key := deviceKey{at.call.pid, at.call.device}
-		found, ok := windows[key]
-		if !ok {
-			found = query.Window{FromNs: at.startNs, ToNs: at.endNs}
+		key := streamKey{deviceKey{at.call.pid, at.call.device}, at.call.stream}
+		if last == nil || key != lastKey {
+			lastKey, last = key, found[key]
 		}
-		windows[key] = query.Window{FromNs: min(found.FromNs, at.startNs), ToNs: max(found.ToNs, at.endNs)}
+		if last == nil {
+			last = &foundStream{window: query.Window{FromNs: at.startNs, ToNs: at.endNs}}
+			found[key] = last
+		}
+		last.window.FromNs, last.window.ToNs = min(last.window.FromNs, at.startNs), max(last.window.ToNs, at.endNs)
 		if at.class == classKernel {
-			kernelNs[streamKey{key, at.call.stream}] += at.endNs - at.startNs
+			last.kernelNs += at.endNs - at.startNs
 		}
 	}, func(deviceKey, activity.Interval) {})
+	return found, err
+}
+
+// findWindows finds the devices, their windows and their main streams.
+func (r *run) findWindows(window query.Window) error {
+	streams, err := r.findStreams(window)
 	if err != nil {
 		return err
+	}
+	windows := make(map[deviceKey]query.Window)
+	for key, s := range streams {
+		w, ok := windows[key.deviceKey]
+		if !ok {
+			w = s.window
+		}
+		windows[key.deviceKey] = query.Window{
+			FromNs: min(w.FromNs, s.window.FromNs), ToNs: max(w.ToNs, s.window.ToNs),
+		}
 	}
 	clear(r.unknownWorks)
 	for key, found := range windows {
@@ -187,8 +210,8 @@ func (r *run) findWindows(window query.Window) error {
 		r.causes[t] = &causes{siteOf: r.siteOf, sums: make(map[causeKey]*Cause), most: r.opt.MaxGaps}
 	}
 	longest := make(map[deviceKey]int64)
-	for key, ns := range kernelNs {
-		d := r.devices[key.deviceKey].device
+	for key, s := range streams {
+		d, ns := r.devices[key.deviceKey].device, s.kernelNs
 		if most := longest[key.deviceKey]; ns > most || ns == most && key.stream < d.MainStream {
 			longest[key.deviceKey], d.MainStream = ns, key.stream
 		}
@@ -213,9 +236,14 @@ func (r *run) sweep(window query.Window) error {
 			t.addSpan(edgeUnrecorded, w, nil)
 		}
 	}
+	var lastKey deviceKey
+	var last *track
 	err := r.eachPlaced(func(at *placed) {
-		if t := r.devices[deviceKey{at.call.pid, at.call.device}]; t != nil && r.err == nil {
-			t.addWork(at)
+		if key := (deviceKey{at.call.pid, at.call.device}); last == nil || key != lastKey {
+			lastKey, last = key, r.devices[key]
+		}
+		if last != nil && r.err == nil {
+			last.addWork(at)
 		}
 	}, func(key deviceKey, i activity.Interval) {
 		if t := r.devices[key]; t != nil {
@@ -245,13 +273,14 @@ func unrecordedTimes(t *timeline.Timeline) (list []activity.Interval) {
 	return list
 }
 
-// addGap explains a gap, or lets it wait for the calls of the host.
+// addGap explains a gap, or lets a copy of it wait for the calls of the host.
 func (r *run) addGap(t *track, g *pendingGap) {
 	if !g.needsHost() {
 		r.causes[t].add(&g.Gap)
 		return
 	}
-	r.pending = append(r.pending, g)
+	kept := *g
+	r.pending = append(r.pending, &kept)
 	if len(r.pending) >= maxPendingGaps {
 		r.explain(maxPendingGaps/2, 0)
 	}

@@ -71,6 +71,8 @@ type placer struct {
 	classes *classes
 	labels  []activity.Label
 	queues  map[queueKey]*queue
+	lastKey queueKey // of last, the queue of the last work
+	last    *queue
 	chunk   []work
 	// residualsNs are the uncertainties of the clocks of channels. A start with a narrower interval was
 	// sampled.
@@ -104,6 +106,20 @@ const (
 	// maxEndsBy bounds endsBy.
 	maxEndsBy = 1 << 18
 )
+
+// queueOf returns the queue of a stream on a channel.
+func (p *placer) queueOf(key queueKey) *queue {
+	if p.last != nil && p.lastKey == key {
+		return p.last
+	}
+	q := p.queues[key]
+	if q == nil {
+		q = new(queue)
+		p.queues[key] = q
+	}
+	p.lastKey, p.last = key, q
+	return q
+}
 
 // place returns the probable time of a work after the works of its queue so far. Without a known start, ok
 // is false.

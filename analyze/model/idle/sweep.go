@@ -1,8 +1,8 @@
 package idle
 
 import (
-	"cmp"
 	"slices"
+	"sort"
 )
 
 // edge is the start or the end of an interval of a work.
@@ -41,19 +41,30 @@ const (
 // of their calls, but interleaved as their numbers become final.
 const maxEdges = 1 << 20
 
+// minEdges is the least number of edges for which memory is taken.
+const minEdges = 1 << 10
+
 // sweep gives the edges of a device in order of time. An edge that comes too late counts at the time that
 // is reached.
 type sweep struct {
-	sorted, fresh []edge
-	spare         []edge
-	atNs          int64
-	visit         func(*edge)
+	sorted []edge // a part of store
+	store  []edge
+	fresh  []edge
+	spare  []edge // memory of join
+	atNs   int64
+	visit  func(*edge)
 }
+
+// isBefore reports whether an edge comes before another one. At one time, ends come before starts.
+func (e *edge) isBefore(o *edge) bool { return e.ns < o.ns || e.ns == o.ns && e.step < o.step }
 
 // add adds an edge.
 func (s *sweep) add(e edge) {
 	if e.ns < s.atNs {
 		e.ns = s.atNs
+	}
+	if n := len(s.fresh); n == cap(s.fresh) {
+		s.fresh = slices.Grow(s.fresh, max(minEdges, min(3*n, maxEdges/2-n)))
 	}
 	s.fresh = append(s.fresh, e)
 	if len(s.fresh) >= maxEdges/2 {
@@ -70,21 +81,61 @@ func (s *sweep) finish() {
 	s.pass(len(s.sorted))
 }
 
-// merge sorts the fresh edges into the sorted ones. At one time, ends come before starts.
+// merge sorts the fresh edges into the sorted ones.
 func (s *sweep) merge() {
-	order := func(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) }
-	slices.SortStableFunc(s.fresh, order)
-	merged := s.spare[:0]
-	i := 0
-	for _, e := range s.sorted {
-		for i < len(s.fresh) && order(s.fresh[i], e) < 0 {
-			merged = append(merged, s.fresh[i])
-			i++
-		}
-		merged = append(merged, e)
+	s.sort(s.fresh)
+	at := len(s.sorted)
+	if at == 0 {
+		s.store, s.fresh = s.fresh, s.store[:0]
+		s.sorted = s.store
+		return
 	}
-	merged = append(merged, s.fresh[i:]...)
-	s.spare, s.sorted, s.fresh = s.sorted, merged, s.fresh[:0]
+	if cap(s.sorted) < at+len(s.fresh) {
+		s.store = slices.Grow(append(s.store[:0], s.sorted...), len(s.fresh))
+		s.sorted = s.store
+	}
+	s.sorted = append(s.sorted, s.fresh...)
+	s.join(s.sorted, at)
+	s.fresh = s.fresh[:0]
+}
+
+// sort sorts edges. Equal edges keep their order. It is fast for edges that are almost in order.
+func (s *sweep) sort(list []edge) {
+	const few = 24
+	if len(list) > few {
+		half := len(list) / 2
+		s.sort(list[:half])
+		s.sort(list[half:])
+		s.join(list, half)
+		return
+	}
+	for i := 1; i < len(list); i++ {
+		e, k := list[i], i
+		for ; k > 0 && e.isBefore(&list[k-1]); k-- {
+			list[k] = list[k-1]
+		}
+		list[k] = e
+	}
+}
+
+// join merges the sorted parts of a list before an index and from it on. It moves only edges that are not
+// in their place.
+func (s *sweep) join(list []edge, at int) {
+	if at == 0 || at == len(list) || !list[at].isBefore(&list[at-1]) {
+		return
+	}
+	end := at + sort.Search(len(list)-at, func(i int) bool { return !list[at+i].isBefore(&list[at-1]) })
+	s.spare = append(s.spare[:0], list[at:end]...)
+	i, k := at-1, len(s.spare)-1
+	for to := end - 1; k >= 0; to-- {
+		if i >= 0 && s.spare[k].isBefore(&list[i]) {
+			list[to] = list[i]
+			i--
+		} else {
+			list[to] = s.spare[k]
+			k--
+		}
+	}
 }
 
 // pass visits the first n edges, and drops them.
@@ -95,5 +146,5 @@ func (s *sweep) pass(n int) {
 	if n > 0 {
 		s.atNs = s.sorted[n-1].ns
 	}
-	s.sorted = append(s.sorted[:0], s.sorted[n:]...)
+	s.sorted = s.sorted[n:]
 }

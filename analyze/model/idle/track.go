@@ -16,6 +16,7 @@ type track struct {
 	lastOf             [classNone]*work
 	// waitNs is when the main stream began to wait while other streams ran kernels; 0: it does not.
 	waitNs, otherNs int64
+	gap             pendingGap // memory of onGap, which is called with one gap after the other
 	onGap           func(*track, *pendingGap)
 }
 
@@ -227,15 +228,13 @@ func (c certainty) addTo(e *Estimate, ns float64) {
 // closeSegment ends the segment, and passes it on if the GPU did not run kernels in it.
 func (t *track) closeSegment() {
 	s := &t.segment
-	g := &pendingGap{
-		Gap:   Gap{FromNs: max(s.fromNs, t.device.Window.FromNs), ToNs: min(t.atNs, t.device.Window.ToNs)},
-		track: t,
-	}
-	if g.LengthNs() <= 0 || t.lastStart == nil {
+	fromNs, toNs := max(s.fromNs, t.device.Window.FromNs), min(t.atNs, t.device.Window.ToNs)
+	if toNs <= fromNs || t.lastStart == nil || s.state > stateCollectives {
 		return
 	}
+	g := &t.gap
+	*g = pendingGap{Gap: Gap{FromNs: fromNs, ToNs: toNs, Cause: Cause{Stream: -1, Label: -1}}, track: t}
 	g.MinNs, g.MaxNs = min(s.certainNs, g.LengthNs()), max(s.possibleNs, g.LengthNs())
-	g.Cause = Cause{Stream: -1, Label: -1}
 	switch s.state {
 	case stateIdle:
 		g.setNext(t.lastStart)
@@ -246,8 +245,6 @@ func (t *track) closeSegment() {
 		g.setRunning(ReasonCopy, t.lastOf[classCopy])
 	case stateCollectives:
 		g.setRunning(ReasonCollective, t.lastOf[classCollective])
-	default:
-		return
 	}
 	t.onGap(t, g)
 }
@@ -273,7 +270,8 @@ func (t *track) endWait(w *work) {
 	if w.hold == nil || w.hold.Kind != activity.HoldEvent || otherNs < minWaitNs || w.callNs > fromNs+otherNs/2 {
 		return
 	}
-	g := &pendingGap{Gap: Gap{FromNs: fromNs, ToNs: t.atNs, MaxNs: t.atNs - fromNs}, track: t}
+	g := &t.gap
+	*g = pendingGap{Gap: Gap{FromNs: fromNs, ToNs: t.atNs, MaxNs: t.atNs - fromNs}, track: t}
 	g.setNext(w)
 	g.Cause = Cause{
 		Reason: ReasonStream, Stack: w.hold.Stack, After: w.hold.After.Stack, Stream: w.hold.Stream,
