@@ -24,9 +24,6 @@ type gpuFlame struct {
 	ns       map[launchOrigin]float64
 }
 
-// maxGPUOrigins bounds the launches that the flame graph tells apart. Further launches have no stack.
-const maxGPUOrigins = 1 << 17
-
 // readGPUFlame sums up the GPU times of the works that pass the filter.
 func readGPUFlame(t *timeline.Timeline, f *query.Filter) (*gpuFlame, error) {
 	g := &gpuFlame{ns: make(map[launchOrigin]float64)}
@@ -39,23 +36,16 @@ func readGPUFlame(t *timeline.Timeline, f *query.Filter) (*gpuFlame, error) {
 		return nil, err
 	}
 	g.activity = a
-	return g, a.EachWork(func(work *activity.Work) {
-		c := &work.Call
-		if c.Op != activity.OpKernel && c.Op != activity.OpGraph || work.Mean == nil ||
-			c.StartNs < w.FromNs || c.StartNs > w.ToNs || !passesCaller(f, c) {
-			return
+	for i := range a.Launches {
+		l := &a.Launches[i]
+		estimate := a.EstimateOf(l.Pid, l.Op, l.Label)
+		if estimate.Quality == activity.Unknown ||
+			!f.PassesCaller(l.Pid, l.Tid, l.Device, activity.RecordedHandle(l.Stream)) {
+			continue
 		}
-		key := launchOrigin{c.Stack, c.Label, c.Op}
-		if _, ok := g.ns[key]; !ok && len(g.ns) >= maxGPUOrigins {
-			key.stack = 0
-		}
-		g.ns[key] += a.EstimateOf(c.Pid, c.Op, c.Label).MeanNs
-	})
-}
-
-// passesCaller reports whether the call of a work passes the filter.
-func passesCaller(f *query.Filter, c *activity.Call) bool {
-	return f.PassesCaller(c.Pid, c.Tid, c.Device, activity.RecordedHandle(c.Stream))
+		g.ns[launchOrigin{l.Stack, l.Label, l.Op}] += float64(l.Works) * estimate.MeanNs
+	}
+	return g, nil
 }
 
 // nameOf returns the name of a kernel or graph.

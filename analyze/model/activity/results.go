@@ -14,6 +14,7 @@ type Result struct {
 	Devices   []DeviceActivity  // by process and device
 	Durations []Duration        // by process, the largest total first
 	Labels    []Label           // by Call.Label; only from OfRecording
+	Launches  []Launches        // of works with a channel whose call starts in the window
 	// UnpairedWorks counts the works of streams that have no channel.
 	UnpairedWorks int64
 }
@@ -96,6 +97,7 @@ type results struct {
 	equations map[int32]*equationSet // by process
 	streams   []streamResult
 	window    Window // limits counts and times
+	launches  launchCounts
 }
 
 // streamResult has the works of a stream, on all its channels.
@@ -144,6 +146,7 @@ func (r *results) addWork(c *channelState, w *Work) {
 	c.counts.count(w)
 	s.busy.add(certain, busy)
 	r.countWork(c, w)
+	r.launches.add(w)
 	if c.firstNs == 0 {
 		c.firstNs = w.Call.StartNs
 	}
@@ -200,6 +203,7 @@ func (r *results) addUncertain(c *channelState, counter int64) {
 func (r *results) result(from *reader, survey *survey, pairs map[int32]int32) *Result {
 	result := &Result{
 		Streams: r.streamActivity(from.streams.list, pairs), Durations: r.durations(), UnpairedWorks: from.unpaired,
+		Launches: r.launches.list,
 	}
 	durations := result.durationsByKey()
 	channels := from.sortedChannels()
