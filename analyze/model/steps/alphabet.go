@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"maps"
 	"slices"
 )
 
@@ -66,15 +67,14 @@ func (a *alphabet) siteOf(e *element) int32 {
 	return symbol
 }
 
-// frameOf returns the frame of a call site, and false for other symbols.
-func (a *alphabet) frameOf(symbol int32) (int32, bool) {
+// framesBySymbol returns the frame of each call site, or nothing for other symbols.
+func (a *alphabet) framesBySymbol() []int32 {
 	if a.kind != byCallSites {
-		return 0, false
+		return nil
 	}
-	for frame, s := range a.numbers {
-		if s == symbol {
-			return frame, true
-		}
+	frames := make([]int32, len(a.numbers))
+	for _, frame := range slices.Sorted(maps.Keys(a.numbers)) { // several may have the last number
+		frames[a.numbers[frame]] = frame
 	}
-	return 0, false
+	return frames[:min(len(frames), maxSymbols)]
 }

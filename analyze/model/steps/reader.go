@@ -55,7 +55,8 @@ type Reader struct {
 	Names  origin.StringNumbers // functions
 	Seen   *query.SeenCallers
 
-	grids map[gridKey]int32
+	grids  map[gridKey]int32
+	recent [1 << 12]recentGrid // entries of grids, by a hash
 
 	kind, name, kernel, copyKind    format.Strings
 	start, dur, context, stream     []int64
@@ -66,6 +67,13 @@ type Reader struct {
 }
 
 type gridKey struct{ label, x, y, z int32 }
+
+// recentGrid is the number of a grid.
+type recentGrid struct {
+	key    gridKey
+	number int32
+	known  bool
+}
 
 // maxGrids bounds the distinct pairs of kernel and grid. Further grids of a kernel count as one.
 const maxGrids = 1 << 14
@@ -182,6 +190,15 @@ func copyLabels(kinds []string) []string {
 
 // gridOf returns the number of a kernel with a grid.
 func (r *Reader) gridOf(key gridKey) int32 {
+	mixed := uint32(key.label)*0x9e3779b1 ^ uint32(key.x+key.y<<8+key.z<<16)*0x85ebca6b
+	recent := &r.recent[mixed>>20]
+	if !recent.known || recent.key != key {
+		*recent = recentGrid{key, r.numberOfGrid(key), true}
+	}
+	return recent.number
+}
+
+func (r *Reader) numberOfGrid(key gridKey) int32 {
 	n, ok := r.grids[key]
 	if ok {
 		return n

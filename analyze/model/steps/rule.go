@@ -44,6 +44,8 @@ func (c *candidate) chooseRule() rule {
 		counts[q.runs[i].symbol]++
 	}
 	wanted := counts[u.anchor]
+	begins, ends := q.runsBySymbol()
+	frames := c.alphabet.framesBySymbol()
 	best, bestGapNs, bestJump := rule{symbol: u.anchor}, int64(-1), int64(0)
 	for s := range q.symbols {
 		if u.modal[s] == 0 && int32(s) != u.anchor || counts[s]*10 < wanted*9 || counts[s]*10 > wanted*11 {
@@ -51,7 +53,11 @@ func (c *candidate) chooseRule() rule {
 		}
 		for _, after := range []bool{false, true} {
 			r := rule{symbol: int32(s), after: after}
-			gapNs, jump := c.typicalJump(r)
+			at := begins[s]
+			if after {
+				at = ends[s]
+			}
+			gapNs, jump := c.typicalJump(at, frames)
 			if jump > bestJump || jump == bestJump && bestJump == 0 && gapNs > bestGapNs {
 				best, bestGapNs, bestJump = r, gapNs, jump
 			}
@@ -60,21 +66,37 @@ func (c *candidate) chooseRule() rule {
 	return best
 }
 
-// typicalJump returns the median time outside CUDA before the steps of a rule, and by how many lines
-// the program jumps back there: 0 if it does not, or if lines are unknown.
-func (c *candidate) typicalJump(r rule) (gapNs, lines int64) {
-	var gaps, jumps []int64
-	runs := c.seq.runs
-	for i := 1; i < len(runs) && len(gaps) < maxRuleSamples; i++ {
-		if runs[i].isBroken || !r.begins(runs[i-1].symbol, runs[i].symbol) {
-			continue
+// runsBySymbol returns where the rules of each symbol begin a step: the first runs with the symbol, and the
+// first runs after such a run.
+func (q *sequence) runsBySymbol() (begins, ends [][]int32) {
+	begins, ends = make([][]int32, q.symbols), make([][]int32, q.symbols)
+	add := func(list [][]int32, symbol int32, run int) {
+		if len(list[symbol]) < maxRuleSamples {
+			list[symbol] = append(list[symbol], int32(run))
 		}
-		gapNs := int64(runs[i].gapNs)
-		if runs[i].waits {
+	}
+	for i := 1; i < len(q.runs); i++ {
+		last, next := q.runs[i-1].symbol, q.runs[i].symbol
+		if !q.runs[i].isBroken && last != next {
+			add(begins, next, i)
+			add(ends, last, i)
+		}
+	}
+	return begins, ends
+}
+
+// typicalJump returns the median time outside CUDA before steps that begin with some runs, and by how many
+// lines the program jumps back there: 0 if it does not, or if lines are unknown.
+func (c *candidate) typicalJump(begins, frames []int32) (gapNs, lines int64) {
+	var gaps, jumps []int64
+	for _, i := range begins {
+		last, next := &c.seq.runs[i-1], &c.seq.runs[i]
+		gapNs := int64(next.gapNs)
+		if next.waits {
 			gapNs += waitBonusNs
 		}
 		gaps = append(gaps, gapNs)
-		jumps = append(jumps, c.linesBack(runs[i-1].symbol, runs[i].symbol))
+		jumps = append(jumps, c.linesBack(frames, last.symbol, next.symbol))
 	}
 	if len(gaps) == 0 {
 		return -1, 0
@@ -84,14 +106,13 @@ func (c *candidate) typicalJump(r rule) (gapNs, lines int64) {
 	return gaps[len(gaps)/2], max(0, jumps[len(jumps)/2])
 }
 
-// linesBack returns the difference of the lines of two call sites in a function.
-func (c *candidate) linesBack(from, to int32) int64 {
-	a, okA := c.alphabet.frameOf(from)
-	b, okB := c.alphabet.frameOf(to)
-	if !okA || !okB {
+// linesBack returns the difference of the lines of two call sites in a function. frames are the frames of
+// the symbols, if symbols are call sites.
+func (c *candidate) linesBack(frames []int32, from, to int32) int64 {
+	if max(int(from), int(to)) >= len(frames) {
 		return 0
 	}
-	f, g := &c.alphabet.stacks.t.Stacks.Frames[a], &c.alphabet.stacks.t.Stacks.Frames[b]
+	f, g := &c.alphabet.stacks.t.Stacks.Frames[frames[from]], &c.alphabet.stacks.t.Stacks.Frames[frames[to]]
 	if f.Line == 0 || g.Line == 0 || f.Func != g.Func || f.File != g.File {
 		return 0
 	}

@@ -113,7 +113,17 @@ func passes(f *query.Filter, c *activity.Call) bool {
 
 // labelOf returns the label of a work's call in the reader.
 func (sc *scan) labelOf(c *activity.Call) int32 {
-	return sc.reader.LabelOf(sc.kernelOf(gpuKey{c.Op, c.Label}))
+	key := gpuKey{c.Op, c.Label}
+	if c.Op != activity.OpKernel || c.Label < 0 {
+		return sc.reader.LabelOf(sc.kernelOf(key))
+	}
+	for int(c.Label) >= len(sc.labels) {
+		sc.labels = append(sc.labels, 0)
+	}
+	if sc.labels[c.Label] == 0 {
+		sc.labels[c.Label] = sc.reader.LabelOf(sc.kernelOf(key)) + 1
+	}
+	return sc.labels[c.Label] - 1
 }
 
 // kernelOf returns the label of a work as in the reader.

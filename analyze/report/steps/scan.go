@@ -19,6 +19,7 @@ type scan struct {
 	byPid     map[int32]*processScan
 	sites     siteNumbers
 	activity  *activity.Activity // nil without GPU times
+	labels    []int32            // cache of labelOf by Activity.Labels, plus 1
 }
 
 // processScan has the statistics of the steps of a process.
