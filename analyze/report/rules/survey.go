@@ -133,6 +133,18 @@ func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 // onAllocatorChange every change of a caching allocator; both may be nil. ReadRecording calls them
 // from one goroutine at a time.
 func (s *Survey) ReadRecording(onDriverChange func(*livemem.Change), onAllocatorChange caching.ChangeConsumer) error {
+	read := func() error { return s.readCalls(onDriverChange, onAllocatorChange) }
+	if s.maxTimedCalls == 0 { // rules that need idle times read them, and other rules do not wait for that
+		return read()
+	}
+	return timeline.RunParallel(read, func() error {
+		_, err := s.findIdleTimes()
+		return err
+	})
+}
+
+// readCalls is ReadRecording without idle times.
+func (s *Survey) readCalls(onDriverChange func(*livemem.Change), onAllocatorChange caching.ChangeConsumer) error {
 	// Functions that run in parallel share no mutable state.
 	replay := func() error { return s.replayMemory(onDriverChange, onAllocatorChange) }
 	var err error
