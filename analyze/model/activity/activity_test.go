@@ -2,6 +2,7 @@ package activity_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -14,6 +15,8 @@ type verdict struct {
 	program *gpuprogram.Program
 	result  *activity.Result
 	counts  activity.WorkCounts
+	// launches counts the kernels and graphs with a channel.
+	launches map[activity.LaunchOrigin]int64
 	// wrong are values that are called measured or bounded, and are not. wrongByTorn counts those next
 	// to a torn sample.
 	wrong       []string
@@ -25,7 +28,7 @@ type verdict struct {
 // judge computes the activity of a program, and compares each value with the truth.
 func judge(t *testing.T, g *gpuprogram.Program) *verdict {
 	t.Helper()
-	v := &verdict{program: g}
+	v := &verdict{program: g, launches: make(map[activity.LaunchOrigin]int64)}
 	var err error
 	v.result, err = activity.Compute(g.Replay, g.Channels, activity.Options{
 		OnWork: v.checkWork, Gaps: g.Gaps, EndNs: g.EndNs,
@@ -44,6 +47,11 @@ func contains(i activity.Interval, ns int64) bool { return i.LoNs <= ns && ns <=
 func (v *verdict) checkWork(w *activity.Work) {
 	truth := v.program.Truth[w.Call.ID]
 	v.counts.Works++
+	if c := &w.Call; c.Op == activity.OpKernel || c.Op == activity.OpGraph {
+		v.launches[activity.LaunchOrigin{
+			Stream: c.Stream, Pid: c.Pid, Tid: c.Tid, Device: c.Device, Stack: c.Stack, Label: c.Label, Op: c.Op,
+		}]++
+	}
 	ok := w.Channel == truth.Channel
 	ok = ok && (w.Number == 0 || w.Number == truth.Number)
 	isCopy := w.Call.Op == activity.OpCopyToDevice || w.Call.Op == activity.OpCopyToHost
@@ -131,6 +139,19 @@ func (v *verdict) check(t *testing.T) {
 	}
 	if len(v.busyWrong)*10 > len(v.result.Channels) {
 		t.Error(v.busyWrong)
+	}
+	v.checkLaunches(t)
+}
+
+// checkLaunches compares the counts of launches with the works.
+func (v *verdict) checkLaunches(t *testing.T) {
+	t.Helper()
+	counts := make(map[activity.LaunchOrigin]int64)
+	for _, l := range v.result.Launches {
+		counts[l.LaunchOrigin] += l.Works
+	}
+	if !maps.Equal(counts, v.launches) {
+		t.Errorf("launches %v, want %v", counts, v.launches)
 	}
 }
 

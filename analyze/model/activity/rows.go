@@ -118,6 +118,7 @@ type callRows struct {
 	ops                             []functionOp         // by name and copy_kind
 	isContextArgument               []bool               // by name: ptr is the context
 	recent                          [1 << 12]recentLabel // cache of labels, by a hash
+	sizes                           map[int64]int32      // cache of labels of sizes
 }
 
 // readGroup returns the calls of a row group in the order of their start.
@@ -150,7 +151,8 @@ func (r *callRows) readGroup(g *format.Group, calls []Call) ([]Call, error) {
 			r.flags[i]&(format.FlagCaptured|format.FlagAbandoned) != 0 {
 			continue
 		}
-		calls = append(calls, r.call(i, op, kernels))
+		calls = calls[:len(calls)+1]
+		r.setCall(&calls[len(calls)-1], i, op, kernels)
 	}
 	timeline.SortNearlySorted(calls, (*Call).startsBefore)
 	return calls, nil
@@ -190,9 +192,9 @@ func (r *callRows) opIndex(i int) int {
 	return (int(r.name.Index[i])*len(r.kind.Dict)+int(r.kind.Index[i]))*len(r.copyKind.Dict) + int(r.copyKind.Index[i])
 }
 
-// call returns the call of row i.
-func (r *callRows) call(i int, op functionOp, kernels []int32) Call {
-	c := Call{
+// setCall sets the call of row i.
+func (r *callRows) setCall(c *Call, i int, op functionOp, kernels []int32) {
+	*c = Call{
 		StartNs: r.start[i],
 		EndNs:   units.EndOfRange(r.start[i], r.dur[i]),
 		Context: r.context[i],
@@ -231,14 +233,26 @@ func (r *callRows) call(i int, op functionOp, kernels []int32) Call {
 		grid := [3]int32{r.grid[0][i], r.grid[1][i], r.grid[2][i]}
 		c.Label = r.kernelLabel(kernels[r.kernel.Index[i]], grid, c.Stack)
 	case OpFill, OpCopyOnDevice, OpCopyToDevice, OpCopyToHost:
-		c.Label = r.labels.numberOf(labelID{kernel: r.labels.kernels.NumberOf(""), bytes: RoundSize(r.bytes[i])})
+		c.Label = r.sizeLabel(RoundSize(r.bytes[i]))
 	case OpGraph:
 		c.Label = r.labels.numberOf(labelID{
 			kernel: r.labels.kernels.NumberOf(""), graph: r.ptr[i], pid: c.Pid,
 			site: r.labels.siteNumber(r.t, c.Stack),
 		})
 	}
-	return c
+}
+
+// sizeLabel returns the number of a size of copies and fills.
+func (r *callRows) sizeLabel(bytes int64) int32 {
+	n, ok := r.sizes[bytes]
+	if !ok {
+		n = r.labels.numberOf(labelID{kernel: r.labels.kernels.NumberOf(""), bytes: bytes})
+		if r.sizes == nil {
+			r.sizes = make(map[int64]int32)
+		}
+		r.sizes[bytes] = n
+	}
+	return n
 }
 
 // kernelLabel returns the number of a kernel with a grid that a stack launches. Most launches repeat recent

@@ -146,7 +146,7 @@ func (r *run) eachPlaced(yield func(at *placed), unknown func(key deviceKey, i a
 	return err
 }
 
-// foundStream is what findWindows finds about a stream of a device.
+// foundStream has the times of the works of a stream.
 type foundStream struct {
 	window   query.Window // from the first start to the last end
 	kernelNs int64

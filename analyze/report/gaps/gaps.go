@@ -34,10 +34,11 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	return RunWithOptions(t, Options{Options: opt})
 }
 
-// RunWithOptions reports intervals in which a process launched no GPU work: their number and
-// length, the activity of the launching thread in the longest gaps, and whether the GPU was idle.
-// It returns a *quality.MissingClassError if the recording lacks necessary classes of calls, and a
-// *report.SortError for an unknown opt.Sort.
+// RunWithOptions reports the idle time of each GPU and its causes, from GPU times. Without GPU times, it
+// reports intervals in which a process launched no work: their number and length, the activity of the
+// launching thread in the longest ones, and whether the GPU was idle. It returns a
+// *quality.MissingClassError if the recording lacks necessary classes of calls, and a *report.SortError
+// for an unknown opt.Sort.
 func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	t = t.NewView()
 	if err := quality.CheckClasses(t, "gaps", NeededCallClasses); err != nil {
