@@ -196,7 +196,8 @@ func (r *reader) holdStream(c *Call) {
 	b.holds = true
 	r.noteHold(b, c)
 	e := r.events[handleKey{c.Pid, c.Event}]
-	if c.Event != 0 && e != nil && e.channel != nil && e.gap == r.gap && !r.isInGap(c.StartNs) && e.returned <= c.StartNs {
+	if c.Event != 0 && e != nil && e.channel != nil && e.gap == r.gap && !r.isInGap(c.StartNs) &&
+		e.returned <= c.StartNs {
 		b.after = workID{e.stream, e.number}
 	}
 }
