@@ -46,6 +46,7 @@ reports about that file.`,
 	root.AddCommand(
 		newRecordCommand(),
 		newPsCommand(),
+		newStacksCommand(),
 		analyze.New(),
 		newRecoverCommand(),
 		newDumpCommand(),

@@ -29,3 +29,7 @@ func newPsCommand() *cobra.Command {
 func newCheckCommand() *cobra.Command {
 	return newLinuxOnlyCommand("check", "Check whether recording works on this machine (Linux only)")
 }
+
+func newStacksCommand() *cobra.Command {
+	return newLinuxOnlyCommand("stacks", "Show the stacks of a running process (Linux only)")
+}

@@ -1,0 +1,192 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/cmd/gpurec/message"
+	"github.com/spf13/cobra"
+
+	"github.com/gpurec/gpurec/record/hoststack"
+	"github.com/gpurec/gpurec/record/privilege"
+	"github.com/gpurec/gpurec/record/process"
+)
+
+var stacksOutputFormats = []string{"text", "json", "folded"}
+
+// stacksFlags are the flags of the verb stacks.
+type stacksFlags struct {
+	pids    []int
+	tree    bool
+	format  string
+	every   time.Duration
+	looks   int
+	timeout time.Duration
+}
+
+func newStacksCommand() *cobra.Command {
+	f := new(stacksFlags)
+	cmd := &cobra.Command{
+		Use:   "stacks -p PID",
+		Short: "Show the stacks of all threads of a running process",
+		Long: `stacks shows what each thread of a running process does now: Python, native and
+kernel frames, the state, the CPU time, and the CUDA call on the stack. It works on a
+process that hangs, also if gpurec did not record it before.
+
+It does not stop the process, uses no ptrace, and writes nothing into it. Threads that
+wait are read by a BPF iterator. Threads that run are sampled by a CPU-clock event. A
+stack is shown only if its thread did not run while it was read. Threads that moved in
+each try are shown as missed, with their state.
+
+Python frames need CPython 3.11 to 3.13. The exit status is 1 if there is no such
+process, and 0 if some stacks are missing.`,
+		Example: `  sudo gpurec stacks -p 4242
+  sudo gpurec stacks -p 4242 --tree                           # with the children of the process
+  sudo gpurec stacks -p 4242 --every 10ms -n 1000 --format folded >stacks.folded
+  sudo gpurec stacks -p 4242 --format json | jq '.processes[].threads[].cuda_call'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return f.run(ctx)
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntSliceVarP(&f.pids, "pid", "p", nil, "look at process `PID`; repeatable")
+	flags.BoolVar(&f.tree, "tree", false, "also look at the descendants of the processes")
+	flags.StringVar(&f.format, "format", stacksOutputFormats[0], "print as "+strings.Join(stacksOutputFormats, ", "))
+	flags.DurationVar(&f.every, "every", time.Second, "time between two looks, with -n")
+	flags.IntVarP(&f.looks, "looks", "n", 1, "number of looks; 0: until interrupted")
+	flags.DurationVar(&f.timeout, "timeout", 10*time.Second, "longest time for reading the memory of a process")
+	// RegisterFlagCompletionFunc fails only for an unknown flag.
+	_ = cmd.RegisterFlagCompletionFunc(
+		"format",
+		cobra.FixedCompletions(stacksOutputFormats, cobra.ShellCompDirectiveNoFileComp),
+	)
+	return cmd
+}
+
+// check returns a usage error for wrong flags.
+func (f *stacksFlags) check() error {
+	switch {
+	case len(f.pids) == 0:
+		return message.Usagef("sudo gpurec ps", "name a process: -p PID")
+	case !slices.Contains(stacksOutputFormats, f.format):
+		return message.Usagef("gpurec stacks --help", "--format %s: must be one of %s", f.format,
+			strings.Join(stacksOutputFormats, ", "))
+	case f.looks < 0:
+		return message.Usagef("gpurec stacks --help", "-n %d: must be 0 or more", f.looks)
+	case f.every < 0:
+		return message.Usagef("gpurec stacks --help", "--every %v: must be positive", f.every)
+	case f.timeout <= 0:
+		return message.Usagef("gpurec stacks --help", "--timeout %v: must be positive", f.timeout)
+	}
+	for _, pid := range f.pids {
+		if pid <= 0 {
+			return message.Usagef("sudo gpurec ps", "-p %d is not a process ID", pid)
+		}
+	}
+	return nil
+}
+
+// run takes and prints the looks.
+func (f *stacksFlags) run(ctx context.Context) error {
+	looker, err := hoststack.Open()
+	if err != nil {
+		return f.explainOpenError(err)
+	}
+	defer looker.Close()
+	printer := newStacksPrinter(f.format, os.Stdout, f.looks != 1)
+	next := time.Now()
+	for n := 0; f.looks == 0 || n < f.looks; n++ {
+		if n > 0 && !waitUntil(ctx, next) {
+			break
+		}
+		next = time.Now().Add(f.every)
+		looks, err := f.lookAll(ctx, looker)
+		if err != nil {
+			var gone *process.Error
+			if n > 0 && errors.As(err, &gone) {
+				message.Notef("%v; %s taken", err, units.CountWithNoun(int64(n), "look"))
+				break
+			}
+			return f.explainLookError(err)
+		}
+		if err := printer.print(looks); err != nil {
+			return err
+		}
+	}
+	return printer.finish()
+}
+
+// waitUntil waits for a time. It returns false if ctx ends before.
+func waitUntil(ctx context.Context, when time.Time) bool {
+	timer := time.NewTimer(time.Until(when))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// lookAll looks once at each process, and with --tree at the descendants. A descendant that has ended
+// meanwhile is left out.
+func (f *stacksFlags) lookAll(ctx context.Context, looker *hoststack.Looker) ([]*hoststack.Look, error) {
+	pids := slices.Clone(f.pids)
+	if f.tree {
+		for _, pid := range process.Descendants(f.pids) {
+			if !slices.Contains(pids, pid) {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	var looks []*hoststack.Look
+	for i, pid := range pids {
+		ctx, cancel := context.WithTimeout(ctx, f.timeout)
+		look, err := looker.Look(ctx, pid)
+		cancel()
+		if errors.Is(err, process.ErrNoProcess) && i >= len(f.pids) {
+			continue
+		}
+		if err != nil {
+			return looks, err
+		}
+		looks = append(looks, look)
+	}
+	return looks, nil
+}
+
+// explainOpenError adds advice to an error of loading the BPF programs.
+func (f *stacksFlags) explainOpenError(err error) error {
+	var denied *privilege.Error
+	switch {
+	case errors.As(err, &denied):
+		return message.WithHint(err, fmt.Sprintf("sudo gpurec stacks -p %d", f.pids[0]))
+	case errors.Is(err, hoststack.ErrNoBTF), errors.Is(err, hoststack.ErrTooOld):
+		return message.WithHint(fmt.Errorf("stacks: %w", err), "sudo gpurec check")
+	}
+	return err
+}
+
+// explainLookError adds advice to an error of a look.
+func (f *stacksFlags) explainLookError(err error) error {
+	if errors.Is(err, process.ErrNoProcess) {
+		return message.WithHint(err, "sudo gpurec ps")
+	}
+	return err
+}

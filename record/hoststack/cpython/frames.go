@@ -1,0 +1,147 @@
+//go:build linux
+
+package cpython
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// Limits of a Python stack.
+const (
+	maxFrames         = 2048
+	maxTextBytes      = 4 << 10
+	maxLineTableBytes = 1 << 16
+	maxCodes          = 1 << 16
+)
+
+// Frame is one Python frame.
+type Frame struct {
+	Function string
+	File     string
+	Line     int // 0: unknown
+	// IsEntry says that C code called the frame: it ends a run of the interpreter loop.
+	IsEntry bool
+}
+
+// Reasons why the Python frames of a thread are incomplete.
+var (
+	// ErrFrame is the reason if a frame is unreadable, or its code object is none.
+	ErrFrame = errors.New("a Python frame is unreadable")
+	// ErrTooDeep is the reason if there are more frames than the limit.
+	ErrTooDeep = errors.New("too many Python frames")
+)
+
+// Frames returns the frames of a thread, innermost first. With an error, they are those before it.
+// The thread must not run meanwhile.
+func (p *Interpreter) Frames(t Thread) ([]Frame, error) {
+	at, err := p.word(t.State + p.layout.frame)
+	if err == nil && p.layout.hasCFrame {
+		at, err = p.word(at + p.layout.cframeFrame)
+	}
+	if err != nil {
+		return nil, ErrFrame
+	}
+	var frames []Frame
+	for n := 0; at != 0; n++ {
+		if n == maxFrames {
+			return frames, ErrTooDeep
+		}
+		var raw [frameBytes]byte
+		if p.memory.Read(at, raw[:]) != nil {
+			return frames, ErrFrame
+		}
+		if frames, err = p.appendFrame(frames, raw[:]); err != nil {
+			return frames, err
+		}
+		at = binary.LittleEndian.Uint64(raw[p.layout.previous:])
+	}
+	return frames, nil
+}
+
+// CopiedFrames returns the frames in a copy of their structures, innermost first, frameBytes each.
+// complete says that the last one is the first frame of the thread.
+func (p *Interpreter) CopiedFrames(copied []byte, complete bool) ([]Frame, error) {
+	var frames []Frame
+	for len(copied) >= frameBytes {
+		var err error
+		if frames, err = p.appendFrame(frames, copied[:frameBytes]); err != nil {
+			return frames, err
+		}
+		copied = copied[frameBytes:]
+	}
+	if !complete {
+		return frames, ErrTooDeep
+	}
+	return frames, nil
+}
+
+// appendFrame decodes a frame's structure. A shim frame marks the frame that it called.
+func (p *Interpreter) appendFrame(frames []Frame, raw []byte) ([]Frame, error) {
+	if p.layout.isEntry == 0 && raw[p.layout.owner] == ownerShim {
+		if len(frames) > 0 {
+			frames[len(frames)-1].IsEntry = true
+		}
+		return frames, nil
+	}
+	object := binary.LittleEndian.Uint64(raw[p.layout.executable:])
+	code, err := p.code(object)
+	if err != nil {
+		return frames, err
+	}
+	frame := Frame{Function: code.function, File: code.file}
+	instruction := binary.LittleEndian.Uint64(raw[p.layout.instruction:])
+	frame.Line = findLine(code.lineTable, code.firstLine, int64(instruction-object-p.layout.code)/2)
+	frame.IsEntry = p.layout.isEntry != 0 && raw[p.layout.isEntry] != 0
+	return append(frames, frame), nil
+}
+
+// codeObject has the names of a code object.
+type codeObject struct {
+	function, file string
+	firstLine      int
+	lineTable      []byte
+}
+
+// Forget forgets code objects: the process may have replaced them.
+func (p *Interpreter) Forget() { clear(p.codes) }
+
+// code reads a code object.
+func (p *Interpreter) code(object uint64) (codeObject, error) {
+	if known, ok := p.codes[object]; ok {
+		return known, nil
+	}
+	kind, err := p.word(object + 8) // ob_type
+	if err != nil || kind != p.codeType {
+		return codeObject{}, ErrFrame
+	}
+	var code codeObject
+	var errs [4]error
+	var raw [4]byte
+	code.function, errs[0] = p.text(object + p.layout.qualname)
+	code.file, errs[1] = p.text(object + p.layout.filename)
+	code.lineTable, errs[2] = p.bytes(object + p.layout.lineTable)
+	errs[3] = p.memory.Read(object+p.layout.firstLine, raw[:])
+	if errors.Join(errs[:]...) != nil {
+		return codeObject{}, ErrFrame
+	}
+	code.firstLine = int(int32(binary.LittleEndian.Uint32(raw[:])))
+	if len(p.codes) < maxCodes {
+		p.codes[object] = code
+	}
+	return code, nil
+}
+
+// bytes reads the bytes object to which the word at an address points.
+func (p *Interpreter) bytes(pointer uint64) ([]byte, error) {
+	object, err := p.word(pointer)
+	if err != nil {
+		return nil, err
+	}
+	size, err := p.word(object + 16) // ob_size
+	if err != nil || size > maxLineTableBytes {
+		return nil, ErrFrame
+	}
+	data := make([]byte, size)
+	return data, p.memory.Read(object+p.layout.bytesData, data)
+}

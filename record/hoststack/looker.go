@@ -1,0 +1,198 @@
+//go:build linux
+
+package hoststack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/hoststack/snapshot"
+	"github.com/gpurec/gpurec/record/process"
+)
+
+// DefaultDeadline is the longest time for reads of a process's memory in one look.
+const DefaultDeadline = 10 * time.Second
+
+// Reasons why Open fails.
+var (
+	// ErrNoBTF is the reason if the kernel has no type information.
+	ErrNoBTF = snapshot.ErrNoBTF
+	// ErrTooOld is the reason if the kernel lacks a needed function.
+	ErrTooOld = snapshot.ErrTooOld
+)
+
+// Looker looks at processes. It keeps unwind tables and symbols from look to look. Its methods must
+// not run concurrently. Close releases it.
+type Looker struct {
+	reader  *snapshot.Reader
+	targets map[int]*target
+	kernel  map[uint64]format.Frame // kernel functions by address
+}
+
+// target is a process with its code.
+type target struct {
+	process *process.Process
+	space   *space
+	// stuck is not nil while a look waits for the process beyond its deadline.
+	stuck chan struct{}
+}
+
+// Open loads the BPF programs. Errors are those of snapshot.Open.
+func Open() (*Looker, error) {
+	reader, err := snapshot.Open()
+	if err != nil {
+		return nil, err
+	}
+	return &Looker{reader: reader, targets: make(map[int]*target), kernel: make(map[uint64]format.Frame)}, nil
+}
+
+// Close releases programs and files.
+func (l *Looker) Close() {
+	l.reader.Close()
+	for _, t := range l.targets {
+		t.close()
+	}
+}
+
+// close releases the files of a process, unless a look still uses them.
+func (t *target) close() {
+	if t.stuck == nil {
+		t.space.close()
+	}
+	t.process.Close()
+}
+
+// Look takes the stacks of all threads of a process. It reads memory of the process until the
+// deadline of ctx. The error is a *process.Error if there is no such process.
+func (l *Looker) Look(ctx context.Context, pid int) (*Look, error) {
+	begin := time.Now()
+	t, err := l.open(pid)
+	if err != nil {
+		return nil, err
+	}
+	look := &Look{Pid: pid, Name: t.process.Comm, Taken: begin}
+	r := &rounds{looker: l, target: t, pid: pid, look: look, found: make(map[uint32]*candidate)}
+	if err := l.reader.Reset(); err != nil {
+		return nil, err
+	}
+	if r.before, err = r.states(); err != nil {
+		return nil, err
+	}
+	if len(r.before) == 0 {
+		return nil, &process.Error{Pid: pid, Comm: t.process.Comm, Err: process.ErrNoProcess}
+	}
+	r.first = r.before
+	if err := l.runWithDeadline(ctx, t, r); err != nil {
+		return nil, err
+	}
+	r.finish()
+	look.Took = time.Since(begin)
+	return look, nil
+}
+
+// open returns the target of a pid. A reused pid is another process.
+func (l *Looker) open(pid int) (*target, error) {
+	if t := l.targets[pid]; t != nil {
+		if t.process.Alive() {
+			if t.stuck == nil {
+				t.process.RereadComm()
+			}
+			return t, nil
+		}
+		t.close()
+		delete(l.targets, pid)
+	}
+	p, err := process.Open(pid)
+	if err != nil {
+		return nil, err
+	}
+	t := &target{process: p, space: newSpace(p)}
+	l.targets[pid] = t
+	return t, nil
+}
+
+// runWithDeadline runs the rounds in a goroutine, because reads of the process can wait without end.
+// After the deadline, that goroutine keeps the reader, and the Looker gets another one.
+func (l *Looker) runWithDeadline(ctx context.Context, t *target, r *rounds) error {
+	if t.stuck != nil {
+		select {
+		case <-t.stuck:
+			t.stuck = nil
+		default:
+			r.timedOut = true
+			return nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, DefaultDeadline)
+	defer cancel()
+	done, ended := make(chan error, 1), make(chan struct{})
+	r.reader = l.reader
+	go func() {
+		defer close(ended)
+		done <- r.run(ctx)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(100 * time.Millisecond): // a round that does not wait ends at the deadline
+	}
+	r.abandon()
+	t.stuck = ended
+	reader, err := snapshot.Open()
+	if err != nil {
+		return fmt.Errorf("a read of the process timed out: %w", err)
+	}
+	l.reader = reader
+	return nil
+}
+
+// nameKernelFrames returns the frames of a kernel stack.
+func (l *Looker) nameKernelFrames(s *snapshot.Snapshot) []format.Frame {
+	var frames []format.Frame
+	for _, addr := range s.KernelStack() {
+		frame, ok := l.kernel[addr]
+		if !ok {
+			frame = format.Frame{Type: FrameKernel, Addr: int64(addr), Module: "kernel"}
+			if function, module, err := l.reader.KernelSymbol(addr); err == nil {
+				frame.Func, frame.SystemName = function, function
+				if module != "" {
+					frame.Module = module
+				}
+			}
+			l.kernel[addr] = frame
+		}
+		frames = append(frames, frame)
+	}
+	return frames
+}
+
+// sortThreads sorts threads by thread ID. The first thread of the process comes first.
+func sortThreads(threads []Thread, pid int) {
+	slices.SortFunc(threads, func(a, b Thread) int {
+		if (a.Tid == pid) != (b.Tid == pid) {
+			if a.Tid == pid {
+				return -1
+			}
+			return 1
+		}
+		return a.Tid - b.Tid
+	})
+}
+
+// describeError returns the cause of an error of /proc in few words.
+func describeError(err error) string {
+	if errors.Is(err, os.ErrPermission) || errors.Is(err, process.ErrNotPermitted) {
+		return reasonDenied
+	}
+	return err.Error()
+}
