@@ -109,6 +109,9 @@ func (f *stacksFlags) run(ctx context.Context) error {
 		return f.explainOpenError(err)
 	}
 	defer looker.Close()
+	if err := hoststack.DropPrivileges(); err != nil {
+		return fmt.Errorf("drop capabilities: %w", err)
+	}
 	printer := newStacksPrinter(f.format, os.Stdout, f.looks != 1)
 	next := time.Now()
 	for n := 0; f.looks == 0 || n < f.looks; n++ {

@@ -10,8 +10,11 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/hoststack/snapshot"
+	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/process"
 )
 
@@ -49,6 +52,16 @@ func Open() (*Looker, error) {
 		return nil, err
 	}
 	return &Looker{reader: reader, targets: make(map[int]*target), kernel: make(map[uint64]format.Frame)}, nil
+}
+
+// DropPrivileges gives up all capabilities that looks do not need, on all threads of this process and
+// permanently: the processes control the data that looks read.
+func DropPrivileges() error {
+	return privilege.DropCapabilities([]privilege.Capability{
+		unix.CAP_BPF, unix.CAP_PERFMON, // iterators, CPU clocks, and new programs after a timeout
+		unix.CAP_SYS_PTRACE,                                   // memory and mappings
+		unix.CAP_CHECKPOINT_RESTORE, unix.CAP_DAC_READ_SEARCH, // mapped files, also of other users
+	}, nil)
 }
 
 // Close releases programs and files.

@@ -3,8 +3,12 @@
 package hoststack
 
 import (
+	"errors"
+
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/hoststack/cpython"
+	"github.com/gpurec/gpurec/record/hoststack/snapshot"
+	"github.com/gpurec/gpurec/record/unwind/remote"
 )
 
 // Reasons of this package why a stack is not complete.
@@ -15,7 +19,22 @@ const (
 	reasonNotSampled   = "the thread ran during each try, and got no sample"
 	reasonTimeout      = "reading the memory of the process timed out"
 	reasonDenied       = "reading the memory of the process needs CAP_SYS_PTRACE"
+	reasonFileDenied   = "reading its files needs CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE"
+	reasonDeep         = "the thread runs, and has more than 16 KiB of stack"
 )
+
+// explain returns a more specific reason for an incomplete stack.
+func (s *space) explain(err error, of *snapshot.Snapshot) error {
+	switch {
+	case errors.Is(err, remote.ErrUnreadable) && of.Sampled:
+		return errors.New(reasonDeep)
+	case errors.Is(err, remote.ErrUnreadable) && s.denied:
+		return errors.New(reasonDenied)
+	case errors.Is(err, remote.ErrNoTable) && s.isFileDenied:
+		return errors.New(reasonFileDenied)
+	}
+	return err
+}
 
 // mergePython puts Python frames before the native frames of the interpreter loop that ran them. Each
 // run of the loop ends with an entry frame. isLoop says which native frames are of the loop.

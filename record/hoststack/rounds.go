@@ -207,9 +207,7 @@ func (r *rounds) unwindNative(c *candidate) {
 	var frames []remote.Frame
 	frames, c.err = remote.Unwind(sp, c.snapshot.Regs[:])
 	c.isLive = sp.isLive
-	if c.err != nil && errors.Is(c.err, remote.ErrUnreadable) && sp.denied {
-		c.err = errors.New(reasonDenied)
-	}
+	c.err = sp.explain(c.err, c.snapshot)
 	for _, f := range frames {
 		c.native = append(c.native, sp.nameFrame(f))
 		c.isLoop = append(c.isLoop, r.interpreter != nil && r.interpreter.InLoop(f.PC))

@@ -56,9 +56,11 @@ type space struct {
 	mapped  map[uint64]*module // by start of the mapping
 	files   map[process.FileID]*module
 	vdso    *module
-	jit     *symbolize.PerfMap
-	jitRead bool
-	names   map[uint64]format.Frame // by address of the process, for one look
+	// isFileDenied says that a file with code may not be opened.
+	isFileDenied bool
+	jit          *symbolize.PerfMap
+	jitRead      bool
+	names        map[uint64]format.Frame // by address of the process, for one look
 }
 
 func newSpace(p *process.Process) *space {
@@ -131,7 +133,7 @@ func (s *space) openModule(m symbolize.Mapping) *module {
 	case m.Inode == 0:
 		return nil
 	}
-	file, err := s.process.OpenMappedFile(m)
+	file, err := s.openFile(m)
 	if err != nil {
 		return &module{path: m.Path, tableErr: err}
 	}
@@ -158,6 +160,25 @@ func (s *space) openModule(m symbolize.Mapping) *module {
 	mod.object, _ = symbolize.NewObject(file, st.Size) // without it, functions have no names
 	s.files[id] = mod
 	return mod
+}
+
+// openFile opens the file of a mapping. Without the privileges for /proc/PID, it opens the file at the
+// path as this process sees it, if it is the same file.
+func (s *space) openFile(m symbolize.Mapping) (*os.File, error) {
+	file, err := s.process.OpenMappedFile(m)
+	if err == nil || !errors.Is(err, os.ErrPermission) {
+		return file, err
+	}
+	if file, err := process.OpenRegular(m.Path); err == nil {
+		var st unix.Stat_t
+		if unix.Fstat(int(file.Fd()), &st) == nil && st.Ino == m.Inode &&
+			fmt.Sprintf("%02x:%02x", unix.Major(st.Dev), unix.Minor(st.Dev)) == m.Dev {
+			return file, nil
+		}
+		file.Close()
+	}
+	s.isFileDenied = true
+	return nil, err
 }
 
 // readVDSO reads the table and the symbols of the vDSO, which is a file only in memory.
