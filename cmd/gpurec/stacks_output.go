@@ -289,7 +289,8 @@ func newJSONThread(t *hoststack.Thread) jsonThread {
 		frame := jsonFrame{
 			Type: f.Type, Function: f.Func, File: f.File, Line: f.Line, Module: f.Module, BuildID: f.BuildID,
 		}
-		if f.Type != "python" {
+		// Kernel addresses help attackers: they are shown only if they have no name.
+		if f.Type != "python" && (f.Type != hoststack.FrameKernel || f.Func == "") {
 			frame.Address = "0x" + strconv.FormatUint(uint64(f.Addr), 16)
 		}
 		j.Frames = append(j.Frames, frame)

@@ -92,7 +92,7 @@ func (r *rounds) run(ctx context.Context) error {
 	}
 	r.findInterpreter()
 	for r.round = 1; r.round <= maxRounds && ctx.Err() == nil; r.round++ {
-		left, err := r.take()
+		left, err := r.take(ctx)
 		if err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func (r *rounds) findInterpreter() {
 }
 
 // take is one round. It returns the number of threads without a stack.
-func (r *rounds) take() (left int, err error) {
+func (r *rounds) take(ctx context.Context) (left int, err error) {
 	if r.before, err = r.states(); err != nil {
 		return 0, err
 	}
@@ -133,7 +133,7 @@ func (r *rounds) take() (left int, err error) {
 	r.readPythonThreads()
 	var taken []*candidate
 	err = r.reader.Stacks(r.pid, func(s *snapshot.Snapshot) {
-		if len(taken) < maxThreads {
+		if len(taken) < maxThreads && ctx.Err() == nil {
 			taken = append(taken, r.unwind(s))
 		}
 	})
