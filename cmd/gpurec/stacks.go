@@ -90,7 +90,7 @@ func (f *stacksFlags) check() error {
 	case f.looks < 0:
 		return message.Usagef("gpurec stacks --help", "-n %d: must be 0 or more", f.looks)
 	case f.every < 0:
-		return message.Usagef("gpurec stacks --help", "--every %v: must be positive", f.every)
+		return message.Usagef("gpurec stacks --help", "--every %v: must be 0 or more", f.every)
 	case f.timeout <= 0:
 		return message.Usagef("gpurec stacks --help", "--timeout %v: must be positive", f.timeout)
 	}

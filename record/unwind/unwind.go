@@ -2,7 +2,8 @@
 
 // Package unwind records complete stacks, with Python and native frames, of the calls that gpurec
 // probes. The OpenTelemetry eBPF profiler does the unwinding, in the kernel, with .eh_frame and
-// CPython's frames. Only this package uses the profiler's module, whose interface changes often.
+// CPython's frames. Only this package and package remote use the profiler's module, whose interface
+// changes often.
 // make build applies the patches in record/unwind/patches.
 //
 // The profiler's BPF programs are loaded a second time, as a chain for gpurec. gpurec's probe

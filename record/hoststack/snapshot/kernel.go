@@ -16,7 +16,9 @@ import (
 // KernelSymbol returns the function at a kernel address, and its module, "" for the kernel itself.
 func (r *Reader) KernelSymbol(addr uint64) (function, module string, err error) {
 	request := bpf.HostStackHostSymbol{Address: addr}
-	if _, err := r.objects.NameKernelAddress.Run(&ebpf.RunOptions{Context: &request, ContextOut: &request}); err != nil {
+	if _, err := r.objects.NameKernelAddress.Run(
+		&ebpf.RunOptions{Context: &request, ContextOut: &request},
+	); err != nil {
 		return "", "", fmt.Errorf("name kernel address: %w", err)
 	}
 	text, _, _ := bytes.Cut(unsafe.Slice((*byte)(unsafe.Pointer(&request.Name[0])), len(request.Name)), []byte{0})

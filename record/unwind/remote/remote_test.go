@@ -78,8 +78,11 @@ func newSpace(t testing.TB) (*fakeSpace, func(name string) uint64) {
 		return codeStart + offset
 	}
 	return &fakeSpace{
-		table: table, code: symbolize.Mapping{Start: codeStart, End: codeStart + 1<<20, Perms: "r-xp", Path: path, Inode: 1},
-		stackStart: stackStart, stack: make([]byte, 4096), returns: make(map[uint64]uint64),
+		table:      table,
+		code:       symbolize.Mapping{Start: codeStart, End: codeStart + 1<<20, Perms: "r-xp", Path: path, Inode: 1},
+		stackStart: stackStart,
+		stack:      make([]byte, 4096),
+		returns:    make(map[uint64]uint64),
 	}, find
 }
 
