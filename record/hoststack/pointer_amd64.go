@@ -1,3 +1,5 @@
+//go:build linux
+
 package hoststack
 
 // pointerIsSelf says that the thread pointer is pthread_self(), which CPython stores. On other

@@ -58,7 +58,7 @@ func listPythonThreads(p *cpython.Interpreter, threads map[uint32]*snapshot.Snap
 	isThread := func(pointer, id uint64) bool { return pointers[pointer] || !pointerIsSelf && ids[id] }
 	all, err := p.Threads(isThread)
 	if err != nil {
-		return nil, fmt.Errorf("Python %s: %w", p.Version(), err)
+		return nil, fmt.Errorf("interpreter %s: %w", p.Version(), err)
 	}
 	found := &pythonThreads{p, make(map[uint64]cpython.Thread), make(map[uint64]cpython.Thread)}
 	for _, t := range all {

@@ -60,7 +60,7 @@ func Find(m Memory, symbols map[string]Symbol) (*Interpreter, error) {
 	}
 	number, ok := symbols[symbolVersion]
 	if !ok {
-		return nil, errors.New("Python before 3.11 is not supported")
+		return nil, errors.New("interpreters before 3.11 are not supported")
 	}
 	loop := symbols[symbolLoop]
 	p := &Interpreter{

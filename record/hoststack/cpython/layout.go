@@ -93,7 +93,7 @@ func readLayout(m Memory, runtime uint64, v version) (layout, error) {
 		return l, nil
 	}
 	if v != (version{3, 13}) {
-		return layout{}, fmt.Errorf("Python %v is not supported, only 3.11 to 3.13", v)
+		return layout{}, fmt.Errorf("version %v is not supported, only 3.11 to 3.13", v)
 	}
 	var raw [8 * offsetsWords]byte
 	if err := m.Read(runtime, raw[:]); err != nil {

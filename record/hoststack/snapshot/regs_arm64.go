@@ -1,3 +1,5 @@
+//go:build linux
+
 package snapshot
 
 // Words of user registers, in the order of the kernel's struct user_pt_regs.
