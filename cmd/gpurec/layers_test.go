@@ -178,7 +178,9 @@ var mayImport = map[string][]string{
 		"record/unwind/remote",
 		"golang.org/x/sys",
 	},
-	"record/hoststack/snapshot": {"bpf", "record/privilege", "github.com/cilium/ebpf", "golang.org/x/sys"},
+	"record/hoststack/snapshot": {
+		"bpf", "record/host", "record/privilege", "github.com/cilium/ebpf", "golang.org/x/sys",
+	},
 	"record/hoststack/cpython":  {},
 	"record/unwind/remote":      {"symbolize", "go.opentelemetry.io/ebpf-profiler"},
 	"record/simtest":            {"github.com/NVIDIA/go-nvml", "golang.org/x/sys"},

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/record/host"
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
@@ -26,12 +27,10 @@ var ErrTooOld = errors.New("needs Linux 5.15 or newer")
 // Reader takes snapshots of processes. Its methods must not run concurrently.
 type Reader struct {
 	objects bpf.HostStackObjects
-	// CopiesStacks says that the kernel can copy user stacks (since Linux 5.18).
-	CopiesStacks bool
-	links        map[linkKey]int
-	selectsOne   bool // links select one process, since Linux 6.1
-	text         []byte
-	samples      *sampler
+	links      map[linkKey]int
+	selectsOne bool // links select one process, since Linux 6.1
+	text       []byte
+	samples    *sampler
 }
 
 // linkKey identifies an iterator: a program and the process that it visits.
@@ -46,17 +45,34 @@ func Open() (*Reader, error) {
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); errors.Is(err, os.ErrNotExist) {
 		return nil, ErrNoBTF
 	}
-	r := &Reader{links: make(map[linkKey]int), selectsOne: true, CopiesStacks: true}
+	r := newReader()
 	err := r.load(false)
-	if err != nil && errors.Is(err, ebpf.ErrNotSupported) {
-		r.CopiesStacks = false
-		err = r.load(true)
+	if err == nil {
+		return r, nil
 	}
-	if err != nil {
+	var denied *privilege.Error
+	if errors.As(err, &denied) {
+		return nil, err
+	}
+	if plain, perr := OpenPlain(); perr == nil {
+		return plain, nil
+	}
+	if host.IsOlderRelease(host.KernelRelease(), 5, 15) {
+		return nil, fmt.Errorf("%w: %w", ErrTooOld, err)
+	}
+	return nil, err
+}
+
+// OpenPlain loads the programs as on kernels before 5.18, which cannot copy user stacks.
+func OpenPlain() (*Reader, error) {
+	r := newReader()
+	if err := r.load(true); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
+
+func newReader() *Reader { return &Reader{links: make(map[linkKey]int), selectsOne: true} }
 
 // load loads the programs. withoutStacks leaves out the program that copies user stacks.
 func (r *Reader) load(withoutStacks bool) error {
