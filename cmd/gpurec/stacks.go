@@ -120,6 +120,9 @@ func (f *stacksFlags) run(ctx context.Context) error {
 		}
 		next = time.Now().Add(f.every)
 		looks, err := f.lookAll(ctx, looker)
+		if ctx.Err() != nil {
+			break // an interrupted look lacks stacks
+		}
 		if err != nil {
 			var gone *process.Error
 			if n > 0 && errors.As(err, &gone) {

@@ -174,7 +174,7 @@ func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
 			r.Facts[1].Value,
 		); strings.Contains(
 			advice,
-			"py-spy dump -p 42 ",
+			"gpurec stacks -p 42 ",
 		) == (name == "has ended") {
 			t.Errorf("%s: advice %q", name, advice)
 		}

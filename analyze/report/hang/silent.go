@@ -46,8 +46,8 @@ func (s *Scan) silentResult(silent []int32, polls *pollCounts) (result, advice s
 	if n := len(silent); n > 1 {
 		who = fmt.Sprintf("%d processes, such as %s,", n, s.T.PidLabel(pid))
 	}
-	advice = fmt.Sprintf("run py-spy dump -p %d for the Python stack and cat /proc/%d/stack for the kernel stack; "+
-		"next time record before the hang: gpurec record -p PID --ring 10m", pid, pid)
+	advice = fmt.Sprintf("run sudo gpurec stacks -p %d for the stacks of all its threads; "+
+		"next time record before the hang: gpurec record -p PID --ring 10m", pid)
 	switch lost := s.T.Rec.Meta.Totals().Lost; {
 	case lost > 0:
 		result = fmt.Sprintf("unknown: no call was recorded, and %s lost", units.CountWithNoun(lost, "call"))
