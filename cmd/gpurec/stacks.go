@@ -150,13 +150,13 @@ func waitUntil(ctx context.Context, when time.Time) bool {
 	}
 }
 
-// lookAll looks once at each process, and with --tree at the descendants. A descendant that has ended
-// meanwhile is left out.
+// lookAll looks once at each process, and with --tree at the descendants, without gpurec itself. A
+// descendant that has ended meanwhile is left out.
 func (f *stacksFlags) lookAll(ctx context.Context, looker *hoststack.Looker) ([]*hoststack.Look, error) {
 	pids := slices.Clone(f.pids)
 	if f.tree {
 		for _, pid := range process.Descendants(f.pids) {
-			if !slices.Contains(pids, pid) {
+			if pid != os.Getpid() && !slices.Contains(pids, pid) {
 				pids = append(pids, pid)
 			}
 		}

@@ -35,6 +35,7 @@ type Looker struct {
 	reader  *snapshot.Reader
 	targets map[int]*target
 	kernel  map[uint64]format.Frame // kernel functions by address
+	files   *fileCache
 }
 
 // target is a process with its code.
@@ -51,7 +52,9 @@ func Open() (*Looker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Looker{reader: reader, targets: make(map[int]*target), kernel: make(map[uint64]format.Frame)}, nil
+	return &Looker{
+		reader: reader, targets: make(map[int]*target), kernel: make(map[uint64]format.Frame), files: newFileCache(),
+	}, nil
 }
 
 // DropPrivileges gives up all capabilities that looks do not need, on all threads of this process and
@@ -68,16 +71,9 @@ func DropPrivileges() error {
 func (l *Looker) Close() {
 	l.reader.Close()
 	for _, t := range l.targets {
-		t.close()
+		t.process.Close()
 	}
-}
-
-// close releases the files of a process, unless a look still uses them.
-func (t *target) close() {
-	if t.stuck == nil {
-		t.space.close()
-	}
-	t.process.Close()
+	l.files.close()
 }
 
 // Look takes the stacks of all threads of a process. It reads memory of the process until the
@@ -117,14 +113,14 @@ func (l *Looker) open(pid int) (*target, error) {
 			}
 			return t, nil
 		}
-		t.close()
+		t.process.Close()
 		delete(l.targets, pid)
 	}
 	p, err := process.Open(pid)
 	if err != nil {
 		return nil, err
 	}
-	t := &target{process: p, space: newSpace(p)}
+	t := &target{process: p, space: newSpace(p, l.files)}
 	l.targets[pid] = t
 	return t, nil
 }

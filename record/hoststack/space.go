@@ -19,7 +19,6 @@ import (
 
 // Limits of the files of a process.
 const (
-	maxFiles         = 1024 // with code on a stack
 	maxVDSOBytes     = 64 << 10
 	maxPerfMapBytes  = 64 << 20
 	vdsoName         = "[vdso]"
@@ -29,32 +28,13 @@ const (
 // errNoFile is the error of code outside of files.
 var errNoFile = errors.New("code is not in a file")
 
-// module is a mapped ELF file with its unwind table and its symbols.
-type module struct {
-	path     string
-	file     *os.File
-	size     int64
-	modified unix.Timespec
-	table    *remote.Table
-	tableErr error
-	object   *symbolize.Object
-}
-
-// close closes the module's file.
-func (m *module) close() {
-	if m.file != nil {
-		m.file.Close()
-	}
-}
-
-// space is the code and the memory of one process. It implements remote.Space. Files and their
-// tables are kept from look to look.
+// space is the code and the memory of one process. It implements remote.Space.
 type space struct {
 	*memory
 	process *process.Process
 	maps    []symbolize.Mapping
 	mapped  map[uint64]*module // by start of the mapping
-	files   map[process.FileID]*module
+	files   *fileCache
 	vdso    *module
 	// isFileDenied says that a file with code may not be opened.
 	isFileDenied bool
@@ -63,17 +43,10 @@ type space struct {
 	names        map[uint64]format.Frame // by address of the process, for one look
 }
 
-func newSpace(p *process.Process) *space {
+func newSpace(p *process.Process, files *fileCache) *space {
 	return &space{
 		memory: newMemory(p.Pid), process: p, mapped: make(map[uint64]*module),
-		files: make(map[process.FileID]*module), names: make(map[uint64]format.Frame),
-	}
-}
-
-// close closes all files.
-func (s *space) close() {
-	for _, m := range s.files {
-		m.close()
+		files: files, names: make(map[uint64]format.Frame),
 	}
 }
 
@@ -137,29 +110,7 @@ func (s *space) openModule(m symbolize.Mapping) *module {
 	if err != nil {
 		return &module{path: m.Path, tableErr: err}
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
-		file.Close()
-		return &module{path: m.Path, tableErr: err}
-	}
-	id := process.FileID{Dev: uint64(st.Dev), Inode: st.Ino}
-	if known := s.files[id]; known != nil {
-		if known.size == st.Size && known.modified == st.Mtim {
-			file.Close()
-			return known
-		}
-		known.close()
-		delete(s.files, id)
-	}
-	if len(s.files) >= maxFiles {
-		file.Close()
-		return &module{path: m.Path, tableErr: fmt.Errorf("more than %d files", maxFiles)}
-	}
-	mod := &module{path: m.Path, file: file, size: st.Size, modified: st.Mtim}
-	mod.table, mod.tableErr = remote.ReadTable(file)
-	mod.object, _ = symbolize.NewObject(file, st.Size) // without it, functions have no names
-	s.files[id] = mod
-	return mod
+	return s.files.module(m.Path, file)
 }
 
 // openFile opens the file of a mapping. Without the privileges for /proc/PID, it opens the file at the

@@ -26,7 +26,7 @@ var ErrTooOld = errors.New("needs Linux 5.15 or newer")
 
 // Reader takes snapshots of processes. Its methods must not run concurrently.
 type Reader struct {
-	objects bpf.HostStackObjects
+	objects    bpf.HostStackObjects
 	links      map[linkKey]int
 	selectsOne bool // links select one process, since Linux 6.1
 	text       []byte
