@@ -181,11 +181,11 @@ var mayImport = map[string][]string{
 	"record/hoststack/snapshot": {
 		"bpf", "record/host", "record/privilege", "github.com/cilium/ebpf", "golang.org/x/sys",
 	},
-	"record/hoststack/cpython":  {},
-	"record/unwind/remote":      {"symbolize", "go.opentelemetry.io/ebpf-profiler"},
-	"record/simtest":            {"github.com/NVIDIA/go-nvml", "golang.org/x/sys"},
-	"record/identity":           {"format"},
-	"record/unwind/tablecache":  {},
+	"record/hoststack/cpython": {},
+	"record/unwind/remote":     {"symbolize", "go.opentelemetry.io/ebpf-profiler"},
+	"record/simtest":           {"github.com/NVIDIA/go-nvml", "golang.org/x/sys"},
+	"record/identity":          {"format"},
+	"record/unwind/tablecache": {},
 	"record/unwind": {
 		"format",
 		"record/unwind/tablecache",
