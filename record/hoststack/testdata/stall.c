@@ -19,6 +19,24 @@
 #define NOINLINE __attribute__((noinline))
 
 static volatile uintptr_t frame;
+static volatile int tid;
+
+/* Waits until the thread is in a system call. */
+static void wait_until_asleep(void)
+{
+	char path[64], call[16] = "running";
+	FILE *file;
+
+	while (!frame)
+		;
+	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", tid);
+	while (call[0] == 'r' || call[0] == '-') {
+		file = fopen(path, "r");
+		if (!file || !fgets(call, sizeof(call), file))
+			_exit(1);
+		fclose(file);
+	}
+}
 
 NOINLINE static void bottom(void)
 {
@@ -26,6 +44,7 @@ NOINLINE static void bottom(void)
 	struct timespec t = {100000, 0};
 
 	space[0] = 0;
+	tid = syscall(SYS_gettid);
 	frame = (uintptr_t)__builtin_frame_address(0);
 	nanosleep(&t, 0);
 	space[1] = space[0];
@@ -45,7 +64,6 @@ int main(void)
 {
 	struct uffdio_api api = {.api = UFFD_API};
 	struct uffdio_register all = {.mode = UFFDIO_REGISTER_MODE_MISSING};
-	struct timespec while_it_falls_asleep = {0, 200000000};
 	pthread_t thread;
 	int fd = syscall(SYS_userfaultfd, O_CLOEXEC);
 
@@ -53,9 +71,7 @@ int main(void)
 		puts("no userfaultfd");
 		return 1;
 	}
-	while (!frame)
-		;
-	nanosleep(&while_it_falls_asleep, 0);
+	wait_until_asleep();
 	all.range.start = frame & ~(PAGE - 1);
 	all.range.len = 2 * PAGE;
 	if (ioctl(fd, UFFDIO_REGISTER, &all) || madvise((void *)all.range.start, all.range.len, MADV_DONTNEED)) {
