@@ -3,7 +3,12 @@
 package hoststack
 
 import (
+	"errors"
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/hoststack/snapshot"
+	"github.com/gpurec/gpurec/record/unwind/remote"
 )
 
 // missedThread returns a thread without user frames.
@@ -30,7 +35,8 @@ func (r *rounds) thread(c *candidate) Thread {
 	t.SystemCall = findSystemCall(t.Frames)
 	t.CUDACall = findCUDACall(c.native)
 	t.Status = StatusComplete
-	if c.err != nil {
+	// A thread that has not begun is in clone, which has no rule for the first frame.
+	if c.err != nil && (!errors.Is(c.err, remote.ErrNoTable) || hasBegun(t.Frames)) {
 		t.Status, t.Reason = StatusTruncated, c.err.Error()
 	}
 	user := c.native
@@ -50,4 +56,9 @@ func (r *rounds) thread(c *candidate) Thread {
 	}
 	t.Frames = append(t.Frames, user...)
 	return t
+}
+
+// hasBegun reports whether a thread has run user code. Before, its kernel stack begins in ret_from_fork.
+func hasBegun(kernel []format.Frame) bool {
+	return len(kernel) == 0 || !strings.HasPrefix(kernel[len(kernel)-1].Func, "ret_from_fork")
 }
