@@ -230,8 +230,13 @@ func (c *channelState) emit(n int, final bool) {
 		p := &c.order.pending[i]
 		next := &c.reader.next
 		*next = chainWork{
-			Work:   Work{Call: p.call, Channel: c.Number, Stream: p.stream, Hold: p.hold},
-			number: p.number, channel: c, part: p.part, parts: p.parts, followsKnown: p.followsKnown, inOrder: p.inOrder,
+			Work:         Work{Call: p.call, Channel: c.Number, Stream: p.stream, Hold: p.hold},
+			number:       p.number,
+			channel:      c,
+			part:         p.part,
+			parts:        p.parts,
+			followsKnown: p.followsKnown,
+			inOrder:      p.inOrder,
 		}
 		w := &next.Work
 		w.Mean = c.means.of(labelKey{p.call.Op, p.call.Label})
