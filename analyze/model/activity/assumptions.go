@@ -38,8 +38,8 @@ const (
 	// gapMeanNs is the mean of that time, and gapErrorNs its standard error in a recording. On an H200,
 	// 20 kernels of known durations have means of 0.3 to 1.5 µs.
 	gapMeanNs, gapErrorNs = 1000, 300
-	// graphGapMeanNs is the mean of that time if the next work is the launch of a graph with several works. A decode with graphs on
-	// an H200 has 5 µs.
+	// graphGapMeanNs is the mean of that time if the next work is the launch of a graph with several works.
+	// A decode with graphs on an H200 has 5 µs.
 	graphGapMeanNs = 5000
 	// copyErrorNs is the standard error of the mean duration of copies: no word shows their start.
 	copyErrorNs = 1000
