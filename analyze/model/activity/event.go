@@ -1,7 +1,8 @@
 package activity
 
 // Sample is one read of a progress word. SeenNs is a time of the recording before the read, in Unix
-// ns. GPUTimeNs is the start of work Counter by the GPU's own clock.
+// ns. GPUTimeNs is the start of work Counter by the GPU's own clock; on the channel of a copy engine, the end
+// of copy Counter.
 type Sample struct {
 	SeenNs, Counter, GPUTimeNs int64
 	Channel                    int32
