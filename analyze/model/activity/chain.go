@@ -124,6 +124,7 @@ func (s *streamChain) finishFirst(end *chainWork) {
 		s.finish(first, nil)
 	} else {
 		next := &s.works[1]
+		first.noteCopy(next)
 		s.finish(first, end)
 		if next.channel.showsEnds && first.EndQuality >= Bounded && next.isAfter(&first.Work, first.channel) {
 			next.beginAfter(first.End.LoNs)

@@ -16,12 +16,13 @@ func (c *channelState) setEndOfCopy(w *Work, word Interval, quality Quality) {
 	w.End = Interval{max(w.Call.StartNs, word.LoNs-copyLateNs), word.HiNs}
 	w.EndQuality = quality
 	w.Start, w.StartQuality = Interval{w.Call.StartNs, w.End.HiNs}, min(quality, Bounded)
+	w.engineFreeNs = UnknownNs
 	if w.Number == 0 {
 		return
 	}
 	if before, _ := c.moments.beginOf(w.Number - 1); before.HiNs < w.End.HiNs {
 		w.beginAfter(before.LoNs - copyLateNs)
-		w.engineIdle = before.HiNs <= w.Call.StartNs
+		w.engineIdle, w.engineFreeNs = before.HiNs <= w.Call.StartNs, before.HiNs
 	}
 }
 
@@ -43,6 +44,16 @@ func (w *chainWork) finishCopy(next *chainWork) {
 	w.Start.LoNs = min(w.Start.LoNs, w.Start.HiNs)
 	w.Duration = Interval{0, w.End.HiNs - w.Start.LoNs}
 	w.DurationQuality = w.StartQuality
+}
+
+// noteCopy notes the time until the end of the copy that follows on the stream, if it certainly waited for
+// this work and nothing else: it was in the queue when this work began.
+func (w *chainWork) noteCopy(next *chainWork) {
+	if w.StartQuality != Measured || next.EndQuality != Measured || !next.isCopy() || !next.followsKnown ||
+		next.number != w.number+1 || w.parts > 1 || next.Call.EndNs > w.Start.LoNs || next.engineFreeNs > w.Start.LoNs {
+		return
+	}
+	w.toCopyNs, w.copyLabel = next.EndNs()-w.StartNs(), labelKey{next.Call.Op, next.Call.Label}
 }
 
 // copyNs returns the probable duration of a copy that began at once, because its stream and its engine

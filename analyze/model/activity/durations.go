@@ -148,8 +148,13 @@ func priorOf(key labelKey) (meanNs, weight float64) {
 func (s *solver) reweight() {
 	matrix, right := [][]float64{{1e-9, 0}, {0, 1e-9}}, []float64{0, 0}
 	bases := make([][2]float64, len(s.equations))
+	looseSum, loose := 0.0, 0.0
 	for i := range s.equations {
 		eq := &s.equations[i]
+		if eq.isLoose {
+			looseSum, loose = looseSum+s.residual(eq)*s.residual(eq), loose+1
+			continue
+		}
 		for _, t := range eq.terms {
 			x := s.x[s.columns[t.label]]
 			bases[i][0] += float64(t.count) * x * x
@@ -169,6 +174,9 @@ func (s *solver) reweight() {
 	stats.SolveNonNegative(matrix, right, factors)
 	for i := range s.equations {
 		variance := factors[0]*bases[i][0] + factors[1]*bases[i][1] + 2500
+		if s.equations[i].isLoose {
+			variance += looseSum / loose
+		}
 		s.weights[i] = 1 / variance
 		if r := math.Abs(s.residual(&s.equations[i])); r > 4*math.Sqrt(variance) {
 			s.weights[i] *= 4 * math.Sqrt(variance) / r

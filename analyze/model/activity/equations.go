@@ -23,6 +23,8 @@ type equation struct {
 	terms []term
 	sumNs float64
 	works int32
+	// isLoose reports that a start in it is estimated, so its residual says nothing about other equations.
+	isLoose bool
 }
 
 // equationSet is a random sample of the equations of a process, with a bounded size.
@@ -101,9 +103,18 @@ func (e *equationSet) addSingle(i int32, ns int64, random *rand.Rand) {
 
 // addTerms adds an equation, or replaces a random one if there are too many.
 func (e *equationSet) addTerms(terms []term, sumNs int64, works int32, random *rand.Rand) {
+	e.addEquation(equation{terms, float64(sumNs), works, false}, random)
+}
+
+// addLoose adds an equation in which a start is estimated.
+func (e *equationSet) addLoose(terms []term, sumNs int64, random *rand.Rand) {
+	e.addEquation(equation{terms, float64(sumNs), int32(len(terms)), true}, random)
+}
+
+func (e *equationSet) addEquation(eq equation, random *rand.Rand) {
 	e.seen++
-	if works == 1 {
-		e.alone[terms[0].label]++
+	if eq.works == 1 {
+		e.alone[eq.terms[0].label]++
 	}
 	at := len(e.list)
 	if at >= maxEquations {
@@ -111,7 +122,7 @@ func (e *equationSet) addTerms(terms []term, sumNs int64, works int32, random *r
 			return
 		}
 	}
-	eq := equation{append([]term(nil), terms...), float64(sumNs), works}
+	eq.terms = append([]term(nil), eq.terms...)
 	if at == len(e.list) {
 		e.list = append(e.list, eq)
 	} else {

@@ -173,8 +173,13 @@ func (r *results) countWork(c *channelState, w *Work) {
 	if w.handOverNs > 0 {
 		c.set.addSingle(i, w.handOverNs, r.random)
 	}
+	if w.toCopyNs > 0 {
+		if k := c.set.labelOf(w.copyLabel); k >= 0 {
+			c.set.addLoose([]term{{i, 1}, {k, 1}}, w.toCopyNs+2*gapMeanNs, r.random)
+		}
+	}
 	if ns := w.copyNs(); ns > 0 {
-		c.set.addSingle(i, ns+gapMeanNs, r.random)
+		c.set.addLoose([]term{{i, 1}}, ns+gapMeanNs, r.random)
 	}
 	if w.StartQuality == Measured && w.EndQuality >= Bounded ||
 		(w.isCopy() || w.Call.StartsEarly) && w.EndQuality == Measured {

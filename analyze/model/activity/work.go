@@ -46,9 +46,14 @@ type Work struct {
 	likely int64 // the lowest number that the work may have
 	// likelyStartNs is the most probable start of a work that is not measured; 0: unknown.
 	likelyStartNs int64
+	// toCopyNs is the time from a measured start to the measured end of a copy that waited for this work, and
+	// copyLabel the label of that copy; 0: there is none.
+	toCopyNs  int64
+	copyLabel labelKey
 	// engineIdle and streamIdle report that a copy waited for no copy of its engine, and for no work of its
 	// stream.
 	engineIdle, streamIdle bool
+	engineFreeNs           int64 // latest end of the copy before this one on its engine, Unix ns; UnknownNs: unknown
 	// first and last are the possible positions of the call on the channel.
 	first, last int64
 }
