@@ -70,7 +70,12 @@ process, and 0 if some stacks are missing.`,
 	flags.StringVar(&f.format, "format", stacksOutputFormats[0], "print as "+strings.Join(stacksOutputFormats, ", "))
 	flags.DurationVar(&f.every, "every", time.Second, "time between two looks, with -n")
 	flags.IntVarP(&f.looks, "looks", "n", 1, "number of looks; 0: until interrupted")
-	flags.DurationVar(&f.timeout, "timeout", 10*time.Second, "longest time for reading the memory of a process")
+	flags.DurationVar(
+		&f.timeout,
+		"timeout",
+		hoststack.DefaultDeadline,
+		"longest time for reading the memory of a process",
+	)
 	// RegisterFlagCompletionFunc fails only for an unknown flag.
 	_ = cmd.RegisterFlagCompletionFunc(
 		"format",

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
@@ -266,7 +265,7 @@ func printStacksJSON(out io.Writer, looks []*hoststack.Look, oneLine bool) error
 
 func newJSONLook(look *hoststack.Look) jsonLook {
 	l := jsonLook{
-		Pid: look.Pid, Name: look.Name, TakenUnixNs: look.Taken.UnixNano(), TookNs: int64(look.Took / time.Nanosecond),
+		Pid: look.Pid, Name: look.Name, TakenUnixNs: look.Taken.UnixNano(), TookNs: look.Took.Nanoseconds(),
 		Python: look.Python, Complete: look.Count(hoststack.StatusComplete),
 		Truncated: look.Count(hoststack.StatusTruncated), Missed: look.Count(hoststack.StatusMissed),
 		Notes: append([]string{}, look.Notes...), Threads: []jsonThread{},

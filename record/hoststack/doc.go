@@ -16,5 +16,5 @@
 //
 // The kernel's part comes first and never waits for the process. All that reads memory or mappings of
 // the process can wait, for example for a page on a dead file server. It runs in a goroutine of its
-// own. When the deadline expires, the look contains what is known.
+// own. At the deadline, the look ends with the stacks that were read until then.
 package hoststack

@@ -18,7 +18,8 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// DefaultDeadline is the longest time for reads of a process's memory in one look.
+// DefaultDeadline is the longest time for reads of a process's memory in one look, if the context of the
+// look has no deadline.
 const DefaultDeadline = 10 * time.Second
 
 // Reasons why Open fails.
@@ -126,7 +127,7 @@ func (l *Looker) open(pid int) (*target, error) {
 }
 
 // runWithDeadline runs the rounds in a goroutine, because reads of the process can wait without end.
-// After the deadline, that goroutine keeps the reader, and the Looker gets another one.
+// After the deadline, that goroutine keeps the reader until it ends, and the Looker gets another one.
 func (l *Looker) runWithDeadline(ctx context.Context, t *target, r *rounds) error {
 	if t.stuck != nil {
 		select {
@@ -137,8 +138,11 @@ func (l *Looker) runWithDeadline(ctx context.Context, t *target, r *rounds) erro
 			return nil
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, DefaultDeadline)
-	defer cancel()
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, DefaultDeadline)
+		defer cancel()
+	}
 	done, ended := make(chan error, 1), make(chan struct{})
 	r.reader = l.reader
 	go func() {
@@ -162,6 +166,10 @@ func (l *Looker) runWithDeadline(ctx context.Context, t *target, r *rounds) erro
 		return fmt.Errorf("a read of the process timed out: %w", err)
 	}
 	l.reader = reader
+	go func() {
+		<-ended
+		r.reader.Close()
+	}()
 	return nil
 }
 

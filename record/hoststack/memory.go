@@ -62,7 +62,7 @@ func (m *memory) page(addr uint64) []byte {
 		return s.Stack[at : at+pageBytes]
 	}
 	if m.snapshot != nil && m.snapshot.Sampled {
-		return nil // the thread runs on: its memory is of another moment
+		return nil // the thread continues to run, so its memory has changed since the sample
 	}
 	m.isLive = true
 	page, ok := m.pages[addr]

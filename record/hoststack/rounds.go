@@ -293,10 +293,7 @@ func (r *rounds) finish() {
 		r.look.Threads = append(r.look.Threads, r.thread(c))
 	}
 	sortThreads(r.look.Threads, r.pid)
-	if r.looker.isCut(r.first) {
+	if len(r.first) >= maxThreads {
 		r.look.Notes = append(r.look.Notes, fmt.Sprintf("only %d threads are shown", maxThreads))
 	}
 }
-
-// isCut reports whether the process has more threads than the limit.
-func (l *Looker) isCut(first map[uint32]*snapshot.Snapshot) bool { return len(first) >= maxThreads }
