@@ -27,8 +27,8 @@ type Options struct {
 }
 
 // Compute computes the activity of a recording. It replays the source twice: to pair streams with
-// channels and to fit the clocks, and to number the works. It numbers them once more if a pair proves to
-// be wrong, and for OnWork. If it is unknown whether events have timing, it tries both. Its memory grows
+// channels and to fit the clocks, and to number the works. It pairs them once more if launches of a graph
+// add several works, and numbers them once more if a pair proves to be wrong, and for OnWork. If it is unknown whether events have timing, it tries both. Its memory grows
 // with channels, streams, kernels and the length of the recording, but not with the number of calls.
 func Compute(source Source, channels []Channel, opt Options) (*Result, error) {
 	best, err := findBest(source, channels, opt)
@@ -196,9 +196,7 @@ func numberWorks(
 	paired := make(map[int32]*channelState)
 	for stream, channel := range pairs {
 		paired[stream] = states[channel]
-	}
-	for stream, channel := range paired {
-		channel.showsEnds = survey.streams.list[stream].Copies != 0
+		states[channel].showsEnds = survey.streams.list[stream].Copies != 0
 	}
 	r := newReader(states, paired, opt.Gaps)
 	r.onUntimed, r.works = opt.OnUntimed, survey.works

@@ -202,10 +202,7 @@ func (w *chainWork) setEnd(next *chainWork) {
 		return
 	}
 	w.End, w.EndQuality = end, max(w.EndQuality, Bounded)
-	if w.StartQuality >= Bounded {
-		w.Duration = Interval{max(0, end.LoNs-w.Start.HiNs), max(0, end.HiNs-w.Start.LoNs)}
-		w.DurationQuality = min(w.StartQuality, w.EndQuality)
-	}
+	w.boundDuration()
 }
 
 // isJustBefore reports whether the next work waited in the queue of the channel for the end of this one.

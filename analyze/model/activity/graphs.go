@@ -83,6 +83,8 @@ const (
 	maxGraphs = 64
 	// maxGraphEquations bounds the equations of a queue and a channel.
 	maxGraphEquations = 512
+	// maxGraphWorks bounds the works of a launch, because each takes memory.
+	maxGraphWorks = 4096
 	// minGraphEquations is the least number of equations that prove the works of graphs.
 	minGraphEquations = 5
 )
@@ -191,51 +193,10 @@ func (v *survey) worksOfGraphs() graphWorks {
 	works := make(graphWorks)
 	for stream, s := range best {
 		for label, n := range s.known {
-			if n > 1 {
+			if n > 1 && n <= maxGraphWorks {
 				works[graphKey{v.streams.list[stream].Pid, label}] = n
 			}
 		}
 	}
 	return works
-}
-
-// deliver passes a finished work to the results. The works of a graph launch become one.
-func (s *streamChain) deliver(w *chainWork) {
-	switch {
-	case w.parts <= 1:
-		s.deliverGraph()
-		w.channel.out.addWork(w.channel, &w.Work)
-	case w.part == 0:
-		s.deliverGraph()
-		s.graph, s.hasGraph = *w, true
-	case s.hasGraph && s.graph.Call.ID == w.Call.ID && s.graph.Call.StartNs == w.Call.StartNs:
-		s.graph.extendTo(w)
-		if w.part == w.parts-1 {
-			s.graph.part = w.part
-			s.deliverGraph()
-		}
-	}
-}
-
-// deliverGraph passes the last graph launch to the results.
-func (s *streamChain) deliverGraph() {
-	if !s.hasGraph {
-		return
-	}
-	s.hasGraph = false
-	g := &s.graph
-	if g.part != g.parts-1 { // its last works are missing
-		g.EndQuality, g.DurationQuality = Unknown, Unknown
-	}
-	g.channel.out.addWork(g.channel, &g.Work)
-}
-
-// extendTo sets the end of a graph launch to that of a later work of it.
-func (w *chainWork) extendTo(last *chainWork) {
-	w.End, w.EndQuality, w.doneNs, w.last = last.End, last.EndQuality, last.doneNs, last.last
-	w.Duration, w.DurationQuality = Interval{}, Unknown
-	if w.StartQuality >= Bounded && w.EndQuality >= Bounded {
-		w.Duration = Interval{max(0, w.End.LoNs-w.Start.HiNs), max(0, w.End.HiNs-w.Start.LoNs)}
-		w.DurationQuality = min(w.StartQuality, w.EndQuality)
-	}
 }

@@ -25,7 +25,8 @@ type Work struct {
 	Call    Call
 	Channel int32
 	Stream  int32 // index in Result.Streams
-	// Number is the counter of the channel when the work began; 0 if it is not known exactly.
+	// Number is the counter of the channel when the work began, or when the copy ended; 0 if it is not known
+	// exactly. A graph launch with several works has the number of the first one.
 	Number int64
 	// End, Start and Duration are Unix ns and ns. They are valid unless their quality is Unknown.
 	End, Start, Duration                      Interval
@@ -130,6 +131,15 @@ func (w *Work) ProbableEnd() (Interval, Quality) {
 		end.HiNs = max(min(end.HiNs, w.End.HiNs), w.End.LoNs)
 	}
 	return end, Estimated
+}
+
+// boundDuration sets the duration from start and end.
+func (w *Work) boundDuration() {
+	w.Duration, w.DurationQuality = Interval{}, Unknown
+	if w.StartQuality >= Bounded && w.EndQuality >= Bounded {
+		w.Duration = Interval{max(0, w.End.LoNs-w.Start.HiNs), max(0, w.End.HiNs-w.Start.LoNs)}
+		w.DurationQuality = min(w.StartQuality, w.EndQuality)
+	}
 }
 
 // QueueTime returns how long the work waited from the start of its call until its own start, in ns.

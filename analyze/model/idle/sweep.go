@@ -1,6 +1,7 @@
 package idle
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 )
@@ -55,8 +56,8 @@ type sweep struct {
 	visit  func(*edge)
 }
 
-// isBefore reports whether an edge comes before another one. At one time, ends come before starts.
-func (e *edge) isBefore(o *edge) bool { return e.ns < o.ns || e.ns == o.ns && e.step < o.step }
+// compareEdges orders edges by time. At one time, ends come before starts.
+func compareEdges(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) }
 
 // add adds an edge.
 func (s *sweep) add(e edge) {
@@ -83,7 +84,7 @@ func (s *sweep) finish() {
 
 // merge sorts the fresh edges into the sorted ones.
 func (s *sweep) merge() {
-	s.sort(s.fresh)
+	slices.SortStableFunc(s.fresh, compareEdges)
 	at := len(s.sorted)
 	if at == 0 {
 		s.store, s.fresh = s.fresh, s.store[:0]
@@ -99,36 +100,17 @@ func (s *sweep) merge() {
 	s.fresh = s.fresh[:0]
 }
 
-// sort sorts edges. Equal edges keep their order. It is fast for edges that are almost in order.
-func (s *sweep) sort(list []edge) {
-	const few = 24
-	if len(list) > few {
-		half := len(list) / 2
-		s.sort(list[:half])
-		s.sort(list[half:])
-		s.join(list, half)
-		return
-	}
-	for i := 1; i < len(list); i++ {
-		e, k := list[i], i
-		for ; k > 0 && e.isBefore(&list[k-1]); k-- {
-			list[k] = list[k-1]
-		}
-		list[k] = e
-	}
-}
-
 // join merges the sorted parts of a list before an index and from it on. It moves only edges that are not
 // in their place.
 func (s *sweep) join(list []edge, at int) {
-	if at == 0 || at == len(list) || !list[at].isBefore(&list[at-1]) {
+	if at == 0 || at == len(list) || compareEdges(list[at], list[at-1]) >= 0 {
 		return
 	}
-	end := at + sort.Search(len(list)-at, func(i int) bool { return !list[at+i].isBefore(&list[at-1]) })
+	end := at + sort.Search(len(list)-at, func(i int) bool { return compareEdges(list[at+i], list[at-1]) >= 0 })
 	s.spare = append(s.spare[:0], list[at:end]...)
 	i, k := at-1, len(s.spare)-1
 	for to := end - 1; k >= 0; to-- {
-		if i >= 0 && s.spare[k].isBefore(&list[i]) {
+		if i >= 0 && compareEdges(s.spare[k], list[i]) < 0 {
 			list[to] = list[i]
 			i--
 		} else {
