@@ -254,11 +254,9 @@ static __always_inline int is_wanted(struct task_struct *t)
 	return !start || *start != t->start_time;
 }
 
-/* Writes states and kernel stacks. It takes no lock of the process, so it never waits for it. */
-SEC("iter/task")
-int read_states(struct bpf_iter__task *ctx)
+/* Returns the state, the counts of switches and the kernel stack of a wanted task; 0 for other tasks. */
+static __always_inline struct buffer *read_kernel_part(struct task_struct *t)
 {
-	struct task_struct *t = ctx->task;
 	struct buffer *b;
 	__u32 zero = 0;
 
@@ -269,6 +267,18 @@ int read_states(struct bpf_iter__task *ctx)
 		return 0;
 	read_before(t, &b->thread);
 	b->thread.kernel_bytes = bpf_get_task_stack(t, b->thread.kernel, sizeof(b->thread.kernel), 0);
+	return b;
+}
+
+/* Writes states and kernel stacks. It takes no lock of the process, so it never waits for it. */
+SEC("iter/task")
+int read_states(struct bpf_iter__task *ctx)
+{
+	struct task_struct *t = ctx->task;
+	struct buffer *b = read_kernel_part(t);
+
+	if (!b)
+		return 0;
 	read_after(t, &b->thread);
 	bpf_seq_write(ctx->meta->seq, &b->thread, sizeof(b->thread));
 	return 0;
@@ -279,17 +289,12 @@ SEC("iter.s/task")
 int read_stacks(struct bpf_iter__task *ctx)
 {
 	struct task_struct *t = ctx->task;
-	struct buffer *b;
-	__u32 zero = 0, copied = 0;
+	struct buffer *b = read_kernel_part(t);
+	__u32 copied = 0;
 	__u64 sp;
 
-	if (!t || !is_wanted(t))
-		return 0;
-	b = bpf_map_lookup_elem(&scratch, &zero);
 	if (!b)
 		return 0;
-	read_before(t, &b->thread);
-	b->thread.kernel_bytes = bpf_get_task_stack(t, b->thread.kernel, sizeof(b->thread.kernel), 0);
 	sp = b->thread.regs[REG_SP_INDEX];
 	if (sp) {
 		/* Whole pages from the one of sp, so that the end of a stack costs one failed read. */
