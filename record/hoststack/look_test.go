@@ -256,11 +256,17 @@ func checkCDepth(t *testing.T, th *Thread) bool {
 	return true
 }
 
-// waitForDepths waits until depths.c has all its threads.
+// waitForDepths waits until depths.c has all its threads, and its first thread waits for them. Before, that
+// thread may be in clone3, which has no unwind information.
 func (p *program) waitForDepths(t testing.TB) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid)); err == nil && len(tasks) == 21 {
+		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid))
+		if err != nil || len(tasks) < 21 {
+			continue
+		}
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/stat", p.pid, p.pid))
+		if _, state, ok := strings.Cut(string(stat), ") "); err == nil && ok && strings.HasPrefix(state, "S") {
 			return
 		}
 	}
