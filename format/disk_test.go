@@ -167,7 +167,7 @@ func TestRecoverCountsMissingRowsAsLost(t *testing.T) {
 		"sync":   {Seen: 9, Lost: 2},
 		"api":    {Seen: 3, Lost: 4},
 	}
-	progress := &ProgressCount{Recorded: 30, Lost: 4, Dropped: 2}
+	progress := &RowCount{Recorded: 30, Lost: 4, Dropped: 2}
 	if err := errors.Join(
 		w.WriteProgress(make([]ProgressRow, 20)),
 		w.Write(ClassFact, noteRows()),
@@ -184,7 +184,7 @@ func TestRecoverCountsMissingRowsAsLost(t *testing.T) {
 	if got.Recorded != 150 || got.Lost != 58 || got.Seen != 208 || rec.Meta.Calls["memory"] != calls["memory"] {
 		t.Errorf("%+v", rec.Meta.Calls)
 	}
-	if got, want := *rec.Meta.Progress, (ProgressCount{Recorded: 20, Lost: 14, Dropped: 2}); got != want {
+	if got, want := *rec.Meta.Progress, (RowCount{Recorded: 20, Lost: 14, Dropped: 2}); got != want {
 		t.Errorf("progress rows %+v, want %+v", got, want)
 	}
 }

@@ -20,6 +20,7 @@ func testRows(c Class, n int) []Row {
 		ClassMemory:    {KindAlloc, KindFree},
 		ClassCall:      {KindLaunch, KindMemcpy, KindSync, KindAPI},
 		ClassAllocator: {KindAllocator},
+		ClassHost:      {KindWait, KindCPUSample, KindThreadState, KindGC, KindHost},
 	}[c]
 	rows := make([]Row, n)
 	if c == ClassProgress {
@@ -158,7 +159,8 @@ func TestMergedCallsKeepTheirRowGroupsAndFactsAreJoined(t *testing.T) {
 		classes = append(classes, g.Class().String())
 	}
 	want := "fact stack sample memory memory memory memory call call call call allocator allocator allocator allocator " +
-		"progress progress progress progress"
+		"progress progress progress progress " +
+		"host host host host"
 	if got := strings.Join(classes, " "); got != want {
 		t.Errorf("row groups %s, want %s", got, want)
 	}

@@ -53,7 +53,7 @@ func Recover(dir, path string, opt Options) (damaged []error, err error) {
 }
 
 // countMissingAsLost corrects the counts of an unfinished recording: every call that was seen and
-// that no segment holds becomes lost. So does every recorded row of kind progress. The newest
+// that no segment holds becomes lost. So does every recorded row of the classes progress and host. The newest
 // metadata on disk may count calls of segments that were never written, and calls that were still
 // in the ring buffer.
 func (m *Meta) countMissingAsLost(rec *Recording) {
@@ -64,11 +64,8 @@ func (m *Meta) countMissingAsLost(rec *Recording) {
 	for _, g := range rec.Groups() {
 		missing[g.Class()] -= int64(g.NumRows())
 	}
-	if m.Progress != nil {
-		p, n := *m.Progress, max(0, missing[ClassProgress]+m.Progress.Recorded)
-		p.Recorded, p.Lost = p.Recorded-n, p.Lost+n
-		m.Progress = &p
-	}
+	m.Progress = m.Progress.countMissingAsLost(missing[ClassProgress])
+	m.HostRows = m.HostRows.countMissingAsLost(missing[ClassHost])
 	m.Calls = maps.Clone(m.Calls)
 	for _, name := range slices.Sorted(maps.Keys(m.Calls)) { // the rows do not tell which calls of a class are missing
 		c, of := m.Calls[name], &missing[rowClassOfCallClass(name)]
@@ -81,6 +78,15 @@ func (m *Meta) countMissingAsLost(rec *Recording) {
 		c.Seen = c.Recorded + c.Lost + c.Dropped // the recorder counts seen calls before the others
 		m.Calls[name] = c
 	}
+}
+
+// countMissingAsLost returns the counts of a class that has -missing rows.
+func (c *RowCount) countMissingAsLost(missing int64) *RowCount {
+	if c == nil {
+		return nil
+	}
+	n := max(0, missing+c.Recorded)
+	return &RowCount{Recorded: c.Recorded - n, Lost: c.Lost + n, Dropped: c.Dropped}
 }
 
 // rowClassOfCallClass returns the class of the rows that hold the calls of a class in Meta.Calls.

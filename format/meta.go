@@ -92,7 +92,9 @@ type Meta struct {
 	// Calls counts calls by class: seen, recorded, lost and so on.
 	Calls map[string]CallCount `json:"calls"`
 	// Progress counts rows of kind progress. It is nil if there are none. Since 1.2.
-	Progress *ProgressCount `json:"progress,omitempty"`
+	Progress *RowCount `json:"progress,omitempty"`
+	// HostRows counts rows of class host. It is nil if there are none. Since 1.2.
+	HostRows *RowCount `json:"host_rows,omitempty"`
 	// Late describes calls that were made before their process was probed. nil: there are none, or the
 	// recorder attached to running processes and no others. Since 1.2.
 	Late *Late `json:"late,omitempty"`
@@ -166,9 +168,9 @@ type CallCount struct {
 	NoTable int64 `json:"no_table,omitempty"`
 }
 
-// ProgressCount counts rows of kind progress.
-type ProgressCount struct {
-	// Recorded rows are in the recording. Lost rows were read and could not be written. Dropped rows
+// RowCount counts rows of one class.
+type RowCount struct {
+	// Recorded rows are in the recording. Lost rows were seen and could not be written. Dropped rows
 	// were recorded and then dropped to keep a ring within its limits.
 	Recorded int64 `json:"recorded"`
 	Lost     int64 `json:"lost,omitempty"`

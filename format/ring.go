@@ -47,6 +47,7 @@ var assumedRowBytes = [numRowClasses]float64{
 	ClassCall:      100,
 	ClassAllocator: 100,
 	ClassProgress:  10,
+	ClassHost:      60,
 }
 
 // holdsEvents reports whether a ring drops old rows of the class. A ring keeps facts and stacks,
@@ -61,7 +62,7 @@ type segmentRotation struct {
 	bytes  int64    // size of the segment files
 	rows   [numRowClasses]int64
 	lastNs int64 // time of the end of the last event, Unix ns
-	callNs int64 // the same without samples, which are written earlier than calls
+	callNs int64 // the same without samples and host, which are not written in the order of calls
 }
 
 // retainedSegment is a finished segment of facts or stacks.
@@ -185,7 +186,7 @@ func (w *Writer) countSegment(s *segmentFile, r *segmentRotation) {
 	r.bytes += size
 	r.rows[c] += s.count
 	r.lastNs = max(r.lastNs, s.lastNs)
-	if c != ClassSample {
+	if c != ClassSample && c != ClassHost {
 		r.callNs = max(r.callNs, s.lastNs)
 	}
 }

@@ -101,6 +101,23 @@ const (
 	// earlier one. Since 1.2.
 	KindChannel = "channel"
 
+	// Kinds of class host: what threads did outside of CUDA. host.go has the values of their columns.
+	// Since 1.2.
+
+	// KindWait is a time in which a thread was on no processor. Name is its state, Value the part of the
+	// time in run queues in ns, Message a WaitFact as JSON.
+	KindWait = "wait"
+	// KindCPUSample is a thread that was found on a processor. DurNs is the time that the sample represents.
+	KindCPUSample = "cpu_sample"
+	// KindThreadState is the state of a thread at StartNs. Name is its state, DurNs the time since it last came
+	// to a processor, Value its CPU time in ns, Message a WaitFact as JSON.
+	KindThreadState = "thread_state"
+	// KindGC is a pause for the garbage collection of an interpreter. Value and Message say how exact its
+	// ends are. Tid is the thread that collects, 0 if unknown. Result is the generation, -1 if unknown.
+	KindGC = "gc"
+	// KindHost is a sample of a metric of a thread, process, cgroup or machine.
+	KindHost = "host"
+
 	KindStack = "stack" // one distinct stack
 	// KindStackAlias says which stack a rationed stack ID means: Value is the ID of a row of kind
 	// stack, Site its call site. Since 1.2.
@@ -344,13 +361,14 @@ const (
 	ClassCall                   // all other calls
 	ClassAllocator              // events of caching allocators
 	ClassProgress               // progress of the channels of GPUs
+	ClassHost                   // what threads did outside of CUDA
 	numRowClasses
 )
 
 // String returns the class's name, as in the column class: fact, stack, sample, memory, call,
-// allocator or progress.
+// allocator, progress or host.
 func (c Class) String() string {
-	return [...]string{"fact", "stack", "sample", "memory", "call", "allocator", "progress"}[c]
+	return [...]string{"fact", "stack", "sample", "memory", "call", "allocator", "progress", "host"}[c]
 }
 
 // ClassOf returns the class of rows of a kind. Unknown kinds, which a newer minor version wrote,
@@ -365,6 +383,8 @@ func ClassOf(kind string) Class {
 		return ClassAllocator
 	case KindProgress:
 		return ClassProgress
+	case KindWait, KindCPUSample, KindThreadState, KindGC, KindHost:
+		return ClassHost
 	case KindStack, KindStackAlias:
 		return ClassStack
 	case KindNVML, KindXid, KindCount:

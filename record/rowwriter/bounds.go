@@ -115,6 +115,7 @@ func (s *Writer) dropOldRotations() {
 			b.rows[class] += n
 		}
 		s.channelProgress.dropped += turn.Rows[format.ClassProgress.String()]
+		s.host.dropped += turn.Rows[format.ClassHost.String()]
 		for len(b.rotations) > 0 && b.rotations[0].number <= turn.Number {
 			losses := rotationTotals{atNs: b.rotations[0].atNs, callTotals: callTotals{lost: b.rotations[0].lost}}
 			b.rotations[0].lost = [len(losses.lost)]int64{}

@@ -4,7 +4,6 @@ package rowwriter
 
 import (
 	"slices"
-	"sync/atomic"
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
@@ -24,10 +23,7 @@ type progressQueue struct {
 	unused  chan []format.ProgressRow // empty batches
 	// ofLaunches has the rows of launches of the current chunk.
 	ofLaunches []format.ProgressRow
-	// recorded counts the rows in the segments of a recording, and those that a ring has dropped.
-	// sinceRotate counts those since the last rotation. dropped counts rows that a ring has dropped.
-	recorded, sinceRotate, dropped int64
-	lost                           atomic.Int64 // rows that could not be written
+	rowCounter
 }
 
 func newProgressQueue() progressQueue {
@@ -101,8 +97,7 @@ func (s *Writer) writeProgress(rows []format.ProgressRow) {
 		q.lost.Add(int64(len(rows)))
 		return
 	}
-	q.recorded += int64(len(rows))
-	q.sinceRotate += int64(len(rows))
+	q.countRecorded(len(rows))
 	if err := s.writer.WriteProgress(rows); err != nil {
 		s.stopWriting(err)
 	}
@@ -139,19 +134,3 @@ func (s *Writer) writeLaunchProgress() {
 // CountLostProgress counts progress words that were read and could not be sent. Safe for concurrent
 // use; not to be called after Wait.
 func (s *Writer) CountLostProgress(n int64) { s.channelProgress.lost.Add(n) }
-
-// countLost counts *rows of a segment that was not written as lost instead of recorded.
-func (q *progressQueue) countLost(rows *int64) {
-	q.recorded -= *rows
-	q.lost.Add(*rows)
-	*rows = 0
-}
-
-// counts returns the counts for Meta.Progress, nil if there are no rows.
-func (q *progressQueue) counts() *format.ProgressCount {
-	c := format.ProgressCount{Recorded: q.recorded - q.dropped, Lost: q.lost.Load(), Dropped: q.dropped}
-	if c == (format.ProgressCount{}) {
-		return nil
-	}
-	return &c
-}

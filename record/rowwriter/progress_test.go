@@ -96,14 +96,14 @@ func TestProgressOfLostSegmentsIsCounted(t *testing.T) {
 	s.stopWriting(
 		&format.SegmentError{Segments: []format.LostSegment{{Rotation: rotation, Class: format.ClassProgress}}},
 	)
-	if got, want := *s.channelProgress.counts(), (format.ProgressCount{Recorded: 2, Lost: 3}); got != want {
+	if got, want := *s.channelProgress.counts(), (format.RowCount{Recorded: 2, Lost: 3}); got != want {
 		t.Errorf("after a finished segment: %+v, want %+v", got, want)
 	}
 	s.stopWriting(
 		&format.SegmentError{Segments: []format.LostSegment{{Rotation: rotation + 1, Class: format.ClassProgress}}},
 	)
 	s.writeProgress(rows[:1])
-	if got, want := *s.channelProgress.counts(), (format.ProgressCount{Lost: 6}); got != want {
+	if got, want := *s.channelProgress.counts(), (format.RowCount{Lost: 6}); got != want {
 		t.Errorf("after the open segment: %+v, want %+v", got, want)
 	}
 }

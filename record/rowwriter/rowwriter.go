@@ -53,6 +53,7 @@ type Writer struct {
 	launchRate atomic.Int64
 
 	channelProgress progressQueue
+	host            hostQueue
 
 	bounds    recordingBounds
 	onFull    func()          // called once, when the recording reaches its size limit
@@ -120,6 +121,7 @@ func New(opt Options) *Writer {
 		onFull:    opt.OnFull,
 
 		channelProgress: newProgressQueue(),
+		host:            newHostQueue(),
 	}
 	s.captures = newCaptureTracker(&opt.Probes.MissingLaunches)
 	s.progress.Store(new(Progress))
@@ -160,6 +162,9 @@ func (s *Writer) Run(rotateEvery time.Duration) {
 		case batch := <-s.channelProgress.waiting:
 			s.writeProgressBatch(batch)
 			s.enforceLimits()
+		case batch := <-s.host.waiting:
+			s.writeHost(batch)
+			s.enforceLimits()
 		case <-counterTicker.C:
 			s.updateCounters()
 		case <-rotate.C:
@@ -167,6 +172,7 @@ func (s *Writer) Run(rotateEvery time.Duration) {
 		}
 	}
 	s.writeWaitingProgress()
+	s.writeWaitingHost()
 }
 
 // writeOtherRows writes rows of other goroutines. A new process, or a target that called exec, has

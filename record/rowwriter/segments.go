@@ -18,9 +18,11 @@ func (s *Writer) rotateSegments() {
 	s.forgetExitedProcesses()
 	s.dropOldRotations()
 	rotation := s.writer.Rotation()
-	s.pending = append(s.pending, rotationCallCounts{rotation, s.sinceRotate, s.channelProgress.sinceRotate})
+	s.pending = append(s.pending, rotationCallCounts{
+		rotation, s.sinceRotate, s.channelProgress.sinceRotate, s.host.sinceRotate,
+	})
 	clear(s.sinceRotate[:])
-	s.channelProgress.sinceRotate = 0
+	s.channelProgress.sinceRotate, s.host.sinceRotate = 0, 0
 	if err := s.writer.Rotate(s.CurrentMeta()); err != nil {
 		s.stopWriting(err)
 	}
@@ -87,22 +89,26 @@ type rotationCallCounts struct {
 	rotation int
 	rows     [bpf.CudaCallClassCLASS_COUNT]int64
 	progress int64 // rows of kind progress
+	host     int64 // rows of class host
 }
 
 // countLostSegment counts the calls of a lost segment as lost instead of recorded. If the segment
 // was not finished, it also discards the rows that are gathered for the segment.
 func (s *Writer) countLostSegment(lost format.LostSegment) {
-	rows, progress := &s.sinceRotate, &s.channelProgress.sinceRotate // in the open segments
+	rows, progress, host := &s.sinceRotate, &s.channelProgress.sinceRotate, &s.host.sinceRotate // in the open segments
 	if i := slices.IndexFunc(
 		s.pending,
 		func(r rotationCallCounts) bool { return r.rotation == lost.Rotation },
 	); i >= 0 {
-		rows, progress = &s.pending[i].rows, &s.pending[i].progress
+		rows, progress, host = &s.pending[i].rows, &s.pending[i].progress, &s.pending[i].host
 	} else if gathered := int(lost.Class - format.ClassMemory); gathered >= 0 && gathered < len(s.gathered) {
 		s.gathered[gathered] = s.gathered[gathered][:0]
 	}
-	if lost.Class == format.ClassProgress {
+	switch lost.Class {
+	case format.ClassProgress:
 		s.channelProgress.countLost(progress)
+	case format.ClassHost:
+		s.host.countLost(host)
 	}
 	for class := range rows {
 		if lost.Class == rowClassOfCall(bpf.CudaCallClass(class)) {
@@ -143,7 +149,7 @@ func (s *Writer) CurrentMeta() format.Meta {
 	meta.Ring = b.ringMeta(meta.StartNs)
 	meta.EndNs = s.counters.clock.NowNs()
 	meta.Calls = s.counters.callCounts()
-	meta.Progress = s.channelProgress.counts()
+	meta.Progress, meta.HostRows = s.channelProgress.counts(), s.host.counts()
 	if b.fromNs != 0 {
 		meta.StartNs = b.fromNs
 	}

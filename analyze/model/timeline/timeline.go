@@ -43,6 +43,7 @@ type Timeline struct {
 	Allocations []Span // row groups of events of caching allocators
 	Allocators  caching.AllocatorNumbers
 	Progress    []*format.Group // row groups of progress rows
+	Host        []*format.Group // row groups of class host
 	// segments has the Block.Number of driver memory that allocators use for segments. It is nil
 	// before FindSegments.
 	segments  *livemem.BlockNumberSet
@@ -118,6 +119,8 @@ func (t *Timeline) scanCalls() error {
 			t.scanAllocators(g, i)
 		case format.ClassProgress:
 			t.Progress = append(t.Progress, g)
+		case format.ClassHost:
+			t.Host = append(t.Host, g)
 		}
 		if err := g.Err(); err != nil {
 			return err

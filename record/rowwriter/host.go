@@ -1,0 +1,82 @@
+//go:build linux
+
+package rowwriter
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// maxWaitingHostBatches is the largest number of batches of rows of class host that wait for the row
+// writer.
+const maxWaitingHostBatches = 256
+
+// hostQueue passes rows of class host to the row writer, and counts them.
+type hostQueue struct {
+	rowCounter
+	waiting chan []format.Row
+}
+
+func newHostQueue() hostQueue { return hostQueue{waiting: make(chan []format.Row, maxWaitingHostBatches)} }
+
+// SendHost passes rows of class host to the row writer, which takes over their memory. Frames of a row
+// are its stack, and StackStatus and Site are set from them; without frames, these columns stay as they are.
+// It never blocks: if too many batches
+// wait, it drops the rows and counts them as lost. Safe for concurrent use; not to be called after Wait.
+func (s *Writer) SendHost(rows []format.Row) {
+	if len(rows) == 0 {
+		return
+	}
+	select {
+	case s.host.waiting <- rows:
+	default:
+		s.host.lost.Add(int64(len(rows)))
+	}
+}
+
+// CountLostHost counts rows of class host that could not be sent. Safe for concurrent use; not to be
+// called after Wait.
+func (s *Writer) CountLostHost(n int64) { s.host.lost.Add(n) }
+
+// writeWaitingHost writes all batches that wait.
+func (s *Writer) writeWaitingHost() {
+	for {
+		select {
+		case rows := <-s.host.waiting:
+			s.writeHost(rows)
+		default:
+			return
+		}
+	}
+}
+
+// writeHost writes rows with their stacks, and counts them as recorded or lost. It leaves out rows after
+// the end of a recording that has reached its size limit.
+func (s *Writer) writeHost(rows []format.Row) {
+	if end := s.bounds.endNs; end != 0 {
+		rows = slices.DeleteFunc(rows, func(r format.Row) bool { return r.StartNs >= end })
+	}
+	if s.failed != nil {
+		s.host.lost.Add(int64(len(rows)))
+		return
+	}
+	for i := range rows {
+		r := &rows[i]
+		r.Device = -1
+		if len(r.Frames) == 0 {
+			r.StackStatus = cmp.Or(r.StackStatus, format.StackNone)
+			continue
+		}
+		why := ""
+		if r.StackStatus == format.StackTruncated {
+			why = format.TruncationOther
+		}
+		known, added := s.stacks.AddFrames(r.Pid, cmp.Or(r.StackStatus, format.StackComplete), why, r.Frames)
+		s.writeStackRows(added)
+		r.StackID, r.StackStatus, r.Site, r.Frames = known.ID, known.Status, known.Site, nil
+	}
+	s.host.countRecorded(len(rows))
+	s.writeRows(format.ClassHost, rows)
+}
