@@ -19,7 +19,9 @@ type hostQueue struct {
 	waiting chan []format.Row
 }
 
-func newHostQueue() hostQueue { return hostQueue{waiting: make(chan []format.Row, maxWaitingHostBatches)} }
+func newHostQueue() hostQueue {
+	return hostQueue{waiting: make(chan []format.Row, maxWaitingHostBatches)}
+}
 
 // SendHost passes rows of class host to the row writer, which takes over their memory. Frames of a row
 // are its stack, and StackStatus and Site are set from them; without frames, these columns stay as they are.
