@@ -65,12 +65,16 @@ void write_clocks()
 	fprintf(out, "t %llu %llu %llu\n", before, (number)cupti, realtime());
 }
 
+/* Numbers of streams are those of one context. The default stream has the same number in each. */
+uint32_t stream_of(uint32_t context, uint32_t stream) { return 1000 * context + stream; }
+
 void write_kernel(const CUpti_ActivityKernel9 *k)
 {
 	if (!k->graphId) {
 		int name = number_of(k->name);
 
-		fprintf(out, "k %llu %llu %u %u %d %d %d %d 0\n", (number)k->start, (number)k->end, k->correlationId, k->streamId,
+		fprintf(out, "k %llu %llu %u %u %d %d %d %d 0\n", (number)k->start, (number)k->end, k->correlationId,
+			stream_of(k->contextId, k->streamId),
 			name, k->gridX, k->gridY, k->gridZ);
 		return;
 	}
@@ -80,7 +84,7 @@ void write_kernel(const CUpti_ActivityKernel9 *k)
 	if (k->end > g.end)
 		g.end = k->end;
 	g.kernels++;
-	g.stream = k->streamId;
+	g.stream = stream_of(k->contextId, k->streamId);
 	g.sum += k->end - k->start;
 }
 
@@ -93,14 +97,16 @@ void write_record(CUpti_Activity *record)
 	case CUPTI_ACTIVITY_KIND_MEMCPY: {
 		auto c = (CUpti_ActivityMemcpy5 *)record;
 
-		fprintf(out, "c %llu %llu %u %u %d %u\n", (number)c->start, (number)c->end, c->correlationId, c->streamId,
+		fprintf(out, "c %llu %llu %u %u %d %u\n", (number)c->start, (number)c->end, c->correlationId,
+			stream_of(c->contextId, c->streamId),
 			c->copyKind, c->graphId);
 		break;
 	}
 	case CUPTI_ACTIVITY_KIND_MEMSET: {
 		auto s = (CUpti_ActivityMemset4 *)record;
 
-		fprintf(out, "s %llu %llu %u %u %u\n", (number)s->start, (number)s->end, s->correlationId, s->streamId,
+		fprintf(out, "s %llu %llu %u %u %u\n", (number)s->start, (number)s->end, s->correlationId,
+			stream_of(s->contextId, s->streamId),
 			s->graphId);
 		break;
 	}

@@ -4,7 +4,8 @@ mlp_small is CPU-bound: 20 small layers, about 160 kernel launches a step. gpt_t
 12-layer GPT-2 (transformers, random weights) in bfloat16, about 1,100 launches a step. gpt2_large
 is bound by the GPU: 36 layers in bfloat16. gpt_decode decodes 8 tokens a step, without graphs.
 gpt_graph replays a CUDA graph of a forward pass 8 times a step. streams has three streams, with
-copies and events. slow_loader waits for a data loader that tokenizes text in Python.
+copies and events. slow_loader waits for a data loader that tokenizes text in Python. two_gpus is
+a model whose halves are on two GPUs.
 fake needs neither PyTorch nor a GPU: it launches kernels on simcuda through ctypes.
 """
 import ctypes
@@ -177,6 +178,31 @@ def slow_loader():
     return step
 
 
+def two_gpus():
+    import torch
+
+    torch.manual_seed(0)
+    halves = []
+    for i in range(2):
+        layer = torch.nn.TransformerEncoderLayer(d_model=512, nhead=8, dim_feedforward=2048, batch_first=True)
+        halves.append(torch.nn.TransformerEncoder(layer, num_layers=4).to(f"cuda:{i}"))
+    optimizers = [torch.optim.AdamW(half.parameters(), lr=1e-4) for half in halves]
+    x = torch.randn(32, 256, 512, device="cuda:0")
+
+    def step():
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = halves[1](halves[0](x).to("cuda:1")).pow(2).mean()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        torch.cuda.synchronize(0)
+        return loss.item()
+
+    return step
+
+
 PTX = b""".version 7.0
 .target sm_52
 .address_size 64
@@ -219,5 +245,6 @@ def fake(launches=40):
 
 STEPS = {
     "mlp_small": mlp_small, "gpt_train": gpt_train, "gpt2_large": gpt2_large, "gpt_decode": gpt_decode,
-    "gpt_graph": gpt_graph, "streams": streams, "slow_loader": slow_loader, "fake": fake,
+    "gpt_graph": gpt_graph, "streams": streams, "slow_loader": slow_loader, "two_gpus": two_gpus,
+    "fake": fake,
 }

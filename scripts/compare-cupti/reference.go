@@ -19,7 +19,7 @@ type kernelKey struct {
 // referenceWork is a work as CUPTI saw it, in Unix ns.
 type referenceWork struct {
 	startNs, endNs int64
-	stream         int
+	stream         int  // 1,000 times the number of the context, and the number of the stream
 	what           byte // k: kernel, c: copy, s: memset, g: graph
 	copyKind       int  // CUpti_ActivityMemcpyKind
 	key            kernelKey

@@ -87,12 +87,18 @@ func compute(t *timeline.Timeline, w query.Window, untilNs int64) (*Activity, er
 	if err != nil {
 		return nil, t.WrapReadError(err)
 	}
-	contexts, err := readOnlyContexts(t)
+	contexts, several, err := readOnlyContexts(t)
 	if err != nil {
 		return nil, t.WrapReadError(err)
 	}
+	var peers timeline.PeerCopies
+	if several {
+		if peers, err = t.ReadPeerCopies(); err != nil {
+			return nil, t.WrapReadError(err)
+		}
+	}
 	read := func(to Consumer) error {
-		rows := &callRows{t: t, labels: labels, timing: timing, contexts: contexts}
+		rows := &callRows{t: t, labels: labels, timing: timing, contexts: contexts, peers: peers}
 		return t.WrapReadError(mergeRows(t, rows, to))
 	}
 	plan, err := findBest(read, recordedChannels(t), Options{

@@ -108,10 +108,11 @@ type callRows struct {
 	timing *eventTiming
 	// contexts are those of processes with one context, by pid.
 	contexts map[int32]int64
+	peers    timeline.PeerCopies
 
 	kind, name, kernel, copyKind    format.Strings
 	start, dur, context, stream     []int64
-	ptr, parent, bytes              []int64
+	ptr, src, parent, bytes         []int64
 	pid, tid, device, result, flags []int32
 	stack                           []int32
 	grid                            [3][]int32
@@ -132,6 +133,7 @@ func (r *callRows) readGroup(g *format.Group, calls []Call) ([]Call, error) {
 	r.start, r.dur = g.Int64("start_ns", r.start), g.Int64("dur_ns", r.dur)
 	r.context, r.stream = g.Int64("context", r.context), g.Int64("stream", r.stream)
 	r.ptr, r.parent = g.Int64("ptr", r.ptr), g.Int64("parent_start_ns", r.parent)
+	r.src = g.Int64("src_ptr", r.src)
 	r.pid, r.tid, r.device = g.Int32("pid", r.pid), g.Int32("tid", r.tid), g.Int32("device", r.device)
 	r.result, r.flags = g.Int32("result", r.result), g.Int32("flags", r.flags)
 	r.bytes, r.stack = g.Int64("bytes", r.bytes), g.Int32("stack_id", r.stack)
@@ -148,7 +150,7 @@ func (r *callRows) readGroup(g *format.Group, calls []Call) ([]Call, error) {
 	for i := range r.start {
 		op := r.ops[r.opIndex(i)]
 		if !op.known || r.parent[i] != 0 || r.result[i] != 0 ||
-			r.flags[i]&(format.FlagCaptured|format.FlagAbandoned) != 0 {
+			r.flags[i]&(format.FlagCaptured|format.FlagAbandoned) != 0 || op.op == OpCopyOnDevice && r.isPeerCopy(i) {
 			continue
 		}
 		calls = calls[:len(calls)+1]
@@ -157,6 +159,10 @@ func (r *callRows) readGroup(g *format.Group, calls []Call) ([]Call, error) {
 	timeline.SortNearlySorted(calls, (*Call).startsBefore)
 	return calls, nil
 }
+
+// isPeerCopy reports whether row i is a copy between two devices. It is on the channel of a copy engine, which
+// is unknown.
+func (r *callRows) isPeerCopy(i int) bool { return r.peers.Has(r.pid[i], r.ptr[i], r.src[i]) }
 
 // findOps sets ops. It reports whether the row group has a known function.
 func (r *callRows) findOps() (any bool) {

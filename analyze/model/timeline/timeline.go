@@ -74,6 +74,11 @@ func Open(rec *format.Recording) (*Timeline, error) {
 	if err := t.learnContexts(); err != nil {
 		return nil, err
 	}
+	if t.Scan.unknownDevice {
+		if err := t.learnContextsByMemory(); err != nil {
+			return nil, err
+		}
+	}
 	if err := t.readEvents(); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,182 @@
+package timeline
+
+import (
+	"strings"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+// deviceAreas has the CUDA ordinal of the device that memory is on, from all recorded allocations. Memory of
+// two devices is never in the same 2 MiB of addresses, because the driver maps device memory in pages of this
+// size.
+type deviceAreas struct {
+	of      map[deviceArea]int32
+	several bool // memory of several devices of one process is known
+}
+
+// deviceArea is 2 MiB of the addresses of a process.
+type deviceArea struct {
+	pid  int32
+	area int64 // address divided by areaBytes
+}
+
+const (
+	areaBytes = 2 << 20
+	// maxAreas bounds the areas of one allocation, to 512 GiB. maxKnownAreas bounds deviceAreas, to 200 MB.
+	maxAreas, maxKnownAreas = 1 << 18, 1 << 22
+)
+
+// deviceAreasKey is the key of deviceAreas for Remember.
+type deviceAreasKey struct{}
+
+// readDeviceAreas reads all allocations once.
+func (t *Timeline) readDeviceAreas() (*deviceAreas, error) {
+	return Remember(t, deviceAreasKey{}, func() (*deviceAreas, error) {
+		m := &deviceAreas{of: make(map[deviceArea]int32)}
+		devices := make(map[int32]int32)
+		for _, spans := range [][]Span{t.Memory, t.Allocations} {
+			for _, span := range spans {
+				if err := t.addDeviceAreas(m, devices, span.Group); err != nil {
+					return nil, err
+				}
+			}
+		}
+		return m, nil
+	})
+}
+
+// addDeviceAreas adds the allocations of a row group. devices has a device of each process.
+func (t *Timeline) addDeviceAreas(m *deviceAreas, devices map[int32]int32, g *format.Group) error {
+	kind, name := g.Strings("kind"), g.Strings("name")
+	ptr, bytes, context := g.Int64("ptr", nil), g.Int64("bytes", nil), g.Int64("context", nil)
+	pid, device, result := g.Int32("pid", nil), g.Int32("device", nil), g.Int32("result", nil)
+	if err := g.Err(); err != nil {
+		return err
+	}
+	for i := range ptr {
+		isBlock := kind.At(i) == format.KindAllocator && isAllocation(name.At(i))
+		if kind.At(i) != format.KindAlloc && !isBlock || result[i] != 0 || ptr[i] == 0 {
+			continue
+		}
+		d := t.DeviceOfCall(pid[i], context[i], device[i])
+		if d < 0 {
+			continue
+		}
+		if known, ok := devices[pid[i]]; ok && known != d {
+			m.several = true
+		}
+		devices[pid[i]] = d
+		m.add(pid[i], d, ptr[i], bytes[i])
+	}
+	return nil
+}
+
+// isAllocation reports whether an event of a caching allocator is about memory that its device then has.
+func isAllocation(event string) bool {
+	switch event {
+	case format.AllocatorAlloc, format.AllocatorSegmentAlloc, format.AllocatorSegmentMap, format.AllocatorReportedAlloc:
+		return true
+	}
+	return false
+}
+
+func (m *deviceAreas) add(pid, device int32, ptr, bytes int64) {
+	first, last := ptr/areaBytes, (ptr+max(1, bytes)-1)/areaBytes
+	for area := first; area <= min(last, first+maxAreas) && len(m.of) < maxKnownAreas; area++ {
+		m.of[deviceArea{pid, area}] = device
+	}
+}
+
+// deviceOf returns the device of an address, or -1.
+func (m *deviceAreas) deviceOf(pid int32, ptr int64) int32 {
+	if device, ok := m.of[deviceArea{pid, ptr / areaBytes}]; ok {
+		return device
+	}
+	return -1
+}
+
+// PeerCopies tells copies between two devices from others.
+type PeerCopies struct{ areas *deviceAreas }
+
+// ReadPeerCopies reads the devices of all recorded memory.
+func (t *Timeline) ReadPeerCopies() (PeerCopies, error) {
+	areas, err := t.readDeviceAreas()
+	return PeerCopies{areas}, err
+}
+
+// Has reports whether a copy of device memory is known to be between two devices. If the allocation of one of
+// the addresses was not recorded, it reports false.
+func (p PeerCopies) Has(pid int32, to, from int64) bool {
+	if p.areas == nil || !p.areas.several {
+		return false
+	}
+	a, b := p.areas.deviceOf(pid, to), p.areas.deviceOf(pid, from)
+	return a >= 0 && b >= 0 && a != b
+}
+
+// minContextVotes is the number of fills and copies that prove the device of a context.
+const minContextVotes = 8
+
+// learnContextsByMemory finds the device of contexts from the memory that fills and copies use, if the
+// contexts were created before the recording. PyTorch's allocator reports the device of each block. A few
+// calls may use memory of another device.
+func (t *Timeline) learnContextsByMemory() error {
+	if t.Facts.OnlyDevice >= 0 || len(t.Allocations) == 0 {
+		return nil
+	}
+	areas, err := t.readDeviceAreas()
+	if err != nil {
+		return err
+	}
+	votes := make(map[contextKey]map[int32]int64)
+	for _, span := range t.Calls {
+		if err := t.countContextVotes(areas, votes, span.Group); err != nil {
+			return err
+		}
+	}
+	for key, devices := range votes {
+		total := int64(0)
+		for _, n := range devices {
+			total += n
+		}
+		for device, n := range devices {
+			if n >= minContextVotes && n*10 > total*9 {
+				t.contexts.learnDevice(key, device)
+			}
+		}
+	}
+	return nil
+}
+
+// countContextVotes counts the fills and copies of a row group by context and by the device of their memory.
+func (t *Timeline) countContextVotes(areas *deviceAreas, votes map[contextKey]map[int32]int64, g *format.Group) error {
+	kind, copyKind := g.Strings("kind"), g.Strings("copy_kind")
+	ptr, src, context := g.Int64("ptr", nil), g.Int64("src_ptr", nil), g.Int64("context", nil)
+	pid := g.Int32("pid", nil)
+	if err := g.Err(); err != nil {
+		return err
+	}
+	for i := range ptr {
+		used := int64(0)
+		switch {
+		case kind.At(i) == format.KindMemset, strings.HasPrefix(copyKind.At(i), "Hto"):
+			used = ptr[i]
+		case strings.HasSuffix(copyKind.At(i), "toH"):
+			used = src[i]
+		}
+		if used == 0 || context[i] == 0 {
+			continue
+		}
+		key := contextKey{pid[i], context[i]}
+		if _, known := t.contexts[key]; known {
+			continue
+		}
+		if device := areas.deviceOf(pid[i], used); device >= 0 {
+			if votes[key] == nil {
+				votes[key] = make(map[int32]int64)
+			}
+			votes[key][device]++
+		}
+	}
+	return nil
+}
