@@ -173,15 +173,16 @@ func (q *Quality) String() string {
 		parts = append(parts, "stacks "+strings.Join(stacks, " "))
 	}
 	if pct := sampling.InferenceErrorPct(&q.Inferred); pct != nil {
-		parts = append(
-			parts,
-			fmt.Sprintf(
-				"inferred stacks %.2f%% wrong (%s of %s checked)",
-				pct,
-				units.FormatCount(q.StacksWrong),
-				units.FormatCount(q.StacksChecked),
-			),
+		text := fmt.Sprintf(
+			"inferred stacks %.2f%% wrong (%s of %s checked)",
+			pct,
+			units.FormatCount(q.StacksWrong),
+			units.FormatCount(q.StacksChecked),
 		)
+		if unchecked := sampling.FormatUnchecked(&q.Inferred); unchecked != "" {
+			text += ", " + unchecked
+		}
+		parts = append(parts, text)
 	} else if pct := q.stackStatusPct(format.StackInferred); pct != nil && pct != 0.0 {
 		parts = append(parts, "inferred stacks not checked")
 	}

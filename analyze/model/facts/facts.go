@@ -350,6 +350,7 @@ func (f *Facts) SumStackInferences() (sum format.StackInference) {
 		sum.Wrong += i.Wrong
 		sum.WrongEstimated += i.WrongEstimated
 		sum.Busy += i.Busy
+		sum.Unchecked += i.Unchecked
 	}
 	return sum
 }

@@ -143,6 +143,8 @@ func TestInferenceThatWasNotMeasured(t *testing.T) {
 		"none wrong": {[]string{`{"inferred":9,"checked":5,"wrong":0}`}, "inferred stacks 0.00% wrong (0 " +
 			"of 5 checked)"},
 		"two classes":         {[]string{`{"class":"a","inferred":300,"checked":5,"wrong":1,"wrong_estimated":31}`, `{"class":"b","inferred":10,"checked":5,"wrong":0}`}, "inferred stacks 10.00% wrong (1 of 10 checked)"},
+		"unchecked stacks":    {[]string{`{"inferred":200,"checked":5,"wrong":1,"wrong_estimated":2,"unchecked":30}`}, "inferred stacks 1.00% wrong (1 of 5 checked), 15% could not be checked within --max-overhead"},
+		"few unchecked":       {[]string{`{"inferred":200,"checked":5,"wrong":1,"wrong_estimated":2,"unchecked":1}`}, "inferred stacks 1.00% wrong (1 of 5 checked), GPU timing none"},
 		"more wrong than all": {[]string{`{"inferred":10,"checked":5,"wrong":1,"wrong_estimated":31}`}, "inferred stacks 100.00% wrong (1 of 5 checked)"},
 		"estimate too big":    {[]string{`{"inferred":10,"checked":5,"wrong":1,"wrong_estimated":9223372036854775807}`}, "inferred stacks not checked"},
 	} {
