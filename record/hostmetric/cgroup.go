@@ -65,7 +65,7 @@ func unescape(s string) string {
 
 // membership has the cgroups of a process: of v2, and of the CPU controller of v1.
 type membership struct {
-	v2, cpu     string
+	v2, cpu      string
 	hasV2, hasV1 bool
 }
 

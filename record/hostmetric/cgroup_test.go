@@ -53,9 +53,9 @@ func TestTightestLimit(t *testing.T) {
 			"a unified/kubepods/cpu.max":         "6400000 100000\n",
 		}, cores: 1.5, path: "/kubepods/pod1", folder: "a unified/kubepods/pod1"},
 		"v1 is tighter": {files: map[string]string{
-			"a unified/kubepods/pod1/c1/cpu.max":        "400000 100000\n",
-			"cpu,cpuacct/kubepods/cpu.cfs_quota_us":     "10000\n",
-			"cpu,cpuacct/kubepods/cpu.cfs_period_us":    "50000\n",
+			"a unified/kubepods/pod1/c1/cpu.max":            "400000 100000\n",
+			"cpu,cpuacct/kubepods/cpu.cfs_quota_us":         "10000\n",
+			"cpu,cpuacct/kubepods/cpu.cfs_period_us":        "50000\n",
 			"cpu,cpuacct/kubepods/pod1/c1/cpu.cfs_quota_us": "-1\n",
 		}, cores: 0.2, path: "/kubepods", folder: "cpu,cpuacct/kubepods"},
 		"equal limits": {files: map[string]string{
@@ -140,7 +140,9 @@ func TestParsers(t *testing.T) {
 	if !ok || ns != 1337327934000 {
 		t.Errorf("pressure of %d ns, %v", ns, ok)
 	}
-	read, written, ok := parseIO("rchar: 6976\nwchar: 0\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 1\n")
+	read, written, ok := parseIO(
+		"rchar: 6976\nwchar: 0\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 1\n",
+	)
 	if !ok || read != 4096 || written != 8192 {
 		t.Errorf("%d bytes read, %d written, %v", read, written, ok)
 	}
@@ -157,7 +159,8 @@ func FuzzParsers(f *testing.F) {
 			if !ok {
 				continue
 			}
-			if c.dir != filepath.Clean(m.dir) && !strings.HasPrefix(c.dir, strings.TrimSuffix(filepath.Clean(m.dir), "/")+"/") {
+			if c.dir != filepath.Clean(m.dir) &&
+				!strings.HasPrefix(c.dir, strings.TrimSuffix(filepath.Clean(m.dir), "/")+"/") {
 				t.Errorf("%q is not below %q", c.dir, m.dir)
 			}
 			if all := m.ancestors(c); len(all) == 0 || len(all) > maxDepth {

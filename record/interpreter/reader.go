@@ -122,16 +122,20 @@ func (r *reader) find() bool {
 
 // readUntilLost reads the interpreter until it cannot be read.
 func (r *reader) readUntilLost() {
-	exe := fileOf(r.process.Path("exe"))
-	nextSecond := int64(0)
+	program := fileOf(r.process.Path("exe"))
+	var nextThreads, nextCheck int64
 	for r.failures = 0; r.goOn() && r.failures < maxFailures; {
 		now := clock.ReadNs(unix.CLOCK_MONOTONIC)
-		if now >= nextSecond {
-			if nextSecond != 0 && fileOf(r.process.Path("exe")) != exe {
+		if now >= nextThreads {
+			r.updateThreads()
+			nextThreads = now + listInterval.Nanoseconds()
+		}
+		if now >= nextCheck {
+			if fileOf(r.process.Path("exe")) != program {
 				break // it has executed another program
 			}
-			r.everySecond()
-			nextSecond = now + int64(time.Second)
+			r.check()
+			nextCheck = now + reportInterval.Nanoseconds()
 		}
 		time.Sleep(time.Duration(r.recorder.pace.next(now) - now))
 		r.wakes.Add(1)
@@ -141,13 +145,26 @@ func (r *reader) readUntilLost() {
 	r.hasLast = false
 }
 
-// everySecond checks what changes rarely.
-func (r *reader) everySecond() {
+// updateThreads asks whose waits are counted.
+func (r *reader) updateThreads() {
+	if r.recorder.options.Threads == nil {
+		return
+	}
+	threads := r.recorder.options.Threads(r.pid)
+	r.begin()
+	defer r.busySince.Store(0)
+	r.waiters.set(r.pid, threads)
+}
+
+// check checks what changes rarely.
+func (r *reader) check() {
 	r.begin()
 	defer r.busySince.Store(0)
 	r.tids.check()
-	if r.recorder.options.Threads != nil {
-		r.waiters.set(r.pid, r.recorder.options.Threads(r.pid))
+	if gils, err := r.state.interpreter.GILs(); err == nil && len(gils) > 1 {
+		r.recorder.miss(
+			fmt.Sprintf("GIL and garbage collection of %d more interpreters of process %d", len(gils)-1, r.pid),
+		)
 	}
 }
 
@@ -173,8 +190,8 @@ func (r *reader) readOnce() {
 	if now.locked {
 		holder = r.tids.host(now.holder.NativeID)
 	}
-	waiting := []int32(nil)
-	if now.locked && r.n%waitSample == 0 {
+	var waiting []int32
+	if now.locked {
 		waiting = r.waiters.find(now.gil)
 	}
 	finished := r.pauses.add(now, holder)

@@ -159,7 +159,8 @@ func (r *Recorder) report(now int64) {
 	var all []format.Row
 	wakes, readNs := int64(0), int64(0)
 	for _, p := range r.readers {
-		if since := p.busySince.Load(); since != 0 && clock.ReadNs(unix.CLOCK_MONOTONIC)-since > hungAfter.Nanoseconds() {
+		if since := p.busySince.Load(); since != 0 &&
+			clock.ReadNs(unix.CLOCK_MONOTONIC)-since > hungAfter.Nanoseconds() {
 			r.miss(fmt.Sprintf("GIL and garbage collection of process %d: a reading hangs", p.pid))
 		}
 		all = r.appendReader(all, p, now)

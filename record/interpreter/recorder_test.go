@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/hoststack/cpython"
 	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
@@ -123,11 +124,11 @@ func (s *rowSink) all(kind, name string) (found []format.Row) {
 }
 
 // growth returns by how much a metric has grown.
-func (s *rowSink) growth(t testing.TB, tid int32, name string) float64 {
+func (s *rowSink) growth(t testing.TB, pid int, tid int32, name string) float64 {
 	t.Helper()
 	var of []format.Row
 	for _, r := range s.all(format.KindHost, name) {
-		if r.Tid == tid {
+		if int(r.Pid) == pid && r.Tid == tid {
 			of = append(of, r)
 		}
 	}
@@ -221,7 +222,7 @@ func TestCollections(t *testing.T) {
 			}
 			r.end(t)
 			for i, name := range []string{format.HostCollections0, format.HostCollections1, format.HostCollections2} {
-				if got := r.growth(t, 0, name); got != truth.Counts[i] || got == 0 {
+				if got := r.growth(t, p.pid, 0, name); got != truth.Counts[i] || got == 0 {
 					t.Errorf("%v collections of generation %d, not %v", got, i, truth.Counts[i])
 				}
 			}
@@ -255,7 +256,8 @@ func comparePauses(t *testing.T, r *recording, truth []collection, tid int32) {
 				continue
 			}
 			slack := int64(row.Value)
-			if abs(row.StartNs-start) <= slack && abs(row.StartNs+row.DurNs-end) <= slack && row.Result == int32(c.generation) {
+			if abs(row.StartNs-start) <= slack && abs(row.StartNs+row.DurNs-end) <= slack &&
+				row.Result == int32(c.generation) {
 				right++
 				if row.Tid == tid {
 					threads++
@@ -264,9 +266,19 @@ func comparePauses(t *testing.T, r *recording, truth []collection, tid int32) {
 		}
 	}
 	error := float64(gotNs-wantNs) / float64(wantNs)
-	t.Logf("%d rows of %d collections, %d of %d long ones right, %d threads; %d ms, not %d: %.1f %%; largest gap %.1f ms, %.0f µs a second",
-		len(rows), len(truth), right, long, threads, gotNs/1e6, wantNs/1e6, 100*error, float64(gapNs)/1e6,
-		r.Cost().Seconds()*1e6/5)
+	t.Logf(
+		"%d rows of %d collections, %d of %d long ones right, %d threads; %d ms, not %d: %.1f %%; largest gap %.1f ms, %.0f µs a second",
+		len(rows),
+		len(truth),
+		right,
+		long,
+		threads,
+		gotNs/1e6,
+		wantNs/1e6,
+		100*error,
+		float64(gapNs)/1e6,
+		r.Cost().Seconds()*1e6/5,
+	)
 	if long < 10 || right < long*95/100 || threads < right*95/100 {
 		t.Errorf("%d of %d long pauses are right, %d threads", right, long, threads)
 	}
@@ -292,7 +304,7 @@ func TestHolders(t *testing.T) {
 				t.Fatal(s, err)
 			}
 			r := record(t, Options{
-				IsFull: true, Threads: func(pid int) []int { return []int{pid} },
+				IsFull: true, Threads: listThreads,
 			}, p.pid)
 			p.goOn(t)
 			var readings []reading
@@ -309,7 +321,8 @@ func TestHolders(t *testing.T) {
 			}
 			r.end(t)
 			checkHolders(t, readings, truth.Turns)
-			checkShares(t, r, truth.Turns)
+			checkShares(t, r, p.pid, truth.Turns)
+			checkWaits(t, r, p.pid, truth.Turns)
 		})
 	}
 }
@@ -335,7 +348,7 @@ func checkHolders(t *testing.T, readings []reading, turns []collection) {
 }
 
 // checkShares checks the shares of the GIL by thread.
-func checkShares(t *testing.T, r *recording, turns []collection) {
+func checkShares(t *testing.T, r *recording, pid int, turns []collection) {
 	t.Helper()
 	heldNs := make(map[int32]float64)
 	sumNs, sum := 0.0, 0.0
@@ -344,16 +357,96 @@ func checkShares(t *testing.T, r *recording, turns []collection) {
 		sumNs += float64(turn.endNs - turn.startNs)
 	}
 	for tid := range heldNs {
-		sum += r.growth(t, tid, format.HostGILHeld)
+		sum += r.growth(t, pid, tid, format.HostGILHeld)
 	}
 	for tid, ns := range heldNs {
-		got, want := r.growth(t, tid, format.HostGILHeld)/sum, ns/sumNs
+		got, want := r.growth(t, pid, tid, format.HostGILHeld)/sum, ns/sumNs
 		t.Logf("thread %d held the GIL for %.3f of the readings, %.3f of the turns", tid, got, want)
 		if abs(int64(1000*(got-want))) > 50 {
 			t.Errorf("thread %d held the GIL for %.3f of the readings, %.3f of the turns", tid, got, want)
 		}
 	}
-	if reads := r.growth(t, 0, format.HostInterpreterReads); len(heldNs) != 3 || sum < 0.5*reads || sum > reads {
+	if reads := r.growth(t, pid, 0, format.HostInterpreterReads); sum < 0.5*reads || sum > reads {
 		t.Errorf("%d threads held the GIL in %v of %v readings", len(heldNs), sum, reads)
 	}
+}
+
+// listThreads returns the threads of a process.
+func listThreads(pid int) (tids []int) {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid)) // a fixed pattern
+	for _, task := range tasks {
+		if tid, err := strconv.Atoi(filepath.Base(task)); err == nil {
+			tids = append(tids, tid)
+		}
+	}
+	return tids
+}
+
+// checkWaits compares how long threads waited for the GIL and held it. Between two turns, a thread sleeps half
+// as long as its turns, then it waits.
+func checkWaits(t *testing.T, r *recording, pid int, turns []collection) {
+	t.Helper()
+	last := make(map[int64]collection)
+	var heldNs, waitedNs, held, waited float64
+	for _, turn := range turns {
+		heldNs += float64(turn.endNs - turn.startNs)
+		if before, ok := last[turn.generation]; ok {
+			// Turns have 10, 20 and 30 ms.
+			length := (before.endNs - before.startNs) / 10e6 * 10e6
+			waitedNs += float64(turn.startNs - before.endNs - length/2)
+		}
+		last[turn.generation] = turn
+	}
+	for tid := range last {
+		held += r.growth(t, pid, int32(tid), format.HostGILHeld)
+		waited += r.growth(t, pid, int32(tid), format.HostGILWaited)
+	}
+	got, want := waited/held, waitedNs/heldNs
+	t.Logf("threads waited for the GIL %.2f times as long as they held it, %.2f by their turns", got, want)
+	if got < 0.75*want || got > 1.25*want || want < 0.2 {
+		t.Errorf("threads waited for the GIL %.2f times as long as they held it, not %.2f times", got, want)
+	}
+}
+
+// BenchmarkReading takes readings of a process whose threads take turns with the GIL.
+func BenchmarkReading(b *testing.B) {
+	p := start(b, interpreters(b)[0], "testdata/gilturns.py", "3", "60")
+	opened, err := process.Open(p.pid)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer opened.Close()
+	s, err := findState(opened)
+	if err != nil || s == nil {
+		b.Fatal(s, err)
+	}
+	p.goOn(b)
+	b.Run("state", func(b *testing.B) {
+		cpu := startCPU()
+		for b.Loop() {
+			if _, err := s.read(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(cpu.stop())/float64(b.N), "cpu-ns/op")
+	})
+	b.Run("waiter", func(b *testing.B) {
+		var w waiters
+		w.set(p.pid, []int{p.pid})
+		defer w.close()
+		cpu := startCPU()
+		for b.Loop() {
+			w.find(cpython.GIL{})
+		}
+		b.ReportMetric(float64(cpu.stop())/float64(b.N), "cpu-ns/op")
+	})
+	b.Run("find", func(b *testing.B) {
+		cpu := startCPU()
+		for b.Loop() {
+			if _, err := findState(opened); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(cpu.stop())/float64(b.N), "cpu-ns/op")
+	})
 }

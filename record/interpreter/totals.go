@@ -32,10 +32,10 @@ func (t *totals) add(now, last *reading, hasLast bool, holder int32, waiting []i
 	t.lastNs = now.toNs
 	t.reads++
 	if holder != 0 {
-		count(t.held, holder, 1)
+		count(t.held, holder)
 	}
 	for _, tid := range waiting {
-		count(t.waited, tid, waitSample)
+		count(t.waited, tid)
 	}
 	if !now.hasGC {
 		return
@@ -55,10 +55,10 @@ func (t *totals) add(now, last *reading, hasLast bool, holder int32, waiting []i
 	}
 }
 
-// count adds to the counter of a thread.
-func count(counters map[int32]int64, tid int32, n int64) {
+// count adds 1 to the counter of a thread.
+func count(counters map[int32]int64, tid int32) {
 	if _, ok := counters[tid]; ok || len(counters) < maxHolders {
-		counters[tid] += n
+		counters[tid]++
 	}
 }
 

@@ -14,11 +14,8 @@ import (
 )
 
 const (
-	// waitSample is the part of readings that look for threads that wait for the GIL: 1 in waitSample. Each
-	// thread found counts as waitSample readings.
-	waitSample = 4
-	// maxWaiters limits the threads that are looked at.
-	maxWaiters = 16
+	// maxWaiters limits the threads of a process that are looked at. Each costs about 2 µs a reading.
+	maxWaiters = 8
 	// maxCallBytes limits the text of /proc/PID/task/TID/syscall.
 	maxCallBytes = 256
 )
