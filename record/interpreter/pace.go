@@ -20,13 +20,16 @@ const (
 )
 
 const (
-	// maxCost is the share of one CPU above which the rate falls, and minCost that below which it rises again.
-	maxCost, minCost = 0.005, 0.002
-	// wakeFactor is the CPU time of a wake-up of a goroutine as a multiple of that of a thread. It was
-	// 2.7 to 3.5 (2026-11-23).
-	wakeFactor = 3
-	// wakeSamples is the number of wake-ups that measureWake takes.
-	wakeSamples = 16
+	// maxCost is the share of one CPU above which the rate falls to one that costs goodCost. It rises again below
+	// minCost.
+	maxCost, goodCost, minCost = 0.005, 0.0045, 0.003
+	// wakeFactor is the CPU time of a wake-up of a goroutine as a multiple of that of a thread, since it wakes
+	// other threads. It was 2.7 to 3.5 (2026-11-23).
+	wakeFactor = 3.5
+	// wakeSamples is the number of wake-ups that measureWake takes, wakeInterval the time between them. After
+	// shorter times, wake-ups are cheaper.
+	wakeSamples  = 8
+	wakeInterval = time.Second / AutoHz
 )
 
 // pace has the interval of readings. All processes are read at the same times, so that they share wake-ups.
@@ -52,16 +55,16 @@ func newPace(isFull bool) *pace {
 	return p
 }
 
-// measureWake measures the price of a wake-up. It takes 16 ms.
+// measureWake measures the price of a wake-up. It takes 40 ms.
 func (p *pace) measureWake() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	before := clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID)
 	for range wakeSamples {
-		_ = unix.Nanosleep(&unix.Timespec{Nsec: 1e6}, nil) // a signal ends the sleep early
+		_ = unix.Nanosleep(&unix.Timespec{Nsec: wakeInterval.Nanoseconds()}, nil) // a signal ends it early
 	}
-	each := (clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID) - before) / wakeSamples
-	p.wakeNs.Store(wakeFactor * each)
+	each := float64(clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID)-before) / wakeSamples
+	p.wakeNs.Store(int64(wakeFactor * each))
 }
 
 // next returns the time of the next reading after now, on CLOCK_MONOTONIC in ns. Each reading is at a random
@@ -92,12 +95,11 @@ func (p *pace) adapt(now, wakes, readNs int64) {
 		return
 	}
 	share, interval := float64(spent)/float64(elapsed), p.intervalNs.Load()
-	switch {
-	case share > maxCost && interval < int64(time.Second)/minHz:
-		interval = min(2*interval, int64(time.Second)/minHz)
-	case share < minCost && interval > int64(time.Second)/AutoHz:
-		interval = max(interval/2, int64(time.Second)/AutoHz)
+	if share > minCost && share <= maxCost {
+		return
 	}
+	interval = int64(float64(interval) * share / goodCost)
+	interval = min(max(interval, int64(time.Second)/AutoHz), int64(time.Second)/minHz)
 	p.intervalNs.Store(interval)
 	p.longestNs.Store(max(interval, p.longestNs.Load()))
 }

@@ -29,9 +29,9 @@ func TestPauses(t *testing.T) {
 		"three in one": {
 			[]string{"- 1 0 0 0", "c 1 0 0 0", "c 1 1 0 0", "c 1 1 0 1", "- 1 1 0 1"}, "5+10 gen 0 tid 1;15+20 gen 2 tid 1;",
 		},
-		"no holder": {[]string{"- 0 5 0 0", "c 0 5 0 0", "- 0 6 0 0"}, "5+10 gen 0 tid 0;"},
-		"exec":      {[]string{"- 1 50 5 5", "c 1 50 5 5", "- 1 1 0 0"}, "5+10 gen 0 tid 1;"},
-		"open":      {[]string{"- 1 0 0 0", "c 1 0 0 0", "c 1 0 0 0"}, "5+15 gen -1 tid 1 open;"},
+		"no holder":      {[]string{"- 0 5 0 0", "c 0 5 0 0", "- 0 6 0 0"}, "5+10 gen 0 tid 0;"},
+		"exec":           {[]string{"- 1 50 5 5", "c 1 50 5 5", "- 1 1 0 0"}, "5+10 gen 0 tid 1;"},
+		"open":           {[]string{"- 1 0 0 0", "c 1 0 0 0", "c 1 0 0 0"}, "5+15 gen -1 tid 1 open;"},
 		"from the start": {[]string{"c 1 0 0 0", "c 1 0 0 0", "- 1 0 1 0"}, "0+15 gen 1 tid 1;"},
 	} {
 		var p pauses
@@ -80,7 +80,7 @@ func TestPace(t *testing.T) {
 	for range 10 {
 		step()
 	}
-	if hz, lowest := p.hz(); hz != 25 && hz != 50 || lowest != hz {
+	if hz, lowest := p.hz(); hz < 35 || hz > 50 || lowest > hz {
 		t.Errorf("%v Hz with dear wake-ups, lowest %v", hz, lowest)
 	}
 	p.wakeNs.Store(2000)
@@ -148,7 +148,8 @@ func TestTotals(t *testing.T) {
 	totals.add(&last, &reading{}, false, 0, nil)
 	now := reading{hasGC: true, gc: cpython.GC{Collecting: true, Collections: [3]uint64{2, 5, 3}}}
 	totals.add(&now, &last, true, 7, []int32{8})
-	if totals.collections != [3]int64{2, 0, 2} || totals.collecting != 1 || totals.held[7] != 1 || totals.waited[8] != 1 {
+	if totals.collections != [3]int64{2, 0, 2} || totals.collecting != 1 || totals.held[7] != 1 ||
+		totals.waited[8] != 1 {
 		t.Errorf("%+v", totals)
 	}
 	for tid := range int32(2 * maxHolders) {

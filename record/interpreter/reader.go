@@ -124,15 +124,15 @@ func (r *reader) find() bool {
 func (r *reader) readUntilLost() {
 	program := fileOf(r.process.Path("exe"))
 	var nextThreads, nextCheck int64
-	for r.failures = 0; r.goOn() && r.failures < maxFailures; {
+	for r.failures = 0; !r.ended.Load() && r.failures < maxFailures; {
 		now := clock.ReadNs(unix.CLOCK_MONOTONIC)
 		if now >= nextThreads {
 			r.updateThreads()
 			nextThreads = now + listInterval.Nanoseconds()
 		}
 		if now >= nextCheck {
-			if fileOf(r.process.Path("exe")) != program {
-				break // it has executed another program
+			if !r.process.Alive() || fileOf(r.process.Path("exe")) != program {
+				break // it has ended or executed another program
 			}
 			r.check()
 			nextCheck = now + reportInterval.Nanoseconds()
@@ -180,7 +180,7 @@ func (r *reader) readOnce() {
 	}
 	now, err := r.state.read()
 	if err != nil {
-		if r.failures++; errors.Is(err, unix.EPERM) {
+		if r.failures++; errors.Is(err, unix.EPERM) || errors.Is(err, unix.ESRCH) {
 			r.failures = maxFailures
 		}
 		return

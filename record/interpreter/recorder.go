@@ -71,7 +71,7 @@ func New(o Options) *Recorder {
 
 // Run records until stop is closed. It sends the last rows before it returns.
 func (r *Recorder) Run(stop <-chan struct{}) {
-	r.pace.measureWake()
+	go r.pace.measureWake()
 	lastReport := r.options.Clock.NowNs()
 	for ended := false; !ended; {
 		r.startReaders()

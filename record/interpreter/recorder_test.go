@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -231,6 +232,58 @@ func TestCollections(t *testing.T) {
 				t.Error(missing)
 			}
 		})
+	}
+}
+
+// TestCollectionsAtLowRate checks counts, and that the sum of pauses has no bias although most are shorter than the
+// time between two readings.
+func TestCollectionsAtLowRate(t *testing.T) {
+	p := start(t, interpreters(t)[0], "testdata/gcstorm.py", "100000", "15")
+	r := record(t, Options{}, p.pid)
+	p.goOn(t)
+	var truth struct {
+		Pauses []collection
+		Counts [3]float64
+	}
+	if err := json.Unmarshal([]byte(p.read(t)), &truth); err != nil {
+		t.Fatal(err)
+	}
+	r.end(t)
+	for i, name := range []string{format.HostCollections0, format.HostCollections1, format.HostCollections2} {
+		if got := r.growth(t, p.pid, 0, name); got != truth.Counts[i] || got == 0 {
+			t.Errorf("%v collections of generation %d, not %v", got, i, truth.Counts[i])
+		}
+	}
+	var gotNs, wantNs, variance, longest float64
+	rows := r.all(format.KindGC, "")
+	for _, row := range rows {
+		gotNs += float64(row.DurNs)
+		variance += row.Value * row.Value / 6 // two ends, each uniform in the time between two readings
+	}
+	for _, c := range truth.Pauses {
+		wantNs += float64(c.endNs - c.startNs)
+		longest = max(longest, float64(c.endNs-c.startNs))
+	}
+	hz, lowest := r.Hz()
+	deviation := math.Sqrt(variance)
+	t.Logf(
+		"%d rows of %d collections of up to %.1f ms at %.0f Hz, lowest %.0f Hz: %.0f ms, not %.0f ms; standard deviation %.0f ms",
+		len(rows),
+		len(truth.Pauses),
+		longest/1e6,
+		hz,
+		lowest,
+		gotNs/1e6,
+		wantNs/1e6,
+		deviation/1e6,
+	)
+	if math.Abs(gotNs-wantNs) > 4*deviation || len(rows) == 0 {
+		t.Errorf(
+			"pauses of %.0f ms, not %.0f ms, with a standard deviation of %.0f ms",
+			gotNs/1e6,
+			wantNs/1e6,
+			deviation/1e6,
+		)
 	}
 }
 
